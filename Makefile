@@ -1,0 +1,25 @@
+SHELL := /bin/bash
+
+.DEFAULT_GOAL := help
+.PHONY: help test lint fmt tidy bench ci
+
+help: ## List the targets.
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 10
+
+test: ## Run all tests of every module under -race, on real servers; install those first where allowed.
+	@bash scripts/test.sh
+
+lint: ## Check formatting, vet, golangci-lint, tidiness of every module, syntax of the scripts.
+	@bash scripts/lint.sh
+
+fmt: ## Format all Go code.
+	@bash scripts/golangci-lint.sh fmt ./...
+
+tidy: ## Run go mod tidy in every module.
+	@go list -m -f '{{.Dir}}' | while read -r module; do (cd "$$module" && go mod tidy) || exit 1; done
+
+bench: ## Run the benchmarks, against a real redis-server.
+	@go test -run '^$$' -bench . -benchtime 1x -timeout 30m ./bench/
+
+ci: ## Do what CI does: test with all servers required, then lint.
+	@bash .ci/run

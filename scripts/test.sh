@@ -1,0 +1,122 @@
+#!/usr/bin/env bash
+# Runs all tests of every module in go.work under the race detector, with real
+# servers. What is missing for that is installed where that is allowed; what is
+# missing even then is left out and named at the very end, or is a failure with
+# NOONLOCK_REQUIRE_SERVERS=1.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+# Git may refuse to read a clone that belongs to another user, and no test needs
+# the commit in a binary.
+export GOFLAGS="${GOFLAGS:-} -buildvcs=false"
+
+required=${NOONLOCK_REQUIRE_SERVERS:-}
+scratch=$(mktemp -d)
+export NOONLOCK_SKIPPED=$scratch/skipped # one line for each test left out
+: >"$NOONLOCK_SKIPPED"
+
+as_root=()                   # what a command of the administrator begins with
+policy=/usr/sbin/policy-rc.d # see install
+remove_policy=:
+trap '$remove_policy; rm -rf "$scratch"' EXIT
+trap 'exit 130' INT TERM HUP
+
+# The folders are those where internal/servers looks, besides PATH.
+has() {
+	PATH="$PATH:/usr/sbin:/usr/local/sbin:/usr/libexec" command -v "$1" >/dev/null
+}
+
+has_postgres() {
+	has initdb || compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || compgen -G '/usr/pgsql-*/bin/initdb' >/dev/null
+}
+
+# -race needs a C compiler with its headers, so try rather than look for one.
+has_race() {
+	go build -race net 2>"$scratch/race"
+}
+
+# missing prints the Debian packages that are wanted, one a line.
+missing() {
+	[[ -n ${NOONLOCK_REDIS_SERVER:-} ]] || has redis-server || echo redis-server
+	{ has mariadbd && has mariadb-install-db && has mariadb; } || echo mariadb-server
+	has_postgres || echo postgresql
+	has_race || printf '%s\n' gcc libc6-dev
+}
+
+# may_install tells whether packages can be installed without asking anybody.
+may_install() {
+	command -v apt-get >/dev/null || return 1
+	((EUID != 0)) || return 0
+	as_root=(sudo -n)
+	"${as_root[@]}" true 2>/dev/null
+}
+
+apt_get() {
+	"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+		apt-get -y -q -o DPkg::Lock::Timeout=300 "$@" </dev/null >>"$scratch/apt" 2>&1
+}
+
+# install_one PACKAGE
+install_one() {
+	# Of MariaDB the core packages are enough, where they are called that; they
+	# bring no service.
+	[[ $1 != mariadb-server ]] || ! apt_get install --no-install-recommends mariadb-server-core mariadb-client-core || return 0
+	apt_get install --no-install-recommends "$1"
+}
+
+# install PACKAGE...
+install() {
+	# Packages of servers start them; this is Debian's way to say no. A policy
+	# that is there already is the administrator's and stays.
+	if [[ ! -e $policy ]]; then
+		remove_policy="${as_root[*]} rm -f $policy"
+		printf '#!/bin/sh\nexit 101\n' | "${as_root[@]}" tee "$policy" >/dev/null
+		"${as_root[@]}" chmod 755 "$policy"
+	fi
+	local package updated=
+	for package in "$@"; do
+		install_one "$package" && continue
+		# The lists of packages may be missing or too old.
+		[[ -z $updated ]] && updated=yes && apt_get update && install_one "$package" && continue
+		echo "installing $package failed; the end of what apt-get said:"
+		tail -n 15 "$scratch/apt"
+	done
+	$remove_policy
+	remove_policy=:
+}
+
+mapfile -t packages < <(missing)
+if ((${#packages[@]} > 0)); then
+	if may_install; then
+		echo "installing what the tests need: ${packages[*]}"
+		install "${packages[@]}"
+		mapfile -t packages < <(missing)
+	fi
+	if ((${#packages[@]} > 0)); then
+		echo "not installed, and not to be installed from here: ${packages[*]}"
+	fi
+fi
+
+race=(-race)
+if ! has_race; then
+	race=()
+	echo "the race detector (no working C compiler; Debian packages gcc, libc6-dev): all tests ran without -race" >>"$NOONLOCK_SKIPPED"
+	cat "$scratch/race"
+fi
+
+mapfile -t modules < <(go list -m -f '{{.Dir}}')
+((${#modules[@]} > 0)) || { echo "go.work names no module"; exit 1; }
+
+# -count=1: the answers of real servers are not to be taken from a cache.
+result=0
+go test "${race[@]}" -count=1 -timeout 5m "${modules[@]/%//...}" || result=$?
+
+if [[ -s $NOONLOCK_SKIPPED ]]; then
+	printf '\nNOT TESTED on this machine:\n'
+	sort -u -t: -k2 -k1 "$NOONLOCK_SKIPPED" | sed 's/^/  /'
+	if [[ $required == 1 ]]; then
+		echo "and NOONLOCK_REQUIRE_SERVERS=1 allows nothing to be left out"
+		result=1
+	fi
+fi
+exit "$result"
