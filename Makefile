@@ -18,7 +18,7 @@ fmt: ## Format all Go code.
 tidy: ## Run go mod tidy in every module.
 	@go list -m -f '{{.Dir}}' | while read -r module; do (cd "$$module" && go mod tidy) || exit 1; done
 
-bench: ## Run the benchmarks, against a real redis-server.
+bench: ## Compare with raw commands on a real redis-server; raw samples go to bench/results.
 	@go test -run '^$$' -bench . -benchtime 1x -timeout 30m ./bench/
 
 ci: ## Do what CI does: test with all servers required, then lint.

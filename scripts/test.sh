@@ -32,7 +32,7 @@ has_postgres() {
 
 # -race needs a C compiler with its headers, so try rather than look for one.
 has_race() {
-	go build -race net 2>"$scratch/race"
+	(cd / && go build -race net) 2>"$scratch/race"
 }
 
 # missing prints the Debian packages that are wanted, one a line.

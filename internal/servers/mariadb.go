@@ -98,7 +98,9 @@ func (s *SQLServer) prepareMariaDB(programs mariaDBPrograms, opts []string) erro
 	if err := os.WriteFile(initFile, []byte(statements), 0o600); err != nil {
 		return err
 	}
-	common := []string{"--no-defaults", "--datadir=" + data, "--innodb-log-file-size=16M"}
+	// The folder for temporary tables as well: a server that starts removes what
+	// others have in theirs.
+	common := []string{"--no-defaults", "--datadir=" + data, "--tmpdir=" + temp, "--innodb-log-file-size=16M"}
 	if os.Geteuid() == 0 {
 		// Refused unless it is said.
 		common = append(common, "--user=root")
@@ -114,8 +116,7 @@ func (s *SQLServer) prepareMariaDB(programs mariaDBPrograms, opts []string) erro
 			argv,
 			"--bind-address=127.0.0.1", "--port="+strconv.Itoa(port),
 			"--socket="+filepath.Join(s.dir, "socket"), "--pid-file="+filepath.Join(s.dir, "pid"),
-			"--tmpdir="+temp, "--init-file="+initFile,
-			"--skip-name-resolve", "--innodb-buffer-pool-size=32M",
+			"--init-file="+initFile, "--skip-name-resolve", "--innodb-buffer-pool-size=32M",
 		)
 		return append(argv, opts...)
 	}
