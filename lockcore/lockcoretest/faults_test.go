@@ -1,0 +1,795 @@
+package lockcoretest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+)
+
+// start returns a server and a client of it that has connected, reads for a
+// second at most and tries nothing again. It is for use in a bubble.
+func start(t *testing.T) (*lockcoretest.Redis, *redis.Client) {
+	t.Helper()
+	r := lockcoretest.NewRedis(t)
+	opt := once(r.Options())
+	opt.ReadTimeout = time.Second
+	c := client(t, opt)
+	if err := c.Ping(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	return r, c
+}
+
+// value looks at a key past all faults.
+func value(r *lockcoretest.Redis, key string) string {
+	v, err := r.Server().Get(key)
+	if err != nil {
+		return ""
+	}
+	return v
+}
+
+// request is a command as it goes over the wire.
+func request(cmd ...string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "*%d\r\n", len(cmd))
+	for _, arg := range cmd {
+		fmt.Fprintf(&b, "$%d\r\n%s\r\n", len(arg), arg)
+	}
+	return b.String()
+}
+
+func TestFaultsOfOneRequest(t *testing.T) {
+	incr := lockcoretest.Command("incr", "n")
+	isTimeout := func(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }
+	isReset := func(err error) bool { return errors.Is(err, syscall.ECONNRESET) }
+	isNil := func(err error) bool { return err == nil }
+	tests := []struct {
+		fault    lockcoretest.Fault
+		err      func(error) bool
+		after    time.Duration // when INCR returns
+		n        int64         // what it answers
+		executed string
+	}{
+		{lockcoretest.Fault{Kind: lockcoretest.DropRequest}, isTimeout, time.Second, 0, ""},
+		{lockcoretest.Fault{Kind: lockcoretest.ResetBefore}, isReset, 0, 0, ""},
+		{lockcoretest.Fault{Kind: lockcoretest.ResetAfter}, isReset, 0, 0, "1"},
+		{lockcoretest.Fault{Kind: lockcoretest.SwallowReply}, isTimeout, time.Second, 0, "1"},
+		{lockcoretest.Fault{Kind: lockcoretest.DuplicateRequest}, isNil, 0, 2, "2"},
+		{lockcoretest.Fault{Kind: lockcoretest.TrickleReply}, isNil, 0, 1, "1"},
+		{lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Delay: 300 * time.Millisecond}, isNil, 300 * time.Millisecond, 1, "1"},
+		{lockcoretest.Fault{Kind: lockcoretest.DelayReply, Delay: 300 * time.Millisecond}, isNil, 300 * time.Millisecond, 1, "1"},
+		{lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Delay: 3 * time.Second}, isTimeout, time.Second, 0, ""},
+		{lockcoretest.Fault{Kind: lockcoretest.DelayReply, Delay: 3 * time.Second}, isTimeout, time.Second, 0, "1"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.fault.Kind.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r, c := start(t)
+				tt.fault.Match = incr
+				tt.fault.Count = 1
+				rule := r.Faults().Inject(t, tt.fault)
+				if err := c.Incr(t.Context(), "other").Err(); err != nil || rule.Fired() != 0 {
+					t.Errorf("another command was hit: %v", err)
+				}
+				begin := time.Now()
+				n, err := c.Incr(t.Context(), "n").Result()
+				if !tt.err(err) || n != tt.n || time.Since(begin) != tt.after {
+					t.Errorf("INCR answered %d, %v after %v", n, err, time.Since(begin))
+				}
+				if got := value(r, "n"); got != tt.executed {
+					t.Errorf("n is %q, want %q", got, tt.executed)
+				}
+				// The fault is used up, and a new connection is whole.
+				if err := c.Set(t.Context(), "n", "0", 0).Err(); err != nil {
+					t.Error(err)
+				}
+				if n, err := c.Incr(t.Context(), "n").Result(); n != 1 || err != nil {
+					t.Errorf("the next INCR answered %d, %v", n, err)
+				}
+				if rule.Fired() != 1 {
+					t.Errorf("injected %d times, want 1", rule.Fired())
+				}
+			})
+		})
+	}
+}
+
+// The acquire of fault 13: it is sent first and arrives last, although its
+// sender has given up and closed the connection.
+func TestDelayedRequestOutlivesItsClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, c := start(t)
+		rule := r.Faults().Inject(t, lockcoretest.Fault{
+			Kind: lockcoretest.DelayRequest, Match: lockcoretest.Command("SET", "lock"), Count: 1,
+		})
+		if err := c.SetNX(t.Context(), "lock", "me", time.Minute).Err(); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatalf("SET: %v, want a timeout", err)
+		}
+		if n, err := c.Del(t.Context(), "lock").Result(); n != 0 || err != nil {
+			t.Fatalf("DEL answered %d, %v", n, err)
+		}
+		time.Sleep(time.Hour)
+		if got := value(r, "lock"); got != "" {
+			t.Fatalf("lock = %q before the rule was lifted", got)
+		}
+		rule.Lift()
+		synctest.Wait()
+		if got := value(r, "lock"); got != "me" {
+			t.Errorf("lock = %q, want the orphan of a late SET", got)
+		}
+	})
+}
+
+// In a pipeline a fault hits its own command; what follows on the connection
+// goes down with it, as with TCP, and no reply is taken for another's.
+func TestFaultsInPipeline(t *testing.T) {
+	tests := []struct {
+		kind     lockcoretest.Kind
+		answered string
+		end      error
+		n        string
+	}{
+		{lockcoretest.DropRequest, ":1\r\n", os.ErrDeadlineExceeded, "1"},
+		{lockcoretest.ResetBefore, "", syscall.ECONNRESET, "1"},
+		{lockcoretest.ResetAfter, "", syscall.ECONNRESET, "11 or 111"},
+		{lockcoretest.SwallowReply, ":1\r\n", os.ErrDeadlineExceeded, "111"},
+		{lockcoretest.DuplicateRequest, ":1\r\n:21\r\n:121\r\n", os.ErrDeadlineExceeded, "121"},
+		{lockcoretest.TrickleReply, ":1\r\n:11\r\n:111\r\n", os.ErrDeadlineExceeded, "111"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.kind.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := lockcoretest.NewRedis(t)
+				r.Faults().Inject(t, lockcoretest.Fault{Kind: tt.kind, Match: lockcoretest.Command("INCRBY", "n", "10")})
+				conn, err := r.Options().Dialer(t.Context(), "tcp", "")
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() { _ = conn.Close() }()
+				if err := conn.SetDeadline(time.Now().Add(time.Second)); err != nil {
+					t.Fatal(err)
+				}
+				all := request("INCRBY", "n", "1") + request("INCRBY", "n", "10") + request("INCRBY", "n", "100")
+				if _, err := conn.Write([]byte(all)); err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait() // so that a reset finds the replies before it unread
+				got, err := io.ReadAll(conn)
+				if string(got) != tt.answered || !errors.Is(err, tt.end) {
+					t.Errorf("answered %q, %v, want %q, %v", got, err, tt.answered, tt.end)
+				}
+				if n := value(r, "n"); !slices.Contains(strings.Split(tt.n, " or "), n) {
+					t.Errorf("n is %s, want %s", n, tt.n)
+				}
+			})
+		})
+	}
+}
+
+// Requests are told apart however their bytes are cut into writes.
+func TestRequestsAcrossWrites(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := lockcoretest.NewRedis(t)
+		rule := r.Faults().Inject(t, lockcoretest.Fault{Kind: lockcoretest.TrickleReply, Match: lockcoretest.Command("SET", "b")})
+		conn, err := r.Options().Dialer(t.Context(), "tcp", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = conn.Close() }()
+		all := request("SET", "a", "\r\n*1\r\n") + request("set", "b", "") + request("PING")
+		for _, size := range []int{1, 7, len(all)} {
+			for rest := all; rest != ""; {
+				n := min(size, len(rest))
+				if _, err := conn.Write([]byte(rest[:n])); err != nil {
+					t.Fatal(err)
+				}
+				rest = rest[n:]
+				synctest.Wait()
+			}
+			var got strings.Builder
+			want := "+OK\r\n+OK\r\n+PONG\r\n"
+			reads := 0
+			for buf := make([]byte, 100); got.Len() < len(want); reads++ {
+				n, err := conn.Read(buf)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got.Write(buf[:n])
+			}
+			if got.String() != want {
+				t.Errorf("writes of %d bytes were answered %q", size, got.String())
+			}
+			if reads != 1+len("+OK\r\n")+1 {
+				t.Errorf("the replies came in %d reads, want the middle one byte by byte", reads)
+			}
+		}
+		if rule.Fired() != 3 {
+			t.Errorf("injected %d times, want 3", rule.Fired())
+		}
+	})
+}
+
+func TestSkipCountAndLift(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, c := start(t)
+		rule := r.Faults().Inject(t, lockcoretest.Fault{
+			Kind: lockcoretest.ResetAfter, Match: lockcoretest.Command("INCR"), Skip: 2, Count: 2,
+		})
+		var failed []bool
+		for range 6 {
+			failed = append(failed, c.Incr(t.Context(), "n").Err() != nil)
+		}
+		if !slices.Equal(failed, []bool{false, false, true, true, false, false}) || rule.Fired() != 2 {
+			t.Errorf("failed %v, injected %d times", failed, rule.Fired())
+		}
+		endless := r.Faults().Inject(t, lockcoretest.Fault{Kind: lockcoretest.ResetBefore, Match: lockcoretest.Command("INCR")})
+		for range 3 {
+			if c.Incr(t.Context(), "n").Err() == nil {
+				t.Error("a fault without Count has ended")
+			}
+		}
+		endless.Lift()
+		if err := c.Incr(t.Context(), "n").Err(); err != nil {
+			t.Errorf("after Lift: %v", err)
+		}
+	})
+}
+
+func TestMatches(t *testing.T) {
+	incr := lockcoretest.Command("incr", "n")
+	ch := lockcoretest.Channel("ch")
+	for _, tt := range []struct {
+		name  string
+		match lockcoretest.Match
+		cmd   []string
+		want  bool
+	}{
+		{"command", incr, []string{"INCR", "n"}, true},
+		{"more arguments", lockcoretest.Command("SET", "k"), []string{"SET", "k", "v"}, true},
+		{"another command", incr, []string{"DECR", "n"}, false},
+		{"another argument", incr, []string{"INCR", "m"}, false},
+		{"fewer arguments", incr, []string{"INCR"}, false},
+		{"message", ch, []string{"message", "ch", "x"}, true},
+		{"message of another channel", ch, []string{"message", "x", "ch"}, false},
+		{"message by pattern", ch, []string{"pmessage", "c*", "ch", "x"}, true},
+		{"channel named as the pattern", ch, []string{"pmessage", "ch", "x", "ch"}, false},
+		{"script by text", lockcoretest.Script("return 1"), []string{"EVAL", "return 1", "0"}, true},
+		{"script by sum", lockcoretest.Script("return 1"), []string{"EVALSHA", "e0e1f9fabfc9d4800c877a703b823ac0578ff8db", "0"}, true},
+		{"another script", lockcoretest.Script("return 1"), []string{"EVAL", "return 10", "0"}, false},
+		{"no script", lockcoretest.Script("return 1"), []string{"GET", "return 1"}, false},
+	} {
+		if got := tt.match(tt.cmd); got != tt.want {
+			t.Errorf("%s: %q matches %v", tt.name, tt.cmd, got)
+		}
+	}
+}
+
+func TestScriptMatches(t *testing.T) {
+	const source = "return redis.call('INCR', KEYS[1])"
+	script := redis.NewScript(source)
+	other := redis.NewScript("return 7")
+	for name, match := range map[string]func(f *lockcoretest.Faults) lockcoretest.Match{
+		"Script":           func(*lockcoretest.Faults) lockcoretest.Match { return lockcoretest.Script(source) },
+		"ScriptContaining": func(f *lockcoretest.Faults) lockcoretest.Match { return f.ScriptContaining("'INCR'") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r, c := start(t)
+				rule := r.Faults().Inject(t, lockcoretest.Fault{Kind: lockcoretest.ResetAfter, Match: match(r.Faults()), Count: 2})
+				if err := other.Run(t.Context(), c, nil).Err(); err != nil {
+					t.Errorf("another script was hit: %v", err)
+				}
+				// First by EVALSHA, which the server does not know, and EVAL.
+				if err := script.Run(t.Context(), c, []string{"n"}).Err(); !errors.Is(err, syscall.ECONNRESET) || value(r, "n") != "1" {
+					t.Errorf("first run: %v, n is %q", err, value(r, "n"))
+				}
+				if err := script.EvalSha(t.Context(), c, []string{"n"}).Err(); !errors.Is(err, syscall.ECONNRESET) || value(r, "n") != "2" {
+					t.Errorf("second run: %v, n is %q", err, value(r, "n"))
+				}
+				if n, err := script.Run(t.Context(), c, []string{"n"}).Int(); n != 3 || err != nil || rule.Fired() != 2 {
+					t.Errorf("third run: %d, %v, injected %d times", n, err, rule.Fired())
+				}
+			})
+		})
+	}
+}
+
+// messages reads a subscription until it is closed.
+func messages(t *testing.T, c *redis.Client, channel string) <-chan string {
+	t.Helper()
+	sub := c.Subscribe(t.Context(), channel)
+	t.Cleanup(func() { _ = sub.Close() })
+	if _, err := sub.Receive(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ch := make(chan string, 100)
+	go func() {
+		for {
+			m, err := sub.Receive(context.Background()) // it ends with sub
+			switch m := m.(type) {
+			case *redis.Message:
+				ch <- m.Payload
+			case *redis.Subscription:
+				ch <- "subscribed again"
+			}
+			if errors.Is(err, redis.ErrClosed) {
+				return
+			}
+		}
+	}()
+	return ch
+}
+
+// arrived returns what has come by now.
+func arrived(ch <-chan string) string {
+	synctest.Wait()
+	var all []string
+	for {
+		select {
+		case m := <-ch:
+			all = append(all, m)
+			continue
+		default:
+		}
+		return strings.Join(all, ",")
+	}
+}
+
+func TestFaultsOfMessages(t *testing.T) {
+	for _, protocol := range []int{2, 3} {
+		synctest.Test(t, func(t *testing.T) {
+			r := lockcoretest.NewRedis(t)
+			opt := r.Options()
+			opt.Protocol = protocol
+			c := client(t, opt)
+			got := messages(t, c, "ch")
+			publish := func(m string) {
+				t.Helper()
+				if n, err := c.Publish(t.Context(), "ch", m).Result(); n != 1 || err != nil {
+					t.Errorf("PUBLISH %s: %d, %v", m, n, err)
+				}
+			}
+			f := r.Faults()
+			f.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DropMessage, Match: lockcoretest.Channel("ch"), Skip: 1, Count: 1})
+			publish("a")
+			publish("b")
+			publish("c")
+			if m := arrived(got); m != "a,c" {
+				t.Errorf("arrived %q, want a,c", m)
+			}
+			late := f.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DelayMessage, Match: lockcoretest.Channel("ch"), Count: 1})
+			publish("d")
+			publish("e")
+			if m := arrived(got); m != "" {
+				t.Errorf("arrived %q before Lift", m)
+			}
+			late.Lift()
+			if m := arrived(got); m != "d,e" {
+				t.Errorf("arrived %q, want d,e", m)
+			}
+			if err := c.Ping(t.Context()).Err(); err != nil {
+				t.Fatal(err)
+			}
+			if n := f.CutSubscriptions(); n != 1 {
+				t.Errorf("%d subscriptions were cut, want 1", n)
+			}
+			if m := arrived(got); m != "subscribed again" {
+				t.Errorf("arrived %q, want the new subscription", m)
+			}
+			hits := c.PoolStats().Hits
+			if err := c.Ping(t.Context()).Err(); err != nil || c.PoolStats().Hits != hits+1 {
+				t.Errorf("the other connection was cut: %v", err)
+			}
+			publish("f")
+			if m := arrived(got); m != "f" {
+				t.Errorf("arrived %q, want f", m)
+			}
+		})
+	}
+}
+
+func TestRefuseDial(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := lockcoretest.NewRedis(t)
+		opt := once(r.Options())
+		opt.DialerRetries = 1
+		c := client(t, opt)
+		rule := r.Faults().Inject(t, lockcoretest.Fault{Kind: lockcoretest.RefuseDial, Count: 3})
+		for range 3 {
+			if err := c.Ping(t.Context()).Err(); !errors.Is(err, syscall.ECONNREFUSED) {
+				t.Errorf("dial: %v, want refused", err)
+			}
+		}
+		if err := c.Ping(t.Context()).Err(); err != nil || rule.Fired() != 3 {
+			t.Errorf("after 3 refusals: %v, injected %d times", err, rule.Fired())
+		}
+	})
+}
+
+func TestPartition(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, c := start(t)
+		own := lockcoretest.NewFaults()
+		opt := once(r.OptionsVia(own))
+		opt.DialerRetries = 1
+		opt.DialTimeout = 2 * time.Second
+		opt.ReadTimeout = time.Second
+		cut := client(t, opt)
+		got := messages(t, cut, "ch")
+		if err := cut.Ping(t.Context()).Err(); err != nil {
+			t.Fatal(err)
+		}
+
+		rule := own.Partition()
+		if own.Partition() != rule {
+			t.Error("a second Partition is another one")
+		}
+		if err := cut.Incr(t.Context(), "n").Err(); !errors.Is(err, os.ErrDeadlineExceeded) || value(r, "n") != "" {
+			t.Errorf("INCR: %v, n is %q", err, value(r, "n"))
+		}
+		begin, before := time.Now(), rule.Fired()
+		if err := cut.Incr(t.Context(), "n").Err(); !errors.Is(err, context.DeadlineExceeded) || time.Since(begin) != 2*time.Second {
+			t.Errorf("dial: %v after %v, want a timeout after 2s", err, time.Since(begin))
+		}
+		if n := rule.Fired() - before; n != 1 {
+			t.Errorf("a dial that was held back counts %d times, want 1", n)
+		}
+		if n, err := c.Publish(t.Context(), "ch", "m").Result(); n != 1 || err != nil {
+			t.Errorf("PUBLISH from the other side: %d, %v", n, err)
+		}
+		if m := arrived(got); m != "" {
+			t.Errorf("arrived %q through the partition", m)
+		}
+		dialed := make(chan error, 1)
+		go func() { dialed <- cut.Ping(t.Context()).Err() }()
+		synctest.Wait()
+		own.Heal()
+		if m := arrived(got); m != "m" {
+			t.Errorf("arrived %q after Heal, want m", m)
+		}
+		if n := value(r, "n"); n != "1" {
+			t.Errorf("n is %q after Heal, want the INCR that was under way", n)
+		}
+		if err := <-dialed; err != nil {
+			t.Errorf("the dial that waited: %v", err)
+		}
+		lockcoretest.MustFire(t, rule)
+
+		// A partition that outlives the connections.
+		own.Partition()
+		if err := cut.Incr(t.Context(), "n").Err(); err == nil {
+			t.Error("INCR has passed a partition")
+		}
+		if n := own.Cut(); n == 0 {
+			t.Error("no connection was cut")
+		}
+		own.Heal()
+		if n, err := cut.Get(t.Context(), "n").Int(); n != 1 || err != nil {
+			t.Errorf("n is %d, %v, want 1: what was under way is lost", n, err)
+		}
+		if m := arrived(got); m != "subscribed again" {
+			t.Errorf("arrived %q, want the new subscription", m)
+		}
+	})
+}
+
+// Requests pass and replies are dropped (fault 8), on old connections and new.
+func TestDropReplies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, c := start(t)
+		rule := r.Faults().Inject(t, lockcoretest.Fault{Kind: lockcoretest.SwallowReply})
+		if err := c.Incr(t.Context(), "n").Err(); !errors.Is(err, os.ErrDeadlineExceeded) || value(r, "n") != "1" {
+			t.Errorf("INCR: %v, n is %q", err, value(r, "n"))
+		}
+		if err := c.Incr(t.Context(), "n").Err(); err == nil {
+			t.Error("a new connection was answered")
+		}
+		rule.Lift()
+		if n, err := c.Incr(t.Context(), "n").Result(); n != 2 || err != nil {
+			t.Errorf("after Lift: %d, %v", n, err)
+		}
+	})
+}
+
+func TestRepliesOfSubscriptions(t *testing.T) {
+	for _, protocol := range []int{2, 3} {
+		synctest.Test(t, func(t *testing.T) {
+			r := lockcoretest.NewRedis(t)
+			opt := r.Options()
+			opt.Protocol = protocol
+			c := client(t, opt)
+			pings := r.Faults().Inject(t, lockcoretest.Fault{
+				Kind: lockcoretest.DelayReply, Match: lockcoretest.Command("PING"), Delay: time.Millisecond,
+			})
+			subscribes := r.Faults().Inject(t, lockcoretest.Fault{Kind: lockcoretest.TrickleReply, Match: lockcoretest.Command("SUBSCRIBE")})
+			sub := c.Subscribe(t.Context(), "a", "b", "c")
+			defer func() { _ = sub.Close() }()
+			// Three confirmations of one request, one, and three of a request
+			// without names: the PING after them has its own reply.
+			for range 3 {
+				if _, err := sub.Receive(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := sub.PSubscribe(t.Context(), "p*"); err != nil {
+				t.Fatal(err)
+			}
+			if err := sub.Unsubscribe(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if err := sub.Ping(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			begin := time.Now()
+			for range 5 {
+				m, err := sub.Receive(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				kind := "pong"
+				if m, ok := m.(*redis.Subscription); ok {
+					kind = m.Kind
+				}
+				got = append(got, fmt.Sprint(kind, " ", time.Since(begin)))
+			}
+			want := []string{"psubscribe 0s", "unsubscribe 0s", "unsubscribe 0s", "unsubscribe 0s", "pong 1ms"}
+			if !slices.Equal(got, want) {
+				t.Errorf("RESP%d: received %q, want %q", protocol, got, want)
+			}
+			if pings.Fired() != 1 || subscribes.Fired() != 1 {
+				t.Errorf("RESP%d: injected %d and %d times, want once for a request", protocol, pings.Fired(), subscribes.Fired())
+			}
+		})
+	}
+}
+
+// What comes unasked, before the reply, is not taken for it.
+func TestPushesBeforeTheReply(t *testing.T) {
+	for name, tt := range map[string]struct {
+		requests []string
+		before   []string // the server's answers to all but the last, and what comes unasked
+		reply    string
+	}{
+		"a message, RESP2": {
+			[]string{request("SUBSCRIBE", "ch"), request("PING")},
+			[]string{"*3\r\n$9\r\nsubscribe\r\n$2\r\nch\r\n:1\r\n", "*3\r\n$7\r\nmessage\r\n$2\r\nch\r\n$1\r\nm\r\n"},
+			"*2\r\n$4\r\npong\r\n$0\r\n\r\n",
+		},
+		"a message, RESP3": {
+			[]string{request("SUBSCRIBE", "ch"), request("PING")},
+			[]string{">3\r\n$9\r\nsubscribe\r\n$2\r\nch\r\n:1\r\n", ">3\r\n$7\r\nmessage\r\n$2\r\nch\r\n$1\r\nm\r\n"},
+			"+PONG\r\n",
+		},
+		"an invalidation": {
+			[]string{request("PING")},
+			[]string{">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\nk\r\n"},
+			"+PONG\r\n",
+		},
+		"a message before its confirmation": {
+			[]string{request("SUBSCRIBE", "ch"), request("SUBSCRIBE", "ping"), request("PING")},
+			[]string{
+				">3\r\n$9\r\nsubscribe\r\n$2\r\nch\r\n:1\r\n", ">3\r\n$7\r\nmessage\r\n$2\r\nch\r\n$1\r\nm\r\n",
+				">3\r\n$9\r\nsubscribe\r\n$4\r\nping\r\n:2\r\n",
+			},
+			"+PONG\r\n",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				near, server := net.Pipe()
+				f := lockcoretest.NewFaults()
+				t.Cleanup(f.Close)
+				rule := f.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DelayReply, Match: lockcoretest.Command("PING")})
+				conn, err := f.Dialer(func(context.Context, string, string) (net.Conn, error) { return near, nil })(t.Context(), "tcp", "")
+				if err != nil {
+					t.Fatal(err)
+				}
+				go func() { _, _ = io.Copy(io.Discard, server) }()
+				if _, err := conn.Write([]byte(strings.Join(tt.requests, ""))); err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+				for _, s := range append(tt.before, tt.reply) {
+					if rule.Fired() != 0 {
+						t.Errorf("the fault was injected before %q", s)
+					}
+					if _, err := server.Write([]byte(s)); err != nil {
+						t.Fatal(err)
+					}
+					synctest.Wait()
+				}
+				if rule.Fired() != 1 {
+					t.Error("the fault was not injected into the reply")
+				}
+				rule.Lift()
+				synctest.Wait()
+				_ = server.Close()
+				got, err := io.ReadAll(conn)
+				if want := strings.Join(tt.before, "") + tt.reply; string(got) != want || err != nil {
+					t.Errorf("arrived %q, %v, want %q", got, err, want)
+				}
+			})
+		})
+	}
+}
+
+// Neither side learns of the other's end through a partition: the server still
+// counts a subscriber that is gone, and the client waits for a server that is.
+func TestPartitionHidesTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, c := start(t)
+		own := lockcoretest.NewFaults()
+		cut := client(t, r.OptionsVia(own))
+		gone := cut.Subscribe(t.Context(), "gone")
+		if _, err := gone.Receive(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		waits := cut.Subscribe(t.Context(), "waits")
+		defer func() { _ = waits.Close() }()
+		if _, err := waits.Receive(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		own.Partition()
+		if err := gone.Close(); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if n := c.Publish(t.Context(), "gone", "m").Val(); n != 1 {
+			t.Errorf("PUBLISH reached %d, want the 1 that is gone", n)
+		}
+		own.Heal()
+		synctest.Wait()
+		if n := c.Publish(t.Context(), "gone", "m").Val(); n != 0 {
+			t.Errorf("after Heal PUBLISH reached %d, want 0", n)
+		}
+
+		own.Partition()
+		if err := r.Restart(false); err != nil {
+			t.Fatal(err)
+		}
+		begin := time.Now()
+		if _, err := waits.ReceiveTimeout(t.Context(), time.Minute); err == nil || time.Since(begin) != time.Minute {
+			t.Errorf("through the partition: %v after %v, want a timeout after 1m", err, time.Since(begin))
+		}
+		own.Heal()
+		if _, err := waits.Receive(t.Context()); !errors.Is(err, io.EOF) {
+			t.Errorf("after Heal: %v, want EOF", err)
+		}
+	})
+}
+
+func TestFaultIsRefused(t *testing.T) {
+	f := lockcoretest.NewFaults()
+	defer f.Close()
+	for want, fault := range map[string]lockcoretest.Fault{
+		"Fault.Kind is Kind(0)":   {},
+		"Fault.Kind is Partition": {Kind: lockcoretest.RefuseDial + 1},
+		"Fault.Skip is -1":        {Kind: lockcoretest.DropRequest, Skip: -1},
+		"Fault.Count is -1":       {Kind: lockcoretest.DropRequest, Count: -1},
+		"Fault.Delay is -1s":      {Kind: lockcoretest.DelayReply, Delay: -time.Second},
+		"Fault.Delay is 1s":       {Kind: lockcoretest.DropRequest, Delay: time.Second},
+		"Fault.Match is set":      {Kind: lockcoretest.RefuseDial, Match: lockcoretest.Command("GET")},
+	} {
+		if _, err := f.Add(fault); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v, want %q", fault, err, want)
+		}
+	}
+}
+
+// verdict notes what a test would have been told.
+type verdict struct {
+	testing.TB
+
+	failed   bool
+	cleanups []func()
+}
+
+func (v *verdict) Helper()               {}
+func (v *verdict) Logf(string, ...any)   {}
+func (v *verdict) Errorf(string, ...any) { v.failed = true }
+func (v *verdict) Error(...any)          { v.failed = true }
+func (v *verdict) Cleanup(f func())      { v.cleanups = append(v.cleanups, f) }
+
+func TestFaultThatNeverFiredFails(t *testing.T) {
+	for _, fires := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			r, c := start(t)
+			var injected, must, none verdict
+			rule := r.Faults().Inject(&injected, lockcoretest.Fault{Kind: lockcoretest.TrickleReply, Match: lockcoretest.Command("PING")})
+			if fires {
+				c.Ping(t.Context())
+			}
+			for _, f := range injected.cleanups {
+				f()
+			}
+			lockcoretest.MustFire(&must, rule)
+			lockcoretest.MustFire(&none)
+			if injected.failed == fires || must.failed == fires || !none.failed {
+				t.Errorf("fired %v: Inject failed %v, MustFire %v, without a rule %v", fires, injected.failed, must.failed, none.failed)
+			}
+		})
+	}
+}
+
+func TestRuleWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, c := start(t)
+		rule := r.Faults().Inject(t, lockcoretest.Fault{Kind: lockcoretest.TrickleReply, Match: lockcoretest.Command("INCR")})
+		done := make(chan error, 1)
+		go func() { done <- rule.Wait(t.Context(), 2) }()
+		c.Incr(t.Context(), "n")
+		synctest.Wait()
+		select {
+		case err := <-done:
+			t.Fatalf("Wait for 2 has returned after 1: %v", err)
+		default:
+		}
+		c.Incr(t.Context(), "n")
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := rule.Wait(ctx, 3); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Wait for what never comes: %v", err)
+		}
+	})
+}
+
+func TestConnectionThatIsNotRESPIsClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := lockcoretest.NewRedis(t)
+		conn, err := r.Options().Dialer(t.Context(), "tcp", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := conn.Write([]byte("\x16\x03\x01\x02\x00\n")); err != nil { // TLS
+			t.Fatal(err)
+		}
+		if err := conn.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		_, err = conn.Read(make([]byte, 1))
+		var timeout net.Error
+		if err == nil || errors.As(err, &timeout) && timeout.Timeout() {
+			t.Errorf("read: %v, want the connection closed", err)
+		}
+	})
+}
+
+func TestFaultsCloseEndsEverything(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // the bubble fails if a goroutine stays
+		r := lockcoretest.NewRedis(t)
+		f := lockcoretest.NewFaults()
+		opt := once(&redis.Options{Addr: "127.0.0.1:1", Dialer: f.Dialer(r.Dial)})
+		opt.DialerRetries = 1
+		c := client(t, opt)
+		rule := f.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Match: lockcoretest.Command("GET")})
+		failed := make(chan error, 1)
+		go func() { failed <- c.Get(t.Context(), "k").Err() }()
+		synctest.Wait()
+		f.Partition()
+		f.Close()
+		if err := <-failed; err == nil || rule.Fired() != 1 {
+			t.Errorf("GET: %v, injected %d times", err, rule.Fired())
+		}
+		if err := c.Get(t.Context(), "k").Err(); err == nil {
+			t.Error("closed Faults let a dial pass")
+		}
+	})
+}

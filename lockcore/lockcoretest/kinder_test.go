@@ -1,0 +1,57 @@
+package lockcoretest_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/noonlock/noonlock/internal/servers"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+)
+
+// The differences that the package comment names, on both servers: when a new
+// miniredis closes one, this fails and the comment is due.
+func TestMiniredisDiffersAsDocumented(t *testing.T) {
+	tests := []struct {
+		script       string
+		mini, actual string // how the answer begins
+	}{
+		{`return tostring(1763000000000000)`, "1763000000000000", "1.763e+15"},
+		{`return string.format('%.0f', 1763000000000000)`, "1763000000000000", "1763000000000000"},
+		{`return redis.call('WAIT', 0, 0)`, "0", "ERR This Redis command is not allowed from script"},
+		{`redis.call('SET', 'k', 'v') return redis.call('HGET', 'k', 'f')`, "ERR Error compiling script", "WRONGTYPE"},
+		{`return bit.band(7, 2)`, "ERR", "2"},
+		{`return struct.size('b')`, "ERR", "1"},
+		{`return type(cmsgpack)`, "ERR", "table"},
+		{
+			`redis.call('SET', 'k', 'v', 'PX', '1000000000000000') return redis.call('PTTL', 'k') > 999999999999000 and 'ok' or 'overflow'`,
+			"overflow", "ok",
+		},
+	}
+	ask := func(t *testing.T, c *redis.Client, script string) string {
+		t.Helper()
+		v, err := c.Eval(t.Context(), script, nil).Result()
+		if err != nil {
+			return err.Error()
+		}
+		return fmt.Sprint(v)
+	}
+	t.Run("miniredis", func(t *testing.T) {
+		c := lockcoretest.NewRedis(t).Client()
+		for _, tt := range tests {
+			if got := ask(t, c, tt.script); !strings.HasPrefix(got, tt.mini) {
+				t.Errorf("%s answers %q, want %q", tt.script, got, tt.mini)
+			}
+		}
+	})
+	t.Run("redis-server", func(t *testing.T) {
+		c := client(t, &redis.Options{Addr: servers.Redis(t).Addr()})
+		for _, tt := range tests {
+			if got := ask(t, c, tt.script); !strings.HasPrefix(got, tt.actual) {
+				t.Errorf("%s answers %q, want %q", tt.script, got, tt.actual)
+			}
+		}
+	})
+}

@@ -1,0 +1,251 @@
+package lockcoretest_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/noonlock/noonlock/internal/servers"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+)
+
+// On a real server, with the faults at the client's side and in a proxy.
+func TestFaultsOnRealRedis(t *testing.T) {
+	server := servers.Redis(t)
+	proxy := lockcoretest.NewProxy(t, server.Addr())
+	faults := lockcoretest.NewFaults()
+	t.Cleanup(faults.Close)
+	for name, way := range map[string]struct {
+		faults *lockcoretest.Faults
+		opt    redis.Options
+	}{
+		"Dialer": {faults, redis.Options{Addr: server.Addr(), Dialer: faults.Dialer(nil)}},
+		"Proxy":  {proxy.Faults(), redis.Options{Addr: proxy.Addr()}},
+	} {
+		for _, protocol := range []int{2, 3} {
+			opt := way.opt
+			opt.Protocol = protocol
+			t.Run(name+"/RESP"+string(rune('0'+protocol)), func(t *testing.T) {
+				onRealRedis(t, server.Addr(), way.faults, once(&opt))
+			})
+		}
+	}
+}
+
+func onRealRedis(t *testing.T, addr string, f *lockcoretest.Faults, opt *redis.Options) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	direct := client(t, once(&redis.Options{Addr: addr}))
+	c := client(t, opt)
+	patient := *opt
+	patient.ReadTimeout = -1
+	if err := direct.FlushAll(ctx).Err(); err != nil {
+		t.Fatal(err)
+	}
+	// hasty runs INCR n with a client that does not wait long for the answer.
+	hasty := func() error {
+		o := *opt
+		o.ReadTimeout = 50 * time.Millisecond
+		o.DialTimeout = 50 * time.Millisecond
+		o.DialerRetries = 1
+		return client(t, &o).Incr(ctx, "n").Err()
+	}
+	inject := func(kind lockcoretest.Kind) *lockcoretest.Rule {
+		return f.Inject(t, lockcoretest.Fault{Kind: kind, Match: lockcoretest.Command("INCR", "n"), Count: 1})
+	}
+	want := func(n string) {
+		t.Helper()
+		if got := get(t, direct, "n"); got != n {
+			t.Errorf("n is %q, want %q", got, n)
+		}
+	}
+
+	inject(lockcoretest.DropRequest)
+	if err := hasty(); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("DropRequest: %v", err)
+	}
+	want("")
+	inject(lockcoretest.SwallowReply)
+	if err := hasty(); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("SwallowReply: %v", err)
+	}
+	want("1")
+	inject(lockcoretest.ResetAfter)
+	if err := c.Incr(ctx, "n").Err(); !wasReset(err) {
+		t.Errorf("ResetAfter: %v", err)
+	}
+	want("2")
+	inject(lockcoretest.ResetBefore)
+	if err := c.Incr(ctx, "n").Err(); !wasReset(err) {
+		t.Errorf("ResetBefore: %v", err)
+	}
+	want("2")
+	inject(lockcoretest.DuplicateRequest)
+	if n, err := c.Incr(ctx, "n").Result(); n != 4 || err != nil {
+		t.Errorf("DuplicateRequest: %d, %v", n, err)
+	}
+	inject(lockcoretest.TrickleReply)
+	if n, err := c.Incr(ctx, "n").Result(); n != 5 || err != nil {
+		t.Errorf("TrickleReply: %d, %v", n, err)
+	}
+
+	// Held back until its sender has gone, and then delivered.
+	late := inject(lockcoretest.DelayRequest)
+	if err := hasty(); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("DelayRequest: %v", err)
+	}
+	want("5")
+	late.Lift()
+	await(ctx, t, func() bool { return get(t, direct, "n") == "6" })
+
+	// A script: the NOSCRIPT of its first EVALSHA is not taken for its reply.
+	const source = "return redis.call('INCR', KEYS[1]) + 0"
+	script := redis.NewScript(source)
+	for i, match := range []lockcoretest.Match{lockcoretest.Script(source), f.ScriptContaining("'INCR', KEYS[1]) + 0")} {
+		if err := direct.ScriptFlush(ctx).Err(); err != nil {
+			t.Fatal(err)
+		}
+		f.Inject(t, lockcoretest.Fault{Kind: lockcoretest.ResetAfter, Match: match, Count: 1})
+		if err := script.Run(ctx, c, []string{"n"}).Err(); !wasReset(err) {
+			t.Errorf("script: %v", err)
+		}
+		want([]string{"7", "8"}[i])
+	}
+
+	// Messages, and a partition that the connection outlives.
+	sub := client(t, &patient).Subscribe(ctx, "ch")
+	defer func() { _ = sub.Close() }()
+	receive := func() string {
+		t.Helper()
+		m, err := sub.Receive(ctx)
+		switch m := m.(type) {
+		case *redis.Message:
+			return m.Payload
+		case *redis.Subscription:
+			return m.Kind
+		}
+		return err.Error()
+	}
+	if got := receive(); got != "subscribe" {
+		t.Fatal(got)
+	}
+	f.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DropMessage, Match: lockcoretest.Channel("ch"), Count: 1})
+	for _, m := range []string{"lost", "kept"} {
+		if n, err := direct.Publish(ctx, "ch", m).Result(); n != 1 || err != nil {
+			t.Fatalf("PUBLISH: %d, %v", n, err)
+		}
+	}
+	if got := receive(); got != "kept" {
+		t.Errorf("received %q, want kept", got)
+	}
+	cut := f.Partition()
+	if err := direct.Publish(ctx, "ch", "late").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := cut.Wait(ctx, 1); err != nil { // the message is held back
+		t.Fatal(err)
+	}
+	if err := hasty(); err == nil {
+		t.Error("INCR has passed a partition")
+	}
+	f.Heal()
+	if got := receive(); got != "late" {
+		t.Errorf("received %q, want late", got)
+	}
+	if n := f.CutSubscriptions(); n != 1 {
+		t.Errorf("%d subscriptions were cut, want 1", n)
+	}
+	if _, err := sub.Receive(ctx); !wasReset(err) {
+		t.Errorf("received %v, want a reset", err)
+	}
+	if got := receive(); got != "subscribe" {
+		t.Errorf("received %q, want the new subscription", got)
+	}
+	lockcoretest.MustFire(t, cut)
+}
+
+// wasReset tells of a connection that was reset. With RESP3 go-redis looks for
+// pushes before it reads a reply; that look gets the reset, and the read EOF.
+func wasReset(err error) bool {
+	return errors.Is(err, syscall.ECONNRESET) || errors.Is(err, io.EOF)
+}
+
+// await returns when the condition holds.
+func await(ctx context.Context, t *testing.T, holds func() bool) {
+	t.Helper()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for !holds() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatalf("it never came to be: %v", ctx.Err())
+		}
+	}
+}
+
+// Every connection to a proxy ends when it is closed, and it can refuse.
+func TestProxyRefusesAndCloses(t *testing.T) {
+	// A server of its own, so that this runs where there is no Redis.
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	inner := lockcoretest.NewRedis(t)
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			inner.Server().Server().ServeConn(conn)
+		}
+	}()
+	p, err := lockcoretest.StartProxy(l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	opt := once(&redis.Options{Addr: p.Addr(), DialerRetries: 1})
+	c := client(t, opt)
+	p.Faults().Inject(t, lockcoretest.Fault{Kind: lockcoretest.RefuseDial, Count: 1})
+	if err := c.Ping(t.Context()).Err(); err == nil {
+		t.Error("a refused connection was answered")
+	}
+	if err := c.Ping(t.Context()).Err(); err != nil {
+		t.Error(err)
+	}
+	sub := c.Subscribe(t.Context(), "ch")
+	defer func() { _ = sub.Close() }()
+	if _, err := sub.Receive(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	p.Faults().Partition()
+	waits := make(chan error, 1)
+	go func() {
+		_, err := sub.Receive(t.Context())
+		waits <- err
+	}()
+	p.Close()
+	if err := <-waits; err == nil {
+		t.Error("a subscription has outlived the proxy")
+	}
+	if err := c.Ping(t.Context()).Err(); err == nil {
+		t.Error("a closed proxy has answered")
+	}
+}
+
+func TestProxyTargetIsRefused(t *testing.T) {
+	if _, err := lockcoretest.StartProxy("localhost"); err == nil || !strings.Contains(err.Error(), `target "localhost"`) {
+		t.Errorf("a target without a port: %v", err)
+	}
+}

@@ -1,0 +1,107 @@
+package lockcoretest
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"testing/iotest"
+)
+
+func TestReplies(t *testing.T) {
+	tests := []struct {
+		raw   string
+		items []string
+	}{
+		{"+OK\r\n", nil},
+		{"-ERR no\r\n", nil},
+		{":7\r\n", nil},
+		{"$5\r\na\r\nbc\r\n", nil},
+		{"$-1\r\n", nil},
+		{"*-1\r\n", nil},
+		{"*0\r\n", nil},
+		{"*3\r\n$7\r\nmessage\r\n+ch\r\n:1\r\n", []string{"message", "ch", "1"}},
+		{"*2\r\n*2\r\n:1\r\n:2\r\n$1\r\nx\r\n", []string{"", "x"}},
+		{">2\r\n$1\r\na\r\n_\r\n", []string{"a", ""}},
+		{"%2\r\n+a\r\n:1\r\n+b\r\n*1\r\n#t\r\n", []string{"a", "1", "b", ""}},
+		{"~1\r\n,1.5\r\n", []string{"1.5"}},
+		{"(12345678901234567890\r\n", nil},
+		{"=5\r\ntxt:x\r\n", nil},
+		{"!3\r\nERR\r\n", nil},
+		{"|1\r\n+ttl\r\n:3\r\n*1\r\n+x\r\n", []string{"x"}},
+	}
+	var all strings.Builder
+	for _, tt := range tests {
+		all.WriteString(tt.raw)
+	}
+	for name, in := range map[string]io.Reader{
+		"at once":      strings.NewReader(all.String()),
+		"byte by byte": iotest.OneByteReader(strings.NewReader(all.String())),
+	} {
+		w := newWire(in)
+		for _, tt := range tests {
+			p, err := w.reply()
+			if err != nil || string(p.raw) != tt.raw || !slices.Equal(p.items, tt.items) {
+				t.Errorf("%s: %q was read as %q with %q, %v", name, tt.raw, p.raw, p.items, err)
+			}
+		}
+		if _, err := w.reply(); !errors.Is(err, io.EOF) {
+			t.Errorf("%s: at the end %v", name, err)
+		}
+	}
+}
+
+func TestMalformed(t *testing.T) {
+	for _, raw := range []string{"\r\n", "?\r\n", "$x\r\n", "*-2\r\n", "$536870913\r\n", strings.Repeat("*1\r\n", maxDepth+2)} {
+		if _, err := newWire(strings.NewReader(raw)).reply(); !errors.Is(err, errMalformed) {
+			t.Errorf("reply %.20q: %v", raw, err)
+		}
+	}
+	for _, raw := range []string{"*x\r\n", "*1\r\n:1\r\n", "*1\r\n$-1\r\n", "\x16\x03\x01\n"} {
+		if _, _, err := newWire(strings.NewReader(raw)).request(); !errors.Is(err, errMalformed) {
+			t.Errorf("request %.20q: %v", raw, err)
+		}
+	}
+}
+
+func TestInlineRequest(t *testing.T) {
+	w := newWire(strings.NewReader("get  a b\r\n\r\n*0\r\n"))
+	for _, want := range [][]string{{"GET", "a", "b"}, nil, nil} {
+		if _, cmd, err := w.request(); err != nil || !slices.Equal(cmd, want) {
+			t.Errorf("read %q, %v, want %q", cmd, err, want)
+		}
+	}
+}
+
+// What is handed on is what came in, to the byte, and no input does harm.
+func FuzzWire(f *testing.F) {
+	f.Add([]byte("*2\r\n$3\r\nGET\r\n$1\r\nk\r\nPING\r\n"))
+	f.Add([]byte("|1\r\n+a\r\n:1\r\n*2\r\n+OK\r\n$-1\r\n"))
+	f.Fuzz(func(t *testing.T, in []byte) {
+		for name, read := range map[string]func(w *wire) ([]byte, error){
+			"request": func(w *wire) ([]byte, error) {
+				raw, _, err := w.request()
+				return raw, err
+			},
+			"reply": func(w *wire) ([]byte, error) {
+				p, err := w.reply()
+				return p.raw, err
+			},
+		} {
+			w := newWire(bytes.NewReader(in))
+			var out []byte
+			for {
+				raw, err := read(w)
+				if err != nil {
+					break
+				}
+				out = append(out, raw...)
+			}
+			if !bytes.HasPrefix(in, out) {
+				t.Errorf("%s: of %q came out %q", name, in, out)
+			}
+		}
+	})
+}
