@@ -1,0 +1,121 @@
+package sqlonce_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/noonlock/noonlock/singleton/sqlonce"
+)
+
+func TestNewRefuses(t *testing.T) {
+	t.Parallel()
+	db := (&fake{}).db(t)
+	for _, c := range []struct {
+		dialect sqlonce.Dialect
+		cfg     sqlonce.Config
+		field   string // empty: accepted
+	}{
+		{sqlonce.SQLite, sqlonce.Config{}, ""},
+		{sqlonce.MySQL, sqlonce.Config{TablePrefix: "a_9", FenceScope: sqlonce.PerTick, IdleTimeout: time.Second, LockTimeout: 2 * time.Second}, ""},
+		{sqlonce.MySQL, sqlonce.Config{IdleTimeout: 24 * time.Hour}, ""},
+		{0, sqlonce.Config{}, "Dialect"},
+		{4, sqlonce.Config{}, "Dialect"},
+		{sqlonce.SQLite, sqlonce.Config{FenceScope: 2}, "Config.FenceScope"},
+		{sqlonce.SQLite, sqlonce.Config{TablePrefix: "Noonlock"}, "Config.TablePrefix"},
+		{sqlonce.SQLite, sqlonce.Config{TablePrefix: "9a"}, "Config.TablePrefix"},
+		{sqlonce.SQLite, sqlonce.Config{TablePrefix: "a b"}, "Config.TablePrefix"},
+		{sqlonce.SQLite, sqlonce.Config{TablePrefix: "a;drop"}, "Config.TablePrefix"},
+		{sqlonce.SQLite, sqlonce.Config{TablePrefix: "a\n"}, "Config.TablePrefix"},
+		{sqlonce.SQLite, sqlonce.Config{TablePrefix: strings.Repeat("a", 41)}, "Config.TablePrefix"},
+		{sqlonce.SQLite, sqlonce.Config{IdleTimeout: -time.Second}, "Config.IdleTimeout"},
+		{sqlonce.SQLite, sqlonce.Config{IdleTimeout: time.Millisecond}, "Config.IdleTimeout"},
+		{sqlonce.SQLite, sqlonce.Config{IdleTimeout: 1500 * time.Millisecond}, "Config.IdleTimeout"},
+		{sqlonce.SQLite, sqlonce.Config{IdleTimeout: 1<<63 - 1}, "Config.IdleTimeout"},
+		{sqlonce.SQLite, sqlonce.Config{LockTimeout: 10 * time.Second}, "Config.LockTimeout"},
+		{sqlonce.SQLite, sqlonce.Config{LockTimeout: -time.Second}, "Config.LockTimeout"},
+	} {
+		_, err := sqlonce.New(db, c.dialect, c.cfg)
+		checkRefusal(t, err, c.field)
+	}
+	_, err := sqlonce.New(nil, sqlonce.SQLite, sqlonce.Config{})
+	checkRefusal(t, err, "db")
+}
+
+func checkRefusal(t *testing.T, err error, field string) {
+	t.Helper()
+	if field == "" {
+		if err != nil {
+			t.Errorf("refused: %v", err)
+		}
+		return
+	}
+	var refused *sqlonce.ConfigError
+	if !errors.Is(err, sqlonce.ErrConfig) || !errors.As(err, &refused) || refused.Field != field {
+		t.Errorf("error = %v, want a refusal of %s", err, field)
+		return
+	}
+	if refused.Value == "" || refused.Rule == "" || len(err.Error()) > 300 {
+		t.Errorf("error = %q, want a short sentence with value and rule", err)
+	}
+}
+
+// FAULTS 46: nothing is sent for bad input.
+func TestBadInput(t *testing.T) {
+	t.Parallel()
+	f := &fake{}
+	once := newOnce(t, f, sqlonce.SQLite)
+	with := func(change func(r *sqlonce.Run)) sqlonce.Run {
+		r := run
+		change(&r)
+		return r
+	}
+	for _, c := range []struct {
+		run   sqlonce.Run
+		field string
+	}{
+		{with(func(r *sqlonce.Run) { r.Job = "" }), "Run.Job"},
+		{with(func(r *sqlonce.Run) { r.Job = strings.Repeat("j", 201) }), "Run.Job"},
+		{with(func(r *sqlonce.Run) { r.Job = strings.Repeat("j", 1<<20) }), "Run.Job"},
+		{with(func(r *sqlonce.Run) { r.Job = "a\x00b" }), "Run.Job"},
+		{with(func(r *sqlonce.Run) { r.Job = "a\nb" }), "Run.Job"},
+		{with(func(r *sqlonce.Run) { r.Job = "a " }), "Run.Job"},
+		{with(func(r *sqlonce.Run) { r.Job = "a\xff" }), "Run.Job"},
+		{with(func(r *sqlonce.Run) { r.Tick = time.Time{} }), "Run.Tick"},
+		{with(func(r *sqlonce.Run) { r.Tick = time.UnixMilli(0) }), "Run.Tick"},
+		{with(func(r *sqlonce.Run) { r.Tick = r.Tick.Add(time.Microsecond) }), "Run.Tick"},
+		{with(func(r *sqlonce.Run) { r.Tick = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC) }), "Run.Tick"},
+		{with(func(r *sqlonce.Run) { r.Attempt = -1 }), "Run.Attempt"},
+		{with(func(r *sqlonce.Run) { r.Attempt = 1 << 31 }), "Run.Attempt"},
+		{with(func(r *sqlonce.Run) { r.Token = 0 }), "Run.Token"},
+		{with(func(r *sqlonce.Run) { r.Token = 1 << 63 }), "Run.Token"},
+		{with(func(r *sqlonce.Run) { r.Holder = strings.Repeat("h", 256) }), "Run.Holder"},
+		{with(func(r *sqlonce.Run) { r.Holder = "a\tb" }), "Run.Holder"},
+	} {
+		_, err := once.Do(t.Context(), c.run, nothing)
+		checkRefusal(t, err, c.field)
+		checkRefusal(t, once.Fence(nil).Admit(t.Context(), c.run), "tx")
+	}
+	_, err := once.Do(t.Context(), run, nil)
+	checkRefusal(t, err, "fn")
+	_, err = once.Do(nil, run, nothing) //nolint:staticcheck // that is the point
+	checkRefusal(t, err, "ctx")
+	_, err = once.Prune(t.Context(), " x", run.Tick)
+	checkRefusal(t, err, "job")
+	_, err = once.Prune(t.Context(), "x", time.Time{})
+	checkRefusal(t, err, "before")
+	_, err = once.Prune(t.Context(), "x", time.Now().Add(time.Hour).Truncate(time.Second))
+	checkRefusal(t, err, "before")
+	_, err = once.Markers(t.Context(), "", run.Tick, run.Tick)
+	checkRefusal(t, err, "job")
+	if said := f.said(); said != "" {
+		t.Errorf("sent: %s", said)
+	}
+	longest := with(func(r *sqlonce.Run) {
+		r.Job, r.Holder, r.Token = strings.Repeat("j", 200), strings.Repeat("h", 255), 1<<63-1
+	})
+	if err := longest.Validate(); err != nil {
+		t.Errorf("the longest run: %v", err)
+	}
+}

@@ -1,0 +1,94 @@
+package sqlonce
+
+import (
+	"strconv"
+	"strings"
+)
+
+// queries are all statements with table names, one set per dialect. Names of tables are spelled here only.
+type queries struct {
+	schema []string
+	// admit raises the fence of (job, tick, token) and locks its row; on MySQL the token is given twice.
+	// Everywhere else it answers token and kept_from; on MySQL fence does.
+	admit, fence string
+	// mark inserts a marker (job, tick, attempt, token, holder, applied_at), or no row if the tick has one.
+	mark string
+	// marked counts the markers of (job, tick).
+	marked string
+	// floor reads kept_from of a job.
+	floor string
+	// raiseFloor sets kept_from of (job, kept_from) unless it is greater; on MySQL it is given twice.
+	raiseFloor string
+	// pruneMarkers and pruneFences delete what is older than (job, tick).
+	pruneMarkers, pruneFences string
+	// markers lists those of (job, since, until).
+	markers string
+}
+
+func newQueries(d Dialect, prefix string) queries {
+	q := queries{
+		admit: "INSERT INTO {fences} (job, tick, token, kept_from) VALUES (?, ?, ?, 0) " +
+			"ON CONFLICT (job, tick) DO UPDATE SET token = {greatest}({fences}.token, excluded.token) RETURNING token, kept_from",
+		mark: "INSERT INTO {markers} (job, tick, attempt, token, holder, applied_at) VALUES (?, ?, ?, ?, ?, ?) " +
+			"ON CONFLICT (job, tick) DO NOTHING",
+		marked: "SELECT COUNT(*) FROM {markers} WHERE job = ? AND tick = ?",
+		floor:  "SELECT kept_from FROM {fences} WHERE job = ? AND tick = 0",
+		raiseFloor: "INSERT INTO {fences} (job, tick, token, kept_from) VALUES (?, 0, 0, ?) " +
+			"ON CONFLICT (job, tick) DO UPDATE SET kept_from = {greatest}({fences}.kept_from, excluded.kept_from)",
+		pruneMarkers: "DELETE FROM {markers} WHERE job = ? AND tick < ?",
+		pruneFences:  "DELETE FROM {fences} WHERE job = ? AND tick > 0 AND tick < ?",
+		markers: "SELECT tick, attempt, token, holder, applied_at FROM {markers} " +
+			"WHERE job = ? AND tick >= ? AND tick < ? ORDER BY tick",
+	}
+	text, greatest, end := "TEXT", "GREATEST", ""
+	switch d {
+	case SQLite:
+		greatest = "MAX"
+	case PostgreSQL:
+		// Bytes, whatever the collation of the database: faster, and the same order everywhere.
+		text = `TEXT COLLATE "C"`
+	case MySQL:
+		// Case and accents count. That spaces at the end do not is why validateJob refuses them.
+		text, end = "VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin", " ENGINE=InnoDB"
+		// VALUES(token) would save giving it twice, but is deprecated on MySQL; its successor is unknown to MariaDB.
+		q.admit = "INSERT INTO {fences} (job, tick, token, kept_from) VALUES (?, ?, ?, 0) " +
+			"ON DUPLICATE KEY UPDATE token = GREATEST(token, ?)"
+		// FOR UPDATE although the row is locked already: a plain SELECT would fix the snapshot that fn reads from.
+		q.fence = "SELECT token, kept_from FROM {fences} WHERE job = ? AND tick = ? FOR UPDATE"
+		// Not ON DUPLICATE KEY UPDATE: with the driver's clientFoundRows that counts a row which was there.
+		q.mark = "INSERT IGNORE INTO {markers} (job, tick, attempt, token, holder, applied_at) VALUES (?, ?, ?, ?, ?, ?)"
+		q.raiseFloor = "INSERT INTO {fences} (job, tick, token, kept_from) VALUES (?, 0, 0, ?) " +
+			"ON DUPLICATE KEY UPDATE kept_from = GREATEST(kept_from, ?)"
+	}
+	q.schema = []string{
+		"CREATE TABLE IF NOT EXISTS {fences} (job {text} NOT NULL, tick BIGINT NOT NULL, token BIGINT NOT NULL, " +
+			"kept_from BIGINT NOT NULL, PRIMARY KEY (job, tick))" + end,
+		"CREATE TABLE IF NOT EXISTS {markers} (job {text} NOT NULL, tick BIGINT NOT NULL, attempt INT NOT NULL, " +
+			"token BIGINT NOT NULL, holder {text} NOT NULL, applied_at BIGINT NOT NULL, PRIMARY KEY (job, tick))" + end,
+	}
+	names := strings.NewReplacer("{fences}", prefix+"_fences", "{markers}", prefix+"_markers", "{text}", text, "{greatest}", greatest)
+	for _, s := range []*string{
+		&q.schema[0], &q.schema[1], &q.admit, &q.fence, &q.mark, &q.marked, &q.floor, &q.raiseFloor,
+		&q.pruneMarkers, &q.pruneFences, &q.markers,
+	} {
+		*s = names.Replace(*s)
+		if d == PostgreSQL {
+			*s = numbered(*s)
+		}
+	}
+	return q
+}
+
+// numbered turns each ? into $1, $2, …. No statement here has a ? in a literal.
+func numbered(query string) string {
+	var b strings.Builder
+	for n := 1; ; n++ {
+		before, after, found := strings.Cut(query, "?")
+		b.WriteString(before)
+		if !found {
+			return b.String()
+		}
+		b.WriteString("$" + strconv.Itoa(n))
+		query = after
+	}
+}
