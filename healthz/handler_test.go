@@ -1,0 +1,175 @@
+package healthz_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr/funcr"
+
+	"github.com/noonlock/noonlock/healthz"
+)
+
+func well(context.Context) error { return nil }
+
+func ill(context.Context) error { return errors.New("the reason, with a secret") }
+
+func handler(tb testing.TB, cfg healthz.Config, checkers ...healthz.Checker) http.Handler {
+	tb.Helper()
+	h, err := healthz.New("livez", cfg, checkers...)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return h
+}
+
+func get(h http.Handler, method, target string) (int, string) {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(method, target, nil))
+	return w.Code, w.Body.String()
+}
+
+// The texts are those of the Kubernetes API server.
+func TestAnswers(t *testing.T) {
+	good := []healthz.Checker{{Name: "a", Check: well}, {Name: "b", Check: well}}
+	bad := []healthz.Checker{{Name: "a", Check: well}, {Name: "b", Check: ill}}
+	for _, c := range []struct {
+		target   string
+		checkers []healthz.Checker
+		code     int
+		body     string
+	}{
+		{"/livez", good, 200, "ok"},
+		{"/livez/", good, 200, "ok"},
+		{"/livez?verbose", good, 200, "[+]ping ok\n[+]a ok\n[+]b ok\nlivez check passed\n"},
+		{"/livez?verbose=true&exclude=b", good, 200, "[+]ping ok\n[+]a ok\n[+]b excluded: ok\nlivez check passed\n"},
+		{"/livez?verbose&exclude=x&exclude=c", good, 200, "[+]ping ok\n[+]a ok\n[+]b ok\n" +
+			"warn: some health checks cannot be excluded: no matches for \"c\",\"x\"\nlivez check passed\n"},
+		{"/livez", bad, 500, "[+]ping ok\n[+]a ok\n[-]b failed: reason withheld\nlivez check failed\n"},
+		{"/livez?exclude=b", bad, 200, "ok"},
+		{"/livez/a", bad, 200, "ok"},
+		{"/livez/b", bad, 500, "internal server error: the reason, with a secret\n"},
+		{"/livez/ping", bad, 200, "ok"},
+		{"/livez/nobody", bad, 404, "404 page not found\n"},
+	} {
+		code, body := get(handler(t, healthz.Config{}, c.checkers...), http.MethodGet, c.target)
+		if code != c.code || body != c.body {
+			t.Errorf("GET %s: %d %q, want %d %q", c.target, code, body, c.code, c.body)
+		}
+	}
+	if code, _ := get(handler(t, healthz.Config{}), http.MethodPost, "/livez"); code != http.StatusMethodNotAllowed {
+		t.Errorf("POST: %d", code)
+	}
+}
+
+func TestReasonsGoToTheLogOnly(t *testing.T) {
+	var log strings.Builder
+	logger := funcr.New(func(_, args string) { fmt.Fprintln(&log, args) }, funcr.Options{})
+	h := handler(t, healthz.Config{Logger: logger}, healthz.Checker{Name: "b", Check: ill})
+	if _, body := get(h, http.MethodGet, "/livez?verbose"); strings.Contains(body, "secret") {
+		t.Errorf("the root endpoint tells the reason: %q", body)
+	}
+	if !strings.Contains(log.String(), "the reason, with a secret") {
+		t.Errorf("the log does not have the reason: %q", log.String())
+	}
+}
+
+// A check that hangs counts as failed after the timeout, and is not asked again
+// while it does: a probe a second must not pile up goroutines.
+func TestSlowChecksAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked atomic.Int32
+		release := make(chan struct{})
+		h := handler(t, healthz.Config{Timeout: time.Second}, healthz.Checker{Name: "slow", Check: func(context.Context) error {
+			asked.Add(1)
+			<-release
+			return nil
+		}})
+		for range 5 {
+			began := time.Now()
+			if code, body := get(h, http.MethodGet, "/livez/slow"); code != 500 || !strings.Contains(body, "no answer within 1s") {
+				t.Errorf("%d %q", code, body)
+			}
+			if took := time.Since(began); took != time.Second {
+				t.Errorf("the answer took %s", took)
+			}
+		}
+		if n := asked.Load(); n != 1 {
+			t.Errorf("the hanging check was asked %d times", n)
+		}
+		close(release)
+		synctest.Wait()
+		if code, body := get(h, http.MethodGet, "/livez/slow"); code != 200 {
+			t.Errorf("after it came to: %d %q", code, body)
+		}
+	})
+}
+
+func TestAPanicIsAFailure(t *testing.T) {
+	h := handler(t, healthz.Config{}, healthz.Checker{Name: "b", Check: func(context.Context) error { panic("oh") }})
+	for range 2 {
+		if code, body := get(h, http.MethodGet, "/livez/b"); code != 500 || !strings.Contains(body, "panicked: oh") {
+			t.Errorf("%d %q", code, body)
+		}
+	}
+}
+
+func TestCheckers(t *testing.T) {
+	long := errors.New("lease expired")
+	for _, c := range []struct {
+		checker healthz.Checker
+		want    string // of the error; empty: well
+	}{
+		{healthz.Election("c", func(d time.Duration) error {
+			if d != time.Minute {
+				return fmt.Errorf("tolerance %s", d)
+			}
+			return nil
+		}, time.Minute), ""},
+		{healthz.Election("c", func(time.Duration) error { return long }, 0), "lease expired"},
+		{healthz.Working("c", func() time.Duration { return time.Second }, time.Second), ""},
+		{healthz.Working("c", func() time.Duration { return 2 * time.Second }, time.Second), "work goes on 2s after"},
+		{healthz.ClockOffset("c", func() time.Duration { return -time.Second }, time.Second), ""},
+		{healthz.ClockOffset("c", func() time.Duration { return -2 * time.Second }, time.Second), "-2s ahead"},
+		{healthz.Staleness("c", time.Now, time.Hour), ""},
+		{healthz.Staleness("c", func() time.Time { return time.Time{} }, time.Hour), "not succeeded yet"},
+		{healthz.Staleness("c", func() time.Time { return time.Now().Add(-2 * time.Hour) }, time.Hour), "2h0m0s old"},
+		{healthz.Reachable("c", ill), "the reason"},
+		{healthz.Ping(), ""},
+	} {
+		err := c.checker.Check(t.Context())
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%v, want %q", err, c.want)
+		}
+	}
+}
+
+func TestBadInput(t *testing.T) {
+	ok := healthz.Checker{Name: "a", Check: well}
+	for _, c := range []struct {
+		name     string
+		cfg      healthz.Config
+		checkers []healthz.Checker
+		want     string
+	}{
+		{"", healthz.Config{}, nil, `healthz: name is ""; it must be`},
+		{"Live Z", healthz.Config{}, nil, `name is "Live Z"`},
+		{"livez", healthz.Config{Timeout: -1}, nil, "Config.Timeout is -1ns"},
+		{"livez", healthz.Config{}, []healthz.Checker{{Name: "a/b", Check: well}}, `Checker.Name is "a/b"`},
+		{"livez", healthz.Config{}, []healthz.Checker{{Name: "a"}}, "Checker.Check of a is nil"},
+		{"livez", healthz.Config{}, []healthz.Checker{ok, ok}, `Checker.Name is "a"; it must be of no other`},
+		{"livez", healthz.Config{}, []healthz.Checker{{Name: "ping", Check: well}}, `Checker.Name is "ping"`},
+	} {
+		_, err := healthz.New(c.name, c.cfg, c.checkers...)
+		if !errors.Is(err, healthz.ErrConfig) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("New(%q): %v, want %q", c.name, err, c.want)
+		}
+	}
+}
