@@ -1,0 +1,243 @@
+package lockcore
+
+import (
+	"container/heap"
+	"math/rand/v2"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestTerms(t *testing.T) {
+	t.Parallel()
+	const ms = time.Millisecond
+	for _, c := range []struct {
+		cfg                                      LeaseConfig
+		ttl, every, retry, valid, timeout, looks time.Duration
+	}{
+		{LeaseConfig{}, 10000 * ms, 10000 * ms / 3, 10000 * ms / 12, 9898 * ms, 3000 * ms, 11000 * ms},
+		{LeaseConfig{TTL: 100 * ms}, 100 * ms, 100 * ms / 3, 100 * ms / 12, 97 * ms, 50 * ms, 1100 * ms},
+		{LeaseConfig{TTL: 3 * time.Second}, 3000 * ms, 1000 * ms, 250 * ms, 2968 * ms, 1000 * ms, 3300 * ms},
+		{LeaseConfig{TTL: time.Second, RenewInterval: 100 * ms, RetryInterval: 10 * ms, ValidFor: 500 * ms}, 1000 * ms, 100 * ms, 10 * ms, 500 * ms, 1000 * ms / 3, 1100 * ms},
+	} {
+		got, err := c.cfg.terms("id")
+		if err != nil {
+			t.Errorf("%+v: %v", c.cfg, err)
+			continue
+		}
+		if got.ttl != c.ttl || got.renewEvery != c.every || got.validFor != c.valid || got.timeout() != c.timeout || got.refresh() != c.looks {
+			t.Errorf("%+v: %+v, timeout %v, refresh %v", c.cfg, *got, got.timeout(), got.refresh())
+		}
+		if d := got.retryEvery - c.retry; d < -1 || d > 1 {
+			t.Errorf("%+v: retry %v, want %v", c.cfg, got.retryEvery, c.retry)
+		}
+	}
+}
+
+// Whatever the TTL, a lease ends here before it ends at the server by a clock
+// that is 1 % slow, and there is time for a second renewal when one is lost.
+func TestTermsAreSafe(t *testing.T) {
+	t.Parallel()
+	for ttl := minTTL; ttl <= maxTTL; ttl += max(time.Millisecond, (ttl / 50).Truncate(time.Millisecond)) {
+		terms, err := LeaseConfig{TTL: ttl}.terms("id")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if slow := terms.validFor + terms.validFor/100; slow >= ttl {
+			t.Errorf("TTL %v: valid for %v, which a slow clock takes for %v", ttl, terms.validFor, slow)
+		}
+		if terms.renewEvery+terms.timeout()+terms.retryEvery >= terms.validFor {
+			t.Errorf("TTL %v: no time for a second renewal in %v", ttl, terms.validFor)
+		}
+	}
+}
+
+// A waiter looks at least twice before the line forgets it.
+func TestWaitersLookBeforeTheyLapse(t *testing.T) {
+	t.Parallel()
+	part, err := luaFiles.ReadFile("lua/part_line.lua")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := regexp.MustCompile(`math\.max\(tonumber\(ttl\), 1000\) \* ([\d.]+)`).FindSubmatch(part)
+	if m == nil {
+		t.Fatal("lapse_of is not what it was: adapt this test")
+	}
+	factor, err := strconv.ParseFloat(string(m[1]), 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, ttl := range []time.Duration{minTTL, time.Second, defaultTTL, maxTTL} {
+		terms, err := LeaseConfig{TTL: ttl}.terms("id")
+		if err != nil {
+			t.Fatal(err)
+		}
+		latest := terms.refresh() * 11 / 10 // with jitter
+		lapse := time.Duration(factor * float64(max(ttl, time.Second)))
+		if 2*latest+terms.timeout() > lapse {
+			t.Errorf("TTL %v: looks every %v, is forgotten after %v", ttl, latest, lapse)
+		}
+	}
+}
+
+func TestAttemptValue(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		number   uint64
+		trusted  bool
+		identity string
+	}{
+		{1, true, "host-1"},
+		{1<<64 - 1, false, "with / slashes . dots : and spaces"},
+		{36, true, "nl1:X.1.t/forged"},
+	} {
+		value := attemptValue("PROCESS", c.number, c.trusted, c.identity)
+		process, number, identity, ok := parseAttempt(value)
+		if !ok || process != "PROCESS" || number != c.number || identity != c.identity {
+			t.Errorf("%q was read as %q, %d, %q, %v", value, process, number, identity, ok)
+		}
+		if shownHolder(value) != c.identity {
+			t.Errorf("%q shows %q", value, shownHolder(value))
+		}
+	}
+	for _, bad := range []string{"", "nl1:", "nl1:a", "nl1:a.b", "nl1:a.b.c", "nl1:a.1.t.x/i", "nl1:a.!.t/i", "nl2:a.1.t/i", "a foreign client", "nl1:a.zzzzzzzzzzzzzz.t/i"} {
+		if _, _, _, ok := parseAttempt(bad); ok || shownHolder(bad) != "" {
+			t.Errorf("%q was taken for one of ours and shows %q", bad, shownHolder(bad))
+		}
+	}
+}
+
+func FuzzParseAttempt(f *testing.F) {
+	f.Add("nl1:PROCESS.1.t/identity")
+	f.Add("nl1:../")
+	f.Fuzz(func(t *testing.T, value string) {
+		process, number, identity, ok := parseAttempt(value)
+		if !ok {
+			return
+		}
+		rest, found := strings.CutPrefix(value, "nl1:"+process+".")
+		if !found || !strings.HasSuffix(rest, "/"+identity) || number == 0 && !strings.Contains(rest, "0") {
+			t.Errorf("%q was read as %q, %d, %q", value, process, number, identity)
+		}
+	})
+}
+
+// A reply that the script never gives is an error, and no panic, and is not
+// repeated in the error's text.
+func TestOddReplies(t *testing.T) {
+	t.Parallel()
+	for _, odd := range []any{
+		nil, int64(1), "OK",
+		[]any{},
+		[]any{nil},
+		[]any{"1", "2"},
+		[]any{int64(0)},
+		[]any{int64(8)},
+		[]any{int64(1)},
+		[]any{int64(1), int64(5)},
+		[]any{int64(1), "x"},
+		[]any{int64(1), "0"},
+		[]any{int64(1), "-5"},
+		[]any{int64(1), "1", "2"},
+		[]any{int64(2), "5", "secret"},
+		[]any{int64(4), int64(5)},
+		[]any{int64(5), int64(5)},
+		map[any]any{"a": "secret"},
+		true, 1.5,
+	} {
+		if r, ok := readAcquire(odd); ok {
+			t.Errorf("%v was read as %+v", odd, r)
+		}
+		err := (&script{name: "mutex_acquire"}).oddReply(odd)
+		if text := err.Error(); !strings.Contains(text, "mutex_acquire") || strings.Contains(text, "secret") {
+			t.Errorf("%v: %s", odd, text)
+		}
+	}
+	for _, good := range []any{
+		[]any{int64(1), "1700000000000000"},
+		[]any{int64(2), int64(500), "1"},
+		[]any{int64(3), int64(-1), "1"},
+		[]any{int64(4), int64(-2), ""},
+		[]any{int64(5)},
+		[]any{int64(6)},
+		[]any{int64(7)},
+	} {
+		if _, ok := readAcquire(good); !ok {
+			t.Errorf("%v was not read", good)
+		}
+	}
+}
+
+func TestLeaseHeap(t *testing.T) {
+	t.Parallel()
+	for _, byExpiry := range []bool{false, true} {
+		h := leaseHeap{byExpiry: byExpiry}
+		due := func(l *Lease) time.Duration {
+			if byExpiry {
+				return l.expiresAt
+			}
+			return l.renewAt
+		}
+		at := func(l *Lease) int {
+			if byExpiry {
+				return l.expirIdx
+			}
+			return l.renewIdx
+		}
+		r := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // a test's choices
+		in := map[*Lease]bool{}
+		for range 2000 {
+			if r.IntN(3) > 0 {
+				l := &Lease{renewAt: time.Duration(r.IntN(100)), expiresAt: time.Duration(r.IntN(100)), renewIdx: -1, expirIdx: -1}
+				heap.Push(&h, l)
+				in[l] = true
+				continue
+			}
+			for l := range in { // any of them
+				heap.Remove(&h, at(l))
+				delete(in, l)
+				if at(l) != -1 {
+					t.Fatal("a removed lease believes that it is in the heap")
+				}
+				break
+			}
+		}
+		last := time.Duration(-1)
+		for h.Len() > 0 {
+			for i, l := range h.leases {
+				if at(l) != i {
+					t.Fatalf("lease at %d believes to be at %d", i, at(l))
+				}
+			}
+			l := heap.Pop(&h).(*Lease)
+			if due(l) < last || !in[l] {
+				t.Fatalf("%v after %v", due(l), last)
+			}
+			last = due(l)
+			delete(in, l)
+		}
+		if len(in) != 0 {
+			t.Errorf("%d leases were lost", len(in))
+		}
+	}
+}
+
+func TestAbbreviate(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{
+		"":                       `""`,
+		"a\nb":                   `"a\nb"`,
+		strings.Repeat("x", 60):  `"` + strings.Repeat("x", 60) + `"`,
+		strings.Repeat("ü", 100): `"` + strings.Repeat("ü", 30) + `"… (200 bytes)`,
+		strings.Repeat("昼", 100): `"` + strings.Repeat("昼", 20) + `"… (300 bytes)`,
+	} {
+		if got := abbreviate(in); got != want {
+			t.Errorf("abbreviate(%.20q) = %s, want %s", in, got, want)
+		}
+	}
+	if got := millis(1500 * time.Microsecond); got != 2 {
+		t.Errorf("millis(1.5ms) = %d, want it rounded up", got)
+	}
+}

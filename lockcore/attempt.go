@@ -1,0 +1,249 @@
+package lockcore
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+)
+
+// An attempt is one wish for a lock, from the first request to the last. Its
+// number is never used again, so that a request that arrives late can be told
+// from a new one, and a repeated one is harmless.
+type attempt struct {
+	c      *Client
+	kind   kind
+	keys   *lockKeys
+	terms  *leaseTerms
+	number uint64
+	value  string
+	place  string // where it stood in line, to be taken up again
+
+	// open: some request was sent and has no answer. owes: something of this
+	// attempt may stand at the server, and is to be taken back.
+	open, owes atomic.Bool
+
+	// began: the work under this attempt's lease has begun.
+	began atomic.Bool
+
+	// wake tells a waiter of look (look now) or left (it is head of the line now
+	// and the lock ends by itself in so many ns; 0: not told).
+	wake   chan struct{}
+	look   atomic.Bool
+	left   atomic.Int64
+	warned bool // of a lock without TTL
+}
+
+// The answers of mutex_acquire.
+const (
+	answerHeld = iota + 1
+	answerHead
+	answerQueued
+	answerBusy
+	answerGone
+	answerBuried
+	answerWrongKind
+)
+
+type acquireReply struct {
+	code   int64
+	token  uint64        // held
+	left   time.Duration // head, queued, busy; negative: no TTL
+	place  string        // head, queued
+	holder string        // busy
+}
+
+// unswept is what is left of a lock that is free although there is a line: more
+// dead waiters stood in front than one script passes over. Asking again goes on.
+const unswept = -2 * time.Millisecond
+
+const (
+	modeTry  = "try"
+	modeJoin = "join"
+	modeLook = "look"
+)
+
+func (c *Client) newAttempt(k kind, keys *lockKeys, terms *leaseTerms, waits bool) *attempt {
+	n := c.attempts.Add(1)
+	a := &attempt{
+		c: c, kind: k, keys: keys, terms: terms, number: n,
+		value: attemptValue(c.process, n, waits && c.sub.counts(), terms.identity),
+	}
+	if waits {
+		a.wake = make(chan struct{}, 1)
+	}
+	return a
+}
+
+// ask sends one acquire. t0 was read before it was sent.
+func (a *attempt) ask(ctx context.Context, mode string) (r acquireReply, t0 time.Duration, err error) {
+	if mode == modeJoin && a.place != "" {
+		mode = a.place // where it stood before
+	}
+	k, s := a.keys, a.c.scripts.mutexAcquire
+	args := s.args([]string{k.lock, k.fence, k.queue, k.seen, k.tomb(a.c.process, a.number)},
+		a.value, millis(a.terms.ttl), mode)
+	t0 = a.c.clock()
+	answer, err := a.c.disp.do(ctx, s, a.terms.timeout(), args)
+	if err != nil {
+		if errors.Is(err, ErrUnknown) {
+			a.open.Store(true)
+		}
+		if errors.Is(err, ErrUnknown) || isServerError(err) && !isPassing(err) && !isShort(err) {
+			a.owes.Store(true)
+		}
+		return r, t0, err
+	}
+	r, ok := readAcquire(answer)
+	if !ok {
+		a.owes.Store(true)
+		return r, t0, s.oddReply(answer)
+	}
+	if r.code <= answerQueued {
+		a.owes.Store(true)
+	}
+	if r.code == answerHead || r.code == answerQueued {
+		a.place = r.place
+	}
+	return r, t0, nil
+}
+
+func readAcquire(answer any) (r acquireReply, ok bool) {
+	list, _ := answer.([]any)
+	if len(list) == 0 {
+		return r, false
+	}
+	code, _ := list[0].(int64)
+	r.code = code
+	switch {
+	case code == answerHeld && len(list) == 2:
+		token, err := strconv.ParseUint(text(list[1]), 10, 64)
+		r.token = token
+		return r, err == nil && token > 0
+	case code >= answerHead && code <= answerBusy && len(list) == 3:
+		left, isInt := list[1].(int64)
+		r.left = time.Duration(left) * time.Millisecond
+		if code == answerBusy {
+			r.holder = text(list[2])
+		} else {
+			r.place = text(list[2])
+		}
+		return r, isInt
+	case code >= answerGone && code <= answerWrongKind && len(list) == 1:
+		return r, true
+	}
+	return r, false
+}
+
+func text(v any) string {
+	s, _ := v.(string)
+	return s
+}
+
+// askUntil asks until there is an answer, ctx ends, or patience does (0: never;
+// who stands in line also waits out that the server is short of something).
+func (a *attempt) askUntil(ctx context.Context, mode string, patience time.Duration) (acquireReply, time.Duration, error) {
+	wait := retryBackoff(patience)
+	for {
+		r, t0, err := a.ask(ctx, mode)
+		if err == nil && r.left == unswept {
+			continue
+		}
+		if err == nil || ctx.Err() != nil || !mayRetry(err) && (patience > 0 || !isShort(err)) {
+			return r, t0, err
+		}
+		pause := wait.NextBackOff()
+		if pause == backoff.Stop {
+			return r, t0, err
+		}
+		if stop := a.c.pause(ctx, pause); stop != nil {
+			return r, t0, errors.Join(stop, err)
+		}
+	}
+}
+
+func retryBackoff(patience time.Duration) *backoff.ExponentialBackOff {
+	return backoff.NewExponentialBackOff(
+		backoff.WithInitialInterval(10*time.Millisecond),
+		backoff.WithMaxInterval(500*time.Millisecond),
+		backoff.WithMaxElapsedTime(patience))
+}
+
+// pause waits, unless ctx ends or the Client closes.
+func (c *Client) pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-c.closing:
+		return ErrClosed
+	}
+}
+
+// sleep waits; false if ctx ended first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// A kind says by which scripts an attempt is renewed and given back.
+type kind interface {
+	// renewal answers 1 (extended) or 0 (lost).
+	renewal(a *attempt) (*script, []any)
+	// leave answers 1 (it was ours) or 0 (it was not). bury: with a tombstone
+	// against requests of the attempt that are still under way.
+	leave(a *attempt, bury bool) (*script, []any)
+}
+
+type mutexKind struct{}
+
+func (mutexKind) renewal(a *attempt) (*script, []any) {
+	s := a.c.scripts.mutexRenew
+	return s, s.args([]string{a.keys.lock}, a.value, millis(a.terms.ttl))
+}
+
+func (mutexKind) leave(a *attempt, bury bool) (*script, []any) {
+	stand := int64(0)
+	if bury {
+		stand = a.bury()
+	}
+	k, s := a.keys, a.c.scripts.mutexLeave
+	return s, s.args([]string{k.lock, k.fence, k.queue, k.seen, k.tomb(a.c.process, a.number)}, a.value, stand)
+}
+
+// bury is how long (ms) the tombstone of an attempt stands.
+func (a *attempt) bury() int64 { return millis(max(a.terms.ttl, tombTTL)) }
+
+// leave gives the attempt back: 1 it was ours, 0 it was not.
+func (a *attempt) leave(ctx context.Context, bury bool) (int64, error) {
+	s, args := a.kind.leave(a, bury)
+	return a.c.number(ctx, s, a.terms.timeout(), args)
+}
+
+// number runs a script that answers a number.
+func (c *Client) number(ctx context.Context, s *script, timeout time.Duration, args []any) (int64, error) {
+	answer, err := c.disp.do(ctx, s, timeout, args)
+	if err != nil {
+		return 0, err
+	}
+	n, ok := answer.(int64)
+	if !ok {
+		return 0, s.oddReply(answer)
+	}
+	return n, nil
+}
+
+// renewal is the script call that extends the attempt's hold.
+func (a *attempt) renewal() (*script, []any) { return a.kind.renewal(a) }

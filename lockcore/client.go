@@ -1,0 +1,247 @@
+package lockcore
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+	"github.com/go-logr/logr"
+	"github.com/redis/go-redis/v9"
+)
+
+// A Client holds leases on one Redis server. However many locks it has, it uses
+// a few connections of its own, one of them a subscription, and a fixed number
+// of goroutines. It is safe for concurrent use; one per process is enough.
+type Client struct {
+	rdb      *redis.Client
+	keys     keyring
+	scripts  *scripts
+	clock    func() time.Duration
+	log      logr.Logger
+	identity string
+	process  string // secret: who knows it can speak for this Client
+
+	attempts atomic.Uint64
+	disp     *dispatcher
+	keep     *keeper
+	sub      *subscription
+	leaders  observers
+	strays   chan struct{} // bounds the answers to grants nobody wants
+
+	ctx     context.Context // of work behind; ends with Close
+	cancel  context.CancelFunc
+	closing chan struct{}
+
+	mu      sync.Mutex
+	idle    *sync.Cond
+	closed  bool
+	ended   bool
+	tasks   int
+	waiting map[uint64]*attempt
+	leases  map[uint64]*Lease
+}
+
+// New makes a Client. It connects when it is first used, with connections of its
+// own made from rdb's options, so that a pool that the application has used up
+// does not stop renewals; rdb itself is not used further, and its hooks and
+// limiter are not taken over.
+//
+// rdb is a *redis.Client. *redis.Ring and *redis.AutoPipeliner are refused, as is
+// *redis.ClusterClient for now. The error is a *ConfigError.
+func New(rdb redis.UniversalClient, cfg Config) (*Client, error) {
+	opt, err := ownOptions(rdb)
+	if err != nil {
+		return nil, err
+	}
+	c := &Client{
+		keys:     keyring{cmp.Or(cfg.Prefix, defaultPrefix)},
+		clock:    cfg.Clock,
+		log:      cfg.Logger,
+		identity: cmp.Or(cfg.Identity, defaultIdentity()),
+		process:  rand.Text(),
+		strays:   make(chan struct{}, 16),
+		closing:  make(chan struct{}),
+		waiting:  map[uint64]*attempt{},
+		leases:   map[uint64]*Lease{},
+	}
+	err = errors.Join(checkName("Config.Prefix", c.keys.prefix), checkIdentity("Config.Identity", c.identity))
+	if err == nil {
+		c.scripts, err = loadScripts()
+	}
+	if err != nil {
+		return nil, err
+	}
+	if c.clock == nil {
+		c.clock = systemClock()
+	}
+	c.idle = sync.NewCond(&c.mu)
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	c.rdb = redis.NewClient(opt)
+	c.disp = newDispatcher(*opt)
+	c.keep = newKeeper(c)
+	c.sub = newSubscription(c, *opt)
+	return c, nil
+}
+
+func defaultIdentity() string {
+	host, err := os.Hostname()
+	if err != nil || textFault(host, 180, false) != "" {
+		host = "unknown-host"
+	}
+	return host + "-" + strings.ToLower(rand.Text()[:8])
+}
+
+// Identity is what others see as the holder of this Client's locks.
+func (c *Client) Identity() string { return c.identity }
+
+// Close ends all leases of the Client (their contexts are done with ErrClosed),
+// gives them back, makes waiters return ErrClosed, and ends every goroutine and
+// connection. It does not wait for the work done under the leases: end that
+// first. If ctx ends before everything was given back, what is left ends with
+// its TTL, and ctx's error is returned. A second Close returns ErrClosed.
+func (c *Client) Close(ctx context.Context) error {
+	if ctx == nil {
+		return refuse("ctx", "a context", "%s", "nil")
+	}
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return ErrClosed
+	}
+	c.closed = true
+	held := make([]*Lease, 0, len(c.leases))
+	for _, l := range c.leases {
+		held = append(held, l)
+	}
+	c.mu.Unlock()
+	close(c.closing)
+	for _, l := range held {
+		if l.end(ErrClosed) {
+			c.background(func(ctx context.Context) { _ = c.giveBack(ctx, l, false) })
+		}
+	}
+
+	wake := context.AfterFunc(ctx, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.idle.Broadcast()
+	})
+	c.mu.Lock()
+	for ctx.Err() == nil && c.tasks+len(c.waiting)+len(c.leases) > 0 {
+		c.idle.Wait()
+	}
+	left := c.tasks + len(c.waiting) + len(c.leases)
+	c.ended = true
+	c.mu.Unlock()
+	wake()
+
+	c.cancel()
+	c.sub.stop()
+	_ = c.rdb.Close() // breaks what is still under way
+	c.sub.wg.Wait()
+	_ = c.sub.link.rdb.Close()
+	c.keep.close()
+	c.disp.close()
+	c.mu.Lock()
+	for c.tasks > 0 {
+		c.idle.Wait()
+	}
+	c.mu.Unlock()
+	if left > 0 {
+		return errors.Join(ctx.Err(), errors.New("lockcore: close: not everything was given back; it ends with its TTL"))
+	}
+	return nil
+}
+
+// enlist makes an attempt known; false if the Client is closed.
+func (c *Client) enlist(a *attempt) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return false
+	}
+	c.waiting[a.number] = a
+	return true
+}
+
+// forget ends an attempt and takes back what may stand of it at the server.
+func (c *Client) forget(a *attempt) {
+	if a.owes.Load() {
+		// Before it is struck off: Close must not find nothing to wait for.
+		c.background(func(ctx context.Context) { c.takeBack(ctx, a) })
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.waiting, a.number)
+	c.idle.Broadcast()
+}
+
+// takeBack leaves with a tombstone until that is answered or pointless.
+func (c *Client) takeBack(ctx context.Context, a *attempt) {
+	wait := retryBackoff(max(a.terms.ttl, 10*time.Second))
+	for {
+		_, err := a.leave(ctx, true)
+		if err == nil {
+			return
+		}
+		pause := wait.NextBackOff()
+		if !mayRetry(err) && !isShort(err) || pause == backoff.Stop || !sleep(ctx, pause) {
+			c.log.Info("a given-up attempt could not be taken back; it ends with its TTL", "name", a.keys.name, "error", err.Error())
+			return
+		}
+	}
+}
+
+// hold makes the lease of an attempt that was granted.
+func (c *Client) hold(ctx context.Context, a *attempt, token uint64, t0 time.Duration) (*Lease, error) {
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		c.forget(a)
+		return nil, ErrClosed
+	}
+	l := c.newLease(ctx, a, token, t0)
+	delete(c.waiting, a.number)
+	c.leases[a.number] = l
+	c.mu.Unlock()
+	return l, nil
+}
+
+// noteLoss is called once for a lease that ended against its holder's will. A
+// lock that has expired here is left to its TTL at the server: that time is the
+// work's, to stop in.
+func (c *Client) noteLoss(l *Lease, cause error) {
+	c.log.Info("lease ended before its release", "name", l.a.keys.name, "token", l.token, "cause", cause.Error())
+	if errors.Is(cause, ErrLeaseLost) && l.a.open.Load() {
+		// An acquire that is still under way must not take the lock anew.
+		c.background(func(ctx context.Context) { c.takeBack(ctx, l.a) })
+	}
+	c.dismiss(l)
+}
+
+// background runs a task that Close waits for; false if Close is done waiting.
+func (c *Client) background(task func(context.Context)) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended {
+		return false
+	}
+	c.tasks++
+	go func() {
+		defer func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.tasks--
+			c.idle.Broadcast()
+		}()
+		task(c.ctx)
+	}()
+	return true
+}

@@ -1,0 +1,104 @@
+package lockcore_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/noonlock/noonlock/lockcore"
+)
+
+// The server's clock is set forward by a minute: locks end early at the server
+// (class D: the holder is told at its next renewal, the token is higher), waiters
+// lapse, and all go on, in order.
+func TestServerClockSetForward(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		a, b, c := e.client("a"), e.client("b"), e.client("c")
+		cfg := ttl(10 * time.Second)
+		lease := e.try(e.mutex(a, "orders", cfg))
+		one := e.inLine(e.mutex(b, "orders", cfg))
+		two := e.inLine(e.mutex(c, "orders", cfg))
+		e.bubble.StepClock(time.Minute)
+		mustIs(e, e.ended(lease), lockcore.ErrLeaseLost)
+		first := one.granted()
+		if first.Token() <= lease.Token() || two.over() {
+			e.Errorf("token %d after %d, second served too: %v", first.Token(), lease.Token(), two.over())
+		}
+		e.unlock(first)
+		e.unlock(two.granted())
+	})
+}
+
+// The server's clock is set back by an hour: tokens grow, who comes later does
+// not pass the line, and the line is served.
+//
+// Caught mutant: a place in line is the server's time and nothing else.
+func TestServerClockSetBack(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		a, b, c := e.client("a"), e.client("b"), e.client("c")
+		cfg := ttl(10 * time.Second)
+		last := uint64(0)
+		for range 3 {
+			lease := e.try(e.mutex(a, "orders", cfg))
+			one := e.inLine(e.mutex(b, "orders", cfg))
+			e.bubble.StepClock(-time.Hour)
+			two := e.inLine(e.mutex(c, "orders", cfg))
+			e.pass(30 * time.Second)
+			if lease.Context().Err() != nil {
+				e.Fatalf("the holder lost its lease: %v", context.Cause(lease.Context()))
+			}
+			e.unlock(lease)
+			first := one.granted()
+			if two.over() {
+				e.Error("who came later was served, too")
+			}
+			e.unlock(first)
+			second := two.granted()
+			if lease.Token() <= last || first.Token() <= lease.Token() || second.Token() <= first.Token() {
+				e.Errorf("tokens %d, %d, %d, %d", last, lease.Token(), first.Token(), second.Token())
+			}
+			last = second.Token()
+			e.unlock(second)
+		}
+	})
+}
+
+// One of a name's keys is evicted: at most the holder is lost (and told), or the
+// line's order; nobody waits for ever.
+func TestSingleKeysEvicted(t *testing.T) {
+	for _, part := range []string{"lock", "fence", "queue", "seen"} {
+		t.Run(part, func(t *testing.T) {
+			onBoth(t, func(e *env) {
+				a, b, c := e.client("a"), e.client("b"), e.client("c")
+				cfg := ttl(2 * time.Second)
+				lease := e.try(e.mutex(a, "orders", cfg))
+				one, two := e.inLine(e.mutex(b, "orders", cfg)), e.inLine(e.mutex(c, "orders", cfg))
+				e.pass(time.Millisecond)
+				if n := e.raw.Del(e.Context(), e.key("orders", part)).Val(); n != 1 {
+					e.Fatal("nothing was evicted")
+				}
+				if part == "lock" {
+					mustIs(e, e.ended(lease), lockcore.ErrLeaseLost)
+				} else {
+					e.pass(2700 * time.Millisecond) // everybody has looked
+					if lease.Context().Err() != nil {
+						e.Errorf("the holder lost its lease: %v", context.Cause(lease.Context()))
+					}
+					e.unlock(lease)
+				}
+				first := one.granted()
+				if two.over() {
+					e.Error("two holders, or out of order")
+				}
+				e.unlock(first)
+				second := two.granted()
+				if first.Token() <= lease.Token() || second.Token() <= first.Token() {
+					e.Errorf("tokens %d, %d, %d", lease.Token(), first.Token(), second.Token())
+				}
+				e.unlock(second)
+			})
+		})
+	}
+}

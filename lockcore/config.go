@@ -1,0 +1,192 @@
+package lockcore
+
+import (
+	"cmp"
+	"math"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/go-logr/logr"
+)
+
+// Config is what a Client is made of. Its zero value is a working default.
+type Config struct {
+	// Prefix of every key and channel. Default "noonlock". Clients of different
+	// prefixes do not see each other's locks.
+	Prefix string
+
+	// Identity is shown to whoever finds a lock held, and in logs. It need not
+	// be unique: leases are told apart by a secret nonce. Default: the host
+	// name and a random suffix.
+	Identity string
+
+	// Logger gets what the operator should know; its zero value discards.
+	// Nothing is logged per acquisition or renewal below V(4).
+	Logger logr.Logger
+
+	// Clock is elapsed time since any fixed point. It must go on while the
+	// machine is suspended, or leases are believed too long after a suspend.
+	// Default: CLOCK_BOOTTIME on Linux, else Go's monotonic clock. Tests in a
+	// testing/synctest bubble pass the bubble's clock.
+	Clock func() time.Duration
+}
+
+// LeaseConfig is how the leases of a lock behave. The zero value is a lock of
+// ten seconds that is renewed for as long as it is held.
+type LeaseConfig struct {
+	// TTL is how long the server keeps the lock after the last renewal: how long
+	// the others wait for a holder that died. 100 ms to 24 h, whole
+	// milliseconds. Default 10 s.
+	TTL time.Duration
+
+	// RenewInterval is the time between renewals. Default TTL/3; at most TTL/2.
+	RenewInterval time.Duration
+
+	// RetryInterval is the time from a failed renewal to the next try. Default
+	// RenewInterval/4.
+	RetryInterval time.Duration
+
+	// ValidFor ends the lease on this side earlier after the last renewal than
+	// the TTL demands. Default and upper bound: TTL less the margin for clocks
+	// that do not run alike (1 % of TTL + 2 ms).
+	ValidFor time.Duration
+
+	// MaxHold ends renewing this long after the acquisition, so that stuck work
+	// does not hold the lock for ever: the lease then expires within one TTL.
+	// 0: no cap.
+	MaxHold time.Duration
+
+	// NoRenewal makes a plain lock that ends after ValidFor.
+	NoRenewal bool
+
+	// Identity is shown to whoever finds the lock held. Default: the Client's.
+	Identity string
+}
+
+const (
+	minTTL = 100 * time.Millisecond
+	maxTTL = 24 * time.Hour
+
+	defaultPrefix = "noonlock"
+	defaultTTL    = 10 * time.Second
+
+	// tombTTL outlives any request that is still under way.
+	tombTTL = 5 * time.Minute
+)
+
+// leaseTerms is a LeaseConfig with its defaults filled in.
+type leaseTerms struct {
+	ttl, renewEvery, retryEvery, validFor, maxHold time.Duration
+	renew                                          bool
+	identity                                       string
+}
+
+// margin covers the drift between this machine's clock and the server's over
+// one TTL.
+func margin(ttl time.Duration) time.Duration { return ttl/100 + 2*time.Millisecond }
+
+func (cfg LeaseConfig) terms(identity string) (*leaseTerms, error) {
+	t := &leaseTerms{
+		ttl:      cmp.Or(cfg.TTL, defaultTTL),
+		maxHold:  cfg.MaxHold,
+		renew:    !cfg.NoRenewal,
+		identity: cmp.Or(cfg.Identity, identity),
+	}
+	if t.ttl < minTTL || t.ttl > maxTTL || t.ttl%time.Millisecond != 0 {
+		return nil, refuse("LeaseConfig.TTL", "0 (10s) or whole milliseconds from 100ms to 24h", "%s", cfg.TTL)
+	}
+	t.renewEvery = cmp.Or(cfg.RenewInterval, t.ttl/3)
+	if t.renewEvery < 10*time.Millisecond || t.renewEvery > t.ttl/2 {
+		return nil, refuse("LeaseConfig.RenewInterval", "0 (a third of TTL) or from 10ms to half of TTL", "%s", cfg.RenewInterval)
+	}
+	t.retryEvery = cmp.Or(cfg.RetryInterval, t.renewEvery/4)
+	if t.retryEvery < time.Millisecond || t.retryEvery > t.ttl/2 {
+		return nil, refuse("LeaseConfig.RetryInterval", "0 (a quarter of RenewInterval) or from 1ms to half of TTL", "%s", cfg.RetryInterval)
+	}
+	longest := t.ttl - margin(t.ttl)
+	t.validFor = cmp.Or(cfg.ValidFor, longest)
+	if t.validFor > longest || t.validFor <= 0 {
+		return nil, refuse("LeaseConfig.ValidFor", "0 or at most TTL less the margin, "+longest.String(), "%s", cfg.ValidFor)
+	}
+	if t.renew && t.validFor <= t.renewEvery {
+		return nil, refuse("LeaseConfig.ValidFor", "longer than RenewInterval, "+t.renewEvery.String(), "%s", cfg.ValidFor)
+	}
+	if cfg.MaxHold < 0 {
+		return nil, refuse("LeaseConfig.MaxHold", "0 or positive", "%s", cfg.MaxHold)
+	}
+	if cfg.MaxHold > 0 && cfg.NoRenewal {
+		return nil, refuse("LeaseConfig.MaxHold", "0 where NoRenewal is set, as there is no renewing to cap", "%s", cfg.MaxHold)
+	}
+	if err := checkIdentity("LeaseConfig.Identity", t.identity); err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// timeout is how long one request for a lease of these terms may go unanswered
+// before it is sent again: soon enough to try more than once within the TTL.
+func (t *leaseTerms) timeout() time.Duration {
+	return min(max(t.ttl/3, 50*time.Millisecond), 3*time.Second)
+}
+
+// refresh is how often a waiter looks although nothing was heard. The line
+// forgets who is not heard of for three times as long (lapse_of in Lua).
+func (t *leaseTerms) refresh() time.Duration { return max(t.ttl, time.Second) * 11 / 10 }
+
+func checkName(field, name string) error {
+	if rule := textFault(name, 200, true); rule != "" {
+		return &ConfigError{Field: field, Value: abbreviate(name), Rule: rule}
+	}
+	return nil
+}
+
+// checkUserName also keeps users' names apart from the runners'.
+func checkUserName(name string) error {
+	if strings.HasPrefix(name, jobNames) || strings.HasPrefix(name, electionNames) {
+		return &ConfigError{Field: "name", Value: abbreviate(name), Rule: "without the prefixes " + jobNames + " and " + electionNames + ", which jobs and elections use"}
+	}
+	return checkName("name", name)
+}
+
+func checkIdentity(field, identity string) error {
+	if rule := textFault(identity, 200, false); rule != "" {
+		return &ConfigError{Field: field, Value: abbreviate(identity), Rule: rule}
+	}
+	return nil
+}
+
+// textFault says what a text must be that s is not, or nothing.
+func textFault(s string, longest int, name bool) string {
+	const rule = "1 to 200 bytes of UTF-8 without control characters"
+	if s == "" || len(s) > longest || !utf8.ValidString(s) {
+		return rule
+	}
+	for _, r := range s {
+		if unicode.IsControl(r) {
+			return rule
+		}
+		if name && (unicode.IsSpace(r) || r == '{' || r == '}') {
+			return rule + ", spaces and braces"
+		}
+	}
+	return ""
+}
+
+// abbreviate quotes a value for an error without repeating all of a long one.
+func abbreviate(s string) string {
+	const most = 60
+	if len(s) <= most {
+		return quote(s)
+	}
+	cut := most
+	for cut > 0 && !utf8.RuneStart(s[cut]) {
+		cut--
+	}
+	return quote(s[:cut]) + "… (" + decimal(int64(len(s))) + " bytes)"
+}
+
+func millis(d time.Duration) int64 {
+	return int64(math.Ceil(float64(d) / float64(time.Millisecond)))
+}

@@ -1,0 +1,254 @@
+package lockcore_test
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+)
+
+// What things cost is counted by the server (INFO commandstats, CLIENT LIST) and
+// the runtime, not by the code's own metrics.
+
+// clientCommands counts the commands that clients have sent for locks.
+func (e *env) clientCommands() int {
+	e.Helper()
+	return e.calls("evalsha") + e.calls("eval")
+}
+
+func TestLockAndUnlockAreTwoCommands(t *testing.T) {
+	t.Parallel()
+	e := realEnv(t)
+	m := e.mutex(e.client("a"), "orders", ttl(10*time.Minute))
+	e.unlock(e.lock(m)) // sends the scripts
+	before := e.clientCommands()
+	const cycles = 50
+	for range cycles {
+		e.unlock(e.lock(m))
+	}
+	if n := e.clientCommands() - before; n != 2*cycles {
+		t.Errorf("%d cycles were %d commands, want 2 each", cycles, n)
+	}
+	if n := e.calls("publish"); n != 0 {
+		t.Errorf("%d messages although nobody waited", n)
+	}
+}
+
+// A thousand waiters: one grant per release and three commands a hand-over (the
+// holder's release, the next one's confirmation, somebody's joining), whatever
+// the length of the line.
+//
+// Caught mutants: a release tells everybody in line; all waiters look when the
+// lock changes hands.
+func TestFault40_ThousandWaiters(t *testing.T) {
+	t.Parallel()
+	e := realEnv(t)
+	const waiters = 1000
+	watch := e.raw.PSubscribe(t.Context(), "noonlock:ch:*")
+	defer watch.Close()
+	if _, err := watch.Receive(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var grants, heads atomic.Int64
+	var listener sync.WaitGroup
+	messages := watch.Channel()
+	listener.Go(func() {
+		for m := range messages {
+			switch {
+			case strings.HasPrefix(m.Payload, "g "):
+				grants.Add(1)
+			case strings.HasPrefix(m.Payload, "h "):
+				heads.Add(1)
+			}
+		}
+	})
+	var clients []*lockcore.Client
+	for i := range 5 {
+		clients = append(clients, e.client(fmt.Sprint("client ", i)))
+	}
+	cfg := ttl(10 * time.Minute)
+	first := e.try(e.mutex(clients[0], "orders", cfg))
+	for _, c := range clients { // so that none starts without the subscription
+		e.subscribed(e.mutex(c, "orders", cfg))
+	}
+	var inside, served atomic.Int64
+	var tokens []uint64
+	var wg sync.WaitGroup
+	before := e.clientCommands()
+	for i := range waiters {
+		m := e.mutex(clients[i%len(clients)], "orders", cfg)
+		wg.Go(func() {
+			lease, err := m.Lock(context.Background())
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if inside.Add(1) != 1 {
+				t.Error("two holders")
+			}
+			tokens = append(tokens, lease.Token()) // one at a time: that is the point
+			served.Add(1)
+			inside.Add(-1)
+			if err := lease.Unlock(context.Background()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	e.until("all stand in line", func() bool { return e.lineLength("orders") == waiters })
+	granted := grants.Load()
+	e.unlock(first)
+	wg.Wait()
+	commands := e.clientCommands() - before
+	if served.Load() != waiters || !slices.IsSorted(tokens) {
+		t.Errorf("%d were served, tokens in order: %v", served.Load(), slices.IsSorted(tokens))
+	}
+	// A slow machine may add a look by who became head and saw no end of it.
+	if commands < 3*waiters+1 || commands > 3*waiters+1+waiters/20 {
+		t.Errorf("%d commands for %d hand-overs, want 3 each and the first release", commands, waiters)
+	}
+	e.until("all messages were heard", func() bool { return grants.Load()-granted >= waiters })
+	if n := grants.Load() - granted; n != waiters {
+		t.Errorf("%d grants for %d releases", n, waiters)
+	}
+	watch.Close()
+	listener.Wait()
+	t.Logf("%d commands, %d grants, %d told that they are head", commands, grants.Load()-granted, heads.Load())
+}
+
+// Five thousand renewed leases need no more goroutines and connections than one,
+// and one subscription for all waiters.
+func TestFiveThousandLeases(t *testing.T) {
+	// Not parallel: it counts the goroutines of the process.
+	e := realEnv(t)
+	e.raw.Ping(t.Context())
+	const leases = 5000
+	goroutines := runtime.NumGoroutine()
+	clientsBefore := e.connections("")
+	opt := e.direct()
+	opt.ClientName = "holder"
+	c := e.clientWith(opt, lockcore.Config{})
+	all := make([]*lockcore.Lease, leases)
+	var wg sync.WaitGroup
+	for g := range 50 {
+		wg.Go(func() {
+			for i := g; i < leases; i += 50 {
+				lease, err := e.mutex(c, fmt.Sprint("lock", i), ttl(2400*time.Millisecond)).TryLock(t.Context())
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				all[i] = lease
+			}
+		})
+	}
+	wg.Wait()
+	if t.Failed() {
+		return
+	}
+	most := 0
+	renewed := e.calls("pexpire")
+	e.until("every lease was renewed several times", func() bool {
+		most = max(most, runtime.NumGoroutine()-goroutines)
+		return e.calls("pexpire")-renewed >= 3*leases
+	})
+	if most >= 10 {
+		t.Errorf("%d goroutines for %d leases", most, leases)
+	}
+	lost := 0
+	for _, l := range all {
+		if l.Context().Err() != nil {
+			lost++
+		}
+	}
+	if lost > 0 {
+		t.Errorf("%d of %d leases were lost", lost, leases)
+	}
+	// Waiters on many names share one subscription.
+	var waiting []*pending
+	for i := range 20 {
+		waiting = append(waiting, e.inLine(e.mutex(c, fmt.Sprint("lock", i), ttl(time.Minute))))
+	}
+	if n := e.connections("name=holder"); n > 4+1+1 {
+		t.Errorf("%d connections, want those of four flights, the keeper and the subscription", n)
+	}
+	if n := e.connections("sub=1"); n != 1 {
+		t.Errorf("%d subscribed connections, want 1", n)
+	}
+	for _, p := range waiting {
+		p.cancel()
+		if _, err := p.wait(); err == nil {
+			t.Error("a waiter got a held lock")
+		}
+	}
+	if err := c.Close(t.Context()); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+	if n := len(e.raw.Keys(t.Context(), "noonlock:*:lock").Val()); n != 0 {
+		t.Errorf("%d locks are left after Close", n)
+	}
+	e.until("goroutines and connections are gone", func() bool {
+		return runtime.NumGoroutine() <= goroutines+1 && e.connections("") <= clientsBefore
+	})
+}
+
+// connections counts the lines of CLIENT LIST that contain a field.
+func (e *env) connections(field string) int {
+	e.Helper()
+	list, err := e.raw.ClientList(e.Context()).Result()
+	if err != nil {
+		e.Fatal(err)
+	}
+	n := 0
+	for line := range strings.Lines(list) {
+		if field == "" || slices.Contains(strings.Fields(line), field) {
+			n++
+		}
+	}
+	return n
+}
+
+// Leases of one timing share one renewal pipeline, which is bounded.
+func TestOneRenewalPipelineInFlight(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		e.warmAll()
+		a, f := e.linked("a")
+		const leases = 1300
+		for i := range leases {
+			e.try(e.mutex(a, fmt.Sprint("lock", i), ttl(30*time.Second)))
+		}
+		var asked atomic.Int64
+		renew := e.script("mutex_renew")
+		held := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayReply, Match: func(cmd []string) bool {
+			if !renew(cmd) || slices.Contains(cmd, e.key("another", "lock")) {
+				return false
+			}
+			asked.Add(1)
+			return true
+		}})
+		e.pass(10*time.Second + time.Millisecond)
+		e.try(e.mutex(a, "another", ttl(time.Second))) // so that the keeper looks again
+		e.pass(2 * time.Second)                        // within the pipeline's timeout of 3 s
+		if n := asked.Load(); n != 1000 {
+			e.Errorf("%d renewals are under way at once, want one pipeline of 1000", n)
+		}
+		held.Lift()
+		e.pass(10 * time.Second)
+		if n := asked.Load(); n < 1000 {
+			e.Errorf("%d renewals", n)
+		}
+		for i := range leases {
+			if e.stored(fmt.Sprint("lock", i)) == "" {
+				e.Fatalf("lock %d is gone", i)
+			}
+		}
+	})
+}

@@ -1,0 +1,65 @@
+// Package lockcore holds leases on named locks in Redis: the ground on which
+// elections and scheduled jobs stand, and a distributed mutex in its own right.
+//
+//	c, err := lockcore.New(rdb, lockcore.Config{})
+//	m, err := c.Mutex("orders", lockcore.LeaseConfig{TTL: 10 * time.Second})
+//	lease, err := m.Lock(ctx) // waits in line
+//	defer lease.Unlock(ctx)
+//	work(lease.Context(), lease.Token())
+//
+// # What is guaranteed
+//
+// While the server keeps its data and its clock is not set, at most one lease of
+// a name is valid at a time. The lease's context is done before the server may
+// give the name to another: after a hung server, a paused process, a lost
+// answer, a failed renewal. Every lease has a fencing token greater than that of
+// every earlier lease of the name. Waiters are served in order of arrival, by
+// push. Every request may be lost, late or repeated without harm.
+//
+// # What is not guaranteed
+//
+// That work which does not look at its context has stopped: a resource that must
+// not be touched by two at once has to refuse a fencing token smaller than one
+// it has seen. That a lock survives the loss of the server's data, as in a
+// failover to a replica that lagged, an eviction or a restart without
+// persistence: two may then hold it until the first one's next renewal, which
+// says so; the second one's token is greater. That tokens grow if the server
+// loses its data and its clock is set back before the last seeding of the
+// counter. That a lock is free in time if the server's clock is set back. That a
+// waiter whose process cannot be reached keeps its turn: it is passed over.
+//
+// # The arithmetic
+//
+//	validity      ends at t0 + TTL - margin; t0 is read before the request that
+//	              granted or renewed it was sent, so it is never after the end of
+//	              the server's TTL, whatever the network did in between
+//	margin        1 % of TTL + 2 ms, for clocks that run at different rates
+//	renewal       every TTL/3, again TTL/12 after a failure: a holder survives an
+//	              outage of up to 2/3 TTL less the margin
+//	a dead holder is succeeded within TTL (its last renewal's) and one round trip
+//	a dead waiter whose connection is gone costs nothing; a frozen one costs the
+//	              line a second, in which a grant stands unconfirmed
+//
+// The clock is CLOCK_BOOTTIME, which goes on while the machine is suspended.
+//
+// # What happens when
+//
+//	the process is paused     Context().Err() and Remaining look at the clock and
+//	                          refuse at first use; channels follow when timers run
+//	a reply is lost           the request is sent again; it is the same attempt
+//	an acquire is given up    it leaves a tombstone, so that no request of it that
+//	                          is still under way can take the lock
+//	renewals fail             the context is done with ErrLeaseExpired, in time
+//	the lock was taken away   ErrLeaseLost at the next renewal
+//	the server restarts empty as above; waiters join again with their old places
+//	a message is lost         everybody looks once per TTL
+//	the subscription breaks   everybody looks when it is back
+//	scripts are flushed       they are sent again with their source
+//	the server is busy,       asked again; nothing was applied
+//	loading or read-only
+//	the server refuses (OOM,  the error is returned; nothing is half done
+//	ACL, MISCONF, NOREPLICAS)
+//
+// The design follows the lease of Gray and Cheriton (1989), fencing tokens as
+// Kleppmann describes them (2016), and single-instance locking with SET NX PX.
+package lockcore

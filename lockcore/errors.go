@@ -1,0 +1,109 @@
+package lockcore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Errors to be told apart with errors.Is. They are wrapped with the operation
+// and the name of the lock, and joined with the cause where there is one.
+var (
+	// ErrNotAcquired says that the lock is not ours. TryLock joins it with a
+	// *HeldError if another holds the lock; Lock joins it with the context's
+	// error if the wait was ended.
+	ErrNotAcquired = errors.New("lockcore: not acquired")
+
+	// ErrNotHeld is the answer to an Unlock of a lease that had ended before.
+	// It is joined with the reason: ErrReleased, ErrLeaseLost, ErrLeaseExpired
+	// or ErrClosed.
+	ErrNotHeld = errors.New("lockcore: not held")
+
+	// ErrReleased is the cause of a lease's context after its Unlock.
+	ErrReleased = errors.New("lockcore: lease released")
+
+	// ErrLeaseLost is the cause of a lease's context when the server said at a
+	// renewal that the lock is not ours: deleted, expired or taken.
+	ErrLeaseLost = errors.New("lockcore: lease lost")
+
+	// ErrLeaseExpired is the cause of a lease's context when no renewal was
+	// answered in time, or renewing had ended (NoRenewal, MaxHold).
+	ErrLeaseExpired = errors.New("lockcore: lease expired")
+
+	// ErrUnknown says that a request was sent and not answered, so that nobody
+	// here can say whether it was applied. It never means "not held".
+	ErrUnknown = errors.New("lockcore: outcome unknown")
+
+	// ErrWrongKind says that the name is in use by another kind of lock, or by
+	// a key that is none.
+	ErrWrongKind = errors.New("lockcore: name is in use by another kind of lock")
+
+	// ErrClosed is the answer of a closed Client, and the cause of the contexts
+	// of the leases that Close released.
+	ErrClosed = errors.New("lockcore: client closed")
+
+	// ErrConfig is what every *ConfigError is.
+	ErrConfig = errors.New("lockcore: refused")
+)
+
+// HeldError tells who holds a lock that was not acquired. It is ErrNotAcquired.
+type HeldError struct {
+	Name string
+	// Holder is the identity of the holder, empty if the key was not written by
+	// this library.
+	Holder string
+	// TTL is when the lock ends unless it is renewed; negative if it never does,
+	// which is a foreign client's doing.
+	TTL time.Duration
+}
+
+func (e *HeldError) Error() string {
+	holder := e.Holder
+	if holder == "" {
+		holder = "a foreign client"
+	}
+	if e.TTL < 0 {
+		return fmt.Sprintf("lockcore: %q is held by %s, without a TTL", e.Name, holder)
+	}
+	return fmt.Sprintf("lockcore: %q is held by %s for another %s unless renewed", e.Name, holder, e.TTL)
+}
+
+// Is reports true for ErrNotAcquired.
+func (e *HeldError) Is(target error) bool { return target == ErrNotAcquired }
+
+// ConfigError refuses an input before anything was sent. It is ErrConfig.
+type ConfigError struct {
+	Field string // the parameter or field, such as "LeaseConfig.TTL"
+	Value string // what was given, quoted where it is text
+	Rule  string // what it must be
+}
+
+func (e *ConfigError) Error() string {
+	return fmt.Sprintf("lockcore: %s is %s; it must be %s", e.Field, e.Value, e.Rule)
+}
+
+// Is reports true for ErrConfig.
+func (e *ConfigError) Is(target error) bool { return target == ErrConfig }
+
+func refuse(field, rule, format string, value any) *ConfigError {
+	return &ConfigError{Field: field, Value: fmt.Sprintf(format, value), Rule: rule}
+}
+
+// opError names the operation and the lock an error belongs to.
+func opError(op, name string, errs ...error) error {
+	return fmt.Errorf("%s %q: %w", op, name, errors.Join(errs...))
+}
+
+// ended joins ErrNotAcquired with why a wait ended.
+func ended(ctx context.Context) error {
+	return errors.Join(ErrNotAcquired, ctx.Err(), causeOf(ctx))
+}
+
+// causeOf is the context's cause where it says more than its error.
+func causeOf(ctx context.Context) error {
+	if cause := context.Cause(ctx); cause != ctx.Err() { //nolint:errorlint // identity: the same error again says nothing
+		return cause
+	}
+	return nil
+}

@@ -1,0 +1,201 @@
+package lockcore_test
+
+import (
+	"context"
+	"errors"
+	"math"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+)
+
+// idle is a client that must not be needed: its server does not exist.
+func idle(t *testing.T) *lockcore.Client {
+	t.Helper()
+	rdb := redis.NewClient(&redis.Options{Addr: unreachable(t)})
+	c, err := lockcore.New(rdb, lockcore.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(context.Background()); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+		rdb.Close()
+	})
+	return c
+}
+
+// refusal asserts that err names field and rule in one short sentence.
+func refusal(t testing.TB, err error, field, rule string) {
+	t.Helper()
+	var config *lockcore.ConfigError
+	switch {
+	case !errors.As(err, &config) || !errors.Is(err, lockcore.ErrConfig):
+		t.Errorf("error %v, want a ConfigError", err)
+	case config.Field != field || !strings.Contains(config.Rule, rule):
+		t.Errorf("error %v, want field %s and rule %q", err, field, rule)
+	case len(err.Error()) > 300 || strings.ContainsAny(err.Error(), "\n\x00"):
+		t.Errorf("error of %d bytes or with control characters: %.300q", len(err.Error()), err.Error())
+	}
+}
+
+// Caught mutants: any rule left out of checkName.
+func TestFault46_Names(t *testing.T) {
+	t.Parallel()
+	c := idle(t)
+	for _, bad := range []struct{ name, rule string }{
+		{"", "1 to 200 bytes"},
+		{strings.Repeat("x", 201), "1 to 200 bytes"},
+		{strings.Repeat("x", 1<<20), "1 to 200 bytes"},
+		{strings.Repeat("ü", 101), "1 to 200 bytes"},
+		{"a\x00b", "control characters"},
+		{"a\nb", "control characters"},
+		{"a\u0085b", "control characters"},
+		{"a\x7fb", "control characters"},
+		{"a b", "spaces"},
+		{"a\u00a0b", "spaces"},
+		{"a\u2003b", "spaces"},
+		{"a{b", "braces"},
+		{"a}b", "braces"},
+		{"}:lock", "braces"},
+		{"\xff\xfe", "UTF-8"},
+		{"job/x", "job/"},
+		{"election/x", "election/"},
+	} {
+		m, err := c.Mutex(bad.name, lockcore.LeaseConfig{})
+		if m != nil {
+			t.Errorf("%.20q was accepted", bad.name)
+			continue
+		}
+		refusal(t, err, "name", bad.rule)
+		refusal(t, c.Do(t.Context(), bad.name, func(context.Context, uint64) error { return nil }), "name", bad.rule)
+	}
+	for _, good := range []string{"x", strings.Repeat("x", 200), "ü/ö:ä", "jobs/x", "a.b-c_d", "昼", ":lock", "*?[a]"} {
+		if _, err := c.Mutex(good, lockcore.LeaseConfig{}); err != nil {
+			t.Errorf("%q: %v", good, err)
+		}
+	}
+}
+
+// Names that look like patterns, paths or parts of keys are names like any other.
+func TestStrangeNames(t *testing.T) {
+	onBoth(t, func(e *env) {
+		a, b := e.client("identity with spaces / and {braces}"), e.client("b")
+		for _, name := range []string{":lock", "*?[a]^", "%d%s%%", "昼", "a:b:c", "-1", "'", `"\`, strings.Repeat("x", 200)} {
+			lease := e.try(e.mutex(a, name, ttl(20*time.Second)))
+			if held := e.refused(e.mutex(b, name, ttl(time.Second))); held.Holder != a.Identity() {
+				e.Errorf("%q: holder %q", name, held.Holder)
+			}
+			waiter := e.inLine(e.mutex(b, name, ttl(20*time.Second)))
+			back := e.inLine(e.mutex(a, name, ttl(20*time.Second)))
+			before := e.clock()
+			e.unlock(lease)
+			e.unlock(waiter.granted())
+			e.unlock(back.granted())
+			if took := e.clock() - before; e.bubble != nil && took != 0 {
+				e.Errorf("%q: hand-overs took %v, they were not pushed", name, took)
+			}
+		}
+	})
+}
+
+// Caught mutants: any rule left out of LeaseConfig's.
+func TestFault47_Durations(t *testing.T) {
+	t.Parallel()
+	c := idle(t)
+	const s = time.Second
+	for _, bad := range []struct {
+		cfg   lockcore.LeaseConfig
+		field string
+	}{
+		{lockcore.LeaseConfig{TTL: -s}, "LeaseConfig.TTL"},
+		{lockcore.LeaseConfig{TTL: 1}, "LeaseConfig.TTL"},
+		{lockcore.LeaseConfig{TTL: 99 * time.Millisecond}, "LeaseConfig.TTL"},
+		{lockcore.LeaseConfig{TTL: s + 1}, "LeaseConfig.TTL"},
+		{lockcore.LeaseConfig{TTL: 24*time.Hour + time.Millisecond}, "LeaseConfig.TTL"},
+		{lockcore.LeaseConfig{TTL: math.MaxInt64}, "LeaseConfig.TTL"},
+		{lockcore.LeaseConfig{TTL: math.MinInt64}, "LeaseConfig.TTL"},
+		{lockcore.LeaseConfig{RenewInterval: -s}, "LeaseConfig.RenewInterval"},
+		{lockcore.LeaseConfig{RenewInterval: time.Millisecond}, "LeaseConfig.RenewInterval"},
+		{lockcore.LeaseConfig{RenewInterval: 6 * s}, "LeaseConfig.RenewInterval"},
+		{lockcore.LeaseConfig{RetryInterval: -s}, "LeaseConfig.RetryInterval"},
+		{lockcore.LeaseConfig{RetryInterval: 6 * s}, "LeaseConfig.RetryInterval"},
+		{lockcore.LeaseConfig{ValidFor: -s}, "LeaseConfig.ValidFor"},
+		{lockcore.LeaseConfig{ValidFor: 10 * s}, "LeaseConfig.ValidFor"},
+		{lockcore.LeaseConfig{ValidFor: 3 * s}, "LeaseConfig.ValidFor"},
+		{lockcore.LeaseConfig{MaxHold: -1}, "LeaseConfig.MaxHold"},
+		{lockcore.LeaseConfig{MaxHold: s, NoRenewal: true}, "LeaseConfig.MaxHold"},
+		{lockcore.LeaseConfig{Identity: "\x00"}, "LeaseConfig.Identity"},
+		{lockcore.LeaseConfig{Identity: strings.Repeat("x", 201)}, "LeaseConfig.Identity"},
+	} {
+		m, err := c.Mutex("orders", bad.cfg)
+		if m != nil {
+			t.Errorf("%+v was accepted", bad.cfg)
+			continue
+		}
+		refusal(t, err, bad.field, "")
+	}
+	for _, good := range []lockcore.LeaseConfig{
+		{},
+		{TTL: 100 * time.Millisecond},
+		{TTL: 24 * time.Hour},
+		{TTL: 10 * s, RenewInterval: 5 * s, RetryInterval: 5 * s},
+		{TTL: 10 * s, ValidFor: 9898 * time.Millisecond, MaxHold: math.MaxInt64},
+		{TTL: 10 * s, ValidFor: s, NoRenewal: true},
+	} {
+		if _, err := c.Mutex("orders", good); err != nil {
+			t.Errorf("%+v: %v", good, err)
+		}
+	}
+}
+
+// A MaxHold that overflows when it is added to the clock is no cap, not a lease
+// that ends at once.
+func TestFault47_HugeMaxHold(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		clock := lockcoretest.NewClock()
+		clock.Advance(1000 * time.Hour)
+		c := e.clientWith(e.direct(), lockcore.Config{Clock: clock.Now})
+		lease := e.try(e.mutex(c, "orders", lockcore.LeaseConfig{TTL: 3 * time.Second, MaxHold: math.MaxInt64}))
+		e.pass(time.Minute)
+		if lease.Context().Err() != nil {
+			e.Errorf("ended: %v", context.Cause(lease.Context()))
+		}
+	})
+}
+
+// Caught mutants: any of the nil checks left out.
+func TestFault49_Nil(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := lockcoretest.NewRedis(t)
+		e := &env{T: t, bubble: r, raw: r.Client(), start: time.Now()}
+		if _, err := lockcore.New(nil, lockcore.Config{}); !errors.Is(err, lockcore.ErrConfig) {
+			t.Errorf("New(nil): %v", err)
+		}
+		c := e.client("a")
+		m := e.mutex(c, "orders", lockcore.LeaseConfig{})
+		var none context.Context
+		_, err := m.TryLock(none)
+		refusal(t, err, "ctx", "a context")
+		_, err = m.Lock(none)
+		refusal(t, err, "ctx", "a context")
+		refusal(t, c.Do(none, "orders", func(context.Context, uint64) error { return nil }), "ctx", "a context")
+		refusal(t, c.Do(t.Context(), "orders", nil), "fn", "a function")
+		refusal(t, c.Close(none), "ctx", "a context")
+		lease := e.try(m)
+		refusal(t, lease.Unlock(none), "ctx", "a context")
+		if lease.Context().Err() != nil {
+			t.Error("a refused Unlock ended the lease")
+		}
+		e.unlock(lease)
+	})
+}

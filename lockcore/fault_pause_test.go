@@ -1,0 +1,297 @@
+package lockcore_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+)
+
+// A resource refuses a token smaller than one it has seen.
+type resource struct {
+	mu      sync.Mutex
+	highest uint64
+	writers []string
+}
+
+var errStaleToken = errors.New("stale token")
+
+func (r *resource) write(token uint64, who string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if token < r.highest {
+		return errStaleToken
+	}
+	r.highest = token
+	r.writers = append(r.writers, who)
+	return nil
+}
+
+// The holder's process is stopped beyond its TTL. When it goes on its context is
+// done before any call of ours succeeds, and it cannot harm its successor.
+//
+// Caught mutant: the lease ends only when a renewal was answered "not mine".
+func TestFault01_HolderFrozenPastItsTTL(t *testing.T) {
+	t.Parallel()
+	e := realEnv(t)
+	frozen := e.startActor("holder")
+	token := frozen.ask("try orders 1000").number("locked")
+	if frozen.ask("check").text != "valid" {
+		t.Fatal("it does not hold the lock")
+	}
+	frozen.signal(syscall.SIGSTOP)
+	next := e.lock(e.mutex(e.client("b"), "orders", ttl(20*time.Second)))
+	// The successor got a lock that is renewed: so the fault was injected.
+	if next.Token() <= token {
+		t.Errorf("token %d after %d", next.Token(), token)
+	}
+	frozen.send("check") // waits in the pipe
+	frozen.signal(syscall.SIGCONT)
+	if a := frozen.answer(); a.text != "ended" {
+		t.Errorf("the first look after the pause says %q", a.text)
+	}
+	if a := frozen.ask("unlock"); a.text != "not-held" {
+		t.Errorf("its Unlock says %q", a.text)
+	}
+	e.refused(e.mutex(e.client("c"), "orders", ttl(time.Second)))
+	if next.Context().Err() != nil {
+		t.Error("the successor lost its lease")
+	}
+	e.unlock(next)
+}
+
+// Frozen between the check and the write: only the token helps, and does.
+//
+// Caught mutant: the token is read again from the counter instead of being kept
+// from the grant (then the stale holder shows the newest).
+func TestFault02_FrozenBetweenCheckAndWrite(t *testing.T) {
+	onBoth(t, func(e *env) {
+		var db resource
+		a, f := e.linked("a")
+		b := e.client("b")
+		stale := e.try(e.mutex(a, "orders", ttl(600*time.Millisecond)))
+		if stale.Context().Err() != nil {
+			e.Fatal("not held")
+		}
+		cut := f.Partition()
+		fresh := e.lock(e.mutex(b, "orders", ttl(20*time.Second)))
+		if err := db.write(fresh.Token(), "b"); err != nil {
+			e.Fatalf("the holder's write: %v", err)
+		}
+		// It goes on where it stood: behind its check, and with a network again.
+		f.Heal()
+		mustIs(e, db.write(stale.Token(), "a"), errStaleToken)
+		if len(db.writers) != 1 {
+			e.Errorf("writes: %v", db.writers)
+		}
+		lockcoretest.MustFire(e, cut)
+	})
+}
+
+// Frozen after the request was sent: when the reply says held, the TTL may have
+// passed since. Then it must not be believed.
+//
+// Caught mutant: validity counted from the reply instead of from before the request.
+func TestFault03_FrozenBetweenRequestAndReply(t *testing.T) {
+	for _, taken := range []bool{true, false} {
+		name := "name still free"
+		if taken {
+			name = "name taken meanwhile"
+		}
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(e *env) {
+				e.warmAll()
+				clock := lockcoretest.NewClock()
+				opt, f := e.link()
+				a := e.clientWith(opt, lockcore.Config{Identity: "a", Clock: clock.Now})
+				b := e.client("b")
+				cfg := ttl(10 * time.Second)
+				rule := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayReply, Match: e.script("mutex_acquire"), Count: 1})
+				type result struct {
+					lease *lockcore.Lease
+					err   error
+				}
+				done := make(chan result, 1)
+				m := e.mutex(a, "orders", cfg)
+				go func() {
+					lease, err := m.TryLock(e.Context())
+					done <- result{lease, err}
+				}()
+				e.settle()
+				if rule.Fired() != 1 || e.stored("orders") == "" {
+					e.Fatal("the reply is not held back")
+				}
+				// Both clocks move by more than the TTL; no timer runs.
+				clock.Advance(11 * time.Second)
+				e.bubble.StepClock(11 * time.Second)
+				var other *lockcore.Lease
+				if taken {
+					other = e.try(e.mutex(b, "orders", cfg))
+				}
+				rule.Lift()
+				r := <-done
+				if taken {
+					var held *lockcore.HeldError
+					if r.lease != nil || !errors.As(r.err, &held) {
+						e.Fatalf("lease %v, error %v: want a HeldError", r.lease, r.err)
+					}
+					if held.Holder != "b" || held.TTL <= 0 {
+						e.Errorf("told of %+v, want what the last answer said", held)
+					}
+					e.unlock(other)
+					return
+				}
+				if r.err != nil {
+					e.Fatal(r.err)
+				}
+				// Held anew: it was asked again, and counts from then.
+				if left := r.lease.Remaining(); left <= 0 || left > e.pttl("orders") {
+					e.Errorf("%v remain here, %v at the server", left, e.pttl("orders"))
+				}
+			})
+		})
+	}
+}
+
+// Renewals hang and nobody answers: the loss is declared at the local deadline,
+// while the server still keeps the name.
+//
+// Caught mutant: renewals are waited for by the goroutine that watches the
+// deadlines.
+func TestFault04_RenewalsStarve(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		a := e.client("a")
+		lease := e.try(e.mutex(a, "orders", ttl(10*time.Second)))
+		e.pass(time.Minute)
+		if lease.Context().Err() != nil {
+			e.Fatal("not renewed")
+		}
+		e.bubble.Hang()
+		hung := e.clock()
+		deadline := hung + lease.Remaining()
+		mustIs(e, e.ended(lease), lockcore.ErrLeaseExpired)
+		if at := e.clock(); at != deadline {
+			e.Errorf("it ended at %v, its deadline was %v", at, deadline)
+		}
+		e.bubble.Unhang()
+		e.settle()
+		// The renewals that hung have now been executed. They revive nothing.
+		if lease.Context().Err() == nil || lease.Remaining() != 0 {
+			e.Error("a late reply has revived the lease")
+		}
+		mustIs(e, lease.Unlock(e.Context()), lockcore.ErrNotHeld, lockcore.ErrLeaseExpired)
+	})
+}
+
+// The reply to a renewal comes after the local deadline, and before the end that
+// it would have given the lease. It revives nothing: the work may have been told.
+//
+// Caught mutant: a renewal's reply counts whenever it comes.
+func TestFault04_LateReplyRevivesNothing(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		e.warmAll()
+		clock := lockcoretest.NewClock()
+		opt, f := e.link()
+		a := e.clientWith(opt, lockcore.Config{Clock: clock.Now})
+		lease := e.try(e.mutex(a, "orders", ttl(9*time.Second)))
+		late := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayReply, Match: e.script("mutex_renew"), Count: 1})
+		e.pass(3 * time.Second)
+		if late.Fired() != 1 {
+			e.Fatal("no renewal is under way")
+		}
+		// The process is paused beyond its deadline: no timer runs.
+		clock.Advance(lease.Remaining() + time.Millisecond)
+		late.Lift()
+		e.settle()
+		if lease.Context().Err() == nil || lease.Remaining() != 0 {
+			e.Errorf("the late reply revived the lease for %v", lease.Remaining())
+		}
+		mustIs(e, context.Cause(lease.Context()), lockcore.ErrLeaseExpired)
+	})
+}
+
+// A waiter's process is stopped while it is first in line, and its connections
+// live on. The grant it does not confirm lapses after a second, and the others go
+// on; when it goes on it gets its turn.
+//
+// Caught mutant: the grant stands for the waiter's whole TTL (here 10 minutes).
+func TestFault06_FrozenWaiter(t *testing.T) {
+	t.Parallel()
+	e := realEnv(t)
+	a, b := e.client("a"), e.client("b")
+	lease := e.try(e.mutex(a, "orders", ttl(20*time.Second)))
+	frozen := e.startActor("waiter")
+	frozen.send("lock orders 600000")
+	e.until("it stands in line", func() bool { return e.lineLength("orders") == 1 })
+	waiter := e.inLine(e.mutex(b, "orders", ttl(20*time.Second)))
+	frozen.signal(syscall.SIGSTOP)
+	e.unlock(lease)
+	if held := e.refused(e.mutex(a, "orders", ttl(time.Second))); held.Holder != "waiter" {
+		t.Errorf("the lock was given to %q: the fault was not injected", held.Holder)
+	}
+	next := waiter.granted()
+	frozen.signal(syscall.SIGCONT)
+	e.until("it stands in line again", func() bool { return e.lineLength("orders") == 1 })
+	e.unlock(next)
+	if token := frozen.answer().number("locked"); token <= next.Token() {
+		t.Errorf("token %d after %d", token, next.Token())
+	}
+	if a := frozen.ask("unlock"); a.text != "unlocked" {
+		t.Errorf("Unlock says %q", a.text)
+	}
+}
+
+// The holder's process is killed; the server and the waiters do the rest.
+//
+// Caught mutant: nobody but the holder's message wakes the first in line (no
+// timer at the lock's end, and a TTL of ten minutes until the next look).
+func TestFault54_HolderKilled(t *testing.T) {
+	t.Parallel()
+	e := realEnv(t)
+	holder := e.startActor("holder")
+	token := holder.ask("try orders 1000").number("locked")
+	waiter := e.inLine(e.mutex(e.client("b"), "orders", ttl(10*time.Minute)))
+	behind := e.inLine(e.mutex(e.client("c"), "orders", ttl(10*time.Minute)))
+	holder.signal(syscall.SIGKILL)
+	holder.waitForEnd()
+	killed := e.clock()
+	next := waiter.granted()
+	// How soon is asserted in virtual time, below.
+	t.Logf("successor %v after the kill, TTL 1 s", e.clock()-killed)
+	if next.Token() <= token {
+		t.Errorf("token %d after %d", next.Token(), token)
+	}
+	e.unlock(next)
+	e.unlock(behind.granted())
+}
+
+// The successor of a holder that vanishes comes within TTL + 0.5 s of the death.
+//
+// Caught mutant: as above.
+func TestFault54_SuccessorInTime(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		a, f := e.linked("a")
+		e.try(e.mutex(a, "orders", ttl(10*time.Second)))
+		waiter := e.inLine(e.mutex(e.client("b"), "orders", ttl(10*time.Minute)))
+		e.pass(4 * time.Minute) // the head's first look at the end is long over
+		died := e.clock()
+		cut := f.Partition()
+		if f.Cut() == 0 {
+			e.Fatal("the dead had no connection")
+		}
+		next := waiter.granted()
+		if took := e.clock() - died; took > 10500*time.Millisecond {
+			e.Errorf("succeeded after %v", took)
+		}
+		lockcoretest.MustFire(e, cut)
+		e.unlock(next)
+	})
+}

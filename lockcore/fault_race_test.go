@@ -1,0 +1,194 @@
+package lockcore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/noonlock/noonlock/internal/servers"
+	"github.com/noonlock/noonlock/lockcore"
+)
+
+// Ten thousand cancels race acquires. When they are through nothing is held,
+// nobody stands in line, and no goroutine is left over; TTLs are far too long to
+// have helped.
+//
+// Caught mutant: an attempt that was cancelled under way is not taken back.
+func TestFault50_CancelsRaceAcquires(t *testing.T) {
+	onBoth(t, func(e *env) {
+		const workers = 20
+		cancels := 20000 // half of them come too late
+		if e.bubble != nil {
+			cancels = 1000
+		}
+		e.warmAll()
+		clients := []*lockcore.Client{e.client("a"), e.client("b"), e.client("c")}
+		names := []string{"one", "two"}
+		var acquired, cancelled atomic.Int64
+		var wg sync.WaitGroup
+		for w := range workers {
+			wg.Go(func() {
+				r := rand.New(rand.NewPCG(50, uint64(w))) //nolint:gosec // a test's choices
+				for range cancels / workers {
+					m, err := clients[r.IntN(3)].Mutex(names[r.IntN(2)], lockcore.LeaseConfig{TTL: time.Hour})
+					if err != nil {
+						e.Error(err)
+						return
+					}
+					ctx, cancel := context.WithTimeout(context.Background(), time.Duration(r.IntN(8000))*time.Microsecond)
+					var lease *lockcore.Lease
+					if r.IntN(4) == 0 {
+						lease, err = m.TryLock(ctx)
+					} else {
+						lease, err = m.Lock(ctx)
+					}
+					switch {
+					case err == nil:
+						acquired.Add(1)
+						if e.bubble != nil {
+							time.Sleep(time.Duration(r.IntN(1000)) * time.Microsecond)
+						}
+						if err := lease.Unlock(ctx); err != nil && ctx.Err() == nil {
+							e.Errorf("Unlock: %v", err)
+						}
+					case errors.Is(err, context.DeadlineExceeded):
+						cancelled.Add(1)
+					case !errors.Is(err, lockcore.ErrNotAcquired):
+						e.Errorf("%v", err)
+					}
+					cancel()
+				}
+			})
+		}
+		wg.Wait()
+		e.Logf("%d were cancelled, %d acquired", cancelled.Load(), acquired.Load())
+		if cancelled.Load() < int64(cancels)/4 || acquired.Load() == 0 {
+			e.Error("cancels and acquires did not race")
+		}
+		for _, c := range clients {
+			if err := c.Close(context.Background()); err != nil {
+				e.Errorf("Close: %v", err)
+			}
+		}
+		for _, name := range names {
+			if v := e.stored(name); v != "" || e.lineLength(name) != 0 {
+				e.Errorf("%s: lock %q, %d in line", name, v, e.lineLength(name))
+			}
+		}
+	})
+}
+
+// Passwords and the secret part of lock values are neither logged nor told in
+// errors, whatever happens.
+//
+// Caught mutants: the stored value in HeldError or in a log line.
+func TestFault62_NoSecretsInLogsAndErrors(t *testing.T) {
+	t.Parallel()
+	const password = "correct-horse-battery-staple"
+	e := &env{T: t, real: servers.Redis(t, "requirepass "+password), start: time.Now()}
+	opt := e.direct()
+	opt.Password = password
+	e.raw = redis.NewClient(opt)
+	t.Cleanup(func() { e.raw.Close() })
+
+	log := &logSink{}
+	var texts []string
+	note := func(err error) {
+		if err == nil {
+			t.Error("no error where one was provoked")
+			return
+		}
+		texts = append(texts, err.Error(), fmt.Sprintf("%+v", err), fmt.Sprintf("%#v", err))
+	}
+	with := func(change func(*redis.Options)) *lockcore.Client {
+		own := *opt
+		change(&own)
+		return e.clientWith(&own, lockcore.Config{Identity: "shown", Logger: log.logger()})
+	}
+	a, b := with(func(*redis.Options) {}), with(func(*redis.Options) {})
+	cfg := ttl(600 * time.Millisecond)
+
+	lease := e.try(e.mutex(a, "orders", cfg))
+	secrets := []string{password, a.Process(), b.Process(), strings.SplitN(e.stored("orders"), "/", 2)[0]}
+	note(e.refused(e.mutex(b, "orders", cfg)))
+	waiter := e.inLine(e.mutex(b, "orders", ttl(20*time.Second)))
+	e.raw.Del(t.Context(), e.key("orders", "lock"))
+	note(e.ended(lease))
+	note(lease.Unlock(t.Context()))
+	e.unlock(waiter.granted())
+
+	// A value of ours that is made to look like nothing the script answers.
+	e.raw.Set(t.Context(), e.key("odd", "lock"), "nl1:"+a.Process()+".1.t", time.Minute)
+	note(e.refused(e.mutex(b, "odd", cfg)))
+	e.raw.SAdd(t.Context(), e.key("kind", "lock"), "nl1:"+a.Process())
+	_, err := e.mutex(a, "kind", cfg).TryLock(t.Context())
+	note(err)
+	e.raw.SAdd(t.Context(), e.key("kind2", "fence"), "x")
+	_, err = e.mutex(a, "kind2", cfg).TryLock(t.Context())
+	note(err)
+
+	// Wrong and missing passwords, no server, a server that refuses.
+	for _, change := range []func(*redis.Options){
+		func(o *redis.Options) { o.Password = "wrong-" + password },
+		func(o *redis.Options) { o.Username, o.Password = "nobody", "wrong-"+password },
+		func(o *redis.Options) { o.Password = "" },
+		func(o *redis.Options) { o.Addr = unreachable(t) },
+	} {
+		c := with(change)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		_, err := e.mutex(c, "orders", cfg).TryLock(ctx)
+		note(err)
+		_, err = e.mutex(c, "orders", cfg).Lock(ctx)
+		note(err)
+		cancel()
+	}
+
+	// The server goes away under a holder, a waiter and a closing client.
+	lease = e.try(e.mutex(a, "orders", cfg))
+	last := e.inLine(e.mutex(b, "orders", cfg))
+	e.real.Kill()
+	note(e.ended(lease))
+	note(lease.Unlock(t.Context()))
+	last.cancel()
+	_, err = last.wait()
+	note(err)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	for _, c := range []*lockcore.Client{a, b} {
+		if err := c.Close(ctx); err != nil {
+			note(err)
+		}
+	}
+
+	if !strings.Contains(log.String(), "lease ended before its release") || !strings.Contains(log.String(), "subscription ended") {
+		t.Errorf("the log lacks what was provoked: this test proves nothing\n%s", log)
+	}
+	all := log.String() + "\n" + strings.Join(texts, "\n")
+	for _, secret := range secrets {
+		if len(secret) < 8 {
+			t.Fatalf("secret %q", secret)
+		}
+		if at := strings.Index(all, secret); at >= 0 {
+			t.Errorf("a secret is told: %.200s", all[max(0, at-100):])
+		}
+	}
+	// What go-redis writes by itself goes to the operator, too.
+	for _, secret := range secrets {
+		if strings.Contains(dependencyLog.String(), secret) {
+			t.Error("a secret is logged by go-redis")
+		}
+	}
+	for line := range strings.Lines(log.String()) {
+		if strings.Contains(line, "nl1:") {
+			t.Errorf("a stored value is logged: %s", line)
+		}
+	}
+}

@@ -1,0 +1,296 @@
+package lockcore
+
+import (
+	"container/heap"
+	"math"
+	"sync"
+	"time"
+)
+
+// never is later than anything that is due.
+const never = time.Duration(math.MaxInt64)
+
+// A keeper renews all leases of a Client and ends those whose time is over: one
+// goroutine and one timer for any number of leases, and one pipeline under way
+// for all leases of the same timing. A renewal that hangs delays no expiry.
+type keeper struct {
+	c    *Client
+	kick chan struct{}
+	stop chan struct{}
+	wg   sync.WaitGroup
+
+	mu     sync.Mutex
+	lanes  map[laneKey]*lane
+	expiry leaseHeap // by expiresAt, which may lag behind validUntil
+	wakeAt time.Duration
+}
+
+type laneKey struct{ ttl, every time.Duration }
+
+// A lane is the leases that share their timing.
+type lane struct {
+	key      laneKey
+	due      leaseHeap // by renewAt
+	inFlight bool
+	members  int
+}
+
+func newKeeper(c *Client) *keeper {
+	k := &keeper{
+		c: c, kick: make(chan struct{}, 1), stop: make(chan struct{}), wakeAt: never,
+		lanes: map[laneKey]*lane{}, expiry: leaseHeap{byExpiry: true},
+	}
+	k.wg.Go(k.run)
+	return k
+}
+
+// close ends the keeper; whoever calls it has ended the leases.
+func (k *keeper) close() {
+	close(k.stop)
+	k.wg.Wait()
+}
+
+// maxRenewals is the size of one renewal pipeline.
+const maxRenewals = 1000
+
+func (k *keeper) add(l *Lease) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	l.kept = true
+	l.expiresAt = time.Duration(l.validUntil.Load())
+	heap.Push(&k.expiry, l)
+	earliest := l.expiresAt
+	if l.a.terms.renew {
+		key := laneKey{l.a.terms.ttl, l.a.terms.renewEvery}
+		l.lane = k.lanes[key]
+		if l.lane == nil {
+			l.lane = &lane{key: key}
+			k.lanes[key] = l.lane
+		}
+		l.lane.members++
+		l.renewAt = l.acquired + l.a.terms.renewEvery
+		heap.Push(&l.lane.due, l)
+		earliest = min(earliest, l.renewAt)
+	}
+	if earliest < k.wakeAt {
+		k.wakeAt = earliest
+		k.wake()
+	}
+}
+
+func (k *keeper) remove(l *Lease) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	l.kept = false
+	if l.expirIdx >= 0 {
+		heap.Remove(&k.expiry, l.expirIdx)
+	}
+	if l.renewIdx >= 0 {
+		heap.Remove(&l.lane.due, l.renewIdx)
+	}
+	if l.lane != nil {
+		if l.lane.members--; l.lane.members == 0 && !l.lane.inFlight {
+			delete(k.lanes, l.lane.key)
+		}
+	}
+}
+
+func (k *keeper) wake() {
+	select {
+	case k.kick <- struct{}{}:
+	default:
+	}
+}
+
+func (k *keeper) run() {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		expired, sleep := k.step()
+		for _, l := range expired {
+			_ = l.checkClock()
+		}
+		timer.Reset(sleep)
+		select {
+		case <-timer.C:
+		case <-k.kick:
+		case <-k.stop:
+			return
+		}
+	}
+}
+
+// step starts the renewals that are due, and returns the leases whose time is
+// over and how long to sleep.
+func (k *keeper) step() (expired []*Lease, sleep time.Duration) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now := k.c.clock()
+	next := never
+	for len(k.expiry.leases) > 0 {
+		l := k.expiry.leases[0]
+		if l.expiresAt > now {
+			next = l.expiresAt
+			break
+		}
+		if until := time.Duration(l.validUntil.Load()); until > now {
+			l.expiresAt = until // renewed since
+			heap.Fix(&k.expiry, 0)
+			continue
+		}
+		heap.Pop(&k.expiry)
+		expired = append(expired, l)
+	}
+	for _, n := range k.lanes {
+		if n.inFlight || len(n.due.leases) == 0 {
+			continue
+		}
+		if at := n.due.leases[0].renewAt; at > now {
+			next = min(next, at)
+			continue
+		}
+		// Everything due soon goes along: one round trip for many.
+		horizon := now + n.key.every/10
+		var batch []*Lease
+		for len(n.due.leases) > 0 && n.due.leases[0].renewAt <= horizon && len(batch) < maxRenewals {
+			l := heap.Pop(&n.due).(*Lease)
+			if !l.capped(now) { // else it ends by itself
+				batch = append(batch, l)
+			}
+		}
+		switch {
+		case len(batch) > 0:
+			n.inFlight = true
+			k.wg.Go(func() { k.renew(n, batch) })
+		case len(n.due.leases) > 0:
+			next = min(next, n.due.leases[0].renewAt)
+		}
+	}
+	if k.wakeAt > now {
+		// Never put off what the timer was set for: a lock that is taken and given
+		// back all the time would set it anew each time.
+		next = min(next, k.wakeAt)
+	}
+	k.wakeAt = next
+	if next == never {
+		return expired, time.Hour
+	}
+	return expired, max(next-now, 0)
+}
+
+// renew sends one pipeline of renewals and counts its answers.
+func (k *keeper) renew(n *lane, batch []*Lease) {
+	args := make([][]any, len(batch))
+	for i, l := range batch {
+		_, args[i] = l.a.renewal()
+	}
+	timeout := batch[0].a.terms.timeout()
+	t0 := k.c.clock()
+	replies := pipeline(k.c.ctx, k.c.rdb, timeout, args)
+	var whole [][]any
+	var again []int
+	for i, r := range replies {
+		if isNoScript(r.err) {
+			s, a := batch[i].a.renewal()
+			whole = append(whole, s.whole(a))
+			again = append(again, i)
+		}
+	}
+	if whole != nil {
+		// t0 stays: it was read before this request, too.
+		for i, r := range pipeline(k.c.ctx, k.c.rdb, timeout, whole) {
+			replies[again[i]] = r
+		}
+	}
+	retry := make([]bool, len(batch))
+	for i, l := range batch {
+		retry[i] = !l.renewed(t0, replies[i])
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now := k.c.clock()
+	n.inFlight = false
+	for i, l := range batch {
+		if !l.kept {
+			continue
+		}
+		if retry[i] {
+			l.renewAt = now + l.a.terms.retryEvery
+		} else {
+			l.renewAt = t0 + l.a.terms.renewEvery
+		}
+		heap.Push(&n.due, l)
+	}
+	if n.members == 0 {
+		delete(k.lanes, n.key)
+	}
+	k.wake()
+}
+
+// renewed counts the answer to a renewal sent at t0; false: try again.
+func (l *Lease) renewed(t0 time.Duration, r reply) bool {
+	if r.err != nil {
+		l.c.log.V(1).Info("renewal failed; trying again", "name", l.a.keys.name, "error", r.err.Error(), "valid", l.Remaining())
+		return false
+	}
+	switch r.value {
+	case int64(1):
+		l.extend(t0)
+	case int64(0):
+		if l.end(ErrLeaseLost) {
+			l.c.noteLoss(l, ErrLeaseLost)
+		}
+	default:
+		s, _ := l.a.renewal()
+		l.c.log.Error(s.oddReply(r.value), "renewal failed; trying again", "name", l.a.keys.name)
+		return false
+	}
+	return true
+}
+
+// leaseHeap is a heap of leases by their next renewal or by their expiry.
+type leaseHeap struct {
+	leases   []*Lease
+	byExpiry bool
+}
+
+func (h *leaseHeap) Len() int { return len(h.leases) }
+
+func (h *leaseHeap) Less(i, j int) bool {
+	if h.byExpiry {
+		return h.leases[i].expiresAt < h.leases[j].expiresAt
+	}
+	return h.leases[i].renewAt < h.leases[j].renewAt
+}
+
+func (h *leaseHeap) Swap(i, j int) {
+	h.leases[i], h.leases[j] = h.leases[j], h.leases[i]
+	h.place(i)
+	h.place(j)
+}
+
+func (h *leaseHeap) place(i int) {
+	if h.byExpiry {
+		h.leases[i].expirIdx = i
+	} else {
+		h.leases[i].renewIdx = i
+	}
+}
+
+func (h *leaseHeap) Push(x any) {
+	h.leases = append(h.leases, x.(*Lease))
+	h.place(len(h.leases) - 1)
+}
+
+func (h *leaseHeap) Pop() any {
+	last := len(h.leases) - 1
+	l := h.leases[last]
+	h.leases[last] = nil
+	h.leases = h.leases[:last]
+	if h.byExpiry {
+		l.expirIdx = -1
+	} else {
+		l.renewIdx = -1
+	}
+	return l
+}

@@ -1,0 +1,125 @@
+package lockcore
+
+import (
+	"strconv"
+	"strings"
+)
+
+// The key schema, version 1. Every key of a name is built here, as
+// <prefix>:{<name>}:<part>: the braces put all parts into one slot of a cluster.
+//
+//	lock       string  the holder's attempt, with the lease's TTL
+//	fence      string  counter of fencing tokens, a week from its seeding
+//	queue      zset    attempts in line, by order of arrival
+//	seen       hash    attempt -> alive until (server ms)
+//	tomb:<n>   string  this attempt was given up, minutes
+//
+// and of a job, whose name is job/<job>:
+//
+//	job        hash    how it stands, see part_job.lua
+//	open       hash    tick (ms) -> JSON of the run that has not ended
+//	runs       list    JSON of ended runs, newest first
+//	live       hash    replica of the present generation -> alive until (server ms)
+//	fence      string  as above
+//	tomb:<n>   string  this run, start or trigger is known already, minutes
+//
+// and of an election, whose name is election/<election>, besides those of a lock:
+//
+//	leader     hash    the record of who leads, a week from its last renewal
+//
+// Channels: <prefix>:ch:<process>, one per Client; <prefix>:job:<job>, one per
+// job; <prefix>:leader:<election>, one per election.
+type keyring struct{ prefix string }
+
+// lockKeys are the keys of one lock.
+type lockKeys struct {
+	name                     string
+	lock, fence, queue, seen string
+	stem                     string
+}
+
+func (k keyring) lock(name string) *lockKeys {
+	stem := k.prefix + ":{" + name + "}:"
+	return &lockKeys{
+		name: name, stem: stem,
+		lock: stem + "lock", fence: stem + "fence", queue: stem + "queue", seen: stem + "seen",
+	}
+}
+
+// jobKeys are the keys of the ledger of one job.
+type jobKeys struct {
+	*lockKeys
+	job, open, runs, live string
+	channel               string
+}
+
+func (k keyring) job(name string) *jobKeys {
+	base := k.lock(jobNames + name)
+	return &jobKeys{
+		lockKeys: base, job: base.stem + "job", open: base.stem + "open", runs: base.stem + "runs", live: base.stem + "live",
+		channel: k.prefix + ":job:" + name,
+	}
+}
+
+// electionKeys are the keys of one election: a lock's and the record.
+type electionKeys struct {
+	*lockKeys
+	leader  string
+	channel string
+}
+
+func (k keyring) election(name string) *electionKeys {
+	base := k.lock(electionNames + name)
+	return &electionKeys{lockKeys: base, leader: base.stem + "leader", channel: k.prefix + ":leader:" + name}
+}
+
+// Names that users' locks may not begin with: the runners' live there.
+const (
+	jobNames      = "job/"
+	electionNames = "election/"
+)
+
+// tomb is the tombstone of one attempt. It is named by process and number only:
+// what is secret about an attempt is its process.
+func (k *lockKeys) tomb(process string, number uint64) string {
+	return k.stem + "tomb:" + process + "." + strconv.FormatUint(number, 36)
+}
+
+// channels is the prefix of the channels that processes listen on.
+func (k keyring) channels() string { return k.prefix + ":ch:" }
+
+// attemptValue is what the server stores for an attempt: who asks, which of its
+// attempts, whether PUBLISH's count of receivers can be trusted, and the part
+// that may be shown.
+func attemptValue(process string, number uint64, trusted bool, identity string) string {
+	flag := "u"
+	if trusted {
+		flag = "t"
+	}
+	return "nl1:" + process + "." + strconv.FormatUint(number, 36) + "." + flag + "/" + identity
+}
+
+// parseAttempt undoes attemptValue; ok is false for a foreign value.
+func parseAttempt(value string) (process string, number uint64, identity string, ok bool) {
+	rest, found := strings.CutPrefix(value, "nl1:")
+	if !found {
+		return "", 0, "", false
+	}
+	head, identity, found := strings.Cut(rest, "/")
+	if !found {
+		return "", 0, "", false
+	}
+	parts := strings.Split(head, ".")
+	if len(parts) != 3 {
+		return "", 0, "", false
+	}
+	number, err := strconv.ParseUint(parts[1], 36, 64)
+	if err != nil {
+		return "", 0, "", false
+	}
+	return parts[0], number, identity, true
+}
+
+func quote(s string) string { return strconv.Quote(s) }
+
+func decimal(n int64) string { return strconv.FormatInt(n, 10) }

@@ -1,0 +1,395 @@
+package lockcore_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+)
+
+// The number of renewals has no end, and nothing of a lease depends on how many
+// there were.
+func TestRenewalsKeepTheLease(t *testing.T) {
+	onBoth(t, func(e *env) {
+		a, b := e.client("a"), e.client("b")
+		cfg := ttl(time.Second)
+		lease := e.try(e.mutex(a, "orders", cfg))
+		rounds := 3
+		if e.bubble != nil {
+			rounds = 50
+		}
+		for range rounds {
+			e.pass(time.Second)
+			if err := lease.Context().Err(); err != nil {
+				e.Fatalf("after %v: %v, %v", e.clock(), err, context.Cause(lease.Context()))
+			}
+			if lease.Remaining() <= 0 {
+				e.Fatalf("after %v nothing remains", e.clock())
+			}
+			e.refused(e.mutex(b, "orders", cfg))
+		}
+		e.unlock(lease)
+		e.unlock(e.try(e.mutex(b, "orders", cfg)))
+	})
+}
+
+// The lease ends by itself at t0 + TTL - margin, before the server frees the name.
+func TestNoRenewal(t *testing.T) {
+	onBoth(t, func(e *env) {
+		a, b := e.client("a"), e.client("b")
+		cfg := lockcore.LeaseConfig{TTL: 2 * time.Second, NoRenewal: true}
+		before := e.clock()
+		lease := e.try(e.mutex(a, "orders", cfg))
+		waiter := e.inLine(e.mutex(b, "orders", cfg))
+		cause := e.ended(lease)
+		mustIs(e, cause, lockcore.ErrLeaseExpired)
+		if e.bubble != nil {
+			if at := e.clock() - before; at != 1978*time.Millisecond {
+				e.Errorf("the lease ended after %v, want TTL less 1 %% and 2 ms", at)
+			}
+			if e.stored("orders") == "" {
+				e.Error("the server freed the name before the lease's end")
+			}
+		}
+		mustIs(e, lease.Context().Err(), context.Canceled)
+		next := waiter.granted()
+		if next.Token() <= lease.Token() {
+			e.Errorf("token %d after %d", next.Token(), lease.Token())
+		}
+		err := lease.Unlock(e.Context())
+		mustIs(e, err, lockcore.ErrNotHeld, lockcore.ErrLeaseExpired)
+		e.settle()
+		if next.Context().Err() != nil || e.stored("orders") == "" {
+			e.Error("the late Unlock of the expired lease released the next one's lock")
+		}
+	})
+}
+
+func TestValidForEndsTheLeaseEarlier(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		m := e.mutex(e.client("a"), "orders", lockcore.LeaseConfig{TTL: 10 * time.Second, ValidFor: 6 * time.Second})
+		lease := e.try(m)
+		if r := lease.Remaining(); r != 6*time.Second {
+			e.Errorf("Remaining %v", r)
+		}
+		e.pass(time.Minute)
+		if lease.Context().Err() != nil {
+			e.Fatal("renewals did not keep it")
+		}
+		before := e.clock()
+		e.bubble.Hang()
+		mustIs(e, e.ended(lease), lockcore.ErrLeaseExpired)
+		if at := e.clock() - before; at > 6*time.Second || at < 6*time.Second-10*time.Second/3 {
+			e.Errorf("it ended %v after the server hung", at)
+		}
+	})
+}
+
+func TestMaxHoldEndsRenewing(t *testing.T) {
+	for _, c := range []struct {
+		maxHold, ends time.Duration
+	}{
+		// Renewals at 1, 2, 3 s; the last one lasts for 3 s less 32 ms.
+		{3500 * time.Millisecond, 5968 * time.Millisecond},
+		// Shorter than the renewal interval: none at all.
+		{500 * time.Millisecond, 2968 * time.Millisecond},
+	} {
+		t.Run(c.maxHold.String(), func(t *testing.T) {
+			inBubble(t, func(e *env) {
+				before := e.clock()
+				m := e.mutex(e.client("a"), "orders", lockcore.LeaseConfig{TTL: 3 * time.Second, MaxHold: c.maxHold})
+				lease := e.try(m)
+				cause := e.ended(lease)
+				mustIs(e, cause, lockcore.ErrLeaseExpired)
+				if at := e.clock() - before; at != c.ends {
+					e.Errorf("it ended after %v, want %v: MaxHold and the rest of one TTL", at, c.ends)
+				}
+				if cause.Error() == lockcore.ErrLeaseExpired.Error() {
+					e.Error("the cause does not tell that it was MaxHold")
+				}
+				e.pass(time.Second)
+				e.unlock(e.try(m))
+			})
+		})
+	}
+}
+
+// A pause of the process runs no timer; Err and Remaining look at the clock.
+func TestContextLooksAtTheClock(t *testing.T) {
+	onBoth(t, func(e *env) {
+		clock := lockcoretest.NewClock()
+		c := e.clientWith(e.direct(), lockcore.Config{Clock: clock.Now})
+		lease := e.try(e.mutex(c, "orders", ttl(30*time.Second)))
+		bound, stop := lease.Bind(e.Context())
+		defer stop()
+		clock.Advance(20 * time.Second)
+		if bound.Err() != nil || lease.Context().Err() != nil {
+			e.Fatal("ended too early")
+		}
+		clock.Advance(10 * time.Second)
+		// Of the two contexts each must find out by itself: bound first.
+		if bound.Err() == nil {
+			e.Error("the bound context is not done although the lease's time is over")
+		}
+		mustIs(e, context.Cause(bound), lockcore.ErrLeaseExpired)
+		if lease.Context().Err() == nil || lease.Remaining() != 0 {
+			e.Errorf("the lease's context: %v, %v remain", lease.Context().Err(), lease.Remaining())
+		}
+		mustIs(e, lease.Unlock(e.Context()), lockcore.ErrNotHeld, lockcore.ErrLeaseExpired)
+		// The work is known to be over now, so the name is given back.
+		e.until("the lock is given back", func() bool { return e.stored("orders") == "" })
+	})
+}
+
+func TestLeaseContextAloneLooksAtTheClock(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		clock := lockcoretest.NewClock()
+		c := e.clientWith(e.direct(), lockcore.Config{Clock: clock.Now})
+		lease := e.try(e.mutex(c, "orders", ttl(30*time.Second)))
+		clock.Advance(time.Minute)
+		mustIs(e, lease.Context().Err(), context.Canceled)
+		mustIs(e, context.Cause(lease.Context()), lockcore.ErrLeaseExpired)
+	})
+}
+
+func TestLeaseContextCarriesValuesAndNotTheEnd(t *testing.T) {
+	onBoth(t, func(e *env) {
+		type key struct{}
+		ctx, cancel := context.WithCancel(context.WithValue(e.Context(), key{}, "value"))
+		lease, err := e.mutex(e.client("a"), "orders", ttl(5*time.Second)).Lock(ctx)
+		if err != nil {
+			e.Fatal(err)
+		}
+		cancel()
+		if lease.Context().Err() != nil || lease.Context().Value(key{}) != "value" {
+			e.Errorf("err %v, value %v", lease.Context().Err(), lease.Context().Value(key{}))
+		}
+		// The end of the wait's context is none of the lease's, and Unlock with
+		// it works all the same.
+		if err := lease.Unlock(ctx); err != nil {
+			e.Errorf("Unlock with a context that is over: %v", err)
+		}
+		if e.stored("orders") != "" {
+			e.Error("Unlock with a context that is over left the lock")
+		}
+	})
+}
+
+func TestBind(t *testing.T) {
+	onBoth(t, func(e *env) {
+		m := e.mutex(e.client("a"), "orders", ttl(5*time.Second))
+		boss := errors.New("boss said no")
+
+		lease := e.try(m)
+		parent, cancel := context.WithCancelCause(e.Context())
+		work, stop := lease.Bind(parent)
+		defer stop()
+		if work.Err() != nil {
+			e.Fatal(work.Err())
+		}
+		cancel(boss)
+		<-work.Done()
+		mustIs(e, context.Cause(work), boss)
+		if lease.Context().Err() != nil {
+			e.Error("the parent's end ended the lease")
+		}
+		e.unlock(lease)
+
+		lease = e.try(m)
+		work, stop2 := lease.Bind(e.Context())
+		defer stop2()
+		child, cancelChild := context.WithCancel(work)
+		defer cancelChild()
+		e.unlock(lease)
+		<-child.Done()
+		mustIs(e, context.Cause(work), lockcore.ErrReleased)
+		mustIs(e, context.Cause(child), lockcore.ErrReleased)
+
+		lease = e.try(m)
+		work, stop3 := lease.Bind(e.Context())
+		stop3()
+		<-work.Done()
+		if lease.Context().Err() != nil {
+			e.Error("stop ended the lease")
+		}
+		e.unlock(lease)
+	})
+}
+
+func TestDo(t *testing.T) {
+	onBoth(t, func(e *env) {
+		c := e.client("a")
+		free := func() {
+			e.Helper()
+			if v := e.stored("orders"); v != "" {
+				e.Fatalf("the lock is still there: %q", v)
+			}
+		}
+		last := uint64(0)
+		for range 3 {
+			err := c.Do(e.Context(), "orders", func(ctx context.Context, token uint64) error {
+				if ctx.Err() != nil || token <= last {
+					e.Errorf("context %v, token %d after %d", ctx.Err(), token, last)
+				}
+				if e.stored("orders") == "" {
+					e.Error("fn runs without the lock")
+				}
+				last = token
+				return nil
+			})
+			if err != nil {
+				e.Fatal(err)
+			}
+			free()
+		}
+		sad := errors.New("sad")
+		err := c.Do(e.Context(), "orders", func(context.Context, uint64) error { return sad })
+		mustIs(e, err, sad)
+		mustNotBe(e, err, lockcore.ErrNotHeld)
+		free()
+
+		// A lease that ended under the work is told.
+		err = c.Do(e.Context(), "orders", func(context.Context, uint64) error {
+			return e.raw.Del(e.Context(), e.key("orders", "lock")).Err()
+		})
+		mustIs(e, err, lockcore.ErrNotHeld, lockcore.ErrLeaseLost)
+
+		ctx, cancel := context.WithCancel(e.Context())
+		err = c.Do(ctx, "orders", func(ctx context.Context, _ uint64) error {
+			cancel()
+			<-ctx.Done()
+			return context.Cause(ctx)
+		})
+		mustIs(e, err, context.Canceled)
+		mustNotBe(e, err, lockcore.ErrNotHeld)
+		free()
+	})
+}
+
+// The lock is given back when the work panics or ends its goroutine.
+//
+// Caught mutant: Unlock called after fn instead of deferred.
+func TestFault53_PanicAndGoexitRelease(t *testing.T) {
+	onBoth(t, func(e *env) {
+		c := e.client("a")
+		panicked := func() (value any) {
+			defer func() { value = recover() }()
+			_ = c.Do(e.Context(), "orders", func(context.Context, uint64) error { panic("at the disco") })
+			return nil
+		}()
+		if panicked != "at the disco" {
+			e.Errorf("the panic became %v", panicked)
+		}
+		if e.stored("orders") != "" {
+			e.Error("a panic left the lock")
+		}
+		entered, ended := false, make(chan struct{})
+		go func() {
+			defer close(ended)
+			_ = c.Do(e.Context(), "orders", func(context.Context, uint64) error {
+				entered = true
+				runtime.Goexit()
+				return nil
+			})
+			e.Error("Goexit did not end the goroutine")
+		}()
+		<-ended
+		if !entered || e.stored("orders") != "" {
+			e.Errorf("fn ran: %v; after Goexit the lock is %q", entered, e.stored("orders"))
+		}
+	})
+}
+
+// Work that is slow to stop keeps the lock until it has returned.
+//
+// Caught mutant: Do releases when its context is done instead of when fn returned.
+func TestFault52_ReleaseAfterSlowWork(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		c, other := e.client("a"), e.client("b")
+		ctx, cancel := context.WithCancel(e.Context())
+		cancelled, stopped := time.Duration(-1), time.Duration(-1)
+		done := make(chan error, 1)
+		go func() {
+			done <- c.Do(ctx, "orders", func(ctx context.Context, _ uint64) error {
+				<-ctx.Done()
+				cancelled = e.clock()
+				time.Sleep(45 * time.Second) // four TTLs
+				stopped = e.clock()
+				return nil
+			})
+		}()
+		e.settle()
+		waiter := e.inLine(e.mutex(other, "orders", lockcore.LeaseConfig{}))
+		cancel()
+		lease := waiter.granted()
+		if err := <-done; err != nil {
+			e.Error(err)
+		}
+		if cancelled < 0 || stopped != cancelled+45*time.Second {
+			e.Fatalf("cancelled at %v, stopped at %v: the fault was not injected", cancelled, stopped)
+		}
+		if e.clock() != stopped {
+			e.Errorf("the next in line got the lock at %v, the work stopped at %v", e.clock(), stopped)
+		}
+		e.unlock(lease)
+	})
+}
+
+// A stranger, a second call and a call after the end get different errors, and
+// none of them disturbs the holder.
+//
+// Caught mutant: DEL without looking at the owner.
+func TestFault48_ThreeWaysToUnlockWrongly(t *testing.T) {
+	onBoth(t, func(e *env) {
+		clock := lockcoretest.NewClock()
+		c := e.clientWith(e.direct(), lockcore.Config{Clock: clock.Now})
+		other := e.client("other")
+		m, mo := e.mutex(c, "orders", ttl(2*time.Second)), e.mutex(other, "orders", ttl(5*time.Second))
+
+		twice := e.try(m)
+		e.unlock(twice)
+		holder := e.try(mo)
+		err := twice.Unlock(e.Context())
+		mustIs(e, err, lockcore.ErrNotHeld, lockcore.ErrReleased)
+		mustNotBe(e, err, lockcore.ErrLeaseLost, lockcore.ErrLeaseExpired, lockcore.ErrClosed)
+		e.unlock(holder)
+
+		lost := e.try(m)
+		e.raw.Del(e.Context(), e.key("orders", "lock"))
+		holder = e.try(mo)
+		mustIs(e, e.ended(lost), lockcore.ErrLeaseLost)
+		err = lost.Unlock(e.Context())
+		mustIs(e, err, lockcore.ErrNotHeld, lockcore.ErrLeaseLost)
+		mustNotBe(e, err, lockcore.ErrReleased, lockcore.ErrLeaseExpired, lockcore.ErrClosed)
+		e.unlock(holder)
+
+		// Lost, and nobody knows yet: Unlock itself finds out.
+		m30 := e.mutex(c, "orders", ttl(30*time.Second))
+		lost = e.try(m30)
+		e.raw.Del(e.Context(), e.key("orders", "lock"))
+		holder = e.try(mo)
+		err = lost.Unlock(e.Context())
+		mustIs(e, err, lockcore.ErrNotHeld, lockcore.ErrLeaseLost)
+		e.unlock(holder)
+
+		expired := e.try(m30)
+		e.raw.Del(e.Context(), e.key("orders", "lock")) // as it expires at the server
+		clock.Advance(time.Minute)
+		holder = e.try(mo)
+		err = expired.Unlock(e.Context())
+		mustIs(e, err, lockcore.ErrNotHeld, lockcore.ErrLeaseExpired)
+		mustNotBe(e, err, lockcore.ErrReleased, lockcore.ErrLeaseLost, lockcore.ErrClosed)
+		e.settle()
+		if holder.Context().Err() != nil || e.stored("orders") == "" {
+			e.Error("a wrong Unlock took the lock from its holder")
+		}
+		e.unlock(holder)
+	})
+}

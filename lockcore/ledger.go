@@ -1,0 +1,209 @@
+package lockcore
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// A Ledger says of one job which of its ticks have been run, by whom, and how
+// that ended. It is where replicas claim a tick, so that one of them runs it.
+//
+// What it guarantees: a tick that has ended, or was skipped, is never claimed
+// again while the server keeps its data; at most one Run of a tick has a valid
+// lease. What it does not: that the work of a Run whose lease was lost has
+// stopped, or had no effect; only the fencing token at the resource helps there.
+//
+// It is a handle without state and safe for concurrent use.
+type Ledger struct {
+	c     *Client
+	name  string
+	keys  *jobKeys
+	terms *leaseTerms
+	cfg   LedgerConfig
+}
+
+// LedgerConfig is how the ledger of a job is kept. All replicas of a job should
+// use the same.
+type LedgerConfig struct {
+	// Lease is the hold on a tick while it is run. Its TTL is how long the
+	// others wait before they take over from a holder that died.
+	Lease LeaseConfig
+
+	// MaxAttempts is how often a tick is tried in all, by all replicas. Default
+	// 5. 1 is at most once: a tick whose holder died is recorded as lost.
+	MaxAttempts int
+
+	// AllowOverlap lets a tick be claimed while an earlier one is still run.
+	AllowOverlap bool
+
+	// KeepRuns is how many ended runs the history keeps. Default 100, at most
+	// 10,000.
+	KeepRuns int
+
+	// Definition says what the job is, so that replicas which run it by another
+	// schedule, or otherwise differently, can be told apart while a new version
+	// is rolled out: the definition of the replica that started last is the
+	// present one, replicas of others claim nothing until all of its replicas
+	// have left, or were not heard of for 90 s. Up to 200 bytes without spaces.
+	// Default: none, and the Ledger claims beside everybody.
+	Definition string
+
+	// Retain is how long the ledger outlives its last use. It must be longer
+	// than the job's longest interval, or a tick could be claimed anew. Default
+	// and least value 30 days.
+	Retain time.Duration
+}
+
+const (
+	defaultAttempts = 5
+	defaultKeepRuns = 100
+	minRetain       = 30 * 24 * time.Hour
+
+	// replicaLapse is how long a replica counts as alive that is not heard of.
+	replicaLapse = 90 * time.Second
+)
+
+// Ledger returns the ledger of a job, named by the rules of a lock's name. It
+// sends nothing. The error is a *ConfigError.
+func (c *Client) Ledger(job string, cfg LedgerConfig) (*Ledger, error) {
+	if err := checkName("job", job); err != nil {
+		return nil, err
+	}
+	terms, err := cfg.Lease.terms(c.identity)
+	if err != nil {
+		return nil, err
+	}
+	cfg.MaxAttempts = cmp.Or(cfg.MaxAttempts, defaultAttempts)
+	cfg.KeepRuns = cmp.Or(cfg.KeepRuns, defaultKeepRuns)
+	cfg.Retain = cmp.Or(cfg.Retain, minRetain)
+	switch {
+	case cfg.MaxAttempts < 1:
+		return nil, refuse("LedgerConfig.MaxAttempts", "at least 1, or 0 (5)", "%d", cfg.MaxAttempts)
+	case cfg.KeepRuns < 1 || cfg.KeepRuns > 10_000:
+		return nil, refuse("LedgerConfig.KeepRuns", "from 1 to 10000, or 0 (100)", "%d", cfg.KeepRuns)
+	case cfg.Definition != "" && textFault(cfg.Definition, 200, true) != "":
+		return nil, refuse("LedgerConfig.Definition", textFault(cfg.Definition, 200, true), "%s", abbreviate(cfg.Definition))
+	case cfg.Retain < minRetain || cfg.Retain > 100*365*24*time.Hour:
+		return nil, refuse("LedgerConfig.Retain", "from 720h to a hundred years, or 0 (720h)", "%s", cfg.Retain)
+	}
+	return &Ledger{c: c, name: job, keys: c.keys.job(job), terms: terms, cfg: cfg}, nil
+}
+
+// Open makes sure that the job has a ledger, keeps it alive, and tells how it
+// stands. before is the state that the caller got last, the zero value when it
+// starts. If the server has lost data since, the ledger begins again, or goes on,
+// where that says, so that what was open is claimed anew and what was over is not.
+// Without it a new ledger begins now on the server's clock. before.Next is told to
+// others by Status: set it to the tick that comes next.
+//
+// A replica calls it at least every 30 s, to stay alive in the others' eyes.
+func (l *Ledger) Open(ctx context.Context, before LedgerState) (LedgerState, error) {
+	const op = "lockcore: open ledger"
+	if ctx == nil {
+		return LedgerState{}, opError(op, l.name, refuse("ctx", "a context", "%s", "nil"))
+	}
+	k := l.keys
+	number, start, me := before.replica, "0", ""
+	if number == 0 {
+		number, start = l.c.attempts.Add(1), "1"
+	}
+	if l.cfg.Definition != "" {
+		me = l.member(number)
+	}
+	after, sure, ended := l.remembered(before)
+	next := ""
+	if !before.Next.IsZero() {
+		next = decimal(before.Next.UnixMilli())
+	}
+	s := l.c.scripts.jobOpen
+	answer, err := l.ask(ctx, s, s.args([]string{k.job, k.open, k.runs, k.live, k.tomb(l.c.process, number)},
+		after, sure, ended, l.cfg.KeepRuns, millis(l.cfg.Retain), me, l.cfg.Definition, before.own, start,
+		millis(replicaLapse), next, millis(tombTTL)))
+	if err != nil {
+		return LedgerState{}, opError(op, l.name, err)
+	}
+	state, err := readState(s, answer)
+	if err != nil {
+		return LedgerState{}, opError(op, l.name, err)
+	}
+	state.replica, state.own = number, before.own
+	if !state.Superseded {
+		state.own = state.Generation
+	}
+	return state, nil
+}
+
+// member is how a replica is known among those of its generation.
+func (l *Ledger) member(replica uint64) string {
+	return l.c.process + "." + strconv.FormatUint(replica, 36)
+}
+
+// Leave tells that the replica of that state runs no more ticks, so that replicas
+// of an older definition need not wait until it is missed.
+func (l *Ledger) Leave(ctx context.Context, state LedgerState) error {
+	const op = "lockcore: leave ledger"
+	if ctx == nil {
+		return opError(op, l.name, refuse("ctx", "a context", "%s", "nil"))
+	}
+	if state.replica == 0 || l.cfg.Definition == "" {
+		return nil
+	}
+	s := l.c.scripts.jobLeave
+	if _, err := l.repeat(ctx, s, s.args([]string{l.keys.job, l.keys.live}, l.member(state.replica))); err != nil {
+		return opError(op, l.name, err)
+	}
+	return nil
+}
+
+// Now is the server's clock, and on which side of it ours stands: the answer
+// lies within half of took of the truth.
+func (l *Ledger) Now(ctx context.Context) (now time.Time, took time.Duration, err error) {
+	t0 := l.c.clock()
+	answer, err := l.ask(ctx, nil, []any{"time"})
+	took = l.c.clock() - t0
+	if err != nil {
+		return time.Time{}, took, opError("lockcore: server time", l.name, err)
+	}
+	sec, err1 := strconv.ParseInt(text(answer[0]), 10, 64)
+	usec, err2 := strconv.ParseInt(text(answer[len(answer)-1]), 10, 64)
+	if errors.Join(err1, err2) != nil || len(answer) != 2 {
+		return time.Time{}, took, opError("lockcore: server time", l.name, &ReplyError{"time", fmt.Sprint(answer)})
+	}
+	return time.Unix(sec, usec*1000).UTC(), took, nil
+}
+
+// Watch calls nudge when something of the job may have changed: a run ended or
+// became open, or messages may have been missed. nudge must return at once. A
+// message may be lost, so ask now and then all the same.
+func (l *Ledger) Watch(nudge func()) (stop func()) {
+	return l.c.sub.watch(l.keys.channel, nudge)
+}
+
+// ask runs a script or command that answers a list and may be repeated.
+func (l *Ledger) ask(ctx context.Context, s *script, args []any) ([]any, error) {
+	if ctx == nil {
+		return nil, refuse("ctx", "a context", "%s", "nil")
+	}
+	wait := retryBackoff(2 * l.terms.timeout())
+	for {
+		answer, err := l.c.disp.do(ctx, s, l.terms.timeout(), args)
+		if err == nil {
+			list, ok := answer.([]any)
+			if !ok || len(list) == 0 && s != nil {
+				return nil, &ReplyError{fmt.Sprint(args[0]), abbreviate(fmt.Sprint(answer))}
+			}
+			return list, nil
+		}
+		pause := wait.NextBackOff()
+		if ctx.Err() != nil || !mayRetry(err) || pause < 0 {
+			return nil, err
+		}
+		if stop := l.c.pause(ctx, pause); stop != nil {
+			return nil, errors.Join(stop, err)
+		}
+	}
+}

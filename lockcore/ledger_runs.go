@@ -1,0 +1,76 @@
+package lockcore
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// A RunRecord is one entry of the history: a run that ended, or ticks in a row
+// that were skipped for one reason.
+type RunRecord struct {
+	Tick    time.Time // the scheduled instant, or see TriggeredAt; the first one skipped
+	Last    time.Time // the last one skipped; zero for a run
+	Count   int       // how many were skipped; 0 for a run
+	Attempt int
+	Holder  string
+	Token   uint64
+	Start   time.Time // of the last attempt, on the server's clock
+	End     time.Time
+	Outcome string // OutcomeSucceeded, OutcomeFailed, OutcomeUnknown, OutcomeLost, OutcomeSkipped
+	Error   string // what went wrong, or why it was skipped
+}
+
+// The outcomes that a ledger records.
+const (
+	OutcomeSucceeded = "succeeded"
+	OutcomeFailed    = "failed"  // the work said so
+	OutcomeUnknown   = "unknown" // every holder died; the effect may have come about
+	OutcomeLost      = "lost"    // at most once: its holder died
+	OutcomeSkipped   = "skipped"
+)
+
+// Runs returns the newest n entries of the history, newest first.
+func (l *Ledger) Runs(ctx context.Context, n int) ([]RunRecord, error) {
+	const op = "lockcore: runs"
+	if n < 1 {
+		return nil, opError(op, l.name, refuse("n", "at least 1", "%d", n))
+	}
+	answer, err := l.ask(ctx, nil, []any{"lrange", l.keys.runs, 0, n - 1})
+	if err != nil {
+		return nil, opError(op, l.name, err)
+	}
+	runs := make([]RunRecord, 0, len(answer))
+	for _, entry := range answer {
+		run, err := readRun(text(entry))
+		if err != nil {
+			return nil, opError(op, l.name, err)
+		}
+		runs = append(runs, run)
+	}
+	return runs, nil
+}
+
+func readRun(entry string) (RunRecord, error) {
+	var e struct{ Tick, Last, Count, Attempt, Holder, Token, Start, End, Outcome, Error string }
+	if err := json.Unmarshal([]byte(entry), &e); err != nil {
+		return RunRecord{}, fmt.Errorf("lockcore: ledger entry: %w", err)
+	}
+	r := RunRecord{Holder: e.Holder, Outcome: e.Outcome, Error: e.Error}
+	var errs [7]error
+	r.Tick, errs[0] = readMillis(e.Tick)
+	r.Last, errs[1] = readMillis(e.Last)
+	r.Start, errs[2] = readMillis(e.Start)
+	r.End, errs[3] = readMillis(e.End)
+	r.Count, errs[4] = strconv.Atoi(cmp.Or(e.Count, "0"))
+	r.Attempt, errs[5] = strconv.Atoi(cmp.Or(e.Attempt, "0"))
+	r.Token, errs[6] = strconv.ParseUint(cmp.Or(e.Token, "0"), 10, 64)
+	if err := errors.Join(errs[:]...); err != nil {
+		return r, fmt.Errorf("lockcore: ledger entry: %w", err)
+	}
+	return r, nil
+}

@@ -1,0 +1,148 @@
+package lockcore
+
+import (
+	"encoding/json"
+	"errors"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// LedgerState is how a job stands, on the server's clock.
+type LedgerState struct {
+	Now         time.Time // the server's
+	Last        time.Time // the newest tick that is accounted for: run, being run, or skipped
+	LastSuccess time.Time // the newest tick that succeeded; zero: none
+	Next        time.Time // the tick that comes next, as a replica saw it last; zero: none said
+	Freed       time.Time // when the newest run to end did so; zero: none has
+	Paused      bool
+	PausedSince time.Time
+	Resumed     time.Time // when it was resumed last; zero: never
+	// Fresh: nothing was claimed or skipped yet, and Last is when the ledger was begun.
+	Fresh bool
+	// Generation counts the definitions that the job has had.
+	Generation int
+	// Superseded: the present generation is not the caller's, see LedgerConfig.Definition.
+	Superseded bool
+	Replicas   int       // of the present generation, as far as they were heard of
+	Open       []OpenRun // runs that have not ended, oldest first
+
+	replica uint64 // the caller, as one of the replicas
+	own     int    // the newest generation that was its own
+}
+
+// OpenRun is a run that has not ended: under way if Left is positive, else to be
+// taken over, or, with Attempt 0, not begun yet.
+type OpenRun struct {
+	Tick    time.Time
+	Attempt int
+	Holder  string
+	Token   uint64
+	Start   time.Time // of the attempt
+	Left    time.Duration
+}
+
+// triggerShift is what a trigger's tick is later than its instant: 4459 years, in
+// ms. No schedule comes near, and it still fits where a tick does.
+const triggerShift = 1 << 47
+
+// TriggeredAt tells of the tick of a run whether it was triggered, and when; the
+// tick of such a run is only a name, which no schedule ever uses.
+func TriggeredAt(tick time.Time) (at time.Time, triggered bool) {
+	ms := tick.UnixMilli()
+	if ms < triggerShift {
+		return time.Time{}, false
+	}
+	return time.UnixMilli(ms - triggerShift).UTC(), true
+}
+
+// instant is when a tick comes due, a trigger's too.
+func instant(tick time.Time) time.Time {
+	if at, ok := TriggeredAt(tick); ok {
+		return at
+	}
+	return tick
+}
+
+// remembered is what a state says about a ledger that was lost since, or set
+// back, as job_open wants it.
+func (l *Ledger) remembered(st LedgerState) (after, sure, ended string) {
+	if st.Last.IsZero() {
+		return "", "", ""
+	}
+	last := st.Last.UnixMilli()
+	if st.Fresh {
+		return decimal(last), "", "" // where to begin, no more than that
+	}
+	over := last
+	for _, open := range st.Open {
+		over = min(over, open.Tick.UnixMilli()-1)
+	}
+	if l.cfg.MaxAttempts == 1 {
+		return decimal(last), "1", decimal(over) // what was open is not run again
+	}
+	return decimal(over), "1", decimal(over)
+}
+
+// readState reads what part_state.lua says.
+func readState(s *script, answer []any) (st LedgerState, err error) {
+	const head = 12
+	switch code, _ := answer[0].(int64); {
+	case code == int64(ClaimNoLedger) && len(answer) == 1:
+		return st, ErrNoLedger
+	case code == int64(claimNewer) && len(answer) == 1:
+		return st, ErrNewerSchema
+	case code != 1 || len(answer) < head || (len(answer)-head)%2 != 0:
+		return st, s.oddReply(answer)
+	}
+	now, _ := answer[1].(int64)
+	replicas, _ := answer[10].(int64)
+	st.Now, st.Replicas = time.UnixMilli(now).UTC(), int(replicas)
+	st.Paused, st.Fresh, st.Superseded = text(answer[4]) != "", text(answer[5]) != "", text(answer[11]) == ""
+	var errs [7]error
+	for i, field := range []struct {
+		to *time.Time
+		at int
+	}{{&st.Last, 2}, {&st.LastSuccess, 3}, {&st.PausedSince, 4}, {&st.Freed, 6}, {&st.Resumed, 7}, {&st.Next, 9}} {
+		*field.to, errs[i] = readMillis(text(answer[field.at]))
+	}
+	st.Generation, errs[6] = strconv.Atoi(text(answer[8]))
+	if errors.Join(errs[:]...) != nil {
+		return st, s.oddReply(answer)
+	}
+	for i := head; i < len(answer); i += 2 {
+		open, err := readOpen(text(answer[i]), text(answer[i+1]), st.Now)
+		if err != nil {
+			return st, s.oddReply(answer)
+		}
+		st.Open = append(st.Open, open)
+	}
+	slices.SortFunc(st.Open, func(a, b OpenRun) int { return instant(a.Tick).Compare(instant(b.Tick)) })
+	return st, nil
+}
+
+func readOpen(tick, record string, now time.Time) (r OpenRun, err error) {
+	var e struct{ Holder, Attempt, Token, Start, Til string }
+	if err := json.Unmarshal([]byte(record), &e); err != nil {
+		return r, err
+	}
+	var til time.Time
+	var errs [5]error
+	r.Holder = e.Holder
+	r.Tick, errs[0] = readMillis(tick)
+	r.Start, errs[1] = readMillis(e.Start)
+	til, errs[2] = readMillis(e.Til)
+	r.Attempt, errs[3] = strconv.Atoi(e.Attempt)
+	r.Token, errs[4] = strconv.ParseUint(e.Token, 10, 64)
+	r.Left = til.Sub(now)
+	return r, errors.Join(errs[:]...)
+}
+
+// readMillis reads Unix milliseconds; empty is the zero time.
+func readMillis(s string) (time.Time, error) {
+	if s == "" {
+		return time.Time{}, nil
+	}
+	ms, err := strconv.ParseInt(s, 10, 64)
+	return time.UnixMilli(ms).UTC(), err
+}

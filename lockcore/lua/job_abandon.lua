@@ -1,0 +1,36 @@
+-- job_abandon: give a run up so that another replica takes it at once.
+--
+-- KEYS[1] job     hash, the job's state
+-- KEYS[2] open    hash, tick -> run that has not ended
+-- KEYS[3] tomb    string, refuses requests of this run that are under way
+-- ARGV[1] me      this run
+-- ARGV[2] tick    ms, the scheduled instant
+-- ARGV[3] began   '1' if the work had begun: the attempt counts
+-- ARGV[4] bury    ms the tombstone stands
+--
+-- Returns 1 it was mine and is open for others, 0 it was not mine.
+--
+-- Twice is safe: the second time it is not mine.
+local job, open, tomb = KEYS[1], KEYS[2], KEYS[3]
+local me, tick = ARGV[1], ARGV[2]
+
+--@include job
+
+local record = read(open, tick)
+local mine = record and record.run == me
+if mine then
+  if ARGV[3] ~= '1' then
+    record.attempt = whole(tonumber(record.attempt) - 1)
+  end
+  record.run, record.til = '', '0'
+  redis.call('HSET', open, tick, cjson.encode(record))
+end
+if not mine and redis.call('EXISTS', tomb) == 1 then
+  return 0
+end
+redis.call('SET', tomb, 'given up', 'PX', ARGV[4])
+if mine then
+  announce(job, 'open ' .. tick)
+  return 1
+end
+return 0

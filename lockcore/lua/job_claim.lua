@@ -1,0 +1,145 @@
+-- job_claim: claim the run of a tick, new or left behind by a dead holder.
+--
+-- KEYS[1] job     hash, the job's state
+-- KEYS[2] open    hash, tick -> run that has not ended
+-- KEYS[3] runs    list, ended runs
+-- KEYS[4] fence   string, the counter of fencing tokens
+-- KEYS[5] tomb    string, exists if this run was given up or has ended
+-- ARGV[1] me      this run: an attempt nobody else uses
+-- ARGV[2] tick    ms, the scheduled instant
+-- ARGV[3] ttl     ms, for which the run is held without a renewal
+-- ARGV[4] last    ms, the newest accounted tick as the caller knows it: all due
+--                 ticks between it and this one are those skipped
+-- ARGV[5] most    attempts of a tick, '1' for at most once
+-- ARGV[6] overlap '1' if runs of several ticks may be under way at once
+-- ARGV[7] keep    ended runs to keep
+-- ARGV[8] retain  ms, how long the ledger lives without being used
+-- ARGV[9] holder  the identity that is shown
+-- ARGV[10] first  ms, the first tick skipped in between; '' if none is
+-- ARGV[11] newest ms, the last one
+-- ARGV[12] count  how many
+-- ARGV[13] reason why, one word
+-- ARGV[14] until  ms, after which a tick is not begun any more; '' for ever
+-- ARGV[15] gen    the caller's generation; '' if it has none
+--
+-- Returns {1, token, attempt, last success or ''}   run it
+--         {2, left ms, tick, holder, attempt}       that tick is being run
+--         {3}                 ended for good, or skipped
+--         {4, ms}             not due yet on this server's clock
+--         {5}                 given up before: this request came too late
+--         {6}                 paused; triggers are run all the same
+--         {7, tick}           an earlier tick is open: claim that first
+--         {8, last}           the caller's view is old; last is the newest
+--         {9, outcome}        it is recorded now: its holder died and it may
+--                             not be run again
+--         {10}                there is no ledger: open it first
+--         {11}                the schema is too new for this version
+--         {12}                too late: `until` is over
+--         {13}                another generation is the present one
+--
+-- Twice is safe: a run that holds the tick is told so again, with the same token
+-- and attempt, and its hold is extended.
+local job, open, runs, fence, tomb = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local me, tick, ttl, last, most = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])
+local overlap, keep, retain, holder, first = ARGV[6], ARGV[7], ARGV[8], ARGV[9], ARGV[10]
+
+--@include token
+--@include job
+
+if redis.call('EXISTS', tomb) == 1 then
+  return {5}
+end
+local v, accounted, ok, paused, gen = unpack(redis.call('HMGET', job, 'v', 'last', 'ok', 'paused', 'gen'))
+if not accounted then
+  return {10}
+end
+if too_new(v) then
+  return {11}
+end
+local now = server_ms()
+local record = read(open, tick)
+if record and record.run == me then
+  record.til = whole(now + ttl)
+  redis.call('HSET', open, tick, cjson.encode(record))
+  return {1, record.token, tonumber(record.attempt), ok or ''}
+end
+if ARGV[15] ~= '' and gen ~= ARGV[15] then
+  return {13}
+end
+if not record then
+  if tonumber(tick) <= tonumber(accounted) or triggered(tick) then
+    return {3}
+  end
+  if tonumber(tick) > now then
+    return {4, tonumber(tick) - now}
+  end
+end
+if paused and not triggered(tick) then
+  return {6}
+end
+
+if overlap ~= '1' then
+  local oldest
+  for _, other in ipairs(redis.call('HKEYS', open)) do
+    if other ~= tick then
+      local held = read(open, other)
+      local left = left_of(held, now)
+      if left > 0 then
+        return {2, left, other, held.holder, tonumber(held.attempt)}
+      end
+      -- While the job is paused a dead run waits, and triggers pass it.
+      if (not paused or triggered(other)) and (not oldest or instant(other) < instant(oldest)) then
+        oldest = other
+      end
+    end
+  end
+  if oldest and instant(oldest) < instant(tick) then
+    return {7, oldest}
+  end
+end
+
+local attempt = 1
+if record then
+  local left = left_of(record, now)
+  if left > 0 then
+    return {2, left, tick, record.holder, tonumber(record.attempt)}
+  end
+  attempt = tonumber(record.attempt) + 1
+  if attempt > most then
+    -- Its holder died after it began: whether the effect came about is not known.
+    local outcome = 'unknown'
+    if most == 1 then
+      outcome = 'lost'
+    end
+    redis.call('LLEN', runs) -- a key of another type fails here, and not half-way
+    settle(job, open, runs, keep, tick, record, outcome, 'its holder died or gave up', now)
+    announce(job, 'settled ' .. tick)
+    return {9, outcome}
+  end
+elseif accounted ~= last then
+  return {8, accounted}
+elseif ARGV[14] ~= '' and now > tonumber(ARGV[14]) then
+  return {12}
+end
+
+if first ~= '' then
+  redis.call('LLEN', runs)
+end
+-- A run's token is never behind the clock: a counter that was set back (failover,
+-- old snapshot) would hand out tokens which the resource has seen, and refuse
+-- every run until it has caught up.
+local token = next_token(fence)
+if tonumber(token) < now * 1000 then
+  token = whole(now * 1000)
+  redis.call('SET', fence, token, 'PX', 604800000)
+end
+redis.call('HSET', open, tick, cjson.encode({
+  run = me, holder = holder, attempt = whole(attempt), token = token,
+  start = whole(now), til = whole(now + ttl),
+}))
+account(job, tick)
+if not record and first ~= '' then
+  skip(job, runs, keep, accounted, first, ARGV[11], ARGV[12], ARGV[13])
+end
+stay(job, open, runs, retain)
+return {1, token, attempt, ok or ''}

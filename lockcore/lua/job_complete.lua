@@ -1,0 +1,35 @@
+-- job_complete: write down how a run ended, if it is still this one's.
+--
+-- KEYS[1] job     hash, the job's state
+-- KEYS[2] open    hash, tick -> run that has not ended
+-- KEYS[3] runs    list, ended runs
+-- KEYS[4] tomb    string, remembers that this run has ended
+-- ARGV[1] me      this run
+-- ARGV[2] tick    ms, the scheduled instant
+-- ARGV[3] outcome 'succeeded' or 'failed'
+-- ARGV[4] error   what went wrong, or ''
+-- ARGV[5] keep    ended runs to keep
+-- ARGV[6] bury    ms the tombstone stands
+--
+-- Returns 1 written down, now or by an earlier request of this run
+--         0 superseded: another has the run, or has ended it
+--
+-- Twice is safe: the tombstone says that this run has ended. A run that has
+-- expired and was not taken over may still be completed.
+local job, open, runs, tomb = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local me, tick, outcome = ARGV[1], ARGV[2], ARGV[3]
+
+--@include job
+
+local record = read(open, tick)
+if not record or record.run ~= me then
+  if redis.call('GET', tomb) == 'ended' then
+    return 1
+  end
+  return 0
+end
+redis.call('LLEN', runs) -- a key of another type fails here, and not half-way
+settle(job, open, runs, ARGV[5], tick, record, outcome, ARGV[4], server_ms())
+redis.call('SET', tomb, 'ended', 'PX', ARGV[6])
+announce(job, 'settled ' .. tick)
+return 1

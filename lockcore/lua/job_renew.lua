@@ -1,0 +1,20 @@
+-- job_renew: extend the hold on a run that is still this one's.
+--
+-- KEYS[1] open    hash, tick -> run that has not ended
+-- ARGV[1] me      this run
+-- ARGV[2] tick    ms, the scheduled instant
+-- ARGV[3] ttl     ms
+--
+-- Returns 1 held for ttl from now, 0 not mine any more: taken over or settled.
+--
+-- Twice is safe: it only moves the end of what is mine, and creates nothing.
+local text = redis.call('HGET', KEYS[1], ARGV[2])
+local record = text and cjson.decode(text)
+if not record or record.run ~= ARGV[1] then
+  return 0
+end
+local time = redis.call('TIME')
+record.til = string.format('%.0f',
+  tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000) + tonumber(ARGV[3]))
+redis.call('HSET', KEYS[1], ARGV[2], cjson.encode(record))
+return 1

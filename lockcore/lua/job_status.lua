@@ -1,0 +1,24 @@
+-- job_status: tell how a job stands, and change nothing but what is dead.
+--
+-- KEYS[1] job     hash, the job's state
+-- KEYS[2] open    hash, tick -> run that has not ended
+-- KEYS[3] live    hash, replica -> alive until
+--
+-- Returns what part_state says; {10} if there is no ledger; {11} if its schema is
+-- too new for this version.
+--
+-- Twice is safe: it only reads, and forgets replicas that are dead.
+local job, open, live = KEYS[1], KEYS[2], KEYS[3]
+
+--@include job
+--@include state
+
+local v, last = unpack(redis.call('HMGET', job, 'v', 'last'))
+if not last then
+  return {10}
+end
+if too_new(v) then
+  return {11}
+end
+local now = server_ms()
+return state(job, open, now, alive(live, now), '1')

@@ -1,0 +1,51 @@
+-- job_trigger: have a job run once more, now, beside its schedule.
+--
+-- KEYS[1] job     hash, the job's state
+-- KEYS[2] open    hash, tick -> run that has not ended
+-- KEYS[3] tomb    string, remembers the answer to this request
+-- ARGV[1] most    triggers that may wait or be run at once
+-- ARGV[2] bury    ms the tombstone stands
+--
+-- Returns {1, tick} it waits for a replica; tick is its identity
+--         {2} as many as may are open already
+--         {10} there is no ledger
+--         {11} its schema is too new
+--
+-- It waits as a run that was given up before it began, so it is claimed,
+-- completed and taken over like any other.
+--
+-- Twice is safe: the tombstone has the answer.
+local job, open, tomb = KEYS[1], KEYS[2], KEYS[3]
+
+--@include job
+
+local before = redis.call('GET', tomb)
+if before then
+  return {1, before}
+end
+local v, last, newest = unpack(redis.call('HMGET', job, 'v', 'last', 'trig'))
+if not last then
+  return {10}
+end
+if too_new(v) then
+  return {11}
+end
+local count = 0
+for _, tick in ipairs(redis.call('HKEYS', open)) do
+  if triggered(tick) then
+    count = count + 1
+  end
+end
+if count >= tonumber(ARGV[1]) then
+  return {2}
+end
+local now = server_ms()
+local tick = whole(math.max(now + TRIGGER, tonumber(newest or 0) + 1))
+redis.call('SET', tomb, tick, 'PX', ARGV[2])
+redis.call('HSET', job, 'trig', tick)
+redis.call('HSET', open, tick, cjson.encode({
+  run = '', holder = '', attempt = '0', token = '0', start = whole(now), til = '0',
+}))
+follow(job, open)
+announce(job, 'open ' .. tick)
+return {1, tick}

@@ -1,0 +1,36 @@
+-- leader_claim: write down who leads, at the beginning of a term.
+--
+-- KEYS[1] lock      string, the holder's attempt
+-- KEYS[2] leader    hash, the record
+-- ARGV[1] me        the attempt that holds the lock
+-- ARGV[2] ttl       ms, of the lock
+-- ARGV[3] token     fencing token of the lease
+-- ARGV[4] holder    identity to be shown
+-- ARGV[5] metadata  JSON object
+--
+-- Returns {term, acquired ms}  written; the lock is extended to ttl from now
+--         {0}                  the lock is not mine (any more): lost
+--         {-1}                 the record is of a newer version: left alone
+--
+-- Twice is safe: a record of this token is told again, and stays.
+local lock, leader = KEYS[1], KEYS[2]
+local me, ttl, token, holder, metadata = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+
+--@include leader
+
+if redis.pcall('GET', lock) ~= me then
+  return {0}
+end
+local v, of, term, acquired = unpack(redis.call('HMGET', leader, 'v', 'token', 'term', 'acquired'))
+if tonumber(v or 1) > 1 then
+  return {-1}
+end
+redis.call('PEXPIRE', lock, ttl)
+if of ~= token then
+  term = string.format('%.0f', (tonumber(term) or 0) + 1)
+  acquired = server_ms()
+  if not record(leader, holder, token, term, acquired, acquired, ttl, metadata) then
+    return redis.error_reply('ERR the leader record cannot be written')
+  end
+end
+return {tonumber(term), tonumber(acquired)}

@@ -1,0 +1,30 @@
+-- leader_line: who stands in line, in the order in which they will be served.
+--
+-- KEYS[1] queue   sorted set, attempts in order of arrival
+-- KEYS[2] seen    hash, attempt -> alive until (ms, server clock)
+--
+-- Returns {attempt, score, attempt, score, …} of those that were heard of
+--         lately; score: ms, when it joined, or its place if it was moved.
+--
+-- Twice is safe: it only reads.
+local queue, seen = KEYS[1], KEYS[2]
+
+--@include line
+
+local now = server_ms()
+local alive = {}
+for _, text in ipairs(redis.call('HGETALL', seen)) do
+  alive[#alive + 1] = text
+end
+local til = {}
+for i = 1, #alive, 2 do
+  til[alive[i]] = tonumber(alive[i + 1])
+end
+local line, answer = redis.call('ZRANGE', queue, 0, -1, 'WITHSCORES'), {}
+for i = 1, #line, 2 do
+  if (til[line[i]] or 0) > now then
+    answer[#answer + 1] = line[i]
+    answer[#answer + 1] = line[i + 1]
+  end
+end
+return answer

@@ -1,0 +1,34 @@
+-- leader_transfer: move a candidate to the head of the line.
+--
+-- KEYS[1] lock       string, the holder's attempt
+-- KEYS[2] queue      sorted set, attempts in order of arrival
+-- KEYS[3] seen       hash, attempt -> alive until (ms, server clock)
+-- ARGV[1] me         the attempt that leads
+-- ARGV[2] identity   of the candidate; the first in line of that identity is moved
+--
+-- Returns 1 it is the head of the line, 0 it is not in line, -1 the lock is not
+-- mine: nothing was changed.
+--
+-- Twice is safe: a head stays the head.
+local lock, queue, seen = KEYS[1], KEYS[2], KEYS[3]
+local me, identity = ARGV[1], ARGV[2]
+
+--@include line
+
+if redis.pcall('GET', lock) ~= me then
+  return -1
+end
+local now = server_ms()
+local line = redis.call('ZRANGE', queue, 0, -1, 'WITHSCORES')
+for i = 1, #line, 2 do
+  local attempt = line[i]
+  if string.match(attempt, '^nl1:%w+%.%w+%.%a/(.*)$') == identity
+    and tonumber(redis.call('HGET', seen, attempt) or 0) > now then
+    if i > 1 then
+      redis.call('ZADD', queue, string.format('%.0f', tonumber(line[2]) - 1), attempt)
+      tell_head(lock, queue)
+    end
+    return 1
+  end
+end
+return 0

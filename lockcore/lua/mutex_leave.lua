@@ -1,0 +1,45 @@
+-- mutex_leave: release the lock, or leave the line, and serve who is next.
+--
+-- KEYS[1] lock    string, the holder's attempt
+-- KEYS[2] fence   string, the counter of fencing tokens
+-- KEYS[3] queue   sorted set, attempts in order of arrival
+-- KEYS[4] seen    hash, attempt -> alive until (ms, server clock)
+-- KEYS[5] tomb    string, written to refuse requests of this attempt that are
+--                 still under way
+-- ARGV[1] me      this attempt
+-- ARGV[2] bury    ms the tombstone stands, '0' for none
+--
+-- Returns 1 the lock was mine and is released, 0 it was not mine.
+--
+-- Twice is safe: the second time nothing is mine, and a line is served only
+-- while the lock is free. The DEL comes first, so that it works while the
+-- server is out of memory.
+local lock, queue = KEYS[1], KEYS[3]
+local me = ARGV[1]
+local released = 0
+if redis.pcall('GET', lock) == me then
+  redis.call('DEL', lock)
+  released = 1
+end
+if redis.call('EXISTS', queue) == 0 then
+  if ARGV[2] ~= '0' then
+    redis.call('SET', KEYS[5], '1', 'PX', ARGV[2])
+  end
+  return released
+end
+
+--@include token
+--@include line
+
+local fence, seen = KEYS[2], KEYS[4]
+local first = redis.call('ZRANGE', queue, 0, 0)[1]
+drop(queue, seen, me)
+if ARGV[2] ~= '0' then
+  redis.call('SET', KEYS[5], '1', 'PX', ARGV[2])
+end
+if redis.call('EXISTS', lock) == 0 then
+  advance(lock, fence, queue, seen, false, 0, server_ms())
+elseif first == me then
+  tell_head(lock, queue)
+end
+return released

@@ -1,0 +1,133 @@
+-- The ledger of a job.
+--   job   hash:  v schema; last the newest tick that is accounted for; born what
+--                `last` began with if nobody knew better; ok the newest tick that
+--                succeeded; freed when the last run ended; next the tick to come;
+--                paused, resumed when; gen and def the generation and what it is
+--                defined as; retain how long (ms) it outlives its last use; trig
+--                the newest trigger
+--   open  hash:  tick -> record of a run that has not ended
+--   runs  list:  ended runs, newest first, as JSON
+--   live  hash:  replica of the present generation -> alive until
+-- A tick at or before `last` that is not open has ended for good. What a trigger
+-- runs has no scheduled instant: its tick is its own instant plus TRIGGER, which
+-- no schedule reaches.
+-- Numbers are kept as decimal strings: cjson rounds to 14 digits. Fields that are
+-- not known here are left as they are: a newer version has put them there.
+local SCHEMA = 2
+local TRIGGER = 140737488355328
+
+local function server_ms()
+  local time = redis.call('TIME')
+  return tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+end
+
+local function whole(number)
+  return string.format('%.0f', number)
+end
+
+local function triggered(tick)
+  return tonumber(tick) >= TRIGGER
+end
+
+-- instant is when a tick comes due, a trigger's too.
+local function instant(tick)
+  return tonumber(tick) % TRIGGER
+end
+
+-- A ledger of the next version can still be kept by this one.
+local function too_new(v)
+  return tonumber(v or 1) > SCHEMA + 1
+end
+
+local function read(open, tick)
+  local text = redis.call('HGET', open, tick)
+  return text and cjson.decode(text)
+end
+
+-- left_of is for how many ms a run is still held; not positive: it is dead.
+local function left_of(record, now)
+  return tonumber(record.til) - now
+end
+
+-- account makes a tick the newest that is accounted for; never goes back.
+local function account(job, tick)
+  if not triggered(tick) and tonumber(tick) > tonumber(redis.call('HGET', job, 'last') or 0) then
+    redis.call('HSET', job, 'last', tick)
+  end
+end
+
+-- follow lets a key live as long as the job does.
+local function follow(job, key)
+  local ttl = redis.call('PTTL', job)
+  if ttl > 0 then
+    redis.call('PEXPIRE', key, ttl)
+  else
+    redis.call('PERSIST', key)
+  end
+end
+
+local function log(job, runs, keep, entry)
+  redis.call('LPUSH', runs, cjson.encode(entry))
+  redis.call('LTRIM', runs, 0, tonumber(keep) - 1)
+  follow(job, runs)
+end
+
+-- settle ends the run of a tick for good and writes it down.
+local function settle(job, open, runs, keep, tick, record, outcome, reason, now)
+  redis.call('HDEL', open, tick)
+  redis.call('HSET', job, 'freed', whole(now))
+  account(job, tick)
+  if outcome == 'succeeded' and not triggered(tick)
+    and tonumber(tick) > tonumber(redis.call('HGET', job, 'ok') or 0) then
+    redis.call('HSET', job, 'ok', tick)
+  end
+  log(job, runs, keep, {
+    tick = tick, attempt = record.attempt, holder = record.holder, token = record.token,
+    start = record.start, ['end'] = whole(now), outcome = outcome, error = reason,
+  })
+end
+
+-- skip writes down ticks that are not run. They follow on `last`; if the newest
+-- entry is of ticks up to there, skipped for the same reason, it is made longer.
+local function skip(job, runs, keep, last, first, newest, count, reason)
+  local text = redis.call('LINDEX', runs, 0)
+  local before = text and cjson.decode(text)
+  if before and before.outcome == 'skipped' and before.error == reason and before.last == last then
+    redis.call('LPOP', runs)
+    first = before.tick
+    count = whole(tonumber(count) + tonumber(before.count))
+  end
+  log(job, runs, keep, {
+    tick = first, last = newest, count = count, outcome = 'skipped', error = reason,
+  })
+end
+
+-- stay keeps a job's keys alive for `retain` ms from now; a paused job stays.
+local function stay(job, open, runs, retain)
+  if redis.call('HEXISTS', job, 'paused') == 1 then
+    redis.call('PERSIST', job)
+  else
+    redis.call('PEXPIRE', job, retain)
+  end
+  follow(job, open)
+  follow(job, runs)
+end
+
+-- alive counts the replicas of the present generation, and forgets the dead.
+local function alive(live, now)
+  local members, count = redis.call('HGETALL', live), 0
+  for i = 1, #members, 2 do
+    if tonumber(members[i + 1]) > now then
+      count = count + 1
+    else
+      redis.call('HDEL', live, members[i])
+    end
+  end
+  return count
+end
+
+-- announce tells all replicas that something of the job changed. A hint.
+local function announce(job, what)
+  local prefix, name = string.match(job, '^(.*):{job/(.*)}:job$')
+  redis.pcall('PUBLISH', prefix .. ':job:' .. name, what)
+end

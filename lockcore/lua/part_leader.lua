@@ -1,0 +1,39 @@
+-- The record of an election, `leader`: a hash, written only by the holder of the
+-- lock, or by the last one while nobody else holds it.
+--
+--   v         1, the version of this form
+--   holder    identity of the leader; empty: it has resigned, and nobody followed
+--   token     fencing token of its lease
+--   term      how many leaderships there were, this one included
+--   acquired  ms, server clock, when it began to lead
+--   renewed   ms, server clock, its last renewal
+--   lease     ms, how long it leads from `renewed` unless it renews
+--   metadata  what the leader says of itself, a JSON object of strings
+--   released  ms, server clock, when it resigned; absent while it leads
+local LEADER_KEPT = 604800000 -- a week: terms count on while somebody leads that often
+
+local function server_ms()
+  local time = redis.call('TIME')
+  return string.format('%.0f', tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000))
+end
+
+-- announce tells whoever watches that the leader changed. A hint, so that an ACL
+-- that forbids it stops nothing.
+local function announce(leader, what)
+  local prefix, name = string.match(leader, '^(.*):{election/(.*)}:leader$')
+  redis.pcall('PUBLISH', prefix .. ':leader:' .. name, what)
+end
+
+-- record writes down a leadership as a whole. pcall: a renewal must not fail for
+-- the record's sake. Answers whether it was written.
+local function record(leader, holder, token, term, acquired, renewed, lease, metadata)
+  redis.pcall('HDEL', leader, 'released')
+  local done = redis.pcall('HSET', leader, 'v', '1', 'holder', holder, 'token', token, 'term', term,
+    'acquired', acquired, 'renewed', renewed, 'lease', lease, 'metadata', metadata)
+  if type(done) == 'table' then
+    return false
+  end
+  redis.pcall('PEXPIRE', leader, LEADER_KEPT)
+  announce(leader, token)
+  return true
+end

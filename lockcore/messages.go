@@ -1,0 +1,77 @@
+package lockcore
+
+import (
+	"context"
+	"time"
+)
+
+// granted hears that the lock was handed to an attempt of ours.
+func (c *Client) granted(name, value string) {
+	process, number, _, ok := parseAttempt(value)
+	if !ok || process != c.process || checkName("name", name) != nil {
+		return
+	}
+	c.mu.Lock()
+	a, held := c.waiting[number], c.leases[number] != nil
+	c.mu.Unlock()
+	switch {
+	case held:
+	case a != nil:
+		a.lookNow()
+	default:
+		// Nobody here wants it any more: its leaving was lost. Leave again.
+		select {
+		case c.strays <- struct{}{}:
+		default:
+			return // too many at once: the grant ends by itself
+		}
+		stray := &attempt{c: c, kind: mutexKind{}, keys: c.keys.lock(name), terms: strayTerms, number: number, value: value}
+		if !c.background(func(ctx context.Context) {
+			defer func() { <-c.strays }()
+			c.takeBack(ctx, stray)
+		}) {
+			<-c.strays
+		}
+	}
+}
+
+var strayTerms = &leaseTerms{ttl: defaultTTL}
+
+// headed hears that an attempt of ours is the head of its line, and when the
+// lock ends by itself.
+func (c *Client) headed(value string, left time.Duration) {
+	process, number, _, ok := parseAttempt(value)
+	if !ok || process != c.process || left <= 0 {
+		return
+	}
+	c.mu.Lock()
+	a := c.waiting[number]
+	c.mu.Unlock()
+	if a != nil && a.wake != nil {
+		a.left.Store(int64(left))
+		a.nudge()
+	}
+}
+
+// wakeAll makes every waiter look: messages may have been missed.
+func (c *Client) wakeAll() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, a := range c.waiting {
+		a.lookNow()
+	}
+}
+
+func (a *attempt) lookNow() {
+	if a.wake != nil {
+		a.look.Store(true)
+		a.nudge()
+	}
+}
+
+func (a *attempt) nudge() {
+	select {
+	case a.wake <- struct{}{}:
+	default:
+	}
+}

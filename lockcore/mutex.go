@@ -1,0 +1,204 @@
+package lockcore
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+)
+
+// A Mutex is a named lock that at most one lease holds at a time. It is a
+// handle without state: make it once or for each use, in any number of
+// goroutines and processes.
+type Mutex struct {
+	c     *Client
+	keys  *lockKeys
+	terms *leaseTerms
+	kind  kind
+}
+
+// Mutex returns the lock of a name: 1 to 200 bytes of UTF-8 without control
+// characters, spaces and braces. It sends nothing. The error is a *ConfigError.
+func (c *Client) Mutex(name string, cfg LeaseConfig) (*Mutex, error) {
+	if err := checkUserName(name); err != nil {
+		return nil, err
+	}
+	terms, err := cfg.terms(c.identity)
+	if err != nil {
+		return nil, err
+	}
+	return &Mutex{c: c, keys: c.keys.lock(name), terms: terms, kind: mutexKind{}}, nil
+}
+
+// Name is the name of the lock.
+func (m *Mutex) Name() string { return m.keys.name }
+
+// TryLock takes the lock if it is free and nobody stands in line for it. If not,
+// the error is ErrNotAcquired and a *HeldError. If no answer comes it asks
+// again for two thirds of a TTL, at most six seconds, and then fails with what
+// went wrong; an error that is ErrUnknown means that the lock may have been
+// taken and is being given back behind.
+func (m *Mutex) TryLock(ctx context.Context) (*Lease, error) {
+	const op = "lockcore: try lock"
+	a, err := m.begin(ctx, false)
+	if err != nil {
+		return nil, opError(op, m.keys.name, err)
+	}
+	r, t0, err := a.askUntil(ctx, modeTry, 2*m.terms.timeout())
+	lease, err := m.settle(ctx, a, &r, t0, err)
+	if err != nil {
+		return nil, opError(op, m.keys.name, err)
+	}
+	if lease == nil {
+		m.c.forget(a)
+		return nil, opError(op, m.keys.name, &HeldError{Name: m.keys.name, Holder: shownHolder(r.holder), TTL: r.left})
+	}
+	return lease, nil
+}
+
+// Lock takes the lock, waiting in line for it until ctx ends; the error is then
+// ErrNotAcquired joined with ctx's. Who waits is served in order of arrival.
+//
+// Waiting costs one look per TTL. Once in line an outage of the server is
+// waited out; before that Lock fails if the server has not answered for a TTL,
+// at least three seconds.
+func (m *Mutex) Lock(ctx context.Context) (*Lease, error) {
+	const op = "lockcore: lock"
+	lease, err := m.lock(ctx)
+	if err != nil {
+		return nil, opError(op, m.keys.name, err)
+	}
+	return lease, nil
+}
+
+func (m *Mutex) lock(ctx context.Context) (*Lease, error) {
+	patience := max(m.terms.ttl, 3*time.Second)
+	if !m.c.sub.ready() {
+		// Subscribe before joining, but not for a lock that is free.
+		a, err := m.begin(ctx, false)
+		if err != nil {
+			return nil, err
+		}
+		r, t0, err := a.askUntil(ctx, modeTry, patience)
+		if lease, err := m.settle(ctx, a, &r, t0, err); lease != nil || err != nil {
+			return lease, err
+		}
+		m.c.forget(a)
+		m.c.sub.ensure(ctx)
+	}
+	a, err := m.begin(ctx, true)
+	if err != nil {
+		return nil, err
+	}
+	r, t0, err := a.askUntil(ctx, modeJoin, patience)
+	for {
+		lease, err2 := m.settle(ctx, a, &r, t0, err)
+		if lease != nil || err2 != nil {
+			return lease, err2
+		}
+		if r.left == -1*time.Millisecond && !a.warned {
+			a.warned = true
+			m.c.log.Info("waiting for a lock that has no TTL: a foreign client set it, and it may never end", "name", m.keys.name)
+		}
+		if err := a.await(ctx, r); err != nil {
+			m.c.forget(a)
+			return nil, err
+		}
+		mode := modeLook
+		if r.code == answerGone {
+			mode = modeJoin
+		}
+		r, t0, err = a.askUntil(ctx, mode, 0)
+	}
+}
+
+// begin makes an attempt, known to the Client from now on.
+func (m *Mutex) begin(ctx context.Context, waits bool) (*attempt, error) {
+	if ctx == nil {
+		return nil, refuse("ctx", "a context", "%s", "nil")
+	}
+	if ctx.Err() != nil {
+		return nil, ended(ctx)
+	}
+	a := m.c.newAttempt(m.kind, m.keys, m.terms, waits)
+	if !m.c.enlist(a) {
+		return nil, ErrClosed
+	}
+	return a, nil
+}
+
+// settle makes a lease of an answer that says held. It returns neither a lease
+// nor an error if the answer, r from then on, says to wait.
+func (m *Mutex) settle(ctx context.Context, a *attempt, r *acquireReply, t0 time.Duration, err error) (*Lease, error) {
+	for tries := 0; err == nil && r.code == answerHeld; tries++ {
+		if m.c.clock() < t0+m.terms.validFor {
+			return m.c.hold(ctx, a, r.token, t0)
+		}
+		// The answer took so long that nothing of the lease is left. Asking
+		// again extends it; a server that is always this slow is refused.
+		if tries == 2 {
+			m.c.forget(a)
+			return nil, errors.Join(ErrNotAcquired, ErrLeaseExpired, errors.New("lockcore: the server's answers take longer than the lease is valid"))
+		}
+		*r, t0, err = a.ask(ctx, modeTry)
+	}
+	switch {
+	case err != nil:
+		m.c.forget(a)
+		if ctx.Err() != nil {
+			return nil, errors.Join(ended(ctx), err)
+		}
+		return nil, err
+	case r.code == answerWrongKind:
+		m.c.forget(a)
+		return nil, ErrWrongKind
+	case r.code == answerBuried:
+		// Only a forged message can have buried an attempt that is still asking.
+		m.c.forget(a)
+		return nil, errors.Join(ErrNotAcquired, errors.New("lockcore: the attempt was given up by somebody else"))
+	}
+	return nil, nil
+}
+
+// await returns when it is time to look again, or why not to.
+func (a *attempt) await(ctx context.Context, r acquireReply) error {
+	if r.code == answerGone {
+		return nil
+	}
+	refresh := a.terms.refresh()
+	if !a.c.sub.ready() && !a.c.sub.counts() {
+		refresh = min(refresh, time.Second/2) // nobody can tell us anything
+	}
+	refresh = refresh*9/10 + rand.N(refresh/5) //nolint:gosec // jitter
+	next := a.c.clock() + refresh
+	if r.code == answerHead && r.left >= 0 {
+		next = min(next, a.c.clock()+r.left+2*time.Millisecond)
+	}
+	for {
+		timer := time.NewTimer(max(0, next-a.c.clock()))
+		select {
+		case <-timer.C:
+			return nil
+		case <-a.wake:
+			timer.Stop()
+			if a.look.Swap(false) {
+				return nil
+			}
+			if left := a.left.Swap(0); left > 0 {
+				next = min(next, a.c.clock()+time.Duration(left)+2*time.Millisecond)
+			}
+		case <-ctx.Done():
+			timer.Stop()
+			return ended(ctx)
+		case <-a.c.closing:
+			timer.Stop()
+			return ErrClosed
+		}
+	}
+}
+
+// shownHolder is what may be told of the holder's value: its identity.
+func shownHolder(value string) string {
+	_, _, identity, _ := parseAttempt(value)
+	return identity
+}

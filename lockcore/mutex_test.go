@@ -1,0 +1,284 @@
+package lockcore_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/noonlock/noonlock/lockcore"
+)
+
+func TestTryLock(t *testing.T) {
+	onBoth(t, func(e *env) {
+		a, b := e.client("alice"), e.client("bob")
+		ma, mb := e.mutex(a, "orders", ttl(5*time.Second)), e.mutex(b, "orders", ttl(5*time.Second))
+		lease := e.try(ma)
+		if lease.Token() == 0 || lease.Name() != "orders" || lease.Context().Err() != nil {
+			e.Errorf("lease %q: token %d, context %v", lease.Name(), lease.Token(), lease.Context().Err())
+		}
+		if r := lease.Remaining(); r <= 0 || r >= 5*time.Second {
+			e.Errorf("Remaining %v, want less than the TTL", r)
+		}
+		held := e.refused(mb)
+		if held.Name != "orders" || held.Holder != "alice" || held.TTL <= 0 || held.TTL > 5*time.Second {
+			e.Errorf("told of the holder: %+v", held)
+		}
+		e.unlock(lease)
+		mustIs(e, context.Cause(lease.Context()), lockcore.ErrReleased)
+		if lease.Remaining() != 0 {
+			e.Errorf("Remaining %v after Unlock", lease.Remaining())
+		}
+		if e.stored("orders") != "" {
+			e.Error("the key is there after Unlock")
+		}
+		if next := e.try(mb); next.Token() <= lease.Token() {
+			e.Errorf("token %d after %d", next.Token(), lease.Token())
+		}
+	})
+}
+
+// Another sees who holds the lock, and never what would let it release it.
+func TestHolderIsShownAndItsSecretIsNot(t *testing.T) {
+	onBoth(t, func(e *env) {
+		a, b := e.client("alice"), e.client("bob")
+		e.try(e.mutex(a, "orders", lockcore.LeaseConfig{Identity: "Alice of accounts / till 3"}))
+		held := e.refused(e.mutex(b, "orders", lockcore.LeaseConfig{}))
+		if held.Holder != "Alice of accounts / till 3" {
+			e.Errorf("holder %q", held.Holder)
+		}
+		value := e.stored("orders")
+		if !strings.Contains(value, a.Process()) {
+			e.Fatalf("the stored value %q has no secret part: this test proves nothing", value)
+		}
+		if text := held.Error(); strings.Contains(text, a.Process()) || !strings.Contains(text, "till 3") {
+			e.Errorf("error: %s", text)
+		}
+	})
+}
+
+func TestTokensGrow(t *testing.T) {
+	onBoth(t, func(e *env) {
+		clients := []*lockcore.Client{e.client("a"), e.client("b")}
+		last := uint64(0)
+		for i := range 40 {
+			lease := e.try(e.mutex(clients[i%2], "orders", ttl(5*time.Second)))
+			if lease.Token() <= last {
+				e.Fatalf("cycle %d: token %d after %d", i, lease.Token(), last)
+			}
+			if last != 0 && i != 21 && lease.Token() != last+1 {
+				e.Errorf("cycle %d: token %d after %d, want the next in sequence", i, lease.Token(), last)
+			}
+			last = lease.Token()
+			e.unlock(lease)
+			if i == 20 {
+				// The counter is lost; the server's clock seeds a new one.
+				e.pass(time.Millisecond)
+				e.raw.Del(e.Context(), e.key("orders", "fence"))
+			}
+		}
+	})
+}
+
+func TestNamesUsedOnceLeaveNothingBehind(t *testing.T) {
+	onBoth(t, func(e *env) {
+		a, b := e.client("a"), e.client("b")
+		lease := e.try(e.mutex(a, "once", ttl(5*time.Second)))
+		waiter := e.inLine(e.mutex(b, "once", ttl(5*time.Second)))
+		quitter := e.inLine(e.mutex(b, "once", ttl(5*time.Second)))
+		quitter.cancel()
+		if _, err := quitter.wait(); err == nil {
+			e.Fatal("the quitter got the lock")
+		}
+		e.until("the quitter has left", func() bool { return e.lineLength("once") == 1 })
+		e.unlock(lease)
+		e.unlock(waiter.granted())
+		keys, err := e.raw.Keys(e.Context(), "*").Result()
+		if err != nil {
+			e.Fatal(err)
+		}
+		if len(keys) == 0 {
+			e.Fatal("no key at all: this test proves nothing")
+		}
+		for _, k := range keys {
+			if left := e.raw.PTTL(e.Context(), k).Val(); left <= 0 || left > 7*24*time.Hour {
+				e.Errorf("%s ends in %v", k, left)
+			}
+		}
+	})
+}
+
+func TestLockWaitsForTheHolder(t *testing.T) {
+	onBoth(t, func(e *env) {
+		a, b := e.client("a"), e.client("b")
+		lease := e.lock(e.mutex(a, "orders", ttl(10*time.Second)))
+		waiter := e.inLine(e.mutex(b, "orders", ttl(10*time.Second)))
+		if waiter.over() {
+			e.Fatal("Lock returned while another held the lock")
+		}
+		e.pass(50 * time.Millisecond)
+		before := e.clock()
+		e.unlock(lease)
+		next := waiter.granted()
+		if took := e.clock() - before; e.bubble != nil && took != 0 {
+			e.Errorf("the hand-over took %v of virtual time: it was not pushed", took)
+		}
+		if next.Token() <= lease.Token() || next.Context().Err() != nil {
+			e.Errorf("token %d after %d, context %v", next.Token(), lease.Token(), next.Context().Err())
+		}
+		e.unlock(next)
+	})
+}
+
+func TestLockEndsWithItsContext(t *testing.T) {
+	onBoth(t, func(e *env) {
+		a, b := e.client("a"), e.client("b")
+		lease := e.try(e.mutex(a, "orders", ttl(5*time.Second)))
+		m := e.mutex(b, "orders", ttl(5*time.Second))
+		boss := errors.New("boss said no")
+		ctx, cancel := context.WithCancelCause(e.Context())
+		result := make(chan error, 1)
+		go func() {
+			_, err := m.Lock(ctx)
+			result <- err
+		}()
+		e.until("it stands in line", func() bool { return e.lineLength("orders") == 1 })
+		cancel(boss)
+		err := <-result
+		mustIs(e, err, lockcore.ErrNotAcquired, context.Canceled, boss)
+		if !strings.Contains(err.Error(), `"orders"`) {
+			e.Errorf("the error does not name the lock: %v", err)
+		}
+		e.until("it has left the line", func() bool { return e.lineLength("orders") == 0 })
+		if _, err := m.Lock(ctx); !errors.Is(err, boss) {
+			e.Errorf("Lock with a context that is over: %v", err)
+		}
+		if _, err := m.TryLock(ctx); !errors.Is(err, boss) {
+			e.Errorf("TryLock with a context that is over: %v", err)
+		}
+		e.unlock(lease)
+		e.unlock(e.try(m))
+	})
+}
+
+// The key holds what SET NX PX would set, so other clients can share it.
+func TestForeignHolder(t *testing.T) {
+	onBoth(t, func(e *env) {
+		c := e.client("a")
+		m := e.mutex(c, "orders", ttl(2*time.Second))
+		if ok, err := e.raw.SetNX(e.Context(), e.key("orders", "lock"), "somebody", 1500*time.Millisecond).Result(); !ok || err != nil {
+			e.Fatal(ok, err)
+		}
+		held := e.refused(m)
+		if held.Holder != "" || held.TTL <= 0 || !strings.Contains(held.Error(), "foreign") {
+			e.Errorf("told of the holder: %+v: %v", held, held)
+		}
+		before := e.clock()
+		lease := e.lock(m)
+		if took := e.clock() - before; e.bubble != nil && took > 1510*time.Millisecond {
+			e.Errorf("the first in line came %v later, although the lock ended after 1.5 s", took)
+		}
+		if e.stored("orders") == "somebody" {
+			e.Error("the foreign lock is still there")
+		}
+		if ok, err := e.raw.SetNX(e.Context(), e.key("orders", "lock"), "somebody", time.Second).Result(); ok || err != nil {
+			e.Errorf("a foreign SET NX while we hold: %v, %v", ok, err)
+		}
+		e.unlock(lease)
+	})
+}
+
+func TestForeignHolderWithoutTTL(t *testing.T) {
+	onBoth(t, func(e *env) {
+		log := &logSink{}
+		c := e.clientWith(e.direct(), lockcore.Config{Identity: "a", Logger: log.logger()})
+		m := e.mutex(c, "orders", ttl(time.Second))
+		e.raw.Set(e.Context(), e.key("orders", "lock"), "somebody", 0)
+		held := e.refused(m)
+		if held.TTL >= 0 || !strings.Contains(held.Error(), "without a TTL") {
+			e.Errorf("told of the holder: %+v: %v", held, held)
+		}
+		waiter := e.inLine(m)
+		e.until("the operator is told", func() bool { return strings.Contains(log.String(), "has no TTL") })
+		if e.raw.PTTL(e.Context(), e.key("orders", "lock")).Val() >= 0 {
+			e.Error("a waiter has set a TTL on a foreign lock")
+		}
+		e.raw.Del(e.Context(), e.key("orders", "lock"))
+		e.unlock(waiter.granted()) // within one look
+	})
+}
+
+// A textbook client (SET NX PX, then compare and delete) shares the key. It
+// releases without serving the line; the waiters go on within one look.
+func TestTextbookClientSharesTheKey(t *testing.T) {
+	onBoth(t, func(e *env) {
+		c := e.client("a")
+		m := e.mutex(c, "orders", ttl(time.Second))
+		const compareAndDelete = `if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`
+		key := e.key("orders", "lock")
+		for range 3 {
+			if ok, err := e.raw.SetNX(e.Context(), key, "textbook", 30*time.Second).Result(); !ok || err != nil {
+				e.Fatal(ok, err)
+			}
+			waiter := e.inLine(m)
+			if waiter.over() {
+				e.Fatal("two holders")
+			}
+			if n, err := e.raw.Eval(e.Context(), compareAndDelete, []string{key}, "textbook").Int(); n != 1 || err != nil {
+				e.Fatal(n, err)
+			}
+			before := e.clock()
+			lease := waiter.granted()
+			if took := e.clock() - before; e.bubble != nil && took > 1300*time.Millisecond {
+				e.Errorf("the waiter went on after %v, want one look (1.1 s and a tenth)", took)
+			}
+			if n, err := e.raw.Eval(e.Context(), compareAndDelete, []string{key}, "textbook").Int(); n != 0 || err != nil {
+				e.Errorf("the textbook client released our lock: %d, %v", n, err)
+			}
+			e.unlock(lease)
+		}
+	})
+}
+
+func TestWrongKind(t *testing.T) {
+	onBoth(t, func(e *env) {
+		m := e.mutex(e.client("a"), "orders", ttl(time.Second))
+		e.raw.HSet(e.Context(), e.key("orders", "lock"), "field", "value")
+		_, err := m.TryLock(e.Context())
+		mustIs(e, err, lockcore.ErrWrongKind)
+		mustNotBe(e, err, lockcore.ErrNotAcquired)
+		_, err = m.Lock(e.Context())
+		mustIs(e, err, lockcore.ErrWrongKind)
+		if v := e.raw.HGet(e.Context(), e.key("orders", "lock"), "field").Val(); v != "value" {
+			e.Errorf("the stranger's hash was changed: %q", v)
+		}
+		if e.lineLength("orders") != 0 {
+			e.Error("somebody stands in line for a name that cannot be had")
+		}
+	})
+}
+
+func TestPrefixesKeepClientsApart(t *testing.T) {
+	onBoth(t, func(e *env) {
+		a := e.clientWith(e.direct(), lockcore.Config{Prefix: "team-a"})
+		b := e.clientWith(e.direct(), lockcore.Config{Prefix: "team-b"})
+		one := e.try(e.mutex(a, "orders", ttl(5*time.Second)))
+		two := e.try(e.mutex(b, "orders", ttl(5*time.Second)))
+		waiter := e.goLock(e.mutex(a, "orders", ttl(5*time.Second)))
+		e.until("it stands in line", func() bool { return e.exists("team-a:{orders}:queue") })
+		e.unlock(two)
+		e.settle()
+		if waiter.over() {
+			e.Fatal("a release under one prefix served the line of another")
+		}
+		e.unlock(one)
+		e.unlock(waiter.granted())
+		keys := e.raw.Keys(e.Context(), "*").Val()
+		for _, k := range keys {
+			if !strings.HasPrefix(k, "team-a:{orders}:") && !strings.HasPrefix(k, "team-b:{orders}:") && !strings.HasPrefix(k, "probe:") {
+				e.Errorf("stray key %s", k)
+			}
+		}
+	})
+}

@@ -1,0 +1,47 @@
+package lockcore
+
+import (
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+// poolSize is not how many connections there are: a flight uses one at a time,
+// the keeper one for each timing of leases. But go-redis dials only once a second
+// after as many failures in a row as the pool is large, and a holder cannot wait
+// that long when the server is back.
+const poolSize = 1000
+
+// ownOptions are the options of the given client, made fit for ours.
+func ownOptions(rdb redis.UniversalClient) (*redis.Options, error) {
+	const field, rule = "rdb", "a *redis.Client, such as redis.NewClient makes"
+	switch r := rdb.(type) {
+	case nil:
+		return nil, refuse(field, rule, "%s", "nil")
+	case *redis.Client:
+		if r == nil {
+			return nil, refuse(field, rule, "%s", "a nil *redis.Client")
+		}
+		opt := *r.Options()
+		opt.MaxRetries = -1 // a repeated request must be ours, with a time of its own
+		opt.ContextTimeoutEnabled = true
+		opt.DialerRetries = 1
+		opt.DialTimeout = min(opt.DialTimeout, 3*time.Second)
+		opt.ReadTimeout, opt.WriteTimeout = 5*time.Second, 5*time.Second // upper bounds; each request has its own
+		opt.PoolSize, opt.MaxActiveConns, opt.MaxConcurrentDials = poolSize, 0, 0
+		opt.MinIdleConns, opt.MaxIdleConns = 0, 0
+		opt.PipelinePoolSize = -1
+		opt.Limiter = nil
+		opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+		return &opt, nil
+	case *redis.ClusterClient:
+		return nil, refuse(field, rule+"; a cluster is not supported yet", "%s", "a *redis.ClusterClient")
+	case *redis.Ring:
+		return nil, refuse(field, rule+"; a ring moves keys when a shard fails, and a lock with them", "%s", "a *redis.Ring")
+	case *redis.AutoPipeliner:
+		return nil, refuse(field, rule+"; a pipeliner answers later than it is asked, and a lease counts from before", "%s", "a *redis.AutoPipeliner")
+	default:
+		return nil, refuse(field, rule, "%T", rdb)
+	}
+}

@@ -1,0 +1,127 @@
+package lockcore
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+)
+
+// A Run is the right to run one tick of a job, as a Lease. Its work ends with
+// Complete, or with Abandon, which is also what Unlock does.
+type Run struct {
+	*Lease
+	ledger  *Ledger
+	Tick    time.Time // the scheduled instant, UTC
+	Attempt int       // 1, or more if the tick was taken over
+	// LastSuccess is the newest tick that succeeded; zero: none.
+	LastSuccess time.Time
+}
+
+// runKind is a Run's attempt: the hold on a tick.
+type runKind struct {
+	ledger *Ledger
+	tick   string
+}
+
+func (k runKind) renewal(a *attempt) (*script, []any) {
+	s := a.c.scripts.jobRenew
+	return s, s.args([]string{k.ledger.keys.open}, a.value, k.tick, millis(a.terms.ttl))
+}
+
+// leave gives the run up; if its work had begun, that counts as an attempt.
+func (k runKind) leave(a *attempt, _ bool) (*script, []any) {
+	s, began := a.c.scripts.jobAbandon, "0"
+	if a.began.Load() {
+		began = "1"
+	}
+	keys := k.ledger.keys
+	return s, s.args([]string{keys.job, keys.open, keys.tomb(a.c.process, a.number)}, a.value, k.tick, began, a.bury())
+}
+
+// Complete records how the run ended, OutcomeSucceeded or OutcomeFailed with a
+// reason, and ends its lease. It may be called although the lease has ended: the
+// outcome is accepted unless the tick was taken over (ErrSuperseded). If nobody
+// answers it asks again until ctx ends; the lease is renewed meanwhile. An error
+// that is ErrUnknown means that it may have been recorded.
+func (r *Run) Complete(ctx context.Context, outcome, reason string) error {
+	const op = "lockcore: complete"
+	l, a := r.ledger, r.a
+	if ctx == nil {
+		return opError(op, l.name, refuse("ctx", "a context", "%s", "nil"))
+	}
+	if outcome != OutcomeSucceeded && outcome != OutcomeFailed {
+		return opError(op, l.name, refuse("outcome", `"succeeded" or "failed"`, "%q", outcome))
+	}
+	s := l.c.scripts.jobComplete
+	args := s.args([]string{l.keys.job, l.keys.open, l.keys.runs, l.keys.tomb(l.c.process, a.number)},
+		a.value, decimal(r.Tick.UnixMilli()), outcome, clip(reason), l.cfg.KeepRuns, a.bury())
+	n, err := l.repeat(ctx, s, args)
+	if err != nil {
+		return opError(op, l.name, err)
+	}
+	if r.end(ErrReleased) {
+		l.c.dismiss(r.Lease)
+	}
+	if n == 0 {
+		return opError(op, l.name, ErrSuperseded)
+	}
+	return nil
+}
+
+// Retry counts another attempt of this run on this holder, after a failure that
+// may pass; Attempt is then one more, the token stays. False: the tick has no
+// attempts left. The errors are ErrSuperseded and what Complete may fail with.
+func (r *Run) Retry(ctx context.Context) (bool, error) {
+	const op = "lockcore: retry"
+	l := r.ledger
+	if ctx == nil {
+		return false, opError(op, l.name, refuse("ctx", "a context", "%s", "nil"))
+	}
+	if r.Attempt >= l.cfg.MaxAttempts {
+		return false, nil
+	}
+	s := l.c.scripts.jobRetry
+	args := s.args([]string{l.keys.open}, r.a.value, decimal(r.Tick.UnixMilli()), r.Attempt, millis(r.a.terms.ttl))
+	n, err := l.repeat(ctx, s, args)
+	switch {
+	case err != nil:
+		return false, opError(op, l.name, err)
+	case n == 0:
+		return false, opError(op, l.name, ErrSuperseded)
+	}
+	r.Attempt++
+	return true, nil
+}
+
+// Abandon gives the run up, so that another replica takes the tick at once.
+// began says that the work had begun, so that this counts as an attempt. It
+// returns like Unlock.
+func (r *Run) Abandon(ctx context.Context, began bool) error {
+	r.a.began.Store(began)
+	return r.Unlock(ctx)
+}
+
+// repeat runs a script that answers a number until it is answered or ctx ends.
+func (l *Ledger) repeat(ctx context.Context, s *script, args []any) (int64, error) {
+	wait := retryBackoff(0)
+	for {
+		n, err := l.c.number(ctx, s, l.terms.timeout(), args)
+		if err == nil || ctx.Err() != nil || !mayRetry(err) {
+			return n, err
+		}
+		if !sleep(ctx, wait.NextBackOff()) {
+			return 0, errors.Join(ctx.Err(), err)
+		}
+	}
+}
+
+// clip keeps an error's text to what a ledger should hold.
+func clip(reason string) string {
+	const most = 500
+	reason = strings.ToValidUTF8(reason, "\uFFFD")
+	if len(reason) > most {
+		reason = strings.ToValidUTF8(reason[:most], "") + "…"
+	}
+	return reason
+}

@@ -1,0 +1,213 @@
+package lockcore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+)
+
+// Clients whose networks fail at random contend for two names. Whatever was
+// lost, late, repeated or cut: no two believe that they hold a name at one time,
+// tokens grow, and when the faults are over everybody gets what they ask for.
+func TestRandomFaults(t *testing.T) {
+	onBoth(t, func(e *env) {
+		lasts := 4 * time.Second
+		if e.bubble != nil {
+			lasts = 40 * time.Second
+		}
+		seed := rand.Uint64() //nolint:gosec // a test's choices
+		s := &stress{env: e, history: lockcoretest.NewHistory(e.clock)}
+		defer func() {
+			if e.Failed() {
+				e.Logf("seed %d", seed)
+			}
+		}()
+		s.run(seed, lasts)
+	})
+}
+
+type stress struct {
+	*env
+	history                  *lockcoretest.History
+	acquired, given, unknown atomic.Int64
+}
+
+const stressTTL = 500 * time.Millisecond
+
+func (s *stress) run(seed uint64, lasts time.Duration) {
+	s.Helper()
+	ctx, cancel := context.WithTimeout(s.Context(), lasts)
+	defer cancel()
+	names := []string{"one", "two"}
+	var wg sync.WaitGroup
+	var networks []*lockcoretest.Faults
+	var clients []*lockcore.Client
+	for i := range 5 {
+		c, f := s.linked(fmt.Sprint("client ", i))
+		clients, networks = append(clients, c), append(networks, f)
+		for j := range 3 {
+			r := rand.New(rand.NewPCG(seed, uint64(10*i+j))) //nolint:gosec // a test's choices
+			wg.Go(func() { s.work(ctx, c, fmt.Sprintf("%d.%d", i, j), names, r) })
+		}
+	}
+	var rules map[lockcoretest.Kind][]*lockcoretest.Rule
+	wg.Go(func() {
+		rules = s.havoc(ctx, networks, rand.New(rand.NewPCG(seed, 1000))) //nolint:gosec // a test's choices
+	})
+	wg.Wait()
+
+	fired := map[lockcoretest.Kind]int{}
+	total := 0
+	for kind, all := range rules {
+		for _, rule := range all {
+			fired[kind] += rule.Fired()
+			total += rule.Fired()
+		}
+	}
+	s.Logf("%d acquired, %d gave up, %d unknown; %d faults: %v", s.acquired.Load(), s.given.Load(), s.unknown.Load(), total, fired)
+	if total < 20 || s.acquired.Load() < 5 {
+		s.Error("too little happened")
+	}
+	for _, v := range s.history.Check() {
+		// On a real server a pause of this process between a look at the lease and
+		// its record makes strays that mean nothing.
+		if s.bubble != nil || v.Problem == lockcoretest.Overlap || v.Problem == lockcoretest.TokenOrder {
+			s.Error(v)
+		}
+	}
+	for i, c := range clients {
+		for _, name := range names {
+			s.unlock(s.lock(s.mutex(c, name, ttl(stressTTL))))
+		}
+		if err := c.Close(s.Context()); err != nil {
+			s.Errorf("client %d: Close: %v", i, err)
+		}
+	}
+	for _, name := range names {
+		if v := s.stored(name); v != "" || s.lineLength(name) != 0 {
+			s.Errorf("%s: lock %q, %d in line", name, v, s.lineLength(name))
+		}
+	}
+}
+
+// work takes names and gives them back, and records what it believes.
+func (s *stress) work(ctx context.Context, c *lockcore.Client, proc string, names []string, r *rand.Rand) {
+	for ctx.Err() == nil {
+		name := names[r.IntN(len(names))]
+		renewed := r.IntN(4) > 0
+		m, err := c.Mutex(name, lockcore.LeaseConfig{TTL: stressTTL, NoRenewal: !renewed})
+		if err != nil {
+			s.Error(err)
+			return
+		}
+		take := m.Lock
+		if r.IntN(3) == 0 {
+			take = m.TryLock
+		}
+		asking, stop := context.WithTimeout(ctx, time.Duration(r.IntN(3000))*time.Millisecond)
+		lease, err := take(asking)
+		stop()
+		if err != nil {
+			s.given.Add(1)
+			if errors.Is(err, lockcore.ErrUnknown) {
+				s.unknown.Add(1)
+			}
+			s.nap(r, 20*time.Millisecond)
+			continue
+		}
+		s.acquired.Add(1)
+		event := lockcoretest.Event{Proc: proc, Name: name, Token: lease.Token()}
+		record := func(op lockcoretest.Op) {
+			event.Op = op
+			event.ValidUntil = s.clock() // before Remaining, not to believe too long
+			if left := lease.Remaining(); left > 0 {
+				event.ValidUntil += left
+			}
+			s.history.Record(event)
+		}
+		record(lockcoretest.Acquire)
+		for range r.IntN(5) * r.IntN(5) {
+			// Before its known end, or a renewal would be recorded too late.
+			s.nap(r, min(60*time.Millisecond, lease.Remaining()/2+1))
+			if lease.Context().Err() != nil {
+				break
+			}
+			record(lockcoretest.Renew)
+		}
+		if lease.Context().Err() == nil {
+			record(lockcoretest.Release)
+		} else {
+			record(lockcoretest.Lose)
+		}
+		if renewed || r.IntN(3) > 0 { // else it is forgotten, and ends by itself
+			giving, stop := context.WithTimeout(context.WithoutCancel(ctx), time.Duration(r.IntN(500))*time.Millisecond)
+			_ = lease.Unlock(giving) // it may not be held any more, or unknown
+			stop()
+		}
+	}
+}
+
+// nap waits for a random time: others' turn.
+func (s *stress) nap(r *rand.Rand, most time.Duration) {
+	timer := time.NewTimer(time.Duration(r.Int64N(int64(most))))
+	defer timer.Stop()
+	<-timer.C
+}
+
+// havoc breaks one network after the other until ctx ends, and then mends all.
+func (s *stress) havoc(ctx context.Context, networks []*lockcoretest.Faults, r *rand.Rand) map[lockcoretest.Kind][]*lockcoretest.Rule {
+	rules := map[lockcoretest.Kind][]*lockcoretest.Rule{}
+	kinds := []lockcoretest.Kind{
+		lockcoretest.DropRequest, lockcoretest.DelayRequest, lockcoretest.DuplicateRequest, lockcoretest.ResetBefore,
+		lockcoretest.ResetAfter, lockcoretest.SwallowReply, lockcoretest.DelayReply, lockcoretest.DropMessage, lockcoretest.DelayMessage,
+	}
+	scripts := []lockcoretest.Match{s.script("mutex_acquire"), s.script("mutex_renew"), s.script("mutex_leave")}
+	for ctx.Err() == nil {
+		s.nap(r, 100*time.Millisecond)
+		f := networks[r.IntN(len(networks))]
+		switch r.IntN(20) {
+		case 0:
+			rules[0] = append(rules[0], f.Partition()) // it has no kind
+			s.nap(r, 2*stressTTL)
+			f.Heal()
+			continue
+		case 1:
+			f.Cut()
+			continue
+		case 2:
+			f.CutSubscriptions()
+			continue
+		}
+		fault := lockcoretest.Fault{Kind: kinds[r.IntN(len(kinds))], Count: 1 + r.IntN(2)}
+		switch fault.Kind {
+		case lockcoretest.DropMessage, lockcoretest.DelayMessage:
+		default:
+			fault.Match = scripts[r.IntN(len(scripts))]
+		}
+		switch fault.Kind {
+		case lockcoretest.DelayRequest, lockcoretest.DelayReply, lockcoretest.DelayMessage:
+			fault.Delay = time.Duration(1+r.Int64N(int64(2*stressTTL/time.Millisecond))) * time.Millisecond
+		default: // it takes no time
+		}
+		rule, err := f.Add(fault)
+		if err != nil {
+			s.Error(err)
+			return rules
+		}
+		rules[fault.Kind] = append(rules[fault.Kind], rule)
+	}
+	for _, all := range rules {
+		for _, rule := range all {
+			rule.Lift()
+		}
+	}
+	return rules
+}

@@ -1,0 +1,333 @@
+package lockcore
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	// pingAfter is how long the subscription may be silent before it is pinged,
+	// pongWithin how long the answer may take before it is made anew.
+	pingAfter  = 10 * time.Second
+	pongWithin = 5 * time.Second
+
+	// subscribeWithin is how long a waiter waits for the first subscription
+	// before it joins the line without one.
+	subscribeWithin = 2 * time.Second
+)
+
+// A subscription is the one connection on which a Client hears messages. They
+// are hints: each one makes somebody look, and scripts decide. It starts with
+// the first waiter and is made anew for ever after.
+type subscription struct {
+	c       *Client
+	link    *link
+	channel string
+	cancel  context.CancelFunc
+	ctx     context.Context
+	wg      sync.WaitGroup
+
+	// wire is held from a change of watches until it is sent, so that the end of
+	// the last watch of a channel does not overtake the next one's beginning.
+	wire sync.Mutex
+
+	mu      sync.Mutex
+	started bool
+	up      bool
+	settled chan struct{} // closed once the first subscription was tested or failed
+	trusted bool          // PUBLISH's count of receivers is true
+	self    chan struct{} // hears the self-test's message
+	told    bool          // the operator knows that there is no subscription
+	ps      *redis.PubSub // the present connection; nil: none
+	watches map[string]map[*watch]struct{}
+}
+
+// A watch is somebody who wants to know when a channel is heard, and after each
+// new subscription, when something may have been missed.
+type watch struct{ nudge func() }
+
+func newSubscription(c *Client, opt redis.Options) *subscription {
+	ctx, cancel := context.WithCancel(context.Background())
+	return &subscription{
+		c: c, link: newLink(opt), channel: c.keys.channels() + c.process, ctx: ctx, cancel: cancel,
+		settled: make(chan struct{}), self: make(chan struct{}, 1),
+		watches: map[string]map[*watch]struct{}{},
+	}
+}
+
+// start begins to listen, once, unless it was stopped.
+func (s *subscription) start() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.started && s.ctx.Err() == nil {
+		s.started = true
+		s.wg.Go(s.run)
+	}
+}
+
+// stop ends the listening; wg tells when.
+func (s *subscription) stop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cancel()
+	s.link.breakOff()
+}
+
+// settle says how the first subscription went, once.
+func (s *subscription) settle() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case <-s.settled:
+	default:
+		close(s.settled)
+	}
+}
+
+// ready reports whether messages are heard now.
+func (s *subscription) ready() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.up
+}
+
+// counts reports whether PUBLISH's count of receivers tells the truth about us.
+func (s *subscription) counts() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.trusted
+}
+
+// ensure starts the subscription and waits until it has been tested once, but
+// not for long, and not if it has failed: without one a waiter is slow, not wrong.
+func (s *subscription) ensure(ctx context.Context) {
+	s.start()
+	timer := time.NewTimer(subscribeWithin)
+	defer timer.Stop()
+	select {
+	case <-s.settled:
+	case <-timer.C:
+	case <-ctx.Done():
+	case <-s.ctx.Done():
+	}
+}
+
+func (s *subscription) run() {
+	wait := backoff.NewExponentialBackOff(
+		backoff.WithInitialInterval(20*time.Millisecond), backoff.WithMaxInterval(2*time.Second), backoff.WithMaxElapsedTime(0))
+	for s.ctx.Err() == nil {
+		heard, err := s.listen()
+		s.mu.Lock()
+		s.up = false
+		tell := !s.told
+		s.told = true
+		s.mu.Unlock()
+		if s.ctx.Err() != nil {
+			return
+		}
+		if tell {
+			s.c.log.Info("subscription ended; hand-overs are slower until it is back", "error", err.Error())
+		}
+		if heard {
+			wait.Reset()
+		} else {
+			s.settle()
+		}
+		select {
+		case <-time.After(wait.NextBackOff()):
+		case <-s.ctx.Done():
+		}
+	}
+}
+
+// listen makes one connection and hears it until it fails.
+func (s *subscription) listen() (heard bool, err error) {
+	s.mu.Lock()
+	watched := slices.Collect(maps.Keys(s.watches))
+	s.mu.Unlock()
+	ps := s.link.rdb.Subscribe(s.ctx) // connects with the first channel
+	defer func() {
+		s.mu.Lock()
+		s.ps = nil
+		s.mu.Unlock()
+		_ = ps.Close()
+	}()
+	if err := ps.Subscribe(s.ctx, append(watched, s.channel)...); err != nil {
+		return false, err
+	}
+	// Only now may others use it: while it connects they would be blocked.
+	s.mu.Lock()
+	s.ps = ps
+	var late []string
+	for channel := range s.watches {
+		if !slices.Contains(watched, channel) {
+			late = append(late, channel)
+		}
+	}
+	s.mu.Unlock()
+	if len(late) > 0 {
+		if err := ps.Subscribe(s.ctx, late...); err != nil {
+			return false, err
+		}
+	}
+	// With a context that is over PubSub does not connect anew by itself after an
+	// error, which would block others, too; run does it.
+	over, cancel := context.WithCancel(s.ctx)
+	cancel()
+	pinged := false
+	for {
+		wait := pingAfter
+		if pinged || !heard {
+			wait = pongWithin
+		}
+		msg, err := ps.ReceiveTimeout(over, wait)
+		if err != nil {
+			var timeout net.Error
+			if !errors.As(err, &timeout) || !timeout.Timeout() || pinged || !heard {
+				return heard, err
+			}
+			if err := ps.Ping(s.ctx); err != nil {
+				return heard, err
+			}
+			pinged = true
+			continue
+		}
+		pinged = false
+		switch m := msg.(type) {
+		case *redis.Subscription:
+			if m.Kind == "subscribe" && m.Channel == s.channel {
+				heard = true
+				s.begin()
+			} else {
+				s.tellWatches(m.Channel)
+			}
+		case *redis.Message:
+			if m.Channel == s.channel {
+				s.hear(m.Payload)
+			} else {
+				s.tellWatches(m.Channel)
+			}
+		}
+	}
+}
+
+// watch calls nudge whenever the channel is heard, and at each new subscription
+// to it; nudge must return at once. The subscription starts if it has not yet.
+func (s *subscription) watch(channel string, nudge func()) (stop func()) {
+	w := &watch{nudge}
+	s.start()
+	s.wire.Lock()
+	defer s.wire.Unlock()
+	s.mu.Lock()
+	fresh := s.watches[channel] == nil
+	if fresh {
+		s.watches[channel] = map[*watch]struct{}{}
+	}
+	s.watches[channel][w] = struct{}{}
+	ps := s.ps
+	s.mu.Unlock()
+	if fresh && ps != nil {
+		_ = ps.Subscribe(s.ctx, channel) // an error ends the connection, and the next one has it
+	}
+	return func() {
+		s.wire.Lock()
+		defer s.wire.Unlock()
+		s.mu.Lock()
+		delete(s.watches[channel], w)
+		last := len(s.watches[channel]) == 0
+		if last {
+			delete(s.watches, channel)
+		}
+		ps := s.ps
+		s.mu.Unlock()
+		if last && ps != nil {
+			_ = ps.Unsubscribe(s.ctx, channel)
+		}
+	}
+}
+
+func (s *subscription) tellWatches(channel string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for w := range s.watches[channel] {
+		w.nudge()
+	}
+}
+
+// begin is called at each new subscription: what was missed before it is found
+// by looking.
+func (s *subscription) begin() {
+	s.mu.Lock()
+	s.up = true
+	if s.told {
+		s.told = false
+		defer s.c.log.Info("subscription is back")
+	}
+	trusted := s.trusted
+	s.mu.Unlock()
+	s.c.wakeAll()
+	if !trusted {
+		s.wg.Go(s.test)
+	}
+}
+
+// test sends ourselves a message. If the count of receivers knows of us and the
+// message arrives, the count can be trusted to tell the living from the dead.
+func (s *subscription) test() {
+	defer s.settle()
+	count, err := s.c.disp.do(s.ctx, nil, time.Second, []any{"publish", s.channel, "s"})
+	n, _ := count.(int64)
+	trusted := false
+	if err == nil && n > 0 {
+		timer := time.NewTimer(time.Second)
+		defer timer.Stop()
+		select {
+		case <-s.self:
+			trusted = true
+		case <-timer.C:
+		case <-s.ctx.Done():
+		}
+	}
+	if !trusted && s.ctx.Err() == nil {
+		s.c.log.Info("the server's count of receivers cannot be trusted here; a dead waiter delays the line by the grant's TTL", "receivers", n)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.trusted = trusted
+}
+
+// hear takes one message. Anybody may forge one, so each only makes somebody
+// look, or leave what this process does not want.
+func (s *subscription) hear(payload string) {
+	kind, rest, _ := strings.Cut(payload, " ")
+	switch kind {
+	case "s":
+		select {
+		case s.self <- struct{}{}:
+		default:
+		}
+	case "g":
+		name, value, _ := strings.Cut(rest, " ")
+		s.c.granted(name, value)
+	case "h":
+		fields := strings.SplitN(rest, " ", 3)
+		if len(fields) != 3 {
+			return
+		}
+		left, err := strconv.ParseInt(fields[1], 10, 64)
+		if err != nil {
+			return
+		}
+		s.c.headed(fields[2], time.Duration(left)*time.Millisecond)
+	}
+}
