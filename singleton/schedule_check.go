@@ -2,6 +2,7 @@ package singleton
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -129,8 +130,7 @@ func (p *prober) askNow() error {
 
 // askAgain repeats every question, the last one first.
 func (p *prober) askAgain() error {
-	for i := len(p.asked) - 1; i >= 0; i-- {
-		before := p.asked[i]
+	for _, before := range slices.Backward(p.asked) {
 		if tick := p.schedule.Next(before.at); !tick.Equal(before.tick) {
 			return refuse(before.at, tick, "it must be the same whenever it is asked, and was "+tickText(before.tick)+" before")
 		}

@@ -1,0 +1,145 @@
+package singleton_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/singleton"
+)
+
+// pulse is a schedule of the caller's own.
+type pulse struct{ d time.Duration }
+
+func (p pulse) Next(t time.Time) time.Time { return t.Truncate(p.d).Add(p.d).UTC() }
+
+func TestRunnerRefusals(t *testing.T) {
+	bubbleFleet(t, func(t *testing.T, f *fleet) {
+		r := f.replica("a", singleton.Config{})
+		work := func(context.Context, singleton.Run) error { return nil }
+		const second = time.Second
+		for what, c := range map[string]struct {
+			err   error
+			field string // of a *singleton.ConfigError
+			is    error
+		}{
+			"no client":          {err: second1(singleton.NewRunner(nil, singleton.Config{})), field: "client"},
+			"NewJob, no client":  {err: second1(singleton.NewJob(nil, "a")), field: "client"},
+			"NewJob, name":       {err: second1(singleton.NewJob(r.client, "a b")), is: lockcore.ErrConfig},
+			"TTL":                {err: second1(singleton.NewRunner(r.client, singleton.Config{TTL: time.Millisecond})), is: lockcore.ErrConfig},
+			"identity":           {err: second1(singleton.NewRunner(r.client, singleton.Config{Identity: "a\nb"})), is: lockcore.ErrConfig},
+			"no name":            {err: r.runner.Add("", "@daily", work, singleton.JobConfig{}), is: lockcore.ErrConfig},
+			"a name with braces": {err: r.runner.Add("a{b}", "@daily", work, singleton.JobConfig{}), is: lockcore.ErrConfig},
+			"a long name":        {err: r.runner.Add(strings.Repeat("x", 201), "@daily", work, singleton.JobConfig{}), is: lockcore.ErrConfig},
+			"a Once's name":      {err: r.runner.Add("once/x", "@daily", work, singleton.JobConfig{}), field: "name"},
+			"no work":            {err: r.runner.Add("a", "@daily", nil, singleton.JobConfig{}), field: "work"},
+			"no schedule":        {err: r.runner.Add("a", "", work, singleton.JobConfig{}), is: singleton.ErrSchedule},
+			"a bad schedule":     {err: r.runner.Add("a", "61 * * * *", work, singleton.JobConfig{}), is: singleton.ErrSchedule},
+			"nil schedule":       {err: r.runner.AddSchedule("a", nil, work, singleton.JobConfig{}), is: singleton.ErrSchedule},
+			"Timeout":            {err: r.runner.Add("a", "@daily", work, singleton.JobConfig{Timeout: -1}), field: "JobConfig.Timeout"},
+			"Retry":              {err: r.runner.Add("a", "@daily", work, singleton.JobConfig{Retry: -1}), field: "JobConfig.Retry"},
+			"MaxAttempts":        {err: r.runner.Add("a", "@daily", work, singleton.JobConfig{MaxAttempts: -1}), field: "JobConfig.MaxAttempts"},
+			"AtMostOnce":         {err: r.runner.Add("a", "@daily", work, singleton.JobConfig{Guarantee: singleton.AtMostOnce, MaxAttempts: 2}), field: "JobConfig.MaxAttempts"},
+			"Guarantee":          {err: r.runner.Add("a", "@daily", work, singleton.JobConfig{Guarantee: 7}), field: "JobConfig.Guarantee"},
+			"CatchUp":            {err: r.runner.Add("a", "@daily", work, singleton.JobConfig{CatchUp: -1}), field: "JobConfig.CatchUp"},
+			"Overlap":            {err: r.runner.Add("a", "@daily", work, singleton.JobConfig{Overlap: 2}), field: "JobConfig.Overlap"},
+			"StartingDeadline":   {err: r.runner.Add("a", "@daily", work, singleton.JobConfig{StartingDeadline: -1}), field: "JobConfig.StartingDeadline"},
+			"deadline and jitter": {
+				err:   r.runner.Add("a", "@daily", work, singleton.JobConfig{StartingDeadline: second, Jitter: second}),
+				field: "JobConfig.StartingDeadline",
+			},
+			"Jitter":    {err: r.runner.Add("a", "@daily", work, singleton.JobConfig{Jitter: 2 * time.Hour}), field: "JobConfig.Jitter"},
+			"KeepRuns":  {err: r.runner.Add("a", "@daily", work, singleton.JobConfig{KeepRuns: 20_000}), field: "JobConfig.KeepRuns"},
+			"no job":    {err: r.runner.Run(t.Context()), field: "jobs"},
+			"no ctx":    {err: r.runner.Run(nil), field: "ctx"}, //nolint:staticcheck // on purpose
+			"not ready": {err: nil},
+		} {
+			if what == "not ready" {
+				if r.runner.Ready() == nil {
+					t.Error("ready before it has run")
+				}
+				continue
+			}
+			var refused *singleton.ConfigError
+			switch {
+			case c.err == nil:
+				t.Errorf("%s was not refused", what)
+			case c.is != nil && !errors.Is(c.err, c.is):
+				t.Errorf("%s: %v, want one that is %v", what, c.err, c.is)
+			case c.field != "" && (!errors.As(c.err, &refused) || !errors.Is(c.err, singleton.ErrConfig) || refused.Field != c.field):
+				t.Errorf("%s: %v, want %s refused", what, c.err, c.field)
+			}
+		}
+		if keys := f.raw.Keys(t.Context(), "*").Val(); len(keys) != 0 {
+			t.Errorf("something was written: %v", keys)
+		}
+		r.add("a", "@every 1m", nil, singleton.JobConfig{})
+		if err := r.runner.Add("a", "@daily", work, singleton.JobConfig{}); !errors.Is(err, singleton.ErrConfig) {
+			t.Errorf("a second job of that name: %v", err)
+		}
+		r.run()
+		f.recorded("a", 1)
+		if err := r.runner.Ready(); err != nil {
+			t.Errorf("not ready while it runs: %v", err)
+		}
+		if err := r.runner.Add("b", "@daily", work, singleton.JobConfig{}); !errors.Is(err, singleton.ErrRunning) {
+			t.Errorf("Add while it runs: %v", err)
+		}
+		if err := r.runner.Run(t.Context()); !errors.Is(err, singleton.ErrRunning) {
+			t.Errorf("Run while it runs: %v", err)
+		}
+	})
+}
+
+func second1[T any](_ T, err error) error { return err }
+
+// A Runner may be run again after it has ended, and has forgotten nothing.
+func TestRunnerRunsAgain(t *testing.T) {
+	bubbleFleet(t, func(t *testing.T, f *fleet) {
+		r := f.replica("a", singleton.Config{})
+		if err := r.runner.AddSchedule("draw", pulse{time.Minute}, r.noted(nil), singleton.JobConfig{CatchUp: singleton.CatchUpAll}); err != nil {
+			t.Fatal(err)
+		}
+		r.run()
+		f.recorded("draw", 2)
+		r.stop()
+		f.pass(3 * time.Minute)
+		r.done = make(chan struct{})
+		r.run()
+		f.recorded("draw", 6)
+		f.once("draw")
+		f.proven("draw", every(t, time.Minute))
+	})
+}
+
+// Jitter spreads jobs of one schedule; the identity of the tick stays.
+func TestJitterDelaysAndKeepsTheTick(t *testing.T) {
+	bubbleFleet(t, func(t *testing.T, f *fleet) {
+		for _, name := range []string{"a", "b"} {
+			r := f.replica(name, singleton.Config{})
+			for _, job := range []string{"one", "two", "three"} {
+				r.add(job, "@every 1m", nil, singleton.JobConfig{Jitter: 30 * time.Second})
+			}
+			r.run()
+		}
+		delays := map[time.Duration]bool{}
+		for _, job := range []string{"one", "two", "three"} {
+			f.recorded(job, 5)
+			f.once(job)
+			f.proven(job, every(t, time.Minute))
+		}
+		for _, e := range f.book.all() {
+			late := e.begin.Sub(e.run.Tick)
+			if late < 0 || late > 31*time.Second || e.run.Tick.Second() != 0 {
+				t.Errorf("%s: tick %v was begun %v late", e.run.Job, e.run.Tick, late)
+			}
+			delays[late.Truncate(time.Second)] = true
+		}
+		if len(delays) < 5 {
+			t.Errorf("delays are %v", delays)
+		}
+	})
+}

@@ -1,0 +1,248 @@
+package singleton_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+	"github.com/noonlock/noonlock/singleton"
+)
+
+// job is a handle on a job from a process that does not run it.
+func (f *fleet) job(name string) *singleton.Job {
+	f.Helper()
+	f.ledger(name)
+	j, err := singleton.NewJob(f.reader, name)
+	if err != nil {
+		f.Fatal(err)
+	}
+	return j
+}
+
+func (f *fleet) status(name string) singleton.Status {
+	f.Helper()
+	st, err := f.job(name).Status(f.Context())
+	if err != nil {
+		f.Fatal(err)
+	}
+	return st
+}
+
+// What any process can learn of a job: next and last tick, who runs it since
+// when, at which attempt.
+func TestStatus(t *testing.T) {
+	bubbleFleet(t, func(t *testing.T, f *fleet) {
+		if _, err := f.job("draw").Status(t.Context()); !errors.Is(err, lockcore.ErrNoLedger) {
+			t.Errorf("status of a job that nobody runs: %v", err)
+		}
+		f.three("@every 1m", func(ctx context.Context, run singleton.Run) error {
+			if run.Attempt == 1 {
+				return errors.New("boom")
+			}
+			return sleep(10*time.Second)(ctx, run)
+		}, singleton.JobConfig{})
+		f.pass(30 * time.Second)
+		noon := time.Date(2000, 1, 1, 0, 1, 0, 0, time.UTC)
+		st := f.status("draw")
+		if st.Job != "draw" || !st.Next.Equal(noon) || st.Replicas != 3 || st.Generation != 1 || st.Paused || len(st.Open) != 0 || !st.LastSuccess.IsZero() {
+			t.Errorf("before the first tick: %+v", st)
+		}
+		f.pass(35 * time.Second)
+		st = f.status("draw")
+		if len(st.Open) != 1 {
+			t.Fatalf("while it is run: %+v", st)
+		}
+		open, e := st.Open[0], f.book.all()[1]
+		if !open.Tick.Equal(noon) || open.Attempt != 2 || open.Holder != e.replica || !open.Running || open.Token != e.run.Token || open.Since.Sub(e.begin).Abs() > 10*time.Millisecond {
+			t.Errorf("while it is run: %+v, begun at %v", open, e.begin)
+		}
+		f.pass(15 * time.Second)
+		st = f.status("draw")
+		if len(st.Open) != 0 || !st.Last.Equal(noon) || !st.LastSuccess.Equal(noon) || !st.Next.Equal(noon.Add(time.Minute)) {
+			t.Errorf("after the run: %+v", st)
+		}
+	})
+}
+
+// A paused job claims nothing, is told by push, and remembers it; resumed it runs
+// what CatchUp says and records the others as skipped for the pause.
+// Mutants: only new ticks are stopped and not takeovers; the pause is not heard
+// until the next look; the ledger expires.
+func TestPauseAndResume(t *testing.T) {
+	inFleets(t, func(t *testing.T, f *fleet) {
+		f.three("@every 500ms", nil, singleton.JobConfig{})
+		f.recorded("draw", 2)
+		job := f.job("draw")
+		if err := errors.Join(job.Pause(t.Context()), job.Pause(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+		since := f.status("draw")
+		if !since.Paused || since.PausedSince.IsZero() {
+			t.Errorf("status is %+v", since)
+		}
+		for _, part := range []string{"job", "runs"} {
+			if ttl := f.raw.PTTL(t.Context(), f.key("draw", part)).Val(); ttl != -1 {
+				t.Errorf("the key %s of a paused job lives for %v", part, ttl)
+			}
+		}
+		n := len(f.book.all())
+		tick, err := job.Trigger(t.Context()) // something that is run while time passes
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.until("the trigger is run", func() bool { return len(f.ticks("draw")[tick.UnixMilli()]) == 1 })
+		f.until("three ticks have come due", func() bool { return f.status("draw").Now.Sub(since.Now) > 1600*time.Millisecond })
+		if now := len(f.book.all()); now != n+1 {
+			t.Errorf("%d runs while the job is paused", now-n-1)
+		}
+		if err := errors.Join(job.Resume(t.Context()), job.Resume(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+		resumed := f.status("draw").Now
+		f.begun("draw", n+2)
+		if took := f.status("draw").Now.Sub(resumed); f.bubble != nil && took > 100*time.Millisecond {
+			t.Errorf("the missed tick was run %v after the job was resumed", took)
+		}
+		f.recorded("draw", 6)
+		if !slices.ContainsFunc(f.runs("draw"), func(r lockcore.RunRecord) bool {
+			return r.Outcome == lockcore.OutcomeSkipped && r.Error == "paused" && r.Count >= 1
+		}) {
+			t.Errorf("no tick is recorded as skipped for the pause: %+v", f.runs("draw"))
+		}
+		for _, part := range []string{"job", "runs"} {
+			if ttl := f.raw.PTTL(t.Context(), f.key("draw", part)).Val(); ttl <= 0 {
+				t.Errorf("the key %s of a resumed job lives for %v", part, ttl)
+			}
+		}
+	})
+}
+
+// A trigger is run at once by one replica, beside the schedule, in the order of
+// triggering, under a name that no tick has; and it is taken over and recorded
+// like any run.
+// Mutants: its name is the present instant; a repeated request triggers twice; it
+// moves the newest tick.
+func TestTrigger(t *testing.T) {
+	inFleets(t, func(t *testing.T, f *fleet) {
+		var victim *replica
+		var rule *lockcoretest.Rule
+		all := map[string]*replica{}
+		for _, name := range []string{"a", "b", "c"} {
+			r := f.replica(name, singleton.Config{})
+			all[name] = r
+			r.add("draw", "0 0 1 1 *", func(ctx context.Context, run singleton.Run) error {
+				if run.Attempt == 1 && victim == nil {
+					victim = all[run.Holder]
+					rule = victim.die()
+					<-ctx.Done()
+					return ctx.Err()
+				}
+				return nil
+			}, singleton.JobConfig{})
+		}
+		for _, r := range all {
+			r.run()
+		}
+		f.until("the job is known", func() bool { _, err := f.job("draw").Status(t.Context()); return err == nil })
+		before := f.status("draw")
+		var ticks []int64
+		for range 3 {
+			tick, err := f.job("draw").Trigger(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if tick.Year() < 5000 {
+				t.Errorf("the trigger is called %v, as a tick may be", tick)
+			}
+			ticks = append(ticks, tick.UnixMilli())
+		}
+		f.recorded("draw", 3)
+		entries, err := f.job("draw").Runs(t.Context(), 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		slices.Reverse(entries)
+		for i, e := range entries {
+			if e.Tick.UnixMilli() != ticks[i] || e.Outcome != lockcore.OutcomeSucceeded || e.Triggered.Sub(before.Now).Abs() > 10*time.Second {
+				t.Errorf("entry %d is %+v", i, e)
+			}
+		}
+		if entries[0].Attempt != 2 || len(f.ticks("draw")[ticks[0]]) != 2 {
+			t.Errorf("the trigger whose holder died: %+v", entries[0])
+		}
+		for _, e := range f.book.all() {
+			if e.run.Triggered.IsZero() || e.run.Key() != fmt.Sprintf("draw@%d", e.run.Tick.UnixMilli()) {
+				t.Errorf("the work was told %+v", e.run)
+			}
+		}
+		if after := f.status("draw"); !after.Last.Equal(before.Last) || !after.LastSuccess.IsZero() {
+			t.Errorf("triggers have moved the schedule: %+v", after)
+		}
+		f.alone("draw")
+		lockcoretest.MustFire(t, rule)
+	})
+}
+
+// A trigger whose answer is lost is one trigger all the same, and more than a
+// hundred are refused.
+// Mutant: the request has no name of its own.
+func TestTriggersAreCountedOnce(t *testing.T) {
+	bubbleFleet(t, func(t *testing.T, f *fleet) {
+		opt, net := f.link()
+		c := f.client(opt, lockcore.Config{})
+		l := f.ledger("draw")
+		if _, err := l.Trigger(t.Context()); !errors.Is(err, lockcore.ErrNoLedger) {
+			t.Errorf("trigger of a job that nobody runs: %v", err)
+		}
+		if _, err := l.Open(t.Context(), lockcore.LedgerState{}); err != nil {
+			t.Fatal(err)
+		}
+		job, err := singleton.NewJob(c, "draw")
+		if err != nil {
+			t.Fatal(err)
+		}
+		net.Inject(t, lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Match: request("abandon"), Count: 1}) // the same keys
+		for range 100 {
+			if _, err := job.Trigger(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if st := f.status("draw"); len(st.Open) != 100 {
+			t.Errorf("%d triggers wait, want 100", len(st.Open))
+		}
+		if _, err := job.Trigger(t.Context()); !errors.Is(err, lockcore.ErrTriggers) {
+			t.Errorf("the 101st: %v", err)
+		}
+	})
+}
+
+// The JSON of Status and Entry is read by programs: fields may come, none may go.
+func TestJSONIsStable(t *testing.T) {
+	noon := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
+	for want, value := range map[string]any{
+		`{"job":"draw","now":"2030-01-01T12:00:00Z","last":"2030-01-01T12:00:00Z","paused":false,"replicas":0,"generation":0,"open":[]}`: singleton.Status{
+			Job: "draw", Now: noon, Last: noon, Open: []singleton.Open{},
+		},
+		`{"job":"draw","now":"2030-01-01T12:00:00Z","next":"2030-01-01T12:00:00Z","last":"2030-01-01T12:00:00Z","last_success":"2030-01-01T12:00:00Z","paused":true,"paused_since":"2030-01-01T12:00:00Z","replicas":3,"generation":2,"open":[{"tick":"2030-01-01T12:00:00Z","triggered":"2030-01-01T12:00:00Z","attempt":1,"holder":"a","token":7,"since":"2030-01-01T12:00:00Z","running":true}]}`: singleton.Status{
+			Job: "draw", Now: noon, Next: noon, Last: noon, LastSuccess: noon, Paused: true, PausedSince: noon, Replicas: 3, Generation: 2,
+			Open: []singleton.Open{{Tick: noon, Triggered: noon, Attempt: 1, Holder: "a", Token: 7, Since: noon, Running: true}},
+		},
+		`{"tick":"2030-01-01T12:00:00Z","last":"2030-01-01T12:00:00Z","count":3,"outcome":"skipped","error":"missed"}`: singleton.Entry{
+			Tick: noon, Last: noon, Count: 3, Outcome: "skipped", Error: "missed",
+		},
+		`{"tick":"2030-01-01T12:00:00Z","triggered":"2030-01-01T12:00:00Z","attempt":1,"holder":"a","token":7,"start":"2030-01-01T12:00:00Z","end":"2030-01-01T12:00:00Z","outcome":"failed","error":"boom"}`: singleton.Entry{
+			Tick: noon, Triggered: noon, Attempt: 1, Holder: "a", Token: 7, Start: noon, End: noon, Outcome: "failed", Error: "boom",
+		},
+	} {
+		got, err := json.Marshal(value)
+		if err != nil || string(got) != want {
+			t.Errorf("JSON is\n%s\nwant\n%s (%v)", got, want, err)
+		}
+	}
+}

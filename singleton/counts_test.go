@@ -1,0 +1,95 @@
+package singleton_test
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/noonlock/noonlock/singleton"
+)
+
+// commands are how often the real server has executed each command, scripts' too.
+func (f *fleet) commands() map[string]int {
+	f.Helper()
+	text, err := f.raw.Info(f.Context(), "commandstats").Result()
+	if err != nil {
+		f.Fatal(err)
+	}
+	counts := map[string]int{}
+	for line := range strings.Lines(text) {
+		name, rest, ok := strings.Cut(strings.TrimPrefix(line, "cmdstat_"), ":calls=")
+		n := 0
+		if _, err := fmt.Sscanf(rest, "%d", &n); ok && err == nil {
+			counts[name] = n
+		}
+	}
+	return counts
+}
+
+// What a tick costs, by the server's own count: each replica claims once at most,
+// looks once at what has become of it, and one of them completes. One subscription
+// and a handful of connections for any number of jobs; nothing is asked between
+// ticks.
+// Mutants: a look before each claim; a claim again after "busy"; polling.
+func TestTicksCostFewCommands(t *testing.T) {
+	t.Parallel()
+	f := realFleet(t)
+	const replicas, jobs, ticks = 5, 20, 3
+	var mu sync.Mutex
+	claims := map[string]map[string]int{}
+	for i := range replicas {
+		r := f.replica(fmt.Sprintf("r%d", i), singleton.Config{TTL: 10 * time.Second})
+		claim := request("claim")
+		r.net.Inject(t, countingFault(func(cmd []string) {
+			if claim(cmd) {
+				mu.Lock()
+				defer mu.Unlock()
+				job, tick := cmd[3], cmd[9]
+				if claims[job+" "+tick] == nil {
+					claims[job+" "+tick] = map[string]int{}
+				}
+				claims[job+" "+tick][r.name]++
+			}
+		}))
+		for j := range jobs {
+			r.add(fmt.Sprintf("job-%d", j), "@every 1s", nil, singleton.JobConfig{})
+		}
+		r.run()
+	}
+	f.until("every job has run", func() bool { return len(f.book.all()) >= jobs })
+	f.raw.ConfigResetStat(t.Context())
+	mu.Lock()
+	clear(claims) // at first a script may be sent twice, by its hash and whole
+	mu.Unlock()
+	n := len(f.book.all())
+	f.until("some more ticks are over", func() bool { return len(f.book.all()) >= n+jobs*ticks })
+	counts := f.commands()
+	ran := len(f.book.all()) - n + jobs // those under way at either end
+	// A claim and a look for each replica, a completion for one of them.
+	if most := ran*(2*replicas+1) + replicas*jobs; counts["evalsha"]+counts["eval"] > most {
+		t.Errorf("%d scripts were run for %d ticks, want at most %d: %v", counts["evalsha"], ran, most, counts)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	for what, by := range claims {
+		for name, n := range by {
+			if n > 1 {
+				t.Errorf("%s was claimed %d times by %s", what, n, name)
+			}
+		}
+	}
+	if len(claims) < ran-jobs {
+		t.Errorf("claims of %d ticks were seen, %d were run", len(claims), ran)
+	}
+	list, err := f.raw.ClientList(t.Context()).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	subscribed := strings.Count(list, " sub=") - strings.Count(list, " sub=0 ")
+	if connections := strings.Count(list, "\n"); subscribed != replicas || connections > replicas*8+2 {
+		t.Errorf("%d connections, %d of them subscriptions", connections, subscribed)
+	}
+	t.Logf("%d scripts for %d ticks of %d jobs on %d replicas", counts["evalsha"]+counts["eval"], ran, jobs, replicas)
+}

@@ -1,0 +1,96 @@
+// Package singleton runs what a fleet of equal replicas is to do once: jobs on a
+// schedule (Runner), one copy of a long-lived function (Service), and work at
+// start-up that one replica does while the others wait (Once).
+//
+//	r, err := singleton.NewRunner(client, singleton.Config{})
+//	err = r.Add("lottery", "0 12 * * *", draw, singleton.JobConfig{Location: shanghai})
+//	err = r.Run(ctx) // on every replica
+//
+// A tick is an instant of a job's schedule. All replicas name the same instants,
+// as a schedule is a function of absolute time, and claim them in the job's ledger
+// on the Redis server, by the server's clock. What is below is about the Runner;
+// Service and Once say for themselves what they promise.
+//
+// # What is guaranteed
+//
+// While the server keeps its data:
+//
+//   - A tick is never run before it is due on the server's clock, and never again
+//     once a run of it was accepted as ended, whichever replica is late, stands
+//     still, or has a wrong clock.
+//   - At most one attempt at a tick has a valid lease, and each has a fencing token
+//     greater than those of all earlier attempts of other replicas at the job.
+//   - Every tick is accounted for, once: run and recorded with its outcome, or
+//     recorded as skipped with the reason.
+//   - A tick whose holder died is run again by another replica (AtLeastOnce), up to
+//     MaxAttempts, or recorded as lost (AtMostOnce).
+//
+// # What is not guaranteed
+//
+// That work happens exactly once. A holder may die after the effect of its work
+// and before the record, and one that has lost its lease may not have noticed yet.
+// At most one completion of a tick is accepted; the effects happen exactly once if
+// they commit in one transaction with a marker for (job, tick), which is what
+// package sqlonce does, or if whoever has the effect takes Run.Key as an
+// idempotency key. Work that does neither and does not look at its context is
+// stopped by nothing but the token at the resource.
+//
+// That "failed" means without effect: it means that the work said so. What ended
+// without a word is recorded as "unknown".
+//
+// That ticks are punctual while the server is away. They are late, by CatchUp and
+// StartingDeadline.
+//
+// That the ledger survives the loss of the server's data, as in a failover to a
+// replica that lagged, a flush, or a restart without persistence. What the
+// replicas still know is then put right, as far as it goes: the ledger begins
+// again after what they know to have ended, so ticks are not forgotten and rarely
+// run twice; the token is greater than before in any case, unless the server's
+// clock is set back as well. The history is lost.
+//
+// # The arithmetic
+//
+// With the defaults, TTL 10 s:
+//
+//	start          at most a few ms after the tick: one timer and one round trip
+//	a holder dies  its hold ends at most TTL after its last renewal, and all others
+//	               know when: the tick is taken over within TTL + a round trip
+//	a shutdown     hands the tick over in a round trip, after Drain at most if the
+//	               work listens to its context
+//	an outage      of the server of up to 2/3 TTL does not end a run's lease
+//	each tick      costs a claim and a look for each replica, and a completion
+//	between ticks  a look every 30 s, so that a lost message delays nothing longer
+//	a deploy       the older definition is not used from the newer one's start; it
+//	               is again, at once, when the newer one's last replica stops, or
+//	               90 to 120 s after it died
+//
+// # What happens when
+//
+//	two replicas claim a tick   one is granted it, the others wait for its end
+//	a claim's answer is lost    it is asked again under the same name, and granted
+//	                            once; given up, it counts as no attempt
+//	a completion's is lost      likewise: recorded once
+//	the holder is paused        its context is done at first use; the other's
+//	                            completion stands, its own is refused
+//	the work fails or panics,   again on the same replica, Retry later, then twice
+//	or its time is over         that, until MaxAttempts; then recorded as failed
+//	the lease is lost           the context is done with the cause; the tick is
+//	                            another's
+//	the record cannot be made   tried until it can; meanwhile the hold may end, and
+//	                            another does the work again
+//	all replicas were away      the newest missed tick is run (CatchUp), the others
+//	                            are skipped, in one entry
+//	a run outlasts its interval the next one waits; of several the newest is run
+//	the clocks go forward, back as ParseSchedule says
+//	a wall clock is wrong       a warning and a metric; ticks go by the server's
+//	the server's clock is set   forward: ticks come early by it; back: nothing is
+//	                            run until it is there again; none is run twice
+//	a schedule is changed       see Revision in JobConfig
+//	a job leaves the code       its ledger stays for 30 days or more, then expires
+//
+// # Keys
+//
+// Package lockcore has the ledger and its keys. A job's ledger lives as long as
+// replicas run it, at least 30 days and twice its interval beyond, and for ever
+// while it is paused.
+package singleton

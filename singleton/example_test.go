@@ -1,0 +1,169 @@
+package singleton_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+	"github.com/noonlock/noonlock/singleton"
+)
+
+// Three replicas run one job. Each tick is run by one of them.
+func ExampleRunner() {
+	server, err := lockcoretest.StartRedis() // in production: the Redis you run
+	if err != nil {
+		panic(err)
+	}
+	defer server.Close()
+
+	ctx, cancel := context.WithCancel(context.Background())
+	ticks := make(chan time.Time)
+	ended := make(chan error)
+	const replicas = 3
+	for i := range replicas {
+		go func() {
+			client, err := lockcore.New(server.Client(), lockcore.Config{Identity: fmt.Sprintf("replica-%d", i)})
+			if err != nil {
+				panic(err)
+			}
+			runner, err := singleton.NewRunner(client, singleton.Config{})
+			if err != nil {
+				panic(err)
+			}
+			err = runner.Add("report", "@every 200ms", func(ctx context.Context, run singleton.Run) error {
+				select {
+				case ticks <- run.Tick: // here the work is done, with run.Token at the resource
+				case <-ctx.Done():
+				}
+				return ctx.Err()
+			}, singleton.JobConfig{})
+			if err != nil {
+				panic(err)
+			}
+			err = runner.Run(ctx)
+			_ = client.Close(context.Background())
+			ended <- err
+		}()
+	}
+
+	before := <-ticks
+	for range 3 {
+		tick := <-ticks
+		fmt.Println(tick.After(before), tick.UnixMilli()%200)
+		before = tick
+	}
+	cancel()
+	for range replicas {
+		if err := <-ended; err != nil {
+			fmt.Println(err)
+		}
+	}
+	// Output:
+	// true 0
+	// true 0
+	// true 0
+}
+
+// An operator's program looks at a job, pauses it, and has it run once by hand.
+func ExampleJob() {
+	server, err := lockcoretest.StartRedis() // in production: the Redis you run
+	if err != nil {
+		panic(err)
+	}
+	defer server.Close()
+	client, err := lockcore.New(server.Client(), lockcore.Config{Identity: "replica-1"})
+	if err != nil {
+		panic(err)
+	}
+	runner, err := singleton.NewRunner(client, singleton.Config{})
+	if err != nil {
+		panic(err)
+	}
+	ran := make(chan singleton.Run)
+	err = runner.Add("report", "@every 200ms", func(_ context.Context, run singleton.Run) error {
+		ran <- run
+		return nil
+	}, singleton.JobConfig{})
+	if err != nil {
+		panic(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() { ended <- runner.Run(ctx) }()
+
+	job, err := singleton.NewJob(client, "report")
+	if err != nil {
+		panic(err)
+	}
+	changed := make(chan struct{}, 1)
+	stop := job.Watch(func() {
+		select {
+		case changed <- struct{}{}:
+		default:
+		}
+	})
+	<-ran
+	err = job.Pause(ctx)
+	fmt.Println("pause:", err)
+	status, err := job.Status(ctx)
+	fmt.Println("paused:", status.Paused, err)
+	name, err := job.Trigger(ctx)
+	fmt.Println("trigger:", err)
+	for run := range ran {
+		if !run.Triggered.IsZero() { // no tick that was due before the pause
+			break
+		}
+	}
+	for range changed { // pushed when it is recorded
+		runs, err := job.Runs(ctx, 1)
+		if err != nil {
+			panic(err)
+		}
+		if runs[0].Tick.Equal(name) {
+			fmt.Println("outcome:", runs[0].Outcome)
+			break
+		}
+	}
+	stop()
+	cancel()
+	fmt.Println("ended:", <-ended)
+	_ = client.Close(context.Background())
+	// Output:
+	// pause: <nil>
+	// paused: true <nil>
+	// trigger: <nil>
+	// outcome: succeeded
+	// ended: <nil>
+}
+
+// A job whose effect must happen at most once, and at noon where its users live.
+func ExampleRunner_Add() {
+	server, err := lockcoretest.StartRedis()
+	if err != nil {
+		panic(err)
+	}
+	defer server.Close()
+	client, err := lockcore.New(server.Client(), lockcore.Config{})
+	if err != nil {
+		panic(err)
+	}
+	defer client.Close(context.Background())
+	runner, err := singleton.NewRunner(client, singleton.Config{})
+	if err != nil {
+		panic(err)
+	}
+	location, err := time.LoadLocation("Europe/Berlin")
+	if err != nil {
+		panic(err)
+	}
+	work := func(context.Context, singleton.Run) error { return nil }
+	fmt.Println(runner.Add("mail", "0 12 * * MON-FRI", work, singleton.JobConfig{
+		Location: location, Guarantee: singleton.AtMostOnce, StartingDeadline: time.Hour, Timeout: 10 * time.Minute,
+	}))
+	fmt.Println(runner.Add("mail", "0 12 30 2 *", work, singleton.JobConfig{}))
+	// Output:
+	// <nil>
+	// job "mail": singleton: schedule refused: spec is "0 12 30 2 *", but it must name a date that exists: no month it allows has a day it allows, so it would never fire
+}

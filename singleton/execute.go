@@ -1,0 +1,171 @@
+package singleton
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+	"github.com/go-logr/logr"
+
+	"github.com/noonlock/noonlock/lockcore"
+)
+
+var (
+	// ErrPanic is joined with what the work panicked with.
+	ErrPanic = errors.New("singleton: the work panicked")
+
+	// ErrTimeout is the cause of an attempt's context at its timeout.
+	ErrTimeout = errors.New("singleton: the attempt timed out")
+
+	errExited = errors.New("singleton: the work ended its goroutine")
+)
+
+// maxRetryPause is where the pause between attempts stops growing.
+const maxRetryPause = time.Minute
+
+// recordWithin bounds how long an outcome is tried to be recorded once the
+// Runner is shutting down.
+const recordWithin = 10 * time.Second
+
+// An execution is the work of a claimed run on this replica.
+type execution struct {
+	r   *Runner
+	j   *job
+	run *lockcore.Run
+	log logr.Logger
+}
+
+// do does the work, as often as its attempts allow, and records how it ended.
+// The lease is renewed until then, whatever the context of the work. ctx ends
+// when the Runner is to stop, work when the drain is over.
+func (x *execution) do(ctx, work context.Context) (ended bool) {
+	pause := backoff.NewExponentialBackOff(
+		backoff.WithInitialInterval(x.j.cfg.Retry), backoff.WithMultiplier(2), backoff.WithRandomizationFactor(0.1),
+		backoff.WithMaxInterval(max(maxRetryPause, x.j.cfg.Retry)), backoff.WithMaxElapsedTime(0))
+	for begun := false; ; begun = true {
+		switch {
+		case x.run.Context().Err() != nil:
+			x.log.Info("run is lost to this replica before it began; another takes the tick over",
+				"attempt", x.run.Attempt, "cause", context.Cause(x.run.Context()).Error()) //nolint:contextcheck // the lease has one of its own
+			x.leave(ctx, begun)
+			return false
+		case ctx.Err() != nil:
+			x.leave(ctx, begun)
+			return false
+		}
+		x.log.Info("run begins", "attempt", x.run.Attempt, "token", x.run.Token())
+		began := time.Now()
+		err := x.attempt(work)
+		took := time.Since(began)
+		x.r.metrics.duration.WithLabelValues(x.j.name).Observe(took.Seconds())
+		switch {
+		case err == nil:
+			return x.record(ctx, lockcore.OutcomeSucceeded, "", took)
+		case x.run.Context().Err() != nil:
+			x.log.Info("run is lost to this replica; another takes the tick over", "attempt", x.run.Attempt,
+				"cause", context.Cause(x.run.Context()).Error(), "error", err.Error()) //nolint:contextcheck // as above
+			x.leave(ctx, true)
+			return false
+		case x.run.Attempt >= x.j.cfg.MaxAttempts:
+			return x.record(ctx, lockcore.OutcomeFailed, err.Error(), took)
+		case ctx.Err() != nil:
+			x.log.Info("run is left to another replica", "attempt", x.run.Attempt, "error", err.Error())
+			x.leave(ctx, true)
+			return false
+		}
+		d := pause.NextBackOff()
+		x.log.Info("attempt failed; trying again", "attempt", x.run.Attempt, "error", err.Error(), "pause", d)
+		if x.pause(ctx, d) && !x.next(ctx) {
+			return false
+		}
+	}
+}
+
+// pause waits between attempts; false if the lease or the Runner has ended.
+func (x *execution) pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+	case <-x.run.Context().Done():
+	}
+	return false
+}
+
+// next counts the next attempt, and before it begins: if its holder dies it may
+// have had an effect.
+func (x *execution) next(ctx context.Context) bool {
+	_, err := x.run.Retry(ctx)
+	switch {
+	case err == nil:
+		return true
+	case errors.Is(err, lockcore.ErrSuperseded):
+		x.log.Info("run is lost to this replica; another has taken the tick over", "attempt", x.run.Attempt)
+	default:
+		x.leave(ctx, true)
+	}
+	return false
+}
+
+// attempt does the work once.
+func (x *execution) attempt(work context.Context) error {
+	parent := work
+	if x.j.cfg.Timeout > 0 {
+		var cancel context.CancelFunc
+		parent, cancel = context.WithTimeoutCause(work, x.j.cfg.Timeout, ErrTimeout)
+		defer cancel()
+	}
+	// The lease's context comes last: it is the one that looks at the clock.
+	ctx, stop := x.run.Bind(parent)
+	defer stop()
+	triggered, _ := lockcore.TriggeredAt(x.run.Tick)
+	err := protect(x.log, func() error {
+		return x.j.work(ctx, Run{
+			Job: x.j.name, Tick: x.run.Tick, Triggered: triggered, Attempt: x.run.Attempt, Token: x.run.Token(),
+			Holder: x.r.cfg.Identity, LastSuccess: x.run.LastSuccess,
+		})
+	})
+	if err != nil && ctx.Err() != nil {
+		return errors.Join(err, context.Cause(ctx))
+	}
+	return err
+}
+
+// record writes the outcome down. If the server is away it goes on trying while
+// the Runner runs: meanwhile the hold may end, and another run the tick again.
+func (x *execution) record(ctx context.Context, outcome, reason string, took time.Duration) bool {
+	log := x.log.WithValues("attempt", x.run.Attempt, "outcome", outcome, "took", took)
+	if reason != "" {
+		log = log.WithValues("error", reason)
+	}
+	trying, stop := outlast(ctx, recordWithin)
+	defer stop()
+	err := x.run.Complete(trying, outcome, reason)
+	switch {
+	case err == nil:
+		log.Info("run ended")
+		x.r.metrics.runs.WithLabelValues(x.j.name, outcome).Inc()
+		if _, triggered := lockcore.TriggeredAt(x.run.Tick); outcome == lockcore.OutcomeSucceeded && !triggered {
+			x.r.metrics.succeeded(x.j.name, x.run.Tick)
+		}
+		return true
+	case errors.Is(err, lockcore.ErrSuperseded):
+		log.Info("run ended, but another has taken the tick over")
+	default:
+		log.Info("run ended, but that could not be recorded", "why", err.Error())
+		x.leave(ctx, true)
+	}
+	return false
+}
+
+// leave opens the tick for another replica. begun: the attempt counts.
+func (x *execution) leave(ctx context.Context, begun bool) {
+	trying, stop := outlast(ctx, recordWithin)
+	defer stop()
+	if err := x.run.Abandon(trying, begun); err != nil && !errors.Is(err, lockcore.ErrNotHeld) {
+		x.log.Info("a tick could not be handed over; its hold ends by itself", "error", err.Error())
+	}
+}

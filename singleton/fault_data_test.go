@@ -1,0 +1,330 @@
+package singleton_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+	"github.com/noonlock/noonlock/singleton"
+)
+
+// Class D are faults outside of what any lock on one server can promise. What is
+// asked there: that the job goes on, that the tokens grow, and that what a
+// replica still knows is not lost.
+
+// snapshot copies a job's keys; the function brings them back as they were.
+func (f *fleet) snapshot(job string) (restore func()) {
+	f.Helper()
+	ctx := f.Context()
+	state, err1 := f.raw.HGetAll(ctx, f.key(job, "job")).Result()
+	open, err2 := f.raw.HGetAll(ctx, f.key(job, "open")).Result()
+	runs, err3 := f.raw.LRange(ctx, f.key(job, "runs"), 0, -1).Result()
+	fence, err4 := f.raw.Get(ctx, f.key(job, "fence")).Result()
+	for _, err := range []error{err1, err2, err3, err4} {
+		if err != nil {
+			f.Fatal(err)
+		}
+	}
+	return func() {
+		f.Helper()
+		pipe := f.raw.TxPipeline()
+		pipe.FlushAll(ctx)
+		pipe.HSet(ctx, f.key(job, "job"), state)
+		if len(open) > 0 {
+			pipe.HSet(ctx, f.key(job, "open"), open)
+		}
+		for _, entry := range runs {
+			pipe.RPush(ctx, f.key(job, "runs"), entry)
+		}
+		pipe.Set(ctx, f.key(job, "fence"), fence, 0)
+		if _, err := pipe.Exec(ctx); err != nil {
+			f.Fatal(err)
+		}
+	}
+}
+
+// The server comes back empty. What had ended is not run again, what is due is
+// run, what was open is run anew under a greater token, and its first holder
+// learns at its next renewal that it has lost it.
+// Mutants: a new ledger begins at the present time; it begins at the newest tick
+// although that was open; the counter of tokens begins at 1.
+func TestFault15_ClassD_AnEmptyRestart(t *testing.T) {
+	inFleets(t, func(t *testing.T, f *fleet) {
+		wait := make(chan struct{})
+		var causes []error
+		hung := false
+		work := func(ctx context.Context, _ singleton.Run) error {
+			f.mu.Lock()
+			first := !hung && len(f.ticks("draw")) == 3
+			hung = hung || first
+			f.mu.Unlock()
+			if !first {
+				return nil
+			}
+			close(wait)
+			<-ctx.Done()
+			f.mu.Lock()
+			causes = append(causes, context.Cause(ctx))
+			f.mu.Unlock()
+			return ctx.Err()
+		}
+		all := map[string]*replica{}
+		for _, name := range []string{"a", "b", "c"} {
+			r := f.replica(name, singleton.Config{})
+			r.add("draw", "@every 200ms", work, singleton.JobConfig{CatchUp: singleton.CatchUpAll})
+			r.run()
+			all[name] = r
+		}
+		<-wait
+		entries := f.book.all()
+		open := entries[len(entries)-1]
+		if f.bubble != nil {
+			if err := f.bubble.Restart(true); err != nil {
+				t.Fatal(err)
+			}
+		} else {
+			f.real.Kill()
+			f.real.Restart(t) // nothing is kept on disk
+		}
+		f.until("more ticks are recorded", func() bool {
+			runs, err := f.ledger("draw").Runs(t.Context(), 100)
+			return err == nil && len(runs) >= 4
+		})
+		f.until("the holder at the loss has been told", func() bool {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			return len(causes) == 1
+		})
+		for tick, entries := range f.ticks("draw") {
+			want := 1
+			if tick == open.run.Tick.UnixMilli() {
+				want = 2
+			}
+			if len(entries) != want {
+				t.Errorf("tick %v was run %d times, want %d", time.UnixMilli(tick).UTC(), len(entries), want)
+			}
+		}
+		again := f.ticks("draw")[open.run.Tick.UnixMilli()]
+		if len(again) == 2 && again[1].run.Token <= again[0].run.Token {
+			t.Errorf("after the loss token %d, before it %d", again[1].run.Token, again[0].run.Token)
+		}
+		f.proven("draw", every(t, 200*time.Millisecond))
+		tokens(f, "draw")
+		t.Log("1 empty restart")
+	})
+}
+
+// The server's data is lost, and the first to come is a replica that knows
+// nothing: the others' open tick is run all the same.
+// Mutant: a ledger begun in ignorance is not mended.
+func TestFault15_ClassD_AStrangerComesFirst(t *testing.T) {
+	bubbleFleet(t, func(t *testing.T, f *fleet) {
+		a := f.replica("a", singleton.Config{})
+		a.add("draw", "@every 1h", nil, singleton.JobConfig{})
+		a.run()
+		f.recorded("draw", 1)
+		cut := a.net.Partition()
+		time.Sleep(30 * time.Minute)
+		f.raw.FlushAll(t.Context())
+		time.Sleep(45 * time.Minute) // a tick comes due meanwhile
+		b := f.replica("b", singleton.Config{})
+		b.add("draw", "@every 1h", nil, singleton.JobConfig{})
+		b.run()
+		f.pass(time.Second)
+		if n := len(f.book.all()); n != 1 {
+			t.Fatalf("%d runs before a is back", n)
+		}
+		a.net.Heal()
+		entries := f.begun("draw", 2)
+		if !entries[1].run.Tick.Equal(entries[0].run.Tick.Add(time.Hour)) {
+			t.Errorf("runs are %+v", entries)
+		}
+		lockcoretest.MustFire(t, cut)
+	})
+}
+
+// The server comes back with an old state (a snapshot, a replica that was behind):
+// ticks that have ended since are not run again while a replica remembers them,
+// also one that was open in the old state.
+// Mutants: the ledger is not brought forward; an old open run is taken over; a
+// replica forgets what it has recorded itself; tokens come from the old counter.
+func TestFault16_ClassD_AnOldSnapshot(t *testing.T) {
+	inFleets(t, func(t *testing.T, f *fleet) {
+		reached, goOn := make(chan struct{}), make(chan struct{})
+		var once bool
+		for _, name := range []string{"a", "b"} {
+			r := f.replica(name, singleton.Config{TTL: time.Second})
+			r.add("draw", "@every 200ms", func(context.Context, singleton.Run) error {
+				f.mu.Lock()
+				first := !once && len(f.book.all()) == 3
+				once = once || first
+				f.mu.Unlock()
+				if first {
+					close(reached)
+					<-goOn
+				}
+				return nil
+			}, singleton.JobConfig{CatchUp: singleton.CatchUpAll})
+			r.run()
+		}
+		<-reached
+		restore := f.snapshot("draw") // the third tick is open in it
+		close(goOn)
+		f.recorded("draw", 6)
+		restore()
+		n := len(f.book.all())
+		f.until("more ticks are run", func() bool { return len(f.book.all()) >= n+4 })
+		f.once("draw")
+		tokens(f, "draw")
+		t.Log("1 old snapshot")
+	})
+}
+
+// A failover forgets the claim of the tick that is run: its holder learns it at
+// the next renewal, the tick is run again, under a greater token.
+// Mutants: renewing creates what is gone; the holder goes on.
+func TestFault17_ClassD_AClaimLostInAFailover(t *testing.T) {
+	bubbleFleet(t, func(t *testing.T, f *fleet) {
+		var causes []error
+		f.three("@every 1m", func(ctx context.Context, _ singleton.Run) error {
+			f.mu.Lock()
+			first := len(f.book.all()) == 2
+			f.mu.Unlock()
+			if first {
+				<-ctx.Done()
+				causes = append(causes, context.Cause(ctx))
+			}
+			return ctx.Err()
+		}, singleton.JobConfig{})
+		f.recorded("draw", 1)
+		f.pass(time.Second)
+		restore := f.snapshot("draw")
+		claimed := f.begun("draw", 2)[1]
+		restored := time.Now()
+		restore()
+		again := f.begun("draw", 3)[2]
+		if !again.run.Tick.Equal(claimed.run.Tick) {
+			t.Errorf("then came %+v", again.run)
+		}
+		f.pass(time.Second)
+		if len(causes) != 1 {
+			t.Fatalf("the holder was told %v", causes)
+		}
+		if e := f.book.all()[1]; e.end.Sub(restored) > time.Second {
+			t.Errorf("the holder learned of it after %v, the TTL is 2s", e.end.Sub(restored))
+		}
+		if again.run.Token <= claimed.run.Token {
+			t.Errorf("after the failover token %d, before it %d", again.run.Token, claimed.run.Token)
+		}
+	})
+}
+
+// The server's clock is set forward by a minute: ticks come early by it, each
+// once; and back by an hour: nothing is run until the clock is there again, and
+// nothing twice.
+// Mutants: the estimate of the server's clock is kept for its minute; a replica
+// that was told "too early" waits for an hour without looking.
+func TestFault35_36_ClassD_TheServersClockIsSet(t *testing.T) {
+	for _, step := range []time.Duration{time.Minute, -time.Hour} {
+		bubbleFleet(t, func(t *testing.T, f *fleet) {
+			f.three("@every 10s", nil, singleton.JobConfig{CatchUp: singleton.CatchUpAll})
+			f.recorded("draw", 5)
+			f.pass(3 * time.Second)
+			f.bubble.StepClock(step)
+			before := len(f.book.all())
+			f.pass(40 * time.Second)
+			switch now := len(f.book.all()); {
+			case step > 0 && now < before+9:
+				t.Errorf("a minute forward: %d runs in 40 s, want those of 100 s", now-before)
+			case step < 0 && now != before:
+				t.Errorf("an hour back: %d runs", now-before)
+			}
+			f.bubble.StepClock(-step)
+			f.pass(2 * time.Minute)
+			if now := len(f.book.all()); now < before+11 {
+				t.Errorf("after the clock was set right: %d runs", now-before)
+			}
+			f.once("draw")
+			f.proven("draw", every(t, 10*time.Second))
+			tokens(f, "draw")
+			t.Logf("the server's clock was set by %v and back", step)
+		})
+	}
+}
+
+// The machines' wall clocks are five minutes off the server's: no tick is run
+// early, late or twice, and each replica tells how far it is off.
+// Mutants: the due time is taken from the local clock; the claim does not look
+// at the server's.
+func TestFault37_WallClocksThatAreOff(t *testing.T) {
+	for _, off := range []time.Duration{5 * time.Minute, -5 * time.Minute} {
+		bubbleFleet(t, func(t *testing.T, f *fleet) {
+			f.bubble.StepClock(-off)
+			all := f.three("@every 1m", nil, singleton.JobConfig{})
+			f.recorded("draw", 5)
+			for _, e := range f.book.all() {
+				server := e.begin.Add(-off)
+				if late := server.Sub(e.run.Tick); late < 0 || late > 10*time.Millisecond {
+					t.Errorf("tick %v was begun %v after it, by the server's clock", e.run.Tick, late)
+				}
+			}
+			f.once("draw")
+			f.proven("draw", every(t, time.Minute))
+			for name, r := range all {
+				if got := r.runner.ClockOffset(); (got - off).Abs() > 10*time.Millisecond {
+					t.Errorf("%s says its clock is ahead by %v, it is by %v", name, got, off)
+				}
+			}
+			t.Logf("clocks off by %v", off)
+		})
+	}
+}
+
+// Scripts are flushed all the time.
+// Mutant: a script is only sent by its hash.
+func TestFault30_ScriptFlush(t *testing.T) {
+	inFleets(t, func(t *testing.T, f *fleet) {
+		f.three("@every 200ms", nil, singleton.JobConfig{})
+		flushed := 0
+		f.until("ten ticks were run", func() bool {
+			if err := f.raw.ScriptFlush(t.Context()).Err(); err != nil {
+				t.Fatal(err)
+			}
+			flushed++
+			return len(f.runs("draw")) >= 10
+		})
+		f.once("draw")
+		f.proven("draw", every(t, 200*time.Millisecond))
+		t.Logf("flushed %d times", flushed)
+	})
+}
+
+// The server is away for a while, and loses nothing: what was under way goes on
+// or is run again, nothing is forgotten, and Run does not end.
+// Mutant: an error of the server ends the follower.
+func TestFault14_ARestartWithData(t *testing.T) {
+	bubbleFleet(t, func(t *testing.T, f *fleet) {
+		f.three("@every 1s", sleep(300*time.Millisecond), singleton.JobConfig{CatchUp: singleton.CatchUpAll})
+		for range 3 {
+			f.recorded("draw", len(f.runs("draw"))+3)
+			f.bubble.Stop()
+			f.pass(5 * time.Second)
+			if err := f.bubble.Start(false); err != nil {
+				t.Fatal(err)
+			}
+		}
+		f.recorded("draw", 30)
+		f.proven("draw", every(t, time.Second))
+		f.alone("draw")
+		for tick, r := range f.ended("draw") {
+			if r.Outcome != lockcore.OutcomeSucceeded {
+				t.Errorf("tick %v: %+v", tick, r)
+			}
+		}
+		if n := f.log.count("the ledger answers again"); n < 3 {
+			t.Errorf("%d replicas told that the server is back", n)
+		}
+	})
+}

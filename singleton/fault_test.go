@@ -1,0 +1,334 @@
+package singleton_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+	"github.com/noonlock/noonlock/singleton"
+)
+
+// once fails unless every tick of the book was run once, at the first attempt.
+func (f *fleet) once(job string) {
+	f.Helper()
+	for tick, entries := range f.ticks(job) {
+		if len(entries) != 1 || entries[0].run.Attempt != 1 {
+			f.Errorf("tick %v was run %d times: %+v", time.UnixMilli(tick).UTC(), len(entries), entries)
+		}
+	}
+}
+
+// The reply to a claim is lost, or the request is sent twice, or the connection
+// is reset after it: the tick is run once all the same, at the first attempt.
+// Mutants: a repeated claim is answered "busy" by its own record; it counts an
+// attempt; it does not extend the hold.
+func TestFault24_28_ALostClaim(t *testing.T) {
+	for _, kind := range []lockcoretest.Kind{
+		lockcoretest.SwallowReply, lockcoretest.ResetAfter, lockcoretest.DuplicateRequest,
+		lockcoretest.DropRequest, lockcoretest.ResetBefore, lockcoretest.TrickleReply,
+	} {
+		t.Run(kind.String(), func(t *testing.T) {
+			where := bubbleFleet
+			if kind == lockcoretest.SwallowReply || kind == lockcoretest.DuplicateRequest {
+				where = inFleets
+			}
+			where(t, func(t *testing.T, f *fleet) {
+				r := f.replica("a", singleton.Config{TTL: time.Second})
+				r.add("draw", "@every 200ms", nil, singleton.JobConfig{})
+				r.run()
+				f.recorded("draw", 1)
+				rule := r.net.Inject(t, lockcoretest.Fault{Kind: kind, Match: request("claim"), Count: 3})
+				f.until("the fault was injected three times", func() bool { return rule.Fired() == 3 })
+				f.recorded("draw", len(f.runs("draw"))+2)
+				f.once("draw")
+				f.proven("draw", every(t, 200*time.Millisecond))
+			})
+		})
+	}
+}
+
+// Every answer to the claims of one replica is lost until it gives up: the tick
+// goes to another, and no attempt is counted, as nothing was begun.
+// Mutants: a given-up claim stands for its TTL; it counts as an attempt.
+func TestFault24_28_AClaimThatIsGivenUp(t *testing.T) {
+	bubbleFleet(t, func(t *testing.T, f *fleet) {
+		a, b := f.replica("a", singleton.Config{TTL: time.Minute}), f.replica("b", singleton.Config{TTL: time.Minute})
+		for _, r := range []*replica{a, b} {
+			r.add("draw", "@every 10m", nil, singleton.JobConfig{MaxAttempts: 1})
+			r.run()
+		}
+		f.recorded("draw", 1)
+		b.net.Partition() // until the tick has been claimed by a, unheard
+		lost := a.net.Inject(t, lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Match: request("claim")})
+		f.until("a has claimed", func() bool { return lost.Fired() > 0 })
+		claimed := time.Now()
+		b.net.Heal()
+		f.until("the tick is recorded", func() bool { return len(f.runs("draw")) == 2 })
+		if took := time.Since(claimed); took > 50*time.Second {
+			t.Errorf("the tick waited for %v, near the TTL of the given-up claim", took)
+		}
+		record := f.runs("draw")[1]
+		if record.Outcome != lockcore.OutcomeSucceeded || record.Attempt != 1 {
+			t.Errorf("record is %+v", record)
+		}
+		f.once("draw")
+	})
+}
+
+// A claim arrives after it was given up: it must not hold the tick for a TTL.
+// Mutant: no tombstone is written.
+func TestFault13_AClaimThatComesLate(t *testing.T) {
+	bubbleFleet(t, func(t *testing.T, f *fleet) {
+		a := f.replica("a", singleton.Config{TTL: time.Minute})
+		a.add("draw", "@every 10m", nil, singleton.JobConfig{})
+		a.run()
+		f.recorded("draw", 1)
+		late := a.net.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Match: request("claim"), Count: 1})
+		f.until("the claim is held back", func() bool { return late.Fired() == 1 })
+		f.recorded("draw", 2) // by the repeated one
+		late.Lift()
+		f.pass(time.Second)
+		if n, err := f.raw.HLen(t.Context(), f.key("draw", "open")).Result(); n != 0 || err != nil {
+			t.Errorf("%d runs are open after a claim came late (%v)", n, err)
+		}
+		f.once("draw")
+	})
+}
+
+// The reply to a completion is lost, or the request twice on its way: recorded
+// once, and never run again.
+// Mutants: a repeated completion is answered "superseded"; the work is done
+// again; a second entry is written.
+func TestFault29_ALostCompletion(t *testing.T) {
+	for _, kind := range []lockcoretest.Kind{
+		lockcoretest.SwallowReply, lockcoretest.ResetAfter, lockcoretest.DuplicateRequest,
+		lockcoretest.DropRequest, lockcoretest.ResetBefore,
+	} {
+		t.Run(kind.String(), func(t *testing.T) {
+			where := bubbleFleet
+			if kind == lockcoretest.SwallowReply || kind == lockcoretest.DuplicateRequest {
+				where = inFleets
+			}
+			where(t, func(t *testing.T, f *fleet) {
+				r := f.replica("a", singleton.Config{TTL: time.Second})
+				r.add("draw", "@every 200ms", nil, singleton.JobConfig{})
+				r.run()
+				f.recorded("draw", 1)
+				rule := r.net.Inject(t, lockcoretest.Fault{Kind: kind, Match: request("complete"), Count: 3})
+				f.until("the fault was injected three times", func() bool { return rule.Fired() == 3 })
+				f.recorded("draw", len(f.runs("draw"))+2)
+				f.once("draw")
+				f.ended("draw")
+				f.proven("draw", every(t, 200*time.Millisecond))
+				if n := f.log.count("another has taken"); n != 0 {
+					t.Errorf("%d completions were told to be superseded", n)
+				}
+			})
+		})
+	}
+}
+
+// A replica dies after the effect of its run and before the record: the same
+// tick is run again, and one completion of it is accepted. Here the effect is
+// made to come about once by its key.
+// Mutants: the tick is forgotten; the late completion is accepted, too.
+func TestFault59_CrashAfterTheEffect(t *testing.T) {
+	inFleets(t, func(t *testing.T, f *fleet) {
+		effects := map[string]int{}
+		fleet := map[string]*replica{}
+		killed := make(chan string, 1)
+		work := func(_ context.Context, run singleton.Run) error {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			if effects[run.Key()] == 0 {
+				effects[run.Key()]++ // what a marker in the same transaction does
+			}
+			if len(effects) == 1 && run.Attempt == 1 {
+				killed <- run.Holder
+				fleet[run.Holder].die()
+			}
+			return nil
+		}
+		for _, name := range []string{"a", "b"} {
+			r := f.replica(name, singleton.Config{})
+			r.add("draw", "@every 1s", work, singleton.JobConfig{})
+			fleet[name] = r
+		}
+		for _, r := range fleet {
+			r.run()
+		}
+		name := <-killed
+		f.recorded("draw", 1)
+		fleet[name].net.Heal() // its completion comes late
+		f.recorded("draw", 3)
+		first := f.book.all()[0]
+		entries := f.ticks("draw")[first.run.Tick.UnixMilli()]
+		if len(entries) != 2 || entries[1].run.Attempt != 2 || entries[1].replica == name {
+			t.Errorf("the tick was run as %+v", entries)
+		}
+		if record := f.ended("draw")[first.run.Tick.UnixMilli()]; record.Holder == name || record.Attempt != 2 {
+			t.Errorf("record is %+v", record)
+		}
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if n := effects[first.run.Key()]; n != 1 {
+			t.Errorf("the effect came about %d times", n)
+		}
+		t.Logf("%d crash between effect and record", 1)
+	})
+}
+
+// A schedule that never fires is refused when it is added.
+// Mutant: Add does not check, and the job waits for ever.
+func TestFault57_The30thOfFebruary(t *testing.T) {
+	bubbleFleet(t, func(t *testing.T, f *fleet) {
+		r := f.replica("a", singleton.Config{})
+		err := r.runner.Add("draw", "0 12 30 2 *", func(context.Context, singleton.Run) error { return nil }, singleton.JobConfig{})
+		if !errors.Is(err, singleton.ErrSchedule) {
+			t.Errorf("Add says %v", err)
+		}
+		if keys, _ := f.raw.Keys(t.Context(), "*").Result(); len(keys) != 0 {
+			t.Errorf("something was written: %v", keys)
+		}
+	})
+}
+
+// All replicas were away for a thousand ticks: each is accounted for, and those
+// are run that CatchUp says.
+// Mutants: the missed ticks are dropped in silence; all of them are run; skips
+// make an entry each.
+func TestFault58_AThousandMissedTicks(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		cfg  singleton.JobConfig
+		late int // ticks run of those missed
+	}{
+		{"latest", singleton.JobConfig{}, 1},
+		{"all", singleton.JobConfig{CatchUp: singleton.CatchUpAll}, 100},
+		{"none", singleton.JobConfig{CatchUp: singleton.CatchUpNone}, 0},
+		{"deadline", singleton.JobConfig{CatchUp: singleton.CatchUpAll, StartingDeadline: 10*time.Minute + 30*time.Second}, 11},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			bubbleFleet(t, func(t *testing.T, f *fleet) {
+				a := f.replica("a", singleton.Config{})
+				a.add("draw", "@every 1m", nil, c.cfg)
+				a.run()
+				f.recorded("draw", 1)
+				a.stop()
+				time.Sleep(1000*time.Minute + 15*time.Second) // not near a tick
+				back := time.Now()
+				for _, name := range []string{"b", "c"} {
+					r := f.replica(name, singleton.Config{})
+					r.add("draw", "@every 1m", nil, c.cfg)
+					r.run()
+				}
+				f.pass(20 * time.Second)
+				late := 0
+				for _, e := range f.book.all()[1:] {
+					if e.run.Tick.Before(back) {
+						late++
+					}
+				}
+				if late != c.late {
+					t.Errorf("%d missed ticks were run, want %d", late, c.late)
+				}
+				f.pass(2 * time.Minute)
+				f.once("draw")
+				if n := f.proven("draw", every(t, time.Minute)); n < 1001 && c.late < 100 {
+					t.Errorf("the ledger knows of %d ticks", n)
+				}
+				skips, skipped := 0, 0
+				for _, r := range f.runs("draw") {
+					if r.Count > 0 {
+						skips++
+						skipped += r.Count
+						want := "missed"
+						if c.name == "deadline" {
+							want = "deadline"
+						}
+						if r.Error != want {
+							t.Errorf("skipped for %q", r.Error)
+						}
+					}
+				}
+				if c.late < 100 && (skips != 1 || skipped != 1000-c.late) {
+					t.Errorf("%d skips of %d ticks, want one of %d", skips, skipped, 1000-c.late)
+				}
+				t.Logf("%d ticks were missed", 1000)
+			})
+		})
+	}
+}
+
+// A million missed ticks cost a few requests.
+// Mutant: a request for each tick.
+func TestFault58_AMillionMissedTicks(t *testing.T) {
+	bubbleFleet(t, func(t *testing.T, f *fleet) {
+		a := f.replica("a", singleton.Config{})
+		a.add("draw", "@every 100ms", nil, singleton.JobConfig{})
+		a.run()
+		f.recorded("draw", 1)
+		a.stop()
+		time.Sleep(100_000 * time.Second)
+		requests := 0
+		b := f.replica("b", singleton.Config{})
+		b.net.Inject(t, lockcoretest.Fault{Kind: lockcoretest.TrickleReply, Match: func(cmd []string) bool {
+			if request("skip")(cmd) || request("claim")(cmd) || request("open")(cmd) {
+				requests++
+			}
+			return requests == 1
+		}})
+		back := time.Now()
+		b.add("draw", "@every 100ms", nil, singleton.JobConfig{})
+		b.run()
+		f.until("the newest is run", func() bool {
+			entries := f.book.all()
+			return len(entries) > 1 && !entries[len(entries)-1].run.Tick.Before(back.Add(-100*time.Millisecond))
+		})
+		if requests > 60 {
+			t.Errorf("%d requests", requests)
+		}
+		total := 0
+		for _, r := range f.runs("draw") {
+			total += r.Count
+		}
+		if total < 999_990 || total > 1_000_010 {
+			t.Errorf("%d ticks stand as skipped", total)
+		}
+	})
+}
+
+// A late replica, one whose requests are slow, and one that stood still: none
+// runs a tick that has ended. (See also TestFault01.)
+// Mutant: a claim does not name the newest tick that it knows.
+func TestALateReplicaNeverRunsAFinishedTick(t *testing.T) {
+	bubbleFleet(t, func(t *testing.T, f *fleet) {
+		a, b := f.replica("a", singleton.Config{}), f.replica("b", singleton.Config{})
+		for _, r := range []*replica{a, b} {
+			r.add("draw", "@every 1s", nil, singleton.JobConfig{})
+			r.run()
+		}
+		f.recorded("draw", 2)
+		slow := b.net.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Delay: 400 * time.Millisecond, Match: request("claim")})
+		f.recorded("draw", 12)
+		slow.Lift()
+		stands := b.net.Partition()
+		f.recorded("draw", 30)
+		b.net.Heal()
+		f.recorded("draw", 40)
+		f.once("draw")
+		f.alone("draw")
+		f.proven("draw", every(t, time.Second))
+		lockcoretest.MustFire(t, stands)
+		ran := map[string]int{}
+		for _, e := range f.book.all() {
+			ran[e.replica]++
+		}
+		t.Log(fmt.Sprint("ticks run: ", ran))
+	})
+}

@@ -1,0 +1,534 @@
+package singleton_test
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/noonlock/noonlock/internal/servers"
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+	"github.com/noonlock/noonlock/singleton"
+)
+
+// patience bounds every wait for something that must happen. Nothing is
+// measured against it.
+const patience = 60 * time.Second
+
+// A fleet is a Redis server and the replicas that use it: miniredis in a bubble
+// of virtual time, or a redis-server. The same tests run on both.
+type fleet struct {
+	*testing.T
+	bubble *lockcoretest.Redis  // nil on a real server
+	real   *servers.RedisServer // nil in a bubble
+	raw    *redis.Client        // past lockcore, to look and to interfere
+	start  time.Time
+	book   book
+	log    lines
+
+	mu      sync.Mutex
+	readers map[string]*lockcore.Ledger
+	reader  *lockcore.Client
+}
+
+// inFleets runs a test in a bubble and on a real server, at the same time.
+func inFleets(t *testing.T, test func(t *testing.T, f *fleet)) {
+	t.Helper()
+	t.Parallel()
+	t.Run("bubble", func(t *testing.T) {
+		t.Parallel()
+		bubbleFleet(t, test)
+	})
+	t.Run("redis", func(t *testing.T) {
+		t.Parallel()
+		test(t, realFleet(t))
+	})
+}
+
+func bubbleFleet(t *testing.T, test func(t *testing.T, f *fleet)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		r := lockcoretest.NewRedis(t)
+		test(t, &fleet{T: t, bubble: r, raw: r.Client(), start: time.Now()})
+	})
+}
+
+func realFleet(t *testing.T, conf ...string) *fleet {
+	t.Helper()
+	s := servers.Redis(t, conf...)
+	f := &fleet{T: t, real: s, start: time.Now()}
+	f.raw = redis.NewClient(f.options(s.Addr()))
+	t.Cleanup(func() { f.raw.Close() })
+	return f
+}
+
+func (f *fleet) options(addr string) *redis.Options {
+	return &redis.Options{
+		Addr:                     addr,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	}
+}
+
+// link returns options for one client with a network of its own.
+func (f *fleet) link() (*redis.Options, *lockcoretest.Faults) {
+	f.Helper()
+	if f.bubble != nil {
+		faults := lockcoretest.NewFaults()
+		return f.bubble.OptionsVia(faults), faults
+	}
+	p := lockcoretest.NewProxy(f, f.real.Addr())
+	return f.options(p.Addr()), p.Faults()
+}
+
+// client makes a lockcore client, closed at the end of the test.
+func (f *fleet) client(opt *redis.Options, cfg lockcore.Config) *lockcore.Client {
+	f.Helper()
+	if cfg.Clock == nil {
+		cfg.Clock = func() time.Duration { return time.Since(f.start) }
+	}
+	rdb := redis.NewClient(opt)
+	c, err := lockcore.New(rdb, cfg)
+	if err != nil {
+		f.Fatalf("New: %v", err)
+	}
+	f.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		if err := c.Close(ctx); err != nil && !errors.Is(err, lockcore.ErrClosed) && !errors.Is(err, context.DeadlineExceeded) {
+			f.Errorf("Close: %v", err)
+		}
+		rdb.Close()
+	})
+	return c
+}
+
+// A replica is one process of the fleet, as far as Redis can tell.
+type replica struct {
+	f      *fleet
+	name   string
+	net    *lockcoretest.Faults
+	clock  *lockcoretest.Clock
+	client *lockcore.Client
+	runner *singleton.Runner
+
+	cancel context.CancelFunc
+	done   chan struct{}
+	err    error
+	dead   bool
+}
+
+// replica makes one with a network of its own.
+func (f *fleet) replica(name string, cfg singleton.Config) *replica {
+	f.Helper()
+	opt, net := f.link()
+	r := &replica{f: f, name: name, net: net, clock: lockcoretest.NewClock(), done: make(chan struct{})}
+	log := f.log.logger(name)
+	r.client = f.client(opt, lockcore.Config{Identity: name, Clock: r.clock.Now, Logger: log})
+	cfg.Logger = log
+	cfg.TTL = cmp.Or(cfg.TTL, 2*time.Second)
+	cfg.Drain = cmp.Or(cfg.Drain, time.Second)
+	var err error
+	if r.runner, err = singleton.NewRunner(r.client, cfg); err != nil {
+		f.Fatalf("NewRunner: %v", err)
+	}
+	return r
+}
+
+// add adds a job whose runs are written into the fleet's book.
+func (r *replica) add(job, schedule string, work func(ctx context.Context, run singleton.Run) error, cfg singleton.JobConfig) {
+	r.f.Helper()
+	if err := r.runner.Add(job, schedule, r.noted(work), cfg); err != nil {
+		r.f.Fatalf("Add: %v", err)
+	}
+}
+
+func (r *replica) noted(work func(ctx context.Context, run singleton.Run) error) singleton.Func {
+	return func(ctx context.Context, run singleton.Run) error {
+		n := r.f.book.begin(r.name, run)
+		defer r.f.book.end(n)
+		if work == nil {
+			return nil
+		}
+		return work(ctx, run)
+	}
+}
+
+func (r *replica) run() {
+	ctx, cancel := context.WithCancel(r.f.Context())
+	r.cancel = cancel
+	go func() {
+		defer close(r.done)
+		r.err = r.runner.Run(ctx)
+	}()
+	r.f.Cleanup(r.stop)
+}
+
+// stop ends Run and waits until it has returned.
+func (r *replica) stop() {
+	r.f.Helper()
+	r.cancel()
+	if r.dead {
+		over, cancel := context.WithCancel(context.Background())
+		cancel()
+		_ = r.client.Close(over) // so that it does not try to hand over for long
+	}
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-r.done:
+	case <-timer.C:
+		r.f.Fatalf("Run of %s did not return", r.name)
+	}
+	if r.err != nil {
+		r.f.Errorf("Run of %s: %v", r.name, r.err)
+	}
+}
+
+// die takes the replica away as SIGKILL does: its connections end, nothing that
+// it sends from now on arrives. What it still does in this process is nobody's.
+func (r *replica) die() *lockcoretest.Rule {
+	cut := r.net.Partition()
+	r.net.Cut()
+	r.dead = true
+	r.f.book.bury(r.name)
+	return cut
+}
+
+// An entry is one attempt as the work saw it.
+type entry struct {
+	replica    string
+	run        singleton.Run
+	begin, end time.Time // end is zero while it runs
+}
+
+// A book keeps what the work of all replicas saw.
+type book struct {
+	mu      sync.Mutex
+	entries []entry
+	dead    map[string]bool
+}
+
+func (b *book) begin(replica string, run singleton.Run) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.entries = append(b.entries, entry{replica: replica, run: run, begin: time.Now()})
+	return len(b.entries) - 1
+}
+
+func (b *book) end(n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.entries[n].end = time.Now()
+}
+
+func (b *book) bury(replica string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.dead == nil {
+		b.dead = map[string]bool{}
+	}
+	b.dead[replica] = true
+}
+
+// all are the entries so far, in order of their begin.
+func (b *book) all() []entry {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.entries)
+}
+
+// ticks are the entries of one job, by tick.
+func (f *fleet) ticks(job string) map[int64][]entry {
+	found := map[int64][]entry{}
+	for _, e := range f.book.all() {
+		if e.run.Job == job {
+			found[e.run.Tick.UnixMilli()] = append(found[e.run.Tick.UnixMilli()], e)
+		}
+	}
+	return found
+}
+
+// ledger is a job's ledger, past all faults.
+func (f *fleet) ledger(job string) *lockcore.Ledger {
+	f.Helper()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.reader == nil {
+		opt := f.options("")
+		if f.bubble != nil {
+			opt = f.bubble.Options()
+		} else {
+			opt.Addr = f.real.Addr()
+		}
+		f.reader = f.client(opt, lockcore.Config{Identity: "reader"})
+		f.readers = map[string]*lockcore.Ledger{}
+	}
+	if f.readers[job] == nil {
+		l, err := f.reader.Ledger(job, lockcore.LedgerConfig{})
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.readers[job] = l
+	}
+	return f.readers[job]
+}
+
+// runs is the whole history of a job, oldest first.
+func (f *fleet) runs(job string) []lockcore.RunRecord {
+	f.Helper()
+	runs, err := f.ledger(job).Runs(f.Context(), 10_000)
+	if err != nil {
+		f.Fatal(err)
+	}
+	slices.Reverse(runs)
+	return runs
+}
+
+// ended are the history's entries of runs, by tick; a tick with two ends fails.
+func (f *fleet) ended(job string) map[int64]lockcore.RunRecord {
+	f.Helper()
+	found := map[int64]lockcore.RunRecord{}
+	for _, r := range f.runs(job) {
+		if r.Count > 0 {
+			continue
+		}
+		if other, twice := found[r.Tick.UnixMilli()]; twice {
+			f.Errorf("tick %v has two ends: %+v and %+v", r.Tick, other, r)
+		}
+		found[r.Tick.UnixMilli()] = r
+	}
+	return found
+}
+
+// proven fails unless every tick of the schedule, from the first to the last one
+// in the history, stands there exactly once: as a run that ended, as skipped, or
+// as open still. It returns how many that are.
+func (f *fleet) proven(job string, schedule singleton.Schedule) int {
+	f.Helper()
+	times := map[int64]int{}
+	var first, last time.Time
+	note := func(tick time.Time) {
+		times[tick.UnixMilli()]++
+		if first.IsZero() || tick.Before(first) {
+			first = tick
+		}
+		if tick.After(last) {
+			last = tick
+		}
+	}
+	for _, r := range f.runs(job) {
+		if r.Count == 0 {
+			note(r.Tick)
+			continue
+		}
+		n := 0
+		for tick := r.Tick; !tick.After(r.Last); tick = schedule.Next(tick) {
+			note(tick)
+			n++
+		}
+		if n != r.Count {
+			f.Errorf("skipped %v to %v: the entry counts %d, the schedule has %d", r.Tick, r.Last, r.Count, n)
+		}
+	}
+	state, err := f.ledger(job).Open(f.Context(), lockcore.LedgerState{})
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, open := range state.Open {
+		note(open.Tick)
+	}
+	n := 0
+	for tick := first; !tick.IsZero() && !tick.After(last); tick = schedule.Next(tick) {
+		n++
+		if times[tick.UnixMilli()] != 1 {
+			f.Errorf("tick %v stands in the ledger %d times", tick, times[tick.UnixMilli()])
+		}
+		delete(times, tick.UnixMilli())
+	}
+	for ms := range times {
+		f.Errorf("the ledger has a tick that the schedule has not: %v", time.UnixMilli(ms).UTC())
+	}
+	return n
+}
+
+// alone fails if two live attempts of a job ran at one time.
+func (f *fleet) alone(job string) {
+	f.Helper()
+	f.book.mu.Lock()
+	defer f.book.mu.Unlock()
+	var before entry
+	for _, e := range f.book.entries {
+		if e.run.Job != job || f.book.dead[e.replica] {
+			continue
+		}
+		if !before.begin.IsZero() && (before.end.IsZero() || before.end.After(e.begin)) {
+			f.Errorf("%s began tick %v at %v while %s ran tick %v", e.replica, e.run.Tick, e.begin, before.replica, before.run.Tick)
+		}
+		before = e
+	}
+}
+
+// until waits for a condition, in a bubble for up to a day of its time.
+func (f *fleet) until(what string, condition func() bool) {
+	f.Helper()
+	longest, step, slower := patience, 2*time.Millisecond, 1.0
+	if f.bubble != nil {
+		longest, slower = 24*time.Hour, 1.05
+	}
+	for waited := time.Duration(0); ; waited += step {
+		if f.bubble != nil {
+			synctest.Wait()
+		}
+		if condition() {
+			return
+		}
+		if waited > longest {
+			f.Fatalf("in vain waited until %s; the log:\n%s", what, &f.log)
+		}
+		step = min(time.Duration(float64(step)*slower), 10*time.Second)
+		<-time.After(step)
+	}
+}
+
+// pass lets time pass in a bubble.
+func (f *fleet) pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// begun waits until n attempts of a job have begun, and returns them.
+func (f *fleet) begun(job string, n int) []entry {
+	f.Helper()
+	var found []entry
+	f.until(fmt.Sprintf("%d attempts of %s have begun", n, job), func() bool {
+		found = nil
+		for _, e := range f.book.all() {
+			if e.run.Job == job {
+				found = append(found, e)
+			}
+		}
+		return len(found) >= n
+	})
+	return found
+}
+
+// recorded waits until the history of a job has n entries, and returns them,
+// oldest first.
+func (f *fleet) recorded(job string, n int) []lockcore.RunRecord {
+	f.Helper()
+	var found []lockcore.RunRecord
+	f.until(fmt.Sprintf("%d entries of %s are recorded", n, job), func() bool {
+		found = f.runs(job)
+		return len(found) >= n
+	})
+	return found
+}
+
+func (f *fleet) key(job, part string) string { return "noonlock:{job/" + job + "}:" + part }
+
+// request matches the requests of one of the ledger's scripts, by their keys. The
+// server must know the script for a fault of requests to hit a run of it.
+func request(name string) lockcoretest.Match {
+	shapes := map[string]string{
+		"open": "job open runs live tomb", "claim": "job open runs fence tomb", "complete": "job open runs tomb",
+		"abandon": "job open tomb", "skip": "job runs", "renew": "open 3", "retry": "open 4",
+	}
+	return func(cmd []string) bool {
+		if cmd[0] != "EVALSHA" && cmd[0] != "EVAL" {
+			return false
+		}
+		n, err := strconv.Atoi(cmd[2])
+		if err != nil || len(cmd) < 3+n {
+			return false
+		}
+		var parts []string
+		for _, key := range cmd[3 : 3+n] {
+			_, part, _ := strings.Cut(key, "}:")
+			part, _, _ = strings.Cut(part, ":")
+			parts = append(parts, part)
+		}
+		if n == 1 {
+			parts = append(parts, strconv.Itoa(len(cmd)-3-n))
+		}
+		return strings.Join(parts, " ") == shapes[name]
+	}
+}
+
+// every is a schedule of the tests.
+func every(t testing.TB, d time.Duration) singleton.Schedule {
+	t.Helper()
+	s, err := singleton.Every(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// sleep is work that takes a while, and ends when it is told to.
+func sleep(d time.Duration) func(context.Context, singleton.Run) error {
+	return func(ctx context.Context, _ singleton.Run) error {
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// lines keeps what was logged.
+type lines struct {
+	mu   sync.Mutex
+	text []string
+}
+
+func (l *lines) logger(name string) logr.Logger {
+	return funcr.New(func(_, args string) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.text = append(l.text, name+": "+args)
+	}, funcr.Options{})
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Join(l.text, "\n")
+}
+
+// count is how many lines contain a text.
+func (l *lines) count(text string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := 0
+	for _, line := range l.text {
+		if strings.Contains(line, text) {
+			n++
+		}
+	}
+	return n
+}
+
+// countingFault shows requests to see, and does no harm: the reply to one of them
+// is handed over in small pieces.
+func countingFault(see func(cmd []string)) lockcoretest.Fault {
+	return lockcoretest.Fault{Kind: lockcoretest.TrickleReply, Count: 1, Match: func(cmd []string) bool {
+		see(cmd)
+		return true
+	}}
+}

@@ -1,0 +1,302 @@
+package singleton
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+
+	"github.com/noonlock/noonlock/lockcore"
+)
+
+// follower is what a replica knows of one job, and does about it. Its loop:
+//
+//	look at the ledger -> take over what is dead -> plan the due ticks
+//	  -> claim or skip -> start the run
+//
+// and between: wait for the next tick, for the end of another's hold, for a
+// message, for the end of a run of our own, or for the time to look again. The
+// ledger's scripts decide; what is known here only says when to try.
+type follower struct {
+	r     *Runner
+	j     *job
+	nudge chan struct{}
+
+	state  lockcore.LedgerState
+	known  bool      // state is as good as asking again
+	looked time.Time // when it was read
+
+	wg   sync.WaitGroup // of our runs
+	mu   sync.Mutex
+	mine map[int64]bool // ticks that this replica runs now
+	over []time.Time    // ticks whose end it has recorded since it looked
+}
+
+// follow is the life of one job on this replica, until ctx ends and its runs
+// have returned.
+func (r *Runner) follow(ctx, work context.Context, j *job) {
+	f := &follower{r: r, j: j, nudge: make(chan struct{}, 1), mine: map[int64]bool{}}
+	defer f.wg.Wait()
+	defer f.leave(ctx)
+	defer j.ledger.Watch(f.wake)()
+	wait := backoff.NewExponentialBackOff(
+		backoff.WithInitialInterval(50*time.Millisecond), backoff.WithMaxInterval(2*time.Second), backoff.WithMaxElapsedTime(0))
+	told := false
+	for ctx.Err() == nil {
+		pause, err := f.step(ctx, work)
+		switch {
+		case err == nil:
+			wait.Reset()
+			if told {
+				told = false
+				r.cfg.Logger.Info("the ledger answers again", "job", j.name)
+			}
+		case ctx.Err() != nil:
+			return
+		default:
+			f.known = false
+			pause = wait.NextBackOff()
+			if !told {
+				told = true
+				r.cfg.Logger.Info("the ledger cannot be used; ticks are late until it can", "job", j.name, "error", err.Error())
+			}
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+			// Nothing was heard: a claim on an old view is refused, so there is
+			// no need to look before each.
+			f.known = f.known && time.Since(f.looked) < lookEvery
+		case <-f.nudge:
+			f.known = f.known && f.occupied() // while we run it, news is only of us
+		case <-ctx.Done():
+		}
+		timer.Stop()
+	}
+}
+
+// wake makes the follower look.
+func (f *follower) wake() {
+	select {
+	case f.nudge <- struct{}{}:
+	default:
+	}
+}
+
+// step does what is to be done now, and says when to look again.
+func (f *follower) step(ctx, work context.Context) (time.Duration, error) {
+	for {
+		if !f.known {
+			if err := f.look(ctx); err != nil {
+				return 0, err
+			}
+		}
+		again, pause, err := f.act(ctx, work)
+		if err != nil || !again {
+			return pause, err
+		}
+		if ctx.Err() != nil {
+			return 0, ctx.Err()
+		}
+	}
+}
+
+// look reads the ledger. What we knew of it goes along, so that one that was
+// lost begins again where everything before had ended.
+func (f *follower) look(ctx context.Context) error {
+	now, ok := f.r.clock.now()
+	if !ok {
+		sent := time.Now()
+		var err error
+		if now, _, err = f.j.ledger.Now(ctx); err != nil {
+			return err
+		}
+		f.r.observe(now, sent, time.Now())
+	}
+	f.forget()
+	before := f.state
+	before.Next = f.j.schedule.Next(now)
+	sent := time.Now()
+	state, err := f.j.ledger.Open(ctx, before)
+	if err != nil {
+		return err
+	}
+	f.looked, f.known = time.Now(), true
+	f.r.observe(state.Now, sent, f.looked)
+	switch {
+	case state.Superseded && !f.state.Superseded:
+		f.r.cfg.Logger.Info("another definition of the job is in use; this replica claims none of its ticks", "job", f.j.name)
+	case !state.Superseded && f.state.Superseded:
+		f.r.cfg.Logger.Info("this replica's definition of the job is in use again", "job", f.j.name)
+	}
+	f.state = state
+	f.r.metrics.succeeded(f.j.name, state.LastSuccess)
+	return nil
+}
+
+// leave tells that this replica claims no more.
+func (f *follower) leave(ctx context.Context) {
+	trying, stop := outlast(ctx, farewellWithin)
+	defer stop()
+	if err := f.j.ledger.Leave(trying, f.state); err != nil {
+		f.r.cfg.Logger.Info("could not tell that this replica is leaving; it will be missed", "job", f.j.name, "error", err.Error())
+	}
+}
+
+// act does one thing: takes over a dead run, or claims or skips due ticks. It
+// reports whether there may be more to do at once, or after what pause.
+func (f *follower) act(ctx, work context.Context) (again bool, pause time.Duration, err error) {
+	pause = lookEvery
+	if f.state.Superseded || f.occupied() {
+		return false, pause, nil
+	}
+	others := false
+	for _, open := range f.state.Open {
+		left := open.Left - time.Since(f.looked)
+		_, triggered := lockcore.TriggeredAt(open.Tick)
+		switch {
+		case f.isMine(open.Tick):
+		case left > 0:
+			others = true
+			pause = min(pause, left+2*time.Millisecond)
+		case triggered || !f.state.Paused:
+			return f.claim(ctx, work, open.Tick, lockcore.ClaimConfig{})
+		}
+	}
+	if f.state.Paused || others && f.j.cfg.Overlap == OverlapForbid {
+		return false, pause, nil
+	}
+	now, _ := f.r.clock.now()
+	p := f.j.plan(f.state, now)
+	switch {
+	case !p.run.IsZero():
+		return f.claim(ctx, work, p.run, lockcore.ClaimConfig{Skipped: p.skip, Until: p.until})
+	case p.skip != nil:
+		sent := time.Now()
+		err := f.j.ledger.Skip(ctx, f.state, *p.skip)
+		if err == nil {
+			f.skipped(p.skip)
+		}
+		f.known = false
+		return f.refused(p.skip.Last, sent, err)
+	case !p.next.IsZero():
+		pause = min(pause, p.next.Sub(now)+grain)
+	}
+	return false, pause, nil
+}
+
+// claim claims a tick and starts its run.
+func (f *follower) claim(ctx, work context.Context, tick time.Time, cfg lockcore.ClaimConfig) (again bool, pause time.Duration, err error) {
+	sent := time.Now()
+	run, err := f.j.ledger.Claim(ctx, tick, f.state, cfg)
+	if err != nil {
+		f.known = false
+		return f.refused(tick, sent, err)
+	}
+	f.skipped(cfg.Skipped)
+	f.started(run)
+	if _, triggered := lockcore.TriggeredAt(tick); !triggered && tick.After(f.state.Last) {
+		f.state.Last, f.state.Fresh = tick, false
+	}
+	f.state.Open = append(f.state.Open, lockcore.OpenRun{Tick: tick, Attempt: run.Attempt, Token: run.Token(), Left: run.Remaining()})
+	f.setMine(tick, true)
+	f.wg.Go(func() {
+		x := &execution{r: f.r, j: f.j, run: run, log: f.r.cfg.Logger.WithValues("job", f.j.name, "tick", tick)}
+		if x.do(ctx, work) {
+			f.setOver(tick)
+		}
+		f.setMine(tick, false)
+		f.wake()
+	})
+	return true, 0, nil
+}
+
+// refused says what to do after a claim or skip, sent at that time, was refused:
+// look again, at once or when something is to be expected.
+func (f *follower) refused(tick, sent time.Time, err error) (again bool, pause time.Duration, _ error) {
+	var refused *lockcore.ClaimError
+	switch {
+	case err == nil:
+		return true, 0, nil
+	case !errors.As(err, &refused):
+		return false, 0, err
+	}
+	switch refused.Status {
+	case lockcore.ClaimBusy:
+		// Its end is announced; and if its holder dies, its hold ends.
+		return false, min(lookEvery, refused.Left+2*time.Millisecond), nil
+	case lockcore.ClaimEarly:
+		f.r.observe(tick.Add(-refused.Left), sent, time.Now())
+		return false, min(lookEvery, refused.Left+grain), nil
+	case lockcore.ClaimPaused:
+		return false, lookEvery, nil
+	case lockcore.ClaimRecorded:
+		f.r.cfg.Logger.Info("a tick is given up: its holder died", "job", f.j.name, "tick", tick, "outcome", refused.Outcome)
+		f.r.metrics.runs.WithLabelValues(f.j.name, refused.Outcome).Inc()
+	default: // the ledger has changed since we looked
+	}
+	return true, 0, nil
+}
+
+// skipped counts ticks that were recorded as skipped.
+func (f *follower) skipped(s *lockcore.Skip) {
+	if s != nil {
+		f.r.metrics.skipped.WithLabelValues(f.j.name, s.Reason).Add(float64(s.Count))
+	}
+}
+
+// started counts a takeover, or measures how late a first attempt is.
+func (f *follower) started(run *lockcore.Run) {
+	if run.Attempt > 1 {
+		f.r.metrics.takeovers.WithLabelValues(f.j.name).Inc()
+		return
+	}
+	now, ok := f.r.clock.now()
+	if _, triggered := lockcore.TriggeredAt(run.Tick); ok && !triggered {
+		due := run.Tick.Add(f.j.delay(run.Tick, f.j.schedule.Next(run.Tick)))
+		f.r.metrics.delay.WithLabelValues(f.j.name).Observe(max(0, now.Sub(due)).Seconds())
+	}
+}
+
+// occupied reports that this replica runs a tick beside which no other may run.
+func (f *follower) occupied() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.mine) > 0 && f.j.cfg.Overlap == OverlapForbid
+}
+
+// setOver notes that a tick has ended for good.
+func (f *follower) setOver(tick time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.over = append(f.over, tick)
+}
+
+// forget takes the ticks that have ended out of what is known to be open.
+func (f *follower) forget() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.state.Open = slices.DeleteFunc(f.state.Open, func(open lockcore.OpenRun) bool {
+		return slices.ContainsFunc(f.over, open.Tick.Equal)
+	})
+	f.over = nil
+}
+
+func (f *follower) isMine(tick time.Time) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.mine[tick.UnixMilli()]
+}
+
+func (f *follower) setMine(tick time.Time, is bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if is {
+		f.mine[tick.UnixMilli()] = true
+	} else {
+		delete(f.mine, tick.UnixMilli())
+	}
+}

@@ -1,0 +1,205 @@
+package singleton_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+	"github.com/noonlock/noonlock/singleton"
+)
+
+// metric reads one series: the value of a counter or gauge, or a histogram's
+// number of observations and their sum.
+func metric(t testing.TB, reg *prometheus.Registry, name string, labels ...string) (value, sum float64) {
+	t.Helper()
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range families {
+		if family.GetName() != name {
+			continue
+		}
+	series:
+		for _, m := range family.GetMetric() {
+			for i := 0; i < len(labels); i += 2 {
+				found := false
+				for _, l := range m.GetLabel() {
+					found = found || l.GetName() == labels[i] && l.GetValue() == labels[i+1]
+				}
+				if !found {
+					continue series
+				}
+			}
+			if h := m.GetHistogram(); h != nil {
+				return float64(h.GetSampleCount()), h.GetSampleSum()
+			}
+			return m.GetCounter().GetValue() + m.GetGauge().GetValue(), 0
+		}
+	}
+	t.Errorf("there is no series %s %v", name, labels)
+	return 0, 0
+}
+
+// Mutants: an outcome is counted by each replica; a retry counts as a takeover; the
+// delay is measured from the tick although that has a jitter.
+func TestMetrics(t *testing.T) {
+	bubbleFleet(t, func(t *testing.T, f *fleet) {
+		const jitter = 5 * time.Second
+		regs := map[string]*prometheus.Registry{}
+		all := map[string]*replica{}
+		var victim string
+		var cut *lockcoretest.Rule
+		work := func(ctx context.Context, run singleton.Run) error {
+			switch n := len(f.ticks("draw")); {
+			case n == 2 && run.Attempt < 3:
+				return errors.New("boom")
+			case n == 3 && run.Attempt == 1:
+				victim = run.Holder
+				cut = all[victim].die()
+				<-ctx.Done()
+				return ctx.Err()
+			case n == 5:
+				time.Sleep(150 * time.Second) // over two ticks
+			}
+			return nil
+		}
+		for _, name := range []string{"a", "b", "c"} {
+			regs[name] = prometheus.NewRegistry()
+			r := f.replica(name, singleton.Config{Registerer: regs[name]})
+			r.add("draw", "@every 1m", work, singleton.JobConfig{Jitter: jitter, MaxAttempts: 2, Retry: time.Second})
+			r.run()
+			all[name] = r
+		}
+		f.recorded("draw", 7)
+		f.pass(time.Second)
+		runs := f.ended("draw")
+		outcomes, skipped := map[string]float64{}, 0.0
+		for _, r := range f.runs("draw") {
+			if outcomes[r.Outcome]++; r.Count > 0 {
+				skipped += float64(r.Count)
+			}
+		}
+		total := func(name string, labels ...string) (value, sum float64) {
+			t.Helper()
+			for _, reg := range regs {
+				v, s := metric(t, reg, name, labels...)
+				value, sum = value+v, sum+s
+			}
+			return value, sum
+		}
+		for _, outcome := range []string{"succeeded", "failed", "unknown", "lost"} {
+			if n, _ := total("noonlock_job_runs_total", "job", "draw", "outcome", outcome); n != outcomes[outcome] {
+				t.Errorf("runs %s: %v, the ledger has %v", outcome, n, outcomes[outcome])
+			}
+		}
+		if n, _ := total("noonlock_job_skipped_ticks_total", "reason", "overlap"); n != skipped || n == 0 {
+			t.Errorf("%v ticks skipped, the ledger has %v", n, skipped)
+		}
+		if n, _ := total("noonlock_job_takeovers_total"); n != 1 {
+			t.Errorf("%v takeovers, want 1", n)
+		}
+		if n, _ := total("noonlock_job_attempt_duration_seconds"); n != float64(len(f.book.all())) {
+			t.Errorf("%v durations of %d attempts", n, len(f.book.all()))
+		}
+		// The tick after the long run waited for it, half a minute and its jitter.
+		if n, sum := total("noonlock_job_start_delay_seconds"); n != float64(len(f.ticks("draw"))) || sum < 20 || sum > 36 {
+			t.Errorf("%v start delays of %v in all, for %d ticks", n, sum, len(f.ticks("draw")))
+		}
+		newest := time.Time{}
+		for _, r := range runs {
+			if r.Outcome == lockcore.OutcomeSucceeded && r.Tick.After(newest) {
+				newest = r.Tick
+			}
+		}
+		for name, reg := range regs {
+			if name == victim {
+				continue
+			}
+			if at, _ := metric(t, reg, "noonlock_job_last_success_timestamp_seconds"); at != float64(newest.Unix()) {
+				t.Errorf("%s: last success at %v, want %v", name, at, newest.Unix())
+			}
+			if off, _ := metric(t, reg, "noonlock_job_clock_offset_seconds"); off > 0.01 || off < -0.01 {
+				t.Errorf("%s: clock offset %v", name, off)
+			}
+		}
+		lockcoretest.MustFire(t, cut)
+	})
+}
+
+// Two Runners of a process share a Registerer; one that holds something else under
+// a name is refused.
+func TestMetricsAreShared(t *testing.T) {
+	bubbleFleet(t, func(t *testing.T, f *fleet) {
+		reg := prometheus.NewRegistry()
+		for _, name := range []string{"one", "two"} {
+			r := f.replica(name, singleton.Config{Registerer: reg})
+			r.add(name, "@every 1m", nil, singleton.JobConfig{})
+			r.run()
+		}
+		f.recorded("one", 2)
+		f.recorded("two", 2)
+		for _, name := range []string{"one", "two"} {
+			if n, _ := metric(t, reg, "noonlock_job_runs_total", "job", name, "outcome", "succeeded"); n < 2 {
+				t.Errorf("%v runs of %s", n, name)
+			}
+		}
+		taken := prometheus.NewRegistry()
+		taken.MustRegister(prometheus.NewCounter(prometheus.CounterOpts{Name: "noonlock_job_runs_total", Help: "another's"}))
+		if _, err := singleton.NewRunner(f.replica("three", singleton.Config{}).client, singleton.Config{Registerer: taken}); err == nil {
+			t.Error("a name that is taken was not refused")
+		}
+	})
+}
+
+// The wall clock of one replica is five minutes off: it alone says so, once, tells
+// it as a metric, and its ticks are as punctual as the others'.
+// Mutants: the tick is due by the wall clock; the warning comes at each look.
+func TestFault37_OneWallClockIsOff(t *testing.T) {
+	for _, off := range []time.Duration{5 * time.Minute, -5 * time.Minute} {
+		bubbleFleet(t, func(t *testing.T, f *fleet) {
+			regs := map[string]*prometheus.Registry{}
+			var drift atomic.Int64
+			drift.Store(int64(off))
+			for _, name := range []string{"right", "wrong"} {
+				regs[name] = prometheus.NewRegistry()
+				cfg := singleton.Config{Registerer: regs[name]}
+				if name == "wrong" {
+					cfg.WallClock = func() time.Time { return time.Now().Add(time.Duration(drift.Load())) }
+				}
+				r := f.replica(name, cfg)
+				r.add("draw", "@every 10s", nil, singleton.JobConfig{})
+				r.run()
+			}
+			f.recorded("draw", 20)
+			ran := map[string]int{}
+			for _, e := range f.book.all() {
+				ran[e.replica]++
+				if late := e.begin.Sub(e.run.Tick); late < 0 || late > 10*time.Millisecond {
+					t.Errorf("%s began tick %v %v after it", e.replica, e.run.Tick, late)
+				}
+			}
+			f.once("draw")
+			if n := f.log.count("clock is off"); n != 1 || f.log.count("wrong: \"level\"=0 \"msg\"=\"this machine's clock is off") != 1 {
+				t.Errorf("%d warnings:\n%s", n, &f.log)
+			}
+			got, _ := metric(t, regs["wrong"], "noonlock_job_clock_offset_seconds")
+			right, _ := metric(t, regs["right"], "noonlock_job_clock_offset_seconds")
+			if d := time.Duration(got*1e9) - off; d.Abs() > 10*time.Millisecond || right > 0.01 || right < -0.01 {
+				t.Errorf("offsets are %v and %v, want %v and 0", got, right, off)
+			}
+			drift.Store(0)
+			f.pass(time.Minute)
+			if n := f.log.count("right again"); n != 1 {
+				t.Errorf("%d replicas are right again", n)
+			}
+			t.Logf("one clock off by %v; runs: %v", off, ran)
+		})
+	}
+}

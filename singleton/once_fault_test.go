@@ -1,0 +1,260 @@
+package singleton_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+	"github.com/noonlock/noonlock/singleton"
+)
+
+// FAULT 53.
+func TestOncePanicAndGoexitAreFailures(t *testing.T) {
+	fleetInBubble(t, func(t *testing.T, f *serviceFleet) {
+		o := f.once(f.client("a"), singleton.OnceConfig{})
+		other := f.once(f.client("b"), singleton.OnceConfig{})
+		for _, c := range []struct {
+			end  func()
+			is   error
+			text string
+		}{
+			{func() { panic("at the disco") }, singleton.ErrPanic, "singleton: the work panicked: at the disco"},
+			{runtime.Goexit, singleton.ErrOnceFailed, "singleton: the work ended its goroutine"},
+		} {
+			waits := make(chan struct{})
+			run := f.do(o, func(context.Context, uint64) error {
+				<-waits
+				c.end()
+				return nil
+			})
+			f.until("it runs", func() bool { return f.raw.HLen(t.Context(), "noonlock:{job/once/migrate-7}:open").Val() == 1 })
+			waiter := f.do(other, mustNotRun(t))
+			f.waiting(1)
+			close(waits)
+			err := run.result()
+			if failed := onceFailure(t, err); !errors.Is(err, c.is) || failed.Reason != c.text {
+				t.Errorf("the runner's error is %v, want %q", err, c.text)
+			}
+			if failed := onceFailure(t, waiter.result()); failed.Reason != c.text || failed.Holder != "a" {
+				t.Errorf("the waiter's error is %v, want %q of a", failed, c.text)
+			}
+			f.until("nobody listens", func() bool { return f.listening("migrate-7") == 0 })
+		}
+	})
+}
+
+// FAULT 54: the runner dies; another takes its place within TTL + 0.5 s, with a
+// higher token. What the dead one says when it is back does not count.
+func TestOnceIsTakenOverFromTheDead(t *testing.T) {
+	fleetOnBoth(t, func(t *testing.T, f *serviceFleet) {
+		cfg := singleton.OnceConfig{TTL: time.Second}
+		c, faults := f.linked("dies")
+		type begin struct {
+			token uint64
+			at    time.Duration
+		}
+		begins, stopped, wake, leave := make(chan begin, 3), make(chan error, 1), make(chan struct{}), make(chan struct{})
+		dead := f.do(f.once(c, cfg), func(ctx context.Context, token uint64) error {
+			f.begins("dies", token)
+			begins <- begin{token, f.clock()}
+			<-ctx.Done()
+			f.ends("dies", token)
+			stopped <- context.Cause(ctx)
+			<-wake
+			return nil // it claims to have succeeded
+		})
+		first := receive(f, begins, "the run")
+		alive := f.do(f.once(f.client("alive"), cfg), func(_ context.Context, token uint64) error {
+			f.begins("alive", token)
+			begins <- begin{token, f.clock()}
+			<-leave
+			f.ends("alive", token)
+			return errBroken
+		})
+		f.waiting(1)
+		killed := f.clock()
+		f.kill(faults)
+		next := receive(f, begins, "the takeover")
+		if len(stopped) == 0 {
+			t.Error("taken over before the dead one's work was stopped")
+		}
+		if cause := receive(f, stopped, "its end"); !errors.Is(cause, lockcore.ErrLeaseExpired) {
+			t.Errorf("cause: %v, want ErrLeaseExpired", cause)
+		}
+		if next.token <= first.token {
+			t.Errorf("token %d after %d", next.token, first.token)
+		}
+		if took := next.at - killed; f.bubble != nil && took > cfg.TTL+500*time.Millisecond {
+			t.Errorf("taken over after %v", took)
+		}
+		faults.Heal()
+		close(wake)
+		f.waiting(1) // it waits for the one that took over
+		close(leave)
+		for _, r := range []*replicaRun{alive, dead} {
+			if failed := onceFailure(t, r.result()); failed.Attempt != 2 || failed.Token != next.token || failed.Holder != "alive" {
+				t.Errorf("outcome %v, want that of attempt 2", failed)
+			}
+		}
+		f.history.Require(t)
+	})
+}
+
+// FAULT 25: the replies to the renewals are lost. The server has renewed a hold
+// that the runner must believe to be over. When its work has stopped it gives the
+// run up, and another need not wait for the end of the hold.
+func TestOnceIsLeftWhenTheLeaseIsLost(t *testing.T) {
+	fleetInBubble(t, func(t *testing.T, f *serviceFleet) {
+		c, faults := f.linked("deaf")
+		started, taken := make(chan struct{}), make(chan time.Duration, 1)
+		deaf := f.do(f.once(c, singleton.OnceConfig{}), func(ctx context.Context, token uint64) error {
+			f.begins("deaf", token)
+			close(started)
+			<-ctx.Done()
+			f.ends("deaf", token)
+			return ctx.Err()
+		})
+		receive(f, started, "the run")
+		next := f.do(f.once(f.client("next"), singleton.OnceConfig{}), func(_ context.Context, token uint64) error {
+			f.begins("next", token)
+			f.ends("next", token)
+			taken <- f.clock()
+			return nil
+		})
+		f.waiting(1)
+		time.Sleep(time.Minute) // it has been renewed before
+		from := f.clock()
+		rule := faults.Inject(t, lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Match: faults.ScriptContaining("record.til = string.format")})
+		if took := receive(f, taken, "the takeover") - from; took > 10500*time.Millisecond {
+			t.Errorf("taken over after %v, want within TTL + 0.5s", took)
+		}
+		rule.Lift()
+		if err := errors.Join(next.result(), deaf.result()); err != nil {
+			t.Errorf("Do: %v", err)
+		}
+		f.history.Require(t)
+	})
+}
+
+// A runner that lost its lease, and finds that nobody has taken over, runs the
+// work again: the loss is no failure of the work.
+func TestOnceRunsAgainAfterALoss(t *testing.T) {
+	fleetInBubble(t, func(t *testing.T, f *serviceFleet) {
+		c, faults := f.linked("alone")
+		tokens := make(chan uint64, 3)
+		run := f.do(f.once(c, singleton.OnceConfig{}), func(ctx context.Context, token uint64) error {
+			tokens <- token
+			if len(tokens) == 2 {
+				return nil
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		f.until("it runs", func() bool { return len(tokens) == 1 })
+		f.kill(faults)
+		time.Sleep(time.Minute)
+		faults.Heal()
+		if err := run.result(); err != nil {
+			t.Errorf("Do: %v", err)
+		}
+		if first, second := <-tokens, <-tokens; second <= first {
+			t.Errorf("token %d after %d", second, first)
+		}
+	})
+}
+
+// A run whose holders all die is recorded as unknown, or lost, and those who wait
+// are told; a later call tries again.
+func TestOnceGivesUpAfterTheAttempts(t *testing.T) {
+	for most, want := range map[int]string{1: lockcore.OutcomeLost, 2: lockcore.OutcomeUnknown} {
+		t.Run(want, func(t *testing.T) {
+			fleetInBubble(t, func(t *testing.T, f *serviceFleet) {
+				cfg := singleton.OnceConfig{MaxAttempts: most}
+				var count tally
+				for i := range most {
+					c, faults := f.linked(fmt.Sprintf("dies-%d", i))
+					f.do(f.once(c, cfg), func(ctx context.Context, _ uint64) error {
+						count.add("run")
+						<-ctx.Done()
+						return ctx.Err()
+					})
+					f.until("it runs", func() bool { return count.get("run") == i+1 })
+					f.kill(faults)
+				}
+				waiters := []*replicaRun{f.do(f.once(f.client("x"), cfg), mustNotRun(t)), f.do(f.once(f.client("y"), cfg), mustNotRun(t))}
+				for _, w := range waiters {
+					if failed := onceFailure(t, w.result()); failed.Outcome != want || failed.Attempt != most || failed.Holder != fmt.Sprintf("dies-%d", most-1) {
+						t.Errorf("outcome %v, want %s after attempt %d", failed, want, most)
+					}
+				}
+				if err := f.do(f.once(f.client("later"), cfg), func(context.Context, uint64) error { return nil }).result(); err != nil {
+					t.Errorf("a later Do: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// FAULT 52: a runner is shut down and slow to stop. Another takes over when the
+// work has returned, and not before. Mutant: give the run up when ctx ends.
+func TestOnceIsLeftToAnotherAtShutdown(t *testing.T) {
+	fleetInBubble(t, func(t *testing.T, f *serviceFleet) {
+		tokens := make(chan uint64, 2)
+		run := f.do(f.once(f.client("a"), singleton.OnceConfig{}), func(ctx context.Context, token uint64) error {
+			f.begins("a", token)
+			tokens <- token
+			<-ctx.Done()
+			time.Sleep(time.Minute)
+			f.ends("a", token)
+			return errBroken
+		})
+		first := receive(f, tokens, "the run")
+		next := f.do(f.once(f.client("b"), singleton.OnceConfig{}), func(_ context.Context, token uint64) error {
+			f.begins("b", token)
+			tokens <- token
+			f.ends("b", token)
+			return nil
+		})
+		f.waiting(1)
+		stop := f.clock()
+		run.cancel()
+		if err := next.result(); err != nil {
+			t.Errorf("the next one's Do: %v", err)
+		}
+		if took := f.clock() - stop; took < time.Minute || took > time.Minute+10*time.Millisecond {
+			t.Errorf("taken over after %v, want right after the work's minute", took)
+		}
+		if err := run.result(); !errors.Is(err, context.Canceled) || !errors.Is(err, errBroken) || errors.Is(err, singleton.ErrOnceFailed) {
+			t.Errorf("the cancelled Do: %v, want canceled and the work's error", err)
+		}
+		if second := receive(f, tokens, "the second run"); second <= first {
+			t.Errorf("token %d after %d", second, first)
+		}
+		f.history.Require(t)
+	})
+}
+
+// A success counts although ctx has ended meanwhile.
+func TestOnceRecordsASuccessAtShutdown(t *testing.T) {
+	fleetInBubble(t, func(t *testing.T, f *serviceFleet) {
+		started := make(chan struct{})
+		run := f.do(f.once(f.client("a"), singleton.OnceConfig{}), func(ctx context.Context, _ uint64) error {
+			close(started)
+			<-ctx.Done()
+			return nil
+		})
+		receive(f, started, "the run")
+		run.cancel()
+		if err := run.result(); err != nil {
+			t.Errorf("Do: %v", err)
+		}
+		if err := f.do(f.once(f.client("b"), singleton.OnceConfig{}), mustNotRun(t)).result(); err != nil {
+			t.Errorf("a later Do: %v", err)
+		}
+	})
+}

@@ -1,0 +1,243 @@
+package singleton_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+	"github.com/noonlock/noonlock/singleton"
+)
+
+// Who was refused because another runs shares that run's outcome, even if it has
+// ended before the next look.
+func TestOnceRefusedClaimSharesTheOutcome(t *testing.T) {
+	fleetInBubble(t, func(t *testing.T, f *serviceFleet) {
+		nothing := func(context.Context, uint64) error { return nil }
+		warm, err := singleton.NewOnce(f.client("warm"), "scripts", singleton.OnceConfig{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := warm.Do(t.Context(), nothing); err != nil { // the server knows the scripts now
+			t.Fatal(err)
+		}
+		c, faults := f.linked("late")
+		// Its requests are: look, claim, look.
+		claim := faults.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Match: lockcoretest.Command("EVALSHA"), Skip: 1, Count: 1})
+		look := faults.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Match: lockcoretest.Command("EVALSHA"), Skip: 2, Count: 1})
+		late := f.do(f.once(c, singleton.OnceConfig{}), mustNotRun(t))
+		f.until("its claim is on its way", func() bool { return claim.Fired() == 1 })
+		started, leave := make(chan struct{}), make(chan struct{})
+		first := f.do(f.once(f.client("first"), singleton.OnceConfig{}), func(context.Context, uint64) error {
+			close(started)
+			<-leave
+			return errBroken
+		})
+		receive(f, started, "the run")
+		claim.Lift()
+		f.until("its second look is on its way", func() bool { return look.Fired() == 1 })
+		close(leave)
+		want := onceFailure(t, first.result())
+		look.Lift()
+		if failed := onceFailure(t, late.result()); failed.Token != want.Token || failed.Holder != "first" {
+			t.Errorf("outcome %v, want %v", failed, want)
+		}
+	})
+}
+
+// FAULTS 28 and 29: the replies to the claim and to its completion are lost. The
+// work runs once and is recorded once.
+func TestOnceSurvivesLostReplies(t *testing.T) {
+	for _, kind := range []lockcoretest.Kind{lockcoretest.SwallowReply, lockcoretest.ResetAfter} {
+		for _, outcome := range []error{nil, errBroken} {
+			t.Run(fmt.Sprint(kind, outcome), func(t *testing.T) {
+				fleetInBubble(t, func(t *testing.T, f *serviceFleet) {
+					c, faults := f.linked("a")
+					// By names that only the sources of these two have.
+					for _, code := range []string{"local overlap, keep, retain", "local me, tick, outcome"} {
+						faults.Inject(t, lockcoretest.Fault{Kind: kind, Match: faults.ScriptContaining(code), Count: 1})
+					}
+					var count tally
+					o := f.once(c, singleton.OnceConfig{})
+					run := f.do(o, func(context.Context, uint64) error {
+						count.add("run")
+						return outcome
+					})
+					if err := run.result(); outcome == nil && err != nil || outcome != nil && onceFailure(t, err).Attempt != 1 {
+						t.Errorf("Do: %v", err)
+					}
+					if n := count.get("run"); n != 1 {
+						t.Errorf("%d runs, want 1", n)
+					}
+					records := f.raw.LRange(t.Context(), "noonlock:{job/once/migrate-7}:runs", 0, -1).Val()
+					if len(records) != 1 || !strings.Contains(records[0], `"attempt":"1"`) {
+						t.Errorf("records %q, want one of attempt 1", records)
+					}
+				})
+			})
+		}
+	}
+}
+
+// A message that is lost costs time: the waiter looks when the hold would end.
+func TestOnceSurvivesALostMessage(t *testing.T) {
+	fleetInBubble(t, func(t *testing.T, f *serviceFleet) {
+		leave, started := make(chan struct{}), make(chan struct{})
+		run := f.do(f.once(f.client("a"), singleton.OnceConfig{}), func(context.Context, uint64) error {
+			close(started)
+			<-leave
+			return nil
+		})
+		receive(f, started, "the run")
+		c, faults := f.linked("b")
+		faults.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DropMessage, Match: lockcoretest.Channel("noonlock:job:once/migrate-7")})
+		waiter := f.do(f.once(c, singleton.OnceConfig{}), mustNotRun(t))
+		f.waiting(1)
+		before := f.clock()
+		close(leave)
+		if err := errors.Join(run.result(), waiter.result()); err != nil {
+			t.Errorf("Do: %v", err)
+		}
+		if took := f.clock() - before; took > 11*time.Second {
+			t.Errorf("found after %v, want within a TTL", took)
+		}
+	})
+}
+
+// The server is away when Do begins, while the work runs, and while others wait.
+func TestOnceWaitsForTheServer(t *testing.T) {
+	fleetInBubble(t, func(t *testing.T, f *serviceFleet) {
+		f.bubble.Stop()
+		var count tally
+		leave := make(chan struct{})
+		work := func(context.Context, uint64) error {
+			count.add("run")
+			<-leave
+			return nil
+		}
+		a := f.do(f.once(f.client("a"), singleton.OnceConfig{}), work)
+		b := f.do(f.once(f.client("b"), singleton.OnceConfig{}), work)
+		time.Sleep(10 * time.Minute)
+		if a.over() || b.over() || count.get("run") > 0 {
+			t.Fatal("Do did not wait")
+		}
+		if err := f.bubble.Start(true); err != nil {
+			t.Fatal(err)
+		}
+		f.until("it runs", func() bool { return count.get("run") == 1 })
+		f.waiting(1)
+		f.bubble.Stop()
+		time.Sleep(3 * time.Second) // the hold goes on: 2/3 of a TTL are survived
+		close(leave)
+		time.Sleep(2 * time.Second)
+		if a.over() || b.over() {
+			t.Fatal("Do returned while the outcome could not be recorded")
+		}
+		if err := f.bubble.Start(false); err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(a.result(), b.result()); err != nil {
+			t.Errorf("Do: %v", err)
+		}
+		if n := count.get("run"); n != 1 {
+			t.Errorf("%d runs, want 1", n)
+		}
+	})
+}
+
+// Class D, FAULT 15: the server loses its data in mid-run. The runner is told at
+// its next renewal, the work is done anew, and the token tells the two apart.
+func TestOnceAfterTheServerLostItsData(t *testing.T) {
+	fleetInBubble(t, func(t *testing.T, f *serviceFleet) {
+		var mu sync.Mutex
+		var tokens []uint64
+		var causes []error
+		work := func(ctx context.Context, token uint64) error {
+			mu.Lock()
+			tokens = append(tokens, token)
+			first := len(tokens) == 1
+			mu.Unlock()
+			if !first {
+				time.Sleep(time.Minute)
+				return nil
+			}
+			<-ctx.Done()
+			mu.Lock()
+			defer mu.Unlock()
+			causes = append(causes, context.Cause(ctx))
+			return ctx.Err()
+		}
+		a := f.do(f.once(f.client("a"), singleton.OnceConfig{}), work)
+		f.until("it runs", func() bool { return f.raw.HLen(t.Context(), "noonlock:{job/once/migrate-7}:open").Val() == 1 })
+		b := f.do(f.once(f.client("b"), singleton.OnceConfig{}), work)
+		f.waiting(1)
+		if err := f.bubble.Restart(true); err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(a.result(), b.result()); err != nil {
+			t.Errorf("Do: %v", err)
+		}
+		if len(tokens) != 2 || !slices.IsSorted(tokens) || tokens[0] == tokens[1] {
+			t.Errorf("tokens %d, want two that grow", tokens)
+		}
+		if len(causes) != 1 || !errors.Is(causes[0], lockcore.ErrLeaseLost) {
+			t.Errorf("causes %v, want ErrLeaseLost", causes)
+		}
+	})
+}
+
+// What only an operator can change is told, and not waited for.
+func TestOnceTellsARefusal(t *testing.T) {
+	fleetInBubble(t, func(t *testing.T, f *serviceFleet) {
+		o := f.once(f.client("a"), singleton.OnceConfig{})
+		f.bubble.Server().SetError("NOPERM this user has no permissions")
+		if err := f.do(o, mustNotRun(t)).result(); err == nil || !strings.Contains(err.Error(), `once "migrate-7"`) || !strings.Contains(err.Error(), "NOPERM") {
+			t.Errorf("Do: %v, want the server's refusal", err)
+		}
+		f.bubble.Server().SetError("LOADING Redis is loading the dataset in memory")
+		run := f.do(o, func(context.Context, uint64) error { return nil })
+		time.Sleep(10 * time.Minute)
+		if run.over() {
+			t.Errorf("Do did not wait for a server that is loading: %v", run.result())
+		}
+		f.bubble.Server().SetError("")
+		if err := run.result(); err != nil {
+			t.Errorf("Do: %v", err)
+		}
+		c := f.client("b")
+		if err := c.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.do(f.once(c, singleton.OnceConfig{}), mustNotRun(t)).result(); !errors.Is(err, lockcore.ErrClosed) {
+			t.Errorf("Do on a closed Client: %v", err)
+		}
+	})
+}
+
+// A success that cannot be recorded is none: Do says so, and leaves the run to
+// others.
+func TestOnceSuccessThatCannotBeRecorded(t *testing.T) {
+	fleetInBubble(t, func(t *testing.T, f *serviceFleet) {
+		err := f.do(f.once(f.client("a"), singleton.OnceConfig{}), func(context.Context, uint64) error {
+			f.bubble.Server().SetError("OOM command not allowed")
+			return nil
+		}).result()
+		if err == nil || !strings.Contains(err.Error(), "the work has succeeded, but that could not be recorded") || errors.Is(err, singleton.ErrOnceFailed) {
+			t.Errorf("Do: %v", err)
+		}
+		f.bubble.Server().SetError("")
+		var count tally
+		if err := f.do(f.once(f.client("b"), singleton.OnceConfig{}), func(context.Context, uint64) error {
+			count.add("run")
+			return nil
+		}).result(); err != nil || count.get("run") != 1 {
+			t.Errorf("a later Do: %v after %d runs", err, count.get("run"))
+		}
+	})
+}

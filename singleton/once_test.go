@@ -1,0 +1,303 @@
+package singleton_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+	"github.com/noonlock/noonlock/singleton"
+)
+
+func (f *serviceFleet) once(c *lockcore.Client, cfg singleton.OnceConfig) *singleton.Once {
+	f.Helper()
+	o, err := singleton.NewOnce(c, "migrate-7", cfg)
+	if err != nil {
+		f.Fatal(err)
+	}
+	return o
+}
+
+type onceWork = func(context.Context, uint64) error
+
+// do starts a Do.
+func (f *serviceFleet) do(o *singleton.Once, work onceWork) *replicaRun {
+	f.Helper()
+	return f.run(func(ctx context.Context) error { return o.Do(ctx, work) })
+}
+
+// waiting returns when so many clients wait for the outcome.
+func (f *serviceFleet) waiting(n int64) {
+	f.Helper()
+	f.until(fmt.Sprintf("%d wait", n), func() bool { return f.listening("migrate-7") == n })
+}
+
+func onceFailure(t *testing.T, err error) *singleton.OnceError {
+	t.Helper()
+	var failed *singleton.OnceError
+	if !errors.As(err, &failed) || !errors.Is(err, singleton.ErrOnceFailed) {
+		t.Fatalf("error %v, want a *OnceError", err)
+	}
+	return failed
+}
+
+// Fifty replicas start at the same instant: one runs the work, all have its
+// result. Whoever comes later has it, too.
+func TestOnceRunsOnOneOfFifty(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		result error
+	}{{"success", nil}, {"failure", errBroken}} {
+		t.Run(c.name, func(t *testing.T) {
+			fleetOnBoth(t, func(t *testing.T, f *serviceFleet) {
+				const replicas = 50
+				leave := make(chan struct{})
+				runs := make(chan uint64, replicas)
+				work := func(_ context.Context, token uint64) error {
+					runs <- token
+					<-leave
+					return c.result
+				}
+				var all []*replicaRun
+				for i := range replicas {
+					all = append(all, f.do(f.once(f.client(fmt.Sprintf("replica-%d", i)), singleton.OnceConfig{}), work))
+				}
+				token := receive(f, runs, "the run")
+				f.waiting(replicas - 1)
+				close(leave)
+				ran := 0
+				for _, r := range all {
+					err := r.result()
+					if c.result == nil {
+						if err != nil {
+							t.Errorf("Do: %v", err)
+						}
+						continue
+					}
+					failed := onceFailure(t, err)
+					if errors.Is(err, errBroken) {
+						ran++
+					}
+					if failed.Reason != errBroken.Error() || failed.Outcome != lockcore.OutcomeFailed || failed.Token != token ||
+						failed.Attempt != 1 || !strings.HasPrefix(failed.Holder, "replica-") {
+						t.Errorf("failure %+v, want the runner's", failed)
+					}
+				}
+				if n := len(runs) + 1; n != 1 {
+					t.Errorf("%d runs, want 1", n)
+				}
+				f.until("nobody listens any more", func() bool { return f.listening("migrate-7") == 0 })
+
+				later := f.do(f.once(f.client("later"), singleton.OnceConfig{}), func(_ context.Context, token uint64) error {
+					runs <- token
+					return nil
+				})
+				if err := later.result(); err != nil {
+					t.Errorf("a later Do: %v", err)
+				}
+				switch {
+				case c.result == nil && len(runs) > 0:
+					t.Error("a later Do has run the work again")
+				case c.result != nil && (len(runs) != 1 || <-runs <= token):
+					t.Error("a later Do has not tried again, with a higher token")
+				case c.result != nil && ran != 1:
+					t.Errorf("%d replicas have the work's own error, want 1", ran)
+				}
+			})
+		})
+	}
+}
+
+// All at one instant, and the work takes no time: who comes too late to wait
+// finds the success.
+func TestOnceInstantWork(t *testing.T) {
+	fleetOnBoth(t, func(t *testing.T, f *serviceFleet) {
+		var count tally
+		var all []*replicaRun
+		for i := range 50 {
+			all = append(all, f.do(f.once(f.client(strconv.Itoa(i)), singleton.OnceConfig{}), func(context.Context, uint64) error {
+				count.add("run")
+				return nil
+			}))
+		}
+		for _, r := range all {
+			if err := r.result(); err != nil {
+				t.Errorf("Do: %v", err)
+			}
+		}
+		if n := count.get("run"); n != 1 {
+			t.Errorf("%d runs, want 1", n)
+		}
+	})
+}
+
+// Calls of one process share the run as replicas do.
+func TestOnceInOneProcess(t *testing.T) {
+	fleetInBubble(t, func(t *testing.T, f *serviceFleet) {
+		o := f.once(f.client("a"), singleton.OnceConfig{})
+		var count tally
+		var all []*replicaRun
+		for range 10 {
+			all = append(all, f.do(o, func(context.Context, uint64) error {
+				count.add("run")
+				time.Sleep(time.Minute)
+				return nil
+			}))
+		}
+		for _, r := range all {
+			if err := r.result(); err != nil {
+				t.Errorf("Do: %v", err)
+			}
+		}
+		if n := count.get("run"); n != 1 {
+			t.Errorf("%d runs, want 1", n)
+		}
+	})
+}
+
+// Waiting costs one look per TTL (P7), and the result comes by message.
+func TestOnceWaitersDoNotPoll(t *testing.T) {
+	fleetInBubble(t, func(t *testing.T, f *serviceFleet) {
+		const waiters, minutes = 20, 4
+		leave, started := make(chan struct{}), make(chan struct{})
+		f.do(f.once(f.client("runner"), singleton.OnceConfig{}), func(context.Context, uint64) error {
+			close(started)
+			<-leave
+			return nil
+		})
+		receive(f, started, "the run")
+		faults := lockcoretest.NewFaults()
+		// A fault that changes nothing counts what passes.
+		looks := faults.Inject(t, lockcoretest.Fault{Kind: lockcoretest.TrickleReply, Match: lockcoretest.Command("EVALSHA")})
+		var all []*replicaRun
+		for i := range waiters {
+			c := f.clientWith(strconv.Itoa(i), f.bubble.OptionsVia(faults))
+			all = append(all, f.do(f.once(c, singleton.OnceConfig{}), mustNotRun(t)))
+		}
+		f.waiting(waiters)
+		time.Sleep(minutes * time.Minute)
+		// A look is due when the hold would end, at least 2/3 of its TTL later.
+		if most := waiters * (minutes*60/6 + 4); looks.Fired() > most {
+			t.Errorf("%d looks, want at most %d", looks.Fired(), most)
+		}
+		close(leave)
+		before := f.clock()
+		for _, r := range all {
+			if err := r.result(); err != nil {
+				t.Errorf("Do: %v", err)
+			}
+		}
+		if took := f.clock() - before; took > 10*time.Millisecond {
+			t.Errorf("the result came after %v, want at once", took)
+		}
+	})
+}
+
+// mustNotRun is work that has no business to run.
+func mustNotRun(t *testing.T) onceWork {
+	t.Helper()
+	return func(context.Context, uint64) error {
+		t.Error("the work has run where it must not")
+		return nil
+	}
+}
+
+func TestOnceWaiterIsCancelled(t *testing.T) {
+	fleetOnBoth(t, func(t *testing.T, f *serviceFleet) {
+		started := make(chan struct{})
+		runner := f.do(f.once(f.client("a"), singleton.OnceConfig{}), func(ctx context.Context, _ uint64) error {
+			close(started)
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		receive(f, started, "the run")
+		why := errors.New("the pod is drained")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		o := f.once(f.client("b"), singleton.OnceConfig{})
+		waiter := f.run(func(context.Context) error { return o.Do(ctx, mustNotRun(t)) })
+		f.waiting(1)
+		cancel(why)
+		if err := waiter.result(); !errors.Is(err, context.Canceled) || !errors.Is(err, why) {
+			t.Errorf("Do: %v, want canceled and its cause", err)
+		}
+		f.waiting(0)
+		if err := o.Do(ctx, mustNotRun(t)); !errors.Is(err, context.Canceled) {
+			t.Errorf("Do with a context that is over: %v", err)
+		}
+		runner.end()
+	})
+}
+
+// A success is remembered for Remember after the last call.
+func TestOnceRemembers(t *testing.T) {
+	fleetInBubble(t, func(t *testing.T, f *serviceFleet) {
+		const remember = 720 * time.Hour
+		var count tally
+		for i, c := range []struct {
+			after time.Duration
+			runs  int
+		}{{0, 1}, {remember - time.Minute, 1}, {remember - time.Minute, 1}, {remember + time.Minute, 2}} {
+			time.Sleep(c.after)
+			client := f.client(strconv.Itoa(i))
+			if err := f.once(client, singleton.OnceConfig{Remember: remember}).Do(t.Context(), func(context.Context, uint64) error {
+				count.add("run")
+				return nil
+			}); err != nil {
+				t.Errorf("Do: %v", err)
+			}
+			if n := count.get("run"); n != c.runs {
+				t.Errorf("call %d: %d runs, want %d", i, n, c.runs)
+			}
+			if err := client.Close(t.Context()); err != nil {
+				t.Errorf("Close: %v", err)
+			}
+		}
+		time.Sleep(8 * 24 * time.Hour)
+		time.Sleep(remember)
+		if keys := f.raw.Keys(t.Context(), "*").Val(); len(keys) > 0 {
+			t.Errorf("left behind: %q", keys)
+		}
+	})
+}
+
+func TestOnceRefusals(t *testing.T) {
+	fleetInBubble(t, func(t *testing.T, f *serviceFleet) {
+		c := f.client("a")
+		for _, r := range []struct {
+			client *lockcore.Client
+			name   string
+			cfg    singleton.OnceConfig
+			want   string
+		}{
+			{nil, "x", singleton.OnceConfig{}, "client is nil"},
+			{c, "", singleton.OnceConfig{}, "name is 0 bytes long"},
+			{c, strings.Repeat("n", 196), singleton.OnceConfig{}, "name is 196 bytes long; it must be 1 to 195 bytes"},
+			{c, "a{b", singleton.OnceConfig{}, `job is "once/a{b"`},
+			{c, "x", singleton.OnceConfig{TTL: 25 * time.Hour}, "LeaseConfig.TTL is 25h0m0s"},
+			{c, "x", singleton.OnceConfig{MaxAttempts: -1}, "OnceConfig.MaxAttempts is -1"},
+			{c, "x", singleton.OnceConfig{Remember: time.Hour}, "OnceConfig.Remember is 1h0m0s; it must be 0 (8760h) or from 720h"},
+			{c, "x", singleton.OnceConfig{Identity: "\x00"}, "LeaseConfig.Identity"},
+		} {
+			o, err := singleton.NewOnce(r.client, r.name, r.cfg)
+			refused := errors.Is(err, singleton.ErrConfig) || errors.Is(err, lockcore.ErrConfig)
+			if o != nil || !refused || !strings.Contains(err.Error(), r.want) {
+				t.Errorf("error %v, want a refusal with %q", err, r.want)
+			}
+		}
+		o := f.once(c, singleton.OnceConfig{})
+		if err := o.Do(nil, mustNotRun(t)); !errors.Is(err, singleton.ErrConfig) { //nolint:staticcheck // a nil context is what is refused
+			t.Errorf("Do(nil): %v", err)
+		}
+		if err := o.Do(t.Context(), nil); !errors.Is(err, singleton.ErrConfig) {
+			t.Errorf("Do without work: %v", err)
+		}
+		if o.Name() != "migrate-7" {
+			t.Errorf("Name is %q", o.Name())
+		}
+	})
+}

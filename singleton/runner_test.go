@@ -1,0 +1,133 @@
+package singleton_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/singleton"
+)
+
+// Five replicas of one job: each tick is run once, by one of them.
+// Mutants: job_claim does not look at open runs; `last` is not advanced.
+func TestEachTickOnceOnOneReplica(t *testing.T) {
+	inFleets(t, func(t *testing.T, f *fleet) {
+		const d = 200 * time.Millisecond
+		for i := range 5 {
+			r := f.replica(fmt.Sprintf("r%d", i), singleton.Config{})
+			r.add("draw", "@every 200ms", nil, singleton.JobConfig{})
+			r.run()
+		}
+		f.recorded("draw", 15)
+		for tick, entries := range f.ticks("draw") {
+			if len(entries) != 1 {
+				t.Errorf("tick %v was run %d times", time.UnixMilli(tick).UTC(), len(entries))
+			}
+			for _, e := range entries {
+				if e.run.Attempt != 1 || e.run.Key() != fmt.Sprintf("draw@%d", tick) {
+					t.Errorf("run is %+v", e.run)
+				}
+			}
+		}
+		f.proven("draw", every(t, d))
+		f.alone("draw")
+		tokens(f, "draw")
+	})
+}
+
+// tokens fails unless the tokens of a job grow from attempt to attempt.
+func tokens(f *fleet, job string) {
+	f.Helper()
+	var before uint64
+	holder := ""
+	for _, e := range f.book.all() {
+		if e.run.Job != job {
+			continue
+		}
+		if e.run.Token < before || e.run.Token == before && e.replica != holder {
+			f.Errorf("token %d of %s after %d of %s", e.run.Token, e.replica, before, holder)
+		}
+		before, holder = e.run.Token, e.replica
+	}
+}
+
+// What the work is told, and what the ledger keeps of it.
+func TestRunTellsWhatItIsFor(t *testing.T) {
+	bubbleFleet(t, func(t *testing.T, f *fleet) {
+		r := f.replica("r", singleton.Config{Identity: "host-7"})
+		r.add("draw", "0 * * * *", nil, singleton.JobConfig{})
+		r.run()
+		f.recorded("draw", 2)
+		entries := f.book.all()
+		first, second := entries[0].run, entries[1].run
+		noon := time.Date(2000, 1, 1, 1, 0, 0, 0, time.UTC)
+		if !first.Tick.Equal(noon) || first.Tick.Location() != time.UTC || first.Job != "draw" || first.Attempt != 1 ||
+			first.Holder != "host-7" || !first.LastSuccess.IsZero() || first.Token == 0 {
+			t.Errorf("first run is %+v", first)
+		}
+		if !second.Tick.Equal(noon.Add(time.Hour)) || !second.LastSuccess.Equal(noon) || second.Token <= first.Token || second.Key() == first.Key() {
+			t.Errorf("second run is %+v", second)
+		}
+		if late := entries[0].begin.Sub(noon); late < 0 || late > 5*time.Millisecond {
+			t.Errorf("the run began %v after its tick", late)
+		}
+		record := f.runs("draw")[0]
+		if !record.Tick.Equal(noon) || record.Attempt != 1 || record.Holder != "host-7" || record.Token != first.Token ||
+			record.Outcome != lockcore.OutcomeSucceeded || record.Error != "" || record.Start.Before(noon) || record.End.Before(record.Start) {
+			t.Errorf("record is %+v", record)
+		}
+	})
+}
+
+// Work that fails, panics, ends its goroutine or takes too long is tried again on
+// the same replica, with growing pauses, and then recorded as failed.
+// Mutants: no retry; a retry on another replica; the attempt is not counted.
+func TestFailuresAreRetriedAndRecorded(t *testing.T) {
+	boom := errors.New("boom")
+	for _, c := range []struct {
+		name string
+		work func(ctx context.Context, run singleton.Run) error
+		cfg  singleton.JobConfig
+		says string
+	}{
+		{"error", func(context.Context, singleton.Run) error { return boom }, singleton.JobConfig{}, "boom"},
+		{"panic", func(context.Context, singleton.Run) error { panic("boom") }, singleton.JobConfig{}, "panicked: boom"},
+		{"exit", func(context.Context, singleton.Run) error { runtime.Goexit(); return nil }, singleton.JobConfig{}, "ended its goroutine"},
+		{"timeout", sleep(time.Hour), singleton.JobConfig{Timeout: time.Second}, "timed out"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			bubbleFleet(t, func(t *testing.T, f *fleet) {
+				c.cfg.MaxAttempts, c.cfg.Retry = 3, 2*time.Second
+				for _, name := range []string{"a", "b"} {
+					r := f.replica(name, singleton.Config{})
+					r.add("draw", "@every 1m", c.work, c.cfg)
+					r.run()
+				}
+				record := f.recorded("draw", 1)[0]
+				entries := f.book.all()
+				if len(entries) != 3 {
+					t.Fatalf("%d attempts, want 3", len(entries))
+				}
+				for i, e := range entries {
+					if e.run.Attempt != i+1 || e.replica != entries[0].replica || e.run.Token != entries[0].run.Token || !e.run.Tick.Equal(entries[0].run.Tick) {
+						t.Errorf("attempt %d is %+v on %s", i+1, e.run, e.replica)
+					}
+				}
+				for i, want := range []time.Duration{2 * time.Second, 4 * time.Second} {
+					if got := entries[i+1].begin.Sub(entries[i].end); got < want*9/10 || got > want*11/10+5*time.Millisecond {
+						t.Errorf("pause %d was %v, want about %v", i+1, got, want)
+					}
+				}
+				if record.Outcome != lockcore.OutcomeFailed || record.Attempt != 3 || !strings.Contains(record.Error, c.says) {
+					t.Errorf("record is %+v", record)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,156 @@
+package singleton
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"github.com/noonlock/noonlock/lockcore"
+)
+
+// ServiceConfig is how a Service works. All replicas should use the same. The
+// zero value restarts after a second, then two, four and so on up to a minute.
+type ServiceConfig struct {
+	// TTL of the lease: how long the others wait before they take over from a
+	// replica that died. Default 10 s; 100 ms to 24 h.
+	TTL time.Duration
+
+	// Backoff is the pause before the function is started again on this replica
+	// after it has returned or panicked. It doubles each time, up to MaxBackoff,
+	// and is spread by a tenth either way. Default one second.
+	Backoff time.Duration
+
+	// MaxBackoff is where the pause stops growing. Default one minute, or
+	// Backoff if that is longer.
+	MaxBackoff time.Duration
+
+	// ResetAfter is how long the function must run to count as having worked:
+	// the next pause is Backoff again. Default MaxBackoff.
+	ResetAfter time.Duration
+
+	// HandOverAfter is how often in a row the function may end too early on one
+	// replica before the next in line has its turn, as the fault may lie with
+	// the replica. This one stands in line again after its pause. Default 3;
+	// negative: never.
+	HandOverAfter int
+
+	// Identity is shown to whoever finds the service running elsewhere. Default:
+	// the Client's.
+	Identity string
+
+	// Logger gets starts, ends and losses; its zero value discards.
+	Logger logr.Logger
+}
+
+const (
+	defaultServiceBackoff    = time.Second
+	defaultServiceMaxBackoff = time.Minute
+	defaultHandOverAfter     = 3
+
+	// serviceNames keeps services apart from the locks of the application.
+	serviceNames = "service/"
+)
+
+// A Service is a function that is meant to run for ever, on one of the replicas
+// that run the Service of its name. The others stand in line and do not poll.
+//
+// What it guarantees: the function runs under a lease, and its context is done,
+// with a cause, before another replica may start it. It is running again within
+// TTL plus a round trip after its replica died, and at once after a clean
+// shutdown. The lease is given back only when the function has returned.
+//
+// What it does not: that a function which ignores its context has stopped when
+// the lease has ended. Two are at work then; Check says so, and the fencing token
+// tells them apart at a resource that refuses the smaller one.
+//
+// The lease is that of the lock "service/<name>", so that a tool that holds the
+// lock keeps the service from running.
+type Service struct {
+	name  string
+	work  func(ctx context.Context, token uint64) error
+	cfg   ServiceConfig
+	mutex *lockcore.Mutex
+
+	running atomic.Bool
+	lease   atomic.Pointer[lockcore.Lease] // under which the function runs now
+}
+
+// NewService makes a Service, named by the rules of a lock's name, of at most
+// 192 bytes. It sends nothing. The error is a *ConfigError or a
+// *lockcore.ConfigError.
+//
+// work gets the fencing token of the lease it runs under, greater than that of
+// every other replica before; a restart on the same replica keeps it. Its
+// context is done when the lease ends (context.Cause is lockcore.ErrLeaseLost,
+// lockcore.ErrLeaseExpired or lockcore.ErrClosed) or Run's context does.
+// It is started again whatever it returns, nil too, until Run's context ends: a
+// function that ends by itself is no service. For work that is done at some
+// time see Once.
+func NewService(client *lockcore.Client, name string, work func(ctx context.Context, token uint64) error, cfg ServiceConfig) (*Service, error) {
+	if client == nil {
+		return nil, &ConfigError{"client", "nil", "a *lockcore.Client"}
+	}
+	if work == nil {
+		return nil, &ConfigError{"work", "nil", "a function"}
+	}
+	if len(name) > 200-len(serviceNames) {
+		return nil, &ConfigError{"name", fmt.Sprintf("%d bytes long", len(name)), fmt.Sprintf("1 to %d bytes", 200-len(serviceNames))}
+	}
+	lease := lockcore.LeaseConfig{TTL: cfg.TTL, Identity: cfg.Identity}
+	if _, err := client.Mutex(name, lease); err != nil {
+		return nil, fmt.Errorf("singleton: service: %w", err)
+	}
+	cfg, err := cfg.complete()
+	if err != nil {
+		return nil, err
+	}
+	mutex, err := client.Mutex(serviceNames+name, lease)
+	if err != nil {
+		return nil, fmt.Errorf("singleton: service: %w", err)
+	}
+	cfg.Logger = cfg.Logger.WithValues("service", name)
+	return &Service{name: name, work: work, cfg: cfg, mutex: mutex}, nil
+}
+
+func (cfg ServiceConfig) complete() (ServiceConfig, error) {
+	cfg.Backoff = cmp.Or(cfg.Backoff, defaultServiceBackoff)
+	cfg.MaxBackoff = cmp.Or(cfg.MaxBackoff, max(defaultServiceMaxBackoff, cfg.Backoff))
+	cfg.ResetAfter = cmp.Or(cfg.ResetAfter, cfg.MaxBackoff)
+	cfg.HandOverAfter = cmp.Or(cfg.HandOverAfter, defaultHandOverAfter)
+	refused := func(field string, value time.Duration, rule string) error {
+		return &ConfigError{"ServiceConfig." + field, value.String(), rule}
+	}
+	switch {
+	case cfg.Backoff < time.Millisecond:
+		return cfg, refused("Backoff", cfg.Backoff, "0 (1s) or at least 1ms")
+	case cfg.MaxBackoff < cfg.Backoff:
+		return cfg, refused("MaxBackoff", cfg.MaxBackoff, "0 (1m) or at least Backoff, "+cfg.Backoff.String())
+	case cfg.ResetAfter < 0:
+		return cfg, refused("ResetAfter", cfg.ResetAfter, "0 (MaxBackoff) or positive")
+	}
+	return cfg, nil
+}
+
+// Name is the name of the service.
+func (s *Service) Name() string { return s.name }
+
+// Check reports whether the function has outlived its lease on this replica, in
+// which case another replica may run it as well: nil, or an error that is
+// ErrOverrun, until the function returns. It asks nobody, so that it can serve a
+// liveness probe. A function that stops when its context is done is late by its
+// clean-up only; let the probe fail more than once before it acts.
+func (s *Service) Check() error {
+	lease := s.lease.Load()
+	if lease == nil || lease.Context().Err() == nil {
+		return nil
+	}
+	return fmt.Errorf("singleton: service %q: %w: %w", s.name, ErrOverrun, context.Cause(lease.Context()))
+}
+
+// ErrOverrun is what Check finds: work goes on although its lease has ended.
+var ErrOverrun = errors.New("singleton: the function has outlived its lease")

@@ -1,0 +1,59 @@
+package singleton_test
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+	"github.com/noonlock/noonlock/singleton"
+)
+
+// Two replicas offer to run a consumer of which there may be one. The second one
+// has its turn when the first has shut down.
+func ExampleService() {
+	server, err := lockcoretest.StartRedis() // in production: the Redis you run
+	if err != nil {
+		panic(err)
+	}
+	defer server.Close()
+
+	started := make(chan string)
+	replica := func(name string) (stop func()) {
+		client, err := lockcore.New(server.Client(), lockcore.Config{Identity: name})
+		if err != nil {
+			panic(err)
+		}
+		service, err := singleton.NewService(client, "consumer", func(ctx context.Context, _ uint64) error {
+			started <- name
+			<-ctx.Done() // consume, handing the token to what is written to
+			fmt.Println(name, "has stopped")
+			return nil
+		}, singleton.ServiceConfig{})
+		if err != nil {
+			panic(err)
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		ended := make(chan error)
+		go func() { ended <- service.Run(ctx) }()
+		return func() {
+			cancel()
+			if err := <-ended; err != nil {
+				fmt.Println(err)
+			}
+			_ = client.Close(context.Background())
+		}
+	}
+
+	stopFirst := replica("first")
+	fmt.Println(<-started, "runs")
+	stopSecond := replica("second")
+	stopFirst()
+	fmt.Println(<-started, "runs")
+	stopSecond()
+	// Output:
+	// first runs
+	// first has stopped
+	// second runs
+	// second has stopped
+}

@@ -1,0 +1,223 @@
+package singleton_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+	"github.com/noonlock/noonlock/singleton"
+)
+
+// FAULT 52: the lease is given back after the function has returned, however
+// long that takes (P4). Mutant: release when ctx ends.
+func TestServiceStopWaitsForTheFunction(t *testing.T) {
+	fleetInBubble(t, func(t *testing.T, f *serviceFleet) {
+		const slow = 5 * time.Minute
+		starts := make(chan serviceStart, 2)
+		var returned time.Duration
+		first := f.run(f.service(f.client("slow"), func(ctx context.Context, token uint64) error {
+			f.begins("slow", token)
+			starts <- serviceStart{"slow", token, f.clock()}
+			<-ctx.Done()
+			if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
+				t.Errorf("cause: %v, want Run's context's", cause)
+			}
+			time.Sleep(slow)
+			returned = f.clock()
+			f.ends("slow", token)
+			return nil
+		}, singleton.ServiceConfig{}).Run)
+		receive(f, starts, "the start")
+		f.run(f.service(f.client("next"), f.steady("next", starts, nil), singleton.ServiceConfig{}).Run)
+		f.until("the next stands in line", func() bool { return f.inLine("feed") == 1 })
+		first.cancel()
+		time.Sleep(slow - time.Second)
+		if first.over() || len(starts) > 0 {
+			t.Error("handed over before the function has returned")
+		}
+		time.Sleep(2 * time.Second)
+		if next := receive(f, starts, "the hand-over"); next.at < returned || next.at > returned+10*time.Millisecond {
+			t.Errorf("started at %v, want right after %v", next.at, returned)
+		}
+		f.history.Require(t)
+	})
+}
+
+// FAULT 54: the holder dies. Its function is stopped by its own clock before the
+// successor starts, and that within TTL + 0.5 s.
+func TestServiceIsTakenOverFromTheDead(t *testing.T) {
+	fleetOnBoth(t, func(t *testing.T, f *serviceFleet) {
+		cfg := singleton.ServiceConfig{TTL: time.Second}
+		starts, ends := make(chan serviceStart, 3), make(chan error, 3)
+		c, faults := f.linked("dies")
+		f.run(f.service(c, f.steady("dies", starts, ends), cfg).Run)
+		first := receive(f, starts, "the start")
+		f.run(f.service(f.client("next"), f.steady("next", starts, nil), cfg).Run)
+		f.until("the next stands in line", func() bool { return f.inLine("feed") == 1 })
+		killed := f.clock()
+		f.kill(faults)
+		next := receive(f, starts, "the takeover")
+		if len(ends) == 0 {
+			t.Error("taken over before the dead one's function has stopped")
+		}
+		if cause := receive(f, ends, "its end"); !errors.Is(cause, lockcore.ErrLeaseExpired) {
+			t.Errorf("cause: %v, want ErrLeaseExpired", cause)
+		}
+		if next.token <= first.token || next.replica != "next" {
+			t.Errorf("taken over by %+v from %+v", next, first)
+		}
+		if took := next.at - killed; f.bubble != nil && took > cfg.TTL+500*time.Millisecond {
+			t.Errorf("taken over after %v", took)
+		}
+		// It comes back and stands in line.
+		faults.Heal()
+		f.until("it stands in line again", func() bool { return f.inLine("feed") == 1 })
+		f.history.Require(t)
+	})
+}
+
+// FAULT 23: somebody deletes the lock. The function is told so, and started again
+// under a new lease.
+func TestServiceCampaignsAgainAfterALoss(t *testing.T) {
+	fleetOnBoth(t, func(t *testing.T, f *serviceFleet) {
+		starts, ends := make(chan serviceStart, 2), make(chan error, 2)
+		f.run(f.service(f.client("a"), f.steady("a", starts, ends), singleton.ServiceConfig{
+			TTL: 300 * time.Millisecond, Backoff: time.Minute, HandOverAfter: 1,
+		}).Run)
+		first := receive(f, starts, "the start")
+		if n, err := f.raw.Del(f.Context(), "noonlock:{service/feed}:lock").Result(); n != 1 || err != nil {
+			t.Fatalf("deleted %d keys: %v", n, err)
+		}
+		if cause := receive(f, ends, "its end"); !errors.Is(cause, lockcore.ErrLeaseLost) {
+			t.Errorf("cause: %v, want ErrLeaseLost", cause)
+		}
+		lost := f.clock()
+		again := receive(f, starts, "the next start")
+		if again.token <= first.token {
+			t.Errorf("token %d after %d", again.token, first.token)
+		}
+		// A loss is no failure of the function.
+		if pause := again.at - lost; f.bubble != nil && pause > 10*time.Millisecond {
+			t.Errorf("started again after %v, want at once", pause)
+		}
+		f.history.Require(t)
+	})
+}
+
+// A function that ignores its context is reported, and never runs twice here.
+func TestServiceCheckFindsAnOverrun(t *testing.T) {
+	fleetInBubble(t, func(t *testing.T, f *serviceFleet) {
+		c, faults := f.linked("stuck")
+		started, leave := make(chan uint64, 2), make(chan struct{})
+		s := f.service(c, func(_ context.Context, token uint64) error {
+			started <- token
+			<-leave
+			return nil
+		}, singleton.ServiceConfig{})
+		if err := s.Check(); err != nil {
+			t.Errorf("Check before Run: %v", err)
+		}
+		run := f.run(s.Run)
+		first := receive(f, started, "the start")
+		time.Sleep(10 * time.Minute)
+		if err := s.Check(); err != nil {
+			t.Errorf("Check while it is held: %v", err)
+		}
+		f.kill(faults)
+		time.Sleep(11 * time.Second)
+		if err := s.Check(); !errors.Is(err, singleton.ErrOverrun) || !errors.Is(err, lockcore.ErrLeaseExpired) {
+			t.Errorf("Check: %v, want ErrOverrun and the cause", err)
+		}
+		if err := s.Run(t.Context()); !errors.Is(err, singleton.ErrRunning) {
+			t.Errorf("a second Run: %v, want ErrRunning", err)
+		}
+		faults.Heal()
+		time.Sleep(time.Minute)
+		if len(started) > 0 {
+			t.Error("started again while it was running")
+		}
+		leave <- struct{}{}
+		if second := receive(f, started, "the next start"); second <= first {
+			t.Errorf("token %d after %d", second, first)
+		}
+		if err := s.Check(); err != nil {
+			t.Errorf("Check after it has returned: %v", err)
+		}
+		run.cancel()
+		close(leave)
+		if err := run.result(); err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		if err := s.Check(); err != nil {
+			t.Errorf("Check after Run: %v", err)
+		}
+	})
+}
+
+// FAULTS 24 and 26: the replies to acquire and release are lost.
+func TestServiceSurvivesLostReplies(t *testing.T) {
+	fleetInBubble(t, func(t *testing.T, f *serviceFleet) {
+		starts := make(chan serviceStart, 2)
+		c, faults := f.linked("a")
+		faults.Inject(t, lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Match: faults.ScriptContaining("'look'"), Count: 1})
+		faults.Inject(t, lockcoretest.Fault{Kind: lockcoretest.ResetAfter, Match: faults.ScriptContaining("local released = 0"), Count: 1})
+		first := f.run(f.service(c, f.steady("a", starts, nil), singleton.ServiceConfig{}).Run)
+		receive(f, starts, "the start")
+		f.run(f.service(f.client("b"), f.steady("b", starts, nil), singleton.ServiceConfig{}).Run)
+		f.until("the next stands in line", func() bool { return f.inLine("feed") == 1 })
+		stopped := f.clock()
+		first.cancel()
+		if next := receive(f, starts, "the hand-over"); next.at-stopped > time.Second {
+			t.Errorf("handed over after %v, want before the TTL", next.at-stopped)
+		}
+		if err := first.result(); err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		f.history.Require(t)
+	})
+}
+
+// A server that is away, or refuses, is waited for.
+func TestServiceWaitsForTheServer(t *testing.T) {
+	fleetInBubble(t, func(t *testing.T, f *serviceFleet) {
+		f.bubble.Stop()
+		starts := make(chan serviceStart, 1)
+		run := f.run(f.service(f.client("a"), f.steady("a", starts, nil), singleton.ServiceConfig{}).Run)
+		time.Sleep(10 * time.Minute)
+		if run.over() || len(starts) > 0 {
+			t.Fatal("Run did not wait")
+		}
+		if err := f.bubble.Start(true); err != nil {
+			t.Fatal(err)
+		}
+		f.bubble.Server().SetError("NOPERM this user has no permissions")
+		time.Sleep(10 * time.Minute)
+		if run.over() || len(starts) > 0 {
+			t.Fatal("Run did not wait for its rights")
+		}
+		f.bubble.Server().SetError("")
+		receive(f, starts, "the start")
+		run.end()
+	})
+}
+
+func TestServiceEndsWithItsClient(t *testing.T) {
+	fleetOnBoth(t, func(t *testing.T, f *serviceFleet) {
+		c := f.client("a")
+		starts, ends := make(chan serviceStart, 1), make(chan error, 1)
+		run := f.run(f.service(c, f.steady("a", starts, ends), singleton.ServiceConfig{}).Run)
+		receive(f, starts, "the start")
+		if err := c.Close(f.Context()); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+		if cause := receive(f, ends, "the end"); !errors.Is(cause, lockcore.ErrClosed) {
+			t.Errorf("cause: %v, want ErrClosed", cause)
+		}
+		if err := run.result(); !errors.Is(err, lockcore.ErrClosed) {
+			t.Errorf("Run: %v, want ErrClosed", err)
+		}
+	})
+}

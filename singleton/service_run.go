@@ -1,0 +1,136 @@
+package singleton
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+
+	"github.com/noonlock/noonlock/lockcore"
+)
+
+// Run stands in line for the service and keeps its function going while it is
+// this replica's turn, until ctx ends. It then waits until the function has
+// returned, however long that takes: the lease is renewed meanwhile, so no other
+// replica starts it before. It gives the lease to the next in line and returns
+// nil.
+//
+// After a lost lease it stands in line again, when the function has returned. A
+// server that is away is waited for. The error is lockcore.ErrClosed if the
+// Client was closed, ErrRunning if Run is running.
+func (s *Service) Run(ctx context.Context) error {
+	if ctx == nil {
+		return &ConfigError{"ctx", "nil", "a context"}
+	}
+	if !s.running.CompareAndSwap(false, true) {
+		return fmt.Errorf("singleton: service %q: %w", s.name, ErrRunning)
+	}
+	defer s.running.Store(false)
+
+	pause := s.pauses()
+	away := backoff.NewExponentialBackOff(
+		backoff.WithInitialInterval(50*time.Millisecond), backoff.WithMaxInterval(2*time.Second), backoff.WithMaxElapsedTime(0))
+	told := false
+	for ctx.Err() == nil {
+		lease, err := s.mutex.Lock(ctx)
+		switch {
+		case err == nil:
+			away.Reset()
+			told = false
+			rest(ctx, nil, s.hold(ctx, lease, pause))
+		case ctx.Err() != nil:
+		case errors.Is(err, lockcore.ErrClosed):
+			return fmt.Errorf("singleton: service %q: %w", s.name, err)
+		default:
+			if !told {
+				told = true
+				s.cfg.Logger.Info("cannot stand in line; trying again", "error", err.Error())
+			}
+			rest(ctx, nil, away.NextBackOff())
+		}
+	}
+	return nil
+}
+
+func (s *Service) pauses() *backoff.ExponentialBackOff {
+	return backoff.NewExponentialBackOff(
+		backoff.WithInitialInterval(s.cfg.Backoff), backoff.WithMultiplier(2), backoff.WithRandomizationFactor(0.1),
+		backoff.WithMaxInterval(s.cfg.MaxBackoff), backoff.WithMaxElapsedTime(0))
+}
+
+// hold keeps the function going under a lease, gives the lease back when the
+// function has returned for the last time, and says how long to stay out of the
+// line.
+func (s *Service) hold(ctx context.Context, lease *lockcore.Lease, pause *backoff.ExponentialBackOff) time.Duration {
+	log := s.cfg.Logger.WithValues("token", lease.Token())
+	defer func() {
+		// Not held any more: then the reason was told when the function ended.
+		if err := lease.Unlock(ctx); err != nil && !errors.Is(err, lockcore.ErrNotHeld) {
+			log.Info("the service could not be handed over; its lease ends by itself", "error", err.Error())
+		}
+	}()
+	for failed := 0; ctx.Err() == nil && lease.Context().Err() == nil; {
+		log.Info("service starts")
+		began := time.Now()
+		ended, err := s.start(ctx, lease)
+		ran, reason := time.Since(began), "it returned nil"
+		if err != nil {
+			reason = err.Error()
+		}
+		switch {
+		case ctx.Err() != nil:
+			log.Info("service stopped", "ran", ran)
+			return 0
+		case ended != nil:
+			log.Info("service stopped: the lease has ended; standing in line again", "ran", ran, "cause", ended.Error())
+			return 0
+		}
+		if ran >= s.cfg.ResetAfter {
+			failed = 0
+			pause.Reset()
+		}
+		failed++
+		next := pause.NextBackOff()
+		if s.cfg.HandOverAfter > 0 && failed >= s.cfg.HandOverAfter {
+			log.Info("service ended by itself; the next in line has its turn", "ran", ran, "reason", reason, "failed", failed, "pause", next)
+			return next
+		}
+		log.Info("service ended by itself; starting it again", "ran", ran, "reason", reason, "pause", next)
+		rest(ctx, lease, next)
+	}
+	return 0
+}
+
+// start runs the function once and waits until it has returned. ended is why its
+// context was done then; nil if it was not.
+func (s *Service) start(ctx context.Context, lease *lockcore.Lease) (ended, err error) {
+	work, stop := lease.Bind(ctx)
+	defer stop()
+	s.lease.Store(lease)
+	defer s.lease.Store(nil)
+	err = protect(s.cfg.Logger, func() error { return s.work(work, lease.Token()) })
+	if work.Err() != nil {
+		ended = context.Cause(work)
+	}
+	return ended, err
+}
+
+// rest waits, unless ctx or the lease, if there is one, ends before.
+func rest(ctx context.Context, lease *lockcore.Lease, d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	var ended <-chan struct{}
+	if lease != nil {
+		ended = lease.Context().Done()
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	case <-ended:
+	}
+}

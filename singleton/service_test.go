@@ -1,0 +1,307 @@
+package singleton_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+	"github.com/noonlock/noonlock/singleton"
+)
+
+func (f *serviceFleet) service(c *lockcore.Client, work func(context.Context, uint64) error, cfg singleton.ServiceConfig) *singleton.Service {
+	f.Helper()
+	s, err := singleton.NewService(c, "feed", work, cfg)
+	if err != nil {
+		f.Fatal(err)
+	}
+	return s
+}
+
+// A start is one start of a service's function.
+type serviceStart struct {
+	replica string
+	token   uint64
+	at      time.Duration
+}
+
+// steady is a function that tells of its start, works until its context is done,
+// and returns the cause.
+func (f *serviceFleet) steady(replica string, starts chan<- serviceStart, ends chan<- error) func(context.Context, uint64) error {
+	return func(ctx context.Context, token uint64) error {
+		f.begins(replica, token)
+		starts <- serviceStart{replica, token, f.clock()}
+		<-ctx.Done()
+		f.ends(replica, token)
+		if ends != nil {
+			ends <- context.Cause(ctx)
+		}
+		return ctx.Err()
+	}
+}
+
+func TestServiceRunsOnOneReplicaAndIsHandedOver(t *testing.T) {
+	fleetOnBoth(t, func(t *testing.T, f *serviceFleet) {
+		const replicas = 5
+		starts := make(chan serviceStart, 2*replicas)
+		runs := map[string]*replicaRun{}
+		for i := range replicas {
+			name := fmt.Sprintf("replica-%d", i)
+			s := f.service(f.client(name), f.steady(name, starts, nil), singleton.ServiceConfig{})
+			runs[name] = f.run(s.Run)
+		}
+		first := receive(f, starts, "the first start")
+		f.until("the others stand in line", func() bool { return f.inLine("feed") == replicas-1 })
+		last := first
+		for range replicas - 1 {
+			stopped := f.clock()
+			runs[last.replica].cancel()
+			next := receive(f, starts, "the hand-over")
+			if next.token <= last.token {
+				t.Errorf("token %d after %d", next.token, last.token)
+			}
+			// Virtual time: without a hand-over it would be the rest of a TTL.
+			if took := next.at - stopped; f.bubble != nil && took > 10*time.Millisecond {
+				t.Errorf("handed over after %v, want at once", took)
+			}
+			if err := runs[last.replica].result(); err != nil {
+				t.Errorf("Run: %v", err)
+			}
+			last = next
+		}
+		runs[last.replica].end()
+		if n := len(starts); n != 0 {
+			t.Errorf("%d more starts than replicas", n)
+		}
+		f.history.Require(t)
+	})
+}
+
+// Waiting costs one look per TTL (P7).
+func TestServiceWaitersDoNotPoll(t *testing.T) {
+	fleetInBubble(t, func(t *testing.T, f *serviceFleet) {
+		const waiters, minutes = 10, 5
+		starts := make(chan serviceStart, 1)
+		f.run(f.service(f.client("holder"), f.steady("holder", starts, nil), singleton.ServiceConfig{}).Run)
+		receive(f, starts, "the start")
+		faults := lockcoretest.NewFaults()
+		// A fault that changes nothing counts what passes.
+		requests := faults.Inject(t, lockcoretest.Fault{Kind: lockcoretest.TrickleReply, Match: lockcoretest.Command("EVALSHA")})
+		for i := range waiters {
+			c := f.clientWith(fmt.Sprintf("waiter-%d", i), f.bubble.OptionsVia(faults))
+			f.run(f.service(c, f.steady("waiter", starts, nil), singleton.ServiceConfig{}).Run)
+		}
+		f.until("all stand in line", func() bool { return f.inLine("feed") == waiters })
+		time.Sleep(minutes * time.Minute)
+		// A TTL is ten seconds; two requests to join.
+		if most := waiters * (minutes*60/9 + 2); requests.Fired() > most {
+			t.Errorf("%d requests, want at most %d", requests.Fired(), most)
+		}
+		if len(starts) > 0 {
+			t.Errorf("a waiter has started: %+v", <-starts)
+		}
+	})
+}
+
+func TestServiceIsRestartedWithBackoff(t *testing.T) {
+	fleetInBubble(t, func(t *testing.T, f *serviceFleet) {
+		const never = time.Duration(1<<63 - 1)
+		// How long the function works, and how it ends.
+		ends := []struct {
+			after time.Duration
+			how   func() error
+			pause time.Duration // that follows
+		}{
+			{0, func() error { return nil }, time.Second},
+			{0, func() error { return errBroken }, 2 * time.Second},
+			{0, func() error { panic("at the disco") }, 4 * time.Second},
+			{0, func() error { runtime.Goexit(); return nil }, 8 * time.Second}, // FAULT 53
+			{0, func() error { return nil }, 10 * time.Second},
+			{29 * time.Second, func() error { return nil }, 10 * time.Second},
+			{30 * time.Second, func() error { return errBroken }, time.Second}, // worked well
+			{0, func() error { return errBroken }, 2 * time.Second},
+			{never, nil, 0},
+		}
+		type life struct {
+			began, ended time.Duration
+			token        uint64
+		}
+		lives := make(chan life, len(ends))
+		i := 0
+		s := f.service(f.client("a"), func(ctx context.Context, token uint64) error {
+			e, began := ends[i], f.clock()
+			i++
+			if e.after == never {
+				lives <- life{began, 0, token}
+				<-ctx.Done()
+				return nil
+			}
+			time.Sleep(e.after)
+			lives <- life{began, f.clock(), token}
+			return e.how()
+		}, singleton.ServiceConfig{Backoff: time.Second, MaxBackoff: 10 * time.Second, ResetAfter: 30 * time.Second, HandOverAfter: -1})
+		run := f.run(s.Run)
+		var last life
+		for n := range ends {
+			l := receive(f, lives, fmt.Sprintf("start %d", n))
+			if n > 0 {
+				pause, want := l.began-last.ended, ends[n-1].pause
+				if pause < want*9/10 || pause > want*11/10 {
+					t.Errorf("pause %d is %v, want %v within a tenth", n, pause, want)
+				}
+				if l.token != last.token {
+					t.Errorf("start %d has token %d, want %d still", n, l.token, last.token)
+				}
+			}
+			last = l
+		}
+		run.cancel()
+		if err := run.result(); err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+}
+
+// A replica on which the function always fails does not keep it from the others.
+func TestServiceGoesToTheNextAfterFailures(t *testing.T) {
+	fleetInBubble(t, func(t *testing.T, f *serviceFleet) {
+		var count tally
+		cfg := singleton.ServiceConfig{HandOverAfter: 2}
+		broken := f.run(f.service(f.client("broken"), func(context.Context, uint64) error {
+			count.add("broken")
+			return errBroken
+		}, cfg).Run)
+		f.until("it has failed", func() bool { return count.get("broken") == 1 })
+		starts, ends := make(chan serviceStart, 2), make(chan error, 2)
+		sound := f.run(f.service(f.client("sound"), f.steady("sound", starts, ends), cfg).Run)
+		got := receive(f, starts, "the sound replica's start")
+		if n := count.get("broken"); n != 2 {
+			t.Errorf("the broken replica has started it %d times, want 2", n)
+		}
+		if got.at > 1100*time.Millisecond {
+			t.Errorf("handed over after %v, want right after the second failure", got.at)
+		}
+		time.Sleep(10 * time.Minute)
+		if n := count.get("broken"); n != 2 || f.inLine("feed") != 1 {
+			t.Errorf("%d starts on the broken replica, %d in line, want 2 and 1", n, f.inLine("feed"))
+		}
+		sound.end()
+		f.until("the broken one has its turn", func() bool { return count.get("broken") == 3 })
+		broken.end()
+	})
+}
+
+// Where nobody else waits it comes back here: after its pause, under a new lease.
+// A run that went well for a while begins the count of failures anew.
+func TestServiceStaysOutOfTheLineForItsPause(t *testing.T) {
+	fleetInBubble(t, func(t *testing.T, f *serviceFleet) {
+		const well = time.Minute
+		// How long the function works before it fails; what follows.
+		lives := []struct {
+			works, pause time.Duration
+			handedOver   bool
+		}{
+			{0, time.Second, false},
+			{0, 2 * time.Second, true},
+			{0, 4 * time.Second, false},
+			{well, time.Second, false},
+			{0, 2 * time.Second, true},
+			{0, 4 * time.Second, false},
+		}
+		type life struct {
+			began time.Duration
+			token uint64
+		}
+		begins := make(chan life, len(lives)+1)
+		i := 0
+		run := f.run(f.service(f.client("a"), func(_ context.Context, token uint64) error {
+			begins <- life{f.clock(), token}
+			if i++; i <= len(lives) {
+				time.Sleep(lives[i-1].works)
+			}
+			return errBroken
+		}, singleton.ServiceConfig{HandOverAfter: 2, ResetAfter: well}).Run)
+		last := receive(f, begins, "the first start")
+		for n, l := range lives {
+			next := receive(f, begins, "the next start")
+			pause := next.began - last.began - l.works
+			if pause < l.pause*9/10 || pause > l.pause*11/10+10*time.Millisecond {
+				t.Errorf("pause %d is %v, want %v within a tenth", n, pause, l.pause)
+			}
+			if next.token < last.token || next.token > last.token != l.handedOver {
+				t.Errorf("token %d after %d at start %d", next.token, last.token, n+1)
+			}
+			last = next
+		}
+		run.end()
+	})
+}
+
+func TestServiceGivesUpItsPlaceWhenCancelled(t *testing.T) {
+	fleetOnBoth(t, func(t *testing.T, f *serviceFleet) {
+		starts := make(chan serviceStart, 2)
+		holder := f.run(f.service(f.client("holder"), f.steady("holder", starts, nil), singleton.ServiceConfig{}).Run)
+		receive(f, starts, "the start")
+		waiter := f.run(f.service(f.client("waiter"), f.steady("waiter", starts, nil), singleton.ServiceConfig{}).Run)
+		f.until("it stands in line", func() bool { return f.inLine("feed") == 1 })
+		waiter.cancel()
+		if err := waiter.result(); err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		f.until("the line is empty", func() bool { return f.inLine("feed") == 0 })
+		holder.end()
+		f.until("the lock is free", func() bool { return f.raw.Exists(f.Context(), "noonlock:{service/feed}:lock").Val() == 0 })
+		if len(starts) > 0 {
+			t.Error("started after it was cancelled")
+		}
+	})
+}
+
+func TestServiceRefusals(t *testing.T) {
+	fleetInBubble(t, func(t *testing.T, f *serviceFleet) {
+		c := f.client("a")
+		work := func(context.Context, uint64) error { return nil }
+		for _, r := range []struct {
+			client *lockcore.Client
+			name   string
+			work   func(context.Context, uint64) error
+			cfg    singleton.ServiceConfig
+			want   string
+		}{
+			{nil, "feed", work, singleton.ServiceConfig{}, "client is nil"},
+			{c, "feed", nil, singleton.ServiceConfig{}, "work is nil"},
+			{c, "", work, singleton.ServiceConfig{}, `name is ""`},
+			{c, "a b", work, singleton.ServiceConfig{}, `name is "a b"`},
+			{c, "job/x", work, singleton.ServiceConfig{}, `name is "job/x"`},
+			{c, strings.Repeat("n", 193), work, singleton.ServiceConfig{}, "name is 193 bytes long; it must be 1 to 192 bytes"},
+			{c, "feed", work, singleton.ServiceConfig{TTL: time.Millisecond}, "LeaseConfig.TTL is 1ms"},
+			{c, "feed", work, singleton.ServiceConfig{Backoff: -1}, "ServiceConfig.Backoff is -1ns"},
+			{c, "feed", work, singleton.ServiceConfig{Backoff: time.Minute, MaxBackoff: time.Second}, "ServiceConfig.MaxBackoff is 1s; it must be 0 (1m) or at least Backoff, 1m0s"},
+			{c, "feed", work, singleton.ServiceConfig{ResetAfter: -time.Second}, "ServiceConfig.ResetAfter is -1s"},
+			{c, "feed", work, singleton.ServiceConfig{Identity: "a\nb"}, "LeaseConfig.Identity"},
+		} {
+			s, err := singleton.NewService(r.client, r.name, r.work, r.cfg)
+			refused := errors.Is(err, singleton.ErrConfig) || errors.Is(err, lockcore.ErrConfig)
+			if s != nil || !refused || !strings.Contains(err.Error(), r.want) {
+				t.Errorf("error %v, want a refusal with %q", err, r.want)
+			}
+		}
+		s := f.service(c, work, singleton.ServiceConfig{Backoff: 2 * time.Hour})
+		if err := s.Run(nil); !errors.Is(err, singleton.ErrConfig) { //nolint:staticcheck // a nil context is what is refused
+			t.Errorf("Run(nil): %v", err)
+		}
+		if s.Name() != "feed" {
+			t.Errorf("Name is %q", s.Name())
+		}
+		done, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := s.Run(done); err != nil {
+			t.Errorf("Run with a context that is over: %v", err)
+		}
+	})
+}
