@@ -1,0 +1,6 @@
+package chaos
+
+import "syscall"
+
+// dieWithUs has the kernel kill the process when the tests are killed.
+func dieWithUs() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }

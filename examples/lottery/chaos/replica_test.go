@@ -1,0 +1,295 @@
+package chaos
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/noonlock/noonlock/examples/lottery/internal/link"
+	"github.com/noonlock/noonlock/examples/lottery/internal/logtest"
+	"github.com/noonlock/noonlock/examples/lottery/internal/noon"
+	"github.com/noonlock/noonlock/internal/servers"
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+)
+
+// binary is the lottery, built once for all tests of this package.
+var binary string
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		folder, err := os.MkdirTemp("", "lottery-chaos-")
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer os.RemoveAll(folder) //nolint:errcheck // a temporary folder
+		binary = filepath.Join(folder, "lottery")
+		build := exec.Command("go", "build", "-buildvcs=false", raceFlag, "-o", binary, "..")
+		if out, err := build.CombinedOutput(); err != nil {
+			fmt.Fprintf(os.Stderr, "building the lottery: %v\n%s", err, out)
+			return 1
+		}
+		return m.Run()
+	}())
+}
+
+const (
+	// patience ends a wait that would otherwise hang a broken build.
+	patience = time.Minute
+	lease    = time.Second
+	every    = time.Second
+	winners  = 10
+)
+
+// world is what the replicas of one test share.
+type world struct {
+	t      *testing.T
+	redis  string // host:port
+	sql    servers.SQL
+	env    []string
+	ledger *lockcore.Ledger
+	db     *sql.DB
+}
+
+// newWorld starts a Redis that loses nothing when it is killed, and a database.
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{t: t, sql: servers.MariaDB(t), redis: servers.Redis(t, "appendonly yes", "appendfsync always").Addr()}
+	var text strings.Builder
+	text.WriteString("id,eligible\n")
+	for i := range 60 {
+		fmt.Fprintf(&text, "id-%02d,%v\n", i, i%3 != 0)
+	}
+	list := filepath.Join(t.TempDir(), "entrants.csv")
+	if err := os.WriteFile(list, []byte(text.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.env = []string{
+		"LOTTERY_ENTRANTS=" + list, "LOTTERY_SCHEDULE=@every " + every.String(), "LOTTERY_LEASE=" + lease.String(),
+		"LOTTERY_WINNERS=" + strconv.Itoa(winners), "LOTTERY_HTTP=127.0.0.1:0", "LOTTERY_LOG_FORMAT=json",
+		"GORACE=halt_on_error=1",
+	}
+	rdb := redis.NewClient(&redis.Options{Addr: w.redis})
+	defer rdb.Close()
+	client, err := lockcore.New(rdb, lockcore.Config{Identity: "the test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close(context.Background()) }) // it holds nothing
+	if w.ledger, err = client.Ledger(noon.Job, lockcore.LedgerConfig{KeepRuns: noon.KeepRuns}); err != nil {
+		t.Fatal(err)
+	}
+	w.db, err = sql.Open("mysql", fmt.Sprintf("%s:%s@tcp(%s)/%s", w.sql.User, w.sql.Password, w.address(), w.sql.Database))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { w.db.Close() })
+	return w
+}
+
+func (w *world) address() string { return net.JoinHostPort(w.sql.Host, strconv.Itoa(w.sql.Port)) }
+
+func (w *world) dsn(address string) string {
+	return "mysql://" + w.sql.User + ":" + w.sql.Password + "@" + address + "/" + w.sql.Database
+}
+
+// replica is one process, with a network of its own to Redis and to the database.
+type replica struct {
+	name   string
+	redis  *lockcoretest.Proxy
+	sql    *link.Link
+	logs   *logtest.Logs
+	cmd    *exec.Cmd
+	exited chan struct{} // closed when the process is gone
+}
+
+// start starts a replica. hear, if not nil, gets what it logs.
+func (w *world) start(name string, hear func(*replica, logtest.Entry)) *replica {
+	w.t.Helper()
+	r := &replica{
+		name: name, redis: lockcoretest.NewProxy(w.t, w.redis), sql: link.New(w.t, w.address()),
+		logs: &logtest.Logs{}, exited: make(chan struct{}),
+	}
+	if hear != nil {
+		r.logs.Hear = func(e logtest.Entry) { hear(r, e) }
+	}
+	r.cmd = exec.Command(binary, "serve")
+	r.cmd.Env = slices.Concat(w.env, []string{"LOTTERY_REDIS=redis://" + r.redis.Addr(), "LOTTERY_DATABASE=" + w.dsn(r.sql.Addr()), "LOTTERY_IDENTITY=" + name})
+	r.cmd.Stderr = r.logs
+	r.cmd.SysProcAttr = dieWithUs()
+	started := make(chan error, 1)
+	go func() {
+		// The kernel's promise to kill the process hangs on the thread that started
+		// it: that one has to stay.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := r.cmd.Start()
+		started <- err
+		if err == nil {
+			_ = r.cmd.Wait() // ProcessState has it
+			close(r.exited)
+		}
+	}()
+	if err := <-started; err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() {
+		r.kill()
+		if w.t.Failed() {
+			w.t.Logf("the log of %s:\n%s", r.name, r.logs)
+		}
+		if strings.Contains(r.logs.Foreign(), "DATA RACE") || strings.Contains(r.logs.Foreign(), "panic") {
+			w.t.Errorf("%s has printed:\n%s", r.name, r.logs.Foreign())
+		}
+	})
+	return r
+}
+
+func (r *replica) signal(sig syscall.Signal) { _ = r.cmd.Process.Signal(sig) } // it may have ended
+
+// kill ends the process with SIGKILL, frozen or not, and waits until it is gone.
+func (r *replica) kill() {
+	r.signal(syscall.SIGKILL)
+	<-r.exited
+}
+
+// terminate asks the process to stop and returns its exit code.
+func (r *replica) terminate(ctx context.Context) (int, error) {
+	r.signal(syscall.SIGTERM)
+	return r.wait(ctx)
+}
+
+// wait returns the exit code of a process that ends; -1 if a signal has ended it.
+func (r *replica) wait(ctx context.Context) (int, error) {
+	select {
+	case <-r.exited:
+		return r.cmd.ProcessState.ExitCode(), nil
+	case <-ctx.Done():
+		return 0, fmt.Errorf("%s does not stop: %w", r.name, context.Cause(ctx))
+	}
+}
+
+// running is the run that the replica holds in the ledger and has not completed.
+func (w *world) running(ctx context.Context, r *replica) (run lockcore.OpenRun, ok bool) {
+	w.t.Helper()
+	state, err := w.ledger.Open(ctx, lockcore.LedgerState{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, run := range state.Open {
+		if run.Holder == r.name {
+			return run, true
+		}
+	}
+	return lockcore.OpenRun{}, false
+}
+
+// drawer is the replica whose draw of the noon stands in the database, if any does.
+func (w *world) drawer(ctx context.Context, tick time.Time) string {
+	w.t.Helper()
+	var name string
+	err := w.db.QueryRowContext(ctx, "SELECT drawn_by FROM draws WHERE job = ? AND tick = ?", noon.Job, tick.UnixMilli()).Scan(&name)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		w.t.Fatal(err)
+	}
+	return name
+}
+
+// lottery runs one command of the program to its end.
+func (w *world) lottery(ctx context.Context, args ...string) (code int, out string) {
+	w.t.Helper()
+	cmd := exec.CommandContext(ctx, binary, args...)
+	cmd.Env = slices.Concat(w.env, []string{"LOTTERY_REDIS=redis://" + w.redis, "LOTTERY_DATABASE=" + w.dsn(w.address())})
+	text, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		w.t.Fatal(err)
+	}
+	return cmd.ProcessState.ExitCode(), string(text)
+}
+
+// awaitPage asks a replica how ready it is until the answer contains the text.
+func (w *world) awaitPage(ctx context.Context, r *replica, text string) {
+	w.t.Helper()
+	address := w.await(ctx, r, "listening", 1).Address
+	w.poll(ctx, "waiting for /readyz to tell "+text, func() bool {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/readyz", nil)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			return false
+		}
+		defer response.Body.Close()
+		body, err := io.ReadAll(response.Body)
+		return err == nil && strings.Contains(string(body), text)
+	})
+}
+
+// poll asks until it is told true.
+func (w *world) poll(ctx context.Context, what string, ask func() bool) {
+	w.t.Helper()
+	again := time.NewTicker(50 * time.Millisecond)
+	defer again.Stop()
+	for !ask() {
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			w.t.Fatalf("%s: %v", what, context.Cause(ctx))
+		}
+	}
+}
+
+// await returns the nth line that the replica logs with this message.
+func (w *world) await(ctx context.Context, r *replica, message string, nth int) logtest.Entry {
+	w.t.Helper()
+	e, err := r.logs.Await(ctx, message, nth)
+	if err != nil {
+		w.t.Fatalf("%s: %v", r.name, err)
+	}
+	return e
+}
+
+// verify runs lottery verify over the noons from the first to the last, which are
+// so many, and fails the test unless it finds nothing wrong.
+func (w *world) verify(ctx context.Context, first, last time.Time) {
+	w.t.Helper()
+	code, out := w.lottery(ctx, "verify", "--since="+first.Format(time.RFC3339Nano), "--until="+last.Add(every).Format(time.RFC3339Nano))
+	w.t.Logf("lottery verify:\n%s", out)
+	if code != 0 {
+		w.t.Errorf("lottery verify exits with %d", code)
+	}
+	noons := int(last.Sub(first)/every) + 1
+	w.expect(ctx, noons, "SELECT COUNT(*) FROM draws")
+	w.expect(ctx, noons*winners, "SELECT COUNT(*) FROM winners JOIN entrants ON id = entrant_id AND eligible")
+	w.expect(ctx, noons, "SELECT COUNT(*) FROM (SELECT tick FROM winners GROUP BY tick HAVING COUNT(DISTINCT entrant_id) = "+strconv.Itoa(winners)+") AS full")
+}
+
+func (w *world) expect(ctx context.Context, want int, query string) {
+	w.t.Helper()
+	var got int
+	if err := w.db.QueryRowContext(ctx, query).Scan(&got); err != nil {
+		w.t.Fatal(err)
+	}
+	if got != want {
+		w.t.Errorf("%s: %d, want %d", query, got, want)
+	}
+}

@@ -1,0 +1,153 @@
+package chaos
+
+import (
+	"context"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/noonlock/noonlock/examples/lottery/internal/noon"
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+)
+
+// A replica that is asked to stop in the middle of a draw takes no more noons,
+// finishes this one, leaves nothing open in the ledger, and exits with 0.
+func TestStopInTheMiddleOfADraw(t *testing.T) {
+	t.Parallel()
+	for name, sig := range map[string]syscall.Signal{"SIGTERM": syscall.SIGTERM, "SIGINT": syscall.SIGINT} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			w := newWorld(t)
+			r := w.start("stopping", nil)
+			w.await(ctx, r, "draw committed", 1)
+			trap := r.sql.Hold(recording)
+			select {
+			case <-trap.Caught():
+			case <-ctx.Done():
+				t.Fatal(context.Cause(ctx))
+			}
+			held, ok := w.running(ctx, r)
+			if !ok {
+				t.Fatal("the replica does not hold the run that it draws")
+			}
+			r.signal(sig)
+			w.awaitPage(ctx, r, "stopping")
+			trap.Release()
+			if code, err := r.wait(ctx); code != 0 || err != nil {
+				t.Errorf("exit code %d, %v", code, err)
+			}
+			runs, err := w.ledger.Runs(ctx, 1)
+			if err != nil || !runs[0].Tick.Equal(held.Tick) || runs[0].Outcome != lockcore.OutcomeSucceeded || runs[0].Attempt != 1 {
+				t.Errorf("the last run is %+v, %v; want that of %s, succeeded at attempt 1", runs, err, held.Tick)
+			}
+			state, err := w.ledger.Open(ctx, lockcore.LedgerState{})
+			if err != nil || len(state.Open) != 0 {
+				t.Errorf("the ledger has open runs: %+v, %v", state.Open, err)
+			}
+			w.verify(ctx, w.await(ctx, r, "draw committed", 1).Tick, held.Tick)
+		})
+	}
+}
+
+// Redis is away when a replica is asked to stop: it cannot say that it has drawn,
+// nor release anything. It ends all the same, and the next one finds the draw.
+func TestStopWhileRedisIsAway(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	w := newWorld(t)
+	r := w.start("stopping", nil)
+	trap := r.sql.Hold(recording)
+	select {
+	case <-trap.Caught():
+	case <-ctx.Done():
+		t.Fatal(context.Cause(ctx))
+	}
+	away := r.redis.Faults().Partition()
+	r.signal(syscall.SIGTERM)
+	w.awaitPage(ctx, r, "stopping")
+	trap.Release()
+	drawn := w.await(ctx, r, "draw committed", 1)
+	if code, err := r.wait(ctx); code != 0 || err != nil {
+		t.Errorf("exit code %d, %v", code, err)
+	}
+	lockcoretest.MustFire(t, away)
+	next := w.start("next", nil)
+	if found := w.await(ctx, next, "draw had been committed before", 1); !found.Tick.Equal(drawn.Tick) || found.Attempt != 2 || found.Token <= drawn.Token {
+		t.Errorf("the next replica found %+v; want that of %+v at attempt 2 under a greater token", found, drawn)
+	}
+	if code, err := next.terminate(ctx); code != 0 || err != nil {
+		t.Errorf("exit code %d, %v", code, err)
+	}
+	runs, err := w.ledger.Runs(ctx, noon.KeepRuns)
+	if err != nil || len(runs) == 0 {
+		t.Fatalf("%d runs, %v", len(runs), err)
+	}
+	w.verify(ctx, drawn.Tick, runs[0].Tick)
+}
+
+// Whoever does not want to wait for that asks twice.
+func TestStopAtOnce(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	w := newWorld(t)
+	r := w.start("stopping", nil)
+	trap := r.sql.Hold(recording)
+	select {
+	case <-trap.Caught():
+	case <-ctx.Done():
+		t.Fatal(context.Cause(ctx))
+	}
+	r.signal(syscall.SIGTERM)
+	w.awaitPage(ctx, r, "stopping")
+	if code, err := r.terminate(ctx); code != -1 || err != nil {
+		t.Errorf("exit code %d, %v; want none, as the second signal ends the process", code, err)
+	}
+	trap.Release()
+	w.expect(ctx, 0, "SELECT COUNT(*) FROM draws")
+}
+
+// A replica that waits for its servers can be stopped too.
+func TestStopBeforeItIsReady(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	w := newWorld(t)
+	w.redis, w.sql.Host, w.sql.Port = "127.0.0.1:1", "127.0.0.1", 1
+	r := w.start("waiting", nil)
+	w.await(ctx, r, "redis cannot be used yet; trying again until it can", 1)
+	w.await(ctx, r, "database cannot be used yet; trying again until it can", 1)
+	if code, err := r.terminate(ctx); code != 0 || err != nil {
+		t.Errorf("exit code %d, %v", code, err)
+	}
+	w.await(ctx, r, "replica is stopped before it was ready", 1)
+}
+
+// Without arguments the program is the demo, with the bundled entrants.
+func TestDemoIsTheDefault(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	w := &world{t: t}
+	code, out := w.lottery(ctx)
+	if code != 0 || !strings.Contains(out, "All of this holds.") || !strings.Contains(out, "IS CUT OFF") {
+		t.Errorf("exit code %d\n%s", code, out)
+	}
+}
+
+// The flags of a real process come from its environment, too.
+func TestRefusalOfAProcess(t *testing.T) {
+	t.Parallel()
+	w := &world{t: t, env: []string{"LOTTERY_LEASE=5ms"}}
+	code, out := w.lottery(t.Context(), "serve", "--entrants="+filepath.Join(t.TempDir(), "none.csv"), "--schedule=0 0 30 2 *")
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	if code != 2 || len(lines) < 3 || !slices.ContainsFunc(lines, func(line string) bool { return strings.Contains(line, "LOTTERY_LEASE is") }) {
+		t.Errorf("exit code %d\n%s", code, out)
+	}
+}

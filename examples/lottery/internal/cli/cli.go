@@ -1,0 +1,117 @@
+// Package cli is the lottery's command line: it reads flags and environment,
+// refuses what makes no sense before anything is connected to, and hands over to
+// the package that does the work.
+package cli
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+
+	"github.com/noonlock/noonlock/examples/lottery/internal/entrants"
+)
+
+// Process is what the program gets from the outside.
+type Process struct {
+	Args    []string // without the program's name
+	Getenv  func(string) string
+	Stdout  io.Writer
+	Stderr  io.Writer
+	Bundled entrants.List // whom the demo draws from
+}
+
+// The exit codes of all commands.
+const (
+	Done    = 0
+	Failed  = 1 // it was tried and went wrong, or something wrong was found
+	Refused = 2 // the input made no sense; nothing was connected to or written
+)
+
+// refusal is an error of the input.
+type refusal struct{ error }
+
+func (r refusal) Unwrap() error { return r.error }
+
+// command is one thing that the program can do. Its run declares and reads its
+// flags, and returns a refusal or what went wrong.
+type command struct {
+	name, summary string
+	run           func(ctx context.Context, p Process, s *settings, args []string) error
+}
+
+func commands() []command {
+	return []command{
+		{"demo", "three replicas in one process, one of them cut off in the middle of a draw (the default)", demonstrate},
+		{"serve", "one replica for production", serveReplica},
+		{"winners", "print who won", printWinners},
+		{"verify", "compare what was drawn with the schedule and the ledger", verify},
+	}
+}
+
+// Run runs the program and returns its exit code.
+func Run(ctx context.Context, p Process) int {
+	name, args := "demo", p.Args
+	if len(args) > 0 && (args[0] == "" || args[0][0] != '-' || isHelp(args[0])) {
+		name, args = args[0], args[1:]
+	}
+	if isHelp(name) {
+		help(p.Stdout)
+		return Done
+	}
+	for _, c := range commands() {
+		if c.name == name {
+			return p.run(ctx, c, args)
+		}
+	}
+	fmt.Fprintf(p.Stderr, "lottery: there is no command %s; lottery help lists them\n", excerpt(name))
+	return Refused
+}
+
+func (p Process) run(ctx context.Context, c command, args []string) int {
+	s := newSettings(c.name, p.Getenv)
+	err := c.run(ctx, p, s, args)
+	var refused refusal
+	switch {
+	case err == nil:
+		return Done
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Fprintf(p.Stdout, "lottery %s: %s\n\n", c.name, c.summary)
+		s.help(p.Stdout)
+		return Done
+	case errors.As(err, &refused):
+		tell(p.Stderr, c.name, refused.error)
+		return Refused
+	default:
+		tell(p.Stderr, c.name, err)
+		return Failed
+	}
+}
+
+// tell prints an error, each of several on a line of its own.
+func tell(w io.Writer, command string, err error) {
+	if several, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, err := range several.Unwrap() {
+			tell(w, command, err)
+		}
+		return
+	}
+	fmt.Fprintf(w, "lottery %s: %s\n", command, err)
+}
+
+func isHelp(s string) bool { return s == "help" || s == "-h" || s == "-help" || s == "--help" }
+
+func help(w io.Writer) {
+	fmt.Fprint(w, "lottery draws winners at noon, once, although every replica runs the same code.\n\n")
+	for _, c := range commands() {
+		fmt.Fprintf(w, "  lottery %-8s  %s\n", c.name, c.summary)
+	}
+	fmt.Fprint(w, `
+lottery COMMAND --help lists the flags of a command. Each may be given in the
+environment instead: --time-zone as LOTTERY_TIME_ZONE.
+
+Exit codes: 0 done, 1 it went wrong or something wrong was found, 2 the input was
+refused before anything was connected to.
+`)
+}

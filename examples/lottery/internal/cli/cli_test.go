@@ -1,0 +1,297 @@
+package cli_test
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/fstest"
+
+	"github.com/noonlock/noonlock/examples/lottery/internal/cli"
+	"github.com/noonlock/noonlock/examples/lottery/internal/entrants"
+)
+
+const secret = "hunter2secret"
+
+// run runs the program with an environment of its own.
+func run(ctx context.Context, env map[string]string, args ...string) (code int, stdout, stderr string) {
+	var out, errOut bytes.Buffer
+	code = cli.Run(ctx, cli.Process{
+		Args: args, Getenv: func(name string) string { return env[name] }, Stdout: &out, Stderr: &errOut,
+		Bundled: entrants.FS(fstest.MapFS{}, "none.csv"),
+	})
+	return code, out.String(), errOut.String()
+}
+
+// trap is a server that nobody should connect to.
+type trap struct {
+	addr    string
+	visits  atomic.Int32
+	closing func()
+}
+
+func newTrap(t *testing.T) *trap {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tr := &trap{addr: listener.Addr().String()}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			tr.visits.Add(1)
+			conn.Close()
+		}
+	})
+	tr.closing = func() { listener.Close(); wg.Wait() }
+	t.Cleanup(tr.closing)
+	return tr
+}
+
+func write(t *testing.T, name, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+const fiveEntrants = "id,eligible\na,true\nb,true\nc,true\nd,true\ne,false\n"
+
+// FAULTS 46, 47, 57 and 62, at the command line: everything wrong is refused with
+// one sentence, before anything is connected to or written.
+func TestBadInput(t *testing.T) {
+	t.Parallel()
+	server := newTrap(t)
+	folder := t.TempDir()
+	list := write(t, "entrants.csv", fiveEntrants)
+	file := write(t, "lottery.db", "")
+	csv := func(text string) string { return write(t, "list.csv", text) }
+
+	serve := map[string]string{
+		"redis": "redis://user:" + secret + "@" + server.addr, "database": "mysql://user:" + secret + "@" + server.addr + "/lottery",
+		"entrants": list, "winners": "3", "http": "off",
+	}
+	verify := map[string]string{
+		"redis": serve["redis"], "database": serve["database"], "since": "2026-11-20", "until": "2026-11-21",
+	}
+	refusedURL := "the URL is refused; it must be redis://user:password@host:port/db or rediss:// for TLS, " +
+		"and what means something in a URL must be percent-encoded in user and password, as %40 for @"
+	redisUsage := "the Redis to use, redis://user:password@host:port/db, or rediss:// for TLS"
+	databaseUsage := "the database to use, sqlite:PATH, mysql://user:password@host:port/db or postgres://…"
+	instants := `; it must be a date such as 2026-11-21, a date and time such as "2026-11-21 12:00" in the time zone, ` +
+		`one with an offset such as 2026-11-21T12:00:00+08:00, or now`
+
+	for _, c := range []struct {
+		name    string
+		command string
+		flags   map[string]string // in place of the good ones; "-" leaves one out
+		env     map[string]string
+		extra   []string
+		want    string // after "lottery COMMAND: "
+	}{
+		{name: "unknown flag", command: "serve", extra: []string{"--colour", "red"}, want: "flag provided but not defined: -colour; --help lists the flags"},
+		{name: "flag without value", command: "serve", extra: []string{"--identity"}, want: "flag needs an argument: -identity; --help lists the flags"},
+		{name: "argument", command: "serve", extra: []string{serve["redis"]}, want: "1 argument(s) follow the flags; there must be none; --help lists the flags"},
+		{name: "flag of another command", command: "winners", extra: []string{"--redis", "x"}, want: "flag provided but not defined: -redis; --help lists the flags"},
+		{name: "demo takes none", command: "demo", extra: []string{"--fast"}, want: "flag provided but not defined: -fast; --help lists the flags"},
+
+		{name: "no Redis", command: "serve", flags: map[string]string{"redis": "-"}, want: "--redis (or LOTTERY_REDIS) is missing; it must be " + redisUsage},
+		{name: "Redis without scheme", command: "serve", flags: map[string]string{"redis": server.addr}, want: "--redis: " + refusedURL},
+		{name: "Redis of http", command: "serve", flags: map[string]string{"redis": "http://" + server.addr}, want: "--redis: " + refusedURL},
+		{name: "Redis without host", command: "serve", flags: map[string]string{"redis": "redis://"}, want: "--redis: " + refusedURL},
+		{name: "Redis with a port too great", command: "serve", flags: map[string]string{"redis": "redis://localhost:65536"}, want: "--redis: " + refusedURL},
+		{name: "Redis with port 0", command: "serve", flags: map[string]string{"redis": "redis://localhost:0"}, want: "--redis: " + refusedURL},
+		{name: "Redis with a database of letters", command: "serve", flags: map[string]string{"redis": "redis://localhost/zero"}, want: "--redis: " + refusedURL},
+		{name: "Redis with a negative database", command: "serve", flags: map[string]string{"redis": "redis://localhost/-1"}, want: "--redis: " + refusedURL},
+		{name: "Redis with an unknown option", command: "serve", flags: map[string]string{"redis": "redis://localhost/?sslmode=no"}, want: "--redis: " + refusedURL},
+		{name: "Redis with a raw slash in the password", command: "serve", flags: map[string]string{"redis": "redis://user:12/" + secret + "@localhost:6379"}, want: "--redis: " + refusedURL},
+		{name: "Redis with a raw hash in the password", command: "serve", flags: map[string]string{"redis": "redis://user:12#" + secret + "@localhost:6379"}, want: "--redis: " + refusedURL},
+		{name: "Redis with a raw percent in the password", command: "serve", flags: map[string]string{"redis": "redis://user:%" + secret + "@localhost:6379"}, want: "--redis: " + refusedURL},
+		{name: "Redis in the environment", command: "serve", flags: map[string]string{"redis": "-"}, env: map[string]string{"LOTTERY_REDIS": "tcp://" + secret}, want: "LOTTERY_REDIS: " + refusedURL},
+
+		{name: "no database", command: "serve", flags: map[string]string{"database": "-"}, want: "--database (or LOTTERY_DATABASE) is missing; it must be " + databaseUsage},
+		{name: "database of another kind", command: "serve", flags: map[string]string{"database": "oracle://u:" + secret + "@h/db"}, want: "--database: store: the database DSN is refused: it must begin with sqlite:, mysql:// or postgres://"},
+		{name: "database without host", command: "serve", flags: map[string]string{"database": "mysql://u:" + secret + "@/db"}, want: "--database: store: the database DSN is refused: it must name a host, as in mysql://user:password@host/database"},
+		{name: "database without name", command: "serve", flags: map[string]string{"database": "mysql://u:" + secret + "@h"}, want: "--database: store: the database DSN is refused: it must name one database, as in mysql://user:password@host/database"},
+		{name: "database that is no URL", command: "serve", flags: map[string]string{"database": "mysql://u:%" + secret + "@h/db"}, want: "--database: store: the database DSN is refused: it is not a URL; in user and password percent-encode what means something there, as %40 for @"},
+		{name: "SQLite without path", command: "serve", flags: map[string]string{"database": "sqlite:"}, want: "--database: store: the database DSN is refused: it must name a file, as in sqlite:lottery.db"},
+		{name: "SQLite in a folder that is not there", command: "serve", flags: map[string]string{"database": "sqlite:" + folder + "/none/lottery.db"}, want: "--database: stat " + folder + "/none: no such file or directory"},
+		{name: "SQLite below a file", command: "serve", flags: map[string]string{"database": "sqlite:" + file + "/lottery.db"}, want: `--database: "` + file + `" is a file; it must be a folder, for the database file to be made in`},
+		{name: "SQLite file that is not there", command: "winners", flags: map[string]string{"database": "sqlite:" + folder + "/lottery.db"}, want: "--database: stat " + folder + "/lottery.db: no such file or directory"},
+		{name: "SQLite file that is a folder", command: "winners", flags: map[string]string{"database": "sqlite:" + folder}, want: `--database: "` + folder + `" is a folder; it must be the database file`},
+
+		{name: "schedule of four fields", command: "serve", flags: map[string]string{"schedule": "0 12 * *"}, want: `--schedule is refused: spec is "0 12 * *", but it must have the five fields minute, hour, day of month, month, day of week, not 4; seconds and years are not supported (for short intervals there is @every)`},
+		{name: "schedule of 30 February", command: "serve", flags: map[string]string{"schedule": "0 12 30 2 *"}, want: `--schedule is refused: spec is "0 12 30 2 *", but it must`},
+		{name: "schedule that is too short", command: "serve", flags: map[string]string{"schedule": "@every 5ms"}, want: `--schedule is refused: the interval of @every is "5ms", but it must be at least 100ms`},
+		{name: "empty schedule", command: "serve", flags: map[string]string{"schedule": ""}, want: `--schedule is refused: spec is "", but it must not be empty`},
+		{name: "schedule to verify", command: "verify", flags: map[string]string{"schedule": "61 12 * * *"}, want: `--schedule is refused: minute is "61", but 61 must be from 0 to 59`},
+
+		{name: "unknown time zone", command: "serve", flags: map[string]string{"time-zone": "Asia/Nowhere"}, want: `--time-zone is "Asia/Nowhere"; it must be a time zone of the IANA database, such as Asia/Shanghai or UTC`},
+		{name: "time zone of the machine", command: "serve", flags: map[string]string{"time-zone": "Local"}, want: `--time-zone is "Local"; it must be a time zone of the IANA database, such as Asia/Shanghai or UTC`},
+		{name: "time zone in the environment", command: "serve", env: map[string]string{"LOTTERY_TIME_ZONE": "../etc"}, want: `LOTTERY_TIME_ZONE is "../etc"; it must be a time zone of the IANA database, such as Asia/Shanghai or UTC`},
+
+		{name: "lease too short", command: "serve", flags: map[string]string{"lease": "99ms"}, want: `--lease is "99ms"; it must be a duration in whole milliseconds from 100ms to 24h0m0s, such as 10s`},
+		{name: "negative lease", command: "serve", flags: map[string]string{"lease": "-10s"}, want: `--lease is "-10s"; it must be a duration in whole milliseconds from 100ms to 24h0m0s, such as 10s`},
+		{name: "lease that overflows", command: "serve", flags: map[string]string{"lease": "9999999h"}, want: `--lease is "9999999h"; it must be a duration in whole milliseconds from 100ms to 24h0m0s, such as 10s`},
+		{name: "lease without unit", command: "serve", flags: map[string]string{"lease": "10"}, want: `--lease is "10"; it must be a duration in whole milliseconds from 100ms to 24h0m0s, such as 10s`},
+		{name: "lease with a fraction", command: "serve", flags: map[string]string{"lease": "100.5ms"}, want: `--lease is "100.5ms"; it must be a duration in whole milliseconds from 100ms to 24h0m0s, such as 10s`},
+
+		{name: "no winners", command: "serve", flags: map[string]string{"winners": "0"}, want: `--winners is "0"; it must be a whole number from 1 to 1000000`},
+		{name: "winners in words", command: "verify", flags: map[string]string{"winners": "ten"}, want: `--winners is "ten"; it must be a whole number from 1 to 1000000`},
+		{name: "winners that overflow", command: "serve", flags: map[string]string{"winners": "99999999999999999999"}, want: `--winners is "99999999999999999999"; it must be a whole number from 1 to 1000000`},
+		{name: "address without port", command: "serve", flags: map[string]string{"http": "localhost"}, want: `--http is "localhost"; it must be an address such as :8080 or 127.0.0.1:8080, or off`},
+		{name: "address with a port too great", command: "serve", flags: map[string]string{"http": ":65536"}, want: `--http is ":65536"; it must be an address such as :8080 or 127.0.0.1:8080, or off`},
+		{name: "log format", command: "serve", flags: map[string]string{"log-format": "xml"}, want: `--log-format is "xml"; it must be text or json`},
+		{name: "identity with a control character", command: "serve", flags: map[string]string{"identity": "a\nb"}, want: `--identity is "a\nb"; it must be 1 to 200 bytes of UTF-8 without control characters`},
+		{name: "identity too long", command: "serve", flags: map[string]string{"identity": strings.Repeat("x", 201)}, want: `--identity is "` + strings.Repeat("x", 60) + `"… (201 bytes); it must be 1 to 200 bytes of UTF-8 without control characters`},
+
+		{name: "no entrants", command: "serve", flags: map[string]string{"entrants": "-"}, want: "--entrants (or LOTTERY_ENTRANTS) is missing; it must be a CSV file of those who may win, with the header id,eligible"},
+		{name: "entrants that cannot be read", command: "serve", flags: map[string]string{"entrants": folder + "/none.csv"}, want: "--entrants: entrants: open " + folder + "/none.csv: no such file or directory"},
+		{name: "too few entrants", command: "serve", flags: map[string]string{"winners": "5"}, want: `--entrants: "` + list + `" has 5 entrants, of whom 4 are eligible; there must be at least as many as winners, 5`},
+
+		{name: "no since", command: "verify", flags: map[string]string{"since": "-"}, want: "--since (or LOTTERY_SINCE) is missing; it must be the first instant to look at, such as 2026-11-21"},
+		{name: "no until", command: "verify", flags: map[string]string{"until": "-"}, want: `--until (or LOTTERY_UNTIL) is missing; it must be the instant to stop before, such as "2026-11-22 13:00", or now`},
+		{name: "since in words", command: "verify", flags: map[string]string{"since": "yesterday"}, want: `--since is "yesterday"` + instants},
+		{name: "until on a day that is none", command: "winners", flags: map[string]string{"until": "2026-02-30"}, want: `--until is "2026-02-30"` + instants},
+		{name: "empty range", command: "verify", flags: map[string]string{"until": "2026-11-20"}, want: `--until is "2026-11-20"; it must be later than since, "2026-11-20", or the range is empty`},
+		{name: "range backwards", command: "winners", flags: map[string]string{"since": "2026-11-21", "until": "2026-11-20"}, want: `--until is "2026-11-20"; it must be later than since, "2026-11-21", or the range is empty`},
+		{name: "endless range", command: "verify", flags: map[string]string{"schedule": "@every 1s", "since": "2001-01-01"}, want: "the range has more than 1000000 noons; look at a shorter one"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			refuse(t, c.command, map[string]map[string]string{
+				"serve": serve, "verify": verify, "winners": {"database": serve["database"]}, "demo": {},
+			}[c.command], c.flags, c.env, c.extra, c.want)
+		})
+	}
+	for name, c := range map[string]struct{ text, want string }{
+		"empty file":         {"", `the file is empty; it must begin with the header "id,eligible"`},
+		"no header":          {"a,true\n", `:1:1: the header is "a,true"; it must be "id,eligible"`},
+		"no entrant":         {"id,eligible\n", "the list names no entrant"},
+		"three fields":       {"id,eligible\na,true\nb,true,7\n", ":3:"},
+		"bad eligible":       {"id,eligible\na,true\nb,yes\n", `:3:3: eligible is "yes"; it must be true or false`},
+		"empty id":           {"id,eligible\n,true\n", ":2:1: the id is empty"},
+		"duplicate id":       {"id,eligible\na,true\nb,true\na,false\n", `:4:1: the id "a" stands in line 2 already`},
+		"quote out of place": {"id,eligible\na\"b,true\n", ":2:"},
+	} {
+		t.Run("list with "+name, func(t *testing.T) {
+			t.Parallel()
+			path := csv(c.text)
+			want := "--entrants: entrants: " + path
+			if !strings.HasPrefix(c.want, ":") {
+				want += ": "
+			}
+			refuse(t, "serve", serve, map[string]string{"entrants": path}, nil, nil, want+c.want)
+		})
+	}
+	t.Cleanup(func() {
+		server.closing()
+		if n := server.visits.Load(); n != 0 {
+			t.Errorf("%d connections were made although the input was refused", n)
+		}
+		left, err := os.ReadDir(folder)
+		if err != nil || len(left) != 0 {
+			t.Errorf("the folder holds %v, %v; nothing was to be written", left, err)
+		}
+	})
+}
+
+// refuse runs a command and holds what it says against want: one line that begins
+// with it.
+func refuse(t *testing.T, command string, good, flags, env map[string]string, extra []string, want string) {
+	t.Helper()
+	args := []string{command}
+	for name, value := range good {
+		if other, ok := flags[name]; ok {
+			value = other
+		}
+		if value != "-" {
+			args = append(args, "--"+name+"="+value)
+		}
+	}
+	for name, value := range flags {
+		if _, ok := good[name]; !ok {
+			args = append(args, "--"+name+"="+value)
+		}
+	}
+	code, stdout, stderr := run(t.Context(), env, append(args, extra...)...)
+	if code != cli.Refused {
+		t.Errorf("exit code %d, want %d", code, cli.Refused)
+	}
+	if stdout != "" {
+		t.Errorf("standard output: %s", stdout)
+	}
+	if !strings.HasPrefix(stderr, "lottery "+command+": "+want) || strings.Count(stderr, "\n") != 1 {
+		t.Errorf("standard error:\n%swant one line that begins with\nlottery %s: %s", stderr, command, want)
+	}
+	if strings.Contains(stderr, secret) {
+		t.Error("the password was shown")
+	}
+}
+
+func TestEverythingWrongIsToldAtOnce(t *testing.T) {
+	t.Parallel()
+	code, _, stderr := run(t.Context(), map[string]string{"LOTTERY_LEASE": "soon"}, "serve", "--winners", "0", "--time-zone", "Nowhere")
+	if code != cli.Refused {
+		t.Errorf("exit code %d, want %d", code, cli.Refused)
+	}
+	for _, want := range []string{"--redis", "--database", "--entrants", "--winners", "--time-zone", "LOTTERY_LEASE"} {
+		if n := strings.Count(stderr, "lottery serve: "+want); n != 1 {
+			t.Errorf("%d lines about %s, want 1:\n%s", n, want, stderr)
+		}
+	}
+}
+
+func TestFlagsWinOverTheEnvironment(t *testing.T) {
+	t.Parallel()
+	// Both are wrong, and only one is told.
+	_, _, stderr := run(t.Context(), map[string]string{"LOTTERY_LEASE": "soon"}, "serve", "--lease", "later")
+	if !strings.Contains(stderr, `--lease is "later"`) || strings.Contains(stderr, "soon") {
+		t.Error(stderr)
+	}
+	// An empty variable is none: the default holds.
+	_, _, stderr = run(t.Context(), map[string]string{"LOTTERY_LEASE": ""}, "serve")
+	if strings.Contains(stderr, "lease") {
+		t.Error(stderr)
+	}
+}
+
+func TestUnknownCommand(t *testing.T) {
+	t.Parallel()
+	code, _, stderr := run(t.Context(), nil, "draw")
+	if want := "lottery: there is no command \"draw\"; lottery help lists them\n"; code != cli.Refused || stderr != want {
+		t.Errorf("exit code %d, %q; want %d, %q", code, stderr, cli.Refused, want)
+	}
+}
+
+func TestHelp(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"help"}, {"--help"}, {"-h"}} {
+		code, stdout, stderr := run(t.Context(), nil, args...)
+		if code != cli.Done || stderr != "" || !strings.Contains(stdout, "lottery verify") {
+			t.Errorf("%v: exit code %d, %q, %q", args, code, stdout, stderr)
+		}
+	}
+	code, stdout, stderr := run(t.Context(), nil, "serve", "--help")
+	if code != cli.Done || stderr != "" {
+		t.Errorf("exit code %d, %q", code, stderr)
+	}
+	for _, flag := range []string{"redis", "database", "entrants", "schedule", "time-zone", "winners", "identity", "lease", "http", "log-format"} {
+		variable := "LOTTERY_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+		if !strings.Contains(stdout, "--"+flag+" ") || !strings.Contains(stdout, variable+" ") {
+			t.Errorf("the help of serve says nothing of --%s or %s:\n%s", flag, variable, stdout)
+		}
+	}
+}

@@ -1,0 +1,148 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/noonlock/noonlock/examples/lottery/internal/audit"
+	"github.com/noonlock/noonlock/examples/lottery/internal/draw"
+	"github.com/noonlock/noonlock/examples/lottery/internal/noon"
+	"github.com/noonlock/noonlock/examples/lottery/internal/store"
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/singleton/sqlonce"
+)
+
+// stampLayout shows a noon with its offset, so that it can be read anywhere.
+const stampLayout = "2006-01-02 15:04:05.999 -07:00"
+
+func printWinners(ctx context.Context, p Process, s *settings, args []string) error {
+	var (
+		database = s.text("database", "DSN", "", databaseUsage)
+		zone     = s.text("time-zone", "ZONE", standardZone, "the time zone of what is printed, and of since and until")
+		since    = s.text("since", "TIME", "1970-01-02", "the first instant to look at")
+		until    = s.text("until", "TIME", "now", "the instant to stop before")
+	)
+	if err := s.parse(args); err != nil {
+		return badArguments(err)
+	}
+	dsn := s.database("database", *database, false)
+	location := s.zone("time-zone", *zone)
+	from, to := s.span(*since, *until, location)
+	if err := s.err(); err != nil {
+		return refusal{err}
+	}
+	st, err := store.Open(ctx, dsn, sqlonce.Config{})
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	draws, err := st.Draws(ctx, noon.Job, from, to)
+	if err != nil {
+		return err
+	}
+	if len(draws) == 0 {
+		fmt.Fprintf(p.Stdout, "no noon was drawn from %s to before %s\n", from.In(location).Format(stampLayout), to.In(location).Format(stampLayout))
+	}
+	for _, d := range draws {
+		ids, err := st.Winners(ctx, noon.Job, d.Tick)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(p.Stdout, "%s  drawn by %s at attempt %d, token %d\n", d.Tick.In(location).Format(stampLayout), d.DrawnBy, d.Attempt, d.Token)
+		for i, id := range ids {
+			fmt.Fprintf(p.Stdout, "  %3d  %s\n", i+1, id)
+		}
+	}
+	return nil
+}
+
+// span reads the two ends of a range.
+func (s *settings) span(since, until string, in *time.Location) (from, to time.Time) {
+	now := time.Now()
+	from, to = s.instant("since", since, in, now), s.instant("until", until, in, now)
+	if !from.IsZero() && !to.IsZero() && !from.Before(to) {
+		s.refuse("until", until, "later than since, "+excerpt(since)+", or the range is empty")
+	}
+	return from, to
+}
+
+func verify(ctx context.Context, p Process, s *settings, args []string) error {
+	var (
+		redisURL = s.text("redis", "URL", "", redisUsage)
+		database = s.text("database", "DSN", "", databaseUsage)
+		cron     = s.text("schedule", "SCHEDULE", standardSchedule, scheduleUsage)
+		zone     = s.text("time-zone", "ZONE", standardZone, zoneUsage+", and of since and until")
+		winners  = s.text("winners", "N", standardWinners, winnersUsage)
+		since    = s.text("since", "TIME", "", "the first instant to look at, such as 2026-11-21")
+		until    = s.text("until", "TIME", "", `the instant to stop before, such as "2026-11-22 13:00", or now`)
+	)
+	if err := s.parse(args); err != nil {
+		return badArguments(err)
+	}
+	options := s.redis("redis", *redisURL)
+	dsn := s.database("database", *database, false)
+	location := s.zone("time-zone", *zone)
+	schedule := s.schedule("schedule", *cron, location)
+	want := store.Expected{Job: noon.Job, Winners: s.number("winners", *winners, 1, draw.MaxWinners)}
+	if !s.missing("since", *since) && !s.missing("until", *until) {
+		want.Since, want.Until = s.span(*since, *until, location)
+	}
+	if err := s.err(); err != nil {
+		return refusal{err}
+	}
+	var err error
+	if want.Ticks, err = noon.Between(schedule, want.Since, want.Until); err != nil {
+		return refusal{err}
+	}
+	from, to := want.Since.In(location).Format(stampLayout), want.Until.In(location).Format(stampLayout)
+	report, err := compare(ctx, options, dsn, want)
+	if errors.Is(err, store.ErrNothingExpected) {
+		return fmt.Errorf("the schedule %q has no noon from %s to before %s (%s), so there is nothing to verify", *cron, from, to, location)
+	}
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(p.Stdout, "schedule    %q in %s, from %s to before %s: %s\n", *cron, location, from, to, count(report.Noons, "noon"))
+	fmt.Fprintf(p.Stdout, "database    %s: %s\n", dsn, count(report.Draws, "draw"))
+	fmt.Fprintf(p.Stdout, "ledger      Redis %s: %s, %d of them at a later attempt than the first\n",
+		address(options), count(report.Recorded, "run")+" done", report.Again)
+	for _, f := range report.Findings {
+		fmt.Fprintf(p.Stdout, "%-10s  %s  %s\n", f.Kind, f.Tick.In(location).Format(stampLayout), f.Detail)
+	}
+	if n := len(report.Findings); n > 0 {
+		return fmt.Errorf("%s that should not be", count(n, "thing"))
+	}
+	fmt.Fprintf(p.Stdout, "all noons were drawn, each once, with %d different eligible winners, and the ledger knows every draw\n", want.Winners)
+	return nil
+}
+
+func compare(ctx context.Context, options *redis.Options, dsn store.DSN, want store.Expected) (audit.Report, error) {
+	rdb := redis.NewClient(options)
+	defer rdb.Close()
+	client, err := lockcore.New(rdb, lockcore.Config{})
+	if err != nil {
+		return audit.Report{}, err
+	}
+	defer client.Close(context.WithoutCancel(ctx)) // it holds nothing
+	ledger, err := client.Ledger(noon.Job, lockcore.LedgerConfig{})
+	if err != nil {
+		return audit.Report{}, err
+	}
+	st, err := store.Open(ctx, dsn, sqlonce.Config{})
+	if err != nil {
+		return audit.Report{}, err
+	}
+	defer st.Close()
+	return audit.Check(ctx, st, ledger, want)
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

@@ -1,0 +1,253 @@
+package cli_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+
+	"github.com/noonlock/noonlock/examples/lottery/internal/cli"
+	"github.com/noonlock/noonlock/examples/lottery/internal/entrants"
+	"github.com/noonlock/noonlock/examples/lottery/internal/link"
+	"github.com/noonlock/noonlock/examples/lottery/internal/logtest"
+	"github.com/noonlock/noonlock/internal/servers"
+)
+
+// patience ends a wait that would otherwise hang a broken build.
+const patience = time.Minute
+
+// startRedis starts a Redis in this process, whose time is the real one.
+func startRedis(t *testing.T) *miniredis.Miniredis {
+	t.Helper()
+	m := miniredis.NewMiniRedis()
+	m.ClockTTL(true)
+	if err := m.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(m.Close)
+	return m
+}
+
+// replica is lottery serve within the test.
+type replica struct {
+	t    *testing.T
+	logs *logtest.Logs
+	stop context.CancelFunc
+	exit chan int
+}
+
+// serve starts a replica. It is stopped at the end of the test at the latest.
+func serve(t *testing.T, args ...string) *replica {
+	t.Helper()
+	ctx, stop := context.WithCancel(context.Background())
+	r := &replica{t: t, logs: &logtest.Logs{}, stop: stop, exit: make(chan int, 1)}
+	go func() {
+		r.exit <- cli.Run(ctx, cli.Process{
+			Args:   append([]string{"serve", "--log-format=json", "--http=127.0.0.1:0"}, args...),
+			Getenv: func(string) string { return "" }, Stdout: io.Discard, Stderr: r.logs,
+			Bundled: entrants.FS(fstest.MapFS{}, "none.csv"),
+		})
+	}()
+	t.Cleanup(func() { r.end() })
+	return r
+}
+
+// end stops the replica and returns its exit code.
+func (r *replica) end() int {
+	r.stop()
+	code := <-r.exit
+	r.exit <- code
+	return code
+}
+
+func (r *replica) await(message string, nth int) logtest.Entry {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
+	defer cancel()
+	e, err := r.logs.Await(ctx, message, nth)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return e
+}
+
+// get asks the replica for a page.
+func (r *replica) get(path string) (status int, body string) {
+	r.t.Helper()
+	address := r.await("listening", 1).Address
+	request, err := http.NewRequestWithContext(r.t.Context(), http.MethodGet, "http://"+address+path, nil)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return response.StatusCode, string(text)
+}
+
+// awaitPage asks until the page has this status and contains the texts.
+func (r *replica) awaitPage(path string, status int, contains ...string) {
+	r.t.Helper()
+	again := time.NewTicker(20 * time.Millisecond)
+	defer again.Stop()
+	give := time.After(patience)
+	for {
+		got, body := r.get(path)
+		fits := got == status
+		for _, text := range contains {
+			fits = fits && strings.Contains(body, text)
+		}
+		if fits {
+			return
+		}
+		select {
+		case <-again.C:
+		case <-give:
+			r.t.Fatalf("%s still answers %d %q; want %d with %q", path, got, body, status, contains)
+		}
+	}
+}
+
+// A replica whose Redis and database are away waits for them, says so, and goes on
+// when they are there. It is alive all the while, and tells no password.
+func TestServeWaitsForWhatIsAway(t *testing.T) {
+	t.Parallel()
+	server := servers.MariaDB(t)
+	network := link.New(t, net.JoinHostPort(server.Host, strconv.Itoa(server.Port)))
+	network.Away(true)
+	redis := startRedis(t)
+	redis.RequireAuth(secret)
+	address := redis.Addr()
+	redis.Close()
+
+	r := serve(t, "--redis=redis://:"+secret+"@"+address, "--winners=3", "--schedule=@every 100ms", "--lease=1s",
+		"--database=mysql://"+server.User+":"+server.Password+"@"+network.Addr()+"/"+server.Database,
+		"--entrants="+write(t, "entrants.csv", fiveEntrants))
+	r.awaitPage("/livez", http.StatusOK, "ok")
+	r.awaitPage("/readyz", http.StatusServiceUnavailable, "redis: not ready: dial tcp", "database: not ready: store: opening mysql://")
+	if err := redis.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	r.awaitPage("/readyz", http.StatusServiceUnavailable, "redis: ok", "database: not ready")
+	if n := r.logs.Count("draw committed"); n != 0 {
+		t.Fatalf("%d draws without a database", n)
+	}
+	network.Away(false)
+	r.awaitPage("/readyz", http.StatusOK, "redis: ok", "database: ok", "ledger: ok")
+	r.await("draw committed", 3)
+
+	// Away again, and back: told each time, and no reason to end.
+	redis.Close()
+	r.awaitPage("/readyz", http.StatusServiceUnavailable, "redis: not ready", "database: ok")
+	r.awaitPage("/livez", http.StatusOK, "ok")
+	network.Away(true)
+	r.awaitPage("/readyz", http.StatusServiceUnavailable, "redis: not ready", "database: not ready")
+	if err := redis.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	network.Away(false)
+	r.awaitPage("/readyz", http.StatusOK)
+	r.await("draw committed", r.logs.Count("draw committed")+3)
+
+	_, page := r.get("/readyz")
+	if code := r.end(); code != cli.Done {
+		t.Errorf("exit code %d, want %d\n%s", code, cli.Done, r.logs)
+	}
+	for _, password := range []string{secret, server.Password} {
+		if strings.Contains(r.logs.String()+page, password) {
+			t.Errorf("a password was shown:\n%s", r.logs)
+		}
+	}
+}
+
+// Wrong passwords are not the replica's end either, and are not told.
+func TestServeWithWrongPasswords(t *testing.T) {
+	t.Parallel()
+	server := servers.MariaDB(t)
+	redis := startRedis(t)
+	redis.RequireAuth("another")
+	r := serve(t, "--redis=redis://:"+secret+"@"+redis.Addr(), "--winners=3",
+		"--database=mysql://"+server.User+":"+secret+"@"+net.JoinHostPort(server.Host, strconv.Itoa(server.Port))+"/"+server.Database,
+		"--entrants="+write(t, "entrants.csv", fiveEntrants))
+	r.awaitPage("/readyz", http.StatusServiceUnavailable, "WRONGPASS", "Access denied")
+	_, page := r.get("/readyz")
+	if code := r.end(); code != cli.Done {
+		t.Errorf("exit code %d, want %d", code, cli.Done)
+	}
+	if strings.Contains(r.logs.String()+page, secret) {
+		t.Errorf("the password was shown: %s\n%s", page, r.logs)
+	}
+}
+
+func TestServeRefusesAnAddressThatIsTaken(t *testing.T) {
+	t.Parallel()
+	taken := newTrap(t)
+	code, _, stderr := run(t.Context(), nil, "serve", "--redis=redis://127.0.0.1:1", "--database=sqlite:"+filepath.Join(t.TempDir(), "lottery.db"),
+		"--winners=3", "--entrants="+write(t, "entrants.csv", fiveEntrants), "--http="+taken.addr)
+	if code != cli.Failed || !strings.HasPrefix(stderr, "lottery serve: http: listen tcp "+taken.addr) {
+		t.Errorf("exit code %d, %s", code, stderr)
+	}
+}
+
+// Replicas may load the entrants and draw all at once, on each kind of database.
+func TestServeTogether(t *testing.T) {
+	t.Parallel()
+	for name, fresh := range map[string]func(*testing.T) (dsn string){
+		"SQLite":     func(t *testing.T) string { t.Helper(); return "sqlite:" + filepath.Join(t.TempDir(), "lottery.db") },
+		"MariaDB":    func(t *testing.T) string { t.Helper(); return dsn("mysql", servers.MariaDB(t)) },
+		"PostgreSQL": func(t *testing.T) string { t.Helper(); return dsn("postgres", servers.PostgreSQL(t)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			redis := startRedis(t)
+			shared := []string{
+				"--redis=redis://" + redis.Addr(), "--database=" + fresh(t), "--winners=3", "--schedule=@every " + playedEvery.String(),
+			}
+			var replicas []*replica
+			for range 4 {
+				replicas = append(replicas, serve(t, append(shared, "--lease=1s", "--entrants="+write(t, "entrants.csv", fiveEntrants))...))
+			}
+			for _, r := range replicas {
+				r.await("replica takes part", 1)
+			}
+			replicas[0].await("draw committed", 2)
+			var ticks []time.Time
+			for _, r := range replicas {
+				if code := r.end(); code != cli.Done {
+					t.Errorf("exit code %d, want %d\n%s", code, cli.Done, r.logs)
+				}
+				for _, e := range r.logs.Entries() {
+					if e.Message == "draw committed" {
+						ticks = append(ticks, e.Tick)
+					}
+				}
+			}
+			slices.SortFunc(ticks, time.Time.Compare)
+			since, until := ticks[0].Format(time.RFC3339Nano), ticks[len(ticks)-1].Add(playedEvery).Format(time.RFC3339Nano)
+			code, stdout, stderr := run(t.Context(), nil, append(append([]string{"verify"}, shared...), "--since="+since, "--until="+until)...)
+			if want := fmt.Sprintf(": %d noons\n", len(ticks)); code != cli.Done || !strings.Contains(stdout, want) {
+				t.Errorf("verify: exit code %d; want %d and %q\n%s%s", code, cli.Done, want, stdout, stderr)
+			}
+		})
+	}
+}
+
+func dsn(scheme string, d servers.SQL) string {
+	return scheme + "://" + d.User + ":" + d.Password + "@" + net.JoinHostPort(d.Host, strconv.Itoa(d.Port)) + "/" + d.Database
+}

@@ -1,0 +1,158 @@
+package demo
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/noonlock/noonlock/examples/lottery/internal/draw"
+	"github.com/noonlock/noonlock/examples/lottery/internal/entrants"
+)
+
+// listOf makes a list whose even numbers are eligible.
+func listOf(n int) entrants.List {
+	var text strings.Builder
+	text.WriteString("id,eligible\n")
+	for i := range n {
+		fmt.Fprintf(&text, "id-%02d,%v\n", i, i%2 == 0)
+	}
+	return entrants.FS(fstest.MapFS{"list.csv": {Data: []byte(text.String())}}, "list.csv")
+}
+
+// The whole performance, and that its verdict is not given lightly: what is changed
+// in the database afterwards is found.
+func TestDemo(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	d, err := raise(t.Context(), Config{Entrants: listOf(40), Out: &out})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.close(t.Context())
+	if err := d.play(t.Context()); err != nil {
+		t.Fatalf("%v\n%s", err, &out)
+	}
+	if err := d.check(t.Context()); err != nil {
+		t.Fatalf("%v\n%s", err, &out)
+	}
+	t.Log(out.String())
+	audience(t, out.String())
+
+	db, err := sql.Open("sqlite", "file:"+filepath.Join(d.folder, "lottery.db")+"?_pragma=busy_timeout(10000)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	exec := func(statement string, args ...any) {
+		t.Helper()
+		if _, err := db.ExecContext(t.Context(), statement, args...); err != nil {
+			t.Fatalf("%s: %v", statement, err)
+		}
+	}
+	fails := func(what string) {
+		t.Helper()
+		out.Reset()
+		if err := d.check(t.Context()); !errors.Is(err, ErrFailed) || !strings.Contains(out.String(), "FAILED") {
+			t.Errorf("%s: %v\n%s", what, err, &out)
+		}
+	}
+	second := d.stale.Tick.UnixMilli()
+	exec("UPDATE draws SET attempt = 1 WHERE tick = ?", second)
+	exec("UPDATE noonlock_markers SET attempt = 1 WHERE tick = ?", second)
+	fails("noon 2 at attempt 1")
+	exec("UPDATE draws SET attempt = 2 WHERE tick = ?", second)
+	exec("UPDATE noonlock_markers SET attempt = 2 WHERE tick = ?", second)
+	if err := d.check(t.Context()); err != nil {
+		t.Errorf("set right again: %v", err)
+	}
+	refusal := d.lateErr
+	d.lateErr = nil
+	fails("a late write that was taken")
+	d.lateErr = refusal
+	exec("UPDATE winners SET entrant_id = 'id-01' WHERE position = 1 AND tick = ?", second)
+	fails("a winner who is not eligible")
+	exec("DELETE FROM winners WHERE position = 1 AND tick = ?", second)
+	fails("nine winners")
+	d.cut = nil
+	if err := d.check(t.Context()); !errors.Is(err, ErrFailed) {
+		t.Errorf("nobody cut off: %v", err)
+	}
+}
+
+// audience reads what a stranger reads.
+func audience(t *testing.T, text string) {
+	t.Helper()
+	for _, once := range []string{
+		"NOON 1 of 4", "NOON 2 of 4", "NOON 3 of 4", "NOON 4 of 4", "IS CUT OFF", "takes it over: attempt 2", "the database refuses",
+	} {
+		if n := strings.Count(text, once); n != 1 {
+			t.Errorf("%q is told %d times, want once", once, n)
+		}
+	}
+	if n := strings.Count(text, "\n  ok      "); n != 4 {
+		t.Errorf("%d checks held, want 4", n)
+	}
+	if strings.ContainsRune(text, '\x1b') {
+		t.Error("there are colours although this is no terminal")
+	}
+	last := 0
+	claims := regexp.MustCompile(`(?:claims it: attempt 1|takes it over: attempt 2), token (\d+)`).FindAllStringSubmatch(text, -1)
+	for _, claim := range claims {
+		token, err := strconv.Atoi(claim[1])
+		if err != nil || token <= last {
+			t.Errorf("token %s after %d, %v; want a greater one", claim[1], last, err)
+		}
+		last = token
+	}
+	if len(claims) != 5 {
+		t.Errorf("%d claims are told, want 5", len(claims))
+	}
+	// Five draws of ten, one of them undone.
+	if n := len(regexp.MustCompile(`\bid-\d\d\b`).FindAllString(text, -1)); n != 50 {
+		t.Errorf("%d ids are told, want 50", n)
+	}
+	for line := range strings.Lines(text) {
+		if len(line) > 100 {
+			t.Errorf("%d characters in one line: %s", len(line), line)
+		}
+	}
+}
+
+func TestDemoWithTooFewEntrants(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	if err := Run(t.Context(), Config{Entrants: listOf(18), Out: &out}); !errors.Is(err, draw.ErrTooFew) {
+		t.Errorf("with 9 eligible entrants for 10 winners: %v", err)
+	}
+}
+
+func TestDemoBrokenOff(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	interrupted := errors.New("interrupted")
+	out := &interrupting{on: "The first noon", cancel: func() { cancel(interrupted) }}
+	if err := Run(ctx, Config{Entrants: listOf(40), Out: out}); !errors.Is(err, interrupted) {
+		t.Errorf("broken off: %v", err)
+	}
+}
+
+// interrupting cancels when it has read a text.
+type interrupting struct {
+	on     string
+	cancel func()
+}
+
+func (w *interrupting) Write(b []byte) (int, error) {
+	if strings.Contains(string(b), w.on) {
+		w.cancel()
+	}
+	return len(b), nil
+}

@@ -1,0 +1,116 @@
+package demo
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/noonlock/noonlock/examples/lottery/internal/entrants"
+	"github.com/noonlock/noonlock/examples/lottery/internal/noon"
+	"github.com/noonlock/noonlock/examples/lottery/internal/store"
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/singleton"
+)
+
+// replica is one of the three. All run the same code and share nothing but the
+// addresses of Redis and the database.
+type replica struct {
+	name    string
+	demo    *demo
+	dsn     store.DSN
+	wire    *wire
+	client  *lockcore.Client
+	runner  *singleton.Runner
+	drawing noon.Drawing
+	gone    chan struct{} // closed when it was cut off
+}
+
+func (d *demo) newReplica(ctx context.Context, name, address string, dsn store.DSN) (*replica, error) {
+	r := &replica{name: name, demo: d, dsn: dsn, wire: newWire(), gone: make(chan struct{})}
+	rdb := redis.NewClient(&redis.Options{Addr: address, Dialer: r.wire.dial})
+	defer rdb.Close() // lockcore makes connections of its own from its options
+	var err error
+	if r.client, err = lockcore.New(rdb, lockcore.Config{Identity: name}); err != nil {
+		return nil, err
+	}
+	if r.runner, err = singleton.NewRunner(r.client, singleton.Config{TTL: lease}); err == nil {
+		err = r.runner.AddSchedule(noon.Job, d.schedule, r.work, noon.JobConfig(nil))
+	}
+	if err != nil {
+		r.close(ctx)
+		return nil, err
+	}
+	r.drawing = noon.Drawing{Winners: winners, Written: r.written}
+	return r, nil
+}
+
+func (r *replica) prepare(ctx context.Context, list entrants.List) (entrants.Totals, error) {
+	st, err := store.Open(ctx, r.dsn, noon.StoreConfig(lease))
+	if err != nil {
+		return entrants.Totals{}, err
+	}
+	r.drawing.Store = st
+	return st.LoadEntrants(ctx, list)
+}
+
+// run takes part until ctx ends or the replica is cut off.
+func (r *replica) run(ctx context.Context) {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	go func() {
+		select {
+		case <-r.gone:
+			stop()
+			r.closeClient(ctx) // with nobody at the other end: it only ends our goroutines
+		case <-ctx.Done():
+		}
+	}()
+	if err := r.runner.Run(ctx); err != nil {
+		r.demo.failed(r, err)
+	}
+}
+
+// work is what the replica does at a noon.
+func (r *replica) work(ctx context.Context, run singleton.Run) error {
+	r.demo.claimed(r, run)
+	err := r.drawing.Draw(ctx, run)
+	if err != nil {
+		r.demo.failed(r, err)
+		return err
+	}
+	r.demo.committed(ctx, r, run)
+	return nil
+}
+
+var errCutOff = errors.New("cut off")
+
+// written cuts the replica off if it is its turn: a process that died here would
+// leave the same behind. Its connections are closed by the system, and the
+// database undoes a transaction whose client is gone.
+func (r *replica) written(ctx context.Context, tx *sql.Tx, run singleton.Run, ids []string) error {
+	if !r.demo.written(r, run, ids) {
+		return nil
+	}
+	connections := r.wire.sever()
+	_, err := tx.ExecContext(ctx, "ROLLBACK")
+	r.demo.severed(r, connections)
+	close(r.gone)
+	return errors.Join(errCutOff, err)
+}
+
+// closeClient gives back what is held, as far as Redis can be reached, although
+// ctx has ended.
+func (r *replica) closeClient(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lease)
+	defer cancel()
+	_ = r.client.Close(ctx) // what cannot be given back ends by itself
+}
+
+func (r *replica) close(ctx context.Context) {
+	r.closeClient(ctx)
+	if r.drawing.Store != nil {
+		r.drawing.Store.Close()
+	}
+}

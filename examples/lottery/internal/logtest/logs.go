@@ -1,0 +1,126 @@
+// Package logtest is for tests: it reads the JSON lines that a replica logs while
+// it runs, and waits for what is to come.
+package logtest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Entry is one line of the log. What a line does not say is zero.
+type Entry struct {
+	Level   string    `json:"level"`
+	Message string    `json:"msg"`
+	Tick    time.Time `json:"tick"`
+	Attempt int       `json:"attempt"`
+	Token   uint64    `json:"token"`
+	Address string    `json:"address"`
+	Error   string    `json:"error"`
+}
+
+// Logs is an io.Writer for a program's standard error. Its methods may be called
+// from any goroutine. Its zero value is ready.
+type Logs struct {
+	// Hear, if set before the first line, is called with each entry, one at a
+	// time, before anybody who waits for it.
+	Hear func(Entry)
+
+	mu      sync.Mutex
+	partial []byte
+	entries []Entry
+	foreign []string // lines that are no JSON: panics, reports of races
+	changed chan struct{}
+}
+
+// Write takes a piece of the log.
+func (l *Logs) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.partial = append(l.partial, b...)
+	for {
+		line, rest, found := bytes.Cut(l.partial, []byte("\n"))
+		if !found {
+			break
+		}
+		var e Entry
+		if err := json.Unmarshal(line, &e); err != nil {
+			l.foreign = append(l.foreign, string(line))
+		} else {
+			l.entries = append(l.entries, e)
+			if l.Hear != nil {
+				l.Hear(e)
+			}
+		}
+		l.partial = rest
+	}
+	if l.changed != nil {
+		close(l.changed)
+		l.changed = nil
+	}
+	return len(b), nil
+}
+
+// Entries are all lines so far.
+func (l *Logs) Entries() []Entry {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return append([]Entry(nil), l.entries...)
+}
+
+// Foreign are the whole lines that are no log lines.
+func (l *Logs) Foreign() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Join(l.foreign, "\n")
+}
+
+// Count tells how many lines have this message.
+func (l *Logs) Count(message string) int {
+	n := 0
+	for _, e := range l.Entries() {
+		if e.Message == message {
+			n++
+		}
+	}
+	return n
+}
+
+// Await returns the nth line, counted from 1, that has this message.
+func (l *Logs) Await(ctx context.Context, message string, nth int) (Entry, error) {
+	for {
+		l.mu.Lock()
+		if l.changed == nil {
+			l.changed = make(chan struct{})
+		}
+		changed, n := l.changed, 0
+		for _, e := range l.entries {
+			if e.Message != message {
+				continue
+			}
+			if n++; n == nth {
+				l.mu.Unlock()
+				return e, nil
+			}
+		}
+		l.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return Entry{}, fmt.Errorf("waiting for %q, which was logged %d times of %d: %w\n%s", message, n, nth, context.Cause(ctx), l)
+		}
+	}
+}
+
+// String is the log for people.
+func (l *Logs) String() string {
+	var b strings.Builder
+	for _, e := range l.Entries() {
+		fmt.Fprintf(&b, "%+v\n", e)
+	}
+	return b.String() + l.Foreign()
+}

@@ -1,0 +1,157 @@
+package noon_test
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"errors"
+	"math"
+	"path/filepath"
+	"slices"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/noonlock/noonlock/examples/lottery/internal/draw"
+	"github.com/noonlock/noonlock/examples/lottery/internal/entrants"
+	"github.com/noonlock/noonlock/examples/lottery/internal/noon"
+	"github.com/noonlock/noonlock/examples/lottery/internal/store"
+	"github.com/noonlock/noonlock/singleton"
+	"github.com/noonlock/noonlock/singleton/sqlonce"
+)
+
+var errUndo = errors.New("undo")
+
+func at(day int) time.Time { return time.Date(2026, time.November, day, 12, 0, 0, 0, time.UTC) }
+
+func runOf(day, attempt int, token uint64) singleton.Run {
+	return singleton.Run{Job: noon.Job, Tick: at(day), Attempt: attempt, Token: token, Holder: "me"}
+}
+
+func newStore(t *testing.T) *store.Store {
+	t.Helper()
+	dsn, err := store.ParseDSN("sqlite:" + filepath.Join(t.TempDir(), "lottery.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := store.Open(t.Context(), dsn, noon.StoreConfig(time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { st.Close() })
+	list := fstest.MapFS{"list.csv": {Data: []byte("id,eligible\na,true\nb,true\nc,true\nd,true\nx,false\n")}}
+	if _, err := st.LoadEntrants(t.Context(), entrants.FS(list, "list.csv")); err != nil {
+		t.Fatal(err)
+	}
+	return st
+}
+
+func TestDraw(t *testing.T) {
+	t.Parallel()
+	st := newStore(t)
+	d := noon.Drawing{Store: st, Winners: 3}
+	must := func(err, want error) {
+		t.Helper()
+		if !errors.Is(err, want) {
+			t.Fatalf("Draw: %v, want %v", err, want)
+		}
+	}
+	must(d.Draw(t.Context(), runOf(1, 1, 10)), nil)
+	first := winners(t, st, 1)
+	if len(first) != 3 || slices.Contains(first, "x") {
+		t.Fatalf("the winners are %q; want three of those who are eligible", first)
+	}
+	// The same noon again, by a successor: nothing changes, and that is success.
+	must(d.Draw(t.Context(), runOf(1, 2, 11)), nil)
+	must(d.Draw(t.Context(), runOf(2, 1, 10)), sqlonce.ErrStaleToken)
+	if got := winners(t, st, 1); !slices.Equal(got, first) {
+		t.Errorf("the winners are %q, and were %q", got, first)
+	}
+
+	// What is written and not committed is there for Written, and gone if it says so.
+	d.Written = func(ctx context.Context, tx *sql.Tx, run singleton.Run, ids []string) error {
+		var n int
+		if err := tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM winners WHERE tick = ?", run.Tick.UnixMilli()).Scan(&n); err != nil {
+			return err
+		}
+		if n != 3 || len(ids) != 3 {
+			t.Errorf("%d rows are written for the winners %q", n, ids)
+		}
+		return errUndo
+	}
+	must(d.Draw(t.Context(), runOf(2, 1, 12)), errUndo)
+	d.Written = nil
+	d.Winners = 5
+	must(d.Draw(t.Context(), runOf(2, 2, 13)), draw.ErrTooFew)
+	if got := winners(t, st, 2); len(got) != 0 {
+		t.Errorf("the winners of a noon that was not drawn: %q", got)
+	}
+	draws, err := st.Draws(t.Context(), noon.Job, time.UnixMilli(0), time.UnixMilli(math.MaxInt64))
+	if err != nil || len(draws) != 1 || draws[0].Attempt != 1 || draws[0].Token != 10 || draws[0].DrawnBy != "me" {
+		t.Errorf("the draws are %+v, %v; want that of the first run", draws, err)
+	}
+}
+
+// The same randomness draws the same winners: nothing else decides.
+func TestDrawIsDecidedByItsReader(t *testing.T) {
+	t.Parallel()
+	var got [2][]string
+	for i := range got {
+		st := newStore(t)
+		d := noon.Drawing{Store: st, Winners: 3, Random: bytes.NewReader(bytes.Repeat([]byte("noon and lottery "), 1000))}
+		if err := d.Draw(t.Context(), runOf(1, 1, 10)); err != nil {
+			t.Fatal(err)
+		}
+		got[i] = winners(t, st, 1)
+	}
+	if !slices.Equal(got[0], got[1]) {
+		t.Errorf("the winners are %q and %q", got[0], got[1])
+	}
+}
+
+func winners(t *testing.T, st *store.Store, day int) []string {
+	t.Helper()
+	ids, err := st.Winners(t.Context(), noon.Job, at(day))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ids
+}
+
+func TestBetween(t *testing.T) {
+	t.Parallel()
+	schedule, err := singleton.ParseSchedule("0 12 * * *", singleton.ScheduleConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		since, until time.Time
+		want         []time.Time
+	}{
+		"since counts, until does not": {at(1), at(3), []time.Time{at(1), at(2)}},
+		"between two noons":            {at(1).Add(1), at(2), nil},
+		"until just after a noon":      {at(1).Add(1), at(2).Add(1), []time.Time{at(2)}},
+	} {
+		got, err := noon.Between(schedule, c.since, c.until)
+		if err != nil || !slices.EqualFunc(got, c.want, time.Time.Equal) {
+			t.Errorf("%s: %v, %v; want %v", name, got, err, c.want)
+		}
+	}
+	if _, err := noon.Between(schedule, time.Time{}, at(1).AddDate(4000, 0, 0)); err == nil {
+		t.Error("more than a million noons were listed")
+	}
+}
+
+// The database throws a frozen replica out when another takes its noon over, within
+// what sqlonce can do: whole seconds, at least one.
+func TestStoreConfig(t *testing.T) {
+	t.Parallel()
+	for lease, want := range map[time.Duration]time.Duration{
+		100 * time.Millisecond: time.Second, 1400 * time.Millisecond: time.Second,
+		10 * time.Second: 10 * time.Second, 24 * time.Hour: 24 * time.Hour,
+	} {
+		if got := noon.StoreConfig(lease).IdleTimeout; got != want {
+			t.Errorf("lease %s: %s, want %s", lease, got, want)
+		}
+	}
+}

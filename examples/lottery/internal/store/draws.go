@@ -1,0 +1,102 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+)
+
+// Draw is one row of draws.
+type Draw struct {
+	Job     string
+	Tick    time.Time // the scheduled instant
+	Attempt int
+	Token   uint64
+	DrawnBy string
+	DrawnAt time.Time
+}
+
+// RecordDraw writes the draw and its winners, the first at position 1. It writes nothing unless tx commits; a draw of
+// that tick that is there already is an error of the database.
+func (s *Store) RecordDraw(ctx context.Context, tx *sql.Tx, d Draw, winners []string) error {
+	if err := s.recordDraw(ctx, tx, d, winners); err != nil {
+		return fmt.Errorf("store: recording the draw of %s: %w", stamp(d.Tick), err)
+	}
+	return nil
+}
+
+func (s *Store) recordDraw(ctx context.Context, tx *sql.Tx, d Draw, winners []string) error {
+	if len(winners) == 0 {
+		return errors.New("it has no winners; it must have at least one")
+	}
+	if d.Token > math.MaxInt64 {
+		return fmt.Errorf("the token is %d; it must be at most 2^63-1", d.Token)
+	}
+	_, err := tx.ExecContext(ctx, s.sql("INSERT INTO draws (job, tick, attempt, token, drawn_by, drawn_at) VALUES (?, ?, ?, ?, ?, ?)"),
+		d.Job, d.Tick.UnixMilli(), d.Attempt, int64(d.Token), d.DrawnBy, d.DrawnAt.UnixMilli())
+	if err != nil {
+		return err
+	}
+	for done := 0; done < len(winners); done += batch {
+		part := winners[done:min(done+batch, len(winners))]
+		args := make([]any, 0, 4*len(part))
+		for i, id := range part {
+			args = append(args, d.Job, d.Tick.UnixMilli(), done+i+1, id)
+		}
+		query := "INSERT INTO winners (job, tick, position, entrant_id) VALUES " + values(len(part), 4)
+		if _, err := tx.ExecContext(ctx, s.sql(query), args...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Draws returns the draws of the job with since ≤ tick < until, in the order of their ticks.
+func (s *Store) Draws(ctx context.Context, job string, since, until time.Time) ([]Draw, error) {
+	rows, err := s.db.QueryContext(ctx, s.sql("SELECT tick, attempt, token, drawn_by, drawn_at FROM draws "+
+		"WHERE job = ? AND tick >= ? AND tick < ? ORDER BY tick"), job, since.UnixMilli(), until.UnixMilli())
+	if err != nil {
+		return nil, fmt.Errorf("store: reading draws: %w", err)
+	}
+	defer rows.Close()
+	var draws []Draw
+	for rows.Next() {
+		d := Draw{Job: job}
+		var tick, token, at int64
+		if err := rows.Scan(&tick, &d.Attempt, &token, &d.DrawnBy, &at); err != nil {
+			return nil, fmt.Errorf("store: reading draws: %w", err)
+		}
+		d.Tick, d.Token, d.DrawnAt = time.UnixMilli(tick).UTC(), uint64(token), time.UnixMilli(at).UTC()
+		draws = append(draws, d)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("store: reading draws: %w", err)
+	}
+	return draws, nil
+}
+
+// Winners returns the ids of the draw at tick in the order of their positions; none if there was no draw.
+func (s *Store) Winners(ctx context.Context, job string, tick time.Time) ([]string, error) {
+	rows, err := s.db.QueryContext(ctx, s.sql("SELECT entrant_id FROM winners WHERE job = ? AND tick = ? ORDER BY position"), job, tick.UnixMilli())
+	if err != nil {
+		return nil, fmt.Errorf("store: reading winners: %w", err)
+	}
+	defer rows.Close()
+	var ids []string
+	for rows.Next() {
+		var id string
+		if err := rows.Scan(&id); err != nil {
+			return nil, fmt.Errorf("store: reading winners: %w", err)
+		}
+		ids = append(ids, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("store: reading winners: %w", err)
+	}
+	return ids, nil
+}
+
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }

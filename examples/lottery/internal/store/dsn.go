@@ -1,0 +1,168 @@
+package store
+
+import (
+	"database/sql"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+	_ "modernc.org/sqlite" // registers the driver "sqlite"
+
+	"github.com/noonlock/noonlock/singleton/sqlonce"
+)
+
+// ErrDSN is what every refusal of a DSN Is.
+var ErrDSN = errors.New("store: the database DSN is refused")
+
+// DSN says which database to use. It is made by ParseDSN, and never shows its password.
+type DSN struct {
+	dialect  sqlonce.Dialect
+	shown    string
+	path     string          // SQLite
+	mysql    *mysql.Config   // MySQL, MariaDB
+	postgres *pgx.ConnConfig // PostgreSQL
+}
+
+// ParseDSN reads the address of a database and connects to nothing:
+//
+//	sqlite:PATH                                a file, made if it is missing; its folder is not
+//	mysql://user:password@host:port/database   MySQL and MariaDB; port 3306; ?tls=true, skip-verify, preferred, false
+//	postgres://user:password@host:port/database   PostgreSQL, with the parameters of libpq; also postgresql://
+//
+// Characters of user and password that mean something in a URL have to be percent-encoded. Errors tell the rule that was
+// broken and nothing of the DSN, as any part of it may turn out to be one of the password.
+func ParseDSN(dsn string) (DSN, error) {
+	if path, ok := strings.CutPrefix(dsn, "sqlite:"); ok {
+		return parseSQLite(path)
+	}
+	scheme, _, _ := strings.Cut(dsn, "://")
+	switch scheme {
+	case "mysql", "postgres", "postgresql":
+	default:
+		return DSN{}, refused("it must begin with sqlite:, mysql:// or postgres://")
+	}
+	u, err := url.Parse(dsn)
+	// The error of url.Parse quotes the URL.
+	if err != nil || u.Fragment != "" || u.Opaque != "" {
+		return DSN{}, refused("it is not a URL; in user and password percent-encode what means something there, as %%40 for @")
+	}
+	database := strings.TrimPrefix(u.Path, "/")
+	switch {
+	case u.User.Username() == "":
+		return DSN{}, refused("it must name a user, as in %s://user:password@host/database", scheme)
+	case u.Hostname() == "":
+		return DSN{}, refused("it must name a host, as in %s://user:password@host/database", scheme)
+	case database == "" || strings.ContainsAny(database, "/@"):
+		return DSN{}, refused("it must name one database, as in %s://user:password@host/database", scheme)
+	}
+	if scheme == "mysql" {
+		return parseMySQL(u, database)
+	}
+	config, err := pgx.ParseConfig(dsn)
+	if err != nil {
+		// Not wrapped: it quotes the DSN, and hides only what it takes for the password.
+		return DSN{}, refused("PostgreSQL's driver does not accept its port or one of its parameters")
+	}
+	return DSN{dialect: sqlonce.PostgreSQL, shown: show("postgres", u, database), postgres: config}, nil
+}
+
+func parseSQLite(path string) (DSN, error) {
+	switch {
+	case path == "":
+		return DSN{}, refused("it must name a file, as in sqlite:lottery.db")
+	case strings.HasPrefix(path, ":memory:"):
+		return DSN{}, refused("it must name a file: a database in memory is another one for each connection")
+	case strings.HasPrefix(path, "//"):
+		return DSN{}, refused("it must be sqlite:PATH, without // before the path")
+	case strings.ContainsRune(path, 0):
+		return DSN{}, refused("the path must not have a NUL in it")
+	}
+	return DSN{dialect: sqlonce.SQLite, shown: "sqlite:" + path, path: path}, nil
+}
+
+func parseMySQL(u *url.URL, database string) (DSN, error) {
+	query, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return DSN{}, refused("its parameters are not those of a URL")
+	}
+	tls := query.Get("tls")
+	query.Del("tls")
+	if len(query) > 0 {
+		return DSN{}, refused("the one parameter that mysql:// knows is tls")
+	}
+	switch tls {
+	case "", "true", "false", "skip-verify", "preferred":
+	default:
+		return DSN{}, refused("tls must be true, false, skip-verify or preferred")
+	}
+	port := u.Port()
+	if port == "" {
+		port = "3306"
+	}
+	config := mysql.NewConfig()
+	config.Net, config.Addr = "tcp", net.JoinHostPort(u.Hostname(), port)
+	config.User, config.DBName, config.TLSConfig = u.User.Username(), database, tls
+	config.Passwd, _ = u.User.Password()
+	config.Timeout = dialTimeout
+	// One round trip for a statement instead of two.
+	config.InterpolateParams = true
+	// What the driver would log, it also returns.
+	config.Logger = &mysql.NopLogger{}
+	return DSN{dialect: sqlonce.MySQL, shown: show("mysql", u, database), mysql: config}, nil
+}
+
+const dialTimeout = 10 * time.Second
+
+// show leaves out the password and the parameters, which may hold one too.
+func show(scheme string, u *url.URL, database string) string {
+	return (&url.URL{Scheme: scheme, User: url.User(u.User.Username()), Host: u.Host, Path: "/" + database}).String()
+}
+
+func refused(rule string, args ...any) error {
+	return fmt.Errorf("%w: "+rule, append([]any{ErrDSN}, args...)...)
+}
+
+// String returns the DSN without its password.
+func (d DSN) String() string { return d.shown }
+
+// GoString returns the DSN without its password.
+func (d DSN) GoString() string { return "store.DSN(" + d.shown + ")" }
+
+// MarshalText returns the DSN without its password, for loggers.
+func (d DSN) MarshalText() ([]byte, error) { return []byte(d.shown), nil }
+
+// open makes the pool. Nothing is connected to yet.
+func (d DSN) open() (*sql.DB, error) {
+	switch d.dialect {
+	case sqlonce.SQLite:
+		folder := filepath.Dir(d.path)
+		if info, err := os.Stat(folder); err != nil || !info.IsDir() {
+			return nil, fmt.Errorf("store: the folder %q of the database file does not exist", folder)
+		}
+		// WAL, so that readers do not wait for the one writer.
+		file := (&url.URL{Path: filepath.ToSlash(filepath.Clean(d.path))}).EscapedPath()
+		return sql.Open("sqlite", "file:"+file+"?_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)")
+	case sqlonce.MySQL:
+		connector, err := mysql.NewConnector(d.mysql)
+		if err != nil {
+			return nil, refused("MySQL's driver does not accept it")
+		}
+		return sql.OpenDB(connector), nil
+	case sqlonce.PostgreSQL:
+		config := d.postgres.Copy()
+		if config.ConnectTimeout == 0 {
+			config.ConnectTimeout = dialTimeout
+		}
+		return stdlib.OpenDB(*config), nil
+	default:
+		return nil, refused("it was not made by ParseDSN")
+	}
+}

@@ -1,0 +1,262 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"slices"
+	"strings"
+
+	"github.com/noonlock/noonlock/examples/lottery/internal/entrants"
+	"github.com/noonlock/noonlock/singleton/sqlonce"
+)
+
+// LoadEntrants makes the table of entrants say what the list says: those who are new are added, eligibility is set, and
+// whoever is missing from the list stays in the table as not eligible, so that nobody who won becomes unknown. Draws and
+// winners are not touched.
+//
+// The list is checked first; then the change is one transaction, so a draw sees all of it or none. It may be repeated,
+// and every replica may do it at once; a list that is loaded already is compared with the table and nothing is written.
+// On SQLite, draws wait while there is something to write. Memory is 16 bytes per entrant.
+func (s *Store) LoadEntrants(ctx context.Context, list entrants.List) (entrants.Totals, error) {
+	totals, err := list.Check()
+	if err != nil {
+		return entrants.Totals{}, err
+	}
+	l := loading{store: s, list: list, totals: totals}
+	err = l.compare(ctx)
+	if errors.Is(err, errDiffers) {
+		err = l.change(ctx)
+	}
+	if err != nil {
+		return entrants.Totals{}, fmt.Errorf("store: loading the entrants: %w", err)
+	}
+	return totals, nil
+}
+
+// errDiffers ends a comparison at the first difference.
+var errDiffers = errors.New("the table differs from the list")
+
+// batch is how many rows go into one statement.
+const batch = 500
+
+// chunk is how many entrants are sorted before they are written: neighbours in the table's tree then go in together.
+const chunk = 100 * batch
+
+// loading brings one list into the table.
+type loading struct {
+	store  *Store
+	list   entrants.List
+	totals entrants.Totals
+}
+
+// compare returns errDiffers unless the table says what the list says, as of one moment.
+func (l *loading) compare(ctx context.Context) error {
+	tx, err := l.store.db.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback() //nolint:errcheck // nothing was written
+	if err := l.each(func(part []entrants.Entrant) error {
+		differing, err := l.differing(ctx, tx, part)
+		if err == nil && len(differing) > 0 {
+			err = errDiffers
+		}
+		return err
+	}); err != nil {
+		return err
+	}
+	return l.surplus(ctx, tx)
+}
+
+// surplus returns errDiffers if more are eligible in the table than in the list. When all of the list are in the table
+// as they should be, equal numbers mean equal sets.
+func (l *loading) surplus(ctx context.Context, tx *sql.Tx) error {
+	var n int
+	if err := tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM entrants WHERE eligible").Scan(&n); err != nil {
+		return err
+	}
+	if n != l.totals.Eligible {
+		return errDiffers
+	}
+	return nil
+}
+
+// change writes what differs.
+func (l *loading) change(ctx context.Context) error {
+	conn, err := l.store.db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	// The connection is thrown away: with it go its settings and the lock, however this ends.
+	defer conn.Raw(func(any) error { return driver.ErrBadConn }) //nolint:errcheck // it is our own error
+	tx, err := l.begin(ctx, conn)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback() //nolint:errcheck // after Commit it has nothing to do
+	if err := l.each(func(part []entrants.Entrant) error { return l.write(ctx, tx, part) }); err != nil {
+		return err
+	}
+	// A hash that two ids share makes a round miss one that has to go. The next has another seed.
+	for range 10 {
+		if err = l.surplus(ctx, tx); err == nil {
+			return tx.Commit()
+		}
+		if !errors.Is(err, errDiffers) {
+			return err
+		}
+		if err := l.retire(ctx, tx); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("%w still, so it has changed since it was checked", err)
+}
+
+// begin starts a transaction that no other replica's runs beside.
+func (l *loading) begin(ctx context.Context, conn *sql.Conn) (*sql.Tx, error) {
+	switch l.store.dialect {
+	case sqlonce.MySQL:
+		// Before the transaction, whose snapshot would else be from before the other's commit.
+		var got sql.NullInt64
+		err := conn.QueryRowContext(ctx, "SELECT GET_LOCK(MD5(CONCAT('noonlock/', DATABASE(), '/entrants')), 600)").Scan(&got)
+		if err != nil {
+			return nil, err
+		}
+		if got.Int64 != 1 {
+			return nil, errors.New("other replicas have been loading entrants for 10 minutes")
+		}
+	case sqlonce.SQLite:
+		var now int64
+		if err := conn.QueryRowContext(ctx, "PRAGMA busy_timeout = 600000").Scan(&now); err != nil {
+			return nil, err
+		}
+	case sqlonce.PostgreSQL: // see lock
+	}
+	tx, err := conn.BeginTx(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	if err = l.store.lock(ctx, tx, lockEntrants); err == nil && l.store.dialect == sqlonce.SQLite {
+		// Changes nothing, but takes the write lock before anything is read.
+		_, err = tx.ExecContext(ctx, "DELETE FROM entrants WHERE FALSE")
+	}
+	if err != nil {
+		return nil, errors.Join(err, tx.Rollback())
+	}
+	return tx, nil
+}
+
+// each calls fn with the entrants of the list in parts of at most batch, sorted over some stretch.
+func (l *loading) each(fn func(part []entrants.Entrant) error) error {
+	sorted := make([]entrants.Entrant, 0, chunk)
+	flush := func() error {
+		slices.SortFunc(sorted, func(a, b entrants.Entrant) int { return strings.Compare(a.ID, b.ID) })
+		for part := range slices.Chunk(sorted, batch) {
+			if err := fn(part); err != nil {
+				return err
+			}
+		}
+		sorted = sorted[:0]
+		return nil
+	}
+	err := l.list.Each(func(e entrants.Entrant) error {
+		if sorted = append(sorted, e); len(sorted) < chunk {
+			return nil
+		}
+		return flush()
+	})
+	if err != nil {
+		return err
+	}
+	return flush()
+}
+
+// differing returns those of part whom the table does not know, or knows otherwise.
+func (l *loading) differing(ctx context.Context, tx *sql.Tx, part []entrants.Entrant) ([]entrants.Entrant, error) {
+	args := make([]any, len(part))
+	for i, e := range part {
+		args[i] = e.ID
+	}
+	rows, err := tx.QueryContext(ctx, l.store.sql("SELECT id, eligible FROM entrants WHERE id IN "+values(1, len(part))), args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	known := make(map[string]bool, len(part))
+	for rows.Next() {
+		var e entrants.Entrant
+		if err := rows.Scan(&e.ID, &e.Eligible); err != nil {
+			return nil, err
+		}
+		known[e.ID] = e.Eligible
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	var differing []entrants.Entrant
+	for _, e := range part {
+		if eligible, ok := known[e.ID]; !ok || eligible != e.Eligible {
+			differing = append(differing, e)
+		}
+	}
+	return differing, nil
+}
+
+func (l *loading) write(ctx context.Context, tx *sql.Tx, part []entrants.Entrant) error {
+	differing, err := l.differing(ctx, tx, part)
+	if err != nil || len(differing) == 0 {
+		return err
+	}
+	args := make([]any, 0, 2*len(differing))
+	for _, e := range differing {
+		args = append(args, e.ID, e.Eligible)
+	}
+	query := "INSERT INTO entrants (id, eligible) VALUES " + values(len(differing), 2)
+	if l.store.dialect == sqlonce.MySQL {
+		// All that differ are here, so to change one means to turn it over. VALUES(eligible) is deprecated on MySQL.
+		query += " ON DUPLICATE KEY UPDATE eligible = NOT eligible"
+	} else {
+		query += " ON CONFLICT (id) DO UPDATE SET eligible = excluded.eligible"
+	}
+	_, err = tx.ExecContext(ctx, l.store.sql(query), args...)
+	return err
+}
+
+// retire takes eligibility from those who are not in the list.
+func (l *loading) retire(ctx context.Context, tx *sql.Tx) error {
+	seed := maphash.MakeSeed()
+	listed := make([]uint64, 0, l.totals.Entrants)
+	if err := l.list.Each(func(e entrants.Entrant) error {
+		listed = append(listed, maphash.String(seed, e.ID))
+		return nil
+	}); err != nil {
+		return err
+	}
+	slices.Sort(listed)
+	for last := ""; ; {
+		var gone []any
+		n, id, err := eachID(ctx, tx, func(id string) error {
+			if _, found := slices.BinarySearch(listed, maphash.String(seed, id)); !found {
+				gone = append(gone, id)
+			}
+			return nil
+		}, l.store.sql("SELECT id FROM entrants WHERE eligible AND id > ? ORDER BY id LIMIT ?"), last, batch)
+		if err != nil {
+			return err
+		}
+		if len(gone) > 0 {
+			query := "UPDATE entrants SET eligible = FALSE WHERE id IN " + values(1, len(gone))
+			if _, err := tx.ExecContext(ctx, l.store.sql(query), gone...); err != nil {
+				return err
+			}
+		}
+		if n < batch {
+			return nil
+		}
+		last = id
+	}
+}

@@ -1,0 +1,331 @@
+package store_test
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/noonlock/noonlock/examples/lottery/internal/draw"
+	"github.com/noonlock/noonlock/examples/lottery/internal/entrants"
+	"github.com/noonlock/noonlock/examples/lottery/internal/store"
+	"github.com/noonlock/noonlock/internal/servers"
+	"github.com/noonlock/noonlock/singleton/sqlonce"
+)
+
+// on runs the test for each kind of database, with the DSN of a fresh one and how its driver opens it.
+func on(t *testing.T, test func(t *testing.T, at address)) {
+	t.Helper()
+	t.Run("SQLite", func(t *testing.T) {
+		t.Parallel()
+		test(t, sqlite(t))
+	})
+	onServers(t, test)
+}
+
+// onServers leaves out SQLite.
+func onServers(t *testing.T, test func(t *testing.T, at address)) {
+	t.Helper()
+	t.Run("MariaDB", func(t *testing.T) {
+		t.Parallel()
+		test(t, mariaDB(t))
+	})
+	t.Run("PostgreSQL", func(t *testing.T) {
+		t.Parallel()
+		test(t, postgreSQL(t))
+	})
+}
+
+func sqlite(tb testing.TB) address {
+	tb.Helper()
+	// A path with all that means something in a URI.
+	path := filepath.Join(tb.TempDir(), "a b?c#d%41.db")
+	return address{driver: "sqlite", dsn: "sqlite:" + path, plain: path, password: "none"}
+}
+
+func mariaDB(tb testing.TB) address {
+	tb.Helper()
+	d := servers.MariaDB(tb)
+	return address{
+		driver: "mysql", password: d.Password,
+		dsn:   fmt.Sprintf("mysql://%s:%s@%s:%d/%s", d.User, d.Password, d.Host, d.Port, d.Database),
+		plain: fmt.Sprintf("%s:%s@tcp(%s:%d)/%s", d.User, d.Password, d.Host, d.Port, d.Database),
+	}
+}
+
+func postgreSQL(tb testing.TB) address {
+	tb.Helper()
+	d := servers.PostgreSQL(tb)
+	dsn := fmt.Sprintf("postgres://%s:%s@%s:%d/%s", d.User, d.Password, d.Host, d.Port, d.Database)
+	return address{driver: "pgx", dsn: dsn, plain: dsn, password: d.Password}
+}
+
+type address struct{ driver, dsn, plain, password string }
+
+func (a address) open(tb testing.TB) *store.Store {
+	tb.Helper()
+	dsn, err := store.ParseDSN(a.dsn)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	s, err := store.Open(tb.Context(), dsn, sqlonce.Config{})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { s.Close() })
+	return s
+}
+
+// exec changes the database behind the store's back.
+func (a address) exec(tb testing.TB, statements ...string) {
+	tb.Helper()
+	plain := a.plain
+	if a.driver == "sqlite" {
+		plain = "file:" + strings.NewReplacer("%", "%25", "?", "%3f", "#", "%23").Replace(plain) + "?_pragma=busy_timeout(5000)"
+	}
+	db, err := sql.Open(a.driver, plain)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer db.Close()
+	for _, statement := range statements {
+		if _, err := db.ExecContext(tb.Context(), statement); err != nil {
+			tb.Fatalf("%s: %v", statement, err)
+		}
+	}
+}
+
+func list(lines ...string) entrants.List {
+	text := "id,eligible\n" + strings.Join(lines, "\n") + "\n"
+	return entrants.FS(fstest.MapFS{"list.csv": {Data: []byte(text)}}, "list.csv")
+}
+
+func noon(n int) time.Time { return time.Date(2026, 1, 1+n, 12, 0, 0, 0, time.UTC) }
+
+func run(n int, token uint64) sqlonce.Run {
+	return sqlonce.Run{Job: "lottery", Tick: noon(n), Attempt: 1, Token: token, Holder: "replica-1"}
+}
+
+// drawNoon makes a draw as the lottery does.
+func drawNoon(ctx context.Context, s *store.Store, run sqlonce.Run, winners int) (bool, error) {
+	return s.Once().Do(ctx, run, func(ctx context.Context, tx *sql.Tx) error {
+		sample, err := draw.New(winners, rand.Reader)
+		if err != nil {
+			return err
+		}
+		if err := s.EachEligible(ctx, tx, sample.Add); err != nil {
+			return err
+		}
+		ids, err := sample.Winners()
+		if err != nil {
+			return err
+		}
+		d := store.Draw{Job: run.Job, Tick: run.Tick, Attempt: run.Attempt, Token: run.Token, DrawnBy: run.Holder, DrawnAt: run.Tick.Add(time.Second)}
+		return s.RecordDraw(ctx, tx, d, ids)
+	})
+}
+
+func mustDraw(tb testing.TB, s *store.Store, run sqlonce.Run, winners int) {
+	tb.Helper()
+	if applied, err := drawNoon(tb.Context(), s, run, winners); !applied || err != nil {
+		tb.Fatalf("drawing: %v, %v", applied, err)
+	}
+}
+
+func eligible(tb testing.TB, s *store.Store) []string {
+	tb.Helper()
+	var ids []string
+	// A Do whose fn fails leaves nothing behind but the fence, of a job of its own.
+	errEnough := errors.New("enough")
+	r := run(0, 1)
+	r.Job = "looking"
+	_, err := s.Once().Do(tb.Context(), r, func(ctx context.Context, tx *sql.Tx) error {
+		ids = nil
+		if err := s.EachEligible(ctx, tx, func(id string) error { ids = append(ids, id); return nil }); err != nil {
+			return err
+		}
+		return errEnough
+	})
+	if !errors.Is(err, errEnough) {
+		tb.Fatal(err)
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+func TestDraw(t *testing.T) {
+	t.Parallel()
+	on(t, func(t *testing.T, at address) {
+		s := at.open(t)
+		var lines []string
+		for i := range 50 {
+			lines = append(lines, fmt.Sprintf("e%02d,%v", i, i%2 == 0))
+		}
+		if totals, err := s.LoadEntrants(t.Context(), list(lines...)); err != nil || totals != (entrants.Totals{Entrants: 50, Eligible: 25}) {
+			t.Fatalf("LoadEntrants = %+v, %v", totals, err)
+		}
+		mustDraw(t, s, run(0, 7), 10)
+		if applied, err := drawNoon(t.Context(), s, run(0, 8), 10); applied || err != nil {
+			t.Errorf("the same noon again: %v, %v", applied, err)
+		}
+		draws, err := s.Draws(t.Context(), "lottery", noon(0), noon(1))
+		want := store.Draw{Job: "lottery", Tick: noon(0), Attempt: 1, Token: 7, DrawnBy: "replica-1", DrawnAt: noon(0).Add(time.Second)}
+		if err != nil || len(draws) != 1 || draws[0] != want {
+			t.Fatalf("Draws = %+v, %v; want %+v", draws, err, want)
+		}
+		ids, err := s.Winners(t.Context(), "lottery", noon(0))
+		if err != nil || len(ids) != 10 {
+			t.Fatalf("Winners = %v, %v", ids, err)
+		}
+		for _, id := range ids {
+			if !slices.Contains(eligible(t, s), id) {
+				t.Errorf("%s won and is not eligible", id)
+			}
+		}
+		findings, err := s.Verify(t.Context(), store.Expected{
+			Job: "lottery", Since: noon(0), Until: noon(1), Ticks: []time.Time{noon(0)}, Winners: 10,
+		}, nil)
+		if err != nil || len(findings) != 0 {
+			t.Errorf("Verify = %v, %v", findings, err)
+		}
+
+		// Fewer eligible than winners: one sentence with both numbers, and nothing is left behind.
+		if _, err := drawNoon(t.Context(), s, run(1, 8), 26); !errors.Is(err, draw.ErrTooFew) || !strings.Contains(err.Error(), "26") || !strings.Contains(err.Error(), "25") {
+			t.Errorf("26 winners of 25: %v", err)
+		}
+		if draws, err := s.Draws(t.Context(), "lottery", noon(1), noon(2)); err != nil || len(draws) != 0 {
+			t.Errorf("after a failed draw: %v, %v", draws, err)
+		}
+		// More winners than go into one statement.
+		if _, err := s.LoadEntrants(t.Context(), list(many(1200)...)); err != nil {
+			t.Fatal(err)
+		}
+		mustDraw(t, s, run(2, 9), 1100)
+		if ids, err := s.Winners(t.Context(), "lottery", noon(2)); err != nil || len(ids) != 1100 {
+			t.Errorf("%d winners, %v", len(ids), err)
+		}
+		if err := s.Ping(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func many(n int) []string {
+	lines := make([]string, n)
+	for i := range lines {
+		lines[i] = fmt.Sprintf("entrant-%07d,true", i)
+	}
+	return lines
+}
+
+func TestLoadEntrants(t *testing.T) {
+	t.Parallel()
+	on(t, func(t *testing.T, at address) {
+		s := at.open(t)
+		load := func(want []string, lines ...string) {
+			t.Helper()
+			for range 2 { // again, which changes nothing
+				if _, err := s.LoadEntrants(t.Context(), list(lines...)); err != nil {
+					t.Fatal(err)
+				}
+				if got := eligible(t, s); !slices.Equal(got, want) {
+					t.Fatalf("eligible: %q, want %q", got, want)
+				}
+			}
+		}
+		// Ids that careless collations confuse, and one of the greatest length.
+		longest := strings.Repeat("ł", 100)
+		first := []string{`"quo""ted, O'Neill\"`, "A", "Straße", "a", "strasse", "á", longest, "😀"}
+		lines := []string{`"""quo""""ted, O'Neill\""",true`}
+		for _, id := range first[1:] {
+			lines = append(lines, id+",true")
+		}
+		load(first, append(lines, "no,false")...)
+		mustDraw(t, s, run(0, 1), 8)
+		// a and no change, A is missing, b is new.
+		load([]string{"b", "no"}, "a,false", "no,true", "b,true")
+		ids, err := s.Winners(t.Context(), "lottery", noon(0))
+		slices.Sort(ids)
+		if err != nil || !slices.Equal(ids, first) {
+			t.Errorf("winners after loading: %q, %v; want %q", ids, err, first)
+		}
+		// Malformed: nothing changes.
+		for _, bad := range []entrants.List{list("c,true", "c,true"), list("c,true", "d,maybe"), list(), entrants.File("missing.csv")} {
+			if _, err := s.LoadEntrants(t.Context(), bad); err == nil {
+				t.Error("a malformed list was loaded")
+			}
+		}
+		if got := eligible(t, s); !slices.Equal(got, []string{"b", "no"}) {
+			t.Errorf("after malformed lists: %q", got)
+		}
+		// More than one batch and one page.
+		if _, err := s.LoadEntrants(t.Context(), list(many(5001)...)); err != nil {
+			t.Fatal(err)
+		}
+		if got := eligible(t, s); len(got) != 5001 || got[0] != "entrant-0000000" || got[5000] != "entrant-0005000" {
+			t.Errorf("%d eligible", len(got))
+		}
+	})
+}
+
+// Every replica opens and loads at once, as they do when a deployment starts.
+func TestReplicasStartAtOnce(t *testing.T) {
+	t.Parallel()
+	on(t, func(t *testing.T, at address) {
+		lines := many(3000)
+		var all sync.WaitGroup
+		for range 6 {
+			all.Go(func() {
+				dsn, err := store.ParseDSN(at.dsn)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				s, err := store.Open(t.Context(), dsn, sqlonce.Config{})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer s.Close()
+				for range 2 {
+					if _, err := s.LoadEntrants(t.Context(), list(lines...)); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		all.Wait()
+		if got := eligible(t, at.open(t)); len(got) != 3000 {
+			t.Errorf("%d eligible, want 3000", len(got))
+		}
+	})
+}
+
+// FAULTS 62: a database that refuses the password does not make us tell it.
+func TestWrongPassword(t *testing.T) {
+	t.Parallel()
+	onServers(t, func(t *testing.T, at address) {
+		dsn, err := store.ParseDSN(strings.Replace(at.dsn, at.password, "s3cret", 1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := store.Open(t.Context(), dsn, sqlonce.Config{})
+		if err == nil {
+			s.Close()
+			t.Fatal("a wrong password was accepted")
+		}
+		for e := err; e != nil; e = errors.Unwrap(e) {
+			if strings.Contains(e.Error(), "s3cret") {
+				t.Errorf("the error tells the password: %v", e)
+			}
+		}
+	})
+}

@@ -1,0 +1,216 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/noonlock/noonlock/singleton/sqlonce"
+)
+
+// ErrNothingExpected says that a range has no noon in it, so that there is nothing to verify.
+var ErrNothingExpected = errors.New("store: no noon is expected in this range, so nothing can be verified")
+
+// Kind is what is wrong with a noon.
+type Kind string
+
+// The kinds of findings.
+const (
+	// Missing: no draw at an instant that has one.
+	Missing Kind = "missing"
+	// Extra: a draw at an instant that should have none.
+	Extra Kind = "extra"
+	// Short: not as many winners as there should be, or not at positions 1, 2, 3, …
+	Short Kind = "short"
+	// Repeated: the same noon drawn more than once, or the same winner more than once in a noon. The keys of the
+	// tables forbid it; this looks all the same, as others may have made the tables.
+	Repeated Kind = "repeated"
+	// Ineligible: a winner who is not eligible, or no entrant, as the table of entrants is now.
+	Ineligible Kind = "ineligible"
+	// Undrawn: winners without their draw.
+	Undrawn Kind = "undrawn"
+	// Unledgered: a draw that the ledger does not know, or knows as that of another run.
+	Unledgered Kind = "unledgered"
+	// Unrecorded: a run that the ledger knows as done, without a draw.
+	Unrecorded Kind = "unrecorded"
+)
+
+// Finding is one thing that is wrong.
+type Finding struct {
+	Tick   time.Time
+	Kind   Kind
+	Detail string
+}
+
+// String returns the finding as one line.
+func (f Finding) String() string { return fmt.Sprintf("%s: %s: %s", stamp(f.Tick), f.Kind, f.Detail) }
+
+// Expected is what Verify compares with.
+type Expected struct {
+	Job string
+	// Since and Until bound the range: Since ≤ tick < Until. What lies beyond is not looked at.
+	Since, Until time.Time
+	// Ticks are all instants in the range that should have been drawn.
+	Ticks []time.Time
+	// Winners is how many each draw should have.
+	Winners int
+}
+
+// Ledger returns what some record of runs knows as done, of one job with since ≤ tick < until.
+// The method Markers of sqlonce.Once is one.
+type Ledger func(ctx context.Context, job string, since, until time.Time) ([]sqlonce.Marker, error)
+
+// Verify compares the draws with what is expected and with the ledger, and returns what is wrong, in the order of the
+// ticks; ErrNothingExpected if no tick is expected. A nil ledger means the markers that stand in the same database.
+//
+// Eligibility is judged by the entrants as they are now: who was removed from the list after a draw is reported. A noon
+// that is being drawn meanwhile may be reported as well, so the range should be over.
+func (s *Store) Verify(ctx context.Context, want Expected, ledger Ledger) ([]Finding, error) {
+	if len(want.Ticks) == 0 {
+		return nil, ErrNothingExpected
+	}
+	if want.Winners < 1 {
+		return nil, fmt.Errorf("store: the number of winners is %d; it must be at least 1", want.Winners)
+	}
+	expected := map[int64]bool{}
+	for _, tick := range want.Ticks {
+		if tick.Before(want.Since) || !tick.Before(want.Until) {
+			return nil, fmt.Errorf("store: the noon %s is not within the range; it must be from %s to before %s",
+				stamp(tick), stamp(want.Since), stamp(want.Until))
+		}
+		expected[tick.UnixMilli()] = true
+	}
+	if ledger == nil {
+		ledger = s.once.Markers
+	}
+	markers, err := ledger(ctx, want.Job, want.Since, want.Until)
+	if err != nil {
+		return nil, fmt.Errorf("store: reading the ledger: %w", err)
+	}
+	draws, err := s.Draws(ctx, want.Job, want.Since, want.Until)
+	if err != nil {
+		return nil, err
+	}
+	winners, err := s.winnersOf(ctx, want)
+	if err != nil {
+		return nil, err
+	}
+	v := verification{want: want, markers: map[int64]sqlonce.Marker{}, draws: map[int64][]Draw{}, winners: winners}
+	all := map[int64]bool{}
+	for _, m := range markers {
+		v.markers[m.Tick.UnixMilli()] = m
+		all[m.Tick.UnixMilli()] = true
+	}
+	for _, d := range draws {
+		v.draws[d.Tick.UnixMilli()] = append(v.draws[d.Tick.UnixMilli()], d)
+		all[d.Tick.UnixMilli()] = true
+	}
+	for tick := range expected {
+		all[tick] = true
+	}
+	for tick := range winners {
+		all[tick] = true
+	}
+	for tick := range all {
+		v.judge(tick, expected[tick])
+	}
+	slices.SortFunc(v.findings, func(a, b Finding) int {
+		return cmp.Or(a.Tick.Compare(b.Tick), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Detail, b.Detail))
+	})
+	return v.findings, nil
+}
+
+// verification gathers what there is, by ticks in milliseconds.
+type verification struct {
+	want     Expected
+	markers  map[int64]sqlonce.Marker
+	draws    map[int64][]Draw
+	winners  map[int64][]winner
+	findings []Finding
+}
+
+type winner struct {
+	position int
+	id       string
+	eligible sql.NullBool // not valid: no such entrant
+}
+
+func (v *verification) judge(tick int64, expected bool) {
+	found := func(kind Kind, format string, args ...any) {
+		v.findings = append(v.findings, Finding{time.UnixMilli(tick).UTC(), kind, fmt.Sprintf(format, args...)})
+	}
+	draws, winners := v.draws[tick], v.winners[tick]
+	marker, marked := v.markers[tick]
+	switch {
+	case len(draws) == 0 && expected:
+		found(Missing, "there is no draw")
+	case len(draws) > 0 && !expected:
+		found(Extra, "there is a draw at an instant that should have none")
+	}
+	if len(draws) > 1 {
+		found(Repeated, "it was drawn %d times", len(draws))
+	}
+	if marked && len(draws) == 0 {
+		found(Unrecorded, "the ledger knows attempt %d with token %d as done, but there is no draw", marker.Attempt, marker.Token)
+	}
+	for _, d := range draws {
+		switch {
+		case !marked:
+			found(Unledgered, "the ledger does not know attempt %d with token %d", d.Attempt, d.Token)
+		case marker.Attempt != d.Attempt || marker.Token != d.Token:
+			found(Unledgered, "it was drawn by attempt %d with token %d, but the ledger knows attempt %d with token %d",
+				d.Attempt, d.Token, marker.Attempt, marker.Token)
+		}
+	}
+	if len(draws) == 0 {
+		if len(winners) > 0 {
+			found(Undrawn, "there are %d winners, but there is no draw", len(winners))
+		}
+		return
+	}
+	if len(winners) != v.want.Winners {
+		found(Short, "there are %d winners, not %d", len(winners), v.want.Winners)
+	}
+	seen := map[string]int{}
+	for i, w := range winners {
+		if w.position != i+1 && len(draws) == 1 {
+			found(Short, "the winner %q stands at position %d, not %d", w.id, w.position, i+1)
+		}
+		if seen[w.id]++; seen[w.id] == 2 {
+			found(Repeated, "%q won more than once", w.id)
+		}
+		switch {
+		case !w.eligible.Valid:
+			found(Ineligible, "the winner %q is no entrant", w.id)
+		case !w.eligible.Bool:
+			found(Ineligible, "the winner %q is not eligible", w.id)
+		}
+	}
+}
+
+func (s *Store) winnersOf(ctx context.Context, want Expected) (map[int64][]winner, error) {
+	rows, err := s.db.QueryContext(ctx, s.sql("SELECT w.tick, w.position, w.entrant_id, e.eligible FROM winners w "+
+		"LEFT JOIN entrants e ON e.id = w.entrant_id WHERE w.job = ? AND w.tick >= ? AND w.tick < ? ORDER BY w.tick, w.position"),
+		want.Job, want.Since.UnixMilli(), want.Until.UnixMilli())
+	if err != nil {
+		return nil, fmt.Errorf("store: reading winners: %w", err)
+	}
+	defer rows.Close()
+	winners := map[int64][]winner{}
+	for rows.Next() {
+		var tick int64
+		var w winner
+		if err := rows.Scan(&tick, &w.position, &w.id, &w.eligible); err != nil {
+			return nil, fmt.Errorf("store: reading winners: %w", err)
+		}
+		winners[tick] = append(winners[tick], w)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("store: reading winners: %w", err)
+	}
+	return winners, nil
+}

@@ -1,0 +1,34 @@
+// The lottery draws ten winners at noon, once, although every replica runs this
+// same program. Without arguments it shows that: three replicas in one process,
+// one of which is cut off in the middle of a draw. See the README beside this
+// file.
+package main
+
+import (
+	"context"
+	"embed"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/redis/go-redis/v9/logging"
+
+	"github.com/noonlock/noonlock/examples/lottery/internal/cli"
+	"github.com/noonlock/noonlock/examples/lottery/internal/entrants"
+)
+
+//go:embed entrants.csv
+var bundled embed.FS
+
+func main() {
+	// go-redis prints to standard error, between our lines and in a format of its
+	// own, what it also returns as errors.
+	logging.Disable()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	code := cli.Run(ctx, cli.Process{
+		Args: os.Args[1:], Getenv: os.Getenv, Stdout: os.Stdout, Stderr: os.Stderr,
+		Bundled: entrants.FS(bundled, "entrants.csv"),
+	})
+	os.Exit(code)
+}

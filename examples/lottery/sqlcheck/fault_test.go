@@ -1,0 +1,369 @@
+package sqlcheck
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/noonlock/noonlock/singleton/sqlonce"
+)
+
+// FAULTS 2: a holder is frozen in the middle of its transaction. The takeover waits for the fence row, the database
+// throws the frozen one out, and what that one does when it wakes up is refused by the database itself.
+func TestFrozenHolder(t *testing.T) {
+	t.Parallel()
+	// What the holder has done when it freezes, and what it does next. The results are open while it reads them.
+	ways := map[string]func(ctx context.Context, n *node, tx *sql.Tx, freeze func()) error{
+		"between statements": func(ctx context.Context, n *node, tx *sql.Tx, freeze func()) error {
+			freeze()
+			err := n.write(ctx, tx, noon(0, 1))
+			if err == nil {
+				return nil
+			}
+			return fmt.Errorf("%w: %w", errRefused, err)
+		},
+		"before COMMIT": func(_ context.Context, _ *node, _ *sql.Tx, freeze func()) error {
+			freeze()
+			return nil
+		},
+		"while reading": func(ctx context.Context, _ *node, tx *sql.Tx, freeze func()) error {
+			// More than all buffers on the way hold, so that the server is stuck in sending.
+			rows, err := tx.QueryContext(ctx, "SELECT REPEAT('x', 500000) FROM "+
+				"(SELECT 1 FROM many a, many b) AS wide")
+			if err != nil {
+				return err
+			}
+			defer rows.Close()
+			if !rows.Next() {
+				return errors.Join(errors.New("no row"), rows.Err())
+			}
+			freeze()
+			for rows.Next() {
+				continue
+			}
+			if rows.Err() == nil {
+				return nil
+			}
+			return fmt.Errorf("%w: %w", errRefused, rows.Err())
+		},
+	}
+	for name, way := range ways {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			onServers(t, func(t *testing.T, d *database) {
+				cfg := sqlonce.Config{IdleTimeout: time.Second}
+				a, b := d.node(t, cfg, nil), d.node(t, cfg, nil)
+				a.exec(t, "CREATE TABLE many (x INT)")
+				a.exec(t, "INSERT INTO many VALUES (1), (2), (3), (4), (5), (6), (7), (8), (9), (10), (11), (12), (13), (14), (15)")
+
+				frozen, thaw := make(chan struct{}), make(chan struct{})
+				var applied bool
+				var err error
+				var holder sync.WaitGroup
+				holder.Go(func() {
+					applied, err = a.once.Do(t.Context(), noon(0, 1), func(ctx context.Context, tx *sql.Tx) error {
+						if err := a.write(ctx, tx, noon(0, 1)); err != nil {
+							return err
+						}
+						return way(ctx, a, tx, func() { close(frozen); <-thaw })
+					})
+				})
+				<-frozen
+				b.apply(t, noon(0, 2), true)
+				close(thaw)
+				holder.Wait()
+				if applied || err == nil {
+					t.Errorf("the frozen holder: Do = %v, %v; want an error", applied, err)
+				}
+				if name != "before COMMIT" && !errors.Is(err, errRefused) {
+					t.Errorf("the frozen holder: %v; want the refusal of its statement", err)
+				}
+				t.Logf("the frozen holder was told: %v", err)
+				if got := b.number(t, "SELECT COUNT(*) FROM effects WHERE who = 'holder-2'"); got != 1 {
+					t.Errorf("%d rows by the successor, want 1", got)
+				}
+				b.expect(t, noon(0, 0), 1, 1)
+				// The pool of the frozen one has thrown the dead connection away.
+				a.apply(t, noon(1, 2), true)
+			})
+		})
+	}
+}
+
+var errRefused = errors.New("refused by the database")
+
+// FAULTS 24 to 29 on the database's side: COMMIT, or the answer to it, is lost.
+func TestLostCommit(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name string
+		mode int32
+		// reached says that the server has committed.
+		reached bool
+	}{{"request", loseAsk, false}, {"reply", loseReply, true}} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			onServers(t, func(t *testing.T, d *database) {
+				l := newLink()
+				n := d.node(t, sqlonce.Config{IdleTimeout: time.Second}, l.dial)
+				l.mode.Store(c.mode)
+				run := noon(0, 1)
+				applied, err := n.once.Do(t.Context(), run, n.effect(run))
+				var unknown *sqlonce.UnknownOutcomeError
+				if applied || !errors.Is(err, sqlonce.ErrUnknownOutcome) || !errors.As(err, &unknown) || !unknown.Tick.Equal(run.Tick) {
+					t.Fatalf("Do = %v, %v; want ErrUnknownOutcome", applied, err)
+				}
+				if len(l.struck) != 1 {
+					t.Fatalf("the fault was injected %d times, want once", len(l.struck))
+				}
+				n.apply(t, run, !c.reached)
+				n.expect(t, run, 1, 1)
+			})
+		})
+	}
+}
+
+// A network that swallows COMMIT and everything after it: the caller is free again soon after its context has ended.
+func TestCommitWithoutAnswer(t *testing.T) {
+	t.Parallel()
+	onServers(t, func(t *testing.T, d *database) {
+		l := newLink()
+		n := d.node(t, sqlonce.Config{IdleTimeout: time.Second}, l.dial)
+		ctx, cancel := context.WithCancel(t.Context())
+		l.mode.Store(hang)
+		run := noon(0, 1)
+		defer cancel()
+		go func() {
+			select {
+			case <-l.struck:
+				cancel()
+			case <-ctx.Done(): // Do failed before COMMIT
+			}
+		}()
+		applied, err := n.once.Do(ctx, run, n.effect(run))
+		if applied || !errors.Is(err, sqlonce.ErrUnknownOutcome) || !errors.Is(err, context.Canceled) {
+			t.Fatalf("Do = %v, %v; want ErrUnknownOutcome and the context's error", applied, err)
+		}
+		n.apply(t, run, true) // waits until the server has thrown the silent connection out
+		n.expect(t, run, 1, 1)
+	})
+}
+
+// Two jobs lock the same rows in opposite order: the one that is undone is run again.
+func TestDeadlockIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	onServers(t, func(t *testing.T, d *database) {
+		a := d.node(t, sqlonce.Config{}, nil)
+		a.exec(t, "CREATE TABLE rival (id INT PRIMARY KEY, n INT NOT NULL)")
+		a.exec(t, "INSERT INTO rival VALUES (1, 0), (2, 0)")
+		var met, all sync.WaitGroup
+		met.Add(2)
+		var lock sync.Mutex
+		calls := 0
+		for i, job := range []string{"forth", "back"} {
+			n := d.node(t, sqlonce.Config{}, nil)
+			all.Go(func() {
+				first := true
+				run := noon(0, 1)
+				run.Job = job
+				applied, err := n.once.Do(t.Context(), run, func(ctx context.Context, tx *sql.Tx) error {
+					lock.Lock()
+					calls++
+					lock.Unlock()
+					for step := range 2 {
+						if _, err := tx.ExecContext(ctx, d.sql("UPDATE rival SET n = n + 1 WHERE id = ?"), 1+(i+step)%2); err != nil {
+							return fmt.Errorf("wrapped: %w", err)
+						}
+						if first {
+							first = false
+							met.Done()
+							met.Wait()
+						}
+					}
+					return nil
+				})
+				if !applied || err != nil {
+					t.Errorf("%s: Do = %v, %v", job, applied, err)
+				}
+			})
+		}
+		all.Wait()
+		if calls != 3 {
+			t.Errorf("fn was called %d times, want 3: twice and again for the one that was undone", calls)
+		}
+		if sum := a.number(t, "SELECT SUM(n) FROM rival"); sum != 4 {
+			t.Errorf("sum = %d, want 4", sum)
+		}
+	})
+}
+
+// The pool gets its connections back as they were.
+func TestSettingsDoNotLeak(t *testing.T) {
+	t.Parallel()
+	on(t, func(t *testing.T, d *database) {
+		n := d.node(t, sqlonce.Config{IdleTimeout: 7 * time.Second}, nil)
+		n.db.SetMaxOpenConns(1)
+		settings := map[sqlonce.Dialect][]string{
+			sqlonce.SQLite: {"PRAGMA busy_timeout"},
+			sqlonce.MySQL: {
+				"SELECT @@SESSION.wait_timeout", "SELECT @@SESSION.net_write_timeout",
+				"SELECT @@SESSION.innodb_lock_wait_timeout", "SELECT @@SESSION.autocommit",
+			},
+			sqlonce.PostgreSQL: {
+				"SELECT current_setting('idle_in_transaction_session_timeout')", "SELECT current_setting('lock_timeout')",
+				"SELECT current_setting('tcp_user_timeout')",
+			},
+		}[d.dialect]
+		if d.dialect == sqlonce.MySQL {
+			n.exec(t, "SET SESSION wait_timeout = 1234, SESSION innodb_lock_wait_timeout = 77") // the user's own
+		}
+		read := func(q interface {
+			QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+		},
+		) []string {
+			values := make([]string, len(settings))
+			for i, query := range settings {
+				if err := q.QueryRowContext(t.Context(), query).Scan(&values[i]); err != nil {
+					t.Fatal(err)
+				}
+			}
+			return values
+		}
+		before := read(n.db)
+		for i, fail := range []error{nil, errors.New("fn failed")} {
+			var during []string
+			_, err := n.once.Do(t.Context(), noon(i, 1), func(_ context.Context, tx *sql.Tx) error {
+				during = read(tx)
+				return fail
+			})
+			if !errors.Is(err, fail) {
+				t.Fatal(err)
+			}
+			after := read(n.db)
+			for k := range settings {
+				if after[k] != before[k] {
+					t.Errorf("%s: %s before, %s after", settings[k], before[k], after[k])
+				}
+				if during[k] == before[k] {
+					t.Errorf("%s: %s also within Do, so this test shows nothing", settings[k], before[k])
+				}
+			}
+		}
+	})
+}
+
+// An fn that ends the transaction against the rules, or goes on after the database has: that is noticed.
+func TestTransactionEndedUnderFn(t *testing.T) {
+	t.Parallel()
+	ways := map[string]func(t *testing.T, n *node, tx *sql.Tx){
+		"fn commits":    func(_ *testing.T, _ *node, tx *sql.Tx) { _ = tx.Commit() },
+		"fn rolls back": func(_ *testing.T, _ *node, tx *sql.Tx) { _ = tx.Rollback() },
+	}
+	for name, way := range ways {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			on(t, func(t *testing.T, d *database) {
+				n := d.node(t, sqlonce.Config{}, nil)
+				run := noon(0, 1)
+				applied, err := n.once.Do(t.Context(), run, func(ctx context.Context, tx *sql.Tx) error {
+					if err := n.write(ctx, tx, run); err != nil {
+						return err
+					}
+					way(t, n, tx)
+					return nil
+				})
+				if applied || !errors.Is(err, sqlonce.ErrUnknownOutcome) {
+					t.Errorf("Do = %v, %v; want ErrUnknownOutcome", applied, err)
+				}
+				// As promised for that error, asking again is safe and tells.
+				n.apply(t, run, name == "fn rolls back")
+				n.expect(t, run, 1, 1)
+			})
+		})
+	}
+}
+
+// An fn that ignores that a statement failed. PostgreSQL then refuses the rest; SQLite and MariaDB undo one statement
+// only and go on, which is their way.
+func TestIgnoredError(t *testing.T) {
+	t.Parallel()
+	on(t, func(t *testing.T, d *database) {
+		n := d.node(t, sqlonce.Config{}, nil)
+		run := noon(0, 1)
+		applied, err := n.once.Do(t.Context(), run, func(ctx context.Context, tx *sql.Tx) error {
+			_, _ = tx.ExecContext(ctx, "INSERT INTO no_such_table VALUES (1)")
+			_ = n.write(ctx, tx, run)
+			return nil
+		})
+		if d.dialect != sqlonce.PostgreSQL {
+			if !applied || err != nil {
+				t.Fatalf("Do = %v, %v", applied, err)
+			}
+			n.expect(t, run, 1, 1)
+			return
+		}
+		if applied || err == nil || errors.Is(err, sqlonce.ErrUnknownOutcome) {
+			t.Errorf("Do = %v, %v; want a definite error", applied, err)
+		}
+		n.expect(t, run, 0, 0)
+	})
+}
+
+// InnoDB undoes the whole transaction of a deadlock's victim, and what an fn that ignores it writes next would commit
+// by itself.
+func TestIgnoredDeadlock(t *testing.T) {
+	t.Parallel()
+	onMariaDB(t, func(t *testing.T, d *database) {
+		n := d.node(t, sqlonce.Config{}, nil)
+		n.exec(t, "CREATE TABLE rival (id INT PRIMARY KEY, n INT NOT NULL)")
+		n.exec(t, "INSERT INTO rival VALUES (1, 0), (2, 0)")
+		run := noon(0, 1)
+		victims := 0
+		applied, err := n.once.Do(t.Context(), run, func(ctx context.Context, tx *sql.Tx) error {
+			if err := n.write(ctx, tx, run); err != nil {
+				return err
+			}
+			if _, err := tx.ExecContext(ctx, "UPDATE rival SET n = n + 1 WHERE id = 1"); err != nil {
+				return err
+			}
+			rival, err := n.db.BeginTx(ctx, nil)
+			if err != nil {
+				return err
+			}
+			defer rival.Rollback() //nolint:errcheck // nothing of it is wanted
+			// Much work, so that InnoDB spares the rival and undoes us.
+			for range 50 {
+				if _, err := rival.ExecContext(ctx, "INSERT INTO effects (id, job, who) VALUES (0, 'rival', 'rival')"); err != nil {
+					return err
+				}
+			}
+			if _, err := rival.ExecContext(ctx, "UPDATE rival SET n = n + 1 WHERE id = 2"); err != nil {
+				return err
+			}
+			blocked := make(chan error, 1)
+			go func() {
+				_, err := rival.ExecContext(ctx, "UPDATE rival SET n = n + 1 WHERE id = 1")
+				blocked <- err
+			}()
+			_, err = tx.ExecContext(ctx, "UPDATE rival SET n = n + 1 WHERE id = 2")
+			if err != nil {
+				victims++
+			}
+			if err := <-blocked; err != nil {
+				return fmt.Errorf("the rival was undone: %w", errors.New(err.Error()))
+			}
+			return n.write(ctx, tx, run) // as if nothing had happened
+		})
+		if victims != 1 {
+			t.Fatalf("fn was a deadlock's victim %d times, want once; Do = %v, %v", victims, applied, err)
+		}
+		if applied || !errors.Is(err, sqlonce.ErrUnknownOutcome) {
+			t.Errorf("Do = %v, %v; want ErrUnknownOutcome", applied, err)
+		}
+		n.expect(t, run, 0, 0)
+	})
+}

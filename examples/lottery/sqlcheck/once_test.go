@@ -1,0 +1,303 @@
+package sqlcheck
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/noonlock/noonlock/singleton/sqlonce"
+)
+
+func TestAppliedOnce(t *testing.T) {
+	t.Parallel()
+	on(t, func(t *testing.T, d *database) {
+		n := d.node(t, sqlonce.Config{}, nil)
+		n.apply(t, noon(0, 5), true)
+		n.apply(t, noon(0, 5), false) // the same run again
+		n.apply(t, noon(0, 6), false) // another after it
+		n.apply(t, noon(1, 6), true)  // a new tick under the same token
+		n.expect(t, noon(0, 0), 1, 1)
+		n.expect(t, noon(1, 0), 1, 1)
+
+		markers, err := n.once.Markers(t.Context(), "lottery", noon(0, 0).Tick, noon(1, 0).Tick)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(markers) != 1 {
+			t.Fatalf("%d markers in a range that ends before the second, want 1", len(markers))
+		}
+		m := markers[0]
+		if !m.Tick.Equal(noon(0, 0).Tick) || m.Attempt != 1 || m.Token != 5 || m.Holder != "holder-5" || m.AppliedAt.IsZero() {
+			t.Errorf("marker = %+v", m)
+		}
+	})
+}
+
+// Eight processes at once with rising tokens: whoever is first, one commits.
+func TestConcurrentRuns(t *testing.T) {
+	t.Parallel()
+	for _, scope := range []sqlonce.FenceScope{sqlonce.PerJob, sqlonce.PerTick} {
+		t.Run(scope.String(), func(t *testing.T) {
+			t.Parallel()
+			on(t, func(t *testing.T, d *database) { concurrent(t, d, sqlonce.Config{FenceScope: scope}) })
+		})
+	}
+}
+
+func concurrent(t *testing.T, d *database, cfg sqlonce.Config) {
+	t.Helper()
+	const replicas, ticks = 8, 5
+	var nodes []*node
+	for range replicas {
+		nodes = append(nodes, d.node(t, cfg, nil))
+	}
+	for tick := range ticks {
+		var lock sync.Mutex
+		var all sync.WaitGroup
+		applied := 0
+		start := make(chan struct{})
+		for i, n := range nodes {
+			all.Go(func() {
+				run := noon(tick, uint64(1+tick*replicas+i))
+				<-start
+				did, err := n.once.Do(t.Context(), run, n.effect(run))
+				if err != nil && !errors.Is(err, sqlonce.ErrStaleToken) {
+					t.Errorf("token %d: %v", run.Token, err)
+				}
+				if did {
+					lock.Lock()
+					applied++
+					lock.Unlock()
+				}
+			})
+		}
+		close(start)
+		all.Wait()
+		if applied != 1 {
+			t.Errorf("tick %d was applied %d times", tick, applied)
+		}
+		nodes[0].expect(t, noon(tick, 0), 1, 1)
+	}
+}
+
+// FAULTS 2: a holder that was frozen between its check and its write.
+func TestStaleTokenIsRefused(t *testing.T) {
+	t.Parallel()
+	on(t, func(t *testing.T, d *database) {
+		n := d.node(t, sqlonce.Config{}, nil)
+		n.apply(t, noon(0, 7), true)
+		for _, c := range []struct {
+			run     sqlonce.Run
+			applied bool
+		}{{noon(0, 6), true}, {noon(1, 6), false}} {
+			did, err := n.once.Do(t.Context(), c.run, n.effect(c.run))
+			var stale *sqlonce.StaleTokenError
+			if did || !errors.Is(err, sqlonce.ErrStaleToken) || !errors.As(err, &stale) {
+				t.Fatalf("Do with a stale token = %v, %v", did, err)
+			}
+			if stale.Given != 6 || stale.Seen != 7 || stale.Applied != c.applied || !stale.Tick.Equal(c.run.Tick) {
+				t.Errorf("error = %+v", stale)
+			}
+		}
+		n.expect(t, noon(0, 0), 1, 1)
+		n.expect(t, noon(1, 0), 0, 0)
+
+		// Where ticks overlap, a token fences its own tick only.
+		other := d.node(t, sqlonce.Config{FenceScope: sqlonce.PerTick, TablePrefix: "other"}, nil)
+		other.apply(t, noon(0, 7), true)
+		other.apply(t, noon(1, 6), true)
+		if _, err := other.once.Do(t.Context(), noon(0, 6), other.effect(noon(0, 6))); !errors.Is(err, sqlonce.ErrStaleToken) {
+			t.Errorf("a stale token of the same tick: %v", err)
+		}
+	})
+}
+
+// Whatever way fn fails, its rows and the marker are gone and the fence stays raised.
+func TestFailedFn(t *testing.T) {
+	t.Parallel()
+	errFn := errors.New("no luck")
+	ways := map[string]func(cancel context.CancelFunc, tx *sql.Tx) error{
+		"error":  func(context.CancelFunc, *sql.Tx) error { return errFn },
+		"panic":  func(context.CancelFunc, *sql.Tx) error { panic(errFn) },
+		"goexit": func(context.CancelFunc, *sql.Tx) error { runtime.Goexit(); return nil },
+		"cancel": func(cancel context.CancelFunc, _ *sql.Tx) error { cancel(); return nil },
+		"failed statement": func(_ context.CancelFunc, tx *sql.Tx) error {
+			_, err := tx.Exec("INSERT INTO no_such_table VALUES (1)")
+			return errors.Join(errFn, err)
+		},
+	}
+	on(t, func(t *testing.T, d *database) {
+		n := d.node(t, sqlonce.Config{}, nil)
+		token := uint64(10)
+		for name, way := range ways {
+			token += 10
+			run := noon(int(token), token)
+			ctx, cancel := context.WithCancel(t.Context())
+			var applied, panicked bool
+			var err error
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				defer func() { panicked = recover() != nil }()
+				applied, err = n.once.Do(ctx, run, func(ctx context.Context, tx *sql.Tx) error {
+					if err := n.write(ctx, tx, run); err != nil {
+						return err
+					}
+					return way(cancel, tx)
+				})
+			}()
+			<-done
+			cancel()
+			wantErr := map[string]error{"error": errFn, "failed statement": errFn, "cancel": context.Canceled}[name]
+			if applied || panicked != (name == "panic") || !errors.Is(err, wantErr) {
+				t.Errorf("%s: Do = %v, %v, panicked %v", name, applied, err, panicked)
+			}
+			n.expect(t, run, 0, 0)
+			late := run
+			late.Token--
+			if _, err := n.once.Do(t.Context(), late, n.effect(late)); !errors.Is(err, sqlonce.ErrStaleToken) {
+				t.Errorf("%s: an older holder after it: %v, want ErrStaleToken", name, err)
+			}
+			n.apply(t, run, true)
+			n.expect(t, run, 1, 1)
+		}
+		if open := n.db.Stats().InUse; open != 0 {
+			t.Errorf("%d connections were not given back", open)
+		}
+	})
+}
+
+// A context that ends while Do waits for the fence row.
+func TestCancelWhileWaiting(t *testing.T) {
+	t.Parallel()
+	on(t, func(t *testing.T, d *database) {
+		a, b := d.node(t, sqlonce.Config{}, nil), d.node(t, sqlonce.Config{}, nil)
+		ctx, cancel := context.WithTimeoutCause(t.Context(), 300*time.Millisecond, errors.New("lease lost"))
+		defer cancel()
+		_, err := a.once.Do(t.Context(), noon(0, 1), func(context.Context, *sql.Tx) error {
+			did, err := b.once.Do(ctx, noon(0, 2), b.effect(noon(0, 2)))
+			if did || !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("the waiting Do = %v, %v; want the context's error", did, err)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.apply(t, noon(0, 2), false)
+	})
+}
+
+func TestCreateTablesAtOnce(t *testing.T) {
+	t.Parallel()
+	on(t, func(t *testing.T, d *database) {
+		var all sync.WaitGroup
+		for range 8 {
+			db := d.pool(t, nil)
+			all.Go(func() {
+				once, err := sqlonce.New(db, d.dialect, sqlonce.Config{TablePrefix: "fresh"})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				for range 2 {
+					if err := once.CreateTables(t.Context()); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		all.Wait()
+	})
+}
+
+func TestPrune(t *testing.T) {
+	t.Parallel()
+	for _, scope := range []sqlonce.FenceScope{sqlonce.PerJob, sqlonce.PerTick} {
+		t.Run(scope.String(), func(t *testing.T) {
+			t.Parallel()
+			on(t, func(t *testing.T, d *database) {
+				n := d.node(t, sqlonce.Config{FenceScope: scope}, nil)
+				day := func(i int) sqlonce.Run {
+					run := noon(0, uint64(i+1))
+					run.Tick = time.Date(2020, 1, 1+i, 12, 0, 0, 0, time.UTC)
+					return run
+				}
+				for i := range 4 {
+					n.apply(t, day(i), true)
+				}
+				other := day(0)
+				other.Job = "other"
+				n.apply(t, other, true)
+				if deleted, err := n.once.Prune(t.Context(), "lottery", day(2).Tick); err != nil || deleted != 2 {
+					t.Fatalf("Prune = %d, %v; want 2", deleted, err)
+				}
+				late := day(1)
+				late.Token = 100
+				if did, err := n.once.Do(t.Context(), late, n.effect(late)); did || !errors.Is(err, sqlonce.ErrPruned) {
+					t.Errorf("a pruned tick: Do = %v, %v; want ErrPruned", did, err)
+				}
+				n.expect(t, late, 1, 0)
+				again := day(2)
+				again.Token = 100
+				n.apply(t, again, false) // kept
+				n.expect(t, other, 1, 1)
+				// An earlier floor does not lower it.
+				if deleted, err := n.once.Prune(t.Context(), "lottery", day(1).Tick); err != nil || deleted != 0 {
+					t.Fatalf("Prune = %d, %v; want 0", deleted, err)
+				}
+				if _, err := n.once.Do(t.Context(), late, n.effect(late)); !errors.Is(err, sqlonce.ErrPruned) {
+					t.Errorf("after an earlier Prune: %v, want ErrPruned", err)
+				}
+			})
+		})
+	}
+}
+
+// Names that a careless collation takes for one another.
+func TestJobsAreComparedByteByByte(t *testing.T) {
+	t.Parallel()
+	on(t, func(t *testing.T, d *database) {
+		n := d.node(t, sqlonce.Config{}, nil)
+		for i, job := range []string{"strasse", "Strasse", "straße", "strässe", "str😀sse"} {
+			run := noon(0, uint64(10-i)) // falling, so that a shared fence would refuse
+			run.Job = job
+			n.apply(t, run, true)
+		}
+	})
+}
+
+// The fence alone, in a transaction of the user's own.
+func TestFence(t *testing.T) {
+	t.Parallel()
+	on(t, func(t *testing.T, d *database) {
+		n := d.node(t, sqlonce.Config{}, nil)
+		admit := func(token uint64) error {
+			tx, err := n.db.BeginTx(t.Context(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer tx.Rollback() //nolint:errcheck // after Commit it has nothing to do
+			if err := n.once.Fence(tx).Admit(t.Context(), noon(0, token)); err != nil {
+				return err
+			}
+			if err := n.write(t.Context(), tx, noon(0, token)); err != nil {
+				return err
+			}
+			return tx.Commit()
+		}
+		for _, c := range []struct {
+			token uint64
+			want  error
+		}{{5, nil}, {5, nil}, {4, sqlonce.ErrStaleToken}, {6, nil}, {5, sqlonce.ErrStaleToken}} {
+			if err := admit(c.token); !errors.Is(err, c.want) {
+				t.Errorf("token %d: %v, want %v", c.token, err, c.want)
+			}
+		}
+		n.expect(t, noon(0, 0), 3, 0)
+	})
+}
