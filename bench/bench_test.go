@@ -326,7 +326,7 @@ func outOfTurn(order []int, every int) (count int) {
 func BenchmarkLeases5000(b *testing.B) {
 	x := start(b)
 	ctx := context.Background()
-	const leases, ttl = 5000, 2 * time.Second
+	const leases, ttl = 5000, 6 * time.Second
 	for b.Loop() {
 		base := runtime.NumGoroutine()
 		heap := heapInUse()
@@ -349,7 +349,7 @@ func BenchmarkLeases5000(b *testing.B) {
 		wg.Wait()
 		perLease := float64(heapInUse()-heap) / leases
 		goroutines := runtime.NumGoroutine() - base
-		timer := time.NewTimer(5 * ttl)
+		timer := time.NewTimer(3 * ttl)
 		<-timer.C
 		lost := 0
 		for _, lease := range held {
