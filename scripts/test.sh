@@ -13,7 +13,9 @@ export GOFLAGS="${GOFLAGS:-} -buildvcs=false"
 required=${NOONLOCK_REQUIRE_SERVERS:-}
 scratch=$(mktemp -d)
 export NOONLOCK_SKIPPED=$scratch/skipped # one line for each test left out
+export NOONLOCK_COUNTED=$scratch/counted # one line for each thing a test counted
 : >"$NOONLOCK_SKIPPED"
+: >"$NOONLOCK_COUNTED"
 
 as_root=()                   # what a command of the administrator begins with
 policy=/usr/sbin/policy-rc.d # see install
@@ -111,6 +113,10 @@ mapfile -t modules < <(go list -m -f '{{.Dir}}')
 result=0
 go test "${race[@]}" -count=1 -timeout 5m "${modules[@]/%//...}" || result=$?
 
+if [[ -s $NOONLOCK_COUNTED ]]; then
+	printf '\nCOUNTED by the tests:\n'
+	sed 's/^/  /' "$NOONLOCK_COUNTED"
+fi
 if [[ -s $NOONLOCK_SKIPPED ]]; then
 	printf '\nNOT TESTED on this machine:\n'
 	sort -u -t: -k2 -k1 "$NOONLOCK_SKIPPED" | sed 's/^/  /'

@@ -50,6 +50,20 @@ func version(path string) int {
 	return n
 }
 
+// Count tells what a test has counted: in its log and, as the log of a test that
+// passes is not shown, at the end of `make test`. The lines for that go to the
+// file that NOONLOCK_COUNTED names, if it is set.
+func Count(tb testing.TB, format string, args ...any) {
+	tb.Helper()
+	line := fmt.Sprintf(format, args...)
+	tb.Log(line)
+	if path := os.Getenv("NOONLOCK_COUNTED"); path != "" {
+		if err := appendLine(path, tb.Name()+": "+line); err != nil {
+			tb.Errorf("recording a count: %v", err)
+		}
+	}
+}
+
 // missing ends the test because program is not installed: with a failure if
 // servers are required, else with a skip that the end of `make test` repeats.
 func missing(tb testing.TB, program, debianPackage string) {

@@ -16,6 +16,8 @@ import (
 	"github.com/noonlock/noonlock/examples/lottery/internal/logtest"
 	"github.com/noonlock/noonlock/examples/lottery/internal/noon"
 	"github.com/noonlock/noonlock/lockcore"
+
+	"github.com/noonlock/noonlock/internal/servers"
 )
 
 const (
@@ -43,7 +45,7 @@ func TestChaos(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	t.Logf("NOONLOCK_CHAOS_SEED=%d", seed)
+	servers.Count(t, "NOONLOCK_CHAOS_SEED=%d", seed)
 	c := &chaos{
 		world: newWorld(t), random: rand.New(rand.NewPCG(seed, 0)),
 		begun: make(chan *replica, 1000), tally: map[string]int{},
@@ -84,7 +86,7 @@ func TestChaos(t *testing.T) {
 	last := c.newest(ctx) // more may have been drawn before all had stopped
 
 	for _, what := range []string{kills, inRun, inComplete, freezes, frozenInRun, noticed, found} {
-		t.Logf("%3d  %s", c.tally[what], what)
+		servers.Count(t, "%3d  %s", c.tally[what], what)
 	}
 	if n := c.tally[inRun]; n < leastInRun {
 		t.Errorf("%d kills fell between claim and complete, want %d at least", n, leastInRun)
