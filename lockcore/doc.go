@@ -40,7 +40,9 @@
 //	a dead waiter whose connection is gone costs nothing; a frozen one costs the
 //	              line a second, in which a grant stands unconfirmed
 //
-// The clock is CLOCK_BOOTTIME, which goes on while the machine is suspended.
+// On Linux the clock is CLOCK_BOOTTIME, which goes on while the machine is
+// suspended. Elsewhere it may stand still then, and a lease is believed too long
+// after a suspend, unless Config.Clock is a better one.
 //
 // # What happens when
 //
@@ -52,13 +54,13 @@
 //	renewals fail             the context is done with ErrLeaseExpired, in time
 //	the lock was taken away   ErrLeaseLost at the next renewal
 //	the server restarts empty as above; waiters join again with their old places
-//	a message is lost         everybody looks once per TTL
+//	a message is lost         everybody looks about once per TTL, at least 1.1 s
 //	the subscription breaks   everybody looks when it is back
 //	scripts are flushed       they are sent again with their source
 //	the server is busy,       asked again; nothing was applied
 //	loading or read-only
-//	the server refuses (OOM,  the error is returned; nothing is half done
-//	ACL, MISCONF, NOREPLICAS)
+//	the server refuses (OOM,  the error is returned, and nothing is half done; who
+//	ACL, MISCONF, NOREPLICAS) stands in line or releases tries again
 //
 // The design follows the lease of Gray and Cheriton (1989), fencing tokens as
 // Kleppmann describes them (2016), and single-instance locking with SET NX PX.

@@ -13,6 +13,9 @@ import (
 // that long when the server is back.
 const poolSize = 1000
 
+// failoverAddr is what go-redis calls the server of a client that asks Sentinel.
+const failoverAddr = "FailoverClient"
+
 // ownOptions are the options of the given client, made fit for ours.
 func ownOptions(rdb redis.UniversalClient) (*redis.Options, error) {
 	const field, rule = "rdb", "a *redis.Client, such as redis.NewClient makes"
@@ -24,6 +27,9 @@ func ownOptions(rdb redis.UniversalClient) (*redis.Options, error) {
 			return nil, refuse(field, rule, "%s", "a nil *redis.Client")
 		}
 		opt := *r.Options()
+		if opt.Addr == failoverAddr {
+			return nil, refuse(field, rule+"; Sentinel is not supported yet", "%s", "a failover client")
+		}
 		opt.MaxRetries = -1 // a repeated request must be ours, with a time of its own
 		opt.ContextTimeoutEnabled = true
 		opt.DialerRetries = 1

@@ -51,7 +51,7 @@ func (d *demo) check(ctx context.Context) error {
 	if !held {
 		return fmt.Errorf("%w: not all of this holds", ErrFailed)
 	}
-	d.print("\nAll of this holds. With a Redis and a database of your own: lottery serve --help\n\n")
+	d.print("\nAll of this holds. With a Redis and a database of your own: go run ./examples/lottery serve --help\n\n")
 	return nil
 }
 

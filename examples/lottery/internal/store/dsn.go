@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -106,6 +107,9 @@ func parseMySQL(u *url.URL, database string) (DSN, error) {
 	port := u.Port()
 	if port == "" {
 		port = "3306"
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return DSN{}, refused("its port must be a number from 1 to 65535")
 	}
 	config := mysql.NewConfig()
 	config.Net, config.Addr = "tcp", net.JoinHostPort(u.Hostname(), port)
