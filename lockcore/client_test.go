@@ -127,7 +127,7 @@ func TestCloseRacesEverything(t *testing.T) {
 			if err != nil {
 				e.Fatal(err)
 			}
-			m := e.mutex(c, "orders", ttl(300*time.Millisecond))
+			m := e.mutex(c, "orders", ttl(20*time.Second))
 			var wg sync.WaitGroup
 			started := make(chan struct{})
 			var once sync.Once
@@ -270,7 +270,7 @@ func TestNoGoroutineStaysAfterClose(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m := e.mutex(c, "orders", ttl(time.Second))
+		m := e.mutex(c, "orders", ttl(20*time.Second))
 		lease := e.try(m)
 		waiter := e.goLock(m)
 		e.until("it stands in line", func() bool { return e.lineLength("orders") == 1 })

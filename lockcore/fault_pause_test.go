@@ -40,7 +40,7 @@ func TestFault01_HolderFrozenPastItsTTL(t *testing.T) {
 	t.Parallel()
 	e := realEnv(t)
 	frozen := e.startActor("holder")
-	token := frozen.ask("try orders 1000").number("locked")
+	token := frozen.ask("try orders 3000").number("locked")
 	if frozen.ask("check").text != "valid" {
 		t.Fatal("it does not hold the lock")
 	}
@@ -74,7 +74,7 @@ func TestFault02_FrozenBetweenCheckAndWrite(t *testing.T) {
 		var db resource
 		a, f := e.linked("a")
 		b := e.client("b")
-		stale := e.try(e.mutex(a, "orders", ttl(600*time.Millisecond)))
+		stale := e.try(e.mutex(a, "orders", ttl(3*time.Second)))
 		if stale.Context().Err() != nil {
 			e.Fatal("not held")
 		}
@@ -256,7 +256,7 @@ func TestFault54_HolderKilled(t *testing.T) {
 	t.Parallel()
 	e := realEnv(t)
 	holder := e.startActor("holder")
-	token := holder.ask("try orders 1000").number("locked")
+	token := holder.ask("try orders 3000").number("locked")
 	waiter := e.inLine(e.mutex(e.client("b"), "orders", ttl(10*time.Minute)))
 	behind := e.inLine(e.mutex(e.client("c"), "orders", ttl(10*time.Minute)))
 	holder.signal(syscall.SIGKILL)
@@ -264,7 +264,7 @@ func TestFault54_HolderKilled(t *testing.T) {
 	killed := e.clock()
 	next := waiter.granted()
 	// How soon is asserted in virtual time, below.
-	t.Logf("successor %v after the kill, TTL 1 s", e.clock()-killed)
+	t.Logf("successor %v after the kill, TTL 3 s", e.clock()-killed)
 	if next.Token() <= token {
 		t.Errorf("token %d after %d", next.Token(), token)
 	}

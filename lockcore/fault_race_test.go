@@ -25,9 +25,9 @@ import (
 func TestFault50_CancelsRaceAcquires(t *testing.T) {
 	onBoth(t, func(e *env) {
 		const workers = 20
-		cancels := 20000 // half of them come too late
+		cancels := 12000
 		if e.bubble != nil {
-			cancels = 1000
+			cancels = 600
 		}
 		e.warmAll()
 		clients := []*lockcore.Client{e.client("a"), e.client("b"), e.client("c")}
@@ -114,7 +114,7 @@ func TestFault62_NoSecretsInLogsAndErrors(t *testing.T) {
 		return e.clientWith(&own, lockcore.Config{Identity: "shown", Logger: log.logger()})
 	}
 	a, b := with(func(*redis.Options) {}), with(func(*redis.Options) {})
-	cfg := ttl(600 * time.Millisecond)
+	cfg := ttl(2 * time.Second)
 
 	lease := e.try(e.mutex(a, "orders", cfg))
 	secrets := []string{password, a.Process(), b.Process(), strings.SplitN(e.stored("orders"), "/", 2)[0]}

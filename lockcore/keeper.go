@@ -108,7 +108,9 @@ func (k *keeper) run() {
 	for {
 		expired, sleep := k.step()
 		for _, l := range expired {
-			_ = l.checkClock()
+			if l.checkClock() == nil {
+				k.expectEnd(l) // a renewal was counted just now
+			}
 		}
 		timer.Reset(sleep)
 		select {
@@ -117,6 +119,18 @@ func (k *keeper) run() {
 		case <-k.stop:
 			return
 		}
+	}
+}
+
+// expectEnd puts a lease that goes on after all back to those that may end.
+func (k *keeper) expectEnd(l *Lease) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if l.kept && l.expirIdx < 0 {
+		l.expiresAt = time.Duration(l.validUntil.Load())
+		heap.Push(&k.expiry, l)
+		k.wakeAt = min(k.wakeAt, l.expiresAt)
+		k.wake()
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 // <prefix>:{<name>}:<part>: the braces put all parts into one slot of a cluster.
 //
 //	lock       string  the holder's attempt, with the lease's TTL
-//	fence      string  counter of fencing tokens, a week from its seeding
+//	fence      string  counter of fencing tokens, a week
 //	queue      zset    attempts in line, by order of arrival
 //	seen       hash    attempt -> alive until (server ms)
 //	tomb:<n>   string  this attempt was given up, minutes

@@ -191,6 +191,9 @@ func (l *Leadership) Drop(reason error) bool {
 	return true
 }
 
+// Ended is why the lease has ended, nil while it is valid: the cause of Context.
+func (l *Leadership) Ended() error { return l.checkClock() }
+
 // Over is how long ago the lease ended, 0 while it is valid.
 func (l *Leadership) Over() time.Duration {
 	if l.checkClock() == nil {

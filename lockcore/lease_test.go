@@ -16,14 +16,14 @@ import (
 func TestRenewalsKeepTheLease(t *testing.T) {
 	onBoth(t, func(e *env) {
 		a, b := e.client("a"), e.client("b")
-		cfg := ttl(time.Second)
+		cfg := ttl(3 * time.Second)
 		lease := e.try(e.mutex(a, "orders", cfg))
-		rounds := 3
+		rounds := 2
 		if e.bubble != nil {
 			rounds = 50
 		}
 		for range rounds {
-			e.pass(time.Second)
+			e.pass(2 * time.Second)
 			if err := lease.Context().Err(); err != nil {
 				e.Fatalf("after %v: %v, %v", e.clock(), err, context.Cause(lease.Context()))
 			}
@@ -41,14 +41,14 @@ func TestRenewalsKeepTheLease(t *testing.T) {
 func TestNoRenewal(t *testing.T) {
 	onBoth(t, func(e *env) {
 		a, b := e.client("a"), e.client("b")
-		cfg := lockcore.LeaseConfig{TTL: 2 * time.Second, NoRenewal: true}
+		cfg := lockcore.LeaseConfig{TTL: 3 * time.Second, NoRenewal: true}
 		before := e.clock()
 		lease := e.try(e.mutex(a, "orders", cfg))
 		waiter := e.inLine(e.mutex(b, "orders", cfg))
 		cause := e.ended(lease)
 		mustIs(e, cause, lockcore.ErrLeaseExpired)
 		if e.bubble != nil {
-			if at := e.clock() - before; at != 1978*time.Millisecond {
+			if at := e.clock() - before; at != 2968*time.Millisecond {
 				e.Errorf("the lease ended after %v, want TTL less 1 %% and 2 ms", at)
 			}
 			if e.stored("orders") == "" {
@@ -351,7 +351,7 @@ func TestFault48_ThreeWaysToUnlockWrongly(t *testing.T) {
 		clock := lockcoretest.NewClock()
 		c := e.clientWith(e.direct(), lockcore.Config{Clock: clock.Now})
 		other := e.client("other")
-		m, mo := e.mutex(c, "orders", ttl(2*time.Second)), e.mutex(other, "orders", ttl(5*time.Second))
+		m, mo := e.mutex(c, "orders", ttl(3*time.Second)), e.mutex(other, "orders", ttl(5*time.Second))
 
 		twice := e.try(m)
 		e.unlock(twice)

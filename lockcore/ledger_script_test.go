@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -444,8 +445,8 @@ func (b *jobBench) check(where string, r jobRequest, s jobState, before, after j
 				complain("a refusal changed something")
 			}
 		case s.isMine():
-			if list[1] != "5" || list[2] != int64(s.attempt) {
-				complain("another token or attempt than before")
+			if list[1] != "5" || list[2] != int64(s.attempt) || !strings.Contains(after.open[tick], "til:true") {
+				complain("another token or attempt than before, or not extended")
 			}
 		default:
 			attempt := int64(1)

@@ -176,24 +176,28 @@ func TestLedgerKeepsSoManyRuns(t *testing.T) {
 }
 
 // A reply that leaves no validity never starts work, and the tick is given back.
-// Mutant: the lease counts from the reply.
+// Mutants: the lease counts from the reply; a late grant is believed.
 func TestFault03_AClaimWithoutValidity(t *testing.T) {
 	inBubble(t, func(e *env) {
 		c, net := e.linked("a")
 		l := e.jobLedger(c, lockcore.LedgerConfig{Lease: lockcore.LeaseConfig{TTL: 300 * time.Millisecond, ValidFor: 90 * time.Millisecond, RenewInterval: 30 * time.Millisecond}})
-		run, st := e.claimed(l)
+		run, _ := e.claimed(l)
 		must(e, run.Complete(e.Context(), lockcore.OutcomeSucceeded, ""))
 		slow := net.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayReply, Delay: 95 * time.Millisecond, Match: e.script("job_claim")})
 		_, err := l.Claim(e.Context(), run.Tick.Add(time.Second), e.opened(l), lockcore.ClaimConfig{})
 		mustIs(e, err, lockcore.ErrLeaseExpired)
 		slow.Lift()
 		e.pass(50 * time.Millisecond)
+		late := net.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayReply, Delay: 60 * time.Millisecond, Match: e.script("job_claim")})
 		again, err := l.Claim(e.Context(), run.Tick.Add(time.Second), e.opened(l), lockcore.ClaimConfig{})
 		must(e, err)
 		if again.Attempt != 1 {
 			e.Errorf("the claim without validity was counted: attempt %d", again.Attempt)
 		}
-		_ = st
+		if left := again.Remaining(); left <= 0 || left > 30*time.Millisecond {
+			e.Errorf("after a reply of 60 ms %v are left of 90", left)
+		}
+		late.Lift()
 	})
 }
 

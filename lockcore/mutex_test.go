@@ -67,9 +67,6 @@ func TestTokensGrow(t *testing.T) {
 			if lease.Token() <= last {
 				e.Fatalf("cycle %d: token %d after %d", i, lease.Token(), last)
 			}
-			if last != 0 && i != 21 && lease.Token() != last+1 {
-				e.Errorf("cycle %d: token %d after %d, want the next in sequence", i, lease.Token(), last)
-			}
 			last = lease.Token()
 			e.unlock(lease)
 			if i == 20 {

@@ -100,12 +100,12 @@ func (e *env) refusedBy(first, second *lockcore.Mutex) string {
 func TestLeasesAreRenewedIndependently(t *testing.T) {
 	onBoth(t, func(e *env) {
 		c := e.client("a")
-		cfg := ttl(1500 * time.Millisecond)
+		cfg := ttl(3 * time.Second)
 		kept := e.try(e.mutex(c, "kept", cfg))
 		alike := e.try(e.mutex(c, "alike", cfg))
 		released := e.try(e.mutex(c, "released", cfg))
 		lost := e.try(e.mutex(c, "lost", cfg))
-		capped := e.try(e.mutex(c, "capped", lockcore.LeaseConfig{TTL: 1500 * time.Millisecond, MaxHold: 100 * time.Millisecond}))
+		capped := e.try(e.mutex(c, "capped", lockcore.LeaseConfig{TTL: 3 * time.Second, MaxHold: 100 * time.Millisecond}))
 		e.unlock(released)
 		mustIs(e, released.Unlock(e.Context()), lockcore.ErrNotHeld) // closed twice
 		e.raw.Del(e.Context(), e.key("lost", "lock"))
@@ -130,7 +130,7 @@ func TestClocksOfClientsNeedNotAgree(t *testing.T) {
 			clock.Advance(ahead)
 			clients = append(clients, e.clientWith(e.direct(), lockcore.Config{Clock: clock.Now}))
 		}
-		cfg := ttl(time.Second)
+		cfg := ttl(3 * time.Second)
 		last := uint64(0)
 		for i, c := range clients {
 			lease := e.try(e.mutex(c, "orders", cfg))
@@ -138,7 +138,7 @@ func TestClocksOfClientsNeedNotAgree(t *testing.T) {
 				e.refused(e.mutex(other, "orders", cfg))
 			}
 			waiter := e.inLine(e.mutex(clients[(i+1)%len(clients)], "orders", cfg))
-			e.pass(1200 * time.Millisecond)
+			e.pass(1300 * time.Millisecond) // a renewal
 			if lease.Context().Err() != nil || waiter.over() || lease.Token() <= last {
 				e.Errorf("client %d: context %v, token %d after %d", i, lease.Context().Err(), lease.Token(), last)
 			}
@@ -156,7 +156,7 @@ func TestReleaseArrivesLate(t *testing.T) {
 	onBoth(t, func(e *env) {
 		e.warmAll()
 		a, f := e.linked("a")
-		lease := e.try(e.mutex(a, "orders", ttl(600*time.Millisecond)))
+		lease := e.try(e.mutex(a, "orders", ttl(3*time.Second)))
 		late := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Match: e.script("mutex_leave")})
 		done := make(chan error, 1)
 		go func() { done <- lease.Unlock(e.Context()) }()

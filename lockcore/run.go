@@ -42,7 +42,8 @@ func (k runKind) leave(a *attempt, _ bool) (*script, []any) {
 // Complete records how the run ended, OutcomeSucceeded or OutcomeFailed with a
 // reason, and ends its lease. It may be called although the lease has ended: the
 // outcome is accepted unless the tick was taken over (ErrSuperseded). If nobody
-// answers it asks again until ctx ends; the lease is renewed meanwhile. An error
+// answers, or the server is short of memory or replicas, it asks again until ctx
+// ends; the lease is renewed meanwhile. An error
 // that is ErrUnknown means that it may have been recorded.
 func (r *Run) Complete(ctx context.Context, outcome, reason string) error {
 	const op = "lockcore: complete"
@@ -107,7 +108,7 @@ func (l *Ledger) repeat(ctx context.Context, s *script, args []any) (int64, erro
 	wait := retryBackoff(0)
 	for {
 		n, err := l.c.number(ctx, s, l.terms.timeout(), args)
-		if err == nil || ctx.Err() != nil || !mayRetry(err) {
+		if err == nil || ctx.Err() != nil || !mayRetry(err) && !isShort(err) {
 			return n, err
 		}
 		if !sleep(ctx, wait.NextBackOff()) {

@@ -182,6 +182,55 @@ func TestFault16_ClassD_AnOldSnapshot(t *testing.T) {
 	})
 }
 
+// The same, in the moment after a replica has recorded a run and before it has
+// looked again: it remembers what it did itself.
+// Mutant: it remembers only what it has read.
+func TestFault16_ClassD_WhatItHasRecordedItself(t *testing.T) {
+	bubbleFleet(t, func(t *testing.T, f *fleet) {
+		goOn := make(chan struct{})
+		r := f.replica("a", singleton.Config{})
+		r.add("draw", "@every 1m", func(context.Context, singleton.Run) error {
+			if len(f.book.all()) == 2 {
+				<-goOn
+			}
+			return nil
+		}, singleton.JobConfig{CatchUp: singleton.CatchUpAll})
+		r.run()
+		f.begun("draw", 2)
+		restore := f.snapshot("draw")
+		looks := r.net.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Match: request("open")})
+		close(goOn)
+		f.recorded("draw", 2)
+		f.until("it looks", func() bool { return looks.Fired() > 0 })
+		restore()
+		looks.Lift()
+		f.begun("draw", 5)
+		f.once("draw")
+	})
+}
+
+// At most once: what was open when the server lost its data is not run again, as
+// its holder may have had an effect.
+// Mutant: it is claimed anew, as is right for at least once.
+func TestFault15_ClassD_AtMostOnce(t *testing.T) {
+	bubbleFleet(t, func(t *testing.T, f *fleet) {
+		f.three("@every 1m", func(ctx context.Context, _ singleton.Run) error {
+			if len(f.book.all()) == 2 {
+				<-ctx.Done()
+			}
+			return ctx.Err()
+		}, singleton.JobConfig{Guarantee: singleton.AtMostOnce, CatchUp: singleton.CatchUpAll})
+		f.begun("draw", 2)
+		f.pass(35 * time.Second) // all have looked
+		if err := f.bubble.Restart(true); err != nil {
+			t.Fatal(err)
+		}
+		f.begun("draw", 5)
+		f.once("draw")
+		t.Log("1 empty restart")
+	})
+}
+
 // A failover forgets the claim of the tick that is run: its holder learns it at
 // the next renewal, the tick is run again, under a greater token.
 // Mutants: renewing creates what is gone; the holder goes on.

@@ -79,23 +79,34 @@ func TestFault24_28_AClaimThatIsGivenUp(t *testing.T) {
 	})
 }
 
-// A claim arrives after it was given up: it must not hold the tick for a TTL.
-// Mutant: no tombstone is written.
-func TestFault13_AClaimThatComesLate(t *testing.T) {
+// Claims arrive after they were given up: they must not hold the tick for a TTL
+// that nobody uses, nor count as attempts.
+// Mutant: no tombstone is written, or it is not looked at.
+func TestFault13_ClaimsThatComeLate(t *testing.T) {
 	bubbleFleet(t, func(t *testing.T, f *fleet) {
-		a := f.replica("a", singleton.Config{TTL: time.Minute})
-		a.add("draw", "@every 10m", nil, singleton.JobConfig{})
-		a.run()
+		a, b := f.replica("a", singleton.Config{TTL: time.Minute}), f.replica("b", singleton.Config{TTL: time.Minute})
+		for _, r := range []*replica{a, b} {
+			r.add("draw", "@every 10m", nil, singleton.JobConfig{MaxAttempts: 1})
+			r.run()
+		}
 		f.recorded("draw", 1)
-		late := a.net.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Match: request("claim"), Count: 1})
-		f.until("the claim is held back", func() bool { return late.Fired() == 1 })
-		f.recorded("draw", 2) // by the repeated one
+		f.pass(time.Minute) // the servers know the scripts now
+		away := b.net.Partition()
+		late := a.net.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Match: request("claim")})
+		f.until("claims are held back", func() bool { return late.Fired() >= 1 })
+		f.until("they were given up", func() bool { return len(f.raw.Keys(t.Context(), f.key("draw", "tomb:*")).Val()) >= 2 })
+		held := late.Fired()
 		late.Lift()
-		f.pass(time.Second)
-		if n, err := f.raw.HLen(t.Context(), f.key("draw", "open")).Result(); n != 0 || err != nil {
-			t.Errorf("%d runs are open after a claim came late (%v)", n, err)
+		f.pass(100 * time.Millisecond)
+		b.net.Heal()
+		given := time.Now()
+		record := f.recorded("draw", 2)[1]
+		if took := time.Since(given); took > 10*time.Second || record.Outcome != lockcore.OutcomeSucceeded || record.Attempt != 1 {
+			t.Errorf("after %v the record is %+v", took, record)
 		}
 		f.once("draw")
+		lockcoretest.MustFire(t, away)
+		t.Logf("%d claims came late", held)
 	})
 }
 

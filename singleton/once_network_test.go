@@ -225,7 +225,7 @@ func TestOnceTellsARefusal(t *testing.T) {
 func TestOnceSuccessThatCannotBeRecorded(t *testing.T) {
 	fleetInBubble(t, func(t *testing.T, f *serviceFleet) {
 		err := f.do(f.once(f.client("a"), singleton.OnceConfig{}), func(context.Context, uint64) error {
-			f.bubble.Server().SetError("OOM command not allowed")
+			f.bubble.Server().SetError("NOPERM this user has no permissions")
 			return nil
 		}).result()
 		if err == nil || !strings.Contains(err.Error(), "the work has succeeded, but that could not be recorded") || errors.Is(err, singleton.ErrOnceFailed) {

@@ -62,6 +62,29 @@ func TestFault54_TheHolderOfATickIsKilled(t *testing.T) {
 	})
 }
 
+// A replica that starts while a tick is run takes it over in time, too: it has not
+// tried to claim it, and knows of the hold by looking.
+// Mutant: who sees a tick being run waits for the next look, whatever the hold.
+func TestFault54_ALateComerTakesOver(t *testing.T) {
+	bubbleFleet(t, func(t *testing.T, f *fleet) {
+		a := f.replica("a", singleton.Config{})
+		a.add("draw", "@every 1h", hang(1), singleton.JobConfig{})
+		a.run()
+		f.begun("draw", 1)
+		b := f.replica("b", singleton.Config{})
+		b.add("draw", "@every 1h", hang(1), singleton.JobConfig{})
+		b.run()
+		f.pass(5 * time.Second)
+		died := time.Now()
+		cut := a.die()
+		second := f.begun("draw", 2)[1]
+		if took := second.begin.Sub(died); second.replica != "b" || second.run.Attempt != 2 || took > 2500*time.Millisecond {
+			t.Errorf("after %v came %+v of %s", took, second.run, second.replica)
+		}
+		lockcoretest.MustFire(t, cut)
+	})
+}
+
 // Each replica that tries a tick is killed: after MaxAttempts it is recorded as
 // unknown, for the effect may have come about, and the next tick is run.
 // Mutants: attempts are not counted at a takeover; recorded as failed; never
@@ -127,7 +150,7 @@ func TestFault01_TheHolderOfATickIsFrozen(t *testing.T) {
 			frozen, goOn, seen := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 			all := f.three("@every 1m", func(ctx context.Context, run singleton.Run) error {
 				if run.Attempt > 1 {
-					return nil
+					return sleep(20*time.Second)(ctx, run)
 				}
 				close(frozen)
 				<-goOn
@@ -139,7 +162,6 @@ func TestFault01_TheHolderOfATickIsFrozen(t *testing.T) {
 			holder := all[first.replica]
 			cut := holder.net.Partition()
 			second := f.begun("draw", 2)[1]
-			f.recorded("draw", 1)
 			holder.clock.Advance(time.Hour) // no timer of it has run
 			holder.net.Heal()
 			close(goOn)
@@ -147,6 +169,10 @@ func TestFault01_TheHolderOfATickIsFrozen(t *testing.T) {
 				t.Error("after the pause the attempt's context is not done")
 			}
 			f.pass(10 * time.Second)
+			if n := len(f.runs("draw")); n != 0 {
+				t.Errorf("the frozen one's completion was accepted while %s runs the tick", second.replica)
+			}
+			f.pass(15 * time.Second)
 			record := f.ended("draw")[first.run.Tick.UnixMilli()]
 			if record.Holder != second.replica || record.Attempt != 2 {
 				t.Errorf("record is %+v, want that of %s", record, second.replica)
@@ -314,6 +340,39 @@ func TestShutdownBetweenAttempts(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A replica loses its lease in the pause between two attempts: it does not begin
+// the next one, which is another's.
+// Mutant: the lease is not looked at before an attempt.
+func TestALeaseLostBetweenAttempts(t *testing.T) {
+	bubbleFleet(t, func(t *testing.T, f *fleet) {
+		var cut *lockcoretest.Rule
+		all := map[string]*replica{}
+		for _, name := range []string{"a", "b"} {
+			r := f.replica(name, singleton.Config{})
+			all[name] = r
+			r.add("draw", "@every 1h", func(_ context.Context, run singleton.Run) error {
+				if run.Attempt == 1 {
+					cut = all[run.Holder].net.Partition()
+					return errors.New("boom")
+				}
+				return nil
+			}, singleton.JobConfig{Retry: 20 * time.Second})
+		}
+		for _, r := range all {
+			r.run()
+		}
+		record := f.recorded("draw", 1)[0]
+		first := f.book.all()[0]
+		all[first.replica].net.Heal()
+		f.pass(time.Minute)
+		entries := f.book.all()
+		if len(entries) != 2 || entries[1].replica == first.replica || record.Holder != entries[1].replica || record.Attempt != 2 {
+			t.Errorf("attempts are %+v, the record is %+v", entries, record)
+		}
+		lockcoretest.MustFire(t, cut)
+	})
 }
 
 // Work that panics or ends its goroutine takes neither the lease nor the other

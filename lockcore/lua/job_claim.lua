@@ -125,14 +125,7 @@ end
 if first ~= '' then
   redis.call('LLEN', runs)
 end
--- A run's token is never behind the clock: a counter that was set back (failover,
--- old snapshot) would hand out tokens which the resource has seen, and refuse
--- every run until it has caught up.
 local token = next_token(fence)
-if tonumber(token) < now * 1000 then
-  token = whole(now * 1000)
-  redis.call('SET', fence, token, 'PX', 604800000)
-end
 redis.call('HSET', open, tick, cjson.encode({
   run = me, holder = holder, attempt = whole(attempt), token = token,
   start = whole(now), til = whole(now + ttl),

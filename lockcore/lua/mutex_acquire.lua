@@ -11,7 +11,8 @@
 --                 a number queues at that score, after the line was lost
 --
 -- Returns {1, token}            held by me for ttl from now
---         {2, left ms, place}   first in line
+--         {2, left ms, place}   near the head: look when the lock ends. That are
+--                               three, as head and holder may die together
 --         {3, left ms, place}   in line
 --         {4, left ms, holder}  held by another, not in line (try)
 --         {5}                   not in line any more (look): join again
@@ -104,7 +105,9 @@ if not at then
   return {4, left, holder or ''}
 end
 local code = 3
-if redis.call('ZRANGE', queue, 0, 0)[1] == me then
-  code = 2
+for _, near in ipairs(redis.call('ZRANGE', queue, 0, 2)) do
+  if near == me then
+    code = 2
+  end
 end
 return {code, left, string.format('%.0f', tonumber(at))}

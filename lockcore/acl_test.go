@@ -1,0 +1,169 @@
+package lockcore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/noonlock/noonlock/lockcore"
+)
+
+// rights are all that a Client needs of a server with ACLs, besides the keys and
+// channels of its prefix.
+var rights = []string{
+	"evalsha", "eval", // with the source where the server does not know it
+	"subscribe", "ping", "publish", // to be told of grants: without them a waiter is slow
+	// In the scripts:
+	"exists", "get", "set", "del", "incr", "pexpire", "pttl", "time",
+	"zadd", "zrange", "zrem", "zscore", "hset", "hget", "hdel",
+}
+
+// A user with exactly the documented rights can do everything, within its keys
+// and channels, and there is no right too many.
+func TestACL(t *testing.T) {
+	t.Parallel()
+	e := realEnv(t)
+	user := func(name string, without string) *redis.Options {
+		rules := []string{"reset", "on", ">secret", "resetkeys", "resetchannels", "~noonlock:*", "&noonlock:ch:*", "-@all"}
+		for _, r := range rights {
+			if r != without {
+				rules = append(rules, "+"+r)
+			}
+		}
+		must(e, e.raw.ACLSetUser(t.Context(), name, rules...).Err())
+		opt := e.direct()
+		opt.Username, opt.Password = name, "secret"
+		return opt
+	}
+	// use is all that a Client does with a mutex.
+	use := func(name string, opt *redis.Options) error {
+		a := e.clientWith(opt, lockcore.Config{Identity: "a"})
+		b := e.clientWith(opt, lockcore.Config{Identity: "b"})
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		cfg := ttl(3 * time.Second)
+		lease, err := e.mutex(a, name, cfg).TryLock(ctx)
+		if err != nil {
+			return err
+		}
+		if _, err := e.mutex(b, name, cfg).TryLock(ctx); !errors.Is(err, lockcore.ErrNotAcquired) {
+			return err
+		}
+		waiter := make(chan error, 1)
+		go func() {
+			next, err := e.mutex(b, name, cfg).Lock(ctx)
+			if err == nil {
+				err = next.Unlock(ctx)
+			}
+			waiter <- err
+		}()
+		e.until("it stands in line or has failed", func() bool {
+			return e.lineLength(name) == 1 || len(waiter) == 1
+		})
+		quitter, quit := context.WithCancel(ctx)
+		quit()
+		_, _ = e.mutex(b, name, cfg).Lock(quitter) // its end is its own
+		e.pass(1300 * time.Millisecond)            // a renewal
+		if lease.Context().Err() != nil {
+			return context.Cause(lease.Context())
+		}
+		if err := lease.Unlock(ctx); err != nil {
+			return err
+		}
+		return <-waiter
+	}
+	if err := use("all", user("all", "")); err != nil {
+		t.Fatalf("with the documented rights: %v", err)
+	}
+	if log, err := e.raw.ACLLog(t.Context(), 10).Result(); err != nil || len(log) > 0 {
+		for _, l := range log {
+			t.Errorf("refused: %s of %s in %s", l.Object, l.Username, l.Context)
+		}
+	}
+	for i, right := range rights {
+		t.Run("without "+right, func(t *testing.T) {
+			if right == "eval" {
+				// Alone, so that nobody else sends the source.
+				must(e, e.raw.ScriptFlush(t.Context()).Err())
+			} else {
+				t.Parallel()
+			}
+			name := fmt.Sprint("u", i)
+			err := use(name, user(name, right))
+			refused := 0
+			log, lerr := e.raw.ACLLog(t.Context(), 1000).Result()
+			must(e, lerr)
+			for _, l := range log {
+				if l.Username == name {
+					refused++
+				}
+			}
+			switch right {
+			case "publish", "subscribe":
+				if err != nil {
+					t.Errorf("a waiter must be slow without it, not wrong: %v", err)
+				}
+			case "ping": // sent to a subscription that was silent for long
+				return
+			default:
+				if err == nil {
+					t.Error("not needed at all")
+				}
+			}
+			if refused == 0 {
+				t.Errorf("the server refused nothing: not needed (error %v)", err)
+			}
+		})
+	}
+}
+
+// Every key that a script uses is among its KEYS: run by a user who may touch no
+// other.
+func TestScriptsTouchOnlyTheirKeys(t *testing.T) {
+	t.Parallel()
+	e := realEnv(t)
+	listener := e.raw.Subscribe(t.Context(), "noonlock:ch:ALIVE")
+	defer listener.Close()
+	keys := e.scriptKeys("orders")
+	rules := []string{"reset", "on", ">secret", "+@all", "allchannels"}
+	for _, k := range keys {
+		rules = append(rules, "~"+k)
+	}
+	must(e, e.raw.ACLSetUser(t.Context(), "narrow", rules...).Err())
+	opt := e.direct()
+	opt.Username, opt.Password = "narrow", "secret"
+	narrow := redis.NewClient(opt)
+	defer narrow.Close()
+	if err := narrow.Get(t.Context(), "other").Err(); !redis.HasErrorPrefix(err, "NOPERM") {
+		t.Fatalf("the user is not narrow: %v", err)
+	}
+	runs := 0
+	for _, state := range lineStates() {
+		for script, args := range map[string][][]any{
+			"mutex_acquire": {{me, 60000, "try"}, {me, 60000, "join"}, {me, 60000, "look"}},
+			"mutex_leave":   {{me, 0}, {me, 300000}},
+			"mutex_renew":   {{me, 60000}},
+		} {
+			source, err := lockcore.ScriptSource(script)
+			must(e, err)
+			for _, argv := range args {
+				e.establish("orders", state)
+				given := keys
+				if script == "mutex_renew" {
+					given = keys[:1]
+				}
+				if err := narrow.Eval(t.Context(), source, given, argv...).Err(); err != nil {
+					t.Errorf("%s %v with %v: %v", script, argv, state, err)
+				}
+				runs++
+			}
+		}
+	}
+	if log := e.raw.ACLLog(t.Context(), 100).Val(); len(log) != 1 { // the Get above
+		t.Errorf("%d refusals in %d runs: %+v", len(log)-1, runs, log)
+	}
+}

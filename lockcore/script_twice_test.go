@@ -1,0 +1,332 @@
+package lockcore_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/noonlock/noonlock/lockcore"
+)
+
+const (
+	me       = "nl1:ALIVE.1.t/me"
+	living   = "nl1:ALIVE.2.t/living"
+	deaf     = "nl1:DEAD.1.t/deaf"     // nobody listens, and that is known
+	unknown  = "nl1:NOBODY.1.u/maybe"  // nobody listens, and that is not known
+	lapsed   = "nl1:ALIVE.3.t/lapsed"  // not heard of lately
+	nonsense = "someone else entirely" // not of this library
+	stranger = "a foreign client"
+)
+
+// A lineState is one state of a name's keys.
+type lineState struct {
+	lock  string // the holder; "wrong": a key of another kind
+	queue []string
+	tomb  bool
+	fence bool
+}
+
+func (s lineState) String() string {
+	return fmt.Sprintf("lock %q, line %q, tomb %v, fence %v", s.lock, s.queue, s.tomb, s.fence)
+}
+
+func lineStates() []lineState {
+	var all []lineState
+	for _, lock := range []string{"", me, living, stranger, "wrong"} {
+		for _, queue := range [][]string{
+			nil,
+			{me},
+			{living},
+			{living, me},
+			{me, living},
+			{deaf, lapsed, me},
+			{deaf, lapsed, nonsense},
+			{lapsed, unknown, living, me},
+			{me, deaf, living},
+		} {
+			if lock == me && slices.Contains(queue, me) {
+				continue // who is granted the lock has left the line, in one script
+			}
+			for _, tomb := range []bool{false, true} {
+				all = append(all, lineState{lock, queue, tomb, true})
+			}
+			if lock == "" || lock == me {
+				all = append(all, lineState{lock, queue, false, false})
+			}
+		}
+	}
+	return all
+}
+
+// scriptKeys are the keys of a name in the order in which scripts get them.
+func (e *env) scriptKeys(name string) []string {
+	return []string{e.key(name, "lock"), e.key(name, "fence"), e.key(name, "queue"), e.key(name, "seen"), e.key(name, "tomb:ALIVE.1")}
+}
+
+func (e *env) establish(name string, s lineState) {
+	e.Helper()
+	k := e.scriptKeys(name)
+	now, err := e.raw.Time(e.Context()).Result()
+	must(e, err)
+	_, err = e.raw.Pipelined(e.Context(), func(p redis.Pipeliner) error {
+		p.Del(e.Context(), k...)
+		switch s.lock {
+		case "":
+		case "wrong":
+			p.HSet(e.Context(), k[0], "a", "b")
+		case stranger:
+			p.Set(e.Context(), k[0], s.lock, 0)
+		default:
+			p.Set(e.Context(), k[0], s.lock, time.Minute)
+		}
+		for i, id := range s.queue {
+			p.ZAdd(e.Context(), k[2], redis.Z{Score: float64(now.UnixMilli() - 10 + int64(i)), Member: id})
+			until := now.Add(time.Minute)
+			if id == lapsed {
+				until = now.Add(-time.Minute)
+			}
+			p.HSet(e.Context(), k[3], id, until.UnixMilli())
+		}
+		if s.queue != nil {
+			p.PExpire(e.Context(), k[2], time.Hour)
+			p.PExpire(e.Context(), k[3], time.Hour)
+		}
+		if s.tomb {
+			p.Set(e.Context(), k[4], 1, time.Minute)
+		}
+		if s.fence {
+			p.Set(e.Context(), k[1], "1700000000000000", time.Hour)
+		}
+		return nil
+	})
+	must(e, err)
+}
+
+// A snapshot is a name's keys without what depends on the time of day.
+type snapshot struct {
+	lock, fence string
+	queue       []string
+	seen        []string
+	tomb        bool
+	ends        [5]bool // has a TTL
+	left        time.Duration
+}
+
+func (e *env) snapshot(name string) snapshot {
+	e.Helper()
+	k := e.scriptKeys(name)
+	var s snapshot
+	var lock, fence *redis.StringCmd
+	var queue *redis.StringSliceCmd
+	var seen *redis.StringSliceCmd
+	var tomb *redis.IntCmd
+	var ttls [5]*redis.DurationCmd
+	_, err := e.raw.Pipelined(e.Context(), func(p redis.Pipeliner) error {
+		lock, fence = p.Get(e.Context(), k[0]), p.Get(e.Context(), k[1])
+		queue, seen = p.ZRange(e.Context(), k[2], 0, -1), p.HKeys(e.Context(), k[3])
+		tomb = p.Exists(e.Context(), k[4])
+		for i := range k {
+			ttls[i] = p.PTTL(e.Context(), k[i])
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, redis.Nil) && !redis.HasErrorPrefix(err, "WRONGTYPE") {
+		e.Fatal(err)
+	}
+	s.lock, s.fence, s.queue, s.tomb = lock.Val(), fence.Val(), queue.Val(), tomb.Val() == 1
+	if redis.HasErrorPrefix(lock.Err(), "WRONGTYPE") {
+		s.lock = "wrong"
+	}
+	s.seen = seen.Val()
+	slices.Sort(s.seen)
+	for i := range k {
+		s.ends[i] = ttls[i].Val() > 0
+	}
+	s.left = ttls[0].Val()
+	return s
+}
+
+func (s snapshot) same(o snapshot) bool {
+	return s.lock == o.lock && s.fence == o.fence && s.tomb == o.tomb && s.ends == o.ends &&
+		slices.Equal(s.queue, o.queue) && slices.Equal(s.seen, o.seen)
+}
+
+// Every script, in every state of a name, run twice: the second answer is the
+// first, and the state stays. And what must hold of each single run does.
+func TestScriptsTwiceInEveryState(t *testing.T) {
+	onBoth(t, func(e *env) {
+		listener := e.raw.Subscribe(e.Context(), "noonlock:ch:ALIVE")
+		defer listener.Close()
+		if _, err := listener.Receive(e.Context()); err != nil {
+			e.Fatal(err)
+		}
+		type run struct {
+			script string
+			args   []any
+		}
+		runs := []run{
+			{"mutex_acquire", []any{me, 60000, "try"}},
+			{"mutex_acquire", []any{me, 60000, "join"}},
+			{"mutex_acquire", []any{me, 60000, "look"}},
+			{"mutex_acquire", []any{me, 60000, "1000"}},
+			{"mutex_leave", []any{me, 0}},
+			{"mutex_leave", []any{me, 300000}},
+			{"mutex_renew", []any{me, 60000}},
+		}
+		sha := map[string]string{}
+		for _, r := range runs {
+			source, err := lockcore.ScriptSource(r.script)
+			must(e, err)
+			sha[r.script] = e.raw.ScriptLoad(e.Context(), source).Val()
+		}
+		for _, state := range lineStates() {
+			for _, r := range runs {
+				keys := e.scriptKeys("orders")
+				if r.script == "mutex_renew" {
+					keys = keys[:1]
+				}
+				e.establish("orders", state)
+				before := e.snapshot("orders")
+				first, err1 := e.raw.EvalSha(e.Context(), sha[r.script], keys, r.args...).Result()
+				middle := e.snapshot("orders")
+				second, err2 := e.raw.EvalSha(e.Context(), sha[r.script], keys, r.args...).Result()
+				after := e.snapshot("orders")
+				where := fmt.Sprintf("%s %v with %v", r.script, r.args, state)
+				if err1 != nil || err2 != nil {
+					e.Errorf("%s: %v, %v", where, err1, err2)
+					continue
+				}
+				one, two := timeless(first), timeless(second)
+				if r.script == "mutex_leave" && two == "0" {
+					two = one // the second time it is not mine any more: as declared
+				}
+				if one != two {
+					e.Errorf("%s: answers %v, then %v", where, first, second)
+				}
+				if !middle.same(after) {
+					e.Errorf("%s: twice changed %+v to %+v", where, middle, after)
+				}
+				checkRun(e, where, r.script, r.args, state, before, middle, first)
+			}
+		}
+	})
+}
+
+// timeless is an answer without the ms that are left of the lock.
+func timeless(answer any) string {
+	list, ok := answer.([]any)
+	if !ok {
+		return fmt.Sprint(answer)
+	}
+	list = slices.Clone(list)
+	if len(list) == 3 {
+		if left, ok := list[1].(int64); ok && left > 0 {
+			list[1] = "left"
+		}
+	}
+	return fmt.Sprint(list)
+}
+
+// checkRun holds one run against what the scripts promise.
+func checkRun(t testing.TB, where, script string, args []any, state lineState, before, after snapshot, answer any) {
+	t.Helper()
+	complain := func(format string, v ...any) {
+		t.Helper()
+		t.Errorf("%s: answer %v, after it %+v: %s", where, answer, after, fmt.Sprintf(format, v...))
+	}
+	if state.lock != "" && state.lock != me && after.lock != state.lock {
+		complain("another's lock was touched")
+	}
+	if after.lock != "" && after.lock != stranger && after.lock != "wrong" && !after.ends[0] {
+		complain("a lock without TTL")
+	}
+	if after.lock == lapsed || after.lock == deaf || after.lock == nonsense {
+		complain("granted to one who cannot hear")
+	}
+	for i, exists := range []bool{after.fence != "", len(after.queue) > 0, len(after.seen) > 0, after.tomb} {
+		if exists && !after.ends[i+1] {
+			complain("a key without TTL")
+		}
+	}
+	switch script {
+	case "mutex_renew":
+		if (answer == int64(1)) != (state.lock == me) {
+			complain("renewed what is not mine, or not what is")
+		}
+		if before.left = after.left; !before.same(after) {
+			complain("renew changed something")
+		}
+	case "mutex_leave":
+		if (answer == int64(1)) != (state.lock == me) || after.lock == me || slices.Contains(after.queue, me) {
+			complain("not left")
+		}
+		if args[1] != 0 && !after.tomb {
+			complain("no tombstone")
+		}
+		if after.lock == "" && slices.Contains(after.queue, living) {
+			complain("the lock is free and a living waiter was not served")
+		}
+	case "mutex_acquire":
+		list, ok := answer.([]any)
+		if !ok {
+			complain("not a list")
+			return
+		}
+		inLine := slices.Contains(after.queue, me)
+		switch code := list[0].(int64); code {
+		case 1:
+			token, err := strconv.ParseUint(fmt.Sprint(list[1]), 10, 64)
+			if after.lock != me || inLine || err != nil || list[1] != after.fence {
+				complain("held, but not by me under the newest token")
+			}
+			if state.fence && token < 1700000000000000 || !state.fence && token < 900000000000000 {
+				complain("token %d", token)
+			}
+			if after.left < 59*time.Second {
+				complain("held, but not for the full TTL: %v", after.left)
+			}
+			if args[2] != "1000" && state.lock == "" && len(state.queue) > 0 && state.queue[0] == living {
+				complain("it passed the line") // but for one that takes up an older place
+			}
+		case 2, 3:
+			if !inLine || after.lock == me || after.lock == "" {
+				complain("in line, but not so")
+			}
+			if (code == 2) != slices.Contains(after.queue[:min(3, len(after.queue))], me) {
+				complain("near the head or not")
+			}
+		case 4:
+			if inLine || after.lock == me || after.lock == "" || list[2] != after.lock {
+				complain("busy, but not so")
+			}
+		case 5:
+			if args[2] != "look" || inLine {
+				complain("gone, but not so")
+			}
+		case 6:
+			if !state.tomb || !before.same(after) {
+				complain("buried: it must change nothing")
+			}
+		case 7:
+			if state.lock != "wrong" || !before.same(after) {
+				complain("wrong kind: it must change nothing")
+			}
+		default:
+			complain("unknown code")
+		}
+		if state.tomb && list[0] != int64(6) {
+			complain("a tombstone was passed")
+		}
+		if (args[2] == "try" || args[2] == "look") && inLine && !slices.Contains(state.queue, me) {
+			complain("it queued unasked")
+		}
+		if after.lock == living && state.lock == "" && after.left > time.Second {
+			complain("an unconfirmed grant stands for %v", after.left)
+		}
+	}
+}
