@@ -1,0 +1,338 @@
+package election_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/lockcore"
+)
+
+// The work is slow to stop. The lead is renewed until it has returned, then
+// released, then OnStoppedLeading is called, once.
+//
+// Caught mutants: release before the callback has returned; the lease is bound
+// to Run's context, so that renewing ends with it.
+func TestFault52_SlowCallback(t *testing.T) {
+	onBoth(t, func(e *env) {
+		a, b := e.replica(e.client("a"), quick("")), e.replica(e.client("b"), quick(""))
+		slow := 0
+		a.work = func(ctx context.Context) {
+			<-ctx.Done()
+			e.pass(3 * leaseDuration)
+			slow++
+			if !a.le.IsLeader() {
+				t.Error("it does not lead while it drains")
+			}
+			b.never()
+		}
+		e.lineUp(a, b)
+		a.stop()
+		b.leads(1)
+		if slow != 1 || a.stops != 1 || a.err != nil {
+			t.Errorf("slow %d times, %d stops, Run: %v", slow, a.stops, a.err)
+		}
+		e.history.Require(e)
+	})
+}
+
+// With DrainTimeout renewing ends although the work goes on: liveness fails, the
+// successor leads when the lease has run out, and only the token tells the two
+// apart. When the work returns after all, Run goes its way.
+func TestDrainTimeout(t *testing.T) {
+	onBoth(t, func(e *env) {
+		reg := prometheus.NewRegistry()
+		cfg := quick("")
+		cfg.DrainTimeout = 300 * time.Millisecond
+		cfg.Registerer = reg
+		a, b := e.replica(e.client("a"), cfg), e.replica(e.client("b"), quick(""))
+		atWork, hold := make(chan struct{}), make(chan struct{})
+		var once sync.Once
+		a.work = func(ctx context.Context) {
+			<-ctx.Done()
+			once.Do(func() { close(atWork) })
+			<-hold
+		}
+		e.lineUp(a, b)
+		resigned := make(chan error, 1)
+		go func() { resigned <- a.le.Resign(context.Background()) }()
+		<-atWork
+		begin := e.clock()
+		if !a.le.IsLeader() || a.le.Check(0) != nil {
+			t.Errorf("while it may drain: leader %v, check %v", a.le.IsLeader(), a.le.Check(0))
+		}
+		e.until("the drain is over", func() bool { return a.le.Check(0) != nil })
+		if took := e.clock() - begin; took < cfg.DrainTimeout {
+			t.Errorf("renewing ended after %v", took)
+		}
+		if a.le.IsLeader() {
+			t.Error("it leads after DrainTimeout")
+		}
+		mustIs(t, a.le.Check(0), election.ErrOverdue, election.ErrDrainOverrun, lockcore.ErrLeaseExpired)
+		if err := a.le.Check(time.Hour); err != nil {
+			t.Errorf("within the tolerance: %v", err)
+		}
+		second := b.leads(1)
+		first, _ := a.term()
+		if took := e.clock() - begin; second.Token <= first.Token || e.bubble != nil && took > cfg.DrainTimeout+leaseDuration+20*time.Millisecond {
+			t.Errorf("token %d after %d, %v after the stop", second.Token, first.Token, took)
+		}
+		close(hold)
+		mustIs(t, <-resigned, lockcore.ErrNotHeld, election.ErrDrainOverrun)
+		e.inLine(1)
+		if err := a.le.Check(0); err != nil {
+			t.Errorf("after the work has returned: %v", err)
+		}
+		if n := value(t, reg, "noonlock_election_drain_overruns_total", ""); n != 1 {
+			t.Errorf("%v overruns are counted", n)
+		}
+	})
+}
+
+// A panic or Goexit in a callback gives the lead up, and reaches Run's caller.
+// The successor does not wait for the lease to run out.
+//
+// Caught mutants: release not deferred; OnNewLeader's panic not handed on.
+func TestFault53_PanicAndGoexit(t *testing.T) {
+	onBoth(t, func(e *env) {
+		boom := errors.New("boom")
+		panics := func() { panic(boom) }
+		for _, test := range []struct {
+			name                        string
+			started, stopped, newLeader func()
+			goexit                      bool
+		}{
+			{"panic in OnStartedLeading", panics, nil, nil, false},
+			{"Goexit in OnStartedLeading", runtime.Goexit, nil, nil, true},
+			{"panic in OnStoppedLeading", nil, panics, nil, false},
+			{"Goexit in OnStoppedLeading", nil, runtime.Goexit, nil, true},
+			{"panic in OnNewLeader", nil, nil, panics, false},
+			{"Goexit in OnNewLeader", nil, nil, runtime.Goexit, true},
+		} {
+			do := func(f func()) {
+				if f != nil {
+					f()
+				}
+			}
+			hits, stops := 0, 0
+			c := e.client("a")
+			cfg := quick("")
+			cfg.LeaseDuration = time.Hour // nobody could wait for it to run out
+			le, err := election.NewLeaderElector(c, electionName, election.Callbacks{
+				OnStartedLeading: func(ctx context.Context) {
+					hits++
+					do(test.started)
+					if test.newLeader == nil {
+						return
+					}
+					<-ctx.Done()
+				},
+				OnStoppedLeading: func() { stops++; do(test.stopped) },
+				OnNewLeader:      func(string) { do(test.newLeader) },
+			}, cfg)
+			must(t, err)
+			type end struct {
+				normal bool
+				value  any
+			}
+			ended := make(chan end, 1)
+			ctx, cancel := context.WithCancel(e.Context())
+			go func() {
+				normal := false
+				defer func() { ended <- end{normal, recover()} }()
+				_ = le.Run(ctx)
+				normal = true
+			}()
+			if test.stopped != nil {
+				e.until("it leads", le.IsLeader)
+				cancel()
+			}
+			got := <-ended
+			cancel()
+			err, _ = got.value.(error)
+			if got.normal || (got.value == nil) != test.goexit || !test.goexit && !errors.Is(err, boom) {
+				t.Errorf("%s: Run ended with %+v", test.name, got)
+			}
+			var wrapped *election.PanicError
+			if test.newLeader != nil && !test.goexit && (!errors.As(err, &wrapped) || !strings.Contains(wrapped.Error(), "callback_test.go")) {
+				t.Errorf("%s: no stack of the callback: %v", test.name, err)
+			}
+			if hits != 1 && test.newLeader == nil || stops != hits || le.IsLeader() { // it may hear before it begins
+				t.Errorf("%s: %d starts, %d stops, leader %v", test.name, hits, stops, le.IsLeader())
+			}
+			if e.exists(key("lock")) {
+				t.Errorf("%s: the lock was left", test.name)
+			}
+			// Another one leads, and this one could again.
+			b := e.replica(e.client("b"), quick(""))
+			b.run().leads(1)
+			b.stop()
+			must(t, c.Close(e.Context()))
+		}
+	})
+}
+
+// The lease is lost while the work does not look. Check says so from then on,
+// beyond the tolerance; OnStoppedLeading waits.
+func TestCheck(t *testing.T) {
+	onBoth(t, func(e *env) {
+		a := e.replica(e.client("a"), quick(""))
+		hold := make(chan struct{})
+		a.work = func(ctx context.Context) {
+			if n := len(a.terms); n == 1 {
+				<-hold
+			} else {
+				<-ctx.Done()
+			}
+		}
+		a.run().leads(1)
+		if err := a.le.Check(0); err != nil {
+			t.Errorf("well: %v", err)
+		}
+		must(t, e.raw.Del(e.Context(), key("lock")).Err())
+		e.until("the loss is noticed", func() bool { return a.le.Check(0) != nil })
+		mustIs(t, a.le.Check(0), election.ErrOverdue, lockcore.ErrLeaseLost)
+		if a.le.IsLeader() || a.stops != 0 {
+			t.Errorf("leader %v, %d stops", a.le.IsLeader(), a.stops)
+		}
+		if err := a.le.Check(time.Hour); err != nil {
+			t.Errorf("within the tolerance: %v", err)
+		}
+		e.pass(301 * time.Millisecond)
+		if err := a.le.Check(300 * time.Millisecond); err == nil {
+			t.Error("beyond the tolerance it is well")
+		}
+		close(hold)
+		mustIs(t, a.ended(1), lockcore.ErrLeaseLost)
+		e.until("it is well", func() bool { return a.le.Check(0) == nil })
+		if second := a.leads(2); second.Number != 2 {
+			t.Errorf("term %+v", second)
+		}
+		e.history.Require(e)
+	})
+}
+
+// value is that of one metric of the election; label is that of "event".
+func value(t testing.TB, reg prometheus.Gatherer, name, label string) float64 {
+	t.Helper()
+	families, err := reg.Gather()
+	must(t, err)
+	for _, f := range families {
+		if f.GetName() != name {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			labels := map[string]string{}
+			for _, l := range m.GetLabel() {
+				labels[l.GetName()] = l.GetValue()
+			}
+			if labels["name"] != electionName || labels["event"] != label {
+				continue
+			}
+			switch {
+			case m.GetGauge() != nil:
+				return m.GetGauge().GetValue()
+			case m.GetCounter() != nil:
+				return m.GetCounter().GetValue()
+			default:
+				return float64(m.GetHistogram().GetSampleCount())
+			}
+		}
+	}
+	return -1
+}
+
+// The metrics, on a registry that all electors share.
+func TestMetrics(t *testing.T) {
+	onBoth(t, func(e *env) {
+		ours, theirs := prometheus.NewRegistry(), prometheus.NewRegistry()
+		cfgA, cfgB := quick("a"), quick("b")
+		cfgA.Registerer, cfgB.Registerer = ours, theirs
+		c := e.client("a")
+		a, b := e.replica(c, cfgA), e.replica(e.client("b"), cfgB)
+		if _, err := election.NewLeaderElector(c, "another", election.Callbacks{
+			OnStartedLeading: func(context.Context) {}, OnStoppedLeading: func() {},
+		}, cfgA); err != nil {
+			t.Fatal(err)
+		}
+		see := func(want ...float64) {
+			e.Helper()
+			var got []float64
+			e.until("the metrics are as they should", func() bool {
+				got = nil
+				for _, reg := range []*prometheus.Registry{ours, theirs} {
+					got = append(got, value(t, reg, "leader_election_master_status", ""),
+						value(t, reg, "noonlock_election_transitions_total", "gained"),
+						value(t, reg, "noonlock_election_transitions_total", "released"),
+						value(t, reg, "noonlock_election_transitions_total", "lost"),
+						value(t, reg, "noonlock_election_time_to_lead_seconds", ""))
+				}
+				for i := range want {
+					if got[i] != want[i] {
+						return false
+					}
+				}
+				return true
+			})
+		}
+		see(0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+		e.lineUp(a, b)
+		see(1, 1, 0, 0, 1, 0, 0, 0, 0, 0)
+		must(t, a.le.Resign(e.Context()))
+		b.leads(1)
+		e.inLine(1)
+		see(0, 1, 1, 0, 1, 1, 1, 0, 0, 1)
+		must(t, e.raw.Del(e.Context(), key("lock")).Err())
+		a.leads(2)
+		see(1, 2, 1, 0, 2, 0, 1, 0, 1, 1)
+		clash := prometheus.NewRegistry()
+		must(t, clash.Register(prometheus.NewGauge(prometheus.GaugeOpts{Name: "leader_election_master_status", Help: "another"})))
+		cfgA.Registerer = clash
+		if _, err := election.NewLeaderElector(c, electionName, election.Callbacks{
+			OnStartedLeading: func(context.Context) {}, OnStoppedLeading: func() {},
+		}, cfgA); err == nil {
+			t.Error("a clash of metrics is passed over")
+		}
+	})
+}
+
+// In a bubble no goroutine is left when all has ended; and an elector costs none
+// beside Run's while it waits or leads.
+func TestGoroutines(t *testing.T) { // not in parallel: it counts
+	inBubble(t, func(e *env) {
+		clients := []*lockcore.Client{e.client("a"), e.client("b")}
+		const each = 100
+		var all []*replica
+		for _, c := range clients {
+			all = append(all, e.replica(c, election.Config{}).run())
+		}
+		e.inLine(1)
+		e.settle()
+		before := runtime.NumGoroutine()
+		for _, c := range clients {
+			for range each {
+				all = append(all, e.replica(c, election.Config{}).run())
+			}
+		}
+		e.inLine(2*each + 1)
+		e.pass(time.Minute)
+		if more := runtime.NumGoroutine() - before - 2*each; more >= 30 { // the server's and the connections' among them
+			t.Errorf("%d goroutines beside Run's", more)
+		}
+		for _, r := range all {
+			r.cancel(errStopped)
+		}
+		for _, r := range all {
+			r.wait()
+		}
+		// Given up is given back behind.
+		e.until("no lock and no line are left", func() bool { return !e.exists(key("lock")) && !e.exists(key("queue")) })
+	})
+}

@@ -1,0 +1,199 @@
+package election
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+	"github.com/go-logr/logr"
+
+	"github.com/noonlock/noonlock/lockcore"
+)
+
+// A LeaderElector stands for election on behalf of one replica. It is safe for
+// concurrent use.
+type LeaderElector struct {
+	name      string
+	callbacks Callbacks
+	cfg       Config
+	log       logr.Logger
+	election  *lockcore.Election
+	metrics   *metrics // nil: none
+
+	mu       sync.Mutex
+	running  bool
+	reign    *reign // nil: does not lead
+	observed lockcore.LeaderRecord
+
+	told string // what OnNewLeader was called with last; owned by the Run under way
+}
+
+// NewLeaderElector makes a LeaderElector for the election of a name: 1 to 191
+// bytes of UTF-8 without control characters, spaces and braces. Nothing is sent
+// before Run. The error is a *ConfigError, a *lockcore.ConfigError, or the
+// Registerer's.
+func NewLeaderElector(client *lockcore.Client, name string, callbacks Callbacks, cfg Config) (*LeaderElector, error) {
+	cfg, err := cfg.complete(client, callbacks)
+	if err != nil {
+		return nil, err
+	}
+	election, err := client.Election(name, lockcore.ElectionConfig{Lease: cfg.lease(), Metadata: cfg.Metadata})
+	if err != nil {
+		return nil, fmt.Errorf("election: %w", err)
+	}
+	m, err := newMetrics(cfg.Registerer, name)
+	if err != nil {
+		return nil, fmt.Errorf("election: Config.Registerer: %w", err)
+	}
+	return &LeaderElector{
+		name: name, callbacks: callbacks, cfg: cfg, election: election, metrics: m,
+		log: cfg.Logger.WithValues("election", name, "identity", cfg.Identity),
+	}, nil
+}
+
+// RunOrDie is NewLeaderElector and Run for programs that are nothing without
+// it: it panics if the configuration is refused. What Run returns is logged.
+func RunOrDie(ctx context.Context, client *lockcore.Client, name string, callbacks Callbacks, cfg Config) {
+	le, err := NewLeaderElector(client, name, callbacks, cfg)
+	if err != nil {
+		panic(err)
+	}
+	if err := le.Run(ctx); err != nil {
+		le.log.Error(err, "election ended")
+	}
+}
+
+// Run stands for election until ctx ends, and then returns nil; before that the
+// lead is given up as described at Callbacks and Config. It stands again after a
+// lead has ended otherwise: at once after Resign and TransferTo, and with a pause
+// after a loss. An outage of the server, however long, does not end it. A replica
+// that leads needs no other goroutine than Run's.
+//
+// With Once it returns after the first lead: nil, or why that was lost. Else an
+// error means that it could not go on: ErrRunning, lockcore.ErrClosed, a
+// *ConfigError.
+//
+// A panic or runtime.Goexit in a callback gives the lead up and goes on to Run's
+// caller. Run may be called again after it has returned.
+func (le *LeaderElector) Run(ctx context.Context) error {
+	if ctx == nil {
+		return &ConfigError{"ctx", "nil", "a context"}
+	}
+	le.mu.Lock()
+	if le.running {
+		le.mu.Unlock()
+		return ErrRunning
+	}
+	le.running = true
+	le.mu.Unlock()
+	defer func() { // after everything else
+		le.mu.Lock()
+		defer le.mu.Unlock()
+		le.running = false
+	}()
+
+	run, crash := context.WithCancelCause(ctx)
+	defer crash(nil)
+	reports := le.report(crash)
+	defer reports.end()
+	return le.stand(run)
+}
+
+// stand is the life of a candidate: in line, leading, and in line again.
+func (le *LeaderElector) stand(run context.Context) error {
+	losses := backoff.NewExponentialBackOff(
+		backoff.WithInitialInterval(le.cfg.RetryPeriod), backoff.WithMaxInterval(le.cfg.LeaseDuration),
+		backoff.WithRandomizationFactor(0.2), backoff.WithMaxElapsedTime(0))
+	told := "" // the error that the log has been told of
+	for {
+		began := time.Now()
+		lead, err := le.election.Campaign(run)
+		switch {
+		case run.Err() != nil:
+			if err == nil { // too late to begin
+				_ = lead.Resign(run)
+			}
+			return nil
+		case errors.Is(err, lockcore.ErrClosed):
+			return fmt.Errorf("election: run %q: %w", le.name, err)
+		case err != nil:
+			if text := err.Error(); text != told {
+				le.log.Info("cannot stand for election; trying on", "error", text)
+				told = text
+			}
+			pause(run, le.cfg.RetryPeriod)
+			continue
+		}
+		told = ""
+		le.metrics.led(time.Since(began))
+		le.log.Info("leading", "term", lead.Term, "token", lead.Token())
+		began = time.Now()
+		lost := le.lead(run, lead)
+		switch {
+		case le.cfg.Once:
+			return lost
+		case run.Err() != nil:
+			return nil //nolint:nilerr // ctx has ended, which is what ends Run
+		case lost == nil:
+			losses.Reset()
+			continue
+		}
+		if time.Since(began) > le.cfg.LeaseDuration {
+			losses.Reset()
+		}
+		pause(run, losses.NextBackOff())
+	}
+}
+
+// pause waits, unless ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// current is the lead, if this replica leads.
+func (le *LeaderElector) current() *reign {
+	le.mu.Lock()
+	defer le.mu.Unlock()
+	return le.reign
+}
+
+// IsLeader reports whether this replica leads at this moment: not before the
+// server has said so, and not a moment after RenewDeadline has passed without a
+// renewal, whether or not anything here has run since. It is true while the work
+// is drained, as nobody else leads then.
+//
+// A true answer is old when it arrives. What must not be done by two at once has
+// to be guarded by the token of the term.
+func (le *LeaderElector) IsLeader() bool {
+	r := le.current()
+	return r != nil && r.lead.Remaining() > 0
+}
+
+// Check is nil unless the lease of this replica has been over for longer than
+// tolerance while OnStartedLeading has not returned: then this process does what
+// it may not do any more, and is best restarted. It is meant for a liveness
+// probe, and does not depend on the server: a replica that does not lead is well.
+func (le *LeaderElector) Check(maxTolerableExpiredLease time.Duration) error {
+	r := le.current()
+	if r == nil || r.returned.Load() {
+		return nil
+	}
+	if over := r.lead.Over(); over > 0 && over > maxTolerableExpiredLease {
+		return fmt.Errorf("election %q: %w: for %s now; %w", le.name, ErrOverdue, over, r.lead.Ended())
+	}
+	return nil
+}
+
+// Identity is under which this replica stands.
+func (le *LeaderElector) Identity() string { return le.cfg.Identity }
+
+// Name is the name of the election.
+func (le *LeaderElector) Name() string { return le.name }

@@ -1,0 +1,501 @@
+package election_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+)
+
+// client-go: a candidate acquires a lock that nobody holds. And the record can be
+// read with redis-cli, as it is documented.
+func TestAcquire(t *testing.T) {
+	onBoth(t, func(e *env) {
+		cfg := quick("")
+		cfg.Metadata = map[string]string{"addr": "10.0.0.7:80"}
+		a := e.replica(e.client("a"), cfg)
+		if a.le.IsLeader() || a.le.GetLeader() != "" {
+			t.Error("it leads before it runs")
+		}
+		term := a.run().leads(1)
+		if !a.le.IsLeader() || term.Number != 1 || term.Token == 0 || term.Since.IsZero() {
+			t.Errorf("leader %v, term %+v", a.le.IsLeader(), term)
+		}
+		e.until("it hears of its own lead", func() bool { return a.told() == "a" && a.le.GetLeader() == "a" })
+		got := e.record()
+		for field, want := range map[string]string{
+			"v": "1", "holder": "a", "token": strconv.FormatUint(term.Token, 10), "term": "1",
+			"acquired": strconv.FormatInt(term.Since.UnixMilli(), 10), "lease": "1500", "metadata": `{"addr":"10.0.0.7:80"}`,
+		} {
+			if got[field] != want {
+				t.Errorf("the record's %s is %q, want %q", field, got[field], want)
+			}
+		}
+		if len(got) != 8 || got["released"] != "" {
+			t.Errorf("the record is %v", got)
+		}
+		r, err := a.le.Record(e.Context())
+		must(e, err)
+		if r.Holder != "a" || r.Token != term.Token || r.Term != 1 || !r.Acquired.Equal(term.Since) || r.Left <= 0 || r.Left > leaseDuration ||
+			r.Lease != leaseDuration || r.Metadata["addr"] != "10.0.0.7:80" || !r.Released.IsZero() {
+			t.Errorf("the record reads %+v", r)
+		}
+		if ttl := e.raw.PTTL(e.Context(), key("leader")).Val(); ttl < 6*24*time.Hour {
+			t.Errorf("the record lives for %v", ttl)
+		}
+	})
+}
+
+// client-go: the leader renews, and goes on to lead.
+func TestRenew(t *testing.T) {
+	onBoth(t, func(e *env) {
+		a, b, _ := e.trio()
+		before := e.record()
+		e.pass(2 * leaseDuration)
+		after := e.record()
+		if _, n := a.term(); n != 1 || !a.le.IsLeader() {
+			t.Errorf("it has led %d times, leads now: %v", n, a.le.IsLeader())
+		}
+		if before["renewed"] >= after["renewed"] || before["acquired"] != after["acquired"] || before["term"] != after["term"] {
+			t.Errorf("the record went from %v to %v", before, after)
+		}
+		b.never()
+	})
+}
+
+// client-go: a candidate does not acquire a lock that another holds and renews.
+func TestConflict(t *testing.T) {
+	onBoth(t, func(e *env) {
+		_, b, c := e.trio()
+		e.pass(2 * leaseDuration)
+		b.never()
+		c.never()
+		e.until("it knows the leader", func() bool { return b.le.GetLeader() == "a" && b.told() == "a" })
+		if b.le.IsLeader() || b.le.Check(0) != nil {
+			t.Errorf("a candidate leads: %v, or is unwell: %v", b.le.IsLeader(), b.le.Check(0))
+		}
+	})
+}
+
+// client-go: a lock whose holder is gone is acquired when it has expired, and the
+// old holder sees that it leads no more.
+func TestExpiredAndAcquiredByAnother(t *testing.T) {
+	onBoth(t, func(e *env) {
+		c, f := e.linked("a")
+		a, b := e.replica(c, quick("")), e.replica(e.client("b"), quick(""))
+		e.lineUp(a, b)
+		first := a.leads(1)
+		cut := f.Partition()
+		second := b.leads(1)
+		if second.Token <= first.Token || second.Number != 2 {
+			t.Errorf("term %+v after %+v", second, first)
+		}
+		mustIs(t, a.ended(1), lockcore.ErrLeaseExpired)
+		lockcoretest.MustFire(e, cut)
+		f.Cut()
+		f.Heal()
+		e.inLine(1)
+		b.stop()
+		if third := a.leads(2); third.Token <= second.Token || third.Number != 3 {
+			t.Errorf("term %+v after %+v", third, second)
+		}
+		e.history.Require(e)
+	})
+}
+
+// client-go: with ReleaseOnCancel the lock is given up when the context ends.
+// Beyond it: not before OnStartedLeading has returned; then the successor leads at
+// once.
+func TestReleaseOnCancel(t *testing.T) {
+	onBoth(t, func(e *env) {
+		a, b := e.replica(e.client("a"), quick("")), e.replica(e.client("b"), quick(""))
+		atWork, finish := make(chan struct{}), make(chan struct{})
+		a.work = func(ctx context.Context) {
+			<-ctx.Done()
+			close(atWork)
+			<-finish
+		}
+		e.lineUp(a, b)
+		a.cancel(errStopped)
+		<-atWork
+		e.pass(2 * leaseDuration) // it is renewed meanwhile
+		b.never()
+		if !a.le.IsLeader() || a.le.Check(0) != nil {
+			t.Errorf("while it drains: leader %v, check %v", a.le.IsLeader(), a.le.Check(0))
+		}
+		begin := e.clock()
+		close(finish)
+		second := b.leads(1)
+		if took := e.clock() - begin; e.bubble != nil && took > 10*time.Millisecond {
+			t.Errorf("the successor led after %v", took)
+		}
+		a.wait()
+		if a.err != nil || a.stops != 1 || a.le.IsLeader() {
+			t.Errorf("Run: %v, %d stops, leader %v", a.err, a.stops, a.le.IsLeader())
+		}
+		mustIs(t, a.ended(1), errStopped)
+		if second.Number != 2 {
+			t.Errorf("term %+v", second)
+		}
+		e.until("both know", func() bool { return b.told() == "a b" })
+		e.history.Require(e)
+	})
+}
+
+// A leader that stops and has no successor leaves a record that says so.
+func TestVacancy(t *testing.T) {
+	onBoth(t, func(e *env) {
+		observer := e.replica(e.client("o"), quick(""))
+		a := e.replica(e.client("a"), quick(""))
+		term := a.run().leads(1)
+		stop := e.watch(observer, "a")
+		a.stop()
+		r := e.record()
+		if r["holder"] != "" || r["released"] == "" || r["term"] != "1" || r["token"] != strconv.FormatUint(term.Token, 10) {
+			t.Errorf("the record is %v", r)
+		}
+		if a.le.GetLeader() == "a" {
+			t.Error("it still takes itself for the leader")
+		}
+		stop()
+		if e.exists(key("lock")) || e.exists(key("queue")) {
+			t.Error("a lock or a line was left")
+		}
+		again := e.replica(e.client("a"), quick("")).run().leads(1)
+		if again.Number != 2 || again.Token <= term.Token {
+			t.Errorf("term %+v after %+v", again, term)
+		}
+		if r := e.record(); r["released"] != "" || r["holder"] != "a" {
+			t.Errorf("the record is %v", r)
+		}
+	})
+}
+
+// watch waits until the Client of a replica that does not run hears of a leader,
+// and returns what waits until it hears that there is none.
+func (e *env) watch(r *replica, leader string) (vacant func()) {
+	e.Helper()
+	c := e.client("watcher of " + r.le.Name())
+	el, err := c.Election(electionName, lockcore.ElectionConfig{})
+	must(e, err)
+	news := make(chan string, 100)
+	stop := el.Watch(func(rec lockcore.LeaderRecord) { news <- rec.Holder })
+	e.Cleanup(stop)
+	hear := func(want string) {
+		e.Helper()
+		timer := time.NewTimer(patience)
+		defer timer.Stop()
+		select {
+		case got := <-news:
+			if got != want {
+				e.Errorf("heard of %q, want %q", got, want)
+			}
+		case <-timer.C:
+			e.Errorf("did not hear of %q", want)
+		}
+	}
+	hear(leader)
+	return func() { e.Helper(); hear("") }
+}
+
+// client-go without ReleaseOnCancel: the lock is left to run out.
+func TestKeepOnCancel(t *testing.T) {
+	onBoth(t, func(e *env) {
+		cfg := quick("")
+		cfg.KeepOnCancel = true
+		a, b := e.replica(e.client("a"), cfg), e.replica(e.client("b"), quick(""))
+		e.lineUp(a, b)
+		a.stop()
+		if a.stops != 1 || a.le.IsLeader() || a.err != nil {
+			t.Errorf("%d stops, leader %v, Run: %v", a.stops, a.le.IsLeader(), a.err)
+		}
+		left := e.raw.PTTL(e.Context(), key("lock")).Val()
+		if left <= 0 {
+			t.Errorf("the lock has %v left", left)
+		}
+		b.never()
+		begin := e.clock()
+		b.leads(1)
+		if took := e.clock() - begin; e.bubble != nil && (took < left || took > left+20*time.Millisecond) {
+			t.Errorf("the successor led after %v, with %v left", took, left)
+		}
+	})
+}
+
+// A leader whose context ended before it could lead is not started.
+func TestStopWhileInLine(t *testing.T) {
+	onBoth(t, func(e *env) {
+		a, b, c := e.trio()
+		b.stop()
+		if b.stops != 0 || b.err != nil {
+			t.Errorf("%d stops, Run: %v", b.stops, b.err)
+		}
+		b.never()
+		a.stop()
+		c.leads(1)
+	})
+}
+
+// OnStartedLeading may return early, as controllers' does that starts things: the
+// lead goes on.
+func TestCallbackReturnsEarly(t *testing.T) {
+	onBoth(t, func(e *env) {
+		a, b := e.replica(e.client("a"), quick("")), e.replica(e.client("b"), quick(""))
+		a.work = func(context.Context) {}
+		a.run()
+		a.leads(1)
+		b.run()
+		e.inLine(1)
+		e.pass(2 * leaseDuration)
+		b.never()
+		if !a.le.IsLeader() || a.stops != 0 {
+			t.Errorf("leader %v, %d stops", a.le.IsLeader(), a.stops)
+		}
+		must(e, a.le.Resign(e.Context()))
+		b.leads(1)
+		e.inLine(1)
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if a.stops != 1 {
+			t.Errorf("%d stops", a.stops)
+		}
+	})
+}
+
+// Once: Run returns after the first lead, with the reason if it was lost.
+func TestOnce(t *testing.T) {
+	onBoth(t, func(e *env) {
+		cfg := quick("")
+		cfg.Once = true
+		a := e.replica(e.client("a"), cfg)
+		a.run().leads(1)
+		must(e, a.le.Resign(e.Context()))
+		a.wait()
+		if a.err != nil || a.stops != 1 {
+			t.Errorf("Run: %v, %d stops", a.err, a.stops)
+		}
+		b := e.replica(e.client("b"), cfg)
+		b.run().leads(1)
+		must(e, e.raw.Del(e.Context(), key("lock")).Err())
+		b.wait()
+		mustIs(t, b.err, lockcore.ErrLeaseLost)
+		if b.stops != 1 {
+			t.Errorf("%d stops", b.stops)
+		}
+	})
+}
+
+func TestRunTwice(t *testing.T) {
+	onBoth(t, func(e *env) {
+		a := e.replica(e.client("a"), quick(""))
+		a.run().leads(1)
+		mustIs(t, a.le.Run(e.Context()), election.ErrRunning)
+		mustIs(t, a.le.Run(nil), election.ErrConfig) //nolint:staticcheck // that is the test
+		a.stop()
+		ctx, cancel := context.WithCancel(e.Context())
+		again := make(chan error)
+		go func() { again <- a.le.Run(ctx) }()
+		a.leads(2)
+		cancel()
+		must(e, <-again)
+	})
+}
+
+// A closed Client ends Run.
+func TestClientClosed(t *testing.T) {
+	onBoth(t, func(e *env) {
+		c := e.client("a")
+		a, b := e.replica(c, quick("")), e.replica(c, quick("b"))
+		e.lineUp(a, b)
+		must(e, c.Close(e.Context()))
+		a.wait()
+		b.wait()
+		mustIs(t, a.err, lockcore.ErrClosed)
+		mustIs(t, b.err, lockcore.ErrClosed)
+		mustIs(t, a.ended(1), lockcore.ErrClosed)
+		if a.stops != 1 || b.stops != 0 {
+			t.Errorf("%d and %d stops", a.stops, b.stops)
+		}
+	})
+}
+
+func TestRunOrDie(t *testing.T) {
+	onBoth(t, func(e *env) {
+		c := e.client("a")
+		ctx, cancel := context.WithCancel(e.Context())
+		led := false
+		election.RunOrDie(ctx, c, electionName, election.Callbacks{
+			OnStartedLeading: func(context.Context) { led = true; cancel() }, OnStoppedLeading: func() {},
+		}, quick(""))
+		if !led {
+			t.Error("it did not lead")
+		}
+		defer func() {
+			if err, _ := recover().(error); !errors.Is(err, election.ErrConfig) {
+				t.Errorf("panic: %v", err)
+			}
+		}()
+		election.RunOrDie(e.Context(), c, electionName, election.Callbacks{}, election.Config{})
+	})
+}
+
+// Every rule of client-go's validation, and ours, with a sentence that names the
+// field, the value and the rule; and what is allowed, up to the bound.
+func TestValidation(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		c := e.client("a")
+		good := election.Callbacks{OnStartedLeading: func(context.Context) {}, OnStoppedLeading: func() {}}
+		s := time.Second
+		for i, test := range []struct {
+			cb   election.Callbacks
+			name string
+			cfg  election.Config
+			want string // "": allowed
+		}{
+			{good, "board", election.Config{}, ""},
+			{good, "board", election.Config{LeaseDuration: 3 * s}, ""},
+			{good, "board", election.Config{LeaseDuration: 100 * time.Millisecond}, ""},
+			{good, "board", election.Config{LeaseDuration: 15 * s, RenewDeadline: 14847 * time.Millisecond}, ""},
+			{good, "board", election.Config{LeaseDuration: 15 * s, RenewDeadline: 14848 * time.Millisecond}, "Config.RenewDeadline is 14.848s; it must be less than LeaseDuration minus the margin for clocks, 14.848s"},
+			{good, "board", election.Config{LeaseDuration: 10 * s, RenewDeadline: 10 * s}, "Config.RenewDeadline is 10s; it must be less than LeaseDuration"},
+			{good, "board", election.Config{LeaseDuration: 5 * s, RenewDeadline: 10 * s}, "Config.RenewDeadline is 10s"},
+			{good, "board", election.Config{RenewDeadline: 6 * s, RetryPeriod: 4999 * time.Millisecond}, ""},
+			{good, "board", election.Config{RenewDeadline: 6 * s, RetryPeriod: 5 * s}, "Config.RetryPeriod is 5s; it must be so short that 1.2 times as long is less than RenewDeadline, 6s"},
+			{good, "board", election.Config{RenewDeadline: 12 * s, RetryPeriod: 8 * s}, "Config.RetryPeriod is 8s; it must be at most half of LeaseDuration, 7.5s"},
+			{good, "board", election.Config{LeaseDuration: -s}, "Config.LeaseDuration is -1s"},
+			{good, "board", election.Config{LeaseDuration: 25 * time.Hour}, "Config.LeaseDuration is 25h0m0s"},
+			{good, "board", election.Config{LeaseDuration: s + 1}, "Config.LeaseDuration is 1.000000001s"},
+			{good, "board", election.Config{RenewDeadline: -s}, "Config.RenewDeadline is -1s"},
+			{good, "board", election.Config{RetryPeriod: -s}, "Config.RetryPeriod is -1s"},
+			{good, "board", election.Config{RetryPeriod: time.Millisecond}, "Config.RetryPeriod is 1ms"},
+			{good, "board", election.Config{DrainTimeout: -1}, "Config.DrainTimeout is -1ns"},
+			{good, "board", election.Config{Identity: "a\nb"}, `LeaseConfig.Identity is "a\nb"`},
+			{good, "board", election.Config{Metadata: map[string]string{"a": strings.Repeat("b", 5000)}}, "ElectionConfig.Metadata is 5008 bytes"},
+			{good, "", election.Config{}, `name is ""`},
+			{good, "a b", election.Config{}, `name is "a b"`},
+			{good, "{a}", election.Config{}, `name is "{a}"`},
+			{good, strings.Repeat("n", 191), election.Config{}, ""},
+			{good, strings.Repeat("n", 192), election.Config{}, "it must be 1 to 191 bytes"},
+			{election.Callbacks{OnStoppedLeading: func() {}}, "board", election.Config{}, "Callbacks.OnStartedLeading is nil; it must be a function"},
+			{election.Callbacks{OnStartedLeading: func(context.Context) {}}, "board", election.Config{}, "Callbacks.OnStoppedLeading is nil; it must be a function"},
+		} {
+			_, err := election.NewLeaderElector(c, test.name, test.cb, test.cfg)
+			if test.want == "" {
+				if err != nil {
+					t.Errorf("%d: %v", i, err)
+				}
+				continue
+			}
+			if err == nil || !strings.Contains(err.Error(), test.want) || !errors.Is(err, election.ErrConfig) && !errors.Is(err, lockcore.ErrConfig) {
+				t.Errorf("%d: %v, want %q", i, err, test.want)
+			}
+		}
+		if _, err := election.NewLeaderElector(nil, "board", good, election.Config{}); !errors.Is(err, election.ErrConfig) {
+			t.Errorf("nil client: %v", err)
+		}
+		if n := e.raw.DBSize(e.Context()).Val(); n != 0 {
+			t.Errorf("%d keys were written", n)
+		}
+	})
+}
+
+// The defaults are client-go's, and the others follow from LeaseDuration. Seen
+// from outside: the lock's TTL, the times of renewals, the end of a lead.
+func TestDefaults(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		c, f := e.linked("a")
+		a := e.replica(c, election.Config{})
+		a.run().leads(1)
+		e.pass(time.Minute) // in step
+		renewed := func() int64 {
+			n, err := strconv.ParseInt(e.record()["renewed"], 10, 64)
+			must(e, err)
+			return n
+		}
+		before := renewed()
+		e.until("it renews", func() bool { return renewed() != before })
+		if every := renewed() - before; every < 1990 || every > 2010 {
+			t.Errorf("renewed after %d ms", every)
+		}
+		if ttl := e.raw.PTTL(e.Context(), key("lock")).Val(); ttl < 14990*time.Millisecond || ttl > 15*time.Second {
+			t.Errorf("the lock's TTL is %v", ttl)
+		}
+		cut := f.Partition()
+		begin := e.clock()
+		mustIs(t, a.ended(1), lockcore.ErrLeaseExpired)
+		if took := e.clock() - begin; took < 9990*time.Millisecond || took > 10*time.Second {
+			t.Errorf("the lead ended %v after the last renewal", took)
+		}
+		lockcoretest.MustFire(e, cut)
+		f.Heal()
+	})
+}
+
+// Identity is the Client's by default, which has the host's name and a suffix.
+func TestDefaultIdentity(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		c := e.client("")
+		a := e.replica(c, election.Config{})
+		if a.le.Identity() != c.Identity() || len(a.le.Identity()) < 9 || a.le.Name() != electionName {
+			t.Errorf("identity %q of %q", a.le.Identity(), a.le.Name())
+		}
+		if other := e.client(""); other.Identity() == c.Identity() {
+			t.Errorf("two clients are %q", c.Identity())
+		}
+	})
+}
+
+// Replicas whose durations differ, as while a change of them is rolled out,
+// still have one leader at a time.
+func TestReconfiguration(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		var all []*replica
+		for i, d := range []time.Duration{3 * time.Second, 15 * time.Second, time.Second, 60 * time.Second} {
+			c, f := e.linked(fmt.Sprint("r", i))
+			r := e.replica(c, election.Config{LeaseDuration: d})
+			all = append(all, r.run())
+			if i == 0 {
+				r.leads(1)
+			}
+			if i == 1 {
+				e.inLine(1)
+				cut := f.Partition()
+				e.pass(10 * time.Second)
+				f.Cut()
+				f.Heal()
+				lockcoretest.MustFire(e, cut)
+			}
+		}
+		for round := range 8 {
+			e.pass(20 * time.Second)
+			var leaders []*replica
+			for _, r := range all {
+				if r.le.IsLeader() {
+					leaders = append(leaders, r)
+				}
+			}
+			if len(leaders) != 1 {
+				t.Fatalf("round %d: %d leaders", round, len(leaders))
+			}
+			must(t, leaders[0].le.Resign(e.Context()))
+		}
+		for i, r := range all {
+			if _, n := r.term(); n < 2 {
+				t.Errorf("replica %d has led %d times", i, n)
+			}
+			r.stop()
+		}
+		e.history.Require(e)
+	})
+}

@@ -1,0 +1,67 @@
+package election_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+)
+
+// Two replicas stand for election. The first leads until its process ends; then
+// the second one does, at once.
+func Example() {
+	server, err := lockcoretest.StartRedis() // in production: your Redis
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer server.Close()
+
+	leading := make(chan string)
+	replica := func(identity string) (stop func()) {
+		rdb := redis.NewClient(server.Options())
+		client, err := lockcore.New(rdb, lockcore.Config{})
+		if err != nil {
+			panic(err)
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			election.RunOrDie(ctx, client, "controller", election.Callbacks{
+				OnStartedLeading: func(ctx context.Context) {
+					term, _ := election.TermFrom(ctx)
+					leading <- fmt.Sprintf("%s leads, term %d", identity, term.Number)
+					<-ctx.Done()
+					time.Sleep(10 * time.Millisecond) // what is under way is finished
+					fmt.Println(identity, "has finished")
+				},
+				OnStoppedLeading: func() {},
+			}, election.Config{Identity: identity})
+		}()
+		return func() {
+			cancel()
+			<-done
+			_ = client.Close(context.Background())
+			_ = rdb.Close()
+		}
+	}
+
+	stopA := replica("replica-a")
+	fmt.Println(<-leading)
+	stopB := replica("replica-b")
+	stopA()
+	fmt.Println(<-leading)
+	stopB()
+
+	// Output:
+	// replica-a leads, term 1
+	// replica-a has finished
+	// replica-b leads, term 2
+	// replica-b has finished
+}

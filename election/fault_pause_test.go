@@ -1,0 +1,234 @@
+package election_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+)
+
+// jumping makes a Client with a network of its own whose clock can jump as that
+// of a process does that was frozen: no timer has run.
+func (e *env) jumping(identity string) (*lockcore.Client, *lockcoretest.Faults, *lockcoretest.Clock) {
+	e.Helper()
+	clock := lockcoretest.NewClock()
+	c, f := e.linkedWith(lockcore.Config{Identity: identity, Clock: clock.Now})
+	return c, f, clock
+}
+
+// The leader stands still for longer than its lease, and no timer has run when
+// it goes on: whatever is asked first refuses. Then it stands in line again.
+//
+// Caught mutants: Remaining and Err that wait for the keeper's timer; Check that
+// looks whether the context is done.
+func TestFault01_LeaderFrozen(t *testing.T) {
+	t.Parallel()
+	for name, look := range map[string]func(r *replica) bool{
+		"IsLeader": func(r *replica) bool { return !r.le.IsLeader() },
+		"Err":      func(r *replica) bool { return r.ctx.Err() != nil && context.Cause(r.ctx) != nil },
+		"Check":    func(r *replica) bool { return r.le.Check(0) != nil },
+		"Resign":   func(r *replica) bool { return r.le.Resign(context.Background()) != nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(e *env) {
+				c, f, clock := e.jumping("a")
+				a, b := e.replica(c, quick("")), e.replica(e.client("b"), quick(""))
+				a.work = func(ctx context.Context) { <-ctx.Done() }
+				e.lineUp(a, b)
+				f.Partition() // a frozen process sends nothing
+				clock.Advance(leaseDuration)
+				jumped := time.Now()
+				if !look(a) {
+					t.Errorf("%s says that it leads", name)
+				}
+				if time.Since(jumped) != 0 {
+					t.Error("time has passed meanwhile: this shows nothing")
+				}
+				b.leads(1)
+				f.Cut()
+				f.Heal()
+				mustIs(t, a.ended(1), lockcore.ErrLeaseExpired)
+				e.inLine(1)
+				b.stop()
+				a.leads(2)
+			})
+		})
+	}
+}
+
+// A leader is frozen between its check and its write; meanwhile another leads and
+// writes. The resource refuses the old token.
+//
+// Caught mutant: a token read from the counter when it is asked for.
+func TestFault02_FrozenBetweenCheckAndWrite(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		var mu sync.Mutex
+		var highest uint64
+		var written []string
+		write := func(token uint64, who string) bool {
+			mu.Lock()
+			defer mu.Unlock()
+			if token < highest {
+				return false
+			}
+			highest = token
+			written = append(written, who)
+			return true
+		}
+		c, f := e.linked("a")
+		a, b := e.replica(c, quick("")), e.replica(e.client("b"), quick(""))
+		frozen, refused := make(chan struct{}), make(chan bool, 1)
+		a.work = func(ctx context.Context) {
+			term, _ := election.TermFrom(ctx)
+			if !write(term.Token, "a") {
+				t.Error("the first write was refused")
+			}
+			if !a.le.IsLeader() {
+				t.Error("it does not lead")
+			}
+			<-frozen // the step after the check stands still
+			refused <- !write(term.Token, "late a")
+			<-ctx.Done()
+		}
+		b.work = func(ctx context.Context) {
+			term, _ := election.TermFrom(ctx)
+			if !write(term.Token, "b") {
+				t.Error("the successor's write was refused")
+			}
+			<-ctx.Done()
+		}
+		e.lineUp(a, b)
+		cut := f.Partition()
+		b.leads(1)
+		e.settle()
+		close(frozen)
+		if !<-refused {
+			t.Errorf("the late write went through: %v", written)
+		}
+		lockcoretest.MustFire(e, cut)
+		f.Cut()
+		f.Heal()
+	})
+}
+
+// A candidate is frozen after it has asked and before it has the answer, which
+// says that it holds: nobody begins to lead without validity left.
+//
+// Caught mutant: a candidate that does not look at the clock after the claim.
+func TestFault03_FrozenBeforeTheReply(t *testing.T) {
+	t.Parallel()
+	for _, request := range []string{"mutex_acquire", "leader_claim"} {
+		t.Run(request, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(e *env) {
+				c, f, clock := e.jumping("a")
+				late := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayReply, Match: script(request), Count: 1})
+				a, b := e.replica(c, quick("")), e.replica(e.client("b"), quick(""))
+				a.run()
+				must(t, late.Wait(e.Context(), 1))
+				clock.Advance(leaseDuration)
+				e.bubble.StepClock(leaseDuration) // it has passed for the server, too
+				b.run().leads(1)
+				late.Lift()
+				e.settle()
+				a.never()
+				e.inLine(1) // it has asked anew
+				must(t, b.le.Resign(e.Context()))
+				a.leads(1)
+				e.history.Require(e)
+			})
+		})
+	}
+}
+
+// Only the renewals starve; everything else goes through. The lead ends on this
+// side RenewDeadline after the last one that was sent in time, and the lease at
+// the server after that.
+//
+// Caught mutant: a lead that lasts until a renewal is answered.
+func TestFault04_RenewalsStarve(t *testing.T) {
+	onBoth(t, func(e *env) {
+		c, f := e.linked("a")
+		a, b := e.replica(c, quick("")), e.replica(e.client("b"), quick(""))
+		lost, hold := make(chan struct{}), make(chan struct{})
+		a.work = func(ctx context.Context) {
+			if len(a.terms) == 1 {
+				<-ctx.Done()
+				close(lost)
+				<-hold // or the rest of the lease would be given back
+			}
+		}
+		e.lineUp(a, b)
+		starved := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DropRequest, Match: script("leader_renew")})
+		<-lost
+		if e.bubble != nil {
+			if left := e.raw.PTTL(e.Context(), key("lock")).Val(); left < leaseDuration-renewDeadline-10*time.Millisecond {
+				t.Errorf("the work had %v to stop in", left)
+			}
+			b.never()
+		}
+		b.leads(1)
+		close(hold)
+		mustIs(t, a.ended(1), lockcore.ErrLeaseExpired)
+		if starved.Fired() < 2 {
+			t.Errorf("%d renewals were sent", starved.Fired())
+		}
+		starved.Lift()
+		e.inLine(1)
+	})
+}
+
+// The machine is suspended: for the process no time passes, for the server an
+// hour does.
+//
+// Caught mutant: Go's monotonic clock in place of Config.Clock.
+func TestFault05_MachineSuspended(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		c, _, clock := e.jumping("a")
+		a := e.replica(c, quick(""))
+		first := a.run().leads(1)
+		e.bubble.StepClock(time.Hour)
+		clock.Advance(time.Hour)
+		if a.le.IsLeader() || a.ctx.Err() == nil {
+			t.Error("it leads after the suspend")
+		}
+		if second := a.leads(2); second.Token <= first.Token {
+			t.Errorf("token %d after %d", second.Token, first.Token)
+		}
+		e.history.Require(e)
+	})
+}
+
+// A candidate is frozen. The others go on, and the grant it cannot take costs
+// them no more than a second.
+//
+// Caught mutant: a grant with the full TTL.
+func TestFault06_FrozenCandidate(t *testing.T) {
+	onBoth(t, func(e *env) {
+		c, f := e.linked("b")
+		a, b, next := e.replica(e.client("a"), quick("")), e.replica(c, quick("")), e.replica(e.client("c"), quick(""))
+		e.lineUp(a, b, next)
+		cut := f.Partition()
+		begin := e.clock()
+		must(t, a.le.Resign(e.Context()))
+		next.leads(1)
+		if took := e.clock() - begin; e.bubble != nil && took > 1100*time.Millisecond {
+			t.Errorf("the next but one led after %v", took)
+		}
+		b.never()
+		lockcoretest.MustFire(e, cut)
+		f.Heal()
+		e.pass(leaseDuration)
+		if !next.le.IsLeader() {
+			t.Error("the late answers of the frozen one ended the lead")
+		}
+		e.history.Require(e)
+	})
+}

@@ -1,0 +1,338 @@
+package election_test
+
+import (
+	"context"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+)
+
+// The server restarts with its data: the lead goes on, and the line stands.
+//
+// Caught mutant: a lead given up when the connection breaks.
+func TestFault14_RestartWithData(t *testing.T) {
+	t.Parallel()
+	test := func(e *env, restart func()) {
+		cfg := quick("")
+		cfg.LeaseDuration, cfg.RenewDeadline = 15*time.Second, 14*time.Second
+		a, b := e.replica(e.client("a"), cfg), e.replica(e.client("b"), cfg)
+		e.lineUp(a, b)
+		before := e.record()["renewed"]
+		restart()
+		e.until("it renews again", func() bool { return e.record()["renewed"] > before })
+		if _, n := a.term(); n != 1 || !a.le.IsLeader() {
+			t.Errorf("it has led %d times, leads now: %v", n, a.le.IsLeader())
+		}
+		b.never()
+		// Who is not connected is passed over, and this is not about that.
+		e.until("both hear again", func() bool {
+			heard, err := e.raw.PubSubNumSub(e.Context(), "noonlock:leader:"+electionName).Result()
+			must(e, err)
+			return heard["noonlock:leader:"+electionName] == 2
+		})
+		must(t, a.le.Resign(e.Context()))
+		b.leads(1)
+		e.history.Require(e)
+	}
+	t.Run("bubble", func(t *testing.T) {
+		t.Parallel()
+		inBubble(t, func(e *env) {
+			test(e, func() {
+				e.bubble.Stop()
+				e.pass(2 * time.Second)
+				must(t, e.bubble.Start(false))
+			})
+		})
+	})
+	t.Run("redis", func(t *testing.T) {
+		t.Parallel()
+		e := realEnv(t, "appendonly yes", "appendfsync always")
+		test(e, func() { e.real.Restart(e) })
+	})
+}
+
+// The server restarts empty: the leader notices at its next renewal, and somebody
+// leads under a greater token. Terms begin again.
+//
+// Caught mutant: a token counter that begins at 1.
+func TestFault15_EmptyRestart(t *testing.T) {
+	onBoth(t, func(e *env) {
+		a, _, _ := e.trio()
+		first := a.leads(1)
+		if e.bubble != nil {
+			must(t, e.bubble.Restart(true))
+		} else {
+			e.real.Restart(e) // it keeps nothing
+		}
+		mustIs(t, a.ended(1), lockcore.ErrLeaseLost)
+		second := e.anotherLead(first)
+		if second.Token <= first.Token {
+			t.Errorf("token %d after %d", second.Token, first.Token)
+		}
+	})
+}
+
+// anotherLead waits for a term with another token.
+func (e *env) anotherLead(than election.Term) (found election.Term) {
+	e.Helper()
+	e.until("there is another term", func() bool {
+		var r map[string]string
+		if r = e.record(); r["holder"] == "" || r["token"] == strconv.FormatUint(than.Token, 10) {
+			return false
+		}
+		token, err := strconv.ParseUint(r["token"], 10, 64)
+		must(e, err)
+		term, err := strconv.ParseUint(r["term"], 10, 64)
+		must(e, err)
+		found = election.Term{Token: token, Number: term}
+		return true
+	})
+	return found
+}
+
+// The server comes back with an old snapshot, in which another one leads. That
+// one does not come to lead by it, the leader loses the lead at its next renewal,
+// and the election goes on. (Class D: tokens of the time after the snapshot may be
+// given out again.)
+//
+// Caught mutant: a candidate that takes the record's word for its own lead.
+func TestFault16_OldSnapshot(t *testing.T) {
+	onBoth(t, func(e *env) {
+		a, b := e.replica(e.client("a"), quick("")), e.replica(e.client("b"), quick(""))
+		e.lineUp(a, b)
+		lock, fence, rec := e.raw.Get(e.Context(), key("lock")).Val(), e.raw.Get(e.Context(), key("fence")).Val(), e.record()
+		must(t, a.le.Resign(e.Context()))
+		b.leads(1)
+		e.inLine(1)
+		_, err := e.raw.TxPipelined(e.Context(), func(p redis.Pipeliner) error {
+			p.Del(e.Context(), key("lock"), key("fence"), key("leader"), key("queue"), key("seen"))
+			p.Set(e.Context(), key("lock"), lock, leaseDuration)
+			p.Set(e.Context(), key("fence"), fence, time.Hour)
+			p.HSet(e.Context(), key("leader"), rec)
+			return nil
+		})
+		must(t, err)
+		mustIs(t, b.ended(1), lockcore.ErrLeaseLost)
+		if a.le.IsLeader() {
+			t.Error("it leads by the old lock")
+		}
+		e.until("somebody leads", func() bool { return a.le.IsLeader() || b.le.IsLeader() })
+	})
+}
+
+// The lock is lost in a failover. The leader notices at its next renewal; its
+// successor's token is greater.
+//
+// Caught mutant: leader_renew that does not look at the lock's holder.
+func TestFault17_LockLostInFailover(t *testing.T) {
+	onBoth(t, func(e *env) {
+		a, b, _ := e.trio()
+		first := a.leads(1)
+		must(t, e.raw.Del(e.Context(), key("lock")).Err())
+		mustIs(t, a.ended(1), lockcore.ErrLeaseLost)
+		second := b.leads(1) // it looks once per lease
+		if second.Token <= first.Token || second.Number != 2 {
+			t.Errorf("term %+v after %+v", second, first)
+		}
+	})
+}
+
+// The record is lost, or spoilt, while the lock is not: leading does not depend
+// on it, and it is written anew where it can be.
+//
+// Caught mutants: leader_renew without pcall; a record that is only ever changed.
+func TestRecordLost(t *testing.T) {
+	onBoth(t, func(e *env) {
+		a := e.replica(e.client("a"), quick(""))
+		term := a.run().leads(1)
+		must(t, e.raw.Del(e.Context(), key("leader")).Err())
+		e.until("it is written anew", func() bool { return e.record()["term"] == "1" })
+		if r := e.record(); r["holder"] != "a" || r["token"] != strconv.FormatUint(term.Token, 10) || r["acquired"] != strconv.FormatInt(term.Since.UnixMilli(), 10) {
+			t.Errorf("the record is %v", r)
+		}
+		// A key of another type, a record of a version to come, and one that lies.
+		for _, spoil := range []func(){
+			func() {
+				must(t, e.raw.Del(e.Context(), key("leader")).Err())
+				must(t, e.raw.Set(e.Context(), key("leader"), "x", 0).Err())
+			},
+			func() {
+				must(t, e.raw.Del(e.Context(), key("leader")).Err())
+				must(t, e.raw.HSet(e.Context(), key("leader"), "v", "2", "holder", "x").Err())
+			},
+		} {
+			spoil()
+			e.pass(2 * leaseDuration)
+			if _, n := a.term(); n != 1 || !a.le.IsLeader() {
+				t.Errorf("it has led %d times, leads now: %v", n, a.le.IsLeader())
+			}
+		}
+		if r := e.record(); r["holder"] != "x" {
+			t.Errorf("a newer version's record was changed to %v", r)
+		}
+		if _, err := a.le.Record(e.Context()); err == nil {
+			t.Error("a newer version's record is read")
+		}
+		must(t, e.raw.HSet(e.Context(), key("leader"), "v", "1", "holder", "liar", "token", "5").Err())
+		e.until("it is written anew", func() bool { return e.record()["holder"] == "a" })
+	})
+}
+
+// Two masters: the old one has lost its replicas and refuses writes, renewals
+// too. The leader on its side stops before its lease ends.
+//
+// Caught mutant: a refused renewal counted as one.
+func TestFault18_RenewalsFailTheReplicaCheck(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		a := e.replica(e.client("a"), quick(""))
+		a.run().leads(1)
+		e.bubble.Server().SetError("NOREPLICAS Not enough good replicas to write.")
+		mustIs(t, a.ended(1), lockcore.ErrLeaseExpired)
+		if a.le.IsLeader() {
+			t.Error("it leads")
+		}
+		e.pass(time.Minute)
+		if _, n := a.term(); n != 1 {
+			t.Errorf("it has led %d times", n)
+		}
+		e.bubble.Server().SetError("")
+		a.leads(2)
+		e.history.Require(e)
+	})
+}
+
+// The server refuses for a while, not longer than the leader can do without it:
+// the lead goes on. Longer: somebody leads when it is back.
+//
+// Caught mutant: an error at a renewal that ends the lead.
+func TestFault19_ServerRefusesForAWhile(t *testing.T) {
+	t.Parallel()
+	for _, refusal := range []string{
+		"READONLY You can't write against a read only replica.", "LOADING Redis is loading the dataset in memory",
+		"MASTERDOWN Link with MASTER is down", "CLUSTERDOWN The cluster is down", "BUSY Redis is busy running a script.",
+		"OOM command not allowed when used memory > 'maxmemory'.", "MISCONF Redis is configured to save RDB snapshots",
+	} {
+		t.Run(refusal[:6], func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(e *env) {
+				a, b := e.replica(e.client("a"), quick("")), e.replica(e.client("b"), quick(""))
+				e.lineUp(a, b)
+				e.bubble.Server().SetError(refusal)
+				e.pass(600 * time.Millisecond)
+				e.bubble.Server().SetError("")
+				e.pass(2 * leaseDuration)
+				if _, n := a.term(); n != 1 || !a.le.IsLeader() {
+					t.Errorf("it has led %d times, leads now: %v", n, a.le.IsLeader())
+				}
+				b.never()
+				e.bubble.Server().SetError(refusal)
+				mustIs(t, a.ended(1), lockcore.ErrLeaseExpired)
+				e.pass(3 * time.Minute)
+				e.bubble.Server().SetError("")
+				e.until("somebody leads", func() bool { return a.le.IsLeader() || b.le.IsLeader() })
+				e.history.Require(e)
+			})
+		})
+	}
+}
+
+// The server's clock is set back by an hour: the leader leads on. If it dies, its
+// lock stands for an hour more; an operator sees it and can free it. (Class D.)
+//
+// Caught mutant: a leader that compares the server's clock with its own.
+func TestFault36_ServerClockSetBack(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		c, f := e.linked("a")
+		a, b := e.replica(c, quick("")), e.replica(e.client("b"), quick(""))
+		e.lineUp(a, b)
+		first := a.leads(1)
+		e.bubble.StepClock(-time.Hour)
+		e.pass(5 * leaseDuration)
+		if _, n := a.term(); n != 1 || !a.le.IsLeader() {
+			t.Errorf("it has led %d times, leads now: %v", n, a.le.IsLeader())
+		}
+		cut := f.Partition()
+		e.bubble.StepClock(-time.Hour) // after its last renewal
+		mustIs(t, a.ended(1), lockcore.ErrLeaseExpired)
+		e.pass(time.Minute)
+		b.never()
+		r, err := b.le.Record(e.Context())
+		must(t, err)
+		if r.Holder != "a" || r.Left < 30*time.Minute {
+			t.Errorf("the record says %+v", r)
+		}
+		must(t, e.raw.Del(e.Context(), key("lock")).Err()) // the operator
+		if second := b.leads(1); second.Token <= first.Token {
+			t.Errorf("token %d after %d", second.Token, first.Token)
+		}
+		lockcoretest.MustFire(e, cut)
+		f.Heal()
+	})
+}
+
+// The clocks of the replicas differ by minutes, and are set: nothing but spans is
+// measured with them.
+//
+// Caught mutant: a deadline made of the server's time and the local clock.
+func TestFault37_ClocksOfReplicasDiffer(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		var all []*replica
+		for name, offset := range map[string]time.Duration{"early": -5 * time.Minute, "late": 5 * time.Minute, "right": 0} {
+			c, _, clock := e.jumping(name)
+			clock.Advance(offset)
+			all = append(all, e.replica(c, quick("")))
+		}
+		e.lineUp(all...)
+		for round := range 2 {
+			for _, r := range all {
+				r.leads(round + 1)
+				e.inLine(2)
+				begin := e.clock()
+				must(t, r.le.Resign(e.Context()))
+				e.settle()
+				if took := e.clock() - begin; took != 0 {
+					t.Errorf("the hand-over took %v", took)
+				}
+			}
+		}
+		e.pass(5 * leaseDuration)
+		if _, n := all[0].term(); n != 3 || !all[0].le.IsLeader() {
+			t.Errorf("it has led %d times", n)
+		}
+		e.history.Require(e)
+	})
+}
+
+// The server's clock steps back by days between two leads: tokens and terms go on
+// to increase, because the counter stands.
+//
+// Caught mutant: a token made of the server's time.
+func TestFault38_TokensWhenTheClockStepsBack(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		a, b := e.replica(e.client("a"), quick("")), e.replica(e.client("b"), quick(""))
+		e.lineUp(a, b)
+		last, _ := a.term()
+		for i, r := range []*replica{b, a, b, a} {
+			e.bubble.StepClock(-24 * time.Hour)
+			leader := []*replica{a, b}[i%2]
+			must(t, leader.le.Resign(context.Background()))
+			now := r.leads(1 + (i+1)/2)
+			if now.Token <= last.Token || now.Number != last.Number+1 {
+				t.Errorf("step %d: term %+v after %+v", i, now, last)
+			}
+			last = now
+			e.inLine(1)
+		}
+		e.history.Require(e)
+	})
+}

@@ -1,0 +1,97 @@
+package election
+
+import (
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// metrics are those of one election. A nil *metrics counts nothing.
+type metrics struct {
+	status                 prometheus.Gauge
+	gained, released, lost prometheus.Counter
+	timeToLead             prometheus.Observer
+	overruns               prometheus.Counter
+}
+
+// newMetrics registers the metrics, or takes those that another elector has
+// registered before.
+func newMetrics(reg prometheus.Registerer, name string) (*metrics, error) {
+	if reg == nil {
+		return nil, nil //nolint:nilnil // nil is the metrics that count nothing
+	}
+	// The name is client-go's, as dashboards and alerts know it.
+	status, err1 := register(reg, prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "leader_election_master_status",
+		Help: "Whether this process leads: 0 it does not, 1 it does.",
+	}, []string{"name"}))
+	transitions, err2 := register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "noonlock_election_transitions_total",
+		Help: "Leads of this process that began (gained), ended by choice (released), or ended against its will (lost).",
+	}, []string{"name", "event"}))
+	timeToLead, err3 := register(reg, prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "noonlock_election_time_to_lead_seconds",
+		Help:    "Time from standing for election to leading.",
+		Buckets: []float64{0.001, 0.005, 0.02, 0.1, 0.5, 2, 10, 30, 60, 600, 3600, 86400},
+	}, []string{"name"}))
+	overruns, err4 := register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "noonlock_election_drain_overruns_total",
+		Help: "Leads whose work did not stop within DrainTimeout, so that two may have led.",
+	}, []string{"name"}))
+	if err := errors.Join(err1, err2, err3, err4); err != nil {
+		return nil, err
+	}
+	return &metrics{
+		status: status.WithLabelValues(name),
+		gained: transitions.WithLabelValues(name, "gained"), released: transitions.WithLabelValues(name, "released"),
+		lost:       transitions.WithLabelValues(name, "lost"),
+		timeToLead: timeToLead.WithLabelValues(name), overruns: overruns.WithLabelValues(name),
+	}, nil
+}
+
+func register[C prometheus.Collector](reg prometheus.Registerer, c C) (C, error) {
+	err := reg.Register(c)
+	var dup prometheus.AlreadyRegisteredError
+	if errors.As(err, &dup) {
+		if known, ok := dup.ExistingCollector.(C); ok {
+			return known, nil
+		}
+	}
+	return c, err
+}
+
+// led counts a lead that begins, after that time in line.
+func (m *metrics) led(after time.Duration) {
+	if m != nil {
+		m.gained.Inc()
+		m.timeToLead.Observe(after.Seconds())
+	}
+}
+
+// up says that this process leads, until down is called, the first time. It is
+// counted up and down, as a process may have several candidates of one election.
+func (m *metrics) up() (down func()) {
+	if m == nil {
+		return func() {}
+	}
+	m.status.Inc()
+	return sync.OnceFunc(m.status.Dec)
+}
+
+func (m *metrics) ended(lost bool) {
+	switch {
+	case m == nil:
+	case lost:
+		m.lost.Inc()
+	default:
+		m.released.Inc()
+	}
+}
+
+func (m *metrics) overran() {
+	if m != nil {
+		m.overruns.Inc()
+	}
+}

@@ -1,0 +1,250 @@
+package election_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/lockcore"
+)
+
+// roleVariable makes this test binary a replica: a process that stands for
+// election under that identity, tells what happens on its standard output, and
+// answers questions from its standard input. serverVariable tells it the server.
+const (
+	roleVariable   = "ELECTION_TEST_ROLE"
+	serverVariable = "ELECTION_TEST_SERVER"
+)
+
+func playRole() int {
+	rdb := redis.NewClient(options(os.Getenv(serverVariable)))
+	c, err := lockcore.New(rdb, lockcore.Config{Identity: os.Getenv(roleVariable)})
+	if err != nil {
+		fmt.Println("error", err)
+		return 1
+	}
+	var mu sync.Mutex
+	var newest func() error // of the newest lead's context
+	hold := make(chan struct{})
+	le, err := election.NewLeaderElector(c, electionName, election.Callbacks{
+		OnStartedLeading: func(ctx context.Context) {
+			mu.Lock()
+			newest = ctx.Err
+			mu.Unlock()
+			term, _ := election.TermFrom(ctx)
+			fmt.Println("started", term.Token)
+			<-ctx.Done()
+			fmt.Println("cause", strings.ReplaceAll(context.Cause(ctx).Error(), "\n", "; "))
+			if term.Number == 1 {
+				<-hold
+			}
+		},
+		OnStoppedLeading: func() { fmt.Println("stopped") },
+	}, quick(""))
+	if err != nil {
+		fmt.Println("error", err)
+		return 1
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() { done <- le.Run(ctx) }()
+	in := bufio.NewScanner(os.Stdin)
+	for in.Scan() {
+		switch in.Text() {
+		case "look":
+			mu.Lock()
+			fmt.Println("look", le.IsLeader(), newest(), le.Check(0) != nil)
+			mu.Unlock()
+		case "return":
+			close(hold)
+		}
+	}
+	cancel()
+	if err := <-done; err != nil {
+		fmt.Println("error", err)
+		return 1
+	}
+	return 0
+}
+
+// An actor is such a process, seen from the test.
+type actor struct {
+	t     testing.TB
+	cmd   *exec.Cmd
+	stdin io.WriteCloser
+	lines chan string // closed at its end
+}
+
+func (e *env) startActor(identity string) *actor {
+	e.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), roleVariable+"="+identity, serverVariable+"="+e.real.Addr())
+	cmd.Stderr = os.Stderr
+	stdin, err := cmd.StdinPipe()
+	must(e, err)
+	stdout, err := cmd.StdoutPipe()
+	must(e, err)
+	must(e, cmd.Start())
+	a := &actor{t: e.T, cmd: cmd, stdin: stdin, lines: make(chan string, 64)}
+	go func() {
+		defer close(a.lines)
+		out := bufio.NewScanner(stdout)
+		for out.Scan() {
+			a.lines <- out.Text()
+		}
+	}()
+	e.Cleanup(func() {
+		_ = cmd.Process.Kill() // it may have ended
+		for range a.lines {
+		}
+		_ = cmd.Wait() // killed, as it should be
+	})
+	return a
+}
+
+func (a *actor) send(order string) {
+	a.t.Helper()
+	_, err := io.WriteString(a.stdin, order+"\n")
+	must(a.t, err)
+}
+
+// hear returns what follows on the word in the next line, which begins with it.
+func (a *actor) hear(word string) string {
+	a.t.Helper()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case line, ok := <-a.lines:
+		rest, found := strings.CutPrefix(line, word)
+		if !ok || !found {
+			a.t.Fatalf("the process said %q, want %q", line, word)
+		}
+		return strings.TrimSpace(rest)
+	case <-timer.C:
+		a.t.Fatalf("the process did not say %q", word)
+		return ""
+	}
+}
+
+func (a *actor) started() uint64 {
+	a.t.Helper()
+	token, err := strconv.ParseUint(a.hear("started"), 10, 64)
+	must(a.t, err)
+	return token
+}
+
+func (a *actor) signal(sig syscall.Signal) {
+	a.t.Helper()
+	must(a.t, a.cmd.Process.Signal(sig))
+	if sig == syscall.SIGSTOP {
+		var status syscall.WaitStatus
+		if _, err := syscall.Wait4(a.cmd.Process.Pid, &status, syscall.WUNTRACED, nil); err != nil || !status.Stopped() {
+			a.t.Fatalf("the process does not stand still: %v, status %v", err, status)
+		}
+	}
+}
+
+// The leader's process is stopped beyond its lease. When it goes on, whatever it
+// asks first is refused, before any timer has run, liveness fails until the work
+// has returned, and then it stands in line again.
+//
+// Caught mutant: Lease.checkClock looks at the cause alone.
+func TestFault01_LeaderProcessFrozen(t *testing.T) {
+	t.Parallel()
+	e := realEnv(t)
+	frozen := e.startActor("frozen")
+	token := frozen.started()
+	frozen.send("look")
+	if got := frozen.hear("look"); got != "true <nil> false" {
+		t.Fatalf("before the pause: %s", got)
+	}
+	frozen.signal(syscall.SIGSTOP)
+	frozen.send("look") // it waits in the pipe
+	b := e.replica(e.client("b"), quick(""))
+	second := b.run().leads(1) // so the pause was longer than the lease
+	if second.Token <= token {
+		t.Errorf("token %d after %d", second.Token, token)
+	}
+	frozen.signal(syscall.SIGCONT)
+	// The answer and the end of the context come from two goroutines.
+	for range 2 {
+		line := frozen.hear("")
+		if look, ok := strings.CutPrefix(line, "look "); ok {
+			if look != "false context canceled true" {
+				t.Errorf("after the pause: %s", look)
+			}
+		} else if !strings.HasPrefix(line, "cause lockcore: lease") {
+			t.Errorf("after the pause it said %q", line)
+		}
+	}
+	frozen.send("return")
+	frozen.hear("stopped")
+	e.inLine(1)
+	b.stop()
+	if third := frozen.started(); third <= second.Token {
+		t.Errorf("token %d after %d", third, second.Token)
+	}
+}
+
+// The leader's process is killed. The next one leads when the lease has run out,
+// and not before.
+//
+// Caught mutant: mutex_acquire hands out a lock that has a TTL left.
+func TestFault54_LeaderProcessKilled(t *testing.T) {
+	t.Parallel()
+	e := realEnv(t)
+	killed := e.startActor("killed")
+	token := killed.started()
+	b, c := e.replica(e.client("b"), quick("")), e.replica(e.client("c"), quick(""))
+	b.run()
+	e.inLine(1)
+	c.run()
+	e.inLine(2)
+	killed.signal(syscall.SIGKILL)
+	for range killed.lines {
+	}
+	if left := e.raw.PTTL(e.Context(), key("lock")).Val(); left > 0 {
+		// The lock may have run out by now only if this machine stood still.
+		b.never()
+	}
+	second := b.leads(1)
+	if second.Token <= token || second.Number != 2 {
+		t.Errorf("term %+v after token %d", second, token)
+	}
+	c.never()
+	e.until("all know", func() bool { return c.le.GetLeader() == "b" })
+	e.history.Require(e)
+}
+
+// A process that is told to end gives the lead up, and its successor leads at
+// once: here the input's end stands for the signal.
+func TestLeaderProcessStops(t *testing.T) {
+	t.Parallel()
+	e := realEnv(t)
+	first := e.startActor("first")
+	token := first.started()
+	b := e.replica(e.client("b"), election.Config{LeaseDuration: time.Hour})
+	b.run()
+	e.inLine(1)
+	first.send("return")
+	must(t, first.stdin.Close())
+	if cause := first.hear("cause"); cause != "context canceled" {
+		t.Errorf("cause %q", cause)
+	}
+	first.hear("stopped")
+	if term := b.leads(1); term.Token <= token {
+		t.Errorf("token %d after %d", term.Token, token)
+	}
+}

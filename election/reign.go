@@ -1,0 +1,154 @@
+package election
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/noonlock/noonlock/lockcore"
+)
+
+// A Term is one leadership.
+type Term struct {
+	// Number is how many leaderships the election has had, this one included. It
+	// is for people; after a loss of the server's data it begins again.
+	Number uint64
+	// Token is the fencing token, greater than that of every earlier term. Hand
+	// it to the resource, which refuses a smaller one than it has seen.
+	Token uint64
+	// Since is when the term began, on the server's clock.
+	Since time.Time
+}
+
+type termKey struct{}
+
+// TermFrom is the term of a context that OnStartedLeading was given, or that was
+// derived from it; ok is false for any other.
+func TermFrom(ctx context.Context) (term Term, ok bool) {
+	term, ok = ctx.Value(termKey{}).(Term)
+	return term, ok
+}
+
+// A reign is this replica's lead, from the grant to the release.
+//
+//	leading ──ctx, Resign, TransferTo──► draining ──returned──► released
+//	   │                                    └─DrainTimeout─► overdue ──returned──► released
+//	   └──lost, expired──► overdue ──returned──► released
+type reign struct {
+	lead     *lockcore.Leadership
+	stop     context.CancelCauseFunc // ends the work by choice
+	returned atomic.Bool             // OnStartedLeading has
+	released chan struct{}
+	err      error // of the release; read it after released
+
+	mu    sync.Mutex
+	timer *time.Timer // of DrainTimeout
+	over  bool        // the work is
+}
+
+// lead is one lead from beginning to end. It returns why it was lost, or nil if
+// it ended by choice.
+func (le *LeaderElector) lead(run context.Context, lead *lockcore.Leadership) (lost error) {
+	term := Term{Number: lead.Term, Token: lead.Token(), Since: lead.Since}
+	chosen, stop := context.WithCancelCause(context.WithValue(run, termKey{}, term))
+	ctx, unbind := lead.Bind(chosen)
+	r := &reign{lead: lead, stop: stop, released: make(chan struct{})}
+	unhook := context.AfterFunc(chosen, func() { le.drain(r) })
+	down := le.metrics.up()
+	unlead := context.AfterFunc(lead.Context(), down) //nolint:contextcheck // the lease's own, which ends later than run
+	le.mu.Lock()
+	le.reign = r
+	le.mu.Unlock()
+
+	// The callback runs here, on Run's goroutine, so that its panic or Goexit is
+	// Run's, and passes by as soon as the lead is given up.
+	defer func() {
+		unhook()
+		r.finish()
+		unbind()
+		lost = le.release(run, r)
+		unlead()
+		down()
+		stop(nil)
+		le.callbacks.OnStoppedLeading()
+	}()
+	normal := false
+	defer func() {
+		r.returned.Store(true)
+		if !normal {
+			le.log.Info("OnStartedLeading panicked or called runtime.Goexit; giving up the lead", "term", lead.Term)
+			stop(errCrashed)
+		}
+	}()
+	le.callbacks.OnStartedLeading(ctx)
+	r.returned.Store(true)
+	<-ctx.Done() // it may only have started something that goes by ctx
+	normal = true
+	return nil
+}
+
+// drain begins when the lead is ended by choice.
+func (le *LeaderElector) drain(r *reign) {
+	if le.cfg.DrainTimeout == 0 {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.over {
+		return
+	}
+	r.timer = time.AfterFunc(le.cfg.DrainTimeout, func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if !r.over && r.lead.Drop(ErrDrainOverrun) {
+			le.metrics.overran()
+			le.log.Info("the work did not stop within DrainTimeout; the lead is not renewed any more", "term", r.lead.Term)
+		}
+	})
+}
+
+// finish notes that the work is over.
+func (r *reign) finish() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.over = true
+	if r.timer != nil {
+		r.timer.Stop()
+	}
+}
+
+// release gives the lead up, the work being over, and returns why it had been
+// lost before, if it was.
+func (le *LeaderElector) release(run context.Context, r *reign) (lost error) {
+	lost = r.lead.Ended()
+	if lost == nil && le.cfg.KeepOnCancel && run.Err() != nil && context.Cause(run) != errCrashed { //nolint:errorlint // identity: it is set here alone
+		r.lead.Drop(errKept)
+	} else {
+		// If the lease was lost this gives back what may be left of it.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(run), min(le.cfg.LeaseDuration, releaseWithin))
+		r.err = r.lead.Resign(ctx)
+		cancel()
+	}
+	switch {
+	case lost != nil:
+		le.log.Info("lead lost", "term", r.lead.Term, "cause", lost.Error())
+	case r.err != nil:
+		le.log.Info("lead given up; the next leader may have to wait until it runs out", "term", r.lead.Term, "error", r.err.Error())
+	default:
+		le.log.Info("lead given up", "term", r.lead.Term)
+	}
+	le.metrics.ended(lost != nil)
+	le.mu.Lock()
+	le.reign = nil
+	if le.observed.Token == r.lead.Token() {
+		le.observed.Holder = "" // what was read of it before
+	}
+	le.mu.Unlock()
+	close(r.released)
+	return lost
+}
+
+// releaseWithin is how long the end of a lead waits for the server's answer; the
+// release goes on behind.
+const releaseWithin = 5 * time.Second

@@ -1,0 +1,308 @@
+package election_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+)
+
+// line is who stands in line, by identity.
+func (r *replica) line() string {
+	r.e.Helper()
+	line, err := r.le.Candidates(r.e.Context())
+	must(r.e, err)
+	var names []string
+	for i, c := range line {
+		if c.Since.IsZero() || i > 0 && c.Since.Before(line[i-1].Since) {
+			r.e.Errorf("the line is %v", line)
+		}
+		names = append(names, c.Identity)
+	}
+	return strings.Join(names, " ")
+}
+
+// Who resigns goes to the end of the line, and each candidate has its turn.
+func TestResign(t *testing.T) {
+	onBoth(t, func(e *env) {
+		a, b, c := e.trio()
+		for round := range 2 {
+			for i, r := range []*replica{a, b, c} {
+				r.leads(round + 1)
+				e.inLine(2)
+				if want := []string{"b c", "c a", "a b"}[i]; a.line() != want {
+					t.Errorf("the line is %q, want %q", a.line(), want)
+				}
+				must(t, r.le.Resign(e.Context()))
+				mustIs(t, r.ended(round+1), election.ErrResigned)
+				if err := r.le.Resign(e.Context()); !errors.Is(err, election.ErrNotLeader) {
+					t.Errorf("resigning twice: %v", err)
+				}
+			}
+		}
+		if term := a.leads(3); term.Number != 7 {
+			t.Errorf("term %d, want 7", term.Number)
+		}
+		e.history.Require(e)
+	})
+}
+
+// A leader without candidates leads again after it has resigned, for a new term.
+func TestResignAlone(t *testing.T) {
+	onBoth(t, func(e *env) {
+		a := e.replica(e.client("a"), quick(""))
+		first := a.run().leads(1)
+		must(t, a.le.Resign(e.Context()))
+		if second := a.leads(2); second.Token <= first.Token || second.Number != 2 {
+			t.Errorf("term %+v after %+v", second, first)
+		}
+		e.history.Require(e)
+	})
+}
+
+// Resign waits for the callback; a caller that does not, finds it done in the end.
+func TestResignWithoutPatience(t *testing.T) {
+	onBoth(t, func(e *env) {
+		a, b := e.replica(e.client("a"), quick("")), e.replica(e.client("b"), quick(""))
+		hold := make(chan struct{})
+		a.work = func(context.Context) { <-hold }
+		e.lineUp(a, b)
+		ctx, cancel := context.WithCancel(e.Context())
+		cancel()
+		mustIs(t, a.le.Resign(ctx), context.Canceled)
+		e.pass(leaseDuration)
+		b.never()
+		close(hold)
+		b.leads(1)
+	})
+}
+
+// The candidate that is named leads next, wherever in line it stands, and the
+// others keep their order.
+func TestTransfer(t *testing.T) {
+	onBoth(t, func(e *env) {
+		var all []*replica
+		for i := range 5 {
+			all = append(all, e.replica(e.client(fmt.Sprint("r", i)), quick("")))
+		}
+		e.lineUp(all...)
+		must(t, all[0].le.TransferTo(e.Context(), "r3"))
+		term := all[3].leads(1)
+		if term.Number != 2 {
+			t.Errorf("term %+v", term)
+		}
+		mustIs(t, all[0].ended(1), election.ErrResigned)
+		e.inLine(4)
+		if got := all[0].line(); got != "r1 r2 r4 r0" {
+			t.Errorf("the line is %q", got)
+		}
+		must(t, all[3].le.TransferTo(e.Context(), "r1")) // the head
+		all[1].leads(1)
+		for _, r := range []*replica{all[2], all[4]} {
+			r.never()
+		}
+		e.history.Require(e)
+	})
+}
+
+// To somebody who is not in line nothing is transferred: a clear error, and the
+// leader leads on.
+func TestTransferToNobody(t *testing.T) {
+	onBoth(t, func(e *env) {
+		a, b, _ := e.trio()
+		for _, identity := range []string{"nobody", "a", "b c", "b"} {
+			err := a.le.TransferTo(e.Context(), identity)
+			if identity == "b" {
+				must(t, err)
+				continue
+			}
+			mustIs(t, err, lockcore.ErrNoCandidate)
+			var none *lockcore.NoCandidateError
+			if !errors.As(err, &none) || none.Identity != identity || none.Election != electionName {
+				t.Errorf("to %q: %v", identity, err)
+			}
+			if !a.le.IsLeader() {
+				t.Error("it does not lead any more")
+			}
+		}
+		b.leads(1)
+		mustIs(t, a.le.TransferTo(e.Context(), "b"), election.ErrNotLeader)
+		mustIs(t, b.le.TransferTo(e.Context(), "\n"), lockcore.ErrConfig)
+		mustIs(t, b.le.Resign(nil), election.ErrConfig) //nolint:staticcheck // that is the test
+		if !b.le.IsLeader() {
+			t.Error("it does not lead any more")
+		}
+	})
+}
+
+// A candidate whose process has died is passed over although it was named.
+func TestTransferToTheDead(t *testing.T) {
+	onBoth(t, func(e *env) {
+		c, f := e.linked("b")
+		a, b, next := e.replica(e.client("a"), quick("")), e.replica(c, quick("")), e.replica(e.client("c"), quick(""))
+		e.lineUp(a, b, next)
+		cut := f.Partition()
+		f.Cut()
+		must(t, a.le.TransferTo(e.Context(), "b"))
+		next.leads(1)
+		b.never()
+		lockcoretest.MustFire(e, cut)
+		f.Heal()
+		e.history.Require(e)
+	})
+}
+
+// Two processes of one identity, and two electors on one Client, are still two.
+func TestOneIdentityTwice(t *testing.T) {
+	onBoth(t, func(e *env) {
+		shared := e.client("other")
+		a, b := e.replica(e.client("twin"), quick("")), e.replica(e.client("twin"), quick(""))
+		c, d := e.replica(shared, quick("twin")), e.replica(shared, quick("twin"))
+		all := []*replica{a, b, c, d}
+		e.lineUp(all...)
+		for round := range 8 {
+			var leaders []*replica
+			for _, r := range all {
+				if r.le.IsLeader() {
+					leaders = append(leaders, r)
+				}
+			}
+			if len(leaders) != 1 {
+				t.Fatalf("round %d: %d lead", round, len(leaders))
+			}
+			var want string
+			if round%2 == 0 {
+				must(t, leaders[0].le.TransferTo(e.Context(), "twin"))
+				want = "twin twin twin"
+			} else {
+				must(t, leaders[0].le.Resign(e.Context()))
+				want = "twin twin twin"
+			}
+			e.inLine(3)
+			e.until("somebody leads", func() bool {
+				return a.le.IsLeader() || b.le.IsLeader() || c.le.IsLeader() || d.le.IsLeader()
+			})
+			if got := a.line(); got != want {
+				t.Errorf("the line is %q", got)
+			}
+		}
+		for _, r := range all {
+			r.leads(2)
+			if got := r.told(); got != "twin" {
+				t.Errorf("it heard of %q", got)
+			}
+		}
+		e.history.Require(e)
+	})
+}
+
+// Ten replicas take turns; each hears of every leader, in one order, by push.
+func TestOnNewLeaderInOrder(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		var all []*replica
+		var want []string
+		for i := range 10 {
+			all = append(all, e.replica(e.client(fmt.Sprint("r", i)), election.Config{}))
+		}
+		e.lineUp(all...)
+		for i := range 30 {
+			want = append(want, fmt.Sprint("r", i%10))
+			e.pass(5 * time.Millisecond)
+			for _, r := range all {
+				if r.told() != strings.Join(want, " ") || r.le.GetLeader() != want[i] {
+					t.Fatalf("%s heard of %q, leader %q, want %q", r.le.Identity(), r.told(), r.le.GetLeader(), want)
+				}
+			}
+			must(t, all[i%10].le.Resign(e.Context()))
+			e.settle() // the next one leads, and no time has passed
+			if !all[(i+1)%10].le.IsLeader() {
+				t.Fatalf("%s does not lead", all[(i+1)%10].le.Identity())
+			}
+		}
+	})
+}
+
+// News that was lost is caught up with when the subscription is made anew, and
+// without that before long; what is told then is the newest.
+func TestOnNewLeaderAfterLoss(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		c, f := e.linked("c")
+		a, b, far := e.replica(e.client("a"), quick("")), e.replica(e.client("b"), quick("")), e.replica(c, quick(""))
+		e.lineUp(a, b, far)
+		e.pass(10 * time.Millisecond) // what is being read has been read
+		lost := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DropMessage, Match: lockcoretest.Channel("noonlock:leader:" + electionName), Count: 1})
+		must(t, a.le.TransferTo(e.Context(), "b"))
+		b.leads(1)
+		e.pass(10 * time.Millisecond)
+		if lost.Fired() != 1 || far.told() != "a" {
+			t.Errorf("lost %d, told %q", lost.Fired(), far.told())
+		}
+		f.CutSubscriptions()
+		e.until("it has caught up", func() bool { return far.told() == "a b" })
+		e.pass(time.Second) // the subscription is back
+
+		lost = f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DropMessage, Match: lockcoretest.Channel("noonlock:leader:" + electionName), Count: 2})
+		must(t, b.le.TransferTo(e.Context(), "a"))
+		e.inLine(2)
+		must(t, a.le.TransferTo(e.Context(), "b"))
+		e.inLine(2)
+		e.pass(10 * time.Millisecond)
+		if lost.Fired() != 2 || far.told() != "a b" {
+			t.Errorf("lost %d, told %q", lost.Fired(), far.told())
+		}
+		must(t, b.le.TransferTo(e.Context(), "a"))
+		e.until("it has caught up", func() bool { return far.told() == "a b a" })
+		e.pass(10 * time.Millisecond)
+		begin := e.clock()
+		lost = f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DropMessage, Match: lockcoretest.Channel("noonlock:leader:" + electionName), Count: 1})
+		e.inLine(2)
+		must(t, a.le.TransferTo(e.Context(), "b"))
+		e.until("it has caught up without a message", func() bool { return far.told() == "a b a b" })
+		if took := e.clock() - begin; lost.Fired() != 1 || took > 22*leaseDuration {
+			t.Errorf("lost %d, caught up after %v", lost.Fired(), took)
+		}
+	})
+}
+
+// A slow OnNewLeader delays no lead, is never called twice at a time, and is then
+// told the newest leader.
+func TestSlowOnNewLeader(t *testing.T) {
+	onBoth(t, func(e *env) {
+		hold := make(chan struct{})
+		var told []string
+		slow, err := election.NewLeaderElector(e.client("slow"), electionName, election.Callbacks{
+			OnStartedLeading: func(ctx context.Context) { <-ctx.Done() },
+			OnStoppedLeading: func() {},
+			OnNewLeader:      func(identity string) { told = append(told, identity); <-hold },
+		}, quick(""))
+		must(t, err)
+		a, b := e.replica(e.client("a"), quick("")), e.replica(e.client("b"), quick(""))
+		e.lineUp(a, b)
+		ctx, cancel := context.WithCancel(e.Context())
+		done := make(chan error)
+		go func() { done <- slow.Run(ctx) }()
+		e.until("it has heard of a", func() bool { return slow.GetLeader() == "a" })
+		e.inLine(2)
+		must(t, a.le.Resign(e.Context()))
+		b.leads(1)
+		e.inLine(2)
+		must(t, b.le.Resign(e.Context()))
+		e.until("it leads", slow.IsLeader)
+		e.until("it knows", func() bool { return slow.GetLeader() == "slow" })
+		close(hold)
+		e.pass(10 * time.Millisecond)
+		cancel()
+		must(t, <-done)
+		if got := strings.Join(told, " "); got != "a slow" {
+			t.Errorf("told %q", got)
+		}
+	})
+}
