@@ -227,6 +227,7 @@ func BenchmarkDistinct64(b *testing.B) {
 	kinds := map[string]func(i int){
 		"noonlock": func(i int) { x.cycle(ctx, mutexes[i]) },
 		"raw":      func(i int) { x.rawCycle(ctx, "raw"+strconv.Itoa(i)) },
+		"ping":     func(int) { x.ping(ctx) },
 	}
 	for b.Loop() {
 		samples := map[string][]float64{}
@@ -240,6 +241,7 @@ func BenchmarkDistinct64(b *testing.B) {
 		}
 		x.keep(samples)
 		b.ReportMetric(ratio(samples["raw"], samples["noonlock"]), "x_raw_cycles/s")
+		b.ReportMetric(ratio(samples["noonlock"], samples["ping"]), "x_ping")
 	}
 }
 
