@@ -62,6 +62,16 @@
 //	the server refuses (OOM,  the error is returned, and nothing is half done; who
 //	ACL, MISCONF, NOREPLICAS) stands in line or releases tries again
 //
+// # Rights
+//
+// A Mutex needs of an ACL no more than
+//
+//	~noonlock:* &noonlock:ch:* -@all +evalsha +eval +subscribe +ping +publish
+//	+exists +get +set +del +incr +pexpire +pttl +time +zadd +zrange +zrem +zscore
+//	+hset +hget +hdel
+//
+// Without publish or subscribe waiters are slow, not wrong.
+//
 // The design follows the lease of Gray and Cheriton (1989), fencing tokens as
 // Kleppmann describes them (2016), and single-instance locking with SET NX PX.
 package lockcore
