@@ -88,9 +88,15 @@
 //	a schedule is changed       see Revision in JobConfig
 //	a job leaves the code       its ledger stays for 30 days or more, then expires
 //
-// # Keys
+// # Keys and rights
 //
-// Package lockcore has the ledger and its keys. A job's ledger lives as long as
-// replicas run it, at least 30 days and twice its interval beyond, and for ever
-// while it is paused.
+// Package lockcore has the ledger and its keys, all of which begin with its Prefix
+// and "{job/". A job's ledger lives as long as replicas run it, at least 30 days
+// and twice its interval beyond, and for ever while it is paused.
+//
+// Where the server has ACLs, the user of a Runner needs the keys and channels of
+// the prefix and these commands: evalsha, eval, time, lrange, subscribe,
+// unsubscribe, ping, publish, exists, get, set, incr, del, hget, hset, hsetnx,
+// hdel, hmget, hkeys, hgetall, hexists, hlen, lpush, ltrim, lindex, lpop, llen,
+// pttl, pexpire, persist.
 package singleton

@@ -1,0 +1,133 @@
+package lockcore_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/noonlock/noonlock/lockcore"
+)
+
+// ledgerRights are all that the ledger of a job needs of a server with ACLs,
+// besides the keys and channels of its prefix.
+var ledgerRights = []string{
+	"evalsha", "eval", "time", "lrange",
+	"subscribe", "unsubscribe", "ping", "publish", // to be told: without them a replica is slow
+	// In the scripts:
+	"exists", "get", "set", "incr", "del",
+	"hget", "hset", "hsetnx", "hdel", "hmget", "hkeys", "hgetall", "hexists", "hlen",
+	"lpush", "ltrim", "lindex", "lpop", "llen",
+	"pttl", "pexpire", "persist",
+}
+
+// A user with exactly the documented rights can do all that a job needs. With one
+// right less something says so, and no tick is ever granted twice.
+// Mutants: a script uses a command that is not documented; a claim that fails
+// half-way leaves a tick that is granted to the next one, too.
+func TestFault60_ACLOfTheLedger(t *testing.T) {
+	t.Parallel()
+	e := realEnv(t)
+	user := func(without string) *redis.Options {
+		rules := []string{"reset", "on", ">secret", "resetkeys", "resetchannels", "~noonlock:*", "&noonlock:*", "-@all"}
+		for _, r := range ledgerRights {
+			if r != without {
+				rules = append(rules, "+"+r)
+			}
+		}
+		name := "user-" + without
+		must(e, e.raw.ACLSetUser(t.Context(), name, rules...).Err())
+		opt := e.direct()
+		opt.Username, opt.Password = name, "secret"
+		return opt
+	}
+	granted := map[time.Time]int{}
+	// use is all that is done with a job; it goes on after an error.
+	use := func(opt *redis.Options) (errs []error) {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		note := func(err error) bool {
+			if err != nil && !errors.Is(err, lockcore.ErrNotClaimed) {
+				errs = append(errs, err)
+			}
+			return err == nil
+		}
+		l := e.jobLedger(e.clientWith(opt, lockcore.Config{}), lockcore.LedgerConfig{Definition: "d", Lease: ttl(300 * time.Millisecond), KeepRuns: 10})
+		now, _, err := l.Now(ctx)
+		if !note(err) {
+			now = time.Now()
+		}
+		st, err := l.Open(ctx, lockcore.LedgerState{Last: now.Truncate(time.Second).Add(-time.Minute), Fresh: true})
+		note(err)
+		if st.Last.IsZero() {
+			st.Last = now.Truncate(time.Second).Add(-30 * time.Second)
+		}
+		for n := range 4 {
+			tick := st.Last.Add(time.Duration(2*n+2) * time.Second)
+			for _, open := range st.Open {
+				tick = open.Tick
+			}
+			skip := lockcore.Skip{First: tick.Add(-time.Second), Last: tick.Add(-time.Second), Count: 1, Reason: "missed"}
+			run, err := l.Claim(ctx, tick, st, lockcore.ClaimConfig{Skipped: &skip})
+			if note(err) {
+				if granted[tick]++; granted[tick] > 1 && run.Attempt == 1 {
+					e.Errorf("tick %v was granted anew", tick)
+				}
+				_, err = run.Retry(ctx)
+				note(err)
+				if n == 0 {
+					e.pass(120 * time.Millisecond) // a renewal
+				}
+				if n%2 == 0 {
+					note(run.Complete(ctx, lockcore.OutcomeSucceeded, ""))
+				} else {
+					note(run.Abandon(ctx, true))
+				}
+			}
+			before := st
+			if st, err = l.Open(ctx, st); !note(err) {
+				st = before
+			}
+		}
+		for range 2 { // the second one makes the entry of the first longer
+			next := st.Last.Add(time.Second)
+			note(l.Skip(ctx, st, lockcore.Skip{First: next, Last: next, Count: 1, Reason: "missed"}))
+			st.Last = next
+		}
+		note(l.Pause(ctx))
+		_, err = l.Status(ctx)
+		note(err)
+		note(l.Resume(ctx))
+		_, err = l.Trigger(ctx)
+		note(err)
+		_, err = l.Runs(ctx, 10)
+		note(err)
+		note(l.Leave(ctx, st))
+		return errs
+	}
+	for _, err := range use(user("nothing")) {
+		t.Errorf("with the documented rights: %v", err)
+	}
+	slow := map[string]bool{"subscribe": true, "unsubscribe": true, "ping": true, "publish": true}
+	for _, right := range ledgerRights {
+		must(e, e.raw.FlushAll(t.Context()).Err())
+		must(e, e.raw.ScriptFlush(t.Context()).Err())
+		clear(granted)
+		errs := use(user(right))
+		if slow[right] {
+			if len(errs) > 0 {
+				t.Errorf("without %s it should only be slow: %v", right, errs)
+			}
+			continue
+		}
+		if len(errs) == 0 {
+			t.Errorf("without %s nothing was refused: it is not needed", right)
+		}
+		// With the right the job goes on, and no tick is granted anew.
+		for _, err := range use(user("nothing")) {
+			t.Errorf("after a time without %s: %v", right, err)
+		}
+	}
+}

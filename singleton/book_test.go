@@ -1,0 +1,184 @@
+package singleton_test
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/singleton"
+)
+
+// An entry is one attempt as the work saw it.
+type entry struct {
+	replica    string
+	run        singleton.Run
+	begin, end time.Time // end is zero while it runs
+}
+
+// A book keeps what the work of all replicas saw.
+type book struct {
+	mu      sync.Mutex
+	entries []entry
+	dead    map[string]bool
+}
+
+func (b *book) begin(replica string, run singleton.Run) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.entries = append(b.entries, entry{replica: replica, run: run, begin: time.Now()})
+	return len(b.entries) - 1
+}
+
+func (b *book) end(n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.entries[n].end = time.Now()
+}
+
+func (b *book) bury(replica string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.dead == nil {
+		b.dead = map[string]bool{}
+	}
+	b.dead[replica] = true
+}
+
+// all are the entries so far, in order of their begin.
+func (b *book) all() []entry {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.entries)
+}
+
+// ticks are the entries of one job, by tick.
+func (f *fleet) ticks(job string) map[int64][]entry {
+	found := map[int64][]entry{}
+	for _, e := range f.book.all() {
+		if e.run.Job == job {
+			found[e.run.Tick.UnixMilli()] = append(found[e.run.Tick.UnixMilli()], e)
+		}
+	}
+	return found
+}
+
+// ledger is a job's ledger, past all faults.
+func (f *fleet) ledger(job string) *lockcore.Ledger {
+	f.Helper()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.reader == nil {
+		opt := f.options("")
+		if f.bubble != nil {
+			opt = f.bubble.Options()
+		} else {
+			opt.Addr = f.real.Addr()
+		}
+		f.reader = f.client(opt, lockcore.Config{Identity: "reader"})
+		f.readers = map[string]*lockcore.Ledger{}
+	}
+	if f.readers[job] == nil {
+		l, err := f.reader.Ledger(job, lockcore.LedgerConfig{})
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.readers[job] = l
+	}
+	return f.readers[job]
+}
+
+// runs is the whole history of a job, oldest first.
+func (f *fleet) runs(job string) []lockcore.RunRecord {
+	f.Helper()
+	runs, err := f.ledger(job).Runs(f.Context(), 10_000)
+	if err != nil {
+		f.Fatal(err)
+	}
+	slices.Reverse(runs)
+	return runs
+}
+
+// ended are the history's entries of runs, by tick; a tick with two ends fails.
+func (f *fleet) ended(job string) map[int64]lockcore.RunRecord {
+	f.Helper()
+	found := map[int64]lockcore.RunRecord{}
+	for _, r := range f.runs(job) {
+		if r.Count > 0 {
+			continue
+		}
+		if other, twice := found[r.Tick.UnixMilli()]; twice {
+			f.Errorf("tick %v has two ends: %+v and %+v", r.Tick, other, r)
+		}
+		found[r.Tick.UnixMilli()] = r
+	}
+	return found
+}
+
+// proven fails unless every tick of the schedule, from the first to the last one
+// in the history, stands there exactly once: as a run that ended, as skipped, or
+// as open still. It returns how many that are.
+func (f *fleet) proven(job string, schedule singleton.Schedule) int {
+	f.Helper()
+	times := map[int64]int{}
+	var first, last time.Time
+	note := func(tick time.Time) {
+		times[tick.UnixMilli()]++
+		if first.IsZero() || tick.Before(first) {
+			first = tick
+		}
+		if tick.After(last) {
+			last = tick
+		}
+	}
+	for _, r := range f.runs(job) {
+		if r.Count == 0 {
+			note(r.Tick)
+			continue
+		}
+		n := 0
+		for tick := r.Tick; !tick.After(r.Last); tick = schedule.Next(tick) {
+			note(tick)
+			n++
+		}
+		if n != r.Count {
+			f.Errorf("skipped %v to %v: the entry counts %d, the schedule has %d", r.Tick, r.Last, r.Count, n)
+		}
+	}
+	state, err := f.ledger(job).Open(f.Context(), lockcore.LedgerState{})
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, open := range state.Open {
+		note(open.Tick)
+	}
+	n := 0
+	for tick := first; !tick.IsZero() && !tick.After(last); tick = schedule.Next(tick) {
+		n++
+		if times[tick.UnixMilli()] != 1 {
+			f.Errorf("tick %v stands in the ledger %d times", tick, times[tick.UnixMilli()])
+		}
+		delete(times, tick.UnixMilli())
+	}
+	for ms := range times {
+		f.Errorf("the ledger has a tick that the schedule has not: %v", time.UnixMilli(ms).UTC())
+	}
+	return n
+}
+
+// alone fails if two live attempts of a job ran at one time.
+func (f *fleet) alone(job string) {
+	f.Helper()
+	f.book.mu.Lock()
+	defer f.book.mu.Unlock()
+	var before entry
+	for _, e := range f.book.entries {
+		if e.run.Job != job || f.book.dead[e.replica] {
+			continue
+		}
+		if !before.begin.IsZero() && (before.end.IsZero() || before.end.After(e.begin)) {
+			f.Errorf("%s began tick %v at %v while %s ran tick %v", e.replica, e.run.Tick, e.begin, before.replica, before.run.Tick)
+		}
+		before = e
+	}
+}
