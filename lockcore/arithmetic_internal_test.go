@@ -94,16 +94,23 @@ func TestAttemptValue(t *testing.T) {
 		{36, true, "nl1:X.1.t/forged"},
 	} {
 		value := attemptValue("PROCESS", c.number, c.trusted, c.identity)
-		process, number, identity, ok := parseAttempt(value)
-		if !ok || process != "PROCESS" || number != c.number || identity != c.identity {
-			t.Errorf("%q was read as %q, %d, %q, %v", value, process, number, identity, ok)
+		p, ok := parseAttempt(value)
+		if want := (parsedAttempt{mutexKind{}, "PROCESS", c.number, c.identity}); !ok || p != want {
+			t.Errorf("%q was read as %+v, %v", value, p, ok)
+		}
+		for _, k := range []ownedKind{{reentrantKind, modeWrite, "me"}, {readWriteKind, modeRead, "a/b.c:d"}} {
+			value := ownedValue(k, "PROCESS", c.number, c.trusted, c.identity)
+			p, ok := parseAttempt(value)
+			if want := (parsedAttempt{k, "PROCESS", c.number, c.identity}); !ok || p != want {
+				t.Errorf("%q was read as %+v, %v", value, p, ok)
+			}
 		}
 		if shownHolder(value) != c.identity {
 			t.Errorf("%q shows %q", value, shownHolder(value))
 		}
 	}
-	for _, bad := range []string{"", "nl1:", "nl1:a", "nl1:a.b", "nl1:a.b.c", "nl1:a.1.t.x/i", "nl1:a.!.t/i", "nl2:a.1.t/i", "a foreign client", "nl1:a.zzzzzzzzzzzzzz.t/i"} {
-		if _, _, _, ok := parseAttempt(bad); ok || shownHolder(bad) != "" {
+	for _, bad := range []string{"", "nl1:", "nl1:a", "nl1:a.b", "nl1:a.b.c", "nl1:a.1.t.x/i", "nl1:a.!.t/i", "nl2:a.1.t/i", "a foreign client", "nx1:a.1.t/me i", "ns1:a.1.t.r/i", "nl1:a.1.t.r/me i", "nl1:a.zzzzzzzzzzzzzz.t/i"} {
+		if _, ok := parseAttempt(bad); ok || shownHolder(bad) != "" {
 			t.Errorf("%q was taken for one of ours and shows %q", bad, shownHolder(bad))
 		}
 	}
@@ -112,14 +119,15 @@ func TestAttemptValue(t *testing.T) {
 func FuzzParseAttempt(f *testing.F) {
 	f.Add("nl1:PROCESS.1.t/identity")
 	f.Add("nl1:../")
+	f.Add("ns1:PROCESS.1.t.r/owner identity")
 	f.Fuzz(func(t *testing.T, value string) {
-		process, number, identity, ok := parseAttempt(value)
+		p, ok := parseAttempt(value)
 		if !ok {
 			return
 		}
-		rest, found := strings.CutPrefix(value, "nl1:"+process+".")
-		if !found || !strings.HasSuffix(rest, "/"+identity) || number == 0 && !strings.Contains(rest, "0") {
-			t.Errorf("%q was read as %q, %d, %q", value, process, number, identity)
+		rest, found := strings.CutPrefix(value[len("nl1"):], ":"+p.process+".")
+		if !found || !strings.HasSuffix(rest, p.identity) || p.number == 0 && !strings.Contains(rest, "0") {
+			t.Errorf("%q was read as %+v", value, p)
 		}
 	})
 }
@@ -134,7 +142,6 @@ func TestOddReplies(t *testing.T) {
 		[]any{nil},
 		[]any{"1", "2"},
 		[]any{int64(0)},
-		[]any{int64(8)},
 		[]any{int64(1)},
 		[]any{int64(1), int64(5)},
 		[]any{int64(1), "x"},
@@ -144,6 +151,7 @@ func TestOddReplies(t *testing.T) {
 		[]any{int64(2), "5", "secret"},
 		[]any{int64(4), int64(5)},
 		[]any{int64(5), int64(5)},
+		[]any{int64(9)},
 		map[any]any{"a": "secret"},
 		true, 1.5,
 	} {

@@ -16,6 +16,7 @@ import (
 type attempt struct {
 	c      *Client
 	kind   kind
+	line   lineKind // the same, if it is one that stands in line
 	keys   *lockKeys
 	terms  *leaseTerms
 	number uint64
@@ -37,7 +38,7 @@ type attempt struct {
 	warned bool // of a lock without TTL
 }
 
-// The answers of mutex_acquire.
+// The answers of mutex_acquire and owned_acquire.
 const (
 	answerHeld = iota + 1
 	answerHead
@@ -46,6 +47,7 @@ const (
 	answerGone
 	answerBuried
 	answerWrongKind
+	answerUpgrade
 )
 
 type acquireReply struct {
@@ -70,7 +72,7 @@ func (c *Client) newAttempt(k kind, keys *lockKeys, terms *leaseTerms, waits boo
 	n := c.attempts.Add(1)
 	a := &attempt{
 		c: c, kind: k, keys: keys, terms: terms, number: n,
-		value: attemptValue(c.process, n, waits && c.sub.counts(), terms.identity),
+		value: k.value(c.process, n, waits && c.sub.counts(), terms.identity),
 	}
 	if waits {
 		a.wake = make(chan struct{}, 1)
@@ -83,9 +85,7 @@ func (a *attempt) ask(ctx context.Context, mode string) (r acquireReply, t0 time
 	if mode == modeJoin && a.place != "" {
 		mode = a.place // where it stood before
 	}
-	k, s := a.keys, a.c.scripts.mutexAcquire
-	args := s.args([]string{k.lock, k.fence, k.queue, k.seen, k.tomb(a.c.process, a.number)},
-		a.value, millis(a.terms.ttl), mode)
+	s, args := a.line.acquire(a, mode)
 	t0 = a.c.clock()
 	answer, err := a.c.disp.do(ctx, s, a.terms.timeout(), args)
 	if err != nil {
@@ -132,7 +132,7 @@ func readAcquire(answer any) (r acquireReply, ok bool) {
 			r.place = text(list[2])
 		}
 		return r, isInt
-	case code >= answerGone && code <= answerWrongKind && len(list) == 1:
+	case code >= answerGone && code <= answerUpgrade && len(list) == 1:
 		return r, true
 	}
 	return r, false
@@ -196,31 +196,6 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	case <-ctx.Done():
 		return false
 	}
-}
-
-// A kind says by which scripts an attempt is renewed and given back.
-type kind interface {
-	// renewal answers 1 (extended) or 0 (lost).
-	renewal(a *attempt) (*script, []any)
-	// leave answers 1 (it was ours) or 0 (it was not). bury: with a tombstone
-	// against requests of the attempt that are still under way.
-	leave(a *attempt, bury bool) (*script, []any)
-}
-
-type mutexKind struct{}
-
-func (mutexKind) renewal(a *attempt) (*script, []any) {
-	s := a.c.scripts.mutexRenew
-	return s, s.args([]string{a.keys.lock}, a.value, millis(a.terms.ttl))
-}
-
-func (mutexKind) leave(a *attempt, bury bool) (*script, []any) {
-	stand := int64(0)
-	if bury {
-		stand = a.bury()
-	}
-	k, s := a.keys, a.c.scripts.mutexLeave
-	return s, s.args([]string{k.lock, k.fence, k.queue, k.seen, k.tomb(a.c.process, a.number)}, a.value, stand)
 }
 
 // bury is how long (ms) the tombstone of an attempt stands.

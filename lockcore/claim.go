@@ -104,7 +104,7 @@ func (l *Ledger) claim(ctx context.Context, a *attempt, tick time.Time, known Le
 		t0 := l.c.clock()
 		answer, err := l.c.disp.do(ctx, s, l.terms.timeout(), args)
 		if err != nil {
-			if errors.Is(err, ErrUnknown) || isServerError(err) && !isPassing(err) {
+			if errors.Is(err, ErrUnknown) || isServerError(err) && !isPassing(err) && !isShort(err) {
 				a.open.Store(true)
 				a.owes.Store(true)
 			}
@@ -120,7 +120,7 @@ func (l *Ledger) claim(ctx context.Context, a *attempt, tick time.Time, known Le
 			return nil, err
 		}
 		list, _ := answer.([]any)
-		if len(list) == 4 && list[0] == int64(1) {
+		if len(list) == 5 && list[0] == int64(1) {
 			a.owes.Store(true)
 			if l.c.clock() >= t0+l.terms.validFor {
 				// A reply without validity left never starts work.
@@ -160,7 +160,7 @@ func (l *Ledger) begin(ctx context.Context, a *attempt, tick time.Time, answer [
 		return nil, err
 	}
 	a.began.Store(true)
-	return &Run{Lease: lease, ledger: l, Tick: tick.UTC(), Attempt: int(attempt), LastSuccess: success}, nil
+	return &Run{Lease: lease, ledger: l, Tick: tick.UTC(), Attempt: int(attempt), LastSuccess: success, Unsure: text(answer[4]) != ""}, nil
 }
 
 // refusal is the error of a claim or skip that was refused.
@@ -180,7 +180,7 @@ func (l *Ledger) refusal(s *script, tick time.Time, answer []any) error {
 		e.OpenTick, err = readMillis(text(answer[2]))
 	case e.Status == ClaimEarly && len(answer) == 2:
 		left, _ := answer[1].(int64)
-		e.Left = time.Duration(left) * time.Millisecond
+		e.Left = time.Duration(left) * time.Microsecond
 	case e.Status == ClaimEarlier && len(answer) == 2:
 		e.OpenTick, err = readMillis(text(answer[1]))
 	case e.Status == ClaimStale && len(answer) == 2:

@@ -124,7 +124,7 @@ func (c *Client) Close(ctx context.Context) error {
 	close(c.closing)
 	for _, l := range held {
 		if l.end(ErrClosed) {
-			c.background(func(ctx context.Context) { _ = c.giveBack(ctx, l, false) })
+			c.background(func(ctx context.Context) { _, _ = c.giveBack(ctx, l, false) })
 		}
 	}
 

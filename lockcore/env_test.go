@@ -46,7 +46,9 @@ type env struct {
 	real   *servers.RedisServer // nil in a bubble
 	raw    *redis.Client        // past lockcore, to look and to interfere
 	start  time.Time
+	kind   string // of the locks that mutex makes: "" is a Mutex
 	probes atomic.Int64
+	owners atomic.Int64
 }
 
 // onBoth runs a test in a bubble and on a real server, at the same time.
@@ -61,6 +63,32 @@ func onBoth(t *testing.T, test func(e *env)) {
 		t.Parallel()
 		test(realEnv(t))
 	})
+}
+
+// onAllKinds is onBoth for each kind of lock that excludes all others.
+func onAllKinds(t *testing.T, test func(e *env)) {
+	t.Helper()
+	for _, kind := range []string{"mutex", "reentrant", "write"} {
+		t.Run(kind, func(t *testing.T) {
+			onBoth(t, func(e *env) {
+				e.kind = kind
+				test(e)
+			})
+		})
+	}
+}
+
+// inBubbleAllKinds is inBubble for each kind of lock that excludes all others.
+func inBubbleAllKinds(t *testing.T, test func(e *env)) {
+	t.Helper()
+	for _, kind := range []string{"mutex", "reentrant", "write"} {
+		t.Run(kind, func(t *testing.T) {
+			inBubble(t, func(e *env) {
+				e.kind = kind
+				test(e)
+			})
+		})
+	}
 }
 
 func inBubble(t *testing.T, test func(e *env)) {
@@ -142,20 +170,38 @@ func (e *env) clientWith(opt *redis.Options, cfg lockcore.Config) *lockcore.Clie
 	return c
 }
 
-// mutex is a lock of c.
-func (e *env) mutex(c *lockcore.Client, name string, cfg lockcore.LeaseConfig) *lockcore.Mutex {
+// mutex is a lock of c, of the kind that the test runs on. Each is of an owner of its
+// own, so that all kinds exclude alike.
+func (e *env) mutex(c *lockcore.Client, name string, cfg lockcore.LeaseConfig) locker {
 	e.Helper()
-	m, err := c.Mutex(name, cfg)
+	owner := fmt.Sprintf("owner-%d", e.owners.Add(1))
+	var m locker
+	var err error
+	switch e.kind {
+	case "reentrant":
+		m, err = c.ReentrantMutex(name, owner, cfg)
+	case "write":
+		m, err = c.RWMutex(name, owner, lockcore.RWConfig{Read: cfg, Write: cfg})
+	default:
+		m, err = c.Mutex(name, cfg)
+	}
 	if err != nil {
-		e.Fatalf("Mutex: %v", err)
+		e.Fatalf("%s: %v", e.kind, err)
 	}
 	return m
+}
+
+// A locker is a lock of any kind, or one side of it.
+type locker interface {
+	Name() string
+	TryLock(ctx context.Context) (*lockcore.Lease, error)
+	Lock(ctx context.Context) (*lockcore.Lease, error)
 }
 
 // ttl is a LeaseConfig of that TTL.
 func ttl(d time.Duration) lockcore.LeaseConfig { return lockcore.LeaseConfig{TTL: d} }
 
-func (e *env) try(m *lockcore.Mutex) *lockcore.Lease {
+func (e *env) try(m locker) *lockcore.Lease {
 	e.Helper()
 	lease, err := m.TryLock(e.Context())
 	if err != nil {
@@ -164,7 +210,7 @@ func (e *env) try(m *lockcore.Mutex) *lockcore.Lease {
 	return lease
 }
 
-func (e *env) lock(m *lockcore.Mutex) *lockcore.Lease {
+func (e *env) lock(m locker) *lockcore.Lease {
 	e.Helper()
 	ctx, cancel := context.WithTimeout(e.Context(), patience)
 	defer cancel()
@@ -183,7 +229,7 @@ func (e *env) unlock(lease *lockcore.Lease) {
 }
 
 // refused asserts that the lock is another's and returns what is told of that.
-func (e *env) refused(m *lockcore.Mutex) *lockcore.HeldError {
+func (e *env) refused(m locker) *lockcore.HeldError {
 	e.Helper()
 	lease, err := m.TryLock(e.Context())
 	if lease != nil {
@@ -205,7 +251,7 @@ type pending struct {
 	err    error
 }
 
-func (e *env) goLock(m *lockcore.Mutex) *pending {
+func (e *env) goLock(m locker) *pending {
 	ctx, cancel := context.WithCancel(e.Context())
 	p := &pending{e: e, cancel: cancel, done: make(chan struct{})}
 	e.Cleanup(cancel)
@@ -217,7 +263,7 @@ func (e *env) goLock(m *lockcore.Mutex) *pending {
 }
 
 // inLine starts a Lock and returns when it stands in line.
-func (e *env) inLine(m *lockcore.Mutex) *pending {
+func (e *env) inLine(m locker) *pending {
 	e.Helper()
 	before := e.lineLength(m.Name())
 	p := e.goLock(m)
@@ -283,11 +329,37 @@ func (e *env) exists(key string) bool {
 // stored is the value at the lock's key, "" if it is free.
 func (e *env) stored(name string) string {
 	e.Helper()
+	if e.owned() {
+		fields, err := e.raw.HGetAll(e.Context(), e.key(name, "lock")).Result()
+		if err != nil {
+			e.Fatal(err)
+		}
+		for field, entries := range fields {
+			if strings.HasPrefix(field, "o:") {
+				lines := strings.Split(entries, "\n")
+				_, value, _ := strings.Cut(lines[1], " ")
+				return value
+			}
+		}
+		return ""
+	}
 	v, err := e.raw.Get(e.Context(), e.key(name, "lock")).Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		e.Fatal(err)
 	}
 	return v
+}
+
+// owned tells whether the locks of the test are of the kinds that have owners.
+func (e *env) owned() bool { return e.kind == "reentrant" || e.kind == "write" }
+
+// scriptOf is the script of the test's kind that does what the named one of a mutex
+// does.
+func (e *env) scriptOf(name string) string {
+	if verb, ok := strings.CutPrefix(name, "mutex_"); ok && e.owned() {
+		return "owned_" + verb
+	}
+	return name
 }
 
 func (e *env) pttl(name string) time.Duration {
@@ -360,7 +432,7 @@ func (e *env) ended(lease *lockcore.Lease) error {
 // script matches one of lockcore's scripts in faults.
 func (e *env) script(name string) lockcoretest.Match {
 	e.Helper()
-	source, err := lockcore.ScriptSource(name)
+	source, err := lockcore.ScriptSource(e.scriptOf(name))
 	if err != nil {
 		e.Fatal(err)
 	}
@@ -371,7 +443,7 @@ func (e *env) script(name string) lockcoretest.Match {
 // hit an EVALSHA that runs.
 func (e *env) warm(name string) {
 	e.Helper()
-	source, err := lockcore.ScriptSource(name)
+	source, err := lockcore.ScriptSource(e.scriptOf(name))
 	if err != nil {
 		e.Fatal(err)
 	}

@@ -39,6 +39,15 @@ var (
 	// a key that is none.
 	ErrWrongKind = errors.New("lockcore: name is in use by another kind of lock")
 
+	// ErrUpgrade says that the owner holds an RWMutex for reading, others do so too,
+	// and it wants to write: two owners that wait like this would wait for each other.
+	// It is joined with ErrNotAcquired. Release the read lease first.
+	ErrUpgrade = errors.New("lockcore: the owner reads and is not the only one, so it cannot come to write by waiting")
+
+	// ErrNotWriter is the answer to a Downgrade of a lease that is not a write
+	// lease of an RWMutex.
+	ErrNotWriter = errors.New("lockcore: not a write lease of an RWMutex")
+
 	// ErrClosed is the answer of a closed Client, and the cause of the contexts
 	// of the leases that Close released.
 	ErrClosed = errors.New("lockcore: client closed")

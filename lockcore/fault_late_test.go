@@ -113,7 +113,7 @@ func (e *env) tombs(name string) int {
 
 // subscribed makes the Client of m, which another holds, listen for messages, so
 // that its next Lock joins at once.
-func (e *env) subscribed(m *lockcore.Mutex) {
+func (e *env) subscribed(m locker) {
 	e.Helper()
 	p := e.inLine(m)
 	p.cancel()
@@ -146,7 +146,7 @@ func (e *env) barrier(_ *lockcoretest.Faults) {
 //
 // Caught mutants: renew without a look at the owner; renew that creates the lock.
 func TestFault51_ReleaseWhileRenewing(t *testing.T) {
-	onBoth(t, func(e *env) {
+	onAllKinds(t, func(e *env) {
 		e.warmAll()
 		a, f := e.linked("a")
 		b := e.client("b")

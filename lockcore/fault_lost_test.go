@@ -15,7 +15,7 @@ import (
 // Caught mutants: a repeated acquire takes a new token; it is not extended, so
 // that the client believes longer than the server.
 func TestFault24_AcquireReplyLost(t *testing.T) {
-	onBoth(t, func(e *env) {
+	onAllKinds(t, func(e *env) {
 		e.warmAll()
 		a, f := e.linked("a")
 		m := e.mutex(a, "orders", ttl(3*time.Second))
@@ -85,7 +85,7 @@ func TestFault25_RenewReplyLost(t *testing.T) {
 // Caught mutants: the second answer is reported as a loss; release is not tried
 // again.
 func TestFault26_ReleaseReplyLost(t *testing.T) {
-	onBoth(t, func(e *env) {
+	onAllKinds(t, func(e *env) {
 		e.warmAll()
 		a, f := e.linked("a")
 		b := e.client("b")
@@ -108,7 +108,7 @@ func TestFault26_ReleaseReplyLost(t *testing.T) {
 //
 // Caught mutant: release is not tried again.
 func TestFault26_ReleaseLost(t *testing.T) {
-	onBoth(t, func(e *env) {
+	onAllKinds(t, func(e *env) {
 		e.warmAll()
 		a, f := e.linked("a")
 		lease := e.try(e.mutex(a, "orders", ttl(10*time.Minute)))
@@ -126,7 +126,7 @@ func TestFault26_ReleaseLost(t *testing.T) {
 // Caught mutant: no look after a reconnect (the waiter's next one is 11 minutes
 // away).
 func TestFault39_GrantLostWhileReconnecting(t *testing.T) {
-	onBoth(t, func(e *env) {
+	onAllKinds(t, func(e *env) {
 		a := e.client("a")
 		b, f := e.linked("b")
 		lease := e.try(e.mutex(a, "orders", ttl(10*time.Minute)))
@@ -159,7 +159,7 @@ func TestFault39_GrantLostWhileReconnecting(t *testing.T) {
 //
 // Caught mutant: who is not in line any more (gone) does not join again.
 func TestFault39_GrantMessageLost(t *testing.T) {
-	onBoth(t, func(e *env) {
+	onAllKinds(t, func(e *env) {
 		a := e.client("a")
 		b, f := e.linked("b")
 		lease := e.try(e.mutex(a, "orders", ttl(20*time.Second)))

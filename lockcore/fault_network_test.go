@@ -60,7 +60,7 @@ func TestFault07_Blackhole(t *testing.T) {
 // Caught mutants: a lost reply reported as ErrNotAcquired; no taking back of an
 // attempt whose reply was lost.
 func TestFault08_RepliesDropped(t *testing.T) {
-	onBoth(t, func(e *env) {
+	onAllKinds(t, func(e *env) {
 		e.warmAll()
 		a, f := e.linked("a")
 		m := e.mutex(a, "orders", ttl(900*time.Millisecond))

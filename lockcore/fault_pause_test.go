@@ -70,7 +70,7 @@ func TestFault01_HolderFrozenPastItsTTL(t *testing.T) {
 // Caught mutant: the token is read again from the counter instead of being kept
 // from the grant (then the stale holder shows the newest).
 func TestFault02_FrozenBetweenCheckAndWrite(t *testing.T) {
-	onBoth(t, func(e *env) {
+	onAllKinds(t, func(e *env) {
 		var db resource
 		a, f := e.linked("a")
 		b := e.client("b")

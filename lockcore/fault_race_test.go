@@ -23,7 +23,7 @@ import (
 //
 // Caught mutant: an attempt that was cancelled under way is not taken back.
 func TestFault50_CancelsRaceAcquires(t *testing.T) {
-	onBoth(t, func(e *env) {
+	onAllKinds(t, func(e *env) {
 		const workers = 20
 		cancels := 12000
 		if e.bubble != nil {

@@ -9,7 +9,7 @@ import (
 // a grant and set the counter back. The next token is greater all the same.
 // Caught mutant: only a counter that is new is seeded.
 func TestFault17_ClassD_CounterSetBack(t *testing.T) {
-	onBoth(t, func(e *env) {
+	onAllKinds(t, func(e *env) {
 		m := e.mutex(e.client("a"), "orders", ttl(time.Minute))
 		lost := e.try(m)
 		must(e, e.raw.Del(e.Context(), e.key("orders", "lock")).Err())

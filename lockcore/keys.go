@@ -8,7 +8,8 @@ import (
 // The key schema, version 1. Every key of a name is built here, as
 // <prefix>:{<name>}:<part>: the braces put all parts into one slot of a cluster.
 //
-//	lock       string  the holder's attempt, with the lease's TTL
+//	lock       string  the holder's attempt, with the lease's TTL; of a reentrant or
+//	                   read-write lock a hash, see part_owned.lua
 //	fence      string  counter of fencing tokens, a week
 //	queue      zset    attempts in line, by order of arrival
 //	seen       hash    attempt -> alive until (server ms)
@@ -26,6 +27,10 @@ import (
 // and of an election, whose name is election/<election>, besides those of a lock:
 //
 //	leader     hash    the record of who leads, a week from its last renewal
+//
+// and of a Record, which may share its name with a lock:
+//
+//	record     string  nr1 <version> <value>, as long as its writer said
 //
 // Channels: <prefix>:ch:<process>, one per Client; <prefix>:job:<job>, one per
 // job; <prefix>:leader:<election>, one per election.
@@ -73,6 +78,9 @@ func (k keyring) election(name string) *electionKeys {
 	return &electionKeys{lockKeys: base, leader: base.stem + "leader", channel: k.prefix + ":leader:" + name}
 }
 
+// record is the key of a Record.
+func (k keyring) record(name string) string { return k.lock(name).stem + "record" }
+
 // Names that users' locks may not begin with: the runners' live there.
 const (
 	jobNames      = "job/"
@@ -99,25 +107,48 @@ func attemptValue(process string, number uint64, trusted bool, identity string) 
 	return "nl1:" + process + "." + strconv.FormatUint(number, 36) + "." + flag + "/" + identity
 }
 
-// parseAttempt undoes attemptValue; ok is false for a foreign value.
-func parseAttempt(value string) (process string, number uint64, identity string, ok bool) {
-	rest, found := strings.CutPrefix(value, "nl1:")
-	if !found {
-		return "", 0, "", false
+// ownedValue is an attemptValue that says as what who asks. The owner has no spaces.
+func ownedValue(k ownedKind, process string, number uint64, trusted bool, identity string) string {
+	flag := "u"
+	if trusted {
+		flag = "t"
 	}
+	return k.letters + ":" + process + "." + strconv.FormatUint(number, 36) + "." + flag + "." + k.mode + "/" + k.owner + " " + identity
+}
+
+// A parsedAttempt is what a stored value says.
+type parsedAttempt struct {
+	kind     lineKind
+	process  string
+	number   uint64
+	identity string
+}
+
+// parseAttempt undoes attemptValue and ownedValue; ok is false for a foreign value.
+func parseAttempt(value string) (p parsedAttempt, ok bool) {
+	letters, rest, _ := strings.Cut(value, ":")
 	head, identity, found := strings.Cut(rest, "/")
-	if !found {
-		return "", 0, "", false
-	}
 	parts := strings.Split(head, ".")
-	if len(parts) != 3 {
-		return "", 0, "", false
+	switch {
+	case !found:
+		return p, false
+	case letters == "nl1" && len(parts) == 3:
+		p.kind, p.identity = mutexKind{}, identity
+	case (letters == reentrantKind || letters == readWriteKind) && len(parts) == 4:
+		owner, shown, found := strings.Cut(identity, " ")
+		if !found {
+			return p, false
+		}
+		p.kind, p.identity = ownedKind{letters, parts[3], owner}, shown
+	default:
+		return p, false
 	}
 	number, err := strconv.ParseUint(parts[1], 36, 64)
 	if err != nil {
-		return "", 0, "", false
+		return parsedAttempt{}, false
 	}
-	return parts[0], number, identity, true
+	p.process, p.number = parts[0], number
+	return p, true
 }
 
 func quote(s string) string { return strconv.Quote(s) }

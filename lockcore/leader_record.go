@@ -119,12 +119,12 @@ func (e *Election) Candidates(ctx context.Context) ([]Candidate, error) {
 	}
 	line := make([]Candidate, 0, len(answer)/2)
 	for i := 0; i+1 < len(answer); i += 2 {
-		_, _, identity, ok := parseAttempt(text(answer[i]))
+		p, ok := parseAttempt(text(answer[i]))
 		at, err := strconv.ParseFloat(text(answer[i+1]), 64)
 		if !ok || err != nil {
 			continue // not of this library
 		}
-		line = append(line, Candidate{Identity: identity, Since: time.UnixMilli(int64(at)).UTC()})
+		line = append(line, Candidate{Identity: p.identity, Since: time.UnixMilli(int64(at)).UTC()})
 	}
 	return line, nil
 }

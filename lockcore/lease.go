@@ -176,11 +176,20 @@ var errMaxHold = errors.Join(ErrLeaseExpired, errors.New("lockcore: MaxHold was 
 // In doubt after a lost answer it asks again; a lease that was valid when
 // Unlock was called and is gone at the second asking was released by the first.
 func (l *Lease) Unlock(ctx context.Context) error {
+	_, err := l.Release(ctx)
+	return err
+}
+
+// Release is an Unlock that also tells how many leases of the name the owner of a
+// ReentrantMutex or RWMutex has left. 0: the owner has let go of the lock, or what it
+// has left is not known, as there is an error.
+func (l *Lease) Release(ctx context.Context) (left int, err error) {
 	if ctx == nil {
-		return refuse("ctx", "a context", "%s", "nil")
+		return 0, refuse("ctx", "a context", "%s", "nil")
 	}
 	if l.checkClock() == nil && l.end(ErrReleased) {
-		return l.c.release(ctx, l)
+		n, err := l.c.release(ctx, l)
+		return int(n), err
 	}
 	l.mu.Lock()
 	cause, stale := l.cause, errors.Is(l.cause, ErrLeaseExpired) && !l.returned
@@ -190,5 +199,5 @@ func (l *Lease) Unlock(ctx context.Context) error {
 		// The work is done now, so the rest of the TTL serves nobody.
 		l.c.background(func(ctx context.Context) { _, _ = l.a.leave(ctx, l.a.open.Load()) })
 	}
-	return opError("lockcore: unlock", l.a.keys.name, ErrNotHeld, cause)
+	return 0, opError("lockcore: unlock", l.a.keys.name, ErrNotHeld, cause)
 }

@@ -93,6 +93,13 @@ func (c *Client) Ledger(job string, cfg LedgerConfig) (*Ledger, error) {
 	return &Ledger{c: c, name: job, keys: c.keys.job(job), terms: terms, cfg: cfg}, nil
 }
 
+// Mutex returns a lock under the job's name, which the ledger itself does not use:
+// for work that is no row of ticks. It is apart from Client.Mutex of any name, so
+// users' locks and the runners' never meet. Its lease is LedgerConfig.Lease.
+func (l *Ledger) Mutex() *Mutex {
+	return &Mutex{c: l.c, keys: l.keys.lockKeys, terms: l.terms, kind: mutexKind{}}
+}
+
 // Open makes sure that the job has a ledger, keeps it alive, and tells how it
 // stands. before is the state that the caller got last, the zero value when it
 // starts. If the server has lost data since, the ledger begins again, or goes on,
@@ -182,6 +189,16 @@ func (l *Ledger) Now(ctx context.Context) (now time.Time, took time.Duration, er
 func (l *Ledger) Watch(nudge func()) (stop func()) {
 	return l.c.sub.watch(l.keys.channel, nudge)
 }
+
+// WatchBegins is Watch for the beginning of attempts, which Watch does not tell: who
+// waits for a tick need not look at each.
+func (l *Ledger) WatchBegins(nudge func()) (stop func()) {
+	return l.c.sub.watch(l.keys.channel+beginsChannel, nudge)
+}
+
+// beginsChannel is what a job's channel of begins is called beyond its channel. No
+// name has braces, so it is no other job's channel.
+const beginsChannel = "{begins}"
 
 // ask runs a script or command that answers a list and may be repeated.
 func (l *Ledger) ask(ctx context.Context, s *script, args []any) ([]any, error) {

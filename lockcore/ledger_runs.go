@@ -29,7 +29,7 @@ type RunRecord struct {
 const (
 	OutcomeSucceeded = "succeeded"
 	OutcomeFailed    = "failed"  // the work said so
-	OutcomeUnknown   = "unknown" // every holder died; the effect may have come about
+	OutcomeUnknown   = "unknown" // a holder died and no other succeeded; the effect may have come about
 	OutcomeLost      = "lost"    // at most once: its holder died
 	OutcomeSkipped   = "skipped"
 )

@@ -273,12 +273,12 @@ func jobRequests() []jobRequest {
 		claimRequest(jobRequest{name: "claim on an old view", most: 2, stale: true}),
 		claimRequest(jobRequest{name: "claim of generation 2", most: 3, gen: "2"}),
 		claimRequest(jobRequest{name: "claim too late", most: 2, late: true}),
-		{name: "complete", script: "job_complete", keys: []string{"job", "open", "runs", "tomb:1"}, args: of("succeeded", "", 10, 300_000)},
-		{name: "fail", script: "job_complete", keys: []string{"job", "open", "runs", "tomb:1"}, args: of("failed", "boom", 10, 300_000)},
+		{name: "complete", script: "job_complete", keys: []string{"job", "open", "runs", "tomb:1"}, args: of("succeeded", "", 10, 300_000, "5")},
+		{name: "fail", script: "job_complete", keys: []string{"job", "open", "runs", "tomb:1"}, args: of("failed", "boom", 10, 300_000, "5")},
 		{name: "abandon", script: "job_abandon", keys: []string{"job", "open", "tomb:1"}, args: of("1", 300_000)},
 		{name: "abandon, not begun", script: "job_abandon", keys: []string{"job", "open", "tomb:1"}, args: of("0", 300_000)},
 		{name: "renew", script: "job_renew", keys: []string{"open"}, args: of(60_000)},
-		{name: "retry", script: "job_retry", keys: []string{"open"}, args: of("1", 60_000)},
+		{name: "retry", script: "job_retry", keys: []string{"job", "open"}, args: of("1", 60_000)},
 		{name: "skip", script: "job_skip", keys: []string{"job", "runs"}, args: func(b *jobBench, _ jobState) []any {
 			return []any{b.tick - 400, b.tick, 2, "missed", b.tick - 500, 10, "2"}
 		}},

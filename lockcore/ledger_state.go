@@ -97,7 +97,7 @@ func readState(s *script, answer []any) (st LedgerState, err error) {
 	}
 	now, _ := answer[1].(int64)
 	replicas, _ := answer[10].(int64)
-	st.Now, st.Replicas = time.UnixMilli(now).UTC(), int(replicas)
+	st.Now, st.Replicas = time.UnixMicro(now).UTC(), int(replicas)
 	st.Paused, st.Fresh, st.Superseded = text(answer[4]) != "", text(answer[5]) != "", text(answer[11]) == ""
 	var errs [7]error
 	for i, field := range []struct {

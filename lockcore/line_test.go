@@ -17,7 +17,7 @@ import (
 // Waiters are served in order of arrival, across clients, each by a push: in a
 // bubble no time passes.
 func TestLineIsServedInOrderOfArrival(t *testing.T) {
-	onBoth(t, func(e *env) {
+	onAllKinds(t, func(e *env) {
 		clients := []*lockcore.Client{e.client("a"), e.client("b"), e.client("c")}
 		cfg := ttl(20 * time.Second)
 		first := e.try(e.mutex(clients[0], "orders", cfg))
@@ -55,7 +55,7 @@ func TestLineIsServedInOrderOfArrival(t *testing.T) {
 
 // Who releases and asks again goes to the end of the line.
 func TestReleaserDoesNotPassTheLine(t *testing.T) {
-	onBoth(t, func(e *env) {
+	onAllKinds(t, func(e *env) {
 		a, b := e.client("a"), e.client("b")
 		cfg := ttl(20 * time.Second)
 		lease := e.try(e.mutex(a, "orders", cfg))
@@ -74,7 +74,7 @@ func TestReleaserDoesNotPassTheLine(t *testing.T) {
 // A lock that has become free without being handed over (its holder died, or a
 // foreign client released it) goes to the head of the line, whoever asks.
 func TestTryLockDoesNotPassTheLine(t *testing.T) {
-	onBoth(t, func(e *env) {
+	onAllKinds(t, func(e *env) {
 		a, b, c := e.client("a"), e.client("b"), e.client("c")
 		cfg := ttl(20 * time.Second)
 		e.try(e.mutex(a, "orders", cfg))
@@ -93,7 +93,7 @@ func TestTryLockDoesNotPassTheLine(t *testing.T) {
 }
 
 func TestGivingUpLeavesTheLine(t *testing.T) {
-	onBoth(t, func(e *env) {
+	onAllKinds(t, func(e *env) {
 		a, b, c := e.client("a"), e.client("b"), e.client("c")
 		cfg := ttl(20 * time.Second)
 		lease := e.try(e.mutex(a, "orders", cfg))
@@ -148,7 +148,7 @@ func TestHeadTakesOverAtTheHoldersEnd(t *testing.T) {
 // A waiter whose process is gone is passed over without delay if the server
 // knows that nobody hears, and its place lapses.
 func TestDeadWaiterIsPassedOver(t *testing.T) {
-	onBoth(t, func(e *env) {
+	onAllKinds(t, func(e *env) {
 		a, b := e.client("a"), e.client("b")
 		dead, f := e.linked("dead")
 		cfg := ttl(20 * time.Second)
@@ -278,7 +278,7 @@ func TestWaitersLookOncePerTTL(t *testing.T) {
 // Messages are hints: forged ones, floods and garbage change nothing but the
 // number of looks.
 func TestForgedMessages(t *testing.T) {
-	onBoth(t, func(e *env) {
+	onAllKinds(t, func(e *env) {
 		a, b := e.client("a"), e.client("b")
 		cfg := ttl(20 * time.Second)
 		lease := e.try(e.mutex(a, "orders", cfg))

@@ -7,12 +7,12 @@ import (
 
 // granted hears that the lock was handed to an attempt of ours.
 func (c *Client) granted(name, value string) {
-	process, number, _, ok := parseAttempt(value)
-	if !ok || process != c.process || checkName("name", name) != nil {
+	p, ok := parseAttempt(value)
+	if !ok || p.process != c.process || checkName("name", name) != nil {
 		return
 	}
 	c.mu.Lock()
-	a, held := c.waiting[number], c.leases[number] != nil
+	a, held := c.waiting[p.number], c.leases[p.number] != nil
 	c.mu.Unlock()
 	switch {
 	case held:
@@ -25,7 +25,7 @@ func (c *Client) granted(name, value string) {
 		default:
 			return // too many at once: the grant ends by itself
 		}
-		stray := &attempt{c: c, kind: mutexKind{}, keys: c.keys.lock(name), terms: strayTerms, number: number, value: value}
+		stray := &attempt{c: c, kind: p.kind, keys: c.keys.lock(name), terms: strayTerms, number: p.number, value: value}
 		if !c.background(func(ctx context.Context) {
 			defer func() { <-c.strays }()
 			c.takeBack(ctx, stray)
@@ -40,12 +40,12 @@ var strayTerms = &leaseTerms{ttl: defaultTTL}
 // headed hears that an attempt of ours is the head of its line, and when the
 // lock ends by itself.
 func (c *Client) headed(value string, left time.Duration) {
-	process, number, _, ok := parseAttempt(value)
-	if !ok || process != c.process || left <= 0 {
+	p, ok := parseAttempt(value)
+	if !ok || p.process != c.process || left <= 0 {
 		return
 	}
 	c.mu.Lock()
-	a := c.waiting[number]
+	a := c.waiting[p.number]
 	c.mu.Unlock()
 	if a != nil && a.wake != nil {
 		a.left.Store(int64(left))

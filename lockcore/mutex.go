@@ -14,7 +14,7 @@ type Mutex struct {
 	c     *Client
 	keys  *lockKeys
 	terms *leaseTerms
-	kind  kind
+	kind  lineKind // of a Mutex, or of what is built on one
 }
 
 // Mutex returns the lock of a name: 1 to 200 bytes of UTF-8 without control
@@ -39,21 +39,25 @@ func (m *Mutex) Name() string { return m.keys.name }
 // went wrong; an error that is ErrUnknown means that the lock may have been
 // taken and is being given back behind.
 func (m *Mutex) TryLock(ctx context.Context) (*Lease, error) {
-	const op = "lockcore: try lock"
+	lease, err := m.tryLock(ctx)
+	if err != nil {
+		return nil, opError("lockcore: try lock", m.keys.name, err)
+	}
+	return lease, nil
+}
+
+func (m *Mutex) tryLock(ctx context.Context) (*Lease, error) {
 	a, err := m.begin(ctx, false)
 	if err != nil {
-		return nil, opError(op, m.keys.name, err)
+		return nil, err
 	}
 	r, t0, err := a.askUntil(ctx, modeTry, 2*m.terms.timeout())
 	lease, err := m.settle(ctx, a, &r, t0, err)
-	if err != nil {
-		return nil, opError(op, m.keys.name, err)
+	if lease != nil || err != nil {
+		return lease, err
 	}
-	if lease == nil {
-		m.c.forget(a)
-		return nil, opError(op, m.keys.name, &HeldError{Name: m.keys.name, Holder: shownHolder(r.holder), TTL: r.left})
-	}
-	return lease, nil
+	m.c.forget(a)
+	return nil, &HeldError{Name: m.keys.name, Holder: shownHolder(r.holder), TTL: r.left}
 }
 
 // Lock takes the lock, waiting in line for it until ctx ends; the error is then
@@ -63,10 +67,9 @@ func (m *Mutex) TryLock(ctx context.Context) (*Lease, error) {
 // waited out; before that Lock fails if the server has not answered for a TTL,
 // at least three seconds.
 func (m *Mutex) Lock(ctx context.Context) (*Lease, error) {
-	const op = "lockcore: lock"
 	lease, err := m.lock(ctx)
 	if err != nil {
-		return nil, opError(op, m.keys.name, err)
+		return nil, opError("lockcore: lock", m.keys.name, err)
 	}
 	return lease, nil
 }
@@ -121,6 +124,7 @@ func (m *Mutex) begin(ctx context.Context, waits bool) (*attempt, error) {
 		return nil, ended(ctx)
 	}
 	a := m.c.newAttempt(m.kind, m.keys, m.terms, waits)
+	a.line = m.kind
 	if !m.c.enlist(a) {
 		return nil, ErrClosed
 	}
@@ -152,6 +156,9 @@ func (m *Mutex) settle(ctx context.Context, a *attempt, r *acquireReply, t0 time
 	case r.code == answerWrongKind:
 		m.c.forget(a)
 		return nil, ErrWrongKind
+	case r.code == answerUpgrade:
+		m.c.forget(a)
+		return nil, errors.Join(ErrNotAcquired, ErrUpgrade)
 	case r.code == answerBuried:
 		// Only a forged message can have buried an attempt that is still asking.
 		m.c.forget(a)
@@ -199,6 +206,6 @@ func (a *attempt) await(ctx context.Context, r acquireReply) error {
 
 // shownHolder is what may be told of the holder's value: its identity.
 func shownHolder(value string) string {
-	_, _, identity, _ := parseAttempt(value)
-	return identity
+	p, _ := parseAttempt(value)
+	return p.identity
 }

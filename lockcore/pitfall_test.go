@@ -68,7 +68,7 @@ func TestSameIdentityInTheSameMillisecond(t *testing.T) {
 		values := map[string]bool{}
 		var last *lockcore.Lease
 		for range 5 {
-			for _, m := range []*lockcore.Mutex{ma, mb} {
+			for _, m := range []locker{ma, mb} {
 				lease := e.try(m)
 				if last != nil {
 					mustIs(e, last.Unlock(e.Context()), lockcore.ErrNotHeld)
@@ -89,7 +89,7 @@ func TestSameIdentityInTheSameMillisecond(t *testing.T) {
 }
 
 // refusedBy takes the first lock and tells whom the second one names as holder.
-func (e *env) refusedBy(first, second *lockcore.Mutex) string {
+func (e *env) refusedBy(first, second locker) string {
 	e.Helper()
 	lease := e.try(first)
 	defer e.unlock(lease)

@@ -8,8 +8,9 @@ import (
 	"github.com/cenkalti/backoff/v4"
 )
 
-// release gives back a lease that has just been ended by choice.
-func (c *Client) release(ctx context.Context, l *Lease) error {
+// release gives back a lease that has just been ended by choice, and answers how
+// many entries its owner has left.
+func (c *Client) release(ctx context.Context, l *Lease) (int64, error) {
 	first := ctx
 	if ctx.Err() != nil {
 		// Asked to release with a context that is over: do it all the same.
@@ -20,24 +21,31 @@ func (c *Client) release(ctx context.Context, l *Lease) error {
 	n, err := l.a.leave(first, l.a.open.Load())
 	if err == nil {
 		c.dismiss(l)
-		if n == 0 {
-			return opError("lockcore: unlock", l.a.keys.name, ErrNotHeld, ErrLeaseLost)
+		if n <= 0 {
+			return 0, opError("lockcore: unlock", l.a.keys.name, ErrNotHeld, ErrLeaseLost)
 		}
-		return nil
+		return n - 1, nil
 	}
 	if !mayRetry(err) && !isShort(err) && ctx.Err() == nil {
 		c.dismiss(l)
-		return opError("lockcore: unlock", l.a.keys.name, err)
+		return 0, opError("lockcore: unlock", l.a.keys.name, err)
 	}
-	done := make(chan error, 1)
-	if !c.background(func(bg context.Context) { done <- c.giveBack(bg, l, errors.Is(err, ErrUnknown)) }) {
-		return opError("lockcore: unlock", l.a.keys.name, ErrClosed)
+	type outcome struct {
+		left int64
+		err  error
+	}
+	done := make(chan outcome, 1)
+	if !c.background(func(bg context.Context) {
+		left, err := c.giveBack(bg, l, errors.Is(err, ErrUnknown))
+		done <- outcome{left, err}
+	}) {
+		return 0, opError("lockcore: unlock", l.a.keys.name, ErrClosed)
 	}
 	select {
-	case err := <-done:
-		return err
+	case o := <-done:
+		return o.left, o.err
 	case <-first.Done():
-		return opError("lockcore: unlock", l.a.keys.name, first.Err(), err, errGoesOn)
+		return 0, opError("lockcore: unlock", l.a.keys.name, first.Err(), err, errGoesOn)
 	}
 }
 
@@ -48,21 +56,24 @@ var errGoesOn = errors.New("lockcore: the release goes on behind; at worst the l
 
 // giveBack releases until that is answered, or the lock has ended by itself.
 // asked: a release before this one has no answer.
-func (c *Client) giveBack(ctx context.Context, l *Lease, asked bool) error {
+func (c *Client) giveBack(ctx context.Context, l *Lease, asked bool) (left int64, err error) {
 	defer c.dismiss(l)
 	wait := retryBackoff(l.a.terms.ttl)
 	for {
 		n, err := l.a.leave(ctx, l.a.open.Load())
 		if err == nil {
-			if n == 0 && !asked {
-				return opError("lockcore: unlock", l.a.keys.name, ErrNotHeld, ErrLeaseLost)
+			switch {
+			case n > 0:
+				return n - 1, nil
+			case asked:
+				return -n, nil // by the release that had no answer
 			}
-			return nil // ours now, or by the release that had no answer
+			return 0, opError("lockcore: unlock", l.a.keys.name, ErrNotHeld, ErrLeaseLost)
 		}
 		asked = asked || errors.Is(err, ErrUnknown)
 		pause := wait.NextBackOff()
 		if !mayRetry(err) && !isShort(err) || pause == backoff.Stop || !sleep(ctx, pause) {
-			return opError("lockcore: unlock", l.a.keys.name, err, errors.New("lockcore: the release was not answered; the lock ends with its TTL"))
+			return 0, opError("lockcore: unlock", l.a.keys.name, err, errors.New("lockcore: the release was not answered; the lock ends with its TTL"))
 		}
 	}
 }

@@ -3,6 +3,7 @@ package lockcore
 import (
 	"context"
 	"errors"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -16,6 +17,9 @@ type Run struct {
 	Attempt int       // 1, or more if the tick was taken over
 	// LastSuccess is the newest tick that succeeded; zero: none.
 	LastSuccess time.Time
+	// Unsure: an earlier holder of the tick died, and nobody knows whether its work
+	// had an effect. A failure is then recorded as OutcomeUnknown.
+	Unsure bool
 }
 
 // runKind is a Run's attempt: the hold on a tick.
@@ -40,11 +44,12 @@ func (k runKind) leave(a *attempt, _ bool) (*script, []any) {
 }
 
 // Complete records how the run ended, OutcomeSucceeded or OutcomeFailed with a
-// reason, and ends its lease. It may be called although the lease has ended: the
+// reason (see Unsure), and ends its lease. It may be called although the lease has ended: the
 // outcome is accepted unless the tick was taken over (ErrSuperseded). If nobody
 // answers, or the server is short of memory or replicas, it asks again until ctx
-// ends; the lease is renewed meanwhile. An error
-// that is ErrUnknown means that it may have been recorded.
+// ends; the lease is renewed meanwhile. An error that is ErrUnknown means that it
+// may have been recorded. Repeated after that, or although it was accepted, it is
+// answered the same, as long as the history keeps the run.
 func (r *Run) Complete(ctx context.Context, outcome, reason string) error {
 	const op = "lockcore: complete"
 	l, a := r.ledger, r.a
@@ -54,9 +59,12 @@ func (r *Run) Complete(ctx context.Context, outcome, reason string) error {
 	if outcome != OutcomeSucceeded && outcome != OutcomeFailed {
 		return opError(op, l.name, refuse("outcome", `"succeeded" or "failed"`, "%q", outcome))
 	}
+	if r.Unsure && outcome == OutcomeFailed {
+		outcome = OutcomeUnknown
+	}
 	s := l.c.scripts.jobComplete
 	args := s.args([]string{l.keys.job, l.keys.open, l.keys.runs, l.keys.tomb(l.c.process, a.number)},
-		a.value, decimal(r.Tick.UnixMilli()), outcome, clip(reason), l.cfg.KeepRuns, a.bury())
+		a.value, decimal(r.Tick.UnixMilli()), outcome, clip(reason), l.cfg.KeepRuns, a.bury(), strconv.FormatUint(r.Token(), 10))
 	n, err := l.repeat(ctx, s, args)
 	if err != nil {
 		return opError(op, l.name, err)
@@ -83,7 +91,7 @@ func (r *Run) Retry(ctx context.Context) (bool, error) {
 		return false, nil
 	}
 	s := l.c.scripts.jobRetry
-	args := s.args([]string{l.keys.open}, r.a.value, decimal(r.Tick.UnixMilli()), r.Attempt, millis(r.a.terms.ttl))
+	args := s.args([]string{l.keys.job, l.keys.open}, r.a.value, decimal(r.Tick.UnixMilli()), r.Attempt, millis(r.a.terms.ttl))
 	n, err := l.repeat(ctx, s, args)
 	switch {
 	case err != nil:

@@ -23,10 +23,12 @@ type script struct {
 // scripts are all that change shared state.
 type scripts struct {
 	mutexAcquire, mutexRenew, mutexLeave                                    *script
+	ownedAcquire, ownedRenew, ownedLeave, ownedDowngrade                    *script
 	jobOpen, jobClaim, jobRenew, jobComplete, jobAbandon, jobSkip, jobRetry *script
 	jobLeave, jobStatus, jobPause, jobTrigger                               *script
 	leaderClaim, leaderRenew, leaderVacate                                  *script
 	leaderLook, leaderLine, leaderTransfer                                  *script
+	recordPut                                                               *script
 }
 
 func loadScripts() (*scripts, error) {
@@ -35,6 +37,12 @@ func loadScripts() (*scripts, error) {
 		"mutex_acquire": &s.mutexAcquire,
 		"mutex_renew":   &s.mutexRenew,
 		"mutex_leave":   &s.mutexLeave,
+
+		"owned_acquire":   &s.ownedAcquire,
+		"owned_renew":     &s.ownedRenew,
+		"owned_leave":     &s.ownedLeave,
+		"owned_downgrade": &s.ownedDowngrade,
+
 		"job_open":      &s.jobOpen,
 		"job_claim":     &s.jobClaim,
 		"job_renew":     &s.jobRenew,
@@ -53,6 +61,8 @@ func loadScripts() (*scripts, error) {
 		"leader_look":     &s.leaderLook,
 		"leader_line":     &s.leaderLine,
 		"leader_transfer": &s.leaderTransfer,
+
+		"record_put": &s.recordPut,
 	} {
 		loaded, err := loadScript(name)
 		if err != nil {

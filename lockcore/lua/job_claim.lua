@@ -22,10 +22,10 @@
 -- ARGV[14] until  ms, after which a tick is not begun any more; '' for ever
 -- ARGV[15] gen    the caller's generation; '' if it has none
 --
--- Returns {1, token, attempt, last success or ''}   run it
+-- Returns {1, token, attempt, last success or '', unsure or ''}   run it
 --         {2, left ms, tick, holder, attempt}       that tick is being run
 --         {3}                 ended for good, or skipped
---         {4, ms}             not due yet on this server's clock
+--         {4, µs}             not due for so long on this server's clock
 --         {5}                 given up before: this request came too late
 --         {6}                 paused; triggers are run all the same
 --         {7, tick}           an earlier tick is open: claim that first
@@ -56,12 +56,12 @@ end
 if too_new(v) then
   return {11}
 end
-local now = server_ms()
+local now, us = server_time()
 local record = read(open, tick)
 if record and record.run == me then
   record.til = whole(now + ttl)
   redis.call('HSET', open, tick, cjson.encode(record))
-  return {1, record.token, tonumber(record.attempt), ok or ''}
+  return {1, record.token, tonumber(record.attempt), ok or '', record.unsure or ''}
 end
 if ARGV[15] ~= '' and gen ~= ARGV[15] then
   return {13}
@@ -71,7 +71,7 @@ if not record then
     return {3}
   end
   if tonumber(tick) > now then
-    return {4, tonumber(tick) - now}
+    return {4, tonumber(tick) * 1000 - us}
   end
 end
 if paused and not triggered(tick) then
@@ -98,15 +98,18 @@ if overlap ~= '1' then
   end
 end
 
-local attempt = 1
+local attempt, unsure = 1, nil
 if record then
   local left = left_of(record, now)
   if left > 0 then
     return {2, left, tick, record.holder, tonumber(record.attempt)}
   end
-  attempt = tonumber(record.attempt) + 1
+  attempt, unsure = tonumber(record.attempt) + 1, record.unsure
+  if record.run ~= '' then
+    unsure = '1' -- its holder died in mid-work, and its effect may have come about
+  end
   if attempt > most then
-    -- Its holder died after it began: whether the effect came about is not known.
+    -- Whether the effect came about is not known.
     local outcome = 'unknown'
     if most == 1 then
       outcome = 'lost'
@@ -128,11 +131,12 @@ end
 local token = next_token(fence)
 redis.call('HSET', open, tick, cjson.encode({
   run = me, holder = holder, attempt = whole(attempt), token = token,
-  start = whole(now), til = whole(now + ttl),
+  start = whole(now), til = whole(now + ttl), unsure = unsure,
 }))
 account(job, tick)
 if not record and first ~= '' then
   skip(job, runs, keep, accounted, first, ARGV[11], ARGV[12], ARGV[13])
 end
 stay(job, open, runs, retain)
-return {1, token, attempt, ok or ''}
+announce_begin(job, tick)
+return {1, token, attempt, ok or '', unsure or ''}

@@ -6,30 +6,46 @@
 -- KEYS[4] tomb    string, remembers that this run has ended
 -- ARGV[1] me      this run
 -- ARGV[2] tick    ms, the scheduled instant
--- ARGV[3] outcome 'succeeded' or 'failed'
+-- ARGV[3] outcome 'succeeded', 'failed', or 'unknown' where another died before
 -- ARGV[4] error   what went wrong, or ''
 -- ARGV[5] keep    ended runs to keep
 -- ARGV[6] bury    ms the tombstone stands
+-- ARGV[7] token   the fencing token of this run
 --
 -- Returns 1 written down, now or by an earlier request of this run
 --         0 superseded: another has the run, or has ended it
 --
--- Twice is safe: the tombstone says that this run has ended. A run that has
--- expired and was not taken over may still be completed.
+-- Twice is safe: the tombstone says that this run has ended; when that is gone, the
+-- history does, as long as it goes back. A run that has expired and was not taken
+-- over may still be completed.
 local job, open, runs, tomb = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local me, tick, outcome = ARGV[1], ARGV[2], ARGV[3]
 
 --@include job
+
+-- recorded finds the end of this run in the history. Who took it over had another
+-- token; only 'unknown' may have been written for it by another, and is as true.
+local function recorded(token)
+  for _, text in ipairs(redis.call('LRANGE', runs, 0, -1)) do
+    if string.find(text, token, 1, true) then
+      local entry = cjson.decode(text)
+      if entry.tick == tick and entry.token == token and entry.outcome == outcome then
+        return 1
+      end
+    end
+  end
+  return 0
+end
 
 local record = read(open, tick)
 if not record or record.run ~= me then
   if redis.call('GET', tomb) == 'ended' then
     return 1
   end
-  return 0
+  return recorded(ARGV[7])
 end
 redis.call('LLEN', runs) -- a key of another type fails here, and not half-way
-settle(job, open, runs, ARGV[5], tick, record, outcome, ARGV[4], server_ms())
+settle(job, open, runs, ARGV[5], tick, record, outcome, ARGV[4], (server_time()))
 redis.call('SET', tomb, 'ended', 'PX', ARGV[6])
 announce(job, 'settled ' .. tick)
 return 1

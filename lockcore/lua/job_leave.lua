@@ -15,7 +15,7 @@ local left = redis.call('HDEL', live, ARGV[1])
 
 --@include job
 
-if left == 1 and alive(live, server_ms()) == 0 then
+if left == 1 and alive(live, (server_time())) == 0 then
   announce(job, 'generation')
 end
 return left

@@ -45,7 +45,7 @@ if too_new(v) then
 end
 redis.call('LLEN', runs) -- a key of another type fails here, and not half-way
 redis.call('HLEN', live)
-local now = server_ms()
+local now, us = server_time()
 if not last then
   last = after
   if last == '' then
@@ -96,4 +96,4 @@ end
 if mine == '1' and next_tick ~= '' then
   redis.call('HSET', job, 'next', next_tick)
 end
-return state(job, open, now, replicas, mine)
+return state(job, open, us, replicas, mine)

@@ -20,7 +20,7 @@ end
 if too_new(v) then
   return {11}
 end
-local now = whole(server_ms())
+local now = whole((server_time()))
 if ARGV[1] == '1' then
   redis.call('HSETNX', job, 'paused', now)
 elseif paused then

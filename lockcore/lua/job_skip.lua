@@ -12,7 +12,7 @@
 --
 -- Returns {1} written down
 --         {3} accounted for before
---         {4, ms} not due yet on this server's clock
+--         {4, µs} not due for so long on this server's clock
 --         {6} paused
 --         {8, last} the caller's view is old
 --         {10} there is no ledger: open it first
@@ -44,9 +44,9 @@ end
 if accounted ~= ARGV[5] then
   return {8, accounted}
 end
-local now = server_ms()
+local now, us = server_time()
 if tonumber(newest) > now then
-  return {4, tonumber(newest) - now}
+  return {4, tonumber(newest) * 1000 - us}
 end
 redis.call('LLEN', runs) -- a key of another type fails here, and not half-way
 account(job, newest)

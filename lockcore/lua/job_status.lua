@@ -20,5 +20,5 @@ end
 if too_new(v) then
   return {11}
 end
-local now = server_ms()
-return state(job, open, now, alive(live, now), '1')
+local now, us = server_time()
+return state(job, open, us, alive(live, now), '1')

@@ -39,7 +39,7 @@ end
 if count >= tonumber(ARGV[1]) then
   return {2}
 end
-local now = server_ms()
+local now = server_time()
 local tick = whole(math.max(now + TRIGGER, tonumber(newest or 0) + 1))
 redis.call('SET', tomb, tick, 'PX', ARGV[2])
 redis.call('HSET', job, 'trig', tick)

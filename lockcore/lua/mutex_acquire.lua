@@ -36,6 +36,7 @@ if mode ~= 'look' and redis.call('EXISTS', lock, queue, tomb) == 0 then
 end
 
 --@include line
+--@include mutex
 
 if redis.call('EXISTS', tomb) == 1 then
   return {6}
@@ -49,31 +50,11 @@ if holder == me then
   return {1, redis.call('GET', fence) or next_token(fence)}
 end
 
-local now, lapse = server_ms(), lapse_of(ttl)
+local now = server_ms()
 local first = redis.call('ZRANGE', queue, 0, 0)[1]
-local at = redis.call('ZSCORE', queue, me)
-if not at then
-  if mode == 'look' then
-    return {5}
-  end
-  if mode ~= 'try' then
-    at = tonumber(mode)
-    if not at then
-      -- Behind the last one even if the clock was set back.
-      local last = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')
-      at = math.max(now, (tonumber(last[2]) or 0) + 1)
-    end
-    redis.call('ZADD', queue, string.format('%.0f', at), me)
-  end
-end
-if at then
-  redis.call('HSET', seen, me, string.format('%.0f', now + lapse))
-  if redis.call('PTTL', queue) < lapse then
-    redis.call('PEXPIRE', queue, lapse)
-  end
-  if redis.call('PTTL', seen) < lapse then
-    redis.call('PEXPIRE', seen, lapse)
-  end
+local at = stand(queue, seen, me, ttl, mode, now)
+if not at and mode == 'look' then
+  return {5}
 end
 
 if not holder then
@@ -100,14 +81,7 @@ else
   end
 end
 
-local left = redis.call('PTTL', lock)
 if not at then
-  return {4, left, holder or ''}
+  return {4, redis.call('PTTL', lock), holder or ''}
 end
-local code = 3
-for _, near in ipairs(redis.call('ZRANGE', queue, 0, 2)) do
-  if near == me then
-    code = 2
-  end
-end
-return {code, left, string.format('%.0f', tonumber(at))}
+return placed(lock, queue, me, at)

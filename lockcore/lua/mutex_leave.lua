@@ -30,6 +30,7 @@ end
 
 --@include token
 --@include line
+--@include mutex
 
 local fence, seen = KEYS[2], KEYS[4]
 local first = redis.call('ZRANGE', queue, 0, 0)[1]

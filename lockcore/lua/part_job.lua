@@ -5,7 +5,9 @@
 --                paused, resumed when; gen and def the generation and what it is
 --                defined as; retain how long (ms) it outlives its last use; trig
 --                the newest trigger
---   open  hash:  tick -> record of a run that has not ended
+--   open  hash:  tick -> record of a run that has not ended; unsure '1' if a holder
+--                died in the midst of it, so that nobody knows whether it had an
+--                effect
 --   runs  list:  ended runs, newest first, as JSON
 --   live  hash:  replica of the present generation -> alive until
 -- A tick at or before `last` that is not open has ended for good. What a trigger
@@ -16,9 +18,12 @@
 local SCHEMA = 2
 local TRIGGER = 140737488355328
 
-local function server_ms()
+-- The server's time: ms, which all instants are kept in, and µs, for who is to
+-- come back on the dot.
+local function server_time()
   local time = redis.call('TIME')
-  return tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+  local us = tonumber(time[1]) * 1000000 + tonumber(time[2])
+  return math.floor(us / 1000), us
 end
 
 local function whole(number)
@@ -126,8 +131,13 @@ local function alive(live, now)
   return count
 end
 
--- announce tells all replicas that something of the job changed. A hint.
-local function announce(job, what)
+-- announce tells all replicas that something of the job changed. A hint. That an
+-- attempt begins goes to a channel of its own, which only onlookers listen to.
+local function announce(job, what, channel)
   local prefix, name = string.match(job, '^(.*):{job/(.*)}:job$')
-  redis.pcall('PUBLISH', prefix .. ':job:' .. name, what)
+  redis.pcall('PUBLISH', prefix .. ':job:' .. name .. (channel or ''), what)
+end
+
+local function announce_begin(job, tick)
+  announce(job, 'begins ' .. tick, '{begins}')
 end

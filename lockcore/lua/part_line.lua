@@ -1,7 +1,10 @@
 -- The line of a name: `queue` orders the attempts, `seen` says until when (ms on
 -- this server's clock) each one is taken to be alive.
--- An attempt is `nl1:<process>.<number>.<t|u>/<identity>`; its process listens on
--- the channel `<prefix>:ch:<process>`. `t`: PUBLISH's count of receivers is true.
+-- An attempt begins `n<kind>1:<process>.<number>.<t|u>`; its process listens on the
+-- channel `<prefix>:ch:<process>`. `t`: PUBLISH's count of receivers is true. The
+-- kind is `l` (mutex), `x` (reentrant) or `s` (read-write). All kinds of lock stand
+-- in one line, and each passes over those of another: they look, and are told that
+-- the name is in use by another kind.
 
 -- How long (ms) a lock handed to a waiter stands until that confirms.
 local GRANT = 1000
@@ -18,7 +21,7 @@ local function server_ms()
 end
 
 local function process_of(attempt)
-  return string.match(attempt, '^nl1:(%w+)%.%w+%.(%a)/')
+  return string.match(attempt, '^n%a1:(%w+)%.%w+%.(%a)')
 end
 
 -- tell publishes to the process of an attempt; answers the receivers, or nil if
@@ -51,38 +54,41 @@ local function tell_head(lock, queue)
   end
 end
 
--- advance: only while the lock is free. Serves the line from its head; answers
--- a token if `me` was served, nil if another was, or nobody is left. Who cannot
--- be reached or has lapsed leaves the line, and joins again if it lives. Not
--- more than 1000 in one script, some milliseconds; who looks next goes on.
--- The PUBLISH comes before the writes that depend on it: a script is not rolled
--- back.
-local function advance(lock, fence, queue, seen, me, ttl, now)
-  local silent = {}
-  for _ = 1, 1000 do
-    local head = redis.call('ZRANGE', queue, 0, 0)[1]
-    if not head then
+-- stand takes a place in line for `me`, or keeps it and notes that `me` is alive;
+-- answers its score. mode: 'look' and 'try' take none, so the answer may be nil.
+local function stand(queue, seen, me, ttl, mode, now)
+  local at = redis.call('ZSCORE', queue, me)
+  if not at then
+    if mode == 'look' or mode == 'try' then
       return nil
     end
-    if head == me then
-      drop(queue, seen, me)
-      local token = next_token(fence)
-      redis.call('SET', lock, me, 'PX', ttl)
-      tell_head(lock, queue)
-      return token
+    at = tonumber(mode)
+    if not at then
+      -- Behind the last one even if the clock was set back.
+      local last = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')
+      at = math.max(now, (tonumber(last[2]) or 0) + 1)
     end
-    local process = process_of(head)
-    if process and not silent[process] and tonumber(redis.call('HGET', seen, head) or 0) > now then
-      if tell(lock, head, 'g', '') ~= 0 then
-        drop(queue, seen, head)
-        next_token(fence)
-        redis.call('SET', lock, head, 'PX', GRANT)
-        tell_head(lock, queue)
-        return nil
-      end
-      silent[process] = true
-    end
-    drop(queue, seen, head)
+    redis.call('ZADD', queue, string.format('%.0f', at), me)
   end
-  return nil
+  local lapse = lapse_of(ttl)
+  redis.call('HSET', seen, me, string.format('%.0f', now + lapse))
+  if redis.call('PTTL', queue) < lapse then
+    redis.call('PEXPIRE', queue, lapse)
+  end
+  if redis.call('PTTL', seen) < lapse then
+    redis.call('PEXPIRE', seen, lapse)
+  end
+  return at
+end
+
+-- placed is the answer to one in line: {2, left, place} for the first three, as
+-- head and holder may die together, else {3, left, place}.
+local function placed(lock, queue, me, at)
+  local code = 3
+  for _, near in ipairs(redis.call('ZRANGE', queue, 0, 2)) do
+    if near == me then
+      code = 2
+    end
+  end
+  return {code, redis.call('PTTL', lock), string.format('%.0f', tonumber(at))}
 end

@@ -1,18 +1,18 @@
 -- state tells how a job stands:
---   {1, now ms, last, ok, paused, fresh, freed, resumed, gen, next, replicas,
+--   {1, now µs, last, ok, paused, fresh, freed, resumed, gen, next, replicas,
 --    mine, tick, record, tick, record, …}
--- Strings of ms, '' where there is none; fresh '1': nothing was claimed yet and
--- nobody knew where to begin; replicas: how many of the present generation live;
--- mine '1': the caller's generation is the present one; the pairs are the open
--- runs.
-local function state(job, open, now, replicas, mine)
+-- Times after it are strings of ms, '' where there is none. fresh '1': nothing was
+-- claimed yet and nobody knew where to begin; replicas: how many of the present
+-- generation live; mine '1': the caller's generation is the present one; the pairs
+-- are the open runs.
+local function state(job, open, us, replicas, mine)
   local f = redis.call('HMGET', job, 'last', 'born', 'ok', 'paused', 'freed', 'resumed', 'gen', 'next')
   local fresh = ''
   if f[1] == f[2] then
     fresh = '1'
   end
   local answer = {
-    1, now, f[1], f[3] or '', f[4] or '', fresh, f[5] or '', f[6] or '', f[7] or '0', f[8] or '', replicas, mine,
+    1, us, f[1], f[3] or '', f[4] or '', fresh, f[5] or '', f[6] or '', f[7] or '0', f[8] or '', replicas, mine,
   }
   for _, text in ipairs(redis.call('HGETALL', open)) do
     answer[#answer + 1] = text

@@ -1,0 +1,93 @@
+package lockcore
+
+// A kind says by which scripts an attempt is renewed and given back, and what the
+// server stores for it.
+type kind interface {
+	value(process string, number uint64, trusted bool, identity string) string
+	// renewal answers 1 (extended) or 0 (lost).
+	renewal(a *attempt) (*script, []any)
+	// leave answers more than 0 (it was ours) or not (it was not). bury: with a
+	// tombstone against requests of the attempt that are still under way.
+	leave(a *attempt, bury bool) (*script, []any)
+}
+
+// A lineKind is one of whose attempts wait in line.
+type lineKind interface {
+	kind
+	acquire(a *attempt, mode string) (*script, []any)
+}
+
+// mutexKind is held by one attempt at a time.
+type mutexKind struct{}
+
+func (mutexKind) value(process string, number uint64, trusted bool, identity string) string {
+	return attemptValue(process, number, trusted, identity)
+}
+
+func (mutexKind) acquire(a *attempt, mode string) (*script, []any) {
+	s := a.c.scripts.mutexAcquire
+	return s, s.args(a.lineKeys(), a.value, millis(a.terms.ttl), mode)
+}
+
+func (mutexKind) renewal(a *attempt) (*script, []any) {
+	s := a.c.scripts.mutexRenew
+	return s, s.args([]string{a.keys.lock}, a.value, millis(a.terms.ttl))
+}
+
+func (mutexKind) leave(a *attempt, bury bool) (*script, []any) {
+	s := a.c.scripts.mutexLeave
+	return s, s.args(a.lineKeys(), a.value, a.buryIf(bury))
+}
+
+func (runKind) value(process string, number uint64, trusted bool, identity string) string {
+	return attemptValue(process, number, trusted, identity)
+}
+
+// ownedKind is held by owners: by one that writes, or by any number that read. A
+// reentrant lock is one that is only written.
+type ownedKind struct {
+	letters string // reentrantKind or readWriteKind
+	mode    string // modeRead or modeWrite
+	owner   string
+}
+
+const (
+	reentrantKind = "nx1"
+	readWriteKind = "ns1"
+
+	modeRead  = "r"
+	modeWrite = "w"
+)
+
+func (k ownedKind) value(process string, number uint64, trusted bool, identity string) string {
+	return ownedValue(k, process, number, trusted, identity)
+}
+
+func (ownedKind) acquire(a *attempt, mode string) (*script, []any) {
+	s := a.c.scripts.ownedAcquire
+	return s, s.args(a.lineKeys(), a.value, millis(a.terms.ttl), mode)
+}
+
+func (ownedKind) renewal(a *attempt) (*script, []any) {
+	s := a.c.scripts.ownedRenew
+	return s, s.args([]string{a.keys.lock}, a.value, millis(a.terms.ttl))
+}
+
+func (ownedKind) leave(a *attempt, bury bool) (*script, []any) {
+	s := a.c.scripts.ownedLeave
+	return s, s.args(a.lineKeys(), a.value, a.buryIf(bury))
+}
+
+// lineKeys are the keys of a lock in the order in which the scripts take them.
+func (a *attempt) lineKeys() []string {
+	k := a.keys
+	return []string{k.lock, k.fence, k.queue, k.seen, k.tomb(a.c.process, a.number)}
+}
+
+// buryIf is how long (ms) the tombstone stands; 0: none is wanted.
+func (a *attempt) buryIf(bury bool) int64 {
+	if !bury {
+		return 0
+	}
+	return a.bury()
+}

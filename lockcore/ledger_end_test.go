@@ -1,0 +1,207 @@
+package lockcore_test
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/noonlock/noonlock/lockcore"
+)
+
+// dead claims the first tick for a replica that dies at once, and waits until its
+// hold is over.
+func (e *env) dead(cfg lockcore.LedgerConfig) (*lockcore.Run, lockcore.LedgerState) {
+	e.Helper()
+	cfg.Lease.TTL, cfg.Lease.NoRenewal = 500*time.Millisecond, true
+	run, st := e.claimed(e.jobLedger(e.client("dead"), cfg))
+	e.pass(600 * time.Millisecond)
+	return run, st
+}
+
+// A holder died, so its effect may have come about; the next one fails. Nobody knows
+// how the tick stands, and the ledger says so: unknown, never failed, also when the
+// last one is told so only when it asks again, and although it has counted attempts
+// or given the tick up to a third. If one succeeds, the tick has.
+// Mutants: the second holder's word alone counts; the doubt is forgotten at the next
+// takeover; a tick that was given up by work which had returned is in doubt, too.
+func TestAFailureAfterACrashIsUnknown(t *testing.T) {
+	onBoth(t, func(e *env) {
+		for _, c := range []struct {
+			name                    string
+			dies, givenUp, retries  bool
+			outcome, want, wantText string
+		}{
+			{"nobody dies", false, true, true, lockcore.OutcomeFailed, lockcore.OutcomeFailed, "boom"},
+			{"one dies", true, false, false, lockcore.OutcomeFailed, lockcore.OutcomeUnknown, "boom"},
+			{"one dies, the next counts attempts", true, false, true, lockcore.OutcomeFailed, lockcore.OutcomeUnknown, "boom"},
+			{"one dies, the next gives up", true, true, false, lockcore.OutcomeFailed, lockcore.OutcomeUnknown, "boom"},
+			{"one dies, the last succeeds", true, true, true, lockcore.OutcomeSucceeded, lockcore.OutcomeSucceeded, ""},
+		} {
+			must(e, e.raw.FlushAll(e.Context()).Err())
+			var run *lockcore.Run
+			var st lockcore.LedgerState
+			if c.dies {
+				run, st = e.dead(lockcore.LedgerConfig{})
+			} else {
+				run, st = e.claimed(e.jobLedger(e.client("first"), lockcore.LedgerConfig{}))
+				must(e, run.Abandon(e.Context(), true))
+			}
+			again := func() {
+				e.Helper()
+				l := e.jobLedger(e.client("next"), lockcore.LedgerConfig{})
+				var err error
+				run, err = l.Claim(e.Context(), run.Tick, st, lockcore.ClaimConfig{})
+				must(e, err)
+				if run.Unsure != c.dies {
+					e.Errorf("%s: Unsure is %v at attempt %d", c.name, run.Unsure, run.Attempt)
+				}
+			}
+			again()
+			if c.retries {
+				_, err := run.Retry(e.Context())
+				must(e, err)
+			}
+			if c.givenUp {
+				must(e, run.Abandon(e.Context(), true))
+				again()
+			}
+			for range 2 {
+				must(e, run.Complete(e.Context(), c.outcome, c.wantText))
+			}
+			runs, err := e.jobLedger(e.client("reader"), lockcore.LedgerConfig{}).Runs(e.Context(), 10)
+			must(e, err)
+			if len(runs) != 1 || runs[0].Outcome != c.want || runs[0].Error != c.wantText {
+				e.Errorf("%s: the history is %+v", c.name, runs)
+			}
+		}
+	})
+}
+
+// A completion that is repeated when its tombstone is gone is known from the history;
+// one that was not accepted is not, whatever else stands there.
+// Mutants: only the tombstone is asked; the end of the one who took over counts as
+// one's own; an end that another wrote for a dead holder does.
+func TestCompletionsAreKnownFromTheHistory(t *testing.T) {
+	onBoth(t, func(e *env) {
+		forget := func() {
+			e.Helper()
+			for _, key := range e.raw.Keys(e.Context(), e.key("job/draw", "tomb:*")).Val() {
+				must(e, e.raw.Del(e.Context(), key).Err())
+			}
+		}
+		l := e.jobLedger(e.client("a"), lockcore.LedgerConfig{MaxAttempts: 2})
+		run, st := e.claimed(l)
+		must(e, run.Complete(e.Context(), lockcore.OutcomeSucceeded, ""))
+		before, err := l.Runs(e.Context(), 10)
+		must(e, err)
+		forget()
+		must(e, run.Complete(e.Context(), lockcore.OutcomeSucceeded, ""))
+		mustIs(e, run.Complete(e.Context(), lockcore.OutcomeFailed, "another word"), lockcore.ErrSuperseded)
+		if after, err := l.Runs(e.Context(), 10); err != nil || len(after) != 1 || after[0] != before[0] {
+			e.Errorf("the history is %+v, was %+v: %v", after, before, err)
+		}
+
+		// Taken over, and completed by the other.
+		must(e, e.raw.FlushAll(e.Context()).Err())
+		first, st := e.dead(lockcore.LedgerConfig{})
+		second, err := l.Claim(e.Context(), first.Tick, st, lockcore.ClaimConfig{})
+		must(e, err)
+		must(e, second.Complete(e.Context(), lockcore.OutcomeSucceeded, ""))
+		forget()
+		mustIs(e, first.Complete(e.Context(), lockcore.OutcomeSucceeded, ""), lockcore.ErrSuperseded)
+		must(e, second.Complete(e.Context(), lockcore.OutcomeSucceeded, ""))
+
+		// Recorded by another for its dead holder, with that one's token.
+		must(e, e.raw.FlushAll(e.Context()).Err())
+		first, st = e.dead(lockcore.LedgerConfig{MaxAttempts: 1})
+		_, err = e.jobLedger(e.client("b"), lockcore.LedgerConfig{MaxAttempts: 1}).Claim(e.Context(), first.Tick, st, lockcore.ClaimConfig{})
+		e.notClaimed(err, lockcore.ClaimRecorded)
+		mustIs(e, first.Complete(e.Context(), lockcore.OutcomeSucceeded, ""), lockcore.ErrSuperseded)
+		mustIs(e, first.Complete(e.Context(), lockcore.OutcomeFailed, "late"), lockcore.ErrSuperseded)
+	})
+}
+
+// Two ticks may be under way and have ended: each is known by itself.
+// Mutant: the tick or the token is not compared.
+func TestCompletionsOfTwoTicks(t *testing.T) {
+	onBoth(t, func(e *env) {
+		l := e.jobLedger(e.client("a"), lockcore.LedgerConfig{AllowOverlap: true})
+		one, st := e.claimed(l)
+		st.Last = one.Tick
+		two, err := l.Claim(e.Context(), one.Tick.Add(time.Second), st, lockcore.ClaimConfig{})
+		must(e, err)
+		must(e, one.Complete(e.Context(), lockcore.OutcomeSucceeded, ""))
+		must(e, e.raw.HDel(e.Context(), e.key("job/draw", "open"), e.raw.HKeys(e.Context(), e.key("job/draw", "open")).Val()...).Err())
+		mustIs(e, two.Complete(e.Context(), lockcore.OutcomeSucceeded, ""), lockcore.ErrSuperseded)
+		must(e, one.Complete(e.Context(), lockcore.OutcomeSucceeded, ""))
+	})
+}
+
+// The lock under a job's name is no lock of the application's, whatever that is
+// called, and not the hold on a tick.
+// Mutant: it is the lock of the name without job/.
+func TestLedgerMutexIsApart(t *testing.T) {
+	onBoth(t, func(e *env) {
+		c := e.client("a")
+		l, err := c.Ledger("service/feed", lockcore.LedgerConfig{Lease: ttl(5 * time.Second)})
+		must(e, err)
+		held, err := l.Mutex().TryLock(e.Context())
+		must(e, err)
+		mine, err := e.mutex(e.client("b"), "service/feed", ttl(5*time.Second)).TryLock(e.Context())
+		must(e, err)
+		must(e, mine.Unlock(e.Context()))
+		if _, err := c.Mutex("job/service/feed", lockcore.LeaseConfig{}); err == nil {
+			e.Error("a lock of the application may be called job/service/feed")
+		}
+		other, err := e.client("b").Ledger("service/feed", lockcore.LedgerConfig{})
+		must(e, err)
+		_, err = other.Mutex().TryLock(e.Context())
+		mustIs(e, err, lockcore.ErrNotAcquired)
+		must(e, held.Unlock(e.Context()))
+	})
+}
+
+// An onlooker hears of every change: a claim, a counted attempt, the end, a pause, a
+// trigger. Replicas do not hear of the first two, which would have them look in vain.
+// Mutants: begins are not told; they are told to all.
+func TestWatch(t *testing.T) {
+	onBoth(t, func(e *env) {
+		l := e.jobLedger(e.client("a"), lockcore.LedgerConfig{})
+		watcher := e.jobLedger(e.client("w"), lockcore.LedgerConfig{})
+		var changes, begins atomic.Int64
+		e.Cleanup(watcher.Watch(func() { changes.Add(1) }))
+		e.Cleanup(watcher.WatchBegins(func() { begins.Add(1) }))
+		e.until("both are subscribed", func() bool { return changes.Load() > 0 && begins.Load() > 0 })
+		changes.Store(0)
+		begins.Store(0)
+		told := func(what string, wantChanges, wantBegins int64) {
+			e.Helper()
+			e.until(what+" is told", func() bool { return changes.Load() >= wantChanges && begins.Load() >= wantBegins })
+			e.pass(20 * time.Millisecond)
+			if c, b := changes.Swap(0), begins.Swap(0); c != wantChanges || b != wantBegins {
+				e.Errorf("%s: %d changes and %d begins are told, want %d and %d", what, c, b, wantChanges, wantBegins)
+			}
+		}
+		run, _ := e.claimed(l)
+		told("a claim", 0, 1)
+		_, err := run.Retry(e.Context())
+		must(e, err)
+		told("an attempt", 0, 1)
+		must(e, run.Abandon(e.Context(), true))
+		told("giving up", 1, 0)
+		again, err := l.Claim(e.Context(), run.Tick, lockcore.LedgerState{Last: run.Tick}, lockcore.ClaimConfig{})
+		must(e, err)
+		must(e, again.Complete(e.Context(), lockcore.OutcomeSucceeded, ""))
+		told("a run", 1, 1)
+		next := run.Tick.Add(time.Second)
+		must(e, l.Skip(e.Context(), lockcore.LedgerState{Last: run.Tick}, lockcore.Skip{First: next, Last: next, Count: 1, Reason: "missed"}))
+		told("a skip", 1, 0)
+		must(e, l.Pause(e.Context()))
+		told("a pause", 1, 0)
+		must(e, l.Resume(e.Context()))
+		told("its end", 1, 0)
+		_, err = l.Trigger(e.Context())
+		must(e, err)
+		told("a trigger", 1, 0)
+	})
+}

@@ -1,0 +1,114 @@
+-- owned_acquire: take a reentrant or read-write lock for an owner, join the line, or
+-- look how things stand.
+--
+-- KEYS[1] lock    hash, see part_owned.lua; absent: free
+-- KEYS[2] fence   string, the counter of fencing tokens
+-- KEYS[3] queue   sorted set, attempts in order of arrival
+-- KEYS[4] seen    hash, attempt -> alive until (ms, server clock)
+-- KEYS[5] tomb    string, exists if this attempt was given up
+-- ARGV[1] me      this attempt, which names the kind, mode and owner
+-- ARGV[2] ttl     ms, of the entry when granted to me
+-- ARGV[3] ask     'try' never queues; 'look' never queues anew; 'join' queues;
+--                 a number queues at that score, after the line was lost
+--
+-- Returns {1, token}            held by me for ttl from now
+--         {2, left ms, place}   near the head: look when the lock ends
+--         {3, left ms, place}   in line
+--         {4, left ms, holder}  held by others, not in line (try)
+--         {5}                   not in line any more (look): join again
+--         {6}                   given up before: this request came too late
+--         {7}                   the name is in use by another kind of lock
+--         {8}                   my owner reads and is not the only one: it cannot
+--                               come to write by waiting
+-- left: -1 if the lock has no TTL (a foreign client's doing); -2 if it is free but
+-- the line could not be swept in one go: ask again.
+--
+-- An owner that has an entry is let in past the line: it would wait for itself.
+--
+-- Twice is safe: an attempt that has its entry is told so again, with the same token,
+-- and the entry is extended to the full ttl; one in line keeps its place.
+local lock, fence, queue, seen, tomb = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local me, ttl, ask = ARGV[1], ARGV[2], ARGV[3]
+
+--@include token
+--@include owned
+
+local kind, mode, owner = parts_of(me)
+
+if ask ~= 'look' and redis.call('EXISTS', lock, queue, tomb) == 0 then
+  local token, clock = next_token(fence)
+  local till = math.floor(clock / 1000) + tonumber(ttl)
+  local entry = token .. '\n' .. mode .. string.format('%.0f', till) .. ' ' .. me .. '\n'
+  if mode == 'w' then
+    redis.call('HSET', lock, 'kind', kind, 'writer', owner, 'o:' .. owner, entry)
+  else
+    redis.call('HSET', lock, 'kind', kind, 'o:' .. owner, entry)
+  end
+  local done = end_at(lock, till)
+  if type(done) == 'table' then
+    redis.call('DEL', lock)
+    return done
+  end
+  return {1, token}
+end
+
+--@include line
+--@include owners
+
+if redis.call('EXISTS', tomb) == 1 then
+  return {6}
+end
+local got = redis.pcall('HMGET', lock, 'kind', 'o:' .. owner)
+if got.err or got[1] ~= kind and redis.call('EXISTS', lock) == 1 then
+  return {7}
+end
+local now = server_ms()
+local till = now + tonumber(ttl)
+local token, list = entries_of(got[2], now)
+for _, entry in ipairs(list) do
+  if entry[3] == me then
+    entry[2] = math.max(entry[2], till)
+    if now + redis.call('PTTL', lock) < till then
+      end_at(lock, till)
+    end
+    put(lock, owner, token, list)
+    return {1, token}
+  end
+end
+
+if ask == 'look' and not redis.call('ZSCORE', queue, me) then
+  return {5}
+end
+local answer, kept, mine = verdict(lock, mode, owner, now)
+if answer == 'upgrade' then
+  drop(queue, seen, me)
+  serve(lock, fence, queue, seen, kind, false, 0, now)
+  return {8}
+end
+if answer == 'in' and (#mine > 0 or redis.call('EXISTS', queue) == 0) then
+  token = kept or next_token(fence)
+  add(lock, kind, mode, owner, me, token, mine, till, now)
+  if #mine > 1 then
+    drop(queue, seen, me)
+    serve(lock, fence, queue, seen, kind, false, 0, now)
+  end
+  return {1, token}
+end
+
+local at = stand(queue, seen, me, ttl, ask, now)
+token = serve(lock, fence, queue, seen, kind, me, ttl, now)
+if not token and not at and redis.call('EXISTS', queue) == 0 then
+  answer, kept, mine = verdict(lock, mode, owner, now)
+  if answer == 'in' then
+    token = kept or next_token(fence)
+    add(lock, kind, mode, owner, me, token, mine, till, now)
+  end
+end
+if token then
+  return {1, token}
+end
+if not at then
+  local _, _, holder = survey(lock, now)
+  return {4, redis.call('PTTL', lock), holder or ''}
+end
+return placed(lock, queue, me, at)

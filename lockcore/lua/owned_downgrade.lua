@@ -1,0 +1,32 @@
+-- owned_downgrade: turn an entry that writes into one that reads, without a gap.
+--
+-- KEYS[1] lock    hash, see part_owned.lua
+-- KEYS[2] fence   string, the counter of fencing tokens
+-- KEYS[3] queue   sorted set, attempts in order of arrival
+-- KEYS[4] seen    hash, attempt -> alive until (ms, server clock)
+-- ARGV[1] me      this attempt
+--
+-- Returns 1 it reads, 0 it is not mine (any more): lost.
+--
+-- Twice is safe: what reads already stays as it is.
+local lock, fence, queue, seen = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local me = ARGV[1]
+
+--@include token
+--@include owned
+--@include line
+--@include owners
+
+local kind, _, owner = parts_of(me)
+local value = redis.pcall('HGET', lock, 'o:' .. owner)
+local now = server_ms()
+local token, list = entries_of(type(value) == 'string' and value, now)
+for _, entry in ipairs(list) do
+  if entry[3] == me then
+    entry[1] = 'r'
+    put(lock, owner, token, list)
+    serve(lock, fence, queue, seen, kind, false, 0, now)
+    return 1
+  end
+end
+return 0

@@ -1,0 +1,68 @@
+-- owned_leave: give up an entry, or the place in line, and serve who is next.
+--
+-- KEYS[1] lock    hash, see part_owned.lua
+-- KEYS[2] fence   string, the counter of fencing tokens
+-- KEYS[3] queue   sorted set, attempts in order of arrival
+-- KEYS[4] seen    hash, attempt -> alive until (ms, server clock)
+-- KEYS[5] tomb    string, written to refuse requests of this attempt that are
+--                 still under way
+-- ARGV[1] me      this attempt
+-- ARGV[2] bury    ms the tombstone stands, '0' for none
+--
+-- Returns 1 + n   the entry was mine and is gone; n others of my owner are left
+--         -n      it was not mine; my owner has n entries
+--
+-- Twice is safe: the second time nothing is mine. What deletes comes first, so that
+-- it works while the server is out of memory.
+local lock, fence, queue, seen = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local me = ARGV[1]
+
+--@include token
+--@include owned
+--@include line
+--@include owners
+
+local kind, _, owner = parts_of(me)
+local now = server_ms()
+local value = redis.pcall('HGET', lock, 'o:' .. owner)
+local token, list = entries_of(type(value) == 'string' and value, now)
+local ended
+for i, entry in ipairs(list) do
+  if entry[3] == me then
+    ended = entry[2]
+    table.remove(list, i)
+    break
+  end
+end
+local shorter = false
+if ended then
+  redis.call('HDEL', lock, 'o:' .. owner)
+  put(lock, owner, token, list)
+  local left = redis.call('PTTL', lock)
+  if left >= 0 and now + left <= ended then
+    -- The key's end was mine: now it is the last of the others'.
+    local last, owners = survey(lock, now)
+    if owners == 0 then
+      redis.call('DEL', lock)
+    elseif last < ended then
+      end_at(lock, last)
+      shorter = true
+    end
+  end
+end
+local first = redis.call('ZRANGE', queue, 0, 0)[1]
+drop(queue, seen, me)
+if ARGV[2] ~= '0' then
+  redis.call('SET', KEYS[5], '1', 'PX', ARGV[2])
+end
+if first then
+  serve(lock, fence, queue, seen, kind, false, 0, now)
+  local head = redis.call('ZRANGE', queue, 0, 0)[1]
+  if head and (head == first and shorter) then
+    tell_head(lock, queue)
+  end
+end
+if ended then
+  return 1 + #list
+end
+return -#list

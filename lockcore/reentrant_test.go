@@ -1,0 +1,187 @@
+package lockcore_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/noonlock/noonlock/lockcore"
+)
+
+func (e *env) reentrant(c *lockcore.Client, name, owner string, cfg lockcore.LeaseConfig) *lockcore.ReentrantMutex {
+	e.Helper()
+	m, err := c.ReentrantMutex(name, owner, cfg)
+	if err != nil {
+		e.Fatalf("ReentrantMutex: %v", err)
+	}
+	return m
+}
+
+// leave releases a lease whose owner has so many left.
+func (e *env) leave(lease *lockcore.Lease, left int) {
+	e.Helper()
+	if got, err := lease.Release(e.Context()); err != nil || got != left {
+		e.Fatalf("Release: %d leases left, %v; want %d", got, err, left)
+	}
+}
+
+// An owner comes in as often as it likes, from any process, under one token; the lock
+// is free when its last lease has ended. The three outcomes of a release: still held,
+// released, not held.
+func TestReentrantMutex(t *testing.T) {
+	onBoth(t, func(e *env) {
+		a, b := e.client("a"), e.client("b")
+		cfg := ttl(20 * time.Second)
+		one := e.try(e.reentrant(a, "orders", "worker-1", cfg))
+		two := e.lock(e.reentrant(a, "orders", "worker-1", cfg))
+		far := e.try(e.reentrant(b, "orders", "worker-1", cfg))
+		if two.Token() != one.Token() || far.Token() != one.Token() {
+			e.Errorf("one owner has tokens %d, %d, %d", one.Token(), two.Token(), far.Token())
+		}
+		other := e.reentrant(b, "orders", "worker-2", cfg)
+		if held := e.refused(other); held.Holder != "a" && held.Holder != "b" {
+			e.Errorf("held by %q", held.Holder)
+		}
+		waiter := e.inLine(other)
+		late := e.try(e.reentrant(a, "orders", "worker-1", cfg)) // past the line, or it would wait for itself
+		e.leave(one, 3)
+		e.leave(late, 2)
+		e.leave(far, 1)
+		if left, err := one.Release(e.Context()); left != 0 || !errors.Is(err, lockcore.ErrNotHeld) || !errors.Is(err, lockcore.ErrReleased) {
+			e.Errorf("a second release: %d, %v", left, err)
+		}
+		if waiter.over() {
+			e.Fatal("another owner came in while the first was inside")
+		}
+		e.leave(two, 0)
+		next := waiter.granted()
+		if next.Token() <= one.Token() {
+			e.Errorf("token %d after %d", next.Token(), one.Token())
+		}
+		e.leave(next, 0)
+		if e.exists(e.key("orders", "lock")) {
+			e.Error("the key is left behind")
+		}
+	})
+}
+
+// A dead process's lease ends by itself, although the same owner's other lease is
+// renewed all the time.
+func TestEntriesEndByThemselves(t *testing.T) {
+	onBoth(t, func(e *env) {
+		live := e.client("live")
+		dead, faults := e.linked("dead")
+		cfg := ttl(time.Second)
+		kept := e.try(e.reentrant(live, "orders", "worker", cfg))
+		gone := e.try(e.reentrant(dead, "orders", "worker", cfg))
+		faults.Partition()
+		mustIs(e, e.ended(gone), lockcore.ErrLeaseExpired)
+		e.pass(time.Second)
+		e.leave(kept, 0)
+		e.unlock(e.try(e.reentrant(live, "orders", "stranger", cfg)))
+		faults.Heal()
+	})
+}
+
+// Each of the kinds refuses a name that another one uses, and is refused by none
+// when that is over.
+func TestFault32_KindsExcludeEachOther(t *testing.T) {
+	onBoth(t, func(e *env) {
+		c := e.client("a")
+		cfg := ttl(10 * time.Second)
+		kinds := map[string]locker{
+			"mutex":     e.mutex(c, "orders", cfg),
+			"reentrant": e.reentrant(c, "orders", "me", cfg),
+			"write":     e.rw(c, "orders", "me", cfg),
+			"read":      reads{e.rw(c, "orders", "me", cfg)},
+		}
+		for held, m := range kinds {
+			lease := e.try(m)
+			for asked, other := range kinds {
+				if asked == held || strings.Contains("write read", asked) && strings.Contains("write read", held) {
+					continue
+				}
+				_, err := other.TryLock(e.Context())
+				if !errors.Is(err, lockcore.ErrWrongKind) {
+					e.Errorf("%s while %s holds the name: %v", asked, held, err)
+				}
+				_, err = other.Lock(e.Context())
+				if !errors.Is(err, lockcore.ErrWrongKind) {
+					e.Errorf("waiting %s while %s holds the name: %v", asked, held, err)
+				}
+			}
+			e.unlock(lease)
+		}
+	})
+}
+
+// One who stands in line when the name goes over to another kind is told so at its
+// next look: nobody waits for what cannot come.
+func TestWaiterOfAnotherKindIsTold(t *testing.T) {
+	onBoth(t, func(e *env) {
+		c := e.client("a")
+		cfg := ttl(10 * time.Second)
+		pairs := [][2]locker{
+			{e.mutex(c, "one", cfg), e.rw(c, "one", "me", cfg)},
+			{e.rw(c, "two", "me", cfg), e.mutex(c, "two", cfg)},
+			{e.reentrant(c, "three", "me", cfg), e.rw(c, "three", "me", cfg)},
+		}
+		for _, pair := range pairs {
+			name := pair[0].Name()
+			e.try(pair[0])
+			waiter := e.inLine(e.another(pair[0]))
+			e.raw.Del(e.Context(), e.key(name, "lock")) // its holder is gone, and nobody says so
+			e.unlock(e.try(pair[1]))
+			lease := e.try(pair[1])
+			if _, err := waiter.wait(); !errors.Is(err, lockcore.ErrWrongKind) {
+				e.Errorf("%s: %v", name, err)
+			}
+			e.unlock(lease)
+		}
+	})
+}
+
+// another is a lock of the same kind and name for another owner.
+func (e *env) another(m locker) locker {
+	e.Helper()
+	c := e.client("another")
+	cfg := ttl(10 * time.Second)
+	switch m.(type) {
+	case *lockcore.Mutex:
+		return e.mutex(c, m.Name(), cfg)
+	case *lockcore.ReentrantMutex:
+		return e.reentrant(c, m.Name(), "another", cfg)
+	default:
+		return e.rw(c, m.Name(), "another", cfg)
+	}
+}
+
+// Owners are held to the rule of names, and each side of an RWMutex names its field.
+func TestFault46_Owners(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		c := e.client("a")
+		for _, owner := range []string{"", "two words", "a{b}", "nul\x00", strings.Repeat("x", 201), "\xff"} {
+			var refused *lockcore.ConfigError
+			if _, err := c.ReentrantMutex("orders", owner, lockcore.LeaseConfig{}); !errors.As(err, &refused) || refused.Field != "owner" {
+				e.Errorf("ReentrantMutex of owner %q: %v", owner, err)
+			}
+			if _, err := c.RWMutex("orders", owner, lockcore.RWConfig{}); !errors.As(err, &refused) || refused.Field != "owner" {
+				e.Errorf("RWMutex of owner %q: %v", owner, err)
+			}
+		}
+		for field, cfg := range map[string]lockcore.RWConfig{
+			"RWConfig.Read.TTL":      {Read: ttl(time.Millisecond)},
+			"RWConfig.Write.MaxHold": {Write: lockcore.LeaseConfig{MaxHold: -1}},
+		} {
+			var refused *lockcore.ConfigError
+			if _, err := c.RWMutex("orders", "me", cfg); !errors.As(err, &refused) || refused.Field != field {
+				e.Errorf("%s: %v", field, err)
+			}
+		}
+		if _, err := c.ReentrantMutex("a b", "me", lockcore.LeaseConfig{}); !errors.Is(err, lockcore.ErrConfig) {
+			e.Errorf("a bad name: %v", err)
+		}
+	})
+}

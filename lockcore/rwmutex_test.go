@@ -1,0 +1,312 @@
+package lockcore_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+)
+
+// reads is the reading side of an RWMutex as a locker.
+type reads struct{ *lockcore.RWMutex }
+
+func (r reads) TryLock(ctx context.Context) (*lockcore.Lease, error) { return r.TryRLock(ctx) }
+func (r reads) Lock(ctx context.Context) (*lockcore.Lease, error)    { return r.RLock(ctx) }
+
+func (e *env) rw(c *lockcore.Client, name, owner string, cfg lockcore.LeaseConfig) *lockcore.RWMutex {
+	e.Helper()
+	m, err := c.RWMutex(name, owner, lockcore.RWConfig{Read: cfg, Write: cfg})
+	if err != nil {
+		e.Fatalf("RWMutex: %v", err)
+	}
+	return m
+}
+
+// What an owner is given, and what another is, while the lock is held in each way: the
+// table of RWMutex's comment, a row each.
+func TestRWMutexTable(t *testing.T) {
+	const (
+		given   = "given"
+		waits   = "waits"
+		upgrade = "upgrade"
+	)
+	for _, row := range []struct {
+		name  string
+		holds string // what x holds, then y: r and w, upper case of y
+		asks  string
+		want  string
+	}{
+		{"reading a free lock", "", "r", given},
+		{"writing a free lock", "", "w", given},
+		{"reading again", "r", "r", given},
+		{"writing again", "w", "w", given},
+		{"reading while one writes oneself", "w", "r", given},
+		{"reading again while one writes oneself", "wr", "r", given},
+		{"writing again while one reads, too", "wr", "w", given},
+		{"writing as the only reader", "r", "w", given},
+		{"writing as the only reader, twice over", "rr", "w", given},
+		{"reading with another reader", "R", "r", given},
+		{"reading again with another reader", "rR", "r", given},
+		{"writing while another reads", "R", "w", waits},
+		{"reading while another writes", "W", "r", waits},
+		{"writing while another writes", "W", "w", waits},
+		{"reading while another writes and reads", "WR", "r", waits},
+		{"writing while one reads, and another does", "rR", "w", upgrade},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			onBoth(t, func(e *env) {
+				x := e.rw(e.client("x"), "orders", "x", ttl(20*time.Second))
+				y := e.rw(e.client("y"), "orders", "y", ttl(20*time.Second))
+				side := map[rune]locker{'r': reads{x}, 'w': x, 'R': reads{y}, 'W': y}
+				var held []*lockcore.Lease
+				for _, hold := range row.holds {
+					held = append(held, e.try(side[hold]))
+				}
+				asked := side[rune(row.asks[0])]
+				lease, err := asked.TryLock(e.Context())
+				got := given
+				switch {
+				case errors.Is(err, lockcore.ErrUpgrade) && errors.Is(err, lockcore.ErrNotAcquired):
+					got = upgrade
+				case errors.Is(err, lockcore.ErrNotAcquired):
+					got = waits
+				case err != nil:
+					e.Fatal(err)
+				}
+				if got != row.want {
+					e.Fatalf("TryLock: %s (%v), want %s", got, err, row.want)
+				}
+				switch row.want {
+				case upgrade:
+					if _, err := asked.Lock(e.Context()); !errors.Is(err, lockcore.ErrUpgrade) {
+						e.Errorf("Lock: %v, want ErrUpgrade rather than a deadlock", err)
+					}
+				case waits:
+					waiter := e.inLine(asked)
+					for i, h := range held {
+						if waiter.over() {
+							e.Fatal("it did not wait")
+						}
+						e.leave(h, len(held)-1-i)
+					}
+					lease = waiter.granted()
+				}
+				if lease != nil {
+					for i, h := range held {
+						if own := row.holds[i] >= 'a'; own && h.Token() > lease.Token() || !own && row.asks == "w" && h.Token() >= lease.Token() {
+							e.Errorf("token %d, after %d", lease.Token(), h.Token())
+						}
+					}
+					if err := lease.Unlock(e.Context()); err != nil {
+						e.Error(err)
+					}
+				}
+				for _, h := range held {
+					_ = h.Unlock(e.Context()) // what waited saw them end
+				}
+				if e.exists(e.key("orders", "lock")) {
+					e.Error("the key is left behind")
+				}
+			})
+		})
+	}
+}
+
+// No reader passes a writer that waits, no writer a reader: order of arrival, and who
+// stands together is let in together.
+func TestRWMutexOrderOfArrival(t *testing.T) {
+	onBoth(t, func(e *env) {
+		cfg := ttl(20 * time.Second)
+		owner := func(name string) *lockcore.RWMutex { return e.rw(e.client(name), "orders", name, cfg) }
+		first := e.try(reads{owner("r0")})
+		w1 := e.inLine(owner("w1"))
+		if _, err := owner("r9").TryRLock(e.Context()); !errors.Is(err, lockcore.ErrNotAcquired) {
+			e.Errorf("a reader that only tries passes a writer that waits: %v", err)
+		}
+		r1, r2 := e.inLine(reads{owner("r1")}), e.inLine(reads{owner("r2")})
+		w2 := e.inLine(owner("w2"))
+		r3 := e.inLine(reads{owner("r3")})
+		e.unlock(first)
+		writer := w1.granted()
+		if r1.over() || r2.over() || w2.over() || r3.over() {
+			e.Fatal("a writer is not alone")
+		}
+		e.unlock(writer)
+		readers := []*lockcore.Lease{r1.granted(), r2.granted()}
+		if w2.over() || r3.over() {
+			e.Fatal("a later one passed")
+		}
+		if readers[0].Token() == readers[1].Token() {
+			e.Error("two readers share a token")
+		}
+		e.unlock(readers[0])
+		e.settle()
+		if w2.over() {
+			e.Fatal("a writer came in while one reads")
+		}
+		e.unlock(readers[1])
+		writer = w2.granted()
+		e.unlock(writer)
+		e.unlock(r3.granted())
+	})
+}
+
+// A writer that gives up lets the readers behind it in at once.
+func TestRWMutexWriterGivesUp(t *testing.T) {
+	onBoth(t, func(e *env) {
+		cfg := ttl(20 * time.Second)
+		reader := e.try(reads{e.rw(e.client("a"), "orders", "a", cfg)})
+		writer := e.inLine(e.rw(e.client("b"), "orders", "b", cfg))
+		behind := e.inLine(reads{e.rw(e.client("c"), "orders", "c", cfg)})
+		before := e.clock()
+		writer.cancel()
+		second := behind.granted()
+		if took := e.clock() - before; e.bubble != nil && took != 0 {
+			e.Errorf("the reader was let in after %v", took)
+		}
+		e.unlock(reader)
+		e.unlock(second)
+	})
+}
+
+// A crashed reader holds a writer up for no longer than its own lease, although others
+// have longer ones and renew; and no renewal or release of one touches another's.
+func TestRWMutexCrashedReader(t *testing.T) {
+	onBoth(t, func(e *env) {
+		crashing, faults := e.linked("crashing")
+		alive := e.client("alive")
+		e.try(reads{e.rw(crashing, "orders", "crashing", ttl(2*time.Second))})
+		long := e.try(reads{e.rw(alive, "orders", "alive", ttl(30*time.Second))})
+		died := e.clock()
+		faults.Partition()
+		writer := e.inLine(e.rw(e.client("w"), "orders", "w", ttl(20*time.Second)))
+		e.pass(time.Second / 2)
+		e.unlock(long)
+		lease := writer.granted()
+		took := e.clock() - died
+		if took < 1900*time.Millisecond {
+			e.Errorf("the writer came in %v after the last renewal of a lease of 2 s", took)
+		}
+		if e.bubble != nil && took > 2100*time.Millisecond {
+			e.Errorf("a crashed reader of 2 s held the writer up for %v", took)
+		}
+		e.unlock(lease)
+		faults.Heal()
+	})
+}
+
+// The read side and the write side have TTLs of their own.
+func TestRWMutexSidesHaveTheirTTL(t *testing.T) {
+	onBoth(t, func(e *env) {
+		m, err := e.client("a").RWMutex("orders", "me", lockcore.RWConfig{
+			Read:  lockcore.LeaseConfig{TTL: 5 * time.Second},
+			Write: lockcore.LeaseConfig{TTL: 50 * time.Second},
+		})
+		must(e, err)
+		read := e.try(reads{m})
+		if left := read.Remaining(); left > 5*time.Second || left < 3*time.Second {
+			e.Errorf("a read lease of 5 s is valid for %v", left)
+		}
+		if left := e.pttl("orders"); left > 5*time.Second {
+			e.Errorf("at the server it ends in %v", left)
+		}
+		write := e.try(m)
+		if left := e.pttl("orders"); left < 40*time.Second {
+			e.Errorf("a write lease of 50 s ends in %v", left)
+		}
+		e.leave(write, 1)
+		if left := e.pttl("orders"); left > 5*time.Second {
+			e.Errorf("what is left of the lock, a read lease of 5 s, ends in %v", left)
+		}
+		e.leave(read, 0)
+	})
+}
+
+// A downgrade leaves no gap: readers that wait come in at once, a writer behind them
+// does not; the token stays.
+func TestDowngrade(t *testing.T) {
+	onBoth(t, func(e *env) {
+		cfg := ttl(6 * time.Second)
+		lease := e.try(e.rw(e.client("a"), "orders", "a", cfg))
+		token := lease.Token()
+		reader := e.inLine(reads{e.rw(e.client("b"), "orders", "b", cfg)})
+		writer := e.inLine(e.rw(e.client("c"), "orders", "c", cfg))
+		for range 2 {
+			if err := lease.Downgrade(e.Context()); err != nil {
+				e.Fatal(err)
+			}
+		}
+		second := reader.granted()
+		if lease.Context().Err() != nil || lease.Token() != token {
+			e.Error("the lease changed by its downgrade")
+		}
+		e.pass(7 * time.Second) // renewed as before
+		if lease.Context().Err() != nil || writer.over() {
+			e.Errorf("after a renewal: %v; the writer came in: %v", lease.Context().Err(), writer.over())
+		}
+		e.unlock(lease)
+		e.settle()
+		if writer.over() {
+			e.Error("a writer came in while one reads")
+		}
+		e.unlock(second)
+		e.unlock(writer.granted())
+		mustIs(e, lease.Downgrade(e.Context()), lockcore.ErrNotHeld, lockcore.ErrReleased)
+	})
+}
+
+// While the owner writes through another lease a downgrade lets nobody in.
+func TestDowngradeOfOneOfTwo(t *testing.T) {
+	onBoth(t, func(e *env) {
+		cfg := ttl(20 * time.Second)
+		mine := e.rw(e.client("a"), "orders", "a", cfg)
+		one, two := e.try(mine), e.try(mine)
+		must(e, one.Downgrade(e.Context()))
+		if _, err := e.rw(e.client("b"), "orders", "b", cfg).TryRLock(e.Context()); !errors.Is(err, lockcore.ErrNotAcquired) {
+			e.Errorf("another reads while one writes: %v", err)
+		}
+		must(e, two.Downgrade(e.Context()))
+		e.unlock(e.try(reads{e.rw(e.client("b"), "orders", "b", cfg)}))
+		e.leave(one, 1)
+		e.leave(two, 0)
+	})
+}
+
+// Only a write lease can be downgraded, and only one that is held.
+func TestDowngradeRefused(t *testing.T) {
+	onBoth(t, func(e *env) {
+		c := e.client("a")
+		cfg := ttl(20 * time.Second)
+		for _, m := range []locker{e.mutex(c, "one", cfg), e.reentrant(c, "two", "me", cfg), reads{e.rw(c, "three", "me", cfg)}} {
+			lease := e.try(m)
+			mustIs(e, lease.Downgrade(e.Context()), lockcore.ErrNotWriter)
+			e.unlock(lease)
+		}
+		lease := e.try(e.rw(c, "four", "me", cfg))
+		mustIs(e, lease.Downgrade(nil), lockcore.ErrConfig) //nolint:staticcheck // what is tested
+		e.raw.Del(e.Context(), e.key("four", "lock"))
+		mustIs(e, lease.Downgrade(e.Context()), lockcore.ErrNotHeld, lockcore.ErrLeaseLost)
+		mustIs(e, e.ended(lease), lockcore.ErrLeaseLost)
+	})
+}
+
+// A lost request or reply of a downgrade is asked again, and done once.
+func TestFault27_DowngradeReplyLost(t *testing.T) {
+	onBoth(t, func(e *env) {
+		c, faults := e.linked("a")
+		e.warm("owned_downgrade")
+		cfg := ttl(3 * time.Second)
+		lease := e.try(e.rw(c, "orders", "a", cfg))
+		lost := faults.Inject(e, lockcoretest.Fault{Kind: lockcoretest.ResetBefore, Match: e.script("owned_downgrade"), Count: 1})
+		swallowed := faults.Inject(e, lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Match: e.script("owned_downgrade"), Count: 1})
+		must(e, lease.Downgrade(e.Context()))
+		if lost.Fired() != 1 || swallowed.Fired() != 1 {
+			e.Errorf("%d requests and %d replies were lost, want one each", lost.Fired(), swallowed.Fired())
+		}
+		e.unlock(e.try(reads{e.rw(e.client("b"), "orders", "b", cfg)}))
+		e.leave(lease, 0)
+	})
+}
