@@ -69,13 +69,7 @@ func (f *fleet) ledger(job string) *lockcore.Ledger {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.reader == nil {
-		opt := f.options("")
-		if f.bubble != nil {
-			opt = f.bubble.Options()
-		} else {
-			opt.Addr = f.real.Addr()
-		}
-		f.reader = f.client(opt, lockcore.Config{Identity: "reader"})
+		f.reader = f.client(f.direct(), lockcore.Config{Identity: "reader"})
 		f.readers = map[string]*lockcore.Ledger{}
 	}
 	if f.readers[job] == nil {

@@ -21,7 +21,9 @@ const (
 	// trustFor is how long a good sample is kept before a worse one replaces it.
 	trustFor = time.Minute
 
-	// grain is how the server's time is rounded: down, to milliseconds.
+	// grain is by how much two samples may differ for reasons that are neither's
+	// round trip, and what a replica waits beyond a tick at most, so that it does
+	// not ask too early.
 	grain = time.Millisecond
 )
 
@@ -54,6 +56,15 @@ func (c *serverClock) now() (now time.Time, ok bool) {
 		return time.Time{}, false
 	}
 	return c.base.Add(time.Since(c.at)), true
+}
+
+// slack is how long after an instant by this clock the server's has surely
+// reached it, or has by the time a request arrives there: on a slow link the way
+// takes longer than grain.
+func (c *serverClock) slack() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return min(c.spread, grain)
 }
 
 // offset is how far a wall clock that shows wall is ahead of the server's.

@@ -90,8 +90,9 @@ type Entry struct {
 	Token     uint64    `json:"token,omitempty"`
 	Start     time.Time `json:"start,omitzero"` // of the last attempt
 	End       time.Time `json:"end,omitzero"`
-	// Outcome is one of lockcore's: succeeded, failed, unknown (every holder died,
-	// the effect may have come about), lost (the same, at most once), skipped.
+	// Outcome is one of lockcore's: succeeded, failed, unknown (a holder died, no
+	// other succeeded, and the effect may have come about), lost (the same, at most
+	// once), skipped.
 	Outcome string `json:"outcome"`
 	// Error is what went wrong, or why ticks were skipped: missed, overlap,
 	// deadline or paused.
@@ -133,7 +134,14 @@ func (j *Job) Trigger(ctx context.Context) (tick time.Time, err error) {
 	return j.ledger.Trigger(ctx)
 }
 
-// Watch calls nudge when the job may have changed, until stop is called: a run
-// ended or was given up, it was paused, resumed or triggered, or messages may have
-// been missed. The beginning of a run is not told. nudge must return at once.
-func (j *Job) Watch(nudge func()) (stop func()) { return j.ledger.Watch(nudge) }
+// Watch calls nudge when the job may have changed, until stop is called: an attempt
+// began, a run ended or was given up, the job was paused, resumed or triggered, or
+// messages may have been missed. That a holder has died is told by nobody until
+// another takes over. nudge must return at once.
+func (j *Job) Watch(nudge func()) (stop func()) {
+	ends, begins := j.ledger.Watch(nudge), j.ledger.WatchBegins(nudge)
+	return func() {
+		ends()
+		begins()
+	}
+}

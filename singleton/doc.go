@@ -35,8 +35,9 @@
 // idempotency key. Work that does neither and does not look at its context is
 // stopped by nothing but the token at the resource.
 //
-// That "failed" means without effect: it means that the work said so. What ended
-// without a word is recorded as "unknown".
+// That "failed" means without effect: it means that the work said so, at every
+// attempt. Where a holder ended without a word, and no other succeeded, the tick is
+// recorded as "unknown".
 //
 // That ticks are punctual while the server is away. They are late, by CatchUp and
 // StartingDeadline.

@@ -137,7 +137,8 @@ func (x *execution) attempt(work context.Context) error {
 // record writes the outcome down. If the server is away it goes on trying while
 // the Runner runs: meanwhile the hold may end, and another run the tick again.
 func (x *execution) record(ctx context.Context, outcome, reason string, took time.Duration) bool {
-	log := x.log.WithValues("attempt", x.run.Attempt, "outcome", outcome, "took", took)
+	stands := recordedAs(x.run, outcome)
+	log := x.log.WithValues("attempt", x.run.Attempt, "outcome", stands, "took", took)
 	if reason != "" {
 		log = log.WithValues("error", reason)
 	}
@@ -147,7 +148,7 @@ func (x *execution) record(ctx context.Context, outcome, reason string, took tim
 	switch {
 	case err == nil:
 		log.Info("run ended")
-		x.r.metrics.runs.WithLabelValues(x.j.name, outcome).Inc()
+		x.r.metrics.runs.WithLabelValues(x.j.name, stands).Inc()
 		if _, triggered := lockcore.TriggeredAt(x.run.Tick); outcome == lockcore.OutcomeSucceeded && !triggered {
 			x.r.metrics.succeeded(x.j.name, x.run.Tick)
 		}
@@ -159,6 +160,14 @@ func (x *execution) record(ctx context.Context, outcome, reason string, took tim
 		x.leave(ctx, true)
 	}
 	return false
+}
+
+// recordedAs is what Complete makes of an outcome.
+func recordedAs(run *lockcore.Run, outcome string) string {
+	if run.Unsure && outcome == lockcore.OutcomeFailed {
+		return lockcore.OutcomeUnknown
+	}
+	return outcome
 }
 
 // leave opens the tick for another replica. begun: the attempt counts.

@@ -270,67 +270,6 @@ func TestFault17_ClassD_AClaimLostInAFailover(t *testing.T) {
 	})
 }
 
-// The server's clock is set forward by a minute: ticks come early by it, each
-// once; and back by an hour: nothing is run until the clock is there again, and
-// nothing twice.
-// Mutants: the estimate of the server's clock is kept for its minute; a replica
-// that was told "too early" waits for an hour without looking.
-func TestFault35_36_ClassD_TheServersClockIsSet(t *testing.T) {
-	for _, step := range []time.Duration{time.Minute, -time.Hour} {
-		bubbleFleet(t, func(t *testing.T, f *fleet) {
-			f.three("@every 10s", nil, singleton.JobConfig{CatchUp: singleton.CatchUpAll})
-			f.recorded("draw", 5)
-			f.pass(3 * time.Second)
-			f.bubble.StepClock(step)
-			before := len(f.book.all())
-			f.pass(40 * time.Second)
-			switch now := len(f.book.all()); {
-			case step > 0 && now < before+9:
-				t.Errorf("a minute forward: %d runs in 40 s, want those of 100 s", now-before)
-			case step < 0 && now != before:
-				t.Errorf("an hour back: %d runs", now-before)
-			}
-			f.bubble.StepClock(-step)
-			f.pass(2 * time.Minute)
-			if now := len(f.book.all()); now < before+11 {
-				t.Errorf("after the clock was set right: %d runs", now-before)
-			}
-			f.once("draw")
-			f.proven("draw", every(t, 10*time.Second))
-			tokens(f, "draw")
-			t.Logf("the server's clock was set by %v and back", step)
-		})
-	}
-}
-
-// The machines' wall clocks are five minutes off the server's: no tick is run
-// early, late or twice, and each replica tells how far it is off.
-// Mutants: the due time is taken from the local clock; the claim does not look
-// at the server's.
-func TestFault37_WallClocksThatAreOff(t *testing.T) {
-	for _, off := range []time.Duration{5 * time.Minute, -5 * time.Minute} {
-		bubbleFleet(t, func(t *testing.T, f *fleet) {
-			f.bubble.StepClock(-off)
-			all := f.three("@every 1m", nil, singleton.JobConfig{})
-			f.recorded("draw", 5)
-			for _, e := range f.book.all() {
-				server := e.begin.Add(-off)
-				if late := server.Sub(e.run.Tick); late < 0 || late > 10*time.Millisecond {
-					t.Errorf("tick %v was begun %v after it, by the server's clock", e.run.Tick, late)
-				}
-			}
-			f.once("draw")
-			f.proven("draw", every(t, time.Minute))
-			for name, r := range all {
-				if got := r.runner.ClockOffset(); (got - off).Abs() > 10*time.Millisecond {
-					t.Errorf("%s says its clock is ahead by %v, it is by %v", name, got, off)
-				}
-			}
-			t.Logf("clocks off by %v", off)
-		})
-	}
-}
-
 // Scripts are flushed all the time.
 // Mutant: a script is only sent by its hash.
 func TestFault30_ScriptFlush(t *testing.T) {

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton"
 )
@@ -19,127 +18,6 @@ func (f *fleet) once(job string) {
 		if len(entries) != 1 || entries[0].run.Attempt != 1 {
 			f.Errorf("tick %v was run %d times: %+v", time.UnixMilli(tick).UTC(), len(entries), entries)
 		}
-	}
-}
-
-// The reply to a claim is lost, or the request is sent twice, or the connection
-// is reset after it: the tick is run once all the same, at the first attempt.
-// Mutants: a repeated claim is answered "busy" by its own record; it counts an
-// attempt; it does not extend the hold.
-func TestFault24_28_ALostClaim(t *testing.T) {
-	for _, kind := range []lockcoretest.Kind{
-		lockcoretest.SwallowReply, lockcoretest.ResetAfter, lockcoretest.DuplicateRequest,
-		lockcoretest.DropRequest, lockcoretest.ResetBefore, lockcoretest.TrickleReply,
-	} {
-		t.Run(kind.String(), func(t *testing.T) {
-			where := bubbleFleet
-			if kind == lockcoretest.SwallowReply || kind == lockcoretest.DuplicateRequest {
-				where = inFleets
-			}
-			where(t, func(t *testing.T, f *fleet) {
-				r := f.replica("a", singleton.Config{TTL: time.Second})
-				r.add("draw", "@every 200ms", nil, singleton.JobConfig{})
-				r.run()
-				f.recorded("draw", 1)
-				rule := r.net.Inject(t, lockcoretest.Fault{Kind: kind, Match: request("claim"), Count: 3})
-				f.until("the fault was injected three times", func() bool { return rule.Fired() == 3 })
-				f.recorded("draw", len(f.runs("draw"))+2)
-				f.once("draw")
-				f.proven("draw", every(t, 200*time.Millisecond))
-			})
-		})
-	}
-}
-
-// Every answer to the claims of one replica is lost until it gives up: the tick
-// goes to another, and no attempt is counted, as nothing was begun.
-// Mutants: a given-up claim stands for its TTL; it counts as an attempt.
-func TestFault24_28_AClaimThatIsGivenUp(t *testing.T) {
-	bubbleFleet(t, func(t *testing.T, f *fleet) {
-		a, b := f.replica("a", singleton.Config{TTL: time.Minute}), f.replica("b", singleton.Config{TTL: time.Minute})
-		for _, r := range []*replica{a, b} {
-			r.add("draw", "@every 10m", nil, singleton.JobConfig{MaxAttempts: 1})
-			r.run()
-		}
-		f.recorded("draw", 1)
-		b.net.Partition() // until the tick has been claimed by a, unheard
-		lost := a.net.Inject(t, lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Match: request("claim")})
-		f.until("a has claimed", func() bool { return lost.Fired() > 0 })
-		claimed := time.Now()
-		b.net.Heal()
-		f.until("the tick is recorded", func() bool { return len(f.runs("draw")) == 2 })
-		if took := time.Since(claimed); took > 50*time.Second {
-			t.Errorf("the tick waited for %v, near the TTL of the given-up claim", took)
-		}
-		record := f.runs("draw")[1]
-		if record.Outcome != lockcore.OutcomeSucceeded || record.Attempt != 1 {
-			t.Errorf("record is %+v", record)
-		}
-		f.once("draw")
-	})
-}
-
-// Claims arrive after they were given up: they must not hold the tick for a TTL
-// that nobody uses, nor count as attempts.
-// Mutant: no tombstone is written, or it is not looked at.
-func TestFault13_ClaimsThatComeLate(t *testing.T) {
-	bubbleFleet(t, func(t *testing.T, f *fleet) {
-		a, b := f.replica("a", singleton.Config{TTL: time.Minute}), f.replica("b", singleton.Config{TTL: time.Minute})
-		for _, r := range []*replica{a, b} {
-			r.add("draw", "@every 10m", nil, singleton.JobConfig{MaxAttempts: 1})
-			r.run()
-		}
-		f.recorded("draw", 1)
-		f.pass(time.Minute) // the servers know the scripts now
-		away := b.net.Partition()
-		late := a.net.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Match: request("claim")})
-		f.until("claims are held back", func() bool { return late.Fired() >= 1 })
-		f.until("they were given up", func() bool { return len(f.raw.Keys(t.Context(), f.key("draw", "tomb:*")).Val()) >= 2 })
-		held := late.Fired()
-		late.Lift()
-		f.pass(100 * time.Millisecond)
-		b.net.Heal()
-		given := time.Now()
-		record := f.recorded("draw", 2)[1]
-		if took := time.Since(given); took > 10*time.Second || record.Outcome != lockcore.OutcomeSucceeded || record.Attempt != 1 {
-			t.Errorf("after %v the record is %+v", took, record)
-		}
-		f.once("draw")
-		lockcoretest.MustFire(t, away)
-		t.Logf("%d claims came late", held)
-	})
-}
-
-// The reply to a completion is lost, or the request twice on its way: recorded
-// once, and never run again.
-// Mutants: a repeated completion is answered "superseded"; the work is done
-// again; a second entry is written.
-func TestFault29_ALostCompletion(t *testing.T) {
-	for _, kind := range []lockcoretest.Kind{
-		lockcoretest.SwallowReply, lockcoretest.ResetAfter, lockcoretest.DuplicateRequest,
-		lockcoretest.DropRequest, lockcoretest.ResetBefore,
-	} {
-		t.Run(kind.String(), func(t *testing.T) {
-			where := bubbleFleet
-			if kind == lockcoretest.SwallowReply || kind == lockcoretest.DuplicateRequest {
-				where = inFleets
-			}
-			where(t, func(t *testing.T, f *fleet) {
-				r := f.replica("a", singleton.Config{TTL: time.Second})
-				r.add("draw", "@every 200ms", nil, singleton.JobConfig{})
-				r.run()
-				f.recorded("draw", 1)
-				rule := r.net.Inject(t, lockcoretest.Fault{Kind: kind, Match: request("complete"), Count: 3})
-				f.until("the fault was injected three times", func() bool { return rule.Fired() == 3 })
-				f.recorded("draw", len(f.runs("draw"))+2)
-				f.once("draw")
-				f.ended("draw")
-				f.proven("draw", every(t, 200*time.Millisecond))
-				if n := f.log.count("another has taken"); n != 0 {
-					t.Errorf("%d completions were told to be superseded", n)
-				}
-			})
-		})
 	}
 }
 

@@ -81,6 +81,14 @@ func (f *fleet) options(addr string) *redis.Options {
 	}
 }
 
+// direct returns options for a client past all faults.
+func (f *fleet) direct() *redis.Options {
+	if f.bubble != nil {
+		return f.bubble.Options()
+	}
+	return f.options(f.real.Addr())
+}
+
 // link returns options for one client with a network of its own.
 func (f *fleet) link() (*redis.Options, *lockcoretest.Faults) {
 	f.Helper()
@@ -269,7 +277,7 @@ func (f *fleet) key(job, part string) string { return "noonlock:{job/" + job + "
 func request(name string) lockcoretest.Match {
 	shapes := map[string]string{
 		"open": "job open runs live tomb", "claim": "job open runs fence tomb", "complete": "job open runs tomb",
-		"abandon": "job open tomb", "skip": "job runs", "renew": "open 3", "retry": "open 4",
+		"abandon": "job open tomb", "skip": "job runs", "renew": "open 3", "retry": "job open 4",
 	}
 	return func(cmd []string) bool {
 		if cmd[0] != "EVALSHA" && cmd[0] != "EVAL" {
@@ -285,7 +293,7 @@ func request(name string) lockcoretest.Match {
 			part, _, _ = strings.Cut(part, ":")
 			parts = append(parts, part)
 		}
-		if n == 1 {
+		if last := parts[len(parts)-1]; last == "open" {
 			parts = append(parts, strconv.Itoa(len(cmd)-3-n))
 		}
 		return strings.Join(parts, " ") == shapes[name]

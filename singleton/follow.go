@@ -182,7 +182,7 @@ func (f *follower) act(ctx, work context.Context) (again bool, pause time.Durati
 		f.known = false
 		return f.refused(p.skip.Last, sent, err)
 	case !p.next.IsZero():
-		pause = min(pause, p.next.Sub(now)+grain)
+		pause = min(pause, p.next.Sub(now)+f.r.clock.slack())
 	}
 	return false, pause, nil
 }

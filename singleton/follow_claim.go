@@ -50,7 +50,7 @@ func (f *follower) refused(tick, sent time.Time, err error) (again bool, pause t
 		return false, min(lookEvery, refused.Left+2*time.Millisecond), nil
 	case lockcore.ClaimEarly:
 		f.r.observe(tick.Add(-refused.Left), sent, time.Now())
-		return false, min(lookEvery, refused.Left+grain), nil
+		return false, min(lookEvery, refused.Left), nil
 	case lockcore.ClaimPaused:
 		return false, lookEvery, nil
 	case lockcore.ClaimRecorded:

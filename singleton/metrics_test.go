@@ -3,7 +3,6 @@ package singleton_test
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -156,50 +155,4 @@ func TestMetricsAreShared(t *testing.T) {
 			t.Error("a name that is taken was not refused")
 		}
 	})
-}
-
-// The wall clock of one replica is five minutes off: it alone says so, once, tells
-// it as a metric, and its ticks are as punctual as the others'.
-// Mutants: the tick is due by the wall clock; the warning comes at each look.
-func TestFault37_OneWallClockIsOff(t *testing.T) {
-	for _, off := range []time.Duration{5 * time.Minute, -5 * time.Minute} {
-		bubbleFleet(t, func(t *testing.T, f *fleet) {
-			regs := map[string]*prometheus.Registry{}
-			var drift atomic.Int64
-			drift.Store(int64(off))
-			for _, name := range []string{"right", "wrong"} {
-				regs[name] = prometheus.NewRegistry()
-				cfg := singleton.Config{Registerer: regs[name]}
-				if name == "wrong" {
-					cfg.WallClock = func() time.Time { return time.Now().Add(time.Duration(drift.Load())) }
-				}
-				r := f.replica(name, cfg)
-				r.add("draw", "@every 10s", nil, singleton.JobConfig{})
-				r.run()
-			}
-			f.recorded("draw", 20)
-			ran := map[string]int{}
-			for _, e := range f.book.all() {
-				ran[e.replica]++
-				if late := e.begin.Sub(e.run.Tick); late < 0 || late > 10*time.Millisecond {
-					t.Errorf("%s began tick %v %v after it", e.replica, e.run.Tick, late)
-				}
-			}
-			f.once("draw")
-			if n := f.log.count("clock is off"); n != 1 || f.log.count("wrong: \"level\"=0 \"msg\"=\"this machine's clock is off") != 1 {
-				t.Errorf("%d warnings:\n%s", n, &f.log)
-			}
-			got, _ := metric(t, regs["wrong"], "noonlock_job_clock_offset_seconds")
-			right, _ := metric(t, regs["right"], "noonlock_job_clock_offset_seconds")
-			if d := time.Duration(got*1e9) - off; d.Abs() > 10*time.Millisecond || right > 0.01 || right < -0.01 {
-				t.Errorf("offsets are %v and %v, want %v and 0", got, right, off)
-			}
-			drift.Store(0)
-			f.pass(time.Minute)
-			if n := f.log.count("right again"); n != 1 {
-				t.Errorf("%d replicas are right again", n)
-			}
-			t.Logf("one clock off by %v; runs: %v", off, ran)
-		})
-	}
 }

@@ -67,7 +67,7 @@ func (c *onceCall) record(ctx context.Context, run *lockcore.Run, outcome string
 	case err == nil:
 		return false, &OnceError{
 			Name: c.o.name, Holder: c.o.cfg.Identity, Attempt: run.Attempt, Token: run.Token(),
-			Outcome: outcome, Reason: reason, cause: failure,
+			Outcome: recordedAs(run, outcome), Reason: reason, cause: failure,
 		}
 	}
 	c.leave(ctx, run)

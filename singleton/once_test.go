@@ -176,7 +176,7 @@ func TestOnceWaitersDoNotPoll(t *testing.T) {
 		looks := faults.Inject(t, lockcoretest.Fault{Kind: lockcoretest.TrickleReply, Match: lockcoretest.Command("EVALSHA")})
 		var all []*replicaRun
 		for i := range waiters {
-			c := f.clientWith(strconv.Itoa(i), f.bubble.OptionsVia(faults))
+			c := f.fleet.client(f.bubble.OptionsVia(faults), lockcore.Config{Identity: strconv.Itoa(i)})
 			all = append(all, f.do(f.once(c, singleton.OnceConfig{}), mustNotRun(t)))
 		}
 		f.waiting(waiters)

@@ -50,8 +50,9 @@ type Config struct {
 // drain is over.
 var ErrStopping = errors.New("singleton: the runner is stopping")
 
-// ErrRunning is the answer to an Add or Run while the Runner runs.
-var ErrRunning = errors.New("singleton: the runner is running")
+// ErrRunning is the answer to a Run of what runs already, a Runner or a Service,
+// and to an Add while the Runner runs.
+var ErrRunning = errors.New("singleton: it is running already")
 
 const (
 	defaultDrain     = 20 * time.Second
@@ -124,8 +125,8 @@ func (r *Runner) AddSchedule(name string, schedule Schedule, work Func, cfg JobC
 	if work == nil {
 		return &ConfigError{"work", "nil", "a function"}
 	}
-	if strings.HasPrefix(name, onceNames) {
-		return &ConfigError{"name", strconv.Quote(name), "without the prefix " + onceNames + ", which is for Once"}
+	if strings.HasPrefix(name, onceNames) || strings.HasPrefix(name, serviceNames) {
+		return &ConfigError{"name", strconv.Quote(name), "without the prefixes " + onceNames + " and " + serviceNames + ", which are for Once and Service"}
 	}
 	if err := CheckSchedule(schedule); err != nil {
 		return fmt.Errorf("job %q: %w", name, err)

@@ -52,7 +52,7 @@ const (
 	defaultServiceMaxBackoff = time.Minute
 	defaultHandOverAfter     = 3
 
-	// serviceNames keeps services apart from the locks of the application.
+	// serviceNames keeps services apart from jobs.
 	serviceNames = "service/"
 )
 
@@ -68,8 +68,8 @@ const (
 // the lease has ended. Two are at work then; Check says so, and the fencing token
 // tells them apart at a resource that refuses the smaller one.
 //
-// The lease is that of the lock "service/<name>", so that a tool that holds the
-// lock keeps the service from running.
+// The lease is that of the lock "job/service/<name>", which no lock of the
+// application can be.
 type Service struct {
 	name  string
 	work  func(ctx context.Context, token uint64) error
@@ -109,12 +109,12 @@ func NewService(client *lockcore.Client, name string, work func(ctx context.Cont
 	if err != nil {
 		return nil, err
 	}
-	mutex, err := client.Mutex(serviceNames+name, lease)
+	ledger, err := client.Ledger(serviceNames+name, lockcore.LedgerConfig{Lease: lease})
 	if err != nil {
 		return nil, fmt.Errorf("singleton: service: %w", err)
 	}
 	cfg.Logger = cfg.Logger.WithValues("service", name)
-	return &Service{name: name, work: work, cfg: cfg, mutex: mutex}, nil
+	return &Service{name: name, work: work, cfg: cfg, mutex: ledger.Mutex()}, nil
 }
 
 func (cfg ServiceConfig) complete() (ServiceConfig, error) {

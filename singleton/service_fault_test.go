@@ -60,7 +60,7 @@ func TestServiceIsTakenOverFromTheDead(t *testing.T) {
 		killed := f.clock()
 		f.kill(faults)
 		next := receive(f, starts, "the takeover")
-		if len(ends) == 0 {
+		if f.bubble != nil && len(ends) == 0 {
 			t.Error("taken over before the dead one's function has stopped")
 		}
 		if cause := receive(f, ends, "its end"); !errors.Is(cause, lockcore.ErrLeaseExpired) {
@@ -75,7 +75,7 @@ func TestServiceIsTakenOverFromTheDead(t *testing.T) {
 		// It comes back and stands in line.
 		faults.Heal()
 		f.until("it stands in line again", func() bool { return f.inLine("feed") == 1 })
-		f.history.Require(t)
+		f.stoppedInTime(t)
 	})
 }
 
@@ -88,7 +88,7 @@ func TestServiceCampaignsAgainAfterALoss(t *testing.T) {
 			TTL: 300 * time.Millisecond, Backoff: time.Minute, HandOverAfter: 1,
 		}).Run)
 		first := receive(f, starts, "the start")
-		if n, err := f.raw.Del(f.Context(), "noonlock:{service/feed}:lock").Result(); n != 1 || err != nil {
+		if n, err := f.raw.Del(f.Context(), "noonlock:{job/service/feed}:lock").Result(); n != 1 || err != nil {
 			t.Fatalf("deleted %d keys: %v", n, err)
 		}
 		if cause := receive(f, ends, "its end"); !errors.Is(cause, lockcore.ErrLeaseLost) {

@@ -93,7 +93,7 @@ func TestServiceWaitersDoNotPoll(t *testing.T) {
 		// A fault that changes nothing counts what passes.
 		requests := faults.Inject(t, lockcoretest.Fault{Kind: lockcoretest.TrickleReply, Match: lockcoretest.Command("EVALSHA")})
 		for i := range waiters {
-			c := f.clientWith(fmt.Sprintf("waiter-%d", i), f.bubble.OptionsVia(faults))
+			c := f.fleet.client(f.bubble.OptionsVia(faults), lockcore.Config{Identity: fmt.Sprintf("waiter-%d", i)})
 			f.run(f.service(c, f.steady("waiter", starts, nil), singleton.ServiceConfig{}).Run)
 		}
 		f.until("all stand in line", func() bool { return f.inLine("feed") == waiters })
@@ -255,7 +255,7 @@ func TestServiceGivesUpItsPlaceWhenCancelled(t *testing.T) {
 		}
 		f.until("the line is empty", func() bool { return f.inLine("feed") == 0 })
 		holder.end()
-		f.until("the lock is free", func() bool { return f.raw.Exists(f.Context(), "noonlock:{service/feed}:lock").Val() == 0 })
+		f.until("the lock is free", func() bool { return f.raw.Exists(f.Context(), "noonlock:{job/service/feed}:lock").Val() == 0 })
 		if len(starts) > 0 {
 			t.Error("started after it was cancelled")
 		}

@@ -1,0 +1,190 @@
+package singleton_test
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/noonlock/noonlock/singleton"
+)
+
+// Class D is a server whose clock is set. Class S are clients whose wall clocks are
+// wrong.
+
+// The server's clock is set forward by a minute: ticks come early by it, each
+// once; and back by an hour: nothing is run until the clock is there again, and
+// nothing twice.
+// Mutants: the estimate of the server's clock is kept for its minute; a replica
+// that was told "too early" waits for an hour without looking.
+func TestFault35_36_ClassD_TheServersClockIsSet(t *testing.T) {
+	for _, step := range []time.Duration{time.Minute, -time.Hour} {
+		bubbleFleet(t, func(t *testing.T, f *fleet) {
+			f.three("@every 10s", nil, singleton.JobConfig{CatchUp: singleton.CatchUpAll})
+			f.recorded("draw", 5)
+			f.pass(3 * time.Second)
+			f.bubble.StepClock(step)
+			before := len(f.book.all())
+			f.pass(40 * time.Second)
+			switch now := len(f.book.all()); {
+			case step > 0 && now < before+9:
+				t.Errorf("a minute forward: %d runs in 40 s, want those of 100 s", now-before)
+			case step < 0 && now != before:
+				t.Errorf("an hour back: %d runs", now-before)
+			}
+			f.bubble.StepClock(-step)
+			f.pass(2 * time.Minute)
+			if now := len(f.book.all()); now < before+11 {
+				t.Errorf("after the clock was set right: %d runs", now-before)
+			}
+			f.once("draw")
+			f.proven("draw", every(t, 10*time.Second))
+			tokens(f, "draw")
+			t.Logf("the server's clock was set by %v and back", step)
+		})
+	}
+}
+
+// The machines' wall clocks are five minutes off the server's: no tick is run
+// early, late or twice, and each replica tells how far it is off.
+// Mutants: the due time is taken from the local clock; the claim does not look
+// at the server's.
+func TestFault37_WallClocksThatAreOff(t *testing.T) {
+	for _, off := range []time.Duration{5 * time.Minute, -5 * time.Minute} {
+		bubbleFleet(t, func(t *testing.T, f *fleet) {
+			f.bubble.StepClock(-off)
+			all := f.three("@every 1m", nil, singleton.JobConfig{})
+			f.recorded("draw", 5)
+			for _, e := range f.book.all() {
+				server := e.begin.Add(-off)
+				if late := server.Sub(e.run.Tick); late < 0 || late > 10*time.Millisecond {
+					t.Errorf("tick %v was begun %v after it, by the server's clock", e.run.Tick, late)
+				}
+			}
+			f.once("draw")
+			f.proven("draw", every(t, time.Minute))
+			for name, r := range all {
+				if got := r.runner.ClockOffset(); (got - off).Abs() > 10*time.Millisecond {
+					t.Errorf("%s says its clock is ahead by %v, it is by %v", name, got, off)
+				}
+			}
+			t.Logf("clocks off by %v", off)
+		})
+	}
+}
+
+// The wall clock of one replica is five minutes off: it alone says so, once, tells
+// it as a metric, and its ticks are as punctual as the others'.
+// Mutants: the tick is due by the wall clock; the warning comes at each look.
+func TestFault37_OneWallClockIsOff(t *testing.T) {
+	for _, off := range []time.Duration{5 * time.Minute, -5 * time.Minute} {
+		bubbleFleet(t, func(t *testing.T, f *fleet) {
+			regs := map[string]*prometheus.Registry{}
+			var drift atomic.Int64
+			drift.Store(int64(off))
+			for _, name := range []string{"right", "wrong"} {
+				regs[name] = prometheus.NewRegistry()
+				cfg := singleton.Config{Registerer: regs[name]}
+				if name == "wrong" {
+					cfg.WallClock = func() time.Time { return time.Now().Add(time.Duration(drift.Load())) }
+				}
+				r := f.replica(name, cfg)
+				r.add("draw", "@every 10s", nil, singleton.JobConfig{})
+				r.run()
+			}
+			f.recorded("draw", 20)
+			ran := map[string]int{}
+			for _, e := range f.book.all() {
+				ran[e.replica]++
+				if late := e.begin.Sub(e.run.Tick); late < 0 || late > 10*time.Millisecond {
+					t.Errorf("%s began tick %v %v after it", e.replica, e.run.Tick, late)
+				}
+			}
+			f.once("draw")
+			if n := f.log.count("clock is off"); n != 1 || f.log.count("wrong: \"level\"=0 \"msg\"=\"this machine's clock is off") != 1 {
+				t.Errorf("%d warnings:\n%s", n, &f.log)
+			}
+			got, _ := metric(t, regs["wrong"], "noonlock_job_clock_offset_seconds")
+			right, _ := metric(t, regs["right"], "noonlock_job_clock_offset_seconds")
+			if d := time.Duration(got*1e9) - off; d.Abs() > 10*time.Millisecond || right > 0.01 || right < -0.01 {
+				t.Errorf("offsets are %v and %v, want %v and 0", got, right, off)
+			}
+			drift.Store(0)
+			f.pass(time.Minute)
+			if n := f.log.count("right again"); n != 1 {
+				t.Errorf("%d replicas are right again", n)
+			}
+			t.Logf("one clock off by %v; runs: %v", off, ran)
+		})
+	}
+}
+
+// A fleet whose wall clocks are all wrong, each in its own way, and one is set while
+// it runs: no tick is begun early or twice, none is missed, and each replica tells
+// its own offset.
+// Mutants: the due time is taken from the wall clock; the claim does not look at the
+// server's; the offset is measured once.
+func TestFault37_AFleetOfWrongClocks(t *testing.T) {
+	inFleets(t, func(t *testing.T, f *fleet) {
+		offsets := []time.Duration{-5 * time.Minute, -90 * time.Second, 0, 3 * time.Second, 5 * time.Minute}
+		var set atomic.Int64 // how far the last one's clock has been set
+		regs := map[string]*prometheus.Registry{}
+		all := map[string]*replica{}
+		for i, off := range offsets {
+			name := fmt.Sprintf("%+d", int(off.Seconds()))
+			regs[name] = prometheus.NewRegistry()
+			wall := func() time.Time { return time.Now().Add(off) }
+			if i == len(offsets)-1 {
+				wall = func() time.Time { return time.Now().Add(off + time.Duration(set.Load())) }
+			}
+			all[name] = f.replica(name, singleton.Config{Registerer: regs[name], WallClock: wall})
+			all[name].add("draw", "@every 500ms", nil, singleton.JobConfig{CatchUp: singleton.CatchUpAll})
+			all[name].run()
+		}
+		f.recorded("draw", 6)
+		set.Store(int64(-10 * time.Minute))
+		f.recorded("draw", 12)
+		for _, e := range f.book.all() {
+			// The server's clock is this machine's, and rounded down to a microsecond.
+			if late := e.begin.Sub(e.run.Tick); late < 0 || f.bubble != nil && late > 10*time.Millisecond {
+				t.Errorf("%s began tick %v %v after it", e.replica, e.run.Tick, late)
+			}
+		}
+		f.once("draw")
+		f.alone("draw")
+		f.proven("draw", every(t, 500*time.Millisecond))
+		for i, off := range offsets {
+			name := fmt.Sprintf("%+d", int(off.Seconds()))
+			if i == len(offsets)-1 {
+				off += time.Duration(set.Load())
+			}
+			f.until(name+" tells its offset", func() bool {
+				told, _ := metric(t, regs[name], "noonlock_job_clock_offset_seconds")
+				return (time.Duration(told*1e9)-off).Abs() < 500*time.Millisecond && (all[name].runner.ClockOffset()-off).Abs() < 500*time.Millisecond
+			})
+		}
+		if n := f.log.count("clock is off"); n != 4 {
+			t.Errorf("%d warnings of 4 wrong clocks:\n%s", n, &f.log)
+		}
+	})
+}
+
+// The bound of the warning is the operator's.
+// Mutants: the bound is not looked at; a negative one warns always.
+func TestMaxClockOffset(t *testing.T) {
+	for bound, want := range map[time.Duration]int{0: 1, 6 * time.Minute: 0, 4 * time.Minute: 1, -1: 0} {
+		bubbleFleet(t, func(t *testing.T, f *fleet) {
+			r := f.replica("a", singleton.Config{
+				MaxClockOffset: bound, WallClock: func() time.Time { return time.Now().Add(-5 * time.Minute) },
+			})
+			r.add("draw", "@every 1m", nil, singleton.JobConfig{})
+			r.run()
+			f.recorded("draw", 2)
+			if n := f.log.count("clock is off"); n != want {
+				t.Errorf("%d warnings at a bound of %v, want %d", n, bound, want)
+			}
+		})
+	}
+}

@@ -1,0 +1,276 @@
+package singleton_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+	"github.com/noonlock/noonlock/singleton"
+)
+
+// Class S: requests and replies are lost, doubled or late.
+
+// The reply to a claim is lost, or the request is sent twice, or the connection
+// is reset after it: the tick is run once all the same, at the first attempt.
+// Mutants: a repeated claim is answered "busy" by its own record; it counts an
+// attempt; it does not extend the hold.
+func TestFault24_28_ALostClaim(t *testing.T) {
+	for _, kind := range []lockcoretest.Kind{
+		lockcoretest.SwallowReply, lockcoretest.ResetAfter, lockcoretest.DuplicateRequest,
+		lockcoretest.DropRequest, lockcoretest.ResetBefore, lockcoretest.TrickleReply,
+	} {
+		t.Run(kind.String(), func(t *testing.T) {
+			where := bubbleFleet
+			if kind == lockcoretest.SwallowReply || kind == lockcoretest.DuplicateRequest {
+				where = inFleets
+			}
+			where(t, func(t *testing.T, f *fleet) {
+				r := f.replica("a", singleton.Config{TTL: time.Second})
+				r.add("draw", "@every 200ms", nil, singleton.JobConfig{})
+				r.run()
+				f.recorded("draw", 1)
+				rule := r.net.Inject(t, lockcoretest.Fault{Kind: kind, Match: request("claim"), Count: 3})
+				f.until("the fault was injected three times", func() bool { return rule.Fired() == 3 })
+				f.recorded("draw", len(f.runs("draw"))+2)
+				f.once("draw")
+				f.proven("draw", every(t, 200*time.Millisecond))
+			})
+		})
+	}
+}
+
+// Every answer to the claims of one replica is lost until it gives up: the tick
+// goes to another, and no attempt is counted, as nothing was begun.
+// Mutants: a given-up claim stands for its TTL; it counts as an attempt.
+func TestFault24_28_AClaimThatIsGivenUp(t *testing.T) {
+	bubbleFleet(t, func(t *testing.T, f *fleet) {
+		a, b := f.replica("a", singleton.Config{TTL: time.Minute}), f.replica("b", singleton.Config{TTL: time.Minute})
+		for _, r := range []*replica{a, b} {
+			r.add("draw", "@every 10m", nil, singleton.JobConfig{MaxAttempts: 1})
+			r.run()
+		}
+		f.recorded("draw", 1)
+		b.net.Partition() // until the tick has been claimed by a, unheard
+		lost := a.net.Inject(t, lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Match: request("claim")})
+		f.until("a has claimed", func() bool { return lost.Fired() > 0 })
+		claimed := time.Now()
+		b.net.Heal()
+		f.until("the tick is recorded", func() bool { return len(f.runs("draw")) == 2 })
+		if took := time.Since(claimed); took > 50*time.Second {
+			t.Errorf("the tick waited for %v, near the TTL of the given-up claim", took)
+		}
+		record := f.runs("draw")[1]
+		if record.Outcome != lockcore.OutcomeSucceeded || record.Attempt != 1 {
+			t.Errorf("record is %+v", record)
+		}
+		f.once("draw")
+	})
+}
+
+// Claims arrive after they were given up: they must not hold the tick for a TTL
+// that nobody uses, nor count as attempts.
+// Mutant: no tombstone is written, or it is not looked at.
+func TestFault13_ClaimsThatComeLate(t *testing.T) {
+	bubbleFleet(t, func(t *testing.T, f *fleet) {
+		a, b := f.replica("a", singleton.Config{TTL: time.Minute}), f.replica("b", singleton.Config{TTL: time.Minute})
+		for _, r := range []*replica{a, b} {
+			r.add("draw", "@every 10m", nil, singleton.JobConfig{MaxAttempts: 1})
+			r.run()
+		}
+		f.recorded("draw", 1)
+		f.pass(time.Minute) // the servers know the scripts now
+		away := b.net.Partition()
+		late := a.net.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Match: request("claim")})
+		f.until("claims are held back", func() bool { return late.Fired() >= 1 })
+		f.until("they were given up", func() bool { return len(f.raw.Keys(t.Context(), f.key("draw", "tomb:*")).Val()) >= 2 })
+		held := late.Fired()
+		late.Lift()
+		f.pass(100 * time.Millisecond)
+		b.net.Heal()
+		given := time.Now()
+		record := f.recorded("draw", 2)[1]
+		if took := time.Since(given); took > 10*time.Second || record.Outcome != lockcore.OutcomeSucceeded || record.Attempt != 1 {
+			t.Errorf("after %v the record is %+v", took, record)
+		}
+		f.once("draw")
+		lockcoretest.MustFire(t, away)
+		t.Logf("%d claims came late", held)
+	})
+}
+
+// The reply to a completion is lost, or the request twice on its way: recorded
+// once, and never run again.
+// Mutants: a repeated completion is answered "superseded"; the work is done
+// again; a second entry is written.
+func TestFault29_ALostCompletion(t *testing.T) {
+	for _, kind := range []lockcoretest.Kind{
+		lockcoretest.SwallowReply, lockcoretest.ResetAfter, lockcoretest.DuplicateRequest,
+		lockcoretest.DropRequest, lockcoretest.ResetBefore,
+	} {
+		t.Run(kind.String(), func(t *testing.T) {
+			where := bubbleFleet
+			if kind == lockcoretest.SwallowReply || kind == lockcoretest.DuplicateRequest {
+				where = inFleets
+			}
+			where(t, func(t *testing.T, f *fleet) {
+				r := f.replica("a", singleton.Config{TTL: time.Second})
+				r.add("draw", "@every 200ms", nil, singleton.JobConfig{})
+				r.run()
+				f.recorded("draw", 1)
+				rule := r.net.Inject(t, lockcoretest.Fault{Kind: kind, Match: request("complete"), Count: 3})
+				f.until("the fault was injected three times", func() bool { return rule.Fired() == 3 })
+				f.recorded("draw", len(f.runs("draw"))+2)
+				f.once("draw")
+				f.ended("draw")
+				f.proven("draw", every(t, 200*time.Millisecond))
+				if n := f.log.count("another has taken"); n != 0 {
+					t.Errorf("%d completions were told to be superseded", n)
+				}
+			})
+		})
+	}
+}
+
+// The reply to a completion is lost, and then the server is away for longer than
+// the tombstone of the run stands: what the replica asks again is answered from the
+// history, and it does not take itself for superseded.
+// Mutant: only the tombstone knows that the run has ended.
+func TestFault29_ACompletionUnansweredForLong(t *testing.T) {
+	bubbleFleet(t, func(t *testing.T, f *fleet) {
+		all := map[string]*replica{}
+		var lost *lockcoretest.Rule
+		for _, name := range []string{"a", "b", "c"} {
+			all[name] = f.replica(name, singleton.Config{})
+			all[name].add("draw", "@every 1h", func(_ context.Context, run singleton.Run) error {
+				if lost == nil {
+					lost = all[run.Holder].net.Inject(t, lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Match: request("complete")})
+				}
+				return nil
+			}, singleton.JobConfig{})
+		}
+		for _, r := range all {
+			r.run()
+		}
+		f.recorded("draw", 1) // unheard by its holder
+		f.pass(10 * time.Minute)
+		if n := len(f.raw.Keys(t.Context(), f.key("draw", "tomb:*")).Val()); n != 0 {
+			t.Fatalf("%d tombstones are left", n)
+		}
+		lost.Lift()
+		f.until("the holder is answered", func() bool { return f.log.count("\"run ended") > 0 })
+		if n := f.log.count("another has taken"); n != 0 {
+			t.Errorf("%d were told to be superseded", n)
+		}
+		f.recorded("draw", 3)
+		f.once("draw")
+		f.ended("draw")
+	})
+}
+
+// Some replies to renewals are lost: the run goes on, and nobody takes it over.
+// Mutants: a renewal that is not answered ends the lease; it is not sent again.
+func TestFault25_SomeRenewalsAreLost(t *testing.T) {
+	for _, kind := range []lockcoretest.Kind{
+		lockcoretest.SwallowReply, lockcoretest.ResetAfter, lockcoretest.DuplicateRequest, lockcoretest.DropRequest,
+	} {
+		bubbleFleet(t, func(t *testing.T, f *fleet) {
+			all := f.three("@every 1m", sleep(20*time.Second), singleton.JobConfig{})
+			first := f.begun("draw", 1)[0]
+			f.pass(2 * time.Second)
+			rule := all[first.replica].net.Inject(t, lockcoretest.Fault{Kind: kind, Match: request("renew"), Count: 1})
+			f.until("a renewal was hit", func() bool { return rule.Fired() == 1 })
+			if record := f.recorded("draw", 1)[0]; record.Attempt != 1 || record.Outcome != lockcore.OutcomeSucceeded {
+				t.Errorf("%v: record is %+v", kind, record)
+			}
+			f.once("draw")
+		})
+	}
+}
+
+// All replies to renewals are lost, though the server extends the hold: the old
+// deadline stays, the work ends before another can begin, and the tick is run again.
+// Mutant: a lease is valid from when its last renewal was sent, answered or not.
+func TestFault25_AllRenewalsAreLost(t *testing.T) {
+	bubbleFleet(t, func(t *testing.T, f *fleet) {
+		all := f.three("@every 1h", hang(1), singleton.JobConfig{})
+		first := f.begun("draw", 1)[0]
+		f.pass(2 * time.Second)
+		lost := time.Now()
+		rule := all[first.replica].net.Inject(t, lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Match: request("renew")})
+		second := f.begun("draw", 2)[1]
+		ended := f.book.all()[0].end
+		if ended.IsZero() || ended.After(second.begin) || ended.Sub(lost) > 2*time.Second {
+			t.Errorf("the work ended %v after the first loss, and the next began at %v", ended.Sub(lost), second.begin.Sub(lost))
+		}
+		if second.run.Attempt != 2 || second.run.Token <= first.run.Token || !second.run.Tick.Equal(first.run.Tick) {
+			t.Errorf("after %+v came %+v", first.run, second.run)
+		}
+		lockcoretest.MustFire(t, rule)
+	})
+}
+
+// A replica that shuts down gives its tick up, and the reply to that is lost, or the
+// request doubled: another has the tick at once, and one attempt more is counted.
+// Mutants: a repeated giving-up opens the run of the next holder; a lost reply
+// leaves the tick to the end of its hold.
+func TestFault26_ALostHandOver(t *testing.T) {
+	for _, kind := range []lockcoretest.Kind{lockcoretest.SwallowReply, lockcoretest.DuplicateRequest, lockcoretest.DropRequest} {
+		bubbleFleet(t, func(t *testing.T, f *fleet) {
+			all := map[string]*replica{}
+			for _, name := range []string{"a", "b", "c"} {
+				r := f.replica(name, singleton.Config{TTL: time.Minute, Drain: time.Second})
+				r.add("draw", "@every 1h", hang(1), singleton.JobConfig{MaxAttempts: 2})
+				r.run()
+				all[name] = r
+			}
+			first := f.begun("draw", 1)[0]
+			rule := all[first.replica].net.Inject(t, lockcoretest.Fault{Kind: kind, Match: request("abandon"), Count: 1})
+			stopped := time.Now()
+			all[first.replica].stop()
+			second := f.begun("draw", 2)[1]
+			if took := second.begin.Sub(stopped); took > 20*time.Second || second.run.Attempt != 2 || second.run.Token <= first.run.Token {
+				t.Errorf("%v: after %v came %+v", kind, took, second.run)
+			}
+			if record := f.recorded("draw", 1)[0]; record.Outcome != lockcore.OutcomeSucceeded || record.Attempt != 2 {
+				t.Errorf("%v: record is %+v", kind, record)
+			}
+			lockcoretest.MustFire(t, rule)
+		})
+	}
+}
+
+// Between the attempts of a holder the reply to the count is lost, or the request
+// doubled: each attempt is counted once, so that none is left out and none is added.
+// (FAULTS 27 speaks of a reentrant lock's count; this is the count of a job.)
+// Mutant: a repeated request counts again.
+func TestFault27_ALostCountOfAttempts(t *testing.T) {
+	boom := errors.New("boom")
+	for _, kind := range []lockcoretest.Kind{
+		lockcoretest.SwallowReply, lockcoretest.ResetAfter, lockcoretest.DuplicateRequest, lockcoretest.DropRequest,
+	} {
+		bubbleFleet(t, func(t *testing.T, f *fleet) {
+			r := f.replica("a", singleton.Config{})
+			r.add("draw", "@every 1m", func(context.Context, singleton.Run) error { return boom }, singleton.JobConfig{MaxAttempts: 4})
+			r.run()
+			f.recorded("draw", 1) // the script is known
+			n := len(f.book.all())
+			rule := r.net.Inject(t, lockcoretest.Fault{Kind: kind, Match: request("retry"), Count: 2})
+			record := f.recorded("draw", 2)[1]
+			attempts := f.book.all()[n:]
+			if len(attempts) != 4 || record.Attempt != 4 || record.Outcome != lockcore.OutcomeFailed {
+				t.Fatalf("%v: %d attempts, record %+v", kind, len(attempts), record)
+			}
+			for i, e := range attempts {
+				if e.run.Attempt != i+1 || e.run.Token != attempts[0].run.Token {
+					t.Errorf("%v: attempt %d is %+v", kind, i+1, e.run)
+				}
+			}
+			if rule.Fired() != 2 {
+				t.Errorf("%v: the fault was injected %d times", kind, rule.Fired())
+			}
+		})
+	}
+}
