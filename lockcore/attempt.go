@@ -23,12 +23,18 @@ type attempt struct {
 	value  string
 	place  string // where it stood in line, to be taken up again
 
+	trusted bool // its value says that PUBLISH's count of receivers is true
+
 	// open: some request was sent and has no answer. owes: something of this
 	// attempt may stand at the server, and is to be taken back.
 	open, owes atomic.Bool
 
 	// began: the work under this attempt's lease has begun.
 	began atomic.Bool
+
+	// grantedAt is when it was heard that the lock is granted to this attempt, plus
+	// one so that 0 is never.
+	grantedAt atomic.Int64
 
 	// wake tells a waiter of look (look now) or left (it is head of the line now
 	// and the lock ends by itself in so many ns; 0: not told).
@@ -69,10 +75,10 @@ const (
 )
 
 func (c *Client) newAttempt(k kind, keys *lockKeys, terms *leaseTerms, waits bool) *attempt {
-	n := c.attempts.Add(1)
+	n, trusted := c.attempts.Add(1), waits && c.sub.counts()
 	a := &attempt{
-		c: c, kind: k, keys: keys, terms: terms, number: n,
-		value: k.value(c.process, n, waits && c.sub.counts(), terms.identity),
+		c: c, kind: k, keys: keys, terms: terms, number: n, trusted: trusted,
+		value: k.value(c.process, n, trusted, terms.identity),
 	}
 	if waits {
 		a.wake = make(chan struct{}, 1)

@@ -25,6 +25,7 @@ type Client struct {
 	scripts  *scripts
 	clock    func() time.Duration
 	log      logr.Logger
+	metrics  *metrics
 	identity string
 	process  string // secret: who knows it can speak for this Client
 
@@ -75,6 +76,9 @@ func New(rdb redis.UniversalClient, cfg Config) (*Client, error) {
 	if err == nil {
 		c.scripts, err = loadScripts()
 	}
+	if err == nil {
+		c.metrics, err = newMetrics(cfg.Registerer)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +88,7 @@ func New(rdb redis.UniversalClient, cfg Config) (*Client, error) {
 	c.idle = sync.NewCond(&c.mu)
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.rdb = redis.NewClient(opt)
-	c.disp = newDispatcher(*opt)
+	c.disp = newDispatcher(*opt, c.metrics.failed)
 	c.keep = newKeeper(c)
 	c.sub = newSubscription(c, *opt)
 	return c, nil
@@ -211,6 +215,7 @@ func (c *Client) hold(ctx context.Context, a *attempt, token uint64, t0 time.Dur
 	delete(c.waiting, a.number)
 	c.leases[a.number] = l
 	c.mu.Unlock()
+	c.metrics.kinds[a.kind.name()].held.Inc()
 	return l, nil
 }
 
@@ -218,6 +223,7 @@ func (c *Client) hold(ctx context.Context, a *attempt, token uint64, t0 time.Dur
 // lock that has expired here is left to its TTL at the server: that time is the
 // work's, to stop in.
 func (c *Client) noteLoss(l *Lease, cause error) {
+	c.metrics.lost(cause)
 	c.log.Info("lease ended before its release", "name", l.a.keys.name, "token", l.token, "cause", cause.Error())
 	if errors.Is(cause, ErrLeaseLost) && l.a.open.Load() {
 		// An acquire that is still under way must not take the lock anew.

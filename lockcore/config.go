@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // Config is what a Client is made of. Its zero value is a working default.
@@ -25,6 +26,10 @@ type Config struct {
 	// Logger gets what the operator should know; its zero value discards.
 	// Nothing is logged per acquisition or renewal below V(4).
 	Logger logr.Logger
+
+	// Registerer gets the metrics of docs/METRICS.md. Clients that are given the
+	// same one share them. Default: none.
+	Registerer prometheus.Registerer
 
 	// Clock is elapsed time since any fixed point. It must go on while the
 	// machine is suspended, or leases are believed too long after a suspend.

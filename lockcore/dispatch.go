@@ -29,6 +29,7 @@ type dispatcher struct {
 	closed bool
 	all    []*link
 	wg     sync.WaitGroup // flights under way
+	failed func(*script, error)
 }
 
 // A call is one command on its way.
@@ -48,8 +49,9 @@ const (
 	callDropped
 )
 
-func newDispatcher(opt redis.Options) *dispatcher {
-	d := &dispatcher{}
+// newDispatcher makes a dispatcher that tells failed of each call that fails.
+func newDispatcher(opt redis.Options, failed func(*script, error)) *dispatcher {
+	d := &dispatcher{failed: failed}
 	for range flights {
 		d.all = append(d.all, newLink(opt))
 	}
@@ -77,6 +79,14 @@ func (d *dispatcher) close() {
 // do sends one command and waits for its answer, or for ctx. An error that is
 // ErrUnknown leaves open whether the command was applied.
 func (d *dispatcher) do(ctx context.Context, s *script, timeout time.Duration, args []any) (any, error) {
+	answer, err := d.send(ctx, s, timeout, args)
+	if err != nil && (errors.Is(err, ErrUnknown) || isServerError(err) || isUnsent(err)) {
+		d.failed(s, err)
+	}
+	return answer, err
+}
+
+func (d *dispatcher) send(ctx context.Context, s *script, timeout time.Duration, args []any) (any, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}

@@ -200,6 +200,9 @@ func (k *keeper) renew(n *lane, batch []*Lease) {
 	}
 	timeout := batch[0].a.terms.timeout()
 	t0 := k.c.clock()
+	for _, l := range batch {
+		k.c.metrics.lateness.Observe(max(0, t0-l.renewAt).Seconds())
+	}
 	replies := pipeline(k.c.ctx, k.c.rdb, timeout, args)
 	var whole [][]any
 	var again []int
@@ -243,18 +246,23 @@ func (k *keeper) renew(n *lane, batch []*Lease) {
 
 // renewed counts the answer to a renewal sent at t0; false: try again.
 func (l *Lease) renewed(t0 time.Duration, r reply) bool {
+	outcomes := l.c.metrics.renewals
 	if r.err != nil {
+		outcomes.WithLabelValues("failed").Inc()
 		l.c.log.V(1).Info("renewal failed; trying again", "name", l.a.keys.name, "error", r.err.Error(), "valid", l.Remaining())
 		return false
 	}
 	switch r.value {
 	case int64(1):
+		outcomes.WithLabelValues("renewed").Inc()
 		l.extend(t0)
 	case int64(0):
+		outcomes.WithLabelValues("lost").Inc()
 		if l.end(ErrLeaseLost) {
 			l.c.noteLoss(l, ErrLeaseLost)
 		}
 	default:
+		outcomes.WithLabelValues("failed").Inc()
 		s, _ := l.a.renewal()
 		l.c.log.Error(s.oddReply(r.value), "renewal failed; trying again", "name", l.a.keys.name)
 		return false

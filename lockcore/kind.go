@@ -3,6 +3,7 @@ package lockcore
 // A kind says by which scripts an attempt is renewed and given back, and what the
 // server stores for it.
 type kind interface {
+	name() string // as a label of metrics
 	value(process string, number uint64, trusted bool, identity string) string
 	// renewal answers 1 (extended) or 0 (lost).
 	renewal(a *attempt) (*script, []any)
@@ -19,6 +20,8 @@ type lineKind interface {
 
 // mutexKind is held by one attempt at a time.
 type mutexKind struct{}
+
+func (mutexKind) name() string { return kindMutex }
 
 func (mutexKind) value(process string, number uint64, trusted bool, identity string) string {
 	return attemptValue(process, number, trusted, identity)
@@ -39,6 +42,10 @@ func (mutexKind) leave(a *attempt, bury bool) (*script, []any) {
 	return s, s.args(a.lineKeys(), a.value, a.buryIf(bury))
 }
 
+func (*leaderKind) name() string { return kindElection }
+
+func (runKind) name() string { return kindRun }
+
 func (runKind) value(process string, number uint64, trusted bool, identity string) string {
 	return attemptValue(process, number, trusted, identity)
 }
@@ -58,6 +65,16 @@ const (
 	modeRead  = "r"
 	modeWrite = "w"
 )
+
+func (k ownedKind) name() string {
+	switch {
+	case k.letters == reentrantKind:
+		return kindReentrant
+	case k.mode == modeRead:
+		return kindRead
+	}
+	return kindWrite
+}
 
 func (k ownedKind) value(process string, number uint64, trusted bool, identity string) string {
 	return ownedValue(k, process, number, trusted, identity)

@@ -140,6 +140,7 @@ func (l *Lease) end(cause error) bool {
 	l.cause = cause
 	l.over = min(l.c.clock(), time.Duration(l.validUntil.Load()))
 	l.mu.Unlock()
+	l.c.metrics.kinds[l.a.kind.name()].held.Dec()
 	l.c.keep.remove(l)
 	l.ctx.cancel(cause)
 	return true
@@ -197,7 +198,7 @@ func (l *Lease) Release(ctx context.Context) (left int, err error) {
 	l.mu.Unlock()
 	if stale {
 		// The work is done now, so the rest of the TTL serves nobody.
-		l.c.background(func(ctx context.Context) { _, _ = l.a.leave(ctx, l.a.open.Load()) })
+		l.c.background(func(ctx context.Context) { l.c.takeBack(ctx, l.a) })
 	}
 	return 0, opError("lockcore: unlock", l.a.keys.name, ErrNotHeld, cause)
 }

@@ -47,6 +47,14 @@ func (m *Mutex) TryLock(ctx context.Context) (*Lease, error) {
 }
 
 func (m *Mutex) tryLock(ctx context.Context) (*Lease, error) {
+	start := m.c.clock()
+	lease, err := m.take(ctx)
+	m.c.metrics.asked(m.kind.name(), m.c.clock()-start, err)
+	return lease, err
+}
+
+// take is one try.
+func (m *Mutex) take(ctx context.Context) (*Lease, error) {
 	a, err := m.begin(ctx, false)
 	if err != nil {
 		return nil, err
@@ -75,6 +83,14 @@ func (m *Mutex) Lock(ctx context.Context) (*Lease, error) {
 }
 
 func (m *Mutex) lock(ctx context.Context) (*Lease, error) {
+	start := m.c.clock()
+	lease, err := m.wait(ctx)
+	m.c.metrics.asked(m.kind.name(), m.c.clock()-start, err)
+	return lease, err
+}
+
+// wait stands in line.
+func (m *Mutex) wait(ctx context.Context) (*Lease, error) {
 	patience := max(m.terms.ttl, 3*time.Second)
 	if !m.c.sub.ready() {
 		// Subscribe before joining, but not for a lock that is free.
@@ -93,9 +109,17 @@ func (m *Mutex) lock(ctx context.Context) (*Lease, error) {
 	if err != nil {
 		return nil, err
 	}
+	waiting := m.c.metrics.kinds[m.kind.name()].waiting
+	waiting.Inc()
+	defer waiting.Dec()
 	r, t0, err := a.askUntil(ctx, modeJoin, patience)
 	for {
 		lease, err2 := m.settle(ctx, a, &r, t0, err)
+		if heard := a.grantedAt.Swap(0); heard > 0 && lease != nil {
+			m.c.metrics.handover.Observe((m.c.clock() - time.Duration(heard)).Seconds())
+		} else if heard > 0 {
+			m.c.metrics.lapsed.Inc()
+		}
 		if lease != nil || err2 != nil {
 			return lease, err2
 		}
@@ -110,6 +134,16 @@ func (m *Mutex) lock(ctx context.Context) (*Lease, error) {
 		mode := modeLook
 		if r.code == answerGone {
 			mode = modeJoin
+			if a.trusted && !m.c.sub.recheck(ctx) {
+				// It was passed over because nobody seemed to listen for it, and
+				// would be again: it goes on as one of whom that cannot be known.
+				place := a.place
+				m.c.forget(a)
+				if a, err = m.begin(ctx, true); err != nil {
+					return nil, err
+				}
+				a.place = place
+			}
 		}
 		r, t0, err = a.askUntil(ctx, mode, 0)
 	}

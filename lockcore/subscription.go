@@ -45,7 +45,10 @@ type subscription struct {
 	started bool
 	up      bool
 	settled chan struct{} // closed once the first subscription was tested or failed
-	trusted bool          // PUBLISH's count of receivers is true
+	trusted bool          // PUBLISH's count of receivers is true of this connection
+	testing chan struct{} // closed at the end of the self-test under way; nil: none
+	again   bool          // it began on a connection that is gone
+	tested  time.Duration // when the last one ended, by the Client's clock
 	self    chan struct{} // hears the self-test's message
 	told    bool          // the operator knows that there is no subscription
 	ps      *redis.PubSub // the present connection; nil: none
@@ -128,7 +131,7 @@ func (s *subscription) run() {
 	for s.ctx.Err() == nil {
 		heard, err := s.listen()
 		s.mu.Lock()
-		s.up = false
+		s.up, s.trusted = false, false
 		tell := !s.told
 		s.told = true
 		s.mu.Unlock()
@@ -273,18 +276,74 @@ func (s *subscription) begin() {
 		s.told = false
 		defer s.c.log.Info("subscription is back")
 	}
-	trusted := s.trusted
+	s.startTest()
 	s.mu.Unlock()
 	s.c.wakeAll()
-	if !trusted {
+}
+
+// startTest begins a self-test; mu is held.
+func (s *subscription) startTest() {
+	if s.testing != nil {
+		s.again = true
+		return
+	}
+	if s.ctx.Err() == nil {
+		s.testing = make(chan struct{})
 		s.wg.Go(s.test)
 	}
 }
 
-// test sends ourselves a message. If the count of receivers knows of us and the
-// message arrives, the count can be trusted to tell the living from the dead.
+// retestAfter bounds how often waiters that were passed over have the count of
+// receivers tested.
+const retestAfter = time.Second
+
+// recheck tests again whether the count of receivers can be trusted: the server that
+// we listen to may have been demoted, and still tells us all that is published, while
+// its master does not count us.
+func (s *subscription) recheck(ctx context.Context) bool {
+	s.mu.Lock()
+	if s.up && s.trusted && s.testing == nil && s.c.clock()-s.tested > retestAfter {
+		s.startTest()
+	}
+	testing := s.testing
+	s.mu.Unlock()
+	if testing != nil {
+		select {
+		case <-testing:
+		case <-ctx.Done():
+		case <-s.ctx.Done():
+		}
+	}
+	return s.counts()
+}
+
+// test finds out whether the count of receivers can be trusted on the present
+// connection.
 func (s *subscription) test() {
 	defer s.settle()
+	for {
+		trusted := s.countsUs()
+		s.mu.Lock()
+		if s.again && s.ctx.Err() == nil {
+			s.again = false
+			s.mu.Unlock()
+			continue
+		}
+		s.trusted, s.tested = trusted && s.up, s.c.clock()
+		close(s.testing)
+		s.testing = nil
+		s.mu.Unlock()
+		return
+	}
+}
+
+// countsUs sends ourselves a message. If the count of receivers knows of us and the
+// message arrives, the count can be trusted to tell the living from the dead.
+func (s *subscription) countsUs() bool {
+	select {
+	case <-s.self: // of one before
+	default:
+	}
 	count, err := s.c.disp.do(s.ctx, nil, time.Second, []any{"publish", s.channel, "s"})
 	n, _ := count.(int64)
 	trusted := false
@@ -301,9 +360,7 @@ func (s *subscription) test() {
 	if !trusted && s.ctx.Err() == nil {
 		s.c.log.Info("the server's count of receivers cannot be trusted here; a dead waiter delays the line by the grant's TTL", "receivers", n)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.trusted = trusted
+	return trusted
 }
 
 // hear takes one message. Anybody may forge one, so each only makes somebody
