@@ -28,6 +28,7 @@ type scripts struct {
 	jobLeave, jobStatus, jobPause, jobTrigger                               *script
 	leaderClaim, leaderRenew, leaderVacate                                  *script
 	leaderLook, leaderLine, leaderTransfer                                  *script
+	lockInspect, lockForce                                                  *script
 	recordPut                                                               *script
 }
 
@@ -43,17 +44,17 @@ func loadScripts() (*scripts, error) {
 		"owned_leave":     &s.ownedLeave,
 		"owned_downgrade": &s.ownedDowngrade,
 
-		"job_open":      &s.jobOpen,
-		"job_claim":     &s.jobClaim,
-		"job_renew":     &s.jobRenew,
-		"job_complete":  &s.jobComplete,
-		"job_abandon":   &s.jobAbandon,
-		"job_skip":      &s.jobSkip,
-		"job_retry":     &s.jobRetry,
-		"job_leave":     &s.jobLeave,
-		"job_status":    &s.jobStatus,
-		"job_pause":     &s.jobPause,
-		"job_trigger":   &s.jobTrigger,
+		"job_open":     &s.jobOpen,
+		"job_claim":    &s.jobClaim,
+		"job_renew":    &s.jobRenew,
+		"job_complete": &s.jobComplete,
+		"job_abandon":  &s.jobAbandon,
+		"job_skip":     &s.jobSkip,
+		"job_retry":    &s.jobRetry,
+		"job_leave":    &s.jobLeave,
+		"job_status":   &s.jobStatus,
+		"job_pause":    &s.jobPause,
+		"job_trigger":  &s.jobTrigger,
 
 		"leader_claim":    &s.leaderClaim,
 		"leader_renew":    &s.leaderRenew,
@@ -63,6 +64,9 @@ func loadScripts() (*scripts, error) {
 		"leader_transfer": &s.leaderTransfer,
 
 		"record_put": &s.recordPut,
+
+		"lock_inspect": &s.lockInspect,
+		"lock_force":   &s.lockForce,
 	} {
 		loaded, err := loadScript(name)
 		if err != nil {

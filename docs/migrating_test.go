@@ -1,0 +1,362 @@
+package docs_test
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+	"github.com/noonlock/noonlock/singleton"
+)
+
+//go:embed migrating_test.go
+var migratingTest string
+
+// The functions from here on are the noonlock code of MIGRATING.md.
+
+func runController(ctx context.Context, client *lockcore.Client) error {
+	elector, err := election.NewLeaderElector(client, "my-controller", election.Callbacks{
+		OnStartedLeading: func(ctx context.Context) { reconcileUntil(ctx) },
+		OnStoppedLeading: func() {},
+		OnNewLeader:      func(string) {},
+	}, election.Config{Once: true}) // 15 s, 10 s and 2 s by default
+	if err != nil {
+		return err
+	}
+	return elector.Run(ctx)
+}
+
+func chargeOrder(ctx context.Context, client *lockcore.Client, order string) error {
+	mutex, err := client.Mutex("charge/"+order, lockcore.LeaseConfig{TTL: 8 * time.Second})
+	if err != nil {
+		return err
+	}
+	lease, err := mutex.Lock(ctx) // in line until ctx ends; TryLock does not wait
+	if err != nil {
+		return err
+	}
+	work, stop := lease.Bind(ctx) // ends with ctx, and with the lease
+	defer stop()
+	err = charge(work, order, lease.Token())
+	return errors.Join(err, lease.Unlock(ctx))
+}
+
+func runReports(ctx context.Context, client *lockcore.Client) error {
+	jobs, err := singleton.NewRunner(client, singleton.Config{})
+	if err != nil {
+		return err
+	}
+	err = jobs.Add("report", "*/5 * * * *", func(ctx context.Context, run singleton.Run) error {
+		return report(ctx, run.Tick, run.Key())
+	}, singleton.JobConfig{})
+	if err != nil {
+		return err
+	}
+	return jobs.Run(ctx)
+}
+
+// underBoth does work under the old lock and the new one, always in this order.
+func underBoth(ctx context.Context, old oldLock, client *lockcore.Client, name string, work func(ctx context.Context, token uint64) error) (err error) {
+	ctx, release, err := old(ctx) // ctx ends when the old lock does, if that can be known
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, release()) }()
+	return client.Do(ctx, name, work)
+}
+
+// An oldLock takes the lock that is to be replaced.
+type oldLock func(ctx context.Context) (held context.Context, release func() error, err error)
+
+// leadBoth is what OnStartedLeading of the old elector does in release 2.
+func leadBoth(client *lockcore.Client) func(ctx context.Context) {
+	return func(ctx context.Context) { // of the old elector: done when its lead ends
+		if err := runController(ctx, client); err != nil {
+			os.Exit(1) // as the old elector's OnStoppedLeading does
+		}
+	}
+}
+
+// starting are the ticks of a schedule from an instant on.
+type starting struct {
+	singleton.Schedule
+	from time.Time
+}
+
+// Next is that of the schedule, and not before from.
+func (s starting) Next(t time.Time) time.Time {
+	if before := s.from.Add(-time.Millisecond); t.Before(before) {
+		t = before
+	}
+	return s.Schedule.Next(t)
+}
+
+// String tells replicas of another instant apart.
+func (s starting) String() string { return fmt.Sprintf("%v from %v", s.Schedule, s.from) }
+
+// End of the code of MIGRATING.md.
+
+var (
+	_ = runReports
+	_ = chargeOrder
+)
+
+func reconcileUntil(ctx context.Context)              { <-ctx.Done() }
+func charge(context.Context, string, uint64) error    { return nil }
+func report(context.Context, time.Time, string) error { return nil }
+func newClient(t *testing.T, r *lockcoretest.Redis) *lockcore.Client {
+	t.Helper()
+	rdb := redis.NewClient(r.Options())
+	begin := time.Now()
+	c, err := lockcore.New(rdb, lockcore.Config{Clock: func() time.Duration { return time.Since(begin) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+		rdb.Close()
+	})
+	return c
+}
+
+// Every piece of noonlock code in the guide stands in this file, where it is
+// compiled; the others' are marked as such.
+func TestMigratingCodeIsThisCode(t *testing.T) {
+	guide, err := os.ReadFile("MIGRATING.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := 0
+	for i, part := range strings.Split(string(guide), "```go\n") {
+		if i == 0 {
+			continue
+		}
+		code, _, ended := strings.Cut(part, "```")
+		if !ended {
+			t.Fatal("a piece of code does not end")
+		}
+		if strings.HasPrefix(code, "// before") {
+			continue // the peer's
+		}
+		shown++
+		if !strings.Contains(migratingTest, "\n"+code) {
+			t.Errorf("this code does not stand in migrating_test.go, where it would be compiled:\n%s", code)
+		}
+	}
+	if shown < 6 {
+		t.Errorf("the guide shows %d pieces of code", shown)
+	}
+}
+
+// setNX takes a lock as redsync and redislock do; drop gives it back as they do,
+// by looking at the value.
+func setNX(t *testing.T, rdb *redis.Client, key, value string, ttl time.Duration) bool {
+	t.Helper()
+	err := rdb.SetArgs(t.Context(), key, value, redis.SetArgs{Mode: "NX", TTL: ttl}).Err()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		t.Fatal(err)
+	}
+	return err == nil
+}
+
+// obtain is redislock's way: all keys at once, then their TTL.
+func obtain(t *testing.T, rdb *redis.Client, key, value string, ttl time.Duration) bool {
+	t.Helper()
+	ok, err := rdb.MSetNX(t.Context(), key, value).Result()
+	if err == nil && ok {
+		err = rdb.PExpire(t.Context(), key, ttl).Err()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ok
+}
+
+func drop(t *testing.T, rdb *redis.Client, key, value string) bool {
+	t.Helper()
+	n, err := rdb.Eval(t.Context(), "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0",
+		[]string{key}, value).Int()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n == 1
+}
+
+// A client that knows only SET NX PX and a Mutex exclude each other if the
+// client's key is the one that the guide names.
+func TestSharedKey(t *testing.T) {
+	t.Parallel()
+	const key = "noonlock:{orders}:lock"
+	for name, take := range map[string]func(*testing.T, *redis.Client, string, string, time.Duration) bool{"redsync": setNX, "redislock": obtain} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				r := lockcoretest.NewRedis(t)
+				rdb := r.Client()
+				client := newClient(t, r)
+				m, err := client.Mutex("orders", lockcore.LeaseConfig{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !take(t, rdb, key, "theirs", 3*time.Second) {
+					t.Fatal("the lock is not free")
+				}
+				if _, err := m.TryLock(t.Context()); !errors.Is(err, lockcore.ErrNotAcquired) {
+					t.Errorf("while they hold it: %v", err)
+				}
+				begin := time.Now()
+				lease, err := m.Lock(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if took := time.Since(begin); took < 3*time.Second-time.Millisecond {
+					t.Errorf("after %v it was ours, and they held it for 3 s", took)
+				}
+				if take(t, rdb, key, "theirs", time.Second) || drop(t, rdb, key, "theirs") || lease.Context().Err() != nil {
+					t.Error("they took or dropped what is ours")
+				}
+				time.Sleep(time.Minute) // renewed
+				if take(t, rdb, key, "theirs", time.Second) {
+					t.Error("they took what is renewed")
+				}
+				if err := lease.Unlock(t.Context()); err != nil {
+					t.Error(err)
+				}
+				if !take(t, rdb, key, "theirs", time.Second) || !drop(t, rdb, key, "theirs") {
+					t.Error("they cannot take and drop it")
+				}
+			})
+		})
+	}
+}
+
+// Each release excludes the one before and the one after: old alone, both, new
+// alone. Adjacent ones run beside each other here, a hundred times.
+func TestRollingMigration(t *testing.T) {
+	t.Parallel()
+	for _, versions := range [][]string{{"old", "both"}, {"both", "new"}, {"both", "both"}} {
+		t.Run(strings.Join(versions, " beside "), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				r := lockcoretest.NewRedis(t)
+				rdb := r.Client()
+				var mu sync.Mutex
+				atWork, done := 0, 0
+				work := func(context.Context, uint64) error {
+					mu.Lock()
+					if atWork++; atWork != 1 {
+						t.Errorf("%d at work", atWork)
+					}
+					done++
+					mu.Unlock()
+					time.Sleep(20 * time.Millisecond)
+					mu.Lock()
+					atWork--
+					mu.Unlock()
+					return nil
+				}
+				var values int
+				old := func(ctx context.Context) (context.Context, func() error, error) {
+					mu.Lock()
+					values++
+					value := fmt.Sprint("value ", values)
+					mu.Unlock()
+					for !setNX(t, rdb, "charge", value, time.Minute) {
+						time.Sleep(7 * time.Millisecond)
+					}
+					return ctx, func() error { drop(t, rdb, "charge", value); return nil }, nil
+				}
+				var wg sync.WaitGroup
+				for _, version := range versions {
+					for range 2 {
+						client := newClient(t, r)
+						wg.Go(func() {
+							for range 25 {
+								var err error
+								switch version {
+								case "old":
+									_, release, _ := old(t.Context())
+									err = errors.Join(work(t.Context(), 0), release())
+								case "both":
+									err = underBoth(t.Context(), old, client, "charge", work)
+								case "new":
+									err = client.Do(t.Context(), "charge", work)
+								}
+								if err != nil {
+									t.Error(err)
+								}
+							}
+						})
+					}
+				}
+				wg.Wait()
+				if done != 100 {
+					t.Errorf("worked %d times", done)
+				}
+			})
+		})
+	}
+}
+
+// The inner elector of the first release leads and ends with the outer one.
+func TestLeadBoth(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := lockcoretest.NewRedis(t)
+		client := newClient(t, r)
+		ctx, lost := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			leadBoth(client)(ctx)
+		}()
+		synctest.Wait()
+		rdb := r.Client()
+		if rdb.Exists(t.Context(), "noonlock:{election/my-controller}:lock").Val() != 1 {
+			t.Error("the inner elector does not lead")
+		}
+		lost()
+		<-ended
+		if rdb.Exists(t.Context(), "noonlock:{election/my-controller}:lock").Val() != 0 {
+			t.Error("the inner elector has not given the lead up")
+		}
+	})
+}
+
+// The schedule that begins at an instant is one, and names the same ticks from
+// there on.
+func TestScheduleFromAnInstant(t *testing.T) {
+	t.Parallel()
+	every5, err := singleton.ParseSchedule("*/5 * * * *", singleton.ScheduleConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	from := time.Date(2027, 3, 1, 12, 0, 0, 0, time.UTC)
+	s := starting{every5, from}
+	if err := singleton.CheckSchedule(s); err != nil {
+		t.Error(err)
+	}
+	for at, want := range map[time.Time]time.Time{
+		from.Add(-24 * time.Hour):           from,
+		from.Add(-time.Millisecond):         from,
+		from:                                from.Add(5 * time.Minute),
+		from.Add(299999 * time.Millisecond): from.Add(5 * time.Minute),
+	} {
+		if got := s.Next(at); !got.Equal(want) {
+			t.Errorf("after %v comes %v, want %v", at, got, want)
+		}
+	}
+}

@@ -1,0 +1,220 @@
+package lockcore_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+)
+
+func (e *env) inspect(c *lockcore.Client, name string) lockcore.Inspection {
+	e.Helper()
+	seen, err := c.Inspect(e.Context(), name)
+	if err != nil {
+		e.Fatalf("Inspect: %v", err)
+	}
+	return seen
+}
+
+// Each kind is told as what it is, with its holders and its line in order, and no
+// secret part of a value.
+func TestInspect(t *testing.T) {
+	onBoth(t, func(e *env) {
+		a, b := e.client("a"), e.client("b")
+		cfg := ttl(20 * time.Second)
+		if seen := e.inspect(a, "orders"); seen.Kind != lockcore.LockFree || seen.Holders != nil || seen.Line != nil || seen.Endless {
+			e.Errorf("a free name: %+v", seen)
+		}
+		for _, test := range []struct {
+			name  string
+			kind  lockcore.LockKind
+			holds []locker
+			waits []locker
+			want  []lockcore.Holder
+			line  []lockcore.Waiter
+		}{
+			{
+				"m", lockcore.LockMutex, []locker{e.mutex(a, "m", cfg)},
+				[]locker{e.mutex(b, "m", cfg), e.mutex(a, "m", cfg)},
+				[]lockcore.Holder{{Identity: "a"}},
+				[]lockcore.Waiter{{Identity: "b"}, {Identity: "a"}},
+			},
+			{
+				"x", lockcore.LockReentrant, []locker{e.reentrant(a, "x", "one", cfg), e.reentrant(b, "x", "one", cfg)},
+				[]locker{e.reentrant(a, "x", "two", cfg)},
+				[]lockcore.Holder{{Identity: "a", Owner: "one"}, {Identity: "b", Owner: "one"}},
+				[]lockcore.Waiter{{Identity: "a", Owner: "two"}},
+			},
+			{
+				"s", lockcore.LockReadWrite, []locker{reads{e.rw(a, "s", "one", cfg)}, reads{e.rw(b, "s", "two", cfg)}},
+				[]locker{e.rw(b, "s", "three", cfg), reads{e.rw(b, "s", "four", cfg)}},
+				[]lockcore.Holder{{Identity: "a", Owner: "one", Reads: true}, {Identity: "b", Owner: "two", Reads: true}},
+				[]lockcore.Waiter{{Identity: "b", Owner: "three"}, {Identity: "b", Owner: "four", Reads: true}},
+			},
+		} {
+			tokens := map[string]uint64{}
+			for i, m := range test.holds {
+				tokens[test.want[i].Identity] = e.try(m).Token()
+			}
+			for _, m := range test.waits {
+				e.inLine(m)
+			}
+			seen := e.inspect(b, test.name)
+			if seen.Kind != test.kind || seen.Endless || seen.Name != test.name {
+				e.Errorf("%s: %+v", test.name, seen)
+			}
+			slices.SortFunc(seen.Holders, func(a, b lockcore.Holder) int { return strings.Compare(a.Identity, b.Identity) })
+			for i, h := range seen.Holders {
+				if h.Token != tokens[h.Identity] || h.TTL <= 0 || h.TTL > 20*time.Second {
+					e.Errorf("%s: holder %+v, want token %d", test.name, h, tokens[h.Identity])
+				}
+				seen.Holders[i].Token, seen.Holders[i].TTL = 0, 0
+			}
+			if !slices.Equal(seen.Holders, test.want) {
+				e.Errorf("%s: held by %+v, want %+v", test.name, seen.Holders, test.want)
+			}
+			for i, w := range seen.Line {
+				if !w.Alive || w.Since.IsZero() || i > 0 && !w.Since.After(seen.Line[i-1].Since) {
+					e.Errorf("%s: in line %+v", test.name, seen.Line)
+				}
+				test.line[i].Since, test.line[i].Alive = w.Since, true
+			}
+			if !slices.Equal(seen.Line, test.line) {
+				e.Errorf("%s: in line %+v, want %+v", test.name, seen.Line, test.line)
+			}
+		}
+	})
+}
+
+// What other programs leave at a lock's key is reported, without its value.
+func TestInspectForeignKeys(t *testing.T) {
+	onBoth(t, func(e *env) {
+		c := e.client("a")
+		ctx := e.Context()
+		must(e, e.raw.Set(ctx, e.key("endless", "lock"), "sesame", 0).Err())
+		must(e, e.raw.Set(ctx, e.key("ending", "lock"), "sesame", time.Minute).Err())
+		must(e, e.raw.HSet(ctx, e.key("hash", "lock"), "sesame", "sesame").Err())
+		must(e, e.raw.RPush(ctx, e.key("list", "lock"), "sesame").Err())
+		for name, endless := range map[string]bool{"endless": true, "ending": false, "hash": true, "list": true} {
+			seen := e.inspect(c, name)
+			if seen.Kind != lockcore.LockForeign || seen.Endless != endless {
+				e.Errorf("%s: %+v", name, seen)
+			}
+			for _, h := range seen.Holders {
+				if h.Identity != "" || h.Token != 0 {
+					e.Errorf("%s: a foreign holder %+v", name, h)
+				}
+			}
+			waiter := e.goLock(e.mutex(c, name, ttl(10*time.Second)))
+			if name == "endless" || name == "ending" {
+				e.until("it waits", func() bool { return e.lineLength(name) == 1 })
+			} else if _, err := waiter.wait(); !errors.Is(err, lockcore.ErrWrongKind) {
+				e.Errorf("%s: Lock: %v", name, err)
+			}
+			if _, err := c.ForceRelease(ctx, name); err != nil {
+				e.Errorf("%s: %v", name, err)
+			}
+			if name == "endless" || name == "ending" {
+				e.unlock(waiter.granted())
+			} else {
+				e.unlock(e.try(e.mutex(c, name, ttl(10*time.Second))))
+			}
+		}
+	})
+}
+
+// A lock of each kind is taken from its holders, who notice at their next renewal; who
+// stands in line is served at once; it is counted and logged with identities only.
+func TestForceRelease(t *testing.T) {
+	onBoth(t, func(e *env) {
+		var log logSink
+		reg := prometheus.NewRegistry()
+		admin := e.clientWith(e.direct(), lockcore.Config{Identity: "admin", Logger: log.logger(), Registerer: reg})
+		a, b := e.client("a"), e.client("b")
+		cfg := ttl(3 * time.Second)
+		long := ttl(10 * time.Minute) // whose looks are far away
+		for i, pair := range [][2]locker{
+			{e.mutex(a, "m", cfg), e.mutex(b, "m", long)},
+			{e.reentrant(a, "x", "one", cfg), e.reentrant(b, "x", "two", long)},
+			{reads{e.rw(a, "s", "one", cfg)}, e.rw(b, "s", "two", long)},
+		} {
+			stuck := e.try(pair[0])
+			waiter := e.inLine(pair[1])
+			seen, err := admin.ForceRelease(e.Context(), pair[0].Name())
+			if err != nil || len(seen.Holders) != 1 || seen.Holders[0].Identity != "a" {
+				e.Fatalf("ForceRelease: %+v, %v", seen, err)
+			}
+			next := waiter.granted()
+			if next.Token() <= stuck.Token() {
+				e.Errorf("token %d after %d", next.Token(), stuck.Token())
+			}
+			mustIs(e, e.ended(stuck), lockcore.ErrLeaseLost)
+			if next.Context().Err() != nil {
+				e.Error("the next one lost its lease, too")
+			}
+			if got := metric(e, reg, "noonlock_forced_releases_total"); int(got) != i+1 {
+				e.Errorf("%v forced releases are counted, want %d", got, i+1)
+			}
+		}
+		if text := log.String(); !strings.Contains(text, `"a"`) || strings.Contains(text, a.Process()) {
+			e.Errorf("log: %s", text)
+		}
+		if seen, err := admin.ForceRelease(e.Context(), "free"); err != nil || seen.Kind != lockcore.LockFree {
+			e.Errorf("of a free name: %+v, %v", seen, err)
+		}
+	})
+}
+
+// The reply is lost, and the next one in line holds the lock when the request is sent
+// again: it is not taken from that one, too.
+//
+// Caught mutant: the script deletes the key, whoever holds it.
+func TestForceReleaseTwiceTakesOnce(t *testing.T) {
+	onBoth(t, func(e *env) {
+		e.warm("lock_force")
+		admin, faults := e.linked("admin")
+		a, b := e.client("a"), e.client("b")
+		for _, pair := range [][2]locker{
+			{e.mutex(a, "m", ttl(30*time.Second)), e.mutex(b, "m", ttl(30*time.Second))},
+			{e.rw(a, "s", "one", ttl(30*time.Second)), e.rw(b, "s", "two", ttl(30*time.Second))},
+		} {
+			e.try(pair[0])
+			waiter := e.inLine(pair[1])
+			swallow := faults.Inject(e, lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Match: e.script("lock_force"), Count: 1})
+			done := make(chan error, 1)
+			go func() {
+				_, err := admin.ForceRelease(context.Background(), pair[0].Name())
+				done <- err
+			}()
+			next := waiter.granted()
+			if err := <-done; err != nil {
+				e.Error(err)
+			}
+			lockcoretest.MustFire(e, swallow)
+			if err := next.Unlock(e.Context()); err != nil {
+				e.Errorf("the next one: %v", err)
+			}
+		}
+	})
+}
+
+func TestFault46_InspectNames(t *testing.T) {
+	inBubble(t, func(e *env) {
+		c := e.client("a")
+		for _, name := range []string{"", "a b", "{x}"} {
+			_, err := c.Inspect(e.Context(), name)
+			mustIs(e, err, lockcore.ErrConfig)
+			_, err = c.ForceRelease(e.Context(), name)
+			mustIs(e, err, lockcore.ErrConfig)
+		}
+		_, err := c.Inspect(nil, "orders") //nolint:staticcheck // what is tested
+		mustIs(e, err, lockcore.ErrConfig)
+	})
+}

@@ -1,0 +1,67 @@
+-- lock_force: take a lock of any kind from those who were seen to hold it.
+--
+-- KEYS[1] lock    string or hash, see mutex_acquire and part_owned.lua
+-- KEYS[2] queue   sorted set, attempts in order of arrival
+-- ARGV[1] kind    what lock_inspect told
+-- ARGV[2] seen    the attempts that it told, a line each
+--
+-- Returns how many of them held it still; of a key that is no lock of ours 1, as it
+-- is deleted whole.
+--
+-- Twice is safe: who has come to hold the lock since is not among those who were seen.
+-- The line is served by those in it: the first three are told to look.
+local lock, queue = KEYS[1], KEYS[2]
+local kind = ARGV[1]
+
+--@include owned
+--@include line
+--@include owners
+
+local seen = {}
+for attempt in string.gmatch(ARGV[2], '[^\n]+') do
+  seen[attempt] = true
+end
+local now = server_ms()
+local type_of = redis.call('TYPE', lock).ok
+local taken = 0
+if kind == 'string' and type_of == 'string' then
+  if ARGV[2] == redis.call('GET', lock) then
+    taken = redis.call('DEL', lock)
+  end
+elseif type_of == 'hash' and kind == redis.call('HGET', lock, 'kind') then
+  local all = redis.call('HGETALL', lock)
+  for i = 1, #all, 2 do
+    local owner = string.match(all[i], '^o:(.*)$')
+    if owner then
+      local token, list = entries_of(all[i + 1], now)
+      local kept = {}
+      for _, entry in ipairs(list) do
+        if seen[entry[3]] then
+          taken = taken + 1
+        else
+          kept[#kept + 1] = entry
+        end
+      end
+      if #kept < #list then
+        redis.call('HDEL', lock, all[i])
+        put(lock, owner, token, kept)
+      end
+    end
+  end
+  if taken > 0 then
+    local last, owners = survey(lock, now)
+    if owners == 0 then
+      redis.call('DEL', lock)
+    else
+      end_at(lock, last)
+    end
+  end
+elseif kind == 'other' and type_of ~= 'none' and type_of ~= 'string' then
+  taken = redis.call('DEL', lock)
+end
+if taken > 0 then
+  for _, near in ipairs(redis.call('ZRANGE', queue, 0, 2)) do
+    tell(lock, near, 'g', '')
+  end
+end
+return taken

@@ -1,0 +1,52 @@
+-- lock_inspect: who holds a lock of any kind, and who stands in line. Writes nothing.
+--
+-- KEYS[1] lock    string or hash, see mutex_acquire and part_owned.lua
+-- KEYS[2] fence   string, the counter of fencing tokens
+-- KEYS[3] queue   sorted set, attempts in order of arrival
+-- KEYS[4] seen    hash, attempt -> alive until (ms, server clock)
+--
+-- Returns {kind, left, holders, line}: kind is '' (free), 'string', 'nx1', 'ns1' or
+-- 'other'; left (ms) as PTTL tells it; holders is a row of attempt, mode (w or r),
+-- left (ms) and token, as text, for each; line is a row of attempt, place and whether
+-- it has been heard of lately (1 or 0) for each.
+--
+-- Twice is safe: it writes nothing.
+local lock, fence, queue, seen = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+
+--@include owned
+
+local time = redis.call('TIME')
+local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+local type_of = redis.call('TYPE', lock).ok
+local left = redis.call('PTTL', lock)
+local kind, holders, line = 'other', {}, {}
+
+local function row(list, ...)
+  for _, cell in ipairs({...}) do
+    list[#list + 1] = cell
+  end
+end
+
+if type_of == 'none' then
+  kind = ''
+elseif type_of == 'string' then
+  kind = 'string'
+  row(holders, redis.call('GET', lock), 'w', string.format('%.0f', left), redis.pcall('GET', fence) or '0')
+elseif type_of == 'hash' then
+  kind = redis.call('HGET', lock, 'kind') or 'other'
+  local all = redis.call('HGETALL', lock)
+  for i = 1, #all, 2 do
+    if string.sub(all[i], 1, 2) == 'o:' then
+      local token, list = entries_of(all[i + 1], now)
+      for _, entry in ipairs(list) do
+        row(holders, entry[3], entry[1], string.format('%.0f', entry[2] - now), token)
+      end
+    end
+  end
+end
+local stand = redis.call('ZRANGE', queue, 0, -1, 'WITHSCORES')
+for i = 1, #stand, 2 do
+  local alive = tonumber(redis.call('HGET', seen, stand[i]) or 0) > now
+  row(line, stand[i], stand[i + 1], alive and '1' or '0')
+end
+return {kind, left, holders, line}

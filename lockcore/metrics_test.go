@@ -1,0 +1,186 @@
+package lockcore_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+)
+
+// metric reads one series: the value of a counter or gauge, or a histogram's number of
+// observations.
+func metric(t testing.TB, reg *prometheus.Registry, name string, labels ...string) float64 {
+	t.Helper()
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range families {
+		if family.GetName() != name {
+			continue
+		}
+	series:
+		for _, m := range family.GetMetric() {
+			have := map[string]string{}
+			for _, l := range m.GetLabel() {
+				have[l.GetName()] = l.GetValue()
+			}
+			for i := 0; i < len(labels); i += 2 {
+				if have[labels[i]] != labels[i+1] {
+					continue series
+				}
+			}
+			if h := m.GetHistogram(); h != nil {
+				return float64(h.GetSampleCount())
+			}
+			return m.GetCounter().GetValue() + m.GetGauge().GetValue()
+		}
+	}
+	return 0
+}
+
+// Everything that docs/METRICS.md says of lockcore is counted when it happens, under
+// the labels of each kind.
+func TestMetrics(t *testing.T) {
+	onBoth(t, func(e *env) {
+		e.warmAll()
+		for _, script := range []string{"owned_acquire", "owned_renew", "owned_leave"} {
+			e.warm(script)
+		}
+		reg := prometheus.NewRegistry()
+		opt, faults := e.link()
+		c := e.clientWith(opt, lockcore.Config{Identity: "a", Registerer: reg})
+		others := e.client("b")
+		expect := func(want float64, name string, labels ...string) {
+			e.Helper()
+			if got := metric(e, reg, name, labels...); got != want {
+				e.Errorf("%s %v is %v, want %v", name, labels, got, want)
+			}
+		}
+		cfg := ttl(2 * time.Second)
+		for kind, m := range map[string]locker{
+			"mutex":     e.mutex(c, "m", cfg),
+			"reentrant": e.reentrant(c, "x", "me", cfg),
+			"read":      reads{e.rw(c, "r", "me", cfg)},
+			"write":     e.rw(c, "w", "me", cfg),
+		} {
+			lease := e.try(m)
+			expect(1, "noonlock_leases_held", "kind", kind)
+			e.unlock(lease)
+			expect(0, "noonlock_leases_held", "kind", kind)
+			expect(1, "noonlock_acquires_total", "kind", kind, "outcome", "acquired")
+			expect(1, "noonlock_acquire_wait_seconds", "kind", kind)
+
+			taken := e.try(e.another(m))
+			e.refused(m)
+			expect(1, "noonlock_acquires_total", "kind", kind, "outcome", "busy")
+			waiter := e.inLine(m)
+			expect(1, "noonlock_waiters", "kind", kind)
+			handovers := metric(e, reg, "noonlock_handover_seconds")
+			e.unlock(taken)
+			e.unlock(waiter.granted())
+			expect(0, "noonlock_waiters", "kind", kind)
+			expect(handovers+1, "noonlock_handover_seconds")
+			expect(2, "noonlock_acquires_total", "kind", kind, "outcome", "acquired")
+
+			taken = e.try(e.another(m))
+			waiter = e.inLine(m)
+			waiter.cancel()
+			_, err := waiter.wait()
+			mustIs(e, err, context.Canceled)
+			expect(1, "noonlock_acquires_total", "kind", kind, "outcome", "ended")
+			e.unlock(taken)
+		}
+		both := e.rw(others, "both", "other", cfg)
+		read := e.try(reads{both})
+		mine := e.try(reads{e.rw(c, "both", "me", cfg)})
+		_, err := e.rw(c, "both", "me", cfg).TryLock(e.Context())
+		mustIs(e, err, lockcore.ErrUpgrade)
+		expect(1, "noonlock_acquires_total", "kind", "write", "outcome", "upgrade")
+		_, err = e.mutex(c, "both", cfg).TryLock(e.Context())
+		mustIs(e, err, lockcore.ErrWrongKind)
+		expect(1, "noonlock_acquires_total", "kind", "mutex", "outcome", "wrong_kind")
+		e.unlock(read)
+		e.unlock(mine)
+
+		lost := e.try(e.mutex(c, "lost", cfg))
+		renewed := metric(e, reg, "noonlock_renewals_total", "outcome", "renewed")
+		e.until("a renewal is counted", func() bool {
+			return metric(e, reg, "noonlock_renewals_total", "outcome", "renewed") > renewed
+		})
+		if metric(e, reg, "noonlock_renewal_lateness_seconds") == 0 {
+			e.Error("no lateness was observed")
+		}
+		e.raw.Del(e.Context(), e.key("lost", "lock"))
+		mustIs(e, e.ended(lost), lockcore.ErrLeaseLost)
+		expect(1, "noonlock_lease_losses_total", "cause", "lost")
+		expect(1, "noonlock_renewals_total", "outcome", "lost")
+
+		capped := e.try(e.mutex(c, "capped", lockcore.LeaseConfig{TTL: time.Second, MaxHold: 100 * time.Millisecond}))
+		mustIs(e, e.ended(capped), lockcore.ErrLeaseExpired)
+		expect(1, "noonlock_lease_losses_total", "cause", "max_hold")
+
+		refuse := faults.Inject(e, lockcoretest.Fault{Kind: lockcoretest.ResetBefore, Match: e.script("mutex_renew")})
+		expired := e.try(e.mutex(c, "expired", cfg))
+		mustIs(e, e.ended(expired), lockcore.ErrLeaseExpired)
+		expect(1, "noonlock_lease_losses_total", "cause", "expired")
+		if metric(e, reg, "noonlock_renewals_total", "outcome", "failed") == 0 {
+			e.Error("no failed renewal was counted")
+		}
+		refuse.Lift()
+
+		faults.Inject(e, lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Match: e.script("mutex_acquire"), Count: 1})
+		e.unlock(e.try(e.mutex(c, "unanswered", cfg)))
+		expect(1, "noonlock_script_errors_total", "script", "mutex_acquire", "reason", "unanswered")
+		expect(0, "noonlock_leases_held", "kind", "mutex")
+	})
+}
+
+// Two Clients share the metrics of one registry; one that cannot be registered is
+// refused.
+func TestMetricsAreShared(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		reg := prometheus.NewRegistry()
+		for _, identity := range []string{"a", "b"} {
+			c := e.clientWith(e.direct(), lockcore.Config{Identity: identity, Registerer: reg})
+			e.unlock(e.try(e.mutex(c, "orders", ttl(time.Second))))
+		}
+		if got := metric(e, reg, "noonlock_acquires_total", "kind", "mutex", "outcome", "acquired"); got != 2 {
+			e.Errorf("two Clients acquired %v times", got)
+		}
+		other := prometheus.NewRegistry()
+		other.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: "noonlock_leases_held", Help: "Somebody else's."}))
+		rdb := redis.NewClient(e.direct())
+		defer rdb.Close()
+		if _, err := lockcore.New(rdb, lockcore.Config{Registerer: other}); err == nil || errors.Is(err, lockcore.ErrConfig) {
+			e.Errorf("a registry that has another noonlock_leases_held: %v", err)
+		}
+	})
+}
+
+// A grant that comes to nothing is counted: the waiter was gone when it was made.
+func TestLapsedGrantsAreCounted(t *testing.T) {
+	onBoth(t, func(e *env) {
+		e.warmAll()
+		reg := prometheus.NewRegistry()
+		opt, faults := e.link()
+		c := e.clientWith(opt, lockcore.Config{Identity: "a", Registerer: reg})
+		lease := e.try(e.mutex(e.client("b"), "orders", ttl(20*time.Second)))
+		waiter := e.inLine(e.mutex(c, "orders", ttl(20*time.Second)))
+		held := faults.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Match: e.script("mutex_leave")})
+		waiter.cancel()
+		_, err := waiter.wait()
+		mustIs(e, err, context.Canceled)
+		e.unlock(lease) // grants to one who has gone
+		e.until("the grant is counted as lapsed", func() bool { return metric(e, reg, "noonlock_lapsed_grants_total") == 1 })
+		held.Lift()
+		e.unlock(e.lock(e.mutex(c, "orders", ttl(20*time.Second))))
+	})
+}
