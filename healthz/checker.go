@@ -45,6 +45,18 @@ func Working(name string, ended func() time.Duration, tolerance time.Duration) C
 	}}
 }
 
+// Drained fails when work goes on although the drain of a stop by choice is over:
+// overdue tells for how long it has gone on since, zero if that is not so. tolerance
+// is what the work is given to stop in.
+func Drained(name string, overdue func() time.Duration, tolerance time.Duration) Checker {
+	return Checker{Name: name, Check: func(context.Context) error {
+		if d := overdue(); d > tolerance {
+			return fmt.Errorf("%w: work goes on %s after its drain was over; it may take %s to stop", ErrUnhealthy, d, tolerance)
+		}
+		return nil
+	}}
+}
+
 // ClockOffset fails when this machine's wall clock is further than most from the
 // server's. Nothing here depends on the wall clock, but logs and other software do.
 func ClockOffset(name string, offset func() time.Duration, most time.Duration) Checker {

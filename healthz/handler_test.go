@@ -136,6 +136,8 @@ func TestCheckers(t *testing.T) {
 		{healthz.Election("c", func(time.Duration) error { return long }, 0), "lease expired"},
 		{healthz.Working("c", func() time.Duration { return time.Second }, time.Second), ""},
 		{healthz.Working("c", func() time.Duration { return 2 * time.Second }, time.Second), "work goes on 2s after"},
+		{healthz.Drained("c", func() time.Duration { return time.Second }, time.Second), ""},
+		{healthz.Drained("c", func() time.Duration { return 2 * time.Second }, time.Second), "work goes on 2s after its drain"},
 		{healthz.ClockOffset("c", func() time.Duration { return -time.Second }, time.Second), ""},
 		{healthz.ClockOffset("c", func() time.Duration { return -2 * time.Second }, time.Second), "-2s ahead"},
 		{healthz.Staleness("c", time.Now, time.Hour), ""},

@@ -2,7 +2,6 @@ package chaos
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -20,23 +19,44 @@ import (
 	"github.com/noonlock/noonlock/internal/servers"
 )
 
-const (
-	replicas = 5
-	noons    = 60
+// scale is how much happens.
+type scale struct{ replicas, noons int }
 
-	leastInRun      = 10 // kills between claim and complete
-	leastInComplete = 3  // of these, between COMMIT and complete
-)
+// The bars grow with the number of noons.
+func (s scale) leastInRun() int      { return s.noons / 6 }  // kills between claim and complete
+func (s scale) leastInComplete() int { return s.noons / 20 } // of these, between COMMIT and complete
+func (s scale) leastRestarts() int   { return s.noons / 15 } // of Redis
 
-// FAULTS 1, 2, 54 and 59 with real processes: five replicas, a noon every second,
-// and every other second one of them is killed, and replaced, or frozen for a
-// while. Every noon is drawn once all the same.
+// newScale is that of make test, or what the environment asks for.
+func newScale(t *testing.T) scale {
+	t.Helper()
+	s := scale{replicas: 5, noons: 60}
+	for name, number := range map[string]*int{"NOONLOCK_CHAOS_REPLICAS": &s.replicas, "NOONLOCK_CHAOS_NOONS": &s.noons} {
+		text := os.Getenv(name)
+		if text == "" {
+			continue
+		}
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 3 || n > 10_000 {
+			t.Fatalf("%s is %q; it must be a whole number from 3 to 10000", name, text)
+		}
+		*number = n
+	}
+	return s
+}
+
+// FAULTS 1, 2, 14, 54 and 59 with real processes: some replicas, a noon every
+// second, and every other second one of them is killed, and replaced, or frozen
+// for a while, or Redis is killed and comes back. Every noon is drawn once all the
+// same.
 //
+// NOONLOCK_CHAOS_REPLICAS and NOONLOCK_CHAOS_NOONS have it go on for longer.
 // NOONLOCK_CHAOS_SEED repeats the order and the moments of the faults, as far as
 // the machine repeats the rest.
 func TestChaos(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 4*patience)
+	scale := newScale(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*patience+3*every*time.Duration(scale.noons))
 	defer cancel()
 	seed := uint64(time.Now().UnixNano())
 	if text := os.Getenv("NOONLOCK_CHAOS_SEED"); text != "" {
@@ -45,27 +65,16 @@ func TestChaos(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	servers.Count(t, "NOONLOCK_CHAOS_SEED=%d", seed)
+	servers.Count(t, "NOONLOCK_CHAOS_SEED=%d NOONLOCK_CHAOS_REPLICAS=%d NOONLOCK_CHAOS_NOONS=%d", seed, scale.replicas, scale.noons)
 	c := &chaos{
 		world: newWorld(t), random: rand.New(rand.NewPCG(seed, 0)),
 		begun: make(chan *replica, 1000), tally: map[string]int{},
 	}
-	for range replicas {
+	for range scale.replicas {
 		c.spawn()
 	}
-	deck := slices.Concat(
-		slices.Repeat([]fault{c.killAtBegin}, 5),
-		slices.Repeat([]fault{c.killInTransaction}, 5),
-		slices.Repeat([]fault{c.killAfterClaim}, 3),
-		slices.Repeat([]fault{c.killAfterCommit}, 6),
-		slices.Repeat([]fault{c.killAny}, 4),
-		slices.Repeat([]fault{c.freezeAtBegin}, 3),
-		slices.Repeat([]fault{c.freezeInTransaction}, 3),
-		slices.Repeat([]fault{c.freezeAny}, 4),
-	)
-	c.random.Shuffle(len(deck), func(i, j int) { deck[i], deck[j] = deck[j], deck[i] })
 	first := c.awaitFirst(ctx)
-	for _, fault := range deck {
+	for _, fault := range c.deck(scale) {
 		c.pause(ctx, time.Duration(c.random.Int64N(int64(every/2))))
 		before := len(c.done(ctx))
 		if err := fault(ctx); err != nil {
@@ -76,7 +85,7 @@ func TestChaos(t *testing.T) {
 			c.poll(ctx, "no noon was drawn after a fault", func() bool { return len(c.done(ctx)) > before })
 		}
 	}
-	c.awaitNoon(ctx, first.Add((noons-1)*every))
+	c.awaitNoon(ctx, first.Add(time.Duration(scale.noons-1)*every))
 	c.thaw.Wait()
 	for _, r := range c.living() {
 		if code, err := r.terminate(ctx); err != nil || code != 0 {
@@ -85,19 +94,29 @@ func TestChaos(t *testing.T) {
 	}
 	last := c.newest(ctx) // more may have been drawn before all had stopped
 
-	for _, what := range []string{kills, inRun, inComplete, freezes, frozenInRun, noticed, found} {
+	for _, what := range []string{kills, inRun, inComplete, freezes, frozenInRun, restarts, restartInRun, noticed, found} {
 		servers.Count(t, "%3d  %s", c.tally[what], what)
 	}
-	if n := c.tally[inRun]; n < leastInRun {
-		t.Errorf("%d kills fell between claim and complete, want %d at least", n, leastInRun)
-	}
-	if n := c.tally[inComplete]; n < leastInComplete {
-		t.Errorf("%d kills fell between COMMIT and complete, want %d at least", n, leastInComplete)
-	}
-	if c.tally[frozenInRun] == 0 || c.tally[noticed] == 0 {
-		t.Errorf("%d holders were frozen, and %d noticed that they had lost their run; want some of both", c.tally[frozenInRun], c.tally[noticed])
+	for what, least := range map[string]int{
+		inRun: scale.leastInRun(), inComplete: scale.leastInComplete(), restarts: scale.leastRestarts(), frozenInRun: 1, noticed: 1,
+	} {
+		if n := c.tally[what]; n < least {
+			t.Errorf("%d %s, want %d at least", n, what, least)
+		}
 	}
 	c.verify(ctx, first, last)
+}
+
+// deck is what happens, in random order.
+func (c *chaos) deck(s scale) []fault {
+	times := func(n int, f fault) []fault { return slices.Repeat([]fault{f}, (n*s.noons+59)/60) }
+	deck := slices.Concat(
+		times(5, c.killAtBegin), times(5, c.killInTransaction), times(3, c.killAfterClaim), times(6, c.killAfterCommit), times(3, c.killAny),
+		times(3, c.freezeAtBegin), times(3, c.freezeInTransaction), times(3, c.freezeAny),
+		times(2, c.restartRedis), times(2, c.restartRedisInRun), times(1, c.killWithRedis), times(1, c.freezeWithRedis),
+	)
+	c.random.Shuffle(len(deck), func(i, j int) { deck[i], deck[j] = deck[j], deck[i] })
+	return deck
 }
 
 // What is counted.
@@ -107,8 +126,12 @@ const (
 	inComplete  = "of these, between COMMIT and complete"
 	freezes     = "freezes (SIGSTOP, then SIGCONT)"
 	frozenInRun = "of the freezes, between claim and complete"
-	noticed     = "holders that woke up and noticed that another had taken over"
-	found       = "draws that a successor found committed by a dead replica"
+
+	restarts     = "restarts of Redis (SIGKILL, with appendfsync always)"
+	restartInRun = "of these, between a claim and its complete"
+
+	noticed = "holders that noticed that they had lost their run"
+	found   = "draws that a successor found committed by another"
 )
 
 type chaos struct {
@@ -197,12 +220,22 @@ func (c *chaos) freeze(ctx context.Context, r *replica) {
 	})
 }
 
+// bounce kills Redis and starts it again after a while, in which leases may end.
+func (c *chaos) bounce(ctx context.Context) {
+	c.t.Helper()
+	c.server.Kill()
+	c.count(restarts)
+	c.pause(ctx, time.Duration(c.random.Int64N(int64(lease*3/2))))
+	c.server.Restart(c.t)
+}
+
 func (c *chaos) done(ctx context.Context) []lockcore.RunRecord {
 	c.t.Helper()
-	runs, err := c.ledger.Runs(ctx, noon.KeepRuns)
-	if err != nil && !errors.Is(err, context.Canceled) {
-		c.t.Fatal(err)
-	}
+	var runs []lockcore.RunRecord
+	c.insist(ctx, func() (err error) {
+		runs, err = c.ledger.Runs(ctx, noon.KeepRuns)
+		return err
+	})
 	return runs
 }
 

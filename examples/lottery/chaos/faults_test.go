@@ -167,3 +167,36 @@ func (c *chaos) freezeAny(ctx context.Context) error {
 	c.freeze(ctx, living[c.random.IntN(len(living))])
 	return nil
 }
+
+func (c *chaos) restartRedis(ctx context.Context) error {
+	c.bounce(ctx)
+	return nil
+}
+
+// restartRedisInRun restarts Redis while a replica draws.
+func (c *chaos) restartRedisInRun(ctx context.Context) error {
+	return c.catch(ctx, recording, func(ctx context.Context, r *replica) {
+		if _, ok := c.running(ctx, r); ok {
+			c.count(restartInRun)
+		}
+		c.bounce(ctx)
+	})
+}
+
+// killWithRedis kills a replica that draws, and Redis with it.
+func (c *chaos) killWithRedis(ctx context.Context) error {
+	return c.catch(ctx, recording, func(ctx context.Context, r *replica) {
+		c.kill(ctx, r)
+		c.count(restartInRun)
+		c.bounce(ctx)
+	})
+}
+
+// freezeWithRedis freezes a replica that draws, and restarts Redis meanwhile.
+func (c *chaos) freezeWithRedis(ctx context.Context) error {
+	return c.catch(ctx, recording, func(ctx context.Context, r *replica) {
+		c.freeze(ctx, r)
+		c.count(restartInRun)
+		c.bounce(ctx)
+	})
+}

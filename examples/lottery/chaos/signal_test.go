@@ -7,8 +7,10 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/noonlock/noonlock/examples/lottery/internal/noon"
+	"github.com/noonlock/noonlock/internal/servers"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
@@ -36,7 +38,7 @@ func TestStopInTheMiddleOfADraw(t *testing.T) {
 				t.Fatal("the replica does not hold the run that it draws")
 			}
 			r.signal(sig)
-			w.awaitPage(ctx, r, "stopping")
+			w.awaitStopping(ctx, r)
 			trap.Release()
 			if code, err := r.wait(ctx); code != 0 || err != nil {
 				t.Errorf("exit code %d, %v", code, err)
@@ -61,6 +63,7 @@ func TestStopWhileRedisIsAway(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	w := newWorld(t)
+	w.env = append(w.env, "LOTTERY_DRAIN=3s")
 	r := w.start("stopping", nil)
 	trap := r.sql.Hold(recording)
 	select {
@@ -69,13 +72,15 @@ func TestStopWhileRedisIsAway(t *testing.T) {
 		t.Fatal(context.Cause(ctx))
 	}
 	away := r.redis.Faults().Partition()
+	asked := time.Now()
 	r.signal(syscall.SIGTERM)
-	w.awaitPage(ctx, r, "stopping")
+	w.awaitStopping(ctx, r)
 	trap.Release()
 	drawn := w.await(ctx, r, "draw committed", 1)
 	if code, err := r.wait(ctx); code != 0 || err != nil {
 		t.Errorf("exit code %d, %v", code, err)
 	}
+	servers.Count(t, "with a drain of 3s and without Redis a replica that had drawn ended %s after SIGTERM", time.Since(asked).Round(time.Millisecond))
 	lockcoretest.MustFire(t, away)
 	next := w.start("next", nil)
 	if found := w.await(ctx, next, "draw had been committed before", 1); !found.Tick.Equal(drawn.Tick) || found.Attempt != 2 || found.Token <= drawn.Token {
@@ -89,6 +94,44 @@ func TestStopWhileRedisIsAway(t *testing.T) {
 		t.Fatalf("%d runs, %v", len(runs), err)
 	}
 	w.verify(ctx, drawn.Tick, runs[0].Tick)
+}
+
+// Neither Redis nor the database answers, in mid-draw: the replica ends by itself
+// all the same, long before anybody has to kill it, and the noon is drawn by the
+// next one.
+func TestStopWhileNobodyAnswers(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	w := newWorld(t)
+	w.env = append(w.env, "LOTTERY_DRAIN=1s")
+	r := w.start("stopping", nil)
+	trap := r.sql.Hold(recording)
+	select {
+	case <-trap.Caught(): // and not released
+	case <-ctx.Done():
+		t.Fatal(context.Cause(ctx))
+	}
+	held, ok := w.running(ctx, r)
+	if !ok {
+		t.Fatal("the replica does not hold the run that it draws")
+	}
+	away := r.redis.Faults().Partition()
+	asked := time.Now()
+	code, err := r.terminate(ctx)
+	if code != 0 || err != nil {
+		t.Errorf("exit code %d, %v", code, err)
+	}
+	servers.Count(t, "with a drain of 1s and without Redis and database a replica ended %s after SIGTERM", time.Since(asked).Round(time.Millisecond))
+	lockcoretest.MustFire(t, away)
+	trap.Release()
+	next := w.start("next", nil)
+	if drawn := w.await(ctx, next, "draw committed", 1); !drawn.Tick.Equal(held.Tick) || drawn.Attempt != 2 || drawn.Token <= held.Token {
+		t.Errorf("the next replica drew %+v; want that of %+v at attempt 2 under a greater token", drawn, held)
+	}
+	if code, err := next.terminate(ctx); code != 0 || err != nil {
+		t.Errorf("exit code %d, %v", code, err)
+	}
 }
 
 // Whoever does not want to wait for that asks twice.
@@ -105,7 +148,7 @@ func TestStopAtOnce(t *testing.T) {
 		t.Fatal(context.Cause(ctx))
 	}
 	r.signal(syscall.SIGTERM)
-	w.awaitPage(ctx, r, "stopping")
+	w.awaitStopping(ctx, r)
 	if code, err := r.terminate(ctx); code != -1 || err != nil {
 		t.Errorf("exit code %d, %v; want none, as the second signal ends the process", code, err)
 	}

@@ -11,6 +11,7 @@ import (
 	"io"
 
 	"github.com/noonlock/noonlock/examples/lottery/internal/entrants"
+	"github.com/noonlock/noonlock/examples/lottery/internal/serve"
 )
 
 // Process is what the program gets from the outside.
@@ -38,15 +39,16 @@ func (r refusal) Unwrap() error { return r.error }
 // flags, and returns a refusal or what went wrong.
 type command struct {
 	name, summary string
+	more          string // what the help says beside the flags
 	run           func(ctx context.Context, p Process, s *settings, args []string) error
 }
 
 func commands() []command {
 	return []command{
-		{"demo", "three replicas in one process, one of them cut off in the middle of a draw (the default)", demonstrate},
-		{"serve", "one replica for production", serveReplica},
-		{"winners", "print who won", printWinners},
-		{"verify", "compare what was drawn with the schedule and the ledger", verify},
+		{"demo", "three replicas in one process, one of them cut off in the middle of a draw (the default)", demoHelp, demonstrate},
+		{"serve", "one replica for production", fmt.Sprintf(serveHelp, serve.Ending), serveReplica},
+		{"winners", "print who won", winnersHelp, printWinners},
+		{"verify", "compare what was drawn with the schedule and the ledger", verifyHelp, verify},
 	}
 }
 
@@ -77,7 +79,7 @@ func (p Process) run(ctx context.Context, c command, args []string) int {
 	case err == nil:
 		return Done
 	case errors.Is(err, flag.ErrHelp):
-		fmt.Fprintf(p.Stdout, "lottery %s: %s\n\n", c.name, c.summary)
+		fmt.Fprintf(p.Stdout, "lottery %s: %s\n\n%s\n", c.name, c.summary, c.more)
 		s.help(p.Stdout)
 		return Done
 	case errors.As(err, &refused):
@@ -97,7 +99,7 @@ func tell(w io.Writer, command string, err error) {
 		}
 		return
 	}
-	fmt.Fprintf(w, "lottery %s: %s\n", command, err)
+	fmt.Fprintf(w, "lottery %s: %s\n", command, plain(err))
 }
 
 func isHelp(s string) bool { return s == "help" || s == "-h" || s == "-help" || s == "--help" }

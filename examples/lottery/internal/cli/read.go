@@ -19,6 +19,14 @@ import (
 // stampLayout shows a noon with its offset, so that it can be read anywhere.
 const stampLayout = "2006-01-02 15:04:05.999 -07:00"
 
+const (
+	winnersHelp = "It reads the database and changes nothing.\n"
+	verifyHelp  = `It reads the database and the ledger in Redis, and changes nothing. The exit code
+is 1 if noons are missing, too many, short or repeated, winners not eligible, or
+database and ledger do not agree.
+`
+)
+
 func printWinners(ctx context.Context, p Process, s *settings, args []string) error {
 	var (
 		database = s.text("database", "DSN", "", databaseUsage)
@@ -106,15 +114,15 @@ func verify(ctx context.Context, p Process, s *settings, args []string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(p.Stdout, "schedule    %q in %s, from %s to before %s: %s\n", *cron, location, from, to, count(report.Noons, "noon"))
-	fmt.Fprintf(p.Stdout, "database    %s: %s\n", dsn, count(report.Draws, "draw"))
+	fmt.Fprintf(p.Stdout, "schedule    %q in %s, from %s to before %s: %s\n", *cron, location, from, to, counted(report.Noons, "noon", "noons"))
+	fmt.Fprintf(p.Stdout, "database    %s: %s\n", dsn, counted(report.Draws, "draw", "draws"))
 	fmt.Fprintf(p.Stdout, "ledger      Redis %s: %s, %d of them at a later attempt than the first\n",
-		address(options), count(report.Recorded, "run")+" done", report.Again)
+		address(options), counted(report.Recorded, "run", "runs")+" done", report.Again)
 	for _, f := range report.Findings {
 		fmt.Fprintf(p.Stdout, "%-10s  %s  %s\n", f.Kind, f.Tick.In(location).Format(stampLayout), f.Detail)
 	}
 	if n := len(report.Findings); n > 0 {
-		return fmt.Errorf("%s that should not be", count(n, "thing"))
+		return fmt.Errorf("%s that should not be", counted(n, "thing", "things"))
 	}
 	fmt.Fprintf(p.Stdout, "all noons were drawn, each once, with %d different eligible winners, and the ledger knows every draw\n", want.Winners)
 	return nil
@@ -138,11 +146,4 @@ func compare(ctx context.Context, options *redis.Options, dsn store.DSN, want st
 	}
 	defer st.Close()
 	return audit.Check(ctx, st, ledger, want)
-}
-
-func count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }

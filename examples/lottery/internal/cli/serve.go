@@ -26,7 +26,27 @@ const (
 	standardSchedule = "0 12 * * *"
 	standardZone     = "UTC"
 	standardWinners  = "10"
+
+	maxDrain = time.Hour
 )
+
+// serveHelp lacks serve.Ending.
+const serveHelp = `Start as many as you like, with the same flags but for --identity and --http. A
+Redis or a database that is away is waited for.
+
+On SIGTERM or SIGINT a replica takes no more noons, finishes the draw in progress,
+gives back what it holds and exits with 0. It has ended within --drain and %s,
+even if neither Redis nor the database answers, so let whoever starts it wait longer
+than that before it kills (Kubernetes: terminationGracePeriodSeconds, 30 if not
+set). A second signal ends it at once.
+
+  /livez     fails if a draw goes on although it must not, so that a restart helps
+  /readyz    fails if Redis or the database is away, or the replica is stopping
+  /healthz   all of that, and what --max-clock-offset and --stale-after ask for
+  /metrics   for Prometheus
+
+Each tells more with ?verbose, and why with the name of a check: /readyz/redis.
+`
 
 func serveReplica(ctx context.Context, p Process, s *settings, args []string) error {
 	var (
@@ -38,7 +58,10 @@ func serveReplica(ctx context.Context, p Process, s *settings, args []string) er
 		winners  = s.text("winners", "N", standardWinners, winnersUsage)
 		identity = s.text("identity", "ID", "", "how the others see this replica; if not given, the host's name and something random")
 		lease    = s.text("lease", "DURATION", "10s", "how long the others wait before they take over from a replica that died")
-		listen   = s.text("http", "ADDRESS", ":8080", "where to serve /livez and /readyz, or off")
+		drain    = s.text("drain", "DURATION", "15s", "how long a draw in progress may go on after SIGTERM; the replica has ended "+serve.Ending.String()+" after that at the latest")
+		listen   = s.text("http", "ADDRESS", ":8080", "where to serve /livez, /readyz, /healthz and /metrics, or off")
+		offset   = s.text("max-clock-offset", "DURATION", "off", "how far this machine's clock may be from that of Redis before /healthz fails, or off")
+		stale    = s.text("stale-after", "DURATION", "off", "how old the newest draw may be before /healthz fails, or off")
 		format   = s.text("log-format", "FORMAT", "text", "how to log to standard error: text or json")
 	)
 	if err := s.parse(args); err != nil {
@@ -52,8 +75,13 @@ func serveReplica(ctx context.Context, p Process, s *settings, args []string) er
 		Winners:  s.number("winners", *winners, 1, draw.MaxWinners),
 		Lease:    s.duration("lease", *lease, 100*time.Millisecond, 24*time.Hour),
 		Identity: *identity,
+		Drain:    s.duration("drain", *drain, 0, maxDrain),
 		HTTP:     s.listenAt("http", *listen),
-		Logger:   logger(p.Stderr, s.choice("log-format", *format, "text", "json")),
+
+		MaxClockOffset: s.durationOrOff("max-clock-offset", *offset, time.Millisecond, 24*time.Hour),
+		StaleAfter:     s.durationOrOff("stale-after", *stale, time.Second, 10*365*24*time.Hour),
+
+		Logger: logger(p.Stderr, s.choice("log-format", *format, "text", "json")),
 	}
 	s.schedule("schedule", *schedule, cfg.Location)
 	cfg.Entrants = s.entrants("entrants", *file, cfg.Winners)
@@ -96,8 +124,8 @@ func (s *settings) entrants(name, file string, winners int) entrants.List {
 	case err != nil:
 		s.fail(name, err)
 	case totals.Eligible < winners:
-		s.fail(name, fmt.Errorf("%s has %d entrants, of whom %d are eligible; there must be at least as many as winners, %d",
-			excerpt(file), totals.Entrants, totals.Eligible, winners))
+		s.fail(name, fmt.Errorf("%s has %s, %d of them eligible; there must be at least as many as winners, %d",
+			excerpt(file), counted(totals.Entrants, "entrant", "entrants"), totals.Eligible, winners))
 	}
 	return list
 }

@@ -140,24 +140,28 @@ func TestServeWaitsForWhatIsAway(t *testing.T) {
 		"--database=mysql://"+server.User+":"+server.Password+"@"+network.Addr()+"/"+server.Database,
 		"--entrants="+write(t, "entrants.csv", fiveEntrants))
 	r.awaitPage("/livez", http.StatusOK, "ok")
-	r.awaitPage("/readyz", http.StatusServiceUnavailable, "redis: not ready: dial tcp", "database: not ready: store: opening mysql://")
+	r.awaitPage("/readyz", http.StatusInternalServerError, "[-]redis failed", "[-]database failed", "[-]ledger failed", "readyz check failed")
+	r.awaitPage("/readyz/redis", http.StatusInternalServerError, "dial tcp")
+	r.awaitPage("/readyz/database", http.StatusInternalServerError, "store: opening mysql://")
 	if err := redis.Restart(); err != nil {
 		t.Fatal(err)
 	}
-	r.awaitPage("/readyz", http.StatusServiceUnavailable, "redis: ok", "database: not ready")
+	r.awaitPage("/readyz", http.StatusInternalServerError, "[+]redis ok", "[-]database failed")
 	if n := r.logs.Count("draw committed"); n != 0 {
 		t.Fatalf("%d draws without a database", n)
 	}
 	network.Away(false)
-	r.awaitPage("/readyz", http.StatusOK, "redis: ok", "database: ok", "ledger: ok")
+	r.awaitPage("/readyz?verbose", http.StatusOK, "[+]redis ok", "[+]database ok", "[+]ledger ok", "[+]stopping ok")
 	r.await("draw committed", 3)
 
 	// Away again, and back: told each time, and no reason to end.
 	redis.Close()
-	r.awaitPage("/readyz", http.StatusServiceUnavailable, "redis: not ready", "database: ok")
-	r.awaitPage("/livez", http.StatusOK, "ok")
+	r.awaitPage("/readyz", http.StatusInternalServerError, "[-]redis failed", "[+]database ok")
+	r.awaitPage("/livez?verbose", http.StatusOK, "[+]lease ok", "[+]drain ok", "livez check passed")
 	network.Away(true)
-	r.awaitPage("/readyz", http.StatusServiceUnavailable, "redis: not ready", "database: not ready")
+	r.awaitPage("/readyz", http.StatusInternalServerError, "[-]redis failed", "[-]database failed")
+	r.awaitPage("/livez", http.StatusOK, "ok")
+	r.awaitPage("/healthz?exclude=redis&exclude=database", http.StatusOK, "ok")
 	if err := redis.Restart(); err != nil {
 		t.Fatal(err)
 	}
@@ -165,9 +169,12 @@ func TestServeWaitsForWhatIsAway(t *testing.T) {
 	r.awaitPage("/readyz", http.StatusOK)
 	r.await("draw committed", r.logs.Count("draw committed")+3)
 
-	_, page := r.get("/readyz")
+	_, page := r.get("/healthz?verbose")
 	if code := r.end(); code != cli.Done {
 		t.Errorf("exit code %d, want %d\n%s", code, cli.Done, r.logs)
+	}
+	if r.logs.Count("health check failed") == 0 {
+		t.Error("the log does not tell what the pages withhold")
 	}
 	for _, password := range []string{secret, server.Password} {
 		if strings.Contains(r.logs.String()+page, password) {
@@ -185,14 +192,50 @@ func TestServeWithWrongPasswords(t *testing.T) {
 	r := serve(t, "--redis=redis://:"+secret+"@"+redis.Addr(), "--winners=3",
 		"--database=mysql://"+server.User+":"+secret+"@"+net.JoinHostPort(server.Host, strconv.Itoa(server.Port))+"/"+server.Database,
 		"--entrants="+write(t, "entrants.csv", fiveEntrants))
-	r.awaitPage("/readyz", http.StatusServiceUnavailable, "WRONGPASS", "Access denied")
+	r.awaitPage("/readyz/redis", http.StatusInternalServerError, "WRONGPASS")
+	r.awaitPage("/readyz/database", http.StatusInternalServerError, "Access denied")
 	_, page := r.get("/readyz")
+	for _, withheld := range []string{"WRONGPASS", "Access denied"} {
+		if strings.Contains(page, withheld) {
+			t.Errorf("/readyz tells a reason: %s", page)
+		}
+	}
 	if code := r.end(); code != cli.Done {
 		t.Errorf("exit code %d, want %d", code, cli.Done)
 	}
 	if strings.Contains(r.logs.String()+page, secret) {
 		t.Errorf("the password was shown: %s\n%s", page, r.logs)
 	}
+}
+
+// What Prometheus scrapes, and the checks that have to be asked for.
+func TestServeTellsItsFigures(t *testing.T) {
+	t.Parallel()
+	redis := startRedis(t)
+	shared := []string{
+		"--redis=redis://" + redis.Addr(), "--winners=3", "--schedule=@every 1s",
+		"--database=sqlite:" + filepath.Join(t.TempDir(), "lottery.db"), "--entrants=" + write(t, "entrants.csv", fiveEntrants),
+	}
+	r := serve(t, append(shared, "--max-clock-offset=1h", "--stale-after=1h")...)
+	r.await("run ended", 1)
+	r.awaitPage("/metrics", http.StatusOK, `noonlock_job_runs_total{job="lottery",outcome="succeeded"} `,
+		`noonlock_job_last_success_timestamp_seconds{job="lottery"}`, "noonlock_job_clock_offset_seconds", "go_goroutines", "process_start_time_seconds")
+	r.awaitPage("/healthz?verbose", http.StatusOK, "[+]clock ok", "[+]stale ok")
+	for _, page := range []string{"/livez", "/readyz"} {
+		if _, text := r.get(page + "?verbose"); strings.Contains(text, "clock") || strings.Contains(text, "stale") {
+			t.Errorf("%s looks at what neither a restart nor another replica helps: %s", page, text)
+		}
+	}
+
+	// The server's clock is an hour ahead, and no noon was ever drawn.
+	redis = startRedis(t)
+	redis.SetTime(time.Now().Add(time.Hour))
+	off := serve(t, "--redis=redis://"+redis.Addr(), "--winners=3", "--database=sqlite:"+filepath.Join(t.TempDir(), "lottery.db"),
+		"--entrants="+write(t, "entrants.csv", fiveEntrants), "--max-clock-offset=1m", "--stale-after=10s")
+	off.await("replica takes part", 1)
+	off.awaitPage("/healthz", http.StatusInternalServerError, "[-]clock failed", "[-]stale failed")
+	off.awaitPage("/readyz", http.StatusOK)
+	off.awaitPage("/livez", http.StatusOK)
 }
 
 func TestServeRefusesAnAddressThatIsTaken(t *testing.T) {

@@ -57,7 +57,7 @@ func (s *settings) parse(args []string) error {
 	}
 	if n := s.flags.NArg(); n > 0 {
 		// It is not repeated: it may be a URL with a password.
-		return fmt.Errorf("%d argument(s) follow the flags; there must be none", n)
+		return fmt.Errorf("%s after the flags; there must be none", counted(n, "argument stands", "arguments stand"))
 	}
 	s.flags.Visit(func(f *flag.Flag) { s.from[f.Name] = "--" + f.Name })
 	var err error
@@ -82,7 +82,7 @@ func (s *settings) refuse(name, value, must string) {
 
 // fail collects an error that tells the rest itself.
 func (s *settings) fail(name string, err error) {
-	s.errs = append(s.errs, fmt.Errorf("%s: %w", s.from[name], err))
+	s.errs = append(s.errs, fmt.Errorf("%s: %s", s.from[name], plain(err)))
 }
 
 // missing collects that a required flag has no value, and reports that.
@@ -98,6 +98,19 @@ func (s *settings) duration(name, value string, least, most time.Duration) time.
 	d, err := time.ParseDuration(value)
 	if err != nil || d < least || d > most || d%time.Millisecond != 0 {
 		s.refuse(name, value, fmt.Sprintf("a duration in whole milliseconds from %s to %s, such as 10s", least, most))
+		return 0
+	}
+	return d
+}
+
+// durationOrOff is 0 for off.
+func (s *settings) durationOrOff(name, value string, least, most time.Duration) time.Duration {
+	if value == "off" {
+		return 0
+	}
+	d, err := time.ParseDuration(value)
+	if err != nil || d < least || d > most {
+		s.refuse(name, value, fmt.Sprintf("a duration from %s to %s, such as 10s, or off", least, most))
 		return 0
 	}
 	return d

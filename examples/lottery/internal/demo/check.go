@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/noonlock/noonlock/examples/lottery/internal/audit"
@@ -14,13 +15,17 @@ import (
 	"github.com/noonlock/noonlock/singleton/sqlonce"
 )
 
-// check looks at the database and the ledger, and says what it has found.
+// check looks at the ledger and the database, and says what it has found.
 func (d *demo) check(ctx context.Context) error {
-	r := d.survivor()
-	if r == nil {
-		return fmt.Errorf("%w: nobody was cut off", ErrFailed)
+	if d.cut == nil || d.back.IsZero() {
+		return fmt.Errorf("%w: nobody was cut off, or nobody came back", ErrFailed)
 	}
+	r := d.replicas[0]
 	ledger, err := r.client.Ledger(noon.Job, lockcore.LedgerConfig{})
+	if err != nil {
+		return err
+	}
+	runs, err := ledger.Runs(ctx, noon.KeepRuns)
 	if err != nil {
 		return err
 	}
@@ -32,8 +37,9 @@ func (d *demo) check(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	taken := drawOf(draws, d.stale.Tick)
+	d.printLedger(runs)
 
+	taken, missed := drawOf(draws, d.stale.Tick), drawOf(draws, d.noon(missedNoon))
 	d.heading("CHECKING THE DATABASE")
 	held := true
 	verdict := func(ok bool, format string, args ...any) {
@@ -41,10 +47,11 @@ func (d *demo) check(ctx context.Context) error {
 		d.verdict(ok, fmt.Sprintf(format, args...))
 	}
 	verdict(len(draws) == noons && len(report.Findings) == 0, "%d noons, %d draws of %d different eligible winners each", report.Noons, len(draws), winners)
-	verdict(report.Recorded == noons, "the ledger in Redis has the same %d draws, none twice, none missing", report.Recorded)
+	verdict(report.Recorded == noons && len(runs) == noons, "the ledger in Redis has the same %d draws, none twice, none missing", report.Recorded)
 	verdict(taken.Attempt == 2 && taken.Token > d.stale.Token && taken.DrawnBy != d.cut.name,
 		"noon %d: begun by %s, drawn by %s at attempt %d, under a higher token", cutNoon, d.cut.name, taken.DrawnBy, taken.Attempt)
 	verdict(errors.Is(d.lateErr, sqlonce.ErrStaleToken), "noon %d: the late write of %s was refused", cutNoon, d.cut.name)
+	verdict(missed.Attempt == 1 && d.caughtUp(runs), "noon %d: missed by all, drawn once by %s when they were back, under its own name", missedNoon, missed.DrawnBy)
 	for _, f := range report.Findings {
 		d.verdict(false, f.String())
 	}
@@ -55,14 +62,34 @@ func (d *demo) check(ctx context.Context) error {
 	return nil
 }
 
-// survivor is a replica that was not cut off, if another was.
-func (d *demo) survivor() *replica {
-	for _, r := range d.replicas {
-		if d.cut != nil && r != d.cut {
-			return r
+// printLedger shows what was run, as the replicas left it in Redis.
+func (d *demo) printLedger(runs []lockcore.RunRecord) {
+	d.heading("THE LEDGER IN REDIS")
+	d.print("          scheduled for         begun (UTC)   by  attempt  token             outcome\n")
+	for _, run := range slices.Backward(runs) {
+		note := ""
+		if delay := run.Start.Sub(run.Tick); delay > every/6 && run.Attempt == 1 {
+			note = fmt.Sprintf(", %s late", delay.Round(100*time.Millisecond))
+		}
+		d.print(fmt.Sprintf("  noon %d  %s  %s  %-2s  %7d  %d  %s%s\n", d.number(run.Tick), run.Tick.UTC().Format(time.RFC3339),
+			run.Start.UTC().Format("15:04:05.000"), run.Holder, run.Attempt, run.Token, run.Outcome, note))
+	}
+}
+
+// caughtUp reports that the missed noon stands in the ledger once, by its own
+// instant, as a run that was begun when the replicas were back.
+func (d *demo) caughtUp(runs []lockcore.RunRecord) bool {
+	times := 0
+	for _, run := range runs {
+		if !run.Tick.Equal(d.noon(missedNoon)) {
+			continue
+		}
+		times++
+		if run.Outcome != lockcore.OutcomeSucceeded || run.Start.Before(d.back.Truncate(time.Millisecond)) {
+			return false
 		}
 	}
-	return nil
+	return times == 1
 }
 
 func drawOf(draws []store.Draw, tick time.Time) store.Draw {

@@ -1,7 +1,8 @@
 // Package demo shows the lottery at work to somebody who has nothing but Go:
 // three replicas in one process, on a Redis in the same process and a SQLite
 // file. At the second noon the replica that draws is cut off in the middle of
-// its transaction. It ends by checking the database.
+// its transaction; the fourth one passes while there is no replica at all. It
+// ends by checking the ledger and the database.
 package demo
 
 import (
@@ -31,14 +32,16 @@ type Config struct {
 }
 
 const (
-	every   = 3 * time.Second
-	noons   = 4
-	cutNoon = 2 // at which a replica is cut off
-	winners = 10
-	lease   = time.Second
+	every      = 3 * time.Second
+	noons      = 5
+	cutNoon    = 2 // at which a replica is cut off
+	lastNoon   = 3 // after which all replicas end
+	missedNoon = lastNoon + 1
+	winners    = 10
+	lease      = time.Second
 
 	// patience is when the demo gives up. It takes about half of that.
-	patience = 25 * time.Second
+	patience = 40 * time.Second
 )
 
 // ErrFailed says that the demo did not show what it should have.
@@ -53,7 +56,7 @@ func Run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	defer d.close(ctx)
-	if err := d.play(ctx); err != nil {
+	if err := d.play(ctx, cfg.Entrants); err != nil {
 		return err
 	}
 	return d.check(ctx)
@@ -65,25 +68,26 @@ type demo struct {
 	folder   string
 	redis    *miniredis.Miniredis
 	schedule singleton.Schedule
+	dsn      store.DSN
 	replicas []*replica
-	last     chan struct{}  // closed when the last noon was drawn
 	late     sync.WaitGroup // of the write that comes late
 
 	mu    sync.Mutex
-	first time.Time // noon 1
+	until int                // the noon after which the replicas end
+	end   context.CancelFunc // ends them
+	first time.Time          // noon 1
 	begun map[time.Time]bool
 	cut   *replica // the one that was cut off
 	stale singleton.Run
-	ended bool
 
-	lateErr error // what its late write was told
+	lateErr error     // what its late write was told
+	back    time.Time // when the replicas came back
 }
 
 // raise makes everything ready and introduces it.
 func raise(ctx context.Context, cfg Config) (_ *demo, err error) {
 	d := &demo{
-		stage: stage{out: cfg.Out, colours: cfg.Colours}, redis: miniredis.NewMiniRedis(),
-		last: make(chan struct{}), begun: map[time.Time]bool{},
+		stage: stage{out: cfg.Out, colours: cfg.Colours}, redis: miniredis.NewMiniRedis(), begun: map[time.Time]bool{},
 	}
 	defer func() {
 		if err != nil {
@@ -100,25 +104,17 @@ func raise(ctx context.Context, cfg Config) (_ *demo, err error) {
 	if d.schedule, err = singleton.Every(every); err != nil {
 		return nil, err
 	}
-	dsn, err := store.ParseDSN("sqlite:" + filepath.Join(d.folder, "lottery.db"))
-	if err != nil {
+	if d.dsn, err = store.ParseDSN("sqlite:" + filepath.Join(d.folder, "lottery.db")); err != nil {
 		return nil, err
 	}
-	for _, name := range []string{"A", "B", "C"} {
-		r, err := d.newReplica(ctx, name, d.redis.Addr(), dsn)
-		if err != nil {
-			return nil, err
-		}
-		d.replicas = append(d.replicas, r)
-	}
-	totals, err := d.prepare(ctx, cfg.Entrants)
+	totals, err := d.cast(ctx, cfg.Entrants)
 	if err != nil {
 		return nil, err
 	}
 	if totals.Eligible < winners {
 		return nil, &draw.TooFewError{Entrants: totals.Eligible, Winners: winners}
 	}
-	d.introduce(dsn, totals)
+	d.introduce(totals)
 	return d, nil
 }
 
@@ -128,38 +124,6 @@ func (d *demo) close(ctx context.Context) {
 	}
 	d.redis.Close()
 	_ = os.RemoveAll(d.folder) // a temporary one
-}
-
-// prepare has every replica open the database and load the entrants, all at once.
-func (d *demo) prepare(ctx context.Context, list entrants.List) (entrants.Totals, error) {
-	totals := make([]entrants.Totals, len(d.replicas))
-	errs := make([]error, len(d.replicas))
-	var wg sync.WaitGroup
-	for i, r := range d.replicas {
-		wg.Go(func() { totals[i], errs[i] = r.prepare(ctx, list) })
-	}
-	wg.Wait()
-	return totals[0], errors.Join(errs...)
-}
-
-// play runs the replicas until the last noon was drawn.
-func (d *demo) play(ctx context.Context) error {
-	running, stop := context.WithCancel(ctx)
-	defer stop()
-	var wg sync.WaitGroup
-	for _, r := range d.replicas {
-		wg.Go(func() { r.run(running) })
-	}
-	var err error
-	select {
-	case <-d.last:
-	case <-ctx.Done():
-		err = context.Cause(ctx)
-	}
-	stop() // who is drawing finishes and records it
-	wg.Wait()
-	d.late.Wait()
-	return err
 }
 
 // number is 1 for the first noon that anybody claimed, and so on.
@@ -211,13 +175,13 @@ func (d *demo) committed(ctx context.Context, r *replica, run singleton.Run) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.line(r.name, fmt.Sprintf("commits: drawn %s after noon", time.Since(run.Tick).Round(time.Millisecond)))
-	switch number := d.number(run.Tick); {
-	case number == cutNoon && d.cut != nil:
+	number := d.number(run.Tick)
+	if number == cutNoon && d.cut != nil {
 		ctx := context.WithoutCancel(ctx) // which ends with the run
 		d.late.Go(func() { d.writeLate(ctx) })
-	case number >= noons && !d.ended:
-		d.ended = true
-		close(d.last)
+	}
+	if number >= d.until {
+		d.end() // before the run is over, so that nobody claims the next noon
 	}
 }
 
@@ -246,12 +210,12 @@ func (d *demo) writeLate(ctx context.Context) {
 	d.line(r.name, fmt.Sprintf("knows nothing of this and writes its draw again, with token %d;", run.Token), answer)
 }
 
-func (d *demo) introduce(dsn store.DSN, totals entrants.Totals) {
+func (d *demo) introduce(totals entrants.Totals) {
 	d.print("\n" + d.strong("The noon lottery: three replicas run the same code, each noon is drawn once.") + "\n\n")
 	for _, row := range [][2]string{
 		{"replicas", "A, B and C, in this process, with connections of their own"},
 		{"Redis", "miniredis, in this process, at " + d.redis.Addr()},
-		{"database", dsn.String()},
+		{"database", d.dsn.String()},
 		{"entrants", fmt.Sprintf("%d from the bundled list, %d of them eligible", totals.Entrants, totals.Eligible)},
 		{"noons", fmt.Sprintf("%d, one every %s, %d winners each", noons, every, winners)},
 	} {
@@ -263,9 +227,9 @@ func (d *demo) introduce(dsn store.DSN, totals entrants.Totals) {
 
 // expected is what the database should hold in the end.
 func (d *demo) expected() store.Expected {
-	want := store.Expected{Job: noon.Job, Since: d.first, Until: d.first.Add(noons * every), Winners: winners}
+	want := store.Expected{Job: noon.Job, Since: d.first, Until: d.noon(noons + 1), Winners: winners}
 	for n := range noons {
-		want.Ticks = append(want.Ticks, d.first.Add(time.Duration(n)*every))
+		want.Ticks = append(want.Ticks, d.noon(n+1))
 	}
 	return want
 }

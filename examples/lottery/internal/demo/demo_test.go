@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
+	"time"
 
 	"github.com/noonlock/noonlock/examples/lottery/internal/draw"
 	"github.com/noonlock/noonlock/examples/lottery/internal/entrants"
@@ -32,12 +33,13 @@ func listOf(n int) entrants.List {
 func TestDemo(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	d, err := raise(t.Context(), Config{Entrants: listOf(40), Out: &out})
+	list := listOf(40)
+	d, err := raise(t.Context(), Config{Entrants: list, Out: &out})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer d.close(t.Context())
-	if err := d.play(t.Context()); err != nil {
+	if err := d.play(t.Context(), list); err != nil {
 		t.Fatalf("%v\n%s", err, &out)
 	}
 	if err := d.check(t.Context()); err != nil {
@@ -77,13 +79,33 @@ func TestDemo(t *testing.T) {
 	d.lateErr = nil
 	fails("a late write that was taken")
 	d.lateErr = refusal
+	back := d.back
+	d.back = time.Now()
+	fails("a missed noon that was drawn before the replicas were back")
+	d.back = back
+	missed := d.noon(missedNoon).UnixMilli()
+	for _, table := range []string{"draws", "winners", "noonlock_markers"} {
+		exec("UPDATE "+table+" SET tick = ? WHERE tick = ?", missed+1, missed)
+	}
+	fails("a missed noon that was drawn under another name")
+	for _, table := range []string{"draws", "winners", "noonlock_markers"} {
+		exec("UPDATE "+table+" SET tick = ? WHERE tick = ?", missed, missed+1)
+	}
+	if err := d.check(t.Context()); err != nil {
+		t.Errorf("set right again: %v", err)
+	}
 	exec("UPDATE winners SET entrant_id = 'id-01' WHERE position = 1 AND tick = ?", second)
 	fails("a winner who is not eligible")
 	exec("DELETE FROM winners WHERE position = 1 AND tick = ?", second)
 	fails("nine winners")
+	cut := d.cut
 	d.cut = nil
 	if err := d.check(t.Context()); !errors.Is(err, ErrFailed) {
 		t.Errorf("nobody cut off: %v", err)
+	}
+	d.cut, d.back = cut, time.Time{}
+	if err := d.check(t.Context()); !errors.Is(err, ErrFailed) {
+		t.Errorf("nobody back: %v", err)
 	}
 }
 
@@ -91,14 +113,15 @@ func TestDemo(t *testing.T) {
 func audience(t *testing.T, text string) {
 	t.Helper()
 	for _, once := range []string{
-		"NOON 1 of 4", "NOON 2 of 4", "NOON 3 of 4", "NOON 4 of 4", "IS CUT OFF", "takes it over: attempt 2", "the database refuses",
+		"NOON 1 of 5", "NOON 2 of 5", "NOON 3 of 5", "NOON 4 of 5", "NOON 5 of 5", "IS CUT OFF", "takes it over: attempt 2", "the database refuses",
+		"ALL REPLICAS END", "noon 4 has passed", "are started again", "THE LEDGER IN REDIS", "  noon 4  ",
 	} {
 		if n := strings.Count(text, once); n != 1 {
 			t.Errorf("%q is told %d times, want once", once, n)
 		}
 	}
-	if n := strings.Count(text, "\n  ok      "); n != 4 {
-		t.Errorf("%d checks held, want 4", n)
+	if n := strings.Count(text, "\n  ok      "); n != 5 {
+		t.Errorf("%d checks held, want 5", n)
 	}
 	if strings.ContainsRune(text, '\x1b') {
 		t.Error("there are colours although this is no terminal")
@@ -112,12 +135,12 @@ func audience(t *testing.T, text string) {
 		}
 		last = token
 	}
-	if len(claims) != 5 {
-		t.Errorf("%d claims are told, want 5", len(claims))
+	if len(claims) != 6 {
+		t.Errorf("%d claims are told, want 6", len(claims))
 	}
-	// Five draws of ten, one of them undone.
-	if n := len(regexp.MustCompile(`\bid-\d\d\b`).FindAllString(text, -1)); n != 50 {
-		t.Errorf("%d ids are told, want 50", n)
+	// Six draws of ten, one of them undone.
+	if n := len(regexp.MustCompile(`\bid-\d\d\b`).FindAllString(text, -1)); n != 60 {
+		t.Errorf("%d ids are told, want 60", n)
 	}
 	for line := range strings.Lines(text) {
 		if len(line) > 100 {

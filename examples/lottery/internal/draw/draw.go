@@ -24,7 +24,7 @@ type TooFewError struct{ Entrants, Winners int }
 
 // Error names both numbers.
 func (e *TooFewError) Error() string {
-	return fmt.Sprintf("draw: %d winners are to be drawn, but there are only %d eligible entrants", e.Winners, e.Entrants)
+	return fmt.Sprintf("draw: too few eligible entrants: %d, to draw %d from", e.Entrants, e.Winners)
 }
 
 // Is reports whether target is ErrTooFew.

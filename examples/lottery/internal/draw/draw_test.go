@@ -256,7 +256,7 @@ func TestTooFew(t *testing.T) {
 		}
 	}
 	_, err = s.Winners()
-	if !errors.Is(err, draw.ErrTooFew) || err.Error() != "draw: 3 winners are to be drawn, but there are only 2 eligible entrants" {
+	if !errors.Is(err, draw.ErrTooFew) || err.Error() != "draw: too few eligible entrants: 2, to draw 3 from" {
 		t.Errorf("Winners: %v", err)
 	}
 }

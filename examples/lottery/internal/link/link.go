@@ -15,11 +15,11 @@ import (
 // Link carries TCP connections to a server. Its methods may be called from any
 // goroutine.
 type Link struct {
-	target   string
 	listener net.Listener
 	wg       sync.WaitGroup
 
 	mu     sync.Mutex
+	target string
 	away   bool
 	closed bool
 	trap   *Trap
@@ -33,7 +33,7 @@ func New(tb testing.TB, target string) *Link {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	l := &Link{target: target, listener: listener, conns: map[net.Conn]struct{}{}}
+	l := &Link{listener: listener, target: target, conns: map[net.Conn]struct{}{}}
 	l.wg.Go(l.accept)
 	tb.Cleanup(l.Close)
 	return l
@@ -66,6 +66,14 @@ func (l *Link) Away(away bool) {
 	if away {
 		l.sever()
 	}
+}
+
+// Retarget ends all connections and leads new ones to another server.
+func (l *Link) Retarget(target string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.target = target
+	l.sever()
 }
 
 func (l *Link) sever() {
@@ -166,7 +174,10 @@ func (l *Link) carry(client net.Conn) {
 	if !l.add(client) {
 		return
 	}
-	server, err := net.Dial("tcp", l.target)
+	l.mu.Lock()
+	target := l.target
+	l.mu.Unlock()
+	server, err := net.Dial("tcp", target)
 	if err != nil || !l.add(server) {
 		_ = client.Close()
 		return

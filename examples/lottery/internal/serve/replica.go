@@ -7,15 +7,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 
-	"github.com/cenkalti/backoff/v4"
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/noonlock/noonlock/examples/lottery/internal/draw"
 	"github.com/noonlock/noonlock/examples/lottery/internal/entrants"
 	"github.com/noonlock/noonlock/examples/lottery/internal/noon"
 	"github.com/noonlock/noonlock/examples/lottery/internal/store"
@@ -23,9 +23,8 @@ import (
 	"github.com/noonlock/noonlock/singleton"
 )
 
-// Config is what a replica needs to know. All of it is required but Identity,
-// HTTP and Logger. Replicas of one lottery have all but Identity and HTTP in
-// common.
+// Config is what a replica needs to know. Replicas of one lottery have all but
+// Identity and what follows it in common.
 type Config struct {
 	Redis    *redis.Options
 	Database store.DSN
@@ -35,52 +34,94 @@ type Config struct {
 	Winners  int           // of each noon
 	Lease    time.Duration // how long the others wait for a replica that died
 	Identity string        // default: the host's name and something random
-	HTTP     string        // the address to listen at; "" for none
-	Logger   logr.Logger
+
+	// Drain is how long a draw in progress may go on after Run's context has
+	// ended; 0: not at all. Run returns within Drain + Ending.
+	Drain time.Duration
+
+	HTTP           string        // the address to listen at; "" for none
+	MaxClockOffset time.Duration // beyond which /healthz fails; 0: it does not look
+	StaleAfter     time.Duration // without a draw /healthz fails; 0: it does not look
+	Logger         logr.Logger
 }
+
+// What a replica takes for its end at most when its drain is over, whether or not
+// anybody answers:
+//
+//	recordWithin   until what it has drawn is recorded
+//	closeWithin    to give back what it holds in Redis
+//	closeWithin    for a draw in progress to stop, if one still has not
+//	closeWithin    for those who ask over HTTP
+const (
+	recordWithin = 4 * time.Second
+	closeWithin  = 2 * time.Second
+
+	Ending = recordWithin + 3*closeWithin
+)
+
+// ErrStuck says that a draw did not stop although its context had ended. It is
+// left behind, for the end of the process to stop.
+var ErrStuck = errors.New("serve: the draw in progress does not stop")
 
 // Replica is one replica. Make it with New, run it once.
 type Replica struct {
-	cfg     Config
-	rdb     *redis.Client
-	client  *lockcore.Client
-	runner  *singleton.Runner
-	drawing noon.Drawing
-	health  health
+	cfg      Config
+	rdb      *redis.Client
+	client   *lockcore.Client
+	runner   *singleton.Runner
+	drawing  noon.Drawing
+	draws    watch
+	redis    place
+	database place
+	stopping atomic.Bool
+	handler  http.Handler
 }
-
-// closeWithin bounds the goodbye to Redis and to those who ask over HTTP.
-const closeWithin = 5 * time.Second
 
 // New checks the configuration and connects to nothing. The errors are those of
 // lockcore and singleton. What New returns has to be run.
-func New(ctx context.Context, cfg Config) (*Replica, error) {
+func New(ctx context.Context, cfg Config) (*Replica, error) { return newReplica(ctx, cfg, nil) }
+
+// newReplica takes a clock as lockcore.Config does.
+func newReplica(ctx context.Context, cfg Config, clock func() time.Duration) (*Replica, error) {
 	options := *cfg.Redis
 	options.MaxRetries = -1 // the one use of it is to ask whether Redis answers now
 	options.ContextTimeoutEnabled = true
 	options.DialerRetries = 1
 	options.PoolSize = 2
 	rdb := redis.NewClient(&options)
-	client, err := lockcore.New(rdb, lockcore.Config{Identity: cfg.Identity, Logger: cfg.Logger})
+	registry := prometheus.NewRegistry()
+	client, err := lockcore.New(rdb, lockcore.Config{Identity: cfg.Identity, Logger: cfg.Logger, Registerer: registry, Clock: clock})
 	if err != nil {
 		rdb.Close()
 		return nil, err
 	}
 	r := &Replica{cfg: cfg, rdb: rdb, client: client}
-	r.drawing = noon.Drawing{Winners: cfg.Winners, Logger: cfg.Logger}
-	r.runner, err = singleton.NewRunner(client, singleton.Config{TTL: cfg.Lease, Logger: cfg.Logger})
-	if err == nil {
-		err = r.runner.Add(noon.Job, cfg.Schedule, r.drawing.Draw, noon.JobConfig(cfg.Location))
-	}
-	if err != nil {
+	if err := r.build(registry); err != nil {
 		r.close(ctx)
 		return nil, err
 	}
-	for _, name := range []string{"redis", "database"} {
-		r.health.set(name, func(context.Context) error { return errNotYet })
-	}
-	r.health.set("ledger", func(context.Context) error { return r.runner.Ready() })
 	return r, nil
+}
+
+func (r *Replica) build(registry *prometheus.Registry) error {
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	drain := r.cfg.Drain
+	if drain == 0 {
+		drain = -1 // which is singleton's word for none
+	}
+	var err error
+	r.runner, err = singleton.NewRunner(r.client, singleton.Config{
+		TTL: r.cfg.Lease, Drain: drain, Logger: r.cfg.Logger, Registerer: registry,
+	})
+	if err != nil {
+		return err
+	}
+	r.drawing = noon.Drawing{Winners: r.cfg.Winners, Logger: r.cfg.Logger}
+	if err := r.runner.Add(noon.Job, r.cfg.Schedule, r.draws.over(r.drawing.Draw), noon.JobConfig(r.cfg.Location)); err != nil {
+		return err
+	}
+	r.handler, err = r.pages(registry)
+	return err
 }
 
 // close ends the connections to Redis, releasing what is held there, although ctx
@@ -96,21 +137,70 @@ func (r *Replica) close(ctx context.Context) {
 
 // Run is the life of the replica until ctx ends: then it takes no more noons,
 // finishes the draw in progress or leaves it to another replica, and releases
-// what it holds. That is no error. An error is something that waiting does not
-// mend: a list of entrants that cannot be read, an address that is taken.
+// what it holds. That is no error, nor that Redis is away and nothing can be
+// recorded: the next replica finds out. An error is ErrStuck, or something that
+// waiting does not mend: a list of entrants that cannot be read, an address that
+// is taken.
+//
+// It returns within Config.Drain + Ending of the end of ctx, come what may.
 func (r *Replica) Run(ctx context.Context) error {
-	defer r.close(ctx)
 	log := r.cfg.Logger
-	stop, err := r.listen(ctx)
+	hangUp, err := r.listen(ctx)
 	if err != nil {
+		r.close(ctx)
 		return err
 	}
-	defer stop()
+	defer hangUp()
 	log.Info("replica starts", "identity", r.client.Identity(), "redis", r.cfg.Redis.Addr, "database", r.cfg.Database.String(),
-		"schedule", r.cfg.Schedule, "zone", r.cfg.Location.String(), "winners", r.cfg.Winners, "lease", r.cfg.Lease)
+		"schedule", r.cfg.Schedule, "zone", r.cfg.Location.String(), "winners", r.cfg.Winners, "lease", r.cfg.Lease, "drain", r.cfg.Drain)
 	defer log.Info("replica ends")
+	unhook := context.AfterFunc(ctx, func() { r.stopping.Store(true) })
+	defer unhook()
 
-	err = r.start(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- r.live(ctx) }()
+	overdue, end := outlast(ctx, r.cfg.Drain+recordWithin)
+	defer end()
+	select {
+	case err := <-ended:
+		r.close(ctx)
+		return err
+	case <-overdue.Done():
+	}
+	log.Info("it takes too long to stop; what could not be recorded is left to another replica")
+	r.close(ctx) // which ends every wait for Redis
+	timer := time.NewTimer(closeWithin)
+	defer timer.Stop()
+	select {
+	case err := <-ended:
+		return err
+	case <-timer.C:
+		return ErrStuck
+	}
+}
+
+// outlast returns a context that ends d after ctx, or when end is called.
+func outlast(ctx context.Context, d time.Duration) (longer context.Context, end func()) {
+	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	unhook := context.AfterFunc(ctx, func() {
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+			cancel()
+		case <-longer.Done():
+		}
+	})
+	return longer, func() {
+		unhook()
+		cancel()
+	}
+}
+
+// live is Run without its bounds.
+func (r *Replica) live(ctx context.Context) error {
+	log := r.cfg.Logger
+	err := r.start(ctx)
 	if r.drawing.Store != nil {
 		defer r.drawing.Store.Close()
 	}
@@ -124,115 +214,8 @@ func (r *Replica) Run(ctx context.Context) error {
 	log.Info("replica takes part")
 	unhook := context.AfterFunc(ctx, func() { log.Info("replica takes no more noons; what it draws now it finishes") })
 	defer unhook()
-	return r.runner.Run(ctx)
-}
-
-// start waits for Redis and the database, both at once.
-func (r *Replica) start(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	results := make(chan error, 2)
-	go func() { results <- r.openDatabase(ctx) }()
-	go func() { results <- r.reachRedis(ctx) }()
-	first := <-results
-	if first != nil {
-		cancel()  // a lasting error of the one: do not wait for the other
-		<-results //nolint:errcheck // it was broken off
-		return first
+	if err := r.runner.Run(ctx); err != nil {
+		return fmt.Errorf("running: %w", err)
 	}
-	return <-results
-}
-
-func (r *Replica) reachRedis(ctx context.Context) error {
-	ping := func(ctx context.Context) error { return r.rdb.Ping(ctx).Err() }
-	return r.persist(ctx, "redis", func(ctx context.Context) error {
-		if err := ping(ctx); err != nil {
-			return err
-		}
-		r.health.set("redis", ping)
-		return nil
-	})
-}
-
-// openDatabase connects, makes the tables and loads the entrants, for as long as
-// that takes. Every replica does this, and may do so at once.
-func (r *Replica) openDatabase(ctx context.Context) error {
-	return r.persist(ctx, "database", func(ctx context.Context) error {
-		st, err := store.Open(ctx, r.cfg.Database, noon.StoreConfig(r.cfg.Lease))
-		if err != nil {
-			return err
-		}
-		totals, err := st.LoadEntrants(ctx, r.cfg.Entrants)
-		if err == nil && totals.Eligible < r.cfg.Winners {
-			err = &draw.TooFewError{Entrants: totals.Eligible, Winners: r.cfg.Winners}
-		}
-		if err != nil {
-			st.Close()
-			return lasting(err)
-		}
-		r.drawing.Store = st
-		r.health.set("database", st.Ping)
-		r.cfg.Logger.Info("entrants loaded", "entrants", totals.Entrants, "eligible", totals.Eligible)
-		return nil
-	})
-}
-
-// lasting marks the errors that no waiting mends: the list of entrants was right
-// when the replica started, and has been changed since.
-func lasting(err error) error {
-	if errors.Is(err, entrants.ErrMalformed) || errors.Is(err, draw.ErrTooFew) {
-		return backoff.Permanent(err)
-	}
-	return err
-}
-
-var errNotYet = errors.New("not connected yet")
-
-// persist tries until it has worked, ctx ends or the error is a lasting one. What
-// went wrong last is told on /readyz, and logged when it changes.
-func (r *Replica) persist(ctx context.Context, what string, try func(context.Context) error) error {
-	pause := backoff.NewExponentialBackOff(
-		backoff.WithInitialInterval(100*time.Millisecond), backoff.WithMaxInterval(5*time.Second), backoff.WithMaxElapsedTime(0))
-	last := ""
-	err := backoff.RetryNotify(func() error { return try(ctx) }, backoff.WithContext(pause, ctx), func(err error, _ time.Duration) {
-		r.health.set(what, func(context.Context) error { return err })
-		if err.Error() != last {
-			last = err.Error()
-			r.cfg.Logger.Info(what+" cannot be used yet; trying again until it can", "error", last)
-		}
-	})
-	if err != nil {
-		return fmt.Errorf("%s: %w", what, err)
-	}
-	r.cfg.Logger.Info(what + " is there")
 	return nil
-}
-
-// listen serves health over HTTP until stop is called.
-func (r *Replica) listen(ctx context.Context) (stop func(), err error) {
-	if r.cfg.HTTP == "" {
-		return func() {}, nil
-	}
-	var config net.ListenConfig
-	listener, err := config.Listen(ctx, "tcp", r.cfg.HTTP)
-	if err != nil {
-		return nil, fmt.Errorf("http: %w", err)
-	}
-	r.cfg.Logger.Info("listening", "address", listener.Addr().String())
-	server := &http.Server{Handler: r.health.handler(ctx.Done()), ReadHeaderTimeout: closeWithin}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			r.cfg.Logger.Error(err, "nobody is told any more how this replica is")
-		}
-	}()
-	return func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeWithin)
-		defer cancel()
-		if server.Shutdown(ctx) != nil {
-			server.Close()
-		}
-		<-done
-	}, nil
 }

@@ -168,12 +168,12 @@ func (v *verification) judge(tick int64, expected bool) {
 	}
 	if len(draws) == 0 {
 		if len(winners) > 0 {
-			found(Undrawn, "there are %d winners, but there is no draw", len(winners))
+			found(Undrawn, "there is no draw, but winners: %d", len(winners))
 		}
 		return
 	}
 	if len(winners) != v.want.Winners {
-		found(Short, "there are %d winners, not %d", len(winners), v.want.Winners)
+		found(Short, "it has %d of %d winners", len(winners), v.want.Winners)
 	}
 	seen := map[string]int{}
 	for i, w := range winners {

@@ -1,0 +1,113 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+
+	"github.com/noonlock/noonlock/examples/lottery/internal/draw"
+	"github.com/noonlock/noonlock/examples/lottery/internal/entrants"
+	"github.com/noonlock/noonlock/examples/lottery/internal/noon"
+	"github.com/noonlock/noonlock/examples/lottery/internal/store"
+)
+
+// start waits for Redis and the database, both at once.
+func (r *Replica) start(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	results := make(chan error, 2)
+	go func() { results <- r.openDatabase(ctx) }()
+	go func() { results <- r.reachRedis(ctx) }()
+	first := <-results
+	if first != nil {
+		cancel()  // a lasting error of the one: do not wait for the other
+		<-results //nolint:errcheck // it was broken off
+		return first
+	}
+	return <-results
+}
+
+func (r *Replica) reachRedis(ctx context.Context) error {
+	ping := func(ctx context.Context) error { return r.rdb.Ping(ctx).Err() }
+	return r.persist(ctx, "redis", &r.redis, func(ctx context.Context) error {
+		if err := ping(ctx); err != nil {
+			return err
+		}
+		r.redis.set(ping)
+		return nil
+	})
+}
+
+// openDatabase connects, makes the tables and loads the entrants, for as long as
+// that takes. Every replica does this, and may do so at once.
+func (r *Replica) openDatabase(ctx context.Context) error {
+	return r.persist(ctx, "database", &r.database, func(ctx context.Context) error {
+		st, err := store.Open(ctx, r.cfg.Database, noon.StoreConfig(r.cfg.Lease))
+		if err != nil {
+			return err
+		}
+		totals, err := st.LoadEntrants(ctx, r.cfg.Entrants)
+		if err == nil && totals.Eligible < r.cfg.Winners {
+			err = &draw.TooFewError{Entrants: totals.Eligible, Winners: r.cfg.Winners}
+		}
+		if err != nil {
+			st.Close()
+			return lasting(err)
+		}
+		r.drawing.Store = st
+		r.database.set(st.Ping)
+		r.cfg.Logger.Info("entrants loaded", "entrants", totals.Entrants, "eligible", totals.Eligible)
+		return nil
+	})
+}
+
+// lasting marks the errors that no waiting mends: the list of entrants was right
+// when the replica started, and has been changed since.
+func lasting(err error) error {
+	if errors.Is(err, entrants.ErrMalformed) || errors.Is(err, draw.ErrTooFew) {
+		return backoff.Permanent(err)
+	}
+	return err
+}
+
+// persist tries until it has worked, ctx ends or the error is a lasting one. What
+// went wrong last is told by the place's check, and logged when it changes.
+func (r *Replica) persist(ctx context.Context, what string, where *place, try func(context.Context) error) error {
+	pause := backoff.NewExponentialBackOff(
+		backoff.WithInitialInterval(100*time.Millisecond), backoff.WithMaxInterval(5*time.Second), backoff.WithMaxElapsedTime(0))
+	last := ""
+	err := backoff.RetryNotify(func() error { return try(ctx) }, backoff.WithContext(pause, ctx), func(err error, _ time.Duration) {
+		where.set(func(context.Context) error { return err })
+		if err.Error() != last {
+			last = err.Error()
+			r.cfg.Logger.Info(what+" cannot be used yet; trying again until it can", "error", last)
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	r.cfg.Logger.Info(what + " is there")
+	return nil
+}
+
+var errNotYet = errors.New("not connected yet")
+
+// place is a server that the replica needs, and whom to ask how it is: that
+// changes when it was reached. Its zero value is not reached yet.
+type place struct {
+	ask atomic.Pointer[func(context.Context) error]
+}
+
+func (p *place) set(ask func(context.Context) error) { p.ask.Store(&ask) }
+
+// check is a healthz.Check.
+func (p *place) check(ctx context.Context) error {
+	if ask := p.ask.Load(); ask != nil {
+		return (*ask)(ctx)
+	}
+	return errNotYet
+}

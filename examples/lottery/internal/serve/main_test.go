@@ -1,0 +1,13 @@
+package serve
+
+import (
+	"testing"
+
+	"github.com/redis/go-redis/v9/logging"
+)
+
+// TestMain keeps go-redis from printing what it also returns.
+func TestMain(m *testing.M) {
+	logging.Disable()
+	m.Run()
+}

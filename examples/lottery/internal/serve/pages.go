@@ -1,0 +1,125 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/noonlock/noonlock/examples/lottery/internal/noon"
+	"github.com/noonlock/noonlock/healthz"
+	"github.com/noonlock/noonlock/singleton"
+)
+
+// stopWithin is what a draw is given to stop in when it has to.
+const stopWithin = 3 * time.Second
+
+// alive are the checks that a restart would help. None of them asks Redis or the
+// database: an outage of theirs must not restart the replicas.
+func (r *Replica) alive() []healthz.Checker {
+	return []healthz.Checker{
+		healthz.Working("lease", func() time.Duration { return r.draws.overdue(afterLease) }, stopWithin),
+		healthz.Drained("drain", func() time.Duration { return r.draws.overdue(afterDrain) }, stopWithin),
+	}
+}
+
+// ready are the checks that another replica may do better at.
+func (r *Replica) ready() []healthz.Checker {
+	return []healthz.Checker{
+		healthz.Reachable("redis", r.redis.check),
+		healthz.Reachable("database", r.database.check),
+		{Name: "ledger", Check: func(context.Context) error { return r.runner.Ready() }},
+	}
+}
+
+// watched are the checks that neither a restart nor another replica would help:
+// they are for people, who have asked for them.
+func (r *Replica) watched() ([]healthz.Checker, error) {
+	var checks []healthz.Checker
+	if most := r.cfg.MaxClockOffset; most > 0 {
+		checks = append(checks, healthz.ClockOffset("clock", r.runner.ClockOffset, most))
+	}
+	if most := r.cfg.StaleAfter; most > 0 {
+		job, err := singleton.NewJob(r.client, noon.Job)
+		if err != nil {
+			return nil, err
+		}
+		checks = append(checks, healthz.Checker{Name: "stale", Check: func(ctx context.Context) error {
+			status, err := job.Status(ctx)
+			if err != nil {
+				return err
+			}
+			return healthz.Staleness("stale", func() time.Time { return status.LastSuccess }, most).Check(ctx)
+		}})
+	}
+	return checks, nil
+}
+
+var errStopping = errors.New("the replica is stopping")
+
+// pages makes all that is served over HTTP.
+func (r *Replica) pages(registry *prometheus.Registry) (http.Handler, error) {
+	watched, err := r.watched()
+	if err != nil {
+		return nil, err
+	}
+	stopping := healthz.Checker{Name: "stopping", Check: func(context.Context) error {
+		if r.stopping.Load() {
+			return errStopping
+		}
+		return nil
+	}}
+	mux := http.NewServeMux()
+	for _, page := range []struct {
+		name   string
+		checks []healthz.Checker
+	}{
+		{"livez", r.alive()},
+		{"readyz", append(r.ready(), stopping)},
+		{"healthz", slices.Concat(r.alive(), r.ready(), watched)},
+	} {
+		handler, err := healthz.New(page.name, healthz.Config{Logger: r.cfg.Logger}, page.checks...)
+		if err != nil {
+			return nil, err
+		}
+		mux.Handle("/"+page.name, handler)
+		mux.Handle("/"+page.name+"/", handler)
+	}
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	return mux, nil
+}
+
+// listen serves the pages until hangUp is called.
+func (r *Replica) listen(ctx context.Context) (hangUp func(), err error) {
+	if r.cfg.HTTP == "" {
+		return func() {}, nil
+	}
+	var config net.ListenConfig
+	listener, err := config.Listen(ctx, "tcp", r.cfg.HTTP)
+	if err != nil {
+		return nil, fmt.Errorf("http: %w", err)
+	}
+	r.cfg.Logger.Info("listening", "address", listener.Addr().String())
+	server := &http.Server{Handler: r.handler, ReadHeaderTimeout: 5 * time.Second}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			r.cfg.Logger.Error(err, "nobody is told any more how this replica is")
+		}
+	}()
+	return func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeWithin)
+		defer cancel()
+		if server.Shutdown(ctx) != nil {
+			server.Close()
+		}
+		<-done
+	}, nil
+}
