@@ -19,11 +19,11 @@ import (
 	"github.com/noonlock/noonlock/singleton"
 )
 
-// runners starts replicas of jobs, each with a Client of its own, and ends them
-// when the benchmark does.
-func (x *bench) runners(replicas, jobs int, schedule string, work singleton.Func) {
+// runners starts replicas of jobs, each with a Client of its own; stop ends them and
+// waits.
+func (x *bench) runners(replicas, jobs int, schedule string, work singleton.Func) (stop func()) {
 	x.b.Helper()
-	ctx, stop := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	for range replicas {
 		r, err := singleton.NewRunner(x.client(), singleton.Config{})
@@ -41,10 +41,10 @@ func (x *bench) runners(replicas, jobs int, schedule string, work singleton.Func
 			}
 		})
 	}
-	x.b.Cleanup(func() {
-		stop()
+	return func() {
+		cancel()
 		wg.Wait()
-	})
+	}
 }
 
 // quantile of samples; they are sorted by it.
@@ -63,7 +63,7 @@ func BenchmarkStartDelay(b *testing.B) {
 		var delays, pings []float64
 		early, begun := 0, 0
 		over := make(chan struct{})
-		x.runners(3, 1, "@every 100ms", func(ctx context.Context, run singleton.Run) error {
+		stop := x.runners(3, 1, "@every 100ms", func(ctx context.Context, run singleton.Run) error {
 			delay := time.Since(run.Tick)
 			mu.Lock()
 			defer mu.Unlock()
@@ -81,6 +81,7 @@ func BenchmarkStartDelay(b *testing.B) {
 			return nil
 		})
 		<-over
+		stop()
 		x.keep(map[string][]float64{"delay": delays, "ping": pings})
 		b.ReportMetric(ratio(slices.Clone(delays), pings), "x_ping")
 		b.ReportMetric(quantile(delays, .5)/1e3, "us/start_p50")
@@ -103,7 +104,7 @@ func BenchmarkThousandJobs(b *testing.B) {
 		var runs atomic.Int64
 		var mu sync.Mutex
 		var delays []float64
-		x.runners(replicas, jobs, "@every "+interval.String(), func(_ context.Context, run singleton.Run) error {
+		stop := x.runners(replicas, jobs, "@every "+interval.String(), func(_ context.Context, run singleton.Run) error {
 			delay := time.Since(run.Tick)
 			runs.Add(1)
 			mu.Lock()
@@ -125,6 +126,7 @@ func BenchmarkThousandJobs(b *testing.B) {
 		commandsUsed, readsUsed := float64(x.calls(ctx)-commands), float64(x.stat("total_reads_processed")-reads)
 
 		claims := x.claims(interval)
+		stop()
 		most, all := 0, 0
 		for _, n := range claims {
 			most, all = max(most, n), all+n

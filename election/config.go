@@ -114,8 +114,8 @@ func (cfg Config) complete(client *lockcore.Client, cb Callbacks) (Config, error
 	}
 	cfg.Identity = cmp.Or(cfg.Identity, client.Identity())
 	cfg.LeaseDuration = cmp.Or(cfg.LeaseDuration, defaultLease)
-	cfg.RenewDeadline = cmp.Or(cfg.RenewDeadline, (cfg.LeaseDuration * 2 / 3).Truncate(time.Millisecond))
-	cfg.RetryPeriod = cmp.Or(cfg.RetryPeriod, (cfg.LeaseDuration * 2 / 15).Truncate(time.Millisecond))
+	cfg.RenewDeadline = cmp.Or(cfg.RenewDeadline, cfg.LeaseDuration*2/3)
+	cfg.RetryPeriod = cmp.Or(cfg.RetryPeriod, cfg.LeaseDuration*2/15)
 	margin := cfg.LeaseDuration/100 + 2*time.Millisecond
 	for _, r := range []struct {
 		broken bool

@@ -58,6 +58,7 @@
 //	a dead leader    is succeeded within LeaseDuration and a round trip
 //	an outage        of up to RenewDeadline - RetryPeriod (8 s) goes unnoticed
 //	a candidate      asks once per 1.1 LeaseDurations, and does not poll
+//	a Client         pings its one subscription after 10 s of silence
 //
 // # What happens when
 //

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -370,13 +371,17 @@ func TestValidation(t *testing.T) {
 			{good, "board", election.Config{RenewDeadline: 6 * s, RetryPeriod: 4999 * time.Millisecond}, ""},
 			{good, "board", election.Config{RenewDeadline: 6 * s, RetryPeriod: 5 * s}, "Config.RetryPeriod is 5s; it must be so short that 1.2 times as long is less than RenewDeadline, 6s"},
 			{good, "board", election.Config{RenewDeadline: 12 * s, RetryPeriod: 8 * s}, "Config.RetryPeriod is 8s; it must be at most half of LeaseDuration, 7.5s"},
-			{good, "board", election.Config{LeaseDuration: -s}, "Config.LeaseDuration is -1s"},
+			{good, "board", election.Config{LeaseDuration: -s}, "Config.LeaseDuration is -1s; it must be 0 (15s) or whole milliseconds from 100ms to 24h"},
 			{good, "board", election.Config{LeaseDuration: 25 * time.Hour}, "Config.LeaseDuration is 25h0m0s"},
 			{good, "board", election.Config{LeaseDuration: s + 1}, "Config.LeaseDuration is 1.000000001s"},
 			{good, "board", election.Config{RenewDeadline: -s}, "Config.RenewDeadline is -1s"},
 			{good, "board", election.Config{RetryPeriod: -s}, "Config.RetryPeriod is -1s"},
-			{good, "board", election.Config{RetryPeriod: time.Millisecond}, "Config.RetryPeriod is 1ms"},
-			{good, "board", election.Config{DrainTimeout: -1}, "Config.DrainTimeout is -1ns"},
+			{good, "board", election.Config{RetryPeriod: 9999 * time.Microsecond}, "Config.RetryPeriod is 9.999ms; it must be 0 (two fifteenths of LeaseDuration) or at least 10ms"},
+			{good, "board", election.Config{RetryPeriod: 10 * time.Millisecond}, ""},
+			{good, "board", election.Config{RenewDeadline: 12 * s, RetryPeriod: 7500 * time.Millisecond}, ""},
+			{good, "board", election.Config{LeaseDuration: 24 * time.Hour}, ""},
+			{good, "board", election.Config{RenewDeadline: -1}, "Config.RenewDeadline is -1ns; it must be 0 (two thirds of LeaseDuration) or positive"},
+			{good, "board", election.Config{DrainTimeout: -1}, "Config.DrainTimeout is -1ns; it must be 0 (for ever) or positive"},
 			{good, "board", election.Config{Identity: "a\nb"}, `LeaseConfig.Identity is "a\nb"`},
 			{good, "board", election.Config{Metadata: map[string]string{"a": strings.Repeat("b", 5000)}}, "ElectionConfig.Metadata is 5008 bytes"},
 			{good, "", election.Config{}, `name is ""`},
@@ -398,7 +403,8 @@ func TestValidation(t *testing.T) {
 				t.Errorf("%d: %v, want %q", i, err, test.want)
 			}
 		}
-		if _, err := election.NewLeaderElector(nil, "board", good, election.Config{}); !errors.Is(err, election.ErrConfig) {
+		if _, err := election.NewLeaderElector(nil, "board", good, election.Config{}); !errors.Is(err, election.ErrConfig) ||
+			err.Error() != "election: client is nil; it must be a *lockcore.Client" {
 			t.Errorf("nil client: %v", err)
 		}
 		if n := e.raw.DBSize(e.Context()).Val(); n != 0 {
@@ -444,9 +450,11 @@ func TestDefaults(t *testing.T) {
 func TestDefaultIdentity(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
+		host, err := os.Hostname()
+		must(t, err)
 		c := e.client("")
 		a := e.replica(c, election.Config{})
-		if a.le.Identity() != c.Identity() || len(a.le.Identity()) < 9 || a.le.Name() != electionName {
+		if a.le.Identity() != c.Identity() || !strings.HasPrefix(c.Identity(), host+"-") || len(c.Identity()) != len(host)+9 || a.le.Name() != electionName {
 			t.Errorf("identity %q of %q", a.le.Identity(), a.le.Name())
 		}
 		if other := e.client(""); other.Identity() == c.Identity() {

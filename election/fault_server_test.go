@@ -156,11 +156,15 @@ func TestRecordLost(t *testing.T) {
 		if r := e.record(); r["holder"] != "a" || r["token"] != strconv.FormatUint(term.Token, 10) || r["acquired"] != strconv.FormatInt(term.Since.UnixMilli(), 10) {
 			t.Errorf("the record is %v", r)
 		}
-		// A key of another type, a record of a version to come, and one that lies.
+		// A key of another type, records of no version and of one to come, and one that lies.
 		for _, spoil := range []func(){
 			func() {
 				must(t, e.raw.Del(e.Context(), key("leader")).Err())
 				must(t, e.raw.Set(e.Context(), key("leader"), "x", 0).Err())
+			},
+			func() {
+				must(t, e.raw.Del(e.Context(), key("leader")).Err())
+				must(t, e.raw.HSet(e.Context(), key("leader"), "v", "nonsense", "holder", "y").Err())
 			},
 			func() {
 				must(t, e.raw.Del(e.Context(), key("leader")).Err())

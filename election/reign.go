@@ -2,7 +2,6 @@ package election
 
 import (
 	"context"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -41,10 +40,6 @@ type reign struct {
 	returned atomic.Bool             // OnStartedLeading has
 	released chan struct{}
 	err      error // of the release; read it after released
-
-	mu    sync.Mutex
-	timer *time.Timer // of DrainTimeout
-	over  bool        // the work is
 }
 
 // lead is one lead from beginning to end. It returns why it was lost, or nil if
@@ -65,7 +60,6 @@ func (le *LeaderElector) lead(run context.Context, lead *lockcore.Leadership) (l
 	// Run's, and passes by as soon as the lead is given up.
 	defer func() {
 		unhook()
-		r.finish()
 		unbind()
 		lost = le.release(run, r)
 		unlead()
@@ -78,7 +72,6 @@ func (le *LeaderElector) lead(run context.Context, lead *lockcore.Leadership) (l
 		r.returned.Store(true)
 		if !normal {
 			le.log.Info("OnStartedLeading panicked or called runtime.Goexit; giving up the lead", "term", lead.Term)
-			stop(errCrashed)
 		}
 	}()
 	le.callbacks.OnStartedLeading(ctx)
@@ -88,34 +81,18 @@ func (le *LeaderElector) lead(run context.Context, lead *lockcore.Leadership) (l
 	return nil
 }
 
-// drain begins when the lead is ended by choice.
+// drain begins when the lead is ended by choice. Once the lead is given up there
+// is nothing to drop, so nobody has to stop the timer.
 func (le *LeaderElector) drain(r *reign) {
 	if le.cfg.DrainTimeout == 0 {
 		return
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.over {
-		return
-	}
-	r.timer = time.AfterFunc(le.cfg.DrainTimeout, func() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		if !r.over && r.lead.Drop(ErrDrainOverrun) {
+	time.AfterFunc(le.cfg.DrainTimeout, func() {
+		if r.lead.Drop(ErrDrainOverrun) {
 			le.metrics.overran()
 			le.log.Info("the work did not stop within DrainTimeout; the lead is not renewed any more", "term", r.lead.Term)
 		}
 	})
-}
-
-// finish notes that the work is over.
-func (r *reign) finish() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.over = true
-	if r.timer != nil {
-		r.timer.Stop()
-	}
 }
 
 // release gives the lead up, the work being over, and returns why it had been

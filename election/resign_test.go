@@ -141,6 +141,24 @@ func TestTransferToNobody(t *testing.T) {
 	})
 }
 
+// Who has not been heard of for too long is not listed, and nothing is transferred
+// to it, though it may still stand in the server's line.
+func TestLapsedCandidateIsNotListed(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		a, _, c := e.trio()
+		line, err := e.raw.ZRange(e.Context(), key("queue"), 0, -1).Result()
+		must(t, err)
+		must(t, e.raw.HSet(e.Context(), key("seen"), line[0], 1).Err())
+		if got := a.line(); got != "c" {
+			t.Errorf("the line is %q", got)
+		}
+		mustIs(t, a.le.TransferTo(e.Context(), "b"), lockcore.ErrNoCandidate)
+		must(t, a.le.TransferTo(e.Context(), "c"))
+		c.leads(1)
+	})
+}
+
 // A candidate whose process has died is passed over although it was named.
 func TestTransferToTheDead(t *testing.T) {
 	onBoth(t, func(e *env) {

@@ -53,7 +53,7 @@ type Waiter struct {
 }
 
 // Inspect tells who holds the lock of a name, of whatever kind, and who stands in line
-// for it. It also takes the names that runners use: election/NAME and service/NAME.
+// for it. It also takes the names that runners use: election/NAME and job/service/NAME.
 func (c *Client) Inspect(ctx context.Context, name string) (Inspection, error) {
 	seen, err := c.inspect(ctx, name)
 	if err != nil {

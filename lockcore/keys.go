@@ -33,7 +33,7 @@ import (
 //	record     string  nr1 <version> <value>, as long as its writer said
 //
 // Channels: <prefix>:ch:<process>, one per Client; <prefix>:job:<job>, one per
-// job; <prefix>:leader:<election>, one per election.
+// job, and with {begins} behind it one for the beginnings of its runs; <prefix>:leader:<election>, one per election.
 type keyring struct{ prefix string }
 
 // lockKeys are the keys of one lock.

@@ -102,8 +102,11 @@ func (e *Election) Campaign(ctx context.Context) (*Leadership, error) {
 		err = errors.Join(ErrNotAcquired, cause) // the answer took too long
 	}
 	if err != nil {
-		// The lock is taken and nobody leads: whatever else fails, give it back.
-		_ = lease.Unlock(context.WithoutCancel(ctx))
+		// The lock is taken and nobody leads: whatever else fails, give it back. If
+		// that is not answered soon it goes on behind.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.terms.timeout())
+		defer cancel()
+		_ = lease.Unlock(ctx)
 		return nil, opError(op, e.name, err)
 	}
 	return l, nil

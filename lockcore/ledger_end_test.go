@@ -1,11 +1,13 @@
 package lockcore_test
 
 import (
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
 // dead claims the first tick for a replica that dies at once, and waits until its
@@ -23,7 +25,7 @@ func (e *env) dead(cfg lockcore.LedgerConfig) (*lockcore.Run, lockcore.LedgerSta
 // last one is told so only when it asks again, and although it has counted attempts
 // or given the tick up to a third. If one succeeds, the tick has.
 // Mutants: the second holder's word alone counts; the doubt is forgotten at the next
-// takeover; a tick that was given up by work which had returned is in doubt, too.
+// takeover, or when the claim is repeated after a lost reply; a tick that was given up by work which had returned is in doubt, too.
 func TestAFailureAfterACrashIsUnknown(t *testing.T) {
 	onBoth(t, func(e *env) {
 		for _, c := range []struct {
@@ -48,10 +50,14 @@ func TestAFailureAfterACrashIsUnknown(t *testing.T) {
 			}
 			again := func() {
 				e.Helper()
-				l := e.jobLedger(e.client("next"), lockcore.LedgerConfig{})
-				var err error
+				next, net := e.linked("next")
+				l := e.jobLedger(next, lockcore.LedgerConfig{})
+				_, err := l.Claim(e.Context(), run.Tick.Add(-time.Hour), st, lockcore.ClaimConfig{}) // the script is known
+				mustIs(e, err, lockcore.ErrNotClaimed)
+				lost := net.Inject(e, lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Match: e.script("job_claim"), Count: 1})
 				run, err = l.Claim(e.Context(), run.Tick, st, lockcore.ClaimConfig{})
 				must(e, err)
+				lockcoretest.MustFire(e, lost)
 				if run.Unsure != c.dies {
 					e.Errorf("%s: Unsure is %v at attempt %d", c.name, run.Unsure, run.Attempt)
 				}
@@ -90,7 +96,7 @@ func TestCompletionsAreKnownFromTheHistory(t *testing.T) {
 			}
 		}
 		l := e.jobLedger(e.client("a"), lockcore.LedgerConfig{MaxAttempts: 2})
-		run, st := e.claimed(l)
+		run, _ := e.claimed(l)
 		must(e, run.Complete(e.Context(), lockcore.OutcomeSucceeded, ""))
 		before, err := l.Runs(e.Context(), 10)
 		must(e, err)
@@ -121,8 +127,9 @@ func TestCompletionsAreKnownFromTheHistory(t *testing.T) {
 	})
 }
 
-// Two ticks may be under way and have ended: each is known by itself.
-// Mutant: the tick or the token is not compared.
+// Two ticks were under way: each is known by its own end, whatever stands in the
+// other's.
+// Mutant: the token is looked for in the whole entry.
 func TestCompletionsOfTwoTicks(t *testing.T) {
 	onBoth(t, func(e *env) {
 		l := e.jobLedger(e.client("a"), lockcore.LedgerConfig{AllowOverlap: true})
@@ -130,10 +137,11 @@ func TestCompletionsOfTwoTicks(t *testing.T) {
 		st.Last = one.Tick
 		two, err := l.Claim(e.Context(), one.Tick.Add(time.Second), st, lockcore.ClaimConfig{})
 		must(e, err)
-		must(e, one.Complete(e.Context(), lockcore.OutcomeSucceeded, ""))
+		reason := fmt.Sprint("a higher token was seen: ", two.Token())
+		must(e, one.Complete(e.Context(), lockcore.OutcomeFailed, reason))
 		must(e, e.raw.HDel(e.Context(), e.key("job/draw", "open"), e.raw.HKeys(e.Context(), e.key("job/draw", "open")).Val()...).Err())
-		mustIs(e, two.Complete(e.Context(), lockcore.OutcomeSucceeded, ""), lockcore.ErrSuperseded)
-		must(e, one.Complete(e.Context(), lockcore.OutcomeSucceeded, ""))
+		mustIs(e, two.Complete(e.Context(), lockcore.OutcomeFailed, ""), lockcore.ErrSuperseded)
+		must(e, one.Complete(e.Context(), lockcore.OutcomeFailed, reason))
 	})
 }
 
@@ -203,5 +211,11 @@ func TestWatch(t *testing.T) {
 		_, err = l.Trigger(e.Context())
 		must(e, err)
 		told("a trigger", 1, 0)
+		must(e, e.raw.FlushAll(e.Context()).Err())
+		dead, st := e.dead(lockcore.LedgerConfig{MaxAttempts: 1})
+		told("a claim", 0, 1)
+		_, err = e.jobLedger(e.client("b"), lockcore.LedgerConfig{MaxAttempts: 1}).Claim(e.Context(), dead.Tick, st, lockcore.ClaimConfig{})
+		e.notClaimed(err, lockcore.ClaimRecorded)
+		told("the end of a dead run", 1, 0)
 	})
 }

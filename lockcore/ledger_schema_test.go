@@ -248,7 +248,9 @@ func TestNewerSchemas(t *testing.T) {
 		_, err2 := p.ledger.Claim(e.Context(), p.state.Now.Truncate(time.Second), p.state, lockcore.ClaimConfig{})
 		_, err3 := p.ledger.Status(e.Context())
 		_, err4 := p.ledger.Trigger(e.Context())
-		for _, err := range []error{err1, err2, err3, err4, p.ledger.Pause(e.Context()), p.ledger.Resume(e.Context())} {
+		tick := p.state.Now.Truncate(time.Second)
+		err5 := p.ledger.Skip(e.Context(), p.state, lockcore.Skip{First: tick, Last: tick, Count: 1, Reason: "missed"})
+		for _, err := range []error{err1, err2, err3, err4, err5, p.ledger.Pause(e.Context()), p.ledger.Resume(e.Context())} {
 			mustIs(e, err, lockcore.ErrNewerSchema)
 		}
 		if after := fmt.Sprint(e.raw.HGetAll(e.Context(), job).Val(), e.raw.HGetAll(e.Context(), open).Val()); after != before {

@@ -278,7 +278,7 @@ func jobRequests() []jobRequest {
 		{name: "abandon", script: "job_abandon", keys: []string{"job", "open", "tomb:1"}, args: of("1", 300_000)},
 		{name: "abandon, not begun", script: "job_abandon", keys: []string{"job", "open", "tomb:1"}, args: of("0", 300_000)},
 		{name: "renew", script: "job_renew", keys: []string{"open"}, args: of(60_000)},
-		{name: "retry", script: "job_retry", keys: []string{"job", "open"}, args: of("1", 60_000)},
+		{name: "retry", script: "job_retry", keys: []string{"job", "open"}, args: of("1")},
 		{name: "skip", script: "job_skip", keys: []string{"job", "runs"}, args: func(b *jobBench, _ jobState) []any {
 			return []any{b.tick - 400, b.tick, 2, "missed", b.tick - 500, 10, "2"}
 		}},
@@ -482,6 +482,9 @@ func (b *jobBench) check(where string, r jobRequest, s jobState, before, after j
 	case "job_abandon":
 		if (code == "1") != s.isMine() || after.tomb == "" {
 			complain("not given up")
+		}
+		if s.tomb == "ended" && !s.isMine() && after.tomb != "ended" {
+			complain("forgotten that the run has ended")
 		}
 	case "job_renew", "job_retry":
 		if (code == "1") != s.isMine() || len(after.open) != len(before.open) {

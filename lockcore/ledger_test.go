@@ -3,6 +3,7 @@ package lockcore_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -225,6 +226,26 @@ func TestFault31_32_LedgerOnASpoiltServer(t *testing.T) {
 	run, err = l.Claim(e.Context(), run.Tick.Add(time.Second), st, lockcore.ClaimConfig{})
 	must(e, err)
 	must(e, run.Complete(e.Context(), lockcore.OutcomeSucceeded, ""))
+
+	// Nor are a skip and an opening, or ends: of one's own run, and of a dead one that
+	// may not be run again.
+	must(e, e.raw.FlushAll(e.Context()).Err())
+	run, st = e.dead(lockcore.LedgerConfig{MaxAttempts: 1})
+	runs := e.key("job/draw", "runs")
+	must(e, e.raw.Set(e.Context(), runs, "text", 0).Err())
+	before := fmt.Sprint(e.raw.HGetAll(e.Context(), e.key("job/draw", "open")).Val(), e.raw.HGetAll(e.Context(), e.key("job/draw", "job")).Val())
+	_, err = e.jobLedger(e.client("b"), lockcore.LedgerConfig{MaxAttempts: 1}).Claim(e.Context(), run.Tick, st, lockcore.ClaimConfig{})
+	next := run.Tick.Add(time.Second)
+	skipped := l.Skip(e.Context(), lockcore.LedgerState{Last: run.Tick}, lockcore.Skip{First: next, Last: next, Count: 1, Reason: "missed"})
+	_, opened := l.Open(e.Context(), lockcore.LedgerState{Last: next})
+	for _, err := range []error{err, skipped, opened, run.Complete(e.Context(), lockcore.OutcomeSucceeded, "")} {
+		if err == nil || errors.Is(err, lockcore.ErrNotClaimed) || errors.Is(err, lockcore.ErrSuperseded) {
+			t.Errorf("with a history that is a string: %v", err)
+		}
+	}
+	if after := fmt.Sprint(e.raw.HGetAll(e.Context(), e.key("job/draw", "open")).Val(), e.raw.HGetAll(e.Context(), e.key("job/draw", "job")).Val()); after != before {
+		t.Errorf("an end that could not be recorded has changed %s to %s", before, after)
+	}
 
 	for _, part := range []string{"job", "open", "runs", "live", "fence"} {
 		must(e, e.raw.FlushAll(e.Context()).Err())

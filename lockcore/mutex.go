@@ -113,12 +113,14 @@ func (m *Mutex) wait(ctx context.Context) (*Lease, error) {
 	waiting.Inc()
 	defer waiting.Dec()
 	r, t0, err := a.askUntil(ctx, modeJoin, patience)
-	for {
+	for waited := false; ; waited = true {
 		lease, err2 := m.settle(ctx, a, &r, t0, err)
 		if heard := a.grantedAt.Swap(0); heard > 0 && lease != nil {
 			m.c.metrics.handover.Observe((m.c.clock() - time.Duration(heard)).Seconds())
 		} else if heard > 0 {
 			m.c.metrics.lapsed.Inc()
+		} else if lease != nil && waited {
+			m.c.sub.suspect.Store(true) // it may have been told, or its lock just ended
 		}
 		if lease != nil || err2 != nil {
 			return lease, err2

@@ -256,10 +256,21 @@ func TestRecordOutcomeUnknown(t *testing.T) {
 			mustIs(e, err, lockcore.ErrConflict)
 			v = e.holds(r, "another's").Version
 		}
+		// Once unanswered is unknown, also if nothing was sent after that.
+		brief := e.record(c, lockcore.RecordConfig{Timeout: 300 * time.Millisecond})
+		v = e.put(brief, e.read(brief).Version, "before")
+		f.Inject(e, lockcoretest.Fault{Kind: swallow, Match: e.script("record_put"), Count: 1})
+		refuse := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.RefuseDial})
+		v, err := brief.Put(e.Context(), v, []byte("unknown"), time.Hour)
+		mustIs(e, err, lockcore.ErrUnknown)
+		refuse.Lift()
+		e.put(brief, v, "after")
+		v = e.read(r).Version
 		// So many in a row that the oldest are forgotten: the last one still counts.
 		for range 70 {
 			v = unknown(swallow, v, "many")
 		}
+		v = unknown(drop, v, "the last one") // the one before is what is there
 		many := strings.Split(v.String(), "|")
 		if len(many) != 64 {
 			e.Errorf("the version stands for %d", len(many))

@@ -91,7 +91,7 @@ func (r *Run) Retry(ctx context.Context) (bool, error) {
 		return false, nil
 	}
 	s := l.c.scripts.jobRetry
-	args := s.args([]string{l.keys.job, l.keys.open}, r.a.value, decimal(r.Tick.UnixMilli()), r.Attempt, millis(r.a.terms.ttl))
+	args := s.args([]string{l.keys.job, l.keys.open}, r.a.value, decimal(r.Tick.UnixMilli()), r.Attempt)
 	n, err := l.repeat(ctx, s, args)
 	switch {
 	case err != nil:

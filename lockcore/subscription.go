@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -16,10 +17,15 @@ import (
 )
 
 const (
-	// pingAfter is how long the subscription may be silent before it is pinged,
-	// pongWithin how long the answer may take before it is made anew.
-	pingAfter  = 10 * time.Second
+	// pongWithin is how long the answer to a ping may take before the subscription is
+	// made anew.
 	pongWithin = 5 * time.Second
+
+	// leastPing is the least time between two pings of a silent subscription. While
+	// somebody waits in line they come once in lookPings TTLs: waiters look once per
+	// TTL, and many idle ones must not cost more than that.
+	leastPing = 10 * time.Second
+	lookPings = 15
 
 	// subscribeWithin is how long a waiter waits for the first subscription
 	// before it joins the line without one.
@@ -50,6 +56,7 @@ type subscription struct {
 	again   bool          // it began on a connection that is gone
 	tested  time.Duration // when the last one ended, by the Client's clock
 	self    chan struct{} // hears the self-test's message
+	suspect atomic.Bool   // something was not heard that may have been told
 	told    bool          // the operator knows that there is no subscription
 	ps      *redis.PubSub // the present connection; nil: none
 	watches map[string]map[*watch]struct{}
@@ -60,11 +67,30 @@ type subscription struct {
 type watch struct{ nudge func() }
 
 func newSubscription(c *Client, opt redis.Options) *subscription {
+	dial := opt.Dialer
+	opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		if err == nil {
+			probe(conn)
+		}
+		return conn, err
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	return &subscription{
 		c: c, link: newLink(opt), channel: c.keys.channels() + c.process, ctx: ctx, cancel: cancel,
 		settled: make(chan struct{}), self: make(chan struct{}, 1),
 		watches: map[string]map[*watch]struct{}{},
+	}
+}
+
+// probe lets TCP find out within half a minute that the other side is gone, although
+// nothing is sent: it costs the server no command.
+func probe(conn net.Conn) {
+	if wrapped, ok := conn.(interface{ NetConn() net.Conn }); ok { // of TLS
+		conn = wrapped.NetConn()
+	}
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		_ = tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3})
 	}
 }
 
@@ -187,25 +213,24 @@ func (s *subscription) listen() (heard bool, err error) {
 	// error, which would block others, too; run does it.
 	over, cancel := context.WithCancel(s.ctx)
 	cancel()
-	pinged := false
+	pinged, silent := false, time.Duration(0)
 	for {
-		wait := pingAfter
-		if pinged || !heard {
-			wait = pongWithin
-		}
-		msg, err := ps.ReceiveTimeout(over, wait)
+		msg, err := ps.ReceiveTimeout(over, pongWithin)
 		if err != nil {
 			var timeout net.Error
 			if !errors.As(err, &timeout) || !timeout.Timeout() || pinged || !heard {
 				return heard, err
 			}
-			if err := ps.Ping(s.ctx); err != nil {
-				return heard, err
+			silent += pongWithin
+			if s.suspect.Swap(false) || silent >= s.c.pingAfter() {
+				if err := ps.Ping(s.ctx); err != nil {
+					return heard, err
+				}
+				pinged = true
 			}
-			pinged = true
 			continue
 		}
-		pinged = false
+		pinged, silent = false, 0
 		switch m := msg.(type) {
 		case *redis.Subscription:
 			if m.Kind == "subscribe" && m.Channel == s.channel {
@@ -222,6 +247,21 @@ func (s *subscription) listen() (heard bool, err error) {
 			}
 		}
 	}
+}
+
+// pingAfter is how long the subscription may be silent before it is pinged. TCP's own
+// probes find a broken network sooner, see newSubscription; a ping finds a server, or
+// what stands before it, that only acknowledges.
+func (c *Client) pingAfter() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	shortest := time.Duration(0)
+	for _, a := range c.waiting {
+		if a.wake != nil && (shortest == 0 || a.terms.ttl < shortest) {
+			shortest = a.terms.ttl
+		}
+	}
+	return max(leastPing, lookPings*shortest)
 }
 
 // watch calls nudge whenever the channel is heard, and at each new subscription

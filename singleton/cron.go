@@ -25,7 +25,7 @@ func parseCron(spec string, fields []string, cfg ScheduleConfig) (Schedule, erro
 	}
 	s := &cronSchedule{
 		calendar: calendar,
-		loc:      cfg.Location,
+		loc:      cfg.TimeZone,
 		gap:      cfg.Gap,
 		wildHour: strings.HasPrefix(fields[1], "*"),
 		fields:   strings.Join(fields, " "),

@@ -3,7 +3,7 @@
 // start-up that one replica does while the others wait (Once).
 //
 //	r, err := singleton.NewRunner(client, singleton.Config{})
-//	err = r.Add("lottery", "0 12 * * *", draw, singleton.JobConfig{Location: shanghai})
+//	err = r.Add("lottery", "0 12 * * *", draw, singleton.JobConfig{TimeZone: shanghai})
 //	err = r.Run(ctx) // on every replica
 //
 // A tick is an instant of a job's schedule. All replicas name the same instants,
@@ -53,7 +53,8 @@
 //
 // With the defaults, TTL 10 s:
 //
-//	start          at most a few ms after the tick: one timer and one round trip
+//	start          at most a few ms after the tick: one timer, which may be a
+//	               millisecond late, and one round trip; never early
 //	a holder dies  its hold ends at most TTL after its last renewal, and all others
 //	               know when: the tick is taken over within TTL + a round trip
 //	a shutdown     hands the tick over in a round trip, after Drain at most if the

@@ -160,7 +160,7 @@ func ExampleRunner_Add() {
 	}
 	work := func(context.Context, singleton.Run) error { return nil }
 	fmt.Println(runner.Add("mail", "0 12 * * MON-FRI", work, singleton.JobConfig{
-		Location: location, Guarantee: singleton.AtMostOnce, StartingDeadline: time.Hour, Timeout: 10 * time.Minute,
+		TimeZone: location, Guarantee: singleton.AtMostOnce, StartingDeadline: time.Hour, Timeout: 10 * time.Minute,
 	}))
 	fmt.Println(runner.Add("mail", "0 12 30 2 *", work, singleton.JobConfig{}))
 	// Output:

@@ -73,9 +73,9 @@ const (
 // JobConfig is how a job is run. All replicas must use the same. The zero value
 // runs each tick at least once, one at a time, and after an outage the newest.
 type JobConfig struct {
-	// Location is the time zone whose wall clock a cron expression speaks of.
+	// TimeZone is the one whose wall clock a cron expression speaks of.
 	// Default UTC.
-	Location *time.Location
+	TimeZone *time.Location
 
 	// Gap is the fate of ticks that the clocks skip in spring. Default GapRun.
 	Gap GapPolicy

@@ -112,7 +112,7 @@ func (r *Runner) lease() lockcore.LeaseConfig {
 // name. The error is a *ConfigError, a *lockcore.ConfigError, a *ScheduleError,
 // or ErrRunning.
 func (r *Runner) Add(name, schedule string, work Func, cfg JobConfig) error {
-	s, err := ParseSchedule(schedule, ScheduleConfig{Location: cfg.Location, Gap: cfg.Gap})
+	s, err := ParseSchedule(schedule, ScheduleConfig{TimeZone: cfg.TimeZone, Gap: cfg.Gap})
 	if err != nil {
 		return fmt.Errorf("job %q: %w", name, err)
 	}
@@ -120,7 +120,7 @@ func (r *Runner) Add(name, schedule string, work Func, cfg JobConfig) error {
 }
 
 // AddSchedule adds a job with a Schedule of the caller's own, which CheckSchedule
-// must find to be one. Location and Gap are not used.
+// must find to be one. TimeZone and Gap are not used.
 func (r *Runner) AddSchedule(name string, schedule Schedule, work Func, cfg JobConfig) error {
 	if work == nil {
 		return &ConfigError{"work", "nil", "a function"}

@@ -47,10 +47,10 @@ func (p GapPolicy) String() string {
 // ScheduleConfig says how a cron expression is read. Its zero value means UTC and GapRun.
 // Intervals ("@every") count absolute time and are not touched by it.
 type ScheduleConfig struct {
-	// Location is the time zone whose wall clock the expression speaks of; nil means UTC.
+	// TimeZone is the one whose wall clock the expression speaks of; nil means UTC.
 	// Name a zone rather than time.Local: that is whatever each machine is set to, and replicas that
 	// disagree on it mean different ticks. The same goes for replicas with different time zone data.
-	Location *time.Location
+	TimeZone *time.Location
 	// Gap is the fate of ticks that the clocks skip in spring; default GapRun.
 	Gap GapPolicy
 }
@@ -95,7 +95,7 @@ const maxSpecLength = 1024
 // If day of month and day of week are both restricted, a day counts that meets either; a field that starts with "*"
 // (also "*/2") is unrestricted, and then a day has to meet both. So it is in Vixie cron.
 //
-// Where the clocks of cfg.Location change, a tick is due at the first instant at which they show its time or a later
+// Where the clocks of cfg.TimeZone change, a tick is due at the first instant at which they show its time or a later
 // one: a time that comes twice counts once, the first time; a time that is skipped counts at the transition, or not
 // at all under GapSkip. If the hour field starts with "*", the schedule is meant to go on evenly instead: every
 // instant whose wall-clock time matches is a tick, so a repeated hour has its ticks twice and a skipped one none.
@@ -120,7 +120,7 @@ func ParseSchedule(spec string, cfg ScheduleConfig) (Schedule, error) {
 	first := fields[0]
 	switch {
 	case strings.HasPrefix(first, "TZ=") || strings.HasPrefix(first, "CRON_TZ="):
-		return nil, &ScheduleError{"spec", spec, "it must not name a time zone: set ScheduleConfig.Location instead"}
+		return nil, &ScheduleError{"spec", spec, "it must not name a time zone: set TimeZone of the config instead"}
 	case first == "@every":
 		return parseEvery(spec, fields[1:])
 	case strings.HasPrefix(first, "@"):

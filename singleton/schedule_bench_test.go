@@ -14,7 +14,7 @@ func BenchmarkScheduleNext(b *testing.B) {
 		"* * * * *", "*/5 * * * *", "0 12 * * *", "30 2 * * SUN", "0 0 1 1 *", "0 0 29 2 *", "0 0 29 2 */7", "0 * 29 2 */7", "@every 3s",
 	} {
 		b.Run(spec, func(b *testing.B) {
-			s := mustSchedule(b, spec, singleton.ScheduleConfig{Location: berlin})
+			s := mustSchedule(b, spec, singleton.ScheduleConfig{TimeZone: berlin})
 			b.ReportAllocs()
 			for b.Loop() {
 				s.Next(at)
@@ -35,7 +35,7 @@ func BenchmarkParseSchedule(b *testing.B) {
 }
 
 func BenchmarkCheckSchedule(b *testing.B) {
-	s := mustSchedule(b, "30 2 * * *", singleton.ScheduleConfig{Location: mustZone(b, "Europe/Berlin")})
+	s := mustSchedule(b, "30 2 * * *", singleton.ScheduleConfig{TimeZone: mustZone(b, "Europe/Berlin")})
 	for b.Loop() {
 		if err := singleton.CheckSchedule(s); err != nil {
 			b.Fatal(err)

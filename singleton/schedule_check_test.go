@@ -29,7 +29,7 @@ func TestCheckScheduleAcceptsPureSchedules(t *testing.T) {
 	} {
 		for _, zone := range []string{"UTC", "Europe/Berlin", "Africa/Cairo", "Pacific/Apia", "Australia/Lord_Howe"} {
 			for _, gap := range []singleton.GapPolicy{singleton.GapRun, singleton.GapSkip} {
-				s := mustSchedule(t, spec, singleton.ScheduleConfig{Location: mustZone(t, zone), Gap: gap})
+				s := mustSchedule(t, spec, singleton.ScheduleConfig{TimeZone: mustZone(t, zone), Gap: gap})
 				if err := singleton.CheckSchedule(s); err != nil {
 					t.Errorf("%v: %v", s, err)
 				}

@@ -27,7 +27,7 @@ func FuzzParseSchedule(f *testing.F) {
 	}
 	zones = append(zones, time.FixedZone("odd", -12345), time.FixedZone("absurd", 1<<31-1))
 	f.Fuzz(func(t *testing.T, spec string, sec, nsec int64, zone uint8, skip bool) {
-		cfg := singleton.ScheduleConfig{Location: zones[int(zone)%len(zones)]}
+		cfg := singleton.ScheduleConfig{TimeZone: zones[int(zone)%len(zones)]}
 		if skip {
 			cfg.Gap = singleton.GapSkip
 		}

@@ -269,8 +269,8 @@ func TestFault55And56_TenYearsAgainstMinuteByMinuteOracle(t *testing.T) {
 			w := walkZone(t, loc, oracleSpecs(), from, to)
 			var asked int
 			for bit, spec := range w.specs {
-				run := mustSchedule(t, spec.spec, singleton.ScheduleConfig{Location: loc})
-				skip := mustSchedule(t, spec.spec, singleton.ScheduleConfig{Location: loc, Gap: singleton.GapSkip})
+				run := mustSchedule(t, spec.spec, singleton.ScheduleConfig{TimeZone: loc})
+				skip := mustSchedule(t, spec.spec, singleton.ScheduleConfig{TimeZone: loc, Gap: singleton.GapSkip})
 				n := w.compare(t, run, w.run[bit], spec.dense, from, to)
 				n += w.compare(t, skip, w.skip[bit], spec.dense, from, to)
 				if n == 0 {

@@ -39,7 +39,7 @@ type ticksCase struct {
 
 func (c ticksCase) run(t *testing.T) {
 	t.Helper()
-	s := mustSchedule(t, c.spec, singleton.ScheduleConfig{Location: mustZone(t, c.zone), Gap: c.gap})
+	s := mustSchedule(t, c.spec, singleton.ScheduleConfig{TimeZone: mustZone(t, c.zone), Gap: c.gap})
 	at, err := time.Parse(time.RFC3339, c.from)
 	if err != nil {
 		t.Fatal(err)
@@ -138,7 +138,7 @@ func TestFault56_AutumnOverlap(t *testing.T) {
 
 func TestFault57_ThirtiethOfFebruaryIsRefused(t *testing.T) {
 	for _, spec := range []string{"0 0 30 2 *", "0 0 31 4,6,9,11 *", "0 0 30-31 FEB *", "0 0 30 2 */2", "* * 31 2 *"} {
-		_, err := singleton.ParseSchedule(spec, singleton.ScheduleConfig{Location: mustZone(t, "Europe/Berlin")})
+		_, err := singleton.ParseSchedule(spec, singleton.ScheduleConfig{TimeZone: mustZone(t, "Europe/Berlin")})
 		var refused *singleton.ScheduleError
 		if !errors.As(err, &refused) || refused.Value != spec || !strings.Contains(refused.Rule, "date that exists") {
 			t.Errorf("ParseSchedule(%q) = %v, want a refusal because it never fires", spec, err)
@@ -156,9 +156,9 @@ func TestParseScheduleRefusals(t *testing.T) {
 		{"", "spec", "empty"},
 		{" \t ", "spec", "empty"},
 		{long, "spec", "longer than 1024 bytes"},
-		{"TZ=UTC 0 12 * * *", "spec", "Location"},
-		{"CRON_TZ=Europe/Berlin 0 12 * * *", "spec", "Location"},
-		{"TZ=UTC @daily", "spec", "Location"},
+		{"TZ=UTC 0 12 * * *", "spec", "TimeZone"},
+		{"CRON_TZ=Europe/Berlin 0 12 * * *", "spec", "TimeZone"},
+		{"TZ=UTC @daily", "spec", "TimeZone"},
 		{"0 12 * *", "spec", "five fields"},
 		{"0 0 12 * * *", "spec", "seconds and years"},
 		{"0 0 12 * * * 2026", "spec", "seconds and years"},
@@ -251,8 +251,8 @@ func TestScheduleSaysWhatItIs(t *testing.T) {
 		want string
 	}{
 		{" 0  12 * * *", singleton.ScheduleConfig{}, "0 12 * * * in UTC"},
-		{"@daily", singleton.ScheduleConfig{Location: berlin, Gap: singleton.GapSkip}, "0 0 * * * in Europe/Berlin, gap skip"},
-		{"@every 90s", singleton.ScheduleConfig{Location: berlin}, "@every 1m30s"},
+		{"@daily", singleton.ScheduleConfig{TimeZone: berlin, Gap: singleton.GapSkip}, "0 0 * * * in Europe/Berlin, gap skip"},
+		{"@every 90s", singleton.ScheduleConfig{TimeZone: berlin}, "@every 1m30s"},
 	} {
 		if got := fmt.Sprint(mustSchedule(t, c.spec, c.cfg)); got != c.want {
 			t.Errorf("%q is %q, want %q", c.spec, got, c.want)
@@ -263,7 +263,7 @@ func TestScheduleSaysWhatItIs(t *testing.T) {
 func TestScheduleAtTheEndsOfTime(t *testing.T) {
 	for _, spec := range []string{"* * * * *", "0 12 * * *", "0 0 29 2 *", "@every 100ms", "@every 2000000h"} {
 		for _, zone := range []string{"UTC", "Asia/Manila", "America/Sitka", "Europe/Berlin"} {
-			s := mustSchedule(t, spec, singleton.ScheduleConfig{Location: mustZone(t, zone)})
+			s := mustSchedule(t, spec, singleton.ScheduleConfig{TimeZone: mustZone(t, zone)})
 			end := time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)
 			for _, late := range []time.Time{end.Add(-time.Millisecond), end, time.Date(200000, 1, 1, 0, 0, 0, 0, time.UTC), time.Unix(1<<60, 0)} {
 				if got := s.Next(late); !got.IsZero() {
@@ -284,7 +284,7 @@ func ExampleParseSchedule() {
 	if err != nil {
 		panic(err)
 	}
-	schedule, err := singleton.ParseSchedule("30 2 * * *", singleton.ScheduleConfig{Location: berlin})
+	schedule, err := singleton.ParseSchedule("30 2 * * *", singleton.ScheduleConfig{TimeZone: berlin})
 	if err != nil {
 		panic(err)
 	}

@@ -5,7 +5,6 @@
 -- ARGV[1] me      this run
 -- ARGV[2] tick    ms, the scheduled instant
 -- ARGV[3] attempt the one that failed
--- ARGV[4] ttl     ms, for which the run is held without a renewal
 --
 -- Returns 1 the run is at the next attempt, 0 not mine any more.
 --
@@ -19,10 +18,8 @@ if not record or record.run ~= me then
   return 0
 end
 if record.attempt == failed then
-  local now = server_time()
   record.attempt = whole(tonumber(failed) + 1)
-  record.start = whole(now)
-  record.til = whole(now + tonumber(ARGV[4]))
+  record.start = whole((server_time()))
   redis.call('HSET', open, tick, cjson.encode(record))
   announce_begin(job, tick)
 end

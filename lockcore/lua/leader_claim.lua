@@ -3,12 +3,12 @@
 -- KEYS[1] lock      string, the holder's attempt
 -- KEYS[2] leader    hash, the record
 -- ARGV[1] me        the attempt that holds the lock
--- ARGV[2] ttl       ms, of the lock
+-- ARGV[2] ttl       ms, of the lock, to be told; the lock's end is not moved
 -- ARGV[3] token     fencing token of the lease
 -- ARGV[4] holder    identity to be shown
 -- ARGV[5] metadata  JSON object
 --
--- Returns {term, acquired ms}  written; the lock is extended to ttl from now
+-- Returns {term, acquired ms}  written
 --         {0}                  the lock is not mine (any more): lost
 --         {-1}                 the record is of a newer version: left alone
 --
@@ -25,7 +25,6 @@ local v, of, term, acquired = unpack(redis.call('HMGET', leader, 'v', 'token', '
 if tonumber(v or 1) > 1 then
   return {-1}
 end
-redis.call('PEXPIRE', lock, ttl)
 if of ~= token then
   term = string.format('%.0f', (tonumber(term) or 0) + 1)
   acquired = server_ms()

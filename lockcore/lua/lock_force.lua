@@ -29,31 +29,21 @@ if kind == 'string' and type_of == 'string' then
     taken = redis.call('DEL', lock)
   end
 elseif type_of == 'hash' and kind == redis.call('HGET', lock, 'kind') then
-  local all = redis.call('HGETALL', lock)
-  for i = 1, #all, 2 do
-    local owner = string.match(all[i], '^o:(.*)$')
-    if owner then
-      local token, list = entries_of(all[i + 1], now)
-      local kept = {}
-      for _, entry in ipairs(list) do
-        if seen[entry[3]] then
-          taken = taken + 1
-        else
-          kept[#kept + 1] = entry
-        end
-      end
-      if #kept < #list then
-        redis.call('HDEL', lock, all[i])
-        put(lock, owner, token, kept)
+  for _, field in ipairs(redis.call('HKEYS', lock)) do
+    local owner = string.match(field, '^o:(.*)$')
+    local s = owner and read(lock, kind, owner, now)
+    local kept = {}
+    for _, entry in ipairs(s and s.list or {}) do
+      if seen[entry[3]] then
+        taken = taken + 1
+      else
+        kept[#kept + 1] = entry
       end
     end
-  end
-  if taken > 0 then
-    local last, owners = survey(lock, now)
-    if owners == 0 then
-      redis.call('DEL', lock)
-    else
-      end_at(lock, last)
+    if s and #kept < #s.list then
+      s.list = kept
+      strike(lock, s)
+      shorten(lock, s, now)
     end
   end
 elseif kind == 'other' and type_of ~= 'none' and type_of ~= 'string' then

@@ -20,8 +20,9 @@
 --         {7}                   the name is in use by another kind of lock
 --         {8}                   my owner reads and is not the only one: it cannot
 --                               come to write by waiting
--- left: -1 if the lock has no TTL (a foreign client's doing); -2 if it is free but
--- the line could not be swept in one go: ask again.
+-- left: until the head of the line may have the lock if nobody renews, and for 'try'
+-- until the lock ends; -1 if it has no TTL (a foreign client's doing); -2 if the line
+-- could not be swept in one go: ask again.
 --
 -- An owner that has an entry is let in past the line: it would wait for itself.
 --
@@ -37,18 +38,7 @@ local kind, mode, owner = parts_of(me)
 
 if ask ~= 'look' and redis.call('EXISTS', lock, queue, tomb) == 0 then
   local token, clock = next_token(fence)
-  local till = math.floor(clock / 1000) + tonumber(ttl)
-  local entry = token .. '\n' .. mode .. string.format('%.0f', till) .. ' ' .. me .. '\n'
-  if mode == 'w' then
-    redis.call('HSET', lock, 'kind', kind, 'writer', owner, 'o:' .. owner, entry)
-  else
-    redis.call('HSET', lock, 'kind', kind, 'o:' .. owner, entry)
-  end
-  local done = end_at(lock, till)
-  if type(done) == 'table' then
-    redis.call('DEL', lock)
-    return done
-  end
+  found(lock, kind, owner, token, mode, math.floor(clock / 1000) + tonumber(ttl), me)
   return {1, token}
 end
 
@@ -58,57 +48,64 @@ end
 if redis.call('EXISTS', tomb) == 1 then
   return {6}
 end
-local got = redis.pcall('HMGET', lock, 'kind', 'o:' .. owner)
-if got.err or got[1] ~= kind and redis.call('EXISTS', lock) == 1 then
-  return {7}
-end
 local now = server_ms()
 local till = now + tonumber(ttl)
-local token, list = entries_of(got[2], now)
-for _, entry in ipairs(list) do
+local s = read(lock, kind, owner, now)
+if not s then
+  return {7}
+end
+for _, entry in ipairs(s.list) do
   if entry[3] == me then
     entry[2] = math.max(entry[2], till)
-    if now + redis.call('PTTL', lock) < till then
-      end_at(lock, till)
-    end
-    put(lock, owner, token, list)
-    return {1, token}
+    store(lock, s, till)
+    return {1, s.token}
   end
 end
 
 if ask == 'look' and not redis.call('ZSCORE', queue, me) then
   return {5}
 end
-local answer, kept, mine = verdict(lock, mode, owner, now)
-if answer == 'upgrade' then
-  drop(queue, seen, me)
-  serve(lock, fence, queue, seen, kind, false, 0, now)
-  return {8}
-end
-if answer == 'in' and (#mine > 0 or redis.call('EXISTS', queue) == 0) then
+local first = redis.call('ZRANGE', queue, 0, 0)[1]
+local answer, kept = verdict(lock, s, mode, now)
+local token, stop
+if answer == 'in' and (s.token or not first) then
   token = kept or next_token(fence)
-  add(lock, kind, mode, owner, me, token, mine, till, now)
-  if #mine > 1 then
+  enter(lock, kind, s, mode, me, token, till)
+end
+if token or answer == 'upgrade' then
+  if first then
     drop(queue, seen, me)
-    serve(lock, fence, queue, seen, kind, false, 0, now)
+    serve(lock, fence, queue, seen, kind, false, 0, now, first)
   end
-  return {1, token}
+  if token then
+    return {1, token}
+  end
+  return {8}
 end
 
 local at = stand(queue, seen, me, ttl, ask, now)
-token = serve(lock, fence, queue, seen, kind, me, ttl, now)
-if not token and not at and redis.call('EXISTS', queue) == 0 then
-  answer, kept, mine = verdict(lock, mode, owner, now)
+token, stop = serve(lock, fence, queue, seen, kind, me, ttl, now, first)
+if not token and not at and stop == 0 then
+  -- The line that stood before a 'try' is swept away.
+  s = read(lock, kind, owner, now)
+  answer, kept = verdict(lock, s, mode, now)
   if answer == 'in' then
     token = kept or next_token(fence)
-    add(lock, kind, mode, owner, me, token, mine, till, now)
+    enter(lock, kind, s, mode, me, token, till)
   end
 end
 if token then
   return {1, token}
 end
+local left = -2
+if stop >= 0 then
+  left = redis.call('PTTL', lock)
+end
 if not at then
   local _, _, holder = survey(lock, now)
-  return {4, redis.call('PTTL', lock), holder or ''}
+  return {4, left, holder or ''}
 end
-return placed(lock, queue, me, at)
+if left > 0 then
+  left = math.min(left, math.max(stop - now, 0))
+end
+return placed(lock, queue, me, at, left)

@@ -18,14 +18,13 @@ local me = ARGV[1]
 --@include owners
 
 local kind, _, owner = parts_of(me)
-local value = redis.pcall('HGET', lock, 'o:' .. owner)
 local now = server_ms()
-local token, list = entries_of(type(value) == 'string' and value, now)
-for _, entry in ipairs(list) do
+local s = read(lock, kind, owner, now)
+for _, entry in ipairs(s and s.list or {}) do
   if entry[3] == me then
     entry[1] = 'r'
-    put(lock, owner, token, list)
-    serve(lock, fence, queue, seen, kind, false, 0, now)
+    store(lock, s, entry[2])
+    serve(lock, fence, queue, seen, kind, false, 0, now, redis.call('ZRANGE', queue, 0, 0)[1])
     return 1
   end
 end

@@ -24,9 +24,8 @@ local me = ARGV[1]
 
 local kind, _, owner = parts_of(me)
 local now = server_ms()
-local value = redis.pcall('HGET', lock, 'o:' .. owner)
-local token, list = entries_of(type(value) == 'string' and value, now)
-local ended
+local s = read(lock, kind, owner, now)
+local list, ended = s and s.list or {}, nil
 for i, entry in ipairs(list) do
   if entry[3] == me then
     ended = entry[2]
@@ -36,31 +35,24 @@ for i, entry in ipairs(list) do
 end
 local shorter = false
 if ended then
-  redis.call('HDEL', lock, 'o:' .. owner)
-  put(lock, owner, token, list)
-  local left = redis.call('PTTL', lock)
-  if left >= 0 and now + left <= ended then
-    -- The key's end was mine: now it is the last of the others'.
-    local last, owners = survey(lock, now)
-    if owners == 0 then
-      redis.call('DEL', lock)
-    elseif last < ended then
-      end_at(lock, last)
-      shorter = true
-    end
+  if #list == 0 and redis.call('HLEN', lock) == (s.writer and 4 or 3) then
+    redis.call('DEL', lock) -- nobody else has a field there
+  else
+    strike(lock, s)
+    shorter = ended >= s.ends and shorten(lock, s, now) -- the key's end was mine
   end
 end
 local first = redis.call('ZRANGE', queue, 0, 0)[1]
-drop(queue, seen, me)
+if first then
+  drop(queue, seen, me)
+end
 if ARGV[2] ~= '0' then
   redis.call('SET', KEYS[5], '1', 'PX', ARGV[2])
 end
-if first then
-  serve(lock, fence, queue, seen, kind, false, 0, now)
-  local head = redis.call('ZRANGE', queue, 0, 0)[1]
-  if head and (head == first and shorter) then
-    tell_head(lock, queue)
-  end
+if first and s then
+  serve(lock, fence, queue, seen, kind, false, 0, now, not shorter and first)
+elseif first == me then
+  tell_head(lock, queue) -- of another kind's lock, or the line of one
 end
 if ended then
   return 1 + #list

@@ -6,30 +6,19 @@
 --
 -- Returns 1 extended to ttl from now, 0 not mine (any more): lost.
 --
--- Twice is safe: it only moves the end of what is mine, and never creates it. The
--- key's end comes first: it works while the server is out of memory, and after it the
--- HSET does.
+-- Twice is safe: it only moves the end of what is mine, and never creates it.
 local lock, me = KEYS[1], ARGV[1]
 
 --@include owned
 
-local _, _, owner = parts_of(me)
-local value = redis.pcall('HGET', lock, 'o:' .. owner)
-if type(value) == 'table' then
-  return 0
-end
+local kind, _, owner = parts_of(me)
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
-local till = now + tonumber(ARGV[2])
-local token, list = entries_of(value, now)
-for _, entry in ipairs(list) do
+local s = read(lock, kind, owner, now)
+for _, entry in ipairs(s and s.list or {}) do
   if entry[3] == me then
-    local done = end_at(lock, math.max(till, now + redis.call('PTTL', lock)))
-    if type(done) == 'table' then
-      return done
-    end
-    entry[2] = math.max(entry[2], till)
-    put(lock, owner, token, list)
+    entry[2] = math.max(entry[2], now + tonumber(ARGV[2]))
+    store(lock, s, entry[2])
     return 1
   end
 end

@@ -82,13 +82,14 @@ local function stand(queue, seen, me, ttl, mode, now)
 end
 
 -- placed is the answer to one in line: {2, left, place} for the first three, as
--- head and holder may die together, else {3, left, place}.
-local function placed(lock, queue, me, at)
+-- head and holder may die together, else {3, left, place}. left: ms, by default
+-- what is left of the lock.
+local function placed(lock, queue, me, at, left)
   local code = 3
   for _, near in ipairs(redis.call('ZRANGE', queue, 0, 2)) do
     if near == me then
       code = 2
     end
   end
-  return {code, redis.call('PTTL', lock), string.format('%.0f', tonumber(at))}
+  return {code, left or redis.call('PTTL', lock), string.format('%.0f', tonumber(at))}
 end

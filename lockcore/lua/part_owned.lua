@@ -1,13 +1,16 @@
 -- A lock with owners: reentrant (kind `nx1`) or read-write (`ns1`). The hash `lock`:
 --
 --   kind       `nx1` or `ns1`
+--   end        ms on this server's clock, of the last entry and of the key: while it
+--              lies ahead somebody holds the lock, so that who only asks that need
+--              not look at every entry. It is kept here, as PTTL and TIME read the
+--              clock one after the other: a sum of both is short by what lies between,
+--              and the key would end before its last entry
 --   writer     the owner that writes; one that has stopped may still stand here
 --   o:<owner>  its token and its entries, a line each: `<token>`, then
 --              `<mode w|r><until, ms on this server's clock> <attempt>`
 --
--- An entry is one attempt's and ends by itself. The key ends with its last entry, to
--- the millisecond: while it exists somebody holds the lock, so that who only asks
--- that need not look at every entry. An attempt is
+-- An entry is one attempt's and ends by itself. An attempt is
 -- `<kind>:<process>.<number>.<t|u>.<mode w|r>/<owner> <identity>`.
 
 local function parts_of(attempt)
@@ -15,66 +18,75 @@ local function parts_of(attempt)
 end
 
 -- The entries of an owner that have not ended: its token, a list of {mode, until,
--- attempt}, and whether one of them writes. No entries, no token.
+-- attempt}, and until when it writes (0: it does not). No entries, no token.
 local function entries_of(value, now)
-  local list, writes = {}, false
-  if not value then
-    return nil, list, writes
-  end
-  local token, rest = string.match(value, '^(%d+)\n(.*)$')
+  local list, writes = {}, 0
+  local token, rest = string.match(value or '', '^(%d+)\n(.*)$')
   for mode, till, attempt in string.gmatch(rest or '', '([wr])(%d+) ([^\n]+)\n') do
     till = tonumber(till)
     if till >= now then
       list[#list + 1] = {mode, till, attempt}
-      writes = writes or mode == 'w'
+      if mode == 'w' then
+        writes = math.max(writes, till)
+      end
     end
   end
   return #list > 0 and token or nil, list, writes
 end
 
-local function end_at(lock, till)
-  return redis.pcall('PEXPIREAT', lock, string.format('%.0f', till))
+-- read tells how a lock stands for an owner: {owner, ends, writer, token, list,
+-- writes}; ends is false if the lock is free. nil: the key is not of this kind.
+local function read(lock, kind, owner, now)
+  local got = redis.pcall('HMGET', lock, 'kind', 'end', 'writer', 'o:' .. owner)
+  local ends = got[1] == kind and tonumber(got[2] or '')
+  if not ends and redis.call('EXISTS', lock) == 1 then
+    return nil
+  end
+  local s = {owner = owner, ends = ends, writer = got[3]}
+  s.token, s.list, s.writes = entries_of(got[4], now)
+  return s
 end
 
--- put writes the entries of an owner, and leaves no key without any.
-local function put(lock, owner, token, list)
-  if #list == 0 then
-    redis.call('HDEL', lock, 'o:' .. owner)
-    if redis.call('HGET', lock, 'writer') == owner then
-      redis.call('HDEL', lock, 'writer')
-    end
-    if redis.call('HLEN', lock) == 1 then
-      redis.call('DEL', lock)
-    end
-    return
-  end
-  local lines, writes = {token}, false
+local function text_of(token, list)
+  local lines = {token}
   for i, entry in ipairs(list) do
     lines[i + 1] = entry[1] .. string.format('%.0f', entry[2]) .. ' ' .. entry[3]
+  end
+  return table.concat(lines, '\n') .. '\n'
+end
+
+-- store writes an owner's entries, of which one lasts until then, into a lock that
+-- exists. The key's end comes first: that works while the server is out of memory,
+-- and what a script writes after it does, too.
+local function store(lock, s, till)
+  local ends = string.format('%.0f', math.max(s.ends, till))
+  redis.call('PEXPIREAT', lock, ends)
+  local writes = false
+  for _, entry in ipairs(s.list) do
     writes = writes or entry[1] == 'w'
   end
-  redis.call('HSET', lock, 'o:' .. owner, table.concat(lines, '\n') .. '\n')
   if writes then
-    redis.call('HSET', lock, 'writer', owner)
-  elseif redis.call('HGET', lock, 'writer') == owner then
-    redis.call('HDEL', lock, 'writer')
+    redis.call('HSET', lock, 'end', ends, 'writer', s.owner, 'o:' .. s.owner, text_of(s.token, s.list))
+  else
+    redis.call('HSET', lock, 'end', ends, 'o:' .. s.owner, text_of(s.token, s.list))
+    if s.writer == s.owner then
+      redis.call('HDEL', lock, 'writer')
+    end
   end
 end
 
--- add gives an attempt an entry until then. A key must not stay without an end,
--- although a script is not rolled back: an ACL may forbid PEXPIREAT.
-local function add(lock, kind, mode, owner, attempt, token, list, till, now)
-  list[#list + 1] = {mode, till, attempt}
-  redis.call('HSET', lock, 'kind', kind)
-  put(lock, owner, token, list)
-  local left = redis.call('PTTL', lock)
-  if now + left < till then
-    local done = end_at(lock, till)
-    if type(done) == 'table' then
-      if left < 0 then
-        redis.call('DEL', lock)
-      end
-      error(done.err)
-    end
+-- found writes the first entry of a lock that is free. No key must stay without an
+-- end, although a script is not rolled back: an ACL may forbid PEXPIREAT.
+local function found(lock, kind, owner, token, mode, till, attempt)
+  local ends, text = string.format('%.0f', till), text_of(token, {{mode, till, attempt}})
+  if mode == 'w' then
+    redis.call('HSET', lock, 'kind', kind, 'end', ends, 'writer', owner, 'o:' .. owner, text)
+  else
+    redis.call('HSET', lock, 'kind', kind, 'end', ends, 'o:' .. owner, text)
+  end
+  local done = redis.pcall('PEXPIREAT', lock, ends)
+  if type(done) == 'table' then
+    redis.call('DEL', lock)
+    error(done.err)
   end
 end

@@ -19,77 +19,106 @@ local function survey(lock, now)
   return last, owners, holder
 end
 
--- verdict: may an attempt have an entry now? 'in' (its owner's token, or nil for a
--- new one; its owner's entries), 'wait', or 'upgrade': its owner reads, others do
--- too, and two that wait like this would wait for each other.
-local function verdict(lock, mode, owner, now)
-  local got = redis.call('HMGET', lock, 'writer', 'o:' .. owner)
-  local token, list, writes = entries_of(got[2], now)
-  if token then
-    if mode == 'r' or writes then
-      return 'in', token, list
+-- verdict: may an owner have an entry of that mode now? 'in', with its token if that
+-- is kept; 'wait', with until when it must if nobody renews (ms); or 'upgrade': it
+-- reads, others do too, and two that wait like this would wait for each other.
+local function verdict(lock, s, mode, now)
+  if s.token then
+    if mode == 'r' or s.writes > 0 then
+      return 'in', s.token
     end
     local _, owners = survey(lock, now)
     if owners > 1 then
       return 'upgrade'
     end
-    return 'in', nil, list
-  end
-  if mode == 'w' then
-    if redis.call('EXISTS', lock) == 1 then
-      return 'wait'
-    end
-    return 'in', nil, list
-  end
-  if got[1] then
-    local _, _, writing = entries_of(redis.call('HGET', lock, 'o:' .. got[1]), now)
-    if writing then
-      return 'wait'
+  elseif (s.ends or 0) < now then
+    return 'in'
+  elseif mode == 'w' then
+    return 'wait', s.ends
+  elseif s.writer then
+    local _, _, writes = entries_of(redis.call('HGET', lock, 'o:' .. s.writer), now)
+    if writes > 0 then
+      return 'wait', writes
     end
   end
-  return 'in', nil, list
+  return 'in'
+end
+
+-- strike writes what an owner has left after entries were taken out.
+local function strike(lock, s)
+  if #s.list > 0 then
+    store(lock, s, 0)
+  else
+    redis.call('HDEL', lock, 'o:' .. s.owner, s.writer == s.owner and 'writer' or 'o:' .. s.owner)
+  end
+end
+
+-- shorten ends a lock with the last of the entries that are left; it answers whether
+-- that is earlier than it was.
+local function shorten(lock, s, now)
+  local last, owners = survey(lock, now)
+  if owners == 0 then
+    redis.call('DEL', lock)
+  elseif last < s.ends then
+    local ends = string.format('%.0f', last)
+    redis.call('PEXPIREAT', lock, ends)
+    redis.call('HSET', lock, 'end', ends)
+    return true
+  end
+  return false
+end
+
+-- enter gives an attempt an entry until then.
+local function enter(lock, kind, s, mode, attempt, token, till)
+  if not s.ends then
+    found(lock, kind, s.owner, token, mode, till, attempt)
+    return
+  end
+  s.token = token
+  s.list[#s.list + 1] = {mode, till, attempt}
+  store(lock, s, till)
 end
 
 -- serve grants the line from its head for as long as the heads may have the lock
--- together, and answers the token if `me` was served. Who cannot be reached or has
--- lapsed leaves the line, and joins again if it lives. Not more than 1000 in one
--- script; who looks next goes on. The PUBLISH comes before the writes that depend
--- on it: a script is not rolled back.
-local function serve(lock, fence, queue, seen, kind, me, ttl, now)
+-- together. It answers the token if `me` was served, and until when (ms) the head
+-- must wait if nobody renews: -1 if there is more to do, for whoever looks next, as
+-- one script passes over 1000 at most.
+-- Who cannot be reached or has lapsed leaves the line, and joins again if it lives.
+-- So does a reader that wants to write and is not the only one: told to look, it
+-- learns that. The PUBLISH comes before the writes that depend on it: a script is
+-- not rolled back.
+-- known: the head that has a timer already; another is told that it is head. So is
+-- one that writes when a reader comes to stand behind it: a dead one leaves.
+local function serve(lock, fence, queue, seen, kind, me, ttl, now, known)
   local silent, token = {}, nil
-  local first = redis.call('ZRANGE', queue, 0, 0)[1]
-  local head = first
+  local _, asked = parts_of(me or '')
   for _ = 1, 1000 do
+    local head = redis.call('ZRANGE', queue, 0, 0)[1]
     if not head then
-      return token
+      return token, 0
     end
     local sort, mode, owner = parts_of(head)
     local process = process_of(head)
     local gone = head ~= me and (sort ~= kind or silent[process] or tonumber(redis.call('HGET', seen, head) or 0) <= now)
     if not gone then
-      local answer, kept, list = verdict(lock, mode, owner, now)
-      if answer ~= 'in' then
-        break -- a writer waits, or is told at its next look why it cannot
-      end
-      local till = now + tonumber(ttl)
-      if head ~= me then
-        gone = tell(lock, head, 'g', '') == 0
-        silent[process] = gone
-        till = now + GRANT
-      end
-      if not gone then
-        local mine = kept or next_token(fence)
-        add(lock, kind, mode, owner, head, mine, list, till, now)
-        if head == me then
-          token = mine
+      local s = read(lock, kind, owner, now)
+      local answer, what = verdict(lock, s, mode, now)
+      if answer == 'wait' then
+        if head == me or head == known and not (asked == 'r' and mode == 'w')
+          or tell(lock, head, 'h', string.format('%.0f ', math.max(what - now, 1))) ~= 0 then
+          return token, what
         end
+        silent[process] = true
+      elseif head == me and answer == 'in' then
+        token = what or next_token(fence)
+        enter(lock, kind, s, mode, me, token, now + tonumber(ttl))
+      elseif tell(lock, head, 'g', '') == 0 then
+        silent[process] = true
+      elseif answer == 'in' then
+        enter(lock, kind, s, mode, head, what or next_token(fence), now + GRANT)
       end
     end
     drop(queue, seen, head)
-    head = redis.call('ZRANGE', queue, 0, 0)[1]
   end
-  if head and head ~= first and head ~= me then
-    tell_head(lock, queue)
-  end
-  return token
+  return token, -1
 end

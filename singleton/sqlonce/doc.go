@@ -52,6 +52,12 @@
 // SQLite has no server that could end a frozen holder's transaction: a process that is stopped in mid-transaction
 // blocks every writer of the file until it goes on or is killed. Config.IdleTimeout means nothing there.
 //
+// Drivers give COMMIT and ROLLBACK no deadline. Where their answer never comes (a network that swallows everything),
+// Do returns as above and leaves the transaction to a goroutine of its own, which holds one connection of the pool and
+// ends when the driver gives up: with the DSN's read timeout, or when TCP does, which may take a quarter of an hour.
+// Where that happens at each run, goroutines and connections pile up so far; a read timeout a little above
+// Config.LockTimeout, and db.SetMaxOpenConns, bound both.
+//
 // ctx is looked at once more right before COMMIT. Given the context of a lease, work whose lease is over is therefore
 // not committed even if no timer has run yet; what freezes after this last look is stopped by the database as above.
 //

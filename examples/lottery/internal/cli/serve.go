@@ -101,7 +101,7 @@ func serveReplica(ctx context.Context, p Process, s *settings, args []string) er
 
 // schedule reads a schedule in a time zone, which is nil if it was refused.
 func (s *settings) schedule(name, value string, in *time.Location) singleton.Schedule {
-	schedule, err := singleton.ParseSchedule(value, singleton.ScheduleConfig{Location: in})
+	schedule, err := singleton.ParseSchedule(value, singleton.ScheduleConfig{TimeZone: in})
 	var wrong *singleton.ScheduleError
 	switch {
 	case errors.As(err, &wrong):

@@ -32,7 +32,7 @@ const maxAttempts = 1000
 // late rather than skipped: the entrants have been promised one.
 func JobConfig(location *time.Location) singleton.JobConfig {
 	return singleton.JobConfig{
-		Location:    location,
+		TimeZone:    location,
 		CatchUp:     singleton.CatchUpAll,
 		MaxAttempts: maxAttempts,
 		KeepRuns:    KeepRuns,

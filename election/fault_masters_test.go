@@ -1,0 +1,69 @@
+package election_test
+
+import (
+	"net"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/noonlock/noonlock/lockcore"
+)
+
+// Two masters, on real servers: a primary that takes writes only with a replica
+// (min-replicas-to-write 1), and a replica that is promoted while the leader still
+// talks to the old primary. Renewals there are refused from then on, so the leader
+// stops before its lease ends; its lock has come over to the new primary, so the
+// successor there leads no sooner, and under a greater token. (What is lost in a
+// failover is what had not come over: the check bounds that to min-replicas-max-lag,
+// it does not exclude it. Class D.)
+//
+// Caught mutants: a refused renewal counted as one; an error at a renewal taken for
+// a loss.
+func TestFault18_TwoMasters(t *testing.T) {
+	t.Parallel()
+	old := realEnv(t, "min-replicas-to-write 1", "min-replicas-max-lag 10", "repl-diskless-sync-delay 0", "repl-ping-replica-period 1")
+	host, port, err := net.SplitHostPort(old.real.Addr())
+	must(t, err)
+	promoted := realEnv(t, "repl-diskless-load swapdb")
+	promoted.history = old.history
+	old.refusesWrites()
+	must(t, promoted.raw.ReplicaOf(t.Context(), host, port).Err())
+	old.until("the primary has its replica", func() bool { return old.raw.Set(t.Context(), "x", 1, 0).Err() == nil })
+
+	cfg := quick("")
+	cfg.LeaseDuration, cfg.RenewDeadline = 3*time.Second, 1500*time.Millisecond
+	a := old.replica(old.client("a"), cfg)
+	first := a.run().leads(1)
+	before := old.record()["renewed"]
+	promoted.until("a renewal has come over", func() bool { return promoted.record()["renewed"] > before })
+
+	must(t, promoted.raw.ReplicaOf(t.Context(), "NO", "ONE").Err())
+	b := promoted.replica(promoted.client("b"), cfg)
+	b.run()
+	mustIs(t, a.ended(1), lockcore.ErrLeaseExpired)
+	if a.le.IsLeader() {
+		t.Error("it leads on the old side")
+	}
+	old.refusesWrites()
+	second := b.leads(1)
+	if second.Token <= first.Token || second.Number != 2 {
+		t.Errorf("term %+v after %+v", second, first)
+	}
+	promoted.pass(2 * cfg.LeaseDuration)
+	if _, n := a.term(); n != 1 || a.le.IsLeader() {
+		t.Errorf("on the old side it has led %d times", n)
+	}
+	if !b.le.IsLeader() {
+		t.Error("on the new side nobody leads")
+	}
+	old.history.Require(old)
+}
+
+// refusesWrites makes sure of a server that it takes no writes for lack of replicas.
+func (e *env) refusesWrites() {
+	e.Helper()
+	if err := e.raw.Set(e.Context(), "x", 1, 0).Err(); !redis.HasErrorPrefix(err, "NOREPLICAS") {
+		e.Fatalf("the server takes writes without replicas: %v", err)
+	}
+}

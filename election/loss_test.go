@@ -1,0 +1,496 @@
+package election_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+)
+
+// Who loses lead after lead stands again after a pause: RetryPeriod at first, then
+// longer and longer, up to LeaseDuration, and for ever. A lead that was given up by
+// choice, or went well for a while, begins that anew.
+func TestPauseAfterLoss(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		a := e.replica(e.client("a"), quick(""))
+		var starts, ends []time.Duration
+		a.work = func(ctx context.Context) {
+			starts = append(starts, e.clock())
+			<-ctx.Done()
+			ends = append(ends, e.clock())
+		}
+		a.run().leads(1)
+		n := 1
+		lose := func() (pause time.Duration) {
+			must(t, e.raw.Del(e.Context(), key("lock")).Err())
+			mustIs(t, a.ended(n), lockcore.ErrLeaseLost)
+			n++
+			a.leads(n)
+			return starts[n-1] - ends[n-2]
+		}
+		within := func(what string, pause, mean time.Duration) {
+			t.Helper()
+			if pause < mean*8/10-time.Millisecond || pause > mean*12/10+5*time.Millisecond {
+				t.Errorf("%s: the pause was %v, want %v ± 20 %%", what, pause, mean)
+			}
+		}
+		mean := float64(retryPeriod)
+		for i := range 60 { // beyond a minute
+			within(fmt.Sprint("loss ", i+1), lose(), time.Duration(mean))
+			mean = min(mean*1.5, float64(leaseDuration))
+		}
+		must(t, a.le.Resign(e.Context()))
+		n++
+		a.leads(n)
+		if pause := starts[n-1] - ends[n-2]; pause > 5*time.Millisecond {
+			t.Errorf("after Resign it stood again after %v", pause)
+		}
+		within("after a resignation", lose(), retryPeriod)
+		lose()
+		lose()
+		e.pass(leaseDuration + retryPeriod)
+		within("after a long lead", lose(), retryPeriod)
+	})
+}
+
+// Renewals that fail are tried again after RetryPeriod.
+func TestRetryPeriodAfterErrors(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		a := e.replica(e.client("a"), quick(""))
+		a.run().leads(1)
+		e.pass(leaseDuration) // the server knows the script now
+		tries := 0
+		_, err := e.bubble.Faults().Add(lockcoretest.Fault{Kind: lockcoretest.DropRequest, Match: func(cmd []string) bool {
+			if script("leader_renew")(cmd) {
+				tries++
+			}
+			return false // it only counts
+		}})
+		must(t, err)
+		e.bubble.Server().SetError("LOADING Redis is loading the dataset in memory")
+		mustIs(t, a.ended(1), lockcore.ErrLeaseExpired)
+		e.bubble.Server().SetError("")
+		if want := int(renewDeadline / retryPeriod); tries < want-1 || tries > want {
+			t.Errorf("%d renewals were tried within %v", tries, renewDeadline)
+		}
+	})
+}
+
+// Candidates do not poll, however short RetryPeriod is: they look once per lease.
+func TestCandidatesDoNotPoll(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		c, f := e.linked("b")
+		a, b := e.replica(e.client("a"), quick("")), e.replica(c, quick(""))
+		e.lineUp(a, b)
+		sent := 0
+		_, err := f.Add(lockcoretest.Fault{Kind: lockcoretest.DropRequest, Match: func(cmd []string) bool {
+			if strings.HasPrefix(cmd[0], "EVAL") {
+				sent++
+			}
+			return false // it only counts
+		}})
+		must(t, err)
+		const leases = 20
+		e.pass(leases * leaseDuration)
+		if sent == 0 || sent > leases*115/100 { // and the record's look
+			t.Errorf("it has asked %d times in %d leases", sent, leases)
+		}
+	})
+}
+
+// Run's context ends in the moment in which it is granted the lead: too late to
+// begin, and the lead is given to the next at once.
+func TestStopWhenGranted(t *testing.T) {
+	onBoth(t, func(e *env) {
+		c := e.client("a")
+		cfg := quick("")
+		cfg.LeaseDuration = time.Hour // nobody could wait for it to run out
+		a := e.replica(c, cfg)
+		el, err := c.Election(electionName, lockcore.ElectionConfig{})
+		must(t, err)
+		defer el.Watch(func(r lockcore.LeaderRecord) {
+			if r.Holder == "a" { // written by it just now; Run does not know yet
+				a.cancel(errStopped)
+			}
+		})()
+		a.run().wait()
+		if a.err != nil || a.stops != 0 {
+			t.Errorf("Run: %v, %d stops", a.err, a.stops)
+		}
+		a.never()
+		e.replica(e.client("b"), quick("")).run().leads(1)
+	})
+}
+
+// The end of a lead waits for an answer of the server for a while, and not longer.
+func TestGivingUpIsBounded(t *testing.T) {
+	t.Parallel()
+	for _, stop := range []string{"cancel", "Resign"} {
+		t.Run(stop, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(e *env) {
+				c, f := e.linked("a")
+				a := e.replica(c, election.Config{LeaseDuration: time.Hour, Once: true})
+				a.run().leads(1)
+				cut := f.Partition()
+				begin := e.clock()
+				if stop == "cancel" {
+					a.stop()
+				} else if err := a.le.Resign(e.Context()); err == nil {
+					t.Error("Resign does not say that nothing was answered")
+				}
+				a.wait()
+				if took := e.clock() - begin; took > 5*time.Second || a.stops != 1 {
+					t.Errorf("Run returned after %v, with %d stops", took, a.stops)
+				}
+				lockcoretest.MustFire(e, cut)
+				f.Heal()
+			})
+		})
+	}
+}
+
+// A work that has returned is well, whatever becomes of the lease after it.
+func TestCheckAfterTheWork(t *testing.T) {
+	t.Parallel()
+	for _, early := range []bool{false, true} {
+		inBubble(t, func(e *env) {
+			c, f := e.linked("a")
+			a := e.replica(c, quick(""))
+			a.work = func(ctx context.Context) {
+				if !early {
+					<-ctx.Done()
+				}
+			}
+			a.run().leads(1)
+			if err := a.le.Check(-time.Hour); err != nil {
+				t.Errorf("while it leads: %v", err)
+			}
+			cut := f.Partition()
+			for range 40 {
+				e.pass(retryPeriod / 2)
+				if err := a.le.Check(0); err != nil {
+					t.Errorf("early %v: %v", early, err)
+				}
+			}
+			if a.le.IsLeader() {
+				t.Error("it still leads")
+			}
+			lockcoretest.MustFire(e, cut)
+			f.Heal()
+		})
+	}
+}
+
+// So it is in a process that was frozen, in which nothing has run since.
+func TestCheckAfterTheWorkAndAFreeze(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		c, f, clock := e.jumping("a")
+		a := e.replica(c, quick(""))
+		a.work = func(context.Context) {}
+		a.run().leads(1)
+		f.Partition()
+		clock.Advance(time.Hour)
+		if err := a.le.Check(0); err != nil || a.le.IsLeader() {
+			t.Errorf("%v, leader %v", err, a.le.IsLeader())
+		}
+		f.Cut()
+		f.Heal()
+	})
+}
+
+// The successor leads, and is known here, before the release is through: GetLeader
+// goes on to name it.
+func TestSuccessorIsKnownBeforeTheRelease(t *testing.T) {
+	onBoth(t, func(e *env) {
+		c, f := e.linked("a")
+		a, b := e.replica(c, quick("")), e.replica(e.client("b"), quick(""))
+		e.lineUp(a, b)
+		late := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayReply, Match: script("leader_vacate"), Count: 1})
+		resigned := make(chan error, 1)
+		go func() { resigned <- a.le.Resign(context.Background()) }()
+		must(t, late.Wait(e.Context(), 1))
+		b.leads(1)
+		e.until("a knows", func() bool { return a.le.GetLeader() == "b" })
+		late.Lift()
+		must(t, <-resigned)
+		e.inLine(1)
+		if got := a.le.GetLeader(); got != "b" {
+			t.Errorf("the leader is %q", got)
+		}
+	})
+}
+
+// KeepOnCancel is about Run's context alone: who resigns, panics, or has lost the
+// lead does not keep it.
+func TestKeepOnCancelOnly(t *testing.T) {
+	onBoth(t, func(e *env) {
+		cfg := quick("")
+		cfg.LeaseDuration, cfg.KeepOnCancel, cfg.Once = time.Hour, true, true
+		a := e.replica(e.client("a"), cfg)
+		a.run().leads(1)
+		must(t, a.le.Resign(e.Context()))
+		a.wait()
+		if e.exists(key("lock")) {
+			t.Error("the lead was kept at a Resign")
+		}
+
+		// A panic in OnNewLeader.
+		boom := errors.New("boom")
+		le, err := election.NewLeaderElector(e.client("p"), electionName, election.Callbacks{
+			OnStartedLeading: func(ctx context.Context) { <-ctx.Done() }, OnStoppedLeading: func() {},
+			OnNewLeader: func(identity string) {
+				if identity == "p" {
+					panic(boom)
+				}
+			},
+		}, cfg)
+		must(t, err)
+		ended := make(chan any)
+		go func() {
+			defer func() { ended <- recover() }()
+			_ = le.Run(e.Context())
+		}()
+		if got, _ := (<-ended).(error); !errors.Is(got, boom) {
+			t.Errorf("Run ended with %v", got)
+		}
+		if e.exists(key("lock")) {
+			t.Error("the lead was kept at a panic")
+		}
+
+		// A loss while it resigns is told, although its context ends, too.
+		b := e.replica(e.client("b"), cfg)
+		hold := make(chan struct{})
+		b.work = func(context.Context) { <-hold }
+		b.run().leads(1)
+		resigned := make(chan error, 1)
+		go func() { resigned <- b.le.Resign(context.Background()) }()
+		e.until("it is told to end", func() bool { return b.ctx.Err() != nil })
+		must(t, e.raw.Del(e.Context(), key("lock")).Err())
+		e.until("it has lost the lead", func() bool { return !b.le.IsLeader() })
+		b.cancel(errStopped)
+		close(hold)
+		mustIs(t, <-resigned, lockcore.ErrNotHeld, lockcore.ErrLeaseLost)
+	})
+}
+
+// The contexts of a lead that panicked are done before it is given up: what it has
+// started may go by them.
+func TestContextEndsBeforePanicReleases(t *testing.T) {
+	onBoth(t, func(e *env) {
+		c, f := e.linked("a")
+		held := make(chan context.Context, 1)
+		le, err := election.NewLeaderElector(c, electionName, election.Callbacks{
+			OnStartedLeading: func(ctx context.Context) {
+				held <- ctx
+				panic("boom")
+			},
+			OnStoppedLeading: func() {},
+		}, quick(""))
+		must(t, err)
+		late := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Match: script("mutex_leave"), Count: 1})
+		ended := make(chan any)
+		go func() {
+			defer func() { ended <- recover() }()
+			_ = le.Run(e.Context())
+		}()
+		work := <-held
+		must(t, late.Wait(e.Context(), 1)) // it is giving the lead up
+		select {
+		case <-work.Done():
+		default:
+			t.Error("the work's context is not done")
+		}
+		late.Lift()
+		if got := <-ended; got != "boom" {
+			t.Errorf("Run ended with %v", got)
+		}
+	})
+}
+
+// The metric of who leads falls with the lease, not with the work; and before
+// OnStoppedLeading.
+func TestMasterStatusFallsWithTheLease(t *testing.T) {
+	onBoth(t, func(e *env) {
+		reg := prometheus.NewRegistry()
+		status := func() float64 { return value(t, reg, "leader_election_master_status", "") }
+		hold := make(chan struct{})
+		cfg := quick("a")
+		cfg.Registerer = reg
+		le, err := election.NewLeaderElector(e.client("a"), electionName, election.Callbacks{
+			OnStartedLeading: func(ctx context.Context) {
+				if term, _ := election.TermFrom(ctx); term.Number == 1 {
+					<-hold
+				}
+			},
+			OnStoppedLeading: func() {
+				if got := status(); got != 0 {
+					t.Errorf("in OnStoppedLeading the status is %v", got)
+				}
+			},
+		}, cfg)
+		must(t, err)
+		ctx, cancel := context.WithCancel(e.Context())
+		done := make(chan error)
+		go func() { done <- le.Run(ctx) }()
+		e.until("it leads", func() bool { return le.IsLeader() && status() == 1 })
+		must(t, e.raw.Del(e.Context(), key("lock")).Err())
+		e.until("the status has fallen", func() bool { return status() == 0 })
+		close(hold)
+		e.until("it leads again", func() bool { return le.IsLeader() && status() == 1 })
+		cancel()
+		must(t, <-done)
+	})
+}
+
+// sink collects what is logged.
+type sink struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (s *sink) logger() logr.Logger {
+	return funcr.New(func(_, args string) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.lines = append(s.lines, args)
+	}, funcr.Options{})
+}
+
+func (s *sink) count(text string) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range s.lines {
+		if strings.Contains(l, text) {
+			n++
+		}
+	}
+	return n
+}
+
+// An error that goes on is told once, and again if it comes again after a lead.
+func TestErrorsAreToldOnce(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		var log sink
+		cfg := quick("")
+		cfg.Logger = log.logger()
+		a := e.replica(e.client("a"), cfg)
+		a.run()
+		for round := range 2 {
+			a.leads(round + 1)
+			e.bubble.Server().SetError("NOAUTH Authentication required.")
+			mustIs(t, a.ended(round+1), lockcore.ErrLeaseExpired)
+			e.pass(time.Minute)
+			e.bubble.Server().SetError("")
+			a.leads(round + 2)
+			if n := log.count("cannot stand for election"); n != round+1 {
+				t.Errorf("round %d: it was told %d times: %q", round, n, log.lines)
+			}
+		}
+	})
+}
+
+// RunOrDie logs what Run returns.
+func TestRunOrDieLogs(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		var log sink
+		cfg := quick("")
+		cfg.Logger = log.logger()
+		c := e.client("a")
+		must(t, c.Close(e.Context()))
+		election.RunOrDie(e.Context(), c, electionName, election.Callbacks{
+			OnStartedLeading: func(context.Context) {}, OnStoppedLeading: func() {},
+		}, cfg)
+		if log.count("election ended") != 1 || log.count(lockcore.ErrClosed.Error()) != 1 {
+			t.Errorf("it logged %q", log.lines)
+		}
+	})
+}
+
+// A thousand elections on one Client have one subscription and a few connections
+// in all, and their renewals go out together.
+func TestThousandElectionsOnOneClient(t *testing.T) {
+	t.Parallel()
+	e := realEnv(t)
+	const many = 1000
+	reg := prometheus.NewRegistry()
+	c := e.client("a")
+	ctx, cancel := context.WithCancel(e.Context())
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	leading := 0
+	for i := range many {
+		cfg := quick("")
+		cfg.LeaseDuration, cfg.RenewDeadline, cfg.RetryPeriod = 30*time.Second, 29*time.Second, time.Second
+		cfg.Registerer = reg
+		le, err := election.NewLeaderElector(c, fmt.Sprint("e", i), election.Callbacks{
+			OnStartedLeading: func(ctx context.Context) {
+				mu.Lock()
+				leading++
+				mu.Unlock()
+				<-ctx.Done()
+			},
+			OnStoppedLeading: func() {},
+		}, cfg)
+		must(t, err)
+		wg.Go(func() {
+			if err := le.Run(ctx); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	e.until("all lead", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return leading == many
+	})
+	renewed := func(i int) int64 {
+		n, err := e.raw.HGet(e.Context(), fmt.Sprintf("noonlock:{election/e%d}:leader", i), "renewed").Int64()
+		must(t, err)
+		return n
+	}
+	before := renewed(0)
+	e.until("all have renewed", func() bool { return renewed(0) > before && renewed(many-1) > before })
+	list, err := e.raw.ClientList(e.Context()).Result()
+	must(t, err)
+	self, _, err := net.SplitHostPort(e.real.Addr())
+	must(t, err)
+	connections, subscriptions := 0, 0
+	for l := range strings.Lines(list) {
+		if !strings.Contains(l, "addr="+self) {
+			continue
+		}
+		connections++
+		for f := range strings.FieldsSeq(l) {
+			if n, found := strings.CutPrefix(f, "sub="); found {
+				if n, err := strconv.Atoi(n); err == nil && n > 0 {
+					subscriptions++
+				}
+			}
+		}
+	}
+	if subscriptions != 1 || connections > 10 { // ours to look with among them
+		t.Errorf("%d subscriptions, %d connections", subscriptions, connections)
+	}
+	cancel()
+	wg.Wait()
+}

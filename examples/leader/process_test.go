@@ -1,0 +1,392 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/noonlock/noonlock/internal/servers"
+)
+
+// mainVariable makes this test binary the program itself.
+const mainVariable = "LEADER_TEST_MAIN"
+
+// patience bounds every wait for something that must happen. Nothing is measured
+// against it.
+const patience = 60 * time.Second
+
+func TestMain(m *testing.M) {
+	if os.Getenv(mainVariable) != "" {
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+// line is one of a process's log lines.
+type line struct {
+	Time     time.Time `json:"time"`
+	Msg      string    `json:"msg"`
+	Token    uint64    `json:"token"`
+	Term     uint64    `json:"term"`
+	Leader   string    `json:"leader"`
+	Cause    string    `json:"cause"`
+	Address  string    `json:"address"`
+	Election string    `json:"election"`
+}
+
+// A process is the program with that identity, seen from the test.
+type process struct {
+	t     *testing.T
+	name  string
+	cmd   *exec.Cmd
+	lines chan line // closed at its end
+	all   []string  // what was taken from lines, as it was
+	http  string
+}
+
+// launch starts one, on the Redis that the environment names. It is started
+// without a shell around it, as a container starts it.
+func launch(t *testing.T, redisURL, name string, args ...string) *process {
+	t.Helper()
+	cmd := exec.Command(os.Args[0], append([]string{"--identity", name, "--http", "127.0.0.1:0"}, args...)...)
+	cmd.Env = []string{mainVariable + "=1", "REDIS_URL=" + redisURL, "LEADER_LOG_FORMAT=json"}
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	p := &process{t: t, name: name, cmd: cmd, lines: make(chan line, 1000)}
+	raw := make(chan string, 1000)
+	go func() {
+		defer close(raw)
+		for in := bufio.NewScanner(stderr); in.Scan(); {
+			raw <- in.Text()
+		}
+	}()
+	go func() {
+		defer close(p.lines)
+		for text := range raw {
+			var l line
+			if json.Unmarshal([]byte(text), &l) != nil {
+				l.Msg = text // a panic, say
+			}
+			if strings.Contains(text, "hunter2") {
+				l.Msg = "a password was shown: " + text
+			}
+			p.lines <- l
+		}
+	}()
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill() // it may have ended
+		for range p.lines {
+		}
+		_ = cmd.Wait() // killed, as it should be
+	})
+	p.http = "http://" + p.hear("listening").Address
+	return p
+}
+
+// hear waits for a line that says that.
+func (p *process) hear(msg string) line {
+	p.t.Helper()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	for {
+		select {
+		case l, ok := <-p.lines:
+			if !ok {
+				p.t.Fatalf("%s has ended and did not say %q, but %q", p.name, msg, p.all)
+			}
+			if strings.HasPrefix(l.Msg, "a password was shown") {
+				p.t.Fatal(l.Msg)
+			}
+			p.all = append(p.all, l.Msg)
+			if l.Msg == msg {
+				return l
+			}
+		case <-timer.C:
+			p.t.Fatalf("%s did not say %q, but %q", p.name, msg, p.all)
+		}
+	}
+}
+
+// ends waits for the end of the process, and returns its exit code.
+func (p *process) ends() int {
+	p.t.Helper()
+	for range p.lines {
+	}
+	_ = p.cmd.Wait() // the code says it
+	return p.cmd.ProcessState.ExitCode()
+}
+
+func (p *process) signal(s syscall.Signal) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// get asks over HTTP.
+func (p *process) get(path string) (code int, body string) {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(p.t.Context(), patience)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, p.http+path, nil)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return answer.StatusCode, string(text)
+}
+
+// until asks over HTTP until the answer is as it should be.
+func (p *process) until(path string, code int, contains string) {
+	p.t.Helper()
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		got, body := p.get(path)
+		if got == code && strings.Contains(body, contains) {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			p.t.Fatalf("%s answers %s with %d %q, want %d %q", p.name, path, got, body, code, contains)
+		}
+	}
+}
+
+// lineUp starts a leader and two candidates, on a Redis that wants a password.
+func lineUp(t *testing.T, args ...string) (s *servers.RedisServer, a, b, c *process) {
+	t.Helper()
+	s = servers.Redis(t, "user app on >hunter2 ~* &* +@all")
+	url := "redis://app:hunter2@" + s.Addr()
+	var all [3]*process
+	for i := range all {
+		all[i] = launch(t, url, string(rune('a'+i)), args...)
+		if i == 0 {
+			all[i].hear("work begins")
+		} else {
+			if got := all[i].hear("there is a leader").Leader; got != "a" {
+				t.Fatalf("the leader is %q", got)
+			}
+			inLine(t, s, i)
+		}
+	}
+	return s, all[0], all[1], all[2]
+}
+
+// The leader is killed. The next in line leads when the lease has run out, the
+// others hear of it.
+func TestKilledLeader(t *testing.T) {
+	t.Parallel()
+	_, a, b, c := lineUp(t, "--lease", "2s")
+	first := a.term()
+	a.signal(syscall.SIGKILL)
+	if code := a.ends(); code != -1 {
+		t.Errorf("exit code %d", code)
+	}
+	second := b.hear("work begins")
+	if second.Token <= first || second.Term != 2 {
+		t.Errorf("term %d under token %d after %d", second.Term, second.Token, first)
+	}
+	if got := c.hear("there is a leader").Leader; got != "b" {
+		t.Errorf("c heard of %q", got)
+	}
+	b.until("/leader", http.StatusOK, `"leader":"b","leading":true`)
+	c.until("/leader", http.StatusOK, `"leader":"b","leading":false`)
+	b.signal(syscall.SIGKILL)
+	if third := c.hear("work begins"); third.Token <= second.Token || third.Term != 3 {
+		t.Errorf("term %d under token %d after %d", third.Term, third.Token, second.Token)
+	}
+}
+
+// term asks the process for the token under which it leads, which stands in its
+// log only once.
+func (p *process) term() uint64 {
+	p.t.Helper()
+	return p.hear("working").Token
+}
+
+// The leader is told to end, by a signal. It finishes its work, then the next one
+// leads at once: with this lease nobody could wait for it to run out.
+func TestStoppedLeader(t *testing.T) {
+	t.Parallel()
+	for name, sig := range map[string]syscall.Signal{"SIGTERM": syscall.SIGTERM, "SIGINT": syscall.SIGINT} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, a, b, c := lineUp(t, "--lease", "1h", "--finish", "200ms")
+			a.signal(sig)
+			a.hear("work is finishing, still as the leader")
+			end := a.hear("work ends")
+			if !strings.HasPrefix(end.Cause, "signal: ") {
+				t.Errorf("cause %q", end.Cause)
+			}
+			a.hear("not leading any more")
+			a.hear("ends")
+			if code := a.ends(); code != done {
+				t.Errorf("exit code %d", code)
+			}
+			if begin := b.hear("work begins"); begin.Time.Before(end.Time) || begin.Term != 2 {
+				t.Errorf("b began at %v, a ended at %v", begin.Time, end.Time)
+			}
+			c.signal(sig) // a candidate
+			c.hear("ends")
+			if code := c.ends(); code != done {
+				t.Errorf("exit code %d", code)
+			}
+		})
+	}
+}
+
+// Who does not want to wait for the work sends the signal twice.
+func TestSecondSignal(t *testing.T) {
+	t.Parallel()
+	s := servers.Redis(t)
+	a := launch(t, "redis://"+s.Addr(), "a", "--finish", "1h")
+	a.hear("work begins")
+	a.signal(syscall.SIGTERM)
+	a.hear("work is finishing, still as the leader")
+	a.until("/readyz", http.StatusInternalServerError, "[-]running failed")
+	a.until("/livez", http.StatusOK, "ok") // it may take its time
+	a.signal(syscall.SIGTERM)
+	if code := a.ends(); code != failed {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+// With --drain the others wait no longer than that and the lease. The liveness
+// probe tells of a process whose work goes on beyond it.
+func TestDrainOverrun(t *testing.T) {
+	t.Parallel()
+	s := servers.Redis(t)
+	url := "redis://" + s.Addr()
+	a := launch(t, url, "a", "--lease", "500ms", "--drain", "100ms", "--finish", "1h")
+	a.hear("work begins")
+	b := launch(t, url, "b", "--lease", "500ms")
+	inLine(t, s, 1)
+	a.signal(syscall.SIGTERM)
+	b.hear("work begins")
+	a.until("/metrics", http.StatusOK, `noonlock_election_drain_overruns_total{name="demo"} 1`)
+	a.until("/livez", http.StatusInternalServerError, "[-]election failed")
+}
+
+// The leader stands still for longer than its lease. When it goes on it has lost
+// the lead, stops working, and stands in line again.
+func TestStoppedProcess(t *testing.T) {
+	t.Parallel()
+	s, a, b, c := lineUp(t, "--lease", "2s")
+	first := a.term()
+	a.signal(syscall.SIGSTOP)
+	second := b.hear("work begins")
+	if second.Token <= first {
+		t.Errorf("token %d after %d", second.Token, first)
+	}
+	a.signal(syscall.SIGCONT)
+	if end := a.hear("work ends"); !strings.HasPrefix(end.Cause, "lockcore: lease ") {
+		t.Errorf("cause %q", end.Cause)
+	}
+	a.hear("not leading any more")
+	inLine(t, s, 2)
+	b.signal(syscall.SIGTERM)
+	c.hear("work begins")
+	c.signal(syscall.SIGTERM)
+	if third := a.hear("work begins"); third.Term != 4 {
+		t.Errorf("term %d", third.Term)
+	}
+}
+
+// Redis goes away: that makes nobody ready, and nobody dead. When it is back
+// somebody leads, by itself.
+func TestRedisAway(t *testing.T) {
+	t.Parallel()
+	s := servers.Redis(t)
+	a := launch(t, "redis://"+s.Addr(), "a", "--lease", "1s")
+	a.hear("work begins")
+	for _, path := range []string{"/livez", "/readyz", "/healthz", "/livez/election", "/readyz/redis"} {
+		if code, body := a.get(path); code != http.StatusOK || body != "ok" {
+			t.Errorf("%s: %d %q", path, code, body)
+		}
+	}
+	a.until("/metrics", http.StatusOK, `leader_election_master_status{name="demo"} 1`)
+	s.Kill()
+	a.until("/readyz", http.StatusInternalServerError, "[-]redis failed: reason withheld")
+	if end := a.hear("work ends"); !strings.HasPrefix(end.Cause, "lockcore: lease ") {
+		t.Errorf("cause %q", end.Cause)
+	}
+	a.until("/metrics", http.StatusOK, `leader_election_master_status{name="demo"} 0`)
+	for _, path := range []string{"/livez", "/healthz"} {
+		if code, body := a.get(path); code != http.StatusOK {
+			t.Errorf("%s: %d %q", path, code, body)
+		}
+	}
+	s.Restart(t)
+	a.hear("work begins")
+	a.until("/readyz", http.StatusOK, "ok")
+}
+
+// A password that Redis refuses is not shown, wherever it comes to be told.
+func TestPasswordRefused(t *testing.T) {
+	t.Parallel()
+	s := servers.Redis(t, "requirepass right")
+	a := launch(t, "redis://hunter2:hunter2@"+s.Addr(), "a")
+	a.hear("cannot stand for election; trying on") // hear fails at a password
+	for _, path := range []string{"/leader", "/readyz?verbose", "/readyz/redis", "/metrics"} {
+		if _, body := a.get(path); strings.Contains(body, "hunter2") {
+			t.Errorf("%s shows a password: %q", path, body)
+		}
+	}
+	a.signal(syscall.SIGTERM)
+	a.hear("ends")
+	if code := a.ends(); code != done {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+// inLine waits until n candidates stand in line, by asking Redis.
+func inLine(t *testing.T, s *servers.RedisServer, n int) {
+	t.Helper()
+	rdb := redis.NewClient(&redis.Options{Addr: s.Addr()})
+	defer rdb.Close()
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		have, err := rdb.ZCard(t.Context(), "noonlock:{election/demo}:queue").Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if have == int64(n) {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			t.Fatalf("%d stand in line, want %d", have, n)
+		}
+	}
+}

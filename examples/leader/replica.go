@@ -1,0 +1,226 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/healthz"
+	"github.com/noonlock/noonlock/lockcore"
+)
+
+// A replica stands for election, and works while it leads.
+type replica struct {
+	s       *settings
+	log     *slog.Logger
+	rdb     *redis.Client
+	client  *lockcore.Client
+	elector *election.LeaderElector
+	metrics *prometheus.Registry
+}
+
+const (
+	// closeWithin bounds the goodbye to Redis and to those who ask over HTTP.
+	closeWithin = 5 * time.Second
+
+	// overdue is how long the work may go on after the lease was lost before
+	// /livez says that a restart would help.
+	overdue = 10 * time.Second
+)
+
+// errBroken ends a replica that nobody can ask any more how it is.
+var errBroken = errors.New("cannot serve HTTP any more")
+
+// newReplica connects to nothing. The error says what is wrong with the settings.
+func newReplica(ctx context.Context, s *settings, stderr io.Writer) (*replica, error) {
+	handler := logTo(stderr, s.json)
+	r := &replica{s: s, log: slog.New(handler), metrics: prometheus.NewRegistry()}
+	r.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+
+	opt := *s.redis
+	opt.MaxRetries, opt.DialerRetries = -1, 1 // this one only asks whether Redis answers now
+	opt.ContextTimeoutEnabled = true
+	opt.PoolSize = 2
+	r.rdb = redis.NewClient(&opt)
+	library := logr.FromSlogHandler(handler)
+	var err error
+	r.client, err = lockcore.New(r.rdb, lockcore.Config{Identity: s.identity, Logger: library})
+	if err != nil {
+		return nil, r.refusal(err)
+	}
+	r.elector, err = election.NewLeaderElector(r.client, s.election, election.Callbacks{
+		OnStartedLeading: r.lead,
+		OnStoppedLeading: func() { r.log.Info("not leading any more") },
+		OnNewLeader:      func(identity string) { r.log.Info("there is a leader", "leader", identity) },
+	}, election.Config{LeaseDuration: s.lease, DrainTimeout: s.drain, Logger: library, Registerer: r.metrics})
+	if err != nil {
+		r.close(ctx)
+		return nil, r.refusal(err)
+	}
+	return r, nil
+}
+
+// refusal names what the user has named in place of the library's field.
+func (r *replica) refusal(err error) error {
+	flags := map[string]string{"name": "election", "Config.Identity": "identity"}
+	var wrong *lockcore.ConfigError
+	if errors.As(err, &wrong) && flags[wrong.Field] != "" {
+		return fmt.Errorf("%s is %s; it must be %s", r.s.from[flags[wrong.Field]], wrong.Value, wrong.Rule)
+	}
+	return err
+}
+
+// close gives back what is held, although ctx has ended.
+func (r *replica) close(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeWithin)
+	defer cancel()
+	if err := errors.Join(r.client.Close(ctx), r.rdb.Close()); err != nil {
+		// What is left ends by itself: no reason to exit as if something had failed.
+		r.log.Info("not everything could be released", "error", err.Error())
+	}
+}
+
+// run stands for election until ctx ends. A Redis that is away is waited for.
+func (r *replica) run(ctx context.Context) error {
+	defer r.close(ctx)
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	quiet, err := r.serve(ctx, stop)
+	if err != nil {
+		return err
+	}
+	defer quiet()
+	r.log.Info("standing for election", "election", r.s.election, "identity", r.elector.Identity(), "redis", r.s.redis.Addr, "lease", r.s.lease.String())
+	if err := r.elector.Run(ctx); err != nil {
+		return err
+	}
+	cause := context.Cause(ctx)
+	if errors.Is(cause, errBroken) {
+		return cause
+	}
+	r.log.Info("ends", "cause", cause.Error())
+	return nil
+}
+
+// lead is the work of the leader: a step a second, until ctx is done. What a step
+// does to the outside would carry the token, and be refused if a greater one was
+// seen.
+func (r *replica) lead(ctx context.Context) {
+	term, _ := election.TermFrom(ctx)
+	log := r.log.With("term", term.Number, "token", term.Token)
+	log.Info("work begins")
+	next := time.NewTicker(time.Second)
+	defer next.Stop()
+	for step := 1; ; step++ {
+		select {
+		case <-ctx.Done():
+		case <-next.C:
+		}
+		if ctx.Err() != nil {
+			break
+		}
+		log.Info("working", "step", step)
+	}
+	cause := strings.ReplaceAll(context.Cause(ctx).Error(), "\n", "; ")
+	if r.s.finish > 0 && r.elector.IsLeader() {
+		log.Info("work is finishing, still as the leader", "cause", cause, "takes", r.s.finish.String())
+		time.Sleep(r.s.finish)
+	}
+	log.Info("work ends", "cause", cause)
+}
+
+// serve answers over HTTP until quiet is called. It goes on while the work
+// finishes; stop is called if it breaks.
+func (r *replica) serve(ctx context.Context, stop context.CancelCauseFunc) (quiet func(), err error) {
+	if r.s.http == "" {
+		return func() {}, nil
+	}
+	mux, err := r.handler(ctx)
+	if err != nil {
+		return nil, err
+	}
+	listener, err := net.Listen("tcp", r.s.http)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", r.s.from["http"], err)
+	}
+	r.log.Info("listening", "address", listener.Addr().String())
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: closeWithin}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			stop(fmt.Errorf("%w: %w", errBroken, err))
+		}
+	}()
+	return func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeWithin)
+		defer cancel()
+		if server.Shutdown(ctx) != nil {
+			_ = server.Close() // who has not got an answer by now gets none
+		}
+		<-ended
+	}, nil
+}
+
+func (r *replica) handler(ctx context.Context) (http.Handler, error) {
+	cfg := healthz.Config{Logger: logr.FromSlogHandler(r.log.Handler())}
+	watchdog := healthz.Election("election", r.elector.Check, overdue)
+	mux := http.NewServeMux()
+	for name, checkers := range map[string][]healthz.Checker{
+		// Redis is not among what is asked about life: its outage is no reason to
+		// restart anybody.
+		"livez":   {watchdog},
+		"healthz": {watchdog},
+		"readyz": {
+			watchdog,
+			healthz.Reachable("redis", func(ctx context.Context) error { return r.rdb.Ping(ctx).Err() }),
+			{Name: "running", Check: func(context.Context) error { return context.Cause(ctx) }},
+		},
+	} {
+		h, err := healthz.New(name, cfg, checkers...)
+		if err != nil {
+			return nil, err
+		}
+		mux.Handle("/"+name, h)
+		mux.Handle("/"+name+"/", h)
+	}
+	mux.Handle("GET /metrics", promhttp.HandlerFor(r.metrics, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /leader", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(map[string]any{ // who asked may have left
+			"identity": r.elector.Identity(), "leader": r.elector.GetLeader(), "leading": r.elector.IsLeader(),
+		})
+	})
+	return mux, nil
+}
+
+// logTo makes lines to be read in a terminal, or JSON.
+func logTo(w io.Writer, asJSON bool) slog.Handler {
+	if asJSON {
+		return slog.NewJSONHandler(w, nil)
+	}
+	return slog.NewTextHandler(w, &slog.HandlerOptions{ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
+		switch {
+		case len(groups) > 0:
+		case a.Key == slog.TimeKey:
+			return slog.String(a.Key, a.Value.Time().Format("15:04:05.000"))
+		case a.Key == slog.LevelKey && a.Value.String() == slog.LevelInfo.String():
+			return slog.Attr{}
+		}
+		return a
+	}})
+}

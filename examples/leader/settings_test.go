@@ -1,0 +1,130 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"strings"
+	"testing"
+)
+
+// start runs the program in this process. It must end by itself.
+func start(t *testing.T, env map[string]string, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	code = run(t.Context(), args, func(name string) string { return env[name] }, &out, &errs)
+	return code, out.String(), errs.String()
+}
+
+// Bad input is refused with a sentence that names what the user has named, before
+// anything is connected to, and with no secret in it.
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	const redisRule = " is refused; it must be redis://user:password@host:port/db, or rediss:// for TLS"
+	for _, test := range []struct {
+		env  map[string]string
+		args []string
+		want string
+	}{
+		{nil, []string{"--redis", "redis://u:hunter2@host:99999"}, "--redis" + redisRule},
+		{nil, []string{"--redis", "http://hunter2"}, "--redis" + redisRule},
+		{nil, []string{"--redis", "redis://u:hunter2@"}, "--redis" + redisRule},
+		{nil, []string{"--redis", "redis://u:hunter2@h/0#hunter2"}, "--redis" + redisRule},
+		{nil, []string{"--redis", "redis://u:hunter2@h/-1"}, "--redis" + redisRule},
+		{map[string]string{"REDIS_URL": "hunter2"}, nil, "REDIS_URL" + redisRule},
+		{nil, []string{"--election", "a b"}, `--election is "a b"; it must be 1 to 191 bytes of UTF-8`},
+		{map[string]string{"LEADER_ELECTION": "{a}"}, nil, `LEADER_ELECTION is "{a}"; it must be 1 to 191 bytes of UTF-8`},
+		{nil, []string{"--identity", "a\nb"}, `--identity is "a\nb"; it must be 1 to 200 bytes of UTF-8`},
+		{nil, []string{"--lease", "99ms"}, `--lease is "99ms"; it must be a duration in whole milliseconds from 100ms to 24h0m0s, such as 10s`},
+		{nil, []string{"--lease", "25h"}, `--lease is "25h"`},
+		{nil, []string{"--lease", "1500us"}, `--lease is "1500us"`},
+		{map[string]string{"LEADER_LEASE": "soon"}, nil, `LEADER_LEASE is "soon"`},
+		{nil, []string{"--finish", "-1s"}, `--finish is "-1s"; it must be a duration in whole milliseconds from 0s to`},
+		{nil, []string{"--drain", "-1s"}, `--drain is "-1s"; it must be a duration in whole milliseconds from 0s to`},
+		{nil, []string{"--http", "8080"}, `--http is "8080"; it must be an address such as :8080 or 127.0.0.1:8080, or off`},
+		{nil, []string{"--http", "host:"}, `--http is "host:"`},
+		{nil, []string{"--http", "host:65536"}, `--http is "host:65536"`},
+		{nil, []string{"--log-format", "xml"}, `--log-format is "xml"; it must be text or json`},
+		{nil, []string{"--lease"}, "flag needs an argument: -lease; --help lists the flags"},
+		{nil, []string{"--nonsense"}, "flag provided but not defined: -nonsense; --help lists the flags"},
+		{nil, []string{"redis://u:hunter2@host"}, "1 argument(s) follow the flags; there must be none"},
+	} {
+		code, stdout, stderr := start(t, test.env, test.args...)
+		if code != refused || stdout != "" || !strings.HasPrefix(stderr, "leader: "+test.want) || strings.Count(stderr, "\n") != 1 {
+			t.Errorf("%v %q: code %d, it said %q", test.env, test.args, code, stdout+stderr)
+		}
+		if strings.Contains(stderr, "hunter2") {
+			t.Errorf("%q: it showed a password: %q", test.args, stderr)
+		}
+	}
+}
+
+// What is wrong is told at once, one line each. A flag goes before its variable,
+// and an empty variable is none.
+func TestManyRefusals(t *testing.T) {
+	t.Parallel()
+	env := map[string]string{"LEADER_LEASE": "soon", "LEADER_HTTP": "x", "LEADER_FINISH": ""}
+	code, _, stderr := start(t, env, "--http", "y", "--log-format", "xml")
+	lines := strings.Split(strings.TrimSuffix(stderr, "\n"), "\n")
+	if code != refused || len(lines) != 3 || !strings.HasPrefix(lines[0], `leader: LEADER_LEASE is "soon"`) ||
+		!strings.HasPrefix(lines[1], `leader: --http is "y"`) || !strings.HasPrefix(lines[2], `leader: --log-format is "xml"`) {
+		t.Errorf("code %d, it said %q", code, stderr)
+	}
+}
+
+// An address that is taken is told, and nobody stands for election.
+func TestAddressTaken(t *testing.T) {
+	t.Parallel()
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	code, _, stderr := start(t, nil, "--http", taken.Addr().String())
+	if code != failed || !strings.Contains(stderr, "leader: --http: listen tcp "+taken.Addr().String()) || strings.Contains(stderr, "standing") {
+		t.Errorf("code %d, it said %q", code, stderr)
+	}
+}
+
+// Help lists every flag with its variable.
+func TestHelp(t *testing.T) {
+	t.Parallel()
+	code, stdout, stderr := start(t, nil, "--help")
+	for _, o := range options() {
+		if !strings.Contains(stdout, "--"+o.name+" "+o.hint) || !strings.Contains(stdout, variable(o.name)) {
+			t.Errorf("help does not tell of --%s and %s", o.name, variable(o.name))
+		}
+	}
+	if code != done || stderr != "" || !strings.Contains(stdout, "REDIS_URL") {
+		t.Errorf("code %d, errors %q", code, stderr)
+	}
+}
+
+// The settings' defaults are fit for three terminals.
+func TestDefaultSettings(t *testing.T) {
+	t.Parallel()
+	s, err := readSettings(nil, func(string) string { return "" })
+	if err != nil || s.redis.Addr != "localhost:6379" || s.election != "demo" || s.http != ":8080" || s.json || s.drain != 0 {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if _, err := newReplica(t.Context(), s, new(bytes.Buffer)); err != nil {
+		t.Error(err)
+	}
+	s, err = readSettings([]string{"--http", "off"}, func(name string) string {
+		return map[string]string{"REDIS_URL": "rediss://u:p%40ss@example.org/3"}[name]
+	})
+	if err != nil || s.redis.Addr != "example.org:6379" || s.redis.Password != "p@ss" || s.redis.DB != 3 || s.redis.TLSConfig == nil || s.http != "" {
+		t.Errorf("%+v, %v", s, err)
+	}
+}
+
+// A replica that is told to end before it could reach a Redis ends.
+func TestStopWithoutRedis(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var out, errs bytes.Buffer
+	if code := run(ctx, []string{"--redis", "redis://127.0.0.1:1", "--http", "127.0.0.1:0"}, func(string) string { return "" }, &out, &errs); code != done {
+		t.Errorf("code %d, it said %q", code, errs.String())
+	}
+}

@@ -1,0 +1,217 @@
+package lockcore_test
+
+import (
+	"encoding/json"
+	"errors"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+)
+
+// Who resumes a job need not know how long its ledger is to live: it says so itself.
+// What was not paused is not resumed, and nothing is made where no ledger is.
+// Mutants: the caller's retention counts; each Resume is one; a Pause makes a ledger.
+func TestPauseKeepsTheLedgersOwnTerms(t *testing.T) {
+	onBoth(t, func(e *env) {
+		const retain = 500 * 24 * time.Hour
+		operator := e.jobLedger(e.client("o"), lockcore.LedgerConfig{})
+		for _, err := range []error{operator.Pause(e.Context()), operator.Resume(e.Context())} {
+			mustIs(e, err, lockcore.ErrNoLedger)
+		}
+		if keys := e.raw.Keys(e.Context(), "*").Val(); len(keys) != 0 {
+			e.Errorf("something was made: %v", keys)
+		}
+		l := e.jobLedger(e.client("a"), lockcore.LedgerConfig{Retain: retain})
+		run, _ := e.claimed(l)
+		must(e, operator.Resume(e.Context()))
+		if st := e.opened(l); !st.Resumed.IsZero() {
+			e.Errorf("a job that was not paused was resumed at %v", st.Resumed)
+		}
+		must(e, operator.Pause(e.Context()))
+		must(e, operator.Resume(e.Context()))
+		if st := e.opened(l); st.Resumed.IsZero() || st.Paused {
+			e.Errorf("a job that was resumed is %+v", st)
+		}
+		for _, part := range []string{"job", "open"} {
+			if left := e.raw.PTTL(e.Context(), e.key("job/draw", part)).Val(); left < retain-time.Hour || left > retain {
+				e.Errorf("the key %s lives for %v, want %v", part, left, retain)
+			}
+		}
+		must(e, run.Complete(e.Context(), lockcore.OutcomeSucceeded, ""))
+		if left := e.raw.PTTL(e.Context(), e.key("job/draw", "runs")).Val(); left < retain-time.Hour || left > retain {
+			e.Errorf("the history lives for %v, want %v", left, retain)
+		}
+	})
+}
+
+// A hundred triggers may be open, whatever else is.
+// Mutant: ticks count, too.
+func TestTriggersAreBounded(t *testing.T) {
+	inBubble(t, func(e *env) {
+		l := e.jobLedger(e.client("a"), lockcore.LedgerConfig{})
+		e.claimed(l)
+		names := map[time.Time]bool{}
+		for range 100 {
+			tick, err := l.Trigger(e.Context())
+			must(e, err)
+			names[tick] = true
+		}
+		if _, err := l.Trigger(e.Context()); !errors.Is(err, lockcore.ErrTriggers) || len(names) != 100 {
+			e.Errorf("%d names, and the 101st trigger: %v", len(names), err)
+		}
+	})
+}
+
+// The end of a run makes its tick accounted for, though the ledger has been set back
+// behind it (class D).
+// Mutants: the end of a run accounts for nothing; an older one takes it back.
+func TestEndsAreAccountedFor(t *testing.T) {
+	onBoth(t, func(e *env) {
+		l := e.jobLedger(e.client("a"), lockcore.LedgerConfig{AllowOverlap: true})
+		old, st := e.claimed(l)
+		st.Last = old.Tick
+		run, err := l.Claim(e.Context(), old.Tick.Add(time.Second), st, lockcore.ClaimConfig{})
+		must(e, err)
+		must(e, e.raw.HSet(e.Context(), e.key("job/draw", "job"), "last", old.Tick.Add(-time.Second).UnixMilli()).Err())
+		must(e, run.Complete(e.Context(), lockcore.OutcomeSucceeded, ""))
+		must(e, old.Complete(e.Context(), lockcore.OutcomeSucceeded, ""))
+		now, err := l.Status(e.Context())
+		must(e, err)
+		if !now.Last.Equal(run.Tick) || !now.LastSuccess.Equal(run.Tick) {
+			e.Errorf("accounted up to %v, succeeded at %v, want %v", now.Last, now.LastSuccess, run.Tick)
+		}
+	})
+}
+
+// Replicas of an older definition are told when one of another comes, and when the
+// last of it goes, so that they need not find out by looking.
+// Mutants: neither is told; each replica that leaves is, or the same one twice.
+func TestGenerationsAreTold(t *testing.T) {
+	onBoth(t, func(e *env) {
+		open := func(def string) (*lockcore.Ledger, lockcore.LedgerState) {
+			e.Helper()
+			l := e.jobLedger(e.client(def), lockcore.LedgerConfig{Definition: def})
+			st, err := l.Open(e.Context(), lockcore.LedgerState{})
+			must(e, err)
+			return l, st
+		}
+		l, _ := open("old")
+		var told atomic.Int64
+		e.Cleanup(l.Watch(func() { told.Add(1) }))
+		e.until("it listens", func() bool { return told.Load() > 0 })
+		told.Store(0)
+		heard := func(what string, want int64) {
+			e.Helper()
+			e.until(what, func() bool { return told.Load() >= want })
+			e.pass(20 * time.Millisecond)
+			if n := told.Swap(0); n != want {
+				e.Errorf("%s: told %d times, want %d", what, n, want)
+			}
+		}
+		l1, st1 := open("new")
+		heard("a new definition", 1)
+		l2, st2 := open("new")
+		heard("another of it", 0)
+		must(e, l1.Leave(e.Context(), st1))
+		heard("one of two leaves", 0)
+		must(e, l2.Leave(e.Context(), st2))
+		heard("the last one leaves", 1)
+		must(e, l2.Leave(e.Context(), st2))
+		heard("it leaves again", 0)
+		if st2.Replicas != 2 || st2.Generation != 2 {
+			e.Errorf("the second one saw %+v", st2)
+		}
+	})
+}
+
+// The answer to a replica's start is lost, and before it asks again one of another
+// definition starts: that one came last, and stays. What the older one says of the
+// next tick does not count.
+// Mutants: the repeated request is a start again; anybody says what comes next.
+func TestAStartCountsOnce(t *testing.T) {
+	inBubble(t, func(e *env) {
+		c, net := e.linked("old")
+		old := e.jobLedger(c, lockcore.LedgerConfig{Definition: "old"})
+		e.opened(e.jobLedger(c, lockcore.LedgerConfig{})) // the script is known
+		lost := net.Inject(e, lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Match: e.script("job_open"), Count: 1})
+		answered := make(chan lockcore.LedgerState, 1)
+		go func() {
+			st, err := old.Open(e.Context(), lockcore.LedgerState{})
+			if err != nil {
+				e.Error(err)
+			}
+			answered <- st
+		}()
+		e.until("the answer is lost", func() bool { return lost.Fired() == 1 })
+		next := time.Date(2040, 1, 1, 0, 0, 0, 0, time.UTC)
+		l := e.jobLedger(e.client("new"), lockcore.LedgerConfig{Definition: "new"})
+		st, err := l.Open(e.Context(), lockcore.LedgerState{Next: next})
+		must(e, err)
+		if st.Superseded || st.Generation != 2 {
+			e.Errorf("the newer one is told %+v", st)
+		}
+		superseded := <-answered
+		if !superseded.Superseded || superseded.Generation != 2 {
+			e.Errorf("the older one is told %+v", superseded)
+		}
+		superseded.Next = next.Add(time.Hour)
+		if st, err := old.Open(e.Context(), superseded); err != nil || !st.Next.Equal(next) {
+			e.Errorf("the next tick is %v, %v, want %v", st.Next, err, next)
+		}
+	})
+}
+
+// After the server has lost its data (class D) the newest definition that comes back
+// is remembered by its number: none that is older than it takes over.
+// Mutant: generations are counted anew.
+func TestGenerationsSurviveALoss(t *testing.T) {
+	inBubble(t, func(e *env) {
+		ledgers, states := map[string]*lockcore.Ledger{}, map[string]lockcore.LedgerState{}
+		for _, def := range []string{"1", "2", "3"} {
+			ledgers[def] = e.jobLedger(e.client(def), lockcore.LedgerConfig{Definition: def})
+			st, err := ledgers[def].Open(e.Context(), lockcore.LedgerState{})
+			must(e, err)
+			states[def] = st
+		}
+		must(e, e.raw.FlushAll(e.Context()).Err())
+		for _, def := range []string{"3", "2", "1"} {
+			st, err := ledgers[def].Open(e.Context(), states[def])
+			must(e, err)
+			if st.Superseded != (def != "3") || st.Generation != 3 {
+				e.Errorf("definition %s is told %+v", def, st)
+			}
+		}
+	})
+}
+
+// A request to count an attempt that comes late, after the next one was counted, takes
+// nothing back.
+// Mutant: the attempt that failed is not compared.
+func TestFault27_ALateCountOfAttempts(t *testing.T) {
+	onBoth(t, func(e *env) {
+		l := e.jobLedger(e.client("a"), lockcore.LedgerConfig{})
+		run, _ := e.claimed(l)
+		tick := strconv.FormatInt(run.Tick.UnixMilli(), 10)
+		var record struct{ Run string }
+		must(e, json.Unmarshal([]byte(e.raw.HGet(e.Context(), e.key("job/draw", "open"), tick).Val()), &record))
+		for range 2 {
+			_, err := run.Retry(e.Context())
+			must(e, err)
+		}
+		source, err := lockcore.ScriptSource("job_retry")
+		must(e, err)
+		keys := []string{e.key("job/draw", "job"), e.key("job/draw", "open")}
+		if n, err := e.raw.Eval(e.Context(), source, keys, record.Run, tick, 1).Int(); n != 1 || err != nil {
+			e.Errorf("the late request is answered %d, %v", n, err)
+		}
+		st, err := l.Status(e.Context())
+		must(e, err)
+		if len(st.Open) != 1 || st.Open[0].Attempt != 3 || run.Attempt != 3 {
+			e.Errorf("attempt %d, and the ledger has %+v", run.Attempt, st.Open)
+		}
+	})
+}
