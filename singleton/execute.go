@@ -121,6 +121,7 @@ func (x *execution) attempt(work context.Context) error {
 	// The lease's context comes last: it is the one that looks at the clock.
 	ctx, stop := x.run.Bind(parent)
 	defer stop()
+	defer x.r.work.begin(x.j.name, ctx)()
 	triggered, _ := lockcore.TriggeredAt(x.run.Tick)
 	err := protect(x.log, func() error {
 		return x.j.work(ctx, Run{

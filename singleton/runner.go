@@ -73,6 +73,7 @@ type Runner struct {
 	cfg     Config
 	clock   serverClock
 	metrics *metrics
+	work    underway
 
 	mu      sync.Mutex
 	jobs    []*job

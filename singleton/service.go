@@ -152,5 +152,5 @@ func (s *Service) Check() error {
 	return fmt.Errorf("singleton: service %q: %w: %w", s.name, ErrOverrun, context.Cause(lease.Context()))
 }
 
-// ErrOverrun is what Check finds: work goes on although its lease has ended.
-var ErrOverrun = errors.New("singleton: the function has outlived its lease")
+// ErrOverrun is what Check finds: work goes on although its context has ended.
+var ErrOverrun = errors.New("singleton: the work goes on although its context has ended")

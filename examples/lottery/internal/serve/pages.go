@@ -24,8 +24,7 @@ const stopWithin = 3 * time.Second
 // database: an outage of theirs must not restart the replicas.
 func (r *Replica) alive() []healthz.Checker {
 	return []healthz.Checker{
-		healthz.Working("lease", func() time.Duration { return r.draws.overdue(afterLease) }, stopWithin),
-		healthz.Drained("drain", func() time.Duration { return r.draws.overdue(afterDrain) }, stopWithin),
+		{Name: "draw", Check: func(context.Context) error { return r.runner.Check(stopWithin) }},
 	}
 }
 

@@ -70,7 +70,6 @@ type Replica struct {
 	client   *lockcore.Client
 	runner   *singleton.Runner
 	drawing  noon.Drawing
-	draws    watch
 	redis    place
 	database place
 	stopping atomic.Bool
@@ -117,7 +116,7 @@ func (r *Replica) build(registry *prometheus.Registry) error {
 		return err
 	}
 	r.drawing = noon.Drawing{Winners: r.cfg.Winners, Logger: r.cfg.Logger}
-	if err := r.runner.Add(noon.Job, r.cfg.Schedule, r.draws.over(r.drawing.Draw), noon.JobConfig(r.cfg.Location)); err != nil {
+	if err := r.runner.Add(noon.Job, r.cfg.Schedule, r.drawing.Draw, noon.JobConfig(r.cfg.Location)); err != nil {
 		return err
 	}
 	r.handler, err = r.pages(registry)
