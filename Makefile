@@ -1,10 +1,10 @@
 SHELL := /bin/bash
 
 .DEFAULT_GOAL := help
-.PHONY: help test chaos lint fmt tidy bench ci
+.PHONY: help test chaos test-chart test-kube image lint fmt tidy bench ci
 
 help: ## List the targets.
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
 
 test: ## Run all tests of every module under -race, on real servers; install those first where allowed.
 	@bash scripts/test.sh
@@ -13,6 +13,15 @@ chaos: ## Run the long chaos: 8 replicas of the lottery, 300 noons, real servers
 	@cd examples/lottery && NOONLOCK_CHAOS_REPLICAS=8 NOONLOCK_CHAOS_NOONS=300 \
 		go test -race -count=1 -timeout 30m -run '^TestChaos$$' -v ./chaos
 
+test-chart: ## Check the chart without a cluster.
+	@bash scripts/chart-test.sh
+
+test-kube: ## Test on the cluster of KUBECONFIG; KUBE_LOAD is the command that loads an image archive.
+	@bash scripts/kube-test.sh
+
+image: ## Build the lottery's image as an OCI archive in dist/, without Docker.
+	@bash scripts/image.sh
+
 lint: ## Check formatting, vet, golangci-lint, tidiness of every module, syntax of the scripts.
 	@bash scripts/lint.sh
 
@@ -20,7 +29,8 @@ fmt: ## Format all Go code.
 	@bash scripts/golangci-lint.sh fmt ./...
 
 tidy: ## Run go mod tidy in every module.
-	@go list -m -f '{{.Dir}}' | while read -r module; do (cd "$$module" && go mod tidy) || exit 1; done
+	@. scripts/modules.sh; (go list -m -f '{{.Dir}}'; printf '%s\n' "$${standalone[@]}") | \
+		while read -r module; do (cd "$$module" && GOWORK=off go mod tidy) || exit 1; done
 
 bench: ## Compare with raw commands on a real redis-server; raw samples go to bench/results.
 	@go test -run '^$$' -bench . -benchtime 1x -timeout 30m ./bench/

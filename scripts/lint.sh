@@ -25,6 +25,8 @@ in_module() {
 	(cd "$1" && shift && "$@")
 }
 
+# shellcheck source=scripts/modules.sh
+. scripts/modules.sh
 mapfile -t modules < <(go list -m -f '{{.Dir}}')
 if ((${#modules[@]} == 0)); then
 	echo "go.work names no module"
@@ -38,6 +40,13 @@ for module in "${modules[@]}"; do
 	check in_module "$module" bash "$PWD/scripts/golangci-lint.sh" run ./...
 	check in_module "$module" go mod tidy -diff
 done
+export GOWORK=off
+for module in "${standalone[@]}"; do
+	check in_module "$module" go vet ./...
+	check in_module "$module" bash "$PWD/scripts/golangci-lint.sh" run ./...
+	check in_module "$module" go mod tidy -diff
+done
+unset GOWORK
 for script in .ci/run scripts/*.sh; do
 	check bash -n "$script"
 done

@@ -106,12 +106,17 @@ if ! has_race; then
 	cat "$scratch/race"
 fi
 
+# shellcheck source=scripts/modules.sh
+. scripts/modules.sh
 mapfile -t modules < <(go list -m -f '{{.Dir}}')
 ((${#modules[@]} > 0)) || { echo "go.work names no module"; exit 1; }
 
 # -count=1: the answers of real servers are not to be taken from a cache.
 result=0
 go test "${race[@]}" -count=1 -timeout 5m "${modules[@]/%//...}" || result=$?
+for module in "${standalone[@]}"; do
+	(cd "$module" && GOWORK=off go test "${race[@]}" -count=1 -timeout 5m ./...) || result=$?
+done
 
 if [[ -s $NOONLOCK_COUNTED ]]; then
 	printf '\nCOUNTED by the tests:\n'

@@ -1,0 +1,149 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"encoding/pem"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"golang.org/x/crypto/x509roots/fallback/bundle"
+)
+
+// entry is a file or a folder of a layer.
+type entry struct {
+	mode    fs.FileMode
+	content []byte
+}
+
+// layer is what a platform's folder and the base hold, by path without a leading
+// slash.
+func layer(folder string, u user) (map[string]entry, error) {
+	entries, err := base(u)
+	if err != nil {
+		return nil, err
+	}
+	err = filepath.WalkDir(folder, func(file string, d fs.DirEntry, err error) error {
+		if err != nil || file == folder {
+			return err
+		}
+		name, err := filepath.Rel(folder, file)
+		if err != nil {
+			return err
+		}
+		name = filepath.ToSlash(name)
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		switch {
+		case info.IsDir():
+			if _, there := entries[name]; !there {
+				entries[name] = entry{mode: fs.ModeDir | 0o755}
+			}
+			return nil
+		case !info.Mode().IsRegular():
+			return fmt.Errorf("%s is a %s; only files and folders are packed", file, info.Mode().Type())
+		}
+		content, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		// Umask and checkout must not show: either a program or not.
+		mode := fs.FileMode(0o644)
+		if info.Mode()&0o100 != 0 {
+			mode = 0o755
+		}
+		entries[name] = entry{mode: mode, content: content}
+		return nil
+	})
+	return entries, err
+}
+
+// base is what a static program expects of a system.
+func base(u user) (map[string]entry, error) {
+	roots, err := authorities()
+	if err != nil {
+		return nil, err
+	}
+	text := func(format string, args ...any) entry {
+		return entry{mode: 0o644, content: fmt.Appendf(nil, format, args...)}
+	}
+	folder := entry{mode: fs.ModeDir | 0o755}
+	return map[string]entry{
+		"etc":                               folder,
+		"etc/ssl":                           folder,
+		"etc/ssl/certs":                     folder,
+		"etc/ssl/certs/ca-certificates.crt": {mode: 0o644, content: roots},
+
+		"etc/passwd": text("root:x:0:0:root:/:/sbin/nologin\n%s:x:%d:%d:%[1]s:/tmp:/sbin/nologin\n", u.name, u.uid, u.gid),
+		"etc/group":  text("root:x:0:\n%s:x:%d:\n", u.name, u.gid),
+		"tmp":        {mode: fs.ModeDir | fs.ModeSticky | 0o777},
+	}, nil
+}
+
+// authorities are the certificates as a PEM file. Those that are trusted under
+// conditions only are left out: the file cannot say so.
+func authorities() ([]byte, error) {
+	var out bytes.Buffer
+	for root := range bundle.Roots() {
+		if root.Constraint != nil {
+			continue
+		}
+		if err := pem.Encode(&out, &pem.Block{Type: "CERTIFICATE", Bytes: root.Certificate}); err != nil {
+			return nil, err
+		}
+	}
+	return out.Bytes(), nil
+}
+
+// epoch is the time of everything in an image.
+func epoch() time.Time { return time.Unix(0, 0).UTC() }
+
+// archive writes the entries in the order of their names.
+func archive(entries map[string]entry) ([]byte, error) {
+	var out bytes.Buffer
+	w := tar.NewWriter(&out)
+	for _, name := range slices.Sorted(maps.Keys(entries)) {
+		e := entries[name]
+		header := &tar.Header{
+			Name: path.Clean(name), Typeflag: tar.TypeReg, Size: int64(len(e.content)),
+			Mode: int64(e.mode.Perm()), ModTime: epoch(), Format: tar.FormatUSTAR,
+		}
+		if e.mode.IsDir() {
+			header.Name, header.Typeflag = header.Name+"/", tar.TypeDir
+		}
+		if e.mode&fs.ModeSticky != 0 {
+			header.Mode |= 0o1000
+		}
+		if err := w.WriteHeader(header); err != nil {
+			return nil, err
+		}
+		if _, err := w.Write(e.content); err != nil {
+			return nil, err
+		}
+	}
+	if err := w.Close(); err != nil {
+		return nil, err
+	}
+	return out.Bytes(), nil
+}
+
+func compress(data []byte) ([]byte, error) {
+	var out bytes.Buffer
+	w := gzip.NewWriter(&out) // its header names neither file nor time
+	if _, err := w.Write(data); err != nil {
+		return nil, err
+	}
+	if err := w.Close(); err != nil {
+		return nil, err
+	}
+	return out.Bytes(), nil
+}

@@ -1,0 +1,207 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+	v1 "github.com/opencontainers/image-spec/specs-go/v1"
+)
+
+// program makes a folder with a program in it, and other bits of mode than last time.
+func program(t *testing.T, content string, mode fs.FileMode, when time.Time) string {
+	t.Helper()
+	folder := t.TempDir()
+	write(t, filepath.Join(folder, "lottery"), content, mode)
+	write(t, filepath.Join(folder, "etc", "lottery", "list"), "x", mode&0o666)
+	if err := os.Chtimes(filepath.Join(folder, "lottery"), when, when); err != nil {
+		t.Fatal(err)
+	}
+	return folder
+}
+
+func write(t *testing.T, file, content string, mode fs.FileMode) {
+	t.Helper()
+	if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, []byte(content), mode), os.Chmod(file, mode)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func build(t *testing.T, platforms ...string) (archive []byte, told string) {
+	t.Helper()
+	output := filepath.Join(t.TempDir(), "image.tar")
+	var out strings.Builder
+	err := run(append([]string{"--output", output, "--name", "noonlock.local/lottery:dev", "--entrypoint", "/lottery"}, platforms...), &out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	archive, err = os.ReadFile(output)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return archive, strings.ReplaceAll(out.String(), output, "FILE")
+}
+
+// Mutants: the time of the file, its owner or its mode is packed.
+func TestSameFilesGiveTheSameBytes(t *testing.T) {
+	t.Parallel()
+	then := time.Date(2001, 2, 3, 4, 5, 6, 0, time.UTC)
+	one, told := build(t, "linux/amd64="+program(t, "amd", 0o755, then), "linux/arm64="+program(t, "arm", 0o755, then))
+	two, again := build(t, "linux/amd64="+program(t, "amd", 0o700, time.Now()), "linux/arm64="+program(t, "arm", 0o711, time.Now()))
+	if !bytes.Equal(one, two) || told != again {
+		t.Errorf("two builds differ:\n%s\n%s", told, again)
+	}
+	three, _ := build(t, "linux/amd64="+program(t, "amd!", 0o755, then), "linux/arm64="+program(t, "arm", 0o755, then))
+	if bytes.Equal(one, three) {
+		t.Error("another program gives the same bytes")
+	}
+}
+
+func files(t *testing.T, r io.Reader) (map[string][]byte, map[string]*tar.Header) {
+	t.Helper()
+	contents, headers := map[string][]byte{}, map[string]*tar.Header{}
+	for archive := tar.NewReader(r); ; {
+		h, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			return contents, headers
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		content, err := io.ReadAll(archive)
+		if err != nil {
+			t.Fatal(err)
+		}
+		contents[h.Name], headers[h.Name] = content, h
+	}
+}
+
+// blob returns a blob after it has been held against its digest and size.
+func blob(t *testing.T, contents map[string][]byte, d v1.Descriptor) []byte {
+	t.Helper()
+	content := contents["blobs/sha256/"+d.Digest.Encoded()]
+	if digest.FromBytes(content) != d.Digest || int64(len(content)) != d.Size {
+		t.Fatalf("the blob %s is not what its descriptor says", d.Digest)
+	}
+	return content
+}
+
+func decode[T any](t *testing.T, content []byte) T {
+	t.Helper()
+	var v T
+	decoder := json.NewDecoder(bytes.NewReader(content))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&v); err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// The archive is followed as a reader of the OCI format does.
+func TestLayout(t *testing.T) {
+	t.Parallel()
+	archive, told := build(t, "linux/amd64="+program(t, "amd", 0o755, time.Now()), "linux/arm64="+program(t, "arm", 0o755, time.Now()))
+	contents, _ := files(t, bytes.NewReader(archive))
+	if l := decode[v1.ImageLayout](t, contents["oci-layout"]); l.Version != "1.0.0" {
+		t.Errorf("the layout's version is %q", l.Version)
+	}
+	entrance := decode[v1.Index](t, contents["index.json"])
+	if len(entrance.Manifests) != 1 || entrance.Manifests[0].Annotations["io.containerd.image.name"] != "noonlock.local/lottery:dev" ||
+		entrance.Manifests[0].Annotations[v1.AnnotationRefName] != "dev" {
+		t.Fatalf("index.json is %s", contents["index.json"])
+	}
+	if !strings.Contains(told, entrance.Manifests[0].Digest.String()) {
+		t.Errorf("the digest that was told is not the archive's: %s", told)
+	}
+	index := decode[v1.Index](t, blob(t, contents, entrance.Manifests[0]))
+	if len(index.Manifests) != 2 {
+		t.Fatalf("the index has %d manifests", len(index.Manifests))
+	}
+	for i, architecture := range []string{"amd64", "arm64"} {
+		if p := index.Manifests[i].Platform; p.OS != "linux" || p.Architecture != architecture {
+			t.Errorf("platform %d is %+v", i, p)
+		}
+		manifest := decode[v1.Manifest](t, blob(t, contents, index.Manifests[i]))
+		config := decode[v1.Image](t, blob(t, contents, manifest.Config))
+		if config.Config.User != "65532:65532" || config.Architecture != architecture || config.Config.Entrypoint[0] != "/lottery" {
+			t.Errorf("the configuration is %+v", config)
+		}
+		unpacked, err := gzip.NewReader(bytes.NewReader(blob(t, contents, manifest.Layers[0])))
+		if err != nil {
+			t.Fatal(err)
+		}
+		layer, err := io.ReadAll(unpacked)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if digest.FromBytes(layer) != config.RootFS.DiffIDs[0] {
+			t.Error("the layer is not what the configuration says")
+		}
+		inside, headers := files(t, bytes.NewReader(layer))
+		if string(inside["lottery"]) != architecture[:3] || headers["lottery"].Mode != 0o755 || headers["etc/lottery/list"].Mode != 0o644 ||
+			headers["tmp/"].Mode != 0o1777 || !strings.Contains(string(inside["etc/passwd"]), "nonroot:x:65532:65532:") {
+			t.Errorf("the layer has %v", headers)
+		}
+		pool := x509.NewCertPool()
+		if !pool.AppendCertsFromPEM(inside["etc/ssl/certs/ca-certificates.crt"]) {
+			t.Error("there are no certificates")
+		}
+		for name, h := range headers {
+			if h.Uid != 0 || h.Gid != 0 || h.ModTime.Unix() != 0 || h.Uname != "" {
+				t.Errorf("%s is of %d:%d %q at %v", name, h.Uid, h.Gid, h.Uname, h.ModTime)
+			}
+		}
+	}
+}
+
+func TestRefused(t *testing.T) {
+	t.Parallel()
+	folder := program(t, "amd", 0o755, time.Now())
+	linked := program(t, "amd", 0o755, time.Now())
+	if err := os.Symlink("lottery", filepath.Join(linked, "link")); err != nil {
+		t.Fatal(err)
+	}
+	good := map[string]string{"--output": filepath.Join(t.TempDir(), "x.tar"), "--name": "noonlock.local/lottery:dev", "--entrypoint": "/lottery"}
+	for want, c := range map[string]struct{ flag, value, platform string }{
+		"--name is \"lottery\"":         {"--name", "lottery", "linux/amd64=" + folder},
+		"--name is \"noonlock.local/":   {"--name", "noonlock.local/lottery", "linux/amd64=" + folder},
+		"--entrypoint is \"lottery\"":   {"--entrypoint", "lottery", "linux/amd64=" + folder},
+		"has no program /other":         {"--entrypoint", "/other", "linux/amd64=" + folder},
+		"has no program /etc":           {"--entrypoint", "/etc", "linux/amd64=" + folder},
+		"--output is missing":           {"--output", "", "linux/amd64=" + folder},
+		"no platform is given":          {"--output", "x", ""},
+		"the platform is \"amd64=":      {"--name", good["--name"], "amd64=" + folder},
+		"the platform is \"linux/amd64": {"--name", good["--name"], "linux/amd64"},
+		"is a L---------":               {"--name", good["--name"], "linux/amd64=" + linked},
+		"no such file":                  {"--name", good["--name"], "linux/amd64=" + filepath.Join(folder, "missing")},
+	} {
+		var args []string
+		for flag, value := range good {
+			if flag == c.flag {
+				value = c.value
+			}
+			args = append(args, flag, value)
+		}
+		if c.platform != "" {
+			args = append(args, c.platform)
+		}
+		if err := run(args, io.Discard); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v, want %q in it", args, err, want)
+		}
+	}
+	args := []string{"--output", "x", "--name", good["--name"], "--entrypoint", "/lottery", "linux/amd64=" + folder, "linux/amd64=" + folder}
+	if err := run(args, io.Discard); err == nil || !strings.Contains(err.Error(), "given twice") {
+		t.Errorf("a platform twice: %v", err)
+	}
+}

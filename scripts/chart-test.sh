@@ -1,0 +1,101 @@
+#!/usr/bin/env bash
+# Checks charts/lottery without a cluster: helm lint, the suites of helm-unittest,
+# every rendered object against the API schemas of Kubernetes and of the Prometheus
+# operator, the alerts and the dashboard against Prometheus' own code, and that the
+# README is that of the values. Every check is run although one before it fails.
+#
+# The schemas come from Go modules, nothing is fetched from elsewhere.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
+
+kubernetes=v1.34.4
+operator=v0.85.0
+chart=charts/lottery
+
+export GOWORK=off GOTOOLCHAIN=local GOFLAGS="${GOFLAGS:-} -buildvcs=false"
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+trap 'exit 130' INT TERM HUP
+
+failed=()
+check() {
+	echo "== $*"
+	"$@" || failed+=("$*")
+}
+
+tool() {
+	bash scripts/chart-tool.sh "$@"
+}
+for name in helm helm-unittest helm-docs kubeconform; do
+	tool --path "$name" >/dev/null || { echo "$name cannot be built"; exit 1; }
+done
+
+first_try=(--values "$chart/tests/first-try.yaml")
+everything=(--set "networkPolicy.enabled=true,monitoring.serviceMonitor.enabled=true,monitoring.rules.enabled=true,monitoring.dashboard.enabled=true"
+	--set "nodeSelector.disk=ssd,podAnnotations.a=b,image.pullSecrets[0]=s,tolerations[0].operator=Exists")
+production=(--set "redis.existingSecret=redis,database.existingSecret=db,entrants.claim=people")
+
+# render FILE ARGUMENTS...
+render() {
+	local file=$1
+	shift
+	tool helm template demo "$chart" --namespace here "$@" >"$scratch/$file"
+}
+
+module() {
+	go mod download -json "$1" | sed -n 's/.*"Dir": "\(.*\)".*/\1/p'
+}
+
+schemas() {
+	local api crds
+	api=$(module "k8s.io/kubernetes@$kubernetes")/api/openapi-spec/swagger.json
+	crds=$(module "github.com/prometheus-operator/prometheus-operator@$operator")/example/prometheus-operator-crd
+	(cd test/kube && go run ./schemas "$scratch/schemas" "$api" \
+		"$crds/monitoring.coreos.com_servicemonitors.yaml" "$crds/monitoring.coreos.com_prometheusrules.yaml")
+}
+
+valid() {
+	tool kubeconform -strict -summary \
+		-schema-location "$scratch/schemas/{{ .ResourceKind }}{{ .KindSuffix }}.json" "$@"
+}
+
+# invalid OLD NEW: with the one text in place of the other, an object is refused.
+invalid() {
+	sed "s/$1/$2/" "$scratch/everything.yaml" >"$scratch/broken.yaml"
+	! cmp -s "$scratch/everything.yaml" "$scratch/broken.yaml" || { echo "there is no $1 to misspell"; return 1; }
+	! valid "$scratch/broken.yaml" >"$scratch/said" || { cat "$scratch/said"; return 1; }
+}
+
+documented() {
+	cp -r "$chart" "$scratch/chart" && tool helm-docs --log-level warning --chart-search-root "$scratch/chart" &&
+		diff -u "$chart/README.md" "$scratch/chart/README.md"
+}
+
+alerts() {
+	(cd test/kube/alerts && HELM=$(bash ../../../scripts/chart-tool.sh --path helm) go test -count=1 ./...)
+}
+
+vetted() {
+	(cd test/kube && go vet -tags kube ./...) && (cd test/kube/alerts && go vet ./...)
+}
+
+check tool helm lint --strict "$chart" "${first_try[@]}" "${everything[@]}"
+check tool helm lint --strict "$chart" "${production[@]}"
+check tool helm-unittest --strict "$chart"
+check render first-try.yaml "${first_try[@]}"
+check render everything.yaml "${first_try[@]}" "${everything[@]}"
+check render production.yaml "${production[@]}"
+check schemas
+check valid "$scratch/first-try.yaml" "$scratch/everything.yaml" "$scratch/production.yaml"
+check invalid periodSeconds periodSecond
+check invalid publishNotReadyAddresses publishUnreadyAddresses
+check invalid 'interval: 30s' 'intervall: 30s'
+check invalid 'for: 2m' 'for: two'
+check documented
+check vetted
+check alerts
+
+if ((${#failed[@]} > 0)); then
+	printf 'chart-test failed: %s\n' "${failed[@]}"
+	exit 1
+fi

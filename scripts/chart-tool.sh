@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# Runs a pinned tool for charts: chart-tool.sh helm|helm-unittest|helm-docs|kubeconform
+# ARGUMENTS... or, with --path TOOL, prints where it is. Each is built from its Go
+# module the first time, which takes minutes, and kept outside the clone.
+set -euo pipefail
+
+kubernetes=34 # the minor version that helm takes for granted without a cluster
+only_path=
+if [[ ${1:-} == --path ]]; then
+	only_path=yes
+	shift
+fi
+tool=${1:?name a tool: helm, helm-unittest, helm-docs or kubeconform}
+shift
+case $tool in
+helm) version=v3.22.0 package=helm.sh/helm/v3/cmd/helm ;;
+helm-unittest) version=v1.1.2 package=github.com/helm-unittest/helm-unittest/cmd/helm-unittest ;;
+helm-docs) version=v1.14.2 package=github.com/norwoodj/helm-docs/cmd/helm-docs ;;
+kubeconform) version=v0.8.0 package=github.com/yannh/kubeconform/cmd/kubeconform ;;
+*)
+	echo "chart-tool.sh: the tool is \"$tool\"; it must be helm, helm-unittest, helm-docs or kubeconform" >&2
+	exit 2
+	;;
+esac
+folder=${XDG_CACHE_HOME:-$HOME/.cache}/noonlock/bin/$tool-$version-$(go env GOVERSION)
+
+# Without these, helm's own code believes in Kubernetes 1.20.
+helm=helm.sh/helm/v3
+flags="-s -w"
+for place in pkg/chartutil pkg/lint/rules; do
+	flags+=" -X $helm/$place.k8sVersionMajor=1 -X $helm/$place.k8sVersionMinor=$kubernetes"
+done
+
+# The module of helm-unittest replaces a dependency, which `go install` refuses, so
+# it is built from a module that does the same.
+build_unittest() {
+	local scratch
+	scratch=$(mktemp -d)
+	trap 'rm -rf "$scratch"' RETURN
+	cd "$scratch"
+	go mod init unittest
+	go mod edit -go=1.26 -require="github.com/helm-unittest/helm-unittest@$version" -require="$helm@v3.22.0" \
+		-replace=github.com/vmware-labs/yaml-jsonpath@v0.3.2=github.com/helm-unittest/yaml-jsonpath@v0.4.0
+	printf '//go:build tools\n\npackage unittest\n\nimport _ "%s"\n' "$package" >tools.go
+	go mod tidy
+	go build -trimpath -ldflags "$flags" -o "$folder/" "$package"
+}
+
+if [[ ! -x $folder/$tool ]]; then
+	echo "building $tool $version, which takes a few minutes once" >&2
+	export GOWORK=off GOFLAGS= CGO_ENABLED=0
+	mkdir -p "$folder"
+	if [[ $tool == helm-unittest ]]; then
+		(build_unittest) >&2
+	else
+		GOBIN=$folder go install -trimpath -ldflags "$flags" "$package@$version" >&2
+	fi
+fi
+if [[ -n $only_path ]]; then
+	echo "$folder/$tool"
+else
+	exec "$folder/$tool" "$@"
+fi

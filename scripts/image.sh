@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# Builds a container image of an example from static binaries, as an OCI archive:
+# without Docker, without a registry, for amd64 and arm64 in one index. The same
+# sources and the same version of Go give the same digest in any folder.
+#
+# usage: scripts/image.sh [PROGRAM [OUTPUT]]
+#   PROGRAM  a folder of examples/ (default lottery)
+#   OUTPUT   the file to write (default dist/PROGRAM-image.tar)
+# environment:
+#   IMAGE_NAME       name with registry and tag (default noonlock.local/PROGRAM:dev)
+#   IMAGE_PLATFORMS  (default "linux/amd64 linux/arm64")
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+program=${1:-lottery}
+output=${2:-dist/$program-image.tar}
+name=${IMAGE_NAME:-noonlock.local/$program:dev}
+read -ra platforms <<<"${IMAGE_PLATFORMS:-linux/amd64 linux/arm64}"
+
+[[ $program =~ ^[a-z]+$ && -f examples/$program/main.go ]] || {
+	echo "image.sh: the program is \"$program\"; it must be a folder of examples/ with a main.go" >&2
+	exit 2
+}
+((${#platforms[@]} > 0)) || {
+	echo "image.sh: IMAGE_PLATFORMS is empty; it must name platforms such as linux/amd64" >&2
+	exit 2
+}
+for platform in "${platforms[@]}"; do
+	[[ $platform == linux/amd64 || $platform == linux/arm64 ]] || {
+		echo "image.sh: IMAGE_PLATFORMS has \"$platform\"; it must be linux/amd64 or linux/arm64" >&2
+		exit 2
+	}
+done
+
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+trap 'exit 130' INT TERM HUP
+
+# Nothing of the caller's settings may reach the binary. GOWORK=off: what is built
+# is what the program's own go.mod says.
+settings=(CGO_ENABLED=0 GOFLAGS= GOWORK=off GOTOOLCHAIN=local GOEXPERIMENT= GOFIPS140=off)
+
+folders=()
+for platform in "${platforms[@]}"; do
+	architecture=${platform#linux/}
+	folder=$scratch/$architecture
+	mkdir -p "$folder"
+	(cd "examples/$program" && env "${settings[@]}" GOOS=linux GOARCH="$architecture" GOAMD64=v1 GOARM64=v8.0 \
+		go build -trimpath -buildvcs=false -mod=readonly -ldflags '-s -w' -o "$folder/$program" .)
+	folders+=("$platform=$folder")
+done
+
+mkdir -p "$(dirname "$output")"
+output=$(cd "$(dirname "$output")" && pwd)/$(basename "$output")
+(cd internal/ociimage && env "${settings[@]}" go run -trimpath -buildvcs=false . \
+	--output "$output" --name "$name" --entrypoint "/$program" "${folders[@]}")
+echo "  built with   $(env GOTOOLCHAIN=local go env GOVERSION)"

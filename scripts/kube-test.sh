@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# Tests the chart, the lottery and an election on a real Kubernetes: 120 noons, one a
+# second, through a rollout, an eviction, kills and a rollback, then without Redis for
+# a while. It makes and deletes namespaces of its own, and takes some six minutes.
+#
+# It needs kubectl, and a cluster with a node of this machine's architecture that may
+# run privileged pods (for the kills).
+#
+#   KUBE_LOAD='kind load image-archive' scripts/kube-test.sh
+#
+# environment:
+#   KUBECONFIG          the cluster, as for kubectl
+#   KUBE_LOAD           the command that loads an OCI archive into the nodes; the file
+#                       is added to it. Also: 'k3d image import',
+#                       'sudo ctr -n k8s.io images import'
+#   KUBE_REDIS_IMAGE    name and tag of the bundled Redis (default: the chart's)
+#   KUBE_STORAGE_CLASS  for the volumes (default: the cluster's)
+#   KUBE_OUTAGE         how long Redis is away (default 2m)
+#   KUBE_EXEC           what the test's command line begins with, such as
+#                       'nsenter --net=/run/netns/kube' (default: nothing)
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+[[ -n ${KUBE_LOAD:-} ]] || {
+	echo "kube-test.sh: KUBE_LOAD is not set; it must be a command that loads an image archive, such as 'kind load image-archive'" >&2
+	exit 2
+}
+command -v kubectl >/dev/null || { echo "kube-test.sh: there is no kubectl" >&2; exit 2; }
+read -ra load <<<"$KUBE_LOAD"
+read -ra prefix <<<"${KUBE_EXEC:-}"
+"${prefix[@]}" kubectl get nodes >/dev/null 2>&1 || {
+	echo "kube-test.sh: no cluster answers; KUBECONFIG must name one, as for kubectl get nodes" >&2
+	exit 2
+}
+
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+trap 'exit 130' INT TERM HUP
+
+architecture=$(env GOTOOLCHAIN=local go env GOARCH)
+export IMAGE_PLATFORMS="linux/$architecture"
+
+for program in lottery leader; do
+	IMAGE_NAME=noonlock.local/$program:kube-test bash scripts/image.sh "$program" "$scratch/$program.tar"
+done
+mkdir "$scratch/hand"
+(cd test/kube && CGO_ENABLED=0 GOWORK=off GOOS=linux go build -trimpath -buildvcs=false -o "$scratch/hand/hand" ./hand)
+(cd internal/ociimage && GOWORK=off go run -buildvcs=false . --output "$scratch/hand.tar" --name noonlock.local/hand:kube-test \
+	--entrypoint /hand "linux/$architecture=$scratch/hand")
+for program in lottery leader hand; do
+	"${load[@]}" "$scratch/$program.tar"
+done
+
+KUBE_HELM=$(bash scripts/chart-tool.sh --path helm)
+export KUBE_HELM
+(cd test/kube && GOWORK=off go test -c -tags kube -o "$scratch/kube.test" .)
+cd test/kube # where the test finds the chart
+"${prefix[@]}" "$scratch/kube.test" -test.v -test.count=1 -test.timeout 30m

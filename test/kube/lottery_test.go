@@ -1,0 +1,386 @@
+//go:build kube
+
+package kube
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+const (
+	chart    = "../../charts/lottery"
+	replicas = "app.kubernetes.io/instance=demo,app.kubernetes.io/component=replica"
+
+	noons   = 120
+	winners = 10
+)
+
+// lottery is a release of the chart with a noon each second.
+type lottery struct {
+	*cluster
+	first time.Time // the first noon that is counted
+}
+
+func install(c *cluster) *lottery {
+	c.Helper()
+	args := []string{
+		"install", "demo", chart, "--wait", "--timeout", patience.String(),
+		"--set", "image.tag=kube-test,redis.enabled=true,database.sqlite.enabled=true",
+		"--set-file", "entrants.inline=../../examples/lottery/entrants.csv",
+		"--set-string", "lottery.schedule=@every 1s",
+		"--set", "lottery.lease=2s,lottery.drainSeconds=5,terminationGracePeriodSeconds=20,resources.limits.memory=96Mi",
+	}
+	if class := os.Getenv("KUBE_STORAGE_CLASS"); class != "" {
+		args = append(args, "--set", "redis.storage.storageClass="+class+",database.sqlite.storageClass="+class)
+	}
+	if image := os.Getenv("KUBE_REDIS_IMAGE"); image != "" {
+		colon := strings.LastIndex(image, ":")
+		args = append(args, "--set", "redis.image.repository="+image[:colon]+",redis.image.tag="+image[colon+1:])
+	}
+	c.Log(c.helm(args...))
+	return &lottery{cluster: c}
+}
+
+// metric returns the greatest value of the series among the pods, 0 if there is none.
+func (l *lottery) metric(series string) (greatest float64) {
+	l.Helper()
+	for _, p := range l.pods(replicas) {
+		page, err := l.get(p.Metadata.Name, "/metrics")
+		if err != nil {
+			continue // it may have just been killed
+		}
+		for line := range strings.Lines(page) {
+			if rest, ok := strings.CutPrefix(line, series+" "); ok {
+				value, err := strconv.ParseFloat(strings.TrimSpace(rest), 64)
+				if err != nil {
+					l.Fatal(err)
+				}
+				greatest = max(greatest, value)
+			}
+		}
+	}
+	return greatest
+}
+
+// newest is the newest noon that was drawn, as far as a replica knows.
+func (l *lottery) newest() time.Time {
+	l.Helper()
+	return time.Unix(int64(l.metric(`noonlock_job_last_success_timestamp_seconds{job="lottery"}`)), 0).UTC()
+}
+
+// drawn waits until the noon was drawn, counted from the first one.
+func (l *lottery) drawn(n int) {
+	l.Helper()
+	l.await(fmt.Sprintf("noon %d", n), func() bool { return !l.newest().Before(l.first.Add(time.Duration(n-1) * time.Second)) })
+	l.Logf("noon %d is drawn", n)
+}
+
+// check asks the lottery itself, and counts once more.
+func (l *lottery) check(n int) {
+	l.Helper()
+	until := l.first.Add(time.Duration(n) * time.Second)
+	since := "--since=" + l.first.Format(time.RFC3339)
+	out := l.kubectl("exec", "deploy/demo-lottery", "--", "/lottery", "verify", since, "--until="+until.Format(time.RFC3339))
+	l.Logf("\n%s", out)
+	for _, want := range []string{fmt.Sprintf("%d noons", n), fmt.Sprintf("%d draws", n), fmt.Sprintf("%d runs done", n)} {
+		if !strings.Contains(out, want) {
+			l.Errorf("verify does not say %q", want)
+		}
+	}
+	out = l.kubectl("exec", "deploy/demo-lottery", "--", "/lottery", "winners", since, "--until="+until.Format(time.RFC3339))
+	drawn, by := map[string]map[string]bool{}, map[string]int{}
+	var noon string
+	for line := range strings.Lines(out) {
+		if head, tail, ok := strings.Cut(line, "  drawn by "); ok {
+			if noon = head; drawn[noon] != nil {
+				l.Errorf("the noon %s was drawn twice", noon)
+			}
+			drawn[noon] = map[string]bool{}
+			holder, _, _ := strings.Cut(tail, " ")
+			by[holder]++
+			continue
+		}
+		if fields := strings.Fields(line); len(fields) == 2 {
+			drawn[noon][fields[1]] = true
+		}
+	}
+	if len(drawn) != n {
+		l.Errorf("%d noons have winners, want %d", len(drawn), n)
+	}
+	for noon, ids := range drawn {
+		if len(ids) != winners {
+			l.Errorf("the noon %s has %d different winners, want %d", noon, len(ids), winners)
+		}
+	}
+	for _, holder := range slices.Sorted(maps.Keys(by)) {
+		l.Logf("%s drew %d", holder, by[holder])
+	}
+}
+
+func (l *lottery) restartCounts() map[string]int {
+	l.Helper()
+	counts := map[string]int{}
+	for _, p := range l.pods(replicas) {
+		counts[p.Metadata.Name] = p.restarts()
+	}
+	return counts
+}
+
+func TestLottery(t *testing.T) {
+	newCluster(t, "noonlock-test-hand")
+	c := newCluster(t, "noonlock-test", "pod-security.kubernetes.io/enforce=restricted")
+	l := install(c)
+	l.ready(replicas, 3)
+	l.await("a first noon", func() bool { return l.newest().Unix() > 0 })
+	l.first = l.newest().Add(2 * time.Second)
+
+	l.disturbed()
+	if t.Failed() {
+		return
+	}
+	l.withoutRedis()
+	if t.Failed() {
+		return
+	}
+	l.tested()
+	l.namesMetrics()
+	elected(c)
+}
+
+// disturbed does all that pods have to go through within the counted noons.
+func (l *lottery) disturbed() {
+	l.drawn(10)
+	l.kubectl("rollout", "restart", "deployment/demo-lottery")
+	l.kubectl("rollout", "status", "deployment/demo-lottery", "--timeout", patience.String())
+	l.Log("rolled out")
+
+	l.drawn(35)
+	pods := l.ready(replicas, 3)
+	if err := l.evict(pods[0].Metadata.Name); err != nil {
+		l.Errorf("the budget refuses a first eviction: %v", err)
+	}
+	if err := l.evict(pods[1].Metadata.Name); err == nil || !strings.Contains(err.Error(), "disruption budget") {
+		l.Errorf("a second eviction at once: %v, want it refused by the budget", err)
+	}
+	l.Log("evicted", pods[0].Metadata.Name)
+
+	pods = l.ready(replicas, 3)
+	l.drawn(55)
+	victim := pods[0].Metadata.Name
+	l.Log(l.hand("kill", victim, "/lottery"))
+	l.dies(victim, "Error", 137)
+
+	l.drawn(75)
+	victim = pods[1].Metadata.Name
+	l.Log(l.hand("oom", victim, "/lottery"))
+	l.dies(victim, "OOMKilled", 137)
+
+	l.drawn(90)
+	l.helm("upgrade", "demo", chart, "--reuse-values", "--set", "podAnnotations.revision=two", "--wait", "--timeout", patience.String())
+	l.drawn(100)
+	l.helm("rollback", "demo", "1", "--wait", "--timeout", patience.String())
+	l.Log("rolled back to revision 1")
+
+	l.drawn(noons + 5)
+	l.ready(replicas, 3)
+	l.check(noons)
+}
+
+func (l *lottery) evict(pod string) error {
+	_, err := l.try(fmt.Sprintf(`{"apiVersion":"policy/v1","kind":"Eviction","metadata":{"name":%q,"namespace":%q}}`, pod, l.namespace),
+		"kubectl", "create", "--raw", "/api/v1/namespaces/"+l.namespace+"/pods/"+pod+"/eviction", "-f", "-")
+	return err
+}
+
+// dies waits until the container has died of that and runs again.
+func (l *lottery) dies(name, reason string, code int) {
+	l.Helper()
+	l.await(name+" to die and come back", func() bool {
+		for _, p := range l.pods(replicas) {
+			if p.Metadata.Name == name {
+				gotReason, gotCode := p.died()
+				return gotReason == reason && gotCode == code && p.ready()
+			}
+		}
+		return false
+	})
+	l.Logf("%s died of %s and is ready again", name, reason)
+}
+
+// withoutRedis takes Redis away: nothing may be restarted, readiness and metrics tell,
+// and afterwards the noons of that time are drawn late, as the job's policy is to
+// catch up.
+func (l *lottery) withoutRedis() {
+	outage, err := time.ParseDuration(cmp.Or(os.Getenv("KUBE_OUTAGE"), "2m"))
+	if err != nil {
+		l.Fatalf("KUBE_OUTAGE: %v", err)
+	}
+	before := l.restartCounts()
+	last := l.newest()
+	l.kubectl("scale", "statefulset/demo-lottery-redis", "--replicas=0")
+	l.await("no pod to be ready", func() bool {
+		return !slices.ContainsFunc(l.pods(replicas), pod.ready)
+	})
+	gone := time.Now()
+	over := time.NewTimer(outage)
+	defer over.Stop()
+	asked := 0
+	for waiting := true; waiting; {
+		for name := range before {
+			page, err := l.get(name, "/livez")
+			if err != nil || page != "ok" {
+				l.Errorf("without Redis, /livez of %s says %q, %v", name, page, err)
+			}
+			if _, err := l.get(name, "/readyz"); err == nil {
+				l.Errorf("without Redis, /readyz of %s says that it is ready", name)
+			}
+			if page, err := l.get(name, "/metrics"); err != nil || !strings.Contains(page, "noonlock_job_last_success_timestamp_seconds") {
+				l.Errorf("without Redis, /metrics of %s: %v", name, err)
+			}
+			asked++
+		}
+		again := time.NewTimer(5 * time.Second)
+		select {
+		case <-over.C:
+			waiting = false
+		case <-again.C:
+		}
+		again.Stop()
+	}
+	stale := time.Since(l.newest())
+	if after := l.restartCounts(); !maps.Equal(before, after) {
+		l.Errorf("restarts without Redis: %v, before %v", after, before)
+	}
+	l.Logf("Redis was away for %s: asked pods %d times; restarts %v; the metric says that the newest noon is %s old",
+		time.Since(gone).Round(time.Second), asked, l.restartCounts(), stale.Round(time.Second))
+	if stale < outage {
+		l.Errorf("the metric says that the newest noon is %s old after %s without Redis", stale, outage)
+	}
+
+	l.kubectl("scale", "statefulset/demo-lottery-redis", "--replicas=1")
+	l.ready(replicas, 3)
+	back := time.Now()
+	l.await("the missed noons and more", func() bool { return l.newest().After(back) })
+	l.Logf("caught up %s after the pods were ready; the last noon before was %s", time.Since(back).Round(100*time.Millisecond), last.Format(time.TimeOnly))
+	if after := l.restartCounts(); !maps.Equal(before, after) {
+		l.Errorf("restarts after Redis was back: %v, before %v", after, before)
+	}
+	l.check(int(back.Sub(l.first) / time.Second))
+}
+
+// tested runs `helm test` over a range that has ended.
+func (l *lottery) tested() {
+	before := l.restartCounts()
+	l.helm("upgrade", "demo", chart, "--reuse-values", "--wait", "--timeout", patience.String(),
+		"--set", "verify.since="+l.first.Format(time.RFC3339), "--set", "verify.until="+l.first.Add(noons*time.Second).Format(time.RFC3339))
+	if after := l.restartCounts(); !maps.Equal(before, after) {
+		l.Errorf("another range to verify made other pods: %v, before %v", after, before)
+	}
+	out := l.helm("test", "demo", "--logs", "--timeout", patience.String())
+	l.Logf("\n%s", out)
+	if !strings.Contains(out, "Phase:          Succeeded") || !strings.Contains(out, fmt.Sprintf("%d draws", noons)) {
+		l.Error("helm test does not say that all was verified")
+	}
+	// And a range in which there was nothing fails.
+	l.helm("upgrade", "demo", chart, "--reuse-values", "--wait", "--set", "verify.since=2026-01-01,verify.until=2026-01-01T00:00:10Z")
+	if out, err := l.try("", l.helmPath, "-n", l.namespace, "test", "demo", "--timeout", patience.String()); err == nil {
+		l.Errorf("helm test of a range without draws succeeds:\n%s", out)
+	}
+}
+
+// namesMetrics holds the metrics that alerts and dashboard ask for against those that
+// a pod has.
+func (l *lottery) namesMetrics() {
+	page, err := l.get(l.pods(replicas)[0].Metadata.Name, "/metrics")
+	if err != nil {
+		l.Fatal(err)
+	}
+	asked := map[string]bool{}
+	for _, file := range []string{"templates/rules.yaml", "files/dashboard.json"} {
+		text, err := os.ReadFile(filepath.Join(chart, file))
+		if err != nil {
+			l.Fatal(err)
+		}
+		for _, name := range regexp.MustCompile(`\b(noonlock|leader)_[a-z_]+`).FindAllString(string(text), -1) {
+			asked[name] = true
+		}
+	}
+	for name := range asked {
+		if !strings.Contains(page, "\n"+name+"{") && !strings.Contains(page, "\n"+name+" ") {
+			l.Errorf("alerts or dashboard ask for %s, which no pod tells", name)
+		}
+	}
+	if len(asked) < 5 {
+		l.Errorf("alerts and dashboard ask for %v", asked)
+	}
+}
+
+// follower reads a pod's log while the pod lives, and after.
+type follower struct {
+	cmd   *exec.Cmd
+	lines chan map[string]any
+}
+
+func (c *cluster) follow(pod string) *follower {
+	c.Helper()
+	f := &follower{cmd: exec.Command("kubectl", "-n", c.namespace, "logs", "-f", pod), lines: make(chan map[string]any, 10_000)}
+	out, err := f.cmd.StdoutPipe()
+	if err != nil {
+		c.Fatal(err)
+	}
+	if err := f.cmd.Start(); err != nil {
+		c.Fatal(err)
+	}
+	go func() {
+		defer close(f.lines)
+		for decoder := json.NewDecoder(out); ; {
+			var line map[string]any
+			if decoder.Decode(&line) != nil {
+				return
+			}
+			f.lines <- line
+		}
+	}()
+	c.Cleanup(func() {
+		_ = f.cmd.Process.Kill() // it may have ended
+		for range f.lines {
+		}
+		_ = f.cmd.Wait()
+	})
+	return f
+}
+
+// hear waits for a message and returns when it was logged.
+func (c *cluster) hear(f *follower, msg string) time.Time {
+	c.Helper()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	for {
+		select {
+		case line, ok := <-f.lines:
+			if !ok {
+				c.Fatalf("a pod's log ended without %q", msg)
+			}
+			if line["msg"] == msg {
+				at, err := time.Parse(time.RFC3339Nano, fmt.Sprint(line["time"]))
+				if err != nil {
+					c.Fatal(err)
+				}
+				return at
+			}
+		case <-timer.C:
+			c.Fatalf("no pod said %q", msg)
+		}
+	}
+}
