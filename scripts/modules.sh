@@ -4,4 +4,4 @@
 # test/kube/alerts is not among them: Prometheus, which it tests the alerts with, needs
 # a newer Go than the rest. scripts/chart-test.sh runs it.
 # shellcheck shell=bash disable=SC2034
-standalone=(internal/ociimage test/kube)
+standalone=(adapters/clientgo internal/ociimage test/kube)

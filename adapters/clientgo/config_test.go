@@ -1,0 +1,124 @@
+package clientgo_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/record"
+
+	"github.com/noonlock/noonlock/adapters/clientgo"
+	"github.com/noonlock/noonlock/lockcore"
+)
+
+func TestRefused(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		c := e.client(e.direct())
+		for _, bad := range []struct {
+			field string
+			name  string
+			cfg   clientgo.Config
+		}{
+			{"name", "", clientgo.Config{}},
+			{"name", "a b", clientgo.Config{}},
+			{"name", strings.Repeat("n", 192), clientgo.Config{}},
+			{"Config.Retain", "x", clientgo.Config{Retain: time.Second}},
+			{"Config.Retain", "x", clientgo.Config{Retain: -time.Hour}},
+			{"Config.Retain", "x", clientgo.Config{Retain: 9000 * time.Hour}},
+			{"Config.Identity", "x", clientgo.Config{Identity: "a\nb"}},
+			{"Config.RequestTimeout", "x", clientgo.Config{RequestTimeout: time.Millisecond}},
+			{"Config.EventObject", "x", clientgo.Config{EventObject: &corev1.Pod{}}},
+		} {
+			_, err := clientgo.NewLock(c, bad.name, bad.cfg)
+			var refused *clientgo.ConfigError
+			if !errors.Is(err, clientgo.ErrConfig) || !errors.As(err, &refused) || refused.Field != bad.field {
+				e.Errorf("%+v: %v, want %s refused", bad, err, bad.field)
+			}
+		}
+		if _, err := clientgo.NewLock(nil, "x", clientgo.Config{}); !errors.Is(err, clientgo.ErrConfig) {
+			e.Errorf("a nil client: %v", err)
+		}
+		l, err := clientgo.NewLock(c, strings.Repeat("n", 191), clientgo.Config{})
+		must(e, err)
+		if l.Identity() != "client" {
+			e.Errorf("identity %q, want the client's", l.Identity())
+		}
+		for _, seconds := range []int{-1, 0, 31536001} {
+			err := l.Create(e.Context(), ler("a", seconds))
+			if !errors.Is(err, clientgo.ErrConfig) || !strings.Contains(err.Error(), "at least 1s") {
+				e.Errorf("a lease of %d s: %v", seconds, err)
+			}
+		}
+		mustNotFound(e, l)
+		must(e, l.Create(e.Context(), ler("a", 1)))
+		if err := l.Update(e.Context(), ler("a", 0)); !errors.Is(err, clientgo.ErrConfig) {
+			e.Errorf("an Update to no lease: %v", err)
+		}
+	})
+}
+
+func TestEvents(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		c := e.client(e.direct())
+		e.lockOn(c, clientgo.Config{}).RecordEvent("became leader") // nobody hears
+		heard := record.NewFakeRecorder(10)
+		heard.IncludeObject = true
+		e.lockOn(c, clientgo.Config{Identity: "100%d", EventRecorder: heard}).RecordEvent("became %s leader")
+		const want = "Normal LeaderElection 100%d became %s leader involvedObject{kind=Lease,apiVersion=coordination.k8s.io/v1}"
+		if got := <-heard.Events; got != want {
+			e.Errorf("event %q, want %q", got, want)
+		}
+		pod := &corev1.Pod{TypeMeta: metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"}}
+		e.lockOn(c, clientgo.Config{EventRecorder: heard, EventObject: pod}).RecordEvent("stopped leading")
+		if got := <-heard.Events; !strings.HasSuffix(got, "client stopped leading involvedObject{kind=Pod,apiVersion=v1}") {
+			e.Errorf("event %q", got)
+		}
+	})
+}
+
+// A user with exactly the documented rights can do everything, within its keys.
+func TestRights(t *testing.T) {
+	t.Parallel()
+	e := realEnv(t)
+	rules := []string{"reset", "on", ">secret", "~noonlock:{clientgo/*", "-@all", "+evalsha", "+eval", "+get", "+set"}
+	must(e, e.raw.ACLSetUser(e.Context(), "narrow", rules...).Err())
+	as := func(identity string) *clientgo.Lock {
+		opt := e.direct()
+		opt.Username, opt.Password = "narrow", "secret"
+		return e.lockOn(e.client(opt), clientgo.Config{Identity: identity})
+	}
+	quick := timing{lease: 2 * time.Second, deadline: time.Second, retry: 50 * time.Millisecond}
+	a := e.elect(as("a"), quick).elected()
+	b := e.elect(as("b"), quick)
+	e.until("b has seen a", func() bool { return b.noted("leader a") })
+	a.stop()
+	b.elected().stop()
+	if log, err := e.raw.ACLLog(e.Context(), 10).Result(); err != nil || len(log) > 0 {
+		t.Errorf("refused: %+v, %v", log, err)
+	}
+	for i := 4; i < len(rules); i++ {
+		if !strings.HasPrefix(rules[i], "+") {
+			continue
+		}
+		fewer := append([]string{}, rules...)
+		fewer[i] = "-" + rules[i][1:]
+		must(e, e.raw.ACLSetUser(e.Context(), "narrow", fewer...).Err())
+		must(e, e.raw.FlushAll(e.Context()).Err())
+		must(e, e.raw.ScriptFlush(e.Context()).Err())
+		l := as(fmt.Sprint("without", i))
+		_, _, err := l.Get(e.Context())
+		if apierrors.IsNotFound(err) {
+			err = l.Create(e.Context(), ler("x", 15))
+		}
+		if err == nil || errors.Is(err, lockcore.ErrUnknown) {
+			t.Errorf("with %s: %v, want a refusal", fewer[i], err)
+		}
+	}
+}

@@ -1,0 +1,232 @@
+package clientgo_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/tools/leaderelection"
+
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+)
+
+// Somebody takes the record away from a leader: it leads no longer than
+// RenewDeadline after that, and does not take what is another's back with it.
+func TestElectorLosesTheRecord(t *testing.T) {
+	t.Parallel()
+	for name, take := range map[string]func(e *env){
+		"overwritten": func(e *env) {
+			thief := e.lock("thief")
+			e.get(thief)
+			must(e, thief.Update(e.Context(), ler("thief", 15)))
+		},
+		"lost and created": func(e *env) {
+			must(e, e.raw.FlushAll(e.Context()).Err())
+			must(e, e.lock("thief").Create(e.Context(), ler("thief", 15)))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(e *env) {
+				a := e.elect(e.lock("a"), timing{}).elected()
+				e.pass(time.Minute)
+				taken := time.Now()
+				take(e)
+				<-a.done
+				e.pass(time.Millisecond) // client-go calls OnNewLeader on a goroutine of its own
+				if took := a.ended.Sub(taken); took > renewDeadline+lookPeriod {
+					e.Errorf("it led on for %v", took)
+				}
+				if a.leads() || !a.noted("stopped") || !a.noted("leader thief") || a.le.IsLeader() {
+					e.Errorf("it noted %v", a.events)
+				}
+				if holder := e.holder(e.lock("b")); holder != "thief" {
+					e.Errorf("holder %q", holder)
+				}
+			})
+		})
+	}
+}
+
+// The record is lost and nobody creates it: the leader does, and leads on.
+func TestElectorCreatesALostRecord(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		a := e.elect(e.lock("a"), timing{}).elected()
+		must(e, e.raw.FlushAll(e.Context()).Err())
+		e.pass(time.Minute)
+		if !a.leads() || e.holder(e.lock("b")) != "a" {
+			e.Error("it does not lead on")
+		}
+	})
+}
+
+// A leader that cannot reach the server stops within its RenewDeadline, and its
+// successor leads when the lease is over and no sooner: never two.
+func TestElectorCutOff(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		for round := range 10 {
+			lock, f := e.linked(fmt.Sprint("a", round))
+			a := e.elect(lock, timing{})
+			e.pass(20 * time.Second)
+			a.elected()
+			b := e.elect(e.lock(fmt.Sprint("b", round)), timing{})
+			e.pass(time.Duration(round) * 700 * time.Millisecond)
+			last, _ := e.get(e.lock("c"))
+			f.Partition()
+			<-a.done
+			if b.leads() {
+				e.Fatalf("round %d: both lead", round)
+			}
+			b.elected()
+			if took := b.since().Sub(last.RenewTime.Time); took < leaseDuration || took > leaseDuration+2*lookPeriod {
+				e.Errorf("round %d: b led %v after the last renewal", round, took)
+			}
+			if over := b.since().Sub(a.ended); over <= 0 {
+				e.Errorf("round %d: b led %v before a had stopped", round, -over)
+			}
+			f.Heal()
+			b.stop()
+		}
+	})
+}
+
+// Two candidates of one identity: one leads, and the other takes over when it is
+// gone, after its lease, as from anybody else.
+//
+// Caught mutant: Get tells the identity as it is (client-go then renews what is the
+// other's).
+func TestElectorNamesakes(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		lock, f := e.linked("web-0")
+		first := e.elect(lock, timing{}).elected()
+		second := e.elect(e.lock("web-0"), timing{})
+		for range 600 {
+			e.pass(time.Second)
+			if !first.leads() || second.leads() || second.le.IsLeader() {
+				e.Fatal("not just the first leads")
+			}
+		}
+		if leader := second.le.GetLeader(); leader != "web-0 (another candidate of this identity)" {
+			e.Errorf("the second takes %q for the leader", leader)
+		}
+		f.Partition()
+		for !second.leads() {
+			e.pass(100 * time.Millisecond)
+			if first.leads() && second.leads() {
+				e.Fatal("both lead")
+			}
+		}
+		f.Heal()
+		e.pass(time.Minute)
+		if first.leads() || !second.leads() {
+			e.Error("the first leads again")
+		}
+	})
+}
+
+// client-go's health check finds a leader that could not renew and has not died.
+func TestElectorHealth(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		lock, f := e.linked("a")
+		a := e.elect(lock, timing{keep: true}).elected()
+		health := leaderelection.NewLeaderHealthzAdaptor(5 * time.Second)
+		health.SetLeaderElection(a.le)
+		e.pass(time.Minute)
+		must(e, health.Check(nil))
+		f.Partition()
+		e.pass(leaseDuration + 5*time.Second + retryPeriod + time.Second)
+		if health.Check(nil) == nil {
+			e.Error("the check is content with a leader that is none")
+		}
+	})
+}
+
+// Many candidates, on a network that loses requests and replies and breaks
+// connections: never two leaders, and in the end one.
+//
+// Caught mutant: a RequestTimeout of 1 s, with which client-go's attempt to release
+// holds the end of OnStartedLeading's context up beyond the lease.
+func TestElectorsOnABadNetwork(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		var all []*candidate
+		var nets []*lockcoretest.Faults
+		for i := range 5 {
+			lock, f := e.linked(fmt.Sprint("c", i))
+			nets = append(nets, f)
+			all = append(all, e.elect(lock, timing{}))
+		}
+		terms := map[time.Time]int{}
+		var lost []*lockcoretest.Rule
+		for step := range 1200 {
+			switch step % 11 {
+			case 0, 3:
+				kind := lockcoretest.SwallowReply
+				if step%11 == 3 {
+					kind = lockcoretest.ResetAfter
+				}
+				for _, f := range nets { // one of which is the leader's
+					rule, err := f.Add(lockcoretest.Fault{Kind: kind, Match: writes(f), Count: 1})
+					must(e, err)
+					lost = append(lost, rule)
+				}
+			case 5:
+				nets[step%len(nets)].Cut()
+			}
+			switch step % 60 {
+			case 20: // longer than a lease
+				for i, c := range all {
+					if c.leads() {
+						nets[i].Partition()
+					}
+				}
+			case 40:
+				for _, f := range nets {
+					f.Heal()
+				}
+			}
+			e.pass(1300 * time.Millisecond)
+			var leaders []string
+			for i, c := range all {
+				select {
+				case <-c.done: // as a process would be started anew
+					all[i] = e.elect(c.lock, timing{})
+					continue
+				default:
+				}
+				if c.leads() {
+					leaders = append(leaders, c.lock.Identity())
+					terms[c.since()] = i
+				}
+			}
+			if len(leaders) > 1 {
+				e.Fatalf("step %d: %v lead", step, leaders)
+			}
+		}
+		if len(terms) < 15 {
+			e.Errorf("%d terms: the network was not bad", len(terms))
+		}
+		for _, f := range nets {
+			f.Heal()
+		}
+		for _, rule := range lost {
+			rule.Lift()
+		}
+		e.until("one leads", func() bool {
+			return slices.ContainsFunc(all, (*candidate).leads)
+		})
+		fired := 0
+		for _, rule := range lost {
+			fired += rule.Fired()
+		}
+		if fired == 0 {
+			e.Error("no reply was lost")
+		}
+		e.Logf("%d terms in %v, %d replies lost", len(terms), time.Since(e.start), fired)
+	})
+}

@@ -1,0 +1,142 @@
+package clientgo_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+
+	"github.com/noonlock/noonlock/adapters/clientgo"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+)
+
+// A stop by choice releases, and the next one leads as soon as it looks.
+func TestElectorReleasesOnCancel(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		a := e.elect(e.lock("a"), timing{}).elected()
+		b := e.elect(e.lock("b"), timing{})
+		e.pass(time.Minute)
+		stopped := time.Now()
+		a.stop()
+		now, _ := e.get(e.lock("c"))
+		if now.HolderIdentity != "" || now.LeaseDurationSeconds != 1 {
+			e.Errorf("after the release the record says %+v", now)
+		}
+		b.elected()
+		if took := b.since().Sub(stopped); took > lookPeriod {
+			e.Errorf("b led after %v", took)
+		}
+		if now, _ := e.get(e.lock("c")); now.HolderIdentity != "b" || now.LeaderTransitions != 1 {
+			e.Errorf("the record says %+v", now)
+		}
+	})
+}
+
+// Without ReleaseOnCancel the lease runs out first.
+func TestElectorKeepsOnCancel(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		a := e.elect(e.lock("a"), timing{keep: true}).elected()
+		b := e.elect(e.lock("b"), timing{})
+		e.pass(time.Minute)
+		a.stop()
+		last, _ := e.get(e.lock("c"))
+		b.elected()
+		took := b.since().Sub(last.RenewTime.Time)
+		if took < leaseDuration || took > leaseDuration+2*lookPeriod {
+			e.Errorf("b led %v after the last renewal", took)
+		}
+	})
+}
+
+// The lead ends in the middle of a request, whose reply is lost, or which was
+// itself: it is released all the same.
+func TestElectorReleasesAmidARenewal(t *testing.T) {
+	for _, kind := range []lockcoretest.Kind{lockcoretest.SwallowReply, lockcoretest.DropRequest} {
+		t.Run(kind.String(), func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(e *env) {
+				lock, f := e.linked("a")
+				a := e.elect(lock, timing{}).elected()
+				rule := f.Inject(e, lockcoretest.Fault{Kind: kind, Match: writes(f), Count: 1})
+				must(e, rule.Wait(e.Context(), 1))
+				a.stop()
+				if now, _ := e.get(e.lock("c")); now.HolderIdentity != "" || now.LeaseDurationSeconds != 1 {
+					e.Errorf("after the release the record says %+v", now)
+				}
+			})
+		})
+	}
+	t.Run("the request for a look", func(t *testing.T) {
+		t.Parallel()
+		inBubble(t, func(e *env) {
+			counted := &spy{Interface: e.lock("a")}
+			a := e.elect(counted, timing{}).elected()
+			counted.mu.Lock()
+			counted.fail = func(call string) error {
+				if call == "get" {
+					counted.fail = nil // the release gets through
+					a.cancel()
+				}
+				return context.Canceled
+			}
+			counted.mu.Unlock()
+			<-a.done
+			if now, _ := e.get(e.lock("c")); now.HolderIdentity != "" {
+				e.Errorf("after the release the record says %+v", now)
+			}
+		})
+	})
+}
+
+// A restart under the same identity waits for the lease of the one before it,
+// unless that was released.
+func TestElectorRestart(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		e.elect(e.lock("web-0"), timing{keep: true}).elected().stop()
+		begin := time.Now()
+		again := e.elect(e.lock("web-0"), timing{}).elected()
+		if took := again.since().Sub(begin); took < leaseDuration || took > leaseDuration+2*lookPeriod {
+			e.Errorf("it led after %v", took)
+		}
+		again.stop()
+		begin = time.Now()
+		third := e.elect(e.lock("web-0"), timing{}).elected()
+		if took := third.since().Sub(begin); took > lookPeriod {
+			e.Errorf("after a release it led after %v", took)
+		}
+	})
+}
+
+// A move from a Lease to Redis, in two steps with client-go's MultiLock: who only
+// knows one of the two is seen by who knows both.
+func TestMultiLock(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		c := e.client(e.direct())
+		lock := func(name, identity string) *clientgo.Lock {
+			l, err := clientgo.NewLock(c, name, clientgo.Config{Identity: identity})
+			must(e, err)
+			return l
+		}
+		both := &resourcelock.MultiLock{Primary: lock("old", "b"), Secondary: lock("new", "b")}
+		old := e.elect(lock("old", "a"), timing{}).elected()
+		mixed := e.elect(both, timing{})
+		e.pass(time.Minute)
+		if mixed.leads() || !old.leads() {
+			e.Fatal("beside the holder of the old lock")
+		}
+		old.stop()
+		mixed.elected()
+		young := e.elect(lock("new", "c"), timing{})
+		e.pass(time.Minute)
+		if young.leads() || !mixed.leads() {
+			e.Fatal("beside the holder of both locks")
+		}
+		mixed.stop()
+		young.elected()
+	})
+}

@@ -1,0 +1,211 @@
+package clientgo_test
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+)
+
+// These run client-go's own elector on a Lock: what client-go promises, and shows
+// in its own tests, holds on Redis. Those in a bubble have client-go's usual times.
+
+const (
+	leaseDuration = 15 * time.Second
+	renewDeadline = 10 * time.Second
+	retryPeriod   = 2 * time.Second
+
+	// A candidate that does not hold the lease looks again after at most this:
+	// retryPeriod with client-go's jitter.
+	lookPeriod = retryPeriod * 22 / 10
+)
+
+// A spy is a lock that counts what the elector asks of it.
+type spy struct {
+	resourcelock.Interface
+	mu    sync.Mutex
+	calls []string
+	fail  func(call string) error // an answer instead of the lock's; nil: the lock's
+}
+
+func (s *spy) note(call string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls = append(s.calls, call)
+	if s.fail != nil {
+		return s.fail(call)
+	}
+	return nil
+}
+
+func (s *spy) told() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.calls)
+}
+
+func (s *spy) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	if err := s.note("get"); err != nil {
+		return nil, nil, err
+	}
+	return s.Interface.Get(ctx)
+}
+
+func (s *spy) Create(ctx context.Context, l resourcelock.LeaderElectionRecord) error {
+	if err := s.note("create"); err != nil {
+		return err
+	}
+	return s.Interface.Create(ctx, l)
+}
+
+func (s *spy) Update(ctx context.Context, l resourcelock.LeaderElectionRecord) error {
+	if err := s.note("update"); err != nil {
+		return err
+	}
+	return s.Interface.Update(ctx, l)
+}
+
+// Nobody leads: the first one to come does, at once, and the others hear of it.
+func TestElectorAcquires(t *testing.T) {
+	onBoth(t, func(e *env) {
+		counted := &spy{Interface: e.lock("a")}
+		a := e.elect(counted, timing{}).elected()
+		b := e.elect(e.lock("b"), timing{})
+		e.until("both know who leads", func() bool { return a.noted("leader a") && b.noted("leader a") })
+		if b.leads() || b.le.IsLeader() || b.le.GetLeader() != "a" || !a.le.IsLeader() {
+			e.Errorf("b takes %q for the leader", b.le.GetLeader())
+		}
+		if calls := counted.told(); !slices.Equal(calls[:2], []string{"get", "create"}) {
+			e.Errorf("the elector asked %v", calls)
+		}
+		now, _ := e.get(e.lock("c"))
+		if now.HolderIdentity != "a" || now.LeaseDurationSeconds != 15 || now.LeaderTransitions != 0 {
+			e.Errorf("the record says %+v", now)
+		}
+	})
+}
+
+// A record without holder is anybody's, whatever lease it says.
+func TestElectorAcquiresAReleasedRecord(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		other := e.lock("other")
+		must(e, other.Create(e.Context(), ler("other", 3600)))
+		must(e, other.Update(e.Context(), ler("", 3600)))
+		begin := time.Now()
+		a := e.elect(e.lock("a"), timing{}).elected()
+		if took := a.since().Sub(begin); took > lookPeriod {
+			e.Errorf("it led after %v", took)
+		}
+		if now, _ := e.get(other); now.LeaderTransitions != 1 || now.HolderIdentity != "a" {
+			e.Errorf("the record says %+v", now)
+		}
+	})
+}
+
+// A lease that is held is waited for, as long as the record says, counted from its
+// last change; one that is renewed never ends.
+//
+// Caught mutants: Get's bytes are the record's without the version (a renewal
+// within one second of the other is then not seen).
+func TestElectorWaitsForALease(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		holder := e.lock("holder")
+		must(e, holder.Create(e.Context(), ler("holder", 3)))
+		a := e.elect(e.lock("a"), timing{})
+		for range 20 { // the same values again and again: signs of life all the same
+			e.pass(2 * time.Second)
+			must(e, holder.Update(e.Context(), ler("holder", 3)))
+			if a.leads() {
+				e.Fatal("a leads beside the holder")
+			}
+		}
+		died := time.Now()
+		a.elected()
+		if took := a.since().Sub(died); took < 3*time.Second || took > 3*time.Second+2*lookPeriod {
+			e.Errorf("it led after %v", took)
+		}
+		if !a.noted("leader holder") {
+			e.Error("it did not hear of the holder")
+		}
+		if now, _ := e.get(holder); now.LeaderTransitions != 1 || now.HolderIdentity != "a" {
+			e.Errorf("the record says %+v", now)
+		}
+	})
+}
+
+// A leader leads on for as long as it renews, by Updates alone: the version that it
+// has written is the one that it has seen.
+func TestElectorRenews(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		counted := &spy{Interface: e.lock("a")}
+		a := e.elect(counted, timing{}).elected()
+		b := e.elect(e.lock("b"), timing{})
+		acquired, _ := e.get(e.lock("c"))
+		e.pass(time.Hour)
+		if !a.leads() || b.leads() || a.noted("stopped") {
+			e.Error("the lead did not last")
+		}
+		now, _ := e.get(e.lock("c"))
+		if !now.AcquireTime.Equal(&acquired.AcquireTime) || now.LeaderTransitions != 0 {
+			e.Errorf("the record says %+v, first it said %+v", now, acquired)
+		}
+		if since := time.Since(now.RenewTime.Time); since > lookPeriod {
+			e.Errorf("renewed %v ago", since)
+		}
+		calls := counted.told()
+		updates := calls[2:]
+		if slices.Contains(updates, "get") || slices.Contains(updates, "create") || len(updates) < 1000 {
+			e.Errorf("%d calls, not just Updates", len(updates))
+		}
+	})
+}
+
+// An Update that is a Conflict although nobody else leads sends the elector to
+// Get, and it leads on.
+func TestElectorConflictOfItsOwn(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		counted := &spy{Interface: e.lock("a")}
+		a := e.elect(counted, timing{}).elected()
+		conflicts := 0
+		counted.mu.Lock()
+		counted.fail = func(call string) error {
+			if call == "update" && conflicts == 0 {
+				conflicts++
+				return apierrors.NewConflict(schema.GroupResource{Resource: "records"}, "board", nil)
+			}
+			return nil
+		}
+		counted.calls = nil
+		counted.mu.Unlock()
+		e.pass(time.Minute)
+		calls := counted.told()
+		if len(calls) < 4 || !slices.Equal(calls[:4], []string{"update", "get", "update", "update"}) {
+			e.Errorf("the elector asked %v", calls)
+		}
+		if !a.leads() || a.noted("stopped") {
+			e.Error("the lead ended")
+		}
+	})
+}
+
+// An elector with a lease below a second never leads, rather than with another
+// lease than it believes.
+func TestElectorBelowASecond(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		a := e.elect(e.lock("a"), timing{lease: 900 * time.Millisecond, deadline: 500 * time.Millisecond, retry: 100 * time.Millisecond})
+		e.pass(time.Minute)
+		if a.leads() || len(e.keys()) > 0 {
+			e.Error("it leads")
+		}
+	})
+}

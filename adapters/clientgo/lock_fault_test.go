@@ -1,0 +1,177 @@
+package clientgo_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/noonlock/noonlock/adapters/clientgo"
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+)
+
+// The record was lost: no Update brings it back to life, a Create does.
+func TestRecordLost(t *testing.T) {
+	onBoth(t, func(e *env) {
+		a, b := e.lock("a"), e.lock("b")
+		must(e, a.Create(e.Context(), ler("a", 15)))
+		must(e, e.raw.FlushAll(e.Context()).Err())
+		mustConflict(e, a.Update(e.Context(), ler("a", 15)))
+		mustNotFound(e, a)
+		if err := a.Update(e.Context(), ler("a", 15)); !errors.Is(err, clientgo.ErrNotRead) {
+			e.Errorf("Update: %v, want ErrNotRead", err)
+		}
+		mustNotFound(e, b)
+		must(e, b.Create(e.Context(), ler("b", 15)))
+		mustConflict(e, a.Create(e.Context(), ler("a", 15)))
+		if holder := e.holder(a); holder != "b" {
+			e.Errorf("holder %q", holder)
+		}
+	})
+}
+
+// lose has a write given up when its request, or the reply, is lost.
+func (e *env) lose(kind lockcoretest.Kind, f *lockcoretest.Faults, write func(ctx context.Context) error) *lockcoretest.Rule {
+	e.Helper()
+	rule := f.Inject(e, lockcoretest.Fault{Kind: kind, Match: writes(f), Count: 1})
+	ctx, cancel := context.WithCancel(e.Context())
+	defer cancel()
+	go func() {
+		_ = rule.Wait(ctx, 1)
+		cancel()
+	}()
+	if err := write(ctx); !errors.Is(err, lockcore.ErrUnknown) || apierrors.IsConflict(err) {
+		e.Errorf("error %v, want one that is ErrUnknown", err)
+	}
+	return rule
+}
+
+// A write whose outcome is unknown stands in no way of the next one, whether or
+// not it was applied, and whether or not the record is read in between.
+//
+// Caught mutants: the lost write is forgotten; it is forgotten at the next Get; it
+// is taken for granted.
+func TestLostReplies(t *testing.T) {
+	for _, kind := range []lockcoretest.Kind{lockcoretest.SwallowReply, lockcoretest.DropRequest} {
+		t.Run(kind.String(), func(t *testing.T) {
+			onBoth(t, func(e *env) {
+				a, f := e.linked("a")
+				b := e.lock("b")
+				must(e, a.Create(e.Context(), ler("a", 15))) // so that the script is known, here and there
+				for _, look := range []bool{false, true} {
+					must(e, e.raw.Del(e.Context(), recordKey).Err())
+					mustNotFound(e, a)
+					create := func(ctx context.Context) error { return a.Create(ctx, ler("a", 15)) }
+					update := func(ctx context.Context) error { return a.Update(ctx, ler("a", 15)) }
+					e.lose(kind, f, create)
+					if look {
+						_, _, err := a.Get(e.Context())
+						if apierrors.IsNotFound(err) != (kind == lockcoretest.DropRequest) {
+							e.Errorf("Get: %v", err)
+						}
+					}
+					must(e, create(e.Context()))
+					e.lose(kind, f, update)
+					e.lose(kind, f, update)
+					if look && e.holder(a) != "a" {
+						e.Error("not a's")
+					}
+					must(e, update(e.Context()))
+					// But what another has written since is not overwritten.
+					e.lose(kind, f, update)
+					e.get(b)
+					must(e, b.Update(e.Context(), ler("b", 15)))
+					mustConflict(e, update(e.Context()))
+				}
+			})
+		})
+	}
+}
+
+// A write that was given up arrives after the next Get, as when a lead ends in the
+// middle of a renewal: the release that follows is no Conflict.
+//
+// Caught mutant: Get rules out what is still under way.
+func TestLateWrite(t *testing.T) {
+	onBoth(t, func(e *env) {
+		a, f := e.linked("a")
+		must(e, a.Create(e.Context(), ler("a", 15)))
+		_, before := e.get(a)
+		late := e.lose(lockcoretest.DelayRequest, f, func(ctx context.Context) error { return a.Update(ctx, ler("a", 15)) })
+		if _, now := e.get(a); now != before {
+			e.Fatal("it was not late")
+		}
+		late.Lift()
+		e.until("it has arrived", func() bool {
+			return !strings.Contains(e.raw.Get(e.Context(), recordKey).Val(), strings.Fields(before)[0])
+		})
+		must(e, a.Update(e.Context(), ler("", 1)))
+		if holder := e.holder(a); holder != "" {
+			e.Errorf("holder %q", holder)
+		}
+	})
+}
+
+// The reply is lost and the call goes on: it is sent again and not a Conflict.
+func TestReplyLostWithinTheCall(t *testing.T) {
+	onBoth(t, func(e *env) {
+		a, f := e.linked("a")
+		must(e, a.Create(e.Context(), ler("a", 15)))
+		for range 3 {
+			f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.ResetAfter, Match: writes(f), Count: 1})
+			must(e, a.Update(e.Context(), ler("a", 15)))
+		}
+	})
+}
+
+// What is no record of this form is left alone.
+func TestForeignRecords(t *testing.T) {
+	onBoth(t, func(e *env) {
+		l := e.lock("a")
+		for stored, want := range map[string]error{
+			"nr1 A.1 {":   nil,
+			"nr2 A.1 {}":  lockcore.ErrNewerSchema,
+			"a foreigner": lockcore.ErrWrongKind,
+		} {
+			must(e, e.raw.Set(e.Context(), recordKey, stored, 0).Err())
+			_, _, err := l.Get(e.Context())
+			if err == nil || want != nil && !errors.Is(err, want) || apierrors.IsNotFound(err) {
+				e.Errorf("%q: %v", stored, err)
+			}
+			if err := l.Create(e.Context(), ler("a", 15)); err == nil {
+				e.Errorf("%q was overwritten", stored)
+			}
+		}
+	})
+}
+
+// The server does not answer, or is not there: every call comes to an end by
+// itself, with an error that is neither NotFound nor Conflict.
+func TestServerAway(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		l, f := e.linked("a")
+		must(e, l.Create(e.Context(), ler("a", 15)))
+		for _, outage := range []func(){
+			func() { f.Partition() },
+			func() { f.Heal(); f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.RefuseDial}); f.Cut() },
+		} {
+			outage()
+			begin := time.Now()
+			_, _, getErr := l.Get(e.Context())
+			updateErr := l.Update(e.Context(), ler("a", 15))
+			for _, err := range []error{getErr, updateErr} {
+				if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+					e.Errorf("error %v", err)
+				}
+			}
+			if took := time.Since(begin); took > 10*time.Second {
+				e.Errorf("it took %v", took)
+			}
+		}
+	})
+}

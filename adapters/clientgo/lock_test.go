@@ -1,0 +1,248 @@
+package clientgo_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+
+	"github.com/noonlock/noonlock/adapters/clientgo"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+)
+
+func mustConflict(tb testing.TB, err error) {
+	tb.Helper()
+	if !apierrors.IsConflict(err) {
+		tb.Errorf("error %v, want a Conflict", err)
+	}
+}
+
+func mustNotFound(tb testing.TB, l *clientgo.Lock) {
+	tb.Helper()
+	ler, raw, err := l.Get(tb.Context())
+	if !apierrors.IsNotFound(err) || ler != nil || raw != nil {
+		tb.Errorf("Get: %v, %q, %v, want a NotFound", ler, raw, err)
+	}
+}
+
+// What is written is read, by others too, and every write changes the raw bytes.
+func TestRecordRoundTrip(t *testing.T) {
+	onBoth(t, func(e *env) {
+		a, b := e.lock("a"), e.lock("b")
+		mustNotFound(e, a)
+		mustNotFound(e, b)
+		at := time.Date(2026, 3, 29, 2, 30, 0, 123456000, time.UTC)
+		written := resourcelock.LeaderElectionRecord{
+			HolderIdentity: "a", LeaseDurationSeconds: 15, AcquireTime: metav1.NewTime(at),
+			RenewTime: metav1.NewTime(at.Add(time.Microsecond)), LeaderTransitions: 7,
+			Strategy: "OldestEmulationVersion", PreferredHolder: "c",
+		}
+		must(e, a.Create(e.Context(), written))
+		mustConflict(e, b.Create(e.Context(), ler("b", 15)))
+		var raws []string
+		for range 3 {
+			for _, l := range []*clientgo.Lock{a, b} {
+				ler, raw := e.get(l)
+				if !ler.AcquireTime.Equal(&written.AcquireTime) || !ler.RenewTime.Equal(&written.RenewTime) {
+					e.Errorf("times %v, %v", ler.AcquireTime, ler.RenewTime)
+				}
+				ler.AcquireTime, ler.RenewTime = written.AcquireTime, written.RenewTime
+				if *ler != written {
+					e.Errorf("read %+v, want %+v", *ler, written)
+				}
+				raws = append(raws, raw)
+			}
+			must(e, a.Update(e.Context(), written)) // the very same again
+		}
+		for i := range raws {
+			for k := range i {
+				if same := i/2 == k/2; same != (raws[i] == raws[k]) {
+					e.Errorf("raw bytes %d and %d: %q, %q", k, i, raws[k], raws[i])
+				}
+			}
+		}
+		stored := e.raw.Get(e.Context(), recordKey).Val()
+		for _, want := range []string{`"holderIdentity":"a"`, `"leaseDurationSeconds":15`, `"acquireTime":"2026-03-29T02:30:00.123456Z"`, `"leaseTransitions":7`} {
+			if !strings.Contains(stored, want) {
+				e.Errorf("redis-cli would show %q, want %s in it", stored, want)
+			}
+		}
+		if a.Identity() != "a" || !strings.Contains(a.Describe(), lockName) {
+			e.Errorf("identity %q, %q", a.Identity(), a.Describe())
+		}
+	})
+}
+
+// A compare-and-set on what was last read: of two Updates from one read one is a
+// Conflict, of two Creates, too, and who reads again may go on.
+//
+// Caught mutants: the version is read anew when it is written; Update goes by the
+// record's values, which are the same here.
+func TestConcurrentWrites(t *testing.T) {
+	onBoth(t, func(e *env) {
+		a, b := e.lock("a"), e.lock("b")
+		both := func(first, second func() error) {
+			e.Helper()
+			var errs [2]error
+			var wg sync.WaitGroup
+			wg.Go(func() { errs[0] = first() })
+			wg.Go(func() { errs[1] = second() })
+			wg.Wait()
+			for i, err := range errs {
+				if err == nil {
+					mustConflict(e, errs[1-i])
+					return
+				}
+			}
+			e.Errorf("both failed: %v, %v", errs[0], errs[1])
+		}
+		write := func(l *clientgo.Lock, seconds int) func() error {
+			return func() error { return l.Update(e.Context(), ler("same", seconds)) }
+		}
+		create := func(l *clientgo.Lock) func() error {
+			return func() error { return l.Create(e.Context(), ler("same", 15)) }
+		}
+		for range 20 {
+			must(e, e.raw.Del(e.Context(), recordKey).Err())
+			mustNotFound(e, a)
+			mustNotFound(e, b)
+			both(create(a), create(b))
+			for range 3 {
+				e.get(a)
+				e.get(b)
+				both(write(a, 15), write(b, 15))
+			}
+		}
+		// One after the other from one read.
+		e.get(a)
+		e.get(b)
+		must(e, write(b, 15)())
+		mustConflict(e, write(a, 15)())
+		mustConflict(e, write(a, 15)())
+		must(e, write(b, 15)()) // what it has written it has seen
+		e.get(a)
+		must(e, write(a, 15)())
+	})
+}
+
+// A Lock that has seen nothing updates nothing.
+func TestUpdateNeedsARead(t *testing.T) {
+	onBoth(t, func(e *env) {
+		a, b := e.lock("a"), e.lock("b")
+		for range 2 {
+			if err := a.Update(e.Context(), ler("a", 15)); !errors.Is(err, clientgo.ErrNotRead) {
+				e.Errorf("Update: %v, want ErrNotRead", err)
+			}
+			mustNotFound(e, a) // which is nothing to update either
+		}
+		must(e, b.Create(e.Context(), ler("b", 15)))
+		if err := a.Update(e.Context(), ler("a", 15)); !errors.Is(err, clientgo.ErrNotRead) {
+			e.Errorf("Update: %v, want ErrNotRead", err)
+		}
+		e.get(a)
+		must(e, a.Update(e.Context(), ler("a", 15)))
+	})
+}
+
+// The record stays for Retain beyond its lease, counted from the last write, and
+// then nothing is left.
+func TestRecordOutlivesItsLeaseByRetain(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		a := e.lockOn(e.client(e.direct()), clientgo.Config{Retain: time.Hour})
+		must(e, a.Create(e.Context(), ler("a", 15)))
+		e.pass(time.Hour)
+		must(e, a.Update(e.Context(), ler("a", 30)))
+		e.pass(time.Hour + 29*time.Second)
+		if holder := e.holder(a); holder != "a" {
+			e.Errorf("holder %q", holder)
+		}
+		e.pass(2 * time.Second)
+		mustNotFound(e, a)
+		if keys := e.keys(); len(keys) > 0 {
+			e.Errorf("left behind: %v", keys)
+		}
+		byDefault := e.lock("b")
+		must(e, byDefault.Create(e.Context(), ler("b", 15)))
+		if left := e.raw.PTTL(e.Context(), recordKey).Val(); left != 7*24*time.Hour+15*time.Second {
+			e.Errorf("it stays for %v", left)
+		}
+	})
+}
+
+// Two candidates of one identity are two: the one does not take the other's
+// record for its own.
+//
+// Caught mutants: Get tells the identity as it is; a Lock forgets what is its own
+// when a write was answered by nobody.
+func TestNamesakes(t *testing.T) {
+	onBoth(t, func(e *env) {
+		first, f := e.linked("web-0")
+		second := e.lock("web-0")
+		must(e, first.Create(e.Context(), ler("web-0", 15)))
+		const other = "web-0 (another candidate of this identity)"
+		for range 2 {
+			if mine, theirs := e.holder(first), e.holder(second); mine != "web-0" || theirs != other {
+				e.Errorf("first reads %q, second reads %q", mine, theirs)
+			}
+			must(e, first.Update(e.Context(), ler("web-0", 15)))
+		}
+		if holder := e.holder(e.lock("web-1")); holder != "web-0" {
+			e.Errorf("a third reads %q", holder)
+		}
+		// A write whose reply was lost is the writer's own all the same.
+		e.lose(lockcoretest.SwallowReply, f, func(ctx context.Context) error { return first.Update(ctx, ler("web-0", 15)) })
+		if mine := e.holder(first); mine != "web-0" {
+			e.Errorf("first reads %q", mine)
+		}
+		// The record changes hands, when the elector has waited long enough.
+		e.get(second)
+		must(e, second.Update(e.Context(), ler("web-0", 15)))
+		if mine, theirs := e.holder(second), e.holder(first); mine != "web-0" || theirs != other {
+			e.Errorf("second reads %q, first reads %q", mine, theirs)
+		}
+	})
+}
+
+// A release is an Update without holder. It frees its own lease only: client-go's
+// elector reads what another has written meanwhile, and would release that.
+//
+// Caught mutants: what is released is whatever was read; a takeover without an
+// answer counts as done.
+func TestRelease(t *testing.T) {
+	onBoth(t, func(e *env) {
+		a, b := e.lock("a"), e.lock("b")
+		release := ler("", 1)
+		must(e, a.Create(e.Context(), ler("a", 15)))
+		e.get(b)
+		mustConflict(e, b.Update(e.Context(), release))
+		// Nor by a takeover of which nobody knows whether it was one.
+		c, f := e.linked("c")
+		must(e, e.raw.ScriptFlush(e.Context()).Err()) // so that c sends it whole
+		must(e, e.raw.Del(e.Context(), recordKey).Err())
+		must(e, c.Create(e.Context(), ler("c", 15)))
+		must(e, e.raw.Del(e.Context(), recordKey).Err())
+		must(e, a.Create(e.Context(), ler("a", 15)))
+		e.get(c)
+		e.lose(lockcoretest.DropRequest, f, func(ctx context.Context) error { return c.Update(ctx, ler("c", 15)) })
+		mustConflict(e, c.Update(e.Context(), release))
+		e.get(a)
+		must(e, a.Update(e.Context(), release))
+		now, _ := e.get(b)
+		if now.HolderIdentity != "" || now.LeaseDurationSeconds != 1 {
+			e.Errorf("after the release: %+v", now)
+		}
+		must(e, b.Update(e.Context(), ler("b", 15)))
+		e.get(a) // as the elector does before it releases
+		mustConflict(e, a.Update(e.Context(), release))
+		if holder := e.holder(a); holder != "b" {
+			e.Errorf("holder %q", holder)
+		}
+	})
+}

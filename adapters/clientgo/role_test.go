@@ -1,0 +1,177 @@
+package clientgo_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/redis/go-redis/v9"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/noonlock/noonlock/adapters/clientgo"
+	"github.com/noonlock/noonlock/lockcore"
+)
+
+// roleVariable makes this test binary a candidate: a process that stands for
+// election with client-go's elector or as a controller-runtime manager, and tells
+// what happens on its standard output. serverVariable tells it the server, and
+// identityVariable who it is. SIGTERM ends it in order.
+const (
+	roleVariable     = "CLIENTGO_TEST_ROLE"
+	serverVariable   = "CLIENTGO_TEST_SERVER"
+	identityVariable = "CLIENTGO_TEST_IDENTITY"
+
+	electorRole = "elector"
+	managerRole = "manager"
+)
+
+// brisk are the shortest times that leave client-go its margins on a slow machine.
+func brisk() timing {
+	return timing{lease: 3 * time.Second, deadline: 2 * time.Second, retry: 250 * time.Millisecond}
+}
+
+func playRole(role string) int {
+	fail := func(err error) int {
+		fmt.Println("error", err)
+		return 1
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	c, err := lockcore.New(redis.NewClient(options(os.Getenv(serverVariable))), lockcore.Config{})
+	if err != nil {
+		return fail(err)
+	}
+	defer func() { _ = c.Close(context.Background()) }() // the process ends anyway
+	lock, err := clientgo.NewLock(c, lockName, clientgo.Config{Identity: os.Getenv(identityVariable)})
+	if err != nil {
+		return fail(err)
+	}
+	switch role {
+	case electorRole:
+		tm := brisk()
+		leaderelection.RunOrDie(ctx, leaderelection.LeaderElectionConfig{
+			Lock: lock, LeaseDuration: tm.lease, RenewDeadline: tm.deadline, RetryPeriod: tm.retry, ReleaseOnCancel: true,
+			Callbacks: leaderelection.LeaderCallbacks{
+				OnStartedLeading: func(context.Context) { fmt.Println("started") },
+				OnStoppedLeading: func() { fmt.Println("stopped") },
+				OnNewLeader:      func(identity string) { fmt.Println("leader", identity) },
+			},
+		})
+	case managerRole:
+		m, err := newManager(lock)
+		if err != nil {
+			return fail(err)
+		}
+		if err := m.Add(leaderWork(func(ctx context.Context) error {
+			fmt.Println("started")
+			<-ctx.Done()
+			fmt.Println("stopped")
+			return nil
+		})); err != nil {
+			return fail(err)
+		}
+		fmt.Println("ready")
+		if err := m.Start(ctx); err != nil {
+			return fail(err)
+		}
+	default:
+		return fail(fmt.Errorf("no role %q", role))
+	}
+	fmt.Println("done")
+	return 0
+}
+
+// newManager is a manager of controller-runtime that has no API server.
+func newManager(lock resourcelock.Interface) (ctrl.Manager, error) {
+	tm := brisk()
+	ctrl.SetLogger(logr.Discard())
+	return ctrl.NewManager(noAPIServer(), ctrl.Options{
+		LeaderElection:                      true,
+		LeaderElectionResourceLockInterface: lock,
+		LeaderElectionReleaseOnCancel:       true,
+		LeaseDuration:                       &tm.lease, RenewDeadline: &tm.deadline, RetryPeriod: &tm.retry,
+		Metrics:        noMetrics(),
+		MapperProvider: noMapper,
+	})
+}
+
+// An actor is such a process, seen from the test.
+type actor struct {
+	t     testing.TB
+	cmd   *exec.Cmd
+	lines chan string // closed at its end
+}
+
+func (e *env) startActor(role, identity string) *actor {
+	e.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), roleVariable+"="+role, identityVariable+"="+identity, serverVariable+"="+e.real.Addr())
+	cmd.Stderr = os.Stderr
+	stdout, err := cmd.StdoutPipe()
+	must(e, err)
+	must(e, cmd.Start())
+	a := &actor{t: e.T, cmd: cmd, lines: make(chan string, 64)}
+	go func() {
+		defer close(a.lines)
+		for out := bufio.NewScanner(stdout); out.Scan(); {
+			a.lines <- out.Text()
+		}
+		_, _ = io.Copy(io.Discard, stdout) // a line too long, if any
+	}()
+	e.Cleanup(func() {
+		_ = cmd.Process.Kill() // it may have ended
+		for range a.lines {
+		}
+		_ = cmd.Wait() // killed, as it should be
+	})
+	return a
+}
+
+// hear waits for a line that begins so; others are passed over.
+func (a *actor) hear(begin string) time.Time {
+	a.t.Helper()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	for {
+		select {
+		case line, ok := <-a.lines:
+			if !ok {
+				a.t.Fatalf("the process ended without saying %q", begin)
+			}
+			if strings.HasPrefix(line, "error") && !strings.HasPrefix(begin, "error") {
+				a.t.Fatalf("the process said %q", line)
+			}
+			if strings.HasPrefix(line, begin) {
+				return time.Now()
+			}
+		case <-timer.C:
+			a.t.Fatalf("the process did not say %q", begin)
+		}
+	}
+}
+
+// silent makes sure that it has said nothing that begins so.
+func (a *actor) silent(begin string) {
+	a.t.Helper()
+	for {
+		select {
+		case line := <-a.lines:
+			if strings.HasPrefix(line, begin) {
+				a.t.Fatalf("the process said %q", line)
+			}
+		default:
+			return
+		}
+	}
+}
