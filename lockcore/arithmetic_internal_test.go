@@ -134,7 +134,7 @@ func FuzzParseAttempt(f *testing.F) {
 
 // A reply that the script never gives is an error, and no panic, and is not
 // repeated in the error's text.
-func TestOddReplies(t *testing.T) {
+func TestFault34_OddReplies(t *testing.T) {
 	t.Parallel()
 	for _, odd := range []any{
 		nil, int64(1), "OK",

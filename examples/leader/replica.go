@@ -58,7 +58,7 @@ func newReplica(ctx context.Context, s *settings, stderr io.Writer) (*replica, e
 	r.rdb = redis.NewClient(&opt)
 	library := logr.FromSlogHandler(handler)
 	var err error
-	r.client, err = lockcore.New(r.rdb, lockcore.Config{Identity: s.identity, Logger: library})
+	r.client, err = lockcore.New(r.rdb, lockcore.Config{Identity: s.identity, Logger: library, Registerer: r.metrics})
 	if err != nil {
 		return nil, r.refusal(err)
 	}

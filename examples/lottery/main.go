@@ -24,8 +24,17 @@ func main() {
 	// go-redis prints to standard error, between our lines and in a format of its
 	// own, what it also returns as errors.
 	logging.Disable()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	ctx, stop := context.WithCancel(context.Background())
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		<-signals
+		stop()
+		// Not signal.Reset: the first process of a container is not ended by a
+		// signal that it does not handle.
+		<-signals
+		os.Exit(1)
+	}()
 	code := cli.Run(ctx, cli.Process{
 		Args: os.Args[1:], Getenv: os.Getenv, Stdout: os.Stdout, Stderr: os.Stderr,
 		Bundled: entrants.FS(bundled, "entrants.csv"),

@@ -149,8 +149,8 @@ func TestStopAtOnce(t *testing.T) {
 	}
 	r.signal(syscall.SIGTERM)
 	w.awaitStopping(ctx, r)
-	if code, err := r.terminate(ctx); code != -1 || err != nil {
-		t.Errorf("exit code %d, %v; want none, as the second signal ends the process", code, err)
+	if code, err := r.terminate(ctx); code != 1 || err != nil {
+		t.Errorf("exit code %d, %v; want 1, as the second signal ends it at once", code, err)
 	}
 	trap.Release()
 	w.expect(ctx, 0, "SELECT COUNT(*) FROM draws")

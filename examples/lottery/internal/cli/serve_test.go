@@ -157,7 +157,7 @@ func TestServeWaitsForWhatIsAway(t *testing.T) {
 	// Away again, and back: told each time, and no reason to end.
 	redis.Close()
 	r.awaitPage("/readyz", http.StatusInternalServerError, "[-]redis failed", "[+]database ok")
-	r.awaitPage("/livez?verbose", http.StatusOK, "[+]lease ok", "[+]drain ok", "livez check passed")
+	r.awaitPage("/livez?verbose", http.StatusOK, "[+]draw ok", "livez check passed")
 	network.Away(true)
 	r.awaitPage("/readyz", http.StatusInternalServerError, "[-]redis failed", "[-]database failed")
 	r.awaitPage("/livez", http.StatusOK, "ok")
