@@ -16,7 +16,7 @@ var (
 
 	// ErrNewerSchema says that a newer version of this library has changed the
 	// ledger to a form that this one cannot keep.
-	ErrNewerSchema = errors.New("lockcore: the ledger's schema is newer than this version")
+	ErrNewerSchema = errors.New("lockcore: what is stored has a newer schema than this version knows")
 )
 
 // ClaimStatus says why a tick was not claimed.

@@ -11,9 +11,8 @@ import (
 // The server's clock is set forward by a minute: locks end early at the server
 // (class D: the holder is told at its next renewal, the token is higher), waiters
 // lapse and join again, and all go on.
-func TestServerClockSetForward(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(e *env) {
+func TestFault35_ClassD_ServerClockSetForward(t *testing.T) {
+	inBubbleAllKinds(t, func(e *env) {
 		a, b, c := e.client("a"), e.client("b"), e.client("c")
 		cfg := ttl(10 * time.Second)
 		lease := e.try(e.mutex(a, "orders", cfg))
@@ -39,9 +38,8 @@ func TestServerClockSetForward(t *testing.T) {
 // not pass the line, and the line is served.
 //
 // Caught mutant: a place in line is the server's time and nothing else.
-func TestServerClockSetBack(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(e *env) {
+func TestFault38_ServerClockSetBack(t *testing.T) {
+	inBubbleAllKinds(t, func(e *env) {
 		a, b, c := e.client("a"), e.client("b"), e.client("c")
 		cfg := ttl(10 * time.Second)
 		last := uint64(0)
@@ -72,10 +70,10 @@ func TestServerClockSetBack(t *testing.T) {
 
 // One of a name's keys is evicted: at most the holder is lost (and told), or the
 // line's order; nobody waits for ever.
-func TestSingleKeysEvicted(t *testing.T) {
+func TestFault22_ClassD_SingleKeysEvicted(t *testing.T) {
 	for _, part := range []string{"lock", "fence", "queue", "seen"} {
 		t.Run(part, func(t *testing.T) {
-			onBoth(t, func(e *env) {
+			onAllKinds(t, func(e *env) {
 				a, b, c := e.client("a"), e.client("b"), e.client("c")
 				cfg := ttl(3 * time.Second)
 				lease := e.try(e.mutex(a, "orders", cfg))

@@ -25,21 +25,21 @@ func (e *env) clientCommands() int {
 }
 
 func TestLockAndUnlockAreTwoCommands(t *testing.T) {
-	t.Parallel()
-	e := realEnv(t)
-	m := e.mutex(e.client("a"), "orders", ttl(10*time.Minute))
-	e.unlock(e.lock(m)) // sends the scripts
-	before := e.clientCommands()
-	const cycles = 50
-	for range cycles {
-		e.unlock(e.lock(m))
-	}
-	if n := e.clientCommands() - before; n != 2*cycles {
-		t.Errorf("%d cycles were %d commands, want 2 each", cycles, n)
-	}
-	if n := e.calls("publish"); n != 0 {
-		t.Errorf("%d messages although nobody waited", n)
-	}
+	onServerAllKinds(t, func(e *env) {
+		m := e.mutex(e.client("a"), "orders", ttl(10*time.Minute))
+		e.unlock(e.lock(m)) // sends the scripts
+		before := e.clientCommands()
+		const cycles = 50
+		for range cycles {
+			e.unlock(e.lock(m))
+		}
+		if n := e.clientCommands() - before; n != 2*cycles {
+			e.Errorf("%d cycles were %d commands, want 2 each", cycles, n)
+		}
+		if n := e.calls("publish"); n != 0 {
+			e.Errorf("%d messages although nobody waited", n)
+		}
+	})
 }
 
 // A thousand waiters: one grant per release and three commands a hand-over (the
@@ -49,78 +49,78 @@ func TestLockAndUnlockAreTwoCommands(t *testing.T) {
 // Caught mutants: a release tells everybody in line; all waiters look when the
 // lock changes hands.
 func TestFault40_ThousandWaiters(t *testing.T) {
-	t.Parallel()
-	e := realEnv(t)
-	const waiters = 1000
-	watch := e.raw.PSubscribe(t.Context(), "noonlock:ch:*")
-	defer watch.Close()
-	if _, err := watch.Receive(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	var grants, heads atomic.Int64
-	var listener sync.WaitGroup
-	messages := watch.Channel()
-	listener.Go(func() {
-		for m := range messages {
-			switch {
-			case strings.HasPrefix(m.Payload, "g "):
-				grants.Add(1)
-			case strings.HasPrefix(m.Payload, "h "):
-				heads.Add(1)
-			}
+	onServerAllKinds(t, func(e *env) {
+		const waiters = 1000
+		watch := e.raw.PSubscribe(e.Context(), "noonlock:ch:*")
+		defer watch.Close()
+		if _, err := watch.Receive(e.Context()); err != nil {
+			e.Fatal(err)
 		}
-	})
-	var clients []*lockcore.Client
-	for i := range 5 {
-		clients = append(clients, e.client(fmt.Sprint("client ", i)))
-	}
-	cfg := ttl(10 * time.Minute)
-	first := e.try(e.mutex(clients[0], "orders", cfg))
-	for _, c := range clients { // so that none starts without the subscription
-		e.subscribed(e.mutex(c, "orders", cfg))
-	}
-	var inside, served atomic.Int64
-	var tokens []uint64
-	var wg sync.WaitGroup
-	before := e.clientCommands()
-	for i := range waiters {
-		m := e.mutex(clients[i%len(clients)], "orders", cfg)
-		wg.Go(func() {
-			lease, err := m.Lock(context.Background())
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			if inside.Add(1) != 1 {
-				t.Error("two holders")
-			}
-			tokens = append(tokens, lease.Token()) // one at a time: that is the point
-			served.Add(1)
-			inside.Add(-1)
-			if err := lease.Unlock(context.Background()); err != nil {
-				t.Error(err)
+		var grants, heads atomic.Int64
+		var listener sync.WaitGroup
+		messages := watch.Channel()
+		listener.Go(func() {
+			for m := range messages {
+				switch {
+				case strings.HasPrefix(m.Payload, "g "):
+					grants.Add(1)
+				case strings.HasPrefix(m.Payload, "h "):
+					heads.Add(1)
+				}
 			}
 		})
-	}
-	e.until("all stand in line", func() bool { return e.lineLength("orders") == waiters })
-	granted := grants.Load()
-	e.unlock(first)
-	wg.Wait()
-	commands := e.clientCommands() - before
-	if served.Load() != waiters || !slices.IsSorted(tokens) {
-		t.Errorf("%d were served, tokens in order: %v", served.Load(), slices.IsSorted(tokens))
-	}
-	// A slow machine may add a look by who became head and saw no end of it.
-	if commands < 3*waiters+1 || commands > 3*waiters+1+waiters/20 {
-		t.Errorf("%d commands for %d hand-overs, want 3 each and the first release", commands, waiters)
-	}
-	e.until("all messages were heard", func() bool { return grants.Load()-granted >= waiters })
-	if n := grants.Load() - granted; n != waiters {
-		t.Errorf("%d grants for %d releases", n, waiters)
-	}
-	watch.Close()
-	listener.Wait()
-	t.Logf("%d commands, %d grants, %d told that they are head", commands, grants.Load()-granted, heads.Load())
+		var clients []*lockcore.Client
+		for i := range 5 {
+			clients = append(clients, e.client(fmt.Sprint("client ", i)))
+		}
+		cfg := ttl(10 * time.Minute)
+		first := e.try(e.mutex(clients[0], "orders", cfg))
+		for _, c := range clients { // so that none starts without the subscription
+			e.subscribed(e.mutex(c, "orders", cfg))
+		}
+		var inside, served atomic.Int64
+		var tokens []uint64
+		var wg sync.WaitGroup
+		before := e.clientCommands()
+		for i := range waiters {
+			m := e.mutex(clients[i%len(clients)], "orders", cfg)
+			wg.Go(func() {
+				lease, err := m.Lock(context.Background())
+				if err != nil {
+					e.Error(err)
+					return
+				}
+				if inside.Add(1) != 1 {
+					e.Error("two holders")
+				}
+				tokens = append(tokens, lease.Token()) // one at a time: that is the point
+				served.Add(1)
+				inside.Add(-1)
+				if err := lease.Unlock(context.Background()); err != nil {
+					e.Error(err)
+				}
+			})
+		}
+		e.until("all stand in line", func() bool { return e.lineLength("orders") == waiters })
+		granted := grants.Load()
+		e.unlock(first)
+		wg.Wait()
+		commands := e.clientCommands() - before
+		if served.Load() != waiters || !slices.IsSorted(tokens) {
+			e.Errorf("%d were served, tokens in order: %v", served.Load(), slices.IsSorted(tokens))
+		}
+		// A slow machine may add a look by who became head and saw no end of it.
+		if commands < 3*waiters+1 || commands > 3*waiters+1+waiters/20 {
+			e.Errorf("%d commands for %d hand-overs, want 3 each and the first release", commands, waiters)
+		}
+		e.until("all messages were heard", func() bool { return grants.Load()-granted >= waiters })
+		if n := grants.Load() - granted; n != waiters {
+			e.Errorf("%d grants for %d releases", n, waiters)
+		}
+		watch.Close()
+		listener.Wait()
+		e.Logf("%d commands, %d grants, %d told that they are head", commands, grants.Load()-granted, heads.Load())
+	})
 }
 
 // Five thousand renewed leases need no more goroutines and connections than one,

@@ -7,14 +7,25 @@
 //	defer lease.Unlock(ctx)
 //	work(lease.Context(), lease.Token())
 //
+// A Mutex is held by one lease. A ReentrantMutex is held by one owner, which has as
+// many leases as it asked for. An RWMutex is held by any number of owners that read or
+// by one that writes. An owner is a text that the caller gives, as Go has no identity
+// of a thread. All kinds yield a Lease, stand in one line, and share the key of a name:
+// while one kind is held the others are refused with ErrWrongKind.
+//
 // # What is guaranteed
 //
 // While the server keeps its data and its clock is not set, at most one lease of
-// a name is valid at a time. The lease's context is done before the server may
+// a Mutex is valid at a time, the leases of one owner only of a ReentrantMutex, and of
+// an RWMutex, while a lease writes, those of its owner only. The lease's context is done before the server may
 // give the name to another: after a hung server, a paused process, a lost
 // answer, a failed renewal. Every lease has a fencing token greater than that of
-// every earlier lease of the name. Waiters are served in order of arrival, by
-// push. Every request may be lost, late or repeated without harm.
+// every earlier lease of the name; an owner that enters while it holds keeps its token,
+// and has a new one when it comes to write while it reads. Waiters are served in order
+// of arrival, by push: no reader passes a writer that waits, and readers that stand
+// together are served together. An owner that holds is let in past the line, as it
+// would wait for itself. Every request may be lost, late or repeated without harm: the
+// entries of an owner are counted by their ids, and each ends by itself.
 //
 // # What is not guaranteed
 //
@@ -26,7 +37,11 @@
 // says so; the second one's token is greater. That tokens grow if the server
 // loses its data and its clock is set back before the last seeding of the
 // counter. That a lock is free in time if the server's clock is set back. That a
-// waiter whose process cannot be reached keeps its turn: it is passed over.
+// waiter whose process cannot be reached keeps its turn: it is passed over. That one who
+// waits is served while an owner that holds never lets go, entering anew before it
+// leaves. That callers which give the same owner are kept apart: each may enter while
+// another of them writes. That tokens tell readers apart in time: an owner that reads on keeps its
+// token while others that came later are gone; they order what is written.
 //
 // # The arithmetic
 //
@@ -36,9 +51,13 @@
 //	margin        1 % of TTL + 2 ms, for clocks that run at different rates
 //	renewal       every TTL/3, again TTL/12 after a failure: a holder survives an
 //	              outage of up to 2/3 TTL less the margin
-//	a dead holder is succeeded within TTL (its last renewal's) and one round trip
+//	a dead holder is succeeded within TTL (its last renewal's) and one round trip;
+//	              a dead reader is in a writer's way for its own TTL, whatever others'
+//	              are, and a dead writer in a reader's, although its owner reads on
 //	a dead waiter whose connection is gone costs nothing; a frozen one costs the
 //	              line a second, in which a grant stands unconfirmed
+//	a release     of an RWMutex looks at all entries if it was the one that lasted
+//	              longest: so its cost grows with the readers there are
 //
 // On Linux the clock is CLOCK_BOOTTIME, which goes on while the machine is
 // suspended. Elsewhere it may stand still then, and a lease is believed too long
@@ -54,6 +73,14 @@
 //	renewals fail             the context is done with ErrLeaseExpired, in time
 //	the lock was taken away   ErrLeaseLost at the next renewal
 //	the server restarts empty as above; waiters join again with their old places
+//	a count is in doubt       there is none: each entry is one attempt's, so that a lost
+//	                          request or answer adds and takes none twice
+//	an owner that reads, and  ErrUpgrade if others read, too: two that wait like that
+//	wants to write            would wait for each other; else it is let in
+//	a downgrade is unanswered it is asked again; ErrUnknown: write no more
+//	another kind is asked for ErrWrongKind, also to those in line, at their next look
+//	a writer in line dies     the next reader that asks is let in if its connection is
+//	                          gone, else after three looks of the writer
 //	a message is lost         everybody looks about once per TTL, at least 1.1 s
 //	the subscription breaks   everybody looks when it is back
 //	scripts are flushed       they are sent again with their source
@@ -69,6 +96,12 @@
 //	~noonlock:* &noonlock:ch:* -@all +evalsha +eval +subscribe +ping +publish
 //	+exists +get +set +del +incr +pexpire +pttl +time +zadd +zrange +zrem +zscore
 //	+hset +hget +hdel
+//
+// and ReentrantMutex and RWMutex of
+//
+//	~noonlock:* &noonlock:ch:* -@all +evalsha +eval +subscribe +ping +publish
+//	+exists +set +del +incr +pexpire +pexpireat +pttl +time +zadd +zrange +zrem
+//	+zscore +hset +hget +hmget +hgetall +hlen +hdel
 //
 // Without publish or subscribe waiters are slow, not wrong.
 //

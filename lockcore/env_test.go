@@ -68,6 +68,7 @@ func onBoth(t *testing.T, test func(e *env)) {
 // onAllKinds is onBoth for each kind of lock that excludes all others.
 func onAllKinds(t *testing.T, test func(e *env)) {
 	t.Helper()
+	t.Parallel()
 	for _, kind := range []string{"mutex", "reentrant", "write"} {
 		t.Run(kind, func(t *testing.T) {
 			onBoth(t, func(e *env) {
@@ -81,12 +82,29 @@ func onAllKinds(t *testing.T, test func(e *env)) {
 // inBubbleAllKinds is inBubble for each kind of lock that excludes all others.
 func inBubbleAllKinds(t *testing.T, test func(e *env)) {
 	t.Helper()
+	t.Parallel()
 	for _, kind := range []string{"mutex", "reentrant", "write"} {
 		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
 			inBubble(t, func(e *env) {
 				e.kind = kind
 				test(e)
 			})
+		})
+	}
+}
+
+// onServerAllKinds runs a test on a real server for each kind of lock that excludes all
+// others.
+func onServerAllKinds(t *testing.T, test func(e *env), conf ...string) {
+	t.Helper()
+	t.Parallel()
+	for _, kind := range []string{"mutex", "reentrant", "write"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			e := realEnv(t, conf...)
+			e.kind = kind
+			test(e)
 		})
 	}
 }
@@ -174,21 +192,23 @@ func (e *env) clientWith(opt *redis.Options, cfg lockcore.Config) *lockcore.Clie
 // own, so that all kinds exclude alike.
 func (e *env) mutex(c *lockcore.Client, name string, cfg lockcore.LeaseConfig) locker {
 	e.Helper()
-	owner := fmt.Sprintf("owner-%d", e.owners.Add(1))
-	var m locker
-	var err error
-	switch e.kind {
-	case "reentrant":
-		m, err = c.ReentrantMutex(name, owner, cfg)
-	case "write":
-		m, err = c.RWMutex(name, owner, lockcore.RWConfig{Read: cfg, Write: cfg})
-	default:
-		m, err = c.Mutex(name, cfg)
-	}
+	m, err := lockOf(c, e.kind, name, fmt.Sprintf("owner-%d", e.owners.Add(1)), cfg)
 	if err != nil {
-		e.Fatalf("%s: %v", e.kind, err)
+		e.Errorf("%s: %v", e.kind, err) // not Fatal: goroutines call this, too
 	}
 	return m
+}
+
+// lockOf is a lock of a kind that excludes all others.
+func lockOf(c *lockcore.Client, kind, name, owner string, cfg lockcore.LeaseConfig) (locker, error) {
+	switch kind {
+	case "reentrant":
+		return c.ReentrantMutex(name, owner, cfg)
+	case "write":
+		return c.RWMutex(name, owner, lockcore.RWConfig{Read: cfg, Write: cfg})
+	default:
+		return c.Mutex(name, cfg)
+	}
 }
 
 // A locker is a lock of any kind, or one side of it.

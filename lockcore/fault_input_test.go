@@ -86,7 +86,7 @@ func TestFault46_Names(t *testing.T) {
 
 // Names that look like patterns, paths or parts of keys are names like any other.
 func TestStrangeNames(t *testing.T) {
-	onBoth(t, func(e *env) {
+	onAllKinds(t, func(e *env) {
 		a, b := e.client("identity with spaces / and {braces}"), e.client("b")
 		for _, name := range []string{":lock", "*?[a]^", "%d%s%%", "昼", "a:b:c", "-1", "'", `"\`, strings.Repeat("x", 200)} {
 			lease := e.try(e.mutex(a, name, ttl(20*time.Second)))

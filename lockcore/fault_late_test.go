@@ -17,7 +17,7 @@ import (
 // of the attempt is unanswered; acquire does not look for the tombstone.
 func TestFault13_AcquireArrivesAfterItsRelease(t *testing.T) {
 	t.Run("given up", func(t *testing.T) {
-		onBoth(t, func(e *env) {
+		onAllKinds(t, func(e *env) {
 			e.warmAll()
 			a, f := e.linked("a")
 			late := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Match: e.script("mutex_acquire"), Count: 1})
@@ -41,7 +41,7 @@ func TestFault13_AcquireArrivesAfterItsRelease(t *testing.T) {
 		})
 	})
 	t.Run("held and released", func(t *testing.T) {
-		onBoth(t, func(e *env) {
+		onAllKinds(t, func(e *env) {
 			e.warmAll()
 			a, f := e.linked("a")
 			// The first request is late, its repetition gets the lock.
@@ -60,7 +60,7 @@ func TestFault13_AcquireArrivesAfterItsRelease(t *testing.T) {
 		})
 	})
 	t.Run("held and lost", func(t *testing.T) {
-		onBoth(t, func(e *env) {
+		onAllKinds(t, func(e *env) {
 			e.warmAll()
 			a, f := e.linked("a")
 			late := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Match: e.script("mutex_acquire"), Count: 1})
@@ -76,7 +76,7 @@ func TestFault13_AcquireArrivesAfterItsRelease(t *testing.T) {
 		})
 	})
 	t.Run("waiting", func(t *testing.T) {
-		onBoth(t, func(e *env) {
+		onAllKinds(t, func(e *env) {
 			e.warmAll()
 			a, f := e.linked("a")
 			other := e.try(e.mutex(e.client("b"), "orders", ttl(20*time.Second)))

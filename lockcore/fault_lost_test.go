@@ -54,8 +54,7 @@ func TestFault24_AcquireReplyLost(t *testing.T) {
 // Caught mutants: a renewal counts when it was sent; an error of a renewal ends
 // the lease; it is not tried again before the next interval.
 func TestFault25_RenewReplyLost(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(e *env) {
+	inBubbleAllKinds(t, func(e *env) {
 		e.warmAll()
 		a, f := e.linked("a")
 		lease := e.try(e.mutex(a, "orders", ttl(9*time.Second)))

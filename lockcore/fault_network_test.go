@@ -14,8 +14,7 @@ import (
 //
 // Caught mutant: no end of the lease but by an answer.
 func TestFault07_Blackhole(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(e *env) {
+	inBubbleAllKinds(t, func(e *env) {
 		a, f := e.linked("a")
 		b := e.client("b")
 		cfg := ttl(9 * time.Second)
@@ -97,8 +96,7 @@ func TestFault08_RepliesDropped(t *testing.T) {
 //
 // Caught mutant: the answer is believed without a look at the clock.
 func TestFault09_LatencyNearTheTTL(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(e *env) {
+	inBubbleAllKinds(t, func(e *env) {
 		e.warmAll()
 		a, f := e.linked("a")
 		// Valid for 30 ms, although the TTL would allow more.
@@ -122,7 +120,7 @@ func TestFault09_LatencyNearTheTTL(t *testing.T) {
 func TestFault11_ResetInMidScript(t *testing.T) {
 	for _, kind := range []lockcoretest.Kind{lockcoretest.ResetBefore, lockcoretest.ResetAfter} {
 		t.Run(kind.String(), func(t *testing.T) {
-			onBoth(t, func(e *env) {
+			onAllKinds(t, func(e *env) {
 				e.warmAll()
 				a, f := e.linked("a")
 				b := e.client("b")
@@ -152,8 +150,7 @@ func TestFault11_ResetInMidScript(t *testing.T) {
 //
 // Caught mutant: the caller waits for the reply.
 func TestFault45_CancelInMidRead(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(e *env) {
+	inBubbleAllKinds(t, func(e *env) {
 		c := e.client("a")
 		held := e.try(e.mutex(c, "held", ttl(10*time.Minute)))
 		m := e.mutex(c, "orders", ttl(10*time.Minute))

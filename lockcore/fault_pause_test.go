@@ -37,32 +37,32 @@ func (r *resource) write(token uint64, who string) error {
 //
 // Caught mutant: the lease ends only when a renewal was answered "not mine".
 func TestFault01_HolderFrozenPastItsTTL(t *testing.T) {
-	t.Parallel()
-	e := realEnv(t)
-	frozen := e.startActor("holder")
-	token := frozen.ask("try orders 3000").number("locked")
-	if frozen.ask("check").text != "valid" {
-		t.Fatal("it does not hold the lock")
-	}
-	frozen.signal(syscall.SIGSTOP)
-	next := e.lock(e.mutex(e.client("b"), "orders", ttl(20*time.Second)))
-	// The successor got a lock that is renewed: so the fault was injected.
-	if next.Token() <= token {
-		t.Errorf("token %d after %d", next.Token(), token)
-	}
-	frozen.send("check") // waits in the pipe
-	frozen.signal(syscall.SIGCONT)
-	if a := frozen.answer(); a.text != "ended" {
-		t.Errorf("the first look after the pause says %q", a.text)
-	}
-	if a := frozen.ask("unlock"); a.text != "not-held" {
-		t.Errorf("its Unlock says %q", a.text)
-	}
-	e.refused(e.mutex(e.client("c"), "orders", ttl(time.Second)))
-	if next.Context().Err() != nil {
-		t.Error("the successor lost its lease")
-	}
-	e.unlock(next)
+	onServerAllKinds(t, func(e *env) {
+		frozen := e.startActor("holder")
+		token := frozen.ask("try orders 3000").number("locked")
+		if frozen.ask("check").text != "valid" {
+			e.Fatal("it does not hold the lock")
+		}
+		frozen.signal(syscall.SIGSTOP)
+		next := e.lock(e.mutex(e.client("b"), "orders", ttl(20*time.Second)))
+		// The successor got a lock that is renewed: so the fault was injected.
+		if next.Token() <= token {
+			e.Errorf("token %d after %d", next.Token(), token)
+		}
+		frozen.send("check") // waits in the pipe
+		frozen.signal(syscall.SIGCONT)
+		if a := frozen.answer(); a.text != "ended" {
+			e.Errorf("the first look after the pause says %q", a.text)
+		}
+		if a := frozen.ask("unlock"); a.text != "not-held" {
+			e.Errorf("its Unlock says %q", a.text)
+		}
+		e.refused(e.mutex(e.client("c"), "orders", ttl(time.Second)))
+		if next.Context().Err() != nil {
+			e.Error("the successor lost its lease")
+		}
+		e.unlock(next)
+	})
 }
 
 // Frozen between the check and the write: only the token helps, and does.
@@ -104,7 +104,7 @@ func TestFault03_FrozenBetweenRequestAndReply(t *testing.T) {
 			name = "name taken meanwhile"
 		}
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(e *env) {
+			inBubbleAllKinds(t, func(e *env) {
 				e.warmAll()
 				clock := lockcoretest.NewClock()
 				opt, f := e.link()
@@ -164,8 +164,7 @@ func TestFault03_FrozenBetweenRequestAndReply(t *testing.T) {
 // Caught mutant: renewals are waited for by the goroutine that watches the
 // deadlines.
 func TestFault04_RenewalsStarve(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(e *env) {
+	inBubbleAllKinds(t, func(e *env) {
 		a := e.client("a")
 		lease := e.try(e.mutex(a, "orders", ttl(10*time.Second)))
 		e.pass(time.Minute)
@@ -194,8 +193,7 @@ func TestFault04_RenewalsStarve(t *testing.T) {
 //
 // Caught mutant: a renewal's reply counts whenever it comes.
 func TestFault04_LateReplyRevivesNothing(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(e *env) {
+	inBubbleAllKinds(t, func(e *env) {
 		e.warmAll()
 		clock := lockcoretest.NewClock()
 		opt, f := e.link()
@@ -223,29 +221,29 @@ func TestFault04_LateReplyRevivesNothing(t *testing.T) {
 //
 // Caught mutant: the grant stands for the waiter's whole TTL (here 10 minutes).
 func TestFault06_FrozenWaiter(t *testing.T) {
-	t.Parallel()
-	e := realEnv(t)
-	a, b := e.client("a"), e.client("b")
-	lease := e.try(e.mutex(a, "orders", ttl(20*time.Second)))
-	frozen := e.startActor("waiter")
-	frozen.send("lock orders 600000")
-	e.until("it stands in line", func() bool { return e.lineLength("orders") == 1 })
-	waiter := e.inLine(e.mutex(b, "orders", ttl(20*time.Second)))
-	frozen.signal(syscall.SIGSTOP)
-	e.unlock(lease)
-	if held := e.refused(e.mutex(a, "orders", ttl(time.Second))); held.Holder != "waiter" {
-		t.Errorf("the lock was given to %q: the fault was not injected", held.Holder)
-	}
-	next := waiter.granted()
-	frozen.signal(syscall.SIGCONT)
-	e.until("it stands in line again", func() bool { return e.lineLength("orders") == 1 })
-	e.unlock(next)
-	if token := frozen.answer().number("locked"); token <= next.Token() {
-		t.Errorf("token %d after %d", token, next.Token())
-	}
-	if a := frozen.ask("unlock"); a.text != "unlocked" {
-		t.Errorf("Unlock says %q", a.text)
-	}
+	onServerAllKinds(t, func(e *env) {
+		a, b := e.client("a"), e.client("b")
+		lease := e.try(e.mutex(a, "orders", ttl(20*time.Second)))
+		frozen := e.startActor("waiter")
+		frozen.send("lock orders 600000")
+		e.until("it stands in line", func() bool { return e.lineLength("orders") == 1 })
+		waiter := e.inLine(e.mutex(b, "orders", ttl(20*time.Second)))
+		frozen.signal(syscall.SIGSTOP)
+		e.unlock(lease)
+		if held := e.refused(e.mutex(a, "orders", ttl(time.Second))); held.Holder != "waiter" {
+			e.Errorf("the lock was given to %q: the fault was not injected", held.Holder)
+		}
+		next := waiter.granted()
+		frozen.signal(syscall.SIGCONT)
+		e.until("it stands in line again", func() bool { return e.lineLength("orders") == 1 })
+		e.unlock(next)
+		if token := frozen.answer().number("locked"); token <= next.Token() {
+			e.Errorf("token %d after %d", token, next.Token())
+		}
+		if a := frozen.ask("unlock"); a.text != "unlocked" {
+			e.Errorf("Unlock says %q", a.text)
+		}
+	})
 }
 
 // The holder's process is killed; the server and the waiters do the rest.
@@ -253,31 +251,30 @@ func TestFault06_FrozenWaiter(t *testing.T) {
 // Caught mutant: nobody but the holder's message wakes the first in line (no
 // timer at the lock's end, and a TTL of ten minutes until the next look).
 func TestFault54_HolderKilled(t *testing.T) {
-	t.Parallel()
-	e := realEnv(t)
-	holder := e.startActor("holder")
-	token := holder.ask("try orders 3000").number("locked")
-	waiter := e.inLine(e.mutex(e.client("b"), "orders", ttl(10*time.Minute)))
-	behind := e.inLine(e.mutex(e.client("c"), "orders", ttl(10*time.Minute)))
-	holder.signal(syscall.SIGKILL)
-	holder.waitForEnd()
-	killed := e.clock()
-	next := waiter.granted()
-	// How soon is asserted in virtual time, below.
-	t.Logf("successor %v after the kill, TTL 3 s", e.clock()-killed)
-	if next.Token() <= token {
-		t.Errorf("token %d after %d", next.Token(), token)
-	}
-	e.unlock(next)
-	e.unlock(behind.granted())
+	onServerAllKinds(t, func(e *env) {
+		holder := e.startActor("holder")
+		token := holder.ask("try orders 3000").number("locked")
+		waiter := e.inLine(e.mutex(e.client("b"), "orders", ttl(10*time.Minute)))
+		behind := e.inLine(e.mutex(e.client("c"), "orders", ttl(10*time.Minute)))
+		holder.signal(syscall.SIGKILL)
+		holder.waitForEnd()
+		killed := e.clock()
+		next := waiter.granted()
+		// How soon is asserted in virtual time, below.
+		e.Logf("successor %v after the kill, TTL 3 s", e.clock()-killed)
+		if next.Token() <= token {
+			e.Errorf("token %d after %d", next.Token(), token)
+		}
+		e.unlock(next)
+		e.unlock(behind.granted())
+	})
 }
 
 // The successor of a holder that vanishes comes within TTL + 0.5 s of the death.
 //
 // Caught mutant: as above.
 func TestFault54_SuccessorInTime(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(e *env) {
+	inBubbleAllKinds(t, func(e *env) {
 		a, f := e.linked("a")
 		e.try(e.mutex(a, "orders", ttl(10*time.Second)))
 		waiter := e.inLine(e.mutex(e.client("b"), "orders", ttl(10*time.Minute)))

@@ -38,11 +38,8 @@ func TestFault50_CancelsRaceAcquires(t *testing.T) {
 			wg.Go(func() {
 				r := rand.New(rand.NewPCG(50, uint64(w))) //nolint:gosec // a test's choices
 				for range cancels / workers {
-					m, err := clients[r.IntN(3)].Mutex(names[r.IntN(2)], lockcore.LeaseConfig{TTL: time.Hour})
-					if err != nil {
-						e.Error(err)
-						return
-					}
+					m := e.mutex(clients[r.IntN(3)], names[r.IntN(2)], ttl(time.Hour))
+					var err error
 					ctx, cancel := context.WithTimeout(context.Background(), time.Duration(r.IntN(8000))*time.Microsecond)
 					var lease *lockcore.Lease
 					if r.IntN(4) == 0 {

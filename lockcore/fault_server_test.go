@@ -18,14 +18,14 @@ import (
 // Caught mutant: a failed renewal ends the lease.
 func TestFault14_RestartWithData(t *testing.T) {
 	t.Run("bubble", func(t *testing.T) {
-		inBubble(t, func(e *env) {
+		inBubbleAllKinds(t, func(e *env) {
 			restartWithData(e, func() { e.bubble.Stop(); e.pass(4 * time.Second); must(e, e.bubble.Start(false)) })
 		})
 	})
 	t.Run("redis", func(t *testing.T) {
-		t.Parallel()
-		e := realEnv(t, "appendonly yes", "appendfsync always")
-		restartWithData(e, func() { e.real.Kill(); e.real.Restart(t) })
+		onServerAllKinds(t, func(e *env) {
+			restartWithData(e, func() { e.real.Kill(); e.real.Restart(e) })
+		}, "appendonly yes", "appendfsync always")
 	})
 }
 
@@ -64,12 +64,10 @@ func must(e *env, err error) {
 // Caught mutant: the counter starts again at 1.
 func TestFault15_EmptyRestart(t *testing.T) {
 	t.Run("bubble", func(t *testing.T) {
-		inBubble(t, func(e *env) { emptied(e, func() { must(e, e.bubble.Restart(true)) }) })
+		inBubbleAllKinds(t, func(e *env) { emptied(e, func() { must(e, e.bubble.Restart(true)) }) })
 	})
 	t.Run("redis", func(t *testing.T) {
-		t.Parallel()
-		e := realEnv(t)
-		emptied(e, func() { e.real.Kill(); e.real.Restart(t) })
+		onServerAllKinds(t, func(e *env) { emptied(e, func() { e.real.Kill(); e.real.Restart(e) }) })
 	})
 }
 
@@ -180,40 +178,41 @@ func (e *env) pause() {
 //
 // Caught mutants: renew by SET; a release that writes the tombstone before the DEL.
 func TestFault31_OutOfMemory(t *testing.T) {
-	t.Parallel()
-	e := realEnv(t, "maxmemory-policy noeviction")
-	a, b := e.client("a"), e.client("b")
-	m := e.mutex(a, "orders", ttl(3*time.Second))
-	lease := e.try(m)
-	waiter := e.inLine(e.mutex(b, "orders", ttl(20*time.Second)))
-	full := func(bytes string) { must(e, e.raw.ConfigSet(t.Context(), "maxmemory", bytes).Err()) }
-	full("1")
-	renewals := e.calls("pexpire")
-	e.until("it was renewed often", func() bool { return e.calls("pexpire") > renewals+2 })
-	if lease.Context().Err() != nil {
-		t.Errorf("the lease ended: %v", context.Cause(lease.Context()))
-	}
-	for range 2 {
-		_, err := e.mutex(a, "fresh", ttl(time.Second)).TryLock(t.Context())
-		if err == nil || !redis.HasErrorPrefix(err, "OOM") {
-			t.Errorf("TryLock: %v, want the server's refusal", err)
+	onServerAllKinds(t, func(e *env) {
+		a, b := e.client("a"), e.client("b")
+		m := e.mutex(a, "orders", ttl(3*time.Second))
+		lease := e.try(m)
+		waiter := e.inLine(e.mutex(b, "orders", ttl(20*time.Second)))
+		full := func(bytes string) { must(e, e.raw.ConfigSet(e.Context(), "maxmemory", bytes).Err()) }
+		full("1")
+		extend := map[bool]string{true: "pexpireat", false: "pexpire"}[e.owned()]
+		renewals := e.calls(extend)
+		e.until("it was renewed often", func() bool { return e.calls(extend) > renewals+2 })
+		if lease.Context().Err() != nil {
+			e.Errorf("the lease ended: %v", context.Cause(lease.Context()))
 		}
-		mustNotBe(t, err, lockcore.ErrNotAcquired, lockcore.ErrUnknown)
-	}
-	full("0")
-	if keys := e.raw.Keys(t.Context(), "noonlock:{fresh}:*").Val(); len(keys) > 0 {
-		t.Errorf("the refused acquire left %v", keys)
-	}
-	full("1")
-	// The release serves the line although there is no memory, and one who stands
-	// in line stays there.
-	if err := lease.Unlock(t.Context()); err != nil {
-		t.Errorf("Unlock: %v", err)
-	}
-	next := waiter.granted()
-	full("0")
-	e.unlock(next)
-	e.unlock(e.try(m))
+		for range 2 {
+			_, err := e.mutex(a, "fresh", ttl(time.Second)).TryLock(e.Context())
+			if err == nil || !redis.HasErrorPrefix(err, "OOM") {
+				e.Errorf("TryLock: %v, want the server's refusal", err)
+			}
+			mustNotBe(e, err, lockcore.ErrNotAcquired, lockcore.ErrUnknown)
+		}
+		full("0")
+		if keys := e.raw.Keys(e.Context(), "noonlock:{fresh}:*").Val(); len(keys) > 0 {
+			e.Errorf("the refused acquire left %v", keys)
+		}
+		full("1")
+		// The release serves the line although there is no memory, and one who stands
+		// in line stays there.
+		if err := lease.Unlock(e.Context()); err != nil {
+			e.Errorf("Unlock: %v", err)
+		}
+		next := waiter.granted()
+		full("0")
+		e.unlock(next)
+		e.unlock(e.try(m))
+	}, "maxmemory-policy noeviction")
 }
 
 // Keys of the wrong type: an error, no panic, no lock left.
@@ -222,7 +221,7 @@ func TestFault31_OutOfMemory(t *testing.T) {
 func TestFault32_WrongType(t *testing.T) {
 	for _, part := range []string{"lock", "fence", "queue", "seen"} {
 		t.Run(part, func(t *testing.T) {
-			onBoth(t, func(e *env) {
+			onAllKinds(t, func(e *env) {
 				a, b := e.client("a"), e.client("b")
 				spoil := func(name string) {
 					e.raw.Del(e.Context(), e.key(name, part))
@@ -281,39 +280,39 @@ func TestFault32_WrongType(t *testing.T) {
 //
 // Caught mutant: the given client is used instead of one of our own.
 func TestFault43_PoolUsedUp(t *testing.T) {
-	t.Parallel()
-	e := realEnv(t)
-	opt := e.direct()
-	opt.PoolSize, opt.PoolTimeout = 1, time.Millisecond
-	rdb := redis.NewClient(opt)
-	defer rdb.Close()
-	c, err := lockcore.New(rdb, lockcore.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close(t.Context())
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		// Again if the Ping below was first and had the one connection.
-		for errors.Is(rdb.BLPop(ctx, 0, "never").Err(), redis.ErrPoolTimeout) {
+	onServerAllKinds(t, func(e *env) {
+		opt := e.direct()
+		opt.PoolSize, opt.PoolTimeout = 1, time.Millisecond
+		rdb := redis.NewClient(opt)
+		defer rdb.Close()
+		c, err := lockcore.New(rdb, lockcore.Config{})
+		if err != nil {
+			e.Fatal(err)
 		}
+		defer c.Close(e.Context())
+		ctx, cancel := context.WithCancel(e.Context())
+		defer cancel()
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			// Again if the Ping below was first and had the one connection.
+			for errors.Is(rdb.BLPop(ctx, 0, "never").Err(), redis.ErrPoolTimeout) {
+			}
+		})
+		defer func() {
+			e.raw.RPush(context.Background(), "never", "now")
+			wg.Wait()
+		}()
+		e.until("the pool is used up", func() bool { return errors.Is(rdb.Ping(e.Context()).Err(), redis.ErrPoolTimeout) })
+		lease := e.try(e.mutex(c, "orders", ttl(3*time.Second)))
+		for range 2 {
+			e.pass(2 * time.Second)
+			if lease.Context().Err() != nil {
+				e.Fatalf("the lease ended: %v", context.Cause(lease.Context()))
+			}
+		}
+		if err := rdb.Ping(e.Context()).Err(); !errors.Is(err, redis.ErrPoolTimeout) {
+			e.Errorf("the pool was free after all: %v", err)
+		}
+		e.unlock(lease)
 	})
-	defer func() {
-		e.raw.RPush(context.Background(), "never", "now")
-		wg.Wait()
-	}()
-	e.until("the pool is used up", func() bool { return errors.Is(rdb.Ping(t.Context()).Err(), redis.ErrPoolTimeout) })
-	lease := e.try(e.mutex(c, "orders", ttl(3*time.Second)))
-	for range 2 {
-		e.pass(2 * time.Second)
-		if lease.Context().Err() != nil {
-			t.Fatalf("the lease ended: %v", context.Cause(lease.Context()))
-		}
-	}
-	if err := rdb.Ping(t.Context()).Err(); !errors.Is(err, redis.ErrPoolTimeout) {
-		t.Errorf("the pool was free after all: %v", err)
-	}
-	e.unlock(lease)
 }

@@ -25,8 +25,7 @@ func TestFault17_ClassD_CounterSetBack(t *testing.T) {
 // process. Who stands behind them has the lock when it ends.
 // Caught mutant: only the head of the line looks when the lock ends.
 func TestFault54_HolderAndHeadDieTogether(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(e *env) {
+	inBubbleAllKinds(t, func(e *env) {
 		const lives = 10 * time.Second
 		a, f := e.linked("a")
 		defer f.Heal()

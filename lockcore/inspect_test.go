@@ -41,19 +41,22 @@ func TestInspect(t *testing.T) {
 			line  []lockcore.Waiter
 		}{
 			{
-				"m", lockcore.LockMutex, []locker{e.mutex(a, "m", cfg)},
+				"m", lockcore.LockMutex,
+				[]locker{e.mutex(a, "m", cfg)},
 				[]locker{e.mutex(b, "m", cfg), e.mutex(a, "m", cfg)},
 				[]lockcore.Holder{{Identity: "a"}},
 				[]lockcore.Waiter{{Identity: "b"}, {Identity: "a"}},
 			},
 			{
-				"x", lockcore.LockReentrant, []locker{e.reentrant(a, "x", "one", cfg), e.reentrant(b, "x", "one", cfg)},
+				"x", lockcore.LockReentrant,
+				[]locker{e.reentrant(a, "x", "one", cfg), e.reentrant(b, "x", "one", cfg)},
 				[]locker{e.reentrant(a, "x", "two", cfg)},
 				[]lockcore.Holder{{Identity: "a", Owner: "one"}, {Identity: "b", Owner: "one"}},
 				[]lockcore.Waiter{{Identity: "a", Owner: "two"}},
 			},
 			{
-				"s", lockcore.LockReadWrite, []locker{reads{e.rw(a, "s", "one", cfg)}, reads{e.rw(b, "s", "two", cfg)}},
+				"s", lockcore.LockReadWrite,
+				[]locker{reads{e.rw(a, "s", "one", cfg)}, reads{e.rw(b, "s", "two", cfg)}},
 				[]locker{e.rw(b, "s", "three", cfg), reads{e.rw(b, "s", "four", cfg)}},
 				[]lockcore.Holder{{Identity: "a", Owner: "one", Reads: true}, {Identity: "b", Owner: "two", Reads: true}},
 				[]lockcore.Waiter{{Identity: "b", Owner: "three"}, {Identity: "b", Owner: "four", Reads: true}},

@@ -14,7 +14,7 @@ import (
 // The number of renewals has no end, and nothing of a lease depends on how many
 // there were.
 func TestRenewalsKeepTheLease(t *testing.T) {
-	onBoth(t, func(e *env) {
+	onAllKinds(t, func(e *env) {
 		a, b := e.client("a"), e.client("b")
 		cfg := ttl(3 * time.Second)
 		lease := e.try(e.mutex(a, "orders", cfg))
@@ -39,7 +39,7 @@ func TestRenewalsKeepTheLease(t *testing.T) {
 
 // The lease ends by itself at t0 + TTL - margin, before the server frees the name.
 func TestNoRenewal(t *testing.T) {
-	onBoth(t, func(e *env) {
+	onAllKinds(t, func(e *env) {
 		a, b := e.client("a"), e.client("b")
 		cfg := lockcore.LeaseConfig{TTL: 3 * time.Second, NoRenewal: true}
 		before := e.clock()
@@ -70,8 +70,7 @@ func TestNoRenewal(t *testing.T) {
 }
 
 func TestValidForEndsTheLeaseEarlier(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(e *env) {
+	inBubbleAllKinds(t, func(e *env) {
 		m := e.mutex(e.client("a"), "orders", lockcore.LeaseConfig{TTL: 10 * time.Second, ValidFor: 6 * time.Second})
 		lease := e.try(m)
 		if r := lease.Remaining(); r != 6*time.Second {
@@ -100,7 +99,7 @@ func TestMaxHoldEndsRenewing(t *testing.T) {
 		{500 * time.Millisecond, 2968 * time.Millisecond},
 	} {
 		t.Run(c.maxHold.String(), func(t *testing.T) {
-			inBubble(t, func(e *env) {
+			inBubbleAllKinds(t, func(e *env) {
 				before := e.clock()
 				m := e.mutex(e.client("a"), "orders", lockcore.LeaseConfig{TTL: 3 * time.Second, MaxHold: c.maxHold})
 				lease := e.try(m)
@@ -121,7 +120,7 @@ func TestMaxHoldEndsRenewing(t *testing.T) {
 
 // A pause of the process runs no timer; Err and Remaining look at the clock.
 func TestContextLooksAtTheClock(t *testing.T) {
-	onBoth(t, func(e *env) {
+	onAllKinds(t, func(e *env) {
 		clock := lockcoretest.NewClock()
 		c := e.clientWith(e.direct(), lockcore.Config{Clock: clock.Now})
 		lease := e.try(e.mutex(c, "orders", ttl(30*time.Second)))
@@ -147,8 +146,7 @@ func TestContextLooksAtTheClock(t *testing.T) {
 }
 
 func TestLeaseContextAloneLooksAtTheClock(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(e *env) {
+	inBubbleAllKinds(t, func(e *env) {
 		clock := lockcoretest.NewClock()
 		c := e.clientWith(e.direct(), lockcore.Config{Clock: clock.Now})
 		lease := e.try(e.mutex(c, "orders", ttl(30*time.Second)))
@@ -182,7 +180,7 @@ func TestLeaseContextCarriesValuesAndNotTheEnd(t *testing.T) {
 }
 
 func TestBind(t *testing.T) {
-	onBoth(t, func(e *env) {
+	onAllKinds(t, func(e *env) {
 		m := e.mutex(e.client("a"), "orders", ttl(5*time.Second))
 		boss := errors.New("boss said no")
 
@@ -347,7 +345,7 @@ func TestFault52_ReleaseAfterSlowWork(t *testing.T) {
 //
 // Caught mutant: DEL without looking at the owner.
 func TestFault48_ThreeWaysToUnlockWrongly(t *testing.T) {
-	onBoth(t, func(e *env) {
+	onAllKinds(t, func(e *env) {
 		clock := lockcoretest.NewClock()
 		c := e.clientWith(e.direct(), lockcore.Config{Clock: clock.Now})
 		other := e.client("other")

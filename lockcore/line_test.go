@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -119,8 +120,7 @@ func TestGivingUpLeavesTheLine(t *testing.T) {
 // The head of the line has a timer at the lock's end; who becomes head because
 // the one before left is told.
 func TestHeadTakesOverAtTheHoldersEnd(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(e *env) {
+	inBubbleAllKinds(t, func(e *env) {
 		dying, f := e.linked("dying")
 		b, c := e.client("b"), e.client("c")
 		cfg := ttl(30 * time.Second)
@@ -174,40 +174,51 @@ func TestDeadWaiterIsPassedOver(t *testing.T) {
 
 // More dead waiters than one script passes over, in front of a live one.
 func TestThousandsOfDeadWaitersArePassedOver(t *testing.T) {
-	t.Parallel()
-	e := realEnv(t)
-	a, b, c := e.client("a"), e.client("b"), e.client("c")
-	cfg := ttl(5 * time.Second)
-	lease := e.try(e.mutex(a, "orders", cfg))
-	// As a process that died with all its waiters leaves it.
-	_, err := e.raw.Pipelined(t.Context(), func(p redis.Pipeliner) error {
-		for i := range 3500 {
-			id := fmt.Sprintf("nl1:DEADDEADDEAD.%d.t/dead", i)
-			p.ZAdd(t.Context(), e.key("orders", "queue"), redis.Z{Score: float64(i), Member: id})
-			p.HSet(t.Context(), e.key("orders", "seen"), id, time.Now().Add(time.Hour).UnixMilli())
+	onServerAllKinds(t, func(e *env) {
+		a, b, c := e.client("a"), e.client("b"), e.client("c")
+		cfg := ttl(5 * time.Second)
+		lease := e.try(e.mutex(a, "orders", cfg))
+		// As a process that died with all its waiters leaves it.
+		_, err := e.raw.Pipelined(e.Context(), func(p redis.Pipeliner) error {
+			for i := range 3500 {
+				id := e.deadAttempt(i)
+				p.ZAdd(e.Context(), e.key("orders", "queue"), redis.Z{Score: float64(i), Member: id})
+				p.HSet(e.Context(), e.key("orders", "seen"), id, time.Now().Add(time.Hour).UnixMilli())
+			}
+			return nil
+		})
+		if err != nil {
+			e.Fatal(err)
 		}
-		return nil
+		p := e.goLock(e.mutex(b, "orders", cfg))
+		e.until("it stands in line", func() bool { return e.lineLength("orders") == 3501 })
+		e.raw.Del(e.Context(), e.key("orders", "lock"))
+		// A TryLock sweeps until the line is served.
+		if held := e.refused(e.mutex(c, "orders", cfg)); held.Holder != "b" || held.TTL < 0 {
+			e.Errorf("told of %+v", held)
+		}
+		next := p.granted()
+		mustIs(e, e.ended(lease), lockcore.ErrLeaseLost)
+		e.unlock(next)
 	})
-	if err != nil {
-		t.Fatal(err)
+}
+
+// deadAttempt is an attempt of a process that does not exist.
+func (e *env) deadAttempt(number int) string {
+	switch e.kind {
+	case "reentrant":
+		return fmt.Sprintf("nx1:DEADDEADDEAD.%d.t.w/dead dead", number)
+	case "write":
+		return fmt.Sprintf("ns1:DEADDEADDEAD.%d.t.w/dead dead", number)
+	default:
+		return fmt.Sprintf("nl1:DEADDEADDEAD.%d.t/dead", number)
 	}
-	p := e.goLock(e.mutex(b, "orders", cfg))
-	e.until("it stands in line", func() bool { return e.lineLength("orders") == 3501 })
-	e.raw.Del(t.Context(), e.key("orders", "lock"))
-	// A TryLock sweeps until the line is served.
-	if held := e.refused(e.mutex(c, "orders", cfg)); held.Holder != "b" || held.TTL < 0 {
-		t.Errorf("told of %+v", held)
-	}
-	next := p.granted()
-	mustIs(t, e.ended(lease), lockcore.ErrLeaseLost)
-	e.unlock(next)
 }
 
 // A waiter that nobody has heard of for three refreshes has lost its place, so
 // that a line of the dead does not stand in the way of TryLock for ever.
 func TestDeadLineLapses(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(e *env) {
+	inBubbleAllKinds(t, func(e *env) {
 		a, b := e.client("a"), e.client("b")
 		dead, f := e.linked("dead")
 		cfg := ttl(4 * time.Second)
@@ -223,8 +234,7 @@ func TestDeadLineLapses(t *testing.T) {
 // One who has given up, and whose leaving was lost for good, is granted the lock:
 // it gives it on at once.
 func TestGrantToOneWhoHasGivenUp(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(e *env) {
+	inBubbleAllKinds(t, func(e *env) {
 		e.warmAll()
 		a, c := e.client("a"), e.client("c")
 		b, f := e.linked("b")
@@ -256,8 +266,7 @@ func TestGrantToOneWhoHasGivenUp(t *testing.T) {
 
 // A lease that stays long costs its waiters one look per TTL and no more.
 func TestWaitersLookOncePerTTL(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(e *env) {
+	inBubbleAllKinds(t, func(e *env) {
 		a := e.client("a")
 		b, f := e.linked("b")
 		cfg := ttl(10 * time.Second)
@@ -277,7 +286,7 @@ func TestWaitersLookOncePerTTL(t *testing.T) {
 
 // Messages are hints: forged ones, floods and garbage change nothing but the
 // number of looks.
-func TestForgedMessages(t *testing.T) {
+func TestFault41_ForgedMessages(t *testing.T) {
 	onAllKinds(t, func(e *env) {
 		a, b := e.client("a"), e.client("b")
 		cfg := ttl(20 * time.Second)
@@ -288,11 +297,13 @@ func TestForgedMessages(t *testing.T) {
 			e.Fatal(values, err)
 		}
 		channel := "noonlock:ch:" + b.Process()
+		stale := strings.Replace(values[0], b.Process()+".", b.Process()+".zz", 1) // of an attempt that never was
 		for _, message := range []string{
 			"", "g", "g ", "g orders", "g orders ", "g orders nl1", "g orders nl1:x.y.z/w", "g orders " + values[0],
 			"g {x} " + values[0], "h", "h orders", "h orders x " + values[0], "h orders -5 " + values[0],
 			"h orders 99999999999999999999 " + values[0], "h orders 9223372036854775807 " + values[0], "h orders 1 " + values[0],
 			"s", "s s s", "\x00\xff", "g orders nl1:" + b.Process() + ".zzzzzzzzzzzzzzzzzzzz.t/b", "g orders nl1:" + b.Process() + ".zz.t/b",
+			"g orders " + stale, "h orders 1 " + stale, "g other " + values[0], "g orders nx1:" + b.Process() + ".zz.t.w/b", "g orders ns1:" + b.Process() + ".zz.t.q/b c",
 		} {
 			for range 20 {
 				if n, err := e.raw.Publish(e.Context(), channel, message).Result(); n == 0 || err != nil {

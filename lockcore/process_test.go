@@ -21,10 +21,12 @@ import (
 
 // roleVariable makes this test binary an actor: a process with a Client that
 // takes orders on its standard input, one a line, and answers on its standard
-// output. It ends with its input. serverVariable tells it the server.
+// output. It ends with its input. serverVariable tells it the server, kindVariable the
+// kind of its locks, whose owner is its identity.
 const (
 	roleVariable   = "LOCKCORE_TEST_ROLE"
 	serverVariable = "LOCKCORE_TEST_SERVER"
+	kindVariable   = "LOCKCORE_TEST_KIND"
 )
 
 func playRole(identity string) int {
@@ -50,7 +52,7 @@ func obey(c *lockcore.Client, lease **lockcore.Lease, order []string) string {
 		if err != nil {
 			return "error " + err.Error()
 		}
-		m, err := c.Mutex(order[1], lockcore.LeaseConfig{TTL: time.Duration(ms) * time.Millisecond})
+		m, err := lockOf(c, os.Getenv(kindVariable), order[1], c.Identity(), ttl(time.Duration(ms)*time.Millisecond))
 		if err != nil {
 			return "error " + err.Error()
 		}
@@ -91,7 +93,7 @@ type actor struct {
 func (e *env) startActor(identity string) *actor {
 	e.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), roleVariable+"="+identity, serverVariable+"="+e.real.Addr())
+	cmd.Env = append(os.Environ(), roleVariable+"="+identity, serverVariable+"="+e.real.Addr(), kindVariable+"="+e.kind)
 	cmd.Stderr = os.Stderr
 	stdin, err := cmd.StdinPipe()
 	if err != nil {

@@ -107,14 +107,14 @@ func (rw *RWMutex) Lock(ctx context.Context) (*Lease, error) {
 }
 
 // Downgrade makes a lease that writes one that reads, without a gap in which another
-// could write; readers that wait are let in unless the owner has another lease that
-// writes. The lease keeps its token, its context and its timing. To downgrade twice
-// changes nothing.
+// could write; readers that wait are let in up to the first writer in line, unless the
+// owner has another lease that writes. The lease keeps its token, its context and its
+// timing. To downgrade twice changes nothing.
 //
-// If nobody answers it asks again until ctx or the lease ends; an error that is
-// ErrUnknown means that it may have been done. The lease is held all the same, unless
-// the error is ErrNotHeld. A lease that was not made by RWMutex.Lock or
-// RWMutex.TryLock is refused with ErrNotWriter.
+// If nobody answers it asks again until ctx or the lease ends. An error that is
+// ErrUnknown means that it may have been done, or be done yet: write no more. The
+// lease is held all the same, unless the error is ErrNotHeld. A lease that was not
+// made by RWMutex.Lock or RWMutex.TryLock is refused with ErrNotWriter.
 func (l *Lease) Downgrade(ctx context.Context) error {
 	const op = "lockcore: downgrade"
 	k, ok := l.a.kind.(ownedKind)
@@ -128,7 +128,10 @@ func (l *Lease) Downgrade(ctx context.Context) error {
 		return opError(op, l.Name(), ErrNotHeld, cause)
 	}
 	n, err := l.downgrade(ctx)
+	cause := l.checkClock()
 	switch {
+	case err != nil && cause != nil:
+		return opError(op, l.Name(), ErrNotHeld, cause, err)
 	case err != nil:
 		return opError(op, l.Name(), err)
 	case n == 0:

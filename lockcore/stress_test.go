@@ -34,10 +34,36 @@ func TestRandomFaults(t *testing.T) {
 	})
 }
 
+// Owners that read and write in turn, with networks that fail at random: no writer is
+// ever together with anybody of another owner, and tokens grow. Owners are shared by
+// processes and goroutines, leases nest, and some writers downgrade.
+func TestRandomFaultsOfReadersAndWriters(t *testing.T) {
+	onBoth(t, func(e *env) {
+		e.kind = "write" // for the names of scripts
+		lasts := 4 * time.Second
+		if e.bubble != nil {
+			lasts = 40 * time.Second
+		}
+		seed := rand.Uint64() //nolint:gosec // a test's choices
+		s := &stress{env: e, history: lockcoretest.NewHistory(e.clock)}
+		defer func() {
+			if e.Failed() {
+				e.Logf("seed %d", seed)
+			}
+		}()
+		s.run(seed, lasts)
+		if s.written.Load() < 3 || s.read.Load() < 3 || s.downgraded.Load() == 0 {
+			e.Errorf("%d wrote, %d read, %d downgraded: too little happened", s.written.Load(), s.read.Load(), s.downgraded.Load())
+		}
+	})
+}
+
 type stress struct {
 	*env
 	history                  *lockcoretest.History
 	acquired, given, unknown atomic.Int64
+	// Of readers and writers.
+	written, read, downgraded atomic.Int64
 }
 
 const stressTTL = 500 * time.Millisecond
@@ -103,11 +129,9 @@ func (s *stress) work(ctx context.Context, c *lockcore.Client, proc string, name
 	for ctx.Err() == nil {
 		name := names[r.IntN(len(names))]
 		renewed := r.IntN(4) > 0
-		m, err := c.Mutex(name, lockcore.LeaseConfig{TTL: stressTTL, NoRenewal: !renewed})
-		if err != nil {
-			s.Error(err)
-			return
-		}
+		cfg := lockcore.LeaseConfig{TTL: stressTTL, NoRenewal: !renewed}
+		event := lockcoretest.Event{Proc: proc, Name: name}
+		m := s.side(c, cfg, &event, r)
 		take := m.Lock
 		if r.IntN(3) == 0 {
 			take = m.TryLock
@@ -124,7 +148,7 @@ func (s *stress) work(ctx context.Context, c *lockcore.Client, proc string, name
 			continue
 		}
 		s.acquired.Add(1)
-		event := lockcoretest.Event{Proc: proc, Name: name, Token: lease.Token()}
+		event.Token = lease.Token()
 		record := func(op lockcoretest.Op) {
 			event.Op = op
 			event.ValidUntil = s.clock() // before Remaining, not to believe too long
@@ -141,6 +165,9 @@ func (s *stress) work(ctx context.Context, c *lockcore.Client, proc string, name
 				break
 			}
 			record(lockcoretest.Renew)
+			if event.Owner != "" && event.Mode == lockcoretest.Exclusive && r.IntN(4) == 0 {
+				s.downgrade(ctx, lease, event)
+			}
 		}
 		if lease.Context().Err() == nil {
 			record(lockcoretest.Release)
@@ -152,6 +179,42 @@ func (s *stress) work(ctx context.Context, c *lockcore.Client, proc string, name
 			_ = lease.Unlock(giving) // it may not be held any more, or unknown
 			stop()
 		}
+	}
+}
+
+// side is a lock to take: for readers and writers one side of it, for one of a few
+// owners.
+func (s *stress) side(c *lockcore.Client, cfg lockcore.LeaseConfig, event *lockcoretest.Event, r *rand.Rand) locker {
+	s.Helper()
+	if s.kind != "write" {
+		return s.mutex(c, event.Name, cfg)
+	}
+	event.Owner = fmt.Sprint("owner", r.IntN(6))
+	rw, err := c.RWMutex(event.Name, event.Owner, lockcore.RWConfig{Read: cfg, Write: cfg})
+	if err != nil {
+		s.Error(err)
+		return nil
+	}
+	if r.IntN(3) > 0 {
+		event.Mode = lockcoretest.Shared
+		s.read.Add(1)
+		return reads{rw}
+	}
+	s.written.Add(1)
+	return rw
+}
+
+// downgrade makes a writer a reader: from before the call, as it may be done at any time
+// from then on.
+func (s *stress) downgrade(ctx context.Context, lease *lockcore.Lease, event lockcoretest.Event) {
+	s.Helper()
+	event.Op = lockcoretest.Downgrade
+	s.history.Record(event)
+	// Not beyond the known end, or a renewal would be recorded too late.
+	asking, stop := context.WithTimeout(ctx, lease.Remaining()/2)
+	defer stop()
+	if err := lease.Downgrade(asking); err == nil {
+		s.downgraded.Add(1)
 	}
 }
 
@@ -170,6 +233,9 @@ func (s *stress) havoc(ctx context.Context, networks []*lockcoretest.Faults, r *
 		lockcoretest.ResetAfter, lockcoretest.SwallowReply, lockcoretest.DelayReply, lockcoretest.DropMessage, lockcoretest.DelayMessage,
 	}
 	scripts := []lockcoretest.Match{s.script("mutex_acquire"), s.script("mutex_renew"), s.script("mutex_leave")}
+	if s.kind == "write" {
+		scripts = append(scripts, s.script("owned_downgrade"))
+	}
 	for ctx.Err() == nil {
 		s.nap(r, 100*time.Millisecond)
 		f := networks[r.IntN(len(networks))]

@@ -113,9 +113,12 @@ mapfile -t modules < <(go list -m -f '{{.Dir}}')
 
 # -count=1: the answers of real servers are not to be taken from a cache.
 result=0
-go test "${race[@]}" -count=1 -timeout 5m "${modules[@]/%//...}" || result=$?
+go test "${race[@]}" -count=1 -timeout 10m "${modules[@]/%//...}" || result=$?
+if ((${#race[@]} > 0)); then # as deep as is too slow under -race
+	go test -count=1 -timeout 15m ./test/explorer || result=$?
+fi
 for module in "${standalone[@]}"; do
-	(cd "$module" && GOWORK=off go test "${race[@]}" -count=1 -timeout 5m ./...) || result=$?
+	(cd "$module" && GOWORK=off go test "${race[@]}" -count=1 -timeout 10m ./...) || result=$?
 done
 
 if [[ -s $NOONLOCK_COUNTED ]]; then

@@ -82,8 +82,16 @@ func (h *hold) expire(validUntil time.Duration) {
 	h.end = instant{at: validUntil}
 }
 
+// sameOwner tells whether both are of one owner, which excludes only others.
+func (h *hold) sameOwner(o *hold) bool {
+	return h.acquired.Owner != "" && h.acquired.Owner == o.acquired.Owner
+}
+
 // clash tells whether the two were believed at one time and exclude each other.
 func (h *hold) clash(o *hold) bool {
+	if h.sameOwner(o) {
+		return false
+	}
 	from, to := later(h.start, o.start), earlier(h.end, o.end)
 	bothRead := later(h.reads, o.reads)
 	return from.before(earlier(to, bothRead))
@@ -105,10 +113,13 @@ func earlier(a, b instant) instant {
 
 // Check returns what is wrong with the history, nil if nothing is:
 //
-//   - two holds of a name at one time, unless both are shared;
+//   - two holds of a name at one time, unless both are shared or of one owner;
 //   - a token not greater than those of all holds of that name that were over
 //     before, or the same as that of another hold. (Of two holds that meet,
-//     which readers may, the one granted first may be recorded last.)
+//     which readers may, the one granted first may be recorded last. An owner that
+//     reads keeps its token for as long as the server has an entry of it, which
+//     may be longer than it knows: its token is held against those of writers
+//     only.)
 //   - a use outside its hold;
 //   - events of no hold.
 //
@@ -132,7 +143,11 @@ func (h *History) Check() []Violation {
 				found = append(found, Violation{Overlap, pair})
 			}
 			over := !x.start.before(y.end)
-			if y.acquired.Token == x.acquired.Token || over && y.acquired.Token > x.acquired.Token {
+			if x.acquired.Owner != "" && x.acquired.Mode == Shared && y.acquired.Mode == Shared {
+				over = false
+			}
+			same := y.acquired.Token == x.acquired.Token && !y.sameOwner(x)
+			if same || over && y.acquired.Token > x.acquired.Token {
 				found = append(found, Violation{TokenOrder, pair})
 			}
 		}

@@ -65,6 +65,7 @@ type Event struct {
 	At    time.Duration // on a clock that all processes share
 	Proc  string
 	Name  string
+	Owner string // of an Acquire of a lock with owners: holds of one owner exclude only others'
 	Op    Op
 	Mode  Mode // of an Acquire
 	Token uint64
@@ -79,6 +80,9 @@ func (e Event) String() string {
 	fmt.Fprintf(&b, "%v %s %v %s", e.At, e.Proc, e.Op, e.Name)
 	if e.Op == Acquire {
 		fmt.Fprintf(&b, " %v", e.Mode)
+		if e.Owner != "" {
+			fmt.Fprintf(&b, " for %s", e.Owner)
+		}
 	}
 	fmt.Fprintf(&b, " token %d", e.Token)
 	if e.ValidUntil != 0 {

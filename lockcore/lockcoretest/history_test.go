@@ -1,6 +1,7 @@
 package lockcoretest_test
 
 import (
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -209,4 +210,62 @@ func TestHistoryRecordsFromManyGoroutines(t *testing.T) {
 		}()
 		new(lockcoretest.History).Record(lockcoretest.Event{})
 	})
+}
+
+// Holds of one owner exclude only others', and it keeps its token while it holds.
+func TestHistoryOwners(t *testing.T) {
+	take := func(at int, proc, owner string, mode lockcoretest.Mode, token uint64) lockcoretest.Event {
+		return lockcoretest.Event{At: time.Duration(at), Proc: proc, Owner: owner, Name: "n", Op: lockcoretest.Acquire, Mode: mode, Token: token}
+	}
+	give := func(at int, proc string, token uint64) lockcoretest.Event {
+		return lockcoretest.Event{At: time.Duration(at), Proc: proc, Name: "n", Op: lockcoretest.Release, Token: token}
+	}
+	const shared, exclusive = lockcoretest.Shared, lockcoretest.Exclusive
+	for name, c := range map[string]struct {
+		events []lockcoretest.Event
+		want   []lockcoretest.Problem
+	}{
+		"an owner writes while it reads": {
+			[]lockcoretest.Event{take(1, "a", "x", shared, 1), take(2, "b", "x", exclusive, 2)}, nil,
+		},
+		"an owner enters twice": {
+			[]lockcoretest.Event{take(1, "a", "x", exclusive, 1), take(2, "b", "x", exclusive, 1)}, nil,
+		},
+		"another reads while an owner writes": {
+			[]lockcoretest.Event{take(1, "a", "x", shared, 1), take(2, "b", "x", exclusive, 2), take(3, "c", "y", shared, 3)},
+			[]lockcoretest.Problem{lockcoretest.Overlap},
+		},
+		"two without an owner": {
+			[]lockcoretest.Event{take(1, "a", "", exclusive, 1), take(2, "b", "", exclusive, 2)},
+			[]lockcoretest.Problem{lockcoretest.Overlap},
+		},
+		"an owner keeps its token beyond another reader": {
+			[]lockcoretest.Event{
+				take(1, "a", "x", shared, 1), take(2, "c", "y", shared, 2), give(3, "c", 2),
+				take(4, "b", "x", shared, 1), give(5, "a", 1), take(6, "d", "x", shared, 1),
+			}, nil,
+		},
+		"an owner comes back with the token that it had before another wrote": {
+			[]lockcoretest.Event{
+				take(1, "a", "x", shared, 1), give(2, "a", 1), take(3, "c", "y", exclusive, 2), give(4, "c", 2),
+				take(5, "b", "x", shared, 1),
+			}, []lockcoretest.Problem{lockcoretest.TokenOrder},
+		},
+		"two owners with one token": {
+			[]lockcoretest.Event{take(1, "a", "x", shared, 1), take(2, "b", "y", shared, 1)},
+			[]lockcoretest.Problem{lockcoretest.TokenOrder},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var h lockcoretest.History
+			h.Add(c.events...)
+			var got []lockcoretest.Problem
+			for _, v := range h.Check() {
+				got = append(got, v.Problem)
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("%v, want %v", h.Check(), c.want)
+			}
+		})
+	}
 }

@@ -32,18 +32,18 @@ elseif type_of == 'hash' and kind == redis.call('HGET', lock, 'kind') then
   for _, field in ipairs(redis.call('HKEYS', lock)) do
     local owner = string.match(field, '^o:(.*)$')
     local s = owner and read(lock, kind, owner, now)
-    local kept = {}
+    local kept, ended = {}, 0
     for _, entry in ipairs(s and s.list or {}) do
       if seen[entry[3]] then
         taken = taken + 1
+        ended = math.max(ended, entry[2])
       else
         kept[#kept + 1] = entry
       end
     end
-    if s and #kept < #s.list then
+    if ended > 0 then
       s.list = kept
-      strike(lock, s)
-      shorten(lock, s, now)
+      strike(lock, s, ended, now)
     end
   end
 elseif kind == 'other' and type_of ~= 'none' and type_of ~= 'string' then

@@ -59,7 +59,7 @@ end
 
 if not holder then
   local token = advance(lock, fence, queue, seen, me, ttl, now)
-  if not token and not at and redis.call('EXISTS', lock, queue) == 0 then
+  if redis.call('EXISTS', lock, queue) == 0 then -- the line was swept away
     token = next_token(fence)
     redis.call('SET', lock, me, 'PX', ttl)
   end

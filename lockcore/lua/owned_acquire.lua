@@ -27,7 +27,8 @@
 -- An owner that has an entry is let in past the line: it would wait for itself.
 --
 -- Twice is safe: an attempt that has its entry is told so again, with the same token,
--- and the entry is extended to the full ttl; one in line keeps its place.
+-- and the entry is extended to the full ttl; one in line keeps its place, and one that
+-- was told {8} has left it: it joins again and is told anew.
 local lock, fence, queue, seen, tomb = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local me, ttl, ask = ARGV[1], ARGV[2], ARGV[3]
 
@@ -36,7 +37,8 @@ local me, ttl, ask = ARGV[1], ARGV[2], ARGV[3]
 
 local kind, mode, owner = parts_of(me)
 
-if ask ~= 'look' and redis.call('EXISTS', lock, queue, tomb) == 0 then
+local keys = redis.call('EXISTS', lock, queue, tomb)
+if ask ~= 'look' and keys == 0 then
   local token, clock = next_token(fence)
   found(lock, kind, owner, token, mode, math.floor(clock / 1000) + tonumber(ttl), me)
   return {1, token}
@@ -45,12 +47,13 @@ end
 --@include line
 --@include owners
 
-if redis.call('EXISTS', tomb) == 1 then
-  return {6}
-end
 local now = server_ms()
 local till = now + tonumber(ttl)
 local s = read(lock, kind, owner, now)
+local lone = keys == 1 and s and s.ends -- there is neither a line nor a tombstone
+if not lone and redis.call('EXISTS', tomb) == 1 then
+  return {6}
+end
 if not s then
   return {7}
 end
@@ -65,7 +68,7 @@ end
 if ask == 'look' and not redis.call('ZSCORE', queue, me) then
   return {5}
 end
-local first = redis.call('ZRANGE', queue, 0, 0)[1]
+local first = not lone and redis.call('ZRANGE', queue, 0, 0)[1]
 local answer, kept = verdict(lock, s, mode, now)
 local token, stop
 if answer == 'in' and (s.token or not first) then

@@ -33,15 +33,7 @@ for i, entry in ipairs(list) do
     break
   end
 end
-local shorter = false
-if ended then
-  if #list == 0 and redis.call('HLEN', lock) == (s.writer and 4 or 3) then
-    redis.call('DEL', lock) -- nobody else has a field there
-  else
-    strike(lock, s)
-    shorter = ended >= s.ends and shorten(lock, s, now) -- the key's end was mine
-  end
-end
+local shorter = ended and strike(lock, s, ended, now)
 local first = redis.call('ZRANGE', queue, 0, 0)[1]
 if first then
   drop(queue, seen, me)

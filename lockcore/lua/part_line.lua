@@ -25,7 +25,8 @@ local function process_of(attempt)
 end
 
 -- tell publishes to the process of an attempt; answers the receivers, or nil if
--- nobody can know. pcall: an ACL may forbid PUBLISH, and that must stop nothing.
+-- nobody can know. pcall: an ACL may forbid PUBLISH, and that must stop nothing; the
+-- refusal that it answers is not 0 either.
 local function tell(lock, attempt, kind, rest)
   local process, counts = process_of(attempt)
   if not process then
@@ -34,7 +35,7 @@ local function tell(lock, attempt, kind, rest)
   local prefix, name = string.match(lock, '^(.*):{(.*)}:lock$')
   local heard = redis.pcall('PUBLISH', prefix .. ':ch:' .. process,
     kind .. ' ' .. name .. ' ' .. rest .. attempt)
-  if type(heard) == 'table' or counts ~= 't' then
+  if counts ~= 't' then
     return nil
   end
   return heard

@@ -6,7 +6,7 @@
 --              not look at every entry. It is kept here, as PTTL and TIME read the
 --              clock one after the other: a sum of both is short by what lies between,
 --              and the key would end before its last entry
---   writer     the owner that writes; one that has stopped may still stand here
+--   writer     the owner that writes; one that has stopped still stands here
 --   o:<owner>  its token and its entries, a line each: `<token>`, then
 --              `<mode w|r><until, ms on this server's clock> <attempt>`
 --
@@ -69,9 +69,6 @@ local function store(lock, s, till)
     redis.call('HSET', lock, 'end', ends, 'writer', s.owner, 'o:' .. s.owner, text_of(s.token, s.list))
   else
     redis.call('HSET', lock, 'end', ends, 'o:' .. s.owner, text_of(s.token, s.list))
-    if s.writer == s.owner then
-      redis.call('HDEL', lock, 'writer')
-    end
   end
 end
 

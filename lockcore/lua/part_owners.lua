@@ -1,18 +1,22 @@
 -- survey looks at every entry of a lock: drops owners whose entries have all ended,
 -- and answers the last end of the others (ms; 0: nobody), how many owners they are,
--- and an attempt of one of them.
-local function survey(lock, now)
+-- and an attempt of one of them. Of the owner of s it takes what s says.
+local function survey(lock, now, s)
   local all, last, owners, holder = redis.call('HGETALL', lock), 0, 0, nil
   for i = 1, #all, 2 do
-    if string.sub(all[i], 1, 2) == 'o:' then
-      local token, list = entries_of(all[i + 1], now)
-      if token then
-        owners, holder = owners + 1, list[1][3]
-        for _, entry in ipairs(list) do
-          last = math.max(last, entry[2])
-        end
-      else
+    local owner = string.match(all[i], '^o:(.*)$')
+    if owner then
+      local _, list = entries_of(all[i + 1], now)
+      if s and s.owner == owner then
+        list = s.list
+      end
+      if #list == 0 then
         redis.call('HDEL', lock, all[i])
+      else
+        owners, holder = owners + 1, list[1][3]
+      end
+      for _, entry in ipairs(list) do
+        last = math.max(last, entry[2])
       end
     end
   end
@@ -44,28 +48,33 @@ local function verdict(lock, s, mode, now)
   return 'in'
 end
 
--- strike writes what an owner has left after entries were taken out.
-local function strike(lock, s)
+-- strike writes what an owner has left after an entry was taken out that lasted until
+-- then, and ends the lock with the last entry of all that are left. It answers
+-- whether that is earlier than it was.
+local function strike(lock, s, ended, now)
+  if #s.list == 0 and redis.call('HLEN', lock) == (s.writer and 4 or 3) then
+    redis.call('DEL', lock) -- nobody else has a field there
+    return false
+  end
+  local before = s.ends
+  if ended >= before then
+    s.ends = survey(lock, now, s)
+    if s.ends == 0 then
+      redis.call('DEL', lock)
+      return false
+    end
+  end
   if #s.list > 0 then
     store(lock, s, 0)
-  else
-    redis.call('HDEL', lock, 'o:' .. s.owner, s.writer == s.owner and 'writer' or 'o:' .. s.owner)
+    return s.ends < before
   end
-end
-
--- shorten ends a lock with the last of the entries that are left; it answers whether
--- that is earlier than it was.
-local function shorten(lock, s, now)
-  local last, owners = survey(lock, now)
-  if owners == 0 then
-    redis.call('DEL', lock)
-  elseif last < s.ends then
-    local ends = string.format('%.0f', last)
+  redis.call('HDEL', lock, 'o:' .. s.owner)
+  if s.ends < before then
+    local ends = string.format('%.0f', s.ends)
     redis.call('PEXPIREAT', lock, ends)
     redis.call('HSET', lock, 'end', ends)
-    return true
   end
-  return false
+  return s.ends < before
 end
 
 -- enter gives an attempt an entry until then.

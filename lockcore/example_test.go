@@ -1,0 +1,152 @@
+package lockcore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+)
+
+// exampleClient is a Client on a Redis server inside the process, so that the examples run
+// anywhere. An application gives lockcore.New the *redis.Client that it has.
+func exampleClient() (c *lockcore.Client, done func()) {
+	r, err := lockcoretest.StartRedis()
+	if err != nil {
+		panic(err)
+	}
+	c, err = lockcore.New(r.Client(), lockcore.Config{Identity: "replica-1"})
+	if err != nil {
+		panic(err)
+	}
+	return c, func() {
+		_ = c.Close(context.Background())
+		r.Close()
+	}
+}
+
+// A Mutex has one holder. Its token is handed to what the holder writes to.
+func ExampleMutex() {
+	c, done := exampleClient()
+	defer done()
+	ctx := context.Background()
+
+	m, err := c.Mutex("orders", lockcore.LeaseConfig{TTL: 10 * time.Second})
+	if err != nil {
+		fmt.Println(err) // what was wrong with the name or the config
+		return
+	}
+	lease, err := m.Lock(ctx) // waits in line
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	first := lease.Token()
+
+	_, err = m.TryLock(ctx)
+	var held *lockcore.HeldError
+	if errors.As(err, &held) {
+		fmt.Println("held by", held.Holder)
+	}
+
+	fmt.Println(lease.Unlock(ctx))
+	fmt.Println(errors.Is(context.Cause(lease.Context()), lockcore.ErrReleased))
+
+	lease, err = m.Lock(ctx)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println("a later lease has a greater token:", lease.Token() > first)
+	// Output:
+	// held by replica-1
+	// <nil>
+	// true
+	// a later lease has a greater token: true
+}
+
+// An owner comes in as often as it likes, from wherever: here a call that takes the
+// lock calls another that takes it, too.
+func ExampleReentrantMutex() {
+	c, done := exampleClient()
+	defer done()
+	ctx := context.Background()
+
+	m, err := c.ReentrantMutex("orders", "request-17", lockcore.LeaseConfig{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	outer, err := m.Lock(ctx)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	inner, err := m.Lock(ctx)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println("one token:", inner.Token() == outer.Token())
+
+	other, err := c.ReentrantMutex("orders", "request-18", lockcore.LeaseConfig{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	_, err = other.TryLock(ctx)
+	fmt.Println("another owner:", errors.Is(err, lockcore.ErrNotAcquired))
+
+	for _, lease := range []*lockcore.Lease{inner, outer, outer} {
+		left, err := lease.Release(ctx)
+		fmt.Println(left, "left, not held:", errors.Is(err, lockcore.ErrNotHeld))
+	}
+	// Output:
+	// one token: true
+	// another owner: true
+	// 1 left, not held: false
+	// 0 left, not held: false
+	// 0 left, not held: true
+}
+
+// Many read or one writes; a writer becomes a reader without a gap.
+func ExampleRWMutex() {
+	c, done := exampleClient()
+	defer done()
+	ctx := context.Background()
+
+	owner := func(name string) *lockcore.RWMutex {
+		rw, err := c.RWMutex("catalogue", name, lockcore.RWConfig{
+			Read:  lockcore.LeaseConfig{TTL: 5 * time.Second}, // as long as a crashed reader is in the way
+			Write: lockcore.LeaseConfig{TTL: 30 * time.Second},
+		})
+		if err != nil {
+			panic(err)
+		}
+		return rw
+	}
+	a, b := owner("a"), owner("b")
+	writes, err := a.Lock(ctx)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	_, err = b.TryRLock(ctx)
+	fmt.Println("b may read while a writes:", err == nil)
+
+	if err := writes.Downgrade(ctx); err != nil {
+		fmt.Println(err)
+		return
+	}
+	_, err = b.TryRLock(ctx)
+	fmt.Println("b may read while a reads:", err == nil)
+
+	_, err = b.Lock(ctx) // would wait for a, which may want the same
+	fmt.Println("b may come to write:", !errors.Is(err, lockcore.ErrUpgrade))
+	// Output:
+	// b may read while a writes: false
+	// b may read while a reads: true
+	// b may come to write: false
+}

@@ -1,0 +1,147 @@
+package lockcore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/noonlock/noonlock/lockcore"
+)
+
+// ownedRights are all that a Client needs for the locks with owners.
+var ownedRights = []string{
+	"evalsha", "eval", "subscribe", "ping", "publish", // as for a mutex
+	// In the scripts:
+	"exists", "set", "del", "incr", "pexpire", "pexpireat", "pttl", "time",
+	"zadd", "zrange", "zrem", "zscore",
+	"hset", "hget", "hmget", "hgetall", "hlen", "hdel",
+}
+
+// A user with exactly the documented rights can do everything with the locks that have
+// owners; there is no right too many, and one too few leaves no key without an end.
+func TestFault60_ACLOfOwnedLocks(t *testing.T) {
+	t.Parallel()
+	e := realEnv(t)
+	user := func(name, without string) *redis.Options {
+		rules := []string{"reset", "on", ">secret", "resetkeys", "resetchannels", "~noonlock:*", "&noonlock:ch:*", "-@all"}
+		for _, r := range ownedRights {
+			if r != without {
+				rules = append(rules, "+"+r)
+			}
+		}
+		must(e, e.raw.ACLSetUser(t.Context(), name, rules...).Err())
+		opt := e.direct()
+		opt.Username, opt.Password = name, "secret"
+		return opt
+	}
+	if err := e.useOwned("all", user("all", "")); err != nil {
+		t.Fatalf("with the documented rights: %v", err)
+	}
+	if log, err := e.raw.ACLLog(t.Context(), 10).Result(); err != nil || len(log) > 0 {
+		for _, l := range log {
+			t.Errorf("refused: %s of %s in %s", l.Object, l.Username, l.Context)
+		}
+	}
+	for i, right := range ownedRights {
+		t.Run("without "+right, func(t *testing.T) {
+			if right == "eval" {
+				must(e, e.raw.ScriptFlush(t.Context()).Err()) // alone, so that nobody else sends the source
+			} else {
+				t.Parallel()
+			}
+			name := fmt.Sprint("u", i)
+			err := e.useOwned(name, user(name, right))
+			for _, part := range []string{"lock", "queue", "seen"} {
+				if e.raw.PTTL(t.Context(), e.key(name, part)).Val() == -1 && right != "pexpire" {
+					t.Errorf("%s is left without an end", part)
+				}
+			}
+			refused := 0
+			log, lerr := e.raw.ACLLog(t.Context(), 1000).Result()
+			must(e, lerr)
+			for _, l := range log {
+				if l.Username == name {
+					refused++
+				}
+			}
+			switch right {
+			case "publish", "subscribe":
+				if err != nil {
+					t.Errorf("a waiter must be slow without it, not wrong: %v", err)
+				}
+			case "ping": // sent to a subscription that was silent for long
+				return
+			default:
+				if err == nil {
+					t.Error("not needed at all")
+				}
+			}
+			if refused == 0 {
+				t.Errorf("the server refused nothing: not needed (error %v)", err)
+			}
+		})
+	}
+}
+
+// useOwned is all that a Client does with the locks that have owners.
+func (e *env) useOwned(name string, opt *redis.Options) error {
+	e.Helper()
+	c := e.clientWith(opt, lockcore.Config{Identity: "a"})
+	ctx, cancel := context.WithTimeout(e.Context(), 20*time.Second)
+	defer cancel()
+	cfg := ttl(3 * time.Second)
+	x, y := e.rw(c, name, "x", cfg), e.rw(c, name, "y", cfg)
+	write, err := x.TryLock(ctx)
+	if err != nil {
+		return err
+	}
+	if _, err := y.TryLock(ctx); !errors.Is(err, lockcore.ErrNotAcquired) {
+		return err
+	}
+	again, err := x.TryRLock(ctx)
+	if err != nil {
+		return err
+	}
+	type outcome struct {
+		lease *lockcore.Lease
+		err   error
+	}
+	came := make(chan outcome, 1)
+	go func() {
+		lease, err := y.RLock(ctx)
+		came <- outcome{lease, err}
+	}()
+	e.until("it stands in line or has failed", func() bool { return e.lineLength(name) == 1 || len(came) == 1 })
+	e.pass(1300 * time.Millisecond) // a renewal
+	if write.Context().Err() != nil {
+		return context.Cause(write.Context())
+	}
+	if err := write.Downgrade(ctx); err != nil {
+		return err
+	}
+	read := <-came
+	if read.err != nil {
+		return read.err
+	}
+	if _, err := x.TryLock(ctx); !errors.Is(err, lockcore.ErrUpgrade) {
+		return fmt.Errorf("want ErrUpgrade: %w", err)
+	}
+	for _, lease := range []*lockcore.Lease{again, write, read.lease} {
+		if err := lease.Unlock(ctx); err != nil {
+			return err
+		}
+	}
+	reader, err := x.TryRLock(ctx)
+	if err != nil {
+		return err
+	}
+	other, err := y.TryRLock(ctx)
+	if err != nil {
+		return err
+	}
+	return errors.Join(reader.Unlock(ctx), other.Unlock(ctx))
+}

@@ -1,0 +1,449 @@
+package lockcore_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/noonlock/noonlock/lockcore"
+)
+
+// An ownedEntry is an entry of a lock with owners; its owner stands in its attempt.
+type ownedEntry struct {
+	mode, attempt string
+	lasts         time.Duration // from now on
+}
+
+func ownerOf(attempt string) string {
+	_, rest, _ := strings.Cut(attempt, "/")
+	owner, _, _ := strings.Cut(rest, " ")
+	return owner
+}
+
+// An ownedState is one state of a name's keys.
+type ownedState struct {
+	kind    string
+	entries []ownedEntry // of the lock; nil: it is free, or foreign
+	foreign string       // "", "string", "hash", or the kind of another lock
+	queue   []string
+	tomb    bool
+}
+
+func (s ownedState) String() string {
+	return fmt.Sprintf("%s %v%s, line %q, tomb %v", s.kind, s.entries, s.foreign, s.queue, s.tomb)
+}
+
+// ownedStates are the states in which an attempt of owner `me` may find a name.
+func ownedStates(kind, mine string) []ownedState {
+	attempt := func(process, number, mode, owner string) string {
+		return kind + ":" + process + "." + number + ".t." + mode + "/" + owner + " id"
+	}
+	minute := time.Minute
+	entry := func(a string) ownedEntry { return ownedEntry{a[strings.Index(a, "/")-1:][:1], a, minute} }
+	sibling, other := attempt("ALIVE", "2", "w", "me"), attempt("ALIVE", "3", "w", "other")
+	locks := [][]ownedEntry{
+		nil,
+		{entry(mine)},
+		{entry(sibling)},
+		{entry(mine), entry(sibling)},
+		{entry(other)},
+		{{"w", mine, -time.Second}, entry(sibling)},
+		{{"w", mine, minute / 2}, {"w", sibling, time.Hour}},
+		{{"w", mine, time.Hour}, {"w", sibling, minute / 2}},
+	}
+	living := []string{attempt("ALIVE", "4", "w", "living")}
+	if kind == "ns1" {
+		reader, reads := attempt("ALIVE", "2", "r", "me"), attempt("ALIVE", "3", "r", "other")
+		gone := ownedEntry{"w", attempt("ALIVE", "9", "w", "gone"), -time.Second}
+		locks = append(locks,
+			[]ownedEntry{entry(reader)},
+			[]ownedEntry{entry(sibling), entry(reader)},
+			[]ownedEntry{entry(reads)},
+			[]ownedEntry{entry(reader), entry(reads)},
+			[]ownedEntry{gone, entry(reads)},
+			[]ownedEntry{gone, entry(reader)},
+			[]ownedEntry{gone, entry(mine)},
+			[]ownedEntry{entry(other), entry(reads)},
+		)
+		if strings.Contains(mine, ".r/") {
+			locks = append(locks,
+				[]ownedEntry{entry(mine), entry(reads)},
+				[]ownedEntry{{"r", mine, time.Hour}, entry(reads)},
+				[]ownedEntry{{"r", mine, minute / 2}, entry(reads)})
+		}
+		living = append(living, attempt("ALIVE", "5", "r", "alive"))
+	}
+	dead := []string{attempt("DEAD", "1", "w", "deaf"), strings.Replace(attempt("ALIVE", "6", "w", "lapsed"), " id", " lapsed", 1)}
+	queues := [][]string{
+		nil,
+		{mine},
+		living,
+		{living[0], mine},
+		{mine, living[0]},
+		append(slices.Clone(dead), mine), append(slices.Clone(dead), nonsense, "nl1:ALIVE.8.t/mutex"),
+		append(slices.Clone(dead), living...),
+		{living[len(living)-1], mine, living[0]},
+	}
+	var all []ownedState
+	for _, queue := range queues {
+		for _, tomb := range []bool{false, true} {
+			for _, lock := range locks {
+				holds := slices.ContainsFunc(lock, func(x ownedEntry) bool { return x.attempt == mine })
+				if holds && slices.Contains(queue, mine) {
+					continue // who is granted the lock has left the line, in one script
+				}
+				all = append(all, ownedState{kind: kind, entries: lock, queue: queue, tomb: tomb})
+			}
+			for _, foreign := range []string{"string", "hash", map[string]string{"nx1": "ns1", "ns1": "nx1"}[kind]} {
+				all = append(all, ownedState{kind: kind, foreign: foreign, queue: queue, tomb: tomb})
+			}
+		}
+	}
+	return all
+}
+
+const firstToken = 1700000000000000
+
+func (e *env) establishOwned(name string, s ownedState) {
+	e.Helper()
+	k := e.scriptKeys(name)
+	now, err := e.raw.Time(e.Context()).Result()
+	must(e, err)
+	fields := map[string]any{}
+	end := int64(0)
+	for i, x := range s.entries {
+		owner, until := ownerOf(x.attempt), now.Add(x.lasts).UnixMilli()
+		field := "o:" + owner
+		if fields[field] == nil {
+			fields[field] = strconv.Itoa(firstToken+i) + "\n"
+		}
+		fields[field] = fmt.Sprintf("%s%s%d %s\n", fields[field], x.mode, until, x.attempt)
+		if x.mode == "w" {
+			fields["writer"] = owner
+		}
+		end = max(end, until)
+	}
+	_, err = e.raw.Pipelined(e.Context(), func(p redis.Pipeliner) error {
+		p.Del(e.Context(), k...)
+		switch {
+		case s.foreign == "string":
+			p.Set(e.Context(), k[0], stranger, time.Hour)
+		case s.foreign == "hash":
+			p.HSet(e.Context(), k[0], "a", "b")
+		case s.foreign != "":
+			p.HSet(e.Context(), k[0], "kind", s.foreign, "end", now.Add(time.Hour).UnixMilli())
+			p.PExpire(e.Context(), k[0], time.Hour)
+		case s.entries != nil:
+			fields["kind"], fields["end"] = s.kind, end
+			p.HSet(e.Context(), k[0], fields)
+			p.PExpireAt(e.Context(), k[0], time.UnixMilli(end))
+		}
+		for i, id := range s.queue {
+			p.ZAdd(e.Context(), k[2], redis.Z{Score: float64(now.UnixMilli() - 10 + int64(i)), Member: id})
+			until := now.Add(time.Minute)
+			if strings.HasSuffix(id, "lapsed") {
+				until = now.Add(-time.Minute)
+			}
+			p.HSet(e.Context(), k[3], id, until.UnixMilli())
+		}
+		if s.queue != nil {
+			p.PExpire(e.Context(), k[2], time.Hour)
+			p.PExpire(e.Context(), k[3], time.Hour)
+		}
+		if s.tomb {
+			p.Set(e.Context(), k[4], 1, time.Minute)
+		}
+		p.Set(e.Context(), k[1], strconv.Itoa(firstToken+99), time.Hour)
+		return nil
+	})
+	must(e, err)
+}
+
+// An ownedSnapshot is a name's keys: entries by attempt, and what does not depend on the
+// time of day.
+type ownedSnapshot struct {
+	snapshot
+	entries map[string]string // attempt -> mode, token, and until when in whole seconds
+	tokens  map[string]string // attempt -> token
+	until   map[string]int64
+	end     int64 // ms; 0: free, -1: foreign
+	keyEnd  int64 // of a real server's key
+	writer  string
+}
+
+func (e *env) ownedSnapshot(name string) ownedSnapshot {
+	e.Helper()
+	s := ownedSnapshot{snapshot: e.snapshot(name), entries: map[string]string{}, tokens: map[string]string{}, until: map[string]int64{}}
+	now, err := e.raw.Time(e.Context()).Result()
+	must(e, err)
+	if s.lock != "wrong" { // what is a hash
+		if s.lock != "" {
+			s.end = -1
+		}
+		return s
+	}
+	fields, err := e.raw.HGetAll(e.Context(), e.key(name, "lock")).Result()
+	must(e, err)
+	s.end, s.lock, s.writer = -1, "hash", fields["writer"]
+	if e.real != nil {
+		s.keyEnd = e.raw.PExpireTime(e.Context(), e.key(name, "lock")).Val().Milliseconds()
+	}
+	if fields["end"] != "" {
+		s.end, err = strconv.ParseInt(fields["end"], 10, 64)
+		must(e, err)
+	}
+	for field, text := range fields {
+		if !strings.HasPrefix(field, "o:") {
+			continue
+		}
+		lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+		for _, line := range lines[1:] {
+			head, attempt, _ := strings.Cut(line, " ")
+			until, err := strconv.ParseInt(head[1:], 10, 64)
+			must(e, err)
+			if until < now.UnixMilli() {
+				continue
+			}
+			s.entries[attempt] = fmt.Sprintf("%s %s %.0fs", head[:1], lines[0], time.UnixMilli(until).Sub(now).Round(10*time.Second).Seconds())
+			s.tokens[attempt], s.until[attempt] = lines[0], until
+		}
+	}
+	return s
+}
+
+func (s ownedSnapshot) same(o ownedSnapshot) bool {
+	return s.snapshot.same(o.snapshot) && maps.Equal(s.entries, o.entries)
+}
+
+// Every script of the locks with owners, in every state of a name, run twice: the
+// second answer is the first, and the state stays. And what must hold of each single
+// run does.
+func TestOwnedScriptsTwiceInEveryState(t *testing.T) {
+	for _, mine := range []string{"nx1:ALIVE.1.t.w/me id", "ns1:ALIVE.1.t.w/me id", "ns1:ALIVE.1.t.r/me id"} {
+		t.Run(mine[:3]+mine[strings.Index(mine, "/")-1:][:1], func(t *testing.T) {
+			onBoth(t, func(e *env) { ownedTwice(e, mine) })
+		})
+	}
+}
+
+func ownedTwice(e *env, mine string) {
+	e.Helper()
+	listener := e.raw.Subscribe(e.Context(), "noonlock:ch:ALIVE")
+	defer listener.Close()
+	_, err := listener.Receive(e.Context())
+	must(e, err)
+	for _, r := range []struct {
+		script string
+		args   []any
+	}{
+		{"owned_acquire", []any{mine, 60000, "try"}},
+		{"owned_acquire", []any{mine, 60000, "join"}},
+		{"owned_acquire", []any{mine, 60000, "look"}},
+		{"owned_acquire", []any{mine, 60000, "1000"}},
+		{"owned_leave", []any{mine, 0}},
+		{"owned_leave", []any{mine, 300000}},
+		{"owned_renew", []any{mine, 60000}},
+		{"owned_downgrade", []any{mine}},
+	} {
+		source, err := lockcore.ScriptSource(r.script)
+		must(e, err)
+		sha := e.raw.ScriptLoad(e.Context(), source).Val()
+		keys := e.scriptKeys("orders")
+		switch r.script {
+		case "owned_renew":
+			keys = keys[:1]
+		case "owned_downgrade":
+			keys = keys[:4]
+		}
+		for _, state := range ownedStates(mine[:3], mine) {
+			e.establishOwned("orders", state)
+			before := e.ownedSnapshot("orders")
+			first, err1 := e.raw.EvalSha(e.Context(), sha, keys, r.args...).Result()
+			middle := e.ownedSnapshot("orders")
+			second, err2 := e.raw.EvalSha(e.Context(), sha, keys, r.args...).Result()
+			after := e.ownedSnapshot("orders")
+			where := fmt.Sprintf("%s %v with %v", r.script, r.args, state)
+			if err1 != nil || err2 != nil {
+				e.Errorf("%s: %v, %v", where, err1, err2)
+				continue
+			}
+			one, two := timeless(first), timeless(second)
+			if n, ok := first.(int64); ok && n > 0 && r.script == "owned_leave" {
+				one = strconv.FormatInt(1-n, 10) // the second time it is not mine any more: as declared
+			}
+			if one == "[8]" && r.args[2] == "look" {
+				two = strings.Replace(two, "[5]", one, 1) // it has left the line, and joins again to be told
+			}
+			if one != two {
+				e.Errorf("%s: answers %v, then %v", where, first, second)
+			}
+			if !middle.same(after) {
+				e.Errorf("%s: twice changed %+v to %+v", where, middle, after)
+			}
+			checkOwned(e, where, r.script, mine, r.args, state, before, middle, first)
+		}
+	}
+}
+
+// checkOwned holds one run against what the scripts promise.
+func checkOwned(e *env, where, script, mine string, args []any, state ownedState, before, after ownedSnapshot, answer any) {
+	e.Helper()
+	complain := func(format string, v ...any) {
+		e.Helper()
+		e.Errorf("%s: answer %v, after it %+v: %s", where, answer, after, fmt.Sprintf(format, v...))
+	}
+	for i, exists := range []bool{after.lock != "" && state.foreign != "hash", after.fence != "", len(after.queue) > 0, len(after.seen) > 0, after.tomb} {
+		if exists && !after.ends[i] {
+			complain("a key without TTL")
+		}
+	}
+	if state.foreign != "" {
+		want := int64(7)
+		if state.tomb {
+			want = 6
+		}
+		if list, ok := answer.([]any); script == "owned_acquire" && (!ok || list[0] != want) {
+			complain("another kind's name was not refused")
+		}
+		if script != "owned_acquire" && answer != int64(0) {
+			complain("another kind's lock is not mine")
+		}
+		slices.Sort(before.queue)
+		rest := slices.DeleteFunc(slices.Clone(before.queue), func(a string) bool { return script == "owned_leave" && a == mine })
+		now := slices.Clone(after.queue)
+		slices.Sort(now)
+		if before.lock != after.lock || !slices.Equal(rest, now) {
+			complain("another kind's lock or line was touched")
+		}
+		return
+	}
+	checkHolders(e, complain, after)
+	held := before.until[mine] > 0
+	inLine := slices.Contains(after.queue, mine)
+	for attempt := range after.entries {
+		if strings.Contains(attempt, "DEAD") || strings.HasSuffix(attempt, "lapsed") {
+			complain("granted to one who cannot hear")
+		}
+		if slices.Contains(after.queue, attempt) {
+			complain("%s holds the lock and stands in line", attempt)
+		}
+		if before.entries[attempt] == "" && attempt != mine && after.until[attempt] > time.Now().UnixMilli()+1500 && e.real != nil {
+			complain("an unconfirmed grant of more than a second")
+		}
+	}
+	for attempt, was := range before.entries {
+		if attempt != mine && strings.Fields(was)[0] != strings.Fields(after.entries[attempt] + " -")[0] {
+			complain("%s, another's entry, was touched", attempt)
+		}
+	}
+	switch script {
+	case "owned_renew":
+		if (answer == int64(1)) != held || held && after.until[mine] < before.until[mine] || !slices.Equal(before.queue, after.queue) {
+			complain("renewed what is not mine, or not what is")
+		}
+	case "owned_downgrade":
+		if (answer == int64(1)) != held || held && !strings.HasPrefix(after.entries[mine], "r ") {
+			complain("downgraded what is not mine, or not what is")
+		}
+	case "owned_leave":
+		left := int64(0)
+		for attempt := range after.entries {
+			if ownerOf(attempt) == "me" {
+				left++
+			}
+		}
+		if n, ok := answer.(int64); !ok || (n > 0) != held || held && n != 1+left || !held && n != -left {
+			complain("%d are left", left)
+		}
+		if after.entries[mine] != "" || inLine {
+			complain("not left")
+		}
+		if args[1] != 0 && !after.tomb {
+			complain("no tombstone")
+		}
+		if len(after.entries) == 0 && len(after.queue) > 0 {
+			complain("the lock is free, and the line was not served")
+		}
+	case "owned_acquire":
+		list, ok := answer.([]any)
+		if !ok {
+			complain("not a list")
+			return
+		}
+		if state.tomb != (list[0] == int64(6)) {
+			complain("a tombstone was passed, or is none")
+		}
+		switch code := list[0].(int64); code {
+		case 1:
+			if list[1] != after.tokens[mine] || inLine || after.until[mine] < before.until[mine] {
+				complain("held, but not so")
+			}
+		case 2, 3:
+			if after.entries[mine] != "" || len(after.entries) == 0 || (code == 2) != slices.Contains(after.queue[:min(3, len(after.queue))], mine) {
+				complain("in line, but not so")
+			}
+		case 4:
+			if args[2] != "try" || inLine || after.entries[mine] != "" || after.entries[fmt.Sprint(list[2])] == "" {
+				complain("busy, but not so")
+			}
+		case 5:
+			if args[2] != "look" || inLine || slices.Contains(before.queue, mine) {
+				complain("gone, but not so")
+			}
+		case 6:
+			if !before.same(after) {
+				complain("buried: it must change nothing")
+			}
+		case 8:
+			others := false
+			for attempt := range before.entries {
+				others = others || ownerOf(attempt) != "me"
+			}
+			if !others || inLine {
+				complain("an upgrade, but not so")
+			}
+		default:
+			complain("unknown code")
+		}
+		if (args[2] == "try" || args[2] == "look") && inLine && !slices.Contains(state.queue, mine) {
+			complain("it queued unasked")
+		}
+	}
+}
+
+// checkHolders holds what stands in a lock against its promises: a writer's owner is
+// alone, owners have tokens of their own, and the key ends with the last entry.
+func checkHolders(e *env, complain func(string, ...any), s ownedSnapshot) {
+	e.Helper()
+	owners, writers := map[string]string{}, map[string]bool{}
+	last := int64(0)
+	for attempt, text := range s.entries {
+		owner := ownerOf(attempt)
+		owners[owner] = s.tokens[attempt]
+		if strings.HasPrefix(text, "w ") {
+			writers[owner] = true
+			if s.writer != owner {
+				complain("%s writes, and it does not say so", owner)
+			}
+		}
+		last = max(last, s.until[attempt])
+	}
+	if len(writers) > 0 && len(owners) > 1 {
+		complain("a writer is not alone")
+	}
+	if len(slices.Compact(slices.Sorted(maps.Values(owners)))) < len(owners) {
+		complain("two owners have one token")
+	}
+	if s.end != last {
+		complain("the lock ends at %d, its last entry at %d", s.end, last)
+	}
+	if e.real != nil && s.end > 0 && s.keyEnd != s.end { // miniredis keeps what is left, not the instant
+		complain("the key ends at %d, the lock at %d", s.keyEnd, s.end)
+	}
+}
