@@ -34,6 +34,7 @@ tidy: ## Run go mod tidy in every module.
 
 bench: ## Compare with raw commands, and client-go's elector; raw samples go to bench/results.
 	@go test -run '^$$' -bench . -benchtime 1x -timeout 30m ./bench/
+	@cd examples/lottery && go test -run '^$$' -bench . -benchtime 1x -timeout 10m ./internal/store
 	@cd adapters/clientgo && GOWORK=off go test -run '^$$' -bench . -benchtime 1x -timeout 10m .
 
 ci: ## Do what CI does: test with all servers required, then lint.
