@@ -18,7 +18,7 @@ var rights = []string{
 	"evalsha", "eval", // with the source where the server does not know it
 	"subscribe", "ping", "publish", // to be told of grants: without them a waiter is slow
 	// In the scripts:
-	"exists", "get", "set", "del", "incr", "pexpire", "pttl", "time",
+	"exists", "get", "set", "del", "pexpire", "pttl", "time",
 	"zadd", "zrange", "zrem", "zscore", "hset", "hget", "hdel",
 }
 

@@ -24,7 +24,7 @@ const (
 // goes on behind, or is never sent if it had not been yet.
 type dispatcher struct {
 	mu     sync.Mutex
-	free   []*link // flights; the one used last is at the end
+	free   []*link // flights; the one used last is at the end, at the front those that failed
 	queue  []*call // empty while a flight is free
 	closed bool
 	all    []*link
@@ -120,6 +120,7 @@ func (d *dispatcher) send(ctx context.Context, s *script, timeout time.Duration,
 // direct sends a call on the caller's goroutine.
 func (d *dispatcher) direct(ctx context.Context, f *link, c *call) (any, error) {
 	f.during(ctx, func() { send(ctx, f.rdb, []*call{c}) })
+	f.failed = isDry(c.err)
 	d.land(f) //nolint:contextcheck // the next batch is other callers'
 	if c.err != nil && ctx.Err() != nil {
 		return nil, errors.Join(ctx.Err(), c.err)
@@ -133,6 +134,7 @@ func (d *dispatcher) land(f *link) {
 		go func() {
 			for ; batch != nil; batch = d.next(f) {
 				send(context.Background(), f.rdb, batch)
+				f.failed = isDry(batch[0].err)
 				for _, c := range batch {
 					close(c.done)
 				}
@@ -162,7 +164,12 @@ func (d *dispatcher) next(f *link) []*call {
 		d.queue = nil
 	}
 	if batch == nil {
-		d.free = append(d.free, f)
+		if f.failed {
+			// Another may have a connection, when no more are to be had.
+			d.free = append([]*link{f}, d.free...)
+		} else {
+			d.free = append(d.free, f)
+		}
 		d.wg.Done()
 	}
 	return batch
@@ -264,6 +271,11 @@ func isServerError(err error) bool {
 func isUnsent(err error) bool {
 	var op *net.OpError
 	return errors.As(err, &op) && op.Op == "dial" || errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted)
+}
+
+// isDry: the flight has no connection, and perhaps cannot get one.
+func isDry(err error) bool {
+	return err != nil && (!isServerError(err) || redis.HasErrorPrefix(err, "max number of clients"))
 }
 
 // isPassing: the server will think better of it by itself, and has done nothing.

@@ -94,13 +94,13 @@
 // A Mutex needs of an ACL no more than
 //
 //	~noonlock:* &noonlock:ch:* -@all +evalsha +eval +subscribe +ping +publish
-//	+exists +get +set +del +incr +pexpire +pttl +time +zadd +zrange +zrem +zscore
+//	+exists +get +set +del +pexpire +pttl +time +zadd +zrange +zrem +zscore
 //	+hset +hget +hdel
 //
 // and ReentrantMutex and RWMutex of
 //
 //	~noonlock:* &noonlock:ch:* -@all +evalsha +eval +subscribe +ping +publish
-//	+exists +set +del +incr +pexpire +pexpireat +pttl +time +zadd +zrange +zrem
+//	+exists +set +del +pexpire +pexpireat +pttl +time +zadd +zrange +zrem
 //	+zscore +hset +hget +hmget +hgetall +hlen +hdel
 //
 // Without publish or subscribe waiters are slow, not wrong.

@@ -253,8 +253,13 @@ func TestFault31_32_LedgerOnASpoiltServer(t *testing.T) {
 		tick := st.Last.Add(2 * time.Second)
 		key := e.key("job/draw", part)
 		must(e, e.raw.Del(e.Context(), key).Err())
-		must(e, e.raw.SetBit(e.Context(), key, 0, 1).Err()) // a string that is no number
 		other := "a string"
+		if part == "fence" { // which is one, and may say anything
+			other = "a list"
+			must(e, e.raw.RPush(e.Context(), key, "text").Err())
+		} else {
+			must(e, e.raw.Set(e.Context(), key, "text", 0).Err())
+		}
 		before := e.raw.HGetAll(e.Context(), e.key("job/draw", "job")).Val()
 		_, err := l.Claim(e.Context(), tick, st, lockcore.ClaimConfig{Skipped: &lockcore.Skip{First: tick.Add(-time.Second), Last: tick.Add(-time.Second), Count: 1, Reason: "missed"}})
 		if part != "live" && (err == nil || errors.Is(err, lockcore.ErrNotClaimed)) {

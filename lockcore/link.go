@@ -12,7 +12,8 @@ import (
 // look at a context while it reads. It is used by one request, or one
 // subscription, at a time.
 type link struct {
-	rdb *redis.Client
+	rdb    *redis.Client
+	failed bool // the last request found no connection; whoever uses the link writes it
 
 	mu     sync.Mutex
 	broken bool

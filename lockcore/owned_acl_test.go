@@ -16,7 +16,7 @@ import (
 var ownedRights = []string{
 	"evalsha", "eval", "subscribe", "ping", "publish", // as for a mutex
 	// In the scripts:
-	"exists", "set", "del", "incr", "pexpire", "pexpireat", "pttl", "time",
+	"exists", "set", "del", "pexpire", "pexpireat", "pttl", "time",
 	"zadd", "zrange", "zrem", "zscore",
 	"hset", "hget", "hmget", "hgetall", "hlen", "hdel",
 }

@@ -98,7 +98,7 @@
 //
 // Where the server has ACLs, the user of a Runner needs the keys and channels of
 // the prefix and these commands: evalsha, eval, time, lrange, subscribe,
-// unsubscribe, ping, publish, exists, get, set, incr, del, hget, hset, hsetnx,
+// unsubscribe, ping, publish, exists, get, set, del, hget, hset, hsetnx,
 // hdel, hmget, hkeys, hgetall, hexists, hlen, lpush, ltrim, lindex, lpop, llen,
 // pttl, pexpire, persist.
 package singleton

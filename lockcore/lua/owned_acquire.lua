@@ -70,7 +70,7 @@ if ask == 'look' and not redis.call('ZSCORE', queue, me) then
 end
 local first = not lone and redis.call('ZRANGE', queue, 0, 0)[1]
 local answer, kept = verdict(lock, s, mode, now)
-local token, stop
+local token, stop, refused
 if answer == 'in' and (s.token or not first) then
   token = kept or next_token(fence)
   enter(lock, kind, s, mode, me, token, till)
@@ -87,7 +87,7 @@ if token or answer == 'upgrade' then
 end
 
 local at = stand(queue, seen, me, ttl, ask, now)
-token, stop = serve(lock, fence, queue, seen, kind, me, ttl, now, first)
+token, stop, refused = serve(lock, fence, queue, seen, kind, me, ttl, now, first)
 if not token and not at and stop == 0 then
   -- The line that stood before a 'try' is swept away.
   s = read(lock, kind, owner, now)
@@ -99,6 +99,9 @@ if not token and not at and stop == 0 then
 end
 if token then
   return {1, token}
+end
+if refused then
+  return {8}
 end
 local left = -2
 if stop >= 0 then

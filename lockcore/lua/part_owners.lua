@@ -99,12 +99,12 @@ end
 -- known: the head that has a timer already; another is told that it is head. So is
 -- one that writes when a reader comes to stand behind it: a dead one leaves.
 local function serve(lock, fence, queue, seen, kind, me, ttl, now, known)
-  local silent, token = {}, nil
+  local silent, token, refused = {}, nil, false
   local _, asked = parts_of(me or '')
   for _ = 1, 1000 do
     local head = redis.call('ZRANGE', queue, 0, 0)[1]
     if not head then
-      return token, 0
+      return token, 0, refused
     end
     local sort, mode, owner = parts_of(head)
     local process = process_of(head)
@@ -115,12 +115,14 @@ local function serve(lock, fence, queue, seen, kind, me, ttl, now, known)
       if answer == 'wait' then
         if head == me or head == known and not (asked == 'r' and mode == 'w')
           or tell(lock, head, 'h', string.format('%.0f ', math.max(what - now, 1))) ~= 0 then
-          return token, what
+          return token, what, refused
         end
         silent[process] = true
       elseif head == me and answer == 'in' then
         token = what or next_token(fence)
         enter(lock, kind, s, mode, me, token, now + tonumber(ttl))
+      elseif head == me then
+        refused = true
       elseif tell(lock, head, 'g', '') == 0 then
         silent[process] = true
       elseif answer == 'in' then
@@ -129,5 +131,5 @@ local function serve(lock, fence, queue, seen, kind, me, ttl, now, known)
     end
     drop(queue, seen, head)
   end
-  return token, -1
+  return token, -1, refused
 end

@@ -1,16 +1,18 @@
 -- next_token(fence): the next fencing token of the name, as a decimal string, and
 -- this server's clock in microseconds.
--- A counter that is behind the server's clock in microseconds is set to that: it
--- may be new, lost, or set back with the server's data, as by a failover to a
--- replica that lagged, and what was handed out before is not ahead of the clock.
--- It expires a week later, so that a name used once leaves nothing behind.
+-- A token is that clock, or one more than the last token if the clock is not ahead of
+-- it: so it is greater than all that came before while the counter is kept, and, if
+-- that is new, lost, or set back with the server's data, as by a failover to a replica
+-- that lagged, while the clock is not set back as well.
+-- The counter expires after a week, so that a name used once leaves nothing behind.
 local function next_token(fence)
-  local token = redis.call('INCR', fence)
   local time = redis.call('TIME')
   local clock = tonumber(time[1]) * 1000000 + tonumber(time[2])
-  if token < clock then
-    token = clock
-    redis.call('SET', fence, string.format('%.0f', token), 'PX', 604800000)
+  local token = string.format('%.0f', clock)
+  local last = tonumber(redis.call('SET', fence, token, 'PX', 604800000, 'GET') or 0)
+  if last and last >= clock then
+    token = string.format('%.0f', last + 1)
+    redis.call('SET', fence, token, 'PX', 604800000)
   end
-  return string.format('%.0f', token), clock
+  return token, clock
 end
