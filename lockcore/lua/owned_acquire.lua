@@ -111,7 +111,4 @@ if not at then
   local _, _, holder = survey(lock, now)
   return {4, left, holder or ''}
 end
-if left > 0 then
-  left = math.min(left, math.max(stop - now, 0))
-end
-return placed(lock, queue, me, at, left)
+return placed(lock, queue, me, at, math.min(left, math.max(stop - now, 0)))

@@ -1,0 +1,670 @@
+package explorer
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+)
+
+// lockModel is processes that take one lock by the real scripts, each with the
+// rules of lockcore's client. Functions of lockcore are named where a rule is
+// taken from them.
+type lockModel struct {
+	rules
+	atlas   *atlas
+	servers []*redisServer // one for each worker
+	acquire script
+	renew   script
+	leave   script
+	down    script
+
+	processes int
+	faults    uint8 // how many may happen on one path
+	deaths    uint8
+	loses     bool // the server may lose the counter of tokens
+
+	mu    sync.Mutex
+	ends  map[lockState]uint8 // states from which all ends well, and in how many ticks
+	worst uint8
+}
+
+// A lockState is what stands at the server, in each client, and on the way.
+type lockState struct {
+	world  worldID
+	c      [3]lockClient
+	late   [2]lateRequest
+	faults uint8
+	deaths uint8
+}
+
+// A lateRequest is one whose sender has ceased to wait for the answer. It may
+// arrive at any time, or never.
+type lateRequest struct {
+	op      lineOp
+	attempt attemptID
+}
+
+type phase uint8
+
+const (
+	idle phase = iota
+	asking
+	waiting
+	holding // and believing it
+	spent   // the lease has ended, and Unlock was not called yet
+	dead
+)
+
+var phases = [...]string{"idle", "asking", "waiting", "holding", "spent", "dead"}
+
+// transit is where a request and its answer are.
+type transit uint8
+
+const (
+	nowhere  transit = iota
+	sent             // not arrived at the server yet
+	answered         // the answer is on its way
+)
+
+// A lockClient is one process: an attempt (attempt.go) or its lease (lease.go),
+// and one task that gives an attempt back behind (client.go, release.go).
+type lockClient struct {
+	phase   phase
+	slot    uint8
+	op      lineOp // asking: for what
+	transit transit
+	answer  int8
+	age     uint8 // ticks since t0 of the request, up to the TTL: then nothing is left
+	open    bool  // attempt.open: some acquire was not answered
+	owes    bool  // attempt.owes: something may stand at the server
+	placed  bool  // attempt.place is known
+	again   uint8 // settle: answers that came too late
+	belief  uint8 // ticks for which the lease counts itself valid
+	reads   bool  // it was downgraded
+
+	renewal   transit
+	renewAge  uint8
+	renewed   int8
+	back      lineOp // leave or bury: what the task behind still has to do
+	backSlot  uint8
+	backTrans transit
+}
+
+// What a step is.
+const (
+	stepStart uint8 = iota
+	stepAsk
+	stepAskLost
+	stepAskUnanswered
+	stepAskSlow
+	stepAskAnswerSlow
+	stepArrives
+	stepArrivesUnanswered
+	stepAnswer
+	stepTimeout
+	stepGiveUp
+	stepRenew
+	stepRenewUnanswered
+	stepRenewSlow
+	stepRenewAnswerSlow
+	stepRenewArrives
+	stepRenewAnswer
+	stepRenewTimeout
+	stepRelease
+	stepWalkAway
+	stepBack
+	stepBackUnanswered
+	stepBackSlow
+	stepBackTimeout
+	stepBackStops
+	stepStray
+	stepDie
+	stepLate
+	stepTime
+	stepLoss
+	stepDowngrade
+	stepDowngradeUnanswered
+)
+
+var stepNames = [...]string{
+	"starts to", "asks", "asks, and the request is lost", "asks, and the answer is lost", "asks, and the request is slow",
+	"asks, and the answer is slow", "is heard by the server at last", "is heard by the server at last, and the answer is lost",
+	"gets its answer at last", "waits no longer for the answer", "gives up",
+	"renews", "renews, and the answer is lost", "renews, and the request is slow", "renews, and the answer is slow",
+	"has its renewal heard at last", "gets the answer to its renewal", "waits no longer for its renewal",
+	"releases", "lets its lost lease be", "leaves, behind", "leaves, behind, and the answer is lost", "leaves, behind, and the request is slow",
+	"waits no longer for the answer to its leaving", "stops trying to leave",
+	"hears of a grant that it does not want", "dies", "had sent a request that arrives now", "", "",
+	"downgrades", "downgrades, and the answer is lost",
+}
+
+func (m *lockModel) tell(s step) string {
+	if s.what == stepTime {
+		return fmt.Sprintf("%d s pass", s.detail)
+	}
+	if s.what == stepLoss {
+		return "the server loses the counter of tokens, and 1 s passes"
+	}
+	text := fmt.Sprintf("%c %s", 'A'+s.who, stepNames[s.what])
+	switch s.what {
+	case stepStart, stepLate, stepAsk, stepAskLost, stepAskUnanswered, stepAskSlow, stepAskAnswerSlow:
+		text += " (" + lineOps[s.detail&15] + ")"
+	}
+	if s.what != stepLate && s.detail&0x70 != 0 {
+		text += fmt.Sprintf(" (nobody hears for processes %03b)", s.detail>>4)
+	}
+	return text
+}
+
+func (m *lockModel) show(s lockState) string {
+	var b strings.Builder
+	for p := range m.processes {
+		c := s.c[p]
+		fmt.Fprintf(&b, "\n   %c %s, attempt %v", 'A'+p, phases[c.phase], attemptOf(p, int(c.slot)))
+		if c.phase == asking {
+			fmt.Fprintf(&b, ", %s, transit %d, answer %d, age %d", lineOps[c.op], c.transit, c.answer, c.age)
+		}
+		if c.belief > 0 {
+			fmt.Fprintf(&b, ", believes for %d s", c.belief)
+		}
+		if c.back != opNone {
+			fmt.Fprintf(&b, ", behind: %s %v", lineOps[c.back], attemptOf(p, int(c.backSlot)))
+		}
+	}
+	for _, l := range s.late {
+		if l.op != opNone {
+			fmt.Fprintf(&b, "\n   late: %s %v", lineOps[l.op], l.attempt)
+		}
+	}
+	return b.String() + m.atlas.world(s.world).String()
+}
+
+func (m *lockModel) start() lockState {
+	s := lockState{world: m.atlas.id(nil)}
+	for p := m.processes; p < 3; p++ {
+		s.c[p].phase = dead
+	}
+	return s
+}
+
+// call runs a script on the state's world.
+func (m *lockModel) call(s *lockState, worker int, c lineCall) outcome {
+	sc := m.acquire
+	switch c.op {
+	case opNone, opTry, opJoin, opRejoin, opLook:
+	case opRenew:
+		sc = m.renew
+	case opLeave, opBury:
+		sc = m.leave
+	case opDowngrade:
+		sc = m.down
+	}
+	out := m.atlas.run(runKey{s.world, int32(sc.id), c.code()}, func(w world) (world, outcome) {
+		keys, argv := m.request(w, c)
+		server := m.servers[worker]
+		server.receivers = func(channel string) int {
+			switch {
+			case m.hearing == forbidden:
+				return -1
+			case m.hearing == uncounted || c.deaf&(1<<(channel[len(channel)-1]-'A')) != 0:
+				return 0
+			}
+			return 1
+		}
+		after, reply, published, err := server.run(sc, w, base, keys, argv)
+		if err != nil {
+			return w, outcome{broken: "the script failed: " + err.Error()}
+		}
+		return m.watch(w, c, after, reply, published)
+	})
+	s.world = out.world
+	return out
+}
+
+// each runs a script, once for each way in which the processes that it tells of a
+// grant may be heard of: one that lives may have no subscription at the moment,
+// which is a fault; of one that is dead the server may know it or not.
+func (m *lockModel) each(s lockState, worker int, c lineCall, then func(s lockState, out outcome, deaf uint8)) {
+	var try func(deaf, cost uint8)
+	try = func(deaf, cost uint8) {
+		c.deaf = deaf
+		to := s
+		to.faults += cost
+		out := m.call(&to, worker, c)
+		then(to, out, deaf)
+		if m.hearing != counted || out.broken != "" {
+			return
+		}
+		for p := range m.processes {
+			bit := uint8(1) << p
+			if out.told&bit == 0 || deaf&bit != 0 {
+				continue
+			}
+			switch {
+			case s.c[p].phase == dead:
+				try(deaf|bit, cost)
+			case s.faults+cost < m.faults:
+				try(deaf|bit, cost+1)
+			}
+		}
+	}
+	try(0, 0)
+}
+
+// referenced reports whether anything of an attempt is left outside the server.
+func (s *lockState) referenced(a attemptID) bool {
+	p, slot := a.process(), a.slot()
+	c := &s.c[p]
+	if c.phase != dead && (c.phase != idle && c.slot == slot || c.back != opNone && c.backSlot == slot) {
+		return true
+	}
+	for _, l := range s.late {
+		if l.op != opNone && l.attempt == a {
+			return true
+		}
+	}
+	return false
+}
+
+// settleDown brings a state to the form that stands for all that are like it.
+func (m *lockModel) settleDown(s lockState) lockState {
+	if s.late[0].op < s.late[1].op || s.late[0].op == s.late[1].op && s.late[0].attempt < s.late[1].attempt {
+		s.late[0], s.late[1] = s.late[1], s.late[0]
+	}
+	gone := int32(0)
+	for a := range attemptID(m.processes * slots) {
+		if !s.referenced(a) {
+			gone |= 1 << a
+		}
+	}
+	if gone != 0 {
+		s.world = m.atlas.change(s.world, -gone, func(w world) world {
+			for a := range attempts {
+				if gone&(1<<a) != 0 && !m.present(w, a) {
+					w = m.forget(w, a)
+				}
+			}
+			return normal(m, w, 0)
+		})
+	}
+	return s
+}
+
+// unknown is what an error that is ErrUnknown does to an attempt (attempt.ask).
+func (c *lockClient) unknown() {
+	c.open, c.owes, c.transit, c.answer, c.age = true, true, nowhere, 0, 0
+}
+
+// forget is Client.forget; false: the model has no room for the task behind.
+func (c *lockClient) forget() bool {
+	if c.owes {
+		if c.back != opNone {
+			return false
+		}
+		c.back, c.backSlot, c.backTrans = opBury, c.slot, nowhere
+	}
+	c.rest()
+	return true
+}
+
+// rest makes a client forget its attempt.
+func (c *lockClient) rest() {
+	*c = lockClient{back: c.back, backSlot: c.backSlot, backTrans: c.backTrans}
+}
+
+// deliver is what a client makes of the answer to its acquire (attempt.ask,
+// Mutex.settle, Mutex.lock).
+func (c *lockClient) deliver(code int8, ttl uint8) (ok bool, broken string) {
+	age := c.age
+	c.transit, c.answer, c.age = nowhere, 0, 0
+	if code <= 3 {
+		c.owes = true
+	}
+	switch code {
+	case 1:
+		if age < ttl {
+			slot, open := c.slot, c.open
+			c.rest()
+			c.phase, c.slot, c.open, c.owes = holding, slot, open, true
+			c.belief = ttl - age
+			return true, ""
+		}
+		// settle asks again, with the mode `try`, three times in all.
+		if c.again++; c.again == 3 {
+			return c.forget(), ""
+		}
+		c.phase, c.op = asking, opTry
+	case 2, 3:
+		c.phase, c.op, c.placed, c.again = waiting, opNone, true, 0
+	case 4:
+		return c.forget(), ""
+	case 5:
+		c.phase, c.op = asking, opJoin
+		if c.placed {
+			c.op = opRejoin
+		}
+	case 8:
+		return c.forget(), ""
+	case 6:
+		return true, "an attempt that was not given up was refused as given up"
+	default:
+		return true, fmt.Sprintf("an answer of code %d", code)
+	}
+	return true, ""
+}
+
+func (s *lockState) addLate(op lineOp, a attemptID) bool {
+	for i := range s.late {
+		if s.late[i].op == opNone {
+			s.late[i] = lateRequest{op, a}
+			return true
+		}
+	}
+	return false
+}
+
+func (m *lockModel) steps(s lockState, worker int, emit func(step, lockState, string)) {
+	emitted := func(what step, to lockState, broken string) { emit(what, m.settleDown(to), broken) }
+	for p := range m.processes {
+		c := s.c[p]
+		if c.phase == dead {
+			continue
+		}
+		who := uint8(p)
+		me := attemptOf(p, int(c.slot))
+		mayFail := s.faults < m.faults
+		simple := func(what uint8, change func(to *lockState, c *lockClient) bool) {
+			to := s
+			if change(&to, &to.c[p]) {
+				emitted(step{what, who, 0}, to, "")
+			}
+		}
+		// run sends a request that arrives at once; lost: its answer never comes.
+		ask := func(from lockState, what uint8, op lineOp, answer func(*lockState, *lockClient, int8) (bool, string)) {
+			m.each(from, worker, lineCall{op: op, attempt: attemptOf(p, int(from.c[p].slot))}, func(to lockState, out outcome, deaf uint8) {
+				ok, broken := true, out.broken
+				if broken == "" {
+					ok, broken = answer(&to, &to.c[p], out.code)
+				}
+				if ok {
+					emitted(step{what, who, uint8(op) | deaf<<4}, to, broken)
+				}
+			})
+		}
+		// request is an acquire with all that may become of it.
+		request := func(op lineOp, begin func(c *lockClient)) {
+			from := s
+			begin(&from.c[p])
+			fc := &from.c[p]
+			fc.phase, fc.op, fc.transit, fc.age, fc.answer = asking, op, nowhere, 0, 0
+			ask(from, stepAsk, op, func(_ *lockState, c *lockClient, code int8) (bool, string) { return c.deliver(code, ttlTicks(p)) })
+			if !mayFail {
+				return
+			}
+			from.faults++
+			lost := from
+			lost.c[p].unknown()
+			emitted(step{stepAskLost, who, uint8(op)}, lost, "")
+			ask(from, stepAskUnanswered, op, func(_ *lockState, c *lockClient, _ int8) (bool, string) { c.unknown(); return true, "" })
+			slow := from
+			slow.c[p].transit = sent
+			emitted(step{stepAskSlow, who, uint8(op)}, slow, "")
+			ask(from, stepAskAnswerSlow, op, func(_ *lockState, c *lockClient, code int8) (bool, string) {
+				c.transit, c.answer = answered, code
+				return true, ""
+			})
+		}
+		switch c.phase {
+		case idle:
+			for slot := range slots {
+				a := attemptOf(p, slot)
+				if s.referenced(a) || m.atlas.stands(s.world, a) {
+					continue
+				}
+				for _, op := range []lineOp{opTry, opJoin} {
+					request(op, func(c *lockClient) { c.slot = uint8(slot) })
+				}
+				if m.kind.reads(attemptOf(p, 0)) == m.kind.reads(attemptOf(p, 1)) {
+					break // the other one would do the same
+				}
+			}
+		case asking:
+			switch c.transit {
+			case nowhere: // askUntil: again, or enough of it
+				request(c.op, func(*lockClient) {})
+				simple(stepGiveUp, func(_ *lockState, c *lockClient) bool { return c.forget() })
+			case sent:
+				ask(s, stepArrives, c.op, func(_ *lockState, c *lockClient, code int8) (bool, string) { return c.deliver(code, ttlTicks(p)) })
+				if mayFail {
+					from := s
+					from.faults++
+					ask(from, stepArrivesUnanswered, c.op, func(_ *lockState, c *lockClient, _ int8) (bool, string) { c.unknown(); return true, "" })
+				}
+				simple(stepTimeout, func(to *lockState, c *lockClient) bool {
+					op := c.op
+					c.unknown()
+					return to.addLate(op, me)
+				})
+			case answered:
+				to := s
+				if ok, broken := to.c[p].deliver(c.answer, ttlTicks(p)); ok {
+					emitted(step{stepAnswer, who, 0}, to, broken)
+				}
+				simple(stepTimeout, func(_ *lockState, c *lockClient) bool { c.unknown(); return true })
+			}
+		case waiting:
+			request(opLook, func(*lockClient) {})
+			simple(stepGiveUp, func(_ *lockState, c *lockClient) bool { return c.forget() })
+		case holding:
+			m.renewals(s, p, ask, emitted)
+			simple(stepRelease, func(to *lockState, _ *lockClient) bool { return to.release(p) })
+			if m.down.source != "" && !m.kind.reads(me) {
+				downgrade := func(_ *lockState, c *lockClient, code int8) (bool, string) {
+					if c.reads = true; code == 0 {
+						c.rest()
+					}
+					return true, ""
+				}
+				ask(s, stepDowngrade, opDowngrade, downgrade)
+				if mayFail {
+					from := s
+					from.faults++
+					ask(from, stepDowngradeUnanswered, opDowngrade, func(_ *lockState, c *lockClient, _ int8) (bool, string) {
+						c.reads = true // whoever calls Downgrade has stopped to write
+						return true, ""
+					})
+				}
+			}
+		case dead:
+		case spent:
+			simple(stepRelease, func(to *lockState, _ *lockClient) bool { return to.release(p) })
+			simple(stepWalkAway, func(to *lockState, c *lockClient) bool {
+				if c.renewal == sent && !to.addLate(opRenew, me) {
+					return false
+				}
+				c.rest()
+				return true
+			})
+		}
+		m.behind(s, p, worker, emitted)
+		if s.deaths < m.deaths {
+			simple(stepDie, func(to *lockState, c *lockClient) bool {
+				to.deaths++
+				ok := true
+				if c.transit == sent {
+					ok = to.addLate(c.op, me)
+				}
+				*c = lockClient{phase: dead}
+				return ok
+			})
+		}
+	}
+	for i, l := range s.late {
+		if l.op == opNone || i > 0 && l == s.late[0] {
+			continue
+		}
+		from := s
+		from.late[i] = lateRequest{}
+		m.each(from, worker, lineCall{op: l.op, attempt: l.attempt}, func(to lockState, out outcome, _ uint8) {
+			emitted(step{stepLate, uint8(l.attempt.process()), uint8(l.op)}, to, out.broken)
+		})
+	}
+	if m.loses && m.atlas.fact(s.world).fence && s.faults < m.faults {
+		to := s
+		to.faults++
+		to.world = m.atlas.change(s.world, 1, func(w world) world { return normal(m, w.with(key{name: stem + "fence"}), tick) })
+		to = m.pass(to, 1)
+		emitted(step{stepLoss, 0, 0}, to, "")
+	}
+	for _, ticks := range []uint8{1, 4, 7} {
+		emitted(step{stepTime, 0, ticks}, m.later(s, ticks), "")
+	}
+}
+
+// renewals is what the keeper does for a lease (keeper.renew, Lease.renewed).
+func (m *lockModel) renewals(s lockState, p int,
+	ask func(lockState, uint8, lineOp, func(*lockState, *lockClient, int8) (bool, string)), emit func(step, lockState, string),
+) {
+	count := func(_ *lockState, c *lockClient, code int8) (bool, string) {
+		age := c.renewAge
+		c.renewal, c.renewAge, c.renewed = nowhere, 0, 0
+		if code == 1 {
+			// Lease.extend: only while it counts itself valid, and never shorter.
+			if ttl := ttlTicks(p); age < ttl {
+				c.belief = max(c.belief, ttl-age)
+			}
+			return true, ""
+		}
+		// Client.noteLoss: an acquire that is under way must not take it anew.
+		if c.open {
+			c.owes = true
+			return c.forget(), ""
+		}
+		c.rest()
+		return true, ""
+	}
+	who := uint8(p)
+	switch s.c[p].renewal {
+	case nowhere:
+		ask(s, stepRenew, opRenew, count)
+		if s.faults >= m.faults {
+			return
+		}
+		from := s
+		from.faults++
+		ask(from, stepRenewUnanswered, opRenew, func(*lockState, *lockClient, int8) (bool, string) { return true, "" })
+		slow := from
+		slow.c[p].renewal = sent
+		emit(step{stepRenewSlow, who, 0}, slow, "")
+		ask(from, stepRenewAnswerSlow, opRenew, func(_ *lockState, c *lockClient, code int8) (bool, string) {
+			c.renewal, c.renewed = answered, code
+			return true, ""
+		})
+	case sent:
+		ask(s, stepRenewArrives, opRenew, count)
+		to := s
+		to.c[p].renewal, to.c[p].renewAge = nowhere, 0
+		if to.addLate(opRenew, attemptOf(p, int(s.c[p].slot))) {
+			emit(step{stepRenewTimeout, who, 0}, to, "")
+		}
+	case answered:
+		to := s
+		ok, _ := count(&to, &to.c[p], s.c[p].renewed)
+		if ok {
+			emit(step{stepRenewAnswer, who, 0}, to, "")
+		}
+	}
+}
+
+// release is Lease.Unlock: the lease has ended, a renewal may still be under way.
+func (s *lockState) release(p int) bool {
+	c := &s.c[p]
+	if c.back != opNone || c.renewal == sent && !s.addLate(opRenew, attemptOf(p, int(c.slot))) {
+		return false
+	}
+	c.back, c.backSlot, c.backTrans = opLeave, c.slot, nowhere
+	if c.open {
+		c.back = opBury
+	}
+	c.rest()
+	return true
+}
+
+// behind is Client.takeBack, release and giveBack, and Client.granted for an
+// attempt that has ended.
+func (m *lockModel) behind(s lockState, p, worker int, emit func(step, lockState, string)) {
+	c, who := s.c[p], uint8(p)
+	a := attemptOf(p, int(c.backSlot))
+	leave := func(from lockState, what uint8, done bool) {
+		m.each(from, worker, lineCall{op: c.back, attempt: a}, func(to lockState, out outcome, deaf uint8) {
+			if done {
+				to.c[p].back, to.c[p].backSlot = opNone, 0
+			}
+			to.c[p].backTrans = nowhere
+			emit(step{what, who, uint8(c.back) | deaf<<4}, to, out.broken)
+		})
+	}
+	switch {
+	case c.back == opNone:
+		// granted: whoever gets a message for an attempt that is neither waiting
+		// nor held leaves again.
+		for _, h := range m.atlas.holders(s.world) {
+			gone, slot := h.attempt, int(h.attempt.slot())
+			if gone.process() == p && (c.phase == idle || int(c.slot) != slot) {
+				to := s
+				to.c[p].back, to.c[p].backSlot = opBury, uint8(slot)
+				emit(step{stepStray, who, 0}, to, "")
+			}
+		}
+	case c.backTrans == nowhere:
+		leave(s, stepBack, true)
+		if s.faults < m.faults {
+			from := s
+			from.faults++
+			leave(from, stepBackUnanswered, false)
+			slow := from
+			slow.c[p].backTrans = sent
+			emit(step{stepBackSlow, who, 0}, slow, "")
+			stops := from
+			stops.c[p].back, stops.c[p].backSlot = opNone, 0
+			emit(step{stepBackStops, who, 0}, stops, "")
+		}
+	default:
+		leave(s, stepBack, true)
+		to := s
+		to.c[p].backTrans = nowhere
+		if to.addLate(c.back, a) {
+			emit(step{stepBackTimeout, who, 0}, to, "")
+		}
+	}
+}
+
+// later lets time pass. A lease whose time is over has ended, whoever looks.
+func (m *lockModel) later(s lockState, ticks uint8) lockState {
+	s.world = m.atlas.later(s.world, int64(ticks)*tick)
+	return m.pass(s, ticks)
+}
+
+// pass lets time pass for the clients.
+func (m *lockModel) pass(s lockState, ticks uint8) lockState {
+	for p := range s.c {
+		c := &s.c[p]
+		if c.phase == asking && c.transit != nowhere {
+			c.age = min(c.age+ticks, ttlTicks(p))
+		}
+		if c.renewal != nowhere {
+			c.renewAge = min(c.renewAge+ticks, ttlTicks(p))
+		}
+		if c.phase == holding {
+			if c.belief <= ticks {
+				c.belief, c.phase = 0, spent
+				if c.renewal == answered {
+					c.renewal = nowhere // the answer revives nothing
+				}
+			} else {
+				c.belief -= ticks
+			}
+		}
+	}
+	return s
+}

@@ -1,0 +1,105 @@
+package explorer
+
+// A mutant is a script with one guard removed or turned round.
+type mutant struct {
+	name string
+	edit edit
+	// elsewhere says why a guard is not wanted to be noticed here: which test holds it,
+	// that it serves speed only, or that nothing here needs it.
+	elsewhere string
+}
+
+func mutexMutants() []mutant {
+	const acquire, renew, leave, line, serve, token = "mutex_acquire", "mutex_renew", "mutex_leave", "part_line", "part_mutex", "part_token"
+	return []mutant{
+		{name: "acquire: a look takes the short way", edit: edit{acquire, "if mode ~= 'look' and redis.call('EXISTS', lock, queue, tomb) == 0", "if redis.call('EXISTS', lock, queue, tomb) == 0"}, elsewhere: "lockcore TestFault18_ClassD_ListeningToADemotedServer: who was passed over is to know it"},
+		{name: "acquire: a try passes the line", edit: edit{acquire, "if redis.call('EXISTS', lock, queue) == 0 then -- the line", "if redis.call('EXISTS', lock) == 0 then -- the line"}, elsewhere: "lockcore TestTryDoesNotPassALineOfManyDead: it takes more than 1000"},
+		{name: "acquire: a try gets nothing of what is left", edit: edit{acquire, "if redis.call('EXISTS', lock, queue) == 0 then -- the line", "if false then -- the line"}, elsewhere: "lockcore TestScriptsTwiceInEveryState"},
+		{name: "acquire: the short way does not ask for the lock", edit: edit{acquire, "redis.call('EXISTS', lock, queue, tomb) == 0", "redis.call('EXISTS', queue, tomb) == 0"}},
+		{name: "acquire: the short way does not ask for the line", edit: edit{acquire, "redis.call('EXISTS', lock, queue, tomb) == 0", "redis.call('EXISTS', lock, tomb) == 0"}},
+		{name: "acquire: the short way does not ask for the tombstone", edit: edit{acquire, "redis.call('EXISTS', lock, queue, tomb) == 0", "redis.call('EXISTS', lock, queue) == 0"}},
+		{name: "acquire: the short way is never taken", edit: edit{acquire, "redis.call('EXISTS', lock, queue, tomb) == 0", "false"}, elsewhere: "make bench: it is the short path of the common case"},
+		{name: "acquire: the lock is taken without an end", edit: edit{acquire, "  local token = next_token(fence)\n  redis.call('SET', lock, me, 'PX', ttl)\n  return {1, token}\nend\n\n--@include line", "  local token = next_token(fence)\n  redis.call('SET', lock, me)\n  return {1, token}\nend\n\n--@include line"}},
+		{name: "acquire: the tombstone is ignored", edit: edit{acquire, "if redis.call('EXISTS', tomb) == 1 then", "if false then"}},
+		{name: "acquire: the kind is not looked at", edit: edit{acquire, "if type(holder) == 'table' then", "if false then"}, elsewhere: "lockcore TestWrongKind"},
+		{name: "acquire: the holder is not known again", edit: edit{acquire, "if holder == me then", "if false then"}},
+		{name: "acquire: everybody is the holder", edit: edit{acquire, "if holder == me then", "if holder then"}},
+		{name: "acquire: a confirmation extends nothing", edit: edit{acquire, "  redis.call('PEXPIRE', lock, ttl)\n  return {1, redis.call('GET', fence)", "  return {1, redis.call('GET', fence)"}},
+		{name: "acquire: a confirmation is a new token", edit: edit{acquire, "redis.call('GET', fence) or next_token(fence)", "next_token(fence)"}},
+		{name: "acquire: a confirmation does without a lost counter", edit: edit{acquire, "redis.call('GET', fence) or next_token(fence)", "redis.call('GET', fence)"}},
+		{name: "acquire: a look joins", edit: edit{line, "if mode == 'look' or mode == 'try' then", "if mode == 'try' then"}},
+		{name: "acquire: a try joins", edit: edit{line, "if mode == 'look' or mode == 'try' then", "if mode == 'look' then"}},
+		{name: "acquire: nobody joins", edit: edit{line, "if mode == 'look' or mode == 'try' then", "if true then"}},
+		{name: "acquire: the old place is ignored", edit: edit{line, "    at = tonumber(mode)\n", "    at = nil\n"}},
+		{name: "acquire: a place is the time", edit: edit{line, "math.max(now, (tonumber(last[2]) or 0) + 1)", "now"}},
+		{name: "acquire: a place is one behind the last", edit: edit{line, "math.max(now, (tonumber(last[2]) or 0) + 1)", "(tonumber(last[2]) or 0) + 1"}},
+		{name: "acquire: who joins is not in line", edit: edit{line, "    redis.call('ZADD', queue, string.format('%.0f', at), me)\n", ""}},
+		{name: "acquire: who looks is not seen", edit: edit{line, "  redis.call('HSET', seen, me, string.format('%.0f', now + lapse))\n", ""}},
+		{name: "acquire: the line ends as the last comer says", edit: edit{line, "if redis.call('PTTL', queue) < lapse then", "if true then"}},
+		{name: "acquire: the line never ends", edit: edit{line, "if redis.call('PTTL', queue) < lapse then", "if false then"}},
+		{name: "acquire: what was seen ends as the last comer says", edit: edit{line, "if redis.call('PTTL', seen) < lapse then", "if true then"}},
+		{name: "acquire: what was seen never ends", edit: edit{line, "if redis.call('PTTL', seen) < lapse then", "if false then"}},
+		{name: "acquire: the line is served while the lock is held", edit: edit{acquire, "if not holder then\n  local token", "if true then\n  local token"}},
+		{name: "acquire: the line is not served", edit: edit{acquire, "if not holder then\n  local token", "if false then\n  local token"}},
+		{name: "acquire: the dead stay in line while the lock is held", edit: edit{acquire, "for _ = 1, 100 do", "for _ = 1, 0 do"}, elsewhere: "speed: three have a timer at the end of the lock, the others look once per TTL"},
+		{name: "acquire: the living lose their place", edit: edit{acquire, "if not head or tonumber(redis.call('HGET', seen, head) or 0) > now then", "if not head then"}},
+		{name: "acquire: the dead keep their place", edit: edit{acquire, "if not head or tonumber(redis.call('HGET', seen, head) or 0) > now then", "if true then"}, elsewhere: "speed: three have a timer at the end of the lock, the others look once per TTL"},
+		{name: "acquire: a line may not be empty", edit: edit{acquire, "if not head or tonumber(redis.call('HGET', seen, head) or 0) > now then", "if tonumber(redis.call('HGET', seen, head) or 0) > now then"}},
+		{name: "acquire: the new head is not told", edit: edit{acquire, "if head and head ~= first and head ~= me then", "if false then"}, elsewhere: "speed: it looks once per TTL anyway"},
+		{name: "acquire: every head is told", edit: edit{acquire, "if head and head ~= first and head ~= me then", "if head and head ~= me then"}, elsewhere: "speed: a message too many"},
+		{name: "acquire: the head tells itself", edit: edit{acquire, "if head and head ~= first and head ~= me then", "if head and head ~= first then"}, elsewhere: "speed: a message too many"},
+		{name: "acquire: who stands in line is told that it does not", edit: edit{acquire, "if not at then\n  return {4", "if true then\n  return {4"}},
+		{name: "acquire: who does not stand in line is told that it does", edit: edit{acquire, "if not at then\n  return {4", "if false then\n  return {4"}},
+		{name: "acquire: nobody is near the head", edit: edit{line, "if near == me then", "if false then"}, elsewhere: "lockcore TestHeadTakesOverAtTheHoldersEnd"},
+		{name: "acquire: everybody is near the head", edit: edit{line, "if near == me then", "if true then"}, elsewhere: "speed: a timer too many"},
+
+		{name: "renew: anybody's", edit: edit{renew, "if holder == ARGV[1] then", "if true then"}},
+		{name: "renew: nobody's", edit: edit{renew, "if holder == ARGV[1] then", "if false then"}},
+		{name: "renew: without effect", edit: edit{renew, "  redis.call('PEXPIRE', KEYS[1], ARGV[2])\n", ""}},
+
+		{name: "leave: anybody's", edit: edit{leave, "if redis.pcall('GET', lock) == me then", "if true then"}},
+		{name: "leave: nobody's", edit: edit{leave, "if redis.pcall('GET', lock) == me then", "if false then"}},
+		{name: "leave: the short way although there is a line", edit: edit{leave, "if redis.call('EXISTS', queue) == 0 then", "if true then"}},
+		{name: "leave: the short way is never taken", edit: edit{leave, "if redis.call('EXISTS', queue) == 0 then", "if false then"}, elsewhere: "make bench: it is the short path of the common case"},
+		{name: "leave: no tombstone where there is no line", edit: edit{leave, "  if ARGV[2] ~= '0' then\n    redis.call('SET', KEYS[5]", "  if false then\n    redis.call('SET', KEYS[5]"}},
+		{name: "leave: a tombstone always where there is no line", edit: edit{leave, "  if ARGV[2] ~= '0' then\n    redis.call('SET', KEYS[5]", "  if true then\n    redis.call('SET', KEYS[5]"}},
+		{name: "leave: no tombstone where there is a line", edit: edit{leave, "\nif ARGV[2] ~= '0' then\n  redis.call('SET', KEYS[5]", "\nif false then\n  redis.call('SET', KEYS[5]"}},
+		{name: "leave: a tombstone always where there is a line", edit: edit{leave, "\nif ARGV[2] ~= '0' then\n  redis.call('SET', KEYS[5]", "\nif true then\n  redis.call('SET', KEYS[5]"}},
+		{name: "leave: stays in line", edit: edit{leave, "drop(queue, seen, me)\n", ""}},
+		{name: "leave: serves the line while the lock is held", edit: edit{leave, "if redis.call('EXISTS', lock) == 0 then", "if true then"}},
+		{name: "leave: serves nobody", edit: edit{leave, "if redis.call('EXISTS', lock) == 0 then", "if false then"}, elsewhere: "lockcore TestLineIsServedInOrderOfArrival"},
+		{name: "leave: the new head is not told", edit: edit{leave, "elseif first == me then", "elseif false then"}, elsewhere: "speed: three have a timer at the end of the lock, the others look once per TTL"},
+		{name: "leave: every head is told", edit: edit{leave, "elseif first == me then", "else"}, elsewhere: "speed: a message too many"},
+
+		{name: "line: a short TTL lapses between two looks", edit: edit{line, "math.max(tonumber(ttl), 1000)", "tonumber(ttl)"}, elsewhere: "lockcore TestWaitersLookBeforeTheyLapse"},
+		{name: "line: a foreign member is one of ours", edit: edit{line, "  if not process then\n    return 0\n  end\n", ""}, elsewhere: "lockcore TestScriptsTwiceInEveryState"},
+		{name: "line: a count that means nothing is taken for true", edit: edit{line, "  if counts ~= 't' then\n    return nil\n  end\n", ""}},
+		{name: "line: PUBLISH may fail the script", edit: edit{line, "redis.pcall('PUBLISH'", "redis.call('PUBLISH'"}},
+		{name: "line: who is dropped stays in line", edit: edit{line, "  redis.call('ZREM', queue, attempt)\n", ""}},
+		{name: "line: who is dropped is seen for ever", edit: edit{line, "  redis.call('HDEL', seen, attempt)\n", ""}},
+		{name: "line: an empty line has a head to tell", edit: edit{line, "  if head then\n    tell(lock, head, 'h'", "  if true then\n    tell(lock, head, 'h'"}},
+		{name: "line: an empty line has a head to serve", edit: edit{serve, "    if not head then\n      return nil\n    end\n", ""}},
+		{name: "line: who asks is served as others are", edit: edit{serve, "if head == me then", "if false then"}},
+		{name: "line: who is served itself stays in line", edit: edit{serve, "      drop(queue, seen, me)\n", ""}},
+		{name: "line: who is served itself has an old token", edit: edit{serve, "      local token = next_token(fence)\n", "      local token = redis.call('GET', fence)\n"}},
+		{name: "line: a foreign member is served", edit: edit{serve, "and process and not silent[process] and", "and not silent[process] and"}, elsewhere: "lockcore TestScriptsTwiceInEveryState"},
+		{name: "line: a silent process is asked again", edit: edit{serve, "and process and not silent[process] and", "and process and"}, elsewhere: "speed: a message too many"},
+		{name: "line: who has lapsed is served", edit: edit{serve, "not silent[process] and tonumber(redis.call('HGET', seen, head) or 0) > now then", "not silent[process] then"}},
+		{name: "line: only who has lapsed is served", edit: edit{serve, "tonumber(redis.call('HGET', seen, head) or 0) > now then\n      if tell", "tonumber(redis.call('HGET', seen, head) or 0) <= now then\n      if tell"}},
+		{name: "line: who does not hear is served", edit: edit{serve, "if tell(lock, head, 'g', '') ~= 0 then", "tell(lock, head, 'g', '')\n      if true then"}, elsewhere: "lockcore TestDeadWaiterIsPassedOver"},
+		{name: "line: nobody is served by another", edit: edit{serve, "if tell(lock, head, 'g', '') ~= 0 then", "if false then"}},
+		{name: "line: who is served by another stays in line", edit: edit{serve, "        drop(queue, seen, head)\n", ""}},
+		{name: "line: who is served by another has an old token", edit: edit{serve, "        next_token(fence)\n", ""}},
+		{name: "line: a grant stands for long", edit: edit{serve, "redis.call('SET', lock, head, 'PX', GRANT)", "redis.call('SET', lock, head, 'PX', 2 * GRANT)"}},
+		{name: "line: the new head is not told", edit: edit{serve, "        redis.call('SET', lock, head, 'PX', GRANT)\n        tell_head(lock, queue)\n", "        redis.call('SET', lock, head, 'PX', GRANT)\n"}, elsewhere: "speed: it looks once per TTL anyway"},
+		{name: "line: the new head is not told by who serves itself", edit: edit{serve, "      redis.call('SET', lock, me, 'PX', ttl)\n      tell_head(lock, queue)\n", "      redis.call('SET', lock, me, 'PX', ttl)\n"}, elsewhere: "speed: it looks once per TTL anyway"},
+		{name: "line: who cannot be served blocks the line", edit: edit{serve, "    end\n    drop(queue, seen, head)\n", "    end\n"}},
+
+		{name: "acquire: who is not in line any more is not told", edit: edit{acquire, "if not at and mode == 'look' then", "if false then"}},
+		{name: "line: one of another kind is served", edit: edit{serve, "string.sub(head, 1, 4) == 'nl1:' and process", "process"}, elsewhere: "lockcore TestWaiterOfAnotherKindIsTold"},
+
+		{name: "token: a lost counter begins with 1", edit: edit{token, "  local token = string.format('%.0f', clock)\n", "  clock = 1\n  local token = '1'\n"}},
+		{name: "token: the clock alone", edit: edit{token, "if last and last >= clock then", "if false then"}},
+		{name: "token: for ever", edit: edit{token, "token, 'PX', 604800000, 'GET'", "token, 'GET'"}},
+	}
+}

@@ -1,0 +1,63 @@
+package explorer
+
+func tickMutants() []mutant {
+	const claim, renew, complete, abandon, part = "job_claim", "job_renew", "job_complete", "job_abandon", "part_job"
+	return []mutant{
+		{name: "claim: the tombstone is ignored", edit: edit{claim, "if redis.call('EXISTS', tomb) == 1 then", "if false then"}},
+		{name: "claim: no ledger is needed", edit: edit{claim, "if not accounted then", "if false then"}, elsewhere: "lockcore TestJobScriptsTwiceInEveryState"},
+		{name: "claim: any schema will do", edit: edit{claim, "if too_new(v) then", "if false then"}, elsewhere: "lockcore TestJobScriptsTwiceInEveryState"},
+		{name: "claim: the run is not known again", edit: edit{claim, "if record and record.run == me then", "if false then"}},
+		{name: "claim: every run is this one", edit: edit{claim, "if record and record.run == me then", "if record then"}},
+		{name: "claim: a repetition extends nothing", edit: edit{claim, "  record.til = whole(now + ttl)\n", ""}},
+		{name: "claim: a repetition is not kept", edit: edit{claim, "  record.til = whole(now + ttl)\n  redis.call('HSET', open, tick, cjson.encode(record))\n", "  record.til = whole(now + ttl)\n"}},
+		{name: "claim: any generation will do", edit: edit{claim, "if ARGV[15] ~= '' and gen ~= ARGV[15] then", "if false then"}},
+		{name: "claim: none of the generations will do", edit: edit{claim, "if ARGV[15] ~= '' and gen ~= ARGV[15] then", "if ARGV[15] ~= '' then"}},
+		{name: "claim: a tick that has ended is claimed anew", edit: edit{claim, "  if tonumber(tick) <= tonumber(accounted) or triggered(tick) then", "  if triggered(tick) then"}},
+		{name: "claim: a trigger's tick is claimed by anybody", edit: edit{claim, "  if tonumber(tick) <= tonumber(accounted) or triggered(tick) then", "  if tonumber(tick) <= tonumber(accounted) then"}, elsewhere: "lockcore's tests of triggers, which are left out here"},
+		{name: "claim: a tick is claimed before it is due", edit: edit{claim, "  if tonumber(tick) > now then", "  if false then"}},
+		{name: "claim: a paused job is claimed", edit: edit{claim, "if paused and not triggered(tick) then", "if false then"}},
+		{name: "claim: a trigger waits while the job is paused", edit: edit{claim, "if paused and not triggered(tick) then", "if paused then"}, elsewhere: "lockcore's tests of triggers, which are left out here"},
+		{name: "claim: runs overlap", edit: edit{claim, "if overlap ~= '1' then", "if false then"}},
+		{name: "claim: runs never overlap", edit: edit{claim, "if overlap ~= '1' then", "if true then"}},
+		{name: "claim: a run is in its own way", edit: edit{claim, "    if other ~= tick then", "    if true then"}, elsewhere: "nothing: the same answer is given further down"},
+		{name: "claim: a live run of another tick is not in the way", edit: edit{claim, "      if left > 0 then\n        return {2, left, other", "      if false then\n        return {2, left, other"}},
+		{name: "claim: a dead run of another tick is in the way", edit: edit{claim, "      if left > 0 then\n        return {2, left, other", "      if true then\n        return {2, left, other"}},
+		{name: "claim: an earlier tick is passed by", edit: edit{claim, "  if oldest and instant(oldest) < instant(tick) then", "  if false then"}},
+		{name: "claim: a later tick comes first", edit: edit{claim, "  if oldest and instant(oldest) < instant(tick) then", "  if oldest then"}, elsewhere: "lockcore's tests of triggers: without them no later tick is open"},
+		{name: "claim: a live run is taken over", edit: edit{claim, "  if left > 0 then\n    return {2, left, tick", "  if false then\n    return {2, left, tick"}},
+		{name: "claim: a dead run is not taken over", edit: edit{claim, "  if left > 0 then\n    return {2, left, tick", "  if true then\n    return {2, left, tick"}},
+		{name: "claim: a takeover is no attempt", edit: edit{claim, "tonumber(record.attempt) + 1, record.unsure", "tonumber(record.attempt), record.unsure"}},
+		{name: "claim: attempts without end", edit: edit{claim, "  if attempt > most then", "  if false then"}},
+		{name: "claim: one attempt less", edit: edit{claim, "  if attempt > most then", "  if attempt >= most then"}, elsewhere: "lockcore TestJobScriptsTwiceInEveryState"},
+		{name: "claim: the caller's view may be old", edit: edit{claim, "elseif accounted ~= last then", "elseif false then"}},
+		{name: "claim: a run has the token of the last", edit: edit{claim, "local token = next_token(fence)", "local token = redis.call('GET', fence) or next_token(fence)"}},
+		{name: "claim: a tick is not accounted for", edit: edit{claim, "account(job, tick)\n", ""}},
+		{name: "claim: what is skipped is forgotten", edit: edit{claim, "if not record and first ~= '' then", "if false then"}},
+		{name: "claim: the ledger is not kept", edit: edit{claim, "stay(job, open, runs, retain)\n", ""}},
+
+		{name: "renew: anybody's", edit: edit{renew, "if not record or record.run ~= ARGV[1] then", "if not record then"}},
+		{name: "renew: nobody's", edit: edit{renew, "if not record or record.run ~= ARGV[1] then", "if true then"}},
+		{name: "renew: what is not there", edit: edit{renew, "if not record or record.run ~= ARGV[1] then", "if record and record.run ~= ARGV[1] then"}},
+
+		{name: "complete: anybody's", edit: edit{complete, "if not record or record.run ~= me then", "if not record then"}},
+		{name: "complete: nobody's", edit: edit{complete, "if not record or record.run ~= me then", "if true then"}},
+		{name: "complete: neither tombstone nor history", edit: edit{complete, "  return recorded(ARGV[7])\n", "  return 0\n"}, elsewhere: "the tombstone; the history holds when that is gone, after minutes"},
+		{name: "complete: any tombstone will do", edit: edit{complete, "  if redis.call('GET', tomb) == 'ended' then", "  if redis.call('EXISTS', tomb) == 1 then"}},
+		{name: "complete: the tombstone says nothing", edit: edit{complete, "  if redis.call('GET', tomb) == 'ended' then", "  if false then"}, elsewhere: "the history, which says it, too, as far as it goes back"},
+		{name: "complete: any token will do", edit: edit{complete, "if entry.token == token and entry.outcome == outcome then", "if entry.outcome == outcome then"}, elsewhere: "the tombstone; the history is asked when that is gone"},
+
+		{name: "abandon: anybody's", edit: edit{abandon, "local mine = record and record.run == me", "local mine = record"}},
+		{name: "abandon: nobody's", edit: edit{abandon, "local mine = record and record.run == me", "local mine = false"}},
+		{name: "abandon: counts always", edit: edit{abandon, "  if ARGV[3] ~= '1' then", "  if false then"}},
+		{name: "abandon: never counts", edit: edit{abandon, "  if ARGV[3] ~= '1' then", "  if true then"}},
+		{name: "abandon: stays", edit: edit{abandon, "  record.run, record.til = '', '0'\n", ""}},
+		{name: "abandon: no tombstone", edit: edit{abandon, "redis.call('SET', tomb, 'given up', 'PX', ARGV[4])\n", ""}},
+		{name: "abandon: a tombstone that is there is written over", edit: edit{abandon, "if not mine and redis.call('EXISTS', tomb) == 1 then", "if false then"}, elsewhere: "the history, which says it, too, as far as it goes back"},
+
+		{name: "ledger: a dead run lives", edit: edit{part, "  return tonumber(record.til) - now\n", "  return 1\n"}},
+		{name: "ledger: the newest tick goes back", edit: edit{part, "  if not triggered(tick) and tonumber(tick) > tonumber(redis.call('HGET', job, 'last') or 0) then", "  if not triggered(tick) then"}},
+		{name: "ledger: what has ended stays open", edit: edit{part, "  redis.call('HDEL', open, tick)\n", ""}},
+		{name: "ledger: a paused job ends", edit: edit{part, "  if redis.call('HEXISTS', job, 'paused') == 1 then", "  if false then"}},
+		{name: "ledger: no job ends", edit: edit{part, "  if redis.call('HEXISTS', job, 'paused') == 1 then", "  if true then"}},
+	}
+}

@@ -1,0 +1,142 @@
+package explorer
+
+import (
+	"fmt"
+	"slices"
+)
+
+// fault looks at a state: who believes to hold, and whether all who wait are
+// served if no more faults come.
+func (m *lockModel) fault(s lockState, worker int) string {
+	holders := m.atlas.holders(s.world)
+	for p, c := range s.c {
+		if c.belief == 0 {
+			continue
+		}
+		me := attemptOf(p, int(c.slot))
+		for q, o := range s.c[:p] {
+			other := attemptOf(q, int(o.slot))
+			if o.belief > 0 && !together(m.kind, me, m.kind.reads(me) || c.reads, other, m.kind.reads(other) || o.reads) {
+				return fmt.Sprintf("%v and %v both believe to hold", other, me)
+			}
+		}
+		// It ends here before it ends there.
+		if h, ok := find(holders, me); !ok || h.left <= int64(c.belief-1)*tick {
+			return fmt.Sprintf("%v believes to hold for %d s, and the server does not say so", me, c.belief)
+		}
+	}
+	return m.endsWell(s, worker)
+}
+
+// patience is how many ticks it may take until everybody was served who waits in
+// any state, if no fault comes any more: two dead in front of the line that
+// nobody knows to be dead, the holder's TTL, and the grants that each one lets
+// lapse.
+const patience = 12
+
+// endsWell runs on from a state without further faults: what is under way
+// arrives, who holds releases, who waits looks once per tick, and nobody hears a
+// message. Every one that lives and waits must have been served then.
+func (m *lockModel) endsWell(s lockState, worker int) string {
+	m.mu.Lock()
+	_, known := m.ends[s]
+	m.mu.Unlock()
+	if known {
+		return ""
+	}
+	passed := []lockState{s}
+	var rest uint8
+	for ticks := uint8(0); ; ticks++ {
+		var broken string
+		var busy bool
+		s, busy, broken = m.round(s, worker)
+		if broken != "" {
+			return "with no more faults: " + broken
+		}
+		s = m.settleDown(s)
+		if !busy {
+			break
+		}
+		if ticks == patience {
+			return fmt.Sprintf("somebody waits for more than %d s although no fault comes any more:%s", patience, m.show(s))
+		}
+		s = m.settleDown(m.later(s, 1))
+		m.mu.Lock()
+		left, known := m.ends[s]
+		m.mu.Unlock()
+		if known {
+			rest = left + 1
+			break
+		}
+		passed = append(passed, s)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, s := range slices.Backward(passed) {
+		m.ends[s] = rest
+		m.worst = max(m.worst, rest)
+		rest++
+	}
+	if m.worst > patience {
+		return fmt.Sprintf("somebody waits for %d s although no fault comes any more", m.worst)
+	}
+	return ""
+}
+
+// round lets everybody do what is due within one tick.
+func (m *lockModel) round(s lockState, worker int) (_ lockState, busy bool, broken string) {
+	call := func(op lineOp, a attemptID) int8 {
+		out := m.call(&s, worker, lineCall{op: op, attempt: a})
+		if broken == "" {
+			broken = out.broken
+		}
+		return out.code
+	}
+	for i, l := range s.late {
+		if l.op != opNone {
+			s.late[i] = lateRequest{}
+			call(l.op, l.attempt)
+		}
+	}
+	for p := range m.processes {
+		c := &s.c[p]
+		me := attemptOf(p, int(c.slot))
+		for range 6 {
+			if broken != "" {
+				return s, busy, broken
+			}
+			switch {
+			case c.phase == asking && c.transit == answered:
+				_, broken = c.deliver(c.answer, ttlTicks(p))
+				continue
+			case c.phase == asking:
+				if c.transit == nowhere {
+					c.age = 0
+				}
+				_, broken = c.deliver(call(c.op, me), ttlTicks(p))
+				continue
+			case c.back != opNone:
+				call(c.back, attemptOf(p, int(c.backSlot)))
+				c.back, c.backSlot, c.backTrans = opNone, 0, nowhere
+				continue
+			case c.phase == holding || c.phase == spent:
+				if c.renewal == sent {
+					call(opRenew, me)
+				}
+				c.renewal = nowhere
+				s.release(p)
+				continue
+			}
+			break
+		}
+		if c.phase == waiting {
+			c.phase, c.op = asking, opLook
+			_, broken2 := c.deliver(call(opLook, me), ttlTicks(p))
+			if broken == "" {
+				broken = broken2
+			}
+		}
+		busy = busy || c.phase != idle && c.phase != dead || c.back != opNone
+	}
+	return s, busy, broken
+}

@@ -1,0 +1,94 @@
+package explorer
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+)
+
+// A script is the text of one file of lockcore/lua as lockcore sends it, with
+// its parts included.
+type script struct {
+	id     int // the same for the same text, for what is remembered of its runs
+	name   string
+	source string
+}
+
+// An edit changes one place of one file: a guard removed or turned round.
+type edit struct{ file, old, new string }
+
+// A library hands out scripts, and numbers their texts.
+type library struct {
+	files map[string]string
+
+	mu  sync.Mutex
+	ids map[string]int
+}
+
+func newLibrary() (*library, error) {
+	paths, err := filepath.Glob("../../lockcore/lua/*.lua")
+	if err != nil {
+		return nil, err
+	}
+	if len(paths) == 0 {
+		return nil, errors.New("no scripts in ../../lockcore/lua")
+	}
+	l := &library{files: map[string]string{}, ids: map[string]int{}}
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		l.files[strings.TrimSuffix(filepath.Base(path), ".lua")] = string(text)
+	}
+	return l, nil
+}
+
+var includeLine = regexp.MustCompile(`(?m)^--@include (\w+)$`)
+
+// load is the text of a script with edits applied, each of which must fit its
+// file in exactly one place.
+func (l *library) load(name string, edits []edit) (script, error) {
+	var wrong error
+	file := func(name string) string {
+		text, ok := l.files[name]
+		if !ok {
+			wrong = fmt.Errorf("no file %s.lua", name)
+		}
+		for _, e := range edits {
+			if e.file != name {
+				continue
+			}
+			if n := strings.Count(text, e.old); n != 1 {
+				wrong = fmt.Errorf("%s.lua has %d places of %q, want 1", name, n, e.old)
+			}
+			text = strings.Replace(text, e.old, e.new, 1)
+		}
+		return text
+	}
+	text := includeLine.ReplaceAllStringFunc(file(name), func(line string) string {
+		return file("part_" + strings.TrimPrefix(line, "--@include "))
+	})
+	if wrong != nil {
+		return script{}, wrong
+	}
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		if code := strings.TrimSpace(line); code != "" && !strings.HasPrefix(code, "--") {
+			b.WriteString(line)
+		}
+	}
+	text = b.String()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	id, ok := l.ids[text]
+	if !ok {
+		id = len(l.ids)
+		l.ids[text] = id
+	}
+	return script{id, name, text}, nil
+}

@@ -1,0 +1,193 @@
+package explorer
+
+import (
+	"fmt"
+	"hash/maphash"
+	"strings"
+	"sync"
+	"time"
+)
+
+// A model is a protocol to be explored: states of type S and the steps between
+// them.
+type model[S comparable] interface {
+	start() S
+	// steps calls emit for every step that is possible in a state. broken says
+	// which promise the step breaks; "": none.
+	steps(s S, worker int, emit func(what step, to S, broken string))
+	// fault says which promise is broken in a state, by itself or because a run
+	// without further faults does not end well from here.
+	fault(s S, worker int) string
+	// tell describes a step and a state for a reader.
+	tell(what step) string
+	show(s S) string
+}
+
+// A step is named so that it can be told.
+type step struct {
+	what, who, detail uint8
+}
+
+// found is what a search came to.
+type found struct {
+	states  int
+	depth   int  // steps from the start within which all states were visited
+	whole   bool // there are no others
+	broken  string
+	trace   []string
+	took    time.Duration
+	atDepth []int
+}
+
+// search visits the states breadth first, so that what it finds broken is reached
+// by as few steps as any. It ends at the depth, or before a level that would
+// make more than `most` states.
+//
+// A state that was visited is known by a hash of 64 bits: of a few million states
+// two are alike by chance with a probability below one in a million.
+func search[S comparable](m model[S], depth, most, workers int) found {
+	begin := time.Now()
+	type node struct {
+		state  S
+		parent int32
+	}
+	seed := maphash.MakeSeed()
+	const parts = 256
+	var seen [parts]struct {
+		sync.Mutex
+		set map[uint64]struct{}
+	}
+	for i := range seen {
+		seen[i].set = map[uint64]struct{}{}
+	}
+	first := m.start()
+	add := func(s S) bool {
+		h := maphash.Comparable(seed, s)
+		part := &seen[h%parts]
+		part.Lock()
+		defer part.Unlock()
+		if _, ok := part.set[h]; ok {
+			return false
+		}
+		part.set[h] = struct{}{}
+		return true
+	}
+	add(first)
+	nodes := []node{{first, -1}}
+	from := 0
+	out := found{atDepth: []int{1}}
+	path := func(at int32) []int32 {
+		var p []int32
+		for ; at >= 0; at = nodes[at].parent {
+			p = append([]int32{at}, p...)
+		}
+		return p
+	}
+	explain := func(at int32, last string) []string {
+		var lines []string
+		p := path(at)
+		for i, n := range p {
+			if i == 0 {
+				continue
+			}
+			told := false
+			m.steps(nodes[p[i-1]].state, 0, func(what step, to S, _ string) {
+				if to == nodes[n].state && !told {
+					told = true
+					lines = append(lines, fmt.Sprintf("%2d %s", i, m.tell(what)))
+				}
+			})
+		}
+		if last != "" {
+			lines = append(lines, fmt.Sprintf("%2d %s", len(p), last))
+		}
+		return append(lines, "then: "+m.show(nodes[at].state))
+	}
+	if broken := m.fault(first, 0); broken != "" {
+		out.states, out.broken, out.trace = 1, broken, explain(0, "")
+		return out
+	}
+	for level := 1; level <= depth; level++ {
+		to := len(nodes)
+		if to-from == 0 {
+			out.whole = true
+			break
+		}
+		if most > 0 && level > 2 && to+(to-from)*2 > most {
+			break
+		}
+		const chunk = 256
+		var mu sync.Mutex
+		next := from
+		type miss struct {
+			parent int32
+			what   string
+			broken string
+			state  *S
+		}
+		var worst *miss
+		fresh := make([][]node, workers)
+		var wg sync.WaitGroup
+		for worker := range workers {
+			wg.Go(func() {
+				for {
+					mu.Lock()
+					a := next
+					next += chunk
+					stop := worst != nil
+					mu.Unlock()
+					if a >= to || stop {
+						return
+					}
+					for i := a; i < min(a+chunk, to); i++ {
+						m.steps(nodes[i].state, worker, func(what step, s S, broken string) {
+							isNew := false
+							if broken == "" {
+								if isNew = add(s); isNew {
+									broken = m.fault(s, worker)
+								}
+							}
+							if broken != "" {
+								mu.Lock()
+								if worst == nil || int32(i) < worst.parent {
+									worst = &miss{int32(i), m.tell(what), broken, &s}
+								}
+								mu.Unlock()
+								return
+							}
+							if isNew {
+								fresh[worker] = append(fresh[worker], node{s, int32(i)})
+							}
+						})
+					}
+				}
+			})
+		}
+		wg.Wait()
+		for _, f := range fresh {
+			nodes = append(nodes, f...)
+		}
+		if worst != nil {
+			out.broken = worst.broken
+			out.trace = append(explain(worst.parent, worst.what), "and: "+m.show(*worst.state))
+			break
+		}
+		out.atDepth = append(out.atDepth, len(nodes)-to)
+		out.depth = level
+		from = to
+	}
+	out.states = len(nodes)
+	out.took = time.Since(begin)
+	return out
+}
+
+func (f found) String() string {
+	within := fmt.Sprintf("all within %d steps", f.depth)
+	if f.whole {
+		within = "all there are"
+	}
+	if f.broken != "" {
+		return fmt.Sprintf("%d states, then: %s\n%s", f.states, f.broken, strings.Join(f.trace, "\n"))
+	}
+	return fmt.Sprintf("%d states, %s", f.states, within)
+}

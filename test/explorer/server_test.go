@@ -1,0 +1,224 @@
+package explorer
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/alicebob/miniredis/v2/server"
+)
+
+// base is the server's clock in every state; what it was before is told by how
+// the times in a state relate to it. In ms since 1970.
+const base = int64(1_700_000_000_000)
+
+// A redisServer runs scripts in miniredis, from a given content of its keys to the
+// next. It is used by one goroutine at a time. There is no network: commands are
+// handed to miniredis's dispatcher.
+type redisServer struct {
+	redis  *miniredis.Miniredis
+	peer   *server.Peer
+	out    *bytes.Buffer
+	loaded map[int]string // script id -> SHA1
+
+	// receivers is what PUBLISH answers; negative: an error.
+	receivers func(channel string) int
+	published []message
+}
+
+// A message is one that a script has published.
+type message struct{ channel, text string }
+
+func newServer() (*redisServer, error) {
+	s := &redisServer{redis: miniredis.NewMiniRedis(), out: &bytes.Buffer{}, loaded: map[int]string{}}
+	conn, err := s.redis.Dial() // starts the dispatcher
+	if err != nil {
+		return nil, err
+	}
+	_ = conn.Close()
+	s.peer = server.NewPeer(bufio.NewWriter(s.out))
+	s.redis.Server().SetPreHook(func(p *server.Peer, cmd string, args ...string) bool {
+		if cmd != "PUBLISH" {
+			return false
+		}
+		s.published = append(s.published, message{args[0], args[1]})
+		if n := s.receivers(args[0]); n >= 0 {
+			p.WriteInt(n)
+		} else {
+			p.WriteError("NOPERM this user has no permissions to run the 'publish' command")
+		}
+		return true
+	})
+	return s, nil
+}
+
+func (s *redisServer) close() { s.redis.Close() }
+
+func (s *redisServer) command(args ...string) (any, error) {
+	s.out.Reset()
+	s.redis.Server().Dispatch(s.peer, args)
+	s.peer.Flush()
+	reply, rest := parse(s.out.String())
+	if rest != "" {
+		return nil, fmt.Errorf("%q is left of a reply", rest)
+	}
+	if err, ok := reply.(error); ok {
+		return nil, err
+	}
+	return reply, nil
+}
+
+// parse reads one RESP2 reply: int64, string, nil, []any or an error.
+func parse(text string) (reply any, rest string) {
+	line, rest, _ := strings.Cut(text, "\r\n")
+	n, _ := strconv.ParseInt(line[1:], 10, 64)
+	switch line[0] {
+	case ':':
+		return n, rest
+	case '$':
+		if n < 0 {
+			return nil, rest
+		}
+		return rest[:n], rest[n+2:]
+	case '*':
+		list := []any{}
+		for range n {
+			var one any
+			one, rest = parse(rest)
+			list = append(list, one)
+		}
+		return list, rest
+	case '-':
+		return fmt.Errorf("%s", line[1:]), rest
+	}
+	return line[1:], rest
+}
+
+// run restores the keys, runs a script at a time of the server's clock (ms), and
+// returns what the keys are then.
+func (s *redisServer) run(sc script, before []key, now int64, keys, argv []string) (after []key, reply any, published []message, err error) {
+	s.redis.FlushAll()
+	s.redis.SetTime(time.UnixMilli(now))
+	for _, k := range before {
+		s.restore(k)
+	}
+	sha, ok := s.loaded[sc.id]
+	if !ok {
+		reply, err := s.command("SCRIPT", "LOAD", sc.source)
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		sha, _ = reply.(string)
+		s.loaded[sc.id] = sha
+	}
+	s.published = nil
+	args := append([]string{"EVALSHA", sha, strconv.Itoa(len(keys))}, keys...)
+	reply, err = s.command(append(args, argv...)...)
+	if err != nil {
+		return nil, nil, nil, fmt.Errorf("%s: %w", sc.name, err)
+	}
+	after, err = s.take()
+	return after, reply, s.published, err
+}
+
+// A key is one key of the server with its content. Hidden ones, whose name begins
+// with ~, are not the server's: they are what the explorer keeps in mind.
+type key struct {
+	name  string
+	kind  byte  // s string, h hash, z sorted set, l list
+	ttl   int64 // ms; 0: none
+	pairs []pair
+}
+
+// A pair is a field, a member and its score, or a string's or list's value.
+type pair struct{ name, value string }
+
+func (k key) hidden() bool { return k.name[0] == '~' }
+
+func (k key) find(name string) (string, bool) {
+	for _, p := range k.pairs {
+		if p.name == name {
+			return p.value, true
+		}
+	}
+	return "", false
+}
+
+func (s *redisServer) restore(k key) {
+	if k.hidden() || len(k.pairs) == 0 {
+		return
+	}
+	for _, p := range k.pairs {
+		switch k.kind {
+		case 's':
+			_ = s.redis.Set(k.name, p.value)
+		case 'h':
+			s.redis.HSet(k.name, p.name, p.value)
+		case 'z':
+			score, _ := strconv.ParseFloat(p.value, 64)
+			_, _ = s.redis.ZAdd(k.name, score, p.name)
+		case 'l':
+			_, _ = s.redis.Push(k.name, p.value)
+		}
+	}
+	if k.ttl > 0 {
+		s.redis.SetTTL(k.name, time.Duration(k.ttl)*time.Millisecond)
+	}
+}
+
+// take reads all keys, sorted by name.
+func (s *redisServer) take() ([]key, error) {
+	var all []key
+	for _, name := range s.redis.Keys() {
+		k := key{name: name, ttl: s.redis.TTL(name).Milliseconds()}
+		switch kind := s.redis.Type(name); kind {
+		case "string":
+			value, err := s.redis.Get(name)
+			if err != nil {
+				return nil, err
+			}
+			k.kind, k.pairs = 's', []pair{{"", value}}
+		case "hash":
+			k.kind = 'h'
+			fields, err := s.redis.HKeys(name)
+			if err != nil {
+				return nil, err
+			}
+			slices.Sort(fields)
+			for _, f := range fields {
+				k.pairs = append(k.pairs, pair{f, s.redis.HGet(name, f)})
+			}
+		case "zset":
+			k.kind = 'z'
+			members, err := s.redis.ZMembers(name)
+			if err != nil {
+				return nil, err
+			}
+			for _, m := range members {
+				score, err := s.redis.ZScore(name, m)
+				if err != nil {
+					return nil, err
+				}
+				k.pairs = append(k.pairs, pair{m, strconv.FormatFloat(score, 'f', -1, 64)})
+			}
+		case "list":
+			k.kind = 'l'
+			values, err := s.redis.List(name)
+			if err != nil {
+				return nil, err
+			}
+			for _, v := range values {
+				k.pairs = append(k.pairs, pair{"", v})
+			}
+		default:
+			return nil, fmt.Errorf("key %s is a %s", name, kind)
+		}
+		all = append(all, k)
+	}
+	return all, nil
+}

@@ -1,0 +1,359 @@
+package explorer
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A verdict is one run of a script held against the promises.
+type verdict struct {
+	rules
+	call    lineCall
+	me      string
+	before  world
+	w       world // afterwards
+	list    []any // of the answer
+	was, is []holder
+	out     outcome
+}
+
+// watch holds what a script did to the promises, and carries on what is to be
+// remembered.
+func (r rules) watch(before world, c lineCall, after []key, reply any, published []message) (world, outcome) {
+	v := &verdict{rules: r, call: c, me: c.attempt.String(), before: before}
+	v.w = append(v.w, after...)
+	for _, k := range before {
+		if k.hidden() {
+			v.w = append(v.w, k)
+		}
+	}
+	v.list, _ = reply.([]any)
+	if len(v.list) > 0 {
+		reply = v.list[0]
+	}
+	code, ok := reply.(int64)
+	if !ok {
+		v.broken("an answer that nobody understands: %v", reply)
+		return v.w, v.out
+	}
+	v.out.code = int8(code)
+	for _, m := range published {
+		if _, isMutex := r.kind.(mutex); !isMutex || strings.HasPrefix(m.text, "g ") {
+			v.out.told |= 1 << (m.channel[len(m.channel)-1] - 'A')
+		}
+	}
+	v.was, v.is = r.kind.holders(before, r.hearing), r.kind.holders(v.w, r.hearing)
+	v.keys()
+	v.hold()
+	v.tokens()
+	v.arrival()
+	return v.w, v.out
+}
+
+func (v *verdict) broken(format string, args ...any) {
+	if v.out.broken == "" {
+		v.out.broken = fmt.Sprintf(format, args...)
+	}
+}
+
+func find(list []holder, a attemptID) (holder, bool) {
+	for _, h := range list {
+		if h.attempt == a {
+			return h, true
+		}
+	}
+	return holder{}, false
+}
+
+// granted are those who have the lock and had it not.
+func (v *verdict) granted() []holder {
+	var fresh []holder
+	for _, h := range v.is {
+		if _, had := find(v.was, h.attempt); !had {
+			fresh = append(fresh, h)
+		}
+	}
+	return fresh
+}
+
+// inside is who of an owner has had the lock without a gap, if only by another
+// attempt of its.
+func (v *verdict) inside(a attemptID) (holder, bool) {
+	for _, h := range v.was {
+		gone := false
+		if h.attempt == v.call.attempt {
+			_, stays := find(v.is, h.attempt)
+			gone = !stays
+		}
+		if v.kind.owner(h.attempt) == v.kind.owner(a) && !gone {
+			return h, true
+		}
+	}
+	return holder{}, false
+}
+
+// keys: every key ends, unless the lock's is shorter than somebody's hold on it.
+func (v *verdict) keys() {
+	for _, k := range v.w {
+		if !k.hidden() && k.ttl == 0 {
+			v.broken("the key %s has no TTL", k.name)
+		}
+	}
+	lock, ok := v.w.get(stem + "lock")
+	last := int64(0)
+	for _, h := range v.is {
+		last = max(last, h.left)
+	}
+	if ok && lock.ttl != last {
+		v.broken("the lock ends in %d ms, its last holder's right in %d ms", lock.ttl, last)
+	}
+	if seen, ok := v.w.get(stem + "seen"); ok && v.call.op != opRenew {
+		queue, _ := v.w.get(stem + "queue")
+		for _, p := range seen.pairs {
+			if _, ok := queue.find(p.name); !ok {
+				v.broken("%s is kept among those who wait, and does not", p.name)
+			}
+		}
+	}
+}
+
+// hold: who has the lock, and for how long.
+func (v *verdict) hold() {
+	c := v.call
+	for _, h := range v.was {
+		now, has := find(v.is, h.attempt)
+		switch {
+		case h.attempt == c.attempt:
+		case !has:
+			v.broken("%s took the lock from %v", v.me, h.attempt)
+		case now.left != h.left:
+			v.broken("%s has changed the end of %v's hold from %d to %d ms", v.me, h.attempt, h.left, now.left)
+		case now.reads != h.reads:
+			v.broken("%s has changed whether %v reads", v.me, h.attempt)
+		}
+	}
+	for _, h := range v.granted() {
+		if h.attempt != c.attempt && h.left > grantMax {
+			v.broken("a grant that nobody has confirmed stands for %d ms", h.left)
+		}
+	}
+	for i, h := range v.is {
+		if most := ttlMillis(h.attempt.process()); h.left > most {
+			v.broken("%v holds for %d ms", h.attempt, h.left)
+		}
+		if v.w.value("~buried", h.attempt.String()) != "" {
+			v.broken("%v holds the lock although it was given up", h.attempt)
+		}
+		if v.inQueue(h.attempt.String()) {
+			v.broken("%v holds and stands in line", h.attempt)
+		}
+		for _, o := range v.is[:i] {
+			if !together(v.kind, h.attempt, h.reads, o.attempt, o.reads) {
+				v.broken("%v and %v hold together", o.attempt, h.attempt)
+			}
+		}
+	}
+	before, held := find(v.was, c.attempt)
+	now, holds := find(v.is, c.attempt)
+	switch {
+	case c.acquires() && holds != (v.out.code == 1):
+		v.broken("%s was answered %d, and whether it holds is: %v", v.me, v.out.code, holds)
+	case c.op != opTry && c.acquires() && v.out.code == 4:
+		v.broken("%s waits and does not stand in line", v.me)
+	case (c.op == opLeave || c.op == opBury) && holds:
+		v.broken("%s has left and holds still", v.me)
+	case (c.op == opLeave || c.op == opBury) && held != (v.out.code > 0):
+		v.broken("%s left, and was answered %d", v.me, v.out.code)
+	case (c.op == opRenew || c.op == opDowngrade) && (held != holds || holds != (v.out.code == 1)):
+		v.broken("%s was answered %d, and whether it held and holds is: %v, %v", v.me, v.out.code, held, holds)
+	case c.op == opDowngrade && holds && (!now.reads || now.left != before.left):
+		v.broken("%s does not read for as long as it wrote", v.me)
+	case c.acquires() && (v.out.code == 2 || v.out.code == 3) && v.upgrades(c.attempt):
+		v.broken("%s waits to write while its owner reads and others do", v.me)
+	case c.acquires() && v.out.code == 8 && !v.upgrades(c.attempt):
+		v.broken("%s was refused to write although it may", v.me)
+	}
+}
+
+// upgrades reports whether an attempt wants to write while its owner only reads and
+// others do, too. One in line is told to look, and leaves.
+func (v *verdict) upgrades(a attemptID) bool {
+	if v.kind.reads(a) {
+		return false
+	}
+	own, others := false, false
+	for _, h := range v.is {
+		if v.kind.owner(h.attempt) != v.kind.owner(a) {
+			others = true
+		} else if own = true; !h.reads {
+			return false
+		}
+	}
+	return own && others
+}
+
+// tokens grow. All of an owner that hold together have one; an owner that comes to
+// write while it reads has a new one, and what it was told before stays true.
+func (v *verdict) tokens() {
+	last := v.w.value("~token", "last")
+	greater := func(text string) bool { return text != "" && (last == "" || number(text) > number(last)) }
+	for _, h := range v.is {
+		owner := v.kind.owner(h.attempt)
+		was, inside := v.inside(h.attempt)
+		before, lost := was.token, inside && was.token == ""
+		rises := inside && v.comesToWrite(owner)
+		switch {
+		case inside && !rises && h.token == before:
+		case lost && (h.token == "" || greater(h.token)):
+		case inside && !rises:
+			v.broken("the token of %v has changed from %s to %s", h.attempt, before, h.token)
+		case !greater(h.token):
+			v.broken("%v was granted token %s after %s", h.attempt, h.token, last)
+		}
+		if v.call.attempt == h.attempt && v.call.acquires() {
+			told, _ := v.at(1).(string)
+			asBefore := v.comesToWrite(owner) && (greater(told) || told == before)
+			if told == "" || told != h.token && !asBefore {
+				v.broken("%s was told token %q, and has %s", v.me, told, h.token)
+			}
+		}
+		for _, o := range v.is {
+			if h.token != "" && h.token == o.token && v.kind.owner(o.attempt) != owner {
+				v.broken("%v and %v have the same token", o.attempt, h.attempt)
+			}
+		}
+	}
+	for _, h := range v.is {
+		if l := v.w.value("~token", "last"); h.token != "" && (l == "" || number(h.token) > number(l)) {
+			v.w = v.w.set("~token", "last", h.token)
+		}
+	}
+}
+
+// comesToWrite reports whether an owner writes now and did not before.
+func (v *verdict) comesToWrite(owner int) bool {
+	writes := func(list []holder) bool {
+		return slices.ContainsFunc(list, func(h holder) bool { return v.kind.owner(h.attempt) == owner && !h.reads })
+	}
+	return writes(v.is) && !writes(v.was)
+}
+
+func (v *verdict) at(i int) any {
+	if i < len(v.list) {
+		return v.list[i]
+	}
+	return nil
+}
+
+func (v *verdict) inQueue(name string) bool {
+	queue, _ := v.w.get(stem + "queue")
+	for a := range attempts {
+		if a.String() == name {
+			_, ok := queue.find(v.value(a))
+			return ok
+		}
+	}
+	return false
+}
+
+func (v *verdict) heard(name string) bool { return v.w.value("~heard", name) != "" }
+
+// reachable: somebody listens for an attempt's process, as far as one can know.
+func (v *verdict) reachable(name string) bool {
+	return v.call.deaf&(1<<(name[0]-'A')) == 0 || v.hearing != counted
+}
+
+// arrival: those who live are served in order of arrival, and nobody waits for
+// what is free.
+func (v *verdict) arrival() {
+	c, order := v.call, v.w.order()
+	granted := v.granted()
+	for _, g := range granted {
+		if g.attempt != c.attempt && !v.heard(g.attempt.String()) {
+			v.broken("%v was granted the lock, and has not been heard of for long", g.attempt)
+		}
+		if _, ok := v.inside(g.attempt); ok {
+			continue // who is inside does not wait for who waits for it
+		}
+		name := g.attempt.String()
+		for _, a := range order {
+			if a == name {
+				break
+			}
+			_, holds := find(v.is, parseAttemptID(a))
+			leaving := a == v.me && !c.acquires()
+			refused := v.upgrades(parseAttemptID(a))
+			// One that was out of line and is back at its old place may meet another
+			// that has got the same place, of the same millisecond, meanwhile.
+			tied := v.w.value("~place", a) == v.w.value("~place", name) && v.w.value("~back", a)+v.w.value("~back", name) != ""
+			if v.heard(a) && (v.reachable(a) || a == v.me) && !holds && !leaving && !refused && !tied {
+				v.broken("%s was served before %s, which came earlier and is alive", name, a)
+			}
+		}
+	}
+	waits := c.acquires() && (v.out.code == 2 || v.out.code == 3)
+	stood, _ := v.before.get(stem + "queue")
+	_, stoodIn := stood.find(v.value(c.attempt))
+	switch {
+	case waits:
+		place, _ := v.at(2).(string)
+		v.w = v.w.set("~place", v.me, place).set("~heard", v.me, strconv.FormatInt(base+lapse(c.attempt.process()), 10))
+		if c.op == opJoin && !stoodIn {
+			order = append(slices.DeleteFunc(order, func(a string) bool { return a == v.me }), v.me)
+		}
+		if c.op == opRejoin {
+			v.w = v.w.set("~back", v.me, "yes")
+		}
+		if c.op == opTry && !stoodIn {
+			v.broken("%s tried, and stands in line", v.me)
+		}
+	case c.acquires() && (v.out.code == 5 || v.out.code == 4) && v.heard(v.me):
+		v.broken("%s has lost its place in line", v.me)
+	case c.op == opLeave || c.op == opBury || c.acquires() && v.out.code == 8:
+		order = slices.DeleteFunc(order, func(a string) bool { return a == v.me })
+		v.w = v.w.set("~heard", v.me, "").set("~place", v.me, "").set("~back", v.me, "")
+		if c.op == opBury {
+			v.w = v.w.set("~buried", v.me, "yes")
+		}
+	}
+	for _, a := range order {
+		if !v.heard(a) || v.inQueue(a) {
+			continue
+		}
+		if _, holds := find(v.is, parseAttemptID(a)); !holds && v.reachable(a) && !v.upgrades(parseAttemptID(a)) {
+			v.broken("%s has lost its place in line although it is alive", a)
+		}
+		v.w = v.w.set("~heard", a, "")
+	}
+	v.w = v.w.withOrder(order)
+	if waits {
+		v.free(order)
+	}
+}
+
+// free: who looks and must wait leaves no lock behind that the first in line could
+// have.
+func (v *verdict) free(order []string) {
+	for _, a := range order {
+		if !v.heard(a) {
+			continue
+		}
+		first := parseAttemptID(a)
+		for _, h := range v.is {
+			if !together(v.kind, first, v.kind.reads(first), h.attempt, h.reads) {
+				return
+			}
+		}
+		if _, ok := v.inside(first); ok && a != v.me {
+			return // it is told at its next look whether it can come to write
+		}
+		v.broken("%s looked at a lock that is free for %s, and waits", v.me, a)
+		return
+	}
+}
+
+func parseAttemptID(name string) attemptID {
+	return attemptOf(int(name[0]-'A'), int(name[1]-'1'))
+}
