@@ -137,7 +137,10 @@ func TestMetrics(t *testing.T) {
 
 		faults.Inject(e, lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Match: e.script("mutex_acquire"), Count: 1})
 		e.unlock(e.try(e.mutex(c, "unanswered", cfg)))
-		expect(1, "noonlock_script_errors_total", "script", "mutex_acquire", "reason", "unanswered")
+		// A busy machine may have left others unanswered, too.
+		if metric(e, reg, "noonlock_script_errors_total", "script", "mutex_acquire", "reason", "unanswered") == 0 {
+			e.Error("the call without an answer is not counted")
+		}
 		expect(0, "noonlock_leases_held", "kind", "mutex")
 	})
 }
