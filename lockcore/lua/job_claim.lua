@@ -81,14 +81,16 @@ end
 if overlap ~= '1' then
   local oldest
   for _, other in ipairs(redis.call('HKEYS', open)) do
-    local held = read(open, other)
-    local left = left_of(held, now)
-    if left > 0 then
-      return {2, left, other, held.holder, tonumber(held.attempt)}
-    end
-    -- While the job is paused a dead run waits, and triggers pass it.
-    if (not paused or triggered(other)) and (not oldest or instant(other) < instant(oldest)) then
-      oldest = other
+    if other ~= tick then
+      local held = read(open, other)
+      local left = left_of(held, now)
+      if left > 0 then
+        return {2, left, other, held.holder, tonumber(held.attempt)}
+      end
+      -- While the job is paused a dead run waits, and triggers pass it.
+      if (not paused or triggered(other)) and (not oldest or instant(other) < instant(oldest)) then
+        oldest = other
+      end
     end
   end
   if oldest and instant(oldest) < instant(tick) then
