@@ -19,7 +19,7 @@ func tickMutants() []mutant {
 		{name: "claim: a trigger waits while the job is paused", edit: edit{claim, "if paused and not triggered(tick) then", "if paused then"}, elsewhere: "lockcore's tests of triggers, which are left out here"},
 		{name: "claim: runs overlap", edit: edit{claim, "if overlap ~= '1' then", "if false then"}},
 		{name: "claim: runs never overlap", edit: edit{claim, "if overlap ~= '1' then", "if true then"}},
-		{name: "claim: a run is in its own way", edit: edit{claim, "    if other ~= tick then", "    if true then"}, elsewhere: "nothing: the same answer is given further down"},
+		{name: "claim: a run is in its own way", edit: edit{claim, "    if other ~= tick then", "    if true then"}, elsewhere: "lockcore TestJobScriptsTwiceInEveryState"},
 		{name: "claim: a live run of another tick is not in the way", edit: edit{claim, "      if left > 0 then\n        return {2, left, other", "      if false then\n        return {2, left, other"}},
 		{name: "claim: a dead run of another tick is in the way", edit: edit{claim, "      if left > 0 then\n        return {2, left, other", "      if true then\n        return {2, left, other"}},
 		{name: "claim: an earlier tick is passed by", edit: edit{claim, "  if oldest and instant(oldest) < instant(tick) then", "  if false then"}},
