@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/noonlock/noonlock/internal/registry"
 )
 
 // metrics are those of one election. A nil *metrics counts nothing.
@@ -23,24 +25,27 @@ func newMetrics(reg prometheus.Registerer, name string) (*metrics, error) {
 		return nil, nil //nolint:nilnil // nil is the metrics that count nothing
 	}
 	// The name is client-go's, as dashboards and alerts know it.
-	status, err1 := register(reg, prometheus.NewGaugeVec(prometheus.GaugeOpts{
+	status := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "leader_election_master_status",
 		Help: "Whether this process leads: 0 it does not, 1 it does.",
-	}, []string{"name"}))
-	transitions, err2 := register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
+	}, []string{"name"})
+	transitions := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "noonlock_election_transitions_total",
 		Help: "Leads of this process that began (gained), ended by choice (released), or ended against its will (lost).",
-	}, []string{"name", "event"}))
-	timeToLead, err3 := register(reg, prometheus.NewHistogramVec(prometheus.HistogramOpts{
+	}, []string{"name", "event"})
+	timeToLead := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "noonlock_election_time_to_lead_seconds",
 		Help:    "Time from standing for election to leading.",
 		Buckets: []float64{0.001, 0.005, 0.02, 0.1, 0.5, 2, 10, 30, 60, 600, 3600, 86400},
-	}, []string{"name"}))
-	overruns, err4 := register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
+	}, []string{"name"})
+	overruns := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "noonlock_election_drain_overruns_total",
 		Help: "Leads whose work did not stop within DrainTimeout, so that two may have led.",
-	}, []string{"name"}))
-	if err := errors.Join(err1, err2, err3, err4); err != nil {
+	}, []string{"name"})
+	err := errors.Join(
+		registry.Share(reg, &status), registry.Share(reg, &transitions), registry.Share(reg, &timeToLead), registry.Share(reg, &overruns),
+	)
+	if err != nil {
 		return nil, err
 	}
 	return &metrics{
@@ -49,17 +54,6 @@ func newMetrics(reg prometheus.Registerer, name string) (*metrics, error) {
 		lost:       transitions.WithLabelValues(name, "lost"),
 		timeToLead: timeToLead.WithLabelValues(name), overruns: overruns.WithLabelValues(name),
 	}, nil
-}
-
-func register[C prometheus.Collector](reg prometheus.Registerer, c C) (C, error) {
-	err := reg.Register(c)
-	var dup prometheus.AlreadyRegisteredError
-	if errors.As(err, &dup) {
-		if known, ok := dup.ExistingCollector.(C); ok {
-			return known, nil
-		}
-	}
-	return c, err
 }
 
 // led counts a lead that begins, after that time in line.

@@ -94,30 +94,37 @@ func TestACL(t *testing.T) {
 			}
 			name := fmt.Sprint("u", i)
 			err := use(name, user(name, right))
-			refused := 0
-			log, lerr := e.raw.ACLLog(t.Context(), 1000).Result()
-			must(e, lerr)
-			for _, l := range log {
-				if l.Username == name {
-					refused++
-				}
-			}
-			switch right {
-			case "publish", "subscribe":
-				if err != nil {
-					t.Errorf("a waiter must be slow without it, not wrong: %v", err)
-				}
-			case "ping": // sent to a subscription that was silent for long
-				return
-			default:
-				if err == nil {
-					t.Error("not needed at all")
-				}
-			}
-			if refused == 0 {
-				t.Errorf("the server refused nothing: not needed (error %v)", err)
-			}
+			e.needed(t, right, name, err)
 		})
+	}
+}
+
+// needed holds that a user without a right was refused something, and what came of it:
+// err is what that user's use of the locks ended with.
+func (e *env) needed(t *testing.T, right, user string, err error) {
+	t.Helper()
+	refused := 0
+	log, lerr := e.raw.ACLLog(t.Context(), 1000).Result()
+	must(e, lerr)
+	for _, l := range log {
+		if l.Username == user {
+			refused++
+		}
+	}
+	switch right {
+	case "publish", "subscribe":
+		if err != nil {
+			t.Errorf("a waiter must be slow without it, not wrong: %v", err)
+		}
+	case "ping": // sent to a subscription that was silent for long
+		return
+	default:
+		if err == nil {
+			t.Error("not needed at all")
+		}
+	}
+	if refused == 0 {
+		t.Errorf("the server refused nothing: not needed (error %v)", err)
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/noonlock/noonlock/internal/registry"
 )
 
 // metrics are what a Client tells Prometheus. No label carries the name of a lock:
@@ -109,9 +111,9 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	}
 	if reg != nil {
 		err := errors.Join(
-			share(reg, &m.acquires), share(reg, &m.wait), share(reg, &m.handover), share(reg, &m.held), share(reg, &m.waiting),
-			share(reg, &m.renewals), share(reg, &m.lateness), share(reg, &m.losses), share(reg, &m.lapsed),
-			share(reg, &m.scriptErrors), share(reg, &m.forced),
+			registry.Share(reg, &m.acquires), registry.Share(reg, &m.wait), registry.Share(reg, &m.handover), registry.Share(reg, &m.held), registry.Share(reg, &m.waiting),
+			registry.Share(reg, &m.renewals), registry.Share(reg, &m.lateness), registry.Share(reg, &m.losses), registry.Share(reg, &m.lapsed),
+			registry.Share(reg, &m.scriptErrors), registry.Share(reg, &m.forced),
 		)
 		if err != nil {
 			return nil, fmt.Errorf("lockcore: Config.Registerer: %w", err)
@@ -119,19 +121,6 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	}
 	m.expect()
 	return m, nil
-}
-
-// share registers a collector, or takes the one that is registered already.
-func share[C prometheus.Collector](reg prometheus.Registerer, c *C) error {
-	err := reg.Register(*c)
-	var there prometheus.AlreadyRegisteredError
-	if errors.As(err, &there) {
-		if old, ok := there.ExistingCollector.(C); ok {
-			*c = old
-			return nil
-		}
-	}
-	return err
 }
 
 // expect makes the series, so that they are there before anything happens.

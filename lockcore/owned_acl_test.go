@@ -60,29 +60,7 @@ func TestFault60_ACLOfOwnedLocks(t *testing.T) {
 					t.Errorf("%s is left without an end", part)
 				}
 			}
-			refused := 0
-			log, lerr := e.raw.ACLLog(t.Context(), 1000).Result()
-			must(e, lerr)
-			for _, l := range log {
-				if l.Username == name {
-					refused++
-				}
-			}
-			switch right {
-			case "publish", "subscribe":
-				if err != nil {
-					t.Errorf("a waiter must be slow without it, not wrong: %v", err)
-				}
-			case "ping": // sent to a subscription that was silent for long
-				return
-			default:
-				if err == nil {
-					t.Error("not needed at all")
-				}
-			}
-			if refused == 0 {
-				t.Errorf("the server refused nothing: not needed (error %v)", err)
-			}
+			e.needed(t, right, name, err)
 		})
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/noonlock/noonlock/internal/registry"
 )
 
 // metrics are what a Runner tells Prometheus. The label job is a name that the
@@ -60,26 +62,13 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		return m, nil
 	}
 	err := errors.Join(
-		share(reg, &m.runs), share(reg, &m.duration), share(reg, &m.delay), share(reg, &m.lastSuccess),
-		share(reg, &m.skipped), share(reg, &m.takeovers), share(reg, &m.offset),
+		registry.Share(reg, &m.runs), registry.Share(reg, &m.duration), registry.Share(reg, &m.delay), registry.Share(reg, &m.lastSuccess),
+		registry.Share(reg, &m.skipped), registry.Share(reg, &m.takeovers), registry.Share(reg, &m.offset),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("singleton: Config.Registerer: %w", err)
 	}
 	return m, nil
-}
-
-// share registers a collector, or takes the one that is registered already.
-func share[C prometheus.Collector](reg prometheus.Registerer, c *C) error {
-	err := reg.Register(*c)
-	var there prometheus.AlreadyRegisteredError
-	if errors.As(err, &there) {
-		if old, ok := there.ExistingCollector.(C); ok {
-			*c = old
-			return nil
-		}
-	}
-	return err
 }
 
 // expect makes the series of a job, so that they are there before anything
