@@ -37,21 +37,21 @@ func Election(name string, check func(tolerance time.Duration) error, tolerance 
 // when the lease has been over while the work has not returned, zero if that is
 // not so. tolerance is what the work is given to stop in.
 func Working(name string, ended func() time.Duration, tolerance time.Duration) Checker {
-	return Checker{Name: name, Check: func(context.Context) error {
-		if d := ended(); d > tolerance {
-			return fmt.Errorf("%w: work goes on %s after its lease ended; it may take %s to stop", ErrUnhealthy, d, tolerance)
-		}
-		return nil
-	}}
+	return overdue(name, ended, tolerance, "its lease ended")
 }
 
 // Drained fails when work goes on although the drain of a stop by choice is over:
-// overdue tells for how long it has gone on since, zero if that is not so. tolerance
+// since tells for how long it has gone on since, zero if that is not so. tolerance
 // is what the work is given to stop in.
-func Drained(name string, overdue func() time.Duration, tolerance time.Duration) Checker {
+func Drained(name string, since func() time.Duration, tolerance time.Duration) Checker {
+	return overdue(name, since, tolerance, "its drain was over")
+}
+
+// overdue fails when work goes on for longer than tolerance after what was its end.
+func overdue(name string, since func() time.Duration, tolerance time.Duration, end string) Checker {
 	return Checker{Name: name, Check: func(context.Context) error {
-		if d := overdue(); d > tolerance {
-			return fmt.Errorf("%w: work goes on %s after its drain was over; it may take %s to stop", ErrUnhealthy, d, tolerance)
+		if d := since(); d > tolerance {
+			return fmt.Errorf("%w: work goes on %s after %s; it may take %s to stop", ErrUnhealthy, d, end, tolerance)
 		}
 		return nil
 	}}

@@ -213,6 +213,25 @@ func (a *attempt) leave(ctx context.Context, bury bool) (int64, error) {
 	return a.c.number(ctx, s, a.terms.timeout(), args)
 }
 
+// insist asks until there is an answer, ctx ends, or patience does. Each request waits
+// no longer than timeout.
+func (c *Client) insist(ctx context.Context, s *script, timeout, patience time.Duration, args []any) (any, error) {
+	wait := retryBackoff(patience)
+	for {
+		answer, err := c.disp.do(ctx, s, timeout, args)
+		if err == nil {
+			return answer, nil
+		}
+		pause := wait.NextBackOff()
+		if ctx.Err() != nil || !mayRetry(err) || pause == backoff.Stop {
+			return nil, err
+		}
+		if stop := c.pause(ctx, pause); stop != nil {
+			return nil, errors.Join(stop, err)
+		}
+	}
+}
+
 // number runs a script that answers a number.
 func (c *Client) number(ctx context.Context, s *script, timeout time.Duration, args []any) (int64, error) {
 	answer, err := c.disp.do(ctx, s, timeout, args)

@@ -2,7 +2,6 @@ package lockcore
 
 import (
 	"context"
-	"errors"
 	"strconv"
 	"strings"
 	"time"
@@ -78,7 +77,7 @@ func (c *Client) inspect(ctx context.Context, name string) (inspected, error) {
 		return seen, err
 	}
 	k, s := c.keys.lock(name), c.scripts.lockInspect
-	answer, err := c.insist(ctx, s, s.args([]string{k.lock, k.fence, k.queue, k.seen}))
+	answer, err := c.insist(ctx, s, defaultTTL/5, 2*defaultTTL/3, s.args([]string{k.lock, k.fence, k.queue, k.seen}))
 	if err != nil {
 		return seen, err
 	}
@@ -172,7 +171,7 @@ func (c *Client) ForceRelease(ctx context.Context, name string) (Inspection, err
 		return seen.Inspection, nil
 	}
 	k, s := c.keys.lock(name), c.scripts.lockForce
-	answer, err := c.insist(ctx, s, s.args([]string{k.lock, k.queue}, seen.stored, strings.Join(seen.attempts, "\n")))
+	answer, err := c.insist(ctx, s, defaultTTL/5, 2*defaultTTL/3, s.args([]string{k.lock, k.queue}, seen.stored, strings.Join(seen.attempts, "\n")))
 	if err != nil {
 		return seen.Inspection, opError(op, name, err)
 	}
@@ -188,24 +187,4 @@ func (c *Client) ForceRelease(ctx context.Context, name string) (Inspection, err
 	}
 	c.log.Info("a lock was taken from its holders by force", "name", name, "kind", string(seen.Kind), "holders", identities)
 	return seen.Inspection, nil
-}
-
-// insist asks until there is an answer, or ctx ends, or two thirds of the default TTL
-// have passed.
-func (c *Client) insist(ctx context.Context, s *script, args []any) (any, error) {
-	const timeout = defaultTTL / 5
-	wait := retryBackoff(2 * defaultTTL / 3)
-	for {
-		answer, err := c.disp.do(ctx, s, timeout, args)
-		if err == nil || !mayRetry(err) || ctx.Err() != nil {
-			return answer, err
-		}
-		pause := wait.NextBackOff()
-		if pause < 0 {
-			return nil, err
-		}
-		if stop := c.pause(ctx, pause); stop != nil {
-			return nil, errors.Join(stop, err)
-		}
-	}
 }

@@ -8,8 +8,6 @@ import (
 	"maps"
 	"sync/atomic"
 	"time"
-
-	"github.com/cenkalti/backoff/v4"
 )
 
 // An Election is a lock whose holder leads and says so in a record that
@@ -236,22 +234,13 @@ func (e *Election) list(ctx context.Context, s *script, args []any) ([]any, erro
 	if ctx == nil {
 		return nil, refuse("ctx", "a context", "%s", "nil")
 	}
-	wait := retryBackoff(2 * e.terms.timeout())
-	for {
-		answer, err := e.c.disp.do(ctx, s, e.terms.timeout(), args)
-		if err == nil {
-			list, ok := answer.([]any)
-			if !ok {
-				return nil, s.oddReply(answer)
-			}
-			return list, nil
-		}
-		pause := wait.NextBackOff()
-		if ctx.Err() != nil || !mayRetry(err) || pause == backoff.Stop {
-			return nil, err
-		}
-		if stop := e.c.pause(ctx, pause); stop != nil {
-			return nil, errors.Join(stop, err)
-		}
+	answer, err := e.c.insist(ctx, s, e.terms.timeout(), 2*e.terms.timeout(), args)
+	if err != nil {
+		return nil, err
 	}
+	list, ok := answer.([]any)
+	if !ok {
+		return nil, s.oddReply(answer)
+	}
+	return list, nil
 }

@@ -205,22 +205,13 @@ func (l *Ledger) ask(ctx context.Context, s *script, args []any) ([]any, error) 
 	if ctx == nil {
 		return nil, refuse("ctx", "a context", "%s", "nil")
 	}
-	wait := retryBackoff(2 * l.terms.timeout())
-	for {
-		answer, err := l.c.disp.do(ctx, s, l.terms.timeout(), args)
-		if err == nil {
-			list, ok := answer.([]any)
-			if !ok || len(list) == 0 && s != nil {
-				return nil, &ReplyError{fmt.Sprint(args[0]), abbreviate(fmt.Sprint(answer))}
-			}
-			return list, nil
-		}
-		pause := wait.NextBackOff()
-		if ctx.Err() != nil || !mayRetry(err) || pause < 0 {
-			return nil, err
-		}
-		if stop := l.c.pause(ctx, pause); stop != nil {
-			return nil, errors.Join(stop, err)
-		}
+	answer, err := l.c.insist(ctx, s, l.terms.timeout(), 2*l.terms.timeout(), args)
+	if err != nil {
+		return nil, err
 	}
+	list, ok := answer.([]any)
+	if !ok || len(list) == 0 && s != nil {
+		return nil, &ReplyError{fmt.Sprint(args[0]), abbreviate(fmt.Sprint(answer))}
+	}
+	return list, nil
 }
