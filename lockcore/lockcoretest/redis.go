@@ -37,6 +37,7 @@ type Redis struct {
 	links   []*Faults
 	down    bool
 	hung    bool
+	refused bool // a dial was, ever
 
 	clock   sync.Mutex // held while mini's clock is set; never together with mu
 	stepped bool
@@ -82,12 +83,15 @@ func (r *Redis) serve() error {
 
 // Close closes the clients made by [Redis.Client], the networks given to
 // [Redis.OptionsVia] and the server, and waits until all their goroutines have
-// ended. Other clients are the caller's, and find their connections closed.
+// ended. Other clients are the caller's, and find their connections closed. If
+// ever a dial failed, it takes a second: a pool of go-redis that was refused as
+// often as it is large probes the server from a goroutine, once a second, which
+// does not notice before that its client was closed.
 func (r *Redis) Close() {
 	r.Unhang()
 	r.mu.Lock()
 	r.down = true
-	clients, links := r.clients, r.links
+	clients, links, refused := r.clients, r.links, r.refused
 	r.mu.Unlock()
 	for _, c := range clients {
 		_ = c.Close() // the test may have closed it already
@@ -96,6 +100,9 @@ func (r *Redis) Close() {
 		f.Close()
 	}
 	r.mini.Close()
+	if refused {
+		time.Sleep(time.Second)
+	}
 }
 
 // Options returns options for a client of this server, through [Redis.Faults].
@@ -116,9 +123,18 @@ func (r *Redis) OptionsVia(f *Faults) *redis.Options {
 }
 
 func (r *Redis) options(f *Faults) *redis.Options {
+	dial := f.Dialer(r.Dial)
 	return &redis.Options{
-		Addr:                     address,
-		Dialer:                   f.Dialer(r.Dial),
+		Addr: address,
+		Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			c, err := dial(ctx, network, addr)
+			if err != nil {
+				r.mu.Lock()
+				r.refused = true
+				r.mu.Unlock()
+			}
+			return c, err
+		},
 		Protocol:                 3,
 		PoolSize:                 1000,
 		DisableIdentity:          true,

@@ -264,6 +264,29 @@ func TestIdleConnectionIsFoundDeadInUse(t *testing.T) {
 	})
 }
 
+// A pool that was refused as often as it is large probes the server from a
+// goroutine of its own; it must be over when the bubble ends.
+//
+// Caught mutant: Close that does not wait for it.
+func TestRefusedPoolDoesNotOutliveTheBubble(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := lockcoretest.NewRedis(t)
+		opt := once(r.Options())
+		opt.PoolSize, opt.DialerRetries = 2, 1
+		c := client(t, opt)
+		r.Stop()
+		for range opt.PoolSize {
+			if err := c.Ping(t.Context()).Err(); !errors.Is(err, syscall.ECONNREFUSED) {
+				t.Errorf("PING of a stopped server: %v", err)
+			}
+		}
+		synctest.Wait() // it has probed once, and sleeps
+		if err := r.Start(false); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
 func TestHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := lockcoretest.NewRedis(t)
