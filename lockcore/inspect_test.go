@@ -3,6 +3,7 @@ package lockcore_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -128,6 +129,39 @@ func TestInspectForeignKeys(t *testing.T) {
 				e.unlock(waiter.granted())
 			} else {
 				e.unlock(e.try(e.mutex(c, name, ttl(10*time.Second))))
+			}
+		}
+	})
+}
+
+// A counter of tokens that is gone, or no counter, hides nothing else; and who stands in
+// line without having been heard of lately, or at all, is told as what it is.
+func TestInspectOfWhatIsLeft(t *testing.T) {
+	onBoth(t, func(e *env) {
+		c, ctx := e.client("a"), e.Context()
+		for _, counter := range []string{"1700000000000000", "", "a list"} {
+			e.establish("orders", lineState{lock: me, queue: []string{lapsed, unknown, living}, fence: true})
+			must(e, e.raw.HDel(ctx, e.key("orders", "seen"), unknown).Err())
+			var token uint64
+			switch fence := e.key("orders", "fence"); counter {
+			case "":
+				must(e, e.raw.Del(ctx, fence).Err())
+			case "a list":
+				must(e, e.raw.Del(ctx, fence).Err())
+				must(e, e.raw.RPush(ctx, fence, 1).Err())
+			default:
+				token = 1700000000000000
+			}
+			seen := e.inspect(c, "orders")
+			if len(seen.Holders) != 1 || seen.Holders[0].Identity != "me" || seen.Holders[0].Token != token {
+				e.Errorf("with the counter %q: held by %+v", counter, seen.Holders)
+			}
+			var line []string
+			for _, w := range seen.Line {
+				line = append(line, fmt.Sprint(w.Identity, " ", w.Alive))
+			}
+			if want := []string{"lapsed false", "maybe false", "living true"}; !slices.Equal(line, want) {
+				e.Errorf("in line %q, want %q", line, want)
 			}
 		}
 	})

@@ -64,7 +64,7 @@ func TestRecordPutTwiceInEveryState(t *testing.T) {
 			want   map[string]int64 // by what was seen
 		}{
 			{"", map[string]int64{" - ": 1, " A.1 ": 0, " - A.1 ": 1, " - A.1 A.2 ": 1}},
-			{"nr1 A.1 value", map[string]int64{" - ": 0, " A.1 ": 1, " - A.1 ": 1, " A.2 A.1 ": 1, " A.11 ": 0, " A.2 ": 0, " XA.1 ": 0}},
+			{"nr1 A.1 value", map[string]int64{" - ": 0, " A.1 ": 1, " - A.1 ": 1, " A.2 A.1 ": 1, " A.11 ": 0, " A.2 ": 0, " XA.1 ": 0, " AX1 ": 0}},
 			{written, map[string]int64{" - ": 1, " A.1 ": 1}},
 			{"nr1 B.1 ", map[string]int64{" - ": 0, " A.1 ": 0, " B.1 ": 1}},
 			{"nr2 A.1 value", map[string]int64{" - ": -1, " A.1 ": -1}},

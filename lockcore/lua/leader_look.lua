@@ -4,13 +4,13 @@
 -- KEYS[2] fence    string, the counter of fencing tokens
 -- KEYS[3] leader   hash, the record
 --
--- Returns {left ms, fence or '', field, value, field, value, …}  left: of the
+-- Returns {left ms, fence or nil, field, value, field, value, …}  left: of the
 --         lock, whoever holds it; negative if nobody does. The leader of the
 --         record leads while left is positive and fence is its token: a grant to
 --         another moves the counter.
 --
 -- Twice is safe: it only reads.
-local answer = {redis.call('PTTL', KEYS[1]), redis.call('GET', KEYS[2]) or ''}
+local answer = {redis.call('PTTL', KEYS[1]), redis.call('GET', KEYS[2])}
 for _, text in ipairs(redis.call('HGETALL', KEYS[3])) do
   answer[#answer + 1] = text
 end

@@ -23,12 +23,22 @@ for attempt in string.gmatch(ARGV[2], '[^\n]+') do
 end
 local now = server_ms()
 local type_of = redis.call('TYPE', lock).ok
-local taken = 0
-if kind == 'string' and type_of == 'string' then
+local is, taken = 'other', 0 -- is: what lock_inspect would tell now
+if type_of == 'string' then
+  is = 'string'
+elseif type_of == 'hash' then
+  is = redis.call('HGET', lock, 'kind') or 'other'
+end
+if is ~= kind then
+  return 0
+end
+if kind == 'string' then
   if ARGV[2] == redis.call('GET', lock) then
     taken = redis.call('DEL', lock)
   end
-elseif type_of == 'hash' and kind == redis.call('HGET', lock, 'kind') then
+elseif kind == 'other' then
+  taken = redis.call('DEL', lock)
+else
   for _, field in ipairs(redis.call('HKEYS', lock)) do
     local owner = string.match(field, '^o:(.*)$')
     local s = owner and read(lock, kind, owner, now)
@@ -46,8 +56,6 @@ elseif type_of == 'hash' and kind == redis.call('HGET', lock, 'kind') then
       strike(lock, s, ended, now)
     end
   end
-elseif kind == 'other' and type_of ~= 'none' and type_of ~= 'string' then
-  taken = redis.call('DEL', lock)
 end
 if taken > 0 then
   for _, near in ipairs(redis.call('ZRANGE', queue, 0, 2)) do

@@ -7,8 +7,8 @@
 --
 -- Returns {kind, left, holders, line}: kind is '' (free), 'string', 'nx1', 'ns1' or
 -- 'other'; left (ms) as PTTL tells it; holders is a row of attempt, mode (w or r),
--- left (ms) and token, as text, for each; line is a row of attempt, place and whether
--- it has been heard of lately (1 or 0) for each.
+-- left (ms) and token, as text, for each (no number: the counter is gone); line is a
+-- row of attempt, place and whether it has been heard of lately (1 or 0) for each.
 --
 -- Twice is safe: it writes nothing.
 local lock, fence, queue, seen = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
@@ -31,16 +31,14 @@ if type_of == 'none' then
   kind = ''
 elseif type_of == 'string' then
   kind = 'string'
-  row(holders, redis.call('GET', lock), 'w', string.format('%.0f', left), redis.pcall('GET', fence) or '0')
+  row(holders, redis.call('GET', lock), 'w', string.format('%.0f', left), redis.pcall('GET', fence))
 elseif type_of == 'hash' then
   kind = redis.call('HGET', lock, 'kind') or 'other'
   local all = redis.call('HGETALL', lock)
   for i = 1, #all, 2 do
-    if string.sub(all[i], 1, 2) == 'o:' then
-      local token, list = entries_of(all[i + 1], now)
-      for _, entry in ipairs(list) do
-        row(holders, entry[3], entry[1], string.format('%.0f', entry[2] - now), token)
-      end
+    local token, list = entries_of(all[i + 1], now) -- other fields have no entries
+    for _, entry in ipairs(list) do
+      row(holders, entry[3], entry[1], string.format('%.0f', entry[2] - now), token)
     end
   end
 end

@@ -1,0 +1,197 @@
+package lockcore_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/noonlock/noonlock/lockcore"
+)
+
+// A heldState is how a lock is held, and what lock_inspect tells of that.
+type heldState struct {
+	name    string
+	kind    string // as lock_inspect tells it
+	value   string // of a string
+	entries []ownedEntry
+}
+
+func heldStates() []heldState {
+	entry := func(attempt string, lasts time.Duration) ownedEntry {
+		return ownedEntry{attempt[strings.Index(attempt, "/")-1:][:1], attempt, lasts}
+	}
+	const (
+		one, same = "ns1:ALIVE.1.t.r/one a", "ns1:ALIVE.2.t.r/one b"
+		two       = "ns1:ALIVE.3.t.r/two c"
+		writes    = "ns1:ALIVE.4.t.w/three d"
+	)
+	minute := time.Minute
+	return []heldState{
+		{name: "free"},
+		{name: "mine", kind: "string", value: me},
+		{name: "another's", kind: "string", value: living},
+		{name: "empty", kind: "string"},
+		{name: "a list", kind: "other"},
+		{name: "a hash", kind: "other"},
+		{name: "a reentrant owner", kind: "nx1", entries: []ownedEntry{entry("nx1:ALIVE.1.t.w/one a", minute), entry("nx1:ALIVE.2.t.w/one b", time.Hour)}},
+		{name: "an attempt of it", kind: "nx1", entries: []ownedEntry{entry("nx1:ALIVE.2.t.w/one b", time.Hour)}},
+		{name: "a reader", kind: "ns1", entries: []ownedEntry{entry(one, time.Hour)}},
+		{name: "a reader twice", kind: "ns1", entries: []ownedEntry{entry(one, time.Hour), entry(same, minute)}},
+		{name: "two readers", kind: "ns1", entries: []ownedEntry{entry(one, time.Hour), entry(same, minute), entry(two, minute/2)}},
+		{name: "the second reader", kind: "ns1", entries: []ownedEntry{entry(two, minute/2)}},
+		{name: "a writer", kind: "ns1", entries: []ownedEntry{entry(writes, minute)}},
+	}
+}
+
+func (e *env) establishHeld(s heldState, queue []string) {
+	e.Helper()
+	e.establishOwned("orders", ownedState{kind: s.kind, entries: s.entries, queue: queue})
+	key := e.key("orders", "lock")
+	switch {
+	case s.kind == "string":
+		must(e, e.raw.Set(e.Context(), key, s.value, time.Minute).Err())
+	case s.name == "a list":
+		must(e, e.raw.RPush(e.Context(), key, "x").Err())
+	case s.name == "a hash":
+		must(e, e.raw.HSet(e.Context(), key, "a", "b").Err())
+	}
+}
+
+func (e *env) heldSnapshot() ownedSnapshot {
+	e.Helper()
+	if e.raw.Type(e.Context(), e.key("orders", "lock")).Val() == "list" {
+		return ownedSnapshot{snapshot: e.snapshot("orders")}
+	}
+	return e.ownedSnapshot("orders")
+}
+
+// told are the attempts that lock_inspect tells of a state, sorted.
+func (s heldState) told() []string {
+	if s.kind == "string" {
+		return []string{s.value}
+	}
+	var all []string
+	for _, x := range s.entries {
+		all = append(all, x.attempt)
+	}
+	slices.Sort(all)
+	return all
+}
+
+// A lock that was seen in one state is taken by force in another: from those who were
+// seen and hold it still, once, and from nobody else; the lock ends with the last of the
+// others, and those near the head of the line are told if there is something to have.
+func TestForceInEveryState(t *testing.T) {
+	onBoth(t, func(e *env) {
+		heard := e.raw.Subscribe(e.Context(), "noonlock:ch:ALIVE")
+		defer heard.Close()
+		_, err := heard.Receive(e.Context())
+		must(e, err)
+		load := func(script string) string {
+			source, err := lockcore.ScriptSource(script)
+			must(e, err)
+			return e.raw.ScriptLoad(e.Context(), source).Val()
+		}
+		inspect, force := load("lock_inspect"), load("lock_force")
+		k := e.scriptKeys("orders")
+		queue := []string{living, "nx1:ALIVE.5.t.w/five e", "ns1:ALIVE.6.t.r/six f", "nl1:ALIVE.7.t/seven"}
+		for _, then := range heldStates() {
+			e.establishHeld(then, queue)
+			answer, err := e.raw.EvalSha(e.Context(), inspect, k[:4]).Slice()
+			must(e, err)
+			var seen []string
+			for row := range slices.Chunk(answer[2].([]any), 4) {
+				seen = append(seen, row[0].(string))
+			}
+			if slices.Sort(seen); answer[0] != then.kind || !slices.Equal(seen, then.told()) {
+				e.Errorf("%s: inspected as %v", then.name, answer)
+			}
+			for _, now := range heldStates() {
+				if then.kind == "" {
+					continue // nothing to take
+				}
+				e.establishHeld(now, queue)
+				before := e.heldSnapshot()
+				for run := range 2 {
+					got, err := e.raw.EvalSha(e.Context(), force, []string{k[0], k[2]}, then.kind, strings.Join(seen, "\n")).Int64()
+					where := fmt.Sprintf("%s, then %s, run %d", then.name, now.name, run+1)
+					if err != nil {
+						e.Errorf("%s: %v", where, err)
+						continue
+					}
+					checkForced(e, where, then, now, run == 0, before, got, toldOf(e, heard))
+				}
+			}
+		}
+	})
+}
+
+// toldOf are the messages since it was asked the last time.
+func toldOf(e *env, heard *redis.PubSub) []string {
+	e.Helper()
+	const end = "that is all"
+	must(e, e.raw.Publish(e.Context(), "noonlock:ch:ALIVE", end).Err())
+	var told []string
+	for {
+		m, err := heard.ReceiveMessage(e.Context())
+		must(e, err)
+		if m.Payload == end {
+			return told
+		}
+		told = append(told, m.Payload)
+	}
+}
+
+func checkForced(e *env, where string, then, now heldState, first bool, before ownedSnapshot, got int64, told []string) {
+	e.Helper()
+	after := e.heldSnapshot()
+	seen, taken := then.told(), int64(0)
+	left, ends := map[string]int64{}, int64(0)
+	switch {
+	case then.kind != now.kind:
+		maps.Copy(left, before.until)
+	case now.kind == "other" || now.kind == "string" && now.value == then.value:
+		taken = 1
+	default:
+		for attempt, until := range before.until {
+			if slices.Contains(seen, attempt) {
+				taken++
+				continue
+			}
+			left[attempt] = until
+		}
+	}
+	for _, until := range left {
+		ends = max(ends, until)
+	}
+	gone := taken > 0 && len(left) == 0
+	if !first {
+		if got != 0 || len(told) > 0 {
+			e.Errorf("%s: %d were taken once more, %q", where, got, told)
+		}
+	} else if got != taken || len(told) != min(int(taken), 1)*3 {
+		e.Errorf("%s: %d were taken, want %d; told %q", where, got, taken, told)
+	}
+	switch {
+	case gone:
+		if e.exists(e.key("orders", "lock")) {
+			e.Errorf("%s: the lock is there still: %+v", where, after)
+		}
+	case taken == 0:
+		if !before.same(after) || before.end != after.end || before.writer != after.writer {
+			e.Errorf("%s: %+v became %+v", where, before, after)
+		}
+	default:
+		if !maps.Equal(left, after.until) || after.end != ends || e.real != nil && after.keyEnd != ends {
+			e.Errorf("%s: %v are left until %d, want %v until %d", where, after.until, after.end, left, ends)
+		}
+	}
+	if !slices.Equal(before.queue, after.queue) {
+		e.Errorf("%s: the line became %q", where, after.queue)
+	}
+}

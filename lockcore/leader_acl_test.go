@@ -1,0 +1,83 @@
+package lockcore_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/noonlock/noonlock/lockcore"
+)
+
+// narrowed is a client that may touch no other keys, with further rules of an ACL;
+// in a bubble it may do everything.
+func (e *env) narrowed(user string, keys []string, rules ...string) *redis.Client {
+	e.Helper()
+	if e.real == nil {
+		return e.raw
+	}
+	all := []string{"reset", "on", ">secret", "+@all", "allchannels"}
+	for _, k := range keys {
+		all = append(all, "~"+k)
+	}
+	must(e, e.raw.ACLSetUser(e.Context(), user, append(all, rules...)...).Err())
+	opt := e.direct()
+	opt.Username, opt.Password = user, "secret"
+	c := redis.NewClient(opt)
+	e.Cleanup(func() { c.Close() })
+	return c
+}
+
+// Whatever an ACL forbids in an election's scripts, a renewal extends the lock, and
+// messages may be lost; but nobody leads whose record cannot be written.
+func TestLeaderScriptsUnderACL(t *testing.T) {
+	t.Parallel()
+	e := realEnv(t)
+	lock, leader := e.key(boardKey, "lock"), e.key(boardKey, "leader")
+	lockOnly := []string{"-pexpire", "(+pexpire ~" + lock + ")"}
+	for i, test := range []struct {
+		script string
+		record string
+		rules  []string
+		want   any    // nil: a refusal
+		holder string // in the record after it
+	}{
+		{"leader_renew", "mine", []string{"-hmget"}, int64(1), "me"},
+		{"leader_renew", "older", []string{"-hmget"}, int64(1), "older"},
+		{"leader_renew", "newer", []string{"-hmget"}, int64(1), "newer"},
+		{"leader_renew", "mine", []string{"-hset"}, int64(1), "me"},
+		{"leader_renew", "older", []string{"-hset"}, int64(1), "older"},
+		{"leader_renew", "older", []string{"-hdel"}, int64(1), "me"},
+		{"leader_renew", "mine", lockOnly, int64(1), "me"},
+		{"leader_renew", "older", lockOnly, int64(1), "me"},
+		{"leader_renew", "older", []string{"-publish"}, int64(1), "me"},
+		{"leader_claim", "older", []string{"-hset"}, nil, "older"},
+		{"leader_vacate", "mine", []string{"-publish"}, int64(1), ""},
+	} {
+		where := fmt.Sprintf("%s with record %s and rules %q", test.script, test.record, test.rules)
+		state := leaderState{lineState: lineState{lock: me}, record: test.record}
+		if test.script == "leader_vacate" {
+			state.lock = ""
+		}
+		e.establishLeader(state)
+		runs := e.leaderRuns()
+		r := runs[slices.IndexFunc(runs, func(r leaderRun) bool { return r.script == test.script })]
+		source, err := lockcore.ScriptSource(r.script)
+		must(e, err)
+		got, err := e.narrowed(fmt.Sprint("user", i), r.keys, test.rules...).Eval(e.Context(), source, r.keys, r.args...).Result()
+		if got != test.want || (err == nil) != (test.want != nil) {
+			t.Errorf("%s: %v, %v", where, got, err)
+		}
+		if r.script == "leader_renew" && e.pttl(boardKey) <= time.Minute {
+			t.Errorf("%s: not extended", where)
+		}
+		if holder := e.raw.HGet(e.Context(), leader, "holder").Val(); holder != test.holder {
+			t.Errorf("%s: the record names %q", where, holder)
+		}
+	}
+	if log := e.raw.ACLLog(e.Context(), 100).Val(); len(log) < 8 {
+		t.Errorf("%d refusals: %+v", len(log), log)
+	}
+}

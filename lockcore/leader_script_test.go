@@ -1,0 +1,224 @@
+package lockcore_test
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/noonlock/noonlock/lockcore"
+)
+
+// Every script of an election, in every state of its keys, run twice: the second
+// answer is the first, the state stays, nobody is told anything again, and what may
+// not be touched is not. Each runs as a user who may touch no key but its own.
+func TestLeaderScriptsTwiceInEveryState(t *testing.T) {
+	for _, script := range []string{"leader_claim", "leader_renew", "leader_vacate", "leader_look", "leader_line", "leader_transfer"} {
+		t.Run(script, func(t *testing.T) {
+			onBoth(t, func(e *env) { leaderTwice(e, script) })
+		})
+	}
+}
+
+func leaderTwice(e *env, script string) {
+	e.Helper()
+	heard := e.raw.Subscribe(e.Context(), "noonlock:leader:board", "noonlock:ch:ALIVE")
+	defer heard.Close()
+	for range 2 {
+		_, err := heard.Receive(e.Context())
+		must(e, err)
+	}
+	source, err := lockcore.ScriptSource(script)
+	must(e, err)
+	began := e.raw.Time(e.Context()).Val().UnixMilli()
+	runs := 0
+	for _, r := range e.leaderRuns() {
+		if r.script != script {
+			continue
+		}
+		user := e.narrowed(fmt.Sprint("user", len(r.keys)), r.keys)
+		for _, state := range leaderStates(r.line) {
+			e.establishLeader(state)
+			before := e.leaderSnapshot(heard)
+			first, err1 := user.Eval(e.Context(), source, r.keys, r.args...).Result()
+			middle := e.leaderSnapshot(heard)
+			second, err2 := user.Eval(e.Context(), source, r.keys, r.args...).Result()
+			after := e.leaderSnapshot(heard)
+			runs++
+			where := fmt.Sprintf("%v with %v", r, state)
+			if err1 != nil || err2 != nil {
+				spoilt := slices.Contains([]string{"wrong", "unreadable"}, state.record) && !r.line && script != "leader_renew"
+				if !spoilt {
+					e.Errorf("%s: %v, %v", where, err1, err2)
+				}
+				if !before.same(after) || middle.told != nil || after.told != nil {
+					e.Errorf("%s: half done", where)
+				}
+				continue
+			}
+			one, two := fmt.Sprint(first), fmt.Sprint(second)
+			switch script {
+			case "leader_look": // what is left of the lock is less
+				_, one, _ = strings.Cut(one, " ")
+				_, two, _ = strings.Cut(two, " ")
+			case "leader_renew":
+				if _, ok := after.record["renewed"]; ok {
+					after.record["renewed"] = middle.record["renewed"]
+				}
+			}
+			if one != two {
+				e.Errorf("%s: answers %v, then %v", where, first, second)
+			}
+			if !middle.same(after) || after.told != nil {
+				e.Errorf("%s: twice changed %+v to %+v", where, middle, after)
+			}
+			checkLeaderRun(e, where, r, state, began, before, middle, first)
+		}
+	}
+	if runs < 80 {
+		e.Errorf("%d runs", runs)
+	}
+}
+
+func checkLeaderRun(e *env, where string, r leaderRun, state leaderState, began int64, before, after leaderSnapshot, answer any) {
+	e.Helper()
+	complain := func(format string, v ...any) {
+		e.Helper()
+		e.Errorf("%s: answer %v, after it %+v: %s", where, answer, after, fmt.Sprintf(format, v...))
+	}
+	list, _ := answer.([]any)
+	answered := func(i int) string {
+		if i >= len(list) {
+			return ""
+		}
+		return fmt.Sprint(list[i])
+	}
+	rec, mine := after.record, state.lock == me
+	fresh := func(field string) bool {
+		ms, err := strconv.ParseInt(rec[field], 10, 64)
+		return err == nil && ms >= began && rec[field] != longAgo
+	}
+	recordStays, lockStays := maps.Equal(before.record, rec) && before.kept >= after.kept, before.left >= after.left
+	lineStays := before.snapshot.same(after.snapshot) && slices.Equal(before.places, after.places)
+	var told []string
+	if before.record["token"] != rec["token"] || before.record["holder"] != rec["holder"] || before.record["released"] != rec["released"] {
+		told = []string{"noonlock:leader:board " + leaderToken}
+	}
+	written := after.kept > 24*time.Hour
+
+	switch r.script {
+	case "leader_claim":
+		switch {
+		case !mine:
+			if answered(0) != "0" || !recordStays {
+				complain("claimed without the lock")
+			}
+		case state.record == "newer" || state.record == "newer's mine":
+			if answered(0) != "-1" || !recordStays {
+				complain("a newer version's record was touched")
+			}
+		case state.record == "mine" || state.record == "resigned":
+			if answered(0) != "7" || answered(1) != longAgo || !recordStays {
+				complain("claimed once more")
+			}
+		default:
+			want := map[string]string{"none": "1", "broken": "1", "older": "8", "greater": "8", "older's end": "8"}[state.record]
+			if answered(0) != want || rec["term"] != want || rec["token"] != leaderToken || rec["lease"] != "90000" {
+				complain("want term %s", want)
+			}
+			if rec["v"] != "1" || rec["holder"] != "me" || rec["released"] != "" || !written {
+				complain("not the claim's record")
+			}
+			if !fresh("acquired") || !fresh("renewed") || answered(1) != rec["acquired"] {
+				complain("the term's begin")
+			}
+		}
+	case "leader_renew":
+		if (answer == int64(1)) != mine || mine && after.left <= time.Minute {
+			complain("renewed what is not mine, or not what is")
+		}
+		lockStays = lockStays || mine
+		switch {
+		case !mine || slices.Contains([]string{"newer", "newer's mine", "unreadable", "wrong"}, state.record):
+			if !recordStays {
+				complain("the record was touched")
+			}
+		case state.record == "resigned": // as after a lock set back with the server's data
+			if !fresh("renewed") || !written {
+				complain("the record was not renewed")
+			}
+		default:
+			if rec["holder"] != "me" || rec["term"] != "7" || rec["acquired"] != longAgo || rec["released"] != "" || !fresh("renewed") || !written {
+				complain("the record was not mended")
+			}
+		}
+	case "leader_vacate":
+		vacant := state.lock == "" && (state.record == "mine" || state.record == "resigned")
+		if (answer == int64(1)) != vacant {
+			complain("want %v", vacant)
+		}
+		if vacant && state.record == "mine" {
+			if rec["holder"] != "" || !fresh("released") || after.kept <= 0 {
+				complain("not vacated")
+			}
+		} else if !recordStays {
+			complain("the record was touched")
+		}
+	case "leader_transfer":
+		if !recordStays {
+			complain("the record was touched")
+		}
+		inLine := slices.Contains(state.queue, living) && r.args[1] == "living" && !state.forgotten
+		want := int64(0)
+		switch {
+		case !mine:
+			want = -1
+		case inLine:
+			want = 1
+		}
+		if answer != want {
+			complain("want %d", want)
+		}
+		if want == 1 && before.queue[0] != living {
+			if after.queue[0] != living || len(before.queue) != len(after.queue) || len(after.told) != 1 ||
+				!strings.HasPrefix(after.told[0], "noonlock:ch:ALIVE h "+boardKey+" ") || !strings.HasSuffix(after.told[0], living) {
+				complain("not moved to the head, or not told so")
+			}
+			lineStays, told = true, after.told
+		}
+	case "leader_look":
+		if (mine || state.lock == living) == strings.HasPrefix(answered(0), "-") {
+			complain("left of the lock")
+		}
+		if answered(1) != cmp.Or(before.fence, "<nil>") {
+			complain("want the counter")
+		}
+		fields := map[string]string{}
+		for i := 2; i+1 < len(list); i += 2 {
+			fields[answered(i)] = answered(i + 1)
+		}
+		if !recordStays || !maps.Equal(fields, rec) {
+			complain("want the record")
+		}
+	case "leader_line":
+		var want []any
+		for _, z := range before.places {
+			if z.Member != lapsed && !state.forgotten {
+				want = append(want, z.Member, strconv.FormatFloat(z.Score, 'f', -1, 64))
+			}
+		}
+		if !recordStays || !slices.Equal(list, want) {
+			complain("want %v", want)
+		}
+	}
+	if !lineStays || !lockStays {
+		complain("the lock or the line was %+v", before)
+	}
+	if !slices.Equal(told, after.told) {
+		complain("told %q, want %q", after.told, told)
+	}
+}
