@@ -23,6 +23,21 @@ var ledgerRights = []string{
 	"pttl", "pexpire", "persist",
 }
 
+// Without the right to publish a job is run all the same; its replicas learn of it when
+// they look (see the next test for every other right).
+func TestFault60_ALedgerThatMayNotPublish(t *testing.T) {
+	t.Parallel()
+	e := realEnv(t)
+	must(e, e.raw.ACLSetUser(t.Context(), "mute", "reset", "on", ">secret", "~noonlock:*", "+@all", "-publish", "allchannels").Err())
+	opt := e.direct()
+	opt.Username, opt.Password = "mute", "secret"
+	l := e.jobLedger(e.clientWith(opt, lockcore.Config{}), lockcore.LedgerConfig{})
+	run, st := e.claimed(l)
+	must(e, run.Complete(e.Context(), lockcore.OutcomeSucceeded, ""))
+	_, err := l.Claim(e.Context(), run.Tick, st, lockcore.ClaimConfig{})
+	e.notClaimed(err, lockcore.ClaimDone)
+}
+
 // A user with exactly the documented rights can do all that a job needs. With one
 // right less something says so, and no tick is ever granted twice.
 // Mutants: a script uses a command that is not documented; a claim that fails

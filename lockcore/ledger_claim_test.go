@@ -97,6 +97,59 @@ func TestOpenTicksHaveAnOrder(t *testing.T) {
 	})
 }
 
+// Ticks are skipped as soon as they are due.
+// Mutant: a millisecond later.
+func TestSkipsUpToNow(t *testing.T) {
+	inBubble(t, func(e *env) {
+		l := e.jobLedger(e.client("a"), lockcore.LedgerConfig{})
+		st := e.opened(l)
+		now, _, err := l.Now(e.Context())
+		must(e, err)
+		must(e, l.Skip(e.Context(), st, lockcore.Skip{First: st.Last.Add(time.Second), Last: now, Count: 60, Reason: "missed"}))
+	})
+}
+
+// A tick and a trigger that came due at the same instant do not wait for each other.
+// Mutant: what came due no later comes first.
+func TestTicksOfOneInstant(t *testing.T) {
+	inBubble(t, func(e *env) {
+		l := e.jobLedger(e.client("a"), lockcore.LedgerConfig{})
+		st := e.opened(l)
+		trigger, err := l.Trigger(e.Context())
+		must(e, err)
+		tick, _ := lockcore.TriggeredAt(trigger)
+		for range 2 {
+			for _, one := range []time.Time{tick, trigger} {
+				run, err := l.Claim(e.Context(), one, st, lockcore.ClaimConfig{})
+				must(e, err)
+				must(e, run.Abandon(e.Context(), true))
+			}
+		}
+	})
+}
+
+// A tick is begun until its last instant, and not after it; one that was begun is taken
+// over later.
+// Mutants: the last instant is too late; a takeover is.
+func TestClaimsUntilTheLastInstant(t *testing.T) {
+	inBubble(t, func(e *env) {
+		l := e.jobLedger(e.client("a"), lockcore.LedgerConfig{})
+		st := e.opened(l)
+		tick := st.Last.Add(time.Second)
+		now, _, err := l.Now(e.Context())
+		must(e, err)
+		_, err = l.Claim(e.Context(), tick, st, lockcore.ClaimConfig{Until: now.Add(-time.Millisecond)})
+		e.notClaimed(err, lockcore.ClaimLate)
+		run, err := l.Claim(e.Context(), tick, st, lockcore.ClaimConfig{Until: now})
+		must(e, err)
+		must(e, run.Abandon(e.Context(), true))
+		e.pass(time.Second)
+		run, err = l.Claim(e.Context(), tick, st, lockcore.ClaimConfig{Until: now})
+		must(e, err)
+		must(e, run.Complete(e.Context(), lockcore.OutcomeSucceeded, ""))
+	})
+}
+
 // A server that lacks replicas refuses a claim, and has done nothing: there is nothing
 // to give up behind it.
 // Mutant: the refused claim is given up, with a tombstone of minutes for each.

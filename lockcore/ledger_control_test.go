@@ -33,13 +33,13 @@ func TestPauseKeepsTheLedgersOwnTerms(t *testing.T) {
 		}
 		must(e, operator.Pause(e.Context()))
 		must(e, operator.Resume(e.Context()))
-		if st := e.opened(l); st.Resumed.IsZero() || st.Paused {
-			e.Errorf("a job that was resumed is %+v", st)
-		}
 		for _, part := range []string{"job", "open"} {
 			if left := e.raw.PTTL(e.Context(), e.key("job/draw", part)).Val(); left < retain-time.Hour || left > retain {
 				e.Errorf("the key %s lives for %v, want %v", part, left, retain)
 			}
+		}
+		if st := e.opened(l); st.Resumed.IsZero() || st.Paused {
+			e.Errorf("a job that was resumed is %+v", st)
 		}
 		must(e, run.Complete(e.Context(), lockcore.OutcomeSucceeded, ""))
 		if left := e.raw.PTTL(e.Context(), e.key("job/draw", "runs")).Val(); left < retain-time.Hour || left > retain {
@@ -213,5 +213,32 @@ func TestFault27_ALateCountOfAttempts(t *testing.T) {
 		if len(st.Open) != 1 || st.Open[0].Attempt != 3 || run.Attempt != 3 {
 			e.Errorf("attempt %d, and the ledger has %+v", run.Attempt, st.Open)
 		}
+	})
+}
+
+// What a trigger runs is no tick of the schedule: it is neither the newest that is
+// accounted for nor the newest that succeeded, and the schedule goes on.
+// Mutants: its name is the newest tick, or the newest success.
+func TestTriggersAreNoTicks(t *testing.T) {
+	onBoth(t, func(e *env) {
+		l := e.jobLedger(e.client("a"), lockcore.LedgerConfig{})
+		st := e.opened(l)
+		trigger, err := l.Trigger(e.Context())
+		must(e, err)
+		run, err := l.Claim(e.Context(), trigger, st, lockcore.ClaimConfig{})
+		must(e, err)
+		during, err := l.Status(e.Context())
+		must(e, err)
+		must(e, run.Complete(e.Context(), lockcore.OutcomeSucceeded, ""))
+		after, err := l.Status(e.Context())
+		must(e, err)
+		for _, now := range []lockcore.LedgerState{during, after} {
+			if !now.Last.Equal(st.Last) || !now.LastSuccess.IsZero() {
+				e.Errorf("accounted up to %v, succeeded at %v, want %v and never", now.Last, now.LastSuccess, st.Last)
+			}
+		}
+		tick, err := l.Claim(e.Context(), st.Last.Add(time.Second), st, lockcore.ClaimConfig{})
+		must(e, err)
+		must(e, tick.Complete(e.Context(), lockcore.OutcomeSucceeded, ""))
 	})
 }

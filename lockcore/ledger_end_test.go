@@ -127,6 +127,32 @@ func TestCompletionsAreKnownFromTheHistory(t *testing.T) {
 	})
 }
 
+// An entry of the history that cannot be read is not in the way of a completion that is
+// repeated.
+// Mutant: every entry is read.
+func TestHistoryThatIsSpoilt(t *testing.T) {
+	onBoth(t, func(e *env) {
+		l := e.jobLedger(e.client("a"), lockcore.LedgerConfig{})
+		run, _ := e.claimed(l)
+		must(e, run.Complete(e.Context(), lockcore.OutcomeSucceeded, ""))
+		must(e, e.raw.LPush(e.Context(), e.key("job/draw", "runs"), "nonsense").Err())
+		must(e, e.raw.Del(e.Context(), e.raw.Keys(e.Context(), e.key("job/draw", "tomb:*")).Val()...).Err())
+		must(e, run.Complete(e.Context(), lockcore.OutcomeSucceeded, ""))
+		for i, spoilt := range []string{"nonsense", "5", ""} {
+			must(e, e.raw.LPush(e.Context(), e.key("job/draw", "runs"), spoilt).Err())
+			st := e.opened(l)
+			at := st.Last.Add(time.Millisecond)
+			e.pass(2 * time.Millisecond)
+			if err := l.Skip(e.Context(), st, lockcore.Skip{First: at, Last: at, Count: 1, Reason: "missed"}); err != nil {
+				e.Errorf("skipped, and the newest entry is %q: %v", spoilt, err)
+			}
+			if n := e.raw.LLen(e.Context(), e.key("job/draw", "runs")).Val(); n != int64(4+2*i) {
+				e.Errorf("%d entries with %q", n, spoilt)
+			}
+		}
+	})
+}
+
 // Two ticks were under way: each is known by its own end, whatever stands in the
 // other's.
 // Mutant: the token is looked for in the whole entry.

@@ -102,3 +102,29 @@ func TestDeadReplicasAreForgotten(t *testing.T) {
 		}
 	})
 }
+
+// The server has evicted how a job stands, but not what is run (class D): the run that is
+// under way is still recorded, its tick is accounted for, and the ledger goes on, schema
+// and all.
+// Mutants: an end needs a ledger, a ledger needs a schema.
+func TestALedgerWithoutItsJob(t *testing.T) {
+	onBoth(t, func(e *env) {
+		l := e.jobLedger(e.client("a"), lockcore.LedgerConfig{})
+		run, _ := e.claimed(l)
+		must(e, e.raw.Del(e.Context(), e.key("job/draw", "job")).Err())
+		must(e, run.Complete(e.Context(), lockcore.OutcomeSucceeded, ""))
+		runs, err := l.Runs(e.Context(), 10)
+		must(e, err)
+		st, err := l.Status(e.Context())
+		must(e, err)
+		if len(runs) != 1 || !st.Last.Equal(run.Tick) || !st.LastSuccess.Equal(run.Tick) || len(st.Open) != 0 {
+			e.Errorf("the history is %+v, and the ledger %+v", runs, st)
+		}
+		next, err := l.Claim(e.Context(), run.Tick.Add(time.Second), e.opened(l), lockcore.ClaimConfig{})
+		must(e, err)
+		must(e, next.Complete(e.Context(), lockcore.OutcomeSucceeded, ""))
+		if v := e.raw.HGet(e.Context(), e.key("job/draw", "job"), "v").Val(); v != "2" {
+			e.Errorf("the schema is %q", v)
+		}
+	})
+}

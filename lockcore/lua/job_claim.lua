@@ -98,6 +98,7 @@ if overlap ~= '1' then
   end
 end
 
+redis.call('LLEN', runs) -- a key of another type fails here, and not when the run has ended
 local attempt, unsure = 1, nil
 if record then
   local left = left_of(record, now)
@@ -114,7 +115,6 @@ if record then
     if most == 1 then
       outcome = 'lost'
     end
-    redis.call('LLEN', runs) -- a key of another type fails here, and not half-way
     settle(job, open, runs, keep, tick, record, outcome, 'its holder died or gave up', now)
     announce(job, 'settled ' .. tick)
     return {9, outcome}
@@ -125,9 +125,6 @@ elseif ARGV[14] ~= '' and now > tonumber(ARGV[14]) then
   return {12}
 end
 
-if first ~= '' then
-  redis.call('LLEN', runs)
-end
 local token = next_token(fence)
 redis.call('HSET', open, tick, cjson.encode({
   run = me, holder = holder, attempt = whole(attempt), token = token,

@@ -45,6 +45,7 @@ if not record or record.run ~= me then
   return recorded(ARGV[7])
 end
 redis.call('LLEN', runs) -- a key of another type fails here, and not half-way
+redis.call('HLEN', job)
 settle(job, open, runs, ARGV[5], tick, record, outcome, ARGV[4], (server_time()))
 redis.call('SET', tomb, 'ended', 'PX', ARGV[6])
 announce(job, 'settled ' .. tick)

@@ -45,6 +45,7 @@ if too_new(v) then
 end
 redis.call('LLEN', runs) -- a key of another type fails here, and not half-way
 redis.call('HLEN', live)
+redis.call('HLEN', open)
 local now, us = server_time()
 if not last then
   last = after

@@ -93,11 +93,11 @@ local function settle(job, open, runs, keep, tick, record, outcome, reason, now)
 end
 
 -- skip writes down ticks that are not run. They follow on `last`; if the newest
--- entry is of ticks up to there, skipped for the same reason, it is made longer.
+-- entry is of ticks up to there, skipped for the same reason, it is made longer. An
+-- entry of a run has no `last`; one that is spoilt is left alone.
 local function skip(job, runs, keep, last, first, newest, count, reason)
-  local text = redis.call('LINDEX', runs, 0)
-  local before = text and cjson.decode(text)
-  if before and before.outcome == 'skipped' and before.error == reason and before.last == last then
+  local _, before = pcall(cjson.decode, redis.call('LINDEX', runs, 0))
+  if type(before) == 'table' and before.error == reason and before.last == last then
     redis.call('LPOP', runs)
     first = before.tick
     count = whole(tonumber(count) + tonumber(before.count))

@@ -1,0 +1,171 @@
+package lockcore_test
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// claimOf is what a claim is to be answered.
+func claimOf(r jobRequest, s jobState) string {
+	switch {
+	case s.tomb != "":
+		return "5"
+	case s.ledger == "none":
+		return "10"
+	case s.ledger == "newer":
+		return "11"
+	case s.isMine():
+		return "1"
+	case r.gen != "" && r.gen != s.gen:
+		return "13"
+	case s.tick == "ended":
+		return "3"
+	case s.paused:
+		return "6"
+	case !r.overlap && s.earlier == "live":
+		return "2"
+	case !r.overlap && s.earlier == "dead":
+		return "7"
+	case s.tick == "live":
+		return "2"
+	case s.hasRecord() && s.attempt >= r.most:
+		return "9"
+	case s.hasRecord():
+		return "1"
+	case r.stale:
+		return "8"
+	case r.late:
+		return "12"
+	}
+	return "1"
+}
+
+// skipOf is what a skip is to be answered.
+func skipOf(r jobRequest, s jobState) string {
+	switch {
+	case s.ledger == "none":
+		return "10"
+	case s.ledger == "newer":
+		return "11"
+	case r.gen != "" && r.gen != s.gen:
+		return "13"
+	case s.tick != "due" && !r.ahead:
+		return "3"
+	case s.paused:
+		return "6"
+	case r.stale:
+		return "8"
+	case r.ahead:
+		return "4"
+	}
+	return "1"
+}
+
+// claim: of all the claims of a tick one is granted, and refusals say why.
+func (v jobVerdict) claim() {
+	v.Helper()
+	if want := claimOf(v.r, v.s); v.code != want {
+		v.complain("want %s", want)
+		return
+	}
+	list := v.answer.([]any)
+	record, open := v.after.open[v.tick]
+	switch v.code {
+	case "1":
+		v.granted(list, record)
+		return
+	case "9":
+		outcome := "unknown"
+		if v.r.most == 1 {
+			outcome = "lost"
+		}
+		v.entry("tick:"+v.tick, "outcome:"+outcome, "attempt:"+strconv.Itoa(v.s.attempt), "error:its holder died", "holder:h")
+		if open || list[1] != outcome || v.after.job["freed"] == "" {
+			v.complain("not ended as %s", outcome)
+		}
+		return
+	case "2":
+		left, tick := list[1].(int64), v.tick
+		if v.s.earlier == "live" && !v.r.overlap {
+			tick = strconv.FormatInt(v.jobBench.tick-800, 10)
+		}
+		if left <= 0 || left > 60_000 || list[2] != tick || list[3] != "h" {
+			v.complain("want what tick %s is held for", tick)
+		}
+	case "7":
+		if list[1] != strconv.FormatInt(v.jobBench.tick-800, 10) {
+			v.complain("want the earlier tick")
+		}
+	case "8":
+		if list[1] != v.before.job["last"] {
+			v.complain("want the newest accounted tick")
+		}
+	}
+	v.unchanged()
+}
+
+// granted: the claim says what it was given, and stands in the ledger.
+func (v jobVerdict) granted(list []any, record string) {
+	v.Helper()
+	_, succeeded := list[3].(string)
+	unsure := ""
+	if v.s.tick == "dead" {
+		unsure = "1"
+	}
+	if len(list) != 5 || !succeeded || list[3] != v.before.job["ok"] || list[4] != unsure {
+		v.complain("want the last success, and unsure %q", unsure)
+	}
+	if !strings.Contains(record, "til:true") {
+		v.complain("not held")
+	}
+	if v.s.isMine() {
+		if list[1] != "5" || list[2] != int64(v.s.attempt) {
+			v.complain("another token or attempt than before")
+		}
+		return
+	}
+	attempt := int64(1)
+	if v.s.hasRecord() {
+		attempt = int64(v.s.attempt) + 1
+	}
+	token, _ := strconv.ParseInt(fmt.Sprint(list[1]), 10, 64)
+	if list[2] != attempt || token < v.now*1000 || v.after.fence != fmt.Sprint(list[1]) {
+		v.complain("want attempt %d and a token of the present", attempt)
+	}
+	if !strings.Contains(record, fmt.Sprintf("attempt:%d holder:me", attempt)) || v.after.job["last"] != v.tick {
+		v.complain("the claim does not stand in the ledger")
+	}
+	if v.r.skip && !v.s.hasRecord() {
+		v.entry("outcome:skipped", "count:2", fmt.Sprint("last:", v.jobBench.tick-300))
+	} else if len(v.after.runs) != len(v.before.runs) {
+		v.complain("something was skipped")
+	}
+	v.retained()
+}
+
+func (v jobVerdict) skip() {
+	v.Helper()
+	if want := skipOf(v.r, v.s); v.code != want {
+		v.complain("want %s", want)
+		return
+	}
+	list := v.answer.([]any)
+	switch v.code {
+	case "1":
+		v.entry("outcome:skipped", "count:2", "last:"+v.tick, "error:missed")
+		if v.after.job["last"] != v.tick {
+			v.complain("not accounted for")
+		}
+		return
+	case "4":
+		if left := list[1].(int64); left <= 0 || left > 60_000_000 {
+			v.complain("want how long it is not due")
+		}
+	case "8":
+		if list[1] != v.before.job["last"] {
+			v.complain("want the newest accounted tick")
+		}
+	}
+	v.unchanged()
+}

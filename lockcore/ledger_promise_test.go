@@ -1,0 +1,254 @@
+package lockcore_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A jobVerdict is one run of a script, to be held against what it promises.
+type jobVerdict struct {
+	*jobBench
+	where         string
+	r             jobRequest
+	s             jobState
+	before, after jobPicture
+	answer        any
+	code, tick    string
+}
+
+func (v jobVerdict) complain(format string, args ...any) {
+	v.Helper()
+	v.Errorf("%s: answer %v: %s; after it\n%+v, before\n%+v", v.where, v.answer, fmt.Sprintf(format, args...), v.after, v.before)
+}
+
+// check holds one run against what the scripts promise.
+func (b *jobBench) check(where string, r jobRequest, s jobState, before, after jobPicture, answer any) {
+	b.Helper()
+	v := jobVerdict{b, where, r, s, before, after, answer, jobAnswer(answer), strconv.FormatInt(b.tick, 10)}
+	v.whole()
+	switch r.script {
+	case "job_claim":
+		v.claim()
+	case "job_complete":
+		v.complete()
+	case "job_abandon", "job_renew", "job_retry":
+		v.hold()
+	case "job_skip":
+		v.skip()
+	case "job_open":
+		v.open()
+	case "job_leave":
+		left := s.ledger == "used" && s.gen == "2"
+		if (v.code == "1") != left || len(after.live) > 1 || slices.Contains(after.live, "r9") {
+			v.complain("not what is left of the replicas")
+		}
+	case "job_status":
+		if v.controls() {
+			v.state()
+		}
+		if slices.Contains(after.live, "dead") && v.code == "1" || slices.Contains(after.live, "r9") != slices.Contains(before.live, "r9") {
+			v.complain("want the dead forgotten, and who lives kept")
+		}
+	case "job_pause":
+		v.pause()
+	case "job_trigger":
+		v.trigger()
+	}
+}
+
+// whole is what holds of every script.
+func (v jobVerdict) whole() {
+	v.Helper()
+	if v.before.job["later"] != v.after.job["later"] {
+		v.complain("a field of a newer version was dropped")
+	}
+	for other, record := range v.before.open {
+		if other != v.tick && v.after.open[other] != record && !v.r.open.over {
+			v.complain("another tick was touched")
+		}
+	}
+	if (v.s.tick == "live") && v.after.open[v.tick] != v.before.open[v.tick] {
+		v.complain("another's run was touched")
+	}
+	if old, now := v.before.job["last"], v.after.job["last"]; old != "" && now < old && (v.s.ledger != "fresh" || v.r.open.ahead >= 0) {
+		v.complain("the newest accounted tick went back")
+	}
+	if v.s.ledger == "newer" && !maps.Equal(v.before.job, v.after.job) {
+		v.complain("a ledger that is too new was touched")
+	}
+	_, paused := v.after.job["paused"]
+	for part, ttl := range v.after.ttl {
+		exists := ttl != -2
+		kept := part == "job" || part == "open" || part == "runs"
+		if exists && ttl < 0 && (!kept || !paused && v.s.ledger != "newer") {
+			v.complain("the key %s has no TTL", part)
+		}
+		if exists && ttl >= 0 && kept && paused {
+			v.complain("the key %s of a paused job has a TTL", part)
+		}
+	}
+}
+
+// retained: the ledger has begun to live anew.
+func (v jobVerdict) retained() {
+	v.Helper()
+	if _, paused := v.after.job["paused"]; paused {
+		return
+	}
+	for _, part := range []string{"job", "open", "runs"} {
+		if ttl := v.after.ttl[part]; ttl != -2 && (ttl < jobRetain-time.Minute || ttl > jobRetain) {
+			v.complain("the key %s lives for %v", part, ttl)
+		}
+	}
+}
+
+// unchanged: a refusal does nothing.
+func (v jobVerdict) unchanged() {
+	v.Helper()
+	if !v.before.same(v.after) {
+		v.complain("a refusal changed something")
+	}
+}
+
+// entry: the newest entry of the history is new, and has these fields.
+func (v jobVerdict) entry(fields ...string) {
+	v.Helper()
+	if len(v.after.runs) != len(v.before.runs)+1 {
+		v.complain("not recorded")
+		return
+	}
+	for _, field := range fields {
+		if !strings.Contains(v.after.runs[0], field) {
+			v.complain("in the history is no %q", field)
+		}
+	}
+}
+
+func (v jobVerdict) complete() {
+	v.Helper()
+	mine := v.s.isMine()
+	if (v.code == "1") != (mine || v.s.tomb == "ended") {
+		v.complain("not what was mine")
+	}
+	if !mine {
+		v.unchanged()
+		return
+	}
+	outcome := "outcome:succeeded"
+	if v.r.name == "fail" {
+		outcome = "outcome:failed"
+	}
+	v.entry("tick:"+v.tick, outcome, "token:5", "attempt:"+strconv.Itoa(v.s.attempt))
+	if _, open := v.after.open[v.tick]; open || v.after.tomb != "ended" || v.after.job["freed"] == "" {
+		v.complain("not ended")
+	}
+	if ok := v.after.job["ok"]; (ok == v.tick) != (v.r.name == "complete") {
+		v.complain("newest success is %s", ok)
+	}
+}
+
+// hold is what holds of scripts that change only what is this run's.
+func (v jobVerdict) hold() {
+	v.Helper()
+	mine := v.s.isMine()
+	if (v.code == "1") != mine || len(v.after.open) != len(v.before.open) {
+		v.complain("not what was mine")
+	}
+	record := v.after.open[v.tick]
+	if !mine && record != v.before.open[v.tick] {
+		v.complain("not mine, and changed")
+	}
+	attempt, want := v.s.attempt, ""
+	switch v.r.name {
+	case "abandon, not begun":
+		attempt--
+		fallthrough
+	case "abandon":
+		want = fmt.Sprintf("attempt:%d holder:h later:kept run: start:1 til:false token:5", attempt)
+		tomb := v.s.tomb
+		if mine || tomb == "" {
+			tomb = "given up"
+		}
+		if v.after.tomb != tomb {
+			v.complain("the tombstone is not %q", tomb)
+		}
+	case "renew":
+		want = fmt.Sprintf("attempt:%d holder:h later:kept run:%s start:1 til:true token:5", attempt, jobMe)
+	case "retry":
+		start := "1"
+		if attempt == 1 {
+			attempt, start = 2, "later"
+		}
+		want = fmt.Sprintf("attempt:%d holder:h later:kept run:%s start:%s til:%v token:5", attempt, jobMe, start, v.s.tick == "mine")
+	}
+	if mine && !strings.Contains(record, want) {
+		v.complain("want %s", want)
+	}
+}
+
+// controls: there is a ledger that may be looked at.
+func (v jobVerdict) controls() bool {
+	v.Helper()
+	want := map[string]string{"none": "10", "newer": "11"}[v.s.ledger]
+	if want == "" {
+		want = "1"
+	}
+	if v.code != want {
+		v.complain("want %s", want)
+	}
+	if want != "1" {
+		v.unchanged()
+	}
+	return v.code == "1" && want == "1"
+}
+
+func (v jobVerdict) pause() {
+	v.Helper()
+	if !v.controls() {
+		return
+	}
+	since, resumed := v.before.job["paused"], ""
+	switch {
+	case v.r.name == "resume" && v.s.paused:
+		since, resumed = "", "at some time"
+	case v.r.name == "pause" && !v.s.paused:
+		since = "at some time"
+	}
+	if v.after.job["paused"] != since || v.after.job["resumed"] != resumed {
+		v.complain("want paused %q, resumed %q", since, resumed)
+	}
+	v.retained()
+}
+
+func (v jobVerdict) trigger() {
+	v.Helper()
+	list := v.answer.([]any)
+	if v.s.tomb != "" {
+		if v.code != "1" || list[1] != v.s.tomb {
+			v.complain("want the answer of the tombstone")
+		}
+		v.unchanged()
+		return
+	}
+	if v.s.ledger == "used" && v.r.name != "trigger" {
+		if v.code != "2" {
+			v.complain("want 2")
+		}
+		v.unchanged()
+		return
+	}
+	if v.r.name != "trigger" || !v.controls() {
+		return
+	}
+	tick := fmt.Sprint(list[1])
+	if n, _ := strconv.ParseInt(tick, 10, 64); n < 1<<47+v.now || v.after.tomb != tick || v.after.job["trig"] != tick {
+		v.complain("want a trigger of now, and that remembered")
+	}
+	if record := v.after.open[tick]; !strings.Contains(record, "attempt:0") || !strings.Contains(record, "til:false") {
+		v.complain("want it open")
+	}
+}

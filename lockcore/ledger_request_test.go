@@ -1,0 +1,146 @@
+package lockcore_test
+
+import (
+	"strconv"
+	"time"
+)
+
+// A jobRequest is a script with its arguments, made for the state at hand.
+type jobRequest struct {
+	name   string
+	script string
+	keys   []string
+	args   func(b *jobBench, s jobState) []any
+
+	most    int    // of a claim
+	overlap bool   // of a claim
+	skip    bool   // of a claim
+	stale   bool   // of a claim or skip: the caller's view is old
+	gen     string // of a claim or skip
+	late    bool   // of a claim
+	inTime  bool   // of a claim
+	ahead   bool   // of a skip
+	open    jobOpening
+}
+
+// A jobOpening is what a caller of job_open says.
+type jobOpening struct {
+	me, def string
+	start   bool
+	own     int
+	next    string
+	knows   bool
+	ahead   int64 // what it knows to be accounted for is later than the ledger's by so many ms
+	sure    bool
+	over    bool // it knows what is earlier than the tick to have ended
+}
+
+// jobRetain is longer than what the keys of a jobState have left to live.
+const jobRetain = 2 * time.Hour
+
+func claimRequest(r jobRequest) jobRequest {
+	r.script, r.keys = "job_claim", []string{"job", "open", "runs", "fence", "tomb:1"}
+	r.args = func(b *jobBench, _ jobState) []any {
+		last := b.tick - 500
+		if r.stale {
+			last--
+		}
+		overlap, until := "0", ""
+		if r.overlap {
+			overlap = "1"
+		}
+		switch {
+		case r.late:
+			until = strconv.FormatInt(b.now-1, 10)
+		case r.inTime:
+			until = strconv.FormatInt(b.now+60_000, 10)
+		}
+		skipped := []any{"", "", "", ""}
+		if r.skip {
+			skipped = []any{b.tick - 400, b.tick - 300, 2, "missed"}
+		}
+		args := []any{jobMe, b.tick, 60_000, last, r.most, overlap, 10, jobRetain.Milliseconds(), "me"}
+		return append(append(args, skipped...), until, r.gen)
+	}
+	return r
+}
+
+func skipRequest(r jobRequest) jobRequest {
+	r.script, r.keys = "job_skip", []string{"job", "runs"}
+	r.args = func(b *jobBench, _ jobState) []any {
+		newest, last := b.tick, b.last
+		if r.ahead {
+			newest += 60_000
+		}
+		if r.stale {
+			last--
+		}
+		return []any{b.tick - 400, newest, 2, "missed", last, 10, r.gen}
+	}
+	return r
+}
+
+func openRequest(name string, o jobOpening) jobRequest {
+	r := jobRequest{name: name, script: "job_open", keys: []string{"job", "open", "runs", "live", "tomb:1"}, open: o}
+	r.args = func(b *jobBench, _ jobState) []any {
+		after, sure, ended, start := "", "", "", "0"
+		if o.knows {
+			after = strconv.FormatInt(b.last+o.ahead, 10)
+		}
+		if o.sure {
+			sure = "1"
+		}
+		if o.over {
+			ended = strconv.FormatInt(b.tick-800, 10)
+		}
+		if o.start {
+			start = "1"
+		}
+		return []any{after, sure, ended, 10, jobRetain.Milliseconds(), o.me, o.def, o.own, start, 90_000, o.next, 300_000}
+	}
+	return r
+}
+
+func jobRequests() []jobRequest {
+	fixed := func(args ...any) func(*jobBench, jobState) []any {
+		return func(*jobBench, jobState) []any { return args }
+	}
+	of := func(args ...any) func(*jobBench, jobState) []any {
+		return func(b *jobBench, _ jobState) []any { return append([]any{jobMe, b.tick}, args...) }
+	}
+	return []jobRequest{
+		claimRequest(jobRequest{name: "claim", most: 2}),
+		claimRequest(jobRequest{name: "claim at most once", most: 1}),
+		claimRequest(jobRequest{name: "claim with a skip", most: 2, skip: true}),
+		claimRequest(jobRequest{name: "claim overlapping", most: 2, overlap: true}),
+		claimRequest(jobRequest{name: "claim on an old view", most: 2, stale: true}),
+		claimRequest(jobRequest{name: "claim of generation 2", most: 3, gen: "2"}),
+		claimRequest(jobRequest{name: "claim too late", most: 2, late: true}),
+		claimRequest(jobRequest{name: "claim in time", most: 2, inTime: true}),
+		{name: "complete", script: "job_complete", keys: []string{"job", "open", "runs", "tomb:1"}, args: of("succeeded", "", 10, 300_000, "5")},
+		{name: "fail", script: "job_complete", keys: []string{"job", "open", "runs", "tomb:1"}, args: of("failed", "boom", 10, 300_000, "5")},
+		{name: "abandon", script: "job_abandon", keys: []string{"job", "open", "tomb:1"}, args: of("1", 300_000)},
+		{name: "abandon, not begun", script: "job_abandon", keys: []string{"job", "open", "tomb:1"}, args: of("0", 300_000)},
+		{name: "renew", script: "job_renew", keys: []string{"open"}, args: of(60_000)},
+		{name: "retry", script: "job_retry", keys: []string{"job", "open"}, args: of("1")},
+		skipRequest(jobRequest{name: "skip", gen: "2"}),
+		skipRequest(jobRequest{name: "skip of no generation"}),
+		skipRequest(jobRequest{name: "skip on an old view", stale: true}),
+		skipRequest(jobRequest{name: "skip ahead", ahead: true}),
+		openRequest("open", jobOpening{}),
+		openRequest("open and start", jobOpening{me: "r1", def: "other", start: true, own: 1, next: "77"}),
+		openRequest("open and start alike", jobOpening{me: "r1", def: "d", start: true, next: "77"}),
+		openRequest("open and have been", jobOpening{me: "r1", def: "other", own: 2, next: "77"}),
+		openRequest("open and be newer", jobOpening{me: "r1", def: "other", own: 9}),
+		openRequest("open and know less", jobOpening{knows: true, ahead: -100, sure: true, over: true}),
+		openRequest("open and know the same", jobOpening{knows: true, sure: true}),
+		openRequest("open and know more", jobOpening{knows: true, ahead: 100, sure: true, over: true}),
+		openRequest("open and guess more", jobOpening{knows: true, ahead: 100}),
+		{name: "leave", script: "job_leave", keys: []string{"job", "live"}, args: fixed("r9")},
+		{name: "status", script: "job_status", keys: []string{"job", "open", "live"}, args: fixed()},
+		{name: "pause", script: "job_pause", keys: []string{"job", "open", "runs"}, args: fixed("1", jobRetain.Milliseconds())},
+		{name: "resume", script: "job_pause", keys: []string{"job", "open", "runs"}, args: fixed("0", jobRetain.Milliseconds())},
+		{name: "trigger", script: "job_trigger", keys: []string{"job", "open", "tomb:1"}, args: fixed(100, 300_000)},
+		{name: "trigger where none may wait", script: "job_trigger", keys: []string{"job", "open", "tomb:1"}, args: fixed(0, 300_000)},
+	}
+}

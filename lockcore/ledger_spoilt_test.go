@@ -1,0 +1,79 @@
+package lockcore_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/noonlock/noonlock/lockcore"
+)
+
+// forgetDead leaves out a replica that is dead, which any look at the live ones drops.
+func (s *jobPicture) forgetDead() {
+	s.live = slices.DeleteFunc(s.live, func(replica string) bool { return replica == "dead" })
+}
+
+// One of a job's keys is of another type (fault 32): each script that needs it says so
+// before it has written anything, as what a script has written stays. And none of them
+// makes it what it should be.
+// Mutants: the history's type, or any, is found out half-way.
+func TestJobScriptsOnSpoiltKeys(t *testing.T) {
+	onBoth(t, func(e *env) {
+		b := &jobBench{env: e}
+		states := []jobState{
+			{ledger: "used", tick: "due", gen: "2"},
+			{ledger: "used", tick: "mine", attempt: 1, gen: "2"},
+			{ledger: "used", tick: "dead", attempt: 2, gen: "2"},
+			{ledger: "used", tick: "ended", earlier: "dead", gen: "1"},
+			{ledger: "none", tick: "due"},
+		}
+		refused := map[string]bool{}
+		for _, r := range jobRequests() {
+			source, err := lockcore.ScriptSource(r.script)
+			must(e, err)
+			sha := e.raw.ScriptLoad(e.Context(), source).Val()
+			for _, state := range states {
+				for _, part := range r.keys {
+					b.establish(state)
+					args := r.args(b, state)
+					_, err := e.raw.Pipelined(e.Context(), func(p redis.Pipeliner) error {
+						p.Del(e.Context(), b.part(part))
+						if part == "fence" || part == "tomb:1" {
+							p.RPush(e.Context(), b.part(part), "spoilt") // a string is what they are
+						} else {
+							p.Set(e.Context(), b.part(part), "spoilt", time.Hour)
+						}
+						return nil
+					})
+					must(e, err)
+					before := b.picture()
+					answer, err := e.raw.EvalSha(e.Context(), sha, b.keys(r.keys...), args...).Result()
+					after := b.picture()
+					where := fmt.Sprintf("%s with %v, and %s spoilt", r.name, state, part)
+					if err != nil {
+						refused[r.script+" "+part] = true
+						before.forgetDead()
+						after.forgetDead()
+						if !before.same(after) {
+							e.Fatalf("%s: %v, and half is done:\n%+v, before\n%+v", where, err, after, before)
+						}
+					}
+					if r.script == "job_claim" && part == "runs" && err == nil && jobAnswer(answer) == "1" && !state.isMine() {
+						e.Fatalf("%s: granted, and its end cannot be recorded", where)
+					}
+				}
+			}
+		}
+		for _, want := range []string{
+			"job_claim job", "job_claim open", "job_claim runs", "job_claim fence", "job_complete job", "job_complete open", "job_complete runs",
+			"job_open job", "job_open open", "job_open runs", "job_open live", "job_skip job", "job_skip runs",
+		} {
+			if !refused[want] {
+				e.Errorf("never refused: %s", want)
+			}
+		}
+	})
+}
