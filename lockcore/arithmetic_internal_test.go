@@ -2,6 +2,7 @@ package lockcore
 
 import (
 	"container/heap"
+	"io/fs"
 	"math/rand/v2"
 	"regexp"
 	"strconv"
@@ -57,7 +58,7 @@ func TestTermsAreSafe(t *testing.T) {
 // A waiter looks at least twice before the line forgets it.
 func TestWaitersLookBeforeTheyLapse(t *testing.T) {
 	t.Parallel()
-	part, err := luaFiles.ReadFile("lua/part_line.lua")
+	part, err := fs.ReadFile(scriptFiles, "lua/part_line.lua")
 	if err != nil {
 		t.Fatal(err)
 	}

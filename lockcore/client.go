@@ -74,7 +74,7 @@ func New(rdb redis.UniversalClient, cfg Config) (*Client, error) {
 	}
 	err = errors.Join(checkName("Config.Prefix", c.keys.prefix), checkIdentity("Config.Identity", c.identity))
 	if err == nil {
-		c.scripts, err = loadScripts()
+		c.scripts, err = ownScripts()
 	}
 	if err == nil {
 		c.metrics, err = newMetrics(cfg.Registerer)

@@ -25,6 +25,11 @@ func TestMain(m *testing.M) {
 	if role := os.Getenv(roleVariable); role != "" {
 		os.Exit(playRole(role))
 	}
+	if mutant := os.Getenv("NOONLOCK_MUTANT"); mutant != "" {
+		if err := lockcore.UseMutant(mutant); err != nil {
+			panic(err)
+		}
+	}
 	redis.SetLogger(&dependencyLog)
 	// Most tests wait for a server, or for the time that it needs to see pass: more
 	// of them run at once than there are processors. The command line has the last word.

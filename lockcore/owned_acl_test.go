@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -62,6 +63,27 @@ func TestFault60_ACLOfOwnedLocks(t *testing.T) {
 			}
 			e.needed(t, right, name, err)
 		})
+	}
+}
+
+// A lock whose key cannot be given an end, as an ACL forbids it, is not taken, and
+// nothing of it is left: who has asked may be dead before it could give it back.
+func TestOwnedLockWithoutAnEndIsNotTaken(t *testing.T) {
+	t.Parallel()
+	e := realEnv(t)
+	must(e, e.raw.ACLSetUser(t.Context(), "endless", "reset", "on", "nopass", "~*", "&*", "+@all", "-pexpireat").Err())
+	opt := e.direct()
+	opt.Username, opt.Password = "endless", "secret"
+	endless := redis.NewClient(opt)
+	defer endless.Close()
+	source, err := lockcore.ScriptSource("owned_acquire")
+	must(e, err)
+	answer, err := endless.Eval(t.Context(), source, e.scriptKeys("orders"), "ns1:ALIVE.1.t.w/me id", 60000, "try").Result()
+	if err == nil || !strings.Contains(err.Error(), "can't run this command") {
+		t.Errorf("answer %v, error %v, want one that tells what is forbidden", answer, err)
+	}
+	if e.exists(e.key("orders", "lock")) {
+		t.Error("the lock is left without an end")
 	}
 }
 

@@ -6,14 +6,19 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/redis/go-redis/v9"
 )
 
 //go:embed lua/*.lua
 var luaFiles embed.FS
+
+// ownScripts are loaded once, for all Clients.
+var ownScripts = sync.OnceValues(func() (*scripts, error) { return loadScripts(luaFiles) })
 
 // script is one file of lua/ with its parts included.
 type script struct {
@@ -32,7 +37,7 @@ type scripts struct {
 	recordPut                                                               *script
 }
 
-func loadScripts() (*scripts, error) {
+func loadScripts(files fs.FS) (*scripts, error) {
 	s := &scripts{}
 	for name, at := range map[string]**script{
 		"mutex_acquire": &s.mutexAcquire,
@@ -68,7 +73,7 @@ func loadScripts() (*scripts, error) {
 		"lock_inspect": &s.lockInspect,
 		"lock_force":   &s.lockForce,
 	} {
-		loaded, err := loadScript(name)
+		loaded, err := loadScript(files, name)
 		if err != nil {
 			return nil, err
 		}
@@ -79,14 +84,14 @@ func loadScripts() (*scripts, error) {
 
 var includeLine = regexp.MustCompile(`(?m)^--@include (\w+)$`)
 
-func loadScript(name string) (*script, error) {
-	source, err := luaFiles.ReadFile("lua/" + name + ".lua")
+func loadScript(files fs.FS, name string) (*script, error) {
+	source, err := fs.ReadFile(files, "lua/"+name+".lua")
 	if err != nil {
 		return nil, fmt.Errorf("lockcore: script %s: %w", name, err)
 	}
 	var missing error
 	text := includeLine.ReplaceAllStringFunc(string(source), func(line string) string {
-		part, err := luaFiles.ReadFile("lua/part_" + strings.TrimPrefix(line, "--@include ") + ".lua")
+		part, err := fs.ReadFile(files, "lua/part_"+strings.TrimPrefix(line, "--@include ")+".lua")
 		missing = errors.Join(missing, err)
 		return string(part)
 	})

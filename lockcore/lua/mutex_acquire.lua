@@ -18,8 +18,8 @@
 --         {5}                   not in line any more (look): join again
 --         {6}                   given up before: this request came too late
 --         {7}                   the name is in use by another kind of lock
--- left: -1 if the lock has no TTL (a foreign client's); -2 if it is free but the
--- line could not be swept in one go: ask again.
+-- left: -1 if the lock has no TTL (a foreign client's); -2, and no holder, if it is
+-- free but the line could not be swept in one go: ask again.
 --
 -- Twice is safe: an attempt that holds is told so again, with the same token,
 -- and extended to the full ttl (without that, a client whose first reply was
@@ -82,6 +82,6 @@ else
 end
 
 if not at then
-  return {4, redis.call('PTTL', lock), holder or ''}
+  return {4, redis.call('PTTL', lock), holder}
 end
 return placed(lock, queue, me, at)

@@ -61,11 +61,7 @@ end
 local function store(lock, s, till)
   local ends = string.format('%.0f', math.max(s.ends, till))
   redis.call('PEXPIREAT', lock, ends)
-  local writes = false
-  for _, entry in ipairs(s.list) do
-    writes = writes or entry[1] == 'w'
-  end
-  if writes then
+  if s.list[#s.list][1] == 'w' then -- who comes to write does so by its newest entry
     redis.call('HSET', lock, 'end', ends, 'writer', s.owner, 'o:' .. s.owner, text_of(s.token, s.list))
   else
     redis.call('HSET', lock, 'end', ends, 'o:' .. s.owner, text_of(s.token, s.list))

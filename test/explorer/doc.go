@@ -55,7 +55,7 @@
 //
 // Messages are not delivered. A waiter may look at any time, which is all that a
 // message can make it do, and the runs without further faults show that none is
-// needed. That messages come, and few, is held by lockcore's tests of counts.
+// needed. That messages come, and few, is held by lockcore's tests of what scripts cost.
 //
 // Each process has two attempts, whose names are used again when nothing is left of
 // the one before, and one task behind. Two requests of all may be late at once.
@@ -71,7 +71,9 @@
 //
 // # Mutants
 //
-// TestMutants (not under the race detector) removes or turns round the guards of the
-// scripts, one at a time, and wants each noticed. Of those that are not, the table says
-// why: another test holds it, it serves speed only, or nothing here needs it.
+// TestMutants (not under the race detector) changes the guards of all scripts, one at a
+// time, and wants each change noticed: by the exploration, or by the test of lockcore
+// that the table names, which is run on the changed script and must fail. Such guards
+// are of what is not modelled, or serve speed. TestEveryGuardHasAMutant holds the tables
+// against the scripts: each line that decides something is changed by one of them.
 package explorer

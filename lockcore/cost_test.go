@@ -1,0 +1,257 @@
+package lockcore_test
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/noonlock/noonlock/lockcore"
+)
+
+// A cost is what one run of a script does in one state of a name, to the last message
+// and command: what serves speed only is to be noticed when it is gone, and what costs
+// more, too.
+type cost struct {
+	name   string
+	script string
+	args   []any
+	state  any      // a lineState or an ownedState
+	answer string   // times to come in whole minutes, tokens as T
+	line   []string // after it
+	fields []string // of a lock with owners, after it; nil: not looked at
+	told   []string // messages to ALIVE and OTHER, in order
+	sends  int      // messages in all: nobody hears those to DEAD
+	calls  int      // commands, messages among them; 0: not counted
+	meddle func(e *env)
+}
+
+const (
+	minuteAfter = "nl1:ALIVE.7.t/late"
+	neighbour   = "nl1:OTHER.1.t/neighbour" // hears, in another process
+	deaf2       = "nl1:DEAD.2.t/deaf"       // of the same process as deaf
+	malformed   = "nl1:someone else"        // of nobody
+)
+
+func mutexCosts() []cost {
+	held := func(line ...string) lineState { return lineState{living, line, false, true} }
+	free := func(line ...string) lineState { return lineState{"", line, false, true} }
+	mine := func(line ...string) lineState { return lineState{me, line, false, true} }
+	acquire := func(ask string) []any { return []any{me, 60000, ask} }
+	leave := []any{me, 0}
+	return []cost{
+		{name: "a free lock", script: "mutex_acquire", args: acquire("try"), state: free(), answer: "[1 T]", calls: 4},
+		{name: "a free lock, by who thinks that it waits", script: "mutex_acquire", args: acquire("look"), state: free(), answer: "[5]", calls: 5},
+		{name: "a free lock, behind a line of dead", script: "mutex_acquire", args: acquire("try"), state: free(deaf, lapsed), answer: "[1 T]", sends: 1, calls: 20},
+		{name: "a release without a line", script: "mutex_leave", args: leave, state: mine(), answer: "1", calls: 3},
+
+		{name: "a new head is told, by who looks", script: "mutex_acquire", args: acquire("look"), state: held(lapsed, neighbour, me), answer: "[2 1m P]", line: []string{neighbour, me}, told: []string{"OTHER h orders 1m " + neighbour}, sends: 1},
+		{name: "the old head is not told", script: "mutex_acquire", args: acquire("look"), state: held(neighbour, me), answer: "[2 1m P]", line: []string{neighbour, me}},
+		{name: "who looks and becomes head is not told", script: "mutex_acquire", args: acquire("look"), state: held(lapsed, me), answer: "[2 1m P]", line: []string{me}},
+		{name: "the third in line has a timer", script: "mutex_acquire", args: acquire("look"), state: held(neighbour, minuteAfter, me), answer: "[2 1m P]", line: []string{neighbour, minuteAfter, me}},
+		{name: "the fourth has none", script: "mutex_acquire", args: acquire("look"), state: held(neighbour, minuteAfter, unknown, me), answer: "[3 1m P]", line: []string{neighbour, minuteAfter, unknown, me}},
+
+		{name: "the head goes, and the next is told", script: "mutex_leave", args: leave, state: held(me, neighbour), answer: "0", line: []string{neighbour}, told: []string{"OTHER h orders 1m " + neighbour}, sends: 1},
+		{name: "another goes, and the head is not told", script: "mutex_leave", args: leave, state: held(neighbour, me), answer: "0", line: []string{neighbour}},
+		{name: "a release serves the first, and tells the second", script: "mutex_leave", args: leave, state: mine(minuteAfter, neighbour), answer: "1", line: []string{neighbour}, told: []string{"ALIVE g orders " + minuteAfter, "OTHER h orders 0m " + neighbour}, sends: 2},
+		{name: "a process that does not hear is asked once", script: "mutex_leave", args: leave, state: mine(deaf, deaf2, neighbour), answer: "1", told: []string{"OTHER g orders " + neighbour}, sends: 2},
+		{name: "a member of nobody as head is passed over", script: "mutex_leave", args: leave, state: mine(nonsense, malformed, neighbour), answer: "1", told: []string{"OTHER g orders " + neighbour}, sends: 1},
+		{name: "a member of nobody as head is told nothing", script: "mutex_leave", args: leave, state: held(me, malformed), answer: "0", line: []string{malformed}},
+		{name: "who serves itself tells the next", script: "mutex_acquire", args: acquire("look"), state: free(me, neighbour), answer: "[1 T]", line: []string{neighbour}, told: []string{"OTHER h orders 1m " + neighbour}, sends: 1},
+	}
+}
+
+// The entries of these states, and who waits: number n of process p, of owner o.
+func ownedCosts() []cost {
+	attempt := func(kind, process, number, mode, owner string) string {
+		return kind + ":" + process + "." + number + ".t." + mode + "/" + owner + " id"
+	}
+	const mine, reads = "ns1:ALIVE.1.t.w/me id", "ns1:ALIVE.1.t.r/me id"
+	sibling, siblingReads := attempt("ns1", "ALIVE", "2", "w", "me"), attempt("ns1", "ALIVE", "2", "r", "me")
+	other, otherReads := attempt("ns1", "OTHER", "3", "w", "other"), attempt("ns1", "OTHER", "3", "r", "other")
+	third := attempt("ns1", "OTHER", "4", "w", "third")
+	thirdReads := attempt("ns1", "OTHER", "4", "r", "third")
+	fourth := attempt("ns1", "OTHER", "5", "w", "fourth")
+	deaf, deafToo, asks := attempt("ns1", "DEAD", "1", "w", "deaf"), attempt("ns1", "DEAD", "2", "w", "too"), attempt("ns1", "DEAD", "3", "w", "asks")
+	entry := func(a string, lasts time.Duration) ownedEntry {
+		return ownedEntry{a[strings.Index(a, "/")-1:][:1], a, lasts}
+	}
+	state := func(entries []ownedEntry, line ...string) ownedState {
+		return ownedState{kind: "ns1", entries: entries, queue: line}
+	}
+	held := func(entries ...ownedEntry) []ownedEntry { return entries }
+	acquire := func(a, ask string) []any { return []any{a, 60000, ask} }
+	leave := func(a string) []any { return []any{a, 0} }
+	const minute, hour = time.Minute, time.Hour
+	return []cost{
+		{name: "a free lock", script: "owned_acquire", args: acquire(mine, "try"), state: state(nil), answer: "[1 T]", fields: []string{"end", "kind", "o:me", "writer"}, calls: 5},
+		{name: "a free lock, by who thinks that it waits", script: "owned_acquire", args: acquire(mine, "look"), state: state(nil), answer: "[5]"},
+		{name: "a free lock, behind a line of dead", script: "owned_acquire", args: acquire(mine, "try"), state: state(nil, deaf, deafToo), answer: "[1 T]", fields: []string{"end", "kind", "o:me", "writer"}, sends: 1},
+		{name: "a free lock, behind a line of its owner", script: "owned_acquire", args: acquire(reads, "try"), state: state(nil, siblingReads), answer: "[1 T]", told: []string{"ALIVE g orders " + siblingReads}, sends: 1, calls: 22},
+		{name: "a free lock, behind one of its owner", script: "owned_acquire", args: acquire(reads, "look"), state: state(nil, siblingReads, reads), answer: "[1 T]", told: []string{"ALIVE g orders " + siblingReads}, sends: 1, calls: 29},
+		{name: "a lock whose last entry ended a moment before its key", script: "owned_acquire", args: acquire(mine, "try"), state: state(held(entry(other, minute))), meddle: func(e *env) {
+			// The key and the last entry end together, but a script may read the clock a
+			// millisecond after the server has decided that a key is still there.
+			e.Helper()
+			must(e, e.raw.HSet(e.Context(), e.key("orders", "lock"), "end", "1", "o:other", "1700000000000000\nw1 "+other+"\n").Err())
+		}, answer: "[1 T]"},
+		{name: "in again", script: "owned_acquire", args: acquire(mine, "try"), state: state(held(entry(sibling, minute))), answer: "[1 T]", calls: 5},
+		{name: "in beside a reader, without a line", script: "owned_acquire", args: acquire(reads, "try"), state: state(held(entry(otherReads, minute))), answer: "[1 T]", fields: []string{"end", "kind", "o:me", "o:other"}, calls: 7},
+		{name: "out, the last", script: "owned_leave", args: leave(mine), state: state(held(entry(mine, minute))), answer: "1", fields: []string{}, calls: 5},
+		{name: "out, the last reader", script: "owned_leave", args: leave(reads), state: state(held(entry(reads, minute))), answer: "1", fields: []string{}, calls: 5},
+		{name: "out, and another reads for longer", script: "owned_leave", args: leave(reads), state: state(held(entry(reads, minute), entry(otherReads, hour))), answer: "1", fields: []string{"end", "kind", "o:other"}, calls: 5},
+		{name: "out, and another reads as long", script: "owned_leave", args: leave(reads), state: state(held(entry(reads, minute), entry(otherReads, minute))), answer: "1", fields: []string{"end", "kind", "o:other"}, calls: 7},
+
+		{name: "who comes in past the line is followed by those behind it", script: "owned_acquire", args: acquire(reads, "look"), state: state(held(entry(siblingReads, minute)), reads, thirdReads), answer: "[1 T]", fields: []string{"end", "kind", "o:me", "o:third"}, told: []string{"OTHER g orders " + thirdReads}, sends: 1},
+		{name: "in again, past the line", script: "owned_acquire", args: acquire(mine, "join"), state: state(held(entry(sibling, minute)), third), answer: "[1 T]", line: []string{third}},
+		{name: "who cannot come to write is told by the answer", script: "owned_acquire", args: acquire(mine, "look"), state: state(nil, siblingReads, thirdReads, mine), answer: "[8]", fields: []string{"end", "kind", "o:me", "o:third"}, told: []string{"ALIVE g orders " + siblingReads, "OTHER g orders " + thirdReads}, sends: 2},
+		{name: "a release serves the first, and tells the second", script: "owned_leave", args: leave(mine), state: state(held(entry(mine, minute)), third, fourth), answer: "1", line: []string{fourth}, told: []string{"OTHER g orders " + third, "OTHER h orders 0m " + fourth}, sends: 2},
+		{name: "a release that changes nothing for the head", script: "owned_leave", args: leave(reads), state: state(held(entry(reads, minute), entry(otherReads, hour)), third), answer: "1", line: []string{third}},
+		{name: "a release that brings the end forward, by an owner that stays", script: "owned_leave", args: leave(mine), state: state(held(entry(mine, hour), entry(sibling, minute)), third), answer: "2", line: []string{third}, told: []string{"OTHER h orders 1m " + third}, sends: 1},
+		{name: "a release that brings the end forward, by an owner that goes", script: "owned_leave", args: leave(reads), state: state(held(entry(reads, hour), entry(otherReads, minute)), third), answer: "1", line: []string{third}, told: []string{"OTHER h orders 1m " + third}, sends: 1},
+		{name: "a downgrade serves the readers", script: "owned_downgrade", args: []any{mine}, state: state(held(entry(mine, minute)), thirdReads, fourth), answer: "1", line: []string{fourth}, fields: []string{"end", "kind", "o:me", "o:third", "writer"}, told: []string{"OTHER g orders " + thirdReads, "OTHER h orders 1m " + fourth}, sends: 2},
+		{name: "the head goes from the line of another kind's lock", script: "owned_leave", args: leave(mine), state: ownedState{kind: "ns1", foreign: "string", queue: []string{mine, neighbour}}, answer: "0", line: []string{neighbour}, told: []string{"OTHER h orders 60m " + neighbour}, sends: 1},
+		{name: "a process that does not hear is asked once, to take", script: "owned_leave", args: leave(mine), state: state(held(entry(mine, minute)), deaf, deafToo, third), answer: "1", told: []string{"OTHER g orders " + third}, sends: 2},
+		{name: "a process that does not hear is asked once, to wait", script: "owned_acquire", args: acquire(reads, "join"), state: state(held(entry(other, minute)), deaf, deafToo, third), answer: "[2 1m P]", line: []string{third, reads}, told: []string{"OTHER h orders 1m " + third}, sends: 2},
+		{name: "who asks is taken to live", script: "owned_acquire", args: acquire(asks, "look"), state: state(nil, deaf, asks), answer: "[1 T]", fields: []string{"end", "kind", "o:asks", "writer"}, sends: 1},
+		{name: "who asks is not told to wait", script: "owned_acquire", args: acquire(mine, "look"), state: state(held(entry(other, minute)), mine), answer: "[2 1m P]", line: []string{mine}},
+		{name: "the head that has a timer is not told", script: "owned_acquire", args: acquire(mine, "join"), state: state(held(entry(other, minute)), third), answer: "[2 1m P]", line: []string{third, mine}},
+		{name: "a reader waits for the last of a writer's entries", script: "owned_acquire", args: acquire(reads, "join"), state: state(held(entry(other, hour), entry(third[:len("ns1:OTHER.")]+"6.t.w/other id", minute))), answer: "[2 60m P]", line: []string{reads}},
+	}
+}
+
+func TestCostOfMutexScripts(t *testing.T) {
+	t.Parallel()
+	e := realEnv(t)
+	e.costs(mutexCosts(), func(state any) {
+		s, _ := state.(lineState)
+		e.establish("orders", s)
+	})
+}
+
+func TestCostOfOwnedScripts(t *testing.T) {
+	t.Parallel()
+	e := realEnv(t)
+	e.costs(ownedCosts(), func(state any) {
+		s, _ := state.(ownedState)
+		e.establishOwned("orders", s)
+	})
+}
+
+// costs holds each row against what the server counts.
+func (e *env) costs(rows []cost, establish func(state any)) {
+	e.Helper()
+	ear := e.raw.Subscribe(e.Context(), "noonlock:ch:ALIVE", "noonlock:ch:OTHER")
+	defer ear.Close()
+	for range 2 {
+		_, err := ear.Receive(e.Context())
+		must(e, err)
+	}
+	for _, row := range rows {
+		source, err := lockcore.ScriptSource(row.script)
+		must(e, err)
+		sha := e.raw.ScriptLoad(e.Context(), source).Val()
+		keys := e.scriptKeys("orders")
+		establish(row.state)
+		if row.meddle != nil {
+			row.meddle(e)
+		}
+		must(e, e.raw.ConfigResetStat(e.Context()).Err())
+		answer, err := e.raw.EvalSha(e.Context(), sha, keys, row.args...).Result()
+		must(e, err)
+		calls := e.allCalls()
+		sends := calls["publish"]
+		total := 0
+		for name, n := range calls {
+			if name != "evalsha" && name != "config|resetstat" && name != "info" {
+				total += n
+			}
+		}
+		must(e, e.raw.Publish(e.Context(), "noonlock:ch:ALIVE", "that is all").Err())
+		var told []string
+		for {
+			m, err := ear.ReceiveMessage(e.Context())
+			must(e, err)
+			if m.Payload == "that is all" {
+				break
+			}
+			told = append(told, strings.TrimPrefix(m.Channel, "noonlock:ch:")+" "+minutes(m.Payload))
+		}
+		line, err := e.raw.ZRange(e.Context(), e.key("orders", "queue"), 0, -1).Result()
+		must(e, err)
+		if got := plain(answer); got != row.answer {
+			e.Errorf("%s: answers %s (%v), want %s", row.name, got, answer, row.answer)
+		}
+		if !slices.Equal(line, row.line) {
+			e.Errorf("%s: the line is %q, want %q", row.name, line, row.line)
+		}
+		if row.fields != nil {
+			fields, err := e.raw.HKeys(e.Context(), e.key("orders", "lock")).Result()
+			must(e, err)
+			if slices.Sort(fields); !slices.Equal(fields, row.fields) {
+				e.Errorf("%s: the lock has %q, want %q", row.name, fields, row.fields)
+			}
+		}
+		if !slices.Equal(told, row.told) || sends != row.sends {
+			e.Errorf("%s: %d messages, heard %q, want %d and %q", row.name, sends, told, row.sends, row.told)
+		}
+		if row.calls != 0 && total != row.calls {
+			e.Errorf("%s: %d commands, want %d: %v", row.name, total, row.calls, calls)
+		}
+	}
+}
+
+var wholeNumber = regexp.MustCompile(`\b\d+\b`)
+
+// minutes is a text whose milliseconds are minutes.
+func minutes(text string) string {
+	return wholeNumber.ReplaceAllStringFunc(text, func(ms string) string {
+		d, err := time.ParseDuration(ms + "ms")
+		if err != nil || len(ms) < 2 {
+			return ms
+		}
+		return fmt.Sprintf("%.0fm", d.Minutes())
+	})
+}
+
+// plain is an answer without what depends on the time of day.
+func plain(answer any) string {
+	list, ok := answer.([]any)
+	if !ok {
+		return fmt.Sprint(answer)
+	}
+	list = slices.Clone(list)
+	for i, v := range list {
+		switch v := v.(type) {
+		case int64:
+			if i > 0 {
+				list[i] = minutes(strconv.FormatInt(v, 10))
+			}
+		case string:
+			if len(v) == 16 && wholeNumber.FindString(v) == v {
+				list[i] = "T" // a token
+			} else if len(v) == 13 && wholeNumber.FindString(v) == v {
+				list[i] = "P" // a place
+			}
+		}
+	}
+	return fmt.Sprint(list)
+}
+
+// allCalls is how often the real server has executed which commands.
+func (e *env) allCalls() map[string]int {
+	e.Helper()
+	text, err := e.raw.Info(e.Context(), "commandstats").Result()
+	must(e, err)
+	calls := map[string]int{}
+	for _, m := range regexp.MustCompile(`(?m)^cmdstat_([^:]+):calls=(\d+)`).FindAllStringSubmatch(text, -1) {
+		var n int
+		_, err := fmt.Sscan(m[2], &n)
+		must(e, err)
+		calls[m[1]] = n
+	}
+	return calls
+}
