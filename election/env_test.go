@@ -301,6 +301,14 @@ func (r *replica) ended(n int) error {
 	return r.causes[n-1]
 }
 
+// lost is why the contexts of its work have ended so far. On a real server and a busy
+// machine that may be its own lateness.
+func (r *replica) lost() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return errors.Join(r.causes...)
+}
+
 // leads waits until it leads for the nth time.
 func (r *replica) leads(n int) election.Term {
 	r.e.Helper()

@@ -102,6 +102,7 @@ func ownedCosts() []cost {
 		{name: "in beside a reader, without a line", script: "owned_acquire", args: acquire(reads, "try"), state: state(held(entry(otherReads, minute))), answer: "[1 T]", fields: []string{"end", "kind", "o:me", "o:other"}, calls: 7},
 		{name: "out, the last", script: "owned_leave", args: leave(mine), state: state(held(entry(mine, minute))), answer: "1", fields: []string{}, calls: 5},
 		{name: "out, the last reader", script: "owned_leave", args: leave(reads), state: state(held(entry(reads, minute))), answer: "1", fields: []string{}, calls: 5},
+		{name: "out, and the other's entry is over", script: "owned_leave", args: leave(reads), state: state(held(entry(reads, minute), entry(otherReads, -time.Second))), answer: "1", fields: []string{}, calls: 8},
 		{name: "out, and another reads for longer", script: "owned_leave", args: leave(reads), state: state(held(entry(reads, minute), entry(otherReads, hour))), answer: "1", fields: []string{"end", "kind", "o:other"}, calls: 5},
 		{name: "out, and another reads as long", script: "owned_leave", args: leave(reads), state: state(held(entry(reads, minute), entry(otherReads, minute))), answer: "1", fields: []string{"end", "kind", "o:other"}, calls: 7},
 

@@ -57,14 +57,18 @@ end
 
 -- store writes an owner's entries, of which one lasts until then, into a lock that
 -- exists. The key's end comes first: that works while the server is out of memory,
--- and what a script writes after it does, too.
+-- and what a script writes after it does, too. If the server stood still since it told
+-- the time, that end may be over and the key gone with it: then it goes again, as it
+-- would be left without a kind and an end.
 local function store(lock, s, till)
   local ends = string.format('%.0f', math.max(s.ends, till))
   redis.call('PEXPIREAT', lock, ends)
+  local fields = {'end', ends, 'o:' .. s.owner, text_of(s.token, s.list)}
   if s.list[#s.list][1] == 'w' then -- who comes to write does so by its newest entry
-    redis.call('HSET', lock, 'end', ends, 'writer', s.owner, 'o:' .. s.owner, text_of(s.token, s.list))
-  else
-    redis.call('HSET', lock, 'end', ends, 'o:' .. s.owner, text_of(s.token, s.list))
+    fields[5], fields[6] = 'writer', s.owner
+  end
+  if redis.call('HSET', lock, unpack(fields)) == #fields / 2 then -- all are new
+    redis.call('DEL', lock)
   end
 end
 

@@ -71,8 +71,8 @@ local function strike(lock, s, ended, now)
   redis.call('HDEL', lock, 'o:' .. s.owner)
   if s.ends < before then
     local ends = string.format('%.0f', s.ends)
-    redis.call('PEXPIREAT', lock, ends)
     redis.call('HSET', lock, 'end', ends)
+    redis.call('PEXPIREAT', lock, ends) -- last: the key may go with it
   end
   return s.ends < before
 end

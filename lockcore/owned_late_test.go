@@ -1,0 +1,72 @@
+package lockcore_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/noonlock/noonlock/lockcore"
+)
+
+// The server stands still while it executes a script, after it has told the time and
+// before the script writes: for a moment, or for long (its process is stopped). By then
+// the end that the script gives a lock's key may be over, and the key goes with it. What
+// the script writes after that must not leave a lock that has no kind and no end: nobody
+// could ever take it.
+func TestServerThatStoodStillInAScript(t *testing.T) {
+	t.Parallel()
+	e := realEnv(t)
+	const stop = 5 * time.Second // the script's clock lags as much behind what PEXPIREAT sees
+	late := func(script string) string {
+		source, err := lockcore.ScriptSource(script)
+		must(e, err)
+		for _, clock := range []string{
+			"local now = server_ms()\n",
+			"local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)\n",
+		} {
+			source = strings.ReplaceAll(source, clock, fmt.Sprintf("%s - %d\n", strings.TrimSuffix(clock, "\n"), stop.Milliseconds()))
+		}
+		if n := strings.Count(source, fmt.Sprintf("- %d\n", stop.Milliseconds())); n != 1 {
+			e.Fatalf("%s reads the clock in %d places, want 1", script, n)
+		}
+		return source
+	}
+	const (
+		mine    = "ns1:ALIVE.1.t.r/me id"
+		sibling = "ns1:ALIVE.2.t.r/me id"
+		writer  = "ns1:ALIVE.2.t.w/me id"
+		other   = "ns1:OTHER.3.t.r/other id"
+	)
+	ended, short, long := -time.Second, stop-time.Second, time.Minute // short: over when the script writes
+	for _, c := range []struct {
+		name, script string
+		args         []any
+		entries      []ownedEntry
+	}{
+		{"leaves, and another's entry is over", "owned_leave", []any{mine, 0}, []ownedEntry{{"r", mine, long}, {"r", other, ended}}},
+		{"leaves, and its owner's other entry is over", "owned_leave", []any{mine, 0}, []ownedEntry{{"r", mine, long}, {"r", sibling, ended}}},
+		{"comes in", "owned_acquire", []any{mine, short.Milliseconds(), "try"}, []ownedEntry{{"r", other, ended}}},
+		{"comes in beside its owner", "owned_acquire", []any{mine, short.Milliseconds(), "try"}, []ownedEntry{{"r", sibling, ended}}},
+		{"is told again that it holds", "owned_acquire", []any{mine, short.Milliseconds(), "try"}, []ownedEntry{{"r", mine, ended}}},
+		{"renews", "owned_renew", []any{mine, short.Milliseconds()}, []ownedEntry{{"r", mine, ended}}},
+		{"downgrades", "owned_downgrade", []any{writer}, []ownedEntry{{"w", writer, ended}}},
+	} {
+		e.establishOwned("orders", ownedState{kind: "ns1", entries: append(c.entries, ownedEntry{"r", "ns1:OTHER.9.t.r/keeps id", long})})
+		lock := e.key("orders", "lock")
+		// The key is still there, as it was when the script began.
+		must(e, e.raw.HDel(e.Context(), lock, "o:keeps").Err())
+		if c.entries[0].lasts == ended {
+			must(e, e.raw.HSet(e.Context(), lock, "end", e.raw.Time(e.Context()).Val().Add(ended).UnixMilli()).Err())
+		}
+		keys := e.scriptKeys("orders")[:map[string]int{"owned_acquire": 5, "owned_leave": 5, "owned_renew": 1, "owned_downgrade": 4}[c.script]]
+		answer, err := e.raw.Eval(e.Context(), late(c.script), keys, c.args...).Result()
+		must(e, err)
+		if fmt.Sprint(answer) == "0" {
+			e.Errorf("%s: it was not its own: the test shows nothing", c.name)
+		}
+		if fields := e.raw.HGetAll(e.Context(), lock).Val(); len(fields) > 0 {
+			e.Errorf("%s: answered %v, and all is over, but a lock is left: %v, ends in %v", c.name, answer, fields, e.pttl("orders"))
+		}
+	}
+}
