@@ -118,8 +118,8 @@ func earlier(a, b instant) instant {
 //     before, or the same as that of another hold. (Of two holds that meet,
 //     which readers may, the one granted first may be recorded last. An owner that
 //     reads keeps its token for as long as the server has an entry of it, which
-//     may be longer than it knows: its token is held against those of writers
-//     only.)
+//     may be longer than it knows, and may come to write under a higher one: its
+//     token as a reader is held against those of others that wrote only.)
 //   - a use outside its hold;
 //   - events of no hold.
 //
@@ -143,7 +143,7 @@ func (h *History) Check() []Violation {
 				found = append(found, Violation{Overlap, pair})
 			}
 			over := !x.start.before(y.end)
-			if x.acquired.Owner != "" && x.acquired.Mode == Shared && y.acquired.Mode == Shared {
+			if x.acquired.Owner != "" && x.acquired.Mode == Shared && (y.acquired.Mode == Shared || x.sameOwner(y)) {
 				over = false
 			}
 			same := y.acquired.Token == x.acquired.Token && !y.sameOwner(x)

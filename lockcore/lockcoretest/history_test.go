@@ -251,6 +251,13 @@ func TestHistoryOwners(t *testing.T) {
 				take(5, "b", "x", shared, 1),
 			}, []lockcoretest.Problem{lockcoretest.TokenOrder},
 		},
+		"an owner hears that it reads when it has written since": {
+			[]lockcoretest.Event{take(1, "b", "x", exclusive, 2), give(2, "b", 2), take(3, "a", "x", shared, 1)}, nil,
+		},
+		"an owner writes with the token that it had before it wrote": {
+			[]lockcoretest.Event{take(1, "b", "x", exclusive, 2), give(2, "b", 2), take(3, "a", "x", exclusive, 1)},
+			[]lockcoretest.Problem{lockcoretest.TokenOrder},
+		},
 		"two owners with one token": {
 			[]lockcoretest.Event{take(1, "a", "x", shared, 1), take(2, "b", "y", shared, 1)},
 			[]lockcoretest.Problem{lockcoretest.TokenOrder},
