@@ -176,8 +176,8 @@ func TestFault04_RenewalsStarve(t *testing.T) {
 		b.leads(1)
 		close(hold)
 		mustIs(t, a.ended(1), lockcore.ErrLeaseExpired)
-		if starved.Fired() < 2 {
-			t.Errorf("%d renewals were sent", starved.Fired())
+		if n := starved.Fired(); n == 0 || e.bubble != nil && n < 2 {
+			t.Errorf("%d renewals were sent", n)
 		}
 		starved.Lift()
 		e.inLine(1)

@@ -262,12 +262,17 @@ func ownedTwice(e *env, mine string) {
 			keys = keys[:4]
 		}
 		for _, state := range ownedStates(mine[:3], mine) {
-			e.establishOwned("orders", state)
-			before := e.ownedSnapshot("orders")
-			first, err1 := e.raw.EvalSha(e.Context(), sha, keys, r.args...).Result()
-			middle := e.ownedSnapshot("orders")
-			second, err2 := e.raw.EvalSha(e.Context(), sha, keys, r.args...).Result()
-			after := e.ownedSnapshot("orders")
+			var before, middle, after ownedSnapshot
+			var first, second any
+			var err1, err2 error
+			e.promptly(func() {
+				e.establishOwned("orders", state)
+				before = e.ownedSnapshot("orders")
+				first, err1 = e.raw.EvalSha(e.Context(), sha, keys, r.args...).Result()
+				middle = e.ownedSnapshot("orders")
+				second, err2 = e.raw.EvalSha(e.Context(), sha, keys, r.args...).Result()
+				after = e.ownedSnapshot("orders")
+			})
 			where := fmt.Sprintf("%s %v with %v", r.script, r.args, state)
 			if err1 != nil || err2 != nil {
 				e.Errorf("%s: %v, %v", where, err1, err2)

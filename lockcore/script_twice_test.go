@@ -190,12 +190,17 @@ func TestScriptsTwiceInEveryState(t *testing.T) {
 				if r.script == "mutex_renew" {
 					keys = keys[:1]
 				}
-				e.establish("orders", state)
-				before := e.snapshot("orders")
-				first, err1 := e.raw.EvalSha(e.Context(), sha[r.script], keys, r.args...).Result()
-				middle := e.snapshot("orders")
-				second, err2 := e.raw.EvalSha(e.Context(), sha[r.script], keys, r.args...).Result()
-				after := e.snapshot("orders")
+				var before, middle, after snapshot
+				var first, second any
+				var err1, err2 error
+				e.promptly(func() {
+					e.establish("orders", state)
+					before = e.snapshot("orders")
+					first, err1 = e.raw.EvalSha(e.Context(), sha[r.script], keys, r.args...).Result()
+					middle = e.snapshot("orders")
+					second, err2 = e.raw.EvalSha(e.Context(), sha[r.script], keys, r.args...).Result()
+					after = e.snapshot("orders")
+				})
 				where := fmt.Sprintf("%s %v with %v", r.script, r.args, state)
 				if err1 != nil || err2 != nil {
 					e.Errorf("%s: %v, %v", where, err1, err2)
@@ -214,6 +219,17 @@ func TestScriptsTwiceInEveryState(t *testing.T) {
 				checkRun(e, where, r.script, r.args, state, before, middle, first)
 			}
 		}
+	})
+}
+
+// promptly does something again until it took less than half of the second that a grant
+// stands: on a busy machine that ends between two steps.
+func (e *env) promptly(do func()) {
+	e.Helper()
+	e.until("the machine is quick enough", func() bool {
+		begun := time.Now()
+		do()
+		return time.Since(begun) < time.Second/2
 	})
 }
 
