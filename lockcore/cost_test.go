@@ -120,6 +120,14 @@ func ownedCosts() []cost {
 		{name: "who asks is taken to live", script: "owned_acquire", args: acquire(asks, "look"), state: state(nil, deaf, asks), answer: "[1 T]", fields: []string{"end", "kind", "o:asks", "writer"}, sends: 1},
 		{name: "who asks is not told to wait", script: "owned_acquire", args: acquire(mine, "look"), state: state(held(entry(other, minute)), mine), answer: "[2 1m P]", line: []string{mine}},
 		{name: "the head that has a timer is not told", script: "owned_acquire", args: acquire(mine, "join"), state: state(held(entry(other, minute)), third), answer: "[2 1m P]", line: []string{third, mine}},
+		{name: "the head that reads has a timer, too", script: "owned_acquire", args: acquire(reads, "join"), state: state(held(entry(other, minute)), thirdReads), answer: "[2 1m P]", line: []string{thirdReads, reads}},
+		{name: "a writer in line is not asked by a writer whether it lives", script: "owned_acquire", args: acquire(mine, "join"), state: state(held(entry(other, minute)), third), answer: "[2 1m P]", line: []string{third, mine}},
+		{name: "who tries is told when the lock ends", script: "owned_acquire", args: acquire(reads, "try"), state: state(held(entry(other, minute), entry(thirdReads[:len("ns1:OTHER.")]+"6.t.r/other id", hour))), answer: "[4 60m " + other + "]"},
+		{name: "who waits is told when the writer ends", script: "owned_acquire", args: acquire(reads, "join"), state: state(held(entry(other, minute), entry(thirdReads[:len("ns1:OTHER.")]+"6.t.r/other id", hour))), answer: "[2 1m P]", line: []string{reads}},
+		{name: "a lock without an end is told as one", script: "owned_acquire", args: acquire(reads, "join"), state: state(held(entry(other, minute))), meddle: func(e *env) {
+			e.Helper()
+			must(e, e.raw.Persist(e.Context(), e.key("orders", "lock")).Err())
+		}, answer: "[2 -1 P]", line: []string{reads}},
 		{name: "a reader waits for the last of a writer's entries", script: "owned_acquire", args: acquire(reads, "join"), state: state(held(entry(other, hour), entry(third[:len("ns1:OTHER.")]+"6.t.w/other id", minute))), answer: "[2 60m P]", line: []string{reads}},
 	}
 }

@@ -103,7 +103,14 @@
 //	+exists +set +del +pexpire +pexpireat +pttl +time +zadd +zrange +zrem
 //	+zscore +hset +hget +hmget +hgetall +hlen +hdel
 //
-// Without publish or subscribe waiters are slow, not wrong.
+// Without publish or subscribe waiters are slow, not wrong. Inspect needs
+//
+//	~noonlock:* -@all +evalsha +eval +time +type +pttl +get +hmget +hgetall
+//	+zrange +hget
+//
+// and ForceRelease besides
+//
+//	&noonlock:ch:* +hkeys +del +hset +hdel +hlen +pexpireat +publish
 //
 // The design follows the lease of Gray and Cheriton (1989), fencing tokens as
 // Kleppmann describes them (2016), and single-instance locking with SET NX PX.

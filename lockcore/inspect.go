@@ -106,8 +106,10 @@ func lockKindOf(stored string, attempts []string) LockKind {
 	case readWriteKind:
 		return LockReadWrite
 	case "string":
-		if _, ours := parseAttempt(attempts[0]); ours {
-			return LockMutex
+		if len(attempts) == 1 {
+			if _, ours := parseAttempt(attempts[0]); ours {
+				return LockMutex
+			}
 		}
 	}
 	return LockForeign
@@ -160,7 +162,8 @@ func (p parsedAttempt) owner() string {
 //
 // It is for people who know that a holder is stuck, or that a foreign client has left
 // a key without TTL behind. It is logged and counted. Who comes to hold the lock while
-// the call is under way keeps it.
+// the call is under way keeps it; but a foreign key is taken for the one that was found
+// if it has the same value, or if both are no string and no lock.
 func (c *Client) ForceRelease(ctx context.Context, name string) (Inspection, error) {
 	const op = "lockcore: force release"
 	seen, err := c.inspect(ctx, name)

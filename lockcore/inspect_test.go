@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
@@ -106,7 +107,16 @@ func TestInspectForeignKeys(t *testing.T) {
 		must(e, e.raw.Set(ctx, e.key("ending", "lock"), "sesame", time.Minute).Err())
 		must(e, e.raw.HSet(ctx, e.key("hash", "lock"), "sesame", "sesame").Err())
 		must(e, e.raw.RPush(ctx, e.key("list", "lock"), "sesame").Err())
-		for name, endless := range map[string]bool{"endless": true, "ending": false, "hash": true, "list": true} {
+		for name, fields := range map[string][]any{
+			"odd": {"kind", "truck", "end", "99999999999999"}, "mute": {"kind", ""}, "liar": {"kind", "string"},
+			"spoilt": {"kind", "ns1", "end", "x", "o:me", "1\nr99999999999999 ns1:ALIVE.1.t.r/me id\n"}, "halved": {"kind", "nx1"},
+		} {
+			must(e, e.raw.HSet(ctx, e.key(name, "lock"), fields...).Err())
+		}
+		for name, endless := range map[string]bool{
+			"endless": true, "ending": false, "hash": true, "list": true,
+			"odd": true, "mute": true, "liar": true, "spoilt": true, "halved": true,
+		} {
 			seen := e.inspect(c, name)
 			if seen.Kind != lockcore.LockForeign || seen.Endless != endless {
 				e.Errorf("%s: %+v", name, seen)
@@ -164,6 +174,58 @@ func TestInspectOfWhatIsLeft(t *testing.T) {
 				e.Errorf("in line %q, want %q", line, want)
 			}
 		}
+	})
+}
+
+// A line that is spoilt hides no holder, and nobody is safe from force behind it.
+func TestInspectBehindASpoiltLine(t *testing.T) {
+	onAllKinds(t, func(e *env) {
+		c := e.client("a")
+		for _, part := range []string{"queue", "seen"} {
+			lease := e.try(e.mutex(e.client("b"), "orders", ttl(3*time.Second)))
+			p := e.inLine(e.mutex(c, "orders", ttl(10*time.Minute)))
+			must(e, e.raw.Set(e.Context(), e.key("orders", part), "spoilt", 0).Err())
+			seen, err := c.ForceRelease(e.Context(), "orders")
+			if err != nil || len(seen.Holders) != 1 || seen.Holders[0].Identity != "b" {
+				e.Errorf("%s spoilt: %+v, %v", part, seen, err)
+			}
+			if v := e.stored("orders"); v != "" {
+				e.Errorf("%s spoilt: the lock is %q", part, v)
+			}
+			must(e, e.raw.Del(e.Context(), e.key("orders", part)).Err())
+			p.cancel()
+			if lease, err := p.wait(); err == nil {
+				e.unlock(lease)
+			}
+			mustIs(e, e.ended(lease), lockcore.ErrLeaseLost)
+		}
+	})
+}
+
+// The first in line are dead: who lives behind them is served all the same, at once.
+//
+// Caught mutant: three are told, whether they hear it or not.
+func TestForceReleasePassesTheDead(t *testing.T) {
+	onAllKinds(t, func(e *env) {
+		a, b := e.client("a"), e.client("b")
+		cfg := ttl(10 * time.Minute) // looks are far away
+		e.try(e.mutex(a, "orders", cfg))
+		for i := range 5 {
+			id := e.deadAttempt(i)
+			must(e, e.raw.ZAdd(e.Context(), e.key("orders", "queue"), redis.Z{Score: float64(i), Member: id}).Err())
+			must(e, e.raw.HSet(e.Context(), e.key("orders", "seen"), id, e.raw.Time(e.Context()).Val().Add(time.Hour).UnixMilli()).Err())
+		}
+		p := e.goLock(e.mutex(b, "orders", cfg))
+		e.until("it stands in line", func() bool { return e.lineLength("orders") == 6 })
+		begin := e.clock()
+		if _, err := b.ForceRelease(e.Context(), "orders"); err != nil {
+			e.Fatal(err)
+		}
+		lease := p.granted()
+		if took := e.clock() - begin; e.bubble != nil && took != 0 {
+			e.Errorf("it was served after %v", took)
+		}
+		e.unlock(lease)
 	})
 }
 

@@ -178,9 +178,9 @@ func TestRWMutexCrashedReader(t *testing.T) {
 	onBoth(t, func(e *env) {
 		crashing, faults := e.linked("crashing")
 		alive := e.client("alive")
+		died := e.clock() // not later
 		e.try(reads{e.rw(crashing, "orders", "crashing", ttl(2*time.Second))})
 		long := e.try(reads{e.rw(alive, "orders", "alive", ttl(30*time.Second))})
-		died := e.clock()
 		faults.Partition()
 		writer := e.inLine(e.rw(e.client("w"), "orders", "w", ttl(20*time.Second)))
 		e.pass(time.Second / 2)

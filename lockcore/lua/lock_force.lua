@@ -9,10 +9,12 @@
 -- is deleted whole.
 --
 -- Twice is safe: who has come to hold the lock since is not among those who were seen.
--- The line is served by those in it: the first three are told to look.
+-- Of foreign keys one that was seen cannot be told from another of the same value.
+-- The line is served by those in it: the first three that may hear it are told to look.
 local lock, queue = KEYS[1], KEYS[2]
 local kind = ARGV[1]
 
+--@include kind
 --@include owned
 --@include line
 --@include owners
@@ -22,14 +24,8 @@ for attempt in string.gmatch(ARGV[2], '[^\n]+') do
   seen[attempt] = true
 end
 local now = server_ms()
-local type_of = redis.call('TYPE', lock).ok
-local is, taken = 'other', 0 -- is: what lock_inspect would tell now
-if type_of == 'string' then
-  is = 'string'
-elseif type_of == 'hash' then
-  is = redis.call('HGET', lock, 'kind') or 'other'
-end
-if is ~= kind then
+local taken = 0
+if kind_of(lock) ~= kind then
   return 0
 end
 if kind == 'string' then
@@ -58,8 +54,11 @@ else
   end
 end
 if taken > 0 then
-  for _, near in ipairs(redis.call('ZRANGE', queue, 0, 2)) do
-    tell(lock, near, 'g', '')
+  local told = 0
+  for _, attempt in ipairs(redis.pcall('ZRANGE', queue, 0, 999)) do
+    if told < 3 and tell(lock, attempt, 'g', '') ~= 0 then
+      told = told + 1
+    end
   end
 end
 return taken

@@ -13,13 +13,13 @@
 -- Twice is safe: it writes nothing.
 local lock, fence, queue, seen = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 
+--@include kind
 --@include owned
 
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
-local type_of = redis.call('TYPE', lock).ok
 local left = redis.call('PTTL', lock)
-local kind, holders, line = 'other', {}, {}
+local kind, holders, line = kind_of(lock), {}, {}
 
 local function row(list, ...)
   for _, cell in ipairs({...}) do
@@ -27,13 +27,9 @@ local function row(list, ...)
   end
 end
 
-if type_of == 'none' then
-  kind = ''
-elseif type_of == 'string' then
-  kind = 'string'
+if kind == 'string' then
   row(holders, redis.call('GET', lock), 'w', string.format('%.0f', left), redis.pcall('GET', fence))
-elseif type_of == 'hash' then
-  kind = redis.call('HGET', lock, 'kind') or 'other'
+elseif kind == 'nx1' or kind == 'ns1' then
   local all = redis.call('HGETALL', lock)
   for i = 1, #all, 2 do
     local token, list = entries_of(all[i + 1], now) -- other fields have no entries
@@ -42,9 +38,10 @@ elseif type_of == 'hash' then
     end
   end
 end
-local stand = redis.call('ZRANGE', queue, 0, -1, 'WITHSCORES')
+-- A spoilt line hides no holder.
+local stand = redis.pcall('ZRANGE', queue, 0, -1, 'WITHSCORES')
 for i = 1, #stand, 2 do
-  local alive = tonumber(redis.call('HGET', seen, stand[i]) or 0) > now
+  local alive = (tonumber(redis.pcall('HGET', seen, stand[i])) or 0) > now
   row(line, stand[i], stand[i + 1], alive and '1' or '0')
 end
 return {kind, left, holders, line}

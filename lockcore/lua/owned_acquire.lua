@@ -88,7 +88,7 @@ end
 
 local at = stand(queue, seen, me, ttl, ask, now)
 token, stop, refused = serve(lock, fence, queue, seen, kind, me, ttl, now, first)
-if not token and not at and stop == 0 then
+if not at and stop == 0 then
   -- The line that stood before a 'try' is swept away.
   s = read(lock, kind, owner, now)
   answer, kept = verdict(lock, s, mode, now)
@@ -106,9 +106,12 @@ end
 local left = -2
 if stop >= 0 then
   left = redis.call('PTTL', lock)
+  if at then
+    left = math.min(left, stop - now + 1)
+  end
 end
 if not at then
   local _, _, holder = survey(lock, now)
   return {4, left, holder or ''}
 end
-return placed(lock, queue, me, at, math.min(left, math.max(stop - now, 0)))
+return placed(lock, queue, me, at, left)

@@ -38,7 +38,7 @@ end
 -- writes}; ends is false if the lock is free. nil: the key is not of this kind.
 local function read(lock, kind, owner, now)
   local got = redis.pcall('HMGET', lock, 'kind', 'end', 'writer', 'o:' .. owner)
-  local ends = got[1] == kind and tonumber(got[2] or '')
+  local ends = got[1] == kind and tonumber(got[2])
   if not ends and redis.call('EXISTS', lock) == 1 then
     return nil
   end

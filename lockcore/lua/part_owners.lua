@@ -114,7 +114,7 @@ local function serve(lock, fence, queue, seen, kind, me, ttl, now, known)
       local answer, what = verdict(lock, s, mode, now)
       if answer == 'wait' then
         if head == me or head == known and not (asked == 'r' and mode == 'w')
-          or tell(lock, head, 'h', string.format('%.0f ', math.max(what - now, 1))) ~= 0 then
+          or tell(lock, head, 'h', string.format('%.0f ', what - now + 1)) ~= 0 then
           return token, what, refused
         end
         silent[process] = true

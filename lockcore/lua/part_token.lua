@@ -9,7 +9,7 @@ local function next_token(fence)
   local time = redis.call('TIME')
   local clock = tonumber(time[1]) * 1000000 + tonumber(time[2])
   local token = string.format('%.0f', clock)
-  local last = tonumber(redis.call('SET', fence, token, 'PX', 604800000, 'GET') or 0)
+  local last = tonumber(redis.call('SET', fence, token, 'PX', 604800000, 'GET'))
   if last and last >= clock then
     token = string.format('%.0f', last + 1)
     redis.call('SET', fence, token, 'PX', 604800000)

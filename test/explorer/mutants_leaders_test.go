@@ -5,7 +5,7 @@ func leaderMutants() []mutant {
 	const (
 		claim, renew, vacate, part = "leader_claim", "leader_renew", "leader_vacate", "part_leader"
 		line, transfer             = "leader_line", "leader_transfer"
-		put, inspect, force        = "record_put", "lock_inspect", "lock_force"
+		put, inspect, force, kind  = "record_put", "lock_inspect", "lock_force", "part_kind"
 		claims, renewals, vacates  = twice + claim + "/bubble", twice + renew + "/bubble", twice + vacate + "/bubble"
 		lists, moves               = twice + line + "/bubble", twice + transfer + "/bubble"
 		acl                        = "TestLeaderScriptsUnderACL"
@@ -99,25 +99,32 @@ func leaderMutants() []mutant {
 		{name: "put: a version ends like one that was seen", edit: edit{put, "' ' .. version .. ' ', 1", "version .. ' ', 1"}, by: puts},
 		{name: "put: without an end", edit: edit{put, ", 'PX', keep)", ")"}, by: puts},
 
-		{name: "inspect: nothing is free", edit: edit{inspect, "if type_of == 'none' then", "if false then"}, by: inspects},
-		{name: "inspect: all is free", edit: edit{inspect, "if type_of == 'none' then", "if true then"}, by: inspects},
-		{name: "inspect: no string is a lock", edit: edit{inspect, "elseif type_of == 'string' then", "elseif false then"}, by: inspects},
-		{name: "inspect: every lock is a string", edit: edit{inspect, "elseif type_of == 'string' then", "elseif true then"}, by: inspects},
+		{name: "kind: nothing is there", edit: edit{kind, "if type_of == 'none' then", "if false then"}, by: inspects},
+		{name: "kind: there is nothing", edit: edit{kind, "if type_of == 'none' then", "if true then"}, by: inspects},
+		{name: "kind: no string is a lock", edit: edit{kind, "elseif type_of == 'string' then", "elseif false then"}, by: inspects},
+		{name: "kind: every lock is a string", edit: edit{kind, "elseif type_of == 'string' then", "elseif true then"}, by: inspects},
+		{name: "kind: no hash is a lock", edit: edit{kind, "elseif type_of == 'hash' then", "elseif false then"}, by: inspects},
+		{name: "kind: every other key is a hash", edit: edit{kind, "elseif type_of == 'hash' then", "else"}, by: foreign},
+		{name: "kind: a hash is of no kind", edit: edit{kind, "if (got[1] == 'nx1' or got[1] == 'ns1') and", "if false and"}, by: inspects},
+		{name: "kind: a hash is of any kind", edit: edit{kind, "if (got[1] == 'nx1' or got[1] == 'ns1') and", "if"}, by: foreign},
+		{name: "kind: no lock is reentrant", edit: edit{kind, "(got[1] == 'nx1' or got[1] == 'ns1')", "got[1] == 'ns1'"}, by: inspects},
+		{name: "kind: no lock is read-write", edit: edit{kind, "(got[1] == 'nx1' or got[1] == 'ns1')", "got[1] == 'nx1'"}, by: inspects},
+		{name: "kind: a lock needs no end", edit: edit{kind, " and tonumber(got[2]) then", " then"}, by: foreign},
+		{name: "inspect: no string has a holder", edit: edit{inspect, "if kind == 'string' then", "if false then"}, by: inspects},
+		{name: "inspect: every lock has one holder", edit: edit{inspect, "if kind == 'string' then", "if true then"}, by: inspects},
+		{name: "inspect: no hash has holders", edit: edit{inspect, "elseif kind == 'nx1' or kind == 'ns1' then", "elseif false then"}, by: inspects},
+		{name: "inspect: no reentrant lock has holders", edit: edit{inspect, "elseif kind == 'nx1' or kind == 'ns1' then", "elseif kind == 'ns1' then"}, by: inspects},
+		{name: "inspect: no read-write lock has holders", edit: edit{inspect, "elseif kind == 'nx1' or kind == 'ns1' then", "elseif kind == 'nx1' then"}, by: inspects},
+		{name: "inspect: every other key has holders", edit: edit{inspect, "elseif kind == 'nx1' or kind == 'ns1' then", "else"}, by: foreign},
+		{name: "inspect: a spoilt line is an error", edit: edit{inspect, "redis.pcall('ZRANGE'", "redis.call('ZRANGE'"}, by: "TestInspectBehindASpoiltLine/mutex/bubble"},
+		{name: "inspect: who was seen when is an error if spoilt", edit: edit{inspect, "redis.pcall('HGET'", "redis.call('HGET'"}, by: "TestInspectBehindASpoiltLine/mutex/bubble"},
+		{name: "inspect: each in line must have been seen", edit: edit{inspect, "(tonumber(redis.pcall('HGET', seen, stand[i])) or 0)", "tonumber(redis.pcall('HGET', seen, stand[i]))"}, by: spoilt},
 		{name: "inspect: a counter of another type is an error", edit: edit{inspect, "redis.pcall('GET', fence)", "redis.call('GET', fence)"}, by: spoilt},
-		{name: "inspect: no hash is a lock", edit: edit{inspect, "elseif type_of == 'hash' then", "elseif false then"}, by: inspects},
-		{name: "inspect: every other key is a hash", edit: edit{inspect, "elseif type_of == 'hash' then", "else"}, by: foreign},
-		{name: "inspect: every hash has a kind", edit: edit{inspect, "redis.call('HGET', lock, 'kind') or 'other'", "redis.call('HGET', lock, 'kind')"}, by: foreign},
-		{name: "inspect: each in line must have been seen", edit: edit{inspect, "redis.call('HGET', seen, stand[i]) or 0", "redis.call('HGET', seen, stand[i])"}, by: spoilt},
 		{name: "inspect: the dead live", edit: edit{inspect, "alive and '1' or '0'", "'1'"}, by: spoilt},
 		{name: "inspect: the living are dead", edit: edit{inspect, "alive and '1' or '0'", "'0'"}, by: spoilt},
 
-		{name: "force: a string is no string", edit: edit{force, "if type_of == 'string' then", "if false then"}, by: forced},
-		{name: "force: everything is a string", edit: edit{force, "if type_of == 'string' then", "if true then"}, by: forced},
-		{name: "force: a hash is no lock", edit: edit{force, "elseif type_of == 'hash' then", "elseif false then"}, by: forced},
-		{name: "force: every other key is a hash", edit: edit{force, "elseif type_of == 'hash' then", "else"}, by: forced},
-		{name: "force: every hash has a kind", edit: edit{force, "redis.call('HGET', lock, 'kind') or 'other'", "redis.call('HGET', lock, 'kind')"}, by: forced},
-		{name: "force: whatever it is now", edit: edit{force, "if is ~= kind then", "if false then"}, by: forced},
-		{name: "force: never", edit: edit{force, "if is ~= kind then", "if true then"}, by: forced},
+		{name: "force: whatever it is now", edit: edit{force, "if kind_of(lock) ~= kind then", "if false then"}, by: forced},
+		{name: "force: never", edit: edit{force, "if kind_of(lock) ~= kind then", "if true then"}, by: forced},
 		{name: "force: a mutex is a hash", edit: edit{force, "if kind == 'string' then", "if false then"}, by: forced},
 		{name: "force: every lock is a mutex", edit: edit{force, "if kind == 'string' then", "if true then"}, by: forced},
 		{name: "force: any mutex", edit: edit{force, "if ARGV[2] == redis.call('GET', lock) then", "if true then"}, by: forced},
@@ -135,5 +142,9 @@ func leaderMutants() []mutant {
 		{name: "force: nobody is struck", edit: edit{force, "if ended > 0 then", "if false then"}, by: forced},
 		{name: "force: the line is told in any case", edit: edit{force, "if taken > 0 then", "if true then"}, by: forced},
 		{name: "force: the line is not told", edit: edit{force, "if taken > 0 then", "if false then"}, by: forced},
+		{name: "force: a spoilt line is an error", edit: edit{force, "redis.pcall('ZRANGE'", "redis.call('ZRANGE'"}, by: "TestInspectBehindASpoiltLine/mutex/bubble"},
+		{name: "force: all in line are told", edit: edit{force, "told < 3 and tell", "tell"}, by: forced},
+		{name: "force: who does not hear it is told enough", edit: edit{force, "if told < 3 and tell(lock, attempt, 'g', '') ~= 0 then", "tell(lock, attempt, 'g', '')\n    if told < 3 then"}, by: forced},
+		{name: "force: three are told, whether they hear it or not", edit: edit{force, "redis.pcall('ZRANGE', queue, 0, 999)", "redis.pcall('ZRANGE', queue, 0, 2)"}, by: "TestForceReleasePassesTheDead/mutex/bubble"},
 	}
 }

@@ -108,6 +108,8 @@ func mutexMutants() []mutant {
 		{name: "line: one of another kind is served", edit: edit{serve, "string.sub(head, 1, 4) == 'nl1:' and process", "process"}, by: "TestWaiterOfAnotherKindIsTold/bubble"},
 
 		{name: "token: a lost counter begins with 1", edit: edit{token, "  local token = string.format('%.0f', clock)\n", "  clock = 1\n  local token = '1'\n"}},
+		{name: "token: there was a last one", edit: edit{token, "if last and last >= clock then", "if last >= clock then"}},
+		{name: "token: one more than the last in any case", edit: edit{token, "if last and last >= clock then", "if last then"}, by: "TestTokenOfASpoiltCounter/bubble"},
 		{name: "token: the clock alone", edit: edit{token, "if last and last >= clock then", "if false then"}},
 		{name: "token: for ever", edit: edit{token, "token, 'PX', 604800000, 'GET'", "token, 'GET'"}},
 	}

@@ -1,0 +1,94 @@
+package lockcore_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/noonlock/noonlock/lockcore"
+)
+
+// inspectRights are all that Inspect needs, and forceRights what ForceRelease does besides.
+var (
+	inspectRights = []string{"evalsha", "eval", "time", "type", "pttl", "get", "hmget", "hgetall", "zrange", "hget"}
+	forceRights   = []string{"hkeys", "del", "hset", "hdel", "hlen", "pexpireat", "publish"}
+)
+
+// A user with exactly the documented rights can inspect, and take by force, locks of all
+// kinds; there is no right too many.
+func TestFault60_ACLOfInspectAndForceRelease(t *testing.T) {
+	t.Parallel()
+	e := realEnv(t)
+	user := func(name, without string, rights ...string) *lockcore.Client {
+		rules := []string{"reset", "on", ">secret", "resetkeys", "resetchannels", "~noonlock:*", "&noonlock:ch:*", "-@all"}
+		for _, r := range rights {
+			if r != without {
+				rules = append(rules, "+"+r)
+			}
+		}
+		must(e, e.raw.ACLSetUser(t.Context(), name, rules...).Err())
+		opt := e.direct()
+		opt.Username, opt.Password = name, "secret"
+		return e.clientWith(opt, lockcore.Config{Identity: name})
+	}
+	a, b := e.client("a"), e.client("b")
+	held := 0
+	// hold makes locks of all kinds, and a line at each.
+	hold := func() (names []string) {
+		held++
+		long, short := ttl(time.Hour), ttl(time.Minute)
+		for kind, holds := range map[string][]locker{
+			"m": {e.mutex(a, fmt.Sprint("m", held), long)},
+			"x": {e.reentrant(a, fmt.Sprint("x", held), "one", long)},
+			"s": {reads{e.rw(a, fmt.Sprint("s", held), "one", long)}, reads{e.rw(b, fmt.Sprint("s", held), "two", short)}},
+		} {
+			for _, m := range holds {
+				e.try(m)
+			}
+			name := fmt.Sprint(kind, held)
+			must(e, e.raw.ZAdd(t.Context(), e.key(name, "queue"), redis.Z{Score: 1, Member: unknown}).Err())
+			must(e, e.raw.HSet(t.Context(), e.key(name, "seen"), unknown, 1).Err())
+			names = append(names, name)
+		}
+		return names
+	}
+	refusals := func(name string) (n int) {
+		log, err := e.raw.ACLLog(t.Context(), 1000).Result()
+		must(e, err)
+		for _, l := range log {
+			if l.Username == name {
+				n++
+			}
+		}
+		return n
+	}
+	all := slices.Concat(inspectRights, forceRights)
+	looker, forcer := user("looker", "", inspectRights...), user("forcer", "", all...)
+	for _, name := range hold() {
+		if seen := e.inspect(looker, name); len(seen.Holders) == 0 || len(seen.Line) != 1 {
+			e.Errorf("%s: %+v", name, seen)
+		}
+		if _, err := forcer.ForceRelease(t.Context(), name); err != nil || e.exists(e.key(name, "lock")) {
+			e.Errorf("%s: ForceRelease: %v, or the lock is there still", name, err)
+		}
+	}
+	if n := refusals("looker") + refusals("forcer"); n != 0 {
+		e.Errorf("%d refusals with the documented rights", n)
+	}
+	for i, right := range all {
+		name := fmt.Sprint("u", i)
+		if right == "eval" {
+			must(e, e.raw.ScriptFlush(t.Context()).Err()) // so that the source is sent
+		}
+		less := user(name, right, all...)
+		for _, lock := range hold() {
+			_, _ = less.ForceRelease(t.Context(), lock)
+		}
+		if refusals(name) == 0 {
+			e.Errorf("%s is documented, and not needed", right)
+		}
+	}
+}
