@@ -48,9 +48,18 @@ type LedgerConfig struct {
 	// schedule, or otherwise differently, can be told apart while a new version
 	// is rolled out: the definition of the replica that started last is the
 	// present one, replicas of others claim nothing until all of its replicas
-	// have left, or were not heard of for 90 s. Up to 200 bytes without spaces.
+	// have left, or were not heard of for 90 s. When one of them is heard of
+	// again, it is the present one again. Up to 200 bytes without spaces.
 	// Default: none, and the Ledger claims beside everybody.
 	Definition string
+
+	// Schedule says what names the job's ticks, as part of its Definition. When
+	// the present definition becomes one of another Schedule, its ticks begin
+	// then: Last is now, and if a tick of the former one is known to have come
+	// due and not to be accounted for, it is recorded as skipped, "rescheduled".
+	// There may have been more of them. Runs that have not ended stay. Up to 200
+	// bytes without spaces. Default: none, and its ticks go on from Last.
+	Schedule string
 
 	// Retain is how long the ledger outlives its last use. It must be longer
 	// than the job's longest interval, or a tick could be claimed anew. Default
@@ -65,6 +74,11 @@ const (
 
 	// replicaLapse is how long a replica counts as alive that is not heard of.
 	replicaLapse = 90 * time.Second
+
+	// replicaAway is how long a replica that does not look, and it looks every 30 s,
+	// may have missed what others do. So long it looks again before it takes others
+	// for dead, as they may have been away for the same reason.
+	replicaAway = replicaLapse / 2
 )
 
 // Ledger returns the ledger of a job, named by the rules of a lock's name. It
@@ -87,6 +101,8 @@ func (c *Client) Ledger(job string, cfg LedgerConfig) (*Ledger, error) {
 		return nil, refuse("LedgerConfig.KeepRuns", "from 1 to 10000, or 0 (100)", "%d", cfg.KeepRuns)
 	case cfg.Definition != "" && textFault(cfg.Definition, 200, true) != "":
 		return nil, refuse("LedgerConfig.Definition", textFault(cfg.Definition, 200, true), "%s", abbreviate(cfg.Definition))
+	case cfg.Schedule != "" && textFault(cfg.Schedule, 200, true) != "":
+		return nil, refuse("LedgerConfig.Schedule", textFault(cfg.Schedule, 200, true), "%s", abbreviate(cfg.Schedule))
 	case cfg.Retain < minRetain || cfg.Retain > 100*365*24*time.Hour:
 		return nil, refuse("LedgerConfig.Retain", "from 720h to a hundred years, or 0 (720h)", "%s", cfg.Retain)
 	}
@@ -107,19 +123,24 @@ func (l *Ledger) Mutex() *Mutex {
 // Without it a new ledger begins now on the server's clock. before.Next is told to
 // others by Status: set it to the tick that comes next.
 //
-// A replica calls it at least every 30 s, to stay alive in the others' eyes.
+// A replica calls it at least every 30 s, to stay alive in the others' eyes. With an
+// error it returns before, as the replica that may have started: say that the next
+// time, so that one start is not taken for two.
 func (l *Ledger) Open(ctx context.Context, before LedgerState) (LedgerState, error) {
 	const op = "lockcore: open ledger"
 	if ctx == nil {
-		return LedgerState{}, opError(op, l.name, refuse("ctx", "a context", "%s", "nil"))
+		return before, opError(op, l.name, refuse("ctx", "a context", "%s", "nil"))
 	}
 	k := l.keys
-	number, start, me := before.replica, "0", ""
-	if number == 0 {
-		number, start = l.c.attempts.Add(1), "1"
+	if before.replica == 0 {
+		before.replica = l.c.attempts.Add(1)
+	}
+	start, me := "0", ""
+	if before.own == 0 {
+		start = "1"
 	}
 	if l.cfg.Definition != "" {
-		me = l.member(number)
+		me = l.member(before.replica)
 	}
 	after, sure, ended := l.remembered(before)
 	next := ""
@@ -127,19 +148,19 @@ func (l *Ledger) Open(ctx context.Context, before LedgerState) (LedgerState, err
 		next = decimal(before.Next.UnixMilli())
 	}
 	s := l.c.scripts.jobOpen
-	answer, err := l.ask(ctx, s, s.args([]string{k.job, k.open, k.runs, k.live, k.tomb(l.c.process, number)},
+	answer, err := l.ask(ctx, s, s.args([]string{k.job, k.open, k.runs, k.live, k.tomb(l.c.process, before.replica)},
 		after, sure, ended, l.cfg.KeepRuns, millis(l.cfg.Retain), me, l.cfg.Definition, before.own, start,
-		millis(replicaLapse), next, millis(tombTTL)))
+		millis(replicaLapse), next, millis(tombTTL), l.cfg.Schedule, before.trust()))
 	if err != nil {
-		return LedgerState{}, opError(op, l.name, err)
+		return before, opError(op, l.name, err)
 	}
 	state, err := readState(s, answer)
 	if err != nil {
-		return LedgerState{}, opError(op, l.name, err)
+		return before, opError(op, l.name, err)
 	}
-	state.replica, state.own = number, before.own
-	if !state.Superseded {
-		state.own = state.Generation
+	state.replica, state.back = before.replica, before.back
+	if before.own != 0 && state.Now.Sub(before.Now) > replicaAway {
+		state.back = state.Now
 	}
 	return state, nil
 }

@@ -33,6 +33,8 @@ type jobOpening struct {
 	ahead   int64 // what it knows to be accounted for is later than the ledger's by so many ms
 	sure    bool
 	over    bool // it knows what is earlier than the tick to have ended
+	sched   string
+	trust   int64 // up to so many ms from now; 0: not at all
 }
 
 // jobRetain is longer than what the keys of a jobState have left to live.
@@ -83,7 +85,7 @@ func skipRequest(r jobRequest) jobRequest {
 func openRequest(name string, o jobOpening) jobRequest {
 	r := jobRequest{name: name, script: "job_open", keys: []string{"job", "open", "runs", "live", "tomb:1"}, open: o}
 	r.args = func(b *jobBench, _ jobState) []any {
-		after, sure, ended, start := "", "", "", "0"
+		after, sure, ended, start, trust := "", "", "", "0", int64(0)
 		if o.knows {
 			after = strconv.FormatInt(b.last+o.ahead, 10)
 		}
@@ -96,7 +98,10 @@ func openRequest(name string, o jobOpening) jobRequest {
 		if o.start {
 			start = "1"
 		}
-		return []any{after, sure, ended, 10, jobRetain.Milliseconds(), o.me, o.def, o.own, start, 90_000, o.next, 300_000}
+		if o.trust != 0 {
+			trust = b.now + o.trust
+		}
+		return []any{after, sure, ended, 10, jobRetain.Milliseconds(), o.me, o.def, o.own, start, 90_000, o.next, 300_000, o.sched, trust}
 	}
 	return r
 }
@@ -132,6 +137,13 @@ func jobRequests() []jobRequest {
 		openRequest("open and start alike", jobOpening{me: "r1", def: "d", start: true, next: "77"}),
 		openRequest("open and have been", jobOpening{me: "r1", def: "other", own: 2, next: "77"}),
 		openRequest("open and be newer", jobOpening{me: "r1", def: "other", own: 9}),
+		openRequest("open and be newer, and not the newest", jobOpening{me: "r1", def: "other", own: 5, sched: "t", next: "77"}),
+		openRequest("open and have been, and watch", jobOpening{me: "r1", def: "other", own: 2, trust: 10_000, sched: "t"}),
+		openRequest("open and have been, and be away", jobOpening{me: "r1", def: "other", own: 2, trust: -1, sched: "t"}),
+		openRequest("open and start by another schedule", jobOpening{me: "r1", def: "other", start: true, sched: "t", next: "77"}),
+		openRequest("open and start by the same schedule", jobOpening{me: "r1", def: "other", start: true, sched: "s", next: "77"}),
+		openRequest("open and start alike by a schedule", jobOpening{me: "r1", def: "d", start: true, sched: "t", next: "77"}),
+		openRequest("open and start by a schedule, and know less", jobOpening{me: "r1", def: "other", start: true, sched: "t", knows: true, ahead: -100, sure: true}),
 		openRequest("open and know less", jobOpening{knows: true, ahead: -100, sure: true, over: true}),
 		openRequest("open and know the same", jobOpening{knows: true, sure: true}),
 		openRequest("open and know more", jobOpening{knows: true, ahead: 100, sure: true, over: true}),

@@ -22,19 +22,20 @@ type jobState struct {
 	earlier string // an earlier open tick: "", live, dead
 	tomb    string // "", given up, ended
 	paused  bool
-	gen     string // the present generation
+	gen     string // the present generation; of 2 a replica is alive
+	noted   jobNoted
 }
 
 func (s jobState) String() string {
-	return fmt.Sprintf("ledger %s, tick %s, attempt %d, earlier %q, tomb %q, paused %v, gen %s",
-		s.ledger, s.tick, s.attempt, s.earlier, s.tomb, s.paused, s.gen)
+	return fmt.Sprintf("ledger %s, tick %s, attempt %d, earlier %q, tomb %q, paused %v, gen %s, noted %+v",
+		s.ledger, s.tick, s.attempt, s.earlier, s.tomb, s.paused, s.gen, s.noted)
 }
 
 func (s jobState) hasRecord() bool { return s.tick != "due" && s.tick != "ended" }
 func (s jobState) isMine() bool    { return s.tick == "mine" || s.tick == "mine dead" }
 
 func jobStates() []jobState {
-	var all []jobState
+	all := openingStates()
 	for _, tomb := range []string{"", "given up", "ended"} {
 		for _, ledger := range []string{"none", "newer", "fresh"} {
 			all = append(all, jobState{ledger: ledger, tick: "due", tomb: tomb, gen: "2"})
@@ -44,7 +45,7 @@ func jobStates() []jobState {
 				for _, earlier := range []string{"", "live", "dead"} {
 					for _, paused := range []bool{false, true} {
 						for _, gen := range []string{"1", "2"} {
-							s := jobState{"used", tick, attempt, earlier, tomb, paused, gen}
+							s := jobState{"used", tick, attempt, earlier, tomb, paused, gen, jobNoted{}}
 							switch odd := tomb != "" || paused || gen == "1"; {
 							case !s.hasRecord() && attempt == 2:
 							case odd && (earlier == "live" || attempt == 2):
@@ -117,6 +118,7 @@ func (b *jobBench) establish(s jobState) {
 			if s.gen == "2" {
 				p.HSet(ctx, b.part("job"), "ok", b.tick-5000, "next", "55")
 			}
+			b.note(p, s.noted, last)
 			p.LPush(ctx, b.part("runs"), `{"tick":"1","outcome":"succeeded"}`)
 			p.HSet(ctx, b.part("live"), "dead", b.now)
 			if s.gen == "2" {

@@ -20,15 +20,30 @@ type LedgerState struct {
 	Resumed     time.Time // when it was resumed last; zero: never
 	// Fresh: nothing was claimed or skipped yet, and Last is when the ledger was begun.
 	Fresh bool
-	// Generation counts the definitions that the job has had.
+	// Generation is the present definition's place in the order in which the job's
+	// definitions have started. It is lower than before while none of a newer one is
+	// alive.
 	Generation int
 	// Superseded: the present generation is not the caller's, see LedgerConfig.Definition.
 	Superseded bool
 	Replicas   int       // of the present generation, as far as they were heard of
 	Open       []OpenRun // runs that have not ended, oldest first
+	// Dropped is a due tick of the former definition's schedule that this Open has
+	// recorded as skipped, see LedgerConfig.Schedule; zero: none.
+	Dropped time.Time
 
-	replica uint64 // the caller, as one of the replicas
-	own     int    // the newest generation that was its own
+	replica uint64    // the caller, as one of the replicas
+	own     int       // the place of its own definition in the order; 0: not told yet
+	back    time.Time // when its replica was first heard again; zero: it was never away
+}
+
+// trust is up to when, in ms, the replica may take others for dead that were not heard
+// of: as long as it looks all the time.
+func (st LedgerState) trust() string {
+	if st.own == 0 || !st.back.IsZero() && st.Now.Sub(st.back) < replicaAway {
+		return "0"
+	}
+	return decimal(st.Now.Add(replicaAway).UnixMilli())
 }
 
 // OpenRun is a run that has not ended: under way if Left is positive, else to be
@@ -86,7 +101,7 @@ func (l *Ledger) remembered(st LedgerState) (after, sure, ended string) {
 
 // readState reads what part_state.lua says.
 func readState(s *script, answer []any) (st LedgerState, err error) {
-	const head = 12
+	const head = 14
 	switch code, _ := answer[0].(int64); {
 	case code == int64(ClaimNoLedger) && len(answer) == 1:
 		return st, ErrNoLedger
@@ -99,14 +114,15 @@ func readState(s *script, answer []any) (st LedgerState, err error) {
 	replicas, _ := answer[10].(int64)
 	st.Now, st.Replicas = time.UnixMicro(now).UTC(), int(replicas)
 	st.Paused, st.Fresh, st.Superseded = text(answer[4]) != "", text(answer[5]) != "", text(answer[11]) == ""
-	var errs [7]error
+	var errs [9]error
 	for i, field := range []struct {
 		to *time.Time
 		at int
-	}{{&st.Last, 2}, {&st.LastSuccess, 3}, {&st.PausedSince, 4}, {&st.Freed, 6}, {&st.Resumed, 7}, {&st.Next, 9}} {
+	}{{&st.Last, 2}, {&st.LastSuccess, 3}, {&st.PausedSince, 4}, {&st.Freed, 6}, {&st.Resumed, 7}, {&st.Next, 9}, {&st.Dropped, 13}} {
 		*field.to, errs[i] = readMillis(text(answer[field.at]))
 	}
-	st.Generation, errs[6] = strconv.Atoi(text(answer[8]))
+	st.Generation, errs[7] = strconv.Atoi(text(answer[8]))
+	st.own, errs[8] = strconv.Atoi(text(answer[12]))
 	if errors.Join(errs[:]...) != nil {
 		return st, s.oddReply(answer)
 	}

@@ -294,6 +294,7 @@ func TestLedgerRefusals(t *testing.T) {
 			{"draw", lockcore.LedgerConfig{KeepRuns: -1}, "LedgerConfig.KeepRuns"},
 			{"draw", lockcore.LedgerConfig{Retain: time.Hour}, "LedgerConfig.Retain"},
 			{"draw", lockcore.LedgerConfig{Definition: "a b"}, "LedgerConfig.Definition"},
+			{"draw", lockcore.LedgerConfig{Schedule: "a b"}, "LedgerConfig.Schedule"},
 		} {
 			_, err := c.Ledger(c2.name, c2.cfg)
 			var refused *lockcore.ConfigError

@@ -4,7 +4,7 @@
 -- KEYS[2] open    hash, tick -> run that has not ended
 -- KEYS[3] runs    list, ended runs
 -- KEYS[4] live    hash, replica -> alive until
--- KEYS[5] tomb    string, remembers that this replica has started
+-- KEYS[5] tomb    string, the order that this replica's start was given
 -- ARGV[1] after   ms, a lost ledger begins after this tick; '' for now
 -- ARGV[2] sure    '1' if the caller knows that no tick up to there is to be
 --                 claimed again
@@ -13,11 +13,15 @@
 -- ARGV[5] retain  ms, how long the ledger lives without being used
 -- ARGV[6] me      this replica; '' if it runs no ticks by a definition
 -- ARGV[7] def     what the job is defined as here
--- ARGV[8] gen     the newest generation that was this replica's, '0' if none was
--- ARGV[9] start   '1' if the replica starts
+-- ARGV[8] own     the order of its definition, as it was told last; '0' if it
+--                 never was
+-- ARGV[9] start   '1' if the replica starts: it has had no answer yet
 -- ARGV[10] lapse  ms, after which a replica that is not heard of is dead
 -- ARGV[11] next   ms, the tick to come as the caller sees it; '' if unknown
 -- ARGV[12] bury   ms the tombstone stands
+-- ARGV[13] sched  what names the job's ticks here; '' if that is not known
+-- ARGV[14] trust  ms, up to when the replica may take others for dead; '0' if it
+--                 was away itself
 --
 -- Returns what part_state says; {11} if the schema is too new for this version.
 --
@@ -28,24 +32,36 @@
 -- nothing, and not used since, begins where the caller says, so that what was open
 -- at the loss is not forgotten.
 --
--- The generation is that of the replica which started last. Replicas of the same
--- definition share it; others stop claiming, until nobody of it is alive.
+-- A start of another definition than the one that acts gives its own the highest
+-- order, and it acts. Replicas of the same definition share the order; others stop
+-- claiming. An older one acts while nobody of that one is alive, and under its own
+-- order, so that one of a higher order takes the job back when it looks. Who was away
+-- itself does not take the others for dead: they may come back as it did.
 --
--- Twice is safe: what the caller knows it knows for good, and a start counts once.
+-- If the one that takes over names the ticks otherwise, its ticks begin now, as it
+-- cannot know which of the former's were missed. One of those that is known to have
+-- come due and not to be accounted for is written down as skipped. After a loss it is
+-- not the ledger that says where the ticks go on, but who remembers.
+--
+-- Twice is safe: what the caller knows it knows for good, a start is given one order,
+-- and the second time the definition that takes over has done so.
 local job, open, runs, live, tomb = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local after, sure, ended, keep, retain = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local me, def, gen, start, lapse, next_tick = ARGV[6], ARGV[7], tonumber(ARGV[8]), ARGV[9], ARGV[10], ARGV[11]
+local me, def, own, start, lapse, next_tick = ARGV[6], ARGV[7], tonumber(ARGV[8]), ARGV[9], ARGV[10], ARGV[11]
+local sched, trust = ARGV[13], tonumber(ARGV[14])
 
 --@include job
 --@include state
 
-local v, last, born, present, present_def = unpack(redis.call('HMGET', job, 'v', 'last', 'born', 'gen', 'def'))
+local v, last, born, present, present_def, top, former, former_of, due, coming = unpack(redis.call('HMGET', job,
+  'v', 'last', 'born', 'gen', 'def', 'top', 'sched', 'schedof', 'due', 'next'))
 if too_new(v) then
   return {11}
 end
 redis.call('LLEN', runs) -- a key of another type fails here, and not half-way
 redis.call('HLEN', live)
 redis.call('HLEN', open)
+local given = redis.call('GET', tomb)
 local now, us = server_time()
 if not last then
   last = after
@@ -73,28 +89,59 @@ if ended ~= '' then
   end
 end
 
-local replicas, mine = alive(live, now), '1'
+-- A tick that has come due and is not accounted for, if one is known.
+local accounted = tonumber(redis.call('HGET', job, 'last'))
+if not due or tonumber(due) <= accounted then
+  due = coming
+end
+if due and (tonumber(due) <= accounted or tonumber(due) > now) then
+  due = nil
+end
+
+local replicas, mine, dropped = alive(live, now), '1', ''
 if me ~= '' then
-  if present_def ~= def then
-    present = tonumber(present or 0)
-    local starts = start == '1' and redis.call('SET', tomb, 'started', 'NX', 'PX', ARGV[12])
-    if starts or gen > present or replicas == 0 then
-      redis.call('HSET', job, 'gen', whole(math.max(present + 1, gen)), 'def', def)
+  present = tonumber(present or 0)
+  top = math.max(present, tonumber(top or 0)) -- older versions only count `gen`
+  local lost = own > top -- the server has forgotten that order
+  if present_def == def then
+    own = present
+  else
+    if start == '1' then
+      own = tonumber(given) or top + 1
+    end
+    if own > present or replicas == 0 and now <= trust then
+      redis.call('HSET', job, 'gen', whole(own), 'def', def, 'top', whole(math.max(top, own)))
       redis.call('DEL', live)
       replicas = 0
+      if former and former_of == present_def and sched ~= '' and sched ~= former and not lost then
+        if due then
+          skip(job, runs, keep, whole(accounted), due, due, '1', 'rescheduled')
+          dropped, due = due, nil
+        end
+        account(job, whole(now))
+      end
       announce(job, 'generation')
     else
       mine = ''
     end
+  end
+  if start == '1' then
+    redis.call('SET', tomb, whole(own), 'PX', ARGV[12])
   end
   if mine == '1' then
     if redis.call('HSET', live, me, whole(now + tonumber(lapse))) == 1 then
       replicas = replicas + 1
     end
     redis.call('PEXPIRE', live, lapse)
+    if sched ~= '' and former_of ~= def then
+      redis.call('HSET', job, 'sched', sched, 'schedof', def)
+    end
   end
 end
 if mine == '1' and next_tick ~= '' then
   redis.call('HSET', job, 'next', next_tick)
+  if due then
+    redis.call('HSET', job, 'due', due)
+  end
 end
-return state(job, open, us, replicas, mine)
+return state(job, open, us, replicas, mine, own, dropped)

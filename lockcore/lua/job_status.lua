@@ -21,4 +21,4 @@ if too_new(v) then
   return {11}
 end
 local now, us = server_time()
-return state(job, open, us, alive(live, now), '1')
+return state(job, open, us, alive(live, now), '1', 0, '')

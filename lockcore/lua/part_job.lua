@@ -2,9 +2,13 @@
 --   job   hash:  v schema; last the newest tick that is accounted for; born what
 --                `last` began with if nobody knew better; ok the newest tick that
 --                succeeded; freed when the last run ended; next the tick to come;
---                paused, resumed when; gen and def the generation and what it is
---                defined as; retain how long (ms) it outlives its last use; trig
---                the newest trigger
+--                due one that came due and was not accounted for when a later one
+--                was noted as next; paused, resumed when; gen and def the generation
+--                that acts, which is the order of its definition's start, and what
+--                that is; top the highest order so far (missing: gen); sched what
+--                names its ticks, and schedof the definition that said so (missing,
+--                or not def: unknown, as of an older version); retain how long (ms)
+--                it outlives its last use; trig the newest trigger
 --   open  hash:  tick -> record of a run that has not ended; unsure '1' if a holder
 --                died in the midst of it, so that nobody knows whether it had an
 --                effect

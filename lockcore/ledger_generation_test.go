@@ -1,0 +1,168 @@
+package lockcore_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+)
+
+// A definer is a replica with a definition of the job.
+type definer struct {
+	*env
+	ledger *lockcore.Ledger
+	state  lockcore.LedgerState
+}
+
+func (e *env) definer(def, schedule string) *definer {
+	e.Helper()
+	return &definer{env: e, ledger: e.jobLedger(e.client(def), lockcore.LedgerConfig{Definition: def, Schedule: schedule})}
+}
+
+// looks has the replica look, and asserts which generation acts, and whether it is its own.
+func (d *definer) looks(generation int, acts bool) {
+	d.Helper()
+	var err error
+	d.state, err = d.ledger.Open(d.Context(), d.state)
+	must(d.env, err)
+	if d.state.Generation != generation || d.state.Superseded == acts {
+		d.Fatalf("want generation %d, and that it acts: %v, got %+v", generation, acts, d.state)
+	}
+}
+
+// An older definition acts while nobody of the newest is left, and under its own order.
+// When the newest is back it acts again, what the older one claims from then on is
+// refused, and the next start is newer than both.
+// Mutants: who acts in another's place is the newest; orders are given twice.
+func TestTheNewestTakesTheJobBack(t *testing.T) {
+	onBoth(t, func(e *env) {
+		one, two := e.definer("1", ""), e.definer("2", "")
+		one.state = lockcore.LedgerState{Last: e.opened(e.jobLedger(e.client("o"), lockcore.LedgerConfig{})).Last, Fresh: true}
+		one.looks(1, true)
+		two.looks(2, true)
+		one.looks(2, false)
+		must(e, two.ledger.Leave(e.Context(), two.state))
+		one.looks(1, true)
+		run, err := one.ledger.Claim(e.Context(), one.state.Last.Add(time.Second), one.state, lockcore.ClaimConfig{})
+		must(e, err)
+		must(e, run.Complete(e.Context(), lockcore.OutcomeSucceeded, ""))
+		before := one.state
+		before.Last = run.Tick
+		two.looks(2, true)
+		_, err = one.ledger.Claim(e.Context(), run.Tick.Add(time.Second), before, lockcore.ClaimConfig{})
+		e.notClaimed(err, lockcore.ClaimSuperseded)
+		next := run.Tick.Add(time.Second)
+		err = one.ledger.Skip(e.Context(), before, lockcore.Skip{First: next, Last: next, Count: 1, Reason: "missed"})
+		e.notClaimed(err, lockcore.ClaimSuperseded)
+		one.looks(2, false)
+		must(e, two.ledger.Leave(e.Context(), two.state))
+		one.looks(1, true)
+		three := e.definer("3", "")
+		three.looks(3, true)
+		two.looks(3, false)
+		run, err = three.ledger.Claim(e.Context(), run.Tick.Add(time.Second), three.state, lockcore.ClaimConfig{})
+		must(e, err)
+		must(e, run.Complete(e.Context(), lockcore.OutcomeSucceeded, ""))
+	})
+}
+
+// A replica that was away, and its server with it, does not take those for dead that it
+// has not heard of, until it has looked for as long as it may not look.
+// Mutants: who is back takes over at once; or when it looks the second time; never.
+func TestWhoWasAwayTakesNobodyForDead(t *testing.T) {
+	inBubble(t, func(e *env) {
+		one, two := e.definer("1", ""), e.definer("2", "")
+		one.looks(1, true)
+		two.looks(2, true)
+		one.looks(2, false)
+		e.pass(2 * time.Minute)
+		for range 3 {
+			one.looks(2, false)
+			e.pass(30 * time.Second)
+		}
+		one.looks(1, true)
+		e.pass(2 * time.Minute)
+		two.looks(2, true)
+		one.looks(2, false)
+		// One that has looked all the time knows.
+		for _, d := range []time.Duration{30 * time.Second, 30 * time.Second, 30*time.Second - time.Millisecond} {
+			e.pass(d)
+			one.looks(2, false)
+		}
+		e.pass(time.Millisecond)
+		one.looks(1, true)
+	})
+}
+
+// A start that gets no answer is the same start when the replica asks again, hours later
+// in the ledger's life: also one of the definition that acted then.
+// Mutants: the replica has another number after an error; a start is only remembered if
+// its definition was another; the tombstone is not kept while it is asked for.
+func TestAStartThatFailsCountsOnce(t *testing.T) {
+	for _, alike := range []bool{false, true} {
+		inBubble(t, func(e *env) {
+			c, net := e.linked("old")
+			one, two := e.definer("1", ""), e.definer("2", "")
+			old := &definer{env: e, ledger: e.jobLedger(c, lockcore.LedgerConfig{Definition: "1"})}
+			if alike {
+				one.looks(1, true)
+			}
+			e.opened(e.jobLedger(c, lockcore.LedgerConfig{})) // the script is known
+			lost := net.Inject(e, lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Match: e.script("job_open")})
+			for i := range 5 {
+				state, err := old.ledger.Open(e.Context(), old.state)
+				mustIs(e, err, lockcore.ErrUnknown)
+				old.state = state
+				if i == 0 {
+					two.looks(2, true)
+				}
+				e.pass(100 * time.Second)
+			}
+			two.looks(2, true)
+			lost.Lift()
+			old.looks(2, false)
+			if lost.Fired() < 5 {
+				e.Errorf("%d answers were lost", lost.Fired())
+			}
+		})
+	}
+}
+
+// A replica with an earlier version of this library, which keeps only the generation that
+// acts, and the definition, shares the job: its start is the newest, and what it leaves
+// unsaid is not guessed from what was said before.
+// Mutants: only the highest order that this version has given counts; the schedule is
+// that of the last definition that has told one.
+func TestGenerationsBesideAnEarlierVersion(t *testing.T) {
+	onBoth(t, func(e *env) {
+		job := e.key("job/draw", "job")
+		one := e.definer("1", "s")
+		one.looks(1, true)
+		last := one.state.Last
+		earlier := func(gen, def string) {
+			e.Helper()
+			must(e, e.raw.HSet(e.Context(), job, "gen", gen, "def", def, "next", last.UnixMilli()+1).Err())
+			must(e, e.raw.Del(e.Context(), e.key("job/draw", "live")).Err())
+			must(e, e.raw.HSet(e.Context(), e.key("job/draw", "live"), "earlier", last.Add(24*365*time.Hour).UnixMilli()).Err())
+		}
+		earlier("2", "2")
+		one.looks(2, false)
+		e.pass(20 * time.Millisecond)
+		three := e.definer("3", "t")
+		three.looks(3, true)
+		if !three.state.Last.Equal(last) || !three.state.Dropped.IsZero() {
+			e.Errorf("after a definition whose schedule is not known: %+v, it was accounted up to %v", three.state, last)
+		}
+		e.pass(20 * time.Millisecond)
+		four := e.definer("4", "u")
+		four.looks(4, true)
+		if !four.state.Last.After(last) || !four.state.Dropped.Equal(last.Add(time.Millisecond)) {
+			e.Errorf("after one whose schedule is known: %+v, it was accounted up to %v", four.state, last)
+		}
+		if runs, err := four.ledger.Runs(e.Context(), 10); err != nil || len(runs) != 1 || runs[0].Error != "rescheduled" || runs[0].Count != 1 {
+			e.Errorf("the history is %+v, %v", runs, err)
+		}
+		three.looks(4, false)
+	})
+}
