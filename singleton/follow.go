@@ -63,17 +63,22 @@ func (r *Runner) follow(ctx, work context.Context, j *job) {
 				r.cfg.Logger.Info("the ledger cannot be used; ticks are late until it can", "job", j.name, "error", err.Error())
 			}
 		}
+		if err == nil {
+			// Who is told of something all the time has to look, too: the others
+			// take a replica for dead that does not.
+			pause = min(pause, max(0, lookEvery-time.Since(f.looked)))
+		}
 		timer := time.NewTimer(pause)
 		select {
 		case <-timer.C:
 			// Nothing was heard: a claim on an old view is refused, so there is
 			// no need to look before each.
-			f.known = f.known && time.Since(f.looked) < lookEvery
 		case <-f.nudge:
 			f.known = f.known && f.occupied() // while we run it, news is only of us
 		case <-ctx.Done():
 		}
 		timer.Stop()
+		f.known = f.known && time.Since(f.looked) < lookEvery
 	}
 }
 
@@ -121,6 +126,7 @@ func (f *follower) look(ctx context.Context) error {
 	sent := time.Now()
 	state, err := f.j.ledger.Open(ctx, before)
 	if err != nil {
+		f.state = state // its start may have been heard
 		return err
 	}
 	f.looked, f.known = time.Now(), true

@@ -169,3 +169,126 @@ func TestRetention(t *testing.T) {
 		}
 	})
 }
+
+// The newest version cannot reach the server for long, and the older one goes on. When
+// it is back, it takes the job back when it looks, and the older one stops again.
+// Mutants: who goes on in its place is the newest from then on; it goes on for good.
+func TestTheNewestComesBack(t *testing.T) {
+	bubbleFleet(t, func(t *testing.T, f *fleet) {
+		f.versioned("old", "@every 10s", "1")
+		b := f.versioned("new", "@every 10s", "2")
+		f.pass(time.Minute)
+		cut := b.net.Partition()
+		n := len(f.book.all())
+		f.pass(3 * time.Minute)
+		if by := f.by(n); by["old"] < 5 {
+			t.Errorf("while the newest was away: %v", by)
+		}
+		b.net.Heal()
+		f.pass(40 * time.Second)
+		n = len(f.book.all())
+		f.pass(10 * time.Minute)
+		if by := f.by(n); by["new"] < 55 || by["old"] != 0 {
+			t.Errorf("after the newest is back: %v", by)
+		}
+		if st := f.status("draw"); st.Generation != 2 || st.Replicas != 1 {
+			t.Errorf("the newest is back: %+v", st)
+		}
+		// A later start is newer than both.
+		f.versioned("old again", "@every 10s", "1")
+		n = len(f.book.all())
+		f.pass(time.Minute)
+		if by := f.by(n); by["new"] != 0 || by["old"]+by["old again"] < 5 || f.status("draw").Generation != 3 {
+			t.Errorf("after a roll-back: %v, %+v", by, f.status("draw"))
+		}
+		f.once("draw")
+		f.proven("draw", every(t, 10*time.Second))
+		lockcoretest.MustFire(t, cut)
+	})
+}
+
+// Nobody can reach the server for so long that all count as dead. Whoever is back
+// first, the job stays the newest version's.
+// Mutant: the older one that is back first takes the newest for dead.
+func TestGenerationsOutliveAnOutage(t *testing.T) {
+	for i := range 6 {
+		bubbleFleet(t, func(t *testing.T, f *fleet) {
+			a := f.versioned("old", "@every 10s", "1")
+			b := f.versioned("new", "@every 10s", "2")
+			f.pass(time.Minute + time.Duration(i)*1700*time.Millisecond)
+			for _, r := range []*replica{a, b} {
+				r.net.Partition()
+			}
+			f.pass(2 * time.Minute)
+			n := len(f.book.all())
+			first, then := a, b
+			if i%2 == 1 {
+				first, then = b, a
+			}
+			first.net.Heal()
+			f.pass(10 * time.Second)
+			then.net.Heal()
+			f.pass(10 * time.Minute)
+			if by := f.by(n); by["new"] < 58 || by["old"] != 0 {
+				t.Errorf("after an outage, %s back first: %v", first.name, by)
+			}
+		})
+	}
+}
+
+// The newest version is in a run that takes long, and all the time something is told of
+// the job: it looks all the same, and does not count as dead.
+// Mutant: each message begins the wait for the next look anew.
+func TestLongRunsAmongMessages(t *testing.T) {
+	bubbleFleet(t, func(t *testing.T, f *fleet) {
+		f.versioned("old", "@every 1h", "1")
+		b := f.replica("new", singleton.Config{})
+		b.add("draw", "@every 1h", sleep(10*time.Minute), singleton.JobConfig{Revision: "2"})
+		b.run()
+		f.begun("draw", 1)
+		for i := range 24 {
+			f.pass(20 * time.Second)
+			if _, err := f.job("draw").Trigger(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if st := f.status("draw"); st.Replicas != 1 || st.Generation != 2 {
+				t.Fatalf("after %d s: %+v", 20*(i+1), st)
+			}
+		}
+		f.until("the triggers are run", func() bool { return len(f.status("draw").Open) == 0 })
+		if by := f.by(0); by["old"] != 0 {
+			t.Errorf("runs by %v", by)
+		}
+	})
+}
+
+// No answer to the start of a replica comes for longer than one look takes, and a newer
+// version starts meanwhile: the older one's start is the same when it is asked again.
+// Mutant: each look that was not answered is followed by another start.
+func TestAStartThatIsAnsweredLate(t *testing.T) {
+	bubbleFleet(t, func(t *testing.T, f *fleet) {
+		w := f.replica("w", singleton.Config{})
+		w.add("another", "@every 1s", nil, singleton.JobConfig{})
+		w.run()
+		f.recorded("another", 1) // the scripts are known
+		a := f.replica("old", singleton.Config{})
+		a.add("draw", "@every 10s", nil, singleton.JobConfig{Revision: "1"})
+		rule := a.net.Inject(t, lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Match: request("open")})
+		a.run()
+		f.until("it has started", func() bool { return f.raw.HGet(t.Context(), f.key("draw", "job"), "gen").Val() == "1" })
+		f.versioned("new", "@every 10s", "2")
+		f.pass(30 * time.Second)
+		fired := rule.Fired()
+		rule.Lift()
+		f.pass(time.Minute)
+		w.stop()
+		n := len(f.book.all())
+		f.pass(10 * time.Minute)
+		if by := f.by(n); by["new"] < 59 || by["old"] != 0 || f.status("draw").Generation != 2 {
+			t.Errorf("after %d answers were lost: %v, %+v", fired, by, f.status("draw"))
+		}
+		if fired < 3 {
+			t.Errorf("only %d answers were lost", fired)
+		}
+	})
+}
