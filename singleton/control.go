@@ -40,7 +40,7 @@ type Status struct {
 	Paused      bool      `json:"paused"`
 	PausedSince time.Time `json:"paused_since,omitzero"`
 	Replicas    int       `json:"replicas"`   // that would run it, as far as they were heard of
-	Generation  int       `json:"generation"` // counts the definitions that it has had
+	Generation  int       `json:"generation"` // the place of its definition among those it has had, by when they started
 	Open        []Open    `json:"open"`       // runs that have not ended
 }
 
@@ -95,7 +95,7 @@ type Entry struct {
 	// once), skipped.
 	Outcome string `json:"outcome"`
 	// Error is what went wrong, or why ticks were skipped: missed, overlap,
-	// deadline or paused.
+	// deadline, paused or rescheduled.
 	Error string `json:"error,omitempty"`
 }
 

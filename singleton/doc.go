@@ -64,7 +64,7 @@
 //	between ticks  a look every 30 s, so that a lost message delays nothing longer
 //	a deploy       the older definition is not used from the newer one's start; it
 //	               is again, at once, when the newer one's last replica stops, or
-//	               90 to 120 s after it died
+//	               90 to 120 s after it died, and until one of the newer looks again
 //
 // # What happens when
 //
@@ -87,7 +87,8 @@
 //	a wall clock is wrong       a warning and a metric; ticks go by the server's
 //	the server's clock is set   forward: ticks come early by it; back: nothing is
 //	                            run until it is there again; none is run twice
-//	a schedule is changed       see Revision in JobConfig
+//	a schedule is changed       its ticks begin when the first replica with the new
+//	                            one starts; see Revision in JobConfig
 //	a job leaves the code       its ledger stays for 30 days or more, then expires
 //
 // # Keys and rights

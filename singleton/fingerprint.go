@@ -20,6 +20,12 @@ func fingerprint(s Schedule, cfg JobConfig) string {
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 
+// fingerprintTicks names the schedule alone, as fingerprint does the whole.
+func fingerprintTicks(s Schedule) string {
+	h := sha256.Sum256([]byte("ticks of " + describe(s)))
+	return hex.EncodeToString(h[:16])
+}
+
 // describe tells schedules apart: by their String method, or by some of their
 // ticks.
 func describe(s Schedule) string {

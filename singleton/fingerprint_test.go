@@ -51,6 +51,35 @@ func TestFingerprint(t *testing.T) {
 	}
 }
 
+// The same ticks have the same name in every version, whatever else is set; other ticks
+// have another, so that those of a schedule that was changed begin with it.
+func TestFingerprintOfTicks(t *testing.T) {
+	parse := func(spec string, cfg ScheduleConfig) string {
+		t.Helper()
+		s, err := ParseSchedule(spec, cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fingerprintTicks(s)
+	}
+	const golden = "014c90c98e922f5a03285f6001ec22c2"
+	noon := parse("0 12 * * *", ScheduleConfig{})
+	if noon != golden {
+		t.Errorf("fingerprint is %s, and was %s: replicas of different versions would drop each other's ticks", noon, golden)
+	}
+	seen := map[string]bool{noon: true}
+	berlin := time.FixedZone("Europe/Berlin", 3600)
+	for _, f := range []string{
+		parse("0 13 * * *", ScheduleConfig{}), parse("@every 1h", ScheduleConfig{}), parse("0 12 * * *", ScheduleConfig{TimeZone: berlin}),
+		parse("0 12 * * *", ScheduleConfig{Gap: GapSkip}), fingerprintTicks(anonymous{time.Minute}), fingerprintTicks(anonymous{time.Hour}),
+	} {
+		if seen[f] {
+			t.Errorf("%s is of two schedules", f)
+		}
+		seen[f] = true
+	}
+}
+
 // anonymous is a schedule without a String method.
 type anonymous struct{ d time.Duration }
 

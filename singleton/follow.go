@@ -137,6 +137,10 @@ func (f *follower) look(ctx context.Context) error {
 	case !state.Superseded && f.state.Superseded:
 		f.r.cfg.Logger.Info("this replica's definition of the job is in use again", "job", f.j.name)
 	}
+	if !state.Dropped.IsZero() {
+		f.r.cfg.Logger.Info("the schedule of the job has changed; a tick of the former one is skipped", "job", f.j.name, "tick", state.Dropped)
+		f.skipped(&lockcore.Skip{Count: 1, Reason: skipRescheduled})
+	}
 	f.state = state
 	f.r.metrics.succeeded(f.j.name, state.LastSuccess)
 	return nil

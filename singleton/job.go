@@ -117,9 +117,15 @@ type JobConfig struct {
 
 	// Revision is part of the job's definition, with everything above and the
 	// schedule. Replicas of different definitions do not run the job beside each
-	// other: the one that started last wins, until no replica of its definition is
-	// left. Change it with the work where an older replica should not do it any
-	// more. Default "".
+	// other: the one that started last wins. An older one claims again only while
+	// no replica of a newer one is left, or heard of. Change it with the work where
+	// an older replica should not do it any more. Default "".
+	//
+	// When the definition that wins has another schedule (or time zone, or Gap),
+	// its ticks begin at that moment, and it catches up none from before. If a tick
+	// of the former one is known to have come due and not been run, it is recorded
+	// as skipped, "rescheduled", with the count 1 for at least one. If only other
+	// settings differ, ticks that were missed are caught up by the new settings.
 	Revision string
 }
 

@@ -47,7 +47,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		}, []string{"job"}),
 		skipped: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "noonlock_job_skipped_ticks_total",
-			Help: "Ticks that this replica has recorded as skipped, by reason: missed, overlap, deadline, paused.",
+			Help: "Ticks that this replica has recorded as skipped, by reason: missed, overlap, deadline, paused, rescheduled.",
 		}, []string{"job", "reason"}),
 		takeovers: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "noonlock_job_takeovers_total",
@@ -77,7 +77,7 @@ func (m *metrics) expect(job string) {
 	for _, outcome := range []string{"succeeded", "failed", "unknown", "lost"} {
 		m.runs.WithLabelValues(job, outcome)
 	}
-	for _, reason := range []string{skipMissed, skipOverlap, skipDeadline, skipPaused} {
+	for _, reason := range []string{skipMissed, skipOverlap, skipDeadline, skipPaused, skipRescheduled} {
 		m.skipped.WithLabelValues(job, reason)
 	}
 	m.takeovers.WithLabelValues(job)

@@ -12,6 +12,10 @@ const (
 	skipOverlap  = "overlap"  // it came due while an earlier one was being run
 	skipDeadline = "deadline" // StartingDeadline was over
 	skipPaused   = "paused"   // it came due while the job was paused
+
+	// skipRescheduled is written by the ledger itself, with the count 1 for at least
+	// one: it was of a schedule that another has replaced before it was run.
+	skipRescheduled = "rescheduled"
 )
 
 // A plan is what is to be done about the ticks of a job at one moment.

@@ -110,8 +110,9 @@ func (r *Runner) lease() lockcore.LeaseConfig {
 
 // Add adds a job: a name by the rules of a lock's name, a schedule as
 // ParseSchedule reads it, and its work. Replicas of a job are those that use its
-// name. The error is a *ConfigError, a *lockcore.ConfigError, a *ScheduleError,
-// or ErrRunning.
+// name. A later version of the program may add it with another schedule, see
+// JobConfig.Revision. The error is a *ConfigError, a *lockcore.ConfigError, a
+// *ScheduleError, or ErrRunning.
 func (r *Runner) Add(name, schedule string, work Func, cfg JobConfig) error {
 	s, err := ParseSchedule(schedule, ScheduleConfig{TimeZone: cfg.TimeZone, Gap: cfg.Gap})
 	if err != nil {
@@ -138,7 +139,7 @@ func (r *Runner) AddSchedule(name string, schedule Schedule, work Func, cfg JobC
 	}
 	ledger, err := r.client.Ledger(name, lockcore.LedgerConfig{
 		Lease: r.lease(), MaxAttempts: cfg.MaxAttempts, AllowOverlap: cfg.Overlap == OverlapAllow,
-		KeepRuns: cfg.KeepRuns, Retain: retention(schedule), Definition: fingerprint(schedule, cfg),
+		KeepRuns: cfg.KeepRuns, Retain: retention(schedule), Definition: fingerprint(schedule, cfg), Schedule: fingerprintTicks(schedule),
 	})
 	if err != nil {
 		return fmt.Errorf("job %q: %w", name, err)

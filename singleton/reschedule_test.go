@@ -1,0 +1,167 @@
+package singleton_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+	"github.com/noonlock/noonlock/singleton"
+)
+
+// scheduled makes a replica that runs the job by that schedule.
+func (f *fleet) scheduled(name, schedule string, cfg singleton.JobConfig) *replica {
+	f.Helper()
+	r := f.replica(name, singleton.Config{})
+	r.add("draw", schedule, nil, cfg)
+	r.run()
+	f.pass(10 * time.Millisecond)
+	return r
+}
+
+// clockAt is a time of the day on which the tests begin.
+func (f *fleet) clockAt(hour, minute int) time.Time {
+	return f.start.Truncate(24 * time.Hour).Add(time.Duration(hour)*time.Hour + time.Duration(minute)*time.Minute).UTC()
+}
+
+// A version with another schedule is deployed in the evening: its ticks begin then. None
+// is run, or called missed, that no version has ever had.
+// Mutants: the new schedule goes on from the newest tick of the old one; nothing of what
+// was due is written down; it is written down for what was run.
+func TestAnotherScheduleBeginsNow(t *testing.T) {
+	for _, catchUp := range []singleton.CatchUp{singleton.CatchUpLatest, singleton.CatchUpAll} {
+		bubbleFleet(t, func(t *testing.T, f *fleet) {
+			cfg := singleton.JobConfig{CatchUp: catchUp}
+			f.scheduled("old", "0 12 * * *", cfg)
+			f.recorded("draw", 1)
+			f.pass(6*time.Hour + 30*time.Second)
+			f.scheduled("new", "30 * * * *", cfg)
+			f.pass(time.Minute)
+			if n := len(f.book.all()); n != 1 {
+				t.Errorf("catch up %d: %d ticks are run at once", catchUp, n-1)
+			}
+			if runs := f.runs("draw"); len(runs) != 1 {
+				t.Errorf("catch up %d: the ledger has %+v", catchUp, runs)
+			}
+			entries := f.begun("draw", 3)
+			for i, want := range []time.Time{f.clockAt(12, 0), f.clockAt(18, 30), f.clockAt(19, 30)} {
+				if !entries[i].run.Tick.Equal(want) {
+					t.Errorf("catch up %d: run %d is of %v, want %v", catchUp, i, entries[i].run.Tick, want)
+				}
+			}
+		})
+	}
+}
+
+// A tick of the old schedule was due, and nobody was there to run it. The new one, which
+// does not know the old one, writes down that it is not run, and counts it.
+// Mutants: it is dropped in silence; a lost answer, or another replica, makes another
+// entry of it.
+func TestWhatAnotherScheduleDrops(t *testing.T) {
+	bubbleFleet(t, func(t *testing.T, f *fleet) {
+		a := f.scheduled("old", "0 12 * * *", singleton.JobConfig{CatchUp: singleton.CatchUpAll})
+		f.recorded("draw", 1)
+		f.pass(time.Hour)
+		a.stop()
+		f.pass(2 * 24 * time.Hour) // two noons
+		reg := prometheus.NewRegistry()
+		b := f.replica("new", singleton.Config{Registerer: reg})
+		b.add("draw", "30 * * * *", nil, singleton.JobConfig{CatchUp: singleton.CatchUpAll})
+		b.run()
+		f.pass(time.Second)
+		f.scheduled("new too", "30 * * * *", singleton.JobConfig{CatchUp: singleton.CatchUpAll})
+		f.pass(time.Minute)
+		runs := f.runs("draw")
+		noon := f.clockAt(36, 0)
+		want := lockcore.RunRecord{Tick: noon, Last: noon, Count: 1, Outcome: lockcore.OutcomeSkipped, Error: "rescheduled"}
+		if len(runs) != 2 || runs[1] != want {
+			t.Errorf("the ledger has %+v, want %+v", runs, want)
+		}
+		if n, _ := metric(t, reg, "noonlock_job_skipped_ticks_total", "reason", "rescheduled"); n != 1 {
+			t.Errorf("%v ticks are counted", n)
+		}
+		if n := f.log.count("the schedule of the job has changed"); n != 1 {
+			t.Errorf("it is said %d times", n)
+		}
+		if entries := f.begun("draw", 2); !entries[1].run.Tick.Equal(f.clockAt(2*24+13, 30)) {
+			t.Errorf("the first tick of the new one is %v", entries[1].run.Tick)
+		}
+	})
+}
+
+// The job is paused, and a tick comes due meanwhile, before a version with another
+// schedule is deployed: that tick is not dropped in silence either.
+// Mutant: only the tick that was next when the version came is looked at.
+func TestAnotherScheduleDuringAPause(t *testing.T) {
+	bubbleFleet(t, func(t *testing.T, f *fleet) {
+		f.scheduled("old", "0 * * * *", singleton.JobConfig{})
+		f.recorded("draw", 1)
+		first := f.runs("draw")[0].Tick
+		if err := f.job("draw").Pause(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		f.pass(90 * time.Minute)
+		f.scheduled("new", "30 * * * *", singleton.JobConfig{})
+		if runs := f.runs("draw"); len(runs) != 2 || runs[1].Error != "rescheduled" || !runs[1].Tick.Equal(first.Add(time.Hour)) {
+			t.Errorf("the ledger has %+v", runs)
+		}
+		if err := f.job("draw").Resume(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if entries := f.begun("draw", 2); entries[1].replica != "new" || !entries[1].run.Tick.Equal(first.Add(150*time.Minute)) {
+			t.Errorf("after it %s runs %v", entries[1].replica, entries[1].run.Tick)
+		}
+	})
+}
+
+// A version that differs in other settings only catches up what was missed.
+// Mutant: every new definition begins now.
+func TestOtherSettingsCatchUp(t *testing.T) {
+	bubbleFleet(t, func(t *testing.T, f *fleet) {
+		cfg := singleton.JobConfig{CatchUp: singleton.CatchUpAll}
+		a := f.scheduled("old", "0 * * * *", cfg)
+		f.recorded("draw", 1)
+		a.stop()
+		f.pass(3*time.Hour + time.Minute)
+		cfg.Timeout = time.Minute
+		f.scheduled("new", "0 * * * *", cfg)
+		f.pass(time.Second)
+		entries := f.book.all()
+		if len(entries) != 4 {
+			t.Fatalf("%d runs after the deploy, want 3", len(entries)-1)
+		}
+		for i, e := range entries {
+			if want := entries[0].run.Tick.Add(time.Duration(i) * time.Hour); !e.run.Tick.Equal(want) {
+				t.Errorf("run %d is of %v, want %v", i, e.run.Tick, want)
+			}
+		}
+	})
+}
+
+// The server loses its data. The newest version, which has another schedule than the one
+// that comes first, goes on after what it remembers: its own ticks are caught up.
+// Mutant: it begins now, as after a deploy.
+func TestFault15_ClassD_AnotherScheduleAfterALoss(t *testing.T) {
+	bubbleFleet(t, func(t *testing.T, f *fleet) {
+		f.scheduled("old", "@every 1h", singleton.JobConfig{})
+		b := f.scheduled("new", "@every 10m", singleton.JobConfig{CatchUp: singleton.CatchUpAll})
+		f.recorded("draw", 2)
+		cut := b.net.Partition()
+		f.raw.FlushAll(t.Context())
+		f.pass(31 * time.Minute)
+		b.net.Heal()
+		f.pass(20 * time.Second)
+		n := 0
+		for _, e := range f.book.all() {
+			if e.replica == "new" {
+				n++
+			}
+		}
+		if n != 5 {
+			t.Errorf("%d runs of the newest version, want 2 before the loss and 3 after it: %+v", n, f.runs("draw"))
+		}
+		lockcoretest.MustFire(t, cut)
+	})
+}
