@@ -159,7 +159,7 @@ func (l *Ledger) begin(ctx context.Context, a *attempt, tick time.Time, answer [
 	if err != nil {
 		return nil, err
 	}
-	a.began.Store(true)
+	a.work.Store(workInDoubt) // until it is said how it ended
 	return &Run{Lease: lease, ledger: l, Tick: tick.UTC(), Attempt: int(attempt), LastSuccess: success, Unsure: text(answer[4]) != ""}, nil
 }
 

@@ -1,6 +1,7 @@
 package lockcore_test
 
 import (
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -78,6 +79,72 @@ func TestAFailureAfterACrashIsUnknown(t *testing.T) {
 			must(e, err)
 			if len(runs) != 1 || runs[0].Outcome != c.want || runs[0].Error != c.wantText {
 				e.Errorf("%s: the history is %+v", c.name, runs)
+			}
+		}
+	})
+}
+
+// A run is left without an end. If its work has failed and says so, or had not begun,
+// there is no doubt about it; if it may have had its effect, or is given up without a
+// word, in the midst of it, there is, whatever becomes of it later: if the others fail,
+// the ledger says unknown, never failed.
+// Mutants: who gave up had no effect; who failed may have had one; the next attempt of
+// the same holder forgets that the first one is in doubt.
+func TestWhoLeavesARunInDoubt(t *testing.T) {
+	onBoth(t, func(e *env) {
+		for _, c := range []struct {
+			name  string
+			leave func(c *lockcore.Client, run *lockcore.Run) error
+			doubt bool
+		}{
+			{"it had not begun", func(_ *lockcore.Client, run *lockcore.Run) error {
+				return run.Abandon(e.Context(), false)
+			}, false},
+			{"it has failed", func(_ *lockcore.Client, run *lockcore.Run) error {
+				return run.Abandon(e.Context(), true)
+			}, false},
+			{"it has failed twice", func(_ *lockcore.Client, run *lockcore.Run) error {
+				_, err := run.Retry(e.Context())
+				return errors.Join(err, run.Abandon(e.Context(), true))
+			}, false},
+			{"it may have had its effect", func(_ *lockcore.Client, run *lockcore.Run) error {
+				run.Unsure = true
+				return run.Abandon(e.Context(), true)
+			}, true},
+			{"its first attempt may have had its effect", func(_ *lockcore.Client, run *lockcore.Run) error {
+				run.Unsure = true
+				_, err := run.Retry(e.Context())
+				return errors.Join(err, run.Abandon(e.Context(), true))
+			}, true},
+			{"it says nothing", func(_ *lockcore.Client, run *lockcore.Run) error {
+				return run.Unlock(e.Context())
+			}, true},
+			{"its client is closed", func(c *lockcore.Client, _ *lockcore.Run) error {
+				return c.Close(e.Context())
+			}, true},
+		} {
+			must(e, e.raw.FlushAll(e.Context()).Err())
+			first := e.client("first")
+			run, st := e.claimed(e.jobLedger(first, lockcore.LedgerConfig{}))
+			must(e, c.leave(first, run))
+			l := e.jobLedger(e.client("next"), lockcore.LedgerConfig{})
+			for range 2 { // the second time after a failure without doubt
+				next, err := l.Claim(e.Context(), run.Tick, st, lockcore.ClaimConfig{})
+				must(e, err)
+				if next.Unsure != c.doubt {
+					e.Errorf("%s: Unsure is %v at attempt %d", c.name, next.Unsure, next.Attempt)
+				}
+				must(e, next.Abandon(e.Context(), true))
+			}
+			last, err := l.Claim(e.Context(), run.Tick, st, lockcore.ClaimConfig{})
+			must(e, err)
+			must(e, last.Complete(e.Context(), lockcore.OutcomeFailed, "boom"))
+			want := lockcore.OutcomeFailed
+			if c.doubt {
+				want = lockcore.OutcomeUnknown
+			}
+			if runs, err := l.Runs(e.Context(), 10); err != nil || len(runs) != 1 || runs[0].Outcome != want {
+				e.Errorf("%s: the history is %+v, want %s: %v", c.name, runs, want, err)
 			}
 		}
 	})

@@ -162,13 +162,16 @@ func (v jobVerdict) hold() {
 	if !mine && record != v.before.open[v.tick] {
 		v.complain("not mine, and changed")
 	}
-	attempt, want := v.s.attempt, ""
+	attempt, want, doubt := v.s.attempt, "", "]"
+	if strings.HasSuffix(v.r.name, "in doubt") {
+		doubt = " unsure:1]"
+	}
 	switch v.r.name {
 	case "abandon, not begun":
 		attempt--
 		fallthrough
-	case "abandon":
-		want = fmt.Sprintf("attempt:%d holder:h later:kept run: start:1 til:false token:5", attempt)
+	case "abandon", "abandon, in doubt":
+		want = fmt.Sprintf("attempt:%d holder:h later:kept run: start:1 til:false token:5%s", attempt, doubt)
 		tomb := v.s.tomb
 		if mine || tomb == "" {
 			tomb = "given up"

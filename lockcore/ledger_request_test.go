@@ -126,6 +126,7 @@ func jobRequests() []jobRequest {
 		{name: "fail", script: "job_complete", keys: []string{"job", "open", "runs", "tomb:1"}, args: of("failed", "boom", 10, 300_000, "5")},
 		{name: "abandon", script: "job_abandon", keys: []string{"job", "open", "tomb:1"}, args: of("1", 300_000)},
 		{name: "abandon, not begun", script: "job_abandon", keys: []string{"job", "open", "tomb:1"}, args: of("0", 300_000)},
+		{name: "abandon, in doubt", script: "job_abandon", keys: []string{"job", "open", "tomb:1"}, args: of("2", 300_000)},
 		{name: "renew", script: "job_renew", keys: []string{"open"}, args: of(60_000)},
 		{name: "retry", script: "job_retry", keys: []string{"job", "open"}, args: of("1")},
 		skipRequest(jobRequest{name: "skip", gen: "2"}),

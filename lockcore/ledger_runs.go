@@ -29,8 +29,8 @@ type RunRecord struct {
 const (
 	OutcomeSucceeded = "succeeded"
 	OutcomeFailed    = "failed"  // the work said so
-	OutcomeUnknown   = "unknown" // a holder died and no other succeeded; the effect may have come about
-	OutcomeLost      = "lost"    // at most once: its holder died
+	OutcomeUnknown   = "unknown" // no success was recorded, and the effect may have come about, see Run.Unsure
+	OutcomeLost      = "lost"    // the same with MaxAttempts 1, as its holder died or gave up
 	OutcomeSkipped   = "skipped"
 )
 

@@ -9,7 +9,7 @@ import (
 )
 
 // A Run is the right to run one tick of a job, as a Lease. Its work ends with
-// Complete, or with Abandon, which is also what Unlock does.
+// Complete, or with Abandon; what is given up by Unlock counts as Unsure.
 type Run struct {
 	*Lease
 	ledger  *Ledger
@@ -17,10 +17,18 @@ type Run struct {
 	Attempt int       // 1, or more if the tick was taken over
 	// LastSuccess is the newest tick that succeeded; zero: none.
 	LastSuccess time.Time
-	// Unsure: an earlier holder of the tick died, and nobody knows whether its work
-	// had an effect. A failure is then recorded as OutcomeUnknown.
+	// Unsure: nobody knows whether an earlier attempt had an effect; its holder died,
+	// or could not tell. A failure is then recorded as OutcomeUnknown. Set it where an
+	// attempt of this Run has ended like that: Abandon hands it on to the next holder.
 	Unsure bool
 }
+
+// How far the work of a run had come that is given up, as job_abandon.lua wants it.
+const (
+	workNotBegun = iota
+	workFailed
+	workInDoubt // its effect may have come about
+)
 
 // runKind is a Run's attempt: the hold on a tick.
 type runKind struct {
@@ -35,12 +43,8 @@ func (k runKind) renewal(a *attempt) (*script, []any) {
 
 // leave gives the run up; if its work had begun, that counts as an attempt.
 func (k runKind) leave(a *attempt, _ bool) (*script, []any) {
-	s, began := a.c.scripts.jobAbandon, "0"
-	if a.began.Load() {
-		began = "1"
-	}
-	keys := k.ledger.keys
-	return s, s.args([]string{keys.job, keys.open, keys.tomb(a.c.process, a.number)}, a.value, k.tick, began, a.bury())
+	s, keys := a.c.scripts.jobAbandon, k.ledger.keys
+	return s, s.args([]string{keys.job, keys.open, keys.tomb(a.c.process, a.number)}, a.value, k.tick, a.work.Load(), a.bury())
 }
 
 // Complete records how the run ended, OutcomeSucceeded or OutcomeFailed with a
@@ -104,10 +108,18 @@ func (r *Run) Retry(ctx context.Context) (bool, error) {
 }
 
 // Abandon gives the run up, so that another replica takes the tick at once.
-// began says that the work had begun, so that this counts as an attempt. It
-// returns like Unlock.
+// began says that the work had begun, so that this counts as an attempt; it has
+// failed then, or may have had an effect if Unsure is set. It may have, too, if a Run
+// ends without a word, by Unlock or Client.Close. Abandon returns like Unlock.
 func (r *Run) Abandon(ctx context.Context, began bool) error {
-	r.a.began.Store(began)
+	switch {
+	case !began:
+		r.a.work.Store(workNotBegun)
+	case r.Unsure:
+		r.a.work.Store(workInDoubt)
+	default:
+		r.a.work.Store(workFailed)
+	}
 	return r.Unlock(ctx)
 }
 

@@ -5,7 +5,8 @@
 -- KEYS[3] tomb    string, refuses requests of this run that are under way
 -- ARGV[1] me      this run
 -- ARGV[2] tick    ms, the scheduled instant
--- ARGV[3] began   '1' if the work had begun: the attempt counts
+-- ARGV[3] work    '0' had not begun: the attempt does not count; '1' has failed, and
+--                 says so; '2' may have had its effect
 -- ARGV[4] bury    ms the tombstone stands
 --
 -- Returns 1 it was mine and is open for others, 0 it was not mine.
@@ -19,8 +20,10 @@ local me, tick = ARGV[1], ARGV[2]
 local record = read(open, tick)
 local mine = record and record.run == me
 if mine then
-  if ARGV[3] ~= '1' then
+  if ARGV[3] == '0' then
     record.attempt = whole(tonumber(record.attempt) - 1)
+  elseif ARGV[3] == '2' then
+    record.unsure = '1'
   end
   record.run, record.til = '', '0'
   redis.call('HSET', open, tick, cjson.encode(record))

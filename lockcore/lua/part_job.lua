@@ -9,9 +9,9 @@
 --                names its ticks, and schedof the definition that said so (missing,
 --                or not def: unknown, as of an older version); retain how long (ms)
 --                it outlives its last use; trig the newest trigger
---   open  hash:  tick -> record of a run that has not ended; unsure '1' if a holder
---                died in the midst of it, so that nobody knows whether it had an
---                effect
+--   open  hash:  tick -> record of a run that has not ended; unsure '1' if an attempt
+--                may have had an effect without success being recorded: its holder
+--                died in the midst of it, or left it without knowing
 --   runs  list:  ended runs, newest first, as JSON
 --   live  hash:  replica of the present generation -> alive until
 -- A tick at or before `last` that is not open has ended for good. What a trigger

@@ -66,6 +66,8 @@ func jobMutants() []mutant {
 
 		{name: "abandon: what is not there", edit: edit{abandon, "local mine = record and record.run == me", "local mine = record.run == me"}, by: states(abandon)},
 		{name: "abandon: any run there is", edit: edit{abandon, "if mine then\n  if", "if record then\n  if"}, by: states(abandon)},
+		{name: "abandon: a doubt is not handed on", edit: edit{abandon, "  elseif ARGV[3] == '2' then", "  elseif false then"}, by: "TestWhoLeavesARunInDoubt/bubble"},
+		{name: "abandon: who has failed is in doubt", edit: edit{abandon, "  elseif ARGV[3] == '2' then", "  else"}, by: "TestWhoLeavesARunInDoubt/bubble"},
 		{name: "abandon: it is not kept", edit: edit{abandon, "  redis.call('HSET', open, tick, cjson.encode(record))\n", ""}, by: states(abandon)},
 		{name: "abandon: the tombstone of who has the run stands", edit: edit{abandon, "if not mine and redis.call('EXISTS', tomb) == 1 then", "if redis.call('EXISTS', tomb) == 1 then"}, by: states(abandon)},
 		{name: "abandon: what is not mine has no tombstone", edit: edit{abandon, "if not mine and redis.call('EXISTS', tomb) == 1 then", "if not mine then"}, by: states(abandon)},

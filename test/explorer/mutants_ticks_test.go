@@ -48,8 +48,8 @@ func tickMutants() []mutant {
 
 		{name: "abandon: anybody's", edit: edit{abandon, "local mine = record and record.run == me", "local mine = record"}},
 		{name: "abandon: nobody's", edit: edit{abandon, "local mine = record and record.run == me", "local mine = false"}},
-		{name: "abandon: counts always", edit: edit{abandon, "  if ARGV[3] ~= '1' then", "  if false then"}},
-		{name: "abandon: never counts", edit: edit{abandon, "  if ARGV[3] ~= '1' then", "  if true then"}},
+		{name: "abandon: counts always", edit: edit{abandon, "  if ARGV[3] == '0' then", "  if false then"}},
+		{name: "abandon: never counts", edit: edit{abandon, "  if ARGV[3] == '0' then", "  if true then"}},
 		{name: "abandon: stays", edit: edit{abandon, "  record.run, record.til = '', '0'\n", ""}},
 		{name: "abandon: no tombstone", edit: edit{abandon, "redis.call('SET', tomb, 'given up', 'PX', ARGV[4])\n", ""}},
 		{name: "abandon: a tombstone that is there is written over", edit: edit{abandon, "if not mine and redis.call('EXISTS', tomb) == 1 then", "if false then"}, by: "TestJobScriptsTwiceInEveryState/job_abandon/bubble"},
