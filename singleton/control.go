@@ -90,9 +90,11 @@ type Entry struct {
 	Token     uint64    `json:"token,omitempty"`
 	Start     time.Time `json:"start,omitzero"` // of the last attempt
 	End       time.Time `json:"end,omitzero"`
-	// Outcome is one of lockcore's: succeeded, failed, unknown (a holder died, no
-	// other succeeded, and the effect may have come about), lost (the same, at most
-	// once), skipped.
+	// Outcome is one of lockcore's: succeeded; failed (every attempt said so); unknown
+	// (none is known to have succeeded, and one may have had its effect: its holder
+	// died, its success could not be recorded, or its error was ErrUnknownOutcome);
+	// lost (the holder died or gave up who had the only attempt, by AtMostOnce or
+	// MaxAttempts 1); skipped.
 	Outcome string `json:"outcome"`
 	// Error is what went wrong, or why ticks were skipped: missed, overlap,
 	// deadline, paused or rescheduled.

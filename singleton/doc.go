@@ -23,7 +23,7 @@
 //   - Every tick is accounted for, once: run and recorded with its outcome, or
 //     recorded as skipped with the reason.
 //   - A tick whose holder died is run again by another replica (AtLeastOnce), up to
-//     MaxAttempts, or recorded as lost (AtMostOnce).
+//     MaxAttempts, or recorded as lost (AtMostOnce, or MaxAttempts 1).
 //
 // # What is not guaranteed
 //
@@ -36,8 +36,9 @@
 // stopped by nothing but the token at the resource.
 //
 // That "failed" means without effect: it means that the work said so, at every
-// attempt. Where a holder ended without a word, and no other succeeded, the tick is
-// recorded as "unknown".
+// attempt. Where a holder ended without a word, or could not record a success, or the
+// work returned ErrUnknownOutcome, and no other succeeded, the tick is recorded as
+// "unknown".
 //
 // That ticks are punctual while the server is away. They are late, by CatchUp and
 // StartingDeadline.
@@ -79,7 +80,10 @@
 //	the lease is lost           the context is done with the cause; the tick is
 //	                            another's
 //	the record cannot be made   tried until it can; meanwhile the hold may end, and
-//	                            another does the work again
+//	                            another does the work again; if that fails after a
+//	                            success, it is recorded as unknown
+//	the work does not know how  as a failure, but in the end recorded as unknown
+//	it ended
 //	all replicas were away      the newest missed tick is run (CatchUp), the others
 //	                            are skipped, in one entry
 //	a run outlasts its interval the next one waits; of several the newest is run

@@ -3,6 +3,7 @@ package singleton_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton"
+	"github.com/noonlock/noonlock/singleton/sqlonce"
 )
 
 // The holder of a tick is killed, perhaps after its effect, and all others fail: the
@@ -86,5 +88,176 @@ func TestOnceFailureAfterACrashIsUnknown(t *testing.T) {
 				t.Errorf("%s is told %+v", name, failed)
 			}
 		}
+	})
+}
+
+// The work has succeeded, which could not be recorded before the replica had to stop;
+// all others fail. The effect has come about, and the ledger does not say failed.
+// Mutant: who gives up has had no effect.
+func TestASuccessThatIsNotRecordedIsUnknown(t *testing.T) {
+	bubbleFleet(t, func(t *testing.T, f *fleet) {
+		all := map[string]*replica{}
+		for _, name := range []string{"a", "b"} {
+			r := f.replica(name, singleton.Config{TTL: time.Minute})
+			all[name] = r
+			r.add("draw", "@every 1h", func(_ context.Context, run singleton.Run) error {
+				if run.Attempt > 1 {
+					return errBroken
+				}
+				r.net.Partition()
+				return nil
+			}, singleton.JobConfig{MaxAttempts: 2})
+			r.run()
+		}
+		first := all[f.begun("draw", 1)[0].replica]
+		f.pass(time.Second)
+		first.cancel()
+		f.pass(10500 * time.Millisecond) // it no longer tries to record it
+		first.net.Heal()
+		if record := f.recorded("draw", 1)[0]; record.Outcome != lockcore.OutcomeUnknown || record.Attempt != 2 || record.Holder == first.name {
+			t.Errorf("the record is %+v, want it unknown", record)
+		}
+	})
+}
+
+// certain is an error that knows how its work has ended.
+type certain struct{ error }
+
+func (certain) OutcomeUnknown() bool { return false }
+
+// An attempt ends with an error that says that its effect may have come about, and the
+// next one fails, or on another replica when the first one stops: the tick is unknown.
+// If it succeeds, the tick has; and after any other error it has failed.
+// Mutants: only the last error counts; only as long as the holder stays; every error
+// does; every error with the method does.
+func TestAnUnknownOutcomeIsNoFailure(t *testing.T) {
+	commit := &sqlonce.UnknownOutcomeError{Job: "draw", Tick: time.UnixMilli(1), Err: errBroken}
+	for _, c := range []struct {
+		name  string
+		err   error
+		doubt bool
+	}{
+		{"the answer to COMMIT is lost", fmt.Errorf("draw: %w", commit), true},
+		{"the work does not know", errors.Join(errBroken, singleton.ErrUnknownOutcome), true},
+		{"the work knows", certain{errBroken}, false},
+		{"the work fails", errBroken, false},
+	} {
+		for _, most := range []int{1, 3} {
+			for _, next := range []error{errBroken, nil} {
+				for _, stops := range []bool{false, true} {
+					if most == 1 && (stops || next == nil) {
+						continue
+					}
+					bubbleFleet(t, func(t *testing.T, f *fleet) {
+						all := map[string]*replica{}
+						for _, name := range []string{"a", "b"} {
+							all[name] = f.replica(name, singleton.Config{})
+							all[name].add("draw", "@every 1h", func(_ context.Context, run singleton.Run) error {
+								if run.Attempt == 1 {
+									return c.err
+								}
+								return next
+							}, singleton.JobConfig{MaxAttempts: most, Retry: time.Minute})
+							all[name].run()
+						}
+						first := f.begun("draw", 1)[0].replica
+						if stops {
+							all[first].stop()
+						}
+						want := lockcore.OutcomeFailed
+						switch {
+						case next == nil:
+							want = lockcore.OutcomeSucceeded
+						case c.doubt:
+							want = lockcore.OutcomeUnknown
+						}
+						record := f.recorded("draw", 1)[0]
+						if record.Outcome != want || (record.Holder == first) == stops {
+							t.Errorf("%s, then %v, stopped %v: the record is %+v, want it %s", c.name, next, stops, record, want)
+						}
+					})
+				}
+			}
+		}
+	}
+}
+
+// The lease is lost in mid-work, and the tick is given up before the server lets
+// another have it: that is in doubt as if the holder had died.
+// Mutant: it is given up as failed.
+func TestALeaseThatIsLostLeavesADoubt(t *testing.T) {
+	bubbleFleet(t, func(t *testing.T, f *fleet) {
+		all := f.three("@every 1h", func(ctx context.Context, run singleton.Run) error {
+			if run.Attempt == 1 {
+				<-ctx.Done()
+			}
+			return errBroken
+		}, singleton.JobConfig{MaxAttempts: 2})
+		first := all[f.begun("draw", 1)[0].replica]
+		deaf := first.net.Inject(t, lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Match: request("renew")})
+		if record := f.recorded("draw", 1)[0]; record.Outcome != lockcore.OutcomeUnknown || record.Error != errBroken.Error() {
+			t.Errorf("the record is %+v, want it unknown", record)
+		}
+		deaf.Lift()
+		lockcoretest.MustFire(t, deaf)
+	})
+}
+
+// The same three of a Once.
+// Mutants: as above.
+func TestOnceThatMayHaveHadItsEffectIsUnknown(t *testing.T) {
+	cfg := singleton.OnceConfig{TTL: time.Minute}
+	unknown := func(t *testing.T, err error, attempt int) {
+		t.Helper()
+		if failed := onceFailure(t, err); failed.Outcome != lockcore.OutcomeUnknown || failed.Attempt != attempt {
+			t.Errorf("it is told %+v, want it unknown at attempt %d", failed, attempt)
+		}
+	}
+	fails := func(context.Context, uint64) error { return errBroken }
+	t.Run("success is not recorded", func(t *testing.T) {
+		fleetInBubble(t, func(t *testing.T, f *serviceFleet) {
+			c, faults := f.linked("stops")
+			done := make(chan struct{})
+			var first *replicaRun
+			first = f.run(func(ctx context.Context) error {
+				return f.once(c, cfg).Do(ctx, func(context.Context, uint64) error {
+					faults.Partition()
+					close(done)
+					return nil
+				})
+			})
+			receive(f, done, "the work")
+			first.cancel()
+			f.pass(10500 * time.Millisecond)
+			faults.Heal()
+			if err := first.result(); err == nil {
+				t.Error("a success that is not recorded was told")
+			}
+			unknown(t, f.do(f.once(f.client("next"), cfg), fails).result(), 2)
+		})
+	})
+	t.Run("the work does not know", func(t *testing.T) {
+		fleetInBubble(t, func(t *testing.T, f *serviceFleet) {
+			unknown(t, f.do(f.once(f.client("a"), cfg), func(context.Context, uint64) error {
+				return errors.Join(errBroken, singleton.ErrUnknownOutcome)
+			}).result(), 1)
+		})
+	})
+	t.Run("the lease is lost", func(t *testing.T) {
+		fleetInBubble(t, func(t *testing.T, f *serviceFleet) {
+			c, faults := f.linked("deaf")
+			began := make(chan struct{})
+			deaf := f.do(f.once(c, cfg), func(ctx context.Context, _ uint64) error {
+				close(began)
+				<-ctx.Done()
+				return ctx.Err()
+			})
+			receive(f, began, "the run")
+			rule := faults.Inject(t, lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Match: request("renew")})
+			unknown(t, f.do(f.once(f.client("next"), cfg), fails).result(), 2)
+			rule.Lift()
+			unknown(t, deaf.result(), 2)
+			lockcoretest.MustFire(t, rule)
+		})
 	})
 }

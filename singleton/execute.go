@@ -18,6 +18,13 @@ var (
 	// ErrTimeout is the cause of an attempt's context at its timeout.
 	ErrTimeout = errors.New("singleton: the attempt timed out")
 
+	// ErrUnknownOutcome is for work to return, wrapped or joined, where it does not know
+	// whether its effect came about, as when the answer to a request was lost. The
+	// attempt has failed then, but if no other succeeds, its tick is recorded as unknown
+	// and not as failed. An error with a method OutcomeUnknown() bool that returns true
+	// does the same; *sqlonce.UnknownOutcomeError is one.
+	ErrUnknownOutcome = errors.New("singleton: outcome unknown")
+
 	errExited = errors.New("singleton: the work ended its goroutine")
 )
 
@@ -59,12 +66,14 @@ func (x *execution) do(ctx, work context.Context) (ended bool) {
 		err := x.attempt(work)
 		took := time.Since(began)
 		x.r.metrics.duration.WithLabelValues(x.j.name).Observe(took.Seconds())
+		x.run.Unsure = x.run.Unsure || outcomeUnknown(err)
 		switch {
 		case err == nil:
 			return x.record(ctx, lockcore.OutcomeSucceeded, "", took)
 		case x.run.Context().Err() != nil:
 			x.log.Info("run is lost to this replica; another takes the tick over", "attempt", x.run.Attempt,
 				"cause", context.Cause(x.run.Context()).Error(), "error", err.Error()) //nolint:contextcheck // as above
+			x.run.Unsure = true // as whoever takes it over will find if this is not heard
 			x.leave(ctx, true)
 			return false
 		case x.run.Attempt >= x.j.cfg.MaxAttempts:
@@ -158,9 +167,16 @@ func (x *execution) record(ctx context.Context, outcome, reason string, took tim
 		log.Info("run ended, but another has taken the tick over")
 	default:
 		log.Info("run ended, but that could not be recorded", "why", err.Error())
+		x.run.Unsure = x.run.Unsure || outcome == lockcore.OutcomeSucceeded
 		x.leave(ctx, true)
 	}
 	return false
+}
+
+// outcomeUnknown reports that the work's error says so.
+func outcomeUnknown(err error) bool {
+	var tells interface{ OutcomeUnknown() bool }
+	return errors.Is(err, ErrUnknownOutcome) || errors.As(err, &tells) && tells.OutcomeUnknown()
 }
 
 // recordedAs is what Complete makes of an outcome.
@@ -171,7 +187,8 @@ func recordedAs(run *lockcore.Run, outcome string) string {
 	return outcome
 }
 
-// leave opens the tick for another replica. begun: the attempt counts.
+// leave opens the tick for another replica. begun: the attempt counts, and has failed
+// unless the run is unsure.
 func (x *execution) leave(ctx context.Context, begun bool) {
 	trying, stop := outlast(ctx, recordWithin)
 	defer stop()

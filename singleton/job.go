@@ -36,7 +36,8 @@ const (
 	// AtLeastOnce has another replica run it again, up to MaxAttempts. The effect
 	// is had exactly once if it commits with a marker (see package sqlonce).
 	AtLeastOnce Guarantee = iota
-	// AtMostOnce never runs it again, and records it as lost.
+	// AtMostOnce never runs it again, and records it as lost. So does AtLeastOnce with
+	// MaxAttempts 1, to which no attempt is left.
 	AtMostOnce
 )
 
@@ -89,7 +90,10 @@ type JobConfig struct {
 	Retry time.Duration
 
 	// MaxAttempts is how often a tick is tried in all, by all replicas. Default
-	// 5; 1 with AtMostOnce.
+	// 5; 1 with AtMostOnce. After the last one the tick is recorded: as failed if
+	// every attempt said so; as unknown if one of them may have had its effect, as
+	// its holder died, its success could not be recorded, or its error is
+	// ErrUnknownOutcome. If a holder dies who had the only attempt, as lost.
 	MaxAttempts int
 
 	// Guarantee says what becomes of a tick whose holder died. Default
@@ -115,9 +119,9 @@ type JobConfig struct {
 	// KeepRuns is how many ended runs the ledger keeps. Default 100.
 	KeepRuns int
 
-	// Revision is part of the job's definition, with everything above and the
-	// schedule. Replicas of different definitions do not run the job beside each
-	// other: the one that started last wins. An older one claims again only while
+	// Revision is part of the job's definition, with everything above but KeepRuns,
+	// and the schedule. Replicas of different definitions do not run the job beside
+	// each other: the one that started last wins. An older one claims again only while
 	// no replica of a newer one is left, or heard of. Change it with the work where
 	// an older replica should not do it any more. Default "".
 	//
@@ -131,7 +135,8 @@ type JobConfig struct {
 
 // Func does the work of one run. Its context is done when the lease on the tick
 // ends, at the timeout, and when the replica shuts down and the drain is over;
-// context.Cause says which. A nil error is recorded as success.
+// context.Cause says which. A nil error is recorded as success; see ErrUnknownOutcome
+// for one after which the work does not know how it ended.
 type Func func(ctx context.Context, run Run) error
 
 // Run tells the work what it is run for.

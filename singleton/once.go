@@ -59,8 +59,9 @@ type OnceError struct {
 	Holder  string // who ran it last; empty if nobody knows any more
 	Attempt int    // 1, or more if runners were lost
 	Token   uint64
-	// Outcome is lockcore.OutcomeFailed; or OutcomeUnknown, if a runner died so that
-	// its effect may have come about, and the others failed; or OutcomeLost, the same with
+	// Outcome is lockcore.OutcomeFailed; or OutcomeUnknown, if a runner died, could not
+	// record its success, or returned ErrUnknownOutcome, so that its effect may have come
+	// about, and the others failed; or OutcomeLost, if no other was left, with
 	// MaxAttempts 1.
 	Outcome string
 	// Reason is the text of the work's error. Who waited sees 500 bytes of it.

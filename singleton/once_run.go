@@ -21,6 +21,8 @@ func (c *onceCall) run(ctx context.Context, run *lockcore.Run) (done bool, err e
 	began := time.Now()
 	ended, err := c.do(ctx, run)
 	log = log.WithValues("took", time.Since(began))
+	// Who takes over from a lease that was lost finds it unsure, told or not.
+	run.Unsure = run.Unsure || outcomeUnknown(err) || run.Context().Err() != nil
 	switch {
 	case err == nil:
 		log.Info("run ended", "outcome", lockcore.OutcomeSucceeded)
@@ -70,6 +72,7 @@ func (c *onceCall) record(ctx context.Context, run *lockcore.Run, outcome string
 			Outcome: recordedAs(run, outcome), Reason: reason, cause: failure,
 		}
 	}
+	run.Unsure = run.Unsure || failure == nil
 	c.leave(ctx, run)
 	if errors.Is(err, lockcore.ErrSuperseded) {
 		c.o.cfg.Logger.Info("run was taken over before it ended; the other one counts", "attempt", run.Attempt, "token", run.Token())

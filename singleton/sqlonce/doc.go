@@ -41,7 +41,8 @@
 //	holder frozen while reading a result  the same on MySQL, MariaDB, and PostgreSQL over TCP
 //	holder frozen before COMMIT           the same; COMMIT fails, as *UnknownOutcomeError or with the server's words
 //	reply to COMMIT lost                  ErrUnknownOutcome; call Do again: it finds the marker and says applied false,
-//	                                      or does the work now
+//	                                      or does the work now. A singleton.Runner tries again, and if that does
+//	                                      not succeed either, it records the tick as unknown, not as failed
 //	holder killed                         the database rolls back when its connection ends
 //	fn fails, panics, calls Goexit        rolled back, the fence stays raised; the panic goes on
 //	ctx ends before COMMIT is sent        rolled back, ctx's error and cause

@@ -63,6 +63,9 @@ func (e *UnknownOutcomeError) Error() string {
 // Is reports whether target is ErrUnknownOutcome.
 func (e *UnknownOutcomeError) Is(target error) bool { return target == ErrUnknownOutcome }
 
+// OutcomeUnknown returns true. It tells a singleton.Runner that a run with this error may have had its effect.
+func (e *UnknownOutcomeError) OutcomeUnknown() bool { return true }
+
 // Unwrap returns the reason.
 func (e *UnknownOutcomeError) Unwrap() error { return e.Err }
 
