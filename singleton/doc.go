@@ -32,7 +32,8 @@
 // At most one completion of a tick is accepted; the effects happen exactly once if
 // they commit in one transaction with a marker for (job, tick), which is what
 // package sqlonce does, or if whoever has the effect takes Run.Key as an
-// idempotency key. Work that does neither and does not look at its context is
+// idempotency key. (Tokens are in the order of claims: where ticks may overlap,
+// they are to be compared within one tick, see Run.Overlap.) Work that does neither and does not look at its context is
 // stopped by nothing but the token at the resource.
 //
 // That "failed" means without effect: it means that the work said so, at every

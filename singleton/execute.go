@@ -135,7 +135,7 @@ func (x *execution) attempt(work context.Context) error {
 	err := protect(x.log, func() error {
 		return x.j.work(ctx, Run{
 			Job: x.j.name, Tick: x.run.Tick, Triggered: triggered, Attempt: x.run.Attempt, Token: x.run.Token(),
-			Holder: x.r.cfg.Identity, LastSuccess: x.run.LastSuccess,
+			Overlap: x.j.cfg.Overlap == OverlapAllow, Holder: x.r.cfg.Identity, LastSuccess: x.run.LastSuccess,
 		})
 	})
 	if err != nil && ctx.Err() != nil {

@@ -67,7 +67,9 @@ type Overlap int
 const (
 	// OverlapForbid lets it wait; CatchUp says which of several are then run.
 	OverlapForbid Overlap = iota
-	// OverlapAllow runs it at once, on any replica.
+	// OverlapAllow runs it at once, on any replica. A later tick then has the greater
+	// token and may have its effect first, so a resource must compare the tokens of
+	// one tick only: see Run.Overlap.
 	OverlapAllow
 )
 
@@ -108,7 +110,8 @@ type JobConfig struct {
 	// limit.
 	StartingDeadline time.Duration
 
-	// Overlap says whether ticks may overlap. Default OverlapForbid.
+	// Overlap says whether ticks may overlap. Default OverlapForbid. With OverlapAllow
+	// tokens fence each tick for itself: hand Run.Overlap on to sqlonce.
 	Overlap Overlap
 
 	// Jitter delays each tick by up to this, but never to the next one, to spread
@@ -152,6 +155,10 @@ type Run struct {
 	// Token is the fencing token of the attempt's lease, greater than that of
 	// every earlier holder of the job. Hand it to the resource.
 	Token uint64
+	// Overlap: other ticks of the job may be run at the same time (OverlapAllow), so
+	// that Token is to be compared with those of this tick only. sqlonce.Run has the
+	// same field.
+	Overlap bool
 	// Holder is the identity under which the ledger knows this replica.
 	Holder string
 	// LastSuccess is the newest tick that succeeded; zero: none.

@@ -41,9 +41,11 @@ type FenceScope int
 
 const (
 	// PerJob refuses a run if a greater token was seen for any tick of its job. It fits jobs whose ticks do not
-	// overlap, and makes their transactions wait for each other.
+	// overlap, and makes their transactions wait for each other. A run whose ticks do (Run.Overlap) is fenced per tick
+	// all the same: there a later tick has the greater token, and may be committed first.
 	PerJob FenceScope = iota
-	// PerTick refuses a run only if a greater token was seen for the same tick. It is for jobs whose ticks may overlap.
+	// PerTick refuses a run only if a greater token was seen for the same tick. It is for jobs whose ticks may overlap,
+	// where Run.Overlap is not set.
 	PerTick
 )
 

@@ -15,8 +15,8 @@
 //   - For one (job, tick) at most one transaction of Do ever commits, whatever the tokens, the number of processes and
 //     the times at which they freeze, die or retry. What fn wrote through tx is in the database if and only if the
 //     marker is.
-//   - Once a token has been seen in its scope (Config.FenceScope), no smaller one commits in it. Seen means that the
-//     transaction which brought it committed, or that its fn failed in any way that left its connection alive: then
+//   - Once a token has been seen in its scope (the job, or the tick: Run.Overlap, Config.FenceScope), no smaller one
+//     commits in it. Seen means that the transaction which brought it committed, or that its fn failed in any way that left its connection alive: then
 //     its rows are undone, but the fence stays raised. A token that is equal is the same run trying again: allowed.
 //   - A tick that is older than what Prune kept is refused (ErrPruned), as its marker may be among those deleted.
 //

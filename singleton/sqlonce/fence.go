@@ -52,11 +52,19 @@ func (f txFence) Admit(ctx context.Context, run Run) error {
 	return err
 }
 
+// scope is what the run's token fences off.
+func (o *Once) scope(run Run) FenceScope {
+	if run.Overlap {
+		return PerTick
+	}
+	return o.config.FenceScope
+}
+
 // raise takes the lock of the run's fence row, raises it, and refuses a token that is smaller. keptFrom is that of the
 // row; where the scope is one tick, it means nothing.
 func (o *Once) raise(ctx context.Context, tx *sql.Tx, run Run) (keptFrom int64, err error) {
 	tick := int64(0)
-	if o.config.FenceScope == PerTick {
+	if o.scope(run) == PerTick {
 		tick = run.Tick.UnixMilli()
 	}
 	token := int64(run.Token) // Validate has bounded it

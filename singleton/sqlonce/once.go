@@ -107,7 +107,7 @@ func (o *Once) admit(ctx context.Context, tx *sql.Tx, run Run) (done bool, err e
 	if inserted == 0 {
 		return true, nil
 	}
-	if o.config.FenceScope == PerTick {
+	if o.scope(run) == PerTick {
 		// Prune raises the floor before it deletes, so whoever inserted a marker because the old one was deleted
 		// finds the floor here.
 		err := tx.QueryRowContext(ctx, o.queries.floor, run.Job).Scan(&keptFrom)

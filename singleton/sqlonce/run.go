@@ -22,6 +22,9 @@ type Run struct {
 	Token uint64
 	// Holder is kept in the marker, for people: up to 255 bytes of UTF-8 without control characters. It may be empty.
 	Holder string
+	// Overlap says that other ticks of the job may be run at the same time; set it to singleton.Run.Overlap. Token then
+	// fences off its own tick only, whatever Config.FenceScope is.
+	Overlap bool
 }
 
 const (

@@ -113,6 +113,17 @@ func TestStaleTokenIsRefused(t *testing.T) {
 		if _, err := other.once.Do(t.Context(), noon(0, 6), other.effect(noon(0, 6))); !errors.Is(err, sqlonce.ErrStaleToken) {
 			t.Errorf("a stale token of the same tick: %v", err)
 		}
+
+		// Where the run says so, whatever the scope is.
+		overlapping := func(i int, token uint64) sqlonce.Run {
+			run := noon(i, token)
+			run.Overlap = true
+			return run
+		}
+		n.apply(t, overlapping(2, 6), true)
+		if _, err := n.once.Do(t.Context(), overlapping(2, 5), n.effect(noon(2, 5))); !errors.Is(err, sqlonce.ErrStaleToken) {
+			t.Errorf("a stale token of the same tick, which may overlap: %v", err)
+		}
 	})
 }
 
@@ -217,13 +228,17 @@ func TestCreateTablesAtOnce(t *testing.T) {
 
 func TestPrune(t *testing.T) {
 	t.Parallel()
-	for _, scope := range []sqlonce.FenceScope{sqlonce.PerJob, sqlonce.PerTick} {
-		t.Run(scope.String(), func(t *testing.T) {
+	for name, c := range map[string]struct {
+		scope   sqlonce.FenceScope
+		overlap bool
+	}{"per job": {sqlonce.PerJob, false}, "per tick": {sqlonce.PerTick, false}, "overlapping": {sqlonce.PerJob, true}} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			on(t, func(t *testing.T, d *database) {
-				n := d.node(t, sqlonce.Config{FenceScope: scope}, nil)
+				n := d.node(t, sqlonce.Config{FenceScope: c.scope}, nil)
 				day := func(i int) sqlonce.Run {
 					run := noon(0, uint64(i+1))
+					run.Overlap = c.overlap
 					run.Tick = time.Date(2020, 1, 1+i, 12, 0, 0, 0, time.UTC)
 					return run
 				}

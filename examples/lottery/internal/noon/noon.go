@@ -82,7 +82,7 @@ func (d *Drawing) Draw(ctx context.Context, run singleton.Run) error {
 
 // Marker is how the database knows a run.
 func Marker(run singleton.Run) sqlonce.Run {
-	return sqlonce.Run{Job: run.Job, Tick: run.Tick, Attempt: run.Attempt, Token: run.Token, Holder: run.Holder}
+	return sqlonce.Run{Job: run.Job, Tick: run.Tick, Attempt: run.Attempt, Token: run.Token, Holder: run.Holder, Overlap: run.Overlap}
 }
 
 func (d *Drawing) write(ctx context.Context, tx *sql.Tx, run singleton.Run) error {
