@@ -218,8 +218,7 @@ func TestOnceThatMayHaveHadItsEffectIsUnknown(t *testing.T) {
 		fleetInBubble(t, func(t *testing.T, f *serviceFleet) {
 			c, faults := f.linked("stops")
 			done := make(chan struct{})
-			var first *replicaRun
-			first = f.run(func(ctx context.Context) error {
+			first := f.run(func(ctx context.Context) error {
 				return f.once(c, cfg).Do(ctx, func(context.Context, uint64) error {
 					faults.Partition()
 					close(done)
