@@ -29,6 +29,7 @@ func (e *env) dead(cfg lockcore.LedgerConfig) (*lockcore.Run, lockcore.LedgerSta
 // takeover, or when the claim is repeated after a lost reply; a tick that was given up by work which had returned is in doubt, too.
 func TestAFailureAfterACrashIsUnknown(t *testing.T) {
 	onBoth(t, func(e *env) {
+		patient := lockcore.LedgerConfig{Lease: ttl(3 * time.Second)} // of a busy machine
 		for _, c := range []struct {
 			name                    string
 			dies, givenUp, retries  bool
@@ -46,13 +47,13 @@ func TestAFailureAfterACrashIsUnknown(t *testing.T) {
 			if c.dies {
 				run, st = e.dead(lockcore.LedgerConfig{})
 			} else {
-				run, st = e.claimed(e.jobLedger(e.client("first"), lockcore.LedgerConfig{}))
+				run, st = e.claimed(e.jobLedger(e.client("first"), patient))
 				must(e, run.Abandon(e.Context(), true))
 			}
 			again := func() {
 				e.Helper()
 				next, net := e.linked("next")
-				l := e.jobLedger(next, lockcore.LedgerConfig{})
+				l := e.jobLedger(next, patient)
 				_, err := l.Claim(e.Context(), run.Tick.Add(-time.Hour), st, lockcore.ClaimConfig{}) // the script is known
 				mustIs(e, err, lockcore.ErrNotClaimed)
 				lost := net.Inject(e, lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Match: e.script("job_claim"), Count: 1})
@@ -92,6 +93,7 @@ func TestAFailureAfterACrashIsUnknown(t *testing.T) {
 // the same holder forgets that the first one is in doubt.
 func TestWhoLeavesARunInDoubt(t *testing.T) {
 	onBoth(t, func(e *env) {
+		patient := lockcore.LedgerConfig{Lease: ttl(10 * time.Second)} // of a busy machine
 		for _, c := range []struct {
 			name  string
 			leave func(c *lockcore.Client, run *lockcore.Run) error
@@ -125,9 +127,9 @@ func TestWhoLeavesARunInDoubt(t *testing.T) {
 		} {
 			must(e, e.raw.FlushAll(e.Context()).Err())
 			first := e.client("first")
-			run, st := e.claimed(e.jobLedger(first, lockcore.LedgerConfig{}))
+			run, st := e.claimed(e.jobLedger(first, patient))
 			must(e, c.leave(first, run))
-			l := e.jobLedger(e.client("next"), lockcore.LedgerConfig{})
+			l := e.jobLedger(e.client("next"), patient)
 			for range 2 { // the second time after a failure without doubt
 				next, err := l.Claim(e.Context(), run.Tick, st, lockcore.ClaimConfig{})
 				must(e, err)
