@@ -10,7 +10,7 @@
 {{- define "lottery.selector" -}}
 {{- $ := index . 0 -}}
 app.kubernetes.io/name: {{ $.Chart.Name }}
-app.kubernetes.io/instance: {{ $.Release.Name }}
+app.kubernetes.io/instance: {{ $.Release.Name | quote }}
 app.kubernetes.io/component: {{ index . 1 }}
 {{- end -}}
 

@@ -23,16 +23,16 @@ capabilities:
 - name: LOTTERY_REDIS
   valueFrom:
     secretKeyRef:
-      name: {{ ternary (include "lottery.redis.fullname" .) .Values.redis.existingSecret .Values.redis.enabled }}
-      key: {{ ternary "url" .Values.redis.secretKey .Values.redis.enabled }}
+      name: {{ ternary (include "lottery.redis.fullname" .) .Values.redis.existingSecret .Values.redis.enabled | quote }}
+      key: {{ ternary "url" .Values.redis.secretKey .Values.redis.enabled | quote }}
 - name: LOTTERY_DATABASE
 {{- if .Values.database.sqlite.enabled }}
   value: sqlite:/var/lib/lottery/lottery.db
 {{- else }}
   valueFrom:
     secretKeyRef:
-      name: {{ .Values.database.existingSecret }}
-      key: {{ .Values.database.secretKey }}
+      name: {{ .Values.database.existingSecret | quote }}
+      key: {{ .Values.database.secretKey | quote }}
 {{- end }}
 - name: LOTTERY_SCHEDULE
   value: {{ .Values.lottery.schedule | quote }}

@@ -40,31 +40,105 @@ once.
 {{- $wrong = append $wrong (printf "entrants.inline has %d bytes; it must have at most 900000, use entrants.claim for more" (len $v.entrants.inline)) -}}
 {{- end -}}
 {{- end -}}
-{{- if or (hasPrefix "/" $v.entrants.file) (regexMatch "(^|/)\\.\\.(/|$)" $v.entrants.file) -}}
-{{- $wrong = append $wrong (printf "entrants.file is %q; it must be a key or a path without a leading / and without .." $v.entrants.file) -}}
+{{- if not $v.entrants.claim -}}
+{{- if not (include "lottery.isKey" $v.entrants.file) -}}
+{{- $wrong = append $wrong (printf "entrants.file is %q; without entrants.claim it is a key of a ConfigMap: letters, digits, dots, dashes and underscores, and no .. at its start" $v.entrants.file) -}}
+{{- end -}}
+{{- else if or (hasPrefix "/" $v.entrants.file) (regexMatch "(^|/)\\.\\.(/|$)" $v.entrants.file) (regexMatch "[[:cntrl:]]" $v.entrants.file) -}}
+{{- $wrong = append $wrong (printf "entrants.file is %q; it must be a path in the volume without a leading / and without .." $v.entrants.file) -}}
 {{- end -}}
 
-{{- if not (regexMatch "^(@(yearly|annually|monthly|weekly|daily|midnight|hourly)|@every \\S+|\\S+( +\\S+){4})$" $v.lottery.schedule) -}}
-{{- $wrong = append $wrong (printf "lottery.schedule is %q; it must be a cron expression of five fields, @daily and the like, or @every DURATION" $v.lottery.schedule) -}}
+{{- with include "lottery.scheduleFault" $v.lottery.schedule -}}
+{{- $wrong = append $wrong (printf "lottery.schedule is %q; %s" $v.lottery.schedule .) -}}
 {{- end -}}
-{{- if or (eq $v.lottery.timeZone "Local") (not (regexMatch "^[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*$" $v.lottery.timeZone)) -}}
+{{- if or (eq $v.lottery.timeZone "Local") (not (regexMatch "^[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+)*$" $v.lottery.timeZone)) -}}
 {{- $wrong = append $wrong (printf "lottery.timeZone is %q; it must be a name of the IANA database, such as Asia/Shanghai or UTC" $v.lottery.timeZone) -}}
 {{- end -}}
-{{- if not (regexMatch "^([0-9]+(\\.[0-9]+)?(ms|s|m|h))+$" $v.lottery.lease) -}}
-{{- $wrong = append $wrong (printf "lottery.lease is %q; it must be a duration from 100ms to 24h, such as 10s" $v.lottery.lease) -}}
+{{- $lease := include "lottery.nanoseconds" $v.lottery.lease | int64 -}}
+{{- if or (lt $lease 100000000) (gt $lease 86400000000000) (mod $lease 1000000) -}}
+{{- $wrong = append $wrong (printf "lottery.lease is %q; it must be a duration in whole milliseconds from 100ms to 24h, such as 10s" $v.lottery.lease) -}}
 {{- end -}}
-{{- if not (regexMatch "^([0-9]+(ms|s|m|h))+$" $v.monitoring.serviceMonitor.interval) -}}
-{{- $wrong = append $wrong (printf "monitoring.serviceMonitor.interval is %q; it must be a duration such as 30s" $v.monitoring.serviceMonitor.interval) -}}
+{{- $offset := include "lottery.nanoseconds" $v.lottery.maxClockOffset | int64 -}}
+{{- if and $v.lottery.maxClockOffset (or (lt $offset 1000000) (gt $offset 86400000000000)) -}}
+{{- $wrong = append $wrong (printf "lottery.maxClockOffset is %q; it must be a duration from 1ms to 24h, such as 5s, or empty: then /healthz does not look" $v.lottery.maxClockOffset) -}}
+{{- end -}}
+{{- $stale := include "lottery.nanoseconds" $v.lottery.staleAfter | int64 -}}
+{{- if and $v.lottery.staleAfter (or (lt $stale 1000000000) (gt $stale 315360000000000000)) -}}
+{{- $wrong = append $wrong (printf "lottery.staleAfter is %q; it must be a duration from 1s to 87600h, such as 26h, or empty: then /healthz does not look" $v.lottery.staleAfter) -}}
+{{- end -}}
+{{- $interval := $v.monitoring.serviceMonitor.interval -}}
+{{- if not (and (regexMatch "[1-9]" $interval) (regexMatch "^([0-9]+y)?([0-9]+w)?([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?$" $interval)) -}}
+{{- $wrong = append $wrong (printf "monitoring.serviceMonitor.interval is %q; it must be a duration such as 30s or 1m30s" $interval) -}}
+{{- end -}}
+{{- if and $v.verify.since (not (include "lottery.isInstant" $v.verify.since)) -}}
+{{- $wrong = append $wrong (printf "verify.since is %q; it must be a date such as 2026-11-21, \"2026-11-21 12:00\", 2026-11-21T12:00:00+08:00, now, or empty for the installation" $v.verify.since) -}}
+{{- end -}}
+{{- if not (include "lottery.isInstant" $v.verify.until) -}}
+{{- $wrong = append $wrong (printf "verify.until is %q; it must be a date such as 2026-11-21, \"2026-11-21 12:00\", 2026-11-21T12:00:00+08:00, or now" $v.verify.until) -}}
 {{- end -}}
 
-{{- range $where, $name := dict "redis.existingSecret" $v.redis.existingSecret "database.existingSecret" $v.database.existingSecret "entrants.configMap" $v.entrants.configMap "entrants.claim" $v.entrants.claim -}}
-{{- if and $name (or (gt (len $name) 253) (not (regexMatch "^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$" $name))) -}}
-{{- $wrong = append $wrong (printf "%s is %q; it must be the name of an object: lower-case letters, digits, dots and dashes" $where $name) -}}
+{{- range $where, $image := dict "image.repository" $v.image.repository "redis.image.repository" $v.redis.image.repository -}}
+{{- if not (include "lottery.isRepository" $image) -}}
+{{- $wrong = append $wrong (printf "%s is %q; it must be the name of an image without its tag, such as registry.example.com:5000/lottery" $where $image) -}}
 {{- end -}}
 {{- end -}}
+{{- range $where, $key := dict "redis.secretKey" $v.redis.secretKey "database.secretKey" $v.database.secretKey -}}
+{{- if not (include "lottery.isKey" $key) -}}
+{{- $wrong = append $wrong (printf "%s is %q; it must be a key of a Secret, such as url" $where $key) -}}
+{{- end -}}
+{{- end -}}
+
+{{- $names := dict "redis.existingSecret" $v.redis.existingSecret "database.existingSecret" $v.database.existingSecret "entrants.configMap" $v.entrants.configMap "entrants.claim" $v.entrants.claim "redis.storage.storageClass" $v.redis.storage.storageClass "database.sqlite.storageClass" $v.database.sqlite.storageClass -}}
+{{- range $where, $name := $names -}}
+{{- if and $name (not (include "lottery.isName" $name)) -}}
+{{- $wrong = append $wrong (printf "%s is %q; it must be the name of an object: words of lower-case letters, digits and dashes, with dots between them" $where $name) -}}
+{{- end -}}
+{{- end -}}
+{{- range $i, $name := $v.image.pullSecrets -}}
+{{- if not (include "lottery.isName" $name) -}}
+{{- $wrong = append $wrong (printf "image.pullSecrets[%d] is %q; it must be the name of a Secret: words of lower-case letters, digits and dashes, with dots between them" $i $name) -}}
+{{- end -}}
+{{- end -}}
+
 {{- range $where, $size := dict "redis.storage.size" $v.redis.storage.size "database.sqlite.size" $v.database.sqlite.size -}}
-{{- if not (regexMatch "^[1-9][0-9]*(\\.[0-9]+)?([KMGT]i?|k)?$" $size) -}}
+{{- if not (and (include "lottery.isQuantity" $size) (regexMatch "^[0-9.]*[1-9]" $size)) -}}
 {{- $wrong = append $wrong (printf "%s is %q; it must be a quantity such as 1Gi" $where $size) -}}
+{{- end -}}
+{{- end -}}
+{{- range $where, $resources := dict "resources" $v.resources "redis.resources" $v.redis.resources -}}
+{{- range $kind, $quantities := $resources -}}
+{{- range $name, $quantity := $quantities -}}
+{{- if not (include "lottery.isQuantity" (toString $quantity)) -}}
+{{- $wrong = append $wrong (printf "%s.%s.%s is %q; it must be a quantity such as 500m or 256Mi" $where $kind $name (toString $quantity)) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- range $i, $toleration := $v.tolerations -}}
+{{- if and (ne (toString $toleration.operator) "Exists") (not $toleration.key) -}}
+{{- $wrong = append $wrong (printf "tolerations[%d] has no key; then its operator must be Exists" $i) -}}
+{{- end -}}
+{{- if and (eq (toString $toleration.operator) "Exists") $toleration.value -}}
+{{- $wrong = append $wrong (printf "tolerations[%d].value is %q; with the operator Exists there must be none" $i $toleration.value) -}}
+{{- end -}}
+{{- if and (hasKey $toleration "tolerationSeconds") (ne (toString $toleration.effect) "NoExecute") -}}
+{{- $wrong = append $wrong (printf "tolerations[%d].tolerationSeconds is given; then the effect must be NoExecute" $i) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* A key twice in one object is no YAML, and none of these is the user's to change. */}}
+{{- range $key := list "kubectl.kubernetes.io/default-container" "noonlock/entrants" -}}
+{{- if hasKey ($v.podAnnotations | default dict) $key -}}
+{{- $wrong = append $wrong (printf "podAnnotations has %s, which is the chart's own; leave it out" $key) -}}
+{{- end -}}
+{{- end -}}
+{{- $own := include "lottery.labels" (list . "replica") | fromYaml | keys -}}
+{{- range $where, $part := $v.monitoring -}}
+{{- range $key, $label := $part.labels -}}
+{{- if has $key $own -}}
+{{- $wrong = append $wrong (printf "monitoring.%s.labels has %s, which is the chart's own; leave it out" $where $key) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 
