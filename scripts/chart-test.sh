@@ -66,6 +66,15 @@ invalid() {
 	! valid "$scratch/broken.yaml" >"$scratch/said" || { cat "$scratch/said"; return 1; }
 }
 
+# limited: a list of entrants as long as it may be is taken, a byte more is refused.
+limited() {
+	{ printf 'id,eligible\n' && head -c 899988 /dev/zero | tr '\0' x; } >"$scratch/longest.csv"
+	{ cat "$scratch/longest.csv" && printf x; } >"$scratch/longer.csv"
+	render longest.yaml "${first_try[@]}" --set-file "entrants.inline=$scratch/longest.csv" || return 1
+	! render longer.yaml "${first_try[@]}" --set-file "entrants.inline=$scratch/longer.csv" 2>"$scratch/said" || return 1
+	grep -q 'entrants.inline has 900001 bytes; it must have at most 900000' "$scratch/said" || { cat "$scratch/said"; return 1; }
+}
+
 documented() {
 	cp -r "$chart" "$scratch/chart" && tool helm-docs --log-level warning --chart-search-root "$scratch/chart" &&
 		diff -u "$chart/README.md" "$scratch/chart/README.md"
@@ -91,6 +100,7 @@ check invalid periodSeconds periodSecond
 check invalid publishNotReadyAddresses publishUnreadyAddresses
 check invalid 'interval: 30s' 'intervall: 30s'
 check invalid 'for: 2m' 'for: two'
+check limited
 check documented
 check vetted
 check alerts
