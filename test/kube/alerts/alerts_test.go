@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/prometheus/prometheus/promql/promqltest"
+	"github.com/prometheus/prometheus/util/teststorage"
 	"sigs.k8s.io/yaml"
 )
 
@@ -67,21 +68,28 @@ func rules(t *testing.T) map[string]rulefmt.Rule {
 }
 
 const (
-	target = `namespace="here",job="demo-lottery",pod="a"`
-	noons  = target + `,exported_job="lottery"`
+	deployed = `namespace="here",job="demo-lottery"`
+	target   = deployed + `,pod="a"`
+	noons    = target + `,exported_job="lottery"`
+	young    = deployed + `,pod="b"`
+	ready    = `kube_deployment_status_replicas_ready{namespace="here",deployment="demo-lottery",job="kube-state-metrics"}`
 )
 
 // well is one pod on an ordinary day, a noon each hour, over 60 minutes.
 func well() map[string]string {
 	series := map[string]string{
+		ready:                "3x60",
 		`up{` + target + `}`: "1x60",
-		`noonlock_job_clock_offset_seconds{` + target + `}`:               "0.01x60",
-		`noonlock_job_last_success_timestamp_seconds{` + noons + `}`:      "0x60",
-		`noonlock_lease_losses_total{` + target + `,cause="lost"}`:        "1x60",
-		`noonlock_lease_losses_total{` + target + `,cause="max_hold"}`:    "1x30 2x30",
-		`noonlock_job_takeovers_total{` + noons + `}`:                     "3x60",
-		`noonlock_job_runs_total{` + noons + `,outcome="succeeded"}`:      "5x30 6x30",
-		`noonlock_job_skipped_ticks_total{` + noons + `,reason="paused"}`: "0x30 7x30",
+		`process_start_time_seconds{` + target + `}`:                                     "-86400x60",
+		`noonlock_script_errors_total{` + target + `,script="job_open",reason="unsent"}`: "40x60",
+		`noonlock_leases_held{` + target + `,kind="run"}`:                                "0x30 1 0x30",
+		`noonlock_job_clock_offset_seconds{` + target + `}`:                              "0.01x60",
+		`noonlock_job_last_success_timestamp_seconds{` + noons + `}`:                     "0x60",
+		`noonlock_lease_losses_total{` + target + `,cause="lost"}`:                       "1x60",
+		`noonlock_lease_losses_total{` + target + `,cause="max_hold"}`:                   "1x30 2x30",
+		`noonlock_job_takeovers_total{` + noons + `}`:                                    "3x60",
+		`noonlock_job_runs_total{` + noons + `,outcome="succeeded"}`:                     "5x30 6x30",
+		`noonlock_job_skipped_ticks_total{` + noons + `,reason="paused"}`:                "0x30 7x30",
 	}
 	for _, outcome := range []string{"failed", "unknown", "lost"} {
 		series[`noonlock_job_runs_total{`+noons+`,outcome="`+outcome+`"}`] = "2x60"
@@ -92,74 +100,161 @@ func well() map[string]string {
 	return series
 }
 
-// fires tells whether the expression is true at the instant.
-func fires(t *testing.T, expr string, series map[string]string, at time.Time) bool {
+// day is what Prometheus has scraped.
+type day struct {
+	t      *testing.T
+	store  *teststorage.TestStorage
+	engine *promql.Engine
+}
+
+func scraped(t *testing.T, series map[string]string) *day {
 	t.Helper()
 	var load strings.Builder
 	load.WriteString("load 1m\n")
 	for name, values := range series {
 		fmt.Fprintf(&load, "  %s %s\n", name, values)
 	}
-	store := promqltest.LoadedStorage(t, load.String())
-	defer store.Close()
-	engine := promqltest.NewTestEngine(t, false, 5*time.Minute, promqltest.DefaultMaxSamplesPerQuery)
-	query, err := engine.NewInstantQuery(t.Context(), store, promql.NewPrometheusQueryOpts(false, 5*time.Minute), expr, at)
+	d := &day{
+		t: t, store: promqltest.LoadedStorage(t, load.String()),
+		engine: promqltest.NewTestEngine(t, false, 5*time.Minute, promqltest.DefaultMaxSamplesPerQuery),
+	}
+	return d
+}
+
+// fires tells whether the alert is on at that time: its expression has been true, of
+// the same series, for as long as it says.
+func (d *day) fires(rule rulefmt.Rule, at time.Time) bool {
+	d.t.Helper()
+	began := at.Add(-time.Duration(rule.For))
+	query, err := d.engine.NewRangeQuery(d.t.Context(), d.store, promql.NewPrometheusQueryOpts(false, 5*time.Minute), rule.Expr, began, at, time.Minute)
 	if err != nil {
-		t.Fatal(err)
+		d.t.Fatal(err)
 	}
 	defer query.Close()
-	result := query.Exec(t.Context())
-	vector, err := result.Vector()
+	matrix, err := query.Exec(d.t.Context()).Matrix()
 	if err != nil {
-		t.Fatal(err)
+		d.t.Fatal(err)
 	}
-	return len(vector) > 0
+	for _, series := range matrix {
+		if len(series.Floats) == int(at.Sub(began)/time.Minute)+1 {
+			return true
+		}
+	}
+	return false
 }
 
 // Each alert is silent on an ordinary day and fires on the day that it is for, and
 // nothing else does.
 func TestAlerts(t *testing.T) {
 	all := rules(t)
-	minute := func(n int) time.Time { return time.Unix(int64(n)*60, 0) }
 	for name, rule := range all {
-		if fires(t, rule.Expr, well(), minute(40)) {
-			t.Errorf("%s fires although all is well", name)
-		}
 		if rule.Labels["severity"] == "" || rule.Annotations["summary"] == "" || rule.Annotations["description"] == "" {
 			t.Errorf("%s lacks a severity, a summary or a description", name)
 		}
 	}
+	const (
+		errors    = `noonlock_script_errors_total{` + target + `,script="job_open",reason="unsent"}`
+		held      = `noonlock_leases_held{` + target + `,kind="run"}`
+		offset    = `noonlock_job_clock_offset_seconds{` + target + `}`
+		succeeded = `noonlock_job_runs_total{` + noons + `,outcome="succeeded"}`
+		drawn     = `noonlock_job_last_success_timestamp_seconds{` + noons + `}`
+	)
+	fired := map[string]bool{}
 	for _, c := range []struct {
-		alert  string
-		series string // the one that is different
-		values string // "": it is not there
-		at     time.Time
+		alert   string // "": none
+		day     string
+		changes map[string]string // "": it is not there
 	}{
-		{"LotteryNoClaimant", `up{` + target + `}`, "0x60", minute(40)},
-		{"LotteryNoClaimant", `up{` + target + `}`, "", minute(40)},
-		{"LotteryNoonMissed", `noonlock_job_skipped_ticks_total{` + noons + `,reason="missed"}`, "0x30 1x30", minute(40)},
-		{"LotteryNoonMissed", `noonlock_job_skipped_ticks_total{` + noons + `,reason="deadline"}`, "0x30 1x30", minute(40)},
-		{"LotteryStale", `noonlock_job_last_success_timestamp_seconds{` + noons + `}`, "-93600x60", minute(40)},
-		{"LotteryNeverDrew", `noonlock_job_last_success_timestamp_seconds{` + noons + `}`, "", minute(40)},
-		{"LotteryRunsFail", `noonlock_job_runs_total{` + noons + `,outcome="failed"}`, "2x30 3x30", minute(40)},
-		{"LotteryRunsFail", `noonlock_job_runs_total{` + noons + `,outcome="unknown"}`, "2x30 3x30", minute(40)},
-		{"LotteryLeaseLost", `noonlock_lease_losses_total{` + target + `,cause="lost"}`, "1x30 2x30", minute(40)},
-		{"LotteryLeaseLost", `noonlock_job_takeovers_total{` + noons + `}`, "3x30 4x30", minute(40)},
-		{"LotteryLeaseLost", `noonlock_job_runs_total{` + noons + `,outcome="lost"}`, "2x30 3x30", minute(40)},
-		{"LotteryClockOffset", `noonlock_job_clock_offset_seconds{` + target + `}`, "-6x60", minute(40)},
+		{"", "ordinary", nil},
+		{"", "without kube-state-metrics", map[string]string{ready: ""}},
+
+		{"LotteryNoClaimant", "no pod answers", map[string]string{`up{` + target + `}`: "0x60"}},
+		{"LotteryNoClaimant", "no pod", map[string]string{`up{` + target + `}`: ""}},
+
+		{"LotteryCannotClaim", "Redis is away", map[string]string{errors: "40x20 41+1x39"}},
+		{"", "Redis was away for a minute", map[string]string{errors: "40x36 80 120x30"}},
+		{"", "Redis is away for one of two", map[string]string{
+			errors: "40x20 41+1x39", `up{` + young + `}`: "1x60", `noonlock_job_clock_offset_seconds{` + young + `}`: "0.01x60",
+		}},
+		{"LotteryCannotClaim", "Redis is away for one of two, the other is down", map[string]string{
+			errors: "40x20 41+1x39", `up{` + young + `}`: "0x60", `noonlock_job_clock_offset_seconds{` + young + `}`: "0.01x60",
+		}},
+		{"", "Redis is there for the one that is up", map[string]string{
+			`noonlock_script_errors_total{` + young + `,script="job_open",reason="unsent"}`: "40x20 41+1x39",
+			`up{` + young + `}`: "0x60", `noonlock_job_clock_offset_seconds{` + young + `}`: "0.01x60",
+		}},
+		{"LotteryCannotClaim", "started while Redis or the database is away", map[string]string{offset: "0x60"}},
+		{"", "started with Redis away for a while", map[string]string{offset: "0.01x35 0x5 0.01x20"}},
+		{"LotteryCannotClaim", "no pod is ready", map[string]string{ready: "3x20 0x40"}},
+		{"", "no pod was ready for a while", map[string]string{ready: "3x35 0x5 3x20"}},
+
+		{"LotteryNoonUnfinished", "the database is away at noon", map[string]string{held: "0x20 1x40", succeeded: "5x60"}},
+		{"", "noons that take long", map[string]string{held: "1x60", succeeded: "1x9 2x9 3x9 4x9 5x9 6x9"}},
+
+		{"LotteryNoonMissed", "missed", map[string]string{`noonlock_job_skipped_ticks_total{` + noons + `,reason="missed"}`: "0x30 1x30"}},
+		{"LotteryNoonMissed", "too late", map[string]string{`noonlock_job_skipped_ticks_total{` + noons + `,reason="deadline"}`: "0x30 1x30"}},
+		{"LotteryStale", "no noon for long", map[string]string{drawn: "-93600x60"}},
+		{"LotteryNeverDrew", "no noon ever", map[string]string{drawn: ""}},
+		{"LotteryRunsFail", "failed", map[string]string{`noonlock_job_runs_total{` + noons + `,outcome="failed"}`: "2x30 3x30"}},
+		{"LotteryRunsFail", "unknown", map[string]string{`noonlock_job_runs_total{` + noons + `,outcome="unknown"}`: "2x30 3x30"}},
+		{"LotteryLeaseLost", "lost", map[string]string{`noonlock_lease_losses_total{` + target + `,cause="lost"}`: "1x30 2x30"}},
+		{"LotteryLeaseLost", "taken over", map[string]string{`noonlock_job_takeovers_total{` + noons + `}`: "3x30 4x30"}},
+		{"LotteryLeaseLost", "recorded as lost", map[string]string{`noonlock_job_runs_total{` + noons + `,outcome="lost"}`: "2x30 3x30"}},
+		{"LotteryClockOffset", "a clock is slow", map[string]string{offset: "-6x60"}},
 	} {
+		fired[c.alert] = true
 		series := well()
-		if _, there := series[c.series]; !there {
-			t.Fatalf("the ordinary day has no series %s", c.series)
-		}
-		series[c.series] = c.values
-		if c.values == "" {
-			delete(series, c.series)
-		}
-		for name, rule := range all {
-			if got := fires(t, rule.Expr, series, c.at); got != (name == c.alert) {
-				t.Errorf("%s %q: %s fires: %v", c.series, c.values, name, got)
+		for name, values := range c.changes {
+			series[name] = values
+			if values == "" {
+				delete(series, name)
 			}
+		}
+		only(t, all, c.day, series, c.alert)
+	}
+	for name := range all {
+		if !fired[name] {
+			t.Errorf("there is no day for %s", name)
+		}
+	}
+}
+
+// What was counted before a pod was first scraped is not overheard: its counter
+// begins at 1. Of an old pod that Prometheus has not seen before, it is old.
+func TestFirstScrape(t *testing.T) {
+	all := rules(t)
+	for counter, alert := range map[string]string{
+		`noonlock_job_skipped_ticks_total{` + young + `,exported_job="lottery",reason="missed"}`:   "LotteryNoonMissed",
+		`noonlock_job_skipped_ticks_total{` + young + `,exported_job="lottery",reason="deadline"}`: "LotteryNoonMissed",
+		`noonlock_job_skipped_ticks_total{` + young + `,exported_job="lottery",reason="overlap"}`:  "LotteryNoonMissed",
+		`noonlock_job_skipped_ticks_total{` + young + `,exported_job="lottery",reason="paused"}`:   "",
+		`noonlock_job_runs_total{` + young + `,exported_job="lottery",outcome="failed"}`:           "LotteryRunsFail",
+		`noonlock_job_runs_total{` + young + `,exported_job="lottery",outcome="unknown"}`:          "LotteryRunsFail",
+		`noonlock_job_runs_total{` + young + `,exported_job="lottery",outcome="succeeded"}`:        "",
+		`noonlock_job_runs_total{` + young + `,exported_job="lottery",outcome="lost"}`:             "LotteryLeaseLost",
+		`noonlock_job_takeovers_total{` + young + `,exported_job="lottery"}`:                       "LotteryLeaseLost",
+		`noonlock_lease_losses_total{` + young + `,cause="expired"}`:                               "LotteryLeaseLost",
+		`noonlock_lease_losses_total{` + young + `,cause="max_hold"}`:                              "",
+	} {
+		for start, want := range map[string]string{"_x30 1800x30": alert, "_x30 -86400x30": ""} {
+			series := well()
+			series[`up{`+young+`}`] = "_x30 1x30"
+			series[`noonlock_job_clock_offset_seconds{`+young+`}`] = "_x30 0.01x30"
+			series[`process_start_time_seconds{`+young+`}`] = start
+			series[counter] = "_x30 1x30"
+			only(t, all, counter+" begins at 1, process at "+start, series, want)
+		}
+	}
+}
+
+// only holds that of all alerts that one fires, or none if it has no name.
+func only(t *testing.T, all map[string]rulefmt.Rule, what string, series map[string]string, alert string) {
+	t.Helper()
+	d := scraped(t, series)
+	defer d.store.Close()
+	for name, rule := range all {
+		if got := d.fires(rule, time.Unix(40*60, 0)); got != (name == alert) {
+			t.Errorf("%s: %s fires: %v", what, name, got)
 		}
 	}
 }
