@@ -80,6 +80,32 @@ func TestALedgerIsMendedOnce(t *testing.T) {
 	})
 }
 
+// Where a ledger began stays known while it is used, and is not made up after a loss.
+// Mutants: it is known only as long as nothing was claimed; a mended ledger claims to
+// have begun where it was mended.
+func TestWhereALedgerBegan(t *testing.T) {
+	onBoth(t, func(e *env) {
+		l := e.jobLedger(e.client("a"), lockcore.LedgerConfig{})
+		st, err := l.Open(e.Context(), lockcore.LedgerState{})
+		must(e, err)
+		begun := st.Begun
+		if !st.Fresh || !begun.Equal(st.Last) {
+			e.Fatalf("at its begin it is %+v", st)
+		}
+		e.pass(20 * time.Millisecond)
+		run, err := l.Claim(e.Context(), begun.Add(10*time.Millisecond), st, lockcore.ClaimConfig{})
+		must(e, err)
+		must(e, run.Complete(e.Context(), lockcore.OutcomeSucceeded, ""))
+		if st, err = l.Status(e.Context()); err != nil || st.Fresh || !st.Begun.Equal(begun) {
+			e.Errorf("after a run it is %+v, %v; want it begun at %v", st, err, begun)
+		}
+		must(e, e.raw.FlushAll(e.Context()).Err())
+		if st, err = l.Open(e.Context(), st); err != nil || st.Fresh || !st.Begun.IsZero() || !st.Last.Equal(run.Tick) {
+			e.Errorf("after a loss it is %+v, %v", st, err)
+		}
+	})
+}
+
 // Replicas that are not heard of for long are forgotten, so that what is kept of a
 // fleet does not grow with every deploy.
 // Mutant: the dead are not counted, and kept.

@@ -263,15 +263,11 @@ func (v jobVerdict) state(own, dropped string) {
 		return
 	}
 	job := v.after.job
-	fresh := ""
-	if job["last"] == job["born"] {
-		fresh = "1"
-	}
 	gen := job["gen"]
 	if gen == "" {
 		gen = "0"
 	}
-	for i, want := range map[int]string{2: job["last"], 3: job["ok"], 5: fresh, 8: gen, 9: job["next"], 12: own, 13: dropped} {
+	for i, want := range map[int]string{2: job["last"], 3: job["ok"], 5: job["born"], 8: gen, 9: job["next"], 12: own, 13: dropped} {
 		if list[i] != want {
 			v.complain("answer %d is not %q", i, want)
 		}

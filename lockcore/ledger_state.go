@@ -18,6 +18,9 @@ type LedgerState struct {
 	Paused      bool
 	PausedSince time.Time
 	Resumed     time.Time // when it was resumed last; zero: never
+	// Begun is when the ledger was begun: no tick up to then was ever claimed or
+	// skipped. Zero: it is not known, as the ledger has lost data since.
+	Begun time.Time
 	// Fresh: nothing was claimed or skipped yet, and Last is when the ledger was begun.
 	Fresh bool
 	// Generation is the present definition's place in the order in which the job's
@@ -113,16 +116,19 @@ func readState(s *script, answer []any) (st LedgerState, err error) {
 	now, _ := answer[1].(int64)
 	replicas, _ := answer[10].(int64)
 	st.Now, st.Replicas = time.UnixMicro(now).UTC(), int(replicas)
-	st.Paused, st.Fresh, st.Superseded = text(answer[4]) != "", text(answer[5]) != "", text(answer[11]) == ""
-	var errs [9]error
+	st.Paused, st.Fresh, st.Superseded = text(answer[4]) != "", text(answer[2]) == text(answer[5]), text(answer[11]) == ""
+	var errs [10]error
 	for i, field := range []struct {
 		to *time.Time
 		at int
-	}{{&st.Last, 2}, {&st.LastSuccess, 3}, {&st.PausedSince, 4}, {&st.Freed, 6}, {&st.Resumed, 7}, {&st.Next, 9}, {&st.Dropped, 13}} {
+	}{
+		{&st.Last, 2}, {&st.LastSuccess, 3}, {&st.PausedSince, 4}, {&st.Begun, 5}, {&st.Freed, 6}, {&st.Resumed, 7},
+		{&st.Next, 9}, {&st.Dropped, 13},
+	} {
 		*field.to, errs[i] = readMillis(text(answer[field.at]))
 	}
-	st.Generation, errs[7] = strconv.Atoi(text(answer[8]))
-	st.own, errs[8] = strconv.Atoi(text(answer[12]))
+	st.Generation, errs[8] = strconv.Atoi(text(answer[8]))
+	st.own, errs[9] = strconv.Atoi(text(answer[12]))
 	if errors.Join(errs[:]...) != nil {
 		return st, s.oddReply(answer)
 	}

@@ -272,8 +272,7 @@ func jobMutants() []mutant {
 		{name: "ledger: there is a channel of its own for everything", edit: edit{part, "name .. (channel or '')", "name .. channel"}, by: states(claim)},
 		{name: "ledger: begins are told to all", edit: edit{part, "name .. (channel or '')", "name"}, by: "TestWatch/bubble"},
 
-		{name: "state: every ledger is fresh", edit: edit{state, "  if f[1] == f[2] then", "  if true then"}, by: states(status)},
-		{name: "state: no ledger is fresh", edit: edit{state, "  if f[1] == f[2] then", "  if false then"}, by: states(status)},
+		{name: "state: no beginning is said", edit: edit{state, "f[2] or ''", "f[2]"}, by: states(status)},
 		{name: "state: no success is said", edit: edit{state, "f[3] or ''", "f[3]"}, by: states(status)},
 		{name: "state: no pause is said", edit: edit{state, "f[4] or ''", "f[4]"}, by: states(status)},
 		{name: "state: no end of a run is said", edit: edit{state, "f[5] or ''", "f[5]"}, by: states(status)},
