@@ -24,6 +24,10 @@ const (
 	verifyHelp  = `It reads the database and the ledger in Redis, and changes nothing. The exit code
 is 1 if noons are missing, too many, short or repeated, winners not eligible, or
 database and ledger do not agree.
+
+It begins where the lottery did, if that is later than --since: with the ledger, or
+with the first draw if that is older. It ends before the newest noon if that is being
+drawn right now. It says so when it does.
 `
 )
 
@@ -106,15 +110,27 @@ func verify(ctx context.Context, p Process, s *settings, args []string) error {
 	if want.Ticks, err = noon.Between(schedule, want.Since, want.Until); err != nil {
 		return refusal{err}
 	}
-	from, to := want.Since.In(location).Format(stampLayout), want.Until.In(location).Format(stampLayout)
-	report, err := compare(ctx, options, dsn, want)
-	if errors.Is(err, store.ErrNothingExpected) {
-		return fmt.Errorf("the schedule %q has no noon from %s to before %s (%s), so there is nothing to verify", *cron, from, to, location)
+	stamp := func(t time.Time) string { return t.In(location).Format(stampLayout) }
+	if len(want.Ticks) == 0 {
+		return fmt.Errorf("the schedule %q has no noon from %s to before %s (%s), so there is nothing to verify",
+			*cron, stamp(want.Since), stamp(want.Until), location)
 	}
-	if err != nil {
+	asked := want
+	report, want, cut, err := compare(ctx, options, dsn, want)
+	if err != nil && !errors.Is(err, store.ErrNothingExpected) {
 		return err
 	}
-	fmt.Fprintf(p.Stdout, "schedule    %q in %s, from %s to before %s: %s\n", *cron, location, from, to, counted(report.Noons, "noon", "noons"))
+	if cut.Since != nil {
+		fmt.Fprintf(p.Stdout, "%-10s  %s  noons before are not looked at: %s\n", "beginning", stamp(cut.Since.At), cut.Since.Reason)
+	}
+	if cut.Until != nil {
+		fmt.Fprintf(p.Stdout, "%-10s  %s  from this noon on nothing is looked at: %s\n", "end", stamp(cut.Until.At), cut.Until.Reason)
+	}
+	if err != nil {
+		return fmt.Errorf("of the %s that the schedule %q has from %s to before %s (%s) none can be judged, so there is nothing to verify",
+			counted(len(asked.Ticks), "noon", "noons"), *cron, stamp(asked.Since), stamp(asked.Until), location)
+	}
+	fmt.Fprintf(p.Stdout, "schedule    %q in %s, from %s to before %s: %s\n", *cron, location, stamp(want.Since), stamp(want.Until), counted(report.Noons, "noon", "noons"))
 	fmt.Fprintf(p.Stdout, "database    %s: %s\n", dsn, counted(report.Draws, "draw", "draws"))
 	fmt.Fprintf(p.Stdout, "ledger      Redis %s: %s, %d of them at a later attempt than the first\n",
 		address(options), counted(report.Recorded, "run", "runs")+" done", report.Again)
@@ -128,22 +144,27 @@ func verify(ctx context.Context, p Process, s *settings, args []string) error {
 	return nil
 }
 
-func compare(ctx context.Context, options *redis.Options, dsn store.DSN, want store.Expected) (audit.Report, error) {
+func compare(ctx context.Context, options *redis.Options, dsn store.DSN, want store.Expected) (audit.Report, store.Expected, audit.Narrowed, error) {
 	rdb := redis.NewClient(options)
 	defer rdb.Close()
 	client, err := lockcore.New(rdb, lockcore.Config{})
 	if err != nil {
-		return audit.Report{}, err
+		return audit.Report{}, want, audit.Narrowed{}, err
 	}
 	defer client.Close(context.WithoutCancel(ctx)) // it holds nothing
 	ledger, err := client.Ledger(noon.Job, lockcore.LedgerConfig{})
 	if err != nil {
-		return audit.Report{}, err
+		return audit.Report{}, want, audit.Narrowed{}, err
 	}
 	st, err := store.Open(ctx, dsn, sqlonce.Config{})
 	if err != nil {
-		return audit.Report{}, err
+		return audit.Report{}, want, audit.Narrowed{}, err
 	}
 	defer st.Close()
-	return audit.Check(ctx, st, ledger, want)
+	want, cut, err := audit.Narrow(ctx, st, ledger, want)
+	if err != nil {
+		return audit.Report{}, want, cut, err
+	}
+	report, err := audit.Check(ctx, st, ledger, want)
+	return report, want, cut, err
 }

@@ -78,6 +78,20 @@ func (s *Store) Draws(ctx context.Context, job string, since, until time.Time) (
 	return draws, nil
 }
 
+// First returns the oldest tick of which there is a draw, or winners; zero if there is none.
+func (s *Store) First(ctx context.Context, job string) (time.Time, error) {
+	var tick sql.NullInt64
+	err := s.db.QueryRowContext(ctx, s.sql("SELECT MIN(oldest) FROM (SELECT MIN(tick) AS oldest FROM draws WHERE job = ? "+
+		"UNION ALL SELECT MIN(tick) AS oldest FROM winners WHERE job = ?) AS both_tables"), job, job).Scan(&tick)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("store: reading the first draw: %w", err)
+	}
+	if !tick.Valid {
+		return time.Time{}, nil
+	}
+	return time.UnixMilli(tick.Int64).UTC(), nil
+}
+
 // Winners returns the ids of the draw at tick in the order of their positions; none if there was no draw.
 func (s *Store) Winners(ctx context.Context, job string, tick time.Time) ([]string, error) {
 	rows, err := s.db.QueryContext(ctx, s.sql("SELECT entrant_id FROM winners WHERE job = ? AND tick = ? ORDER BY position"), job, tick.UnixMilli())

@@ -1,0 +1,177 @@
+package audit_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/noonlock/noonlock/examples/lottery/internal/audit"
+	"github.com/noonlock/noonlock/examples/lottery/internal/noon"
+	"github.com/noonlock/noonlock/examples/lottery/internal/store"
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/singleton/sqlonce"
+)
+
+// standing is a ledger as it says that it stands.
+type standing struct {
+	state lockcore.LedgerState
+	runs  []lockcore.RunRecord
+	err   error
+}
+
+func (s standing) Status(context.Context) (lockcore.LedgerState, error) { return s.state, s.err }
+
+func (s standing) Runs(context.Context, int) ([]lockcore.RunRecord, error) { return s.runs, nil }
+
+// The noons of these tests: one a minute, numbered from 0.
+var base = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+
+func at(minute float64) time.Time { return base.Add(time.Duration(minute * float64(time.Minute))) }
+
+// drawn is a database with draws of those noons.
+func drawn(t *testing.T, minutes ...float64) *store.Store {
+	t.Helper()
+	dsn, err := store.ParseDSN("sqlite:" + filepath.Join(t.TempDir(), "lottery.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := store.Open(t.Context(), dsn, sqlonce.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { st.Close() })
+	for _, minute := range minutes {
+		run := sqlonce.Run{Job: noon.Job, Tick: at(minute), Attempt: 1, Token: 1, Holder: "me"}
+		_, err := st.Once().Do(t.Context(), run, func(ctx context.Context, tx *sql.Tx) error {
+			return st.RecordDraw(ctx, tx, store.Draw{Job: noon.Job, Tick: run.Tick, Attempt: 1, Token: 1, DrawnBy: "me", DrawnAt: run.Tick}, []string{"a"})
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return st
+}
+
+// What is not judged: noons of which nobody can have drawn anything, or not yet, and
+// no others.
+func TestNarrow(t *testing.T) {
+	t.Parallel()
+	// The range is that of the noons 0 to 9, and it is 30 s later.
+	now := at(9.5)
+	// accounted is a ledger that began there, and is done with all noons up to 9.
+	accounted := func(began float64) lockcore.LedgerState {
+		return lockcore.LedgerState{Now: now, Begun: at(began), Last: at(9), Replicas: 3}
+	}
+	// lost is one that does not know any more where it began.
+	lost := accounted(0)
+	lost.Begun = time.Time{}
+	run := func(minute float64) lockcore.RunRecord {
+		return lockcore.RunRecord{Tick: at(minute), Outcome: lockcore.OutcomeSucceeded}
+	}
+	capped := make([]lockcore.RunRecord, noon.KeepRuns)
+	for i := range capped {
+		capped[i] = run(5)
+	}
+	under := func(minute float64, left time.Duration) func(*lockcore.LedgerState) {
+		return func(st *lockcore.LedgerState) {
+			st.Open = []lockcore.OpenRun{{Tick: at(minute), Attempt: 2, Holder: "noon-7", Left: left}}
+		}
+	}
+	began := accounted(-9)
+	with := func(changes ...func(*lockcore.LedgerState)) lockcore.LedgerState {
+		st := began
+		for _, change := range changes {
+			change(&st)
+		}
+		return st
+	}
+	last := func(minute float64) func(*lockcore.LedgerState) {
+		return func(st *lockcore.LedgerState) { st.Last = at(minute) }
+	}
+	clock := func(minute float64) func(*lockcore.LedgerState) {
+		return func(st *lockcore.LedgerState) { st.Now = at(minute) }
+	}
+	alone := func(st *lockcore.LedgerState) { st.Replicas = 0 }
+	const soon = 5. / 60 // of a minute
+
+	for name, c := range map[string]struct {
+		draws      []float64
+		ledger     standing
+		from, to   float64 // the first noon that is left, and the one after the last; 0 and 10: all
+		begin, end string  // of the reasons
+	}{
+		"a ledger older than the range": {draws: []float64{3}, ledger: standing{state: began}, to: 10},
+		"a ledger that began within it": {draws: []float64{4}, ledger: standing{state: accounted(2.5)}, from: 3, to: 10, begin: "the ledger in Redis was begun just before"},
+		// Nobody claims the very instant of the beginning.
+		"a ledger that began at a noon":             {draws: []float64{4}, ledger: standing{state: accounted(3)}, from: 4, to: 10, begin: "the ledger in Redis was begun"},
+		"a first noon that nobody drew":             {draws: []float64{7}, ledger: standing{state: accounted(2.5)}, from: 3, to: 10, begin: "the ledger"},
+		"a ledger of which nothing was drawn":       {ledger: standing{state: accounted(2.5)}, from: 3, to: 10, begin: "the ledger"},
+		"a ledger begun anew, after draws":          {draws: []float64{2, 3, 6}, ledger: standing{state: accounted(4.5)}, from: 2, to: 10, begin: "the first draw"},
+		"a ledger begun anew, after draws long ago": {draws: []float64{-500, 6}, ledger: standing{state: accounted(4.5)}, to: 10},
+		"a ledger begun after the range":            {ledger: standing{state: accounted(60)}, from: 10, to: 10, begin: "the ledger"},
+		"no ledger":                                 {draws: []float64{4}, ledger: standing{err: lockcore.ErrNoLedger}, to: 10},
+
+		"its beginning lost, a draw is older":    {draws: []float64{2}, ledger: standing{state: lost, runs: []lockcore.RunRecord{run(5), run(4)}}, from: 2, to: 10, begin: "the first draw"},
+		"its beginning lost, a run is older":     {draws: []float64{6}, ledger: standing{state: lost, runs: []lockcore.RunRecord{run(5), run(4)}}, from: 4, to: 10, begin: "no trace"},
+		"its beginning lost, an open run is it":  {ledger: standing{state: func() lockcore.LedgerState { st := lost; under(6, 0)(&st); return st }()}, from: 6, to: 10, begin: "no trace"},
+		"its beginning lost, older runs dropped": {draws: []float64{5}, ledger: standing{state: lost, runs: capped}, to: 10},
+
+		"the newest is drawn":                        {ledger: standing{state: with(under(9, time.Second))}, to: 9, end: "noon-7 at attempt 2"},
+		"the newest is drawn for long":               {ledger: standing{state: with(under(9, time.Second), clock(500))}, to: 9, end: "noon-7"},
+		"the newest waits for who takes it over":     {ledger: standing{state: with(under(9, 0), clock(9+soon))}, to: 9, end: "within"},
+		"nobody has taken the newest over":           {ledger: standing{state: with(under(9, 0))}, to: 10},
+		"another is drawn, the newest should be":     {ledger: standing{state: with(under(5, time.Second), last(5))}, to: 10},
+		"the newest has just come due":               {ledger: standing{state: with(last(8), clock(9+soon))}, to: 9, end: "within"},
+		"it comes due by a clock that is ahead":      {ledger: standing{state: with(last(8), clock(9-soon))}, to: 9, end: "within"},
+		"just due, and the one before is drawn":      {ledger: standing{state: with(last(8), under(8, time.Second), clock(9+soon))}, to: 8, end: "noon-7"},
+		"it has just come due, and nobody is there":  {ledger: standing{state: with(last(8), clock(9+soon), alone)}, to: 10},
+		"nobody claims the newest":                   {ledger: standing{state: with(last(8))}, to: 10},
+		"it has just come due, and was drawn":        {ledger: standing{state: with(clock(9 + soon))}, to: 10},
+		"the range is not over for long":             {ledger: standing{state: with(last(3), clock(3.5))}, to: 10},
+		"it began within, and the newest is drawn":   {ledger: standing{state: func() lockcore.LedgerState { st := accounted(2.5); under(9, 1)(&st); return st }()}, from: 3, to: 9, begin: "the ledger", end: "noon-7"},
+		"it began before the newest, which is drawn": {ledger: standing{state: func() lockcore.LedgerState { st := accounted(8.5); under(9, 1)(&st); return st }()}, from: 9, to: 9, begin: "the ledger", end: "noon-7"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			want := store.Expected{Job: noon.Job, Winners: 1, Since: at(0), Until: at(9.9)}
+			for minute := range 10 {
+				want.Ticks = append(want.Ticks, at(float64(minute)))
+			}
+			got, cut, err := audit.Narrow(t.Context(), drawn(t, c.draws...), c.ledger, want)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n := int(c.to - c.from); len(got.Ticks) != n || n > 0 && (!got.Ticks[0].Equal(at(c.from)) || !got.Ticks[n-1].Equal(at(c.to-1))) {
+				t.Errorf("left are %v, want %d from %v", got.Ticks, n, at(c.from))
+			}
+			for _, end := range []struct {
+				name, reason string
+				cut          *audit.Cut
+				moved        bool
+			}{
+				{"begin", c.begin, cut.Since, !got.Since.Equal(want.Since)},
+				{"end", c.end, cut.Until, !got.Until.Equal(want.Until)},
+			} {
+				if end.moved != (end.reason != "") || end.moved != (end.cut != nil) || end.moved && !strings.Contains(end.cut.Reason, end.reason) {
+					t.Errorf("%s: %+v, moved %t; want the reason %q", end.name, end.cut, end.moved, end.reason)
+				}
+			}
+			for _, tick := range got.Ticks {
+				if tick.Before(got.Since) || !tick.Before(got.Until) {
+					t.Errorf("the noon %v is not from %v to before %v", tick, got.Since, got.Until)
+				}
+			}
+			if len(want.Ticks) != 10 || !want.Ticks[0].Equal(at(0)) {
+				t.Errorf("what was asked for has become %v", want.Ticks)
+			}
+		})
+	}
+	away := errors.New("away")
+	if _, _, err := audit.Narrow(t.Context(), drawn(t), standing{err: away}, store.Expected{Job: noon.Job}); !errors.Is(err, away) {
+		t.Errorf("without Redis: %v", err)
+	}
+}

@@ -1,0 +1,69 @@
+package cli_test
+
+import (
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/noonlock/noonlock/examples/lottery/internal/cli"
+)
+
+// As helm test does it: since is the installation, before anybody could reach Redis,
+// and until is now, in the midst of draws.
+func TestVerifySinceTheInstallation(t *testing.T) {
+	t.Parallel()
+	installed := time.Now().Add(-10 * playedEvery) // it takes a while until an image is pulled
+	redis := startRedis(t)
+	shared := []string{
+		"--redis=redis://" + redis.Addr(), "--database=sqlite:" + filepath.Join(t.TempDir(), "lottery.db"),
+		"--winners=3", "--schedule=@every " + playedEvery.String(),
+	}
+	replica := func() *replica {
+		return serve(t, append(shared, "--lease=1s", "--entrants="+write(t, "entrants.csv", fiveEntrants))...)
+	}
+	verify := func() (code int, stdout, stderr string) {
+		return run(t.Context(), nil, append(append([]string{"verify"}, shared...), "--since="+installed.Format(time.RFC3339Nano), "--until=now")...)
+	}
+	r := replica()
+	r.await("run ended", 1)
+	for n := range 5 {
+		r.await("draw committed", 2*n+3)
+		code, stdout, stderr := verify()
+		if code != cli.Done || !strings.HasPrefix(stdout, "beginning   ") || !strings.Contains(stdout, "the ledger in Redis was begun just before") {
+			t.Fatalf("exit code %d\n%s%s", code, stdout, stderr)
+		}
+	}
+	r.end()
+
+	// Redis has lost everything, and nobody is left who knew: that the ledger is young
+	// excuses nothing.
+	redis.FlushAll()
+	first := r.logs.Entries()
+	r = replica()
+	r.await("run ended", 1)
+	code, stdout, stderr := verify()
+	var tick time.Time
+	for _, e := range first {
+		if e.Message == "draw committed" {
+			tick = e.Tick
+			break
+		}
+	}
+	if code != cli.Failed || !strings.Contains(stdout, "\nunledgered  "+tick.UTC().Format("2006-01-02 15:04:05.999")) || !strings.Contains(stdout, "the first draw in the database") {
+		t.Errorf("after a loss: exit code %d; the draw of %v should be unledgered\n%s%s", code, tick, stdout, stderr)
+	}
+}
+
+// A range of which nothing can be judged is no success.
+func TestVerifyBeforeTheLottery(t *testing.T) {
+	t.Parallel()
+	p := play(t, 1)
+	code, stdout, stderr := p.verify(t, p.changed(t), "--since=2001-01-01", "--until=2001-01-01T00:00:01Z")
+	noons := strconv.Itoa(int(time.Second / playedEvery))
+	want := "lottery verify: of the " + noons + ` noons that the schedule "@every 100ms" has from 2001-01-01 00:00:00 +00:00 to before 2001-01-01 00:00:01 +00:00 (UTC) none can be judged, so there is nothing to verify` + "\n"
+	if code != cli.Failed || stderr != want || !strings.HasPrefix(stdout, "beginning   ") {
+		t.Errorf("exit code %d\n%s%s\nwant %s", code, stdout, stderr, want)
+	}
+}
