@@ -26,35 +26,15 @@ func Ping() Checker {
 // ErrUnhealthy is what the checkers of this package fail with.
 var ErrUnhealthy = errors.New("healthz: unhealthy")
 
-// Election fails when a leader has held on for longer than tolerance after its
-// lease was over, which is what client-go's LeaderHealthzAdaptor watches for:
-// check is the elector's Check.
-func Election(name string, check func(tolerance time.Duration) error, tolerance time.Duration) Checker {
+// Overdue fails when work goes on for longer than tolerance after it was to stop: its
+// lease is over, so that another replica may do it as well, or its drain is. It is the
+// check for liveness, as a restart is what helps then.
+//
+// check is the Check of an election.LeaderElector (what client-go's
+// LeaderHealthzAdaptor watches for), a singleton.Runner or a singleton.Service.
+// tolerance is what the work is given to stop in.
+func Overdue(name string, check func(tolerance time.Duration) error, tolerance time.Duration) Checker {
 	return Checker{Name: name, Check: func(context.Context) error { return check(tolerance) }}
-}
-
-// Working fails when work goes on although its lease is over: ended tells since
-// when the lease has been over while the work has not returned, zero if that is
-// not so. tolerance is what the work is given to stop in.
-func Working(name string, ended func() time.Duration, tolerance time.Duration) Checker {
-	return overdue(name, ended, tolerance, "its lease ended")
-}
-
-// Drained fails when work goes on although the drain of a stop by choice is over:
-// since tells for how long it has gone on since, zero if that is not so. tolerance
-// is what the work is given to stop in.
-func Drained(name string, since func() time.Duration, tolerance time.Duration) Checker {
-	return overdue(name, since, tolerance, "its drain was over")
-}
-
-// overdue fails when work goes on for longer than tolerance after what was its end.
-func overdue(name string, since func() time.Duration, tolerance time.Duration, end string) Checker {
-	return Checker{Name: name, Check: func(context.Context) error {
-		if d := since(); d > tolerance {
-			return fmt.Errorf("%w: work goes on %s after %s; it may take %s to stop", ErrUnhealthy, d, end, tolerance)
-		}
-		return nil
-	}}
 }
 
 // ClockOffset fails when this machine's wall clock is further than most from the

@@ -1,7 +1,7 @@
 // Package healthz answers /livez, /readyz and /healthz the way the Kubernetes API
 // server does: the same paths, parameters, texts and codes.
 //
-//	live, err := healthz.New("livez", healthz.Config{}, healthz.Checker{Name: "election", Check: watchdog})
+//	live, err := healthz.New("livez", healthz.Config{}, healthz.Overdue("election", elector.Check, 10*time.Second))
 //	mux.Handle("/livez", live)
 //	mux.Handle("/livez/", live)
 //
@@ -12,7 +12,8 @@
 //
 // Liveness says that a restart would help. It must not depend on Redis or on a
 // database: their outage would restart the whole fleet, again and again, and help
-// nobody. It fails for a leader whose lease is over while its work goes on.
+// nobody. It fails for work that goes on although its lease or its drain is over: see
+// Overdue.
 // Readiness may depend on whatever a request needs.
 //
 // # What is not guaranteed

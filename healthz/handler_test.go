@@ -127,17 +127,13 @@ func TestCheckers(t *testing.T) {
 		checker healthz.Checker
 		want    string // of the error; empty: well
 	}{
-		{healthz.Election("c", func(d time.Duration) error {
+		{healthz.Overdue("c", func(d time.Duration) error {
 			if d != time.Minute {
 				return fmt.Errorf("tolerance %s", d)
 			}
 			return nil
 		}, time.Minute), ""},
-		{healthz.Election("c", func(time.Duration) error { return long }, 0), "lease expired"},
-		{healthz.Working("c", func() time.Duration { return time.Second }, time.Second), ""},
-		{healthz.Working("c", func() time.Duration { return 2 * time.Second }, time.Second), "work goes on 2s after"},
-		{healthz.Drained("c", func() time.Duration { return time.Second }, time.Second), ""},
-		{healthz.Drained("c", func() time.Duration { return 2 * time.Second }, time.Second), "work goes on 2s after its drain"},
+		{healthz.Overdue("c", func(time.Duration) error { return long }, 0), "lease expired"},
 		{healthz.ClockOffset("c", func() time.Duration { return -time.Second }, time.Second), ""},
 		{healthz.ClockOffset("c", func() time.Duration { return -2 * time.Second }, time.Second), "-2s ahead"},
 		{healthz.Staleness("c", time.Now, time.Hour), ""},

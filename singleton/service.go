@@ -72,12 +72,12 @@ const (
 // application can be.
 type Service struct {
 	name  string
-	work  func(ctx context.Context, token uint64) error
+	do    func(ctx context.Context, token uint64) error
 	cfg   ServiceConfig
 	mutex *lockcore.Mutex
 
 	running atomic.Bool
-	lease   atomic.Pointer[lockcore.Lease] // under which the function runs now
+	work    underway
 }
 
 // NewService makes a Service, named by the rules of a lock's name, of at most
@@ -114,7 +114,7 @@ func NewService(client *lockcore.Client, name string, work func(ctx context.Cont
 		return nil, fmt.Errorf("singleton: service: %w", err)
 	}
 	cfg.Logger = cfg.Logger.WithValues("service", name)
-	return &Service{name: name, work: work, cfg: cfg, mutex: ledger.Mutex()}, nil
+	return &Service{name: name, do: work, cfg: cfg, mutex: ledger.Mutex()}, nil
 }
 
 func (cfg ServiceConfig) complete() (ServiceConfig, error) {
@@ -139,18 +139,12 @@ func (cfg ServiceConfig) complete() (ServiceConfig, error) {
 // Name is the name of the service.
 func (s *Service) Name() string { return s.name }
 
-// Check reports whether the function has outlived its lease on this replica, in
-// which case another replica may run it as well: nil, or an error that is
-// ErrOverrun, until the function returns. It asks nobody, so that it can serve a
-// liveness probe. A function that stops when its context is done is late by its
-// clean-up only; let the probe fail more than once before it acts.
-func (s *Service) Check() error {
-	lease := s.lease.Load()
-	if lease == nil || lease.Context().Err() == nil {
-		return nil
-	}
-	return fmt.Errorf("singleton: service %q: %w: %w", s.name, ErrOverrun, context.Cause(lease.Context()))
-}
+// Check reports that the function goes on although its lease on this replica ended
+// longer than tolerance ago, in which case another replica may run it as well: nil, or
+// an error that is ErrOverrun and the cause, until the function returns. A function
+// that is stopped by choice is none: its lease is renewed for as long as it takes. It
+// asks nobody, so that it can serve a liveness probe.
+func (s *Service) Check(tolerance time.Duration) error { return s.work.overdue("service", tolerance) }
 
 // ErrOverrun is what Check finds: work goes on although its context has ended.
 var ErrOverrun = errors.New("singleton: the work goes on although its context has ended")

@@ -108,9 +108,8 @@ func (s *Service) hold(ctx context.Context, lease *lockcore.Lease, pause *backof
 func (s *Service) start(ctx context.Context, lease *lockcore.Lease) (ended, err error) {
 	work, stop := lease.Bind(ctx)
 	defer stop()
-	s.lease.Store(lease)
-	defer s.lease.Store(nil)
-	err = protect(s.cfg.Logger, func() error { return s.work(work, lease.Token()) })
+	defer s.work.begin(s.name, lease.Context())()
+	err = protect(s.cfg.Logger, func() error { return s.do(work, lease.Token()) })
 	if work.Err() != nil {
 		ended = context.Cause(work)
 	}

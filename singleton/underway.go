@@ -15,14 +15,14 @@ type underway struct {
 }
 
 type attemptUnderWay struct {
-	job   string
+	name  string // of the job or service
 	ctx   context.Context
 	ended time.Time // when ctx was seen to have ended
 }
 
 // begin notes work under ctx until it is over.
-func (u *underway) begin(job string, ctx context.Context) (over func()) { //nolint:revive // it is about ctx
-	a := &attemptUnderWay{job: job, ctx: ctx}
+func (u *underway) begin(name string, ctx context.Context) (over func()) { //nolint:revive // it is about ctx
+	a := &attemptUnderWay{name: name, ctx: ctx}
 	u.mu.Lock()
 	if u.attempts == nil {
 		u.attempts = map[*attemptUnderWay]struct{}{}
@@ -55,17 +55,20 @@ func (a *attemptUnderWay) see() {
 // time is over. It is nil, or an error that is ErrOverrun and the cause, until the work
 // returns. It asks nobody, so that it can serve a liveness probe: a restart is what
 // helps against work that does not listen to its context.
-func (r *Runner) Check(tolerance time.Duration) error {
-	r.work.mu.Lock()
-	defer r.work.mu.Unlock()
+func (r *Runner) Check(tolerance time.Duration) error { return r.work.overdue("job", tolerance) }
+
+// overdue is an error for all work whose context ended longer than tolerance ago.
+func (u *underway) overdue(what string, tolerance time.Duration) error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
 	var errs []error
-	for a := range r.work.attempts {
+	for a := range u.attempts {
 		a.see()
 		if a.ended.IsZero() {
 			continue
 		}
 		if d := time.Since(a.ended); d > tolerance {
-			errs = append(errs, fmt.Errorf("singleton: job %q: %w, %s ago: %w", a.job, ErrOverrun, d, context.Cause(a.ctx)))
+			errs = append(errs, fmt.Errorf("singleton: %s %q: %w, %s ago: %w", what, a.name, ErrOverrun, d, context.Cause(a.ctx)))
 		}
 	}
 	return errors.Join(errs...)

@@ -338,9 +338,11 @@ func TestRedisAway(t *testing.T) {
 		t.Errorf("cause %q", end.Cause)
 	}
 	a.until("/metrics", http.StatusOK, `leader_election_master_status{name="demo"} 0`)
-	for _, path := range []string{"/livez", "/healthz"} {
-		if code, body := a.get(path); code != http.StatusOK {
-			t.Errorf("%s: %d %q", path, code, body)
+	for path, want := range map[string]int{
+		"/livez": http.StatusOK, "/healthz": http.StatusInternalServerError, "/healthz?exclude=redis": http.StatusOK,
+	} {
+		if code, body := a.get(path); code != want {
+			t.Errorf("%s: %d %q, want %d", path, code, body, want)
 		}
 	}
 	s.Restart(t)

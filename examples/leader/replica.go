@@ -178,16 +178,17 @@ func (r *replica) serve(ctx context.Context, stop context.CancelCauseFunc) (quie
 
 func (r *replica) handler(ctx context.Context) (http.Handler, error) {
 	cfg := healthz.Config{Logger: logr.FromSlogHandler(r.log.Handler())}
-	watchdog := healthz.Election("election", r.elector.Check, overdue)
+	watchdog := healthz.Overdue("election", r.elector.Check, overdue)
+	reachable := healthz.Reachable("redis", func(ctx context.Context) error { return r.rdb.Ping(ctx).Err() })
 	mux := http.NewServeMux()
 	for name, checkers := range map[string][]healthz.Checker{
 		// Redis is not among what is asked about life: its outage is no reason to
 		// restart anybody.
 		"livez":   {watchdog},
-		"healthz": {watchdog},
+		"healthz": {watchdog, reachable},
 		"readyz": {
 			watchdog,
-			healthz.Reachable("redis", func(ctx context.Context) error { return r.rdb.Ping(ctx).Err() }),
+			reachable,
 			{Name: "running", Check: func(context.Context) error { return context.Cause(ctx) }},
 		},
 	} {

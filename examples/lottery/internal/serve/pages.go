@@ -24,7 +24,7 @@ const stopWithin = 3 * time.Second
 // database: an outage of theirs must not restart the replicas.
 func (r *Replica) alive() []healthz.Checker {
 	return []healthz.Checker{
-		{Name: "draw", Check: func(context.Context) error { return r.runner.Check(stopWithin) }},
+		healthz.Overdue("draw", r.runner.Check, stopWithin),
 	}
 }
 
