@@ -218,6 +218,7 @@ func TestKilledLeader(t *testing.T) {
 	}
 	b.until("/leader", http.StatusOK, `"leader":"b","leading":true`)
 	c.until("/leader", http.StatusOK, `"leader":"b","leading":false`)
+	c.until("/record", http.StatusOK, `"holder":"b","lease":"2s","renewed":"2`)
 	b.signal(syscall.SIGKILL)
 	if third := c.hear("work begins"); third.Token <= second.Token || third.Term != 3 {
 		t.Errorf("term %d under token %d after %d", third.Term, third.Token, second.Token)
@@ -339,7 +340,8 @@ func TestRedisAway(t *testing.T) {
 	}
 	a.until("/metrics", http.StatusOK, `leader_election_master_status{name="demo"} 0`)
 	for path, want := range map[string]int{
-		"/livez": http.StatusOK, "/healthz": http.StatusInternalServerError, "/healthz?exclude=redis": http.StatusOK,
+		"/record": http.StatusServiceUnavailable,
+		"/livez":  http.StatusOK, "/healthz": http.StatusInternalServerError, "/healthz?exclude=redis": http.StatusOK,
 	} {
 		if code, body := a.get(path); code != want {
 			t.Errorf("%s: %d %q, want %d", path, code, body, want)
@@ -356,7 +358,7 @@ func TestPasswordRefused(t *testing.T) {
 	s := servers.Redis(t, "requirepass right")
 	a := launch(t, "redis://hunter2:hunter2@"+s.Addr(), "a")
 	a.hear("cannot stand for election; trying on") // hear fails at a password
-	for _, path := range []string{"/leader", "/readyz?verbose", "/readyz/redis", "/metrics"} {
+	for _, path := range []string{"/leader", "/record", "/readyz?verbose", "/readyz/redis", "/metrics"} {
 		if _, body := a.get(path); strings.Contains(body, "hunter2") {
 			t.Errorf("%s shows a password: %q", path, body)
 		}

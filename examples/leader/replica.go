@@ -206,7 +206,25 @@ func (r *replica) handler(ctx context.Context) (http.Handler, error) {
 			"identity": r.elector.Identity(), "leader": r.elector.GetLeader(), "leading": r.elector.IsLeader(),
 		})
 	})
+	mux.HandleFunc("GET /record", r.record)
 	return mux, nil
+}
+
+// record tells what Redis says of the lead. Its instants are on the server's clock.
+func (r *replica) record(w http.ResponseWriter, request *http.Request) {
+	ctx, cancel := context.WithTimeout(request.Context(), time.Second)
+	defer cancel()
+	record, err := r.elector.Record(ctx)
+	if err != nil {
+		r.log.Info("the record cannot be read", "error", err.Error())
+		http.Error(w, "Redis does not say who leads; the log says why", http.StatusServiceUnavailable)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(map[string]any{ // who asked may have left
+		"holder": record.Holder, "token": record.Token, "term": record.Term,
+		"acquired": record.Acquired, "renewed": record.Renewed, "lease": record.Lease.String(),
+	})
 }
 
 // logTo makes lines to be read in a terminal, or JSON.

@@ -42,7 +42,7 @@ func options() []option {
 		{"lease", "DURATION", "5s", "how long the others wait for a leader that died"},
 		{"finish", "DURATION", "0s", "how long the work takes to stop when it is told to"},
 		{"drain", "DURATION", "0s", "how long it may take; if it takes longer, another leads after the lease. 0s is for ever"},
-		{"http", "ADDRESS", ":8080", "where to serve /livez, /readyz, /healthz, /metrics and /leader, or off"},
+		{"http", "ADDRESS", ":8080", "where to serve /livez, /readyz, /healthz, /metrics, /leader and /record, or off"},
 		{"log-format", "FORMAT", "text", "how to log to standard error: text or json"},
 	}
 }
