@@ -158,6 +158,7 @@ func TestServeWaitsForWhatIsAway(t *testing.T) {
 	redis.Close()
 	r.awaitPage("/readyz", http.StatusInternalServerError, "[-]redis failed", "[+]database ok")
 	r.awaitPage("/livez?verbose", http.StatusOK, "[+]draw ok", "livez check passed")
+	r.awaitPage("/metrics", http.StatusOK, "\nnoonlock_script_errors_total{reason=\"unsent\",")
 	network.Away(true)
 	r.awaitPage("/readyz", http.StatusInternalServerError, "[-]redis failed", "[-]database failed")
 	r.awaitPage("/livez", http.StatusOK, "ok")

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -64,6 +65,22 @@ func (s *stage) ask(t *testing.T, path string) (code int, text string) {
 	w := httptest.NewRecorder()
 	s.handler.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
 	return w.Code, w.Body.String()
+}
+
+// total is the sum of a metric's series on a page.
+func total(t *testing.T, page, metric string) (sum float64) {
+	t.Helper()
+	for line := range strings.Lines(page) {
+		if rest, ok := strings.CutPrefix(line, metric+"{"); ok {
+			_, number, _ := strings.Cut(rest, "} ")
+			value, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sum += value
+		}
+	}
+	return sum
 }
 
 // However Redis is dead and whatever the draw in progress does, a replica that is
@@ -214,8 +231,14 @@ func TestLivenessWithoutServers(t *testing.T) {
 		if code, text := s.ask(t, "/readyz"); code != http.StatusOK {
 			t.Errorf("/readyz: %d %s", code, text)
 		}
+		_, before := s.ask(t, "/metrics")
 		s.redis.Faults().Partition()
 		s.drawing.Store.Close()
+		time.Sleep(time.Minute)
+		// The outage itself is told, not only that nothing succeeds any more.
+		if _, page := s.ask(t, "/metrics"); total(t, page, "noonlock_script_errors_total") <= total(t, before, "noonlock_script_errors_total") {
+			t.Errorf("a minute without Redis, and no more calls of scripts have failed:\n%s", page)
+		}
 		time.Sleep(time.Hour)
 		for path, want := range map[string]int{
 			"/livez": http.StatusOK, "/readyz": http.StatusInternalServerError,
