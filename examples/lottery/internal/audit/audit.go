@@ -49,6 +49,7 @@ func Check(ctx context.Context, st *store.Store, ledger Ledger, want store.Expec
 	}
 	report := Report{Noons: len(want.Ticks), Draws: len(draws), Findings: findings}
 	report.compare(draws, within(runs, want.Since, want.Until))
+	report.explain(runs)
 	slices.SortStableFunc(report.Findings, func(a, b store.Finding) int {
 		return cmp.Or(a.Tick.Compare(b.Tick), cmp.Compare(a.Kind, b.Kind))
 	})
@@ -90,6 +91,21 @@ func (r *Report) compare(draws []store.Draw, runs map[int64]lockcore.RunRecord) 
 		r.Recorded++
 		if !drawn[tick] {
 			r.find(run.Tick, store.Unrecorded, "the ledger in Redis has it as done, but there is no draw")
+		}
+	}
+}
+
+// explain says of missing noons that the ledger has them as skipped, and why.
+func (r *Report) explain(runs []lockcore.RunRecord) {
+	for i, f := range r.Findings {
+		if f.Kind != store.Missing {
+			continue
+		}
+		at := slices.IndexFunc(runs, func(run lockcore.RunRecord) bool {
+			return run.Outcome == lockcore.OutcomeSkipped && !f.Tick.Before(run.Tick) && !f.Tick.After(run.Last)
+		})
+		if at >= 0 {
+			r.Findings[i].Detail += "; the ledger in Redis has it as skipped: " + runs[at].Error
 		}
 	}
 }
