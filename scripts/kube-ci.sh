@@ -9,13 +9,13 @@
 #   NOONLOCK_KUBE_RIG  the folder with the cluster's scripts (default ../shared/kube)
 #   KUBE_HOME          where it is built and runs (default ~/.cache/noonlock/kube)
 #   KUBE_KEEP=1        use a cluster that runs already, and leave it running
-#   KUBE_OUTAGE        how long Redis is away (default 75s)
+#   KUBE_OUTAGE        how long Redis is away (default 2m)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 rig=${NOONLOCK_KUBE_RIG:-../shared/kube}
 export KUBE_HOME=${KUBE_HOME:-${XDG_CACHE_HOME:-$HOME/.cache}/noonlock/kube}
-export KUBE_OUTAGE=${KUBE_OUTAGE:-75s}
+export KUBE_OUTAGE=${KUBE_OUTAGE:-2m}
 
 # left_out REASON: that is what was not tested.
 left_out() {

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Tests the chart, the lottery and an election on a real Kubernetes: 120 noons, one a
 # second, through a rollout, an eviction, kills and a rollback, then without Redis for
-# a while. It makes and deletes namespaces of its own, and takes some six minutes.
+# a while. It makes and deletes namespaces of its own, and takes some seven minutes.
 #
 # It needs kubectl, and a cluster with a node of this machine's architecture that may
 # run privileged pods (for the kills).
@@ -15,7 +15,8 @@
 #                       'sudo ctr -n k8s.io images import'
 #   KUBE_REDIS_IMAGE    name and tag of the bundled Redis (default: the chart's)
 #   KUBE_STORAGE_CLASS  for the volumes (default: the cluster's)
-#   KUBE_OUTAGE         how long Redis is away (default 2m)
+#   KUBE_OUTAGE         how long Redis is away (default 2m; at least 1m, as an idle replica
+#                       asks Redis every 30 s, and its metrics have to tell)
 #   KUBE_EXEC           what the test's command line begins with, such as
 #                       'nsenter --net=/run/netns/kube' (default: nothing)
 set -euo pipefail
