@@ -204,12 +204,16 @@ func lineUp(t *testing.T, args ...string) (s *servers.RedisServer, a, b, c *proc
 func TestKilledLeader(t *testing.T) {
 	t.Parallel()
 	_, a, b, c := lineUp(t, "--lease", "2s")
-	first := a.term()
+	first, last := a.term(), c.record()
 	a.signal(syscall.SIGKILL)
 	if code := a.ends(); code != -1 {
 		t.Errorf("exit code %d", code)
 	}
 	second := b.hear("work begins")
+	// Both instants are the server's: nobody leads before the lease is over.
+	if next := c.record(); last.Holder != "a" || next.Holder != "b" || next.Acquired.Sub(last.Renewed) < 2*time.Second {
+		t.Errorf("%+v leads after %+v, whose lease of 2s was not over", next, last)
+	}
 	if second.Token <= first || second.Term != 2 {
 		t.Errorf("term %d under token %d after %d", second.Term, second.Token, first)
 	}
@@ -223,6 +227,20 @@ func TestKilledLeader(t *testing.T) {
 	if third := c.hear("work begins"); third.Token <= second.Token || third.Term != 3 {
 		t.Errorf("term %d under token %d after %d", third.Term, third.Token, second.Token)
 	}
+}
+
+// record asks the process for what Redis says of the lead.
+func (p *process) record() (r struct {
+	Holder            string
+	Acquired, Renewed time.Time
+},
+) {
+	p.t.Helper()
+	code, body := p.get("/record")
+	if err := json.Unmarshal([]byte(body), &r); code != http.StatusOK || err != nil {
+		p.t.Fatalf("/record of %s: %d %q, %v", p.name, code, body, err)
+	}
+	return r
 }
 
 // term asks the process for the token under which it leads, which stands in its

@@ -3,6 +3,8 @@
 package kube
 
 import (
+	"context"
+	"encoding/json"
 	"strings"
 	"time"
 )
@@ -10,11 +12,66 @@ import (
 const (
 	candidates = "app=leader"
 	lease      = 15 * time.Second
+
+	// retryPeriod is how often a candidate of client-go would ask, with this lease.
+	retryPeriod = lease * 2 / 15
+
+	// lateness is what a busy machine may add to what is to happen at an instant.
+	lateness = 2 * time.Second
 )
+
+// record is what Redis says of the lead, its instants by the server's clock: see
+// examples/leader.
+type record struct {
+	Holder            string
+	Token             uint64
+	Acquired, Renewed time.Time
+}
+
+// record reads the record by way of a pod.
+func (c *cluster) record(pod string) (r record, err error) {
+	page, err := c.get(pod, "/record")
+	if err != nil {
+		return r, err
+	}
+	return r, json.Unmarshal([]byte(page), &r)
+}
+
+// A succession is the last record of one leader, and the first of the next one.
+type succession struct{ last, first record }
+
+// awaitSuccession reads the record by way of the pods until another leads.
+func (c *cluster) awaitSuccession(ctx context.Context, pods []string) <-chan succession {
+	found := make(chan succession, 1)
+	go func() {
+		defer close(found)
+		again := time.NewTicker(200 * time.Millisecond)
+		defer again.Stop()
+		for last := (record{}); ; {
+			for _, pod := range pods {
+				r, err := c.record(pod)
+				switch {
+				case err != nil || r.Holder == "": // asked again below
+				case last.Token != 0 && r.Token > last.Token:
+					found <- succession{last, r}
+					return
+				default:
+					last = r
+				}
+			}
+			select {
+			case <-again.C:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return found
+}
 
 // elected runs three replicas of examples/leader on the Redis of the release. The
 // leader's pod is deleted, and the next one leads at once; the next leader's process
-// is killed, and another leads within the lease.
+// is killed, and another leads when the lease is over, and no sooner.
 func elected(c *cluster) {
 	c.Helper()
 	c.apply(strings.ReplaceAll(`
@@ -55,11 +112,24 @@ spec:
 			logs[p.Metadata.Name] = c.follow(p.Metadata.Name)
 		}
 		c.hear(logs[leader], "working") // the log is being read
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		var others []string
+		for name := range logs {
+			if name != leader {
+				others = append(others, name)
+			}
+		}
+		var records <-chan succession
 		var from time.Time
 		if how == "deleted" {
 			c.kubectl("delete", "pod", leader, "--wait=false")
 			from = c.hear(logs[leader], "lead given up")
 		} else {
+			if r, err := c.record(others[0]); err != nil || r.Holder != leader {
+				c.Fatalf("the record is %+v, %v; want that of %s", r, err, leader)
+			}
+			records = c.awaitSuccession(ctx, others)
 			said := c.hand("kill", leader, "/leader")
 			at, err := time.Parse(time.RFC3339Nano, strings.TrimSpace(said[strings.LastIndex(said, " ")+1:]))
 			if err != nil {
@@ -91,18 +161,31 @@ spec:
 			timer.Stop()
 			took := s.at.Sub(from)
 			c.Logf("the leader %s was %s; %s leads after %s (lease %s)", leader, how, s.name, took, lease)
-			// A lead that was given up is handed over; nobody waits for a lease.
-			if s.at.IsZero() || how == "deleted" && took > lease/2 {
-				c.Errorf("the hand-over took %s", took)
+			// A lead that was given up is handed over; nobody waits for a lease, and
+			// nobody has to ask.
+			if s.at.IsZero() || how == "deleted" && took >= retryPeriod {
+				c.Errorf("the hand-over took %s; want less than %s", took, retryPeriod)
 			}
-			// A dead leader's lease ends at most one lease after its last renewal,
-			// which was before its death. The rest is for a slow machine.
-			if took > lease+patience/10 {
-				c.Errorf("the succession took %s, with a lease of %s", took, lease)
+			if how == "killed" {
+				c.succeeded(<-records)
 			}
 		case <-timer.C:
 			c.Fatalf("nobody leads %s after the leader was %s", patience, how)
 		}
+	}
+}
+
+// succeeded holds a succession after a death against the lease: it ends one lease after
+// the last renewal, and the next one leads then.
+func (c *cluster) succeeded(s succession) {
+	c.Helper()
+	if s.first.Token == 0 {
+		c.Fatal("nobody tells the record of the next leader")
+	}
+	took := s.first.Acquired.Sub(s.last.Renewed)
+	c.Logf("by the server's clock %s led %s after the last renewal of %s (lease %s)", s.first.Holder, took, s.last.Holder, lease)
+	if took < lease || took > lease+lateness {
+		c.Errorf("%s led %s after the last renewal of %s; want from %s to %s", s.first.Holder, took, s.last.Holder, lease, lease+lateness)
 	}
 }
 
