@@ -108,7 +108,7 @@ func (s *Service) hold(ctx context.Context, lease *lockcore.Lease, pause *backof
 func (s *Service) start(ctx context.Context, lease *lockcore.Lease) (ended, err error) {
 	work, stop := lease.Bind(ctx)
 	defer stop()
-	defer s.work.begin(s.name, lease.Context())()
+	defer s.work.begin(s.name, lease.Context())() //nolint:contextcheck // the lease's own, which ends later than ctx
 	err = protect(s.cfg.Logger, func() error { return s.do(work, lease.Token()) })
 	if work.Err() != nil {
 		ended = context.Cause(work)

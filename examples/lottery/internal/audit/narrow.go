@@ -60,12 +60,12 @@ func Narrow(ctx context.Context, st *store.Store, ledger Standing, want store.Ex
 		}
 		want.Ticks = slices.DeleteFunc(slices.Clone(want.Ticks), func(t time.Time) bool { return t.Before(want.Since) })
 	}
-	for n := len(want.Ticks) - 1; n >= 0; n-- {
-		reason := pending(state, want.Ticks[n])
+	for n, tick := range slices.Backward(want.Ticks) {
+		reason := pending(state, tick)
 		if reason == "" {
 			break
 		}
-		want.Until, want.Ticks = want.Ticks[n], want.Ticks[:n]
+		want.Until, want.Ticks = tick, want.Ticks[:n]
 		cut.Until = &Cut{want.Until, reason}
 	}
 	return want, cut, nil

@@ -80,6 +80,35 @@ func TestVerify(t *testing.T) {
 	})
 }
 
+// Nothing may be older: no draw, and no winners whose draw is gone.
+func TestFirst(t *testing.T) {
+	t.Parallel()
+	on(t, func(t *testing.T, at address) {
+		s := at.open(t)
+		first := func(want time.Time) {
+			t.Helper()
+			if got, err := s.First(t.Context(), "lottery"); err != nil || !got.Equal(want) {
+				t.Errorf("First = %v, %v; want %v", got, err, want)
+			}
+		}
+		first(time.Time{})
+		if _, err := s.LoadEntrants(t.Context(), list("a,true", "b,true", "c,true")); err != nil {
+			t.Fatal(err)
+		}
+		other := run(0, 1)
+		other.Job = "other"
+		mustDraw(t, s, other, 2)
+		first(time.Time{})
+		mustDraw(t, s, run(5, 1), 3)
+		mustDraw(t, s, run(3, 2), 3)
+		first(noon(3))
+		at.exec(t, "DELETE FROM draws WHERE job = 'lottery' AND tick = "+itoa(noon(3).UnixMilli()))
+		first(noon(3))
+		at.exec(t, "DELETE FROM winners WHERE job = 'lottery' AND tick = "+itoa(noon(3).UnixMilli()))
+		first(noon(5))
+	})
+}
+
 // Tables that somebody made by hand, without keys, can hold what ours cannot.
 func TestVerifyWithoutKeys(t *testing.T) {
 	t.Parallel()
