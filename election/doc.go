@@ -58,7 +58,9 @@
 //	a dead leader    is succeeded within LeaseDuration and a round trip
 //	an outage        of up to RenewDeadline - RetryPeriod (8 s) goes unnoticed
 //	a candidate      asks once per 1.1 LeaseDurations, and does not poll
-//	a Client         pings its one subscription after 10 s of silence
+//	a Client         pings its one subscription after 10 s of silence, and while it
+//	                 stands in line after 60 LeaseDurations, the shortest, if that is
+//	                 more; TCP probes a silent connection every 10 s
 //
 // # What happens when
 //
@@ -74,7 +76,7 @@
 //	                              on to Run's caller
 //	a grant's message is lost     the candidate looks once per 1.1 LeaseDurations
 //	news of a leader is lost      it is read when the subscription is back, or
-//	                              after 20 LeaseDurations
+//	                              after 66 LeaseDurations
 //	the record is deleted         it is written again at the next renewal
 //	two replicas of one identity  are two: leads are told apart by secrets
 //	the server is away            leaders stop in time; all stand again when it is

@@ -23,9 +23,13 @@ const (
 
 	// leastPing is the least time between two pings of a silent subscription. While
 	// somebody waits in line they come once in lookPings TTLs: waiters look once per
-	// TTL, and many idle ones must not cost more than that.
+	// 1.1 TTL, and many idle ones must not cost more than one command per TTL, see
+	// leaderLooks. A connection that is dead meanwhile is found by TCP's own probes, see
+	// probe. If those are answered and nothing else is, who then gets a lock without
+	// having been told has it pinged at once, see suspect: until then a waiter is slow
+	// by as much as a look is late.
 	leastPing = 10 * time.Second
-	lookPings = 15
+	lookPings = 60
 
 	// subscribeWithin is how long a waiter waits for the first subscription
 	// before it joins the line without one.
