@@ -32,7 +32,9 @@ func (le *LeaderElector) Resign(ctx context.Context) error {
 // TransferTo gives the lead to the first candidate of that identity: it moves to
 // the head of the line, and then this replica resigns as by Resign. If nobody of
 // that identity stands in line, the error is lockcore.ErrNoCandidate, and
-// this replica goes on to lead. A candidate that cannot be reached when its turn
+// this replica goes on to lead. Nobody passes the candidate while the work is
+// drained, not even one that comes back to an older place in line; a later
+// TransferTo does. A candidate that cannot be reached when its turn
 // comes is passed over, and the next one leads.
 func (le *LeaderElector) TransferTo(ctx context.Context, identity string) error {
 	const op = "election: transfer"

@@ -20,7 +20,7 @@ func (r *replica) line() string {
 	must(r.e, err)
 	var names []string
 	for i, c := range line {
-		if c.Since.IsZero() || i > 0 && c.Since.Before(line[i-1].Since) {
+		if c.Since.IsZero() || i > 0 && !line[i-1].Preferred && c.Since.Before(line[i-1].Since) {
 			r.e.Errorf("the line is %v", line)
 		}
 		names = append(names, c.Identity)
@@ -107,6 +107,71 @@ func TestTransfer(t *testing.T) {
 		for _, r := range []*replica{all[2], all[4]} {
 			r.never()
 		}
+		e.history.Require(e)
+	})
+}
+
+// While the work is drained, a candidate that was cut off comes back to its old place in
+// line, which was before that of the one that was named: the one that was named leads.
+// So it does if it was the head, as the other had lapsed.
+func TestTransferPassesWhoComesBack(t *testing.T) {
+	for _, lapsed := range []bool{false, true} {
+		t.Run(fmt.Sprint("lapsed ", lapsed), func(t *testing.T) {
+			onBoth(t, func(e *env) {
+				link, f := e.linked("b")
+				a, b, c := e.replica(e.client("a"), quick("")), e.replica(link, quick("")), e.replica(e.client("c"), quick(""))
+				hold := make(chan struct{})
+				a.work = func(context.Context) { <-hold }
+				e.lineUp(a, b, c)
+				began := e.clock()
+				if lapsed {
+					cut := f.Partition()
+					e.until("b has lapsed", func() bool { return a.line() == "c" })
+					lockcoretest.MustFire(e, cut)
+				}
+				transferred := make(chan error, 1)
+				go func() { transferred <- a.le.TransferTo(context.Background(), "c") }()
+				e.until("c is the head", func() bool {
+					line, err := a.le.Candidates(e.Context())
+					must(t, err)
+					return line[0].Identity == "c" && line[0].Preferred
+				})
+				f.Cut()
+				f.Heal()
+				e.until("b is back", func() bool { return a.line() == "c b" })
+				line, err := a.le.Candidates(e.Context())
+				must(t, err)
+				if moved := line[0].Since.Sub(e.start); line[1].Preferred || e.bubble != nil && (moved < began || moved > e.clock()) {
+					t.Errorf("the line is %v", line)
+				}
+				close(hold)
+				must(t, <-transferred)
+				c.leads(1)
+				b.never()
+				e.history.Require(e)
+			})
+		})
+	}
+}
+
+// The last TransferTo counts, while the work is drained.
+func TestTransferTwice(t *testing.T) {
+	onBoth(t, func(e *env) {
+		a, b, c := e.replica(e.client("a"), quick("")), e.replica(e.client("b"), quick("")), e.replica(e.client("c"), quick(""))
+		hold := make(chan struct{})
+		a.work = func(context.Context) { <-hold }
+		e.lineUp(a, b, c)
+		transferred := make(chan error, 3)
+		for i, want := range []string{"c b", "b c", "c b"} {
+			go func() { transferred <- a.le.TransferTo(context.Background(), want[:1]) }()
+			e.until(fmt.Sprint("move ", i), func() bool { return a.line() == want })
+		}
+		close(hold)
+		for range 3 {
+			must(t, <-transferred)
+		}
+		c.leads(1)
+		b.never()
 		e.history.Require(e)
 	})
 }

@@ -139,7 +139,7 @@ func (seen *inspected) readLine(rows []any) bool {
 		if err != nil {
 			return false
 		}
-		w := Waiter{Since: time.UnixMilli(int64(at)).UTC(), Alive: text(rows[2]) == "1"}
+		w := Waiter{Since: placeTime(at), Alive: text(rows[2]) == "1"}
 		if p, ours := parseAttempt(text(rows[0])); ours {
 			w.Identity, w.Owner = p.identity, p.owner()
 			k, owned := p.kind.(ownedKind)

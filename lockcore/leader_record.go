@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"time"
 )
@@ -103,9 +104,11 @@ func (r LeaderRecord) sameLead(o LeaderRecord) bool {
 // A Candidate stands in line for an election.
 type Candidate struct {
 	Identity string
-	// Since is its place in line: the time at which it joined, on the server's
-	// clock, unless it was moved to the front.
+	// Since is when it joined the line, on the server's clock, or when it was moved to
+	// the head of it.
 	Since time.Time
+	// Preferred: it was moved, by Prefer, past those who had joined before it.
+	Preferred bool
 }
 
 // Candidates are those who stand in line, next leader first, without the leader.
@@ -124,10 +127,14 @@ func (e *Election) Candidates(ctx context.Context) ([]Candidate, error) {
 		if !ok || err != nil {
 			continue // not of this library
 		}
-		line = append(line, Candidate{Identity: p.identity, Since: time.UnixMilli(int64(at)).UTC()})
+		line = append(line, Candidate{Identity: p.identity, Since: placeTime(at), Preferred: at < 0})
 	}
 	return line, nil
 }
+
+// placeTime is the time that a place in line tells: it is negative of who was moved to
+// the head, see leader_transfer.
+func placeTime(at float64) time.Time { return time.UnixMilli(int64(math.Abs(at))).UTC() }
 
 // ErrNoCandidate is what every *NoCandidateError is.
 var ErrNoCandidate = errors.New("lockcore: no such candidate")
@@ -147,7 +154,9 @@ func (e *NoCandidateError) Error() string {
 func (e *NoCandidateError) Is(target error) bool { return target == ErrNoCandidate }
 
 // Prefer moves the first candidate of that identity to the head of the line, so
-// that it is the next to lead. The error is ErrNoCandidate if there is none, and
+// that it is the next to lead. Nobody passes it there, not even a candidate that was
+// cut off, stood before it, and takes its place in line up again; only a later Prefer
+// does. The error is ErrNoCandidate if there is none, and
 // ErrNotHeld if the lead has ended.
 func (l *Leadership) Prefer(ctx context.Context, identity string) error {
 	const op = "lockcore: prefer"

@@ -183,13 +183,24 @@ func checkLeaderRun(e *env, where string, r leaderRun, state leaderState, began 
 		if answer != want {
 			complain("want %d", want)
 		}
-		if want == 1 && before.queue[0] != living {
-			if after.queue[0] != living || len(before.queue) != len(after.queue) || len(after.told) != 1 ||
-				!strings.HasPrefix(after.told[0], "noonlock:ch:ALIVE h "+boardKey+" ") || !strings.HasSuffix(after.told[0], living) {
-				complain("not moved to the head, or not told so")
-			}
-			lineStays, told = true, after.told
+		if want != 1 {
+			break
 		}
+		if at := -after.places[0].Score; after.queue[0] != living || len(before.queue) != len(after.queue) || at < float64(began) && (state.moved == 0 || state.queue[0] != living) {
+			complain("not moved to the head, past all that could come back")
+		}
+		if before.queue[0] == living {
+			// Who has not been moved there is, and needs not be told.
+			lineStays = lineStays || state.moved == 0 && slices.Equal(before.queue, after.queue)
+			break
+		}
+		if len(after.told) != 1 || !strings.HasPrefix(after.told[0], "noonlock:ch:ALIVE h "+boardKey+" ") || !strings.HasSuffix(after.told[0], living) {
+			complain("the new head was not told")
+		}
+		if at := -after.places[0].Score; at <= float64(state.moved) {
+			complain("not moved past the one that was moved before")
+		}
+		lineStays, told = true, after.told
 	case "leader_look":
 		if (mine || state.lock == living) == strings.HasPrefix(answered(0), "-") {
 			complain("left of the lock")
@@ -208,8 +219,13 @@ func checkLeaderRun(e *env, where string, r leaderRun, state leaderState, began 
 		var want []any
 		for _, z := range before.places {
 			if z.Member != lapsed && !state.forgotten {
-				want = append(want, z.Member, strconv.FormatFloat(z.Score, 'f', -1, 64))
+				want = append(want, z.Member, z.Score)
 			}
+		}
+		for i := 1; i < len(list); i += 2 { // servers write numbers in two ways
+			score, err := strconv.ParseFloat(answered(i), 64)
+			must(e, err)
+			list[i] = score
 		}
 		if !recordStays || !slices.Equal(list, want) {
 			complain("want %v", want)

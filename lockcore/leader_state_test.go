@@ -72,10 +72,14 @@ type leaderState struct {
 	lineState
 	record    string // among leaderRecords
 	forgotten bool   // nobody in line was heard of
+	moved     int64  // 0, or when the head of the line was moved there, ms
 }
 
+// aheadOfTime is a time at which a head was moved, by a clock that was set back since.
+const aheadOfTime = 9000000000001 // ms
+
 func (s leaderState) String() string {
-	return fmt.Sprintf("%v, record %s, forgotten %v", s.lineState, s.record, s.forgotten)
+	return fmt.Sprintf("%v, record %s, forgotten %v, moved %d", s.lineState, s.record, s.forgotten, s.moved)
 }
 
 // leaderStates are the states of the keys that a script has.
@@ -85,16 +89,23 @@ func leaderStates(ofLine bool) []leaderState {
 		switch {
 		case s.tomb: // nothing to these scripts
 		case ofLine && s.fence:
-			all = append(all, leaderState{s, "none", false}, leaderState{s, "mine", s.queue != nil})
+			all = append(all, leaderState{lineState: s, record: "none"}, leaderState{lineState: s, record: "mine", forgotten: s.queue != nil})
 		case !ofLine && (len(s.queue) == 0 || slices.Equal(s.queue, []string{living})):
 			for name := range leaderRecords() {
-				all = append(all, leaderState{s, name, false})
+				all = append(all, leaderState{lineState: s, record: name})
 			}
 		}
 	}
 	for _, queue := range [][]string{{lapsed, living}, {deaf, unknown, living, nonsense}} {
 		if ofLine { // a leader with a candidate that is not the head
-			all = append(all, leaderState{lineState{lock: me, queue: queue, fence: true}, "mine", false})
+			all = append(all, leaderState{lineState: lineState{lock: me, queue: queue, fence: true}, record: "mine"})
+		}
+	}
+	for _, queue := range [][]string{{living}, {living, deaf}, {deaf, living}, {lapsed, unknown, living}} {
+		for _, moved := range []int64{1763000000001, aheadOfTime} {
+			if ofLine { // whose head was moved there
+				all = append(all, leaderState{lineState: lineState{lock: me, queue: queue, fence: true}, record: "mine", moved: moved})
+			}
 		}
 	}
 	return all
@@ -111,6 +122,9 @@ func (e *env) establishLeader(s leaderState) {
 	}
 	if s.record == "wrong" {
 		must(e, e.raw.Set(e.Context(), key, "x", time.Hour).Err())
+	}
+	if s.moved != 0 {
+		must(e, e.raw.ZAdd(e.Context(), e.key(boardKey, "queue"), redis.Z{Score: -float64(s.moved), Member: s.queue[0]}).Err())
 	}
 	if s.forgotten {
 		must(e, e.raw.Del(e.Context(), e.key(boardKey, "seen")).Err())

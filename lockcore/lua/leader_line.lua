@@ -4,7 +4,8 @@
 -- KEYS[2] seen    hash, attempt -> alive until (ms, server clock)
 --
 -- Returns {attempt, score, attempt, score, …} of those that were heard of
---         lately; score: ms, when it joined, or its place if it was moved.
+--         lately; score: ms, when it joined, or if it was moved to
+--         the head, when that was, negative.
 --
 -- Twice is safe: it only reads.
 local queue, seen = KEYS[1], KEYS[2]

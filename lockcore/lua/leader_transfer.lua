@@ -9,7 +9,11 @@
 -- Returns 1 it is the head of the line, 0 it is not in line, -1 the lock is not
 -- mine: nothing was changed.
 --
--- Twice is safe: a head stays the head.
+-- Its place is the time of the move as a negative number (ms): no candidate that has
+-- lapsed and joins again where it stood can pass it, as places are times otherwise,
+-- and a later move passes an earlier one. So the head is moved, too, once.
+--
+-- Twice is safe: a head that was moved stays where it is.
 local lock, queue, seen = KEYS[1], KEYS[2], KEYS[3]
 local me, identity = ARGV[1], ARGV[2]
 
@@ -24,8 +28,11 @@ for i = 1, #line, 2 do
   local attempt = line[i]
   if string.match(attempt, '^nl1:%w+%.%w+%.%a/(.*)$') == identity
     and tonumber(redis.call('HGET', seen, attempt) or 0) > now then
+    local first = tonumber(line[2])
+    if i > 1 or first > 0 then
+      redis.call('ZADD', queue, string.format('%.0f', math.min(-now, first - 1)), attempt)
+    end
     if i > 1 then
-      redis.call('ZADD', queue, string.format('%.0f', tonumber(line[2]) - 1), attempt)
       tell_head(lock, queue)
     end
     return 1
