@@ -72,7 +72,9 @@ func (e *Election) look(ctx context.Context) (r LeaderRecord, err error) {
 	if r, err = readLeader(fields); err != nil {
 		return r, err
 	}
-	if left, _ := answer[0].(int64); text(answer[1]) == fields["token"] && r.Released.IsZero() {
+	// The counter ends a week after the last grant, however long that leader leads.
+	token := cmp.Or(text(answer[1]), fields["token"])
+	if left, _ := answer[0].(int64); token == fields["token"] && r.Released.IsZero() {
 		r.Left = time.Duration(left) * time.Millisecond
 	}
 	return r, nil

@@ -88,6 +88,36 @@ func TestElection(t *testing.T) {
 	})
 }
 
+// A leader of more than a week is one, although the counter of tokens is gone, which
+// ends a week after a grant. Its successor's token is greater all the same.
+func TestElectionForLongerThanAWeek(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		a := e.election(e.client("a"), lockcore.ElectionConfig{Lease: ttl(time.Hour)})
+		b := e.election(e.client("b"), lockcore.ElectionConfig{Lease: ttl(time.Hour)})
+		first := e.campaign(a)
+		for day := range 16 {
+			e.pass(12 * time.Hour)
+			r, err := b.Leader(e.Context())
+			must(e, err)
+			if r.Holder != "a" || r.Left <= 0 || r.Left > time.Hour || first.Remaining() <= 0 {
+				t.Fatalf("after %d half days the record is %+v", day+1, r)
+			}
+		}
+		if n := e.raw.Exists(e.Context(), e.key(boardKey, "fence")).Val(); n != 0 {
+			t.Error("the counter is still there")
+		}
+		must(e, first.Resign(e.Context()))
+		if r, err := b.Leader(e.Context()); err != nil || r.Left != 0 {
+			t.Errorf("after it has resigned: %+v, %v", r, err)
+		}
+		second := e.campaign(b)
+		if r, err := a.Leader(e.Context()); err != nil || r.Holder != "b" || r.Left <= 0 || second.Token() <= first.Token() {
+			t.Errorf("the record is %+v, %v; token %d after %d", r, err, second.Token(), first.Token())
+		}
+	})
+}
+
 // A record is read once for each change, however many watch it, and a flood of
 // messages costs little.
 func TestElectionWatchReadsOnce(t *testing.T) {

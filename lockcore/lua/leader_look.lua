@@ -7,7 +7,8 @@
 -- Returns {left ms, fence or nil, field, value, field, value, …}  left: of the
 --         lock, whoever holds it; negative if nobody does. The leader of the
 --         record leads while left is positive and fence is its token: a grant to
---         another moves the counter.
+--         another moves the counter. The counter ends a week after a grant, so that
+--         without one the lock is still of the last.
 --
 -- Twice is safe: it only reads.
 local answer = {redis.call('PTTL', KEYS[1]), redis.call('GET', KEYS[2])}
