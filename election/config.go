@@ -71,7 +71,8 @@ type Config struct {
 
 	// KeepOnCancel leaves the lead to run out by itself when Run's context ends,
 	// instead of giving it to the next at once: the others then wait for up to
-	// LeaseDuration, as with client-go without ReleaseOnCancel.
+	// LeaseDuration, as with client-go without ReleaseOnCancel. Resign and TransferTo
+	// give it up all the same.
 	KeepOnCancel bool
 
 	// Once makes Run return when its first lead has ended, for whatever reason.

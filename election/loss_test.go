@@ -256,6 +256,46 @@ func TestKeepOnCancelOnly(t *testing.T) {
 			t.Error("the lead was kept at a Resign")
 		}
 
+		// Run's context ends while a Resign or TransferTo drains: who resigned has chosen.
+		for _, transfer := range []bool{false, true} {
+			hold := make(chan struct{})
+			a, b := e.replica(e.client("a"), cfg), e.replica(e.client("b"), cfg)
+			a.work = func(context.Context) { <-hold }
+			e.lineUp(a, b)
+			resigned := make(chan error, 1)
+			go func() {
+				if transfer {
+					resigned <- a.le.TransferTo(context.Background(), "b")
+					return
+				}
+				resigned <- a.le.Resign(context.Background())
+			}()
+			e.until("it is told to end", func() bool { return a.ctx.Err() != nil })
+			a.cancel(errStopped)
+			close(hold)
+			must(t, <-resigned)
+			b.leads(1)
+			a.wait()
+			must(t, b.le.Resign(e.Context()))
+			b.wait()
+		}
+
+		// A Resign that comes when Run's context has ended is one, too, until the lead is
+		// kept; from then on it says so.
+		late := e.replica(e.client("late"), cfg)
+		goOn := make(chan struct{})
+		late.work = func(context.Context) { <-goOn }
+		late.run().leads(1)
+		late.cancel(errStopped)
+		answered := make(chan error, 1)
+		go func() { answered <- late.le.Resign(context.Background()) }()
+		close(goOn)
+		if err := <-answered; err == nil && e.exists(key("lock")) {
+			t.Error("Resign says that the lead was given up, and it was kept")
+		}
+		late.wait()
+		must(t, e.raw.Del(e.Context(), key("lock")).Err())
+
 		// A panic in OnNewLeader.
 		boom := errors.New("boom")
 		le, err := election.NewLeaderElector(e.client("p"), electionName, election.Callbacks{

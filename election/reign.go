@@ -2,6 +2,7 @@ package election
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"time"
 
@@ -37,6 +38,7 @@ func TermFrom(ctx context.Context) (term Term, ok bool) {
 type reign struct {
 	lead     *lockcore.Leadership
 	stop     context.CancelCauseFunc // ends the work by choice
+	resigned atomic.Bool             // the choice was Resign or TransferTo
 	returned atomic.Bool             // OnStartedLeading has
 	released chan struct{}
 	err      error // of the release; read it after released
@@ -99,8 +101,10 @@ func (le *LeaderElector) drain(r *reign) {
 // lost before, if it was.
 func (le *LeaderElector) release(run context.Context, r *reign) (lost error) {
 	lost = r.lead.Ended()
-	if lost == nil && le.cfg.KeepOnCancel && run.Err() != nil && context.Cause(run) != errCrashed { //nolint:errorlint // identity: it is set here alone
+	// Who has resigned has chosen, even if Run's context has ended as well.
+	if lost == nil && le.cfg.KeepOnCancel && !r.resigned.Load() && run.Err() != nil && context.Cause(run) != errCrashed { //nolint:errorlint // identity: it is set here alone
 		r.lead.Drop(errKept)
+		r.err = errors.Join(lockcore.ErrNotHeld, r.lead.Ended()) // to a Resign that comes now
 	} else {
 		// If the lease was lost this gives back what may be left of it.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(run), min(le.cfg.LeaseDuration, releaseWithin))

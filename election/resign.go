@@ -16,7 +16,8 @@ import (
 // and the rest goes on. So call it from within OnStartedLeading only with a
 // context that ends: it would wait for itself. The error is ErrNotLeader if this
 // replica does not lead, or lockcore.ErrNotHeld joined with the cause if the lead
-// was lost on the way.
+// was lost on the way, or was being kept already (KeepOnCancel). Who resigns while
+// Run ends, and the work with it, gives the lead up although KeepOnCancel is set.
 func (le *LeaderElector) Resign(ctx context.Context) error {
 	const op = "election: resign"
 	r, err := le.mine(ctx)
@@ -80,6 +81,7 @@ func (le *LeaderElector) mine(ctx context.Context) (*reign, error) {
 
 // end ends the work and waits for the release.
 func (r *reign) end(ctx context.Context) error {
+	r.resigned.Store(true)
 	r.stop(ErrResigned)
 	select {
 	case <-r.released:
