@@ -24,10 +24,12 @@ func newMetrics(reg prometheus.Registerer, name string) (*metrics, error) {
 	if reg == nil {
 		return nil, nil //nolint:nilnil // nil is the metrics that count nothing
 	}
-	// The name is client-go's, as dashboards and alerts know it.
+	// The name is client-go's, as dashboards and alerts know it. Name, help and label are
+	// controller-runtime's to the letter, so that its registry, where this metric is
+	// from the start, takes the elections of this package as well.
 	status := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "leader_election_master_status",
-		Help: "Whether this process leads: 0 it does not, 1 it does.",
+		Help: "Gauge of if the reporting system is master of the relevant lease, 0 indicates backup, 1 indicates master. 'name' is the string used to identify the lease. Please make sure to group by name.",
 	}, []string{"name"})
 	transitions := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "noonlock_election_transitions_total",

@@ -1,0 +1,56 @@
+package clientgo_test
+
+import (
+	"context"
+	"testing"
+
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/noonlock/noonlock/election"
+)
+
+// A program that has controller-runtime in it may give its registry to an elector of
+// package election, too: the metric of who leads is there already, and is shared.
+func TestElectorOnControllerRuntimesRegistry(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		status := func(name string) float64 {
+			e.Helper()
+			families, err := ctrlmetrics.Registry.Gather()
+			must(e, err)
+			for _, f := range families {
+				if f.GetName() != "leader_election_master_status" {
+					continue
+				}
+				for _, m := range f.GetMetric() {
+					if len(m.GetLabel()) == 1 && m.GetLabel()[0].GetName() == "name" && m.GetLabel()[0].GetValue() == name {
+						return m.GetGauge().GetValue()
+					}
+				}
+			}
+			return -1
+		}
+		c := e.client(e.direct())
+		ctx, cancel := context.WithCancel(e.Context())
+		defer cancel()
+		ended := make(chan error, 2)
+		for _, name := range []string{"one", "two"} {
+			le, err := election.NewLeaderElector(c, name, election.Callbacks{
+				OnStartedLeading: func(ctx context.Context) { <-ctx.Done() }, OnStoppedLeading: func() {},
+			}, election.Config{Registerer: ctrlmetrics.Registry})
+			must(e, err)
+			if got := status(name); got != 0 {
+				e.Errorf("before it leads the status of %s is %v", name, got)
+			}
+			go func() { ended <- le.Run(ctx) }()
+			e.until("it leads", func() bool { return status(name) == 1 })
+		}
+		cancel()
+		for range 2 {
+			must(e, <-ended)
+		}
+		if status("one") != 0 || status("two") != 0 {
+			e.Errorf("in the end the status is %v and %v", status("one"), status("two"))
+		}
+	})
+}
