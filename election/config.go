@@ -3,6 +3,7 @@ package election
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -151,6 +152,22 @@ func (cfg Config) complete(client *lockcore.Client, cb Callbacks) (Config, error
 		}
 	}
 	return cfg, nil
+}
+
+// translate makes lockcore's refusal one of the field here that was its.
+func translate(err error) error {
+	var refused *lockcore.ConfigError
+	if !errors.As(err, &refused) {
+		return fmt.Errorf("election: %w", err)
+	}
+	field := refused.Field
+	switch field {
+	case "LeaseConfig.Identity":
+		field = "Config.Identity"
+	case "ElectionConfig.Metadata":
+		field = "Config.Metadata"
+	}
+	return &ConfigError{Field: field, Value: refused.Value, Rule: refused.Rule}
 }
 
 func (cfg Config) lease() lockcore.LeaseConfig {

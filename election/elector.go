@@ -33,8 +33,7 @@ type LeaderElector struct {
 
 // NewLeaderElector makes a LeaderElector for the election of a name: 1 to 191
 // bytes of UTF-8 without control characters, spaces and braces. Nothing is sent
-// before Run. The error is a *ConfigError, a *lockcore.ConfigError, or the
-// Registerer's.
+// before Run. The error is a *ConfigError, or the Registerer's.
 func NewLeaderElector(client *lockcore.Client, name string, callbacks Callbacks, cfg Config) (*LeaderElector, error) {
 	cfg, err := cfg.complete(client, callbacks)
 	if err != nil {
@@ -42,7 +41,7 @@ func NewLeaderElector(client *lockcore.Client, name string, callbacks Callbacks,
 	}
 	election, err := client.Election(name, lockcore.ElectionConfig{Lease: cfg.lease(), Metadata: cfg.Metadata})
 	if err != nil {
-		return nil, fmt.Errorf("election: %w", err)
+		return nil, translate(err)
 	}
 	m, err := newMetrics(cfg.Registerer, name)
 	if err != nil {

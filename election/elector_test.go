@@ -382,9 +382,9 @@ func TestValidation(t *testing.T) {
 			{good, "board", election.Config{LeaseDuration: 24 * time.Hour}, ""},
 			{good, "board", election.Config{RenewDeadline: -1}, "Config.RenewDeadline is -1ns; it must be 0 (two thirds of LeaseDuration) or positive"},
 			{good, "board", election.Config{DrainTimeout: -1}, "Config.DrainTimeout is -1ns; it must be 0 (for ever) or positive"},
-			{good, "board", election.Config{Identity: "a\nb"}, `LeaseConfig.Identity is "a\nb"`},
-			{good, "board", election.Config{Metadata: map[string]string{"a": strings.Repeat("b", 5000)}}, "ElectionConfig.Metadata is 5008 bytes"},
-			{good, "", election.Config{}, `name is ""`},
+			{good, "board", election.Config{Identity: "a\nb"}, `election: Config.Identity is "a\nb"; it must be`},
+			{good, "board", election.Config{Metadata: map[string]string{"a": strings.Repeat("b", 5000)}}, "election: Config.Metadata is 5008 bytes; it must be at most 4096 bytes as JSON"},
+			{good, "", election.Config{}, `election: name is ""`},
 			{good, "a b", election.Config{}, `name is "a b"`},
 			{good, "{a}", election.Config{}, `name is "{a}"`},
 			{good, strings.Repeat("n", 191), election.Config{}, ""},
@@ -399,7 +399,7 @@ func TestValidation(t *testing.T) {
 				}
 				continue
 			}
-			if err == nil || !strings.Contains(err.Error(), test.want) || !errors.Is(err, election.ErrConfig) && !errors.Is(err, lockcore.ErrConfig) {
+			if err == nil || !strings.Contains(err.Error(), test.want) || !errors.Is(err, election.ErrConfig) {
 				t.Errorf("%d: %v, want %q", i, err, test.want)
 			}
 		}

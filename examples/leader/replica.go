@@ -77,9 +77,17 @@ func newReplica(ctx context.Context, s *settings, stderr io.Writer) (*replica, e
 // refusal names what the user has named in place of the library's field.
 func (r *replica) refusal(err error) error {
 	flags := map[string]string{"name": "election", "Config.Identity": "identity"}
-	var wrong *lockcore.ConfigError
-	if errors.As(err, &wrong) && flags[wrong.Field] != "" {
-		return fmt.Errorf("%s is %s; it must be %s", r.s.from[flags[wrong.Field]], wrong.Value, wrong.Rule)
+	var field, value, rule string
+	var ofClient *lockcore.ConfigError
+	var ofElector *election.ConfigError
+	switch {
+	case errors.As(err, &ofClient):
+		field, value, rule = ofClient.Field, ofClient.Value, ofClient.Rule
+	case errors.As(err, &ofElector):
+		field, value, rule = ofElector.Field, ofElector.Value, ofElector.Rule
+	}
+	if flags[field] != "" {
+		return fmt.Errorf("%s is %s; it must be %s", r.s.from[flags[field]], value, rule)
 	}
 	return err
 }
