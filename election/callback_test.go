@@ -13,6 +13,7 @@ import (
 
 	"github.com/noonlock/noonlock/election"
 	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
 // The work is slow to stop. The lead is renewed until it has returned, then
@@ -247,6 +248,76 @@ func value(t testing.TB, reg prometheus.Gatherer, name, label string) float64 {
 		}
 	}
 	return -1
+}
+
+// waited is the sum of the times to lead.
+func waited(t testing.TB, reg prometheus.Gatherer) (sum time.Duration) {
+	t.Helper()
+	families, err := reg.Gather()
+	must(t, err)
+	for _, f := range families {
+		if f.GetName() == "noonlock_election_time_to_lead_seconds" {
+			for _, m := range f.GetMetric() {
+				sum += time.Duration(m.GetHistogram().GetSampleSum() * float64(time.Second))
+			}
+		}
+	}
+	return sum
+}
+
+// The time to lead begins with Run, or with the end of the last lead and the pause after
+// that, and errors do not begin it anew: nor are they more than one try per RetryPeriod.
+func TestTimeToLead(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		reg := prometheus.NewRegistry()
+		cfg := quick("")
+		cfg.Registerer = reg
+		a, b := e.replica(e.client("a"), quick("")), e.replica(e.client("b"), cfg)
+		want := time.Duration(0)
+		see := func(what string) {
+			t.Helper()
+			if got := waited(t, reg); got < want-5*time.Millisecond || got > want+5*time.Millisecond {
+				t.Errorf("%s: it has waited for %v in all, want %v", what, got, want)
+			}
+		}
+		e.lineUp(a, b)
+		e.pass(10 * leaseDuration)
+		must(t, a.le.Resign(e.Context()))
+		b.leads(1)
+		want += 10 * leaseDuration
+		see("in line")
+		e.pass(time.Minute)
+		must(t, b.le.Resign(e.Context()))
+		a.leads(2)
+		e.pass(3 * leaseDuration)
+		a.stop()
+		b.leads(2)
+		want += 3 * leaseDuration
+		see("in line again")
+		b.stop()
+
+		tries := 0
+		_, err := e.bubble.Faults().Add(lockcoretest.Fault{Kind: lockcoretest.DropRequest, Match: func(cmd []string) bool {
+			if script("mutex_acquire")(cmd) {
+				tries++
+			}
+			return false // it only counts
+		}})
+		must(t, err)
+		c := e.replica(e.client("c"), cfg)
+		e.bubble.Server().SetError("NOAUTH Authentication required.")
+		begin := e.clock()
+		c.run()
+		e.pass(time.Minute + time.Millisecond)
+		if most := int(time.Minute/retryPeriod) + 1; tries < most/2 || tries > most {
+			t.Errorf("it has tried %d times in a minute", tries)
+		}
+		e.bubble.Server().SetError("")
+		c.leads(1)
+		want += e.clock() - begin
+		see("through errors")
+	})
 }
 
 // The metrics, on a registry that all electors share.

@@ -107,8 +107,8 @@ func (le *LeaderElector) stand(run context.Context) error {
 		backoff.WithInitialInterval(le.cfg.RetryPeriod), backoff.WithMaxInterval(le.cfg.LeaseDuration),
 		backoff.WithRandomizationFactor(0.2), backoff.WithMaxElapsedTime(0))
 	told := "" // the error that the log has been told of
+	inLine := time.Now()
 	for {
-		began := time.Now()
 		lead, err := le.election.Campaign(run)
 		switch {
 		case run.Err() != nil:
@@ -127,9 +127,9 @@ func (le *LeaderElector) stand(run context.Context) error {
 			continue
 		}
 		told = ""
-		le.metrics.led(time.Since(began))
+		le.metrics.led(time.Since(inLine)) // errors and the waits after them among it
 		le.log.Info("leading", "term", lead.Term, "token", lead.Token())
-		began = time.Now()
+		began := time.Now()
 		lost := le.lead(run, lead)
 		switch {
 		case le.cfg.Once:
@@ -138,12 +138,14 @@ func (le *LeaderElector) stand(run context.Context) error {
 			return nil //nolint:nilerr // ctx has ended, which is what ends Run
 		case lost == nil:
 			losses.Reset()
+			inLine = time.Now()
 			continue
 		}
 		if time.Since(began) > le.cfg.LeaseDuration {
 			losses.Reset()
 		}
 		pause(run, losses.NextBackOff())
+		inLine = time.Now()
 	}
 }
 

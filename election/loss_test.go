@@ -14,6 +14,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/noonlock/noonlock/election"
 	"github.com/noonlock/noonlock/lockcore"
@@ -142,15 +143,25 @@ func TestStopWhenGranted(t *testing.T) {
 	})
 }
 
-// The end of a lead waits for an answer of the server for a while, and not longer.
+// The end of a lead waits for an answer of the server for a while, and not longer, nor
+// beyond the lease.
 func TestGivingUpIsBounded(t *testing.T) {
 	t.Parallel()
-	for _, stop := range []string{"cancel", "Resign"} {
-		t.Run(stop, func(t *testing.T) {
+	for _, test := range []struct {
+		stop         string
+		lease, bound time.Duration
+	}{
+		{"cancel", time.Hour, 5 * time.Second},
+		{"Resign", time.Hour, 5 * time.Second},
+		{"cancel", time.Second, time.Second},
+		{"Resign", time.Second, time.Second},
+	} {
+		stop := test.stop
+		t.Run(fmt.Sprint(stop, " ", test.lease), func(t *testing.T) {
 			t.Parallel()
 			inBubble(t, func(e *env) {
 				c, f := e.linked("a")
-				a := e.replica(c, election.Config{LeaseDuration: time.Hour, Once: true})
+				a := e.replica(c, election.Config{LeaseDuration: test.lease, Once: true})
 				a.run().leads(1)
 				cut := f.Partition()
 				begin := e.clock()
@@ -160,7 +171,7 @@ func TestGivingUpIsBounded(t *testing.T) {
 					t.Error("Resign does not say that nothing was answered")
 				}
 				a.wait()
-				if took := e.clock() - begin; took > 5*time.Second || a.stops != 1 {
+				if took := e.clock() - begin; took > test.bound || a.stops != 1 {
 					t.Errorf("Run returned after %v, with %d stops", took, a.stops)
 				}
 				lockcoretest.MustFire(e, cut)
@@ -470,6 +481,28 @@ func TestRunOrDieLogs(t *testing.T) {
 	})
 }
 
+// stat is how many scripts ("evalsha") the server has run, or how often it has read from
+// a connection ("reads").
+func (e *env) stat(what string) int {
+	e.Helper()
+	section, prefix := "commandstats", "cmdstat_evalsha:calls="
+	if what == "reads" {
+		section, prefix = "stats", "total_reads_processed:"
+	}
+	text, err := e.raw.Info(e.Context(), section).Result()
+	must(e, err)
+	for line := range strings.Lines(text) {
+		if rest, ok := strings.CutPrefix(line, prefix); ok {
+			number, _, _ := strings.Cut(rest, ",")
+			n, err := strconv.Atoi(strings.TrimSpace(number))
+			must(e, err)
+			return n
+		}
+	}
+	e.Fatalf("the server does not count %s", what)
+	return 0
+}
+
 // A thousand elections on one Client have one subscription and a few connections
 // in all, and their renewals go out together.
 func TestThousandElectionsOnOneClient(t *testing.T) {
@@ -514,6 +547,18 @@ func TestThousandElectionsOnOneClient(t *testing.T) {
 	}
 	before := renewed(0)
 	e.until("all have renewed", func() bool { return renewed(0) > before && renewed(many-1) > before })
+
+	// Of requests that come one by one each is a read of the server's.
+	requests, reads := e.stat("evalsha"), e.stat("reads")
+	e.until("all have renewed several times", func() bool {
+		err := e.raw.BLPop(e.Context(), time.Second, "nothing").Err() // asks little while it waits
+		mustIs(t, err, redis.Nil)
+		return e.stat("evalsha")-requests > 4*many
+	})
+	requests, reads = e.stat("evalsha")-requests, e.stat("reads")-reads
+	if reads*5 > requests {
+		t.Errorf("%d renewals came in %d reads", requests, reads)
+	}
 	list, err := e.raw.ClientList(e.Context()).Result()
 	must(t, err)
 	self, _, err := net.SplitHostPort(e.real.Addr())
