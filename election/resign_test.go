@@ -176,6 +176,27 @@ func TestTransferTwice(t *testing.T) {
 	})
 }
 
+// The line is lost while the work is drained: who was named comes back to the head.
+func TestTransferThroughALostLine(t *testing.T) {
+	onBoth(t, func(e *env) {
+		a, b, c := e.replica(e.client("a"), quick("")), e.replica(e.client("b"), quick("")), e.replica(e.client("c"), quick(""))
+		hold := make(chan struct{})
+		a.work = func(context.Context) { <-hold }
+		e.lineUp(a, b, c)
+		transferred := make(chan error, 1)
+		go func() { transferred <- a.le.TransferTo(context.Background(), "c") }()
+		e.until("c is the head", func() bool { return a.line() == "c b" })
+		e.pass(2 * leaseDuration) // it has looked, and knows its new place
+		must(t, e.raw.Del(e.Context(), key("queue"), key("seen")).Err())
+		e.until("both are back", func() bool { return a.line() == "c b" })
+		close(hold)
+		must(t, <-transferred)
+		c.leads(1)
+		b.never()
+		e.history.Require(e)
+	})
+}
+
 // To somebody who is not in line nothing is transferred: a clear error, and the
 // leader leads on.
 func TestTransferToNobody(t *testing.T) {
