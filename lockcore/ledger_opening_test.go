@@ -3,6 +3,7 @@ package lockcore_test
 import (
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -254,11 +255,17 @@ func (v jobVerdict) generation(t takeover) {
 	}
 }
 
+// beginOf is when a span began.
+func beginOf(span string) string {
+	from, _, _ := strings.Cut(span, " ")
+	return from
+}
+
 // state: the answer is how the job stands.
 func (v jobVerdict) state(own, dropped string) {
 	v.Helper()
 	list := v.answer.([]any)
-	if len(list) != 14+2*len(v.after.open) {
+	if len(list) != 16+2*len(v.after.open) {
 		v.complain("not all is told")
 		return
 	}
@@ -267,7 +274,10 @@ func (v jobVerdict) state(own, dropped string) {
 	if gen == "" {
 		gen = "0"
 	}
-	for i, want := range map[int]string{2: job["last"], 3: job["ok"], 5: job["born"], 8: gen, 9: job["next"], 12: own, 13: dropped} {
+	for i, want := range map[int]string{
+		2: job["last"], 3: job["ok"], 5: job["born"], 8: gen, 9: job["next"], 12: own, 13: dropped,
+		14: beginOf(job["hold"]), 15: beginOf(job["halt"]),
+	} {
 		if list[i] != want {
 			v.complain("answer %d is not %q", i, want)
 		}
@@ -281,7 +291,7 @@ func (v jobVerdict) state(own, dropped string) {
 	if now < v.now*1000 || list[10] != int64(len(v.after.live)) {
 		v.complain("not the time, or the replicas")
 	}
-	for i := 14; i < len(list); i += 2 {
+	for i := 16; i < len(list); i += 2 {
 		if _, ok := v.after.open[list[i].(string)]; !ok {
 			v.complain("tick %v is not open", list[i])
 		}

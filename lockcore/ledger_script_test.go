@@ -197,6 +197,8 @@ func (b *jobBench) picture() jobPicture {
 		if record["start"] != "1" {
 			record["start"] = "later"
 		}
+		delete(record, "held")
+		delete(record, "seen")
 		s.open[tick] = fmt.Sprint(record)
 	}
 	for _, text := range runs.Val() {

@@ -15,9 +15,11 @@ type LedgerState struct {
 	LastSuccess time.Time // the newest tick that succeeded; zero: none
 	Next        time.Time // the tick that comes next, as a replica saw it last; zero: none said
 	Freed       time.Time // when the newest run to end did so; zero: none has
+	Held        time.Time // since when runs had been held then, with no gap of a TTL; zero: not known
 	Paused      bool
 	PausedSince time.Time
 	Resumed     time.Time // when it was resumed last; zero: never
+	Halted      time.Time // since when it had been paused then; zero: not known
 	// Begun is when the ledger was begun: no tick up to then was ever claimed or
 	// skipped. Zero: it is not known, as the ledger has lost data since.
 	Begun time.Time
@@ -104,7 +106,7 @@ func (l *Ledger) remembered(st LedgerState) (after, sure, ended string) {
 
 // readState reads what part_state.lua says.
 func readState(s *script, answer []any) (st LedgerState, err error) {
-	const head = 14
+	const head = 16
 	switch code, _ := answer[0].(int64); {
 	case code == int64(ClaimNoLedger) && len(answer) == 1:
 		return st, ErrNoLedger
@@ -117,18 +119,18 @@ func readState(s *script, answer []any) (st LedgerState, err error) {
 	replicas, _ := answer[10].(int64)
 	st.Now, st.Replicas = time.UnixMicro(now).UTC(), int(replicas)
 	st.Paused, st.Fresh, st.Superseded = text(answer[4]) != "", text(answer[2]) == text(answer[5]), text(answer[11]) == ""
-	var errs [10]error
+	var errs [12]error
 	for i, field := range []struct {
 		to *time.Time
 		at int
 	}{
 		{&st.Last, 2}, {&st.LastSuccess, 3}, {&st.PausedSince, 4}, {&st.Begun, 5}, {&st.Freed, 6}, {&st.Resumed, 7},
-		{&st.Next, 9}, {&st.Dropped, 13},
+		{&st.Next, 9}, {&st.Dropped, 13}, {&st.Held, 14}, {&st.Halted, 15},
 	} {
 		*field.to, errs[i] = readMillis(text(answer[field.at]))
 	}
-	st.Generation, errs[8] = strconv.Atoi(text(answer[8]))
-	st.own, errs[9] = strconv.Atoi(text(answer[12]))
+	st.Generation, errs[10] = strconv.Atoi(text(answer[8]))
+	st.own, errs[11] = strconv.Atoi(text(answer[12]))
 	if errors.Join(errs[:]...) != nil {
 		return st, s.oddReply(answer)
 	}

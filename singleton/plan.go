@@ -22,7 +22,7 @@ const (
 type plan struct {
 	run   time.Time      // claim this tick now; zero: none
 	until time.Time      // but not after this; zero: whenever
-	skip  *lockcore.Skip // ticks before it that will not be run
+	skip  *lockcore.Skip // ticks before it that will not be run, for one reason
 	next  time.Time      // when the next one comes due, its jitter included; zero: never, or not known yet
 }
 
@@ -35,16 +35,24 @@ const (
 	kept = catchUpMost + 1
 )
 
-// dueTicks are the ticks that are due. Of many only the newest are kept.
+// dueTicks are the ticks that are due. Of many only the newest are kept, and how
+// far the first one's reason to be skipped reaches.
 type dueTicks struct {
-	first  time.Time
 	count  int
 	newest []time.Time
+	first  lockcore.Skip // the first ticks, all for one reason
+	mixed  bool          // there is another reason
 }
 
-func (d *dueTicks) add(tick time.Time) {
+// add adds a tick that is skipped for that reason if it is not run.
+func (d *dueTicks) add(tick time.Time, reason string) {
 	if d.count == 0 {
-		d.first = tick
+		d.first = lockcore.Skip{First: tick, Reason: reason}
+	}
+	d.mixed = d.mixed || reason != d.first.Reason
+	if !d.mixed {
+		d.first.Last = tick
+		d.first.Count++
 	}
 	d.count++
 	if len(d.newest) == 2*kept {
@@ -53,30 +61,39 @@ func (d *dueTicks) add(tick time.Time) {
 	d.newest = append(d.newest, tick)
 }
 
-// skipped makes one entry of all but the newest n ticks; nil if that is none.
-func (d *dueTicks) skipped(n int) *lockcore.Skip {
-	if d.count == n {
-		return nil
+// skipped makes one entry of all but the newest n ticks; nil if that is none. If
+// there is more than one reason it is of the first ones, and all is false.
+func (d *dueTicks) skipped(n int) (skip *lockcore.Skip, all bool) {
+	s := d.first
+	switch rest := d.count - n; {
+	case rest == 0:
+		return nil, true
+	case s.Count < rest:
+		return &s, false
+	default:
+		s.Last, s.Count = d.newest[len(d.newest)-n-1], rest
+		return &s, true
 	}
-	return &lockcore.Skip{First: d.first, Last: d.newest[len(d.newest)-n-1], Count: d.count - n}
 }
 
 // plan decides which of the unaccounted ticks that are due now is run, and which
-// are skipped. It depends on its arguments alone, so that replicas of one view
-// decide the same.
+// are skipped. Of several reasons to skip it plans the first one alone, and what
+// is run when those are recorded. It depends on its arguments alone, so that
+// replicas of one view decide the same.
 func (j *job) plan(view lockcore.LedgerState, now time.Time) plan {
 	var due dueTicks
 	var p plan
 	for tick := j.schedule.Next(view.Last).UTC(); !tick.IsZero(); {
 		next := j.schedule.Next(tick).UTC()
-		if at := tick.Add(j.delay(tick, next)); at.After(now) {
+		at := tick.Add(j.delay(tick, next))
+		if at.After(now) {
 			p.next = at
 			break
 		}
-		due.add(tick)
-		if due.count == mostTicks {
+		due.add(tick, j.reason(tick, at, now, &view))
+		if due.count == mostTicks || due.mixed && due.count-due.first.Count == kept {
 			// More than anybody wants to run. Skip those, and plan again.
-			p.skip = j.skip(&due, kept, now, view)
+			p.skip, _ = due.skipped(kept)
 			return p
 		}
 		tick = next
@@ -86,13 +103,14 @@ func (j *job) plan(view lockcore.LedgerState, now time.Time) plan {
 	for n > 0 && limit > 0 && now.Sub(due.newest[len(due.newest)-n]) > limit {
 		n--
 	}
-	if n > 0 {
+	var all bool
+	p.skip, all = due.skipped(n)
+	if n > 0 && all {
 		p.run = due.newest[len(due.newest)-n]
 		if limit > 0 {
 			p.until = p.run.Add(limit)
 		}
 	}
-	p.skip = j.skip(&due, n, now, view)
 	return p
 }
 
@@ -112,20 +130,19 @@ func (j *job) limit() time.Duration {
 	return j.cfg.StartingDeadline
 }
 
-// skip makes one entry of all but the newest n due ticks, with a reason.
-func (j *job) skip(due *dueTicks, n int, now time.Time, view lockcore.LedgerState) *lockcore.Skip {
-	s := due.skipped(n)
-	if s == nil {
-		return nil
-	}
-	s.Reason = skipMissed
+// reason is why a tick is skipped that came due at `at`, if it is.
+func (j *job) reason(tick, at, now time.Time, view *lockcore.LedgerState) string {
 	switch {
-	case !s.Last.After(view.Resumed):
-		s.Reason = skipPaused
-	case j.cfg.Overlap == OverlapForbid && !s.Last.After(view.Freed):
-		s.Reason = skipOverlap
-	case j.cfg.StartingDeadline > 0 && now.Sub(s.Last) > j.cfg.StartingDeadline:
-		s.Reason = skipDeadline
+	case within(at, view.Halted, view.Resumed):
+		return skipPaused
+	case j.cfg.Overlap == OverlapForbid && within(at, view.Held, view.Freed):
+		return skipOverlap
+	case j.cfg.StartingDeadline > 0 && now.Sub(tick) > j.cfg.StartingDeadline:
+		return skipDeadline
 	}
-	return s
+	return skipMissed
 }
+
+// within reports that something was in a span of time. If it is not known when that
+// began, zero, it has always been; if it has not ended, zero, it has never been.
+func within(at, begin, end time.Time) bool { return !at.After(end) && !at.Before(begin) }

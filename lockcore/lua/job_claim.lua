@@ -49,7 +49,8 @@ local overlap, keep, retain, holder, first = ARGV[6], ARGV[7], ARGV[8], ARGV[9],
 if redis.call('EXISTS', tomb) == 1 then
   return {5}
 end
-local v, accounted, ok, paused, gen = unpack(redis.call('HMGET', job, 'v', 'last', 'ok', 'paused', 'gen'))
+local v, accounted, ok, paused, gen, freed, hold =
+  unpack(redis.call('HMGET', job, 'v', 'last', 'ok', 'paused', 'gen', 'freed', 'hold'))
 if not accounted then
   return {10}
 end
@@ -100,6 +101,7 @@ end
 
 redis.call('LLEN', runs) -- a key of another type fails here, and not when the run has ended
 local attempt, unsure = 1, nil
+local began = begin_of(hold, freed) -- of the hold before this one, which ended when `freed`
 if record then
   local left = left_of(record, now)
   if left > 0 then
@@ -115,9 +117,12 @@ if record then
     if most == 1 then
       outcome = 'lost'
     end
-    settle(job, open, runs, keep, tick, record, outcome, 'its holder died or gave up', now)
+    settle(job, open, runs, keep, tick, record, outcome, 'its holder died or gave up', now, held_until(record, now))
     announce(job, 'settled ' .. tick)
     return {9, outcome}
+  end
+  if record.held then
+    began, freed = record.held, held_until(record, now)
   end
 elseif accounted ~= last then
   return {8, accounted}
@@ -125,10 +130,15 @@ elseif ARGV[14] ~= '' and now > tonumber(ARGV[14]) then
   return {12}
 end
 
+-- Who comes at once goes on with the hold: one that died is waited for for its TTL.
+local held = whole(now)
+if began ~= '' and now - tonumber(freed) <= ttl then
+  held = began
+end
 local token = next_token(fence)
 redis.call('HSET', open, tick, cjson.encode({
   run = me, holder = holder, attempt = whole(attempt), token = token,
-  start = whole(now), til = whole(now + ttl), unsure = unsure,
+  start = whole(now), til = whole(now + ttl), unsure = unsure, held = held, seen = whole(now),
 }))
 account(job, tick)
 if not record and first ~= '' then

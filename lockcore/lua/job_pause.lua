@@ -24,7 +24,7 @@ local now = whole((server_time()))
 if ARGV[1] == '1' then
   redis.call('HSETNX', job, 'paused', now)
 elseif paused then
-  redis.call('HSET', job, 'resumed', now)
+  redis.call('HSET', job, 'resumed', now, 'halt', paused .. ' ' .. now)
   redis.call('HDEL', job, 'paused')
 end
 stay(job, open, runs, retain or ARGV[2])

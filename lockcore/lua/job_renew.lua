@@ -14,7 +14,8 @@ if not record or record.run ~= ARGV[1] then
   return 0
 end
 local time = redis.call('TIME')
-record.til = string.format('%.0f',
-  tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000) + tonumber(ARGV[3]))
+local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+record.seen = string.format('%.0f', now)
+record.til = string.format('%.0f', now + tonumber(ARGV[3]))
 redis.call('HSET', KEYS[1], ARGV[2], cjson.encode(record))
 return 1

@@ -1,17 +1,20 @@
 -- The ledger of a job.
 --   job   hash:  v schema; last the newest tick that is accounted for; born what
 --                `last` began with if nobody knew better; ok the newest tick that
---                succeeded; freed when the last run ended; next the tick to come;
---                due one that came due and was not accounted for when a later one
---                was noted as next; paused, resumed when; gen and def the generation
---                that acts, which is the order of its definition's start, and what
---                that is; top the highest order so far (missing: gen); sched what
---                names its ticks, and schedof the definition that said so (missing,
---                or not def: unknown, as of an older version); retain how long (ms)
---                it outlives its last use; trig the newest trigger
+--                succeeded; freed when the last run ended, hold 'begin end' of the
+--                time up to then for which runs were held without a gap; next the
+--                tick to come; due one that came due and was not accounted for when a
+--                later one was noted as next; paused, resumed when, halt 'begin end'
+--                of the last pause; gen and def the generation that acts, which is
+--                the order of its definition's start, and what that is; top the
+--                highest order so far (missing: gen); sched what names its ticks, and
+--                schedof the definition that said so (missing, or not def: unknown, as
+--                of an older version); retain how long (ms) it outlives its last use;
+--                trig the newest trigger
 --   open  hash:  tick -> record of a run that has not ended; unsure '1' if an attempt
 --                may have had an effect without success being recorded: its holder
---                died in the midst of it, or left it without knowing
+--                died in the midst of it, or left it without knowing; seen when its
+--                holder was heard of last, held since when runs are held without a gap
 --   runs  list:  ended runs, newest first, as JSON
 --   live  hash:  replica of the present generation -> alive until
 -- A tick at or before `last` that is not open has ended for good. What a trigger
@@ -58,6 +61,19 @@ local function left_of(record, now)
   return tonumber(record.til) - now
 end
 
+-- held_until is when the hold on a run ended that nobody holds now: where it was
+-- given up, when its holder was heard of last. Older versions do not say.
+local function held_until(record, now)
+  return math.max(tonumber(record.til), tonumber(record.seen or now))
+end
+
+-- begin_of is when a span of time began that ended at `till`; '' if who ended it was
+-- an older version, and kept no span.
+local function begin_of(span, till)
+  local from, to = string.match(span or '', '^(%d+) (%d+)$')
+  return to == till and from or ''
+end
+
 -- account makes a tick the newest that is accounted for; never goes back.
 local function account(job, tick)
   if not triggered(tick) and tonumber(tick) > tonumber(redis.call('HGET', job, 'last') or 0) then
@@ -81,10 +97,12 @@ local function log(job, runs, keep, entry)
   follow(job, runs)
 end
 
--- settle ends the run of a tick for good and writes it down.
-local function settle(job, open, runs, keep, tick, record, outcome, reason, now)
+-- settle ends the run of a tick for good and writes it down. It was held until
+-- `freed`, or until now.
+local function settle(job, open, runs, keep, tick, record, outcome, reason, now, freed)
+  freed = whole(freed or now)
   redis.call('HDEL', open, tick)
-  redis.call('HSET', job, 'freed', whole(now))
+  redis.call('HSET', job, 'freed', freed, 'hold', (record.held or '') .. ' ' .. freed)
   account(job, tick)
   if outcome == 'succeeded' and not triggered(tick)
     and tonumber(tick) > tonumber(redis.call('HGET', job, 'ok') or 0) then

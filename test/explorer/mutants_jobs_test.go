@@ -6,6 +6,8 @@ func jobMutants() []mutant {
 	const open, leave, status, pause, trigger, part, state = "job_open", "job_leave", "job_status", "job_pause", "job_trigger", "part_job", "part_state"
 	// states is the test that runs a script twice in every state of a job.
 	states := func(script string) string { return "TestJobScriptsTwiceInEveryState/" + script + "/bubble" }
+	// These are the tests of what is remembered of the last pause and the last hold.
+	const pauses, since, until = "TestWhenAPauseBegan/bubble", "TestSinceWhenRunsAreHeld/bubble", "TestUntilWhenRunsAreHeld"
 	return []mutant{
 		{name: "claim: what is not there is this run's", edit: edit{claim, "if record and record.run == me then", "if not record or record.run == me then"}, by: states(claim)},
 		{name: "claim: no generation is one", edit: edit{claim, "if ARGV[15] ~= '' and gen ~= ARGV[15] then", "if gen ~= ARGV[15] then"}, by: states(claim)},
@@ -47,11 +49,20 @@ func jobMutants() []mutant {
 		{name: "claim: a takeover skips", edit: edit{claim, "if not record and first ~= '' then", "if first ~= '' then"}, by: states(claim)},
 		{name: "claim: the claim is not kept", edit: edit{claim, "redis.call('HSET', open, tick, cjson.encode({", "local _ = (cjson.encode({"}, by: states(claim)},
 		{name: "claim: a doubt is not kept", edit: edit{claim, ", unsure = unsure,", ","}, by: "TestAFailureAfterACrashIsUnknown/bubble"},
-		{name: "claim: a dead run stays open", edit: edit{claim, "    settle(job, open, runs, keep, tick, record, outcome, 'its holder died or gave up', now)\n", ""}, by: states(claim)},
+		{name: "claim: a dead run stays open", edit: edit{claim, "    settle(job, open, runs, keep, tick, record, outcome, 'its holder died or gave up', now, held_until(record, now))\n", ""}, by: states(claim)},
 		{name: "claim: nothing is skipped, and recorded", edit: edit{claim, "if not record and first ~= '' then", "if not record then"}, by: states(claim)},
+		{name: "claim: nobody goes on with another's hold of the tick", edit: edit{claim, "  if record.held then", "  if false then"}, by: until},
+		{name: "claim: every run says since when it is held", edit: edit{claim, "  if record.held then", "  if true then"}, by: since},
+		{name: "claim: nobody goes on with a hold", edit: edit{claim, "if began ~= '' and now - tonumber(freed) <= ttl then", "if false then"}, by: since},
+		{name: "claim: who comes late goes on with a hold", edit: edit{claim, "if began ~= '' and now - tonumber(freed) <= ttl then", "if began ~= '' then"}, by: since},
+		{name: "claim: who comes at the last moment is late", edit: edit{claim, "now - tonumber(freed) <= ttl", "now - tonumber(freed) < ttl"}, by: until},
+		{name: "claim: there is a hold before the first", edit: edit{claim, "if began ~= '' and now", "if now"}, by: states(claim)},
+		{name: "claim: since when it is held is not kept", edit: edit{claim, " held = held,", ""}, by: since},
+		{name: "claim: when its holder was heard of is not kept", edit: edit{claim, ", seen = whole(now),", ","}, by: until},
 		{name: "claim: its begin is not told", edit: edit{claim, "announce_begin(job, tick)\n", ""}, by: "TestWatch/bubble"},
 
 		{name: "renew: what is not there is read", edit: edit{renew, "text and cjson.decode(text)", "cjson.decode(text)"}, by: states(renew)},
+		{name: "renew: its holder was not heard of", edit: edit{renew, "record.seen = string.format('%.0f', now)\n", ""}, by: until},
 		{name: "renew: it is not kept", edit: edit{renew, "redis.call('HSET', KEYS[1], ARGV[2], cjson.encode(record))\n", ""}, by: states(renew)},
 
 		{name: "complete: what is not there", edit: edit{complete, "if not record or record.run ~= me then", "if record and record.run ~= me then"}, by: states(complete)},
@@ -209,7 +220,8 @@ func jobMutants() []mutant {
 		{name: "pause: what was not paused is resumed", edit: edit{pause, "elseif paused then", "else"}, by: states(pause)},
 		{name: "pause: it does not end", edit: edit{pause, "  redis.call('HDEL', job, 'paused')\n", ""}, by: states(pause)},
 		{name: "pause: it does not begin", edit: edit{pause, "  redis.call('HSETNX', job, 'paused', now)\n", ""}, by: states(pause)},
-		{name: "pause: when it ended is not remembered", edit: edit{pause, "  redis.call('HSET', job, 'resumed', now)\n", ""}, by: states(pause)},
+		{name: "pause: when it ended is not remembered", edit: edit{pause, "  redis.call('HSET', job, 'resumed', now, 'halt', paused .. ' ' .. now)\n", ""}, by: states(pause)},
+		{name: "pause: when it began is not remembered", edit: edit{pause, ", 'halt', paused .. ' ' .. now)", ")"}, by: pauses},
 		{name: "pause: the ledger does not stay", edit: edit{pause, "stay(job, open, runs, retain or ARGV[2])\n", ""}, by: states(pause)},
 		{name: "pause: the ledger lives as the caller says", edit: edit{pause, "retain or ARGV[2]", "ARGV[2]"}, by: "TestPauseKeepsTheLedgersOwnTerms/bubble"},
 		{name: "pause: the ledger lives as it says itself", edit: edit{pause, "retain or ARGV[2]", "retain"}, by: states(pause)},
@@ -244,7 +256,17 @@ func jobMutants() []mutant {
 		{name: "ledger: the history has no end", edit: edit{part, "  redis.call('LTRIM', runs, 0, tonumber(keep) - 1)\n", ""}, by: "TestLedgerKeepsSoManyRuns"},
 		{name: "ledger: nothing is written down", edit: edit{part, "  redis.call('LPUSH', runs, cjson.encode(entry))\n", ""}, by: states(claim)},
 		{name: "ledger: the history is kept for ever", edit: edit{part, "  follow(job, runs)\nend\n\n-- settle", "end\n\n-- settle"}, by: "TestPauseKeepsTheLedgersOwnTerms/bubble"},
-		{name: "ledger: when a run ended is not remembered", edit: edit{part, "  redis.call('HSET', job, 'freed', whole(now))\n", ""}, by: states(claim)},
+		{name: "ledger: when a run ended is not remembered", edit: edit{part, ", freed, 'hold', (record.held or '') .. ' ' .. freed)", ", '', 'hold', (record.held or '') .. ' ' .. freed)"}, by: states(claim)},
+		{name: "ledger: when a run ended is when that was found out", edit: edit{part, "whole(freed or now)", "whole(now)"}, by: until},
+		{name: "ledger: who says that a run has ended says when", edit: edit{part, "whole(freed or now)", "whole(freed)"}, by: since},
+		{name: "ledger: since when a run was held is not remembered", edit: edit{part, ", 'hold', (record.held or '') .. ' ' .. freed)", ")"}, by: since},
+		{name: "ledger: every run says since when it is held", edit: edit{part, "(record.held or '')", "record.held"}, by: states(complete)},
+		{name: "ledger: a hold ends when its holder was heard of", edit: edit{part, "math.max(tonumber(record.til), tonumber(record.seen or now))", "tonumber(record.seen or now)"}, by: until},
+		{name: "ledger: what was given up was never held", edit: edit{part, "math.max(tonumber(record.til), tonumber(record.seen or now))", "tonumber(record.til)"}, by: until},
+		{name: "ledger: every run says when its holder was heard of", edit: edit{part, "tonumber(record.seen or now)", "tonumber(record.seen)"}, by: states(claim)},
+		{name: "ledger: there is a span before the first", edit: edit{part, "string.match(span or '',", "string.match(span,"}, by: states(status)},
+		{name: "ledger: a span is of any end", edit: edit{part, "return to == till and from or ''", "return from or ''"}, by: pauses},
+		{name: "ledger: every span is known", edit: edit{part, "return to == till and from or ''", "return to == till and from"}, by: states(status)},
 		{name: "ledger: what has ended is not accounted for", edit: edit{part, "  account(job, tick)\n", ""}, by: "TestEndsAreAccountedFor/bubble"},
 		{name: "ledger: every end is a success", edit: edit{part, "if outcome == 'succeeded' and not", "if not"}, by: states(complete)},
 		{name: "ledger: no end is a success", edit: edit{part, "if outcome == 'succeeded' and not triggered(tick)", "if false"}, by: states(complete)},

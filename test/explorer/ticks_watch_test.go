@@ -3,6 +3,7 @@ package explorer
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -42,8 +43,8 @@ func (tickRules) clock(w world) int64 {
 	return base + n*tick
 }
 
-// tidy drops the times that do not matter: when a run began or ended, and since
-// when one that has expired has.
+// tidy drops the times that do not matter: when a run began or ended, and was held,
+// and since when one that has expired has.
 func (r tickRules) tidy(w world) world {
 	now := r.clock(w)
 	out := make(world, len(w))
@@ -56,7 +57,7 @@ func (r tickRules) tidy(w world) world {
 				if json.Unmarshal([]byte(p.value), &fields) != nil {
 					break
 				}
-				for _, name := range []string{"start", "end"} {
+				for _, name := range []string{"start", "end", "held", "seen"} {
 					if fields[name] != "" {
 						fields[name] = "0"
 					}
@@ -66,7 +67,7 @@ func (r tickRules) tidy(w world) world {
 				}
 				text, _ := json.Marshal(fields)
 				p.value = string(text)
-			case k.name == jobStem+"job" && (p.name == "freed" || p.name == "paused" || p.name == "resumed"):
+			case k.name == jobStem+"job" && slices.Contains([]string{"freed", "hold", "paused", "resumed", "halt"}, p.name):
 				p.value = "1"
 			}
 			pairs[j] = p

@@ -1,0 +1,209 @@
+package lockcore_test
+
+import (
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/noonlock/noonlock/lockcore"
+)
+
+// When the last pause began is known when it is over, however often it was asked for
+// and ended. An older version does not say, and what it leaves is not the last pause's.
+// Mutants: it is not remembered; a pause before that one counts.
+func TestWhenAPauseBegan(t *testing.T) {
+	onBoth(t, func(e *env) {
+		l := e.jobLedger(e.client("a"), lockcore.LedgerConfig{})
+		if st := e.opened(l); !st.Halted.IsZero() || !st.Resumed.IsZero() {
+			e.Errorf("never paused, and the state is %+v", st)
+		}
+		before := time.Time{}
+		for range 2 {
+			must(e, l.Pause(e.Context()))
+			since := e.opened(l).PausedSince
+			if st := e.opened(l); since.IsZero() || !st.Halted.Equal(before) {
+				e.Errorf("paused since %v, and the pause before began at %v, want %v", since, st.Halted, before)
+			}
+			e.pass(20 * time.Millisecond)
+			must(e, l.Pause(e.Context()))
+			e.pass(20 * time.Millisecond)
+			must(e, l.Resume(e.Context()))
+			resumed := e.opened(l).Resumed
+			e.pass(20 * time.Millisecond)
+			must(e, l.Resume(e.Context()))
+			st, err := l.Status(e.Context())
+			must(e, err)
+			if !st.Halted.Equal(since) || !st.Resumed.Equal(resumed) || resumed.Sub(since) < 40*time.Millisecond {
+				e.Errorf("paused from %v to %v, want from %v to %v", st.Halted, st.Resumed, since, resumed)
+			}
+			before = since
+		}
+		older := e.opened(l).Resumed.Add(time.Second)
+		must(e, e.raw.HSet(e.Context(), e.key("job/draw", "job"), "resumed", older.UnixMilli()).Err())
+		if st := e.opened(l); !st.Halted.IsZero() || !st.Resumed.Equal(older) {
+			e.Errorf("paused from %v to %v, want to %v, and it is not known since when", st.Halted, st.Resumed, older)
+		}
+	})
+}
+
+// spans is a ledger whose holds are looked at.
+func (e *env) spans(identity string, lease time.Duration, most int) *lockcore.Ledger {
+	e.Helper()
+	return e.jobLedger(e.client(identity), lockcore.LedgerConfig{Lease: ttl(lease), MaxAttempts: most})
+}
+
+// claimedAt is when the only open run was claimed.
+func (e *env) claimedAt(l *lockcore.Ledger) time.Time {
+	e.Helper()
+	st, err := l.Status(e.Context())
+	must(e, err)
+	if len(st.Open) != 1 {
+		e.Fatalf("open are %+v", st.Open)
+	}
+	return st.Open[0].Start
+}
+
+// held holds that runs were held from a time up to another; zero: up to whenever.
+func (e *env) held(l *lockcore.Ledger, what string, from, to time.Time) {
+	e.Helper()
+	st, err := l.Status(e.Context())
+	must(e, err)
+	if !st.Held.Equal(from) || st.Freed.IsZero() || st.Freed.Before(from) || !to.IsZero() && !st.Freed.Equal(to) {
+		e.Errorf("%s: held from %v to %v, want from %v to %v", what, st.Held, st.Freed, from, to)
+	}
+}
+
+// Since when runs were held, with a new ledger for each case: who comes within its TTL
+// goes on with the hold before, be it another's or of another tick; who comes later
+// begins one.
+// Mutants: a hold is not remembered; each attempt, run or takeover begins one; none does.
+func TestSinceWhenRunsAreHeld(t *testing.T) {
+	onBoth(t, func(e *env) {
+		patient, hasty := e.spans("patient", time.Minute, 9), e.spans("hasty", 300*time.Millisecond, 9)
+		run, st := e.claimed(patient)
+		if st.Held != (time.Time{}) {
+			e.Errorf("nothing has ended, and was held since %v", st.Held)
+		}
+		first := e.claimedAt(patient)
+		e.pass(20 * time.Millisecond)
+		_, err := run.Retry(e.Context())
+		must(e, err)
+		must(e, run.Complete(e.Context(), lockcore.OutcomeSucceeded, ""))
+		e.held(patient, "a run of two attempts", first, time.Time{})
+
+		e.pass(20 * time.Millisecond)
+		trigger, err := patient.Trigger(e.Context())
+		must(e, err)
+		triggered, err := patient.Claim(e.Context(), trigger, e.opened(patient), lockcore.ClaimConfig{})
+		must(e, err)
+		must(e, triggered.Complete(e.Context(), lockcore.OutcomeSucceeded, ""))
+		e.held(patient, "and a trigger's", first, time.Time{})
+		next := func(l *lockcore.Ledger) time.Time {
+			e.Helper()
+			st := e.opened(l)
+			run, err := l.Claim(e.Context(), st.Last.Add(time.Second), st, lockcore.ClaimConfig{})
+			must(e, err)
+			start := e.claimedAt(l)
+			must(e, run.Complete(e.Context(), lockcore.OutcomeFailed, ""))
+			return start
+		}
+		next(patient)
+		e.held(patient, "and the next tick's", first, time.Time{})
+		e.pass(600 * time.Millisecond)
+		e.held(patient, "and a later one's", next(hasty), time.Time{})
+
+		for _, late := range []bool{false, true} {
+			must(e, e.raw.FlushAll(e.Context()).Err())
+			dead, st := e.dead(lockcore.LedgerConfig{})
+			start := e.claimedAt(patient)
+			other := patient
+			if late {
+				other = hasty
+				e.pass(600 * time.Millisecond)
+			}
+			run, err := other.Claim(e.Context(), dead.Tick, st, lockcore.ClaimConfig{})
+			must(e, err)
+			if late {
+				start = e.claimedAt(patient)
+			}
+			_, err = run.Retry(e.Context())
+			must(e, err)
+			must(e, run.Complete(e.Context(), lockcore.OutcomeSucceeded, ""))
+			e.held(patient, "a takeover, late "+strconv.FormatBool(late), start, time.Time{})
+		}
+	})
+}
+
+// Until when a run was held that its holder has not ended: a dead one's until its hold
+// ended, one that was given up until its holder was heard of last, and one of an older
+// version, which keeps neither, until its end was found out.
+// Mutants: each is held until that; renewals are not remembered; a hold of another
+// version's run is known.
+func TestUntilWhenRunsAreHeld(t *testing.T) {
+	inBubble(t, func(e *env) {
+		once, often := e.spans("once", time.Second, 1), e.spans("often", time.Second, 9)
+		recorded := func(tick time.Time, st lockcore.LedgerState) {
+			e.Helper()
+			_, err := once.Claim(e.Context(), tick, st, lockcore.ClaimConfig{})
+			e.notClaimed(err, lockcore.ClaimRecorded)
+		}
+		for _, renewed := range []bool{false, true} {
+			for _, givenUp := range []bool{false, true} {
+				for _, again := range []string{"", "at the last moment", "too late"} {
+					must(e, e.raw.FlushAll(e.Context()).Err())
+					c, net := e.linked("holder")
+					run, st := e.claimed(e.jobLedger(c, lockcore.LedgerConfig{Lease: lockcore.LeaseConfig{TTL: time.Second, NoRenewal: !renewed}}))
+					start := e.claimedAt(often)
+					until := start.Add(time.Second)
+					if renewed {
+						e.pass(10 * time.Second)
+						st, err := often.Status(e.Context())
+						must(e, err)
+						until = st.Now.Add(st.Open[0].Left)
+					}
+					if givenUp {
+						must(e, run.Abandon(e.Context(), true))
+						until = until.Add(-time.Second)
+					}
+					net.Partition()
+					switch again {
+					case "":
+						e.pass(time.Hour)
+						recorded(run.Tick, st)
+						e.held(once, "a run whose end is recorded later", start, until)
+						continue
+					case "at the last moment":
+						e.pass(time.Until(until.Add(time.Second)))
+					case "too late":
+						e.pass(time.Until(until.Add(time.Second + time.Millisecond)))
+						start = until.Add(time.Second + time.Millisecond)
+					}
+					taken, err := often.Claim(e.Context(), run.Tick, st, lockcore.ClaimConfig{})
+					must(e, err)
+					must(e, taken.Complete(e.Context(), lockcore.OutcomeSucceeded, ""))
+					e.held(often, "renewed "+strconv.FormatBool(renewed)+", given up "+strconv.FormatBool(givenUp)+", taken over "+again, start, time.Now())
+				}
+			}
+		}
+		older := func() (tick time.Time, st lockcore.LedgerState) {
+			e.Helper()
+			must(e, e.raw.FlushAll(e.Context()).Err())
+			st = e.opened(often)
+			tick = st.Last.Add(time.Second)
+			must(e, e.raw.HSet(e.Context(), e.key("job/draw", "open"), tick.UnixMilli(), jobRecord(jobOther, 1, time.Now().UnixMilli())).Err())
+			e.pass(time.Hour)
+			return tick, st
+		}
+		tick, st := older()
+		recorded(tick, st)
+		e.held(once, "an older version's run", time.Time{}, time.Now())
+		tick, st = older()
+		now := time.Now()
+		taken, err := often.Claim(e.Context(), tick, st, lockcore.ClaimConfig{})
+		must(e, err)
+		must(e, taken.Complete(e.Context(), lockcore.OutcomeSucceeded, ""))
+		e.held(often, "an older version's run that is taken over", now, now)
+		must(e, e.raw.HSet(e.Context(), e.key("job/draw", "job"), "freed", now.UnixMilli()+1).Err())
+		e.held(often, "a run that an older version has ended", time.Time{}, now.Add(time.Millisecond))
+	})
+}
