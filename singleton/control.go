@@ -96,8 +96,11 @@ type Entry struct {
 	// lost (the holder died or gave up who had the only attempt, by AtMostOnce or
 	// MaxAttempts 1); skipped.
 	Outcome string `json:"outcome"`
-	// Error is what went wrong, or why ticks were skipped: missed, overlap,
-	// deadline, paused or rescheduled.
+	// Error is what went wrong, or why ticks were skipped: they came due while the
+	// job was paused (paused; of two pauses before anybody looked the last one is
+	// known), or while a run was under way (overlap, likewise, and not with
+	// OverlapAllow), StartingDeadline was over (deadline), a definition with another
+	// schedule came (rescheduled), or nobody ran them in time (missed).
 	Error string `json:"error,omitempty"`
 }
 

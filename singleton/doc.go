@@ -86,7 +86,8 @@
 //	the work does not know how  as a failure, but in the end recorded as unknown
 //	it ended
 //	all replicas were away      the newest missed tick is run (CatchUp), the others
-//	                            are skipped, in one entry
+//	                            are skipped, in one entry; what came due in a pause
+//	                            or in a run, before or after, in entries of its own
 //	a run outlasts its interval the next one waits; of several the newest is run
 //	the clocks go forward, back as ParseSchedule says
 //	a wall clock is wrong       a warning and a metric; ticks go by the server's

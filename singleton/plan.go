@@ -8,7 +8,7 @@ import (
 
 // Why ticks are skipped, as the ledger has it.
 const (
-	skipMissed   = "missed"   // nobody ran it in time, and CatchUp runs another
+	skipMissed   = "missed"   // none of the others: nobody ran it in time, and CatchUp runs another
 	skipOverlap  = "overlap"  // it came due while an earlier one was being run
 	skipDeadline = "deadline" // StartingDeadline was over
 	skipPaused   = "paused"   // it came due while the job was paused

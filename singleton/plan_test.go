@@ -1,6 +1,9 @@
 package singleton
 
 import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -23,7 +26,9 @@ func TestPlan(t *testing.T) {
 		name      string
 		cfg       JobConfig
 		last, now float64
-		busy      float64 // 0: never
+		held      float64 // 0: not known
+		busy      float64 // until then; 0: never
+		halted    float64 // 0: not known
 		resumed   float64 // 0: never
 		run       float64 // 0: none
 		until     float64 // 0: whenever
@@ -37,7 +42,28 @@ func TestPlan(t *testing.T) {
 		{name: "a little late", last: 10, now: 15.2, run: 15, next: 20},
 		{name: "latest of three", last: 10, now: 26, run: 25, skip: [2]float64{15, 20}, count: 2, reason: skipMissed, next: 30},
 		{name: "latest after a long run", last: 10, now: 26, busy: 21, run: 25, skip: [2]float64{15, 20}, count: 2, reason: skipOverlap, next: 30},
-		{name: "latest after a run that ended before", last: 10, now: 26, busy: 19, run: 25, skip: [2]float64{15, 20}, count: 2, reason: skipMissed, next: 30},
+		{name: "latest after a run that ended before", last: 10, now: 26, busy: 14.999, run: 25, skip: [2]float64{15, 20}, count: 2, reason: skipMissed, next: 30},
+		{name: "a run that ended in between", last: 10, now: 26, busy: 15, skip: [2]float64{15, 15}, count: 1, reason: skipOverlap, next: 30},
+		{name: "and then", last: 15, now: 26, busy: 15, run: 25, skip: [2]float64{20, 20}, count: 1, reason: skipMissed, next: 30},
+		{name: "a run from the first tick on", last: 10, now: 26, held: 15, busy: 20, run: 25, skip: [2]float64{15, 20}, count: 2, reason: skipOverlap, next: 30},
+		{name: "a run from after the first tick on", last: 10, now: 26, held: 15.001, busy: 20, skip: [2]float64{15, 15}, count: 1, reason: skipMissed, next: 30},
+		{name: "a run from after the last tick on", last: 10, now: 26, held: 20.001, busy: 25, run: 25, skip: [2]float64{15, 20}, count: 2, reason: skipMissed, next: 30},
+		{name: "all were away, then a takeover", last: 10, now: 51, held: 41, busy: 46, skip: [2]float64{15, 40}, count: 6, reason: skipMissed, next: 55},
+		{name: "all were away, then a pause", last: 10, now: 51, halted: 41, resumed: 46, skip: [2]float64{15, 40}, count: 6, reason: skipMissed, next: 55},
+		{name: "and the pause", last: 40, now: 51, halted: 41, resumed: 46, run: 50, skip: [2]float64{45, 45}, count: 1, reason: skipPaused, next: 55},
+		{name: "a pause from the first tick on", last: 10, now: 51, halted: 15, resumed: 25, skip: [2]float64{15, 25}, count: 3, reason: skipPaused, next: 55},
+		{name: "a pause between two ticks", last: 10, now: 51, halted: 15.001, resumed: 19.999, run: 50, skip: [2]float64{15, 45}, count: 7, reason: skipMissed, next: 55},
+		{name: "a pause of one tick", last: 15, now: 51, halted: 20, resumed: 20, skip: [2]float64{20, 20}, count: 1, reason: skipPaused, next: 55},
+		{name: "a pause since nobody knows when", last: 10, now: 51, resumed: 25, skip: [2]float64{15, 25}, count: 3, reason: skipPaused, next: 55},
+		{name: "a pause in a run", last: 10, now: 51, held: 11, busy: 46, halted: 22, resumed: 33, skip: [2]float64{15, 20}, count: 2, reason: skipOverlap, next: 55},
+		{name: "and its pause", last: 20, now: 51, held: 11, busy: 46, halted: 22, resumed: 33, skip: [2]float64{25, 30}, count: 2, reason: skipPaused, next: 55},
+		{name: "and its end", last: 30, now: 51, held: 11, busy: 46, halted: 22, resumed: 33, run: 50, skip: [2]float64{35, 45}, count: 3, reason: skipOverlap, next: 55},
+		{name: "a pause among runs that overlap", cfg: JobConfig{Overlap: OverlapAllow}, last: 10, now: 51, held: 11, busy: 46, halted: 22, resumed: 33, skip: [2]float64{15, 20}, count: 2, reason: skipMissed, next: 55},
+		{name: "a run beyond the deadline", cfg: JobConfig{StartingDeadline: 2 * s}, last: 10, now: 46, held: 21, busy: 33, skip: [2]float64{15, 20}, count: 2, reason: skipDeadline, next: 50},
+		{name: "the run itself", cfg: JobConfig{StartingDeadline: 2 * s}, last: 20, now: 46, held: 21, busy: 33, skip: [2]float64{25, 30}, count: 2, reason: skipOverlap, next: 50},
+		{name: "a deadline in between", cfg: JobConfig{StartingDeadline: 11 * s}, last: 10, now: 46, skip: [2]float64{15, 30}, count: 4, reason: skipDeadline, next: 50},
+		{name: "and within it", cfg: JobConfig{StartingDeadline: 11 * s}, last: 30, now: 46, run: 45, until: 56, skip: [2]float64{35, 40}, count: 2, reason: skipMissed, next: 50},
+		{name: "all of a pause", cfg: JobConfig{CatchUp: CatchUpAll}, last: 10, now: 26, halted: 12, resumed: 17, run: 15, next: 30},
 		{name: "latest after a pause", last: 10, now: 26, busy: 21, resumed: 26, run: 25, skip: [2]float64{15, 20}, count: 2, reason: skipPaused, next: 30},
 		{name: "overlapping", cfg: JobConfig{Overlap: OverlapAllow}, last: 10, now: 26, busy: 21, run: 25, skip: [2]float64{15, 20}, count: 2, reason: skipMissed, next: 30},
 		{name: "all of three", cfg: JobConfig{CatchUp: CatchUpAll}, last: 10, now: 26, run: 15, next: 30},
@@ -57,15 +83,15 @@ func TestPlan(t *testing.T) {
 			if c.last == 0 {
 				c.last = 0.001
 			}
-			busy := time.Time{}
-			if c.busy != 0 {
-				busy = at(c.busy)
+			known := func(seconds float64) time.Time {
+				if seconds == 0 {
+					return time.Time{}
+				}
+				return at(seconds)
 			}
-			resumed := time.Time{}
-			if c.resumed != 0 {
-				resumed = at(c.resumed)
-			}
-			p := j.plan(lockcore.LedgerState{Last: at(c.last), Freed: busy, Resumed: resumed}, at(c.now))
+			p := j.plan(lockcore.LedgerState{
+				Last: at(c.last), Held: known(c.held), Freed: known(c.busy), Halted: known(c.halted), Resumed: known(c.resumed),
+			}, at(c.now))
 			want := func(what string, got time.Time, seconds float64) {
 				t.Helper()
 				if seconds == 0 && !got.IsZero() || seconds != 0 && !got.Equal(at(seconds)) {
@@ -132,6 +158,159 @@ func TestPlanOfVeryManyTicks(t *testing.T) {
 			if skipped != want || !p.run.Equal(j.schedule.Next(last)) {
 				t.Errorf("%d missed, %d: %d skipped, want %d; run %v", missed, catchUp, skipped, want, p.run)
 			}
+		}
+	}
+}
+
+// A counting schedule counts how often it is asked.
+type countingSchedule struct {
+	Schedule
+	asked *int
+}
+
+func (s countingSchedule) Next(after time.Time) time.Time {
+	*s.asked++
+	return s.Schedule.Next(after)
+}
+
+// Whatever came over a job, each tick that is not run is skipped for its own reason,
+// those in a row for one reason are skipped together as far as one plan looks, and no
+// tick is looked at by plan after plan.
+// Mutants: a stretch ends one off; a tick that may be run is skipped with a stretch;
+// what is to be run is run before all reasons are recorded; each plan looks at all.
+func TestPlanOfMixedStretches(t *testing.T) {
+	random := rand.New(rand.NewPCG(5, 58)) //nolint:gosec // a test's choices
+	mixed := 0
+	for range 3000 {
+		missed := 1 + random.IntN(3*kept)
+		if random.IntN(100) == 0 {
+			missed = mostTicks - 2*kept + random.IntN(4*kept)
+		}
+		span := func() (from, to time.Time) {
+			a, b := random.IntN(missed+2), random.IntN(missed+2)
+			from, to = at(float64(min(a, b))), at(float64(max(a, b)))
+			switch random.IntN(5) {
+			case 0:
+				return time.Time{}, to
+			case 1:
+				return time.Time{}, time.Time{}
+			}
+			return from, to
+		}
+		view := lockcore.LedgerState{Last: at(0)}
+		view.Halted, view.Resumed = span()
+		view.Held, view.Freed = span()
+		j := &job{name: "j", cfg: JobConfig{CatchUp: []CatchUp{CatchUpLatest, CatchUpAll, CatchUpNone}[random.IntN(3)]}}
+		if random.IntN(2) == 0 {
+			j.cfg.Overlap = OverlapAllow
+		}
+		if random.IntN(2) == 0 {
+			j.cfg.StartingDeadline = time.Duration(1+random.IntN(missed)) * time.Second
+		}
+		asked := 0
+		j.schedule = countingSchedule{seconds(time.Second), &asked}
+		now := at(float64(missed) + 0.5)
+
+		// By hand, tick by tick.
+		type stretch struct {
+			first, last int
+			reason      string
+		}
+		var want []stretch
+		run := max(1, missed-j.most()+1)
+		for limit := j.limit(); limit > 0 && run <= missed && now.Sub(at(float64(run))) > limit; {
+			run++
+		}
+		for n := 1; n < run; n++ {
+			tick, reason := at(float64(n)), "missed"
+			switch {
+			case !view.Resumed.IsZero() && tick.Compare(view.Halted) >= 0 && tick.Compare(view.Resumed) <= 0:
+				reason = "paused"
+			case j.cfg.Overlap == OverlapForbid && !view.Freed.IsZero() && tick.Compare(view.Held) >= 0 && tick.Compare(view.Freed) <= 0:
+				reason = "overlap"
+			case j.cfg.StartingDeadline > 0 && tick.Add(j.cfg.StartingDeadline).Before(now):
+				reason = "deadline"
+			}
+			if len(want) > 0 && want[len(want)-1].reason == reason {
+				want[len(want)-1].last = n
+			} else {
+				want = append(want, stretch{n, n, reason})
+			}
+		}
+		if len(want) > 1 {
+			mixed++
+		}
+
+		var got []stretch
+		plans, p := 0, plan{}
+		for {
+			plans++
+			p = j.plan(view, now)
+			if p.skip == nil {
+				break
+			}
+			first, last := int(p.skip.First.Sub(at(0))/time.Second), int(p.skip.Last.Sub(at(0))/time.Second)
+			if p.skip.Count != last-first+1 {
+				t.Fatalf("a skip of %+v", p.skip)
+			}
+			if len(got) > 0 && got[len(got)-1].reason == p.skip.Reason && got[len(got)-1].last == first-1 {
+				got[len(got)-1].last = last // as the ledger does
+			} else {
+				got = append(got, stretch{first, last, p.skip.Reason})
+			}
+			view.Last = p.skip.Last
+			if !p.run.IsZero() || plans > 20 {
+				break
+			}
+		}
+		about := fmt.Sprintf("%d ticks, paused %v to %v, held %v to %v, %+v", missed, view.Halted, view.Resumed, view.Held, view.Freed, j.cfg)
+		if !slices.Equal(got, want) {
+			t.Fatalf("%s: skipped %v, want %v", about, got, want)
+		}
+		if p.run.IsZero() != (run > missed) || !p.run.IsZero() && !p.run.Equal(at(float64(run))) {
+			t.Fatalf("%s: run %v, want that of second %d of %d", about, p.run, run, missed)
+		}
+		if most := missed + plans*(kept+2); asked > most {
+			t.Fatalf("%s: %d ticks looked at in %d plans, want at most %d", about, asked, plans, most)
+		}
+	}
+	if mixed < 1000 {
+		t.Errorf("only %d of these had more than one reason", mixed)
+	}
+}
+
+// A tick comes due when its delay is over, and is skipped for what was then.
+// Mutant: the scheduled instant counts.
+func TestReasonOfADelayedTick(t *testing.T) {
+	j := &job{name: "j", schedule: seconds(time.Minute), cfg: JobConfig{Jitter: 30 * time.Second}}
+	tick := j.schedule.Next(at(0))
+	due := tick.Add(j.delay(tick, tick.Add(time.Minute)))
+	if due.Equal(tick) {
+		t.Fatal("this tick has no delay, choose another")
+	}
+	for _, c := range []struct {
+		from, to time.Time
+		want     string
+	}{
+		{due, due, skipPaused},
+		{tick, due.Add(-time.Millisecond), skipMissed},
+		{due.Add(time.Millisecond), due.Add(2 * time.Millisecond), skipMissed},
+	} {
+		p := j.plan(lockcore.LedgerState{Last: at(0), Halted: c.from, Resumed: c.to}, tick.Add(90*time.Second))
+		if p.skip == nil || !p.skip.Last.Equal(tick) || p.skip.Reason != c.want {
+			t.Errorf("due at %v, paused from %v to %v: %+v, want it skipped, %s", due, c.from, c.to, p.skip, c.want)
+		}
+	}
+}
+
+// What a plan costs that looks at as many ticks as one may.
+func BenchmarkPlan(b *testing.B) {
+	j := &job{name: "j", schedule: seconds(time.Second)}
+	view := lockcore.LedgerState{Last: at(0), Held: at(-9), Freed: at(0), Halted: at(-9), Resumed: at(0)}
+	b.ReportAllocs()
+	for b.Loop() {
+		if p := j.plan(view, at(2*mostTicks)); p.skip == nil {
+			b.Fatal("nothing is skipped")
 		}
 	}
 }

@@ -1,0 +1,233 @@
+package singleton_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/noonlock/noonlock/singleton"
+)
+
+// skips are the entries of ticks that were skipped, oldest first, and what a replica
+// whose metrics go there says of them in all.
+func (f *fleet) skips(job string, metrics *prometheus.Registry) []string {
+	f.Helper()
+	var found []string
+	sums := map[string]int{}
+	for _, r := range f.runs(job) {
+		if r.Count > 0 {
+			found = append(found, fmt.Sprintf("%d %s", r.Count, r.Error))
+			sums[r.Error] += r.Count
+		}
+	}
+	var want strings.Builder
+	for _, reason := range []string{"deadline", "missed", "overlap", "paused"} {
+		fmt.Fprintf(&want, "noonlock_job_skipped_ticks_total{job=%q,reason=%q} %d\n", job, reason, sums[reason])
+	}
+	head := "# HELP noonlock_job_skipped_ticks_total Ticks that this replica has recorded as skipped, by reason: missed, overlap, deadline, paused.\n" +
+		"# TYPE noonlock_job_skipped_ticks_total counter\n"
+	if err := testutil.GatherAndCompare(metrics, strings.NewReader(head+want.String()), "noonlock_job_skipped_ticks_total"); err != nil {
+		f.Error(err)
+	}
+	return found
+}
+
+// Each tick that is skipped stands in the ledger with its own reason, whatever else came
+// over the job before anybody was there to skip it.
+// Mutants: one reason for all of them, that of the last or of the first; a pause, or a
+// run, has lasted since ever; a takeover goes on with the hold of who died long ago.
+func TestEachSkipHasItsReason(t *testing.T) {
+	const tick = time.Minute
+	type scene struct {
+		*fleet
+		a    *replica
+		hang chan time.Duration // how long the next attempts take; negative: for ever
+	}
+	pause := func(s scene, d time.Duration) {
+		job := s.job("draw")
+		if err := job.Pause(s.Context()); err != nil {
+			s.Fatal(err)
+		}
+		s.pass(d)
+		if err := job.Resume(s.Context()); err != nil {
+			s.Fatal(err)
+		}
+	}
+	away := func(s scene) {
+		s.recorded("draw", 1)
+		s.a.stop()
+	}
+	for _, c := range []struct {
+		name string
+		cfg  singleton.JobConfig
+		// happen is what happens before b starts, in the middle between two ticks.
+		happen func(s scene)
+		want   []string
+	}{
+		{"all were away", singleton.JobConfig{}, func(s scene) {
+			away(s)
+			s.pass(time.Hour)
+		}, []string{"59 missed"}},
+		{"the only one died in a tick", singleton.JobConfig{}, func(s scene) {
+			s.hang <- -1
+			s.begun("draw", 1)
+			s.a.die()
+			s.a.cancel()
+			s.pass(time.Hour)
+		}, []string{"59 missed"}},
+		{"the only one died in a tick, and who comes takes long", singleton.JobConfig{}, func(s scene) {
+			s.hang <- -1
+			s.begun("draw", 1)
+			s.a.die()
+			s.a.cancel()
+			s.pass(time.Hour)
+			s.hang <- 10 * tick
+		}, []string{"60 missed", "9 overlap"}},
+		{"at most once, the only one died late in a long run", singleton.JobConfig{Guarantee: singleton.AtMostOnce}, func(s scene) {
+			s.hang <- -1
+			s.begun("draw", 1)
+			s.pass(10 * tick)
+			s.a.die()
+			s.a.cancel()
+			s.pass(time.Hour)
+		}, []string{"10 overlap", "59 missed"}},
+		{"away, then paused", singleton.JobConfig{}, func(s scene) {
+			away(s)
+			s.pass(time.Hour)
+			pause(s, 90*time.Second)
+		}, []string{"60 missed"}}, // and the one of the pause is run
+		{"away, then paused for longer", singleton.JobConfig{}, func(s scene) {
+			away(s)
+			s.pass(time.Hour)
+			pause(s, 10*tick)
+		}, []string{"60 missed", "9 paused"}},
+		{"paused, then away", singleton.JobConfig{}, func(s scene) {
+			away(s)
+			pause(s, time.Hour)
+			s.pass(3 * tick)
+		}, []string{"60 paused", "2 missed"}},
+		{"all of it, with a deadline", singleton.JobConfig{StartingDeadline: 20*tick + tick/2}, func(s scene) {
+			away(s)
+			s.pass(10 * tick)
+			pause(s, 10*tick)
+			s.pass(40 * tick)
+		}, []string{"10 deadline", "10 paused", "19 deadline", "20 missed"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			bubbleFleet(t, func(t *testing.T, f *fleet) {
+				s := scene{f, nil, make(chan time.Duration, 2)}
+				work := func(ctx context.Context, run singleton.Run) error {
+					select {
+					case d := <-s.hang:
+						if d < 0 {
+							d = 1000 * time.Hour
+						}
+						return sleep(d)(ctx, run)
+					default:
+						return nil
+					}
+				}
+				s.a = f.replica("a", singleton.Config{})
+				s.a.add("draw", "@every 1m", work, c.cfg)
+				f.pass(time.Until(time.Now().Truncate(tick).Add(tick / 2)))
+				s.a.run()
+				c.happen(s)
+				f.pass(time.Until(time.Now().Truncate(tick).Add(tick / 2)))
+				metrics := prometheus.NewRegistry()
+				b := f.replica("b", singleton.Config{Registerer: metrics})
+				b.add("draw", "@every 1m", work, c.cfg)
+				b.run()
+				f.pass(20 * tick)
+				if got := f.skips("draw", metrics); !slices.Equal(got, c.want) {
+					t.Errorf("skipped were %q, want %q", got, c.want)
+				}
+				f.proven("draw", every(t, tick))
+			})
+		})
+	}
+}
+
+// A run that outlasts its interval is one hold, though its holder dies or shuts down in
+// the midst of it and another goes on, and a trigger waits for its end: nobody was away.
+// Mutant: who takes over begins a hold of its own.
+func TestSkipsOfARunThatIsTakenOver(t *testing.T) {
+	for _, dies := range []bool{true, false} {
+		t.Run(fmt.Sprint("dies ", dies), func(t *testing.T) {
+			t.Parallel()
+			bubbleFleet(t, func(t *testing.T, f *fleet) {
+				begun := 0
+				work := func(ctx context.Context, run singleton.Run) error {
+					if begun++; begun > 3 { // the first attempt, its takeover, and the trigger
+						return nil
+					}
+					return sleep(10*time.Minute+time.Second)(ctx, run)
+				}
+				metrics := prometheus.NewRegistry()
+				add := func(name string, cfg singleton.Config) *replica {
+					cfg.Drain = -1
+					r := f.replica(name, cfg)
+					r.add("draw", "@every 1m", work, singleton.JobConfig{})
+					r.run()
+					return r
+				}
+				a := add("a", singleton.Config{})
+				f.begun("draw", 1)
+				add("b", singleton.Config{Registerer: metrics})
+				f.pass(5*time.Minute + time.Second)
+				if dies {
+					a.die()
+					a.cancel()
+				} else {
+					a.stop()
+				}
+				f.begun("draw", 2)
+				if _, err := f.job("draw").Trigger(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				f.begun("draw", 4)
+				f.pass(time.Minute)
+				if got := f.skips("draw", metrics); !slices.Equal(got, []string{"24 overlap"}) {
+					t.Errorf("skipped were %q, want the 24 of the run and the trigger", got)
+				}
+			})
+		})
+	}
+}
+
+// More ticks than one plan looks at, all for one reason: one entry.
+// Mutant: each plan's skip is an entry.
+func TestSkipsOfSeveralPlansAreOneEntry(t *testing.T) {
+	bubbleFleet(t, func(t *testing.T, f *fleet) {
+		a := f.replica("a", singleton.Config{})
+		a.add("draw", "@every 1s", nil, singleton.JobConfig{})
+		a.run()
+		f.recorded("draw", 1)
+		a.stop()
+		last := f.runs("draw")
+		f.pass(70 * time.Hour)
+		b := f.replica("b", singleton.Config{})
+		b.add("draw", "@every 1s", nil, singleton.JobConfig{})
+		b.run()
+		f.recorded("draw", len(last)+2)
+		b.stop()
+		var skips []string
+		for _, r := range f.runs("draw") {
+			if r.Count > 0 {
+				skips = append(skips, r.Error)
+				if r.Count < 2*100_000 {
+					t.Errorf("only %d ticks were skipped: %+v", r.Count, r)
+				}
+			}
+		}
+		if !slices.Equal(skips, []string{"missed"}) {
+			t.Errorf("skipped for %q, want one entry", skips)
+		}
+	})
+}
