@@ -46,7 +46,7 @@ func TestFault60_ACLOfTheLedger(t *testing.T) {
 	t.Parallel()
 	e := realEnv(t)
 	user := func(without string) *redis.Options {
-		rules := []string{"reset", "on", ">secret", "resetkeys", "resetchannels", "~noonlock:*", "&noonlock:*", "-@all"}
+		rules := []string{"reset", "on", ">secret", "resetkeys", "resetchannels", "~noonlock:*", "&noonlock:ch:*", "&noonlock:job:*", "-@all"}
 		for _, r := range ledgerRights {
 			if r != without {
 				rules = append(rules, "+"+r)

@@ -1,0 +1,352 @@
+package singleton_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+	"github.com/noonlock/noonlock/singleton"
+)
+
+// serviceRights are all that a Service needs of a server with ACLs, and onceRights a
+// Once, besides keys and channels.
+var (
+	serviceRights = strings.Fields("evalsha eval subscribe ping publish" + // the last three: to be told, without them a waiter is slow
+		" exists get set del pexpire pttl time zadd zrange zrem zscore hset hget hdel")
+	onceRights = strings.Fields("evalsha eval time lrange subscribe unsubscribe ping publish" +
+		" exists get set hget hset hdel hmget hkeys hgetall hexists hlen lpush ltrim llen pttl pexpire persist")
+)
+
+// A narrow user has few rights. What its clients say is kept.
+type narrowUser struct {
+	*fleet
+	t       *testing.T
+	name    string
+	without string
+	log     lines
+	wait    time.Duration // for what a right that lacks may prevent
+
+	mu    sync.Mutex
+	last  context.Context // of the work that began last
+	token uint64
+	runs  int
+}
+
+func (f *fleet) narrowUser(t *testing.T, name, channels string, rights []string, without string) *narrowUser {
+	t.Helper()
+	rules := []string{"reset", "on", ">secret", "resetkeys", "resetchannels", "~noonlock:*", "-@all"}
+	for _, c := range strings.Fields(channels) {
+		rules = append(rules, "&"+c)
+	}
+	for _, r := range rights {
+		if r != without {
+			rules = append(rules, "+"+r)
+		}
+	}
+	if err := f.raw.ACLSetUser(t.Context(), name, rules...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	u := &narrowUser{fleet: f, t: t, name: name, without: without, wait: 2 * time.Second}
+	if without == "" || slow(without) {
+		u.wait = patience
+	}
+	return u
+}
+
+// slow tells of rights without which one is told of nothing.
+func slow(right string) bool {
+	return right == "subscribe" || right == "unsubscribe" || right == "ping" || right == "publish"
+}
+
+// client makes a client of this user, with a network of its own.
+func (u *narrowUser) client(identity string) (*lockcore.Client, *lockcoretest.Faults) {
+	u.t.Helper()
+	opt, net := u.link()
+	opt.Username, opt.Password = u.name, "secret"
+	rdb := redis.NewClient(opt)
+	c, err := lockcore.New(rdb, lockcore.Config{Identity: identity, Logger: u.log.logger(identity)})
+	if err != nil {
+		u.t.Fatal(err)
+	}
+	u.t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = c.Close(ctx) // it may lack the right to give back what it has
+		rdb.Close()
+	})
+	return c, net
+}
+
+// begins notes that work begins, which must not be while other work may go on.
+func (u *narrowUser) begins(ctx context.Context, token uint64) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.runs++
+	if u.last != nil && u.last.Err() == nil {
+		u.t.Errorf("begun with token %d while the work of token %d goes on", token, u.token)
+	}
+	if token < u.token {
+		u.t.Errorf("token %d after %d", token, u.token)
+	}
+	u.last, u.token = ctx, token
+}
+
+func (u *narrowUser) begun() int {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.runs
+}
+
+// come waits for something that a lack of rights may prevent.
+func (u *narrowUser) come(what string, condition func() bool) error {
+	for end := time.Now().Add(u.wait); !condition(); <-time.After(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			return fmt.Errorf("in vain waited until %s; the log:\n%s", what, &u.log)
+		}
+	}
+	return nil
+}
+
+// needed holds that a user without a right was refused something, and what came of it:
+// it has failed, or the operator was told.
+func (u *narrowUser) needed(err error) {
+	u.t.Helper()
+	told := u.log.count("NOPERM") + u.log.count("ACL failure") + u.log.count("can't run this command")
+	switch {
+	case slow(u.without) && err != nil:
+		u.t.Errorf("a waiter must be slow without it, not wrong: %v", err)
+	case u.without == "ping": // sent to a subscription that was silent for long
+		return
+	case !slow(u.without) && err == nil && told == 0:
+		u.t.Error("not needed at all")
+	}
+	if err := u.come("the server has refused something", func() bool {
+		log, err := u.raw.ACLLog(u.t.Context(), 1000).Result()
+		if err != nil {
+			u.t.Fatal(err)
+		}
+		for _, l := range log {
+			if l.Username == u.name {
+				return true
+			}
+		}
+		return false
+	}); err != nil {
+		u.t.Errorf("not needed: %v", err)
+	}
+}
+
+// eachRight tests something with all rights, and without each of them, and what comes
+// after that with all of them again.
+func eachRight(t *testing.T, f *fleet, channels string, rights []string, use func(u *narrowUser, name string) error) {
+	t.Helper()
+	all := f.narrowUser(t, "all", channels, rights, "")
+	if err := use(all, "all"); err != nil {
+		t.Fatalf("with the documented rights: %v", err)
+	}
+	if log, err := f.raw.ACLLog(t.Context(), 10).Result(); err != nil || len(log) > 0 {
+		for _, l := range log {
+			t.Errorf("refused: %s of %s in %s", l.Object, l.Username, l.Context)
+		}
+	}
+	for i, right := range rights {
+		t.Run("without "+right, func(t *testing.T) {
+			if right == "eval" {
+				// Alone, so that nobody else sends the source.
+				if err := f.raw.ScriptFlush(t.Context()).Err(); err != nil {
+					t.Fatal(err)
+				}
+			} else {
+				t.Parallel()
+			}
+			name := fmt.Sprint("u", i)
+			u := f.narrowUser(t, name, channels, rights, right)
+			u.needed(use(u, name))
+			if slow(right) {
+				return
+			}
+			after := f.narrowUser(t, name+"-after", channels, rights, "")
+			after.last, after.token = u.last, u.token
+			if err := use(after, name); err != nil {
+				t.Errorf("after a time without it: %v", err)
+			}
+		})
+	}
+}
+
+// A user with exactly the documented rights can do all that a Service needs; with one
+// less that is noticed, and no two replicas are at it at a time.
+// Mutant: a script of the line uses a command that is not documented.
+func TestFault60_ACLOfAService(t *testing.T) {
+	t.Parallel()
+	f := realFleet(t)
+	eachRight(t, f, "noonlock:ch:*", serviceRights, func(u *narrowUser, name string) error {
+		work := func(ctx context.Context, token uint64) error {
+			u.begins(ctx, token)
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		start := func(identity string) (stop func()) {
+			c, _ := u.client(identity)
+			s, err := singleton.NewService(c, name, work, singleton.ServiceConfig{TTL: time.Second, Logger: u.log.logger(identity)})
+			if err != nil {
+				u.t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(u.t.Context())
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				if err := s.Run(ctx); err != nil {
+					u.t.Errorf("Run of %s: %v", identity, err)
+				}
+			}()
+			return func() {
+				cancel()
+				<-done
+			}
+		}
+		inLine := func(n int64) func() bool {
+			return func() bool { return u.raw.ZCard(u.t.Context(), u.key("service/"+name, "queue")).Val() == n }
+		}
+		stopA := start("a")
+		defer func() { stopA() }()
+		if err := u.come("the first one runs", func() bool { return u.begun() == 1 }); err != nil {
+			return err
+		}
+		stopB := start("b")
+		defer stopB()
+		if err := u.come("the second one stands in line", inLine(1)); err != nil {
+			return err
+		}
+		quit := start("quitter")
+		err := u.come("and one more", inLine(2))
+		quit()
+		if err != nil {
+			return err
+		}
+		if err := u.come("who quits has left the line", inLine(1)); err != nil {
+			return err
+		}
+		<-time.After(1300 * time.Millisecond) // renewals
+		if n := u.begun(); n != 1 {
+			return fmt.Errorf("%d starts before the hand-over; the log:\n%s", n, &u.log)
+		}
+		stopA()
+		return u.come("the second one runs", func() bool { return u.begun() == 2 })
+	})
+}
+
+// A user with exactly the documented rights can do all that a Once needs, also while an
+// operator has paused it; with one less that is noticed, and what has succeeded is not
+// done again.
+// Mutant: a script of the ledger uses a command that is not documented.
+func TestFault60_ACLOfAOnce(t *testing.T) {
+	t.Parallel()
+	f := realFleet(t)
+	var mu sync.Mutex
+	succeeded := map[string]bool{} // the names for which a Do has returned nil
+	eachRight(t, f, "noonlock:ch:* noonlock:job:*", onceRights, func(u *narrowUser, name string) error {
+		ctx, cancel := context.WithTimeout(u.t.Context(), u.wait)
+		defer cancel()
+		once := func(identity string) (*singleton.Once, *lockcoretest.Faults) {
+			c, net := u.client(identity)
+			o, err := singleton.NewOnce(c, name, singleton.OnceConfig{TTL: time.Second, MaxAttempts: 1000, Logger: u.log.logger(identity)})
+			if err != nil {
+				u.t.Fatal(err)
+			}
+			return o, net
+		}
+		a, net := once("a")
+		b, _ := once("b")
+		work := func(result error, took <-chan struct{}) func(context.Context, uint64) error {
+			return func(ctx context.Context, token uint64) error {
+				mu.Lock()
+				if succeeded[name] {
+					u.t.Error("done again after it has succeeded")
+				}
+				mu.Unlock()
+				u.begins(ctx, token)
+				select {
+				case <-took:
+					return result
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+			}
+		}
+		do := func(o *singleton.Once, work func(context.Context, uint64) error) <-chan error {
+			result := make(chan error, 1)
+			go func() {
+				err := o.Do(ctx, work)
+				if err == nil {
+					mu.Lock()
+					succeeded[name] = true
+					mu.Unlock()
+				}
+				result <- err
+			}()
+			return result
+		}
+		if mu.Lock(); succeeded[name] { // without a right that is needed elsewhere
+			mu.Unlock()
+			return <-do(a, work(nil, nil))
+		}
+		mu.Unlock()
+
+		// One fails, and another is told.
+		leave := make(chan struct{})
+		before := u.begun()
+		first := do(a, work(errBroken, leave))
+		if err := u.come("it is run", func() bool { return u.begun() > before || len(first) > 0 }); err != nil {
+			return errors.Join(err, <-first)
+		}
+		second := do(b, work(errBroken, leave))
+		<-time.After(500 * time.Millisecond) // a renewal; and the other one waits
+		close(leave)
+		result := <-first
+		if result == nil && u.begun() == before { // it had succeeded, though that could not be said
+			return <-second
+		}
+		for _, err := range []error{result, <-second} {
+			if !errors.Is(err, singleton.ErrOnceFailed) {
+				return fmt.Errorf("want a failure, not %w", err)
+			}
+		}
+
+		// It waits while it is paused; then it succeeds, and the answer is lost.
+		job := func(do func(*singleton.Job, context.Context) error) {
+			c := u.fleet.client(u.direct(), lockcore.Config{Identity: "operator"})
+			j, err := singleton.NewJob(c, "once/"+name)
+			if err == nil {
+				err = do(j, u.t.Context())
+			}
+			if err != nil {
+				u.t.Error(err)
+			}
+		}
+		job((*singleton.Job).Pause)
+		before = u.begun()
+		third := do(a, work(nil, leave))
+		<-time.After(100 * time.Millisecond)
+		job((*singleton.Job).Resume)
+		lost, err := net.Add(lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Match: request("complete"), Count: 1})
+		if err != nil {
+			u.t.Fatal(err)
+		}
+		if err := <-third; err != nil {
+			return err
+		}
+		if lost.Fired() != 1 || u.begun() != before+1 {
+			u.t.Errorf("%d answers were lost, run %d times", lost.Fired(), u.begun()-before)
+		}
+		return <-do(b, work(nil, leave))
+	})
+}
