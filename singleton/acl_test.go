@@ -43,7 +43,7 @@ type narrowUser struct {
 func (f *fleet) narrowUser(t *testing.T, name, channels string, rights []string, without string) *narrowUser {
 	t.Helper()
 	rules := []string{"reset", "on", ">secret", "resetkeys", "resetchannels", "~noonlock:*", "-@all"}
-	for _, c := range strings.Fields(channels) {
+	for c := range strings.FieldsSeq(channels) {
 		rules = append(rules, "&"+c)
 	}
 	for _, r := range rights {

@@ -242,7 +242,8 @@ func TestPlanOfMixedStretches(t *testing.T) {
 		}
 
 		var got []stretch
-		plans, p := 0, plan{}
+		var p plan
+		plans := 0
 		for {
 			plans++
 			p = j.plan(view, now)

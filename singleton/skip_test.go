@@ -78,14 +78,14 @@ func TestEachSkipHasItsReason(t *testing.T) {
 			s.hang <- -1
 			s.begun("draw", 1)
 			s.a.die()
-			s.a.cancel()
+			s.a.stop()
 			s.pass(time.Hour)
 		}, []string{"59 missed"}},
 		{"the only one died in a tick, and who comes takes long", singleton.JobConfig{}, func(s scene) {
 			s.hang <- -1
 			s.begun("draw", 1)
 			s.a.die()
-			s.a.cancel()
+			s.a.stop()
 			s.pass(time.Hour)
 			s.hang <- 10 * tick
 		}, []string{"60 missed", "9 overlap"}},
@@ -94,7 +94,7 @@ func TestEachSkipHasItsReason(t *testing.T) {
 			s.begun("draw", 1)
 			s.pass(10 * tick)
 			s.a.die()
-			s.a.cancel()
+			s.a.stop()
 			s.pass(time.Hour)
 		}, []string{"10 overlap", "59 missed"}},
 		{"away, then paused", singleton.JobConfig{}, func(s scene) {
@@ -183,10 +183,8 @@ func TestSkipsOfARunThatIsTakenOver(t *testing.T) {
 				f.pass(5*time.Minute + time.Second)
 				if dies {
 					a.die()
-					a.cancel()
-				} else {
-					a.stop()
 				}
+				a.stop()
 				f.begun("draw", 2)
 				if _, err := f.job("draw").Trigger(t.Context()); err != nil {
 					t.Fatal(err)
