@@ -84,8 +84,11 @@ func TestFault60_ACLOfInspectAndForceRelease(t *testing.T) {
 			must(e, e.raw.ScriptFlush(t.Context()).Err()) // so that the source is sent
 		}
 		less := user(name, right, all...)
-		for _, lock := range hold() {
-			_, _ = less.ForceRelease(t.Context(), lock)
+		// Whose entry goes first is the server's choice, and only then an end is brought forward.
+		for try := 0; try < 50 && refusals(name) == 0; try++ {
+			for _, lock := range hold() {
+				_, _ = less.ForceRelease(t.Context(), lock)
+			}
 		}
 		if refusals(name) == 0 {
 			e.Errorf("%s is documented, and not needed", right)
