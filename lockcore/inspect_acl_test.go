@@ -43,7 +43,7 @@ func TestFault60_ACLOfInspectAndForceRelease(t *testing.T) {
 		for kind, holds := range map[string][]locker{
 			"m": {e.mutex(a, fmt.Sprint("m", held), long)},
 			"x": {e.reentrant(a, fmt.Sprint("x", held), "one", long)},
-			"s": {reads{e.rw(a, fmt.Sprint("s", held), "one", long)}, reads{e.rw(b, fmt.Sprint("s", held), "two", short)}},
+			"s": {reads{e.rw(a, fmt.Sprint("s", held), fmt.Sprint("one", held), long)}, reads{e.rw(b, fmt.Sprint("s", held), fmt.Sprint("two", held), short)}},
 		} {
 			for _, m := range holds {
 				e.try(m)
