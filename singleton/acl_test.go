@@ -336,11 +336,11 @@ func TestFault60_ACLOfAOnce(t *testing.T) {
 		before = u.begun()
 		third := do(a, work(nil, leave))
 		<-time.After(100 * time.Millisecond)
-		job((*singleton.Job).Resume)
 		lost, err := net.Add(lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Match: request("complete"), Count: 1})
 		if err != nil {
 			u.t.Fatal(err)
 		}
+		job((*singleton.Job).Resume)
 		if err := <-third; err != nil {
 			return err
 		}
