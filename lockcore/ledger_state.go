@@ -124,8 +124,16 @@ func readState(s *script, answer []any) (st LedgerState, err error) {
 		to *time.Time
 		at int
 	}{
-		{&st.Last, 2}, {&st.LastSuccess, 3}, {&st.PausedSince, 4}, {&st.Begun, 5}, {&st.Freed, 6}, {&st.Resumed, 7},
-		{&st.Next, 9}, {&st.Dropped, 13}, {&st.Held, 14}, {&st.Halted, 15},
+		{&st.Last, 2},
+		{&st.LastSuccess, 3},
+		{&st.PausedSince, 4},
+		{&st.Begun, 5},
+		{&st.Freed, 6},
+		{&st.Resumed, 7},
+		{&st.Next, 9},
+		{&st.Dropped, 13},
+		{&st.Held, 14},
+		{&st.Halted, 15},
 	} {
 		*field.to, errs[i] = readMillis(text(answer[field.at]))
 	}
