@@ -22,23 +22,33 @@ var rights = []string{
 	"zadd", "zrange", "zrem", "zscore", "hset", "hget", "hdel",
 }
 
+// as makes a user that may do what the rules of an ACL say, and options to be it.
+func (e *env) as(user string, rules ...string) *redis.Options {
+	e.Helper()
+	must(e, e.raw.ACLSetUser(e.Context(), user, append([]string{"reset", "on", ">secret"}, rules...)...).Err())
+	opt := e.direct()
+	opt.Username, opt.Password = user, "secret"
+	return opt
+}
+
+// allowed are the rules for the keys of the prefix, the channel of each process, and
+// those rights but one.
+func allowed(rights []string, without string) []string {
+	rules := []string{"~noonlock:*", "&noonlock:ch:*"}
+	for _, r := range rights {
+		if r != without {
+			rules = append(rules, "+"+r)
+		}
+	}
+	return rules
+}
+
 // A user with exactly the documented rights can do everything, within its keys
 // and channels, and there is no right too many.
 func TestACL(t *testing.T) {
 	t.Parallel()
 	e := realEnv(t)
-	user := func(name string, without string) *redis.Options {
-		rules := []string{"reset", "on", ">secret", "resetkeys", "resetchannels", "~noonlock:*", "&noonlock:ch:*", "-@all"}
-		for _, r := range rights {
-			if r != without {
-				rules = append(rules, "+"+r)
-			}
-		}
-		must(e, e.raw.ACLSetUser(t.Context(), name, rules...).Err())
-		opt := e.direct()
-		opt.Username, opt.Password = name, "secret"
-		return opt
-	}
+	user := func(name, without string) *redis.Options { return e.as(name, allowed(rights, without)...) }
 	// use is all that a Client does with a mutex.
 	use := func(name string, opt *redis.Options) error {
 		a := e.clientWith(opt, lockcore.Config{Identity: "a"})
@@ -136,15 +146,7 @@ func TestScriptsTouchOnlyTheirKeys(t *testing.T) {
 	listener := e.raw.Subscribe(t.Context(), "noonlock:ch:ALIVE")
 	defer listener.Close()
 	keys := e.scriptKeys("orders")
-	rules := []string{"reset", "on", ">secret", "+@all", "allchannels"}
-	for _, k := range keys {
-		rules = append(rules, "~"+k)
-	}
-	must(e, e.raw.ACLSetUser(t.Context(), "narrow", rules...).Err())
-	opt := e.direct()
-	opt.Username, opt.Password = "narrow", "secret"
-	narrow := redis.NewClient(opt)
-	defer narrow.Close()
+	narrow := e.narrowed("narrow", keys)
 	if err := narrow.Get(t.Context(), "other").Err(); !redis.HasErrorPrefix(err, "NOPERM") {
 		t.Fatalf("the user is not narrow: %v", err)
 	}

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/noonlock/noonlock/lockcore"
 )
 
@@ -179,15 +181,9 @@ func (e *env) costs(rows []cost, establish func(state any)) {
 				total += n
 			}
 		}
-		must(e, e.raw.Publish(e.Context(), "noonlock:ch:ALIVE", "that is all").Err())
-		var told []string
-		for {
-			m, err := ear.ReceiveMessage(e.Context())
-			must(e, err)
-			if m.Payload == "that is all" {
-				break
-			}
-			told = append(told, strings.TrimPrefix(m.Channel, "noonlock:ch:")+" "+minutes(m.Payload))
+		told := e.told(ear, "noonlock:ch:ALIVE")
+		for i, m := range told {
+			told[i] = minutes(strings.TrimPrefix(m, "noonlock:ch:"))
 		}
 		line, err := e.raw.ZRange(e.Context(), e.key("orders", "queue"), 0, -1).Result()
 		must(e, err)
@@ -248,6 +244,22 @@ func plain(answer any) string {
 		}
 	}
 	return fmt.Sprint(list)
+}
+
+// told are the messages, channel and text, since it was asked the last time, of who
+// listens to that channel and maybe others.
+func (e *env) told(heard *redis.PubSub, channel string) (all []string) {
+	e.Helper()
+	const end = "that is all"
+	must(e, e.raw.Publish(e.Context(), channel, end).Err())
+	for {
+		m, err := heard.ReceiveMessage(e.Context())
+		must(e, err)
+		if m.Payload == end {
+			return all
+		}
+		all = append(all, m.Channel+" "+m.Payload)
+	}
 }
 
 // allCalls is how often the real server has executed which commands.

@@ -487,20 +487,7 @@ func (e *env) warmAll() {
 // calls is how often the real server has executed a command, scripts' too.
 func (e *env) calls(command string) int {
 	e.Helper()
-	text, err := e.raw.Info(e.Context(), "commandstats").Result()
-	if err != nil {
-		e.Fatal(err)
-	}
-	for line := range strings.Lines(text) {
-		if rest, ok := strings.CutPrefix(line, "cmdstat_"+command+":calls="); ok {
-			n := 0
-			if _, err := fmt.Sscanf(rest, "%d", &n); err != nil {
-				e.Fatal(err)
-			}
-			return n
-		}
-	}
-	return 0
+	return e.allCalls()[command]
 }
 
 // mustIs asserts what an error is and is not.

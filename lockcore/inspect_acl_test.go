@@ -23,16 +23,7 @@ func TestFault60_ACLOfInspectAndForceRelease(t *testing.T) {
 	t.Parallel()
 	e := realEnv(t)
 	user := func(name, without string, rights ...string) *lockcore.Client {
-		rules := []string{"reset", "on", ">secret", "resetkeys", "resetchannels", "~noonlock:*", "&noonlock:ch:*", "-@all"}
-		for _, r := range rights {
-			if r != without {
-				rules = append(rules, "+"+r)
-			}
-		}
-		must(e, e.raw.ACLSetUser(t.Context(), name, rules...).Err())
-		opt := e.direct()
-		opt.Username, opt.Password = name, "secret"
-		return e.clientWith(opt, lockcore.Config{Identity: name})
+		return e.clientWith(e.as(name, allowed(rights, without)...), lockcore.Config{Identity: name})
 	}
 	a, b := e.client("a"), e.client("b")
 	held := 0

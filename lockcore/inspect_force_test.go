@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/noonlock/noonlock/lockcore"
 )
 
@@ -124,27 +122,11 @@ func TestForceInEveryState(t *testing.T) {
 						e.Errorf("%s: %v", where, err)
 						continue
 					}
-					checkForced(e, where, then, now, run == 0, before, got, toldOf(e, heard))
+					checkForced(e, where, then, now, run == 0, before, got, e.told(heard, "noonlock:ch:ALIVE"))
 				}
 			}
 		}
 	})
-}
-
-// toldOf are the messages since it was asked the last time.
-func toldOf(e *env, heard *redis.PubSub) []string {
-	e.Helper()
-	const end = "that is all"
-	must(e, e.raw.Publish(e.Context(), "noonlock:ch:ALIVE", end).Err())
-	var told []string
-	for {
-		m, err := heard.ReceiveMessage(e.Context())
-		must(e, err)
-		if m.Payload == end {
-			return told
-		}
-		told = append(told, m.Payload)
-	}
 }
 
 func checkForced(e *env, where string, then, now heldState, first bool, before ownedSnapshot, got int64, told []string) {

@@ -18,14 +18,11 @@ func (e *env) narrowed(user string, keys []string, rules ...string) *redis.Clien
 	if e.real == nil {
 		return e.raw
 	}
-	all := []string{"reset", "on", ">secret", "+@all", "allchannels"}
+	all := []string{"+@all", "allchannels"}
 	for _, k := range keys {
 		all = append(all, "~"+k)
 	}
-	must(e, e.raw.ACLSetUser(e.Context(), user, append(all, rules...)...).Err())
-	opt := e.direct()
-	opt.Username, opt.Password = user, "secret"
-	c := redis.NewClient(opt)
+	c := redis.NewClient(e.as(user, append(all, rules...)...))
 	e.Cleanup(func() { c.Close() })
 	return c
 }

@@ -150,16 +150,8 @@ func (e *env) leaderSnapshot(heard *redis.PubSub) leaderSnapshot {
 		kept:     e.raw.PTTL(e.Context(), key).Val(),
 		places:   e.raw.ZRangeWithScores(e.Context(), e.key(boardKey, "queue"), 0, -1).Val(),
 	}
-	const end = "that is all"
-	must(e, e.raw.Publish(e.Context(), "noonlock:leader:board", end).Err())
-	for {
-		m, err := heard.ReceiveMessage(e.Context())
-		must(e, err)
-		if m.Payload == end {
-			return s
-		}
-		s.told = append(s.told, m.Channel+" "+m.Payload)
-	}
+	s.told = e.told(heard, "noonlock:leader:board")
+	return s
 }
 
 func (s leaderSnapshot) same(o leaderSnapshot) bool {

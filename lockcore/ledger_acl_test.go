@@ -28,9 +28,7 @@ var ledgerRights = []string{
 func TestFault60_ALedgerThatMayNotPublish(t *testing.T) {
 	t.Parallel()
 	e := realEnv(t)
-	must(e, e.raw.ACLSetUser(t.Context(), "mute", "reset", "on", ">secret", "~noonlock:*", "+@all", "-publish", "allchannels").Err())
-	opt := e.direct()
-	opt.Username, opt.Password = "mute", "secret"
+	opt := e.as("mute", "~noonlock:*", "+@all", "-publish", "allchannels")
 	l := e.jobLedger(e.clientWith(opt, lockcore.Config{}), lockcore.LedgerConfig{})
 	run, st := e.claimed(l)
 	must(e, run.Complete(e.Context(), lockcore.OutcomeSucceeded, ""))
@@ -46,17 +44,7 @@ func TestFault60_ACLOfTheLedger(t *testing.T) {
 	t.Parallel()
 	e := realEnv(t)
 	user := func(without string) *redis.Options {
-		rules := []string{"reset", "on", ">secret", "resetkeys", "resetchannels", "~noonlock:*", "&noonlock:ch:*", "&noonlock:job:*", "-@all"}
-		for _, r := range ledgerRights {
-			if r != without {
-				rules = append(rules, "+"+r)
-			}
-		}
-		name := "user-" + without
-		must(e, e.raw.ACLSetUser(t.Context(), name, rules...).Err())
-		opt := e.direct()
-		opt.Username, opt.Password = name, "secret"
-		return opt
+		return e.as("user-"+without, append(allowed(ledgerRights, without), "&noonlock:job:*")...)
 	}
 	granted := map[time.Time]int{}
 	// use is all that is done with a job; it goes on after an error.

@@ -27,18 +27,7 @@ var ownedRights = []string{
 func TestFault60_ACLOfOwnedLocks(t *testing.T) {
 	t.Parallel()
 	e := realEnv(t)
-	user := func(name, without string) *redis.Options {
-		rules := []string{"reset", "on", ">secret", "resetkeys", "resetchannels", "~noonlock:*", "&noonlock:ch:*", "-@all"}
-		for _, r := range ownedRights {
-			if r != without {
-				rules = append(rules, "+"+r)
-			}
-		}
-		must(e, e.raw.ACLSetUser(t.Context(), name, rules...).Err())
-		opt := e.direct()
-		opt.Username, opt.Password = name, "secret"
-		return opt
-	}
+	user := func(name, without string) *redis.Options { return e.as(name, allowed(ownedRights, without)...) }
 	if err := e.useOwned("all", user("all", "")); err != nil {
 		t.Fatalf("with the documented rights: %v", err)
 	}
@@ -71,10 +60,7 @@ func TestFault60_ACLOfOwnedLocks(t *testing.T) {
 func TestOwnedLockWithoutAnEndIsNotTaken(t *testing.T) {
 	t.Parallel()
 	e := realEnv(t)
-	must(e, e.raw.ACLSetUser(t.Context(), "endless", "reset", "on", "nopass", "~*", "&*", "+@all", "-pexpireat").Err())
-	opt := e.direct()
-	opt.Username, opt.Password = "endless", "secret"
-	endless := redis.NewClient(opt)
+	endless := redis.NewClient(e.as("endless", "~*", "&*", "+@all", "-pexpireat"))
 	defer endless.Close()
 	source, err := lockcore.ScriptSource("owned_acquire")
 	must(e, err)
