@@ -149,7 +149,7 @@ func TestALedgerWithoutItsJob(t *testing.T) {
 		next, err := l.Claim(e.Context(), run.Tick.Add(time.Second), e.opened(l), lockcore.ClaimConfig{})
 		must(e, err)
 		must(e, next.Complete(e.Context(), lockcore.OutcomeSucceeded, ""))
-		if v := e.raw.HGet(e.Context(), e.key("job/draw", "job"), "v").Val(); v != "2" {
+		if v := e.raw.HGet(e.Context(), e.key("job/draw", "job"), "v").Val(); v != "1" {
 			e.Errorf("the schema is %q", v)
 		}
 	})

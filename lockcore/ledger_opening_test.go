@@ -104,7 +104,7 @@ func (v jobVerdict) open() {
 	if v.after.job["due"] != due {
 		v.complain("want it to remember that %q was due", due)
 	}
-	if v.after.job["next"] != next || v.after.job["v"] != "2" || v.after.job["retain"] != strconv.FormatInt(jobRetain.Milliseconds(), 10) {
+	if v.after.job["next"] != next || v.after.job["v"] != "1" || v.after.job["retain"] != strconv.FormatInt(jobRetain.Milliseconds(), 10) {
 		v.complain("want the schema, how long it is to live, and %q next", next)
 	}
 	if mine := v.answer.([]any)[11]; (mine == "") != superseded {

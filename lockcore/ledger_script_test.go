@@ -86,7 +86,7 @@ func (b *jobBench) keys(parts ...string) []string {
 
 func jobRecord(run string, attempt int, til int64) string {
 	text, _ := json.Marshal(map[string]string{
-		"run": run, "holder": "h", "attempt": strconv.Itoa(attempt), "token": "5", "start": "1", "til": strconv.FormatInt(til, 10), "later": "kept",
+		"run": run, "holder": "h", "attempt": strconv.Itoa(attempt), "token": "5", "start": "1", "held": "1", "seen": "1", "til": strconv.FormatInt(til, 10), "later": "kept",
 	})
 	return string(text)
 }
@@ -110,11 +110,11 @@ func (b *jobBench) establish(s jobState) {
 		switch s.ledger {
 		case "none":
 		case "newer":
-			p.HSet(ctx, b.part("job"), "v", "4", "last", last)
+			p.HSet(ctx, b.part("job"), "v", "3", "last", last)
 		case "fresh":
-			p.HSet(ctx, b.part("job"), "v", "2", "last", last, "born", last, "gen", s.gen, "def", "d")
+			p.HSet(ctx, b.part("job"), "v", "1", "last", last, "born", last, "gen", s.gen, "top", s.gen, "def", "d")
 		case "used":
-			p.HSet(ctx, b.part("job"), "v", "2", "last", last, "gen", s.gen, "def", "d", "later", "kept")
+			p.HSet(ctx, b.part("job"), "v", "1", "last", last, "gen", s.gen, "top", s.gen, "def", "d", "later", "kept")
 			if s.gen == "2" {
 				p.HSet(ctx, b.part("job"), "ok", b.tick-5000, "next", "55")
 			}

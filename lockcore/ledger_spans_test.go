@@ -9,7 +9,7 @@ import (
 )
 
 // When the last pause began is known when it is over, however often it was asked for
-// and ended. An older version does not say, and what it leaves is not the last pause's.
+// and ended.
 // Mutants: it is not remembered; a pause before that one counts.
 func TestWhenAPauseBegan(t *testing.T) {
 	onBoth(t, func(e *env) {
@@ -37,11 +37,6 @@ func TestWhenAPauseBegan(t *testing.T) {
 				e.Errorf("paused from %v to %v, want from %v to %v", st.Halted, st.Resumed, since, resumed)
 			}
 			before = since
-		}
-		older := e.opened(l).Resumed.Add(time.Second)
-		must(e, e.raw.HSet(e.Context(), e.key("job/draw", "job"), "resumed", older.UnixMilli()).Err())
-		if st := e.opened(l); !st.Halted.IsZero() || !st.Resumed.Equal(older) {
-			e.Errorf("paused from %v to %v, want to %v, and it is not known since when", st.Halted, st.Resumed, older)
 		}
 	})
 }
@@ -135,10 +130,8 @@ func TestSinceWhenRunsAreHeld(t *testing.T) {
 }
 
 // Until when a run was held that its holder has not ended: a dead one's until its hold
-// ended, one that was given up until its holder was heard of last, and one of an older
-// version, which keeps neither, until its end was found out.
-// Mutants: each is held until that; renewals are not remembered; a hold of another
-// version's run is known.
+// ended, one that was given up until its holder was heard of last.
+// Mutants: each is held until its end was found out; renewals are not remembered.
 func TestUntilWhenRunsAreHeld(t *testing.T) {
 	inBubble(t, func(e *env) {
 		once, often := e.spans("once", time.Second, 1), e.spans("often", time.Second, 9)
@@ -185,25 +178,5 @@ func TestUntilWhenRunsAreHeld(t *testing.T) {
 				}
 			}
 		}
-		older := func() (tick time.Time, st lockcore.LedgerState) {
-			e.Helper()
-			must(e, e.raw.FlushAll(e.Context()).Err())
-			st = e.opened(often)
-			tick = st.Last.Add(time.Second)
-			must(e, e.raw.HSet(e.Context(), e.key("job/draw", "open"), tick.UnixMilli(), jobRecord(jobOther, 1, time.Now().UnixMilli())).Err())
-			e.pass(time.Hour)
-			return tick, st
-		}
-		tick, st := older()
-		recorded(tick, st)
-		e.held(once, "an older version's run", time.Time{}, time.Now())
-		tick, st = older()
-		now := time.Now()
-		taken, err := often.Claim(e.Context(), tick, st, lockcore.ClaimConfig{})
-		must(e, err)
-		must(e, taken.Complete(e.Context(), lockcore.OutcomeSucceeded, ""))
-		e.held(often, "an older version's run that is taken over", now, now)
-		must(e, e.raw.HSet(e.Context(), e.key("job/draw", "job"), "freed", now.UnixMilli()+1).Err())
-		e.held(often, "a run that an older version has ended", time.Time{}, now.Add(time.Millisecond))
 	})
 }

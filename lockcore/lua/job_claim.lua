@@ -101,7 +101,7 @@ end
 
 redis.call('LLEN', runs) -- a key of another type fails here, and not when the run has ended
 local attempt, unsure = 1, nil
-local began = begin_of(hold, freed) -- of the hold before this one, which ended when `freed`
+local began = begin_of(hold) -- of the hold before this one, which ended when `freed`
 if record then
   local left = left_of(record, now)
   if left > 0 then
@@ -117,12 +117,12 @@ if record then
     if most == 1 then
       outcome = 'lost'
     end
-    settle(job, open, runs, keep, tick, record, outcome, 'its holder died or gave up', now, held_until(record, now))
+    settle(job, open, runs, keep, tick, record, outcome, 'its holder died or gave up', now, held_until(record))
     announce(job, 'settled ' .. tick)
     return {9, outcome}
   end
   if record.held then
-    began, freed = record.held, held_until(record, now)
+    began, freed = record.held, held_until(record)
   end
 elseif accounted ~= last then
   return {8, accounted}

@@ -78,7 +78,7 @@ elseif after ~= '' then
     announce(job, 'mended ' .. after)
   end
 end
-redis.call('HSET', job, 'v', whole(math.max(tonumber(v or 1), SCHEMA)), 'retain', retain)
+redis.call('HSET', job, 'v', whole(math.max(tonumber(v or SCHEMA), SCHEMA)), 'retain', retain)
 stay(job, open, runs, retain)
 if ended ~= '' then
   for _, tick in ipairs(redis.call('HKEYS', open)) do
@@ -101,7 +101,7 @@ end
 local replicas, mine, dropped = alive(live, now), '1', ''
 if me ~= '' then
   present = tonumber(present or 0)
-  top = math.max(present, tonumber(top or 0)) -- older versions only count `gen`
+  top = tonumber(top or 0)
   local lost = own > top -- the server has forgotten that order
   if present_def == def then
     own = present

@@ -7,9 +7,8 @@
 --                later one was noted as next; paused, resumed when, halt 'begin end'
 --                of the last pause; gen and def the generation that acts, which is
 --                the order of its definition's start, and what that is; top the
---                highest order so far (missing: gen); sched what names its ticks, and
---                schedof the definition that said so (missing, or not def: unknown, as
---                of an older version); retain how long (ms) it outlives its last use;
+--                highest order so far; sched what names its ticks, and schedof the
+--                definition that said so (missing, or not def: unknown); retain how long (ms) it outlives its last use;
 --                trig the newest trigger
 --   open  hash:  tick -> record of a run that has not ended; unsure '1' if an attempt
 --                may have had an effect without success being recorded: its holder
@@ -22,7 +21,7 @@
 -- no schedule reaches.
 -- Numbers are kept as decimal strings: cjson rounds to 14 digits. Fields that are
 -- not known here are left as they are: a newer version has put them there.
-local SCHEMA = 2
+local SCHEMA = 1
 local TRIGGER = 140737488355328
 
 -- The server's time: ms, which all instants are kept in, and µs, for who is to
@@ -62,16 +61,14 @@ local function left_of(record, now)
 end
 
 -- held_until is when the hold on a run ended that nobody holds now: where it was
--- given up, when its holder was heard of last. Older versions do not say.
-local function held_until(record, now)
-  return math.max(tonumber(record.til), tonumber(record.seen or now))
+-- given up, when its holder was heard of last.
+local function held_until(record)
+  return math.max(tonumber(record.til), tonumber(record.seen))
 end
 
--- begin_of is when a span of time began that ended at `till`; '' if who ended it was
--- an older version, and kept no span.
-local function begin_of(span, till)
-  local from, to = string.match(span or '', '^(%d+) (%d+)$')
-  return to == till and from or ''
+-- begin_of is when a span of time began; '' if there is none.
+local function begin_of(span)
+  return string.match(span or '', '^(%d+) ') or ''
 end
 
 -- account makes a tick the newest that is accounted for; never goes back.
@@ -102,7 +99,7 @@ end
 local function settle(job, open, runs, keep, tick, record, outcome, reason, now, freed)
   freed = whole(freed or now)
   redis.call('HDEL', open, tick)
-  redis.call('HSET', job, 'freed', freed, 'hold', (record.held or '') .. ' ' .. freed)
+  redis.call('HSET', job, 'freed', freed, 'hold', (record.held or freed) .. ' ' .. freed)
   account(job, tick)
   if outcome == 'succeeded' and not triggered(tick)
     and tonumber(tick) > tonumber(redis.call('HGET', job, 'ok') or 0) then

@@ -11,7 +11,7 @@ local function state(job, open, us, replicas, mine, own, dropped)
   local f = redis.call('HMGET', job, 'last', 'born', 'ok', 'paused', 'freed', 'resumed', 'gen', 'next', 'hold', 'halt')
   local answer = {
     1, us, f[1], f[3] or '', f[4] or '', f[2] or '', f[5] or '', f[6] or '', f[7] or '0', f[8] or '', replicas, mine,
-    whole(own), dropped, begin_of(f[9], f[5]), begin_of(f[10], f[6]),
+    whole(own), dropped, begin_of(f[9]), begin_of(f[10]),
   }
   for _, text in ipairs(redis.call('HGETALL', open)) do
     answer[#answer + 1] = text
