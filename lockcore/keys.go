@@ -10,7 +10,7 @@ import (
 //
 //	lock       string  the holder's attempt, with the lease's TTL; of a reentrant or
 //	                   read-write lock a hash, see part_owned.lua
-//	fence      string  counter of fencing tokens, a week
+//	fence      string  counter of fencing tokens, a week, or longer if it is ahead of the clock
 //	queue      zset    attempts in line, by order of arrival
 //	seen       hash    attempt -> alive until (server ms)
 //	tomb:<n>   string  this attempt was given up, minutes

@@ -129,6 +129,8 @@ func jobRequests() []jobRequest {
 		{name: "abandon, in doubt", script: "job_abandon", keys: []string{"job", "open", "tomb:1"}, args: of("2", 300_000)},
 		{name: "renew", script: "job_renew", keys: []string{"open"}, args: of(60_000)},
 		{name: "retry", script: "job_retry", keys: []string{"job", "open"}, args: of("1")},
+		{name: "raise", script: "job_raise", keys: []string{"open", "fence"}, args: of("3000000000000000")},
+		{name: "raise above one that is below", script: "job_raise", keys: []string{"open", "fence"}, args: of("4")},
 		skipRequest(jobRequest{name: "skip", gen: "2"}),
 		skipRequest(jobRequest{name: "skip of no generation"}),
 		skipRequest(jobRequest{name: "skip on an old view", stale: true}),

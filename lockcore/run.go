@@ -1,6 +1,7 @@
 package lockcore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strconv"
@@ -21,6 +22,8 @@ type Run struct {
 	// or could not tell. A failure is then recorded as OutcomeUnknown. Set it where an
 	// attempt of this Run has ended like that: Abandon hands it on to the next holder.
 	Unsure bool
+
+	raised uint64 // the token that Raise has brought; 0: the claim's counts
 }
 
 // How far the work of a run had come that is given up, as job_abandon.lua wants it.
@@ -105,6 +108,47 @@ func (r *Run) Retry(ctx context.Context) (bool, error) {
 	}
 	r.Attempt++
 	return true, nil
+}
+
+// Token is the fencing token of the run: the claim's, or the one of the last Raise.
+func (r *Run) Token() uint64 { return cmp.Or(r.raised, r.Lease.Token()) }
+
+// greatestSeen is the greatest token that another can be made above: scripts count in
+// doubles. By the clock it is that of the year 2255.
+const greatestSeen = 1<<53 - 2
+
+// Raise gives the run a new token, greater than seen and than every earlier one of the
+// job, and so has every later claim. It is for a run whose resource has refused its
+// token since it has seen a greater one, although nobody else holds the run: that
+// token was made by a server whose clock was ahead, and the counter was lost since.
+// The error is ErrSuperseded if another has the run, or what Complete may fail with;
+// the token is then the one before. Nobody else may use the Run meanwhile.
+func (r *Run) Raise(ctx context.Context, seen uint64) error {
+	const op = "lockcore: raise"
+	l := r.ledger
+	switch {
+	case ctx == nil:
+		return opError(op, l.name, refuse("ctx", "a context", "%s", "nil"))
+	case seen > greatestSeen:
+		return opError(op, l.name, refuse("seen", "a token below 2^53-1", "%d", seen))
+	}
+	s := l.c.scripts.jobRaise
+	args := s.args([]string{l.keys.open, l.keys.fence}, r.a.value, decimal(r.Tick.UnixMilli()), strconv.FormatUint(seen, 10))
+	answer, err := l.ask(ctx, s, args)
+	switch {
+	case err != nil:
+		return opError(op, l.name, err)
+	case len(answer) == 1 && answer[0] == int64(0):
+		return opError(op, l.name, ErrSuperseded)
+	case len(answer) != 2:
+		return opError(op, l.name, s.oddReply(answer))
+	}
+	token, err := strconv.ParseUint(text(answer[1]), 10, 64)
+	if err != nil || token <= seen {
+		return opError(op, l.name, s.oddReply(answer))
+	}
+	r.raised = token
+	return nil
 }
 
 // Abandon gives the run up, so that another replica takes the tick at once.

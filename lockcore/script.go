@@ -30,7 +30,7 @@ type scripts struct {
 	mutexAcquire, mutexRenew, mutexLeave                                    *script
 	ownedAcquire, ownedRenew, ownedLeave, ownedDowngrade                    *script
 	jobOpen, jobClaim, jobRenew, jobComplete, jobAbandon, jobSkip, jobRetry *script
-	jobLeave, jobStatus, jobPause, jobTrigger                               *script
+	jobRaise, jobLeave, jobStatus, jobPause, jobTrigger                     *script
 	leaderClaim, leaderRenew, leaderVacate                                  *script
 	leaderLook, leaderLine, leaderTransfer                                  *script
 	lockInspect, lockForce                                                  *script
@@ -56,6 +56,7 @@ func loadScripts(files fs.FS) (*scripts, error) {
 		"job_abandon":  &s.jobAbandon,
 		"job_skip":     &s.jobSkip,
 		"job_retry":    &s.jobRetry,
+		"job_raise":    &s.jobRaise,
 		"job_leave":    &s.jobLeave,
 		"job_status":   &s.jobStatus,
 		"job_pause":    &s.jobPause,

@@ -51,6 +51,13 @@
 // run twice; the token is greater than before in any case, unless the server's
 // clock is set back as well. The history is lost.
 //
+// That a resource accepts the token of a run that is held. It refuses it if it has
+// seen one of a clock that was ahead, and the server has lost its counter since. If
+// the work's error says which token was seen (a *sqlonce.StaleTokenError, or any error
+// with a method TokenSeen() uint64), the run gets a token above it for its next
+// attempt, and later claims are above it too. That happens once for each run, and is
+// logged as an error.
+//
 // # The arithmetic
 //
 // With the defaults, TTL 10 s:

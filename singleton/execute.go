@@ -50,6 +50,7 @@ func (x *execution) do(ctx, work context.Context) (ended bool) {
 	pause := backoff.NewExponentialBackOff(
 		backoff.WithInitialInterval(x.j.cfg.Retry), backoff.WithMultiplier(2), backoff.WithRandomizationFactor(0.1),
 		backoff.WithMaxInterval(max(maxRetryPause, x.j.cfg.Retry)), backoff.WithMaxElapsedTime(0))
+	raised := false
 	for begun := false; ; begun = true {
 		switch {
 		case x.run.Context().Err() != nil:
@@ -67,6 +68,13 @@ func (x *execution) do(ctx, work context.Context) (ended bool) {
 		took := time.Since(began)
 		x.r.metrics.duration.WithLabelValues(x.j.name).Observe(took.Seconds())
 		x.run.Unsure = x.run.Unsure || outcomeUnknown(err)
+		if seen := tokenSeen(err); seen > x.run.Token() && !raised && x.run.Context().Err() == nil {
+			// Before anything else: the last attempt must leave a counter that the next
+			// tick's token is made above.
+			if raised = raise(ctx, x.run, x.log, seen); raised {
+				x.r.metrics.raised.WithLabelValues(x.j.name).Inc()
+			}
+		}
 		switch {
 		case err == nil:
 			return x.record(ctx, lockcore.OutcomeSucceeded, "", took)

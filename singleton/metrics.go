@@ -20,6 +20,7 @@ type metrics struct {
 	lastSuccess *prometheus.GaugeVec
 	skipped     *prometheus.CounterVec
 	takeovers   *prometheus.CounterVec
+	raised      *prometheus.CounterVec
 	offset      prometheus.Gauge
 }
 
@@ -53,6 +54,10 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			Name: "noonlock_job_takeovers_total",
 			Help: "Runs that this replica has taken over from another that died or gave up.",
 		}, []string{"job"}),
+		raised: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "noonlock_job_tokens_raised_total",
+			Help: "Runs whose token was raised, as their resource had seen a greater one: the server's clock was ahead, or its data was lost.",
+		}, []string{"job"}),
 		offset: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "noonlock_job_clock_offset_seconds",
 			Help: "How far this machine's wall clock is ahead of the server's.",
@@ -63,7 +68,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	}
 	err := errors.Join(
 		registry.Share(reg, &m.runs), registry.Share(reg, &m.duration), registry.Share(reg, &m.delay), registry.Share(reg, &m.lastSuccess),
-		registry.Share(reg, &m.skipped), registry.Share(reg, &m.takeovers), registry.Share(reg, &m.offset),
+		registry.Share(reg, &m.skipped), registry.Share(reg, &m.takeovers), registry.Share(reg, &m.raised), registry.Share(reg, &m.offset),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("singleton: Config.Registerer: %w", err)
@@ -81,6 +86,7 @@ func (m *metrics) expect(job string) {
 		m.skipped.WithLabelValues(job, reason)
 	}
 	m.takeovers.WithLabelValues(job)
+	m.raised.WithLabelValues(job)
 	m.duration.WithLabelValues(job)
 	m.delay.WithLabelValues(job)
 }

@@ -37,6 +37,9 @@ func (c *onceCall) run(ctx context.Context, run *lockcore.Run) (done bool, err e
 		rest(ctx, nil, onceStepBack) // the others first: it was this replica that could not hold it
 		return false, nil
 	}
+	if seen := tokenSeen(err); seen > run.Token() {
+		raise(ctx, run, c.o.cfg.Logger, seen)
+	}
 	log.Info("run ended", "outcome", lockcore.OutcomeFailed, "error", err.Error())
 	return c.record(ctx, run, lockcore.OutcomeFailed, err)
 }

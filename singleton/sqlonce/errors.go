@@ -47,6 +47,9 @@ func (e *StaleTokenError) Error() string {
 // Is reports whether target is ErrStaleToken.
 func (e *StaleTokenError) Is(target error) bool { return target == ErrStaleToken }
 
+// TokenSeen returns Seen. It tells a singleton.Runner which token its run's next one must be above.
+func (e *StaleTokenError) TokenSeen() uint64 { return e.Seen }
+
 // UnknownOutcomeError tells whose commit may or may not have taken effect, and why that is not known.
 // It Is ErrUnknownOutcome.
 type UnknownOutcomeError struct {

@@ -1,0 +1,185 @@
+package singleton_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/singleton"
+	"github.com/noonlock/noonlock/singleton/sqlonce"
+)
+
+// A gate is a resource that refuses smaller tokens than the greatest it has seen.
+type gate struct {
+	mu      sync.Mutex
+	ahead   time.Duration // of the token that it has seen when it is asked first
+	seen    uint64
+	refused int
+}
+
+func (g *gate) admit(token uint64, tick time.Time) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.seen == 0 {
+		g.seen = uint64(time.Now().Add(g.ahead).UnixMicro())
+	}
+	if token < g.seen {
+		g.refused++
+		return fmt.Errorf("draw: %w", &sqlonce.StaleTokenError{Job: "draw", Tick: tick, Given: token, Seen: g.seen})
+	}
+	g.seen = token
+	return nil
+}
+
+func (g *gate) refusals() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.refused
+}
+
+// A resource has seen a token of a clock that was ahead, and the counter is lost: one
+// run is refused, once, and goes on under a greater token. No other one is, on any
+// replica, as long as the counter is kept, and it is kept until the clock is there.
+// Mutants: the run keeps its token; the last attempt leaves the counter; the counter
+// ends after a week.
+func TestFault81_ClassD_TheResourceHasSeenATokenOfTheFuture(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		ahead    time.Duration
+		cfg      singleton.JobConfig
+		failures int // ticks
+	}{
+		{"years", 14 * 365 * 24 * time.Hour, singleton.JobConfig{}, 0},
+		{"seconds", 8 * time.Second, singleton.JobConfig{}, 0},
+		{"at most once", 14 * 365 * 24 * time.Hour, singleton.JobConfig{Guarantee: singleton.AtMostOnce}, 1},
+		{"one attempt", 14 * 365 * 24 * time.Hour, singleton.JobConfig{MaxAttempts: 1}, 1},
+		{"overlapping", 14 * 365 * 24 * time.Hour, singleton.JobConfig{Overlap: singleton.OverlapAllow}, 0},
+	} {
+		bubbleFleet(t, func(t *testing.T, f *fleet) {
+			resource := &gate{ahead: c.ahead}
+			c.cfg.CatchUp = singleton.CatchUpAll
+			regs := map[string]*prometheus.Registry{}
+			for _, name := range []string{"a", "b", "c"} {
+				regs[name] = prometheus.NewRegistry()
+				r := f.replica(name, singleton.Config{Registerer: regs[name]})
+				r.add("draw", "@every 1h", func(_ context.Context, run singleton.Run) error {
+					return resource.admit(run.Token, run.Tick)
+				}, c.cfg)
+				r.run()
+			}
+			f.pass(2*time.Hour + time.Minute)
+			if n := resource.refusals(); n != 1 {
+				t.Errorf("%s: %d refusals, want 1", c.name, n)
+			}
+			failed := 0
+			for _, run := range f.runs("draw") {
+				if run.Outcome != lockcore.OutcomeSucceeded {
+					failed++
+				}
+			}
+			if failed != c.failures {
+				t.Errorf("%s: %d ticks did not succeed, want %d", c.name, failed, c.failures)
+			}
+			raised := 0.0
+			for _, reg := range regs {
+				n, _ := metric(t, reg, "noonlock_job_tokens_raised_total", "job", "draw")
+				raised += n
+			}
+			if told := f.log.count("token raised above the one that the resource has seen"); told != 1 || raised != 1 {
+				t.Errorf("%s: told %d times, counted %v times, want once", c.name, told, raised)
+			}
+			// Nobody runs for more than a week, and the counter is there all the same.
+			if ttl := f.raw.PTTL(t.Context(), f.key("draw", "fence")).Val(); ttl < min(c.ahead, 7*24*time.Hour) || c.ahead > 7*24*time.Hour && ttl < c.ahead {
+				t.Errorf("%s: the counter is kept for %v", c.name, ttl)
+			}
+		})
+	}
+}
+
+// A holder that has been superseded is refused rightly: it raises nothing.
+// Mutant: the script does not look whose the run is.
+func TestFault81_ARefusalThatIsRightRaisesNothing(t *testing.T) {
+	bubbleFleet(t, func(t *testing.T, f *fleet) {
+		resource := &gate{ahead: -time.Hour}
+		frozen := make(chan struct{})
+		all := map[string]*replica{}
+		for _, name := range []string{"a", "b"} {
+			all[name] = f.replica(name, singleton.Config{})
+			all[name].add("draw", "@every 1h", func(_ context.Context, run singleton.Run) error {
+				if run.Attempt == 1 {
+					<-frozen
+				}
+				return resource.admit(run.Token, run.Tick)
+			}, singleton.JobConfig{})
+			all[name].run()
+		}
+		first := f.begun("draw", 1)[0]
+		all[first.replica].net.Partition()
+		f.recorded("draw", 1)
+		close(frozen)
+		f.pass(time.Minute)
+		if n := resource.refusals(); n != 1 {
+			t.Fatalf("%d refusals, want that of the frozen holder", n)
+		}
+		if n := f.log.count("token raised above the one that the resource has seen"); n != 0 {
+			t.Errorf("a superseded holder has raised its token %d times", n)
+		}
+	})
+}
+
+// Two servers with one resource: each run raises its token once and no more.
+func TestFault81_TwoServersWithOneResource(t *testing.T) {
+	bubbleFleet(t, func(t *testing.T, f *fleet) {
+		r := f.replica("a", singleton.Config{})
+		attempts := 0
+		r.add("draw", "@every 1h", func(_ context.Context, run singleton.Run) error {
+			attempts++
+			return &sqlonce.StaleTokenError{Job: "draw", Tick: run.Tick, Given: run.Token, Seen: run.Token + 1e6}
+		}, singleton.JobConfig{MaxAttempts: 4})
+		r.run()
+		if record := f.recorded("draw", 1)[0]; record.Outcome != lockcore.OutcomeFailed || attempts != 4 {
+			t.Errorf("after %d attempts the record is %+v", attempts, record)
+		}
+		if n := f.log.count("token raised above the one that the resource has seen"); n != 1 {
+			t.Errorf("the token was raised %d times, want once", n)
+		}
+	})
+}
+
+// A token that no other can be made above is told, and is no end of the job.
+func TestFault81_ATokenThatNoOtherIsAbove(t *testing.T) {
+	bubbleFleet(t, func(t *testing.T, f *fleet) {
+		r := f.replica("a", singleton.Config{})
+		r.add("draw", "@every 1h", func(_ context.Context, run singleton.Run) error {
+			return &sqlonce.StaleTokenError{Job: "draw", Tick: run.Tick, Given: run.Token, Seen: 1<<63 - 1}
+		}, singleton.JobConfig{MaxAttempts: 2})
+		r.run()
+		if record := f.recorded("draw", 1)[0]; record.Outcome != lockcore.OutcomeFailed {
+			t.Errorf("the record is %+v", record)
+		}
+		if n := f.log.count("token not raised above the one that the resource has seen"); n == 0 {
+			t.Error("nothing is told")
+		}
+	})
+}
+
+// The same of a Once: the next call's token is above.
+func TestFault81_AOnceIsRefusedOnce(t *testing.T) {
+	fleetInBubble(t, func(t *testing.T, f *serviceFleet) {
+		resource := &gate{ahead: 14 * 365 * 24 * time.Hour}
+		o := f.once(f.client("a"), singleton.OnceConfig{})
+		work := func(_ context.Context, token uint64) error { return resource.admit(token, time.UnixMilli(1)) }
+		if err := o.Do(t.Context(), work); !errors.Is(err, singleton.ErrOnceFailed) || !errors.Is(err, sqlonce.ErrStaleToken) {
+			t.Errorf("the first call: %v", err)
+		}
+		if err := o.Do(t.Context(), work); err != nil {
+			t.Errorf("the second call: %v", err)
+		}
+	})
+}
