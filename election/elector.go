@@ -10,6 +10,7 @@ import (
 	"github.com/cenkalti/backoff/v4"
 	"github.com/go-logr/logr"
 
+	"github.com/noonlock/noonlock/internal/logqueue"
 	"github.com/noonlock/noonlock/lockcore"
 )
 
@@ -19,7 +20,8 @@ type LeaderElector struct {
 	name      string
 	callbacks Callbacks
 	cfg       Config
-	log       logr.Logger
+	lines     *logqueue.Queue
+	log       logr.Logger // of lines
 	election  *lockcore.Election
 	metrics   *metrics // nil: none
 
@@ -47,9 +49,13 @@ func NewLeaderElector(client *lockcore.Client, name string, callbacks Callbacks,
 	if err != nil {
 		return nil, fmt.Errorf("election: Config.Registerer: %w", err)
 	}
+	lines, err := logqueue.New(cfg.Logger, cfg.Registerer)
+	if err != nil {
+		return nil, fmt.Errorf("election: Config.Registerer: %w", err)
+	}
 	return &LeaderElector{
 		name: name, callbacks: callbacks, cfg: cfg, election: election, metrics: m,
-		log: cfg.Logger.WithValues("election", name, "identity", cfg.Identity),
+		lines: lines, log: lines.Logger().WithValues("election", name, "identity", cfg.Identity),
 	}, nil
 }
 
@@ -62,6 +68,7 @@ func RunOrDie(ctx context.Context, client *lockcore.Client, name string, callbac
 	}
 	if err := le.Run(ctx); err != nil {
 		le.log.Error(err, "election ended")
+		le.lines.Flush(context.WithoutCancel(ctx)) // the program may end now
 	}
 }
 
@@ -89,6 +96,7 @@ func (le *LeaderElector) Run(ctx context.Context) error {
 	le.running = true
 	le.mu.Unlock()
 	defer func() { // after everything else
+		le.lines.Flush(context.WithoutCancel(ctx))
 		le.mu.Lock()
 		defer le.mu.Unlock()
 		le.running = false

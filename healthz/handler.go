@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+
+	"github.com/noonlock/noonlock/internal/logqueue"
 )
 
 // Config is how a handler works. Its zero value is a working default.
@@ -62,6 +64,12 @@ func New(name string, cfg Config, checkers ...Checker) (*Handler, error) {
 	if cfg.Timeout < 0 {
 		return nil, &ConfigError{"Config.Timeout", cfg.Timeout.String(), "0 (900ms) or positive"}
 	}
+	// A logger that blocks must not fail a probe.
+	lines, err := logqueue.New(cfg.Logger, nil)
+	if err != nil {
+		return nil, fmt.Errorf("healthz: %w", err)
+	}
+	cfg.Logger = lines.Logger()
 	h := &Handler{name: name, cfg: cfg}
 	for _, c := range slices.Concat([]Checker{Ping()}, checkers) {
 		if err := checkName("Checker.Name", c.Name); err != nil {

@@ -70,15 +70,47 @@ func TestAnswers(t *testing.T) {
 }
 
 func TestReasonsGoToTheLogOnly(t *testing.T) {
-	var log strings.Builder
-	logger := funcr.New(func(_, args string) { fmt.Fprintln(&log, args) }, funcr.Options{})
-	h := handler(t, healthz.Config{Logger: logger}, healthz.Checker{Name: "b", Check: ill})
-	if _, body := get(h, http.MethodGet, "/livez?verbose"); strings.Contains(body, "secret") {
-		t.Errorf("the root endpoint tells the reason: %q", body)
-	}
-	if !strings.Contains(log.String(), "the reason, with a secret") {
-		t.Errorf("the log does not have the reason: %q", log.String())
-	}
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		logger := funcr.New(func(_, args string) { fmt.Fprintln(&log, args) }, funcr.Options{})
+		h := handler(t, healthz.Config{Logger: logger}, healthz.Checker{Name: "b", Check: ill})
+		if _, body := get(h, http.MethodGet, "/livez?verbose"); strings.Contains(body, "secret") {
+			t.Errorf("the root endpoint tells the reason: %q", body)
+		}
+		synctest.Wait() // lines are written by another goroutine
+		if !strings.Contains(log.String(), "the reason, with a secret") {
+			t.Errorf("the log does not have the reason: %q", log.String())
+		}
+	})
+}
+
+// A logger that blocks fails no probe that would have been answered.
+func TestFault63_LoggerBlocksUnderAProbe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		free := make(chan struct{})
+		defer close(free)
+		logger := funcr.New(func(string, string) { <-free }, funcr.Options{})
+		sick := true
+		h := handler(t, healthz.Config{Logger: logger}, healthz.Checker{Name: "b", Check: func(ctx context.Context) error {
+			if sick {
+				return ill(ctx)
+			}
+			return nil
+		}})
+		began := time.Now()
+		for range 3 {
+			if code, _ := get(h, http.MethodGet, "/livez"); code != http.StatusInternalServerError {
+				t.Errorf("answered %d", code)
+			}
+		}
+		sick = false
+		if code, body := get(h, http.MethodGet, "/livez"); code != http.StatusOK {
+			t.Errorf("answered %d %q", code, body)
+		}
+		if took := time.Since(began); took != 0 {
+			t.Errorf("the probes took %s", took)
+		}
+	})
 }
 
 // A check that hangs counts as failed after the timeout, and is not asked again

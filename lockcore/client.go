@@ -14,6 +14,8 @@ import (
 	"github.com/cenkalti/backoff/v4"
 	"github.com/go-logr/logr"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/noonlock/noonlock/internal/logqueue"
 )
 
 // A Client holds leases on one Redis server. However many locks it has, it uses
@@ -24,7 +26,8 @@ type Client struct {
 	keys     keyring
 	scripts  *scripts
 	clock    func() time.Duration
-	log      logr.Logger
+	lines    *logqueue.Queue
+	log      logr.Logger // of lines
 	metrics  *metrics
 	identity string
 	process  string // secret: who knows it can speak for this Client
@@ -64,7 +67,6 @@ func New(rdb redis.UniversalClient, cfg Config) (*Client, error) {
 	c := &Client{
 		keys:     keyring{cmp.Or(cfg.Prefix, defaultPrefix)},
 		clock:    cfg.Clock,
-		log:      cfg.Logger,
 		identity: cmp.Or(cfg.Identity, defaultIdentity()),
 		process:  rand.Text(),
 		strays:   make(chan struct{}, 16),
@@ -79,9 +81,13 @@ func New(rdb redis.UniversalClient, cfg Config) (*Client, error) {
 	if err == nil {
 		c.metrics, err = newMetrics(cfg.Registerer)
 	}
+	if err == nil {
+		c.lines, err = logqueue.New(cfg.Logger, cfg.Registerer)
+	}
 	if err != nil {
 		return nil, err
 	}
+	c.log = c.lines.Logger()
 	if c.clock == nil {
 		c.clock = systemClock()
 	}
@@ -158,6 +164,7 @@ func (c *Client) Close(ctx context.Context) error {
 		c.idle.Wait()
 	}
 	c.mu.Unlock()
+	c.lines.Flush(ctx)
 	if left > 0 {
 		return errors.Join(ctx.Err(), errors.New("lockcore: close: not everything was given back; it ends with its TTL"))
 	}

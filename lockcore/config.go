@@ -24,7 +24,9 @@ type Config struct {
 	Identity string
 
 	// Logger gets what the operator should know; its zero value discards.
-	// Nothing is logged per acquisition or renewal below V(4).
+	// Nothing is logged per acquisition or renewal below V(4). A goroutine of its own
+	// calls it, so that one that blocks delays nothing: up to 10,000 lines are queued,
+	// further ones are dropped and counted. Close waits a second for the queue.
 	Logger logr.Logger
 
 	// Registerer gets the metrics of docs/METRICS.md. Clients that are given the

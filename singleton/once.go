@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-logr/logr"
 
+	"github.com/noonlock/noonlock/internal/logqueue"
 	"github.com/noonlock/noonlock/lockcore"
 )
 
@@ -133,7 +134,11 @@ func NewOnce(client *lockcore.Client, name string, cfg OnceConfig) (*Once, error
 	}
 	cfg.TTL = cmp.Or(cfg.TTL, 10*time.Second)
 	cfg.Identity = cmp.Or(cfg.Identity, client.Identity())
-	cfg.Logger = cfg.Logger.WithValues("once", name)
+	lines, err := logqueue.New(cfg.Logger, nil)
+	if err != nil {
+		return nil, fmt.Errorf("singleton: once: %w", err)
+	}
+	cfg.Logger = lines.Logger().WithValues("once", name)
 	return &Once{name: name, cfg: cfg, ledger: ledger}, nil
 }
 

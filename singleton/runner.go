@@ -13,6 +13,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/noonlock/noonlock/internal/logqueue"
 	"github.com/noonlock/noonlock/lockcore"
 )
 
@@ -73,6 +74,7 @@ type Runner struct {
 	cfg     Config
 	clock   serverClock
 	metrics *metrics
+	lines   *logqueue.Queue // behind cfg.Logger
 	work    underway
 
 	mu      sync.Mutex
@@ -101,6 +103,10 @@ func NewRunner(client *lockcore.Client, cfg Config) (*Runner, error) {
 	if r.metrics, err = newMetrics(cfg.Registerer); err != nil {
 		return nil, err
 	}
+	if r.lines, err = logqueue.New(cfg.Logger, cfg.Registerer); err != nil {
+		return nil, fmt.Errorf("singleton: Config.Registerer: %w", err)
+	}
+	r.cfg.Logger = r.lines.Logger()
 	return r, nil
 }
 
@@ -199,6 +205,7 @@ func (r *Runner) Run(ctx context.Context) error {
 	jobs := r.jobs
 	r.mu.Unlock()
 	defer func() {
+		r.lines.Flush(context.WithoutCancel(ctx))
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.running = false

@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-logr/logr"
 
+	"github.com/noonlock/noonlock/internal/logqueue"
 	"github.com/noonlock/noonlock/lockcore"
 )
 
@@ -75,6 +76,7 @@ type Service struct {
 	do    func(ctx context.Context, token uint64) error
 	cfg   ServiceConfig
 	mutex *lockcore.Mutex
+	lines *logqueue.Queue // behind cfg.Logger
 
 	running atomic.Bool
 	work    underway
@@ -113,8 +115,12 @@ func NewService(client *lockcore.Client, name string, work func(ctx context.Cont
 	if err != nil {
 		return nil, fmt.Errorf("singleton: service: %w", err)
 	}
-	cfg.Logger = cfg.Logger.WithValues("service", name)
-	return &Service{name: name, do: work, cfg: cfg, mutex: ledger.Mutex()}, nil
+	lines, err := logqueue.New(cfg.Logger, nil)
+	if err != nil {
+		return nil, fmt.Errorf("singleton: service: %w", err)
+	}
+	cfg.Logger = lines.Logger().WithValues("service", name)
+	return &Service{name: name, do: work, cfg: cfg, mutex: ledger.Mutex(), lines: lines}, nil
 }
 
 func (cfg ServiceConfig) complete() (ServiceConfig, error) {

@@ -27,7 +27,10 @@ func (s *Service) Run(ctx context.Context) error {
 	if !s.running.CompareAndSwap(false, true) {
 		return fmt.Errorf("singleton: service %q: %w", s.name, ErrRunning)
 	}
-	defer s.running.Store(false)
+	defer func() {
+		s.lines.Flush(context.WithoutCancel(ctx))
+		s.running.Store(false)
+	}()
 
 	pause := s.pauses()
 	away := backoff.NewExponentialBackOff(

@@ -1,0 +1,211 @@
+package logqueue_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/noonlock/noonlock/internal/logqueue"
+)
+
+// A book is what a logger has written. before is called ahead of each line.
+type book struct {
+	mu     sync.Mutex
+	lines  []string
+	before func(line string)
+}
+
+func (b *book) logger(verbosity int) logr.Logger {
+	return funcr.New(func(prefix, args string) {
+		if b.before != nil {
+			b.before(args)
+		}
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.lines = append(b.lines, prefix+" "+args)
+	}, funcr.Options{Verbosity: verbosity})
+}
+
+func (b *book) text() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return strings.Join(b.lines, "\n")
+}
+
+func queue(t *testing.T, to logr.Logger, reg prometheus.Registerer) *logqueue.Queue {
+	t.Helper()
+	q, err := logqueue.New(to, reg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return q
+}
+
+func dropped(t *testing.T, reg prometheus.Gatherer) float64 {
+	t.Helper()
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == "noonlock_log_lines_dropped_total" {
+			return f.GetMetric()[0].GetCounter().GetValue()
+		}
+	}
+	t.Fatal("the metric is missing")
+	return 0
+}
+
+// Lines come in order, with the names and values of derived loggers; errors and
+// durations are text of one line; levels that the logger does not want are left out.
+func TestQueue_Lines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &book{}
+		q := queue(t, b.logger(1), nil)
+		log := q.Logger()
+		job := log.WithName("jobs").WithValues("job", "noon", "every", 90*time.Second)
+		job.Info("one", "err", errors.Join(errors.New("first"), errors.New("second")), "took", 1500*time.Millisecond)
+		log.Error(errors.Join(errors.New("a"), errors.New("b")), "two", "n", 2)
+		log.V(1).Info("three")
+		log.V(2).Info("four")
+		job.WithValues("tick", 7).Error(nil, "five")
+		q.Flush(t.Context())
+		want := strings.Join([]string{
+			`jobs "level"=0 "msg"="one" "job"="noon" "every"="1m30s" "err"="first; second" "took"="1.5s"`,
+			` "msg"="two" "error"="a; b" "n"=2`,
+			` "level"=1 "msg"="three"`,
+			`jobs "msg"="five" "error"=null "job"="noon" "every"="1m30s" "tick"=7`,
+		}, "\n")
+		if b.text() != want {
+			t.Errorf("got\n%s\nwant\n%s", b.text(), want)
+		}
+	})
+}
+
+// A logger of logr's zero value discards, and costs no goroutine.
+func TestQueue_Discard(t *testing.T) {
+	q := queue(t, logr.Logger{}, nil)
+	q.Logger().Info("nothing")
+	q.Logger().Error(nil, "nothing")
+	q.Flush(t.Context())
+}
+
+// A logger that blocks delays nobody. The lines that find no room are counted and
+// reported, and errors find room for longer than other lines.
+func TestQueue_BlockedLogger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		free := make(chan struct{})
+		b := &book{before: func(string) { <-free }}
+		reg := prometheus.NewRegistry()
+		q := queue(t, b.logger(10), reg)
+		log := q.Logger()
+		for i := range 9000 {
+			log.V(1).Info("detail", "i", i)
+			log.Info("fact", "i", i)
+			log.Error(nil, "trouble", "i", i)
+		}
+		start := time.Now()
+		q.Flush(t.Context())
+		if took := time.Since(start); took != time.Second {
+			t.Errorf("Flush took %s, want a second", took)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		q.Flush(ctx)
+		if took := time.Since(start); took != 1050*time.Millisecond {
+			t.Errorf("Flush took %s although its context ended", took-time.Second)
+		}
+		close(free)
+		q.Flush(t.Context())
+		text := b.text()
+		details, facts, troubles := strings.Count(text, `"detail"`), strings.Count(text, `"fact"`), strings.Count(text, `"trouble"`)
+		if details+facts+troubles != 10_001 || details >= facts || facts >= troubles {
+			t.Errorf("%d, %d and %d lines were written", details, facts, troubles)
+		}
+		missing := 27_000 - 10_001
+		if !strings.Contains(text, fmt.Sprintf(`"log lines dropped" "lines"=%d`, missing)) {
+			t.Error("no line tells of the dropped ones")
+		}
+		if n := dropped(t, reg); n != float64(missing) {
+			t.Errorf("%g lines are counted as dropped, want %d", n, missing)
+		}
+		if !strings.Contains(text, `"delayed"="1.05s"`) {
+			t.Error("late lines do not say so")
+		}
+	})
+}
+
+// A logger that panics, or ends the goroutine that calls it, loses that line only.
+func TestQueue_LoggerThatPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reg := prometheus.NewRegistry()
+		b := &book{before: func(line string) {
+			switch {
+			case strings.Contains(line, "panics"):
+				panic("a logger of the worst kind")
+			case strings.Contains(line, "exits"):
+				runtime.Goexit()
+			}
+		}}
+		q := queue(t, b.logger(0), reg)
+		log := q.Logger()
+		for _, text := range []string{"one", "panics", "two", "exits", "three"} {
+			log.Info(text)
+		}
+		q.Flush(t.Context())
+		synctest.Wait()
+		text := b.text()
+		for _, want := range []string{`"one"`, `"two"`, `"three"`, `"log lines dropped" "lines"=2`} {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s is missing:\n%s", want, text)
+			}
+		}
+		if n := dropped(t, reg); n != 2 {
+			t.Errorf("%g lines are counted as dropped, want 2", n)
+		}
+	})
+}
+
+// One that always panics is not asked for ever.
+func TestQueue_LoggerThatAlwaysPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reg := prometheus.NewRegistry()
+		b := &book{before: func(string) { panic("always") }}
+		q := queue(t, b.logger(0), reg)
+		q.Logger().Info("one")
+		q.Logger().Info("two")
+		synctest.Wait()
+		if n := dropped(t, reg); n != 3 { // the line that tells of them, too
+			t.Errorf("%g lines are counted as dropped, want 3", n)
+		}
+	})
+}
+
+// Queues of one registry count together.
+func TestQueue_SharedCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reg := prometheus.NewRegistry()
+		b := &book{before: func(string) { panic("always") }}
+		one, two := queue(t, b.logger(0), reg), queue(t, b.logger(0), reg)
+		one.Logger().Info("one")
+		two.Logger().Info("two")
+		synctest.Wait()
+		if n := dropped(t, reg); n != 4 {
+			t.Errorf("%g lines are counted as dropped, want 4", n)
+		}
+		if n, err := testutil.GatherAndCount(reg); err != nil || n != 1 {
+			t.Errorf("%d series, %v", n, err)
+		}
+	})
+}

@@ -1,0 +1,113 @@
+package logqueue
+
+import (
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+)
+
+// queued is the sink of a Queue's loggers. It touches the user's sink never.
+type queued struct {
+	q    *Queue
+	from *node
+}
+
+func (queued) Init(logr.RuntimeInfo) {}
+
+// Enabled is always true: the logger that knows better is asked where the line is
+// written, as its answer may take long.
+func (queued) Enabled(int) bool { return true }
+
+func (s queued) Info(level int, msg string, values ...any) {
+	s.q.put(line{from: s.from, level: level, text: msg, values: values})
+}
+
+func (s queued) Error(err error, msg string, values ...any) {
+	s.q.put(line{from: s.from, level: -1, err: err, text: msg, values: values})
+}
+
+func (s queued) WithValues(values ...any) logr.LogSink {
+	return queued{s.q, &node{parent: s.from, values: values}}
+}
+
+func (s queued) WithName(name string) logr.LogSink {
+	return queued{s.q, &node{parent: s.from, name: name}}
+}
+
+// A node is a logger that was derived from another by values or a name. The user's
+// sink is derived likewise, once, where the first line is written.
+type node struct {
+	parent *node
+	name   string
+	values []any
+	sink   logr.LogSink // belongs to the goroutine that writes
+}
+
+func (n *node) derive() logr.LogSink {
+	if n.sink != nil {
+		return n.sink
+	}
+	from := n.parent.derive()
+	if n.name != "" {
+		n.sink = from.WithName(n.name)
+	} else {
+		n.sink = from.WithValues(plain(n.values)...)
+	}
+	return n.sink
+}
+
+// write hands the line to the user's sink, which may take as long as it likes.
+func (l line) write() {
+	sink := l.from.derive()
+	if l.level >= 0 && !sink.Enabled(l.level) {
+		return
+	}
+	values := plain(l.values)
+	if late := time.Since(l.at); late >= delayShown {
+		values = append(values, "delayed", late.Round(time.Millisecond).String())
+	}
+	if l.level < 0 {
+		sink.Error(oneLine(l.err), l.text, values...)
+	} else {
+		sink.Info(l.level, l.text, values...)
+	}
+}
+
+// plain makes text of what loggers write differently, or on several lines.
+func plain(values []any) []any {
+	out := make([]any, len(values), len(values)+2)
+	for i, v := range values {
+		switch v := v.(type) {
+		case error:
+			out[i] = oneLine(v).Error()
+		case time.Duration:
+			out[i] = v.String()
+		default:
+			out[i] = v
+		}
+	}
+	return out
+}
+
+// oneLine joins the lines of an error's text.
+func oneLine(err error) error {
+	if err == nil {
+		return nil
+	}
+	text := err.Error()
+	if !strings.Contains(text, "\n") {
+		return err
+	}
+	return joined{err, strings.ReplaceAll(text, "\n", "; ")}
+}
+
+// joined is an error with its text on one line.
+type joined struct {
+	error
+	text string
+}
+
+func (j joined) Error() string { return j.text }
+
+func (j joined) Unwrap() error { return j.error }

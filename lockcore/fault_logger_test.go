@@ -1,0 +1,82 @@
+package lockcore_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
+
+	"github.com/noonlock/noonlock/lockcore"
+)
+
+// slowLogger takes that long for each line. It is made before the Client, so that the
+// bubble lasts until it has written what the Client leaves behind.
+func slowLogger(e *env, d time.Duration) logr.Logger {
+	e.Cleanup(func() { time.Sleep(100 * d) })
+	return funcr.New(func(string, string) { time.Sleep(d) }, funcr.Options{Verbosity: 100})
+}
+
+// stuckLogger does not return from any line before the test is over.
+func stuckLogger(e *env) logr.Logger {
+	free := make(chan struct{})
+	e.Cleanup(func() { close(free) })
+	return funcr.New(func(string, string) { <-free }, funcr.Options{Verbosity: 100})
+}
+
+// Twenty leases end at one instant, and the logger takes 100 ms for a line: all
+// contexts are done in time, and nobody else has held a lock before.
+func TestFault63_SlowLoggerDelaysNoEnd(t *testing.T) {
+	inBubbleAllKinds(t, func(e *env) {
+		opt, faults := e.link()
+		c := e.clientWith(opt, lockcore.Config{Logger: slowLogger(e, 100*time.Millisecond)})
+		var leases []*lockcore.Lease
+		began := time.Now()
+		for i := range 20 {
+			leases = append(leases, e.try(e.mutex(c, fmt.Sprint("lock-", i), lockcore.LeaseConfig{TTL: time.Second, NoRenewal: true})))
+		}
+		faults.Partition()
+		for _, lease := range leases {
+			<-lease.Context().Done()
+		}
+		if late := time.Since(began) - 988*time.Millisecond; late != 0 {
+			e.Errorf("the last context was done %s late", late)
+		}
+		faults.Heal()
+	})
+}
+
+// A logger that blocks for ever, and a healthy server: one lease is lost, and the
+// others are renewed, answer at once, are released, and the Client closes.
+func TestFault63_StuckLoggerStopsNothing(t *testing.T) {
+	inBubbleAllKinds(t, func(e *env) {
+		c := e.clientWith(e.direct(), lockcore.Config{Logger: stuckLogger(e)})
+		cfg := ttl(3 * time.Second)
+		lost := e.try(e.mutex(c, "lost", cfg))
+		var leases []*lockcore.Lease
+		for i := range 8 {
+			leases = append(leases, e.try(e.mutex(c, fmt.Sprint("kept-", i), cfg)))
+		}
+		e.raw.Del(e.Context(), e.key("lost", "lock"))
+		mustIs(e, e.ended(lost), lockcore.ErrLeaseLost)
+		mustIs(e, lost.Unlock(e.Context()), lockcore.ErrNotHeld, lockcore.ErrLeaseLost)
+		e.pass(time.Minute)
+		began := time.Now()
+		for _, lease := range leases {
+			if err := lease.Context().Err(); err != nil || lease.Remaining() <= 0 {
+				e.Errorf("%s: %v, %s left", lease.Name(), err, lease.Remaining())
+			}
+			e.unlock(lease)
+		}
+		if took := time.Since(began); took != 0 {
+			e.Errorf("it took %s", took)
+		}
+		if err := c.Close(e.Context()); err != nil {
+			e.Errorf("Close: %v", err)
+		}
+		if took := time.Since(began); took > time.Second {
+			e.Errorf("Close took %s for a logger that takes no line", took)
+		}
+	})
+}
