@@ -422,7 +422,7 @@ func (e *env) pass(d time.Duration) {
 // which they differ.
 func script(name string) lockcoretest.Match {
 	shape := map[string][2]int{
-		"mutex_acquire": {5, 3}, "mutex_leave": {5, 2}, "mutex_renew": {1, 2},
+		"mutex_acquire": {5, 4}, "mutex_leave": {5, 3}, "mutex_renew": {2, 3},
 		"leader_claim": {2, 5}, "leader_renew": {2, 7}, "leader_vacate": {2, 1},
 		"leader_look": {3, 0}, "leader_line": {2, 0}, "leader_transfer": {3, 2},
 	}[name]

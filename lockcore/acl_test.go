@@ -155,7 +155,7 @@ func TestScriptsTouchOnlyTheirKeys(t *testing.T) {
 		for script, args := range map[string][][]any{
 			"mutex_acquire": {{me, 60000, "try"}, {me, 60000, "join"}, {me, 60000, "look"}},
 			"mutex_leave":   {{me, 0}, {me, 300000}},
-			"mutex_renew":   {{me, 60000}},
+			"mutex_renew":   {{me, 60000, 60000}},
 		} {
 			source, err := lockcore.ScriptSource(script)
 			must(e, err)
@@ -163,7 +163,7 @@ func TestScriptsTouchOnlyTheirKeys(t *testing.T) {
 				e.establish("orders", state)
 				given := keys
 				if script == "mutex_renew" {
-					given = keys[:1]
+					given = keys[:2]
 				}
 				if err := narrow.Eval(t.Context(), source, given, argv...).Err(); err != nil {
 					t.Errorf("%s %v with %v: %v", script, argv, state, err)

@@ -207,10 +207,23 @@ func sleep(ctx context.Context, d time.Duration) bool {
 // bury is how long (ms) the tombstone of an attempt stands.
 func (a *attempt) bury() int64 { return millis(max(a.terms.ttl, tombTTL)) }
 
-// leave gives the attempt back: 1 it was ours, 0 it was not.
-func (a *attempt) leave(ctx context.Context, bury bool) (int64, error) {
+// leave gives the attempt back: 1 it was ours, 0 it was not. If an acquire of it was
+// not answered, and may arrive yet, that leaves a tombstone.
+func (a *attempt) leave(ctx context.Context) (int64, error) {
+	bury := a.open.Load()
+	if bury {
+		a.c.mu.Lock()
+		a.c.unburied[a.number] = struct{}{}
+		a.c.mu.Unlock()
+	}
 	s, args := a.kind.leave(a, bury)
-	return a.c.number(ctx, s, a.terms.timeout(), args)
+	n, err := a.c.number(ctx, s, a.terms.timeout(), args)
+	if bury && err == nil {
+		a.c.mu.Lock()
+		delete(a.c.unburied, a.number)
+		a.c.mu.Unlock()
+	}
+	return n, err
 }
 
 // insist asks until there is an answer, ctx ends, or patience does. Each request waits

@@ -32,6 +32,8 @@ type Client struct {
 	identity string
 	process  string // secret: who knows it can speak for this Client
 
+	tokenRetention time.Duration
+
 	attempts atomic.Uint64
 	disp     *dispatcher
 	keep     *keeper
@@ -50,6 +52,10 @@ type Client struct {
 	tasks   int
 	waiting map[uint64]*attempt
 	leases  map[uint64]*Lease
+
+	// unburied are attempts that were given up while an acquire was unanswered, and
+	// whose tombstone has not been written yet, or never will.
+	unburied map[uint64]struct{}
 }
 
 // New makes a Client. It connects when it is first used, with connections of its
@@ -69,12 +75,19 @@ func New(rdb redis.UniversalClient, cfg Config) (*Client, error) {
 		clock:    cfg.Clock,
 		identity: cmp.Or(cfg.Identity, defaultIdentity()),
 		process:  rand.Text(),
+
+		tokenRetention: cmp.Or(cfg.TokenRetention, defaultTokenRetention),
+
 		strays:   make(chan struct{}, 16),
 		closing:  make(chan struct{}),
 		waiting:  map[uint64]*attempt{},
 		leases:   map[uint64]*Lease{},
+		unburied: map[uint64]struct{}{},
 	}
 	err = errors.Join(checkName("Config.Prefix", c.keys.prefix), checkIdentity("Config.Identity", c.identity))
+	if err == nil && c.tokenRetention < time.Minute {
+		err = refuse("Config.TokenRetention", "0 (2h) or at least 1m", "%s", cfg.TokenRetention)
+	}
 	if err == nil {
 		c.scripts, err = ownScripts()
 	}
@@ -194,11 +207,12 @@ func (c *Client) forget(a *attempt) {
 	c.idle.Broadcast()
 }
 
-// takeBack leaves with a tombstone until that is answered or pointless.
+// takeBack leaves until that is answered or pointless, with a tombstone if an acquire
+// of the attempt was not answered and may still arrive.
 func (c *Client) takeBack(ctx context.Context, a *attempt) {
 	wait := retryBackoff(max(a.terms.ttl, 10*time.Second))
 	for {
-		_, err := a.leave(ctx, true)
+		_, err := a.leave(ctx)
 		if err == nil {
 			return
 		}

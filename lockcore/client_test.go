@@ -42,6 +42,8 @@ func TestNewRefuses(t *testing.T) {
 		{good, lockcore.Config{Prefix: "a{b"}, "Config.Prefix"},
 		{good, lockcore.Config{Prefix: "a b"}, "Config.Prefix"},
 		{good, lockcore.Config{Prefix: strings.Repeat("p", 201)}, "Config.Prefix"},
+		{good, lockcore.Config{TokenRetention: time.Minute - 1}, "Config.TokenRetention"},
+		{good, lockcore.Config{TokenRetention: -time.Hour}, "Config.TokenRetention"},
 		{good, lockcore.Config{Identity: "a\nb"}, "Config.Identity"},
 		{good, lockcore.Config{Identity: "\xff"}, "Config.Identity"},
 		{good, lockcore.Config{Identity: strings.Repeat("i", 201)}, "Config.Identity"},

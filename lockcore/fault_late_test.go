@@ -175,3 +175,47 @@ func TestFault51_ReleaseWhileRenewing(t *testing.T) {
 		}
 	})
 }
+
+// Cancels of waiters leave no tombstones behind, unless a request was under way, which
+// the error says: neither when nothing else happens, nor when the lock is handed to
+// them as they go.
+//
+// Caught mutants: every attempt that is given up leaves a tombstone; so does one that
+// is granted the lock after it was given up.
+func TestFault50_CancelsLeaveNoTombstones(t *testing.T) {
+	onAllKinds(t, func(e *env) {
+		const waiters = 50
+		c := e.client("a")
+		holder := e.try(e.mutex(e.client("b"), "orders", ttl(10*time.Minute)))
+		unanswered := 0
+		for range 3 {
+			var all []*pending
+			for range waiters {
+				all = append(all, e.goLock(e.mutex(c, "orders", ttl(10*time.Minute))))
+			}
+			e.until("all stand in line", func() bool { return e.lineLength("orders") == waiters })
+			e.settle()
+			for _, p := range all[1:] {
+				p.cancel()
+			}
+			e.unlock(holder)
+			holder = nil
+			for _, p := range all[1:] {
+				lease, err := p.wait()
+				switch {
+				case err == nil:
+					e.unlock(lease)
+				case errors.Is(err, lockcore.ErrUnknown):
+					unanswered++
+				}
+			}
+			e.unlock(all[0].granted())
+			e.until("nobody is left", func() bool { return e.lineLength("orders") == 0 && e.stored("orders") == "" })
+			holder = e.try(e.mutex(e.client("b"), "orders", ttl(10*time.Minute)))
+		}
+		if n := e.tombs("orders"); n > unanswered || e.bubble != nil && n > 0 {
+			e.Errorf("%d tombstones after %d cancels, of which %d broke a request off", n, 3*(waiters-1), unanswered)
+		}
+		e.Logf("%d of %d cancels broke a request off", unanswered, 3*(waiters-1))
+	})
+}

@@ -10,10 +10,12 @@ import (
 //
 //	lock       string  the holder's attempt, with the lease's TTL; of a reentrant or
 //	                   read-write lock a hash, see part_owned.lua
-//	fence      string  counter of fencing tokens, a week, or longer if it is ahead of the clock
+//	fence      string  counter of fencing tokens, Config.TokenRetention (of jobs and
+//	                   elections a week), or longer if it is ahead of the clock
 //	queue      zset    attempts in line, by order of arrival
 //	seen       hash    attempt -> alive until (server ms)
-//	tomb:<n>   string  this attempt was given up, minutes
+//	tomb:<n>   string  this attempt was given up and a request of it is unanswered,
+//	                   minutes
 //
 // and of a job, whose name is job/<job>:
 //

@@ -29,17 +29,17 @@ func (mutexKind) value(process string, number uint64, trusted bool, identity str
 
 func (mutexKind) acquire(a *attempt, mode string) (*script, []any) {
 	s := a.c.scripts.mutexAcquire
-	return s, s.args(a.lineKeys(), a.value, millis(a.terms.ttl), mode)
+	return s, s.args(a.lineKeys(), a.value, millis(a.terms.ttl), mode, a.keepTokens())
 }
 
 func (mutexKind) renewal(a *attempt) (*script, []any) {
 	s := a.c.scripts.mutexRenew
-	return s, s.args([]string{a.keys.lock}, a.value, millis(a.terms.ttl))
+	return s, s.args([]string{a.keys.lock, a.keys.fence}, a.value, millis(a.terms.ttl), a.keepTokens())
 }
 
 func (mutexKind) leave(a *attempt, bury bool) (*script, []any) {
 	s := a.c.scripts.mutexLeave
-	return s, s.args(a.lineKeys(), a.value, a.buryIf(bury))
+	return s, s.args(a.lineKeys(), a.value, a.buryIf(bury), a.keepTokens())
 }
 
 func (*leaderKind) name() string { return kindElection }
@@ -82,7 +82,7 @@ func (k ownedKind) value(process string, number uint64, trusted bool, identity s
 
 func (ownedKind) acquire(a *attempt, mode string) (*script, []any) {
 	s := a.c.scripts.ownedAcquire
-	return s, s.args(a.lineKeys(), a.value, millis(a.terms.ttl), mode)
+	return s, s.args(a.lineKeys(), a.value, millis(a.terms.ttl), mode, a.keepTokens())
 }
 
 func (ownedKind) renewal(a *attempt) (*script, []any) {
@@ -92,13 +92,22 @@ func (ownedKind) renewal(a *attempt) (*script, []any) {
 
 func (ownedKind) leave(a *attempt, bury bool) (*script, []any) {
 	s := a.c.scripts.ownedLeave
-	return s, s.args(a.lineKeys(), a.value, a.buryIf(bury))
+	return s, s.args(a.lineKeys(), a.value, a.buryIf(bury), a.keepTokens())
 }
 
 // lineKeys are the keys of a lock in the order in which the scripts take them.
 func (a *attempt) lineKeys() []string {
 	k := a.keys
 	return []string{k.lock, k.fence, k.queue, k.seen, k.tomb(a.c.process, a.number)}
+}
+
+// keepTokens is how long (ms) the counter of tokens outlives the last grant. Runners have
+// few names, whose observers tell by the counter who leads.
+func (a *attempt) keepTokens() int64 {
+	if isRunnersName(a.keys.name) {
+		return millis(runnersTokenRetention)
+	}
+	return millis(a.c.tokenRetention)
 }
 
 // buryIf is how long (ms) the tombstone stands; 0: none is wanted.

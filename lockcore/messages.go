@@ -13,6 +13,7 @@ func (c *Client) granted(name, value string) {
 	}
 	c.mu.Lock()
 	a, held := c.waiting[p.number], c.leases[p.number] != nil
+	_, open := c.unburied[p.number]
 	c.mu.Unlock()
 	switch {
 	case held:
@@ -28,6 +29,7 @@ func (c *Client) granted(name, value string) {
 			return // too many at once: the grant ends by itself
 		}
 		stray := &attempt{c: c, kind: p.kind, keys: c.keys.lock(name), terms: strayTerms, number: p.number, value: value}
+		stray.open.Store(open)
 		if !c.background(func(ctx context.Context) {
 			defer func() { <-c.strays }()
 			c.takeBack(ctx, stray)

@@ -18,7 +18,7 @@ func (c *Client) release(ctx context.Context, l *Lease) (int64, error) {
 		first, cancel = context.WithTimeout(context.WithoutCancel(ctx), min(l.a.terms.ttl, detachedWait))
 		defer cancel()
 	}
-	n, err := l.a.leave(first, l.a.open.Load())
+	n, err := l.a.leave(first)
 	if err == nil {
 		c.dismiss(l)
 		if n <= 0 {
@@ -60,7 +60,7 @@ func (c *Client) giveBack(ctx context.Context, l *Lease, asked bool) (left int64
 	defer c.dismiss(l)
 	wait := retryBackoff(l.a.terms.ttl)
 	for {
-		n, err := l.a.leave(ctx, l.a.open.Load())
+		n, err := l.a.leave(ctx)
 		if err == nil {
 			switch {
 			case n > 0:

@@ -147,7 +147,7 @@ func (l *Lease) downgrade(ctx context.Context) (int64, error) {
 	bound, stop := l.Bind(ctx)
 	defer stop()
 	s, keys := l.c.scripts.ownedDowngrade, l.a.keys
-	args := s.args([]string{keys.lock, keys.fence, keys.queue, keys.seen}, l.a.value)
+	args := s.args([]string{keys.lock, keys.fence, keys.queue, keys.seen}, l.a.value, l.a.keepTokens())
 	wait := retryBackoff(0)
 	for {
 		n, err := l.c.number(bound, s, l.a.terms.timeout(), args)

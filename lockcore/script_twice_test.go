@@ -176,7 +176,7 @@ func TestScriptsTwiceInEveryState(t *testing.T) {
 			{"mutex_acquire", []any{me, 60000, "1000"}},
 			{"mutex_leave", []any{me, 0}},
 			{"mutex_leave", []any{me, 300000}},
-			{"mutex_renew", []any{me, 60000}},
+			{"mutex_renew", []any{me, 60000, 60000}},
 		}
 		sha := map[string]string{}
 		for _, r := range runs {
@@ -188,7 +188,7 @@ func TestScriptsTwiceInEveryState(t *testing.T) {
 			for _, r := range runs {
 				keys := e.scriptKeys("orders")
 				if r.script == "mutex_renew" {
-					keys = keys[:1]
+					keys = keys[:2]
 				}
 				var before, middle, after snapshot
 				var first, second any

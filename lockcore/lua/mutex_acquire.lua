@@ -9,6 +9,7 @@
 -- ARGV[2] ttl     ms, of the lock when held by me
 -- ARGV[3] mode    'try' never queues; 'look' never queues anew; 'join' queues;
 --                 a number queues at that score, after the line was lost
+-- ARGV[4] keep    ms, for which the counter of tokens outlives a grant
 --
 -- Returns {1, token}            held by me for ttl from now
 --         {2, left ms, place}   near the head: look when the lock ends. That are
@@ -25,12 +26,12 @@
 -- and extended to the full ttl (without that, a client whose first reply was
 -- lost would believe longer than the server); one in line keeps its place.
 local lock, fence, queue, seen, tomb = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local me, ttl, mode = ARGV[1], ARGV[2], ARGV[3]
+local me, ttl, mode, keep = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
 --@include token
 
 if mode ~= 'look' and redis.call('EXISTS', lock, queue, tomb) == 0 then
-  local token = next_token(fence)
+  local token = next_token(fence, keep)
   redis.call('SET', lock, me, 'PX', ttl)
   return {1, token}
 end
@@ -47,7 +48,7 @@ if type(holder) == 'table' then
 end
 if holder == me then
   redis.call('PEXPIRE', lock, ttl)
-  return {1, redis.call('GET', fence) or next_token(fence)}
+  return {1, redis.call('GET', fence) or next_token(fence, keep)}
 end
 
 local now = server_ms()
@@ -58,9 +59,9 @@ if not at and mode == 'look' then
 end
 
 if not holder then
-  local token = advance(lock, fence, queue, seen, me, ttl, now)
+  local token = advance(lock, fence, keep, queue, seen, me, ttl, now)
   if redis.call('EXISTS', lock, queue) == 0 then -- the line was swept away
-    token = next_token(fence)
+    token = next_token(fence, keep)
     redis.call('SET', lock, me, 'PX', ttl)
   end
   if token then

@@ -8,6 +8,7 @@
 --                 still under way
 -- ARGV[1] me      this attempt
 -- ARGV[2] bury    ms the tombstone stands, '0' for none
+-- ARGV[3] keep    ms, for which the counter of tokens outlives a grant
 --
 -- Returns 1 the lock was mine and is released, 0 it was not mine.
 --
@@ -39,7 +40,7 @@ if ARGV[2] ~= '0' then
   redis.call('SET', KEYS[5], '1', 'PX', ARGV[2])
 end
 if redis.call('EXISTS', lock) == 0 then
-  advance(lock, fence, queue, seen, false, 0, server_ms())
+  advance(lock, fence, ARGV[3], queue, seen, false, 0, server_ms())
 elseif first == me then
   tell_head(lock, queue)
 end

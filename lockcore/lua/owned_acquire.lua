@@ -10,6 +10,7 @@
 -- ARGV[2] ttl     ms, of the entry when granted to me
 -- ARGV[3] ask     'try' never queues; 'look' never queues anew; 'join' queues;
 --                 a number queues at that score, after the line was lost
+-- ARGV[4] keep    ms, for which the counter of tokens outlives a grant
 --
 -- Returns {1, token}            held by me for ttl from now
 --         {2, left ms, place}   near the head: look when the lock ends
@@ -30,7 +31,7 @@
 -- and the entry is extended to the full ttl; one in line keeps its place, and one that
 -- was told {8} has left it: it joins again and is told anew.
 local lock, fence, queue, seen, tomb = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local me, ttl, ask = ARGV[1], ARGV[2], ARGV[3]
+local me, ttl, ask, keep = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
 --@include token
 --@include owned
@@ -39,7 +40,7 @@ local kind, mode, owner = parts_of(me)
 
 local keys = redis.call('EXISTS', lock, queue, tomb)
 if ask ~= 'look' and keys == 0 then
-  local token, clock = next_token(fence)
+  local token, clock = next_token(fence, keep)
   found(lock, kind, owner, token, mode, math.floor(clock / 1000) + tonumber(ttl), me)
   return {1, token}
 end
@@ -72,13 +73,13 @@ local first = not lone and redis.call('ZRANGE', queue, 0, 0)[1]
 local answer, kept = verdict(lock, s, mode, now)
 local token, stop, refused
 if answer == 'in' and (s.token or not first) then
-  token = kept or next_token(fence)
+  token = kept or next_token(fence, keep)
   enter(lock, kind, s, mode, me, token, till)
 end
 if token or answer == 'upgrade' then
   if first then
     drop(queue, seen, me)
-    serve(lock, fence, queue, seen, kind, false, 0, now, first)
+    serve(lock, fence, keep, queue, seen, kind, false, 0, now, first)
   end
   if token then
     return {1, token}
@@ -87,13 +88,13 @@ if token or answer == 'upgrade' then
 end
 
 local at = stand(queue, seen, me, ttl, ask, now)
-token, stop, refused = serve(lock, fence, queue, seen, kind, me, ttl, now, first)
+token, stop, refused = serve(lock, fence, keep, queue, seen, kind, me, ttl, now, first)
 if not at and stop == 0 then
   -- The line that stood before a 'try' is swept away.
   s = read(lock, kind, owner, now)
   answer, kept = verdict(lock, s, mode, now)
   if answer == 'in' then
-    token = kept or next_token(fence)
+    token = kept or next_token(fence, keep)
     enter(lock, kind, s, mode, me, token, till)
   end
 end

@@ -5,6 +5,7 @@
 -- KEYS[3] queue   sorted set, attempts in order of arrival
 -- KEYS[4] seen    hash, attempt -> alive until (ms, server clock)
 -- ARGV[1] me      this attempt
+-- ARGV[2] keep    ms, for which the counter of tokens outlives a grant
 --
 -- Returns 1 it reads, 0 it is not mine (any more): lost.
 --
@@ -24,7 +25,7 @@ for _, entry in ipairs(s and s.list or {}) do
   if entry[3] == me then
     entry[1] = 'r'
     store(lock, s, entry[2])
-    serve(lock, fence, queue, seen, kind, false, 0, now, redis.call('ZRANGE', queue, 0, 0)[1])
+    serve(lock, fence, ARGV[2], queue, seen, kind, false, 0, now, redis.call('ZRANGE', queue, 0, 0)[1])
     return 1
   end
 end

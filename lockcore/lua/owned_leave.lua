@@ -8,6 +8,7 @@
 --                 still under way
 -- ARGV[1] me      this attempt
 -- ARGV[2] bury    ms the tombstone stands, '0' for none
+-- ARGV[3] keep    ms, for which the counter of tokens outlives a grant
 --
 -- Returns 1 + n   the entry was mine and is gone; n others of my owner are left
 --         -n      it was not mine; my owner has n entries
@@ -42,7 +43,7 @@ if ARGV[2] ~= '0' then
   redis.call('SET', KEYS[5], '1', 'PX', ARGV[2])
 end
 if first and s then
-  serve(lock, fence, queue, seen, kind, false, 0, now, not shorter and first)
+  serve(lock, fence, ARGV[3], queue, seen, kind, false, 0, now, not shorter and first)
 elseif first == me then
   tell_head(lock, queue) -- of another kind's lock, or the line of one
 end

@@ -4,7 +4,7 @@
 -- more than 1000 in one script, some milliseconds; who looks next goes on.
 -- The PUBLISH comes before the writes that depend on it: a script is not rolled
 -- back.
-local function advance(lock, fence, queue, seen, me, ttl, now)
+local function advance(lock, fence, keep, queue, seen, me, ttl, now)
   local silent = {}
   for _ = 1, 1000 do
     local head = redis.call('ZRANGE', queue, 0, 0)[1]
@@ -13,7 +13,7 @@ local function advance(lock, fence, queue, seen, me, ttl, now)
     end
     if head == me then
       drop(queue, seen, me)
-      local token = next_token(fence)
+      local token = next_token(fence, keep)
       redis.call('SET', lock, me, 'PX', ttl)
       tell_head(lock, queue)
       return token
@@ -22,7 +22,7 @@ local function advance(lock, fence, queue, seen, me, ttl, now)
     if string.sub(head, 1, 4) == 'nl1:' and process and not silent[process] and tonumber(redis.call('HGET', seen, head) or 0) > now then
       if tell(lock, head, 'g', '') ~= 0 then
         drop(queue, seen, head)
-        next_token(fence)
+        next_token(fence, keep)
         redis.call('SET', lock, head, 'PX', GRANT)
         tell_head(lock, queue)
         return nil

@@ -98,7 +98,7 @@ end
 -- not rolled back.
 -- known: the head that has a timer already; another is told that it is head. So is
 -- one that writes when a reader comes to stand behind it: a dead one leaves.
-local function serve(lock, fence, queue, seen, kind, me, ttl, now, known)
+local function serve(lock, fence, keep, queue, seen, kind, me, ttl, now, known)
   local silent, token, refused = {}, nil, false
   local _, asked = parts_of(me or '')
   for _ = 1, 1000 do
@@ -119,14 +119,14 @@ local function serve(lock, fence, queue, seen, kind, me, ttl, now, known)
         end
         silent[process] = true
       elseif head == me and answer == 'in' then
-        token = what or next_token(fence)
+        token = what or next_token(fence, keep)
         enter(lock, kind, s, mode, me, token, now + tonumber(ttl))
       elseif head == me then
         refused = true
       elseif tell(lock, head, 'g', '') == 0 then
         silent[process] = true
       elseif answer == 'in' then
-        enter(lock, kind, s, mode, head, what or next_token(fence), now + GRANT)
+        enter(lock, kind, s, mode, head, what or next_token(fence, keep), now + GRANT)
       end
     end
     drop(queue, seen, head)

@@ -88,6 +88,7 @@ type lockClient struct {
 	back      lineOp // leave or bury: what the task behind still has to do
 	backSlot  uint8
 	backTrans transit
+	unburied  uint8 // slots of attempts that want a tombstone and may have none
 }
 
 // What a step is.
@@ -275,6 +276,9 @@ func (m *lockModel) settleDown(s lockState) lockState {
 	for a := range attemptID(m.processes * slots) {
 		if !s.referenced(a) {
 			gone |= 1 << a
+			if !m.atlas.stands(s.world, a) {
+				s.c[a.process()].unburied &^= 1 << a.slot()
+			}
 		}
 	}
 	if gone != 0 {
@@ -301,7 +305,7 @@ func (c *lockClient) forget() bool {
 		if c.back != opNone {
 			return false
 		}
-		c.back, c.backSlot, c.backTrans = opBury, c.slot, nowhere
+		c.leaves()
 	}
 	c.rest()
 	return true
@@ -309,7 +313,7 @@ func (c *lockClient) forget() bool {
 
 // rest makes a client forget its attempt.
 func (c *lockClient) rest() {
-	*c = lockClient{back: c.back, backSlot: c.backSlot, backTrans: c.backTrans}
+	*c = lockClient{back: c.back, backSlot: c.backSlot, backTrans: c.backTrans, unburied: c.unburied}
 }
 
 // deliver is what a client makes of the answer to its acquire (attempt.ask,
@@ -582,12 +586,18 @@ func (s *lockState) release(p int) bool {
 	if c.back != opNone || c.renewal == sent && !s.addLate(opRenew, attemptOf(p, int(c.slot))) {
 		return false
 	}
+	c.leaves()
+	c.rest()
+	return true
+}
+
+// leaves is attempt.leave, behind.
+func (c *lockClient) leaves() {
 	c.back, c.backSlot, c.backTrans = opLeave, c.slot, nowhere
 	if c.open {
 		c.back = opBury
+		c.unburied |= 1 << c.slot
 	}
-	c.rest()
-	return true
 }
 
 // behind is Client.takeBack, release and giveBack, and Client.granted for an
@@ -598,6 +608,9 @@ func (m *lockModel) behind(s lockState, p, worker int, emit func(step, lockState
 	leave := func(from lockState, what uint8, done bool) {
 		m.each(from, worker, lineCall{op: c.back, attempt: a}, func(to lockState, out outcome, deaf uint8) {
 			if done {
+				if c.back == opBury {
+					to.c[p].unburied &^= 1 << c.backSlot
+				}
 				to.c[p].back, to.c[p].backSlot = opNone, 0
 			}
 			to.c[p].backTrans = nowhere
@@ -612,7 +625,10 @@ func (m *lockModel) behind(s lockState, p, worker int, emit func(step, lockState
 			gone, slot := h.attempt, int(h.attempt.slot())
 			if gone.process() == p && (c.phase == idle || int(c.slot) != slot) {
 				to := s
-				to.c[p].back, to.c[p].backSlot = opBury, uint8(slot)
+				to.c[p].back, to.c[p].backSlot = opLeave, uint8(slot)
+				if c.unburied&(1<<slot) != 0 {
+					to.c[p].back = opBury
+				}
 				emit(step{stepStray, who, 0}, to, "")
 			}
 		}

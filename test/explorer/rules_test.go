@@ -13,6 +13,7 @@ const (
 	tick       = 1001 // ms
 	grantMax   = 1000 // for how long a grant stands until it is confirmed
 	buryMillis = 300_000
+	keep       = "7200000" // ms, of the counter of tokens
 
 	stem = "n:{x}:"
 )
@@ -230,15 +231,18 @@ func (r rules) request(w world, c lineCall) (keys, argv []string) {
 	switch c.op {
 	case opNone, opTry, opJoin, opLook:
 	case opRenew:
+		if _, isMutex := r.kind.(mutex); isMutex {
+			return all[:2], []string{me, ttl, keep}
+		}
 		return all[:1], []string{me, ttl}
 	case opLeave:
-		return all, []string{me, "0"}
+		return all, []string{me, "0", keep}
 	case opBury:
-		return all, []string{me, strconv.Itoa(buryMillis)}
+		return all, []string{me, strconv.Itoa(buryMillis), keep}
 	case opDowngrade:
-		return all[:4], []string{me}
+		return all[:4], []string{me, keep}
 	case opRejoin:
-		return all, []string{me, ttl, w.value("~place", c.attempt.String())}
+		return all, []string{me, ttl, w.value("~place", c.attempt.String()), keep}
 	}
-	return all, []string{me, ttl, lineOps[c.op]}
+	return all, []string{me, ttl, lineOps[c.op], keep}
 }

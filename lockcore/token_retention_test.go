@@ -1,0 +1,57 @@
+package lockcore_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/noonlock/noonlock/lockcore"
+)
+
+// The last token of a name is remembered for as long as Config.TokenRetention says after
+// the last lease, and a mutex that is held for longer keeps it, so that Inspect knows it.
+//
+// Caught mutants: the counter lives for a week; it ends although the mutex is renewed.
+func TestTokenRetention(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name      string
+		retention time.Duration
+		want      time.Duration
+	}{{"default", 0, 2 * time.Hour}, {"set", 30 * time.Minute, 30 * time.Minute}} {
+		t.Run(c.name, func(t *testing.T) {
+			inBubbleAllKinds(t, func(e *env) {
+				client := e.clientWith(e.direct(), lockcore.Config{Identity: "a", TokenRetention: c.retention})
+				m := e.mutex(client, "orders", ttl(10*time.Minute))
+				e.unlock(e.try(m))
+				e.pass(c.want - time.Second)
+				if !e.exists(e.key("orders", "fence")) {
+					e.Error("the counter is gone too soon")
+				}
+				e.pass(2 * time.Second)
+				if e.exists(e.key("orders", "fence")) {
+					e.Error("the counter is still there")
+				}
+				lease := e.try(m)
+				e.pass(3 * c.want)
+				seen, err := client.Inspect(e.Context(), "orders")
+				must(e, err)
+				if len(seen.Holders) != 1 || seen.Holders[0].Token != lease.Token() {
+					e.Errorf("Inspect says %+v, the token is %d", seen.Holders, lease.Token())
+				}
+				e.unlock(lease)
+				// Also where another serves the line.
+				lease = e.try(m)
+				next := e.inLine(e.mutex(client, "orders", ttl(10*time.Minute)))
+				e.unlock(lease)
+				second := next.granted()
+				if second.Token() <= lease.Token() {
+					e.Errorf("token %d after %d", second.Token(), lease.Token())
+				}
+				e.unlock(second)
+				if left := e.raw.PTTL(e.Context(), e.key("orders", "fence")).Val(); left > c.want {
+					e.Errorf("the counter lives for %v", left)
+				}
+			})
+		})
+	}
+}
