@@ -31,8 +31,8 @@ type Callbacks struct {
 	// OnNewLeader is called with the identity of the leader when it is another
 	// than the one told last: in order, never twice the same, never two calls at
 	// a time. It hears of this replica's own lead, too. If leaders change faster
-	// than it returns, it is told the latest. A slow call delays no lead, but Run
-	// waits for it at its end. Optional.
+	// than it returns, it is told the latest. A slow call delays no lead; at its end
+	// Run waits for it, for ShutdownTimeout at most. Optional.
 	OnNewLeader func(identity string)
 }
 
@@ -67,8 +67,14 @@ type Config struct {
 	// lead is renewed until it has returned, or until then. After that renewing
 	// ends, Check fails, another replica leads within LeaseDuration, and only the
 	// token of the term tells the old leader's writes from the new one's. Default
-	// 0: for ever, so that two never lead.
+	// 0: for ever, so that two never lead; then Check fails when it takes long.
 	DrainTimeout time.Duration
+
+	// ShutdownTimeout is how long Run may take to return after its context has ended,
+	// whether or not the server answers, if OnStartedLeading returns when its context is
+	// done. Work that takes longer is waited for, and then a fifth of ShutdownTimeout is
+	// left to release the lead. Default 10 s.
+	ShutdownTimeout time.Duration
 
 	// KeepOnCancel leaves the lead to run out by itself when Run's context ends,
 	// instead of giving it to the next at once: the others then wait for up to
@@ -92,7 +98,10 @@ type Config struct {
 	Registerer prometheus.Registerer
 }
 
-const defaultLease = 15 * time.Second
+const (
+	defaultLease    = 15 * time.Second
+	defaultShutdown = 10 * time.Second
+)
 
 // ConfigError refuses an input before anything was sent. It is ErrConfig.
 type ConfigError struct {
@@ -118,6 +127,7 @@ func (cfg Config) complete(client *lockcore.Client, cb Callbacks) (Config, error
 	cfg.LeaseDuration = cmp.Or(cfg.LeaseDuration, defaultLease)
 	cfg.RenewDeadline = cmp.Or(cfg.RenewDeadline, cfg.LeaseDuration*2/3)
 	cfg.RetryPeriod = cmp.Or(cfg.RetryPeriod, cfg.LeaseDuration*2/15)
+	cfg.ShutdownTimeout = cmp.Or(cfg.ShutdownTimeout, defaultShutdown)
 	margin := cfg.LeaseDuration/100 + 2*time.Millisecond
 	for _, r := range []struct {
 		broken bool
@@ -145,6 +155,7 @@ func (cfg Config) complete(client *lockcore.Client, cb Callbacks) (Config, error
 			cfg.RetryPeriod > cfg.LeaseDuration/2, "Config.RetryPeriod", cfg.RetryPeriod,
 			fmt.Sprintf("at most half of LeaseDuration, %s", cfg.LeaseDuration/2),
 		},
+		{cfg.ShutdownTimeout < 0, "Config.ShutdownTimeout", cfg.ShutdownTimeout, "0 (10s) or positive"},
 		{cfg.DrainTimeout < 0, "Config.DrainTimeout", cfg.DrainTimeout, "0 (for ever) or positive"},
 	} {
 		if r.broken {

@@ -39,6 +39,7 @@
 //	leading ──ctx, Resign, TransferTo──► draining: ctx done, renewed until the work returns
 //	leading, draining ──lost, expired, DrainTimeout──► overdue: ctx done, Check fails
 //	draining ──returned──► released, the next in line leads ──► in line, or stopped
+//	                       (after a pause if the term was shorter than RetryPeriod)
 //	overdue  ──returned──► a pause ──► in line, or stopped
 //
 // Only Run moves an elector, on its caller's goroutine, which also runs
@@ -58,6 +59,8 @@
 //	a dead leader    is succeeded within LeaseDuration and a round trip
 //	an outage        of up to RenewDeadline - RetryPeriod (8 s) goes unnoticed
 //	a candidate      asks once per 1.1 LeaseDurations, and does not poll
+//	a stop           takes ShutdownTimeout (10 s) at most, if the work returns when
+//	                 its context is done, whether or not the server answers
 //	a Client         pings its one subscription after 10 s of silence, and while it
 //	                 stands in line after 60 LeaseDurations, the shortest, if that is
 //	                 more; TCP probes a silent connection every 10 s
@@ -71,6 +74,13 @@
 //	its lock is taken away        ctx is done with lockcore.ErrLeaseLost
 //	the work does not stop        another leads after LeaseDuration; Check fails; Run
 //	                              waits; the token tells the two apart
+//	it ignores Resign             it is renewed, and nobody else leads; Check fails
+//	                              LeaseDuration later, or DrainTimeout ends it
+//	it resigns at once, for ever  a pause after each such term, from RetryPeriod to
+//	                              LeaseDuration
+//	OnStoppedLeading hangs        others lead; this replica does not stand again, and
+//	                              Check fails LeaseDuration later
+//	OnNewLeader hangs             it hears of no other leader; Run returns all the same
 //	OnStartedLeading returns      nothing: the lead goes on until ctx is done
 //	a callback panics or exits    the lead is given up, and the panic or Goexit goes
 //	                              on to Run's caller

@@ -11,6 +11,7 @@ import (
 	"github.com/go-logr/logr"
 
 	"github.com/noonlock/noonlock/internal/logqueue"
+	"github.com/noonlock/noonlock/internal/stopping"
 	"github.com/noonlock/noonlock/lockcore"
 )
 
@@ -29,6 +30,7 @@ type LeaderElector struct {
 	running  bool
 	reign    *reign // nil: does not lead
 	observed lockcore.LeaderRecord
+	stopped  time.Time // when OnStoppedLeading was called; zero: it has returned
 
 	told string // what OnNewLeader was called with last; owned by the Run under way
 }
@@ -75,7 +77,8 @@ func RunOrDie(ctx context.Context, client *lockcore.Client, name string, callbac
 // Run stands for election until ctx ends, and then returns nil; before that the
 // lead is given up as described at Callbacks and Config. It stands again after a
 // lead has ended otherwise: at once after Resign and TransferTo, and with a pause
-// after a loss. An outage of the server, however long, does not end it. A replica
+// after a loss and after a term that was shorter than RetryPeriod. The pause grows
+// from RetryPeriod to LeaseDuration. An outage of the server, however long, does not end it. A replica
 // that leads needs no other goroutine than Run's.
 //
 // With Once it returns after the first lead: nil, or why that was lost. Else an
@@ -102,16 +105,18 @@ func (le *LeaderElector) Run(ctx context.Context) error {
 		le.running = false
 	}()
 
+	deadline, done := stopping.New(ctx, le.cfg.ShutdownTimeout, le.cfg.ShutdownTimeout/5)
+	defer done()
 	run, crash := context.WithCancelCause(ctx)
 	defer crash(nil)
 	reports := le.report(crash)
-	defer reports.end()
-	return le.stand(run)
+	defer reports.end(deadline)
+	return le.stand(run, deadline)
 }
 
 // stand is the life of a candidate: in line, leading, and in line again.
-func (le *LeaderElector) stand(run context.Context) error {
-	losses := backoff.NewExponentialBackOff(
+func (le *LeaderElector) stand(run context.Context, deadline *stopping.Deadline) error {
+	again := backoff.NewExponentialBackOff(
 		backoff.WithInitialInterval(le.cfg.RetryPeriod), backoff.WithMaxInterval(le.cfg.LeaseDuration),
 		backoff.WithRandomizationFactor(0.2), backoff.WithMaxElapsedTime(0))
 	told := "" // the error that the log has been told of
@@ -121,7 +126,7 @@ func (le *LeaderElector) stand(run context.Context) error {
 		switch {
 		case run.Err() != nil:
 			if err == nil { // too late to begin
-				_ = lead.Resign(run)
+				_ = le.giveUp(lead, deadline)
 			}
 			return nil
 		case errors.Is(err, lockcore.ErrClosed):
@@ -138,23 +143,32 @@ func (le *LeaderElector) stand(run context.Context) error {
 		le.metrics.led(time.Since(inLine)) // errors and the waits after them among it
 		le.log.Info("leading", "term", lead.Term, "token", lead.Token())
 		began := time.Now()
-		lost := le.lead(run, lead)
+		lost := le.lead(run, lead, deadline)
+		led := time.Since(began)
 		switch {
 		case le.cfg.Once:
 			return lost
 		case run.Err() != nil:
 			return nil //nolint:nilerr // ctx has ended, which is what ends Run
-		case lost == nil:
-			losses.Reset()
+		case lost == nil && led >= le.cfg.RetryPeriod:
+			again.Reset()
 			inLine = time.Now()
 			continue
+		case led > le.cfg.LeaseDuration:
+			again.Reset()
 		}
-		if time.Since(began) > le.cfg.LeaseDuration {
-			losses.Reset()
-		}
-		pause(run, losses.NextBackOff())
+		pause(run, again.NextBackOff())
 		inLine = time.Now()
 	}
+}
+
+// giveUp gives the lead to the next in line.
+func (le *LeaderElector) giveUp(lead *lockcore.Leadership, deadline *stopping.Deadline) error {
+	left, cancel := deadline.Context(0)
+	defer cancel()
+	ctx, stop := context.WithTimeout(left, min(le.cfg.LeaseDuration, releaseWithin))
+	defer stop()
+	return lead.Resign(ctx)
 }
 
 // pause waits, unless ctx ends.
@@ -186,19 +200,46 @@ func (le *LeaderElector) IsLeader() bool {
 	return r != nil && r.lead.Remaining() > 0
 }
 
-// Check is nil unless the lease of this replica has been over for longer than
-// tolerance while OnStartedLeading has not returned: then this process does what
-// it may not do any more, and is best restarted. It is meant for a liveness
-// probe, and does not depend on the server: a replica that does not lead is well.
-func (le *LeaderElector) Check(maxTolerableExpiredLease time.Duration) error {
-	r := le.current()
+// Check fails while a callback goes on longer than it may, so that a restart of this
+// process helps. It is meant for a liveness probe and does not depend on the server: a
+// replica that does not lead is well. It fails with ErrOverdue if
+//
+//   - OnStartedLeading has not returned, and its lease has been over for longer than
+//     tolerance: another replica may lead.
+//   - OnStartedLeading has not returned for longer than tolerance and LeaseDuration
+//     after Resign or TransferTo, or tolerance and ShutdownTimeout after the end of
+//     Run's context, and there is no DrainTimeout: nobody else can lead.
+//   - OnStoppedLeading has not returned for longer than tolerance and LeaseDuration:
+//     this replica does not stand for election again.
+func (le *LeaderElector) Check(tolerance time.Duration) error {
+	le.mu.Lock()
+	r, stopped := le.reign, le.stopped
+	le.mu.Unlock()
+	if !stopped.IsZero() {
+		return le.overdue(time.Since(stopped), max(tolerance, le.cfg.LeaseDuration), errStoppedHangs)
+	}
 	if r == nil || r.returned.Load() {
 		return nil
 	}
-	if over := r.lead.Over(); over > 0 && over > maxTolerableExpiredLease {
-		return fmt.Errorf("election %q: %w: for %s now; %w", le.name, ErrOverdue, over, r.lead.Ended())
+	if over := r.lead.Over(); over > 0 {
+		return le.overdue(over, tolerance, r.lead.Ended())
 	}
-	return nil
+	at := r.chosen.Load()
+	if at == nil || le.cfg.DrainTimeout > 0 {
+		return nil
+	}
+	grace := le.cfg.ShutdownTimeout
+	if r.resigned.Load() {
+		grace = le.cfg.LeaseDuration
+	}
+	return le.overdue(time.Since(*at), max(tolerance, grace), errWorkHangs)
+}
+
+func (le *LeaderElector) overdue(since, grace time.Duration, cause error) error {
+	if since <= grace {
+		return nil
+	}
+	return fmt.Errorf("election %q: %w, for %s: %w", le.name, ErrOverdue, since, cause)
 }
 
 // Identity is under which this replica stands.

@@ -24,8 +24,15 @@ var (
 	// Check say of a leader that did not stop within DrainTimeout.
 	ErrDrainOverrun = errors.New("election: the work did not stop within DrainTimeout")
 
-	// ErrOverdue is what Check finds: the lease is over and the work goes on.
-	ErrOverdue = errors.New("election: the lease is over and OnStartedLeading has not returned")
+	// ErrOverdue is what Check finds, joined with the cause: OnStartedLeading goes on
+	// although its lease is over, or a callback does not end.
+	ErrOverdue = errors.New("election: a callback goes on although it was to end")
+)
+
+// Why a callback is overdue whose lease has not ended.
+var (
+	errWorkHangs    = errors.New("election: OnStartedLeading has not returned, so that nobody else can lead")
+	errStoppedHangs = errors.New("election: OnStoppedLeading has not returned, so that this replica does not stand again")
 )
 
 // errKept is why the lead of a stopped elector ends by itself.

@@ -54,13 +54,20 @@ func TestPauseAfterLoss(t *testing.T) {
 			within(fmt.Sprint("loss ", i+1), lose(), time.Duration(mean))
 			mean = min(mean*1.5, float64(leaseDuration))
 		}
-		must(t, a.le.Resign(e.Context()))
-		n++
-		a.leads(n)
-		if pause := starts[n-1] - ends[n-2]; pause > 5*time.Millisecond {
+		resign := func() time.Duration {
+			must(t, a.le.Resign(e.Context()))
+			n++
+			a.leads(n)
+			return starts[n-1] - ends[n-2]
+		}
+		e.pass(retryPeriod)
+		if pause := resign(); pause > 5*time.Millisecond {
 			t.Errorf("after Resign it stood again after %v", pause)
 		}
 		within("after a resignation", lose(), retryPeriod)
+		e.pass(retryPeriod)
+		resign()
+		within("after a resignation at once", resign(), retryPeriod)
 		lose()
 		lose()
 		e.pass(leaseDuration + retryPeriod)

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/noonlock/noonlock/internal/stopping"
 	"github.com/noonlock/noonlock/lockcore"
 )
 
@@ -37,16 +38,17 @@ func TermFrom(ctx context.Context) (term Term, ok bool) {
 //	   └──lost, expired──► overdue ──returned──► released
 type reign struct {
 	lead     *lockcore.Leadership
-	stop     context.CancelCauseFunc // ends the work by choice
-	resigned atomic.Bool             // the choice was Resign or TransferTo
-	returned atomic.Bool             // OnStartedLeading has
+	stop     context.CancelCauseFunc   // ends the work by choice
+	chosen   atomic.Pointer[time.Time] // when that was; nil: not yet
+	resigned atomic.Bool               // the choice was Resign or TransferTo
+	returned atomic.Bool               // OnStartedLeading has
 	released chan struct{}
 	err      error // of the release; read it after released
 }
 
 // lead is one lead from beginning to end. It returns why it was lost, or nil if
 // it ended by choice.
-func (le *LeaderElector) lead(run context.Context, lead *lockcore.Leadership) (lost error) {
+func (le *LeaderElector) lead(run context.Context, lead *lockcore.Leadership, deadline *stopping.Deadline) (lost error) {
 	term := Term{Number: lead.Term, Token: lead.Token(), Since: lead.Since}
 	chosen, stop := context.WithCancelCause(context.WithValue(run, termKey{}, term))
 	ctx, unbind := lead.Bind(chosen)
@@ -63,11 +65,11 @@ func (le *LeaderElector) lead(run context.Context, lead *lockcore.Leadership) (l
 	defer func() {
 		unhook()
 		unbind()
-		lost = le.release(run, r)
+		lost = le.release(run, r, deadline)
 		unlead()
 		down()
 		stop(nil)
-		le.callbacks.OnStoppedLeading()
+		le.stoppedLeading()
 	}()
 	normal := false
 	defer func() {
@@ -83,9 +85,23 @@ func (le *LeaderElector) lead(run context.Context, lead *lockcore.Leadership) (l
 	return nil
 }
 
+// stoppedLeading calls OnStoppedLeading, for Check to see.
+func (le *LeaderElector) stoppedLeading() {
+	mark := func(at time.Time) {
+		le.mu.Lock()
+		defer le.mu.Unlock()
+		le.stopped = at
+	}
+	mark(time.Now())
+	defer mark(time.Time{})
+	le.callbacks.OnStoppedLeading()
+}
+
 // drain begins when the lead is ended by choice. Once the lead is given up there
 // is nothing to drop, so nobody has to stop the timer.
 func (le *LeaderElector) drain(r *reign) {
+	now := time.Now()
+	r.chosen.Store(&now)
 	if le.cfg.DrainTimeout == 0 {
 		return
 	}
@@ -99,7 +115,7 @@ func (le *LeaderElector) drain(r *reign) {
 
 // release gives the lead up, the work being over, and returns why it had been
 // lost before, if it was.
-func (le *LeaderElector) release(run context.Context, r *reign) (lost error) {
+func (le *LeaderElector) release(run context.Context, r *reign, deadline *stopping.Deadline) (lost error) {
 	lost = r.lead.Ended()
 	// Who has resigned has chosen, even if Run's context has ended as well.
 	if lost == nil && le.cfg.KeepOnCancel && !r.resigned.Load() && run.Err() != nil && context.Cause(run) != errCrashed { //nolint:errorlint // identity: it is set here alone
@@ -107,9 +123,7 @@ func (le *LeaderElector) release(run context.Context, r *reign) (lost error) {
 		r.err = errors.Join(lockcore.ErrNotHeld, r.lead.Ended()) // to a Resign that comes now
 	} else {
 		// If the lease was lost this gives back what may be left of it.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(run), min(le.cfg.LeaseDuration, releaseWithin))
-		r.err = r.lead.Resign(ctx)
-		cancel()
+		r.err = le.giveUp(r.lead, deadline)
 	}
 	switch {
 	case lost != nil:

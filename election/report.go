@@ -6,6 +6,7 @@ import (
 	"runtime/debug"
 	"sync"
 
+	"github.com/noonlock/noonlock/internal/stopping"
 	"github.com/noonlock/noonlock/lockcore"
 )
 
@@ -96,19 +97,29 @@ func (p *reports) tell() {
 	}
 }
 
-// end waits for a call that is under way, and lets its panic or Goexit go on to
-// Run's caller.
-func (p *reports) end() {
+// end waits for a call that is under way, until the deadline, and lets its panic or
+// Goexit go on to Run's caller.
+func (p *reports) end(deadline *stopping.Deadline) {
 	p.stop()
 	p.mu.Lock()
 	p.ended = true
 	p.mu.Unlock()
-	p.wg.Wait()
-	p.le.told = p.told
+	over := make(chan struct{})
+	go func() {
+		p.wg.Wait()
+		close(over)
+	}()
+	if !deadline.Wait(over) {
+		p.le.log.Error(stopping.ErrDeadline, "Run returns although OnNewLeader has not returned")
+	}
+	p.mu.Lock()
+	told, panics, crashed := p.told, p.panics, p.crashed
+	p.mu.Unlock()
+	p.le.told = told
 	switch {
-	case p.panics != nil:
-		panic(p.panics)
-	case p.crashed:
+	case panics != nil:
+		panic(panics)
+	case crashed:
 		runtime.Goexit()
 	}
 }

@@ -318,7 +318,7 @@ func TestOnNewLeaderInOrder(t *testing.T) {
 		e.lineUp(all...)
 		for i := range 30 {
 			want = append(want, fmt.Sprint("r", i%10))
-			e.pass(5 * time.Millisecond)
+			e.pass(2 * time.Second) // a shorter term would have a pause after it
 			for _, r := range all {
 				if r.told() != strings.Join(want, " ") || r.le.GetLeader() != want[i] {
 					t.Fatalf("%s heard of %q, leader %q, want %q", r.le.Identity(), r.told(), r.le.GetLeader(), want)

@@ -170,7 +170,10 @@ func (l *Leadership) Resign(ctx context.Context) error {
 	// Off the way of the hand-over: the record is in nobody's way. One try; if it
 	// fails the record grows old instead, as after a death.
 	e, s := l.e, l.c.scripts.leaderVacate
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.terms.timeout())
+	if ctx.Err() != nil {
+		ctx = context.WithoutCancel(ctx) // as Unlock does
+	}
+	ctx, cancel := context.WithTimeout(ctx, e.terms.timeout())
 	defer cancel()
 	args := s.args([]string{e.keys.lock, e.keys.leader}, l.token)
 	if _, err := l.c.number(ctx, s, e.terms.timeout(), args); err != nil {

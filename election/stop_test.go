@@ -1,0 +1,205 @@
+package election_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/noonlock/noonlock/election"
+)
+
+// Work that resigns as soon as it leads, for ever, has a pause after each such term,
+// alone and beside others; and a leader that has worked stands again at once.
+// Mutants: no pause; the pause does not grow; every resignation has a pause.
+func TestFault83_ResigningAtOnce(t *testing.T) {
+	t.Parallel()
+	over, cancel := context.WithCancel(context.Background())
+	cancel()
+	for name, resign := range map[string]func(r *replica){
+		"Resign":     func(r *replica) { _ = r.le.Resign(over) },
+		"TransferTo": func(r *replica) { _ = r.le.TransferTo(context.Background(), "nobody"); _ = r.le.Resign(over) },
+	} {
+		for _, replicas := range []int{1, 3} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				inBubble(t, func(e *env) {
+					const minutes = 5
+					cfg := quick("")
+					cfg.LeaseDuration, cfg.RenewDeadline, cfg.RetryPeriod = 15*time.Second, 10*time.Second, 2*time.Second
+					all := make([]*replica, replicas)
+					for i := range all {
+						r := e.replica(e.client(string(rune('a'+i))), cfg)
+						r.work = func(ctx context.Context) {
+							resign(r)
+							<-ctx.Done()
+						}
+						all[i] = r.run()
+					}
+					time.Sleep(minutes * time.Minute)
+					terms := 0
+					for _, r := range all {
+						r.mu.Lock()
+						terms += len(r.terms)
+						r.mu.Unlock()
+					}
+					// The pause grows to LeaseDuration, give or take a fifth.
+					if least, most := replicas*minutes*60/18, replicas*(minutes*60/12+6); terms < least || terms > most {
+						t.Errorf("%d terms in %d minutes, want from %d to %d", terms, minutes, least, most)
+					}
+					e.history.Require(e)
+				})
+			})
+		}
+	}
+}
+
+// Run returns within ShutdownTimeout of the end of its context although the server
+// does not answer: of a leader, of a candidate, and of one that is about to lead.
+// Mutants: the release has a bound of its own; the vacating of the record has; the
+// deadline is counted from the work's return.
+func TestFault84_StopWhileTheServerHangs(t *testing.T) {
+	t.Parallel()
+	for _, within := range []time.Duration{0, 3 * time.Second} {
+		for name, delay := range map[string]time.Duration{"at once": 0, "between": 700 * time.Millisecond, "late": 4 * time.Second} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				inBubble(t, func(e *env) {
+					cfg := quick("")
+					cfg.LeaseDuration, cfg.RenewDeadline, cfg.RetryPeriod = time.Minute, 40*time.Second, 8*time.Second
+					cfg.ShutdownTimeout = within
+					a, b := e.replica(e.client("a"), cfg), e.replica(e.client("b"), cfg)
+					a.work = func(ctx context.Context) {
+						<-ctx.Done()
+						time.Sleep(delay)
+					}
+					e.lineUp(a, b)
+					e.bubble.Hang()
+					most := within
+					if most == 0 {
+						most = 10 * time.Second
+					}
+					begin := e.clock()
+					a.cancel(errStopped)
+					b.cancel(errStopped)
+					b.wait()
+					if took := e.clock() - begin; took > most {
+						t.Errorf("the candidate took %v, want at most %v", took, most)
+					}
+					a.wait()
+					// One try that is a fifth of it is had after work that took longer.
+					if took := e.clock() - begin; took > max(most, delay+most/5) {
+						t.Errorf("the leader took %v, want at most %v", took, max(most, delay+most/5))
+					}
+					if a.err != nil || b.err != nil || a.stops != 1 {
+						t.Errorf("Run: %v and %v, %d stops", a.err, b.err, a.stops)
+					}
+					e.bubble.Unhang()
+				})
+			})
+		}
+	}
+}
+
+// Check says so when what was ended by choice does not end: work that ignores Resign,
+// and OnStoppedLeading. It grants both a lease's duration, or the tolerance if that is
+// longer.
+func TestFault83_CheckFindsWhatDoesNotEnd(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"Resign", "Run's context", "OnStoppedLeading"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(e *env) {
+				hold := make(chan struct{})
+				cfg := quick("")
+				le, err := election.NewLeaderElector(e.client("a"), electionName, election.Callbacks{
+					OnStartedLeading: func(ctx context.Context) {
+						<-ctx.Done()
+						if name != "OnStoppedLeading" {
+							<-hold
+						}
+					},
+					OnStoppedLeading: func() { <-hold },
+				}, cfg)
+				must(t, err)
+				ctx, cancel := context.WithCancel(context.Background())
+				done := make(chan error, 1)
+				go func() { done <- le.Run(ctx) }()
+				e.until("it leads", le.IsLeader)
+				time.Sleep(time.Minute)
+				if err := le.Check(0); err != nil {
+					t.Errorf("while it leads: %v", err)
+				}
+				grace := leaseDuration
+				if name == "Run's context" {
+					cancel()
+					grace = 10 * time.Second // ShutdownTimeout
+				} else {
+					over, done := context.WithCancel(context.Background())
+					done()
+					_ = le.Resign(over)
+				}
+				time.Sleep(grace - 10*time.Millisecond)
+				if err := le.Check(0); err != nil {
+					t.Errorf("before its time is over: %v", err)
+				}
+				time.Sleep(20 * time.Millisecond)
+				if err := le.Check(time.Minute); err != nil {
+					t.Errorf("within the tolerance: %v", err)
+				}
+				if err := le.Check(0); !errors.Is(err, election.ErrOverdue) {
+					t.Errorf("Check: %v, want ErrOverdue", err)
+				}
+				time.Sleep(time.Minute)
+				if err := le.Check(time.Minute); !errors.Is(err, election.ErrOverdue) {
+					t.Errorf("Check beyond the tolerance: %v, want ErrOverdue", err)
+				}
+				cancel()
+				close(hold)
+				must(t, <-done)
+				if err := le.Check(0); err != nil {
+					t.Errorf("after all: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// OnNewLeader that blocks for ever delays no lead, no renewal and no hand-over, and Run
+// returns within ShutdownTimeout.
+func TestFault63_OnNewLeaderBlocks(t *testing.T) {
+	inBubble(t, func(e *env) {
+		hold := make(chan struct{})
+		stuck := func(identity string) *election.LeaderElector {
+			le, err := election.NewLeaderElector(e.client(identity), electionName, election.Callbacks{
+				OnStartedLeading: func(ctx context.Context) { <-ctx.Done() },
+				OnStoppedLeading: func() {},
+				OnNewLeader:      func(string) { <-hold; panic("late") },
+			}, quick(""))
+			must(t, err)
+			return le
+		}
+		a, b := stuck("a"), stuck("b")
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan error, 2)
+		go func() { done <- a.Run(ctx) }()
+		e.until("a leads", a.IsLeader)
+		go func() { done <- b.Run(ctx) }()
+		e.inLine(1)
+		time.Sleep(time.Minute)
+		if !a.IsLeader() {
+			t.Error("a was not renewed")
+		}
+		must(t, a.Resign(e.Context()))
+		e.until("b leads", b.IsLeader)
+		begin := e.clock()
+		cancel()
+		must(t, <-done)
+		must(t, <-done)
+		if took := e.clock() - begin; took > 10*time.Second {
+			t.Errorf("Run returned after %v", took)
+		}
+		close(hold) // its panic has no caller any more
+		time.Sleep(time.Second)
+	})
+}
