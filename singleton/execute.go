@@ -3,11 +3,12 @@ package singleton
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"time"
 
-	"github.com/cenkalti/backoff/v4"
 	"github.com/go-logr/logr"
 
+	"github.com/noonlock/noonlock/internal/stopping"
 	"github.com/noonlock/noonlock/lockcore"
 )
 
@@ -31,35 +32,30 @@ var (
 // maxRetryPause is where the pause between attempts stops growing.
 const maxRetryPause = time.Minute
 
-// recordWithin bounds how long an outcome is tried to be recorded once the
-// Runner is shutting down.
-const recordWithin = 10 * time.Second
-
 // An execution is the work of a claimed run on this replica.
 type execution struct {
-	r   *Runner
-	j   *job
-	run *lockcore.Run
-	log logr.Logger
+	r    *Runner
+	j    *job
+	run  *lockcore.Run
+	stop *stopping.Deadline
+	log  logr.Logger
 }
 
 // do does the work, as often as its attempts allow, and records how it ended.
 // The lease is renewed until then, whatever the context of the work. ctx ends
 // when the Runner is to stop, work when the drain is over.
 func (x *execution) do(ctx, work context.Context) (ended bool) {
-	pause := backoff.NewExponentialBackOff(
-		backoff.WithInitialInterval(x.j.cfg.Retry), backoff.WithMultiplier(2), backoff.WithRandomizationFactor(0.1),
-		backoff.WithMaxInterval(max(maxRetryPause, x.j.cfg.Retry)), backoff.WithMaxElapsedTime(0))
 	raised := false
 	for begun := false; ; begun = true {
 		switch {
 		case x.run.Context().Err() != nil:
 			x.log.Info("run is lost to this replica before it began; another takes the tick over",
 				"attempt", x.run.Attempt, "cause", context.Cause(x.run.Context()).Error()) //nolint:contextcheck // the lease has one of its own
-			x.leave(ctx, begun)
+			x.leave(begun)
+			x.stepBack(ctx)
 			return false
 		case ctx.Err() != nil:
-			x.leave(ctx, begun)
+			x.leave(begun)
 			return false
 		}
 		x.log.Info("run begins", "attempt", x.run.Attempt, "token", x.run.Token())
@@ -82,16 +78,17 @@ func (x *execution) do(ctx, work context.Context) (ended bool) {
 			x.log.Info("run is lost to this replica; another takes the tick over", "attempt", x.run.Attempt,
 				"cause", context.Cause(x.run.Context()).Error(), "error", err.Error()) //nolint:contextcheck // as above
 			x.run.Unsure = true // as whoever takes it over will find if this is not heard
-			x.leave(ctx, true)
+			x.leave(true)
+			x.stepBack(ctx)
 			return false
 		case x.run.Attempt >= x.j.cfg.MaxAttempts:
 			return x.record(ctx, lockcore.OutcomeFailed, err.Error(), took)
 		case ctx.Err() != nil:
 			x.log.Info("run is left to another replica", "attempt", x.run.Attempt, "error", err.Error())
-			x.leave(ctx, true)
+			x.leave(true)
 			return false
 		}
-		d := pause.NextBackOff()
+		d := x.j.retryPause(x.run.Attempt)
 		x.log.Info("attempt failed; trying again", "attempt", x.run.Attempt, "error", err.Error(), "pause", d)
 		if x.pause(ctx, d) && !x.next(ctx) {
 			return false
@@ -122,9 +119,27 @@ func (x *execution) next(ctx context.Context) bool {
 	case errors.Is(err, lockcore.ErrSuperseded):
 		x.log.Info("run is lost to this replica; another has taken the tick over", "attempt", x.run.Attempt)
 	default:
-		x.leave(ctx, true)
+		x.leave(true)
+		x.stepBack(ctx)
 	}
 	return false
+}
+
+// retryPause is the pause after an attempt that failed.
+func (j *job) retryPause(attempt int) time.Duration {
+	most, d := max(maxRetryPause, j.cfg.Retry), j.cfg.Retry
+	for ; attempt > 1 && d < most; attempt-- {
+		d *= 2
+	}
+	d = min(d, most)
+	return d*9/10 + rand.N(d/5+1) //nolint:gosec // jitter
+}
+
+// stepBack leaves the tick to the other replicas for a while, as it was this one that
+// could not hold it, or could not record how it ended. Without it the same replica
+// would do the work again at once, as often as it has attempts.
+func (x *execution) stepBack(ctx context.Context) {
+	rest(ctx, nil, x.j.retryPause(x.run.Attempt))
 }
 
 // attempt does the work once.
@@ -160,7 +175,7 @@ func (x *execution) record(ctx context.Context, outcome, reason string, took tim
 	if reason != "" {
 		log = log.WithValues("error", reason)
 	}
-	trying, stop := outlast(ctx, recordWithin)
+	trying, stop := x.stop.Context(x.stop.Last()) // which leave may need
 	defer stop()
 	err := x.run.Complete(trying, outcome, reason)
 	switch {
@@ -176,7 +191,8 @@ func (x *execution) record(ctx context.Context, outcome, reason string, took tim
 	default:
 		log.Info("run ended, but that could not be recorded", "why", err.Error())
 		x.run.Unsure = x.run.Unsure || outcome == lockcore.OutcomeSucceeded
-		x.leave(ctx, true)
+		x.leave(true)
+		x.stepBack(ctx)
 	}
 	return false
 }
@@ -197,8 +213,8 @@ func recordedAs(run *lockcore.Run, outcome string) string {
 
 // leave opens the tick for another replica. begun: the attempt counts, and has failed
 // unless the run is unsure.
-func (x *execution) leave(ctx context.Context, begun bool) {
-	trying, stop := outlast(ctx, recordWithin)
+func (x *execution) leave(begun bool) {
+	trying, stop := x.stop.Context(0)
 	defer stop()
 	if err := x.run.Abandon(trying, begun); err != nil && !errors.Is(err, lockcore.ErrNotHeld) {
 		x.log.Info("a tick could not be handed over; its hold ends by itself", "error", err.Error())

@@ -8,6 +8,7 @@ import (
 
 	"github.com/cenkalti/backoff/v4"
 
+	"github.com/noonlock/noonlock/internal/stopping"
 	"github.com/noonlock/noonlock/lockcore"
 )
 
@@ -22,6 +23,7 @@ import (
 type follower struct {
 	r     *Runner
 	j     *job
+	stop  *stopping.Deadline
 	nudge chan struct{}
 
 	state  lockcore.LedgerState
@@ -36,10 +38,10 @@ type follower struct {
 
 // follow is the life of one job on this replica, until ctx ends and its runs
 // have returned.
-func (r *Runner) follow(ctx, work context.Context, j *job) {
-	f := &follower{r: r, j: j, nudge: make(chan struct{}, 1), mine: map[int64]bool{}}
+func (r *Runner) follow(ctx, work context.Context, deadline *stopping.Deadline, j *job) {
+	f := &follower{r: r, j: j, stop: deadline, nudge: make(chan struct{}, 1), mine: map[int64]bool{}}
 	defer f.wg.Wait()
-	defer f.leave(ctx)
+	defer f.leave()
 	defer j.ledger.Watch(f.wake)()
 	wait := backoff.NewExponentialBackOff(
 		backoff.WithInitialInterval(50*time.Millisecond), backoff.WithMaxInterval(2*time.Second), backoff.WithMaxElapsedTime(0))
@@ -147,9 +149,11 @@ func (f *follower) look(ctx context.Context) error {
 }
 
 // leave tells that this replica claims no more.
-func (f *follower) leave(ctx context.Context) {
-	trying, stop := outlast(ctx, farewellWithin)
+func (f *follower) leave() {
+	left, stop := f.stop.Context(0)
 	defer stop()
+	trying, cancel := context.WithTimeout(left, f.stop.Last())
+	defer cancel()
 	if err := f.j.ledger.Leave(trying, f.state); err != nil {
 		f.r.cfg.Logger.Info("could not tell that this replica is leaving; it will be missed", "job", f.j.name, "error", err.Error())
 	}

@@ -24,7 +24,7 @@ func (f *follower) claim(ctx, work context.Context, tick time.Time, cfg lockcore
 	f.state.Open = append(f.state.Open, lockcore.OpenRun{Tick: tick, Attempt: run.Attempt, Token: run.Token(), Left: run.Remaining()})
 	f.setMine(tick, true)
 	f.wg.Go(func() {
-		x := &execution{r: f.r, j: f.j, run: run, log: f.r.cfg.Logger.WithValues("job", f.j.name, "tick", tick)}
+		x := &execution{r: f.r, j: f.j, run: run, stop: f.stop, log: f.r.cfg.Logger.WithValues("job", f.j.name, "tick", tick)}
 		if x.do(ctx, work) {
 			f.setOver(tick)
 		}

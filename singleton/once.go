@@ -11,6 +11,7 @@ import (
 	"github.com/go-logr/logr"
 
 	"github.com/noonlock/noonlock/internal/logqueue"
+	"github.com/noonlock/noonlock/internal/stopping"
 	"github.com/noonlock/noonlock/lockcore"
 )
 
@@ -29,6 +30,12 @@ type OnceConfig struct {
 	// for it. After that the work is done anew, so let it be longer than any
 	// time in which no replica starts. Default a year, at least 30 days (720h).
 	Remember time.Duration
+
+	// ShutdownTimeout is how long Do may take to return after its context has ended,
+	// whether or not the server answers, if work returns when its context is done: to
+	// record or to hand over the run. Work that takes longer is waited for, and then
+	// two fifths of ShutdownTimeout are left for that. Default 10 s.
+	ShutdownTimeout time.Duration
 
 	// Identity under which the others see this replica. Default: the Client's.
 	Identity string
@@ -125,6 +132,10 @@ func NewOnce(client *lockcore.Client, name string, cfg OnceConfig) (*Once, error
 	if cfg.MaxAttempts < 0 {
 		return nil, &ConfigError{"OnceConfig.MaxAttempts", strconv.Itoa(cfg.MaxAttempts), "0 (5) or positive"}
 	}
+	cfg.ShutdownTimeout = cmp.Or(cfg.ShutdownTimeout, defaultShutdown)
+	if cfg.ShutdownTimeout < 0 {
+		return nil, &ConfigError{"OnceConfig.ShutdownTimeout", cfg.ShutdownTimeout.String(), "0 (10s) or positive"}
+	}
 	ledger, err := client.Ledger(onceNames+name, lockcore.LedgerConfig{
 		Lease:       lockcore.LeaseConfig{TTL: cfg.TTL, Identity: cfg.Identity},
 		MaxAttempts: cfg.MaxAttempts, KeepRuns: onceKeep, Retain: cfg.Remember,
@@ -174,7 +185,9 @@ func (o *Once) Do(ctx context.Context, work func(ctx context.Context, token uint
 	if work == nil {
 		return &ConfigError{"work", "nil", "a function"}
 	}
-	c := newOnceCall(o, work)
+	deadline, done := stopping.New(ctx, o.cfg.ShutdownTimeout, o.cfg.ShutdownTimeout/5)
+	defer done()
+	c := newOnceCall(o, deadline, work)
 	defer c.unwatch()
 	for {
 		done, err := c.step(ctx)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/cenkalti/backoff/v4"
 
+	"github.com/noonlock/noonlock/internal/stopping"
 	"github.com/noonlock/noonlock/lockcore"
 )
 
@@ -27,7 +28,8 @@ type onceCall struct {
 	work   func(ctx context.Context, token uint64) error
 	joined time.Time // the run whose outcome this call shares; zero: none yet
 	nudge  chan struct{}
-	stop   func() // ends the watch; nil: none yet
+	ends   func() // ends the watch; nil: none yet
+	stop   *stopping.Deadline
 	away   *backoff.ExponentialBackOff
 	told   bool // the operator knows that the server does not answer
 }
@@ -38,17 +40,17 @@ func onceStart() lockcore.LedgerState {
 	return lockcore.LedgerState{Last: time.UnixMilli(0), Fresh: true}
 }
 
-func newOnceCall(o *Once, work func(ctx context.Context, token uint64) error) *onceCall {
+func newOnceCall(o *Once, deadline *stopping.Deadline, work func(ctx context.Context, token uint64) error) *onceCall {
 	return &onceCall{
-		o: o, work: work, nudge: make(chan struct{}, 1),
+		o: o, work: work, stop: deadline, nudge: make(chan struct{}, 1),
 		away: backoff.NewExponentialBackOff(
 			backoff.WithInitialInterval(50*time.Millisecond), backoff.WithMaxInterval(2*time.Second), backoff.WithMaxElapsedTime(0)),
 	}
 }
 
 func (c *onceCall) unwatch() {
-	if c.stop != nil {
-		c.stop()
+	if c.ends != nil {
+		c.ends()
 	}
 }
 
@@ -106,9 +108,9 @@ func (c *onceCall) outcome(ctx context.Context) (*OnceError, error) {
 // await returns when it is time to look again: something was heard, or the hold
 // of the run under way ends unless it is renewed.
 func (c *onceCall) await(ctx context.Context, left time.Duration, about ...any) error {
-	if c.stop == nil {
+	if c.ends == nil {
 		// What is missed before the watch begins is found by looking once more.
-		c.stop = c.o.ledger.Watch(func() {
+		c.ends = c.o.ledger.Watch(func() {
 			select {
 			case c.nudge <- struct{}{}:
 			default:

@@ -26,14 +26,14 @@ func (c *onceCall) run(ctx context.Context, run *lockcore.Run) (done bool, err e
 	switch {
 	case err == nil:
 		log.Info("run ended", "outcome", lockcore.OutcomeSucceeded)
-		return c.record(ctx, run, lockcore.OutcomeSucceeded, nil)
+		return c.record(run, lockcore.OutcomeSucceeded, nil)
 	case ctx.Err() != nil:
 		log.Info("run is left to another replica", "error", err.Error())
-		c.leave(ctx, run)
+		c.leave(run)
 		return false, onceEnded(ctx, err)
 	case ended != nil:
 		log.Info("run is lost to this replica", "cause", ended.Error(), "error", err.Error())
-		c.leave(ctx, run)
+		c.leave(run)
 		rest(ctx, nil, onceStepBack) // the others first: it was this replica that could not hold it
 		return false, nil
 	}
@@ -41,7 +41,7 @@ func (c *onceCall) run(ctx context.Context, run *lockcore.Run) (done bool, err e
 		raise(ctx, run, c.o.cfg.Logger, seen)
 	}
 	log.Info("run ended", "outcome", lockcore.OutcomeFailed, "error", err.Error())
-	return c.record(ctx, run, lockcore.OutcomeFailed, err)
+	return c.record(run, lockcore.OutcomeFailed, err)
 }
 
 // do runs the work and waits until it has returned. ended is why its context was
@@ -58,12 +58,12 @@ func (c *onceCall) do(ctx context.Context, run *lockcore.Run) (ended, err error)
 
 // record writes the outcome down; a failure becomes a *OnceError. The lease is
 // renewed until that is answered, and for a while although ctx has ended.
-func (c *onceCall) record(ctx context.Context, run *lockcore.Run, outcome string, failure error) (done bool, err error) {
+func (c *onceCall) record(run *lockcore.Run, outcome string, failure error) (done bool, err error) {
 	reason := ""
 	if failure != nil {
 		reason = failure.Error()
 	}
-	trying, stop := outlast(ctx, recordWithin)
+	trying, stop := c.stop.Context(c.stop.Last()) // which leave may need
 	defer stop()
 	err = run.Complete(trying, outcome, reason)
 	switch {
@@ -76,7 +76,7 @@ func (c *onceCall) record(ctx context.Context, run *lockcore.Run, outcome string
 		}
 	}
 	run.Unsure = run.Unsure || failure == nil
-	c.leave(ctx, run)
+	c.leave(run)
 	if errors.Is(err, lockcore.ErrSuperseded) {
 		c.o.cfg.Logger.Info("run was taken over before it ended; the other one counts", "attempt", run.Attempt, "token", run.Token())
 		return false, nil
@@ -84,25 +84,12 @@ func (c *onceCall) record(ctx context.Context, run *lockcore.Run, outcome string
 	return false, errors.Join(fmt.Errorf("the work has %s, but that could not be recorded: %w", outcome, err), failure)
 }
 
-// onceLeaveWithin bounds how long a run is tried to be handed over at a shutdown.
-const onceLeaveWithin = 5 * time.Second
-
 // leave ends the hold on a run that is not recorded, so that another replica need
 // not wait for its end.
-func (c *onceCall) leave(ctx context.Context, run *lockcore.Run) {
-	trying, stop := outlast(ctx, onceLeaveWithin)
+func (c *onceCall) leave(run *lockcore.Run) {
+	trying, stop := c.stop.Context(0)
 	defer stop()
 	if err := run.Abandon(trying, true); err != nil && !errors.Is(err, lockcore.ErrNotHeld) {
 		c.o.cfg.Logger.Info("the run could not be handed over; its hold ends by itself", "error", err.Error())
-	}
-}
-
-// outlast is a context that ends d after ctx.
-func outlast(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	unhook := context.AfterFunc(ctx, func() { time.AfterFunc(d, cancel) })
-	return longer, func() {
-		unhook()
-		cancel()
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/noonlock/noonlock/internal/logqueue"
+	"github.com/noonlock/noonlock/internal/stopping"
 	"github.com/noonlock/noonlock/lockcore"
 )
 
@@ -30,6 +31,13 @@ type Config struct {
 	// Drain is how long a run may go on after Run's context has ended, before
 	// its own context ends too. Default 20 s; negative: not at all.
 	Drain time.Duration
+
+	// ShutdownTimeout is how long Run may take to return after its context has ended,
+	// whether or not the server answers, if the work returns when its context is done:
+	// the drain, and recording and handing over what was run. Work that takes longer is
+	// waited for, and then two fifths of what exceeds the drain are left for the rest.
+	// It must be more than Drain. Default 10 s more.
+	ShutdownTimeout time.Duration
 
 	// MaxClockOffset is how far this machine's wall clock may be off the server's
 	// before that is logged. It is a warning only: ticks are due by the server's
@@ -63,8 +71,8 @@ const (
 	// nothing was heard of it.
 	lookEvery = 30 * time.Second
 
-	// farewellWithin bounds how long a replica that stops tries to say so.
-	farewellWithin = 2 * time.Second
+	// defaultShutdown is what is left of ShutdownTimeout after the drain.
+	defaultShutdown = 10 * time.Second
 )
 
 // A Runner runs jobs: each tick of each job on one of the replicas that run the
@@ -89,7 +97,11 @@ func NewRunner(client *lockcore.Client, cfg Config) (*Runner, error) {
 	if client == nil {
 		return nil, &ConfigError{"client", "nil", "a *lockcore.Client"}
 	}
-	cfg.Drain = cmp.Or(cfg.Drain, defaultDrain)
+	cfg.Drain = max(0, cmp.Or(cfg.Drain, defaultDrain))
+	cfg.ShutdownTimeout = cmp.Or(cfg.ShutdownTimeout, cfg.Drain+defaultShutdown)
+	if cfg.ShutdownTimeout <= cfg.Drain {
+		return nil, &ConfigError{"Config.ShutdownTimeout", cfg.ShutdownTimeout.String(), "0 (10s more than Drain) or more than Drain, " + cfg.Drain.String()}
+	}
 	cfg.Identity = cmp.Or(cfg.Identity, client.Identity())
 	cfg.MaxClockOffset = cmp.Or(cfg.MaxClockOffset, defaultMaxOffset)
 	if cfg.WallClock == nil {
@@ -185,7 +197,8 @@ func retention(s Schedule) time.Duration {
 // Run runs the jobs until ctx ends. Then it claims no more ticks, lets the runs
 // under way go on for the drain, waits until they have returned, and records
 // them; one that fails because of the shutdown is left to another replica. It
-// returns nil after that, and an error only if it did not begin.
+// returns nil after that, within ShutdownTimeout if the work listens to its context,
+// and an error only if it did not begin.
 //
 // A server that is away delays ticks, it does not end Run.
 func (r *Runner) Run(ctx context.Context) error {
@@ -211,11 +224,13 @@ func (r *Runner) Run(ctx context.Context) error {
 		r.running = false
 	}()
 
+	deadline, done := stopping.New(ctx, r.cfg.ShutdownTimeout, (r.cfg.ShutdownTimeout-r.cfg.Drain)/5)
+	defer done()
 	work, stop := r.drained(ctx)
 	defer stop()
 	var wg sync.WaitGroup
 	for _, j := range jobs {
-		wg.Go(func() { r.follow(ctx, work, j) })
+		wg.Go(func() { r.follow(ctx, work, deadline, j) })
 	}
 	wg.Wait()
 	return nil

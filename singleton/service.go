@@ -40,6 +40,12 @@ type ServiceConfig struct {
 	// negative: never.
 	HandOverAfter int
 
+	// ShutdownTimeout is how long Run may take to return after its context has ended,
+	// whether or not the server answers, if the function returns when its context is
+	// done. A function that takes longer is waited for, and then a fifth of
+	// ShutdownTimeout is left to give the lease back. Default 10 s.
+	ShutdownTimeout time.Duration
+
 	// Identity is shown to whoever finds the service running elsewhere. Default:
 	// the Client's.
 	Identity string
@@ -79,7 +85,8 @@ type Service struct {
 	lines *logqueue.Queue // behind cfg.Logger
 
 	running atomic.Bool
-	work    underway
+	work    underway // by the lease's context
+	stops   underway // by Run's
 }
 
 // NewService makes a Service, named by the rules of a lock's name, of at most
@@ -128,6 +135,7 @@ func (cfg ServiceConfig) complete() (ServiceConfig, error) {
 	cfg.MaxBackoff = cmp.Or(cfg.MaxBackoff, max(defaultServiceMaxBackoff, cfg.Backoff))
 	cfg.ResetAfter = cmp.Or(cfg.ResetAfter, cfg.MaxBackoff)
 	cfg.HandOverAfter = cmp.Or(cfg.HandOverAfter, defaultHandOverAfter)
+	cfg.ShutdownTimeout = cmp.Or(cfg.ShutdownTimeout, defaultShutdown)
 	refused := func(field string, value time.Duration, rule string) error {
 		return &ConfigError{"ServiceConfig." + field, value.String(), rule}
 	}
@@ -136,6 +144,8 @@ func (cfg ServiceConfig) complete() (ServiceConfig, error) {
 		return cfg, refused("Backoff", cfg.Backoff, "0 (1s) or at least 1ms")
 	case cfg.MaxBackoff < cfg.Backoff:
 		return cfg, refused("MaxBackoff", cfg.MaxBackoff, "0 (1m) or at least Backoff, "+cfg.Backoff.String())
+	case cfg.ShutdownTimeout < 0:
+		return cfg, refused("ShutdownTimeout", cfg.ShutdownTimeout, "0 (10s) or positive")
 	case cfg.ResetAfter < 0:
 		return cfg, refused("ResetAfter", cfg.ResetAfter, "0 (MaxBackoff) or positive")
 	}
@@ -146,11 +156,14 @@ func (cfg ServiceConfig) complete() (ServiceConfig, error) {
 func (s *Service) Name() string { return s.name }
 
 // Check reports that the function goes on although its lease on this replica ended
-// longer than tolerance ago, in which case another replica may run it as well: nil, or
-// an error that is ErrOverrun and the cause, until the function returns. A function
-// that is stopped by choice is none: its lease is renewed for as long as it takes. It
-// asks nobody, so that it can serve a liveness probe.
-func (s *Service) Check(tolerance time.Duration) error { return s.work.overdue("service", tolerance) }
+// longer than tolerance ago, in which case another replica may run it as well, or that
+// Run's context ended longer than tolerance and ShutdownTimeout ago, in which case no
+// other replica can run it, as the lease is renewed: nil, or an error that is ErrOverrun
+// and the cause, until the function returns. It asks nobody, so that it can serve a
+// liveness probe.
+func (s *Service) Check(tolerance time.Duration) error {
+	return errors.Join(s.work.overdue("service", tolerance), s.stops.overdue("service", max(tolerance, s.cfg.ShutdownTimeout)))
+}
 
 // ErrOverrun is what Check finds: work goes on although its context has ended.
 var ErrOverrun = errors.New("singleton: the work goes on although its context has ended")

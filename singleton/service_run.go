@@ -8,6 +8,7 @@ import (
 
 	"github.com/cenkalti/backoff/v4"
 
+	"github.com/noonlock/noonlock/internal/stopping"
 	"github.com/noonlock/noonlock/lockcore"
 )
 
@@ -32,6 +33,8 @@ func (s *Service) Run(ctx context.Context) error {
 		s.running.Store(false)
 	}()
 
+	deadline, done := stopping.New(ctx, s.cfg.ShutdownTimeout, s.cfg.ShutdownTimeout/5)
+	defer done()
 	pause := s.pauses()
 	away := backoff.NewExponentialBackOff(
 		backoff.WithInitialInterval(50*time.Millisecond), backoff.WithMaxInterval(2*time.Second), backoff.WithMaxElapsedTime(0))
@@ -42,7 +45,7 @@ func (s *Service) Run(ctx context.Context) error {
 		case err == nil:
 			away.Reset()
 			told = false
-			rest(ctx, nil, s.hold(ctx, lease, pause))
+			rest(ctx, nil, s.hold(ctx, lease, deadline, pause))
 		case ctx.Err() != nil:
 		case errors.Is(err, lockcore.ErrClosed):
 			return fmt.Errorf("singleton: service %q: %w", s.name, err)
@@ -66,11 +69,15 @@ func (s *Service) pauses() *backoff.ExponentialBackOff {
 // hold keeps the function going under a lease, gives the lease back when the
 // function has returned for the last time, and says how long to stay out of the
 // line.
-func (s *Service) hold(ctx context.Context, lease *lockcore.Lease, pause *backoff.ExponentialBackOff) time.Duration {
+func (s *Service) hold(ctx context.Context, lease *lockcore.Lease, deadline *stopping.Deadline, pause *backoff.ExponentialBackOff) time.Duration {
 	log := s.cfg.Logger.WithValues("token", lease.Token())
 	defer func() {
 		// Not held any more: then the reason was told when the function ended.
-		if err := lease.Unlock(ctx); err != nil && !errors.Is(err, lockcore.ErrNotHeld) {
+		left, cancel := deadline.Context(0)
+		defer cancel()
+		giving, stop := context.WithTimeout(left, handOverWithin)
+		defer stop()
+		if err := lease.Unlock(giving); err != nil && !errors.Is(err, lockcore.ErrNotHeld) {
 			log.Info("the service could not be handed over; its lease ends by itself", "error", err.Error())
 		}
 	}()
@@ -112,12 +119,17 @@ func (s *Service) start(ctx context.Context, lease *lockcore.Lease) (ended, err 
 	work, stop := lease.Bind(ctx)
 	defer stop()
 	defer s.work.begin(s.name, lease.Context())() //nolint:contextcheck // the lease's own, which ends later than ctx
+	defer s.stops.begin(s.name, ctx)()
 	err = protect(s.cfg.Logger, func() error { return s.do(work, lease.Token()) })
 	if work.Err() != nil {
 		ended = context.Cause(work)
 	}
 	return ended, err
 }
+
+// handOverWithin bounds how long a Service that goes on waits for the answer to the
+// release of its lease, which goes on behind.
+const handOverWithin = 5 * time.Second
 
 // rest waits, unless ctx or the lease, if there is one, ends before.
 func rest(ctx context.Context, lease *lockcore.Lease, d time.Duration) {

@@ -1,0 +1,223 @@
+package singleton_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2/server"
+
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/singleton"
+)
+
+// Run returns within ShutdownTimeout of the end of its context although the server
+// hangs: between ticks, in a run that ends with the drain, and in one that cannot be
+// recorded. Work that takes longer is waited for, and one try is had after it.
+// Mutants: the bounds of recording, of handing over and of the farewell are added up.
+func TestFault84_RunnerStopsWhileTheServerHangs(t *testing.T) {
+	t.Parallel()
+	const never = time.Hour
+	for _, test := range []struct {
+		name           string
+		drain, within  time.Duration // as configured
+		work           time.Duration // never: until its context is done
+		late           time.Duration // after that
+		fail, idle     bool
+		least, longest time.Duration
+	}{
+		{name: "idle", idle: true, longest: 2 * time.Second},
+		{name: "success", longest: 30 * time.Second},
+		{name: "failure", fail: true, longest: 30 * time.Second},
+		{name: "until the drain is over", work: never, least: 20 * time.Second, longest: 30 * time.Second},
+		{name: "fails then", work: never, fail: true, least: 9 * time.Second, longest: 30 * time.Second},
+		{name: "no drain", drain: -1, work: never, longest: 10 * time.Second},
+		{name: "shorter", drain: time.Second, within: 2 * time.Second, work: never, least: time.Second, longest: 2 * time.Second},
+		{name: "late", drain: time.Second, within: 2 * time.Second, work: never, late: time.Minute, least: time.Minute, longest: time.Minute + 1400*time.Millisecond},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			bubbleFleet(t, func(t *testing.T, f *fleet) {
+				r, err := singleton.NewRunner(f.client(f.direct(), lockcore.Config{}), singleton.Config{Drain: test.drain, ShutdownTimeout: test.within})
+				if err != nil {
+					t.Fatal(err)
+				}
+				begun, hung := make(chan struct{}, 1), make(chan struct{})
+				err = r.Add("draw", "@every 1h", func(ctx context.Context, _ singleton.Run) error {
+					begun <- struct{}{}
+					<-hung
+					if test.work == never {
+						<-ctx.Done()
+						time.Sleep(test.late)
+					}
+					if test.fail {
+						return errBroken
+					}
+					return nil
+				}, singleton.JobConfig{MaxAttempts: 1})
+				if err != nil {
+					t.Fatal(err)
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				done := make(chan error, 1)
+				go func() { done <- r.Run(ctx) }()
+				if test.idle {
+					time.Sleep(time.Minute)
+				} else {
+					<-begun
+				}
+				f.bubble.Hang()
+				close(hung)
+				cancel()
+				stopped := time.Now()
+				if err := <-done; err != nil {
+					t.Errorf("Run: %v", err)
+				}
+				if took := time.Since(stopped); took < test.least || took > test.longest {
+					t.Errorf("Run returned after %v, want from %v to %v", took, test.least, test.longest)
+				}
+				f.bubble.Unhang()
+			})
+		})
+	}
+}
+
+// A Service and a Once return within ShutdownTimeout, too: in their work, and in line.
+func TestFault84_ServiceAndOnceStopWhileTheServerHangs(t *testing.T) {
+	t.Parallel()
+	for _, within := range []time.Duration{0, time.Second} {
+		for _, late := range []time.Duration{0, 500 * time.Millisecond, time.Minute} {
+			for _, fail := range []bool{false, true} {
+				t.Run(fmt.Sprint(within, late, fail), func(t *testing.T) {
+					t.Parallel()
+					bubbleFleet(t, func(t *testing.T, f *fleet) {
+						most := within
+						if most == 0 {
+							most = 10 * time.Second
+						}
+						begun := make(chan struct{}, 2)
+						work := func(ctx context.Context, _ uint64) error {
+							begun <- struct{}{}
+							<-ctx.Done()
+							time.Sleep(late)
+							if fail {
+								return errBroken
+							}
+							return nil
+						}
+						ctx, cancel := context.WithCancel(t.Context())
+						took := make(chan time.Duration, 4)
+						var stopped time.Time
+						for range 2 { // one works, one waits
+							s, err := singleton.NewService(f.client(f.direct(), lockcore.Config{}), "feed", work, singleton.ServiceConfig{TTL: time.Minute, ShutdownTimeout: within})
+							if err != nil {
+								t.Fatal(err)
+							}
+							o, err := singleton.NewOnce(f.client(f.direct(), lockcore.Config{}), "migrate", singleton.OnceConfig{TTL: time.Minute, ShutdownTimeout: within})
+							if err != nil {
+								t.Fatal(err)
+							}
+							go func() { _ = s.Run(ctx); took <- time.Since(stopped) }()
+							go func() { _ = o.Do(ctx, work); took <- time.Since(stopped) }()
+						}
+						<-begun
+						<-begun
+						time.Sleep(5 * time.Second)
+						f.bubble.Hang()
+						stopped = time.Now()
+						cancel()
+						for range 4 {
+							if took := <-took; took > max(most, late+most*2/5) {
+								t.Errorf("it took %v, want at most %v", took, max(most, late+most*2/5))
+							}
+						}
+						f.bubble.Unhang()
+					})
+				})
+			}
+		}
+	}
+}
+
+// A function of a Service that returns at once, for ever, is started ever more rarely.
+func TestFault83_ServiceThatReturnsAtOnce(t *testing.T) {
+	fleetInBubble(t, func(t *testing.T, f *serviceFleet) {
+		starts := 0
+		s := f.service(f.client("a"), func(context.Context, uint64) error { starts++; return nil }, singleton.ServiceConfig{})
+		f.run(s.Run)
+		time.Sleep(time.Hour)
+		if starts < 50 || starts > 75 {
+			t.Errorf("%d starts in an hour, want one in a minute", starts)
+		}
+	})
+}
+
+// A run that ends at once and cannot be recorded is not repeated without a pause.
+// Mutant: the replica takes the tick again as soon as it has handed it over.
+func TestFault83_RunThatCannotBeRecorded(t *testing.T) {
+	t.Parallel()
+	bubbleFleet(t, func(t *testing.T, f *fleet) {
+		r := f.replica("a", singleton.Config{})
+		var at []time.Time
+		r.add("draw", "@every 1h", func(context.Context, singleton.Run) error {
+			at = append(at, time.Now())
+			return nil
+		}, singleton.JobConfig{MaxAttempts: 20})
+		r.run()
+		completes := r.net.ScriptContaining("local me, tick, outcome")
+		f.bubble.Server().Server().SetPreHook(func(c *server.Peer, cmd string, args ...string) bool {
+			refused := completes(append([]string{cmd}, args...))
+			if refused {
+				c.WriteError("NOPERM this user has no permissions")
+			}
+			return refused
+		})
+		defer f.bubble.Server().Server().SetPreHook(nil)
+		time.Sleep(100 * time.Minute)
+		if len(at) < 5 || len(at) > 20 {
+			t.Errorf("%d attempts\n%s", len(at), f.log.String())
+		}
+		for i := 1; i < len(at); i++ {
+			if pause := at[i].Sub(at[i-1]); pause < 900*time.Millisecond || i > 7 && pause < 50*time.Second {
+				t.Errorf("attempt %d came %v after the one before", i+1, pause)
+			}
+		}
+	})
+}
+
+// Check reports a function that ignores the end of Run's context: its lease is renewed,
+// and no other replica can run it.
+func TestServiceCheckFindsAStopThatDoesNotEnd(t *testing.T) {
+	fleetInBubble(t, func(t *testing.T, f *serviceFleet) {
+		leave, started := make(chan struct{}), make(chan struct{}, 1)
+		s := f.service(f.client("a"), func(context.Context, uint64) error {
+			started <- struct{}{}
+			<-leave
+			return nil
+		}, singleton.ServiceConfig{})
+		run := f.run(s.Run)
+		<-started
+		time.Sleep(time.Hour)
+		run.cancel()
+		time.Sleep(9 * time.Second)
+		if err := s.Check(0); err != nil {
+			t.Errorf("within ShutdownTimeout: %v", err)
+		}
+		time.Sleep(2 * time.Second)
+		if err := s.Check(time.Minute); err != nil {
+			t.Errorf("within the tolerance: %v", err)
+		}
+		if err := s.Check(0); !errors.Is(err, singleton.ErrOverrun) || !errors.Is(err, context.Canceled) {
+			t.Errorf("Check: %v, want ErrOverrun and the cause", err)
+		}
+		close(leave)
+		if err := run.result(); err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		if err := s.Check(0); err != nil {
+			t.Errorf("after it has returned: %v", err)
+		}
+	})
+}
