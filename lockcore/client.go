@@ -22,7 +22,6 @@ import (
 // a few connections of its own, one of them a subscription, and a fixed number
 // of goroutines. It is safe for concurrent use; one per process is enough.
 type Client struct {
-	rdb      *redis.Client
 	keys     keyring
 	scripts  *scripts
 	clock    func() time.Duration
@@ -106,9 +105,8 @@ func New(rdb redis.UniversalClient, cfg Config) (*Client, error) {
 	}
 	c.idle = sync.NewCond(&c.mu)
 	c.ctx, c.cancel = context.WithCancel(context.Background())
-	c.rdb = redis.NewClient(opt)
 	c.disp = newDispatcher(*opt, c.metrics.failed)
-	c.keep = newKeeper(c)
+	c.keep = newKeeper(c, *opt)
 	c.sub = newSubscription(c, *opt)
 	return c, nil
 }
@@ -167,9 +165,7 @@ func (c *Client) Close(ctx context.Context) error {
 
 	c.cancel()
 	c.sub.stop()
-	_ = c.rdb.Close() // breaks what is still under way
 	c.sub.wg.Wait()
-	_ = c.sub.link.rdb.Close()
 	c.keep.close()
 	c.disp.close()
 	c.mu.Lock()

@@ -3,8 +3,9 @@ package lockcore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/bits"
-	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -37,6 +38,7 @@ type call struct {
 	script  *script // nil for a plain command
 	args    []any
 	timeout time.Duration
+	until   time.Time // when timeout is over
 	state   atomic.Int32
 	done    chan struct{}
 	reply   any
@@ -51,10 +53,7 @@ const (
 
 // newDispatcher makes a dispatcher that tells failed of each call that fails.
 func newDispatcher(opt redis.Options, failed func(*script, error)) *dispatcher {
-	d := &dispatcher{failed: failed}
-	for range flights {
-		d.all = append(d.all, newLink(opt))
-	}
+	d := &dispatcher{failed: failed, all: newLinks(flights, opt)}
 	d.free = append(d.free, d.all...)
 	return d
 }
@@ -70,14 +69,13 @@ func (d *dispatcher) close() {
 	d.queue = nil
 	d.mu.Unlock()
 	for _, f := range d.all {
-		f.breakOff()
-		_ = f.rdb.Close()
+		f.close()
 	}
 	d.wg.Wait()
 }
 
-// do sends one command and waits for its answer, or for ctx. An error that is
-// ErrUnknown leaves open whether the command was applied.
+// do sends one command and waits for its answer for so long, or until ctx ends. An
+// error that is ErrUnknown leaves open whether the command was applied.
 func (d *dispatcher) do(ctx context.Context, s *script, timeout time.Duration, args []any) (any, error) {
 	answer, err := d.send(ctx, s, timeout, args)
 	if err != nil && (errors.Is(err, ErrUnknown) || isServerError(err) || isUnsent(err)) {
@@ -90,7 +88,9 @@ func (d *dispatcher) send(ctx context.Context, s *script, timeout time.Duration,
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	c := &call{script: s, args: args, timeout: timeout}
+	c := &call{script: s, args: args, until: time.Now().Add(timeout), timeout: timeout}
+	bounded, cancel := c.bind(ctx)
+	defer cancel()
 	d.mu.Lock()
 	if d.closed {
 		d.mu.Unlock()
@@ -101,7 +101,7 @@ func (d *dispatcher) send(ctx context.Context, s *script, timeout time.Duration,
 		d.free = d.free[:last]
 		d.wg.Add(1)
 		d.mu.Unlock()
-		return d.direct(ctx, f, c)
+		return d.direct(ctx, bounded, f, c)
 	}
 	c.done = make(chan struct{})
 	d.queue = append(d.queue, c)
@@ -109,18 +109,28 @@ func (d *dispatcher) send(ctx context.Context, s *script, timeout time.Duration,
 	select {
 	case <-c.done:
 		return c.reply, c.err
-	case <-ctx.Done():
-		if c.state.CompareAndSwap(callQueued, callDropped) {
-			return nil, ctx.Err() // never sent
-		}
-		return nil, errors.Join(ctx.Err(), ErrUnknown)
+	case <-bounded.Done():
 	}
+	dropped := c.state.CompareAndSwap(callQueued, callDropped) // never sent, and never will be
+	switch err := ctx.Err(); {
+	case dropped && err != nil:
+		return nil, err
+	case dropped:
+		return nil, &unsentError{fmt.Errorf("lockcore: none was free within %s", timeout)}
+	case err != nil:
+		return nil, errors.Join(err, ErrUnknown)
+	}
+	return nil, errors.Join(ErrUnknown, context.Cause(bounded))
+}
+
+// bind bounds ctx by the time that the call may take.
+func (c *call) bind(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithDeadlineCause(ctx, c.until, &noAnswerError{c.timeout})
 }
 
 // direct sends a call on the caller's goroutine.
-func (d *dispatcher) direct(ctx context.Context, f *link, c *call) (any, error) {
-	f.during(ctx, func() { send(ctx, f.rdb, []*call{c}) })
-	f.failed = isDry(c.err)
+func (d *dispatcher) direct(ctx, bounded context.Context, f *link, c *call) (any, error) {
+	transfer(bounded, f, []*call{c})
 	d.land(f) //nolint:contextcheck // the next batch is other callers'
 	if c.err != nil && ctx.Err() != nil {
 		return nil, errors.Join(ctx.Err(), c.err)
@@ -133,8 +143,10 @@ func (d *dispatcher) land(f *link) {
 	if batch := d.next(f); batch != nil {
 		go func() {
 			for ; batch != nil; batch = d.next(f) {
-				send(context.Background(), f.rdb, batch)
-				f.failed = isDry(batch[0].err)
+				last := slices.MaxFunc(batch, func(a, b *call) int { return a.until.Compare(b.until) })
+				ctx, cancel := last.bind(context.Background())
+				transfer(ctx, f, batch)
+				cancel()
 				for _, c := range batch {
 					close(c.done)
 				}
@@ -144,8 +156,8 @@ func (d *dispatcher) land(f *link) {
 }
 
 // next takes the calls that go out together, or gives the flight back: those at
-// the head of the queue that may wait about as long, so that none is given up
-// early for another's sake.
+// the head of the queue that may wait about as long, so that none waits for a
+// connection much longer than for its answer.
 func (d *dispatcher) next(f *link) []*call {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -177,129 +189,38 @@ func (d *dispatcher) next(f *link) []*call {
 
 func waitClass(timeout time.Duration) int { return bits.Len64(uint64(timeout / time.Millisecond)) }
 
-// send sends calls in one round trip and fills in their answers.
-func send(ctx context.Context, rdb *redis.Client, calls []*call) {
-	timeout := calls[0].timeout
-	args := make([][]any, len(calls))
+// transfer sends calls in one round trip and fills in their answers.
+func transfer(ctx context.Context, l *link, calls []*call) {
+	commands := make([][]any, len(calls))
 	for i, c := range calls {
-		args[i] = c.args
-		timeout = min(timeout, c.timeout)
+		commands[i] = c.args
 	}
-	replies := pipeline(ctx, rdb, timeout, args)
-	sendWhole(ctx, rdb, calls, replies, timeout)
-	for i, c := range calls {
-		c.reply, c.err = replies[i].value, replies[i].err
+	for i, r := range l.do(ctx, commands) {
+		calls[i].reply, calls[i].err = r.value, r.err
 	}
-}
-
-// sendWhole sends with their source the scripts that the server did not know.
-func sendWhole(ctx context.Context, rdb *redis.Client, sent []*call, replies []reply, timeout time.Duration) {
-	var again []int
-	var args [][]any
-	for i, c := range sent {
-		if c.script != nil && isNoScript(replies[i].err) {
-			again = append(again, i)
-			args = append(args, c.script.whole(c.args))
+	// Scripts that the server did not know are sent again, each with its source once.
+	// If others flush scripts in between, all have their source the next time.
+	for pass := range 2 {
+		var again []*call
+		known := map[*script]bool{}
+		commands = commands[:0]
+		for _, c := range calls {
+			if c.script == nil || !isNoScript(c.err) {
+				continue
+			}
+			again = append(again, c)
+			if known[c.script] && pass == 0 {
+				commands = append(commands, c.args)
+				continue
+			}
+			known[c.script] = true
+			commands = append(commands, c.script.whole(c.args))
+		}
+		if again == nil {
+			return
+		}
+		for i, r := range l.do(ctx, commands) {
+			again[i].reply, again[i].err = r.value, r.err
 		}
 	}
-	if len(again) == 0 {
-		return
-	}
-	for k, r := range pipeline(ctx, rdb, timeout, args) {
-		replies[again[k]] = r
-	}
-}
-
-type reply struct {
-	value any
-	err   error
-}
-
-// pipeline sends commands in one round trip and waits no longer than timeout.
-func pipeline(ctx context.Context, rdb *redis.Client, timeout time.Duration, args [][]any) []reply {
-	bounded := withDeadline(ctx, time.Now().Add(timeout))
-	replies := make([]reply, len(args))
-	if len(args) == 1 {
-		cmd := redis.NewCmd(bounded, args[0]...)
-		_ = rdb.Process(bounded, cmd)
-		replies[0] = readReply(cmd)
-		return replies
-	}
-	pipe := rdb.Pipeline()
-	cmds := make([]*redis.Cmd, len(args))
-	for i, a := range args {
-		cmds[i] = redis.NewCmd(bounded, a...)
-		_ = pipe.Process(bounded, cmds[i])
-	}
-	_, _ = pipe.Exec(bounded)
-	for i, cmd := range cmds {
-		replies[i] = readReply(cmd)
-	}
-	return replies
-}
-
-// deadline is a context that has a deadline and no timer: go-redis asks for the
-// deadline and sets it on the connection, nobody waits for Done.
-type deadline struct {
-	context.Context
-	at time.Time
-}
-
-func withDeadline(ctx context.Context, at time.Time) context.Context { return deadline{ctx, at} }
-
-func (d deadline) Deadline() (time.Time, bool) { return d.at, true }
-
-func readReply(cmd *redis.Cmd) reply {
-	value, err := cmd.Result()
-	switch {
-	case err == nil || errors.Is(err, redis.Nil):
-		return reply{value: value}
-	case isServerError(err), isUnsent(err):
-		return reply{err: err}
-	default:
-		return reply{err: errors.Join(ErrUnknown, err)}
-	}
-}
-
-// isServerError: the server answered, with a refusal.
-func isServerError(err error) bool {
-	var refused redis.Error
-	return errors.As(err, &refused)
-}
-
-// isUnsent: no connection was had, so nothing was sent.
-func isUnsent(err error) bool {
-	var op *net.OpError
-	return errors.As(err, &op) && op.Op == "dial" || errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted)
-}
-
-// isDry: the flight has no connection, and perhaps cannot get one.
-func isDry(err error) bool {
-	return err != nil && (!isServerError(err) || redis.HasErrorPrefix(err, "max number of clients"))
-}
-
-// isPassing: the server will think better of it by itself, and has done nothing.
-func isPassing(err error) bool {
-	for _, prefix := range []string{"LOADING", "BUSY", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "max number of clients"} {
-		if redis.HasErrorPrefix(err, prefix) {
-			return true
-		}
-	}
-	return false
-}
-
-// isShort: the server lacks memory, disk or replicas, and has done nothing: a
-// script's first write is refused or none. Nobody knows for how long.
-func isShort(err error) bool {
-	for _, prefix := range []string{"OOM", "MISCONF", "NOREPLICAS"} {
-		if redis.HasErrorPrefix(err, prefix) {
-			return true
-		}
-	}
-	return false
-}
-
-// mayRetry: worth another try with the same attempt.
-func mayRetry(err error) bool {
-	return errors.Is(err, ErrUnknown) || isUnsent(err) || isPassing(err)
 }

@@ -60,8 +60,8 @@ func TestFault25_RenewReplyLost(t *testing.T) {
 		lease := e.try(e.mutex(a, "orders", ttl(9*time.Second)))
 		const valid = 9*time.Second - 92*time.Millisecond
 		rule := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Match: e.script("mutex_renew"), Count: 1})
-		// Sent at 3 s, given up at 6 s, sent again at 6.75 s.
-		for at := time.Second; at < 6750*time.Millisecond; at += time.Second / 2 {
+		// Sent at 3 s, and again when half of what is left is over, at 5.954 s.
+		for at := time.Second; at < 6*time.Second; at += time.Second / 2 {
 			e.pass(time.Second / 2)
 			if at >= 3500*time.Millisecond && rule.Fired() != 1 {
 				e.Fatal("the renewal was not sent")

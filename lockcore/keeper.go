@@ -3,43 +3,40 @@ package lockcore
 import (
 	"container/heap"
 	"math"
+	"slices"
 	"sync"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // never is later than anything that is due.
 const never = time.Duration(math.MaxInt64)
 
 // A keeper renews all leases of a Client and ends those whose time is over: one
-// goroutine and one timer for any number of leases, and one pipeline under way
-// for all leases of the same timing. A renewal that hangs delays no expiry.
+// goroutine and one timer for any number of leases, and one stream of renewals. A
+// renewal that hangs delays no expiry.
 type keeper struct {
-	c    *Client
-	kick chan struct{}
-	stop chan struct{}
-	wg   sync.WaitGroup
+	c     *Client
+	kick  chan struct{}
+	stop  chan struct{}
+	wg    sync.WaitGroup
+	links []*link
 
-	mu     sync.Mutex
-	lanes  map[laneKey]*lane
-	expiry leaseHeap // by expiresAt, which may lag behind validUntil
-	wakeAt time.Duration
-}
-
-type laneKey struct{ ttl, every time.Duration }
-
-// A lane is the leases that share their timing.
-type lane struct {
-	key      laneKey
+	mu       sync.Mutex
 	due      leaseHeap // by renewAt
-	inFlight bool
-	members  int
+	underway []*renewal
+	free     []*link   // the one used last is at the end
+	expiry   leaseHeap // by expiresAt, which may lag behind validUntil
+	wakeAt   time.Duration
 }
 
-func newKeeper(c *Client) *keeper {
+func newKeeper(c *Client, opt redis.Options) *keeper {
 	k := &keeper{
 		c: c, kick: make(chan struct{}, 1), stop: make(chan struct{}), wakeAt: never,
-		lanes: map[laneKey]*lane{}, expiry: leaseHeap{byExpiry: true},
+		links: newLinks(renewalLinks, opt), expiry: leaseHeap{byExpiry: true},
 	}
+	k.free = slices.Clone(k.links)
 	k.wg.Go(k.run)
 	return k
 }
@@ -47,11 +44,11 @@ func newKeeper(c *Client) *keeper {
 // close ends the keeper; whoever calls it has ended the leases.
 func (k *keeper) close() {
 	close(k.stop)
+	for _, l := range k.links {
+		l.close()
+	}
 	k.wg.Wait()
 }
-
-// maxRenewals is the size of one renewal pipeline.
-const maxRenewals = 1000
 
 func (k *keeper) add(l *Lease) {
 	k.mu.Lock()
@@ -61,15 +58,8 @@ func (k *keeper) add(l *Lease) {
 	heap.Push(&k.expiry, l)
 	earliest := l.expiresAt
 	if l.a.terms.renew {
-		key := laneKey{l.a.terms.ttl, l.a.terms.renewEvery}
-		l.lane = k.lanes[key]
-		if l.lane == nil {
-			l.lane = &lane{key: key}
-			k.lanes[key] = l.lane
-		}
-		l.lane.members++
 		l.renewAt = l.acquired + l.a.terms.renewEvery
-		heap.Push(&l.lane.due, l)
+		heap.Push(&k.due, l)
 		earliest = min(earliest, l.renewAt)
 	}
 	if earliest < k.wakeAt {
@@ -86,12 +76,7 @@ func (k *keeper) remove(l *Lease) {
 		heap.Remove(&k.expiry, l.expirIdx)
 	}
 	if l.renewIdx >= 0 {
-		heap.Remove(&l.lane.due, l.renewIdx)
-	}
-	if l.lane != nil {
-		if l.lane.members--; l.lane.members == 0 && !l.lane.inFlight {
-			delete(k.lanes, l.lane.key)
-		}
+		heap.Remove(&k.due, l.renewIdx)
 	}
 }
 
@@ -155,31 +140,7 @@ func (k *keeper) step() (expired []*Lease, sleep time.Duration) {
 		heap.Pop(&k.expiry)
 		expired = append(expired, l)
 	}
-	for _, n := range k.lanes {
-		if n.inFlight || len(n.due.leases) == 0 {
-			continue
-		}
-		if at := n.due.leases[0].renewAt; at > now {
-			next = min(next, at)
-			continue
-		}
-		// Everything due soon goes along: one round trip for many.
-		horizon := now + n.key.every/10
-		var batch []*Lease
-		for len(n.due.leases) > 0 && n.due.leases[0].renewAt <= horizon && len(batch) < maxRenewals {
-			l := heap.Pop(&n.due).(*Lease)
-			if !l.capped(now) { // else it ends by itself
-				batch = append(batch, l)
-			}
-		}
-		switch {
-		case len(batch) > 0:
-			n.inFlight = true
-			k.wg.Go(func() { k.renew(n, batch) })
-		case len(n.due.leases) > 0:
-			next = min(next, n.due.leases[0].renewAt)
-		}
-	}
+	next = min(next, k.launch(now))
 	if k.wakeAt > now {
 		// Never put off what the timer was set for: a lock that is taken and given
 		// back all the time would set it anew each time.
@@ -190,58 +151,6 @@ func (k *keeper) step() (expired []*Lease, sleep time.Duration) {
 		return expired, time.Hour
 	}
 	return expired, max(next-now, 0)
-}
-
-// renew sends one pipeline of renewals and counts its answers.
-func (k *keeper) renew(n *lane, batch []*Lease) {
-	args := make([][]any, len(batch))
-	for i, l := range batch {
-		_, args[i] = l.a.renewal()
-	}
-	timeout := batch[0].a.terms.timeout()
-	t0 := k.c.clock()
-	for _, l := range batch {
-		k.c.metrics.lateness.Observe(max(0, t0-l.renewAt).Seconds())
-	}
-	replies := pipeline(k.c.ctx, k.c.rdb, timeout, args)
-	var whole [][]any
-	var again []int
-	for i, r := range replies {
-		if isNoScript(r.err) {
-			s, a := batch[i].a.renewal()
-			whole = append(whole, s.whole(a))
-			again = append(again, i)
-		}
-	}
-	if whole != nil {
-		// t0 stays: it was read before this request, too.
-		for i, r := range pipeline(k.c.ctx, k.c.rdb, timeout, whole) {
-			replies[again[i]] = r
-		}
-	}
-	retry := make([]bool, len(batch))
-	for i, l := range batch {
-		retry[i] = !l.renewed(t0, replies[i])
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	now := k.c.clock()
-	n.inFlight = false
-	for i, l := range batch {
-		if !l.kept {
-			continue
-		}
-		if retry[i] {
-			l.renewAt = now + l.a.terms.retryEvery
-		} else {
-			l.renewAt = t0 + l.a.terms.renewEvery
-		}
-		heap.Push(&n.due, l)
-	}
-	if n.members == 0 {
-		delete(k.lanes, n.key)
-	}
-	k.wake()
 }
 
 // renewed counts the answer to a renewal sent at t0; false: try again.

@@ -34,7 +34,7 @@ type Lease struct {
 	renewAt            time.Duration
 	expiresAt          time.Duration
 	renewIdx, expirIdx int
-	lane               *lane
+	asked              *renewal // the latest one that has no answer
 	kept               bool
 }
 

@@ -2,89 +2,239 @@ package lockcore
 
 import (
 	"context"
+	"errors"
 	"net"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// A link is a redis.Client whose connections can be broken off: go-redis does not
-// look at a context while it reads. It is used by one request, or one
-// subscription, at a time.
+// A link is a connection to the server that is made when it is needed, and anew when
+// it has failed. It is used by one request, or one subscription, at a time. A request
+// ends when its context does, whatever the network, the server and the user's Dialer
+// do: go-redis looks at no context while it reads, so the link closes the connection.
 type link struct {
-	rdb    *redis.Client
-	failed bool // the last request found no connection; whoever uses the link writes it
+	opt   redis.Options
+	dials *dialer
+	trust *trust
+
+	// Written by whoever uses the link.
+	proved time.Duration // when the server last answered here, or nothing was left to doubt
+	failed bool          // the last request found no connection
 
 	mu     sync.Mutex
-	broken bool
-	conns  []net.Conn // the newest ones; those before them are idle or closed
+	rdb    *redis.Client
+	ctx    context.Context // of the request under way
+	closed bool
 }
 
-// keptConns is more than go-redis has open on a link at a time: one in use, and
-// one whose dial came to an end after it was given up.
-const keptConns = 4
+// trust is what links that are used for the same know of each other: where a request was sent and
+// not answered, other connections may be as dead, as when an address has moved to
+// another machine. They are made anew instead of being tried in turn.
+type trust struct {
+	began   time.Time
+	doubted atomic.Int64 // connections that have not answered since are not used again
+}
 
-func newLink(opt redis.Options) *link {
-	l := &link{}
-	dial := opt.Dialer
-	opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		conn, err := dial(ctx, network, addr)
-		if err != nil {
-			return nil, err
+func (t *trust) now() time.Duration { return time.Since(t.began) }
+
+// doubt notes that a request that was sent then was not answered.
+func (t *trust) doubt(sent time.Duration) {
+	for {
+		old := t.doubted.Load()
+		if int64(sent) <= old || t.doubted.CompareAndSwap(old, int64(sent)) {
+			return
 		}
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if l.broken {
-			_ = conn.Close()
-			return nil, &net.OpError{Op: "dial", Net: network, Err: net.ErrClosed}
-		}
-		if len(l.conns) == keptConns {
-			copy(l.conns, l.conns[1:])
-			l.conns = l.conns[:keptConns-1]
-		}
-		l.conns = append(l.conns, conn)
-		return conn, nil
 	}
-	l.rdb = redis.NewClient(&opt)
+}
+
+// newLinks makes links that are used for the same.
+func newLinks(n int, opt redis.Options) []*link {
+	t := &trust{began: time.Now()}
+	links := make([]*link, n)
+	for i := range links {
+		links[i] = newLink(opt, t)
+	}
+	return links
+}
+
+func newLink(opt redis.Options, t *trust) *link {
+	l := &link{trust: t, ctx: context.Background()}
+	l.dials = &dialer{dial: opt.Dialer, bound: l.current, within: opt.DialTimeout, running: map[*dialing]context.CancelFunc{}}
+	opt.Dialer = l.dials.connect
+	guardSetup(&opt, l.current)
+	l.opt, l.rdb = opt, redis.NewClient(&opt)
 	return l
 }
 
-// during runs f, and breaks off what it does on the link when ctx ends.
-func (l *link) during(ctx context.Context, f func()) {
-	if ctx.Done() == nil {
-		f()
-		return
+// current is the context of the request under way.
+func (l *link) current() context.Context {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.ctx
+}
+
+// do sends commands in one round trip and waits for their answers until ctx, which has
+// a deadline, ends.
+func (l *link) do(ctx context.Context, commands [][]any) []reply {
+	if l.proved < time.Duration(l.trust.doubted.Load()) {
+		l.proved = l.trust.now()
+		l.renew()
 	}
-	over := false // guarded by mu: the next one on this link must not be hit
+	l.mu.Lock()
+	l.ctx = ctx
+	rdb := l.rdb
+	l.mu.Unlock()
+	over := false // guarded by mu: the next request on this link must not be hit
 	stop := context.AfterFunc(ctx, func() {
 		l.mu.Lock()
-		defer l.mu.Unlock()
-		if !over {
-			l.cut()
+		hit := !over
+		l.mu.Unlock()
+		if hit {
+			l.renew()
 		}
 	})
-	f()
+	sent := l.trust.now()
+	replies := transmit(ctx, rdb, commands)
 	stop()
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	over = true
-	l.broken = false
+	over, l.ctx = true, context.Background()
+	l.mu.Unlock()
+	l.judge(sent, replies)
+	return replies
 }
 
-// breakOff makes what is under way fail at once, and dials, too.
-func (l *link) breakOff() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.cut()
-}
-
-// cut closes the connections. A deadline in the past would not do: go-redis sets
-// its own before it reads.
-func (l *link) cut() {
-	l.broken = true
-	for _, conn := range l.conns {
-		_ = conn.Close()
+// judge draws from the answers what the connection is worth.
+func (l *link) judge(sent time.Duration, replies []reply) {
+	l.failed = false
+	for _, r := range replies {
+		switch {
+		case r.err == nil:
+			l.proved = l.trust.now()
+		case isUnsent(r.err):
+			l.failed = true
+			return
+		case isServerError(r.err):
+			l.proved = l.trust.now()
+			if redis.HasErrorPrefix(r.err, "READONLY") {
+				l.renew() // the server is a replica now, and the name may lead to its master
+				return
+			}
+			l.failed = redis.HasErrorPrefix(r.err, "max number of clients")
+		default:
+			var late *noAnswerError
+			if l.failed = !errors.As(r.err, &late); !l.failed {
+				l.trust.doubt(sent)
+				l.proved = l.trust.now() // go-redis has closed this one
+			}
+			return
+		}
 	}
-	clear(l.conns)
-	l.conns = l.conns[:0]
+}
+
+// renew closes the connection; the next request makes another.
+func (l *link) renew() {
+	l.mu.Lock()
+	old := l.rdb
+	if !l.closed {
+		opt := l.opt
+		l.rdb = redis.NewClient(&opt)
+	}
+	l.mu.Unlock()
+	_ = old.Close()
+	l.dials.cut()
+}
+
+// close ends what is under way, and the link.
+func (l *link) close() {
+	l.mu.Lock()
+	l.closed = true
+	rdb := l.rdb
+	l.mu.Unlock()
+	l.dials.close()
+	_ = rdb.Close()
+}
+
+type reply struct {
+	value any
+	err   error
+}
+
+// A mark is the name of a command that knows whether it was written. go-redis asks it for its
+// bytes when it writes a command to a connection that is dialed and set up: what fails
+// before that was surely not applied.
+type mark struct {
+	text    string
+	written bool
+}
+
+func (m *mark) MarshalBinary() ([]byte, error) {
+	m.written = true
+	return []byte(m.text), nil
+}
+
+func (m *mark) String() string { return m.text }
+
+// transmit sends commands in one round trip.
+func transmit(ctx context.Context, rdb *redis.Client, commands [][]any) []reply {
+	replies := make([]reply, len(commands))
+	marks := make([]mark, len(commands))
+	cmds := make([]*redis.Cmd, len(commands))
+	for i, args := range commands {
+		marks[i].text = text(args[0])
+		marked := append([]any(nil), args...)
+		marked[0] = &marks[i]
+		cmds[i] = redis.NewCmd(ctx, marked...)
+	}
+	var err error
+	if len(cmds) == 1 {
+		err = rdb.Process(ctx, cmds[0])
+	} else {
+		pipe := rdb.Pipeline()
+		for _, cmd := range cmds {
+			_ = pipe.Process(ctx, cmd)
+		}
+		_, err = pipe.Exec(ctx)
+	}
+	for i, cmd := range cmds {
+		replies[i] = readReply(ctx, cmd, marks[i].written, err)
+	}
+	return replies
+}
+
+// readReply tells the answer of one command of a batch whose error was whole.
+func readReply(ctx context.Context, cmd *redis.Cmd, written bool, whole error) reply {
+	value, err := cmd.Result()
+	switch {
+	case written && errors.Is(err, redis.Nil), written && err == nil && value != nil:
+		return reply{value: value}
+	case err == nil:
+		// go-redis leaves a batch without errors of its own when setting up the
+		// connection was refused.
+		if err = whole; err == nil {
+			err = errors.New("lockcore: the server answered nothing")
+		}
+	}
+	err = plainRefusal(err)
+	var timeout net.Error
+	if errors.As(err, &timeout) && timeout.Timeout() || errors.Is(err, context.DeadlineExceeded) {
+		// The deadline of the connection is the context's, and comes a moment earlier.
+		if at, ok := ctx.Deadline(); ok && !time.Now().Before(at) {
+			<-ctx.Done()
+		}
+		var own *noAnswerError
+		if cause := context.Cause(ctx); errors.As(cause, &own) {
+			err = cause // the caller's context is not over, as context.DeadlineExceeded would say
+		}
+	}
+	switch {
+	case !written:
+		return reply{err: &unsentError{err}}
+	case isServerError(err):
+		return reply{err: err}
+	default:
+		return reply{err: errors.Join(ErrUnknown, err)}
+	}
 }

@@ -7,11 +7,13 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// poolSize is not how many connections there are: a flight uses one at a time,
-// the keeper one for each timing of leases. But go-redis dials only once a second
-// after as many failures in a row as the pool is large, and a holder cannot wait
-// that long when the server is back.
+// poolSize is not how many connections there are: a link uses one at a time. But
+// go-redis dials only once a second after as many failures in a row as the pool is
+// large, and a holder cannot wait that long when the server is back.
 const poolSize = 1000
+
+// maxDialTime bounds a dial that honours its context.
+const maxDialTime = 3 * time.Second
 
 // failoverAddr is what go-redis calls the server of a client that asks Sentinel.
 const failoverAddr = "FailoverClient"
@@ -33,12 +35,18 @@ func ownOptions(rdb redis.UniversalClient) (*redis.Options, error) {
 		opt.MaxRetries = -1 // a repeated request must be ours, with a time of its own
 		opt.ContextTimeoutEnabled = true
 		opt.DialerRetries = 1
-		opt.DialTimeout = min(opt.DialTimeout, 3*time.Second)
+		if opt.DialTimeout <= 0 || opt.DialTimeout > maxDialTime {
+			opt.DialTimeout = maxDialTime
+		}
 		opt.ReadTimeout, opt.WriteTimeout = 5*time.Second, 5*time.Second // upper bounds; each request has its own
 		opt.PoolSize, opt.MaxActiveConns, opt.MaxConcurrentDials = poolSize, 0, 0
-		opt.MinIdleConns, opt.MaxIdleConns = 0, 0
-		opt.PipelinePoolSize = -1
+		opt.MinIdleConns = 0
+		opt.MaxIdleConns = 1 // while one authenticates anew another may be made
+		opt.PipelinePoolSize, opt.PipelineReadBufferSize, opt.PipelineWriteBufferSize = -1, 0, 0
 		opt.Limiter = nil
+		opt.PushNotificationProcessor = nil
+		opt.ClientSideCacheConfig = nil // an answer is to be the server's
+		opt.DisableIdentity = true      // a round trip for each connection, and CLIENT SETINFO needs a right
 		opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 		return &opt, nil
 	case *redis.ClusterClient:

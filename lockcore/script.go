@@ -10,8 +10,6 @@ import (
 	"regexp"
 	"strings"
 	"sync"
-
-	"github.com/redis/go-redis/v9"
 )
 
 //go:embed lua/*.lua
@@ -131,10 +129,6 @@ func (s *script) whole(args []any) []any {
 	whole := append([]any(nil), args...)
 	whole[0], whole[1] = "eval", s.source
 	return whole
-}
-
-func isNoScript(err error) bool {
-	return redis.HasErrorPrefix(err, "NOSCRIPT")
 }
 
 // ReplyError says that a script answered something it never answers: the key

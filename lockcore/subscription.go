@@ -81,7 +81,7 @@ func newSubscription(c *Client, opt redis.Options) *subscription {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	return &subscription{
-		c: c, link: newLink(opt), channel: c.keys.channels() + c.process, ctx: ctx, cancel: cancel,
+		c: c, link: newLinks(1, opt)[0], channel: c.keys.channels() + c.process, ctx: ctx, cancel: cancel,
 		settled: make(chan struct{}), self: make(chan struct{}, 1),
 		watches: map[string]map[*watch]struct{}{},
 	}
@@ -113,7 +113,7 @@ func (s *subscription) stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.cancel()
-	s.link.breakOff()
+	s.link.close()
 }
 
 // settle says how the first subscription went, once.

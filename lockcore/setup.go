@@ -1,0 +1,120 @@
+package lockcore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/auth"
+)
+
+// guardSetup bounds what the user's functions may do while a connection is set up: as
+// a Dialer, they may hang. Each runs on a goroutine of its own, and few at a time.
+func guardSetup(opt *redis.Options, bound func() context.Context) {
+	g := &guard{within: opt.DialTimeout, bound: bound, running: make(chan struct{}, maxDialing)}
+	if connected := opt.OnConnect; connected != nil {
+		opt.OnConnect = func(ctx context.Context, cn *redis.Conn) error {
+			_, err := apart(g, ctx, "OnConnect", func(ctx context.Context) (struct{}, error) { return struct{}{}, connected(ctx, cn) }, nil)
+			return err
+		}
+	}
+	type pair struct{ user, password string }
+	get := opt.CredentialsProviderContext
+	if plain := opt.CredentialsProvider; get == nil && plain != nil {
+		get = func(context.Context) (string, string, error) {
+			user, password := plain()
+			return user, password, nil
+		}
+	}
+	if get != nil {
+		opt.CredentialsProviderContext = func(ctx context.Context) (string, string, error) {
+			p, err := apart(g, ctx, "CredentialsProvider", func(ctx context.Context) (p pair, err error) {
+				p.user, p.password, err = get(ctx)
+				return p, err
+			}, nil)
+			return p.user, p.password, err
+		}
+	}
+	if opt.StreamingCredentialsProvider != nil {
+		opt.StreamingCredentialsProvider = &guardedProvider{g, opt.StreamingCredentialsProvider}
+	}
+}
+
+type guard struct {
+	within  time.Duration
+	bound   func() context.Context // of the request that needs the connection
+	running chan struct{}
+}
+
+// apart calls f, and leaves it behind when the request's time is over; late gets then
+// what f returns after that.
+func apart[T any](g *guard, ctx context.Context, name string, f func(context.Context) (T, error), late func(T)) (T, error) {
+	type result struct {
+		value T
+		err   error
+	}
+	var none T
+	select {
+	case g.running <- struct{}{}:
+	default:
+		return none, fmt.Errorf("lockcore: earlier calls of %s have not returned", name)
+	}
+	ctx, cancel := context.WithTimeout(ctx, g.within)
+	stop := context.AfterFunc(g.bound(), cancel)
+	done := make(chan result)
+	go func() {
+		defer cancel()
+		defer stop()
+		defer func() { <-g.running }()
+		var r result
+		func() {
+			defer func() {
+				if p := recover(); p != nil {
+					r.err = fmt.Errorf("lockcore: %s panicked: %v", name, p)
+				}
+			}()
+			r.value, r.err = f(ctx)
+		}()
+		select {
+		case done <- r:
+		case <-ctx.Done():
+			if r.err == nil && late != nil {
+				late(r.value)
+			}
+		}
+	}()
+	select {
+	case r := <-done:
+		return r.value, r.err
+	case <-ctx.Done():
+		return none, errors.Join(fmt.Errorf("lockcore: %s has not returned", name), ctx.Err())
+	}
+}
+
+// guardedProvider is the user's provider, whose calls may hang.
+type guardedProvider struct {
+	guard *guard
+	auth.StreamingCredentialsProvider
+}
+
+type subscribed struct {
+	credentials auth.Credentials
+	end         auth.UnsubscribeFunc
+}
+
+func (p *guardedProvider) Subscribe(listener auth.CredentialsListener) (auth.Credentials, auth.UnsubscribeFunc, error) {
+	s, err := apart(p.guard, p.guard.bound(), "StreamingCredentialsProvider.Subscribe", func(context.Context) (s subscribed, err error) {
+		s.credentials, s.end, err = p.StreamingCredentialsProvider.Subscribe(listener)
+		return s, err
+	}, func(s subscribed) { _ = s.end() })
+	if err != nil {
+		return nil, nil, err
+	}
+	// It is called where a connection is closed, which must not hang either.
+	return s.credentials, func() error {
+		go func() { _ = s.end() }()
+		return nil
+	}, nil
+}
