@@ -187,8 +187,9 @@ func (s *stress) work(ctx context.Context, c *lockcore.Client, proc string, name
 		}
 		record(lockcoretest.Acquire)
 		for range r.IntN(5) * r.IntN(5) {
-			// Before its known end, or a renewal would be recorded too late.
-			s.nap(r, min(60*time.Millisecond, lease.Remaining()/2+1))
+			// Before the end that was recorded last, or a renewal would be recorded too
+			// late. Remaining may know of a later one by now.
+			s.nap(r, min(60*time.Millisecond, max(0, event.ValidUntil-s.clock())/2+1))
 			if lease.Context().Err() != nil {
 				break
 			}
