@@ -55,7 +55,7 @@
 // # What a server in the bubble does not show
 //
 // miniredis is kinder than Redis. What passes on it must pass on a real server
-// too before it is believed. With go-redis v9.22, miniredis v2.40 and
+// too before it is believed. With go-redis v9.23, miniredis v2.40 and
 // redis-server 7.0:
 //
 //   - Numbers in Lua are written out: tostring(1763000000000000) is "1763000000000000",

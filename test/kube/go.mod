@@ -1,7 +1,7 @@
 module github.com/noonlock/noonlock/test/kube
 
-go 1.25.0
+go 1.26.0
 
 require sigs.k8s.io/yaml v1.6.0
 
-require go.yaml.in/yaml/v2 v2.4.2 // indirect
+require go.yaml.in/yaml/v2 v2.4.4 // indirect
