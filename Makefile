@@ -29,13 +29,12 @@ fmt: ## Format all Go code.
 	@bash scripts/golangci-lint.sh fmt ./...
 
 tidy: ## Run go mod tidy in every module.
-	@. scripts/modules.sh; (go list -m -f '{{.Dir}}'; printf '%s\n' "$${standalone[@]}") | \
-		while read -r module; do (cd "$$module" && GOWORK=off go mod tidy) || exit 1; done
+	@bash scripts/tidy.sh
 
 bench: ## Compare with raw commands, and client-go's elector; raw samples go to bench/results.
 	@go test -run '^$$' -bench . -benchtime 1x -timeout 30m ./bench/
 	@cd examples/lottery && go test -run '^$$' -bench . -benchtime 1x -timeout 10m ./internal/store
-	@cd adapters/clientgo && GOWORK=off go test -run '^$$' -bench . -benchtime 1x -timeout 10m .
+	@cd adapters/clientgo && go test -run '^$$' -bench . -benchtime 1x -timeout 10m .
 
 ci: ## Do what CI does: test with all servers required, then lint.
 	@bash .ci/run

@@ -36,9 +36,9 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 trap 'exit 130' INT TERM HUP
 
-# Nothing of the caller's settings may reach the binary. GOWORK=off: what is built
-# is what the program's own go.mod says.
-settings=(CGO_ENABLED=0 GOFLAGS= GOWORK=off GOTOOLCHAIN=local GOEXPERIMENT= GOFIPS140=off)
+# Nothing of the caller's settings may reach the binary. An empty GOWORK selects the
+# go.work of this clone.
+settings=(CGO_ENABLED=0 GOFLAGS= GOWORK= GOTOOLCHAIN=local GOEXPERIMENT= GOFIPS140=off)
 
 folders=()
 for platform in "${platforms[@]}"; do

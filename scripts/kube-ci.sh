@@ -93,7 +93,7 @@ ldd "$redis" | grep -o '/[^ ]*' | while read -r library; do
 	mkdir -p "$root$(dirname "$library")"
 	cp -L "$library" "$root$library"
 done
-(cd internal/ociimage && GOWORK=off go run -buildvcs=false . --output "$scratch/redis.tar" --name noonlock.local/redis:kube-ci \
+(cd internal/ociimage && go run -buildvcs=false . --output "$scratch/redis.tar" --name noonlock.local/redis:kube-ci \
 	--entrypoint /usr/bin/redis-server "linux/$(go env GOARCH)=$root")
 ctr -a "$CTRD_SOCK" -n k8s.io images import "$scratch/redis.tar"
 

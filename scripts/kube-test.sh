@@ -45,8 +45,8 @@ for program in lottery leader; do
 	IMAGE_NAME=noonlock.local/$program:kube-test bash scripts/image.sh "$program" "$scratch/$program.tar"
 done
 mkdir "$scratch/hand"
-(cd test/kube && CGO_ENABLED=0 GOWORK=off GOOS=linux go build -trimpath -buildvcs=false -o "$scratch/hand/hand" ./hand)
-(cd internal/ociimage && GOWORK=off go run -buildvcs=false . --output "$scratch/hand.tar" --name noonlock.local/hand:kube-test \
+(cd test/kube && CGO_ENABLED=0 GOOS=linux go build -trimpath -buildvcs=false -o "$scratch/hand/hand" ./hand)
+(cd internal/ociimage && go run -buildvcs=false . --output "$scratch/hand.tar" --name noonlock.local/hand:kube-test \
 	--entrypoint /hand "linux/$architecture=$scratch/hand")
 for program in lottery leader hand; do
 	"${load[@]}" "$scratch/$program.tar"
@@ -54,6 +54,6 @@ done
 
 KUBE_HELM=$(bash scripts/chart-tool.sh --path helm)
 export KUBE_HELM
-(cd test/kube && GOWORK=off go test -c -tags kube -o "$scratch/kube.test" .)
+(cd test/kube && go test -c -tags kube -o "$scratch/kube.test" .)
 cd test/kube # where the test finds the chart
 "${prefix[@]}" "$scratch/kube.test" -test.v -test.count=1 -test.timeout 30m

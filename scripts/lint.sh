@@ -25,28 +25,46 @@ in_module() {
 	(cd "$1" && shift && "$@")
 }
 
+# tidy: go.mod and go.sum are as go mod tidy leaves them.
+tidy() {
+	go mod tidy -diff -modfile="$MODFILE"
+}
+
+# dependencies prints the versions of the modules that the packages here are built with.
+dependencies() {
+	go list "$@" -deps -test -f '{{with .Module}}{{if not .Main}}{{.Path}} {{.Version}}{{end}}{{end}}' ./... |
+		grep -v '^github.com/noonlock/' | sort -u
+}
+
+# same_versions FILE: go.work selects the same versions as the module's own go.mod.
+same_versions() {
+	dependencies -modfile="$MODFILE" | diff - "$1"
+}
+
+# unraised FOLDER
+unraised() {
+	in_module "$1" dependencies >"$scratch/dependencies"
+	alone "$1" same_versions "$scratch/dependencies"
+}
+
 # shellcheck source=scripts/modules.sh
 . scripts/modules.sh
-mapfile -t modules < <(go list -m -f '{{.Dir}}')
-if ((${#modules[@]} == 0)); then
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+mapfile -t folders < <(modules)
+if ((${#folders[@]} == 0)); then
 	echo "go.work names no module"
 	exit 1
 fi
 
 check formatted
-check go vet "${modules[@]/%//...}"
+check go vet "${folders[@]/%//...}"
 check bash scripts/golangci-lint.sh config verify
-for module in "${modules[@]}"; do
-	check in_module "$module" bash "$PWD/scripts/golangci-lint.sh" run ./...
-	check in_module "$module" go mod tidy -diff
+for folder in "${folders[@]}"; do
+	check in_module "$folder" bash "$PWD/scripts/golangci-lint.sh" run ./...
+	check alone "$folder" tidy
+	check unraised "$folder"
 done
-export GOWORK=off
-for module in "${standalone[@]}"; do
-	check in_module "$module" go vet ./...
-	check in_module "$module" bash "$PWD/scripts/golangci-lint.sh" run ./...
-	check in_module "$module" go mod tidy -diff
-done
-unset GOWORK
 for script in .ci/run scripts/*.sh; do
 	check bash -n "$script"
 done

@@ -108,18 +108,15 @@ fi
 
 # shellcheck source=scripts/modules.sh
 . scripts/modules.sh
-mapfile -t modules < <(go list -m -f '{{.Dir}}')
-((${#modules[@]} > 0)) || { echo "go.work names no module"; exit 1; }
+mapfile -t folders < <(modules)
+((${#folders[@]} > 0)) || { echo "go.work names no module"; exit 1; }
 
 # -count=1: the answers of real servers are not to be taken from a cache.
 result=0
-go test "${race[@]}" -count=1 -timeout 10m "${modules[@]/%//...}" || result=$?
+go test "${race[@]}" -count=1 -timeout 10m "${folders[@]/%//...}" || result=$?
 if ((${#race[@]} > 0)); then # as deep as is too slow under -race
 	go test -count=1 -timeout 15m ./test/explorer || result=$?
 fi
-for module in "${standalone[@]}"; do
-	(cd "$module" && GOWORK=off go test "${race[@]}" -count=1 -timeout 10m ./...) || result=$?
-done
 
 if [[ -s $NOONLOCK_COUNTED ]]; then
 	printf '\nCOUNTED by the tests:\n'
