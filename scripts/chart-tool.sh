@@ -48,7 +48,7 @@ build_unittest() {
 
 if [[ ! -x $folder/$tool ]]; then
 	echo "building $tool $version, which takes a few minutes once" >&2
-	export GOWORK=off GOFLAGS= CGO_ENABLED=0
+	export GOWORK=off GOFLAGS='' CGO_ENABLED=0
 	mkdir -p "$folder"
 	if [[ $tool == helm-unittest ]]; then
 		(build_unittest) >&2

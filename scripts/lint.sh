@@ -25,9 +25,9 @@ in_module() {
 	(cd "$1" && shift && "$@")
 }
 
-# tidy: go.mod and go.sum are as go mod tidy leaves them.
+# tidy MODFILE: go.mod and go.sum are as go mod tidy leaves them.
 tidy() {
-	go mod tidy -diff -modfile="$MODFILE"
+	go mod tidy -diff -modfile="$1"
 }
 
 # dependencies prints the versions of the modules that the packages here are built with.
@@ -36,9 +36,9 @@ dependencies() {
 		grep -v '^github.com/noonlock/' | sort -u
 }
 
-# same_versions FILE: go.work selects the same versions as the module's own go.mod.
+# same_versions FILE MODFILE: go.work selects the same versions as the module's own go.mod.
 same_versions() {
-	dependencies -modfile="$MODFILE" | diff - "$1"
+	dependencies -modfile="$2" | diff - "$1"
 }
 
 # unraised FOLDER

@@ -7,8 +7,8 @@ modules() {
 }
 
 # alone FOLDER COMMAND...: runs a command in the module of FOLDER as its own go.mod
-# describes it, without go.work. The command finds in $MODFILE a copy of go.mod in
-# which the modules of this repository, published or not, are those of this clone.
+# describes it, without go.work. The command's last argument is a copy of go.mod, for
+# -modfile, in which the modules of go.work are those of this clone, published or not.
 alone() (
 	cd "$1" || exit 1
 	shift
@@ -21,6 +21,5 @@ alone() (
 	while read -r path dir; do
 		[[ $path == "$here" ]] || go mod edit -replace "$path=$dir" "$folder/go.mod" || exit 1
 	done < <(go list -m -f '{{.Path}} {{.Dir}}')
-	export MODFILE=$folder/go.mod GOWORK=off
-	"$@"
+	GOWORK=off "$@" "$folder/go.mod"
 )

@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # Runs all tests of every module in go.work under the race detector, with real
-# servers. What is missing for that is installed where that is allowed; what is
-# missing even then is left out and named at the very end, or is a failure with
-# NOONLOCK_REQUIRE_SERVERS=1.
+# servers. What is missing for that is installed where that is allowed. Tests of what
+# is missing even then are skipped, and fail with NOONLOCK_REQUIRE_SERVERS=1.
+#
+# internal/testreport prints a line for each package and the summary. The summary's last
+# line is written to the file that NOONLOCK_TEST_SUMMARY names, too.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -12,10 +14,6 @@ export GOFLAGS="${GOFLAGS:-} -buildvcs=false"
 
 required=${NOONLOCK_REQUIRE_SERVERS:-}
 scratch=$(mktemp -d)
-export NOONLOCK_SKIPPED=$scratch/skipped # one line for each test left out
-export NOONLOCK_COUNTED=$scratch/counted # one line for each thing a test counted
-: >"$NOONLOCK_SKIPPED"
-: >"$NOONLOCK_COUNTED"
 
 as_root=()                   # what a command of the administrator begins with
 policy=/usr/sbin/policy-rc.d # see install
@@ -102,8 +100,9 @@ fi
 race=(-race)
 if ! has_race; then
 	race=()
-	echo "the race detector (no working C compiler; Debian packages gcc, libc6-dev): all tests ran without -race" >>"$NOONLOCK_SKIPPED"
 	cat "$scratch/race"
+	echo "no race detector: it needs a C compiler that works (Debian packages gcc, libc6-dev)"
+	[[ $required != 1 ]] || { echo "and NOONLOCK_REQUIRE_SERVERS=1 requires it"; exit 1; }
 fi
 
 # shellcheck source=scripts/modules.sh
@@ -111,23 +110,15 @@ fi
 mapfile -t folders < <(modules)
 ((${#folders[@]} > 0)) || { echo "go.work names no module"; exit 1; }
 
-# -count=1: the answers of real servers are not to be taken from a cache.
-result=0
-go test "${race[@]}" -count=1 -timeout 10m "${folders[@]/%//...}" || result=$?
-if ((${#race[@]} > 0)); then # as deep as is too slow under -race
-	go test -count=1 -timeout 15m ./test/explorer || result=$?
-fi
+go build -o "$scratch/testreport" ./internal/testreport
 
-if [[ -s $NOONLOCK_COUNTED ]]; then
-	printf '\nCOUNTED by the tests:\n'
-	sed 's/^/  /' "$NOONLOCK_COUNTED"
-fi
-if [[ -s $NOONLOCK_SKIPPED ]]; then
-	printf '\nNOT TESTED on this machine:\n'
-	sort -u -t: -k2 -k1 "$NOONLOCK_SKIPPED" | sed 's/^/  /'
-	if [[ $required == 1 ]]; then
-		echo "and NOONLOCK_REQUIRE_SERVERS=1 allows nothing to be left out"
-		result=1
+# -count=1: a cached answer of a real server proves nothing.
+tests() {
+	local result=0
+	go test -json "${race[@]}" -count=1 -timeout 10m "${folders[@]/%//...}" || result=$?
+	if ((${#race[@]} > 0)); then # the depth that takes too long under -race
+		go test -json -count=1 -timeout 15m ./test/explorer || result=$?
 	fi
-fi
-exit "$result"
+	return "$result"
+}
+tests | "$scratch/testreport" -summary "${NOONLOCK_TEST_SUMMARY:-}"

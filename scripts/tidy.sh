@@ -7,18 +7,19 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=scripts/modules.sh
 . scripts/modules.sh
 
-tidy() {
-	go mod tidy -modfile="$MODFILE"
-	local path
+# tidied MODFILE
+tidied() {
+	local path modfile=$1
+	go mod tidy -modfile="$modfile"
 	for path in "${paths[@]}"; do
-		go mod edit -dropreplace "$path" "$MODFILE"
+		go mod edit -dropreplace "$path" "$modfile"
 	done
-	cp "$MODFILE" go.mod
-	[[ ! -e ${MODFILE%.mod}.sum ]] || cp "${MODFILE%.mod}.sum" go.sum
+	cp "$modfile" go.mod
+	[[ ! -e ${modfile%.mod}.sum ]] || cp "${modfile%.mod}.sum" go.sum
 }
 
 mapfile -t paths < <(go list -m)
 mapfile -t folders < <(modules)
 for folder in "${folders[@]}"; do
-	alone "$folder" tidy
+	alone "$folder" tidied
 done

@@ -10,9 +10,8 @@
 // killed; other systems have no parent-death signal, so there a killed test may
 // leave its servers running (its folders are removed all the same).
 //
-// A server that is not installed skips the test, and says so in the file that
-// the environment variable NOONLOCK_SKIPPED names. With
-// NOONLOCK_REQUIRE_SERVERS=1 it fails the test instead.
+// A server that is not installed skips the test; with the environment variable
+// NOONLOCK_REQUIRE_SERVERS=1 it fails the test.
 //
 // Servers need real time and a real network, so none of this belongs inside a
 // testing/synctest bubble. The package is for Unix systems.

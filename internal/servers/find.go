@@ -50,46 +50,22 @@ func version(path string) int {
 	return n
 }
 
-// Count tells what a test has counted: in its log and, as the log of a test that
-// passes is not shown, at the end of `make test`. The lines for that go to the
-// file that NOONLOCK_COUNTED names, if it is set.
+// Count records a number that a test is about: in its log, and at the end of
+// `make test`, because the log of a test that passes is not shown.
 func Count(tb testing.TB, format string, args ...any) {
 	tb.Helper()
 	line := fmt.Sprintf(format, args...)
 	tb.Log(line)
-	if path := os.Getenv("NOONLOCK_COUNTED"); path != "" {
-		if err := appendLine(path, tb.Name()+": "+line); err != nil {
-			tb.Errorf("recording a count: %v", err)
-		}
-	}
+	tb.Attr("counted", line)
 }
 
 // missing ends the test because program is not installed: with a failure if
-// servers are required, else with a skip that the end of `make test` repeats.
+// servers are required, else with a skip.
 func missing(tb testing.TB, program, debianPackage string) {
 	tb.Helper()
 	reason := fmt.Sprintf("needs %s, which is not installed (Debian package %s)", program, debianPackage)
 	if os.Getenv("NOONLOCK_REQUIRE_SERVERS") == "1" {
 		tb.Fatalf("%s, and NOONLOCK_REQUIRE_SERVERS=1 allows no skip", reason)
 	}
-	if path := os.Getenv("NOONLOCK_SKIPPED"); path != "" {
-		if err := appendLine(path, tb.Name()+": "+reason); err != nil {
-			tb.Fatalf("recording the skip: %v", err)
-		}
-	}
 	tb.Skip(reason)
-}
-
-// appendLine writes one line in one write, because packages under test run in
-// parallel and share the file.
-func appendLine(path, line string) error {
-	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
-	if err != nil {
-		return err
-	}
-	if _, err := f.WriteString(line + "\n"); err != nil {
-		f.Close()
-		return err
-	}
-	return f.Close()
 }

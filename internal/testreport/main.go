@@ -1,0 +1,93 @@
+// Command testreport reads what `go test -json` prints and writes a line for each
+// package, all output of what failed, and a summary. The summary's last line is of
+// the form "12 passed, 0 failed, 1 skipped".
+//
+//	{ go test -json ./...; } | testreport [-summary FILE]
+//
+// A test counts once, and so does each of its subtests; a test with subtests counts
+// only if it failed or was skipped by itself. A package that fails without a failed
+// test, such as one that does not build, counts as one failure. Tests that were
+// still running when their package ended, as after a panic or a timeout, failed.
+//
+// While no package ends, a line every half minute names what is still running. The
+// exit status is 1 if anything failed, or if no test ran.
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"time"
+)
+
+// silence is the longest time without a line of output.
+const silence = 30 * time.Second
+
+func main() {
+	summary := flag.String("summary", "", "the `file` that the summary's last line is written to, too")
+	flag.Parse()
+	if flag.NArg() > 0 {
+		fmt.Fprintf(os.Stderr, "testreport: unknown argument %q\n", flag.Arg(0))
+		os.Exit(2)
+	}
+	r := newReport(os.Stdout, time.Now)
+	if err := read(os.Stdin, r); err != nil {
+		fmt.Fprintf(os.Stderr, "testreport: reading the output of go test: %v\n", err)
+		r.failed++
+	}
+	line := r.finish()
+	if *summary != "" {
+		if err := os.WriteFile(*summary, []byte(line+"\n"), 0o644); err != nil {
+			fmt.Fprintf(os.Stderr, "testreport: %v\n", err)
+			os.Exit(1)
+		}
+	}
+	if r.failed > 0 || r.passed == 0 {
+		os.Exit(1)
+	}
+}
+
+// read hands the lines of input to the report until they end.
+func read(input io.Reader, r *report) error {
+	lines := make(chan []byte)
+	result := make(chan error, 1)
+	go func() {
+		defer close(lines)
+		reader := bufio.NewReader(input) // no Scanner: a line has any length
+		for {
+			line, err := reader.ReadBytes('\n')
+			if len(line) > 0 {
+				lines <- line
+			}
+			if err != nil {
+				if err != io.EOF {
+					result <- err
+				}
+				close(result)
+				return
+			}
+		}
+	}()
+	ticker := time.NewTicker(time.Second)
+	defer ticker.Stop()
+	for {
+		select {
+		case line, more := <-lines:
+			if !more {
+				return <-result
+			}
+			var e event
+			// go test prints some of its own messages as plain text.
+			if json.Unmarshal(line, &e) != nil || e.Action == "" {
+				r.print("%s", line)
+				continue
+			}
+			r.add(e)
+		case <-ticker.C:
+			r.stillRunning()
+		}
+	}
+}
