@@ -23,7 +23,8 @@ var (
 	// whether its effect came about, as when the answer to a request was lost. The
 	// attempt has failed then, but if no other succeeds, its tick is recorded as unknown
 	// and not as failed. An error with a method OutcomeUnknown() bool that returns true
-	// does the same; *sqlonce.UnknownOutcomeError is one.
+	// does the same; *sqlonce.UnknownOutcomeError is one. After an error with a method
+	// Permanent() bool that returns true no other attempt is made.
 	ErrUnknownOutcome = errors.New("singleton: outcome unknown")
 
 	errExited = errors.New("singleton: the work ended its goroutine")
@@ -81,7 +82,7 @@ func (x *execution) do(ctx, work context.Context) (ended bool) {
 			x.leave(true)
 			x.stepBack(ctx)
 			return false
-		case x.run.Attempt >= x.j.cfg.MaxAttempts:
+		case x.run.Attempt >= x.j.cfg.MaxAttempts || permanent(err):
 			return x.record(ctx, lockcore.OutcomeFailed, err.Error(), took)
 		case ctx.Err() != nil:
 			x.log.Info("run is left to another replica", "attempt", x.run.Attempt, "error", err.Error())
@@ -201,6 +202,12 @@ func (x *execution) record(ctx context.Context, outcome, reason string, took tim
 func outcomeUnknown(err error) bool {
 	var tells interface{ OutcomeUnknown() bool }
 	return errors.Is(err, ErrUnknownOutcome) || errors.As(err, &tells) && tells.OutcomeUnknown()
+}
+
+// permanent reports that the work's error says that another attempt must not be made.
+func permanent(err error) bool {
+	var tells interface{ Permanent() bool }
+	return errors.As(err, &tells) && tells.Permanent()
 }
 
 // recordedAs is what Complete makes of an outcome.

@@ -16,7 +16,11 @@ func protect(log logr.Logger, work func() error) error {
 		err := errExited
 		defer func() {
 			if p := recover(); p != nil {
-				err = fmt.Errorf("%w: %v", ErrPanic, p)
+				if cause, ok := p.(error); ok {
+					err = fmt.Errorf("%w: %w", ErrPanic, cause) // which may say that its outcome is unknown
+				} else {
+					err = fmt.Errorf("%w: %v", ErrPanic, p)
+				}
 				log.Error(err, "the work panicked", "stack", string(debug.Stack()))
 			}
 			result <- err

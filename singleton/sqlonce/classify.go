@@ -2,6 +2,7 @@ package sqlonce
 
 import (
 	"context"
+	"database/sql"
 	"database/sql/driver"
 	"errors"
 	"reflect"
@@ -19,8 +20,6 @@ const (
 	conflict
 	// undone: the server has said in so many words that the transaction is not committed and will not be.
 	undone
-	// noSavepoint: our savepoint is gone, so something has ended the transaction.
-	noSavepoint
 )
 
 // classify sorts an error of a driver by the code of the server. Drivers are not imported for that; codeOf says what
@@ -39,8 +38,6 @@ func (d Dialect) classify(err error) class {
 			state == "25P02", // in a failed transaction
 			state == "25P03": // idle in transaction for too long
 			return undone
-		case state == "3B001":
-			return noSavepoint
 		}
 	case MySQL:
 		switch number {
@@ -48,8 +45,6 @@ func (d Dialect) classify(err error) class {
 			return conflict
 		case 4031: // disconnected because of inactivity
 			return undone
-		case 1305: // savepoint does not exist
-			return noSavepoint
 		}
 	case SQLite:
 		switch number & 0xff { // the rest is the extended code
@@ -57,11 +52,28 @@ func (d Dialect) classify(err error) class {
 			return conflict
 		case 19: // constraint, among them deferred ones
 			return undone
-		case 1: // the general error; asked for only where a savepoint is released
-			return noSavepoint
 		}
 	}
 	return unclear
+}
+
+// isGone reports of an error of RELEASE SAVEPOINT or ROLLBACK TO SAVEPOINT that there is no such savepoint, so that
+// something has ended the transaction that it was set in.
+func (d Dialect) isGone(err error) bool {
+	if errors.Is(err, sql.ErrTxDone) {
+		return true
+	}
+	state, number := codeOf(err)
+	switch d {
+	case PostgreSQL:
+		return state == "3B001" || state == "25P01" // no such savepoint, no transaction
+	case MySQL:
+		return number == 1305 // it does not exist
+	case SQLite:
+		return number&0xff == 1 // the general error
+	default:
+		return false
+	}
 }
 
 // untouched tells whether an error before COMMIT is worth another try: also a connection that died in the pool is.

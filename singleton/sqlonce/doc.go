@@ -28,8 +28,11 @@
 //     several. Only one of the calls is committed. It must set what it gives to the caller anew each time.
 //   - The lock or ledger that says who runs which tick is not looked at: a tick that was given up there may still be
 //     committed here by a late holder, unless a greater token came first.
-//   - fn must not end the transaction, and on MySQL and MariaDB must run no statement that commits implicitly (DDL,
-//     LOCK TABLES, …): what follows such a statement is outside the transaction. Do notices and reports it, too late.
+//   - fn must not end the transaction: not by Commit or Rollback of tx, not by SQL (COMMIT, ROLLBACK, AND CHAIN), and on
+//     MySQL and MariaDB not by a statement that commits implicitly (BEGIN, DDL, LOCK TABLES, SET autocommit = 1). What
+//     follows is outside the transaction. Do notices that on every database, too late to prevent it, whether fn then
+//     succeeds, fails or panics: ErrTransactionEnded. A singleton.Runner records the tick as unknown and does not try
+//     again. Savepoints of fn's own are allowed.
 //   - SQLite undoes a whole transaction by itself after some errors (disk full, I/O, an interrupted write). A fn that
 //     ignores an error of its statements and goes on would then write outside it. Return errors.
 //
@@ -45,6 +48,7 @@
 //	                                      not succeed either, it records the tick as unknown, not as failed
 //	holder killed                         the database rolls back when its connection ends
 //	fn fails, panics, calls Goexit        rolled back, the fence stays raised; the panic goes on
+//	fn ends the transaction               ErrUnknownOutcome and ErrTransactionEnded; after a panic that is its value
 //	ctx ends before COMMIT is sent        rolled back, ctx's error and cause
 //	ctx ends while COMMIT is under way    Do waits 2 s more for the answer, then ErrUnknownOutcome
 //	deadlock, serialization, busy         rolled back and tried again, five times in all

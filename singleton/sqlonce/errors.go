@@ -13,9 +13,16 @@ var (
 	// The details are in a *StaleTokenError.
 	ErrStaleToken = errors.New("sqlonce: stale token")
 
-	// ErrUnknownOutcome says that COMMIT was sent and it is not known whether it took effect. Calling Do again with
-	// the same run is safe and tells. The details are in an *UnknownOutcomeError.
+	// ErrUnknownOutcome says that it is not known whether the run took effect. If COMMIT was sent and not answered,
+	// calling Do again with the same run is safe and tells; see ErrTransactionEnded for the other reason. The details
+	// are in an *UnknownOutcomeError.
 	ErrUnknownOutcome = errors.New("sqlonce: outcome unknown")
+
+	// ErrTransactionEnded says that fn has ended the transaction that it was given, or ignored an error by which the
+	// database ended it. What it wrote before may be in the database with the marker, and what it wrote after without
+	// one, so that calling it again may have its effect twice. It comes in an *UnknownOutcomeError, which a
+	// singleton.Runner does not try again.
+	ErrTransactionEnded = errors.New("sqlonce: fn has ended the transaction")
 
 	// ErrPruned says that the tick is older than what Prune kept, so that nobody can say whether it was applied.
 	// Nothing was written.
@@ -60,6 +67,9 @@ type UnknownOutcomeError struct {
 
 // Error names job, tick and reason.
 func (e *UnknownOutcomeError) Error() string {
+	if e.Permanent() {
+		return fmt.Sprintf("sqlonce: job %q, tick %s: what was committed is unknown: %v", e.Job, stamp(e.Tick), e.Err)
+	}
 	return fmt.Sprintf("sqlonce: job %q, tick %s: whether it was committed is unknown, ask again: %v", e.Job, stamp(e.Tick), e.Err)
 }
 
@@ -68,6 +78,9 @@ func (e *UnknownOutcomeError) Is(target error) bool { return target == ErrUnknow
 
 // OutcomeUnknown returns true. It tells a singleton.Runner that a run with this error may have had its effect.
 func (e *UnknownOutcomeError) OutcomeUnknown() bool { return true }
+
+// Permanent returns whether the reason is ErrTransactionEnded. It tells a singleton.Runner not to try again.
+func (e *UnknownOutcomeError) Permanent() bool { return errors.Is(e.Err, ErrTransactionEnded) }
 
 // Unwrap returns the reason.
 func (e *UnknownOutcomeError) Unwrap() error { return e.Err }

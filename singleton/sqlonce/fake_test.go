@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -64,11 +65,14 @@ func (f *fake) said() string {
 		if words[0] == "PRAGMA" {
 			n = len(words) // with the value
 		}
-		short = append(short, strings.Join(words[:n], " "))
+		short = append(short, randomName.ReplaceAllString(strings.Join(words[:n], " "), "noonlock_NAME"))
 	}
 	f.log = nil
 	return strings.Join(short, "; ")
 }
+
+// randomName is that of a savepoint.
+var randomName = regexp.MustCompile(`noonlock_[a-z2-7]{26}`)
 
 type fakeConn struct{ f *fake }
 

@@ -17,7 +17,8 @@ type Marker struct {
 	AppliedAt time.Time
 }
 
-// Markers returns the markers of the job with since ≤ tick < until, in the order of their ticks.
+// Markers returns the markers of the job with since ≤ tick < until, in the order of their ticks. Those of triggered runs
+// have ticks from the year 6429 on (see singleton.Run.Tick).
 func (o *Once) Markers(ctx context.Context, job string, since, until time.Time) ([]Marker, error) {
 	if ctx == nil {
 		return nil, &ConfigError{"ctx", "nil", "a context"}
@@ -46,8 +47,15 @@ func (o *Once) Markers(ctx context.Context, job string, since, until time.Time) 
 	return markers, nil
 }
 
+// triggered is what the tick of a triggered run is ahead of the instant at which it was triggered, in milliseconds:
+// package singleton names it so, as no schedule reaches the year 6429.
+const triggered = 1 << 47
+
+// instant is when the tick came due, in milliseconds since the epoch; of a triggered run, when it was triggered.
+func instant(tick time.Time) int64 { return tick.UnixMilli() % triggered }
+
 // Prune deletes the job's markers, and the fences of single ticks, that are older than before, and returns how many
-// markers that were. From then on Do refuses these ticks with ErrPruned, so before must lie further back than any tick
+// markers that were. A triggered run is as old as its trigger. From then on Do refuses these ticks with ErrPruned, so before must lie further back than any tick
 // that the job's ledger still hands out. It cannot be taken back, and is refused if it lies in the future. The fence
 // of the whole job is never deleted.
 func (o *Once) Prune(ctx context.Context, job string, before time.Time) (int64, error) {
@@ -78,14 +86,14 @@ func (o *Once) Prune(ctx context.Context, job string, before time.Time) (int64, 
 	}
 	var deleted int64
 	err = o.transact(ctx, func(tx *sql.Tx) error {
-		result, err := tx.ExecContext(ctx, o.queries.pruneMarkers, job, floor)
+		result, err := tx.ExecContext(ctx, o.queries.pruneMarkers, job, floor, triggered, triggered+floor)
 		if err != nil {
 			return err
 		}
 		if deleted, err = result.RowsAffected(); err != nil {
 			return err
 		}
-		_, err = tx.ExecContext(ctx, o.queries.pruneFences, job, floor)
+		_, err = tx.ExecContext(ctx, o.queries.pruneFences, job, floor, triggered, triggered+floor)
 		return err
 	})
 	if err != nil {

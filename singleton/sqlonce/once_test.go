@@ -23,13 +23,13 @@ func TestStatements(t *testing.T) {
 	t.Parallel()
 	for d, want := range map[sqlonce.Dialect]string{
 		sqlonce.SQLite: "PRAGMA busy_timeout; PRAGMA busy_timeout = 100; BEGIN; INSERT INTO noonlock_fences; PRAGMA busy_timeout = 15000; " +
-			"SAVEPOINT noonlock_once; INSERT INTO noonlock_markers; fn; RELEASE SAVEPOINT noonlock_once; COMMIT; PRAGMA busy_timeout = 0",
+			"SAVEPOINT noonlock_NAME; INSERT INTO noonlock_markers; fn; RELEASE SAVEPOINT noonlock_NAME; COMMIT; PRAGMA busy_timeout = 0",
 		sqlonce.MySQL: "SELECT @@SESSION.wait_timeout, @@SESSION.net_write_timeout,; SET SESSION wait_timeout; BEGIN; " +
-			"INSERT INTO noonlock_fences; SELECT token, kept_from; SAVEPOINT noonlock_once; INSERT IGNORE INTO; fn; " +
-			"RELEASE SAVEPOINT noonlock_once; COMMIT; SET SESSION wait_timeout",
+			"INSERT INTO noonlock_fences; SELECT token, kept_from; SAVEPOINT noonlock_NAME; INSERT IGNORE INTO; fn; " +
+			"RELEASE SAVEPOINT noonlock_NAME; COMMIT; SET SESSION wait_timeout",
 		sqlonce.PostgreSQL: "BEGIN Read Committed; SELECT set_config('idle_in_transaction_session_timeout', $1,; " +
-			"INSERT INTO noonlock_fences; SAVEPOINT noonlock_once; INSERT INTO noonlock_markers; fn; " +
-			"RELEASE SAVEPOINT noonlock_once; COMMIT",
+			"INSERT INTO noonlock_fences; SAVEPOINT noonlock_NAME; INSERT INTO noonlock_markers; fn; " +
+			"RELEASE SAVEPOINT noonlock_NAME; COMMIT",
 	} {
 		t.Run(d.String(), func(t *testing.T) {
 			t.Parallel()
@@ -265,7 +265,7 @@ func TestErrJustBeforeCommit(t *testing.T) {
 	if applied || !errors.Is(err, errLease) || errors.Is(err, sqlonce.ErrUnknownOutcome) {
 		t.Errorf("Do = %v, %v; want the lease's error", applied, err)
 	}
-	if said := f.said(); !strings.HasSuffix(said, "RELEASE SAVEPOINT noonlock_once; ROLLBACK") {
+	if said := f.said(); !strings.HasSuffix(said, "RELEASE SAVEPOINT noonlock_NAME; ROLLBACK") {
 		t.Errorf("statements: %s", said)
 	}
 }

@@ -15,11 +15,13 @@ type queries struct {
 	mark string
 	// marked counts the markers of (job, tick).
 	marked string
+	// markedBy reads attempt and token of the marker of (job, tick).
+	markedBy string
 	// floor reads kept_from of a job.
 	floor string
 	// raiseFloor sets kept_from of (job, kept_from) unless it is greater; on MySQL it is given twice.
 	raiseFloor string
-	// pruneMarkers and pruneFences delete what is older than (job, tick).
+	// pruneMarkers and pruneFences delete what is older than (job, tick), and what is from triggered to before later.
 	pruneMarkers, pruneFences string
 	// markers lists those of (job, since, until).
 	markers string
@@ -31,12 +33,13 @@ func newQueries(d Dialect, prefix string) queries {
 			"ON CONFLICT (job, tick) DO UPDATE SET token = {greatest}({fences}.token, excluded.token) RETURNING token, kept_from",
 		mark: "INSERT INTO {markers} (job, tick, attempt, token, holder, applied_at) VALUES (?, ?, ?, ?, ?, ?) " +
 			"ON CONFLICT (job, tick) DO NOTHING",
-		marked: "SELECT COUNT(*) FROM {markers} WHERE job = ? AND tick = ?",
-		floor:  "SELECT kept_from FROM {fences} WHERE job = ? AND tick = 0",
+		marked:   "SELECT COUNT(*) FROM {markers} WHERE job = ? AND tick = ?",
+		markedBy: "SELECT attempt, token FROM {markers} WHERE job = ? AND tick = ?",
+		floor:    "SELECT kept_from FROM {fences} WHERE job = ? AND tick = 0",
 		raiseFloor: "INSERT INTO {fences} (job, tick, token, kept_from) VALUES (?, 0, 0, ?) " +
 			"ON CONFLICT (job, tick) DO UPDATE SET kept_from = {greatest}({fences}.kept_from, excluded.kept_from)",
-		pruneMarkers: "DELETE FROM {markers} WHERE job = ? AND tick < ?",
-		pruneFences:  "DELETE FROM {fences} WHERE job = ? AND tick > 0 AND tick < ?",
+		pruneMarkers: "DELETE FROM {markers} WHERE job = ? AND (tick < ? OR tick >= ? AND tick < ?)",
+		pruneFences:  "DELETE FROM {fences} WHERE job = ? AND tick > 0 AND (tick < ? OR tick >= ? AND tick < ?)",
 		markers: "SELECT tick, attempt, token, holder, applied_at FROM {markers} " +
 			"WHERE job = ? AND tick >= ? AND tick < ? ORDER BY tick",
 	}
@@ -68,7 +71,7 @@ func newQueries(d Dialect, prefix string) queries {
 	}
 	names := strings.NewReplacer("{fences}", prefix+"_fences", "{markers}", prefix+"_markers", "{text}", text, "{greatest}", greatest)
 	for _, s := range []*string{
-		&q.schema[0], &q.schema[1], &q.admit, &q.fence, &q.mark, &q.marked, &q.floor, &q.raiseFloor,
+		&q.schema[0], &q.schema[1], &q.admit, &q.fence, &q.mark, &q.marked, &q.markedBy, &q.floor, &q.raiseFloor,
 		&q.pruneMarkers, &q.pruneFences, &q.markers,
 	} {
 		*s = names.Replace(*s)

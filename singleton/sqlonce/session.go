@@ -2,10 +2,13 @@ package sqlonce
 
 import (
 	"context"
+	"crypto/rand"
 	"database/sql"
 	"database/sql/driver"
+	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -13,15 +16,15 @@ import (
 // deadline, so on a network that swallows everything the answer may take as long as TCP retransmits.
 const grace = 2 * time.Second
 
-// savepoint stands between the fence and what fn does: rolling back to it undoes fn and keeps the fence, and that it
-// is still there at the end proves that nothing has ended the transaction under fn.
-const savepoint = "noonlock_once"
-
 // session is one transaction on a connection of its own, with the time limits of the Config.
 type session struct {
 	once *Once
 	conn *sql.Conn
 	tx   *sql.Tx
+	// savepoint stands between the fence and what fn does: rolling back to it undoes fn and keeps the fence, and that it
+	// is still there at the end proves that nothing has ended the transaction under fn. Its name is random, since one
+	// that fn used as well would prove nothing, and a rollback to it would take the marker with it.
+	savepoint string
 	// restore sets the connection back to what the pool expects; empty if there is nothing to set back.
 	restore string
 	// cancel ends the transaction's own context.
@@ -35,7 +38,7 @@ func (o *Once) open(ctx context.Context) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &session{once: o, conn: conn}
+	s := &session{once: o, conn: conn, savepoint: "noonlock_" + strings.ToLower(rand.Text())}
 	if err := s.limit(ctx); err != nil {
 		s.discard()
 		return nil, err
@@ -183,16 +186,36 @@ func (s *session) discard() {
 func (s *session) commit() error { return s.tx.Commit() }
 
 // keepFence is a finish that undoes what came after the savepoint and commits the fence. Where that is not possible it
-// undoes everything.
+// undoes everything. Its error is ErrTransactionEnded if the savepoint is gone.
 func (s *session) keepFence(ctx context.Context) func() error {
 	return func() error {
-		detached, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
-		defer cancel()
-		if _, err := s.tx.ExecContext(detached, "ROLLBACK TO SAVEPOINT "+savepoint); err != nil {
-			return s.tx.Rollback()
+		if err := s.toSavepoint(ctx); err != nil {
+			return errors.Join(err, s.tx.Rollback())
 		}
 		return s.tx.Commit()
 	}
+}
+
+// discardAfter undoes what can still be undone and closes the connection, whose state is fn's.
+func (s *session) discardAfter(ctx context.Context) {
+	s.abandon(ctx, func() error { return errors.Join(ErrTransactionEnded, s.tx.Rollback()) })
+}
+
+// rollBack is a finish that undoes everything. Its error is ErrTransactionEnded if the savepoint was gone.
+func (s *session) rollBack(ctx context.Context) func() error {
+	return func() error { return errors.Join(s.toSavepoint(ctx), s.tx.Rollback()) }
+}
+
+// toSavepoint undoes what came after the savepoint. PostgreSQL answers it in a failed transaction too, where every other
+// statement is refused, whether or not the savepoint is there.
+func (s *session) toSavepoint(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
+	defer cancel()
+	_, err := s.tx.ExecContext(ctx, "ROLLBACK TO SAVEPOINT "+s.savepoint)
+	if s.once.dialect.isGone(err) {
+		return fmt.Errorf("%w: %w", ErrTransactionEnded, err)
+	}
+	return err
 }
 
 // transact runs one of the package's own transactions, whose repetition changes nothing.

@@ -93,11 +93,9 @@ func (r *replica) written(ctx context.Context, tx *sql.Tx, run singleton.Run, id
 	if !r.demo.written(r, run, ids) {
 		return nil
 	}
-	connections := r.wire.sever()
-	_, err := tx.ExecContext(ctx, "ROLLBACK")
-	r.demo.severed(r, connections)
+	r.demo.severed(r, r.wire.sever())
 	close(r.gone)
-	return errors.Join(errCutOff, err)
+	return errCutOff
 }
 
 // closeClient gives back what is held, as far as Redis can be reached, although

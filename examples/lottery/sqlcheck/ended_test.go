@@ -1,0 +1,425 @@
+package sqlcheck
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+	"github.com/noonlock/noonlock/singleton"
+	"github.com/noonlock/noonlock/singleton/sqlonce"
+)
+
+// An ending is a way in which SQL ends the transaction that it runs in.
+type ending struct {
+	name       string
+	statements []string
+	prepared   bool // sent as prepared statements
+	// kept says that the marker and what stood before are in the database.
+	kept bool
+}
+
+// endings are those of a dialect.
+func endings(d sqlonce.Dialect) []ending {
+	all := []ending{
+		{"commit", []string{"COMMIT"}, false, true},
+		{"commit, in other words", []string{" commit ;"}, false, true},
+		{"roll back", []string{"ROLLBACK"}, false, false},
+		{"prepared commit", []string{"COMMIT"}, true, true},
+		{"prepared roll back", []string{"ROLLBACK"}, true, false},
+		{"commit and begin", []string{"COMMIT", "BEGIN"}, false, true},
+		{"roll back and begin", []string{"ROLLBACK", "BEGIN"}, false, false},
+		{"commit, begin, set a savepoint", []string{"COMMIT", "BEGIN", "SAVEPOINT noonlock_once"}, false, true},
+		{"commit twice", []string{"COMMIT", "BEGIN", "COMMIT"}, false, true},
+		{"nested savepoints, then commit", []string{"SAVEPOINT a", "SAVEPOINT b", "ROLLBACK TO SAVEPOINT a", "COMMIT"}, false, true},
+	}
+	switch d {
+	case sqlonce.PostgreSQL:
+		all = append(
+			all,
+			ending{"commit and chain", []string{"COMMIT AND CHAIN"}, false, true},
+			ending{"roll back and chain", []string{"ROLLBACK AND CHAIN"}, false, false},
+			ending{"end", []string{"END TRANSACTION"}, false, true},
+			ending{"abort", []string{"ABORT"}, false, false},
+			ending{"commit, begin, fail", []string{"COMMIT", "BEGIN", "INSERT INTO no_such_table VALUES (1)"}, false, true},
+			ending{"several in one", []string{"COMMIT; BEGIN; SELECT 1"}, false, true},
+		)
+	case sqlonce.MySQL:
+		all = append(
+			all,
+			ending{"begin", []string{"BEGIN"}, false, true},
+			ending{"start", []string{"START TRANSACTION"}, false, true},
+			ending{"commit and chain", []string{"COMMIT AND CHAIN"}, false, true},
+			ending{"roll back and chain", []string{"ROLLBACK AND CHAIN"}, false, false},
+			ending{"autocommit", []string{"SET autocommit = 1"}, false, true},
+			ending{"create", []string{"CREATE TABLE made (x INT)"}, false, true},
+			ending{"create what is there", []string{"CREATE TABLE effects (x INT)"}, false, true},
+			ending{"alter", []string{"ALTER TABLE effects ADD COLUMN note INT"}, false, true},
+			ending{"truncate", []string{"TRUNCATE TABLE other_effects"}, false, true},
+			ending{"index", []string{"CREATE INDEX by_id ON effects (id)"}, false, true},
+			ending{"lock", []string{"LOCK TABLES effects WRITE", "UNLOCK TABLES"}, false, true},
+			ending{"executed", []string{"PREPARE p FROM 'COMMIT'", "EXECUTE p"}, false, true},
+			ending{"procedure", []string{"CALL commits()"}, false, true},
+		)
+	case sqlonce.SQLite:
+		all = append(
+			all,
+			ending{"end", []string{"END"}, false, true},
+			ending{"roll back on conflict", []string{"INSERT OR ROLLBACK INTO other_effects VALUES (1)"}, false, false},
+		)
+	}
+	return all
+}
+
+// prepare makes the tables that the endings use.
+func (n *node) prepareEndings(t *testing.T) {
+	t.Helper()
+	n.exec(t, "CREATE TABLE other_effects (x INT PRIMARY KEY)")
+	n.exec(t, "INSERT INTO other_effects VALUES (1)")
+	if n.dialect == sqlonce.MySQL {
+		n.exec(t, "CREATE PROCEDURE commits() COMMIT")
+	}
+}
+
+func (e ending) end(ctx context.Context, tx *sql.Tx) {
+	for _, statement := range e.statements {
+		if !e.prepared {
+			_, _ = tx.ExecContext(ctx, statement) // some of them fail, and are ignored
+			continue
+		}
+		if prepared, err := tx.PrepareContext(ctx, statement); err == nil {
+			_, _ = prepared.ExecContext(ctx)
+			prepared.Close()
+		}
+	}
+}
+
+// The function ends its transaction by SQL, and then succeeds, writes more, fails, fails
+// as a deadlock's victim does, panics, or outlives its context: whatever it does, that is noticed, and
+// told as what nobody knows and must not be tried again. Where it fails the same way
+// without having ended anything, it has failed.
+// Mutants: only a missing savepoint counts on PostgreSQL; only a function that succeeds
+// is looked at; the savepoint's name is known.
+func TestFault82_TheFunctionEndsItsTransaction(t *testing.T) {
+	t.Parallel()
+	errFn := errors.New("no luck")
+	for name, after := range map[string]func(ctx context.Context, cancel context.CancelFunc, n *node, tx *sql.Tx, run sqlonce.Run) error{
+		"succeeds": func(context.Context, context.CancelFunc, *node, *sql.Tx, sqlonce.Run) error { return nil },
+		"writes": func(ctx context.Context, _ context.CancelFunc, n *node, tx *sql.Tx, run sqlonce.Run) error {
+			return n.write(ctx, tx, run)
+		},
+		"fails":  func(context.Context, context.CancelFunc, *node, *sql.Tx, sqlonce.Run) error { return errFn },
+		"panics": func(context.Context, context.CancelFunc, *node, *sql.Tx, sqlonce.Run) error { panic(errFn) },
+		"outlives": func(_ context.Context, cancel context.CancelFunc, _ *node, _ *sql.Tx, _ sqlonce.Run) error {
+			cancel()
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			on(t, func(t *testing.T, d *database) {
+				n := d.node(t, sqlonce.Config{}, nil)
+				n.prepareEndings(t)
+				for i, e := range endings(d.dialect) {
+					run := noon(i, uint64(i+1))
+					ctx, cancel := context.WithCancel(t.Context())
+					calls := 0
+					applied, err := protected(func() (bool, error) {
+						return n.once.Do(ctx, run, func(ctx context.Context, tx *sql.Tx) error {
+							calls++
+							if err := n.write(ctx, tx, run); err != nil {
+								return err
+							}
+							e.end(ctx, tx)
+							return after(ctx, cancel, n, tx, run)
+						})
+					})
+					cancel()
+					var unknown *sqlonce.UnknownOutcomeError
+					if applied || !errors.Is(err, sqlonce.ErrUnknownOutcome) || !errors.Is(err, sqlonce.ErrTransactionEnded) ||
+						!errors.As(err, &unknown) || !unknown.Permanent() || !unknown.OutcomeUnknown() || calls != 1 {
+						t.Errorf("%s: Do = %v, %v after %d calls; want ErrTransactionEnded after one", e.name, applied, err, calls)
+					}
+					if name == "fails" && !errors.Is(err, errFn) {
+						t.Errorf("%s: the function's error is lost: %v", e.name, err)
+					}
+					markers := int64(0)
+					if e.kept {
+						markers = 1
+					}
+					if got := n.number(t, "SELECT COUNT(*) FROM noonlock_markers WHERE job = ? AND tick = ?", run.Job, run.Tick.UnixMilli()); got != markers {
+						t.Errorf("%s: %d markers, want %d", e.name, got, markers)
+					}
+				}
+				// The pool has connections as they were.
+				n.apply(t, noon(1000, 1000), true)
+				n.expect(t, noon(1000, 0), 1, 1)
+			})
+		})
+	}
+}
+
+// protected runs work as a Runner does.
+func protected(work func() (bool, error)) (applied bool, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			cause, _ := p.(error)
+			err = errors.Join(fmt.Errorf("panic: %v", p), cause)
+		}
+	}()
+	return work()
+}
+
+// What looks like ending the transaction and is not: savepoints of the function's own,
+// a second BEGIN where the database refuses or ignores that, a rollback to the name
+// that a savepoint of ours might have.
+func TestFault82_SavepointsOfTheFunctionsOwn(t *testing.T) {
+	t.Parallel()
+	on(t, func(t *testing.T, d *database) {
+		n := d.node(t, sqlonce.Config{}, nil)
+		games := [][]string{
+			{"SAVEPOINT a", "ROLLBACK TO SAVEPOINT a", "RELEASE SAVEPOINT a"},
+			{"SAVEPOINT a", "SAVEPOINT a", "ROLLBACK TO SAVEPOINT a"},
+			{"SAVEPOINT noonlock_once", "ROLLBACK TO SAVEPOINT noonlock_once"},
+			{"SAVEPOINT noonlock_once", "RELEASE SAVEPOINT noonlock_once"},
+		}
+		if d.dialect != sqlonce.MySQL {
+			games = append(games, []string{"BEGIN"})
+		}
+		if d.dialect != sqlonce.PostgreSQL { // there it makes the transaction fail, see TestIgnoredError
+			games = append(games, []string{"ROLLBACK TO SAVEPOINT noonlock_once"}, []string{"RELEASE SAVEPOINT noonlock_once"})
+		}
+		for i, game := range games {
+			run := noon(i, uint64(i+1))
+			applied, err := n.once.Do(t.Context(), run, func(ctx context.Context, tx *sql.Tx) error {
+				if err := n.write(ctx, tx, run); err != nil {
+					return err
+				}
+				for _, statement := range game {
+					_, _ = tx.ExecContext(ctx, statement)
+				}
+				return nil
+			})
+			if !applied || err != nil {
+				t.Errorf("%q: Do = %v, %v", game, applied, err)
+			}
+			n.expect(t, run, 1, 1)
+		}
+		if d.dialect == sqlonce.PostgreSQL {
+			run := noon(100, 100)
+			applied, err := n.once.Do(t.Context(), run, func(ctx context.Context, tx *sql.Tx) error {
+				_, _ = tx.ExecContext(ctx, "ROLLBACK TO SAVEPOINT noonlock_once")
+				return nil
+			})
+			if applied || err == nil || errors.Is(err, sqlonce.ErrUnknownOutcome) {
+				t.Errorf("Do = %v, %v; want a definite error", applied, err)
+			}
+			n.expect(t, run, 0, 0)
+		}
+	})
+}
+
+// A conflict after the transaction was ended is none that may be tried again.
+// Mutant: the second try takes the marker of the first for that of another.
+func TestFault82_AConflictAfterTheEnd(t *testing.T) {
+	t.Parallel()
+	on(t, func(t *testing.T, d *database) {
+		n := d.node(t, sqlonce.Config{}, nil)
+		conflict := map[sqlonce.Dialect]error{
+			sqlonce.SQLite: coded(5), sqlonce.MySQL: coded(1213), sqlonce.PostgreSQL: stated("40001"),
+		}[d.dialect]
+		run := noon(0, 1)
+		calls := 0
+		applied, err := n.once.Do(t.Context(), run, func(ctx context.Context, tx *sql.Tx) error {
+			calls++
+			if err := n.write(ctx, tx, run); err != nil {
+				return err
+			}
+			_, _ = tx.ExecContext(ctx, "COMMIT")
+			return conflict
+		})
+		if applied || !errors.Is(err, sqlonce.ErrTransactionEnded) || calls != 1 {
+			t.Errorf("Do = %v, %v after %d calls; want ErrTransactionEnded after one", applied, err, calls)
+		}
+		// Without an end it is tried again.
+		run = noon(1, 1)
+		applied, err = n.once.Do(t.Context(), run, func(ctx context.Context, tx *sql.Tx) error {
+			if err := n.write(ctx, tx, run); err != nil {
+				return err
+			}
+			if calls++; calls < 4 {
+				return conflict
+			}
+			return nil
+		})
+		if !applied || err != nil || calls != 4 {
+			t.Errorf("Do = %v, %v after %d calls in all", applied, err, calls)
+		}
+		n.expect(t, run, 1, 1)
+	})
+}
+
+type (
+	coded  int
+	stated string
+)
+
+func (e coded) Error() string     { return fmt.Sprintf("code %d", int(e)) }
+func (e coded) Code() int         { return int(e) }
+func (e stated) Error() string    { return "state " + string(e) }
+func (e stated) SQLState() string { return string(e) }
+
+// Such a run is recorded as unknown, and its tick is not tried again.
+// Mutant: the Runner tries again.
+func TestFault82_TheTickIsRecordedAsUnknown(t *testing.T) {
+	t.Parallel()
+	on(t, func(t *testing.T, d *database) {
+		n := d.node(t, sqlonce.Config{}, nil)
+		for _, how := range []string{"COMMIT", "ROLLBACK"} {
+			for _, fails := range []bool{false, true} {
+				server := lockcoretest.NewRedis(t)
+				rdb := redis.NewClient(server.Options())
+				client, err := lockcore.New(rdb, lockcore.Config{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				runner, err := singleton.NewRunner(client, singleton.Config{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				var calls atomic.Int32
+				name := fmt.Sprintf("%s/%v", how, fails)
+				err = runner.Add(name, "@every 8760h", func(ctx context.Context, r singleton.Run) error {
+					run := sqlonce.Run{Job: r.Job, Tick: r.Tick, Attempt: r.Attempt, Token: r.Token, Holder: r.Holder}
+					_, err := n.once.Do(ctx, run, func(ctx context.Context, tx *sql.Tx) error {
+						calls.Add(1)
+						_, _ = tx.ExecContext(ctx, how)
+						if err := n.write(ctx, tx, run); err != nil || !fails {
+							return err
+						}
+						return errors.New("no luck")
+					})
+					return err
+				}, singleton.JobConfig{MaxAttempts: 5, Retry: time.Millisecond})
+				if err != nil {
+					t.Fatal(err)
+				}
+				ctx, stop := context.WithCancel(t.Context())
+				ran := make(chan error, 1)
+				go func() { ran <- runner.Run(ctx) }()
+				job, err := singleton.NewJob(client, name)
+				if err != nil {
+					t.Fatal(err)
+				}
+				outcome := triggered(t, job)
+				if outcome != lockcore.OutcomeUnknown || calls.Load() != 1 {
+					t.Errorf("%s: recorded as %q after %d calls; want unknown after one", name, outcome, calls.Load())
+				}
+				stop()
+				if err := <-ran; err != nil {
+					t.Error(err)
+				}
+				client.Close(context.Background())
+				rdb.Close()
+			}
+		}
+	})
+}
+
+// triggered runs the job once and returns how that was recorded.
+func triggered(t *testing.T, job *singleton.Job) string {
+	t.Helper()
+	give := time.After(time.Minute)
+	again := time.NewTicker(10 * time.Millisecond)
+	defer again.Stop()
+	asked := false
+	for {
+		if !asked {
+			_, err := job.Trigger(t.Context())
+			asked = err == nil
+		}
+		runs, err := job.Runs(t.Context(), 1)
+		if err == nil && len(runs) == 1 {
+			return runs[0].Outcome
+		}
+		select {
+		case <-again.C:
+		case <-give:
+			t.Fatalf("the run is not recorded: %v", err)
+		}
+	}
+}
+
+// The marker of a triggered run stands under a tick thousands of years ahead, and is
+// pruned by the instant of its trigger all the same; its tick is then refused as others
+// are.
+// Mutants: triggers are not pruned; all of them are; a pruned one is run again.
+func TestMarkersOfTriggersArePruned(t *testing.T) {
+	t.Parallel()
+	server := lockcoretest.NewRedis(t)
+	client, err := lockcore.New(server.Client(), lockcore.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close(context.Background())
+	runner, err := singleton.NewRunner(client, singleton.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ticks := make(chan time.Time, 1)
+	err = runner.Add("draw", "@every 8760h", func(_ context.Context, r singleton.Run) error {
+		ticks <- r.Tick
+		return nil
+	}, singleton.JobConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ran := make(chan error, 1)
+	go func() { ran <- runner.Run(ctx) }()
+	job, err := singleton.NewJob(client, "draw")
+	if err != nil {
+		t.Fatal(err)
+	}
+	triggered(t, job)
+	tick := <-ticks
+	stop()
+	if err := <-ran; err != nil {
+		t.Error(err)
+	}
+	at, is := lockcore.TriggeredAt(tick)
+	if !is {
+		t.Fatalf("the tick %v is not that of a trigger", tick)
+	}
+	for name, overlap := range map[string]bool{"one at a time": false, "overlapping": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			on(t, func(t *testing.T, d *database) {
+				n := d.node(t, sqlonce.Config{}, nil)
+				early, late := noon(0, 1), noon(0, 1)
+				early.Tick, late.Tick = tick.Add(-time.Hour), tick.Add(-time.Minute)
+				early.Overlap, late.Overlap = overlap, overlap
+				n.apply(t, early, true)
+				n.apply(t, late, true)
+				if deleted, err := n.once.Prune(t.Context(), "lottery", at.Add(-time.Hour)); deleted != 0 || err != nil {
+					t.Errorf("Prune = %d, %v; want 0", deleted, err)
+				}
+				if deleted, err := n.once.Prune(t.Context(), "lottery", at.Add(-time.Minute)); deleted != 1 || err != nil {
+					t.Errorf("Prune = %d, %v; want 1", deleted, err)
+				}
+				n.expect(t, early, 1, 0)
+				n.apply(t, late, false)
+				if did, err := n.once.Do(t.Context(), early, n.effect(early)); did || !errors.Is(err, sqlonce.ErrPruned) {
+					t.Errorf("a pruned trigger: Do = %v, %v; want ErrPruned", did, err)
+				}
+			})
+		})
+	}
+}
