@@ -9,6 +9,7 @@ import (
 	"embed"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/redis/go-redis/v9/logging"
@@ -37,7 +38,17 @@ func main() {
 	}()
 	code := cli.Run(ctx, cli.Process{
 		Args: os.Args[1:], Getenv: os.Getenv, Stdout: os.Stdout, Stderr: os.Stderr,
-		Bundled: entrants.FS(bundled, "entrants.csv"),
+		Bundled: entrants.FS(bundled, "entrants.csv"), Variables: variables(),
 	})
 	os.Exit(code)
+}
+
+// variables are the names of the environment's variables.
+func variables() []string {
+	var names []string
+	for _, pair := range os.Environ() {
+		name, _, _ := strings.Cut(pair, "=")
+		names = append(names, name)
+	}
+	return names
 }

@@ -131,7 +131,8 @@ func (s *SQLServer) prepareMariaDB(programs mariaDBPrograms, opts []string) erro
 	s.ready = func(port int) error { return query(port, "SELECT 1") }
 	s.create = func(name, password string) error {
 		return query(s.port, fmt.Sprintf("CREATE DATABASE %[1]s; CREATE USER %[1]s@'%%' IDENTIFIED BY '%[2]s'; "+
-			"GRANT ALL ON %[1]s.* TO %[1]s@'%%'", name, password))
+			"CREATE USER %[1]s_r@'%%' IDENTIFIED BY '%[2]s'; "+
+			"GRANT ALL ON %[1]s.* TO %[1]s@'%%' WITH GRANT OPTION", name, password))
 	}
 	return nil
 }

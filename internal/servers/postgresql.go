@@ -131,6 +131,7 @@ func (s *SQLServer) preparePostgreSQL(programs postgreSQLPrograms) error {
 	s.create = func(name, password string) error {
 		return query(s.port,
 			fmt.Sprintf("CREATE ROLE %s LOGIN PASSWORD '%s'", name, password),
+			fmt.Sprintf("CREATE ROLE %s_r LOGIN PASSWORD '%s'", name, password),
 			fmt.Sprintf("CREATE DATABASE %[1]s OWNER %[1]s", name))
 	}
 	return nil

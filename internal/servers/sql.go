@@ -15,6 +15,9 @@ type SQL struct {
 	User     string
 	Password string
 	Database string
+	// Reader is a user with the same password who may do nothing yet: tests grant it
+	// what they want to try.
+	Reader string
 }
 
 // SQLServer is a database server that belongs to one test, for tests that kill,
@@ -36,5 +39,5 @@ func (s *SQLServer) Database(tb testing.TB) SQL {
 	if err := s.create(name, password); err != nil {
 		tb.Fatalf("%s: creating a database: %v", s.name, err)
 	}
-	return SQL{Host: "127.0.0.1", Port: s.port, User: name, Password: password, Database: name}
+	return SQL{Host: "127.0.0.1", Port: s.port, User: name, Password: password, Database: name, Reader: name + "_r"}
 }

@@ -21,14 +21,25 @@ type Process struct {
 	Stdout  io.Writer
 	Stderr  io.Writer
 	Bundled entrants.List // whom the demo draws from
+
+	// Variables are the names of all variables of the environment, so that misspelt ones
+	// are found; nil: they are not.
+	Variables []string
 }
 
 // The exit codes of all commands.
 const (
 	Done    = 0
-	Failed  = 1 // it was tried and went wrong, or something wrong was found
+	Failed  = 1 // it was tried and went wrong, or verify has found something wrong
 	Refused = 2 // the input made no sense; nothing was connected to or written
+	Unseen  = 3 // winners or verify could not look, or had nothing to look at
 )
+
+// unseen is an error of a command that only looks, and could not: what it would have
+// found is not known.
+type unseen struct{ error }
+
+func (u unseen) Unwrap() error { return u.error }
 
 // refusal is an error of the input.
 type refusal struct{ error }
@@ -72,9 +83,10 @@ func Run(ctx context.Context, p Process) int {
 }
 
 func (p Process) run(ctx context.Context, c command, args []string) int {
-	s := newSettings(c.name, p.Getenv)
+	s := newSettings(c.name, p)
 	err := c.run(ctx, p, s, args)
 	var refused refusal
+	var blind unseen
 	switch {
 	case err == nil:
 		return Done
@@ -85,6 +97,9 @@ func (p Process) run(ctx context.Context, c command, args []string) int {
 	case errors.As(err, &refused):
 		tell(p.Stderr, c.name, refused.error)
 		return Refused
+	case errors.As(err, &blind):
+		tell(p.Stderr, c.name, blind.error)
+		return Unseen
 	default:
 		tell(p.Stderr, c.name, err)
 		return Failed
@@ -113,7 +128,11 @@ func help(w io.Writer) {
 lottery COMMAND --help lists the flags of a command. Each may be given in the
 environment instead: --time-zone as LOTTERY_TIME_ZONE.
 
+In the URLs of Redis and the database, characters of user and password that mean
+something there are percent-encoded: % as %25, @ as %40, : as %3A, / as %2F, ? as
+%3F, # as %23, and a space as %20.
+
 Exit codes: 0 done, 1 it went wrong or something wrong was found, 2 the input was
-refused before anything was connected to.
+refused before anything was connected to, 3 winners or verify could not look.
 `)
 }

@@ -3,9 +3,11 @@ package cli_test
 import (
 	"bytes"
 	"context"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -23,7 +25,7 @@ func run(ctx context.Context, env map[string]string, args ...string) (code int, 
 	var out, errOut bytes.Buffer
 	code = cli.Run(ctx, cli.Process{
 		Args: args, Getenv: func(name string) string { return env[name] }, Stdout: &out, Stderr: &errOut,
-		Bundled: entrants.FS(fstest.MapFS{}, "none.csv"),
+		Bundled: entrants.FS(fstest.MapFS{}, "none.csv"), Variables: slices.Collect(maps.Keys(env)),
 	})
 	return code, out.String(), errOut.String()
 }
@@ -78,6 +80,8 @@ func TestBadInput(t *testing.T) {
 	list := write(t, "entrants.csv", fiveEntrants)
 	single := write(t, "single.csv", "id,eligible\na,true\n")
 	file := write(t, "lottery.db", "")
+	hidden := write(t, "key.pem", secret)
+	authority := write(t, "ca.pem", string(newAuthority(t, "ours").pem))
 	csv := func(text string) string { return write(t, "list.csv", text) }
 
 	serve := map[string]string{
@@ -87,8 +91,11 @@ func TestBadInput(t *testing.T) {
 	verify := map[string]string{
 		"redis": serve["redis"], "database": serve["database"], "since": "2026-11-20", "until": "2026-11-21",
 	}
-	refusedURL := "the URL is refused; it must be redis://user:password@host:port/db or rediss:// for TLS, " +
-		"and what means something in a URL must be percent-encoded in user and password, as %40 for @"
+	refusedURL := func(wrong string) string {
+		return "the URL is refused: " + wrong + "; it must be redis://user:password@host:port/db, or rediss:// for TLS"
+	}
+	const inPassword = ", or a / ? or # of the password is not percent-encoded"
+	noScheme := refusedURL("it does not begin with redis:// or rediss://")
 	redisUsage := "the Redis to use, redis://user:password@host:port/db, or rediss:// for TLS"
 	databaseUsage := "the database to use, sqlite:PATH, mysql://user:password@host:port/db or postgres://…"
 	instants := `; it must be a date such as 2026-11-21, a date and time such as "2026-11-21 12:00" in the time zone, ` +
@@ -110,18 +117,44 @@ func TestBadInput(t *testing.T) {
 		{name: "demo takes none", command: "demo", extra: []string{"--fast"}, want: "flag provided but not defined: -fast; --help lists the flags"},
 
 		{name: "no Redis", command: "serve", flags: map[string]string{"redis": "-"}, want: "--redis (or LOTTERY_REDIS) is missing; it must be " + redisUsage},
-		{name: "Redis without scheme", command: "serve", flags: map[string]string{"redis": server.addr}, want: "--redis: " + refusedURL},
-		{name: "Redis of http", command: "serve", flags: map[string]string{"redis": "http://" + server.addr}, want: "--redis: " + refusedURL},
-		{name: "Redis without host", command: "serve", flags: map[string]string{"redis": "redis://"}, want: "--redis: " + refusedURL},
-		{name: "Redis with a port too great", command: "serve", flags: map[string]string{"redis": "redis://localhost:65536"}, want: "--redis: " + refusedURL},
-		{name: "Redis with port 0", command: "serve", flags: map[string]string{"redis": "redis://localhost:0"}, want: "--redis: " + refusedURL},
-		{name: "Redis with a database of letters", command: "serve", flags: map[string]string{"redis": "redis://localhost/zero"}, want: "--redis: " + refusedURL},
-		{name: "Redis with a negative database", command: "serve", flags: map[string]string{"redis": "redis://localhost/-1"}, want: "--redis: " + refusedURL},
-		{name: "Redis with an unknown option", command: "serve", flags: map[string]string{"redis": "redis://localhost/?sslmode=no"}, want: "--redis: " + refusedURL},
-		{name: "Redis with a raw slash in the password", command: "serve", flags: map[string]string{"redis": "redis://user:12/" + secret + "@localhost:6379"}, want: "--redis: " + refusedURL},
-		{name: "Redis with a raw hash in the password", command: "serve", flags: map[string]string{"redis": "redis://user:12#" + secret + "@localhost:6379"}, want: "--redis: " + refusedURL},
-		{name: "Redis with a raw percent in the password", command: "serve", flags: map[string]string{"redis": "redis://user:%" + secret + "@localhost:6379"}, want: "--redis: " + refusedURL},
-		{name: "Redis in the environment", command: "serve", flags: map[string]string{"redis": "-"}, env: map[string]string{"LOTTERY_REDIS": "tcp://" + secret}, want: "LOTTERY_REDIS: " + refusedURL},
+		{name: "Redis without scheme", command: "serve", flags: map[string]string{"redis": server.addr}, want: "--redis: " + noScheme},
+		{name: "Redis of http", command: "serve", flags: map[string]string{"redis": "http://" + server.addr}, want: "--redis: " + noScheme},
+		{name: "Redis without host", command: "serve", flags: map[string]string{"redis": "redis://"}, want: "--redis: " + refusedURL("the host is missing")},
+		{name: "Redis with a port too great", command: "serve", flags: map[string]string{"redis": "redis://localhost:65536"}, want: "--redis: " + refusedURL("the port is not from 1 to 65535"+inPassword)},
+		{name: "Redis with port 0", command: "serve", flags: map[string]string{"redis": "redis://localhost:0"}, want: "--redis: " + refusedURL("the port is not from 1 to 65535"+inPassword)},
+		{name: "Redis with a database of letters", command: "serve", flags: map[string]string{"redis": "redis://localhost/zero"}, want: "--redis: " + refusedURL("the database is not a number from 0"+inPassword)},
+		{name: "Redis with a negative database", command: "serve", flags: map[string]string{"redis": "redis://localhost/-1"}, want: "--redis: " + refusedURL("the database is not a number from 0"+inPassword)},
+		{name: "Redis with an unknown option", command: "serve", flags: map[string]string{"redis": "redis://localhost/?sslmode=no"}, want: "--redis: " + refusedURL("a parameter after the ? is not known or has a value that it cannot have"+inPassword)},
+		{name: "Redis with a raw slash in the password", command: "serve", flags: map[string]string{"redis": "redis://user:12/" + secret + "@localhost:6379"}, want: "--redis: " + refusedURL("the database is not a number from 0"+inPassword)},
+		{name: "Redis with a raw hash in the password", command: "serve", flags: map[string]string{"redis": "redis://user:12#" + secret + "@localhost:6379"}, want: "--redis: " + refusedURL("a # stands in it; one of user or password must be written %23")},
+		{name: "Redis with a raw percent in the password", command: "serve", flags: map[string]string{"redis": "redis://user:%" + secret + "@localhost:6379"}, want: "--redis: " + refusedURL("a % is not followed by two hexadecimal digits; a % of user or password must be written %25")},
+		{name: "Redis in the environment", command: "serve", flags: map[string]string{"redis": "-"}, env: map[string]string{"LOTTERY_REDIS": "tcp://" + secret}, want: "LOTTERY_REDIS: " + noScheme},
+
+		{name: "Redis with a raw question mark in the password", command: "serve", flags: map[string]string{"redis": "redis://user:12?" + secret + "@localhost:6379"}, want: "--redis: " + refusedURL("a parameter after the ? is not known or has a value that it cannot have"+inPassword)},
+		{name: "Redis with a port of letters", command: "serve", flags: map[string]string{"redis": "redis://user:" + secret + "/@localhost"}, want: "--redis: " + refusedURL("the port is not a number"+inPassword)},
+		{name: "Redis with a space in the password", command: "serve", flags: map[string]string{"redis": "redis://user:a " + secret + "@localhost"}, want: "--redis: " + refusedURL("user or password have a character in them that must be percent-encoded")},
+		{name: "Redis with a line's end", command: "serve", flags: map[string]string{"redis": "redis://user:" + secret + "@localhost\n"}, want: "--redis: " + refusedURL("a space or the end of a line stands before or after it")},
+		{name: "Redis with a host of spaces", command: "serve", flags: map[string]string{"redis": "redis://user:" + secret + "@lo cal"}, want: "--redis: " + refusedURL("the host is none, or a character is not percent-encoded")},
+		{name: "Redis with a timeout in words", command: "verify", flags: map[string]string{"redis": "redis://localhost?read_timeout=" + secret}, want: "--redis: " + refusedURL("a parameter after the ? is not known or has a value that it cannot have"+inPassword)},
+
+		{name: "CA that is not there", command: "serve", flags: map[string]string{"redis-ca": folder + "/ca.pem"}, want: "--redis-ca: open " + folder + "/ca.pem: no such file or directory"},
+		{name: "CA that is none", command: "verify", flags: map[string]string{"redis-ca": list}, want: `--redis-ca: "` + list + `" holds no certificate; it must be a PEM file of certificates`},
+		{name: "CA that is a folder", command: "winners", flags: map[string]string{"database-ca": folder}, want: "--database-ca: read " + folder + ": is a directory"},
+		{name: "certificate without key", command: "serve", flags: map[string]string{"redis-cert": list}, want: "--redis-key: it is missing; it must be given with the certificate"},
+		{name: "key without certificate", command: "winners", flags: map[string]string{"database-key": list}, want: "--database-cert: it is missing; it must be given with the key"},
+		{name: "key that is not there", command: "serve", flags: map[string]string{"database-cert": list, "database-key": folder + "/key.pem"}, want: "--database-key: open " + folder + "/key.pem: no such file or directory"},
+		{name: "certificate and key that are none", command: "serve", flags: map[string]string{"redis-cert": list, "redis-key": hidden}, want: `--redis-cert: "` + list + `" and "` + hidden + `" do not belong together; they must be PEM files of a certificate and its key: tls: `},
+		{name: "CA for a Redis without TLS", command: "serve", flags: map[string]string{"redis-ca": authority}, want: "--redis: the URL begins with redis://, which is without TLS; it must begin with rediss:// where certificates are given"},
+		{name: "CA for a Redis that is not checked", command: "serve", flags: map[string]string{"redis": "rediss://" + server.addr + "?skip_verify=true", "redis-ca": authority}, want: "--redis: the URL has skip_verify, by which no certificate is checked; it must be left out where --redis-ca is given"},
+		{name: "CA for a file", command: "winners", flags: map[string]string{"database": "sqlite:" + file, "database-ca": authority}, want: "--database: the database DSN is refused: sqlite: is a file; certificates must be left out"},
+		{name: "CA for a MySQL without TLS", command: "winners", flags: map[string]string{"database": "mysql://u:" + secret + "@h/db?tls=false", "database-ca": authority}, want: "--database: the database DSN is refused: its parameter tls must be true or left out where certificates are given"},
+		{name: "CA for a MySQL that is not checked", command: "winners", flags: map[string]string{"database": "mysql://u:" + secret + "@h/db?tls=skip-verify", "database-ca": authority}, want: "--database: the database DSN is refused: its parameter tls must be true or left out where certificates of authorities are given"},
+		{name: "CA for a PostgreSQL without TLS", command: "winners", flags: map[string]string{"database": "postgres://u:" + secret + "@h/db?sslmode=disable", "database-ca": authority}, want: "--database: the database DSN is refused: its parameter sslmode must be verify-full, verify-ca or left out where certificates are given"},
+		{name: "CA for a PostgreSQL that prefers TLS", command: "winners", flags: map[string]string{"database": "postgres://u:" + secret + "@h/db?sslmode=prefer", "database-ca": authority}, want: "--database: the database DSN is refused: its parameter sslmode must be verify-full, verify-ca or left out where certificates are given"},
+		{name: "CA for a PostgreSQL that is not checked", command: "winners", flags: map[string]string{"database": "postgres://u:" + secret + "@h/db?sslmode=require", "database-ca": authority}, want: "--database: the database DSN is refused: its parameter sslmode must be verify-full, verify-ca or left out where certificates are given"},
+
+		{name: "misspelt variable", command: "serve", env: map[string]string{"LOTTERY_WINNER": "3"}, want: `"LOTTERY_WINNER" is set, and no flag is named so; it must be unset; did you mean LOTTERY_WINNERS?`},
+		{name: "unknown variable", command: "verify", env: map[string]string{"LOTTERY_PASSWORD": secret}, want: `"LOTTERY_PASSWORD" is set, and no flag is named so; it must be unset`},
 
 		{name: "no database", command: "serve", flags: map[string]string{"database": "-"}, want: "--database (or LOTTERY_DATABASE) is missing; it must be " + databaseUsage},
 		{name: "database of another kind", command: "serve", flags: map[string]string{"database": "oracle://u:" + secret + "@h/db"}, want: "--database: the database DSN is refused: it must begin with sqlite:, mysql:// or postgres://"},
@@ -280,6 +313,23 @@ func TestFlagsWinOverTheEnvironment(t *testing.T) {
 	_, _, stderr = run(t.Context(), map[string]string{"LOTTERY_LEASE": ""}, "serve")
 	if strings.Contains(stderr, "lease") {
 		t.Error(stderr)
+	}
+}
+
+// What Kubernetes puts into the environment of a pod beside a Service named lottery is
+// nobody's mistake, nor is a variable of another command or program.
+func TestVariablesOfOthers(t *testing.T) {
+	t.Parallel()
+	_, _, stderr := run(t.Context(), map[string]string{
+		"LOTTERY_SERVICE_HOST": "10.0.0.1", "LOTTERY_SERVICE_PORT": "8080", "LOTTERY_SERVICE_PORT_HTTP": "8080", "LOTTERY_PORT": "tcp://10.0.0.1:8080",
+		"LOTTERY_PORT_8080_TCP": "tcp://10.0.0.1:8080", "LOTTERY_PORT_8080_TCP_ADDR": "10.0.0.1", "LOTTERY_REDIS_SERVICE_HOST": "10.0.0.2",
+		"LOTTERY_REDIS_PORT_6379_TCP_PROTO": "tcp", "LOTTERY_SINCE": "2026-11-21", "HOME": "/root", "LOTTERYX": "1",
+	}, "serve")
+	for name := range strings.FieldsSeq(stderr) {
+		if strings.Contains(name, "_PORT") || strings.Contains(name, "_SERVICE") || strings.Contains(name, "SINCE") || strings.Contains(name, "LOTTERYX") {
+			t.Errorf("told: %s", stderr)
+			break
+		}
 	}
 }
 

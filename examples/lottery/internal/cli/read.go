@@ -13,17 +13,19 @@ import (
 	"github.com/noonlock/noonlock/examples/lottery/internal/noon"
 	"github.com/noonlock/noonlock/examples/lottery/internal/store"
 	"github.com/noonlock/noonlock/lockcore"
-	"github.com/noonlock/noonlock/singleton/sqlonce"
 )
 
 // stampLayout shows a noon with its offset, so that it can be read anywhere.
 const stampLayout = "2006-01-02 15:04:05.999 -07:00"
 
 const (
-	winnersHelp = "It reads the database and changes nothing.\n"
-	verifyHelp  = `It reads the database and the ledger in Redis, and changes nothing. The exit code
-is 1 if noons are missing, too many, short or repeated, winners not eligible, or
-database and ledger do not agree.
+	winnersHelp = `It reads the database and changes nothing: an account that may only read is enough.
+The exit code is 3 if it could not look.
+`
+	verifyHelp = `It reads the database, for which an account that may only read is enough, and the
+ledger in Redis, and changes neither. The exit code is 1 if noons are missing, too
+many, short or repeated, winners not eligible, or database and ledger do not agree;
+3 if it could not look, or there was nothing to look at.
 
 It begins where the lottery did, if that is later than --since: with the ledger, or
 with the first draw if that is older. It ends before the newest noon if that is being
@@ -34,6 +36,7 @@ drawn right now. It says so when it does.
 func printWinners(ctx context.Context, p Process, s *settings, args []string) error {
 	var (
 		database = s.text("database", "DSN", "", databaseUsage)
+		ofTables = s.certificates("database", "the database")
 		zone     = s.text("time-zone", "ZONE", standardZone, "the time zone of what is printed, and of since and until")
 		since    = s.text("since", "TIME", "1970-01-02", "the first instant to look at")
 		until    = s.text("until", "TIME", "now", "the instant to stop before")
@@ -41,20 +44,20 @@ func printWinners(ctx context.Context, p Process, s *settings, args []string) er
 	if err := s.parse(args); err != nil {
 		return badArguments(err)
 	}
-	dsn := s.database("database", *database, false)
+	dsn := s.secureDatabase(s.database("database", *database, false), ofTables)
 	location := s.zone("time-zone", *zone)
 	from, to := s.span(*since, *until, location)
 	if err := s.err(); err != nil {
 		return refusal{err}
 	}
-	st, err := store.Open(ctx, dsn, sqlonce.Config{})
+	st, err := store.View(ctx, dsn)
 	if err != nil {
-		return err
+		return unseen{err}
 	}
 	defer st.Close()
 	draws, err := st.Draws(ctx, noon.Job, from, to)
 	if err != nil {
-		return err
+		return unseen{err}
 	}
 	if len(draws) == 0 {
 		fmt.Fprintf(p.Stdout, "no noon was drawn from %s to before %s\n", from.In(location).Format(stampLayout), to.In(location).Format(stampLayout))
@@ -62,7 +65,7 @@ func printWinners(ctx context.Context, p Process, s *settings, args []string) er
 	for _, d := range draws {
 		ids, err := st.Winners(ctx, noon.Job, d.Tick)
 		if err != nil {
-			return err
+			return unseen{err}
 		}
 		fmt.Fprintf(p.Stdout, "%s  drawn by %s at attempt %d, token %d\n", d.Tick.In(location).Format(stampLayout), d.DrawnBy, d.Attempt, d.Token)
 		for i, id := range ids {
@@ -85,7 +88,9 @@ func (s *settings) span(since, until string, in *time.Location) (from, to time.T
 func verify(ctx context.Context, p Process, s *settings, args []string) error {
 	var (
 		redisURL = s.text("redis", "URL", "", redisUsage)
+		ofRedis  = s.certificates("redis", "Redis")
 		database = s.text("database", "DSN", "", databaseUsage)
+		ofTables = s.certificates("database", "the database")
 		cron     = s.text("schedule", "SCHEDULE", standardSchedule, scheduleUsage)
 		zone     = s.text("time-zone", "ZONE", standardZone, zoneUsage+", and of since and until")
 		winners  = s.text("winners", "N", standardWinners, winnersUsage)
@@ -95,8 +100,8 @@ func verify(ctx context.Context, p Process, s *settings, args []string) error {
 	if err := s.parse(args); err != nil {
 		return badArguments(err)
 	}
-	options := s.redis("redis", *redisURL)
-	dsn := s.database("database", *database, false)
+	options := s.secureRedis(s.redis("redis", *redisURL), ofRedis)
+	dsn := s.secureDatabase(s.database("database", *database, false), ofTables)
 	location := s.zone("time-zone", *zone)
 	schedule := s.schedule("schedule", *cron, location)
 	want := store.Expected{Job: noon.Job, Winners: s.number("winners", *winners, 1, draw.MaxWinners)}
@@ -112,13 +117,13 @@ func verify(ctx context.Context, p Process, s *settings, args []string) error {
 	}
 	stamp := func(t time.Time) string { return t.In(location).Format(stampLayout) }
 	if len(want.Ticks) == 0 {
-		return fmt.Errorf("the schedule %q has no noon from %s to before %s (%s), so there is nothing to verify",
-			*cron, stamp(want.Since), stamp(want.Until), location)
+		return unseen{fmt.Errorf("the schedule %q has no noon from %s to before %s (%s), so there is nothing to verify",
+			*cron, stamp(want.Since), stamp(want.Until), location)}
 	}
 	asked := want
 	report, want, cut, err := compare(ctx, options, dsn, want)
 	if err != nil && !errors.Is(err, store.ErrNothingExpected) {
-		return err
+		return unseen{err}
 	}
 	if cut.Since != nil {
 		fmt.Fprintf(p.Stdout, "%-10s  %s  noons before are not looked at: %s\n", "beginning", stamp(cut.Since.At), cut.Since.Reason)
@@ -127,8 +132,8 @@ func verify(ctx context.Context, p Process, s *settings, args []string) error {
 		fmt.Fprintf(p.Stdout, "%-10s  %s  from this noon on nothing is looked at: %s\n", "end", stamp(cut.Until.At), cut.Until.Reason)
 	}
 	if err != nil {
-		return fmt.Errorf("of the %s that the schedule %q has from %s to before %s (%s) none can be judged, so there is nothing to verify",
-			counted(len(asked.Ticks), "noon", "noons"), *cron, stamp(asked.Since), stamp(asked.Until), location)
+		return unseen{fmt.Errorf("of the %s that the schedule %q has from %s to before %s (%s) none can be judged, so there is nothing to verify",
+			counted(len(asked.Ticks), "noon", "noons"), *cron, stamp(asked.Since), stamp(asked.Until), location)}
 	}
 	fmt.Fprintf(p.Stdout, "schedule    %q in %s, from %s to before %s: %s\n", *cron, location, stamp(want.Since), stamp(want.Until), counted(report.Noons, "noon", "noons"))
 	fmt.Fprintf(p.Stdout, "database    %s: %s\n", dsn, counted(report.Draws, "draw", "draws"))
@@ -156,7 +161,7 @@ func compare(ctx context.Context, options *redis.Options, dsn store.DSN, want st
 	if err != nil {
 		return audit.Report{}, want, audit.Narrowed{}, err
 	}
-	st, err := store.Open(ctx, dsn, sqlonce.Config{})
+	st, err := store.View(ctx, dsn)
 	if err != nil {
 		return audit.Report{}, want, audit.Narrowed{}, err
 	}

@@ -193,8 +193,8 @@ func TestVerifyNothing(t *testing.T) {
 	p := play(t, 1)
 	code, stdout, stderr := p.verify(t, p.changed(t), "--schedule=0 12 * * *", "--time-zone=Asia/Shanghai", "--since=2026-11-21 12:01", "--until=2026-11-22")
 	want := `lottery verify: the schedule "0 12 * * *" has no noon from 2026-11-21 12:01:00 +08:00 to before 2026-11-22 00:00:00 +08:00 (Asia/Shanghai), so there is nothing to verify` + "\n"
-	if code != cli.Failed || stdout != "" || stderr != want {
-		t.Errorf("exit code %d, %q, %q; want %d, %q", code, stdout, stderr, cli.Failed, want)
+	if code != cli.Unseen || stdout != "" || stderr != want {
+		t.Errorf("exit code %d, %q, %q; want %d, %q", code, stdout, stderr, cli.Unseen, want)
 	}
 }
 
@@ -209,7 +209,7 @@ func TestVerifyWithoutServers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			code, _, stderr := p.verify(t, p.changed(t), more...)
-			if code != cli.Failed || !strings.Contains(stderr, "127.0.0.1:1") || strings.Contains(stderr, secret) {
+			if code != cli.Unseen || !strings.Contains(stderr, "127.0.0.1:1") || strings.Contains(stderr, secret) {
 				t.Errorf("exit code %d\n%s", code, stderr)
 			}
 		})

@@ -51,7 +51,9 @@ Each tells more with ?verbose, and why with the name of a check: /readyz/redis.
 func serveReplica(ctx context.Context, p Process, s *settings, args []string) error {
 	var (
 		redisURL = s.text("redis", "URL", "", redisUsage)
+		ofRedis  = s.certificates("redis", "Redis")
 		database = s.text("database", "DSN", "", databaseUsage)
+		ofTables = s.certificates("database", "the database")
 		file     = s.text("entrants", "FILE", "", "a CSV file of those who may win, with the header id,eligible")
 		schedule = s.text("schedule", "SCHEDULE", standardSchedule, scheduleUsage)
 		zone     = s.text("time-zone", "ZONE", standardZone, zoneUsage)
@@ -68,8 +70,8 @@ func serveReplica(ctx context.Context, p Process, s *settings, args []string) er
 		return badArguments(err)
 	}
 	cfg := serve.Config{
-		Redis:    s.redis("redis", *redisURL),
-		Database: s.database("database", *database, true),
+		Redis:    s.secureRedis(s.redis("redis", *redisURL), ofRedis),
+		Database: s.secureDatabase(s.database("database", *database, true), ofTables),
 		Schedule: *schedule,
 		Location: s.zone("time-zone", *zone),
 		Winners:  s.number("winners", *winners, 1, draw.MaxWinners),

@@ -1,10 +1,13 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -24,15 +27,17 @@ import (
 type settings struct {
 	flags  *flag.FlagSet
 	getenv func(string) string
+	names  []string          // of all variables of the environment
 	hints  map[string]string // what stands for a flag's value in the help
 	from   map[string]string // how the user has named a flag's value
 	errs   []error
 }
 
-func newSettings(command string, getenv func(string) string) *settings {
+func newSettings(command string, p Process) *settings {
 	s := &settings{
 		flags:  flag.NewFlagSet(command, flag.ContinueOnError),
-		getenv: getenv,
+		getenv: p.Getenv,
+		names:  p.Variables,
 		hints:  map[string]string{},
 		from:   map[string]string{},
 	}
@@ -59,6 +64,7 @@ func (s *settings) parse(args []string) error {
 		// It is not repeated: it may be a URL with a password.
 		return fmt.Errorf("%s after the flags; there must be none", counted(n, "argument stands", "arguments stand"))
 	}
+	s.unknown()
 	s.flags.Visit(func(f *flag.Flag) { s.from[f.Name] = "--" + f.Name })
 	var err error
 	s.flags.VisitAll(func(f *flag.Flag) {
@@ -72,6 +78,69 @@ func (s *settings) parse(args []string) error {
 		}
 	})
 	return err
+}
+
+// ofServices are the variables that Kubernetes makes of Services whose names begin with
+// lottery.
+var ofServices = regexp.MustCompile(`_(SERVICE_(HOST|PORT)(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)$`)
+
+// unknown collects the variables that look like flags, and are those of no command.
+// Their values are not shown.
+func (s *settings) unknown() {
+	for _, name := range s.names {
+		if !strings.HasPrefix(name, variable("")) || ofServices.MatchString(name) || slices.Contains(allVariables(), name) {
+			continue
+		}
+		hint := ""
+		if near := nearest(name, allVariables()); near != "" {
+			hint = "; did you mean " + near + "?"
+		}
+		s.errs = append(s.errs, fmt.Errorf("%s is set, and no flag is named so; it must be unset%s", excerpt(name), hint))
+	}
+}
+
+// allVariables are those of all commands: one environment may serve several.
+func allVariables() []string {
+	var names []string
+	for _, c := range commands() {
+		s := newSettings(c.name, Process{Getenv: func(string) string { return "" }})
+		_ = c.run(context.Background(), Process{}, s, []string{"--help"}) // declares the flags, and no more
+		s.flags.VisitAll(func(f *flag.Flag) { names = append(names, variable(f.Name)) })
+	}
+	return names
+}
+
+// nearest is the name that is spelt most like the given one; empty if none is.
+func nearest(name string, of []string) (near string) {
+	const most = 3
+	best := most + 1
+	for _, other := range of {
+		if d := distance(name, other); d < best {
+			best, near = d, other
+		}
+	}
+	return near
+}
+
+// distance is how many letters have to be put in, taken out or changed to make b of a.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		before := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			change := before
+			if a[i] != b[j] {
+				change++
+			}
+			before = row[j+1]
+			row[j+1] = min(change, row[j+1]+1, row[j]+1)
+		}
+	}
+	return row[len(b)]
 }
 
 // refuse collects that the flag's value is not what it must be. A value that may

@@ -2,17 +2,22 @@ package serve
 
 import (
 	"context"
+	"database/sql/driver"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"sync/atomic"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
+	"github.com/go-sql-driver/mysql"
 
 	"github.com/noonlock/noonlock/examples/lottery/internal/draw"
 	"github.com/noonlock/noonlock/examples/lottery/internal/entrants"
 	"github.com/noonlock/noonlock/examples/lottery/internal/noon"
 	"github.com/noonlock/noonlock/examples/lottery/internal/store"
+	"github.com/noonlock/noonlock/lockcore"
 )
 
 // start waits for Redis and the database, both at once.
@@ -84,7 +89,11 @@ func (r *Replica) persist(ctx context.Context, what string, where *place, try fu
 		where.set(func(context.Context) error { return err })
 		if err.Error() != last {
 			last = err.Error()
-			r.cfg.Logger.Info(what+" cannot be used yet; trying again until it can", "error", last)
+			if passing(err) {
+				r.cfg.Logger.Info(what+" cannot be used yet; trying again", "err", last)
+			} else {
+				r.cfg.Logger.Error(err, what+" cannot be used; trying again until somebody mends it")
+			}
 		}
 	})
 	if err != nil {
@@ -92,6 +101,14 @@ func (r *Replica) persist(ctx context.Context, what string, where *place, try fu
 	}
 	r.cfg.Logger.Info(what + " is there")
 	return nil
+}
+
+// passing reports of an error that it is one of the network, of a server that starts, or
+// of one that is busy. Others, such as a wrong password, last until somebody mends them.
+func passing(err error) bool {
+	var network net.Error
+	return lockcore.Temporary(err) || errors.As(err, &network) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, io.EOF) ||
+		errors.Is(err, driver.ErrBadConn) || errors.Is(err, mysql.ErrInvalidConn) || store.Starting(err)
 }
 
 var errNotYet = errors.New("not connected yet")

@@ -130,7 +130,7 @@ func (r *Replica) close(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeWithin)
 	defer cancel()
 	if err := errors.Join(r.client.Close(ctx), r.rdb.Close()); err != nil {
-		r.cfg.Logger.Info("not everything could be released", "error", err.Error())
+		r.cfg.Logger.Info("not everything could be released; it ends by itself", "err", err.Error())
 	}
 }
 
@@ -151,7 +151,7 @@ func (r *Replica) Run(ctx context.Context) error {
 	}
 	defer hangUp()
 	log.Info("replica starts", "identity", r.client.Identity(), "redis", r.cfg.Redis.Addr, "database", r.cfg.Database.String(),
-		"schedule", r.cfg.Schedule, "zone", r.cfg.Location.String(), "winners", r.cfg.Winners, "lease", r.cfg.Lease, "drain", r.cfg.Drain)
+		"schedule", r.cfg.Schedule, "zone", r.cfg.Location.String(), "winners", r.cfg.Winners, "lease", r.cfg.Lease.String(), "drain", r.cfg.Drain.String())
 	defer log.Info("replica ends")
 	unhook := context.AfterFunc(ctx, func() { r.stopping.Store(true) })
 	defer unhook()

@@ -1,6 +1,8 @@
 package store
 
 import (
+	"context"
+	"crypto/tls"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -8,15 +10,18 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
 	_ "modernc.org/sqlite" // registers the driver "sqlite"
 
+	"github.com/noonlock/noonlock/examples/lottery/internal/certs"
 	"github.com/noonlock/noonlock/singleton/sqlonce"
 )
 
@@ -134,6 +139,68 @@ func refused(rule string, args ...any) error {
 	return fmt.Errorf("%w: "+rule, append([]any{ErrDSN}, args...)...)
 }
 
+// Secure returns the DSN of the same database with certificates for TLS, which it then uses in any case: a DSN that
+// does not say how gets tls=true or sslmode=verify-full. One whose parameters say otherwise is refused, and that of a
+// file.
+func (d DSN) Secure(client certs.Client) (DSN, error) {
+	switch d.dialect {
+	case sqlonce.MySQL:
+		config := d.mysql.Clone()
+		host, _, _ := net.SplitHostPort(config.Addr)
+		switch config.TLSConfig {
+		case "", "true":
+			config.TLS = &tls.Config{ServerName: host, MinVersion: tls.VersionTLS12}
+		case "skip-verify":
+			if client.Roots != nil {
+				return DSN{}, refused("its parameter tls must be true or left out where certificates of authorities are given")
+			}
+			config.TLS = &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12} // as was asked for
+		default:
+			return DSN{}, refused("its parameter tls must be true or left out where certificates are given")
+		}
+		config.TLSConfig = ""
+		client.Apply(config.TLS)
+		d.mysql = config
+	case sqlonce.PostgreSQL:
+		config, err := withTLS(d.postgres)
+		if err != nil {
+			return DSN{}, err
+		}
+		unchecked := config.TLSConfig != nil && config.TLSConfig.InsecureSkipVerify && config.TLSConfig.VerifyPeerCertificate == nil
+		plain := config.TLSConfig == nil || slices.ContainsFunc(config.Fallbacks, func(f *pgconn.FallbackConfig) bool { return f.TLSConfig == nil })
+		if plain || unchecked && client.Roots != nil {
+			return DSN{}, refused("its parameter sslmode must be verify-full, verify-ca or left out where certificates are given")
+		}
+		// In place: what checks verify-ca looks into the configuration that it was made with, and not into a copy.
+		client.Apply(config.TLSConfig)
+		for _, fallback := range config.Fallbacks {
+			client.Apply(fallback.TLSConfig)
+		}
+		d.postgres = config
+	case sqlonce.SQLite:
+		return DSN{}, refused("sqlite: is a file; certificates must be left out")
+	}
+	return d, nil
+}
+
+// withTLS is the configuration with sslmode=verify-full, where the DSN and the environment do not say what else.
+func withTLS(config *pgx.ConnConfig) (*pgx.ConnConfig, error) {
+	u, err := url.Parse(config.ConnString())
+	if err != nil {
+		return nil, refused("it is not a URL")
+	}
+	query := u.Query()
+	if query.Get("sslmode") == "" && os.Getenv("PGSSLMODE") == "" {
+		query.Set("sslmode", "verify-full")
+		u.RawQuery = query.Encode()
+	}
+	config, err = pgx.ParseConfig(u.String())
+	if err != nil {
+		return nil, refused("PostgreSQL's driver does not accept one of its parameters")
+	}
+	return config, nil
+}
+
 // String returns the DSN without its password.
 func (d DSN) String() string { return d.shown }
 
@@ -142,6 +209,31 @@ func (d DSN) GoString() string { return "store.DSN(" + d.shown + ")" }
 
 // MarshalText returns the DSN without its password, for loggers.
 func (d DSN) MarshalText() ([]byte, error) { return []byte(d.shown), nil }
+
+// openToRead makes a pool that only reads. A file of SQLite that cannot be written next to, as on a read-only file system,
+// is read as one that nobody changes; its journal, which is there while somebody does, rules that out.
+func (d DSN) openToRead(ctx context.Context) (*sql.DB, error) {
+	if d.dialect != sqlonce.SQLite {
+		return d.open()
+	}
+	db, err := sql.Open("sqlite", d.file()+"?mode=ro&_pragma=busy_timeout(10000)")
+	if err != nil {
+		return nil, err
+	}
+	if _, err = db.ExecContext(ctx, "SELECT COUNT(*) FROM sqlite_master"); err == nil {
+		return db, nil
+	}
+	db.Close()
+	if journal, err := os.Stat(d.path + "-wal"); err == nil && journal.Size() > 0 {
+		return nil, fmt.Errorf("store: %q cannot be read without the right to write next to it while %q is not empty", d.path, d.path+"-wal")
+	}
+	return sql.Open("sqlite", d.file()+"?mode=ro&immutable=1")
+}
+
+// file is the URI of SQLite's file.
+func (d DSN) file() string {
+	return "file:" + (&url.URL{Path: filepath.ToSlash(filepath.Clean(d.path))}).EscapedPath()
+}
 
 // open makes the pool. Nothing is connected to yet.
 func (d DSN) open() (*sql.DB, error) {
@@ -152,8 +244,7 @@ func (d DSN) open() (*sql.DB, error) {
 			return nil, fmt.Errorf("store: the folder %q of the database file does not exist", folder)
 		}
 		// WAL, so that readers do not wait for the one writer.
-		file := (&url.URL{Path: filepath.ToSlash(filepath.Clean(d.path))}).EscapedPath()
-		return sql.Open("sqlite", "file:"+file+"?_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)")
+		return sql.Open("sqlite", d.file()+"?_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)")
 	case sqlonce.MySQL:
 		connector, err := mysql.NewConnector(d.mysql)
 		if err != nil {

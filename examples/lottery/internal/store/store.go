@@ -11,16 +11,21 @@
 //		… s.EachEligible(ctx, tx, sample.Add) … s.RecordDraw(ctx, tx, draw, winners) …
 //	})
 //
-// The account needs the right to create tables.
+// The account of Open needs the right to create tables, that of View only to read them.
 package store
 
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5/pgconn"
+	"modernc.org/sqlite"
 
 	"github.com/noonlock/noonlock/singleton/sqlonce"
 )
@@ -53,6 +58,73 @@ func Open(ctx context.Context, dsn DSN, cfg sqlonce.Config) (*Store, error) {
 		return nil, fmt.Errorf("store: opening %s: %w", dsn, err)
 	}
 	return s, nil
+}
+
+// ErrNoTables says that the database has no tables of the lottery.
+var ErrNoTables = errors.New("store: the database has no tables of the lottery; a replica makes them when it starts")
+
+// View connects to read: it makes no tables and changes nothing, so that an account with the right to read is enough.
+// What it returns is for Draws, Winners, First and Verify.
+func View(ctx context.Context, dsn DSN) (*Store, error) {
+	db, err := dsn.openToRead(ctx)
+	if err != nil {
+		return nil, err
+	}
+	db.SetMaxOpenConns(2)
+	s := &Store{db: db, dialect: dsn.dialect}
+	if s.once, err = sqlonce.New(db, dsn.dialect, sqlonce.Config{}); err == nil {
+		err = s.look(ctx)
+	}
+	if err != nil {
+		db.Close()
+		return nil, fmt.Errorf("store: reading %s: %w", dsn, err)
+	}
+	return s, nil
+}
+
+// look reads nothing from the first of the tables, to see whether it could.
+func (s *Store) look(ctx context.Context) error {
+	rows, err := s.db.QueryContext(ctx, "SELECT 1 FROM draws WHERE 1 = 0")
+	if err == nil {
+		defer rows.Close()
+		rows.Next()
+		err = rows.Err()
+	}
+	if isNoTable(err) {
+		return ErrNoTables
+	}
+	return err
+}
+
+// isNoTable reports that the database says of a statement that there is no such table.
+func isNoTable(err error) bool {
+	var postgres *pgconn.PgError
+	var maria *mysql.MySQLError
+	var lite *sqlite.Error
+	switch {
+	case errors.As(err, &postgres):
+		return postgres.Code == "42P01"
+	case errors.As(err, &maria):
+		return maria.Number == 1146
+	case errors.As(err, &lite):
+		return strings.Contains(lite.Error(), "no such table") // it has no code of its own
+	default:
+		return false
+	}
+}
+
+// Starting reports of an error that the server is starting, ending, or has no connection to spare.
+func Starting(err error) bool {
+	var postgres *pgconn.PgError
+	var maria *mysql.MySQLError
+	switch {
+	case errors.As(err, &postgres):
+		return strings.HasPrefix(postgres.Code, "57P0") || postgres.Code == "53300"
+	case errors.As(err, &maria):
+		return maria.Number == 1040 || maria.Number == 1053 || maria.Number == 1203
+	default:
+		return false
+	}
 }
 
 // Close closes all connections.

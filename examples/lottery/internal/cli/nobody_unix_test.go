@@ -1,0 +1,16 @@
+//go:build unix
+
+package cli_test
+
+import (
+	"os"
+	"os/exec"
+	"syscall"
+)
+
+// asNobody has the administrator's command run as a user without rights.
+func asNobody(command *exec.Cmd) {
+	if os.Geteuid() == 0 {
+		command.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	}
+}
