@@ -179,57 +179,59 @@ func TestFault34_OddReplies(t *testing.T) {
 	}
 }
 
-func TestLeaseHeap(t *testing.T) {
+func TestLeaseHeaps(t *testing.T) {
 	t.Parallel()
-	for _, byExpiry := range []bool{false, true} {
-		h := leaseHeap{byExpiry: byExpiry}
-		due := func(l *Lease) time.Duration {
-			if byExpiry {
-				return l.expiresAt
-			}
-			return l.renewAt
+	renewals, ends := &leaseHeap{}, &endHeap{}
+	t.Run("renewals", func(t *testing.T) {
+		testLeaseHeap(t, renewals, func(i int) *Lease { return renewals.leases[i] },
+			func(l *Lease) (time.Duration, int) { return l.renewAt, l.renewIdx })
+	})
+	t.Run("ends", func(t *testing.T) {
+		testLeaseHeap(t, ends, func(i int) *Lease { return (*ends)[i] },
+			func(l *Lease) (time.Duration, int) { return l.expiresAt, l.expirIdx })
+	})
+}
+
+// testLeaseHeap looks at what stands where, and when that is due and where it believes
+// to be.
+func testLeaseHeap(t *testing.T, h heap.Interface, at func(i int) *Lease, place func(*Lease) (due time.Duration, index int)) {
+	t.Helper()
+	r := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // a test's choices
+	in := map[*Lease]bool{}
+	for range 2000 {
+		if r.IntN(3) > 0 {
+			l := &Lease{renewAt: time.Duration(r.IntN(100)), expiresAt: time.Duration(r.IntN(100)), renewIdx: -1, expirIdx: -1}
+			heap.Push(h, l)
+			in[l] = true
+			continue
 		}
-		at := func(l *Lease) int {
-			if byExpiry {
-				return l.expirIdx
-			}
-			return l.renewIdx
-		}
-		r := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // a test's choices
-		in := map[*Lease]bool{}
-		for range 2000 {
-			if r.IntN(3) > 0 {
-				l := &Lease{renewAt: time.Duration(r.IntN(100)), expiresAt: time.Duration(r.IntN(100)), renewIdx: -1, expirIdx: -1}
-				heap.Push(&h, l)
-				in[l] = true
-				continue
-			}
-			for l := range in { // any of them
-				heap.Remove(&h, at(l))
-				delete(in, l)
-				if at(l) != -1 {
-					t.Fatal("a removed lease believes that it is in the heap")
-				}
-				break
-			}
-		}
-		last := time.Duration(-1)
-		for h.Len() > 0 {
-			for i, l := range h.leases {
-				if at(l) != i {
-					t.Fatalf("lease at %d believes to be at %d", i, at(l))
-				}
-			}
-			l := heap.Pop(&h).(*Lease)
-			if due(l) < last || !in[l] {
-				t.Fatalf("%v after %v", due(l), last)
-			}
-			last = due(l)
+		for l := range in { // any of them
+			_, i := place(l)
+			heap.Remove(h, i)
 			delete(in, l)
+			if _, i := place(l); i != -1 {
+				t.Fatal("a removed lease believes that it is in the heap")
+			}
+			break
 		}
-		if len(in) != 0 {
-			t.Errorf("%d leases were lost", len(in))
+	}
+	last := time.Duration(-1)
+	for h.Len() > 0 {
+		for i := range h.Len() {
+			if _, index := place(at(i)); index != i {
+				t.Fatalf("lease at %d believes to be at %d", i, index)
+			}
 		}
+		l := heap.Pop(h).(*Lease)
+		due, _ := place(l)
+		if due < last || !in[l] {
+			t.Fatalf("%v after %v", due, last)
+		}
+		last = due
+		delete(in, l)
+	}
+	if len(in) != 0 {
+		t.Errorf("%d leases were lost", len(in))
 	}
 }
 

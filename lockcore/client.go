@@ -24,7 +24,8 @@ import (
 type Client struct {
 	keys     keyring
 	scripts  *scripts
-	clock    func() time.Duration
+	time     *clock
+	clock    func() time.Duration // time.now
 	lines    *logqueue.Queue
 	log      logr.Logger // of lines
 	metrics  *metrics
@@ -36,6 +37,7 @@ type Client struct {
 	attempts atomic.Uint64
 	disp     *dispatcher
 	keep     *keeper
+	expiry   *expiry
 	sub      *subscription
 	leaders  observers
 	strays   chan struct{} // bounds the answers to grants nobody wants
@@ -71,7 +73,6 @@ func New(rdb redis.UniversalClient, cfg Config) (*Client, error) {
 	}
 	c := &Client{
 		keys:     keyring{cmp.Or(cfg.Prefix, defaultPrefix)},
-		clock:    cfg.Clock,
 		identity: cmp.Or(cfg.Identity, defaultIdentity()),
 		process:  rand.Text(),
 
@@ -100,12 +101,14 @@ func New(rdb redis.UniversalClient, cfg Config) (*Client, error) {
 		return nil, err
 	}
 	c.log = c.lines.Logger()
-	if c.clock == nil {
-		c.clock = systemClock()
-	}
+	c.time = newClock(cfg.Clock, sync.OnceFunc(func() {
+		c.log.Error(errClock, "Config.Clock cannot be relied on; leases go by Go's monotonic clock meanwhile")
+	}))
+	c.clock = c.time.now
 	c.idle = sync.NewCond(&c.mu)
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.disp = newDispatcher(*opt, c.metrics.failed)
+	c.expiry = newExpiry(c.time, c.expired)
 	c.keep = newKeeper(c, *opt)
 	c.sub = newSubscription(c, *opt)
 	return c, nil
@@ -167,6 +170,7 @@ func (c *Client) Close(ctx context.Context) error {
 	c.sub.stop()
 	c.sub.wg.Wait()
 	c.keep.close()
+	c.expiry.close()
 	c.disp.close()
 	c.mu.Lock()
 	for c.tasks > 0 {
@@ -214,7 +218,7 @@ func (c *Client) takeBack(ctx context.Context, a *attempt) {
 		}
 		pause := wait.NextBackOff()
 		if !mayRetry(err) && !isShort(err) || pause == backoff.Stop || !sleep(ctx, pause) {
-			c.log.Info("a given-up attempt could not be taken back; it ends with its TTL", "name", a.keys.name, "error", err.Error())
+			c.log.Info("abandoned attempt not taken back; it ends with its TTL", "name", a.keys.name, "err", err, "ttl", a.terms.ttl)
 			return
 		}
 	}
@@ -232,16 +236,31 @@ func (c *Client) hold(ctx context.Context, a *attempt, token uint64, t0 time.Dur
 	delete(c.waiting, a.number)
 	c.leases[a.number] = l
 	c.mu.Unlock()
-	c.metrics.kinds[a.kind.name()].held.Inc()
+	c.metrics.kind(a.kind.name()).held.Inc()
 	return l, nil
+}
+
+// expired does the rest for leases whose time was over.
+func (c *Client) expired(leases []*Lease) {
+	for _, l := range leases {
+		l.settle()
+	}
+	for _, l := range leases {
+		c.noteLoss(l, l.ending.cause())
+	}
 }
 
 // noteLoss is called once for a lease that ended against its holder's will. A
 // lock that has expired here is left to its TTL at the server: that time is the
 // work's, to stop in.
 func (c *Client) noteLoss(l *Lease, cause error) {
-	c.metrics.lost(cause)
-	c.log.Info("lease ended before its release", "name", l.a.keys.name, "token", l.token, "cause", cause.Error())
+	c.metrics.ended(cause)
+	about := []any{"name", l.a.keys.name, "kind", l.a.kind.name(), "token", l.token}
+	if errors.Is(cause, errMaxHold) {
+		c.log.Info("lease ended by MaxHold", about...)
+	} else {
+		c.log.Error(cause, "lease lost", about...)
+	}
 	if errors.Is(cause, ErrLeaseLost) && l.a.open.Load() {
 		// An acquire that is still under way must not take the lock anew.
 		c.background(func(ctx context.Context) { c.takeBack(ctx, l.a) })

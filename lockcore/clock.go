@@ -1,9 +1,152 @@
 package lockcore
 
-import "time"
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+)
 
-// monotonicClock is Go's own: on Linux it stands still in a suspended machine.
-func monotonicClock() func() time.Duration {
-	start := time.Now()
-	return func() time.Duration { return time.Since(start) }
+// A clock counts elapsed time for leases: Go's monotonic clock, by which timers run,
+// plus whatever another clock has gained on it since. The other one is the system's,
+// which goes on while the machine is suspended, or Config.Clock. So a clock of the
+// user's can end leases early, and cannot prolong them, even if it stands still.
+type clock struct {
+	start  time.Time
+	system func() time.Duration // nil: none. It returns at once
+	user   *userClock           // nil: none
+	origin time.Duration        // of the other clock, at start
+	gained atomic.Int64
+}
+
+// newClock makes a clock that looks at user, or at the system's clock if that is nil.
+// hung is called when user has not answered.
+func newClock(user func() time.Duration, hung func()) *clock {
+	k := &clock{start: time.Now()}
+	if user != nil {
+		k.user = &userClock{read: user, clock: k, hung: hung}
+		k.user.look()
+		return k
+	}
+	if k.system = systemClock(); k.system != nil {
+		k.origin = k.system()
+	}
+	return k
+}
+
+// ticks is the elapsed time as far as it is known: whatever the other clock does, it
+// returns at once.
+func (k *clock) ticks() time.Duration { return time.Since(k.start) + time.Duration(k.gained.Load()) }
+
+// now is the elapsed time after a look at the other clock.
+func (k *clock) now() time.Duration {
+	switch {
+	case k.user != nil:
+		k.user.look()
+	case k.system != nil:
+		k.gain(min(k.system(), never/4) - k.origin)
+	}
+	return k.ticks()
+}
+
+// reached reports whether it is that late.
+func (k *clock) reached(at time.Duration) bool { return k.ticks() >= at || k.now() >= at }
+
+// gain counts how far the other clock has come since the start. It was read before this
+// is called, so a goroutine that was stopped in between makes too little of it.
+func (k *clock) gain(elapsed time.Duration) {
+	ahead := int64(elapsed - time.Since(k.start))
+	for {
+		old := k.gained.Load()
+		if ahead <= old || k.gained.CompareAndSwap(old, ahead) {
+			return
+		}
+	}
+}
+
+var errClock = errors.New("lockcore: the clock blocks, is slow, or panics")
+
+// userPatience is how long a user's clock may take. Afterwards nobody waits for it
+// until it has been quick again.
+const userPatience = 20 * time.Millisecond
+
+// A userClock is a clock that may be slow, block for ever or panic. It is read on a
+// goroutine of its own, by one reading at a time, and those who want to know the time
+// share the next reading that begins.
+type userClock struct {
+	read  func() time.Duration
+	clock *clock
+	hung  func()
+
+	mu      sync.Mutex
+	next    chan struct{} // closed when the reading has ended that is to begin; nil: none
+	reading bool
+	slow    bool
+	begun   bool
+	origin  time.Duration
+}
+
+// look counts a reading that begins after the call, or gives up waiting for it.
+func (u *userClock) look() {
+	u.mu.Lock()
+	if u.next == nil {
+		u.next = make(chan struct{})
+	}
+	done, slow := u.next, u.slow
+	if !u.reading {
+		u.reading = true
+		go u.serve()
+	}
+	u.mu.Unlock()
+	if slow {
+		return
+	}
+	timer := time.NewTimer(userPatience)
+	defer timer.Stop()
+	select {
+	case <-done:
+	case <-timer.C:
+		u.tell(true)
+	}
+}
+
+// serve reads the clock until nobody wants to know.
+func (u *userClock) serve() {
+	for {
+		u.mu.Lock()
+		done := u.next
+		u.next = nil
+		if done == nil {
+			u.reading = false
+			u.mu.Unlock()
+			return
+		}
+		u.mu.Unlock()
+		began := time.Now()
+		ok := u.ask()
+		u.tell(!ok || time.Since(began) > userPatience)
+		close(done)
+	}
+}
+
+// ask reads the clock once.
+func (u *userClock) ask() (ok bool) {
+	defer func() { _ = recover() }()
+	at := min(max(u.read(), -never/4), never/4)
+	if !u.begun { // only serve is here
+		u.begun, u.origin = true, at-time.Since(u.clock.start)
+	}
+	u.clock.gain(at - u.origin)
+	return true
+}
+
+// tell notes whether the clock is slow.
+func (u *userClock) tell(slow bool) {
+	u.mu.Lock()
+	first := slow && !u.slow
+	u.slow = slow
+	u.mu.Unlock()
+	if first {
+		u.hung()
+	}
 }

@@ -41,10 +41,12 @@ type Config struct {
 	// Jobs and elections keep theirs for a week. At least a minute. Default 2 h.
 	TokenRetention time.Duration
 
-	// Clock is elapsed time since any fixed point. It must go on while the
-	// machine is suspended, or leases are believed too long after a suspend.
-	// Default: CLOCK_BOOTTIME on Linux, else Go's monotonic clock. Tests in a
-	// testing/synctest bubble pass the bubble's clock.
+	// Clock is elapsed time since any fixed point, and should go on while the
+	// machine is suspended. Leases go by Go's monotonic clock and by what Clock has
+	// gained on it: a Clock ends leases earlier, never later, and one that blocks or
+	// panics is not waited for. Default: CLOCK_BOOTTIME on Linux, none elsewhere,
+	// where leases are believed too long after a suspend. In a testing/synctest bubble
+	// leases go by the bubble's clock, and no Clock is needed.
 	Clock func() time.Duration
 }
 

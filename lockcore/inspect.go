@@ -188,6 +188,6 @@ func (c *Client) ForceRelease(ctx context.Context, name string) (Inspection, err
 	for _, h := range seen.Holders {
 		identities = append(identities, h.Identity)
 	}
-	c.log.Info("a lock was taken from its holders by force", "name", name, "kind", string(seen.Kind), "holders", identities)
+	c.log.Info("lock released by force", "name", name, "kind", string(seen.Kind), "holders", identities)
 	return seen.Inspection, nil
 }

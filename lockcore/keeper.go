@@ -13,9 +13,8 @@ import (
 // never is later than anything that is due.
 const never = time.Duration(math.MaxInt64)
 
-// A keeper renews all leases of a Client and ends those whose time is over: one
-// goroutine and one timer for any number of leases, and one stream of renewals. A
-// renewal that hangs delays no expiry.
+// A keeper renews all leases of a Client: one goroutine and one timer for any number
+// of leases, and one stream of renewals.
 type keeper struct {
 	c     *Client
 	kick  chan struct{}
@@ -26,15 +25,14 @@ type keeper struct {
 	mu       sync.Mutex
 	due      leaseHeap // by renewAt
 	underway []*renewal
-	free     []*link   // the one used last is at the end
-	expiry   leaseHeap // by expiresAt, which may lag behind validUntil
+	free     []*link // the one used last is at the end
 	wakeAt   time.Duration
 }
 
 func newKeeper(c *Client, opt redis.Options) *keeper {
 	k := &keeper{
 		c: c, kick: make(chan struct{}, 1), stop: make(chan struct{}), wakeAt: never,
-		links: newLinks(renewalLinks, opt), expiry: leaseHeap{byExpiry: true},
+		links: newLinks(renewalLinks, opt),
 	}
 	k.free = slices.Clone(k.links)
 	k.wg.Go(k.run)
@@ -51,19 +49,16 @@ func (k *keeper) close() {
 }
 
 func (k *keeper) add(l *Lease) {
+	if !l.a.terms.renew {
+		return
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	l.kept = true
-	l.expiresAt = time.Duration(l.validUntil.Load())
-	heap.Push(&k.expiry, l)
-	earliest := l.expiresAt
-	if l.a.terms.renew {
-		l.renewAt = l.acquired + l.a.terms.renewEvery
-		heap.Push(&k.due, l)
-		earliest = min(earliest, l.renewAt)
-	}
-	if earliest < k.wakeAt {
-		k.wakeAt = earliest
+	l.renewAt = l.acquired + l.a.terms.renewEvery
+	heap.Push(&k.due, l)
+	if l.renewAt < k.wakeAt {
+		k.wakeAt = l.renewAt
 		k.wake()
 	}
 }
@@ -72,9 +67,6 @@ func (k *keeper) remove(l *Lease) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	l.kept = false
-	if l.expirIdx >= 0 {
-		heap.Remove(&k.expiry, l.expirIdx)
-	}
 	if l.renewIdx >= 0 {
 		heap.Remove(&k.due, l.renewIdx)
 	}
@@ -91,13 +83,7 @@ func (k *keeper) run() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
-		expired, sleep := k.step()
-		for _, l := range expired {
-			if l.checkClock() == nil {
-				k.expectEnd(l) // a renewal was counted just now
-			}
-		}
-		timer.Reset(sleep)
+		timer.Reset(k.step())
 		select {
 		case <-timer.C:
 		case <-k.kick:
@@ -107,40 +93,12 @@ func (k *keeper) run() {
 	}
 }
 
-// expectEnd puts a lease that goes on after all back to those that may end.
-func (k *keeper) expectEnd(l *Lease) {
+// step starts the renewals that are due, and returns how long to sleep.
+func (k *keeper) step() time.Duration {
+	now := k.c.clock() // perhaps the user's, so not under the lock
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if l.kept && l.expirIdx < 0 {
-		l.expiresAt = time.Duration(l.validUntil.Load())
-		heap.Push(&k.expiry, l)
-		k.wakeAt = min(k.wakeAt, l.expiresAt)
-		k.wake()
-	}
-}
-
-// step starts the renewals that are due, and returns the leases whose time is
-// over and how long to sleep.
-func (k *keeper) step() (expired []*Lease, sleep time.Duration) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	now := k.c.clock()
-	next := never
-	for len(k.expiry.leases) > 0 {
-		l := k.expiry.leases[0]
-		if l.expiresAt > now {
-			next = l.expiresAt
-			break
-		}
-		if until := time.Duration(l.validUntil.Load()); until > now {
-			l.expiresAt = until // renewed since
-			heap.Fix(&k.expiry, 0)
-			continue
-		}
-		heap.Pop(&k.expiry)
-		expired = append(expired, l)
-	}
-	next = min(next, k.launch(now))
+	next := k.launch(now)
 	if k.wakeAt > now {
 		// Never put off what the timer was set for: a lock that is taken and given
 		// back all the time would set it anew each time.
@@ -148,69 +106,53 @@ func (k *keeper) step() (expired []*Lease, sleep time.Duration) {
 	}
 	k.wakeAt = next
 	if next == never {
-		return expired, time.Hour
+		return time.Hour
 	}
-	return expired, max(next-now, 0)
+	return max(next-now, 0)
 }
 
 // renewed counts the answer to a renewal sent at t0; false: try again.
 func (l *Lease) renewed(t0 time.Duration, r reply) bool {
-	outcomes := l.c.metrics.renewals
+	counts := l.c.metrics
 	if r.err != nil {
-		outcomes.WithLabelValues("failed").Inc()
-		l.c.log.V(1).Info("renewal failed; trying again", "name", l.a.keys.name, "error", r.err.Error(), "valid", l.Remaining())
+		counts.missed.Inc()
+		l.c.log.V(1).Info("renewal failed", "name", l.a.keys.name, "token", l.token, "err", r.err, "remaining", l.Remaining())
 		return false
 	}
 	switch r.value {
 	case int64(1):
-		outcomes.WithLabelValues("renewed").Inc()
+		counts.renewed.Inc()
 		l.extend(t0)
 	case int64(0):
-		outcomes.WithLabelValues("lost").Inc()
+		counts.lost.Inc()
 		if l.end(ErrLeaseLost) {
 			l.c.noteLoss(l, ErrLeaseLost)
 		}
 	default:
-		outcomes.WithLabelValues("failed").Inc()
+		counts.missed.Inc()
 		s, _ := l.a.renewal()
-		l.c.log.Error(s.oddReply(r.value), "renewal failed; trying again", "name", l.a.keys.name)
+		l.c.log.Error(s.oddReply(r.value), "renewal failed", "name", l.a.keys.name, "token", l.token)
 		return false
 	}
 	return true
 }
 
-// leaseHeap is a heap of leases by their next renewal or by their expiry.
-type leaseHeap struct {
-	leases   []*Lease
-	byExpiry bool
-}
+// leaseHeap is a heap of leases by their next renewal.
+type leaseHeap struct{ leases []*Lease }
 
 func (h *leaseHeap) Len() int { return len(h.leases) }
 
-func (h *leaseHeap) Less(i, j int) bool {
-	if h.byExpiry {
-		return h.leases[i].expiresAt < h.leases[j].expiresAt
-	}
-	return h.leases[i].renewAt < h.leases[j].renewAt
-}
+func (h *leaseHeap) Less(i, j int) bool { return h.leases[i].renewAt < h.leases[j].renewAt }
 
 func (h *leaseHeap) Swap(i, j int) {
 	h.leases[i], h.leases[j] = h.leases[j], h.leases[i]
-	h.place(i)
-	h.place(j)
-}
-
-func (h *leaseHeap) place(i int) {
-	if h.byExpiry {
-		h.leases[i].expirIdx = i
-	} else {
-		h.leases[i].renewIdx = i
-	}
+	h.leases[i].renewIdx, h.leases[j].renewIdx = i, j
 }
 
 func (h *leaseHeap) Push(x any) {
-	h.leases = append(h.leases, x.(*Lease))
-	h.place(len(h.leases) - 1)
+	l := x.(*Lease)
+	l.renewIdx = len(h.leases)
+	h.leases = append(h.leases, l)
 }
 
 func (h *leaseHeap) Pop() any {
@@ -218,10 +160,6 @@ func (h *leaseHeap) Pop() any {
 	l := h.leases[last]
 	h.leases[last] = nil
 	h.leases = h.leases[:last]
-	if h.byExpiry {
-		l.expirIdx = -1
-	} else {
-		l.renewIdx = -1
-	}
+	l.renewIdx = -1
 	return l
 }

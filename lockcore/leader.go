@@ -58,6 +58,7 @@ func (c *Client) Election(name string, cfg ElectionConfig) (*Election, error) {
 	if len(encoded) > maxMetadata {
 		return nil, refuse("ElectionConfig.Metadata", "at most 4096 bytes as JSON", "%d bytes", len(encoded))
 	}
+	c.metrics.kind(kindElection)
 	return &Election{
 		c: c, name: name, keys: c.keys.election(name), terms: terms,
 		metadata: maps.Clone(cfg.Metadata), encoded: string(encoded),
@@ -177,7 +178,7 @@ func (l *Leadership) Resign(ctx context.Context) error {
 	defer cancel()
 	args := s.args([]string{e.keys.lock, e.keys.leader}, l.token)
 	if _, err := l.c.number(ctx, s, e.terms.timeout(), args); err != nil {
-		l.c.log.V(1).Info("the leader record still names the leader that resigned", "election", e.name, "error", err.Error())
+		l.c.log.V(1).Info("leader record still names the leader that resigned", "election", e.name, "err", err)
 	}
 	return nil
 }
@@ -203,9 +204,7 @@ func (l *Leadership) Over() time.Duration {
 	if l.checkClock() == nil {
 		return 0
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return max(1, l.c.clock()-l.over) // ended is ended, however short ago
+	return max(1, l.c.time.ticks()-time.Duration(l.over.Load())) // ended is ended, however short ago
 }
 
 // leaderKind is the attempt of a candidate: a mutex's, whose renewals keep the

@@ -210,7 +210,7 @@ func (c *Client) readLeaders(ctx context.Context) {
 		case !errors.Is(err, ErrClosed) && ctx.Err() == nil:
 			o.timer.Reset(leaderRetry + rand.N(leaderRetry)) //nolint:gosec // jitter
 			if !mayRetry(err) {
-				c.log.Info("the leader record cannot be read; trying again", "election", o.e.name, "error", err.Error())
+				c.log.Error(err, "leader record not read; trying again", "election", o.e.name)
 			}
 		}
 	}

@@ -23,14 +23,16 @@ type Lease struct {
 
 	acquired   time.Duration // when the lease began, by the Client's clock
 	validUntil atomic.Int64  // by the Client's clock, ns
+	over       atomic.Int64  // when it ended, likewise
 	ctx        leaseContext
+	ending     ending
 
 	mu       sync.Mutex
-	cause    error         // why the lease ended; nil while it is held
-	over     time.Duration // when it ended, by the Client's clock
-	returned bool          // Unlock came after the end
+	bound    map[*boundContext]struct{} // contexts that end with the lease
+	ended    bool                       // so do those that are bound from now on
+	returned bool                       // Unlock came after the end
 
-	// Owned by the keeper.
+	// Owned by the keeper and the expiry.
 	renewAt            time.Duration
 	expiresAt          time.Duration
 	renewIdx, expirIdx int
@@ -38,50 +40,17 @@ type Lease struct {
 	kept               bool
 }
 
-// leaseContext is a cancelled context with a cause, whose Err also looks at the
-// clock: after a pause of the process no timer has run yet.
-type leaseContext struct {
-	context.Context
-	lease  *Lease
-	cancel context.CancelCauseFunc
-}
-
-func (x leaseContext) Err() error {
-	if cause := x.lease.checkClock(); cause != nil {
-		x.cancel(cause) // here, as whoever ended the lease may not have come to it
-	}
-	return x.Context.Err()
-}
-
 // newLease starts a lease that was granted by a request sent at t0.
 func (c *Client) newLease(ctx context.Context, a *attempt, token uint64, t0 time.Duration) *Lease {
-	l := &Lease{c: c, a: a, token: token, acquired: t0, renewIdx: -1, expirIdx: -1}
-	inner, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	l.ctx = leaseContext{inner, l, cancel}
+	l := &Lease{
+		c: c, a: a, token: token, acquired: t0, renewIdx: -1, expirIdx: -1,
+		ending: newEnding(),
+	}
+	l.ctx = leaseContext{context.WithoutCancel(ctx), l}
 	l.validUntil.Store(int64(t0 + a.terms.validFor))
+	c.expiry.add(l)
 	c.keep.add(l)
 	return l
-}
-
-// Context is done as soon as the lease has ended, with the reason as its cause
-// (context.Cause): ErrReleased, ErrLeaseLost, ErrLeaseExpired or ErrClosed. It
-// carries the values of the context the lease was acquired with, not its end.
-//
-// Its Err looks at the clock, so that it is right even when the process has
-// been paused and no timer has run yet. Contexts derived from it do not; Bind
-// makes one that does.
-func (l *Lease) Context() context.Context { return l.ctx }
-
-// Bind returns a context that is done when parent is or when the lease ends,
-// whichever comes first, and whose Err looks at the clock. Call stop when the
-// work is done.
-func (l *Lease) Bind(parent context.Context) (ctx context.Context, stop context.CancelFunc) {
-	inner, cancel := context.WithCancelCause(parent)
-	unhook := context.AfterFunc(l.ctx.Context, func() { cancel(context.Cause(l.ctx.Context)) })
-	return leaseContext{inner, l, cancel}, func() {
-		unhook()
-		cancel(nil)
-	}
 }
 
 // Token is the fencing token of this lease: greater than that of every earlier
@@ -98,21 +67,19 @@ func (l *Lease) Remaining() time.Duration {
 	if l.checkClock() != nil {
 		return 0
 	}
-	return max(0, time.Duration(l.validUntil.Load())-l.c.clock())
+	return max(0, time.Duration(l.validUntil.Load())-l.c.time.ticks())
 }
 
 // checkClock ends the lease if its time is over, and tells why it has ended.
 func (l *Lease) checkClock() error {
-	l.mu.Lock()
-	cause := l.cause
-	l.mu.Unlock()
-	if cause == nil && l.c.clock() >= time.Duration(l.validUntil.Load()) {
-		l.expire()
-		l.mu.Lock()
-		cause = l.cause
-		l.mu.Unlock()
+	if cause := l.ending.cause(); cause != nil {
+		return cause
 	}
-	return cause
+	if l.c.time.reached(time.Duration(l.validUntil.Load())) && l.expire() {
+		l.endBound()
+		l.c.expired([]*Lease{l})
+	}
+	return l.ending.cause()
 }
 
 // extend counts a renewal that was sent at t0. A reply that comes after the
@@ -132,34 +99,69 @@ func (l *Lease) extend(t0 time.Duration) bool {
 
 // end ends the lease for a reason, once; false if it had ended before.
 func (l *Lease) end(cause error) bool {
-	l.mu.Lock()
-	if l.cause != nil {
-		l.mu.Unlock()
+	if !l.finish(cause) {
 		return false
 	}
-	l.cause = cause
-	l.over = min(l.c.clock(), time.Duration(l.validUntil.Load()))
-	l.mu.Unlock()
-	l.c.metrics.kinds[l.a.kind.name()].held.Dec()
-	l.c.keep.remove(l)
-	l.ctx.cancel(cause)
+	l.endBound()
+	l.settle()
 	return true
 }
 
-// expire ends a lease whose time is over.
-func (l *Lease) expire() {
-	cause := ErrLeaseExpired
-	if l.capped(l.c.clock()) {
-		cause = errMaxHold
+// expire ends a lease whose time is over; false if it goes on, or had ended before.
+// endBound and settle are to follow.
+func (l *Lease) expire() bool {
+	now := l.c.time.ticks()
+	if now < time.Duration(l.validUntil.Load()) {
+		return false // renewed since
 	}
-	if l.end(cause) {
-		l.c.noteLoss(l, cause)
+	if l.capped(now) {
+		return l.finish(errMaxHold)
+	}
+	return l.finish(ErrLeaseExpired)
+}
+
+// finish has the context done, and nothing else: what else is to be done at the end of
+// a lease may wait until the contexts of others are done that end with it.
+func (l *Lease) finish(cause error) bool {
+	if l.ending.cause() != nil {
+		return false
+	}
+	l.over.CompareAndSwap(0, min(int64(l.c.time.ticks()), l.validUntil.Load()))
+	return l.ending.end(context.Canceled, cause)
+}
+
+// endBound has the contexts done that were bound to the lease.
+func (l *Lease) endBound() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ended = true
+	for b := range l.bound {
+		b.ending.end(context.Canceled, l.ending.cause())
 	}
 }
 
-// capped reports whether MaxHold has ended the renewing.
+// settle does the rest at the end of a lease.
+func (l *Lease) settle() {
+	l.c.expiry.remove(l)
+	l.c.keep.remove(l)
+	l.c.metrics.kind(l.a.kind.name()).held.Dec()
+	l.ending.follow()
+	l.mu.Lock()
+	bound := l.bound
+	l.bound = nil
+	l.mu.Unlock()
+	if len(bound) > 0 {
+		go func() { // parents may be of types of the user's
+			for b := range bound {
+				b.release()
+			}
+		}()
+	}
+}
+
+// capped reports whether renewing has ended: with the lease, or by MaxHold.
 func (l *Lease) capped(now time.Duration) bool {
-	return l.a.terms.maxHold > 0 && now-l.acquired >= l.a.terms.maxHold
+	return l.ending.cause() != nil || l.a.terms.maxHold > 0 && now-l.acquired >= l.a.terms.maxHold
 }
 
 var errMaxHold = errors.Join(ErrLeaseExpired, errors.New("lockcore: MaxHold was reached and renewing ended"))
@@ -192,8 +194,9 @@ func (l *Lease) Release(ctx context.Context) (left int, err error) {
 		n, err := l.c.release(ctx, l)
 		return int(n), err
 	}
+	cause := l.ending.cause()
 	l.mu.Lock()
-	cause, stale := l.cause, errors.Is(l.cause, ErrLeaseExpired) && !l.returned
+	stale := errors.Is(cause, ErrLeaseExpired) && !l.returned
 	l.returned = true
 	l.mu.Unlock()
 	if stale {

@@ -113,6 +113,7 @@ func (c *Client) Ledger(job string, cfg LedgerConfig) (*Ledger, error) {
 // for work that is no row of ticks. It is apart from Client.Mutex of any name, so
 // users' locks and the runners' never meet. Its lease is LedgerConfig.Lease.
 func (l *Ledger) Mutex() *Mutex {
+	l.c.metrics.kind(kindMutex)
 	return &Mutex{c: l.c, keys: l.keys.lockKeys, terms: l.terms, kind: mutexKind{}}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -14,23 +15,28 @@ import (
 // metrics are what a Client tells Prometheus. No label carries the name of a lock:
 // names may be made up at run time, and each would be series of its own.
 type metrics struct {
-	acquires     *prometheus.CounterVec
-	wait         *prometheus.HistogramVec
+	acquires     *registry.Vec[prometheus.Counter]
+	wait         *registry.Vec[prometheus.Histogram]
 	handover     prometheus.Histogram
-	held         *prometheus.GaugeVec
-	waiting      *prometheus.GaugeVec
-	renewals     *prometheus.CounterVec
+	held         *registry.Vec[prometheus.Gauge]
+	waiting      *registry.Vec[prometheus.Gauge]
+	renewals     *registry.Vec[prometheus.Counter]
 	lateness     prometheus.Histogram
-	losses       *prometheus.CounterVec
+	losses       *registry.Vec[prometheus.Counter]
 	lapsed       prometheus.Counter
-	scriptErrors *prometheus.CounterVec
+	scriptErrors *registry.Vec[prometheus.Counter]
 	forced       prometheus.Counter
 
 	kinds map[string]*kindMetrics
+
+	renewed, missed, lost           prometheus.Counter // of renewals
+	lostLeases, expired, maxReached prometheus.Counter // of losses
 }
 
-// kindMetrics are the series of one kind of lease.
+// kindMetrics are the series of one kind of lease. They are there from when the first
+// lock of the kind is made, see metrics.kind.
 type kindMetrics struct {
+	made          sync.Once
 	acquired      prometheus.Counter
 	wait          prometheus.Observer
 	held, waiting prometheus.Gauge
@@ -61,49 +67,49 @@ const (
 // registered are shared. A nil Registerer is none.
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
-		acquires: prometheus.NewCounterVec(prometheus.CounterOpts{
+		acquires: registry.Counters(prometheus.CounterOpts{
 			Name: "noonlock_acquires_total",
 			Help: "Attempts at a lock, by kind and by what became of them.",
-		}, []string{"kind", "outcome"}),
-		wait: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		}, "kind", "outcome"),
+		wait: registry.Histograms(prometheus.HistogramOpts{
 			Name:    "noonlock_acquire_wait_seconds",
 			Help:    "From the call to the lease, of attempts that acquired.",
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 60, 600},
-		}, []string{"kind"}),
+		}, "kind"),
 		handover: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "noonlock_handover_seconds",
 			Help:    "From hearing that a lock was granted to a waiter of this process to its lease.",
 			Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1},
 		}),
-		held: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		held: registry.Gauges(prometheus.GaugeOpts{
 			Name: "noonlock_leases_held",
 			Help: "Leases that this process holds now.",
-		}, []string{"kind"}),
-		waiting: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		}, "kind"),
+		waiting: registry.Gauges(prometheus.GaugeOpts{
 			Name: "noonlock_waiters",
 			Help: "Calls of this process that wait for a lock now; the sum over all processes is the length of all lines.",
-		}, []string{"kind"}),
-		renewals: prometheus.NewCounterVec(prometheus.CounterOpts{
+		}, "kind"),
+		renewals: registry.Counters(prometheus.CounterOpts{
 			Name: "noonlock_renewals_total",
 			Help: "Renewals of leases by outcome: renewed, lost (the server says that it is not ours), failed (no answer, or an error).",
-		}, []string{"outcome"}),
+		}, "outcome"),
 		lateness: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "noonlock_renewal_lateness_seconds",
 			Help:    "How much later than due renewals were sent: a machine that is short of time shows here before it loses leases.",
 			Buckets: []float64{.0005, .001, .005, .01, .05, .1, .25, .5, 1, 2.5, 5, 10},
 		}),
-		losses: prometheus.NewCounterVec(prometheus.CounterOpts{
+		losses: registry.Counters(prometheus.CounterOpts{
 			Name: "noonlock_lease_losses_total",
 			Help: "Leases that ended before their release, by cause: lost (the server says so), expired (no renewal was answered in time), max_hold.",
-		}, []string{"cause"}),
+		}, "cause"),
 		lapsed: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "noonlock_lapsed_grants_total",
 			Help: "Grants to waiters of this process that were not taken up: given up, or not confirmed in time.",
 		}),
-		scriptErrors: prometheus.NewCounterVec(prometheus.CounterOpts{
+		scriptErrors: registry.Counters(prometheus.CounterOpts{
 			Name: "noonlock_script_errors_total",
 			Help: "Calls of scripts that failed, by script and reason: refused (by the server), unanswered, unsent.",
-		}, []string{"script", "reason"}),
+		}, "script", "reason"),
 		forced: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "noonlock_forced_releases_total",
 			Help: "Locks that this process has taken from their holder by ForceRelease.",
@@ -123,32 +129,36 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	return m, nil
 }
 
-// expect makes the series, so that they are there before anything happens.
+// expect makes the series that are there before anything happens.
 func (m *metrics) expect() {
 	m.kinds = map[string]*kindMetrics{}
 	for _, kind := range []string{kindMutex, kindReentrant, kindRead, kindWrite, kindElection, kindRun} {
-		k := &kindMetrics{held: m.held.WithLabelValues(kind)}
-		if kind != kindRun { // claims are the ledger's, and wait in no line
-			k.acquired, k.wait, k.waiting = m.acquires.WithLabelValues(kind, outcomeAcquired), m.wait.WithLabelValues(kind), m.waiting.WithLabelValues(kind)
+		m.kinds[kind] = &kindMetrics{}
+	}
+	m.renewed, m.missed, m.lost = m.renewals.With("renewed"), m.renewals.With("failed"), m.renewals.With("lost")
+	m.lostLeases, m.expired, m.maxReached = m.losses.With("lost"), m.losses.With("expired"), m.losses.With("max_hold")
+}
+
+// kind is the series of a kind, from now on there. An application uses few of them.
+func (m *metrics) kind(name string) *kindMetrics {
+	k := m.kinds[name]
+	k.made.Do(func() {
+		k.held = m.held.With(name)
+		if name != kindRun { // claims are the ledger's, and wait in no line
+			k.acquired, k.wait, k.waiting = m.acquires.With(name, outcomeAcquired), m.wait.With(name), m.waiting.With(name)
 		}
-		m.kinds[kind] = k
-	}
-	for _, outcome := range []string{"renewed", "lost", "failed"} {
-		m.renewals.WithLabelValues(outcome)
-	}
-	for _, cause := range []string{"lost", "expired", "max_hold"} {
-		m.losses.WithLabelValues(cause)
-	}
+	})
+	return k
 }
 
 // asked counts what became of an attempt at a lock.
 func (m *metrics) asked(kind string, took time.Duration, err error) {
 	if err == nil {
-		m.kinds[kind].acquired.Inc()
-		m.kinds[kind].wait.Observe(took.Seconds())
+		m.kind(kind).acquired.Inc()
+		m.kind(kind).wait.Observe(took.Seconds())
 		return
 	}
-	m.acquires.WithLabelValues(kind, outcomeOf(err)).Inc()
+	m.acquires.With(kind, outcomeOf(err)).Inc()
 }
 
 func outcomeOf(err error) string {
@@ -168,15 +178,15 @@ func outcomeOf(err error) string {
 	return outcomeError
 }
 
-// lost counts a lease that ended against its holder's will.
-func (m *metrics) lost(cause error) {
+// ended counts a lease that ended against its holder's will.
+func (m *metrics) ended(cause error) {
 	switch {
 	case errors.Is(cause, errMaxHold):
-		m.losses.WithLabelValues("max_hold").Inc()
+		m.maxReached.Inc()
 	case errors.Is(cause, ErrLeaseExpired):
-		m.losses.WithLabelValues("expired").Inc()
+		m.expired.Inc()
 	default:
-		m.losses.WithLabelValues("lost").Inc()
+		m.lostLeases.Inc()
 	}
 }
 
@@ -192,5 +202,5 @@ func (m *metrics) failed(s *script, err error) {
 	case isServerError(err):
 		reason = "refused"
 	}
-	m.scriptErrors.WithLabelValues(s.name, reason).Inc()
+	m.scriptErrors.With(s.name, reason).Inc()
 }

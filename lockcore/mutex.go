@@ -20,6 +20,11 @@ type Mutex struct {
 // Mutex returns the lock of a name: 1 to 200 bytes of UTF-8 without control
 // characters, spaces and braces. It sends nothing. The error is a *ConfigError.
 func (c *Client) Mutex(name string, cfg LeaseConfig) (*Mutex, error) {
+	return c.lock(name, mutexKind{}, cfg)
+}
+
+// lock is a lock of a kind.
+func (c *Client) lock(name string, k lineKind, cfg LeaseConfig) (*Mutex, error) {
 	if err := checkUserName(name); err != nil {
 		return nil, err
 	}
@@ -27,7 +32,8 @@ func (c *Client) Mutex(name string, cfg LeaseConfig) (*Mutex, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Mutex{c: c, keys: c.keys.lock(name), terms: terms, kind: mutexKind{}}, nil
+	c.metrics.kind(k.name())
+	return &Mutex{c: c, keys: c.keys.lock(name), terms: terms, kind: k}, nil
 }
 
 // Name is the name of the lock.
@@ -109,7 +115,7 @@ func (m *Mutex) wait(ctx context.Context) (*Lease, error) {
 	if err != nil {
 		return nil, err
 	}
-	waiting := m.c.metrics.kinds[m.kind.name()].waiting
+	waiting := m.c.metrics.kind(m.kind.name()).waiting
 	waiting.Inc()
 	defer waiting.Dec()
 	r, t0, err := a.askUntil(ctx, modeJoin, patience)
@@ -127,7 +133,7 @@ func (m *Mutex) wait(ctx context.Context) (*Lease, error) {
 		}
 		if r.left == -1*time.Millisecond && !a.warned {
 			a.warned = true
-			m.c.log.Info("waiting for a lock that has no TTL: a foreign client set it, and it may never end", "name", m.keys.name)
+			m.c.log.Error(errEndless, "waiting for a lock that has no TTL", "name", m.keys.name)
 		}
 		if err := a.await(ctx, r); err != nil {
 			m.c.forget(a)
@@ -150,6 +156,8 @@ func (m *Mutex) wait(ctx context.Context) (*Lease, error) {
 		r, t0, err = a.askUntil(ctx, mode, 0)
 	}
 }
+
+var errEndless = errors.New("lockcore: a foreign client has set the key, and it may never end")
 
 // begin makes an attempt, known to the Client from now on.
 func (m *Mutex) begin(ctx context.Context, waits bool) (*attempt, error) {

@@ -30,14 +30,13 @@ func (c *Client) ReentrantMutex(name, owner string, cfg LeaseConfig) (*Reentrant
 
 // ownedLock is one side of a lock with owners.
 func (c *Client) ownedLock(name string, k ownedKind, cfg LeaseConfig) (*Mutex, error) {
-	m, err := c.Mutex(name, cfg)
+	m, err := c.lock(name, k, cfg)
 	if err != nil {
 		return nil, err
 	}
 	if err := checkName("owner", k.owner); err != nil {
 		return nil, err
 	}
-	m.kind = k
 	return m, nil
 }
 

@@ -128,9 +128,9 @@ func (k *keeper) renew(ctx context.Context, r *renewal, batch []*Lease) {
 
 // land says when the leases of a renewal are renewed next.
 func (k *keeper) land(r *renewal, batch []*Lease, good []bool) {
+	now := k.c.time.ticks()
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	now := k.c.clock()
 	k.underway = slices.DeleteFunc(k.underway, func(other *renewal) bool { return other == r })
 	if r.link.failed {
 		k.free = slices.Insert(k.free, 0, r.link)

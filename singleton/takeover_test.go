@@ -279,7 +279,7 @@ func TestFault53_PanicAndGoexit(t *testing.T) {
 		if n := f.log.count("panicked"); n < 6 || bad < 6 {
 			t.Errorf("%d panics, %d in the log", bad, n)
 		}
-		if n := f.log.count("lease ended before its release"); n != 0 {
+		if n := f.log.count("lease lost"); n != 0 {
 			t.Errorf("%d leases were lost:\n%s", n, &f.log)
 		}
 	})

@@ -1,0 +1,62 @@
+package registry
+
+import (
+	"strings"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// A Vec is a set of metrics that differ in the values of their labels. A metric is
+// made when With is first called for it.
+//
+// It holds no lock while it is collected, unlike the Vecs of client_golang: those let
+// go of theirs only when the scrape has taken every metric, and so a slow scrape, or a
+// Registerer that blocks, would hold up whoever counts.
+type Vec[M prometheus.Metric] struct {
+	of     prometheus.Collector // never collected
+	with   func(values ...string) M
+	series sync.Map // values of labels to M
+}
+
+// Counters makes a Vec of counters.
+func Counters(opts prometheus.CounterOpts, labels ...string) *Vec[prometheus.Counter] {
+	of := prometheus.NewCounterVec(opts, labels)
+	return &Vec[prometheus.Counter]{of: of, with: of.WithLabelValues}
+}
+
+// Gauges makes a Vec of gauges.
+func Gauges(opts prometheus.GaugeOpts, labels ...string) *Vec[prometheus.Gauge] {
+	of := prometheus.NewGaugeVec(opts, labels)
+	return &Vec[prometheus.Gauge]{of: of, with: of.WithLabelValues}
+}
+
+// Histograms makes a Vec of histograms.
+func Histograms(opts prometheus.HistogramOpts, labels ...string) *Vec[prometheus.Histogram] {
+	of := prometheus.NewHistogramVec(opts, labels)
+	return &Vec[prometheus.Histogram]{of: of, with: func(values ...string) prometheus.Histogram {
+		return of.WithLabelValues(values...).(prometheus.Histogram)
+	}}
+}
+
+// With is the metric of these values of the labels.
+func (v *Vec[M]) With(values ...string) M {
+	key := strings.Join(values, "\xff")
+	if m, ok := v.series.Load(key); ok {
+		return m.(M)
+	}
+	m := v.with(values...)
+	v.series.Store(key, m)
+	return m
+}
+
+// Describe is prometheus.Collector's.
+func (v *Vec[M]) Describe(ch chan<- *prometheus.Desc) { v.of.Describe(ch) }
+
+// Collect is prometheus.Collector's.
+func (v *Vec[M]) Collect(ch chan<- prometheus.Metric) {
+	v.series.Range(func(_, m any) bool {
+		ch <- m.(M)
+		return true
+	})
+}

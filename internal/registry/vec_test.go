@@ -1,0 +1,76 @@
+package registry_test
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/noonlock/noonlock/internal/registry"
+)
+
+// Only the series that were asked for are there, under their labels, and a second
+// user of the registry counts in the same ones.
+func TestVec(t *testing.T) {
+	t.Parallel()
+	reg := prometheus.NewPedanticRegistry()
+	counters := func() *registry.Vec[prometheus.Counter] {
+		v := registry.Counters(prometheus.CounterOpts{Name: "runs_total", Help: "Runs."}, "job", "outcome")
+		if err := registry.Share(reg, &v); err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	one, two := counters(), counters()
+	one.With("a", "failed").Inc()
+	two.With("a", "failed").Inc()
+	two.With("b", "succeeded")
+	gauges := registry.Gauges(prometheus.GaugeOpts{Name: "held", Help: "Held."}, "kind")
+	histograms := registry.Histograms(prometheus.HistogramOpts{Name: "wait", Help: "Wait.", Buckets: []float64{1}}, "kind")
+	reg.MustRegister(gauges, histograms)
+	gauges.With("x").Set(3)
+	histograms.With("y").Observe(2)
+	want := `
+		# HELP held Held.
+		# TYPE held gauge
+		held{kind="x"} 3
+		# HELP runs_total Runs.
+		# TYPE runs_total counter
+		runs_total{job="a",outcome="failed"} 2
+		runs_total{job="b",outcome="succeeded"} 0
+		# HELP wait Wait.
+		# TYPE wait histogram
+		wait_bucket{kind="y",le="1"} 0
+		wait_bucket{kind="y",le="+Inf"} 1
+		wait_sum{kind="y"} 2
+		wait_count{kind="y"} 1
+	`
+	if err := testutil.GatherAndCompare(reg, strings.NewReader(want)); err != nil {
+		t.Error(err)
+	}
+}
+
+// A scrape that stands still in the middle holds up nobody who counts, in series that
+// are there and in new ones.
+func TestVecUnderAScrapeThatHangs(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		v := registry.Counters(prometheus.CounterOpts{Name: "runs_total", Help: "Runs."}, "job")
+		v.With("a").Inc()
+		v.With("b").Inc()
+		ch := make(chan prometheus.Metric)
+		go v.Collect(ch)
+		<-ch // the first one, and no more for now
+		v.With("a").Inc()
+		v.With("c").Inc()
+		v.With("d").Inc()
+		go func() { // the scrape goes on
+			for range ch {
+			}
+		}()
+		synctest.Wait()
+		close(ch)
+	})
+}

@@ -1,0 +1,150 @@
+package lockcore_test
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/noonlock/noonlock/lockcore"
+)
+
+// A clock of the user's that blocks for ever, is slow, panics, stands still or goes
+// back: the lease is renewed, answers at once, and its context is done in time when the
+// server cannot be reached.
+func TestFault63_ClockOfTheUser(t *testing.T) {
+	t.Parallel()
+	for name, ill := range map[string]func() time.Duration{
+		"blocks":       nil,
+		"slow":         func() time.Duration { time.Sleep(70 * time.Millisecond); return 0 },
+		"panics":       func() time.Duration { panic("a clock of the worst kind") },
+		"stands still": func() time.Duration { return 0 },
+		"goes back":    func() time.Duration { return -time.Hour },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(e *env) {
+				free := make(chan struct{})
+				if name == "blocks" {
+					ill = func() time.Duration { <-free; return 0 }
+				}
+				e.Cleanup(func() { // after the Client is closed
+					close(free)
+					time.Sleep(time.Second)
+				})
+				var sick atomic.Bool
+				opt, faults := e.link()
+				c := e.clientWith(opt, lockcore.Config{Clock: func() time.Duration {
+					if sick.Load() {
+						return ill()
+					}
+					return e.clock()
+				}})
+				lease := e.try(e.mutex(c, "orders", ttl(3*time.Second)))
+				e.pass(10 * time.Second)
+				sick.Store(true)
+				asked := time.Now()
+				for range 100 {
+					if err := lease.Context().Err(); err != nil {
+						e.Fatalf("the lease ended: %v", context.Cause(lease.Context()))
+					}
+				}
+				if took := time.Since(asked); took > 100*time.Millisecond {
+					e.Errorf("a hundred calls of Err took %s", took)
+				}
+				e.pass(time.Minute)
+				if lease.Context().Err() != nil {
+					e.Fatalf("the lease was not renewed: %v", context.Cause(lease.Context()))
+				}
+				until := time.Now().Add(lease.Remaining())
+				faults.Partition()
+				mustIs(e, e.ended(lease), lockcore.ErrLeaseExpired)
+				if late := time.Since(until); late > 0 {
+					e.Errorf("the context was done %s late", late)
+				}
+				faults.Heal()
+			})
+		})
+	}
+}
+
+// In a bubble nothing has to be configured: leases go by its clock, and a holder that is
+// cut off stops in time.
+func TestFault63_NoClockInABubble(t *testing.T) {
+	inBubble(t, func(e *env) {
+		opt, faults := e.link()
+		c := e.clientWith(opt, lockcore.Config{})
+		began := time.Now()
+		lease := e.try(e.mutex(c, "orders", ttl(10*time.Second)))
+		e.pass(time.Hour)
+		if lease.Context().Err() != nil {
+			e.Fatalf("the lease was not renewed: %v", context.Cause(lease.Context()))
+		}
+		faults.Partition()
+		cut := time.Now()
+		mustIs(e, e.ended(lease), lockcore.ErrLeaseExpired)
+		if took := time.Since(cut); took < 6*time.Second || took > 10*time.Second-102*time.Millisecond {
+			e.Errorf("it ended %s after it was cut off", took)
+		}
+		faults.Heal()
+		if time.Since(began) < time.Hour {
+			e.Error("the clock is not the bubble's")
+		}
+	})
+}
+
+type valueKey struct{}
+
+// Leases that end at one instant: all contexts are done before anything of the user's
+// runs that hangs on one of them, and what hangs on them follows.
+func TestFault67_ThousandsEndAtOneInstant(t *testing.T) {
+	inBubble(t, func(e *env) {
+		const n = 2000
+		c := e.client("a")
+		var leases []*lockcore.Lease
+		var early, called atomic.Int64
+		var children []context.Context
+		until := time.Now().Add(988 * time.Millisecond)
+		for i := range n {
+			lease := e.try(e.mutex(c, fmt.Sprint("lock-", i), lockcore.LeaseConfig{TTL: time.Second, NoRenewal: true}))
+			leases = append(leases, lease)
+		}
+		for _, lease := range leases {
+			context.AfterFunc(lease.Context(), func() {
+				called.Add(1)
+				for _, other := range leases {
+					select {
+					case <-other.Context().Done():
+					default:
+						early.Add(1)
+					}
+				}
+			})
+			child, cancel := context.WithCancel(lease.Context())
+			defer cancel()
+			bound, stop := lease.Bind(e.Context())
+			defer stop()
+			grandchild, cancel := context.WithTimeout(context.WithValue(bound, valueKey{}, 1), time.Hour)
+			defer cancel()
+			children = append(children, child, bound, grandchild)
+		}
+		for _, lease := range leases {
+			<-lease.Context().Done()
+			if late := time.Since(until); late != 0 {
+				e.Fatalf("a context was done %s late", late)
+			}
+		}
+		e.settle()
+		if early.Load() > 0 || called.Load() != n {
+			e.Errorf("%d functions were called; contexts that were not done then: %d", called.Load(), early.Load())
+		}
+		for _, child := range children {
+			mustIs(e, child.Err(), context.Canceled)
+			mustIs(e, context.Cause(child), lockcore.ErrLeaseExpired)
+		}
+		if late := time.Since(until); late != 0 {
+			e.Errorf("what hangs on them was done %s late", late)
+		}
+	})
+}
