@@ -56,6 +56,28 @@ type env struct {
 	owners atomic.Int64
 }
 
+// Errorf is T.Errorf. With a mutant of a script the first error says all there is to say:
+// the process ends.
+func (e *env) Errorf(format string, args ...any) {
+	e.Helper()
+	e.T.Errorf(format, args...)
+	e.endMutant()
+}
+
+// Error is T.Error, as Errorf is T.Errorf.
+func (e *env) Error(args ...any) {
+	e.Helper()
+	e.T.Error(args...)
+	e.endMutant()
+}
+
+func (e *env) endMutant() {
+	if os.Getenv("NOONLOCK_MUTANT") != "" {
+		fmt.Printf("--- FAIL: %s: ended at its first error\n", e.Name())
+		os.Exit(1)
+	}
+}
+
 // onBoth runs a test in a bubble and on a real server, at the same time.
 func onBoth(t *testing.T, test func(e *env)) {
 	t.Helper()

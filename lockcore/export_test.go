@@ -14,45 +14,31 @@ import (
 var scriptFiles fs.FS = luaFiles
 
 // UseMutant changes a file of the scripts in these tests, for all Clients to come; text
-// is {"File","Old","New"} as JSON. The tables of test/explorer hold such changes, and
-// the tests that are to fail with them.
+// is {"File","Text"} as JSON. test/explorer makes such changes, and wants a test to fail.
 func UseMutant(text string) error {
-	files, err := mutated(text)
-	if err != nil {
-		return err
-	}
-	scriptFiles = files
-	ownScripts = sync.OnceValues(func() (*scripts, error) { return loadScripts(files) })
-	return nil
-}
-
-func mutated(text string) (fs.FS, error) {
-	var m struct{ File, Old, New string }
+	var m struct{ File, Text string }
 	if err := json.Unmarshal([]byte(text), &m); err != nil {
-		return nil, err
+		return err
 	}
 	names, err := fs.Glob(luaFiles, "lua/*.lua")
 	if err != nil {
-		return nil, err
+		return err
 	}
-	files, applied := fstest.MapFS{}, false
+	files, changed := fstest.MapFS{}, "lua/"+m.File+".lua"
 	for _, name := range names {
 		source, err := luaFiles.ReadFile(name)
 		if err != nil {
-			return nil, err
-		}
-		if name == "lua/"+m.File+".lua" {
-			if n := strings.Count(string(source), m.Old); n != 1 {
-				return nil, fmt.Errorf("%s has %d places of %q, want 1", name, n, m.Old)
-			}
-			source, applied = []byte(strings.Replace(string(source), m.Old, m.New, 1)), true
+			return err
 		}
 		files[name] = &fstest.MapFile{Data: source}
 	}
-	if !applied {
-		return nil, fmt.Errorf("there is no %s.lua", m.File)
+	if files[changed] == nil {
+		return fmt.Errorf("there is no %s", changed)
 	}
-	return files, nil
+	files[changed].Data = []byte(m.Text)
+	scriptFiles = files
+	ownScripts = sync.OnceValues(func() (*scripts, error) { return loadScripts(files) })
+	return nil
 }
 
 // ScriptSource is the text of a script as it is sent, for faults that match it.

@@ -73,7 +73,7 @@ else
   for _ = 1, 100 do
     local head = redis.call('ZRANGE', queue, 0, 0)[1]
     if not head or tonumber(redis.call('HGET', seen, head) or 0) > now then
-      if head and head ~= first and head ~= me then
+      if head ~= first and head ~= me then
         tell_head(lock, queue)
       end
       break

@@ -71,9 +71,25 @@
 //
 // # Mutants
 //
-// TestMutants (not under the race detector) changes the guards of all scripts, one at a
-// time, and wants each change noticed: by the exploration, or by the test of lockcore
-// that the table names, which is run on the changed script and must fail. Such guards
-// are of what is not modelled, or serve speed. TestEveryGuardHasAMutant holds the tables
-// against the scripts: each line that decides something is changed by one of them.
+// TestMutants (not under the race detector) changes the scripts, one place at a time, and
+// wants each change to be noticed. Package luamutant makes the mutants. Each is held first
+// against the tests of lockcore that testdata/killers.txt names for its file; they run on the
+// changed script and one must fail. A mutant that none of them notices is held against the
+// explorations and then against all tests in bubbles. A test that does not end, or cannot
+// run, notices nothing.
+//
+// After a change of a script:
+//
+//	go test ./test/explorer -run 'TestMutants/of/mutex_acquire$'
+//
+// prints "nothing notices" for each survivor. There are three ways to mend that. Write the
+// test that notices it. Delete what it changed, if nobody can notice it. Or list it in
+// testdata/survivors.txt, below the reason why no test can notice it: it behaves the same, or
+// serves speed alone. A mutant is listed by the text of its line, so that a listed one that
+// no longer exists, or is noticed by the tests of its file, fails the test, too.
+//
+// A log line "noticed by X, which killers.txt does not name" means that this mutant cost
+// a run of everything, half a minute: add X to the line of the file. The order there, and a
+// wrong name for a file, cost time only. A name of no test is an error. A new folder of
+// scripts needs its tests to take NOONLOCK_MUTANT, as TestMain of lockcore does.
 package explorer

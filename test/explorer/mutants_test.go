@@ -3,215 +3,272 @@
 package explorer
 
 import (
+	"errors"
 	"fmt"
+	"maps"
 	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/noonlock/noonlock/internal/servers"
+	"github.com/noonlock/noonlock/test/luamutant"
 )
 
-// An exploration is one search that is made for a mutant.
-type exploration func(tb testing.TB, edits []edit) found
-
-func (tr trial) exploration(l *library) exploration {
-	a := tr.atlas() // for all mutants: most scripts are the same in them
-	return func(tb testing.TB, edits []edit) found {
-		tb.Helper()
-		return search(tr.model(tb, l, a, edits, 1), tr.depth, 0, 1)
-	}
+// A mutant is a script of lockcore with one change.
+type mutant struct {
+	edit
+	key  string // its name in survivors.txt, less the file
+	line int
 }
 
-func (tr tickTrial) exploration(l *library) exploration {
-	a := tr.atlas()
-	return func(tb testing.TB, edits []edit) found {
-		tb.Helper()
-		return search(tr.model(tb, l, a, edits, 1), tr.depth, 0, 1)
+func (m mutant) String() string { return fmt.Sprintf("%s.lua:%d: %s", m.file, m.line, m.key) }
+
+// mutants are those of each file that are Lua to a server.
+func mutants(t *testing.T, l *library) map[string][]mutant {
+	t.Helper()
+	rdb := redis.NewClient(&redis.Options{Addr: servers.Redis(t).Addr()})
+	defer rdb.Close()
+	var keys []string
+	for _, text := range l.files {
+		keys = append(keys, luamutant.KeyNames(text)...)
 	}
+	all := map[string][]mutant{}
+	for file, text := range l.files {
+		generated, err := luamutant.Generate(text, keys)
+		if err != nil {
+			t.Fatalf("%s.lua: %v", file, err)
+		}
+		for _, g := range generated {
+			m := mutant{edit{file, g.Text}, g.Key, g.Line}
+			loads, err := l.loads(t, rdb, m.edit)
+			if err != nil {
+				t.Fatalf("%v: %v", m, err)
+			}
+			if loads {
+				all[file] = append(all[file], m)
+			} else {
+				t.Errorf("%v: is no Lua", m)
+			}
+		}
+	}
+	return all
 }
 
-// A guard that could be removed without anything noticing it would be of no use, or
-// the tests would not be. Each mutant is killed by the exploration, or by the test of
-// lockcore that the table names; with NOONLOCK_EXPLORE_ALL=1 those are explored first,
-// too. Under the race detector this takes too long and shows nothing.
+// changes reports whether any of these scripts is another one with the edits.
+func (l *library) changes(names []string, edits []edit) (bool, error) {
+	for _, name := range names {
+		if name == "" {
+			continue
+		}
+		before, err := l.load(name, nil)
+		if err != nil {
+			return false, err
+		}
+		after, err := l.load(name, edits)
+		if err != nil || before.id != after.id {
+			return err == nil, err
+		}
+	}
+	return false, nil
+}
+
+// loads reports whether a server takes the scripts that have an edited file in them.
+func (l *library) loads(t *testing.T, rdb *redis.Client, e edit) (bool, error) {
+	t.Helper()
+	for name, text := range l.files {
+		part, isPart := strings.CutPrefix(e.file, "part_")
+		includes := isPart && strings.Contains(text, "\n--@include "+part+"\n")
+		if name != e.file && !includes || strings.HasPrefix(name, "part_") {
+			continue
+		}
+		s, err := l.load(name, []edit{e})
+		if err != nil {
+			return false, err
+		}
+		if err := rdb.ScriptLoad(t.Context(), s.source).Err(); err != nil {
+			if redis.HasErrorPrefix(err, "ERR Error compiling script") {
+				t.Log(err)
+				return false, nil
+			}
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// Every change of a script that the mutator makes is noticed by a test or an
+// exploration, or listed in survivors.txt with the reason why it cannot be. A guard that
+// could be removed without anything noticing it would be of no use, or the tests
+// would not be. Under the race detector this takes too long and shows nothing.
 func TestMutants(t *testing.T) {
 	l, err := newLibrary()
 	if err != nil {
 		t.Fatal(err)
 	}
-	tests := newSuite(t)
-	for _, family := range []struct {
-		name    string
-		mutants []mutant
-		tries   []exploration // one after the other, until one kills
-	}{
-		{"mutex", mutexMutants(), []exploration{
-			trial{mutexes, 2, 1, 1, false, 5}.exploration(l),
-			trial{mutexes, 3, 0, 1, false, 5}.exploration(l),
-			trial{rules{mutex{}, uncounted}, 2, 1, 1, false, 5}.exploration(l),
-			trial{rules{mutex{}, forbidden}, 2, 0, 1, false, 5}.exploration(l),
-			trial{mutexes, 2, 2, 1, true, 4}.exploration(l),
-			trial{mutexes, 2, 2, 1, false, 7}.exploration(l),
-		}},
-		{"owned", ownedMutants(), []exploration{
-			trial{rwLocks, 2, 1, 1, false, 4}.exploration(l),
-			trial{rwOwners, 3, 0, 1, false, 4}.exploration(l),
-			trial{owners, 3, 1, 1, false, 5}.exploration(l),
-			trial{rwLocks, 3, 0, 1, false, 5}.exploration(l),
-			trial{rwOwners, 3, 0, 1, false, 6}.exploration(l),
-			trial{rwLocks, 2, 1, 1, false, 6}.exploration(l),
-		}},
-		{"ticks", tickMutants(), []exploration{
-			tickTrial{tickRules{2, false, false}, 2, 1, 1, 5}.exploration(l),
-			tickTrial{tickRules{1, false, false}, 2, 1, 1, 5}.exploration(l),
-			tickTrial{tickRules{2, false, true}, 2, 0, 0, 5}.exploration(l),
-			tickTrial{tickRules{2, true, false}, 2, 1, 1, 5}.exploration(l),
-			tickTrial{tickRules{2, false, false}, 2, 2, 1, 6}.exploration(l),
-		}},
-		{"jobs", jobMutants(), nil},
-		{"leaders", leaderMutants(), nil},
-	} {
-		var killed, killedByTests, explored atomic.Int64
-		t.Run(family.name, func(t *testing.T) {
-			// A trial that fails by itself would kill everything.
-			for i, try := range family.tries {
-				t.Run(fmt.Sprintf("trial %d without a mutant", i), func(t *testing.T) {
-					t.Parallel()
-					if f := try(t, nil); f.broken != "" {
-						t.Errorf("the scripts as they are break a promise: %s", f.broken)
-					}
-				})
-			}
-			for _, m := range family.mutants {
-				m.edit = spelled(m.edit)
-				t.Run(m.name, func(t *testing.T) {
-					t.Parallel()
-					if m.by == "" || os.Getenv("NOONLOCK_EXPLORE_ALL") != "" {
-						states := 0
-						for _, try := range family.tries {
-							f := try(t, []edit{m.edit})
-							states += f.states
-							if f.broken != "" {
-								killed.Add(1)
-								explored.Add(int64(states))
-								first, _, _ := strings.Cut(f.broken, "\n")
-								t.Logf("killed after %d states: %s", states, first)
-								return
-							}
-						}
-						if m.by == "" {
-							t.Fatalf("nothing notices it in %d states", states)
-						}
-						t.Logf("not noticed in %d states", states)
-					}
-					noticed, err := tests.kills(m.by, m.edit)
-					if err != nil {
+	hints, err := readKillers("testdata/killers.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	survivors, err := readSurvivors("testdata/survivors.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := mutants(t, l)
+	h := newHunt(t, l)
+	for file := range hints {
+		if l.files[file] == "" {
+			t.Errorf("killers.txt: there is no %s.lua", file)
+		}
+	}
+	for _, s := range survivors {
+		if !slices.ContainsFunc(all[s.file], func(m mutant) bool { return m.key == s.key }) {
+			t.Errorf("survivors.txt:%d: no mutant is called %s: %s", s.line, s.file, s.key)
+		}
+	}
+	t.Run("the check", func(t *testing.T) { h.isFair(t, l, all["mutex_renew"]) })
+	var killed, listed atomic.Int64
+	t.Run("of", func(t *testing.T) {
+		for _, file := range slices.Sorted(maps.Keys(all)) {
+			t.Run(file, func(t *testing.T) {
+				t.Parallel()
+				killers, err := h.named(hints[file])
+				if err != nil {
+					t.Fatalf("killers.txt: %s: %v", file, err)
+				}
+				for _, k := range killers { // one that notices nothing would notice everything
+					if err := k.sound(t); err != nil {
 						t.Fatal(err)
 					}
-					if !noticed {
-						t.Fatalf("%s does not notice it", m.by)
+				}
+				for _, m := range all[file] {
+					isListed := slices.ContainsFunc(survivors, func(s survivor) bool { return s.file == file && s.key == m.key })
+					by, err := h.hunt(t, m, killers)
+					if err == nil && by == "" && !isListed {
+						by, err = h.anything(t, m)
 					}
-					killedByTests.Add(1)
-				})
-			}
-		})
-		if killed.Load()+killedByTests.Load() == 0 {
-			continue // they were not asked for
+					switch {
+					case err != nil:
+						t.Errorf("%v: %v", m, err)
+					case by == "" && !isListed:
+						t.Errorf("nothing notices %v", m)
+					case by != "" && isListed:
+						t.Errorf("survivors.txt lists what %s notices: %v", by, m)
+					case isListed:
+						listed.Add(1)
+					default:
+						killed.Add(1)
+					}
+				}
+			})
 		}
-		servers.Count(t, "%s: of %d mutants %d were killed by the exploration, within %d states in all, and %d by the tests that hold their guards",
-			family.name, len(family.mutants), killed.Load(), explored.Load(), killedByTests.Load())
+	})
+	total := 0
+	for _, ms := range all {
+		total += len(ms)
+	}
+	if killed.Load()+listed.Load() > 0 {
+		servers.Count(t, "of %d mutants of %d files %d were noticed, and %d are listed that cannot be", total, len(all), killed.Load(), listed.Load())
 	}
 }
 
-// spelled is an edit whose conditions are not constant: miniredis's Lua miscompiles some
-// branches under a constant, so that it would be that which is noticed.
-func spelled(e edit) edit {
-	e.new = strings.NewReplacer("if false then", "if not redis then", "if true then", "if redis then").Replace(e.new)
-	return e
+// isFair holds the hunt itself against what it must not take for a kill. The mutants are
+// of mutex_renew.
+func (h *hunt) isFair(t *testing.T, l *library, mutants []mutant) {
+	t.Helper()
+	hunted := func(m mutant, test string) string {
+		t.Helper()
+		killers, err := h.named([]string{test})
+		if err == nil {
+			err = killers[0].sound(t)
+		}
+		by := ""
+		if err == nil {
+			by, err = h.hunt(t, m, killers)
+		}
+		if err != nil {
+			t.Errorf("%v: %v", m, err)
+		}
+		return by
+	}
+	const weak, strong = "TestTokenOfASpoiltCounter/bubble", "TestHoldsToTheMillisecond"
+	noticed := 0
+	for _, m := range mutants {
+		if by := hunted(m, weak); by != "" {
+			t.Errorf("%s, which renews nothing, is said to notice %v", by, m)
+		}
+		if hunted(m, strong) != "" {
+			noticed++
+		}
+	}
+	if noticed < len(mutants)/2 {
+		t.Errorf("%s notices %d of %d mutants", strong, noticed, len(mutants))
+	}
+	same := mutant{edit: edit{"mutex_renew", l.files["mutex_renew"]}, key: "nothing"}
+	if by := hunted(same, strong); by != "" {
+		t.Errorf("%s notices that nothing was changed", by)
+	}
+	endless := mutant{edit: edit{"mutex_renew", "while redis do\nend\n" + same.text}, key: "it does not end"}
+	impatient := &suite{compile: h.suite.compile, timeout: time.Second}
+	if _, failed, err := impatient.run(strong, endless.edit); failed || !errors.Is(err, errTimedOut) {
+		t.Errorf("of a script that does not end the suite says %v, %v", failed, err)
+	}
+	if _, _, err := h.suite.run("TestNothing", same.edit); err == nil {
+		t.Error("a test that does not exist passes")
+	}
 }
 
-// A mutant that is no Lua would be noticed by everything.
-func TestEveryMutantLoads(t *testing.T) {
-	l, err := newLibrary()
+// A survivor is a mutant that cannot be noticed.
+type survivor struct {
+	file, key string
+	line      int // in survivors.txt
+}
+
+// readSurvivors reads the list: reasons, and under each the indented mutants.
+func readSurvivors(path string) ([]survivor, error) {
+	text, err := os.ReadFile(path)
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
-	rdb := redis.NewClient(&redis.Options{Addr: servers.Redis(t).Addr()})
-	defer rdb.Close()
-	for _, m := range slices.Concat(mutexMutants(), ownedMutants(), tickMutants(), jobMutants(), leaderMutants()) {
-		e := spelled(m.edit)
-		loaded := 0
-		for name, text := range l.files {
-			part, isPart := strings.CutPrefix(e.file, "part_")
-			includes := isPart && strings.Contains(text, "\n--@include "+part+"\n")
-			if name != e.file && !includes || strings.HasPrefix(name, "part_") {
-				continue
+	var all []survivor
+	reason := ""
+	for i, line := range strings.Split(string(text), "\n") {
+		entry, indented := strings.CutPrefix(line, "\t")
+		if !indented {
+			if line != "" && !strings.HasPrefix(line, "#") {
+				reason = line
 			}
-			loaded++
-			s, err := l.load(name, []edit{e})
-			if err != nil {
-				t.Errorf("%s: %v", m.name, err)
-			} else if err := rdb.ScriptLoad(t.Context(), s.source).Err(); err != nil {
-				t.Errorf("%s: %s: %v", m.name, name, err)
-			}
-		}
-		if loaded == 0 {
-			t.Errorf("%s: no script has %s.lua", m.name, e.file)
-		}
-	}
-}
-
-// guard is what a line of a script begins with that decides something.
-var guard = regexp.MustCompile(`\b(if|elseif|and|or|not|while|math\.max|math\.min|pcall)\b`)
-
-// Each line of a script that decides something is in a mutant.
-func TestEveryGuardHasAMutant(t *testing.T) {
-	l, err := newLibrary()
-	if err != nil {
-		t.Fatal(err)
-	}
-	touched := map[string]map[int]bool{}
-	for _, m := range slices.Concat(mutexMutants(), ownedMutants(), tickMutants(), jobMutants(), leaderMutants()) {
-		e := m.edit
-		before, _, found := strings.Cut(l.files[e.file], e.old)
-		if n := strings.Count(l.files[e.file], e.old); !found || n != 1 {
-			t.Errorf("%s: %s.lua has %d places of %q, want 1", m.name, e.file, n, e.old)
 			continue
 		}
-		// What old and new share is only there to find the place.
-		begin, end := 0, len(e.old)
-		for begin < end && begin < len(e.new) && e.old[begin] == e.new[begin] {
-			begin++
+		file, key, ok := strings.Cut(entry, ": ")
+		if !ok || reason == "" {
+			return nil, fmt.Errorf("%s:%d: want a reason, and below it lines of a tab, a file, a colon and a mutant", path, i+1)
 		}
-		for rest := len(e.new); begin < end && begin < rest && e.old[end-1] == e.new[rest-1]; rest-- {
-			end--
-		}
-		changed := strings.TrimRight(e.old[begin:end], "\n")
-		first := strings.Count(before+e.old[:begin], "\n")
-		if touched[e.file] == nil {
-			touched[e.file] = map[int]bool{}
-		}
-		for i := range strings.Count(changed, "\n") + 1 {
-			touched[e.file][first+i] = true
-		}
+		all = append(all, survivor{file, key, i + 1})
 	}
-	guards := 0
-	for file, text := range l.files {
-		for i, line := range strings.Split(text, "\n") {
-			code, _, _ := strings.Cut(line, "--")
-			if !guard.MatchString(code) {
-				continue
-			}
-			guards++
-			if !touched[file][i] {
-				t.Errorf("%s.lua:%d: no mutant of %q", file, i+1, strings.TrimSpace(line))
-			}
-		}
+	return all, nil
+}
+
+// readKillers reads of each file what notices its mutants.
+func readKillers(path string) (map[string][]string, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
 	}
-	t.Logf("%d lines decide something", guards)
+	all := map[string][]string{}
+	for line := range strings.Lines(string(text)) {
+		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
+			continue
+		}
+		file, names, ok := strings.Cut(line, ":")
+		if !ok || all[file] != nil {
+			return nil, fmt.Errorf("%s: want a file, a colon and names, each file once: %s", path, line)
+		}
+		all[file] = strings.Fields(names)
+	}
+	return all, nil
 }

@@ -18,8 +18,8 @@ type script struct {
 	source string
 }
 
-// An edit changes one place of one file: a guard removed or turned round.
-type edit struct{ file, old, new string }
+// An edit is a file with another text.
+type edit struct{ file, text string }
 
 // A library hands out scripts, and numbers their texts.
 type library struct {
@@ -50,8 +50,7 @@ func newLibrary() (*library, error) {
 
 var includeLine = regexp.MustCompile(`(?m)^--@include (\w+)$`)
 
-// load is the text of a script with edits applied, each of which must fit its
-// file in exactly one place.
+// load is the text of a script with edits applied.
 func (l *library) load(name string, edits []edit) (script, error) {
 	var wrong error
 	file := func(name string) string {
@@ -60,13 +59,9 @@ func (l *library) load(name string, edits []edit) (script, error) {
 			wrong = fmt.Errorf("no file %s.lua", name)
 		}
 		for _, e := range edits {
-			if e.file != name {
-				continue
+			if e.file == name {
+				text = e.text
 			}
-			if n := strings.Count(text, e.old); n != 1 {
-				wrong = fmt.Errorf("%s.lua has %d places of %q, want 1", name, n, e.old)
-			}
-			text = strings.Replace(text, e.old, e.new, 1)
 		}
 		return text
 	}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -18,15 +19,19 @@ import (
 // A suite is lockcore's own tests, compiled once, to be run with a mutant.
 type suite struct {
 	compile func() (string, error)
-
-	mu    sync.Mutex
-	sound map[string]func() error // of each test without a mutant
+	timeout time.Duration // of one run
 }
+
+// everything stands for the name of all tests.
+const everything = ""
+
+// errTimedOut says of a test that it ran for too long, which is neither here nor there.
+var errTimedOut = errors.New("the test did not end")
 
 func newSuite(tb testing.TB) *suite {
 	tb.Helper()
 	binary := filepath.Join(tb.TempDir(), "lockcore.test")
-	return &suite{sound: map[string]func() error{}, compile: sync.OnceValues(func() (string, error) {
+	return &suite{timeout: time.Minute, compile: sync.OnceValues(func() (string, error) {
 		out, err := exec.Command("go", "test", "-c", "-o", binary, "../../lockcore").CombinedOutput()
 		if err != nil {
 			return "", fmt.Errorf("%w: %s", err, out)
@@ -35,51 +40,64 @@ func newSuite(tb testing.TB) *suite {
 	})}
 }
 
-// kills tells whether a test notices a mutant that it passes without.
-func (s *suite) kills(test string, m edit) (bool, error) {
-	s.mu.Lock()
-	sound := s.sound[test]
-	if sound == nil {
-		sound = sync.OnceValue(func() error {
-			out, failed, err := s.run(test, nil)
-			if failed {
-				return fmt.Errorf("without a mutant %s fails: %s", test, out)
-			}
-			return err
-		})
-		s.sound[test] = sound
+// killer is a test of lockcore by its name.
+func (s *suite) killer(test string) *killer {
+	sound := sync.OnceValue(func() error {
+		out, failed, err := s.run(test, edit{})
+		if failed {
+			return fmt.Errorf("without a mutant %s fails: %s", test, out)
+		}
+		return err
+	})
+	return &killer{
+		name:  test,
+		sound: func(testing.TB) error { return sound() },
+		kills: func(_ testing.TB, m edit) (bool, error) {
+			_, failed, err := s.run(test, m)
+			return failed, err
+		},
 	}
-	s.mu.Unlock()
-	if err := sound(); err != nil {
-		return false, err
-	}
-	mutant, err := json.Marshal(map[string]string{"File": m.file, "Old": m.old, "New": m.new})
-	if err != nil {
-		return false, err
-	}
-	_, failed, err := s.run(test, mutant)
-	return failed, err
 }
 
-func (s *suite) run(test string, mutant []byte) (output string, failed bool, err error) {
+// run runs a test with a mutant, or without if that has no text. It failed if an
+// assertion did: a test that does not end, or cannot be run, is an error.
+func (s *suite) run(test string, m edit) (output string, failed bool, err error) {
 	binary, err := s.compile()
 	if err != nil {
 		return "", false, err
 	}
-	elements := strings.Split(test, "/")
-	for i := range elements {
-		elements[i] = "^" + elements[i] + "$"
+	args := []string{"-test.v", "-test.failfast"}
+	if test == everything {
+		args = append(args, "-test.short", "-test.parallel=1", "-test.timeout="+(10*s.timeout).String(), "-test.skip=/^redis$|//^redis$")
+	} else {
+		elements := strings.Split(test, "/")
+		for i := range elements {
+			elements[i] = "^" + elements[i] + "$"
+		}
+		args = append(args, "-test.timeout="+s.timeout.String(), "-test.run="+strings.Join(elements, "/"))
 	}
-	cmd := exec.Command(binary, "-test.run", strings.Join(elements, "/"), "-test.v", "-test.timeout", time.Minute.String())
+	cmd := exec.Command(binary, args...)
 	cmd.Dir = "../../lockcore"
-	cmd.Env = append(os.Environ(), "NOONLOCK_MUTANT="+string(mutant))
+	// What these tests count and skip is no count and no skip of this run.
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool {
+		return strings.HasPrefix(v, "NOONLOCK_COUNTED=") || strings.HasPrefix(v, "NOONLOCK_SKIPPED=")
+	})
+	if m.text != "" {
+		mutant, err := json.Marshal(map[string]string{"File": m.file, "Text": m.text})
+		if err != nil {
+			return "", false, err
+		}
+		cmd.Env = append(cmd.Env, "NOONLOCK_MUTANT="+string(mutant))
+	}
 	text, err := cmd.CombinedOutput()
 	output = string(text)
 	var exit *exec.ExitError
 	switch {
+	case strings.Contains(output, "panic: test timed out"):
+		return output, false, errTimedOut
 	case err == nil && strings.Contains(output, "--- PASS: "):
 		return output, false, nil
-	case errors.As(err, &exit) && (strings.Contains(output, "--- FAIL: ") || strings.Contains(output, "panic: test timed out")):
+	case errors.As(err, &exit) && (strings.Contains(output, "--- FAIL: ") || strings.Contains(output, "=== RUN") && strings.Contains(output, "\npanic: ")):
 		return output, true, nil
 	default: // no such test, a server is missing, the mutant does not fit
 		return output, false, fmt.Errorf("%s neither passes nor fails: %s", test, output)

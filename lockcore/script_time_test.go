@@ -1,0 +1,266 @@
+package lockcore_test
+
+import (
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/noonlock/noonlock/lockcore"
+)
+
+// A timed is a test of scripts to the millisecond: in a bubble no time passes while they
+// run. Its clock does not stand at a whole second.
+type timed struct {
+	*env
+	now time.Time
+}
+
+func toTheMillisecond(t *testing.T, test func(e *timed)) {
+	t.Helper()
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		e.pass(1234*time.Millisecond + 567*time.Microsecond)
+		test(&timed{e, time.Now()})
+	})
+}
+
+// ms is an instant as scripts write it.
+func (e *timed) ms(later time.Duration) string {
+	return strconv.FormatInt(e.now.Add(later).UnixMilli(), 10)
+}
+
+func (e *timed) run(script string, keys []string, args ...any) string {
+	e.Helper()
+	source, err := lockcore.ScriptSource(script)
+	must(e.env, err)
+	answer, err := e.raw.Eval(e.Context(), source, keys, args...).Result()
+	if err != nil {
+		return err.Error()
+	}
+	return fmt.Sprint(answer)
+}
+
+func (e *timed) wants(what, got, want string) {
+	e.Helper()
+	if got != want {
+		e.Errorf("%s: %s, want %s", what, got, want)
+	}
+}
+
+// line puts attempts in line, as `attempt, place, alive until` with times from now; no
+// `until`: nothing is known of it.
+func (e *timed) line(name string, of ...any) {
+	e.Helper()
+	k := e.scriptKeys(name)
+	must(e.env, e.raw.Del(e.Context(), k[2], k[3]).Err())
+	for i := 0; i < len(of); i += 3 {
+		place, _ := of[i+1].(time.Duration)
+		must(e.env, e.raw.ZAdd(e.Context(), k[2], redis.Z{Score: float64(e.now.Add(place).UnixMilli()), Member: of[i]}).Err())
+		if until, ok := of[i+2].(time.Duration); ok {
+			must(e.env, e.raw.HSet(e.Context(), k[3], of[i], e.ms(until)).Err())
+		}
+	}
+}
+
+func (e *timed) members(name string) string {
+	return fmt.Sprint(e.raw.ZRange(e.Context(), e.key(name, "queue"), 0, -1).Val())
+}
+
+func (e *timed) left(key string) string { return e.raw.PTTL(e.Context(), key).Val().String() }
+
+const (
+	minute, week = time.Minute, 7 * 24 * time.Hour
+	keep         = 10 * time.Minute // how long the counter of tokens outlives a grant
+)
+
+// A token is the server's clock in µs; and one more than the last where that is not less.
+func TestTokensToTheMicrosecond(t *testing.T) {
+	toTheMillisecond(t, func(e *timed) {
+		k := e.scriptKeys("orders")
+		grant := func(token int64, kept time.Duration) {
+			e.Helper()
+			e.wants("token", e.run("mutex_acquire", k, me, 60000, "try", keep.Milliseconds()), fmt.Sprintf("[1 %d]", token))
+			e.wants("counter", e.raw.Get(e.Context(), k[1]).Val(), fmt.Sprint(token))
+			e.wants("the counter's TTL", e.left(k[1]), kept.String())
+			e.wants("release", e.run("mutex_leave", k, me, 0, keep.Milliseconds()), "1")
+		}
+		for i := range int64(3) {
+			grant(e.now.UnixMicro()+i, keep)
+		}
+		e.pass(time.Second)
+		e.now = time.Now()
+		grant(e.now.UnixMicro(), keep)
+		ahead := e.now.Add(minute).UnixMicro()
+		must(e.env, e.raw.Set(e.Context(), k[1], ahead, 0).Err())
+		grant(ahead+1, keep+minute)
+		e.run("mutex_acquire", k, me, 60000, "try") // as scripts of jobs do, which name no keep
+		e.wants("the counter's TTL by default", e.left(k[1]), (week + minute).String())
+	})
+}
+
+// A renewal and a confirmation let the lock end a full TTL later.
+func TestHoldsToTheMillisecond(t *testing.T) {
+	toTheMillisecond(t, func(e *timed) {
+		k := e.scriptKeys("orders")
+		held := e.run("mutex_acquire", k, me, 60000, "try", keep.Milliseconds())
+		e.pass(time.Second)
+		e.wants("the lock's TTL", e.left(k[0]), (59 * time.Second).String())
+		e.wants("renewal", e.run("mutex_renew", k[:2], me, 60000, keep.Milliseconds()), "1")
+		e.wants("the lock's TTL after it", e.left(k[0]), minute.String())
+		e.pass(time.Second)
+		e.wants("acquired again", e.run("mutex_acquire", k, me, 60000, "look", keep.Milliseconds()), held)
+		e.wants("the lock's TTL after that", e.left(k[0]), minute.String())
+		for _, row := range []struct{ before, after time.Duration }{
+			{keep / 2, keep / 2},
+			{keep/2 - time.Millisecond, keep},
+		} {
+			must(e.env, e.raw.PExpire(e.Context(), k[1], row.before).Err())
+			e.wants("renewal", e.run("mutex_renew", k[:2], me, 60000, keep.Milliseconds()), "1")
+			e.wants(fmt.Sprintf("the counter's TTL, that was %v", row.before), e.left(k[1]), row.after.String())
+		}
+	})
+}
+
+// Places in line and how long they are kept.
+func TestPlacesToTheMillisecond(t *testing.T) {
+	toTheMillisecond(t, func(e *timed) {
+		k := e.scriptKeys("orders")
+		must(e.env, e.raw.Set(e.Context(), k[0], stranger, minute).Err())
+		for _, row := range []struct {
+			name  string
+			line  []any
+			mode  string
+			place string
+		}{
+			{"nobody waits", nil, "join", e.ms(0)},
+			{"others wait", []any{living, -2 * minute, minute, unknown, -minute, minute}, "join", e.ms(0)},
+			{"another waits of this millisecond", []any{living, time.Duration(0), minute}, "join", e.ms(time.Millisecond)},
+			{"the clock was set back", []any{living, minute, minute, unknown, 2 * minute, minute}, "join", e.ms(2*minute + time.Millisecond)},
+			{"it has an old place", []any{living, -minute, minute}, "1000", "1000"},
+		} {
+			e.line("orders", row.line...)
+			e.wants(row.name, e.run("mutex_acquire", k, me, 2000, row.mode, keep.Milliseconds()), fmt.Sprintf("[2 60000 %s]", row.place))
+			e.wants(row.name+", alive until", e.raw.HGet(e.Context(), k[3], me).Val(), e.ms(6600*time.Millisecond))
+			e.wants(row.name+", the line's TTL", e.left(k[2]), "6.6s")
+			e.wants(row.name+", the TTL of what is known of it", e.left(k[3]), "6.6s")
+		}
+		must(e.env, e.raw.PExpire(e.Context(), k[2], minute).Err())
+		must(e.env, e.raw.PExpire(e.Context(), k[3], minute).Err())
+		e.run("mutex_acquire", k, me, 2000, "look", keep.Milliseconds())
+		e.wants("a look does not shorten the line's TTL", e.left(k[2]), minute.String())
+		e.wants("a look does not shorten that of what is known of it", e.left(k[3]), minute.String())
+	})
+}
+
+// Who waits is taken to be alive until the millisecond that is written down, and not in it;
+// and not at all if nothing is.
+func TestLapsesToTheMillisecond(t *testing.T) {
+	toTheMillisecond(t, func(e *timed) {
+		k := e.scriptKeys("orders")
+		for _, row := range []struct {
+			name  string
+			until any
+			alive bool
+		}{
+			{"alive for a millisecond", time.Millisecond, true},
+			{"not any more", time.Duration(0), false},
+			{"nothing is known", nil, false},
+		} {
+			ask := func(what, script string, keys []string, args []any, lives, lapses string) {
+				e.Helper()
+				e.line("orders", living, -minute, row.until, unknown, -minute/2, minute)
+				want := lapses
+				if row.alive {
+					want = lives
+				}
+				answer := e.run(script, keys, args...)
+				e.wants(row.name+": "+what, answer+" "+e.members("orders"), want)
+			}
+			of := func(ids ...string) string { return fmt.Sprint(ids) }
+
+			must(e.env, e.raw.MSet(e.Context(), k[0], stranger, k[1], "17").Err())
+			must(e.env, e.raw.PExpire(e.Context(), k[0], minute).Err())
+			busy := "[4 60000 " + stranger + "] "
+			ask("a try while the lock is held", "mutex_acquire", k, []any{me, 60000, "try", keep.Milliseconds()}, busy+of(living, unknown), busy+of(unknown))
+			ask("inspected", "lock_inspect", k[:4], nil,
+				"[string 60000 [a foreign client w 60000 17] ["+living+" "+e.ms(-minute)+" 1 "+unknown+" "+e.ms(-minute/2)+" 1]] "+of(living, unknown),
+				"[string 60000 [a foreign client w 60000 17] ["+living+" "+e.ms(-minute)+" 0 "+unknown+" "+e.ms(-minute/2)+" 1]] "+of(living, unknown))
+			ask("the line of an election", "leader_line", []string{k[2], k[3]}, nil,
+				"["+living+" "+e.ms(-minute)+" "+unknown+" "+e.ms(-minute/2)+"] "+of(living, unknown),
+				"["+unknown+" "+e.ms(-minute/2)+"] "+of(living, unknown))
+			must(e.env, e.raw.Set(e.Context(), k[0], me, minute).Err())
+			ask("a transfer", "leader_transfer", []string{k[0], k[2], k[3]}, []any{me, "living"}, "1 "+of(living, unknown), "0 "+of(living, unknown))
+			must(e.env, e.raw.Set(e.Context(), k[0], me, minute).Err())
+			listener := e.raw.Subscribe(e.Context(), "noonlock:ch:ALIVE")
+			_, err := listener.Receive(e.Context())
+			must(e.env, err)
+			ask("a release", "mutex_leave", k, []any{me, 0, keep.Milliseconds()}, "1 "+of(unknown), "1 "+of())
+			must(e.env, listener.Close())
+		}
+	})
+}
+
+// A grant that is not confirmed stands for a second, under a token of its own. It is made
+// although nobody listens, where PUBLISH does not say.
+func TestGrantsToTheMillisecond(t *testing.T) {
+	toTheMillisecond(t, func(e *timed) {
+		k := e.scriptKeys("orders")
+		must(e.env, e.raw.Set(e.Context(), k[0], me, minute).Err())
+		e.line("orders", unknown, -minute, minute)
+		e.wants("release", e.run("mutex_leave", k, me, 0, keep.Milliseconds()), "1")
+		e.wants("the holder", e.raw.Get(e.Context(), k[0]).Val(), unknown)
+		e.wants("its TTL", e.left(k[0]), time.Second.String())
+		e.wants("the counter of tokens", e.raw.Get(e.Context(), k[1]).Val(), fmt.Sprint(e.now.UnixMicro()))
+		e.wants("the counter's TTL", e.left(k[1]), keep.String())
+	})
+}
+
+// A server that forbids PUBLISH does not say, either.
+func TestGrantsWithoutPublish(t *testing.T) {
+	t.Parallel()
+	e := realEnv(t)
+	user := redis.NewClient(e.as("mute", "~noonlock:*", "+@all", "-publish"))
+	defer user.Close()
+	e.establish("orders", lineState{me, []string{living}, false, true})
+	source, err := lockcore.ScriptSource("mutex_leave")
+	must(e, err)
+	released, err := user.Eval(e.Context(), source, e.scriptKeys("orders"), me, 0, keep.Milliseconds()).Result()
+	if err != nil || released != int64(1) {
+		e.Errorf("release: %v, %v", released, err)
+	}
+	if holder := e.raw.Get(e.Context(), e.key("orders", "lock")).Val(); holder != living {
+		e.Errorf("the holder is %q, want %q", holder, living)
+	}
+}
+
+// The record of a leader, and how long it is kept.
+func TestLeaderRecordToTheMillisecond(t *testing.T) {
+	toTheMillisecond(t, func(e *timed) {
+		lock, leader := e.key("election/board", "lock"), e.key("election/board", "leader")
+		must(e.env, e.raw.Set(e.Context(), lock, me, minute).Err())
+		e.wants("claim", e.run("leader_claim", []string{lock, leader}, me, 60000, "17", "pod-1", `{"a":"b"}`), "[1 "+e.ms(0)+"]")
+		e.wants("the record", fmt.Sprint(e.raw.HGetAll(e.Context(), leader).Val()), fmt.Sprint(map[string]string{
+			"v": "1", "holder": "pod-1", "token": "17", "term": "1", "acquired": e.ms(0), "renewed": e.ms(0), "lease": "60000", "metadata": `{"a":"b"}`,
+		}))
+		e.wants("its TTL", e.left(leader), week.String())
+	})
+}
+
+// Who waits hears of a lock that was taken away, the first one too.
+func TestForceTellsTheFirst(t *testing.T) {
+	toTheMillisecond(t, func(e *timed) {
+		k := e.scriptKeys("orders")
+		must(e.env, e.raw.Set(e.Context(), k[0], stranger, minute).Err())
+		e.line("orders", living, -minute, minute)
+		ear := e.raw.Subscribe(e.Context(), "noonlock:ch:ALIVE")
+		defer ear.Close()
+		_, err := ear.Receive(e.Context())
+		must(e.env, err)
+		keys := []string{k[0], k[2]}
+		e.wants("force", e.run("lock_force", keys, "string", stranger), "1")
+		e.wants("told", fmt.Sprint(e.told(ear, "noonlock:ch:ALIVE")), "[noonlock:ch:ALIVE g orders "+living+"]")
+	})
+}

@@ -1,0 +1,186 @@
+//go:build !race
+
+package explorer
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// A killer is a test or a set of explorations that may notice a mutant.
+type killer struct {
+	name  string
+	sound func(tb testing.TB) error // without a mutant it must find nothing
+	kills func(tb testing.TB, m edit) (bool, error)
+}
+
+// A hunt holds mutants against killers.
+type hunt struct {
+	suite *suite
+
+	mu      sync.Mutex
+	killers map[string]*killer
+}
+
+// An exploration is one search that is made for a mutant.
+type exploration struct {
+	scripts []string
+	search  func(tb testing.TB, edits []edit) found
+}
+
+func (tr trial) exploration(l *library) exploration {
+	a := tr.atlas() // for all mutants: most scripts are the same in them
+	scripts := tr.kind.scripts()
+	return exploration{scripts[:], func(tb testing.TB, edits []edit) found {
+		tb.Helper()
+		return search(tr.model(tb, l, a, edits, 1), tr.depth, 0, 1)
+	}}
+}
+
+func (tr tickTrial) exploration(l *library) exploration {
+	a := tr.atlas()
+	var scripts []string
+	for op := tickClaim; op <= tickResume; op++ {
+		scripts = append(scripts, (&tickModel{}).scriptOf(op))
+	}
+	return exploration{scripts, func(tb testing.TB, edits []edit) found {
+		tb.Helper()
+		return search(tr.model(tb, l, a, edits, 1), tr.depth, 0, 1)
+	}}
+}
+
+func newHunt(tb testing.TB, l *library) *hunt {
+	tb.Helper()
+	h := &hunt{suite: newSuite(tb), killers: map[string]*killer{}}
+	// The first ones find most, with few states.
+	h.explore(l, "mutexes", []exploration{
+		trial{mutexes, 2, 1, 1, false, 5}.exploration(l),
+		trial{mutexes, 3, 0, 1, false, 5}.exploration(l),
+		trial{rules{mutex{}, uncounted}, 2, 1, 1, false, 5}.exploration(l),
+		trial{rules{mutex{}, forbidden}, 2, 0, 1, false, 5}.exploration(l),
+		trial{mutexes, 2, 2, 1, true, 4}.exploration(l),
+		trial{mutexes, 2, 2, 1, false, 7}.exploration(l),
+	})
+	h.explore(l, "owned", []exploration{
+		trial{rwLocks, 2, 1, 1, false, 4}.exploration(l),
+		trial{rwOwners, 3, 0, 1, false, 4}.exploration(l),
+		trial{owners, 3, 1, 1, false, 5}.exploration(l),
+		trial{rwLocks, 3, 0, 1, false, 5}.exploration(l),
+		trial{rwOwners, 3, 0, 1, false, 6}.exploration(l),
+		trial{rwLocks, 2, 1, 1, false, 6}.exploration(l),
+	})
+	h.explore(l, "ticks", []exploration{
+		tickTrial{tickRules{2, false, false}, 2, 1, 1, 5}.exploration(l),
+		tickTrial{tickRules{1, false, false}, 2, 1, 1, 5}.exploration(l),
+		tickTrial{tickRules{2, false, true}, 2, 0, 0, 5}.exploration(l),
+		tickTrial{tickRules{2, true, false}, 2, 1, 1, 5}.exploration(l),
+		tickTrial{tickRules{2, false, false}, 2, 2, 1, 6}.exploration(l),
+	})
+	return h
+}
+
+func (h *hunt) explore(l *library, name string, tries []exploration) {
+	explored := func(tb testing.TB, edits []edit) (string, error) {
+		tb.Helper()
+		for _, try := range tries {
+			if changed, err := l.changes(try.scripts, edits); err != nil || !changed && edits != nil {
+				return "", err
+			}
+			if f := try.search(tb, edits); f.broken != "" {
+				return f.broken, nil
+			}
+		}
+		return "", nil
+	}
+	var sound sync.Once
+	var wrong error
+	name = "explore:" + name
+	h.killers[name] = &killer{
+		name: name,
+		sound: func(tb testing.TB) error {
+			tb.Helper()
+			sound.Do(func() {
+				var broken string
+				if broken, wrong = explored(tb, nil); broken != "" {
+					wrong = fmt.Errorf("the scripts as they are break a promise: %s", broken)
+				}
+			})
+			return wrong
+		},
+		kills: func(tb testing.TB, m edit) (bool, error) {
+			tb.Helper()
+			broken, err := explored(tb, []edit{m})
+			return broken != "", err
+		},
+	}
+}
+
+// named are killers by their names.
+func (h *hunt) named(names []string) ([]*killer, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var all []*killer
+	for _, name := range names {
+		k := h.killers[name]
+		if k == nil && strings.HasPrefix(name, "explore:") {
+			return nil, fmt.Errorf("there is no %s", name)
+		}
+		if k == nil {
+			k = h.suite.killer(name)
+			h.killers[name] = k
+		}
+		all = append(all, k)
+	}
+	return all, nil
+}
+
+// hunt returns the name of the killer that notices a mutant, "" if none does. The killer
+// comes to the front: neighbours are mostly noticed by the same.
+func (h *hunt) hunt(tb testing.TB, m mutant, killers []*killer) (string, error) {
+	tb.Helper()
+	for i, k := range killers {
+		killed, err := k.kills(tb, m.edit)
+		if errors.Is(err, errTimedOut) {
+			tb.Logf("%s says nothing of %v: %v", k.name, m, err)
+			continue
+		}
+		if err != nil {
+			return "", err
+		}
+		if killed {
+			copy(killers[1:i+1], killers[:i])
+			killers[0] = k
+			return k.name, nil
+		}
+	}
+	return "", nil
+}
+
+// anything is hunt with all explorations, and all tests that lockcore has in bubbles.
+func (h *hunt) anything(tb testing.TB, m mutant) (string, error) {
+	tb.Helper()
+	by := ""
+	for _, name := range []string{"explore:mutexes", "explore:owned", "explore:ticks"} {
+		killed, err := h.killers[name].kills(tb, m.edit)
+		if err != nil {
+			return "", err
+		}
+		if killed {
+			by = name
+			break
+		}
+	}
+	if by == "" {
+		out, failed, err := h.suite.run(everything, m.edit)
+		if err != nil || !failed {
+			return "", err
+		}
+		_, by, _ = strings.Cut(out, "--- FAIL: ")
+		by, _, _ = strings.Cut(by, " ")
+	}
+	tb.Logf("%v: noticed by %s, which killers.txt does not name", m, by)
+	return by, nil
+}

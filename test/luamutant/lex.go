@@ -1,0 +1,83 @@
+package luamutant
+
+import (
+	"fmt"
+	"regexp"
+)
+
+// A token is a word of a script; begin and end are its place in the text.
+type token struct {
+	kind       kind
+	text       string
+	begin, end int
+	depth      int  // how many brackets are open around it
+	first      bool // of its line
+}
+
+type kind uint8
+
+const (
+	name kind = iota
+	keyword
+	number
+	str
+	symbol
+)
+
+var (
+	keywords = regexp.MustCompile(`^(and|break|do|else|elseif|end|false|for|function|goto|if|in|local|nil|not|or|repeat|return|then|true|until|while)$`)
+	patterns = []struct {
+		kind kind
+		re   *regexp.Regexp
+	}{
+		{name, regexp.MustCompile(`^[A-Za-z_]\w*`)},
+		{number, regexp.MustCompile(`^\d[\w.]*`)},
+		{str, regexp.MustCompile(`^('(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*")`)},
+		{symbol, regexp.MustCompile(`^(\.\.\.|\.\.|==|~=|<=|>=|[-+*/%^#<>=(){}\[\];:,.])`)},
+	}
+	skipped = regexp.MustCompile(`^(--[^\n]*|[ \t\r\n]+)`)
+)
+
+// lex splits a script into tokens. It knows neither long strings nor long comments:
+// the scripts have none.
+func lex(text string) ([]token, error) {
+	var all []token
+	depth, fresh := 0, true
+next:
+	for at := 0; at < len(text); {
+		if s := skipped.FindString(text[at:]); s != "" {
+			for i := range s {
+				fresh = fresh || s[i] == '\n'
+			}
+			at += len(s)
+			continue
+		}
+		for _, p := range patterns {
+			s := p.re.FindString(text[at:])
+			if s == "" {
+				continue
+			}
+			t := token{kind: p.kind, text: s, begin: at, end: at + len(s), first: fresh}
+			if t.kind == name && keywords.MatchString(s) {
+				t.kind = keyword
+			}
+			switch s {
+			case ")", "}", "]":
+				depth--
+			}
+			t.depth = depth
+			switch s {
+			case "(", "{", "[":
+				depth++
+			}
+			all = append(all, t)
+			at, fresh = t.end, false
+			continue next
+		}
+		return nil, fmt.Errorf("what is at %.20q?", text[at:])
+	}
+	if depth != 0 {
+		return nil, fmt.Errorf("%d brackets are left open", depth)
+	}
+	return all, nil
+}

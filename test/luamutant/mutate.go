@@ -1,0 +1,384 @@
+package luamutant
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A Mutant is a script with one change.
+type Mutant struct {
+	// Key names the mutant: the statement as it was, an arrow, and what became of it.
+	// It does not contain the line's number, so that it survives moved lines.
+	Key  string
+	Line int // counted from 1, for readers
+	Text string
+}
+
+// Generate returns the mutants of a script. keys are the names that stand for Redis
+// keys; two that are neighbours in a call are swapped.
+func Generate(text string, keys []string) ([]Mutant, error) {
+	tokens, err := lex(text)
+	if err != nil {
+		return nil, err
+	}
+	g := &generator{text: text, tokens: tokens, keys: keys, seen: map[string]bool{flat(text): true}, named: map[string]int{}}
+	for i := range tokens {
+		g.condition(i)
+		g.operands(i)
+		g.compare(i)
+		g.arithmetic(i)
+		g.literal(i)
+		g.statement(i)
+		g.call(i)
+		g.fields(i)
+		g.neighbours(i)
+	}
+	return g.mutants, nil
+}
+
+var bindings = regexp.MustCompile(`(?m)^local ([\w, ]+) = (KEYS\[.*)$`)
+
+// KeyNames returns the names that a script binds its KEYS to.
+func KeyNames(text string) []string {
+	var names []string
+	for _, m := range bindings.FindAllStringSubmatch(text, -1) {
+		left, right := strings.Split(m[1], ", "), strings.Split(m[2], ", ")
+		for i, name := range left {
+			if i < len(right) && strings.HasPrefix(right[i], "KEYS[") {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
+}
+
+type generator struct {
+	text    string
+	tokens  []token
+	keys    []string
+	seen    map[string]bool // texts that exist already
+	named   map[string]int  // how many mutants have a key
+	mutants []Mutant
+}
+
+// replace makes the mutant in which tokens [from, to) are replaced.
+func (g *generator) replace(from, to int, by string) {
+	begin, end := g.tokens[from].begin, g.tokens[to-1].end
+	mutated := g.text[:begin] + by + g.text[end:]
+	if g.seen[flat(mutated)] {
+		return
+	}
+	g.seen[flat(mutated)] = true
+	first, last := g.lineAround(from, to)
+	before, after := g.text[first:last], g.text[first:begin]+by+g.text[end:last]
+	key := flat(before) + " => " + cmp.Or(flat(after), "nothing")
+	g.named[key]++
+	if n := g.named[key]; n > 1 {
+		key += " (" + strconv.Itoa(n) + ")"
+	}
+	g.mutants = append(g.mutants, Mutant{Key: key, Line: strings.Count(g.text[:begin], "\n") + 1, Text: mutated})
+}
+
+// lineAround is the place of the lines that tokens [from, to) stand on.
+func (g *generator) lineAround(from, to int) (begin, end int) {
+	begin = strings.LastIndexByte(g.text[:g.tokens[from].begin], '\n') + 1
+	end = len(g.text)
+	if i := strings.IndexByte(g.text[g.tokens[to-1].end:], '\n'); i >= 0 {
+		end = g.tokens[to-1].end + i
+	}
+	return begin, end
+}
+
+var spaces = regexp.MustCompile(`\s+`)
+
+// flat is a piece of text as one line, without comments.
+func flat(text string) string {
+	var parts []string
+	for line := range strings.Lines(text) {
+		code, _, _ := strings.Cut(line, "--")
+		parts = append(parts, code)
+	}
+	return strings.TrimSpace(spaces.ReplaceAllString(strings.Join(parts, " "), " "))
+}
+
+func (g *generator) is(i int, texts ...string) bool {
+	return i >= 0 && i < len(g.tokens) && g.tokens[i].kind != str && slices.Contains(texts, g.tokens[i].text)
+}
+
+// until is the first token from i on that is one of texts outside of further
+// brackets, or len(tokens).
+func (g *generator) until(i int, texts ...string) int {
+	for depth := g.tokens[i].depth; i < len(g.tokens); i++ {
+		if g.tokens[i].depth <= depth && g.is(i, texts...) {
+			break
+		}
+	}
+	return i
+}
+
+// Conditions are constant to readers only: miniredis's Lua miscompiles some branches
+// under a constant, and that would be noticed in place of the mutant.
+const always, never = "redis", "not redis"
+
+// condition makes a condition always and never true. Of a conjunction only the latter, and of
+// a disjunction only the former: where it matters that an operand is there, the
+// other is noticed, too.
+func (g *generator) condition(i int) {
+	if !g.is(i, "if", "elseif", "while") {
+		return
+	}
+	end := g.until(i+1, "then", "do")
+	and, or := false, false
+	for j := i + 1; j < end; j++ {
+		if g.tokens[j].depth == g.tokens[i].depth {
+			and = and || g.is(j, "and")
+			or = or || g.is(j, "or")
+		}
+	}
+	if (or || !and) && !g.is(i, "while") {
+		g.replace(i+1, end, always)
+	}
+	if and || !or {
+		g.replace(i+1, end, never)
+	}
+}
+
+// operands drops what stands on either side of `and` and `or`.
+func (g *generator) operands(i int) {
+	if !g.is(i, "and", "or") {
+		return
+	}
+	depth := g.tokens[i].depth
+	left := i
+	for left > 0 && !(g.tokens[left-1].depth < depth || g.tokens[left-1].depth == depth &&
+		(g.is(left-1, "and", "or", ",", "=", "return", "if", "elseif", "while", ";"))) {
+		left--
+	}
+	right := i + 1
+	for right < len(g.tokens) && !(g.tokens[right].depth < depth || g.tokens[right].depth == depth &&
+		(g.is(right, "and", "or", ",", "then", "do", ";", "end", "else", "elseif") || right > i+1 && g.starts(right))) {
+		right++
+	}
+	g.replace(left, i+1, "")
+	g.replace(i, right, "")
+}
+
+// compare moves bounds by one, and turns equations round that no condition consists of.
+func (g *generator) compare(i int) {
+	if g.tokens[i].kind != symbol {
+		return
+	}
+	switch g.tokens[i].text {
+	case "<", ">":
+		g.replace(i, i+1, g.tokens[i].text+"=")
+	case "<=", ">=":
+		g.replace(i, i+1, g.tokens[i].text[:1])
+	case "==":
+		if !g.inCondition(i) {
+			g.replace(i, i+1, "~=")
+		}
+	case "~=":
+		if !g.inCondition(i) {
+			g.replace(i, i+1, "==")
+		}
+	}
+}
+
+// inCondition reports whether a token stands in the condition of a branch.
+func (g *generator) inCondition(i int) bool {
+	for ; i >= 0; i-- {
+		switch {
+		case g.is(i, "if", "elseif", "while"):
+			return true
+		case g.is(i, "then", "do", "else", "return", "local", "end", "function", "="):
+			return false
+		}
+	}
+	return false
+}
+
+// arithmetic turns sums into differences, and leaves out a one that is added.
+func (g *generator) arithmetic(i int) {
+	binary := i > 0 && (g.tokens[i-1].kind == name || g.tokens[i-1].kind == number || g.is(i-1, ")", "]"))
+	switch {
+	case !g.is(i, "+", "-") || !binary:
+	case g.is(i+1, "1") && !g.is(i+2, "*", "/"):
+		g.replace(i+1, i+2, "0")
+	case g.is(i, "+"):
+		g.replace(i, i+1, "-")
+	default:
+		g.replace(i, i+1, "+")
+	}
+}
+
+// literal moves numbers by one, and doubles those of which one more is nothing.
+func (g *generator) literal(i int) {
+	n, err := strconv.Atoi(g.tokens[i].text)
+	switch {
+	case g.tokens[i].kind != number || err != nil:
+		return
+	case g.is(i-1, "[") && g.is(i+1, "]"):
+		return // another index is another key or argument, or nothing
+	case g.is(i-1, "==", "~=", "<", "<=", ">", ">=", "+", "or"):
+		return // other operators change these, or nothing is one more
+	case g.is(i+1, ")") && g.is(i+2, "["):
+		return // the end of a range of which one is taken
+	case g.is(g.line(i), "for") && g.tokens[i].depth == 0:
+		if g.is(i+1, "do") && g.is(i-3, "=") {
+			g.replace(i, i+1, "1") // one turn in place of many
+		}
+		return
+	}
+	if g.is(i-1, "-") { // of 1 by arithmetic, if it is not a sign
+		if n != 1 || g.is(i-2, ",", "(", "=", "return", "{") {
+			g.replace(i, i+1, strconv.Itoa(n+1))
+		}
+		return
+	}
+	if n >= 1000 {
+		g.replace(i, i+1, strconv.Itoa(2*n))
+		return
+	}
+	g.replace(i, i+1, strconv.Itoa(n+1))
+}
+
+// line is the first token of the line on which a token stands.
+func (g *generator) line(i int) int {
+	for !g.tokens[i].first {
+		i--
+	}
+	return i
+}
+
+// starts reports whether a statement begins with a token: the scripts have one on a line.
+func (g *generator) starts(i int) bool {
+	t := g.tokens[i]
+	if t.depth > 0 || !t.first && !g.is(i-1, "then", "do", "else") {
+		return false
+	}
+	return i == 0 || !(g.tokens[i-1].kind == symbol && !g.is(i-1, ")", "]", "}", ";") || g.is(i-1, "and", "or", "not", "return")) &&
+		!(t.kind == symbol || g.is(i, "and", "or"))
+}
+
+// statement drops calls, assignments and returns.
+func (g *generator) statement(i int) {
+	if !g.starts(i) {
+		return
+	}
+	end := i + 1
+	for end < len(g.tokens) && !(g.starts(end) || g.tokens[end].depth == 0 && g.is(end, "end", "else", "elseif", "until", ";")) {
+		end++
+	}
+	t := g.tokens[i]
+	if t.kind == name || g.is(i, "return", "break") {
+		g.replace(i, end, "")
+	}
+}
+
+// call changes the arguments of some calls.
+func (g *generator) call(i int) {
+	if !g.is(i, "(") || g.tokens[max(i-1, 0)].kind != name {
+		return
+	}
+	end := g.closing(i)
+	args := g.list(i+1, end)
+	switch {
+	case g.is(i-1, "pcall") && g.is(i-3, "redis"):
+		g.replace(i-1, i, "call")
+	case (g.is(i-1, "max") || g.is(i-1, "min")) && g.is(i-3, "math") && len(args) == 2:
+		for _, a := range args {
+			g.replace(i-3, end+1, g.text[g.tokens[a[0]].begin:g.tokens[a[1]-1].end])
+		}
+	}
+	if !(g.is(i-1, "call") || g.is(i-1, "pcall")) || len(args) < 3 {
+		return
+	}
+	// A comma goes with what follows it.
+	drop := func(first, last int) { g.replace(args[first][0]-1, args[last][1], "") }
+	switch command := strings.Trim(g.tokens[args[0][0]].text, "'"); command {
+	case "EXISTS", "DEL", "UNLINK":
+		for k := 1; k < len(args); k++ {
+			drop(k, k)
+		}
+	case "HSET":
+		for k := 2; len(args) > 4 && k+1 < len(args); k += 2 {
+			drop(k, k+1)
+		}
+	case "SET":
+		for k := 3; k < len(args); k++ {
+			if strings.Contains("'PX' 'EX' 'PXAT'", g.tokens[args[k][0]].text) && k+1 < len(args) {
+				drop(k, k+1)
+				k++
+			} else {
+				drop(k, k)
+			}
+		}
+	}
+}
+
+// closing is the bracket that closes one.
+func (g *generator) closing(i int) int {
+	end := i + 1
+	for g.tokens[end].depth > g.tokens[i].depth {
+		end++
+	}
+	return end
+}
+
+// list is the places of the items between two brackets.
+func (g *generator) list(from, to int) [][2]int {
+	var items [][2]int
+	for from < to {
+		end := min(g.until(from, ","), to)
+		items = append(items, [2]int{from, end})
+		from = end + 1
+	}
+	return items
+}
+
+// fields drops the named fields of a table.
+func (g *generator) fields(i int) {
+	if !g.is(i, "{") {
+		return
+	}
+	end := g.closing(i)
+	for _, item := range g.list(i+1, end) {
+		if g.tokens[item[0]].kind != name || !g.is(item[0]+1, "=") {
+			continue
+		}
+		if g.is(item[1], ",") {
+			item[1]++
+		}
+		g.replace(item[0], item[1], "")
+	}
+}
+
+// neighbours swaps two keys: in the binding of KEYS, and in calls of functions.
+func (g *generator) neighbours(i int) {
+	switch {
+	case g.is(i, "KEYS") && g.is(i+4, ",") && g.is(i+5, "KEYS"):
+		g.replace(i, i+9, fmt.Sprintf("KEYS[%s], KEYS[%s]", g.tokens[i+7].text, g.tokens[i+2].text))
+	case g.tokens[i].depth > 0 && g.isKey(i) && g.is(i+1, ",") && g.isKey(i+2) && !g.inExists(i):
+		g.replace(i, i+3, g.tokens[i+2].text+", "+g.tokens[i].text)
+	}
+}
+
+// isKey reports whether a token is a whole argument and a key.
+func (g *generator) isKey(i int) bool {
+	return i > 0 && g.tokens[i].kind == name && slices.Contains(g.keys, g.tokens[i].text) && g.is(i-1, ",", "(") && g.is(i+1, ",", ")")
+}
+
+// inExists reports whether a token is an argument of a command that takes keys in any order.
+func (g *generator) inExists(i int) bool {
+	for i > 0 && !g.is(i, "(") {
+		i--
+		if slices.Contains([]string{"'EXISTS'", "'DEL'", "'UNLINK'"}, g.tokens[i].text) {
+			return true
+		}
+	}
+	return g.tokens[max(i-2, 0)].text == "function" // parameters: all calls are swapped one by one
+}
