@@ -40,8 +40,7 @@ func draw(ctx context.Context, rdb *redis.Client, db *sql.DB) error {
 		return err
 	}
 	err = jobs.Add("lottery", "0 12 * * *", func(ctx context.Context, run singleton.Run) error {
-		tick := sqlonce.Run{Job: run.Job, Tick: run.Tick, Attempt: run.Attempt, Token: run.Token, Holder: run.Holder, Overlap: run.Overlap}
-		_, err := once.Do(ctx, tick, drawTenWinners) // in one transaction with the tick's marker
+		_, err := once.Do(ctx, run.Marker(), drawTenWinners) // in one transaction with the tick's marker
 		return err
 	}, singleton.JobConfig{MaxAttempts: 100}) // an hour and a half without a database
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/singleton/sqlonce"
 )
 
 // ErrConfig is what every *ConfigError is.
@@ -111,7 +112,7 @@ type JobConfig struct {
 	StartingDeadline time.Duration
 
 	// Overlap says whether ticks may overlap. Default OverlapForbid. With OverlapAllow
-	// tokens fence each tick for itself: hand Run.Overlap on to sqlonce.
+	// tokens fence each tick for itself: Run.Marker tells sqlonce so.
 	Overlap Overlap
 
 	// Jitter delays each tick by up to this, but never to the next one, to spread
@@ -156,8 +157,7 @@ type Run struct {
 	// every earlier holder of the job. Hand it to the resource.
 	Token uint64
 	// Overlap: other ticks of the job may be run at the same time (OverlapAllow), so
-	// that Token is to be compared with those of this tick only. sqlonce.Run has the
-	// same field.
+	// that Token is to be compared with those of this tick only.
 	Overlap bool
 	// Holder is the identity under which the ledger knows this replica.
 	Holder string
@@ -168,6 +168,11 @@ type Run struct {
 // Key is the same for all attempts of a tick and for no other tick: an
 // idempotency key for services that take one.
 func (r Run) Key() string { return r.Job + "@" + strconv.FormatInt(r.Tick.UnixMilli(), 10) }
+
+// Marker is the run as package sqlonce marks it: what Once.Do of that package takes.
+func (r Run) Marker() sqlonce.Run {
+	return sqlonce.Run{Job: r.Job, Tick: r.Tick, Attempt: r.Attempt, Token: r.Token, Holder: r.Holder, Overlap: r.Overlap}
+}
 
 // job is a job with its defaults filled in.
 type job struct {

@@ -36,38 +36,11 @@ func (d Dialect) String() string {
 	}
 }
 
-// FenceScope says which runs a token fences off.
-type FenceScope int
-
-const (
-	// PerJob refuses a run if a greater token was seen for any tick of its job. It fits jobs whose ticks do not
-	// overlap, and makes their transactions wait for each other. A run whose ticks do (Run.Overlap) is fenced per tick
-	// all the same: there a later tick has the greater token, and may be committed first.
-	PerJob FenceScope = iota
-	// PerTick refuses a run only if a greater token was seen for the same tick. It is for jobs whose ticks may overlap,
-	// where Run.Overlap is not set.
-	PerTick
-)
-
-// String returns "per job" or "per tick".
-func (s FenceScope) String() string {
-	switch s {
-	case PerJob:
-		return "per job"
-	case PerTick:
-		return "per tick"
-	default:
-		return "FenceScope(" + strconv.Itoa(int(s)) + ")"
-	}
-}
-
-// Config holds what may be left out. All replicas of a job need the same TablePrefix and FenceScope.
+// Config holds what may be left out. All replicas of a job need the same TablePrefix.
 type Config struct {
 	// TablePrefix begins the names of the tables; default "noonlock". 1 to 40 characters of a-z, 0-9 and _,
 	// the first one a letter.
 	TablePrefix string
-	// FenceScope is what a token fences off; default PerJob.
-	FenceScope FenceScope
 	// IdleTimeout is how long the database lets the open transaction of a silent client stand; default 10 s, at least
 	// 1 s, in whole seconds. It is the longest that a frozen holder can keep a takeover waiting, and must be longer
 	// than fn ever computes between two statements. It has no effect on SQLite.
@@ -110,9 +83,6 @@ func New(db *sql.DB, d Dialect, cfg Config) (*Once, error) {
 			"Config.TablePrefix", strconv.Quote(cfg.TablePrefix),
 			fmt.Sprintf("1 to %d characters of a-z, 0-9 and _ that begin with a letter", maxPrefix),
 		}
-	}
-	if cfg.FenceScope != PerJob && cfg.FenceScope != PerTick {
-		return nil, &ConfigError{"Config.FenceScope", cfg.FenceScope.String(), "PerJob or PerTick"}
 	}
 	if !wholeSeconds(cfg.IdleTimeout) {
 		return nil, &ConfigError{"Config.IdleTimeout", cfg.IdleTimeout.String(), "whole seconds from 1s to 24h"}

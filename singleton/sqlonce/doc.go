@@ -7,7 +7,7 @@
 //
 //	once, err := sqlonce.New(db, sqlonce.PostgreSQL, sqlonce.Config{})
 //	err = once.CreateTables(ctx)
-//	applied, err := once.Do(ctx, sqlonce.Run{Job: "lottery", Tick: noon, Attempt: 1, Token: token},
+//	applied, err := once.Do(ctx, run.Marker(), // of a singleton.Run, or a sqlonce.Run of your own
 //		func(ctx context.Context, tx *sql.Tx) error { … every statement through tx … })
 //
 // # What is guaranteed
@@ -15,7 +15,7 @@
 //   - For one (job, tick) at most one transaction of Do ever commits, whatever the tokens, the number of processes and
 //     the times at which they freeze, die or retry. What fn wrote through tx is in the database if and only if the
 //     marker is.
-//   - Once a token has been seen in its scope (the job, or the tick: Run.Overlap, Config.FenceScope), no smaller one
+//   - Once a token has been seen in its scope (the job, or with Run.Overlap the tick), no smaller one
 //     commits in it. Seen means that the transaction which brought it committed, or that its fn failed in any way that left its connection alive: then
 //     its rows are undone, but the fence stays raised. A token that is equal is the same run trying again: allowed.
 //   - A tick that is older than what Prune kept is refused (ErrPruned), as its marker may be among those deleted.
@@ -66,6 +66,11 @@
 // ctx is looked at once more right before COMMIT. Given the context of a lease, work whose lease is over is therefore
 // not committed even if no timer has run yet; what freezes after this last look is stopped by the database as above.
 //
+// # Other holders
+//
+// A leader, or the holder of any lock, has no ticks, and no marker to commit. Admit refuses its write in a transaction of
+// its own where a greater token was admitted before.
+//
 // # Tables
 //
 // With the default prefix (see Config.TablePrefix); Schema returns the statements that make them.
@@ -74,7 +79,7 @@
 //	noonlock_markers  job, tick, attempt, token, holder, applied_at   PRIMARY KEY (job, tick)
 //
 // tick, kept_from and applied_at are milliseconds since the Unix epoch. In fences, tick is 0 in the row for the whole
-// job; its kept_from is the instant up to which Prune has deleted markers. Text is compared byte by byte.
+// job, and -1 in that of a name given to Admit; the job's kept_from is the instant up to which Prune has deleted markers. Text is compared byte by byte.
 //
 // Do takes a connection of the pool for itself and sets its time limits. They are set back before the pool gets the
 // connection again; one on which that fails is closed. PostgreSQL transactions run at READ COMMITTED, since a

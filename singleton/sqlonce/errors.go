@@ -34,8 +34,8 @@ var (
 
 // StaleTokenError tells which token was refused. It Is ErrStaleToken.
 type StaleTokenError struct {
-	Job         string
-	Tick        time.Time
+	Job         string    // or the name that was given to Admit
+	Tick        time.Time // zero from Admit
 	Given, Seen uint64
 	// Applied says that the tick is already there, so that the refusal lost nothing.
 	// It is always false where only the fence was asked.
@@ -44,6 +44,9 @@ type StaleTokenError struct {
 
 // Error names job, tick and both tokens.
 func (e *StaleTokenError) Error() string {
+	if e.Tick.IsZero() {
+		return fmt.Sprintf("sqlonce: %q: token %d is stale, token %d was seen", e.Job, e.Given, e.Seen)
+	}
 	text := fmt.Sprintf("sqlonce: job %q, tick %s: token %d is stale, token %d was seen", e.Job, stamp(e.Tick), e.Given, e.Seen)
 	if e.Applied {
 		text += "; the tick has been applied"

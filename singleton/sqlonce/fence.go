@@ -3,83 +3,98 @@ package sqlonce
 import (
 	"context"
 	"database/sql"
+	"fmt"
+	"math"
+	"strconv"
+	"time"
 )
 
-// Fence guards a resource against holders that have been superseded. It is what something other than the tables of Do
-// can offer: another database, an object store with conditional writes, a device with a register.
+// Admit lets the holder of a lock write in tx, a transaction of the caller's own on the database of this Once, unless a
+// greater token was admitted under the name before: then it returns a *StaleTokenError, and tx has to be rolled back, as
+// after any error. It is for leaders and holders of any lock; Do is for runs of jobs, and admits them by itself. The
+// names given here are apart from those of jobs.
 //
-// Admit returns nil if no greater token than run.Token was admitted before in the run's scope, and remembers it; else
-// an error that Is ErrStaleToken (see CheckToken). A token that is equal is admitted. The comparison, the remembering
-// and the effect that they guard must be one step of the resource: a check before the write only narrows the gap in
-// which a holder may freeze. Admit may be called by several goroutines and processes at once, and again by the same run.
+//	err = once.Admit(ctx, tx, "orders/leader", term.Token)
 //
-// A fence keeps stale holders out. It does not make an effect happen once: for that the resource must know the tick.
-type Fence interface {
-	Admit(ctx context.Context, run Run) error
-}
-
-// CheckToken is the comparison of a Fence: a *StaleTokenError if run's token is smaller than seen, the greatest that
-// was admitted before (0 if none was), and nil else.
-func CheckToken(run Run, seen uint64) error {
-	if run.Token < seen {
-		return &StaleTokenError{Job: run.Job, Tick: run.Tick, Given: run.Token, Seen: seen}
+// Admit locks the row of the name until tx ends, so that no other token is admitted between it and the commit, and it
+// remembers the token if tx commits. A token that is equal is admitted. Call it before the writes that it guards, and
+// write only through tx. It does not end tx, and sets no time limits: a holder that is frozen in mid-transaction blocks
+// its successor until the database ends the transaction.
+//
+// A fence keeps stale holders out. It does not make an effect happen once: for that the database must know the tick.
+func (o *Once) Admit(ctx context.Context, tx *sql.Tx, name string, token uint64) error {
+	if ctx == nil {
+		return &ConfigError{"ctx", "nil", "a context"}
+	}
+	if tx == nil {
+		return &ConfigError{"tx", "nil", "an open transaction"}
+	}
+	if err := validateJob("name", name); err != nil {
+		return err
+	}
+	if err := validateToken("token", token); err != nil {
+		return err
+	}
+	seen, _, err := o.raise(ctx, tx, name, rowOfName, token)
+	if err != nil {
+		return fmt.Errorf("sqlonce: %q: taking the fence: %w", name, err)
+	}
+	if token < seen {
+		return &StaleTokenError{Job: name, Given: token, Seen: seen}
 	}
 	return nil
 }
 
-// Fence returns the fence alone, without markers, for a transaction of the caller's own. Admit locks the fence row
-// until that transaction ends and does not end it itself; after an error it has to be rolled back. The fence stays
-// raised only if the transaction commits, and the time limits are the caller's to set.
-func (o *Once) Fence(tx *sql.Tx) Fence { return txFence{o, tx} }
-
-type txFence struct {
-	once *Once
-	tx   *sql.Tx
+func validateToken(field string, token uint64) error {
+	if token == 0 || token > math.MaxInt64 {
+		return &ConfigError{field, strconv.FormatUint(token, 10), "1 to 2^63-1"}
+	}
+	return nil
 }
 
-// Admit implements Fence.
-func (f txFence) Admit(ctx context.Context, run Run) error {
-	if ctx == nil {
-		return &ConfigError{"ctx", "nil", "a context"}
+// The rows of the table of fences that are not those of a tick.
+const (
+	rowOfName int64 = -1 // what Admit was given
+	rowOfJob  int64 = 0
+)
+
+// fenceRow is the row that a run's token fences off.
+func (r Run) fenceRow() int64 {
+	if r.Overlap {
+		return r.Tick.UnixMilli()
 	}
-	if f.tx == nil {
-		return &ConfigError{"tx", "nil", "an open transaction"}
-	}
-	if err := run.Validate(); err != nil {
-		return err
-	}
-	_, err := f.once.raise(ctx, f.tx, run)
-	return err
+	return rowOfJob
 }
 
-// scope is what the run's token fences off.
-func (o *Once) scope(run Run) FenceScope {
-	if run.Overlap {
-		return PerTick
-	}
-	return o.config.FenceScope
-}
-
-// raise takes the lock of the run's fence row, raises it, and refuses a token that is smaller. keptFrom is that of the
-// row; where the scope is one tick, it means nothing.
-func (o *Once) raise(ctx context.Context, tx *sql.Tx, run Run) (keptFrom int64, err error) {
-	tick := int64(0)
-	if o.scope(run) == PerTick {
-		tick = run.Tick.UnixMilli()
-	}
-	token := int64(run.Token) // Validate has bounded it
-	var row *sql.Row
-	if o.dialect == MySQL {
-		if _, err := tx.ExecContext(ctx, o.queries.admit, run.Job, tick, token, token); err != nil {
-			return 0, o.describe(run, "taking the fence", err)
-		}
-		row = tx.QueryRowContext(ctx, o.queries.fence, run.Job, tick)
-	} else {
-		row = tx.QueryRowContext(ctx, o.queries.admit, run.Job, tick, token)
-	}
-	var seen int64
-	if err := row.Scan(&seen, &keptFrom); err != nil {
+// admitRun takes the fence of the run and refuses a token that is smaller than one that was seen. keptFrom is that of
+// the row; in the row of one tick it means nothing.
+func (o *Once) admitRun(ctx context.Context, tx *sql.Tx, run Run) (keptFrom int64, err error) {
+	seen, keptFrom, err := o.raise(ctx, tx, run.Job, run.fenceRow(), run.Token)
+	if err != nil {
 		return 0, o.describe(run, "taking the fence", err)
 	}
-	return keptFrom, CheckToken(run, uint64(seen))
+	if run.Token < seen {
+		return keptFrom, &StaleTokenError{Job: run.Job, Tick: run.Tick, Given: run.Token, Seen: seen}
+	}
+	return keptFrom, nil
 }
+
+// raise locks a row of the fences, and makes token the one that was seen unless that is greater.
+func (o *Once) raise(ctx context.Context, tx *sql.Tx, name string, row int64, token uint64) (seen uint64, keptFrom int64, err error) {
+	t := int64(token) // validateToken has bounded it
+	var answer *sql.Row
+	if o.dialect == MySQL {
+		if _, err := tx.ExecContext(ctx, o.queries.admit, name, row, t, t); err != nil {
+			return 0, 0, err
+		}
+		answer = tx.QueryRowContext(ctx, o.queries.fence, name, row)
+	} else {
+		answer = tx.QueryRowContext(ctx, o.queries.admit, name, row, t)
+	}
+	var greatest int64
+	err = answer.Scan(&greatest, &keptFrom)
+	return uint64(greatest), keptFrom, err
+}
+
+// instant is when the tick came due, in milliseconds since the epoch; of a triggered run, when it was triggered.
+func instant(tick time.Time) int64 { return tick.UnixMilli() % triggered }

@@ -1,6 +1,7 @@
 package sqlonce_test
 
 import (
+	"database/sql"
 	"errors"
 	"strings"
 	"testing"
@@ -18,11 +19,10 @@ func TestNewRefuses(t *testing.T) {
 		field   string // empty: accepted
 	}{
 		{sqlonce.SQLite, sqlonce.Config{}, ""},
-		{sqlonce.MySQL, sqlonce.Config{TablePrefix: "a_9", FenceScope: sqlonce.PerTick, IdleTimeout: time.Second, LockTimeout: 2 * time.Second}, ""},
+		{sqlonce.MySQL, sqlonce.Config{TablePrefix: "a_9", IdleTimeout: time.Second, LockTimeout: 2 * time.Second}, ""},
 		{sqlonce.MySQL, sqlonce.Config{IdleTimeout: 24 * time.Hour}, ""},
 		{0, sqlonce.Config{}, "Dialect"},
 		{4, sqlonce.Config{}, "Dialect"},
-		{sqlonce.SQLite, sqlonce.Config{FenceScope: 2}, "Config.FenceScope"},
 		{sqlonce.SQLite, sqlonce.Config{TablePrefix: "Noonlock"}, "Config.TablePrefix"},
 		{sqlonce.SQLite, sqlonce.Config{TablePrefix: "9a"}, "Config.TablePrefix"},
 		{sqlonce.SQLite, sqlonce.Config{TablePrefix: "a b"}, "Config.TablePrefix"},
@@ -95,9 +95,29 @@ func TestBadInput(t *testing.T) {
 	} {
 		_, err := once.Do(t.Context(), c.run, nothing)
 		checkRefusal(t, err, c.field)
-		checkRefusal(t, once.Fence(nil).Admit(t.Context(), c.run), "tx")
 	}
-	_, err := once.Do(t.Context(), run, nil)
+	tx, err := f.db(t).BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.said()
+	for _, c := range []struct {
+		tx    *sql.Tx
+		name  string
+		token uint64
+		field string
+	}{
+		{nil, "a", 1, "tx"},
+		{tx, "", 1, "name"},
+		{tx, "a ", 1, "name"},
+		{tx, strings.Repeat("a", 201), 1, "name"},
+		{tx, "a", 0, "token"},
+		{tx, "a", 1 << 63, "token"},
+	} {
+		checkRefusal(t, once.Admit(t.Context(), c.tx, c.name, c.token), c.field)
+	}
+	checkRefusal(t, once.Admit(nil, tx, "a", 1), "ctx") //nolint:staticcheck // that is the point
+	_, err = once.Do(t.Context(), run, nil)
 	checkRefusal(t, err, "fn")
 	_, err = once.Do(nil, run, nothing) //nolint:staticcheck // that is the point
 	checkRefusal(t, err, "ctx")

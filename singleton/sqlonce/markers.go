@@ -51,9 +51,6 @@ func (o *Once) Markers(ctx context.Context, job string, since, until time.Time) 
 // package singleton names it so, as no schedule reaches the year 6429.
 const triggered = 1 << 47
 
-// instant is when the tick came due, in milliseconds since the epoch; of a triggered run, when it was triggered.
-func instant(tick time.Time) int64 { return tick.UnixMilli() % triggered }
-
 // Prune deletes the job's markers, and the fences of single ticks, that are older than before, and returns how many
 // markers that were. A triggered run is as old as its trigger. From then on Do refuses these ticks with ErrPruned, so before must lie further back than any tick
 // that the job's ledger still hands out. It cannot be taken back, and is refused if it lies in the future. The fence

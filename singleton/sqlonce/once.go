@@ -109,7 +109,7 @@ func endedUnder(run Run, reason error) error {
 // admit takes the fence row, refuses a stale or a forgotten run and inserts the marker; done means that there was one.
 func (o *Once) admit(ctx context.Context, s *session, run Run) (done bool, err error) {
 	tx := s.tx
-	keptFrom, err := o.raise(ctx, tx, run)
+	keptFrom, err := o.admitRun(ctx, tx, run)
 	if err != nil {
 		if stale := (*StaleTokenError)(nil); errors.As(err, &stale) {
 			// Best effort: that the refusal lost nothing is good to know, not needed.
@@ -140,7 +140,7 @@ func (o *Once) admit(ctx context.Context, s *session, run Run) (done bool, err e
 	if inserted == 0 {
 		return true, nil
 	}
-	if o.scope(run) == PerTick {
+	if run.Overlap {
 		// Prune raises the floor before it deletes, so whoever inserted a marker because the old one was deleted
 		// finds the floor here.
 		err := tx.QueryRowContext(ctx, o.queries.floor, run.Job).Scan(&keptFrom)

@@ -23,7 +23,8 @@ type Run struct {
 	// Holder is kept in the marker, for people: up to 255 bytes of UTF-8 without control characters. It may be empty.
 	Holder string
 	// Overlap says that other ticks of the job may be run at the same time; set it to singleton.Run.Overlap. Token then
-	// fences off its own tick only, whatever Config.FenceScope is.
+	// fences off its own tick only: a later tick has the greater token, and may be committed first. Without it a token
+	// fences off the job, and the transactions of its ticks wait for each other.
 	Overlap bool
 }
 
@@ -40,11 +41,12 @@ func (r Run) Validate() error {
 	if err := validateInstant("Run.Tick", r.Tick); err != nil {
 		return err
 	}
+	if err := validateToken("Run.Token", r.Token); err != nil {
+		return err
+	}
 	switch {
 	case r.Attempt < 0 || r.Attempt > math.MaxInt32:
 		return &ConfigError{"Run.Attempt", strconv.Itoa(r.Attempt), "0 to 2^31-1"}
-	case r.Token == 0 || r.Token > math.MaxInt64:
-		return &ConfigError{"Run.Token", strconv.FormatUint(r.Token, 10), "1 to 2^63-1"}
 	case len(r.Holder) > maxHolder || !plainText(r.Holder):
 		return &ConfigError{
 			"Run.Holder", excerpt(r.Holder),

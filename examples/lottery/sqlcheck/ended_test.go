@@ -297,7 +297,7 @@ func TestFault82_TheTickIsRecordedAsUnknown(t *testing.T) {
 				var calls atomic.Int32
 				name := fmt.Sprintf("%s/%v", how, fails)
 				err = runner.Add(name, "@every 8760h", func(ctx context.Context, r singleton.Run) error {
-					run := sqlonce.Run{Job: r.Job, Tick: r.Tick, Attempt: r.Attempt, Token: r.Token, Holder: r.Holder}
+					run := r.Marker()
 					_, err := n.once.Do(ctx, run, func(ctx context.Context, tx *sql.Tx) error {
 						calls.Add(1)
 						_, _ = tx.ExecContext(ctx, how)

@@ -40,20 +40,20 @@ func TestAppliedOnce(t *testing.T) {
 // Eight processes at once with rising tokens: whoever is first, one commits.
 func TestConcurrentRuns(t *testing.T) {
 	t.Parallel()
-	for _, scope := range []sqlonce.FenceScope{sqlonce.PerJob, sqlonce.PerTick} {
-		t.Run(scope.String(), func(t *testing.T) {
+	for name, overlap := range map[string]bool{"per job": false, "per tick": true} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			on(t, func(t *testing.T, d *database) { concurrent(t, d, sqlonce.Config{FenceScope: scope}) })
+			on(t, func(t *testing.T, d *database) { concurrent(t, d, overlap) })
 		})
 	}
 }
 
-func concurrent(t *testing.T, d *database, cfg sqlonce.Config) {
+func concurrent(t *testing.T, d *database, overlap bool) {
 	t.Helper()
 	const replicas, ticks = 8, 5
 	var nodes []*node
 	for range replicas {
-		nodes = append(nodes, d.node(t, cfg, nil))
+		nodes = append(nodes, d.node(t, sqlonce.Config{}, nil))
 	}
 	for tick := range ticks {
 		var lock sync.Mutex
@@ -63,6 +63,7 @@ func concurrent(t *testing.T, d *database, cfg sqlonce.Config) {
 		for i, n := range nodes {
 			all.Go(func() {
 				run := noon(tick, uint64(1+tick*replicas+i))
+				run.Overlap = overlap
 				<-start
 				did, err := n.once.Do(t.Context(), run, n.effect(run))
 				if err != nil && !errors.Is(err, sqlonce.ErrStaleToken) {
@@ -107,14 +108,6 @@ func TestStaleTokenIsRefused(t *testing.T) {
 		n.expect(t, noon(1, 0), 0, 0)
 
 		// Where ticks overlap, a token fences its own tick only.
-		other := d.node(t, sqlonce.Config{FenceScope: sqlonce.PerTick, TablePrefix: "other"}, nil)
-		other.apply(t, noon(0, 7), true)
-		other.apply(t, noon(1, 6), true)
-		if _, err := other.once.Do(t.Context(), noon(0, 6), other.effect(noon(0, 6))); !errors.Is(err, sqlonce.ErrStaleToken) {
-			t.Errorf("a stale token of the same tick: %v", err)
-		}
-
-		// Where the run says so, whatever the scope is.
 		overlapping := func(i int, token uint64) sqlonce.Run {
 			run := noon(i, token)
 			run.Overlap = true
@@ -228,17 +221,14 @@ func TestCreateTablesAtOnce(t *testing.T) {
 
 func TestPrune(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct {
-		scope   sqlonce.FenceScope
-		overlap bool
-	}{"per job": {sqlonce.PerJob, false}, "per tick": {sqlonce.PerTick, false}, "overlapping": {sqlonce.PerJob, true}} {
+	for name, overlap := range map[string]bool{"per job": false, "overlapping": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			on(t, func(t *testing.T, d *database) {
-				n := d.node(t, sqlonce.Config{FenceScope: c.scope}, nil)
+				n := d.node(t, sqlonce.Config{}, nil)
 				day := func(i int) sqlonce.Run {
 					run := noon(0, uint64(i+1))
-					run.Overlap = c.overlap
+					run.Overlap = overlap
 					run.Tick = time.Date(2020, 1, 1+i, 12, 0, 0, 0, time.UTC)
 					return run
 				}
@@ -286,33 +276,55 @@ func TestJobsAreComparedByteByByte(t *testing.T) {
 	})
 }
 
-// The fence alone, in a transaction of the user's own.
-func TestFence(t *testing.T) {
+// The fence alone, in a transaction of the user's own: it stays raised if that commits,
+// and other names, and jobs of that name, have fences of their own. Pruning leaves it.
+// Mutants: an equal token is refused; a smaller one is admitted; names and jobs share a
+// fence.
+func TestAdmit(t *testing.T) {
 	t.Parallel()
 	on(t, func(t *testing.T, d *database) {
 		n := d.node(t, sqlonce.Config{}, nil)
-		admit := func(token uint64) error {
+		write := func(name string, token uint64, commit bool) error {
 			tx, err := n.db.BeginTx(t.Context(), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer tx.Rollback() //nolint:errcheck // after Commit it has nothing to do
-			if err := n.once.Fence(tx).Admit(t.Context(), noon(0, token)); err != nil {
+			if err := n.once.Admit(t.Context(), tx, name, token); err != nil {
 				return err
 			}
-			if err := n.write(t.Context(), tx, noon(0, token)); err != nil {
+			if err := n.write(t.Context(), tx, noon(0, token)); err != nil || !commit {
 				return err
 			}
 			return tx.Commit()
 		}
-		for _, c := range []struct {
-			token uint64
-			want  error
-		}{{5, nil}, {5, nil}, {4, sqlonce.ErrStaleToken}, {6, nil}, {5, sqlonce.ErrStaleToken}} {
-			if err := admit(c.token); !errors.Is(err, c.want) {
-				t.Errorf("token %d: %v, want %v", c.token, err, c.want)
+		for i, c := range []struct {
+			name   string
+			token  uint64
+			commit bool
+			want   error
+		}{
+			{"lottery", 5, true, nil},
+			{"lottery", 5, true, nil},
+			{"lottery", 4, true, sqlonce.ErrStaleToken},
+			{"lottery", 9, false, nil},
+			{"lottery", 6, true, nil},
+			{"lottery", 5, true, sqlonce.ErrStaleToken},
+			{"other", 1, true, nil},
+		} {
+			err := write(c.name, c.token, c.commit)
+			var stale *sqlonce.StaleTokenError
+			if !errors.Is(err, c.want) || errors.As(err, &stale) && (stale.Job != c.name || stale.Given != c.token || stale.Seen <= c.token || !stale.Tick.IsZero()) {
+				t.Errorf("%d: %s with token %d: %v, want %v", i, c.name, c.token, err, c.want)
 			}
 		}
-		n.expect(t, noon(0, 0), 3, 0)
+		n.expect(t, noon(0, 0), 4, 0)
+		n.apply(t, noon(1, 1), true) // a job of the same name
+		if _, err := n.once.Prune(t.Context(), "lottery", time.Now().Add(-time.Minute).Truncate(time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		if err := write("lottery", 5, true); !errors.Is(err, sqlonce.ErrStaleToken) {
+			t.Errorf("after pruning: %v, want ErrStaleToken", err)
+		}
 	})
 }

@@ -54,7 +54,7 @@ func TestOverlappingTicksTakeEffect(t *testing.T) {
 				t.Fatal(err)
 			}
 			err = runner.Add("lottery", "@every 200ms", func(ctx context.Context, r singleton.Run) error {
-				run := sqlonce.Run{Job: r.Job, Tick: r.Tick, Attempt: r.Attempt, Token: r.Token, Holder: r.Holder, Overlap: r.Overlap}
+				run := r.Marker()
 				isFirst, isLater := begin(run)
 				if isFirst {
 					select {

@@ -66,7 +66,7 @@ type Drawing struct {
 // many replicas or how late this is called: one of the calls has an effect.
 func (d *Drawing) Draw(ctx context.Context, run singleton.Run) error {
 	log := d.Logger.WithValues("job", run.Job, "tick", run.Tick, "attempt", run.Attempt, "token", run.Token)
-	applied, err := d.Store.Once().Do(ctx, Marker(run), func(ctx context.Context, tx *sql.Tx) error {
+	applied, err := d.Store.Once().Do(ctx, run.Marker(), func(ctx context.Context, tx *sql.Tx) error {
 		return d.write(ctx, tx, run)
 	})
 	switch {
@@ -78,11 +78,6 @@ func (d *Drawing) Draw(ctx context.Context, run singleton.Run) error {
 		log.Info("draw had been committed before")
 	}
 	return nil
-}
-
-// Marker is how the database knows a run.
-func Marker(run singleton.Run) sqlonce.Run {
-	return sqlonce.Run{Job: run.Job, Tick: run.Tick, Attempt: run.Attempt, Token: run.Token, Holder: run.Holder, Overlap: run.Overlap}
 }
 
 func (d *Drawing) write(ctx context.Context, tx *sql.Tx, run singleton.Run) error {
