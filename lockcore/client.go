@@ -107,7 +107,7 @@ func New(rdb redis.UniversalClient, cfg Config) (*Client, error) {
 	c.clock = c.time.now
 	c.idle = sync.NewCond(&c.mu)
 	c.ctx, c.cancel = context.WithCancel(context.Background())
-	c.disp = newDispatcher(*opt, c.metrics.failed)
+	c.disp = newDispatcher(*opt, c.requestFailed)
 	c.expiry = newExpiry(c.time, c.expired)
 	c.keep = newKeeper(c, *opt)
 	c.sub = newSubscription(c, *opt)
@@ -266,6 +266,14 @@ func (c *Client) noteLoss(l *Lease, cause error) {
 		c.background(func(ctx context.Context) { c.takeBack(ctx, l.a) })
 	}
 	c.dismiss(l)
+}
+
+// requestFailed is called for each request that was not answered well.
+func (c *Client) requestFailed(s *script, err error) {
+	c.metrics.failed(s, err)
+	if hasCode(err, "READONLY") {
+		c.sub.demoted()
+	}
 }
 
 // background runs a task that Close waits for; false if Close is done waiting.

@@ -16,10 +16,12 @@ import (
 
 // The server is demoted to a replica while the subscription stays on it: it hears all
 // that its master publishes, but the master's count of receivers does not know of it.
-// A waiter is passed over once for that, and is served by push from then on.
+// A waiter is passed over once for that. The subscription then moves to the new
+// master, and waiters are served by push.
 //
-// Caught mutant: the count of receivers, once found true, is believed for ever (then
-// the waiter is passed over again and again, and takes a look per TTL).
+// Caught mutants: the count of receivers, once found true, is believed for ever (then
+// the waiter is passed over again and again, and takes a look per TTL); the
+// subscription stays where it is.
 func TestFault18_ClassD_ListeningToADemotedServer(t *testing.T) {
 	t.Parallel()
 	e := realEnv(t)
@@ -53,11 +55,19 @@ func TestFault18_ClassD_ListeningToADemotedServer(t *testing.T) {
 	e.until("the waiter stands in line at the new master", func() bool { return e.lineLength("orders") == 1 })
 	e.unlock(holder)
 	lease := waiter.granted()
-	again := e.goLock(e.mutex(c, "orders", ttl(20*time.Second)))
-	e.until("the next one stands in line, as one of whom cannot be known that it is heard", func() bool {
-		line := master.ZRange(e.Context(), e.key("orders", "queue"), 0, -1).Val()
-		return len(line) == 1 && strings.Contains(line[0], ".u/")
+	channel := "noonlock:ch:" + c.Process()
+	e.until("the subscription is on the new master", func() bool {
+		return master.PubSubNumSub(e.Context(), channel).Val()[channel] == 1
 	})
+	e.until("its count of receivers is trusted again", func() bool {
+		again := e.inLine(e.mutex(c, "orders", ttl(20*time.Second)))
+		line := master.ZRange(e.Context(), e.key("orders", "queue"), 0, -1).Val()
+		again.cancel()
+		_, _ = again.wait()
+		e.until("it has left", func() bool { return e.lineLength("orders") == 0 })
+		return len(line) == 1 && strings.Contains(line[0], ".t/")
+	})
+	again := e.inLine(e.mutex(c, "orders", ttl(20*time.Second)))
 	looks := e.calls("evalsha")
 	e.unlock(lease)
 	e.unlock(again.granted())

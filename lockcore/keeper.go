@@ -116,6 +116,9 @@ func (l *Lease) renewed(t0 time.Duration, r reply) bool {
 	counts := l.c.metrics
 	if r.err != nil {
 		counts.missed.Inc()
+		if hasCode(r.err, "READONLY") {
+			l.c.sub.demoted()
+		}
 		l.c.log.V(1).Info("renewal failed", "name", l.a.keys.name, "token", l.token, "err", r.err, "remaining", l.Remaining())
 		return false
 	}

@@ -126,7 +126,7 @@ func (m *Mutex) wait(ctx context.Context) (*Lease, error) {
 		} else if heard > 0 {
 			m.c.metrics.lapsed.Inc()
 		} else if lease != nil && waited {
-			m.c.sub.suspect.Store(true) // it may have been told, or its lock just ended
+			m.c.sub.doubt(m.terms.ttl) // a message may have been missed, or its lock just ended
 		}
 		if lease != nil || err2 != nil {
 			return lease, err2

@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -25,8 +24,8 @@ const (
 	// somebody waits in line they come once in lookPings TTLs: waiters look once per
 	// 1.1 TTL, and many idle ones must not cost more than one command per TTL, see
 	// leaderLooks. A connection that is dead meanwhile is found by TCP's own probes, see
-	// probe. If those are answered and nothing else is, who then gets a lock without
-	// having been told has it pinged at once, see suspect: until then a waiter is slow
+	// probe. If those are answered and nothing else is, a waiter that then gets a lock
+	// without a message has it tested at once, see doubt: until then a waiter is slow
 	// by as much as a look is late.
 	leastPing = 10 * time.Second
 	lookPings = 60
@@ -51,19 +50,21 @@ type subscription struct {
 	// the last watch of a channel does not overtake the next one's beginning.
 	wire sync.Mutex
 
-	mu      sync.Mutex
-	started bool
-	up      bool
-	settled chan struct{} // closed once the first subscription was tested or failed
-	trusted bool          // PUBLISH's count of receivers is true of this connection
-	testing chan struct{} // closed at the end of the self-test under way; nil: none
-	again   bool          // it began on a connection that is gone
-	tested  time.Duration // when the last one ended, by the Client's clock
-	self    chan struct{} // hears the self-test's message
-	suspect atomic.Bool   // something was not heard that may have been told
-	told    bool          // the operator knows that there is no subscription
-	ps      *redis.PubSub // the present connection; nil: none
-	watches map[string]map[*watch]struct{}
+	mu       sync.Mutex
+	started  bool
+	up       bool
+	settled  chan struct{} // closed once the first subscription was tested or failed
+	trusted  bool          // PUBLISH's count of receivers is true of this connection
+	testing  chan struct{} // closed at the end of the self-test under way; nil: none
+	again    bool          // it began on a connection that is gone
+	tested   time.Duration // when the last one ended, by the Client's clock
+	self     chan struct{} // hears the self-test's message
+	failed   int           // self-tests since the last one that proved the count
+	redials  int           // connections given up since then, as the test failed
+	redialed time.Duration // when a server was last found to be a replica
+	told     bool          // the operator knows that there is no subscription
+	ps       *redis.PubSub // the present connection; nil: none
+	watches  map[string]map[*watch]struct{}
 }
 
 // A watch is somebody who wants to know when a channel is heard, and after each
@@ -169,7 +170,7 @@ func (s *subscription) run() {
 			return
 		}
 		if tell {
-			s.c.log.Info("subscription ended; hand-overs are slower until it is back", "error", err.Error())
+			s.c.log.Info("subscription lost; hand-overs are slower until it is back", "err", err)
 		}
 		if heard {
 			wait.Reset()
@@ -226,7 +227,7 @@ func (s *subscription) listen() (heard bool, err error) {
 				return heard, err
 			}
 			silent += pongWithin
-			if s.suspect.Swap(false) || silent >= s.c.pingAfter() {
+			if silent >= s.c.pingAfter() {
 				if err := ps.Ping(s.ctx); err != nil {
 					return heard, err
 				}
@@ -318,93 +319,11 @@ func (s *subscription) begin() {
 	s.up = true
 	if s.told {
 		s.told = false
-		defer s.c.log.Info("subscription is back")
+		s.c.log.Info("subscription restored")
 	}
 	s.startTest()
 	s.mu.Unlock()
 	s.c.wakeAll()
-}
-
-// startTest begins a self-test; mu is held.
-func (s *subscription) startTest() {
-	if s.testing != nil {
-		s.again = true
-		return
-	}
-	if s.ctx.Err() == nil {
-		s.testing = make(chan struct{})
-		s.wg.Go(s.test)
-	}
-}
-
-// retestAfter bounds how often waiters that were passed over have the count of
-// receivers tested.
-const retestAfter = time.Second
-
-// recheck tests again whether the count of receivers can be trusted: the server that
-// we listen to may have been demoted, and still tells us all that is published, while
-// its master does not count us.
-func (s *subscription) recheck(ctx context.Context) bool {
-	s.mu.Lock()
-	if s.up && s.trusted && s.testing == nil && s.c.clock()-s.tested > retestAfter {
-		s.startTest()
-	}
-	testing := s.testing
-	s.mu.Unlock()
-	if testing != nil {
-		select {
-		case <-testing:
-		case <-ctx.Done():
-		case <-s.ctx.Done():
-		}
-	}
-	return s.counts()
-}
-
-// test finds out whether the count of receivers can be trusted on the present
-// connection.
-func (s *subscription) test() {
-	defer s.settle()
-	for {
-		trusted := s.countsUs()
-		s.mu.Lock()
-		if s.again && s.ctx.Err() == nil {
-			s.again = false
-			s.mu.Unlock()
-			continue
-		}
-		s.trusted, s.tested = trusted && s.up, s.c.clock()
-		close(s.testing)
-		s.testing = nil
-		s.mu.Unlock()
-		return
-	}
-}
-
-// countsUs sends ourselves a message. If the count of receivers knows of us and the
-// message arrives, the count can be trusted to tell the living from the dead.
-func (s *subscription) countsUs() bool {
-	select {
-	case <-s.self: // of one before
-	default:
-	}
-	count, err := s.c.disp.do(s.ctx, nil, time.Second, []any{"publish", s.channel, "s"})
-	n, _ := count.(int64)
-	trusted := false
-	if err == nil && n > 0 {
-		timer := time.NewTimer(time.Second)
-		defer timer.Stop()
-		select {
-		case <-s.self:
-			trusted = true
-		case <-timer.C:
-		case <-s.ctx.Done():
-		}
-	}
-	if !trusted && s.ctx.Err() == nil {
-		s.c.log.Info("the server's count of receivers cannot be trusted here; a dead waiter delays the line by the grant's TTL", "receivers", n)
-	}
-	return trusted
 }
 
 // hear takes one message. Anybody may forge one, so each only makes somebody

@@ -1,0 +1,196 @@
+package lockcore
+
+import (
+	"context"
+	"time"
+)
+
+// PUBLISH's count of receivers tells the line's scripts whether a waiter's process
+// lives, where it counts this process's subscription. A self-test finds that out: a
+// message to ourselves. It is also the check that the subscription is alive, as a
+// connection may be up and carry nothing, or lead to a server that was demoted.
+//
+//	begin, doubt ──► testing ──► proved
+//	                    ├─ not counted, not heard ──► a new connection, tested again
+//	                    ├─ no answer ──► tested again after a pause
+//	                    └─ refused ──► not trusted, until the next connection
+
+const (
+	// retestAfter bounds how often waiters that may have missed something have the
+	// subscription tested.
+	retestAfter = time.Second
+
+	// longestRetest is the longest pause before a test that failed is repeated, or
+	// before a connection is given up whose predecessors were no better.
+	longestRetest = time.Minute
+
+	// echoWithin is how long the message of a self-test may take.
+	echoWithin = time.Second
+)
+
+// What a self-test has found out.
+type receipt int
+
+const (
+	receiptProved  receipt = iota
+	receiptAbsent          // the message was not counted, or not heard
+	receiptUnknown         // PUBLISH was not answered
+	receiptRefused         // PUBLISH is not allowed
+)
+
+// startTest begins a self-test; mu is held.
+func (s *subscription) startTest() {
+	if s.testing != nil {
+		s.again = true
+		return
+	}
+	if s.ctx.Err() == nil {
+		s.testing = make(chan struct{})
+		s.wg.Go(s.test)
+	}
+}
+
+// doubt has the subscription tested, as something was perhaps not heard, unless that
+// was done less than so long ago.
+func (s *subscription) doubt(since time.Duration) {
+	now := s.c.time.ticks()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.up && s.testing == nil && now-s.tested > max(since, retestAfter) {
+		s.startTest()
+	}
+}
+
+// recheck tests again whether the count of receivers can be trusted: the server that
+// we listen to may have been demoted, and still tells us all that is published, while
+// its master does not count us.
+func (s *subscription) recheck(ctx context.Context) bool {
+	s.doubt(0)
+	s.mu.Lock()
+	testing := s.testing
+	s.mu.Unlock()
+	if testing != nil {
+		select {
+		case <-testing:
+		case <-ctx.Done():
+		case <-s.ctx.Done():
+		}
+	}
+	return s.counts()
+}
+
+// test finds out whether the count of receivers can be trusted on the present
+// connection, and sees to it that it can be.
+func (s *subscription) test() {
+	defer s.settle()
+	for {
+		found := s.countsUs()
+		s.mu.Lock()
+		if s.again && s.ctx.Err() == nil {
+			s.again = false
+			s.mu.Unlock()
+			continue
+		}
+		s.trusted, s.tested = found == receiptProved && s.up, s.c.time.ticks()
+		close(s.testing)
+		s.testing = nil
+		s.follow(found)
+		s.mu.Unlock()
+		return
+	}
+}
+
+// follow does what the outcome of a test demands; mu is held.
+func (s *subscription) follow(found receipt) {
+	if found == receiptProved {
+		s.failed, s.redials = 0, 0
+		return
+	}
+	if s.ctx.Err() != nil || !s.up || s.ps == nil {
+		return // the next connection is tested anyway
+	}
+	if s.failed++; s.failed == 1 {
+		s.c.log.Info("receiver count not trusted; a dead waiter delays the line by the grant's TTL", "reason", found.String())
+	}
+	ps := s.ps
+	switch found {
+	case receiptAbsent:
+		// At once for the first time. A server that never counts us, such as behind some
+		// proxies, must not cost a connection a second.
+		pause := time.Duration(0)
+		if s.redials++; s.redials > 1 {
+			pause = min(time.Second<<min(s.redials, 10), longestRetest)
+		}
+		s.later(pause, func() {
+			if s.ps == ps && !s.trusted {
+				go ps.Close() //nolint:errcheck // run sees it, and makes another
+			}
+		})
+	case receiptUnknown:
+		s.later(min(time.Second<<min(s.failed-1, 10), longestRetest), func() {
+			if s.ps == ps && !s.trusted {
+				s.startTest()
+			}
+		})
+	default:
+	}
+}
+
+// later calls f, under mu, after a pause, unless the subscription is stopped.
+func (s *subscription) later(pause time.Duration, f func()) {
+	s.wg.Go(func() {
+		if sleep(s.ctx, pause) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if s.ctx.Err() == nil {
+				f()
+			}
+		}
+	})
+}
+
+// demoted is called when a server has refused a request as a replica does. The
+// subscription may be on it, too, and it says nothing.
+func (s *subscription) demoted() {
+	now := s.c.time.ticks()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.up && s.ps != nil && now-s.redialed > retestAfter {
+		s.redialed, s.trusted = now, false
+		ps := s.ps
+		go ps.Close() //nolint:errcheck // run sees it, and makes another
+	}
+}
+
+// countsUs sends ourselves a message. If the count of receivers knows of us and the
+// message arrives, the count can be trusted to tell the living from the dead.
+func (s *subscription) countsUs() receipt {
+	select {
+	case <-s.self: // of one before
+	default:
+	}
+	count, err := s.c.disp.do(s.ctx, nil, echoWithin, []any{"publish", s.channel, "s"})
+	n, _ := count.(int64)
+	switch {
+	case err != nil && isServerError(err) && !isPassing(err) && !isShort(err):
+		return receiptRefused
+	case err != nil:
+		return receiptUnknown
+	case n == 0:
+		return receiptAbsent
+	}
+	timer := time.NewTimer(echoWithin)
+	defer timer.Stop()
+	select {
+	case <-s.self:
+		return receiptProved
+	case <-timer.C:
+		return receiptAbsent
+	case <-s.ctx.Done():
+		return receiptUnknown
+	}
+}
+
+func (r receipt) String() string {
+	return [...]string{"proved", "a message was not counted or not heard", "PUBLISH was not answered", "PUBLISH was refused"}[r]
+}
