@@ -124,6 +124,28 @@ func TestHoldsToTheMillisecond(t *testing.T) {
 	})
 }
 
+// The same of a lock with owners, whose end is a whole millisecond of the server's clock.
+func TestOwnedHoldsToTheMillisecond(t *testing.T) {
+	toTheMillisecond(t, func(e *timed) {
+		const attempt = "nx1:ALIVE.1.t.w/me id"
+		k := e.scriptKeys("orders")
+		lasts := func(what string) {
+			e.Helper()
+			if left := e.raw.PTTL(e.Context(), k[0]).Val(); left <= minute-2*time.Millisecond || left > minute {
+				e.Errorf("%s: the lock lasts %v, want %v", what, left, minute)
+			}
+		}
+		held := e.run("owned_acquire", k, attempt, 60000, "try", keep.Milliseconds())
+		lasts("acquired")
+		e.pass(time.Second)
+		e.wants("renewal", e.run("owned_renew", k[:1], attempt, 60000), "1")
+		lasts("renewed")
+		e.pass(time.Second)
+		e.wants("acquired again", e.run("owned_acquire", k, attempt, 60000, "look", keep.Milliseconds()), held)
+		lasts("acquired again")
+	})
+}
+
 // Places in line and how long they are kept.
 func TestPlacesToTheMillisecond(t *testing.T) {
 	toTheMillisecond(t, func(e *timed) {

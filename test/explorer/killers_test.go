@@ -180,6 +180,7 @@ func (h *hunt) anything(tb testing.TB, m mutant) (string, error) {
 		}
 		_, by, _ = strings.Cut(out, "--- FAIL: ")
 		by, _, _ = strings.Cut(by, " ")
+		by = strings.TrimSuffix(by, ":")
 	}
 	tb.Logf("%v: noticed by %s, which killers.txt does not name", m, by)
 	return by, nil

@@ -152,19 +152,23 @@ func (g *generator) operands(i int) {
 	if !g.is(i, "and", "or") {
 		return
 	}
-	depth := g.tokens[i].depth
 	left := i
-	for left > 0 && !(g.tokens[left-1].depth < depth || g.tokens[left-1].depth == depth &&
-		(g.is(left-1, "and", "or", ",", "=", "return", "if", "elseif", "while", ";"))) {
+	for left > 0 && !g.bounds(i, left-1, "and", "or", ",", "=", "return", "if", "elseif", "while") {
 		left--
 	}
 	right := i + 1
-	for right < len(g.tokens) && !(g.tokens[right].depth < depth || g.tokens[right].depth == depth &&
-		(g.is(right, "and", "or", ",", "then", "do", ";", "end", "else", "elseif") || right > i+1 && g.starts(right))) {
+	for right < len(g.tokens) && !g.bounds(i, right, "and", "or", ",", "then", "do", "end", "else", "elseif") &&
+		(right == i+1 || !g.starts(right)) {
 		right++
 	}
 	g.replace(left, i+1, "")
 	g.replace(i, right, "")
+}
+
+// bounds reports whether an operand of the operator i ends before token j: that is one of
+// texts, or a bracket around both.
+func (g *generator) bounds(i, j int, texts ...string) bool {
+	return g.tokens[j].depth < g.tokens[i].depth || g.tokens[j].depth == g.tokens[i].depth && g.is(j, texts...)
 }
 
 // compare moves bounds by one, and turns equations round that no condition consists of.
@@ -257,11 +261,15 @@ func (g *generator) line(i int) int {
 // starts reports whether a statement begins with a token: the scripts have one on a line.
 func (g *generator) starts(i int) bool {
 	t := g.tokens[i]
-	if t.depth > 0 || !t.first && !g.is(i-1, "then", "do", "else") {
+	switch {
+	case t.depth > 0, t.kind == symbol, g.is(i, "and", "or"):
 		return false
+	case i == 0, g.is(i-1, "then", "do", "else"):
+		return true
+	case g.is(i-1, "and", "or", "not", "return"), g.tokens[i-1].kind == symbol && !g.is(i-1, ")", "]", "}"):
+		return false // the line before goes on
 	}
-	return i == 0 || !(g.tokens[i-1].kind == symbol && !g.is(i-1, ")", "]", "}", ";") || g.is(i-1, "and", "or", "not", "return")) &&
-		!(t.kind == symbol || g.is(i, "and", "or"))
+	return t.first
 }
 
 // statement drops calls, assignments and returns.
@@ -270,7 +278,7 @@ func (g *generator) statement(i int) {
 		return
 	}
 	end := i + 1
-	for end < len(g.tokens) && !(g.starts(end) || g.tokens[end].depth == 0 && g.is(end, "end", "else", "elseif", "until", ";")) {
+	for end < len(g.tokens) && !g.starts(end) && (g.tokens[end].depth > 0 || !g.is(end, "end", "else", "elseif", "until")) {
 		end++
 	}
 	t := g.tokens[i]
@@ -294,7 +302,7 @@ func (g *generator) call(i int) {
 			g.replace(i-3, end+1, g.text[g.tokens[a[0]].begin:g.tokens[a[1]-1].end])
 		}
 	}
-	if !(g.is(i-1, "call") || g.is(i-1, "pcall")) || len(args) < 3 {
+	if !g.is(i-1, "call", "pcall") || len(args) < 3 {
 		return
 	}
 	// A comma goes with what follows it.
@@ -310,7 +318,7 @@ func (g *generator) call(i int) {
 		}
 	case "SET":
 		for k := 3; k < len(args); k++ {
-			if strings.Contains("'PX' 'EX' 'PXAT'", g.tokens[args[k][0]].text) && k+1 < len(args) {
+			if g.tokens[args[k][0]].text == "'PX'" && k+1 < len(args) {
 				drop(k, k+1)
 				k++
 			} else {
