@@ -64,6 +64,10 @@ func TestMetricsAreDocumented(t *testing.T) {
 	if _, err := singleton.NewRunner(client, singleton.Config{Registerer: reg}); err != nil {
 		t.Fatal(err)
 	}
+	work := func(context.Context, uint64) error { return nil }
+	if _, err := singleton.NewService(client, "feed", work, singleton.ServiceConfig{Registerer: reg}); err != nil {
+		t.Fatal(err)
+	}
 	callbacks := election.Callbacks{OnStartedLeading: func(context.Context) {}, OnStoppedLeading: func() {}}
 	if _, err := election.NewLeaderElector(client, "orders", callbacks, election.Config{Registerer: reg}); err != nil {
 		t.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/go-logr/logr"
 
 	"github.com/noonlock/noonlock/internal/logqueue"
+	"github.com/noonlock/noonlock/internal/readiness"
 	"github.com/noonlock/noonlock/internal/stopping"
 	"github.com/noonlock/noonlock/lockcore"
 )
@@ -25,6 +27,8 @@ type LeaderElector struct {
 	log       logr.Logger // of lines
 	election  *lockcore.Election
 	metrics   *metrics // nil: none
+
+	ready readiness.State
 
 	mu       sync.Mutex
 	running  bool
@@ -109,6 +113,7 @@ func (le *LeaderElector) Run(ctx context.Context) error {
 	defer done()
 	run, crash := context.WithCancelCause(ctx)
 	defer crash(nil)
+	defer context.AfterFunc(run, le.ready.Run())()
 	reports := le.report(crash)
 	defer reports.end(deadline)
 	return le.stand(run, deadline)
@@ -119,10 +124,14 @@ func (le *LeaderElector) stand(run context.Context, deadline *stopping.Deadline)
 	again := backoff.NewExponentialBackOff(
 		backoff.WithInitialInterval(le.cfg.RetryPeriod), backoff.WithMaxInterval(le.cfg.LeaseDuration),
 		backoff.WithRandomizationFactor(0.2), backoff.WithMaxElapsedTime(0))
-	told := "" // the error that the log has been told of
+	asking := readiness.WithAnswers(run, func(err error) {
+		if run.Err() == nil {
+			le.answered(err)
+		}
+	})
 	inLine := time.Now()
 	for {
-		lead, err := le.election.Campaign(run)
+		lead, err := le.election.Campaign(asking)
 		switch {
 		case run.Err() != nil:
 			if err == nil { // too late to begin
@@ -132,19 +141,17 @@ func (le *LeaderElector) stand(run context.Context, deadline *stopping.Deadline)
 		case errors.Is(err, lockcore.ErrClosed):
 			return fmt.Errorf("election: run %q: %w", le.name, err)
 		case err != nil:
-			if text := err.Error(); text != told {
-				le.log.Info("cannot stand for election; trying on", "error", text)
-				told = text
-			}
+			le.answered(err)
 			pause(run, le.cfg.RetryPeriod)
 			continue
 		}
-		told = ""
 		le.metrics.led(time.Since(inLine)) // errors and the waits after them among it
 		le.log.Info("leading", "term", lead.Term, "token", lead.Token())
 		began := time.Now()
+		le.ready.Works(math.MaxInt64) // while it leads
 		lost := le.lead(run, lead, deadline)
 		led := time.Since(began)
+		le.ready.Works(le.patience())
 		switch {
 		case le.cfg.Once:
 			return lost
@@ -160,6 +167,46 @@ func (le *LeaderElector) stand(run context.Context, deadline *stopping.Deadline)
 		pause(run, again.NextBackOff())
 		inLine = time.Now()
 	}
+}
+
+// answered takes what became of a request of a candidate.
+func (le *LeaderElector) answered(err error) {
+	const text = "cannot stand for election; trying on"
+	switch temporary := err != nil && lockcore.Temporary(err); {
+	case err == nil:
+		if le.ready.Works(le.patience()) {
+			le.log.Info("the server answers again")
+		}
+	case !le.ready.Failed(err, temporary):
+	case temporary:
+		le.log.Info(text, "err", err)
+	default:
+		le.log.Error(err, text)
+	}
+}
+
+// patience is how long a candidate may hear nothing: it looks once in 1.1 LeaseDurations.
+func (le *LeaderElector) patience() time.Duration { return 4 * max(le.cfg.LeaseDuration, time.Second) }
+
+// Ready is nil if Run is under way and this replica leads, or stands in line and nothing
+// is in error now; if not, it says why: a read-only server answers a PING and elects
+// nobody. It asks nobody, and is meant for a readiness probe.
+func (le *LeaderElector) Ready() error {
+	le.mu.Lock()
+	r, stopped := le.reign, le.stopped
+	le.mu.Unlock()
+	err := le.ready.Err()
+	switch {
+	case err != nil:
+	case r != nil:
+		err = r.lead.Ended() // and the work has not returned
+	case !stopped.IsZero() && time.Since(stopped) > le.cfg.LeaseDuration:
+		err = errStoppedHangs
+	}
+	if err != nil {
+		return fmt.Errorf("election %q: %w", le.name, err)
+	}
+	return nil
 }
 
 // giveUp gives the lead to the next in line.
@@ -207,8 +254,8 @@ func (le *LeaderElector) IsLeader() bool {
 //   - OnStartedLeading has not returned, and its lease has been over for longer than
 //     tolerance: another replica may lead.
 //   - OnStartedLeading has not returned for longer than tolerance and LeaseDuration
-//     after Resign or TransferTo, or tolerance and ShutdownTimeout after the end of
-//     Run's context, and there is no DrainTimeout: nobody else can lead.
+//     after Resign or TransferTo, and there is no DrainTimeout: nobody else can lead.
+//     (Where Run's context has ended, whoever stops the process has a limit of its own.)
 //   - OnStoppedLeading has not returned for longer than tolerance and LeaseDuration:
 //     this replica does not stand for election again.
 func (le *LeaderElector) Check(tolerance time.Duration) error {
@@ -225,14 +272,10 @@ func (le *LeaderElector) Check(tolerance time.Duration) error {
 		return le.overdue(over, tolerance, r.lead.Ended())
 	}
 	at := r.chosen.Load()
-	if at == nil || le.cfg.DrainTimeout > 0 {
+	if at == nil || !r.resigned.Load() || le.cfg.DrainTimeout > 0 {
 		return nil
 	}
-	grace := le.cfg.ShutdownTimeout
-	if r.resigned.Load() {
-		grace = le.cfg.LeaseDuration
-	}
-	return le.overdue(time.Since(*at), max(tolerance, grace), errWorkHangs)
+	return le.overdue(time.Since(*at), max(tolerance, le.cfg.LeaseDuration), errWorkHangs)
 }
 
 func (le *LeaderElector) overdue(since, grace time.Duration, cause error) error {

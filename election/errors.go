@@ -38,6 +38,9 @@ var (
 // errKept is why the lead of a stopped elector ends by itself.
 var errKept = errors.New("election: the lead is kept until it runs out (KeepOnCancel)")
 
+// errCallback is what the log has of a callback that did not return normally.
+var errCallback = errors.New("election: a callback did not return normally")
+
 // errCrashed is the cause of the context when OnNewLeader panicked or left.
 var errCrashed = errors.New("election: OnNewLeader panicked or called runtime.Goexit")
 

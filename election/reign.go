@@ -75,7 +75,7 @@ func (le *LeaderElector) lead(run context.Context, lead *lockcore.Leadership, de
 	defer func() {
 		r.returned.Store(true)
 		if !normal {
-			le.log.Info("OnStartedLeading panicked or called runtime.Goexit; giving up the lead", "term", lead.Term)
+			le.log.Error(errCallback, "OnStartedLeading panicked or called runtime.Goexit; giving up the lead", "term", lead.Term)
 		}
 	}()
 	le.callbacks.OnStartedLeading(ctx)
@@ -108,7 +108,7 @@ func (le *LeaderElector) drain(r *reign) {
 	time.AfterFunc(le.cfg.DrainTimeout, func() {
 		if r.lead.Drop(ErrDrainOverrun) {
 			le.metrics.overran()
-			le.log.Info("the work did not stop within DrainTimeout; the lead is not renewed any more", "term", r.lead.Term)
+			le.log.Error(ErrDrainOverrun, "the work did not stop within DrainTimeout; the lead is not renewed any more", "term", r.lead.Term)
 		}
 	})
 }
@@ -127,9 +127,9 @@ func (le *LeaderElector) release(run context.Context, r *reign, deadline *stoppi
 	}
 	switch {
 	case lost != nil:
-		le.log.Info("lead lost", "term", r.lead.Term, "cause", lost.Error())
+		le.log.Error(lost, "lead lost", "term", r.lead.Term)
 	case r.err != nil:
-		le.log.Info("lead given up; the next leader may have to wait until it runs out", "term", r.lead.Term, "error", r.err.Error())
+		le.log.Info("lead given up; the next leader may have to wait until it runs out", "term", r.lead.Term, "err", r.err)
 	default:
 		le.log.Info("lead given up", "term", r.lead.Term)
 	}

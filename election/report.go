@@ -84,7 +84,7 @@ func (p *reports) tell() {
 			p.panics = &PanicError{Value: value, Stack: debug.Stack()}
 		}
 		p.mu.Unlock()
-		p.le.log.Info("OnNewLeader panicked or called runtime.Goexit; ending Run")
+		p.le.log.Error(errCallback, "OnNewLeader panicked or called runtime.Goexit; ending Run")
 		p.crash(errCrashed)
 	}()
 	for {

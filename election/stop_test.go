@@ -130,21 +130,25 @@ func TestFault83_CheckFindsWhatDoesNotEnd(t *testing.T) {
 				if err := le.Check(0); err != nil {
 					t.Errorf("while it leads: %v", err)
 				}
-				grace := leaseDuration
 				if name == "Run's context" {
 					cancel()
-					grace = 10 * time.Second // ShutdownTimeout
-				} else {
-					over, done := context.WithCancel(context.Background())
-					done()
-					_ = le.Resign(over)
+					time.Sleep(time.Hour)
+					if err := le.Check(0); err != nil {
+						t.Errorf("while the process is stopped: %v", err)
+					}
 				}
-				time.Sleep(grace - 10*time.Millisecond)
-				if err := le.Check(0); err != nil {
+				over, end := context.WithCancel(context.Background())
+				end()
+				_ = le.Resign(over)
+				if name == "Run's context" {
+					time.Sleep(time.Minute)
+				}
+				time.Sleep(leaseDuration - 10*time.Millisecond)
+				if err := le.Check(0); err != nil && name != "Run's context" {
 					t.Errorf("before its time is over: %v", err)
 				}
 				time.Sleep(20 * time.Millisecond)
-				if err := le.Check(time.Minute); err != nil {
+				if err := le.Check(2 * time.Hour); err != nil {
 					t.Errorf("within the tolerance: %v", err)
 				}
 				if err := le.Check(0); !errors.Is(err, election.ErrOverdue) {

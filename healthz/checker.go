@@ -63,8 +63,17 @@ func Staleness(name string, last func() time.Time, most time.Duration) Checker {
 	}}
 }
 
+// Ready fails when ready does: the Ready of a singleton.Runner, a singleton.Service or an
+// election.LeaderElector. It belongs to readiness, and never to liveness. It tells more
+// than Reachable: a server that answers may refuse every request that matters.
+func Ready(name string, ready func() error) Checker {
+	return Checker{Name: name, Check: func(context.Context) error { return ready() }}
+}
+
 // Reachable fails when ping does: of a Redis or a database. It belongs to
-// readiness where requests need the thing, and never to liveness.
+// readiness where requests need the thing, and never to liveness. Note what ping proves:
+// a read-only replica, a server without memory or with a user of too few rights answers
+// PING as well. See Ready.
 func Reachable(name string, ping func(ctx context.Context) error) Checker {
 	return Checker{Name: name, Check: ping}
 }

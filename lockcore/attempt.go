@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
+
+	"github.com/noonlock/noonlock/internal/readiness"
 )
 
 // An attempt is one wish for a lock, from the first request to the last. Its
@@ -94,6 +96,7 @@ func (a *attempt) ask(ctx context.Context, mode string) (r acquireReply, t0 time
 	s, args := a.line.acquire(a, mode)
 	t0 = a.c.clock()
 	answer, err := a.c.disp.do(ctx, s, a.terms.timeout(), args)
+	readiness.Answered(ctx, err)
 	if err != nil {
 		if errors.Is(err, ErrUnknown) {
 			a.open.Store(true)

@@ -50,8 +50,8 @@ func (x *execution) do(ctx, work context.Context) (ended bool) {
 	for begun := false; ; begun = true {
 		switch {
 		case x.run.Context().Err() != nil:
-			x.log.Info("run is lost to this replica before it began; another takes the tick over",
-				"attempt", x.run.Attempt, "cause", context.Cause(x.run.Context()).Error()) //nolint:contextcheck // the lease has one of its own
+			x.log.Error(context.Cause(x.run.Context()), "run is lost to this replica before it began; another takes the tick over", //nolint:contextcheck // the lease has one of its own
+				"attempt", x.run.Attempt)
 			x.leave(begun)
 			x.stepBack(ctx)
 			return false
@@ -63,34 +63,34 @@ func (x *execution) do(ctx, work context.Context) (ended bool) {
 		began := time.Now()
 		err := x.attempt(work)
 		took := time.Since(began)
-		x.r.metrics.duration.WithLabelValues(x.j.name).Observe(took.Seconds())
+		x.j.metrics.duration.Observe(took.Seconds())
 		x.run.Unsure = x.run.Unsure || outcomeUnknown(err)
 		if seen := tokenSeen(err); seen > x.run.Token() && !raised && x.run.Context().Err() == nil {
 			// Before anything else: the last attempt must leave a counter that the next
 			// tick's token is made above.
 			if raised = raise(ctx, x.run, x.log, seen); raised {
-				x.r.metrics.raised.WithLabelValues(x.j.name).Inc()
+				x.j.metrics.raised.Inc()
 			}
 		}
 		switch {
 		case err == nil:
-			return x.record(ctx, lockcore.OutcomeSucceeded, "", took)
+			return x.record(ctx, lockcore.OutcomeSucceeded, nil, took)
 		case x.run.Context().Err() != nil:
-			x.log.Info("run is lost to this replica; another takes the tick over", "attempt", x.run.Attempt,
-				"cause", context.Cause(x.run.Context()).Error(), "error", err.Error()) //nolint:contextcheck // as above
+			x.log.Error(errors.Join(context.Cause(x.run.Context()), err), "run is lost to this replica; another takes the tick over", //nolint:contextcheck // as above
+				"attempt", x.run.Attempt)
 			x.run.Unsure = true // as whoever takes it over will find if this is not heard
 			x.leave(true)
 			x.stepBack(ctx)
 			return false
 		case x.run.Attempt >= x.j.cfg.MaxAttempts || permanent(err):
-			return x.record(ctx, lockcore.OutcomeFailed, err.Error(), took)
+			return x.record(ctx, lockcore.OutcomeFailed, err, took)
 		case ctx.Err() != nil:
-			x.log.Info("run is left to another replica", "attempt", x.run.Attempt, "error", err.Error())
+			x.log.Info("run is left to another replica", "attempt", x.run.Attempt, "err", err)
 			x.leave(true)
 			return false
 		}
 		d := x.j.retryPause(x.run.Attempt)
-		x.log.Info("attempt failed; trying again", "attempt", x.run.Attempt, "error", err.Error(), "pause", d)
+		x.log.Info("attempt failed; trying again", "attempt", x.run.Attempt, "err", err, "pause", d)
 		if x.pause(ctx, d) && !x.next(ctx) {
 			return false
 		}
@@ -118,7 +118,7 @@ func (x *execution) next(ctx context.Context) bool {
 	case err == nil:
 		return true
 	case errors.Is(err, lockcore.ErrSuperseded):
-		x.log.Info("run is lost to this replica; another has taken the tick over", "attempt", x.run.Attempt)
+		x.log.Error(err, "run is lost to this replica; another has taken the tick over", "attempt", x.run.Attempt)
 	default:
 		x.leave(true)
 		x.stepBack(ctx)
@@ -170,27 +170,32 @@ func (x *execution) attempt(work context.Context) error {
 
 // record writes the outcome down. If the server is away it goes on trying while
 // the Runner runs: meanwhile the hold may end, and another run the tick again.
-func (x *execution) record(ctx context.Context, outcome, reason string, took time.Duration) bool {
+func (x *execution) record(ctx context.Context, outcome string, failure error, took time.Duration) bool {
 	stands := recordedAs(x.run, outcome)
 	log := x.log.WithValues("attempt", x.run.Attempt, "outcome", stands, "took", took)
-	if reason != "" {
-		log = log.WithValues("error", reason)
+	reason := ""
+	if failure != nil {
+		reason = failure.Error()
 	}
 	trying, stop := x.stop.Context(x.stop.Last()) // which leave may need
 	defer stop()
 	err := x.run.Complete(trying, outcome, reason)
 	switch {
 	case err == nil:
-		log.Info("run ended")
-		x.r.metrics.runs.WithLabelValues(x.j.name, stands).Inc()
+		if failure != nil {
+			log.Error(failure, "run ended")
+		} else {
+			log.Info("run ended")
+		}
+		x.j.metrics.ended(stands)
 		if _, triggered := lockcore.TriggeredAt(x.run.Tick); outcome == lockcore.OutcomeSucceeded && !triggered {
-			x.r.metrics.succeeded(x.j.name, x.run.Tick)
+			x.j.metrics.succeeded(x.run.Tick)
 		}
 		return true
 	case errors.Is(err, lockcore.ErrSuperseded):
-		log.Info("run ended, but another has taken the tick over")
+		log.Error(errors.Join(err, failure), "run ended, but another has taken the tick over")
 	default:
-		log.Info("run ended, but that could not be recorded", "why", err.Error())
+		log.Error(errors.Join(err, failure), "run ended, but that could not be recorded")
 		x.run.Unsure = x.run.Unsure || outcome == lockcore.OutcomeSucceeded
 		x.leave(true)
 		x.stepBack(ctx)
@@ -224,6 +229,6 @@ func (x *execution) leave(begun bool) {
 	trying, stop := x.stop.Context(0)
 	defer stop()
 	if err := x.run.Abandon(trying, begun); err != nil && !errors.Is(err, lockcore.ErrNotHeld) {
-		x.log.Info("a tick could not be handed over; its hold ends by itself", "error", err.Error())
+		x.log.Info("a tick could not be handed over; its hold ends by itself", "err", err)
 	}
 }

@@ -45,14 +45,13 @@ func (r *Runner) follow(ctx, work context.Context, deadline *stopping.Deadline, 
 	defer j.ledger.Watch(f.wake)()
 	wait := backoff.NewExponentialBackOff(
 		backoff.WithInitialInterval(50*time.Millisecond), backoff.WithMaxInterval(2*time.Second), backoff.WithMaxElapsedTime(0))
-	told := false
+	defer context.AfterFunc(ctx, j.ready.Run())() // it claims nothing from then on
 	for ctx.Err() == nil {
 		pause, err := f.step(ctx, work)
 		switch {
 		case err == nil:
 			wait.Reset()
-			if told {
-				told = false
+			if j.ready.Works(readyFor) {
 				r.cfg.Logger.Info("the ledger answers again", "job", j.name)
 			}
 		case ctx.Err() != nil:
@@ -60,9 +59,13 @@ func (r *Runner) follow(ctx, work context.Context, deadline *stopping.Deadline, 
 		default:
 			f.known = false
 			pause = wait.NextBackOff()
-			if !told {
-				told = true
-				r.cfg.Logger.Info("the ledger cannot be used; ticks are late until it can", "job", j.name, "error", err.Error())
+			const text = "the ledger cannot be used; ticks are late until it can"
+			switch temporary := lockcore.Temporary(err); {
+			case !j.ready.Failed(err, temporary):
+			case temporary:
+				r.cfg.Logger.Info(text, "job", j.name, "err", err)
+			default:
+				r.cfg.Logger.Error(err, text, "job", j.name)
 			}
 		}
 		if err == nil {
@@ -139,12 +142,19 @@ func (f *follower) look(ctx context.Context) error {
 	case !state.Superseded && f.state.Superseded:
 		f.r.cfg.Logger.Info("this replica's definition of the job is in use again", "job", f.j.name)
 	}
+	switch {
+	case state.Paused && !f.state.Paused:
+		f.r.cfg.Logger.Info("the job is paused", "job", f.j.name, "since", state.PausedSince)
+	case !state.Paused && f.state.Paused:
+		f.r.cfg.Logger.Info("the job is resumed", "job", f.j.name)
+	}
 	if !state.Dropped.IsZero() {
 		f.r.cfg.Logger.Info("the schedule of the job has changed; a tick of the former one is skipped", "job", f.j.name, "tick", state.Dropped)
-		f.skipped(&lockcore.Skip{Count: 1, Reason: skipRescheduled})
+		f.j.metrics.skipped(&lockcore.Skip{Count: 1, Reason: skipRescheduled})
 	}
 	f.state = state
-	f.r.metrics.succeeded(f.j.name, state.LastSuccess)
+	f.j.metrics.stands(&state)
+	f.j.metrics.due(before.Next)
 	return nil
 }
 
@@ -155,7 +165,7 @@ func (f *follower) leave() {
 	trying, cancel := context.WithTimeout(left, f.stop.Last())
 	defer cancel()
 	if err := f.j.ledger.Leave(trying, f.state); err != nil {
-		f.r.cfg.Logger.Info("could not tell that this replica is leaving; it will be missed", "job", f.j.name, "error", err.Error())
+		f.r.cfg.Logger.Info("could not tell that this replica is leaving; it will be missed", "job", f.j.name, "err", err)
 	}
 }
 
@@ -191,11 +201,12 @@ func (f *follower) act(ctx, work context.Context) (again bool, pause time.Durati
 		sent := time.Now()
 		err := f.j.ledger.Skip(ctx, f.state, *p.skip)
 		if err == nil {
-			f.skipped(p.skip)
+			f.j.metrics.skipped(p.skip)
 		}
 		f.known = false
 		return f.refused(p.skip.Last, sent, err)
 	case !p.next.IsZero():
+		f.j.metrics.due(p.next)
 		pause = min(pause, p.next.Sub(now)+f.r.clock.slack())
 	}
 	return false, pause, nil

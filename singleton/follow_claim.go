@@ -5,6 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/go-logr/logr"
+
 	"github.com/noonlock/noonlock/lockcore"
 )
 
@@ -16,15 +18,17 @@ func (f *follower) claim(ctx, work context.Context, tick time.Time, cfg lockcore
 		f.known = false
 		return f.refused(tick, sent, err)
 	}
-	f.skipped(cfg.Skipped)
-	f.started(run)
+	f.j.metrics.skipped(cfg.Skipped)
+	key, at := logged(tick)
+	log := f.r.cfg.Logger.WithValues("job", f.j.name, key, at)
+	f.started(run, log)
 	if _, triggered := lockcore.TriggeredAt(tick); !triggered && tick.After(f.state.Last) {
 		f.state.Last, f.state.Fresh = tick, false
 	}
 	f.state.Open = append(f.state.Open, lockcore.OpenRun{Tick: tick, Attempt: run.Attempt, Token: run.Token(), Left: run.Remaining()})
 	f.setMine(tick, true)
 	f.wg.Go(func() {
-		x := &execution{r: f.r, j: f.j, run: run, stop: f.stop, log: f.r.cfg.Logger.WithValues("job", f.j.name, "tick", tick)}
+		x := &execution{r: f.r, j: f.j, run: run, stop: f.stop, log: log}
 		if x.do(ctx, work) {
 			f.setOver(tick)
 		}
@@ -54,29 +58,36 @@ func (f *follower) refused(tick, sent time.Time, err error) (again bool, pause t
 	case lockcore.ClaimPaused:
 		return false, lookEvery, nil
 	case lockcore.ClaimRecorded:
-		f.r.cfg.Logger.Info("a tick is given up: its holder died", "job", f.j.name, "tick", tick, "outcome", refused.Outcome)
-		f.r.metrics.runs.WithLabelValues(f.j.name, refused.Outcome).Inc()
+		key, at := logged(tick)
+		f.r.cfg.Logger.Error(errHolderDied, "a tick is given up", "job", f.j.name, key, at, "outcome", refused.Outcome, "holder", f.holder(tick))
+		f.j.metrics.ended(refused.Outcome)
 	default: // the ledger has changed since we looked
 	}
 	return true, 0, nil
 }
 
-// skipped counts ticks that were recorded as skipped.
-func (f *follower) skipped(s *lockcore.Skip) {
-	if s != nil {
-		f.r.metrics.skipped.WithLabelValues(f.j.name, s.Reason).Add(float64(s.Count))
+var errHolderDied = errors.New("singleton: its holder died or gave up, and it may not be run again")
+
+// holder is who ran a tick when we looked last, if anybody did.
+func (f *follower) holder(tick time.Time) string {
+	for _, open := range f.state.Open {
+		if open.Tick.Equal(tick) {
+			return open.Holder
+		}
 	}
+	return ""
 }
 
 // started counts a takeover, or measures how late a first attempt is.
-func (f *follower) started(run *lockcore.Run) {
+func (f *follower) started(run *lockcore.Run, log logr.Logger) {
 	if run.Attempt > 1 {
-		f.r.metrics.takeovers.WithLabelValues(f.j.name).Inc()
+		log.Info("run is taken over", "from", f.holder(run.Tick), "attempt", run.Attempt)
+		f.j.metrics.takeovers.Inc()
 		return
 	}
 	now, ok := f.r.clock.now()
 	if _, triggered := lockcore.TriggeredAt(run.Tick); ok && !triggered {
 		due := run.Tick.Add(f.j.delay(run.Tick, f.j.schedule.Next(run.Tick)))
-		f.r.metrics.delay.WithLabelValues(f.j.name).Observe(max(0, now.Sub(due)).Seconds())
+		f.j.metrics.delay.Observe(max(0, now.Sub(due)).Seconds())
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/noonlock/noonlock/internal/readiness"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton/sqlonce"
 )
@@ -181,6 +182,17 @@ type job struct {
 	work     Func
 	cfg      JobConfig
 	ledger   *lockcore.Ledger
+	metrics  *jobMetrics
+	ready    readiness.State
+}
+
+// logged names a tick in a line of the log: a triggered run has none that means
+// something to people, so that is when it was triggered.
+func logged(tick time.Time) (key string, at time.Time) {
+	if at, triggered := lockcore.TriggeredAt(tick); triggered {
+		return "triggered", at
+	}
+	return "tick", tick
 }
 
 func (cfg JobConfig) complete() (JobConfig, error) {

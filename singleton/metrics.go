@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/noonlock/noonlock/internal/registry"
+	"github.com/noonlock/noonlock/lockcore"
 )
 
 // metrics are what a Runner tells Prometheus. The label job is a name that the
@@ -17,7 +18,10 @@ type metrics struct {
 	runs        *prometheus.CounterVec
 	duration    *prometheus.HistogramVec
 	delay       *prometheus.HistogramVec
-	lastSuccess *prometheus.GaugeVec
+	lastSuccess *instantsGauge
+	next        *instantsGauge
+	paused      *prometheus.GaugeVec
+	superseded  *prometheus.GaugeVec
 	skipped     *prometheus.CounterVec
 	takeovers   *prometheus.CounterVec
 	raised      *prometheus.CounterVec
@@ -42,9 +46,17 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			Help:    "How long after it came due, its jitter over, the first attempt at a tick was begun on this replica, by the server's clock.",
 			Buckets: []float64{.001, .002, .005, .01, .025, .05, .1, .25, .5, 1, 5, 30, 300, 3600},
 		}, []string{"job"}),
-		lastSuccess: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "noonlock_job_last_success_timestamp_seconds",
-			Help: "The newest tick that has succeeded on any replica, as far as this one knows.",
+		lastSuccess: newInstantsGauge("noonlock_job_last_success_timestamp_seconds",
+			"The newest tick that has succeeded on any replica, as far as this one knows."),
+		next: newInstantsGauge("noonlock_job_next_tick_timestamp_seconds",
+			"When the next tick comes due on any replica, its jitter included, as this one has planned last."),
+		paused: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "noonlock_job_paused",
+			Help: "1 while the job is paused, as far as this replica knows, else 0.",
+		}, []string{"job"}),
+		superseded: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "noonlock_job_superseded",
+			Help: "1 while another definition of the job is in use, so that this replica runs none of its ticks, else 0.",
 		}, []string{"job"}),
 		skipped: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "noonlock_job_skipped_ticks_total",
@@ -68,7 +80,8 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	}
 	err := errors.Join(
 		registry.Share(reg, &m.runs), registry.Share(reg, &m.duration), registry.Share(reg, &m.delay), registry.Share(reg, &m.lastSuccess),
-		registry.Share(reg, &m.skipped), registry.Share(reg, &m.takeovers), registry.Share(reg, &m.raised), registry.Share(reg, &m.offset),
+		registry.Share(reg, &m.next), registry.Share(reg, &m.paused), registry.Share(reg, &m.superseded), registry.Share(reg, &m.skipped),
+		registry.Share(reg, &m.takeovers), registry.Share(reg, &m.raised), registry.Share(reg, &m.offset),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("singleton: Config.Registerer: %w", err)
@@ -76,24 +89,77 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	return m, nil
 }
 
-// expect makes the series of a job, so that they are there before anything
-// happens.
-func (m *metrics) expect(job string) {
-	for _, outcome := range []string{"succeeded", "failed", "unknown", "lost"} {
-		m.runs.WithLabelValues(job, outcome)
-	}
-	for _, reason := range []string{skipMissed, skipOverlap, skipDeadline, skipPaused, skipRescheduled} {
-		m.skipped.WithLabelValues(job, reason)
-	}
-	m.takeovers.WithLabelValues(job)
-	m.raised.WithLabelValues(job)
-	m.duration.WithLabelValues(job)
-	m.delay.WithLabelValues(job)
+// jobMetrics are the series of one job: those that its configuration can have. They
+// are made before it runs, so that they are there before anything happens, and so that
+// no run has to wait for a collector that is being read.
+type jobMetrics struct {
+	name               string
+	runs, skips        map[string]prometheus.Counter
+	duration, delay    prometheus.Observer
+	takeovers, raised  prometheus.Counter
+	paused, superseded prometheus.Gauge
+	lastSuccess, ticks *instantsGauge
 }
 
-// succeeded notes the newest successful tick of a job.
-func (m *metrics) succeeded(job string, tick time.Time) {
-	if !tick.IsZero() {
-		m.lastSuccess.WithLabelValues(job).Set(float64(tick.UnixMilli()) / 1000)
+func (m *metrics) job(name string, cfg JobConfig) *jobMetrics {
+	j := &jobMetrics{
+		name: name, runs: map[string]prometheus.Counter{}, skips: map[string]prometheus.Counter{},
+		duration: m.duration.WithLabelValues(name), delay: m.delay.WithLabelValues(name),
+		takeovers: m.takeovers.WithLabelValues(name), raised: m.raised.WithLabelValues(name),
+		paused: m.paused.WithLabelValues(name), superseded: m.superseded.WithLabelValues(name),
+		lastSuccess: m.lastSuccess, ticks: m.next,
 	}
+	outcomes := []string{lockcore.OutcomeSucceeded, lockcore.OutcomeFailed, lockcore.OutcomeUnknown}
+	if cfg.MaxAttempts == 1 {
+		outcomes = append(outcomes, lockcore.OutcomeLost)
+	}
+	for _, outcome := range outcomes {
+		j.runs[outcome] = m.runs.WithLabelValues(name, outcome)
+	}
+	reasons := []string{skipMissed, skipPaused, skipRescheduled}
+	if cfg.Overlap == OverlapForbid {
+		reasons = append(reasons, skipOverlap)
+	}
+	if cfg.StartingDeadline > 0 {
+		reasons = append(reasons, skipDeadline)
+	}
+	for _, reason := range reasons {
+		j.skips[reason] = m.skipped.WithLabelValues(name, reason)
+	}
+	return j
+}
+
+// ended counts a run. An outcome that this configuration does not have is of a replica
+// with another one.
+func (j *jobMetrics) ended(outcome string) {
+	if c := j.runs[outcome]; c != nil {
+		c.Inc()
+	}
+}
+
+// skipped counts ticks that were recorded as skipped.
+func (j *jobMetrics) skipped(s *lockcore.Skip) {
+	if s != nil && j.skips[s.Reason] != nil {
+		j.skips[s.Reason].Add(float64(s.Count))
+	}
+}
+
+// stands notes how the job stands in the ledger.
+func (j *jobMetrics) stands(state *lockcore.LedgerState) {
+	j.paused.Set(oneIf(state.Paused))
+	j.superseded.Set(oneIf(state.Superseded))
+	j.succeeded(state.LastSuccess)
+}
+
+// succeeded notes the newest successful tick.
+func (j *jobMetrics) succeeded(tick time.Time) { j.lastSuccess.set(j.name, tick) }
+
+// due notes when the next tick comes due.
+func (j *jobMetrics) due(at time.Time) { j.ticks.set(j.name, at) }
+
+func oneIf(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
 }

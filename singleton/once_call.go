@@ -157,7 +157,7 @@ func (c *onceCall) pass(ctx context.Context, err error) error {
 		return err
 	case !c.told:
 		c.told = true
-		c.o.cfg.Logger.Info("the ledger does not answer; trying again", "error", err.Error())
+		c.o.cfg.Logger.Info("the ledger does not answer; trying again", "err", err)
 	}
 	rest(ctx, nil, c.away.NextBackOff())
 	return nil

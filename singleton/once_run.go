@@ -28,11 +28,11 @@ func (c *onceCall) run(ctx context.Context, run *lockcore.Run) (done bool, err e
 		log.Info("run ended", "outcome", lockcore.OutcomeSucceeded)
 		return c.record(run, lockcore.OutcomeSucceeded, nil)
 	case ctx.Err() != nil:
-		log.Info("run is left to another replica", "error", err.Error())
+		log.Info("run is left to another replica", "err", err)
 		c.leave(run)
 		return false, onceEnded(ctx, err)
 	case ended != nil:
-		log.Info("run is lost to this replica", "cause", ended.Error(), "error", err.Error())
+		log.Error(errors.Join(ended, err), "run is lost to this replica")
 		c.leave(run)
 		rest(ctx, nil, onceStepBack) // the others first: it was this replica that could not hold it
 		return false, nil
@@ -40,7 +40,7 @@ func (c *onceCall) run(ctx context.Context, run *lockcore.Run) (done bool, err e
 	if seen := tokenSeen(err); seen > run.Token() {
 		raise(ctx, run, c.o.cfg.Logger, seen)
 	}
-	log.Info("run ended", "outcome", lockcore.OutcomeFailed, "error", err.Error())
+	log.Error(err, "run ended", "outcome", recordedAs(run, lockcore.OutcomeFailed))
 	return c.record(run, lockcore.OutcomeFailed, err)
 }
 
@@ -78,7 +78,7 @@ func (c *onceCall) record(run *lockcore.Run, outcome string, failure error) (don
 	run.Unsure = run.Unsure || failure == nil
 	c.leave(run)
 	if errors.Is(err, lockcore.ErrSuperseded) {
-		c.o.cfg.Logger.Info("run was taken over before it ended; the other one counts", "attempt", run.Attempt, "token", run.Token())
+		c.o.cfg.Logger.Error(err, "run was taken over before it ended; the other one counts", "attempt", run.Attempt, "token", run.Token())
 		return false, nil
 	}
 	return false, errors.Join(fmt.Errorf("the work has %s, but that could not be recorded: %w", outcome, err), failure)
@@ -90,6 +90,6 @@ func (c *onceCall) leave(run *lockcore.Run) {
 	trying, stop := c.stop.Context(0)
 	defer stop()
 	if err := run.Abandon(trying, true); err != nil && !errors.Is(err, lockcore.ErrNotHeld) {
-		c.o.cfg.Logger.Info("the run could not be handed over; its hold ends by itself", "error", err.Error())
+		c.o.cfg.Logger.Info("the run could not be handed over; its hold ends by itself", "err", err)
 	}
 }

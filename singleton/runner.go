@@ -71,6 +71,10 @@ const (
 	// nothing was heard of it.
 	lookEvery = 30 * time.Second
 
+	// readyFor is how long a job counts as ready after it was found well: twice as long
+	// as it may take to be looked at again.
+	readyFor = 2 * lookEvery
+
 	// defaultShutdown is what is left of ShutdownTimeout after the drain.
 	defaultShutdown = 10 * time.Second
 )
@@ -172,8 +176,9 @@ func (r *Runner) AddSchedule(name string, schedule Schedule, work Func, cfg JobC
 			return &ConfigError{"name", fmt.Sprintf("%q", name), "of no other job of this runner"}
 		}
 	}
-	r.metrics.expect(name)
-	r.jobs = append(r.jobs, &job{name: name, schedule: schedule, work: work, cfg: cfg, ledger: ledger})
+	r.jobs = append(r.jobs, &job{
+		name: name, schedule: schedule, work: work, cfg: cfg, ledger: ledger, metrics: r.metrics.job(name, cfg),
+	})
 	return nil
 }
 
@@ -257,12 +262,25 @@ func (r *Runner) drained(ctx context.Context) (context.Context, context.CancelFu
 	}
 }
 
-// Ready reports whether the server has been heard of: nil, or why not yet.
+// Ready is nil if Run is under way, the ledger of every job has been opened, and none is
+// in error now; if not, it says which and why. A server that answers a PING may refuse
+// all else: a read-only replica, a ledger of a newer schema, a user without the rights.
+// A job that is paused, or whose other definition is in use, is ready. It asks nobody,
+// and is meant for a readiness probe.
 func (r *Runner) Ready() error {
-	if _, ok := r.clock.now(); !ok {
-		return errors.New("singleton: the ledger has not been read yet")
+	r.mu.Lock()
+	jobs := r.jobs
+	r.mu.Unlock()
+	if len(jobs) == 0 {
+		return errors.New("singleton: the runner has no jobs")
 	}
-	return nil
+	var errs []error
+	for _, j := range jobs {
+		if err := j.ready.Err(); err != nil {
+			errs = append(errs, fmt.Errorf("singleton: job %q: %w", j.name, err))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // ClockOffset is how far this machine's wall clock is ahead of the server's. It

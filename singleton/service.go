@@ -9,8 +9,10 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/noonlock/noonlock/internal/logqueue"
+	"github.com/noonlock/noonlock/internal/readiness"
 	"github.com/noonlock/noonlock/lockcore"
 )
 
@@ -52,6 +54,9 @@ type ServiceConfig struct {
 
 	// Logger gets starts, ends and losses; its zero value discards.
 	Logger logr.Logger
+
+	// Registerer gets the metrics noonlock_service_…; nil: none. Services may share it.
+	Registerer prometheus.Registerer
 }
 
 const (
@@ -84,9 +89,10 @@ type Service struct {
 	mutex *lockcore.Mutex
 	lines *logqueue.Queue // behind cfg.Logger
 
+	metrics *serviceMetrics
+	ready   readiness.State
 	running atomic.Bool
-	work    underway // by the lease's context
-	stops   underway // by Run's
+	work    underway
 }
 
 // NewService makes a Service, named by the rules of a lock's name, of at most
@@ -122,15 +128,20 @@ func NewService(client *lockcore.Client, name string, work func(ctx context.Cont
 	if err != nil {
 		return nil, fmt.Errorf("singleton: service: %w", err)
 	}
-	lines, err := logqueue.New(cfg.Logger, nil)
+	m, err := newServiceMetrics(cfg.Registerer, name)
+	if err != nil {
+		return nil, err
+	}
+	lines, err := logqueue.New(cfg.Logger, cfg.Registerer)
 	if err != nil {
 		return nil, fmt.Errorf("singleton: service: %w", err)
 	}
 	cfg.Logger = lines.Logger().WithValues("service", name)
-	return &Service{name: name, do: work, cfg: cfg, mutex: ledger.Mutex(), lines: lines}, nil
+	return &Service{name: name, do: work, cfg: cfg, mutex: ledger.Mutex(), lines: lines, metrics: m}, nil
 }
 
 func (cfg ServiceConfig) complete() (ServiceConfig, error) {
+	cfg.TTL = cmp.Or(cfg.TTL, 10*time.Second)
 	cfg.Backoff = cmp.Or(cfg.Backoff, defaultServiceBackoff)
 	cfg.MaxBackoff = cmp.Or(cfg.MaxBackoff, max(defaultServiceMaxBackoff, cfg.Backoff))
 	cfg.ResetAfter = cmp.Or(cfg.ResetAfter, cfg.MaxBackoff)
@@ -156,13 +167,20 @@ func (cfg ServiceConfig) complete() (ServiceConfig, error) {
 func (s *Service) Name() string { return s.name }
 
 // Check reports that the function goes on although its lease on this replica ended
-// longer than tolerance ago, in which case another replica may run it as well, or that
-// Run's context ended longer than tolerance and ShutdownTimeout ago, in which case no
-// other replica can run it, as the lease is renewed: nil, or an error that is ErrOverrun
-// and the cause, until the function returns. It asks nobody, so that it can serve a
-// liveness probe.
-func (s *Service) Check(tolerance time.Duration) error {
-	return errors.Join(s.work.overdue("service", tolerance), s.stops.overdue("service", max(tolerance, s.cfg.ShutdownTimeout)))
+// longer than tolerance ago, in which case another replica may run it as well: nil, or
+// an error that is ErrOverrun and the cause, until the function returns. A function
+// that is stopped by choice is none: its lease is renewed for as long as it takes. It
+// asks nobody, so that it can serve a liveness probe.
+func (s *Service) Check(tolerance time.Duration) error { return s.work.overdue("service", tolerance) }
+
+// Ready is nil if Run is under way and the function runs here, or this replica stands in
+// line and nothing is in error now; if not, it says why. A function that ends by itself
+// is no such error: see the metrics. It asks nobody, and is meant for a readiness probe.
+func (s *Service) Ready() error {
+	if err := s.ready.Err(); err != nil {
+		return fmt.Errorf("singleton: service %q: %w", s.name, err)
+	}
+	return s.work.overdue("service", 0)
 }
 
 // ErrOverrun is what Check finds: work goes on although its context has ended.

@@ -1,13 +1,16 @@
 package singleton
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
 
+	"github.com/noonlock/noonlock/internal/readiness"
 	"github.com/noonlock/noonlock/internal/stopping"
 	"github.com/noonlock/noonlock/lockcore"
 )
@@ -38,27 +41,50 @@ func (s *Service) Run(ctx context.Context) error {
 	pause := s.pauses()
 	away := backoff.NewExponentialBackOff(
 		backoff.WithInitialInterval(50*time.Millisecond), backoff.WithMaxInterval(2*time.Second), backoff.WithMaxElapsedTime(0))
-	told := false
+	defer context.AfterFunc(ctx, s.ready.Run())()
+	asking := readiness.WithAnswers(ctx, func(err error) {
+		if ctx.Err() == nil {
+			s.answered(err)
+		}
+	})
 	for ctx.Err() == nil {
-		lease, err := s.mutex.Lock(ctx)
+		lease, err := s.mutex.Lock(asking)
 		switch {
 		case err == nil:
 			away.Reset()
-			told = false
-			rest(ctx, nil, s.hold(ctx, lease, deadline, pause))
+			s.ready.Works(math.MaxInt64) // while the lease is held
+			out := s.hold(ctx, lease, deadline, pause)
+			s.ready.Works(out + s.patience())
+			rest(ctx, nil, out)
 		case ctx.Err() != nil:
 		case errors.Is(err, lockcore.ErrClosed):
 			return fmt.Errorf("singleton: service %q: %w", s.name, err)
 		default:
-			if !told {
-				told = true
-				s.cfg.Logger.Info("cannot stand in line; trying again", "error", err.Error())
-			}
+			s.answered(err)
 			rest(ctx, nil, away.NextBackOff())
 		}
 	}
 	return nil
 }
+
+// answered takes what became of a request for the lease.
+func (s *Service) answered(err error) {
+	const text = "cannot stand in line; trying again"
+	switch temporary := err != nil && lockcore.Temporary(err); {
+	case err == nil:
+		if s.ready.Works(s.patience()) {
+			s.cfg.Logger.Info("the server answers again")
+		}
+	case !s.ready.Failed(err, temporary):
+	case temporary:
+		s.cfg.Logger.Info(text, "err", err)
+	default:
+		s.cfg.Logger.Error(err, text)
+	}
+}
+
+// patience is how long a replica in line may hear nothing: it looks once in 1.1 TTLs.
+func (s *Service) patience() time.Duration { return 4 * max(s.cfg.TTL, time.Second) }
 
 func (s *Service) pauses() *backoff.ExponentialBackOff {
 	return backoff.NewExponentialBackOff(
@@ -78,23 +104,22 @@ func (s *Service) hold(ctx context.Context, lease *lockcore.Lease, deadline *sto
 		giving, stop := context.WithTimeout(left, handOverWithin)
 		defer stop()
 		if err := lease.Unlock(giving); err != nil && !errors.Is(err, lockcore.ErrNotHeld) {
-			log.Info("the service could not be handed over; its lease ends by itself", "error", err.Error())
+			log.Info("the service could not be handed over; its lease ends by itself", "err", err)
 		}
 	}()
 	for failed := 0; ctx.Err() == nil && lease.Context().Err() == nil; {
 		log.Info("service starts")
+		s.metrics.starts.Inc()
 		began := time.Now()
 		ended, err := s.start(ctx, lease)
-		ran, reason := time.Since(began), "it returned nil"
-		if err != nil {
-			reason = err.Error()
-		}
+		ran := time.Since(began)
 		switch {
 		case ctx.Err() != nil:
 			log.Info("service stopped", "ran", ran)
 			return 0
 		case ended != nil:
-			log.Info("service stopped: the lease has ended; standing in line again", "ran", ran, "cause", ended.Error())
+			log.Error(ended, "service stopped: the lease has ended; standing in line again", "ran", ran)
+			s.metrics.lost.Inc()
 			return 0
 		}
 		if ran >= s.cfg.ResetAfter {
@@ -104,10 +129,10 @@ func (s *Service) hold(ctx context.Context, lease *lockcore.Lease, deadline *sto
 		failed++
 		next := pause.NextBackOff()
 		if s.cfg.HandOverAfter > 0 && failed >= s.cfg.HandOverAfter {
-			log.Info("service ended by itself; the next in line has its turn", "ran", ran, "reason", reason, "failed", failed, "pause", next)
+			log.Error(cmp.Or(err, errReturnedNil), "service ended by itself; the next in line has its turn", "ran", ran, "failed", failed, "pause", next)
 			return next
 		}
-		log.Info("service ended by itself; starting it again", "ran", ran, "reason", reason, "pause", next)
+		log.Error(cmp.Or(err, errReturnedNil), "service ended by itself; starting it again", "ran", ran, "pause", next)
 		rest(ctx, lease, next)
 	}
 	return 0
@@ -119,13 +144,16 @@ func (s *Service) start(ctx context.Context, lease *lockcore.Lease) (ended, err 
 	work, stop := lease.Bind(ctx)
 	defer stop()
 	defer s.work.begin(s.name, lease.Context())() //nolint:contextcheck // the lease's own, which ends later than ctx
-	defer s.stops.begin(s.name, ctx)()
+	s.metrics.running.Inc()                       // and not Set: a process may run several of one name
+	defer s.metrics.running.Dec()
 	err = protect(s.cfg.Logger, func() error { return s.do(work, lease.Token()) })
 	if work.Err() != nil {
 		ended = context.Cause(work)
 	}
 	return ended, err
 }
+
+var errReturnedNil = errors.New("singleton: the function returned nil")
 
 // handOverWithin bounds how long a Service that goes on waits for the answer to the
 // release of its lease, which goes on behind.

@@ -2,7 +2,6 @@ package singleton_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -183,41 +182,6 @@ func TestFault83_RunThatCannotBeRecorded(t *testing.T) {
 			if pause := at[i].Sub(at[i-1]); pause < 900*time.Millisecond || i > 7 && pause < 50*time.Second {
 				t.Errorf("attempt %d came %v after the one before", i+1, pause)
 			}
-		}
-	})
-}
-
-// Check reports a function that ignores the end of Run's context: its lease is renewed,
-// and no other replica can run it.
-func TestServiceCheckFindsAStopThatDoesNotEnd(t *testing.T) {
-	fleetInBubble(t, func(t *testing.T, f *serviceFleet) {
-		leave, started := make(chan struct{}), make(chan struct{}, 1)
-		s := f.service(f.client("a"), func(context.Context, uint64) error {
-			started <- struct{}{}
-			<-leave
-			return nil
-		}, singleton.ServiceConfig{})
-		run := f.run(s.Run)
-		<-started
-		time.Sleep(time.Hour)
-		run.cancel()
-		time.Sleep(9 * time.Second)
-		if err := s.Check(0); err != nil {
-			t.Errorf("within ShutdownTimeout: %v", err)
-		}
-		time.Sleep(2 * time.Second)
-		if err := s.Check(time.Minute); err != nil {
-			t.Errorf("within the tolerance: %v", err)
-		}
-		if err := s.Check(0); !errors.Is(err, singleton.ErrOverrun) || !errors.Is(err, context.Canceled) {
-			t.Errorf("Check: %v, want ErrOverrun and the cause", err)
-		}
-		close(leave)
-		if err := run.result(); err != nil {
-			t.Errorf("Run: %v", err)
-		}
-		if err := s.Check(0); err != nil {
-			t.Errorf("after it has returned: %v", err)
 		}
 	})
 }

@@ -98,7 +98,7 @@ func (r *replica) close(ctx context.Context) {
 	defer cancel()
 	if err := errors.Join(r.client.Close(ctx), r.rdb.Close()); err != nil {
 		// What is left ends by itself: no reason to exit as if something had failed.
-		r.log.Info("not everything could be released", "error", err.Error())
+		r.log.Info("not everything could be released", "err", err.Error())
 	}
 }
 
@@ -193,10 +193,11 @@ func (r *replica) handler(ctx context.Context) (http.Handler, error) {
 		// Redis is not among what is asked about life: its outage is no reason to
 		// restart anybody.
 		"livez":   {watchdog},
-		"healthz": {watchdog, reachable},
+		"healthz": {watchdog, reachable, healthz.Ready("standing", r.elector.Ready)},
 		"readyz": {
 			watchdog,
 			reachable,
+			healthz.Ready("standing", r.elector.Ready),
 			{Name: "running", Check: func(context.Context) error { return context.Cause(ctx) }},
 		},
 	} {
@@ -224,7 +225,7 @@ func (r *replica) record(w http.ResponseWriter, request *http.Request) {
 	defer cancel()
 	record, err := r.elector.Record(ctx)
 	if err != nil {
-		r.log.Info("the record cannot be read", "error", err.Error())
+		r.log.Info("the record cannot be read", "err", err.Error())
 		http.Error(w, "Redis does not say who leads; the log says why", http.StatusServiceUnavailable)
 		return
 	}

@@ -1,0 +1,169 @@
+package singleton_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2/server"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/singleton"
+)
+
+// Ready says no while no tick can be run, though the server answers: before Run, on a
+// read-only server, beside a newer schema, a key of another type, without the rights,
+// and when the runner stops. One job that cannot be run is enough.
+// Mutants: Ready asks for an answer to TIME only; an error that is over counts for ever.
+func TestFault77_NotReadyWhileNothingCanRun(t *testing.T) {
+	t.Parallel()
+	const job = "noonlock:{job/draw}:job"
+	fails := func(text string) func(f *fleet) {
+		return func(f *fleet) { f.bubble.Server().SetError(text) }
+	}
+	for name, test := range map[string]struct {
+		breaks func(f *fleet)
+		mends  func(f *fleet)
+		says   string
+	}{
+		"a read-only replica": {fails("READONLY You can't write against a read only replica."), fails(""), "READONLY"},
+		"no rights":           {fails("NOPERM this user has no permissions"), fails(""), "NOPERM"},
+		"out of memory":       {fails("OOM command not allowed"), fails(""), "OOM"},
+		"a newer schema": {
+			func(f *fleet) { f.raw.HSet(f.Context(), job, "v", "999") },
+			func(f *fleet) { f.raw.Del(f.Context(), job) }, "newer schema",
+		},
+		"another type": {
+			func(f *fleet) { f.raw.Del(f.Context(), job); f.raw.Set(f.Context(), job, "x", 0) },
+			func(f *fleet) { f.raw.Del(f.Context(), job) }, "WRONGTYPE",
+		},
+		"no claims": {
+			func(f *fleet) {
+				claims := f.bubble.Faults().ScriptContaining("local overlap, keep, retain")
+				f.bubble.Server().Server().SetPreHook(func(c *server.Peer, cmd string, args ...string) bool {
+					refused := claims(append([]string{cmd}, args...))
+					if refused {
+						c.WriteError("NOPERM this user has no permissions")
+					}
+					return refused
+				})
+			},
+			func(f *fleet) { f.bubble.Server().Server().SetPreHook(nil) }, "NOPERM",
+		},
+		"silence": {func(f *fleet) { f.bubble.Hang() }, func(f *fleet) { f.bubble.Unhang() }, ""},
+	} {
+		for _, early := range []bool{true, false} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				if early && name == "no claims" {
+					t.Skip("its scripts are not known before they were sent")
+				}
+				bubbleFleet(t, func(t *testing.T, f *fleet) {
+					opt, _ := f.link()
+					c := f.client(opt, lockcore.Config{})
+					if name == "no claims" {
+						c = f.client(f.direct(), lockcore.Config{})
+					}
+					r, err := singleton.NewRunner(c, singleton.Config{Logger: f.log.logger("a")})
+					if err != nil {
+						t.Fatal(err)
+					}
+					for _, job := range []string{"other", "draw"} {
+						if err := r.Add(job, "@every 1m", func(context.Context, singleton.Run) error { return nil }, singleton.JobConfig{}); err != nil {
+							t.Fatal(err)
+						}
+					}
+					ready := func(when string, want bool) {
+						t.Helper()
+						if err := r.Ready(); (err == nil) != want || !want && err != nil && !strings.Contains(err.Error(), test.says) {
+							t.Errorf("%s: Ready says %v", when, err)
+						}
+					}
+					if r.Ready() == nil {
+						t.Error("ready before it runs")
+					}
+					if early {
+						test.breaks(f)
+					}
+					ctx, cancel := context.WithCancel(t.Context())
+					done := make(chan error, 1)
+					go func() { done <- r.Run(ctx) }()
+					if !early {
+						time.Sleep(5*time.Minute + 10*time.Second)
+						ready("while all is well", true)
+						test.breaks(f)
+					}
+					time.Sleep(100 * time.Second)
+					ready("while it cannot run", false)
+					test.mends(f)
+					time.Sleep(100 * time.Second)
+					ready("when it can", true)
+					cancel()
+					if <-done; r.Ready() == nil {
+						t.Error("ready after Run")
+					}
+					if errors, lasting := f.log.count(`"error"=`), name != "a read-only replica" && name != "silence"; (errors > 0) != lasting {
+						t.Errorf("%d errors are logged:\n%s", errors, f.log.String())
+					}
+				})
+			})
+		}
+	}
+}
+
+// A Service is ready in line and at work, and not while nobody could take it over.
+func TestFault77_ServiceReady(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{"READONLY You can't write against a read only replica.", "NOPERM this user has no permissions"} {
+		bubbleFleet(t, func(t *testing.T, f *fleet) {
+			work := func(ctx context.Context, _ uint64) error { <-ctx.Done(); return nil }
+			reg := prometheus.NewRegistry()
+			var all []*singleton.Service
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan error, 2)
+			for range 2 {
+				s, err := singleton.NewService(f.client(f.direct(), lockcore.Config{}), "feed", work, singleton.ServiceConfig{Registerer: reg})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if s.Ready() == nil {
+					t.Error("ready before Run")
+				}
+				go func() { done <- s.Run(ctx) }()
+				time.Sleep(time.Second)
+				all = append(all, s)
+			}
+			time.Sleep(time.Hour)
+			for i, s := range all {
+				if err := s.Ready(); err != nil {
+					t.Errorf("%d: %v", i, err)
+				}
+			}
+			if n, _ := metric(t, reg, "noonlock_service_running", "service", "feed"); n != 1 {
+				t.Errorf("it runs on %v replicas", n)
+			}
+			f.bubble.Server().SetError(text)
+			time.Sleep(time.Minute)
+			for i, s := range all {
+				if s.Ready() == nil {
+					t.Errorf("%d is ready although the server says %s", i, text)
+				}
+			}
+			f.bubble.Server().SetError("")
+			time.Sleep(time.Minute)
+			for i, s := range all {
+				if err := s.Ready(); err != nil {
+					t.Errorf("%d: %v", i, err)
+				}
+			}
+			cancel()
+			<-done
+			<-done
+			if n, _ := metric(t, reg, "noonlock_service_running", "service", "feed"); n != 0 || all[0].Ready() == nil {
+				t.Errorf("after Run: running %v, Ready %v", n, all[0].Ready())
+			}
+		})
+	}
+}
