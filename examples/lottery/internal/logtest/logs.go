@@ -20,7 +20,7 @@ type Entry struct {
 	Attempt int       `json:"attempt"`
 	Token   uint64    `json:"token"`
 	Address string    `json:"address"`
-	Error   string    `json:"error"`
+	Error   string    `json:"err"`
 }
 
 // Logs is an io.Writer for a program's standard error. Its methods may be called

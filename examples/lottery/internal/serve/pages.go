@@ -33,7 +33,7 @@ func (r *Replica) ready() []healthz.Checker {
 	return []healthz.Checker{
 		healthz.Reachable("redis", r.redis.check),
 		healthz.Reachable("database", r.database.check),
-		{Name: "ledger", Check: func(context.Context) error { return r.runner.Ready() }},
+		healthz.Ready("ledger", r.runner.Ready),
 	}
 }
 

@@ -110,7 +110,7 @@ func (r *Replica) build(registry *prometheus.Registry) error {
 	}
 	var err error
 	r.runner, err = singleton.NewRunner(r.client, singleton.Config{
-		TTL: r.cfg.Lease, Drain: drain, Logger: r.cfg.Logger, Registerer: registry,
+		TTL: r.cfg.Lease, Drain: drain, ShutdownTimeout: r.cfg.Drain + recordWithin, Logger: r.cfg.Logger, Registerer: registry,
 	})
 	if err != nil {
 		return err
@@ -129,7 +129,15 @@ func (r *Replica) build(registry *prometheus.Registry) error {
 func (r *Replica) close(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeWithin)
 	defer cancel()
-	if err := errors.Join(r.client.Close(ctx), r.rdb.Close()); err != nil {
+	closed := make(chan error, 1)
+	go func() { closed <- errors.Join(r.client.Close(ctx), r.rdb.Close()) }()
+	var err error
+	select {
+	case err = <-closed:
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	if err != nil {
 		r.cfg.Logger.Info("not everything could be released; it ends by itself", "err", err.Error())
 	}
 }

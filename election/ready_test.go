@@ -1,0 +1,106 @@
+package election_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/noonlock/noonlock/election"
+)
+
+// Ready says no while nobody can be elected, though the server answers: before Run, in
+// a read-only server's line, without the rights, beside a record of another type, and
+// when the work goes on after its lease.
+func TestFault77_NotReadyWhileNobodyCanLead(t *testing.T) {
+	t.Parallel()
+	fails := func(text string) func(e *env) { return func(e *env) { e.bubble.Server().SetError(text) } }
+	for name, test := range map[string]struct{ breaks, mends func(e *env) }{
+		"a read-only replica": {fails("READONLY You can't write against a read only replica."), fails("")},
+		"no rights":           {fails("NOPERM this user has no permissions"), fails("")},
+		"another type": {
+			func(e *env) {
+				e.raw.Del(e.Context(), key("leader"))
+				e.raw.Set(e.Context(), key("leader"), "x", 0)
+				e.raw.Del(e.Context(), key("lock"))
+			},
+			func(e *env) { e.raw.Del(e.Context(), key("leader")) },
+		},
+		"silence": {func(e *env) { e.bubble.Hang() }, func(e *env) { e.bubble.Unhang() }},
+	} {
+		for _, early := range []bool{true, false} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				inBubble(t, func(e *env) {
+					a, b := e.replica(e.client("a"), quick("")), e.replica(e.client("b"), quick(""))
+					if a.le.Ready() == nil {
+						t.Error("ready before Run")
+					}
+					if early {
+						test.breaks(e)
+						a.run()
+						b.run()
+					} else {
+						e.lineUp(a, b)
+						time.Sleep(time.Minute)
+						if a.le.Ready() != nil || b.le.Ready() != nil {
+							t.Errorf("the leader: %v, the candidate: %v", a.le.Ready(), b.le.Ready())
+						}
+						test.breaks(e)
+					}
+					time.Sleep(time.Minute)
+					if a.le.Ready() == nil || b.le.Ready() == nil {
+						t.Errorf("while nobody can lead: %v and %v", a.le.Ready(), b.le.Ready())
+					}
+					test.mends(e)
+					time.Sleep(time.Minute)
+					if a.le.Ready() != nil || b.le.Ready() != nil {
+						t.Errorf("afterwards: %v and %v", a.le.Ready(), b.le.Ready())
+					}
+					a.stop()
+					b.stop()
+					if a.le.Ready() == nil {
+						t.Error("ready after Run")
+					}
+				})
+			})
+		}
+	}
+}
+
+// What hangs after a lost lease, and OnStoppedLeading that hangs, is not ready.
+func TestFault77_NotReadyWhileACallbackHangs(t *testing.T) {
+	t.Parallel()
+	for _, lost := range []bool{true, false} {
+		inBubble(t, func(e *env) {
+			hold := make(chan struct{})
+			le, err := election.NewLeaderElector(e.client("a"), electionName, election.Callbacks{
+				OnStartedLeading: func(ctx context.Context) {
+					<-ctx.Done()
+					if lost {
+						<-hold
+					}
+				},
+				OnStoppedLeading: func() { <-hold },
+			}, quick(""))
+			must(t, err)
+			ctx, cancel := context.WithCancel(context.Background())
+			done := make(chan error, 1)
+			go func() { done <- le.Run(ctx) }()
+			e.until("it leads", le.IsLeader)
+			if lost {
+				must(t, e.raw.Del(e.Context(), key("lock")).Err())
+			} else {
+				must(t, le.Resign(e.Context()))
+			}
+			time.Sleep(time.Minute)
+			if le.Ready() == nil {
+				t.Errorf("lost %v: it is ready", lost)
+			}
+			close(hold)
+			e.until("it leads again", le.IsLeader)
+			must(t, le.Ready())
+			cancel()
+			must(t, <-done)
+		})
+	}
+}
