@@ -36,6 +36,8 @@ type LeaderElector struct {
 	observed lockcore.LeaderRecord
 	stopped  time.Time // when OnStoppedLeading was called; zero: it has returned
 
+	refused time.Time // when a candidacy failed last; owned by the Run under way
+
 	told string // what OnNewLeader was called with last; owned by the Run under way
 }
 
@@ -141,6 +143,7 @@ func (le *LeaderElector) stand(run context.Context, deadline *stopping.Deadline)
 		case errors.Is(err, lockcore.ErrClosed):
 			return fmt.Errorf("election: run %q: %w", le.name, err)
 		case err != nil:
+			le.refused = time.Now()
 			le.answered(err)
 			pause(run, le.cfg.RetryPeriod)
 			continue
@@ -173,6 +176,8 @@ func (le *LeaderElector) stand(run context.Context, deadline *stopping.Deadline)
 func (le *LeaderElector) answered(err error) {
 	const text = "cannot stand for election; trying on"
 	switch temporary := err != nil && lockcore.Temporary(err); {
+	case err == nil && time.Since(le.refused) < le.cfg.LeaseDuration:
+		// The line may be well where leading is refused: that answer says nothing.
 	case err == nil:
 		if le.ready.Works(le.patience()) {
 			le.log.Info("the server answers again")

@@ -89,8 +89,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	return m, nil
 }
 
-// jobMetrics are the series of one job: those that its configuration can have. They
-// are made before it runs, so that they are there before anything happens, and so that
+// jobMetrics are the series of one job. They are made before it runs, so that they are there before anything happens, and so that
 // no run has to wait for a collector that is being read.
 type jobMetrics struct {
 	name               string
@@ -101,7 +100,7 @@ type jobMetrics struct {
 	lastSuccess, ticks *instantsGauge
 }
 
-func (m *metrics) job(name string, cfg JobConfig) *jobMetrics {
+func (m *metrics) job(name string) *jobMetrics {
 	j := &jobMetrics{
 		name: name, runs: map[string]prometheus.Counter{}, skips: map[string]prometheus.Counter{},
 		duration: m.duration.WithLabelValues(name), delay: m.delay.WithLabelValues(name),
@@ -109,28 +108,16 @@ func (m *metrics) job(name string, cfg JobConfig) *jobMetrics {
 		paused: m.paused.WithLabelValues(name), superseded: m.superseded.WithLabelValues(name),
 		lastSuccess: m.lastSuccess, ticks: m.next,
 	}
-	outcomes := []string{lockcore.OutcomeSucceeded, lockcore.OutcomeFailed, lockcore.OutcomeUnknown}
-	if cfg.MaxAttempts == 1 {
-		outcomes = append(outcomes, lockcore.OutcomeLost)
-	}
-	for _, outcome := range outcomes {
+	for _, outcome := range []string{lockcore.OutcomeSucceeded, lockcore.OutcomeFailed, lockcore.OutcomeUnknown, lockcore.OutcomeLost} {
 		j.runs[outcome] = m.runs.WithLabelValues(name, outcome)
 	}
-	reasons := []string{skipMissed, skipPaused, skipRescheduled}
-	if cfg.Overlap == OverlapForbid {
-		reasons = append(reasons, skipOverlap)
-	}
-	if cfg.StartingDeadline > 0 {
-		reasons = append(reasons, skipDeadline)
-	}
-	for _, reason := range reasons {
+	for _, reason := range []string{skipMissed, skipOverlap, skipDeadline, skipPaused, skipRescheduled} {
 		j.skips[reason] = m.skipped.WithLabelValues(name, reason)
 	}
 	return j
 }
 
-// ended counts a run. An outcome that this configuration does not have is of a replica
-// with another one.
+// ended counts a run. An outcome that is not known is a newer version's.
 func (j *jobMetrics) ended(outcome string) {
 	if c := j.runs[outcome]; c != nil {
 		c.Inc()

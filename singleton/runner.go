@@ -177,7 +177,7 @@ func (r *Runner) AddSchedule(name string, schedule Schedule, work Func, cfg JobC
 		}
 	}
 	r.jobs = append(r.jobs, &job{
-		name: name, schedule: schedule, work: work, cfg: cfg, ledger: ledger, metrics: r.metrics.job(name, cfg),
+		name: name, schedule: schedule, work: work, cfg: cfg, ledger: ledger, metrics: r.metrics.job(name),
 	})
 	return nil
 }
