@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -16,7 +17,7 @@ import (
 // asks the lease once more, and tries to release it.
 func BenchmarkEndsAtOneInstant(b *testing.B) {
 	for _, n := range []int{5_000, 20_000} {
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
+		b.Run(strconv.Itoa(n), func(b *testing.B) {
 			var all []time.Duration
 			for range b.N {
 				all = append(all, endsAtOneInstant(b, n)...)
@@ -35,6 +36,7 @@ func BenchmarkEndsAtOneInstant(b *testing.B) {
 }
 
 func endsAtOneInstant(b *testing.B, n int) []time.Duration {
+	b.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	defer rdb.Close()
 	c, err := New(rdb, Config{})

@@ -85,7 +85,7 @@ const endsAtOnce = 256
 // step ends the leases whose time is over, and returns how long to sleep.
 func (x *expiry) step() time.Duration {
 	var over []*Lease
-	sleep := time.Duration(0)
+	var sleep time.Duration
 	for batch := make([]*Lease, 0, endsAtOnce); ; {
 		batch, sleep = x.due(batch[:0])
 		for _, l := range batch {

@@ -123,7 +123,7 @@ func (s *subscription) follow(found receipt) {
 		}
 		s.later(pause, func() {
 			if s.ps == ps && !s.trusted {
-				go ps.Close() //nolint:errcheck // run sees it, and makes another
+				go ps.Close() // run sees it, and makes another
 			}
 		})
 	case receiptUnknown:
@@ -158,7 +158,7 @@ func (s *subscription) demoted() {
 	if s.up && s.ps != nil && now-s.redialed > retestAfter {
 		s.redialed, s.trusted = now, false
 		ps := s.ps
-		go ps.Close() //nolint:errcheck // run sees it, and makes another
+		go ps.Close() // run sees it, and makes another
 	}
 }
 

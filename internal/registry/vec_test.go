@@ -56,7 +56,7 @@ func TestVec(t *testing.T) {
 // are there and in new ones.
 func TestVecUnderAScrapeThatHangs(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	synctest.Test(t, func(*testing.T) {
 		v := registry.Counters(prometheus.CounterOpts{Name: "runs_total", Help: "Runs."}, "job")
 		v.With("a").Inc()
 		v.With("b").Inc()
