@@ -1,0 +1,3 @@
+// Package release holds the modules of this repository to what a release needs. It
+// has tests only.
+package release
