@@ -1,0 +1,117 @@
+package release
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// library is the module that the others require.
+const library = "github.com/noonlock/noonlock"
+
+// goMod is what these tests read of `go mod edit -json`.
+type goMod struct {
+	Go               string
+	Require          []struct{ Path, Version string }
+	Replace, Exclude []any
+}
+
+func readGoMod(t *testing.T, m module) goMod {
+	t.Helper()
+	var mod goMod
+	if err := json.Unmarshal([]byte(goCommand(t, m.dir, nil, "mod", "edit", "-json")), &mod); err != nil {
+		t.Fatal(err)
+	}
+	return mod
+}
+
+// nextVersion returns the version of the library that the other modules require.
+func nextVersion(t *testing.T, modules []module) string {
+	t.Helper()
+	for _, m := range modules[1:] {
+		for _, r := range readGoMod(t, m).Require {
+			if r.Path == library {
+				return r.Version
+			}
+		}
+	}
+	t.Fatal("no module requires the library")
+	return ""
+}
+
+// A replace or an exclude in go.mod keeps `go install` from installing a module, and a
+// version that differs from module to module cannot be tagged in one go.
+func TestModulesAgree(t *testing.T) {
+	t.Parallel()
+	modules := published(t)
+	version := nextVersion(t, modules)
+	want := readGoMod(t, modules[0]).Go
+	for _, m := range modules {
+		mod := readGoMod(t, m)
+		if len(mod.Replace) > 0 || len(mod.Exclude) > 0 {
+			t.Errorf("%s: go.mod has replace or exclude directives", m.path)
+		}
+		if mod.Go != want {
+			t.Errorf("%s is for Go %s, the library for Go %s", m.path, mod.Go, want)
+		}
+		for _, r := range mod.Require {
+			if (r.Path == library || strings.HasPrefix(r.Path, library+"/")) && r.Version != version {
+				t.Errorf("%s requires %s %s; other modules require %s", m.path, r.Path, r.Version, version)
+			}
+		}
+	}
+}
+
+// Others get each module by its path: `go get` in an empty module finds all of its
+// packages and what they import, and `go install` builds the module that is a program.
+func TestModulesCanBeInstalled(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("builds programs with all of their dependencies")
+	}
+	modules := published(t)
+	version := nextVersion(t, modules)
+	proxy := t.TempDir()
+	for _, m := range modules {
+		publish(t, proxy, m, version)
+	}
+	cache := strings.TrimSpace(goCommand(t, ".", nil, "env", "GOMODCACHE"))
+	upstream := strings.TrimSpace(goCommand(t, ".", nil, "env", "GOPROXY"))
+	bin := t.TempDir()
+	env := []string{
+		"GOWORK=off", "GOBIN=" + bin,
+		// Not the user's module cache: a version in it is never fetched again.
+		"GOMODCACHE=" + t.TempDir(),
+		"GOPROXY=file://" + proxy + ",file://" + cache + "/cache/download," + upstream,
+		"GOPRIVATE=", "GONOPROXY=",
+		// The dependencies were verified when they came into the user's module cache.
+		"GOSUMDB=off",
+		// -trimpath: packages in another folder are found in the build cache.
+		"GOFLAGS=-modcacherw -trimpath -buildvcs=false", "CGO_ENABLED=0",
+	}
+	for _, m := range modules {
+		empty := t.TempDir()
+		goCommand(t, empty, env, "mod", "init", "example.com/empty")
+		goCommand(t, empty, env, "get", m.path+"@"+version)
+		packages := goCommand(t, empty, env, "list", "-mod=mod", "-deps", "-f", "{{.Name}} {{.ImportPath}}", m.path+"/...")
+		if !strings.Contains(packages, " "+m.path) {
+			t.Errorf("%s has no packages", m.path)
+		}
+		if !strings.Contains("\n"+packages, "\nmain "+m.path+"\n") {
+			continue
+		}
+		goCommand(t, empty, env, "install", "-ldflags=-s -w", m.path+"@"+version)
+		out, err := exec.CommandContext(t.Context(), filepath.Join(bin, path.Base(m.path)), "-h").CombinedOutput()
+		if len(out) == 0 || bytes.Contains(out, []byte("panic:")) {
+			t.Errorf("%s -h: %v, and it prints %q", m.path, err, out)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(bin, "lottery")); err != nil {
+		t.Errorf("the lottery's program was not installed: %v", err)
+	}
+}
