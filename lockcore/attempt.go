@@ -27,6 +27,8 @@ type attempt struct {
 
 	trusted bool // its value says that PUBLISH's count of receivers is true
 
+	ended uint64 // what the last acquire said of the owner's tokens, see owners
+
 	// open: some request was sent and has no answer. owes: something of this
 	// attempt may stand at the server, and is to be taken back.
 	open, owes atomic.Bool

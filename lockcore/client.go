@@ -57,6 +57,9 @@ type Client struct {
 	// unburied are attempts that were given up while an acquire was unanswered, and
 	// whose tombstone has not been written yet, or never will.
 	unburied map[uint64]struct{}
+
+	owners      owners
+	ownersSwept int // how many there were after the last sweep
 }
 
 // New makes a Client. It connects when it is first used, with connections of its
@@ -83,6 +86,7 @@ func New(rdb redis.UniversalClient, cfg Config) (*Client, error) {
 		waiting:  map[uint64]*attempt{},
 		leases:   map[uint64]*Lease{},
 		unburied: map[uint64]struct{}{},
+		owners:   owners{},
 	}
 	err = errors.Join(checkName("Config.Prefix", c.keys.prefix), checkIdentity("Config.Identity", c.identity))
 	if err == nil && c.tokenRetention < time.Minute {
@@ -235,6 +239,11 @@ func (c *Client) hold(ctx context.Context, a *attempt, token uint64, t0 time.Dur
 	l := c.newLease(ctx, a, token, t0)
 	delete(c.waiting, a.number)
 	c.leases[a.number] = l
+	c.owners.begin(l)
+	if len(c.owners) > 1000+2*c.ownersSwept {
+		c.owners.sweep(c.clock())
+		c.ownersSwept = len(c.owners)
+	}
 	c.mu.Unlock()
 	c.metrics.kind(a.kind.name()).held.Inc()
 	return l, nil

@@ -54,10 +54,11 @@
 //	a dead holder is succeeded within TTL (its last renewal's) and one round trip;
 //	              a dead reader is in a writer's way for its own TTL, whatever others'
 //	              are, and a dead writer in a reader's, although its owner reads on
-//	a dead waiter whose connection is gone costs nothing; a frozen one costs the
-//	              line a second, in which a grant stands unconfirmed
-//	a release     of an RWMutex looks at all entries if it was the one that lasted
-//	              longest: so its cost grows with the readers there are
+//	a dead waiter whose connection is gone costs nothing; a frozen process costs
+//	              the line a second, in which a grant stands unconfirmed, and then
+//	              all its waiters are passed over
+//	an entry      of a ReentrantMutex or RWMutex costs the same to acquire, renew and
+//	              release however many there are, of its owner or of others
 //
 // On Linux the clock is CLOCK_BOOTTIME, which goes on while the machine is
 // suspended. Elsewhere it may stand still then, and a lease is believed too long
@@ -68,8 +69,8 @@
 //	the process is paused     Context().Err() and Remaining look at the clock and
 //	                          refuse at first use; channels follow when timers run
 //	a reply is lost           the request is sent again; it is the same attempt
-//	an acquire is given up    it leaves a tombstone, so that no request of it that
-//	                          is still under way can take the lock
+//	an acquire is given up    if a request of it is still under way it leaves a
+//	                          tombstone, so that this cannot take the lock
 //	renewals fail             the context is done with ErrLeaseExpired, in time
 //	the lock was taken away   ErrLeaseLost at the next renewal
 //	the server restarts empty as above; waiters join again with their old places
@@ -101,16 +102,18 @@
 //
 //	~noonlock:* &noonlock:ch:* -@all +evalsha +eval +subscribe +ping +publish
 //	+exists +set +del +pexpire +pexpireat +pttl +time +zadd +zrange +zrem
-//	+zscore +hset +hget +hmget +hgetall +hlen +hdel
+//	+zscore +zmscore +zcard +zcount +zrangebyscore +zrevrangebyscore
+//	+hset +hget +hdel
 //
 // Without publish or subscribe waiters are slow, not wrong. Inspect needs
 //
-//	~noonlock:* -@all +evalsha +eval +time +type +pttl +get +hmget +hgetall
-//	+zrange +hget
+//	~noonlock:* -@all +evalsha +eval +time +type +pttl +get +zrange +zscore
+//	+hget
 //
 // and ForceRelease besides
 //
-//	&noonlock:ch:* +hkeys +del +hset +hdel +hlen +pexpireat +publish
+//	&noonlock:ch:* +del +zmscore +zadd +zrem +zrangebyscore
+//	+zrevrangebyscore +pexpireat +publish
 //
 // The design follows the lease of Gray and Cheriton (1989), fencing tokens as
 // Kleppmann describes them (2016), and single-instance locking with SET NX PX.

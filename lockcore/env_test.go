@@ -377,16 +377,8 @@ func (e *env) exists(key string) bool {
 func (e *env) stored(name string) string {
 	e.Helper()
 	if e.owned() {
-		fields, err := e.raw.HGetAll(e.Context(), e.key(name, "lock")).Result()
-		if err != nil {
-			e.Fatal(err)
-		}
-		for field, entries := range fields {
-			if strings.HasPrefix(field, "o:") {
-				lines := strings.Split(entries, "\n")
-				_, value, _ := strings.Cut(lines[1], " ")
-				return value
-			}
+		for _, x := range e.storedOwned(name).entries {
+			return x.attempt
 		}
 		return ""
 	}

@@ -134,9 +134,8 @@ func TestFault27_CountIsExact(t *testing.T) {
 					held = append(held, e.try(m))
 					lost.Lift()
 				}
-				text := e.raw.HGet(e.Context(), e.key("orders", "lock"), "o:me").Val()
-				if n := strings.Count(text, "\n") - 1; n != 1+entries {
-					e.Errorf("%d entries stand at the server, want %d", n, 1+entries)
+				if s := e.storedOwned("orders"); len(s.entries) != 1+entries || s.counts["me"] != 1+entries {
+					e.Errorf("%d entries stand at the server, %d are counted, want %d", len(s.entries), s.counts["me"], 1+entries)
 				}
 				for i, lease := range held {
 					if kind != lockcoretest.DuplicateRequest { // which hides the first answer, with nobody to ask again

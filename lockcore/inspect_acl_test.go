@@ -13,8 +13,8 @@ import (
 
 // inspectRights are all that Inspect needs, and forceRights what ForceRelease does besides.
 var (
-	inspectRights = []string{"evalsha", "eval", "time", "type", "pttl", "get", "hmget", "hgetall", "zrange", "hget"}
-	forceRights   = []string{"hkeys", "del", "hset", "hdel", "hlen", "pexpireat", "publish"}
+	inspectRights = []string{"evalsha", "eval", "time", "type", "pttl", "get", "zrange", "zscore", "hget"}
+	forceRights   = []string{"del", "zmscore", "zadd", "zrem", "zrangebyscore", "zrevrangebyscore", "pexpireat", "publish"}
 )
 
 // A user with exactly the documented rights can inspect, and take by force, locks of all
@@ -33,7 +33,7 @@ func TestFault60_ACLOfInspectAndForceRelease(t *testing.T) {
 		long, short := ttl(time.Hour), ttl(time.Minute)
 		for kind, holds := range map[string][]locker{
 			"m": {e.mutex(a, fmt.Sprint("m", held), long)},
-			"x": {e.reentrant(a, fmt.Sprint("x", held), "one", long)},
+			"x": {e.reentrant(a, fmt.Sprint("x", held), "one", long), e.reentrant(a, fmt.Sprint("x", held), "one", short)},
 			"s": {reads{e.rw(a, fmt.Sprint("s", held), fmt.Sprint("one", held), long)}, reads{e.rw(b, fmt.Sprint("s", held), fmt.Sprint("two", held), short)}},
 		} {
 			for _, m := range holds {

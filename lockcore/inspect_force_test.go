@@ -165,7 +165,7 @@ func checkForced(e *env, where string, then, now heldState, first bool, before o
 			e.Errorf("%s: the lock is there still: %+v", where, after)
 		}
 	case taken == 0:
-		if !before.same(after) || before.end != after.end || before.writer != after.writer {
+		if !before.same(after) || before.end != after.end {
 			e.Errorf("%s: %+v became %+v", where, before, after)
 		}
 	default:

@@ -9,11 +9,11 @@ import (
 // <prefix>:{<name>}:<part>: the braces put all parts into one slot of a cluster.
 //
 //	lock       string  the holder's attempt, with the lease's TTL; of a reentrant or
-//	                   read-write lock a hash, see part_owned.lua
+//	                   read-write lock a sorted set, see part_owned.lua
 //	fence      string  counter of fencing tokens, Config.TokenRetention (of jobs and
 //	                   elections a week), or longer if it is ahead of the clock
 //	queue      zset    attempts in line, by order of arrival
-//	seen       hash    attempt -> alive until (server ms)
+//	seen       hash    attempt -> alive until (server ms), see part_line.lua
 //	tomb:<n>   string  this attempt was given up and a request of it is unanswered,
 //	                   minutes
 //

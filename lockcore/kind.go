@@ -82,7 +82,8 @@ func (k ownedKind) value(process string, number uint64, trusted bool, identity s
 
 func (ownedKind) acquire(a *attempt, mode string) (*script, []any) {
 	s := a.c.scripts.ownedAcquire
-	return s, s.args(a.lineKeys(), a.value, millis(a.terms.ttl), mode, a.keepTokens())
+	a.ended = a.c.endedToken(a)
+	return s, s.args(a.lineKeys(), a.value, millis(a.terms.ttl), mode, a.keepTokens(), a.ended)
 }
 
 func (ownedKind) renewal(a *attempt) (*script, []any) {

@@ -179,7 +179,8 @@ func (m *Mutex) begin(ctx context.Context, waits bool) (*attempt, error) {
 // nor an error if the answer, r from then on, says to wait.
 func (m *Mutex) settle(ctx context.Context, a *attempt, r *acquireReply, t0 time.Duration, err error) (*Lease, error) {
 	for tries := 0; err == nil && r.code == answerHeld; tries++ {
-		if m.c.clock() < t0+m.terms.validFor {
+		ended := m.c.endedToken(a) >= r.token && a.ended < r.token // while the answer was on its way
+		if m.c.clock() < t0+m.terms.validFor && !ended {
 			return m.c.hold(ctx, a, r.token, t0)
 		}
 		// The answer took so long that nothing of the lease is left. Asking

@@ -18,8 +18,8 @@ var ownedRights = []string{
 	"evalsha", "eval", "subscribe", "ping", "publish", // as for a mutex
 	// In the scripts:
 	"exists", "set", "del", "pexpire", "pexpireat", "pttl", "time",
-	"zadd", "zrange", "zrem", "zscore",
-	"hset", "hget", "hmget", "hgetall", "hlen", "hdel",
+	"zadd", "zrange", "zrem", "zscore", "zmscore", "zcard", "zcount", "zrangebyscore", "zrevrangebyscore",
+	"hset", "hget", "hdel",
 }
 
 // A user with exactly the documented rights can do everything with the locks that have

@@ -36,8 +36,7 @@ func TestKeyEndsWithItsLastEntry(t *testing.T) {
 		key := e.key("orders", "lock")
 		ends := func() int64 {
 			e.Helper()
-			at, err := e.raw.HGet(e.Context(), key, "end").Int64()
-			must(e, err)
+			at := e.storedOwned("orders").end
 			if e.real != nil { // miniredis keeps what is left, not the instant
 				if server := e.raw.PExpireTime(e.Context(), key).Val().Milliseconds(); server != at {
 					e.Errorf("the key ends at %d, its last entry at %d", server, at)
@@ -292,8 +291,8 @@ func TestDeadOwnersAreSwept(t *testing.T) {
 		}
 		e.pass(400 * time.Millisecond)
 		e.refused(e.rw(c, "orders", "writer", ttl(time.Second)))
-		if n := e.raw.HLen(e.Context(), e.key("orders", "lock")).Val(); n != 3 { // kind, end, and the one owner
-			e.Errorf("%d fields are left", n)
+		if s := e.storedOwned("orders"); len(s.members) != 4 { // kind, and of the one owner entry, count and token
+			e.Errorf("%v are left", s.members)
 		}
 		e.leave(kept, 0)
 		if e.exists(e.key("orders", "lock")) {

@@ -80,8 +80,12 @@ func (c *Client) giveBack(ctx context.Context, l *Lease, asked bool) (left int64
 
 // dismiss forgets a lease.
 func (c *Client) dismiss(l *Lease) {
+	cause, now := l.checkClock(), c.clock()
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.leases[l.a.number] == l {
+		c.owners.over(l, cause, now)
+	}
 	delete(c.leases, l.a.number)
 	c.idle.Broadcast()
 }

@@ -142,11 +142,13 @@ func (e *env) snapshot(name string) snapshot {
 	if redis.HasErrorPrefix(lock.Err(), "WRONGTYPE") {
 		s.lock = "wrong"
 	}
-	s.seen = seen.Val()
+	// Notes on processes that are to confirm a grant end as soon as they ask anything.
+	s.seen = slices.DeleteFunc(seen.Val(), func(field string) bool { return field[0] == '!' })
 	slices.Sort(s.seen)
 	for i := range k {
 		s.ends[i] = ttls[i].Val() > 0
 	}
+	s.ends[3] = s.ends[3] && len(s.seen) > 0
 	s.left = ttls[0].Val()
 	return s
 }

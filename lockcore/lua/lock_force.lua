@@ -1,6 +1,6 @@
 -- lock_force: take a lock of any kind from those who were seen to hold it.
 --
--- KEYS[1] lock    string or hash, see mutex_acquire and part_owned.lua
+-- KEYS[1] lock    string or sorted set, see mutex_acquire and part_owned.lua
 -- KEYS[2] queue   sorted set, attempts in order of arrival
 -- ARGV[1] kind    what lock_inspect told
 -- ARGV[2] seen    the attempts that it told, a line each
@@ -35,21 +35,15 @@ if kind == 'string' then
 elseif kind == 'other' then
   taken = redis.call('DEL', lock)
 else
-  for _, field in ipairs(redis.call('HKEYS', lock)) do
-    local owner = string.match(field, '^o:(.*)$')
-    local s = owner and read(lock, kind, owner, now)
-    local kept, ended = {}, 0
-    for _, entry in ipairs(s and s.list or {}) do
-      if seen[entry[3]] then
-        taken = taken + 1
-        ended = math.max(ended, entry[2])
-      else
-        kept[#kept + 1] = entry
+  for attempt in pairs(seen) do
+    local sort, _, owner = parts_of(attempt)
+    local s = sort == kind and read(lock, kind, owner, now, attempt)
+    if s and s.mine then
+      taken = taken + 1
+      strike(lock, s, attempt)
+      if not s.ends then
+        break -- that was the last
       end
-    end
-    if ended > 0 then
-      s.list = kept
-      strike(lock, s, ended, now)
     end
   end
 end

@@ -1,6 +1,6 @@
 -- lock_inspect: who holds a lock of any kind, and who stands in line. Writes nothing.
 --
--- KEYS[1] lock    string or hash, see mutex_acquire and part_owned.lua
+-- KEYS[1] lock    string or sorted set, see mutex_acquire and part_owned.lua
 -- KEYS[2] fence   string, the counter of fencing tokens
 -- KEYS[3] queue   sorted set, attempts in order of arrival
 -- KEYS[4] seen    hash, attempt -> alive until (ms, server clock)
@@ -30,12 +30,19 @@ end
 if kind == 'string' then
   row(holders, redis.call('GET', lock), 'w', string.format('%.0f', left), redis.pcall('GET', fence))
 elseif kind == 'nx1' or kind == 'ns1' then
-  local all = redis.call('HGETALL', lock)
+  local tokens, entries = {}, {}
+  local all = redis.call('ZRANGE', lock, 0, -1, 'WITHSCORES')
   for i = 1, #all, 2 do
-    local token, list = entries_of(all[i + 1], now) -- other fields have no entries
-    for _, entry in ipairs(list) do
-      row(holders, entry[3], entry[1], string.format('%.0f', entry[2] - now), token)
+    local score, owner = tonumber(all[i + 1]), string.match(all[i], '^t:(.*)$')
+    if owner then
+      tokens[owner] = whole(-score)
+    elseif score >= 0 and score < COUNT and end_of(score) >= now then
+      entries[#entries + 1] = {all[i], score}
     end
+  end
+  for _, entry in ipairs(entries) do
+    local attempt, score = entry[1], entry[2]
+    row(holders, attempt, score >= WRITES and 'w' or 'r', whole(end_of(score) - now), tokens[select(3, parts_of(attempt)) or ''] or '')
   end
 end
 -- A spoilt line hides no holder.

@@ -48,10 +48,11 @@ if type(holder) == 'table' then
 end
 if holder == me then
   redis.call('PEXPIRE', lock, ttl)
+  heard(seen, me)
   return {1, redis.call('GET', fence) or next_token(fence, keep)}
 end
 
-local now = server_ms()
+local now, served = server_ms(), false
 local first = redis.call('ZRANGE', queue, 0, 0)[1]
 local at = stand(queue, seen, me, ttl, mode, now)
 if not at and mode == 'look' then
@@ -68,11 +69,12 @@ if not holder then
     return {1, token}
   end
   holder = redis.call('GET', lock)
+  served = holder
 else
   -- A dead head would leave nobody with a timer at the lock's end.
   for _ = 1, 100 do
     local head = redis.call('ZRANGE', queue, 0, 0)[1]
-    if not head or tonumber(redis.call('HGET', seen, head) or 0) > now then
+    if not head or lives(seen, head, process_of(head) or '', now) then
       if head ~= first and head ~= me then
         tell_head(lock, queue)
       end
@@ -85,4 +87,4 @@ end
 if not at then
   return {4, redis.call('PTTL', lock), holder}
 end
-return placed(lock, queue, me, at)
+return placed(lock, queue, me, at, nil, served)

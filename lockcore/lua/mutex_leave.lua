@@ -36,6 +36,7 @@ end
 local fence, seen = KEYS[2], KEYS[4]
 local first = redis.call('ZRANGE', queue, 0, 0)[1]
 drop(queue, seen, me)
+heard(seen, me)
 if ARGV[2] ~= '0' then
   redis.call('SET', KEYS[5], '1', 'PX', ARGV[2])
 end

@@ -1,7 +1,7 @@
 -- owned_acquire: take a reentrant or read-write lock for an owner, join the line, or
 -- look how things stand.
 --
--- KEYS[1] lock    hash, see part_owned.lua; absent: free
+-- KEYS[1] lock    sorted set, see part_owned.lua; absent: free
 -- KEYS[2] fence   string, the counter of fencing tokens
 -- KEYS[3] queue   sorted set, attempts in order of arrival
 -- KEYS[4] seen    hash, attempt -> alive until (ms, server clock)
@@ -11,6 +11,9 @@
 -- ARGV[3] ask     'try' never queues; 'look' never queues anew; 'join' queues;
 --                 a number queues at that score, after the line was lost
 -- ARGV[4] keep    ms, for which the counter of tokens outlives a grant
+-- ARGV[5] ended   a token of my owner, all leases of which have ended in this process,
+--                 or '0': a lease that begins now gets another, unless the owner is
+--                 inside from another process
 --
 -- Returns {1, token}            held by me for ttl from now
 --         {2, left ms, place}   near the head: look when the lock ends
@@ -27,11 +30,11 @@
 --
 -- An owner that has an entry is let in past the line: it would wait for itself.
 --
--- Twice is safe: an attempt that has its entry is told so again, with the same token,
--- and the entry is extended to the full ttl; one in line keeps its place, and one that
+-- Twice is safe: an attempt that has its entry is told so again, with the same token
+-- (unless that is the ended one), and the entry is extended to the full ttl; one in line keeps its place, and one that
 -- was told {8} has left it: it joins again and is told anew.
 local lock, fence, queue, seen, tomb = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local me, ttl, ask, keep = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local me, ttl, ask, keep, ended = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5] or 0)
 
 --@include token
 --@include owned
@@ -50,20 +53,25 @@ end
 
 local now = server_ms()
 local till = now + tonumber(ttl)
-local s = read(lock, kind, owner, now)
-local lone = keys == 1 and s and s.ends -- there is neither a line nor a tombstone
+local s = look(lock, kind, owner, me)
+local lone = keys == 1 and s and s.there -- there is neither a line nor a tombstone
 if not lone and redis.call('EXISTS', tomb) == 1 then
   return {6}
 end
+s = s and read(lock, kind, owner, now, me)
 if not s then
   return {7}
 end
-for _, entry in ipairs(s.list) do
-  if entry[3] == me then
-    entry[2] = math.max(entry[2], till)
-    store(lock, s, till)
-    return {1, s.token}
+if s.token and tonumber(s.token) <= ended and not elsewhere(lock, owner, (process_of(me)), now) then
+  s.token = next_token(fence, keep)
+  redis.call('ZADD', lock, 'XX', '-' .. s.token, 't:' .. owner)
+end
+if s.mine then
+  if not lone then
+    heard(seen, me)
   end
+  extend(lock, s, me, till)
+  return {1, s.token}
 end
 
 if ask == 'look' and not redis.call('ZSCORE', queue, me) then
@@ -71,14 +79,15 @@ if ask == 'look' and not redis.call('ZSCORE', queue, me) then
 end
 local first = not lone and redis.call('ZRANGE', queue, 0, 0)[1]
 local answer, kept = verdict(lock, s, mode, now)
-local token, stop, refused
-if answer == 'in' and (s.token or not first) then
+local token, stop, refused, granted
+if answer == 'in' and (s.count > 0 or not first) then
   token = kept or next_token(fence, keep)
   enter(lock, kind, s, mode, me, token, till)
 end
 if token or answer == 'upgrade' then
   if first then
     drop(queue, seen, me)
+    heard(seen, me)
     serve(lock, fence, keep, queue, seen, kind, false, 0, now, first)
   end
   if token then
@@ -88,10 +97,10 @@ if token or answer == 'upgrade' then
 end
 
 local at = stand(queue, seen, me, ttl, ask, now)
-token, stop, refused = serve(lock, fence, keep, queue, seen, kind, me, ttl, now, first)
+token, stop, refused, granted = serve(lock, fence, keep, queue, seen, kind, me, ttl, now, first)
 if not at and stop == 0 then
   -- The line that stood before a 'try' is swept away.
-  s = read(lock, kind, owner, now)
+  s = read(lock, kind, owner, now, me)
   answer, kept = verdict(lock, s, mode, now)
   if answer == 'in' then
     token = kept or next_token(fence, keep)
@@ -105,14 +114,13 @@ if refused then
   return {8}
 end
 local left = -2
-if stop >= 0 then
+if stop >= 0 and s.swept then
   left = redis.call('PTTL', lock)
   if at then
     left = math.min(left, stop - now + 1)
   end
 end
 if not at then
-  local _, _, holder = survey(lock, now)
-  return {4, left, holder or ''}
+  return {4, left, last(lock, 0, COUNT) or ''}
 end
-return placed(lock, queue, me, at, left)
+return placed(lock, queue, me, at, left, granted)

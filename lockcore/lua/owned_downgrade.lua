@@ -1,6 +1,6 @@
 -- owned_downgrade: turn an entry that writes into one that reads, without a gap.
 --
--- KEYS[1] lock    hash, see part_owned.lua
+-- KEYS[1] lock    sorted set, see part_owned.lua
 -- KEYS[2] fence   string, the counter of fencing tokens
 -- KEYS[3] queue   sorted set, attempts in order of arrival
 -- KEYS[4] seen    hash, attempt -> alive until (ms, server clock)
@@ -20,13 +20,11 @@ local me = ARGV[1]
 
 local kind, _, owner = parts_of(me)
 local now = server_ms()
-local s = read(lock, kind, owner, now)
-for _, entry in ipairs(s and s.list or {}) do
-  if entry[3] == me then
-    entry[1] = 'r'
-    store(lock, s, entry[2])
-    serve(lock, fence, ARGV[2], queue, seen, kind, false, 0, now, redis.call('ZRANGE', queue, 0, 0)[1])
-    return 1
-  end
+local s = read(lock, kind, owner, now, me)
+if not s or not s.mine then
+  return 0
 end
-return 0
+redis.call('PEXPIREAT', lock, whole(s.ends)) -- first, see extend
+redis.call('ZADD', lock, 'XX', score_of('r', s.mine), me)
+serve(lock, fence, ARGV[2], queue, seen, kind, false, 0, now, redis.call('ZRANGE', queue, 0, 0)[1])
+return 1

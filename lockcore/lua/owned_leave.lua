@@ -1,6 +1,6 @@
 -- owned_leave: give up an entry, or the place in line, and serve who is next.
 --
--- KEYS[1] lock    hash, see part_owned.lua
+-- KEYS[1] lock    sorted set, see part_owned.lua
 -- KEYS[2] fence   string, the counter of fencing tokens
 -- KEYS[3] queue   sorted set, attempts in order of arrival
 -- KEYS[4] seen    hash, attempt -> alive until (ms, server clock)
@@ -25,19 +25,20 @@ local me = ARGV[1]
 
 local kind, _, owner = parts_of(me)
 local now = server_ms()
-local s = read(lock, kind, owner, now)
-local list, ended = s and s.list or {}, nil
-for i, entry in ipairs(list) do
-  if entry[3] == me then
-    ended = entry[2]
-    table.remove(list, i)
-    break
-  end
+local s = look(lock, kind, owner, me)
+local mine, shorter = s and s.mine and s.mine >= now, false
+if mine and s.count == 1 and redis.call('ZCARD', lock) == 4 then
+  redis.call('DEL', lock) -- nobody else has an entry
+  s.count = 0
+elseif s then
+  s = read(lock, kind, owner, now, me, true)
+  mine = s.mine
+  shorter = mine and strike(lock, s, me)
 end
-local shorter = ended and strike(lock, s, ended, now)
 local first = redis.call('ZRANGE', queue, 0, 0)[1]
 if first then
   drop(queue, seen, me)
+  heard(seen, me)
 end
 if ARGV[2] ~= '0' then
   redis.call('SET', KEYS[5], '1', 'PX', ARGV[2])
@@ -47,7 +48,7 @@ if first and s then
 elseif first == me then
   tell_head(lock, queue) -- of another kind's lock, or the line of one
 end
-if ended then
-  return 1 + #list
+if mine then
+  return 1 + s.count
 end
-return -#list
+return s and -s.count or 0

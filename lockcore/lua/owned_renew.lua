@@ -1,12 +1,13 @@
 -- owned_renew: extend an entry that this attempt still has.
 --
--- KEYS[1] lock    hash, see part_owned.lua
+-- KEYS[1] lock    sorted set, see part_owned.lua
 -- ARGV[1] me      this attempt
 -- ARGV[2] ttl     ms
 --
 -- Returns 1 extended to ttl from now, 0 not mine (any more): lost.
 --
--- Twice is safe: it only moves the end of what is mine, and never creates it.
+-- Twice is safe: it only moves the end of what is mine, and never creates it. The end
+-- becomes earlier only where the server's clock was set back.
 local lock, me = KEYS[1], ARGV[1]
 
 --@include owned
@@ -14,12 +15,10 @@ local lock, me = KEYS[1], ARGV[1]
 local kind, _, owner = parts_of(me)
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
-local s = read(lock, kind, owner, now)
-for _, entry in ipairs(s and s.list or {}) do
-  if entry[3] == me then
-    entry[2] = math.max(entry[2], now + tonumber(ARGV[2]))
-    store(lock, s, entry[2])
-    return 1
-  end
+local s = look(lock, kind, owner, me)
+if not s or not s.mine or s.mine < now then
+  return 0
 end
-return 0
+survey(lock, s)
+extend(lock, s, me, now + tonumber(ARGV[2]))
+return 1

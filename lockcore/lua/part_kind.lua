@@ -6,10 +6,11 @@ local function kind_of(lock)
     return ''
   elseif type_of == 'string' then
     return 'string'
-  elseif type_of == 'hash' then
-    local got = redis.call('HMGET', lock, 'kind', 'end')
-    if (got[1] == 'nx1' or got[1] == 'ns1') and tonumber(got[2]) then
-      return got[1]
+  elseif type_of == 'zset' then
+    for _, kind in ipairs({'nx1', 'ns1'}) do
+      if redis.call('ZSCORE', lock, kind) then
+        return kind
+      end
     end
   end
   return 'other'

@@ -1,5 +1,8 @@
 -- The line of a name: `queue` orders the attempts, `seen` says until when (ms on
--- this server's clock) each one is taken to be alive.
+-- this server's clock) each one is taken to be alive. Its field `!` has a line
+-- `<process> <until>` for each of the last processes that were granted the lock and have
+-- asked nothing since: until when (ms) it is to confirm that. Once this is over the
+-- process is frozen or dead, with all its waiters.
 -- An attempt begins `n<kind>1:<process>.<number>.<t|u>`; its process listens on the
 -- channel `<prefix>:ch:<process>`. `t`: PUBLISH's count of receivers is true. The
 -- kind is `l` (mutex), `x` (reentrant) or `s` (read-write). All kinds of lock stand
@@ -41,17 +44,69 @@ local function tell(lock, attempt, kind, rest)
   return heard
 end
 
+-- lives: an attempt was heard of lately, and its process confirms what it is granted.
+local function lives(seen, attempt, process, now)
+  local till = string.match(redis.call('HGET', seen, '!') or '', process .. ' (%d+)\n')
+  return (tonumber(redis.call('HGET', seen, attempt)) or 0) > now and not (till and tonumber(till) <= now)
+end
+
+-- heard notes that the process of an attempt has asked something.
+local function heard(seen, attempt)
+  local notes = redis.call('HGET', seen, '!')
+  local rest, found = string.gsub(notes or '', process_of(attempt) .. ' %d+\n', '')
+  if rest == '' and found > 0 then
+    redis.call('HDEL', seen, '!')
+  elseif found > 0 then
+    redis.call('HSET', seen, '!', rest)
+  end
+end
+
+-- expect notes until when a process is to confirm a grant, and keeps the last 16 such
+-- notes. It comes before `seen` loses the field of the attempt, so that the key exists
+-- and has an end.
+local function expect(seen, process, till)
+  local notes = string.gsub(redis.call('HGET', seen, '!') or '', process .. ' %d+\n', '')
+  local _, count = string.gsub(notes, '\n', '')
+  if count >= 16 then
+    notes = string.gsub(notes, '^.-\n', '')
+  end
+  redis.call('HSET', seen, '!', string.format('%s%s %.0f\n', notes, process, till))
+end
+
 local function drop(queue, seen, attempt)
   redis.call('ZREM', queue, attempt)
   redis.call('HDEL', seen, attempt)
 end
 
--- Tells the first in line that it is, and in how many ms the lock ends by
+-- tell_head tells the first in line that it is, and in how many ms the lock ends by
 -- itself. Speed only: who misses it looks once per TTL anyway.
 local function tell_head(lock, queue)
   local head = redis.call('ZRANGE', queue, 0, 0)[1]
   if head then
     tell(lock, head, 'h', string.format('%.0f ', redis.call('PTTL', lock)))
+  end
+  return head
+end
+
+-- tell_other tells a waiter of another process when a grant ends: the process that has
+-- it may be frozen, and its own waiters with it. It looks at the last in line, at the
+-- first ones, and behind them at every rank that is a power of two, so that the cost of
+-- a hand-over does not grow with the line.
+local function tell_other(lock, queue, seen, process, left, now)
+  local function try(first, last)
+    local list = redis.call('ZRANGE', queue, first, last)
+    for _, attempt in ipairs(list) do
+      local of = process_of(attempt)
+      if of and of ~= process and lives(seen, attempt, of, now) then
+        tell(lock, attempt, 'h', string.format('%.0f ', left))
+        return true
+      end
+    end
+    return #list == 0
+  end
+  local done, rank = try(-1, -1) or try(1, 31), 32
+  while not done do
+    done, rank = try(rank, rank), rank * 2
   end
 end
 
@@ -59,6 +114,7 @@ end
 -- answers its score. mode: 'look' and 'try' take none, so the answer may be nil.
 local function stand(queue, seen, me, ttl, mode, now)
   local at = redis.call('ZSCORE', queue, me)
+  heard(seen, me)
   if not at then
     if mode == 'look' or mode == 'try' then
       return nil
@@ -83,10 +139,10 @@ local function stand(queue, seen, me, ttl, mode, now)
 end
 
 -- placed is the answer to one in line: {2, left, place} for the first three, as
--- head and holder may die together, else {3, left, place}. left: ms, by default
--- what is left of the lock.
-local function placed(lock, queue, me, at, left)
-  local code = 3
+-- head and holder may die together, and for who has just served another, else
+-- {3, left, place}. left: ms, by default what is left of the lock.
+local function placed(lock, queue, me, at, left, served)
+  local code = served and 2 or 3
   for _, near in ipairs(redis.call('ZRANGE', queue, 0, 2)) do
     if near == me then
       code = 2

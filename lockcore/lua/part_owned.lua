@@ -1,89 +1,106 @@
--- A lock with owners: reentrant (kind `nx1`) or read-write (`ns1`). The hash `lock`:
+-- A lock with owners: reentrant (kind `nx1`) or read-write (`ns1`). It is one sorted
+-- set, `lock`, so that nothing of it can be lost without the rest, and each step costs
+-- the same for one entry as for thousands:
 --
---   kind       `nx1` or `ns1`
---   end        ms on this server's clock, of the last entry and of the key: while it
---              lies ahead somebody holds the lock, so that who only asks that need
---              not look at every entry. It is kept here, as PTTL and TIME read the
---              clock one after the other: a sum of both is short by what lies between,
---              and the key would end before its last entry
---   writer     the owner that writes; one that has stopped still stands here
---   o:<owner>  its token and its entries, a line each: `<token>`, then
---              `<mode w|r><until, ms on this server's clock> <attempt>`
+--   <attempt>   an entry, one attempt's. Its score is its end, ms on this server's
+--               clock; of one that writes WRITES more. An entry ends by itself.
+--   n:<owner>   COUNT and how many entries the owner has, ended ones that were not
+--               swept yet included
+--   t:<owner>   the owner's token, negative
+--   nx1, ns1    COUNT: the kind
 --
--- An entry is one attempt's and ends by itself. An attempt is
--- `<kind>:<process>.<number>.<t|u>.<mode w|r>/<owner> <identity>`.
+-- Only one owner writes at a time, so all entries are its then. The key ends with the
+-- last entry. That is read from the scores, as PTTL and TIME read the clock one after
+-- the other: a sum of both is short by what lies between.
+--
+-- An attempt is `<kind>:<process>.<number>.<t|u>.<mode w|r>/<owner> <identity>`. All
+-- scores are whole and below 2^53, so doubles hold them.
+local WRITES, COUNT = 2251799813685248, 4503599627370496 -- 2^51, 2^52
 
 local function parts_of(attempt)
   return string.match(attempt, '^(n%a1):%w+%.%w+%.%a%.([wr])/([^ ]+) ')
 end
 
--- The entries of an owner that have not ended: its token, a list of {mode, until,
--- attempt}, and until when it writes (0: it does not). No entries, no token.
-local function entries_of(value, now)
-  local list, writes = {}, 0
-  local token, rest = string.match(value or '', '^(%d+)\n(.*)$')
-  for mode, till, attempt in string.gmatch(rest or '', '([wr])(%d+) ([^\n]+)\n') do
-    till = tonumber(till)
-    if till >= now then
-      list[#list + 1] = {mode, till, attempt}
-      if mode == 'w' then
-        writes = math.max(writes, till)
-      end
-    end
-  end
-  return #list > 0 and token or nil, list, writes
+local function whole(number)
+  return string.format('%.0f', number)
 end
 
--- read tells how a lock stands for an owner: {owner, ends, writer, token, list,
--- writes}; ends is false if the lock is free. nil: the key is not of this kind.
-local function read(lock, kind, owner, now)
-  local got = redis.pcall('HMGET', lock, 'kind', 'end', 'writer', 'o:' .. owner)
-  local ends = got[1] == kind and tonumber(got[2])
-  if not ends and redis.call('EXISTS', lock) == 1 then
-    return nil
+-- end_of is when an entry ends that has that score.
+local function end_of(score)
+  score = tonumber(score)
+  return score >= WRITES and score - WRITES or score
+end
+
+local function score_of(mode, till)
+  return whole(mode == 'w' and WRITES + till or till)
+end
+
+-- last is the entry that ends last of those from a score up to another.
+local function last(lock, from, to)
+  local got = redis.call('ZREVRANGEBYSCORE', lock, '(' .. whole(to), whole(from), 'WITHSCORES', 'LIMIT', 0, 1)
+  return got[1], got[2] and end_of(got[2])
+end
+
+-- look tells how a lock stands for an owner and an attempt of its, ended entries
+-- included: {owner, count, token, mine and mode (until when and for what the attempt
+-- has an entry), there (the lock exists)}. nil: the key is not of this kind.
+local function look(lock, kind, owner, attempt)
+  local got = redis.pcall('ZMSCORE', lock, kind, 'n:' .. owner, 't:' .. owner, attempt)
+  if got.err and not string.find(got.err, 'WRONGTYPE', 1, true) then
+    error(got.err)
+  elseif got.err or not got[1] then
+    if redis.call('EXISTS', lock) == 1 then
+      return nil
+    end
+    return {owner = owner, count = 0, swept = true}
   end
-  local s = {owner = owner, ends = ends, writer = got[3]}
-  s.token, s.list, s.writes = entries_of(got[4], now)
+  local s = {owner = owner, count = got[2] and tonumber(got[2]) - COUNT or 0, swept = true, there = true}
+  s.token = got[3] and whole(-tonumber(got[3]))
+  if got[4] then
+    s.mine = end_of(got[4])
+    s.mode = tonumber(got[4]) >= WRITES and 'w' or 'r' -- it may have been downgraded
+  end
   return s
 end
 
-local function text_of(token, list)
-  local lines = {token}
-  for i, entry in ipairs(list) do
-    lines[i + 1] = entry[1] .. string.format('%.0f', entry[2]) .. ' ' .. entry[3]
-  end
-  return table.concat(lines, '\n') .. '\n'
-end
-
--- store writes an owner's entries, of which one lasts until then, into a lock that
--- exists. The key's end comes first: that works while the server is out of memory,
--- and what a script writes after it does, too. If the server stood still since it told
--- the time, that end may be over and the key gone with it: then it goes again, as it
--- would be left without a kind and an end.
-local function store(lock, s, till)
-  local ends = string.format('%.0f', math.max(s.ends, till))
-  redis.call('PEXPIREAT', lock, ends)
-  local fields = {'end', ends, 'o:' .. s.owner, text_of(s.token, s.list)}
-  if s.list[#s.list][1] == 'w' then -- who comes to write does so by its newest entry
-    fields[5], fields[6] = 'writer', s.owner
-  end
-  if redis.call('HSET', lock, unpack(fields)) == #fields / 2 then -- all are new
-    redis.call('DEL', lock)
+-- survey adds when the last entry ends (s.ends; nil: nobody has one), the last one that
+-- writes (s.writes) and that reads (s.reads), and who writes (s.writer).
+local function survey(lock, s)
+  local attempt
+  attempt, s.writes = last(lock, WRITES, COUNT)
+  s.writer = attempt and select(3, parts_of(attempt))
+  attempt, s.reads = last(lock, 0, WRITES)
+  s.ends = s.writes or s.reads
+  if s.reads and s.reads > s.ends then
+    s.ends = s.reads
   end
 end
 
 -- found writes the first entry of a lock that is free. No key must stay without an
 -- end, although a script is not rolled back: an ACL may forbid PEXPIREAT.
 local function found(lock, kind, owner, token, mode, till, attempt)
-  local ends, text = string.format('%.0f', till), text_of(token, {{mode, till, attempt}})
-  if mode == 'w' then
-    redis.call('HSET', lock, 'kind', kind, 'end', ends, 'writer', owner, 'o:' .. owner, text)
-  else
-    redis.call('HSET', lock, 'kind', kind, 'end', ends, 'o:' .. owner, text)
-  end
-  local done = redis.pcall('PEXPIREAT', lock, ends)
+  redis.call('ZADD', lock, whole(COUNT), kind, whole(COUNT + 1), 'n:' .. owner, '-' .. token, 't:' .. owner,
+    score_of(mode, till), attempt)
+  local done = redis.pcall('PEXPIREAT', lock, whole(till))
   if type(done) == 'table' then
     redis.call('DEL', lock)
     error(done.err)
+  end
+end
+
+-- extend moves the end of an entry that the attempt has. The key's end comes first: that
+-- works while the server is out of memory, and what a script writes after it does, too.
+-- If the server stood still since it told the time, that end may be over, and the key
+-- gone with it: XX brings nothing back. An entry ends sooner than before where it was
+-- granted for longer than its TTL, or where the clock was set back.
+local function extend(lock, s, attempt, till)
+  local before = s.ends
+  redis.call('PEXPIREAT', lock, whole(math.max(before, till)))
+  redis.call('ZADD', lock, 'XX', score_of(s.mode, till), attempt)
+  if till < s.mine and s.mine >= before then
+    survey(lock, s)
+    if s.ends then
+      redis.call('PEXPIREAT', lock, whole(s.ends))
+    end
   end
 end

@@ -2,7 +2,7 @@ package explorer
 
 import (
 	"fmt"
-	"regexp"
+	"strconv"
 	"strings"
 )
 
@@ -75,23 +75,36 @@ func (k owned) owner(a attemptID) int { return k.owners[a.process()] }
 
 func (k owned) reads(a attemptID) bool { return k.letter == 's' && a.slot() == 1 }
 
-var ownedLine = regexp.MustCompile(`^([wr])(\d+) (n.1:([A-C])\.(\d)\..*)$`)
+// The scores of a lock with owners, see part_owned.lua.
+const (
+	ownedWrites = int64(1) << 51
+	ownedCounts = int64(1) << 52
+)
+
+// ownedScore says what a member of a lock with owners is: an entry that ends then, a
+// token (negative), or neither.
+func ownedScore(p pair) (end int64, writes, entry bool) {
+	score := number(p.value)
+	switch {
+	case score < 0 || score >= ownedCounts:
+		return 0, false, false
+	case score >= ownedWrites:
+		return score - ownedWrites, true, true
+	}
+	return score, false, true
+}
 
 func (owned) numbers(k *key, visit func(meaning, string) string) {
 	for i, p := range k.pairs {
-		if p.name == "end" {
+		end, writes, entry := ownedScore(p)
+		switch {
+		case entry && writes:
+			k.pairs[i].value = strconv.FormatInt(ownedWrites+number(visit(instant, strconv.FormatInt(end, 10))), 10)
+		case entry:
 			k.pairs[i].value = visit(instant, p.value)
+		case p.value[0] == '-':
+			k.pairs[i].value = "-" + visit(token, p.value[1:])
 		}
-		if !strings.HasPrefix(p.name, "o:") {
-			continue
-		}
-		lines := strings.Split(strings.TrimSuffix(p.value, "\n"), "\n")
-		lines[0] = visit(token, lines[0])
-		for j, line := range lines[1:] {
-			m := ownedLine.FindStringSubmatch(line)
-			lines[j+1] = m[1] + visit(instant, m[2]) + " " + m[3]
-		}
-		k.pairs[i].value = strings.Join(lines, "\n") + "\n"
 	}
 }
 
@@ -99,15 +112,12 @@ func (k owned) holders(w world, _ hearing) []holder {
 	var all []holder
 	lock, _ := w.get(stem + "lock")
 	for _, p := range lock.pairs {
-		if !strings.HasPrefix(p.name, "o:") {
-			continue
-		}
-		lines := strings.Split(strings.TrimSuffix(p.value, "\n"), "\n")
-		for _, line := range lines[1:] {
-			m := ownedLine.FindStringSubmatch(line)
-			if left := number(m[2]) - base; left > 0 {
-				all = append(all, holder{parseAttemptID(m[4] + m[5]), left, m[1] == "r", lines[0]})
-			}
+		end, writes, entry := ownedScore(p)
+		if left := end - base; entry && left > 0 {
+			_, rest, _ := strings.Cut(p.name, ":")
+			a := parseAttemptID(rest[:1] + rest[2:3])
+			t, _ := lock.find(fmt.Sprintf("t:o%d", k.owner(a)))
+			all = append(all, holder{a, left, !writes, strings.TrimPrefix(t, "-")})
 		}
 	}
 	return all

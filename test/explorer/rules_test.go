@@ -93,6 +93,7 @@ func together(k lockKind, a attemptID, aReads bool, b attemptID, bReads bool) bo
 //	~order   attempts in order of arrival, by the rules, not by the queue
 //	~heard   attempt that stands in line -> taken to be alive until
 //	~back    attempts that were out of line, and are back at their old place
+//	~granted process -> until when it is to confirm a grant, if it has asked nothing since
 //	~buried  attempts that were given up, and whose giving up has arrived
 type rules struct {
 	kind    lockKind
@@ -110,8 +111,21 @@ func (r rules) numbers(k *key, visit func(meaning, string) string) {
 		}
 	}
 	switch k.name {
-	case stem + "seen", "~heard":
+	case "~heard", "~granted":
 		each(instant)
+	case stem + "seen":
+		for i, p := range k.pairs {
+			if p.name != "!" {
+				k.pairs[i].value = visit(instant, p.value)
+				continue
+			}
+			var notes strings.Builder
+			for note := range strings.Lines(p.value) {
+				process, until, _ := strings.Cut(strings.TrimSuffix(note, "\n"), " ")
+				notes.WriteString(process + " " + visit(instant, until) + "\n")
+			}
+			k.pairs[i].value = notes.String()
+		}
 	case stem + "queue", "~place":
 		each(score)
 	case stem + "fence", "~token":
@@ -155,7 +169,7 @@ func (r rules) present(w world, a attemptID) bool {
 	value := r.value(a)
 	if k, ok := w.get(stem + "lock"); ok {
 		for _, p := range k.pairs {
-			if strings.Contains(p.value, value) {
+			if strings.Contains(p.value, value) || p.name == value {
 				return true
 			}
 		}
@@ -242,7 +256,7 @@ func (r rules) request(w world, c lineCall) (keys, argv []string) {
 	case opDowngrade:
 		return all[:4], []string{me, keep}
 	case opRejoin:
-		return all, []string{me, ttl, w.value("~place", c.attempt.String()), keep}
+		return all, []string{me, ttl, w.value("~place", c.attempt.String()), keep, "0"}
 	}
-	return all, []string{me, ttl, lineOps[c.op], keep}
+	return all, []string{me, ttl, lineOps[c.op], keep, "0"}
 }

@@ -45,11 +45,25 @@ func (r rules) watch(before world, c lineCall, after []key, reply any, published
 		}
 	}
 	v.was, v.is = r.kind.holders(before, r.hearing), r.kind.holders(v.w, r.hearing)
+	v.confirms()
 	v.keys()
 	v.hold()
 	v.tokens()
 	v.arrival()
 	return v.w, v.out
+}
+
+// confirms remembers which processes are to confirm a grant.
+func (v *verdict) confirms() {
+	asks := func(w world) world { return w.set("~granted", v.me[:1], "") }
+	if v.call.op != opRenew && v.call.op != opDowngrade {
+		v.before, v.w = asks(v.before), asks(v.w)
+	}
+	for _, g := range v.granted() {
+		if g.attempt != v.call.attempt {
+			v.w = v.w.set("~granted", g.attempt.String()[:1], strconv.FormatInt(base+grantMax, 10))
+		}
+	}
 }
 
 func (v *verdict) broken(format string, args ...any) {
@@ -112,7 +126,7 @@ func (v *verdict) keys() {
 	if seen, ok := v.w.get(stem + "seen"); ok && v.call.op != opRenew {
 		queue, _ := v.w.get(stem + "queue")
 		for _, p := range seen.pairs {
-			if _, ok := queue.find(p.name); !ok {
+			if _, ok := queue.find(p.name); !ok && p.name != "!" {
 				v.broken("%s is kept among those who wait, and does not", p.name)
 			}
 		}
@@ -258,7 +272,11 @@ func (v *verdict) inQueue(name string) bool {
 	return false
 }
 
-func (v *verdict) heard(name string) bool { return v.w.value("~heard", name) != "" }
+// heard: an attempt was heard of lately, and its process confirms what it is granted.
+func (v *verdict) heard(name string) bool {
+	until := v.before.value("~granted", name[:1])
+	return v.w.value("~heard", name) != "" && (until == "" || number(until) > base)
+}
 
 // reachable: somebody listens for an attempt's process, as far as one can know.
 func (v *verdict) reachable(name string) bool {

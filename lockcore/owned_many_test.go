@@ -1,0 +1,211 @@
+package lockcore_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+)
+
+// What an entry costs does not grow with the entries that its owner has, or others: to
+// enter, renew and leave, and for a writer to look at the readers. The commands of the
+// scripts are counted, and none of them answers with more than a few of the entries.
+//
+// Caught mutants: an owner's entries in one text; a survey of all entries.
+func TestFault65_OneOwnerWithManyEntries(t *testing.T) {
+	t.Parallel()
+	e := realEnv(t)
+	keys := e.scriptKeys("orders")
+	for _, kind := range []string{"nx1 w", "ns1 w", "ns1 r"} {
+		sort, mode := kind[:3], kind[4:]
+		attempt := func(i int, owner string) string {
+			return fmt.Sprintf("%s:ALIVE.%d.u.%s/%s id", sort, i, mode, owner)
+		}
+		stranger := fmt.Sprintf("%s:OTHER.1.u.w/other id", sort)
+		cost := func(entries int) (calls int, bytes int64) {
+			must(e, e.raw.Del(e.Context(), keys...).Err())
+			_, err := e.raw.Pipelined(e.Context(), func(p redis.Pipeliner) error {
+				source, err := lockcore.ScriptSource("owned_acquire")
+				must(e, err)
+				for i := range entries {
+					p.Eval(e.Context(), source, keys, attempt(i+2, "me"), 600000+i, "try", 3600000, 0)
+				}
+				return nil
+			})
+			must(e, err)
+			must(e, e.raw.ConfigResetStat(e.Context()).Err())
+			for _, r := range []struct {
+				script string
+				keys   []string
+				args   []any
+			}{
+				{"owned_acquire", keys, []any{attempt(1, "me"), 3000000, "try", 3600000, 0}},
+				{"owned_renew", keys[:1], []any{attempt(1, "me"), 3000000}},
+				{"owned_acquire", keys, []any{stranger, 60000, "try", 3600000, 0}},
+				{"owned_leave", keys, []any{attempt(1, "me"), 0, 3600000}},
+			} {
+				e.run(r.script, r.keys, r.args...)
+			}
+			for name, n := range e.allCalls() {
+				if name != "eval" && name != "config|resetstat" && name != "info" {
+					calls += n
+				}
+			}
+			return calls, e.raw.MemoryUsage(e.Context(), keys[0], 0).Val() / int64(entries)
+		}
+		few, _ := cost(10)
+		many, bytes := cost(2000)
+		if many > few {
+			t.Errorf("%s: %d commands with 2,000 entries, %d with 10", kind, many, few)
+		}
+		if bytes > 250 {
+			t.Errorf("%s: an entry takes %d bytes", kind, bytes)
+		}
+		t.Logf("%s: %d commands for an acquire, a renewal, a refusal and a release; %d bytes an entry", kind, many, bytes)
+	}
+}
+
+// Entries that ended without their holders are dropped in batches, however many they
+// are: who asks goes on until they are gone.
+func TestManyEndedEntries(t *testing.T) {
+	onBoth(t, func(e *env) {
+		c := e.client("a")
+		cfg := ttl(10 * time.Minute)
+		keys := e.scriptKeys("orders")
+		source, err := lockcore.ScriptSource("owned_acquire")
+		must(e, err)
+		for _, owner := range []string{"gone", "me"} {
+			e.unlock(e.try(reads{e.rw(c, "orders", "kept", cfg)}))
+			kept := e.try(reads{e.rw(c, "orders", "kept", cfg)})
+			_, err := e.raw.Pipelined(e.Context(), func(p redis.Pipeliner) error {
+				for i := range 2500 {
+					p.Eval(e.Context(), source, keys, fmt.Sprintf("ns1:GONE.%d.u.r/gone id", i), 500, "try", 3600000, 0)
+				}
+				return nil
+			})
+			must(e, err)
+			e.pass(600 * time.Millisecond)
+			e.leave(e.try(reads{e.rw(c, "orders", owner, cfg)}), 0)
+			if owner == "gone" {
+				e.unlock(e.try(e.rw(c, "orders", "kept", cfg))) // it alone reads
+			}
+			if s := e.storedOwned("orders"); len(s.entries) != 1 || len(s.counts) != 1 {
+				e.Errorf("%d entries of %v are left", len(s.entries), s.counts)
+			}
+			e.leave(kept, 0)
+		}
+	})
+}
+
+// A grant stands for a second. Once it is confirmed the lock ends with its TTL, also if
+// that is shorter.
+//
+// Caught mutant: an entry never ends sooner than before.
+func TestShortTTLAfterAGrant(t *testing.T) {
+	inBubbleAllKinds(t, func(e *env) {
+		holder := e.try(e.mutex(e.client("a"), "orders", ttl(time.Minute)))
+		dying, f := e.linked("dying")
+		next := e.inLine(e.mutex(dying, "orders", ttl(100*time.Millisecond)))
+		e.unlock(holder)
+		next.granted()
+		cut := f.Partition()
+		f.Cut()
+		e.pass(110 * time.Millisecond)
+		if v := e.stored("orders"); v != "" && e.exists(e.key("orders", "lock")) {
+			e.Errorf("the lock of a dead holder is not free after its TTL: %q, for %v more", v, e.pttl("orders"))
+		}
+		lockcoretest.MustFire(e, cut)
+	})
+}
+
+// The server's clock is set back by a minute. The next renewal ends the lock a TTL from
+// then on, so that a holder that dies is in nobody's way for the minute.
+//
+// Caught mutant: a renewal never moves an end backwards.
+func TestFault36_ClassD_RenewalAfterTheClockWasSetBack(t *testing.T) {
+	inBubbleAllKinds(t, func(e *env) {
+		dying, f := e.linked("dying")
+		e.try(e.mutex(dying, "orders", ttl(1500*time.Millisecond)))
+		next := e.inLine(e.mutex(e.client("b"), "orders", ttl(time.Minute)))
+		e.bubble.StepClock(-time.Minute)
+		e.pass(600 * time.Millisecond) // a renewal
+		cut := f.Partition()
+		f.Cut()
+		died := e.clock()
+		e.try(e.mutex(e.client("c"), "other", ttl(time.Minute)))
+		e.pass(1600 * time.Millisecond)
+		if left := e.pttl("orders"); left > 0 && !next.over() {
+			e.Errorf("%v after the death the lock ends in %v", e.clock()-died, left)
+		}
+		lockcoretest.MustFire(e, cut)
+	})
+}
+
+// An acquire is executed late, so that the server keeps its entry for longer than the
+// lease is valid here. The owner's next lease has another token: the resource could not
+// tell the two apart otherwise. Beside a valid lease the token stays.
+//
+// Caught mutants: the owner's token is kept while it has any entry; every lease has a
+// token of its own.
+func TestTokenAfterALeaseThatEndedHere(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"reentrant", "write", "read"} {
+		t.Run(kind, func(t *testing.T) {
+			inBubble(t, func(e *env) {
+				e.kind = "reentrant"
+				e.warmAll()
+				a, f := e.linked("a")
+				lock := func(c *lockcore.Client) locker {
+					cfg := lockcore.LeaseConfig{TTL: 3 * time.Second, NoRenewal: true}
+					switch kind {
+					case "reentrant":
+						return e.reentrant(c, "orders", "me", cfg)
+					case "write":
+						return e.rw(c, "orders", "me", cfg)
+					}
+					return reads{e.rw(c, "orders", "me", cfg)}
+				}
+				late := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Match: e.script("mutex_acquire"), Count: 1, Delay: 900 * time.Millisecond})
+				first := e.try(lock(a))
+				lockcoretest.MustFire(e, late)
+				mustIs(e, e.ended(first), lockcore.ErrLeaseExpired)
+				if e.stored("orders") == "" {
+					e.Fatal("the entry did not outlive its lease")
+				}
+				second := e.try(lock(a))
+				if second.Token() <= first.Token() {
+					e.Errorf("token %d after %d of a lease that has ended", second.Token(), first.Token())
+				}
+				beside, elsewhere := e.try(lock(a)), e.try(lock(e.client("b")))
+				if beside.Token() != second.Token() || elsewhere.Token() != second.Token() {
+					e.Errorf("tokens %d and %d beside a valid lease of token %d", beside.Token(), elsewhere.Token(), second.Token())
+				}
+				for _, lease := range []*lockcore.Lease{second, beside, elsewhere} {
+					e.unlock(lease)
+				}
+			})
+		})
+	}
+}
+
+// A lease has ended in one process, and the same owner is inside from another one, whose
+// lease is valid: that token stays.
+func TestTokenOfAnOwnerThatIsInsideElsewhere(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		a, b := e.client("a"), e.client("b")
+		keeps := e.try(e.reentrant(b, "orders", "me", ttl(10*time.Second)))
+		gone := e.try(e.reentrant(a, "orders", "me", lockcore.LeaseConfig{TTL: time.Second, NoRenewal: true}))
+		mustIs(e, e.ended(gone), lockcore.ErrLeaseExpired)
+		again := e.try(e.reentrant(a, "orders", "me", ttl(10*time.Second)))
+		if again.Token() != keeps.Token() {
+			e.Errorf("token %d beside a valid lease of token %d", again.Token(), keeps.Token())
+		}
+		e.unlock(again)
+		e.unlock(keeps)
+	})
+}
