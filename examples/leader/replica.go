@@ -193,7 +193,7 @@ func (r *replica) handler(ctx context.Context) (http.Handler, error) {
 		// Redis is not among what is asked about life: its outage is no reason to
 		// restart anybody.
 		"livez":   {watchdog},
-		"healthz": {watchdog, reachable, healthz.Ready("standing", r.elector.Ready)},
+		"healthz": {watchdog, reachable},
 		"readyz": {
 			watchdog,
 			reachable,
