@@ -4,44 +4,24 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"strings"
-	"time"
 )
 
-// fingerprint names the definition of a job: the same for the same definition in
-// every process and every version of this library, so what is hashed must not
-// change its form.
-func fingerprint(s Schedule, cfg JobConfig) string {
+// fingerprint names the definition of a job whose ticks have that fingerprint: the same
+// for the same definition in every process.
+func fingerprint(ticks string, cfg JobConfig) string {
 	h := sha256.New()
-	fmt.Fprintf(h, "schedule %s\n", describe(s))
+	fmt.Fprintf(h, "ticks %s\n", ticks)
 	fmt.Fprintf(h, "timeout %d retry %d attempts %d guarantee %d catchup %d deadline %d overlap %d jitter %d\n",
 		cfg.Timeout, cfg.Retry, cfg.MaxAttempts, cfg.Guarantee, cfg.CatchUp, cfg.StartingDeadline, cfg.Overlap, cfg.Jitter)
 	fmt.Fprintf(h, "revision %q\n", cfg.Revision)
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 
-// fingerprintTicks names the schedule alone, as fingerprint does the whole.
+// fingerprintTicks names the ticks of a schedule by what it means, not by how it is
+// written: schedules with one fingerprint have the same ticks, at least from windowFrom
+// to windowTo, and one that is spelled otherwise keeps its fingerprint.
 func fingerprintTicks(s Schedule) string {
-	h := sha256.Sum256([]byte("ticks of " + describe(s)))
-	return hex.EncodeToString(h[:16])
-}
-
-// describe tells schedules apart: by their String method, or by some of their
-// ticks.
-func describe(s Schedule) string {
-	if named, ok := s.(fmt.Stringer); ok {
-		return named.String()
-	}
-	var text strings.Builder
-	text.WriteString("ticks")
-	for _, year := range []int{2024, 2032} {
-		tick := time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC)
-		for range 20 {
-			if tick = s.Next(tick); tick.IsZero() {
-				break
-			}
-			fmt.Fprintf(&text, " %d", tick.UnixMilli())
-		}
-	}
-	return text.String()
+	h := sha256.New()
+	writeMeaning(h, s)
+	return hex.EncodeToString(h.Sum(nil)[:16])
 }

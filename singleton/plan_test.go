@@ -377,15 +377,42 @@ func TestPlanWithJitter(t *testing.T) {
 	}
 }
 
+// Mutants: only the next ticks are looked at, or only the next years; the sum overflows.
 func TestRetentionIsBeyondTheLongestInterval(t *testing.T) {
-	leap, err := ParseSchedule("0 0 29 2 *", ScheduleConfig{})
-	if err != nil {
-		t.Fatal(err)
+	const day = 24 * time.Hour
+	for spec, least := range map[string]time.Duration{
+		"@every 1s":       0,
+		"0 12 * * *":      0,
+		"* * 1 1 *":       2 * 364 * day,
+		"*/5 * * 1 *":     2 * 334 * day,
+		"* 12 * 6-8 1":    2 * 270 * day,
+		"0 0 29 2 *":      8 * 365 * day,
+		"* * 29 2 */7":    50 * 365 * day,
+		"@every 20000h":   2 * 20000 * time.Hour,
+		"@every 1300000h": 50 * 365 * day,
+	} {
+		s, err := ParseSchedule(spec, ScheduleConfig{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := retention(s)
+		if r < least+30*day-20*day || r > least+60*day || r > 100*365*day {
+			t.Errorf("retention of %s is %v, want %v and a month", spec, r, least)
+		}
 	}
-	if r := retention(leap); r < 8*365*24*time.Hour {
-		t.Errorf("retention of the 29th of February is %v", r)
+	if r := retention(rare{}); r != (50*365+30)*day {
+		t.Errorf("retention of a schedule with thousands of years between its ticks is %v", r)
 	}
-	if r := retention(seconds(time.Second)); r < 30*24*time.Hour || r > 31*24*time.Hour {
-		t.Errorf("retention of each second is %v", r)
+}
+
+// rare is a schedule with thousands of years between its ticks.
+type rare struct{}
+
+func (rare) Next(t time.Time) time.Time {
+	for _, year := range []int{1, 4000, 9000} {
+		if at := time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC); at.After(t) {
+			return at
+		}
 	}
+	return time.Time{}
 }

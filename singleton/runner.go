@@ -159,9 +159,10 @@ func (r *Runner) AddSchedule(name string, schedule Schedule, work Func, cfg JobC
 	if err != nil {
 		return fmt.Errorf("job %q: %w", name, err)
 	}
+	ticks := fingerprintTicks(schedule)
 	ledger, err := r.client.Ledger(name, lockcore.LedgerConfig{
 		Lease: r.lease(), MaxAttempts: cfg.MaxAttempts, AllowOverlap: cfg.Overlap == OverlapAllow,
-		KeepRuns: cfg.KeepRuns, Retain: retention(schedule), Definition: fingerprint(schedule, cfg), Schedule: fingerprintTicks(schedule),
+		KeepRuns: cfg.KeepRuns, Retain: retention(schedule), Definition: fingerprint(ticks, cfg), Schedule: ticks,
 	})
 	if err != nil {
 		return fmt.Errorf("job %q: %w", name, err)
@@ -180,23 +181,6 @@ func (r *Runner) AddSchedule(name string, schedule Schedule, work Func, cfg JobC
 		name: name, schedule: schedule, work: work, cfg: cfg, ledger: ledger, metrics: r.metrics.job(name),
 	})
 	return nil
-}
-
-// retention is how long a ledger must outlive its last use: well beyond the
-// longest of the schedule's next intervals.
-func retention(s Schedule) time.Duration {
-	const most = 50 * 365 * 24 * time.Hour
-	longest := time.Duration(0)
-	at := time.Now()
-	for range 64 {
-		next := s.Next(at)
-		if next.IsZero() {
-			break
-		}
-		longest = max(longest, next.Sub(at))
-		at = next
-	}
-	return min(2*longest, most) + 30*24*time.Hour
 }
 
 // Run runs the jobs until ctx ends. Then it claims no more ticks, lets the runs
