@@ -22,7 +22,8 @@ import (
 //	job        hash    how it stands, see part_job.lua
 //	open       hash    tick (ms) -> JSON of the run that has not ended
 //	runs       list    JSON of ended runs, newest first
-//	live       hash    replica of the present generation -> alive until (server ms)
+//	live       hash    replica -> order of its definition, alive until (server ms), …
+//	defs       list    JSON of what named the ticks since when, newest first
 //	fence      string  as above
 //	tomb:<n>   string  this run, start or trigger is known already, minutes
 //
@@ -56,14 +57,15 @@ func (k keyring) lock(name string) *lockKeys {
 // jobKeys are the keys of the ledger of one job.
 type jobKeys struct {
 	*lockKeys
-	job, open, runs, live string
-	channel               string
+	job, open, runs, live, defs string
+	channel                     string
 }
 
 func (k keyring) job(name string) *jobKeys {
 	base := k.lock(jobNames + name)
 	return &jobKeys{
 		lockKeys: base, job: base.stem + "job", open: base.stem + "open", runs: base.stem + "runs", live: base.stem + "live",
+		defs:    base.stem + "defs",
 		channel: k.prefix + ":job:" + name,
 	}
 }

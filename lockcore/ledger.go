@@ -45,19 +45,19 @@ type LedgerConfig struct {
 	KeepRuns int
 
 	// Definition says what the job is, so that replicas which run it by another
-	// schedule, or otherwise differently, can be told apart while a new version
-	// is rolled out: the definition of the replica that started last is the
-	// present one, replicas of others claim nothing until all of its replicas
-	// have left, or were not heard of for 90 s. When one of them is heard of
-	// again, it is the present one again. Up to 200 bytes without spaces.
-	// Default: none, and the Ledger claims beside everybody.
+	// schedule, or otherwise differently, can be told apart while a new version is
+	// rolled out. One definition acts at a time; replicas of others claim nothing. The
+	// definition that started last takes over when one of its replicas has lived for
+	// 5 s, or at once where no other replica can act. It is on trial until it has ended
+	// a run and lived for 5 minutes: if its replicas leave or die before, an older
+	// definition acts again, and the next proof takes four times as long. Up to 200
+	// bytes without spaces. Default: none, and the Ledger claims beside everybody.
 	Definition string
 
-	// Schedule says what names the job's ticks, as part of its Definition. When
-	// the present definition becomes one of another Schedule, its ticks begin
-	// then: Last is now, and if a tick of the former one is known to have come
-	// due and not to be accounted for, it is recorded as skipped, "rescheduled".
-	// There may have been more of them. Runs that have not ended stay. Up to 200
+	// Schedule says what names the job's ticks, as part of its Definition. Before a
+	// definition takes over from one of another Schedule, Open asks it for the ticks
+	// that the former one owes, see LedgerState.Handover. They are recorded as skipped,
+	// and the ticks of the new one begin then. Runs that have not ended stay. Up to 200
 	// bytes without spaces. Default: none, and its ticks go on from Last.
 	Schedule string
 
@@ -72,13 +72,13 @@ const (
 	defaultKeepRuns = 100
 	minRetain       = 30 * 24 * time.Hour
 
-	// replicaLapse is how long a replica counts as alive that is not heard of.
+	// replicaLapse is how long a replica counts as alive that is not heard of, and
+	// trialLapse the same of one whose definition is on trial (part_generation.lua).
 	replicaLapse = 90 * time.Second
+	trialLapse   = 15 * time.Second
 
-	// replicaAway is how long a replica that does not look, and it looks every 30 s,
-	// may have missed what others do. So long it looks again before it takes others
-	// for dead, as they may have been away for the same reason.
-	replicaAway = replicaLapse / 2
+	// trialLook is how often replicas look while a definition is on trial beside others.
+	trialLook = trialLapse / 3
 )
 
 // Ledger returns the ledger of a job, named by the rules of a lock's name. It
@@ -122,9 +122,11 @@ func (l *Ledger) Mutex() *Mutex {
 // starts. If the server has lost data since, the ledger begins again, or goes on,
 // where that says, so that what was open is claimed anew and what was over is not.
 // Without it a new ledger begins now on the server's clock. before.Next is told to
-// others by Status: set it to the tick that comes next.
+// others by Status: set it to the tick that comes next. before.Spec is kept for a later
+// version that takes over, and before.Handover is the answer to one that Open has asked.
 //
-// A replica calls it at least every 30 s, to stay alive in the others' eyes. With an
+// A replica calls it at least every 30 s, or after LedgerState.Again where that is less,
+// to stay alive in the others' eyes. With an
 // error it returns before, as the replica that may have started: say that the next
 // time, so that one start is not taken for two.
 func (l *Ledger) Open(ctx context.Context, before LedgerState) (LedgerState, error) {
@@ -148,10 +150,20 @@ func (l *Ledger) Open(ctx context.Context, before LedgerState) (LedgerState, err
 	if !before.Next.IsZero() {
 		next = decimal(before.Next.UnixMilli())
 	}
+	upto, seen, first, newest, count := "", "", "", "", ""
+	if h := before.Handover; h != nil && !h.Upto.IsZero() {
+		upto, seen = decimal(h.Upto.UnixMilli()), decimal(before.Last.UnixMilli())
+		if owed := h.Skipped; owed != nil {
+			if err := owed.check(); err != nil {
+				return before, opError(op, l.name, err)
+			}
+			first, newest, count = decimal(owed.First.UnixMilli()), decimal(owed.Last.UnixMilli()), strconv.Itoa(owed.Count)
+		}
+	}
 	s := l.c.scripts.jobOpen
-	answer, err := l.ask(ctx, s, s.args([]string{k.job, k.open, k.runs, k.live, k.tomb(l.c.process, before.replica)},
+	answer, err := l.ask(ctx, s, s.args([]string{k.job, k.open, k.runs, k.live, k.tomb(l.c.process, before.replica), k.defs},
 		after, sure, ended, l.cfg.KeepRuns, millis(l.cfg.Retain), me, l.cfg.Definition, before.own, start,
-		millis(replicaLapse), next, millis(tombTTL), l.cfg.Schedule, before.trust()))
+		millis(replicaLapse), next, millis(tombTTL), l.cfg.Schedule, before.trust(), before.Spec, upto, seen, first, newest, count))
 	if err != nil {
 		return before, opError(op, l.name, err)
 	}
@@ -160,9 +172,10 @@ func (l *Ledger) Open(ctx context.Context, before LedgerState) (LedgerState, err
 		return before, opError(op, l.name, err)
 	}
 	state.replica, state.back = before.replica, before.back
-	if before.own != 0 && state.Now.Sub(before.Now) > replicaAway {
+	if before.own != 0 && state.Now.Sub(before.Now) > before.away() {
 		state.back = state.Now
 	}
+	state.Lost = before.id != "" && state.id != before.id
 	return state, nil
 }
 

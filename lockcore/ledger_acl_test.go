@@ -17,7 +17,7 @@ var ledgerRights = []string{
 	"evalsha", "eval", "time", "lrange",
 	"subscribe", "unsubscribe", "ping", "publish", // to be told: without them a replica is slow
 	// In the scripts:
-	"exists", "get", "set", "del",
+	"exists", "get", "set",
 	"hget", "hset", "hsetnx", "hdel", "hmget", "hkeys", "hgetall", "hexists", "hlen",
 	"lpush", "ltrim", "lindex", "lpop", "llen",
 	"pttl", "pexpire", "persist",

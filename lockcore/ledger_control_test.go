@@ -91,7 +91,7 @@ func TestEndsAreAccountedFor(t *testing.T) {
 // last of it goes, so that they need not find out by looking.
 // Mutants: neither is told; each replica that leaves is, or the same one twice.
 func TestGenerationsAreTold(t *testing.T) {
-	onBoth(t, func(e *env) {
+	inBubble(t, func(e *env) {
 		open := func(def string) (*lockcore.Ledger, lockcore.LedgerState) {
 			e.Helper()
 			l := e.jobLedger(e.client(def), lockcore.LedgerConfig{Definition: def})
@@ -113,9 +113,21 @@ func TestGenerationsAreTold(t *testing.T) {
 			}
 		}
 		l1, st1 := open("new")
-		heard("a new definition", 1)
+		heard("a new definition starts", 0)
+		e.pass(5 * time.Second)
+		st1, err := l1.Open(e.Context(), st1)
+		must(e, err)
+		heard("it takes over", 1)
 		l2, st2 := open("new")
 		heard("another of it", 0)
+		for range 6 {
+			e.pass(5 * time.Second)
+			st1, err = l1.Open(e.Context(), st1)
+			must(e, err)
+			st2, err = l2.Open(e.Context(), st2)
+			must(e, err)
+		}
+		heard("they look", 0)
 		must(e, l1.Leave(e.Context(), st1))
 		heard("one of two leaves", 0)
 		must(e, l2.Leave(e.Context(), st2))
@@ -151,12 +163,14 @@ func TestAStartCountsOnce(t *testing.T) {
 		l := e.jobLedger(e.client("new"), lockcore.LedgerConfig{Definition: "new"})
 		st, err := l.Open(e.Context(), lockcore.LedgerState{Next: next})
 		must(e, err)
-		if st.Superseded || st.Generation != 2 {
+		if !st.Superseded || st.Generation != 1 || st.Again != 5*time.Second {
 			e.Errorf("the newer one is told %+v", st)
 		}
 		superseded := <-answered
-		if !superseded.Superseded || superseded.Generation != 2 {
-			e.Errorf("the older one is told %+v", superseded)
+		e.pass(5 * time.Second)
+		st.Next = next
+		if st, err = l.Open(e.Context(), st); err != nil || st.Superseded || st.Generation != 2 {
+			e.Errorf("the newer one is told %+v, %v, when it has lived for a while", st, err)
 		}
 		superseded.Next = next.Add(time.Hour)
 		if st, err := old.Open(e.Context(), superseded); err != nil || !st.Next.Equal(next) {

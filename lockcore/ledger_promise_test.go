@@ -133,7 +133,7 @@ func (v jobVerdict) entry(fields ...string) {
 func (v jobVerdict) complete() {
 	v.Helper()
 	mine := v.s.isMine()
-	if (v.code == "1") != (mine || v.s.tomb == "ended") {
+	if (v.code == "1") != mine {
 		v.complain("not what was mine")
 	}
 	if !mine {
@@ -145,7 +145,7 @@ func (v jobVerdict) complete() {
 		outcome = "outcome:failed"
 	}
 	v.entry("tick:"+v.tick, outcome, "token:5", "attempt:"+strconv.Itoa(v.s.attempt))
-	if _, open := v.after.open[v.tick]; open || v.after.tomb != "ended" || v.after.job["freed"] == "" {
+	if _, open := v.after.open[v.tick]; open || v.after.tomb != v.s.tomb || v.after.job["freed"] == "" {
 		v.complain("not ended")
 	}
 	if ok := v.after.job["ok"]; (ok == v.tick) != (v.r.name == "complete") {

@@ -35,6 +35,9 @@ type jobOpening struct {
 	over    bool // it knows what is earlier than the tick to have ended
 	sched   string
 	trust   int64 // up to so many ms from now; 0: not at all
+	settles bool  // it says what the former schedule owes
+	stale   bool  // by a tick that is not the newest accounted one
+	owes    bool  // two ticks
 }
 
 // jobRetain is longer than what the keys of a jobState have left to live.
@@ -83,7 +86,7 @@ func skipRequest(r jobRequest) jobRequest {
 }
 
 func openRequest(name string, o jobOpening) jobRequest {
-	r := jobRequest{name: name, script: "job_open", keys: []string{"job", "open", "runs", "live", "tomb:1"}, open: o}
+	r := jobRequest{name: name, script: "job_open", keys: []string{"job", "open", "runs", "live", "tomb:1", "defs"}, open: o}
 	r.args = func(b *jobBench, _ jobState) []any {
 		after, sure, ended, start, trust := "", "", "", "0", int64(0)
 		if o.knows {
@@ -101,7 +104,17 @@ func openRequest(name string, o jobOpening) jobRequest {
 		if o.trust != 0 {
 			trust = b.now + o.trust
 		}
-		return []any{after, sure, ended, 10, jobRetain.Milliseconds(), o.me, o.def, o.own, start, 90_000, o.next, 300_000, o.sched, trust}
+		settled := []any{"", "", "", "", ""}
+		if o.settles {
+			settled[0], settled[1] = b.now, b.last
+			if o.stale {
+				settled[1] = b.last - 1
+			}
+			if o.owes {
+				settled = append(settled[:2], b.last+10, b.last+20, 2)
+			}
+		}
+		return append([]any{after, sure, ended, 10, jobRetain.Milliseconds(), o.me, o.def, o.own, start, 90_000, o.next, 300_000, o.sched, trust, "spec of " + o.def}, settled...)
 	}
 	return r
 }
@@ -122,8 +135,8 @@ func jobRequests() []jobRequest {
 		claimRequest(jobRequest{name: "claim of generation 2", most: 3, gen: "2"}),
 		claimRequest(jobRequest{name: "claim too late", most: 2, late: true}),
 		claimRequest(jobRequest{name: "claim in time", most: 2, inTime: true}),
-		{name: "complete", script: "job_complete", keys: []string{"job", "open", "runs", "tomb:1"}, args: of("succeeded", "", 10, 300_000, "5")},
-		{name: "fail", script: "job_complete", keys: []string{"job", "open", "runs", "tomb:1"}, args: of("failed", "boom", 10, 300_000, "5")},
+		{name: "complete", script: "job_complete", keys: []string{"job", "open", "runs"}, args: of("succeeded", "", 10, "5")},
+		{name: "fail", script: "job_complete", keys: []string{"job", "open", "runs"}, args: of("failed", "boom", 10, "5")},
 		{name: "abandon", script: "job_abandon", keys: []string{"job", "open", "tomb:1"}, args: of("1", 300_000)},
 		{name: "abandon, not begun", script: "job_abandon", keys: []string{"job", "open", "tomb:1"}, args: of("0", 300_000)},
 		{name: "abandon, in doubt", script: "job_abandon", keys: []string{"job", "open", "tomb:1"}, args: of("2", 300_000)},
@@ -144,6 +157,9 @@ func jobRequests() []jobRequest {
 		openRequest("open and have been, and watch", jobOpening{me: "r1", def: "other", own: 2, trust: 10_000, sched: "t"}),
 		openRequest("open and have been, and be away", jobOpening{me: "r1", def: "other", own: 2, trust: -1, sched: "t"}),
 		openRequest("open and start by another schedule", jobOpening{me: "r1", def: "other", start: true, sched: "t", next: "77"}),
+		openRequest("open and start by another schedule, and settle", jobOpening{me: "r1", def: "other", start: true, sched: "t", next: "77", settles: true}),
+		openRequest("open and start by another schedule, and owe", jobOpening{me: "r1", def: "other", start: true, sched: "t", settles: true, owes: true}),
+		openRequest("open and start by another schedule, and be late", jobOpening{me: "r1", def: "other", start: true, sched: "t", settles: true, stale: true, owes: true}),
 		openRequest("open and start by the same schedule", jobOpening{me: "r1", def: "other", start: true, sched: "s", next: "77"}),
 		openRequest("open and start alike by a schedule", jobOpening{me: "r1", def: "d", start: true, sched: "t", next: "77"}),
 		openRequest("open and start by a schedule, and know less", jobOpening{me: "r1", def: "other", start: true, sched: "t", knows: true, ahead: -100, sure: true}),

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -73,4 +74,35 @@ func readRun(entry string) (RunRecord, error) {
 		return r, fmt.Errorf("lockcore: ledger entry: %w", err)
 	}
 	return r, nil
+}
+
+// A SpecChange says what named a job's ticks after an instant, until the next change.
+type SpecChange struct {
+	From time.Time
+	Spec string // as LedgerState.Spec
+}
+
+// Specs returns what has named the job's ticks, oldest first: the newest thousand
+// changes. Ticks that came due before a change and were not run by then are in the
+// history.
+func (l *Ledger) Specs(ctx context.Context) ([]SpecChange, error) {
+	const op = "lockcore: specs"
+	answer, err := l.ask(ctx, nil, []any{"lrange", l.keys.defs, 0, -1})
+	if err != nil {
+		return nil, opError(op, l.name, err)
+	}
+	changes := make([]SpecChange, 0, len(answer))
+	for _, entry := range slices.Backward(answer) {
+		var e struct{ From, Spec string }
+		err := json.Unmarshal([]byte(text(entry)), &e)
+		if err != nil {
+			return nil, opError(op, l.name, fmt.Errorf("lockcore: ledger entry: %w", err))
+		}
+		from, err := readMillis(e.From)
+		if err != nil {
+			return nil, opError(op, l.name, fmt.Errorf("lockcore: ledger entry: %w", err))
+		}
+		changes = append(changes, SpecChange{from, e.Spec})
+	}
+	return changes, nil
 }

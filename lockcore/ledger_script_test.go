@@ -104,7 +104,7 @@ func (b *jobBench) establish(s jobState) {
 	last := b.last
 	ctx := b.Context()
 	_, err = b.raw.Pipelined(ctx, func(p redis.Pipeliner) error {
-		p.Del(ctx, b.keys("job", "open", "runs", "fence", "live", "tomb:1")...)
+		p.Del(ctx, b.keys("job", "open", "runs", "fence", "live", "defs", "tomb:1")...)
 		p.Set(ctx, b.part("fence"), "1000000000000000", time.Hour)
 		til := b.now + 60_000
 		switch s.ledger {
@@ -112,17 +112,17 @@ func (b *jobBench) establish(s jobState) {
 		case "newer":
 			p.HSet(ctx, b.part("job"), "v", "3", "last", last)
 		case "fresh":
-			p.HSet(ctx, b.part("job"), "v", "1", "last", last, "born", last, "gen", s.gen, "top", s.gen, "def", "d")
+			p.HSet(ctx, b.part("job"), "v", "1", "last", last, "born", last, "gen", s.gen, "top", s.gen, "def", "d", "base", "d", "id", "7")
 		case "used":
-			p.HSet(ctx, b.part("job"), "v", "1", "last", last, "gen", s.gen, "top", s.gen, "def", "d", "later", "kept")
+			p.HSet(ctx, b.part("job"), "v", "1", "last", last, "gen", s.gen, "top", s.gen, "def", "d", "base", "d", "id", "7", "later", "kept")
 			if s.gen == "2" {
 				p.HSet(ctx, b.part("job"), "ok", b.tick-5000, "next", "55")
 			}
-			b.note(p, s.noted, last)
+			b.note(p, s.noted)
 			p.LPush(ctx, b.part("runs"), `{"tick":"1","outcome":"succeeded"}`)
-			p.HSet(ctx, b.part("live"), "dead", b.now)
+			p.HSet(ctx, b.part("live"), "dead", fmt.Sprintf("2 %d 1 1", b.now))
 			if s.gen == "2" {
-				p.HSet(ctx, b.part("live"), "r9", til)
+				p.HSet(ctx, b.part("live"), "r9", fmt.Sprintf("2 %d 1 1", til))
 			}
 			p.PExpire(ctx, b.part("live"), time.Hour)
 		}
@@ -186,6 +186,10 @@ func (b *jobBench) picture() jobPicture {
 		return nil
 	})
 	s := jobPicture{job: job.Val(), open: map[string]string{}, fence: fence.Val(), tomb: tomb.Val(), live: live.Val(), ttl: map[string]time.Duration{}}
+	delete(s.job, "took")
+	if s.job["id"] != "7" && s.job["id"] != "" {
+		s.job["id"] = "another"
+	}
 	for _, field := range []string{"freed", "resumed", "paused"} {
 		if at := s.job[field]; at != "" && at != strconv.FormatInt(b.now-10, 10) {
 			s.job[field] = "at some time"
@@ -199,6 +203,7 @@ func (b *jobBench) picture() jobPicture {
 		}
 		delete(record, "held")
 		delete(record, "seen")
+		delete(record, "gen")
 		s.open[tick] = fmt.Sprint(record)
 	}
 	for _, text := range runs.Val() {

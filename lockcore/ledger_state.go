@@ -32,23 +32,55 @@ type LedgerState struct {
 	// Superseded: the present generation is not the caller's, see LedgerConfig.Definition.
 	Superseded bool
 	Replicas   int       // of the present generation, as far as they were heard of
+	Others     int       // of other definitions
 	Open       []OpenRun // runs that have not ended, oldest first
-	// Dropped is a due tick of the former definition's schedule that this Open has
-	// recorded as skipped, see LedgerConfig.Schedule; zero: none.
-	Dropped time.Time
+	// Lost: the ledger that the caller knew was lost, or set back, and has been begun
+	// again or set right since.
+	Lost bool
+	// Spec is what the ticks are of the definition that acts, as its replicas have said.
+	Spec string
+	// Again is after how long the caller is to look again; zero: within 30 s.
+	Again time.Duration
+	// Handover is not nil if the caller's definition may take over as soon as its next
+	// Open says what the former schedule owes.
+	Handover *Handover
+	// Dropped: this Open has recorded the ticks that its Handover has said.
+	Dropped bool
 
 	replica uint64    // the caller, as one of the replicas
 	own     int       // the place of its own definition in the order; 0: not told yet
 	back    time.Time // when its replica was first heard again; zero: it was never away
+	watch   bool      // the definition that acts is on trial
+	id      string    // of the ledger
+}
+
+// A Handover is what a definition that takes over says of the schedule before its own.
+// Spec is what the ticks of that are. Set Upto to an instant that is not later than Now,
+// and Skipped to the ticks of the former schedule from Last up to there, and open the
+// ledger with that state. The ticks of the new schedule begin after Upto.
+type Handover struct {
+	Spec    string
+	Upto    time.Time
+	Skipped *Skip // nil: none are owed; its Reason is not used
+}
+
+// away is how long a replica that does not look may have missed what others do: half of
+// the time after which they are taken for dead. For so long it looks again before it takes
+// others for dead, as they may have been away for the same reason.
+func (st LedgerState) away() time.Duration {
+	if st.watch {
+		return trialLapse / 2
+	}
+	return replicaLapse / 2
 }
 
 // trust is up to when, in ms, the replica may take others for dead that were not heard
 // of: as long as it looks all the time.
 func (st LedgerState) trust() string {
-	if st.own == 0 || !st.back.IsZero() && st.Now.Sub(st.back) < replicaAway {
+	if st.own == 0 || !st.back.IsZero() && st.Now.Sub(st.back) < st.away() {
 		return "0"
 	}
-	return decimal(st.Now.Add(replicaAway).UnixMilli())
+	return decimal(st.Now.Add(st.away()).UnixMilli())
 }
 
 // OpenRun is a run that has not ended: under way if Left is positive, else to be
@@ -106,7 +138,7 @@ func (l *Ledger) remembered(st LedgerState) (after, sure, ended string) {
 
 // readState reads what part_state.lua says.
 func readState(s *script, answer []any) (st LedgerState, err error) {
-	const head = 16
+	const head = 22
 	switch code, _ := answer[0].(int64); {
 	case code == int64(ClaimNoLedger) && len(answer) == 1:
 		return st, ErrNoLedger
@@ -119,7 +151,7 @@ func readState(s *script, answer []any) (st LedgerState, err error) {
 	replicas, _ := answer[10].(int64)
 	st.Now, st.Replicas = time.UnixMicro(now).UTC(), int(replicas)
 	st.Paused, st.Fresh, st.Superseded = text(answer[4]) != "", text(answer[2]) == text(answer[5]), text(answer[11]) == ""
-	var errs [12]error
+	var errs [11]error
 	for i, field := range []struct {
 		to *time.Time
 		at int
@@ -131,16 +163,25 @@ func readState(s *script, answer []any) (st LedgerState, err error) {
 		{&st.Freed, 6},
 		{&st.Resumed, 7},
 		{&st.Next, 9},
-		{&st.Dropped, 13},
 		{&st.Held, 14},
 		{&st.Halted, 15},
 	} {
 		*field.to, errs[i] = readMillis(text(answer[field.at]))
 	}
-	st.Generation, errs[10] = strconv.Atoi(text(answer[8]))
-	st.own, errs[11] = strconv.Atoi(text(answer[12]))
+	st.Generation, errs[9] = strconv.Atoi(text(answer[8]))
+	st.own, errs[10] = strconv.Atoi(text(answer[12]))
 	if errors.Join(errs[:]...) != nil {
 		return st, s.oddReply(answer)
+	}
+	others, _ := answer[18].(int64)
+	proof, _ := answer[20].(int64)
+	st.Dropped, st.id, st.Spec, st.Others, st.watch = text(answer[13]) != "", text(answer[16]), text(answer[17]), int(others), text(answer[19]) != ""
+	st.Again = time.Duration(proof) * time.Millisecond
+	if st.watch && (st.Again == 0 || st.Again > trialLook) {
+		st.Again = trialLook
+	}
+	if text(answer[21]) != "" {
+		st.Handover = &Handover{Spec: st.Spec}
 	}
 	for i := head; i < len(answer); i += 2 {
 		open, err := readOpen(text(answer[i]), text(answer[i+1]), st.Now)

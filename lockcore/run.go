@@ -70,8 +70,8 @@ func (r *Run) Complete(ctx context.Context, outcome, reason string) error {
 		outcome = OutcomeUnknown
 	}
 	s := l.c.scripts.jobComplete
-	args := s.args([]string{l.keys.job, l.keys.open, l.keys.runs, l.keys.tomb(l.c.process, a.number)},
-		a.value, decimal(r.Tick.UnixMilli()), outcome, clip(reason), l.cfg.KeepRuns, a.bury(), strconv.FormatUint(r.Token(), 10))
+	args := s.args([]string{l.keys.job, l.keys.open, l.keys.runs},
+		a.value, decimal(r.Tick.UnixMilli()), outcome, clip(reason), l.cfg.KeepRuns, strconv.FormatUint(r.Token(), 10))
 	n, err := l.repeat(ctx, s, args)
 	if err != nil {
 		return opError(op, l.name, err)

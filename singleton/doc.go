@@ -117,7 +117,7 @@
 // pause, resume, trigger and watch its jobs from elsewhere:
 //
 //	~noonlock:* &noonlock:ch:* &noonlock:job:* -@all +evalsha +eval +time
-//	+lrange +subscribe +unsubscribe +ping +publish +exists +get +set +del
+//	+lrange +subscribe +unsubscribe +ping +publish +exists +get +set
 //	+hget +hset +hsetnx +hdel +hmget +hkeys +hgetall +hexists +hlen +lpush
 //	+ltrim +lindex +lpop +llen +pttl +pexpire +persist
 //

@@ -276,7 +276,7 @@ func (f *fleet) key(job, part string) string { return "noonlock:{job/" + job + "
 // server must know the script for a fault of requests to hit a run of it.
 func request(name string) lockcoretest.Match {
 	shapes := map[string]string{
-		"open": "job open runs live tomb", "claim": "job open runs fence tomb", "complete": "job open runs tomb",
+		"open": "job open runs live tomb defs", "claim": "job open runs fence tomb", "complete": "job open runs",
 		"abandon": "job open tomb", "skip": "job runs", "renew": "open 3", "retry": "job open 3",
 	}
 	return func(cmd []string) bool {

@@ -1,6 +1,7 @@
 package singleton
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -29,6 +30,9 @@ type follower struct {
 	state  lockcore.LedgerState
 	known  bool      // state is as good as asking again
 	looked time.Time // when it was read
+	own    written   // the schedule of the job
+	beside time.Time // since when there are replicas of other definitions
+	told   bool      // that there are, for long
 
 	wg   sync.WaitGroup // of our runs
 	mu   sync.Mutex
@@ -71,7 +75,7 @@ func (r *Runner) follow(ctx, work context.Context, deadline *stopping.Deadline, 
 		if err == nil {
 			// Who is told of something all the time has to look, too: the others
 			// take a replica for dead that does not.
-			pause = min(pause, max(0, lookEvery-time.Since(f.looked)))
+			pause = min(pause, max(0, f.lookAfter()-time.Since(f.looked)))
 		}
 		timer := time.NewTimer(pause)
 		select {
@@ -83,9 +87,12 @@ func (r *Runner) follow(ctx, work context.Context, deadline *stopping.Deadline, 
 		case <-ctx.Done():
 		}
 		timer.Stop()
-		f.known = f.known && time.Since(f.looked) < lookEvery
+		f.known = f.known && time.Since(f.looked) < f.lookAfter()
 	}
 }
+
+// lookAfter is how long what was read is used.
+func (f *follower) lookAfter() time.Duration { return min(cmp.Or(f.state.Again, lookEvery), lookEvery) }
 
 // wake makes the follower look.
 func (f *follower) wake() {
@@ -111,51 +118,6 @@ func (f *follower) step(ctx, work context.Context) (time.Duration, error) {
 			return 0, ctx.Err()
 		}
 	}
-}
-
-// look reads the ledger. What we knew of it goes along, so that one that was
-// lost begins again where everything before had ended.
-func (f *follower) look(ctx context.Context) error {
-	now, ok := f.r.clock.now()
-	if !ok {
-		sent := time.Now()
-		var err error
-		if now, _, err = f.j.ledger.Now(ctx); err != nil {
-			return err
-		}
-		f.r.observe(now, sent, time.Now())
-	}
-	f.forget()
-	before := f.state
-	before.Next = f.j.schedule.Next(now)
-	sent := time.Now()
-	state, err := f.j.ledger.Open(ctx, before)
-	if err != nil {
-		f.state = state // its start may have been heard
-		return err
-	}
-	f.looked, f.known = time.Now(), true
-	f.r.observe(state.Now, sent, f.looked)
-	switch {
-	case state.Superseded && !f.state.Superseded:
-		f.r.cfg.Logger.Info("another definition of the job is in use; this replica claims none of its ticks", "job", f.j.name)
-	case !state.Superseded && f.state.Superseded:
-		f.r.cfg.Logger.Info("this replica's definition of the job is in use again", "job", f.j.name)
-	}
-	switch {
-	case state.Paused && !f.state.Paused:
-		f.r.cfg.Logger.Info("the job is paused", "job", f.j.name, "since", state.PausedSince)
-	case !state.Paused && f.state.Paused:
-		f.r.cfg.Logger.Info("the job is resumed", "job", f.j.name)
-	}
-	if !state.Dropped.IsZero() {
-		f.r.cfg.Logger.Info("the schedule of the job has changed; a tick of the former one is skipped", "job", f.j.name, "tick", state.Dropped)
-		f.j.metrics.skipped(&lockcore.Skip{Count: 1, Reason: skipRescheduled})
-	}
-	f.state = state
-	f.j.metrics.stands(&state)
-	f.j.metrics.due(before.Next)
-	return nil
 }
 
 // leave tells that this replica claims no more.

@@ -27,8 +27,8 @@ func (f *fleet) by(n int) map[string]int {
 	return found
 }
 
-// A new version is rolled out, and rolled back: the one that started last claims,
-// the others stop and say so; when the newest are gone, those that are left go on
+// A new version is rolled out, and rolled back: the one that started last claims
+// when it has lived for some seconds, the others stop and say so; when the newest are gone, those that are left go on
 // at once. No tick is run twice, none is missed.
 // Mutants: the older goes on; the newest start does not win; nobody goes on; it
 // takes the lapse although the last one has said goodbye.
@@ -41,13 +41,13 @@ func TestRollingDeploy(t *testing.T) {
 			t.Errorf("two of one version: %+v", st)
 		}
 		b1 := f.versioned("new-1", "@every 1s", "2")
-		f.pass(100 * time.Millisecond)
+		f.pass(6 * time.Second)
 		n := len(f.book.all())
 		f.begun("draw", n+5)
 		if by := f.by(n); by["new-1"] < 5 || len(by) != 1 {
 			t.Errorf("after the new version has started: %v", by)
 		}
-		if got := f.log.count("another definition of the job is in use"); got != 2 {
+		if got := f.log.count("this replica claims none of its ticks"); got != 2 {
 			t.Errorf("%d replicas said that they stop claiming", got)
 		}
 		// Another of the new one, and one of the old is gone: nothing changes.
@@ -72,7 +72,7 @@ func TestRollingDeploy(t *testing.T) {
 		b3 := f.versioned("new-3", "@every 1s", "2")
 		f.pass(3 * time.Second)
 		a3 := f.versioned("old-3", "@every 1s", "1")
-		f.pass(100 * time.Millisecond)
+		f.pass(6 * time.Second)
 		n = len(f.book.all())
 		f.begun("draw", n+6)
 		if by := f.by(n); by["new-3"] != 0 || by["old-2"]+by["old-3"] < 6 {
@@ -91,7 +91,7 @@ func TestDeadGeneration(t *testing.T) {
 	bubbleFleet(t, func(t *testing.T, f *fleet) {
 		f.versioned("old", "@every 1s", "1")
 		b := f.versioned("new", "@every 1s", "2")
-		f.pass(5 * time.Second)
+		f.pass(6 * time.Minute) // it is proven
 		died, n := time.Now(), len(f.book.all())
 		cut := b.die()
 		entries := f.begun("draw", n+2)
@@ -215,7 +215,7 @@ func TestGenerationsOutliveAnOutage(t *testing.T) {
 		bubbleFleet(t, func(t *testing.T, f *fleet) {
 			a := f.versioned("old", "@every 10s", "1")
 			b := f.versioned("new", "@every 10s", "2")
-			f.pass(time.Minute + time.Duration(i)*1700*time.Millisecond)
+			f.pass(6*time.Minute + time.Duration(i)*1700*time.Millisecond) // the new one is proven
 			for _, r := range []*replica{a, b} {
 				r.net.Partition()
 			}

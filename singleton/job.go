@@ -126,15 +126,17 @@ type JobConfig struct {
 
 	// Revision is part of the job's definition, with everything above but KeepRuns,
 	// and the schedule. Replicas of different definitions do not run the job beside
-	// each other: the one that started last wins. An older one claims again only while
-	// no replica of a newer one is left, or heard of. Change it with the work where
-	// an older replica should not do it any more. Default "".
+	// each other: the one that started last takes over when one of its replicas has
+	// lived for 5 s, or at once where no other replica can run the job. It is on trial
+	// until it has ended a run and lived for 5 minutes: if its replicas leave or die
+	// before, an older one goes on. Change Revision with the work where an older
+	// replica should not do it any more. Default "".
 	//
-	// When the definition that wins has another schedule (or time zone, or Gap),
-	// its ticks begin at that moment, and it catches up none from before. If a tick
-	// of the former one is known to have come due and not been run, it is recorded
-	// as skipped, "rescheduled", with the count 1 for at least one. If only other
-	// settings differ, ticks that were missed are caught up by the new settings.
+	// A schedule is part of the definition by what it means, not by how it is written.
+	// When the definition that takes over has other ticks, they begin at that moment,
+	// and it catches up none from before. Each tick of the former schedule that was due
+	// and not run is recorded as skipped, "rescheduled". If only other settings differ,
+	// ticks that were missed are caught up by the new settings.
 	Revision string
 }
 
@@ -179,6 +181,7 @@ func (r Run) Marker() sqlonce.Run {
 type job struct {
 	name     string
 	schedule Schedule
+	ticks    string // the schedule's fingerprint
 	work     Func
 	cfg      JobConfig
 	ledger   *lockcore.Ledger

@@ -25,6 +25,8 @@ type metrics struct {
 	skipped     *prometheus.CounterVec
 	takeovers   *prometheus.CounterVec
 	raised      *prometheus.CounterVec
+	losses      *prometheus.CounterVec
+	conflicts   *prometheus.CounterVec
 	offset      prometheus.Gauge
 }
 
@@ -70,6 +72,14 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			Name: "noonlock_job_tokens_raised_total",
 			Help: "Runs whose token was raised, as their resource had seen a greater one: the server's clock was ahead, or its data was lost.",
 		}, []string{"job"}),
+		losses: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "noonlock_job_ledger_losses_total",
+			Help: "How often this replica has found that the ledger it knew was lost or set back.",
+		}, []string{"job"}),
+		conflicts: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "noonlock_job_definition_conflicts_total",
+			Help: "How often this replica has found replicas with another definition of the job beside it for ten minutes.",
+		}, []string{"job"}),
 		offset: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "noonlock_job_clock_offset_seconds",
 			Help: "How far this machine's wall clock is ahead of the server's.",
@@ -81,7 +91,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	err := errors.Join(
 		registry.Share(reg, &m.runs), registry.Share(reg, &m.duration), registry.Share(reg, &m.delay), registry.Share(reg, &m.lastSuccess),
 		registry.Share(reg, &m.next), registry.Share(reg, &m.paused), registry.Share(reg, &m.superseded), registry.Share(reg, &m.skipped),
-		registry.Share(reg, &m.takeovers), registry.Share(reg, &m.raised), registry.Share(reg, &m.offset),
+		registry.Share(reg, &m.takeovers), registry.Share(reg, &m.raised), registry.Share(reg, &m.losses), registry.Share(reg, &m.conflicts), registry.Share(reg, &m.offset),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("singleton: Config.Registerer: %w", err)
@@ -96,6 +106,7 @@ type jobMetrics struct {
 	runs, skips        map[string]prometheus.Counter
 	duration, delay    prometheus.Observer
 	takeovers, raised  prometheus.Counter
+	losses, conflicts  prometheus.Counter
 	paused, superseded prometheus.Gauge
 	lastSuccess, ticks *instantsGauge
 }
@@ -105,6 +116,7 @@ func (m *metrics) job(name string) *jobMetrics {
 		name: name, runs: map[string]prometheus.Counter{}, skips: map[string]prometheus.Counter{},
 		duration: m.duration.WithLabelValues(name), delay: m.delay.WithLabelValues(name),
 		takeovers: m.takeovers.WithLabelValues(name), raised: m.raised.WithLabelValues(name),
+		losses: m.losses.WithLabelValues(name), conflicts: m.conflicts.WithLabelValues(name),
 		paused: m.paused.WithLabelValues(name), superseded: m.superseded.WithLabelValues(name),
 		lastSuccess: m.lastSuccess, ticks: m.next,
 	}

@@ -13,8 +13,7 @@ const (
 	skipDeadline = "deadline" // StartingDeadline was over
 	skipPaused   = "paused"   // it came due while the job was paused
 
-	// skipRescheduled is written by the ledger itself, with the count 1 for at least
-	// one: it was of a schedule that another has replaced before it was run.
+	// skipRescheduled: it was of a schedule that another has replaced before it was run.
 	skipRescheduled = "rescheduled"
 )
 

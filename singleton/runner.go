@@ -178,7 +178,7 @@ func (r *Runner) AddSchedule(name string, schedule Schedule, work Func, cfg JobC
 		}
 	}
 	r.jobs = append(r.jobs, &job{
-		name: name, schedule: schedule, work: work, cfg: cfg, ledger: ledger, metrics: r.metrics.job(name),
+		name: name, schedule: schedule, ticks: ticks, work: work, cfg: cfg, ledger: ledger, metrics: r.metrics.job(name),
 	})
 	return nil
 }

@@ -139,6 +139,7 @@ local token = next_token(fence)
 redis.call('HSET', open, tick, cjson.encode({
   run = me, holder = holder, attempt = whole(attempt), token = token,
   start = whole(now), til = whole(now + ttl), unsure = unsure, held = held, seen = whole(now),
+  gen = ARGV[15] ~= '' and ARGV[15] or nil,
 }))
 account(job, tick)
 if not record and first ~= '' then

@@ -3,22 +3,20 @@
 -- KEYS[1] job     hash, the job's state
 -- KEYS[2] open    hash, tick -> run that has not ended
 -- KEYS[3] runs    list, ended runs
--- KEYS[4] tomb    string, remembers that this run has ended
 -- ARGV[1] me      this run
 -- ARGV[2] tick    ms, the scheduled instant
 -- ARGV[3] outcome 'succeeded', 'failed', or 'unknown' where another died before
 -- ARGV[4] error   what went wrong, or ''
 -- ARGV[5] keep    ended runs to keep
--- ARGV[6] bury    ms the tombstone stands
--- ARGV[7] token   the fencing token of this run
+-- ARGV[6] token   the fencing token of this run
 --
 -- Returns 1 written down, now or by an earlier request of this run
 --         0 superseded: another has the run, or has ended it
 --
--- Twice is safe: the tombstone says that this run has ended; when that is gone, the
--- history does, as long as it goes back. A run that has expired and was not taken
--- over may still be completed.
-local job, open, runs, tomb = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+-- Twice is safe: the history says that this run has ended, as long as it goes back. No
+-- tombstone is needed, as a claim that arrives later finds the tick accounted for.
+-- A run that has expired and was not taken over may still be completed.
+local job, open, runs = KEYS[1], KEYS[2], KEYS[3]
 local me, tick, outcome = ARGV[1], ARGV[2], ARGV[3]
 
 --@include job
@@ -39,14 +37,13 @@ end
 
 local record = read(open, tick)
 if not record or record.run ~= me then
-  if redis.call('GET', tomb) == 'ended' then
-    return 1
-  end
-  return recorded(ARGV[7])
+  return recorded(ARGV[6])
 end
 redis.call('LLEN', runs) -- a key of another type fails here, and not half-way
 redis.call('HLEN', job)
 settle(job, open, runs, ARGV[5], tick, record, outcome, ARGV[4], (server_time()))
-redis.call('SET', tomb, 'ended', 'PX', ARGV[6])
+if record.gen then
+  redis.call('HSET', job, 'ran', record.gen)
+end
 announce(job, 'settled ' .. tick)
 return 1

@@ -1,21 +1,27 @@
 -- job_leave: a replica runs no more ticks of a job.
 --
 -- KEYS[1] job     hash, the job's state
--- KEYS[2] live    hash, replica -> alive until
+-- KEYS[2] live    hash, replica -> its order and until when it is alive
 -- ARGV[1] me      the replica
 --
--- Returns 1 it was of the present generation, 0 it was not, or has left before.
+-- Returns 1 it was alive, 0 it was not, or has left before.
 --
--- If it was the last one, replicas of an older generation are told, as they may
--- claim ticks again.
+-- If it was the last one of its definition that was fit to act, the others look, as
+-- they may claim ticks from now on.
 --
 -- Twice is safe: the second time it is gone.
-local job, live = KEYS[1], KEYS[2]
-local left = redis.call('HDEL', live, ARGV[1])
+local job, live, me = KEYS[1], KEYS[2], ARGV[1]
 
 --@include job
+--@include generation
 
-if left == 1 and alive(live, (server_time())) == 0 then
+local list = replicas(live, (server_time()))
+local mine = list[me]
+if not mine then
+  return 0
+end
+redis.call('HDEL', live, me)
+if mine.fit and census(list, mine.order, me).fit == 0 then
   announce(job, 'generation')
 end
-return left
+return 1

@@ -3,8 +3,9 @@
 -- KEYS[1] job     hash, the job's state
 -- KEYS[2] open    hash, tick -> run that has not ended
 -- KEYS[3] runs    list, ended runs
--- KEYS[4] live    hash, replica -> alive until
+-- KEYS[4] live    hash, replica -> its order and until when it is alive
 -- KEYS[5] tomb    string, the order that this replica's start was given
+-- KEYS[6] defs    list, changes of what names the ticks
 -- ARGV[1] after   ms, a lost ledger begins after this tick; '' for now
 -- ARGV[2] sure    '1' if the caller knows that no tick up to there is to be
 --                 claimed again
@@ -22,6 +23,13 @@
 -- ARGV[13] sched  what names the job's ticks here; '' if that is not known
 -- ARGV[14] trust  ms, up to when the replica may take others for dead; '0' if it
 --                 was away itself
+-- ARGV[15] spec   what the ticks are here, as a later version can read it; '' if unknown
+-- ARGV[16] upto   ms, up to where the caller has counted what the former schedule
+--                 owes; '' if it has not
+-- ARGV[17] seen   ms, the newest accounted tick by which it has
+-- ARGV[18] first  ms, the first tick that is owed; '' if none is
+-- ARGV[19] newest ms, the last one
+-- ARGV[20] count  how many
 --
 -- Returns what part_state says; {11} if the schema is too new for this version.
 --
@@ -32,35 +40,40 @@
 -- nothing, and not used since, begins where the caller says, so that what was open
 -- at the loss is not forgotten.
 --
--- A start of another definition than the one that acts gives its own the highest
--- order, and it acts. Replicas of the same definition share the order; others stop
--- claiming. An older one acts while nobody of that one is alive, and under its own
--- order, so that one of a higher order takes the job back when it looks. Who was away
--- itself does not take the others for dead: they may come back as it did.
+-- A start of another definition than the one that acts gives its own the highest order.
+-- It acts when one of its replicas has lived for a while, which makes it fit; until then
+-- the one that acts goes on. A definition that has taken over is on trial until it has
+-- ended a run and lived for longer. If all its fit replicas leave or die before, an older
+-- one acts again, under its own order, and the next proof takes four times as long. Where
+-- nobody else is fit, a replica acts at once. Of a definition that is proven every replica
+-- is fit at once. Who was away itself does not take the others for dead: they may come
+-- back as it did.
 --
--- If the one that takes over names the ticks otherwise, its ticks begin now, as it
--- cannot know which of the former's were missed. One of those that is known to have
--- come due and not to be accounted for is written down as skipped. After a loss it is
--- not the ledger that says where the ticks go on, but who remembers.
+-- One that takes over and names the ticks otherwise first says which ticks of the former
+-- schedule came due and are not accounted for, up to an instant that is over. They are
+-- written down as skipped, and its own begin then. After a loss it is not the ledger that
+-- says where the ticks go on, but who remembers.
 --
 -- Twice is safe: what the caller knows it knows for good, a start is given one order,
 -- and the second time the definition that takes over has done so.
-local job, open, runs, live, tomb = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local job, open, runs, live, tomb, defs = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local after, sure, ended, keep, retain = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local me, def, own, start, lapse, next_tick = ARGV[6], ARGV[7], tonumber(ARGV[8]), ARGV[9], ARGV[10], ARGV[11]
-local sched, trust = ARGV[13], tonumber(ARGV[14])
+local sched, trust, spec, upto = ARGV[13], tonumber(ARGV[14]), ARGV[15], ARGV[16]
 
 --@include job
+--@include generation
 --@include state
 
-local v, last, born, present, present_def, top, former, former_of, due, coming = unpack(redis.call('HMGET', job,
-  'v', 'last', 'born', 'gen', 'def', 'top', 'sched', 'schedof', 'due', 'next'))
+local v, last, born, present, acts, top, base, took, ran, struck, former, former_of, id = unpack(redis.call('HMGET', job,
+  'v', 'last', 'born', 'gen', 'def', 'top', 'base', 'took', 'ran', 'struck', 'sched', 'schedof', 'id'))
 if too_new(v) then
   return {11}
 end
 redis.call('LLEN', runs) -- a key of another type fails here, and not half-way
 redis.call('HLEN', live)
 redis.call('HLEN', open)
+redis.call('LLEN', defs)
 local given = redis.call('GET', tomb)
 local now, us = server_time()
 if not last then
@@ -70,16 +83,22 @@ if not last then
     redis.call('HSET', job, 'born', last)
   end
   redis.call('HSET', job, 'last', last)
+  id = nil
 elseif after ~= '' then
   local ahead = tonumber(after) - tonumber(last)
   if ahead > 0 and sure == '1' or ahead < 0 and last == born then
     redis.call('HSET', job, 'last', after)
     redis.call('HDEL', job, 'born')
+    id = nil
     announce(job, 'mended ' .. after)
   end
 end
 redis.call('HSET', job, 'v', whole(math.max(tonumber(v or SCHEMA), SCHEMA)), 'retain', retain)
 stay(job, open, runs, retain)
+follow(job, defs)
+if not id then
+  redis.call('HSET', job, 'id', whole(us))
+end
 if ended ~= '' then
   for _, tick in ipairs(redis.call('HKEYS', open)) do
     if tonumber(tick) <= tonumber(ended) then
@@ -89,59 +108,110 @@ if ended ~= '' then
   end
 end
 
--- A tick that has come due and is not accounted for, if one is known.
-local accounted = tonumber(redis.call('HGET', job, 'last'))
-if not due or tonumber(due) <= accounted then
-  due = coming
-end
-if due and (tonumber(due) <= accounted or tonumber(due) > now) then
-  due = nil
+local list = replicas(live, now)
+present, top = tonumber(present or 0), tonumber(top or 0)
+local g = {mine = '1', own = own}
+
+-- take makes the caller's definition the one that acts.
+local function take(c, changed)
+  local accounted = redis.call('HGET', job, 'last')
+  if acts and acts ~= base and c.fit == 0 and own < present then
+    local counts, strike = struck and cjson.decode(struck) or {}, 1
+    for _, tick in ipairs(redis.call('HKEYS', open)) do
+      local record = read(open, tick)
+      if record.gen == whole(present) and record.run ~= '' then
+        strike = 3 -- it died in the midst of a run
+      end
+    end
+    counts[acts] = (counts[acts] or 0) + strike
+    struck = cjson.encode(counts)
+    redis.call('HSET', job, 'struck', struck)
+  end
+  if changed then
+    if ARGV[20] ~= '' then
+      skip(job, runs, keep, accounted, ARGV[18], ARGV[19], ARGV[20], 'rescheduled')
+      g.dropped = '1'
+    end
+    account(job, upto)
+  end
+  if sched ~= '' and (not former or former_of ~= acts or former ~= sched) then
+    redis.call('LPUSH', defs, cjson.encode({from = redis.call('HGET', job, 'last'), spec = spec}))
+    redis.call('LTRIM', defs, 0, 999)
+    follow(job, defs)
+  end
+  redis.call('HSET', job, 'gen', whole(own), 'def', def, 'top', whole(math.max(top, own)), 'took', whole(now))
+  redis.call('HDEL', job, 'ran')
+  if not base then
+    base = def
+    redis.call('HSET', job, 'base', base)
+  end
+  present, acts, took, ran = own, def, now, nil
+  announce(job, 'generation')
 end
 
-local replicas, mine, dropped = alive(live, now), '1', ''
 if me ~= '' then
-  present = tonumber(present or 0)
-  top = tonumber(top or 0)
   local lost = own > top -- the server has forgotten that order
-  if present_def == def then
+  local arrived = not list[me]
+  local mine = list[me] or {since = now, fit = false}
+  if def == acts then
     own = present
+  elseif start == '1' then
+    own = tonumber(given) or top + 1
+    top = math.max(top, own)
+    redis.call('HSET', job, 'top', whole(top))
+  end
+  mine.order = own
+  local proof = mine.since + proof_time(strikes(struck, def), def == acts) - now
+  local fit = mine.fit or def == base or proof <= 0
+  local there, beside = census(list, present, me), census(list, own, me)
+  if def == acts then
+    fit = fit or there.fit == 0 and beside.rivals == 0
   else
-    if start == '1' then
-      own = tonumber(given) or top + 1
+    local may = fit and own > present
+    if there.fit == 0 then
+      may = may or not acts or (fit or beside.rivals == 0) and (start == '1' or now <= trust)
     end
-    if own > present or replicas == 0 and now <= trust then
-      redis.call('HSET', job, 'gen', whole(own), 'def', def, 'top', whole(math.max(top, own)))
-      redis.call('DEL', live)
-      replicas = 0
-      if former and former_of == present_def and sched ~= '' and sched ~= former and not lost then
-        if due then
-          skip(job, runs, keep, whole(accounted), due, due, '1', 'rescheduled')
-          dropped, due = due, nil
-        end
-        account(job, whole(now))
+    if may then
+      local changed = former and former_of == acts and sched ~= '' and sched ~= former and not lost
+      local accounted = redis.call('HGET', job, 'last')
+      if changed and (upto == '' or ARGV[17] ~= accounted or tonumber(upto) > now and upto ~= accounted) then
+        g.handover = '1'
+      else
+        take(there, changed)
+        fit = true
       end
-      announce(job, 'generation')
-    else
-      mine = ''
     end
   end
   if start == '1' then
     redis.call('SET', tomb, whole(own), 'PX', ARGV[12])
   end
-  if mine == '1' then
-    if redis.call('HSET', live, me, whole(now + tonumber(lapse))) == 1 then
-      replicas = replicas + 1
+  mine.fit, list[me] = fit, mine
+  if def == acts and fit then
+    if acts ~= base and ran == whole(own) and now - tonumber(took) >= TRIAL then
+      base = def
+      redis.call('HSET', job, 'base', base)
+      redis.call('HDEL', job, 'struck')
     end
-    redis.call('PEXPIRE', live, lapse)
-    if sched ~= '' and former_of ~= def then
-      redis.call('HSET', job, 'sched', sched, 'schedof', def)
+    if sched ~= '' then
+      redis.call('HSET', job, 'sched', sched, 'schedof', def, 'spec', spec)
     end
+  else
+    g.mine = ''
+    g.proof = not fit and math.max(proof, 1) or 0
   end
+  g.own = own
+  local all = census(list, present, '')
+  g.watch = acts ~= base and all.others > 0 and '1' or ''
+  if arrived and def ~= acts and g.watch == '1' then
+    announce(job, 'generation')
+  end
+  local till = now + (g.watch == '1' and g.mine == '1' and TRIAL_LAPSE or tonumber(lapse))
+  redis.call('HSET', live, me, string.format('%.0f %.0f %.0f %d', own, till, mine.since, fit and 1 or 0))
+  redis.call('PEXPIRE', live, lapse)
 end
-if mine == '1' and next_tick ~= '' then
+if g.mine == '1' and next_tick ~= '' then
   redis.call('HSET', job, 'next', next_tick)
-  if due then
-    redis.call('HSET', job, 'due', due)
-  end
 end
-return state(job, open, us, replicas, mine, own, dropped)
+local all = census(list, present, '')
+g.replicas, g.others = all.same, all.others
+return state(job, open, us, g)

@@ -2,7 +2,7 @@
 --
 -- KEYS[1] job     hash, the job's state
 -- KEYS[2] open    hash, tick -> run that has not ended
--- KEYS[3] live    hash, replica -> alive until
+-- KEYS[3] live    hash, replica -> its order and until when it is alive
 --
 -- Returns what part_state says; {10} if there is no ledger; {11} if its schema is
 -- too new for this version.
@@ -11,9 +11,10 @@
 local job, open, live = KEYS[1], KEYS[2], KEYS[3]
 
 --@include job
+--@include generation
 --@include state
 
-local v, last = unpack(redis.call('HMGET', job, 'v', 'last'))
+local v, last, gen = unpack(redis.call('HMGET', job, 'v', 'last', 'gen'))
 if not last then
   return {10}
 end
@@ -21,4 +22,5 @@ if too_new(v) then
   return {11}
 end
 local now, us = server_time()
-return state(job, open, us, alive(live, now), '1', 0, '')
+local c = census(replicas(live, now), tonumber(gen or 0), '')
+return state(job, open, us, {replicas = c.same, others = c.others, mine = '1', own = 0})

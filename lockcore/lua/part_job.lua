@@ -3,19 +3,16 @@
 --                `last` began with if nobody knew better; ok the newest tick that
 --                succeeded; freed when the last run ended, hold 'begin end' of the
 --                time up to then for which runs were held without a gap; next the
---                tick to come; due one that came due and was not accounted for when a
---                later one was noted as next; paused, resumed when, halt 'begin end'
---                of the last pause; gen and def the generation that acts, which is
---                the order of its definition's start, and what that is; top the
---                highest order so far; sched what names its ticks, and schedof the
---                definition that said so (missing, or not def: unknown); retain how long (ms) it outlives its last use;
---                trig the newest trigger
+--                tick to come; paused, resumed when, halt 'begin end'
+--                of the last pause; retain how long (ms) it outlives its last use;
+--                trig the newest trigger; id of this ledger, another when it was
+--                begun again or set right after a loss; and what part_generation says
 --   open  hash:  tick -> record of a run that has not ended; unsure '1' if an attempt
 --                may have had an effect without success being recorded: its holder
 --                died in the midst of it, or left it without knowing; seen when its
---                holder was heard of last, held since when runs are held without a gap
+--                holder was heard of last, held since when runs are held without a gap;
+--                gen the generation that claimed it
 --   runs  list:  ended runs, newest first, as JSON
---   live  hash:  replica of the present generation -> alive until
 -- A tick at or before `last` that is not open has ended for good. What a trigger
 -- runs has no scheduled instant: its tick is its own instant plus TRIGGER, which
 -- no schedule reaches.
@@ -135,19 +132,6 @@ local function stay(job, open, runs, retain)
   end
   follow(job, open)
   follow(job, runs)
-end
-
--- alive counts the replicas of the present generation, and forgets the dead.
-local function alive(live, now)
-  local members, count = redis.call('HGETALL', live), 0
-  for i = 1, #members, 2 do
-    if tonumber(members[i + 1]) > now then
-      count = count + 1
-    else
-      redis.call('HDEL', live, members[i])
-    end
-  end
-  return count
 end
 
 -- announce tells all replicas that something of the job changed. A hint. That an

@@ -1,17 +1,23 @@
 -- state tells how a job stands:
 --   {1, now µs, last, ok, paused, born, freed, resumed, gen, next, replicas,
---    mine, own, dropped, held, halted, tick, record, tick, record, …}
--- Times after it are strings of ms, '' where there is none. born: where the ledger
+--    mine, own, dropped, held, halted, id, spec, others, watch, proof, handover,
+--    tick, record, tick, record, …}
+-- Times after now are strings of ms, '' where there is none. born: where the ledger
 -- began, as nobody knew better; replicas: how many of the present generation live;
--- mine '1': the caller's generation is the present one; own: the order of its
--- definition; dropped: a tick of the former schedule that was skipped for this one;
--- held: since when runs had been held without a gap when one was freed; halted: since
--- when the job had been paused when it was resumed; the pairs are the open runs.
-local function state(job, open, us, replicas, mine, own, dropped)
-  local f = redis.call('HMGET', job, 'last', 'born', 'ok', 'paused', 'freed', 'resumed', 'gen', 'next', 'hold', 'halt')
+-- mine '1': the caller claims ticks; own: the order of its definition; dropped '1':
+-- ticks of the former schedule were skipped for this one; held: since when runs had
+-- been held without a gap when one was freed; halted: since when the job had been
+-- paused when it was resumed; id: of this ledger; spec: what the ticks are; others: how
+-- many replicas of other definitions live; watch '1': look often, as what acts is on
+-- trial; proof: in how many ms the caller may act, 0 if that depends on others;
+-- handover '1': the caller may act when it has said what the former schedule owes; the
+-- pairs are the open runs.
+local function state(job, open, us, g)
+  local f = redis.call('HMGET', job, 'last', 'born', 'ok', 'paused', 'freed', 'resumed', 'gen', 'next', 'hold', 'halt', 'id', 'spec')
   local answer = {
-    1, us, f[1], f[3] or '', f[4] or '', f[2] or '', f[5] or '', f[6] or '', f[7] or '0', f[8] or '', replicas, mine,
-    whole(own), dropped, begin_of(f[9]), begin_of(f[10]),
+    1, us, f[1], f[3] or '', f[4] or '', f[2] or '', f[5] or '', f[6] or '', f[7] or '0', f[8] or '', g.replicas, g.mine,
+    whole(g.own), g.dropped or '', begin_of(f[9]), begin_of(f[10]), f[11] or '', f[12] or '', g.others, g.watch or '',
+    g.proof or 0, g.handover or '',
   }
   for _, text in ipairs(redis.call('HGETALL', open)) do
     answer[#answer + 1] = text

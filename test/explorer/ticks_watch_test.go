@@ -182,7 +182,7 @@ func (r tickRules) request(w world, c tickCall) (keys, argv []string) {
 	case tickRenew:
 		return k("open"), []string{me, tick, strconv.FormatInt(ttlMillis(c.attempt.process()), 10)}
 	case tickComplete:
-		return append(k("job", "open", "runs"), r.tomb(c.attempt)), []string{me, tick, "succeeded", "", "100", bury, w.value("~token", c.attempt.String())}
+		return k("job", "open", "runs"), []string{me, tick, "succeeded", "", "100", w.value("~token", c.attempt.String())}
 	case tickAbandon, tickStop:
 		began := "0"
 		if c.op == tickStop {

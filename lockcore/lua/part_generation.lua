@@ -1,0 +1,60 @@
+-- Whose definition of a job acts, that is: whose replicas claim its ticks.
+--   job   hash:  gen and def what acts: the order of that definition's start, and its
+--                fingerprint; top the highest order so far; base the definition that
+--                was proven last; took when the one that acts took over, ran the gen
+--                that has ended a run since; struck JSON: definition -> how often it
+--                has lost the job again before it was proven; sched the fingerprint of
+--                its ticks, spec what they are, schedof the definition that said so
+--   live  hash:  replica -> 'order end since fit': of its definition, alive until (ms),
+--                seen since (ms), and '1' if it may act for that
+--   defs  list:  newest first, JSON of each change of what names the ticks: from, the
+--                instant (ms) after which they count, and spec
+-- A definition that acts and is not base is on trial.
+local PROOF = 5000          -- for so long (ms) a replica lives before it counts as fit,
+local PROOF_ON_TRIAL = 30000 -- beside others of its definition that is on trial,
+local PROOF_MOST = 3600000  -- four times as long for each strike, up to this
+local TRIAL = 300000        -- a definition that has lived for so long, and ended a run, is proven
+local TRIAL_LAPSE = 15000   -- who acts on trial and is not heard of for so long is dead
+
+-- replicas reads who is alive, and forgets the dead.
+local function replicas(live, now)
+  local members, list = redis.call('HGETALL', live), {}
+  for i = 1, #members, 2 do
+    local order, til, since, fit = string.match(members[i + 1], '^(%d+) (%d+) (%d+) (%d)$')
+    if order and tonumber(til) > now then
+      list[members[i]] = {order = tonumber(order), til = tonumber(til), since = tonumber(since), fit = fit == '1'}
+    else
+      redis.call('HDEL', live, members[i])
+    end
+  end
+  return list
+end
+
+-- census counts, but for one: the replicas of that order, those of them that are fit,
+-- and the others, and the fit ones of them.
+local function census(list, order, but)
+  local c = {same = 0, fit = 0, others = 0, rivals = 0}
+  for name, r in pairs(list) do
+    if name ~= but then
+      if r.order == order then
+        c.same = c.same + 1
+        c.fit = c.fit + (r.fit and 1 or 0)
+      else
+        c.others = c.others + 1
+        c.rivals = c.rivals + (r.fit and 1 or 0)
+      end
+    end
+  end
+  return c
+end
+
+-- strikes are how often a definition has lost the job on trial.
+local function strikes(struck, def)
+  return struck and tonumber(cjson.decode(struck)[def] or 0) or 0
+end
+
+-- proof_time is how long a replica of a definition lives before it is fit.
+local function proof_time(count, acts)
+  local time = math.min(PROOF * 4 ^ count, PROOF_MOST)
+  return acts and math.max(time, PROOF_ON_TRIAL) or time
+end

@@ -1,0 +1,360 @@
+package singleton_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/singleton"
+)
+
+// crashes runs a version that is started again and again, as long as it lives each time,
+// and so long after it has died.
+func (f *fleet) crashes(schedule string, work func(r *replica) func(context.Context, singleton.Run) error, over time.Duration, lives, pauses func(n int) time.Duration) {
+	f.Helper()
+	end := time.Now().Add(over)
+	for n := 1; time.Now().Before(end); n++ {
+		r := f.replica(fmt.Sprintf("bad-%d", n), singleton.Config{TTL: 10 * time.Second})
+		var do func(context.Context, singleton.Run) error
+		if work != nil {
+			do = work(r)
+		}
+		r.add("draw", schedule, do, singleton.JobConfig{Revision: "bad"})
+		r.run()
+		for died := time.Now().Add(min(lives(n), time.Until(end))); !r.dead && time.Now().Before(died); {
+			f.pass(min(10*time.Second, time.Until(died)))
+		}
+		if !r.dead {
+			r.die()
+		}
+		r.cancel() // what it still does in this process is nobody's
+		over, cancel := context.WithCancel(context.Background())
+		cancel()
+		_ = r.client.Close(over)
+		f.pass(min(pauses(n), max(0, time.Until(end))))
+	}
+}
+
+// backOff is how long a container waits that has died for the n-th time.
+func backOff(n int) time.Duration { return min(10*time.Second<<min(n-1, 5), 5*time.Minute) }
+
+// A new version crashes again and again: at start, after a while, when it is killed by its
+// probe, or in its first run. The old one goes on: each minute is run, by the old version
+// but for the few that the new one is tried with, and none is late for long.
+// Mutants: a start is enough to take over; proofs do not take longer each time; who has
+// just been started again counts for who has died.
+func TestFault79_AVersionThatCrashesAgainAndAgain(t *testing.T) {
+	same := func(d time.Duration) func(int) time.Duration { return func(int) time.Duration { return d } }
+	for name, c := range map[string]struct {
+		lives, pauses func(int) time.Duration
+		inRun         bool
+		over          time.Duration
+		most          int // ticks that the new version is given
+	}{
+		"at start":              {same(2 * time.Second), backOff, false, 90 * time.Minute, 0},
+		"at start, at once":     {same(3 * time.Second), same(500 * time.Millisecond), false, 10 * time.Minute, 0},
+		"after six seconds":     {same(6 * time.Second), same(time.Second), false, 20 * time.Minute, 1},
+		"by its probe":          {same(40 * time.Second), backOff, false, 90 * time.Minute, 3},
+		"by its probe, at once": {same(90 * time.Second), same(time.Second), false, 90 * time.Minute, 5},
+		"in its first run":      {same(30 * time.Minute), backOff, true, 90 * time.Minute, 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubbleFleet(t, func(t *testing.T, f *fleet) {
+				old := map[string]*replica{}
+				for _, name := range []string{"old-1", "old-2"} {
+					r := f.replica(name, singleton.Config{TTL: 10 * time.Second})
+					r.add("draw", "* * * * *", nil, singleton.JobConfig{})
+					r.run()
+					old[name] = r
+				}
+				f.recorded("draw", 2)
+				begin := time.Now()
+				work := func(r *replica) func(context.Context, singleton.Run) error {
+					return func(ctx context.Context, _ singleton.Run) error {
+						if c.inRun {
+							r.die()
+							<-ctx.Done()
+							return ctx.Err()
+						}
+						return nil
+					}
+				}
+				f.crashes("* * * * *", work, c.over, c.lives, c.pauses)
+				f.pass(40 * time.Second)
+				tried := 0
+				for tick, entries := range f.ticks("draw") {
+					at := time.UnixMilli(tick)
+					if at.Before(begin) {
+						continue
+					}
+					last := entries[len(entries)-1]
+					if late := last.begin.Sub(at); late > 40*time.Second {
+						t.Errorf("the tick of %v is run %v late, by %s", at, late, last.replica)
+					}
+					if entries[0].replica[:3] == "bad" {
+						tried++
+					}
+				}
+				runs := f.ended("draw")
+				for at := begin.Truncate(time.Minute).Add(time.Minute); at.Before(begin.Add(c.over)); at = at.Add(time.Minute) {
+					if r := runs[at.UnixMilli()]; r.Outcome != lockcore.OutcomeSucceeded {
+						t.Errorf("the tick of %v is recorded as %+v", at, r)
+					}
+				}
+				if tried > c.most {
+					t.Errorf("the version that crashes was given %d ticks", tried)
+				}
+				t.Logf("the version that crashes was given %d ticks", tried)
+				f.proven("draw", every(t, time.Minute))
+				f.alone("draw")
+			})
+		})
+	}
+}
+
+// A rollout of a version that works takes seconds, and so does the way back. A version
+// that nobody is beside begins at once.
+// Mutants: the proof takes long; it is asked for although nobody else is fit; the way back
+// has to wait for the trial.
+func TestHandOverTakesSeconds(t *testing.T) {
+	bubbleFleet(t, func(t *testing.T, f *fleet) {
+		tookOver := func(name string) time.Duration {
+			t.Helper()
+			n, start := len(f.book.all()), time.Now()
+			for i, e := range f.begun("draw", n+20)[n:] {
+				if e.replica == name {
+					return f.book.all()[n+i].begin.Sub(start)
+				}
+			}
+			t.Fatalf("%s does not take over: %v\n%s", name, f.by(n), &f.log)
+			return 0
+		}
+		a := f.versioned("a", "@every 1s", "1")
+		if d := tookOver("a"); d > 1100*time.Millisecond {
+			t.Errorf("the first version began after %v", d)
+		}
+		b := f.versioned("b", "@every 1s", "2")
+		if d := tookOver("b"); d < 3*time.Second || d > 7*time.Second {
+			t.Errorf("the new version took over after %v", d)
+		}
+		a.stop()
+		c := f.versioned("c", "@every 1s", "1")
+		if d := tookOver("c"); d > 7*time.Second {
+			t.Errorf("the way back took %v", d)
+		}
+		b.stop()
+		c.stop()
+		d := f.versioned("d", "@every 1s", "3")
+		if took := tookOver("d"); took > 1100*time.Millisecond {
+			t.Errorf("a version that is alone began after %v", took)
+		}
+		d.stop()
+		f.pass(10 * time.Second)
+		e := f.versioned("e", "@every 1s", "4")
+		if took := tookOver("e"); took > 1100*time.Millisecond {
+			t.Errorf("a version that is alone began after %v", took)
+		}
+		e.die()
+		f.versioned("f", "@every 1s", "5")
+		if took := tookOver("f"); took > 8*time.Second {
+			t.Errorf("a version began %v after the one before it had died", took)
+		}
+		f.once("draw")
+		f.proven("draw", every(t, time.Second))
+	})
+}
+
+// accounted fails unless each tick of the schedule in (from, to] was run, or is recorded
+// with a reason, and not both.
+func (f *fleet) accounted(schedule singleton.Schedule, from, to time.Time) (ran, skipped int) {
+	f.Helper()
+	runs := f.runs("draw")
+	listed := map[time.Time]int{}
+	for _, r := range runs {
+		switch {
+		case r.Count == 0:
+			listed[r.Tick]++
+			ran++
+		default:
+			n := 0
+			for at := r.Tick; !at.After(r.Last); at = schedule.Next(at) {
+				listed[at]++
+				n++
+			}
+			if r.Error == "rescheduled" && n != r.Count {
+				f.Errorf("%+v has a wrong count: %d ticks", r, n)
+			}
+			skipped += r.Count
+		}
+	}
+	for at := schedule.Next(from); !at.After(to); at = schedule.Next(at) {
+		if listed[at] != 1 {
+			f.Errorf("the tick of %v is listed %d times", at, listed[at])
+		}
+	}
+	return ran, skipped
+}
+
+// A draw is held up while another schedule is rolled out: each tick that was due by the
+// former one is recorded, however it is written and whoever was alive.
+// Mutants: one of them is recorded; those that came due since the last look are not.
+func TestFault80_AScheduleChangesWhileATickIsLate(t *testing.T) {
+	bubbleFleet(t, func(t *testing.T, f *fleet) {
+		a := f.replica("old", singleton.Config{TTL: 10 * time.Second})
+		slow := false
+		a.add("draw", "@every 1s", func(ctx context.Context, run singleton.Run) error {
+			if slow {
+				return sleep(6*time.Second)(ctx, run)
+			}
+			return nil
+		}, singleton.JobConfig{})
+		a.run()
+		f.recorded("draw", 3)
+		from := f.runs("draw")[0].Tick.Add(-time.Millisecond)
+		slow = true
+		f.scheduled("new", "@every 2s", singleton.JobConfig{})
+		f.until("the new one acts", func() bool { return f.log.count("the schedule of the job has changed") > 0 })
+		changes, err := f.job("draw").Schedules(t.Context())
+		if err != nil || len(changes) != 2 || changes[0].Text != "@every 1s" || changes[1].Text != "@every 2s" {
+			t.Fatalf("the schedules are %+v, %v", changes, err)
+		}
+		f.pass(20 * time.Second)
+		if _, skipped := f.accounted(every(t, time.Second), from, changes[1].Since); skipped < 3 {
+			t.Errorf("%d ticks are recorded as skipped: %+v", skipped, f.runs("draw"))
+		}
+		n := 0
+		for at := changes[1].Schedule.Next(changes[1].Since); at.Before(time.Now().Add(-8 * time.Second)); at = changes[1].Schedule.Next(at) {
+			n++
+			if len(f.ticks("draw")[at.UnixMilli()]) != 1 {
+				t.Errorf("the new schedule's tick of %v is not run", at)
+			}
+		}
+		if n < 3 {
+			t.Errorf("only %d ticks of the new schedule", n)
+		}
+		f.once("draw")
+	})
+}
+
+// own is a schedule that only one version has.
+type own struct{ every time.Duration }
+
+func (s own) Next(t time.Time) time.Time {
+	return t.Truncate(s.every).Add(s.every).UTC().Add(0)
+}
+
+// Nobody is alive for days, and then comes a version with another schedule: each tick that
+// the former one owes is recorded, by its number.
+// Mutants: what was stored last is all that is known; a zone is known by its name.
+func TestFault80_AScheduleChangesWhileNobodyIsAlive(t *testing.T) {
+	noon, err := singleton.ParseSchedule("0 12 * * *", singleton.ScheduleConfig{TimeZone: time.FixedZone("CST", 8*3600)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, former := range []singleton.Schedule{every(t, time.Minute), noon, own{10 * time.Minute}} {
+		for _, dies := range []bool{false, true} {
+			bubbleFleet(t, func(t *testing.T, f *fleet) {
+				a := f.replica("old", singleton.Config{})
+				if err := a.runner.AddSchedule("draw", former, a.noted(nil), singleton.JobConfig{CatchUp: singleton.CatchUpAll}); err != nil {
+					t.Fatal(err)
+				}
+				a.run()
+				f.recorded("draw", 1)
+				from := f.runs("draw")[0].Tick.Add(-time.Millisecond)
+				if dies {
+					a.die()
+				} else {
+					a.stop()
+				}
+				f.pass(3*24*time.Hour + 30*time.Second)
+				reg := prometheus.NewRegistry()
+				b := f.replica("new", singleton.Config{Registerer: reg})
+				b.add("draw", "7,37 * * * *", nil, singleton.JobConfig{CatchUp: singleton.CatchUpAll})
+				b.run()
+				f.until("the new one acts", func() bool { return f.log.count("the schedule of the job has changed") > 0 })
+				f.pass(time.Minute)
+				_, skipped := f.accounted(former, from, time.Now().Add(-time.Minute-10*time.Second))
+				if n, _ := metric(t, reg, "noonlock_job_skipped_ticks_total", "reason", "rescheduled"); int(n) != skipped || skipped < 3 {
+					t.Errorf("%v ticks are counted, %d recorded", n, skipped)
+				}
+			})
+		}
+	}
+}
+
+// Replicas of two definitions are started in turn. Each tick is run once, by one of them.
+// Mutant: one that is proven has to prove itself again.
+func TestFault79_TwoDefinitionsInTurn(t *testing.T) {
+	bubbleFleet(t, func(t *testing.T, f *fleet) {
+		var running []*replica
+		for i := range 20 {
+			running = append(running, f.versioned(fmt.Sprintf("%d of %d", i, i%2), "@every 1s", fmt.Sprint(i%2)))
+			f.pass(7300 * time.Millisecond)
+			if len(running) > 2 {
+				if i%3 == 0 {
+					running[0].die()
+				} else {
+					running[0].stop()
+				}
+				running = running[1:]
+			}
+		}
+		f.pass(10 * time.Second)
+		f.proven("draw", every(t, time.Second))
+		if n := len(f.book.all()); n < 120 {
+			t.Errorf("%d ticks were run in %v", n, time.Since(f.start))
+		}
+	})
+}
+
+// The ledger is lost while its replicas are idle: each says so and counts it, once.
+// Mutants: only the first one does; it is said at each look.
+func TestFault23_ClassD_ALostLedgerIsReported(t *testing.T) {
+	bubbleFleet(t, func(t *testing.T, f *fleet) {
+		regs := map[string]*prometheus.Registry{}
+		for _, name := range []string{"a", "b", "c"} {
+			regs[name] = prometheus.NewRegistry()
+			r := f.replica(name, singleton.Config{Registerer: regs[name]})
+			r.add("draw", "0 12 * * *", nil, singleton.JobConfig{})
+			r.run()
+		}
+		f.pass(time.Hour)
+		if n := f.log.count("was lost or set back"); n != 0 {
+			t.Fatalf("%d replicas report a loss", n)
+		}
+		for loss := 1; loss <= 2; loss++ {
+			f.raw.FlushAll(t.Context())
+			f.pass(5 * time.Minute)
+			if n := f.log.count("was lost or set back"); n != 3*loss {
+				t.Errorf("loss %d is reported %d times:\n%s", loss, n, &f.log)
+			}
+			for name, reg := range regs {
+				if n, _ := metric(t, reg, "noonlock_job_ledger_losses_total", "job", "draw"); int(n) != loss {
+					t.Errorf("%s counts %v losses", name, n)
+				}
+			}
+		}
+	})
+}
+
+// Two programs use one prefix and one name of a job: both say so, and count it.
+// Mutants: only the one that claims nothing does; it is said at each look.
+func TestFault78_TwoProgramsWithOneJob(t *testing.T) {
+	bubbleFleet(t, func(t *testing.T, f *fleet) {
+		for name, schedule := range map[string]string{"shop": "*/5 * * * *", "bank": "*/7 * * * *"} {
+			f.scheduled(name, schedule, singleton.JobConfig{})
+		}
+		f.pass(9 * time.Minute)
+		if n := f.log.count("two definitions for long"); n != 0 {
+			t.Errorf("after 9 minutes it is said %d times", n)
+		}
+		f.pass(30 * time.Minute)
+		if n := f.log.count("two definitions for long"); n != 2 {
+			t.Errorf("it is said %d times:\n%s", n, &f.log)
+		}
+	})
+}
