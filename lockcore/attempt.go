@@ -7,8 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/cenkalti/backoff/v4"
-
 	"github.com/noonlock/noonlock/internal/readiness"
 )
 
@@ -91,19 +89,19 @@ func (c *Client) newAttempt(k kind, keys *lockKeys, terms *leaseTerms, waits boo
 }
 
 // ask sends one acquire. t0 was read before it was sent.
-func (a *attempt) ask(ctx context.Context, mode string) (r acquireReply, t0 time.Duration, err error) {
+func (a *attempt) ask(ctx context.Context, mode string, timeout time.Duration) (r acquireReply, t0 time.Duration, err error) {
 	if mode == modeJoin && a.place != "" {
 		mode = a.place // where it stood before
 	}
 	s, args := a.line.acquire(a, mode)
 	t0 = a.c.clock()
-	answer, err := a.c.disp.do(ctx, s, a.terms.timeout(), args)
+	answer, err := a.c.disp.do(ctx, s, timeout, args)
 	readiness.Answered(ctx, err)
 	if err != nil {
 		if errors.Is(err, ErrUnknown) {
 			a.open.Store(true)
 		}
-		if errors.Is(err, ErrUnknown) || isServerError(err) && !isPassing(err) && !isShort(err) {
+		if mayStand(err) {
 			a.owes.Store(true)
 		}
 		return r, t0, err
@@ -157,30 +155,27 @@ func text(v any) string {
 // askUntil asks until there is an answer, ctx ends, or patience does (0: never;
 // who stands in line also waits out that the server is short of something).
 func (a *attempt) askUntil(ctx context.Context, mode string, patience time.Duration) (acquireReply, time.Duration, error) {
-	wait := retryBackoff(patience)
+	retry := a.c.newRetry(a.terms.timeout(), patience)
+	unknown := false
 	for {
-		r, t0, err := a.ask(ctx, mode)
+		r, t0, err := a.ask(ctx, mode, retry.timeout())
 		if err == nil && r.left == unswept {
 			continue
 		}
-		if err == nil || ctx.Err() != nil || !mayRetry(err) && (patience > 0 || !isShort(err)) {
-			return r, t0, err
+		if err == nil {
+			return r, t0, nil
 		}
-		pause := wait.NextBackOff()
-		if pause == backoff.Stop {
-			return r, t0, err
+		unknown = unknown || errors.Is(err, ErrUnknown)
+		if mayRetry(err) || patience == 0 && isShort(err) {
+			if err = retry.again(ctx, err); err == nil {
+				continue
+			}
 		}
-		if stop := a.c.pause(ctx, pause); stop != nil {
-			return r, t0, errors.Join(stop, err)
+		if unknown && !errors.Is(err, ErrUnknown) {
+			err = errors.Join(ErrUnknown, err) // an earlier request had no answer
 		}
+		return r, t0, err
 	}
-}
-
-func retryBackoff(patience time.Duration) *backoff.ExponentialBackOff {
-	return backoff.NewExponentialBackOff(
-		backoff.WithInitialInterval(10*time.Millisecond),
-		backoff.WithMaxInterval(500*time.Millisecond),
-		backoff.WithMaxElapsedTime(patience))
 }
 
 // pause waits, unless ctx ends or the Client closes.
@@ -214,7 +209,7 @@ func (a *attempt) bury() int64 { return millis(max(a.terms.ttl, tombTTL)) }
 
 // leave gives the attempt back: 1 it was ours, 0 it was not. If an acquire of it was
 // not answered, and may arrive yet, that leaves a tombstone.
-func (a *attempt) leave(ctx context.Context) (int64, error) {
+func (a *attempt) leave(ctx context.Context, timeout time.Duration) (int64, error) {
 	bury := a.open.Load()
 	if bury {
 		a.c.mu.Lock()
@@ -222,45 +217,14 @@ func (a *attempt) leave(ctx context.Context) (int64, error) {
 		a.c.mu.Unlock()
 	}
 	s, args := a.kind.leave(a, bury)
-	n, err := a.c.number(ctx, s, a.terms.timeout(), args)
+	answer, err := a.c.disp.do(ctx, s, timeout, args)
+	n, err := number(s, answer, err)
 	if bury && err == nil {
 		a.c.mu.Lock()
 		delete(a.c.unburied, a.number)
 		a.c.mu.Unlock()
 	}
 	return n, err
-}
-
-// insist asks until there is an answer, ctx ends, or patience does. Each request waits
-// no longer than timeout.
-func (c *Client) insist(ctx context.Context, s *script, timeout, patience time.Duration, args []any) (any, error) {
-	wait := retryBackoff(patience)
-	for {
-		answer, err := c.disp.do(ctx, s, timeout, args)
-		if err == nil {
-			return answer, nil
-		}
-		pause := wait.NextBackOff()
-		if ctx.Err() != nil || !mayRetry(err) || pause == backoff.Stop {
-			return nil, err
-		}
-		if stop := c.pause(ctx, pause); stop != nil {
-			return nil, errors.Join(stop, err)
-		}
-	}
-}
-
-// number runs a script that answers a number.
-func (c *Client) number(ctx context.Context, s *script, timeout time.Duration, args []any) (int64, error) {
-	answer, err := c.disp.do(ctx, s, timeout, args)
-	if err != nil {
-		return 0, err
-	}
-	n, ok := answer.(int64)
-	if !ok {
-		return 0, s.oddReply(answer)
-	}
-	return n, nil
 }
 
 // renewal is the script call that extends the attempt's hold.

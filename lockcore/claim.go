@@ -99,24 +99,24 @@ func (l *Ledger) claim(ctx context.Context, a *attempt, tick time.Time, known Le
 	args := s.args([]string{k.job, k.open, k.runs, k.fence, k.tomb(l.c.process, a.number)},
 		a.value, decimal(tick.UnixMilli()), millis(l.terms.ttl), decimal(known.Last.UnixMilli()), l.cfg.MaxAttempts, overlap,
 		l.cfg.KeepRuns, millis(l.cfg.Retain), l.terms.identity, first, newest, count, reason, until, l.generation(known))
-	wait := retryBackoff(2 * l.terms.timeout())
+	retry := l.c.newRetry(l.terms.timeout(), 2*l.terms.timeout())
 	for late := 0; ; {
 		t0 := l.c.clock()
-		answer, err := l.c.disp.do(ctx, s, l.terms.timeout(), args)
+		answer, err := l.c.disp.do(ctx, s, retry.timeout(), args)
 		if err != nil {
-			if errors.Is(err, ErrUnknown) || isServerError(err) && !isPassing(err) && !isShort(err) {
+			if mayStand(err) {
 				a.open.Store(true)
 				a.owes.Store(true)
 			}
-			pause := wait.NextBackOff()
-			if ctx.Err() == nil && mayRetry(err) && pause >= 0 {
-				stop := l.c.pause(ctx, pause)
-				if stop == nil {
+			if mayRetry(err) {
+				if err = retry.again(ctx, err); err == nil {
 					continue
 				}
-				err = errors.Join(stop, err)
 			}
 			l.c.forget(a)
+			if a.open.Load() && !errors.Is(err, ErrUnknown) {
+				err = errors.Join(ErrUnknown, err) // an earlier request had no answer
+			}
 			return nil, err
 		}
 		list, _ := answer.([]any)

@@ -11,7 +11,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/cenkalti/backoff/v4"
 	"github.com/go-logr/logr"
 	"github.com/redis/go-redis/v9"
 
@@ -152,7 +151,7 @@ func (c *Client) Close(ctx context.Context) error {
 	close(c.closing)
 	for _, l := range held {
 		if l.end(ErrClosed) {
-			c.background(func(ctx context.Context) { _, _ = c.giveBack(ctx, l, false) })
+			c.background(func(ctx context.Context) { _, _ = c.giveBack(ctx, l, l.a.terms.ttl, false) })
 		}
 	}
 
@@ -214,14 +213,14 @@ func (c *Client) forget(a *attempt) {
 // takeBack leaves until that is answered or pointless, with a tombstone if an acquire
 // of the attempt was not answered and may still arrive.
 func (c *Client) takeBack(ctx context.Context, a *attempt) {
-	wait := retryBackoff(max(a.terms.ttl, 10*time.Second))
+	r := c.newRetry(a.terms.timeout(), max(a.terms.ttl, 10*time.Second))
+	r.behind = true
 	for {
-		_, err := a.leave(ctx)
+		_, err := a.leave(ctx, r.timeout())
 		if err == nil {
 			return
 		}
-		pause := wait.NextBackOff()
-		if !mayRetry(err) && !isShort(err) || pause == backoff.Stop || !sleep(ctx, pause) {
+		if !mayRetryShort(err) || r.again(ctx, err) != nil {
 			c.log.Info("abandoned attempt not taken back; it ends with its TTL", "name", a.keys.name, "err", err, "ttl", a.terms.ttl)
 			return
 		}

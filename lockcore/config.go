@@ -61,8 +61,9 @@ type LeaseConfig struct {
 	// RenewInterval is the time between renewals. Default TTL/3; at most TTL/2.
 	RenewInterval time.Duration
 
-	// RetryInterval is the time from a failed renewal to the next try. Default
-	// RenewInterval/4.
+	// RetryInterval is the time from a renewal that was refused, or for which no
+	// connection was had, to the next try. One that is not answered is tried again
+	// when half of what was left of the lease is over. Default RenewInterval/16.
 	RetryInterval time.Duration
 
 	// ValidFor ends the lease on this side earlier after the last renewal than
@@ -121,9 +122,9 @@ func (cfg LeaseConfig) terms(identity string) (*leaseTerms, error) {
 	if t.renewEvery < 10*time.Millisecond || t.renewEvery > t.ttl/2 {
 		return nil, refuse("LeaseConfig.RenewInterval", "0 (a third of TTL) or from 10ms to half of TTL", "%s", cfg.RenewInterval)
 	}
-	t.retryEvery = cmp.Or(cfg.RetryInterval, t.renewEvery/4)
+	t.retryEvery = cmp.Or(cfg.RetryInterval, max(t.renewEvery/16, time.Millisecond))
 	if t.retryEvery < time.Millisecond || t.retryEvery > t.ttl/2 {
-		return nil, refuse("LeaseConfig.RetryInterval", "0 (a quarter of RenewInterval) or from 1ms to half of TTL", "%s", cfg.RetryInterval)
+		return nil, refuse("LeaseConfig.RetryInterval", "0 (a sixteenth of RenewInterval) or from 1ms to half of TTL", "%s", cfg.RetryInterval)
 	}
 	longest := t.ttl - margin(t.ttl)
 	t.validFor = cmp.Or(cfg.ValidFor, longest)

@@ -118,19 +118,11 @@ func (l *Leadership) claim(ctx context.Context, k *leaderKind) error {
 		l.a.value, millis(e.terms.ttl), l.token, e.terms.identity, e.encoded)
 	bound, stop := l.Bind(ctx)
 	defer stop()
-	wait := retryBackoff(0)
-	for {
-		answer, err := l.c.disp.do(bound, s, e.terms.timeout(), args)
-		if err == nil {
-			return l.begin(k, answer)
-		}
-		if !mayRetry(err) && !isShort(err) || bound.Err() != nil {
-			return errors.Join(ErrNotAcquired, context.Cause(bound), err)
-		}
-		if stopped := l.c.pause(bound, wait.NextBackOff()); stopped != nil {
-			return errors.Join(ErrNotAcquired, stopped, context.Cause(bound), err)
-		}
+	answer, err := l.c.newRetry(e.terms.timeout(), 0).do(bound, s, args, mayRetryShort)
+	if err != nil {
+		return errors.Join(ErrNotAcquired, context.Cause(bound), err)
 	}
+	return l.begin(k, answer)
 }
 
 // begin takes the answer of leader_claim.
@@ -177,7 +169,7 @@ func (l *Leadership) Resign(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, e.terms.timeout())
 	defer cancel()
 	args := s.args([]string{e.keys.lock, e.keys.leader}, l.token)
-	if _, err := l.c.number(ctx, s, e.terms.timeout(), args); err != nil {
+	if _, err := l.c.disp.do(ctx, s, e.terms.timeout(), args); err != nil {
 		l.c.log.V(1).Info("leader record still names the leader that resigned", "election", e.name, "err", err)
 	}
 	return nil

@@ -173,23 +173,15 @@ func (l *Leadership) Prefer(ctx context.Context, identity string) error {
 		return opError(op, e.name, ErrNotHeld, cause)
 	}
 	args := s.args([]string{e.keys.lock, e.keys.queue, e.keys.seen}, l.a.value, identity)
-	wait := retryBackoff(2 * e.terms.timeout())
-	for {
-		n, err := l.c.number(ctx, s, e.terms.timeout(), args)
-		switch {
-		case err == nil && n == 1:
-			return nil
-		case err == nil && n == 0:
-			return opError(op, e.name, &NoCandidateError{Election: e.name, Identity: identity})
-		case err == nil:
-			return opError(op, e.name, ErrNotHeld)
-		}
-		pause := wait.NextBackOff()
-		if ctx.Err() != nil || !mayRetry(err) || pause < 0 {
-			return opError(op, e.name, err)
-		}
-		if stop := l.c.pause(ctx, pause); stop != nil {
-			return opError(op, e.name, stop, err)
-		}
+	answer, err := l.c.insist(ctx, s, e.terms.timeout(), 2*e.terms.timeout(), args)
+	n, err := number(s, answer, err)
+	switch {
+	case err != nil:
+		return opError(op, e.name, err)
+	case n == 1:
+		return nil
+	case n == 0:
+		return opError(op, e.name, &NoCandidateError{Election: e.name, Identity: identity})
 	}
+	return opError(op, e.name, ErrNotHeld)
 }

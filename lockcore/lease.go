@@ -169,6 +169,7 @@ var errMaxHold = errors.Join(ErrLeaseExpired, errors.New("lockcore: MaxHold was 
 // Unlock ends the lease and gives the lock to the next in line. Whoever holds
 // the lease must have stopped its work: Context is done from here on.
 //
+// If nobody answers, Unlock asks again for at most a TTL, when the lock ends by itself.
 // It works although ctx is done: the request is sent all the same, waited for
 // at most a TTL or ten seconds, and repeated behind if nobody answers; at worst
 // the lock ends with its TTL. If ctx becomes done during the wait, Unlock returns

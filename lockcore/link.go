@@ -15,19 +15,23 @@ import (
 // it has failed. It is used by one request, or one subscription, at a time. A request
 // ends when its context does, whatever the network, the server and the user's Dialer
 // do: go-redis looks at no context while it reads, so the link closes the connection.
+//
+// A connection is dialed and set up beside the request that needs it, which may have
+// little time. What comes too late for it serves the next one.
 type link struct {
 	opt   redis.Options
 	dials *dialer
 	trust *trust
 
-	// Written by whoever uses the link.
-	proved time.Duration // when the server last answered here, or nothing was left to doubt
-	failed bool          // the last request found no connection
+	failed bool // the last request found no connection; whoever uses the link writes it
 
-	mu     sync.Mutex
-	rdb    *redis.Client
-	ctx    context.Context // of the request under way
-	closed bool
+	mu      sync.Mutex
+	rdb     *redis.Client
+	closed  bool
+	ready   bool          // rdb has a connection that is set up
+	proved  time.Duration // when the server last answered here
+	setting int           // setups under way
+	changed chan struct{} // closed when one of them ends
 }
 
 // trust is what links that are used for the same know of each other: where a request was sent and
@@ -61,32 +65,26 @@ func newLinks(n int, opt redis.Options) []*link {
 }
 
 func newLink(opt redis.Options, t *trust) *link {
-	l := &link{trust: t, ctx: context.Background()}
-	l.dials = &dialer{dial: opt.Dialer, bound: l.current, within: opt.DialTimeout, running: map[*dialing]context.CancelFunc{}}
+	l := &link{trust: t, changed: make(chan struct{})}
+	l.dials = &dialer{dial: opt.Dialer, within: opt.DialTimeout, done: make(chan struct{})}
 	opt.Dialer = l.dials.connect
-	guardSetup(&opt, l.current)
+	guardSetup(&opt, l.dials.done)
 	l.opt, l.rdb = opt, redis.NewClient(&opt)
 	return l
-}
-
-// current is the context of the request under way.
-func (l *link) current() context.Context {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.ctx
 }
 
 // do sends commands in one round trip and waits for their answers until ctx, which has
 // a deadline, ends.
 func (l *link) do(ctx context.Context, commands [][]any) []reply {
-	if l.proved < time.Duration(l.trust.doubted.Load()) {
-		l.proved = l.trust.now()
-		l.renew()
+	rdb, err := l.connected(ctx)
+	if err != nil {
+		l.failed = true
+		replies := make([]reply, len(commands))
+		for i := range replies {
+			replies[i].err = &unsentError{err}
+		}
+		return replies
 	}
-	l.mu.Lock()
-	l.ctx = ctx
-	rdb := l.rdb
-	l.mu.Unlock()
 	over := false // guarded by mu: the next request on this link must not be hit
 	stop := context.AfterFunc(ctx, func() {
 		l.mu.Lock()
@@ -100,11 +98,80 @@ func (l *link) do(ctx context.Context, commands [][]any) []reply {
 	replies := transmit(ctx, rdb, commands)
 	stop()
 	l.mu.Lock()
-	over, l.ctx = true, context.Background()
+	over = true
 	l.mu.Unlock()
 	l.judge(sent, replies)
 	return replies
 }
+
+// connected waits until the link has a connection, for the request of ctx.
+func (l *link) connected(ctx context.Context) (*redis.Client, error) {
+	l.mu.Lock()
+	doubted := l.ready && l.proved < time.Duration(l.trust.doubted.Load())
+	l.mu.Unlock()
+	if doubted {
+		l.renew()
+	}
+	var own chan error
+	for {
+		l.mu.Lock()
+		if l.ready || l.closed {
+			defer l.mu.Unlock()
+			return l.rdb, nil
+		}
+		if own == nil && l.setting < maxDialing {
+			own = make(chan error, 1)
+			l.setting++
+			go l.setUp(l.rdb, own)
+		}
+		changed := l.changed
+		l.mu.Unlock()
+		select {
+		case err := <-own:
+			l.mu.Lock()
+			ready := l.ready
+			l.mu.Unlock()
+			if err != nil && !ready {
+				return nil, err
+			}
+			own = nil // what it made may have been closed since
+		case <-changed:
+		case <-ctx.Done():
+			err := context.Cause(ctx)
+			if own == nil {
+				err = errors.Join(err, errDialsHang)
+			}
+			return nil, err
+		}
+	}
+}
+
+// setUp makes a connection ready, and says why it could not.
+func (l *link) setUp(rdb *redis.Client, result chan<- error) {
+	ctx, cancel := context.WithTimeout(context.Background(), l.opt.DialTimeout)
+	defer cancel()
+	err := plainRefusal(rdb.Process(ctx, redis.NewCmd(ctx, nothing{})))
+	if isServerError(err) && err.Error() == errNothing.text {
+		err = nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.setting--
+	if err == nil && l.rdb == rdb && !l.closed {
+		l.ready, l.proved = true, l.trust.now()
+	}
+	result <- err
+	close(l.changed)
+	l.changed = make(chan struct{})
+}
+
+// nothing is a command that is never sent: go-redis has a connection dialed and set up
+// for it, and is refused its text. An error of Redis's kind costs no connection.
+type nothing struct{}
+
+var errNothing = &refusal{"lockcore: nothing to send"}
+
+func (nothing) MarshalBinary() ([]byte, error) { return nil, errNothing }
 
 // judge draws from the answers what the connection is worth.
 func (l *link) judge(sent time.Duration, replies []reply) {
@@ -112,25 +179,36 @@ func (l *link) judge(sent time.Duration, replies []reply) {
 	for _, r := range replies {
 		switch {
 		case r.err == nil:
-			l.proved = l.trust.now()
+			l.note(true)
 		case isUnsent(r.err):
 			l.failed = true
+			l.note(false)
 			return
 		case isServerError(r.err):
-			l.proved = l.trust.now()
+			l.note(true)
 			if redis.HasErrorPrefix(r.err, "READONLY") {
 				l.renew() // the server is a replica now, and the name may lead to its master
 				return
 			}
-			l.failed = redis.HasErrorPrefix(r.err, "max number of clients")
 		default:
 			var late *noAnswerError
 			if l.failed = !errors.As(r.err, &late); !l.failed {
 				l.trust.doubt(sent)
-				l.proved = l.trust.now() // go-redis has closed this one
 			}
+			l.note(false) // go-redis has closed it
 			return
 		}
+	}
+}
+
+// note notes whether the connection has just proved itself, or is gone.
+func (l *link) note(answered bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if answered {
+		l.proved = l.trust.now()
+	} else {
+		l.ready = false
 	}
 }
 
@@ -140,11 +218,10 @@ func (l *link) renew() {
 	old := l.rdb
 	if !l.closed {
 		opt := l.opt
-		l.rdb = redis.NewClient(&opt)
+		l.rdb, l.ready = redis.NewClient(&opt), false
 	}
 	l.mu.Unlock()
 	_ = old.Close()
-	l.dials.cut()
 }
 
 // close ends what is under way, and the link.
@@ -218,11 +295,10 @@ func readReply(ctx context.Context, cmd *redis.Cmd, written bool, whole error) r
 		}
 	}
 	err = plainRefusal(err)
-	var timeout net.Error
-	if errors.As(err, &timeout) && timeout.Timeout() || errors.Is(err, context.DeadlineExceeded) {
-		// The deadline of the connection is the context's, and comes a moment earlier.
-		if at, ok := ctx.Deadline(); ok && !time.Now().Before(at) {
-			<-ctx.Done()
+	if !isServerError(err) {
+		var timeout net.Error
+		if at, ok := ctx.Deadline(); ok && errors.As(err, &timeout) && timeout.Timeout() && !time.Now().Before(at) {
+			<-ctx.Done() // the deadline of the connection is the context's, and comes a moment earlier
 		}
 		var own *noAnswerError
 		if cause := context.Cause(ctx); errors.As(cause, &own) {

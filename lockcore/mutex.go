@@ -189,7 +189,7 @@ func (m *Mutex) settle(ctx context.Context, a *attempt, r *acquireReply, t0 time
 			m.c.forget(a)
 			return nil, errors.Join(ErrNotAcquired, ErrLeaseExpired, errors.New("lockcore: the server's answers take longer than the lease is valid"))
 		}
-		*r, t0, err = a.ask(ctx, modeTry)
+		*r, t0, err = a.ask(ctx, modeTry, m.terms.timeout())
 	}
 	switch {
 	case err != nil:

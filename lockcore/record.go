@@ -41,7 +41,7 @@ type Record struct {
 // default.
 type RecordConfig struct {
 	// Timeout is how long one request may go unanswered before it is sent again;
-	// a call gives up after about three of them. 10 ms to 1 min. Default 1 s.
+	// a call gives up after three of them. 10 ms to 1 min. Default 1 s.
 	Timeout time.Duration
 }
 
@@ -201,24 +201,6 @@ func (r *Record) ask(ctx context.Context, s *script, args []any) (answer any, un
 	if ctx == nil {
 		return nil, false, refuse("ctx", "a context", "%s", "nil")
 	}
-	wait := retryBackoff(2 * r.timeout)
-	for {
-		answer, err = r.c.disp.do(ctx, s, r.timeout, args)
-		if err == nil {
-			return answer, false, nil
-		}
-		pause := wait.NextBackOff()
-		if ctx.Err() == nil && mayRetry(err) && pause >= 0 {
-			unknown = unknown || errors.Is(err, ErrUnknown)
-			stop := r.c.pause(ctx, pause)
-			if stop == nil {
-				continue
-			}
-			err = errors.Join(stop, err)
-		}
-		if unknown && !errors.Is(err, ErrUnknown) {
-			err = errors.Join(ErrUnknown, err) // an earlier request had no answer
-		}
-		return nil, errors.Is(err, ErrUnknown), err
-	}
+	answer, err = r.c.insist(ctx, s, r.timeout, 3*r.timeout, args)
+	return answer, errors.Is(err, ErrUnknown), err
 }

@@ -202,7 +202,7 @@ func TestRecordReplyLost(t *testing.T) {
 	onBoth(t, func(e *env) {
 		e.warm("record_put")
 		c, f := e.linked("a")
-		r := e.record(c, lockcore.RecordConfig{Timeout: 500 * time.Millisecond})
+		r := e.record(c, lockcore.RecordConfig{Timeout: 2 * time.Second})
 		seen := lockcore.RecordVersion{}
 		for _, fault := range []lockcoretest.Kind{lockcoretest.SwallowReply, lockcoretest.ResetAfter, lockcoretest.DuplicateRequest, lockcoretest.ResetBefore, lockcoretest.DropRequest} {
 			f.Inject(e, lockcoretest.Fault{Kind: fault, Match: e.script("record_put"), Count: 1})
@@ -257,7 +257,7 @@ func TestRecordOutcomeUnknown(t *testing.T) {
 			v = e.holds(r, "another's").Version
 		}
 		// Once unanswered is unknown, also if nothing was sent after that.
-		brief := e.record(c, lockcore.RecordConfig{Timeout: 300 * time.Millisecond})
+		brief := e.record(c, lockcore.RecordConfig{Timeout: time.Second})
 		v = e.put(brief, e.read(brief).Version, "before")
 		f.Inject(e, lockcoretest.Fault{Kind: swallow, Match: e.script("record_put"), Count: 1})
 		refuse := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.RefuseDial})

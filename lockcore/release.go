@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"time"
-
-	"github.com/cenkalti/backoff/v4"
 )
 
 // release gives back a lease that has just been ended by choice, and answers how
@@ -18,7 +16,8 @@ func (c *Client) release(ctx context.Context, l *Lease) (int64, error) {
 		first, cancel = context.WithTimeout(context.WithoutCancel(ctx), min(l.a.terms.ttl, detachedWait))
 		defer cancel()
 	}
-	n, err := l.a.leave(first)
+	began := time.Now()
+	n, err := l.a.leave(first, l.a.terms.timeout())
 	if err == nil {
 		c.dismiss(l)
 		if n <= 0 {
@@ -26,7 +25,7 @@ func (c *Client) release(ctx context.Context, l *Lease) (int64, error) {
 		}
 		return n - 1, nil
 	}
-	if !mayRetry(err) && !isShort(err) && ctx.Err() == nil {
+	if !mayRetryShort(err) && ctx.Err() == nil {
 		c.dismiss(l)
 		return 0, opError("lockcore: unlock", l.a.keys.name, err)
 	}
@@ -36,7 +35,7 @@ func (c *Client) release(ctx context.Context, l *Lease) (int64, error) {
 	}
 	done := make(chan outcome, 1)
 	if !c.background(func(bg context.Context) {
-		left, err := c.giveBack(bg, l, errors.Is(err, ErrUnknown))
+		left, err := c.giveBack(bg, l, l.a.terms.ttl-time.Since(began), errors.Is(err, ErrUnknown))
 		done <- outcome{left, err}
 	}) {
 		return 0, opError("lockcore: unlock", l.a.keys.name, ErrClosed)
@@ -54,13 +53,14 @@ const detachedWait = 10 * time.Second
 
 var errGoesOn = errors.New("lockcore: the release goes on behind; at worst the lock ends with its TTL")
 
-// giveBack releases until that is answered, or the lock has ended by itself.
-// asked: a release before this one has no answer.
-func (c *Client) giveBack(ctx context.Context, l *Lease, asked bool) (left int64, err error) {
+// giveBack releases until that is answered, or within is over, when the lock has ended
+// by itself. asked: a release before this one has no answer.
+func (c *Client) giveBack(ctx context.Context, l *Lease, within time.Duration, asked bool) (left int64, err error) {
 	defer c.dismiss(l)
-	wait := retryBackoff(l.a.terms.ttl)
+	r := c.newRetry(l.a.terms.timeout(), max(within, time.Millisecond))
+	r.behind = true
 	for {
-		n, err := l.a.leave(ctx)
+		n, err := l.a.leave(ctx, r.timeout())
 		if err == nil {
 			switch {
 			case n > 0:
@@ -71,8 +71,7 @@ func (c *Client) giveBack(ctx context.Context, l *Lease, asked bool) (left int64
 			return 0, opError("lockcore: unlock", l.a.keys.name, ErrNotHeld, ErrLeaseLost)
 		}
 		asked = asked || errors.Is(err, ErrUnknown)
-		pause := wait.NextBackOff()
-		if !mayRetry(err) && !isShort(err) || pause == backoff.Stop || !sleep(ctx, pause) {
+		if !mayRetryShort(err) || r.again(ctx, err) != nil {
 			return 0, opError("lockcore: unlock", l.a.keys.name, err, errors.New("lockcore: the release was not answered; the lock ends with its TTL"))
 		}
 	}

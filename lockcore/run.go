@@ -3,7 +3,6 @@ package lockcore
 import (
 	"cmp"
 	"context"
-	"errors"
 	"strconv"
 	"strings"
 	"time"
@@ -169,16 +168,10 @@ func (r *Run) Abandon(ctx context.Context, began bool) error {
 
 // repeat runs a script that answers a number until it is answered or ctx ends.
 func (l *Ledger) repeat(ctx context.Context, s *script, args []any) (int64, error) {
-	wait := retryBackoff(0)
-	for {
-		n, err := l.c.number(ctx, s, l.terms.timeout(), args)
-		if err == nil || ctx.Err() != nil || !mayRetry(err) && !isShort(err) {
-			return n, err
-		}
-		if !sleep(ctx, wait.NextBackOff()) {
-			return 0, errors.Join(ctx.Err(), err)
-		}
-	}
+	r := l.c.newRetry(l.terms.timeout(), 0)
+	r.behind = true
+	answer, err := r.do(ctx, s, args, mayRetryShort)
+	return number(s, answer, err)
 }
 
 // clip keeps an error's text to what a ledger should hold.

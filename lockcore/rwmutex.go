@@ -148,14 +148,9 @@ func (l *Lease) downgrade(ctx context.Context) (int64, error) {
 	defer stop()
 	s, keys := l.c.scripts.ownedDowngrade, l.a.keys
 	args := s.args([]string{keys.lock, keys.fence, keys.queue, keys.seen}, l.a.value, l.a.keepTokens())
-	wait := retryBackoff(0)
-	for {
-		n, err := l.c.number(bound, s, l.a.terms.timeout(), args)
-		if err == nil || !mayRetry(err) && !isShort(err) {
-			return n, err
-		}
-		if !sleep(bound, wait.NextBackOff()) || bound.Err() != nil {
-			return 0, errors.Join(context.Cause(bound), err)
-		}
+	answer, err := l.c.newRetry(l.a.terms.timeout(), 0).do(bound, s, args, mayRetryShort)
+	if err != nil {
+		return 0, errors.Join(context.Cause(bound), err)
 	}
+	return number(s, answer, nil)
 }

@@ -2,8 +2,8 @@ package lockcore
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"net"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -12,8 +12,8 @@ import (
 
 // guardSetup bounds what the user's functions may do while a connection is set up: as
 // a Dialer, they may hang. Each runs on a goroutine of its own, and few at a time.
-func guardSetup(opt *redis.Options, bound func() context.Context) {
-	g := &guard{within: opt.DialTimeout, bound: bound, running: make(chan struct{}, maxDialing)}
+func guardSetup(opt *redis.Options, closed <-chan struct{}) {
+	g := &guard{within: opt.DialTimeout, closed: closed, running: make(chan struct{}, maxDialing)}
 	if connected := opt.OnConnect; connected != nil {
 		opt.OnConnect = func(ctx context.Context, cn *redis.Conn) error {
 			_, err := apart(g, ctx, "OnConnect", func(ctx context.Context) (struct{}, error) { return struct{}{}, connected(ctx, cn) }, nil)
@@ -44,12 +44,12 @@ func guardSetup(opt *redis.Options, bound func() context.Context) {
 
 type guard struct {
 	within  time.Duration
-	bound   func() context.Context // of the request that needs the connection
+	closed  <-chan struct{}
 	running chan struct{}
 }
 
-// apart calls f, and leaves it behind when the request's time is over; late gets then
-// what f returns after that.
+// apart calls f, and leaves it behind when its time is over; late gets then what f
+// returns after that.
 func apart[T any](g *guard, ctx context.Context, name string, f func(context.Context) (T, error), late func(T)) (T, error) {
 	type result struct {
 		value T
@@ -62,11 +62,9 @@ func apart[T any](g *guard, ctx context.Context, name string, f func(context.Con
 		return none, fmt.Errorf("lockcore: earlier calls of %s have not returned", name)
 	}
 	ctx, cancel := context.WithTimeout(ctx, g.within)
-	stop := context.AfterFunc(g.bound(), cancel)
 	done := make(chan result)
 	go func() {
 		defer cancel()
-		defer stop()
 		defer func() { <-g.running }()
 		var r result
 		func() {
@@ -89,7 +87,10 @@ func apart[T any](g *guard, ctx context.Context, name string, f func(context.Con
 	case r := <-done:
 		return r.value, r.err
 	case <-ctx.Done():
-		return none, errors.Join(fmt.Errorf("lockcore: %s has not returned", name), ctx.Err())
+		return none, fmt.Errorf("lockcore: %s has not returned: %w", name, ctx.Err())
+	case <-g.closed:
+		cancel()
+		return none, net.ErrClosed
 	}
 }
 
@@ -105,7 +106,7 @@ type subscribed struct {
 }
 
 func (p *guardedProvider) Subscribe(listener auth.CredentialsListener) (auth.Credentials, auth.UnsubscribeFunc, error) {
-	s, err := apart(p.guard, p.guard.bound(), "StreamingCredentialsProvider.Subscribe", func(context.Context) (s subscribed, err error) {
+	s, err := apart(p.guard, context.Background(), "StreamingCredentialsProvider.Subscribe", func(context.Context) (s subscribed, err error) {
 		s.credentials, s.end, err = p.StreamingCredentialsProvider.Subscribe(listener)
 		return s, err
 	}, func(s subscribed) { _ = s.end() })
