@@ -196,9 +196,6 @@ func (e *env) linked(identity string) (*lockcore.Client, *lockcoretest.Faults) {
 
 func (e *env) clientWith(opt *redis.Options, cfg lockcore.Config) *lockcore.Client {
 	e.Helper()
-	if cfg.Clock == nil {
-		cfg.Clock = e.clock
-	}
 	rdb := redis.NewClient(opt)
 	c, err := lockcore.New(rdb, cfg)
 	if err != nil {
