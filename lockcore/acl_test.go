@@ -34,7 +34,7 @@ func (e *env) as(user string, rules ...string) *redis.Options {
 // allowed are the rules for the keys of the prefix, the channel of each process, and
 // those rights but one.
 func allowed(rights []string, without string) []string {
-	rules := []string{"~noonlock:*", "&noonlock:ch:*"}
+	rules := []string{"~noonlock:*", "resetchannels", "&noonlock:ch:*"}
 	for _, r := range rights {
 		if r != without {
 			rules = append(rules, "+"+r)

@@ -18,9 +18,9 @@ func TestTerms(t *testing.T) {
 		cfg                                      LeaseConfig
 		ttl, every, retry, valid, timeout, looks time.Duration
 	}{
-		{LeaseConfig{}, 10000 * ms, 10000 * ms / 3, 10000 * ms / 12, 9898 * ms, 3000 * ms, 11000 * ms},
-		{LeaseConfig{TTL: 100 * ms}, 100 * ms, 100 * ms / 3, 100 * ms / 12, 97 * ms, 50 * ms, 1100 * ms},
-		{LeaseConfig{TTL: 3 * time.Second}, 3000 * ms, 1000 * ms, 250 * ms, 2968 * ms, 1000 * ms, 3300 * ms},
+		{LeaseConfig{}, 10000 * ms, 10000 * ms / 3, 10000 * ms / 48, 9898 * ms, 3000 * ms, 11000 * ms},
+		{LeaseConfig{TTL: 100 * ms}, 100 * ms, 100 * ms / 3, 100 * ms / 48, 97 * ms, 50 * ms, 1100 * ms},
+		{LeaseConfig{TTL: 3 * time.Second}, 3000 * ms, 1000 * ms, 3000 * ms / 48, 2968 * ms, 1000 * ms, 3300 * ms},
 		{LeaseConfig{TTL: time.Second, RenewInterval: 100 * ms, RetryInterval: 10 * ms, ValidFor: 500 * ms}, 1000 * ms, 100 * ms, 10 * ms, 500 * ms, 1000 * ms / 3, 1100 * ms},
 	} {
 		got, err := c.cfg.terms("id")

@@ -100,6 +100,7 @@ func (l *Ledger) claim(ctx context.Context, a *attempt, tick time.Time, known Le
 		a.value, decimal(tick.UnixMilli()), millis(l.terms.ttl), decimal(known.Last.UnixMilli()), l.cfg.MaxAttempts, overlap,
 		l.cfg.KeepRuns, millis(l.cfg.Retain), l.terms.identity, first, newest, count, reason, until, l.generation(known))
 	retry := l.c.newRetry(l.terms.timeout(), 2*l.terms.timeout())
+	unknown := false
 	for late := 0; ; {
 		t0 := l.c.clock()
 		answer, err := l.c.disp.do(ctx, s, retry.timeout(), args)
@@ -108,13 +109,14 @@ func (l *Ledger) claim(ctx context.Context, a *attempt, tick time.Time, known Le
 				a.open.Store(true)
 				a.owes.Store(true)
 			}
+			unknown = unknown || errors.Is(err, ErrUnknown)
 			if mayRetry(err) {
 				if err = retry.again(ctx, err); err == nil {
 					continue
 				}
 			}
 			l.c.forget(a)
-			if a.open.Load() && !errors.Is(err, ErrUnknown) {
+			if unknown && !errors.Is(err, ErrUnknown) {
 				err = errors.Join(ErrUnknown, err) // an earlier request had no answer
 			}
 			return nil, err
@@ -123,8 +125,9 @@ func (l *Ledger) claim(ctx context.Context, a *attempt, tick time.Time, known Le
 		if len(list) == 5 && list[0] == int64(1) {
 			a.owes.Store(true)
 			if l.c.clock() >= t0+l.terms.validFor {
-				// A reply without validity left never starts work.
-				if late++; late < 3 {
+				// A reply without validity left never starts work. Another try is
+				// made if it has its full time.
+				if late++; late < 3 && retry.timeout() == l.terms.timeout() {
 					continue
 				}
 				l.c.forget(a)

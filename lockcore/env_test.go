@@ -407,6 +407,28 @@ func (e *env) pttl(name string) time.Duration {
 	return d
 }
 
+// expireTime is the instant (ms) at which the server ends a key. Redis 6.2 does not tell
+// it, but about how long it is until then: it is taken for want if that fits.
+func (e *env) expireTime(key string, want int64) int64 {
+	e.Helper()
+	if e.knows("pexpiretime") {
+		return e.raw.PExpireTime(e.Context(), key).Val().Milliseconds()
+	}
+	left, now := e.raw.PTTL(e.Context(), key).Val(), e.raw.Time(e.Context()).Val()
+	if at := now.Add(left).UnixMilli(); left < 0 || at < want-1000 || at > want+1000 {
+		return at
+	}
+	return want
+}
+
+// knows reports whether the server has a command.
+func (e *env) knows(command string) bool {
+	e.Helper()
+	list, err := e.raw.Do(e.Context(), "command", "info", command).Slice()
+	must(e, err)
+	return len(list) == 1 && list[0] != nil
+}
+
 // settle lets everything happen that happens without time passing; on a real
 // server only a condition can tell, see until.
 func (e *env) settle() {

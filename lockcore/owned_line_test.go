@@ -38,7 +38,7 @@ func TestKeyEndsWithItsLastEntry(t *testing.T) {
 			e.Helper()
 			at := e.storedOwned("orders").end
 			if e.real != nil { // miniredis keeps what is left, not the instant
-				if server := e.raw.PExpireTime(e.Context(), key).Val().Milliseconds(); server != at {
+				if server := e.expireTime(key, at); server != at {
 					e.Errorf("the key ends at %d, its last entry at %d", server, at)
 				}
 			}

@@ -191,7 +191,7 @@ func (e *env) ownedSnapshot(name string) ownedSnapshot {
 	stored := e.storedOwned(name)
 	s.lock, s.end = "zset", stored.end
 	if e.real != nil {
-		s.keyEnd = e.raw.PExpireTime(e.Context(), e.key(name, "lock")).Val().Milliseconds()
+		s.keyEnd = e.expireTime(e.key(name, "lock"), stored.end)
 	}
 	counts := map[string]int64{}
 	for _, x := range stored.entries {
