@@ -67,9 +67,7 @@ if s.token and tonumber(s.token) <= ended and not elsewhere(lock, owner, (proces
   redis.call('ZADD', lock, 'XX', '-' .. s.token, 't:' .. owner)
 end
 if s.mine then
-  if not lone then
-    heard(seen, me)
-  end
+  heard(seen, me)
   extend(lock, s, me, till)
   return {1, s.token}
 end
