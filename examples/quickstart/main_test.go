@@ -1,0 +1,65 @@
+package main
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"regexp"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+)
+
+// The program runs its job, answers its probes, counts the run, and ends with its
+// context.
+func TestQuickstart(t *testing.T) {
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := free.Addr().String()
+	free.Close()
+	t.Setenv("HTTP_ADDR", addr)
+	t.Setenv("REDIS_ADDR", miniredis.RunT(t).Addr())
+	t.Setenv("SCHEDULE", "@every 1s")
+
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	ended := make(chan error, 1)
+	go func() { ended <- run(ctx) }()
+	for path, want := range map[string]string{
+		"/livez":   "ok",
+		"/readyz":  "ok",
+		"/metrics": `outcome="succeeded"} [1-9]`,
+	} {
+		for !regexp.MustCompile(want).MatchString(get(ctx, t, "http://"+addr+path)) {
+			select {
+			case <-time.After(20 * time.Millisecond):
+			case err := <-ended:
+				t.Fatalf("it ended before %s said %q: %v", path, want, err)
+			}
+		}
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// get returns the body of a page, or nothing while the server does not answer.
+func get(ctx context.Context, t *testing.T, url string) string {
+	t.Helper()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return ""
+	}
+	defer resp.Body.Close()
+	body, _ := io.ReadAll(resp.Body)
+	return string(body)
+}
