@@ -164,8 +164,8 @@ func TestStopBeforeItIsReady(t *testing.T) {
 	w := newWorld(t)
 	w.redis, w.sql.Host, w.sql.Port = "127.0.0.1:1", "127.0.0.1", 1
 	r := w.start("waiting", nil)
-	w.await(ctx, r, "redis cannot be used yet; trying again until it can", 1)
-	w.await(ctx, r, "database cannot be used yet; trying again until it can", 1)
+	w.await(ctx, r, "redis cannot be used yet; trying again", 1)
+	w.await(ctx, r, "database cannot be used yet; trying again", 1)
 	if code, err := r.terminate(ctx); code != 0 || err != nil {
 		t.Errorf("exit code %d, %v", code, err)
 	}
