@@ -58,7 +58,7 @@ func (e *refusal) RedisError() {}
 
 // scriptPlace is where in a script the server says that an error was raised: Redis 6.2
 // of each, others of one that the script itself raises again.
-var scriptPlace = regexp.MustCompile(`^ERR (?:Error running script \(.*?\): )?(?:@?user_script: ?\d+: )+-?`)
+var scriptPlace = regexp.MustCompile(`^(?:ERR )?(?:Error running script \(.*?\): )?(?:@?user_script: ?\d+: )+-?`)
 
 // errorCode is the code that a refusal begins with.
 var errorCode = regexp.MustCompile(`^[A-Z]{2,} `)

@@ -199,7 +199,7 @@ func TestFault33_BusyServer(t *testing.T) {
 		a, b := e.client("a"), e.client("b")
 		lease := e.try(e.mutex(a, "orders", ttl(20*time.Second)))
 		waiter := e.inLine(e.mutex(b, "orders", ttl(20*time.Second)))
-		must(e, e.raw.ConfigSet(e.Context(), "busy-reply-threshold", "20").Err())
+		must(e, e.raw.ConfigSet(e.Context(), "lua-time-limit", "20").Err())
 		killed := make(chan error, 1)
 		hog := redis.NewClient(&redis.Options{Addr: e.real.Addr(), ReadTimeout: -1, MaxRetries: -1})
 		defer hog.Close()

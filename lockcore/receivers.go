@@ -155,11 +155,22 @@ func (s *subscription) demoted() {
 	now := s.c.time.ticks()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.up && s.ps != nil && now-s.redialed > retestAfter {
-		s.redialed, s.trusted = now, false
-		ps := s.ps
-		go ps.Close() // run sees it, and makes another
+	if !s.up || s.ps == nil || s.leaving || s.ctx.Err() != nil {
+		return
 	}
+	// Not more than once in a while, but never not at all: the requests may be on the new
+	// master from now on, and no other refusal come.
+	pause := time.Duration(0)
+	if s.redialed > 0 {
+		pause = max(0, s.redialed+retestAfter-now)
+	}
+	s.leaving, s.trusted = true, false
+	s.later(pause, func() {
+		s.leaving, s.redialed = false, max(1, s.c.time.ticks())
+		if s.ps != nil {
+			go s.ps.Close() // run sees it, and makes another
+		}
+	})
 }
 
 // countsUs sends ourselves a message. If the count of receivers knows of us and the

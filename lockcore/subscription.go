@@ -61,7 +61,8 @@ type subscription struct {
 	self     chan struct{} // hears the self-test's message
 	failed   int           // self-tests since the last one that proved the count
 	redials  int           // connections given up since then, as the test failed
-	redialed time.Duration // when a server was last found to be a replica
+	redialed time.Duration // when it was last made anew as a server was a replica; 0: never
+	leaving  bool          // that is about to happen
 	told     bool          // the operator knows that there is no subscription
 	ps       *redis.PubSub // the present connection; nil: none
 	watches  map[string]map[*watch]struct{}
