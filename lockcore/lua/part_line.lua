@@ -129,11 +129,15 @@ local function stand(queue, seen, me, ttl, mode, now)
   end
   local lapse = lapse_of(ttl)
   redis.call('HSET', seen, me, string.format('%.0f', now + lapse))
-  if redis.call('PTTL', queue) < lapse then
-    redis.call('PEXPIRE', queue, lapse)
-  end
-  if redis.call('PTTL', seen) < lapse then
+  -- The queue lives as long as `seen`, which a note may have kept: no field is left of an
+  -- attempt that went with the queue.
+  local rest = redis.call('PTTL', seen)
+  if rest < lapse then
+    rest = lapse
     redis.call('PEXPIRE', seen, lapse)
+  end
+  if redis.call('PTTL', queue) < rest then
+    redis.call('PEXPIRE', queue, rest)
   end
   return at
 end
