@@ -6,13 +6,10 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/noonlock/noonlock/examples/lottery/internal/audit"
 	"github.com/noonlock/noonlock/examples/lottery/internal/draw"
 	"github.com/noonlock/noonlock/examples/lottery/internal/noon"
 	"github.com/noonlock/noonlock/examples/lottery/internal/store"
-	"github.com/noonlock/noonlock/lockcore"
 )
 
 // stampLayout shows a noon with its offset, so that it can be read anywhere.
@@ -26,6 +23,10 @@ The exit code is 3 if it could not look.
 ledger in Redis, and changes neither. The exit code is 1 if noons are missing, too
 many, short or repeated, winners not eligible, or database and ledger do not agree;
 3 if it could not look, or there was nothing to look at.
+
+Each noon is judged by the schedule that was in force at its time, as the ledger says;
+by --schedule only if the ledger knows none at all. It says so where the ledger does
+not know: there no noon is missing or too many, and a draw is compared all the same.
 
 It begins where the lottery did, if that is later than --since: with the ledger, or
 with the first draw if that is older. It ends before the newest noon if that is being
@@ -91,8 +92,8 @@ func verify(ctx context.Context, p Process, s *settings, args []string) error {
 		ofRedis  = s.certificates("redis", "Redis")
 		database = s.text("database", "DSN", "", databaseUsage)
 		ofTables = s.certificates("database", "the database")
-		cron     = s.text("schedule", "SCHEDULE", standardSchedule, scheduleUsage)
-		zone     = s.text("time-zone", "ZONE", standardZone, zoneUsage+", and of since and until")
+		cron     = s.text("schedule", "SCHEDULE", standardSchedule, scheduleUsage+"; where the ledger knows schedules, it judges by those")
+		zone     = s.text("time-zone", "ZONE", standardZone, zoneUsage+", and of since, until and what is printed")
 		winners  = s.text("winners", "N", standardWinners, winnersUsage)
 		since    = s.text("since", "TIME", "", "the first instant to look at, such as 2026-11-21")
 		until    = s.text("until", "TIME", "", `the instant to stop before, such as "2026-11-22 13:00", or now`)
@@ -111,31 +112,45 @@ func verify(ctx context.Context, p Process, s *settings, args []string) error {
 	if err := s.err(); err != nil {
 		return refusal{err}
 	}
+	given := audit.Stretch{
+		Span: store.Span{Since: want.Since, Until: want.Until}, Schedule: schedule, Name: fmt.Sprintf("%q in %s", *cron, location),
+	}
 	var err error
-	if want.Ticks, err = noon.Between(schedule, want.Since, want.Until); err != nil {
+	if given.Noons, err = noon.Between(schedule, want.Since, want.Until); err != nil {
 		return refusal{err}
 	}
 	stamp := func(t time.Time) string { return t.In(location).Format(stampLayout) }
-	if len(want.Ticks) == 0 {
-		return unseen{fmt.Errorf("the schedule %q has no noon from %s to before %s (%s), so there is nothing to verify",
-			*cron, stamp(want.Since), stamp(want.Until), location)}
-	}
-	asked := want
-	report, want, cut, err := compare(ctx, options, dsn, want)
-	if err != nil && !errors.Is(err, store.ErrNothingExpected) {
+	seen, err := compare(ctx, options, dsn, want, given)
+	nothing := errors.Is(err, store.ErrNothingExpected) || err == nil && seen.Noons == 0 && len(seen.Findings) == 0
+	if err != nil && !nothing {
 		return unseen{err}
 	}
-	if cut.Since != nil {
-		fmt.Fprintf(p.Stdout, "%-10s  %s  noons before are not looked at: %s\n", "beginning", stamp(cut.Since.At), cut.Since.Reason)
+	if nothing && seen.asked.count() == 0 {
+		return unseen{fmt.Errorf("%s no noon from %s to before %s (%s), so there is nothing to verify",
+			seen.asked.subject(location), stamp(given.Since), stamp(given.Until), location)}
 	}
-	if cut.Until != nil {
-		fmt.Fprintf(p.Stdout, "%-10s  %s  from this noon on nothing is looked at: %s\n", "end", stamp(cut.Until.At), cut.Until.Reason)
+	if cut := seen.cut.Since; cut != nil {
+		fmt.Fprintf(p.Stdout, "%-10s  %s  noons before are not looked at: %s\n", "beginning", stamp(cut.At), cut.Reason)
 	}
-	if err != nil {
-		return unseen{fmt.Errorf("of the %s that the schedule %q has from %s to before %s (%s) none can be judged, so there is nothing to verify",
-			counted(len(asked.Ticks), "noon", "noons"), *cron, stamp(asked.Since), stamp(asked.Until), location)}
+	if cut := seen.cut.Until; cut != nil {
+		fmt.Fprintf(p.Stdout, "%-10s  %s  from this noon on nothing is looked at: %s\n", "end", stamp(cut.At), cut.Reason)
 	}
-	fmt.Fprintf(p.Stdout, "schedule    %q in %s, from %s to before %s: %s\n", *cron, location, stamp(want.Since), stamp(want.Until), counted(report.Noons, "noon", "noons"))
+	for _, s := range seen.judged {
+		if s.Known {
+			fmt.Fprintf(p.Stdout, "schedule    %s, from %s to before %s: %s\n", s.Name, stamp(s.Since), stamp(s.Until), counted(len(s.Noons), "noon", "noons"))
+		} else {
+			fmt.Fprintf(p.Stdout, "schedule    not known from %s to before %s: the ledger in Redis does not say which one was in force, so it cannot be judged whether noons are missing or too many\n",
+				stamp(s.Since), stamp(s.Until))
+		}
+	}
+	if nothing {
+		return unseen{fmt.Errorf("of the %s that %s from %s to before %s (%s) none can be judged, so there is nothing to verify",
+			counted(seen.asked.count(), "noon", "noons"), seen.asked.subject(location), stamp(given.Since), stamp(given.Until), location)}
+	}
+	if seen.otherwise {
+		fmt.Fprintf(p.Stdout, "schedule    %s, as given, is not the newest one in the ledger in Redis: no noon was judged by it\n", given.Name)
+	}
+	report := seen.Report
 	fmt.Fprintf(p.Stdout, "database    %s: %s\n", dsn, counted(report.Draws, "draw", "draws"))
 	fmt.Fprintf(p.Stdout, "ledger      Redis %s: %s, %d of them at a later attempt than the first\n",
 		address(options), counted(report.Recorded, "run", "runs")+" done", report.Again)
@@ -145,31 +160,9 @@ func verify(ctx context.Context, p Process, s *settings, args []string) error {
 	if n := len(report.Findings); n > 0 {
 		return fmt.Errorf("%s that should not be", counted(n, "thing", "things"))
 	}
+	if seen.unknown() {
+		fmt.Fprintf(p.Stdout, "where the schedule is known, ")
+	}
 	fmt.Fprintf(p.Stdout, "all noons were drawn, each once, with %d different eligible winners, and the ledger knows every draw\n", want.Winners)
 	return nil
-}
-
-func compare(ctx context.Context, options *redis.Options, dsn store.DSN, want store.Expected) (audit.Report, store.Expected, audit.Narrowed, error) {
-	rdb := redis.NewClient(options)
-	defer rdb.Close()
-	client, err := lockcore.New(rdb, lockcore.Config{})
-	if err != nil {
-		return audit.Report{}, want, audit.Narrowed{}, err
-	}
-	defer client.Close(context.WithoutCancel(ctx)) // it holds nothing
-	ledger, err := client.Ledger(noon.Job, lockcore.LedgerConfig{})
-	if err != nil {
-		return audit.Report{}, want, audit.Narrowed{}, err
-	}
-	st, err := store.View(ctx, dsn)
-	if err != nil {
-		return audit.Report{}, want, audit.Narrowed{}, err
-	}
-	defer st.Close()
-	want, cut, err := audit.Narrow(ctx, st, ledger, want)
-	if err != nil {
-		return audit.Report{}, want, cut, err
-	}
-	report, err := audit.Check(ctx, st, ledger, want)
-	return report, want, cut, err
 }

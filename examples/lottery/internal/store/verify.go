@@ -56,21 +56,28 @@ type Expected struct {
 	Since, Until time.Time
 	// Ticks are all instants in the range that should have been drawn.
 	Ticks []time.Time
+	// Unscheduled are the parts of the range whose schedule is not known: no noon there is missing or extra.
+	Unscheduled []Span
 	// Winners is how many each draw should have.
 	Winners int
 }
+
+// A Span is the instants t with Since ≤ t < Until.
+type Span struct{ Since, Until time.Time }
+
+func (s Span) contains(t time.Time) bool { return !t.Before(s.Since) && t.Before(s.Until) }
 
 // Ledger returns what some record of runs knows as done, of one job with since ≤ tick < until.
 // The method Markers of sqlonce.Once is one.
 type Ledger func(ctx context.Context, job string, since, until time.Time) ([]sqlonce.Marker, error)
 
 // Verify compares the draws with what is expected and with the ledger, and returns what is wrong, in the order of the
-// ticks; ErrNothingExpected if no tick is expected. A nil ledger means the markers that stand in the same database.
+// ticks; ErrNothingExpected if no tick is expected and nothing is unscheduled. A nil ledger means the markers that stand in the same database.
 //
 // Eligibility is judged by the entrants as they are now: who was removed from the list after a draw is reported. A noon
 // that is being drawn meanwhile may be reported as well, so the range should be over.
 func (s *Store) Verify(ctx context.Context, want Expected, ledger Ledger) ([]Finding, error) {
-	if len(want.Ticks) == 0 {
+	if len(want.Ticks) == 0 && len(want.Unscheduled) == 0 {
 		return nil, ErrNothingExpected
 	}
 	if want.Winners < 1 {
@@ -148,7 +155,7 @@ func (v *verification) judge(tick int64, expected bool) {
 	switch {
 	case len(draws) == 0 && expected:
 		found(Missing, "there is no draw")
-	case len(draws) > 0 && !expected:
+	case len(draws) > 0 && !expected && !v.unscheduled(tick):
 		found(Extra, "there is a draw at an instant that should have none")
 	}
 	if len(draws) > 1 {
@@ -190,6 +197,10 @@ func (v *verification) judge(tick int64, expected bool) {
 			found(Ineligible, "the winner %q is not eligible", w.id)
 		}
 	}
+}
+
+func (v *verification) unscheduled(tick int64) bool {
+	return slices.ContainsFunc(v.want.Unscheduled, func(s Span) bool { return s.contains(time.UnixMilli(tick)) })
 }
 
 func (s *Store) winnersOf(ctx context.Context, want Expected) (map[int64][]winner, error) {

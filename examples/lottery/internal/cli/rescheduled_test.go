@@ -1,0 +1,82 @@
+package cli_test
+
+import (
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/noonlock/noonlock/examples/lottery/internal/cli"
+)
+
+// A lottery has had three schedules: with more noons, and then with fewer. Each noon is
+// judged by its own one, whichever is given; what is really wrong is found.
+func TestVerifyAfterTwoScheduleChanges(t *testing.T) {
+	t.Parallel()
+	redis := startRedis(t)
+	p := played{redis: redis.Addr(), file: filepath.Join(t.TempDir(), "lottery.db")}
+	for _, every := range []string{"200ms", "100ms", "600ms"} {
+		r := serve(t, "--redis=redis://"+p.redis, "--database=sqlite:"+p.file, "--winners=3",
+			"--schedule=@every "+every, "--lease=1s", "--entrants="+write(t, "entrants.csv", fiveEntrants))
+		r.await("draw committed", 4)
+		if code := r.end(); code != cli.Done {
+			t.Fatalf("exit code %d\n%s", code, r.logs)
+		}
+		for _, e := range r.logs.Entries() {
+			if e.Message == "draw committed" {
+				p.ticks = append(p.ticks, e.Tick)
+			}
+		}
+	}
+	first, last := p.ticks[0], p.ticks[len(p.ticks)-1]
+	verify := func(dsn, given string) (code int, findings []string, stdout string) {
+		t.Helper()
+		code, stdout, stderr := run(t.Context(), nil, "verify", "--redis=redis://"+p.redis, "--database="+dsn, "--winners=3",
+			"--schedule="+given, "--since="+first.Format(time.RFC3339Nano), "--until="+last.Add(time.Millisecond).Format(time.RFC3339Nano))
+		for line := range strings.Lines(stdout) {
+			kind, _, _ := strings.Cut(line, " ")
+			switch kind {
+			case "schedule", "database", "ledger", "all":
+			case "missing":
+				// The ledger has the noons as skipped that came due while nobody was there.
+				if !strings.HasSuffix(line, "rescheduled\n") {
+					findings = append(findings, strings.TrimSpace(line))
+				}
+			default:
+				findings = append(findings, strings.TrimSpace(line))
+			}
+		}
+		return code, findings, stdout + stderr
+	}
+	for _, given := range []string{"@every 200ms", "@every 100ms", "@every 600ms", "0 12 * * *"} {
+		_, findings, out := verify(p.changed(t), given)
+		for _, every := range []string{`"@every 200ms", from`, `"@every 100ms", from`, `"@every 600ms", from`} {
+			if !strings.Contains(out, "\nschedule    "+every) && !strings.HasPrefix(out, "schedule    "+every) {
+				t.Errorf("given %q, the schedule %s is not listed", given, every)
+			}
+		}
+		if len(findings) > 0 || strings.Contains(out, "as given, is not the newest") != (given != "@every 600ms") {
+			t.Errorf("given %q, found %q\n%s", given, findings, out)
+		}
+	}
+
+	lost := func(n int) string { return " = " + strconv.FormatInt(p.ticks[n].UnixMilli(), 10) }
+	extra := strconv.FormatInt(last.UnixMilli()-200, 10) // a noon of the first two schedules only
+	change := slices.Concat(gone(lost(1)), gone(lost(5)), []string{
+		"INSERT INTO draws SELECT job, " + extra + ", attempt, token, drawn_by, drawn_at FROM draws WHERE tick" + lost(2),
+		"INSERT INTO winners SELECT job, " + extra + ", position, entrant_id FROM winners WHERE tick" + lost(2),
+		"INSERT INTO noonlock_markers SELECT job, " + extra + ", attempt, token, holder, applied_at FROM noonlock_markers WHERE tick" + lost(2),
+	})
+	code, findings, out := verify(p.changed(t, change...), "@every 100ms")
+	var kinds []string
+	for _, f := range findings {
+		kind, _, _ := strings.Cut(f, " ")
+		kinds = append(kinds, kind)
+	}
+	slices.Sort(kinds)
+	if want := []string{"extra", "missing", "missing", "unledgered", "unrecorded", "unrecorded"}; code != cli.Failed || !slices.Equal(kinds, want) {
+		t.Errorf("exit code %d, found %q, want %q\n%s", code, kinds, want, out)
+	}
+}
