@@ -137,7 +137,7 @@ func (le *LeaderElector) stand(run context.Context, deadline *stopping.Deadline)
 		switch {
 		case run.Err() != nil:
 			if err == nil { // too late to begin
-				_ = le.giveUp(lead, deadline)
+				_ = le.giveUp(run, lead, deadline)
 			}
 			return nil
 		case errors.Is(err, lockcore.ErrClosed):
@@ -215,12 +215,12 @@ func (le *LeaderElector) Ready() error {
 }
 
 // giveUp gives the lead to the next in line.
-func (le *LeaderElector) giveUp(lead *lockcore.Leadership, deadline *stopping.Deadline) error {
-	left, cancel := deadline.Context(0)
+func (le *LeaderElector) giveUp(ctx context.Context, lead *lockcore.Leadership, deadline *stopping.Deadline) error {
+	left, cancel := deadline.Context(ctx, 0)
 	defer cancel()
-	ctx, stop := context.WithTimeout(left, min(le.cfg.LeaseDuration, releaseWithin))
+	trying, stop := context.WithTimeout(left, min(le.cfg.LeaseDuration, releaseWithin))
 	defer stop()
-	return lead.Resign(ctx)
+	return lead.Resign(trying)
 }
 
 // pause waits, unless ctx ends.

@@ -123,7 +123,7 @@ func (le *LeaderElector) release(run context.Context, r *reign, deadline *stoppi
 		r.err = errors.Join(lockcore.ErrNotHeld, r.lead.Ended()) // to a Resign that comes now
 	} else {
 		// If the lease was lost this gives back what may be left of it.
-		r.err = le.giveUp(r.lead, deadline)
+		r.err = le.giveUp(run, r.lead, deadline)
 	}
 	switch {
 	case lost != nil:

@@ -29,8 +29,7 @@ import (
 type unsentError struct{ err error }
 
 func (e *unsentError) Error() string {
-	var plain tls.RecordHeaderError
-	if errors.As(e.err, &plain) {
+	if _, plain := errors.AsType[tls.RecordHeaderError](e.err); plain {
 		return fmt.Sprintf("lockcore: no connection: the server does not speak TLS on this port: %v", e.err)
 	}
 	return fmt.Sprintf("lockcore: no connection: %v", e.err)

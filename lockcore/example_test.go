@@ -46,8 +46,7 @@ func ExampleMutex() {
 	first := lease.Token()
 
 	_, err = m.TryLock(ctx)
-	var held *lockcore.HeldError
-	if errors.As(err, &held) {
+	if held, ok := errors.AsType[*lockcore.HeldError](err); ok {
 		fmt.Println("held by", held.Holder)
 	}
 

@@ -199,7 +199,6 @@ func TestFault50_CancelsLeaveNoTombstones(t *testing.T) {
 				p.cancel()
 			}
 			e.unlock(holder)
-			holder = nil
 			for _, p := range all[1:] {
 				lease, err := p.wait()
 				switch {

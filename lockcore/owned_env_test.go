@@ -1,7 +1,7 @@
 package lockcore_test
 
 import (
-	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -40,7 +40,7 @@ func (e *env) storedOwned(name string) storedOwned {
 		sort, rest, _ := strings.Cut(member, ":")
 		switch {
 		case sort == "t":
-			s.tokens[rest] = fmt.Sprint(-score)
+			s.tokens[rest] = strconv.FormatInt(-score, 10)
 		case sort == "n":
 			s.counts[rest] = score - countScore
 		case rest == "":

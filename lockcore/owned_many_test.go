@@ -26,7 +26,7 @@ func TestFault65_OneOwnerWithManyEntries(t *testing.T) {
 		attempt := func(i int, owner string) string {
 			return fmt.Sprintf("%s:ALIVE.%d.u.%s/%s id", sort, i, mode, owner)
 		}
-		stranger := fmt.Sprintf("%s:OTHER.1.u.w/other id", sort)
+		stranger := sort + ":OTHER.1.u.w/other id"
 		cost := func(entries int) (calls int, bytes int64) {
 			must(e, e.raw.Del(e.Context(), keys...).Err())
 			_, err := e.raw.Pipelined(e.Context(), func(p redis.Pipeliner) error {

@@ -54,8 +54,7 @@ func (c *Client) RWMutex(name, owner string, cfg RWConfig) (*RWMutex, error) {
 
 // sideError says which of the two LeaseConfigs was refused.
 func sideError(side string, err error) error {
-	var refused *ConfigError
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*ConfigError](err); ok {
 		if field, found := strings.CutPrefix(refused.Field, "LeaseConfig."); found {
 			return &ConfigError{Field: side + "." + field, Value: refused.Value, Rule: refused.Rule}
 		}

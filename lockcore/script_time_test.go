@@ -83,7 +83,7 @@ func TestTokensToTheMicrosecond(t *testing.T) {
 		grant := func(token int64, kept time.Duration) {
 			e.Helper()
 			e.wants("token", e.run("mutex_acquire", k, me, 60000, "try", keep.Milliseconds()), fmt.Sprintf("[1 %d]", token))
-			e.wants("counter", e.raw.Get(e.Context(), k[1]).Val(), fmt.Sprint(token))
+			e.wants("counter", e.raw.Get(e.Context(), k[1]).Val(), strconv.FormatInt(token, 10))
 			e.wants("the counter's TTL", e.left(k[1]), kept.String())
 			e.wants("release", e.run("mutex_leave", k, me, 0, keep.Milliseconds()), "1")
 		}
@@ -235,7 +235,7 @@ func TestGrantsToTheMillisecond(t *testing.T) {
 		e.wants("release", e.run("mutex_leave", k, me, 0, keep.Milliseconds()), "1")
 		e.wants("the holder", e.raw.Get(e.Context(), k[0]).Val(), unknown)
 		e.wants("its TTL", e.left(k[0]), time.Second.String())
-		e.wants("the counter of tokens", e.raw.Get(e.Context(), k[1]).Val(), fmt.Sprint(e.now.UnixMicro()))
+		e.wants("the counter of tokens", e.raw.Get(e.Context(), k[1]).Val(), strconv.FormatInt(e.now.UnixMicro(), 10))
 		e.wants("the counter's TTL", e.left(k[1]), keep.String())
 	})
 }

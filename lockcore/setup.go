@@ -16,22 +16,20 @@ func guardSetup(opt *redis.Options, closed <-chan struct{}) {
 	g := &guard{within: opt.DialTimeout, closed: closed, running: make(chan struct{}, maxDialing)}
 	if connected := opt.OnConnect; connected != nil {
 		opt.OnConnect = func(ctx context.Context, cn *redis.Conn) error {
-			_, err := apart(g, ctx, "OnConnect", func(ctx context.Context) (struct{}, error) { return struct{}{}, connected(ctx, cn) }, nil)
+			_, err := apart(ctx, g, "OnConnect", func(ctx context.Context) (struct{}, error) { return struct{}{}, connected(ctx, cn) }, nil)
 			return err
 		}
 	}
 	type pair struct{ user, password string }
-	get := opt.CredentialsProviderContext
-	if plain := opt.CredentialsProvider; get == nil && plain != nil {
-		get = func(context.Context) (string, string, error) {
-			user, password := plain()
-			return user, password, nil
-		}
-	}
-	if get != nil {
+	get, plain := opt.CredentialsProviderContext, opt.CredentialsProvider
+	if get != nil || plain != nil {
 		opt.CredentialsProviderContext = func(ctx context.Context) (string, string, error) {
-			p, err := apart(g, ctx, "CredentialsProvider", func(ctx context.Context) (p pair, err error) {
-				p.user, p.password, err = get(ctx)
+			p, err := apart(ctx, g, "CredentialsProvider", func(ctx context.Context) (p pair, err error) {
+				if get != nil {
+					p.user, p.password, err = get(ctx)
+				} else {
+					p.user, p.password = plain()
+				}
 				return p, err
 			}, nil)
 			return p.user, p.password, err
@@ -50,7 +48,7 @@ type guard struct {
 
 // apart calls f, and leaves it behind when its time is over; late gets then what f
 // returns after that.
-func apart[T any](g *guard, ctx context.Context, name string, f func(context.Context) (T, error), late func(T)) (T, error) {
+func apart[T any](ctx context.Context, g *guard, name string, f func(context.Context) (T, error), late func(T)) (T, error) {
 	type result struct {
 		value T
 		err   error
@@ -106,7 +104,7 @@ type subscribed struct {
 }
 
 func (p *guardedProvider) Subscribe(listener auth.CredentialsListener) (auth.Credentials, auth.UnsubscribeFunc, error) {
-	s, err := apart(p.guard, context.Background(), "StreamingCredentialsProvider.Subscribe", func(context.Context) (s subscribed, err error) {
+	s, err := apart(context.Background(), p.guard, "StreamingCredentialsProvider.Subscribe", func(context.Context) (s subscribed, err error) {
 		s.credentials, s.end, err = p.StreamingCredentialsProvider.Subscribe(listener)
 		return s, err
 	}, func(s subscribed) { _ = s.end() })

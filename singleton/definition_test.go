@@ -3,6 +3,7 @@ package singleton_test
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
@@ -175,8 +176,8 @@ func (f *fleet) accounted(schedule singleton.Schedule, from, to time.Time) (ran,
 	runs := f.runs("draw")
 	listed := map[time.Time]int{}
 	for _, r := range runs {
-		switch {
-		case r.Count == 0:
+		switch r.Count {
+		case 0:
 			listed[r.Tick]++
 			ran++
 		default:
@@ -292,7 +293,7 @@ func TestFault79_TwoDefinitionsInTurn(t *testing.T) {
 	bubbleFleet(t, func(t *testing.T, f *fleet) {
 		var running []*replica
 		for i := range 20 {
-			running = append(running, f.versioned(fmt.Sprintf("%d of %d", i, i%2), "@every 1s", fmt.Sprint(i%2)))
+			running = append(running, f.versioned(fmt.Sprintf("%d of %d", i, i%2), "@every 1s", strconv.Itoa(i%2)))
 			f.pass(7300 * time.Millisecond)
 			if len(running) > 2 {
 				if i%3 == 0 {

@@ -52,11 +52,11 @@ func (x *execution) do(ctx, work context.Context) (ended bool) {
 		case x.run.Context().Err() != nil:
 			x.log.Error(context.Cause(x.run.Context()), "run is lost to this replica before it began; another takes the tick over", //nolint:contextcheck // the lease has one of its own
 				"attempt", x.run.Attempt)
-			x.leave(begun)
+			x.leave(ctx, begun)
 			x.stepBack(ctx)
 			return false
 		case ctx.Err() != nil:
-			x.leave(begun)
+			x.leave(ctx, begun)
 			return false
 		}
 		x.log.Info("run begins", "attempt", x.run.Attempt, "token", x.run.Token())
@@ -79,14 +79,14 @@ func (x *execution) do(ctx, work context.Context) (ended bool) {
 			x.log.Error(errors.Join(context.Cause(x.run.Context()), err), "run is lost to this replica; another takes the tick over", //nolint:contextcheck // as above
 				"attempt", x.run.Attempt)
 			x.run.Unsure = true // as whoever takes it over will find if this is not heard
-			x.leave(true)
+			x.leave(ctx, true)
 			x.stepBack(ctx)
 			return false
 		case x.run.Attempt >= x.j.cfg.MaxAttempts || permanent(err):
 			return x.record(ctx, lockcore.OutcomeFailed, err, took)
 		case ctx.Err() != nil:
 			x.log.Info("run is left to another replica", "attempt", x.run.Attempt, "err", err)
-			x.leave(true)
+			x.leave(ctx, true)
 			return false
 		}
 		d := x.j.retryPause(x.run.Attempt)
@@ -120,7 +120,7 @@ func (x *execution) next(ctx context.Context) bool {
 	case errors.Is(err, lockcore.ErrSuperseded):
 		x.log.Error(err, "run is lost to this replica; another has taken the tick over", "attempt", x.run.Attempt)
 	default:
-		x.leave(true)
+		x.leave(ctx, true)
 		x.stepBack(ctx)
 	}
 	return false
@@ -177,7 +177,7 @@ func (x *execution) record(ctx context.Context, outcome string, failure error, t
 	if failure != nil {
 		reason = failure.Error()
 	}
-	trying, stop := x.stop.Context(x.stop.Last()) // which leave may need
+	trying, stop := x.stop.Context(ctx, x.stop.Last()) // which leave may need
 	defer stop()
 	err := x.run.Complete(trying, outcome, reason)
 	switch {
@@ -197,7 +197,7 @@ func (x *execution) record(ctx context.Context, outcome string, failure error, t
 	default:
 		log.Error(errors.Join(err, failure), "run ended, but that could not be recorded")
 		x.run.Unsure = x.run.Unsure || outcome == lockcore.OutcomeSucceeded
-		x.leave(true)
+		x.leave(ctx, true)
 		x.stepBack(ctx)
 	}
 	return false
@@ -225,8 +225,8 @@ func recordedAs(run *lockcore.Run, outcome string) string {
 
 // leave opens the tick for another replica. begun: the attempt counts, and has failed
 // unless the run is unsure.
-func (x *execution) leave(begun bool) {
-	trying, stop := x.stop.Context(0)
+func (x *execution) leave(ctx context.Context, begun bool) {
+	trying, stop := x.stop.Context(ctx, 0)
 	defer stop()
 	if err := x.run.Abandon(trying, begun); err != nil && !errors.Is(err, lockcore.ErrNotHeld) {
 		x.log.Info("a tick could not be handed over; its hold ends by itself", "err", err)

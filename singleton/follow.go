@@ -45,7 +45,7 @@ type follower struct {
 func (r *Runner) follow(ctx, work context.Context, deadline *stopping.Deadline, j *job) {
 	f := &follower{r: r, j: j, stop: deadline, nudge: make(chan struct{}, 1), mine: map[int64]bool{}}
 	defer f.wg.Wait()
-	defer f.leave()
+	defer f.leave(ctx)
 	defer j.ledger.Watch(f.wake)()
 	wait := backoff.NewExponentialBackOff(
 		backoff.WithInitialInterval(50*time.Millisecond), backoff.WithMaxInterval(2*time.Second), backoff.WithMaxElapsedTime(0))
@@ -121,8 +121,8 @@ func (f *follower) step(ctx, work context.Context) (time.Duration, error) {
 }
 
 // leave tells that this replica claims no more.
-func (f *follower) leave() {
-	left, stop := f.stop.Context(0)
+func (f *follower) leave(ctx context.Context) {
+	left, stop := f.stop.Context(ctx, 0)
 	defer stop()
 	trying, cancel := context.WithTimeout(left, f.stop.Last())
 	defer cancel()

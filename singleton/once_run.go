@@ -26,14 +26,14 @@ func (c *onceCall) run(ctx context.Context, run *lockcore.Run) (done bool, err e
 	switch {
 	case err == nil:
 		log.Info("run ended", "outcome", lockcore.OutcomeSucceeded)
-		return c.record(run, lockcore.OutcomeSucceeded, nil)
+		return c.record(ctx, run, lockcore.OutcomeSucceeded, nil)
 	case ctx.Err() != nil:
 		log.Info("run is left to another replica", "err", err)
-		c.leave(run)
+		c.leave(ctx, run)
 		return false, onceEnded(ctx, err)
 	case ended != nil:
 		log.Error(errors.Join(ended, err), "run is lost to this replica")
-		c.leave(run)
+		c.leave(ctx, run)
 		rest(ctx, nil, onceStepBack) // the others first: it was this replica that could not hold it
 		return false, nil
 	}
@@ -41,7 +41,7 @@ func (c *onceCall) run(ctx context.Context, run *lockcore.Run) (done bool, err e
 		raise(ctx, run, c.o.cfg.Logger, seen)
 	}
 	log.Error(err, "run ended", "outcome", recordedAs(run, lockcore.OutcomeFailed))
-	return c.record(run, lockcore.OutcomeFailed, err)
+	return c.record(ctx, run, lockcore.OutcomeFailed, err)
 }
 
 // do runs the work and waits until it has returned. ended is why its context was
@@ -58,12 +58,12 @@ func (c *onceCall) do(ctx context.Context, run *lockcore.Run) (ended, err error)
 
 // record writes the outcome down; a failure becomes a *OnceError. The lease is
 // renewed until that is answered, and for a while although ctx has ended.
-func (c *onceCall) record(run *lockcore.Run, outcome string, failure error) (done bool, err error) {
+func (c *onceCall) record(ctx context.Context, run *lockcore.Run, outcome string, failure error) (done bool, err error) {
 	reason := ""
 	if failure != nil {
 		reason = failure.Error()
 	}
-	trying, stop := c.stop.Context(c.stop.Last()) // which leave may need
+	trying, stop := c.stop.Context(ctx, c.stop.Last()) // which leave may need
 	defer stop()
 	err = run.Complete(trying, outcome, reason)
 	switch {
@@ -76,7 +76,7 @@ func (c *onceCall) record(run *lockcore.Run, outcome string, failure error) (don
 		}
 	}
 	run.Unsure = run.Unsure || failure == nil
-	c.leave(run)
+	c.leave(ctx, run)
 	if errors.Is(err, lockcore.ErrSuperseded) {
 		c.o.cfg.Logger.Error(err, "run was taken over before it ended; the other one counts", "attempt", run.Attempt, "token", run.Token())
 		return false, nil
@@ -86,8 +86,8 @@ func (c *onceCall) record(run *lockcore.Run, outcome string, failure error) (don
 
 // leave ends the hold on a run that is not recorded, so that another replica need
 // not wait for its end.
-func (c *onceCall) leave(run *lockcore.Run) {
-	trying, stop := c.stop.Context(0)
+func (c *onceCall) leave(ctx context.Context, run *lockcore.Run) {
+	trying, stop := c.stop.Context(ctx, 0)
 	defer stop()
 	if err := run.Abandon(trying, true); err != nil && !errors.Is(err, lockcore.ErrNotHeld) {
 		c.o.cfg.Logger.Info("the run could not be handed over; its hold ends by itself", "err", err)

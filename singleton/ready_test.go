@@ -101,8 +101,8 @@ func TestFault77_NotReadyWhileNothingCanRun(t *testing.T) {
 					time.Sleep(100 * time.Second)
 					ready("when it can", true)
 					cancel()
-					if <-done; r.Ready() == nil {
-						t.Error("ready after Run")
+					if err := <-done; err != nil || r.Ready() == nil {
+						t.Errorf("Run: %v; ready after it: %v", err, r.Ready() == nil)
 					}
 					if errors, lasting := f.log.count(`"error"=`), name != "a read-only replica" && name != "silence"; (errors > 0) != lasting {
 						t.Errorf("%d errors are logged:\n%s", errors, f.log.String())
@@ -159,8 +159,11 @@ func TestFault77_ServiceReady(t *testing.T) {
 				}
 			}
 			cancel()
-			<-done
-			<-done
+			for range all {
+				if err := <-done; err != nil {
+					t.Error(err)
+				}
+			}
 			if n, _ := metric(t, reg, "noonlock_service_running", "service", "feed"); n != 0 || all[0].Ready() == nil {
 				t.Errorf("after Run: running %v, Ready %v", n, all[0].Ready())
 			}

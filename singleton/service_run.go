@@ -99,7 +99,7 @@ func (s *Service) hold(ctx context.Context, lease *lockcore.Lease, deadline *sto
 	log := s.cfg.Logger.WithValues("token", lease.Token())
 	defer func() {
 		// Not held any more: then the reason was told when the function ended.
-		left, cancel := deadline.Context(0)
+		left, cancel := deadline.Context(ctx, 0)
 		defer cancel()
 		giving, stop := context.WithTimeout(left, handOverWithin)
 		defer stop()

@@ -89,7 +89,7 @@ func readSchedule(text string) (Schedule, error) {
 	refused := &ScheduleError{"written schedule", text, "it must be an interval, an expression with its zone, or a list of ticks"}
 	if list, ok := strings.CutPrefix(text, "ticks"); ok {
 		var s tickList
-		for _, item := range strings.Fields(list) {
+		for item := range strings.FieldsSeq(list) {
 			var r tickRow
 			if n, err := fmt.Sscanf(item, "%d+%d*%d", &r.first, &r.step, &r.count); n != 3 || err != nil || r.count < 1 || r.step < 0 {
 				return nil, refused

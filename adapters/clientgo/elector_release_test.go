@@ -122,7 +122,7 @@ func TestMultiLock(t *testing.T) {
 			must(e, err)
 			return l
 		}
-		both := &resourcelock.MultiLock{Primary: lock("old", "b"), Secondary: lock("new", "b")}
+		both := &resourcelock.MultiLock{Primary: lock("old", "b"), Secondary: lock("new", "b")} //nolint:staticcheck // it is deprecated with the locks that were no Leases, and still holds any two
 		old := e.elect(lock("old", "a"), timing{}).elected()
 		mixed := e.elect(both, timing{})
 		e.pass(time.Minute)

@@ -10,8 +10,7 @@ import (
 // Share registers a collector, or takes the one that is registered already.
 func Share[C prometheus.Collector](reg prometheus.Registerer, c *C) error {
 	err := reg.Register(*c)
-	var there prometheus.AlreadyRegisteredError
-	if errors.As(err, &there) {
+	if there, ok := errors.AsType[prometheus.AlreadyRegisteredError](err); ok {
 		if old, ok := there.ExistingCollector.(C); ok {
 			*c = old
 			return nil

@@ -47,11 +47,10 @@ func (d *Deadline) left(reserve time.Duration) time.Duration {
 	return max(d.last, time.Until(d.end().Add(d.within-reserve)))
 }
 
-// Context is for one thing that is left to do. It does not end with the context of
-// the deadline, but reserve before the deadline, and not before the last try. It
-// carries the values of the context.
-func (d *Deadline) Context(reserve time.Duration) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancelCause(context.WithoutCancel(d.ctx))
+// Context is for one thing that is left to do. It carries the values of ctx and does
+// not end with it, but reserve before the deadline, and not before the last try.
+func (d *Deadline) Context(ctx context.Context, reserve time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	unhook := context.AfterFunc(d.ctx, func() {
 		timer := time.NewTimer(d.left(reserve))
 		defer timer.Stop()
@@ -72,7 +71,7 @@ func (d *Deadline) Last() time.Duration { return d.last }
 
 // Wait waits until done is closed, until the deadline at most; false: it was not.
 func (d *Deadline) Wait(done <-chan struct{}) bool {
-	ctx, cancel := d.Context(0)
+	ctx, cancel := d.Context(d.ctx, 0)
 	defer cancel()
 	select {
 	case <-done:

@@ -31,7 +31,7 @@ func Example_leader() {
 	if err != nil {
 		panic(err)
 	}
-	defer os.RemoveAll(folder)
+	defer func() { _ = os.RemoveAll(folder) }()
 	db, err := sql.Open("sqlite", "file:"+filepath.Join(folder, "prices.db"))
 	if err != nil {
 		panic(err)

@@ -95,8 +95,7 @@ func (s *settings) certificates(name, whose string) certificates {
 func (s *settings) load(name string, c certificates) (client certs.Client, set bool) {
 	files := certs.Files{CA: *c.ca, Cert: *c.cert, Key: *c.key}
 	client, err := files.Load()
-	var wrong *certs.Error
-	if errors.As(err, &wrong) {
+	if wrong, ok := errors.AsType[*certs.Error](err); ok {
 		s.fail(name+"-"+wrong.File, err)
 	}
 	return client, err == nil && files.Set()

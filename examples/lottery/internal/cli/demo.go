@@ -20,7 +20,7 @@ NO_COLOR=1 has it print without colours. It takes no flags.
 `
 
 func demonstrate(ctx context.Context, p Process, s *settings, args []string) error {
-	if err := s.parse(args); err != nil {
+	if err := s.parse(ctx, args); err != nil {
 		return badArguments(err)
 	}
 	return demo.Run(ctx, demo.Config{Entrants: p.Bundled, Out: p.Stdout, Colours: wantsColours(p.Stdout, p.Getenv)})

@@ -42,7 +42,7 @@ func printWinners(ctx context.Context, p Process, s *settings, args []string) er
 		since    = s.text("since", "TIME", "1970-01-02", "the first instant to look at")
 		until    = s.text("until", "TIME", "now", "the instant to stop before")
 	)
-	if err := s.parse(args); err != nil {
+	if err := s.parse(ctx, args); err != nil {
 		return badArguments(err)
 	}
 	dsn := s.secureDatabase(s.database("database", *database, false), ofTables)
@@ -98,7 +98,7 @@ func verify(ctx context.Context, p Process, s *settings, args []string) error {
 		since    = s.text("since", "TIME", "", "the first instant to look at, such as 2026-11-21")
 		until    = s.text("until", "TIME", "", `the instant to stop before, such as "2026-11-22 13:00", or now`)
 	)
-	if err := s.parse(args); err != nil {
+	if err := s.parse(ctx, args); err != nil {
 		return badArguments(err)
 	}
 	options := s.secureRedis(s.redis("redis", *redisURL), ofRedis)

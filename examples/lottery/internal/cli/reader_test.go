@@ -148,13 +148,15 @@ func TestReadersOfAReadOnlyFile(t *testing.T) {
 	}
 	p := play(t, 1)
 	// Not TempDir: that is within a folder which others may not enter.
-	folder, err := os.MkdirTemp("", "noonlock-"+rand.Text()[:8])
+	folder, err := os.MkdirTemp("", "noonlock-"+rand.Text()[:8]) //nolint:usetesting // see above
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		_ = os.Chmod(folder, 0o700)
-		os.RemoveAll(folder)
+		if err := os.RemoveAll(folder); err != nil {
+			t.Error(err)
+		}
 	})
 	file, program := filepath.Join(folder, "lottery.db"), filepath.Join(folder, "test")
 	copyFile(t, p.file, file)

@@ -66,7 +66,7 @@ func serveReplica(ctx context.Context, p Process, s *settings, args []string) er
 		stale    = s.text("stale-after", "DURATION", "off", "how old the newest draw may be before /healthz fails, or off")
 		format   = s.text("log-format", "FORMAT", "text", "how to log to standard error: text or json")
 	)
-	if err := s.parse(args); err != nil {
+	if err := s.parse(ctx, args); err != nil {
 		return badArguments(err)
 	}
 	cfg := serve.Config{

@@ -56,7 +56,7 @@ func variable(name string) string {
 
 // parse reads the arguments, then the environment. The error is flag.ErrHelp if
 // help was asked for.
-func (s *settings) parse(args []string) error {
+func (s *settings) parse(ctx context.Context, args []string) error {
 	if err := s.flags.Parse(args); err != nil {
 		return err
 	}
@@ -64,7 +64,7 @@ func (s *settings) parse(args []string) error {
 		// It is not repeated: it may be a URL with a password.
 		return fmt.Errorf("%s after the flags; there must be none", counted(n, "argument stands", "arguments stand"))
 	}
-	s.unknown()
+	s.unknown(ctx)
 	s.flags.Visit(func(f *flag.Flag) { s.from[f.Name] = "--" + f.Name })
 	var err error
 	s.flags.VisitAll(func(f *flag.Flag) {
@@ -86,13 +86,13 @@ var ofServices = regexp.MustCompile(`_(SERVICE_(HOST|PORT)(_\w+)?|PORT(_\d+_(TCP
 
 // unknown collects the variables that look like flags, and are those of no command.
 // Their values are not shown.
-func (s *settings) unknown() {
+func (s *settings) unknown(ctx context.Context) {
 	for _, name := range s.names {
-		if !strings.HasPrefix(name, variable("")) || ofServices.MatchString(name) || slices.Contains(allVariables(), name) {
+		if !strings.HasPrefix(name, variable("")) || ofServices.MatchString(name) || slices.Contains(allVariables(ctx), name) {
 			continue
 		}
 		hint := ""
-		if near := nearest(name, allVariables()); near != "" {
+		if near := nearest(name, allVariables(ctx)); near != "" {
 			hint = "; did you mean " + near + "?"
 		}
 		s.errs = append(s.errs, fmt.Errorf("%s is set, and no flag is named so; it must be unset%s", excerpt(name), hint))
@@ -100,11 +100,11 @@ func (s *settings) unknown() {
 }
 
 // allVariables are those of all commands: one environment may serve several.
-func allVariables() []string {
+func allVariables(ctx context.Context) []string {
 	var names []string
 	for _, c := range commands() {
 		s := newSettings(c.name, Process{Getenv: func(string) string { return "" }})
-		_ = c.run(context.Background(), Process{}, s, []string{"--help"}) // declares the flags, and no more
+		_ = c.run(ctx, Process{}, s, []string{"--help"}) // declares the flags, and no more
 		s.flags.VisitAll(func(f *flag.Flag) { names = append(names, variable(f.Name)) })
 	}
 	return names
