@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-
 	"io"
 	"net"
 	"sync"

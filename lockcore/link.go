@@ -122,7 +122,7 @@ func (l *link) connected(ctx context.Context) (*redis.Client, error) {
 		if own == nil && l.setting < maxDialing {
 			own = make(chan error, 1)
 			l.setting++
-			go l.setUp(l.rdb, own)
+			go l.setUp(l.rdb, own) //nolint:contextcheck // the connection outlives the request that began it
 		}
 		changed := l.changed
 		l.mu.Unlock()
