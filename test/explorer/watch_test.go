@@ -337,10 +337,10 @@ func (v *verdict) arrival() {
 		}
 	}
 	for _, a := range order {
-		if !v.heard(a) || v.inQueue(a) {
+		if v.w.value("~heard", a) == "" || v.inQueue(a) {
 			continue
 		}
-		if _, holds := find(v.is, parseAttemptID(a)); !holds && v.reachable(a) && !v.upgrades(parseAttemptID(a)) {
+		if _, holds := find(v.is, parseAttemptID(a)); !holds && v.heard(a) && v.reachable(a) && !v.upgrades(parseAttemptID(a)) {
 			v.broken("%s has lost its place in line although it is alive", a)
 		}
 		v.w = v.w.set("~heard", a, "")
