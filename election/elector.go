@@ -115,7 +115,7 @@ func (le *LeaderElector) Run(ctx context.Context) error {
 	defer done()
 	run, crash := context.WithCancelCause(ctx)
 	defer crash(nil)
-	defer context.AfterFunc(run, le.ready.Run())()
+	defer le.ready.Run(run)()
 	reports := le.report(crash)
 	defer reports.end(deadline)
 	return le.stand(run, deadline)

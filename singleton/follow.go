@@ -49,7 +49,7 @@ func (r *Runner) follow(ctx, work context.Context, deadline *stopping.Deadline, 
 	defer j.ledger.Watch(f.wake)()
 	wait := backoff.NewExponentialBackOff(
 		backoff.WithInitialInterval(50*time.Millisecond), backoff.WithMaxInterval(2*time.Second), backoff.WithMaxElapsedTime(0))
-	defer context.AfterFunc(ctx, j.ready.Run())() // it claims nothing from then on
+	defer j.ready.Run(ctx)() // it claims nothing from then on
 	for ctx.Err() == nil {
 		pause, err := f.step(ctx, work)
 		switch {

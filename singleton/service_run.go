@@ -41,7 +41,7 @@ func (s *Service) Run(ctx context.Context) error {
 	pause := s.pauses()
 	away := backoff.NewExponentialBackOff(
 		backoff.WithInitialInterval(50*time.Millisecond), backoff.WithMaxInterval(2*time.Second), backoff.WithMaxElapsedTime(0))
-	defer context.AfterFunc(ctx, s.ready.Run())()
+	defer s.ready.Run(ctx)()
 	asking := readiness.WithAnswers(ctx, func(err error) {
 		if ctx.Err() == nil {
 			s.answered(err)

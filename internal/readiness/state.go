@@ -30,10 +30,24 @@ var (
 	errNotYet     = errors.New("the server has not answered yet")
 )
 
-// Run says that it runs from now until end is called, and nothing is known yet.
-func (s *State) Run() (end func()) {
+// Run says that it runs from now until ctx ends or end is called, and nothing is known
+// yet. The end has been noted when end returns, and does not reach a later Run. It is
+// called once.
+func (s *State) Run(ctx context.Context) (end func()) {
 	s.set(true, errNotYet, time.Time{})
-	return func() { s.set(false, nil, time.Time{}) }
+	stop := func() { s.set(false, nil, time.Time{}) }
+	noted := make(chan struct{})
+	unhook := context.AfterFunc(ctx, func() {
+		defer close(noted)
+		stop()
+	})
+	return func() {
+		if unhook() {
+			stop()
+			return
+		}
+		<-noted // it has been started, on a goroutine of its own
+	}
 }
 
 func (s *State) set(running bool, err error, until time.Time) {
