@@ -56,8 +56,10 @@ type Config struct {
 	// LeaseDuration: 10 s.
 	RenewDeadline time.Duration
 
-	// RetryPeriod is the time between two renewals, and between tries after
-	// errors. 1.2 times as long must be less than RenewDeadline, and twice as long
+	// RetryPeriod is the time between two renewals. After one that failed it is the
+	// longest time to the next try: half of what is left of RenewDeadline, if that
+	// is less, so that the last tries come close together, but not less than 10 ms
+	// apart. 1.2 times as long must be less than RenewDeadline, and twice as long
 	// not more than LeaseDuration. Default two fifteenths of LeaseDuration: 2 s.
 	// Candidates do not poll; it does not matter for them.
 	RetryPeriod time.Duration

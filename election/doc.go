@@ -49,7 +49,8 @@
 //
 // # The arithmetic
 //
-//	renewal          every RetryPeriod (2 s), and RetryPeriod after one that failed
+//	renewal          every RetryPeriod (2 s), and after one that failed in RetryPeriod
+//	                 or half of what is left of RenewDeadline, whichever is less
 //	leading ends     RenewDeadline (10 s) after the last renewal that was answered,
 //	                 counted from before its request was sent
 //	others may lead  LeaseDuration (15 s) after it, counted by the server

@@ -75,26 +75,35 @@ func TestPauseAfterLoss(t *testing.T) {
 	})
 }
 
-// Renewals that fail are tried again after RetryPeriod.
+// A renewal that fails is tried again after RetryPeriod, or after half of what is left
+// of RenewDeadline if that is less: the nearer the end, the more often.
 func TestRetryPeriodAfterErrors(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
 		a := e.replica(e.client("a"), quick(""))
 		a.run().leads(1)
 		e.pass(leaseDuration) // the server knows the script now
-		tries := 0
+		e.bubble.Server().SetError("LOADING Redis is loading the dataset in memory")
+		var tries []time.Time
 		_, err := e.bubble.Faults().Add(lockcoretest.Fault{Kind: lockcoretest.DropRequest, Match: func(cmd []string) bool {
 			if script("leader_renew")(cmd) {
-				tries++
+				tries = append(tries, time.Now())
 			}
 			return false // it only counts
 		}})
 		must(t, err)
-		e.bubble.Server().SetError("LOADING Redis is loading the dataset in memory")
 		mustIs(t, a.ended(1), lockcore.ErrLeaseExpired)
+		end := time.Now()
 		e.bubble.Server().SetError("")
-		if want := int(renewDeadline / retryPeriod); tries < want-1 || tries > want {
-			t.Errorf("%d renewals were tried within %v", tries, renewDeadline)
+		if len(tries) < int(renewDeadline/retryPeriod)-1 {
+			t.Errorf("%d renewals were tried within %v", len(tries), renewDeadline)
+		}
+		const least, slack = 10 * time.Millisecond, 5 * time.Millisecond // a try has the former at least
+		for i := 1; i < len(tries); i++ {
+			want := min(retryPeriod, max(least, end.Sub(tries[i-1])/2))
+			if got := tries[i].Sub(tries[i-1]); got < want-slack || got > want+slack {
+				t.Errorf("try %d of %d came %v after the one before, want %v", i, len(tries), got, want)
+			}
 		}
 	})
 }

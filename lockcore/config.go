@@ -62,8 +62,8 @@ type LeaseConfig struct {
 	RenewInterval time.Duration
 
 	// RetryInterval is the time from a renewal that was refused, or for which no
-	// connection was had, to the next try. One that is not answered is tried again
-	// when half of what was left of the lease is over. Default RenewInterval/16.
+	// connection was had, to the next try, unless half of what was left of the lease
+	// is less. One that is not answered is tried again when that half is over. Default RenewInterval/16.
 	RetryInterval time.Duration
 
 	// ValidFor ends the lease on this side earlier after the last renewal than
