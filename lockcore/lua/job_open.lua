@@ -83,7 +83,6 @@ if not last then
     redis.call('HSET', job, 'born', last)
   end
   redis.call('HSET', job, 'last', last)
-  id = nil
 elseif after ~= '' then
   local ahead = tonumber(after) - tonumber(last)
   if ahead > 0 and sure == '1' or ahead < 0 and last == born then

@@ -78,7 +78,7 @@ end
 -- follow lets a key live as long as the job does.
 local function follow(job, key)
   local ttl = redis.call('PTTL', job)
-  if ttl > 0 then
+  if ttl >= 0 then
     redis.call('PEXPIRE', key, ttl)
   else
     redis.call('PERSIST', key)
@@ -96,7 +96,7 @@ end
 local function settle(job, open, runs, keep, tick, record, outcome, reason, now, freed)
   freed = whole(freed or now)
   redis.call('HDEL', open, tick)
-  redis.call('HSET', job, 'freed', freed, 'hold', (record.held or freed) .. ' ' .. freed)
+  redis.call('HSET', job, 'freed', freed, 'hold', record.held .. ' ' .. freed)
   account(job, tick)
   if outcome == 'succeeded' and not triggered(tick)
     and tonumber(tick) > tonumber(redis.call('HGET', job, 'ok') or 0) then

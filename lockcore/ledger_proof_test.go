@@ -1,0 +1,179 @@
+package lockcore_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// A replica of a newer definition acts when it has lived for long enough, which is longer
+// after each time that its definition has lost the job.
+func TestProofsToTheMillisecond(t *testing.T) {
+	jobToTheMillisecond(t, func(j *timedJob) {
+		for _, row := range []struct {
+			name   string
+			struck string
+			time   time.Duration
+		}{
+			{"the first time", ``, 5 * time.Second},
+			{"another has lost the job", `{"d3":3}`, 5 * time.Second},
+			{"it has lost the job", `{"d2":1}`, 20 * time.Second},
+			{"it has lost the job twice", `{"d2":2}`, 80 * time.Second},
+			{"it has lost the job often", `{"d2":5}`, time.Hour},
+		} {
+			fields := []any{"def", "d1", "base", "d1", "gen", "1", "top", "2"}
+			if row.struck != "" {
+				fields = append(fields, "struck", row.struck)
+			}
+			for _, left := range []time.Duration{2 * time.Millisecond, 0} {
+				j.stands(fields...)
+				j.lives("a", 1, -time.Hour, 1)
+				j.lives("b", 2, left-row.time, 0)
+				want := "gen 1 mine  own 2 dropped  others 1 watch  proof 2 handover "
+				kept := "0"
+				if left == 0 {
+					want, kept = "gen 2 mine 1 own 2 dropped  others 1 watch 1 proof 0 handover ", "1"
+				}
+				name := fmt.Sprintf("%s, %v before", row.name, left)
+				j.wants(name, j.opens("b", "d2", 2, "", 0), want)
+				lapse := 90 * time.Second
+				if left == 0 {
+					lapse = 15 * time.Second // it is on trial
+				}
+				j.wants(name+", written down", j.raw.HGet(j.Context(), j.key(jobName, "live"), "b").Val(), "2 "+j.ms(lapse)+" "+j.ms(left-row.time)+" "+kept)
+				j.wants(name+", the TTL of that", j.left(j.key(jobName, "live")), "1m30s")
+			}
+		}
+
+		// Beside others of a definition on trial.
+		for _, left := range []time.Duration{time.Millisecond, 0} {
+			j.stands("def", "d2", "base", "d1", "gen", "2", "top", "2")
+			j.lives("a", 2, -time.Hour, 1)
+			j.lives("b", 2, left-30*time.Second, 0)
+			want := "gen 2 mine  own 2 dropped  others 0 watch  proof 1 handover "
+			if left == 0 {
+				want = "gen 2 mine 1 own 2 dropped  others 0 watch  proof 0 handover "
+			}
+			j.wants(fmt.Sprintf("on trial, %v before", left), j.opens("b", "d2", 2, "", 0), want)
+		}
+	})
+}
+
+// A definition is proven when it has ended a run and acted for long enough.
+func TestTrialsToTheMillisecond(t *testing.T) {
+	jobToTheMillisecond(t, func(j *timedJob) {
+		const trial = 5 * time.Minute
+		for _, row := range []struct {
+			ran    string
+			took   time.Duration
+			proven bool
+		}{
+			{"2", -trial, true},
+			{"2", -trial + time.Millisecond, false},
+			{"1", -trial, false},
+			{"", -trial, false},
+		} {
+			j.stands("def", "d2", "base", "d1", "gen", "2", "top", "2", "took", j.ms(row.took), "struck", `{"d2":1}`)
+			if row.ran != "" {
+				must(j.env, j.raw.HSet(j.Context(), j.key(jobName, "job"), "ran", row.ran).Err())
+			}
+			j.lives("a", 1, -time.Hour, 1)
+			j.lives("b", 2, -time.Hour, 1)
+			base, struck, watch := "d1", `{"d2":1}`, "1"
+			if row.proven {
+				base, struck, watch = "d2", "", ""
+			}
+			name := fmt.Sprintf("%+v", row)
+			j.wants(name, j.opens("b", "d2", 2, "", 0), "gen 2 mine 1 own 2 dropped  others 1 watch "+watch+" proof 0 handover ")
+			j.wants(name+": base and strikes", j.field("base")+" "+j.field("struck"), base+" "+struck)
+		}
+	})
+}
+
+// The definition that loses the job on trial is struck: more if it died in the midst of a run.
+func TestStrikes(t *testing.T) {
+	jobToTheMillisecond(t, func(j *timedJob) {
+		run := func(gen, id string) string { return fmt.Sprintf(`{"run":%q,"gen":%q,"til":"0"}`, id, gen) }
+		for _, row := range []struct {
+			name, base, before string
+			open               string
+			want               string
+		}{
+			{"no run is open", "d1", "", "", `{"d2":1}`},
+			{"it died in a run", "d1", "", run("2", "x"), `{"d2":3}`},
+			{"it gave the run up", "d1", "", run("2", ""), `{"d2":1}`},
+			{"it is another's run", "d1", "", run("1", "x"), `{"d2":1}`},
+			{"it was struck before", "d1", `{"d2":2}`, "", `{"d2":3}`},
+			{"it was proven", "d2", "", "", ""},
+		} {
+			fields := []any{"def", "d2", "base", row.base, "gen", "2", "top", "2", "ran", "2", "took", j.ms(-time.Hour)}
+			if row.before != "" {
+				fields = append(fields, "struck", row.before)
+			}
+			j.stands(fields...)
+			if row.open != "" {
+				must(j.env, j.raw.HSet(j.Context(), j.key(jobName, "open"), j.ms(-time.Second), row.open).Err())
+			}
+			j.lives("a", 1, -time.Hour, 1)
+			j.wants(row.name, j.opens("a", "d1", 1, "", 0), "gen 1 mine 1 own 1 dropped  others 0 watch  proof 0 handover ")
+			j.wants(row.name+": strikes", j.field("struck"), row.want)
+			j.wants(row.name+": ran, took, top", j.field("ran")+" "+j.field("took")+" "+j.field("top"), " "+j.ms(0)+" 2")
+		}
+	})
+}
+
+// Whoever may take others for dead may do so up to that millisecond.
+func TestTrustToTheMillisecond(t *testing.T) {
+	jobToTheMillisecond(t, func(j *timedJob) {
+		for _, row := range []struct {
+			trust time.Duration
+			start string
+			acts  bool
+		}{
+			{0, "", true},
+			{-time.Millisecond, "", false},
+			{-time.Millisecond, "1", true},
+		} {
+			j.stands("def", "d2", "base", "d2", "gen", "2", "top", "2")
+			j.lives("a", 1, -time.Hour, 1)
+			must(j.env, j.raw.Set(j.Context(), j.key(jobName, "tomb:1"), "1", minute).Err())
+			want := "gen 2 mine  own 1 dropped  others 1 watch  proof 0 handover "
+			if row.acts {
+				want = "gen 1 mine 1 own 1 dropped  others 0 watch  proof 0 handover "
+			}
+			j.wants(fmt.Sprintf("%+v", row), j.opens("a", "d1", 1, row.start, row.trust), want)
+			if row.start != "" {
+				j.wants("the tombstone's TTL", j.left(j.key(jobName, "tomb:1")), "5m0s")
+			}
+		}
+	})
+}
+
+// Of another schedule's ticks a replica says first which of them are owed, up to an instant
+// that is over, unless the server has forgotten its order.
+func TestHandoversToTheMillisecond(t *testing.T) {
+	jobToTheMillisecond(t, func(j *timedJob) {
+		const asked, acts = "gen 1 mine  own 2 dropped  others 1 watch  proof 0 handover 1", "gen 2 mine 1 own 2 dropped  others 0 watch  proof 0 handover "
+		seen := j.ms(-time.Second)
+		for _, row := range []struct {
+			name, top string
+			says      []any
+			want      string
+			last      string
+		}{
+			{"nothing", "2", nil, asked, seen},
+			{"up to now", "2", []any{j.ms(0), seen}, acts, j.ms(0)},
+			{"up to the next millisecond", "2", []any{j.ms(time.Millisecond), seen}, asked, seen},
+			{"up to what is accounted for", "2", []any{seen, seen}, acts, seen},
+			{"by an older tick", "2", []any{j.ms(0), j.ms(-2 * time.Second)}, asked, seen},
+			{"two ticks", "2", []any{j.ms(0), seen, j.ms(-2 * time.Millisecond), j.ms(-time.Millisecond), 2}, "gen 2 mine 1 own 2 dropped 1 others 0 watch  proof 0 handover ", j.ms(0)},
+			{"nothing, after a loss", "1", nil, acts, seen},
+		} {
+			j.stands("def", "d1", "base", "d1", "gen", "1", "top", row.top, "sched", "s1", "schedof", "d1")
+			must(j.env, j.raw.LPush(j.Context(), j.key(jobName, "runs"), `{"tick":"1","outcome":"succeeded"}`).Err())
+			j.lives("b", 2, -time.Hour, 1)
+			j.wants(row.name, j.opens("b", "d2", 2, "", 0, append([]any{"s2"}, row.says...)...), row.want)
+			j.wants(row.name+": accounted for", j.field("last"), row.last)
+		}
+	})
+}

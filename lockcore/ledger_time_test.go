@@ -1,0 +1,175 @@
+package lockcore_test
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A timedJob is a job whose keys are written, and whose scripts are run, to the millisecond.
+type timedJob struct{ *timed }
+
+func jobToTheMillisecond(t *testing.T, test func(j *timedJob)) {
+	t.Helper()
+	toTheMillisecond(t, func(e *timed) { test(&timedJob{e}) })
+}
+
+func (j *timedJob) keys(parts ...string) []string {
+	return (&jobBench{env: j.env}).keys(parts...)
+}
+
+// stands writes the job anew: its newest accounted tick is a second ago.
+func (j *timedJob) stands(fields ...any) {
+	j.Helper()
+	must(j.env, j.raw.Del(j.Context(), j.keys("job", "open", "runs", "fence", "live", "defs", "tomb:1")...).Err())
+	must(j.env, j.raw.HSet(j.Context(), j.key(jobName, "job"), append([]any{"v", "1", "id", "7", "last", j.ms(-time.Second)}, fields...)...).Err())
+}
+
+// lives writes down a replica.
+func (j *timedJob) lives(name string, order int, since time.Duration, fit int) {
+	j.Helper()
+	must(j.env, j.raw.HSet(j.Context(), j.key(jobName, "live"), name, fmt.Sprintf("%d %s %s %d", order, j.ms(minute), j.ms(since), fit)).Err())
+}
+
+func (j *timedJob) field(name string) string {
+	j.Helper()
+	return j.raw.HGet(j.Context(), j.key(jobName, "job"), name).Val()
+}
+
+// opens is what a replica with a definition asks, and returns of the answer which
+// generation acts and whether it is the caller's, and what names, as `2 1 proof 0 watch `.
+func (j *timedJob) opens(me, def string, own int, start string, trust time.Duration, sched ...any) string {
+	j.Helper()
+	args := append([]any{"", "", "", 10, 3600000, me, def, own, start, 90000, "", 300000}, "", j.ms(trust), "")
+	if len(sched) > 0 {
+		args = append(args[:12], sched[0], j.ms(trust), "spec")
+		args = append(args, sched[1:]...)
+	}
+	for len(args) < 20 {
+		args = append(args, "")
+	}
+	answer := j.run("job_open", j.keys("job", "open", "runs", "live", "tomb:1", "defs"), args...)
+	f := strings.Split(strings.Trim(answer, "[]"), " ")
+	if len(f) < 22 {
+		j.Fatalf("job_open answers %s", answer)
+	}
+	return fmt.Sprintf("gen %s mine %s own %s dropped %s others %s watch %s proof %s handover %s", f[8], f[11], f[12], f[13], f[18], f[19], f[20], f[21])
+}
+
+// A schema that is older is brought to this one, and a newer one is left.
+func TestSchemasAreNotSetBack(t *testing.T) {
+	jobToTheMillisecond(t, func(j *timedJob) {
+		for before, after := range map[string]string{"0": "1", "1": "1", "2": "2"} {
+			j.stands("v", before)
+			j.opens("", "", 0, "", 0)
+			j.wants("schema "+before, j.field("v"), after)
+		}
+	})
+}
+
+// What triggers, runs and renewals leave in the keys of a job.
+func TestRecordsToTheMillisecond(t *testing.T) {
+	jobToTheMillisecond(t, func(j *timedJob) {
+		open, runs := j.key(jobName, "open"), j.key(jobName, "runs")
+		only := func(what string, want map[string]string) string {
+			j.Helper()
+			all := j.raw.HGetAll(j.Context(), open).Val()
+			for tick, text := range all {
+				j.wants(what, fmt.Sprint(jobFields(text)), fmt.Sprint(want))
+				return tick
+			}
+			j.Fatalf("%s: there is no record", what)
+			return ""
+		}
+		j.stands()
+		j.run("job_trigger", j.keys("job", "open", "tomb:1"), 5, 60000)
+		tick := only("a trigger", map[string]string{"run": "", "holder": "", "attempt": "0", "token": "0", "start": j.ms(0), "til": "0"})
+		instant, err := strconv.ParseInt(tick, 10, 64)
+		if must(j.env, err); instant != j.now.UnixMilli()+1<<47 {
+			j.Errorf("the trigger is called %s", tick)
+		}
+
+		j.stands("gen", "3")
+		due := j.ms(0)
+		last := j.ms(-time.Second)
+		j.run("job_claim", j.keys("job", "open", "runs", "fence", "tomb:1"), jobMe, due, 2000, last, 3, "0", 10, 3600000, "h", "", "", "", "", "", "3")
+		token := fmt.Sprint(j.now.UnixMicro())
+		record := map[string]string{"run": jobMe, "holder": "h", "attempt": "1", "token": token, "start": j.ms(0), "til": j.ms(2 * time.Second), "held": j.ms(0), "seen": j.ms(0), "gen": "3"}
+		only("a claim", record)
+		start := j.ms(0)
+		j.pass(time.Second)
+		j.now = time.Now()
+		j.wants("renewal", j.run("job_renew", j.keys("open"), jobMe, due, 2000), "1")
+		record["til"], record["seen"] = j.ms(2*time.Second), j.ms(0)
+		only("a renewal", record)
+		for _, what := range []string{"completed", "completed twice"} {
+			j.wants(what, j.run("job_complete", j.keys("job", "open", "runs"), jobMe, due, "succeeded", "", 10, token), "1")
+		}
+		j.wants("completed otherwise", j.run("job_complete", j.keys("job", "open", "runs"), jobMe, due, "failed", "", 10, token), "0")
+		j.wants("the history", fmt.Sprint(jobFields(j.raw.LIndex(j.Context(), runs, 0).Val())), fmt.Sprint(map[string]string{
+			"tick": due, "attempt": "1", "holder": "h", "token": token, "start": start, "end": j.ms(0), "outcome": "succeeded", "error": "",
+		}))
+		j.wants("the hold, and the generation that ended a run", j.field("hold")+" "+j.field("ran"), start+" "+j.ms(0)+" 3")
+	})
+}
+
+// The keys of a job in its last millisecond do not outlive it.
+func TestTheLastMillisecondOfALedger(t *testing.T) {
+	jobToTheMillisecond(t, func(j *timedJob) {
+		j.stands()
+		must(j.env, j.raw.HSet(j.Context(), j.key(jobName, "open"), j.ms(0), jobRecord(jobMe, 1, j.now.Add(minute).UnixMilli())).Err())
+		must(j.env, j.raw.PExpire(j.Context(), j.key(jobName, "job"), time.Millisecond).Err())
+		j.pass(500 * time.Microsecond)
+		j.wants("completed", j.run("job_complete", j.keys("job", "open", "runs"), jobMe, j.ms(0), "succeeded", "", 10, "5"), "1")
+		j.pass(time.Minute)
+		if left := j.raw.Exists(j.Context(), j.keys("job", "runs")...).Val(); left != 0 {
+			j.Errorf("of the job and its history %d keys are left", left)
+		}
+	})
+}
+
+// A ledger that was begun, or set right after a loss, is another one; a look changes nothing of that.
+func TestIdentitiesOfLedgers(t *testing.T) {
+	jobToTheMillisecond(t, func(j *timedJob) {
+		us := fmt.Sprint(j.now.UnixMicro())
+		asks := func(after, sure string) {
+			j.Helper()
+			j.run("job_open", j.keys("job", "open", "runs", "live", "tomb:1", "defs"), after, sure, "", 10, 3600000, "", "", 0, "", 90000, "", 300000, "", "0", "", "", "", "", "", "")
+		}
+		for _, row := range []struct {
+			name, after, sure, want string
+		}{
+			{"a look", "", "", "7"},
+			{"less is known", j.ms(-2 * time.Second), "1", "7"},
+			{"more is known, not for sure", j.ms(0), "", "7"},
+			{"more is known", j.ms(0), "1", us},
+		} {
+			j.stands()
+			asks(row.after, row.sure)
+			j.wants(row.name, j.field("id"), row.want)
+		}
+		must(j.env, j.raw.Del(j.Context(), j.key(jobName, "job")).Err())
+		asks("", "")
+		j.wants("begun", j.field("id"), us)
+	})
+}
+
+// The list of definitions lives as long as the job, and grows only where the ticks change.
+// A replica whose job is lost, and that was fit, acts again.
+func TestDefinitionsLiveAsLongAsTheJob(t *testing.T) {
+	jobToTheMillisecond(t, func(j *timedJob) {
+		defs := j.key(jobName, "defs")
+		const acts = "gen 1 mine 1 own 1 dropped  others 0 watch  proof 0 handover "
+		j.stands()
+		j.lives("a", 1, -time.Hour, 1)
+		j.wants("the job is lost", j.opens("a", "d1", 1, "", 0, "s1"), acts)
+		for range 2 {
+			j.wants("the definitions", fmt.Sprint(j.raw.LRange(j.Context(), defs, 0, -1).Val()), `[{"from":"`+j.ms(-time.Second)+`","spec":"spec"}]`)
+			j.wants("their TTL", j.left(defs), "1h0m0s")
+			must(j.env, j.raw.PExpire(j.Context(), defs, minute).Err())
+			j.wants("a look", j.opens("a", "d1", 1, "", 0, "s1"), acts)
+		}
+	})
+}
