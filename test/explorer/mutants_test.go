@@ -125,7 +125,12 @@ func TestMutants(t *testing.T) {
 			t.Errorf("killers.txt: there is no %s.lua", file)
 		}
 	}
+	unexamined := map[string]bool{} // files of which no mutant is hunted
 	for _, s := range survivors {
+		if s.key == "*" && l.files[s.file] != "" {
+			unexamined[s.file] = true
+			continue
+		}
 		if !slices.ContainsFunc(all[s.file], func(m mutant) bool { return m.key == s.key }) {
 			t.Errorf("survivors.txt:%d: no mutant is called %s: %s", s.line, s.file, s.key)
 		}
@@ -136,6 +141,10 @@ func TestMutants(t *testing.T) {
 		for _, file := range slices.Sorted(maps.Keys(all)) {
 			t.Run(file, func(t *testing.T) {
 				t.Parallel()
+				if unexamined[file] {
+					t.Logf("survivors.txt: the %d mutants of %s.lua are not examined", len(all[file]), file)
+					return
+				}
 				killers, err := h.named(hints[file])
 				if err != nil {
 					t.Fatalf("killers.txt: %s: %v", file, err)
@@ -172,7 +181,7 @@ func TestMutants(t *testing.T) {
 		total += len(ms)
 	}
 	if killed.Load()+listed.Load() > 0 {
-		servers.Count(t, "of %d mutants of %d files %d were noticed, and %d are listed that cannot be", total, len(all), killed.Load(), listed.Load())
+		servers.Count(t, "of %d mutants of %d files %d were noticed, %d are listed as survivors, and those of %d files were not examined", total, len(all), killed.Load(), listed.Load(), len(unexamined))
 	}
 }
 
@@ -222,7 +231,8 @@ func (h *hunt) isFair(t *testing.T, l *library, mutants []mutant) {
 	}
 }
 
-// A survivor is a mutant that cannot be noticed.
+// A survivor is a mutant that is not noticed. The key * stands for all mutants of a file
+// that are not examined.
 type survivor struct {
 	file, key string
 	line      int // in survivors.txt
