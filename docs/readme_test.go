@@ -23,14 +23,14 @@ var thisFile string
 
 // The bodies of these functions are the code of README.md.
 
-func readmeDo(ctx context.Context, rdb *redis.Client) error {
+func readmeDo(ctx context.Context, rdb *redis.Client, db *sql.DB) error {
 	client, err := lockcore.New(rdb, lockcore.Config{}) // rdb is your *redis.Client
 	if err != nil {
 		return err
 	}
 	defer client.Close(context.WithoutCancel(ctx))
 	return client.Do(ctx, "reindex", func(ctx context.Context, token uint64) error {
-		return reindex(ctx, token) // one replica at a time; ctx ends with the lease
+		return reindex(ctx, db, token) // one replica at a time; ctx ends with the lease
 	})
 }
 
@@ -59,9 +59,9 @@ func readmeJob(ctx context.Context, runner *singleton.Runner, once *sqlonce.Once
 // They are compiled here and not run; the examples of the packages run.
 var _, _, _ = readmeDo, readmeElection, readmeJob
 
-func reindex(context.Context, uint64) error         { return nil }
-func control(context.Context)                       {}
-func drawTenWinners(context.Context, *sql.Tx) error { return nil }
+func reindex(context.Context, *sql.DB, uint64) error { return nil }
+func control(context.Context)                        {}
+func drawTenWinners(context.Context, *sql.Tx) error  { return nil }
 
 const readmeSnippets, longestSnippet = 3, 10
 

@@ -61,8 +61,10 @@ func networks() []network {
 			var none *net.TCPConn
 			return none, nil
 		}, func(_ *env, f *lockcoretest.Faults) { f.Cut() }},
-		{"dials panic", func(context.Context, <-chan struct{}) (net.Conn, error) { panic("a Dialer's") },
-			func(_ *env, f *lockcoretest.Faults) { f.Cut() }},
+		{
+			"dials panic", func(context.Context, <-chan struct{}) (net.Conn, error) { panic("a Dialer's") },
+			func(_ *env, f *lockcoretest.Faults) { f.Cut() },
+		},
 		{"dials fail with an error of the Dialer's own", func(context.Context, <-chan struct{}) (net.Conn, error) {
 			return nil, errors.New("the tunnel is down")
 		}, func(_ *env, f *lockcoretest.Faults) { f.Cut() }},
@@ -248,5 +250,4 @@ func everyCall(e *env, n network) {
 	if dialing > 0 {
 		e.Errorf("%d dials have not returned", dialing)
 	}
-
 }

@@ -95,7 +95,7 @@ func TestRecordsToTheMillisecond(t *testing.T) {
 		due := j.ms(0)
 		last := j.ms(-time.Second)
 		j.run("job_claim", j.keys("job", "open", "runs", "fence", "tomb:1"), jobMe, due, 2000, last, 3, "0", 10, 3600000, "h", "", "", "", "", "", "3")
-		token := fmt.Sprint(j.now.UnixMicro())
+		token := strconv.FormatInt(j.now.UnixMicro(), 10)
 		record := map[string]string{"run": jobMe, "holder": "h", "attempt": "1", "token": token, "start": j.ms(0), "til": j.ms(2 * time.Second), "held": j.ms(0), "seen": j.ms(0), "gen": "3"}
 		only("a claim", record)
 		start := j.ms(0)
@@ -133,7 +133,7 @@ func TestTheLastMillisecondOfALedger(t *testing.T) {
 // A ledger that was begun, or set right after a loss, is another one; a look changes nothing of that.
 func TestIdentitiesOfLedgers(t *testing.T) {
 	jobToTheMillisecond(t, func(j *timedJob) {
-		us := fmt.Sprint(j.now.UnixMicro())
+		us := strconv.FormatInt(j.now.UnixMicro(), 10)
 		asks := func(after, sure string) {
 			j.Helper()
 			j.run("job_open", j.keys("job", "open", "runs", "live", "tomb:1", "defs"), after, sure, "", 10, 3600000, "", "", 0, "", 90000, "", 300000, "", "0", "", "", "", "", "", "")

@@ -8,10 +8,13 @@ import (
 
 // A canvas collects the elements of one picture. Lengths are CSS pixels.
 type canvas struct {
-	width, height int
-	title         string
-	body          strings.Builder
+	height int
+	title  string
+	body   strings.Builder
 }
+
+// width is that of every picture.
+const width = 860
 
 const style = `
 text { font: 14px system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; fill: var(--ink); }
@@ -36,8 +39,8 @@ svg { --ink: #1f2328; --soft: #59636e; --line: #818b98; --page: #ffffff; --box: 
 #head path { fill: var(--ink); }
 `
 
-func newCanvas(width, height int, title string) *canvas {
-	return &canvas{width: width, height: height, title: title}
+func newCanvas(height int, title string) *canvas {
+	return &canvas{height: height, title: title}
 }
 
 func (c *canvas) add(format string, args ...any) { fmt.Fprintf(&c.body, format+"\n", args...) }
@@ -56,8 +59,8 @@ func (c *canvas) bar(x1, x2, y int, class, label string) {
 }
 
 // box draws a frame with lines of text in it.
-func (c *canvas) box(x, y, width, height int, class string, lines ...string) {
-	c.add(`<rect x="%d" y="%d" width="%d" height="%d" rx="6" class="%s"/>`, x, y, width, height, class)
+func (c *canvas) box(x, y, width, height int, lines ...string) {
+	c.add(`<rect x="%d" y="%d" width="%d" height="%d" rx="6" class="box"/>`, x, y, width, height)
 	top := y + height/2 - (len(lines)-1)*9 + 5
 	for i, line := range lines {
 		kind := "small"
@@ -86,9 +89,9 @@ func (c *canvas) cross(x, y int) {
 }
 
 // lane draws the name of a participant and its time line.
-func (c *canvas) lane(y int, name string, x1, x2 int) {
+func (c *canvas) lane(y int, name string, x1 int) {
 	c.text(16, y+5, "strong", "start", name)
-	c.line(x1, y, x2, y, "axis")
+	c.line(x1, y, width-20, y, "axis")
 }
 
 // svg returns the whole file.
@@ -99,5 +102,5 @@ func (c *canvas) svg() string {
 <defs><marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" orient="auto"><path d="M0 0L8 4L0 8z"/></marker></defs>
 <rect width="%[1]d" height="%[2]d" class="page"/>
 %[5]s</svg>
-`, c.width, c.height, html.EscapeString(c.title), style, c.body.String())
+`, width, c.height, html.EscapeString(c.title), style, c.body.String())
 }

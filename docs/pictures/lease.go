@@ -2,10 +2,10 @@ package main
 
 // lease shows that the holder's end comes before the server's.
 func lease() string {
-	c := newCanvas(860, 330, "A lease in time: the holder stops before Redis frees the lock")
+	c := newCanvas(330, "A lease in time: the holder stops before Redis frees the lock")
 	const client, server = 90, 210
-	c.lane(client, "holder", 90, 840)
-	c.lane(server, "Redis", 90, 840)
+	c.lane(client, "holder", 90)
+	c.lane(server, "Redis", 90)
 
 	// The grant.
 	c.arrow(120, client, 150, server)

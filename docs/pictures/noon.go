@@ -2,12 +2,12 @@ package main
 
 // noon shows the lottery's noon with a replica that dies in the middle of its draw.
 func noon() string {
-	c := newCanvas(860, 390, "The noon draw: a replica is killed, another one finishes, the rows are written once")
+	c := newCanvas(390, "The noon draw: a replica is killed, another one finishes, the rows are written once")
 	const one, two, three, database = 70, 150, 230, 330
 	for i, name := range []string{"replica 1", "replica 2", "replica 3"} {
-		c.lane(one+80*i, name, 110, 840)
+		c.lane(one+80*i, name, 110)
 	}
-	c.lane(database, "database", 110, 840)
+	c.lane(database, "database", 110)
 
 	c.line(200, 40, 200, 350, "guide")
 	c.text(200, 32, "strong", "middle", "12:00")

@@ -2,14 +2,14 @@ package main
 
 // tick shows the states of one scheduled instant of a job.
 func tick() string {
-	c := newCanvas(860, 350, "The life of a tick: claimed once, taken over after a death, ended once")
-	c.box(20, 120, 130, 60, "box", "due", "12:00 by Redis")
-	c.box(290, 120, 170, 60, "box", "running", "one holder, one token")
-	c.box(290, 260, 170, 60, "box", "open", "holder died or left")
-	c.box(660, 20, 170, 50, "box", "succeeded")
-	c.box(660, 125, 170, 50, "box", "failed")
-	c.box(660, 265, 170, 50, "box", "unknown", "may have had its effect")
-	c.box(20, 20, 130, 50, "box", "skipped", "with its reason")
+	c := newCanvas(350, "The life of a tick: claimed once, taken over after a death, ended once")
+	c.box(20, 120, 130, 60, "due", "12:00 by Redis")
+	c.box(290, 120, 170, 60, "running", "one holder, one token")
+	c.box(290, 260, 170, 60, "open", "holder died or left")
+	c.box(660, 20, 170, 50, "succeeded")
+	c.box(660, 125, 170, 50, "failed")
+	c.box(660, 265, 170, 50, "unknown", "may have had its effect")
+	c.box(20, 20, 130, 50, "skipped", "with its reason")
 
 	c.arrow(150, 150, 286, 150)
 	c.text(218, 142, "small", "middle", "first claim wins")

@@ -89,7 +89,7 @@ var errCutOff = errors.New("cut off")
 // written cuts the replica off if it is its turn: a process that died here would
 // leave the same behind. Its connections are closed by the system, and the
 // database undoes a transaction whose client is gone.
-func (r *replica) written(_ context.Context, tx *sql.Tx, run singleton.Run, ids []string) error {
+func (r *replica) written(_ context.Context, _ *sql.Tx, run singleton.Run, ids []string) error {
 	if !r.demo.written(r, run, ids) {
 		return nil
 	}
