@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -158,7 +159,13 @@ func TestServerAway(t *testing.T) {
 		must(e, l.Create(e.Context(), ler("a", 15)))
 		for _, outage := range []func(){
 			func() { f.Partition() },
-			func() { f.Heal(); f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.RefuseDial}); f.Cut() },
+			func() {
+				// Dials that began in the outage still bring connections, which are cut too.
+				f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.RefuseDial})
+				f.Heal()
+				synctest.Wait()
+				f.Cut()
+			},
 		} {
 			outage()
 			begin := time.Now()
