@@ -42,7 +42,7 @@ func (d *Deadline) end() time.Time {
 	return d.ended
 }
 
-// Left is how long there is from now, the last try included, if ctx has ended.
+// left is how long there is from now, the last try included, if ctx has ended.
 func (d *Deadline) left(reserve time.Duration) time.Duration {
 	return max(d.last, time.Until(d.end().Add(d.within-reserve)))
 }
