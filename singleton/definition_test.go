@@ -26,10 +26,10 @@ func (f *fleet) crashes(schedule string, work func(r *replica) func(context.Cont
 		}
 		r.add("draw", schedule, do, singleton.JobConfig{Revision: "bad"})
 		r.run()
-		for died := time.Now().Add(min(lives(n), time.Until(end))); !r.dead && time.Now().Before(died); {
+		for died := time.Now().Add(min(lives(n), time.Until(end))); !r.dead.Load() && time.Now().Before(died); {
 			f.pass(min(10*time.Second, time.Until(died)))
 		}
-		if !r.dead {
+		if !r.dead.Load() {
 			r.die()
 		}
 		r.cancel() // what it still does in this process is nobody's
@@ -268,9 +268,8 @@ func TestFault80_AScheduleChangesWhileNobodyIsAlive(t *testing.T) {
 				from := f.runs("draw")[0].Tick.Add(-time.Millisecond)
 				if dies {
 					a.die()
-				} else {
-					a.stop()
 				}
+				a.stop()
 				f.pass(3*24*time.Hour + 30*time.Second)
 				reg := prometheus.NewRegistry()
 				b := f.replica("new", singleton.Config{Registerer: reg})

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -134,7 +135,7 @@ type replica struct {
 	cancel context.CancelFunc
 	done   chan struct{}
 	err    error
-	dead   bool
+	dead   atomic.Bool
 }
 
 // replica makes one with a network of its own.
@@ -187,7 +188,7 @@ func (r *replica) run() {
 func (r *replica) stop() {
 	r.f.Helper()
 	r.cancel()
-	if r.dead {
+	if r.dead.Load() {
 		over, cancel := context.WithCancel(context.Background())
 		cancel()
 		_ = r.client.Close(over) // so that it does not try to hand over for long
@@ -209,7 +210,7 @@ func (r *replica) stop() {
 func (r *replica) die() *lockcoretest.Rule {
 	cut := r.net.Partition()
 	r.net.Cut()
-	r.dead = true
+	r.dead.Store(true)
 	r.f.book.bury(r.name)
 	return cut
 }

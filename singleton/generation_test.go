@@ -242,7 +242,7 @@ func TestGenerationsOutliveAnOutage(t *testing.T) {
 func TestLongRunsAmongMessages(t *testing.T) {
 	bubbleFleet(t, func(t *testing.T, f *fleet) {
 		f.versioned("old", "@every 1h", "1")
-		b := f.replica("new", singleton.Config{})
+		b := f.replica("new", singleton.Config{TTL: 20 * time.Second})
 		b.add("draw", "@every 1h", sleep(10*time.Minute), singleton.JobConfig{Revision: "2"})
 		b.run()
 		f.begun("draw", 1)
