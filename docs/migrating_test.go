@@ -37,6 +37,19 @@ func runController(ctx context.Context, client *lockcore.Client) error {
 	return elector.Run(ctx)
 }
 
+// whileLeading is an OnStartedLeading; end ends the context of LeaderElector.Run.
+func whileLeading(lock interface {
+	Bind(parent context.Context) (ctx context.Context, stop context.CancelFunc)
+}, end context.CancelFunc,
+) func(lead context.Context) {
+	return func(lead context.Context) {
+		defer end() // the elector would go on to renew without the work
+		work, stop := lock.Bind(lead)
+		defer stop()
+		reconcileUntil(work)
+	}
+}
+
 func chargeOrder(ctx context.Context, client *lockcore.Client, order string) error {
 	mutex, err := client.Mutex("charge/"+order, lockcore.LeaseConfig{TTL: 8 * time.Second})
 	if err != nil {

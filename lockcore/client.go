@@ -128,6 +128,11 @@ func defaultIdentity() string {
 // Identity is what others see as the holder of this Client's locks.
 func (c *Client) Identity() string { return c.identity }
 
+// Elapsed is the time since the Client was made, by the clock that its leases go by: it
+// also counts while the process is paused or the machine is suspended. It never goes
+// back.
+func (c *Client) Elapsed() time.Duration { return c.clock() }
+
 // Close ends all leases of the Client (their contexts are done with ErrClosed),
 // gives them back, makes waiters return ErrClosed, and ends every goroutine and
 // connection. It does not wait for the work done under the leases: end that

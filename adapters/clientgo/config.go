@@ -81,6 +81,7 @@ func NewLock(client *lockcore.Client, name string, cfg Config) (*Lock, error) {
 	l := &Lock{
 		name: name, identity: cmp.Or(cfg.Identity, client.Identity()), retain: retain,
 		recorder: cfg.EventRecorder, subject: cfg.EventObject,
+		hold: hold{elapsed: client.Elapsed, why: lockcore.ErrNotHeld},
 	}
 	// The elector shows and compares identities; lockcore knows what can be shown.
 	if _, err := client.Mutex("identity", lockcore.LeaseConfig{Identity: l.identity}); err != nil {

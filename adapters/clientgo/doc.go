@@ -32,9 +32,14 @@
 //     than LeaseDuration, or a process is paused beyond its lease: there is no
 //     fencing token by which a resource could refuse the older leader.
 //     LeaderTransitions is none; it begins anew when the record was lost.
-//   - That the context of OnStartedLeading is done when the lead is lost: with
-//     ReleaseOnCancel, client-go tries to release first, which takes up to six
-//     RequestTimeouts (2.4 s) while Redis is silent. Count them in.
+//   - That the context of OnStartedLeading is done when the lead is lost: it lasts until
+//     the elector has tried in vain for RenewDeadline, also after a pause of the process
+//     beyond its lease, and with ReleaseOnCancel up to six RequestTimeouts (2.4 s) longer
+//     while Redis is silent. Lock.Bind makes a context that is done in time.
+//   - That the contexts controller-runtime gives to controllers and Runnables are done in
+//     time: it makes them itself, and no lock can end them. Call Lock.Bind in Reconcile
+//     and in Start. Caches, event handlers and controllers of others go on until the
+//     manager ends.
 //   - That one leads through a loss of Redis's data, as in a failover to a replica
 //     that lagged: the next candidate finds no record and leads at once, and the
 //     old leader learns of it when it renews next.
@@ -56,6 +61,8 @@
 //	a release       is noticed within 2.2 RetryPeriods
 //	a request       is sent again after RequestTimeout (400 ms), three times in all;
 //	                the elector's RenewDeadline ends it, too
+//	Bind's context  is done LeaseDuration less 1 % and 2 ms (14.848 s) after the last
+//	                successful write was sent
 //	leading ends    RetryPeriod + RenewDeadline (12 s) after the last renewal, and up
 //	                to 6 RequestTimeouts (2.4 s) later with ReleaseOnCancel; others
 //	                may lead LeaseDuration (15 s) after it
@@ -69,6 +76,8 @@
 //	a reply is lost                the request is sent again, and is no Conflict
 //	all replies are lost           an error that is lockcore.ErrUnknown; the next
 //	                               Update counts on either outcome
+//	the process is paused          the context of Bind is done at the first look; the
+//	beyond its lease               elector's when it has failed for RenewDeadline
 //	the lead ends amid a renewal   it is released all the same
 //	another took the record        Conflict; the elector ends after RenewDeadline, and
 //	                               releases nothing

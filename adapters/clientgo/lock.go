@@ -31,6 +31,7 @@ type Lock struct {
 	record   *lockcore.Record
 	recorder resourcelock.EventRecorder
 	subject  runtime.Object
+	hold     hold
 
 	mu   sync.Mutex
 	last sight
@@ -71,9 +72,11 @@ func (l *Lock) seeRead(s sight) {
 // A holder of this Lock's own identity that is another candidate's is returned
 // with a remark behind it, so that an elector does not take it for itself.
 func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	won := l.hold.won()
 	state, err := l.record.Get(ctx)
 	if errors.Is(err, lockcore.ErrNoRecord) {
 		l.seeRead(sight{})
+		l.hold.endSince(won, lockcore.ErrLeaseLost)
 		return nil, nil, apierrors.NewNotFound(resource, l.name)
 	}
 	if err != nil {
@@ -84,6 +87,9 @@ func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 		return nil, nil, fmt.Errorf("clientgo: get %q: the record is not a Lease's spec: %w", l.name, err)
 	}
 	l.seeRead(sight{version: state.Version, own: state.Own})
+	if !state.Own {
+		l.hold.endSince(won, lockcore.ErrLeaseLost)
+	}
 	ler := resourcelock.LeaseSpecToLeaderElectionRecord(&spec)
 	if ler.HolderIdentity == l.identity && !state.Own {
 		ler.HolderIdentity += namesake
@@ -115,6 +121,9 @@ func (l *Lock) Create(ctx context.Context, ler resourcelock.LeaderElectionRecord
 // Lock's own: an elector may believe that it leads when another does, and it
 // releases what it has just read.
 func (l *Lock) Update(ctx context.Context, ler resourcelock.LeaderElectionRecord) error {
+	if ler.HolderIdentity == "" {
+		l.hold.end(lockcore.ErrReleased) // first, as others may lead once it is written
+	}
 	s := l.sight()
 	if s.version.String() == (lockcore.RecordVersion{}).String() {
 		return ErrNotRead
@@ -137,12 +146,17 @@ func (l *Lock) write(ctx context.Context, verb string, s sight, ler resourcelock
 		return fmt.Errorf("clientgo: %s %q: %w", verb, l.name, err)
 	}
 	keep := time.Duration(ler.LeaseDurationSeconds)*time.Second + l.retain
+	t0 := l.hold.elapsed()
 	version, err := l.record.Put(ctx, s.version, value, keep)
 	switch {
 	case err == nil:
 		l.see(sight{version: version, own: true})
+		if ler.HolderIdentity != "" {
+			l.hold.extend(t0, ler.LeaseDurationSeconds)
+		}
 		return nil
 	case errors.Is(err, lockcore.ErrConflict):
+		l.hold.end(lockcore.ErrLeaseLost)
 		return l.conflict(err)
 	case errors.Is(err, lockcore.ErrUnknown):
 		l.see(sight{version: version, own: s.own})

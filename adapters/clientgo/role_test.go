@@ -34,6 +34,7 @@ const (
 
 	electorRole = "elector"
 	managerRole = "manager"
+	boundRole   = "bound" // an elector whose work asks its bound context for each line of stdin
 )
 
 // brisk are the shortest times that leave client-go its margins on a slow machine.
@@ -58,12 +59,19 @@ func playRole(role string) int {
 		return fail(err)
 	}
 	switch role {
-	case electorRole:
+	case electorRole, boundRole:
 		tm := brisk()
 		leaderelection.RunOrDie(ctx, leaderelection.LeaderElectionConfig{
 			Lock: lock, LeaseDuration: tm.lease, RenewDeadline: tm.deadline, RetryPeriod: tm.retry, ReleaseOnCancel: true,
 			Callbacks: leaderelection.LeaderCallbacks{
-				OnStartedLeading: func(context.Context) { fmt.Println("started") },
+				OnStartedLeading: func(ctx context.Context) {
+					fmt.Println("started")
+					if role == boundRole {
+						bound, unbind := lock.Bind(ctx)
+						defer unbind()
+						tellOf(bound)
+					}
+				},
 				OnStoppedLeading: func() { fmt.Println("stopped") },
 				OnNewLeader:      func(identity string) { fmt.Println("leader", identity) },
 			},
@@ -92,6 +100,17 @@ func playRole(role string) int {
 	return 0
 }
 
+// tellOf says for each line of the standard input whether a context is done.
+func tellOf(ctx context.Context) {
+	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+		if ctx.Err() == nil {
+			fmt.Println("valid")
+		} else {
+			fmt.Println("ended")
+		}
+	}
+}
+
 // newManager is a manager of controller-runtime that has no API server.
 func newManager(lock resourcelock.Interface) (ctrl.Manager, error) {
 	tm := brisk()
@@ -110,6 +129,7 @@ func newManager(lock resourcelock.Interface) (ctrl.Manager, error) {
 type actor struct {
 	t     testing.TB
 	cmd   *exec.Cmd
+	stdin io.Writer
 	lines chan string // closed at its end
 }
 
@@ -120,8 +140,10 @@ func (e *env) startActor(role, identity string) *actor {
 	cmd.Stderr = os.Stderr
 	stdout, err := cmd.StdoutPipe()
 	must(e, err)
+	stdin, err := cmd.StdinPipe()
+	must(e, err)
 	must(e, cmd.Start())
-	a := &actor{t: e.T, cmd: cmd, lines: make(chan string, 64)}
+	a := &actor{t: e.T, cmd: cmd, stdin: stdin, lines: make(chan string, 64)}
 	go func() {
 		defer close(a.lines)
 		for out := bufio.NewScanner(stdout); out.Scan(); {
@@ -136,6 +158,24 @@ func (e *env) startActor(role, identity string) *actor {
 		_ = cmd.Wait() // killed, as it should be
 	})
 	return a
+}
+
+func (a *actor) send(line string) {
+	a.t.Helper()
+	_, err := io.WriteString(a.stdin, line+"\n")
+	must(a.t, err)
+}
+
+// signal returns when a process that is to stop stands still.
+func (a *actor) signal(sig syscall.Signal) {
+	a.t.Helper()
+	must(a.t, a.cmd.Process.Signal(sig))
+	if sig == syscall.SIGSTOP {
+		var status syscall.WaitStatus
+		if _, err := syscall.Wait4(a.cmd.Process.Pid, &status, syscall.WUNTRACED, nil); err != nil || !status.Stopped() {
+			a.t.Fatalf("the process does not stand still: %v, status %v", err, status)
+		}
+	}
 }
 
 // hear waits for a line that begins so; others are passed over.

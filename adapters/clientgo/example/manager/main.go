@@ -72,7 +72,7 @@ func run(ctx context.Context, addr, identity string) error {
 	if err != nil {
 		return err
 	}
-	if err := mgr.Add(clock{say.WithName(lock.Identity()).Info}); err != nil {
+	if err := mgr.Add(clock{lock, say.WithName(lock.Identity()).Info}); err != nil {
 		return err
 	}
 	say.Info("standing for election", "lock", lock.Describe(), "identity", lock.Identity())
@@ -80,11 +80,16 @@ func run(ctx context.Context, addr, identity string) error {
 }
 
 // A clock tells the time while its manager leads.
-type clock struct{ say func(msg string, kv ...any) }
+type clock struct {
+	lock *clientgo.Lock
+	say  func(msg string, kv ...any)
+}
 
 // Start is called when this replica leads. The lead is given up when it has
 // returned.
 func (c clock) Start(ctx context.Context) error {
+	ctx, stop := c.lock.Bind(ctx) // done before another may lead, also after a pause
+	defer stop()
 	c.say("leading")
 	defer c.say("stopped")
 	tick := time.NewTicker(5 * time.Second)
@@ -92,6 +97,9 @@ func (c clock) Start(ctx context.Context) error {
 	for {
 		select {
 		case <-tick.C:
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
 			c.say("still leading")
 		case <-ctx.Done():
 			return nil

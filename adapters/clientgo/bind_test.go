@@ -1,0 +1,281 @@
+package clientgo_test
+
+import (
+	"context"
+	"errors"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/noonlock/noonlock/adapters/clientgo"
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+)
+
+// validFor is how long a bound context lasts after the last write was sent.
+const validFor = leaseDuration - leaseDuration/100 - 2*time.Millisecond
+
+// bound elects a lock and binds a context to its lead.
+func (e *env) bound(lock *clientgo.Lock) (a *candidate, ctx context.Context) {
+	e.Helper()
+	a = e.elect(lock, timing{}).elected()
+	ctx, stop := lock.Bind(a.leading)
+	e.Cleanup(stop)
+	if ctx.Err() != nil {
+		e.Fatalf("the context is done while its candidate leads: %v", context.Cause(ctx))
+	}
+	return a, ctx
+}
+
+func mustEnd(e *env, ctx context.Context, cause error) {
+	e.Helper()
+	if ctx.Err() == nil || !errors.Is(context.Cause(ctx), cause) {
+		e.Errorf("error %v, cause %v, want %v", ctx.Err(), context.Cause(ctx), cause)
+	}
+	select {
+	case <-ctx.Done():
+	default:
+		e.Error("not done")
+	}
+}
+
+// clocked is linked with a clock that can jump.
+func (e *env) clocked() (*clientgo.Lock, *lockcoretest.Clock, *lockcoretest.Faults) {
+	e.Helper()
+	clock, f := lockcoretest.NewClock(), lockcoretest.NewFaults()
+	rdb := redis.NewClient(e.bubble.OptionsVia(f))
+	client, err := lockcore.New(rdb, lockcore.Config{Clock: clock.Now})
+	must(e, err)
+	e.Cleanup(func() {
+		client.Close(context.Background())
+		rdb.Close()
+	})
+	return e.lockOn(client, clientgo.Config{Identity: "a"}), clock, f
+}
+
+// The leader's process is paused beyond its lease, and another candidate leads. When it
+// goes on no timer has run: the elector's context is not done and the bound one is, at
+// the first look and before any call.
+//
+// Caught mutant: Err does not look at the clock.
+func TestFault01_LeaderPausedPastItsLease(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		lock, clock, _ := e.clocked()
+		a, ctx := e.bound(lock)
+		e.pass(time.Minute)
+		child, stop := context.WithCancel(ctx)
+		defer stop()
+		if ctx.Err() != nil {
+			e.Fatal("done although the record is renewed")
+		}
+		clock.Advance(leaseDuration)
+		if a.leading.Err() != nil {
+			e.Fatal("the elector has noticed the pause")
+		}
+		mustEnd(e, ctx, lockcore.ErrLeaseExpired)
+		if child.Err() == nil || !errors.Is(context.Cause(child), lockcore.ErrLeaseExpired) {
+			e.Errorf("a derived context: %v, cause %v", child.Err(), context.Cause(child))
+		}
+	})
+}
+
+// The same with real processes, stopped by the kernel.
+func TestFault01_LeadersProcessStopped(t *testing.T) {
+	t.Parallel()
+	e := realEnv(t)
+	first := e.startActor(boundRole, "first")
+	first.hear("started")
+	first.send("check")
+	first.hear("valid")
+	second := e.startActor(boundRole, "second")
+	second.hear("leader first")
+	first.signal(syscall.SIGSTOP)
+	second.hear("started")
+	first.send("check") // waits in the pipe
+	first.signal(syscall.SIGCONT)
+	first.hear("ended")
+	second.send("check")
+	second.hear("valid")
+}
+
+// A leader that is cut off: the bound context is done at its time, by itself, before
+// another leads.
+func TestBindEndsInTime(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		lock, f := e.linked("a")
+		_, ctx := e.bound(lock)
+		unbound, stop := lock.Bind(context.Background()) // not ended by the elector
+		defer stop()
+		e.pass(time.Minute)
+		b := e.elect(e.lock("b"), timing{})
+		e.pass(10 * time.Second)
+		last, _ := e.get(e.lock("c"))
+		f.Partition()
+		<-unbound.Done()
+		if after := time.Since(last.RenewTime.Time); after.Round(time.Millisecond) != validFor || b.leads() {
+			e.Errorf("done %v after the last write, want %v; another leads: %v", after, validFor, b.leads())
+		}
+		mustEnd(e, unbound, lockcore.ErrLeaseExpired)
+		if ctx.Err() == nil {
+			e.Error("the one that hangs on the elector's lasts longer")
+		}
+		late, stop := lock.Bind(context.Background())
+		defer stop()
+		mustEnd(e, late, lockcore.ErrLeaseExpired)
+	})
+}
+
+// The record is another's, or gone: the bound context is done as soon as the elector
+// has asked, and not RenewDeadline later.
+func TestBindEndsWithTheRecord(t *testing.T) {
+	t.Parallel()
+	for name, take := range map[string]func(e *env){
+		"overwritten": func(e *env) {
+			thief := e.lock("thief")
+			e.get(thief)
+			must(e, thief.Update(e.Context(), ler("thief", 15)))
+		},
+		"lost": func(e *env) { must(e, e.raw.FlushAll(e.Context()).Err()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(e *env) {
+				_, ctx := e.bound(e.lock("a"))
+				e.pass(time.Minute)
+				taken := time.Now()
+				take(e)
+				<-ctx.Done()
+				if took := time.Since(taken); took > retryPeriod {
+					e.Errorf("done %v after the loss", took)
+				}
+				mustEnd(e, ctx, lockcore.ErrLeaseLost)
+			})
+		})
+	}
+}
+
+// A Get that finds another's record ends the hold, and one that was sent before the
+// last write does not.
+func TestBindAndGet(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		lock, f := e.linked("a")
+		none, stop := lock.Bind(e.Context())
+		defer stop()
+		mustEnd(e, none, lockcore.ErrNotHeld)
+		thief := e.lock("thief")
+		must(e, thief.Create(e.Context(), ler("thief", 15)))
+		e.get(lock)
+		late := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayReply, Match: lockcoretest.Command("get"), Count: 1})
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_, _, _ = lock.Get(e.Context())
+		}()
+		must(e, late.Wait(e.Context(), 1))
+		must(e, lock.Update(e.Context(), ler("a", 15)))
+		ctx, stop := lock.Bind(e.Context())
+		defer stop()
+		late.Lift()
+		<-done
+		if ctx.Err() != nil {
+			e.Errorf("an old answer ended it: %v", context.Cause(ctx))
+		}
+		e.get(thief)
+		must(e, thief.Update(e.Context(), ler("thief", 15)))
+		e.get(lock)
+		mustEnd(e, ctx, lockcore.ErrLeaseLost)
+	})
+}
+
+// A release ends the bound context before it is sent: client-go cancels its own after
+// the release, which takes up to RenewDeadline.
+func TestBindEndsBeforeTheRelease(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		lock, f := e.linked("a")
+		must(e, lock.Create(e.Context(), ler("a", 15)))
+		ctx, stop := lock.Bind(e.Context())
+		defer stop()
+		held := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Match: writes(f), Count: 1})
+		released := make(chan error, 1)
+		go func() { released <- lock.Update(e.Context(), ler("", 1)) }()
+		must(e, held.Wait(e.Context(), 1))
+		mustEnd(e, ctx, lockcore.ErrReleased)
+		held.Lift()
+		must(e, <-released)
+		// Held again, it is another hold.
+		must(e, lock.Update(e.Context(), ler("a", 15)))
+		again, stop := lock.Bind(e.Context())
+		defer stop()
+		if again.Err() != nil || ctx.Err() == nil {
+			e.Error("the hold that follows is not one of its own")
+		}
+	})
+}
+
+// It ends with its parent and with stop, too, and leaves nothing to run.
+func TestBindEndsWithItsParent(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		lock := e.lock("a")
+		must(e, lock.Create(e.Context(), ler("a", 15)))
+		why := errors.New("enough")
+		parent, cancel := context.WithCancelCause(e.Context())
+		ctx, stop := lock.Bind(parent)
+		cancel(why)
+		mustEnd(e, ctx, why)
+		stop()
+		ctx, stop = lock.Bind(e.Context())
+		stop()
+		mustEnd(e, ctx, context.Canceled)
+	})
+}
+
+// A paused leader whose record nobody has touched is renewed by its elector, and works
+// on: the write proves that nobody led in between.
+func TestBindOutlastsAPauseThatNobodySaw(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		lock, clock, _ := e.clocked()
+		must(e, lock.Create(e.Context(), ler("a", 15)))
+		ctx, stop := lock.Bind(e.Context())
+		defer stop()
+		clock.Advance(leaseDuration)
+		must(e, lock.Update(e.Context(), ler("a", 15)))
+		if ctx.Err() != nil {
+			e.Errorf("ended: %v", context.Cause(ctx))
+		}
+		clock.Advance(validFor)
+		mustEnd(e, ctx, lockcore.ErrLeaseExpired)
+	})
+}
+
+// The reply to a renewal is late: what remains counts from when it was sent.
+//
+// Caught mutant: it counts from the reply.
+func TestBindCountsFromTheRequest(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		lock, clock, f := e.clocked()
+		must(e, lock.Create(e.Context(), ler("a", 15)))
+		ctx, stop := lock.Bind(e.Context())
+		defer stop()
+		late := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayReply, Match: writes(f), Count: 1})
+		renewed := make(chan error, 1)
+		go func() { renewed <- lock.Update(e.Context(), ler("a", 15)) }()
+		must(e, late.Wait(e.Context(), 1))
+		clock.Advance(validFor - time.Second)
+		late.Lift()
+		must(e, <-renewed)
+		if ctx.Err() != nil {
+			e.Fatalf("ended: %v", context.Cause(ctx))
+		}
+		clock.Advance(time.Second)
+		mustEnd(e, ctx, lockcore.ErrLeaseExpired)
+	})
+}
