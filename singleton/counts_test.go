@@ -84,12 +84,15 @@ func TestTicksCostFewCommands(t *testing.T) {
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	for what, by := range claims {
-		for name, n := range by {
-			if n > 1 {
-				t.Errorf("%s was claimed %d times by %s", what, n, name)
-			}
+	// A claim that came before the tick by the server's clock is made again.
+	again := 0
+	for _, by := range claims {
+		for _, n := range by {
+			again += n - 1
 		}
+	}
+	if again > len(claims)/5 {
+		t.Errorf("%d claims of %d ticks by %d replicas were made again", again, len(claims), replicas)
 	}
 	if all := len(f.book.all()) - begun; len(claims) < all-jobs {
 		t.Errorf("claims of %d ticks were seen, %d were run", len(claims), all)

@@ -151,13 +151,13 @@ func TestHandOverTakesSeconds(t *testing.T) {
 		c.stop()
 		d := f.versioned("d", "@every 1s", "3")
 		if took := tookOver("d"); took > 1100*time.Millisecond {
-			t.Errorf("a version that is alone began after %v", took)
+			t.Errorf("a version that is alone began after %v\n%s", took, &f.log)
 		}
 		d.stop()
 		f.pass(10 * time.Second)
 		e := f.versioned("e", "@every 1s", "4")
 		if took := tookOver("e"); took > 1100*time.Millisecond {
-			t.Errorf("a version that is alone began after %v", took)
+			t.Errorf("a version that is alone began after %v\n%s", took, &f.log)
 		}
 		e.die()
 		f.versioned("f", "@every 1s", "5")

@@ -3,6 +3,7 @@ package singleton_test
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -143,11 +144,11 @@ func TestFault84_ServiceAndOnceStopWhileTheServerHangs(t *testing.T) {
 // A function of a Service that returns at once, for ever, is started ever more rarely.
 func TestFault83_ServiceThatReturnsAtOnce(t *testing.T) {
 	fleetInBubble(t, func(t *testing.T, f *serviceFleet) {
-		starts := 0
-		s := f.service(f.client("a"), func(context.Context, uint64) error { starts++; return nil }, singleton.ServiceConfig{})
+		var started atomic.Int32
+		s := f.service(f.client("a"), func(context.Context, uint64) error { started.Add(1); return nil }, singleton.ServiceConfig{})
 		f.run(s.Run)
 		time.Sleep(time.Hour)
-		if starts < 50 || starts > 75 {
+		if starts := started.Load(); starts < 50 || starts > 75 {
 			t.Errorf("%d starts in an hour, want one in a minute", starts)
 		}
 	})
@@ -161,6 +162,8 @@ func TestFault83_RunThatCannotBeRecorded(t *testing.T) {
 		r := f.replica("a", singleton.Config{})
 		var at []time.Time
 		r.add("draw", "@every 1h", func(context.Context, singleton.Run) error {
+			f.mu.Lock()
+			defer f.mu.Unlock()
 			at = append(at, time.Now())
 			return nil
 		}, singleton.JobConfig{MaxAttempts: 20})
@@ -175,6 +178,8 @@ func TestFault83_RunThatCannotBeRecorded(t *testing.T) {
 		})
 		defer f.bubble.Server().Server().SetPreHook(nil)
 		time.Sleep(100 * time.Minute)
+		f.mu.Lock()
+		defer f.mu.Unlock()
 		if len(at) < 5 || len(at) > 20 {
 			t.Errorf("%d attempts\n%s", len(at), f.log.String())
 		}
