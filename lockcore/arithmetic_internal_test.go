@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/noonlock/noonlock/internal/wire"
 )
 
 func TestTerms(t *testing.T) {
@@ -159,7 +161,7 @@ func TestFault34_OddReplies(t *testing.T) {
 		if r, ok := readAcquire(odd); ok {
 			t.Errorf("%v was read as %+v", odd, r)
 		}
-		err := (&script{name: "mutex_acquire"}).oddReply(odd)
+		err := (&wire.Script{Name: "mutex_acquire"}).OddReply(odd)
 		if text := err.Error(); !strings.Contains(text, "mutex_acquire") || strings.Contains(text, "secret") {
 			t.Errorf("%v: %s", odd, text)
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock/internal/readiness"
+	"github.com/noonlock/noonlock/internal/wire"
 )
 
 // An attempt is one wish for a lock, from the first request to the last. Its
@@ -93,15 +94,15 @@ func (a *attempt) ask(ctx context.Context, mode string, timeout time.Duration) (
 	if mode == modeJoin && a.place != "" {
 		mode = a.place // where it stood before
 	}
-	s, args := a.line.acquire(a, mode)
+	req := a.line.acquire(a, mode)
 	t0 = a.c.clock()
-	answer, err := a.c.disp.do(ctx, s, timeout, args)
+	answer, err := a.c.disp.Do(ctx, req, timeout)
 	readiness.Answered(ctx, err)
 	if err != nil {
 		if errors.Is(err, ErrUnknown) {
 			a.open.Store(true)
 		}
-		if mayStand(err) {
+		if wire.MayBeApplied(err) {
 			a.owes.Store(true)
 		}
 		return r, t0, err
@@ -109,7 +110,7 @@ func (a *attempt) ask(ctx context.Context, mode string, timeout time.Duration) (
 	r, ok := readAcquire(answer)
 	if !ok {
 		a.owes.Store(true)
-		return r, t0, s.oddReply(answer)
+		return r, t0, req.OddReply(answer)
 	}
 	if r.code <= answerQueued {
 		a.owes.Store(true)
@@ -129,27 +130,22 @@ func readAcquire(answer any) (r acquireReply, ok bool) {
 	r.code = code
 	switch {
 	case code == answerHeld && len(list) == 2:
-		token, err := strconv.ParseUint(text(list[1]), 10, 64)
+		token, err := strconv.ParseUint(wire.Text(list[1]), 10, 64)
 		r.token = token
 		return r, err == nil && token > 0
 	case code >= answerHead && code <= answerBusy && len(list) == 3:
 		left, isInt := list[1].(int64)
 		r.left = time.Duration(left) * time.Millisecond
 		if code == answerBusy {
-			r.holder = text(list[2])
+			r.holder = wire.Text(list[2])
 		} else {
-			r.place = text(list[2])
+			r.place = wire.Text(list[2])
 		}
 		return r, isInt
 	case code >= answerGone && code <= answerUpgrade && len(list) == 1:
 		return r, true
 	}
 	return r, false
-}
-
-func text(v any) string {
-	s, _ := v.(string)
-	return s
 }
 
 // askUntil asks until there is an answer, ctx ends, or patience does (0: never;
@@ -166,7 +162,7 @@ func (a *attempt) askUntil(ctx context.Context, mode string, patience time.Durat
 			return r, t0, nil
 		}
 		unknown = unknown || errors.Is(err, ErrUnknown)
-		if mayRetry(err) || patience == 0 && isShort(err) {
+		if wire.MayRetry(err) || patience == 0 && wire.IsExhausted(err) {
 			if err = retry.again(ctx, err); err == nil {
 				continue
 			}
@@ -216,9 +212,9 @@ func (a *attempt) leave(ctx context.Context, timeout time.Duration) (int64, erro
 		a.c.unburied[a.number] = struct{}{}
 		a.c.mu.Unlock()
 	}
-	s, args := a.kind.leave(a, bury)
-	answer, err := a.c.disp.do(ctx, s, timeout, args)
-	n, err := number(s, answer, err)
+	req := a.kind.leave(a, bury)
+	answer, err := a.c.disp.Do(ctx, req, timeout)
+	n, err := req.Number(answer, err)
 	if bury && err == nil {
 		a.c.mu.Lock()
 		delete(a.c.unburied, a.number)
@@ -228,4 +224,4 @@ func (a *attempt) leave(ctx context.Context, timeout time.Duration) (int64, erro
 }
 
 // renewal is the script call that extends the attempt's hold.
-func (a *attempt) renewal() (*script, []any) { return a.kind.renewal(a) }
+func (a *attempt) renewal() wire.Request { return a.kind.renewal(a) }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"strconv"
 	"time"
+
+	"github.com/noonlock/noonlock/internal/wire"
 )
 
 // Skip is a row of ticks that will not be run, and why, in one word.
@@ -96,21 +98,21 @@ func (l *Ledger) claim(ctx context.Context, a *attempt, tick time.Time, known Le
 	if !cfg.Until.IsZero() {
 		until = decimal(cfg.Until.UnixMilli())
 	}
-	args := s.args([]string{k.job, k.open, k.runs, k.fence, k.tomb(l.c.process, a.number)},
+	req := s.Call([]string{k.job, k.open, k.runs, k.fence, k.tomb(l.c.process, a.number)},
 		a.value, decimal(tick.UnixMilli()), millis(l.terms.ttl), decimal(known.Last.UnixMilli()), l.cfg.MaxAttempts, overlap,
 		l.cfg.KeepRuns, millis(l.cfg.Retain), l.terms.identity, first, newest, count, reason, until, l.generation(known))
 	retry := l.c.newRetry(l.terms.timeout(), 2*l.terms.timeout())
 	unknown := false
 	for late := 0; ; {
 		t0 := l.c.clock()
-		answer, err := l.c.disp.do(ctx, s, retry.timeout(), args)
+		answer, err := l.c.disp.Do(ctx, req, retry.timeout())
 		if err != nil {
-			if mayStand(err) {
+			if wire.MayBeApplied(err) {
 				a.open.Store(true)
 				a.owes.Store(true)
 			}
 			unknown = unknown || errors.Is(err, ErrUnknown)
-			if mayRetry(err) {
+			if wire.MayRetry(err) {
 				if err = retry.again(ctx, err); err == nil {
 					continue
 				}
@@ -151,24 +153,24 @@ func (l *Ledger) generation(known LedgerState) string {
 
 // begin makes the Run of a claim that was granted.
 func (l *Ledger) begin(ctx context.Context, a *attempt, tick time.Time, answer []any, t0 time.Duration) (*Run, error) {
-	token, err1 := strconv.ParseUint(text(answer[1]), 10, 64)
+	token, err1 := strconv.ParseUint(wire.Text(answer[1]), 10, 64)
 	attempt, _ := answer[2].(int64)
-	success, err2 := readMillis(text(answer[3]))
+	success, err2 := readMillis(wire.Text(answer[3]))
 	if errors.Join(err1, err2) != nil || attempt < 1 {
 		l.c.forget(a)
-		return nil, l.c.scripts.jobClaim.oddReply(answer)
+		return nil, l.c.scripts.jobClaim.OddReply(answer)
 	}
 	lease, err := l.c.hold(ctx, a, token, t0)
 	if err != nil {
 		return nil, err
 	}
 	a.work.Store(workInDoubt) // until it is said how it ended
-	return &Run{Lease: lease, ledger: l, Tick: tick.UTC(), Attempt: int(attempt), LastSuccess: success, Unsure: text(answer[4]) != ""}, nil
+	return &Run{Lease: lease, ledger: l, Tick: tick.UTC(), Attempt: int(attempt), LastSuccess: success, Unsure: wire.Text(answer[4]) != ""}, nil
 }
 
 // refusal is the error of a claim or skip that was refused.
-func (l *Ledger) refusal(s *script, tick time.Time, answer []any) error {
-	odd := s.oddReply(answer)
+func (l *Ledger) refusal(s *wire.Script, tick time.Time, answer []any) error {
+	odd := s.OddReply(answer)
 	if len(answer) == 0 {
 		return odd
 	}
@@ -179,17 +181,17 @@ func (l *Ledger) refusal(s *script, tick time.Time, answer []any) error {
 	case e.Status == ClaimBusy && len(answer) == 5:
 		left, _ := answer[1].(int64)
 		attempt, _ := answer[4].(int64)
-		e.Left, e.Holder, e.Attempt = time.Duration(left)*time.Millisecond, text(answer[3]), int(attempt)
-		e.OpenTick, err = readMillis(text(answer[2]))
+		e.Left, e.Holder, e.Attempt = time.Duration(left)*time.Millisecond, wire.Text(answer[3]), int(attempt)
+		e.OpenTick, err = readMillis(wire.Text(answer[2]))
 	case e.Status == ClaimEarly && len(answer) == 2:
 		left, _ := answer[1].(int64)
 		e.Left = time.Duration(left) * time.Microsecond
 	case e.Status == ClaimEarlier && len(answer) == 2:
-		e.OpenTick, err = readMillis(text(answer[1]))
+		e.OpenTick, err = readMillis(wire.Text(answer[1]))
 	case e.Status == ClaimStale && len(answer) == 2:
-		e.Last, err = readMillis(text(answer[1]))
+		e.Last, err = readMillis(wire.Text(answer[1]))
 	case e.Status == ClaimRecorded && len(answer) == 2:
-		e.Outcome = text(answer[1])
+		e.Outcome = wire.Text(answer[1])
 	case e.Status == claimNewer && len(answer) == 1:
 		return ErrNewerSchema
 	case e.Status >= ClaimBusy && e.Status <= ClaimSuperseded && len(answer) == 1:
@@ -210,7 +212,7 @@ func (l *Ledger) Skip(ctx context.Context, known LedgerState, skipped Skip) erro
 		return opError(op, l.name, err)
 	}
 	s := l.c.scripts.jobSkip
-	answer, err := l.ask(ctx, s, s.args([]string{l.keys.job, l.keys.runs},
+	answer, err := l.ask(ctx, s.Call([]string{l.keys.job, l.keys.runs},
 		decimal(skipped.First.UnixMilli()), decimal(skipped.Last.UnixMilli()), skipped.Count, skipped.Reason,
 		decimal(known.Last.UnixMilli()), l.cfg.KeepRuns, l.generation(known)))
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/noonlock/noonlock/internal/logqueue"
+	"github.com/noonlock/noonlock/internal/wire"
 )
 
 // A Client holds leases on one Redis server. However many locks it has, it uses
@@ -34,7 +35,7 @@ type Client struct {
 	tokenRetention time.Duration
 
 	attempts atomic.Uint64
-	disp     *dispatcher
+	disp     *wire.Dispatcher
 	keep     *keeper
 	expiry   *expiry
 	sub      *subscription
@@ -69,8 +70,10 @@ type Client struct {
 // rdb is a *redis.Client. *redis.Ring and *redis.AutoPipeliner are refused, as is
 // *redis.ClusterClient for now. The error is a *ConfigError.
 func New(rdb redis.UniversalClient, cfg Config) (*Client, error) {
-	opt, err := ownOptions(rdb)
-	if err != nil {
+	opt, err := wire.Options(rdb)
+	if unfit, ok := errors.AsType[*wire.UnsupportedError](err); ok {
+		return nil, &ConfigError{Field: "rdb", Value: unfit.Given, Rule: unfit.Want}
+	} else if err != nil {
 		return nil, err
 	}
 	c := &Client{
@@ -110,7 +113,7 @@ func New(rdb redis.UniversalClient, cfg Config) (*Client, error) {
 	c.clock = c.time.now
 	c.idle = sync.NewCond(&c.mu)
 	c.ctx, c.cancel = context.WithCancel(context.Background())
-	c.disp = newDispatcher(*opt, c.requestFailed)
+	c.disp = wire.NewDispatcher(*opt, c.requestFailed)
 	c.expiry = newExpiry(c.time, c.expired)
 	c.keep = newKeeper(c, *opt)
 	c.sub = newSubscription(c, *opt)
@@ -179,7 +182,7 @@ func (c *Client) Close(ctx context.Context) error {
 	c.sub.wg.Wait()
 	c.keep.close()
 	c.expiry.close()
-	c.disp.close()
+	c.disp.Close()
 	c.mu.Lock()
 	for c.tasks > 0 {
 		c.idle.Wait()
@@ -225,7 +228,7 @@ func (c *Client) takeBack(ctx context.Context, a *attempt) {
 		if err == nil {
 			return
 		}
-		if !mayRetryShort(err) || r.again(ctx, err) != nil {
+		if !wire.MayRetryLater(err) || r.again(ctx, err) != nil {
 			c.log.Info("abandoned attempt not taken back; it ends with its TTL", "name", a.keys.name, "err", err, "ttl", a.terms.ttl)
 			return
 		}
@@ -282,9 +285,9 @@ func (c *Client) noteLoss(l *Lease, cause error) {
 }
 
 // requestFailed is called for each request that was not answered well.
-func (c *Client) requestFailed(s *script, err error) {
-	c.metrics.failed(s, err)
-	if hasCode(err, "READONLY") {
+func (c *Client) requestFailed(req wire.Request, err error) {
+	c.metrics.failed(req, err)
+	if wire.HasCode(err, "READONLY") {
 		c.sub.demoted()
 	}
 }

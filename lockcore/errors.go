@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/noonlock/noonlock/internal/wire"
 )
 
 // Errors to be told apart with errors.Is. They are wrapped with the operation
@@ -33,7 +35,7 @@ var (
 
 	// ErrUnknown says that a request was sent and not answered, so that nobody
 	// here can say whether it was applied. It never means "not held".
-	ErrUnknown = errors.New("lockcore: outcome unknown")
+	ErrUnknown = wire.ErrUnknown
 
 	// ErrWrongKind says that the name is in use by another kind of lock, or by
 	// a key that is none.
@@ -50,7 +52,7 @@ var (
 
 	// ErrClosed is the answer of a closed Client, and the cause of the contexts
 	// of the leases that Close released.
-	ErrClosed = errors.New("lockcore: client closed")
+	ErrClosed = wire.ErrClosed
 
 	// ErrConfig is what every *ConfigError is.
 	ErrConfig = errors.New("lockcore: refused")
@@ -116,3 +118,17 @@ func causeOf(ctx context.Context) error {
 	}
 	return nil
 }
+
+// ReplyError says that a script answered something it never answers: the key
+// or the server is not what it seems.
+type ReplyError = wire.ReplyError
+
+// Temporary reports whether the call that failed with err may succeed when it is
+// made again: nobody answered, no connection was had, or the server said that it
+// is loading, busy, read-only or failing over. It is false for what only an
+// operator can change, such as rights, a password, a certificate or memory, for a
+// refused input, and for a Client that is closed.
+//
+// A call that was ended by its own context may be temporary, too: look at the
+// context first.
+func Temporary(err error) bool { return wire.IsTemporary(err) }

@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/noonlock/noonlock/internal/wire"
 )
 
 // A LockKind says what a name is used as.
@@ -76,21 +78,22 @@ func (c *Client) inspect(ctx context.Context, name string) (inspected, error) {
 	if err := checkName("name", name); err != nil {
 		return seen, err
 	}
-	k, s := c.keys.lock(name), c.scripts.lockInspect
-	answer, err := c.insist(ctx, s, defaultTTL/5, 2*defaultTTL/3, s.args([]string{k.lock, k.fence, k.queue, k.seen}))
+	k := c.keys.lock(name)
+	req := c.scripts.lockInspect.Call([]string{k.lock, k.fence, k.queue, k.seen})
+	answer, err := c.insist(ctx, req, defaultTTL/5, 2*defaultTTL/3)
 	if err != nil {
 		return seen, err
 	}
 	list, _ := answer.([]any)
 	if len(list) != 4 {
-		return seen, s.oddReply(answer)
+		return seen, req.OddReply(answer)
 	}
 	left, ok1 := list[1].(int64)
 	holders, ok2 := list[2].([]any)
 	line, ok3 := list[3].([]any)
-	seen.stored = text(list[0])
+	seen.stored = wire.Text(list[0])
 	if !ok1 || !ok2 || !ok3 || !seen.readHolders(holders) || !seen.readLine(line) {
-		return seen, s.oddReply(answer)
+		return seen, req.OddReply(answer)
 	}
 	seen.Kind = lockKindOf(seen.stored, seen.attempts)
 	seen.Endless = seen.stored != "" && left == -1
@@ -117,15 +120,15 @@ func lockKindOf(stored string, attempts []string) LockKind {
 
 func (seen *inspected) readHolders(rows []any) bool {
 	for ; len(rows) >= 4; rows = rows[4:] {
-		attempt := text(rows[0])
-		left, err := strconv.ParseInt(text(rows[2]), 10, 64)
+		attempt := wire.Text(rows[0])
+		left, err := strconv.ParseInt(wire.Text(rows[2]), 10, 64)
 		if err != nil {
 			return false
 		}
-		h := Holder{Reads: text(rows[1]) == modeRead, TTL: time.Duration(left) * time.Millisecond}
+		h := Holder{Reads: wire.Text(rows[1]) == modeRead, TTL: time.Duration(left) * time.Millisecond}
 		if p, ours := parseAttempt(attempt); ours {
 			h.Identity, h.Owner = p.identity, p.owner()
-			h.Token, _ = strconv.ParseUint(text(rows[3]), 10, 64) // 0: the counter is gone
+			h.Token, _ = strconv.ParseUint(wire.Text(rows[3]), 10, 64) // 0: the counter is gone
 		}
 		seen.Holders = append(seen.Holders, h)
 		seen.attempts = append(seen.attempts, attempt)
@@ -135,12 +138,12 @@ func (seen *inspected) readHolders(rows []any) bool {
 
 func (seen *inspected) readLine(rows []any) bool {
 	for ; len(rows) >= 3; rows = rows[3:] {
-		at, err := strconv.ParseFloat(text(rows[1]), 64)
+		at, err := strconv.ParseFloat(wire.Text(rows[1]), 64)
 		if err != nil {
 			return false
 		}
-		w := Waiter{Since: placeTime(at), Alive: text(rows[2]) == "1"}
-		if p, ours := parseAttempt(text(rows[0])); ours {
+		w := Waiter{Since: placeTime(at), Alive: wire.Text(rows[2]) == "1"}
+		if p, ours := parseAttempt(wire.Text(rows[0])); ours {
 			w.Identity, w.Owner = p.identity, p.owner()
 			k, owned := p.kind.(ownedKind)
 			w.Reads = owned && k.mode == modeRead
@@ -173,13 +176,14 @@ func (c *Client) ForceRelease(ctx context.Context, name string) (Inspection, err
 	if seen.Kind == LockFree {
 		return seen.Inspection, nil
 	}
-	k, s := c.keys.lock(name), c.scripts.lockForce
-	answer, err := c.insist(ctx, s, defaultTTL/5, 2*defaultTTL/3, s.args([]string{k.lock, k.queue}, seen.stored, strings.Join(seen.attempts, "\n")))
+	k := c.keys.lock(name)
+	req := c.scripts.lockForce.Call([]string{k.lock, k.queue}, seen.stored, strings.Join(seen.attempts, "\n"))
+	answer, err := c.insist(ctx, req, defaultTTL/5, 2*defaultTTL/3)
 	if err != nil {
 		return seen.Inspection, opError(op, name, err)
 	}
 	if n, ok := answer.(int64); !ok || n < 0 {
-		return seen.Inspection, opError(op, name, s.oddReply(answer))
+		return seen.Inspection, opError(op, name, req.OddReply(answer))
 	} else if n == 0 {
 		return seen.Inspection, nil // they have let go by themselves
 	}

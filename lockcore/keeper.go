@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/noonlock/noonlock/internal/wire"
 )
 
 // never is later than anything that is due.
@@ -20,19 +22,19 @@ type keeper struct {
 	kick  chan struct{}
 	stop  chan struct{}
 	wg    sync.WaitGroup
-	links []*link
+	links []*wire.Link
 
 	mu       sync.Mutex
 	due      leaseHeap // by renewAt
 	underway []*renewal
-	free     []*link // the one used last is at the end
+	free     []*wire.Link // the one used last is at the end
 	wakeAt   time.Duration
 }
 
 func newKeeper(c *Client, opt redis.Options) *keeper {
 	k := &keeper{
 		c: c, kick: make(chan struct{}, 1), stop: make(chan struct{}), wakeAt: never,
-		links: newLinks(renewalLinks, opt),
+		links: wire.NewLinks(renewalLinks, opt),
 	}
 	k.free = slices.Clone(k.links)
 	k.wg.Go(k.run)
@@ -43,7 +45,7 @@ func newKeeper(c *Client, opt redis.Options) *keeper {
 func (k *keeper) close() {
 	close(k.stop)
 	for _, l := range k.links {
-		l.close()
+		l.Close()
 	}
 	k.wg.Wait()
 }
@@ -112,17 +114,17 @@ func (k *keeper) step() time.Duration {
 }
 
 // renewed counts the answer to a renewal sent at t0; false: try again.
-func (l *Lease) renewed(t0 time.Duration, r reply) bool {
+func (l *Lease) renewed(t0 time.Duration, r wire.Answer) bool {
 	counts := l.c.metrics
-	if r.err != nil {
+	if r.Err != nil {
 		counts.missed.Inc()
-		if hasCode(r.err, "READONLY") {
+		if wire.HasCode(r.Err, "READONLY") {
 			l.c.sub.demoted()
 		}
-		l.c.log.V(1).Info("renewal failed", "name", l.a.keys.name, "token", l.token, "err", r.err, "remaining", l.Remaining())
+		l.c.log.V(1).Info("renewal failed", "name", l.a.keys.name, "token", l.token, "err", r.Err, "remaining", l.Remaining())
 		return false
 	}
-	switch r.value {
+	switch r.Value {
 	case int64(1):
 		counts.renewed.Inc()
 		l.extend(t0)
@@ -133,8 +135,8 @@ func (l *Lease) renewed(t0 time.Duration, r reply) bool {
 		}
 	default:
 		counts.missed.Inc()
-		s, _ := l.a.renewal()
-		l.c.log.Error(s.oddReply(r.value), "renewal failed", "name", l.a.keys.name, "token", l.token)
+		req := l.a.renewal()
+		l.c.log.Error(req.OddReply(r.Value), "renewal failed", "name", l.a.keys.name, "token", l.token)
 		return false
 	}
 	return true

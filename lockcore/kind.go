@@ -1,21 +1,23 @@
 package lockcore
 
+import "github.com/noonlock/noonlock/internal/wire"
+
 // A kind says by which scripts an attempt is renewed and given back, and what the
 // server stores for it.
 type kind interface {
 	name() string // as a label of metrics
 	value(process string, number uint64, trusted bool, identity string) string
 	// renewal answers 1 (extended) or 0 (lost).
-	renewal(a *attempt) (*script, []any)
+	renewal(a *attempt) wire.Request
 	// leave answers more than 0 (it was ours) or not (it was not). bury: with a
 	// tombstone against requests of the attempt that are still under way.
-	leave(a *attempt, bury bool) (*script, []any)
+	leave(a *attempt, bury bool) wire.Request
 }
 
 // A lineKind is one of whose attempts wait in line.
 type lineKind interface {
 	kind
-	acquire(a *attempt, mode string) (*script, []any)
+	acquire(a *attempt, mode string) wire.Request
 }
 
 // mutexKind is held by one attempt at a time.
@@ -27,19 +29,16 @@ func (mutexKind) value(process string, number uint64, trusted bool, identity str
 	return attemptValue(process, number, trusted, identity)
 }
 
-func (mutexKind) acquire(a *attempt, mode string) (*script, []any) {
-	s := a.c.scripts.mutexAcquire
-	return s, s.args(a.lineKeys(), a.value, millis(a.terms.ttl), mode, a.keepTokens())
+func (mutexKind) acquire(a *attempt, mode string) wire.Request {
+	return a.c.scripts.mutexAcquire.Call(a.lineKeys(), a.value, millis(a.terms.ttl), mode, a.keepTokens())
 }
 
-func (mutexKind) renewal(a *attempt) (*script, []any) {
-	s := a.c.scripts.mutexRenew
-	return s, s.args([]string{a.keys.lock, a.keys.fence}, a.value, millis(a.terms.ttl), a.keepTokens())
+func (mutexKind) renewal(a *attempt) wire.Request {
+	return a.c.scripts.mutexRenew.Call([]string{a.keys.lock, a.keys.fence}, a.value, millis(a.terms.ttl), a.keepTokens())
 }
 
-func (mutexKind) leave(a *attempt, bury bool) (*script, []any) {
-	s := a.c.scripts.mutexLeave
-	return s, s.args(a.lineKeys(), a.value, a.buryIf(bury), a.keepTokens())
+func (mutexKind) leave(a *attempt, bury bool) wire.Request {
+	return a.c.scripts.mutexLeave.Call(a.lineKeys(), a.value, a.buryIf(bury), a.keepTokens())
 }
 
 func (*leaderKind) name() string { return kindElection }
@@ -80,20 +79,18 @@ func (k ownedKind) value(process string, number uint64, trusted bool, identity s
 	return ownedValue(k, process, number, trusted, identity)
 }
 
-func (ownedKind) acquire(a *attempt, mode string) (*script, []any) {
+func (ownedKind) acquire(a *attempt, mode string) wire.Request {
 	s := a.c.scripts.ownedAcquire
 	a.ended = a.c.endedToken(a)
-	return s, s.args(a.lineKeys(), a.value, millis(a.terms.ttl), mode, a.keepTokens(), a.ended)
+	return s.Call(a.lineKeys(), a.value, millis(a.terms.ttl), mode, a.keepTokens(), a.ended)
 }
 
-func (ownedKind) renewal(a *attempt) (*script, []any) {
-	s := a.c.scripts.ownedRenew
-	return s, s.args([]string{a.keys.lock}, a.value, millis(a.terms.ttl))
+func (ownedKind) renewal(a *attempt) wire.Request {
+	return a.c.scripts.ownedRenew.Call([]string{a.keys.lock}, a.value, millis(a.terms.ttl))
 }
 
-func (ownedKind) leave(a *attempt, bury bool) (*script, []any) {
-	s := a.c.scripts.ownedLeave
-	return s, s.args(a.lineKeys(), a.value, a.buryIf(bury), a.keepTokens())
+func (ownedKind) leave(a *attempt, bury bool) wire.Request {
+	return a.c.scripts.ownedLeave.Call(a.lineKeys(), a.value, a.buryIf(bury), a.keepTokens())
 }
 
 // lineKeys are the keys of a lock in the order in which the scripts take them.

@@ -8,6 +8,8 @@ import (
 	"maps"
 	"sync/atomic"
 	"time"
+
+	"github.com/noonlock/noonlock/internal/wire"
 )
 
 // An Election is a lock whose holder leads and says so in a record that
@@ -114,11 +116,11 @@ func (e *Election) Campaign(ctx context.Context) (*Leadership, error) {
 // claim writes the record, for as long as the lease is valid.
 func (l *Leadership) claim(ctx context.Context, k *leaderKind) error {
 	e, s := l.e, l.c.scripts.leaderClaim
-	args := s.args([]string{e.keys.lock, e.keys.leader},
+	req := s.Call([]string{e.keys.lock, e.keys.leader},
 		l.a.value, millis(e.terms.ttl), l.token, e.terms.identity, e.encoded)
 	bound, stop := l.Bind(ctx)
 	defer stop()
-	answer, err := l.c.newRetry(e.terms.timeout(), 0).do(bound, s, args, mayRetryShort)
+	answer, err := l.c.newRetry(e.terms.timeout(), 0).do(bound, req, wire.MayRetryLater)
 	if err != nil {
 		return errors.Join(ErrNotAcquired, context.Cause(bound), err)
 	}
@@ -150,7 +152,7 @@ func (l *Leadership) begin(k *leaderKind, answer any) error {
 	case len(list) == 1 && list[0] == int64(-1):
 		return errors.Join(ErrNotAcquired, ErrNewerSchema)
 	}
-	return l.c.scripts.leaderClaim.oddReply(answer)
+	return l.c.scripts.leaderClaim.OddReply(answer)
 }
 
 // Resign gives the lead to the next in line, and if nobody is, writes down that
@@ -168,8 +170,8 @@ func (l *Leadership) Resign(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, e.terms.timeout())
 	defer cancel()
-	args := s.args([]string{e.keys.lock, e.keys.leader}, l.token)
-	if _, err := l.c.disp.do(ctx, s, e.terms.timeout(), args); err != nil {
+	req := s.Call([]string{e.keys.lock, e.keys.leader}, l.token)
+	if _, err := l.c.disp.Do(ctx, req, e.terms.timeout()); err != nil {
 		l.c.log.V(1).Info("leader record still names the leader that resigned", "election", e.name, "err", err)
 	}
 	return nil
@@ -213,28 +215,27 @@ type led struct {
 	term, since int64
 }
 
-func (k *leaderKind) renewal(a *attempt) (*script, []any) {
+func (k *leaderKind) renewal(a *attempt) wire.Request {
 	now := k.led.Load()
 	if now == nil {
 		return k.mutexKind.renewal(a)
 	}
-	s := a.c.scripts.leaderRenew
-	return s, s.args([]string{k.e.keys.lock, k.e.keys.leader},
+	return a.c.scripts.leaderRenew.Call([]string{k.e.keys.lock, k.e.keys.leader},
 		a.value, millis(a.terms.ttl), now.token, a.terms.identity, k.e.encoded, now.term, now.since)
 }
 
 // list runs a script that answers a list and may be repeated.
-func (e *Election) list(ctx context.Context, s *script, args []any) ([]any, error) {
+func (e *Election) list(ctx context.Context, req wire.Request) ([]any, error) {
 	if ctx == nil {
 		return nil, refuse("ctx", "a context", "%s", "nil")
 	}
-	answer, err := e.c.insist(ctx, s, e.terms.timeout(), 2*e.terms.timeout(), args)
+	answer, err := e.c.insist(ctx, req, e.terms.timeout(), 2*e.terms.timeout())
 	if err != nil {
 		return nil, err
 	}
 	list, ok := answer.([]any)
 	if !ok {
-		return nil, s.oddReply(answer)
+		return nil, req.OddReply(answer)
 	}
 	return list, nil
 }

@@ -9,6 +9,8 @@ import (
 	"math"
 	"strconv"
 	"time"
+
+	"github.com/noonlock/noonlock/internal/wire"
 )
 
 // LeaderRecord is what an election's record says. At the server it is a hash,
@@ -52,19 +54,19 @@ func (e *Election) Leader(ctx context.Context) (LeaderRecord, error) {
 
 func (e *Election) look(ctx context.Context) (r LeaderRecord, err error) {
 	s := e.c.scripts.leaderLook
-	answer, err := e.list(ctx, s, s.args([]string{e.keys.lock, e.keys.fence, e.keys.leader}))
+	answer, err := e.list(ctx, s.Call([]string{e.keys.lock, e.keys.fence, e.keys.leader}))
 	if err != nil {
 		return r, err
 	}
 	if len(answer) < 2 || len(answer)%2 != 0 {
-		return r, s.oddReply(answer)
+		return r, s.OddReply(answer)
 	}
 	if len(answer) == 2 {
 		return r, nil
 	}
 	fields := make(map[string]string, len(answer)/2)
 	for i := 2; i < len(answer); i += 2 {
-		fields[text(answer[i])] = text(answer[i+1])
+		fields[wire.Text(answer[i])] = wire.Text(answer[i+1])
 	}
 	if v, err := strconv.Atoi(cmp.Or(fields["v"], "1")); err != nil || v > 1 {
 		return r, ErrNewerSchema
@@ -73,7 +75,7 @@ func (e *Election) look(ctx context.Context) (r LeaderRecord, err error) {
 		return r, err
 	}
 	// The counter ends a week after the last grant, however long that leader leads.
-	token := cmp.Or(text(answer[1]), fields["token"])
+	token := cmp.Or(wire.Text(answer[1]), fields["token"])
 	if left, _ := answer[0].(int64); token == fields["token"] && r.Released.IsZero() {
 		r.Left = time.Duration(left) * time.Millisecond
 	}
@@ -118,14 +120,14 @@ type Candidate struct {
 func (e *Election) Candidates(ctx context.Context) ([]Candidate, error) {
 	const op = "lockcore: candidates"
 	s := e.c.scripts.leaderLine
-	answer, err := e.list(ctx, s, s.args([]string{e.keys.queue, e.keys.seen}))
+	answer, err := e.list(ctx, s.Call([]string{e.keys.queue, e.keys.seen}))
 	if err != nil {
 		return nil, opError(op, e.name, err)
 	}
 	line := make([]Candidate, 0, len(answer)/2)
 	for i := 0; i+1 < len(answer); i += 2 {
-		p, ok := parseAttempt(text(answer[i]))
-		at, err := strconv.ParseFloat(text(answer[i+1]), 64)
+		p, ok := parseAttempt(wire.Text(answer[i]))
+		at, err := strconv.ParseFloat(wire.Text(answer[i+1]), 64)
 		if !ok || err != nil {
 			continue // not of this library
 		}
@@ -172,9 +174,9 @@ func (l *Leadership) Prefer(ctx context.Context, identity string) error {
 	if cause := l.checkClock(); cause != nil {
 		return opError(op, e.name, ErrNotHeld, cause)
 	}
-	args := s.args([]string{e.keys.lock, e.keys.queue, e.keys.seen}, l.a.value, identity)
-	answer, err := l.c.insist(ctx, s, e.terms.timeout(), 2*e.terms.timeout(), args)
-	n, err := number(s, answer, err)
+	req := s.Call([]string{e.keys.lock, e.keys.queue, e.keys.seen}, l.a.value, identity)
+	answer, err := l.c.insist(ctx, req, e.terms.timeout(), 2*e.terms.timeout())
+	n, err := req.Number(answer, err)
 	switch {
 	case err != nil:
 		return opError(op, e.name, err)

@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"sync"
 	"time"
+
+	"github.com/noonlock/noonlock/internal/wire"
 )
 
 // observers keep what a Client knows of the leaders of the elections that are
@@ -209,7 +211,7 @@ func (c *Client) readLeaders(ctx context.Context) {
 			o.timer.Reset(o.pause())
 		case !errors.Is(err, ErrClosed) && ctx.Err() == nil:
 			o.timer.Reset(leaderRetry + rand.N(leaderRetry)) //nolint:gosec // jitter
-			if !mayRetry(err) {
+			if !wire.MayRetry(err) {
 				c.log.Error(err, "leader record not read; trying again", "election", o.e.name)
 			}
 		}

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"strconv"
 	"time"
+
+	"github.com/noonlock/noonlock/internal/wire"
 )
 
 // A Ledger says of one job which of its ticks have been run, by whom, and how
@@ -161,7 +163,7 @@ func (l *Ledger) Open(ctx context.Context, before LedgerState) (LedgerState, err
 		}
 	}
 	s := l.c.scripts.jobOpen
-	answer, err := l.ask(ctx, s, s.args([]string{k.job, k.open, k.runs, k.live, k.tomb(l.c.process, before.replica), k.defs},
+	answer, err := l.ask(ctx, s.Call([]string{k.job, k.open, k.runs, k.live, k.tomb(l.c.process, before.replica), k.defs},
 		after, sure, ended, l.cfg.KeepRuns, millis(l.cfg.Retain), me, l.cfg.Definition, before.own, start,
 		millis(replicaLapse), next, millis(tombTTL), l.cfg.Schedule, before.trust(), before.Spec, upto, seen, first, newest, count))
 	if err != nil {
@@ -195,7 +197,7 @@ func (l *Ledger) Leave(ctx context.Context, state LedgerState) error {
 		return nil
 	}
 	s := l.c.scripts.jobLeave
-	if _, err := l.repeat(ctx, s, s.args([]string{l.keys.job, l.keys.live}, l.member(state.replica))); err != nil {
+	if _, err := l.repeat(ctx, s.Call([]string{l.keys.job, l.keys.live}, l.member(state.replica))); err != nil {
 		return opError(op, l.name, err)
 	}
 	return nil
@@ -205,15 +207,15 @@ func (l *Ledger) Leave(ctx context.Context, state LedgerState) error {
 // lies within half of took of the truth.
 func (l *Ledger) Now(ctx context.Context) (now time.Time, took time.Duration, err error) {
 	t0 := l.c.clock()
-	answer, err := l.ask(ctx, nil, []any{"time"})
+	answer, err := l.ask(ctx, wire.Command("time"))
 	took = l.c.clock() - t0
 	if err != nil {
 		return time.Time{}, took, opError("lockcore: server time", l.name, err)
 	}
-	sec, err1 := strconv.ParseInt(text(answer[0]), 10, 64)
-	usec, err2 := strconv.ParseInt(text(answer[len(answer)-1]), 10, 64)
+	sec, err1 := strconv.ParseInt(wire.Text(answer[0]), 10, 64)
+	usec, err2 := strconv.ParseInt(wire.Text(answer[len(answer)-1]), 10, 64)
 	if errors.Join(err1, err2) != nil || len(answer) != 2 {
-		return time.Time{}, took, opError("lockcore: server time", l.name, &ReplyError{"time", fmt.Sprint(answer)})
+		return time.Time{}, took, opError("lockcore: server time", l.name, &ReplyError{Script: "time", Reply: fmt.Sprint(answer)})
 	}
 	return time.Unix(sec, usec*1000).UTC(), took, nil
 }
@@ -236,17 +238,17 @@ func (l *Ledger) WatchBegins(nudge func()) (stop func()) {
 const beginsChannel = "{begins}"
 
 // ask runs a script or command that answers a list and may be repeated.
-func (l *Ledger) ask(ctx context.Context, s *script, args []any) ([]any, error) {
+func (l *Ledger) ask(ctx context.Context, req wire.Request) ([]any, error) {
 	if ctx == nil {
 		return nil, refuse("ctx", "a context", "%s", "nil")
 	}
-	answer, err := l.c.insist(ctx, s, l.terms.timeout(), 2*l.terms.timeout(), args)
+	answer, err := l.c.insist(ctx, req, l.terms.timeout(), 2*l.terms.timeout())
 	if err != nil {
 		return nil, err
 	}
 	list, ok := answer.([]any)
-	if !ok || len(list) == 0 && s != nil {
-		return nil, &ReplyError{fmt.Sprint(args[0]), abbreviate(fmt.Sprint(answer))}
+	if !ok || len(list) == 0 && req.IsScript() {
+		return nil, req.OddReply(answer)
 	}
 	return list, nil
 }

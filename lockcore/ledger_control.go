@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/noonlock/noonlock/internal/wire"
 )
 
 var (
@@ -23,7 +25,7 @@ const maxTriggers = 100
 func (l *Ledger) Status(ctx context.Context) (LedgerState, error) {
 	const op = "lockcore: job status"
 	s := l.c.scripts.jobStatus
-	answer, err := l.ask(ctx, s, s.args([]string{l.keys.job, l.keys.open, l.keys.live}))
+	answer, err := l.ask(ctx, s.Call([]string{l.keys.job, l.keys.open, l.keys.live}))
 	if err != nil {
 		return LedgerState{}, opError(op, l.name, err)
 	}
@@ -45,7 +47,7 @@ func (l *Ledger) Resume(ctx context.Context) error { return l.pause(ctx, "lockco
 
 func (l *Ledger) pause(ctx context.Context, op, pause string) error {
 	s := l.c.scripts.jobPause
-	answer, err := l.ask(ctx, s, s.args([]string{l.keys.job, l.keys.open, l.keys.runs}, pause, millis(l.cfg.Retain)))
+	answer, err := l.ask(ctx, s.Call([]string{l.keys.job, l.keys.open, l.keys.runs}, pause, millis(l.cfg.Retain)))
 	if err == nil {
 		_, err = controlled(s, answer)
 	}
@@ -64,17 +66,17 @@ func (l *Ledger) pause(ctx context.Context, op, pause string) error {
 func (l *Ledger) Trigger(ctx context.Context) (tick time.Time, err error) {
 	const op = "lockcore: trigger job"
 	s := l.c.scripts.jobTrigger
-	answer, err := l.ask(ctx, s, s.args([]string{l.keys.job, l.keys.open, l.keys.tomb(l.c.process, l.c.attempts.Add(1))},
+	answer, err := l.ask(ctx, s.Call([]string{l.keys.job, l.keys.open, l.keys.tomb(l.c.process, l.c.attempts.Add(1))},
 		maxTriggers, millis(tombTTL)))
 	if err != nil {
 		return time.Time{}, opError(op, l.name, err)
 	}
 	rest, err := controlled(s, answer)
 	if err == nil && len(rest) != 1 {
-		err = s.oddReply(answer)
+		err = s.OddReply(answer)
 	}
 	if err == nil {
-		tick, err = readMillis(text(rest[0]))
+		tick, err = readMillis(wire.Text(rest[0]))
 	}
 	if err != nil {
 		return time.Time{}, opError(op, l.name, err)
@@ -83,7 +85,7 @@ func (l *Ledger) Trigger(ctx context.Context) (tick time.Time, err error) {
 }
 
 // controlled reads the answer of a script that an operator runs.
-func controlled(s *script, answer []any) (rest []any, err error) {
+func controlled(s *wire.Script, answer []any) (rest []any, err error) {
 	switch answer[0] {
 	case int64(1):
 		return answer[1:], nil
@@ -94,6 +96,6 @@ func controlled(s *script, answer []any) (rest []any, err error) {
 	case int64(claimNewer):
 		return nil, ErrNewerSchema
 	default:
-		return nil, s.oddReply(answer)
+		return nil, s.OddReply(answer)
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/noonlock/noonlock/internal/wire"
 )
 
 // A RunRecord is one entry of the history: a run that ended, or ticks in a row
@@ -41,13 +43,13 @@ func (l *Ledger) Runs(ctx context.Context, n int) ([]RunRecord, error) {
 	if n < 1 {
 		return nil, opError(op, l.name, refuse("n", "at least 1", "%d", n))
 	}
-	answer, err := l.ask(ctx, nil, []any{"lrange", l.keys.runs, 0, n - 1})
+	answer, err := l.ask(ctx, wire.Command("lrange", l.keys.runs, 0, n-1))
 	if err != nil {
 		return nil, opError(op, l.name, err)
 	}
 	runs := make([]RunRecord, 0, len(answer))
 	for _, entry := range answer {
-		run, err := readRun(text(entry))
+		run, err := readRun(wire.Text(entry))
 		if err != nil {
 			return nil, opError(op, l.name, err)
 		}
@@ -87,14 +89,14 @@ type SpecChange struct {
 // history.
 func (l *Ledger) Specs(ctx context.Context) ([]SpecChange, error) {
 	const op = "lockcore: specs"
-	answer, err := l.ask(ctx, nil, []any{"lrange", l.keys.defs, 0, -1})
+	answer, err := l.ask(ctx, wire.Command("lrange", l.keys.defs, 0, -1))
 	if err != nil {
 		return nil, opError(op, l.name, err)
 	}
 	changes := make([]SpecChange, 0, len(answer))
 	for _, entry := range slices.Backward(answer) {
 		var e struct{ From, Spec string }
-		err := json.Unmarshal([]byte(text(entry)), &e)
+		err := json.Unmarshal([]byte(wire.Text(entry)), &e)
 		if err != nil {
 			return nil, opError(op, l.name, fmt.Errorf("lockcore: ledger entry: %w", err))
 		}

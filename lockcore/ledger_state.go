@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/noonlock/noonlock/internal/wire"
 )
 
 // LedgerState is how a job stands, on the server's clock.
@@ -137,7 +139,7 @@ func (l *Ledger) remembered(st LedgerState) (after, sure, ended string) {
 }
 
 // readState reads what part_state.lua says.
-func readState(s *script, answer []any) (st LedgerState, err error) {
+func readState(s *wire.Script, answer []any) (st LedgerState, err error) {
 	const head = 22
 	switch code, _ := answer[0].(int64); {
 	case code == int64(ClaimNoLedger) && len(answer) == 1:
@@ -145,12 +147,12 @@ func readState(s *script, answer []any) (st LedgerState, err error) {
 	case code == int64(claimNewer) && len(answer) == 1:
 		return st, ErrNewerSchema
 	case code != 1 || len(answer) < head || (len(answer)-head)%2 != 0:
-		return st, s.oddReply(answer)
+		return st, s.OddReply(answer)
 	}
 	now, _ := answer[1].(int64)
 	replicas, _ := answer[10].(int64)
 	st.Now, st.Replicas = time.UnixMicro(now).UTC(), int(replicas)
-	st.Paused, st.Fresh, st.Superseded = text(answer[4]) != "", text(answer[2]) == text(answer[5]), text(answer[11]) == ""
+	st.Paused, st.Fresh, st.Superseded = wire.Text(answer[4]) != "", wire.Text(answer[2]) == wire.Text(answer[5]), wire.Text(answer[11]) == ""
 	var errs [11]error
 	for i, field := range []struct {
 		to *time.Time
@@ -166,27 +168,27 @@ func readState(s *script, answer []any) (st LedgerState, err error) {
 		{&st.Held, 14},
 		{&st.Halted, 15},
 	} {
-		*field.to, errs[i] = readMillis(text(answer[field.at]))
+		*field.to, errs[i] = readMillis(wire.Text(answer[field.at]))
 	}
-	st.Generation, errs[9] = strconv.Atoi(text(answer[8]))
-	st.own, errs[10] = strconv.Atoi(text(answer[12]))
+	st.Generation, errs[9] = strconv.Atoi(wire.Text(answer[8]))
+	st.own, errs[10] = strconv.Atoi(wire.Text(answer[12]))
 	if errors.Join(errs[:]...) != nil {
-		return st, s.oddReply(answer)
+		return st, s.OddReply(answer)
 	}
 	others, _ := answer[18].(int64)
 	proof, _ := answer[20].(int64)
-	st.Dropped, st.id, st.Spec, st.Others, st.watch = text(answer[13]) != "", text(answer[16]), text(answer[17]), int(others), text(answer[19]) != ""
+	st.Dropped, st.id, st.Spec, st.Others, st.watch = wire.Text(answer[13]) != "", wire.Text(answer[16]), wire.Text(answer[17]), int(others), wire.Text(answer[19]) != ""
 	st.Again = time.Duration(proof) * time.Millisecond
 	if st.watch && (st.Again == 0 || st.Again > trialLook) {
 		st.Again = trialLook
 	}
-	if text(answer[21]) != "" {
+	if wire.Text(answer[21]) != "" {
 		st.Handover = &Handover{Spec: st.Spec}
 	}
 	for i := head; i < len(answer); i += 2 {
-		open, err := readOpen(text(answer[i]), text(answer[i+1]), st.Now)
+		open, err := readOpen(wire.Text(answer[i]), wire.Text(answer[i+1]), st.Now)
 		if err != nil {
-			return st, s.oddReply(answer)
+			return st, s.OddReply(answer)
 		}
 		st.Open = append(st.Open, open)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/noonlock/noonlock/internal/registry"
+	"github.com/noonlock/noonlock/internal/wire"
 )
 
 // metrics are what a Client tells Prometheus. No label carries the name of a lock:
@@ -191,16 +192,16 @@ func (m *metrics) ended(cause error) {
 }
 
 // failed counts a call that had no good answer.
-func (m *metrics) failed(s *script, err error) {
-	if s == nil {
+func (m *metrics) failed(req wire.Request, err error) {
+	if !req.IsScript() {
 		return
 	}
 	reason := "unanswered"
 	switch {
-	case isUnsent(err):
+	case wire.IsUnsent(err):
 		reason = "unsent"
-	case isServerError(err):
+	case wire.IsRefused(err):
 		reason = "refused"
 	}
-	m.scriptErrors.With(s.name, reason).Inc()
+	m.scriptErrors.With(req.Name(), reason).Inc()
 }

@@ -3,6 +3,8 @@ package lockcore
 import (
 	"context"
 	"time"
+
+	"github.com/noonlock/noonlock/internal/wire"
 )
 
 // PUBLISH's count of receivers tells the line's scripts whether a waiter's process
@@ -180,10 +182,10 @@ func (s *subscription) countsUs() receipt {
 	case <-s.self: // of one before
 	default:
 	}
-	count, err := s.c.disp.do(s.ctx, nil, echoWithin, []any{"publish", s.channel, "s"})
+	count, err := s.c.disp.Do(s.ctx, wire.Command("publish", s.channel, "s"), echoWithin)
 	n, _ := count.(int64)
 	switch {
-	case err != nil && isServerError(err) && !isPassing(err) && !isShort(err):
+	case err != nil && wire.IsRefused(err) && !wire.IsTransient(err) && !wire.IsExhausted(err):
 		return receiptRefused
 	case err != nil:
 		return receiptUnknown

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/noonlock/noonlock/internal/wire"
 )
 
 // A Record is a value under a name that is written by compare-and-set: a write
@@ -123,15 +123,15 @@ func (r *Record) Name() string { return r.name }
 // if the key is something else, ErrNewerSchema if a newer release wrote it.
 func (r *Record) Get(ctx context.Context) (RecordState, error) {
 	const op = "lockcore: get record"
-	answer, _, err := r.ask(ctx, nil, []any{"get", r.key})
+	answer, _, err := r.ask(ctx, wire.Command("get", r.key))
 	var state RecordState
 	switch {
-	case redis.HasErrorPrefix(err, "WRONGTYPE"):
+	case wire.HasCode(err, "WRONGTYPE"):
 		err = ErrWrongKind
 	case err == nil && answer == nil:
 		err = ErrNoRecord
 	case err == nil:
-		state, err = r.read(text(answer))
+		state, err = r.read(wire.Text(answer))
 	}
 	if err != nil {
 		return RecordState{}, opError(op, r.name, err)
@@ -173,7 +173,7 @@ func (r *Record) Put(ctx context.Context, seen RecordVersion, value []byte, keep
 	}
 	me := r.writer + "." + strconv.FormatUint(r.c.attempts.Add(1), 36)
 	s := r.c.scripts.recordPut
-	answer, unknown, err := r.ask(ctx, s, s.args([]string{r.key}, me, value, millis(keep),
+	answer, unknown, err := r.ask(ctx, s.Call([]string{r.key}, me, value, millis(keep),
 		" "+strings.Join(seen.all(), " ")+" "))
 	if err == nil {
 		switch answer {
@@ -186,7 +186,7 @@ func (r *Record) Put(ctx context.Context, seen RecordVersion, value []byte, keep
 		case int64(-2):
 			err = ErrWrongKind
 		default:
-			err = s.oddReply(answer)
+			err = s.OddReply(answer)
 		}
 	}
 	if unknown {
@@ -197,10 +197,10 @@ func (r *Record) Put(ctx context.Context, seen RecordVersion, value []byte, keep
 
 // ask sends a script or command that may be repeated, until it is answered.
 // unknown: the error is ErrUnknown, and it may have been applied.
-func (r *Record) ask(ctx context.Context, s *script, args []any) (answer any, unknown bool, err error) {
+func (r *Record) ask(ctx context.Context, req wire.Request) (answer any, unknown bool, err error) {
 	if ctx == nil {
 		return nil, false, refuse("ctx", "a context", "%s", "nil")
 	}
-	answer, err = r.c.insist(ctx, s, r.timeout, 3*r.timeout, args)
+	answer, err = r.c.insist(ctx, req, r.timeout, 3*r.timeout)
 	return answer, errors.Is(err, ErrUnknown), err
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/noonlock/noonlock/internal/wire"
 )
 
 // release gives back a lease that has just been ended by choice, and answers how
@@ -25,7 +27,7 @@ func (c *Client) release(ctx context.Context, l *Lease) (int64, error) {
 		}
 		return n - 1, nil
 	}
-	if !mayRetryShort(err) && ctx.Err() == nil {
+	if !wire.MayRetryLater(err) && ctx.Err() == nil {
 		c.dismiss(l)
 		return 0, opError("lockcore: unlock", l.a.keys.name, err)
 	}
@@ -71,7 +73,7 @@ func (c *Client) giveBack(ctx context.Context, l *Lease, within time.Duration, a
 			return 0, opError("lockcore: unlock", l.a.keys.name, ErrNotHeld, ErrLeaseLost)
 		}
 		asked = asked || errors.Is(err, ErrUnknown)
-		if !mayRetryShort(err) || r.again(ctx, err) != nil {
+		if !wire.MayRetryLater(err) || r.again(ctx, err) != nil {
 			return 0, opError("lockcore: unlock", l.a.keys.name, err, errors.New("lockcore: the release was not answered; the lock ends with its TTL"))
 		}
 	}

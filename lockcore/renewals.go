@@ -5,6 +5,8 @@ import (
 	"context"
 	"slices"
 	"time"
+
+	"github.com/noonlock/noonlock/internal/wire"
 )
 
 // Renewals go out as one stream: everything that is due in one pipeline, and the next
@@ -29,7 +31,7 @@ const (
 
 // A renewal is one pipeline under way.
 type renewal struct {
-	link   *link
+	link   *wire.Link
 	sent   time.Duration // t0 of its leases
 	stamp  time.Duration // the same by the links' clock
 	cancel context.CancelFunc
@@ -61,7 +63,7 @@ func (k *keeper) launch(now time.Duration) (next time.Duration) {
 			}
 		}
 		if first.asked != nil {
-			k.links[0].trust.doubt(first.asked.stamp)
+			k.links[0].Doubt(first.asked.stamp)
 		}
 		if len(k.free) == 0 {
 			// All hang. The oldest has had the most time.
@@ -80,7 +82,7 @@ func (k *keeper) launch(now time.Duration) (next time.Duration) {
 // for many. k.mu is held.
 func (k *keeper) send(now time.Duration) {
 	last := len(k.free) - 1
-	r := &renewal{link: k.free[last], sent: now, stamp: k.links[0].trust.now()}
+	r := &renewal{link: k.free[last], sent: now, stamp: k.links[0].Stamp()}
 	k.free = k.free[:last]
 	var batch []*Lease
 	longest := time.Duration(0)
@@ -102,7 +104,7 @@ func (k *keeper) send(now time.Duration) {
 		l.renewAt = now + l.try(now) // unless it is answered before
 		heap.Push(&k.due, l)
 	}
-	ctx, cancel := context.WithTimeoutCause(k.c.ctx, min(longest, maxFlight), &noAnswerError{min(longest, maxFlight)})
+	ctx, cancel := context.WithTimeoutCause(k.c.ctx, min(longest, maxFlight), wire.NoAnswer(min(longest, maxFlight)))
 	r.cancel = cancel
 	k.underway = append(k.underway, r)
 	k.wg.Go(func() {
@@ -113,15 +115,14 @@ func (k *keeper) send(now time.Duration) {
 
 // renew sends one pipeline of renewals and counts its answers.
 func (k *keeper) renew(ctx context.Context, r *renewal, batch []*Lease) {
-	calls := make([]*call, len(batch))
+	requests := make([]wire.Request, len(batch))
 	for i, l := range batch {
-		s, args := l.a.renewal()
-		calls[i] = &call{script: s, args: args}
+		requests[i] = l.a.renewal()
 	}
-	transfer(ctx, r.link, calls)
+	answers := wire.Transfer(ctx, r.link, requests)
 	good := make([]bool, len(batch))
 	for i, l := range batch {
-		good[i] = l.renewed(r.sent, reply{calls[i].reply, calls[i].err})
+		good[i] = l.renewed(r.sent, answers[i])
 	}
 	k.land(r, batch, good)
 }
@@ -132,7 +133,7 @@ func (k *keeper) land(r *renewal, batch []*Lease, good []bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.underway = slices.DeleteFunc(k.underway, func(other *renewal) bool { return other == r })
-	if r.link.failed {
+	if r.link.Failed() {
 		k.free = slices.Insert(k.free, 0, r.link)
 	} else {
 		k.free = append(k.free, r.link)

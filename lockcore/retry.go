@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
+
+	"github.com/noonlock/noonlock/internal/wire"
 )
 
 // A retry is how a request is repeated until it is answered: for so long in all,
@@ -60,15 +62,15 @@ func (r *retry) again(ctx context.Context, err error) error {
 }
 
 // insist asks until there is an answer, ctx ends, or within is over.
-func (c *Client) insist(ctx context.Context, s *script, each, within time.Duration, args []any) (any, error) {
-	return c.newRetry(each, within).do(ctx, s, args, mayRetry)
+func (c *Client) insist(ctx context.Context, req wire.Request, each, within time.Duration) (any, error) {
+	return c.newRetry(each, within).do(ctx, req, wire.MayRetry)
 }
 
 // do asks until there is an answer, for as long as the retry lasts.
-func (r *retry) do(ctx context.Context, s *script, args []any, worthIt func(error) bool) (any, error) {
+func (r *retry) do(ctx context.Context, req wire.Request, worthIt func(error) bool) (any, error) {
 	unknown := false
 	for {
-		answer, err := r.c.disp.do(ctx, s, r.timeout(), args)
+		answer, err := r.c.disp.Do(ctx, req, r.timeout())
 		if err == nil {
 			return answer, nil
 		}
@@ -83,20 +85,4 @@ func (r *retry) do(ctx context.Context, s *script, args []any, worthIt func(erro
 		}
 		return nil, err
 	}
-}
-
-// mayRetryShort: worth another try for somebody who can wait until the server has what
-// it lacks.
-func mayRetryShort(err error) bool { return mayRetry(err) || isShort(err) }
-
-// number is the answer of a script that answers a number.
-func number(s *script, answer any, err error) (int64, error) {
-	if err != nil {
-		return 0, err
-	}
-	n, ok := answer.(int64)
-	if !ok {
-		return 0, s.oddReply(answer)
-	}
-	return n, nil
 }

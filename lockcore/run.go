@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/noonlock/noonlock/internal/wire"
 )
 
 // A Run is the right to run one tick of a job, as a Lease. Its work ends with
@@ -38,15 +40,14 @@ type runKind struct {
 	tick   string
 }
 
-func (k runKind) renewal(a *attempt) (*script, []any) {
-	s := a.c.scripts.jobRenew
-	return s, s.args([]string{k.ledger.keys.open}, a.value, k.tick, millis(a.terms.ttl))
+func (k runKind) renewal(a *attempt) wire.Request {
+	return a.c.scripts.jobRenew.Call([]string{k.ledger.keys.open}, a.value, k.tick, millis(a.terms.ttl))
 }
 
 // leave gives the run up; if its work had begun, that counts as an attempt.
-func (k runKind) leave(a *attempt, _ bool) (*script, []any) {
+func (k runKind) leave(a *attempt, _ bool) wire.Request {
 	s, keys := a.c.scripts.jobAbandon, k.ledger.keys
-	return s, s.args([]string{keys.job, keys.open, keys.tomb(a.c.process, a.number)}, a.value, k.tick, a.work.Load(), a.bury())
+	return s.Call([]string{keys.job, keys.open, keys.tomb(a.c.process, a.number)}, a.value, k.tick, a.work.Load(), a.bury())
 }
 
 // Complete records how the run ended, OutcomeSucceeded or OutcomeFailed with a
@@ -69,9 +70,9 @@ func (r *Run) Complete(ctx context.Context, outcome, reason string) error {
 		outcome = OutcomeUnknown
 	}
 	s := l.c.scripts.jobComplete
-	args := s.args([]string{l.keys.job, l.keys.open, l.keys.runs},
+	req := s.Call([]string{l.keys.job, l.keys.open, l.keys.runs},
 		a.value, decimal(r.Tick.UnixMilli()), outcome, clip(reason), l.cfg.KeepRuns, strconv.FormatUint(r.Token(), 10))
-	n, err := l.repeat(ctx, s, args)
+	n, err := l.repeat(ctx, req)
 	if err != nil {
 		return opError(op, l.name, err)
 	}
@@ -97,8 +98,8 @@ func (r *Run) Retry(ctx context.Context) (bool, error) {
 		return false, nil
 	}
 	s := l.c.scripts.jobRetry
-	args := s.args([]string{l.keys.job, l.keys.open}, r.a.value, decimal(r.Tick.UnixMilli()), r.Attempt)
-	n, err := l.repeat(ctx, s, args)
+	req := s.Call([]string{l.keys.job, l.keys.open}, r.a.value, decimal(r.Tick.UnixMilli()), r.Attempt)
+	n, err := l.repeat(ctx, req)
 	switch {
 	case err != nil:
 		return false, opError(op, l.name, err)
@@ -132,19 +133,19 @@ func (r *Run) Raise(ctx context.Context, seen uint64) error {
 		return opError(op, l.name, refuse("seen", "a token below 2^53-1", "%d", seen))
 	}
 	s := l.c.scripts.jobRaise
-	args := s.args([]string{l.keys.open, l.keys.fence}, r.a.value, decimal(r.Tick.UnixMilli()), strconv.FormatUint(seen, 10))
-	answer, err := l.ask(ctx, s, args)
+	req := s.Call([]string{l.keys.open, l.keys.fence}, r.a.value, decimal(r.Tick.UnixMilli()), strconv.FormatUint(seen, 10))
+	answer, err := l.ask(ctx, req)
 	switch {
 	case err != nil:
 		return opError(op, l.name, err)
 	case len(answer) == 1 && answer[0] == int64(0):
 		return opError(op, l.name, ErrSuperseded)
 	case len(answer) != 2:
-		return opError(op, l.name, s.oddReply(answer))
+		return opError(op, l.name, s.OddReply(answer))
 	}
-	token, err := strconv.ParseUint(text(answer[1]), 10, 64)
+	token, err := strconv.ParseUint(wire.Text(answer[1]), 10, 64)
 	if err != nil || token <= seen {
-		return opError(op, l.name, s.oddReply(answer))
+		return opError(op, l.name, s.OddReply(answer))
 	}
 	r.raised = token
 	return nil
@@ -167,11 +168,11 @@ func (r *Run) Abandon(ctx context.Context, began bool) error {
 }
 
 // repeat runs a script that answers a number until it is answered or ctx ends.
-func (l *Ledger) repeat(ctx context.Context, s *script, args []any) (int64, error) {
+func (l *Ledger) repeat(ctx context.Context, req wire.Request) (int64, error) {
 	r := l.c.newRetry(l.terms.timeout(), 0)
 	r.behind = true
-	answer, err := r.do(ctx, s, args, mayRetryShort)
-	return number(s, answer, err)
+	answer, err := r.do(ctx, req, wire.MayRetryLater)
+	return req.Number(answer, err)
 }
 
 // clip keeps an error's text to what a ledger should hold.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"strings"
+
+	"github.com/noonlock/noonlock/internal/wire"
 )
 
 // An RWMutex is a named lock that any number of owners hold for reading, or one for
@@ -146,10 +148,10 @@ func (l *Lease) downgrade(ctx context.Context) (int64, error) {
 	bound, stop := l.Bind(ctx)
 	defer stop()
 	s, keys := l.c.scripts.ownedDowngrade, l.a.keys
-	args := s.args([]string{keys.lock, keys.fence, keys.queue, keys.seen}, l.a.value, l.a.keepTokens())
-	answer, err := l.c.newRetry(l.a.terms.timeout(), 0).do(bound, s, args, mayRetryShort)
+	req := s.Call([]string{keys.lock, keys.fence, keys.queue, keys.seen}, l.a.value, l.a.keepTokens())
+	answer, err := l.c.newRetry(l.a.terms.timeout(), 0).do(bound, req, wire.MayRetryLater)
 	if err != nil {
 		return 0, errors.Join(context.Cause(bound), err)
 	}
-	return number(s, answer, nil)
+	return req.Number(answer, nil)
 }

@@ -13,6 +13,8 @@ import (
 
 	"github.com/cenkalti/backoff/v4"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/noonlock/noonlock/internal/wire"
 )
 
 const (
@@ -40,7 +42,7 @@ const (
 // the first waiter and is made anew for ever after.
 type subscription struct {
 	c       *Client
-	link    *link
+	link    *wire.Link
 	channel string
 	cancel  context.CancelFunc
 	ctx     context.Context
@@ -83,7 +85,7 @@ func newSubscription(c *Client, opt redis.Options) *subscription {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	return &subscription{
-		c: c, link: newLinks(1, opt)[0], channel: c.keys.channels() + c.process, ctx: ctx, cancel: cancel,
+		c: c, link: wire.NewLinks(1, opt)[0], channel: c.keys.channels() + c.process, ctx: ctx, cancel: cancel,
 		settled: make(chan struct{}), self: make(chan struct{}, 1),
 		watches: map[string]map[*watch]struct{}{},
 	}
@@ -115,7 +117,7 @@ func (s *subscription) stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.cancel()
-	s.link.close()
+	s.link.Close()
 }
 
 // settle says how the first subscription went, once.
@@ -190,7 +192,7 @@ func (s *subscription) listen() (heard bool, err error) {
 	s.mu.Lock()
 	watched := slices.Collect(maps.Keys(s.watches))
 	s.mu.Unlock()
-	ps := s.link.rdb.Subscribe(s.ctx) // connects with the first channel
+	ps := s.link.Subscribe(s.ctx) // connects with the first channel
 	defer func() {
 		s.mu.Lock()
 		s.ps = nil

@@ -1,7 +1,6 @@
 package explorer
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,8 +9,10 @@ import (
 	"sync"
 )
 
-// A script is the text of one file of lockcore/lua as lockcore sends it, with
-// its parts included.
+// scriptFolders are where scripts and their parts are.
+var scriptFolders = []string{"../../internal/wire/lua", "../../lockcore/lua"}
+
+// A script is the text of one file as it is sent, with its parts included.
 type script struct {
 	id     int // the same for the same text, for what is remembered of its runs
 	name   string
@@ -30,12 +31,16 @@ type library struct {
 }
 
 func newLibrary() (*library, error) {
-	paths, err := filepath.Glob("../../lockcore/lua/*.lua")
-	if err != nil {
-		return nil, err
-	}
-	if len(paths) == 0 {
-		return nil, errors.New("no scripts in ../../lockcore/lua")
+	var paths []string
+	for _, folder := range scriptFolders {
+		found, err := filepath.Glob(filepath.Join(folder, "*.lua"))
+		if err != nil {
+			return nil, err
+		}
+		if len(found) == 0 {
+			return nil, fmt.Errorf("no scripts in %s", folder)
+		}
+		paths = append(paths, found...)
 	}
 	l := &library{files: map[string]string{}, ids: map[string]int{}}
 	for _, path := range paths {
@@ -43,7 +48,11 @@ func newLibrary() (*library, error) {
 		if err != nil {
 			return nil, err
 		}
-		l.files[strings.TrimSuffix(filepath.Base(path), ".lua")] = string(text)
+		name := strings.TrimSuffix(filepath.Base(path), ".lua")
+		if l.files[name] != "" {
+			return nil, fmt.Errorf("there is another %s.lua than %s", name, path)
+		}
+		l.files[name] = string(text)
 	}
 	return l, nil
 }

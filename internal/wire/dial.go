@@ -1,4 +1,4 @@
-package lockcore
+package wire
 
 import (
 	"context"
@@ -35,7 +35,7 @@ const (
 	keptConns = 2 * maxDialing
 )
 
-var errDialsHang = errors.New("lockcore: earlier dials have not returned, although their time is over: does the Dialer honour its context?")
+var errDialsHang = errors.New("earlier dials have not returned, although their time is over: does the Dialer honour its context?")
 
 // connect is the Dialer that go-redis is given.
 func (d *dialer) connect(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -91,7 +91,7 @@ func (d *dialer) connect(ctx context.Context, network, addr string) (net.Conn, e
 func (d *dialer) try(ctx context.Context, network, addr string) (conn net.Conn, err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			conn, err = nil, fmt.Errorf("lockcore: the Dialer panicked: %v", r)
+			conn, err = nil, fmt.Errorf("the Dialer panicked: %v", r)
 		}
 	}()
 	conn, err = d.dial(ctx, network, addr)
@@ -99,7 +99,7 @@ func (d *dialer) try(ctx context.Context, network, addr string) (conn net.Conn, 
 	case err != nil:
 		return nil, err // go-redis's own returns a nil *tls.Conn beside it, which is not nil
 	case conn == nil || reflect.ValueOf(conn).Kind() == reflect.Pointer && reflect.ValueOf(conn).IsNil():
-		return nil, errors.New("lockcore: the Dialer returned neither a connection nor an error")
+		return nil, errors.New("the Dialer returned neither a connection nor an error")
 	}
 	return conn, nil
 }

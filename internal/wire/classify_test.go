@@ -1,4 +1,4 @@
-package lockcore
+package wire
 
 import (
 	"errors"
@@ -25,7 +25,7 @@ func TestPlainRefusal(t *testing.T) {
 		"OOM command not allowed":                         "OOM command not allowed",
 	} {
 		err := plainRefusal(said(text))
-		if err.Error() != want || !isServerError(err) {
+		if err.Error() != want || !IsRefused(err) {
 			t.Errorf("%q is read as %q, want %q", text, err, want)
 		}
 	}

@@ -1,4 +1,4 @@
-package lockcore
+package wire
 
 import (
 	"context"
@@ -11,14 +11,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A link is a connection to the server that is made when it is needed, and anew when
+// A Link is a connection to the server that is made when it is needed, and anew when
 // it has failed. It is used by one request, or one subscription, at a time. A request
 // ends when its context does, whatever the network, the server and the user's Dialer
 // do: go-redis looks at no context while it reads, so the link closes the connection.
 //
 // A connection is dialed and set up beside the request that needs it, which may have
 // little time. What comes too late for it serves the next one.
-type link struct {
+type Link struct {
 	opt   redis.Options
 	dials *dialer
 	trust *trust
@@ -54,18 +54,18 @@ func (t *trust) doubt(sent time.Duration) {
 	}
 }
 
-// newLinks makes links that are used for the same.
-func newLinks(n int, opt redis.Options) []*link {
+// NewLinks makes links that are used for the same.
+func NewLinks(n int, opt redis.Options) []*Link {
 	t := &trust{began: time.Now()}
-	links := make([]*link, n)
+	links := make([]*Link, n)
 	for i := range links {
 		links[i] = newLink(opt, t)
 	}
 	return links
 }
 
-func newLink(opt redis.Options, t *trust) *link {
-	l := &link{trust: t, changed: make(chan struct{})}
+func newLink(opt redis.Options, t *trust) *Link {
+	l := &Link{trust: t, changed: make(chan struct{})}
 	l.dials = &dialer{dial: opt.Dialer, within: opt.DialTimeout, done: make(chan struct{})}
 	opt.Dialer = l.dials.connect
 	guardSetup(&opt, l.dials.done)
@@ -75,13 +75,13 @@ func newLink(opt redis.Options, t *trust) *link {
 
 // do sends commands in one round trip and waits for their answers until ctx, which has
 // a deadline, ends.
-func (l *link) do(ctx context.Context, commands [][]any) []reply {
+func (l *Link) do(ctx context.Context, commands [][]any) []Answer {
 	rdb, err := l.connected(ctx)
 	if err != nil {
 		l.failed = true
-		replies := make([]reply, len(commands))
+		replies := make([]Answer, len(commands))
 		for i := range replies {
-			replies[i].err = &unsentError{err}
+			replies[i].Err = &unsentError{err}
 		}
 		return replies
 	}
@@ -105,7 +105,7 @@ func (l *link) do(ctx context.Context, commands [][]any) []reply {
 }
 
 // connected waits until the link has a connection, for the request of ctx.
-func (l *link) connected(ctx context.Context) (*redis.Client, error) {
+func (l *Link) connected(ctx context.Context) (*redis.Client, error) {
 	l.mu.Lock()
 	doubted := l.ready && l.proved < time.Duration(l.trust.doubted.Load())
 	l.mu.Unlock()
@@ -147,11 +147,11 @@ func (l *link) connected(ctx context.Context) (*redis.Client, error) {
 }
 
 // setUp makes a connection ready, and says why it could not.
-func (l *link) setUp(rdb *redis.Client, result chan<- error) {
+func (l *Link) setUp(rdb *redis.Client, result chan<- error) {
 	ctx, cancel := context.WithTimeout(context.Background(), l.opt.DialTimeout)
 	defer cancel()
 	err := plainRefusal(rdb.Process(ctx, redis.NewCmd(ctx, nothing{})))
-	if isServerError(err) && err.Error() == errNothing.text {
+	if IsRefused(err) && err.Error() == errNothing.text {
 		err = nil
 	}
 	l.mu.Lock()
@@ -169,30 +169,30 @@ func (l *link) setUp(rdb *redis.Client, result chan<- error) {
 // for it, and is refused its text. An error of Redis's kind costs no connection.
 type nothing struct{}
 
-var errNothing = &refusal{"lockcore: nothing to send"}
+var errNothing = &refusal{"wire: nothing to send"}
 
 func (nothing) MarshalBinary() ([]byte, error) { return nil, errNothing }
 
 // judge draws from the answers what the connection is worth.
-func (l *link) judge(sent time.Duration, replies []reply) {
+func (l *Link) judge(sent time.Duration, replies []Answer) {
 	l.failed = false
 	for _, r := range replies {
 		switch {
-		case r.err == nil:
+		case r.Err == nil:
 			l.note(true)
-		case isUnsent(r.err):
+		case IsUnsent(r.Err):
 			l.failed = true
 			l.note(false)
 			return
-		case isServerError(r.err):
+		case IsRefused(r.Err):
 			l.note(true)
-			if redis.HasErrorPrefix(r.err, "READONLY") {
+			if redis.HasErrorPrefix(r.Err, "READONLY") {
 				l.renew() // the server is a replica now, and the name may lead to its master
 				return
 			}
 		default:
 			var late *noAnswerError
-			if l.failed = !errors.As(r.err, &late); !l.failed {
+			if l.failed = !errors.As(r.Err, &late); !l.failed {
 				l.trust.doubt(sent)
 			}
 			l.note(false) // go-redis has closed it
@@ -202,7 +202,7 @@ func (l *link) judge(sent time.Duration, replies []reply) {
 }
 
 // note notes whether the connection has just proved itself, or is gone.
-func (l *link) note(answered bool) {
+func (l *Link) note(answered bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if answered {
@@ -213,7 +213,7 @@ func (l *link) note(answered bool) {
 }
 
 // renew closes the connection; the next request makes another.
-func (l *link) renew() {
+func (l *Link) renew() {
 	l.mu.Lock()
 	old := l.rdb
 	if !l.closed {
@@ -224,19 +224,27 @@ func (l *link) renew() {
 	_ = old.Close()
 }
 
-// close ends what is under way, and the link.
-func (l *link) close() {
+// Failed reports whether the last request found no connection. Only its sender may ask.
+func (l *Link) Failed() bool { return l.failed }
+
+// Stamp is the time by the clock that the links of one NewLinks share.
+func (l *Link) Stamp() time.Duration { return l.trust.now() }
+
+// Doubt notes that a request that was sent then is not answered, see trust.
+func (l *Link) Doubt(sent time.Duration) { l.trust.doubt(sent) }
+
+// Subscribe is a subscription on a connection of its own, which it makes with the first
+// channel.
+func (l *Link) Subscribe(ctx context.Context) *redis.PubSub { return l.rdb.Subscribe(ctx) }
+
+// Close ends what is under way, and the link.
+func (l *Link) Close() {
 	l.mu.Lock()
 	l.closed = true
 	rdb := l.rdb
 	l.mu.Unlock()
 	l.dials.close()
 	_ = rdb.Close()
-}
-
-type reply struct {
-	value any
-	err   error
 }
 
 // A mark is the name of a command that knows whether it was written. go-redis asks it for its
@@ -255,12 +263,12 @@ func (m *mark) MarshalBinary() ([]byte, error) {
 func (m *mark) String() string { return m.text }
 
 // transmit sends commands in one round trip.
-func transmit(ctx context.Context, rdb *redis.Client, commands [][]any) []reply {
-	replies := make([]reply, len(commands))
+func transmit(ctx context.Context, rdb *redis.Client, commands [][]any) []Answer {
+	replies := make([]Answer, len(commands))
 	marks := make([]mark, len(commands))
 	cmds := make([]*redis.Cmd, len(commands))
 	for i, args := range commands {
-		marks[i].text = text(args[0])
+		marks[i].text = Text(args[0])
 		marked := append([]any(nil), args...)
 		marked[0] = &marks[i]
 		cmds[i] = redis.NewCmd(ctx, marked...)
@@ -282,20 +290,20 @@ func transmit(ctx context.Context, rdb *redis.Client, commands [][]any) []reply 
 }
 
 // readReply tells the answer of one command of a batch whose error was whole.
-func readReply(ctx context.Context, cmd *redis.Cmd, written bool, whole error) reply {
+func readReply(ctx context.Context, cmd *redis.Cmd, written bool, whole error) Answer {
 	value, err := cmd.Result()
 	switch {
 	case written && errors.Is(err, redis.Nil), written && err == nil && value != nil:
-		return reply{value: value}
+		return Answer{Value: value}
 	case err == nil:
 		// go-redis leaves a batch without errors of its own when setting up the
 		// connection was refused.
 		if err = whole; err == nil {
-			err = errors.New("lockcore: the server answered nothing")
+			err = errors.New("the server answered nothing")
 		}
 	}
 	err = plainRefusal(err)
-	if !isServerError(err) {
+	if !IsRefused(err) {
 		var timeout net.Error
 		if at, ok := ctx.Deadline(); ok && errors.As(err, &timeout) && timeout.Timeout() && !time.Now().Before(at) {
 			<-ctx.Done() // the deadline of the connection is the context's, and comes a moment earlier
@@ -307,10 +315,10 @@ func readReply(ctx context.Context, cmd *redis.Cmd, written bool, whole error) r
 	}
 	switch {
 	case !written:
-		return reply{err: &unsentError{err}}
-	case isServerError(err):
-		return reply{err: err}
+		return Answer{Err: &unsentError{err}}
+	case IsRefused(err):
+		return Answer{Err: err}
 	default:
-		return reply{err: errors.Join(ErrUnknown, err)}
+		return Answer{Err: errors.Join(ErrUnknown, err)}
 	}
 }

@@ -1,4 +1,4 @@
-package lockcore
+package wire
 
 import (
 	"context"
@@ -18,31 +18,29 @@ const (
 	maxBatch = 128 // calls in one pipeline
 )
 
-// A dispatcher sends the calls of all goroutines of a Client. While a connection
+// A Dispatcher sends the calls of all goroutines of a Client. While a connection
 // is free a call goes out at once, on the caller's goroutine; the calls that come
 // while all are taken go out together, as one pipeline, by whoever is done first.
 // A caller whose context ends returns at once: its call is then broken off, or
 // goes on behind, or is never sent if it had not been yet.
-type dispatcher struct {
+type Dispatcher struct {
 	mu     sync.Mutex
-	free   []*link // flights; the one used last is at the end, at the front those that failed
+	free   []*Link // flights; the one used last is at the end, at the front those that failed
 	queue  []*call // empty while a flight is free
 	closed bool
-	all    []*link
+	all    []*Link
 	wg     sync.WaitGroup // flights under way
-	failed func(*script, error)
+	failed func(Request, error)
 }
 
 // A call is one command on its way.
 type call struct {
-	script  *script // nil for a plain command
-	args    []any
+	request Request
 	timeout time.Duration
 	until   time.Time // when timeout is over
 	state   atomic.Int32
 	done    chan struct{}
-	reply   any
-	err     error
+	answer  Answer
 }
 
 const (
@@ -51,44 +49,44 @@ const (
 	callDropped
 )
 
-// newDispatcher makes a dispatcher that tells failed of each call that fails.
-func newDispatcher(opt redis.Options, failed func(*script, error)) *dispatcher {
-	d := &dispatcher{failed: failed, all: newLinks(flights, opt)}
+// NewDispatcher makes a Dispatcher that tells failed of each call that fails.
+func NewDispatcher(opt redis.Options, failed func(Request, error)) *Dispatcher {
+	d := &Dispatcher{failed: failed, all: NewLinks(flights, opt)}
 	d.free = append(d.free, d.all...)
 	return d
 }
 
-// close breaks off what is under way and answers the rest with ErrClosed.
-func (d *dispatcher) close() {
+// Close breaks off what is under way and answers the rest with ErrClosed.
+func (d *Dispatcher) Close() {
 	d.mu.Lock()
 	d.closed = true
 	for _, c := range d.queue {
-		c.err = ErrClosed
+		c.answer.Err = ErrClosed
 		close(c.done)
 	}
 	d.queue = nil
 	d.mu.Unlock()
 	for _, f := range d.all {
-		f.close()
+		f.Close()
 	}
 	d.wg.Wait()
 }
 
-// do sends one command and waits for its answer for so long, or until ctx ends. An
+// Do sends one command and waits for its answer for so long, or until ctx ends. An
 // error that is ErrUnknown leaves open whether the command was applied.
-func (d *dispatcher) do(ctx context.Context, s *script, timeout time.Duration, args []any) (any, error) {
-	answer, err := d.send(ctx, s, timeout, args)
-	if err != nil && (errors.Is(err, ErrUnknown) || isServerError(err) || isUnsent(err)) {
-		d.failed(s, err)
+func (d *Dispatcher) Do(ctx context.Context, r Request, timeout time.Duration) (any, error) {
+	answer, err := d.send(ctx, r, timeout)
+	if err != nil && (errors.Is(err, ErrUnknown) || IsRefused(err) || IsUnsent(err)) {
+		d.failed(r, err)
 	}
 	return answer, err
 }
 
-func (d *dispatcher) send(ctx context.Context, s *script, timeout time.Duration, args []any) (any, error) {
+func (d *Dispatcher) send(ctx context.Context, r Request, timeout time.Duration) (any, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	c := &call{script: s, args: args, until: time.Now().Add(timeout), timeout: timeout}
+	c := &call{request: r, until: time.Now().Add(timeout), timeout: timeout}
 	bounded, cancel := c.bind(ctx)
 	defer cancel()
 	d.mu.Lock()
@@ -108,7 +106,7 @@ func (d *dispatcher) send(ctx context.Context, s *script, timeout time.Duration,
 	d.mu.Unlock()
 	select {
 	case <-c.done:
-		return c.reply, c.err
+		return c.answer.Value, c.answer.Err
 	case <-bounded.Done():
 	}
 	dropped := c.state.CompareAndSwap(callQueued, callDropped) // never sent, and never will be
@@ -116,7 +114,7 @@ func (d *dispatcher) send(ctx context.Context, s *script, timeout time.Duration,
 	case dropped && err != nil:
 		return nil, err
 	case dropped:
-		return nil, &unsentError{fmt.Errorf("lockcore: none was free within %s", timeout)}
+		return nil, &unsentError{fmt.Errorf("none was free within %s", timeout)}
 	case err != nil:
 		return nil, errors.Join(err, ErrUnknown)
 	}
@@ -129,25 +127,30 @@ func (c *call) bind(ctx context.Context) (context.Context, context.CancelFunc) {
 }
 
 // direct sends a call on the caller's goroutine.
-func (d *dispatcher) direct(ctx, bounded context.Context, f *link, c *call) (any, error) {
-	transfer(bounded, f, []*call{c})
+func (d *Dispatcher) direct(ctx, bounded context.Context, f *Link, c *call) (any, error) {
+	c.answer = Transfer(bounded, f, []Request{c.request})[0]
 	d.land(f) //nolint:contextcheck // the next batch is other callers'
-	if c.err != nil && ctx.Err() != nil {
-		return nil, errors.Join(ctx.Err(), c.err)
+	if c.answer.Err != nil && ctx.Err() != nil {
+		return nil, errors.Join(ctx.Err(), c.answer.Err)
 	}
-	return c.reply, c.err
+	return c.answer.Value, c.answer.Err
 }
 
 // land gives a flight back, or lets it take off with what has queued up.
-func (d *dispatcher) land(f *link) {
+func (d *Dispatcher) land(f *Link) {
 	if batch := d.next(f); batch != nil {
 		go func() {
 			for ; batch != nil; batch = d.next(f) {
 				last := slices.MaxFunc(batch, func(a, b *call) int { return a.until.Compare(b.until) })
 				ctx, cancel := last.bind(context.Background())
-				transfer(ctx, f, batch)
+				requests := make([]Request, len(batch))
+				for i, c := range batch {
+					requests[i] = c.request
+				}
+				answers := Transfer(ctx, f, requests)
 				cancel()
-				for _, c := range batch {
+				for i, c := range batch {
+					c.answer = answers[i]
 					close(c.done)
 				}
 			}
@@ -158,7 +161,7 @@ func (d *dispatcher) land(f *link) {
 // next takes the calls that go out together, or gives the flight back: those at
 // the head of the queue that may wait about as long, so that none waits for a
 // connection much longer than for its answer.
-func (d *dispatcher) next(f *link) []*call {
+func (d *Dispatcher) next(f *Link) []*call {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var batch []*call
@@ -178,7 +181,7 @@ func (d *dispatcher) next(f *link) []*call {
 	if batch == nil {
 		if f.failed {
 			// Another may have a connection, when no more are to be had.
-			d.free = append([]*link{f}, d.free...)
+			d.free = append([]*Link{f}, d.free...)
 		} else {
 			d.free = append(d.free, f)
 		}
@@ -189,38 +192,37 @@ func (d *dispatcher) next(f *link) []*call {
 
 func waitClass(timeout time.Duration) int { return bits.Len64(uint64(timeout / time.Millisecond)) }
 
-// transfer sends calls in one round trip and fills in their answers.
-func transfer(ctx context.Context, l *link, calls []*call) {
-	commands := make([][]any, len(calls))
-	for i, c := range calls {
-		commands[i] = c.args
+// Transfer sends requests in one round trip and returns their answers.
+func Transfer(ctx context.Context, l *Link, requests []Request) []Answer {
+	commands := make([][]any, len(requests))
+	for i, r := range requests {
+		commands[i] = r.args
 	}
-	for i, r := range l.do(ctx, commands) {
-		calls[i].reply, calls[i].err = r.value, r.err
-	}
+	answers := l.do(ctx, commands)
 	// Scripts that the server did not know are sent again, each with its source once.
 	// If others flush scripts in between, all have their source the next time.
 	for pass := range 2 {
-		var again []*call
-		known := map[*script]bool{}
+		var again []int
+		known := map[*Script]bool{}
 		commands = commands[:0]
-		for _, c := range calls {
-			if c.script == nil || !isNoScript(c.err) {
+		for i, r := range requests {
+			if r.script == nil || !isNoScript(answers[i].Err) {
 				continue
 			}
-			again = append(again, c)
-			if known[c.script] && pass == 0 {
-				commands = append(commands, c.args)
+			again = append(again, i)
+			if known[r.script] && pass == 0 {
+				commands = append(commands, r.args)
 				continue
 			}
-			known[c.script] = true
-			commands = append(commands, c.script.whole(c.args))
+			known[r.script] = true
+			commands = append(commands, r.withSource())
 		}
 		if again == nil {
-			return
+			break
 		}
-		for i, r := range l.do(ctx, commands) {
-			again[i].reply, again[i].err = r.value, r.err
+		for n, answer := range l.do(ctx, commands) {
+			answers[again[n]] = answer
 		}
 	}
+	return answers
 }

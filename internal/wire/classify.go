@@ -1,4 +1,4 @@
-package lockcore
+package wire
 
 import (
 	"crypto/tls"
@@ -16,23 +16,33 @@ import (
 
 // What the answer to a request means is decided here, and only here:
 //
-//	nil              applied
-//	isServerError    refused by the server; a script may have written before that,
-//	                 see mayStand
-//	isUnsent         surely not applied: it never left, because there was no
-//	                 connection or setting one up was refused
-//	ErrUnknown       sent and not answered
+//	nil         applied
+//	IsRefused   refused by the server; a script may have written before that,
+//	            see MayBeApplied
+//	IsUnsent    surely not applied: it never left, because there was no
+//	            connection or setting one up was refused
+//	ErrUnknown  sent and not answered
 //
-// and whether it is worth another try: isPassing, isShort, isLasting.
+// and whether it is worth another try: IsTransient, IsExhausted, IsPermanent.
+
+// Errors that callers look for. They begin with the package whose users see them; other
+// errors of this package begin with none, as they are wrapped with the operation.
+var (
+	// ErrUnknown says that a request was sent and not answered.
+	ErrUnknown = errors.New("lockcore: outcome unknown")
+
+	// ErrClosed says that the connections were closed.
+	ErrClosed = errors.New("lockcore: client closed")
+)
 
 // unsentError is why a request was never sent.
 type unsentError struct{ err error }
 
 func (e *unsentError) Error() string {
 	if _, plain := errors.AsType[tls.RecordHeaderError](e.err); plain {
-		return fmt.Sprintf("lockcore: no connection: the server does not speak TLS on this port: %v", e.err)
+		return fmt.Sprintf("no connection: the server does not speak TLS on this port: %v", e.err)
 	}
-	return fmt.Sprintf("lockcore: no connection: %v", e.err)
+	return fmt.Sprintf("no connection: %v", e.err)
 }
 
 func (e *unsentError) Unwrap() error { return e.err }
@@ -41,8 +51,11 @@ func (e *unsentError) Unwrap() error { return e.err }
 type noAnswerError struct{ within time.Duration }
 
 func (e *noAnswerError) Error() string {
-	return fmt.Sprintf("lockcore: no answer within %s", e.within)
+	return fmt.Sprintf("no answer within %s", e.within)
 }
+
+// NoAnswer is the cause of a context that ends when a request was not answered in time.
+func NoAnswer(within time.Duration) error { return &noAnswerError{within} }
 
 // Timeout reports true, as for a net.Error.
 func (e *noAnswerError) Timeout() bool { return true }
@@ -83,47 +96,50 @@ func plainRefusal(err error) error {
 	return err
 }
 
-// isServerError: the server answered, with a refusal.
-func isServerError(err error) bool {
+// IsRefused reports whether the server answered with an error.
+func IsRefused(err error) bool {
 	var refused redis.Error
 	return errors.As(err, &refused)
 }
 
-// isUnsent: nothing was sent.
-func isUnsent(err error) bool {
+// IsUnsent reports whether nothing was sent.
+func IsUnsent(err error) bool {
 	var unsent *unsentError
 	return errors.As(err, &unsent)
 }
 
-// isPassing: the server will think better of it by itself, and has done nothing.
-func isPassing(err error) bool {
-	return hasCode(err, "LOADING", "BUSY", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "max number of clients")
+// IsTransient reports whether the server refuses for now only, as while it loads its
+// data, and has done nothing.
+func IsTransient(err error) bool {
+	return HasCode(err, "LOADING", "BUSY", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "max number of clients")
 }
 
-// isShort: the server lacks memory, disk or replicas, and has done nothing: a
-// script's first write is refused or none. Nobody knows for how long.
-func isShort(err error) bool { return hasCode(err, "OOM", "MISCONF", "NOREPLICAS") }
+// IsExhausted reports whether the server lacks memory, disk or replicas, and has done
+// nothing: a script's first write is refused or none. Nobody knows for how long.
+func IsExhausted(err error) bool { return HasCode(err, "OOM", "MISCONF", "NOREPLICAS") }
 
-func hasCode(err error, codes ...string) bool {
+// HasCode reports whether the server refused with one of these codes.
+func HasCode(err error, codes ...string) bool {
 	return slices.ContainsFunc(codes, func(code string) bool { return redis.HasErrorPrefix(err, code) })
 }
 
 func isNoScript(err error) bool { return redis.HasErrorPrefix(err, "NOSCRIPT") }
 
-// mayStand: something of the request may stand at the server. A script that is refused
-// in its middle is not rolled back.
-func mayStand(err error) bool {
-	return errors.Is(err, ErrUnknown) || isServerError(err) && !isUnsent(err) && !isPassing(err) && !isShort(err)
+// MayBeApplied reports whether the failed request may have changed something. A script
+// that is refused in its middle is not rolled back.
+func MayBeApplied(err error) bool {
+	return errors.Is(err, ErrUnknown) || IsRefused(err) && !IsUnsent(err) && !IsTransient(err) && !IsExhausted(err)
 }
 
-// mayRetry: worth another try with the same attempt.
-func mayRetry(err error) bool {
-	return !isLasting(err) && (errors.Is(err, ErrUnknown) || isUnsent(err) || isPassing(err))
+// MayRetry reports whether sending the same request again may help.
+func MayRetry(err error) bool {
+	return !IsPermanent(err) && (errors.Is(err, ErrUnknown) || IsUnsent(err) || IsTransient(err))
 }
 
-// isLasting: a connection will not be had before somebody changes something.
-func isLasting(err error) bool {
-	if !isUnsent(err) {
+// IsPermanent reports whether no connection can be made before an operator changes
+// something.
+func IsPermanent(err error) bool {
+	if !IsUnsent(err) {
 		return false
 	}
 	var (
@@ -135,8 +151,8 @@ func isLasting(err error) bool {
 		alert        *net.OpError
 	)
 	switch {
-	case isServerError(err):
-		return !isPassing(err) && !isShort(err) // the password, the rights, the number of the database
+	case IsRefused(err):
+		return !IsTransient(err) && !IsExhausted(err) // the password, the rights, the number of the database
 	case errors.As(err, &verification), errors.As(err, &authority), errors.As(err, &host), errors.As(err, &invalid), errors.As(err, &plain):
 		return true
 	case errors.As(err, &alert) && (alert.Op == "remote error" || alert.Op == "local error"):
@@ -145,14 +161,9 @@ func isLasting(err error) bool {
 	return false
 }
 
-// Temporary reports whether the call that failed with err may succeed when it is
-// made again: nobody answered, no connection was had, or the server said that it
-// is loading, busy, read-only or failing over. It is false for what only an
-// operator can change, such as rights, a password, a certificate or memory, for a
-// refused input, and for a Client that is closed.
-//
-// A call that was ended by its own context may be temporary, too: look at the
-// context first.
-func Temporary(err error) bool {
-	return mayRetry(err) && !errors.Is(err, ErrClosed)
-}
+// MayRetryLater reports whether sending the same request again may help a caller that
+// can wait until the server has what it lacks.
+func MayRetryLater(err error) bool { return MayRetry(err) || IsExhausted(err) }
+
+// IsTemporary reports whether a later call may succeed without an operator's help.
+func IsTemporary(err error) bool { return MayRetry(err) && !errors.Is(err, ErrClosed) }

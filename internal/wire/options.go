@@ -1,6 +1,7 @@
-package lockcore
+package wire
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -18,19 +19,30 @@ const maxDialTime = 3 * time.Second
 // failoverAddr is what go-redis calls the server of a client that asks Sentinel.
 const failoverAddr = "FailoverClient"
 
-// ownOptions are the options of the given client, made fit for ours.
-func ownOptions(rdb redis.UniversalClient) (*redis.Options, error) {
-	const field, rule = "rdb", "a *redis.Client, such as redis.NewClient makes"
+// UnsupportedError says that a client cannot be used.
+type UnsupportedError struct {
+	Given string // what it is
+	Want  string // what it must be
+}
+
+func (e *UnsupportedError) Error() string {
+	return fmt.Sprintf("the client is %s; it must be %s", e.Given, e.Want)
+}
+
+// Options are the options of the given client, made fit for ours. The error is an
+// *UnsupportedError.
+func Options(rdb redis.UniversalClient) (*redis.Options, error) {
+	const want = "a *redis.Client, such as redis.NewClient makes"
 	switch r := rdb.(type) {
 	case nil:
-		return nil, refuse(field, rule, "%s", "nil")
+		return nil, &UnsupportedError{"nil", want}
 	case *redis.Client:
 		if r == nil {
-			return nil, refuse(field, rule, "%s", "a nil *redis.Client")
+			return nil, &UnsupportedError{"a nil *redis.Client", want}
 		}
 		opt := *r.Options()
 		if opt.Addr == failoverAddr {
-			return nil, refuse(field, rule+"; Sentinel is not supported yet", "%s", "a failover client")
+			return nil, &UnsupportedError{"a failover client", want + "; Sentinel is not supported yet"}
 		}
 		opt.MaxRetries = -1 // a repeated request must be ours, with a time of its own
 		opt.ContextTimeoutEnabled = true
@@ -50,12 +62,12 @@ func ownOptions(rdb redis.UniversalClient) (*redis.Options, error) {
 		opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 		return &opt, nil
 	case *redis.ClusterClient:
-		return nil, refuse(field, rule+"; a cluster is not supported yet", "%s", "a *redis.ClusterClient")
+		return nil, &UnsupportedError{"a *redis.ClusterClient", want + "; a cluster is not supported yet"}
 	case *redis.Ring:
-		return nil, refuse(field, rule+"; a ring moves keys when a shard fails, and a lock with them", "%s", "a *redis.Ring")
+		return nil, &UnsupportedError{"a *redis.Ring", want + "; a ring moves keys when a shard fails, and a lock with them"}
 	case *redis.AutoPipeliner:
-		return nil, refuse(field, rule+"; a pipeliner answers later than it is asked, and a lease counts from before", "%s", "a *redis.AutoPipeliner")
+		return nil, &UnsupportedError{"a *redis.AutoPipeliner", want + "; a pipeliner answers later than it is asked, and a lease counts from before"}
 	default:
-		return nil, refuse(field, rule, "%T", rdb)
+		return nil, &UnsupportedError{fmt.Sprintf("%T", rdb), want}
 	}
 }

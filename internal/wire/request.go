@@ -1,0 +1,90 @@
+package wire
+
+import (
+	"fmt"
+	"strconv"
+)
+
+// A Request is a script call, or a command, on one name. It may be sent several times.
+type Request struct {
+	script *Script // nil for a plain command
+	args   []any
+}
+
+// Command is a request that sends a plain command.
+func Command(args ...any) Request { return Request{args: args} }
+
+// IsScript reports whether the request runs a script.
+func (r Request) IsScript() bool { return r.script != nil }
+
+// Name is the name of the script or command, for metrics and errors.
+func (r Request) Name() string {
+	if r.script != nil {
+		return r.script.Name
+	}
+	return fmt.Sprint(r.args[0])
+}
+
+// OddReply is the error for a reply that the script or command never gives.
+func (r Request) OddReply(reply any) error {
+	return &ReplyError{Script: r.Name(), Reply: shape(reply)}
+}
+
+// withSource is the request with the source of its script in place of the SHA, for a
+// server that does not know the script. The arguments are shared, not changed.
+func (r Request) withSource() []any {
+	args := append([]any(nil), r.args...)
+	args[0], args[1] = "eval", r.script.source
+	return args
+}
+
+// An Answer is what became of a request; see the classification of its error.
+type Answer struct {
+	Value any
+	Err   error
+}
+
+// ReplyError says that a script answered something it never answers: the key
+// or the server is not what it seems.
+type ReplyError struct {
+	Script string
+	Reply  string
+}
+
+func (e *ReplyError) Error() string {
+	return fmt.Sprintf("script %s answered %s, which it never does", e.Script, e.Reply)
+}
+
+// shape tells what a reply is like without its text, which may hold a secret.
+func shape(reply any) string {
+	switch r := reply.(type) {
+	case nil:
+		return "nothing"
+	case int64:
+		return strconv.FormatInt(r, 10)
+	case string:
+		return fmt.Sprintf("a string of %d bytes", len(r))
+	case []any:
+		return fmt.Sprintf("a list of %d", len(r))
+	default:
+		return fmt.Sprintf("a %T", reply)
+	}
+}
+
+// Text is a reply that is a string, or nothing.
+func Text(reply any) string {
+	s, _ := reply.(string)
+	return s
+}
+
+// Number is the value of an answer that is a number.
+func (r Request) Number(value any, err error) (int64, error) {
+	if err != nil {
+		return 0, err
+	}
+	n, ok := value.(int64)
+	if !ok {
+		return 0, r.OddReply(value)
+	}
+	return n, nil
+}

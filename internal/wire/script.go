@@ -1,0 +1,89 @@
+package wire
+
+import (
+	"crypto/sha1" //nolint:gosec // what EVALSHA names scripts by
+	"embed"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"regexp"
+	"strings"
+)
+
+// sharedFiles are the parts that scripts of several packages include.
+//
+//go:embed lua/*.lua
+var sharedFiles embed.FS
+
+// A Script is one Lua file of a package, with its parts included.
+type Script struct {
+	Name        string
+	source, sha string
+}
+
+// A Loader loads the scripts of one package from its folder lua. It keeps the errors, so
+// that a package can fill a struct and check once, with Err.
+type Loader struct {
+	files fs.FS
+	err   error
+}
+
+// NewLoader returns a Loader that reads lua/*.lua of files.
+func NewLoader(files fs.FS) *Loader { return &Loader{files: files} }
+
+// Err returns what went wrong in all calls of Script.
+func (l *Loader) Err() error { return l.err }
+
+var includeLine = regexp.MustCompile(`(?m)^--@include (\w+)$`)
+
+// Script loads lua/<name>.lua. A line "--@include x" stands for the file part_x.lua of
+// the package, or else of this one.
+func (l *Loader) Script(name string) *Script {
+	source, err := fs.ReadFile(l.files, "lua/"+name+".lua")
+	text := includeLine.ReplaceAllStringFunc(string(source), func(line string) string {
+		file := "lua/part_" + strings.TrimPrefix(line, "--@include ") + ".lua"
+		part, missing := fs.ReadFile(l.files, file)
+		if missing != nil {
+			part, missing = sharedFiles.ReadFile(file)
+		}
+		err = errors.Join(err, missing)
+		return string(part)
+	})
+	if err != nil {
+		l.err = errors.Join(l.err, fmt.Errorf("script %s: %w", name, err))
+		return nil
+	}
+	text = stripComments(text)
+	sum := sha1.Sum([]byte(text)) //nolint:gosec // see the import
+	return &Script{Name: name, source: text, sha: hex.EncodeToString(sum[:])}
+}
+
+// stripComments drops whole-line comments, which an EVAL would send each time.
+func stripComments(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		if code := strings.TrimSpace(line); code != "" && !strings.HasPrefix(code, "--") {
+			b.WriteString(line)
+		}
+	}
+	return b.String()
+}
+
+// Source is the text of the script as it is sent.
+func (s *Script) Source() string { return s.source }
+
+// Call is a request that runs the script. All keys are of one name.
+func (s *Script) Call(keys []string, argv ...any) Request {
+	args := make([]any, 0, 3+len(keys)+len(argv))
+	args = append(args, "evalsha", s.sha, len(keys))
+	for _, k := range keys {
+		args = append(args, k)
+	}
+	return Request{script: s, args: append(args, argv...)}
+}
+
+// OddReply is the error for a reply that the script never gives.
+func (s *Script) OddReply(reply any) error {
+	return &ReplyError{Script: s.Name, Reply: shape(reply)}
+}

@@ -1,0 +1,71 @@
+package lockcore
+
+import (
+	"embed"
+	"fmt"
+	"io/fs"
+	"sync"
+
+	"github.com/noonlock/noonlock/internal/wire"
+)
+
+//go:embed lua/*.lua
+var luaFiles embed.FS
+
+// ownScripts are loaded once, for all Clients.
+var ownScripts = sync.OnceValues(func() (*scripts, error) { return loadScripts(luaFiles) })
+
+// scripts are all that change shared state.
+type scripts struct {
+	mutexAcquire, mutexRenew, mutexLeave                                    *wire.Script
+	ownedAcquire, ownedRenew, ownedLeave, ownedDowngrade                    *wire.Script
+	jobOpen, jobClaim, jobRenew, jobComplete, jobAbandon, jobSkip, jobRetry *wire.Script
+	jobRaise, jobLeave, jobStatus, jobPause, jobTrigger                     *wire.Script
+	leaderClaim, leaderRenew, leaderVacate                                  *wire.Script
+	leaderLook, leaderLine, leaderTransfer                                  *wire.Script
+	lockInspect, lockForce                                                  *wire.Script
+	recordPut                                                               *wire.Script
+}
+
+func loadScripts(files fs.FS) (*scripts, error) {
+	l := wire.NewLoader(files)
+	s := &scripts{
+		mutexAcquire: l.Script("mutex_acquire"),
+		mutexRenew:   l.Script("mutex_renew"),
+		mutexLeave:   l.Script("mutex_leave"),
+
+		ownedAcquire:   l.Script("owned_acquire"),
+		ownedRenew:     l.Script("owned_renew"),
+		ownedLeave:     l.Script("owned_leave"),
+		ownedDowngrade: l.Script("owned_downgrade"),
+
+		jobOpen:     l.Script("job_open"),
+		jobClaim:    l.Script("job_claim"),
+		jobRenew:    l.Script("job_renew"),
+		jobComplete: l.Script("job_complete"),
+		jobAbandon:  l.Script("job_abandon"),
+		jobSkip:     l.Script("job_skip"),
+		jobRetry:    l.Script("job_retry"),
+		jobRaise:    l.Script("job_raise"),
+		jobLeave:    l.Script("job_leave"),
+		jobStatus:   l.Script("job_status"),
+		jobPause:    l.Script("job_pause"),
+		jobTrigger:  l.Script("job_trigger"),
+
+		leaderClaim:    l.Script("leader_claim"),
+		leaderRenew:    l.Script("leader_renew"),
+		leaderVacate:   l.Script("leader_vacate"),
+		leaderLook:     l.Script("leader_look"),
+		leaderLine:     l.Script("leader_line"),
+		leaderTransfer: l.Script("leader_transfer"),
+
+		lockInspect: l.Script("lock_inspect"),
+		lockForce:   l.Script("lock_force"),
+
+		recordPut: l.Script("record_put"),
+	}
+	if err := l.Err(); err != nil {
+		return nil, fmt.Errorf("lockcore: %w", err)
+	}
+	return s, nil
+}
