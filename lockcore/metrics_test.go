@@ -125,7 +125,10 @@ func TestMetrics(t *testing.T) {
 		e.raw.Del(e.Context(), e.key("lost", "lock"))
 		mustIs(e, e.ended(lost), lockcore.ErrLeaseLost)
 		counted("noonlock_lease_losses_total", "cause", "lost")
-		expect(1, "noonlock_renewals_total", "outcome", "lost")
+		// A busy machine may have asked twice, and been told so twice.
+		if metric(e, reg, "noonlock_renewals_total", "outcome", "lost") == 0 {
+			e.Error("the renewal that found the loss is not counted")
+		}
 
 		capped := e.try(e.mutex(c, "capped", lockcore.LeaseConfig{TTL: time.Second, MaxHold: 100 * time.Millisecond}))
 		mustIs(e, e.ended(capped), lockcore.ErrLeaseExpired)

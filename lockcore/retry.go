@@ -17,6 +17,8 @@ type retry struct {
 	each  time.Duration // one try may take so long
 	until time.Time     // zero: until the caller's context ends
 	wait  *backoff.ExponentialBackOff
+	cut   bool  // the last try had less than each, as the retry ends
+	why   error // of the last one that was not cut off for want of a connection
 
 	// behind: it is not ended by Close, which waits for it.
 	behind bool
@@ -39,12 +41,20 @@ func (r *retry) timeout() time.Duration {
 	if r.until.IsZero() {
 		return r.each
 	}
-	return max(time.Millisecond, min(r.each, time.Until(r.until)))
+	left := max(time.Millisecond, min(r.each, time.Until(r.until)))
+	r.cut = left < r.each
+	return left
 }
 
 // again waits until it is time for another try. If there is none, it returns why: the
 // error of the last one, joined with what ended the wait.
 func (r *retry) again(ctx context.Context, err error) error {
+	var late interface{ Timeout() bool }
+	if r.cut && r.why != nil && wire.IsUnsent(err) && errors.As(err, &late) && late.Timeout() {
+		err = r.why // a try of the last millisecond knows nothing better
+	} else {
+		r.why = err
+	}
 	pause := r.wait.NextBackOff()
 	if ctx.Err() != nil || !r.until.IsZero() && time.Until(r.until) <= pause {
 		return err

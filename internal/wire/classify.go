@@ -79,6 +79,9 @@ var errorCode = regexp.MustCompile(`^[A-Z]{2,} `)
 // commands of a script are refused with, and a server that was not given a password
 // complains about the length of what it is sent.
 func plainRefusal(err error) error {
+	if away, ok := errors.AsType[*turnedAwayError](err); ok {
+		return &refusal{away.text}
+	}
 	var refused redis.Error
 	if !errors.As(err, &refused) {
 		return err

@@ -114,7 +114,7 @@ func (d *Dispatcher) send(ctx context.Context, r Request, timeout time.Duration)
 	case dropped && err != nil:
 		return nil, err
 	case dropped:
-		return nil, &unsentError{fmt.Errorf("none was free within %s", timeout)}
+		return nil, &unsentError{fmt.Errorf("none was free: %w", context.Cause(bounded))}
 	case err != nil:
 		return nil, errors.Join(err, ErrUnknown)
 	}
@@ -147,7 +147,10 @@ func (d *Dispatcher) land(f *Link) {
 				for i, c := range batch {
 					requests[i] = c.request
 				}
-				answers := Transfer(ctx, f, requests)
+				// Until there is a connection its caller may drop a call.
+				answers := transfer(ctx, f, requests, func(i int) bool {
+					return batch[i].state.CompareAndSwap(callQueued, callSent)
+				})
 				cancel()
 				for i, c := range batch {
 					c.answer = answers[i]
@@ -171,7 +174,7 @@ func (d *Dispatcher) next(f *Link) []*call {
 		if len(batch) > 0 && waitClass(c.timeout) != waitClass(batch[0].timeout) {
 			break
 		}
-		if c.state.CompareAndSwap(callQueued, callSent) {
+		if c.state.Load() != callDropped {
 			batch = append(batch, c)
 		}
 	}
@@ -194,11 +197,16 @@ func waitClass(timeout time.Duration) int { return bits.Len64(uint64(timeout / t
 
 // Transfer sends requests in one round trip and returns their answers.
 func Transfer(ctx context.Context, l *Link, requests []Request) []Answer {
+	return transfer(ctx, l, requests, nil)
+}
+
+// transfer leaves out what is no longer wanted when there is a connection.
+func transfer(ctx context.Context, l *Link, requests []Request, wanted func(i int) bool) []Answer {
 	commands := make([][]any, len(requests))
 	for i, r := range requests {
 		commands[i] = r.args
 	}
-	answers := l.do(ctx, commands)
+	answers := l.do(ctx, commands, wanted)
 	// Scripts that the server did not know are sent again, each with its source once.
 	// If others flush scripts in between, all have their source the next time.
 	for pass := range 2 {
@@ -220,7 +228,7 @@ func Transfer(ctx context.Context, l *Link, requests []Request) []Answer {
 		if again == nil {
 			break
 		}
-		for n, answer := range l.do(ctx, commands) {
+		for n, answer := range l.do(ctx, commands, nil) {
 			answers[again[n]] = answer
 		}
 	}

@@ -69,22 +69,54 @@ func newLink(opt redis.Options, t *trust) *Link {
 	l.dials = &dialer{dial: opt.Dialer, within: opt.DialTimeout, done: make(chan struct{})}
 	opt.Dialer = l.dials.connect
 	guardSetup(&opt, l.dials.done)
-	l.opt, l.rdb = opt, redis.NewClient(&opt)
+	l.opt = opt
+	l.rdb = l.client()
 	return l
 }
 
+// client makes what has one connection.
+func (l *Link) client() *redis.Client {
+	opt := l.opt
+	rdb := redis.NewClient(&opt)
+	rdb.AddHook(greeting{authenticates: opt.OnConnect != nil})
+	return rdb
+}
+
 // do sends commands in one round trip and waits for their answers until ctx, which has
-// a deadline, ends.
-func (l *Link) do(ctx context.Context, commands [][]any) []Answer {
+// a deadline, ends. What is no longer wanted when there is a connection is not sent.
+func (l *Link) do(ctx context.Context, commands [][]any, wanted func(i int) bool) []Answer {
 	rdb, err := l.connected(ctx)
+	replies := make([]Answer, len(commands))
 	if err != nil {
 		l.failed = true
-		replies := make([]Answer, len(commands))
 		for i := range replies {
 			replies[i].Err = &unsentError{err}
 		}
 		return replies
 	}
+	if wanted == nil {
+		return l.exchange(ctx, rdb, commands)
+	}
+	sent, at := make([][]any, 0, len(commands)), make([]int, 0, len(commands))
+	for i, args := range commands {
+		if wanted(i) {
+			sent, at = append(sent, args), append(at, i)
+		} else {
+			replies[i].Err = &unsentError{errDropped}
+		}
+	}
+	if len(sent) > 0 {
+		for i, r := range l.exchange(ctx, rdb, sent) {
+			replies[at[i]] = r
+		}
+	}
+	return replies
+}
+
+var errDropped = errors.New("the caller has dropped the call")
+
+// exchange sends commands on a connection that is set up.
+func (l *Link) exchange(ctx context.Context, rdb *redis.Client, commands [][]any) []Answer {
 	over := false // guarded by mu: the next request on this link must not be hit
 	stop := context.AfterFunc(ctx, func() {
 		l.mu.Lock()
@@ -217,8 +249,7 @@ func (l *Link) renew() {
 	l.mu.Lock()
 	old := l.rdb
 	if !l.closed {
-		opt := l.opt
-		l.rdb, l.ready = redis.NewClient(&opt), false
+		l.rdb, l.ready = l.client(), false
 	}
 	l.mu.Unlock()
 	_ = old.Close()

@@ -10,6 +10,45 @@ import (
 	"github.com/redis/go-redis/v9/auth"
 )
 
+// A greeting reads the answer to HELLO, with which a connection begins. go-redis goes on
+// where it is refused, as old servers do not know it. But a server that has too many
+// connections, or does not serve strangers, says so and closes; and one that asks for a
+// password goes on to refuse every call, or closes the connection in the middle of a
+// long one. What was sent then would be unknown.
+type greeting struct {
+	authenticates bool // the user's OnConnect may yet give the password
+}
+
+// turnedAwayError is such an answer. It is not a redis.Error, which go-redis would go on after:
+// see plainRefusal.
+type turnedAwayError struct{ text string }
+
+func (e *turnedAwayError) Error() string { return e.text }
+
+// ProcessHook turns what a server says that turns connections away into an error of the
+// setup.
+func (g greeting) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if err == nil || cmd.Name() != "hello" {
+			return err
+		}
+		if HasCode(err, "max number of clients", "DENIED") || HasCode(err, "NOAUTH") && !g.authenticates {
+			err = &turnedAwayError{err.Error()}
+			cmd.SetErr(err)
+		}
+		return err
+	}
+}
+
+// DialHook changes nothing.
+func (greeting) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+// ProcessPipelineHook changes nothing.
+func (greeting) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
 // guardSetup bounds what the user's functions may do while a connection is set up: as
 // a Dialer, they may hang. Each runs on a goroutine of its own, and few at a time.
 func guardSetup(opt *redis.Options, closed <-chan struct{}) {

@@ -1,0 +1,192 @@
+package lockcore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/noonlock/noonlock/lockcore"
+)
+
+// A setup is what a server demands of those who connect, from some moment on.
+type setup struct {
+	name  string
+	of    func(opt *redis.Options) // what the Client asks for
+	begin func(e *env)             // makes the server refuse it
+	end   func(e *env)             // and grant it again
+	says  string                   // the refusal
+}
+
+func setups() []setup {
+	const user = "narrow"
+	acl := func(rules ...string) func(e *env) {
+		return func(e *env) {
+			must(e, e.raw.ACLSetUser(e.Context(), user, rules...).Err())
+			_ = e.raw.Do(e.Context(), "client", "kill", "user", user).Err()
+		}
+	}
+	none := func(*redis.Options) {}
+	return []setup{
+		{"the password is wrong", none, acl("resetpass", ">another"), acl("resetpass", ">secret"), "WRONGPASS"},
+		{"the user is off", none, acl("off"), acl("on"), "WRONGPASS"},
+		{"no select", func(opt *redis.Options) { opt.DB = 3 }, acl("-select"), acl("+select"), "NOPERM"},
+		{
+			"no client|setname",
+			func(opt *redis.Options) { opt.ClientName = "replica" }, acl("-client|setname"), acl("+client|setname"), "NOPERM",
+		},
+	}
+}
+
+// Setting up a connection is refused, for single calls and for pipelines, on the first
+// connection and on one that is made in place of another: every call of a pipeline has
+// that error. None says that there is nothing, or that nothing was answered, and none is
+// unknown, as nothing was sent. Leases end in time, and all goes on when it is granted.
+//
+// Caught mutants: the error of a pipeline is not that of its calls; what is refused
+// while a connection is set up is ErrUnknown.
+func TestFault70_SetupRefused(t *testing.T) {
+	t.Parallel()
+	for _, s := range setups() {
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			setupRefused(realEnv(t), s)
+		})
+	}
+}
+
+func setupRefused(e *env, s setup) {
+	opt := e.as("narrow", "~noonlock:*", "resetchannels", "&noonlock:*", "+@all")
+	s.of(opt)
+	var log logSink
+	c := e.clientWith(opt, lockcore.Config{Identity: "a", Logger: log.logger()})
+	record, err := c.Record("board", lockcore.RecordConfig{})
+	must(e, err)
+	_, err = record.Put(e.Context(), lockcore.RecordVersion{}, []byte("x"), time.Hour)
+	must(e, err)
+	var leases []*lockcore.Lease
+	for i := range 20 { // renewed in one pipeline
+		leases = append(leases, e.try(e.mutex(c, fmt.Sprint("held", i), ttl(2*time.Second))))
+	}
+	get := func(c *lockcore.Client) {
+		e.Helper()
+		record, err := c.Record("board", lockcore.RecordConfig{})
+		must(e, err)
+		var wg sync.WaitGroup
+		for g := range 100 { // more than there are connections: pipelines
+			wg.Go(func() {
+				var err error
+				if g%2 == 0 {
+					_, err = record.Get(e.Context())
+				} else {
+					_, err = e.mutex(c, fmt.Sprint("free", g), ttl(time.Second)).TryLock(e.Context())
+				}
+				switch {
+				case err == nil:
+					e.Error("a call succeeded")
+				case !strings.Contains(err.Error(), s.says):
+					e.Errorf("a call failed with %v, want %s", err, s.says)
+				case errors.Is(err, lockcore.ErrUnknown) || errors.Is(err, lockcore.ErrNoRecord) || errors.Is(err, lockcore.ErrNotAcquired):
+					e.Errorf("a call that was never sent failed with %v", err)
+				case lockcore.Temporary(err):
+					e.Errorf("%v is temporary", err)
+				}
+			})
+		}
+		wg.Wait()
+	}
+	s.begin(e)
+	get(c)
+	get(e.clientWith(opt, lockcore.Config{Identity: "b"})) // had no connection before
+	for _, l := range leases {
+		mustIs(e, e.ended(l), lockcore.ErrLeaseExpired)
+	}
+	if text := log.String(); strings.Contains(text, "answered nothing") || !strings.Contains(text, s.says) {
+		e.Errorf("the log says %s", text)
+	}
+	s.end(e)
+	e.until("it goes on", func() bool {
+		_, err := record.Get(e.Context())
+		return err == nil
+	})
+	e.unlock(e.lock(e.mutex(c, "held1", ttl(time.Second))))
+}
+
+// A database that the server does not have.
+func TestFault70_NoSuchDatabase(t *testing.T) {
+	t.Parallel()
+	e := realEnv(t)
+	opt := e.direct()
+	opt.DB = 4711
+	_, err := e.mutex(e.clientWith(opt, lockcore.Config{}), "orders", ttl(time.Second)).TryLock(e.Context())
+	if err == nil || !strings.Contains(err.Error(), "DB index is out of range") || lockcore.Temporary(err) {
+		e.Errorf("TryLock: %v", err)
+	}
+	mustNotBe(t, err, lockcore.ErrUnknown, lockcore.ErrNotAcquired)
+}
+
+// The server asks for a password, and the Client has none. The error says so, whatever
+// the number and the length of the calls in a pipeline: before a server knows who asks
+// it closes the connection at a call that is long.
+//
+// Caught mutant: what follows in the pipeline is unknown.
+func TestFault70_NoPassword(t *testing.T) {
+	t.Parallel()
+	e := realEnv(t)
+	c := e.client("a")
+	leases := []*lockcore.Lease{}
+	for i := range 20 {
+		leases = append(leases, e.try(e.mutex(c, fmt.Sprint("held", i), ttl(time.Second))))
+	}
+	must(e, e.raw.ConfigSet(e.Context(), "requirepass", "secret").Err())
+	_ = e.raw.Do(e.Context(), "client", "kill", "type", "normal", "skipme", "yes").Err()
+	var wg sync.WaitGroup
+	for g := range 200 {
+		wg.Go(func() {
+			_, err := e.mutex(c, fmt.Sprint("free", g), ttl(time.Second)).TryLock(e.Context())
+			if err == nil || !strings.Contains(err.Error(), "NOAUTH") || lockcore.Temporary(err) ||
+				errors.Is(err, lockcore.ErrUnknown) || errors.Is(err, lockcore.ErrNotAcquired) {
+				e.Errorf("TryLock: %v", err)
+			}
+		})
+	}
+	wg.Wait()
+	for _, l := range leases {
+		mustIs(e, e.ended(l), lockcore.ErrLeaseExpired)
+	}
+	ctx, cancel := context.WithTimeout(e.Context(), patience)
+	defer cancel()
+	if _, err := e.mutex(c, "held1", ttl(time.Second)).Lock(ctx); err == nil || ctx.Err() != nil || !strings.Contains(err.Error(), "NOAUTH") {
+		e.Errorf("Lock: %v", err)
+	}
+}
+
+// The server has as many connections as it may, and closes what is more without
+// reading from it. Nothing was sent, as far as a Client is concerned, and it may be
+// otherwise soon.
+//
+// Caught mutant: the answer to what sets up the connection is not looked at.
+func TestFault44_TurnedAwayIsNotUnknown(t *testing.T) {
+	t.Parallel()
+	e := realEnv(t)
+	e.raw.Ping(e.Context())
+	must(e, e.raw.ConfigSet(e.Context(), "maxclients", "1").Err())
+	for _, c := range []*lockcore.Client{e.client("a"), e.client("b")} {
+		var wg sync.WaitGroup
+		for g := range 50 {
+			wg.Go(func() {
+				_, err := e.mutex(c, fmt.Sprint("free", g), ttl(time.Second)).TryLock(e.Context())
+				if err == nil || !strings.Contains(err.Error(), "max number of clients") || !lockcore.Temporary(err) ||
+					errors.Is(err, lockcore.ErrUnknown) || errors.Is(err, lockcore.ErrNotAcquired) {
+					e.Errorf("TryLock: %v", err)
+				}
+			})
+		}
+		wg.Wait()
+	}
+}
