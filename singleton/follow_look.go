@@ -32,9 +32,13 @@ func (f *follower) look(ctx context.Context) error {
 	f.forget()
 	before := f.state
 	before.Next, before.Spec, before.Handover = f.j.schedule.Next(now), f.spec(now), nil
+	// A look that is broken off may arrive after leave, and the others would take this
+	// replica for alive.
+	asking, done := f.stop.Finish(ctx)
+	defer done()
 	for range 3 {
 		sent := time.Now()
-		state, err := f.j.ledger.Open(ctx, before)
+		state, err := f.j.ledger.Open(asking, before)
 		if err != nil {
 			f.state = state // its start may have been heard
 			return err

@@ -10,6 +10,7 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 
 	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton"
 )
 
@@ -187,6 +188,30 @@ func TestFault83_RunThatCannotBeRecorded(t *testing.T) {
 			if pause := at[i].Sub(at[i-1]); pause < 900*time.Millisecond || i > 7 && pause < 50*time.Second {
 				t.Errorf("attempt %d came %v after the one before", i+1, pause)
 			}
+		}
+	})
+}
+
+// A look at the ledger is under way when the replica stops: the others do not take it for
+// alive afterwards.
+// Mutant: the end of Run breaks the look off, which arrives after the leave.
+func TestAReplicaThatStopsDuringALookIsGone(t *testing.T) {
+	bubbleFleet(t, func(t *testing.T, f *fleet) {
+		r := f.replica("a", singleton.Config{})
+		r.add("draw", "0 0 1 1 *", nil, singleton.JobConfig{})
+		r.run()
+		f.until("the job is known", func() bool { _, err := f.job("draw").Status(t.Context()); return err == nil })
+		f.pass(time.Second)
+		rule := r.net.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Match: request("open"), Delay: 300 * time.Millisecond})
+		if err := f.job("draw").Pause(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		f.pass(100 * time.Millisecond)
+		lockcoretest.MustFire(t, rule)
+		r.stop()
+		f.pass(time.Second)
+		if n := f.raw.HLen(t.Context(), f.key("draw", "live")).Val(); n != 0 {
+			t.Errorf("%d replicas are taken for alive", n)
 		}
 	})
 }

@@ -66,6 +66,12 @@ func (d *Deadline) Context(ctx context.Context, reserve time.Duration) (context.
 	}
 }
 
+// Finish is for something that is under way when ctx ends. It carries the values of ctx,
+// and ends as long after it as the last try may take.
+func (d *Deadline) Finish(ctx context.Context) (context.Context, context.CancelFunc) {
+	return d.Context(ctx, d.within)
+}
+
 // Last is how long the last try may take: the reserve of what another thing follows.
 func (d *Deadline) Last() time.Duration { return d.last }
 
