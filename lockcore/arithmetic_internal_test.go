@@ -108,13 +108,13 @@ func TestAttemptValue(t *testing.T) {
 				t.Errorf("%q was read as %+v, %v", value, p, ok)
 			}
 		}
-		if shownHolder(value) != c.identity {
-			t.Errorf("%q shows %q", value, shownHolder(value))
+		if p, _ := parseAttempt(value); p.identity != c.identity {
+			t.Errorf("%q shows %q", value, p.identity)
 		}
 	}
 	for _, bad := range []string{"", "nl1:", "nl1:a", "nl1:a.b", "nl1:a.b.c", "nl1:a.1.t.x/i", "nl1:a.!.t/i", "nl2:a.1.t/i", "a foreign client", "nx1:a.1.t/me i", "ns1:a.1.t.r/i", "nl1:a.1.t.r/me i", "nl1:a.zzzzzzzzzzzzzz.t/i"} {
-		if _, ok := parseAttempt(bad); ok || shownHolder(bad) != "" {
-			t.Errorf("%q was taken for one of ours and shows %q", bad, shownHolder(bad))
+		if p, ok := parseAttempt(bad); ok || p.identity != "" {
+			t.Errorf("%q was taken for one of ours and shows %q", bad, p.identity)
 		}
 	}
 }
@@ -151,7 +151,9 @@ func TestFault34_OddReplies(t *testing.T) {
 		[]any{int64(1), "0"},
 		[]any{int64(1), "-5"},
 		[]any{int64(1), "1", "2"},
-		[]any{int64(2), "5", "secret"},
+		[]any{int64(2), "5", "secret", "secret"},
+		[]any{int64(2), int64(5), "secret"},
+		[]any{int64(4), int64(5), "1", "secret"},
 		[]any{int64(4), int64(5)},
 		[]any{int64(5), int64(5)},
 		[]any{int64(9)},
@@ -168,8 +170,8 @@ func TestFault34_OddReplies(t *testing.T) {
 	}
 	for _, good := range []any{
 		[]any{int64(1), "1700000000000000"},
-		[]any{int64(2), int64(500), "1"},
-		[]any{int64(3), int64(-1), "1"},
+		[]any{int64(2), int64(500), "1", "nl1:P.1.t/a"},
+		[]any{int64(3), int64(-1), "1", ""},
 		[]any{int64(4), int64(-2), ""},
 		[]any{int64(5)},
 		[]any{int64(6)},

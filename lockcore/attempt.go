@@ -64,7 +64,7 @@ type acquireReply struct {
 	token  uint64        // held
 	left   time.Duration // head, queued, busy; negative: no TTL
 	place  string        // head, queued
-	holder string        // busy
+	holder string        // head, queued, busy; empty: nobody, for now
 }
 
 // unswept is what is left of a lock that is free although there is a line: more
@@ -133,12 +133,10 @@ func readAcquire(answer any) (r acquireReply, ok bool) {
 		token, err := strconv.ParseUint(wire.Text(list[1]), 10, 64)
 		r.token = token
 		return r, err == nil && token > 0
-	case code >= answerHead && code <= answerBusy && len(list) == 3:
+	case code == answerBusy && len(list) == 3, (code == answerHead || code == answerQueued) && len(list) == 4:
 		left, isInt := list[1].(int64)
-		r.left = time.Duration(left) * time.Millisecond
-		if code == answerBusy {
-			r.holder = wire.Text(list[2])
-		} else {
+		r.left, r.holder = time.Duration(left)*time.Millisecond, wire.Text(list[len(list)-1])
+		if code != answerBusy {
 			r.place = wire.Text(list[2])
 		}
 		return r, isInt

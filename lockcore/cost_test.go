@@ -51,11 +51,11 @@ func mutexCosts() []cost {
 		{name: "a free lock, behind a line of dead", script: "mutex_acquire", args: acquire("try"), state: free(deaf, lapsed), answer: "[1 T]", sends: 1, calls: 23},
 		{name: "a release without a line", script: "mutex_leave", args: leave, state: mine(), answer: "1", calls: 3},
 
-		{name: "a new head is told, by who looks", script: "mutex_acquire", args: acquire("look"), state: held(lapsed, neighbour, me), answer: "[2 1m P]", line: []string{neighbour, me}, told: []string{"OTHER h orders 1m " + neighbour}, sends: 1},
-		{name: "the old head is not told", script: "mutex_acquire", args: acquire("look"), state: held(neighbour, me), answer: "[2 1m P]", line: []string{neighbour, me}},
-		{name: "who looks and becomes head is not told", script: "mutex_acquire", args: acquire("look"), state: held(lapsed, me), answer: "[2 1m P]", line: []string{me}},
-		{name: "the third in line has a timer", script: "mutex_acquire", args: acquire("look"), state: held(neighbour, minuteAfter, me), answer: "[2 1m P]", line: []string{neighbour, minuteAfter, me}},
-		{name: "the fourth has none", script: "mutex_acquire", args: acquire("look"), state: held(neighbour, minuteAfter, unknown, me), answer: "[3 1m P]", line: []string{neighbour, minuteAfter, unknown, me}},
+		{name: "a new head is told, by who looks", script: "mutex_acquire", args: acquire("look"), state: held(lapsed, neighbour, me), answer: "[2 1m P " + living + "]", line: []string{neighbour, me}, told: []string{"OTHER h orders 1m " + neighbour}, sends: 1},
+		{name: "the old head is not told", script: "mutex_acquire", args: acquire("look"), state: held(neighbour, me), answer: "[2 1m P " + living + "]", line: []string{neighbour, me}},
+		{name: "who looks and becomes head is not told", script: "mutex_acquire", args: acquire("look"), state: held(lapsed, me), answer: "[2 1m P " + living + "]", line: []string{me}},
+		{name: "the third in line has a timer", script: "mutex_acquire", args: acquire("look"), state: held(neighbour, minuteAfter, me), answer: "[2 1m P " + living + "]", line: []string{neighbour, minuteAfter, me}},
+		{name: "the fourth has none", script: "mutex_acquire", args: acquire("look"), state: held(neighbour, minuteAfter, unknown, me), answer: "[3 1m P " + living + "]", line: []string{neighbour, minuteAfter, unknown, me}},
 
 		{name: "the head goes, and the next is told", script: "mutex_leave", args: leave, state: held(me, neighbour), answer: "0", line: []string{neighbour}, told: []string{"OTHER h orders 1m " + neighbour}, sends: 1},
 		{name: "another goes, and the head is not told", script: "mutex_leave", args: leave, state: held(neighbour, me), answer: "0", line: []string{neighbour}},
@@ -119,19 +119,19 @@ func ownedCosts() []cost {
 		{name: "a downgrade serves the readers", script: "owned_downgrade", args: []any{mine}, state: state(held(entry(mine, minute)), thirdReads, fourth), answer: "1", line: []string{fourth}, owners: []string{"me", "third"}, told: []string{"OTHER g orders " + thirdReads, "OTHER h orders 1m " + fourth}, sends: 2},
 		{name: "the head goes from the line of another kind's lock", script: "owned_leave", args: leave(mine), state: ownedState{kind: "ns1", foreign: "string", queue: []string{mine, neighbour}}, answer: "0", line: []string{neighbour}, told: []string{"OTHER h orders 60m " + neighbour}, sends: 1},
 		{name: "a process that does not hear is asked once, to take", script: "owned_leave", args: leave(mine), state: state(held(entry(mine, minute)), deaf, deafToo, third), answer: "1", told: []string{"OTHER g orders " + third}, sends: 2},
-		{name: "a process that does not hear is asked once, to wait", script: "owned_acquire", args: acquire(reads, "join"), state: state(held(entry(other, minute)), deaf, deafToo, third), answer: "[2 1m P]", line: []string{third, reads}, told: []string{"OTHER h orders 1m " + third}, sends: 2},
+		{name: "a process that does not hear is asked once, to wait", script: "owned_acquire", args: acquire(reads, "join"), state: state(held(entry(other, minute)), deaf, deafToo, third), answer: "[2 1m P " + other + "]", line: []string{third, reads}, told: []string{"OTHER h orders 1m " + third}, sends: 2},
 		{name: "who asks is taken to live", script: "owned_acquire", args: acquire(asks, "look"), state: state(nil, deaf, asks), answer: "[1 T]", owners: []string{"asks"}, sends: 1},
-		{name: "who asks is not told to wait", script: "owned_acquire", args: acquire(mine, "look"), state: state(held(entry(other, minute)), mine), answer: "[2 1m P]", line: []string{mine}},
-		{name: "the head that has a timer is not told", script: "owned_acquire", args: acquire(mine, "join"), state: state(held(entry(other, minute)), third), answer: "[2 1m P]", line: []string{third, mine}},
-		{name: "the head that reads has a timer, too", script: "owned_acquire", args: acquire(reads, "join"), state: state(held(entry(other, minute)), thirdReads), answer: "[2 1m P]", line: []string{thirdReads, reads}},
-		{name: "a writer in line is not asked by a writer whether it lives", script: "owned_acquire", args: acquire(mine, "join"), state: state(held(entry(other, minute)), third), answer: "[2 1m P]", line: []string{third, mine}},
+		{name: "who asks is not told to wait", script: "owned_acquire", args: acquire(mine, "look"), state: state(held(entry(other, minute)), mine), answer: "[2 1m P " + other + "]", line: []string{mine}},
+		{name: "the head that has a timer is not told", script: "owned_acquire", args: acquire(mine, "join"), state: state(held(entry(other, minute)), third), answer: "[2 1m P " + other + "]", line: []string{third, mine}},
+		{name: "the head that reads has a timer, too", script: "owned_acquire", args: acquire(reads, "join"), state: state(held(entry(other, minute)), thirdReads), answer: "[2 1m P " + other + "]", line: []string{thirdReads, reads}},
+		{name: "a writer in line is not asked by a writer whether it lives", script: "owned_acquire", args: acquire(mine, "join"), state: state(held(entry(other, minute)), third), answer: "[2 1m P " + other + "]", line: []string{third, mine}},
 		{name: "who tries is told when the lock ends", script: "owned_acquire", args: acquire(reads, "try"), state: state(held(entry(other, minute), entry(thirdReads[:len("ns1:OTHER.")]+"6.t.r/other id", hour))), answer: "[4 60m " + other + "]"},
-		{name: "who waits is told when the writer ends", script: "owned_acquire", args: acquire(reads, "join"), state: state(held(entry(other, minute), entry(thirdReads[:len("ns1:OTHER.")]+"6.t.r/other id", hour))), answer: "[2 1m P]", line: []string{reads}},
+		{name: "who waits is told when the writer ends", script: "owned_acquire", args: acquire(reads, "join"), state: state(held(entry(other, minute), entry(thirdReads[:len("ns1:OTHER.")]+"6.t.r/other id", hour))), answer: "[2 1m P " + other + "]", line: []string{reads}},
 		{name: "a lock without an end is told as one", script: "owned_acquire", args: acquire(reads, "join"), state: state(held(entry(other, minute))), meddle: func(e *env) {
 			e.Helper()
 			must(e, e.raw.Persist(e.Context(), e.key("orders", "lock")).Err())
-		}, answer: "[2 -1 P]", line: []string{reads}},
-		{name: "a reader waits for the last of a writer's entries", script: "owned_acquire", args: acquire(reads, "join"), state: state(held(entry(other, hour), entry(third[:len("ns1:OTHER.")]+"6.t.w/other id", minute))), answer: "[2 60m P]", line: []string{reads}},
+		}, answer: "[2 -1 P " + other + "]", line: []string{reads}},
+		{name: "a reader waits for the last of a writer's entries", script: "owned_acquire", args: acquire(reads, "join"), state: state(held(entry(other, hour), entry(third[:len("ns1:OTHER.")]+"6.t.w/other id", minute))), answer: "[2 60m P " + other + "]", line: []string{reads}},
 	}
 }
 

@@ -14,7 +14,8 @@ import (
 var (
 	// ErrNotAcquired says that the lock is not ours. TryLock joins it with a
 	// *HeldError if another holds the lock; Lock joins it with the context's
-	// error if the wait was ended.
+	// error if the wait was ended, and with a *HeldError if it was known who held
+	// the lock.
 	ErrNotAcquired = errors.New("lockcore: not acquired")
 
 	// ErrNotHeld is the answer to an Unlock of a lease that had ended before.
@@ -58,12 +59,16 @@ var (
 	ErrConfig = errors.New("lockcore: refused")
 )
 
-// HeldError tells who holds a lock that was not acquired. It is ErrNotAcquired.
+// HeldError tells who holds a lock that was not acquired. It is ErrNotAcquired. That of a
+// wait says what the server answered when the waiter looked last, which it does about once
+// per TTL: the holder may have changed since.
 type HeldError struct {
 	Name string
 	// Holder is the identity of the holder, empty if the key was not written by
-	// this library.
+	// this library. Of several readers it is the one whose lease ends last.
 	Holder string
+	// Owner is the holder's owner, of a ReentrantMutex or an RWMutex.
+	Owner string
 	// TTL is when the lock ends unless it is renewed; negative if it never does,
 	// which is a foreign client's doing.
 	TTL time.Duration
@@ -74,8 +79,11 @@ func (e *HeldError) Error() string {
 	if holder == "" {
 		holder = "a foreign client"
 	}
+	if e.Owner != "" {
+		holder += ", owner " + e.Owner + ","
+	}
 	if e.TTL < 0 {
-		return fmt.Sprintf("lockcore: %q is held by %s, without a TTL", e.Name, holder)
+		return fmt.Sprintf("lockcore: %q is held by %s without a TTL", e.Name, holder)
 	}
 	return fmt.Sprintf("lockcore: %q is held by %s for another %s unless renewed", e.Name, holder, e.TTL)
 }

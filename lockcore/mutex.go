@@ -71,11 +71,47 @@ func (m *Mutex) take(ctx context.Context) (*Lease, error) {
 		return lease, err
 	}
 	m.c.forget(a)
-	return nil, &HeldError{Name: m.keys.name, Holder: shownHolder(r.holder), TTL: r.left}
+	return nil, m.heldBy(&r)
+}
+
+// heldBy is the error that says what the server answered of the holder: of its value the
+// identity and the owner may be shown.
+func (m *Mutex) heldBy(r *acquireReply) *HeldError {
+	p, _ := parseAttempt(r.holder)
+	held := &HeldError{Name: m.keys.name, Holder: p.identity, TTL: r.left}
+	if k, owned := p.kind.(ownedKind); owned {
+		held.Owner = k.owner
+	}
+	return held
+}
+
+// A sighting is what a waiter was answered of the holder, and when it had asked.
+type sighting struct {
+	reply acquireReply
+	at    time.Duration
+}
+
+func (s *sighting) note(r acquireReply, at time.Duration, err error) {
+	if err == nil && r.code >= answerHead && r.code <= answerBusy {
+		s.reply, s.at = r, at
+	}
+}
+
+// explain joins the error of a wait that was ended with who held the lock.
+func (m *Mutex) explain(ctx context.Context, s *sighting, err error) error {
+	if ctx.Err() == nil || !errors.Is(err, ErrNotAcquired) || s.reply.holder == "" {
+		return err
+	}
+	held := m.heldBy(&s.reply)
+	if held.TTL >= 0 {
+		held.TTL = max(0, held.TTL-(m.c.clock()-s.at))
+	}
+	return errors.Join(err, held)
 }
 
 // Lock takes the lock, waiting in line for it until ctx ends; the error is then
-// ErrNotAcquired joined with ctx's. Who waits is served in order of arrival.
+// ErrNotAcquired joined with ctx's, and with a *HeldError that names the holder. Who
+// waits is served in order of arrival.
 //
 // Waiting costs one look per TTL. Once in line an outage of the server is
 // waited out; before that Lock fails if the server has not answered for a TTL,
@@ -90,13 +126,17 @@ func (m *Mutex) Lock(ctx context.Context) (*Lease, error) {
 
 func (m *Mutex) lock(ctx context.Context) (*Lease, error) {
 	start := m.c.clock()
-	lease, err := m.wait(ctx)
+	var seen sighting
+	lease, err := m.wait(ctx, &seen)
 	m.c.metrics.asked(m.kind.name(), m.c.clock()-start, err)
+	if err != nil {
+		err = m.explain(ctx, &seen, err)
+	}
 	return lease, err
 }
 
 // wait stands in line.
-func (m *Mutex) wait(ctx context.Context) (*Lease, error) {
+func (m *Mutex) wait(ctx context.Context, seen *sighting) (*Lease, error) {
 	patience := max(m.terms.ttl, 3*time.Second)
 	if !m.c.sub.ready() {
 		// Subscribe before joining, but not for a lock that is free.
@@ -105,6 +145,7 @@ func (m *Mutex) wait(ctx context.Context) (*Lease, error) {
 			return nil, err
 		}
 		r, t0, err := a.askUntil(ctx, modeTry, patience)
+		seen.note(r, t0, err)
 		if lease, err := m.settle(ctx, a, &r, t0, err); lease != nil || err != nil {
 			return lease, err
 		}
@@ -120,6 +161,7 @@ func (m *Mutex) wait(ctx context.Context) (*Lease, error) {
 	defer waiting.Dec()
 	r, t0, err := a.askUntil(ctx, modeJoin, patience)
 	for waited := false; ; waited = true {
+		seen.note(r, t0, err)
 		lease, err2 := m.settle(ctx, a, &r, t0, err)
 		if heard := a.grantedAt.Swap(0); heard > 0 && lease != nil {
 			m.c.metrics.handover.Observe((m.c.clock() - time.Duration(heard)).Seconds())
@@ -247,10 +289,4 @@ func (a *attempt) await(ctx context.Context, r acquireReply) error {
 			return ErrClosed
 		}
 	}
-}
-
-// shownHolder is what may be told of the holder's value: its identity.
-func shownHolder(value string) string {
-	p, _ := parseAttempt(value)
-	return p.identity
 }

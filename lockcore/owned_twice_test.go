@@ -382,7 +382,7 @@ func checkOwned(e *env, where, script, mine string, args []any, state ownedState
 				complain("held, but not so")
 			}
 		case 2, 3:
-			if after.entries[mine] != "" || len(after.entries) == 0 || (code == 2) != slices.Contains(after.queue[:min(3, len(after.queue))], mine) {
+			if after.entries[mine] != "" || after.entries[fmt.Sprint(list[3])] == "" || (code == 2) != slices.Contains(after.queue[:min(3, len(after.queue))], mine) {
 				complain("in line, but not so")
 			}
 		case 4:

@@ -164,7 +164,7 @@ func TestPlacesToTheMillisecond(t *testing.T) {
 			{"it has an old place", []any{living, -minute, minute}, "1000", "1000"},
 		} {
 			e.line("orders", row.line...)
-			e.wants(row.name, e.run("mutex_acquire", k, me, 2000, row.mode, keep.Milliseconds()), fmt.Sprintf("[2 60000 %s]", row.place))
+			e.wants(row.name, e.run("mutex_acquire", k, me, 2000, row.mode, keep.Milliseconds()), fmt.Sprintf("[2 60000 %s %s]", row.place, stranger))
 			e.wants(row.name+", alive until", e.raw.HGet(e.Context(), k[3], me).Val(), e.ms(6600*time.Millisecond))
 			e.wants(row.name+", the line's TTL", e.left(k[2]), "6.6s")
 			e.wants(row.name+", the TTL of what is known of it", e.left(k[3]), "6.6s")

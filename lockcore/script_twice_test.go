@@ -242,7 +242,7 @@ func timeless(answer any) string {
 		return fmt.Sprint(answer)
 	}
 	list = slices.Clone(list)
-	if len(list) == 3 {
+	if len(list) >= 3 {
 		if left, ok := list[1].(int64); ok && left > 0 {
 			list[1] = "left"
 		}
@@ -312,7 +312,7 @@ func checkRun(t testing.TB, where, script string, args []any, state lineState, b
 				complain("it passed the line") // but for one that takes up an older place
 			}
 		case 2, 3:
-			if !inLine || after.lock == me || after.lock == "" {
+			if !inLine || after.lock == me || after.lock == "" || list[3] != after.lock {
 				complain("in line, but not so")
 			}
 			if (code == 2) != slices.Contains(after.queue[:min(3, len(after.queue))], me) {

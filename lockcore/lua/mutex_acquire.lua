@@ -12,9 +12,9 @@
 -- ARGV[4] keep    ms, for which the counter of tokens outlives a grant
 --
 -- Returns {1, token}            held by me for ttl from now
---         {2, left ms, place}   near the head: look when the lock ends. That are
+--         {2, left ms, place, holder}  near the head: look when the lock ends. That are
 --                               three, as head and holder may die together
---         {3, left ms, place}   in line
+--         {3, left ms, place, holder}  in line
 --         {4, left ms, holder}  held by another, not in line (try)
 --         {5}                   not in line any more (look): join again
 --         {6}                   given up before: this request came too late
@@ -87,4 +87,4 @@ end
 if not at then
   return {4, redis.call('PTTL', lock), holder}
 end
-return placed(lock, queue, me, at, nil, served)
+return placed(lock, queue, me, at, holder, nil, served)

@@ -16,8 +16,8 @@
 --                 inside from another process
 --
 -- Returns {1, token}            held by me for ttl from now
---         {2, left ms, place}   near the head: look when the lock ends
---         {3, left ms, place}   in line
+--         {2, left ms, place, holder}  near the head: look when the lock ends
+--         {3, left ms, place, holder}  in line
 --         {4, left ms, holder}  held by others, not in line (try)
 --         {5}                   not in line any more (look): join again
 --         {6}                   given up before: this request came too late
@@ -26,7 +26,8 @@
 --                               come to write by waiting
 -- left: until the head of the line may have the lock if nobody renews, and for 'try'
 -- until the lock ends; -1 if it has no TTL (a foreign client's doing); -2 if the line
--- could not be swept in one go: ask again.
+-- could not be swept in one go: ask again. holder: the attempt that writes, or else the
+-- one that reads and whose entry ends last; '' if there is none.
 --
 -- An owner that has an entry is let in past the line: it would wait for itself.
 --
@@ -118,7 +119,8 @@ if stop >= 0 and s.swept then
     left = math.min(left, stop - now + 1)
   end
 end
+local holder = last(lock, 0, COUNT)
 if not at then
-  return {4, left, last(lock, 0, COUNT) or ''}
+  return {4, left, holder or ''}
 end
-return placed(lock, queue, me, at, left, granted)
+return placed(lock, queue, me, at, holder, left, granted)

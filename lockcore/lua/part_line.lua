@@ -142,15 +142,16 @@ local function stand(queue, seen, me, ttl, mode, now)
   return at
 end
 
--- placed is the answer to one in line: {2, left, place} for the first three, as
+-- placed is the answer to one in line: {2, left, place, holder} for the first three, as
 -- head and holder may die together, and for who has just served another, else
--- {3, left, place}. left: ms, by default what is left of the lock.
-local function placed(lock, queue, me, at, left, served)
+-- {3, left, place, holder}. left: ms, by default what is left of the lock. holder: '' if
+-- nobody holds it.
+local function placed(lock, queue, me, at, holder, left, served)
   local code = served and 2 or 3
   for _, near in ipairs(redis.call('ZRANGE', queue, 0, 2)) do
     if near == me then
       code = 2
     end
   end
-  return {code, left or redis.call('PTTL', lock), string.format('%.0f', tonumber(at))}
+  return {code, left or redis.call('PTTL', lock), string.format('%.0f', tonumber(at)), holder or ''}
 end

@@ -1,0 +1,167 @@
+package lockcore_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+)
+
+// mustName asserts that the error of a wait names the holder and, of a lock that has
+// owners, the owner.
+func (e *env) mustName(err error, holder, owner string) {
+	e.Helper()
+	mustIs(e, err, lockcore.ErrNotAcquired)
+	var held *lockcore.HeldError
+	if !errors.As(err, &held) {
+		e.Fatalf("error %v, want one that names the holder", err)
+	}
+	if !e.owned() {
+		owner = ""
+	}
+	if held.Holder != holder || held.Owner != owner || held.Name != "orders" {
+		e.Errorf("held by %q, owner %q, name %q, want %q, %q", held.Holder, held.Owner, held.Name, holder, owner)
+	}
+	if held.TTL <= 0 || held.TTL > 20*time.Second {
+		e.Errorf("for another %v", held.TTL)
+	}
+	if text := err.Error(); !strings.Contains(text, "held by "+holder) || strings.Contains(text, "owner") != e.owned() {
+		e.Errorf("error %q", text)
+	}
+}
+
+// A wait that is ended by its context says who holds the lock, as TryLock does, and the
+// owner where there is one: of the first in line and of the one behind, on a new Client,
+// whose first request does not queue, and on one that has waited before.
+//
+// Caught mutants: the replies to those in line do not carry the holder; the error of a
+// wait is told without it.
+func TestWaitNamesTheHolder(t *testing.T) {
+	onAllKinds(t, func(e *env) {
+		a, b := e.client("a"), e.client("b")
+		cfg := ttl(20 * time.Second)
+		lease := e.try(e.mutex(a, "orders", cfg))
+		if held := e.refused(e.mutex(b, "orders", cfg)); (held.Owner == "owner-1") != e.owned() {
+			e.Errorf("TryLock: %+v", held)
+		}
+		var waiters []*pending
+		for range 5 { // the first three are answered otherwise than the others
+			waiters = append(waiters, e.inLine(e.mutex(b, "orders", cfg)))
+		}
+		for _, w := range waiters {
+			w.cancel()
+			_, err := w.wait()
+			mustIs(e, err, context.Canceled)
+			e.mustName(err, "a", "owner-1") // see env.mutex
+		}
+		ctx, cancel := context.WithTimeout(e.Context(), time.Millisecond)
+		defer cancel()
+		_, err := e.mutex(b, "orders", cfg).Lock(ctx)
+		if !errors.Is(err, context.DeadlineExceeded) {
+			e.Errorf("error %v", err)
+		}
+		e.unlock(lease)
+	})
+}
+
+// The holder that is named is that of the last look.
+func TestWaitNamesTheLastHolderSeen(t *testing.T) {
+	inBubbleAllKinds(t, func(e *env) {
+		a, b, c := e.client("a"), e.client("b"), e.client("c")
+		cfg := ttl(20 * time.Second)
+		lease := e.try(e.mutex(a, "orders", cfg))
+		next := e.inLine(e.mutex(b, "orders", cfg))
+		last := e.inLine(e.mutex(c, "orders", cfg))
+		e.unlock(lease)
+		second := next.granted()
+		e.pass(30 * time.Second) // everybody has looked
+		last.cancel()
+		_, err := last.wait()
+		e.mustName(err, "b", "owner-2")
+		e.unlock(second)
+	})
+}
+
+// The server hangs when the wait ends: what was known before is told.
+func TestWaitNamesTheHolderInAnOutage(t *testing.T) {
+	inBubbleAllKinds(t, func(e *env) {
+		a := e.client("a")
+		b, f := e.linked("b")
+		cfg := ttl(20 * time.Second)
+		e.try(e.mutex(a, "orders", cfg))
+		w := e.inLine(e.mutex(b, "orders", cfg))
+		cut := f.Partition()
+		e.pass(time.Minute)
+		lockcoretest.MustFire(e, cut)
+		w.cancel()
+		_, err := w.wait()
+		var held *lockcore.HeldError
+		if !errors.As(err, &held) || held.Holder != "a" || held.TTL != 0 {
+			e.Errorf("error %v (%+v)", err, held)
+		}
+	})
+}
+
+// A candidate that stops campaigning is told who leads.
+func TestCampaignNamesTheLeader(t *testing.T) {
+	onBoth(t, func(e *env) {
+		a, b := e.client("a"), e.client("b")
+		cfg := lockcore.ElectionConfig{Lease: ttl(20 * time.Second)}
+		first, err := a.Election("board", cfg)
+		must(e, err)
+		second, err := b.Election("board", cfg)
+		must(e, err)
+		leads, err := first.Campaign(e.Context())
+		must(e, err)
+		ctx, cancel := context.WithCancel(e.Context())
+		failed := make(chan error, 1)
+		go func() {
+			_, err := second.Campaign(ctx)
+			failed <- err
+		}()
+		e.until("it is a candidate", func() bool {
+			line, err := first.Candidates(e.Context())
+			must(e, err)
+			return len(line) == 1
+		})
+		cancel()
+		err = <-failed
+		var held *lockcore.HeldError
+		if !errors.As(err, &held) || held.Holder != "a" || !errors.Is(err, context.Canceled) {
+			e.Errorf("error %v", err)
+		}
+		must(e, leads.Resign(e.Context()))
+	})
+}
+
+// Of readers the one is named whose lease ends last, with its owner; of a foreign key
+// nothing.
+func TestWaitNamesAReader(t *testing.T) {
+	onBoth(t, func(e *env) {
+		a, b := e.client("a"), e.client("b")
+		read, err := e.rw(a, "orders", "r1", ttl(5*time.Second)).RLock(e.Context())
+		must(e, err)
+		longer, err := e.rw(a, "orders", "r2", ttl(20*time.Second)).RLock(e.Context())
+		must(e, err)
+		w := e.inLine(e.rw(b, "orders", "w", ttl(5*time.Second)))
+		w.cancel()
+		_, err = w.wait()
+		var held *lockcore.HeldError
+		if !errors.As(err, &held) || held.Holder != "a" || held.Owner != "r2" {
+			e.Errorf("error %v", err)
+		}
+		e.unlock(read)
+		e.unlock(longer)
+		must(e, e.raw.Set(e.Context(), e.key("foreign", "lock"), "secret", time.Minute).Err())
+		f := e.inLine(e.mutex(b, "foreign", ttl(5*time.Second)))
+		f.cancel()
+		_, err = f.wait()
+		if !errors.As(err, &held) || held.Holder != "" || strings.Contains(err.Error(), "secret") {
+			e.Errorf("error %v", err)
+		}
+	})
+}
