@@ -174,11 +174,8 @@ func translate(err error) error {
 		return fmt.Errorf("election: %w", err)
 	}
 	field := refused.Field
-	switch field {
-	case "LeaseConfig.Identity":
+	if field == "LeaseConfig.Identity" {
 		field = "Config.Identity"
-	case "ElectionConfig.Metadata":
-		field = "Config.Metadata"
 	}
 	return &ConfigError{Field: field, Value: refused.Value, Rule: refused.Rule}
 }

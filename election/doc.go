@@ -97,7 +97,7 @@
 // # The record
 //
 // HGETALL noonlock:{election/NAME}:leader shows who leads: see
-// lockcore.LeaderRecord for its fields. It informs; the lock decides.
+// LeaderRecord for its fields. It informs; the lock decides.
 //
 // # Rights
 //

@@ -11,6 +11,7 @@ import (
 	"github.com/cenkalti/backoff/v4"
 	"github.com/go-logr/logr"
 
+	"github.com/noonlock/noonlock/election/internal/record"
 	"github.com/noonlock/noonlock/internal/logqueue"
 	"github.com/noonlock/noonlock/internal/readiness"
 	"github.com/noonlock/noonlock/internal/stopping"
@@ -25,7 +26,7 @@ type LeaderElector struct {
 	cfg       Config
 	lines     *logqueue.Queue
 	log       logr.Logger // of lines
-	election  *lockcore.Election
+	election  *record.Election
 	metrics   *metrics // nil: none
 
 	ready readiness.State
@@ -33,7 +34,7 @@ type LeaderElector struct {
 	mu       sync.Mutex
 	running  bool
 	reign    *reign // nil: does not lead
-	observed lockcore.LeaderRecord
+	observed record.Record
 	stopped  time.Time // when OnStoppedLeading was called; zero: it has returned
 
 	refused time.Time // when a candidacy failed last; owned by the Run under way
@@ -49,7 +50,7 @@ func NewLeaderElector(client *lockcore.Client, name string, callbacks Callbacks,
 	if err != nil {
 		return nil, err
 	}
-	election, err := client.Election(name, lockcore.ElectionConfig{Lease: cfg.lease(), Metadata: cfg.Metadata})
+	election, err := record.New(client, name, record.Config{Lease: cfg.lease(), Metadata: cfg.Metadata})
 	if err != nil {
 		return nil, translate(err)
 	}
@@ -94,9 +95,6 @@ func RunOrDie(ctx context.Context, client *lockcore.Client, name string, callbac
 // A panic or runtime.Goexit in a callback gives the lead up and goes on to Run's
 // caller. Run may be called again after it has returned.
 func (le *LeaderElector) Run(ctx context.Context) error {
-	if ctx == nil {
-		return &ConfigError{"ctx", "nil", "a context"}
-	}
 	le.mu.Lock()
 	if le.running {
 		le.mu.Unlock()
@@ -204,7 +202,7 @@ func (le *LeaderElector) Ready() error {
 	switch {
 	case err != nil:
 	case r != nil:
-		err = r.lead.Ended() // and the work has not returned
+		err = r.lead.Err() // and the work has not returned
 	case !stopped.IsZero() && time.Since(stopped) > le.cfg.LeaseDuration:
 		err = errStoppedHangs
 	}
@@ -215,7 +213,7 @@ func (le *LeaderElector) Ready() error {
 }
 
 // giveUp gives the lead to the next in line.
-func (le *LeaderElector) giveUp(ctx context.Context, lead *lockcore.Leadership, deadline *stopping.Deadline) error {
+func (le *LeaderElector) giveUp(ctx context.Context, lead *record.Leadership, deadline *stopping.Deadline) error {
 	left, cancel := deadline.Context(ctx, 0)
 	defer cancel()
 	trying, stop := context.WithTimeout(left, min(le.cfg.LeaseDuration, releaseWithin))
@@ -273,8 +271,8 @@ func (le *LeaderElector) Check(tolerance time.Duration) error {
 	if r == nil || r.returned.Load() {
 		return nil
 	}
-	if over := r.lead.Over(); over > 0 {
-		return le.overdue(over, tolerance, r.lead.Ended())
+	if over := r.lead.Overdue(); over > 0 {
+		return le.overdue(over, tolerance, r.lead.Err())
 	}
 	at := r.chosen.Load()
 	if at == nil || !r.resigned.Load() || le.cfg.DrainTimeout > 0 {

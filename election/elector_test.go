@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/election/internal/record"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
@@ -184,10 +185,10 @@ func TestVacancy(t *testing.T) {
 func (e *env) watch(r *replica, leader string) (vacant func()) {
 	e.Helper()
 	c := e.client("watcher of " + r.le.Name())
-	el, err := c.Election(electionName, lockcore.ElectionConfig{})
+	el, err := record.New(c, electionName, record.Config{})
 	must(e, err)
 	news := make(chan string, 100)
-	stop := el.Watch(func(rec lockcore.LeaderRecord) { news <- rec.Holder })
+	stop := el.Watch(func(rec record.Record) { news <- rec.Holder })
 	e.Cleanup(stop)
 	hear := func(want string) {
 		e.Helper()
@@ -298,7 +299,6 @@ func TestRunTwice(t *testing.T) {
 		a := e.replica(e.client("a"), quick(""))
 		a.run().leads(1)
 		mustIs(t, a.le.Run(e.Context()), election.ErrRunning)
-		mustIs(t, a.le.Run(nil), election.ErrConfig) //nolint:staticcheck // that is the test
 		a.stop()
 		ctx, cancel := context.WithCancel(e.Context())
 		again := make(chan error)

@@ -423,8 +423,8 @@ func (e *env) pass(d time.Duration) {
 func script(name string) lockcoretest.Match {
 	shape := map[string][2]int{
 		"mutex_acquire": {5, 4}, "mutex_leave": {5, 3}, "mutex_renew": {2, 3},
-		"leader_claim": {2, 5}, "leader_renew": {2, 7}, "leader_vacate": {2, 1},
-		"leader_look": {3, 0}, "leader_line": {2, 0}, "leader_transfer": {3, 2},
+		"leader_claim": {2, 6}, "leader_renew": {2, 8}, "leader_vacate": {2, 2},
+		"leader_look": {3, 0}, "lock_queue": {2, 0}, "lock_promote": {3, 2},
 	}[name]
 	return func(cmd []string) bool {
 		if cmd[0] != "EVALSHA" && cmd[0] != "EVAL" || len(cmd) < 3 {

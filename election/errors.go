@@ -16,6 +16,9 @@ var (
 	// ErrNotLeader is the answer to a Resign or TransferTo of who does not lead.
 	ErrNotLeader = errors.New("election: not the leader")
 
+	// ErrNoCandidate is what every *NoCandidateError is.
+	ErrNoCandidate = errors.New("election: no such candidate")
+
 	// ErrResigned is the cause of the context of a leader that was told to give
 	// up the lead, by Resign or TransferTo.
 	ErrResigned = errors.New("election: resigned")
@@ -28,6 +31,19 @@ var (
 	// although its lease is over, or a callback does not end.
 	ErrOverdue = errors.New("election: a callback goes on although it was to end")
 )
+
+// NoCandidateError says that no candidate of that identity waits. It is ErrNoCandidate.
+type NoCandidateError struct {
+	Election string
+	Identity string
+}
+
+func (e *NoCandidateError) Error() string {
+	return fmt.Sprintf("election: no candidate of identity %q waits in election %q", e.Identity, e.Election)
+}
+
+// Is reports true for ErrNoCandidate.
+func (e *NoCandidateError) Is(target error) bool { return target == ErrNoCandidate }
 
 // Why a callback is overdue whose lease has not ended.
 var (

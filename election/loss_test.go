@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/election/internal/record"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
@@ -143,9 +144,9 @@ func TestStopWhenGranted(t *testing.T) {
 		cfg := quick("")
 		cfg.LeaseDuration = time.Hour // nobody could wait for it to run out
 		a := e.replica(c, cfg)
-		el, err := c.Election(electionName, lockcore.ElectionConfig{})
+		el, err := record.New(c, electionName, record.Config{})
 		must(t, err)
-		defer el.Watch(func(r lockcore.LeaderRecord) {
+		defer el.Watch(func(r record.Record) {
 			if r.Holder == "a" { // written by it just now; Run does not know yet
 				a.cancel(errStopped)
 			}

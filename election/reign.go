@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/noonlock/noonlock/election/internal/record"
 	"github.com/noonlock/noonlock/internal/stopping"
 	"github.com/noonlock/noonlock/lockcore"
 )
@@ -37,7 +38,7 @@ func TermFrom(ctx context.Context) (term Term, ok bool) {
 //	   │                                    └─DrainTimeout─► overdue ──returned──► released
 //	   └──lost, expired──► overdue ──returned──► released
 type reign struct {
-	lead     *lockcore.Leadership
+	lead     *record.Leadership
 	stop     context.CancelCauseFunc   // ends the work by choice
 	chosen   atomic.Pointer[time.Time] // when that was; nil: not yet
 	resigned atomic.Bool               // the choice was Resign or TransferTo
@@ -48,7 +49,7 @@ type reign struct {
 
 // lead is one lead from beginning to end. It returns why it was lost, or nil if
 // it ended by choice.
-func (le *LeaderElector) lead(run context.Context, lead *lockcore.Leadership, deadline *stopping.Deadline) (lost error) {
+func (le *LeaderElector) lead(run context.Context, lead *record.Leadership, deadline *stopping.Deadline) (lost error) {
 	term := Term{Number: lead.Term, Token: lead.Token(), Since: lead.Since}
 	chosen, stop := context.WithCancelCause(context.WithValue(run, termKey{}, term))
 	ctx, unbind := lead.Bind(chosen)
@@ -106,7 +107,7 @@ func (le *LeaderElector) drain(r *reign) {
 		return
 	}
 	time.AfterFunc(le.cfg.DrainTimeout, func() {
-		if r.lead.Drop(ErrDrainOverrun) {
+		if r.lead.Abort(ErrDrainOverrun) {
 			le.metrics.overran()
 			le.log.Error(ErrDrainOverrun, "the work did not stop within DrainTimeout; the lead is not renewed any more", "term", r.lead.Term)
 		}
@@ -116,11 +117,11 @@ func (le *LeaderElector) drain(r *reign) {
 // release gives the lead up, the work being over, and returns why it had been
 // lost before, if it was.
 func (le *LeaderElector) release(run context.Context, r *reign, deadline *stopping.Deadline) (lost error) {
-	lost = r.lead.Ended()
+	lost = r.lead.Err()
 	// Who has resigned has chosen, even if Run's context has ended as well.
 	if lost == nil && le.cfg.KeepOnCancel && !r.resigned.Load() && run.Err() != nil && context.Cause(run) != errCrashed { //nolint:errorlint // identity: it is set here alone
-		r.lead.Drop(errKept)
-		r.err = errors.Join(lockcore.ErrNotHeld, r.lead.Ended()) // to a Resign that comes now
+		r.lead.Abort(errKept)
+		r.err = errors.Join(lockcore.ErrNotHeld, r.lead.Err()) // to a Resign that comes now
 	} else {
 		// If the lease was lost this gives back what may be left of it.
 		r.err = le.giveUp(run, r.lead, deadline)

@@ -6,8 +6,8 @@ import (
 	"runtime/debug"
 	"sync"
 
+	"github.com/noonlock/noonlock/election/internal/record"
 	"github.com/noonlock/noonlock/internal/stopping"
-	"github.com/noonlock/noonlock/lockcore"
 )
 
 // GetLeader is the identity of the leader as this replica has heard last, while
@@ -43,7 +43,7 @@ func (le *LeaderElector) report(crash context.CancelCauseFunc) *reports {
 }
 
 // hear takes the news and returns at once.
-func (p *reports) hear(r lockcore.LeaderRecord) {
+func (p *reports) hear(r record.Record) {
 	p.le.mu.Lock()
 	p.le.observed = r
 	p.le.mu.Unlock()

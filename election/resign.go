@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-
-	"github.com/noonlock/noonlock/lockcore"
 )
 
 // Resign gives up the lead: the context of OnStartedLeading is done with
@@ -20,7 +18,7 @@ import (
 // Run ends, and the work with it, gives the lead up although KeepOnCancel is set.
 func (le *LeaderElector) Resign(ctx context.Context) error {
 	const op = "election: resign"
-	r, err := le.mine(ctx)
+	r, err := le.mine()
 	if err == nil {
 		err = r.end(ctx)
 	}
@@ -32,16 +30,19 @@ func (le *LeaderElector) Resign(ctx context.Context) error {
 
 // TransferTo gives the lead to the first candidate of that identity: it moves to
 // the head of the line, and then this replica resigns as by Resign. If nobody of
-// that identity stands in line, the error is lockcore.ErrNoCandidate, and
+// that identity stands in line, the error is ErrNoCandidate, and
 // this replica goes on to lead. Nobody passes the candidate while the work is
 // drained, not even one that comes back to an older place in line; a later
 // TransferTo does. A candidate that cannot be reached when its turn
 // comes is passed over, and the next one leads.
 func (le *LeaderElector) TransferTo(ctx context.Context, identity string) error {
 	const op = "election: transfer"
-	r, err := le.mine(ctx)
+	r, err := le.mine()
 	if err == nil {
-		err = r.lead.Prefer(ctx, identity)
+		var found bool
+		if found, err = r.lead.Promote(ctx, identity); err == nil && !found {
+			err = &NoCandidateError{Election: le.name, Identity: identity}
+		}
 	}
 	if err == nil {
 		err = r.end(ctx)
@@ -52,28 +53,13 @@ func (le *LeaderElector) TransferTo(ctx context.Context, identity string) error 
 	return nil
 }
 
-// Candidates are those who stand in line, next leader first, without the leader.
-// One that died is listed for up to 3.3 LeaseDurations.
-func (le *LeaderElector) Candidates(ctx context.Context) ([]lockcore.Candidate, error) {
-	return le.election.Candidates(ctx)
-}
-
-// Record reads the election's record from the server: who leads, for which term,
-// under which token. See lockcore.LeaderRecord.
-func (le *LeaderElector) Record(ctx context.Context) (lockcore.LeaderRecord, error) {
-	return le.election.Leader(ctx)
-}
-
 // mine is the lead, if it is this replica's now.
-func (le *LeaderElector) mine(ctx context.Context) (*reign, error) {
-	if ctx == nil {
-		return nil, &ConfigError{"ctx", "nil", "a context"}
-	}
+func (le *LeaderElector) mine() (*reign, error) {
 	r := le.current()
 	if r == nil {
 		return nil, ErrNotLeader
 	}
-	if lost := r.lead.Ended(); lost != nil {
+	if lost := r.lead.Err(); lost != nil {
 		return nil, errors.Join(ErrNotLeader, lost)
 	}
 	return r, nil

@@ -20,7 +20,7 @@ func (r *replica) line() string {
 	must(r.e, err)
 	var names []string
 	for i, c := range line {
-		if c.Since.IsZero() || i > 0 && !line[i-1].Preferred && c.Since.Before(line[i-1].Since) {
+		if c.Since.IsZero() || i > 0 && !line[i-1].Promoted && c.Since.Before(line[i-1].Since) {
 			r.e.Errorf("the line is %v", line)
 		}
 		names = append(names, c.Identity)
@@ -134,14 +134,14 @@ func TestTransferPassesWhoComesBack(t *testing.T) {
 				e.until("c is the head", func() bool {
 					line, err := a.le.Candidates(e.Context())
 					must(t, err)
-					return line[0].Identity == "c" && line[0].Preferred
+					return line[0].Identity == "c" && line[0].Promoted
 				})
 				f.Cut()
 				f.Heal()
 				e.until("b is back", func() bool { return a.line() == "c b" })
 				line, err := a.le.Candidates(e.Context())
 				must(t, err)
-				if moved := line[0].Since.Sub(e.start); line[1].Preferred || e.bubble != nil && (moved < began || moved > e.clock()) {
+				if moved := line[0].Since.Sub(e.start); line[1].Promoted || e.bubble != nil && (moved < began || moved > e.clock()) {
 					t.Errorf("the line is %v", line)
 				}
 				close(hold)
@@ -208,8 +208,8 @@ func TestTransferToNobody(t *testing.T) {
 				must(t, err)
 				continue
 			}
-			mustIs(t, err, lockcore.ErrNoCandidate)
-			var none *lockcore.NoCandidateError
+			mustIs(t, err, election.ErrNoCandidate)
+			var none *election.NoCandidateError
 			if !errors.As(err, &none) || none.Identity != identity || none.Election != electionName {
 				t.Errorf("to %q: %v", identity, err)
 			}
@@ -220,7 +220,6 @@ func TestTransferToNobody(t *testing.T) {
 		b.leads(1)
 		mustIs(t, a.le.TransferTo(e.Context(), "b"), election.ErrNotLeader)
 		mustIs(t, b.le.TransferTo(e.Context(), "\n"), lockcore.ErrConfig)
-		mustIs(t, b.le.Resign(nil), election.ErrConfig) //nolint:staticcheck // that is the test
 		if !b.le.IsLeader() {
 			t.Error("it does not lead any more")
 		}
@@ -239,7 +238,7 @@ func TestLapsedCandidateIsNotListed(t *testing.T) {
 		if got := a.line(); got != "c" {
 			t.Errorf("the line is %q", got)
 		}
-		mustIs(t, a.le.TransferTo(e.Context(), "b"), lockcore.ErrNoCandidate)
+		mustIs(t, a.le.TransferTo(e.Context(), "b"), election.ErrNoCandidate)
 		must(t, a.le.TransferTo(e.Context(), "c"))
 		c.leads(1)
 	})

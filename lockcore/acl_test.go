@@ -31,6 +31,22 @@ func (e *env) as(user string, rules ...string) *redis.Options {
 	return opt
 }
 
+// narrowed is a client that may touch no other keys, with further rules of an ACL;
+// in a bubble it may do everything.
+func (e *env) narrowed(user string, keys []string, rules ...string) *redis.Client {
+	e.Helper()
+	if e.real == nil {
+		return e.raw
+	}
+	all := []string{"+@all", "allchannels"}
+	for _, k := range keys {
+		all = append(all, "~"+k)
+	}
+	c := redis.NewClient(e.as(user, append(all, rules...)...))
+	e.Cleanup(func() { c.Close() })
+	return c
+}
+
 // allowed are the rules for the keys of the prefix, the channel of each process, and
 // those rights but one.
 func allowed(rights []string, without string) []string {

@@ -39,7 +39,6 @@ type Client struct {
 	keep     *keeper
 	expiry   *expiry
 	sub      *subscription
-	leaders  observers
 	strays   chan struct{} // bounds the answers to grants nobody wants
 
 	ctx     context.Context // of work behind; ends with Close
@@ -57,6 +56,8 @@ type Client struct {
 	// unburied are attempts that were given up while an acquire was unanswered, and
 	// whose tombstone has not been written yet, or never will.
 	unburied map[uint64]struct{}
+
+	shared map[any]any // of the packages above, see nameEngine.Shared
 
 	owners      owners
 	ownersSwept int // how many there were after the last sweep

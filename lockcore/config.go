@@ -5,11 +5,11 @@ import (
 	"math"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/noonlock/noonlock/internal/input"
 )
 
 // Config is what a Client is made of. Its zero value is a working default.
@@ -102,6 +102,7 @@ type leaseTerms struct {
 	ttl, renewEvery, retryEvery, validFor, maxHold time.Duration
 	renew                                          bool
 	identity                                       string
+	keepTokens                                     time.Duration // how long the last token outlives the last lease
 }
 
 // margin covers the drift between this machine's clock and the server's over
@@ -184,34 +185,10 @@ func checkIdentity(field, identity string) error {
 }
 
 // textFault says what a text must be that s is not, or nothing.
-func textFault(s string, longest int, name bool) string {
-	const rule = "1 to 200 bytes of UTF-8 without control characters"
-	if s == "" || len(s) > longest || !utf8.ValidString(s) {
-		return rule
-	}
-	for _, r := range s {
-		if unicode.IsControl(r) {
-			return rule
-		}
-		if name && (unicode.IsSpace(r) || r == '{' || r == '}') {
-			return rule + ", spaces and braces"
-		}
-	}
-	return ""
-}
+func textFault(s string, longest int, name bool) string { return input.Fault(s, longest, name) }
 
 // abbreviate quotes a value for an error without repeating all of a long one.
-func abbreviate(s string) string {
-	const most = 60
-	if len(s) <= most {
-		return quote(s)
-	}
-	cut := most
-	for cut > 0 && !utf8.RuneStart(s[cut]) {
-		cut--
-	}
-	return quote(s[:cut]) + "… (" + decimal(int64(len(s))) + " bytes)"
-}
+func abbreviate(s string) string { return input.Quote(s) }
 
 func millis(d time.Duration) int64 {
 	return int64(math.Ceil(float64(d) / float64(time.Millisecond)))

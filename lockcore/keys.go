@@ -27,16 +27,14 @@ import (
 //	fence      string  as above
 //	tomb:<n>   string  this run, start or trigger is known already, minutes
 //
-// and of an election, whose name is election/<election>, besides those of a lock:
-//
-//	leader     hash    the record of who leads, a week from its last renewal
-//
 // and of a Record, which may share its name with a lock:
 //
 //	record     string  nr1 <version> <value>, as long as its writer said
 //
 // Channels: <prefix>:ch:<process>, one per Client; <prefix>:job:<job>, one per
-// job, and with {begins} behind it one for the beginnings of its runs; <prefix>:leader:<election>, one per election.
+// job, and with {begins} behind it one for the beginnings of its runs.
+//
+// The packages above spell the keys and channels of their own records.
 type keyring struct{ prefix string }
 
 // lockKeys are the keys of one lock.
@@ -68,18 +66,6 @@ func (k keyring) job(name string) *jobKeys {
 		defs:    base.stem + "defs",
 		channel: k.prefix + ":job:" + name,
 	}
-}
-
-// electionKeys are the keys of one election: a lock's and the record.
-type electionKeys struct {
-	*lockKeys
-	leader  string
-	channel string
-}
-
-func (k keyring) election(name string) *electionKeys {
-	base := k.lock(electionNames + name)
-	return &electionKeys{lockKeys: base, leader: base.stem + "leader", channel: k.prefix + ":leader:" + name}
 }
 
 // record is the key of a Record.
@@ -154,7 +140,5 @@ func parseAttempt(value string) (p parsedAttempt, ok bool) {
 	p.process, p.number = parts[0], number
 	return p, true
 }
-
-func quote(s string) string { return strconv.Quote(s) }
 
 func decimal(n int64) string { return strconv.FormatInt(n, 10) }

@@ -41,8 +41,6 @@ func (mutexKind) leave(a *attempt, bury bool) wire.Request {
 	return a.c.scripts.mutexLeave.Call(a.lineKeys(), a.value, a.buryIf(bury), a.keepTokens())
 }
 
-func (*leaderKind) name() string { return kindElection }
-
 func (runKind) name() string { return kindRun }
 
 func (runKind) value(process string, number uint64, trusted bool, identity string) string {
@@ -99,14 +97,8 @@ func (a *attempt) lineKeys() []string {
 	return []string{k.lock, k.fence, k.queue, k.seen, k.tomb(a.c.process, a.number)}
 }
 
-// keepTokens is how long (ms) the counter of tokens outlives the last grant. Runners have
-// few names, whose observers tell by the counter who leads.
-func (a *attempt) keepTokens() int64 {
-	if isRunnersName(a.keys.name) {
-		return millis(runnersTokenRetention)
-	}
-	return millis(a.c.tokenRetention)
-}
+// keepTokens is how long (ms) the counter of tokens outlives the last grant.
+func (a *attempt) keepTokens() int64 { return millis(a.terms.keepTokens) }
 
 // buryIf is how long (ms) the tombstone stands; 0: none is wanted.
 func (a *attempt) buryIf(bury bool) int64 {

@@ -93,6 +93,7 @@ func (c *Client) Ledger(job string, cfg LedgerConfig) (*Ledger, error) {
 	if err != nil {
 		return nil, err
 	}
+	terms.keepTokens = runnersTokenRetention
 	cfg.MaxAttempts = cmp.Or(cfg.MaxAttempts, defaultAttempts)
 	cfg.KeepRuns = cmp.Or(cfg.KeepRuns, defaultKeepRuns)
 	cfg.Retain = cmp.Or(cfg.Retain, minRetain)

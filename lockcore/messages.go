@@ -28,7 +28,9 @@ func (c *Client) granted(name, value string) {
 		default:
 			return // too many at once: the grant ends by itself
 		}
-		stray := &attempt{c: c, kind: p.kind, keys: c.keys.lock(name), terms: strayTerms, number: p.number, value: value}
+		// Whether a runner's or a user's it was is not known. Tokens may be kept for too long.
+		terms := &leaseTerms{ttl: defaultTTL, keepTokens: max(c.tokenRetention, runnersTokenRetention)}
+		stray := &attempt{c: c, kind: p.kind, keys: c.keys.lock(name), terms: terms, number: p.number, value: value}
 		stray.open.Store(open)
 		if !c.background(func(ctx context.Context) {
 			defer func() { <-c.strays }()
@@ -38,8 +40,6 @@ func (c *Client) granted(name, value string) {
 		}
 	}
 }
-
-var strayTerms = &leaseTerms{ttl: defaultTTL}
 
 // headed hears that an attempt of ours is the head of its line, and when the
 // lock ends by itself.

@@ -32,6 +32,7 @@ func (c *Client) lock(name string, k lineKind, cfg LeaseConfig) (*Mutex, error) 
 	if err != nil {
 		return nil, err
 	}
+	terms.keepTokens = c.tokenRetention
 	c.metrics.kind(k.name())
 	return &Mutex{c: c, keys: c.keys.lock(name), terms: terms, kind: k}, nil
 }

@@ -210,11 +210,11 @@ func TestLapsesToTheMillisecond(t *testing.T) {
 			ask("inspected", "lock_inspect", k[:4], nil,
 				"[string 60000 [a foreign client w 60000 17] ["+living+" "+e.ms(-minute)+" 1 "+unknown+" "+e.ms(-minute/2)+" 1]] "+of(living, unknown),
 				"[string 60000 [a foreign client w 60000 17] ["+living+" "+e.ms(-minute)+" 0 "+unknown+" "+e.ms(-minute/2)+" 1]] "+of(living, unknown))
-			ask("the line of an election", "leader_line", []string{k[2], k[3]}, nil,
+			ask("the queue", "lock_queue", []string{k[2], k[3]}, nil,
 				"["+living+" "+e.ms(-minute)+" "+unknown+" "+e.ms(-minute/2)+"] "+of(living, unknown),
 				"["+unknown+" "+e.ms(-minute/2)+"] "+of(living, unknown))
 			must(e.env, e.raw.Set(e.Context(), k[0], me, minute).Err())
-			ask("a transfer", "leader_transfer", []string{k[0], k[2], k[3]}, []any{me, "living"}, "1 "+of(living, unknown), "0 "+of(living, unknown))
+			ask("a promotion", "lock_promote", []string{k[0], k[2], k[3]}, []any{me, "living"}, "1 "+of(living, unknown), "0 "+of(living, unknown))
 			must(e.env, e.raw.Set(e.Context(), k[0], me, minute).Err())
 			listener := e.raw.Subscribe(e.Context(), "noonlock:ch:ALIVE")
 			_, err := listener.Receive(e.Context())
@@ -256,19 +256,6 @@ func TestGrantsWithoutPublish(t *testing.T) {
 	if holder := e.raw.Get(e.Context(), e.key("orders", "lock")).Val(); holder != living {
 		e.Errorf("the holder is %q, want %q", holder, living)
 	}
-}
-
-// The record of a leader, and how long it is kept.
-func TestLeaderRecordToTheMillisecond(t *testing.T) {
-	toTheMillisecond(t, func(e *timed) {
-		lock, leader := e.key("election/board", "lock"), e.key("election/board", "leader")
-		must(e.env, e.raw.Set(e.Context(), lock, me, minute).Err())
-		e.wants("claim", e.run("leader_claim", []string{lock, leader}, me, 60000, "17", "pod-1", `{"a":"b"}`), "[1 "+e.ms(0)+"]")
-		e.wants("the record", fmt.Sprint(e.raw.HGetAll(e.Context(), leader).Val()), fmt.Sprint(map[string]string{
-			"v": "1", "holder": "pod-1", "token": "17", "term": "1", "acquired": e.ms(0), "renewed": e.ms(0), "lease": "60000", "metadata": `{"a":"b"}`,
-		}))
-		e.wants("its TTL", e.left(leader), week.String())
-	})
 }
 
 // Who waits hears of a lock that was taken away, the first one too.

@@ -21,9 +21,7 @@ type scripts struct {
 	ownedAcquire, ownedRenew, ownedLeave, ownedDowngrade                    *wire.Script
 	jobOpen, jobClaim, jobRenew, jobComplete, jobAbandon, jobSkip, jobRetry *wire.Script
 	jobRaise, jobLeave, jobStatus, jobPause, jobTrigger                     *wire.Script
-	leaderClaim, leaderRenew, leaderVacate                                  *wire.Script
-	leaderLook, leaderLine, leaderTransfer                                  *wire.Script
-	lockInspect, lockForce                                                  *wire.Script
+	lockInspect, lockForce, lockQueue, lockPromote                          *wire.Script
 	recordPut                                                               *wire.Script
 }
 
@@ -52,15 +50,10 @@ func loadScripts(files fs.FS) (*scripts, error) {
 		jobPause:    l.Script("job_pause"),
 		jobTrigger:  l.Script("job_trigger"),
 
-		leaderClaim:    l.Script("leader_claim"),
-		leaderRenew:    l.Script("leader_renew"),
-		leaderVacate:   l.Script("leader_vacate"),
-		leaderLook:     l.Script("leader_look"),
-		leaderLine:     l.Script("leader_line"),
-		leaderTransfer: l.Script("leader_transfer"),
-
 		lockInspect: l.Script("lock_inspect"),
 		lockForce:   l.Script("lock_force"),
+		lockQueue:   l.Script("lock_queue"),
+		lockPromote: l.Script("lock_promote"),
 
 		recordPut: l.Script("record_put"),
 	}

@@ -158,7 +158,7 @@ func resignations(b *testing.B, clients map[string]*lockcore.Client, handOvers i
 	ctx, cancel := context.WithCancel(context.Background())
 	leads := make(chan *election.LeaderElector, 2)
 	var running sync.WaitGroup
-	var onlooker *lockcore.Election
+	var onlooker *election.LeaderElector
 	for identity, c := range clients {
 		var le *election.LeaderElector
 		le, err := election.NewLeaderElector(c, "board", election.Callbacks{
@@ -169,8 +169,7 @@ func resignations(b *testing.B, clients map[string]*lockcore.Client, handOvers i
 			OnStoppedLeading: func() {},
 		}, election.Config{Identity: identity})
 		must(b, err)
-		onlooker, err = c.Election("board", lockcore.ElectionConfig{})
-		must(b, err)
+		onlooker = le
 		running.Go(func() {
 			if err := le.Run(ctx); err != nil {
 				b.Error(err)

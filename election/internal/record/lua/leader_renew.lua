@@ -9,6 +9,7 @@
 -- ARGV[5] metadata  JSON object
 -- ARGV[6] term      as leader_claim answered it
 -- ARGV[7] acquired  ms, as leader_claim answered it
+-- ARGV[8] channel   where a record that is written anew is announced
 --
 -- Returns 1 extended to ttl from now, 0 not mine (any more): lost.
 --
@@ -16,7 +17,8 @@
 -- lock. The lock comes first, and nothing about the record can make it fail. A
 -- record that was lost, or set back, is written anew.
 local lock, leader = KEYS[1], KEYS[2]
-local me, ttl, token, holder, metadata, term, acquired = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7]
+local me, ttl, token, holder, metadata = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local term, acquired, channel = ARGV[6], ARGV[7], ARGV[8]
 
 --@include leader
 
@@ -32,6 +34,6 @@ if found[2] == token then
   redis.pcall('HSET', leader, 'renewed', server_ms())
   redis.pcall('PEXPIRE', leader, LEADER_KEPT)
 else
-  record(leader, holder, token, term, acquired, server_ms(), ttl, metadata)
+  record(leader, channel, holder, token, term, acquired, server_ms(), ttl, metadata)
 end
 return 1

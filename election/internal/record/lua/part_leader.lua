@@ -19,14 +19,13 @@ end
 
 -- announce tells whoever watches that the leader changed. A hint, so that an ACL
 -- that forbids it stops nothing.
-local function announce(leader, what)
-  local prefix, name = string.match(leader, '^(.*):{election/(.*)}:leader$')
-  redis.pcall('PUBLISH', prefix .. ':leader:' .. name, what)
+local function announce(channel, what)
+  redis.pcall('PUBLISH', channel, what)
 end
 
 -- record writes down a leadership as a whole. pcall: a renewal must not fail for
 -- the record's sake. Answers whether it was written.
-local function record(leader, holder, token, term, acquired, renewed, lease, metadata)
+local function record(leader, channel, holder, token, term, acquired, renewed, lease, metadata)
   redis.pcall('HDEL', leader, 'released')
   local done = redis.pcall('HSET', leader, 'v', '1', 'holder', holder, 'token', token, 'term', term,
     'acquired', acquired, 'renewed', renewed, 'lease', lease, 'metadata', metadata)
@@ -34,6 +33,6 @@ local function record(leader, holder, token, term, acquired, renewed, lease, met
     return false
   end
   redis.pcall('PEXPIRE', leader, LEADER_KEPT)
-  announce(leader, token)
+  announce(channel, token)
   return true
 end

@@ -1,4 +1,4 @@
-package lockcore_test
+package record_test
 
 import (
 	"cmp"
@@ -10,48 +10,45 @@ import (
 	"testing"
 	"time"
 
-	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/internal/testenv"
 )
 
 // Every script of an election, in every state of its keys, run twice: the second
 // answer is the first, the state stays, nobody is told anything again, and what may
 // not be touched is not. Each runs as a user who may touch no key but its own.
 func TestLeaderScriptsTwiceInEveryState(t *testing.T) {
-	for _, script := range []string{"leader_claim", "leader_renew", "leader_vacate", "leader_look", "leader_line", "leader_transfer"} {
+	for _, script := range []string{"leader_claim", "leader_renew", "leader_vacate", "leader_look"} {
 		t.Run(script, func(t *testing.T) {
-			onBoth(t, func(e *env) { leaderTwice(e, script) })
+			testenv.OnBoth(t, func(e *testenv.Env) { leaderTwice(e, script) })
 		})
 	}
 }
 
-func leaderTwice(e *env, script string) {
+func leaderTwice(e *testenv.Env, script string) {
 	e.Helper()
-	heard := e.raw.Subscribe(e.Context(), "noonlock:leader:board", "noonlock:ch:ALIVE")
+	heard := e.Raw.Subscribe(e.Context(), "noonlock:leader:board")
 	defer heard.Close()
-	for range 2 {
-		_, err := heard.Receive(e.Context())
-		must(e, err)
-	}
-	source, err := lockcore.ScriptSource(script)
-	must(e, err)
-	began := e.raw.Time(e.Context()).Val().UnixMilli()
+	_, err := heard.Receive(e.Context())
+	testenv.Must(e, err)
+	source := scripts().Source(e, script)
+	began := e.Raw.Time(e.Context()).Val().UnixMilli()
 	runs := 0
-	for _, r := range e.leaderRuns() {
+	for _, r := range leaderRuns() {
 		if r.script != script {
 			continue
 		}
-		user := e.narrowed(fmt.Sprint("user", len(r.keys)), r.keys)
-		for _, state := range leaderStates(r.line) {
-			e.establishLeader(state)
-			before := e.leaderSnapshot(heard)
+		user := e.Narrowed(fmt.Sprint("user", len(r.keys)), r.keys)
+		for _, state := range leaderStates() {
+			establish(e, state)
+			before := snap(e, heard)
 			first, err1 := user.Eval(e.Context(), source, r.keys, r.args...).Result()
-			middle := e.leaderSnapshot(heard)
+			middle := snap(e, heard)
 			second, err2 := user.Eval(e.Context(), source, r.keys, r.args...).Result()
-			after := e.leaderSnapshot(heard)
+			after := snap(e, heard)
 			runs++
 			where := fmt.Sprintf("%v with %v", r, state)
 			if err1 != nil || err2 != nil {
-				spoilt := slices.Contains([]string{"wrong", "unreadable"}, state.record) && !r.line && script != "leader_renew"
+				spoilt := slices.Contains([]string{"wrong", "unreadable"}, state.record) && script != "leader_renew"
 				if !spoilt {
 					e.Errorf("%s: %v, %v", where, err1, err2)
 				}
@@ -84,7 +81,7 @@ func leaderTwice(e *env, script string) {
 	}
 }
 
-func checkLeaderRun(e *env, where string, r leaderRun, state leaderState, began int64, before, after leaderSnapshot, answer any) {
+func checkLeaderRun(e *testenv.Env, where string, r leaderRun, state leaderState, began int64, before, after snapshot, answer any) {
 	e.Helper()
 	complain := func(format string, v ...any) {
 		e.Helper()
@@ -103,7 +100,6 @@ func checkLeaderRun(e *env, where string, r leaderRun, state leaderState, began 
 		return err == nil && ms >= began && rec[field] != longAgo
 	}
 	recordStays, lockStays := maps.Equal(before.record, rec) && before.kept >= after.kept, before.left >= after.left
-	lineStays := before.snapshot.same(after.snapshot) && slices.Equal(before.places, after.places)
 	var told []string
 	if before.record["token"] != rec["token"] || before.record["holder"] != rec["holder"] || before.record["released"] != rec["released"] {
 		told = []string{"noonlock:leader:board " + leaderToken}
@@ -168,39 +164,6 @@ func checkLeaderRun(e *env, where string, r leaderRun, state leaderState, began 
 		} else if !recordStays {
 			complain("the record was touched")
 		}
-	case "leader_transfer":
-		if !recordStays {
-			complain("the record was touched")
-		}
-		inLine := slices.Contains(state.queue, living) && r.args[1] == "living" && !state.forgotten
-		want := int64(0)
-		switch {
-		case !mine:
-			want = -1
-		case inLine:
-			want = 1
-		}
-		if answer != want {
-			complain("want %d", want)
-		}
-		if want != 1 {
-			break
-		}
-		if at := -after.places[0].Score; after.queue[0] != living || len(before.queue) != len(after.queue) || at < float64(began) && (state.moved == 0 || state.queue[0] != living) {
-			complain("not moved to the head, past all that could come back")
-		}
-		if before.queue[0] == living {
-			// Who has not been moved there is, and needs not be told.
-			lineStays = lineStays || state.moved == 0 && slices.Equal(before.queue, after.queue)
-			break
-		}
-		if len(after.told) != 1 || !strings.HasPrefix(after.told[0], "noonlock:ch:ALIVE h "+boardKey+" ") || !strings.HasSuffix(after.told[0], living) {
-			complain("the new head was not told")
-		}
-		if at := -after.places[0].Score; at <= float64(state.moved) {
-			complain("not moved past the one that was moved before")
-		}
-		lineStays, told = true, after.told
 	case "leader_look":
 		if (mine || state.lock == living) == strings.HasPrefix(answered(0), "-") {
 			complain("left of the lock")
@@ -215,26 +178,23 @@ func checkLeaderRun(e *env, where string, r leaderRun, state leaderState, began 
 		if !recordStays || !maps.Equal(fields, rec) {
 			complain("want the record")
 		}
-	case "leader_line":
-		var want []any
-		for _, z := range before.places {
-			if z.Member != lapsed && !state.forgotten {
-				want = append(want, z.Member, z.Score)
-			}
-		}
-		for i := 1; i < len(list); i += 2 { // servers write numbers in two ways
-			score, err := strconv.ParseFloat(answered(i), 64)
-			must(e, err)
-			list[i] = score
-		}
-		if !recordStays || !slices.Equal(list, want) {
-			complain("want %v", want)
-		}
 	}
-	if !lineStays || !lockStays {
+	if !before.sameLock(after) || !lockStays {
 		complain("the lock or the line was %+v", before)
 	}
 	if !slices.Equal(told, after.told) {
 		complain("told %q, want %q", after.told, told)
 	}
+}
+
+// The record of a leader, and how long it is kept.
+func TestLeaderRecordToTheMillisecond(t *testing.T) {
+	scripts().ToTheMillisecond(t, func(e *testenv.Timed) {
+		testenv.Must(e, e.Raw.Set(e.Context(), key("lock"), me, time.Minute).Err())
+		e.Wants("claim", e.Run("leader_claim", []string{key("lock"), key("leader")}, me, 60000, "17", "pod-1", `{"a":"b"}`, "noonlock:leader:board"), "[1 "+e.MS(0)+"]")
+		e.Wants("the record", fmt.Sprint(e.Raw.HGetAll(e.Context(), key("leader")).Val()), fmt.Sprint(map[string]string{
+			"v": "1", "holder": "pod-1", "token": "17", "term": "1", "acquired": e.MS(0), "renewed": e.MS(0), "lease": "60000", "metadata": `{"a":"b"}`,
+		}))
+		e.Wants("its TTL", e.PTTL(key("leader")).String(), (7 * 24 * time.Hour).String())
+	})
 }

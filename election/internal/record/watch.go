@@ -1,4 +1,4 @@
-package lockcore
+package record
 
 import (
 	"context"
@@ -7,12 +7,13 @@ import (
 	"sync"
 	"time"
 
-	"github.com/noonlock/noonlock/internal/wire"
+	"github.com/noonlock/noonlock/internal/engine"
+	"github.com/noonlock/noonlock/lockcore"
 )
 
 // observers keep what a Client knows of the leaders of the elections that are
 // watched on it. However many watch one election, its record is read once for
-// each change. The zero value is ready.
+// each change.
 //
 // Messages are hints that make somebody read; what is told is what was read. The
 // reads of one election follow on each other, so that what they say is told in
@@ -24,11 +25,18 @@ type observers struct {
 	readers int
 }
 
+type observersKey struct{}
+
+// observersOf returns those of the engine's Client.
+func observersOf(e engine.Engine) *observers {
+	return e.Shared(observersKey{}, func() any { return &observers{all: map[string]*observer{}} }).(*observers)
+}
+
 // An observer is one watched election. It is guarded by observers.mu.
 type observer struct {
 	e        *Election
 	watchers map[*leaderWatch]struct{}
-	last     LeaderRecord
+	last     Record
 	known    bool // last was read, or written here
 
 	hearing             bool // a read is to come in a moment
@@ -38,7 +46,7 @@ type observer struct {
 	unsubscribe         func()
 }
 
-type leaderWatch struct{ tell func(LeaderRecord) }
+type leaderWatch struct{ tell func(Record) }
 
 const (
 	// leaderReaders is how many records are read at once.
@@ -64,19 +72,16 @@ const (
 //
 // The news comes by push. A lost message is made up for when the subscription is
 // made anew, and at the latest after 66 lease durations.
-func (e *Election) Watch(tell func(LeaderRecord)) (stop func()) {
+func (e *Election) Watch(tell func(Record)) (stop func()) {
 	w := &leaderWatch{tell}
-	obs := &e.c.leaders
+	obs := e.watched
 	obs.mu.Lock()
-	if obs.all == nil {
-		obs.all = map[string]*observer{}
-	}
 	o := obs.all[e.name]
 	fresh := o == nil
 	if fresh {
 		o = &observer{e: e, watchers: map[*leaderWatch]struct{}{}}
 		obs.all[e.name] = o
-		o.timer = time.AfterFunc(o.pause(), func() { e.c.readSoon(o) })
+		o.timer = time.AfterFunc(o.pause(), func() { obs.readSoon(o) })
 	}
 	o.watchers[w] = struct{}{}
 	if o.known {
@@ -85,8 +90,8 @@ func (e *Election) Watch(tell func(LeaderRecord)) (stop func()) {
 	obs.mu.Unlock()
 	if fresh {
 		// Not under the lock: nudges come under the subscription's.
-		unsubscribe := e.c.sub.watch(e.keys.channel, func() { e.c.heard(o) })
-		e.c.readSoon(o) // although nobody may be able to tell us anything
+		unsubscribe := e.engine.Watch(e.keys.channel, func() { obs.heard(o) })
+		obs.readSoon(o) // although no message may come
 		obs.mu.Lock()
 		o.unsubscribe = unsubscribe
 		gone := len(o.watchers) == 0
@@ -95,34 +100,34 @@ func (e *Election) Watch(tell func(LeaderRecord)) (stop func()) {
 			unsubscribe()
 		}
 	}
-	return func() { e.c.unwatch(o, w) }
+	return func() { obs.unwatch(o, w) }
 }
 
-func (c *Client) unwatch(o *observer, w *leaderWatch) {
-	c.leaders.mu.Lock()
+func (obs *observers) unwatch(o *observer, w *leaderWatch) {
+	obs.mu.Lock()
 	delete(o.watchers, w)
 	var unsubscribe func()
 	if len(o.watchers) == 0 {
 		unsubscribe = o.unsubscribe
 		o.timer.Stop()
-		if c.leaders.all[o.e.name] == o {
-			delete(c.leaders.all, o.e.name)
+		if obs.all[o.e.name] == o {
+			delete(obs.all, o.e.name)
 		}
 	}
-	c.leaders.mu.Unlock()
+	obs.mu.Unlock()
 	if unsubscribe != nil {
 		unsubscribe()
 	}
 }
 
 func (o *observer) pause() time.Duration {
-	d := leaderLooks * o.e.terms.ttl
+	d := leaderLooks * o.e.engine.TTL()
 	return d*9/10 + rand.N(d/5) //nolint:gosec // jitter
 }
 
-// note tells the watchers here what this Client has just written.
-func (e *Election) note(r LeaderRecord) {
-	obs := &e.c.leaders
+// note tells the watchers here what this process has just written.
+func (e *Election) note(r Record) {
+	obs := e.watched
 	obs.mu.Lock()
 	defer obs.mu.Unlock()
 	if o := obs.all[e.name]; o != nil {
@@ -131,7 +136,7 @@ func (e *Election) note(r LeaderRecord) {
 	}
 }
 
-func (o *observer) tell(r LeaderRecord) {
+func (o *observer) tell(r Record) {
 	if o.known && o.last.sameLead(r) {
 		return
 	}
@@ -144,8 +149,7 @@ func (o *observer) tell(r LeaderRecord) {
 // heard has a record read, after a moment: a message reaches all processes at
 // once, and their reads shall be in the way neither of each other nor of the new
 // leader. Messages of that moment are one.
-func (c *Client) heard(o *observer) {
-	obs := &c.leaders
+func (obs *observers) heard(o *observer) {
 	obs.mu.Lock()
 	defer obs.mu.Unlock()
 	if o.hearing || len(o.watchers) == 0 {
@@ -156,13 +160,12 @@ func (c *Client) heard(o *observer) {
 		obs.mu.Lock()
 		o.hearing = false
 		obs.mu.Unlock()
-		c.readSoon(o)
+		obs.readSoon(o)
 	})
 }
 
 // readSoon has a record read, at once or after the read that is under way.
-func (c *Client) readSoon(o *observer) {
-	obs := &c.leaders
+func (obs *observers) readSoon(o *observer) {
 	obs.mu.Lock()
 	defer obs.mu.Unlock()
 	switch {
@@ -174,14 +177,13 @@ func (c *Client) readSoon(o *observer) {
 	}
 	o.due = true
 	obs.due = append(obs.due, o)
-	if obs.readers < leaderReaders && c.background(c.readLeaders) {
+	if obs.readers < leaderReaders && o.e.engine.Background(obs.read) {
 		obs.readers++
 	}
 }
 
-// readLeaders reads what is due, and ends.
-func (c *Client) readLeaders(ctx context.Context) {
-	obs := &c.leaders
+// read reads what is due, and ends.
+func (obs *observers) read(ctx context.Context) {
 	obs.mu.Lock()
 	defer obs.mu.Unlock()
 	defer func() { obs.readers-- }()
@@ -209,10 +211,10 @@ func (c *Client) readLeaders(ctx context.Context) {
 			obs.due = append(obs.due, o)
 		case err == nil:
 			o.timer.Reset(o.pause())
-		case !errors.Is(err, ErrClosed) && ctx.Err() == nil:
+		case !errors.Is(err, lockcore.ErrClosed) && ctx.Err() == nil:
 			o.timer.Reset(leaderRetry + rand.N(leaderRetry)) //nolint:gosec // jitter
-			if !wire.MayRetry(err) {
-				c.log.Error(err, "leader record not read; trying again", "election", o.e.name)
+			if !lockcore.Temporary(err) {
+				o.e.engine.Logger().Error(err, "leader record not read; trying again", "election", o.e.name)
 			}
 		}
 	}

@@ -1,16 +1,16 @@
--- leader_transfer: move a candidate to the head of the line.
+-- lock_promote: move a waiter to the head of a mutex's queue.
 --
 -- KEYS[1] lock       string, the holder's attempt
 -- KEYS[2] queue      sorted set, attempts in order of arrival
 -- KEYS[3] seen       hash, attempt -> alive until (ms, server clock)
--- ARGV[1] me         the attempt that leads
--- ARGV[2] identity   of the candidate; the first in line of that identity is moved
+-- ARGV[1] me         the attempt that holds the lock
+-- ARGV[2] identity   of the waiter; the first one of that identity is moved
 --
--- Returns 1 it is the head of the line, 0 it is not in line, -1 the lock is not
--- mine: nothing was changed.
+-- Returns 1 it is the head of the queue, 0 it does not wait, -1 the lock is not mine:
+-- nothing was changed.
 --
--- Its place is the time of the move as a negative number (ms): no candidate that has
--- lapsed and joins again where it stood can pass it, as places are times otherwise,
+-- Its place is the time of the move as a negative number (ms): no waiter that has
+-- lapsed and joins again at its old place can pass it, as places are times otherwise,
 -- and a later move passes an earlier one. So the head is moved, too, once.
 --
 -- Twice is safe: a head that was moved stays where it is.

@@ -3,12 +3,13 @@
 -- KEYS[1] lock     string, absent: free
 -- KEYS[2] leader   hash, the record
 -- ARGV[1] token    fencing token of the lease that was released
+-- ARGV[2] channel  where that is announced
 --
 -- Returns 1 written, 0 somebody holds the lock, or the record is another's.
 --
 -- Twice is safe: the second time the record says so already.
 local lock, leader = KEYS[1], KEYS[2]
-local token = ARGV[1]
+local token, channel = ARGV[1], ARGV[2]
 
 --@include leader
 
@@ -21,6 +22,6 @@ if tonumber(v or 1) > 1 or of ~= token then
 end
 if not released then
   redis.call('HSET', leader, 'holder', '', 'released', server_ms())
-  announce(leader, token)
+  announce(channel, token)
 end
 return 1

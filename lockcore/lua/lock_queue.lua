@@ -1,11 +1,11 @@
--- leader_line: who stands in line, in the order in which they will be served.
+-- lock_queue: the attempts that wait for a mutex, next holder first.
 --
 -- KEYS[1] queue   sorted set, attempts in order of arrival
 -- KEYS[2] seen    hash, attempt -> alive until (ms, server clock)
 --
 -- Returns {attempt, score, attempt, score, …} of those that were heard of
---         lately; score: ms, when it joined, or if it was moved to
---         the head, when that was, negative.
+--         lately; score: ms, when it joined, or if it was promoted,
+--         when that was, negative.
 --
 -- Twice is safe: it only reads.
 local queue, seen = KEYS[1], KEYS[2]

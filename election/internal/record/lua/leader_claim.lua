@@ -7,6 +7,7 @@
 -- ARGV[3] token     fencing token of the lease
 -- ARGV[4] holder    identity to be shown
 -- ARGV[5] metadata  JSON object
+-- ARGV[6] channel   where a new leader is announced
 --
 -- Returns {term, acquired ms}  written
 --         {0}                  the lock is not mine (any more): lost
@@ -14,7 +15,7 @@
 --
 -- Twice is safe: a record of this token is told again, and stays.
 local lock, leader = KEYS[1], KEYS[2]
-local me, ttl, token, holder, metadata = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local me, ttl, token, holder, metadata, channel = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 
 --@include leader
 
@@ -28,7 +29,7 @@ end
 if of ~= token then
   term = string.format('%.0f', (tonumber(term) or 0) + 1)
   acquired = server_ms()
-  if not record(leader, holder, token, term, acquired, acquired, ttl, metadata) then
+  if not record(leader, channel, holder, token, term, acquired, acquired, ttl, metadata) then
     return redis.error_reply('ERR the leader record cannot be written')
   end
 end

@@ -1,4 +1,4 @@
-package lockcore_test
+package record_test
 
 import (
 	"fmt"
@@ -6,33 +6,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
-	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/internal/testenv"
 )
-
-// narrowed is a client that may touch no other keys, with further rules of an ACL;
-// in a bubble it may do everything.
-func (e *env) narrowed(user string, keys []string, rules ...string) *redis.Client {
-	e.Helper()
-	if e.real == nil {
-		return e.raw
-	}
-	all := []string{"+@all", "allchannels"}
-	for _, k := range keys {
-		all = append(all, "~"+k)
-	}
-	c := redis.NewClient(e.as(user, append(all, rules...)...))
-	e.Cleanup(func() { c.Close() })
-	return c
-}
 
 // Whatever an ACL forbids in an election's scripts, a renewal extends the lock, and
 // messages may be lost; but nobody leads whose record cannot be written.
 func TestLeaderScriptsUnderACL(t *testing.T) {
 	t.Parallel()
-	e := realEnv(t)
-	lock, leader := e.key(boardKey, "lock"), e.key(boardKey, "leader")
+	e := testenv.OnServer(t)
+	lock, leader := key("lock"), key("leader")
 	lockOnly := []string{"-pexpire", "(+pexpire ~" + lock + ")"}
 	for i, test := range []struct {
 		script string
@@ -53,31 +35,30 @@ func TestLeaderScriptsUnderACL(t *testing.T) {
 		{"leader_claim", "older", []string{"-hset"}, nil, "older"},
 		{"leader_vacate", "mine", []string{"-publish"}, int64(1), ""},
 	} {
-		if slices.Equal(test.rules, lockOnly) && !e.knows("pexpiretime") {
+		if slices.Equal(test.rules, lockOnly) && !e.Knows("pexpiretime") {
 			continue // Redis 6.2 has no selectors: a right for all keys, or for none
 		}
 		where := fmt.Sprintf("%s with record %s and rules %q", test.script, test.record, test.rules)
-		state := leaderState{lineState: lineState{lock: me}, record: test.record}
+		state := leaderState{lock: me, record: test.record}
 		if test.script == "leader_vacate" {
 			state.lock = ""
 		}
-		e.establishLeader(state)
-		runs := e.leaderRuns()
+		establish(e, state)
+		runs := leaderRuns()
 		r := runs[slices.IndexFunc(runs, func(r leaderRun) bool { return r.script == test.script })]
-		source, err := lockcore.ScriptSource(r.script)
-		must(e, err)
-		got, err := e.narrowed(fmt.Sprint("user", i), r.keys, test.rules...).Eval(e.Context(), source, r.keys, r.args...).Result()
+		source := scripts().Source(t, r.script)
+		got, err := e.Narrowed(fmt.Sprint("user", i), r.keys, test.rules...).Eval(e.Context(), source, r.keys, r.args...).Result()
 		if got != test.want || (err == nil) != (test.want != nil) {
 			t.Errorf("%s: %v, %v", where, got, err)
 		}
-		if r.script == "leader_renew" && e.pttl(boardKey) <= time.Minute {
+		if r.script == "leader_renew" && e.PTTL(key("lock")) <= time.Minute {
 			t.Errorf("%s: not extended", where)
 		}
-		if holder := e.raw.HGet(e.Context(), leader, "holder").Val(); holder != test.holder {
+		if holder := e.Raw.HGet(e.Context(), leader, "holder").Val(); holder != test.holder {
 			t.Errorf("%s: the record names %q", where, holder)
 		}
 	}
-	if log := e.raw.ACLLog(e.Context(), 100).Val(); len(log) < 6 {
+	if log := e.Raw.ACLLog(e.Context(), 100).Val(); len(log) < 6 {
 		t.Errorf("%d refusals: %+v", len(log), log)
 	}
 }

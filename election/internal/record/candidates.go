@@ -1,0 +1,38 @@
+package record
+
+import (
+	"context"
+
+	"github.com/noonlock/noonlock/internal/engine"
+	"github.com/noonlock/noonlock/lockcore"
+)
+
+// Candidates returns the candidates that wait, next leader first, without the leader. One
+// that died is listed for up to 3.3 TTLs.
+func (e *Election) Candidates(ctx context.Context) ([]engine.Waiter, error) {
+	line, err := e.engine.Queue(ctx)
+	if err != nil {
+		return nil, opError("candidates", e.name, err)
+	}
+	return line, nil
+}
+
+// Promote moves the first candidate of that identity to the head of the queue, so that it
+// is the next to lead. No other candidate passes it there, not even one that was cut off,
+// was queued before it, and takes its old place again; only a later Promote does. found
+// is false if no candidate has that identity. The error is ErrNotHeld if the leadership
+// has ended.
+func (l *Leadership) Promote(ctx context.Context, identity string) (found bool, err error) {
+	const op = "promote"
+	if cause := l.Err(); cause != nil {
+		return false, opError(op, l.e.name, lockcore.ErrNotHeld, cause)
+	}
+	done, err := l.e.engine.Promote(ctx, l.Lease, identity)
+	switch {
+	case err != nil:
+		return false, opError(op, l.e.name, err)
+	case done == engine.NotHeld:
+		return false, opError(op, l.e.name, lockcore.ErrNotHeld)
+	}
+	return done == engine.Promoted, nil
+}

@@ -1,0 +1,138 @@
+package record_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/noonlock/noonlock/election/internal/record"
+	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+)
+
+// A record that cannot be written stands in the way of leading: Campaign says so,
+// does not try on, and gives the lock back.
+func TestElectionRecordCannotBeWritten(t *testing.T) {
+	testenv.OnBoth(t, func(e *testenv.Env) {
+		leader := key("leader")
+		el := election(e, e.Client("a"), record.Config{Lease: testenv.TTL(time.Hour)})
+		for _, spoil := range []struct {
+			do   func() error
+			what error
+		}{
+			{func() error { return e.Raw.Set(e.Context(), leader, "a string", 0).Err() }, nil},
+			{func() error { return e.Raw.HSet(e.Context(), leader, "v", 2).Err() }, lockcore.ErrNewerSchema},
+		} {
+			testenv.Must(e, spoil.do())
+			ctx, cancel := context.WithTimeout(e.Context(), testenv.Patience)
+			_, err := el.Campaign(ctx)
+			if err == nil || ctx.Err() != nil {
+				t.Errorf("Campaign: %v, %v", err, ctx.Err())
+			}
+			cancel()
+			if spoil.what != nil {
+				testenv.MustIs(t, err, spoil.what, lockcore.ErrNotAcquired)
+			}
+			if e.Raw.Exists(e.Context(), key("lock")).Val() != 0 {
+				t.Error("the lock was kept")
+			}
+			testenv.Must(e, e.Raw.Del(e.Context(), leader).Err())
+		}
+		testenv.Must(e, campaign(e, el).Resign(e.Context()))
+	})
+}
+
+// Nor does one lead whose record the server does not let it write.
+func TestElectionRecordIsForbidden(t *testing.T) {
+	t.Parallel()
+	e := testenv.OnServer(t)
+	testenv.Must(e, e.Raw.ACLSetUser(e.Context(), "narrow", "reset", "on", ">secret", "allkeys", "allchannels", "+@all", "-hset").Err())
+	opt := e.Direct()
+	opt.Username, opt.Password = "narrow", "secret"
+	el := election(e, e.ClientWith(opt, lockcore.Config{Identity: "a"}), record.Config{Lease: testenv.TTL(time.Hour)})
+	ctx, cancel := context.WithTimeout(e.Context(), testenv.Patience)
+	defer cancel()
+	if l, err := el.Campaign(ctx); err == nil || ctx.Err() != nil {
+		t.Errorf("Campaign: %+v, %v", l, err)
+	}
+	e.Until("the lock is given back", func() bool { return e.Raw.Exists(e.Context(), key("lock")).Val() == 0 })
+}
+
+// A leader that may not read the record any more leads on, and writes over nothing
+// that it has not read.
+func TestElectionRecordCannotBeRead(t *testing.T) {
+	t.Parallel()
+	e := testenv.OnServer(t)
+	testenv.Must(e, e.Raw.ACLSetUser(e.Context(), "narrow", "reset", "on", ">secret", "allkeys", "allchannels", "+@all").Err())
+	opt := e.Direct()
+	opt.Username, opt.Password = "narrow", "secret"
+	cfg := lockcore.LeaseConfig{TTL: time.Second, RenewInterval: 100 * time.Millisecond}
+	l := campaign(e, election(e, e.ClientWith(opt, lockcore.Config{Identity: "a"}), record.Config{Lease: cfg}))
+	testenv.Must(e, e.Raw.ACLSetUser(e.Context(), "narrow", "-hmget").Err())
+	leader := key("leader")
+	testenv.Must(e, e.Raw.HSet(e.Context(), leader, "v", 2, "holder", "newer", "token", 1).Err())
+	e.Pass(2 * time.Second)
+	if err := l.Context().Err(); err != nil {
+		t.Errorf("it does not lead any more: %v", err)
+	}
+	if got := e.Raw.HGet(e.Context(), leader, "holder").Val(); got != "newer" {
+		t.Errorf("the record was written over: %q", got)
+	}
+}
+
+// A candidate whose claim goes unanswered gives up when its lease has ended, not
+// when somebody answers at last; and one whose ctx ends does so at once.
+func TestElectionClaimUnanswered(t *testing.T) {
+	t.Parallel()
+	for _, cancelled := range []bool{false, true} {
+		testenv.InBubble(t, func(e *testenv.Env) {
+			c, f := e.Linked("a")
+			el := election(e, c, record.Config{Lease: testenv.TTL(2 * time.Second)})
+			held := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Match: scripts().Match(e, "leader_claim"), Count: 1})
+			ctx, cancel := context.WithCancel(e.Context())
+			defer cancel()
+			failed := make(chan error, 1)
+			go func() {
+				_, err := el.Campaign(ctx)
+				failed <- err
+			}()
+			testenv.Must(e, held.Wait(e.Context(), 1))
+			f.Partition()
+			begin, longest := e.Clock(), 3*time.Second
+			if cancelled {
+				longest = time.Second
+				cancel()
+				testenv.MustIs(t, <-failed, lockcore.ErrNotAcquired, context.Canceled)
+			} else {
+				testenv.MustIs(t, <-failed, lockcore.ErrNotAcquired, lockcore.ErrLeaseExpired)
+			}
+			if took := e.Clock() - begin; took > longest {
+				t.Errorf("cancelled %v: it gave up after %v", cancelled, took)
+			}
+			held.Lift()
+			f.Heal()
+		})
+	}
+}
+
+// The server lacks replicas for a moment: a claim is tried on while the lease lasts.
+func TestElectionClaimWhileTheServerIsShort(t *testing.T) {
+	t.Parallel()
+	testenv.InBubble(t, func(e *testenv.Env) {
+		c, f := e.Linked("a")
+		el := election(e, c, record.Config{})
+		held := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Match: scripts().Match(e, "leader_claim"), Count: 1})
+		led := make(chan error, 1)
+		go func() {
+			_, err := el.Campaign(e.Context())
+			led <- err
+		}()
+		testenv.Must(e, held.Wait(e.Context(), 1))
+		e.Bubble.Server().SetError("NOREPLICAS Not enough good replicas to write.")
+		held.Lift()
+		e.Pass(time.Second)
+		e.Bubble.Server().SetError("")
+		testenv.Must(e, <-led)
+	})
+}

@@ -1,0 +1,95 @@
+package record
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+
+	"github.com/noonlock/noonlock/internal/engine"
+	"github.com/noonlock/noonlock/internal/input"
+	"github.com/noonlock/noonlock/internal/wire"
+	"github.com/noonlock/noonlock/lockcore"
+)
+
+// An Election is a lock whose holder leads and says so in a record that everybody can
+// read and watch. Candidates wait in the lock's queue, with the guarantees of
+// lockcore.Mutex.Lock.
+//
+// It is a handle without state and safe for concurrent use.
+type Election struct {
+	engine   engine.Engine
+	scripts  *scripts
+	name     string
+	keys     keys
+	watched  *observers
+	metadata map[string]string
+	encoded  string // metadata as JSON
+}
+
+// Config is how a candidate campaigns. All candidates should use the same Lease times.
+type Config struct {
+	// Lease is the lease of the leader. Its Identity is the candidate's.
+	Lease lockcore.LeaseConfig
+
+	// Metadata is what the record says of the leader besides its identity: an address, a
+	// version. At most 4096 bytes as JSON; no secrets.
+	Metadata map[string]string
+}
+
+const maxMetadata = 4096
+
+// New returns the election of a name: 1 to 191 bytes of UTF-8 without control
+// characters, spaces and braces. It sends nothing. The error is a *lockcore.ConfigError.
+func New(c *lockcore.Client, name string, cfg Config) (*Election, error) {
+	if rule := input.Fault(name, 200-len(names), true); rule != "" {
+		return nil, &lockcore.ConfigError{Field: "name", Value: input.Quote(name), Rule: rule}
+	}
+	e, err := c.Engine(names+name, cfg.Lease)
+	if err != nil {
+		return nil, err
+	}
+	s, err := ownScripts()
+	if err != nil {
+		return nil, err
+	}
+	encoded := []byte("{}")
+	if len(cfg.Metadata) > 0 {
+		if encoded, err = json.Marshal(cfg.Metadata); err != nil {
+			return nil, fmt.Errorf("election: Config.Metadata: %w", err)
+		}
+	}
+	if len(encoded) > maxMetadata {
+		return nil, &lockcore.ConfigError{Field: "Config.Metadata", Value: fmt.Sprint(len(encoded), " bytes"), Rule: "at most 4096 bytes as JSON"}
+	}
+	e.Expect(label)
+	return &Election{
+		engine: e, scripts: s, name: name, keys: keysOf(e, name), watched: observersOf(e),
+		metadata: maps.Clone(cfg.Metadata), encoded: string(encoded),
+	}, nil
+}
+
+// Name returns the name of the election.
+func (e *Election) Name() string { return e.name }
+
+// Identity returns the name that this candidate campaigns under.
+func (e *Election) Identity() string { return e.engine.Identity() }
+
+// list runs a script that answers a list.
+func (e *Election) list(ctx context.Context, r wire.Request) ([]any, error) {
+	answer, err := e.engine.Ask(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	list, ok := answer.([]any)
+	if !ok {
+		return nil, r.OddReply(answer)
+	}
+	return list, nil
+}
+
+// opError names the operation and the election that an error belongs to.
+func opError(op, name string, errs ...error) error {
+	return fmt.Errorf("election: %s %q: %w", op, name, errors.Join(errs...))
+}

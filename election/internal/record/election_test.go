@@ -1,0 +1,197 @@
+package record_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/noonlock/noonlock/election/internal/record"
+	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+)
+
+func key(part string) string { return "noonlock:{election/board}:" + part }
+
+func election(e *testenv.Env, c *lockcore.Client, cfg record.Config) *record.Election {
+	e.Helper()
+	el, err := record.New(c, "board", cfg)
+	testenv.Must(e, err)
+	return el
+}
+
+func campaign(e *testenv.Env, el *record.Election) *record.Leadership {
+	e.Helper()
+	ctx, cancel := context.WithTimeout(e.Context(), testenv.Patience)
+	defer cancel()
+	l, err := el.Campaign(ctx)
+	testenv.Must(e, err)
+	return l
+}
+
+// The life of an election through the exported API.
+func TestElection(t *testing.T) {
+	testenv.OnBoth(t, func(e *testenv.Env) {
+		a := election(e, e.Client("a"), record.Config{Lease: testenv.TTL(5 * time.Second), Metadata: map[string]string{"k": "v"}})
+		b := election(e, e.Client("b"), record.Config{Lease: testenv.TTL(5 * time.Second)})
+		if r, err := a.Leader(e.Context()); err != nil || r.Holder != "" || r.Term != 0 || r.Left != 0 {
+			t.Errorf("before: %+v, %v", r, err)
+		}
+		var mu sync.Mutex
+		var heard []string
+		stop := b.Watch(func(r record.Record) {
+			mu.Lock()
+			defer mu.Unlock()
+			heard = append(heard, fmt.Sprintf("%s %d", r.Holder, r.Term))
+		})
+		news := func() string {
+			mu.Lock()
+			defer mu.Unlock()
+			return strings.Join(heard, ", ")
+		}
+		e.Until("it has read that nobody leads", func() bool { return news() == " 0" })
+		l := campaign(e, a)
+		if l.Term != 1 || l.Token() == 0 || a.Name() != "board" || a.Identity() != "a" {
+			t.Errorf("term %d, token %d of %s for %s", l.Term, l.Token(), a.Identity(), a.Name())
+		}
+		r, err := b.Leader(e.Context())
+		testenv.Must(e, err)
+		if r.Holder != "a" || r.Metadata["k"] != "v" || r.Left <= 0 || !r.Acquired.Equal(l.Since) {
+			t.Errorf("the record is %+v", r)
+		}
+		e.Until("it has heard of a", func() bool { return news() == " 0, a 1" })
+		if found, err := l.Promote(e.Context(), "b"); found || err != nil {
+			t.Errorf("nobody waits, and promoted is %v, %v", found, err)
+		}
+		testenv.Must(e, l.Resign(e.Context()))
+		testenv.MustIs(t, l.Resign(e.Context()), lockcore.ErrNotHeld)
+		_, err = l.Promote(e.Context(), "b")
+		testenv.MustIs(t, err, lockcore.ErrNotHeld)
+		e.Until("it has heard that nobody leads", func() bool { return news() == " 0, a 1,  1" })
+		if r, err := b.Leader(e.Context()); err != nil || r.Released.IsZero() || r.Left != 0 {
+			t.Errorf("after: %+v, %v", r, err)
+		}
+		l = campaign(e, b)
+		e.Until("it has heard of itself", func() bool { return news() == " 0, a 1,  1, b 2" })
+		if l.Overdue() != 0 || !l.Abort(errors.New("enough")) || l.Abort(nil) || l.Overdue() == 0 || l.Remaining() != 0 {
+			t.Error("it is not dropped, or twice")
+		}
+		testenv.MustIs(t, context.Cause(l.Context()), lockcore.ErrLeaseExpired)
+		if e.PTTL(key("lock")) <= 0 {
+			t.Error("the lock was given back")
+		}
+		stop()
+		if stats := e.Raw.PubSubNumSub(e.Context(), "noonlock:leader:board").Val(); stats["noonlock:leader:board"] != 0 {
+			e.Until("nobody listens", func() bool {
+				return e.Raw.PubSubNumSub(e.Context(), "noonlock:leader:board").Val()["noonlock:leader:board"] == 0
+			})
+		}
+	})
+}
+
+// A leader of more than a week is one, although the counter of tokens is gone, which
+// ends a week after a grant. Its successor's token is greater all the same.
+func TestElectionForLongerThanAWeek(t *testing.T) {
+	t.Parallel()
+	testenv.InBubble(t, func(e *testenv.Env) {
+		a := election(e, e.Client("a"), record.Config{Lease: testenv.TTL(time.Hour)})
+		b := election(e, e.Client("b"), record.Config{Lease: testenv.TTL(time.Hour)})
+		first := campaign(e, a)
+		for day := range 16 {
+			e.Pass(12 * time.Hour)
+			r, err := b.Leader(e.Context())
+			testenv.Must(e, err)
+			if r.Holder != "a" || r.Left <= 0 || r.Left > time.Hour || first.Remaining() <= 0 {
+				t.Fatalf("after %d half days the record is %+v", day+1, r)
+			}
+		}
+		if n := e.Raw.Exists(e.Context(), key("fence")).Val(); n != 0 {
+			t.Error("the counter is still there")
+		}
+		testenv.Must(e, first.Resign(e.Context()))
+		if r, err := b.Leader(e.Context()); err != nil || r.Left != 0 {
+			t.Errorf("after it has resigned: %+v, %v", r, err)
+		}
+		second := campaign(e, b)
+		if r, err := a.Leader(e.Context()); err != nil || r.Holder != "b" || r.Left <= 0 || second.Token() <= first.Token() {
+			t.Errorf("the record is %+v, %v; token %d after %d", r, err, second.Token(), first.Token())
+		}
+	})
+}
+
+// A record is read once for each change, however many watch it, and a flood of
+// messages costs little.
+func TestElectionWatchReadsOnce(t *testing.T) {
+	t.Parallel()
+	testenv.InBubble(t, func(e *testenv.Env) {
+		c, f := e.Linked("b")
+		b := election(e, c, record.Config{})
+		a := election(e, e.Client("a"), record.Config{})
+		told := 0
+		for range 100 {
+			e.Cleanup(b.Watch(func(record.Record) { told++ }))
+		}
+		e.Pass(time.Second)
+		reads, err := f.Add(lockcoretest.Fault{Kind: lockcoretest.DelayReply, Delay: time.Nanosecond, Match: scripts().Match(e, "leader_look")})
+		testenv.Must(e, err)
+		told = 0
+		campaign(e, a)
+		e.Pass(10 * time.Millisecond)
+		if told != 100 || reads.Fired() != 1 {
+			t.Errorf("%d were told, %d reads", told, reads.Fired())
+		}
+		for range 1000 {
+			testenv.Must(e, e.Raw.Publish(e.Context(), "noonlock:leader:board", "forged").Err())
+		}
+		e.Pass(10 * time.Millisecond)
+		if told != 100 || reads.Fired() > 3 {
+			t.Errorf("after forged messages %d were told, %d reads", told, reads.Fired())
+		}
+	})
+}
+
+// A watch of a channel ends while another one begins: it does not take the
+// subscription along. (The race is too narrow for this test to hit it each time.)
+func TestWatchesComeAndGo(t *testing.T) {
+	testenv.OnBoth(t, func(e *testenv.Env) {
+		el := election(e, e.Client("a"), record.Config{})
+		listening := func() bool {
+			const channel = "noonlock:leader:board"
+			heard, err := e.Raw.PubSubNumSub(e.Context(), channel).Result()
+			testenv.Must(e, err)
+			return heard[channel] == 1
+		}
+		stop := el.Watch(func(record.Record) {})
+		e.Until("it listens", listening)
+		for range 200 {
+			var wg sync.WaitGroup
+			wg.Go(stop)
+			next := el.Watch(func(record.Record) {})
+			wg.Wait()
+			e.Until("it still listens", listening)
+			stop = next
+		}
+		stop()
+	})
+}
+
+func TestElectionInput(t *testing.T) {
+	t.Parallel()
+	testenv.InBubble(t, func(e *testenv.Env) {
+		c := e.Client("a")
+		for _, name := range []string{"", "a b", "{a}", "a\x00", strings.Repeat("n", 192)} {
+			_, err := record.New(c, name, record.Config{})
+			testenv.MustIs(t, err, lockcore.ErrConfig)
+		}
+		_, err := record.New(c, "board", record.Config{Metadata: map[string]string{"k": strings.Repeat("v", 4096)}})
+		testenv.MustIs(t, err, lockcore.ErrConfig)
+		_, err = record.New(c, "board", record.Config{Lease: testenv.TTL(-1)})
+		testenv.MustIs(t, err, lockcore.ErrConfig)
+		_, err = campaign(e, election(e, c, record.Config{})).Promote(e.Context(), "a\x00")
+		testenv.MustIs(t, err, lockcore.ErrConfig)
+	})
+}

@@ -1,0 +1,24 @@
+package record
+
+import "github.com/noonlock/noonlock/internal/engine"
+
+// names is what the lock of an election is named by, before the election's name. Users'
+// locks may not begin with it.
+const names = "election/"
+
+// keys are the keys and the channel of an election's record. All keys are of one name,
+// election/<name>:
+//
+//	lock     string  the attempt of the leader; lockcore's
+//	fence    string  counter of fencing tokens; lockcore's
+//	leader   hash    the record, a week from its last renewal
+//
+// and the channel is <prefix>:leader:<name>.
+type keys struct{ lock, fence, leader, channel string }
+
+func keysOf(e engine.Engine, name string) keys {
+	return keys{
+		lock: e.Key("lock"), fence: e.Key("fence"), leader: e.Key("leader"),
+		channel: e.Channel("leader:" + name),
+	}
+}

@@ -1,0 +1,115 @@
+package record
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/noonlock/noonlock/internal/wire"
+	"github.com/noonlock/noonlock/lockcore"
+)
+
+// A Record is what an election's record says. At the server it is a hash,
+// <prefix>:{election/<name>}:leader, to be read with HGETALL:
+//
+//	v         1, the version of this form
+//	holder    identity of the leader; empty: it resigned and nobody followed
+//	token     fencing token of its lease
+//	term      number of the leadership
+//	acquired  when it began, ms since 1970 on the server's clock
+//	renewed   its last renewal, likewise
+//	lease     ms, how long it leads from there unless it renews
+//	metadata  what the leader says of itself, a JSON object of strings
+//	released  when it resigned, ms; absent while it leads
+//
+// The record is written by scripts only while the lock is the writer's, or still
+// free after it. It informs: who leads is decided by the lock alone.
+type Record struct {
+	Holder   string
+	Token    uint64
+	Term     uint64
+	Acquired time.Time
+	Renewed  time.Time
+	Lease    time.Duration
+	Metadata map[string]string
+	Released time.Time // zero: it has not resigned
+
+	// Left is for how long the holder leads unless it renews, when the record was
+	// read; not positive: it does not lead any more. Watch does not tell it.
+	Left time.Duration
+}
+
+// Leader reads the record. It is the zero value if nobody has led for a week.
+func (e *Election) Leader(ctx context.Context) (Record, error) {
+	r, err := e.look(ctx)
+	if err != nil {
+		return Record{}, opError("leader", e.name, err)
+	}
+	return r, nil
+}
+
+func (e *Election) look(ctx context.Context) (r Record, err error) {
+	ask := e.scripts.look.Call([]string{e.keys.lock, e.keys.fence, e.keys.leader})
+	answer, err := e.list(ctx, ask)
+	if err != nil {
+		return r, err
+	}
+	if len(answer) < 2 || len(answer)%2 != 0 {
+		return r, ask.OddReply(answer)
+	}
+	if len(answer) == 2 {
+		return r, nil
+	}
+	fields := make(map[string]string, len(answer)/2)
+	for i := 2; i < len(answer); i += 2 {
+		fields[wire.Text(answer[i])] = wire.Text(answer[i+1])
+	}
+	if v, err := strconv.Atoi(cmp.Or(fields["v"], "1")); err != nil || v > 1 {
+		return r, lockcore.ErrNewerSchema
+	}
+	if r, err = readLeader(fields); err != nil {
+		return r, err
+	}
+	// The counter ends a week after the last grant, however long that leader leads.
+	token := cmp.Or(wire.Text(answer[1]), fields["token"])
+	if left, _ := answer[0].(int64); token == fields["token"] && r.Released.IsZero() {
+		r.Left = time.Duration(left) * time.Millisecond
+	}
+	return r, nil
+}
+
+func readLeader(fields map[string]string) (Record, error) {
+	r := Record{Holder: fields["holder"]}
+	var errs [7]error
+	var lease int64
+	r.Token, errs[0] = strconv.ParseUint(fields["token"], 10, 64)
+	r.Term, errs[1] = strconv.ParseUint(fields["term"], 10, 64)
+	r.Acquired, errs[2] = readMillis(fields["acquired"])
+	r.Renewed, errs[3] = readMillis(fields["renewed"])
+	lease, errs[4] = strconv.ParseInt(fields["lease"], 10, 64)
+	r.Lease = time.Duration(lease) * time.Millisecond
+	errs[5] = json.Unmarshal([]byte(cmp.Or(fields["metadata"], "{}")), &r.Metadata)
+	r.Released, errs[6] = readMillis(fields["released"])
+	if err := errors.Join(errs[:]...); err != nil {
+		return r, fmt.Errorf("election: leader record: %w", err)
+	}
+	return r, nil
+}
+
+// sameLead reports whether two records tell of the same state of the same term.
+func (r Record) sameLead(o Record) bool {
+	return r.Token == o.Token && r.Holder == o.Holder && r.Term == o.Term && r.Released.Equal(o.Released)
+}
+
+// readMillis reads Unix milliseconds; empty is the zero time.
+func readMillis(s string) (time.Time, error) {
+	if s == "" {
+		return time.Time{}, nil
+	}
+	ms, err := strconv.ParseInt(s, 10, 64)
+	return time.UnixMilli(ms).UTC(), err
+}

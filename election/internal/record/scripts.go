@@ -1,0 +1,31 @@
+package record
+
+import (
+	"embed"
+	"fmt"
+	"io/fs"
+	"sync"
+
+	"github.com/noonlock/noonlock/internal/wire"
+)
+
+//go:embed lua/*.lua
+var luaFiles embed.FS
+
+// scripts are all that change the record.
+type scripts struct{ claim, renew, vacate, look *wire.Script }
+
+// ownScripts are loaded once, for all Clients.
+var ownScripts = sync.OnceValues(func() (*scripts, error) { return load(luaFiles) })
+
+func load(files fs.FS) (*scripts, error) {
+	l := wire.NewLoader(files)
+	s := &scripts{
+		claim: l.Script("leader_claim"), renew: l.Script("leader_renew"),
+		vacate: l.Script("leader_vacate"), look: l.Script("leader_look"),
+	}
+	if err := l.Err(); err != nil {
+		return nil, fmt.Errorf("election: %w", err)
+	}
+	return s, nil
+}

@@ -1,0 +1,168 @@
+package record_test
+
+import (
+	"fmt"
+	"maps"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/noonlock/noonlock/internal/testenv"
+)
+
+const (
+	me       = "nl1:ALIVE.1.t/me"
+	living   = "nl1:ALIVE.2.t/living"
+	stranger = "a foreign client"
+
+	leaderToken = "1700000000000000"
+	longAgo     = "1763000000000" // ms
+)
+
+// A leaderRun is a script of an election with the keys and arguments it is run with,
+// me being the attempt of the same name. The TTL is longer than what is left of a lock.
+type leaderRun struct {
+	script string
+	keys   []string
+	args   []any
+}
+
+func (r leaderRun) String() string { return fmt.Sprint(r.script, " ", r.args) }
+
+func leaderRuns() []leaderRun {
+	keys, channel := []string{key("lock"), key("leader")}, "noonlock:leader:board"
+	return []leaderRun{
+		{"leader_claim", keys, []any{me, 90000, leaderToken, "me", "{}", channel}},
+		{"leader_renew", keys, []any{me, 90000, leaderToken, "me", "{}", 7, longAgo, channel}},
+		{"leader_vacate", keys, []any{leaderToken, channel}},
+		{"leader_look", []string{key("lock"), key("fence"), key("leader")}, nil},
+	}
+}
+
+// leaderRecords are the states of the record, by name.
+func leaderRecords() map[string]map[string]any {
+	record := func(token, holder string, more ...any) map[string]any {
+		r := map[string]any{
+			"v": "1", "holder": holder, "token": token, "term": "7", "acquired": longAgo,
+			"renewed": longAgo, "lease": "60000", "metadata": "{}",
+		}
+		for i := 0; i < len(more); i += 2 {
+			r[fmt.Sprint(more[i])] = more[i+1]
+		}
+		return r
+	}
+	return map[string]map[string]any{
+		"none":         nil,
+		"mine":         record(leaderToken, "me"),
+		"older":        record("1600000000000000", "older"),
+		"greater":      record("1800000000000000", "greater"),
+		"resigned":     record(leaderToken, "", "released", longAgo),
+		"older's end":  record("1600000000000000", "", "released", longAgo),
+		"newer":        {"v": "2", "holder": "newer"},
+		"newer's mine": record(leaderToken, "newer", "v", "2"),
+		"unreadable":   record(leaderToken, "newer", "v", "x"),
+		"broken":       {"term": "x"},
+		"wrong":        nil, // a key of another type
+	}
+}
+
+// A leaderState is one state of an election's keys.
+type leaderState struct {
+	lock   string // the holder; "wrong": a key of another kind
+	waits  bool   // a candidate is queued
+	fence  bool
+	record string // among leaderRecords
+}
+
+func (s leaderState) String() string {
+	return fmt.Sprintf("lock %q, waits %v, fence %v, record %s", s.lock, s.waits, s.fence, s.record)
+}
+
+func leaderStates() []leaderState {
+	var all []leaderState
+	for _, lock := range []string{"", me, living, stranger, "wrong"} {
+		for _, waits := range []bool{false, true} {
+			for _, fence := range []bool{true, false} {
+				if !fence && lock != "" && lock != me {
+					continue
+				}
+				for name := range leaderRecords() {
+					all = append(all, leaderState{lock, waits, fence, name})
+				}
+			}
+		}
+	}
+	return all
+}
+
+func establish(e *testenv.Env, s leaderState) {
+	e.Helper()
+	_, err := e.Raw.Pipelined(e.Context(), func(p redis.Pipeliner) error {
+		ctx := e.Context()
+		p.Del(ctx, key("lock"), key("fence"), key("queue"), key("seen"), key("leader"))
+		switch s.lock {
+		case "":
+		case "wrong":
+			p.HSet(ctx, key("lock"), "a", "b")
+		case stranger:
+			p.Set(ctx, key("lock"), s.lock, 0)
+		default:
+			p.Set(ctx, key("lock"), s.lock, time.Minute)
+		}
+		if s.waits {
+			p.ZAdd(ctx, key("queue"), redis.Z{Score: 1763000000001, Member: living})
+			p.HSet(ctx, key("seen"), living, 9000000000001)
+		}
+		if s.fence {
+			p.Set(ctx, key("fence"), "1700000000000000", time.Hour)
+		}
+		if rec := leaderRecords()[s.record]; rec != nil {
+			p.HSet(ctx, key("leader"), rec)
+			p.PExpire(ctx, key("leader"), time.Hour)
+		}
+		if s.record == "wrong" {
+			p.Set(ctx, key("leader"), "x", time.Hour)
+		}
+		return nil
+	})
+	testenv.Must(e, err)
+}
+
+// A snapshot is an election's keys, and what was announced since the one before.
+type snapshot struct {
+	lock, fence, queue, seen string
+	ends                     [4]bool           // which of them have a TTL
+	left                     time.Duration     // the lock's
+	record                   map[string]string // none of a key of another type
+	kept                     time.Duration     // the record's TTL
+	told                     []string
+}
+
+func snap(e *testenv.Env, heard *redis.PubSub) snapshot {
+	e.Helper()
+	lock, err := e.Raw.Get(e.Context(), key("lock")).Result()
+	if redis.HasErrorPrefix(err, "WRONGTYPE") {
+		lock = "wrong"
+	}
+	s := snapshot{
+		lock:   lock,
+		fence:  e.Raw.Get(e.Context(), key("fence")).Val(),
+		queue:  fmt.Sprint(e.Raw.ZRangeWithScores(e.Context(), key("queue"), 0, -1).Val()),
+		seen:   fmt.Sprint(e.Raw.HGetAll(e.Context(), key("seen")).Val()),
+		left:   e.PTTL(key("lock")),
+		record: e.Raw.HGetAll(e.Context(), key("leader")).Val(),
+		kept:   e.PTTL(key("leader")),
+		told:   e.Heard(heard, "noonlock:leader:board"),
+	}
+	for i, part := range []string{"lock", "fence", "queue", "seen"} {
+		s.ends[i] = e.PTTL(key(part)) > 0
+	}
+	return s
+}
+
+// sameLock reports whether nothing of the lock has changed but its time.
+func (s snapshot) sameLock(o snapshot) bool {
+	return s.lock == o.lock && s.fence == o.fence && s.queue == o.queue && s.seen == o.seen && s.ends == o.ends
+}
+
+func (s snapshot) same(o snapshot) bool { return s.sameLock(o) && maps.Equal(s.record, o.record) }

@@ -1,0 +1,157 @@
+package testenv
+
+import (
+	"flag"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/noonlock/noonlock/internal/wire"
+	"github.com/noonlock/noonlock/internal/wire/wiretest"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+)
+
+// mutantVariable names what test/explorer changes in the scripts, see wiretest.Edit.
+const mutantVariable = "NOONLOCK_MUTANT"
+
+// Run is what a package's TestMain calls to run its tests. files are its scripts, which
+// use replaces by others.
+func Run(m *testing.M, files fs.FS, use func(fs.FS)) (code int) {
+	if mutant := os.Getenv(mutantVariable); mutant != "" {
+		edited, err := wiretest.Edit(files, mutant)
+		if err != nil {
+			panic(err)
+		}
+		use(edited)
+	}
+	redis.SetLogger(&DependencyLog)
+	// Most tests wait for a server, or for the time that it needs to see pass: more of
+	// them run at once than there are processors. The command line has the last word.
+	if err := flag.Set("test.parallel", "4"); err != nil {
+		panic(err)
+	}
+	return m.Run()
+}
+
+// Scripts are those of the package under test.
+type Scripts struct{ Files fs.FS }
+
+// Source is the text of a script as it is sent.
+func (s Scripts) Source(t testing.TB, name string) string {
+	t.Helper()
+	l := wire.NewLoader(s.Files)
+	script := l.Script(name)
+	Must(t, l.Err())
+	return script.Source()
+}
+
+// Match matches requests of a script in faults.
+func (s Scripts) Match(t testing.TB, name string) lockcoretest.Match {
+	t.Helper()
+	return lockcoretest.Script(s.Source(t, name))
+}
+
+// Eval runs a script.
+func (s Scripts) Eval(e *Env, name string, keys []string, args ...any) (any, error) {
+	e.Helper()
+	return e.Raw.Eval(e.Context(), s.Source(e, name), keys, args...).Result()
+}
+
+var (
+	declared  = regexp.MustCompile(`(?m)^-- +(KEYS|ARGV)\[(\d+)\](\.\.\.)? +\w+ `)
+	used      = regexp.MustCompile(`\b(KEYS|ARGV)\[(\d+)\]`)
+	otherwise = regexp.MustCompile(`\b(KEYS|ARGV)\b(?:[^\[]|\[[^\d])`)
+	twiceSafe = regexp.MustCompile(`(?m)^-- Twice is safe`)
+)
+
+// CheckHeaders asserts that the header of each script declares what it is given, what it
+// answers, and why running it twice is safe.
+func (s Scripts) CheckHeaders(t *testing.T) {
+	t.Helper()
+	names, err := wiretest.Names(s.Files)
+	Must(t, err)
+	if len(names) < 3 {
+		t.Fatalf("scripts: %v", names)
+	}
+	for _, name := range names {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			file, err := fs.ReadFile(s.Files, "lua/"+name+".lua")
+			Must(t, err)
+			source, told, taken := s.Source(t, name), map[string]bool{}, map[string]bool{}
+			for _, m := range declared.FindAllStringSubmatch(string(file), -1) {
+				told[m[1]+" "+m[2]] = true
+			}
+			for _, m := range used.FindAllStringSubmatch(source, -1) {
+				taken[m[1]+" "+m[2]] = true
+			}
+			if !maps.Equal(told, taken) {
+				t.Errorf("declared %v, used %v", slices.Sorted(maps.Keys(told)), slices.Sorted(maps.Keys(taken)))
+			}
+			if m := otherwise.FindString(source); m != "" {
+				t.Errorf("%q: only KEYS[n] and ARGV[n] can be checked", m)
+			}
+			for _, want := range []string{"-- " + name + ": ", "Returns "} {
+				if !strings.Contains(string(file), want) {
+					t.Errorf("the header lacks %q", want)
+				}
+			}
+			if !twiceSafe.Match(file) {
+				t.Error("the header does not say why running it twice is safe")
+			}
+			if strings.Contains(source, "--@include") {
+				t.Error("an include was not replaced")
+			}
+		})
+	}
+}
+
+// A Timed is a test of scripts to the millisecond: in a bubble no time passes while they
+// run. Its clock does not stand at a whole second.
+type Timed struct {
+	*Env
+	Scripts Scripts
+	Now     time.Time
+}
+
+// ToTheMillisecond runs such a test.
+func (s Scripts) ToTheMillisecond(t *testing.T, test func(e *Timed)) {
+	t.Helper()
+	t.Parallel()
+	InBubble(t, func(e *Env) {
+		e.Pass(1234*time.Millisecond + 567*time.Microsecond)
+		test(&Timed{e, s, time.Now()})
+	})
+}
+
+// MS is an instant as scripts write it.
+func (e *Timed) MS(later time.Duration) string {
+	return strconv.FormatInt(e.Now.Add(later).UnixMilli(), 10)
+}
+
+// Run runs a script and returns its answer or error as text.
+func (e *Timed) Run(script string, keys []string, args ...any) string {
+	e.Helper()
+	answer, err := e.Scripts.Eval(e.Env, script, keys, args...)
+	if err != nil {
+		return err.Error()
+	}
+	return fmt.Sprint(answer)
+}
+
+// Wants asserts a text.
+func (e *Timed) Wants(what, got, want string) {
+	e.Helper()
+	if got != want {
+		e.Errorf("%s: %s, want %s", what, got, want)
+	}
+}

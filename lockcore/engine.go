@@ -1,0 +1,133 @@
+package lockcore
+
+import (
+	"context"
+	"math"
+	"strconv"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"github.com/noonlock/noonlock/internal/engine"
+	"github.com/noonlock/noonlock/internal/wire"
+)
+
+// Engine is for the packages of this module that are built on leases. Use Mutex,
+// ReentrantMutex, RWMutex or Do instead.
+func (c *Client) Engine(name string, cfg LeaseConfig) (engine.Engine, error) {
+	if err := checkName("name", name); err != nil {
+		return nil, err
+	}
+	terms, err := cfg.terms(c.identity)
+	if err != nil {
+		return nil, err
+	}
+	terms.keepTokens = runnersTokenRetention
+	return &nameEngine{c: c, keys: c.keys.lock(name), terms: terms}, nil
+}
+
+// A nameEngine is what packages above this one do with one name.
+type nameEngine struct {
+	c     *Client
+	keys  *lockKeys
+	terms *leaseTerms
+}
+
+func (e *nameEngine) Key(part string) string { return e.keys.stem + part }
+
+func (e *nameEngine) Channel(rest string) string { return e.c.keys.prefix + ":" + rest }
+
+func (e *nameEngine) NewID() string { return e.c.attemptID(e.c.attempts.Add(1)) }
+
+// attemptID names an attempt of this Client, see lockKeys.tomb.
+func (c *Client) attemptID(number uint64) string {
+	return c.process + "." + strconv.FormatUint(number, 36)
+}
+
+func (e *nameEngine) Identity() string { return e.terms.identity }
+
+func (e *nameEngine) TTL() time.Duration { return e.terms.ttl }
+
+func (e *nameEngine) Timeout() time.Duration { return e.terms.timeout() }
+
+func (e *nameEngine) Ask(ctx context.Context, r wire.Request) (any, error) {
+	return e.c.insist(ctx, r, e.terms.timeout(), 2*e.terms.timeout())
+}
+
+func (e *nameEngine) Persist(ctx context.Context, r wire.Request) (any, error) {
+	retry := e.c.newRetry(e.terms.timeout(), 0)
+	retry.behind = true
+	return retry.do(ctx, r, wire.MayRetryLater)
+}
+
+func (e *nameEngine) Once(ctx context.Context, r wire.Request) (any, error) {
+	return e.c.disp.Do(ctx, r, e.terms.timeout())
+}
+
+func (e *nameEngine) Watch(channel string, nudge func()) (stop func()) {
+	return e.c.sub.watch(channel, nudge)
+}
+
+func (e *nameEngine) Background(task func(context.Context)) bool { return e.c.background(task) }
+
+func (e *nameEngine) Shared(key any, create func() any) any {
+	e.c.mu.Lock()
+	defer e.c.mu.Unlock()
+	if e.c.shared == nil {
+		e.c.shared = map[any]any{}
+	}
+	if e.c.shared[key] == nil {
+		e.c.shared[key] = create()
+	}
+	return e.c.shared[key]
+}
+
+func (e *nameEngine) Now() time.Duration { return e.c.clock() }
+
+func (e *nameEngine) Logger() logr.Logger { return e.c.log }
+
+func (e *nameEngine) Expect(label string) { e.c.metrics.kind(label) }
+
+func (e *nameEngine) Queue(ctx context.Context) ([]engine.Waiter, error) {
+	r := e.c.scripts.lockQueue.Call([]string{e.keys.queue, e.keys.seen})
+	answer, err := e.Ask(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	list, ok := answer.([]any)
+	if !ok {
+		return nil, r.OddReply(answer)
+	}
+	line := make([]engine.Waiter, 0, len(list)/2)
+	for i := 0; i+1 < len(list); i += 2 {
+		p, ok := parseAttempt(wire.Text(list[i]))
+		at, err := strconv.ParseFloat(wire.Text(list[i+1]), 64)
+		if !ok || err != nil {
+			continue // not of this library
+		}
+		line = append(line, engine.Waiter{Identity: p.identity, Since: placeTime(at), Promoted: at < 0})
+	}
+	return line, nil
+}
+
+// placeTime is the time that a place in the queue stands for. The place of an attempt
+// that was promoted is negative, see lock_promote.
+func placeTime(at float64) time.Time { return time.UnixMilli(int64(math.Abs(at))).UTC() }
+
+func (e *nameEngine) Promote(ctx context.Context, lease engine.Lease, identity string) (engine.Promotion, error) {
+	if err := checkIdentity("identity", identity); err != nil {
+		return 0, err
+	}
+	r := e.c.scripts.lockPromote.Call([]string{e.keys.lock, e.keys.queue, e.keys.seen}, lease.Value(), identity)
+	answer, err := e.Ask(ctx, r)
+	n, err := r.Number(answer, err)
+	switch {
+	case err != nil:
+		return 0, err
+	case n == 1:
+		return engine.Promoted, nil
+	case n == 0:
+		return engine.NoWaiter, nil
+	}
+	return engine.NotHeld, nil
+}

@@ -1,0 +1,198 @@
+package lockcore_test
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/noonlock/noonlock/lockcore"
+)
+
+// A queueState is one state of the keys of a mutex with a queue.
+type queueState struct {
+	lineState
+	forgotten bool  // nobody in the queue was heard of
+	moved     int64 // 0, or when the head of the queue was moved there, ms
+}
+
+// aheadOfTime is a time at which a head was moved, by a clock that was set back since.
+const aheadOfTime = 9000000000001 // ms
+
+func (s queueState) String() string {
+	return fmt.Sprintf("%v, forgotten %v, moved %d", s.lineState, s.forgotten, s.moved)
+}
+
+func queueStates() []queueState {
+	var all []queueState
+	for _, s := range lineStates() {
+		if !s.tomb && s.fence {
+			all = append(all, queueState{lineState: s}, queueState{lineState: s, forgotten: s.queue != nil})
+		}
+	}
+	for _, queue := range [][]string{{lapsed, living}, {deaf, unknown, living, nonsense}} { // a waiter that is not the head
+		all = append(all, queueState{lineState: lineState{lock: me, queue: queue, fence: true}})
+	}
+	for _, queue := range [][]string{{living}, {living, deaf}, {deaf, living}, {lapsed, unknown, living}} {
+		for _, moved := range []int64{1763000000001, aheadOfTime} { // whose head was moved there
+			all = append(all, queueState{lineState: lineState{lock: me, queue: queue, fence: true}, moved: moved})
+		}
+	}
+	return all
+}
+
+func (e *env) establishQueue(s queueState) {
+	e.Helper()
+	e.establish("orders", s.lineState)
+	if s.moved != 0 {
+		must(e, e.raw.ZAdd(e.Context(), e.key("orders", "queue"), redis.Z{Score: -float64(s.moved), Member: s.queue[0]}).Err())
+	}
+	if s.forgotten {
+		must(e, e.raw.Del(e.Context(), e.key("orders", "seen")).Err())
+	}
+}
+
+// A queueSnapshot is the keys of a lock, and what waiters were told since the one before.
+type queueSnapshot struct {
+	snapshot
+	places []redis.Z
+	told   []string
+}
+
+func (e *env) queueSnapshot(heard *redis.PubSub) queueSnapshot {
+	e.Helper()
+	return queueSnapshot{
+		snapshot: e.snapshot("orders"),
+		places:   e.raw.ZRangeWithScores(e.Context(), e.key("orders", "queue"), 0, -1).Val(),
+		told:     e.told(heard, "noonlock:ch:ALIVE"),
+	}
+}
+
+func (s queueSnapshot) same(o queueSnapshot) bool {
+	return s.snapshot.same(o.snapshot) && slices.Equal(s.places, o.places)
+}
+
+// The scripts of the queue that packages above use, in every state of the keys, run
+// twice: the second answer is the first, the state stays, nobody is told anything again,
+// and what may not be touched is not. Each runs as a user who may touch no key but its own.
+func TestQueueScriptsTwiceInEveryState(t *testing.T) {
+	for _, script := range []string{"lock_queue", "lock_promote"} {
+		t.Run(script, func(t *testing.T) {
+			onBoth(t, func(e *env) { queueTwice(e, script) })
+		})
+	}
+}
+
+func queueTwice(e *env, script string) {
+	e.Helper()
+	heard := e.raw.Subscribe(e.Context(), "noonlock:ch:ALIVE")
+	defer heard.Close()
+	_, err := heard.Receive(e.Context())
+	must(e, err)
+	source, err := lockcore.ScriptSource(script)
+	must(e, err)
+	began := e.raw.Time(e.Context()).Val().UnixMilli()
+	lock, queue, seen := e.key("orders", "lock"), e.key("orders", "queue"), e.key("orders", "seen")
+	runs := 0
+	for _, identity := range []string{"living", "lapsed", "nobody"} {
+		keys, args := []string{lock, queue, seen}, []any{me, identity}
+		if script == "lock_queue" {
+			keys, args = keys[1:], nil
+		}
+		user := e.narrowed(fmt.Sprint("user", len(keys)), keys)
+		for _, state := range queueStates() {
+			e.establishQueue(state)
+			before := e.queueSnapshot(heard)
+			first, err1 := user.Eval(e.Context(), source, keys, args...).Result()
+			middle := e.queueSnapshot(heard)
+			second, err2 := user.Eval(e.Context(), source, keys, args...).Result()
+			after := e.queueSnapshot(heard)
+			runs++
+			where := fmt.Sprintf("%s %v with %v", script, args, state)
+			if err1 != nil || err2 != nil {
+				e.Errorf("%s: %v, %v", where, err1, err2)
+				continue
+			}
+			if one, two := fmt.Sprint(first), fmt.Sprint(second); one != two {
+				e.Errorf("%s: answers %v, then %v", where, first, second)
+			}
+			if !middle.same(after) || after.told != nil {
+				e.Errorf("%s: twice changed %+v to %+v", where, middle, after)
+			}
+			if script == "lock_queue" {
+				checkQueue(e, where, state, before, middle, first)
+			} else {
+				checkPromote(e, where, identity, state, began, before, middle, first)
+			}
+		}
+	}
+	if runs < 80 {
+		e.Errorf("%d runs", runs)
+	}
+}
+
+func checkQueue(e *env, where string, state queueState, before, after queueSnapshot, answer any) {
+	e.Helper()
+	list, _ := answer.([]any)
+	var want []any
+	for _, z := range before.places {
+		if z.Member != lapsed && !state.forgotten {
+			want = append(want, z.Member, z.Score)
+		}
+	}
+	for i := 1; i < len(list); i += 2 { // servers write numbers in two ways
+		score, err := strconv.ParseFloat(fmt.Sprint(list[i]), 64)
+		must(e, err)
+		list[i] = score
+	}
+	if !slices.Equal(list, want) || !before.same(after) || before.left < after.left || after.told != nil {
+		e.Errorf("%s: answer %v, after it %+v: want %v", where, answer, after, want)
+	}
+}
+
+func checkPromote(e *env, where, identity string, state queueState, began int64, before, after queueSnapshot, answer any) {
+	e.Helper()
+	complain := func(format string, v ...any) {
+		e.Helper()
+		e.Errorf("%s: answer %v, after it %+v: %s", where, answer, after, fmt.Sprintf(format, v...))
+	}
+	inLine := slices.Contains(state.queue, living) && identity == "living" && !state.forgotten
+	want := int64(0)
+	switch {
+	case state.lock != me:
+		want = -1
+	case inLine:
+		want = 1
+	}
+	if answer != want {
+		complain("want %d", want)
+	}
+	lineStays := before.same(after)
+	var told []string
+	if want == 1 {
+		if at := -after.places[0].Score; after.queue[0] != living || len(before.queue) != len(after.queue) || at < float64(began) && (state.moved == 0 || state.queue[0] != living) {
+			complain("not moved to the head, past all that could come back")
+		}
+		if before.queue[0] == living {
+			// One that has not been moved there is, and needs not be told.
+			lineStays = lineStays || state.moved == 0 && slices.Equal(before.queue, after.queue)
+		} else {
+			if len(after.told) != 1 || !strings.HasPrefix(after.told[0], "noonlock:ch:ALIVE h orders ") || !strings.HasSuffix(after.told[0], living) {
+				complain("the new head was not told")
+			}
+			if at := -after.places[0].Score; at <= float64(state.moved) {
+				complain("not moved past the one that was moved before")
+			}
+			lineStays, told = true, after.told
+		}
+	}
+	if !lineStays || before.left < after.left {
+		complain("the lock or the line was %+v", before)
+	}
+	if !slices.Equal(told, after.told) {
+		complain("told %q, want %q", after.told, told)
+	}
+}
