@@ -19,7 +19,8 @@ type killer struct {
 
 // A hunt holds mutants against killers.
 type hunt struct {
-	suite *suite
+	suite   *suite
+	library *library
 
 	mu      sync.Mutex
 	killers map[string]*killer
@@ -54,7 +55,7 @@ func (tr tickTrial) exploration(l *library) exploration {
 
 func newHunt(tb testing.TB, l *library) *hunt {
 	tb.Helper()
-	h := &hunt{suite: newSuite(tb), killers: map[string]*killer{}}
+	h := &hunt{suite: newSuite(tb), library: l, killers: map[string]*killer{}}
 	// The first ones find most, with few states.
 	h.explore(l, "mutexes", []exploration{
 		trial{mutexes, 2, 1, 1, false, 5}.exploration(l),
@@ -159,7 +160,8 @@ func (h *hunt) hunt(tb testing.TB, m mutant, killers []*killer) (string, error) 
 	return "", nil
 }
 
-// anything is hunt with all explorations, and all tests that lockcore has in bubbles.
+// anything is hunt with all explorations, and all tests in bubbles of the rooms that use
+// the file.
 func (h *hunt) anything(tb testing.TB, m mutant) (string, error) {
 	tb.Helper()
 	by := ""
@@ -173,14 +175,22 @@ func (h *hunt) anything(tb testing.TB, m mutant) (string, error) {
 			break
 		}
 	}
-	if by == "" {
-		out, failed, err := h.suite.run(everything, m.edit)
-		if err != nil || !failed {
+	for _, room := range h.library.rooms[m.file] {
+		if by != "" {
+			break
+		}
+		out, failed, err := h.suite.run(room, everything, m.edit)
+		if err != nil {
 			return "", err
 		}
-		_, by, _ = strings.Cut(out, "--- FAIL: ")
-		by, _, _ = strings.Cut(by, " ")
-		by = strings.TrimSuffix(by, ":")
+		if failed {
+			_, by, _ = strings.Cut(out, "--- FAIL: ")
+			by, _, _ = strings.Cut(by, " ")
+			by = room + "." + strings.TrimSuffix(by, ":")
+		}
+	}
+	if by == "" {
+		return "", nil
 	}
 	tb.Logf("%v: noticed by %s, which killers.txt does not name", m, by)
 	return by, nil

@@ -19,7 +19,7 @@ import (
 	"github.com/noonlock/noonlock/test/luamutant"
 )
 
-// A mutant is a script of lockcore with one change.
+// A mutant is a script with one change.
 type mutant struct {
 	edit
 	key  string // its name in survivors.txt, less the file
@@ -223,10 +223,10 @@ func (h *hunt) isFair(t *testing.T, l *library, mutants []mutant) {
 	}
 	endless := mutant{edit: edit{"mutex_renew", "while redis do\nend\n" + same.text}, key: "it does not end"}
 	impatient := &suite{compile: h.suite.compile, timeout: time.Second}
-	if _, failed, err := impatient.run(strong, endless.edit); failed || !errors.Is(err, errTimedOut) {
+	if _, failed, err := impatient.run("lockcore", strong, endless.edit); failed || !errors.Is(err, errTimedOut) {
 		t.Errorf("of a script that does not end the suite says %v, %v", failed, err)
 	}
-	if _, _, err := h.suite.run("TestNothing", same.edit); err == nil {
+	if _, _, err := h.suite.run("lockcore", "TestNothing", same.edit); err == nil {
 		t.Error("a test that does not exist passes")
 	}
 }

@@ -1,16 +1,25 @@
 package explorer
 
 import (
+	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 )
 
-// scriptFolders are where scripts and their parts are.
-var scriptFolders = []string{"../../internal/wire/lua", "../../lockcore/lua"}
+// rooms are the packages that have scripts, by the names that killers.txt has for them.
+var rooms = map[string]string{
+	"lockcore": "../../lockcore",
+	"record":   "../../election/internal/record",
+}
+
+// sharedParts is where the parts are that scripts of all rooms include.
+const sharedParts = "../../internal/wire"
 
 // A script is the text of one file as it is sent, with its parts included.
 type script struct {
@@ -25,36 +34,43 @@ type edit struct{ file, text string }
 // A library hands out scripts, and numbers their texts.
 type library struct {
 	files map[string]string
+	rooms map[string][]string // of each file: the rooms whose tests may notice a change of it
 
 	mu  sync.Mutex
 	ids map[string]int
 }
 
 func newLibrary() (*library, error) {
-	var paths []string
-	for _, folder := range scriptFolders {
-		found, err := filepath.Glob(filepath.Join(folder, "*.lua"))
-		if err != nil {
-			return nil, err
-		}
-		if len(found) == 0 {
-			return nil, fmt.Errorf("no scripts in %s", folder)
-		}
-		paths = append(paths, found...)
+	l := &library{files: map[string]string{}, rooms: map[string][]string{}, ids: map[string]int{}}
+	all := slices.Sorted(maps.Keys(rooms))
+	err := l.read(sharedParts, all)
+	for _, room := range all {
+		err = errors.Join(err, l.read(rooms[room], []string{room}))
 	}
-	l := &library{files: map[string]string{}, ids: map[string]int{}}
+	return l, err
+}
+
+// read reads the scripts of a package.
+func (l *library) read(folder string, testedBy []string) error {
+	paths, err := filepath.Glob(filepath.Join(folder, "lua", "*.lua"))
+	if err != nil {
+		return err
+	}
+	if len(paths) == 0 {
+		return fmt.Errorf("no scripts in %s", folder)
+	}
 	for _, path := range paths {
 		text, err := os.ReadFile(path)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		name := strings.TrimSuffix(filepath.Base(path), ".lua")
 		if l.files[name] != "" {
-			return nil, fmt.Errorf("there is another %s.lua than %s", name, path)
+			return fmt.Errorf("there is another %s.lua than %s", name, path)
 		}
-		l.files[name] = string(text)
+		l.files[name], l.rooms[name] = string(text), testedBy
 	}
-	return l, nil
+	return nil
 }
 
 var includeLine = regexp.MustCompile(`(?m)^--@include (\w+)$`)

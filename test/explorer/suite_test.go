@@ -16,10 +16,10 @@ import (
 	"time"
 )
 
-// A suite is lockcore's own tests, compiled once, to be run with a mutant.
+// A suite is the tests of the rooms, each compiled once, to be run with a mutant.
 type suite struct {
-	compile func() (string, error)
-	timeout time.Duration // of one run
+	compile map[string]func() (string, error) // by room
+	timeout time.Duration                     // of one run
 }
 
 // everything stands for the name of all tests.
@@ -30,39 +30,52 @@ var errTimedOut = errors.New("the test did not end")
 
 func newSuite(tb testing.TB) *suite {
 	tb.Helper()
-	binary := filepath.Join(tb.TempDir(), "lockcore.test")
-	return &suite{timeout: time.Minute, compile: sync.OnceValues(func() (string, error) {
-		out, err := exec.Command("go", "test", "-c", "-o", binary, "../../lockcore").CombinedOutput()
-		if err != nil {
-			return "", fmt.Errorf("%w: %s", err, out)
-		}
-		return binary, nil
-	})}
+	s := &suite{timeout: time.Minute, compile: map[string]func() (string, error){}}
+	folder := tb.TempDir()
+	for room, path := range rooms {
+		binary := filepath.Join(folder, room+".test")
+		s.compile[room] = sync.OnceValues(func() (string, error) {
+			out, err := exec.Command("go", "test", "-c", "-o", binary, path).CombinedOutput()
+			if err != nil {
+				return "", fmt.Errorf("%w: %s", err, out)
+			}
+			return binary, nil
+		})
+	}
+	return s
 }
 
-// killer is a test of lockcore by its name.
+// killer is a test by its name: of lockcore, or with the name of another room and a dot
+// before it.
 func (s *suite) killer(test string) *killer {
+	name, room := test, "lockcore"
+	if before, after, found := strings.Cut(test, "."); found {
+		room, test = before, after
+	}
 	sound := sync.OnceValue(func() error {
-		out, failed, err := s.run(test, edit{})
+		out, failed, err := s.run(room, test, edit{})
 		if failed {
-			return fmt.Errorf("without a mutant %s fails: %s", test, out)
+			return fmt.Errorf("without a mutant %s fails: %s", name, out)
 		}
 		return err
 	})
 	return &killer{
-		name:  test,
+		name:  name,
 		sound: func(testing.TB) error { return sound() },
 		kills: func(_ testing.TB, m edit) (bool, error) {
-			_, failed, err := s.run(test, m)
+			_, failed, err := s.run(room, test, m)
 			return failed, err
 		},
 	}
 }
 
-// run runs a test with a mutant, or without if that has no text. It failed if an
+// run runs a test of a room with a mutant, or without if that has no text. It failed if an
 // assertion did: a test that does not end, or cannot be run, is an error.
-func (s *suite) run(test string, m edit) (output string, failed bool, err error) {
-	binary, err := s.compile()
+func (s *suite) run(room, test string, m edit) (output string, failed bool, err error) {
+	if s.compile[room] == nil {
+		return "", false, fmt.Errorf("there is no room %s", room)
+	}
+	binary, err := s.compile[room]()
 	if err != nil {
 		return "", false, err
 	}
@@ -77,7 +90,7 @@ func (s *suite) run(test string, m edit) (output string, failed bool, err error)
 		args = append(args, "-test.timeout="+s.timeout.String(), "-test.run="+strings.Join(elements, "/"))
 	}
 	cmd := exec.Command(binary, args...)
-	cmd.Dir = "../../lockcore"
+	cmd.Dir = rooms[room]
 	// What these tests count and skip is no count and no skip of this run.
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool {
 		return strings.HasPrefix(v, "NOONLOCK_COUNTED=") || strings.HasPrefix(v, "NOONLOCK_SKIPPED=")
