@@ -106,38 +106,6 @@ func TestWaitNamesTheHolderInAnOutage(t *testing.T) {
 	})
 }
 
-// A candidate that stops campaigning is told who leads.
-func TestCampaignNamesTheLeader(t *testing.T) {
-	onBoth(t, func(e *env) {
-		a, b := e.client("a"), e.client("b")
-		cfg := lockcore.ElectionConfig{Lease: ttl(20 * time.Second)}
-		first, err := a.Election("board", cfg)
-		must(e, err)
-		second, err := b.Election("board", cfg)
-		must(e, err)
-		leads, err := first.Campaign(e.Context())
-		must(e, err)
-		ctx, cancel := context.WithCancel(e.Context())
-		failed := make(chan error, 1)
-		go func() {
-			_, err := second.Campaign(ctx)
-			failed <- err
-		}()
-		e.until("it is a candidate", func() bool {
-			line, err := first.Candidates(e.Context())
-			must(e, err)
-			return len(line) == 1
-		})
-		cancel()
-		err = <-failed
-		var held *lockcore.HeldError
-		if !errors.As(err, &held) || held.Holder != "a" || !errors.Is(err, context.Canceled) {
-			e.Errorf("error %v", err)
-		}
-		must(e, leads.Resign(e.Context()))
-	})
-}
-
 // Of readers the one is named whose lease ends last, with its owner; of a foreign key
 // nothing.
 func TestWaitNamesAReader(t *testing.T) {

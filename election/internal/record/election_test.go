@@ -195,3 +195,32 @@ func TestElectionInput(t *testing.T) {
 		testenv.MustIs(t, err, lockcore.ErrConfig)
 	})
 }
+
+// A candidate that stops campaigning is told who leads.
+func TestCampaignNamesTheLeader(t *testing.T) {
+	testenv.OnBoth(t, func(e *testenv.Env) {
+		a, b := e.Client("a"), e.Client("b")
+		cfg := record.Config{Lease: testenv.TTL(20 * time.Second)}
+		first, second := election(e, a, cfg), election(e, b, cfg)
+		leads, err := first.Campaign(e.Context())
+		testenv.Must(e, err)
+		ctx, cancel := context.WithCancel(e.Context())
+		failed := make(chan error, 1)
+		go func() {
+			_, err := second.Campaign(ctx)
+			failed <- err
+		}()
+		e.Until("it is a candidate", func() bool {
+			line, err := first.Candidates(e.Context())
+			testenv.Must(e, err)
+			return len(line) == 1
+		})
+		cancel()
+		err = <-failed
+		var held *lockcore.HeldError
+		if !errors.As(err, &held) || held.Holder != "a" || !errors.Is(err, context.Canceled) {
+			e.Errorf("error %v", err)
+		}
+		testenv.Must(e, leads.Resign(e.Context()))
+	})
+}
