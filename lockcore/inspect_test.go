@@ -178,6 +178,27 @@ func TestInspectOfWhatIsLeft(t *testing.T) {
 	})
 }
 
+// Entries are told up to the millisecond in which they end, with the mode and the token of
+// each; and one that no version of this library wrote, without a token. Those that were
+// seen are taken by force all the same.
+func TestEntriesToTheMillisecond(t *testing.T) {
+	toTheMillisecond(t, func(e *timed) {
+		k := e.scriptKeys("orders")
+		const one, two, three = "ns1:ALIVE.1.t.r/one a", "ns1:ALIVE.2.t.r/two b", "ns1:ALIVE.3.t.w/two c"
+		const writes, count = 1 << 51, 1 << 52
+		end := func(later time.Duration) float64 { return float64(e.now.Add(later).UnixMilli()) }
+		must(e.env, e.raw.ZAdd(e.Context(), k[0],
+			redis.Z{Score: count, Member: "ns1"}, redis.Z{Score: count + 1, Member: "n:one"}, redis.Z{Score: count + 2, Member: "n:two"},
+			redis.Z{Score: -7, Member: "t:one"}, redis.Z{Score: -8, Member: "t:two"},
+			redis.Z{Score: end(-time.Millisecond), Member: one}, redis.Z{Score: end(0), Member: two},
+			redis.Z{Score: end(5 * time.Millisecond), Member: "foreign"}, redis.Z{Score: writes + end(time.Second), Member: three},
+		).Err())
+		must(e.env, e.raw.PExpire(e.Context(), k[0], minute).Err())
+		e.wants("inspected", e.run("lock_inspect", k[:4]), "[ns1 60000 ["+two+" r 0 8 foreign r 5  "+three+" w 1000 8] []]")
+		e.wants("taken", e.run("lock_force", []string{k[0], k[2]}, "ns1", "foreign\n"+two+"\n"+three), "2")
+	})
+}
+
 // A line that is spoilt hides no holder, and nobody is safe from force behind it.
 func TestInspectBehindASpoiltLine(t *testing.T) {
 	onAllKinds(t, func(e *env) {

@@ -134,6 +134,14 @@ func TestGenerationsAreTold(t *testing.T) {
 		heard("the last one leaves", 1)
 		must(e, l2.Leave(e.Context(), st2))
 		heard("it leaves again", 0)
+		l3, st3 := open("third")
+		heard("another definition starts beside one on trial: all look sooner from then on", 1)
+		st3, err = l3.Open(e.Context(), st3)
+		must(e, err)
+		heard("it looks", 0)
+		if !st3.Superseded || st3.Again == 0 || st3.Again > 5*time.Second {
+			e.Errorf("the third one saw %+v", st3)
+		}
 		if st2.Replicas != 2 || st2.Generation != 2 {
 			e.Errorf("the second one saw %+v", st2)
 		}

@@ -2,6 +2,7 @@ package lockcore_test
 
 import (
 	"fmt"
+	"strconv"
 	"testing"
 	"time"
 )
@@ -56,6 +57,9 @@ func TestProofsToTheMillisecond(t *testing.T) {
 			}
 			j.wants(fmt.Sprintf("on trial, %v before", left), j.opens("b", "d2", 2, "", 0), want)
 		}
+		j.stands("def", "d2", "base", "d1", "gen", "2", "top", "2", "struck", `{"d2":2}`)
+		j.lives("a", 2, -time.Hour, 1)
+		j.wants("on trial, and struck twice", j.opens("b", "d2", 2, "", 0), "gen 2 mine  own 2 dropped  others 0 watch  proof 80000 handover ")
 	})
 }
 
@@ -87,6 +91,9 @@ func TestTrialsToTheMillisecond(t *testing.T) {
 			j.wants(name, j.opens("b", "d2", 2, "", 0), "gen 2 mine 1 own 2 dropped  others 1 watch "+watch+" proof 0 handover ")
 			j.wants(name+": base and strikes", j.field("base")+" "+j.field("struck"), base+" "+struck)
 		}
+		j.stands("def", "d2", "base", "d2", "gen", "2", "top", "2", "took", j.ms(-trial), "ran", "2", "struck", `{"d3":1}`)
+		j.wants("it was proven before", j.opens("b", "d2", 2, "", 0), "gen 2 mine 1 own 2 dropped  others 0 watch  proof 0 handover ")
+		j.wants("strikes of another", j.field("struck"), `{"d3":1}`)
 	})
 }
 
@@ -119,6 +126,19 @@ func TestStrikes(t *testing.T) {
 			j.wants(row.name+": strikes", j.field("struck"), row.want)
 			j.wants(row.name+": ran, took, top", j.field("ran")+" "+j.field("took")+" "+j.field("top"), " "+j.ms(0)+" 2")
 		}
+		for _, row := range []struct {
+			name  string
+			order int
+			want  string
+		}{
+			{"a newer one takes over", 3, ""},
+			{"one of the same order does, as after a loss", 2, `{"d2":1}`},
+		} {
+			j.stands("def", "d2", "base", "d1", "gen", "2", "top", "3")
+			j.lives("c", row.order, -time.Hour, 1)
+			j.wants(row.name, j.opens("c", "d3", row.order, "", 0), fmt.Sprintf("gen %d mine 1 own %[1]d dropped  others 0 watch  proof 0 handover ", row.order))
+			j.wants(row.name+": strikes", j.field("struck"), row.want)
+		}
 	})
 }
 
@@ -142,10 +162,46 @@ func TestTrustToTheMillisecond(t *testing.T) {
 				want = "gen 1 mine 1 own 1 dropped  others 0 watch  proof 0 handover "
 			}
 			j.wants(fmt.Sprintf("%+v", row), j.opens("a", "d1", 1, row.start, row.trust), want)
+			left := "1m0s"
 			if row.start != "" {
-				j.wants("the tombstone's TTL", j.left(j.key(jobName, "tomb:1")), "5m0s")
+				left = "5m0s"
 			}
+			j.wants("the tombstone's TTL", j.left(j.key(jobName, "tomb:1")), left)
 		}
+	})
+}
+
+// A start of another definition is given the highest order, and the same again when it is
+// repeated. Where nothing acts it acts at once.
+func TestOrdersOfStarts(t *testing.T) {
+	jobToTheMillisecond(t, func(j *timedJob) {
+		for _, row := range []struct {
+			name, tomb string
+			order      int
+			top        string
+		}{
+			{"the first time", "", 5, "5"},
+			{"repeated", "3", 3, "4"},
+			{"repeated, after a loss", "9", 9, "9"},
+		} {
+			j.stands("def", "d1", "base", "d1", "gen", "1", "top", "4")
+			j.lives("a", 1, -time.Hour, 1)
+			if row.tomb != "" {
+				must(j.env, j.raw.Set(j.Context(), j.key(jobName, "tomb:1"), row.tomb, minute).Err())
+			}
+			j.wants(row.name, j.opens("b", "d2", 0, "1", 0), fmt.Sprintf("gen 1 mine  own %d dropped  others 1 watch  proof 5000 handover ", row.order))
+			j.wants(row.name+": top and tombstone", j.field("top")+" "+j.raw.Get(j.Context(), j.key(jobName, "tomb:1")).Val(), fmt.Sprint(row.top, " ", row.order))
+		}
+		j.stands("def", "d3", "base", "d1", "gen", "3", "top", "4")
+		j.lives("a", 1, -time.Hour, 1)
+		j.wants("beside one that is fit", j.opens("b", "d2", 0, "1", 0), "gen 3 mine  own 5 dropped  others 2 watch 1 proof 5000 handover ")
+
+		j.stands()
+		j.wants("nothing acts", j.opens("b", "d2", 0, "1", 0, "s2"), "gen 1 mine 1 own 1 dropped  others 0 watch  proof 0 handover ")
+		j.stands()
+		j.lives("a", 1, -time.Hour, 1)
+		j.wants("nothing acts any more", j.opens("b", "d2", 2, "", -time.Millisecond), "gen 2 mine 1 own 2 dropped  others 1 watch  proof 0 handover ")
+		j.wants("top", j.field("top"), "2")
 	})
 }
 
@@ -170,10 +226,81 @@ func TestHandoversToTheMillisecond(t *testing.T) {
 			{"nothing, after a loss", "1", nil, acts, seen},
 		} {
 			j.stands("def", "d1", "base", "d1", "gen", "1", "top", row.top, "sched", "s1", "schedof", "d1")
-			must(j.env, j.raw.LPush(j.Context(), j.key(jobName, "runs"), `{"tick":"1","outcome":"succeeded"}`).Err())
 			j.lives("b", 2, -time.Hour, 1)
 			j.wants(row.name, j.opens("b", "d2", 2, "", 0, append([]any{"s2"}, row.says...)...), row.want)
 			j.wants(row.name+": accounted for", j.field("last"), row.last)
+			if len(row.says) > 2 {
+				j.wants(row.name+": the history", fmt.Sprint(jobFields(j.raw.LIndex(j.Context(), j.key(jobName, "runs"), 0).Val())), fmt.Sprint(map[string]string{
+					"tick": j.ms(-2 * time.Millisecond), "last": j.ms(-time.Millisecond), "count": "2", "outcome": "skipped", "error": "rescheduled",
+				}))
+			}
 		}
+
+		// The newest accounted tick is ahead of the clock, which was set back.
+		ahead := j.ms(time.Hour)
+		j.stands("def", "d1", "base", "d1", "gen", "1", "top", "2", "sched", "s1", "schedof", "d1", "last", ahead)
+		j.lives("b", 2, -time.Hour, 1)
+		j.wants("up to what is accounted for, which is ahead", j.opens("b", "d2", 2, "", 0, "s2", ahead, ahead), acts)
+		j.wants("accounted for", j.field("last"), ahead)
+	})
+}
+
+// One replica that is fit is enough, on either side; a replica that was fit stays so; and
+// all are counted but what is no replica.
+func TestOneFitReplicaIsEnough(t *testing.T) {
+	jobToTheMillisecond(t, func(j *timedJob) {
+		for _, row := range []struct {
+			name, acts string
+			order      int // of the others
+			fit        int // how many of them are
+			want       string
+			replicas   string
+		}{
+			{"of the one that acts", "d1", 1, 1, "gen 1 mine  own 2 dropped  others 1 watch  proof 5000 handover ", "3"},
+			{"none of the one that acts", "d1", 1, 0, "gen 2 mine 1 own 2 dropped  others 3 watch 1 proof 0 handover ", "1"},
+			{"of another", "d2", 3, 1, "gen 2 mine  own 2 dropped  others 3 watch 1 proof 30000 handover ", "1"},
+			{"none of another", "d2", 3, 0, "gen 2 mine 1 own 2 dropped  others 3 watch 1 proof 0 handover ", "1"},
+		} {
+			j.stands("def", row.acts, "base", "d1", "gen", row.acts[1:], "top", "3")
+			j.lives("1", row.order, -time.Hour, 0)
+			j.lives("m", row.order, -time.Hour, row.fit)
+			j.lives("z", row.order, -time.Hour, 0)
+			must(j.env, j.raw.HSet(j.Context(), j.key(jobName, "live"), "spoilt", "?").Err())
+			j.wants(row.name, j.opens("b", "d2", 2, "", 0), row.want)
+			j.wants(row.name+": replicas", j.said[10], row.replicas)
+			j.wants(row.name+": replicas in all", strconv.FormatInt(j.raw.HLen(j.Context(), j.key(jobName, "live")).Val(), 10), "4")
+		}
+		j.stands("def", "d2", "base", "d1", "gen", "2", "top", "2")
+		j.lives("a", 1, -time.Hour, 1)
+		j.lives("b", 2, -time.Second, 1)
+		j.wants("it was fit", j.opens("b", "d2", 2, "", 0), "gen 2 mine 1 own 2 dropped  others 1 watch 1 proof 0 handover ")
+
+		j.stands("def", "d3", "base", "d1", "gen", "3", "top", "3")
+		j.lives("1", 3, -time.Hour, 0)
+		j.lives("m", 3, -time.Hour, 1)
+		j.lives("z", 3, -time.Hour, 0)
+		j.lives("b", 2, -time.Hour, 1)
+		j.wants("a newer one acts", j.opens("b", "d2", 2, "", 0), "gen 3 mine  own 2 dropped  others 1 watch 1 proof 0 handover ")
+		j.wants("it lapses no sooner", j.raw.HGet(j.Context(), j.key(jobName, "live"), "b").Val(), "2 "+j.ms(90*time.Second)+" "+j.ms(-time.Hour)+" 1")
+
+		j.stands("def", "d3", "base", "d1", "gen", "3", "top", "3")
+		j.lives("a", 1, -time.Hour, 1)
+		j.lives("b", 2, -time.Hour, 1)
+		j.wants("the one that acts is dead, and two are fit", j.opens("b", "d2", 2, "", 0), "gen 2 mine 1 own 2 dropped  others 1 watch 1 proof 0 handover ")
+
+		j.stands("def", "d1", "base", "d1", "gen", "1", "top", "2")
+		j.lives("b", 2, -time.Hour, 1)
+		j.wants("a newer one was away", j.opens("b", "d2", 2, "", -time.Millisecond), "gen 2 mine 1 own 2 dropped  others 0 watch  proof 0 handover ")
+
+		j.stands("def", "d1", "base", "d1", "gen", "2", "top", "2")
+		j.lives("a", 2, -time.Hour, 1)
+		j.lives("b", 2, -time.Hour, 1)
+		j.wants("of the same order, as after a loss", j.opens("b", "d2", 2, "", 0), "gen 2 mine  own 2 dropped  others 0 watch  proof 0 handover ")
+
+		// A replica that learns of another order counts among those of that.
+		j.stands("def", "d2", "base", "d2", "gen", "2", "top", "3")
+		j.lives("b", 3, -time.Second, 0)
+		j.wants("another of its definition acts", j.opens("b", "d2", 3, "", 0), "gen 2 mine 1 own 2 dropped  others 0 watch  proof 0 handover ")
+		j.wants("replicas", j.said[10], "1")
 	})
 }

@@ -9,11 +9,14 @@ import (
 )
 
 // A timedJob is a job whose keys are written, and whose scripts are run, to the millisecond.
-type timedJob struct{ *timed }
+type timedJob struct {
+	*timed
+	said []string // what job_open has answered last
+}
 
 func jobToTheMillisecond(t *testing.T, test func(j *timedJob)) {
 	t.Helper()
-	toTheMillisecond(t, func(e *timed) { test(&timedJob{e}) })
+	toTheMillisecond(t, func(e *timed) { test(&timedJob{timed: e}) })
 }
 
 func (j *timedJob) keys(parts ...string) []string {
@@ -55,6 +58,7 @@ func (j *timedJob) opens(me, def string, own int, start string, trust time.Durat
 	if len(f) < 22 {
 		j.Fatalf("job_open answers %s", answer)
 	}
+	j.said = f
 	return fmt.Sprintf("gen %s mine %s own %s dropped %s others %s watch %s proof %s handover %s", f[8], f[11], f[12], f[13], f[18], f[19], f[20], f[21])
 }
 
@@ -66,6 +70,8 @@ func TestSchemasAreNotSetBack(t *testing.T) {
 			j.opens("", "", 0, "", 0)
 			j.wants("schema "+before, j.field("v"), after)
 		}
+		j.stands("v", "3")
+		j.wants("schema 3", j.run("job_open", j.keys("job", "open", "runs", "live", "tomb:1", "defs"), "", "", "", 10, 3600000, "", "", 0, "", 90000, "", 300000, "", "0", "", "", "", "", "", ""), "[11]")
 	})
 }
 
@@ -112,6 +118,12 @@ func TestRecordsToTheMillisecond(t *testing.T) {
 			"tick": due, "attempt": "1", "holder": "h", "token": token, "start": start, "end": j.ms(0), "outcome": "succeeded", "error": "",
 		}))
 		j.wants("the hold, and the generation that ended a run", j.field("hold")+" "+j.field("ran"), start+" "+j.ms(0)+" 3")
+
+		j.stands("ran", "3")
+		due = j.ms(0)
+		j.run("job_claim", j.keys("job", "open", "runs", "fence", "tomb:1"), jobMe, due, 2000, j.ms(-time.Second), 3, "0", 10, 3600000, "h", "", "", "", "", "", "")
+		token = strconv.FormatInt(j.now.UnixMicro(), 10)
+		only("a claim of no generation", map[string]string{"run": jobMe, "holder": "h", "attempt": "1", "token": token, "start": j.ms(0), "til": j.ms(2 * time.Second), "held": j.ms(0), "seen": j.ms(0)})
 	})
 }
 
@@ -134,9 +146,9 @@ func TestTheLastMillisecondOfALedger(t *testing.T) {
 func TestIdentitiesOfLedgers(t *testing.T) {
 	jobToTheMillisecond(t, func(j *timedJob) {
 		us := strconv.FormatInt(j.now.UnixMicro(), 10)
-		asks := func(after, sure string) {
+		asks := func(after, sure, ended string) {
 			j.Helper()
-			j.run("job_open", j.keys("job", "open", "runs", "live", "tomb:1", "defs"), after, sure, "", 10, 3600000, "", "", 0, "", 90000, "", 300000, "", "0", "", "", "", "", "", "")
+			j.run("job_open", j.keys("job", "open", "runs", "live", "tomb:1", "defs"), after, sure, ended, 10, 3600000, "", "", 0, "", 90000, "", 300000, "", "0", "", "", "", "", "", "")
 		}
 		for _, row := range []struct {
 			name, after, sure, want string
@@ -147,12 +159,24 @@ func TestIdentitiesOfLedgers(t *testing.T) {
 			{"more is known", j.ms(0), "1", us},
 		} {
 			j.stands()
-			asks(row.after, row.sure)
+			asks(row.after, row.sure, "")
 			j.wants(row.name, j.field("id"), row.want)
 		}
 		must(j.env, j.raw.Del(j.Context(), j.key(jobName, "job")).Err())
-		asks("", "")
+		asks("", "", "")
 		j.wants("begun", j.field("id"), us)
+
+		// What is known to have ended ends, and nothing later.
+		j.stands()
+		ended, later := j.ms(-time.Second), j.ms(-time.Second+time.Millisecond)
+		for _, tick := range []string{ended, later} {
+			must(j.env, j.raw.HSet(j.Context(), j.key(jobName, "open"), tick, jobRecord(jobMe, 2, j.now.Add(minute).UnixMilli())).Err())
+		}
+		asks(ended, "1", ended)
+		j.wants("open", fmt.Sprint(j.raw.HKeys(j.Context(), j.key(jobName, "open")).Val()), "["+later+"]")
+		j.wants("the history", fmt.Sprint(jobFields(j.raw.LIndex(j.Context(), j.key(jobName, "runs"), 0).Val())), fmt.Sprint(map[string]string{
+			"tick": ended, "attempt": "2", "holder": "h", "token": "5", "start": "1", "end": j.ms(0), "outcome": "unknown", "error": "it had ended before the server lost data",
+		}))
 	})
 }
 
@@ -171,5 +195,71 @@ func TestDefinitionsLiveAsLongAsTheJob(t *testing.T) {
 			must(j.env, j.raw.PExpire(j.Context(), defs, minute).Err())
 			j.wants("a look", j.opens("a", "d1", 1, "", 0, "s1"), acts)
 		}
+	})
+}
+
+// The list of definitions grows where the ticks change, or are not known to be the same.
+func TestDefinitionsThatAreListed(t *testing.T) {
+	jobToTheMillisecond(t, func(j *timedJob) {
+		defs, last := j.key(jobName, "defs"), j.ms(-time.Second)
+		for _, row := range []struct {
+			name, former, of, sched string
+			asked                   bool // which ticks are owed
+			before, after           int64
+		}{
+			{"other ticks", "s1", "d1", "s2", true, 0, 1},
+			{"other ticks, and many before", "s1", "d1", "s2", true, 1000, 1000},
+			{"the same ticks", "s1", "d1", "s1", false, 0, 0},
+			{"those of the one before are not known", "s1", "d0", "s2", false, 0, 1},
+			{"those of the one before are not known, and are the same", "s1", "d0", "s1", false, 0, 1},
+			{"those of none are known", "", "", "s1", false, 0, 1},
+			{"its own are not known", "s1", "d1", "", false, 0, 0},
+		} {
+			j.stands("def", "d1", "base", "d1", "gen", "1", "top", "2")
+			if row.former != "" {
+				must(j.env, j.raw.HSet(j.Context(), j.key(jobName, "job"), "sched", row.former, "schedof", row.of).Err())
+			}
+			for range row.before {
+				must(j.env, j.raw.LPush(j.Context(), defs, "{}").Err())
+			}
+			j.lives("b", 2, -time.Hour, 1)
+			if row.asked {
+				j.wants(row.name, j.opens("b", "d2", 2, "", 0, row.sched), "gen 1 mine  own 2 dropped  others 1 watch  proof 0 handover 1")
+				j.wants(row.name, j.opens("b", "d2", 2, "", 0, row.sched, last, last), "gen 2 mine 1 own 2 dropped  others 0 watch  proof 0 handover ")
+			} else {
+				j.wants(row.name, j.opens("b", "d2", 2, "", 0, row.sched), "gen 2 mine 1 own 2 dropped  others 0 watch  proof 0 handover ")
+			}
+			if n := j.raw.LLen(j.Context(), defs).Val(); n != row.after {
+				j.Errorf("%s: %d are listed, want %d", row.name, n, row.after)
+			}
+			noted, want := j.field("sched")+" "+j.field("schedof")+" "+j.field("spec"), row.sched+" d2 spec"
+			if row.sched == "" {
+				want = "s1 d1 "
+			}
+			j.wants(row.name+": what is noted", noted, want)
+		}
+	})
+}
+
+// All that a status says of a job.
+func TestStatusToTheMillisecond(t *testing.T) {
+	jobToTheMillisecond(t, func(j *timedJob) {
+		us := strconv.FormatInt(j.now.UnixMicro(), 10)
+		status := func() string { return j.run("job_status", j.keys("job", "open", "live")) }
+		must(j.env, j.raw.Del(j.Context(), j.keys("job", "open", "live")...).Err())
+		j.wants("no ledger", status(), "[10]")
+		j.stands("v", "3")
+		j.wants("a newer schema", status(), "[11]")
+		j.stands()
+		last := j.ms(-time.Second)
+		j.wants("little is known", status(), "[1 "+us+" "+last+"      0  0 1 0    7  0  0 ]")
+		j.stands("born", "b", "ok", "o", "paused", "p", "freed", "f", "resumed", "r", "gen", "2", "next", "n", "hold", "3 4", "halt", "5 6", "spec", "s")
+		must(j.env, j.raw.HSet(j.Context(), j.key(jobName, "open"), "t", "record").Err())
+		for i, name := range []string{"a", "b", "c"} {
+			j.lives(name, 2+i/2, -time.Hour, 0)
+		}
+		j.wants("all is known", status(), "[1 "+us+" "+last+" o p b f r 2 n 2 1 0  3 5 7 s 1  0  t record]")
+		must(j.env, j.raw.HDel(j.Context(), j.key(jobName, "job"), "id").Err())
+		j.wants("it has no id", status(), "[1 "+us+" "+last+" o p b f r 2 n 2 1 0  3 5  s 1  0  t record]")
 	})
 }

@@ -21,7 +21,7 @@ if not mine then
   return 0
 end
 redis.call('HDEL', live, me)
-if mine.fit and census(list, mine.order, me).fit == 0 then
+if not census(list, mine.order, me).fit then
   announce(job, 'generation')
 end
 return 1

@@ -112,9 +112,9 @@ present, top = tonumber(present or 0), tonumber(top or 0)
 local g = {mine = '1', own = own}
 
 -- take makes the caller's definition the one that acts.
-local function take(c, changed)
+local function take(changed)
   local accounted = redis.call('HGET', job, 'last')
-  if acts and acts ~= base and c.fit == 0 and own < present then
+  if acts ~= base and own <= present then
     local counts, strike = struck and cjson.decode(struck) or {}, 1
     for _, tick in ipairs(redis.call('HKEYS', open)) do
       local record = read(open, tick)
@@ -133,7 +133,7 @@ local function take(c, changed)
     end
     account(job, upto)
   end
-  if sched ~= '' and (not former or former_of ~= acts or former ~= sched) then
+  if sched ~= '' and (former_of ~= acts or former ~= sched) then
     redis.call('LPUSH', defs, cjson.encode({from = redis.call('HGET', job, 'last'), spec = spec}))
     redis.call('LTRIM', defs, 0, 999)
     follow(job, defs)
@@ -151,7 +151,7 @@ end
 if me ~= '' then
   local lost = own > top -- the server has forgotten that order
   local arrived = not list[me]
-  local mine = list[me] or {since = now, fit = false}
+  local mine = list[me] or {since = now}
   if def == acts then
     own = present
   elseif start == '1' then
@@ -164,19 +164,19 @@ if me ~= '' then
   local fit = mine.fit or def == base or proof <= 0
   local there, beside = census(list, present, me), census(list, own, me)
   if def == acts then
-    fit = fit or there.fit == 0 and beside.rivals == 0
+    fit = fit or not (there.fit or beside.rival)
   else
     local may = fit and own > present
-    if there.fit == 0 then
-      may = may or not acts or (fit or beside.rivals == 0) and (start == '1' or now <= trust)
+    if not there.fit then
+      may = may or not acts or (fit or not beside.rival) and (start == '1' or now <= trust)
     end
     if may then
       local changed = former and former_of == acts and sched ~= '' and sched ~= former and not lost
       local accounted = redis.call('HGET', job, 'last')
-      if changed and (upto == '' or ARGV[17] ~= accounted or tonumber(upto) > now and upto ~= accounted) then
+      if changed and (ARGV[17] ~= accounted or tonumber(upto) > now and upto ~= accounted) then
         g.handover = '1'
       else
-        take(there, changed)
+        take(changed)
         fit = true
       end
     end
@@ -184,7 +184,7 @@ if me ~= '' then
   if start == '1' then
     redis.call('SET', tomb, whole(own), 'PX', ARGV[12])
   end
-  mine.fit, list[me] = fit, mine
+  list[me] = mine
   if def == acts and fit then
     if acts ~= base and ran == whole(own) and now - tonumber(took) >= TRIAL then
       base = def
@@ -196,11 +196,11 @@ if me ~= '' then
     end
   else
     g.mine = ''
-    g.proof = not fit and math.max(proof, 1) or 0
+    g.proof = not fit and proof
   end
   g.own = own
   local all = census(list, present, '')
-  g.watch = acts ~= base and all.others > 0 and '1' or ''
+  g.watch = acts ~= base and all.others > 0 and '1'
   if arrived and def ~= acts and g.watch == '1' then
     announce(job, 'generation')
   end

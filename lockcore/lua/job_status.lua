@@ -22,5 +22,5 @@ if too_new(v) then
   return {11}
 end
 local now, us = server_time()
-local c = census(replicas(live, now), tonumber(gen or 0), '')
+local c = census(replicas(live, now), tonumber(gen), '')
 return state(job, open, us, {replicas = c.same, others = c.others, mine = '1', own = 0})

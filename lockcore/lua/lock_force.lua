@@ -41,9 +41,6 @@ else
     if s and s.mine then
       taken = taken + 1
       strike(lock, s, attempt)
-      if not s.ends then
-        break -- that was the last
-      end
     end
   end
 end

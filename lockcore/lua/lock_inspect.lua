@@ -36,13 +36,13 @@ elseif kind == 'nx1' or kind == 'ns1' then
     local score, owner = tonumber(all[i + 1]), string.match(all[i], '^t:(.*)$')
     if owner then
       tokens[owner] = whole(-score)
-    elseif score >= 0 and score < COUNT and end_of(score) >= now then
+    elseif score < COUNT and end_of(score) >= now then
       entries[#entries + 1] = {all[i], score}
     end
   end
   for _, entry in ipairs(entries) do
     local attempt, score = entry[1], entry[2]
-    row(holders, attempt, score >= WRITES and 'w' or 'r', whole(end_of(score) - now), tokens[select(3, parts_of(attempt)) or ''] or '')
+    row(holders, attempt, score >= WRITES and 'w' or 'r', whole(end_of(score) - now), tokens[select(3, parts_of(attempt))] or '')
   end
 end
 -- A spoilt line hides no holder.

@@ -22,7 +22,7 @@ local function replicas(live, now)
   for i = 1, #members, 2 do
     local order, til, since, fit = string.match(members[i + 1], '^(%d+) (%d+) (%d+) (%d)$')
     if order and tonumber(til) > now then
-      list[members[i]] = {order = tonumber(order), til = tonumber(til), since = tonumber(since), fit = fit == '1'}
+      list[members[i]] = {order = tonumber(order), since = tonumber(since), fit = fit == '1'}
     else
       redis.call('HDEL', live, members[i])
     end
@@ -30,18 +30,18 @@ local function replicas(live, now)
   return list
 end
 
--- census counts, but for one: the replicas of that order, those of them that are fit,
--- and the others, and the fit ones of them.
+-- census counts, but for one, the replicas of that order and the others, and says whether
+-- any of the former is fit, and whether any of the latter is a rival: fit.
 local function census(list, order, but)
-  local c = {same = 0, fit = 0, others = 0, rivals = 0}
+  local c = {same = 0, others = 0}
   for name, r in pairs(list) do
     if name ~= but then
       if r.order == order then
         c.same = c.same + 1
-        c.fit = c.fit + (r.fit and 1 or 0)
+        c.fit = c.fit or r.fit
       else
         c.others = c.others + 1
-        c.rivals = c.rivals + (r.fit and 1 or 0)
+        c.rival = c.rival or r.fit
       end
     end
   end
@@ -50,7 +50,7 @@ end
 
 -- strikes are how often a definition has lost the job on trial.
 local function strikes(struck, def)
-  return struck and tonumber(cjson.decode(struck)[def] or 0) or 0
+  return struck and cjson.decode(struck)[def] or 0
 end
 
 -- proof_time is how long a replica of a definition lives before it is fit.

@@ -112,7 +112,7 @@ end
 -- entry is of ticks up to there, skipped for the same reason, it is made longer. An
 -- entry of a run has no `last`; one that is spoilt is left alone.
 local function skip(job, runs, keep, last, first, newest, count, reason)
-  local _, before = pcall(cjson.decode, redis.call('LINDEX', runs, 0))
+  local _, before = pcall(cjson.decode, redis.call('LINDEX', runs, 0) or '{}')
   if type(before) == 'table' and before.error == reason and before.last == last then
     redis.call('LPOP', runs)
     first = before.tick
