@@ -80,6 +80,10 @@ func (f *follower) handOver(state lockcore.LedgerState) *lockcore.Handover {
 	former, err := readSchedule(h.Spec)
 	if err == nil {
 		h.Skipped = owed(former, state.Last, h.Upto)
+		if isShort(former, h.Upto) {
+			f.r.cfg.Logger.Info("the former schedule of the job is not known up to now; those of its ticks that are later than the ledger knows are skipped and not recorded",
+				"job", f.j.name, "schedule", h.Spec)
+		}
 		return h
 	}
 	f.r.cfg.Logger.Info("the former schedule of the job cannot be read here; of its ticks that are skipped one at most is recorded",

@@ -91,6 +91,45 @@ func TestWhatAnotherScheduleDrops(t *testing.T) {
 	})
 }
 
+// minutely is a schedule of one's own, of which only the next ticks are written down.
+type minutely struct{}
+
+func (minutely) Next(t time.Time) time.Time { return t.Truncate(time.Minute).Add(time.Minute).UTC() }
+
+// A schedule of one's own owes ticks. As many as are known are recorded, and it is said if
+// there may be more.
+// Mutants: what is not known is dropped in silence; it is said of what is known.
+func TestWhatAScheduleOfOnesOwnOwes(t *testing.T) {
+	for _, c := range []struct {
+		away     time.Duration
+		from, to int // recorded
+		said     bool
+	}{
+		{6 * time.Hour, 360, 361, false},
+		{36 * time.Hour, 500, 1000, true},
+	} {
+		bubbleFleet(t, func(t *testing.T, f *fleet) {
+			a := f.replica("old", singleton.Config{})
+			if err := a.runner.AddSchedule("draw", minutely{}, a.noted(nil), singleton.JobConfig{}); err != nil {
+				t.Fatal(err)
+			}
+			a.run()
+			f.recorded("draw", 1)
+			a.stop()
+			f.pass(c.away)
+			f.scheduled("new", "30 12 * * *", singleton.JobConfig{})
+			f.pass(time.Second)
+			runs := f.runs("draw")
+			if len(runs) != 2 || runs[1].Error != "rescheduled" || runs[1].Count < c.from || runs[1].Count > c.to {
+				t.Errorf("after %v the ledger has %+v", c.away, runs)
+			}
+			if n := f.log.count("the former schedule of the job is not known up to now"); (n > 0) != c.said {
+				t.Errorf("after %v it is said %d times that there may be more", c.away, n)
+			}
+		})
+	}
+}
+
 // The job is paused, and a tick comes due meanwhile, before a version with another
 // schedule is deployed: that tick is not dropped in silence either.
 // Mutant: only the tick that was next when the version came is looked at.

@@ -16,11 +16,13 @@ import (
 //	@every 1m30s
 //	0 12 * * * in Europe/Berlin, gap skip
 //	0 12 * * * in +28800
-//	ticks 1767225600000+60000*100 1767312000000+0*1
+//	ticks 1767225600000+60000*100 1767312000000+0*1 and more
 
 const (
 	writtenTicks = 1000
 	writtenBytes = 2000
+
+	andMore = " and more" // behind ticks that are not all
 )
 
 // A written schedule is text that readSchedule reads. It is good until an instant, the
@@ -79,6 +81,7 @@ func writeTickList(s Schedule, now time.Time) written {
 	}
 	w := written{text: b.String()}
 	if n > 0 && n < len(all) || len(all) == writtenTicks {
+		w.text += andMore
 		w.until, w.half = all[n-1], all[n/2]
 	}
 	return w
@@ -89,12 +92,13 @@ func readSchedule(text string) (Schedule, error) {
 	refused := &ScheduleError{"written schedule", text, "it must be an interval, an expression with its zone, or a list of ticks"}
 	if list, ok := strings.CutPrefix(text, "ticks"); ok {
 		var s tickList
+		list, s.more = strings.CutSuffix(list, andMore)
 		for item := range strings.FieldsSeq(list) {
 			var r tickRow
 			if n, err := fmt.Sscanf(item, "%d+%d*%d", &r.first, &r.step, &r.count); n != 3 || err != nil || r.count < 1 || r.step < 0 {
 				return nil, refused
 			}
-			s = append(s, r)
+			s.rows = append(s.rows, r)
 		}
 		return s, nil
 	}
@@ -122,7 +126,10 @@ func readSchedule(text string) (Schedule, error) {
 }
 
 // A tickList is the schedule of listed ticks, in order.
-type tickList []tickRow
+type tickList struct {
+	rows []tickRow
+	more bool // there are later ones
+}
 
 // A tickRow is count ticks, step ms apart.
 type tickRow struct{ first, step, count int64 }
@@ -130,7 +137,7 @@ type tickRow struct{ first, step, count int64 }
 // Next implements Schedule.
 func (l tickList) Next(t time.Time) time.Time {
 	at := t.UnixMilli()
-	for _, r := range l {
+	for _, r := range l.rows {
 		switch {
 		case at < r.first:
 			return time.UnixMilli(r.first).UTC()
@@ -139,6 +146,12 @@ func (l tickList) Next(t time.Time) time.Time {
 		}
 	}
 	return time.Time{}
+}
+
+// isShort reports whether s may have ticks up to an instant that are not listed.
+func isShort(s Schedule, upto time.Time) bool {
+	list, ok := s.(tickList)
+	return ok && list.more && list.Next(upto.Add(-time.Millisecond)).IsZero()
 }
 
 // owed are the ticks of s after that instant, up to and including the other; nil if
