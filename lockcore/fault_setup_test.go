@@ -84,7 +84,7 @@ func setupRefused(e *env, s setup) {
 				if g%2 == 0 {
 					_, err = record.Get(e.Context())
 				} else {
-					_, err = e.mutex(c, fmt.Sprint("free", g), ttl(time.Second)).TryLock(e.Context())
+					_, err = e.mutex(c, fmt.Sprint("free", g), ttl(time.Minute)).TryLock(e.Context())
 				}
 				switch {
 				case err == nil:
@@ -148,7 +148,7 @@ func TestFault70_NoPassword(t *testing.T) {
 	var wg sync.WaitGroup
 	for g := range 200 {
 		wg.Go(func() {
-			_, err := e.mutex(c, fmt.Sprint("free", g), ttl(time.Second)).TryLock(e.Context())
+			_, err := e.mutex(c, fmt.Sprint("free", g), ttl(time.Minute)).TryLock(e.Context())
 			if err == nil || !strings.Contains(err.Error(), "NOAUTH") || lockcore.Temporary(err) ||
 				errors.Is(err, lockcore.ErrUnknown) || errors.Is(err, lockcore.ErrNotAcquired) {
 				e.Errorf("TryLock: %v", err)
@@ -180,7 +180,7 @@ func TestFault44_TurnedAwayIsNotUnknown(t *testing.T) {
 		var wg sync.WaitGroup
 		for g := range 50 {
 			wg.Go(func() {
-				_, err := e.mutex(c, fmt.Sprint("free", g), ttl(time.Second)).TryLock(e.Context())
+				_, err := e.mutex(c, fmt.Sprint("free", g), ttl(time.Minute)).TryLock(e.Context())
 				if err == nil || !strings.Contains(err.Error(), "max number of clients") || !lockcore.Temporary(err) ||
 					errors.Is(err, lockcore.ErrUnknown) || errors.Is(err, lockcore.ErrNotAcquired) {
 					e.Errorf("TryLock: %v", err)

@@ -154,6 +154,8 @@ func IsPermanent(err error) bool {
 		alert        *net.OpError
 	)
 	switch {
+	case errors.Is(err, errSpeaksTLS):
+		return true
 	case IsRefused(err):
 		return !IsTransient(err) && !IsExhausted(err) // the password, the rights, the number of the database
 	case errors.As(err, &verification), errors.As(err, &authority), errors.As(err, &host), errors.As(err, &invalid), errors.As(err, &plain):

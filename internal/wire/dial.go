@@ -17,10 +17,12 @@ import (
 type dialer struct {
 	dial   func(ctx context.Context, network, addr string) (net.Conn, error)
 	within time.Duration // bounds a dial that honours its context
+	secure bool          // it speaks TLS by the options
 	done   chan struct{} // closed with the link
 
 	mu      sync.Mutex
 	closed  bool
+	speaks  bool       // as the options say, or does not say what: see mismatch
 	running int        // dials that have not returned
 	open    []net.Conn // handed over, the newest ones; those before them are closed
 }
@@ -71,6 +73,7 @@ func (d *dialer) connect(ctx context.Context, network, addr string) (net.Conn, e
 			}
 		}
 	}()
+	mismatch := d.mismatch(ctx, network, addr)
 	select {
 	case r := <-ended:
 		if r.err == nil {
@@ -79,7 +82,12 @@ func (d *dialer) connect(ctx context.Context, network, addr string) (net.Conn, e
 		if r.err != nil {
 			return nil, r.err
 		}
+		if tcp, ok := r.conn.(*net.TCPConn); ok {
+			return &plainConn{TCPConn: tcp, dialer: d}, nil
+		}
 		return r.conn, nil
+	case err := <-mismatch:
+		return nil, err
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case <-d.done:

@@ -66,7 +66,7 @@ func NewLinks(n int, opt redis.Options) []*Link {
 
 func newLink(opt redis.Options, t *trust) *Link {
 	l := &Link{trust: t, changed: make(chan struct{})}
-	l.dials = &dialer{dial: opt.Dialer, within: opt.DialTimeout, done: make(chan struct{})}
+	l.dials = &dialer{dial: opt.Dialer, within: opt.DialTimeout, secure: opt.TLSConfig != nil, done: make(chan struct{})}
 	opt.Dialer = l.dials.connect
 	guardSetup(&opt, l.dials.done)
 	l.opt = opt

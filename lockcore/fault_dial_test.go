@@ -1,0 +1,213 @@
+package lockcore_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+)
+
+// A certificate signs itself. It is for 127.0.0.1 only.
+type certificate struct {
+	pool      *x509.CertPool
+	cert, key string // files
+}
+
+func (e *env) certificate(until time.Duration) certificate {
+	e.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	must(e, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, IsCA: true, BasicConstraintsValid: true,
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: time.Now().Add(until),
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	must(e, err)
+	parsed, err := x509.ParseCertificate(der)
+	must(e, err)
+	secret, err := x509.MarshalPKCS8PrivateKey(key)
+	must(e, err)
+	c := certificate{x509.NewCertPool(), filepath.Join(e.TempDir(), "cert.pem"), filepath.Join(e.TempDir(), "key.pem")}
+	c.pool.AddCert(parsed)
+	must(e, os.WriteFile(c.cert, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
+	must(e, os.WriteFile(c.key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}), 0o600))
+	return c
+}
+
+// tlsEnv is a server that speaks TLS on a port of its own, whose address it returns.
+func tlsEnv(t *testing.T, until time.Duration, conf ...string) (*env, string, certificate) {
+	t.Helper()
+	c := (&env{T: t}).certificate(until)
+	addr := unreachable(t)
+	_, port, err := net.SplitHostPort(addr)
+	must(&env{T: t}, err)
+	conf = append([]string{"tls-port " + port, "tls-cert-file " + c.cert, "tls-key-file " + c.key, "tls-ca-cert-file " + c.cert}, conf...)
+	return realEnv(t, conf...), addr, c
+}
+
+// No connection is had, for a reason that is known at once and does not pass by itself:
+// the call is not made again and again, nothing was sent, and the error says why.
+//
+// Caught mutants: every error of a dial is worth another try; a server that answers TLS
+// with something else, or a command with TLS, is taken for one that went away.
+func TestFault61_NoConnectionEver(t *testing.T) {
+	t.Parallel()
+	e, secure, ours := tlsEnv(t, time.Hour, "tls-auth-clients no")
+	_, expired, old := tlsEnv(t, -time.Hour, "tls-auth-clients no")
+	_, private, known := tlsEnv(t, time.Hour, "tls-auth-clients yes")
+	pool := func(pool *x509.CertPool) *tls.Config { return &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12} }
+	for _, c := range []struct {
+		name, addr string
+		tls        *tls.Config
+		says       string
+	}{
+		{"an unknown authority", secure, pool(old.pool), "certificate"},
+		{"another name", secure, &tls.Config{RootCAs: ours.pool, ServerName: "redis.example", MinVersion: tls.VersionTLS12}, "redis.example"},
+		{"expired", expired, pool(old.pool), "expired"},
+		{"no certificate of ours", private, pool(known.pool), "certificate required"},
+		{"TLS to a port without", e.real.Addr(), pool(ours.pool), "does not speak TLS on this port"},
+		{"no TLS to a port with it", secure, nil, "speaks TLS on this port"},
+	} {
+		if !strings.HasPrefix(c.name, "TLS to") { // a Dialer does not say that it means TLS
+			t.Run(c.name, func(t *testing.T) {
+				t.Parallel()
+				var dials atomic.Int64
+				opt := e.options(c.addr)
+				opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+					dials.Add(1)
+					if c.tls == nil {
+						return (&net.Dialer{}).DialContext(ctx, network, addr)
+					}
+					return (&tls.Dialer{Config: c.tls}).DialContext(ctx, network, addr)
+				}
+				never(t, e, opt, c.says)
+				if n := dials.Load(); n > 2 {
+					t.Errorf("%d dials for two calls", n)
+				}
+			})
+		}
+		t.Run(c.name+", by the options", func(t *testing.T) {
+			t.Parallel()
+			opt := e.options(c.addr)
+			if c.tls != nil {
+				opt.TLSConfig = c.tls
+			}
+			never(t, e, opt, c.says)
+		})
+	}
+}
+
+// never holds that TryLock and Lock fail as is due where no connection will ever be had.
+func never(t *testing.T, e *env, opt *redis.Options, says string) {
+	t.Helper()
+	c := e.clientWith(opt, lockcore.Config{})
+	m, err := c.Mutex("orders", ttl(time.Hour))
+	must(e, err)
+	_, tried := m.TryLock(t.Context())
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	_, locked := m.Lock(ctx)
+	for _, err := range []error{tried, locked} {
+		if err == nil || !strings.Contains(err.Error(), says) || strings.Count(err.Error(), "\n") > 0 || lockcore.Temporary(err) {
+			t.Errorf("the error is %q, want one line that says %q and is not temporary", err, says)
+		}
+		mustNotBe(t, err, lockcore.ErrUnknown, lockcore.ErrNotAcquired, context.DeadlineExceeded)
+	}
+}
+
+// A Dialer fails with an error of its own, or a name is not resolved: nothing was sent,
+// and nothing stays behind, whatever the TTL. Close has nothing to take back.
+//
+// Caught mutant: an error of a dial that is not a net.OpError is ErrUnknown.
+func TestFault69_DialFailsInItsOwnWay(t *testing.T) {
+	own := errors.New("the tunnel is down")
+	for name, fail := range map[string]error{
+		"own": own, "wrapped": fmt.Errorf("dial: %w", own), "timeout": &net.DNSError{Err: "i/o timeout", Name: "redis", IsTimeout: true},
+		"no such host": &net.DNSError{Err: "no such host", Name: "redis", IsNotFound: true}, "context's": context.DeadlineExceeded,
+		"eof": fmt.Errorf("proxy: %w", net.ErrClosed),
+	} {
+		t.Run(name, func(t *testing.T) { // not parallel: it counts goroutines
+			inBubble(t, func(e *env) {
+				opt := e.bubble.Options()
+				opt.Dialer = func(context.Context, string, string) (net.Conn, error) { return nil, fail }
+				c := e.clientWith(opt, lockcore.Config{})
+				e.settle()
+				before := runtime.NumGoroutine()
+				var wg sync.WaitGroup
+				for i := range 300 {
+					wg.Go(func() {
+						_, err := e.mutex(c, fmt.Sprint("m", i), ttl(time.Hour)).TryLock(e.Context())
+						if !errors.Is(err, fail) || errors.Is(err, lockcore.ErrUnknown) || errors.Is(err, lockcore.ErrNotAcquired) || !lockcore.Temporary(err) {
+							e.Errorf("TryLock: %v", err)
+						}
+					})
+				}
+				wg.Wait()
+				e.settle()
+				if n := runtime.NumGoroutine() - before; n > 10 {
+					e.Errorf("%d goroutines stay behind", n)
+				}
+				began := e.clock()
+				must(e, c.Close(e.Context()))
+				if took := e.clock() - began; took > 0 {
+					e.Errorf("Close took %v", took)
+				}
+				e.pass(time.Second) // go-redis dials once a second after a thousand failures
+			})
+		})
+	}
+}
+
+// Requests are sent and not answered: what may stand of them is taken back when there is
+// a connection, by few goroutines.
+func TestFault69_TakenBackByFew(t *testing.T) {
+	inBubble(t, func(e *env) {
+		e.warmAll()
+		c, f := e.linked("a")
+		e.unlock(e.try(e.mutex(c, "first", ttl(time.Second))))
+		lost := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.SwallowReply})
+		before := runtime.NumGoroutine()
+		var wg sync.WaitGroup
+		for i := range 2000 {
+			wg.Go(func() {
+				_, err := e.mutex(c, fmt.Sprint("m", i), ttl(time.Hour)).TryLock(e.Context())
+				if err == nil {
+					e.Error("a lock without an answer")
+				}
+			})
+		}
+		wg.Wait()
+		e.settle()
+		if n := runtime.NumGoroutine() - before; n > 100 {
+			e.Errorf("%d goroutines take back what 2000 calls may have left", n)
+		}
+		lost.Lift()
+		e.pass(time.Minute)
+		for i := range 2000 {
+			if name := fmt.Sprint("m", i); e.stored(name) != "" {
+				e.Fatalf("%s is held for an hour, although nobody has it", name)
+			}
+		}
+	})
+}
