@@ -101,8 +101,8 @@
 //
 // # Rights
 //
-// A user with ACLs needs, within ~noonlock:* and the channels &noonlock:ch:* and
-// &noonlock:leader:*: evalsha, eval, subscribe, unsubscribe, ping, publish; and for
+// A user with ACLs needs, within ~noonlock:* and the channels (resetchannels)
+// &noonlock:ch:* and &noonlock:leader:*: evalsha, eval, subscribe, unsubscribe, ping, publish; and for
 // what the scripts do: exists, get, set, del, pexpire, pttl, time, zadd,
 // zrange, zrem, zscore, hset, hget, hdel, hmget, hgetall.
 //

@@ -94,15 +94,15 @@
 //
 // A Mutex needs of an ACL no more than
 //
-//	~noonlock:* &noonlock:ch:* -@all +evalsha +eval +subscribe +ping +publish
-//	+exists +get +set +del +pexpire +pttl +time +zadd +zrange +zrem +zscore
-//	+hset +hget +hdel
+//	~noonlock:* resetchannels &noonlock:ch:* -@all +evalsha +eval +subscribe
+//	+ping +publish +exists +get +set +del +pexpire +pttl +time +zadd +zrange
+//	+zrem +zscore +hset +hget +hdel
 //
 // and ReentrantMutex and RWMutex of
 //
-//	~noonlock:* &noonlock:ch:* -@all +evalsha +eval +subscribe +ping +publish
-//	+exists +set +del +pexpire +pexpireat +pttl +time +zadd +zrange +zrem
-//	+zscore +zmscore +zcard +zcount +zrangebyscore +zrevrangebyscore
+//	~noonlock:* resetchannels &noonlock:ch:* -@all +evalsha +eval +subscribe
+//	+ping +publish +exists +set +del +pexpire +pexpireat +pttl +time +zadd
+//	+zrange +zrem +zscore +zmscore +zcard +zcount +zrangebyscore +zrevrangebyscore
 //	+hset +hget +hdel
 //
 // Without publish or subscribe waiters are slow, not wrong. Inspect needs
@@ -112,8 +112,11 @@
 //
 // and ForceRelease besides
 //
-//	&noonlock:ch:* +del +zmscore +zadd +zrem +zrangebyscore
+//	resetchannels &noonlock:ch:* +del +zmscore +zadd +zrem +zrangebyscore
 //	+zrevrangebyscore +pexpireat +publish
+//
+// Where redis.Options ask for it, setting up a connection needs +select (DB) and
+// +client|setname (ClientName), too.
 //
 // The design follows the lease of Gray and Cheriton (1989), fencing tokens as
 // Kleppmann describes them (2016), and single-instance locking with SET NX PX.

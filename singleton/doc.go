@@ -116,23 +116,23 @@
 // Where the server has ACLs, a user needs no more than this. For a Runner, and to
 // pause, resume, trigger and watch its jobs from elsewhere:
 //
-//	~noonlock:* &noonlock:ch:* &noonlock:job:* -@all +evalsha +eval +time
-//	+lrange +subscribe +unsubscribe +ping +publish +exists +get +set
+//	~noonlock:* resetchannels &noonlock:ch:* &noonlock:job:* -@all +evalsha
+//	+eval +time +lrange +subscribe +unsubscribe +ping +publish +exists +get +set
 //	+hget +hset +hsetnx +hdel +hmget +hkeys +hgetall +hexists +hlen +lpush
 //	+ltrim +lindex +lpop +llen +pttl +pexpire +persist
 //
 // for a Once, which neither skips nor has generations:
 //
-//	~noonlock:* &noonlock:ch:* &noonlock:job:* -@all +evalsha +eval +time
-//	+lrange +subscribe +unsubscribe +ping +publish +exists +get +set
+//	~noonlock:* resetchannels &noonlock:ch:* &noonlock:job:* -@all +evalsha
+//	+eval +time +lrange +subscribe +unsubscribe +ping +publish +exists +get +set
 //	+hget +hset +hdel +hmget +hkeys +hgetall +hexists +hlen +lpush
 //	+ltrim +llen +pttl +pexpire +persist
 //
 // and for a Service, as for any lockcore.Mutex:
 //
-//	~noonlock:* &noonlock:ch:* -@all +evalsha +eval +subscribe +ping +publish
-//	+exists +get +set +del +pexpire +pttl +time +zadd +zrange +zrem +zscore
-//	+hset +hget +hdel
+//	~noonlock:* resetchannels &noonlock:ch:* -@all +evalsha +eval +subscribe
+//	+ping +publish +exists +get +set +del +pexpire +pttl +time +zadd +zrange
+//	+zrem +zscore +hset +hget +hdel
 //
 // A user of several needs what any of them does. Without subscribe or publish all
 // go on, but learn of news only when they look. Any other right that lacks is an

@@ -1,0 +1,51 @@
+package docs_test
+
+import (
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var comment = regexp.MustCompile(`(?m)^// ?`)
+
+// ruleLists are the lists of ACL rules of a document.
+func ruleLists(t *testing.T, path string) (lists [][]string) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for paragraph := range strings.SplitSeq(comment.ReplaceAllString(string(text), ""), "\n\n") {
+		if at := strings.Index(paragraph, "~noonlock:*"); at >= 0 && strings.Contains(paragraph, "-@all") {
+			lists = append(lists, strings.Fields(paragraph[at:]))
+		}
+	}
+	return lists
+}
+
+// The rights of a Mutex, and so of a Service, are the same wherever they are told, and
+// each list that has channels begins them in a way that Redis 6.2 accepts.
+func TestRightsAreToldAlike(t *testing.T) {
+	t.Parallel()
+	var mutex [][]string
+	for path, at := range map[string]int{"../lockcore/doc.go": 0, "../singleton/doc.go": 2, "SECURITY.md": 0} {
+		lists := ruleLists(t, path)
+		if len(lists) <= at {
+			t.Fatalf("%s has %d lists of rights", path, len(lists))
+		}
+		mutex = append(mutex, lists[at])
+		for _, rules := range lists {
+			channel := slices.IndexFunc(rules, func(rule string) bool { return strings.HasPrefix(rule, "&") })
+			if channel >= 0 && rules[channel-1] != "resetchannels" {
+				t.Errorf("%s: a list has channels without resetchannels before them: %q", path, rules)
+			}
+		}
+	}
+	for _, rules := range mutex[1:] {
+		if !slices.Equal(rules, mutex[0]) {
+			t.Errorf("the rights of a Mutex are %q and %q", mutex[0], rules)
+		}
+	}
+}

@@ -1,0 +1,226 @@
+package lockcore_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9/auth"
+
+	"github.com/noonlock/noonlock/internal/servers"
+	"github.com/noonlock/noonlock/lockcore"
+)
+
+// counted is a connection that is counted while it is open.
+type counted struct {
+	net.Conn
+	closed func()
+}
+
+func (c *counted) Close() error {
+	c.closed()
+	return c.Conn.Close()
+}
+
+// Six hundred leases, each of a timing of its own, use the connections and goroutines of
+// one, while the server hangs too, for a moment and for good, and afterwards.
+//
+// Caught mutants: a connection for each timing; a new connection for each renewal that is
+// not answered.
+func TestManyTimingsFewConnections(t *testing.T) {
+	// Not parallel: it counts the goroutines of the process.
+	inBubble(t, func(e *env) {
+		var open, most atomic.Int64
+		opt := e.direct()
+		dial := opt.Dialer
+		opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := dial(ctx, network, addr)
+			if err != nil {
+				return nil, err
+			}
+			most.Store(max(most.Load(), open.Add(1)))
+			return &counted{conn, sync.OnceFunc(func() { open.Add(-1) })}, nil
+		}
+		c := e.clientWith(opt, lockcore.Config{})
+		e.unlock(e.try(e.mutex(c, "first", ttl(time.Second))))
+		e.settle()
+		goroutines := runtime.NumGoroutine()
+		var leases []*lockcore.Lease
+		for i := range 600 {
+			leases = append(leases, e.try(e.mutex(c, fmt.Sprint("m", i), ttl(3*time.Second+time.Duration(i)*time.Millisecond))))
+		}
+		few := func(when string) {
+			e.Helper()
+			// A connection that is given up may be open a moment longer than its successor.
+			if n := most.Load(); n > 2*(4+3) {
+				e.Errorf("%s: %d connections", when, n)
+			}
+			// The servers of a bubble have some for each connection.
+			if n := runtime.NumGoroutine() - goroutines; n > 100 {
+				e.Errorf("%s: %d more goroutines", when, n)
+			}
+		}
+		e.pass(5 * time.Second)
+		few("all is well")
+		e.bubble.Hang()
+		for range 15 {
+			e.pass(100 * time.Millisecond)
+			few("the server hangs")
+		}
+		e.bubble.Unhang()
+		e.pass(5 * time.Second)
+		for i, l := range leases {
+			if l.Context().Err() != nil {
+				e.Fatalf("lease %d was lost in an outage of 1.5 s: %v", i, context.Cause(l.Context()))
+			}
+		}
+		few("it is back")
+		e.bubble.Hang()
+		for range 100 {
+			e.pass(100 * time.Millisecond)
+			few("the server hangs for longer")
+		}
+		e.bubble.Unhang()
+		e.pass(30 * time.Second)
+		if n := open.Load(); n > 4+3 {
+			e.Errorf("%d connections stay", n)
+		}
+		if n := runtime.NumGoroutine() - goroutines; n > 40 {
+			e.Errorf("%d goroutines stay", n)
+		}
+		e.unlock(e.lock(e.mutex(c, "m1", ttl(time.Second))))
+	})
+}
+
+// A rotation is a provider of credentials that change.
+type rotation struct {
+	mu        sync.Mutex
+	now       auth.Credentials
+	listeners map[int]auth.CredentialsListener
+	last      int
+}
+
+func (r *rotation) Subscribe(l auth.CredentialsListener) (auth.Credentials, auth.UnsubscribeFunc, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.last++
+	n := r.last
+	r.listeners[n] = l
+	return r.now, func() error {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.listeners, n)
+		return nil
+	}, nil
+}
+
+func (r *rotation) rotate(now auth.Credentials) {
+	r.mu.Lock()
+	r.now = now
+	var all []auth.CredentialsListener
+	for _, l := range r.listeners {
+		all = append(all, l)
+	}
+	r.mu.Unlock()
+	for _, l := range all {
+		l.OnNext(now)
+	}
+}
+
+// The password changes thirty times, by a provider that tells of it and by one that is
+// asked: leases are renewed, locks are had, and connections do not become more.
+//
+// Caught mutant: no bound of idle connections, as go-redis has one more for each rotation.
+func TestFault71_RotatedCredentials(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"streaming", "context", "plain"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			e := realEnv(t)
+			rules := append([]string{"~noonlock:*", "resetchannels", "&noonlock:*", "+@all"}, ">p0")
+			must(e, e.raw.ACLSetUser(e.Context(), "app", append([]string{"reset", "on"}, rules...)...).Err())
+			r := &rotation{now: auth.NewBasicCredentials("app", "p0"), listeners: map[int]auth.CredentialsListener{}}
+			current := func() (string, string) {
+				r.mu.Lock()
+				defer r.mu.Unlock()
+				return r.now.BasicAuth()
+			}
+			opt := e.direct()
+			switch kind {
+			case "streaming":
+				opt.StreamingCredentialsProvider = r
+			case "context":
+				opt.CredentialsProviderContext = func(context.Context) (string, string, error) {
+					user, password := current()
+					return user, password, nil
+				}
+			default:
+				opt.CredentialsProvider = current
+			}
+			c := e.clientWith(opt, lockcore.Config{})
+			lease := e.try(e.mutex(c, "held", ttl(30*time.Second)))
+			for i := range 30 {
+				must(e, e.raw.ACLSetUser(e.Context(), "app", fmt.Sprintf(">p%d", i+1)).Err())
+				r.rotate(auth.NewBasicCredentials("app", fmt.Sprintf("p%d", i+1)))
+				must(e, e.raw.ACLSetUser(e.Context(), "app", fmt.Sprintf("<p%d", i)).Err())
+				var wg sync.WaitGroup
+				for n := range 8 {
+					wg.Go(func() {
+						e.unlock(e.lock(e.mutex(c, fmt.Sprint("m", n), ttl(30*time.Second))))
+					})
+				}
+				wg.Wait()
+				if i%10 == 9 { // some connections are lost, too
+					_ = e.raw.Do(e.Context(), "client", "kill", "user", "app").Err()
+				}
+				if n := e.connections("user=app"); n > 2*(4+3+1) {
+					t.Errorf("%d connections after %d rotations", n, i+1)
+				}
+			}
+			e.until("no more connections than at first are left", func() bool { return e.connections("user=app") <= 4+3+1 })
+			r.mu.Lock()
+			listening := len(r.listeners)
+			r.mu.Unlock()
+			if listening > 2*(4+3+1) {
+				t.Errorf("%d listeners are left", listening)
+			}
+			if lease.Context().Err() != nil {
+				t.Errorf("the lease has ended: %v", context.Cause(lease.Context()))
+			}
+			e.unlock(lease)
+		})
+	}
+}
+
+// A server becomes a replica, and the name leads to another: what is connected to the
+// former does not stay there, although it answers.
+//
+// Caught mutant: a connection that answered READONLY is used again.
+func TestFault19_ReadOnlyConnectionIsDropped(t *testing.T) {
+	t.Parallel()
+	e := realEnv(t)
+	next := servers.Redis(t)
+	var at atomic.Value
+	at.Store(e.real.Addr())
+	opt := e.direct()
+	opt.Dialer = func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, network, at.Load().(string))
+	}
+	c := e.clientWith(opt, lockcore.Config{})
+	var wg sync.WaitGroup
+	for i := range 50 { // all connections are there
+		wg.Go(func() { e.unlock(e.lock(e.mutex(c, fmt.Sprint("m", i), ttl(time.Minute)))) })
+	}
+	wg.Wait()
+	at.Store(next.Addr())
+	must(e, e.raw.Do(e.Context(), "replicaof", "127.0.0.1", "1").Err())
+	for range 8 {
+		lease := e.lock(e.mutex(c, "orders", ttl(time.Minute)))
+		e.unlock(lease)
+	}
+}
