@@ -1,6 +1,7 @@
 package lockcore_test
 
 import (
+	"crypto/tls"
 	"strings"
 	"testing"
 	"time"
@@ -76,4 +77,57 @@ func TestFault73_SelfTestWithoutAnswer(t *testing.T) {
 		}
 		e.unlock(holder)
 	})
+}
+
+// Eight waiters of a deaf process stand ahead of a healthy one. They cost it one grant
+// that lapses, in all, as those of a frozen process do.
+func TestFault73_DeafWaitersAhead(t *testing.T) {
+	inBubbleAllKinds(t, func(e *env) {
+		for _, lease := range []time.Duration{3 * time.Second, 10 * time.Second} {
+			opt, faults := e.link()
+			a, b, c := e.clientWith(opt, lockcore.Config{}), e.client("b"), e.client("c")
+			cfg := ttl(lease)
+			name := "orders" + lease.String()
+			holder := e.try(e.mutex(c, name, cfg))
+			for range 8 {
+				e.inLine(e.mutex(a, name, cfg))
+			}
+			healthy := e.inLine(e.mutex(b, name, cfg))
+			deaf := faults.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DropMessage})
+			began := e.clock()
+			e.unlock(holder)
+			next := healthy.granted()
+			if took := e.clock() - began; took > 1200*time.Millisecond {
+				e.Errorf("TTL %v: a healthy waiter behind waited %v", lease, took)
+			}
+			e.unlock(next)
+			lockcoretest.MustFire(e, deaf)
+			deaf.Lift()
+		}
+	})
+}
+
+// All connections of a process are killed, again and again, over TLS, where a new one
+// takes longer. Its waiters are soon known to hear again.
+func TestFault73_KilledOverTLS(t *testing.T) {
+	t.Parallel()
+	e, secure, ours := tlsEnv(t, time.Hour, "tls-auth-clients no")
+	opt := e.options(secure)
+	opt.TLSConfig = &tls.Config{RootCAs: ours.pool, MinVersion: tls.VersionTLS12}
+	a, b := e.clientWith(opt, lockcore.Config{}), e.client("b")
+	cfg := ttl(time.Minute)
+	holder := e.try(e.mutex(b, "orders", cfg))
+	for range 5 {
+		must(e, e.raw.Do(e.Context(), "client", "kill", "type", "pubsub").Err())
+		must(e, e.raw.Do(e.Context(), "client", "kill", "type", "normal", "skipme", "yes").Err())
+		e.until("a waiter is known to hear", func() bool {
+			waiter := e.inLine(e.mutex(a, "orders", cfg))
+			line := e.raw.ZRange(e.Context(), e.key("orders", "queue"), 0, -1).Val()
+			waiter.cancel()
+			_, _ = waiter.wait()
+			e.until("it has left", func() bool { return e.lineLength("orders") == 0 })
+			return len(line) == 1 && strings.Contains(line[0], ".t/")
+		})
+	}
+	e.unlock(holder)
 }
