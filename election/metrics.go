@@ -27,34 +27,41 @@ func newMetrics(reg prometheus.Registerer, name string) (*metrics, error) {
 	// The name is client-go's, as dashboards and alerts know it. Name, help and label are
 	// controller-runtime's to the letter, so that its registry, where this metric is
 	// from the start, takes the elections of this package as well.
-	status := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+	status := registry.Gauges(prometheus.GaugeOpts{
 		Name: "leader_election_master_status",
 		Help: "Gauge of if the reporting system is master of the relevant lease, 0 indicates backup, 1 indicates master. 'name' is the string used to identify the lease. Please make sure to group by name.",
-	}, []string{"name"})
-	transitions := prometheus.NewCounterVec(prometheus.CounterOpts{
+	}, "name")
+	transitions := registry.Counters(prometheus.CounterOpts{
 		Name: "noonlock_election_transitions_total",
 		Help: "Leads of this process that began (gained), ended by choice (released), or ended against its will (lost).",
-	}, []string{"name", "event"})
-	timeToLead := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+	}, "name", "event")
+	timeToLead := registry.Histograms(prometheus.HistogramOpts{
 		Name:    "noonlock_election_time_to_lead_seconds",
 		Help:    "Time from standing for election to leading.",
 		Buckets: []float64{0.001, 0.005, 0.02, 0.1, 0.5, 2, 10, 30, 60, 600, 3600, 86400},
-	}, []string{"name"})
-	overruns := prometheus.NewCounterVec(prometheus.CounterOpts{
+	}, "name")
+	overruns := registry.Counters(prometheus.CounterOpts{
 		Name: "noonlock_election_drain_overruns_total",
 		Help: "Leads whose work did not stop within DrainTimeout, so that two may have led.",
-	}, []string{"name"})
-	err := errors.Join(
-		registry.Share(reg, &status), registry.Share(reg, &transitions), registry.Share(reg, &timeToLead), registry.Share(reg, &overruns),
+	}, "name")
+	err := registry.Share(reg, &status)
+	leads := status.With
+	if there, ok := errors.AsType[prometheus.AlreadyRegisteredError](err); ok {
+		if theirs, ok := there.ExistingCollector.(*prometheus.GaugeVec); ok { // controller-runtime's
+			leads, err = theirs.WithLabelValues, nil
+		}
+	}
+	err = errors.Join(
+		err, registry.Share(reg, &transitions), registry.Share(reg, &timeToLead), registry.Share(reg, &overruns),
 	)
 	if err != nil {
 		return nil, err
 	}
 	return &metrics{
-		status: status.WithLabelValues(name),
-		gained: transitions.WithLabelValues(name, "gained"), released: transitions.WithLabelValues(name, "released"),
-		lost:       transitions.WithLabelValues(name, "lost"),
-		timeToLead: timeToLead.WithLabelValues(name), overruns: overruns.WithLabelValues(name),
+		status: leads(name),
+		gained: transitions.With(name, "gained"), released: transitions.With(name, "released"),
+		lost:       transitions.With(name, "lost"),
+		timeToLead: timeToLead.With(name), overruns: overruns.With(name),
 	}, nil
 }
 

@@ -2,6 +2,7 @@ package lockcore_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/go-logr/logr/funcr"
 
 	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
 // slowLogger takes that long for each line. It is made before the Client, so that the
@@ -78,5 +80,35 @@ func TestFault63_StuckLoggerStopsNothing(t *testing.T) {
 		if took := time.Since(began); took > time.Second {
 			e.Errorf("Close took %s for a logger that takes no line", took)
 		}
+	})
+}
+
+// In an outage go-redis writes no line about dials that fail: to standard error, as long as
+// the program gives it no logger. Leases, a waiter and a subscription want connections.
+//
+// Caught mutant: go-redis dials by itself.
+func TestFault64_NoLinesAboutDials(t *testing.T) { //nolint:paralleltest // go-redis has one logger
+	inBubble(t, func(e *env) {
+		opt, f := e.link()
+		c := e.clientWith(opt, lockcore.Config{})
+		e.try(e.mutex(c, "held", ttl(2*time.Second)))
+		e.try(e.mutex(e.client("b"), "orders", ttl(time.Hour)))
+		w := e.inLine(e.mutex(c, "orders", ttl(2*time.Second)))
+		e.settle()
+		before := dependencyLog.String()
+		refused := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.RefuseDial})
+		f.Cut()
+		e.pass(time.Minute)
+		if _, err := e.mutex(c, "other", ttl(time.Second)).TryLock(e.Context()); err == nil {
+			e.Error("a lock was acquired without a server")
+		}
+		if refused.Fired() < 20 {
+			e.Errorf("only %d dials failed", refused.Fired())
+		}
+		if lines := strings.TrimPrefix(dependencyLog.String(), before); lines != "" {
+			e.Errorf("go-redis wrote: %.500s", lines)
+		}
+		refused.Lift()
+		w.cancel()
 	})
 }

@@ -222,7 +222,7 @@ func (l *Ledger) Now(ctx context.Context) (now time.Time, took time.Duration, er
 }
 
 // Watch calls nudge when something of the job may have changed: a run ended or
-// became open, or messages may have been missed. nudge must return at once. A
+// became open, or messages may have been missed. nudge holds up nothing. A
 // message may be lost, so ask now and then all the same.
 func (l *Ledger) Watch(nudge func()) (stop func()) {
 	return l.c.sub.watch(l.keys.channel, nudge)

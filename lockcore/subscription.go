@@ -72,7 +72,50 @@ type subscription struct {
 
 // A watch is somebody who wants to know when a channel is heard, and after each
 // new subscription, when something may have been missed.
-type watch struct{ nudge func() }
+type watch struct {
+	nudge func()
+
+	mu      sync.Mutex
+	calling bool
+	again   bool // heard during the call
+	over    bool
+}
+
+// hear has nudge called, and returns at once: it may be the application's, and runs on a
+// goroutine of its own, which lives while there is something to say. Whatever is heard
+// during a call is one more call.
+func (w *watch) hear() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case w.over:
+	case w.calling:
+		w.again = true
+	default:
+		w.calling = true
+		go w.call()
+	}
+}
+
+func (w *watch) call() {
+	defer func() { // nudge may end its goroutine
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.calling = w.again && !w.over
+		w.again = false
+		if w.calling {
+			go w.call()
+		}
+	}()
+	w.nudge()
+}
+
+// end lets no other call begin.
+func (w *watch) end() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.over = true
+}
 
 func newSubscription(c *Client, opt redis.Options) *subscription {
 	dial := opt.Dialer
@@ -272,10 +315,11 @@ func (c *Client) pingAfter() time.Duration {
 	return max(leastPing, lookPings*shortest)
 }
 
-// watch calls nudge whenever the channel is heard, and at each new subscription
-// to it; nudge must return at once. The subscription starts if it has not yet.
+// watch calls nudge after the channel was heard, and after each new subscription to it:
+// never two calls at a time. The subscription starts if it has not yet. A call that is
+// under way when the watch is stopped is not waited for.
 func (s *subscription) watch(channel string, nudge func()) (stop func()) {
-	w := &watch{nudge}
+	w := &watch{nudge: nudge}
 	s.start()
 	s.wire.Lock()
 	defer s.wire.Unlock()
@@ -291,6 +335,7 @@ func (s *subscription) watch(channel string, nudge func()) (stop func()) {
 		_ = ps.Subscribe(s.ctx, channel) // an error ends the connection, and the next one has it
 	}
 	return func() {
+		w.end()
 		s.wire.Lock()
 		defer s.wire.Unlock()
 		s.mu.Lock()
@@ -311,7 +356,7 @@ func (s *subscription) tellWatches(channel string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for w := range s.watches[channel] {
-		w.nudge()
+		w.hear()
 	}
 }
 

@@ -142,7 +142,11 @@ func (j *Job) Trigger(ctx context.Context) (tick time.Time, err error) {
 // Watch calls nudge when the job may have changed, until stop is called: an attempt
 // began, a run ended or was given up, the job was paused, resumed or triggered, or
 // messages may have been missed. That a holder has died is told by nobody until
-// another takes over. nudge must return at once.
+// another takes over.
+//
+// nudge is called on a goroutine of its own, and may be called by two at a time. A call
+// that takes long holds up nothing; what changes meanwhile is one more call. stop does not
+// wait for a call that is under way.
 func (j *Job) Watch(nudge func()) (stop func()) {
 	ends, begins := j.ledger.Watch(nudge), j.ledger.WatchBegins(nudge)
 	return func() {

@@ -15,18 +15,18 @@ import (
 // program has given to Add before Run, and outcome and reason are the words of
 // this package, so the number of series is fixed by the code.
 type metrics struct {
-	runs        *prometheus.CounterVec
-	duration    *prometheus.HistogramVec
-	delay       *prometheus.HistogramVec
+	runs        *registry.Vec[prometheus.Counter]
+	duration    *registry.Vec[prometheus.Histogram]
+	delay       *registry.Vec[prometheus.Histogram]
 	lastSuccess *instantsGauge
 	next        *instantsGauge
-	paused      *prometheus.GaugeVec
-	superseded  *prometheus.GaugeVec
-	skipped     *prometheus.CounterVec
-	takeovers   *prometheus.CounterVec
-	raised      *prometheus.CounterVec
-	losses      *prometheus.CounterVec
-	conflicts   *prometheus.CounterVec
+	paused      *registry.Vec[prometheus.Gauge]
+	superseded  *registry.Vec[prometheus.Gauge]
+	skipped     *registry.Vec[prometheus.Counter]
+	takeovers   *registry.Vec[prometheus.Counter]
+	raised      *registry.Vec[prometheus.Counter]
+	losses      *registry.Vec[prometheus.Counter]
+	conflicts   *registry.Vec[prometheus.Counter]
 	offset      prometheus.Gauge
 }
 
@@ -34,52 +34,52 @@ type metrics struct {
 // has registered are shared. A nil Registerer is none.
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
-		runs: prometheus.NewCounterVec(prometheus.CounterOpts{
+		runs: registry.Counters(prometheus.CounterOpts{
 			Name: "noonlock_job_runs_total",
 			Help: "Runs whose outcome this replica has recorded: succeeded, failed, unknown, lost.",
-		}, []string{"job", "outcome"}),
-		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		}, "job", "outcome"),
+		duration: registry.Histograms(prometheus.HistogramOpts{
 			Name:    "noonlock_job_attempt_duration_seconds",
 			Help:    "How long the attempts of runs on this replica took.",
 			Buckets: prometheus.ExponentialBuckets(0.005, 4, 10), // to 22 minutes
-		}, []string{"job"}),
-		delay: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		}, "job"),
+		delay: registry.Histograms(prometheus.HistogramOpts{
 			Name:    "noonlock_job_start_delay_seconds",
 			Help:    "How long after it came due, its jitter over, the first attempt at a tick was begun on this replica, by the server's clock.",
 			Buckets: []float64{.001, .002, .005, .01, .025, .05, .1, .25, .5, 1, 5, 30, 300, 3600},
-		}, []string{"job"}),
+		}, "job"),
 		lastSuccess: newInstantsGauge("noonlock_job_last_success_timestamp_seconds",
 			"The newest tick that has succeeded on any replica, as far as this one knows."),
 		next: newInstantsGauge("noonlock_job_next_tick_timestamp_seconds",
 			"When the next tick comes due on any replica, its jitter included, as this one has planned last."),
-		paused: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		paused: registry.Gauges(prometheus.GaugeOpts{
 			Name: "noonlock_job_paused",
 			Help: "1 while the job is paused, as far as this replica knows, else 0.",
-		}, []string{"job"}),
-		superseded: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		}, "job"),
+		superseded: registry.Gauges(prometheus.GaugeOpts{
 			Name: "noonlock_job_superseded",
 			Help: "1 while another definition of the job is in use, so that this replica runs none of its ticks, else 0.",
-		}, []string{"job"}),
-		skipped: prometheus.NewCounterVec(prometheus.CounterOpts{
+		}, "job"),
+		skipped: registry.Counters(prometheus.CounterOpts{
 			Name: "noonlock_job_skipped_ticks_total",
 			Help: "Ticks that this replica has recorded as skipped, by reason: missed, overlap, deadline, paused, rescheduled.",
-		}, []string{"job", "reason"}),
-		takeovers: prometheus.NewCounterVec(prometheus.CounterOpts{
+		}, "job", "reason"),
+		takeovers: registry.Counters(prometheus.CounterOpts{
 			Name: "noonlock_job_takeovers_total",
 			Help: "Runs that this replica has taken over from another that died or gave up.",
-		}, []string{"job"}),
-		raised: prometheus.NewCounterVec(prometheus.CounterOpts{
+		}, "job"),
+		raised: registry.Counters(prometheus.CounterOpts{
 			Name: "noonlock_job_tokens_raised_total",
 			Help: "Runs whose token was raised, as their resource had seen a greater one: the server's clock was ahead, or its data was lost.",
-		}, []string{"job"}),
-		losses: prometheus.NewCounterVec(prometheus.CounterOpts{
+		}, "job"),
+		losses: registry.Counters(prometheus.CounterOpts{
 			Name: "noonlock_job_ledger_losses_total",
 			Help: "How often this replica has found that the ledger it knew was lost or set back.",
-		}, []string{"job"}),
-		conflicts: prometheus.NewCounterVec(prometheus.CounterOpts{
+		}, "job"),
+		conflicts: registry.Counters(prometheus.CounterOpts{
 			Name: "noonlock_job_definition_conflicts_total",
 			Help: "How often this replica has found replicas with another definition of the job beside it for ten minutes.",
-		}, []string{"job"}),
+		}, "job"),
 		offset: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "noonlock_job_clock_offset_seconds",
 			Help: "How far this machine's wall clock is ahead of the server's.",
@@ -99,8 +99,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	return m, nil
 }
 
-// jobMetrics are the series of one job. They are made before it runs, so that they are there before anything happens, and so that
-// no run has to wait for a collector that is being read.
+// jobMetrics are the series of one job. They are made before it runs, so that they are there before anything happens.
 type jobMetrics struct {
 	name               string
 	runs, skips        map[string]prometheus.Counter
@@ -114,17 +113,17 @@ type jobMetrics struct {
 func (m *metrics) job(name string) *jobMetrics {
 	j := &jobMetrics{
 		name: name, runs: map[string]prometheus.Counter{}, skips: map[string]prometheus.Counter{},
-		duration: m.duration.WithLabelValues(name), delay: m.delay.WithLabelValues(name),
-		takeovers: m.takeovers.WithLabelValues(name), raised: m.raised.WithLabelValues(name),
-		losses: m.losses.WithLabelValues(name), conflicts: m.conflicts.WithLabelValues(name),
-		paused: m.paused.WithLabelValues(name), superseded: m.superseded.WithLabelValues(name),
+		duration: m.duration.With(name), delay: m.delay.With(name),
+		takeovers: m.takeovers.With(name), raised: m.raised.With(name),
+		losses: m.losses.With(name), conflicts: m.conflicts.With(name),
+		paused: m.paused.With(name), superseded: m.superseded.With(name),
 		lastSuccess: m.lastSuccess, ticks: m.next,
 	}
 	for _, outcome := range []string{lockcore.OutcomeSucceeded, lockcore.OutcomeFailed, lockcore.OutcomeUnknown, lockcore.OutcomeLost} {
-		j.runs[outcome] = m.runs.WithLabelValues(name, outcome)
+		j.runs[outcome] = m.runs.With(name, outcome)
 	}
 	for _, reason := range []string{skipMissed, skipOverlap, skipDeadline, skipPaused, skipRescheduled} {
-		j.skips[reason] = m.skipped.WithLabelValues(name, reason)
+		j.skips[reason] = m.skipped.With(name, reason)
 	}
 	return j
 }

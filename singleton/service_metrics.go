@@ -19,22 +19,22 @@ type serviceMetrics struct {
 // newServiceMetrics makes the collectors and registers them; those that another
 // Service has registered are shared. A nil Registerer is none.
 func newServiceMetrics(reg prometheus.Registerer, name string) (*serviceMetrics, error) {
-	running := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+	running := registry.Gauges(prometheus.GaugeOpts{
 		Name: "noonlock_service_running",
 		Help: "1 while the function of the service runs on this replica, else 0; the sum over all replicas is 1.",
-	}, []string{"service"})
-	starts := prometheus.NewCounterVec(prometheus.CounterOpts{
+	}, "service")
+	starts := registry.Counters(prometheus.CounterOpts{
 		Name: "noonlock_service_starts_total",
 		Help: "How often this replica has started the function of the service: more than a few in a row say that it ends by itself.",
-	}, []string{"service"})
-	lost := prometheus.NewCounterVec(prometheus.CounterOpts{
+	}, "service")
+	lost := registry.Counters(prometheus.CounterOpts{
 		Name: "noonlock_service_losses_total",
 		Help: "How often the function was stopped on this replica as its lease had ended.",
-	}, []string{"service"})
+	}, "service")
 	if reg != nil {
 		if err := errors.Join(registry.Share(reg, &running), registry.Share(reg, &starts), registry.Share(reg, &lost)); err != nil {
 			return nil, fmt.Errorf("singleton: ServiceConfig.Registerer: %w", err)
 		}
 	}
-	return &serviceMetrics{running.WithLabelValues(name), starts.WithLabelValues(name), lost.WithLabelValues(name)}, nil
+	return &serviceMetrics{running.With(name), starts.With(name), lost.With(name)}, nil
 }

@@ -22,9 +22,10 @@ type dialer struct {
 
 	mu      sync.Mutex
 	closed  bool
-	speaks  bool       // as the options say, or does not say what: see mismatch
-	running int        // dials that have not returned
-	open    []net.Conn // handed over, the newest ones; those before them are closed
+	speaks  bool        // as the options say, or does not say what: see mismatch
+	running int         // dials that have not returned
+	open    []net.Conn  // handed over, the newest ones; those before them are closed
+	spare   []*net.Conn // dialed before go-redis has asked for one
 }
 
 const (
@@ -39,7 +40,38 @@ const (
 
 var errDialsHang = errors.New("earlier dials have not returned, although their time is over: does the Dialer honour its context?")
 
-// connect is the Dialer that go-redis is given.
+// take is the Dialer that go-redis is given.
+func (d *dialer) take(ctx context.Context, network, addr string) (net.Conn, error) {
+	d.mu.Lock()
+	if n := len(d.spare); n > 0 && !d.closed {
+		conn := d.spare[n-1]
+		d.spare = d.spare[:n-1]
+		d.mu.Unlock()
+		return *conn, nil
+	}
+	d.mu.Unlock()
+	return d.connect(ctx, network, addr)
+}
+
+// offer keeps a connection for take, until it is withdrawn.
+func (d *dialer) offer(conn net.Conn) (withdraw func()) {
+	d.mu.Lock()
+	d.spare = append(d.spare, &conn)
+	d.mu.Unlock()
+	return func() {
+		d.mu.Lock()
+		i := slices.Index(d.spare, &conn)
+		if i >= 0 {
+			d.spare = slices.Delete(d.spare, i, i+1)
+		}
+		d.mu.Unlock()
+		if i >= 0 {
+			_ = conn.Close()
+		}
+	}
+}
+
+// connect dials, in its time.
 func (d *dialer) connect(ctx context.Context, network, addr string) (net.Conn, error) {
 	d.mu.Lock()
 	closed, full := d.closed, d.running == maxDialing

@@ -67,7 +67,7 @@ func NewLinks(n int, opt redis.Options) []*Link {
 func newLink(opt redis.Options, t *trust) *Link {
 	l := &Link{trust: t, changed: make(chan struct{})}
 	l.dials = &dialer{dial: opt.Dialer, within: opt.DialTimeout, secure: opt.TLSConfig != nil, done: make(chan struct{})}
-	opt.Dialer = l.dials.connect
+	opt.Dialer = l.dials.take
 	guardSetup(&opt, l.dials.done)
 	l.opt = opt
 	l.rdb = l.client()
@@ -182,10 +182,7 @@ func (l *Link) connected(ctx context.Context) (*redis.Client, error) {
 func (l *Link) setUp(rdb *redis.Client, result chan<- error) {
 	ctx, cancel := context.WithTimeout(context.Background(), l.opt.DialTimeout)
 	defer cancel()
-	err := plainRefusal(rdb.Process(ctx, redis.NewCmd(ctx, nothing{})))
-	if IsRefused(err) && err.Error() == errNothing.text {
-		err = nil
-	}
+	err := l.dialAndSetUp(ctx, rdb)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.setting--
@@ -195,6 +192,21 @@ func (l *Link) setUp(rdb *redis.Client, result chan<- error) {
 	result <- err
 	close(l.changed)
 	l.changed = make(chan struct{})
+}
+
+// dialAndSetUp dials before go-redis does, which writes a line to standard error for each
+// dial that fails: thousands of them in an outage.
+func (l *Link) dialAndSetUp(ctx context.Context, rdb *redis.Client) error {
+	conn, err := l.dials.connect(ctx, l.opt.Network, l.opt.Addr)
+	if err != nil {
+		return err
+	}
+	defer l.dials.offer(conn)() // it is not taken if rdb was closed meanwhile
+	err = plainRefusal(rdb.Process(ctx, redis.NewCmd(ctx, nothing{})))
+	if IsRefused(err) && err.Error() == errNothing.text {
+		return nil
+	}
+	return err
 }
 
 // nothing is a command that is never sent: go-redis has a connection dialed and set up

@@ -1,0 +1,59 @@
+package docs_test
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
+	"github.com/redis/go-redis/v9"
+)
+
+//go:embed operations_test.go
+var operationsTest string
+
+// redisLines are the lines of go-redis in the logger of the program.
+type redisLines struct{ log logr.Logger }
+
+func (r redisLines) Printf(_ context.Context, format string, v ...any) {
+	r.log.Info("go-redis", "line", fmt.Sprintf(format, v...))
+}
+
+func routeRedisLines(log logr.Logger) { redis.SetLogger(redisLines{log}) }
+
+// The code of OPERATIONS.md is the code above, and works.
+func TestOperationsCodeIsThisCode(t *testing.T) { //nolint:paralleltest // go-redis has one logger
+	text, err := os.ReadFile("OPERATIONS.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(string(text), -1)
+	if len(blocks) == 0 {
+		t.Error("OPERATIONS.md has no code")
+	}
+	for _, block := range blocks {
+		if !strings.Contains(operationsTest, block[1]) {
+			t.Errorf("this code does not stand in operations_test.go, where it would be compiled:\n%s", block[1])
+		}
+	}
+	var lines []string
+	routeRedisLines(funcr.New(func(_, line string) { lines = append(lines, line) }, funcr.Options{}))
+	defer redis.SetLogger(silent{})
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, DialerRetries: 1})
+	defer rdb.Close()
+	if err := rdb.Ping(t.Context()).Err(); err == nil {
+		t.Fatal("somebody listens on port 1")
+	}
+	if len(lines) != 1 || !strings.Contains(lines[0], "failed to dial") {
+		t.Errorf("lines %q", lines)
+	}
+}
+
+type silent struct{}
+
+func (silent) Printf(context.Context, string, ...any) {}
