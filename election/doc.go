@@ -58,7 +58,8 @@
 //	                 different rates, in which the work has to stop
 //	hand-over        a few round trips after the work has returned
 //	a dead leader    is succeeded within LeaseDuration and a round trip
-//	an outage        of up to RenewDeadline - RetryPeriod (8 s) goes unnoticed
+//	an outage        of up to RenewDeadline - RetryPeriod, less a tenth of a second (7.9 s),
+//	                 goes unnoticed
 //	a candidate      asks once per 1.1 LeaseDurations, and does not poll
 //	a stop           takes ShutdownTimeout (10 s) at most, if the work returns when
 //	                 its context is done, whether or not the server answers

@@ -1,0 +1,72 @@
+package election_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+)
+
+// A lead at the default durations outlives an outage that begins right before a renewal and
+// lasts RenewDeadline - RetryPeriod, less a tenth of a second for the last tries; and none
+// that is longer than the whole. So it is with refused connections, a server that hangs,
+// and connections that stay dead where new ones can be made.
+func TestFault72_OutageBeforeARenewal(t *testing.T) {
+	t.Parallel()
+	const whole = 8 * time.Second // 10 s - 2 s
+	for name, outage := range map[string]func(e *env, f *lockcoretest.Faults, d time.Duration){
+		"refused": func(e *env, _ *lockcoretest.Faults, d time.Duration) {
+			e.bubble.Stop()
+			e.pass(d)
+			must(e, e.bubble.Start(false))
+		},
+		"hanging": func(e *env, _ *lockcoretest.Faults, d time.Duration) {
+			e.bubble.Hang()
+			e.pass(d)
+			e.bubble.Unhang()
+		},
+		"dead flows": func(e *env, f *lockcoretest.Faults, d time.Duration) {
+			f.Partition()
+			e.pass(d)
+			f.Cut()
+			f.Heal()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for lasts, survives := range map[time.Duration]bool{whole - 100*time.Millisecond: true, whole + 100*time.Millisecond: false} {
+				for _, before := range []time.Duration{1, 20, 100, 500, 1000, 1900} { // ms before a renewal
+					inBubble(t, func(e *env) {
+						c, f := e.linked("a")
+						a := e.replica(c, election.Config{})
+						a.run().leads(1)
+						var renewals []time.Time
+						_, err := f.Add(lockcoretest.Fault{Kind: lockcoretest.DropRequest, Match: func(cmd []string) bool {
+							if script("leader_renew")(cmd) {
+								renewals = append(renewals, time.Now())
+							}
+							return false // it only counts
+						}})
+						must(t, err)
+						e.pass(20 * time.Second)
+						last := renewals[len(renewals)-1]
+						period := last.Sub(renewals[len(renewals)-2])
+						e.pass(time.Until(last.Add(period - before*time.Millisecond)))
+						outage(e, f, lasts)
+						e.pass(time.Minute)
+						_, terms := a.term()
+						lost := terms > 1 || a.ctx.Err() != nil
+						if survives && lost {
+							t.Errorf("lost in an outage of %v, %d ms before a renewal: %v", lasts, before, context.Cause(a.ctx))
+						}
+						if !survives && before == 1 && !lost {
+							t.Errorf("an outage of %v went unnoticed: the documents promise too little", lasts)
+						}
+					})
+				}
+			}
+		})
+	}
+}
