@@ -306,7 +306,7 @@ func TestTimeToLead(t *testing.T) {
 		}})
 		must(t, err)
 		c := e.replica(e.client("c"), cfg)
-		e.bubble.Server().SetError("NOAUTH Authentication required.")
+		e.bubble.Server().SetError("NOPERM User default has no permissions to run the 'evalsha' command")
 		begin := e.clock()
 		c.run()
 		e.pass(time.Minute + time.Millisecond)
