@@ -1,9 +1,7 @@
 package lockcore
 
 import (
-	"container/heap"
 	"io/fs"
-	"math/rand/v2"
 	"regexp"
 	"strconv"
 	"strings"
@@ -30,11 +28,11 @@ func TestTerms(t *testing.T) {
 			t.Errorf("%+v: %v", c.cfg, err)
 			continue
 		}
-		if got.ttl != c.ttl || got.renewEvery != c.every || got.validFor != c.valid || got.timeout() != c.timeout || got.refresh() != c.looks {
+		if got.ttl != c.ttl || got.times.Renew != c.every || got.times.Valid != c.valid || got.times.Try != c.timeout || got.timeout() != c.timeout || got.refresh() != c.looks {
 			t.Errorf("%+v: %+v, timeout %v, refresh %v", c.cfg, *got, got.timeout(), got.refresh())
 		}
-		if d := got.retryEvery - c.retry; d < -1 || d > 1 {
-			t.Errorf("%+v: retry %v, want %v", c.cfg, got.retryEvery, c.retry)
+		if d := got.times.Retry - c.retry; d < -1 || d > 1 {
+			t.Errorf("%+v: retry %v, want %v", c.cfg, got.times.Retry, c.retry)
 		}
 	}
 }
@@ -48,11 +46,11 @@ func TestTermsAreSafe(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if slow := terms.validFor + terms.validFor/100; slow >= ttl {
-			t.Errorf("TTL %v: valid for %v, which a slow clock takes for %v", ttl, terms.validFor, slow)
+		if slow := terms.times.Valid + terms.times.Valid/100; slow >= ttl {
+			t.Errorf("TTL %v: valid for %v, which a slow clock takes for %v", ttl, terms.times.Valid, slow)
 		}
-		if terms.renewEvery+terms.timeout()+terms.retryEvery >= terms.validFor {
-			t.Errorf("TTL %v: no time for a second renewal in %v", ttl, terms.validFor)
+		if terms.times.Renew+terms.timeout()+terms.times.Retry >= terms.times.Valid {
+			t.Errorf("TTL %v: no time for a second renewal in %v", ttl, terms.times.Valid)
 		}
 	}
 }
@@ -180,62 +178,6 @@ func TestFault34_OddReplies(t *testing.T) {
 		if _, ok := readAcquire(good); !ok {
 			t.Errorf("%v was not read", good)
 		}
-	}
-}
-
-func TestLeaseHeaps(t *testing.T) {
-	t.Parallel()
-	renewals, ends := &leaseHeap{}, &endHeap{}
-	t.Run("renewals", func(t *testing.T) {
-		testLeaseHeap(t, renewals, func(i int) *Lease { return renewals.leases[i] },
-			func(l *Lease) (time.Duration, int) { return l.renewAt, l.renewIdx })
-	})
-	t.Run("ends", func(t *testing.T) {
-		testLeaseHeap(t, ends, func(i int) *Lease { return (*ends)[i] },
-			func(l *Lease) (time.Duration, int) { return l.expiresAt, l.expirIdx })
-	})
-}
-
-// testLeaseHeap looks at what stands where, and when that is due and where it believes
-// to be.
-func testLeaseHeap(t *testing.T, h heap.Interface, at func(i int) *Lease, place func(*Lease) (due time.Duration, index int)) {
-	t.Helper()
-	r := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // a test's choices
-	in := map[*Lease]bool{}
-	for range 2000 {
-		if r.IntN(3) > 0 {
-			l := &Lease{renewAt: time.Duration(r.IntN(100)), expiresAt: time.Duration(r.IntN(100)), renewIdx: -1, expirIdx: -1}
-			heap.Push(h, l)
-			in[l] = true
-			continue
-		}
-		for l := range in { // any of them
-			_, i := place(l)
-			heap.Remove(h, i)
-			delete(in, l)
-			if _, i := place(l); i != -1 {
-				t.Fatal("a removed lease believes that it is in the heap")
-			}
-			break
-		}
-	}
-	last := time.Duration(-1)
-	for h.Len() > 0 {
-		for i := range h.Len() {
-			if _, index := place(at(i)); index != i {
-				t.Fatalf("lease at %d believes to be at %d", i, index)
-			}
-		}
-		l := heap.Pop(h).(*Lease)
-		due, _ := place(l)
-		if due < last || !in[l] {
-			t.Fatalf("%v after %v", due, last)
-		}
-		last = due
-		delete(in, l)
-	}
-	if len(in) != 0 {
-		t.Errorf("%d leases were lost", len(in))
 	}
 }
 

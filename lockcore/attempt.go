@@ -95,7 +95,7 @@ func (a *attempt) ask(ctx context.Context, mode string, timeout time.Duration) (
 		mode = a.place // where it stood before
 	}
 	req := a.line.acquire(a, mode)
-	t0 = a.c.clock()
+	t0 = a.c.clock.Now()
 	answer, err := a.c.disp.Do(ctx, req, timeout)
 	readiness.Answered(ctx, err)
 	if err != nil {

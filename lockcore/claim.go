@@ -104,7 +104,7 @@ func (l *Ledger) claim(ctx context.Context, a *attempt, tick time.Time, known Le
 	retry := l.c.newRetry(l.terms.timeout(), 2*l.terms.timeout())
 	unknown := false
 	for late := 0; ; {
-		t0 := l.c.clock()
+		t0 := l.c.clock.Now()
 		answer, err := l.c.disp.Do(ctx, req, retry.timeout())
 		if err != nil {
 			if wire.MayBeApplied(err) {
@@ -126,7 +126,7 @@ func (l *Ledger) claim(ctx context.Context, a *attempt, tick time.Time, known Le
 		list, _ := answer.([]any)
 		if len(list) == 5 && list[0] == int64(1) {
 			a.owes.Store(true)
-			if l.c.clock() >= t0+l.terms.validFor {
+			if l.c.clock.Now() >= t0+l.terms.times.Valid {
 				// A reply without validity left never starts work. Another try is
 				// made if it has its full time.
 				if late++; late < 3 && retry.timeout() == l.terms.timeout() {

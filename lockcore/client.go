@@ -14,6 +14,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/noonlock/noonlock/internal/lease"
 	"github.com/noonlock/noonlock/internal/logqueue"
 	"github.com/noonlock/noonlock/internal/wire"
 )
@@ -24,8 +25,7 @@ import (
 type Client struct {
 	keys     keyring
 	scripts  *scripts
-	time     *clock
-	clock    func() time.Duration // time.now
+	clock    *lease.Clock
 	lines    *logqueue.Queue
 	log      logr.Logger // of lines
 	metrics  *metrics
@@ -36,8 +36,8 @@ type Client struct {
 
 	attempts atomic.Uint64
 	disp     *wire.Dispatcher
-	keep     *keeper
-	expiry   *expiry
+	keeper   *lease.Keeper
+	renewer  *renewer
 	sub      *subscription
 	strays   chan struct{} // bounds the answers to grants nobody wants
 
@@ -108,15 +108,17 @@ func New(rdb redis.UniversalClient, cfg Config) (*Client, error) {
 		return nil, err
 	}
 	c.log = c.lines.Logger()
-	c.time = newClock(cfg.Clock, sync.OnceFunc(func() {
-		c.log.Error(errClock, "Config.Clock cannot be relied on; leases go by Go's monotonic clock meanwhile")
-	}))
-	c.clock = c.time.now
+	var slow sync.Once
+	c.clock = lease.NewClock(cfg.Clock, func(err error) {
+		slow.Do(func() {
+			c.log.Error(err, "Config.Clock cannot be relied on; leases go by Go's monotonic clock meanwhile")
+		})
+	})
 	c.idle = sync.NewCond(&c.mu)
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.disp = wire.NewDispatcher(*opt, c.requestFailed)
-	c.expiry = newExpiry(c.time, c.expired)
-	c.keep = newKeeper(c, *opt)
+	c.renewer = &renewer{c, wire.NewLinks(lease.Connections, *opt)}
+	c.keeper = lease.NewKeeper(lease.Config{Clock: c.clock, Renewer: c.renewer, Expired: ErrLeaseExpired, MaxHeld: errMaxHold})
 	c.sub = newSubscription(c, *opt)
 	return c, nil
 }
@@ -135,7 +137,7 @@ func (c *Client) Identity() string { return c.identity }
 // Elapsed is the time since the Client was made, by the clock that its leases go by: it
 // also counts while the process is paused or the machine is suspended. It never goes
 // back.
-func (c *Client) Elapsed() time.Duration { return c.clock() }
+func (c *Client) Elapsed() time.Duration { return c.clock.Now() }
 
 // Close ends all leases of the Client (their contexts are done with ErrClosed),
 // gives them back, makes waiters return ErrClosed, and ends every goroutine and
@@ -181,8 +183,8 @@ func (c *Client) Close(ctx context.Context) error {
 	c.cancel()
 	c.sub.stop()
 	c.sub.wg.Wait()
-	c.keep.close()
-	c.expiry.close()
+	c.renewer.close()
+	c.keeper.Close()
 	c.disp.Close()
 	c.mu.Lock()
 	for c.tasks > 0 {
@@ -249,22 +251,12 @@ func (c *Client) hold(ctx context.Context, a *attempt, token uint64, t0 time.Dur
 	c.leases[a.number] = l
 	c.owners.begin(l)
 	if len(c.owners) > 1000+2*c.ownersSwept {
-		c.owners.sweep(c.clock())
+		c.owners.sweep(c.clock.Now())
 		c.ownersSwept = len(c.owners)
 	}
 	c.mu.Unlock()
 	c.metrics.kind(a.kind.name()).held.Inc()
 	return l, nil
-}
-
-// expired does the rest for leases whose time was over.
-func (c *Client) expired(leases []*Lease) {
-	for _, l := range leases {
-		l.settle()
-	}
-	for _, l := range leases {
-		c.noteLoss(l, l.ending.cause())
-	}
 }
 
 // noteLoss is called once for a lease that ended against its holder's will. A

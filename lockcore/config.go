@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/noonlock/noonlock/internal/input"
+	"github.com/noonlock/noonlock/internal/lease"
 )
 
 // Config is what a Client is made of. Its zero value is a working default.
@@ -99,41 +100,35 @@ const (
 
 // leaseTerms is a LeaseConfig with its defaults filled in.
 type leaseTerms struct {
-	ttl, renewEvery, retryEvery, validFor, maxHold time.Duration
-	renew                                          bool
-	identity                                       string
-	keepTokens                                     time.Duration // how long the last token outlives the last lease
+	ttl        time.Duration
+	times      lease.Times
+	identity   string
+	keepTokens time.Duration // how long the last token outlives the last lease
 }
-
-// margin covers the drift between this machine's clock and the server's over
-// one TTL.
-func margin(ttl time.Duration) time.Duration { return ttl/100 + 2*time.Millisecond }
 
 func (cfg LeaseConfig) terms(identity string) (*leaseTerms, error) {
 	t := &leaseTerms{
 		ttl:      cmp.Or(cfg.TTL, defaultTTL),
-		maxHold:  cfg.MaxHold,
-		renew:    !cfg.NoRenewal,
 		identity: cmp.Or(cfg.Identity, identity),
 	}
 	if t.ttl < minTTL || t.ttl > maxTTL || t.ttl%time.Millisecond != 0 {
 		return nil, refuse("LeaseConfig.TTL", "0 (10s) or whole milliseconds from 100ms to 24h", "%s", cfg.TTL)
 	}
-	t.renewEvery = cmp.Or(cfg.RenewInterval, t.ttl/3)
-	if t.renewEvery < 10*time.Millisecond || t.renewEvery > t.ttl/2 {
+	renew := cmp.Or(cfg.RenewInterval, t.ttl/3)
+	if renew < 10*time.Millisecond || renew > t.ttl/2 {
 		return nil, refuse("LeaseConfig.RenewInterval", "0 (a third of TTL) or from 10ms to half of TTL", "%s", cfg.RenewInterval)
 	}
-	t.retryEvery = cmp.Or(cfg.RetryInterval, max(t.renewEvery/16, time.Millisecond))
-	if t.retryEvery < time.Millisecond || t.retryEvery > t.ttl/2 {
+	retry := cmp.Or(cfg.RetryInterval, max(renew/16, time.Millisecond))
+	if retry < time.Millisecond || retry > t.ttl/2 {
 		return nil, refuse("LeaseConfig.RetryInterval", "0 (a sixteenth of RenewInterval) or from 1ms to half of TTL", "%s", cfg.RetryInterval)
 	}
-	longest := t.ttl - margin(t.ttl)
-	t.validFor = cmp.Or(cfg.ValidFor, longest)
-	if t.validFor > longest || t.validFor <= 0 {
+	longest := t.ttl - lease.Margin(t.ttl)
+	valid := cmp.Or(cfg.ValidFor, longest)
+	if valid > longest || valid <= 0 {
 		return nil, refuse("LeaseConfig.ValidFor", "0 or at most TTL less the margin, "+longest.String(), "%s", cfg.ValidFor)
 	}
-	if t.renew && t.validFor <= t.renewEvery {
-		return nil, refuse("LeaseConfig.ValidFor", "longer than RenewInterval, "+t.renewEvery.String(), "%s", cfg.ValidFor)
+	if !cfg.NoRenewal && valid <= renew {
+		return nil, refuse("LeaseConfig.ValidFor", "longer than RenewInterval, "+renew.String(), "%s", cfg.ValidFor)
 	}
 	if cfg.MaxHold < 0 {
 		return nil, refuse("LeaseConfig.MaxHold", "0 or positive", "%s", cfg.MaxHold)
@@ -143,6 +138,10 @@ func (cfg LeaseConfig) terms(identity string) (*leaseTerms, error) {
 	}
 	if err := checkIdentity("LeaseConfig.Identity", t.identity); err != nil {
 		return nil, err
+	}
+	t.times = lease.Times{Valid: valid, Renew: renew, Retry: retry, Try: t.timeout(), MaxHold: cfg.MaxHold}
+	if cfg.NoRenewal {
+		t.times.Renew = 0
 	}
 	return t, nil
 }

@@ -50,8 +50,8 @@ func endsAtOneInstant(b *testing.B, n int) []time.Duration {
 	if err != nil {
 		b.Fatal(err)
 	}
-	t0 := c.clock()
-	end := time.Now().Add(terms.validFor)
+	t0 := c.clock.Now()
+	end := time.Now().Add(terms.times.Valid)
 	var wg sync.WaitGroup
 	late := make([]time.Duration, n)
 	for i := range n {

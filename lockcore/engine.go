@@ -82,7 +82,7 @@ func (e *nameEngine) Shared(key any, create func() any) any {
 	return e.c.shared[key]
 }
 
-func (e *nameEngine) Now() time.Duration { return e.c.clock() }
+func (e *nameEngine) Now() time.Duration { return e.c.clock.Now() }
 
 func (e *nameEngine) Logger() logr.Logger { return e.c.log }
 

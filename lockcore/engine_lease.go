@@ -67,7 +67,7 @@ func (e *nameEngine) hold(ctx context.Context, a *attempt, r wire.Request, read 
 	retry := e.c.newRetry(e.terms.timeout(), 2*e.terms.timeout())
 	unknown := false
 	for late := 0; ; {
-		t0 := e.c.clock()
+		t0 := e.c.clock.Now()
 		answer, err := e.c.disp.Do(ctx, r, retry.timeout())
 		if err != nil {
 			if wire.MayBeApplied(err) {
@@ -89,7 +89,7 @@ func (e *nameEngine) hold(ctx context.Context, a *attempt, r wire.Request, read 
 		token, granted, err := read(answer)
 		if granted {
 			a.owes.Store(true)
-			if e.c.clock() >= t0+e.terms.validFor {
+			if e.c.clock.Now() >= t0+e.terms.times.Valid {
 				// A reply without validity left never starts work. Another try is made if
 				// it has its full time.
 				if late++; late < 3 && retry.timeout() == e.terms.timeout() {
@@ -111,17 +111,12 @@ type givenLease struct{ *Lease }
 
 func (l givenLease) Value() string { return l.a.value }
 
-func (l givenLease) Err() error { return l.checkClock() }
+func (l givenLease) Err() error { return l.life.Err() }
 
-func (l givenLease) Overdue() time.Duration {
-	if l.checkClock() == nil {
-		return 0
-	}
-	return max(1, l.c.time.ticks()-time.Duration(l.over.Load())) // ended is ended, however short ago
-}
+func (l givenLease) Overdue() time.Duration { return l.life.Overdue() }
 
 func (l givenLease) Abort(reason error) bool {
-	if l.checkClock() != nil || !l.end(errors.Join(ErrLeaseExpired, reason)) {
+	if l.life.Err() != nil || !l.end(errors.Join(ErrLeaseExpired, reason)) {
 		return false
 	}
 	l.c.dismiss(l.Lease)

@@ -4,8 +4,9 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"sync/atomic"
 	"time"
+
+	"github.com/noonlock/noonlock/internal/lease"
 )
 
 // A Lease is the right to act as the one holder of a name, for as long as
@@ -20,37 +21,26 @@ type Lease struct {
 	c     *Client
 	a     *attempt
 	token uint64
-
-	acquired   time.Duration // when the lease began, by the Client's clock
-	validUntil atomic.Int64  // by the Client's clock, ns
-	over       atomic.Int64  // when it ended, likewise
-	ctx        leaseContext
-	ending     ending
+	life  *lease.Lease
 
 	mu       sync.Mutex
-	bound    map[*boundContext]struct{} // contexts that end with the lease
-	ended    bool                       // so do those that are bound from now on
-	returned bool                       // Unlock came after the end
-
-	// Owned by the keeper and the expiry.
-	renewAt            time.Duration
-	expiresAt          time.Duration
-	renewIdx, expirIdx int
-	asked              *renewal // the latest one that has no answer
-	kept               bool
+	returned bool // Unlock came after the end
 }
 
 // newLease starts a lease that was granted by a request sent at t0.
 func (c *Client) newLease(ctx context.Context, a *attempt, token uint64, t0 time.Duration) *Lease {
-	l := &Lease{
-		c: c, a: a, token: token, acquired: t0, renewIdx: -1, expirIdx: -1,
-		ending: newEnding(),
-	}
-	l.ctx = leaseContext{context.WithoutCancel(ctx), l}
-	l.validUntil.Store(int64(t0 + a.terms.validFor))
-	c.expiry.add(l)
-	c.keep.add(l)
+	l := &Lease{c: c, a: a, token: token}
+	l.life = c.keeper.Begin(ctx, t0, &a.terms.times, holder{l})
 	return l
+}
+
+// holder is a Lease as package lease knows it.
+type holder struct{ *Lease }
+
+// Lost is called when the lease's time was over.
+func (h holder) Lost(cause error) {
+	h.notHeld()
+	h.c.noteLoss(h.Lease, cause)
 }
 
 // Token is the fencing token of this lease: greater than that of every earlier
@@ -63,106 +53,34 @@ func (l *Lease) Name() string { return l.a.keys.name }
 
 // Remaining is how long the lease is valid from now without another renewal; 0
 // if it has ended.
-func (l *Lease) Remaining() time.Duration {
-	if l.checkClock() != nil {
-		return 0
-	}
-	return max(0, time.Duration(l.validUntil.Load())-l.c.time.ticks())
-}
+func (l *Lease) Remaining() time.Duration { return l.life.Remaining() }
 
-// checkClock ends the lease if its time is over, and tells why it has ended.
-func (l *Lease) checkClock() error {
-	if cause := l.ending.cause(); cause != nil {
-		return cause
-	}
-	if l.c.time.reached(time.Duration(l.validUntil.Load())) && l.expire() {
-		l.endBound()
-		l.c.expired([]*Lease{l})
-	}
-	return l.ending.cause()
-}
+// Context is done as soon as the lease has ended, with the reason as its cause
+// (context.Cause): ErrReleased, ErrLeaseLost, ErrLeaseExpired or ErrClosed. It
+// carries the values of the context the lease was acquired with, not its end.
+//
+// Its Err looks at the clock, so that it is right even when the process has
+// been paused and no timer has run yet. Contexts derived from it do not, and are done
+// just after it; Bind makes one that looks and is done with it.
+func (l *Lease) Context() context.Context { return l.life.Context() }
 
-// extend counts a renewal that was sent at t0. A reply that comes after the
-// lease's end revives nothing.
-func (l *Lease) extend(t0 time.Duration) bool {
-	if l.checkClock() != nil {
-		return false
-	}
-	until := int64(t0 + l.a.terms.validFor)
-	for {
-		old := l.validUntil.Load()
-		if until <= old || l.validUntil.CompareAndSwap(old, until) {
-			return true
-		}
-	}
+// Bind returns a context that is done when parent is or when the lease ends,
+// whichever comes first, and whose Err looks at the clock. Call stop when the
+// work is done.
+func (l *Lease) Bind(parent context.Context) (ctx context.Context, stop context.CancelFunc) {
+	return l.life.Bind(parent)
 }
 
 // end ends the lease for a reason, once; false if it had ended before.
 func (l *Lease) end(cause error) bool {
-	if !l.finish(cause) {
+	if !l.life.End(cause) {
 		return false
 	}
-	l.endBound()
-	l.settle()
+	l.notHeld()
 	return true
 }
 
-// expire ends a lease whose time is over; false if it goes on, or had ended before.
-// endBound and settle are to follow.
-func (l *Lease) expire() bool {
-	now := l.c.time.ticks()
-	if now < time.Duration(l.validUntil.Load()) {
-		return false // renewed since
-	}
-	if l.capped(now) {
-		return l.finish(errMaxHold)
-	}
-	return l.finish(ErrLeaseExpired)
-}
-
-// finish has the context done, and nothing else: what else is to be done at the end of
-// a lease may wait until the contexts of others are done that end with it.
-func (l *Lease) finish(cause error) bool {
-	if l.ending.cause() != nil {
-		return false
-	}
-	l.over.CompareAndSwap(0, min(int64(l.c.time.ticks()), l.validUntil.Load()))
-	return l.ending.end(context.Canceled, cause)
-}
-
-// endBound has the contexts done that were bound to the lease.
-func (l *Lease) endBound() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.ended = true
-	for b := range l.bound {
-		b.ending.end(context.Canceled, l.ending.cause())
-	}
-}
-
-// settle does the rest at the end of a lease.
-func (l *Lease) settle() {
-	l.c.expiry.remove(l)
-	l.c.keep.remove(l)
-	l.c.metrics.kind(l.a.kind.name()).held.Dec()
-	l.ending.follow()
-	l.mu.Lock()
-	bound := l.bound
-	l.bound = nil
-	l.mu.Unlock()
-	if len(bound) > 0 {
-		go func() { // parents may be of types of the user's
-			for b := range bound {
-				b.release()
-			}
-		}()
-	}
-}
-
-// capped reports whether renewing has ended: with the lease, or by MaxHold.
-func (l *Lease) capped(now time.Duration) bool {
-	return l.ending.cause() != nil || l.a.terms.maxHold > 0 && now-l.acquired >= l.a.terms.maxHold
-}
+func (l *Lease) notHeld() { l.c.metrics.kind(l.a.kind.name()).held.Dec() }
 
 var errMaxHold = errors.Join(ErrLeaseExpired, errors.New("lockcore: MaxHold was reached and renewing ended"))
 
@@ -191,11 +109,11 @@ func (l *Lease) Release(ctx context.Context) (left int, err error) {
 	if ctx == nil {
 		return 0, refuse("ctx", "a context", "%s", "nil")
 	}
-	if l.checkClock() == nil && l.end(ErrReleased) {
+	if l.life.Err() == nil && l.end(ErrReleased) {
 		n, err := l.c.release(ctx, l)
 		return int(n), err
 	}
-	cause := l.ending.cause()
+	cause := l.life.Cause()
 	l.mu.Lock()
 	stale := errors.Is(cause, ErrLeaseExpired) && !l.returned
 	l.returned = true

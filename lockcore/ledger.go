@@ -207,9 +207,9 @@ func (l *Ledger) Leave(ctx context.Context, state LedgerState) error {
 // Now is the server's clock, and on which side of it ours stands: the answer
 // lies within half of took of the truth.
 func (l *Ledger) Now(ctx context.Context) (now time.Time, took time.Duration, err error) {
-	t0 := l.c.clock()
+	t0 := l.c.clock.Now()
 	answer, err := l.ask(ctx, wire.Command("time"))
-	took = l.c.clock() - t0
+	took = l.c.clock.Now() - t0
 	if err != nil {
 		return time.Time{}, took, opError("lockcore: server time", l.name, err)
 	}

@@ -18,7 +18,7 @@ func (c *Client) granted(name, value string) {
 	switch {
 	case held:
 	case a != nil:
-		a.grantedAt.CompareAndSwap(0, int64(c.clock())+1)
+		a.grantedAt.CompareAndSwap(0, int64(c.clock.Now())+1)
 		a.lookNow()
 	default:
 		// Nobody here wants it any more: its leaving was lost. Leave again.

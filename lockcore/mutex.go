@@ -54,9 +54,9 @@ func (m *Mutex) TryLock(ctx context.Context) (*Lease, error) {
 }
 
 func (m *Mutex) tryLock(ctx context.Context) (*Lease, error) {
-	start := m.c.clock()
+	start := m.c.clock.Now()
 	lease, err := m.take(ctx)
-	m.c.metrics.asked(m.kind.name(), m.c.clock()-start, err)
+	m.c.metrics.asked(m.kind.name(), m.c.clock.Now()-start, err)
 	return lease, err
 }
 
@@ -105,7 +105,7 @@ func (m *Mutex) explain(ctx context.Context, s *sighting, err error) error {
 	}
 	held := m.heldBy(&s.reply)
 	if held.TTL >= 0 {
-		held.TTL = max(0, held.TTL-(m.c.clock()-s.at))
+		held.TTL = max(0, held.TTL-(m.c.clock.Now()-s.at))
 	}
 	return errors.Join(err, held)
 }
@@ -126,10 +126,10 @@ func (m *Mutex) Lock(ctx context.Context) (*Lease, error) {
 }
 
 func (m *Mutex) lock(ctx context.Context) (*Lease, error) {
-	start := m.c.clock()
+	start := m.c.clock.Now()
 	var seen sighting
 	lease, err := m.wait(ctx, &seen)
-	m.c.metrics.asked(m.kind.name(), m.c.clock()-start, err)
+	m.c.metrics.asked(m.kind.name(), m.c.clock.Now()-start, err)
 	if err != nil {
 		err = m.explain(ctx, &seen, err)
 	}
@@ -165,7 +165,7 @@ func (m *Mutex) wait(ctx context.Context, seen *sighting) (*Lease, error) {
 		seen.note(r, t0, err)
 		lease, err2 := m.settle(ctx, a, &r, t0, err)
 		if heard := a.grantedAt.Swap(0); heard > 0 && lease != nil {
-			m.c.metrics.handover.Observe((m.c.clock() - time.Duration(heard)).Seconds())
+			m.c.metrics.handover.Observe((m.c.clock.Now() - time.Duration(heard)).Seconds())
 		} else if heard > 0 {
 			m.c.metrics.lapsed.Inc()
 		} else if lease != nil && waited {
@@ -223,7 +223,7 @@ func (m *Mutex) begin(ctx context.Context, waits bool) (*attempt, error) {
 func (m *Mutex) settle(ctx context.Context, a *attempt, r *acquireReply, t0 time.Duration, err error) (*Lease, error) {
 	for tries := 0; err == nil && r.code == answerHeld; tries++ {
 		ended := m.c.endedToken(a) >= r.token && a.ended < r.token // while the answer was on its way
-		if m.c.clock() < t0+m.terms.validFor && !ended {
+		if m.c.clock.Now() < t0+m.terms.times.Valid && !ended {
 			return m.c.hold(ctx, a, r.token, t0)
 		}
 		// The answer took so long that nothing of the lease is left. Asking
@@ -265,12 +265,12 @@ func (a *attempt) await(ctx context.Context, r acquireReply) error {
 		refresh = min(refresh, time.Second/2) // nobody can tell us anything
 	}
 	refresh = refresh*9/10 + rand.N(refresh/5) //nolint:gosec // jitter
-	next := a.c.clock() + refresh
+	next := a.c.clock.Now() + refresh
 	if r.code == answerHead && r.left >= 0 {
-		next = min(next, a.c.clock()+r.left+2*time.Millisecond)
+		next = min(next, a.c.clock.Now()+r.left+2*time.Millisecond)
 	}
 	for {
-		timer := time.NewTimer(max(0, next-a.c.clock()))
+		timer := time.NewTimer(max(0, next-a.c.clock.Now()))
 		select {
 		case <-timer.C:
 			return nil
@@ -280,7 +280,7 @@ func (a *attempt) await(ctx context.Context, r acquireReply) error {
 				return nil
 			}
 			if left := a.left.Swap(0); left > 0 {
-				next = min(next, a.c.clock()+time.Duration(left)+2*time.Millisecond)
+				next = min(next, a.c.clock.Now()+time.Duration(left)+2*time.Millisecond)
 			}
 		case <-ctx.Done():
 			timer.Stop()

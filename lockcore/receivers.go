@@ -55,7 +55,7 @@ func (s *subscription) startTest() {
 // doubt has the subscription tested, as something was perhaps not heard, unless that
 // was done less than so long ago.
 func (s *subscription) doubt(since time.Duration) {
-	now := s.c.time.ticks()
+	now := s.c.clock.Ticks()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.up && s.testing == nil && now-s.tested > max(since, retestAfter) {
@@ -93,7 +93,7 @@ func (s *subscription) test() {
 			s.mu.Unlock()
 			continue
 		}
-		s.trusted, s.tested = found == receiptProved && s.up, s.c.time.ticks()
+		s.trusted, s.tested = found == receiptProved && s.up, s.c.clock.Ticks()
 		close(s.testing)
 		s.testing = nil
 		s.follow(found)
@@ -154,7 +154,7 @@ func (s *subscription) later(pause time.Duration, f func()) {
 // demoted is called when a server has refused a request as a replica does. The
 // subscription may be on it, too, and it says nothing.
 func (s *subscription) demoted() {
-	now := s.c.time.ticks()
+	now := s.c.clock.Ticks()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.up || s.ps == nil || s.leaving || s.ctx.Err() != nil {
@@ -168,7 +168,7 @@ func (s *subscription) demoted() {
 	}
 	s.leaving, s.trusted = true, false
 	s.later(pause, func() {
-		s.leaving, s.redialed = false, max(1, s.c.time.ticks())
+		s.leaving, s.redialed = false, max(1, s.c.clock.Ticks())
 		if s.ps != nil {
 			go s.ps.Close() // run sees it, and makes another
 		}

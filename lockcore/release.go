@@ -81,7 +81,7 @@ func (c *Client) giveBack(ctx context.Context, l *Lease, within time.Duration, a
 
 // dismiss forgets a lease.
 func (c *Client) dismiss(l *Lease) {
-	cause, now := l.checkClock(), c.clock()
+	cause, now := l.life.Err(), c.clock.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.leases[l.a.number] == l {

@@ -125,11 +125,11 @@ func (l *Lease) Downgrade(ctx context.Context) error {
 	case !ok || k.letters != readWriteKind || k.mode != modeWrite:
 		return opError(op, l.Name(), ErrNotWriter)
 	}
-	if cause := l.checkClock(); cause != nil {
+	if cause := l.life.Err(); cause != nil {
 		return opError(op, l.Name(), ErrNotHeld, cause)
 	}
 	n, err := l.downgrade(ctx)
-	cause := l.checkClock()
+	cause := l.life.Err()
 	switch {
 	case err != nil && cause != nil:
 		return opError(op, l.Name(), ErrNotHeld, cause, err)

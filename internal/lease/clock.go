@@ -1,17 +1,21 @@
-package lockcore
+package lease
 
 import (
 	"errors"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
 )
 
-// A clock counts elapsed time for leases: Go's monotonic clock, by which timers run,
-// plus whatever another clock has gained on it since. The other one is the system's,
-// which goes on while the machine is suspended, or Config.Clock. So a clock of the
-// user's can end leases early, and cannot prolong them, even if it stands still.
-type clock struct {
+// never is later than anything that is due.
+const never = time.Duration(math.MaxInt64)
+
+// A Clock counts elapsed time for leases: Go's monotonic clock, by which timers run,
+// plus the time that a second clock has gained on it. The second clock is the system's,
+// which goes on while the machine is suspended, or one of the user's. A user's clock
+// can end leases early. It cannot prolong them, even if it stands still.
+type Clock struct {
 	start  time.Time
 	system func() time.Duration // nil: none. It returns at once
 	user   *userClock           // nil: none
@@ -19,10 +23,10 @@ type clock struct {
 	gained atomic.Int64
 }
 
-// newClock makes a clock that looks at user, or at the system's clock if that is nil.
-// hung is called when user has not answered.
-func newClock(user func() time.Duration, hung func()) *clock {
-	k := &clock{start: time.Now()}
+// NewClock returns a clock that reads user, or the system's clock if that is nil. It
+// calls hung with an error when user does not answer in time.
+func NewClock(user func() time.Duration, hung func(error)) *Clock {
+	k := &Clock{start: time.Now()}
 	if user != nil {
 		k.user = &userClock{read: user, clock: k, hung: hung}
 		k.user.look()
@@ -34,27 +38,26 @@ func newClock(user func() time.Duration, hung func()) *clock {
 	return k
 }
 
-// ticks is the elapsed time as far as it is known: whatever the other clock does, it
-// returns at once.
-func (k *clock) ticks() time.Duration { return time.Since(k.start) + time.Duration(k.gained.Load()) }
+// Ticks is the elapsed time without a look at the second clock. It returns at once.
+func (k *Clock) Ticks() time.Duration { return time.Since(k.start) + time.Duration(k.gained.Load()) }
 
-// now is the elapsed time after a look at the other clock.
-func (k *clock) now() time.Duration {
+// Now is the elapsed time after a look at the second clock.
+func (k *Clock) Now() time.Duration {
 	switch {
 	case k.user != nil:
 		k.user.look()
 	case k.system != nil:
 		k.gain(min(k.system(), never/4) - k.origin)
 	}
-	return k.ticks()
+	return k.Ticks()
 }
 
 // reached reports whether it is that late.
-func (k *clock) reached(at time.Duration) bool { return k.ticks() >= at || k.now() >= at }
+func (k *Clock) reached(at time.Duration) bool { return k.Ticks() >= at || k.Now() >= at }
 
 // gain counts how far the other clock has come since the start. It was read before this
 // is called, so a goroutine that was stopped in between makes too little of it.
-func (k *clock) gain(elapsed time.Duration) {
+func (k *Clock) gain(elapsed time.Duration) {
 	ahead := int64(elapsed - time.Since(k.start))
 	for {
 		old := k.gained.Load()
@@ -64,7 +67,7 @@ func (k *clock) gain(elapsed time.Duration) {
 	}
 }
 
-var errClock = errors.New("lockcore: the clock blocks, is slow, or panics")
+var errClock = errors.New("the clock blocks, is slow, or panics")
 
 // userPatience is how long a user's clock may take. Afterwards nobody waits for it
 // until it has been quick again.
@@ -75,8 +78,8 @@ const userPatience = 20 * time.Millisecond
 // share the next reading that begins.
 type userClock struct {
 	read  func() time.Duration
-	clock *clock
-	hung  func()
+	clock *Clock
+	hung  func(error)
 
 	mu      sync.Mutex
 	next    chan struct{} // closed when the reading has ended that is to begin; nil: none
@@ -147,6 +150,6 @@ func (u *userClock) tell(slow bool) {
 	u.slow = slow
 	u.mu.Unlock()
 	if first {
-		u.hung()
+		u.hung(errClock)
 	}
 }

@@ -1,6 +1,6 @@
 //go:build !linux
 
-package lockcore
+package lease
 
 import "time"
 

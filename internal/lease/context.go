@@ -1,4 +1,4 @@
-package lockcore
+package lease
 
 import (
 	"context"
@@ -12,13 +12,9 @@ type leaseContext struct {
 	l      *Lease
 }
 
-// Context is done as soon as the lease has ended, with the reason as its cause
-// (context.Cause): ErrReleased, ErrLeaseLost, ErrLeaseExpired or ErrClosed. It
-// carries the values of the context the lease was acquired with, not its end.
-//
-// Its Err looks at the clock, so that it is right even when the process has
-// been paused and no timer has run yet. Contexts derived from it do not, and are done
-// just after it; Bind makes one that looks and is done with it.
+// Context is done when the lease ends, with Err as its cause. Its Err looks at the clock.
+// Contexts derived from it do not, and are done just after it; Bind makes one that looks
+// and is done with it.
 func (l *Lease) Context() context.Context { return l.ctx }
 
 func (x leaseContext) Deadline() (time.Time, bool) { return x.values.Deadline() }
@@ -26,7 +22,7 @@ func (x leaseContext) Deadline() (time.Time, bool) { return x.values.Deadline() 
 func (x leaseContext) Done() <-chan struct{} { return x.l.ending.done }
 
 func (x leaseContext) Err() error {
-	_ = x.l.checkClock()
+	_ = x.l.Err()
 	return x.l.ending.err()
 }
 
@@ -92,7 +88,7 @@ func (b *boundContext) Done() <-chan struct{} { return b.ending.done }
 
 func (b *boundContext) Err() error {
 	if b.ending.cause() == nil {
-		if cause := b.l.checkClock(); cause != nil {
+		if cause := b.l.Err(); cause != nil {
 			b.ending.end(context.Canceled, cause)
 		} else if b.mirror.Err() != nil {
 			b.parentEnded()

@@ -1,29 +1,28 @@
-package lockcore
+package lease
 
 import (
-	"container/heap"
 	"sync"
 	"time"
 )
 
-// An expiry ends the leases of a Client whose time is over: one goroutine and one
-// timer for any number of leases, apart from those that renew them. It closes the
-// contexts of all leases that are due before it does anything else for one of them, and
-// runs nothing of the user's.
+// An expiry ends leases whose time is over: one goroutine and one timer for any number
+// of leases. It closes the contexts of all leases that are due before it does anything
+// else for one of them, and runs nothing of the user's.
 type expiry struct {
-	clock *clock
+	clock *Clock
 	after func([]*Lease) // does the rest for leases that have ended, and may take its time
 	kick  chan struct{}
 	stop  chan struct{}
 	wg    sync.WaitGroup
 
 	mu     sync.Mutex
-	leases endHeap // by expiresAt, which may lag behind validUntil
+	ends   schedule // by an instant that may lag behind validUntil
 	wakeAt time.Duration
 }
 
-func newExpiry(clock *clock, after func([]*Lease)) *expiry {
+func newExpiry(clock *Clock, after func([]*Lease)) *expiry {
 	x := &expiry{clock: clock, after: after, kick: make(chan struct{}, 1), stop: make(chan struct{}), wakeAt: never}
+	x.ends.place = func(l *Lease) *place { return &l.expires }
 	x.wg.Go(x.run)
 	return x
 }
@@ -38,13 +37,12 @@ func (x *expiry) close() {
 func (x *expiry) add(l *Lease) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if l.expirIdx >= 0 || l.ending.cause() != nil {
+	if l.expires.index > 0 || l.ending.cause() != nil {
 		return
 	}
-	l.expiresAt = time.Duration(l.validUntil.Load())
-	heap.Push(&x.leases, l)
-	if l.expiresAt < x.wakeAt {
-		x.wakeAt = l.expiresAt
+	x.ends.add(l, l.until())
+	if l.expires.at < x.wakeAt {
+		x.wakeAt = l.expires.at
 		x.wake()
 	}
 }
@@ -52,9 +50,7 @@ func (x *expiry) add(l *Lease) {
 func (x *expiry) remove(l *Lease) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if l.expirIdx >= 0 {
-		heap.Remove(&x.leases, l.expirIdx)
-	}
+	x.ends.remove(l)
 }
 
 func (x *expiry) wake() {
@@ -113,48 +109,23 @@ func (x *expiry) step() time.Duration {
 func (x *expiry) due(batch []*Lease) ([]*Lease, time.Duration) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	now := x.clock.ticks()
+	now := x.clock.Ticks()
 	x.wakeAt = never
-	for len(x.leases) > 0 && len(batch) < endsAtOnce {
-		l := x.leases[0]
-		if l.expiresAt > now {
-			x.wakeAt = l.expiresAt
-			return batch, l.expiresAt - now
+	for len(batch) < endsAtOnce {
+		l, at := x.ends.first()
+		if l == nil {
+			break
 		}
-		if until := time.Duration(l.validUntil.Load()); until > now {
-			l.expiresAt = until // renewed since
-			heap.Fix(&x.leases, 0)
+		if at > now {
+			x.wakeAt = at
+			return batch, at - now
+		}
+		if until := l.until(); until > now {
+			x.ends.move(l, until) // renewed since
 			continue
 		}
-		heap.Pop(&x.leases)
+		x.ends.remove(l)
 		batch = append(batch, l)
 	}
 	return batch, time.Hour
-}
-
-// endHeap is a heap of leases by their expiry.
-type endHeap []*Lease
-
-func (h endHeap) Len() int { return len(h) }
-
-func (h endHeap) Less(i, j int) bool { return h[i].expiresAt < h[j].expiresAt }
-
-func (h endHeap) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].expirIdx, h[j].expirIdx = i, j
-}
-
-func (h *endHeap) Push(lease any) {
-	l := lease.(*Lease)
-	l.expirIdx = len(*h)
-	*h = append(*h, l)
-}
-
-func (h *endHeap) Pop() any {
-	last := len(*h) - 1
-	l := (*h)[last]
-	(*h)[last] = nil
-	*h = (*h)[:last]
-	l.expirIdx = -1
-	return l
 }
