@@ -100,7 +100,7 @@ func (s *sighting) note(r acquireReply, at time.Duration, err error) {
 
 // explain joins the error of a wait that was ended with who held the lock.
 func (m *Mutex) explain(ctx context.Context, s *sighting, err error) error {
-	if ctx.Err() == nil || !errors.Is(err, ErrNotAcquired) || s.reply.holder == "" {
+	if !errors.Is(err, ErrNotAcquired) || s.reply.holder == "" || ctx.Err() == nil {
 		return err
 	}
 	held := m.heldBy(&s.reply)
