@@ -297,6 +297,10 @@ func TestOneFitReplicaIsEnough(t *testing.T) {
 		j.lives("b", 2, -time.Hour, 1)
 		j.wants("of the same order, as after a loss", j.opens("b", "d2", 2, "", 0), "gen 2 mine  own 2 dropped  others 0 watch  proof 0 handover ")
 
+		j.stands("def", "d2", "base", "d2", "gen", "2", "top", "3")
+		j.lives("a", 3, -time.Hour, 1)
+		j.wants("of a definition that is proven", j.opens("b", "d2", 0, "1", 0), "gen 2 mine 1 own 2 dropped  others 1 watch  proof 0 handover ")
+
 		// A replica that learns of another order counts among those of that.
 		j.stands("def", "d2", "base", "d2", "gen", "2", "top", "3")
 		j.lives("b", 3, -time.Second, 0)

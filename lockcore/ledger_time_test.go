@@ -66,9 +66,9 @@ func (j *timedJob) opens(me, def string, own int, start string, trust time.Durat
 func TestSchemasAreNotSetBack(t *testing.T) {
 	jobToTheMillisecond(t, func(j *timedJob) {
 		for before, after := range map[string]string{"0": "1", "1": "1", "2": "2"} {
-			j.stands("v", before)
+			j.stands("v", before, "next", "n")
 			j.opens("", "", 0, "", 0)
-			j.wants("schema "+before, j.field("v"), after)
+			j.wants("schema "+before+", TTL, and the next tick, which the caller does not know", j.field("v")+" "+j.field("retain")+" "+j.field("next"), after+" 3600000 n")
 		}
 		j.stands("v", "3")
 		j.wants("schema 3", j.run("job_open", j.keys("job", "open", "runs", "live", "tomb:1", "defs"), "", "", "", 10, 3600000, "", "", 0, "", 90000, "", 300000, "", "0", "", "", "", "", "", ""), "[11]")
