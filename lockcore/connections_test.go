@@ -29,9 +29,6 @@ func (c *counted) Close() error {
 
 // Six hundred leases, each of a timing of its own, use the connections and goroutines of
 // one, while the server hangs too, for a moment and for good, and afterwards.
-//
-// Caught mutants: a connection for each timing; a new connection for each renewal that is
-// not answered.
 func TestManyTimingsFewConnections(t *testing.T) {
 	// Not parallel: it counts the goroutines of the process.
 	inBubble(t, func(e *env) {
@@ -199,8 +196,6 @@ func TestFault71_RotatedCredentials(t *testing.T) {
 
 // A server becomes a replica, and the name leads to another: what is connected to the
 // former does not stay there, although it answers.
-//
-// Caught mutant: a connection that answered READONLY is used again.
 func TestFault19_ReadOnlyConnectionIsDropped(t *testing.T) {
 	t.Parallel()
 	e := realEnv(t)

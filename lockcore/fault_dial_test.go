@@ -69,8 +69,8 @@ func tlsEnv(t *testing.T, until time.Duration, conf ...string) (*env, string, ce
 // No connection is had, for a reason that is known at once and does not pass by itself:
 // the call is not made again and again, nothing was sent, and the error says why.
 //
-// Caught mutants: every error of a dial is worth another try; a server that answers TLS
-// with something else, or a command with TLS, is taken for one that went away.
+// Caught mutant: a server that leaves a TLS handshake unanswered, or closes what does not
+// begin with one, is taken for one that went away.
 func TestFault61_NoConnectionEver(t *testing.T) {
 	t.Parallel()
 	e, secure, ours := tlsEnv(t, time.Hour, "tls-auth-clients no")
@@ -138,8 +138,6 @@ func never(t *testing.T, e *env, opt *redis.Options, says string) {
 
 // A Dialer fails with an error of its own, or a name is not resolved: nothing was sent,
 // and nothing stays behind, whatever the TTL. Close has nothing to take back.
-//
-// Caught mutant: an error of a dial that is not a net.OpError is ErrUnknown.
 func TestFault69_DialFailsInItsOwnWay(t *testing.T) {
 	own := errors.New("the tunnel is down")
 	for name, fail := range map[string]error{

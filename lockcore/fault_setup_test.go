@@ -48,8 +48,7 @@ func setups() []setup {
 // that error. None says that there is nothing, or that nothing was answered, and none is
 // unknown, as nothing was sent. Leases end in time, and all goes on when it is granted.
 //
-// Caught mutants: the error of a pipeline is not that of its calls; what is refused
-// while a connection is set up is ErrUnknown.
+// Caught mutant: a call that waits for a connection is taken for sent.
 func TestFault70_SetupRefused(t *testing.T) {
 	t.Parallel()
 	for _, s := range setups() {
@@ -134,7 +133,7 @@ func TestFault70_NoSuchDatabase(t *testing.T) {
 // the number and the length of the calls in a pipeline: before a server knows who asks
 // it closes the connection at a call that is long.
 //
-// Caught mutant: what follows in the pipeline is unknown.
+// Caught mutant: the answer to HELLO is not looked at.
 func TestFault70_NoPassword(t *testing.T) {
 	t.Parallel()
 	e := realEnv(t)

@@ -74,7 +74,8 @@ func (c *plainConn) Read(p []byte) (int, error) {
 	c.begun = n > 0
 	silent := c.dialer.silent(c.begun)
 	var late net.Error
-	if silent && !(errors.As(err, &late) && late.Timeout()) && speaksTLS(c.RemoteAddr()) {
+	waits := errors.As(err, &late) && late.Timeout()
+	if silent && !waits && speaksTLS(c.RemoteAddr()) {
 		return 0, errSpeaksTLS
 	}
 	return n, err
