@@ -32,9 +32,6 @@ type attempt struct {
 	// attempt may stand at the server, and is to be taken back.
 	open, owes atomic.Bool
 
-	// work is how far the work under this attempt's lease has come: workNotBegun, …
-	work atomic.Int32
-
 	// grantedAt is when it was heard that the lock is granted to this attempt, plus
 	// one so that 0 is never.
 	grantedAt atomic.Int64

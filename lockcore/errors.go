@@ -55,6 +55,10 @@ var (
 	// of the leases that Close released.
 	ErrClosed = wire.ErrClosed
 
+	// ErrNewerSchema says that a newer version of this library has changed what is stored
+	// to a form that this one cannot keep.
+	ErrNewerSchema = errors.New("lockcore: what is stored has a newer schema than this version knows")
+
 	// ErrConfig is what every *ConfigError is.
 	ErrConfig = errors.New("lockcore: refused")
 )

@@ -17,24 +17,12 @@ import (
 //	tomb:<n>   string  this attempt was given up and a request of it is unanswered,
 //	                   minutes
 //
-// and of a job, whose name is job/<job>:
-//
-//	job        hash    how it stands, see part_job.lua
-//	open       hash    tick (ms) -> JSON of the run that has not ended
-//	runs       list    JSON of ended runs, newest first
-//	live       hash    replica -> order of its definition, alive until (server ms), …
-//	defs       list    JSON of what named the ticks since when, newest first
-//	fence      string  as above
-//	tomb:<n>   string  this run, start or trigger is known already, minutes
-//
 // and of a Record, which may share its name with a lock:
 //
 //	record     string  nr1 <version> <value>, as long as its writer said
 //
-// Channels: <prefix>:ch:<process>, one per Client; <prefix>:job:<job>, one per
-// job, and with {begins} behind it one for the beginnings of its runs.
-//
-// The packages above spell the keys and channels of their own records.
+// The channel of a Client is <prefix>:ch:<process>. The packages above spell the keys
+// and channels of their own records.
 type keyring struct{ prefix string }
 
 // lockKeys are the keys of one lock.
@@ -49,22 +37,6 @@ func (k keyring) lock(name string) *lockKeys {
 	return &lockKeys{
 		name: name, stem: stem,
 		lock: stem + "lock", fence: stem + "fence", queue: stem + "queue", seen: stem + "seen",
-	}
-}
-
-// jobKeys are the keys of the ledger of one job.
-type jobKeys struct {
-	*lockKeys
-	job, open, runs, live, defs string
-	channel                     string
-}
-
-func (k keyring) job(name string) *jobKeys {
-	base := k.lock(jobNames + name)
-	return &jobKeys{
-		lockKeys: base, job: base.stem + "job", open: base.stem + "open", runs: base.stem + "runs", live: base.stem + "live",
-		defs:    base.stem + "defs",
-		channel: k.prefix + ":job:" + name,
 	}
 }
 

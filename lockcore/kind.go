@@ -41,12 +41,6 @@ func (mutexKind) leave(a *attempt, bury bool) wire.Request {
 	return a.c.scripts.mutexLeave.Call(a.lineKeys(), a.value, a.buryIf(bury), a.keepTokens())
 }
 
-func (runKind) name() string { return kindRun }
-
-func (runKind) value(process string, number uint64, trusted bool, identity string) string {
-	return attemptValue(process, number, trusted, identity)
-}
-
 // ownedKind is held by owners: by one that writes, or by any number that read. A
 // reentrant lock is one that is only written.
 type ownedKind struct {

@@ -16,7 +16,7 @@ import (
 // A Record is a value under a name that is written by compare-and-set: a write
 // says what it has seen, and is refused if that is no longer so. It is what an
 // optimistic protocol of another library needs of Redis; who only wants a leader
-// or a lock is better served by Election and Mutex, which have leases and tokens.
+// or a lock is better served by package election and Mutex, which have leases and tokens.
 //
 // What it guarantees: of writes that have seen the same, one succeeds, also if
 // requests or replies are lost, late or repeated. What it does not: that the value

@@ -17,12 +17,10 @@ var ownScripts = sync.OnceValues(func() (*scripts, error) { return loadScripts(l
 
 // scripts are all that change shared state.
 type scripts struct {
-	mutexAcquire, mutexRenew, mutexLeave                                    *wire.Script
-	ownedAcquire, ownedRenew, ownedLeave, ownedDowngrade                    *wire.Script
-	jobOpen, jobClaim, jobRenew, jobComplete, jobAbandon, jobSkip, jobRetry *wire.Script
-	jobRaise, jobLeave, jobStatus, jobPause, jobTrigger                     *wire.Script
-	lockInspect, lockForce, lockQueue, lockPromote                          *wire.Script
-	recordPut                                                               *wire.Script
+	mutexAcquire, mutexRenew, mutexLeave                 *wire.Script
+	ownedAcquire, ownedRenew, ownedLeave, ownedDowngrade *wire.Script
+	lockInspect, lockForce, lockQueue, lockPromote       *wire.Script
+	recordPut                                            *wire.Script
 }
 
 func loadScripts(files fs.FS) (*scripts, error) {
@@ -36,19 +34,6 @@ func loadScripts(files fs.FS) (*scripts, error) {
 		ownedRenew:     l.Script("owned_renew"),
 		ownedLeave:     l.Script("owned_leave"),
 		ownedDowngrade: l.Script("owned_downgrade"),
-
-		jobOpen:     l.Script("job_open"),
-		jobClaim:    l.Script("job_claim"),
-		jobRenew:    l.Script("job_renew"),
-		jobComplete: l.Script("job_complete"),
-		jobAbandon:  l.Script("job_abandon"),
-		jobSkip:     l.Script("job_skip"),
-		jobRetry:    l.Script("job_retry"),
-		jobRaise:    l.Script("job_raise"),
-		jobLeave:    l.Script("job_leave"),
-		jobStatus:   l.Script("job_status"),
-		jobPause:    l.Script("job_pause"),
-		jobTrigger:  l.Script("job_trigger"),
 
 		lockInspect: l.Script("lock_inspect"),
 		lockForce:   l.Script("lock_force"),

@@ -7,6 +7,7 @@ import (
 
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
+	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )
 
 // An entry is one attempt as the work saw it.
@@ -64,16 +65,16 @@ func (f *fleet) ticks(job string) map[int64][]entry {
 }
 
 // ledger is a job's ledger, past all faults.
-func (f *fleet) ledger(job string) *lockcore.Ledger {
+func (f *fleet) ledger(job string) *ledger.Ledger {
 	f.Helper()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.reader == nil {
 		f.reader = f.client(f.direct(), lockcore.Config{Identity: "reader"})
-		f.readers = map[string]*lockcore.Ledger{}
+		f.readers = map[string]*ledger.Ledger{}
 	}
 	if f.readers[job] == nil {
-		l, err := f.reader.Ledger(job, lockcore.LedgerConfig{})
+		l, err := ledger.New(f.reader, job, ledger.Config{})
 		if err != nil {
 			f.Fatal(err)
 		}
@@ -83,7 +84,7 @@ func (f *fleet) ledger(job string) *lockcore.Ledger {
 }
 
 // runs is the whole history of a job, oldest first.
-func (f *fleet) runs(job string) []lockcore.RunRecord {
+func (f *fleet) runs(job string) []ledger.RunRecord {
 	f.Helper()
 	runs, err := f.ledger(job).Runs(f.Context(), 10_000)
 	if err != nil {
@@ -94,9 +95,9 @@ func (f *fleet) runs(job string) []lockcore.RunRecord {
 }
 
 // ended are the history's entries of runs, by tick; a tick with two ends fails.
-func (f *fleet) ended(job string) map[int64]lockcore.RunRecord {
+func (f *fleet) ended(job string) map[int64]ledger.RunRecord {
 	f.Helper()
-	found := map[int64]lockcore.RunRecord{}
+	found := map[int64]ledger.RunRecord{}
 	for _, r := range f.runs(job) {
 		if r.Count > 0 {
 			continue
@@ -139,7 +140,7 @@ func (f *fleet) proven(job string, schedule singleton.Schedule) int {
 			f.Errorf("skipped %v to %v: the entry counts %d, the schedule has %d", r.Tick, r.Last, r.Count, n)
 		}
 	}
-	state, err := f.ledger(job).Open(f.Context(), lockcore.LedgerState{})
+	state, err := f.ledger(job).Open(f.Context(), ledger.State{})
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -6,27 +6,28 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )
 
 // A Job is a handle on a job from outside of its work: from any process, whether
 // or not it runs the job. It is without state and safe for concurrent use.
 type Job struct {
 	name   string
-	ledger *lockcore.Ledger
+	ledger *ledger.Ledger
 }
 
 // NewJob returns the handle of a job by its name. It sends nothing; what the
-// methods return is lockcore.ErrNoLedger if no replica has ever run such a job.
+// methods return is ErrNoLedger if no replica has ever run such a job.
 // The error is a *ConfigError or a *lockcore.ConfigError.
 func NewJob(client *lockcore.Client, name string) (*Job, error) {
 	if client == nil {
 		return nil, &ConfigError{"client", "nil", "a *lockcore.Client"}
 	}
-	ledger, err := client.Ledger(name, lockcore.LedgerConfig{})
+	l, err := ledger.New(client, name, ledger.Config{})
 	if err != nil {
 		return nil, fmt.Errorf("job %q: %w", name, err)
 	}
-	return &Job{name: name, ledger: ledger}, nil
+	return &Job{name: name, ledger: l}, nil
 }
 
 // Status is how a job stands, by the server's clock. Its JSON may get further
@@ -37,6 +38,9 @@ type Status struct {
 	Next        time.Time `json:"next,omitzero"`         // the tick that comes next, as a replica said last
 	Last        time.Time `json:"last"`                  // the newest tick that was run, is run, or was skipped
 	LastSuccess time.Time `json:"last_success,omitzero"` // the newest tick that succeeded
+	// Begun is when the ledger was begun: no tick up to then was ever run or skipped. It is
+	// not known if the ledger has lost data since.
+	Begun       time.Time `json:"begun,omitzero"`
 	Paused      bool      `json:"paused"`
 	PausedSince time.Time `json:"paused_since,omitzero"`
 	Replicas    int       `json:"replicas"`   // that would run it, as far as they were heard of
@@ -63,12 +67,12 @@ func (j *Job) Status(ctx context.Context) (Status, error) {
 		return Status{}, err
 	}
 	st := Status{
-		Job: j.name, Now: state.Now, Next: state.Next, Last: state.Last, LastSuccess: state.LastSuccess,
+		Job: j.name, Now: state.Now, Next: state.Next, Last: state.Last, LastSuccess: state.LastSuccess, Begun: state.Begun,
 		Paused: state.Paused, PausedSince: state.PausedSince, Replicas: state.Replicas, Generation: state.Generation,
 		Open: []Open{},
 	}
 	for _, open := range state.Open {
-		triggered, _ := lockcore.TriggeredAt(open.Tick)
+		triggered, _ := TriggeredAt(open.Tick)
 		st.Open = append(st.Open, Open{
 			Tick: open.Tick, Triggered: triggered, Attempt: open.Attempt, Holder: open.Holder, Token: open.Token,
 			Since: open.Start, Running: open.Left > 0,
@@ -113,7 +117,7 @@ func (j *Job) Runs(ctx context.Context, n int) ([]Entry, error) {
 	}
 	entries := make([]Entry, 0, len(records))
 	for _, r := range records {
-		triggered, _ := lockcore.TriggeredAt(r.Tick)
+		triggered, _ := TriggeredAt(r.Tick)
 		entries = append(entries, Entry{
 			Tick: r.Tick, Last: r.Last, Count: r.Count, Triggered: triggered, Attempt: r.Attempt, Holder: r.Holder,
 			Token: r.Token, Start: r.Start, End: r.End, Outcome: r.Outcome, Error: r.Error,

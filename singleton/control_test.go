@@ -12,6 +12,7 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton"
+	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )
 
 // job is a handle on a job from a process that does not run it.
@@ -38,7 +39,7 @@ func (f *fleet) status(name string) singleton.Status {
 // when, at which attempt.
 func TestStatus(t *testing.T) {
 	bubbleFleet(t, func(t *testing.T, f *fleet) {
-		if _, err := f.job("draw").Status(t.Context()); !errors.Is(err, lockcore.ErrNoLedger) {
+		if _, err := f.job("draw").Status(t.Context()); !errors.Is(err, singleton.ErrNoLedger) {
 			t.Errorf("status of a job that nobody runs: %v", err)
 		}
 		f.three("@every 1m", func(ctx context.Context, run singleton.Run) error {
@@ -110,8 +111,8 @@ func TestPauseAndResume(t *testing.T) {
 			t.Errorf("the missed tick was run %v after the job was resumed", took)
 		}
 		f.recorded("draw", 6)
-		if !slices.ContainsFunc(f.runs("draw"), func(r lockcore.RunRecord) bool {
-			return r.Outcome == lockcore.OutcomeSkipped && r.Error == "paused" && r.Count >= 1
+		if !slices.ContainsFunc(f.runs("draw"), func(r ledger.RunRecord) bool {
+			return r.Outcome == singleton.OutcomeSkipped && r.Error == "paused" && r.Count >= 1
 		}) {
 			t.Errorf("no tick is recorded as skipped for the pause: %+v", f.runs("draw"))
 		}
@@ -169,7 +170,7 @@ func TestTrigger(t *testing.T) {
 		}
 		slices.Reverse(entries)
 		for i, e := range entries {
-			if e.Tick.UnixMilli() != ticks[i] || e.Outcome != lockcore.OutcomeSucceeded || e.Triggered.Sub(before.Now).Abs() > 10*time.Second {
+			if e.Tick.UnixMilli() != ticks[i] || e.Outcome != singleton.OutcomeSucceeded || e.Triggered.Sub(before.Now).Abs() > 10*time.Second {
 				t.Errorf("entry %d is %+v", i, e)
 			}
 		}
@@ -197,10 +198,10 @@ func TestTriggersAreCountedOnce(t *testing.T) {
 		opt, net := f.link()
 		c := f.client(opt, lockcore.Config{})
 		l := f.ledger("draw")
-		if _, err := l.Trigger(t.Context()); !errors.Is(err, lockcore.ErrNoLedger) {
+		if _, err := l.Trigger(t.Context()); !errors.Is(err, singleton.ErrNoLedger) {
 			t.Errorf("trigger of a job that nobody runs: %v", err)
 		}
-		if _, err := l.Open(t.Context(), lockcore.LedgerState{}); err != nil {
+		if _, err := l.Open(t.Context(), ledger.State{}); err != nil {
 			t.Fatal(err)
 		}
 		job, err := singleton.NewJob(c, "draw")
@@ -216,7 +217,7 @@ func TestTriggersAreCountedOnce(t *testing.T) {
 		if st := f.status("draw"); len(st.Open) != 100 {
 			t.Errorf("%d triggers wait, want 100", len(st.Open))
 		}
-		if _, err := job.Trigger(t.Context()); !errors.Is(err, lockcore.ErrTriggers) {
+		if _, err := job.Trigger(t.Context()); !errors.Is(err, singleton.ErrTriggers) {
 			t.Errorf("the 101st: %v", err)
 		}
 	})

@@ -9,7 +9,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
 )
 
@@ -102,7 +101,7 @@ func TestFault79_AVersionThatCrashesAgainAndAgain(t *testing.T) {
 				}
 				runs := f.ended("draw")
 				for at := begin.Truncate(time.Minute).Add(time.Minute); at.Before(begin.Add(c.over)); at = at.Add(time.Minute) {
-					if r := runs[at.UnixMilli()]; r.Outcome != lockcore.OutcomeSucceeded {
+					if r := runs[at.UnixMilli()]; r.Outcome != singleton.OutcomeSucceeded {
 						t.Errorf("the tick of %v is recorded as %+v", at, r)
 					}
 				}

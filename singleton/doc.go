@@ -106,8 +106,7 @@
 //
 // # Keys and rights
 //
-// Package lockcore has the ledger and its keys, all of which begin with its Prefix
-// and "{job/". A job's ledger lives as long as replicas run it, at least 30 days
+// The keys of a ledger begin with the Client's Prefix and "{job/". A job's ledger lives as long as replicas run it, at least 30 days
 // and twice its interval beyond, and for ever while it is paused.
 //
 // A Once has a ledger of its own, "once/" and its name. A Service has none: it is

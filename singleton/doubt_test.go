@@ -9,9 +9,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton"
+	"github.com/noonlock/noonlock/singleton/internal/ledger"
 	"github.com/noonlock/noonlock/singleton/sqlonce"
 )
 
@@ -40,16 +40,16 @@ func TestFault54_ACrashAndThenFailuresIsUnknown(t *testing.T) {
 			r.run()
 		}
 		records := f.recorded("draw", 3)
-		var runs []lockcore.RunRecord
+		var runs []ledger.RunRecord
 		for _, r := range records {
 			if r.Count == 0 {
 				runs = append(runs, r)
 			}
 		}
-		if runs[0].Outcome != lockcore.OutcomeUnknown || runs[0].Attempt != 3 || runs[0].Error != "boom" {
+		if runs[0].Outcome != singleton.OutcomeUnknown || runs[0].Attempt != 3 || runs[0].Error != "boom" {
 			t.Errorf("after the crash: %+v", runs[0])
 		}
-		if runs[1].Outcome != lockcore.OutcomeFailed {
+		if runs[1].Outcome != singleton.OutcomeFailed {
 			t.Errorf("without a crash: %+v", runs[1])
 		}
 		f.until("the metrics tell it", func() bool {
@@ -84,7 +84,7 @@ func TestOnceFailureAfterACrashIsUnknown(t *testing.T) {
 			if name == "b" {
 				continue
 			}
-			if failed := onceFailure(t, run.result()); failed.Outcome != lockcore.OutcomeUnknown || failed.Attempt != 2 || failed.Reason != errBroken.Error() {
+			if failed := onceFailure(t, run.result()); failed.Outcome != singleton.OutcomeUnknown || failed.Attempt != 2 || failed.Reason != errBroken.Error() {
 				t.Errorf("%s is told %+v", name, failed)
 			}
 		}
@@ -114,7 +114,7 @@ func TestASuccessThatIsNotRecordedIsUnknown(t *testing.T) {
 		first.cancel()
 		f.pass(10500 * time.Millisecond) // it no longer tries to record it
 		first.net.Heal()
-		if record := f.recorded("draw", 1)[0]; record.Outcome != lockcore.OutcomeUnknown || record.Attempt != 2 || record.Holder == first.name {
+		if record := f.recorded("draw", 1)[0]; record.Outcome != singleton.OutcomeUnknown || record.Attempt != 2 || record.Holder == first.name {
 			t.Errorf("the record is %+v, want it unknown", record)
 		}
 	})
@@ -164,12 +164,12 @@ func TestAnUnknownOutcomeIsNoFailure(t *testing.T) {
 						if stops {
 							all[first].stop()
 						}
-						want := lockcore.OutcomeFailed
+						want := singleton.OutcomeFailed
 						switch {
 						case next == nil:
-							want = lockcore.OutcomeSucceeded
+							want = singleton.OutcomeSucceeded
 						case c.doubt:
-							want = lockcore.OutcomeUnknown
+							want = singleton.OutcomeUnknown
 						}
 						record := f.recorded("draw", 1)[0]
 						if record.Outcome != want || (record.Holder == first) == stops {
@@ -195,7 +195,7 @@ func TestALeaseThatIsLostLeavesADoubt(t *testing.T) {
 		}, singleton.JobConfig{MaxAttempts: 2})
 		first := all[f.begun("draw", 1)[0].replica]
 		deaf := first.net.Inject(t, lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Match: request("renew")})
-		if record := f.recorded("draw", 1)[0]; record.Outcome != lockcore.OutcomeUnknown || record.Error != errBroken.Error() {
+		if record := f.recorded("draw", 1)[0]; record.Outcome != singleton.OutcomeUnknown || record.Error != errBroken.Error() {
 			t.Errorf("the record is %+v, want it unknown", record)
 		}
 		deaf.Lift()
@@ -209,7 +209,7 @@ func TestOnceThatMayHaveHadItsEffectIsUnknown(t *testing.T) {
 	cfg := singleton.OnceConfig{TTL: time.Minute}
 	unknown := func(t *testing.T, err error, attempt int) {
 		t.Helper()
-		if failed := onceFailure(t, err); failed.Outcome != lockcore.OutcomeUnknown || failed.Attempt != attempt {
+		if failed := onceFailure(t, err); failed.Outcome != singleton.OutcomeUnknown || failed.Attempt != attempt {
 			t.Errorf("it is told %+v, want it unknown at attempt %d", failed, attempt)
 		}
 	}

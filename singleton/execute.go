@@ -10,6 +10,7 @@ import (
 
 	"github.com/noonlock/noonlock/internal/stopping"
 	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )
 
 var (
@@ -37,7 +38,7 @@ const maxRetryPause = time.Minute
 type execution struct {
 	r    *Runner
 	j    *job
-	run  *lockcore.Run
+	run  *ledger.Claim
 	stop *stopping.Deadline
 	log  logr.Logger
 }
@@ -74,7 +75,7 @@ func (x *execution) do(ctx, work context.Context) (ended bool) {
 		}
 		switch {
 		case err == nil:
-			return x.record(ctx, lockcore.OutcomeSucceeded, nil, took)
+			return x.record(ctx, OutcomeSucceeded, nil, took)
 		case x.run.Context().Err() != nil:
 			x.log.Error(errors.Join(context.Cause(x.run.Context()), err), "run is lost to this replica; another takes the tick over", //nolint:contextcheck // as above
 				"attempt", x.run.Attempt)
@@ -83,7 +84,7 @@ func (x *execution) do(ctx, work context.Context) (ended bool) {
 			x.stepBack(ctx)
 			return false
 		case x.run.Attempt >= x.j.cfg.MaxAttempts || permanent(err):
-			return x.record(ctx, lockcore.OutcomeFailed, err, took)
+			return x.record(ctx, OutcomeFailed, err, took)
 		case ctx.Err() != nil:
 			x.log.Info("run is left to another replica", "attempt", x.run.Attempt, "err", err)
 			x.leave(ctx, true)
@@ -117,7 +118,7 @@ func (x *execution) next(ctx context.Context) bool {
 	switch {
 	case err == nil:
 		return true
-	case errors.Is(err, lockcore.ErrSuperseded):
+	case errors.Is(err, ledger.ErrSuperseded):
 		x.log.Error(err, "run is lost to this replica; another has taken the tick over", "attempt", x.run.Attempt)
 	default:
 		x.leave(ctx, true)
@@ -155,7 +156,7 @@ func (x *execution) attempt(work context.Context) error {
 	ctx, stop := x.run.Bind(parent)
 	defer stop()
 	defer x.r.work.begin(x.j.name, ctx)()
-	triggered, _ := lockcore.TriggeredAt(x.run.Tick)
+	triggered, _ := TriggeredAt(x.run.Tick)
 	err := protect(x.log, func() error {
 		return x.j.work(ctx, Run{
 			Job: x.j.name, Tick: x.run.Tick, Triggered: triggered, Attempt: x.run.Attempt, Token: x.run.Token(),
@@ -188,15 +189,15 @@ func (x *execution) record(ctx context.Context, outcome string, failure error, t
 			log.Info("run ended")
 		}
 		x.j.metrics.ended(stands)
-		if _, triggered := lockcore.TriggeredAt(x.run.Tick); outcome == lockcore.OutcomeSucceeded && !triggered {
+		if _, triggered := TriggeredAt(x.run.Tick); outcome == OutcomeSucceeded && !triggered {
 			x.j.metrics.succeeded(x.run.Tick)
 		}
 		return true
-	case errors.Is(err, lockcore.ErrSuperseded):
+	case errors.Is(err, ledger.ErrSuperseded):
 		log.Error(errors.Join(err, failure), "run ended, but another has taken the tick over")
 	default:
 		log.Error(errors.Join(err, failure), "run ended, but that could not be recorded")
-		x.run.Unsure = x.run.Unsure || outcome == lockcore.OutcomeSucceeded
+		x.run.Unsure = x.run.Unsure || outcome == OutcomeSucceeded
 		x.leave(ctx, true)
 		x.stepBack(ctx)
 	}
@@ -216,9 +217,9 @@ func permanent(err error) bool {
 }
 
 // recordedAs is what Complete makes of an outcome.
-func recordedAs(run *lockcore.Run, outcome string) string {
-	if run.Unsure && outcome == lockcore.OutcomeFailed {
-		return lockcore.OutcomeUnknown
+func recordedAs(run *ledger.Claim, outcome string) string {
+	if run.Unsure && outcome == OutcomeFailed {
+		return OutcomeUnknown
 	}
 	return outcome
 }

@@ -10,7 +10,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
 	"github.com/noonlock/noonlock/singleton/sqlonce"
 )
@@ -79,7 +78,7 @@ func TestFault81_ClassD_TheResourceHasSeenATokenOfTheFuture(t *testing.T) {
 			}
 			failed := 0
 			for _, run := range f.runs("draw") {
-				if run.Outcome != lockcore.OutcomeSucceeded {
+				if run.Outcome != singleton.OutcomeSucceeded {
 					failed++
 				}
 			}
@@ -143,7 +142,7 @@ func TestFault81_TwoServersWithOneResource(t *testing.T) {
 			return &sqlonce.StaleTokenError{Job: "draw", Tick: run.Tick, Given: run.Token, Seen: run.Token + 1e6}
 		}, singleton.JobConfig{MaxAttempts: 4})
 		r.run()
-		if record := f.recorded("draw", 1)[0]; record.Outcome != lockcore.OutcomeFailed || attempts != 4 {
+		if record := f.recorded("draw", 1)[0]; record.Outcome != singleton.OutcomeFailed || attempts != 4 {
 			t.Errorf("after %d attempts the record is %+v", attempts, record)
 		}
 		if n := f.log.count("token raised above the one that the resource has seen"); n != 1 {
@@ -160,7 +159,7 @@ func TestFault81_ATokenThatNoOtherIsAbove(t *testing.T) {
 			return &sqlonce.StaleTokenError{Job: "draw", Tick: run.Tick, Given: run.Token, Seen: 1<<63 - 1}
 		}, singleton.JobConfig{MaxAttempts: 2})
 		r.run()
-		if record := f.recorded("draw", 1)[0]; record.Outcome != lockcore.OutcomeFailed {
+		if record := f.recorded("draw", 1)[0]; record.Outcome != singleton.OutcomeFailed {
 			t.Errorf("the record is %+v", record)
 		}
 		if n := f.log.count("token not raised above the one that the resource has seen"); n == 0 {

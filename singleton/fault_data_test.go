@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton"
 )
@@ -307,7 +306,7 @@ func TestFault14_ARestartWithData(t *testing.T) {
 		f.proven("draw", every(t, time.Second))
 		f.alone("draw")
 		for tick, r := range f.ended("draw") {
-			if r.Outcome != lockcore.OutcomeSucceeded {
+			if r.Outcome != singleton.OutcomeSucceeded {
 				t.Errorf("tick %v: %+v", tick, r)
 			}
 		}

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton"
 )
@@ -72,7 +71,7 @@ func TestFault24_28_AClaimThatIsGivenUp(t *testing.T) {
 			t.Errorf("the tick waited for %v, though its claim was given up", took)
 		}
 		record := f.runs("draw")[1]
-		if record.Outcome != lockcore.OutcomeSucceeded || record.Attempt != 1 {
+		if record.Outcome != singleton.OutcomeSucceeded || record.Attempt != 1 {
 			t.Errorf("record is %+v", record)
 		}
 		f.once("draw")
@@ -101,7 +100,7 @@ func TestFault13_ClaimsThatComeLate(t *testing.T) {
 		b.net.Heal()
 		given := time.Now()
 		record := f.recorded("draw", 2)[1]
-		if took := time.Since(given); took > 10*time.Second || record.Outcome != lockcore.OutcomeSucceeded || record.Attempt != 1 {
+		if took := time.Since(given); took > 10*time.Second || record.Outcome != singleton.OutcomeSucceeded || record.Attempt != 1 {
 			t.Errorf("after %v the record is %+v", took, record)
 		}
 		f.once("draw")
@@ -191,7 +190,7 @@ func TestFault25_SomeRenewalsAreLost(t *testing.T) {
 			f.pass(2 * time.Second)
 			rule := all[first.replica].net.Inject(t, lockcoretest.Fault{Kind: kind, Match: request("renew"), Count: 1})
 			f.until("a renewal was hit", func() bool { return rule.Fired() == 1 })
-			if record := f.recorded("draw", 1)[0]; record.Attempt != 1 || record.Outcome != lockcore.OutcomeSucceeded {
+			if record := f.recorded("draw", 1)[0]; record.Attempt != 1 || record.Outcome != singleton.OutcomeSucceeded {
 				t.Errorf("%v: record is %+v", kind, record)
 			}
 			f.once("draw")
@@ -243,7 +242,7 @@ func TestFault26_ALostHandOver(t *testing.T) {
 			if took := second.begin.Sub(stopped); took > 20*time.Second || second.run.Attempt != 2 || second.run.Token <= first.run.Token {
 				t.Errorf("%v: after %v came %+v", kind, took, second.run)
 			}
-			if record := f.recorded("draw", 1)[0]; record.Outcome != lockcore.OutcomeSucceeded || record.Attempt != 2 {
+			if record := f.recorded("draw", 1)[0]; record.Outcome != singleton.OutcomeSucceeded || record.Attempt != 2 {
 				t.Errorf("%v: record is %+v", kind, record)
 			}
 			lockcoretest.MustFire(t, rule)
@@ -269,7 +268,7 @@ func TestFault27_ALostCountOfAttempts(t *testing.T) {
 			rule := r.net.Inject(t, lockcoretest.Fault{Kind: kind, Match: request("retry"), Count: 2})
 			record := f.recorded("draw", 2)[1]
 			attempts := f.book.all()[n:]
-			if len(attempts) != 4 || record.Attempt != 4 || record.Outcome != lockcore.OutcomeFailed {
+			if len(attempts) != 4 || record.Attempt != 4 || record.Outcome != singleton.OutcomeFailed {
 				t.Fatalf("%v: %d attempts, record %+v", kind, len(attempts), record)
 			}
 			for i, e := range attempts {

@@ -22,6 +22,7 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton"
+	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )
 
 // patience bounds every wait for something that must happen. Nothing is
@@ -40,7 +41,7 @@ type fleet struct {
 	log    lines
 
 	mu      sync.Mutex
-	readers map[string]*lockcore.Ledger
+	readers map[string]*ledger.Ledger
 	reader  *lockcore.Client
 }
 
@@ -261,9 +262,9 @@ func (f *fleet) begun(job string, n int) []entry {
 
 // recorded waits until the history of a job has n entries, and returns them,
 // oldest first.
-func (f *fleet) recorded(job string, n int) []lockcore.RunRecord {
+func (f *fleet) recorded(job string, n int) []ledger.RunRecord {
 	f.Helper()
-	var found []lockcore.RunRecord
+	var found []ledger.RunRecord
 	f.until(fmt.Sprintf("%d entries of %s are recorded", n, job), func() bool {
 		found = f.runs(job)
 		return len(found) >= n

@@ -11,6 +11,7 @@ import (
 
 	"github.com/noonlock/noonlock/internal/stopping"
 	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )
 
 // follower is what a replica knows of one job, and does about it. Its loop:
@@ -27,7 +28,7 @@ type follower struct {
 	stop  *stopping.Deadline
 	nudge chan struct{}
 
-	state  lockcore.LedgerState
+	state  ledger.State
 	known  bool      // state is as good as asking again
 	looked time.Time // when it was read
 	own    written   // the schedule of the job
@@ -141,14 +142,14 @@ func (f *follower) act(ctx, work context.Context) (again bool, pause time.Durati
 	others := false
 	for _, open := range f.state.Open {
 		left := open.Left - time.Since(f.looked)
-		_, triggered := lockcore.TriggeredAt(open.Tick)
+		_, triggered := TriggeredAt(open.Tick)
 		switch {
 		case f.isMine(open.Tick):
 		case left > 0:
 			others = true
 			pause = min(pause, left+2*time.Millisecond)
 		case triggered || !f.state.Paused:
-			return f.claim(ctx, work, open.Tick, lockcore.ClaimConfig{})
+			return f.claim(ctx, work, open.Tick, ledger.ClaimConfig{})
 		}
 	}
 	if f.state.Paused || others && f.j.cfg.Overlap == OverlapForbid {
@@ -158,7 +159,7 @@ func (f *follower) act(ctx, work context.Context) (again bool, pause time.Durati
 	p := f.j.plan(f.state, now)
 	switch {
 	case !p.run.IsZero():
-		return f.claim(ctx, work, p.run, lockcore.ClaimConfig{Skipped: p.skip, Until: p.until})
+		return f.claim(ctx, work, p.run, ledger.ClaimConfig{Skipped: p.skip, Until: p.until})
 	case p.skip != nil:
 		sent := time.Now()
 		err := f.j.ledger.Skip(ctx, f.state, *p.skip)
@@ -192,7 +193,7 @@ func (f *follower) setOver(tick time.Time) {
 func (f *follower) forget() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.state.Open = slices.DeleteFunc(f.state.Open, func(open lockcore.OpenRun) bool {
+	f.state.Open = slices.DeleteFunc(f.state.Open, func(open ledger.OpenRun) bool {
 		return slices.ContainsFunc(f.over, open.Tick.Equal)
 	})
 	f.over = nil

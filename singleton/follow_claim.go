@@ -7,11 +7,11 @@ import (
 
 	"github.com/go-logr/logr"
 
-	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )
 
 // claim claims a tick and starts its run.
-func (f *follower) claim(ctx, work context.Context, tick time.Time, cfg lockcore.ClaimConfig) (again bool, pause time.Duration, err error) {
+func (f *follower) claim(ctx, work context.Context, tick time.Time, cfg ledger.ClaimConfig) (again bool, pause time.Duration, err error) {
 	sent := time.Now()
 	run, err := f.j.ledger.Claim(ctx, tick, f.state, cfg)
 	if err != nil {
@@ -22,10 +22,10 @@ func (f *follower) claim(ctx, work context.Context, tick time.Time, cfg lockcore
 	key, at := logged(tick)
 	log := f.r.cfg.Logger.WithValues("job", f.j.name, key, at)
 	f.started(run, log)
-	if _, triggered := lockcore.TriggeredAt(tick); !triggered && tick.After(f.state.Last) {
+	if _, triggered := TriggeredAt(tick); !triggered && tick.After(f.state.Last) {
 		f.state.Last, f.state.Fresh = tick, false
 	}
-	f.state.Open = append(f.state.Open, lockcore.OpenRun{Tick: tick, Attempt: run.Attempt, Token: run.Token(), Left: run.Remaining()})
+	f.state.Open = append(f.state.Open, ledger.OpenRun{Tick: tick, Attempt: run.Attempt, Token: run.Token(), Left: run.Remaining()})
 	f.setMine(tick, true)
 	f.wg.Go(func() {
 		x := &execution{r: f.r, j: f.j, run: run, stop: f.stop, log: log}
@@ -41,7 +41,7 @@ func (f *follower) claim(ctx, work context.Context, tick time.Time, cfg lockcore
 // refused says what to do after a claim or skip, sent at that time, was refused:
 // look again, at once or when something is to be expected.
 func (f *follower) refused(tick, sent time.Time, err error) (again bool, pause time.Duration, _ error) {
-	var refused *lockcore.ClaimError
+	var refused *ledger.ClaimError
 	switch {
 	case err == nil:
 		return true, 0, nil
@@ -49,15 +49,15 @@ func (f *follower) refused(tick, sent time.Time, err error) (again bool, pause t
 		return false, 0, err
 	}
 	switch refused.Status {
-	case lockcore.ClaimBusy:
+	case ledger.ClaimBusy:
 		// Its end is announced; and if its holder dies, its hold ends.
 		return false, min(lookEvery, refused.Left+2*time.Millisecond), nil
-	case lockcore.ClaimEarly:
+	case ledger.ClaimEarly:
 		f.r.observe(tick.Add(-refused.Left), sent, time.Now())
 		return false, min(lookEvery, refused.Left), nil
-	case lockcore.ClaimPaused:
+	case ledger.ClaimPaused:
 		return false, lookEvery, nil
-	case lockcore.ClaimRecorded:
+	case ledger.ClaimRecorded:
 		key, at := logged(tick)
 		f.r.cfg.Logger.Error(errHolderDied, "a tick is given up", "job", f.j.name, key, at, "outcome", refused.Outcome, "holder", f.holder(tick))
 		f.j.metrics.ended(refused.Outcome)
@@ -79,14 +79,14 @@ func (f *follower) holder(tick time.Time) string {
 }
 
 // started counts a takeover, or measures how late a first attempt is.
-func (f *follower) started(run *lockcore.Run, log logr.Logger) {
+func (f *follower) started(run *ledger.Claim, log logr.Logger) {
 	if run.Attempt > 1 {
 		log.Info("run is taken over", "from", f.holder(run.Tick), "attempt", run.Attempt)
 		f.j.metrics.takeovers.Inc()
 		return
 	}
 	now, ok := f.r.clock.now()
-	if _, triggered := lockcore.TriggeredAt(run.Tick); ok && !triggered {
+	if _, triggered := TriggeredAt(run.Tick); ok && !triggered {
 		due := run.Tick.Add(f.j.delay(run.Tick, f.j.schedule.Next(run.Tick)))
 		f.j.metrics.delay.Observe(max(0, now.Sub(due)).Seconds())
 	}

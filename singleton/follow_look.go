@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )
 
 var (
@@ -72,8 +72,8 @@ func (f *follower) spec(now time.Time) string {
 
 // handOver counts what the schedule before this one owes. One that cannot be read here
 // owes the tick that was to come, if that has come due.
-func (f *follower) handOver(state lockcore.LedgerState) *lockcore.Handover {
-	h := &lockcore.Handover{Spec: state.Handover.Spec, Upto: state.Now.Truncate(time.Millisecond)}
+func (f *follower) handOver(state ledger.State) *ledger.Handover {
+	h := &ledger.Handover{Spec: state.Handover.Spec, Upto: state.Now.Truncate(time.Millisecond)}
 	if h.Upto.Before(state.Last) {
 		h.Upto = state.Last
 	}
@@ -89,13 +89,13 @@ func (f *follower) handOver(state lockcore.LedgerState) *lockcore.Handover {
 	f.r.cfg.Logger.Info("the former schedule of the job cannot be read here; of its ticks that are skipped one at most is recorded",
 		"job", f.j.name, "schedule", h.Spec)
 	if state.Next.After(state.Last) && !state.Next.After(h.Upto) {
-		h.Skipped = &lockcore.Skip{First: state.Next, Last: state.Next, Count: 1, Reason: skipRescheduled}
+		h.Skipped = &ledger.Skip{First: state.Next, Last: state.Next, Count: 1, Reason: skipRescheduled}
 	}
 	return h
 }
 
 // tell logs and counts what has changed since the last look.
-func (f *follower) tell(state lockcore.LedgerState, handover *lockcore.Handover) {
+func (f *follower) tell(state ledger.State, handover *ledger.Handover) {
 	log := f.r.cfg.Logger.WithValues("job", f.j.name)
 	switch {
 	case state.Superseded && f.state.Now.IsZero():

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock/internal/readiness"
-	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/singleton/internal/ledger"
 	"github.com/noonlock/noonlock/singleton/sqlonce"
 )
 
@@ -184,7 +184,7 @@ type job struct {
 	ticks    string // the schedule's fingerprint
 	work     Func
 	cfg      JobConfig
-	ledger   *lockcore.Ledger
+	ledger   *ledger.Ledger
 	metrics  *jobMetrics
 	ready    readiness.State
 }
@@ -192,7 +192,7 @@ type job struct {
 // logged names a tick in a line of the log: a triggered run has none that means
 // something to people, so that is when it was triggered.
 func logged(tick time.Time) (key string, at time.Time) {
-	if at, triggered := lockcore.TriggeredAt(tick); triggered {
+	if at, triggered := TriggeredAt(tick); triggered {
 		return "triggered", at
 	}
 	return "tick", tick

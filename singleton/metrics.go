@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/noonlock/noonlock/internal/registry"
-	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )
 
 // metrics are what a Runner tells Prometheus. The label job is a name that the
@@ -119,7 +119,7 @@ func (m *metrics) job(name string) *jobMetrics {
 		paused: m.paused.With(name), superseded: m.superseded.With(name),
 		lastSuccess: m.lastSuccess, ticks: m.next,
 	}
-	for _, outcome := range []string{lockcore.OutcomeSucceeded, lockcore.OutcomeFailed, lockcore.OutcomeUnknown, lockcore.OutcomeLost} {
+	for _, outcome := range []string{OutcomeSucceeded, OutcomeFailed, OutcomeUnknown, OutcomeLost} {
 		j.runs[outcome] = m.runs.With(name, outcome)
 	}
 	for _, reason := range []string{skipMissed, skipOverlap, skipDeadline, skipPaused, skipRescheduled} {
@@ -136,14 +136,14 @@ func (j *jobMetrics) ended(outcome string) {
 }
 
 // skipped counts ticks that were recorded as skipped.
-func (j *jobMetrics) skipped(s *lockcore.Skip) {
+func (j *jobMetrics) skipped(s *ledger.Skip) {
 	if s != nil && j.skips[s.Reason] != nil {
 		j.skips[s.Reason].Add(float64(s.Count))
 	}
 }
 
 // stands notes how the job stands in the ledger.
-func (j *jobMetrics) stands(state *lockcore.LedgerState) {
+func (j *jobMetrics) stands(state *ledger.State) {
 	j.paused.Set(oneIf(state.Paused))
 	j.superseded.Set(oneIf(state.Superseded))
 	j.succeeded(state.LastSuccess)

@@ -8,7 +8,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton"
 )
@@ -113,7 +112,7 @@ func TestMetrics(t *testing.T) {
 		}
 		newest := time.Time{}
 		for _, r := range runs {
-			if r.Outcome == lockcore.OutcomeSucceeded && r.Tick.After(newest) {
+			if r.Outcome == singleton.OutcomeSucceeded && r.Tick.After(newest) {
 				newest = r.Tick
 			}
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/noonlock/noonlock/internal/logqueue"
 	"github.com/noonlock/noonlock/internal/stopping"
 	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )
 
 // OnceConfig is how a Once works. All replicas must use the same.
@@ -67,7 +68,7 @@ type OnceError struct {
 	Holder  string // who ran it last; empty if nobody knows any more
 	Attempt int    // 1, or more if runners were lost
 	Token   uint64
-	// Outcome is lockcore.OutcomeFailed; or OutcomeUnknown, if a runner died, could not
+	// Outcome is OutcomeFailed; or OutcomeUnknown, if a runner died, could not
 	// record its success, or returned ErrUnknownOutcome, so that its effect may have come
 	// about, and the others failed; or OutcomeLost, if no other was left, with
 	// MaxAttempts 1.
@@ -112,7 +113,7 @@ func (e *OnceError) Unwrap() error { return e.cause }
 type Once struct {
 	name   string
 	cfg    OnceConfig
-	ledger *lockcore.Ledger
+	ledger *ledger.Ledger
 }
 
 // NewOnce makes a Once, named by the rules of a lock's name, of at most 195
@@ -136,7 +137,7 @@ func NewOnce(client *lockcore.Client, name string, cfg OnceConfig) (*Once, error
 	if cfg.ShutdownTimeout < 0 {
 		return nil, &ConfigError{"OnceConfig.ShutdownTimeout", cfg.ShutdownTimeout.String(), "0 (10s) or positive"}
 	}
-	ledger, err := client.Ledger(onceNames+name, lockcore.LedgerConfig{
+	l, err := ledger.New(client, onceNames+name, ledger.Config{
 		Lease:       lockcore.LeaseConfig{TTL: cfg.TTL, Identity: cfg.Identity},
 		MaxAttempts: cfg.MaxAttempts, KeepRuns: onceKeep, Retain: cfg.Remember,
 	})
@@ -150,7 +151,7 @@ func NewOnce(client *lockcore.Client, name string, cfg OnceConfig) (*Once, error
 		return nil, fmt.Errorf("singleton: once: %w", err)
 	}
 	cfg.Logger = lines.Logger().WithValues("once", name)
-	return &Once{name: name, cfg: cfg, ledger: ledger}, nil
+	return &Once{name: name, cfg: cfg, ledger: l}, nil
 }
 
 // Name is the name of the work.

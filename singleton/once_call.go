@@ -9,6 +9,7 @@ import (
 
 	"github.com/noonlock/noonlock/internal/stopping"
 	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )
 
 // A onceCall is one Do. It keeps a ledger whose ticks are the runs of the work,
@@ -36,8 +37,8 @@ type onceCall struct {
 
 // onceStart is where a new ledger begins: before the first run. It says no more,
 // so that a ledger that was lost begins again there, too.
-func onceStart() lockcore.LedgerState {
-	return lockcore.LedgerState{Last: time.UnixMilli(0), Fresh: true}
+func onceStart() ledger.State {
+	return ledger.State{Last: time.UnixMilli(0), Fresh: true}
 }
 
 func newOnceCall(o *Once, deadline *stopping.Deadline, work func(ctx context.Context, token uint64) error) *onceCall {
@@ -64,7 +65,7 @@ func (c *onceCall) step(ctx context.Context) (done bool, err error) {
 	if !state.LastSuccess.IsZero() {
 		return true, nil
 	}
-	var open *lockcore.OpenRun
+	var open *ledger.OpenRun
 	if len(state.Open) > 0 {
 		open = &state.Open[0] // without overlap there is one
 	}
@@ -102,7 +103,7 @@ func (c *onceCall) outcome(ctx context.Context) (*OnceError, error) {
 			}, nil
 		}
 	}
-	return &OnceError{Name: c.o.name, Outcome: lockcore.OutcomeUnknown, Reason: "its record is no longer kept"}, nil
+	return &OnceError{Name: c.o.name, Outcome: OutcomeUnknown, Reason: "its record is no longer kept"}, nil
 }
 
 // await returns when it is time to look again: something was heard, or the hold
@@ -131,18 +132,18 @@ func (c *onceCall) await(ctx context.Context, left time.Duration, about ...any) 
 }
 
 // claim tries to become the runner, and runs the work if it is.
-func (c *onceCall) claim(ctx context.Context, tick time.Time, known lockcore.LedgerState) (done bool, err error) {
-	run, err := c.o.ledger.Claim(ctx, tick, known, lockcore.ClaimConfig{})
-	var refused *lockcore.ClaimError
+func (c *onceCall) claim(ctx context.Context, tick time.Time, known ledger.State) (done bool, err error) {
+	run, err := c.o.ledger.Claim(ctx, tick, known, ledger.ClaimConfig{})
+	var refused *ledger.ClaimError
 	switch {
 	case err == nil:
 		c.joined = tick
 		return c.run(ctx, run)
 	case !errors.As(err, &refused):
 		return false, c.pass(ctx, err)
-	case refused.Status == lockcore.ClaimBusy:
+	case refused.Status == ledger.ClaimBusy:
 		c.joined = refused.OpenTick
-	case refused.Status == lockcore.ClaimPaused || refused.Status == lockcore.ClaimEarly:
+	case refused.Status == ledger.ClaimPaused || refused.Status == ledger.ClaimEarly:
 		return false, c.await(ctx, c.o.cfg.TTL, "refused", refused.Error())
 	}
 	return false, nil // the ledger has changed since we looked

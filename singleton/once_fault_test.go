@@ -171,7 +171,7 @@ func TestOnceRunsAgainAfterALoss(t *testing.T) {
 // A run whose holders all die is recorded as unknown, or lost, and those who wait
 // are told; a later call tries again.
 func TestOnceGivesUpAfterTheAttempts(t *testing.T) {
-	for most, want := range map[int]string{1: lockcore.OutcomeLost, 2: lockcore.OutcomeUnknown} {
+	for most, want := range map[int]string{1: singleton.OutcomeLost, 2: singleton.OutcomeUnknown} {
 		t.Run(want, func(t *testing.T) {
 			fleetInBubble(t, func(t *testing.T, f *serviceFleet) {
 				cfg := singleton.OnceConfig{MaxAttempts: most}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )
 
 // onceStepBack is how long a replica that has lost a run leaves it to the others.
@@ -15,7 +16,7 @@ const onceStepBack = 500 * time.Millisecond
 // run does the work of a claimed run and records how it ended. done: it has
 // succeeded, and that is recorded. Neither done nor an error: the run went to
 // another, whose outcome we share.
-func (c *onceCall) run(ctx context.Context, run *lockcore.Run) (done bool, err error) {
+func (c *onceCall) run(ctx context.Context, run *ledger.Claim) (done bool, err error) {
 	log := c.o.cfg.Logger.WithValues("attempt", run.Attempt, "token", run.Token())
 	log.Info("run begins")
 	began := time.Now()
@@ -25,8 +26,8 @@ func (c *onceCall) run(ctx context.Context, run *lockcore.Run) (done bool, err e
 	run.Unsure = run.Unsure || outcomeUnknown(err) || run.Context().Err() != nil
 	switch {
 	case err == nil:
-		log.Info("run ended", "outcome", lockcore.OutcomeSucceeded)
-		return c.record(ctx, run, lockcore.OutcomeSucceeded, nil)
+		log.Info("run ended", "outcome", OutcomeSucceeded)
+		return c.record(ctx, run, OutcomeSucceeded, nil)
 	case ctx.Err() != nil:
 		log.Info("run is left to another replica", "err", err)
 		c.leave(ctx, run)
@@ -40,13 +41,13 @@ func (c *onceCall) run(ctx context.Context, run *lockcore.Run) (done bool, err e
 	if seen := tokenSeen(err); seen > run.Token() {
 		raise(ctx, run, c.o.cfg.Logger, seen)
 	}
-	log.Error(err, "run ended", "outcome", recordedAs(run, lockcore.OutcomeFailed))
-	return c.record(ctx, run, lockcore.OutcomeFailed, err)
+	log.Error(err, "run ended", "outcome", recordedAs(run, OutcomeFailed))
+	return c.record(ctx, run, OutcomeFailed, err)
 }
 
 // do runs the work and waits until it has returned. ended is why its context was
 // done then; nil if it was not.
-func (c *onceCall) do(ctx context.Context, run *lockcore.Run) (ended, err error) {
+func (c *onceCall) do(ctx context.Context, run *ledger.Claim) (ended, err error) {
 	work, stop := run.Bind(ctx)
 	defer stop()
 	err = protect(c.o.cfg.Logger, func() error { return c.work(work, run.Token()) })
@@ -58,7 +59,7 @@ func (c *onceCall) do(ctx context.Context, run *lockcore.Run) (ended, err error)
 
 // record writes the outcome down; a failure becomes a *OnceError. The lease is
 // renewed until that is answered, and for a while although ctx has ended.
-func (c *onceCall) record(ctx context.Context, run *lockcore.Run, outcome string, failure error) (done bool, err error) {
+func (c *onceCall) record(ctx context.Context, run *ledger.Claim, outcome string, failure error) (done bool, err error) {
 	reason := ""
 	if failure != nil {
 		reason = failure.Error()
@@ -77,7 +78,7 @@ func (c *onceCall) record(ctx context.Context, run *lockcore.Run, outcome string
 	}
 	run.Unsure = run.Unsure || failure == nil
 	c.leave(ctx, run)
-	if errors.Is(err, lockcore.ErrSuperseded) {
+	if errors.Is(err, ledger.ErrSuperseded) {
 		c.o.cfg.Logger.Error(err, "run was taken over before it ended; the other one counts", "attempt", run.Attempt, "token", run.Token())
 		return false, nil
 	}
@@ -86,7 +87,7 @@ func (c *onceCall) record(ctx context.Context, run *lockcore.Run, outcome string
 
 // leave ends the hold on a run that is not recorded, so that another replica need
 // not wait for its end.
-func (c *onceCall) leave(ctx context.Context, run *lockcore.Run) {
+func (c *onceCall) leave(ctx context.Context, run *ledger.Claim) {
 	trying, stop := c.stop.Context(ctx, 0)
 	defer stop()
 	if err := run.Abandon(trying, true); err != nil && !errors.Is(err, lockcore.ErrNotHeld) {

@@ -83,7 +83,7 @@ func TestOnceRunsOnOneOfFifty(t *testing.T) {
 					if errors.Is(err, errBroken) {
 						ran++
 					}
-					if failed.Reason != errBroken.Error() || failed.Outcome != lockcore.OutcomeFailed || failed.Token != token ||
+					if failed.Reason != errBroken.Error() || failed.Outcome != singleton.OutcomeFailed || failed.Token != token ||
 						failed.Attempt != 1 || !strings.HasPrefix(failed.Holder, "replica-") {
 						t.Errorf("failure %+v, want the runner's", failed)
 					}

@@ -3,7 +3,7 @@ package singleton
 import (
 	"time"
 
-	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )
 
 // Why ticks are skipped, as the ledger has it.
@@ -19,10 +19,10 @@ const (
 
 // A plan is what is to be done about the ticks of a job at one moment.
 type plan struct {
-	run   time.Time      // claim this tick now; zero: none
-	until time.Time      // but not after this; zero: whenever
-	skip  *lockcore.Skip // ticks before it that will not be run, for one reason
-	next  time.Time      // when the next one comes due, its jitter included; zero: never, or not known yet
+	run   time.Time    // claim this tick now; zero: none
+	until time.Time    // but not after this; zero: whenever
+	skip  *ledger.Skip // ticks before it that will not be run, for one reason
+	next  time.Time    // when the next one comes due, its jitter included; zero: never, or not known yet
 }
 
 const (
@@ -39,14 +39,14 @@ const (
 type dueTicks struct {
 	count  int
 	newest []time.Time
-	first  lockcore.Skip // the first ticks, all for one reason
-	mixed  bool          // there is another reason
+	first  ledger.Skip // the first ticks, all for one reason
+	mixed  bool        // there is another reason
 }
 
 // add adds a tick that is skipped for that reason if it is not run.
 func (d *dueTicks) add(tick time.Time, reason string) {
 	if d.count == 0 {
-		d.first = lockcore.Skip{First: tick, Reason: reason}
+		d.first = ledger.Skip{First: tick, Reason: reason}
 	}
 	d.mixed = d.mixed || reason != d.first.Reason
 	if !d.mixed {
@@ -62,7 +62,7 @@ func (d *dueTicks) add(tick time.Time, reason string) {
 
 // skipped makes one entry of all but the newest n ticks; nil if that is none. If
 // there is more than one reason it is of the first ones, and all is false.
-func (d *dueTicks) skipped(n int) (skip *lockcore.Skip, all bool) {
+func (d *dueTicks) skipped(n int) (skip *ledger.Skip, all bool) {
 	s := d.first
 	switch rest := d.count - n; {
 	case rest == 0:
@@ -79,7 +79,7 @@ func (d *dueTicks) skipped(n int) (skip *lockcore.Skip, all bool) {
 // are skipped. Of several reasons to skip it plans the first one alone, and what
 // is run when those are recorded. It depends on its arguments alone, so that
 // replicas of one view decide the same.
-func (j *job) plan(view lockcore.LedgerState, now time.Time) plan {
+func (j *job) plan(view ledger.State, now time.Time) plan {
 	var due dueTicks
 	var p plan
 	for tick := j.schedule.Next(view.Last).UTC(); !tick.IsZero(); {
@@ -130,7 +130,7 @@ func (j *job) limit() time.Duration {
 }
 
 // reason is why a tick is skipped that came due at `at`, if it is.
-func (j *job) reason(tick, at, now time.Time, view *lockcore.LedgerState) string {
+func (j *job) reason(tick, at, now time.Time, view *ledger.State) string {
 	switch {
 	case within(at, view.Halted, view.Resumed):
 		return skipPaused

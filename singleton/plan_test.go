@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )
 
 // at is an instant of these tests: so many seconds after a fixed one.
@@ -89,7 +89,7 @@ func TestPlan(t *testing.T) {
 				}
 				return at(seconds)
 			}
-			p := j.plan(lockcore.LedgerState{
+			p := j.plan(ledger.State{
 				Last: at(c.last), Held: known(c.held), Freed: known(c.busy), Halted: known(c.halted), Resumed: known(c.resumed),
 			}, at(c.now))
 			want := func(what string, got time.Time, seconds float64) {
@@ -117,7 +117,7 @@ func TestPlan(t *testing.T) {
 	}
 	t.Run("none, too late", func(t *testing.T) {
 		j := &job{name: "j", schedule: seconds(time.Minute), cfg: JobConfig{CatchUp: CatchUpNone}}
-		p := j.plan(lockcore.LedgerState{Last: at(-1000)}, at(-1000).Truncate(time.Minute).Add(time.Minute+11*s))
+		p := j.plan(ledger.State{Last: at(-1000)}, at(-1000).Truncate(time.Minute).Add(time.Minute+11*s))
 		if !p.run.IsZero() || p.skip == nil || p.skip.Count != 1 || p.skip.Reason != skipMissed {
 			t.Errorf("plan is %+v, want the tick skipped", p)
 		}
@@ -136,8 +136,8 @@ func TestPlanOfVeryManyTicks(t *testing.T) {
 			j := &job{name: "j", schedule: seconds(100 * time.Millisecond), cfg: JobConfig{CatchUp: catchUp}}
 			last, now := at(0), at(float64(missed)/10+0.05)
 			skipped, plans := 0, 0
-			p := j.plan(lockcore.LedgerState{Last: last}, now)
-			for ; p.run.IsZero(); p = j.plan(lockcore.LedgerState{Last: last}, now) {
+			p := j.plan(ledger.State{Last: last}, now)
+			for ; p.run.IsZero(); p = j.plan(ledger.State{Last: last}, now) {
 				if plans++; plans > 20 || p.skip == nil {
 					t.Fatalf("%d missed: no end, plan is %+v", missed, p)
 				}
@@ -197,7 +197,7 @@ func TestPlanOfMixedStretches(t *testing.T) {
 			}
 			return from, to
 		}
-		view := lockcore.LedgerState{Last: at(0)}
+		view := ledger.State{Last: at(0)}
 		view.Halted, view.Resumed = span()
 		view.Held, view.Freed = span()
 		j := &job{name: "j", cfg: JobConfig{CatchUp: []CatchUp{CatchUpLatest, CatchUpAll, CatchUpNone}[random.IntN(3)]}}
@@ -297,7 +297,7 @@ func TestReasonOfADelayedTick(t *testing.T) {
 		{tick, due.Add(-time.Millisecond), skipMissed},
 		{due.Add(time.Millisecond), due.Add(2 * time.Millisecond), skipMissed},
 	} {
-		p := j.plan(lockcore.LedgerState{Last: at(0), Halted: c.from, Resumed: c.to}, tick.Add(90*time.Second))
+		p := j.plan(ledger.State{Last: at(0), Halted: c.from, Resumed: c.to}, tick.Add(90*time.Second))
 		if p.skip == nil || !p.skip.Last.Equal(tick) || p.skip.Reason != c.want {
 			t.Errorf("due at %v, paused from %v to %v: %+v, want it skipped, %s", due, c.from, c.to, p.skip, c.want)
 		}
@@ -307,7 +307,7 @@ func TestReasonOfADelayedTick(t *testing.T) {
 // What a plan costs that looks at as many ticks as one may.
 func BenchmarkPlan(b *testing.B) {
 	j := &job{name: "j", schedule: seconds(time.Second)}
-	view := lockcore.LedgerState{Last: at(0), Held: at(-9), Freed: at(0), Halted: at(-9), Resumed: at(0)}
+	view := ledger.State{Last: at(0), Held: at(-9), Freed: at(0), Halted: at(-9), Resumed: at(0)}
 	b.ReportAllocs()
 	for b.Loop() {
 		if p := j.plan(view, at(2*mostTicks)); p.skip == nil {
@@ -369,10 +369,10 @@ func TestPlanWithJitter(t *testing.T) {
 	if d == 0 {
 		t.Fatal("this tick has no delay, choose another")
 	}
-	if p := j.plan(lockcore.LedgerState{Last: at(0)}, tick.Add(d-time.Millisecond)); !p.run.IsZero() || !p.next.Equal(tick.Add(d)) {
+	if p := j.plan(ledger.State{Last: at(0)}, tick.Add(d-time.Millisecond)); !p.run.IsZero() || !p.next.Equal(tick.Add(d)) {
 		t.Errorf("before its delay is over: %+v", p)
 	}
-	if p := j.plan(lockcore.LedgerState{Last: at(0)}, tick.Add(d)); !p.run.Equal(tick) {
+	if p := j.plan(ledger.State{Last: at(0)}, tick.Add(d)); !p.run.Equal(tick) {
 		t.Errorf("when its delay is over: %+v", p)
 	}
 }

@@ -6,9 +6,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton"
+	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )
 
 // scheduled makes a replica that runs the job by that schedule.
@@ -75,7 +75,7 @@ func TestWhatAnotherScheduleDrops(t *testing.T) {
 		f.pass(time.Minute)
 		runs := f.runs("draw")
 		noon := f.clockAt(36, 0)
-		want := lockcore.RunRecord{Tick: noon, Last: noon.Add(24 * time.Hour), Count: 2, Outcome: lockcore.OutcomeSkipped, Error: "rescheduled"}
+		want := ledger.RunRecord{Tick: noon, Last: noon.Add(24 * time.Hour), Count: 2, Outcome: singleton.OutcomeSkipped, Error: "rescheduled"}
 		if len(runs) != 2 || runs[1] != want {
 			t.Errorf("the ledger has %+v, want %+v", runs, want)
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/noonlock/noonlock/internal/logqueue"
 	"github.com/noonlock/noonlock/internal/stopping"
 	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )
 
 // Config is how a Runner works. Its zero value is a working default.
@@ -112,7 +113,7 @@ func NewRunner(client *lockcore.Client, cfg Config) (*Runner, error) {
 		cfg.WallClock = time.Now
 	}
 	r := &Runner{client: client, cfg: cfg}
-	if _, err := client.Ledger("probe", lockcore.LedgerConfig{Lease: r.lease()}); err != nil {
+	if _, err := ledger.New(client, "probe", ledger.Config{Lease: r.lease()}); err != nil {
 		return nil, fmt.Errorf("singleton: Config: %w", err)
 	}
 	var err error
@@ -160,7 +161,7 @@ func (r *Runner) AddSchedule(name string, schedule Schedule, work Func, cfg JobC
 		return fmt.Errorf("job %q: %w", name, err)
 	}
 	ticks := fingerprintTicks(schedule)
-	ledger, err := r.client.Ledger(name, lockcore.LedgerConfig{
+	l, err := ledger.New(r.client, name, ledger.Config{
 		Lease: r.lease(), MaxAttempts: cfg.MaxAttempts, AllowOverlap: cfg.Overlap == OverlapAllow,
 		KeepRuns: cfg.KeepRuns, Retain: retention(schedule), Definition: fingerprint(ticks, cfg), Schedule: ticks,
 	})
@@ -178,7 +179,7 @@ func (r *Runner) AddSchedule(name string, schedule Schedule, work Func, cfg JobC
 		}
 	}
 	r.jobs = append(r.jobs, &job{
-		name: name, schedule: schedule, ticks: ticks, work: work, cfg: cfg, ledger: ledger, metrics: r.metrics.job(name),
+		name: name, schedule: schedule, ticks: ticks, work: work, cfg: cfg, ledger: l, metrics: r.metrics.job(name),
 	})
 	return nil
 }

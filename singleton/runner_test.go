@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
 )
 
@@ -78,7 +77,7 @@ func TestRunTellsWhatItIsFor(t *testing.T) {
 		}
 		record := f.runs("draw")[0]
 		if !record.Tick.Equal(noon) || record.Attempt != 1 || record.Holder != "host-7" || record.Token != first.Token ||
-			record.Outcome != lockcore.OutcomeSucceeded || record.Error != "" || record.Start.Before(noon) || record.End.Before(record.Start) {
+			record.Outcome != singleton.OutcomeSucceeded || record.Error != "" || record.Start.Before(noon) || record.End.Before(record.Start) {
 			t.Errorf("record is %+v", record)
 		}
 	})
@@ -124,7 +123,7 @@ func TestFailuresAreRetriedAndRecorded(t *testing.T) {
 						t.Errorf("pause %d was %v, want about %v", i+1, got, want)
 					}
 				}
-				if record.Outcome != lockcore.OutcomeFailed || record.Attempt != 3 || !strings.Contains(record.Error, c.says) {
+				if record.Outcome != singleton.OutcomeFailed || record.Attempt != 3 || !strings.Contains(record.Error, c.says) {
 					t.Errorf("record is %+v", record)
 				}
 			})

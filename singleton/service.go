@@ -14,6 +14,7 @@ import (
 	"github.com/noonlock/noonlock/internal/logqueue"
 	"github.com/noonlock/noonlock/internal/readiness"
 	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )
 
 // ServiceConfig is how a Service works. All replicas should use the same. The
@@ -86,7 +87,7 @@ type Service struct {
 	name  string
 	do    func(ctx context.Context, token uint64) error
 	cfg   ServiceConfig
-	mutex *lockcore.Mutex
+	lock  *ledger.Lock
 	lines *logqueue.Queue // behind cfg.Logger
 
 	metrics *serviceMetrics
@@ -124,7 +125,7 @@ func NewService(client *lockcore.Client, name string, work func(ctx context.Cont
 	if err != nil {
 		return nil, err
 	}
-	ledger, err := client.Ledger(serviceNames+name, lockcore.LedgerConfig{Lease: lease})
+	lock, err := ledger.NewLock(client, serviceNames+name, lease)
 	if err != nil {
 		return nil, fmt.Errorf("singleton: service: %w", err)
 	}
@@ -137,7 +138,7 @@ func NewService(client *lockcore.Client, name string, work func(ctx context.Cont
 		return nil, fmt.Errorf("singleton: service: %w", err)
 	}
 	cfg.Logger = lines.Logger().WithValues("service", name)
-	return &Service{name: name, do: work, cfg: cfg, mutex: ledger.Mutex(), lines: lines, metrics: m}, nil
+	return &Service{name: name, do: work, cfg: cfg, lock: lock, lines: lines, metrics: m}, nil
 }
 
 func (cfg ServiceConfig) complete() (ServiceConfig, error) {

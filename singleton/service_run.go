@@ -10,6 +10,7 @@ import (
 
 	"github.com/cenkalti/backoff/v4"
 
+	"github.com/noonlock/noonlock/internal/engine"
 	"github.com/noonlock/noonlock/internal/readiness"
 	"github.com/noonlock/noonlock/internal/stopping"
 	"github.com/noonlock/noonlock/lockcore"
@@ -48,7 +49,7 @@ func (s *Service) Run(ctx context.Context) error {
 		}
 	})
 	for ctx.Err() == nil {
-		lease, err := s.mutex.Lock(asking)
+		lease, err := s.lock.Lock(asking)
 		switch {
 		case err == nil:
 			away.Reset()
@@ -95,7 +96,7 @@ func (s *Service) pauses() *backoff.ExponentialBackOff {
 // hold keeps the function going under a lease, gives the lease back when the
 // function has returned for the last time, and says how long to stay out of the
 // line.
-func (s *Service) hold(ctx context.Context, lease *lockcore.Lease, deadline *stopping.Deadline, pause *backoff.ExponentialBackOff) time.Duration {
+func (s *Service) hold(ctx context.Context, lease engine.Lease, deadline *stopping.Deadline, pause *backoff.ExponentialBackOff) time.Duration {
 	log := s.cfg.Logger.WithValues("token", lease.Token())
 	defer func() {
 		// Not held any more: then the reason was told when the function ended.
@@ -140,7 +141,7 @@ func (s *Service) hold(ctx context.Context, lease *lockcore.Lease, deadline *sto
 
 // start runs the function once and waits until it has returned. ended is why its
 // context was done then; nil if it was not.
-func (s *Service) start(ctx context.Context, lease *lockcore.Lease) (ended, err error) {
+func (s *Service) start(ctx context.Context, lease engine.Lease) (ended, err error) {
 	work, stop := lease.Bind(ctx)
 	defer stop()
 	defer s.work.begin(s.name, lease.Context())() //nolint:contextcheck // the lease's own, which ends later than ctx
@@ -160,7 +161,7 @@ var errReturnedNil = errors.New("singleton: the function returned nil")
 const handOverWithin = 5 * time.Second
 
 // rest waits, unless ctx or the lease, if there is one, ends before.
-func rest(ctx context.Context, lease *lockcore.Lease, d time.Duration) {
+func rest(ctx context.Context, lease engine.Lease, d time.Duration) {
 	if d <= 0 {
 		return
 	}

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
 )
 
@@ -22,7 +21,7 @@ func TestShutdownWaitsForTheWork(t *testing.T) {
 		if entries[0].end.IsZero() {
 			t.Error("Run has returned before its work")
 		}
-		if record := f.recorded("draw", 1)[0]; record.Outcome != lockcore.OutcomeSucceeded || record.Holder != first.replica || record.Attempt != 1 {
+		if record := f.recorded("draw", 1)[0]; record.Outcome != singleton.OutcomeSucceeded || record.Holder != first.replica || record.Attempt != 1 {
 			t.Errorf("record is %+v", record)
 		}
 		f.begun("draw", 3)
@@ -109,9 +108,9 @@ func TestShutdownBetweenAttempts(t *testing.T) {
 			}
 			record := f.recorded("draw", 1)[0]
 			switch {
-			case most == 1 && (record.Outcome != lockcore.OutcomeFailed || record.Holder != first.replica):
+			case most == 1 && (record.Outcome != singleton.OutcomeFailed || record.Holder != first.replica):
 				t.Errorf("record is %+v, want the failure", record)
-			case most == 2 && (record.Outcome != lockcore.OutcomeSucceeded || record.Holder == first.replica || record.Attempt != 2):
+			case most == 2 && (record.Outcome != singleton.OutcomeSucceeded || record.Holder == first.replica || record.Attempt != 2):
 				t.Errorf("record is %+v, want the other's success", record)
 			}
 			if time.Since(stopped) > 2*time.Second {

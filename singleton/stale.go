@@ -6,7 +6,7 @@ import (
 
 	"github.com/go-logr/logr"
 
-	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )
 
 // tokenSeen is the token that a resource says it has seen, where the work's error says
@@ -22,14 +22,14 @@ func tokenSeen(err error) uint64 {
 // raise gives a run that is held a token above the one that its resource has seen. It
 // does so once for each run: a resource that refuses the new token as well serves two
 // servers with one fence, and their runs must not race each other upwards.
-func raise(ctx context.Context, run *lockcore.Run, log logr.Logger, seen uint64) (raised bool) {
+func raise(ctx context.Context, run *ledger.Claim, log logr.Logger, seen uint64) (raised bool) {
 	refused := run.Token()
 	switch err := run.Raise(ctx, seen); {
 	case err == nil:
 		log.Error(errTokenBehind, "token raised above the one that the resource has seen",
 			"attempt", run.Attempt, "refused", refused, "seen", seen, "token", run.Token())
 		return true
-	case errors.Is(err, lockcore.ErrSuperseded):
+	case errors.Is(err, ledger.ErrSuperseded):
 		return false // the refusal was right: another has the run
 	default:
 		log.Error(err, "token not raised above the one that the resource has seen",

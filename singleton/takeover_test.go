@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton"
 )
@@ -54,7 +53,7 @@ func TestFault54_TheHolderOfATickIsKilled(t *testing.T) {
 			t.Errorf("the takeover took %v, the TTL is 2s", took)
 		}
 		record := f.recorded("draw", 1)[0]
-		if record.Outcome != lockcore.OutcomeSucceeded || record.Attempt != 2 || record.Token != second.run.Token {
+		if record.Outcome != singleton.OutcomeSucceeded || record.Attempt != 2 || record.Token != second.run.Token {
 			t.Errorf("record is %+v", record)
 		}
 		f.alone("draw")
@@ -102,7 +101,7 @@ func TestFault54_AllAttemptsAreKilled(t *testing.T) {
 			cuts = append(cuts, all[e.replica].die())
 		}
 		record := f.recorded("draw", 1)[0]
-		if record.Outcome != lockcore.OutcomeUnknown || record.Attempt != 2 || !record.Tick.Equal(tick) {
+		if record.Outcome != singleton.OutcomeUnknown || record.Attempt != 2 || !record.Tick.Equal(tick) {
 			t.Errorf("record is %+v", record)
 		}
 		if next := f.begun("draw", 3)[2]; !next.run.Tick.Equal(tick.Add(time.Minute)) || next.run.Attempt != 1 {
@@ -126,7 +125,7 @@ func TestFault54_AtMostOnce(t *testing.T) {
 		first := f.begun("draw", 1)[0]
 		cut := all[first.replica].die()
 		record := f.recorded("draw", 1)[0]
-		if record.Outcome != lockcore.OutcomeLost || !record.Tick.Equal(first.run.Tick) || record.Attempt != 1 {
+		if record.Outcome != singleton.OutcomeLost || !record.Tick.Equal(first.run.Tick) || record.Attempt != 1 {
 			t.Errorf("record is %+v", record)
 		}
 		f.begun("draw", 3)
@@ -222,7 +221,7 @@ func TestLateCompletionIsAcceptedUnlessTakenOver(t *testing.T) {
 		}, singleton.JobConfig{})
 		r.run()
 		record := f.recorded("draw", 1)[0]
-		if record.Outcome != lockcore.OutcomeSucceeded || record.Attempt != 1 {
+		if record.Outcome != singleton.OutcomeSucceeded || record.Attempt != 1 {
 			t.Errorf("record is %+v", record)
 		}
 		if n := len(f.book.all()); n != 1 {

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )
 
 // The ledger keeps the schedule that is in use as text, so that a later version, which
@@ -156,12 +156,12 @@ func isShort(s Schedule, upto time.Time) bool {
 
 // owed are the ticks of s after that instant, up to and including the other; nil if
 // there are none.
-func owed(s Schedule, after, upto time.Time) *lockcore.Skip {
+func owed(s Schedule, after, upto time.Time) *ledger.Skip {
 	first := s.Next(after)
 	if first.IsZero() || first.After(upto) {
 		return nil
 	}
-	skip := &lockcore.Skip{First: first, Last: first, Count: 1, Reason: skipRescheduled}
+	skip := &ledger.Skip{First: first, Last: first, Count: 1, Reason: skipRescheduled}
 	if every, ok := s.(everySchedule); ok {
 		n := upto.Sub(first).Milliseconds() / every.millis
 		skip.Count += int(n)

@@ -15,6 +15,7 @@ import (
 // rooms are the packages that have scripts, by the names that killers.txt has for them.
 var rooms = map[string]string{
 	"lockcore": "../../lockcore",
+	"ledger":   "../../singleton/internal/ledger",
 	"record":   "../../election/internal/record",
 }
 

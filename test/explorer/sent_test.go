@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/singleton"
 )
 
 // What is explored is what lockcore sends, to the letter.
@@ -69,30 +70,29 @@ func TestScriptsAreThoseThatLockcoreSends(t *testing.T) {
 	second, err := rw.TryLock(ctx)
 	must(t, err)
 	must(t, second.Downgrade(ctx))
-	ledger, err := c.Ledger("job", lockcore.LedgerConfig{Lease: cfg})
+	job, err := singleton.NewJob(c, "job")
 	must(t, err)
-	state, err := ledger.Open(ctx, lockcore.LedgerState{})
+	runner, err := singleton.NewRunner(c, singleton.Config{TTL: time.Second, Drain: time.Millisecond})
 	must(t, err)
-	must(t, ledger.Pause(ctx))
-	must(t, ledger.Resume(ctx))
-	now, _, err := ledger.Now(ctx)
-	must(t, err)
-	due := now.Truncate(time.Millisecond)
-	for !due.After(state.Last) {
-		due = due.Add(time.Millisecond)
-	}
-	var run *lockcore.Run
-	for run == nil { // until it is due
-		run, err = ledger.Claim(ctx, due, state, lockcore.ClaimConfig{})
-		if err != nil && ctx.Err() != nil {
-			t.Fatal(err)
+	running := make(chan struct{}, 1)
+	stop, cancel := context.WithCancel(ctx)
+	must(t, runner.Add("job", "@every 1s", func(ctx context.Context, _ singleton.Run) error {
+		select {
+		case <-renewed: // the first run ends, the next one is given up
+			running <- struct{}{}
+			<-ctx.Done()
+			return ctx.Err()
+		default:
+			<-renewed
+			return nil
 		}
-	}
-	must(t, run.Abandon(ctx, false))
-	run, err = ledger.Claim(ctx, due, state, lockcore.ClaimConfig{})
-	must(t, err)
-	<-renewed
-	must(t, run.Complete(ctx, lockcore.OutcomeSucceeded, ""))
+	}, singleton.JobConfig{}))
+	stopped := make(chan error, 1)
+	go func() { stopped <- runner.Run(stop) }()
+	<-running
+	must(t, job.Pause(ctx))
+	cancel()
+	must(t, <-stopped)
 	must(t, first.Unlock(ctx))
 	must(t, second.Unlock(ctx))
 	must(t, c.Close(ctx))

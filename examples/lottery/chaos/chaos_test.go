@@ -14,9 +14,9 @@ import (
 
 	"github.com/noonlock/noonlock/examples/lottery/internal/logtest"
 	"github.com/noonlock/noonlock/examples/lottery/internal/noon"
-	"github.com/noonlock/noonlock/lockcore"
 
 	"github.com/noonlock/noonlock/internal/servers"
+	"github.com/noonlock/noonlock/singleton"
 )
 
 // scale is how much happens.
@@ -229,9 +229,9 @@ func (c *chaos) bounce(ctx context.Context) {
 	c.server.Restart(c.t)
 }
 
-func (c *chaos) done(ctx context.Context) []lockcore.RunRecord {
+func (c *chaos) done(ctx context.Context) []singleton.Entry {
 	c.t.Helper()
-	var runs []lockcore.RunRecord
+	var runs []singleton.Entry
 	c.insist(ctx, func() (err error) {
 		runs, err = c.ledger.Runs(ctx, noon.KeepRuns)
 		return err

@@ -8,8 +8,8 @@ import (
 	"sync"
 
 	"github.com/noonlock/noonlock/examples/lottery/internal/noon"
-	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+	"github.com/noonlock/noonlock/singleton"
 )
 
 // fault is one thing that happens to a replica.
@@ -102,7 +102,7 @@ func isClaim(cmd []string) bool {
 }
 
 func isComplete(cmd []string) bool {
-	return strings.HasPrefix(cmd[0], "EVAL") && slices.Contains(cmd, lockcore.OutcomeSucceeded)
+	return strings.HasPrefix(cmd[0], "EVAL") && slices.Contains(cmd, singleton.OutcomeSucceeded)
 }
 
 const recording = "INSERT INTO winners"

@@ -13,7 +13,7 @@ import (
 	"github.com/noonlock/noonlock/examples/lottery/internal/logtest"
 	"github.com/noonlock/noonlock/examples/lottery/internal/noon"
 	"github.com/noonlock/noonlock/internal/servers"
-	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/singleton"
 )
 
 // drawn is a row of the table of draws.
@@ -126,11 +126,11 @@ func (w *world) expect(ctx context.Context, want int, query string) {
 }
 
 // running is the run that the replica holds in the ledger and has not completed.
-func (w *world) running(ctx context.Context, r *replica) (run lockcore.OpenRun, ok bool) {
+func (w *world) running(ctx context.Context, r *replica) (run singleton.Open, ok bool) {
 	w.t.Helper()
-	var state lockcore.LedgerState
+	var state singleton.Status
 	w.insist(ctx, func() (err error) {
-		state, err = w.ledger.Open(ctx, lockcore.LedgerState{})
+		state, err = w.ledger.Status(ctx)
 		return err
 	})
 	for _, run := range state.Open {
@@ -138,7 +138,7 @@ func (w *world) running(ctx context.Context, r *replica) (run lockcore.OpenRun, 
 			return run, true
 		}
 	}
-	return lockcore.OpenRun{}, false
+	return singleton.Open{}, false
 }
 
 // drawer is the replica whose draw of the noon stands in the database, if any does.

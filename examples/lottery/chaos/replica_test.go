@@ -26,6 +26,7 @@ import (
 	"github.com/noonlock/noonlock/internal/servers"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+	"github.com/noonlock/noonlock/singleton"
 )
 
 // binary is the lottery, built once for all tests of this package.
@@ -64,7 +65,7 @@ type world struct {
 	redis  string // where the replicas find it, host:port
 	sql    servers.SQL
 	env    []string
-	ledger *lockcore.Ledger
+	ledger *singleton.Job
 	db     *sql.DB
 }
 
@@ -105,7 +106,7 @@ func newWorldOn(t *testing.T, server *servers.RedisServer, address string) *worl
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = client.Close(context.Background()) }) // it holds nothing
-	if w.ledger, err = client.Ledger(noon.Job, lockcore.LedgerConfig{KeepRuns: noon.KeepRuns}); err != nil {
+	if w.ledger, err = singleton.NewJob(client, noon.Job); err != nil {
 		t.Fatal(err)
 	}
 	w.db, err = sql.Open("mysql", fmt.Sprintf("%s:%s@tcp(%s)/%s", w.sql.User, w.sql.Password, w.address(), w.sql.Database))

@@ -11,8 +11,8 @@ import (
 
 	"github.com/noonlock/noonlock/examples/lottery/internal/noon"
 	"github.com/noonlock/noonlock/internal/servers"
-	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+	"github.com/noonlock/noonlock/singleton"
 )
 
 // A replica that is asked to stop in the middle of a draw takes no more noons,
@@ -44,10 +44,10 @@ func TestStopInTheMiddleOfADraw(t *testing.T) {
 				t.Errorf("exit code %d, %v", code, err)
 			}
 			runs, err := w.ledger.Runs(ctx, 1)
-			if err != nil || !runs[0].Tick.Equal(held.Tick) || runs[0].Outcome != lockcore.OutcomeSucceeded || runs[0].Attempt != 1 {
+			if err != nil || !runs[0].Tick.Equal(held.Tick) || runs[0].Outcome != singleton.OutcomeSucceeded || runs[0].Attempt != 1 {
 				t.Errorf("the last run is %+v, %v; want that of %s, succeeded at attempt 1", runs, err, held.Tick)
 			}
-			state, err := w.ledger.Open(ctx, lockcore.LedgerState{})
+			state, err := w.ledger.Status(ctx)
 			if err != nil || len(state.Open) != 0 {
 				t.Errorf("the ledger has open runs: %+v, %v", state.Open, err)
 			}

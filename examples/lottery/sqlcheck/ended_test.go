@@ -319,7 +319,7 @@ func TestFault82_TheTickIsRecordedAsUnknown(t *testing.T) {
 					t.Fatal(err)
 				}
 				outcome := triggered(t, job)
-				if outcome != lockcore.OutcomeUnknown || calls.Load() != 1 {
+				if outcome != singleton.OutcomeUnknown || calls.Load() != 1 {
 					t.Errorf("%s: recorded as %q after %d calls; want unknown after one", name, outcome, calls.Load())
 				}
 				stop()
@@ -394,7 +394,7 @@ func TestMarkersOfTriggersArePruned(t *testing.T) {
 	if err := <-ran; err != nil {
 		t.Error(err)
 	}
-	at, is := lockcore.TriggeredAt(tick)
+	at, is := singleton.TriggeredAt(tick)
 	if !is {
 		t.Fatalf("the tick %v is not that of a trigger", tick)
 	}

@@ -116,7 +116,7 @@ func TestOverlappingTicksTakeEffect(t *testing.T) {
 			look.expect(t, run, 1, 1)
 			succeeded := 0
 			for _, e := range entries {
-				if e.Tick.Equal(run.Tick) && e.Outcome == lockcore.OutcomeSucceeded && e.Attempt == 1 {
+				if e.Tick.Equal(run.Tick) && e.Outcome == singleton.OutcomeSucceeded && e.Attempt == 1 {
 					succeeded++
 				}
 			}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/noonlock/noonlock/examples/lottery/internal/noon"
 	"github.com/noonlock/noonlock/examples/lottery/internal/store"
-	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/singleton"
 )
 
 // Report is what was compared and what is wrong with it.
@@ -22,9 +22,9 @@ type Report struct {
 	Findings []store.Finding
 }
 
-// Ledger is where a Report reads what was run; a *lockcore.Ledger is one.
+// Ledger is where a Report reads what was run; a *singleton.Job is one.
 type Ledger interface {
-	Runs(ctx context.Context, n int) ([]lockcore.RunRecord, error)
+	Runs(ctx context.Context, n int) ([]singleton.Entry, error)
 }
 
 // Check reads everything and changes nothing. The error says that it could not,
@@ -57,17 +57,17 @@ func Check(ctx context.Context, st *store.Store, ledger Ledger, want store.Expec
 }
 
 // within are the runs of the range by their noon. Skipped noons are none.
-func within(runs []lockcore.RunRecord, since, until time.Time) map[int64]lockcore.RunRecord {
-	found := map[int64]lockcore.RunRecord{}
+func within(runs []singleton.Entry, since, until time.Time) map[int64]singleton.Entry {
+	found := map[int64]singleton.Entry{}
 	for _, run := range runs {
-		if run.Outcome != lockcore.OutcomeSkipped && !run.Tick.Before(since) && run.Tick.Before(until) {
+		if run.Outcome != singleton.OutcomeSkipped && !run.Tick.Before(since) && run.Tick.Before(until) {
 			found[run.Tick.UnixMilli()] = run
 		}
 	}
 	return found
 }
 
-func (r *Report) compare(draws []store.Draw, runs map[int64]lockcore.RunRecord) {
+func (r *Report) compare(draws []store.Draw, runs map[int64]singleton.Entry) {
 	drawn := map[int64]bool{}
 	for _, d := range draws {
 		drawn[d.Tick.UnixMilli()] = true
@@ -75,7 +75,7 @@ func (r *Report) compare(draws []store.Draw, runs map[int64]lockcore.RunRecord) 
 		switch {
 		case !known:
 			r.find(d.Tick, store.Unledgered, "the ledger in Redis knows no run of it")
-		case run.Outcome != lockcore.OutcomeSucceeded:
+		case run.Outcome != singleton.OutcomeSucceeded:
 			r.find(d.Tick, store.Unledgered, "the ledger in Redis has it as "+run.Outcome)
 		case d.Token > run.Token || d.Attempt > run.Attempt || d.Token == run.Token && d.Attempt == run.Attempt && d.DrawnBy != run.Holder:
 			r.find(d.Tick, store.Unledgered, "the ledger in Redis has it as done by another run")
@@ -85,7 +85,7 @@ func (r *Report) compare(draws []store.Draw, runs map[int64]lockcore.RunRecord) 
 		if run.Attempt > 1 {
 			r.Again++
 		}
-		if run.Outcome != lockcore.OutcomeSucceeded {
+		if run.Outcome != singleton.OutcomeSucceeded {
 			continue
 		}
 		r.Recorded++
@@ -96,13 +96,13 @@ func (r *Report) compare(draws []store.Draw, runs map[int64]lockcore.RunRecord) 
 }
 
 // explain says of missing noons that the ledger has them as skipped, and why.
-func (r *Report) explain(runs []lockcore.RunRecord) {
+func (r *Report) explain(runs []singleton.Entry) {
 	for i, f := range r.Findings {
 		if f.Kind != store.Missing {
 			continue
 		}
-		at := slices.IndexFunc(runs, func(run lockcore.RunRecord) bool {
-			return run.Outcome == lockcore.OutcomeSkipped && !f.Tick.Before(run.Tick) && !f.Tick.After(run.Last)
+		at := slices.IndexFunc(runs, func(run singleton.Entry) bool {
+			return run.Outcome == singleton.OutcomeSkipped && !f.Tick.Before(run.Tick) && !f.Tick.After(run.Last)
 		})
 		if at >= 0 {
 			r.Findings[i].Detail += "; the ledger in Redis has it as skipped: " + runs[at].Error

@@ -7,15 +7,15 @@ import (
 	"github.com/noonlock/noonlock/examples/lottery/internal/audit"
 	"github.com/noonlock/noonlock/examples/lottery/internal/noon"
 	"github.com/noonlock/noonlock/examples/lottery/internal/store"
-	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/singleton"
 )
 
 // Of the noons that are missing those are told apart that the job's policy skipped.
 func TestSkippedNoonsAreExplained(t *testing.T) {
 	t.Parallel()
-	ledger := standing{runs: []lockcore.RunRecord{
-		{Tick: at(5), Attempt: 1, Token: 1, Holder: "me", Outcome: lockcore.OutcomeSucceeded},
-		{Tick: at(2), Last: at(4), Count: 3, Outcome: lockcore.OutcomeSkipped, Error: "missed"},
+	ledger := standing{runs: []singleton.Entry{
+		{Tick: at(5), Attempt: 1, Token: 1, Holder: "me", Outcome: singleton.OutcomeSucceeded},
+		{Tick: at(2), Last: at(4), Count: 3, Outcome: singleton.OutcomeSkipped, Error: "missed"},
 	}}
 	want := store.Expected{Job: noon.Job, Winners: 1, Since: at(0), Until: at(7)}
 	for minute := range 7 {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/noonlock/noonlock/examples/lottery/internal/noon"
 	"github.com/noonlock/noonlock/examples/lottery/internal/store"
-	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/singleton"
 )
 
 // onTime is how long after a noon came due nobody is late with it.
@@ -26,10 +26,10 @@ type Narrowed struct {
 	Since, Until *Cut
 }
 
-// Standing is where Narrow reads how the job stands; a *lockcore.Ledger is one.
+// Standing is where Narrow reads how the job stands; a *singleton.Job is one.
 type Standing interface {
 	Ledger
-	Status(ctx context.Context) (lockcore.LedgerState, error)
+	Status(ctx context.Context) (singleton.Status, error)
 }
 
 // Narrow takes from a range what cannot be judged: the noons before the lottery
@@ -44,7 +44,7 @@ type Standing interface {
 func Narrow(ctx context.Context, st *store.Store, ledger Standing, want store.Expected) (store.Expected, Narrowed, error) {
 	var cut Narrowed
 	state, err := ledger.Status(ctx)
-	if errors.Is(err, lockcore.ErrNoLedger) {
+	if errors.Is(err, singleton.ErrNoLedger) {
 		return want, cut, nil
 	}
 	if err != nil {
@@ -72,7 +72,7 @@ func Narrow(ctx context.Context, st *store.Store, ledger Standing, want store.Ex
 }
 
 // beginning is where the range begins instead; nil: where it does.
-func beginning(ctx context.Context, st *store.Store, ledger Ledger, state lockcore.LedgerState, want store.Expected) (*Cut, error) {
+func beginning(ctx context.Context, st *store.Store, ledger Ledger, state singleton.Status, want store.Expected) (*Cut, error) {
 	first, err := st.First(ctx, want.Job)
 	if err != nil {
 		return nil, err
@@ -96,13 +96,13 @@ func beginning(ctx context.Context, st *store.Store, ledger Ledger, state lockco
 
 // oldestTrace is the oldest noon that the ledger knows; zero if it knows none, or may
 // have forgotten older ones.
-func oldestTrace(ctx context.Context, ledger Ledger, state lockcore.LedgerState) (oldest time.Time, err error) {
+func oldestTrace(ctx context.Context, ledger Ledger, state singleton.Status) (oldest time.Time, err error) {
 	runs, err := ledger.Runs(ctx, noon.KeepRuns)
 	if err != nil || len(runs) >= noon.KeepRuns {
 		return time.Time{}, err
 	}
 	trace := func(tick time.Time) {
-		if _, triggered := lockcore.TriggeredAt(tick); !triggered && (oldest.IsZero() || tick.Before(oldest)) {
+		if _, triggered := singleton.TriggeredAt(tick); !triggered && (oldest.IsZero() || tick.Before(oldest)) {
 			oldest = tick
 		}
 	}
@@ -118,9 +118,9 @@ func oldestTrace(ctx context.Context, ledger Ledger, state lockcore.LedgerState)
 
 // pending is why a noon may not have been drawn yet without anything being wrong;
 // empty: it should have been.
-func pending(state lockcore.LedgerState, tick time.Time) string {
-	at := slices.IndexFunc(state.Open, func(open lockcore.OpenRun) bool { return open.Tick.Equal(tick) })
-	if at >= 0 && state.Open[at].Left > 0 {
+func pending(state singleton.Status, tick time.Time) string {
+	at := slices.IndexFunc(state.Open, func(open singleton.Open) bool { return open.Tick.Equal(tick) })
+	if at >= 0 && state.Open[at].Running {
 		return fmt.Sprintf("it is being drawn by %s at attempt %d", state.Open[at].Holder, state.Open[at].Attempt)
 	}
 	settled := at < 0 && !tick.After(state.Last)

@@ -12,20 +12,20 @@ import (
 	"github.com/noonlock/noonlock/examples/lottery/internal/audit"
 	"github.com/noonlock/noonlock/examples/lottery/internal/noon"
 	"github.com/noonlock/noonlock/examples/lottery/internal/store"
-	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/singleton"
 	"github.com/noonlock/noonlock/singleton/sqlonce"
 )
 
 // standing is a ledger as it says that it stands.
 type standing struct {
-	state lockcore.LedgerState
-	runs  []lockcore.RunRecord
+	state singleton.Status
+	runs  []singleton.Entry
 	err   error
 }
 
-func (s standing) Status(context.Context) (lockcore.LedgerState, error) { return s.state, s.err }
+func (s standing) Status(context.Context) (singleton.Status, error) { return s.state, s.err }
 
-func (s standing) Runs(context.Context, int) ([]lockcore.RunRecord, error) { return s.runs, nil }
+func (s standing) Runs(context.Context, int) ([]singleton.Entry, error) { return s.runs, nil }
 
 // The noons of these tests: one a minute, numbered from 0.
 var base = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
@@ -63,39 +63,39 @@ func TestNarrow(t *testing.T) {
 	// The range is that of the noons 0 to 9, and it is 30 s later.
 	now := at(9.5)
 	// accounted is a ledger that began there, and is done with all noons up to 9.
-	accounted := func(began float64) lockcore.LedgerState {
-		return lockcore.LedgerState{Now: now, Begun: at(began), Last: at(9), Replicas: 3}
+	accounted := func(began float64) singleton.Status {
+		return singleton.Status{Now: now, Begun: at(began), Last: at(9), Replicas: 3}
 	}
 	// lost is one that does not know any more where it began.
 	lost := accounted(0)
 	lost.Begun = time.Time{}
-	run := func(minute float64) lockcore.RunRecord {
-		return lockcore.RunRecord{Tick: at(minute), Outcome: lockcore.OutcomeSucceeded}
+	run := func(minute float64) singleton.Entry {
+		return singleton.Entry{Tick: at(minute), Outcome: singleton.OutcomeSucceeded}
 	}
-	capped := make([]lockcore.RunRecord, noon.KeepRuns)
+	capped := make([]singleton.Entry, noon.KeepRuns)
 	for i := range capped {
 		capped[i] = run(5)
 	}
-	under := func(minute float64, left time.Duration) func(*lockcore.LedgerState) {
-		return func(st *lockcore.LedgerState) {
-			st.Open = []lockcore.OpenRun{{Tick: at(minute), Attempt: 2, Holder: "noon-7", Left: left}}
+	under := func(minute float64, left time.Duration) func(*singleton.Status) {
+		return func(st *singleton.Status) {
+			st.Open = []singleton.Open{{Tick: at(minute), Attempt: 2, Holder: "noon-7", Running: left > 0}}
 		}
 	}
 	began := accounted(-9)
-	with := func(changes ...func(*lockcore.LedgerState)) lockcore.LedgerState {
+	with := func(changes ...func(*singleton.Status)) singleton.Status {
 		st := began
 		for _, change := range changes {
 			change(&st)
 		}
 		return st
 	}
-	last := func(minute float64) func(*lockcore.LedgerState) {
-		return func(st *lockcore.LedgerState) { st.Last = at(minute) }
+	last := func(minute float64) func(*singleton.Status) {
+		return func(st *singleton.Status) { st.Last = at(minute) }
 	}
-	clock := func(minute float64) func(*lockcore.LedgerState) {
-		return func(st *lockcore.LedgerState) { st.Now = at(minute) }
+	clock := func(minute float64) func(*singleton.Status) {
+		return func(st *singleton.Status) { st.Now = at(minute) }
 	}
-	alone := func(st *lockcore.LedgerState) { st.Replicas = 0 }
+	alone := func(st *singleton.Status) { st.Replicas = 0 }
 	const soon = 5. / 60 // of a minute
 
 	for name, c := range map[string]struct {
@@ -113,11 +113,11 @@ func TestNarrow(t *testing.T) {
 		"a ledger begun anew, after draws":          {draws: []float64{2, 3, 6}, ledger: standing{state: accounted(4.5)}, from: 2, to: 10, begin: "the first draw"},
 		"a ledger begun anew, after draws long ago": {draws: []float64{-500, 6}, ledger: standing{state: accounted(4.5)}, to: 10},
 		"a ledger begun after the range":            {ledger: standing{state: accounted(60)}, from: 10, to: 10, begin: "the ledger"},
-		"no ledger":                                 {draws: []float64{4}, ledger: standing{err: lockcore.ErrNoLedger}, to: 10},
+		"no ledger":                                 {draws: []float64{4}, ledger: standing{err: singleton.ErrNoLedger}, to: 10},
 
-		"its beginning lost, a draw is older":    {draws: []float64{2}, ledger: standing{state: lost, runs: []lockcore.RunRecord{run(5), run(4)}}, from: 2, to: 10, begin: "the first draw"},
-		"its beginning lost, a run is older":     {draws: []float64{6}, ledger: standing{state: lost, runs: []lockcore.RunRecord{run(5), run(4)}}, from: 4, to: 10, begin: "no trace"},
-		"its beginning lost, an open run is it":  {ledger: standing{state: func() lockcore.LedgerState { st := lost; under(6, 0)(&st); return st }()}, from: 6, to: 10, begin: "no trace"},
+		"its beginning lost, a draw is older":    {draws: []float64{2}, ledger: standing{state: lost, runs: []singleton.Entry{run(5), run(4)}}, from: 2, to: 10, begin: "the first draw"},
+		"its beginning lost, a run is older":     {draws: []float64{6}, ledger: standing{state: lost, runs: []singleton.Entry{run(5), run(4)}}, from: 4, to: 10, begin: "no trace"},
+		"its beginning lost, an open run is it":  {ledger: standing{state: func() singleton.Status { st := lost; under(6, 0)(&st); return st }()}, from: 6, to: 10, begin: "no trace"},
 		"its beginning lost, older runs dropped": {draws: []float64{5}, ledger: standing{state: lost, runs: capped}, to: 10},
 
 		"the newest is drawn":                        {ledger: standing{state: with(under(9, time.Second))}, to: 9, end: "noon-7 at attempt 2"},
@@ -132,8 +132,8 @@ func TestNarrow(t *testing.T) {
 		"nobody claims the newest":                   {ledger: standing{state: with(last(8))}, to: 10},
 		"it has just come due, and was drawn":        {ledger: standing{state: with(clock(9 + soon))}, to: 10},
 		"the range is not over for long":             {ledger: standing{state: with(last(3), clock(3.5))}, to: 10},
-		"it began within, and the newest is drawn":   {ledger: standing{state: func() lockcore.LedgerState { st := accounted(2.5); under(9, 1)(&st); return st }()}, from: 3, to: 9, begin: "the ledger", end: "noon-7"},
-		"it began before the newest, which is drawn": {ledger: standing{state: func() lockcore.LedgerState { st := accounted(8.5); under(9, 1)(&st); return st }()}, from: 9, to: 9, begin: "the ledger", end: "noon-7"},
+		"it began within, and the newest is drawn":   {ledger: standing{state: func() singleton.Status { st := accounted(2.5); under(9, 1)(&st); return st }()}, from: 3, to: 9, begin: "the ledger", end: "noon-7"},
+		"it began before the newest, which is drawn": {ledger: standing{state: func() singleton.Status { st := accounted(8.5); under(9, 1)(&st); return st }()}, from: 9, to: 9, begin: "the ledger", end: "noon-7"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -37,7 +37,7 @@ func TestEachNoonIsJudgedByItsSchedule(t *testing.T) {
 		r := lockcoretest.NewRedis(t)
 		ctx := t.Context()
 		var changes []singleton.ScheduleChange
-		var runs []lockcore.RunRecord
+		var runs []singleton.Entry
 		start := time.Now()
 		schedules := []string{"*/10 * * * *", "*/5 * * * *", "30 * * * *"}
 		for n, fields := range schedules {
@@ -68,7 +68,7 @@ func TestEachNoonIsJudgedByItsSchedule(t *testing.T) {
 				if changes, err = job.Schedules(ctx); err != nil || len(changes) != 3 {
 					t.Fatalf("the changes are %+v, %v", changes, err)
 				}
-				ledger, err := client.Ledger(noon.Job, lockcore.LedgerConfig{})
+				ledger, err := singleton.NewJob(client, noon.Job)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -175,7 +175,7 @@ func TestDrawsOfAnUnknownSchedule(t *testing.T) {
 	}
 	ledger := standing{}
 	for _, minute := range []float64{3, 30, 35, 40} {
-		ledger.runs = append(ledger.runs, lockcore.RunRecord{Tick: at(minute), Attempt: 1, Token: 1, Holder: "me", Outcome: lockcore.OutcomeSucceeded})
+		ledger.runs = append(ledger.runs, singleton.Entry{Tick: at(minute), Attempt: 1, Token: 1, Holder: "me", Outcome: singleton.OutcomeSucceeded})
 	}
 	want := table.Expect(store.Expected{Job: noon.Job, Winners: 1, Since: at(0), Until: at(60)})
 	report, err := audit.Check(t.Context(), drawn(t, 3, 7, 30, 35, 40), ledger, want)

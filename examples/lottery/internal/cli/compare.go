@@ -57,7 +57,7 @@ func compare(ctx context.Context, options *redis.Options, dsn store.DSN, want st
 		return seen, err
 	}
 	defer client.Close(context.WithoutCancel(ctx)) // it holds nothing
-	ledger, err := client.Ledger(noon.Job, lockcore.LedgerConfig{})
+	ledger, err := singleton.NewJob(client, noon.Job)
 	if err != nil {
 		return seen, err
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/noonlock/noonlock/examples/lottery/internal/audit"
 	"github.com/noonlock/noonlock/examples/lottery/internal/noon"
 	"github.com/noonlock/noonlock/examples/lottery/internal/store"
-	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/singleton"
 	"github.com/noonlock/noonlock/singleton/sqlonce"
 )
 
@@ -21,7 +21,7 @@ func (d *demo) check(ctx context.Context) error {
 		return fmt.Errorf("%w: nobody was cut off, or nobody came back", ErrFailed)
 	}
 	r := d.replicas[0]
-	ledger, err := r.client.Ledger(noon.Job, lockcore.LedgerConfig{})
+	ledger, err := singleton.NewJob(r.client, noon.Job)
 	if err != nil {
 		return err
 	}
@@ -63,7 +63,7 @@ func (d *demo) check(ctx context.Context) error {
 }
 
 // printLedger shows what was run, as the replicas left it in Redis.
-func (d *demo) printLedger(runs []lockcore.RunRecord) {
+func (d *demo) printLedger(runs []singleton.Entry) {
 	d.heading("THE LEDGER IN REDIS")
 	d.print("          scheduled for         begun (UTC)   by  attempt  token             outcome\n")
 	for _, run := range slices.Backward(runs) {
@@ -78,14 +78,14 @@ func (d *demo) printLedger(runs []lockcore.RunRecord) {
 
 // caughtUp reports that the missed noon stands in the ledger once, by its own
 // instant, as a run that was begun when the replicas were back.
-func (d *demo) caughtUp(runs []lockcore.RunRecord) bool {
+func (d *demo) caughtUp(runs []singleton.Entry) bool {
 	times := 0
 	for _, run := range runs {
 		if !run.Tick.Equal(d.noon(missedNoon)) {
 			continue
 		}
 		times++
-		if run.Outcome != lockcore.OutcomeSucceeded || run.Start.Before(d.back.Truncate(time.Millisecond)) {
+		if run.Outcome != singleton.OutcomeSucceeded || run.Start.Before(d.back.Truncate(time.Millisecond)) {
 			return false
 		}
 	}

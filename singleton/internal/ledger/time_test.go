@@ -1,4 +1,4 @@
-package lockcore_test
+package ledger_test
 
 import (
 	"fmt"
@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/noonlock/noonlock/internal/testenv"
 )
 
 // A timedJob is a job whose keys are written, and whose scripts are run, to the millisecond.
@@ -26,19 +28,19 @@ func (j *timedJob) keys(parts ...string) []string {
 // stands writes the job anew: its newest accounted tick is a second ago.
 func (j *timedJob) stands(fields ...any) {
 	j.Helper()
-	must(j.env, j.raw.Del(j.Context(), j.keys("job", "open", "runs", "fence", "live", "defs", "tomb:1")...).Err())
-	must(j.env, j.raw.HSet(j.Context(), j.key(jobName, "job"), append([]any{"v", "1", "id", "7", "last", j.ms(-time.Second)}, fields...)...).Err())
+	testenv.Must(j.env, j.Raw.Del(j.Context(), j.keys("job", "open", "runs", "fence", "live", "defs", "tomb:1")...).Err())
+	testenv.Must(j.env, j.Raw.HSet(j.Context(), j.key(jobName, "job"), append([]any{"v", "1", "id", "7", "last", j.ms(-time.Second)}, fields...)...).Err())
 }
 
 // lives writes down a replica.
 func (j *timedJob) lives(name string, order int, since time.Duration, fit int) {
 	j.Helper()
-	must(j.env, j.raw.HSet(j.Context(), j.key(jobName, "live"), name, fmt.Sprintf("%d %s %s %d", order, j.ms(minute), j.ms(since), fit)).Err())
+	testenv.Must(j.env, j.Raw.HSet(j.Context(), j.key(jobName, "live"), name, fmt.Sprintf("%d %s %s %d", order, j.ms(minute), j.ms(since), fit)).Err())
 }
 
 func (j *timedJob) field(name string) string {
 	j.Helper()
-	return j.raw.HGet(j.Context(), j.key(jobName, "job"), name).Val()
+	return j.Raw.HGet(j.Context(), j.key(jobName, "job"), name).Val()
 }
 
 // opens is what a replica with a definition asks, and returns of the answer which
@@ -81,7 +83,7 @@ func TestRecordsToTheMillisecond(t *testing.T) {
 		open, runs := j.key(jobName, "open"), j.key(jobName, "runs")
 		only := func(what string, want map[string]string) string {
 			j.Helper()
-			all := j.raw.HGetAll(j.Context(), open).Val()
+			all := j.Raw.HGetAll(j.Context(), open).Val()
 			for tick, text := range all {
 				j.wants(what, fmt.Sprint(jobFields(text)), fmt.Sprint(want))
 				return tick
@@ -93,7 +95,7 @@ func TestRecordsToTheMillisecond(t *testing.T) {
 		j.run("job_trigger", j.keys("job", "open", "tomb:1"), 5, 60000)
 		tick := only("a trigger", map[string]string{"run": "", "holder": "", "attempt": "0", "token": "0", "start": j.ms(0), "til": "0"})
 		instant, err := strconv.ParseInt(tick, 10, 64)
-		if must(j.env, err); instant != j.now.UnixMilli()+1<<47 {
+		if testenv.Must(j.env, err); instant != j.now.UnixMilli()+1<<47 {
 			j.Errorf("the trigger is called %s", tick)
 		}
 
@@ -105,7 +107,7 @@ func TestRecordsToTheMillisecond(t *testing.T) {
 		record := map[string]string{"run": jobMe, "holder": "h", "attempt": "1", "token": token, "start": j.ms(0), "til": j.ms(2 * time.Second), "held": j.ms(0), "seen": j.ms(0), "gen": "3"}
 		only("a claim", record)
 		start := j.ms(0)
-		j.pass(time.Second)
+		j.Pass(time.Second)
 		j.now = time.Now()
 		j.wants("renewal", j.run("job_renew", j.keys("open"), jobMe, due, 2000), "1")
 		record["til"], record["seen"] = j.ms(2*time.Second), j.ms(0)
@@ -114,7 +116,7 @@ func TestRecordsToTheMillisecond(t *testing.T) {
 			j.wants(what, j.run("job_complete", j.keys("job", "open", "runs"), jobMe, due, "succeeded", "", 10, token), "1")
 		}
 		j.wants("completed otherwise", j.run("job_complete", j.keys("job", "open", "runs"), jobMe, due, "failed", "", 10, token), "0")
-		j.wants("the history", fmt.Sprint(jobFields(j.raw.LIndex(j.Context(), runs, 0).Val())), fmt.Sprint(map[string]string{
+		j.wants("the history", fmt.Sprint(jobFields(j.Raw.LIndex(j.Context(), runs, 0).Val())), fmt.Sprint(map[string]string{
 			"tick": due, "attempt": "1", "holder": "h", "token": token, "start": start, "end": j.ms(0), "outcome": "succeeded", "error": "",
 		}))
 		j.wants("the hold, and the generation that ended a run", j.field("hold")+" "+j.field("ran"), start+" "+j.ms(0)+" 3")
@@ -131,12 +133,12 @@ func TestRecordsToTheMillisecond(t *testing.T) {
 func TestTheLastMillisecondOfALedger(t *testing.T) {
 	jobToTheMillisecond(t, func(j *timedJob) {
 		j.stands()
-		must(j.env, j.raw.HSet(j.Context(), j.key(jobName, "open"), j.ms(0), jobRecord(jobMe, 1, j.now.Add(minute).UnixMilli())).Err())
-		must(j.env, j.raw.PExpire(j.Context(), j.key(jobName, "job"), time.Millisecond).Err())
-		j.pass(500 * time.Microsecond)
+		testenv.Must(j.env, j.Raw.HSet(j.Context(), j.key(jobName, "open"), j.ms(0), jobRecord(jobMe, 1, j.now.Add(minute).UnixMilli())).Err())
+		testenv.Must(j.env, j.Raw.PExpire(j.Context(), j.key(jobName, "job"), time.Millisecond).Err())
+		j.Pass(500 * time.Microsecond)
 		j.wants("completed", j.run("job_complete", j.keys("job", "open", "runs"), jobMe, j.ms(0), "succeeded", "", 10, "5"), "1")
-		j.pass(time.Minute)
-		if left := j.raw.Exists(j.Context(), j.keys("job", "runs")...).Val(); left != 0 {
+		j.Pass(time.Minute)
+		if left := j.Raw.Exists(j.Context(), j.keys("job", "runs")...).Val(); left != 0 {
 			j.Errorf("of the job and its history %d keys are left", left)
 		}
 	})
@@ -162,7 +164,7 @@ func TestIdentitiesOfLedgers(t *testing.T) {
 			asks(row.after, row.sure, "")
 			j.wants(row.name, j.field("id"), row.want)
 		}
-		must(j.env, j.raw.Del(j.Context(), j.key(jobName, "job")).Err())
+		testenv.Must(j.env, j.Raw.Del(j.Context(), j.key(jobName, "job")).Err())
 		asks("", "", "")
 		j.wants("begun", j.field("id"), us)
 
@@ -170,11 +172,11 @@ func TestIdentitiesOfLedgers(t *testing.T) {
 		j.stands()
 		ended, later := j.ms(-time.Second), j.ms(-time.Second+time.Millisecond)
 		for _, tick := range []string{ended, later} {
-			must(j.env, j.raw.HSet(j.Context(), j.key(jobName, "open"), tick, jobRecord(jobMe, 2, j.now.Add(minute).UnixMilli())).Err())
+			testenv.Must(j.env, j.Raw.HSet(j.Context(), j.key(jobName, "open"), tick, jobRecord(jobMe, 2, j.now.Add(minute).UnixMilli())).Err())
 		}
 		asks(ended, "1", ended)
-		j.wants("open", fmt.Sprint(j.raw.HKeys(j.Context(), j.key(jobName, "open")).Val()), "["+later+"]")
-		j.wants("the history", fmt.Sprint(jobFields(j.raw.LIndex(j.Context(), j.key(jobName, "runs"), 0).Val())), fmt.Sprint(map[string]string{
+		j.wants("open", fmt.Sprint(j.Raw.HKeys(j.Context(), j.key(jobName, "open")).Val()), "["+later+"]")
+		j.wants("the history", fmt.Sprint(jobFields(j.Raw.LIndex(j.Context(), j.key(jobName, "runs"), 0).Val())), fmt.Sprint(map[string]string{
 			"tick": ended, "attempt": "2", "holder": "h", "token": "5", "start": "1", "end": j.ms(0), "outcome": "unknown", "error": "it had ended before the server lost data",
 		}))
 	})
@@ -190,9 +192,9 @@ func TestDefinitionsLiveAsLongAsTheJob(t *testing.T) {
 		j.lives("a", 1, -time.Hour, 1)
 		j.wants("the job is lost", j.opens("a", "d1", 1, "", 0, "s1"), acts)
 		for range 2 {
-			j.wants("the definitions", fmt.Sprint(j.raw.LRange(j.Context(), defs, 0, -1).Val()), `[{"from":"`+j.ms(-time.Second)+`","spec":"spec"}]`)
+			j.wants("the definitions", fmt.Sprint(j.Raw.LRange(j.Context(), defs, 0, -1).Val()), `[{"from":"`+j.ms(-time.Second)+`","spec":"spec"}]`)
 			j.wants("their TTL", j.left(defs), "1h0m0s")
-			must(j.env, j.raw.PExpire(j.Context(), defs, minute).Err())
+			testenv.Must(j.env, j.Raw.PExpire(j.Context(), defs, minute).Err())
 			j.wants("a look", j.opens("a", "d1", 1, "", 0, "s1"), acts)
 		}
 	})
@@ -217,10 +219,10 @@ func TestDefinitionsThatAreListed(t *testing.T) {
 		} {
 			j.stands("def", "d1", "base", "d1", "gen", "1", "top", "2")
 			if row.former != "" {
-				must(j.env, j.raw.HSet(j.Context(), j.key(jobName, "job"), "sched", row.former, "schedof", row.of).Err())
+				testenv.Must(j.env, j.Raw.HSet(j.Context(), j.key(jobName, "job"), "sched", row.former, "schedof", row.of).Err())
 			}
 			for range row.before {
-				must(j.env, j.raw.LPush(j.Context(), defs, "{}").Err())
+				testenv.Must(j.env, j.Raw.LPush(j.Context(), defs, "{}").Err())
 			}
 			j.lives("b", 2, -time.Hour, 1)
 			if row.asked {
@@ -229,7 +231,7 @@ func TestDefinitionsThatAreListed(t *testing.T) {
 			} else {
 				j.wants(row.name, j.opens("b", "d2", 2, "", 0, row.sched), "gen 2 mine 1 own 2 dropped  others 0 watch  proof 0 handover ")
 			}
-			if n := j.raw.LLen(j.Context(), defs).Val(); n != row.after {
+			if n := j.Raw.LLen(j.Context(), defs).Val(); n != row.after {
 				j.Errorf("%s: %d are listed, want %d", row.name, n, row.after)
 			}
 			noted, want := j.field("sched")+" "+j.field("schedof")+" "+j.field("spec"), row.sched+" d2 spec"
@@ -246,7 +248,7 @@ func TestStatusToTheMillisecond(t *testing.T) {
 	jobToTheMillisecond(t, func(j *timedJob) {
 		us := strconv.FormatInt(j.now.UnixMicro(), 10)
 		status := func() string { return j.run("job_status", j.keys("job", "open", "live")) }
-		must(j.env, j.raw.Del(j.Context(), j.keys("job", "open", "live")...).Err())
+		testenv.Must(j.env, j.Raw.Del(j.Context(), j.keys("job", "open", "live")...).Err())
 		j.wants("no ledger", status(), "[10]")
 		j.stands("v", "3")
 		j.wants("a newer schema", status(), "[11]")
@@ -254,12 +256,40 @@ func TestStatusToTheMillisecond(t *testing.T) {
 		last := j.ms(-time.Second)
 		j.wants("little is known", status(), "[1 "+us+" "+last+"      0  0 1 0    7  0  0 ]")
 		j.stands("born", "b", "ok", "o", "paused", "p", "freed", "f", "resumed", "r", "gen", "2", "next", "n", "hold", "3 4", "halt", "5 6", "spec", "s")
-		must(j.env, j.raw.HSet(j.Context(), j.key(jobName, "open"), "t", "record").Err())
+		testenv.Must(j.env, j.Raw.HSet(j.Context(), j.key(jobName, "open"), "t", "record").Err())
 		for i, name := range []string{"a", "b", "c"} {
 			j.lives(name, 2+i/2, -time.Hour, 0)
 		}
 		j.wants("all is known", status(), "[1 "+us+" "+last+" o p b f r 2 n 2 1 0  3 5 7 s 1  0  t record]")
-		must(j.env, j.raw.HDel(j.Context(), j.key(jobName, "job"), "id").Err())
+		testenv.Must(j.env, j.Raw.HDel(j.Context(), j.key(jobName, "job"), "id").Err())
 		j.wants("it has no id", status(), "[1 "+us+" "+last+" o p b f r 2 n 2 1 0  3 5  s 1  0  t record]")
+	})
+}
+
+// A run that a resource refused gets a token above the one that it has seen, and above
+// all that were handed out.
+func TestRaisedTokens(t *testing.T) {
+	toTheMillisecond(t, func(e *timed) {
+		open, fence := e.key("job/draw", "open"), e.key("job/draw", "fence")
+		const far, farther = 3000000000000000, 5000000000000000
+		for _, row := range []struct {
+			name                 string
+			token, counter, seen int64
+			want                 int64
+		}{
+			{"seen more than was handed out", 7, 7, far, far + 1},
+			{"seen its own", far, far, far, far + 1},
+			{"seen less", far, far, 7, far},
+			{"another was handed out since", 7, farther, far, farther + 1},
+			{"the counter is lost", 7, 0, far, far + 1},
+		} {
+			testenv.Must(e, e.Raw.HSet(e.Context(), open, "1000", fmt.Sprintf(`{"run":%q,"token":"%d"}`, me, row.token)).Err())
+			testenv.Must(e, e.Raw.Del(e.Context(), fence).Err())
+			if row.counter > 0 {
+				testenv.Must(e, e.Raw.Set(e.Context(), fence, row.counter, week).Err())
+			}
+			got := e.run("job_raise", []string{open, fence}, me, 1000, row.seen)
+			e.wants(row.name, got, fmt.Sprintf("[1 %d]", row.want))
+		}
 	})
 }

@@ -1,4 +1,4 @@
-package lockcore
+package ledger
 
 import (
 	"cmp"
@@ -39,7 +39,7 @@ const (
 
 // Runs returns the newest n entries of the history, newest first.
 func (l *Ledger) Runs(ctx context.Context, n int) ([]RunRecord, error) {
-	const op = "lockcore: runs"
+	const op = "runs"
 	if n < 1 {
 		return nil, opError(op, l.name, refuse("n", "at least 1", "%d", n))
 	}
@@ -61,7 +61,7 @@ func (l *Ledger) Runs(ctx context.Context, n int) ([]RunRecord, error) {
 func readRun(entry string) (RunRecord, error) {
 	var e struct{ Tick, Last, Count, Attempt, Holder, Token, Start, End, Outcome, Error string }
 	if err := json.Unmarshal([]byte(entry), &e); err != nil {
-		return RunRecord{}, fmt.Errorf("lockcore: ledger entry: %w", err)
+		return RunRecord{}, fmt.Errorf("singleton: ledger entry: %w", err)
 	}
 	r := RunRecord{Holder: e.Holder, Outcome: e.Outcome, Error: e.Error}
 	var errs [7]error
@@ -73,7 +73,7 @@ func readRun(entry string) (RunRecord, error) {
 	r.Attempt, errs[5] = strconv.Atoi(cmp.Or(e.Attempt, "0"))
 	r.Token, errs[6] = strconv.ParseUint(cmp.Or(e.Token, "0"), 10, 64)
 	if err := errors.Join(errs[:]...); err != nil {
-		return r, fmt.Errorf("lockcore: ledger entry: %w", err)
+		return r, fmt.Errorf("singleton: ledger entry: %w", err)
 	}
 	return r, nil
 }
@@ -81,14 +81,14 @@ func readRun(entry string) (RunRecord, error) {
 // A SpecChange says what named a job's ticks after an instant, until the next change.
 type SpecChange struct {
 	From time.Time
-	Spec string // as LedgerState.Spec
+	Spec string // as State.Spec
 }
 
 // Specs returns what has named the job's ticks, oldest first: the newest thousand
 // changes. Ticks that came due before a change and were not run by then are in the
 // history.
 func (l *Ledger) Specs(ctx context.Context) ([]SpecChange, error) {
-	const op = "lockcore: specs"
+	const op = "specs"
 	answer, err := l.ask(ctx, wire.Command("lrange", l.keys.defs, 0, -1))
 	if err != nil {
 		return nil, opError(op, l.name, err)
@@ -98,11 +98,11 @@ func (l *Ledger) Specs(ctx context.Context) ([]SpecChange, error) {
 		var e struct{ From, Spec string }
 		err := json.Unmarshal([]byte(wire.Text(entry)), &e)
 		if err != nil {
-			return nil, opError(op, l.name, fmt.Errorf("lockcore: ledger entry: %w", err))
+			return nil, opError(op, l.name, fmt.Errorf("singleton: ledger entry: %w", err))
 		}
 		from, err := readMillis(e.From)
 		if err != nil {
-			return nil, opError(op, l.name, fmt.Errorf("lockcore: ledger entry: %w", err))
+			return nil, opError(op, l.name, fmt.Errorf("singleton: ledger entry: %w", err))
 		}
 		changes = append(changes, SpecChange{from, e.Spec})
 	}

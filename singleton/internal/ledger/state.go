@@ -1,4 +1,4 @@
-package lockcore
+package ledger
 
 import (
 	"encoding/json"
@@ -8,10 +8,11 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock/internal/wire"
+	"github.com/noonlock/noonlock/lockcore"
 )
 
-// LedgerState is how a job stands, on the server's clock.
-type LedgerState struct {
+// State is how a job stands, on the server's clock.
+type State struct {
 	Now         time.Time // the server's
 	Last        time.Time // the newest tick that is accounted for: run, being run, or skipped
 	LastSuccess time.Time // the newest tick that succeeded; zero: none
@@ -31,7 +32,7 @@ type LedgerState struct {
 	// definitions have started. It is lower than before while none of a newer one is
 	// alive.
 	Generation int
-	// Superseded: the present generation is not the caller's, see LedgerConfig.Definition.
+	// Superseded: the present generation is not the caller's, see Config.Definition.
 	Superseded bool
 	Replicas   int       // of the present generation, as far as they were heard of
 	Others     int       // of other definitions
@@ -49,7 +50,7 @@ type LedgerState struct {
 	// Dropped: this Open has recorded the ticks that its Handover has said.
 	Dropped bool
 
-	replica uint64    // the caller, as one of the replicas
+	replica string    // the caller, as one of the replicas
 	own     int       // the place of its own definition in the order; 0: not told yet
 	back    time.Time // when its replica was first heard again; zero: it was never away
 	watch   bool      // the definition that acts is on trial
@@ -69,7 +70,7 @@ type Handover struct {
 // away is how long a replica that does not look may have missed what others do: half of
 // the time after which they are taken for dead. For so long it looks again before it takes
 // others for dead, as they may have been away for the same reason.
-func (st LedgerState) away() time.Duration {
+func (st State) away() time.Duration {
 	if st.watch {
 		return trialLapse / 2
 	}
@@ -78,7 +79,7 @@ func (st LedgerState) away() time.Duration {
 
 // trust is up to when, in ms, the replica may take others for dead that were not heard
 // of: as long as it looks all the time.
-func (st LedgerState) trust() string {
+func (st State) trust() string {
 	if st.own == 0 || !st.back.IsZero() && st.Now.Sub(st.back) < st.away() {
 		return "0"
 	}
@@ -120,7 +121,7 @@ func instant(tick time.Time) time.Time {
 
 // remembered is what a state says about a ledger that was lost since, or set
 // back, as job_open wants it.
-func (l *Ledger) remembered(st LedgerState) (after, sure, ended string) {
+func (l *Ledger) remembered(st State) (after, sure, ended string) {
 	if st.Last.IsZero() {
 		return "", "", ""
 	}
@@ -139,13 +140,13 @@ func (l *Ledger) remembered(st LedgerState) (after, sure, ended string) {
 }
 
 // readState reads what part_state.lua says.
-func readState(s *wire.Script, answer []any) (st LedgerState, err error) {
+func readState(s *wire.Script, answer []any) (st State, err error) {
 	const head = 22
 	switch code, _ := answer[0].(int64); {
 	case code == int64(ClaimNoLedger) && len(answer) == 1:
 		return st, ErrNoLedger
 	case code == int64(claimNewer) && len(answer) == 1:
-		return st, ErrNewerSchema
+		return st, lockcore.ErrNewerSchema
 	case code != 1 || len(answer) < head || (len(answer)-head)%2 != 0:
 		return st, s.OddReply(answer)
 	}

@@ -1,10 +1,12 @@
-package lockcore_test
+package ledger_test
 
 import (
 	"fmt"
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/noonlock/noonlock/internal/testenv"
 )
 
 // A replica of a newer definition acts when it has lived for long enough, which is longer
@@ -41,7 +43,7 @@ func TestProofsToTheMillisecond(t *testing.T) {
 				if left == 0 {
 					lapse = 15 * time.Second // it is on trial
 				}
-				j.wants(name+", written down", j.raw.HGet(j.Context(), j.key(jobName, "live"), "b").Val(), "2 "+j.ms(lapse)+" "+j.ms(left-row.time)+" "+kept)
+				j.wants(name+", written down", j.Raw.HGet(j.Context(), j.key(jobName, "live"), "b").Val(), "2 "+j.ms(lapse)+" "+j.ms(left-row.time)+" "+kept)
 				j.wants(name+", the TTL of that", j.left(j.key(jobName, "live")), "1m30s")
 			}
 		}
@@ -79,7 +81,7 @@ func TestTrialsToTheMillisecond(t *testing.T) {
 		} {
 			j.stands("def", "d2", "base", "d1", "gen", "2", "top", "2", "took", j.ms(row.took), "struck", `{"d2":1}`)
 			if row.ran != "" {
-				must(j.env, j.raw.HSet(j.Context(), j.key(jobName, "job"), "ran", row.ran).Err())
+				testenv.Must(j.env, j.Raw.HSet(j.Context(), j.key(jobName, "job"), "ran", row.ran).Err())
 			}
 			j.lives("a", 1, -time.Hour, 1)
 			j.lives("b", 2, -time.Hour, 1)
@@ -119,7 +121,7 @@ func TestStrikes(t *testing.T) {
 			}
 			j.stands(fields...)
 			if row.open != "" {
-				must(j.env, j.raw.HSet(j.Context(), j.key(jobName, "open"), j.ms(-time.Second), row.open).Err())
+				testenv.Must(j.env, j.Raw.HSet(j.Context(), j.key(jobName, "open"), j.ms(-time.Second), row.open).Err())
 			}
 			j.lives("a", 1, -time.Hour, 1)
 			j.wants(row.name, j.opens("a", "d1", 1, "", 0), "gen 1 mine 1 own 1 dropped  others 0 watch  proof 0 handover ")
@@ -156,7 +158,7 @@ func TestTrustToTheMillisecond(t *testing.T) {
 		} {
 			j.stands("def", "d2", "base", "d2", "gen", "2", "top", "2")
 			j.lives("a", 1, -time.Hour, 1)
-			must(j.env, j.raw.Set(j.Context(), j.key(jobName, "tomb:1"), "1", minute).Err())
+			testenv.Must(j.env, j.Raw.Set(j.Context(), j.key(jobName, "tomb:1"), "1", minute).Err())
 			want := "gen 2 mine  own 1 dropped  others 1 watch  proof 0 handover "
 			if row.acts {
 				want = "gen 1 mine 1 own 1 dropped  others 0 watch  proof 0 handover "
@@ -187,10 +189,10 @@ func TestOrdersOfStarts(t *testing.T) {
 			j.stands("def", "d1", "base", "d1", "gen", "1", "top", "4")
 			j.lives("a", 1, -time.Hour, 1)
 			if row.tomb != "" {
-				must(j.env, j.raw.Set(j.Context(), j.key(jobName, "tomb:1"), row.tomb, minute).Err())
+				testenv.Must(j.env, j.Raw.Set(j.Context(), j.key(jobName, "tomb:1"), row.tomb, minute).Err())
 			}
 			j.wants(row.name, j.opens("b", "d2", 0, "1", 0), fmt.Sprintf("gen 1 mine  own %d dropped  others 1 watch  proof 5000 handover ", row.order))
-			j.wants(row.name+": top and tombstone", j.field("top")+" "+j.raw.Get(j.Context(), j.key(jobName, "tomb:1")).Val(), fmt.Sprint(row.top, " ", row.order))
+			j.wants(row.name+": top and tombstone", j.field("top")+" "+j.Raw.Get(j.Context(), j.key(jobName, "tomb:1")).Val(), fmt.Sprint(row.top, " ", row.order))
 		}
 		j.stands("def", "d3", "base", "d1", "gen", "3", "top", "4")
 		j.lives("a", 1, -time.Hour, 1)
@@ -230,7 +232,7 @@ func TestHandoversToTheMillisecond(t *testing.T) {
 			j.wants(row.name, j.opens("b", "d2", 2, "", 0, append([]any{"s2"}, row.says...)...), row.want)
 			j.wants(row.name+": accounted for", j.field("last"), row.last)
 			if len(row.says) > 2 {
-				j.wants(row.name+": the history", fmt.Sprint(jobFields(j.raw.LIndex(j.Context(), j.key(jobName, "runs"), 0).Val())), fmt.Sprint(map[string]string{
+				j.wants(row.name+": the history", fmt.Sprint(jobFields(j.Raw.LIndex(j.Context(), j.key(jobName, "runs"), 0).Val())), fmt.Sprint(map[string]string{
 					"tick": j.ms(-2 * time.Millisecond), "last": j.ms(-time.Millisecond), "count": "2", "outcome": "skipped", "error": "rescheduled",
 				}))
 			}
@@ -265,10 +267,10 @@ func TestOneFitReplicaIsEnough(t *testing.T) {
 			j.lives("1", row.order, -time.Hour, 0)
 			j.lives("m", row.order, -time.Hour, row.fit)
 			j.lives("z", row.order, -time.Hour, 0)
-			must(j.env, j.raw.HSet(j.Context(), j.key(jobName, "live"), "spoilt", "?").Err())
+			testenv.Must(j.env, j.Raw.HSet(j.Context(), j.key(jobName, "live"), "spoilt", "?").Err())
 			j.wants(row.name, j.opens("b", "d2", 2, "", 0), row.want)
 			j.wants(row.name+": replicas", j.said[10], row.replicas)
-			j.wants(row.name+": replicas in all", strconv.FormatInt(j.raw.HLen(j.Context(), j.key(jobName, "live")).Val(), 10), "4")
+			j.wants(row.name+": replicas in all", strconv.FormatInt(j.Raw.HLen(j.Context(), j.key(jobName, "live")).Val(), 10), "4")
 		}
 		j.stands("def", "d2", "base", "d1", "gen", "2", "top", "2")
 		j.lives("a", 1, -time.Hour, 1)
@@ -281,7 +283,7 @@ func TestOneFitReplicaIsEnough(t *testing.T) {
 		j.lives("z", 3, -time.Hour, 0)
 		j.lives("b", 2, -time.Hour, 1)
 		j.wants("a newer one acts", j.opens("b", "d2", 2, "", 0), "gen 3 mine  own 2 dropped  others 1 watch 1 proof 0 handover ")
-		j.wants("it lapses no sooner", j.raw.HGet(j.Context(), j.key(jobName, "live"), "b").Val(), "2 "+j.ms(90*time.Second)+" "+j.ms(-time.Hour)+" 1")
+		j.wants("it lapses no sooner", j.Raw.HGet(j.Context(), j.key(jobName, "live"), "b").Val(), "2 "+j.ms(90*time.Second)+" "+j.ms(-time.Hour)+" 1")
 
 		j.stands("def", "d3", "base", "d1", "gen", "3", "top", "3")
 		j.lives("a", 1, -time.Hour, 1)

@@ -1,4 +1,4 @@
-package lockcore_test
+package ledger_test
 
 import (
 	"errors"
@@ -6,29 +6,31 @@ import (
 	"testing"
 	"time"
 
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )
 
 // present is a replica that claims every second's tick.
 type present struct {
 	*env
-	ledger *lockcore.Ledger
-	state  lockcore.LedgerState
-	runs   map[int64]*lockcore.Run
+	ledger *ledger.Ledger
+	state  ledger.State
+	runs   map[int64]*ledger.Claim
 }
 
 func newPresent(e *env, identity string) *present {
 	e.Helper()
-	l, err := e.client(identity).Ledger("draw", lockcore.LedgerConfig{Lease: lockcore.LeaseConfig{TTL: 5 * time.Second, NoRenewal: true}, MaxAttempts: 1000, KeepRuns: 1000, Definition: "d"})
-	must(e, err)
-	return &present{env: e, ledger: l, runs: map[int64]*lockcore.Run{}}
+	l, err := ledger.New(e.Client(identity), "draw", ledger.Config{Lease: lockcore.LeaseConfig{TTL: 5 * time.Second, NoRenewal: true}, MaxAttempts: 1000, KeepRuns: 1000, Definition: "d"})
+	testenv.Must(e, err)
+	return &present{env: e, ledger: l, runs: map[int64]*ledger.Claim{}}
 }
 
 func (p *present) claim() int64 {
 	p.Helper()
 	var err error
 	p.state, err = p.ledger.Open(p.Context(), p.state)
-	must(p.env, err)
+	testenv.Must(p.env, err)
 	tick := (p.state.Last.UnixMilli()/1000 + 1) * 1000
 	for _, open := range p.state.Open {
 		tick = open.Tick.UnixMilli()
@@ -36,18 +38,18 @@ func (p *present) claim() int64 {
 	if tick > p.state.Now.UnixMilli() {
 		return 0
 	}
-	run, err := p.ledger.Claim(p.Context(), time.UnixMilli(tick), p.state, lockcore.ClaimConfig{})
-	if errors.Is(err, lockcore.ErrNotClaimed) {
+	run, err := p.ledger.Claim(p.Context(), time.UnixMilli(tick), p.state, ledger.ClaimConfig{})
+	if errors.Is(err, ledger.ErrNotClaimed) {
 		return 0
 	}
-	must(p.env, err)
+	testenv.Must(p.env, err)
 	p.runs[tick] = run
 	return tick
 }
 
 func (p *present) finish(tick int64) {
 	p.Helper()
-	must(p.env, p.runs[tick].Complete(p.Context(), lockcore.OutcomeSucceeded, ""))
+	testenv.Must(p.env, p.runs[tick].Complete(p.Context(), ledger.OutcomeSucceeded, ""))
 }
 
 // A ledger of the next version is kept, its fields are left as they are; one of a
@@ -57,30 +59,30 @@ func TestNewerSchemas(t *testing.T) {
 		p := newPresent(e, "a")
 		p.claim()
 		job, open := e.key("job/draw", "job"), e.key("job/draw", "open")
-		must(e, e.raw.HSet(e.Context(), job, "v", "2", "later", "kept").Err())
-		e.until("a tick was claimed", func() bool { return p.claim() != 0 })
-		e.until("and another", func() bool {
+		testenv.Must(e, e.Raw.HSet(e.Context(), job, "v", "2", "later", "kept").Err())
+		e.Until("a tick was claimed", func() bool { return p.claim() != 0 })
+		e.Until("and another", func() bool {
 			for tick := range p.runs {
 				p.finish(tick)
 				delete(p.runs, tick)
 			}
 			return p.claim() != 0
 		})
-		if v := e.raw.HMGet(e.Context(), job, "v", "later").Val(); v[0] != "2" || v[1] != "kept" {
+		if v := e.Raw.HMGet(e.Context(), job, "v", "later").Val(); v[0] != "2" || v[1] != "kept" {
 			e.Errorf("of the next version's fields there is %v", v)
 		}
-		must(e, e.raw.HSet(e.Context(), job, "v", "3").Err())
-		before := fmt.Sprint(e.raw.HGetAll(e.Context(), job).Val(), e.raw.HGetAll(e.Context(), open).Val())
+		testenv.Must(e, e.Raw.HSet(e.Context(), job, "v", "3").Err())
+		before := fmt.Sprint(e.Raw.HGetAll(e.Context(), job).Val(), e.Raw.HGetAll(e.Context(), open).Val())
 		_, err1 := p.ledger.Open(e.Context(), p.state)
-		_, err2 := p.ledger.Claim(e.Context(), p.state.Now.Truncate(time.Second), p.state, lockcore.ClaimConfig{})
+		_, err2 := p.ledger.Claim(e.Context(), p.state.Now.Truncate(time.Second), p.state, ledger.ClaimConfig{})
 		_, err3 := p.ledger.Status(e.Context())
 		_, err4 := p.ledger.Trigger(e.Context())
 		tick := p.state.Now.Truncate(time.Second)
-		err5 := p.ledger.Skip(e.Context(), p.state, lockcore.Skip{First: tick, Last: tick, Count: 1, Reason: "missed"})
+		err5 := p.ledger.Skip(e.Context(), p.state, ledger.Skip{First: tick, Last: tick, Count: 1, Reason: "missed"})
 		for _, err := range []error{err1, err2, err3, err4, err5, p.ledger.Pause(e.Context()), p.ledger.Resume(e.Context())} {
-			mustIs(e, err, lockcore.ErrNewerSchema)
+			testenv.MustIs(e, err, lockcore.ErrNewerSchema)
 		}
-		if after := fmt.Sprint(e.raw.HGetAll(e.Context(), job).Val(), e.raw.HGetAll(e.Context(), open).Val()); after != before {
+		if after := fmt.Sprint(e.Raw.HGetAll(e.Context(), job).Val(), e.Raw.HGetAll(e.Context(), open).Val()); after != before {
 			e.Errorf("a ledger that is too new was changed from %s to %s", before, after)
 		}
 	})
@@ -89,37 +91,37 @@ func TestNewerSchemas(t *testing.T) {
 // Entries that were written once are read for ever.
 func TestHistoryIsReadForEver(t *testing.T) {
 	inBubble(t, func(e *env) {
-		l, err := e.client("a").Ledger("draw", lockcore.LedgerConfig{})
-		must(e, err)
+		l, err := ledger.New(e.Client("a"), "draw", ledger.Config{})
+		testenv.Must(e, err)
 		noon := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 		for _, c := range []struct {
 			entry string
-			want  lockcore.RunRecord
+			want  ledger.RunRecord
 		}{
 			{
 				`{"tick":"1893499200000","attempt":"2","holder":"host-7","token":"1893499200000001","start":"1893499200001","end":"1893499201000","outcome":"succeeded","error":""}`,
-				lockcore.RunRecord{
+				ledger.RunRecord{
 					Tick: noon, Attempt: 2, Holder: "host-7", Token: 1893499200000001, Start: noon.Add(time.Millisecond),
-					End: noon.Add(time.Second), Outcome: lockcore.OutcomeSucceeded,
+					End: noon.Add(time.Second), Outcome: ledger.OutcomeSucceeded,
 				},
 			},
 			{
 				`{"tick":"1893499200000","last":"1893499260000","count":"2","outcome":"skipped","error":"missed"}`,
-				lockcore.RunRecord{Tick: noon, Last: noon.Add(time.Minute), Count: 2, Outcome: lockcore.OutcomeSkipped, Error: "missed"},
+				ledger.RunRecord{Tick: noon, Last: noon.Add(time.Minute), Count: 2, Outcome: ledger.OutcomeSkipped, Error: "missed"},
 			},
 			{
 				`{"tick":"1893499200000","attempt":"1","holder":"h","token":"7","start":"1893499200000","end":"1893499200000","outcome":"unknown","error":"x","a later field":[1]}`,
-				lockcore.RunRecord{Tick: noon, Attempt: 1, Holder: "h", Token: 7, Start: noon, End: noon, Outcome: lockcore.OutcomeUnknown, Error: "x"},
+				ledger.RunRecord{Tick: noon, Attempt: 1, Holder: "h", Token: 7, Start: noon, End: noon, Outcome: ledger.OutcomeUnknown, Error: "x"},
 			},
 		} {
-			must(e, e.raw.LPush(e.Context(), e.key("job/draw", "runs"), c.entry).Err())
+			testenv.Must(e, e.Raw.LPush(e.Context(), e.key("job/draw", "runs"), c.entry).Err())
 			runs, err := l.Runs(e.Context(), 1)
-			must(e, err)
+			testenv.Must(e, err)
 			if runs[0] != c.want {
 				e.Errorf("read\n%+v, want\n%+v", runs[0], c.want)
 			}
 		}
-		must(e, e.raw.LPush(e.Context(), e.key("job/draw", "runs"), "nonsense").Err())
+		testenv.Must(e, e.Raw.LPush(e.Context(), e.key("job/draw", "runs"), "nonsense").Err())
 		if _, err := l.Runs(e.Context(), 1); err == nil {
 			e.Error("an entry that is no JSON was read")
 		}

@@ -1,11 +1,13 @@
-package lockcore_test
+package ledger_test
 
 import (
 	"strconv"
 	"testing"
 	"time"
 
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )
 
 // When the last pause began is known when it is over, however often it was asked for
@@ -13,26 +15,26 @@ import (
 // Mutants: it is not remembered; a pause before that one counts.
 func TestWhenAPauseBegan(t *testing.T) {
 	onBoth(t, func(e *env) {
-		l := e.jobLedger(e.client("a"), lockcore.LedgerConfig{})
+		l := e.jobLedger(e.Client("a"), ledger.Config{})
 		if st := e.opened(l); !st.Halted.IsZero() || !st.Resumed.IsZero() {
 			e.Errorf("never paused, and the state is %+v", st)
 		}
 		before := time.Time{}
 		for range 2 {
-			must(e, l.Pause(e.Context()))
+			testenv.Must(e, l.Pause(e.Context()))
 			since := e.opened(l).PausedSince
 			if st := e.opened(l); since.IsZero() || !st.Halted.Equal(before) {
 				e.Errorf("paused since %v, and the pause before began at %v, want %v", since, st.Halted, before)
 			}
-			e.pass(20 * time.Millisecond)
-			must(e, l.Pause(e.Context()))
-			e.pass(20 * time.Millisecond)
-			must(e, l.Resume(e.Context()))
+			e.Pass(20 * time.Millisecond)
+			testenv.Must(e, l.Pause(e.Context()))
+			e.Pass(20 * time.Millisecond)
+			testenv.Must(e, l.Resume(e.Context()))
 			resumed := e.opened(l).Resumed
-			e.pass(20 * time.Millisecond)
-			must(e, l.Resume(e.Context()))
+			e.Pass(20 * time.Millisecond)
+			testenv.Must(e, l.Resume(e.Context()))
 			st, err := l.Status(e.Context())
-			must(e, err)
+			testenv.Must(e, err)
 			if !st.Halted.Equal(since) || !st.Resumed.Equal(resumed) || resumed.Sub(since) < 40*time.Millisecond {
 				e.Errorf("paused from %v to %v, want from %v to %v", st.Halted, st.Resumed, since, resumed)
 			}
@@ -42,16 +44,16 @@ func TestWhenAPauseBegan(t *testing.T) {
 }
 
 // spans is a ledger whose holds are looked at.
-func (e *env) spans(identity string, lease time.Duration, most int) *lockcore.Ledger {
+func (e *env) spans(identity string, lease time.Duration, most int) *ledger.Ledger {
 	e.Helper()
-	return e.jobLedger(e.client(identity), lockcore.LedgerConfig{Lease: ttl(lease), MaxAttempts: most})
+	return e.jobLedger(e.Client(identity), ledger.Config{Lease: testenv.TTL(lease), MaxAttempts: most})
 }
 
 // claimedAt is when the only open run was claimed.
-func (e *env) claimedAt(l *lockcore.Ledger) time.Time {
+func (e *env) claimedAt(l *ledger.Ledger) time.Time {
 	e.Helper()
 	st, err := l.Status(e.Context())
-	must(e, err)
+	testenv.Must(e, err)
 	if len(st.Open) != 1 {
 		e.Fatalf("open are %+v", st.Open)
 	}
@@ -59,10 +61,10 @@ func (e *env) claimedAt(l *lockcore.Ledger) time.Time {
 }
 
 // held holds that runs were held from a time up to another; zero: up to whenever.
-func (e *env) held(l *lockcore.Ledger, what string, from, to time.Time) {
+func (e *env) held(l *ledger.Ledger, what string, from, to time.Time) {
 	e.Helper()
 	st, err := l.Status(e.Context())
-	must(e, err)
+	testenv.Must(e, err)
 	if !st.Held.Equal(from) || st.Freed.IsZero() || st.Freed.Before(from) || !to.IsZero() && !st.Freed.Equal(to) {
 		e.Errorf("%s: held from %v to %v, want from %v to %v", what, st.Held, st.Freed, from, to)
 	}
@@ -80,50 +82,50 @@ func TestSinceWhenRunsAreHeld(t *testing.T) {
 			e.Errorf("nothing has ended, and was held since %v", st.Held)
 		}
 		first := e.claimedAt(patient)
-		e.pass(20 * time.Millisecond)
+		e.Pass(20 * time.Millisecond)
 		_, err := run.Retry(e.Context())
-		must(e, err)
-		must(e, run.Complete(e.Context(), lockcore.OutcomeSucceeded, ""))
+		testenv.Must(e, err)
+		testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
 		e.held(patient, "a run of two attempts", first, time.Time{})
 
-		e.pass(20 * time.Millisecond)
+		e.Pass(20 * time.Millisecond)
 		trigger, err := patient.Trigger(e.Context())
-		must(e, err)
-		triggered, err := patient.Claim(e.Context(), trigger, e.opened(patient), lockcore.ClaimConfig{})
-		must(e, err)
-		must(e, triggered.Complete(e.Context(), lockcore.OutcomeSucceeded, ""))
+		testenv.Must(e, err)
+		triggered, err := patient.Claim(e.Context(), trigger, e.opened(patient), ledger.ClaimConfig{})
+		testenv.Must(e, err)
+		testenv.Must(e, triggered.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
 		e.held(patient, "and a trigger's", first, time.Time{})
-		next := func(l *lockcore.Ledger) time.Time {
+		next := func(l *ledger.Ledger) time.Time {
 			e.Helper()
 			st := e.opened(l)
-			run, err := l.Claim(e.Context(), st.Last.Add(time.Second), st, lockcore.ClaimConfig{})
-			must(e, err)
+			run, err := l.Claim(e.Context(), st.Last.Add(time.Second), st, ledger.ClaimConfig{})
+			testenv.Must(e, err)
 			start := e.claimedAt(l)
-			must(e, run.Complete(e.Context(), lockcore.OutcomeFailed, ""))
+			testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeFailed, ""))
 			return start
 		}
 		next(patient)
 		e.held(patient, "and the next tick's", first, time.Time{})
-		e.pass(600 * time.Millisecond)
+		e.Pass(600 * time.Millisecond)
 		e.held(patient, "and a later one's", next(hasty), time.Time{})
 
 		for _, late := range []bool{false, true} {
-			must(e, e.raw.FlushAll(e.Context()).Err())
-			dead, st := e.dead(lockcore.LedgerConfig{})
+			testenv.Must(e, e.Raw.FlushAll(e.Context()).Err())
+			dead, st := e.dead(ledger.Config{})
 			start := e.claimedAt(patient)
 			other := patient
 			if late {
 				other = hasty
-				e.pass(600 * time.Millisecond)
+				e.Pass(600 * time.Millisecond)
 			}
-			run, err := other.Claim(e.Context(), dead.Tick, st, lockcore.ClaimConfig{})
-			must(e, err)
+			run, err := other.Claim(e.Context(), dead.Tick, st, ledger.ClaimConfig{})
+			testenv.Must(e, err)
 			if late {
 				start = e.claimedAt(patient)
 			}
 			_, err = run.Retry(e.Context())
-			must(e, err)
-			must(e, run.Complete(e.Context(), lockcore.OutcomeSucceeded, ""))
+			testenv.Must(e, err)
+			testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
 			e.held(patient, "a takeover, late "+strconv.FormatBool(late), start, time.Time{})
 		}
 	})
@@ -135,45 +137,45 @@ func TestSinceWhenRunsAreHeld(t *testing.T) {
 func TestUntilWhenRunsAreHeld(t *testing.T) {
 	inBubble(t, func(e *env) {
 		once, often := e.spans("once", time.Second, 1), e.spans("often", time.Second, 9)
-		recorded := func(tick time.Time, st lockcore.LedgerState) {
+		recorded := func(tick time.Time, st ledger.State) {
 			e.Helper()
-			_, err := once.Claim(e.Context(), tick, st, lockcore.ClaimConfig{})
-			e.notClaimed(err, lockcore.ClaimRecorded)
+			_, err := once.Claim(e.Context(), tick, st, ledger.ClaimConfig{})
+			e.notClaimed(err, ledger.ClaimRecorded)
 		}
 		for _, renewed := range []bool{false, true} {
 			for _, givenUp := range []bool{false, true} {
 				for _, again := range []string{"", "at the last moment", "too late"} {
-					must(e, e.raw.FlushAll(e.Context()).Err())
-					c, net := e.linked("holder")
-					run, st := e.claimed(e.jobLedger(c, lockcore.LedgerConfig{Lease: lockcore.LeaseConfig{TTL: time.Second, NoRenewal: !renewed}}))
+					testenv.Must(e, e.Raw.FlushAll(e.Context()).Err())
+					c, net := e.Linked("holder")
+					run, st := e.claimed(e.jobLedger(c, ledger.Config{Lease: lockcore.LeaseConfig{TTL: time.Second, NoRenewal: !renewed}}))
 					start := e.claimedAt(often)
 					until := start.Add(time.Second)
 					if renewed {
-						e.pass(10 * time.Second)
+						e.Pass(10 * time.Second)
 						st, err := often.Status(e.Context())
-						must(e, err)
+						testenv.Must(e, err)
 						until = st.Now.Add(st.Open[0].Left)
 					}
 					if givenUp {
-						must(e, run.Abandon(e.Context(), true))
+						testenv.Must(e, run.Abandon(e.Context(), true))
 						until = until.Add(-time.Second)
 					}
 					net.Partition()
 					switch again {
 					case "":
-						e.pass(time.Hour)
+						e.Pass(time.Hour)
 						recorded(run.Tick, st)
 						e.held(once, "a run whose end is recorded later", start, until)
 						continue
 					case "at the last moment":
-						e.pass(time.Until(until.Add(time.Second)))
+						e.Pass(time.Until(until.Add(time.Second)))
 					case "too late":
-						e.pass(time.Until(until.Add(time.Second + time.Millisecond)))
+						e.Pass(time.Until(until.Add(time.Second + time.Millisecond)))
 						start = until.Add(time.Second + time.Millisecond)
 					}
-					taken, err := often.Claim(e.Context(), run.Tick, st, lockcore.ClaimConfig{})
-					must(e, err)
-					must(e, taken.Complete(e.Context(), lockcore.OutcomeSucceeded, ""))
+					taken, err := often.Claim(e.Context(), run.Tick, st, ledger.ClaimConfig{})
+					testenv.Must(e, err)
+					testenv.Must(e, taken.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
 					e.held(often, "renewed "+strconv.FormatBool(renewed)+", given up "+strconv.FormatBool(givenUp)+", taken over "+again, start, time.Now())
 				}
 			}

@@ -1,24 +1,26 @@
-package lockcore_test
+package ledger_test
 
 import (
 	"testing"
 	"time"
 
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )
 
 // A definer is a replica with a definition of the job.
 type definer struct {
 	*env
 	def    string
-	ledger *lockcore.Ledger
-	state  lockcore.LedgerState
+	ledger *ledger.Ledger
+	state  ledger.State
 }
 
 func (e *env) definer(def, schedule string) *definer {
 	e.Helper()
-	return &definer{env: e, def: def, ledger: e.jobLedger(e.client(def), lockcore.LedgerConfig{Definition: def, Schedule: schedule})}
+	return &definer{env: e, def: def, ledger: e.jobLedger(e.Client(def), ledger.Config{Definition: def, Schedule: schedule})}
 }
 
 // looks has the replica look, and asserts which generation acts, and whether it is its own.
@@ -26,7 +28,7 @@ func (d *definer) looks(generation int, acts bool) {
 	d.Helper()
 	var err error
 	d.state, err = d.ledger.Open(d.Context(), d.state)
-	must(d.env, err)
+	testenv.Must(d.env, err)
 	if d.state.Generation != generation || d.state.Superseded == acts {
 		d.Fatalf("want generation %d, and that it acts: %v, got %+v", generation, acts, d.state)
 	}
@@ -36,9 +38,9 @@ func (d *definer) looks(generation int, acts bool) {
 func (d *definer) proven(generation int) {
 	d.Helper()
 	d.looks(generation-1, false)
-	d.pass(5 * time.Second)
+	d.Pass(5 * time.Second)
 	d.looks(generation, true)
-	must(d.env, d.raw.HSet(d.Context(), d.key("job/draw", "job"), "base", d.def).Err())
+	testenv.Must(d.env, d.Raw.HSet(d.Context(), d.key("job/draw", "job"), "base", d.def).Err())
 	d.looks(generation, true)
 }
 
@@ -49,42 +51,42 @@ func (d *definer) proven(generation int) {
 func TestTheNewestTakesTheJobBack(t *testing.T) {
 	inBubble(t, func(e *env) {
 		one, two := e.definer("1", ""), e.definer("2", "")
-		one.state = lockcore.LedgerState{Last: e.opened(e.jobLedger(e.client("o"), lockcore.LedgerConfig{})).Last, Fresh: true}
+		one.state = ledger.State{Last: e.opened(e.jobLedger(e.Client("o"), ledger.Config{})).Last, Fresh: true}
 		one.looks(1, true)
 		two.looks(1, false)
-		e.pass(5*time.Second - time.Millisecond)
+		e.Pass(5*time.Second - time.Millisecond)
 		two.looks(1, false)
-		e.pass(time.Millisecond)
+		e.Pass(time.Millisecond)
 		two.looks(2, true)
 		one.looks(2, false)
-		must(e, two.ledger.Leave(e.Context(), two.state))
+		testenv.Must(e, two.ledger.Leave(e.Context(), two.state))
 		one.looks(1, true)
-		run, err := one.ledger.Claim(e.Context(), one.state.Last.Add(time.Second), one.state, lockcore.ClaimConfig{})
-		must(e, err)
-		must(e, run.Complete(e.Context(), lockcore.OutcomeSucceeded, ""))
+		run, err := one.ledger.Claim(e.Context(), one.state.Last.Add(time.Second), one.state, ledger.ClaimConfig{})
+		testenv.Must(e, err)
+		testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
 		before := one.state
 		before.Last = run.Tick
 		two.looks(1, false)
-		e.pass(20*time.Second - time.Millisecond) // it has lost the job on trial
+		e.Pass(20*time.Second - time.Millisecond) // it has lost the job on trial
 		two.looks(1, false)
-		e.pass(time.Millisecond)
+		e.Pass(time.Millisecond)
 		two.looks(2, true)
-		_, err = one.ledger.Claim(e.Context(), run.Tick.Add(time.Second), before, lockcore.ClaimConfig{})
-		e.notClaimed(err, lockcore.ClaimSuperseded)
+		_, err = one.ledger.Claim(e.Context(), run.Tick.Add(time.Second), before, ledger.ClaimConfig{})
+		e.notClaimed(err, ledger.ClaimSuperseded)
 		next := run.Tick.Add(time.Second)
-		err = one.ledger.Skip(e.Context(), before, lockcore.Skip{First: next, Last: next, Count: 1, Reason: "missed"})
-		e.notClaimed(err, lockcore.ClaimSuperseded)
+		err = one.ledger.Skip(e.Context(), before, ledger.Skip{First: next, Last: next, Count: 1, Reason: "missed"})
+		e.notClaimed(err, ledger.ClaimSuperseded)
 		one.looks(2, false)
-		must(e, two.ledger.Leave(e.Context(), two.state))
+		testenv.Must(e, two.ledger.Leave(e.Context(), two.state))
 		one.looks(1, true)
 		three := e.definer("3", "")
 		three.looks(1, false)
-		e.pass(5 * time.Second)
+		e.Pass(5 * time.Second)
 		three.looks(3, true)
 		two.looks(3, false)
-		run, err = three.ledger.Claim(e.Context(), run.Tick.Add(time.Second), three.state, lockcore.ClaimConfig{})
-		must(e, err)
-		must(e, run.Complete(e.Context(), lockcore.OutcomeSucceeded, ""))
+		run, err = three.ledger.Claim(e.Context(), run.Tick.Add(time.Second), three.state, ledger.ClaimConfig{})
+		testenv.Must(e, err)
+		testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
 	})
 }
 
@@ -97,21 +99,21 @@ func TestWhoWasAwayTakesNobodyForDead(t *testing.T) {
 		one.looks(1, true)
 		two.proven(2)
 		one.looks(2, false)
-		e.pass(2 * time.Minute)
+		e.Pass(2 * time.Minute)
 		for range 3 {
 			one.looks(2, false)
-			e.pass(30 * time.Second)
+			e.Pass(30 * time.Second)
 		}
 		one.looks(1, true)
-		e.pass(2 * time.Minute)
+		e.Pass(2 * time.Minute)
 		two.looks(2, true)
 		one.looks(2, false)
 		// One that has looked all the time knows.
 		for _, d := range []time.Duration{30 * time.Second, 30 * time.Second, 30*time.Second - time.Millisecond} {
-			e.pass(d)
+			e.Pass(d)
 			one.looks(2, false)
 		}
-		e.pass(time.Millisecond)
+		e.Pass(time.Millisecond)
 		one.looks(1, true)
 	})
 }
@@ -123,22 +125,22 @@ func TestWhoWasAwayTakesNobodyForDead(t *testing.T) {
 func TestAStartThatFailsCountsOnce(t *testing.T) {
 	for _, alike := range []bool{false, true} {
 		inBubble(t, func(e *env) {
-			c, net := e.linked("old")
+			c, net := e.Linked("old")
 			one, two := e.definer("1", ""), e.definer("2", "")
-			old := &definer{env: e, ledger: e.jobLedger(c, lockcore.LedgerConfig{Definition: "1"})}
+			old := &definer{env: e, ledger: e.jobLedger(c, ledger.Config{Definition: "1"})}
 			if alike {
 				one.looks(1, true)
 			}
-			e.opened(e.jobLedger(c, lockcore.LedgerConfig{})) // the script is known
+			e.opened(e.jobLedger(c, ledger.Config{})) // the script is known
 			lost := net.Inject(e, lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Match: e.script("job_open")})
 			for i := range 5 {
 				state, err := old.ledger.Open(e.Context(), old.state)
-				mustIs(e, err, lockcore.ErrUnknown)
+				testenv.MustIs(e, err, lockcore.ErrUnknown)
 				old.state = state
 				if i == 0 {
 					two.proven(2)
 				}
-				e.pass(100 * time.Second)
+				e.Pass(100 * time.Second)
 			}
 			two.looks(2, true)
 			lost.Lift()

@@ -1,11 +1,12 @@
-package lockcore_test
+package ledger_test
 
 import (
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )
 
 // What a replica puts right after the server has lost data (class D) is told to the
@@ -13,41 +14,41 @@ import (
 // Mutants: a ledger that is mended, or a run that is known to have ended, is not told.
 func TestMendingIsTold(t *testing.T) {
 	onBoth(t, func(e *env) {
-		l := e.jobLedger(e.client("a"), lockcore.LedgerConfig{})
+		l := e.jobLedger(e.Client("a"), ledger.Config{})
 		run, _ := e.claimed(l)
-		open := e.raw.HGetAll(e.Context(), e.key("job/draw", "open")).Val()
-		must(e, run.Complete(e.Context(), lockcore.OutcomeSucceeded, ""))
+		open := e.Raw.HGetAll(e.Context(), e.key("job/draw", "open")).Val()
+		testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
 		knows := e.opened(l)
 
-		watcher := e.jobLedger(e.client("w"), lockcore.LedgerConfig{})
+		watcher := e.jobLedger(e.Client("w"), ledger.Config{})
 		var told atomic.Int64
 		e.Cleanup(watcher.Watch(func() { told.Add(1) }))
-		e.until("it listens", func() bool { return told.Load() > 0 })
+		e.Until("it listens", func() bool { return told.Load() > 0 })
 		heard := func(what string, want int64) {
 			e.Helper()
-			e.until(what, func() bool { return told.Load() >= want })
-			e.pass(20 * time.Millisecond)
+			e.Until(what, func() bool { return told.Load() >= want })
+			e.Pass(20 * time.Millisecond)
 			if n := told.Swap(0); n != want {
 				e.Errorf("%s: told %d times, want %d", what, n, want)
 			}
 		}
-		e.pass(20 * time.Millisecond)
+		e.Pass(20 * time.Millisecond)
 		told.Store(0)
 
-		must(e, e.raw.HSet(e.Context(), e.key("job/draw", "open"), open).Err()) // as an old snapshot has it
+		testenv.Must(e, e.Raw.HSet(e.Context(), e.key("job/draw", "open"), open).Err()) // as an old snapshot has it
 		st, err := l.Open(e.Context(), knows)
-		must(e, err)
+		testenv.Must(e, err)
 		heard("the end of a run that was open in an old snapshot", 1)
 		if len(st.Open) != 0 {
 			e.Errorf("then there is %+v", st.Open)
 		}
 
-		must(e, e.raw.FlushAll(e.Context()).Err())
-		_, err = watcher.Open(e.Context(), lockcore.LedgerState{}) // in ignorance
-		must(e, err)
+		testenv.Must(e, e.Raw.FlushAll(e.Context()).Err())
+		_, err = watcher.Open(e.Context(), ledger.State{}) // in ignorance
+		testenv.Must(e, err)
 		told.Store(0)
 		st, err = l.Open(e.Context(), knows)
-		must(e, err)
+		testenv.Must(e, err)
 		heard("where the ledger begins", 1)
 		if !st.Last.Equal(run.Tick) {
 			e.Errorf("it begins at %v, want %v", st.Last, run.Tick)
@@ -60,23 +61,23 @@ func TestMendingIsTold(t *testing.T) {
 // Mutant: its begin is remembered after the mend.
 func TestALedgerIsMendedOnce(t *testing.T) {
 	inBubble(t, func(e *env) {
-		l := e.jobLedger(e.client("a"), lockcore.LedgerConfig{})
-		begun, err := l.Open(e.Context(), lockcore.LedgerState{})
-		must(e, err)
-		knows := lockcore.LedgerState{Last: begun.Last.Add(-time.Minute), Fresh: true}
+		l := e.jobLedger(e.Client("a"), ledger.Config{})
+		begun, err := l.Open(e.Context(), ledger.State{})
+		testenv.Must(e, err)
+		knows := ledger.State{Last: begun.Last.Add(-time.Minute), Fresh: true}
 		st, err := l.Open(e.Context(), knows)
-		must(e, err)
+		testenv.Must(e, err)
 		if !st.Last.Equal(knows.Last) {
 			e.Fatalf("it was mended to %v, want %v", st.Last, knows.Last)
 		}
-		run, err := l.Claim(e.Context(), begun.Last, st, lockcore.ClaimConfig{})
-		must(e, err)
-		must(e, run.Complete(e.Context(), lockcore.OutcomeSucceeded, ""))
+		run, err := l.Claim(e.Context(), begun.Last, st, ledger.ClaimConfig{})
+		testenv.Must(e, err)
+		testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
 		if st, err = l.Open(e.Context(), knows); err != nil || !st.Last.Equal(begun.Last) || st.Fresh {
 			e.Errorf("after a run it is %+v, %v", st, err)
 		}
-		_, err = l.Claim(e.Context(), begun.Last, st, lockcore.ClaimConfig{})
-		e.notClaimed(err, lockcore.ClaimDone)
+		_, err = l.Claim(e.Context(), begun.Last, st, ledger.ClaimConfig{})
+		e.notClaimed(err, ledger.ClaimDone)
 	})
 }
 
@@ -85,21 +86,21 @@ func TestALedgerIsMendedOnce(t *testing.T) {
 // have begun where it was mended.
 func TestWhereALedgerBegan(t *testing.T) {
 	onBoth(t, func(e *env) {
-		l := e.jobLedger(e.client("a"), lockcore.LedgerConfig{})
-		st, err := l.Open(e.Context(), lockcore.LedgerState{})
-		must(e, err)
+		l := e.jobLedger(e.Client("a"), ledger.Config{})
+		st, err := l.Open(e.Context(), ledger.State{})
+		testenv.Must(e, err)
 		begun := st.Begun
 		if !st.Fresh || !begun.Equal(st.Last) {
 			e.Fatalf("at its begin it is %+v", st)
 		}
-		e.pass(20 * time.Millisecond)
-		run, err := l.Claim(e.Context(), begun.Add(10*time.Millisecond), st, lockcore.ClaimConfig{})
-		must(e, err)
-		must(e, run.Complete(e.Context(), lockcore.OutcomeSucceeded, ""))
+		e.Pass(20 * time.Millisecond)
+		run, err := l.Claim(e.Context(), begun.Add(10*time.Millisecond), st, ledger.ClaimConfig{})
+		testenv.Must(e, err)
+		testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
 		if st, err = l.Status(e.Context()); err != nil || st.Fresh || !st.Begun.Equal(begun) {
 			e.Errorf("after a run it is %+v, %v; want it begun at %v", st, err, begun)
 		}
-		must(e, e.raw.FlushAll(e.Context()).Err())
+		testenv.Must(e, e.Raw.FlushAll(e.Context()).Err())
 		if st, err = l.Open(e.Context(), st); err != nil || st.Fresh || !st.Begun.IsZero() || !st.Last.Equal(run.Tick) {
 			e.Errorf("after a loss it is %+v, %v", st, err)
 		}
@@ -111,19 +112,19 @@ func TestWhereALedgerBegan(t *testing.T) {
 // Mutant: the dead are not counted, and kept.
 func TestDeadReplicasAreForgotten(t *testing.T) {
 	inBubble(t, func(e *env) {
-		l := e.jobLedger(e.client("stays"), lockcore.LedgerConfig{Definition: "d"})
-		st, err := l.Open(e.Context(), lockcore.LedgerState{})
-		must(e, err)
+		l := e.jobLedger(e.Client("stays"), ledger.Config{Definition: "d"})
+		st, err := l.Open(e.Context(), ledger.State{})
+		testenv.Must(e, err)
 		for range 5 {
-			_, err := e.jobLedger(e.client("dies"), lockcore.LedgerConfig{Definition: "d"}).Open(e.Context(), lockcore.LedgerState{})
-			must(e, err)
+			_, err := e.jobLedger(e.Client("dies"), ledger.Config{Definition: "d"}).Open(e.Context(), ledger.State{})
+			testenv.Must(e, err)
 		}
 		for range 4 {
-			e.pass(30 * time.Second)
+			e.Pass(30 * time.Second)
 			st, err = l.Open(e.Context(), st)
-			must(e, err)
+			testenv.Must(e, err)
 		}
-		if n := e.raw.HLen(e.Context(), e.key("job/draw", "live")).Val(); n != 1 || st.Replicas != 1 {
+		if n := e.Raw.HLen(e.Context(), e.key("job/draw", "live")).Val(); n != 1 || st.Replicas != 1 {
 			e.Errorf("%d replicas are kept and %d counted, want 1", n, st.Replicas)
 		}
 	})
@@ -135,21 +136,21 @@ func TestDeadReplicasAreForgotten(t *testing.T) {
 // Mutants: an end needs a ledger, a ledger needs a schema.
 func TestALedgerWithoutItsJob(t *testing.T) {
 	onBoth(t, func(e *env) {
-		l := e.jobLedger(e.client("a"), lockcore.LedgerConfig{})
+		l := e.jobLedger(e.Client("a"), ledger.Config{})
 		run, _ := e.claimed(l)
-		must(e, e.raw.Del(e.Context(), e.key("job/draw", "job")).Err())
-		must(e, run.Complete(e.Context(), lockcore.OutcomeSucceeded, ""))
+		testenv.Must(e, e.Raw.Del(e.Context(), e.key("job/draw", "job")).Err())
+		testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
 		runs, err := l.Runs(e.Context(), 10)
-		must(e, err)
+		testenv.Must(e, err)
 		st, err := l.Status(e.Context())
-		must(e, err)
+		testenv.Must(e, err)
 		if len(runs) != 1 || !st.Last.Equal(run.Tick) || !st.LastSuccess.Equal(run.Tick) || len(st.Open) != 0 {
 			e.Errorf("the history is %+v, and the ledger %+v", runs, st)
 		}
-		next, err := l.Claim(e.Context(), run.Tick.Add(time.Second), e.opened(l), lockcore.ClaimConfig{})
-		must(e, err)
-		must(e, next.Complete(e.Context(), lockcore.OutcomeSucceeded, ""))
-		if v := e.raw.HGet(e.Context(), e.key("job/draw", "job"), "v").Val(); v != "1" {
+		next, err := l.Claim(e.Context(), run.Tick.Add(time.Second), e.opened(l), ledger.ClaimConfig{})
+		testenv.Must(e, err)
+		testenv.Must(e, next.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
+		if v := e.Raw.HGet(e.Context(), e.key("job/draw", "job"), "v").Val(); v != "1" {
 			e.Errorf("the schema is %q", v)
 		}
 	})

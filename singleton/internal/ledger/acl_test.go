@@ -1,4 +1,4 @@
-package lockcore_test
+package ledger_test
 
 import (
 	"context"
@@ -8,7 +8,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )
 
 // ledgerRights are all that the ledger of a job needs of a server with ACLs,
@@ -28,12 +30,12 @@ var ledgerRights = []string{
 func TestFault60_ALedgerThatMayNotPublish(t *testing.T) {
 	t.Parallel()
 	e := realEnv(t)
-	opt := e.as("mute", "~noonlock:*", "+@all", "-publish", "allchannels")
-	l := e.jobLedger(e.clientWith(opt, lockcore.Config{}), lockcore.LedgerConfig{})
+	opt := e.As("mute", "~noonlock:*", "+@all", "-publish", "allchannels")
+	l := e.jobLedger(e.ClientWith(opt, lockcore.Config{}), ledger.Config{})
 	run, st := e.claimed(l)
-	must(e, run.Complete(e.Context(), lockcore.OutcomeSucceeded, ""))
-	_, err := l.Claim(e.Context(), run.Tick, st, lockcore.ClaimConfig{})
-	e.notClaimed(err, lockcore.ClaimDone)
+	testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
+	_, err := l.Claim(e.Context(), run.Tick, st, ledger.ClaimConfig{})
+	e.notClaimed(err, ledger.ClaimDone)
 }
 
 // A user with exactly the documented rights can do all that a job needs. With one
@@ -44,7 +46,7 @@ func TestFault60_ACLOfTheLedger(t *testing.T) {
 	t.Parallel()
 	e := realEnv(t)
 	user := func(without string) *redis.Options {
-		return e.as("user-"+without, append(allowed(ledgerRights, without), "&noonlock:job:*")...)
+		return e.As("user-"+without, append(allowed(ledgerRights, without), "&noonlock:job:*")...)
 	}
 	granted := map[time.Time]int{}
 	// use is all that is done with a job; it goes on after an error.
@@ -53,17 +55,17 @@ func TestFault60_ACLOfTheLedger(t *testing.T) {
 		defer cancel()
 		note := func(err error) bool {
 			// No answer or connection in time is a busy machine's doing: a right that lacks is refused.
-			if err != nil && !errors.Is(err, lockcore.ErrNotClaimed) && !lockcore.Temporary(err) {
+			if err != nil && !errors.Is(err, ledger.ErrNotClaimed) && !lockcore.Temporary(err) {
 				errs = append(errs, err)
 			}
 			return err == nil
 		}
-		l := e.jobLedger(e.clientWith(opt, lockcore.Config{}), lockcore.LedgerConfig{Definition: "d", Lease: ttl(300 * time.Millisecond), KeepRuns: 10})
+		l := e.jobLedger(e.ClientWith(opt, lockcore.Config{}), ledger.Config{Definition: "d", Lease: testenv.TTL(300 * time.Millisecond), KeepRuns: 10})
 		now, _, err := l.Now(ctx)
 		if !note(err) {
 			now = time.Now()
 		}
-		st, err := l.Open(ctx, lockcore.LedgerState{Last: now.Truncate(time.Second).Add(-time.Minute), Fresh: true})
+		st, err := l.Open(ctx, ledger.State{Last: now.Truncate(time.Second).Add(-time.Minute), Fresh: true})
 		note(err)
 		if st.Last.IsZero() {
 			st.Last = now.Truncate(time.Second).Add(-30 * time.Second)
@@ -73,8 +75,8 @@ func TestFault60_ACLOfTheLedger(t *testing.T) {
 			for _, open := range st.Open {
 				tick = open.Tick
 			}
-			skip := lockcore.Skip{First: tick.Add(-time.Second), Last: tick.Add(-time.Second), Count: 1, Reason: "missed"}
-			run, err := l.Claim(ctx, tick, st, lockcore.ClaimConfig{Skipped: &skip})
+			skip := ledger.Skip{First: tick.Add(-time.Second), Last: tick.Add(-time.Second), Count: 1, Reason: "missed"}
+			run, err := l.Claim(ctx, tick, st, ledger.ClaimConfig{Skipped: &skip})
 			if note(err) {
 				if granted[tick]++; granted[tick] > 1 && run.Attempt == 1 {
 					e.Errorf("tick %v was granted anew", tick)
@@ -82,10 +84,10 @@ func TestFault60_ACLOfTheLedger(t *testing.T) {
 				_, err = run.Retry(ctx)
 				note(err)
 				if n == 0 {
-					e.pass(120 * time.Millisecond) // a renewal
+					e.Pass(120 * time.Millisecond) // a renewal
 				}
 				if n%2 == 0 {
-					note(run.Complete(ctx, lockcore.OutcomeSucceeded, ""))
+					note(run.Complete(ctx, ledger.OutcomeSucceeded, ""))
 				} else {
 					note(run.Abandon(ctx, true))
 				}
@@ -97,7 +99,7 @@ func TestFault60_ACLOfTheLedger(t *testing.T) {
 		}
 		for range 2 { // the second one makes the entry of the first longer
 			next := st.Last.Add(time.Second)
-			note(l.Skip(ctx, st, lockcore.Skip{First: next, Last: next, Count: 1, Reason: "missed"}))
+			note(l.Skip(ctx, st, ledger.Skip{First: next, Last: next, Count: 1, Reason: "missed"}))
 			st.Last = next
 		}
 		note(l.Pause(ctx))
@@ -116,8 +118,8 @@ func TestFault60_ACLOfTheLedger(t *testing.T) {
 	}
 	slow := map[string]bool{"subscribe": true, "unsubscribe": true, "ping": true, "publish": true}
 	for _, right := range ledgerRights {
-		must(e, e.raw.FlushAll(t.Context()).Err())
-		must(e, e.raw.ScriptFlush(t.Context()).Err())
+		testenv.Must(e, e.Raw.FlushAll(t.Context()).Err())
+		testenv.Must(e, e.Raw.ScriptFlush(t.Context()).Err())
 		clear(granted)
 		errs := use(user(right))
 		if slow[right] {

@@ -1,4 +1,4 @@
-package lockcore
+package ledger
 
 import (
 	"errors"
@@ -8,15 +8,11 @@ import (
 
 var (
 	// ErrNotClaimed is what every *ClaimError is.
-	ErrNotClaimed = errors.New("lockcore: not claimed")
+	ErrNotClaimed = errors.New("singleton: not claimed")
 
 	// ErrSuperseded is the answer to a Complete that came too late: the tick was
 	// taken over, or has been recorded as ended by another.
-	ErrSuperseded = errors.New("lockcore: run superseded")
-
-	// ErrNewerSchema says that a newer version of this library has changed the
-	// ledger to a form that this one cannot keep.
-	ErrNewerSchema = errors.New("lockcore: what is stored has a newer schema than this version knows")
+	ErrSuperseded = errors.New("singleton: run superseded")
 )
 
 // ClaimStatus says why a tick was not claimed.
@@ -88,7 +84,7 @@ func (e *ClaimError) Error() string {
 		why = "replicas with another definition of the job run it now"
 	case claimBuried, claimNewer:
 	}
-	return fmt.Sprintf("lockcore: job %q, tick %s, is not claimed: %s", e.Job, e.Tick.Format(time.RFC3339Nano), why)
+	return fmt.Sprintf("singleton: job %q, tick %s, is not claimed: %s", e.Job, e.Tick.Format(time.RFC3339Nano), why)
 }
 
 // Is reports true for ErrNotClaimed.

@@ -1,4 +1,4 @@
-package lockcore_test
+package ledger_test
 
 import (
 	"encoding/json"
@@ -8,8 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )
 
 // Who resumes a job need not know how long its ledger is to live: it says so itself.
@@ -18,31 +19,31 @@ import (
 func TestPauseKeepsTheLedgersOwnTerms(t *testing.T) {
 	onBoth(t, func(e *env) {
 		const retain = 500 * 24 * time.Hour
-		operator := e.jobLedger(e.client("o"), lockcore.LedgerConfig{})
+		operator := e.jobLedger(e.Client("o"), ledger.Config{})
 		for _, err := range []error{operator.Pause(e.Context()), operator.Resume(e.Context())} {
-			mustIs(e, err, lockcore.ErrNoLedger)
+			testenv.MustIs(e, err, ledger.ErrNoLedger)
 		}
-		if keys := e.raw.Keys(e.Context(), "*").Val(); len(keys) != 0 {
+		if keys := e.Raw.Keys(e.Context(), "*").Val(); len(keys) != 0 {
 			e.Errorf("something was made: %v", keys)
 		}
-		l := e.jobLedger(e.client("a"), lockcore.LedgerConfig{Retain: retain})
+		l := e.jobLedger(e.Client("a"), ledger.Config{Retain: retain})
 		run, _ := e.claimed(l)
-		must(e, operator.Resume(e.Context()))
+		testenv.Must(e, operator.Resume(e.Context()))
 		if st := e.opened(l); !st.Resumed.IsZero() {
 			e.Errorf("a job that was not paused was resumed at %v", st.Resumed)
 		}
-		must(e, operator.Pause(e.Context()))
-		must(e, operator.Resume(e.Context()))
+		testenv.Must(e, operator.Pause(e.Context()))
+		testenv.Must(e, operator.Resume(e.Context()))
 		for _, part := range []string{"job", "open"} {
-			if left := e.raw.PTTL(e.Context(), e.key("job/draw", part)).Val(); left < retain-time.Hour || left > retain {
+			if left := e.Raw.PTTL(e.Context(), e.key("job/draw", part)).Val(); left < retain-time.Hour || left > retain {
 				e.Errorf("the key %s lives for %v, want %v", part, left, retain)
 			}
 		}
 		if st := e.opened(l); st.Resumed.IsZero() || st.Paused {
 			e.Errorf("a job that was resumed is %+v", st)
 		}
-		must(e, run.Complete(e.Context(), lockcore.OutcomeSucceeded, ""))
-		if left := e.raw.PTTL(e.Context(), e.key("job/draw", "runs")).Val(); left < retain-time.Hour || left > retain {
+		testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
+		if left := e.Raw.PTTL(e.Context(), e.key("job/draw", "runs")).Val(); left < retain-time.Hour || left > retain {
 			e.Errorf("the history lives for %v, want %v", left, retain)
 		}
 	})
@@ -52,15 +53,15 @@ func TestPauseKeepsTheLedgersOwnTerms(t *testing.T) {
 // Mutant: ticks count, too.
 func TestTriggersAreBounded(t *testing.T) {
 	inBubble(t, func(e *env) {
-		l := e.jobLedger(e.client("a"), lockcore.LedgerConfig{})
+		l := e.jobLedger(e.Client("a"), ledger.Config{})
 		e.claimed(l)
 		names := map[time.Time]bool{}
 		for range 100 {
 			tick, err := l.Trigger(e.Context())
-			must(e, err)
+			testenv.Must(e, err)
 			names[tick] = true
 		}
-		if _, err := l.Trigger(e.Context()); !errors.Is(err, lockcore.ErrTriggers) || len(names) != 100 {
+		if _, err := l.Trigger(e.Context()); !errors.Is(err, ledger.ErrTriggers) || len(names) != 100 {
 			e.Errorf("%d names, and the 101st trigger: %v", len(names), err)
 		}
 	})
@@ -71,16 +72,16 @@ func TestTriggersAreBounded(t *testing.T) {
 // Mutants: the end of a run accounts for nothing; an older one takes it back.
 func TestEndsAreAccountedFor(t *testing.T) {
 	onBoth(t, func(e *env) {
-		l := e.jobLedger(e.client("a"), lockcore.LedgerConfig{AllowOverlap: true})
+		l := e.jobLedger(e.Client("a"), ledger.Config{AllowOverlap: true})
 		old, st := e.claimed(l)
 		st.Last = old.Tick
-		run, err := l.Claim(e.Context(), old.Tick.Add(time.Second), st, lockcore.ClaimConfig{})
-		must(e, err)
-		must(e, e.raw.HSet(e.Context(), e.key("job/draw", "job"), "last", old.Tick.Add(-time.Second).UnixMilli()).Err())
-		must(e, run.Complete(e.Context(), lockcore.OutcomeSucceeded, ""))
-		must(e, old.Complete(e.Context(), lockcore.OutcomeSucceeded, ""))
+		run, err := l.Claim(e.Context(), old.Tick.Add(time.Second), st, ledger.ClaimConfig{})
+		testenv.Must(e, err)
+		testenv.Must(e, e.Raw.HSet(e.Context(), e.key("job/draw", "job"), "last", old.Tick.Add(-time.Second).UnixMilli()).Err())
+		testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
+		testenv.Must(e, old.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
 		now, err := l.Status(e.Context())
-		must(e, err)
+		testenv.Must(e, err)
 		if !now.Last.Equal(run.Tick) || !now.LastSuccess.Equal(run.Tick) {
 			e.Errorf("accounted up to %v, succeeded at %v, want %v", now.Last, now.LastSuccess, run.Tick)
 		}
@@ -92,52 +93,52 @@ func TestEndsAreAccountedFor(t *testing.T) {
 // Mutants: neither is told; each replica that leaves is, or the same one twice.
 func TestGenerationsAreTold(t *testing.T) {
 	inBubble(t, func(e *env) {
-		open := func(def string) (*lockcore.Ledger, lockcore.LedgerState) {
+		open := func(def string) (*ledger.Ledger, ledger.State) {
 			e.Helper()
-			l := e.jobLedger(e.client(def), lockcore.LedgerConfig{Definition: def})
-			st, err := l.Open(e.Context(), lockcore.LedgerState{})
-			must(e, err)
+			l := e.jobLedger(e.Client(def), ledger.Config{Definition: def})
+			st, err := l.Open(e.Context(), ledger.State{})
+			testenv.Must(e, err)
 			return l, st
 		}
 		l, _ := open("old")
 		var told atomic.Int64
 		e.Cleanup(l.Watch(func() { told.Add(1) }))
-		e.until("it listens", func() bool { return told.Load() > 0 })
+		e.Until("it listens", func() bool { return told.Load() > 0 })
 		told.Store(0)
 		heard := func(what string, want int64) {
 			e.Helper()
-			e.until(what, func() bool { return told.Load() >= want })
-			e.pass(20 * time.Millisecond)
+			e.Until(what, func() bool { return told.Load() >= want })
+			e.Pass(20 * time.Millisecond)
 			if n := told.Swap(0); n != want {
 				e.Errorf("%s: told %d times, want %d", what, n, want)
 			}
 		}
 		l1, st1 := open("new")
 		heard("a new definition starts", 0)
-		e.pass(5 * time.Second)
+		e.Pass(5 * time.Second)
 		st1, err := l1.Open(e.Context(), st1)
-		must(e, err)
+		testenv.Must(e, err)
 		heard("it takes over", 1)
 		l2, st2 := open("new")
 		heard("another of it", 0)
 		for range 6 {
-			e.pass(5 * time.Second)
+			e.Pass(5 * time.Second)
 			st1, err = l1.Open(e.Context(), st1)
-			must(e, err)
+			testenv.Must(e, err)
 			st2, err = l2.Open(e.Context(), st2)
-			must(e, err)
+			testenv.Must(e, err)
 		}
 		heard("they look", 0)
-		must(e, l1.Leave(e.Context(), st1))
+		testenv.Must(e, l1.Leave(e.Context(), st1))
 		heard("one of two leaves", 0)
-		must(e, l2.Leave(e.Context(), st2))
+		testenv.Must(e, l2.Leave(e.Context(), st2))
 		heard("the last one leaves", 1)
-		must(e, l2.Leave(e.Context(), st2))
+		testenv.Must(e, l2.Leave(e.Context(), st2))
 		heard("it leaves again", 0)
 		l3, st3 := open("third")
 		heard("another definition starts beside one on trial: all look sooner from then on", 1)
 		st3, err = l3.Open(e.Context(), st3)
-		must(e, err)
+		testenv.Must(e, err)
 		heard("it looks", 0)
 		if !st3.Superseded || st3.Again == 0 || st3.Again > 5*time.Second {
 			e.Errorf("the third one saw %+v", st3)
@@ -154,28 +155,28 @@ func TestGenerationsAreTold(t *testing.T) {
 // Mutants: the repeated request is a start again; anybody says what comes next.
 func TestAStartCountsOnce(t *testing.T) {
 	inBubble(t, func(e *env) {
-		c, net := e.linked("old")
-		old := e.jobLedger(c, lockcore.LedgerConfig{Definition: "old"})
-		e.opened(e.jobLedger(c, lockcore.LedgerConfig{})) // the script is known
+		c, net := e.Linked("old")
+		old := e.jobLedger(c, ledger.Config{Definition: "old"})
+		e.opened(e.jobLedger(c, ledger.Config{})) // the script is known
 		lost := net.Inject(e, lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Match: e.script("job_open"), Count: 1})
-		answered := make(chan lockcore.LedgerState, 1)
+		answered := make(chan ledger.State, 1)
 		go func() {
-			st, err := old.Open(e.Context(), lockcore.LedgerState{})
+			st, err := old.Open(e.Context(), ledger.State{})
 			if err != nil {
 				e.Error(err)
 			}
 			answered <- st
 		}()
-		e.until("the answer is lost", func() bool { return lost.Fired() == 1 })
+		e.Until("the answer is lost", func() bool { return lost.Fired() == 1 })
 		next := time.Date(2040, 1, 1, 0, 0, 0, 0, time.UTC)
-		l := e.jobLedger(e.client("new"), lockcore.LedgerConfig{Definition: "new"})
-		st, err := l.Open(e.Context(), lockcore.LedgerState{Next: next})
-		must(e, err)
+		l := e.jobLedger(e.Client("new"), ledger.Config{Definition: "new"})
+		st, err := l.Open(e.Context(), ledger.State{Next: next})
+		testenv.Must(e, err)
 		if !st.Superseded || st.Generation != 1 || st.Again != 5*time.Second {
 			e.Errorf("the newer one is told %+v", st)
 		}
 		superseded := <-answered
-		e.pass(5 * time.Second)
+		e.Pass(5 * time.Second)
 		st.Next = next
 		if st, err = l.Open(e.Context(), st); err != nil || st.Superseded || st.Generation != 2 {
 			e.Errorf("the newer one is told %+v, %v, when it has lived for a while", st, err)
@@ -192,17 +193,17 @@ func TestAStartCountsOnce(t *testing.T) {
 // Mutant: generations are counted anew.
 func TestGenerationsSurviveALoss(t *testing.T) {
 	inBubble(t, func(e *env) {
-		ledgers, states := map[string]*lockcore.Ledger{}, map[string]lockcore.LedgerState{}
+		ledgers, states := map[string]*ledger.Ledger{}, map[string]ledger.State{}
 		for _, def := range []string{"1", "2", "3"} {
-			ledgers[def] = e.jobLedger(e.client(def), lockcore.LedgerConfig{Definition: def})
-			st, err := ledgers[def].Open(e.Context(), lockcore.LedgerState{})
-			must(e, err)
+			ledgers[def] = e.jobLedger(e.Client(def), ledger.Config{Definition: def})
+			st, err := ledgers[def].Open(e.Context(), ledger.State{})
+			testenv.Must(e, err)
 			states[def] = st
 		}
-		must(e, e.raw.FlushAll(e.Context()).Err())
+		testenv.Must(e, e.Raw.FlushAll(e.Context()).Err())
 		for _, def := range []string{"3", "2", "1"} {
 			st, err := ledgers[def].Open(e.Context(), states[def])
-			must(e, err)
+			testenv.Must(e, err)
 			if st.Superseded != (def != "3") || st.Generation != 3 {
 				e.Errorf("definition %s is told %+v", def, st)
 			}
@@ -215,23 +216,22 @@ func TestGenerationsSurviveALoss(t *testing.T) {
 // Mutant: the attempt that failed is not compared.
 func TestFault27_ALateCountOfAttempts(t *testing.T) {
 	onBoth(t, func(e *env) {
-		l := e.jobLedger(e.client("a"), lockcore.LedgerConfig{})
+		l := e.jobLedger(e.Client("a"), ledger.Config{})
 		run, _ := e.claimed(l)
 		tick := strconv.FormatInt(run.Tick.UnixMilli(), 10)
 		var record struct{ Run string }
-		must(e, json.Unmarshal([]byte(e.raw.HGet(e.Context(), e.key("job/draw", "open"), tick).Val()), &record))
+		testenv.Must(e, json.Unmarshal([]byte(e.Raw.HGet(e.Context(), e.key("job/draw", "open"), tick).Val()), &record))
 		for range 2 {
 			_, err := run.Retry(e.Context())
-			must(e, err)
+			testenv.Must(e, err)
 		}
-		source, err := lockcore.ScriptSource("job_retry")
-		must(e, err)
+		source := scripts().Source(e, "job_retry")
 		keys := []string{e.key("job/draw", "job"), e.key("job/draw", "open")}
-		if n, err := e.raw.Eval(e.Context(), source, keys, record.Run, tick, 1).Int(); n != 1 || err != nil {
+		if n, err := e.Raw.Eval(e.Context(), source, keys, record.Run, tick, 1).Int(); n != 1 || err != nil {
 			e.Errorf("the late request is answered %d, %v", n, err)
 		}
 		st, err := l.Status(e.Context())
-		must(e, err)
+		testenv.Must(e, err)
 		if len(st.Open) != 1 || st.Open[0].Attempt != 3 || run.Attempt != 3 {
 			e.Errorf("attempt %d, and the ledger has %+v", run.Attempt, st.Open)
 		}
@@ -243,24 +243,24 @@ func TestFault27_ALateCountOfAttempts(t *testing.T) {
 // Mutants: its name is the newest tick, or the newest success.
 func TestTriggersAreNoTicks(t *testing.T) {
 	onBoth(t, func(e *env) {
-		l := e.jobLedger(e.client("a"), lockcore.LedgerConfig{})
+		l := e.jobLedger(e.Client("a"), ledger.Config{})
 		st := e.opened(l)
 		trigger, err := l.Trigger(e.Context())
-		must(e, err)
-		run, err := l.Claim(e.Context(), trigger, st, lockcore.ClaimConfig{})
-		must(e, err)
+		testenv.Must(e, err)
+		run, err := l.Claim(e.Context(), trigger, st, ledger.ClaimConfig{})
+		testenv.Must(e, err)
 		during, err := l.Status(e.Context())
-		must(e, err)
-		must(e, run.Complete(e.Context(), lockcore.OutcomeSucceeded, ""))
+		testenv.Must(e, err)
+		testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
 		after, err := l.Status(e.Context())
-		must(e, err)
-		for _, now := range []lockcore.LedgerState{during, after} {
+		testenv.Must(e, err)
+		for _, now := range []ledger.State{during, after} {
 			if !now.Last.Equal(st.Last) || !now.LastSuccess.IsZero() {
 				e.Errorf("accounted up to %v, succeeded at %v, want %v and never", now.Last, now.LastSuccess, st.Last)
 			}
 		}
-		tick, err := l.Claim(e.Context(), st.Last.Add(time.Second), st, lockcore.ClaimConfig{})
-		must(e, err)
-		must(e, tick.Complete(e.Context(), lockcore.OutcomeSucceeded, ""))
+		tick, err := l.Claim(e.Context(), st.Last.Add(time.Second), st, ledger.ClaimConfig{})
+		testenv.Must(e, err)
+		testenv.Must(e, tick.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
 	})
 }

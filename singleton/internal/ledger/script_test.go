@@ -1,4 +1,4 @@
-package lockcore_test
+package ledger_test
 
 import (
 	"encoding/json"
@@ -11,7 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/internal/testenv"
 )
 
 // A jobState is how a job stands when one of its scripts is run for the tick T.
@@ -93,8 +93,8 @@ func jobRecord(run string, attempt int, til int64) string {
 
 func (b *jobBench) establish(s jobState) {
 	b.Helper()
-	at, err := b.raw.Time(b.Context()).Result()
-	must(b.env, err)
+	at, err := b.Raw.Time(b.Context()).Result()
+	testenv.Must(b.env, err)
 	b.now = at.UnixMilli()
 	b.tick = b.now - 1000
 	b.last = b.tick - 500
@@ -103,7 +103,7 @@ func (b *jobBench) establish(s jobState) {
 	}
 	last := b.last
 	ctx := b.Context()
-	_, err = b.raw.Pipelined(ctx, func(p redis.Pipeliner) error {
+	_, err = b.Raw.Pipelined(ctx, func(p redis.Pipeliner) error {
 		p.Del(ctx, b.keys("job", "open", "runs", "fence", "live", "defs", "tomb:1")...)
 		p.Set(ctx, b.part("fence"), "1000000000000000", time.Hour)
 		til := b.now + 60_000
@@ -157,7 +157,7 @@ func (b *jobBench) establish(s jobState) {
 		}
 		return nil
 	})
-	must(b.env, err)
+	testenv.Must(b.env, err)
 }
 
 // A jobPicture is a job's keys; what depends on the time of day is left out.
@@ -177,7 +177,7 @@ func (b *jobBench) picture() jobPicture {
 	var runs, live *redis.StringSliceCmd
 	var fence, tomb *redis.StringCmd
 	ttls := map[string]*redis.DurationCmd{}
-	_, _ = b.raw.Pipelined(ctx, func(p redis.Pipeliner) error {
+	_, _ = b.Raw.Pipelined(ctx, func(p redis.Pipeliner) error {
 		job, open, runs = p.HGetAll(ctx, b.part("job")), p.HGetAll(ctx, b.part("open")), p.LRange(ctx, b.part("runs"), 0, -1)
 		live, fence, tomb = p.HKeys(ctx, b.part("live")), p.Get(ctx, b.part("fence")), p.Get(ctx, b.part("tomb:1"))
 		for _, part := range []string{"job", "open", "runs", "fence", "live", "tomb:1"} {
@@ -243,9 +243,8 @@ func TestJobScriptsTwiceInEveryState(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			onBoth(t, func(e *env) {
 				b := &jobBench{env: e}
-				source, err := lockcore.ScriptSource(name)
-				must(e, err)
-				sha := e.raw.ScriptLoad(e.Context(), source).Val()
+				source := scripts().Source(e, name)
+				sha := e.Raw.ScriptLoad(e.Context(), source).Val()
 				answers := map[string]int{}
 				for _, r := range requests {
 					for _, state := range jobStates() {
@@ -269,9 +268,9 @@ func (b *jobBench) twice(sha string, r jobRequest, state jobState) string {
 	b.establish(state)
 	before := b.picture()
 	keys, args := b.keys(r.keys...), r.args(b, state)
-	first, err1 := b.raw.EvalSha(b.Context(), sha, keys, args...).Result()
+	first, err1 := b.Raw.EvalSha(b.Context(), sha, keys, args...).Result()
 	middle := b.picture()
-	second, err2 := b.raw.EvalSha(b.Context(), sha, keys, args...).Result()
+	second, err2 := b.Raw.EvalSha(b.Context(), sha, keys, args...).Result()
 	after := b.picture()
 	where := fmt.Sprintf("%s with %v", r.name, state)
 	if err1 != nil || err2 != nil {

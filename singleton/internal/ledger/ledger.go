@@ -1,4 +1,4 @@
-package lockcore
+package ledger
 
 import (
 	"cmp"
@@ -8,7 +8,10 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/noonlock/noonlock/internal/engine"
+	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/internal/wire"
+	"github.com/noonlock/noonlock/lockcore"
 )
 
 // A Ledger says of one job which of its ticks have been run, by whom, and how
@@ -21,19 +24,19 @@ import (
 //
 // It is a handle without state and safe for concurrent use.
 type Ledger struct {
-	c     *Client
-	name  string
-	keys  *jobKeys
-	terms *leaseTerms
-	cfg   LedgerConfig
+	engine  engine.Engine
+	scripts *scripts
+	name    string
+	keys    keys
+	cfg     Config
 }
 
-// LedgerConfig is how the ledger of a job is kept. All replicas of a job should
+// Config is how the ledger of a job is kept. All replicas of a job should
 // use the same.
-type LedgerConfig struct {
+type Config struct {
 	// Lease is the hold on a tick while it is run. Its TTL is how long the
 	// others wait before they take over from a holder that died.
-	Lease LeaseConfig
+	Lease lockcore.LeaseConfig
 
 	// MaxAttempts is how often a tick is tried in all, by all replicas. Default
 	// 5. 1 is at most once: a tick whose holder died is recorded as lost.
@@ -58,7 +61,7 @@ type LedgerConfig struct {
 
 	// Schedule says what names the job's ticks, as part of its Definition. Before a
 	// definition takes over from one of another Schedule, Open asks it for the ticks
-	// that the former one owes, see LedgerState.Handover. They are recorded as skipped,
+	// that the former one owes, see State.Handover. They are recorded as skipped,
 	// and the ticks of the new one begin then. Runs that have not ended stay. Up to 200
 	// bytes without spaces. Default: none, and its ticks go on from Last.
 	Schedule string
@@ -79,45 +82,43 @@ const (
 	replicaLapse = 90 * time.Second
 	trialLapse   = 15 * time.Second
 
+	// tombTTL outlives any request that is still under way.
+	tombTTL = 5 * time.Minute
+
 	// trialLook is how often replicas look while a definition is on trial beside others.
 	trialLook = trialLapse / 3
 )
 
-// Ledger returns the ledger of a job, named by the rules of a lock's name. It
-// sends nothing. The error is a *ConfigError.
-func (c *Client) Ledger(job string, cfg LedgerConfig) (*Ledger, error) {
-	if err := checkName("job", job); err != nil {
-		return nil, err
+// New returns the ledger of a job, named by the rules of a lock's name. It sends nothing.
+// The error is a *lockcore.ConfigError.
+func New(c *lockcore.Client, job string, cfg Config) (*Ledger, error) {
+	if rule := input.Fault(job, 200, true); rule != "" {
+		return nil, &lockcore.ConfigError{Field: "job", Value: input.Quote(job), Rule: rule}
 	}
-	terms, err := cfg.Lease.terms(c.identity)
+	e, err := c.Engine(names+job, cfg.Lease)
 	if err != nil {
 		return nil, err
 	}
-	terms.keepTokens = runnersTokenRetention
+	s, err := ownScripts()
+	if err != nil {
+		return nil, err
+	}
 	cfg.MaxAttempts = cmp.Or(cfg.MaxAttempts, defaultAttempts)
 	cfg.KeepRuns = cmp.Or(cfg.KeepRuns, defaultKeepRuns)
 	cfg.Retain = cmp.Or(cfg.Retain, minRetain)
 	switch {
 	case cfg.MaxAttempts < 1:
-		return nil, refuse("LedgerConfig.MaxAttempts", "at least 1, or 0 (5)", "%d", cfg.MaxAttempts)
+		return nil, refuse("Config.MaxAttempts", "at least 1, or 0 (5)", "%d", cfg.MaxAttempts)
 	case cfg.KeepRuns < 1 || cfg.KeepRuns > 10_000:
-		return nil, refuse("LedgerConfig.KeepRuns", "from 1 to 10000, or 0 (100)", "%d", cfg.KeepRuns)
-	case cfg.Definition != "" && textFault(cfg.Definition, 200, true) != "":
-		return nil, refuse("LedgerConfig.Definition", textFault(cfg.Definition, 200, true), "%s", abbreviate(cfg.Definition))
-	case cfg.Schedule != "" && textFault(cfg.Schedule, 200, true) != "":
-		return nil, refuse("LedgerConfig.Schedule", textFault(cfg.Schedule, 200, true), "%s", abbreviate(cfg.Schedule))
+		return nil, refuse("Config.KeepRuns", "from 1 to 10000, or 0 (100)", "%d", cfg.KeepRuns)
+	case cfg.Definition != "" && input.Fault(cfg.Definition, 200, true) != "":
+		return nil, refuse("Config.Definition", input.Fault(cfg.Definition, 200, true), "%s", input.Quote(cfg.Definition))
+	case cfg.Schedule != "" && input.Fault(cfg.Schedule, 200, true) != "":
+		return nil, refuse("Config.Schedule", input.Fault(cfg.Schedule, 200, true), "%s", input.Quote(cfg.Schedule))
 	case cfg.Retain < minRetain || cfg.Retain > 100*365*24*time.Hour:
-		return nil, refuse("LedgerConfig.Retain", "from 720h to a hundred years, or 0 (720h)", "%s", cfg.Retain)
+		return nil, refuse("Config.Retain", "from 720h to a hundred years, or 0 (720h)", "%s", cfg.Retain)
 	}
-	return &Ledger{c: c, name: job, keys: c.keys.job(job), terms: terms, cfg: cfg}, nil
-}
-
-// Mutex returns a lock under the job's name, which the ledger itself does not use:
-// for work that is no row of ticks. It is apart from Client.Mutex of any name, so
-// users' locks and the runners' never meet. Its lease is LedgerConfig.Lease.
-func (l *Ledger) Mutex() *Mutex {
-	l.c.metrics.kind(kindMutex)
-	return &Mutex{c: l.c, keys: l.keys.lockKeys, terms: l.terms, kind: mutexKind{}}
+	return &Ledger{engine: e, scripts: s, name: job, keys: keysOf(e, job), cfg: cfg}, nil
 }
 
 // Open makes sure that the job has a ledger, keeps it alive, and tells how it
@@ -128,25 +129,22 @@ func (l *Ledger) Mutex() *Mutex {
 // others by Status: set it to the tick that comes next. before.Spec is kept for a later
 // version that takes over, and before.Handover is the answer to one that Open has asked.
 //
-// A replica calls it at least every 30 s, or after LedgerState.Again where that is less,
+// A replica calls it at least every 30 s, or after State.Again where that is less,
 // to stay alive in the others' eyes. With an
 // error it returns before, as the replica that may have started: say that the next
 // time, so that one start is not taken for two.
-func (l *Ledger) Open(ctx context.Context, before LedgerState) (LedgerState, error) {
-	const op = "lockcore: open ledger"
-	if ctx == nil {
-		return before, opError(op, l.name, refuse("ctx", "a context", "%s", "nil"))
-	}
+func (l *Ledger) Open(ctx context.Context, before State) (State, error) {
+	const op = "open ledger"
 	k := l.keys
-	if before.replica == 0 {
-		before.replica = l.c.attempts.Add(1)
+	if before.replica == "" {
+		before.replica = l.engine.NewID()
 	}
 	start, me := "0", ""
 	if before.own == 0 {
 		start = "1"
 	}
 	if l.cfg.Definition != "" {
-		me = l.member(before.replica)
+		me = before.replica
 	}
 	after, sure, ended := l.remembered(before)
 	next := ""
@@ -163,10 +161,10 @@ func (l *Ledger) Open(ctx context.Context, before LedgerState) (LedgerState, err
 			first, newest, count = decimal(owed.First.UnixMilli()), decimal(owed.Last.UnixMilli()), strconv.Itoa(owed.Count)
 		}
 	}
-	s := l.c.scripts.jobOpen
-	answer, err := l.ask(ctx, s.Call([]string{k.job, k.open, k.runs, k.live, k.tomb(l.c.process, before.replica), k.defs},
-		after, sure, ended, l.cfg.KeepRuns, millis(l.cfg.Retain), me, l.cfg.Definition, before.own, start,
-		millis(replicaLapse), next, millis(tombTTL), l.cfg.Schedule, before.trust(), before.Spec, upto, seen, first, newest, count))
+	s := l.scripts.open
+	answer, err := l.ask(ctx, s.Call([]string{k.job, k.open, k.runs, k.live, k.tomb(before.replica), k.defs},
+		after, sure, ended, l.cfg.KeepRuns, l.cfg.Retain.Milliseconds(), me, l.cfg.Definition, before.own, start,
+		replicaLapse.Milliseconds(), next, tombTTL.Milliseconds(), l.cfg.Schedule, before.trust(), before.Spec, upto, seen, first, newest, count))
 	if err != nil {
 		return before, opError(op, l.name, err)
 	}
@@ -182,23 +180,15 @@ func (l *Ledger) Open(ctx context.Context, before LedgerState) (LedgerState, err
 	return state, nil
 }
 
-// member is how a replica is known among those of its generation.
-func (l *Ledger) member(replica uint64) string {
-	return l.c.process + "." + strconv.FormatUint(replica, 36)
-}
-
 // Leave tells that the replica of that state runs no more ticks, so that replicas
 // of an older definition need not wait until it is missed.
-func (l *Ledger) Leave(ctx context.Context, state LedgerState) error {
-	const op = "lockcore: leave ledger"
-	if ctx == nil {
-		return opError(op, l.name, refuse("ctx", "a context", "%s", "nil"))
-	}
-	if state.replica == 0 || l.cfg.Definition == "" {
+func (l *Ledger) Leave(ctx context.Context, state State) error {
+	const op = "leave ledger"
+	if state.replica == "" || l.cfg.Definition == "" {
 		return nil
 	}
-	s := l.c.scripts.jobLeave
-	if _, err := l.repeat(ctx, s.Call([]string{l.keys.job, l.keys.live}, l.member(state.replica))); err != nil {
+	s := l.scripts.leave
+	if _, err := l.repeat(ctx, s.Call([]string{l.keys.job, l.keys.live}, state.replica)); err != nil {
 		return opError(op, l.name, err)
 	}
 	return nil
@@ -207,16 +197,16 @@ func (l *Ledger) Leave(ctx context.Context, state LedgerState) error {
 // Now is the server's clock, and on which side of it ours stands: the answer
 // lies within half of took of the truth.
 func (l *Ledger) Now(ctx context.Context) (now time.Time, took time.Duration, err error) {
-	t0 := l.c.clock.Now()
+	t0 := l.engine.Now()
 	answer, err := l.ask(ctx, wire.Command("time"))
-	took = l.c.clock.Now() - t0
+	took = l.engine.Now() - t0
 	if err != nil {
-		return time.Time{}, took, opError("lockcore: server time", l.name, err)
+		return time.Time{}, took, opError("server time", l.name, err)
 	}
 	sec, err1 := strconv.ParseInt(wire.Text(answer[0]), 10, 64)
 	usec, err2 := strconv.ParseInt(wire.Text(answer[len(answer)-1]), 10, 64)
 	if errors.Join(err1, err2) != nil || len(answer) != 2 {
-		return time.Time{}, took, opError("lockcore: server time", l.name, &ReplyError{Script: "time", Reply: fmt.Sprint(answer)})
+		return time.Time{}, took, opError("server time", l.name, &lockcore.ReplyError{Script: "time", Reply: fmt.Sprint(answer)})
 	}
 	return time.Unix(sec, usec*1000).UTC(), took, nil
 }
@@ -225,25 +215,18 @@ func (l *Ledger) Now(ctx context.Context) (now time.Time, took time.Duration, er
 // became open, or messages may have been missed. nudge holds up nothing. A
 // message may be lost, so ask now and then all the same.
 func (l *Ledger) Watch(nudge func()) (stop func()) {
-	return l.c.sub.watch(l.keys.channel, nudge)
+	return l.engine.Watch(l.keys.channel, nudge)
 }
 
 // WatchBegins is Watch for the beginning of attempts, which Watch does not tell: who
 // waits for a tick need not look at each.
 func (l *Ledger) WatchBegins(nudge func()) (stop func()) {
-	return l.c.sub.watch(l.keys.channel+beginsChannel, nudge)
+	return l.engine.Watch(l.keys.begins, nudge)
 }
-
-// beginsChannel is what a job's channel of begins is called beyond its channel. No
-// name has braces, so it is no other job's channel.
-const beginsChannel = "{begins}"
 
 // ask runs a script or command that answers a list and may be repeated.
 func (l *Ledger) ask(ctx context.Context, req wire.Request) ([]any, error) {
-	if ctx == nil {
-		return nil, refuse("ctx", "a context", "%s", "nil")
-	}
-	answer, err := l.c.insist(ctx, req, l.terms.timeout(), 2*l.terms.timeout())
+	answer, err := l.engine.Ask(ctx, req)
 	if err != nil {
 		return nil, err
 	}
@@ -253,3 +236,14 @@ func (l *Ledger) ask(ctx context.Context, req wire.Request) ([]any, error) {
 	}
 	return list, nil
 }
+
+// opError names the operation and the job that an error belongs to.
+func opError(op, name string, errs ...error) error {
+	return fmt.Errorf("singleton: %s %q: %w", op, name, errors.Join(errs...))
+}
+
+func refuse(field, rule, format string, value any) error {
+	return &lockcore.ConfigError{Field: field, Value: fmt.Sprintf(format, value), Rule: rule}
+}
+
+func decimal(n int64) string { return strconv.FormatInt(n, 10) }

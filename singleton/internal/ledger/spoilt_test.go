@@ -1,4 +1,4 @@
-package lockcore_test
+package ledger_test
 
 import (
 	"fmt"
@@ -8,7 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/internal/testenv"
 )
 
 // forgetDead leaves out a replica that is dead, which any look at the live ones drops.
@@ -32,14 +32,13 @@ func TestJobScriptsOnSpoiltKeys(t *testing.T) {
 		}
 		refused := map[string]bool{}
 		for _, r := range jobRequests() {
-			source, err := lockcore.ScriptSource(r.script)
-			must(e, err)
-			sha := e.raw.ScriptLoad(e.Context(), source).Val()
+			source := scripts().Source(e, r.script)
+			sha := e.Raw.ScriptLoad(e.Context(), source).Val()
 			for _, state := range states {
 				for _, part := range r.keys {
 					b.establish(state)
 					args := r.args(b, state)
-					_, err := e.raw.Pipelined(e.Context(), func(p redis.Pipeliner) error {
+					_, err := e.Raw.Pipelined(e.Context(), func(p redis.Pipeliner) error {
 						p.Del(e.Context(), b.part(part))
 						if part == "fence" || part == "tomb:1" {
 							p.RPush(e.Context(), b.part(part), "spoilt") // a string is what they are
@@ -48,9 +47,9 @@ func TestJobScriptsOnSpoiltKeys(t *testing.T) {
 						}
 						return nil
 					})
-					must(e, err)
+					testenv.Must(e, err)
 					before := b.picture()
-					answer, err := e.raw.EvalSha(e.Context(), sha, b.keys(r.keys...), args...).Result()
+					answer, err := e.Raw.EvalSha(e.Context(), sha, b.keys(r.keys...), args...).Result()
 					after := b.picture()
 					where := fmt.Sprintf("%s with %v, and %s spoilt", r.name, state, part)
 					if err != nil {

@@ -1,4 +1,4 @@
-package lockcore
+package ledger
 
 import (
 	"context"
@@ -6,15 +6,16 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock/internal/wire"
+	"github.com/noonlock/noonlock/lockcore"
 )
 
 var (
 	// ErrNoLedger says that there is no ledger of that name: no replica has ever
 	// opened it, or it has outlived them for too long.
-	ErrNoLedger = errors.New("lockcore: there is no ledger of that job")
+	ErrNoLedger = errors.New("singleton: there is no ledger of that job")
 
 	// ErrTriggers is the answer to a Trigger while a hundred are open.
-	ErrTriggers = errors.New("lockcore: too many triggers wait to be run")
+	ErrTriggers = errors.New("singleton: too many triggers wait to be run")
 )
 
 // maxTriggers bounds how many triggers of a job are open.
@@ -22,32 +23,32 @@ const maxTriggers = 100
 
 // Status tells how the job stands. Unlike Open it neither begins a ledger nor
 // keeps one alive: the error is then ErrNoLedger.
-func (l *Ledger) Status(ctx context.Context) (LedgerState, error) {
-	const op = "lockcore: job status"
-	s := l.c.scripts.jobStatus
+func (l *Ledger) Status(ctx context.Context) (State, error) {
+	const op = "job status"
+	s := l.scripts.status
 	answer, err := l.ask(ctx, s.Call([]string{l.keys.job, l.keys.open, l.keys.live}))
 	if err != nil {
-		return LedgerState{}, opError(op, l.name, err)
+		return State{}, opError(op, l.name, err)
 	}
 	state, err := readState(s, answer)
 	if err != nil {
-		return LedgerState{}, opError(op, l.name, err)
+		return State{}, opError(op, l.name, err)
 	}
 	return state, nil
 }
 
 // Pause stops the claiming of ticks by all replicas, until Resume. Runs under way
 // go on; triggers are run. The ledger of a paused job is kept for ever. The errors
-// are ErrNoLedger and ErrNewerSchema.
-func (l *Ledger) Pause(ctx context.Context) error { return l.pause(ctx, "lockcore: pause job", "1") }
+// are ErrNoLedger and lockcore.ErrNewerSchema.
+func (l *Ledger) Pause(ctx context.Context) error { return l.pause(ctx, "pause job", "1") }
 
 // Resume ends a Pause. What becomes of the ticks missed meanwhile is the replicas'
 // policy.
-func (l *Ledger) Resume(ctx context.Context) error { return l.pause(ctx, "lockcore: resume job", "0") }
+func (l *Ledger) Resume(ctx context.Context) error { return l.pause(ctx, "resume job", "0") }
 
 func (l *Ledger) pause(ctx context.Context, op, pause string) error {
-	s := l.c.scripts.jobPause
-	answer, err := l.ask(ctx, s.Call([]string{l.keys.job, l.keys.open, l.keys.runs}, pause, millis(l.cfg.Retain)))
+	s := l.scripts.pause
+	answer, err := l.ask(ctx, s.Call([]string{l.keys.job, l.keys.open, l.keys.runs}, pause, l.cfg.Retain.Milliseconds()))
 	if err == nil {
 		_, err = controlled(s, answer)
 	}
@@ -61,13 +62,13 @@ func (l *Ledger) pause(ctx context.Context, op, pause string) error {
 // paused. The run waits in the ledger until a replica claims it, like one whose
 // holder has died, and is recorded like any other. The tick returned is its name,
 // which no scheduled tick ever has; see TriggeredAt. The errors are ErrNoLedger,
-// ErrTriggers and ErrNewerSchema; after one that is ErrUnknown it may have been
+// ErrTriggers and lockcore.ErrNewerSchema; after one that is lockcore.ErrUnknown it may have been
 // triggered.
 func (l *Ledger) Trigger(ctx context.Context) (tick time.Time, err error) {
-	const op = "lockcore: trigger job"
-	s := l.c.scripts.jobTrigger
-	answer, err := l.ask(ctx, s.Call([]string{l.keys.job, l.keys.open, l.keys.tomb(l.c.process, l.c.attempts.Add(1))},
-		maxTriggers, millis(tombTTL)))
+	const op = "trigger job"
+	s := l.scripts.trigger
+	answer, err := l.ask(ctx, s.Call([]string{l.keys.job, l.keys.open, l.keys.tomb(l.engine.NewID())},
+		maxTriggers, tombTTL.Milliseconds()))
 	if err != nil {
 		return time.Time{}, opError(op, l.name, err)
 	}
@@ -94,7 +95,7 @@ func controlled(s *wire.Script, answer []any) (rest []any, err error) {
 	case int64(ClaimNoLedger):
 		return nil, ErrNoLedger
 	case int64(claimNewer):
-		return nil, ErrNewerSchema
+		return nil, lockcore.ErrNewerSchema
 	default:
 		return nil, s.OddReply(answer)
 	}

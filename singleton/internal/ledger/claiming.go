@@ -1,4 +1,4 @@
-package lockcore
+package ledger
 
 import (
 	"context"
@@ -6,7 +6,10 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/noonlock/noonlock/internal/engine"
+	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/internal/wire"
+	"github.com/noonlock/noonlock/lockcore"
 )
 
 // Skip is a row of ticks that will not be run, and why, in one word.
@@ -34,25 +37,24 @@ type ClaimConfig struct {
 // replicas that claim a tick one is given a Run; the others' error is
 // ErrNotClaimed and a *ClaimError.
 //
-// An error that is ErrUnknown means that the tick may have been claimed; it is
+// An error that is lockcore.ErrUnknown means that the tick may have been claimed; it is
 // being given up behind, and counts no attempt.
-func (l *Ledger) Claim(ctx context.Context, tick time.Time, known LedgerState, cfg ClaimConfig) (*Run, error) {
-	const op = "lockcore: claim"
-	if ctx == nil {
-		return nil, opError(op, l.name, refuse("ctx", "a context", "%s", "nil"))
-	}
+func (l *Ledger) Claim(ctx context.Context, tick time.Time, known State, cfg ClaimConfig) (*Claim, error) {
+	const op = "claim"
 	if err := errors.Join(checkTick("tick", tick), cfg.check(tick)); err != nil {
 		return nil, opError(op, l.name, err)
 	}
-	a := l.c.newAttempt(runKind{l, decimal(tick.UnixMilli())}, l.keys.lockKeys, l.terms, false)
-	if !l.c.enlist(a) {
-		return nil, opError(op, l.name, ErrClosed)
-	}
-	run, err := l.claim(ctx, a, tick, known, cfg)
+	c := &Claim{ledger: l, Tick: tick.UTC()}
+	k := &kind{ledger: l, tick: decimal(tick.UnixMilli())}
+	lease, err := l.engine.Hold(ctx, k,
+		func(a engine.Attempt) wire.Request { return l.claim(a, tick, known, cfg) },
+		func(answer any) (token uint64, granted bool, err error) { return c.read(tick, answer) })
 	if err != nil {
 		return nil, opError(op, l.name, err)
 	}
-	return run, nil
+	k.work.Store(workInDoubt) // until it is said how it ended
+	c.Lease, c.kind = lease, k
+	return c, nil
 }
 
 func checkTick(field string, tick time.Time) error {
@@ -78,15 +80,15 @@ func (s Skip) check() error {
 		return refuse("Skip.Last", "not before Skip.First", "%s", s.Last.Format(time.RFC3339Nano))
 	case s.Count < 1:
 		return refuse("Skip.Count", "at least 1", "%d", s.Count)
-	case textFault(s.Reason, 200, true) != "":
-		return refuse("Skip.Reason", textFault(s.Reason, 200, true), "%s", abbreviate(s.Reason))
+	case input.Fault(s.Reason, 200, true) != "":
+		return refuse("Skip.Reason", input.Fault(s.Reason, 200, true), "%s", input.Quote(s.Reason))
 	}
 	return errors.Join(checkTick("Skip.First", s.First), checkTick("Skip.Last", s.Last))
 }
 
-func (l *Ledger) claim(ctx context.Context, a *attempt, tick time.Time, known LedgerState, cfg ClaimConfig) (*Run, error) {
-	k, s := l.keys, l.c.scripts.jobClaim
-	overlap := "0"
+// claim is the request of a claim.
+func (l *Ledger) claim(a engine.Attempt, tick time.Time, known State, cfg ClaimConfig) wire.Request {
+	k, overlap := l.keys, "0"
 	if l.cfg.AllowOverlap {
 		overlap = "1"
 	}
@@ -98,74 +100,33 @@ func (l *Ledger) claim(ctx context.Context, a *attempt, tick time.Time, known Le
 	if !cfg.Until.IsZero() {
 		until = decimal(cfg.Until.UnixMilli())
 	}
-	req := s.Call([]string{k.job, k.open, k.runs, k.fence, k.tomb(l.c.process, a.number)},
-		a.value, decimal(tick.UnixMilli()), millis(l.terms.ttl), decimal(known.Last.UnixMilli()), l.cfg.MaxAttempts, overlap,
-		l.cfg.KeepRuns, millis(l.cfg.Retain), l.terms.identity, first, newest, count, reason, until, l.generation(known))
-	retry := l.c.newRetry(l.terms.timeout(), 2*l.terms.timeout())
-	unknown := false
-	for late := 0; ; {
-		t0 := l.c.clock.Now()
-		answer, err := l.c.disp.Do(ctx, req, retry.timeout())
-		if err != nil {
-			if wire.MayBeApplied(err) {
-				a.open.Store(true)
-				a.owes.Store(true)
-			}
-			unknown = unknown || errors.Is(err, ErrUnknown)
-			if wire.MayRetry(err) {
-				if err = retry.again(ctx, err); err == nil {
-					continue
-				}
-			}
-			l.c.forget(a)
-			if unknown && !errors.Is(err, ErrUnknown) {
-				err = errors.Join(ErrUnknown, err) // an earlier request had no answer
-			}
-			return nil, err
-		}
-		list, _ := answer.([]any)
-		if len(list) == 5 && list[0] == int64(1) {
-			a.owes.Store(true)
-			if l.c.clock.Now() >= t0+l.terms.times.Valid {
-				// A reply without validity left never starts work. Another try is
-				// made if it has its full time.
-				if late++; late < 3 && retry.timeout() == l.terms.timeout() {
-					continue
-				}
-				l.c.forget(a)
-				return nil, errors.Join(ErrLeaseExpired, errors.New("lockcore: the server's answers take longer than the lease is valid"))
-			}
-			return l.begin(ctx, a, tick, list, t0)
-		}
-		err = l.refusal(s, tick, list)
-		l.c.forget(a)
-		return nil, err
-	}
+	return l.scripts.claim.Call([]string{k.job, k.open, k.runs, k.fence, k.tomb(a.ID)},
+		a.Value, decimal(tick.UnixMilli()), a.TTL.Milliseconds(), decimal(known.Last.UnixMilli()), l.cfg.MaxAttempts, overlap,
+		l.cfg.KeepRuns, l.cfg.Retain.Milliseconds(), l.engine.Identity(), first, newest, count, reason, until, l.generation(known))
 }
 
 // generation is what a caller claims as.
-func (l *Ledger) generation(known LedgerState) string {
+func (l *Ledger) generation(known State) string {
 	if l.cfg.Definition == "" {
 		return ""
 	}
 	return strconv.Itoa(known.own)
 }
 
-// begin makes the Run of a claim that was granted.
-func (l *Ledger) begin(ctx context.Context, a *attempt, tick time.Time, answer []any, t0 time.Duration) (*Run, error) {
-	token, err1 := strconv.ParseUint(wire.Text(answer[1]), 10, 64)
-	attempt, _ := answer[2].(int64)
-	success, err2 := readMillis(wire.Text(answer[3]))
+// read takes the answer of a claim.
+func (c *Claim) read(tick time.Time, answer any) (token uint64, granted bool, err error) {
+	list, _ := answer.([]any)
+	if len(list) != 5 || list[0] != int64(1) {
+		return 0, false, c.ledger.refusal(c.ledger.scripts.claim, tick, list)
+	}
+	token, err1 := strconv.ParseUint(wire.Text(list[1]), 10, 64)
+	attempt, _ := list[2].(int64)
+	success, err2 := readMillis(wire.Text(list[3]))
 	if errors.Join(err1, err2) != nil || attempt < 1 {
-		l.c.forget(a)
-		return nil, l.c.scripts.jobClaim.OddReply(answer)
+		return 0, true, c.ledger.scripts.claim.OddReply(answer)
 	}
-	lease, err := l.c.hold(ctx, a, token, t0)
-	if err != nil {
-		return nil, err
-	}
-	a.work.Store(workInDoubt) // until it is said how it ended
-	return &Run{Lease: lease, ledger: l, Tick: tick.UTC(), Attempt: int(attempt), LastSuccess: success, Unsure: wire.Text(answer[4]) != ""}, nil
+	c.Attempt, c.LastSuccess, c.Unsure = int(attempt), success, wire.Text(list[4]) != ""
+	return token, true, nil
 }
 
 // refusal is the error of a claim or skip that was refused.
@@ -193,7 +154,7 @@ func (l *Ledger) refusal(s *wire.Script, tick time.Time, answer []any) error {
 	case e.Status == ClaimRecorded && len(answer) == 2:
 		e.Outcome = wire.Text(answer[1])
 	case e.Status == claimNewer && len(answer) == 1:
-		return ErrNewerSchema
+		return lockcore.ErrNewerSchema
 	case e.Status >= ClaimBusy && e.Status <= ClaimSuperseded && len(answer) == 1:
 	default:
 		return odd
@@ -206,12 +167,12 @@ func (l *Ledger) refusal(s *wire.Script, tick time.Time, answer []any) error {
 
 // Skip accounts for ticks that will not be run. The error is ErrNotClaimed if
 // the ledger has changed since the caller looked, or they are not due.
-func (l *Ledger) Skip(ctx context.Context, known LedgerState, skipped Skip) error {
-	const op = "lockcore: skip"
+func (l *Ledger) Skip(ctx context.Context, known State, skipped Skip) error {
+	const op = "skip"
 	if err := skipped.check(); err != nil {
 		return opError(op, l.name, err)
 	}
-	s := l.c.scripts.jobSkip
+	s := l.scripts.skipped
 	answer, err := l.ask(ctx, s.Call([]string{l.keys.job, l.keys.runs},
 		decimal(skipped.First.UnixMilli()), decimal(skipped.Last.UnixMilli()), skipped.Count, skipped.Reason,
 		decimal(known.Last.UnixMilli()), l.cfg.KeepRuns, l.generation(known)))

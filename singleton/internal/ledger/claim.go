@@ -1,20 +1,23 @@
-package lockcore
+package ledger
 
 import (
 	"cmp"
 	"context"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
+	"github.com/noonlock/noonlock/internal/engine"
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
-// A Run is the right to run one tick of a job, as a Lease. Its work ends with
-// Complete, or with Abandon; what is given up by Unlock counts as Unsure.
-type Run struct {
-	*Lease
+// A Claim is the right to run one tick of a job, as a lease. Its work ends with
+// Complete, or with Abandon; a Claim that ends by Unlock counts as Unsure.
+type Claim struct {
+	engine.Lease
 	ledger  *Ledger
+	kind    *kind
 	Tick    time.Time // the scheduled instant, UTC
 	Attempt int       // 1, or more if the tick was taken over
 	// LastSuccess is the newest tick that succeeded; zero: none.
@@ -27,6 +30,9 @@ type Run struct {
 	raised uint64 // the token that Raise has brought; 0: the claim's counts
 }
 
+// label is the kind of a run's lease in metrics.
+const label = "run"
+
 // How far the work of a run had come that is given up, as job_abandon.lua wants it.
 const (
 	workNotBegun = iota
@@ -34,51 +40,50 @@ const (
 	workInDoubt // its effect may have come about
 )
 
-// runKind is a Run's attempt: the hold on a tick.
-type runKind struct {
+// kind is the attempt at a run: the hold on a tick.
+type kind struct {
 	ledger *Ledger
 	tick   string
+	work   atomic.Int32 // how far the work has come
 }
 
-func (k runKind) renewal(a *attempt) wire.Request {
-	return a.c.scripts.jobRenew.Call([]string{k.ledger.keys.open}, a.value, k.tick, millis(a.terms.ttl))
+func (k *kind) Label() string { return label }
+
+func (k *kind) Renewal(a engine.Attempt) (wire.Request, bool) {
+	return k.ledger.scripts.renew.Call([]string{k.ledger.keys.open}, a.Value, k.tick, a.TTL.Milliseconds()), true
 }
 
-// leave gives the run up; if its work had begun, that counts as an attempt.
-func (k runKind) leave(a *attempt, _ bool) wire.Request {
-	s, keys := a.c.scripts.jobAbandon, k.ledger.keys
-	return s.Call([]string{keys.job, keys.open, keys.tomb(a.c.process, a.number)}, a.value, k.tick, a.work.Load(), a.bury())
+// Release gives the run up; if its work had begun, that counts as an attempt.
+func (k *kind) Release(a engine.Attempt) (wire.Request, bool) {
+	keys := k.ledger.keys
+	return k.ledger.scripts.abandon.Call([]string{keys.job, keys.open, keys.tomb(a.ID)},
+		a.Value, k.tick, k.work.Load(), a.Bury.Milliseconds()), true
 }
 
 // Complete records how the run ended, OutcomeSucceeded or OutcomeFailed with a
 // reason (see Unsure), and ends its lease. It may be called although the lease has ended: the
 // outcome is accepted unless the tick was taken over (ErrSuperseded). If nobody
 // answers, or the server is short of memory or replicas, it asks again until ctx
-// ends; the lease is renewed meanwhile. An error that is ErrUnknown means that it
+// ends; the lease is renewed meanwhile. An error that is lockcore.ErrUnknown means that it
 // may have been recorded. Repeated after that, or although it was accepted, it is
 // answered the same, as long as the history keeps the run.
-func (r *Run) Complete(ctx context.Context, outcome, reason string) error {
-	const op = "lockcore: complete"
-	l, a := r.ledger, r.a
-	if ctx == nil {
-		return opError(op, l.name, refuse("ctx", "a context", "%s", "nil"))
-	}
+func (r *Claim) Complete(ctx context.Context, outcome, reason string) error {
+	const op = "complete"
+	l := r.ledger
 	if outcome != OutcomeSucceeded && outcome != OutcomeFailed {
 		return opError(op, l.name, refuse("outcome", `"succeeded" or "failed"`, "%q", outcome))
 	}
 	if r.Unsure && outcome == OutcomeFailed {
 		outcome = OutcomeUnknown
 	}
-	s := l.c.scripts.jobComplete
+	s := l.scripts.complete
 	req := s.Call([]string{l.keys.job, l.keys.open, l.keys.runs},
-		a.value, decimal(r.Tick.UnixMilli()), outcome, clip(reason), l.cfg.KeepRuns, strconv.FormatUint(r.Token(), 10))
+		r.Value(), decimal(r.Tick.UnixMilli()), outcome, clip(reason), l.cfg.KeepRuns, strconv.FormatUint(r.Token(), 10))
 	n, err := l.repeat(ctx, req)
 	if err != nil {
 		return opError(op, l.name, err)
 	}
-	if r.end(ErrReleased) {
-		l.c.dismiss(r.Lease)
-	}
+	r.Finish()
 	if n == 0 {
 		return opError(op, l.name, ErrSuperseded)
 	}
@@ -88,17 +93,14 @@ func (r *Run) Complete(ctx context.Context, outcome, reason string) error {
 // Retry counts another attempt of this run on this holder, after a failure that
 // may pass; Attempt is then one more, the token stays. False: the tick has no
 // attempts left. The errors are ErrSuperseded and what Complete may fail with.
-func (r *Run) Retry(ctx context.Context) (bool, error) {
-	const op = "lockcore: retry"
+func (r *Claim) Retry(ctx context.Context) (bool, error) {
+	const op = "retry"
 	l := r.ledger
-	if ctx == nil {
-		return false, opError(op, l.name, refuse("ctx", "a context", "%s", "nil"))
-	}
 	if r.Attempt >= l.cfg.MaxAttempts {
 		return false, nil
 	}
-	s := l.c.scripts.jobRetry
-	req := s.Call([]string{l.keys.job, l.keys.open}, r.a.value, decimal(r.Tick.UnixMilli()), r.Attempt)
+	s := l.scripts.retry
+	req := s.Call([]string{l.keys.job, l.keys.open}, r.Value(), decimal(r.Tick.UnixMilli()), r.Attempt)
 	n, err := l.repeat(ctx, req)
 	switch {
 	case err != nil:
@@ -111,7 +113,7 @@ func (r *Run) Retry(ctx context.Context) (bool, error) {
 }
 
 // Token is the fencing token of the run: the claim's, or the one of the last Raise.
-func (r *Run) Token() uint64 { return cmp.Or(r.raised, r.Lease.Token()) }
+func (r *Claim) Token() uint64 { return cmp.Or(r.raised, r.Lease.Token()) }
 
 // greatestSeen is the greatest token that another can be made above: scripts count in
 // doubles. By the clock it is that of the year 2255.
@@ -123,17 +125,15 @@ const greatestSeen = 1<<53 - 2
 // token was made by a server whose clock was ahead, and the counter was lost since.
 // The error is ErrSuperseded if another has the run, or what Complete may fail with;
 // the token is then the one before. Nobody else may use the Run meanwhile.
-func (r *Run) Raise(ctx context.Context, seen uint64) error {
-	const op = "lockcore: raise"
+func (r *Claim) Raise(ctx context.Context, seen uint64) error {
+	const op = "raise"
 	l := r.ledger
 	switch {
-	case ctx == nil:
-		return opError(op, l.name, refuse("ctx", "a context", "%s", "nil"))
 	case seen > greatestSeen:
 		return opError(op, l.name, refuse("seen", "a token below 2^53-1", "%d", seen))
 	}
-	s := l.c.scripts.jobRaise
-	req := s.Call([]string{l.keys.open, l.keys.fence}, r.a.value, decimal(r.Tick.UnixMilli()), strconv.FormatUint(seen, 10))
+	s := l.scripts.raise
+	req := s.Call([]string{l.keys.open, l.keys.fence}, r.Value(), decimal(r.Tick.UnixMilli()), strconv.FormatUint(seen, 10))
 	answer, err := l.ask(ctx, req)
 	switch {
 	case err != nil:
@@ -155,24 +155,22 @@ func (r *Run) Raise(ctx context.Context, seen uint64) error {
 // began says that the work had begun, so that this counts as an attempt; it has
 // failed then, or may have had an effect if Unsure is set. It may have, too, if a Run
 // ends without a word, by Unlock or Client.Close. Abandon returns like Unlock.
-func (r *Run) Abandon(ctx context.Context, began bool) error {
+func (r *Claim) Abandon(ctx context.Context, began bool) error {
 	switch {
 	case !began:
-		r.a.work.Store(workNotBegun)
+		r.kind.work.Store(workNotBegun)
 	case r.Unsure:
-		r.a.work.Store(workInDoubt)
+		r.kind.work.Store(workInDoubt)
 	default:
-		r.a.work.Store(workFailed)
+		r.kind.work.Store(workFailed)
 	}
 	return r.Unlock(ctx)
 }
 
 // repeat runs a script that answers a number until it is answered or ctx ends.
-func (l *Ledger) repeat(ctx context.Context, req wire.Request) (int64, error) {
-	r := l.c.newRetry(l.terms.timeout(), 0)
-	r.behind = true
-	answer, err := r.do(ctx, req, wire.MayRetryLater)
-	return req.Number(answer, err)
+func (l *Ledger) repeat(ctx context.Context, r wire.Request) (int64, error) {
+	answer, err := l.engine.Persist(ctx, r)
+	return r.Number(answer, err)
 }
 
 // clip keeps an error's text to what a ledger should hold.

@@ -1,4 +1,4 @@
-package lockcore_test
+package ledger_test
 
 import (
 	"fmt"

@@ -1,11 +1,13 @@
-package lockcore_test
+package ledger_test
 
 import (
 	"errors"
 	"testing"
 	"time"
 
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )
 
 // A tick is refused until it is due on the server's clock, to the microsecond, and
@@ -13,26 +15,26 @@ import (
 // Mutants: a millisecond early is due; what is left is rounded.
 func TestClaimsAreNeverEarly(t *testing.T) {
 	inBubble(t, func(e *env) {
-		l := e.jobLedger(e.client("a"), lockcore.LedgerConfig{})
+		l := e.jobLedger(e.Client("a"), ledger.Config{})
 		st := e.opened(l)
 		tick := st.Last.Add(2 * time.Minute)
-		claim := func() (*lockcore.Run, error) { return l.Claim(e.Context(), tick, st, lockcore.ClaimConfig{}) }
+		claim := func() (*ledger.Claim, error) { return l.Claim(e.Context(), tick, st, ledger.ClaimConfig{}) }
 		for _, before := range []time.Duration{time.Second, time.Millisecond, 999 * time.Microsecond, time.Microsecond} {
-			e.pass(time.Until(tick.Add(-before)))
+			e.Pass(time.Until(tick.Add(-before)))
 			_, err := claim()
-			if early := e.notClaimed(err, lockcore.ClaimEarly); early.Left != before {
+			if early := e.notClaimed(err, ledger.ClaimEarly); early.Left != before {
 				e.Errorf("%v before the tick the claim was told to wait for %v", before, early.Left)
 			}
 			last := tick.Add(-time.Second)
-			err = l.Skip(e.Context(), st, lockcore.Skip{First: last, Last: tick, Count: 2, Reason: "missed"})
-			if early := e.notClaimed(err, lockcore.ClaimEarly); early.Left != before {
+			err = l.Skip(e.Context(), st, ledger.Skip{First: last, Last: tick, Count: 2, Reason: "missed"})
+			if early := e.notClaimed(err, ledger.ClaimEarly); early.Left != before {
 				e.Errorf("%v before the tick the skip was told to wait for %v", before, early.Left)
 			}
 		}
-		e.pass(time.Until(tick))
+		e.Pass(time.Until(tick))
 		run, err := claim()
-		must(e, err)
-		must(e, run.Complete(e.Context(), lockcore.OutcomeSucceeded, ""))
+		testenv.Must(e, err)
+		testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
 	})
 }
 
@@ -43,51 +45,51 @@ func TestClaimsAreNeverEarly(t *testing.T) {
 // named as the earlier one; a dead tick of a paused job holds up triggers.
 func TestOpenTicksHaveAnOrder(t *testing.T) {
 	onBoth(t, func(e *env) {
-		dead, st := e.dead(lockcore.LedgerConfig{})
-		l := e.jobLedger(e.client("a"), lockcore.LedgerConfig{})
+		dead, st := e.dead(ledger.Config{})
+		l := e.jobLedger(e.Client("a"), ledger.Config{})
 		var triggers []time.Time
 		for range 3 {
 			tick, err := l.Trigger(e.Context())
-			must(e, err)
+			testenv.Must(e, err)
 			triggers = append(triggers, tick)
 		}
 		earlier := func(tick, want time.Time) {
 			e.Helper()
-			_, err := l.Claim(e.Context(), tick, st, lockcore.ClaimConfig{})
-			if refused := e.notClaimed(err, lockcore.ClaimEarlier); !refused.OpenTick.Equal(want) {
+			_, err := l.Claim(e.Context(), tick, st, ledger.ClaimConfig{})
+			if refused := e.notClaimed(err, ledger.ClaimEarlier); !refused.OpenTick.Equal(want) {
 				e.Errorf("claim of %v: %v comes first, want %v", tick, refused.OpenTick, want)
 			}
 		}
 		claimed := func(tick time.Time, attempt int) {
 			e.Helper()
-			run, err := l.Claim(e.Context(), tick, st, lockcore.ClaimConfig{})
-			must(e, err)
+			run, err := l.Claim(e.Context(), tick, st, ledger.ClaimConfig{})
+			testenv.Must(e, err)
 			if run.Attempt != attempt {
 				e.Errorf("tick %v: attempt %d, want %d", tick, run.Attempt, attempt)
 			}
-			must(e, run.Complete(e.Context(), lockcore.OutcomeSucceeded, ""))
-			_, err = l.Claim(e.Context(), tick, st, lockcore.ClaimConfig{})
-			e.notClaimed(err, lockcore.ClaimDone)
+			testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
+			_, err = l.Claim(e.Context(), tick, st, ledger.ClaimConfig{})
+			e.notClaimed(err, ledger.ClaimDone)
 		}
 		for _, tick := range triggers {
 			earlier(tick, dead.Tick)
 		}
-		must(e, l.Pause(e.Context()))
+		testenv.Must(e, l.Pause(e.Context()))
 		earlier(triggers[2], triggers[0])
 		earlier(triggers[1], triggers[0])
 		claimed(triggers[0], 1)
-		_, err := l.Claim(e.Context(), dead.Tick, st, lockcore.ClaimConfig{})
-		e.notClaimed(err, lockcore.ClaimPaused)
-		must(e, l.Resume(e.Context()))
+		_, err := l.Claim(e.Context(), dead.Tick, st, ledger.ClaimConfig{})
+		e.notClaimed(err, ledger.ClaimPaused)
+		testenv.Must(e, l.Resume(e.Context()))
 		claimed(dead.Tick, 2)
 		// A tick that comes due after the triggers waits for them.
-		e.until("a tick is due that is later than the triggers", func() bool {
+		e.Until("a tick is due that is later than the triggers", func() bool {
 			now, _, err := l.Now(e.Context())
-			must(e, err)
-			at, _ := lockcore.TriggeredAt(triggers[2])
+			testenv.Must(e, err)
+			at, _ := ledger.TriggeredAt(triggers[2])
 			return now.Sub(at) > 10*time.Millisecond
 		})
-		at, _ := lockcore.TriggeredAt(triggers[2])
+		at, _ := ledger.TriggeredAt(triggers[2])
 		later := at.Add(5 * time.Millisecond)
 		st = e.opened(l)
 		earlier(later, triggers[1])
@@ -101,11 +103,11 @@ func TestOpenTicksHaveAnOrder(t *testing.T) {
 // Mutant: a millisecond later.
 func TestSkipsUpToNow(t *testing.T) {
 	inBubble(t, func(e *env) {
-		l := e.jobLedger(e.client("a"), lockcore.LedgerConfig{})
+		l := e.jobLedger(e.Client("a"), ledger.Config{})
 		st := e.opened(l)
 		now, _, err := l.Now(e.Context())
-		must(e, err)
-		must(e, l.Skip(e.Context(), st, lockcore.Skip{First: st.Last.Add(time.Second), Last: now, Count: 60, Reason: "missed"}))
+		testenv.Must(e, err)
+		testenv.Must(e, l.Skip(e.Context(), st, ledger.Skip{First: st.Last.Add(time.Second), Last: now, Count: 60, Reason: "missed"}))
 	})
 }
 
@@ -113,16 +115,16 @@ func TestSkipsUpToNow(t *testing.T) {
 // Mutant: what came due no later comes first.
 func TestTicksOfOneInstant(t *testing.T) {
 	inBubble(t, func(e *env) {
-		l := e.jobLedger(e.client("a"), lockcore.LedgerConfig{})
+		l := e.jobLedger(e.Client("a"), ledger.Config{})
 		st := e.opened(l)
 		trigger, err := l.Trigger(e.Context())
-		must(e, err)
-		tick, _ := lockcore.TriggeredAt(trigger)
+		testenv.Must(e, err)
+		tick, _ := ledger.TriggeredAt(trigger)
 		for range 2 {
 			for _, one := range []time.Time{tick, trigger} {
-				run, err := l.Claim(e.Context(), one, st, lockcore.ClaimConfig{})
-				must(e, err)
-				must(e, run.Abandon(e.Context(), true))
+				run, err := l.Claim(e.Context(), one, st, ledger.ClaimConfig{})
+				testenv.Must(e, err)
+				testenv.Must(e, run.Abandon(e.Context(), true))
 			}
 		}
 	})
@@ -133,20 +135,20 @@ func TestTicksOfOneInstant(t *testing.T) {
 // Mutants: the last instant is too late; a takeover is.
 func TestClaimsUntilTheLastInstant(t *testing.T) {
 	inBubble(t, func(e *env) {
-		l := e.jobLedger(e.client("a"), lockcore.LedgerConfig{})
+		l := e.jobLedger(e.Client("a"), ledger.Config{})
 		st := e.opened(l)
 		tick := st.Last.Add(time.Second)
 		now, _, err := l.Now(e.Context())
-		must(e, err)
-		_, err = l.Claim(e.Context(), tick, st, lockcore.ClaimConfig{Until: now.Add(-time.Millisecond)})
-		e.notClaimed(err, lockcore.ClaimLate)
-		run, err := l.Claim(e.Context(), tick, st, lockcore.ClaimConfig{Until: now})
-		must(e, err)
-		must(e, run.Abandon(e.Context(), true))
-		e.pass(time.Second)
-		run, err = l.Claim(e.Context(), tick, st, lockcore.ClaimConfig{Until: now})
-		must(e, err)
-		must(e, run.Complete(e.Context(), lockcore.OutcomeSucceeded, ""))
+		testenv.Must(e, err)
+		_, err = l.Claim(e.Context(), tick, st, ledger.ClaimConfig{Until: now.Add(-time.Millisecond)})
+		e.notClaimed(err, ledger.ClaimLate)
+		run, err := l.Claim(e.Context(), tick, st, ledger.ClaimConfig{Until: now})
+		testenv.Must(e, err)
+		testenv.Must(e, run.Abandon(e.Context(), true))
+		e.Pass(time.Second)
+		run, err = l.Claim(e.Context(), tick, st, ledger.ClaimConfig{Until: now})
+		testenv.Must(e, err)
+		testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
 	})
 }
 
@@ -156,23 +158,23 @@ func TestClaimsUntilTheLastInstant(t *testing.T) {
 func TestFault20_AClaimWithoutReplicas(t *testing.T) {
 	t.Parallel()
 	e := realEnv(t)
-	st := e.opened(e.jobLedger(e.client("a"), lockcore.LedgerConfig{}))
-	c := e.client("b")
-	l := e.jobLedger(c, lockcore.LedgerConfig{})
-	tombs := func() int { return len(e.raw.Keys(e.Context(), e.key("job/draw", "tomb:*")).Val()) }
+	st := e.opened(e.jobLedger(e.Client("a"), ledger.Config{}))
+	c := e.Client("b")
+	l := e.jobLedger(c, ledger.Config{})
+	tombs := func() int { return len(e.Raw.Keys(e.Context(), e.key("job/draw", "tomb:*")).Val()) }
 	before := tombs()
-	must(e, e.raw.ConfigSet(e.Context(), "min-replicas-to-write", "1").Err())
-	_, err := l.Claim(e.Context(), st.Last.Add(time.Second), st, lockcore.ClaimConfig{})
-	if err == nil || errors.Is(err, lockcore.ErrNotClaimed) || errors.Is(err, lockcore.ErrUnknown) {
+	testenv.Must(e, e.Raw.ConfigSet(e.Context(), "min-replicas-to-write", "1").Err())
+	_, err := l.Claim(e.Context(), st.Last.Add(time.Second), st, ledger.ClaimConfig{})
+	if err == nil || errors.Is(err, ledger.ErrNotClaimed) || errors.Is(err, lockcore.ErrUnknown) {
 		t.Fatalf("claim: %v", err)
 	}
-	must(e, e.raw.ConfigSet(e.Context(), "min-replicas-to-write", "0").Err())
-	must(e, c.Close(e.Context())) // what is owed is sent by then
+	testenv.Must(e, e.Raw.ConfigSet(e.Context(), "min-replicas-to-write", "0").Err())
+	testenv.Must(e, c.Close(e.Context())) // what is owed is sent by then
 	if n := tombs(); n != before {
 		t.Errorf("%d tombstones, %d before the claim", n, before)
 	}
-	run, err := e.jobLedger(e.client("c"), lockcore.LedgerConfig{}).Claim(e.Context(), st.Last.Add(time.Second), st, lockcore.ClaimConfig{})
-	must(e, err)
+	run, err := e.jobLedger(e.Client("c"), ledger.Config{}).Claim(e.Context(), st.Last.Add(time.Second), st, ledger.ClaimConfig{})
+	testenv.Must(e, err)
 	if run.Attempt != 1 {
 		t.Errorf("attempt %d", run.Attempt)
 	}

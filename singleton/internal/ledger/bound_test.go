@@ -1,0 +1,52 @@
+package ledger_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/singleton/internal/ledger"
+)
+
+// Every call returns within its documented bound, whatever the network does.
+func TestFault69_EveryCallReturnsInTime(t *testing.T) {
+	testenv.EveryCallIsBounded(t, everyCall)
+}
+
+func everyCall(e *testenv.Env, c *lockcore.Client, add testenv.AddCall) {
+	e.Helper()
+	const lease = 3 * time.Second
+	const two3 = 2 * lease / 3
+	bg := context.Background()
+	l, err := ledger.New(c, "draw", ledger.Config{Lease: testenv.TTL(lease)})
+	testenv.Must(e, err)
+	st, err := l.Open(e.Context(), ledger.State{})
+	testenv.Must(e, err)
+	e.Pass(2 * time.Second)
+	st, err = l.Open(e.Context(), st)
+	testenv.Must(e, err)
+	run := func() *ledger.Claim {
+		r, err := l.Claim(e.Context(), st.Last.Add(time.Second).Truncate(time.Second), st, ledger.ClaimConfig{})
+		testenv.Must(e, err)
+		return r
+	}()
+	add("Ledger.Open", two3, func() { _, _ = l.Open(bg, st) })
+	add("Ledger.Status", two3, func() { _, _ = l.Status(bg) })
+	add("Ledger.Pause", two3, func() { _ = l.Pause(bg) })
+	add("Ledger.Resume", two3, func() { _ = l.Resume(bg) })
+	add("Ledger.Trigger", two3, func() { _, _ = l.Trigger(bg) })
+	add("Ledger.Runs", two3, func() { _, _ = l.Runs(bg, 10) })
+	add("Ledger.Now", two3, func() { _, _, _ = l.Now(bg) })
+	add("Ledger.Leave", two3, func() { _ = l.Leave(bg, st) })
+	add("Ledger.Skip", two3, func() {
+		_ = l.Skip(bg, st, ledger.Skip{First: st.Last.Add(time.Second), Last: st.Last.Add(time.Second), Count: 1, Reason: "missed"})
+	})
+	add("Ledger.Claim", two3, func() {
+		_, _ = l.Claim(bg, st.Last.Add(time.Hour).Truncate(time.Second), st, ledger.ClaimConfig{})
+	})
+	add("Run.Complete with 1 s", time.Second, e.Within(func(ctx context.Context) { _ = run.Complete(ctx, ledger.OutcomeSucceeded, "") }))
+	add("Run.Retry with 1 s", time.Second, e.Within(func(ctx context.Context) { _, _ = run.Retry(ctx) }))
+	add("Run.Abandon", lease, func() { _ = run.Abandon(bg, true) })
+}

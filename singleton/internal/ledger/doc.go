@@ -1,0 +1,33 @@
+// Package ledger is the Redis side of jobs: which ticks have been run, by which replica,
+// and how that ended. Only package singleton uses it.
+//
+// It guarantees that a tick which has ended, or was skipped, is never claimed again while
+// the server keeps its data; that at most one Claim of a tick has a valid lease; and that
+// each token is greater than every earlier one of the job. It does not guarantee that the
+// work of a Claim whose lease was lost has stopped, or had no effect: only the token helps
+// there, at the resource.
+//
+// # States of a tick
+//
+//	                                      ┌─┐ Retry: attempt + 1, the same token
+//	(no record, tick > last) ──Claim──► open, held ──Complete──► succeeded, failed, unknown
+//	                                      │   ▲
+//	                        holder dies,  ▼   │ Claim: attempt + 1, new token
+//	                        or Abandon    open, not held ──attempts used up──► unknown
+//	(no record, tick > last) ──Skip─────► skipped
+//
+// A claim names the newest tick that it knows to be accounted for, and accounts for all
+// ticks between, or is refused. So a tick at or before `last` that is not open has ended.
+// All times are the server's.
+//
+// # What happens when
+//
+//	a claim is not answered       it is given back in the background, and counts no attempt
+//	a completion is not answered  it is repeated until ctx ends; it is accepted once
+//	a holder dies                 its lease expires, and another replica claims the tick
+//	a lease is lost               Complete is accepted all the same, unless another replica
+//	                              claimed the tick since: ErrSuperseded
+//	the server loses its data     Open begins the ledger where the caller's State says
+//	a message is lost             replicas look every 30 s
+//	a newer version wrote it      every call fails with lockcore.ErrNewerSchema
+package ledger

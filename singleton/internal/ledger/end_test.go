@@ -1,0 +1,317 @@
+package ledger_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+	"github.com/noonlock/noonlock/singleton/internal/ledger"
+)
+
+// dead claims the first tick for a replica that dies at once, and waits until its
+// hold is over.
+func (e *env) dead(cfg ledger.Config) (*ledger.Claim, ledger.State) {
+	e.Helper()
+	cfg.Lease.TTL, cfg.Lease.NoRenewal = 500*time.Millisecond, true
+	run, st := e.claimed(e.jobLedger(e.Client("dead"), cfg))
+	e.Pass(600 * time.Millisecond)
+	return run, st
+}
+
+// A holder died, so its effect may have come about; the next one fails. Nobody knows
+// how the tick stands, and the ledger says so: unknown, never failed, also when the
+// last one is told so only when it asks again, and although it has counted attempts
+// or given the tick up to a third. If one succeeds, the tick has.
+// Mutants: the second holder's word alone counts; the doubt is forgotten at the next
+// takeover, or when the claim is repeated after a lost reply; a tick that was given up by work which had returned is in doubt, too.
+func TestAFailureAfterACrashIsUnknown(t *testing.T) {
+	onBoth(t, func(e *env) {
+		patient := ledger.Config{Lease: testenv.TTL(3 * time.Second)} // of a busy machine
+		for _, c := range []struct {
+			name                    string
+			dies, givenUp, retries  bool
+			outcome, want, wantText string
+		}{
+			{"nobody dies", false, true, true, ledger.OutcomeFailed, ledger.OutcomeFailed, "boom"},
+			{"one dies", true, false, false, ledger.OutcomeFailed, ledger.OutcomeUnknown, "boom"},
+			{"one dies, the next counts attempts", true, false, true, ledger.OutcomeFailed, ledger.OutcomeUnknown, "boom"},
+			{"one dies, the next gives up", true, true, false, ledger.OutcomeFailed, ledger.OutcomeUnknown, "boom"},
+			{"one dies, the last succeeds", true, true, true, ledger.OutcomeSucceeded, ledger.OutcomeSucceeded, ""},
+		} {
+			testenv.Must(e, e.Raw.FlushAll(e.Context()).Err())
+			var run *ledger.Claim
+			var st ledger.State
+			if c.dies {
+				run, st = e.dead(ledger.Config{})
+			} else {
+				run, st = e.claimed(e.jobLedger(e.Client("first"), patient))
+				testenv.Must(e, run.Abandon(e.Context(), true))
+			}
+			again := func() {
+				e.Helper()
+				next, net := e.Linked("next")
+				l := e.jobLedger(next, patient)
+				_, err := l.Claim(e.Context(), run.Tick.Add(-time.Hour), st, ledger.ClaimConfig{}) // the script is known
+				testenv.MustIs(e, err, ledger.ErrNotClaimed)
+				lost := net.Inject(e, lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Match: e.script("job_claim"), Count: 1})
+				run, err = l.Claim(e.Context(), run.Tick, st, ledger.ClaimConfig{})
+				testenv.Must(e, err)
+				lockcoretest.MustFire(e, lost)
+				if run.Unsure != c.dies {
+					e.Errorf("%s: Unsure is %v at attempt %d", c.name, run.Unsure, run.Attempt)
+				}
+			}
+			again()
+			if c.retries {
+				_, err := run.Retry(e.Context())
+				testenv.Must(e, err)
+			}
+			if c.givenUp {
+				testenv.Must(e, run.Abandon(e.Context(), true))
+				again()
+			}
+			for range 2 {
+				testenv.Must(e, run.Complete(e.Context(), c.outcome, c.wantText))
+			}
+			runs, err := e.jobLedger(e.Client("reader"), ledger.Config{}).Runs(e.Context(), 10)
+			testenv.Must(e, err)
+			if len(runs) != 1 || runs[0].Outcome != c.want || runs[0].Error != c.wantText {
+				e.Errorf("%s: the history is %+v", c.name, runs)
+			}
+		}
+	})
+}
+
+// A run is left without an end. If its work has failed and says so, or had not begun,
+// there is no doubt about it; if it may have had its effect, or is given up without a
+// word, in the midst of it, there is, whatever becomes of it later: if the others fail,
+// the ledger says unknown, never failed.
+// Mutants: who gave up had no effect; who failed may have had one; the next attempt of
+// the same holder forgets that the first one is in doubt.
+func TestWhoLeavesARunInDoubt(t *testing.T) {
+	onBoth(t, func(e *env) {
+		patient := ledger.Config{Lease: testenv.TTL(10 * time.Second)} // of a busy machine
+		for _, c := range []struct {
+			name  string
+			leave func(c *lockcore.Client, run *ledger.Claim) error
+			doubt bool
+		}{
+			{"it had not begun", func(_ *lockcore.Client, run *ledger.Claim) error {
+				return run.Abandon(e.Context(), false)
+			}, false},
+			{"it has failed", func(_ *lockcore.Client, run *ledger.Claim) error {
+				return run.Abandon(e.Context(), true)
+			}, false},
+			{"it has failed twice", func(_ *lockcore.Client, run *ledger.Claim) error {
+				_, err := run.Retry(e.Context())
+				return errors.Join(err, run.Abandon(e.Context(), true))
+			}, false},
+			{"it may have had its effect", func(_ *lockcore.Client, run *ledger.Claim) error {
+				run.Unsure = true
+				return run.Abandon(e.Context(), true)
+			}, true},
+			{"its first attempt may have had its effect", func(_ *lockcore.Client, run *ledger.Claim) error {
+				run.Unsure = true
+				_, err := run.Retry(e.Context())
+				return errors.Join(err, run.Abandon(e.Context(), true))
+			}, true},
+			{"it says nothing", func(_ *lockcore.Client, run *ledger.Claim) error {
+				return run.Unlock(e.Context())
+			}, true},
+			{"its client is closed", func(c *lockcore.Client, _ *ledger.Claim) error {
+				return c.Close(e.Context())
+			}, true},
+		} {
+			testenv.Must(e, e.Raw.FlushAll(e.Context()).Err())
+			first := e.Client("first")
+			run, st := e.claimed(e.jobLedger(first, patient))
+			testenv.Must(e, c.leave(first, run))
+			l := e.jobLedger(e.Client("next"), patient)
+			for range 2 { // the second time after a failure without doubt
+				next, err := l.Claim(e.Context(), run.Tick, st, ledger.ClaimConfig{})
+				testenv.Must(e, err)
+				if next.Unsure != c.doubt {
+					e.Errorf("%s: Unsure is %v at attempt %d", c.name, next.Unsure, next.Attempt)
+				}
+				testenv.Must(e, next.Abandon(e.Context(), true))
+			}
+			last, err := l.Claim(e.Context(), run.Tick, st, ledger.ClaimConfig{})
+			testenv.Must(e, err)
+			testenv.Must(e, last.Complete(e.Context(), ledger.OutcomeFailed, "boom"))
+			want := ledger.OutcomeFailed
+			if c.doubt {
+				want = ledger.OutcomeUnknown
+			}
+			if runs, err := l.Runs(e.Context(), 10); err != nil || len(runs) != 1 || runs[0].Outcome != want {
+				e.Errorf("%s: the history is %+v, want %s: %v", c.name, runs, want, err)
+			}
+		}
+	})
+}
+
+// A completion that is repeated is known from the history, and leaves no key of its own;
+// one that was not accepted is not, whatever else stands there.
+// Mutants: each leaves a tombstone; the end of the one who took over counts as
+// one's own; an end that another wrote for a dead holder does.
+func TestCompletionsAreKnownFromTheHistory(t *testing.T) {
+	onBoth(t, func(e *env) {
+		l := e.jobLedger(e.Client("a"), ledger.Config{MaxAttempts: 2})
+		run, _ := e.claimed(l)
+		testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
+		before, err := l.Runs(e.Context(), 10)
+		testenv.Must(e, err)
+		testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
+		if tombs := e.Raw.Keys(e.Context(), e.key("job/draw", "tomb:*")).Val(); len(tombs) != 0 {
+			e.Errorf("a run that has ended left %v", tombs)
+		}
+		testenv.MustIs(e, run.Complete(e.Context(), ledger.OutcomeFailed, "another word"), ledger.ErrSuperseded)
+		if after, err := l.Runs(e.Context(), 10); err != nil || len(after) != 1 || after[0] != before[0] {
+			e.Errorf("the history is %+v, was %+v: %v", after, before, err)
+		}
+
+		// Taken over, and completed by the other.
+		testenv.Must(e, e.Raw.FlushAll(e.Context()).Err())
+		first, st := e.dead(ledger.Config{})
+		second, err := l.Claim(e.Context(), first.Tick, st, ledger.ClaimConfig{})
+		testenv.Must(e, err)
+		testenv.Must(e, second.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
+		testenv.MustIs(e, first.Complete(e.Context(), ledger.OutcomeSucceeded, ""), ledger.ErrSuperseded)
+		testenv.Must(e, second.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
+
+		// Recorded by another for its dead holder, with that one's token.
+		testenv.Must(e, e.Raw.FlushAll(e.Context()).Err())
+		first, st = e.dead(ledger.Config{MaxAttempts: 1})
+		_, err = e.jobLedger(e.Client("b"), ledger.Config{MaxAttempts: 1}).Claim(e.Context(), first.Tick, st, ledger.ClaimConfig{})
+		e.notClaimed(err, ledger.ClaimRecorded)
+		testenv.MustIs(e, first.Complete(e.Context(), ledger.OutcomeSucceeded, ""), ledger.ErrSuperseded)
+		testenv.MustIs(e, first.Complete(e.Context(), ledger.OutcomeFailed, "late"), ledger.ErrSuperseded)
+	})
+}
+
+// An entry of the history that cannot be read is not in the way of a completion that is
+// repeated.
+// Mutant: every entry is read.
+func TestHistoryThatIsSpoilt(t *testing.T) {
+	onBoth(t, func(e *env) {
+		l := e.jobLedger(e.Client("a"), ledger.Config{})
+		run, _ := e.claimed(l)
+		testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
+		testenv.Must(e, e.Raw.LPush(e.Context(), e.key("job/draw", "runs"), "nonsense").Err())
+		testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
+		for i, spoilt := range []string{"nonsense", "5", ""} {
+			testenv.Must(e, e.Raw.LPush(e.Context(), e.key("job/draw", "runs"), spoilt).Err())
+			st := e.opened(l)
+			at := st.Last.Add(time.Millisecond)
+			e.Pass(2 * time.Millisecond)
+			if err := l.Skip(e.Context(), st, ledger.Skip{First: at, Last: at, Count: 1, Reason: "missed"}); err != nil {
+				e.Errorf("skipped, and the newest entry is %q: %v", spoilt, err)
+			}
+			if n := e.Raw.LLen(e.Context(), e.key("job/draw", "runs")).Val(); n != int64(4+2*i) {
+				e.Errorf("%d entries with %q", n, spoilt)
+			}
+		}
+	})
+}
+
+// Two ticks were under way: each is known by its own end, whatever stands in the
+// other's.
+// Mutant: the token is looked for in the whole entry.
+func TestCompletionsOfTwoTicks(t *testing.T) {
+	onBoth(t, func(e *env) {
+		l := e.jobLedger(e.Client("a"), ledger.Config{AllowOverlap: true})
+		one, st := e.claimed(l)
+		st.Last = one.Tick
+		two, err := l.Claim(e.Context(), one.Tick.Add(time.Second), st, ledger.ClaimConfig{})
+		testenv.Must(e, err)
+		reason := fmt.Sprint("a higher token was seen: ", two.Token())
+		testenv.Must(e, one.Complete(e.Context(), ledger.OutcomeFailed, reason))
+		testenv.Must(e, e.Raw.HDel(e.Context(), e.key("job/draw", "open"), e.Raw.HKeys(e.Context(), e.key("job/draw", "open")).Val()...).Err())
+		testenv.MustIs(e, two.Complete(e.Context(), ledger.OutcomeFailed, ""), ledger.ErrSuperseded)
+		testenv.Must(e, one.Complete(e.Context(), ledger.OutcomeFailed, reason))
+	})
+}
+
+// The lock under a job's name is no lock of the application's, whatever that is
+// called, and not the hold on a tick.
+// Mutant: it is the lock of the name without job/.
+func TestLedgerMutexIsApart(t *testing.T) {
+	onBoth(t, func(e *env) {
+		c := e.Client("a")
+		l, err := ledger.NewLock(c, "service/feed", testenv.TTL(5*time.Second))
+		testenv.Must(e, err)
+		held, err := l.Lock(e.Context())
+		testenv.Must(e, err)
+		own, err := e.Client("b").Mutex("service/feed", testenv.TTL(5*time.Second))
+		testenv.Must(e, err)
+		mine, err := own.TryLock(e.Context())
+		testenv.Must(e, err)
+		testenv.Must(e, mine.Unlock(e.Context()))
+		if _, err := c.Mutex("job/service/feed", lockcore.LeaseConfig{}); err == nil {
+			e.Error("a lock of the application may be called job/service/feed")
+		}
+		other, err := ledger.NewLock(e.Client("b"), "service/feed", lockcore.LeaseConfig{})
+		testenv.Must(e, err)
+		brief, cancel := context.WithTimeout(e.Context(), time.Second)
+		defer cancel()
+		_, err = other.Lock(brief)
+		testenv.MustIs(e, err, lockcore.ErrNotAcquired)
+		testenv.Must(e, held.Unlock(e.Context()))
+	})
+}
+
+// An onlooker hears of every change: a claim, a counted attempt, the end, a pause, a
+// trigger. Replicas do not hear of the first two, which would have them look in vain.
+// Mutants: begins are not told; they are told to all.
+func TestWatch(t *testing.T) {
+	onBoth(t, func(e *env) {
+		l := e.jobLedger(e.Client("a"), ledger.Config{})
+		watcher := e.jobLedger(e.Client("w"), ledger.Config{})
+		var changes, begins atomic.Int64
+		e.Cleanup(watcher.Watch(func() { changes.Add(1) }))
+		e.Cleanup(watcher.WatchBegins(func() { begins.Add(1) }))
+		e.Until("both are subscribed", func() bool { return changes.Load() > 0 && begins.Load() > 0 })
+		changes.Store(0)
+		begins.Store(0)
+		told := func(what string, wantChanges, wantBegins int64) {
+			e.Helper()
+			e.Until(what+" is told", func() bool { return changes.Load() >= wantChanges && begins.Load() >= wantBegins })
+			e.Pass(20 * time.Millisecond)
+			if c, b := changes.Swap(0), begins.Swap(0); c != wantChanges || b != wantBegins {
+				e.Errorf("%s: %d changes and %d begins are told, want %d and %d", what, c, b, wantChanges, wantBegins)
+			}
+		}
+		run, _ := e.claimed(l)
+		told("a claim", 0, 1)
+		_, err := run.Retry(e.Context())
+		testenv.Must(e, err)
+		told("an attempt", 0, 1)
+		testenv.Must(e, run.Abandon(e.Context(), true))
+		told("giving up", 1, 0)
+		again, err := l.Claim(e.Context(), run.Tick, ledger.State{Last: run.Tick}, ledger.ClaimConfig{})
+		testenv.Must(e, err)
+		testenv.Must(e, again.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
+		told("a run", 1, 1)
+		next := run.Tick.Add(time.Second)
+		testenv.Must(e, l.Skip(e.Context(), ledger.State{Last: run.Tick}, ledger.Skip{First: next, Last: next, Count: 1, Reason: "missed"}))
+		told("a skip", 1, 0)
+		testenv.Must(e, l.Pause(e.Context()))
+		told("a pause", 1, 0)
+		testenv.Must(e, l.Resume(e.Context()))
+		told("its end", 1, 0)
+		_, err = l.Trigger(e.Context())
+		testenv.Must(e, err)
+		told("a trigger", 1, 0)
+		testenv.Must(e, e.Raw.FlushAll(e.Context()).Err())
+		dead, st := e.dead(ledger.Config{MaxAttempts: 1})
+		told("a claim", 0, 1)
+		_, err = e.jobLedger(e.Client("b"), ledger.Config{MaxAttempts: 1}).Claim(e.Context(), dead.Tick, st, ledger.ClaimConfig{})
+		e.notClaimed(err, ledger.ClaimRecorded)
+		told("the end of a dead run", 1, 0)
+	})
+}

@@ -1,0 +1,15 @@
+package ledger
+
+import (
+	"io/fs"
+	"sync"
+)
+
+// ScriptFiles are the scripts in these tests.
+var ScriptFiles fs.FS = luaFiles
+
+// UseScripts replaces the scripts, for all Clients to come.
+func UseScripts(files fs.FS) {
+	ScriptFiles = files
+	ownScripts = sync.OnceValues(func() (*scripts, error) { return load(files) })
+}

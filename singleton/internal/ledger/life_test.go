@@ -1,0 +1,369 @@
+package ledger_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+	"github.com/noonlock/noonlock/singleton/internal/ledger"
+)
+
+func (e *env) jobLedger(c *lockcore.Client, cfg ledger.Config) *ledger.Ledger {
+	e.Helper()
+	if cfg.Lease.TTL == 0 {
+		cfg.Lease.TTL = time.Second
+	}
+	l, err := ledger.New(c, "draw", cfg)
+	testenv.Must(e, err)
+	return l
+}
+
+// opened is a ledger's state; a new one begins a minute ago.
+func (e *env) opened(l *ledger.Ledger) ledger.State {
+	e.Helper()
+	now, _, err := l.Now(e.Context())
+	testenv.Must(e, err)
+	st, err := l.Open(e.Context(), ledger.State{Last: now.Truncate(time.Second).Add(-time.Minute), Fresh: true})
+	testenv.Must(e, err)
+	return st
+}
+
+// claimed claims the first tick, a second after where the ledger began.
+func (e *env) claimed(l *ledger.Ledger) (*ledger.Claim, ledger.State) {
+	e.Helper()
+	st := e.opened(l)
+	run, err := l.Claim(e.Context(), st.Last.Add(time.Second), st, ledger.ClaimConfig{})
+	testenv.Must(e, err)
+	return run, st
+}
+
+// notClaimed asserts why a claim was refused.
+func (e *env) notClaimed(err error, why ledger.ClaimStatus) *ledger.ClaimError {
+	e.Helper()
+	var refused *ledger.ClaimError
+	if !errors.As(err, &refused) || !errors.Is(err, ledger.ErrNotClaimed) || refused.Status != why {
+		e.Fatalf("error is %v, want a claim refused for reason %d", err, why)
+	}
+	if refused.Job != "draw" || !strings.Contains(err.Error(), "draw") {
+		e.Errorf("the error does not name the job: %v", err)
+	}
+	return refused
+}
+
+// The life of a tick: claimed by one, refused to others with the reason, renewed
+// beyond its TTL, completed once.
+func TestLedgerLifeOfATick(t *testing.T) {
+	onBoth(t, func(e *env) {
+		a, b := e.jobLedger(e.Client("a"), ledger.Config{}), e.jobLedger(e.Client("b"), ledger.Config{})
+		run, before := e.claimed(a)
+		tick := run.Tick
+		_, err := b.Claim(e.Context(), tick, before, ledger.ClaimConfig{})
+		busy := e.notClaimed(err, ledger.ClaimBusy)
+		if busy.Holder != "a" || busy.Attempt != 1 || !busy.OpenTick.Equal(tick) || busy.Left <= 0 || busy.Left > time.Second {
+			e.Errorf("refused with %+v", busy)
+		}
+		_, err = b.Claim(e.Context(), tick.Add(time.Second), e.opened(b), ledger.ClaimConfig{})
+		e.notClaimed(err, ledger.ClaimBusy)
+		_, err = b.Claim(e.Context(), tick.Add(time.Hour), before, ledger.ClaimConfig{})
+		if early := e.notClaimed(err, ledger.ClaimEarly); early.Left < 58*time.Minute || early.Left > time.Hour {
+			e.Errorf("refused with %+v", early)
+		}
+		e.Pass(2500 * time.Millisecond)
+		if run.Context().Err() != nil {
+			e.Fatalf("the run was not renewed: %v", context.Cause(run.Context()))
+		}
+		st := e.opened(b)
+		if len(st.Open) != 1 || st.Open[0].Holder != "a" || st.Open[0].Attempt != 1 || st.Open[0].Token != run.Token() || st.Open[0].Left <= 0 || !st.Last.Equal(tick) {
+			e.Errorf("state is %+v", st)
+		}
+		testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
+		if !errors.Is(context.Cause(run.Context()), lockcore.ErrReleased) {
+			e.Errorf("after its completion the run's context ended with %v", context.Cause(run.Context()))
+		}
+		testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeSucceeded, "")) // once more: the same
+		testenv.MustIs(e, run.Abandon(e.Context(), true), lockcore.ErrNotHeld)
+		_, err = b.Claim(e.Context(), tick, st, ledger.ClaimConfig{})
+		e.notClaimed(err, ledger.ClaimDone)
+		_, err = b.Claim(e.Context(), tick.Add(2*time.Second), before, ledger.ClaimConfig{})
+		if stale := e.notClaimed(err, ledger.ClaimStale); !stale.Last.Equal(tick) {
+			e.Errorf("refused with %+v", stale)
+		}
+		st = e.opened(b)
+		if !st.LastSuccess.Equal(tick) || len(st.Open) != 0 || st.Freed.IsZero() {
+			e.Errorf("state is %+v", st)
+		}
+		second, err := b.Claim(e.Context(), tick.Add(4*time.Second), st, ledger.ClaimConfig{
+			Skipped: &ledger.Skip{First: tick.Add(time.Second), Last: tick.Add(3 * time.Second), Count: 3, Reason: "missed"},
+		})
+		testenv.Must(e, err)
+		if second.Token() <= run.Token() || !second.LastSuccess.Equal(tick) {
+			e.Errorf("the second run: token %d after %d, last success %v", second.Token(), run.Token(), second.LastSuccess)
+		}
+		testenv.Must(e, second.Complete(e.Context(), ledger.OutcomeFailed, strings.Repeat("é", 1000)+"\xff"))
+		runs, err := a.Runs(e.Context(), 10)
+		testenv.Must(e, err)
+		if len(runs) != 3 || runs[0].Outcome != ledger.OutcomeFailed || runs[1].Count != 3 || runs[2].Outcome != ledger.OutcomeSucceeded {
+			e.Fatalf("history is %+v", runs)
+		}
+		if len(runs[0].Error) > 510 || !strings.HasPrefix(runs[0].Error, "éé") {
+			e.Errorf("an error of %d bytes was kept", len(runs[0].Error))
+		}
+	})
+}
+
+// Skips in a row, for one reason, are one entry; a run between, or another reason,
+// parts them.
+// Mutants: skips are joined whatever lies between them; the count is not added.
+func TestLedgerSkips(t *testing.T) {
+	onBoth(t, func(e *env) {
+		l := e.jobLedger(e.Client("a"), ledger.Config{})
+		st := e.opened(l)
+		at := func(n int) time.Time { return st.Last.Add(time.Duration(n) * time.Second) }
+		base := st.Last
+		skip := func(from, to int, reason string) {
+			e.Helper()
+			known := ledger.State{Last: base.Add(time.Duration(from-1) * time.Second)}
+			testenv.Must(e, l.Skip(e.Context(), known, ledger.Skip{First: at(from), Last: at(to), Count: to - from + 1, Reason: reason}))
+			e.notClaimed(l.Skip(e.Context(), known, ledger.Skip{First: at(from), Last: at(to), Count: to - from + 1, Reason: reason}), ledger.ClaimDone)
+		}
+		skip(1, 3, "missed")
+		skip(4, 4, "missed")
+		skip(5, 6, "overlap")
+		run, err := l.Claim(e.Context(), at(7), ledger.State{Last: at(6)}, ledger.ClaimConfig{})
+		testenv.Must(e, err)
+		skip(8, 9, "overlap") // while it is run
+		testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
+		e.notClaimed(l.Skip(e.Context(), ledger.State{Last: at(3)}, ledger.Skip{First: at(4), Last: at(12), Count: 9, Reason: "missed"}), ledger.ClaimStale)
+		e.notClaimed(l.Skip(e.Context(), ledger.State{Last: at(9)}, ledger.Skip{First: at(4), Last: at(7200), Count: 9, Reason: "missed"}), ledger.ClaimEarly)
+		runs, err := l.Runs(e.Context(), 10)
+		testenv.Must(e, err)
+		want := []struct {
+			from, to, count int
+			reason          string
+		}{{7, 0, 0, ""}, {8, 9, 2, "overlap"}, {5, 6, 2, "overlap"}, {1, 4, 4, "missed"}}
+		if len(runs) != len(want) {
+			e.Fatalf("history is %+v", runs)
+		}
+		for i, w := range want {
+			r := runs[i]
+			if !r.Tick.Equal(at(w.from)) || r.Count != w.count || r.Error != w.reason || w.to > 0 && !r.Last.Equal(at(w.to)) {
+				e.Errorf("entry %d is %+v, want %+v", i, r, w)
+			}
+		}
+	})
+}
+
+// KeepRuns bounds the history.
+func TestLedgerKeepsSoManyRuns(t *testing.T) {
+	inBubble(t, func(e *env) {
+		l := e.jobLedger(e.Client("a"), ledger.Config{KeepRuns: 3})
+		st := e.opened(l)
+		for n := range 6 {
+			run, err := l.Claim(e.Context(), st.Last.Add(time.Second), st, ledger.ClaimConfig{})
+			testenv.Must(e, err)
+			testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
+			st = e.opened(l)
+			runs, err := l.Runs(e.Context(), 100)
+			testenv.Must(e, err)
+			if want := min(n+1, 3); len(runs) != want {
+				e.Errorf("after %d runs %d are kept", n+1, len(runs))
+			}
+		}
+	})
+}
+
+// A reply that leaves no validity never starts work, and the tick is given back.
+// Mutants: the lease counts from the reply; a late grant is believed.
+func TestFault03_AClaimWithoutValidity(t *testing.T) {
+	inBubble(t, func(e *env) {
+		c, net := e.Linked("a")
+		l := e.jobLedger(c, ledger.Config{Lease: lockcore.LeaseConfig{TTL: 300 * time.Millisecond, ValidFor: 90 * time.Millisecond, RenewInterval: 30 * time.Millisecond}})
+		run, _ := e.claimed(l)
+		testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
+		slow := net.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayReply, Delay: 95 * time.Millisecond, Match: e.script("job_claim")})
+		_, err := l.Claim(e.Context(), run.Tick.Add(time.Second), e.opened(l), ledger.ClaimConfig{})
+		testenv.MustIs(e, err, lockcore.ErrLeaseExpired)
+		slow.Lift()
+		e.Pass(50 * time.Millisecond)
+		late := net.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayReply, Delay: 60 * time.Millisecond, Match: e.script("job_claim")})
+		again, err := l.Claim(e.Context(), run.Tick.Add(time.Second), e.opened(l), ledger.ClaimConfig{})
+		testenv.Must(e, err)
+		if again.Attempt != 1 {
+			e.Errorf("the claim without validity was counted: attempt %d", again.Attempt)
+		}
+		if left := again.Remaining(); left <= 0 || left > 30*time.Millisecond {
+			e.Errorf("after a reply of 60 ms %v are left of 90", left)
+		}
+		late.Lift()
+	})
+}
+
+// Out of memory: what ends runs still works, what begins them says so and leaves
+// nothing half done. A key of another type is an error, and nothing is written.
+func TestFault31_32_LedgerOnASpoiltServer(t *testing.T) {
+	t.Parallel()
+	e := realEnv(t, "maxmemory-policy noeviction")
+	c := e.Client("a")
+	l := e.jobLedger(c, ledger.Config{})
+	run, _ := e.claimed(l)
+	testenv.Must(e, e.Raw.ConfigSet(e.Context(), "maxmemory", "1").Err())
+	st := ledger.State{Last: run.Tick}
+	if err := run.Complete(e.Context(), ledger.OutcomeSucceeded, ""); err != nil {
+		t.Errorf("completion while out of memory: %v", err)
+	}
+	_, err := l.Claim(e.Context(), run.Tick.Add(time.Second), st, ledger.ClaimConfig{})
+	if err == nil || errors.Is(err, ledger.ErrNotClaimed) {
+		t.Errorf("claim while out of memory: %v", err)
+	}
+	testenv.Must(e, e.Raw.ConfigSet(e.Context(), "maxmemory", "0").Err())
+	if n := e.Raw.HLen(e.Context(), e.key("job/draw", "open")).Val(); n != 0 {
+		t.Errorf("%d runs are open", n)
+	}
+	run, err = l.Claim(e.Context(), run.Tick.Add(time.Second), st, ledger.ClaimConfig{})
+	testenv.Must(e, err)
+	testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
+
+	// Nor are a skip and an opening, or ends: of one's own run, and of a dead one that
+	// may not be run again.
+	testenv.Must(e, e.Raw.FlushAll(e.Context()).Err())
+	run, st = e.dead(ledger.Config{MaxAttempts: 1})
+	runs := e.key("job/draw", "runs")
+	testenv.Must(e, e.Raw.Set(e.Context(), runs, "text", 0).Err())
+	before := fmt.Sprint(e.Raw.HGetAll(e.Context(), e.key("job/draw", "open")).Val(), e.Raw.HGetAll(e.Context(), e.key("job/draw", "job")).Val())
+	_, err = e.jobLedger(e.Client("b"), ledger.Config{MaxAttempts: 1}).Claim(e.Context(), run.Tick, st, ledger.ClaimConfig{})
+	next := run.Tick.Add(time.Second)
+	skipped := l.Skip(e.Context(), ledger.State{Last: run.Tick}, ledger.Skip{First: next, Last: next, Count: 1, Reason: "missed"})
+	_, opened := l.Open(e.Context(), ledger.State{Last: next})
+	for _, err := range []error{err, skipped, opened, run.Complete(e.Context(), ledger.OutcomeSucceeded, "")} {
+		if err == nil || errors.Is(err, ledger.ErrNotClaimed) || errors.Is(err, ledger.ErrSuperseded) {
+			t.Errorf("with a history that is a string: %v", err)
+		}
+	}
+	if after := fmt.Sprint(e.Raw.HGetAll(e.Context(), e.key("job/draw", "open")).Val(), e.Raw.HGetAll(e.Context(), e.key("job/draw", "job")).Val()); after != before {
+		t.Errorf("an end that could not be recorded has changed %s to %s", before, after)
+	}
+
+	for _, part := range []string{"job", "open", "runs", "live", "fence"} {
+		testenv.Must(e, e.Raw.FlushAll(e.Context()).Err())
+		st := e.opened(l)
+		tick := st.Last.Add(2 * time.Second)
+		key := e.key("job/draw", part)
+		testenv.Must(e, e.Raw.Del(e.Context(), key).Err())
+		other := "a string"
+		if part == "fence" { // which is one, and may say anything
+			other = "a list"
+			testenv.Must(e, e.Raw.RPush(e.Context(), key, "text").Err())
+		} else {
+			testenv.Must(e, e.Raw.Set(e.Context(), key, "text", 0).Err())
+		}
+		before := e.Raw.HGetAll(e.Context(), e.key("job/draw", "job")).Val()
+		_, err := l.Claim(e.Context(), tick, st, ledger.ClaimConfig{Skipped: &ledger.Skip{First: tick.Add(-time.Second), Last: tick.Add(-time.Second), Count: 1, Reason: "missed"}})
+		if part != "live" && (err == nil || errors.Is(err, ledger.ErrNotClaimed)) {
+			t.Errorf("%s is %s: claim says %v", part, other, err)
+		}
+		if part == "live" && err != nil {
+			t.Errorf("%s is %s, which a claim does not use: %v", part, other, err)
+		}
+		if part != "live" && part != "job" {
+			if after := e.Raw.HGetAll(e.Context(), e.key("job/draw", "job")).Val(); len(after) != len(before) || after["last"] != before["last"] {
+				t.Errorf("%s is %s: the claim has changed %v to %v", part, other, before, after)
+			}
+		}
+	}
+}
+
+func TestLedgerRefusals(t *testing.T) {
+	inBubble(t, func(e *env) {
+		c := e.Client("a")
+		for _, c2 := range []struct {
+			name  string
+			cfg   ledger.Config
+			field string
+		}{
+			{"", ledger.Config{}, "job"},
+			{"a b", ledger.Config{}, "job"},
+			{"a{b", ledger.Config{}, "job"},
+			{strings.Repeat("x", 201), ledger.Config{}, "job"},
+			{"draw", ledger.Config{Lease: testenv.TTL(time.Millisecond)}, "LeaseConfig.TTL"},
+			{"draw", ledger.Config{MaxAttempts: -1}, "Config.MaxAttempts"},
+			{"draw", ledger.Config{KeepRuns: 10_001}, "Config.KeepRuns"},
+			{"draw", ledger.Config{KeepRuns: -1}, "Config.KeepRuns"},
+			{"draw", ledger.Config{Retain: time.Hour}, "Config.Retain"},
+			{"draw", ledger.Config{Definition: "a b"}, "Config.Definition"},
+			{"draw", ledger.Config{Schedule: "a b"}, "Config.Schedule"},
+		} {
+			_, err := ledger.New(c, c2.name, c2.cfg)
+			var refused *lockcore.ConfigError
+			if !errors.As(err, &refused) || refused.Field != c2.field {
+				e.Errorf("Ledger(%q, %+v): %v, want %s refused", c2.name, c2.cfg, err, c2.field)
+			}
+		}
+		l := e.jobLedger(c, ledger.Config{})
+		st := e.opened(l)
+		good := st.Last.Add(time.Second)
+		one := ledger.Skip{First: good, Last: good, Count: 1, Reason: "x"}
+		claim := func(tick time.Time, skip *ledger.Skip) error {
+			_, err := l.Claim(e.Context(), tick, st, ledger.ClaimConfig{Skipped: skip})
+			return err
+		}
+		with := func(change func(*ledger.Skip)) *ledger.Skip {
+			s := one
+			change(&s)
+			return &s
+		}
+		for what, err := range map[string]error{
+			"tick":                   claim(time.Time{}, nil),
+			"tick of 1970":           claim(time.UnixMilli(0), nil),
+			"tick of a microsecond":  claim(good.Add(time.Microsecond), nil),
+			"tick far ahead":         claim(time.UnixMilli(1<<48), nil),
+			"skip up to the tick":    claim(good, &one),
+			"skip backwards":         claim(good.Add(time.Second), with(func(s *ledger.Skip) { s.First = good.Add(time.Millisecond) })),
+			"skip of none":           claim(good.Add(time.Second), with(func(s *ledger.Skip) { s.Count = 0 })),
+			"skip without reason":    claim(good.Add(time.Second), with(func(s *ledger.Skip) { s.Reason = "" })),
+			"skip for a long reason": claim(good.Add(time.Second), with(func(s *ledger.Skip) { s.Reason = "two words" })),
+			"runs":                   func() error { _, err := l.Runs(e.Context(), 0); return err }(),
+			"Skip":                   l.Skip(e.Context(), st, ledger.Skip{}),
+		} {
+			testenv.MustIs(e, err, lockcore.ErrConfig)
+			if err == nil {
+				e.Errorf("%s was not refused", what)
+			}
+		}
+		run, err := l.Claim(e.Context(), good, st, ledger.ClaimConfig{})
+		testenv.Must(e, err)
+		testenv.MustIs(e, run.Complete(e.Context(), "great", ""), lockcore.ErrConfig)
+		testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
+		if _, err := e.jobLedger(e.Client("b"), ledger.Config{}).Status(e.Context()); err != nil {
+			e.Error(err)
+		}
+		testenv.Must(e, c.Close(e.Context()))
+		testenv.MustIs(e, claim(good, nil), lockcore.ErrClosed)
+		_, err = l.Open(e.Context(), st)
+		testenv.MustIs(e, err, lockcore.ErrClosed)
+	})
+}
+
+// Close gives the runs of a Client back: another takes them over at once.
+func TestCloseHandsRunsOver(t *testing.T) {
+	inBubble(t, func(e *env) {
+		a, b := e.Client("a"), e.Client("b")
+		run, _ := e.claimed(e.jobLedger(a, ledger.Config{Lease: testenv.TTL(time.Minute)}))
+		testenv.Must(e, a.Close(e.Context()))
+		if !errors.Is(context.Cause(run.Context()), lockcore.ErrClosed) {
+			e.Errorf("the run's context ended with %v", context.Cause(run.Context()))
+		}
+		l := e.jobLedger(b, ledger.Config{})
+		again, err := l.Claim(e.Context(), run.Tick, e.opened(l), ledger.ClaimConfig{})
+		testenv.Must(e, err)
+		if again.Attempt != 2 || again.Token() <= run.Token() {
+			e.Errorf("attempt %d, token %d after %d", again.Attempt, again.Token(), run.Token())
+		}
+		testenv.MustIs(e, run.Complete(e.Context(), ledger.OutcomeSucceeded, ""), lockcore.ErrClosed)
+	})
+}

@@ -1,0 +1,39 @@
+package ledger
+
+import (
+	"context"
+
+	"github.com/noonlock/noonlock/internal/engine"
+	"github.com/noonlock/noonlock/internal/input"
+	"github.com/noonlock/noonlock/lockcore"
+)
+
+// A Lock is a mutex under a job's name, which the ledger of that name does not use. It is
+// for work that is no row of ticks. No lock of the application has its name.
+type Lock struct {
+	engine engine.Engine
+	name   string
+}
+
+// NewLock returns the lock of a job. It sends nothing. The error is a
+// *lockcore.ConfigError.
+func NewLock(c *lockcore.Client, job string, cfg lockcore.LeaseConfig) (*Lock, error) {
+	if rule := input.Fault(job, 200, true); rule != "" {
+		return nil, &lockcore.ConfigError{Field: "job", Value: input.Quote(job), Rule: rule}
+	}
+	e, err := c.Engine(names+job, cfg)
+	if err != nil {
+		return nil, err
+	}
+	e.Expect("mutex")
+	return &Lock{engine: e, name: job}, nil
+}
+
+// Lock waits in the queue of the lock and holds it, as lockcore.Mutex.Lock does.
+func (l *Lock) Lock(ctx context.Context) (engine.Lease, error) {
+	lease, err := l.engine.Lock(ctx, nil)
+	if err != nil {
+		return nil, opError("lock", l.name, err)
+	}
+	return lease, nil
+}

@@ -1,0 +1,37 @@
+package ledger
+
+import (
+	"embed"
+	"fmt"
+	"io/fs"
+	"sync"
+
+	"github.com/noonlock/noonlock/internal/wire"
+)
+
+//go:embed lua/*.lua
+var luaFiles embed.FS
+
+// scripts are all that change a ledger.
+type scripts struct {
+	open, leave, status, pause, trigger                    *wire.Script
+	claim, renew, complete, abandon, retry, raise, skipped *wire.Script
+}
+
+// ownScripts are loaded once, for all Clients.
+var ownScripts = sync.OnceValues(func() (*scripts, error) { return load(luaFiles) })
+
+func load(files fs.FS) (*scripts, error) {
+	l := wire.NewLoader(files)
+	s := &scripts{
+		open: l.Script("job_open"), leave: l.Script("job_leave"), status: l.Script("job_status"),
+		pause: l.Script("job_pause"), trigger: l.Script("job_trigger"),
+		claim: l.Script("job_claim"), renew: l.Script("job_renew"), complete: l.Script("job_complete"),
+		abandon: l.Script("job_abandon"), retry: l.Script("job_retry"), raise: l.Script("job_raise"),
+		skipped: l.Script("job_skip"),
+	}
+	if err := l.Err(); err != nil {
+		return nil, fmt.Errorf("singleton: %w", err)
+	}
+	return s, nil
+}
