@@ -173,7 +173,7 @@ func (le *LeaderElector) stand(run context.Context, deadline *stopping.Deadline)
 // answered takes what became of a request of a candidate.
 func (le *LeaderElector) answered(err error) {
 	const text = "cannot stand for election; trying on"
-	switch temporary := err != nil && lockcore.Temporary(err); {
+	switch temporary := err != nil && lockcore.IsTemporary(err); {
 	case err == nil && time.Since(le.refused) < le.cfg.LeaseDuration:
 		// The line may be well where leading is refused: that answer says nothing.
 	case err == nil:
@@ -207,7 +207,7 @@ func (le *LeaderElector) Ready() error {
 		err = errStoppedHangs
 	}
 	if err != nil {
-		return fmt.Errorf("election %q: %w", le.name, err)
+		return fmt.Errorf("election %q: %w: %w", le.name, ErrNotReady, err)
 	}
 	return nil
 }

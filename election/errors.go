@@ -27,6 +27,9 @@ var (
 	// Check say of a leader that did not stop within DrainTimeout.
 	ErrDrainOverrun = errors.New("election: the work did not stop within DrainTimeout")
 
+	// ErrNotReady is what Ready finds, joined with the reason.
+	ErrNotReady = errors.New("election: not ready")
+
 	// ErrOverdue is what Check finds, joined with the cause: OnStartedLeading goes on
 	// although its lease is over, or a callback does not end.
 	ErrOverdue = errors.New("election: a callback goes on although it was to end")

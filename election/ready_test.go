@@ -2,6 +2,7 @@ package election_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -93,7 +94,7 @@ func TestFault77_NotReadyWhileACallbackHangs(t *testing.T) {
 				must(t, le.Resign(e.Context()))
 			}
 			time.Sleep(time.Minute)
-			if le.Ready() == nil {
+			if !errors.Is(le.Ready(), election.ErrNotReady) {
 				t.Errorf("lost %v: it is ready", lost)
 			}
 			close(hold)

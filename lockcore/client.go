@@ -118,7 +118,7 @@ func New(rdb redis.UniversalClient, cfg Config) (*Client, error) {
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.disp = wire.NewDispatcher(*opt, c.requestFailed)
 	c.renewer = &renewer{c, wire.NewLinks(lease.Connections, *opt)}
-	c.keeper = lease.NewKeeper(lease.Config{Clock: c.clock, Renewer: c.renewer, Expired: ErrLeaseExpired, MaxHeld: errMaxHold})
+	c.keeper = lease.NewKeeper(lease.Config{Clock: c.clock, Renewer: c.renewer, Expired: ErrLeaseExpired, MaxHeld: errors.Join(ErrLeaseExpired, ErrMaxHold)})
 	c.sub = newSubscription(c, *opt)
 	return c, nil
 }
@@ -265,7 +265,7 @@ func (c *Client) hold(ctx context.Context, a *attempt, token uint64, t0 time.Dur
 func (c *Client) noteLoss(l *Lease, cause error) {
 	c.metrics.ended(cause)
 	about := []any{"name", l.a.keys.name, "kind", l.a.kind.name(), "token", l.token}
-	if errors.Is(cause, errMaxHold) {
+	if errors.Is(cause, ErrMaxHold) {
 		c.log.Info("lease ended by MaxHold", about...)
 	} else {
 		c.log.Error(cause, "lease lost", about...)

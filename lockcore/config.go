@@ -73,8 +73,8 @@ type LeaseConfig struct {
 	ValidFor time.Duration
 
 	// MaxHold ends renewing this long after the acquisition, so that stuck work
-	// does not hold the lock for ever: the lease then expires within one TTL.
-	// 0: no cap.
+	// does not hold the lock for ever: the lease then expires within one TTL, with
+	// ErrMaxHold. 0: no cap.
 	MaxHold time.Duration
 
 	// NoRenewal makes a plain lock that ends after ValidFor.

@@ -34,6 +34,10 @@ var (
 	// answered in time, or renewing had ended (NoRenewal, MaxHold).
 	ErrLeaseExpired = errors.New("lockcore: lease expired")
 
+	// ErrMaxHold is joined with ErrLeaseExpired as the cause of a lease's context when
+	// renewing had ended because of LeaseConfig.MaxHold.
+	ErrMaxHold = errors.New("lockcore: MaxHold was reached and renewing ended")
+
 	// ErrUnknown says that a request was sent and not answered, so that nobody
 	// here can say whether it was applied. It never means "not held".
 	ErrUnknown = wire.ErrUnknown
@@ -135,7 +139,7 @@ func causeOf(ctx context.Context) error {
 // or the server is not what it seems.
 type ReplyError = wire.ReplyError
 
-// Temporary reports whether the call that failed with err may succeed when it is
+// IsTemporary reports whether the call that failed with err may succeed when it is
 // made again: nobody answered, no connection was had, or the server said that it
 // is loading, busy, read-only or failing over. It is false for what only an
 // operator can change, such as rights, a password, a certificate or memory, for a
@@ -143,4 +147,4 @@ type ReplyError = wire.ReplyError
 //
 // A call that was ended by its own context may be temporary, too: look at the
 // context first.
-func Temporary(err error) bool { return wire.IsTemporary(err) }
+func IsTemporary(err error) bool { return wire.IsTemporary(err) }

@@ -129,7 +129,7 @@ func never(t *testing.T, e *env, opt *redis.Options, says string) {
 	defer cancel()
 	_, locked := m.Lock(ctx)
 	for _, err := range []error{tried, locked} {
-		if err == nil || !strings.Contains(err.Error(), says) || strings.Count(err.Error(), "\n") > 0 || lockcore.Temporary(err) {
+		if err == nil || !strings.Contains(err.Error(), says) || strings.Count(err.Error(), "\n") > 0 || lockcore.IsTemporary(err) {
 			t.Errorf("the error is %q, want one line that says %q and is not temporary", err, says)
 		}
 		mustNotBe(t, err, lockcore.ErrUnknown, lockcore.ErrNotAcquired, context.DeadlineExceeded)
@@ -156,7 +156,7 @@ func TestFault69_DialFailsInItsOwnWay(t *testing.T) {
 				for i := range 300 {
 					wg.Go(func() {
 						_, err := e.mutex(c, fmt.Sprint("m", i), ttl(time.Hour)).TryLock(e.Context())
-						if !errors.Is(err, fail) || errors.Is(err, lockcore.ErrUnknown) || errors.Is(err, lockcore.ErrNotAcquired) || !lockcore.Temporary(err) {
+						if !errors.Is(err, fail) || errors.Is(err, lockcore.ErrUnknown) || errors.Is(err, lockcore.ErrNotAcquired) || !lockcore.IsTemporary(err) {
 							e.Errorf("TryLock: %v", err)
 						}
 					})

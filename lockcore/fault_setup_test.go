@@ -92,7 +92,7 @@ func setupRefused(e *env, s setup) {
 					e.Errorf("a call failed with %v, want %s", err, s.says)
 				case errors.Is(err, lockcore.ErrUnknown) || errors.Is(err, lockcore.ErrNoRecord) || errors.Is(err, lockcore.ErrNotAcquired):
 					e.Errorf("a call that was never sent failed with %v", err)
-				case lockcore.Temporary(err):
+				case lockcore.IsTemporary(err):
 					e.Errorf("%v is temporary", err)
 				}
 			})
@@ -123,7 +123,7 @@ func TestFault70_NoSuchDatabase(t *testing.T) {
 	opt := e.direct()
 	opt.DB = 4711
 	_, err := e.mutex(e.clientWith(opt, lockcore.Config{}), "orders", ttl(time.Second)).TryLock(e.Context())
-	if err == nil || !strings.Contains(err.Error(), "DB index is out of range") || lockcore.Temporary(err) {
+	if err == nil || !strings.Contains(err.Error(), "DB index is out of range") || lockcore.IsTemporary(err) {
 		e.Errorf("TryLock: %v", err)
 	}
 	mustNotBe(t, err, lockcore.ErrUnknown, lockcore.ErrNotAcquired)
@@ -148,7 +148,7 @@ func TestFault70_NoPassword(t *testing.T) {
 	for g := range 200 {
 		wg.Go(func() {
 			_, err := e.mutex(c, fmt.Sprint("free", g), ttl(time.Minute)).TryLock(e.Context())
-			if err == nil || !strings.Contains(err.Error(), "NOAUTH") || lockcore.Temporary(err) ||
+			if err == nil || !strings.Contains(err.Error(), "NOAUTH") || lockcore.IsTemporary(err) ||
 				errors.Is(err, lockcore.ErrUnknown) || errors.Is(err, lockcore.ErrNotAcquired) {
 				e.Errorf("TryLock: %v", err)
 			}
@@ -180,7 +180,7 @@ func TestFault44_TurnedAwayIsNotUnknown(t *testing.T) {
 		for g := range 50 {
 			wg.Go(func() {
 				_, err := e.mutex(c, fmt.Sprint("free", g), ttl(time.Minute)).TryLock(e.Context())
-				if err == nil || !strings.Contains(err.Error(), "max number of clients") || !lockcore.Temporary(err) ||
+				if err == nil || !strings.Contains(err.Error(), "max number of clients") || !lockcore.IsTemporary(err) ||
 					errors.Is(err, lockcore.ErrUnknown) || errors.Is(err, lockcore.ErrNotAcquired) {
 					e.Errorf("TryLock: %v", err)
 				}

@@ -82,8 +82,6 @@ func (l *Lease) end(cause error) bool {
 
 func (l *Lease) notHeld() { l.c.metrics.kind(l.a.kind.name()).held.Dec() }
 
-var errMaxHold = errors.Join(ErrLeaseExpired, errors.New("lockcore: MaxHold was reached and renewing ended"))
-
 // Unlock ends the lease and gives the lock to the next in line. Whoever holds
 // the lease must have stopped its work: Context is done from here on.
 //

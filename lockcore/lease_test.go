@@ -104,7 +104,7 @@ func TestMaxHoldEndsRenewing(t *testing.T) {
 				m := e.mutex(e.client("a"), "orders", lockcore.LeaseConfig{TTL: 3 * time.Second, MaxHold: c.maxHold})
 				lease := e.try(m)
 				cause := e.ended(lease)
-				mustIs(e, cause, lockcore.ErrLeaseExpired)
+				mustIs(e, cause, lockcore.ErrLeaseExpired, lockcore.ErrMaxHold)
 				if at := e.clock() - before; at != c.ends {
 					e.Errorf("it ended after %v, want %v: MaxHold and the rest of one TTL", at, c.ends)
 				}

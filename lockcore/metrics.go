@@ -182,7 +182,7 @@ func outcomeOf(err error) string {
 // ended counts a lease that ended against its holder's will.
 func (m *metrics) ended(cause error) {
 	switch {
-	case errors.Is(cause, errMaxHold):
+	case errors.Is(cause, ErrMaxHold):
 		m.maxReached.Inc()
 	case errors.Is(cause, ErrLeaseExpired):
 		m.expired.Inc()

@@ -144,7 +144,7 @@ func (s *stress) calm(c *lockcore.Client, name string) {
 		if err == nil {
 			err = lease.Unlock(s.Context())
 		}
-		if err != nil && (s.bubble != nil || !lockcore.Temporary(err) && !errors.Is(err, lockcore.ErrLeaseExpired)) {
+		if err != nil && (s.bubble != nil || !lockcore.IsTemporary(err) && !errors.Is(err, lockcore.ErrLeaseExpired)) {
 			s.Error(err)
 			return true
 		}

@@ -50,13 +50,13 @@ func TestTemporary(t *testing.T) {
 				if lease != nil || err == nil {
 					t.Fatal("TryLock has not failed")
 				}
-				if got := lockcore.Temporary(err); got != c.temporary {
-					t.Errorf("Temporary(%v) = %v", err, got)
+				if got := lockcore.IsTemporary(err); got != c.temporary {
+					t.Errorf("IsTemporary(%v) = %v", err, got)
 				}
 			})
 		})
 	}
-	if lockcore.Temporary(nil) || lockcore.Temporary(errors.New("else")) || lockcore.Temporary(&lockcore.HeldError{}) {
+	if lockcore.IsTemporary(nil) || lockcore.IsTemporary(errors.New("else")) || lockcore.IsTemporary(&lockcore.HeldError{}) {
 		t.Error("no error, a foreign one or a lock that is held are temporary")
 	}
 }

@@ -55,7 +55,6 @@ func TestRunnerRefusals(t *testing.T) {
 			"Jitter":    {err: r.runner.Add("a", "@daily", work, singleton.JobConfig{Jitter: 2 * time.Hour}), field: "JobConfig.Jitter"},
 			"KeepRuns":  {err: r.runner.Add("a", "@daily", work, singleton.JobConfig{KeepRuns: 20_000}), field: "JobConfig.KeepRuns"},
 			"no job":    {err: r.runner.Run(t.Context()), field: "jobs"},
-			"no ctx":    {err: r.runner.Run(nil), field: "ctx"}, //nolint:staticcheck // on purpose
 			"not ready": {err: nil},
 		} {
 			if what == "not ready" {

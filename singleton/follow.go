@@ -65,7 +65,7 @@ func (r *Runner) follow(ctx, work context.Context, deadline *stopping.Deadline, 
 			f.known = false
 			pause = wait.NextBackOff()
 			const text = "the ledger cannot be used; ticks are late until it can"
-			switch temporary := lockcore.Temporary(err); {
+			switch temporary := lockcore.IsTemporary(err); {
 			case !j.ready.Failed(err, temporary):
 			case temporary:
 				r.cfg.Logger.Info(text, "job", j.name, "err", err)

@@ -180,9 +180,6 @@ func (o *Once) Name() string { return o.name }
 // that is away is waited for until ctx ends, so give ctx a deadline. Work must not
 // call Do for its own name.
 func (o *Once) Do(ctx context.Context, work func(ctx context.Context, token uint64) error) error {
-	if ctx == nil {
-		return &ConfigError{"ctx", "nil", "a context"}
-	}
 	if work == nil {
 		return &ConfigError{"work", "nil", "a function"}
 	}

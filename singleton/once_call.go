@@ -154,7 +154,7 @@ func (c *onceCall) pass(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil:
 		return onceEnded(ctx, err)
-	case !lockcore.Temporary(err):
+	case !lockcore.IsTemporary(err):
 		return err
 	case !c.told:
 		c.told = true

@@ -290,9 +290,6 @@ func TestOnceRefusals(t *testing.T) {
 			}
 		}
 		o := f.once(c, singleton.OnceConfig{})
-		if err := o.Do(nil, mustNotRun(t)); !errors.Is(err, singleton.ErrConfig) { //nolint:staticcheck // a nil context is what is refused
-			t.Errorf("Do(nil): %v", err)
-		}
 		if err := o.Do(t.Context(), nil); !errors.Is(err, singleton.ErrConfig) {
 			t.Errorf("Do without work: %v", err)
 		}

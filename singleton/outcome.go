@@ -1,6 +1,7 @@
 package singleton
 
 import (
+	"errors"
 	"time"
 
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
@@ -24,6 +25,9 @@ var (
 	// ErrTriggers is the answer to a Trigger while a hundred are open.
 	ErrTriggers = ledger.ErrTriggers
 )
+
+// ErrNotReady is what the Ready of a Runner or a Service finds, joined with the reason.
+var ErrNotReady = errors.New("singleton: not ready")
 
 // TriggeredAt returns when a run was triggered, by its tick. The tick of such a run is
 // only a name, which no schedule ever uses. triggered is false for a scheduled tick.

@@ -2,6 +2,7 @@ package singleton_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -81,7 +82,7 @@ func TestFault77_NotReadyWhileNothingCanRun(t *testing.T) {
 							t.Errorf("%s: Ready says %v", when, err)
 						}
 					}
-					if r.Ready() == nil {
+					if !errors.Is(r.Ready(), singleton.ErrNotReady) {
 						t.Error("ready before it runs")
 					}
 					if early {

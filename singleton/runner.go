@@ -192,9 +192,6 @@ func (r *Runner) AddSchedule(name string, schedule Schedule, work Func, cfg JobC
 //
 // A server that is away delays ticks, it does not end Run.
 func (r *Runner) Run(ctx context.Context) error {
-	if ctx == nil {
-		return &ConfigError{"ctx", "nil", "a context"}
-	}
 	r.mu.Lock()
 	if r.running {
 		r.mu.Unlock()
@@ -257,12 +254,12 @@ func (r *Runner) Ready() error {
 	jobs := r.jobs
 	r.mu.Unlock()
 	if len(jobs) == 0 {
-		return errors.New("singleton: the runner has no jobs")
+		return fmt.Errorf("%w: the runner has no jobs", ErrNotReady)
 	}
 	var errs []error
 	for _, j := range jobs {
 		if err := j.ready.Err(); err != nil {
-			errs = append(errs, fmt.Errorf("singleton: job %q: %w", j.name, err))
+			errs = append(errs, fmt.Errorf("singleton: job %q: %w: %w", j.name, ErrNotReady, err))
 		}
 	}
 	return errors.Join(errs...)

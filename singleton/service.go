@@ -179,9 +179,12 @@ func (s *Service) Check(tolerance time.Duration) error { return s.work.overdue("
 // is no such error: see the metrics. It asks nobody, and is meant for a readiness probe.
 func (s *Service) Ready() error {
 	if err := s.ready.Err(); err != nil {
-		return fmt.Errorf("singleton: service %q: %w", s.name, err)
+		return fmt.Errorf("singleton: service %q: %w: %w", s.name, ErrNotReady, err)
 	}
-	return s.work.overdue("service", 0)
+	if err := s.work.overdue("service", 0); err != nil {
+		return fmt.Errorf("%w: %w", ErrNotReady, err)
+	}
+	return nil
 }
 
 // ErrOverrun is what Check finds: work goes on although its context has ended.

@@ -26,9 +26,6 @@ import (
 // server that is away is waited for. The error is lockcore.ErrClosed if the
 // Client was closed, ErrRunning if Run is running.
 func (s *Service) Run(ctx context.Context) error {
-	if ctx == nil {
-		return &ConfigError{"ctx", "nil", "a context"}
-	}
 	if !s.running.CompareAndSwap(false, true) {
 		return fmt.Errorf("singleton: service %q: %w", s.name, ErrRunning)
 	}
@@ -71,7 +68,7 @@ func (s *Service) Run(ctx context.Context) error {
 // answered takes what became of a request for the lease.
 func (s *Service) answered(err error) {
 	const text = "cannot stand in line; trying again"
-	switch temporary := err != nil && lockcore.Temporary(err); {
+	switch temporary := err != nil && lockcore.IsTemporary(err); {
 	case err == nil:
 		if s.ready.Works(s.patience()) {
 			s.cfg.Logger.Info("the server answers again")

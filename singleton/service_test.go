@@ -292,9 +292,6 @@ func TestServiceRefusals(t *testing.T) {
 			}
 		}
 		s := f.service(c, work, singleton.ServiceConfig{Backoff: 2 * time.Hour})
-		if err := s.Run(nil); !errors.Is(err, singleton.ErrConfig) { //nolint:staticcheck // a nil context is what is refused
-			t.Errorf("Run(nil): %v", err)
-		}
 		if s.Name() != "feed" {
 			t.Errorf("Name is %q", s.Name())
 		}

@@ -213,7 +213,7 @@ func (obs *observers) read(ctx context.Context) {
 			o.timer.Reset(o.pause())
 		case !errors.Is(err, lockcore.ErrClosed) && ctx.Err() == nil:
 			o.timer.Reset(leaderRetry + rand.N(leaderRetry)) //nolint:gosec // jitter
-			if !lockcore.Temporary(err) {
+			if !lockcore.IsTemporary(err) {
 				o.e.engine.Logger().Error(err, "leader record not read; trying again", "election", o.e.name)
 			}
 		}

@@ -55,7 +55,7 @@ func TestFault60_ACLOfTheLedger(t *testing.T) {
 		defer cancel()
 		note := func(err error) bool {
 			// No answer or connection in time is a busy machine's doing: a right that lacks is refused.
-			if err != nil && !errors.Is(err, ledger.ErrNotClaimed) && !lockcore.Temporary(err) {
+			if err != nil && !errors.Is(err, ledger.ErrNotClaimed) && !lockcore.IsTemporary(err) {
 				errs = append(errs, err)
 			}
 			return err == nil

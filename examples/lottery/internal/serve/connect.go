@@ -107,7 +107,7 @@ func (r *Replica) persist(ctx context.Context, what string, where *place, try fu
 // of one that is busy. Others, such as a wrong password, last until somebody mends them.
 func passing(err error) bool {
 	var network net.Error
-	return lockcore.Temporary(err) || errors.As(err, &network) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, io.EOF) ||
+	return lockcore.IsTemporary(err) || errors.As(err, &network) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, io.EOF) ||
 		errors.Is(err, driver.ErrBadConn) || errors.Is(err, mysql.ErrInvalidConn) || store.Starting(err)
 }
 
