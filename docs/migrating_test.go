@@ -122,6 +122,7 @@ func (s starting) String() string { return fmt.Sprintf("%v from %v", s.Schedule,
 
 var (
 	_ = runReports
+	_ = whileLeading
 	_ = chargeOrder
 )
 

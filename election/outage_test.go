@@ -37,7 +37,7 @@ func TestFault72_OutageBeforeARenewal(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for lasts, survives := range map[time.Duration]bool{whole - 100*time.Millisecond: true, whole + 100*time.Millisecond: false} {
-				for _, before := range []time.Duration{1, 20, 100, 500, 1000, 1900} { // ms before a renewal
+				for _, before := range []int{1, 20, 100, 500, 1000, 1900} { // ms before a renewal
 					inBubble(t, func(e *env) {
 						c, f := e.linked("a")
 						a := e.replica(c, election.Config{})
@@ -53,7 +53,7 @@ func TestFault72_OutageBeforeARenewal(t *testing.T) {
 						e.pass(20 * time.Second)
 						last := renewals[len(renewals)-1]
 						period := last.Sub(renewals[len(renewals)-2])
-						e.pass(time.Until(last.Add(period - before*time.Millisecond)))
+						e.pass(time.Until(last.Add(period - time.Duration(before)*time.Millisecond)))
 						outage(e, f, lasts)
 						e.pass(time.Minute)
 						_, terms := a.term()
