@@ -14,6 +14,7 @@ import (
 	"github.com/noonlock/noonlock/election/internal/record"
 	"github.com/noonlock/noonlock/internal/logqueue"
 	"github.com/noonlock/noonlock/internal/readiness"
+	"github.com/noonlock/noonlock/internal/retry"
 	"github.com/noonlock/noonlock/internal/stopping"
 	"github.com/noonlock/noonlock/lockcore"
 )
@@ -143,7 +144,7 @@ func (le *LeaderElector) stand(run context.Context, deadline *stopping.Deadline)
 		case err != nil:
 			le.refused = time.Now()
 			le.answered(err)
-			pause(run, le.cfg.RetryPeriod)
+			retry.Sleep(run, le.cfg.RetryPeriod, nil)
 			continue
 		}
 		le.metrics.led(time.Since(inLine)) // errors and the waits after them among it
@@ -165,7 +166,7 @@ func (le *LeaderElector) stand(run context.Context, deadline *stopping.Deadline)
 		case led > le.cfg.LeaseDuration:
 			again.Reset()
 		}
-		pause(run, again.NextBackOff())
+		retry.Sleep(run, again.NextBackOff(), nil)
 		inLine = time.Now()
 	}
 }
@@ -219,16 +220,6 @@ func (le *LeaderElector) giveUp(ctx context.Context, lead *record.Leadership, de
 	trying, stop := context.WithTimeout(left, min(le.cfg.LeaseDuration, releaseWithin))
 	defer stop()
 	return lead.Resign(trying)
-}
-
-// pause waits, unless ctx ends.
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
 }
 
 // current is the lead, if this replica leads.

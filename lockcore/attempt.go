@@ -75,7 +75,7 @@ const (
 )
 
 func (c *Client) newAttempt(k kind, keys *lockKeys, terms *leaseTerms, waits bool) *attempt {
-	n, trusted := c.attempts.Add(1), waits && c.sub.counts()
+	n, trusted := c.attempts.Add(1), waits && c.wire.Messages(keys.name).Trusted()
 	a := &attempt{
 		c: c, kind: k, keys: keys, terms: terms, number: n, trusted: trusted,
 		value: k.value(c.process, n, trusted, terms.identity),
@@ -93,7 +93,7 @@ func (a *attempt) ask(ctx context.Context, mode string, timeout time.Duration) (
 	}
 	req := a.line.acquire(a, mode)
 	t0 = a.c.clock.Now()
-	answer, err := a.c.disp.Do(ctx, req, timeout)
+	answer, err := a.c.wire.Send(ctx, req, timeout)
 	readiness.Answered(ctx, err)
 	if err != nil {
 		if errors.Is(err, ErrUnknown) {
@@ -145,54 +145,21 @@ func readAcquire(answer any) (r acquireReply, ok bool) {
 
 // askUntil asks until there is an answer, ctx ends, or patience does (0: never;
 // who stands in line also waits out that the server is short of something).
-func (a *attempt) askUntil(ctx context.Context, mode string, patience time.Duration) (acquireReply, time.Duration, error) {
+func (a *attempt) askUntil(ctx context.Context, mode string, patience time.Duration) (r acquireReply, t0 time.Duration, err error) {
+	worthIt := wire.MayRetry
+	if patience == 0 {
+		worthIt = wire.MayRetryLater
+	}
 	retry := a.c.newRetry(a.terms.timeout(), patience)
-	unknown := false
-	for {
-		r, t0, err := a.ask(ctx, mode, retry.timeout())
-		if err == nil && r.left == unswept {
-			continue
-		}
-		if err == nil {
-			return r, t0, nil
-		}
-		unknown = unknown || errors.Is(err, ErrUnknown)
-		if wire.MayRetry(err) || patience == 0 && wire.IsExhausted(err) {
-			if err = retry.again(ctx, err); err == nil {
-				continue
+	err = retry.Do(ctx, worthIt, func() (err error) {
+		for {
+			r, t0, err = a.ask(ctx, mode, retry.Timeout())
+			if err != nil || r.left != unswept {
+				return err
 			}
 		}
-		if unknown && !errors.Is(err, ErrUnknown) {
-			err = errors.Join(ErrUnknown, err) // an earlier request had no answer
-		}
-		return r, t0, err
-	}
-}
-
-// pause waits, unless ctx ends or the Client closes.
-func (c *Client) pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-c.closing:
-		return ErrClosed
-	}
-}
-
-// sleep waits; false if ctx ended first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	})
+	return r, t0, err
 }
 
 // bury is how long (ms) the tombstone of an attempt stands.
@@ -208,7 +175,7 @@ func (a *attempt) leave(ctx context.Context, timeout time.Duration) (int64, erro
 		a.c.mu.Unlock()
 	}
 	req := a.kind.leave(a, bury)
-	answer, err := a.c.disp.Do(ctx, req, timeout)
+	answer, err := a.c.wire.Send(ctx, req, timeout)
 	n, err := req.Number(answer, err)
 	if bury && err == nil {
 		a.c.mu.Lock()

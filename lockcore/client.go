@@ -35,10 +35,8 @@ type Client struct {
 	tokenRetention time.Duration
 
 	attempts atomic.Uint64
-	disp     *wire.Dispatcher
+	wire     wire.Wire
 	keeper   *lease.Keeper
-	renewer  *renewer
-	sub      *subscription
 	strays   chan struct{} // bounds the answers to grants nobody wants
 
 	ctx     context.Context // of work behind; ends with Close
@@ -71,7 +69,7 @@ type Client struct {
 // rdb is a *redis.Client. *redis.Ring and *redis.AutoPipeliner are refused, as is
 // *redis.ClusterClient for now. The error is a *ConfigError.
 func New(rdb redis.UniversalClient, cfg Config) (*Client, error) {
-	opt, err := wire.Options(rdb)
+	target, err := wire.TargetOf(rdb)
 	if unfit, ok := errors.AsType[*wire.UnsupportedError](err); ok {
 		return nil, &ConfigError{Field: "rdb", Value: unfit.Given, Rule: unfit.Want}
 	} else if err != nil {
@@ -116,10 +114,17 @@ func New(rdb redis.UniversalClient, cfg Config) (*Client, error) {
 	})
 	c.idle = sync.NewCond(&c.mu)
 	c.ctx, c.cancel = context.WithCancel(context.Background())
-	c.disp = wire.NewDispatcher(*opt, c.requestFailed)
-	c.renewer = &renewer{c, wire.NewLinks(lease.Connections, *opt)}
-	c.keeper = lease.NewKeeper(lease.Config{Clock: c.clock, Renewer: c.renewer, Expired: ErrLeaseExpired, MaxHeld: errors.Join(ErrLeaseExpired, ErrMaxHold)})
-	c.sub = newSubscription(c, *opt)
+	c.wire = target.Connect(wire.Config{
+		Channel: c.keys.channels() + c.process,
+		Logger:  c.log,
+		Now:     c.clock.Ticks,
+		Failed:  c.metrics.failed,
+		Message: c.receive,
+		Missed:  c.wakeAll,
+		Silence: c.silence,
+		Width:   lease.Connections,
+	})
+	c.keeper = lease.NewKeeper(lease.Config{Clock: c.clock, Renewer: &renewer{c, c.wire.Renewals("")}, Expired: ErrLeaseExpired, MaxHeld: errors.Join(ErrLeaseExpired, ErrMaxHold)})
 	return c, nil
 }
 
@@ -181,11 +186,8 @@ func (c *Client) Close(ctx context.Context) error {
 	wake()
 
 	c.cancel()
-	c.sub.stop()
-	c.sub.wg.Wait()
-	c.renewer.close()
+	c.wire.Close()
 	c.keeper.Close()
-	c.disp.Close()
 	c.mu.Lock()
 	for c.tasks > 0 {
 		c.idle.Wait()
@@ -224,17 +226,13 @@ func (c *Client) forget(a *attempt) {
 // takeBack leaves until that is answered or pointless, with a tombstone if an acquire
 // of the attempt was not answered and may still arrive.
 func (c *Client) takeBack(ctx context.Context, a *attempt) {
-	r := c.newRetry(a.terms.timeout(), max(a.terms.ttl, 10*time.Second))
-	r.behind = true
-	for {
-		_, err := a.leave(ctx, r.timeout())
-		if err == nil {
-			return
-		}
-		if !wire.MayRetryLater(err) || r.again(ctx, err) != nil {
-			c.log.Info("abandoned attempt not taken back; it ends with its TTL", "name", a.keys.name, "err", err, "ttl", a.terms.ttl)
-			return
-		}
+	retry := wire.NewRetry(a.terms.timeout(), max(a.terms.ttl, 10*time.Second), nil)
+	err := retry.Do(ctx, wire.MayRetryLater, func() error {
+		_, err := a.leave(ctx, retry.Timeout())
+		return err
+	})
+	if err != nil {
+		c.log.Info("abandoned attempt not taken back; it ends with its TTL", "name", a.keys.name, "err", err, "ttl", a.terms.ttl)
 	}
 }
 
@@ -277,12 +275,14 @@ func (c *Client) noteLoss(l *Lease, cause error) {
 	c.dismiss(l)
 }
 
-// requestFailed is called for each request that was not answered well.
-func (c *Client) requestFailed(req wire.Request, err error) {
-	c.metrics.failed(req, err)
-	if wire.HasCode(err, "READONLY") {
-		c.sub.demoted()
-	}
+// newRetry makes a retry that Close ends.
+func (c *Client) newRetry(each, within time.Duration) *wire.Retry {
+	return wire.NewRetry(each, within, c.closing)
+}
+
+// request sends a request until it is answered, ctx ends, or within is over.
+func (c *Client) request(ctx context.Context, req wire.Request, each, within time.Duration) (any, error) {
+	return c.newRetry(each, within).Send(ctx, c.wire, req, wire.MayRetry)
 }
 
 // background runs a task that Close waits for; false if Close is done waiting.

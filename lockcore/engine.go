@@ -51,21 +51,19 @@ func (e *nameEngine) TTL() time.Duration { return e.terms.ttl }
 func (e *nameEngine) Timeout() time.Duration { return e.terms.timeout() }
 
 func (e *nameEngine) Ask(ctx context.Context, r wire.Request) (any, error) {
-	return e.c.insist(ctx, r, e.terms.timeout(), 2*e.terms.timeout())
+	return e.c.request(ctx, r, e.terms.timeout(), 2*e.terms.timeout())
 }
 
 func (e *nameEngine) Persist(ctx context.Context, r wire.Request) (any, error) {
-	retry := e.c.newRetry(e.terms.timeout(), 0)
-	retry.behind = true
-	return retry.do(ctx, r, wire.MayRetryLater)
+	return wire.NewRetry(e.terms.timeout(), 0, nil).Send(ctx, e.c.wire, r, wire.MayRetryLater)
 }
 
 func (e *nameEngine) Once(ctx context.Context, r wire.Request) (any, error) {
-	return e.c.disp.Do(ctx, r, e.terms.timeout())
+	return e.c.wire.Send(ctx, r, e.terms.timeout())
 }
 
 func (e *nameEngine) Watch(channel string, nudge func()) (stop func()) {
-	return e.c.sub.watch(channel, nudge)
+	return e.c.wire.Messages(e.keys.name).Watch(channel, nudge)
 }
 
 func (e *nameEngine) Background(task func(context.Context)) bool { return e.c.background(task) }

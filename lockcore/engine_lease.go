@@ -65,45 +65,49 @@ func (e *nameEngine) Hold(ctx context.Context, k engine.Kind, acquire func(engin
 // attempt.
 func (e *nameEngine) hold(ctx context.Context, a *attempt, r wire.Request, read func(any) (uint64, bool, error)) (*Lease, error) {
 	retry := e.c.newRetry(e.terms.timeout(), 2*e.terms.timeout())
-	unknown := false
-	for late := 0; ; {
-		t0 := e.c.clock.Now()
-		answer, err := e.c.disp.Do(ctx, r, retry.timeout())
-		if err != nil {
+	var (
+		t0      time.Duration
+		answer  any
+		token   uint64
+		granted bool
+		refusal error
+		late    int
+	)
+	err := retry.Do(ctx, wire.MayRetry, func() (err error) {
+		for {
+			t0 = e.c.clock.Now()
+			answer, err = e.c.wire.Send(ctx, r, retry.Timeout())
 			if wire.MayBeApplied(err) {
 				a.open.Store(true)
 				a.owes.Store(true)
 			}
-			unknown = unknown || errors.Is(err, ErrUnknown)
-			if wire.MayRetry(err) {
-				if err = retry.again(ctx, err); err == nil {
-					continue
-				}
+			if err != nil {
+				return err
 			}
-			e.c.forget(a)
-			if unknown && !errors.Is(err, ErrUnknown) {
-				err = errors.Join(ErrUnknown, err) // an earlier request had no answer
+			token, granted, refusal = read(answer)
+			if granted {
+				a.owes.Store(true)
 			}
-			return nil, err
-		}
-		token, granted, err := read(answer)
-		if granted {
-			a.owes.Store(true)
-			if e.c.clock.Now() >= t0+e.terms.times.Valid {
-				// A reply without validity left never starts work. Another try is made if
-				// it has its full time.
-				if late++; late < 3 && retry.timeout() == e.terms.timeout() {
-					continue
-				}
-				err = errors.Join(ErrLeaseExpired, errors.New("lockcore: the server's answers take longer than the lease is valid"))
+			if !granted || e.c.clock.Now() < t0+e.terms.times.Valid {
+				return nil
+			}
+			// A reply without validity left never starts work. Another try is made if
+			// it has its full time.
+			if late++; late == 3 || retry.Timeout() != e.terms.timeout() {
+				refusal = errors.Join(ErrLeaseExpired, errors.New("lockcore: the server's answers take longer than the lease is valid"))
+				return nil
 			}
 		}
-		if !granted || err != nil {
-			e.c.forget(a)
-			return nil, cmp.Or(err, r.OddReply(answer))
-		}
-		return e.c.hold(ctx, a, token, t0)
+	})
+	switch {
+	case err != nil:
+		e.c.forget(a)
+		return nil, err
+	case !granted || refusal != nil:
+		e.c.forget(a)
+		return nil, cmp.Or(refusal, r.OddReply(answer))
 	}
+	return e.c.hold(ctx, a, token, t0)
 }
 
 // givenLease is a Lease with what only the packages above need of it.

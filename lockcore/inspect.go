@@ -80,7 +80,7 @@ func (c *Client) inspect(ctx context.Context, name string) (inspected, error) {
 	}
 	k := c.keys.lock(name)
 	req := c.scripts.lockInspect.Call([]string{k.lock, k.fence, k.queue, k.seen})
-	answer, err := c.insist(ctx, req, defaultTTL/5, 2*defaultTTL/3)
+	answer, err := c.request(ctx, req, defaultTTL/5, 2*defaultTTL/3)
 	if err != nil {
 		return seen, err
 	}
@@ -178,7 +178,7 @@ func (c *Client) ForceRelease(ctx context.Context, name string) (Inspection, err
 	}
 	k := c.keys.lock(name)
 	req := c.scripts.lockForce.Call([]string{k.lock, k.queue}, seen.stored, strings.Join(seen.attempts, "\n"))
-	answer, err := c.insist(ctx, req, defaultTTL/5, 2*defaultTTL/3)
+	answer, err := c.request(ctx, req, defaultTTL/5, 2*defaultTTL/3)
 	if err != nil {
 		return seen.Inspection, opError(op, name, err)
 	}

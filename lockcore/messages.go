@@ -2,8 +2,31 @@ package lockcore
 
 import (
 	"context"
+	"strconv"
+	"strings"
 	"time"
 )
+
+// receive takes one message to this process. Anybody may forge one, so each only makes an
+// attempt look, or leave what this process does not want.
+func (c *Client) receive(payload string) {
+	kind, rest, _ := strings.Cut(payload, " ")
+	switch kind {
+	case "g":
+		name, value, _ := strings.Cut(rest, " ")
+		c.granted(name, value)
+	case "h":
+		fields := strings.SplitN(rest, " ", 3)
+		if len(fields) != 3 {
+			return
+		}
+		left, err := strconv.ParseInt(fields[1], 10, 64)
+		if err != nil {
+			return
+		}
+		c.headed(fields[2], time.Duration(left)*time.Millisecond)
+	}
+}
 
 // granted hears that the lock was handed to an attempt of ours.
 func (c *Client) granted(name, value string) {
@@ -78,4 +101,31 @@ func (a *attempt) nudge() {
 	case a.wake <- struct{}{}:
 	default:
 	}
+}
+
+const (
+	// leastSilence is the least time after which a silent subscription is pinged. While
+	// somebody waits in line that comes once in silentTTLs TTLs: waiters look once per
+	// 1.1 TTL, and many idle ones must not cost more than one command per TTL, see
+	// leaderLooks. A connection that is dead meanwhile is found by TCP's own probes. If
+	// those are answered and nothing else is, a waiter that then gets a lock without a
+	// message has the subscription tested at once: until then a waiter is slow by as
+	// much as a look is late.
+	leastSilence = 10 * time.Second
+	silentTTLs   = 60
+)
+
+// silence is how long the subscription may be silent before it is pinged. TCP's own
+// probes find a broken network sooner; a ping finds a server, or what stands before it,
+// that only acknowledges.
+func (c *Client) silence() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	shortest := time.Duration(0)
+	for _, a := range c.waiting {
+		if a.wake != nil && (shortest == 0 || a.terms.ttl < shortest) {
+			shortest = a.terms.ttl
+		}
+	}
+	return max(leastSilence, silentTTLs*shortest)
 }

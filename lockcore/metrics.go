@@ -196,12 +196,13 @@ func (m *metrics) failed(req wire.Request, err error) {
 	if !req.IsScript() {
 		return
 	}
-	reason := "unanswered"
-	switch {
-	case wire.IsUnsent(err):
+	reason := "refused"
+	switch wire.OutcomeOf(err) {
+	case wire.Unknown:
+		reason = "unanswered"
+	case wire.Unsent:
 		reason = "unsent"
-	case wire.IsRefused(err):
-		reason = "refused"
+	default:
 	}
 	m.scriptErrors.With(req.Name(), reason).Inc()
 }

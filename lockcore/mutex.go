@@ -139,7 +139,8 @@ func (m *Mutex) lock(ctx context.Context) (*Lease, error) {
 // wait stands in line.
 func (m *Mutex) wait(ctx context.Context, seen *sighting) (*Lease, error) {
 	patience := max(m.terms.ttl, 3*time.Second)
-	if !m.c.sub.ready() {
+	messages := m.c.wire.Messages(m.keys.name)
+	if !messages.Up() {
 		// Subscribe before joining, but not for a lock that is free.
 		a, err := m.begin(ctx, false)
 		if err != nil {
@@ -151,7 +152,7 @@ func (m *Mutex) wait(ctx context.Context, seen *sighting) (*Lease, error) {
 			return lease, err
 		}
 		m.c.forget(a)
-		m.c.sub.ensure(ctx)
+		messages.Start(ctx)
 	}
 	a, err := m.begin(ctx, true)
 	if err != nil {
@@ -169,7 +170,7 @@ func (m *Mutex) wait(ctx context.Context, seen *sighting) (*Lease, error) {
 		} else if heard > 0 {
 			m.c.metrics.lapsed.Inc()
 		} else if lease != nil && waited {
-			m.c.sub.doubt(m.terms.ttl) // a message may have been missed, or its lock just ended
+			messages.Suspect(m.terms.ttl) // a message may have been missed, or its lock just ended
 		}
 		if lease != nil || err2 != nil {
 			return lease, err2
@@ -185,7 +186,7 @@ func (m *Mutex) wait(ctx context.Context, seen *sighting) (*Lease, error) {
 		mode := modeLook
 		if r.code == answerGone {
 			mode = modeJoin
-			if a.trusted && !m.c.sub.recheck(ctx) {
+			if a.trusted && !messages.Retest(ctx) {
 				// It was passed over because nobody seemed to listen for it, and
 				// would be again: it goes on as one of whom that cannot be known.
 				place := a.place
@@ -261,7 +262,7 @@ func (a *attempt) await(ctx context.Context, r acquireReply) error {
 		return nil
 	}
 	refresh := a.terms.refresh()
-	if !a.c.sub.ready() && !a.c.sub.counts() {
+	if messages := a.c.wire.Messages(a.keys.name); !messages.Up() && !messages.Trusted() {
 		refresh = min(refresh, time.Second/2) // nobody can tell us anything
 	}
 	refresh = refresh*9/10 + rand.N(refresh/5) //nolint:gosec // jitter

@@ -201,6 +201,6 @@ func (r *Record) ask(ctx context.Context, req wire.Request) (answer any, unknown
 	if ctx == nil {
 		return nil, false, refuse("ctx", "a context", "%s", "nil")
 	}
-	answer, err = r.c.insist(ctx, req, r.timeout, 3*r.timeout)
+	answer, err = r.c.request(ctx, req, r.timeout, 3*r.timeout)
 	return answer, errors.Is(err, ErrUnknown), err
 }

@@ -59,24 +59,22 @@ var errGoesOn = errors.New("lockcore: the release goes on behind; at worst the l
 // by itself. asked: a release before this one has no answer.
 func (c *Client) giveBack(ctx context.Context, l *Lease, within time.Duration, asked bool) (left int64, err error) {
 	defer c.dismiss(l)
-	r := c.newRetry(l.a.terms.timeout(), max(within, time.Millisecond))
-	r.behind = true
-	for {
-		n, err := l.a.leave(ctx, r.timeout())
-		if err == nil {
-			switch {
-			case n > 0:
-				return n - 1, nil
-			case asked:
-				return -n, nil // by the release that had no answer
-			}
-			return 0, opError("lockcore: unlock", l.a.keys.name, ErrNotHeld, ErrLeaseLost)
-		}
+	retry := wire.NewRetry(l.a.terms.timeout(), max(within, time.Millisecond), nil)
+	n := int64(0)
+	err = retry.Do(ctx, wire.MayRetryLater, func() (err error) {
+		n, err = l.a.leave(ctx, retry.Timeout())
 		asked = asked || errors.Is(err, ErrUnknown)
-		if !wire.MayRetryLater(err) || r.again(ctx, err) != nil {
-			return 0, opError("lockcore: unlock", l.a.keys.name, err, errors.New("lockcore: the release was not answered; the lock ends with its TTL"))
-		}
+		return err
+	})
+	switch {
+	case err != nil:
+		return 0, opError("lockcore: unlock", l.a.keys.name, err, errors.New("lockcore: the release was not answered; the lock ends with its TTL"))
+	case n > 0:
+		return n - 1, nil
+	case asked:
+		return -n, nil // by the release that had no answer
 	}
+	return 0, opError("lockcore: unlock", l.a.keys.name, ErrNotHeld, ErrLeaseLost)
 }
 
 // dismiss forgets a lease.

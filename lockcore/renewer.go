@@ -10,14 +10,8 @@ import (
 
 // A renewer sends the renewals of a Client, on connections of their own.
 type renewer struct {
-	c     *Client
-	links []*wire.Link
-}
-
-func (r *renewer) close() {
-	for _, l := range r.links {
-		l.Close()
-	}
+	c      *Client
+	stream *wire.Stream
 }
 
 // Renew renews leases in one pipeline and counts the answers.
@@ -28,28 +22,25 @@ func (r *renewer) Renew(ctx context.Context, connection int, t0, within time.Dur
 	for i, l := range leases {
 		requests[i] = l.Holder().(holder).a.renewal()
 	}
-	link := r.links[connection]
+	answers, works := r.stream.Send(ctx, connection, requests)
 	done = make([]bool, len(leases))
-	for i, answer := range wire.Transfer(ctx, link, requests) {
+	for i, answer := range answers {
 		done[i] = leases[i].Holder().(holder).renewed(t0, requests[i], answer)
 	}
-	return done, !link.Failed()
+	return done, works
 }
 
 func (r *renewer) Late(by time.Duration) { r.c.metrics.lateness.Observe(by.Seconds()) }
 
-func (r *renewer) Mark() time.Duration { return r.links[0].Stamp() }
+func (r *renewer) Mark() time.Duration { return r.stream.Mark() }
 
-func (r *renewer) Doubt(mark time.Duration) { r.links[0].Doubt(mark) }
+func (r *renewer) Doubt(mark time.Duration) { r.stream.Doubt(mark) }
 
 // renewed counts the answer to a renewal sent at t0; false: try again.
 func (l *Lease) renewed(t0 time.Duration, req wire.Request, r wire.Answer) bool {
 	counts := l.c.metrics
 	if r.Err != nil {
 		counts.missed.Inc()
-		if wire.HasCode(r.Err, "READONLY") {
-			l.c.sub.demoted()
-		}
 		l.c.log.V(1).Info("renewal failed", "name", l.a.keys.name, "token", l.token, "err", r.Err, "remaining", l.Remaining())
 		return false
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-logr/logr"
 
+	"github.com/noonlock/noonlock/internal/retry"
 	"github.com/noonlock/noonlock/internal/stopping"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
@@ -92,23 +93,10 @@ func (x *execution) do(ctx, work context.Context) (ended bool) {
 		}
 		d := x.j.retryPause(x.run.Attempt)
 		x.log.Info("attempt failed; trying again", "attempt", x.run.Attempt, "err", err, "pause", d)
-		if x.pause(ctx, d) && !x.next(ctx) {
+		if retry.Sleep(ctx, d, x.run.Context().Done()) && !x.next(ctx) {
 			return false
 		}
 	}
-}
-
-// pause waits between attempts; false if the lease or the Runner has ended.
-func (x *execution) pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-	case <-x.run.Context().Done():
-	}
-	return false
 }
 
 // next counts the next attempt, and before it begins: if its holder dies it may

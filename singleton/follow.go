@@ -7,8 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cenkalti/backoff/v4"
-
+	"github.com/noonlock/noonlock/internal/retry"
 	"github.com/noonlock/noonlock/internal/stopping"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
@@ -48,8 +47,7 @@ func (r *Runner) follow(ctx, work context.Context, deadline *stopping.Deadline, 
 	defer f.wg.Wait()
 	defer f.leave(ctx)
 	defer j.ledger.Watch(f.wake)()
-	wait := backoff.NewExponentialBackOff(
-		backoff.WithInitialInterval(50*time.Millisecond), backoff.WithMaxInterval(2*time.Second), backoff.WithMaxElapsedTime(0))
+	wait := retry.Pauses(50*time.Millisecond, 2*time.Second)
 	defer j.ready.Run(ctx)() // it claims nothing from then on
 	for ctx.Err() == nil {
 		pause, err := f.step(ctx, work)

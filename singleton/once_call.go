@@ -7,6 +7,7 @@ import (
 
 	"github.com/cenkalti/backoff/v4"
 
+	"github.com/noonlock/noonlock/internal/retry"
 	"github.com/noonlock/noonlock/internal/stopping"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
@@ -44,8 +45,7 @@ func onceStart() ledger.State {
 func newOnceCall(o *Once, deadline *stopping.Deadline, work func(ctx context.Context, token uint64) error) *onceCall {
 	return &onceCall{
 		o: o, work: work, stop: deadline, nudge: make(chan struct{}, 1),
-		away: backoff.NewExponentialBackOff(
-			backoff.WithInitialInterval(50*time.Millisecond), backoff.WithMaxInterval(2*time.Second), backoff.WithMaxElapsedTime(0)),
+		away: retry.Pauses(50*time.Millisecond, 2*time.Second),
 	}
 }
 
@@ -120,12 +120,7 @@ func (c *onceCall) await(ctx context.Context, left time.Duration, about ...any) 
 		c.o.cfg.Logger.Info("waiting for the run of another", about...)
 		return nil
 	}
-	timer := time.NewTimer(left + 2*time.Millisecond)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-c.nudge:
-	case <-ctx.Done():
+	if !retry.Sleep(ctx, left+2*time.Millisecond, c.nudge) && ctx.Err() != nil {
 		return onceEnded(ctx, nil)
 	}
 	return nil

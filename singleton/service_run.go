@@ -12,6 +12,7 @@ import (
 
 	"github.com/noonlock/noonlock/internal/engine"
 	"github.com/noonlock/noonlock/internal/readiness"
+	"github.com/noonlock/noonlock/internal/retry"
 	"github.com/noonlock/noonlock/internal/stopping"
 	"github.com/noonlock/noonlock/lockcore"
 )
@@ -37,8 +38,7 @@ func (s *Service) Run(ctx context.Context) error {
 	deadline, done := stopping.New(ctx, s.cfg.ShutdownTimeout, s.cfg.ShutdownTimeout/5)
 	defer done()
 	pause := s.pauses()
-	away := backoff.NewExponentialBackOff(
-		backoff.WithInitialInterval(50*time.Millisecond), backoff.WithMaxInterval(2*time.Second), backoff.WithMaxElapsedTime(0))
+	away := retry.Pauses(50*time.Millisecond, 2*time.Second)
 	defer s.ready.Run(ctx)()
 	asking := readiness.WithAnswers(ctx, func(err error) {
 		if ctx.Err() == nil {
@@ -166,11 +166,5 @@ func rest(ctx context.Context, lease engine.Lease, d time.Duration) {
 	if lease != nil {
 		ended = lease.Context().Done()
 	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	case <-ended:
-	}
+	retry.Sleep(ctx, d, ended)
 }

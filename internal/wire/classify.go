@@ -14,16 +14,38 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// What the answer to a request means is decided here, and only here:
-//
-//	nil         applied
-//	IsRefused   refused by the server; a script may have written before that,
-//	            see MayBeApplied
-//	IsUnsent    surely not applied: it never left, because there was no
-//	            connection or setting one up was refused
-//	ErrUnknown  sent and not answered
-//
-// and whether it is worth another try: IsTransient, IsExhausted, IsPermanent.
+// What the answer to a request means is decided here, and only here. OutcomeOf says
+// whether it was applied; MayRetry and MayRetryLater say whether another try may help.
+
+// An Outcome is what became of a request.
+type Outcome int
+
+// The outcomes.
+const (
+	Applied Outcome = iota
+	Refused         // by the server; a script may have written before that, see MayBeApplied
+	Moved           // surely not applied: the name is at another server
+	Unsent          // surely not applied: no connection was had, or setting one up was refused
+	Ended           // surely not applied: the caller or Close ended it before it was sent
+	Unknown         // sent and not answered
+)
+
+// OutcomeOf returns what the error of a request says of it.
+func OutcomeOf(err error) Outcome {
+	switch {
+	case err == nil:
+		return Applied
+	case errors.Is(err, ErrUnknown):
+		return Unknown
+	case IsUnsent(err):
+		return Unsent
+	case HasCode(err, "MOVED", "ASK"):
+		return Moved
+	case IsRefused(err):
+		return Refused
+	}
+	return Ended
+}
 
 // Errors that callers look for. They begin with the package whose users see them; other
 // errors of this package begin with none, as they are wrapped with the operation.
@@ -121,6 +143,9 @@ func IsTransient(err error) bool {
 // nothing: a script's first write is refused or none. Nobody knows for how long.
 func IsExhausted(err error) bool { return HasCode(err, "OOM", "MISCONF", "NOREPLICAS") }
 
+// isReplica reports whether the server refused because it is a replica.
+func isReplica(err error) bool { return HasCode(err, "READONLY") }
+
 // HasCode reports whether the server refused with one of these codes.
 func HasCode(err error, codes ...string) bool {
 	return slices.ContainsFunc(codes, func(code string) bool { return redis.HasErrorPrefix(err, code) })
@@ -131,7 +156,14 @@ func isNoScript(err error) bool { return redis.HasErrorPrefix(err, "NOSCRIPT") }
 // MayBeApplied reports whether the failed request may have changed something. A script
 // that is refused in its middle is not rolled back.
 func MayBeApplied(err error) bool {
-	return errors.Is(err, ErrUnknown) || IsRefused(err) && !IsUnsent(err) && !IsTransient(err) && !IsExhausted(err)
+	switch OutcomeOf(err) {
+	case Unknown:
+		return true
+	case Refused:
+		return !IsTransient(err) && !IsExhausted(err)
+	default:
+		return false
+	}
 }
 
 // MayRetry reports whether sending the same request again may help.

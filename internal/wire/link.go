@@ -230,7 +230,7 @@ func (l *Link) judge(sent time.Duration, replies []Answer) {
 			return
 		case IsRefused(r.Err):
 			l.note(true)
-			if redis.HasErrorPrefix(r.Err, "READONLY") {
+			if isReplica(r.Err) {
 				l.renew() // the server is a replica now, and the name may lead to its master
 				return
 			}
@@ -266,19 +266,6 @@ func (l *Link) renew() {
 	l.mu.Unlock()
 	_ = old.Close()
 }
-
-// Failed reports whether the last request found no connection. Only its sender may ask.
-func (l *Link) Failed() bool { return l.failed }
-
-// Stamp is the time by the clock that the links of one NewLinks share.
-func (l *Link) Stamp() time.Duration { return l.trust.now() }
-
-// Doubt notes that a request that was sent then is not answered, see trust.
-func (l *Link) Doubt(sent time.Duration) { l.trust.doubt(sent) }
-
-// Subscribe is a subscription on a connection of its own, which it makes with the first
-// channel.
-func (l *Link) Subscribe(ctx context.Context) *redis.PubSub { return l.rdb.Subscribe(ctx) }
 
 // Close ends what is under way, and the link.
 func (l *Link) Close() {

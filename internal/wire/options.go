@@ -29,9 +29,9 @@ func (e *UnsupportedError) Error() string {
 	return fmt.Sprintf("the client is %s; it must be %s", e.Given, e.Want)
 }
 
-// Options are the options of the given client, made fit for ours. The error is an
+// ownOptions are the options of the given client, made fit for ours. The error is an
 // *UnsupportedError.
-func Options(rdb redis.UniversalClient) (*redis.Options, error) {
+func ownOptions(rdb redis.UniversalClient) (*redis.Options, error) {
 	const want = "a *redis.Client, such as redis.NewClient makes"
 	switch r := rdb.(type) {
 	case nil:

@@ -8,6 +8,8 @@ import (
 	"reflect"
 	"strings"
 	"time"
+
+	"github.com/noonlock/noonlock/internal/retry"
 )
 
 // class is what an error of the database says about the transaction.
@@ -96,11 +98,7 @@ func (o *Once) persist(ctx context.Context, attempt func() (again bool, err erro
 		if err == nil || !again || enough {
 			return err
 		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if !retry.Sleep(ctx, pause, nil) {
 			return errors.Join(err, ended(ctx))
 		}
 		pause = min(2*pause, 160*time.Millisecond)

@@ -54,7 +54,7 @@ const (
 
 	// leaderLooks is after how many lease durations a record is read although
 	// nothing was heard. A candidate alone on its Client looks at the line once in 1.1
-	// of them, and what it costs beside that, this and lookPings, is to leave the sum
+	// of them, and what it costs beside that, this and silentTTLs, is to leave the sum
 	// below one command per lease duration.
 	leaderLooks = 60
 

@@ -1,10 +1,10 @@
-package lockcore
+package wire
 
 import (
 	"context"
 	"time"
 
-	"github.com/noonlock/noonlock/internal/wire"
+	"github.com/noonlock/noonlock/internal/retry"
 )
 
 // PUBLISH's count of receivers tells the line's scripts whether a waiter's process
@@ -26,6 +26,9 @@ const (
 	// before a connection is given up whose predecessors were no better.
 	longestRetest = time.Minute
 
+	// selfTest is the message of a self-test.
+	selfTest = "s"
+
 	// echoWithin is how long the message of a self-test may take.
 	echoWithin = time.Second
 )
@@ -41,7 +44,7 @@ const (
 )
 
 // startTest begins a self-test; mu is held.
-func (s *subscription) startTest() {
+func (s *Subscription) startTest() {
 	if s.testing != nil {
 		s.again = true
 		return
@@ -52,10 +55,10 @@ func (s *subscription) startTest() {
 	}
 }
 
-// doubt has the subscription tested, as something was perhaps not heard, unless that
-// was done less than so long ago.
-func (s *subscription) doubt(since time.Duration) {
-	now := s.c.clock.Ticks()
+// Suspect has the subscription tested, as a message was perhaps missed, unless that was
+// done less than so long ago.
+func (s *Subscription) Suspect(since time.Duration) {
+	now := s.cfg.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.up && s.testing == nil && now-s.tested > max(since, retestAfter) {
@@ -63,11 +66,11 @@ func (s *subscription) doubt(since time.Duration) {
 	}
 }
 
-// recheck tests again whether the count of receivers can be trusted: the server that
-// we listen to may have been demoted, and still tells us all that is published, while
-// its master does not count us.
-func (s *subscription) recheck(ctx context.Context) bool {
-	s.doubt(0)
+// Retest tests again whether the count of receivers can be trusted: the server of this
+// subscription may have been demoted, and still forwards all that is published, while its
+// master does not count this process.
+func (s *Subscription) Retest(ctx context.Context) bool {
+	s.Suspect(0)
 	s.mu.Lock()
 	testing := s.testing
 	s.mu.Unlock()
@@ -78,32 +81,32 @@ func (s *subscription) recheck(ctx context.Context) bool {
 		case <-s.ctx.Done():
 		}
 	}
-	return s.counts()
+	return s.Trusted()
 }
 
 // test finds out whether the count of receivers can be trusted on the present
 // connection, and sees to it that it can be.
-func (s *subscription) test() {
-	defer s.settle()
+func (s *Subscription) test() {
+	defer s.decide()
 	for {
-		found := s.countsUs()
+		found := s.publishToSelf()
 		s.mu.Lock()
 		if s.again && s.ctx.Err() == nil {
 			s.again = false
 			s.mu.Unlock()
 			continue
 		}
-		s.trusted, s.tested = found == receiptProved && s.up, s.c.clock.Ticks()
+		s.trusted, s.tested = found == receiptProved && s.up, s.cfg.Now()
 		close(s.testing)
 		s.testing = nil
-		s.follow(found)
+		s.react(found)
 		s.mu.Unlock()
 		return
 	}
 }
 
-// follow does what the outcome of a test demands; mu is held.
-func (s *subscription) follow(found receipt) {
+// react does what the outcome of a test demands; mu is held.
+func (s *Subscription) react(found receipt) {
 	if found == receiptProved {
 		s.failed, s.redials = 0, 0
 		return
@@ -112,7 +115,7 @@ func (s *subscription) follow(found receipt) {
 		return // the next connection is tested anyway
 	}
 	if s.failed++; s.failed == 1 {
-		s.c.log.Info("receiver count not trusted; a dead waiter delays the line by the grant's TTL", "reason", found.String())
+		s.cfg.Logger.Info("receiver count not trusted; a dead waiter delays the line by the grant's TTL", "reason", found.String())
 	}
 	ps := s.ps
 	switch found {
@@ -139,9 +142,9 @@ func (s *subscription) follow(found receipt) {
 }
 
 // later calls f, under mu, after a pause, unless the subscription is stopped.
-func (s *subscription) later(pause time.Duration, f func()) {
+func (s *Subscription) later(pause time.Duration, f func()) {
 	s.wg.Go(func() {
-		if sleep(s.ctx, pause) {
+		if retry.Sleep(s.ctx, pause, nil) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			if s.ctx.Err() == nil {
@@ -153,8 +156,8 @@ func (s *subscription) later(pause time.Duration, f func()) {
 
 // demoted is called when a server has refused a request as a replica does. The
 // subscription may be on it, too, and it says nothing.
-func (s *subscription) demoted() {
-	now := s.c.clock.Ticks()
+func (s *Subscription) demoted() {
+	now := s.cfg.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.up || s.ps == nil || s.leaving || s.ctx.Err() != nil {
@@ -168,24 +171,24 @@ func (s *subscription) demoted() {
 	}
 	s.leaving, s.trusted = true, false
 	s.later(pause, func() {
-		s.leaving, s.redialed = false, max(1, s.c.clock.Ticks())
+		s.leaving, s.redialed = false, max(1, s.cfg.Now())
 		if s.ps != nil {
 			go s.ps.Close() // run sees it, and makes another
 		}
 	})
 }
 
-// countsUs sends ourselves a message. If the count of receivers knows of us and the
-// message arrives, the count can be trusted to tell the living from the dead.
-func (s *subscription) countsUs() receipt {
+// publishToSelf sends this process a message. If it is counted and arrives, the count of
+// receivers can be trusted to tell live processes from dead ones.
+func (s *Subscription) publishToSelf() receipt {
 	select {
 	case <-s.self: // of one before
 	default:
 	}
-	count, err := s.c.disp.Do(s.ctx, wire.Command("publish", s.channel, "s"), echoWithin)
+	count, err := s.requests.Do(s.ctx, Command("publish", s.cfg.Channel, selfTest), echoWithin)
 	n, _ := count.(int64)
 	switch {
-	case err != nil && wire.IsRefused(err) && !wire.IsTransient(err) && !wire.IsExhausted(err):
+	case err != nil && IsRefused(err) && !IsTransient(err) && !IsExhausted(err):
 		return receiptRefused
 	case err != nil:
 		return receiptUnknown

@@ -1,0 +1,94 @@
+package wire
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+
+	"github.com/noonlock/noonlock/internal/retry"
+)
+
+// A Retry repeats a request until it is answered, for so long in all, however many tries
+// that takes.
+type Retry struct {
+	each  time.Duration // one try may take so long
+	until time.Time     // zero: until the caller's context ends
+	stop  <-chan struct{}
+	wait  *backoff.ExponentialBackOff
+	cut   bool  // the last try had less than each, as the retry ends
+	why   error // of the last try that was not cut off for want of a connection
+}
+
+// NewRetry makes a Retry whose tries may take each, and all together within; 0 is without
+// an end. It also ends, with ErrClosed, when stop is closed; nil never is.
+func NewRetry(each, within time.Duration, stop <-chan struct{}) *Retry {
+	r := &Retry{each: each, stop: stop, wait: retry.Pauses(10*time.Millisecond, 500*time.Millisecond)}
+	if within > 0 {
+		r.until = time.Now().Add(within)
+	}
+	return r
+}
+
+// Timeout is how long the next try may take.
+func (r *Retry) Timeout() time.Duration {
+	if r.until.IsZero() {
+		return r.each
+	}
+	left := max(time.Millisecond, min(r.each, time.Until(r.until)))
+	r.cut = left < r.each
+	return left
+}
+
+// Do calls try until it succeeds, its error is not worth another try, or the Retry or ctx
+// ends. The error is then that of the last try, joined with what ended the wait, and with
+// ErrUnknown if an earlier try had no answer.
+func (r *Retry) Do(ctx context.Context, worthIt func(error) bool, try func() error) error {
+	unknown := false
+	for {
+		err := try()
+		if err == nil {
+			return nil
+		}
+		unknown = unknown || errors.Is(err, ErrUnknown)
+		if worthIt(err) {
+			if err = r.pause(ctx, err); err == nil {
+				continue
+			}
+		}
+		if unknown && !errors.Is(err, ErrUnknown) {
+			err = errors.Join(ErrUnknown, err)
+		}
+		return err
+	}
+}
+
+// pause waits until it is time for another try. If there is none, it returns why.
+func (r *Retry) pause(ctx context.Context, err error) error {
+	var late interface{ Timeout() bool }
+	if r.cut && r.why != nil && IsUnsent(err) && errors.As(err, &late) && late.Timeout() {
+		err = r.why // a try of the last millisecond knows nothing better
+	} else {
+		r.why = err
+	}
+	d := r.wait.NextBackOff()
+	switch {
+	case ctx.Err() != nil || !r.until.IsZero() && time.Until(r.until) <= d:
+		return err
+	case retry.Sleep(ctx, d, r.stop):
+		return nil
+	case ctx.Err() != nil:
+		return errors.Join(ctx.Err(), err)
+	}
+	return errors.Join(ErrClosed, err)
+}
+
+// Send sends a request until it is answered.
+func (r *Retry) Send(ctx context.Context, w Wire, request Request, worthIt func(error) bool) (answer any, err error) {
+	err = r.Do(ctx, worthIt, func() error {
+		answer, err = w.Send(ctx, request, r.Timeout())
+		return err
+	})
+	return answer, err
+}

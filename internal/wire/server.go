@@ -1,0 +1,46 @@
+package wire
+
+import (
+	"context"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A server is the Wire of one Redis server: all names are there.
+type server struct {
+	cfg      Config
+	requests *Dispatcher
+	renewals *Stream
+	messages *Subscription
+}
+
+func newServer(opt redis.Options, cfg Config) *server {
+	s := &server{cfg: cfg}
+	s.requests = NewDispatcher(opt, s.failed)
+	s.messages = newSubscription(opt, s.requests, cfg)
+	s.renewals = newStream(opt, cfg.Width, s.messages.demoted)
+	return s
+}
+
+func (s *server) Send(ctx context.Context, r Request, timeout time.Duration) (any, error) {
+	return s.requests.Do(ctx, r, timeout)
+}
+
+// failed is called for each request that was not answered well.
+func (s *server) failed(r Request, err error) {
+	s.cfg.Failed(r, err)
+	if isReplica(err) {
+		s.messages.demoted()
+	}
+}
+
+func (s *server) Renewals(string) *Stream { return s.renewals }
+
+func (s *server) Messages(string) *Subscription { return s.messages }
+
+func (s *server) Close() {
+	s.messages.close()
+	s.renewals.close()
+	s.requests.Close()
+}

@@ -1,0 +1,261 @@
+package wire
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/noonlock/noonlock/internal/retry"
+)
+
+const (
+	// pongWithin is how long the answer to a ping may take before the subscription is
+	// made anew.
+	pongWithin = 5 * time.Second
+
+	// subscribeWithin is how long a waiter waits for the first subscription
+	// before it joins the queue without one.
+	subscribeWithin = 2 * time.Second
+)
+
+// A Subscription is the one connection on which messages of a server arrive. Messages are
+// hints: each one makes a caller look, and scripts decide. The connection is made at the
+// first use and again after each failure, until Close.
+type Subscription struct {
+	cfg      Config
+	link     *Link
+	requests *Dispatcher // of self-tests
+	cancel   context.CancelFunc
+	ctx      context.Context
+	wg       sync.WaitGroup
+	watches  watches
+
+	mu       sync.Mutex
+	started  bool
+	up       bool
+	first    chan struct{} // closed when the first connection was tested or failed
+	trusted  bool          // PUBLISH's count of receivers is true of this connection
+	testing  chan struct{} // closed at the end of the self-test under way; nil: none
+	again    bool          // it began on a connection that is gone
+	tested   time.Duration // when the last one ended, by Config.Now
+	self     chan struct{} // receives the self-test's message
+	failed   int           // self-tests since the last one that proved the count
+	redials  int           // connections closed since then, as the test failed
+	redialed time.Duration // when it was last made anew as a server was a replica; 0: never
+	leaving  bool          // that is about to happen
+	lost     bool          // the loss of the subscription was logged
+	ps       *redis.PubSub // the present connection; nil: none
+}
+
+func newSubscription(opt redis.Options, requests *Dispatcher, cfg Config) *Subscription {
+	dial := opt.Dialer
+	opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		if err == nil {
+			probe(conn)
+		}
+		return conn, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	return &Subscription{
+		cfg: cfg, link: NewLinks(1, opt)[0], requests: requests, ctx: ctx, cancel: cancel,
+		first: make(chan struct{}), self: make(chan struct{}, 1),
+		watches: watches{all: map[string]map[*watch]struct{}{}},
+	}
+}
+
+// probe lets TCP find out within half a minute that the other side is gone, although
+// nothing is sent: it costs the server no command.
+func probe(conn net.Conn) {
+	if wrapped, ok := conn.(interface{ NetConn() net.Conn }); ok { // of TLS
+		conn = wrapped.NetConn()
+	}
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		_ = tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3})
+	}
+}
+
+// start makes the first connection, once, unless the subscription was closed.
+func (s *Subscription) start() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.started && s.ctx.Err() == nil {
+		s.started = true
+		s.wg.Go(s.run)
+	}
+}
+
+// close ends the subscription and waits for its goroutines.
+func (s *Subscription) close() {
+	s.mu.Lock()
+	s.cancel()
+	s.link.Close()
+	s.mu.Unlock()
+	s.wg.Wait()
+}
+
+// decide says that the first connection was tested or failed.
+func (s *Subscription) decide() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case <-s.first:
+	default:
+		close(s.first)
+	}
+}
+
+// Up reports whether messages arrive now.
+func (s *Subscription) Up() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.up
+}
+
+// Trusted reports whether PUBLISH's count of receivers is true of this subscription.
+func (s *Subscription) Trusted() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.trusted
+}
+
+// Start makes the first connection and waits until it was tested, for subscribeWithin at
+// most, and not if it failed: without one a waiter is slow, not wrong.
+func (s *Subscription) Start(ctx context.Context) {
+	s.start()
+	timer := time.NewTimer(subscribeWithin)
+	defer timer.Stop()
+	select {
+	case <-s.first:
+	case <-timer.C:
+	case <-ctx.Done():
+	case <-s.ctx.Done():
+	}
+}
+
+func (s *Subscription) run() {
+	wait := retry.Pauses(20*time.Millisecond, 2*time.Second)
+	for s.ctx.Err() == nil {
+		began, err := s.listen()
+		s.mu.Lock()
+		s.up, s.trusted = false, false
+		logged := s.lost
+		s.lost = true
+		s.mu.Unlock()
+		if s.ctx.Err() != nil {
+			return
+		}
+		if !logged {
+			s.cfg.Logger.Info("subscription lost; hand-overs are slower until it is back", "err", err)
+		}
+		if began {
+			wait.Reset()
+		} else {
+			s.decide()
+		}
+		retry.Sleep(s.ctx, wait.NextBackOff(), nil)
+	}
+}
+
+// listen makes one connection and receives on it until it fails. began says that it was
+// subscribed.
+func (s *Subscription) listen() (began bool, err error) {
+	s.mu.Lock()
+	watched := slices.Collect(maps.Keys(s.watches.all))
+	s.mu.Unlock()
+	ps := s.link.rdb.Subscribe(s.ctx) // connects with the first channel
+	defer func() {
+		s.mu.Lock()
+		s.ps = nil
+		s.mu.Unlock()
+		_ = ps.Close()
+	}()
+	if err := ps.Subscribe(s.ctx, append(watched, s.cfg.Channel)...); err != nil {
+		return false, err
+	}
+	// Only now may others use it: while it connects they would be blocked.
+	s.mu.Lock()
+	s.ps = ps
+	var late []string
+	for channel := range s.watches.all {
+		if !slices.Contains(watched, channel) {
+			late = append(late, channel)
+		}
+	}
+	s.mu.Unlock()
+	if len(late) > 0 {
+		if err := ps.Subscribe(s.ctx, late...); err != nil {
+			return false, err
+		}
+	}
+	// With a context that is over PubSub does not connect anew by itself after an
+	// error, which would block others, too; run does it.
+	over, cancel := context.WithCancel(s.ctx)
+	cancel()
+	pinged, silent := false, time.Duration(0)
+	for {
+		msg, err := ps.ReceiveTimeout(over, pongWithin)
+		if err != nil {
+			var timeout net.Error
+			if !errors.As(err, &timeout) || !timeout.Timeout() || pinged || !began {
+				return began, err
+			}
+			silent += pongWithin
+			if silent >= s.cfg.Silence() {
+				if err := ps.Ping(s.ctx); err != nil {
+					return began, err
+				}
+				pinged = true
+			}
+			continue
+		}
+		pinged, silent = false, 0
+		switch m := msg.(type) {
+		case *redis.Subscription:
+			if m.Kind == "subscribe" && m.Channel == s.cfg.Channel {
+				began = true
+				s.begin()
+			} else {
+				s.notify(m.Channel)
+			}
+		case *redis.Message:
+			if m.Channel == s.cfg.Channel {
+				s.receive(m.Payload)
+			} else {
+				s.notify(m.Channel)
+			}
+		}
+	}
+}
+
+// begin is called at each new subscription. What was missed before it is found by looking.
+func (s *Subscription) begin() {
+	s.mu.Lock()
+	s.up = true
+	if s.lost {
+		s.lost = false
+		s.cfg.Logger.Info("subscription restored")
+	}
+	s.startTest()
+	s.mu.Unlock()
+	s.cfg.Missed()
+}
+
+// receive takes one message. Anybody may forge one, so each only makes a caller look, or
+// leave what this process does not want.
+func (s *Subscription) receive(payload string) {
+	if payload != selfTest {
+		s.cfg.Message(payload)
+		return
+	}
+	select {
+	case s.self <- struct{}{}:
+	default:
+	}
+}
