@@ -128,8 +128,7 @@ const greatestSeen = 1<<53 - 2
 func (r *Claim) Raise(ctx context.Context, seen uint64) error {
 	const op = "raise"
 	l := r.ledger
-	switch {
-	case seen > greatestSeen:
+	if seen > greatestSeen {
 		return opError(op, l.name, refuse("seen", "a token below 2^53-1", "%d", seen))
 	}
 	s := l.scripts.raise
