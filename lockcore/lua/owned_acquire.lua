@@ -59,7 +59,7 @@ local lone = keys == 1 and s and s.there -- there is neither a line nor a tombst
 if not lone and redis.call('EXISTS', tomb) == 1 then
   return {6}
 end
-s = s and read(lock, kind, owner, now, me)
+s = read(lock, kind, owner, now, me)
 if not s then
   return {7}
 end
