@@ -112,5 +112,3 @@ func parseAttempt(value string) (p parsedAttempt, ok bool) {
 	p.process, p.number = parts[0], number
 	return p, true
 }
-
-func decimal(n int64) string { return strconv.FormatInt(n, 10) }

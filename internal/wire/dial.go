@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// A dialer makes the connections of one link. Each dial runs on a goroutine of its
+// A dialer makes the network connections of one connection. Each dial runs on a goroutine of its
 // own, since a Dialer, a TLS handshake, a proxy or a name server may hang and ignore
 // its context; what it brings when nobody waits any more is closed.
 type dialer struct {
 	dial   func(ctx context.Context, network, addr string) (net.Conn, error)
 	within time.Duration // bounds a dial that honours its context
 	secure bool          // it speaks TLS by the options
-	done   chan struct{} // closed with the link
+	done   chan struct{} // closed with the connection
 
 	mu      sync.Mutex
 	closed  bool
@@ -29,12 +29,12 @@ type dialer struct {
 }
 
 const (
-	// maxDialing bounds the dials of a link that have not returned. More than one may
+	// maxDialing bounds the dials of a connection that have not returned. More than one may
 	// be under way: the SYN of a dial that began in an outage is sent again only after
 	// seconds, and that of a new dial at once.
 	maxDialing = 3
 
-	// keptConns is more than a link has open at a time.
+	// keptConns is more than a connection has open at a time.
 	keptConns = 2 * maxDialing
 )
 

@@ -8,7 +8,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// poolSize is not how many connections there are: a link uses one at a time. But
+// poolSize is not how many connections there are: a connection of ours uses one at a time. But
 // go-redis dials only once a second after as many failures in a row as the pool is
 // large, and a holder cannot wait that long when the server is back.
 const poolSize = 1000

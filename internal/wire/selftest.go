@@ -185,7 +185,7 @@ func (s *Subscription) publishToSelf() receipt {
 	case <-s.self: // of one before
 	default:
 	}
-	count, err := s.requests.Do(s.ctx, Command("publish", s.cfg.Channel, selfTest), echoWithin)
+	count, err := s.requests.do(s.ctx, Command("publish", s.cfg.Channel, selfTest), echoWithin)
 	n, _ := count.(int64)
 	switch {
 	case err != nil && IsRefused(err) && !IsTransient(err) && !IsExhausted(err):

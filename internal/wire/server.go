@@ -10,21 +10,21 @@ import (
 // A server is the Wire of one Redis server: all names are there.
 type server struct {
 	cfg      Config
-	requests *Dispatcher
+	requests *dispatcher
 	renewals *Stream
 	messages *Subscription
 }
 
 func newServer(opt redis.Options, cfg Config) *server {
 	s := &server{cfg: cfg}
-	s.requests = NewDispatcher(opt, s.failed)
+	s.requests = newDispatcher(opt, s.failed)
 	s.messages = newSubscription(opt, s.requests, cfg)
 	s.renewals = newStream(opt, cfg.Width, s.messages.demoted)
 	return s
 }
 
 func (s *server) Send(ctx context.Context, r Request, timeout time.Duration) (any, error) {
-	return s.requests.Do(ctx, r, timeout)
+	return s.requests.do(ctx, r, timeout)
 }
 
 // failed is called for each request that was not answered well.
@@ -42,5 +42,5 @@ func (s *server) Messages(string) *Subscription { return s.messages }
 func (s *server) Close() {
 	s.messages.close()
 	s.renewals.close()
-	s.requests.Close()
+	s.requests.close()
 }

@@ -28,13 +28,13 @@ const (
 // hints: each one makes a caller look, and scripts decide. The connection is made at the
 // first use and again after each failure, until Close.
 type Subscription struct {
-	cfg      Config
-	link     *Link
-	requests *Dispatcher // of self-tests
-	cancel   context.CancelFunc
-	ctx      context.Context
-	wg       sync.WaitGroup
-	watches  watches
+	cfg        Config
+	connection *connection
+	requests   *dispatcher // of self-tests
+	cancel     context.CancelFunc
+	ctx        context.Context
+	wg         sync.WaitGroup
+	watches    watches
 
 	mu       sync.Mutex
 	started  bool
@@ -53,7 +53,7 @@ type Subscription struct {
 	ps       *redis.PubSub // the present connection; nil: none
 }
 
-func newSubscription(opt redis.Options, requests *Dispatcher, cfg Config) *Subscription {
+func newSubscription(opt redis.Options, requests *dispatcher, cfg Config) *Subscription {
 	dial := opt.Dialer
 	opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)
@@ -64,7 +64,7 @@ func newSubscription(opt redis.Options, requests *Dispatcher, cfg Config) *Subsc
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Subscription{
-		cfg: cfg, link: NewLinks(1, opt)[0], requests: requests, ctx: ctx, cancel: cancel,
+		cfg: cfg, connection: newConnections(1, opt)[0], requests: requests, ctx: ctx, cancel: cancel,
 		first: make(chan struct{}), self: make(chan struct{}, 1),
 		watches: watches{all: map[string]map[*watch]struct{}{}},
 	}
@@ -95,7 +95,7 @@ func (s *Subscription) start() {
 func (s *Subscription) close() {
 	s.mu.Lock()
 	s.cancel()
-	s.link.Close()
+	s.connection.close()
 	s.mu.Unlock()
 	s.wg.Wait()
 }
@@ -169,7 +169,7 @@ func (s *Subscription) listen() (began bool, err error) {
 	s.mu.Lock()
 	watched := slices.Collect(maps.Keys(s.watches.all))
 	s.mu.Unlock()
-	ps := s.link.rdb.Subscribe(s.ctx) // connects with the first channel
+	ps := s.connection.rdb.Subscribe(s.ctx) // connects with the first channel
 	defer func() {
 		s.mu.Lock()
 		s.ps = nil

@@ -11,19 +11,19 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A Link is a connection to the server that is made when it is needed, and anew when
+// A connection is one to the server that is made when it is needed, and anew when
 // it has failed. It is used by one request, or one subscription, at a time. A request
 // ends when its context does, whatever the network, the server and the user's Dialer
-// do: go-redis looks at no context while it reads, so the link closes the connection.
+// do: go-redis looks at no context while it reads, so the connection is closed then.
 //
 // A connection is dialed and set up beside the request that needs it, which may have
 // little time. What comes too late for it serves the next one.
-type Link struct {
+type connection struct {
 	opt   redis.Options
 	dials *dialer
 	trust *trust
 
-	failed bool // the last request found no connection; whoever uses the link writes it
+	failed bool // the last request found no connection; its user writes it
 
 	mu      sync.Mutex
 	rdb     *redis.Client
@@ -34,9 +34,9 @@ type Link struct {
 	changed chan struct{} // closed when one of them ends
 }
 
-// trust is what links that are used for the same know of each other: where a request was sent and
-// not answered, other connections may be as dead, as when an address has moved to
-// another machine. They are made anew instead of being tried in turn.
+// trust is shared by connections that are used for the same: where a request was sent and
+// not answered, the others may be as dead, as when an address has moved to another
+// machine. They are made anew instead of being tried in turn.
 type trust struct {
 	began   time.Time
 	doubted atomic.Int64 // connections that have not answered since are not used again
@@ -54,18 +54,18 @@ func (t *trust) doubt(sent time.Duration) {
 	}
 }
 
-// NewLinks makes links that are used for the same.
-func NewLinks(n int, opt redis.Options) []*Link {
+// newConnections makes connections that are used for the same.
+func newConnections(n int, opt redis.Options) []*connection {
 	t := &trust{began: time.Now()}
-	links := make([]*Link, n)
-	for i := range links {
-		links[i] = newLink(opt, t)
+	all := make([]*connection, n)
+	for i := range all {
+		all[i] = newConnection(opt, t)
 	}
-	return links
+	return all
 }
 
-func newLink(opt redis.Options, t *trust) *Link {
-	l := &Link{trust: t, changed: make(chan struct{})}
+func newConnection(opt redis.Options, t *trust) *connection {
+	l := &connection{trust: t, changed: make(chan struct{})}
 	l.dials = &dialer{dial: opt.Dialer, within: opt.DialTimeout, secure: opt.TLSConfig != nil, done: make(chan struct{})}
 	opt.Dialer = l.dials.take
 	guardSetup(&opt, l.dials.done)
@@ -75,7 +75,7 @@ func newLink(opt redis.Options, t *trust) *Link {
 }
 
 // client makes what has one connection.
-func (l *Link) client() *redis.Client {
+func (l *connection) client() *redis.Client {
 	opt := l.opt
 	rdb := redis.NewClient(&opt)
 	rdb.AddHook(greeting{authenticates: opt.OnConnect != nil})
@@ -84,7 +84,7 @@ func (l *Link) client() *redis.Client {
 
 // do sends commands in one round trip and waits for their answers until ctx, which has
 // a deadline, ends. What is no longer wanted when there is a connection is not sent.
-func (l *Link) do(ctx context.Context, commands [][]any, wanted func(i int) bool) []Answer {
+func (l *connection) do(ctx context.Context, commands [][]any, wanted func(i int) bool) []Answer {
 	rdb, err := l.connected(ctx)
 	replies := make([]Answer, len(commands))
 	if err != nil {
@@ -116,8 +116,8 @@ func (l *Link) do(ctx context.Context, commands [][]any, wanted func(i int) bool
 var errDropped = errors.New("the caller has dropped the call")
 
 // exchange sends commands on a connection that is set up.
-func (l *Link) exchange(ctx context.Context, rdb *redis.Client, commands [][]any) []Answer {
-	over := false // guarded by mu: the next request on this link must not be hit
+func (l *connection) exchange(ctx context.Context, rdb *redis.Client, commands [][]any) []Answer {
+	over := false // guarded by mu: the next request on this connection must not be hit
 	stop := context.AfterFunc(ctx, func() {
 		l.mu.Lock()
 		hit := !over
@@ -136,8 +136,8 @@ func (l *Link) exchange(ctx context.Context, rdb *redis.Client, commands [][]any
 	return replies
 }
 
-// connected waits until the link has a connection, for the request of ctx.
-func (l *Link) connected(ctx context.Context) (*redis.Client, error) {
+// connected waits until the connection is set up, for the request of ctx.
+func (l *connection) connected(ctx context.Context) (*redis.Client, error) {
 	l.mu.Lock()
 	doubted := l.ready && l.proved < time.Duration(l.trust.doubted.Load())
 	l.mu.Unlock()
@@ -179,7 +179,7 @@ func (l *Link) connected(ctx context.Context) (*redis.Client, error) {
 }
 
 // setUp makes a connection ready, and says why it could not.
-func (l *Link) setUp(rdb *redis.Client, result chan<- error) {
+func (l *connection) setUp(rdb *redis.Client, result chan<- error) {
 	ctx, cancel := context.WithTimeout(context.Background(), l.opt.DialTimeout)
 	defer cancel()
 	err := l.dialAndSetUp(ctx, rdb)
@@ -196,7 +196,7 @@ func (l *Link) setUp(rdb *redis.Client, result chan<- error) {
 
 // dialAndSetUp dials before go-redis does, which writes a line to standard error for each
 // dial that fails: thousands of them in an outage.
-func (l *Link) dialAndSetUp(ctx context.Context, rdb *redis.Client) error {
+func (l *connection) dialAndSetUp(ctx context.Context, rdb *redis.Client) error {
 	conn, err := l.dials.connect(ctx, l.opt.Network, l.opt.Addr)
 	if err != nil {
 		return err
@@ -218,7 +218,7 @@ var errNothing = &refusal{"wire: nothing to send"}
 func (nothing) MarshalBinary() ([]byte, error) { return nil, errNothing }
 
 // judge draws from the answers what the connection is worth.
-func (l *Link) judge(sent time.Duration, replies []Answer) {
+func (l *connection) judge(sent time.Duration, replies []Answer) {
 	l.failed = false
 	for _, r := range replies {
 		switch {
@@ -246,7 +246,7 @@ func (l *Link) judge(sent time.Duration, replies []Answer) {
 }
 
 // note notes whether the connection has just proved itself, or is gone.
-func (l *Link) note(answered bool) {
+func (l *connection) note(answered bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if answered {
@@ -257,7 +257,7 @@ func (l *Link) note(answered bool) {
 }
 
 // renew closes the connection; the next request makes another.
-func (l *Link) renew() {
+func (l *connection) renew() {
 	l.mu.Lock()
 	old := l.rdb
 	if !l.closed {
@@ -267,8 +267,8 @@ func (l *Link) renew() {
 	_ = old.Close()
 }
 
-// Close ends what is under way, and the link.
-func (l *Link) Close() {
+// close ends what is under way, for good.
+func (l *connection) close() {
 	l.mu.Lock()
 	l.closed = true
 	rdb := l.rdb

@@ -14,22 +14,22 @@ import (
 )
 
 const (
-	flights  = 4   // requests or pipelines under way at once
-	maxBatch = 128 // calls in one pipeline
+	connections = 4   // requests or batches under way at once
+	maxBatch    = 128 // calls in one batch
 )
 
-// A Dispatcher sends the calls of all goroutines of a Client. While a connection
+// A dispatcher sends the calls of all goroutines of a Client. While a connection
 // is free a call goes out at once, on the caller's goroutine; the calls that come
-// while all are taken go out together, as one pipeline, by whoever is done first.
+// while all are taken go out together, as one batch, on the first connection that is free again.
 // A caller whose context ends returns at once: its call is then broken off, or
-// goes on behind, or is never sent if it had not been yet.
-type Dispatcher struct {
+// is left behind, or is never sent if it had not been yet.
+type dispatcher struct {
 	mu     sync.Mutex
-	free   []*Link // flights; the one used last is at the end, at the front those that failed
-	queue  []*call // empty while a flight is free
+	free   []*connection // the one used last is at the end, at the front those that failed
+	queue  []*call       // empty while a connection is free
 	closed bool
-	all    []*Link
-	wg     sync.WaitGroup // flights under way
+	all    []*connection
+	wg     sync.WaitGroup // requests and batches under way
 	failed func(Request, error)
 }
 
@@ -49,15 +49,15 @@ const (
 	callDropped
 )
 
-// NewDispatcher makes a Dispatcher that tells failed of each call that fails.
-func NewDispatcher(opt redis.Options, failed func(Request, error)) *Dispatcher {
-	d := &Dispatcher{failed: failed, all: NewLinks(flights, opt)}
+// newDispatcher makes a dispatcher that calls failed for each call that fails.
+func newDispatcher(opt redis.Options, failed func(Request, error)) *dispatcher {
+	d := &dispatcher{failed: failed, all: newConnections(connections, opt)}
 	d.free = append(d.free, d.all...)
 	return d
 }
 
-// Close breaks off what is under way and answers the rest with ErrClosed.
-func (d *Dispatcher) Close() {
+// close breaks off what is under way and answers the rest with ErrClosed.
+func (d *dispatcher) close() {
 	d.mu.Lock()
 	d.closed = true
 	for _, c := range d.queue {
@@ -67,14 +67,14 @@ func (d *Dispatcher) Close() {
 	d.queue = nil
 	d.mu.Unlock()
 	for _, f := range d.all {
-		f.Close()
+		f.close()
 	}
 	d.wg.Wait()
 }
 
-// Do sends one command and waits for its answer for so long, or until ctx ends. An
+// do sends one command and waits for its answer for so long, or until ctx ends. An
 // error that is ErrUnknown leaves open whether the command was applied.
-func (d *Dispatcher) Do(ctx context.Context, r Request, timeout time.Duration) (any, error) {
+func (d *dispatcher) do(ctx context.Context, r Request, timeout time.Duration) (any, error) {
 	answer, err := d.send(ctx, r, timeout)
 	if err != nil && (errors.Is(err, ErrUnknown) || IsRefused(err) || IsUnsent(err)) {
 		d.failed(r, err)
@@ -82,7 +82,7 @@ func (d *Dispatcher) Do(ctx context.Context, r Request, timeout time.Duration) (
 	return answer, err
 }
 
-func (d *Dispatcher) send(ctx context.Context, r Request, timeout time.Duration) (any, error) {
+func (d *dispatcher) send(ctx context.Context, r Request, timeout time.Duration) (any, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -99,7 +99,7 @@ func (d *Dispatcher) send(ctx context.Context, r Request, timeout time.Duration)
 		d.free = d.free[:last]
 		d.wg.Add(1)
 		d.mu.Unlock()
-		return d.direct(ctx, bounded, f, c)
+		return d.sendNow(ctx, bounded, f, c)
 	}
 	c.done = make(chan struct{})
 	d.queue = append(d.queue, c)
@@ -126,18 +126,18 @@ func (c *call) bind(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithDeadlineCause(ctx, c.until, &noAnswerError{c.timeout})
 }
 
-// direct sends a call on the caller's goroutine.
-func (d *Dispatcher) direct(ctx, bounded context.Context, f *Link, c *call) (any, error) {
-	c.answer = Transfer(bounded, f, []Request{c.request})[0]
-	d.land(f) //nolint:contextcheck // the next batch is other callers'
+// sendNow sends a call on the caller's goroutine.
+func (d *dispatcher) sendNow(ctx, bounded context.Context, f *connection, c *call) (any, error) {
+	c.answer = transfer(bounded, f, []Request{c.request}, nil)[0]
+	d.sendQueued(f) //nolint:contextcheck // the next batch is other callers'
 	if c.answer.Err != nil && ctx.Err() != nil {
 		return nil, errors.Join(ctx.Err(), c.answer.Err)
 	}
 	return c.answer.Value, c.answer.Err
 }
 
-// land gives a flight back, or lets it take off with what has queued up.
-func (d *Dispatcher) land(f *Link) {
+// sendQueued sends what has queued meanwhile, batch by batch, or gives the connection back.
+func (d *dispatcher) sendQueued(f *connection) {
 	if batch := d.next(f); batch != nil {
 		go func() {
 			for ; batch != nil; batch = d.next(f) {
@@ -161,10 +161,10 @@ func (d *Dispatcher) land(f *Link) {
 	}
 }
 
-// next takes the calls that go out together, or gives the flight back: those at
+// next takes the calls that go out together, or gives the connection back: those at
 // the head of the queue that may wait about as long, so that none waits for a
 // connection much longer than for its answer.
-func (d *Dispatcher) next(f *Link) []*call {
+func (d *dispatcher) next(f *connection) []*call {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var batch []*call
@@ -184,7 +184,7 @@ func (d *Dispatcher) next(f *Link) []*call {
 	if batch == nil {
 		if f.failed {
 			// Another may have a connection, when no more are to be had.
-			d.free = append([]*Link{f}, d.free...)
+			d.free = append([]*connection{f}, d.free...)
 		} else {
 			d.free = append(d.free, f)
 		}
@@ -195,13 +195,9 @@ func (d *Dispatcher) next(f *Link) []*call {
 
 func waitClass(timeout time.Duration) int { return bits.Len64(uint64(timeout / time.Millisecond)) }
 
-// Transfer sends requests in one round trip and returns their answers.
-func Transfer(ctx context.Context, l *Link, requests []Request) []Answer {
-	return transfer(ctx, l, requests, nil)
-}
-
-// transfer leaves out what is no longer wanted when there is a connection.
-func transfer(ctx context.Context, l *Link, requests []Request, wanted func(i int) bool) []Answer {
+// transfer sends requests in one round trip and returns their answers. It leaves out what
+// is not wanted when there is a connection; a nil function wants all.
+func transfer(ctx context.Context, l *connection, requests []Request, wanted func(i int) bool) []Answer {
 	commands := make([][]any, len(requests))
 	for i, r := range requests {
 		commands[i] = r.args
