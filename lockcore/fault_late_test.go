@@ -218,3 +218,25 @@ func TestFault50_CancelsLeaveNoTombstones(t *testing.T) {
 		e.Logf("%d of %d cancels broke a request off", unanswered, 3*(waiters-1))
 	})
 }
+
+// Waits that are cancelled while every request of theirs is answered leave nothing at the
+// server: no place, no tombstone. Only a request that may still arrive needs one.
+func TestAnsweredWaitsLeaveNothing(t *testing.T) {
+	onAllKinds(t, func(e *env) {
+		holder := e.try(e.mutex(e.client("a"), "orders", ttl(20*time.Second)))
+		m := e.mutex(e.client("b"), "orders", ttl(20*time.Second))
+		for range 200 {
+			p := e.inLine(m)
+			p.cancel()
+			if _, err := p.wait(); !errors.Is(err, context.Canceled) {
+				e.Fatalf("Lock: %v", err)
+			}
+			e.until("it has left the line", func() bool { return e.lineLength("orders") == 0 })
+		}
+		// On a real server a cancel may come before the answer that has put it in line.
+		if n := e.tombs("orders"); n > 20 || n > 0 && e.bubble != nil {
+			e.Errorf("%d tombstones of 200 waits", n)
+		}
+		e.unlock(holder)
+	})
+}

@@ -171,3 +171,33 @@ func TestFault77_ServiceReady(t *testing.T) {
 		})
 	}
 }
+
+// A user that lacks one right: the check says so, also where only a script needs the
+// right.
+func TestFault77_TheMissingRightIsNamed(t *testing.T) {
+	t.Parallel()
+	f := realFleet(t)
+	for _, right := range []string{"time", "hset", "hgetall"} {
+		u := f.narrowUser(t, "without-"+right, "noonlock:job:*", onceRights, right)
+		c, _ := u.client(right)
+		r, err := singleton.NewRunner(c, singleton.Config{Logger: u.log.logger(right)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Add("draw-"+right, "@every 1m", func(context.Context, singleton.Run) error { return nil }, singleton.JobConfig{}); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- r.Run(ctx) }()
+		u.wait = 5 * time.Second
+		if err := u.come("the check names the right", func() bool {
+			err := r.Ready()
+			return err != nil && strings.Contains(err.Error(), "NOPERM")
+		}); err != nil {
+			t.Errorf("without %s: %v, the check says %v", right, err, r.Ready())
+		}
+		cancel()
+		<-done
+	}
+}

@@ -113,8 +113,8 @@ func plainRefusal(err error) error {
 	switch {
 	case strings.HasPrefix(said, "ERR Protocol error: unauthenticated "):
 		return &refusal{"NOAUTH the server asks for a password and was given none: " + strings.TrimPrefix(said, "ERR ")}
-	case strings.HasPrefix(inner, "The user executing the script can't "):
-		return &refusal{"NOPERM " + inner}
+	case strings.HasPrefix(strings.TrimPrefix(inner, "ERR "), "The user executing the script can't "):
+		return &refusal{"NOPERM " + strings.TrimPrefix(inner, "ERR ")}
 	case inner != said && errorCode.MatchString(inner):
 		return &refusal{inner}
 	}
