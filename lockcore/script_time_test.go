@@ -127,7 +127,7 @@ func TestHoldsToTheMillisecond(t *testing.T) {
 // The same of a lock with owners, whose end is a whole millisecond of the server's clock.
 func TestOwnedHoldsToTheMillisecond(t *testing.T) {
 	toTheMillisecond(t, func(e *timed) {
-		const attempt = "nx1:ALIVE.1.t.w/me id"
+		const attempt, sibling = "nx1:ALIVE.1.t.w/me id", "nx1:ALIVE.2.t.w/me id"
 		k := e.scriptKeys("orders")
 		lasts := func(what string) {
 			e.Helper()
@@ -143,6 +143,10 @@ func TestOwnedHoldsToTheMillisecond(t *testing.T) {
 		e.pass(time.Second)
 		e.wants("acquired again", e.run("owned_acquire", k, attempt, 60000, "look", keep.Milliseconds()), held)
 		lasts("acquired again")
+		for left, answer := range map[time.Duration]string{0: "1", -time.Millisecond: "0"} {
+			e.establishOwned("orders", ownedState{kind: "nx1", entries: []ownedEntry{{"w", attempt, left}, {"w", sibling, minute}}})
+			e.wants("renewal of an entry that lasts "+left.String(), e.run("owned_renew", k[:1], attempt, 60000), answer)
+		}
 	})
 }
 

@@ -93,7 +93,9 @@ func (e *env) establish(name string, s lineState) {
 			p.HSet(e.Context(), k[3], id, until.UnixMilli())
 		}
 		if s.queue != nil {
-			p.PExpire(e.Context(), k[2], time.Hour)
+			// The line ends no sooner than what is known of it, even by a millisecond: a script
+			// would mend that.
+			p.PExpire(e.Context(), k[2], time.Hour+time.Second)
 			p.PExpire(e.Context(), k[3], time.Hour)
 		}
 		if s.tomb {
