@@ -102,7 +102,7 @@ func ownedCosts() []cost {
 			// millisecond after the server has decided that a key is still there.
 			e.Helper()
 			must(e, e.raw.ZAdd(e.Context(), e.key("orders", "lock"), redis.Z{Score: writesScore + 1, Member: other}).Err())
-		}, answer: "[1 T]"},
+		}, answer: "[1 T]", calls: 18},
 		{name: "in again", script: "owned_acquire", args: acquire(mine, "try"), state: state(held(entry(sibling, minute))), answer: "[1 T]", calls: 8},
 		{name: "in beside a reader, without a line", script: "owned_acquire", args: acquire(reads, "try"), state: state(held(entry(otherReads, minute))), answer: "[1 T]", owners: []string{"me", "other"}, calls: 11},
 		{name: "out, the last", script: "owned_leave", args: leave(mine), state: state(held(entry(mine, minute))), answer: "1", owners: []string{}, calls: 5},
