@@ -131,3 +131,20 @@ func (e *env) useOwned(name string, opt *redis.Options) error {
 	}
 	return errors.Join(reader.Unlock(ctx), other.Unlock(ctx))
 }
+
+// A server that refuses to show the entries of a lock says so. It does not say that the name
+// is in use by another kind of lock.
+func TestOwnedLockThatMayNotBeRead(t *testing.T) {
+	t.Parallel()
+	e := realEnv(t)
+	user := redis.NewClient(e.as("blind", "~noonlock:*", "+@all", "-zmscore"))
+	defer user.Close()
+	const mine = "nx1:ALIVE.1.t.w/me id"
+	e.establishOwned("orders", ownedState{kind: "nx1", entries: []ownedEntry{{"w", mine, time.Minute}}})
+	source, err := lockcore.ScriptSource("owned_acquire")
+	must(e, err)
+	answer, err := user.Eval(e.Context(), source, e.scriptKeys("orders"), mine, 60000, "look").Result()
+	if err == nil {
+		e.Errorf("answer %v, want a refusal", answer)
+	}
+}
