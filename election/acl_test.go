@@ -55,7 +55,7 @@ func TestRights(t *testing.T) {
 	a, b, c := e.replica(as("exact", "a"), quick("")), e.replica(as("exact", "b"), quick("")), e.replica(as("exact", "c"), quick(""))
 	e.lineUp(a, b, c)
 	e.pass(2 * leaseDuration)
-	must(t, a.le.TransferTo(e.Context(), "c"))
+	must(e, a.le.TransferTo(e.Context(), "c"))
 	c.leads(1)
 	e.until("all have heard", func() bool { return b.told() == "a c" })
 	if got := a.line(); !strings.HasPrefix(got, "b") {

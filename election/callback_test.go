@@ -76,7 +76,7 @@ func TestDrainTimeout(t *testing.T) {
 		if a.le.IsLeader() {
 			t.Error("it leads after DrainTimeout")
 		}
-		mustIs(t, a.le.Check(0), election.ErrOverdue, election.ErrDrainOverrun, lockcore.ErrLeaseExpired)
+		mustIs(e, a.le.Check(0), election.ErrOverdue, election.ErrDrainOverrun, lockcore.ErrLeaseExpired)
 		if err := a.le.Check(time.Hour); err != nil {
 			t.Errorf("within the tolerance: %v", err)
 		}
@@ -86,7 +86,7 @@ func TestDrainTimeout(t *testing.T) {
 			t.Errorf("token %d after %d, %v after the stop", second.Token, first.Token, took)
 		}
 		close(hold)
-		mustIs(t, <-resigned, lockcore.ErrNotHeld, election.ErrDrainOverrun)
+		mustIs(e, <-resigned, lockcore.ErrNotHeld, election.ErrDrainOverrun)
 		e.inLine(1)
 		if err := a.le.Check(0); err != nil {
 			t.Errorf("after the work has returned: %v", err)
@@ -138,7 +138,7 @@ func TestFault53_PanicAndGoexit(t *testing.T) {
 				OnStoppedLeading: func() { stops++; do(test.stopped) },
 				OnNewLeader:      func(string) { do(test.newLeader) },
 			}, cfg)
-			must(t, err)
+			must(e, err)
 			type end struct {
 				normal bool
 				value  any
@@ -175,7 +175,7 @@ func TestFault53_PanicAndGoexit(t *testing.T) {
 			b := e.replica(e.client("b"), quick(""))
 			b.run().leads(1)
 			b.stop()
-			must(t, c.Close(e.Context()))
+			must(e, c.Close(e.Context()))
 		}
 	})
 }
@@ -197,9 +197,9 @@ func TestCheck(t *testing.T) {
 		if err := a.le.Check(0); err != nil {
 			t.Errorf("well: %v", err)
 		}
-		must(t, e.raw.Del(e.Context(), key("lock")).Err())
+		must(e, e.raw.Del(e.Context(), key("lock")).Err())
 		e.until("the loss is noticed", func() bool { return a.le.Check(0) != nil })
-		mustIs(t, a.le.Check(0), election.ErrOverdue, lockcore.ErrLeaseLost)
+		mustIs(e, a.le.Check(0), election.ErrOverdue, lockcore.ErrLeaseLost)
 		if a.le.IsLeader() || a.stops != 0 {
 			t.Errorf("leader %v, %d stops", a.le.IsLeader(), a.stops)
 		}
@@ -211,7 +211,7 @@ func TestCheck(t *testing.T) {
 			t.Error("beyond the tolerance it is well")
 		}
 		close(hold)
-		mustIs(t, a.ended(1), lockcore.ErrLeaseLost)
+		mustIs(e, a.ended(1), lockcore.ErrLeaseLost)
 		e.until("it is well", func() bool { return a.le.Check(0) == nil })
 		if second := a.leads(2); second.Number != 2 {
 			t.Errorf("term %+v", second)
@@ -283,12 +283,12 @@ func TestTimeToLead(t *testing.T) {
 		}
 		e.lineUp(a, b)
 		e.pass(10 * leaseDuration)
-		must(t, a.le.Resign(e.Context()))
+		must(e, a.le.Resign(e.Context()))
 		b.leads(1)
 		want += 10 * leaseDuration
 		see("in line")
 		e.pass(time.Minute)
-		must(t, b.le.Resign(e.Context()))
+		must(e, b.le.Resign(e.Context()))
 		a.leads(2)
 		e.pass(3 * leaseDuration)
 		a.stop()
@@ -304,7 +304,7 @@ func TestTimeToLead(t *testing.T) {
 			}
 			return false // it only counts
 		}})
-		must(t, err)
+		must(e, err)
 		c := e.replica(e.client("c"), cfg)
 		e.bubble.Server().SetError("NOPERM User default has no permissions to run the 'evalsha' command")
 		begin := e.clock()
@@ -356,15 +356,15 @@ func TestMetrics(t *testing.T) {
 		see(0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
 		e.lineUp(a, b)
 		see(1, 1, 0, 0, 1, 0, 0, 0, 0, 0)
-		must(t, a.le.Resign(e.Context()))
+		must(e, a.le.Resign(e.Context()))
 		b.leads(1)
 		e.inLine(1)
 		see(0, 1, 1, 0, 1, 1, 1, 0, 0, 1)
-		must(t, e.raw.Del(e.Context(), key("lock")).Err())
+		must(e, e.raw.Del(e.Context(), key("lock")).Err())
 		a.leads(2)
 		see(1, 2, 1, 0, 2, 0, 1, 0, 1, 1)
 		clash := prometheus.NewRegistry()
-		must(t, clash.Register(prometheus.NewGauge(prometheus.GaugeOpts{Name: "leader_election_master_status", Help: "another"})))
+		must(e, clash.Register(prometheus.NewGauge(prometheus.GaugeOpts{Name: "leader_election_master_status", Help: "another"})))
 		cfgA.Registerer = clash
 		if _, err := election.NewLeaderElector(c, electionName, election.Callbacks{
 			OnStartedLeading: func(context.Context) {}, OnStoppedLeading: func() {},

@@ -99,7 +99,7 @@ func TestExpiredAndAcquiredByAnother(t *testing.T) {
 		if second.Token <= first.Token || second.Number != 2 {
 			t.Errorf("term %+v after %+v", second, first)
 		}
-		mustIs(t, a.ended(1), lockcore.ErrLeaseExpired)
+		mustIs(e, a.ended(1), lockcore.ErrLeaseExpired)
 		lockcoretest.MustFire(e, cut)
 		f.Cut()
 		f.Heal()
@@ -142,7 +142,7 @@ func TestReleaseOnCancel(t *testing.T) {
 		if a.err != nil || a.stops != 1 || a.le.IsLeader() {
 			t.Errorf("Run: %v, %d stops, leader %v", a.err, a.stops, a.le.IsLeader())
 		}
-		mustIs(t, a.ended(1), errStopped)
+		mustIs(e, a.ended(1), errStopped)
 		if second.Number != 2 {
 			t.Errorf("term %+v", second)
 		}
@@ -287,7 +287,7 @@ func TestOnce(t *testing.T) {
 		b.run().leads(1)
 		must(e, e.raw.Del(e.Context(), key("lock")).Err())
 		b.wait()
-		mustIs(t, b.err, lockcore.ErrLeaseLost)
+		mustIs(e, b.err, lockcore.ErrLeaseLost)
 		if b.stops != 1 {
 			t.Errorf("%d stops", b.stops)
 		}
@@ -298,7 +298,7 @@ func TestRunTwice(t *testing.T) {
 	onBoth(t, func(e *env) {
 		a := e.replica(e.client("a"), quick(""))
 		a.run().leads(1)
-		mustIs(t, a.le.Run(e.Context()), election.ErrRunning)
+		mustIs(e, a.le.Run(e.Context()), election.ErrRunning)
 		a.stop()
 		ctx, cancel := context.WithCancel(e.Context())
 		again := make(chan error)
@@ -318,9 +318,9 @@ func TestClientClosed(t *testing.T) {
 		must(e, c.Close(e.Context()))
 		a.wait()
 		b.wait()
-		mustIs(t, a.err, lockcore.ErrClosed)
-		mustIs(t, b.err, lockcore.ErrClosed)
-		mustIs(t, a.ended(1), lockcore.ErrClosed)
+		mustIs(e, a.err, lockcore.ErrClosed)
+		mustIs(e, b.err, lockcore.ErrClosed)
+		mustIs(e, a.ended(1), lockcore.ErrClosed)
 		if a.stops != 1 || b.stops != 0 {
 			t.Errorf("%d and %d stops", a.stops, b.stops)
 		}
@@ -437,7 +437,7 @@ func TestDefaults(t *testing.T) {
 		}
 		cut := f.Partition()
 		begin := e.clock()
-		mustIs(t, a.ended(1), lockcore.ErrLeaseExpired)
+		mustIs(e, a.ended(1), lockcore.ErrLeaseExpired)
 		if took := e.clock() - begin; took < 9990*time.Millisecond || took > 10*time.Second {
 			t.Errorf("the lead ended %v after the last renewal", took)
 		}
@@ -451,7 +451,7 @@ func TestDefaultIdentity(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
 		host, err := os.Hostname()
-		must(t, err)
+		must(e, err)
 		c := e.client("")
 		a := e.replica(c, election.Config{})
 		if a.le.Identity() != c.Identity() || !strings.HasPrefix(c.Identity(), host+"-") || len(c.Identity()) != len(host)+9 || a.le.Name() != electionName {
@@ -496,7 +496,7 @@ func TestReconfiguration(t *testing.T) {
 			if len(leaders) != 1 {
 				t.Fatalf("round %d: %d leaders", round, len(leaders))
 			}
-			must(t, leaders[0].le.Resign(e.Context()))
+			must(e, leaders[0].le.Resign(e.Context()))
 		}
 		for i, r := range all {
 			if _, n := r.term(); n < 2 {

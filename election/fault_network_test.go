@@ -22,7 +22,7 @@ func TestFault07_Blackhole(t *testing.T) {
 		a, b := e.replica(c, quick("")), e.replica(e.client("b"), quick(""))
 		e.lineUp(a, b)
 		cut := f.Partition()
-		mustIs(t, a.ended(1), lockcore.ErrLeaseExpired)
+		mustIs(e, a.ended(1), lockcore.ErrLeaseExpired)
 		b.leads(1)
 		e.pass(2 * leaseDuration)
 		if e.bubble != nil {
@@ -55,7 +55,7 @@ func TestOutage(t *testing.T) {
 				first := a.leads(1)
 				e.bubble.Stop()
 				e.pass(outage)
-				must(t, e.bubble.Start(false))
+				must(e, e.bubble.Start(false))
 				leader := func() (n int) {
 					for _, r := range all {
 						if r.le.IsLeader() {
@@ -97,7 +97,7 @@ func TestFault08_RepliesDropped(t *testing.T) {
 		a, b := e.replica(c, quick("")), e.replica(e.client("b"), quick(""))
 		e.lineUp(a, b)
 		lost := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.SwallowReply})
-		mustIs(t, a.ended(1), lockcore.ErrLeaseExpired)
+		mustIs(e, a.ended(1), lockcore.ErrLeaseExpired)
 		// Its late tries may take the lock at the server; b leads when it lapses.
 		b.leads(1)
 		lost.Lift()
@@ -134,7 +134,7 @@ func TestFault08_ReleaseReplyLost(t *testing.T) {
 		a, b := e.replica(c, quick("")), e.replica(e.client("b"), quick(""))
 		e.lineUp(a, b)
 		lost := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Match: script("mutex_leave"), Count: 1})
-		must(t, a.le.Resign(e.Context()))
+		must(e, a.le.Resign(e.Context()))
 		if b.leads(1); lost.Fired() != 1 {
 			t.Errorf("lost %d", lost.Fired())
 		}
@@ -158,7 +158,7 @@ func TestFault39_GrantLostWhileReconnecting(t *testing.T) {
 		if f.CutSubscriptions() != 1 {
 			t.Error("no subscription was cut")
 		}
-		must(t, refused.Wait(e.Context(), 1))
+		must(e, refused.Wait(e.Context(), 1))
 		a.stop() // nobody hears of it: b is passed over
 		begin := e.clock()
 		refused.Lift()

@@ -52,7 +52,7 @@ func TestFault01_LeaderFrozen(t *testing.T) {
 				b.leads(1)
 				f.Cut()
 				f.Heal()
-				mustIs(t, a.ended(1), lockcore.ErrLeaseExpired)
+				mustIs(e, a.ended(1), lockcore.ErrLeaseExpired)
 				e.inLine(1)
 				b.stop()
 				a.leads(2)
@@ -131,7 +131,7 @@ func TestFault03_FrozenBeforeTheReply(t *testing.T) {
 				late := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayReply, Match: script(request), Count: 1})
 				a, b := e.replica(c, quick("")), e.replica(e.client("b"), quick(""))
 				a.run()
-				must(t, late.Wait(e.Context(), 1))
+				must(e, late.Wait(e.Context(), 1))
 				clock.Advance(leaseDuration)
 				e.bubble.StepClock(leaseDuration) // it has passed for the server, too
 				b.run().leads(1)
@@ -139,7 +139,7 @@ func TestFault03_FrozenBeforeTheReply(t *testing.T) {
 				e.settle()
 				a.never()
 				e.inLine(1) // it has asked anew
-				must(t, b.le.Resign(e.Context()))
+				must(e, b.le.Resign(e.Context()))
 				a.leads(1)
 				e.history.Require(e)
 			})
@@ -175,7 +175,7 @@ func TestFault04_RenewalsStarve(t *testing.T) {
 		}
 		b.leads(1)
 		close(hold)
-		mustIs(t, a.ended(1), lockcore.ErrLeaseExpired)
+		mustIs(e, a.ended(1), lockcore.ErrLeaseExpired)
 		if n := starved.Fired(); n == 0 || e.bubble != nil && n < 2 {
 			t.Errorf("%d renewals were sent", n)
 		}
@@ -217,7 +217,7 @@ func TestFault06_FrozenCandidate(t *testing.T) {
 		e.lineUp(a, b, next)
 		cut := f.Partition()
 		begin := e.clock()
-		must(t, a.le.Resign(e.Context()))
+		must(e, a.le.Resign(e.Context()))
 		next.leads(1)
 		if took := e.clock() - begin; e.bubble != nil && took > 1100*time.Millisecond {
 			t.Errorf("the next but one led after %v", took)

@@ -30,7 +30,7 @@ func TestFault40_ThousandCandidates(t *testing.T) {
 			}
 			return false // it only counts
 		}})
-		must(t, err)
+		must(e, err)
 		var clients []*lockcore.Client
 		for i := range 10 {
 			clients = append(clients, e.client(fmt.Sprint("c", i)))
@@ -45,7 +45,7 @@ func TestFault40_ThousandCandidates(t *testing.T) {
 				t.Fatalf("candidate %d leads %d times, for term %d", i, n, term.Number)
 			}
 			before, begin := acquires.Load(), e.clock()
-			must(t, r.le.Resign(e.Context()))
+			must(e, r.le.Resign(e.Context()))
 			e.settle()
 			if n := acquires.Load() - before; n > 2 || e.clock() != begin {
 				t.Fatalf("hand-over %d took %d acquires and %v", i, n, e.clock()-begin)
@@ -131,8 +131,8 @@ func TestFault51_ReleaseWhileRenewing(t *testing.T) {
 			}
 			e.pass(2 * retryPeriod) // the server knows the script now
 			late := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Match: script("leader_renew"), Count: 1})
-			must(t, late.Wait(e.Context(), 1))
-			must(t, a.le.Resign(e.Context()))
+			must(e, late.Wait(e.Context(), 1))
+			must(e, a.le.Resign(e.Context()))
 			a.wait()
 			want := ""
 			if successor {
@@ -199,7 +199,7 @@ func TestStress(t *testing.T) {
 						_ = n.le.Resign(done)
 					case 7:
 						if rnd.IntN(4) == 0 {
-							must(t, e.raw.ScriptFlush(e.Context()).Err())
+							must(e, e.raw.ScriptFlush(e.Context()).Err())
 						}
 						ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 						_ = n.le.TransferTo(ctx, fmt.Sprint("n", rnd.IntN(5)))

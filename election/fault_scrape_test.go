@@ -33,14 +33,14 @@ func TestFault63_ScrapeThatHangs(t *testing.T) {
 		second, err := election.NewLeaderElector(c, "another", election.Callbacks{
 			OnStartedLeading: func(context.Context) { close(leads) }, OnStoppedLeading: func() {},
 		}, cfg)
-		must(t, err)
+		must(e, err)
 		ctx, cancel := context.WithCancel(e.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- second.Run(ctx) }()
 		<-leads
 		cancel()
-		must(t, <-ended)
-		must(t, a.le.Resign(e.Context()))
+		must(e, <-ended)
+		must(e, a.le.Resign(e.Context()))
 		a.leads(2)
 		a.stop()
 		a.wait()

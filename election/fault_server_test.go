@@ -36,7 +36,7 @@ func TestFault14_RestartWithData(t *testing.T) {
 			must(e, err)
 			return heard["noonlock:leader:"+electionName] == 2
 		})
-		must(t, a.le.Resign(e.Context()))
+		must(e, a.le.Resign(e.Context()))
 		b.leads(1)
 		e.history.Require(e)
 	}
@@ -46,7 +46,7 @@ func TestFault14_RestartWithData(t *testing.T) {
 			test(e, func() {
 				e.bubble.Stop()
 				e.pass(2 * time.Second)
-				must(t, e.bubble.Start(false))
+				must(e, e.bubble.Start(false))
 			})
 		})
 	})
@@ -66,11 +66,11 @@ func TestFault15_EmptyRestart(t *testing.T) {
 		a, _, _ := e.trio()
 		first := a.leads(1)
 		if e.bubble != nil {
-			must(t, e.bubble.Restart(true))
+			must(e, e.bubble.Restart(true))
 		} else {
 			e.real.Restart(e) // it keeps nothing
 		}
-		mustIs(t, a.ended(1), lockcore.ErrLeaseLost)
+		mustIs(e, a.ended(1), lockcore.ErrLeaseLost)
 		second := e.anotherLead(first)
 		if second.Token <= first.Token {
 			t.Errorf("token %d after %d", second.Token, first.Token)
@@ -107,7 +107,7 @@ func TestFault16_OldSnapshot(t *testing.T) {
 		a, b := e.replica(e.client("a"), quick("")), e.replica(e.client("b"), quick(""))
 		e.lineUp(a, b)
 		lock, fence, rec := e.raw.Get(e.Context(), key("lock")).Val(), e.raw.Get(e.Context(), key("fence")).Val(), e.record()
-		must(t, a.le.Resign(e.Context()))
+		must(e, a.le.Resign(e.Context()))
 		b.leads(1)
 		e.inLine(1)
 		_, err := e.raw.TxPipelined(e.Context(), func(p redis.Pipeliner) error {
@@ -117,8 +117,8 @@ func TestFault16_OldSnapshot(t *testing.T) {
 			p.HSet(e.Context(), key("leader"), rec)
 			return nil
 		})
-		must(t, err)
-		mustIs(t, b.ended(1), lockcore.ErrLeaseLost)
+		must(e, err)
+		mustIs(e, b.ended(1), lockcore.ErrLeaseLost)
 		if a.le.IsLeader() {
 			t.Error("it leads by the old lock")
 		}
@@ -134,8 +134,8 @@ func TestFault17_LockLostInFailover(t *testing.T) {
 	onBoth(t, func(e *env) {
 		a, b, _ := e.trio()
 		first := a.leads(1)
-		must(t, e.raw.Del(e.Context(), key("lock")).Err())
-		mustIs(t, a.ended(1), lockcore.ErrLeaseLost)
+		must(e, e.raw.Del(e.Context(), key("lock")).Err())
+		mustIs(e, a.ended(1), lockcore.ErrLeaseLost)
 		second := b.leads(1) // it looks once per lease
 		if second.Token <= first.Token || second.Number != 2 {
 			t.Errorf("term %+v after %+v", second, first)
@@ -151,7 +151,7 @@ func TestRecordLost(t *testing.T) {
 	onBoth(t, func(e *env) {
 		a := e.replica(e.client("a"), quick(""))
 		term := a.run().leads(1)
-		must(t, e.raw.Del(e.Context(), key("leader")).Err())
+		must(e, e.raw.Del(e.Context(), key("leader")).Err())
 		e.until("it is written anew", func() bool { return e.record()["term"] == "1" })
 		if r := e.record(); r["holder"] != "a" || r["token"] != strconv.FormatUint(term.Token, 10) || r["acquired"] != strconv.FormatInt(term.Since.UnixMilli(), 10) {
 			t.Errorf("the record is %v", r)
@@ -159,16 +159,16 @@ func TestRecordLost(t *testing.T) {
 		// A key of another type, records of no version and of one to come, and one that lies.
 		for _, spoil := range []func(){
 			func() {
-				must(t, e.raw.Del(e.Context(), key("leader")).Err())
-				must(t, e.raw.Set(e.Context(), key("leader"), "x", 0).Err())
+				must(e, e.raw.Del(e.Context(), key("leader")).Err())
+				must(e, e.raw.Set(e.Context(), key("leader"), "x", 0).Err())
 			},
 			func() {
-				must(t, e.raw.Del(e.Context(), key("leader")).Err())
-				must(t, e.raw.HSet(e.Context(), key("leader"), "v", "nonsense", "holder", "y").Err())
+				must(e, e.raw.Del(e.Context(), key("leader")).Err())
+				must(e, e.raw.HSet(e.Context(), key("leader"), "v", "nonsense", "holder", "y").Err())
 			},
 			func() {
-				must(t, e.raw.Del(e.Context(), key("leader")).Err())
-				must(t, e.raw.HSet(e.Context(), key("leader"), "v", "2", "holder", "x").Err())
+				must(e, e.raw.Del(e.Context(), key("leader")).Err())
+				must(e, e.raw.HSet(e.Context(), key("leader"), "v", "2", "holder", "x").Err())
 			},
 		} {
 			spoil()
@@ -183,7 +183,7 @@ func TestRecordLost(t *testing.T) {
 		if _, err := a.le.Record(e.Context()); err == nil {
 			t.Error("a newer version's record is read")
 		}
-		must(t, e.raw.HSet(e.Context(), key("leader"), "v", "1", "holder", "liar", "token", "5").Err())
+		must(e, e.raw.HSet(e.Context(), key("leader"), "v", "1", "holder", "liar", "token", "5").Err())
 		e.until("it is written anew", func() bool { return e.record()["holder"] == "a" })
 	})
 }
@@ -198,7 +198,7 @@ func TestFault18_RenewalsFailTheReplicaCheck(t *testing.T) {
 		a := e.replica(e.client("a"), quick(""))
 		a.run().leads(1)
 		e.bubble.Server().SetError("NOREPLICAS Not enough good replicas to write.")
-		mustIs(t, a.ended(1), lockcore.ErrLeaseExpired)
+		mustIs(e, a.ended(1), lockcore.ErrLeaseExpired)
 		if a.le.IsLeader() {
 			t.Error("it leads")
 		}
@@ -237,7 +237,7 @@ func TestFault19_ServerRefusesForAWhile(t *testing.T) {
 				}
 				b.never()
 				e.bubble.Server().SetError(refusal)
-				mustIs(t, a.ended(1), lockcore.ErrLeaseExpired)
+				mustIs(e, a.ended(1), lockcore.ErrLeaseExpired)
 				e.pass(3 * time.Minute)
 				e.bubble.Server().SetError("")
 				e.until("somebody leads", func() bool { return a.le.IsLeader() || b.le.IsLeader() })
@@ -265,15 +265,15 @@ func TestFault36_ServerClockSetBack(t *testing.T) {
 		}
 		cut := f.Partition()
 		e.bubble.StepClock(-time.Hour) // after its last renewal
-		mustIs(t, a.ended(1), lockcore.ErrLeaseExpired)
+		mustIs(e, a.ended(1), lockcore.ErrLeaseExpired)
 		e.pass(time.Minute)
 		b.never()
 		r, err := b.le.Record(e.Context())
-		must(t, err)
+		must(e, err)
 		if r.Holder != "a" || r.Left < 30*time.Minute {
 			t.Errorf("the record says %+v", r)
 		}
-		must(t, e.raw.Del(e.Context(), key("lock")).Err()) // the operator
+		must(e, e.raw.Del(e.Context(), key("lock")).Err()) // the operator
 		if second := b.leads(1); second.Token <= first.Token {
 			t.Errorf("token %d after %d", second.Token, first.Token)
 		}
@@ -301,7 +301,7 @@ func TestFault37_ClocksOfReplicasDiffer(t *testing.T) {
 				r.leads(round + 1)
 				e.inLine(2)
 				begin := e.clock()
-				must(t, r.le.Resign(e.Context()))
+				must(e, r.le.Resign(e.Context()))
 				e.settle()
 				if took := e.clock() - begin; took != 0 {
 					t.Errorf("the hand-over took %v", took)
@@ -329,7 +329,7 @@ func TestFault38_TokensWhenTheClockStepsBack(t *testing.T) {
 		for i, r := range []*replica{b, a, b, a} {
 			e.bubble.StepClock(-24 * time.Hour)
 			leader := []*replica{a, b}[i%2]
-			must(t, leader.le.Resign(context.Background()))
+			must(e, leader.le.Resign(context.Background()))
 			now := r.leads(1 + (i+1)/2)
 			if now.Token <= last.Token || now.Number != last.Number+1 {
 				t.Errorf("step %d: term %+v after %+v", i, now, last)

@@ -38,8 +38,8 @@ func TestPauseAfterLoss(t *testing.T) {
 		a.run().leads(1)
 		n := 1
 		lose := func() (pause time.Duration) {
-			must(t, e.raw.Del(e.Context(), key("lock")).Err())
-			mustIs(t, a.ended(n), lockcore.ErrLeaseLost)
+			must(e, e.raw.Del(e.Context(), key("lock")).Err())
+			mustIs(e, a.ended(n), lockcore.ErrLeaseLost)
 			n++
 			a.leads(n)
 			return starts[n-1] - ends[n-2]
@@ -56,7 +56,7 @@ func TestPauseAfterLoss(t *testing.T) {
 			mean = min(mean*1.5, float64(leaseDuration))
 		}
 		resign := func() time.Duration {
-			must(t, a.le.Resign(e.Context()))
+			must(e, a.le.Resign(e.Context()))
 			n++
 			a.leads(n)
 			return starts[n-1] - ends[n-2]
@@ -92,8 +92,8 @@ func TestRetryPeriodAfterErrors(t *testing.T) {
 			}
 			return false // it only counts
 		}})
-		must(t, err)
-		mustIs(t, a.ended(1), lockcore.ErrLeaseExpired)
+		must(e, err)
+		mustIs(e, a.ended(1), lockcore.ErrLeaseExpired)
 		end := time.Now()
 		e.bubble.Server().SetError("")
 		if len(tries) < int(renewDeadline/retryPeriod)-1 {
@@ -127,7 +127,7 @@ func TestCandidatesDoNotPoll(t *testing.T) {
 			total++
 			return false // it only counts
 		}})
-		must(t, err)
+		must(e, err)
 		const leases = 240
 		e.pass(leases * leaseDuration)
 		if sent["PING"] < 3 || sent["EVALSHA"] < leases*8/10 || total > leases*97/100 {
@@ -145,7 +145,7 @@ func TestStopWhenGranted(t *testing.T) {
 		cfg.LeaseDuration = time.Hour // nobody could wait for it to run out
 		a := e.replica(c, cfg)
 		el, err := record.New(c, electionName, record.Config{})
-		must(t, err)
+		must(e, err)
 		defer el.Watch(func(r record.Record) {
 			if r.Holder == "a" { // written by it just now; Run does not know yet
 				a.cancel(errStopped)
@@ -258,11 +258,11 @@ func TestSuccessorIsKnownBeforeTheRelease(t *testing.T) {
 		late := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayReply, Match: script("leader_vacate"), Count: 1})
 		resigned := make(chan error, 1)
 		go func() { resigned <- a.le.Resign(context.Background()) }()
-		must(t, late.Wait(e.Context(), 1))
+		must(e, late.Wait(e.Context(), 1))
 		b.leads(1)
 		e.until("a knows", func() bool { return a.le.GetLeader() == "b" })
 		late.Lift()
-		must(t, <-resigned)
+		must(e, <-resigned)
 		e.inLine(1)
 		if got := a.le.GetLeader(); got != "b" {
 			t.Errorf("the leader is %q", got)
@@ -275,10 +275,10 @@ func TestSuccessorIsKnownBeforeTheRelease(t *testing.T) {
 func TestKeepOnCancelOnly(t *testing.T) {
 	onBoth(t, func(e *env) {
 		cfg := quick("")
-		cfg.LeaseDuration, cfg.KeepOnCancel, cfg.Once = time.Hour, true, true
+		cfg.LeaseDuration, cfg.RenewDeadline, cfg.KeepOnCancel, cfg.Once = time.Hour, time.Minute, true, true
 		a := e.replica(e.client("a"), cfg)
 		a.run().leads(1)
-		must(t, a.le.Resign(e.Context()))
+		must(e, a.le.Resign(e.Context()))
 		a.wait()
 		if e.exists(key("lock")) {
 			t.Error("the lead was kept at a Resign")
@@ -301,10 +301,10 @@ func TestKeepOnCancelOnly(t *testing.T) {
 			e.until("it is told to end", func() bool { return a.ctx.Err() != nil })
 			a.cancel(errStopped)
 			close(hold)
-			must(t, <-resigned)
+			must(e, <-resigned)
 			b.leads(1)
 			a.wait()
-			must(t, b.le.Resign(e.Context()))
+			must(e, b.le.Resign(e.Context()))
 			b.wait()
 		}
 
@@ -322,7 +322,7 @@ func TestKeepOnCancelOnly(t *testing.T) {
 			t.Error("Resign says that the lead was given up, and it was kept")
 		}
 		late.wait()
-		must(t, e.raw.Del(e.Context(), key("lock")).Err())
+		must(e, e.raw.Del(e.Context(), key("lock")).Err())
 
 		// A panic in OnNewLeader.
 		boom := errors.New("boom")
@@ -334,7 +334,7 @@ func TestKeepOnCancelOnly(t *testing.T) {
 				}
 			},
 		}, cfg)
-		must(t, err)
+		must(e, err)
 		ended := make(chan any)
 		go func() {
 			defer func() { ended <- recover() }()
@@ -355,11 +355,11 @@ func TestKeepOnCancelOnly(t *testing.T) {
 		resigned := make(chan error, 1)
 		go func() { resigned <- b.le.Resign(context.Background()) }()
 		e.until("it is told to end", func() bool { return b.ctx.Err() != nil })
-		must(t, e.raw.Del(e.Context(), key("lock")).Err())
+		must(e, e.raw.Del(e.Context(), key("lock")).Err())
 		e.until("it has lost the lead", func() bool { return !b.le.IsLeader() })
 		b.cancel(errStopped)
 		close(hold)
-		mustIs(t, <-resigned, lockcore.ErrNotHeld, lockcore.ErrLeaseLost)
+		mustIs(e, <-resigned, lockcore.ErrNotHeld, lockcore.ErrLeaseLost)
 	})
 }
 
@@ -376,7 +376,7 @@ func TestContextEndsBeforePanicReleases(t *testing.T) {
 			},
 			OnStoppedLeading: func() {},
 		}, quick(""))
-		must(t, err)
+		must(e, err)
 		late := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Match: script("mutex_leave"), Count: 1})
 		ended := make(chan any)
 		go func() {
@@ -384,7 +384,7 @@ func TestContextEndsBeforePanicReleases(t *testing.T) {
 			_ = le.Run(e.Context())
 		}()
 		work := <-held
-		must(t, late.Wait(e.Context(), 1)) // it is giving the lead up
+		must(e, late.Wait(e.Context(), 1)) // it is giving the lead up
 		select {
 		case <-work.Done():
 		default:
@@ -418,17 +418,17 @@ func TestMasterStatusFallsWithTheLease(t *testing.T) {
 				}
 			},
 		}, cfg)
-		must(t, err)
+		must(e, err)
 		ctx, cancel := context.WithCancel(e.Context())
 		done := make(chan error)
 		go func() { done <- le.Run(ctx) }()
 		e.until("it leads", func() bool { return le.IsLeader() && status() == 1 })
-		must(t, e.raw.Del(e.Context(), key("lock")).Err())
+		must(e, e.raw.Del(e.Context(), key("lock")).Err())
 		e.until("the status has fallen", func() bool { return status() == 0 })
 		close(hold)
 		e.until("it leads again", func() bool { return le.IsLeader() && status() == 1 })
 		cancel()
-		must(t, <-done)
+		must(e, <-done)
 	})
 }
 
@@ -469,7 +469,7 @@ func TestErrorsAreToldOnce(t *testing.T) {
 		for round := range 2 {
 			a.leads(round + 1)
 			e.bubble.Server().SetError("NOAUTH Authentication required.")
-			mustIs(t, a.ended(round+1), lockcore.ErrLeaseExpired)
+			mustIs(e, a.ended(round+1), lockcore.ErrLeaseExpired)
 			e.pass(time.Minute)
 			e.bubble.Server().SetError("")
 			a.leads(round + 2)
@@ -488,7 +488,7 @@ func TestRunOrDieLogs(t *testing.T) {
 		cfg := quick("")
 		cfg.Logger = log.logger()
 		c := e.client("a")
-		must(t, c.Close(e.Context()))
+		must(e, c.Close(e.Context()))
 		election.RunOrDie(e.Context(), c, electionName, election.Callbacks{
 			OnStartedLeading: func(context.Context) {}, OnStoppedLeading: func() {},
 		}, cfg)
@@ -545,7 +545,7 @@ func TestThousandElectionsOnOneClient(t *testing.T) {
 			},
 			OnStoppedLeading: func() {},
 		}, cfg)
-		must(t, err)
+		must(e, err)
 		wg.Go(func() {
 			if err := le.Run(ctx); err != nil {
 				t.Error(err)
@@ -559,7 +559,7 @@ func TestThousandElectionsOnOneClient(t *testing.T) {
 	})
 	renewed := func(i int) int64 {
 		n, err := e.raw.HGet(e.Context(), fmt.Sprintf("noonlock:{election/e%d}:leader", i), "renewed").Int64()
-		must(t, err)
+		must(e, err)
 		return n
 	}
 	before := renewed(0)
@@ -569,7 +569,7 @@ func TestThousandElectionsOnOneClient(t *testing.T) {
 	requests, reads := e.stat("evalsha"), e.stat("reads")
 	e.until("all have renewed several times", func() bool {
 		err := e.raw.BLPop(e.Context(), time.Second, "nothing").Err() // asks little while it waits
-		mustIs(t, err, redis.Nil)
+		mustIs(e, err, redis.Nil)
 		return e.stat("evalsha")-requests > 4*many
 	})
 	requests, reads = e.stat("evalsha")-requests, e.stat("reads")-reads
@@ -577,9 +577,9 @@ func TestThousandElectionsOnOneClient(t *testing.T) {
 		t.Errorf("%d renewals came in %d reads", requests, reads)
 	}
 	list, err := e.raw.ClientList(e.Context()).Result()
-	must(t, err)
+	must(e, err)
 	self, _, err := net.SplitHostPort(e.real.Addr())
-	must(t, err)
+	must(e, err)
 	connections, subscriptions := 0, 0
 	for l := range strings.Lines(list) {
 		if !strings.Contains(l, "addr="+self) {

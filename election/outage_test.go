@@ -2,6 +2,7 @@ package election_test
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"time"
 
@@ -42,17 +43,22 @@ func TestFault72_OutageBeforeARenewal(t *testing.T) {
 						c, f := e.linked("a")
 						a := e.replica(c, election.Config{})
 						a.run().leads(1)
+						var mu sync.Mutex
 						var renewals []time.Time
 						_, err := f.Add(lockcoretest.Fault{Kind: lockcoretest.DropRequest, Match: func(cmd []string) bool {
 							if script("leader_renew")(cmd) {
+								mu.Lock()
+								defer mu.Unlock()
 								renewals = append(renewals, time.Now())
 							}
 							return false // it only counts
 						}})
-						must(t, err)
+						must(e, err)
 						e.pass(20 * time.Second)
+						mu.Lock()
 						last := renewals[len(renewals)-1]
 						period := last.Sub(renewals[len(renewals)-2])
+						mu.Unlock()
 						e.pass(time.Until(last.Add(period - time.Duration(before)*time.Millisecond)))
 						outage(e, f, lasts)
 						e.pass(time.Minute)

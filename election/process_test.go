@@ -239,7 +239,7 @@ func TestLeaderProcessStops(t *testing.T) {
 	b.run()
 	e.inLine(1)
 	first.send("return")
-	must(t, first.stdin.Close())
+	must(e, first.stdin.Close())
 	if cause := first.hear("cause"); cause != "context canceled" {
 		t.Errorf("cause %q", cause)
 	}

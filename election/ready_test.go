@@ -83,15 +83,15 @@ func TestFault77_NotReadyWhileACallbackHangs(t *testing.T) {
 				},
 				OnStoppedLeading: func() { <-hold },
 			}, quick(""))
-			must(t, err)
+			must(e, err)
 			ctx, cancel := context.WithCancel(context.Background())
 			done := make(chan error, 1)
 			go func() { done <- le.Run(ctx) }()
 			e.until("it leads", le.IsLeader)
 			if lost {
-				must(t, e.raw.Del(e.Context(), key("lock")).Err())
+				must(e, e.raw.Del(e.Context(), key("lock")).Err())
 			} else {
-				must(t, le.Resign(e.Context()))
+				must(e, le.Resign(e.Context()))
 			}
 			time.Sleep(time.Minute)
 			if !errors.Is(le.Ready(), election.ErrNotReady) {
@@ -99,9 +99,9 @@ func TestFault77_NotReadyWhileACallbackHangs(t *testing.T) {
 			}
 			close(hold)
 			e.until("it leads again", le.IsLeader)
-			must(t, le.Ready())
+			must(e, le.Ready())
 			cancel()
-			must(t, <-done)
+			must(e, <-done)
 		})
 	}
 }

@@ -39,8 +39,8 @@ func TestResign(t *testing.T) {
 				if want := []string{"b c", "c a", "a b"}[i]; a.line() != want {
 					t.Errorf("the line is %q, want %q", a.line(), want)
 				}
-				must(t, r.le.Resign(e.Context()))
-				mustIs(t, r.ended(round+1), election.ErrResigned)
+				must(e, r.le.Resign(e.Context()))
+				mustIs(e, r.ended(round+1), election.ErrResigned)
 				if err := r.le.Resign(e.Context()); !errors.Is(err, election.ErrNotLeader) {
 					t.Errorf("resigning twice: %v", err)
 				}
@@ -58,7 +58,7 @@ func TestResignAlone(t *testing.T) {
 	onBoth(t, func(e *env) {
 		a := e.replica(e.client("a"), quick(""))
 		first := a.run().leads(1)
-		must(t, a.le.Resign(e.Context()))
+		must(e, a.le.Resign(e.Context()))
 		if second := a.leads(2); second.Token <= first.Token || second.Number != 2 {
 			t.Errorf("term %+v after %+v", second, first)
 		}
@@ -75,7 +75,7 @@ func TestResignWithoutPatience(t *testing.T) {
 		e.lineUp(a, b)
 		ctx, cancel := context.WithCancel(e.Context())
 		cancel()
-		mustIs(t, a.le.Resign(ctx), context.Canceled)
+		mustIs(e, a.le.Resign(ctx), context.Canceled)
 		e.pass(leaseDuration)
 		b.never()
 		close(hold)
@@ -92,17 +92,17 @@ func TestTransfer(t *testing.T) {
 			all = append(all, e.replica(e.client(fmt.Sprint("r", i)), quick("")))
 		}
 		e.lineUp(all...)
-		must(t, all[0].le.TransferTo(e.Context(), "r3"))
+		must(e, all[0].le.TransferTo(e.Context(), "r3"))
 		term := all[3].leads(1)
 		if term.Number != 2 {
 			t.Errorf("term %+v", term)
 		}
-		mustIs(t, all[0].ended(1), election.ErrResigned)
+		mustIs(e, all[0].ended(1), election.ErrResigned)
 		e.inLine(4)
 		if got := all[0].line(); got != "r1 r2 r4 r0" {
 			t.Errorf("the line is %q", got)
 		}
-		must(t, all[3].le.TransferTo(e.Context(), "r1")) // the head
+		must(e, all[3].le.TransferTo(e.Context(), "r1")) // the head
 		all[1].leads(1)
 		for _, r := range []*replica{all[2], all[4]} {
 			r.never()
@@ -133,19 +133,19 @@ func TestTransferPassesWhoComesBack(t *testing.T) {
 				go func() { transferred <- a.le.TransferTo(context.Background(), "c") }()
 				e.until("c is the head", func() bool {
 					line, err := a.le.Candidates(e.Context())
-					must(t, err)
+					must(e, err)
 					return line[0].Identity == "c" && line[0].Promoted
 				})
 				f.Cut()
 				f.Heal()
 				e.until("b is back", func() bool { return a.line() == "c b" })
 				line, err := a.le.Candidates(e.Context())
-				must(t, err)
+				must(e, err)
 				if moved := line[0].Since.Sub(e.start); line[1].Promoted || e.bubble != nil && (moved < began || moved > e.clock()) {
 					t.Errorf("the line is %v", line)
 				}
 				close(hold)
-				must(t, <-transferred)
+				must(e, <-transferred)
 				c.leads(1)
 				b.never()
 				e.history.Require(e)
@@ -168,7 +168,7 @@ func TestTransferTwice(t *testing.T) {
 		}
 		close(hold)
 		for range 3 {
-			must(t, <-transferred)
+			must(e, <-transferred)
 		}
 		c.leads(1)
 		b.never()
@@ -187,10 +187,10 @@ func TestTransferThroughALostLine(t *testing.T) {
 		go func() { transferred <- a.le.TransferTo(context.Background(), "c") }()
 		e.until("c is the head", func() bool { return a.line() == "c b" })
 		e.pass(2 * leaseDuration) // it has looked, and knows its new place
-		must(t, e.raw.Del(e.Context(), key("queue"), key("seen")).Err())
+		must(e, e.raw.Del(e.Context(), key("queue"), key("seen")).Err())
 		e.until("both are back", func() bool { return a.line() == "c b" })
 		close(hold)
-		must(t, <-transferred)
+		must(e, <-transferred)
 		c.leads(1)
 		b.never()
 		e.history.Require(e)
@@ -205,10 +205,10 @@ func TestTransferToNobody(t *testing.T) {
 		for _, identity := range []string{"nobody", "a", "b c", "b"} {
 			err := a.le.TransferTo(e.Context(), identity)
 			if identity == "b" {
-				must(t, err)
+				must(e, err)
 				continue
 			}
-			mustIs(t, err, election.ErrNoCandidate)
+			mustIs(e, err, election.ErrNoCandidate)
 			var none *election.NoCandidateError
 			if !errors.As(err, &none) || none.Identity != identity || none.Election != electionName {
 				t.Errorf("to %q: %v", identity, err)
@@ -218,8 +218,8 @@ func TestTransferToNobody(t *testing.T) {
 			}
 		}
 		b.leads(1)
-		mustIs(t, a.le.TransferTo(e.Context(), "b"), election.ErrNotLeader)
-		mustIs(t, b.le.TransferTo(e.Context(), "\n"), lockcore.ErrConfig)
+		mustIs(e, a.le.TransferTo(e.Context(), "b"), election.ErrNotLeader)
+		mustIs(e, b.le.TransferTo(e.Context(), "\n"), lockcore.ErrConfig)
 		if !b.le.IsLeader() {
 			t.Error("it does not lead any more")
 		}
@@ -233,13 +233,13 @@ func TestLapsedCandidateIsNotListed(t *testing.T) {
 	inBubble(t, func(e *env) {
 		a, _, c := e.trio()
 		line, err := e.raw.ZRange(e.Context(), key("queue"), 0, -1).Result()
-		must(t, err)
-		must(t, e.raw.HSet(e.Context(), key("seen"), line[0], 1).Err())
+		must(e, err)
+		must(e, e.raw.HSet(e.Context(), key("seen"), line[0], 1).Err())
 		if got := a.line(); got != "c" {
 			t.Errorf("the line is %q", got)
 		}
-		mustIs(t, a.le.TransferTo(e.Context(), "b"), election.ErrNoCandidate)
-		must(t, a.le.TransferTo(e.Context(), "c"))
+		mustIs(e, a.le.TransferTo(e.Context(), "b"), election.ErrNoCandidate)
+		must(e, a.le.TransferTo(e.Context(), "c"))
 		c.leads(1)
 	})
 }
@@ -252,7 +252,7 @@ func TestTransferToTheDead(t *testing.T) {
 		e.lineUp(a, b, next)
 		cut := f.Partition()
 		f.Cut()
-		must(t, a.le.TransferTo(e.Context(), "b"))
+		must(e, a.le.TransferTo(e.Context(), "b"))
 		next.leads(1)
 		b.never()
 		lockcoretest.MustFire(e, cut)
@@ -281,10 +281,10 @@ func TestOneIdentityTwice(t *testing.T) {
 			}
 			var want string
 			if round%2 == 0 {
-				must(t, leaders[0].le.TransferTo(e.Context(), "twin"))
+				must(e, leaders[0].le.TransferTo(e.Context(), "twin"))
 				want = "twin twin twin"
 			} else {
-				must(t, leaders[0].le.Resign(e.Context()))
+				must(e, leaders[0].le.Resign(e.Context()))
 				want = "twin twin twin"
 			}
 			e.inLine(3)
@@ -323,7 +323,7 @@ func TestOnNewLeaderInOrder(t *testing.T) {
 					t.Fatalf("%s heard of %q, leader %q, want %q", r.le.Identity(), r.told(), r.le.GetLeader(), want)
 				}
 			}
-			must(t, all[i%10].le.Resign(e.Context()))
+			must(e, all[i%10].le.Resign(e.Context()))
 			e.settle() // the next one leads, and no time has passed
 			if !all[(i+1)%10].le.IsLeader() {
 				t.Fatalf("%s does not lead", all[(i+1)%10].le.Identity())
@@ -342,7 +342,7 @@ func TestOnNewLeaderAfterLoss(t *testing.T) {
 		e.lineUp(a, b, far)
 		e.pass(10 * time.Millisecond) // what is being read has been read
 		lost := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DropMessage, Match: lockcoretest.Channel("noonlock:leader:" + electionName), Count: 1})
-		must(t, a.le.TransferTo(e.Context(), "b"))
+		must(e, a.le.TransferTo(e.Context(), "b"))
 		b.leads(1)
 		e.pass(10 * time.Millisecond)
 		if lost.Fired() != 1 || far.told() != "a" {
@@ -353,21 +353,21 @@ func TestOnNewLeaderAfterLoss(t *testing.T) {
 		e.pass(time.Second) // the subscription is back
 
 		lost = f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DropMessage, Match: lockcoretest.Channel("noonlock:leader:" + electionName), Count: 2})
-		must(t, b.le.TransferTo(e.Context(), "a"))
+		must(e, b.le.TransferTo(e.Context(), "a"))
 		e.inLine(2)
-		must(t, a.le.TransferTo(e.Context(), "b"))
+		must(e, a.le.TransferTo(e.Context(), "b"))
 		e.inLine(2)
 		e.pass(10 * time.Millisecond)
 		if lost.Fired() != 2 || far.told() != "a b" {
 			t.Errorf("lost %d, told %q", lost.Fired(), far.told())
 		}
-		must(t, b.le.TransferTo(e.Context(), "a"))
+		must(e, b.le.TransferTo(e.Context(), "a"))
 		e.until("it has caught up", func() bool { return far.told() == "a b a" })
 		e.pass(10 * time.Millisecond)
 		begin := e.clock()
 		lost = f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DropMessage, Match: lockcoretest.Channel("noonlock:leader:" + electionName), Count: 1})
 		e.inLine(2)
-		must(t, a.le.TransferTo(e.Context(), "b"))
+		must(e, a.le.TransferTo(e.Context(), "b"))
 		e.pass(66*leaseDuration + time.Second - (e.clock() - begin))
 		if lost.Fired() != 1 || far.told() != "a b a b" {
 			t.Errorf("without a message: lost %d, told %q", lost.Fired(), far.told())
@@ -386,7 +386,7 @@ func TestSlowOnNewLeader(t *testing.T) {
 			OnStoppedLeading: func() {},
 			OnNewLeader:      func(identity string) { told = append(told, identity); <-hold },
 		}, quick(""))
-		must(t, err)
+		must(e, err)
 		a, b := e.replica(e.client("a"), quick("")), e.replica(e.client("b"), quick(""))
 		e.lineUp(a, b)
 		ctx, cancel := context.WithCancel(e.Context())
@@ -394,16 +394,16 @@ func TestSlowOnNewLeader(t *testing.T) {
 		go func() { done <- slow.Run(ctx) }()
 		e.until("it has heard of a", func() bool { return slow.GetLeader() == "a" })
 		e.inLine(2)
-		must(t, a.le.Resign(e.Context()))
+		must(e, a.le.Resign(e.Context()))
 		b.leads(1)
 		e.inLine(2)
-		must(t, b.le.Resign(e.Context()))
+		must(e, b.le.Resign(e.Context()))
 		e.until("it leads", slow.IsLeader)
 		e.until("it knows", func() bool { return slow.GetLeader() == "slow" })
 		close(hold)
 		e.pass(10 * time.Millisecond)
 		cancel()
-		must(t, <-done)
+		must(e, <-done)
 		if got := strings.Join(told, " "); got != "a slow" {
 			t.Errorf("told %q", got)
 		}

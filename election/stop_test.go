@@ -121,7 +121,7 @@ func TestFault83_CheckFindsWhatDoesNotEnd(t *testing.T) {
 					},
 					OnStoppedLeading: func() { <-hold },
 				}, cfg)
-				must(t, err)
+				must(e, err)
 				ctx, cancel := context.WithCancel(context.Background())
 				done := make(chan error, 1)
 				go func() { done <- le.Run(ctx) }()
@@ -160,7 +160,7 @@ func TestFault83_CheckFindsWhatDoesNotEnd(t *testing.T) {
 				}
 				cancel()
 				close(hold)
-				must(t, <-done)
+				must(e, <-done)
 				if err := le.Check(0); err != nil {
 					t.Errorf("after all: %v", err)
 				}
@@ -180,7 +180,7 @@ func TestFault63_OnNewLeaderBlocks(t *testing.T) {
 				OnStoppedLeading: func() {},
 				OnNewLeader:      func(string) { <-hold; panic("late") },
 			}, quick(""))
-			must(t, err)
+			must(e, err)
 			return le
 		}
 		a, b := stuck("a"), stuck("b")
@@ -194,12 +194,12 @@ func TestFault63_OnNewLeaderBlocks(t *testing.T) {
 		if !a.IsLeader() {
 			t.Error("a was not renewed")
 		}
-		must(t, a.Resign(e.Context()))
+		must(e, a.Resign(e.Context()))
 		e.until("b leads", b.IsLeader)
 		begin := e.clock()
 		cancel()
-		must(t, <-done)
-		must(t, <-done)
+		must(e, <-done)
+		must(e, <-done)
 		if took := e.clock() - begin; took > 10*time.Second {
 			t.Errorf("Run returned after %v", took)
 		}
