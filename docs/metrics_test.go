@@ -65,7 +65,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 		t.Fatal(err)
 	}
 	work := func(context.Context, uint64) error { return nil }
-	if _, err := singleton.NewService(client, "feed", work, singleton.ServiceConfig{Registerer: reg}); err != nil {
+	if _, err := singleton.NewDaemon(client, "feed", work, singleton.DaemonConfig{Registerer: reg}); err != nil {
 		t.Fatal(err)
 	}
 	callbacks := election.Callbacks{OnStartedLeading: func(context.Context) {}, OnStoppedLeading: func() {}}

@@ -25,7 +25,7 @@ func ruleLists(t *testing.T, path string) (lists [][]string) {
 	return lists
 }
 
-// The rights of a Mutex, and so of a Service, are the same wherever they are told, and
+// The rights of a Mutex, and so of a Daemon, are the same wherever they are told, and
 // each list that has channels begins them in a way that Redis 6.2 accepts.
 func TestRightsAreToldAlike(t *testing.T) {
 	t.Parallel()

@@ -31,7 +31,7 @@ var ErrUnhealthy = errors.New("healthz: unhealthy")
 // check for liveness, as a restart is what helps then.
 //
 // check is the Check of an election.LeaderElector (what client-go's
-// LeaderHealthzAdaptor watches for), a singleton.Runner or a singleton.Service.
+// LeaderHealthzAdaptor watches for), a singleton.Runner or a singleton.Daemon.
 // tolerance is what the work is given to stop in.
 func Overdue(name string, check func(tolerance time.Duration) error, tolerance time.Duration) Checker {
 	return Checker{Name: name, Check: func(context.Context) error { return check(tolerance) }}
@@ -63,7 +63,7 @@ func Staleness(name string, last func() time.Time, most time.Duration) Checker {
 	}}
 }
 
-// Ready fails when ready does: the Ready of a singleton.Runner, a singleton.Service or an
+// Ready fails when ready does: the Ready of a singleton.Runner, a singleton.Daemon or an
 // election.LeaderElector. It belongs to readiness, and never to liveness. It tells more
 // than Reachable: a server that answers may refuse every request that matters.
 func Ready(name string, ready func() error) Checker {

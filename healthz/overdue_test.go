@@ -73,13 +73,13 @@ func TestOverdueWork(t *testing.T) {
 			}
 			return worker{runner.Check, runner.Run}
 		},
-		"service": func(t *testing.T, s *stubborn) worker {
+		"daemon": func(t *testing.T, s *stubborn) worker {
 			t.Helper()
-			service, err := singleton.NewService(s.client, "feed", func(context.Context, uint64) error { s.do(); return nil }, singleton.ServiceConfig{})
+			daemon, err := singleton.NewDaemon(s.client, "feed", func(context.Context, uint64) error { s.do(); return nil }, singleton.DaemonConfig{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			return worker{service.Check, service.Run}
+			return worker{daemon.Check, daemon.Run}
 		},
 	}
 	for name, c := range map[string]struct {
@@ -92,9 +92,9 @@ func TestOverdueWork(t *testing.T) {
 		"an election past its lease": {worker: "election", lost: true, ends: 15 * time.Second, cause: "lease expired"},
 		"a runner past its drain":    {worker: "runner", ends: drain, cause: "the runner is stopping"},
 		"a runner past its lease":    {worker: "runner", lost: true, ends: 10 * time.Second, cause: "lease expired"},
-		"a service past its lease":   {worker: "service", lost: true, ends: 10 * time.Second, cause: "lease expired"},
+		"a daemon past its lease":    {worker: "daemon", lost: true, ends: 10 * time.Second, cause: "lease expired"},
 		// It has no drain: its lease is renewed until it has returned.
-		"a service that is stopped": {worker: "service", ends: drain},
+		"a daemon that is stopped": {worker: "daemon", ends: drain},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -15,7 +15,7 @@ type LockKind string
 // The kinds of an Inspection.
 const (
 	LockFree      LockKind = "free"
-	LockMutex     LockKind = "mutex"     // a Mutex, an election's lock or a Service's
+	LockMutex     LockKind = "mutex"     // a Mutex, an election's lock or a Daemon's
 	LockReentrant LockKind = "reentrant" // a ReentrantMutex
 	LockReadWrite LockKind = "readwrite" // an RWMutex
 	LockForeign   LockKind = "foreign"   // a key that this library did not write
@@ -54,7 +54,7 @@ type Waiter struct {
 }
 
 // Inspect tells who holds the lock of a name, of whatever kind, and who stands in line
-// for it. It also takes the names that runners use: election/NAME and job/service/NAME.
+// for it. It also takes the names that runners use: election/NAME and job/daemon/NAME.
 func (c *Client) Inspect(ctx context.Context, name string) (Inspection, error) {
 	seen, err := c.inspect(ctx, name)
 	if err != nil {

@@ -16,10 +16,10 @@ import (
 	"github.com/noonlock/noonlock/singleton"
 )
 
-// serviceRights are all that a Service needs of a server with ACLs, and onceRights a
+// daemonRights are all that a Daemon needs of a server with ACLs, and onceRights a
 // Once, besides keys and channels.
 var (
-	serviceRights = strings.Fields("evalsha eval subscribe ping publish" + // the last three: to be told, without them a waiter is slow
+	daemonRights = strings.Fields("evalsha eval subscribe ping publish" + // the last three: to be told, without them a waiter is slow
 		" exists get set del pexpire pttl time zadd zrange zrem zscore hset hget hdel")
 	onceRights = strings.Fields("evalsha eval time lrange subscribe unsubscribe ping publish" +
 		" exists get set hget hset hdel hmget hkeys hgetall hexists hlen lpush ltrim llen pttl pexpire persist")
@@ -182,13 +182,13 @@ func eachRight(t *testing.T, f *fleet, channels string, rights []string, use fun
 	}
 }
 
-// A user with exactly the documented rights can do all that a Service needs; with one
+// A user with exactly the documented rights can do all that a Daemon needs; with one
 // less that is noticed, and no two replicas are at it at a time.
 // Mutant: a script of the line uses a command that is not documented.
-func TestFault60_ACLOfAService(t *testing.T) {
+func TestFault60_ACLOfADaemon(t *testing.T) {
 	t.Parallel()
 	f := realFleet(t)
-	eachRight(t, f, "noonlock:ch:*", serviceRights, func(u *narrowUser, name string) error {
+	eachRight(t, f, "noonlock:ch:*", daemonRights, func(u *narrowUser, name string) error {
 		work := func(ctx context.Context, token uint64) error {
 			u.begins(ctx, token)
 			<-ctx.Done()
@@ -196,7 +196,7 @@ func TestFault60_ACLOfAService(t *testing.T) {
 		}
 		start := func(identity string) (stop func()) {
 			c, _ := u.client(identity)
-			s, err := singleton.NewService(c, name, work, singleton.ServiceConfig{TTL: time.Second, Logger: u.log.logger(identity)})
+			s, err := singleton.NewDaemon(c, name, work, singleton.DaemonConfig{TTL: time.Second, Logger: u.log.logger(identity)})
 			if err != nil {
 				u.t.Fatal(err)
 			}
@@ -214,7 +214,7 @@ func TestFault60_ACLOfAService(t *testing.T) {
 			}
 		}
 		inLine := func(n int64) func() bool {
-			return func() bool { return u.raw.ZCard(u.t.Context(), u.key("service/"+name, "queue")).Val() == n }
+			return func() bool { return u.raw.ZCard(u.t.Context(), u.key("daemon/"+name, "queue")).Val() == n }
 		}
 		stopA := start("a")
 		defer func() { stopA() }()

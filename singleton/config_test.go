@@ -35,7 +35,7 @@ func TestRunnerRefusals(t *testing.T) {
 			"a name with braces": {err: r.runner.Add("a{b}", "@daily", work, singleton.JobConfig{}), is: lockcore.ErrConfig},
 			"a long name":        {err: r.runner.Add(strings.Repeat("x", 201), "@daily", work, singleton.JobConfig{}), is: lockcore.ErrConfig},
 			"a Once's name":      {err: r.runner.Add("once/x", "@daily", work, singleton.JobConfig{}), field: "name"},
-			"a Service's name":   {err: r.runner.Add("service/x", "@daily", work, singleton.JobConfig{}), field: "name"},
+			"a Daemon's name":    {err: r.runner.Add("daemon/x", "@daily", work, singleton.JobConfig{}), field: "name"},
 			"no work":            {err: r.runner.Add("a", "@daily", nil, singleton.JobConfig{}), field: "work"},
 			"no schedule":        {err: r.runner.Add("a", "", work, singleton.JobConfig{}), is: singleton.ErrSchedule},
 			"a bad schedule":     {err: r.runner.Add("a", "61 * * * *", work, singleton.JobConfig{}), is: singleton.ErrSchedule},

@@ -332,7 +332,7 @@ func TestFault23_ClassD_ALostLedgerIsReported(t *testing.T) {
 				t.Errorf("loss %d is reported %d times:\n%s", loss, n, &f.log)
 			}
 			for name, reg := range regs {
-				if n, _ := metric(t, reg, "noonlock_job_ledger_losses_total", "job", "draw"); int(n) != loss {
+				if n, _ := metric(t, reg, "noonlock_job_ledger_losses_total", "name", "draw"); int(n) != loss {
 					t.Errorf("%s counts %v losses", name, n)
 				}
 			}

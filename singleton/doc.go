@@ -1,5 +1,5 @@
 // Package singleton runs what a fleet of equal replicas is to do once: jobs on a
-// schedule (Runner), one copy of a long-lived function (Service), and work at
+// schedule (Runner), one copy of a long-lived function (Daemon), and work at
 // start-up that one replica does while the others wait (Once).
 //
 //	r, err := singleton.NewRunner(client, singleton.Config{})
@@ -9,7 +9,7 @@
 // A tick is an instant of a job's schedule. All replicas name the same instants,
 // as a schedule is a function of absolute time, and claim them in the job's ledger
 // on the Redis server, by the server's clock. What is below is about the Runner;
-// Service and Once say for themselves what they promise.
+// Daemon and Once say for themselves what they promise.
 //
 // # What is guaranteed
 //
@@ -109,7 +109,7 @@
 // The keys of a ledger begin with the Client's Prefix and "{job/". A job's ledger lives as long as replicas run it, at least 30 days
 // and twice its interval beyond, and for ever while it is paused.
 //
-// A Once has a ledger of its own, "once/" and its name. A Service has none: it is
+// A Once has a ledger of its own, "once/" and its name. A Daemon has none: it is
 // a lock, and stands in that lock's line.
 //
 // Where the server has ACLs, a user needs no more than this. For a Runner, and to
@@ -127,7 +127,7 @@
 //	+hget +hset +hdel +hmget +hkeys +hgetall +hexists +hlen +lpush
 //	+ltrim +llen +pttl +pexpire +persist
 //
-// and for a Service, as for any lockcore.Mutex:
+// and for a Daemon, as for any lockcore.Mutex:
 //
 //	~noonlock:* resetchannels &noonlock:ch:* -@all +evalsha +eval +subscribe
 //	+ping +publish +exists +get +set +del +pexpire +pttl +time +zadd +zrange

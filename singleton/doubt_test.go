@@ -68,7 +68,7 @@ func TestFault54_ACrashAndThenFailuresIsUnknown(t *testing.T) {
 // The same of a Once: who fails after another has died is told that nobody knows, and
 // so are those who waited.
 func TestOnceFailureAfterACrashIsUnknown(t *testing.T) {
-	fleetInBubble(t, func(t *testing.T, f *serviceFleet) {
+	fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
 		c, faults := f.linked("dies")
 		begun := make(chan struct{})
 		f.do(f.once(c, singleton.OnceConfig{}), func(ctx context.Context, _ uint64) error {
@@ -215,7 +215,7 @@ func TestOnceThatMayHaveHadItsEffectIsUnknown(t *testing.T) {
 	}
 	fails := func(context.Context, uint64) error { return errBroken }
 	t.Run("success is not recorded", func(t *testing.T) {
-		fleetInBubble(t, func(t *testing.T, f *serviceFleet) {
+		fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
 			c, faults := f.linked("stops")
 			done := make(chan struct{})
 			first := f.run(func(ctx context.Context) error {
@@ -236,14 +236,14 @@ func TestOnceThatMayHaveHadItsEffectIsUnknown(t *testing.T) {
 		})
 	})
 	t.Run("the work does not know", func(t *testing.T) {
-		fleetInBubble(t, func(t *testing.T, f *serviceFleet) {
+		fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
 			unknown(t, f.do(f.once(f.client("a"), cfg), func(context.Context, uint64) error {
 				return errors.Join(errBroken, singleton.ErrUnknownOutcome)
 			}).result(), 1)
 		})
 	})
 	t.Run("the lease is lost", func(t *testing.T) {
-		fleetInBubble(t, func(t *testing.T, f *serviceFleet) {
+		fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
 			c, faults := f.linked("deaf")
 			began := make(chan struct{})
 			deaf := f.do(f.once(c, cfg), func(ctx context.Context, _ uint64) error {

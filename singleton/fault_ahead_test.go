@@ -87,7 +87,7 @@ func TestFault81_ClassD_TheResourceHasSeenATokenOfTheFuture(t *testing.T) {
 			}
 			raised := 0.0
 			for _, reg := range regs {
-				n, _ := metric(t, reg, "noonlock_job_tokens_raised_total", "job", "draw")
+				n, _ := metric(t, reg, "noonlock_job_tokens_raised_total", "name", "draw")
 				raised += n
 			}
 			if told := f.log.count("token raised above the one that the resource has seen"); told != 1 || raised != 1 {
@@ -170,7 +170,7 @@ func TestFault81_ATokenThatNoOtherIsAbove(t *testing.T) {
 
 // The same of a Once: the next call's token is above.
 func TestFault81_AOnceIsRefusedOnce(t *testing.T) {
-	fleetInBubble(t, func(t *testing.T, f *serviceFleet) {
+	fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
 		resource := &gate{ahead: 14 * 365 * 24 * time.Hour}
 		o := f.once(f.client("a"), singleton.OnceConfig{})
 		work := func(_ context.Context, token uint64) error { return resource.admit(token, time.UnixMilli(1)) }

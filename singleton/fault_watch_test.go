@@ -150,7 +150,7 @@ func TestFault63_WatcherThatBlocks(t *testing.T) {
 }
 
 // A scrape stands still in the middle of each collector: runs are counted, and another
-// Runner and a Service can be made.
+// Runner and a Daemon can be made.
 //
 // Caught mutants: the Vecs of client_golang.
 func TestFault63_ScrapeThatHangs(t *testing.T) {

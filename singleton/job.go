@@ -169,7 +169,7 @@ type Run struct {
 }
 
 // Key is the same for all attempts of a tick and for no other tick: an
-// idempotency key for services that take one.
+// idempotency key for systems that take one.
 func (r Run) Key() string { return r.Job + "@" + strconv.FormatInt(r.Tick.UnixMilli(), 10) }
 
 // Marker is the run as package sqlonce marks it: what Once.Do of that package takes.

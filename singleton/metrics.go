@@ -37,17 +37,17 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		runs: registry.Counters(prometheus.CounterOpts{
 			Name: "noonlock_job_runs_total",
 			Help: "Runs whose outcome this replica has recorded: succeeded, failed, unknown, lost.",
-		}, "job", "outcome"),
+		}, "name", "outcome"),
 		duration: registry.Histograms(prometheus.HistogramOpts{
 			Name:    "noonlock_job_attempt_duration_seconds",
 			Help:    "How long the attempts of runs on this replica took.",
 			Buckets: prometheus.ExponentialBuckets(0.005, 4, 10), // to 22 minutes
-		}, "job"),
+		}, "name"),
 		delay: registry.Histograms(prometheus.HistogramOpts{
 			Name:    "noonlock_job_start_delay_seconds",
 			Help:    "How long after it came due, its jitter over, the first attempt at a tick was begun on this replica, by the server's clock.",
 			Buckets: []float64{.001, .002, .005, .01, .025, .05, .1, .25, .5, 1, 5, 30, 300, 3600},
-		}, "job"),
+		}, "name"),
 		lastSuccess: newInstantsGauge("noonlock_job_last_success_timestamp_seconds",
 			"The newest tick that has succeeded on any replica, as far as this one knows."),
 		next: newInstantsGauge("noonlock_job_next_tick_timestamp_seconds",
@@ -55,31 +55,31 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		paused: registry.Gauges(prometheus.GaugeOpts{
 			Name: "noonlock_job_paused",
 			Help: "1 while the job is paused, as far as this replica knows, else 0.",
-		}, "job"),
+		}, "name"),
 		superseded: registry.Gauges(prometheus.GaugeOpts{
 			Name: "noonlock_job_superseded",
 			Help: "1 while another definition of the job is in use, so that this replica runs none of its ticks, else 0.",
-		}, "job"),
+		}, "name"),
 		skipped: registry.Counters(prometheus.CounterOpts{
 			Name: "noonlock_job_skipped_ticks_total",
 			Help: "Ticks that this replica has recorded as skipped, by reason: missed, overlap, deadline, paused, rescheduled.",
-		}, "job", "reason"),
+		}, "name", "reason"),
 		takeovers: registry.Counters(prometheus.CounterOpts{
 			Name: "noonlock_job_takeovers_total",
 			Help: "Runs that this replica has taken over from another that died or gave up.",
-		}, "job"),
+		}, "name"),
 		raised: registry.Counters(prometheus.CounterOpts{
 			Name: "noonlock_job_tokens_raised_total",
 			Help: "Runs whose token was raised, as their resource had seen a greater one: the server's clock was ahead, or its data was lost.",
-		}, "job"),
+		}, "name"),
 		losses: registry.Counters(prometheus.CounterOpts{
 			Name: "noonlock_job_ledger_losses_total",
 			Help: "How often this replica has found that the ledger it knew was lost or set back.",
-		}, "job"),
+		}, "name"),
 		conflicts: registry.Counters(prometheus.CounterOpts{
 			Name: "noonlock_job_definition_conflicts_total",
 			Help: "How often this replica has found replicas with another definition of the job beside it for ten minutes.",
-		}, "job"),
+		}, "name"),
 		offset: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "noonlock_job_clock_offset_seconds",
 			Help: "How far this machine's wall clock is ahead of the server's.",

@@ -16,7 +16,7 @@ type instantsGauge struct {
 }
 
 func newInstantsGauge(name, help string) *instantsGauge {
-	return &instantsGauge{desc: prometheus.NewDesc(name, help, []string{"job"}, nil), at: map[string]time.Time{}}
+	return &instantsGauge{desc: prometheus.NewDesc(name, help, []string{"name"}, nil), at: map[string]time.Time{}}
 }
 
 func (g *instantsGauge) set(job string, at time.Time) {

@@ -93,7 +93,7 @@ func TestMetrics(t *testing.T) {
 			return value, sum
 		}
 		for _, outcome := range []string{"succeeded", "failed", "unknown", "lost"} {
-			if n, _ := total("noonlock_job_runs_total", "job", "draw", "outcome", outcome); n != outcomes[outcome] {
+			if n, _ := total("noonlock_job_runs_total", "name", "draw", "outcome", outcome); n != outcomes[outcome] {
 				t.Errorf("runs %s: %v, the ledger has %v", outcome, n, outcomes[outcome])
 			}
 		}
@@ -144,7 +144,7 @@ func TestMetricsAreShared(t *testing.T) {
 		f.recorded("one", 2)
 		f.recorded("two", 2)
 		for _, name := range []string{"one", "two"} {
-			if n, _ := metric(t, reg, "noonlock_job_runs_total", "job", name, "outcome", "succeeded"); n < 2 {
+			if n, _ := metric(t, reg, "noonlock_job_runs_total", "name", name, "outcome", "succeeded"); n < 2 {
 				t.Errorf("%v runs of %s", n, name)
 			}
 		}

@@ -15,7 +15,7 @@ import (
 
 // FAULT 53.
 func TestOncePanicAndGoexitAreFailures(t *testing.T) {
-	fleetInBubble(t, func(t *testing.T, f *serviceFleet) {
+	fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
 		o := f.once(f.client("a"), singleton.OnceConfig{})
 		other := f.once(f.client("b"), singleton.OnceConfig{})
 		for _, c := range []struct {
@@ -51,7 +51,7 @@ func TestOncePanicAndGoexitAreFailures(t *testing.T) {
 // FAULT 54: the runner dies; another takes its place within TTL + 0.5 s, with a
 // higher token. What the dead one says when it is back does not count.
 func TestOnceIsTakenOverFromTheDead(t *testing.T) {
-	fleetOnBoth(t, func(t *testing.T, f *serviceFleet) {
+	fleetOnBoth(t, func(t *testing.T, f *daemonFleet) {
 		cfg := singleton.OnceConfig{TTL: time.Second}
 		c, faults := f.linked("dies")
 		type begin struct {
@@ -109,7 +109,7 @@ func TestOnceIsTakenOverFromTheDead(t *testing.T) {
 // that the runner must believe to be over. When its work has stopped it gives the
 // run up, and another need not wait for the end of the hold.
 func TestOnceIsLeftWhenTheLeaseIsLost(t *testing.T) {
-	fleetInBubble(t, func(t *testing.T, f *serviceFleet) {
+	fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
 		c, faults := f.linked("deaf")
 		started, taken := make(chan struct{}), make(chan time.Duration, 1)
 		deaf := f.do(f.once(c, singleton.OnceConfig{}), func(ctx context.Context, token uint64) error {
@@ -144,7 +144,7 @@ func TestOnceIsLeftWhenTheLeaseIsLost(t *testing.T) {
 // A runner that lost its lease, and finds that nobody has taken over, runs the
 // work again: the loss is no failure of the work.
 func TestOnceRunsAgainAfterALoss(t *testing.T) {
-	fleetInBubble(t, func(t *testing.T, f *serviceFleet) {
+	fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
 		c, faults := f.linked("alone")
 		tokens := make(chan uint64, 3)
 		run := f.do(f.once(c, singleton.OnceConfig{}), func(ctx context.Context, token uint64) error {
@@ -173,7 +173,7 @@ func TestOnceRunsAgainAfterALoss(t *testing.T) {
 func TestOnceGivesUpAfterTheAttempts(t *testing.T) {
 	for most, want := range map[int]string{1: singleton.OutcomeLost, 2: singleton.OutcomeUnknown} {
 		t.Run(want, func(t *testing.T) {
-			fleetInBubble(t, func(t *testing.T, f *serviceFleet) {
+			fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
 				cfg := singleton.OnceConfig{MaxAttempts: most}
 				var count tally
 				for i := range most {
@@ -203,7 +203,7 @@ func TestOnceGivesUpAfterTheAttempts(t *testing.T) {
 // FAULT 52: a runner is shut down and slow to stop. Another takes over when the
 // work has returned, and not before. Mutant: give the run up when ctx ends.
 func TestOnceIsLeftToAnotherAtShutdown(t *testing.T) {
-	fleetInBubble(t, func(t *testing.T, f *serviceFleet) {
+	fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
 		tokens := make(chan uint64, 2)
 		run := f.do(f.once(f.client("a"), singleton.OnceConfig{}), func(ctx context.Context, token uint64) error {
 			f.begins("a", token)
@@ -241,7 +241,7 @@ func TestOnceIsLeftToAnotherAtShutdown(t *testing.T) {
 
 // A success counts although ctx has ended meanwhile.
 func TestOnceRecordsASuccessAtShutdown(t *testing.T) {
-	fleetInBubble(t, func(t *testing.T, f *serviceFleet) {
+	fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
 		started := make(chan struct{})
 		run := f.do(f.once(f.client("a"), singleton.OnceConfig{}), func(ctx context.Context, _ uint64) error {
 			close(started)

@@ -18,7 +18,7 @@ import (
 // Who was refused because another runs shares that run's outcome, even if it has
 // ended before the next look.
 func TestOnceRefusedClaimSharesTheOutcome(t *testing.T) {
-	fleetInBubble(t, func(t *testing.T, f *serviceFleet) {
+	fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
 		nothing := func(context.Context, uint64) error { return nil }
 		warm, err := singleton.NewOnce(f.client("warm"), "scripts", singleton.OnceConfig{})
 		if err != nil {
@@ -57,7 +57,7 @@ func TestOnceSurvivesLostReplies(t *testing.T) {
 	for _, kind := range []lockcoretest.Kind{lockcoretest.SwallowReply, lockcoretest.ResetAfter} {
 		for _, outcome := range []error{nil, errBroken} {
 			t.Run(fmt.Sprint(kind, outcome), func(t *testing.T) {
-				fleetInBubble(t, func(t *testing.T, f *serviceFleet) {
+				fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
 					c, faults := f.linked("a")
 					// By names that only the sources of these two have.
 					for _, code := range []string{"local overlap, keep, retain", "local me, tick, outcome"} {
@@ -87,7 +87,7 @@ func TestOnceSurvivesLostReplies(t *testing.T) {
 
 // A message that is lost costs time: the waiter looks when the hold would end.
 func TestOnceSurvivesALostMessage(t *testing.T) {
-	fleetInBubble(t, func(t *testing.T, f *serviceFleet) {
+	fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
 		leave, started := make(chan struct{}), make(chan struct{})
 		run := f.do(f.once(f.client("a"), singleton.OnceConfig{}), func(context.Context, uint64) error {
 			close(started)
@@ -112,7 +112,7 @@ func TestOnceSurvivesALostMessage(t *testing.T) {
 
 // The server is away when Do begins, while the work runs, and while others wait.
 func TestOnceWaitsForTheServer(t *testing.T) {
-	fleetInBubble(t, func(t *testing.T, f *serviceFleet) {
+	fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
 		f.bubble.Stop()
 		var count tally
 		leave := make(chan struct{})
@@ -154,7 +154,7 @@ func TestOnceWaitsForTheServer(t *testing.T) {
 // Class D, FAULT 15: the server loses its data in mid-run. The runner is told at
 // its next renewal, the work is done anew, and the token tells the two apart.
 func TestOnceAfterTheServerLostItsData(t *testing.T) {
-	fleetInBubble(t, func(t *testing.T, f *serviceFleet) {
+	fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
 		var mu sync.Mutex
 		var tokens []uint64
 		var causes []error
@@ -194,7 +194,7 @@ func TestOnceAfterTheServerLostItsData(t *testing.T) {
 
 // What only an operator can change is told, and not waited for.
 func TestOnceTellsARefusal(t *testing.T) {
-	fleetInBubble(t, func(t *testing.T, f *serviceFleet) {
+	fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
 		o := f.once(f.client("a"), singleton.OnceConfig{})
 		f.bubble.Server().SetError("NOPERM this user has no permissions")
 		if err := f.do(o, mustNotRun(t)).result(); err == nil || !strings.Contains(err.Error(), `once "migrate-7"`) || !strings.Contains(err.Error(), "NOPERM") {
@@ -223,7 +223,7 @@ func TestOnceTellsARefusal(t *testing.T) {
 // A success that cannot be recorded is none: Do says so, and leaves the run to
 // others.
 func TestOnceSuccessThatCannotBeRecorded(t *testing.T) {
-	fleetInBubble(t, func(t *testing.T, f *serviceFleet) {
+	fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
 		err := f.do(f.once(f.client("a"), singleton.OnceConfig{}), func(context.Context, uint64) error {
 			f.bubble.Server().SetError("NOPERM this user has no permissions")
 			return nil

@@ -14,7 +14,7 @@ import (
 	"github.com/noonlock/noonlock/singleton"
 )
 
-func (f *serviceFleet) once(c *lockcore.Client, cfg singleton.OnceConfig) *singleton.Once {
+func (f *daemonFleet) once(c *lockcore.Client, cfg singleton.OnceConfig) *singleton.Once {
 	f.Helper()
 	o, err := singleton.NewOnce(c, "migrate-7", cfg)
 	if err != nil {
@@ -26,13 +26,13 @@ func (f *serviceFleet) once(c *lockcore.Client, cfg singleton.OnceConfig) *singl
 type onceWork = func(context.Context, uint64) error
 
 // do starts a Do.
-func (f *serviceFleet) do(o *singleton.Once, work onceWork) *replicaRun {
+func (f *daemonFleet) do(o *singleton.Once, work onceWork) *replicaRun {
 	f.Helper()
 	return f.run(func(ctx context.Context) error { return o.Do(ctx, work) })
 }
 
 // waiting returns when so many clients wait for the outcome.
-func (f *serviceFleet) waiting(n int64) {
+func (f *daemonFleet) waiting(n int64) {
 	f.Helper()
 	f.until(fmt.Sprintf("%d wait", n), func() bool { return f.listening("migrate-7") == n })
 }
@@ -54,7 +54,7 @@ func TestOnceRunsOnOneOfFifty(t *testing.T) {
 		result error
 	}{{"success", nil}, {"failure", errBroken}} {
 		t.Run(c.name, func(t *testing.T) {
-			fleetOnBoth(t, func(t *testing.T, f *serviceFleet) {
+			fleetOnBoth(t, func(t *testing.T, f *daemonFleet) {
 				const replicas = 50
 				leave := make(chan struct{})
 				runs := make(chan uint64, replicas)
@@ -116,7 +116,7 @@ func TestOnceRunsOnOneOfFifty(t *testing.T) {
 // All at one instant, and the work takes no time: who comes too late to wait
 // finds the success.
 func TestOnceInstantWork(t *testing.T) {
-	fleetOnBoth(t, func(t *testing.T, f *serviceFleet) {
+	fleetOnBoth(t, func(t *testing.T, f *daemonFleet) {
 		var count tally
 		var all []*replicaRun
 		for i := range 50 {
@@ -138,7 +138,7 @@ func TestOnceInstantWork(t *testing.T) {
 
 // Calls of one process share the run as replicas do.
 func TestOnceInOneProcess(t *testing.T) {
-	fleetInBubble(t, func(t *testing.T, f *serviceFleet) {
+	fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
 		o := f.once(f.client("a"), singleton.OnceConfig{})
 		var count tally
 		var all []*replicaRun
@@ -162,7 +162,7 @@ func TestOnceInOneProcess(t *testing.T) {
 
 // Waiting costs one look per TTL (P7), and the result comes by message.
 func TestOnceWaitersDoNotPoll(t *testing.T) {
-	fleetInBubble(t, func(t *testing.T, f *serviceFleet) {
+	fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
 		const waiters, minutes = 20, 4
 		leave, started := make(chan struct{}), make(chan struct{})
 		f.do(f.once(f.client("runner"), singleton.OnceConfig{}), func(context.Context, uint64) error {
@@ -208,7 +208,7 @@ func mustNotRun(t *testing.T) onceWork {
 }
 
 func TestOnceWaiterIsCancelled(t *testing.T) {
-	fleetOnBoth(t, func(t *testing.T, f *serviceFleet) {
+	fleetOnBoth(t, func(t *testing.T, f *daemonFleet) {
 		started := make(chan struct{})
 		runner := f.do(f.once(f.client("a"), singleton.OnceConfig{}), func(ctx context.Context, _ uint64) error {
 			close(started)
@@ -235,7 +235,7 @@ func TestOnceWaiterIsCancelled(t *testing.T) {
 
 // A success is remembered for Remember after the last call.
 func TestOnceRemembers(t *testing.T) {
-	fleetInBubble(t, func(t *testing.T, f *serviceFleet) {
+	fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
 		const remember = 720 * time.Hour
 		var count tally
 		for i, c := range []struct {
@@ -266,7 +266,7 @@ func TestOnceRemembers(t *testing.T) {
 }
 
 func TestOnceRefusals(t *testing.T) {
-	fleetInBubble(t, func(t *testing.T, f *serviceFleet) {
+	fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
 		c := f.client("a")
 		for _, r := range []struct {
 			client *lockcore.Client

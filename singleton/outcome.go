@@ -26,7 +26,7 @@ var (
 	ErrTriggers = ledger.ErrTriggers
 )
 
-// ErrNotReady is what the Ready of a Runner or a Service finds, joined with the reason.
+// ErrNotReady is what the Ready of a Runner or a Daemon finds, joined with the reason.
 var ErrNotReady = errors.New("singleton: not ready")
 
 // TriggeredAt returns when a run was triggered, by its tick. The tick of such a run is

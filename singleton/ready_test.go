@@ -114,18 +114,18 @@ func TestFault77_NotReadyWhileNothingCanRun(t *testing.T) {
 	}
 }
 
-// A Service is ready in line and at work, and not while nobody could take it over.
-func TestFault77_ServiceReady(t *testing.T) {
+// A Daemon is ready in line and at work, and not while nobody could take it over.
+func TestFault77_DaemonReady(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"READONLY You can't write against a read only replica.", "NOPERM this user has no permissions"} {
 		bubbleFleet(t, func(t *testing.T, f *fleet) {
 			work := func(ctx context.Context, _ uint64) error { <-ctx.Done(); return nil }
 			reg := prometheus.NewRegistry()
-			var all []*singleton.Service
+			var all []*singleton.Daemon
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan error, 2)
 			for range 2 {
-				s, err := singleton.NewService(f.client(f.direct(), lockcore.Config{}), "feed", work, singleton.ServiceConfig{Registerer: reg})
+				s, err := singleton.NewDaemon(f.client(f.direct(), lockcore.Config{}), "feed", work, singleton.DaemonConfig{Registerer: reg})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -142,7 +142,7 @@ func TestFault77_ServiceReady(t *testing.T) {
 					t.Errorf("%d: %v", i, err)
 				}
 			}
-			if n, _ := metric(t, reg, "noonlock_service_running", "service", "feed"); n != 1 {
+			if n, _ := metric(t, reg, "noonlock_daemon_running", "name", "feed"); n != 1 {
 				t.Errorf("it runs on %v replicas", n)
 			}
 			f.bubble.Server().SetError(text)
@@ -165,7 +165,7 @@ func TestFault77_ServiceReady(t *testing.T) {
 					t.Error(err)
 				}
 			}
-			if n, _ := metric(t, reg, "noonlock_service_running", "service", "feed"); n != 0 || all[0].Ready() == nil {
+			if n, _ := metric(t, reg, "noonlock_daemon_running", "name", "feed"); n != 0 || all[0].Ready() == nil {
 				t.Errorf("after Run: running %v, Ready %v", n, all[0].Ready())
 			}
 		})

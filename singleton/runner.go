@@ -60,7 +60,7 @@ type Config struct {
 // drain is over.
 var ErrStopping = errors.New("singleton: the runner is stopping")
 
-// ErrRunning is the answer to a Run of what runs already, a Runner or a Service,
+// ErrRunning is the answer to a Run of what runs already, a Runner or a Daemon,
 // and to an Add while the Runner runs.
 var ErrRunning = errors.New("singleton: it is running already")
 
@@ -150,8 +150,8 @@ func (r *Runner) AddSchedule(name string, schedule Schedule, work Func, cfg JobC
 	if work == nil {
 		return &ConfigError{"work", "nil", "a function"}
 	}
-	if strings.HasPrefix(name, onceNames) || strings.HasPrefix(name, serviceNames) {
-		return &ConfigError{"name", strconv.Quote(name), "without the prefixes " + onceNames + " and " + serviceNames + ", which are for Once and Service"}
+	if strings.HasPrefix(name, onceNames) || strings.HasPrefix(name, daemonNames) {
+		return &ConfigError{"name", strconv.Quote(name), "without the prefixes " + onceNames + " and " + daemonNames + ", which are for Once and Daemon"}
 	}
 	if err := CheckSchedule(schedule); err != nil {
 		return fmt.Errorf("job %q: %w", name, err)

@@ -85,8 +85,8 @@ func TestFault84_RunnerStopsWhileTheServerHangs(t *testing.T) {
 	}
 }
 
-// A Service and a Once return within ShutdownTimeout, too: in their work, and in line.
-func TestFault84_ServiceAndOnceStopWhileTheServerHangs(t *testing.T) {
+// A Daemon and a Once return within ShutdownTimeout, too: in their work, and in line.
+func TestFault84_DaemonAndOnceStopWhileTheServerHangs(t *testing.T) {
 	t.Parallel()
 	for _, within := range []time.Duration{0, time.Second} {
 		for _, late := range []time.Duration{0, 500 * time.Millisecond, time.Minute} {
@@ -112,7 +112,7 @@ func TestFault84_ServiceAndOnceStopWhileTheServerHangs(t *testing.T) {
 						took := make(chan time.Duration, 4)
 						var stopped time.Time
 						for range 2 { // one works, one waits
-							s, err := singleton.NewService(f.client(f.direct(), lockcore.Config{}), "feed", work, singleton.ServiceConfig{TTL: time.Minute, ShutdownTimeout: within})
+							s, err := singleton.NewDaemon(f.client(f.direct(), lockcore.Config{}), "feed", work, singleton.DaemonConfig{TTL: time.Minute, ShutdownTimeout: within})
 							if err != nil {
 								t.Fatal(err)
 							}
@@ -142,11 +142,11 @@ func TestFault84_ServiceAndOnceStopWhileTheServerHangs(t *testing.T) {
 	}
 }
 
-// A function of a Service that returns at once, for ever, is started ever more rarely.
-func TestFault83_ServiceThatReturnsAtOnce(t *testing.T) {
-	fleetInBubble(t, func(t *testing.T, f *serviceFleet) {
+// A function of a Daemon that returns at once, for ever, is started ever more rarely.
+func TestFault83_DaemonThatReturnsAtOnce(t *testing.T) {
+	fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
 		var started atomic.Int32
-		s := f.service(f.client("a"), func(context.Context, uint64) error { started.Add(1); return nil }, singleton.ServiceConfig{})
+		s := f.daemon(f.client("a"), func(context.Context, uint64) error { started.Add(1); return nil }, singleton.DaemonConfig{})
 		f.run(s.Run)
 		time.Sleep(time.Hour)
 		if starts := started.Load(); starts < 50 || starts > 75 {

@@ -15,7 +15,7 @@ type underway struct {
 }
 
 type attemptUnderWay struct {
-	name  string // of the job or service
+	name  string // of the job or daemon
 	ctx   context.Context
 	ended time.Time // when ctx was seen to have ended
 }

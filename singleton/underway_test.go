@@ -15,7 +15,7 @@ import (
 // Mutants: the end of the lease is not noticed; an attempt that has returned is still
 // reported; the tolerance is not granted.
 func TestRunnerCheckFindsAnOverrun(t *testing.T) {
-	fleetInBubble(t, func(t *testing.T, f *serviceFleet) {
+	fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
 		c, faults := f.linked("stuck")
 		r, err := singleton.NewRunner(c, singleton.Config{TTL: 10 * time.Second})
 		if err != nil {

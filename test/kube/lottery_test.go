@@ -80,7 +80,7 @@ func (l *lottery) metric(series string) (greatest float64) {
 // newest is the newest noon that was drawn, as far as a replica knows.
 func (l *lottery) newest() time.Time {
 	l.Helper()
-	return time.Unix(int64(l.metric(`noonlock_job_last_success_timestamp_seconds{job="lottery"}`)), 0).UTC()
+	return time.Unix(int64(l.metric(`noonlock_job_last_success_timestamp_seconds{name="lottery"}`)), 0).UTC()
 }
 
 // drawn waits until the noon was drawn, counted from the first one.

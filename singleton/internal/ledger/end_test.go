@@ -243,19 +243,19 @@ func TestCompletionsOfTwoTicks(t *testing.T) {
 func TestLedgerMutexIsApart(t *testing.T) {
 	onBoth(t, func(e *env) {
 		c := e.Client("a")
-		l, err := ledger.NewLock(c, "service/feed", testenv.TTL(5*time.Second))
+		l, err := ledger.NewLock(c, "daemon/feed", testenv.TTL(5*time.Second))
 		testenv.Must(e, err)
 		held, err := l.Lock(e.Context())
 		testenv.Must(e, err)
-		own, err := e.Client("b").Mutex("service/feed", testenv.TTL(5*time.Second))
+		own, err := e.Client("b").Mutex("daemon/feed", testenv.TTL(5*time.Second))
 		testenv.Must(e, err)
 		mine, err := own.TryLock(e.Context())
 		testenv.Must(e, err)
 		testenv.Must(e, mine.Unlock(e.Context()))
-		if _, err := c.Mutex("job/service/feed", lockcore.LeaseConfig{}); err == nil {
-			e.Error("a lock of the application may be called job/service/feed")
+		if _, err := c.Mutex("job/daemon/feed", lockcore.LeaseConfig{}); err == nil {
+			e.Error("a lock of the application may be called job/daemon/feed")
 		}
-		other, err := ledger.NewLock(e.Client("b"), "service/feed", lockcore.LeaseConfig{})
+		other, err := ledger.NewLock(e.Client("b"), "daemon/feed", lockcore.LeaseConfig{})
 		testenv.Must(e, err)
 		brief, cancel := context.WithTimeout(e.Context(), time.Second)
 		defer cancel()

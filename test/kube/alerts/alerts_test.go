@@ -70,7 +70,7 @@ func rules(t *testing.T) map[string]rulefmt.Rule {
 const (
 	deployed = `namespace="here",job="demo-lottery"`
 	target   = deployed + `,pod="a"`
-	noons    = target + `,exported_job="lottery"`
+	noons    = target + `,name="lottery"`
 	young    = deployed + `,pod="b"`
 	ready    = `kube_deployment_status_replicas_ready{namespace="here",deployment="demo-lottery",job="kube-state-metrics"}`
 )
@@ -231,17 +231,17 @@ func TestAlerts(t *testing.T) {
 func TestFirstScrape(t *testing.T) {
 	all := rules(t)
 	for counter, alert := range map[string]string{
-		`noonlock_job_skipped_ticks_total{` + young + `,exported_job="lottery",reason="missed"}`:   "LotteryNoonMissed",
-		`noonlock_job_skipped_ticks_total{` + young + `,exported_job="lottery",reason="deadline"}`: "LotteryNoonMissed",
-		`noonlock_job_skipped_ticks_total{` + young + `,exported_job="lottery",reason="overlap"}`:  "LotteryNoonMissed",
-		`noonlock_job_skipped_ticks_total{` + young + `,exported_job="lottery",reason="paused"}`:   "",
-		`noonlock_job_runs_total{` + young + `,exported_job="lottery",outcome="failed"}`:           "LotteryRunsFail",
-		`noonlock_job_runs_total{` + young + `,exported_job="lottery",outcome="unknown"}`:          "LotteryRunsFail",
-		`noonlock_job_runs_total{` + young + `,exported_job="lottery",outcome="succeeded"}`:        "",
-		`noonlock_job_runs_total{` + young + `,exported_job="lottery",outcome="lost"}`:             "LotteryLeaseLost",
-		`noonlock_job_takeovers_total{` + young + `,exported_job="lottery"}`:                       "LotteryLeaseLost",
-		`noonlock_lease_losses_total{` + young + `,cause="expired"}`:                               "LotteryLeaseLost",
-		`noonlock_lease_losses_total{` + young + `,cause="max_hold"}`:                              "",
+		`noonlock_job_skipped_ticks_total{` + young + `,name="lottery",reason="missed"}`:   "LotteryNoonMissed",
+		`noonlock_job_skipped_ticks_total{` + young + `,name="lottery",reason="deadline"}`: "LotteryNoonMissed",
+		`noonlock_job_skipped_ticks_total{` + young + `,name="lottery",reason="overlap"}`:  "LotteryNoonMissed",
+		`noonlock_job_skipped_ticks_total{` + young + `,name="lottery",reason="paused"}`:   "",
+		`noonlock_job_runs_total{` + young + `,name="lottery",outcome="failed"}`:           "LotteryRunsFail",
+		`noonlock_job_runs_total{` + young + `,name="lottery",outcome="unknown"}`:          "LotteryRunsFail",
+		`noonlock_job_runs_total{` + young + `,name="lottery",outcome="succeeded"}`:        "",
+		`noonlock_job_runs_total{` + young + `,name="lottery",outcome="lost"}`:             "LotteryLeaseLost",
+		`noonlock_job_takeovers_total{` + young + `,name="lottery"}`:                       "LotteryLeaseLost",
+		`noonlock_lease_losses_total{` + young + `,cause="expired"}`:                       "LotteryLeaseLost",
+		`noonlock_lease_losses_total{` + young + `,cause="max_hold"}`:                      "",
 	} {
 		for start, want := range map[string]string{"_x30 1800x30": alert, "_x30 -86400x30": ""} {
 			series := well()

@@ -219,8 +219,8 @@ func TestServeTellsItsFigures(t *testing.T) {
 	}
 	r := serve(t, append(shared, "--max-clock-offset=1h", "--stale-after=1h")...)
 	r.await("run ended", 1)
-	r.awaitPage("/metrics", http.StatusOK, `noonlock_job_runs_total{job="lottery",outcome="succeeded"} `,
-		`noonlock_job_last_success_timestamp_seconds{job="lottery"}`, "noonlock_job_clock_offset_seconds", "go_goroutines", "process_start_time_seconds")
+	r.awaitPage("/metrics", http.StatusOK, `noonlock_job_runs_total{name="lottery",outcome="succeeded"} `,
+		`noonlock_job_last_success_timestamp_seconds{name="lottery"}`, "noonlock_job_clock_offset_seconds", "go_goroutines", "process_start_time_seconds")
 	r.awaitPage("/healthz?verbose", http.StatusOK, "[+]clock ok", "[+]stale ok")
 	for _, page := range []string{"/livez", "/readyz"} {
 		if _, text := r.get(page + "?verbose"); strings.Contains(text, "clock") || strings.Contains(text, "stale") {

@@ -11,7 +11,7 @@ import (
 
 // Two replicas offer to run a consumer of which there may be one. The second one
 // has its turn when the first has shut down.
-func ExampleService() {
+func ExampleDaemon() {
 	server, err := lockcoretest.StartRedis() // in production: the Redis you run
 	if err != nil {
 		panic(err)
@@ -24,18 +24,18 @@ func ExampleService() {
 		if err != nil {
 			panic(err)
 		}
-		service, err := singleton.NewService(client, "consumer", func(ctx context.Context, _ uint64) error {
+		daemon, err := singleton.NewDaemon(client, "consumer", func(ctx context.Context, _ uint64) error {
 			started <- name
 			<-ctx.Done() // consume, handing the token to what is written to
 			fmt.Println(name, "has stopped")
 			return nil
-		}, singleton.ServiceConfig{})
+		}, singleton.DaemonConfig{})
 		if err != nil {
 			panic(err)
 		}
 		ctx, cancel := context.WithCancel(context.Background())
 		ended := make(chan error)
-		go func() { ended <- service.Run(ctx) }()
+		go func() { ended <- daemon.Run(ctx) }()
 		return func() {
 			cancel()
 			if err := <-ended; err != nil {

@@ -14,17 +14,17 @@ import (
 	"github.com/noonlock/noonlock/singleton"
 )
 
-func (f *serviceFleet) service(c *lockcore.Client, work func(context.Context, uint64) error, cfg singleton.ServiceConfig) *singleton.Service {
+func (f *daemonFleet) daemon(c *lockcore.Client, work func(context.Context, uint64) error, cfg singleton.DaemonConfig) *singleton.Daemon {
 	f.Helper()
-	s, err := singleton.NewService(c, "feed", work, cfg)
+	s, err := singleton.NewDaemon(c, "feed", work, cfg)
 	if err != nil {
 		f.Fatal(err)
 	}
 	return s
 }
 
-// A start is one start of a service's function.
-type serviceStart struct {
+// A start is one start of a daemon's function.
+type daemonStart struct {
 	replica string
 	token   uint64
 	at      time.Duration
@@ -32,10 +32,10 @@ type serviceStart struct {
 
 // steady is a function that tells of its start, works until its context is done,
 // and returns the cause.
-func (f *serviceFleet) steady(replica string, starts chan<- serviceStart, ends chan<- error) func(context.Context, uint64) error {
+func (f *daemonFleet) steady(replica string, starts chan<- daemonStart, ends chan<- error) func(context.Context, uint64) error {
 	return func(ctx context.Context, token uint64) error {
 		f.begins(replica, token)
-		starts <- serviceStart{replica, token, f.clock()}
+		starts <- daemonStart{replica, token, f.clock()}
 		<-ctx.Done()
 		f.ends(replica, token)
 		if ends != nil {
@@ -45,14 +45,14 @@ func (f *serviceFleet) steady(replica string, starts chan<- serviceStart, ends c
 	}
 }
 
-func TestServiceRunsOnOneReplicaAndIsHandedOver(t *testing.T) {
-	fleetOnBoth(t, func(t *testing.T, f *serviceFleet) {
+func TestDaemonRunsOnOneReplicaAndIsHandedOver(t *testing.T) {
+	fleetOnBoth(t, func(t *testing.T, f *daemonFleet) {
 		const replicas = 5
-		starts := make(chan serviceStart, 2*replicas)
+		starts := make(chan daemonStart, 2*replicas)
 		runs := map[string]*replicaRun{}
 		for i := range replicas {
 			name := fmt.Sprintf("replica-%d", i)
-			s := f.service(f.client(name), f.steady(name, starts, nil), singleton.ServiceConfig{})
+			s := f.daemon(f.client(name), f.steady(name, starts, nil), singleton.DaemonConfig{})
 			runs[name] = f.run(s.Run)
 		}
 		first := receive(f, starts, "the first start")
@@ -83,18 +83,18 @@ func TestServiceRunsOnOneReplicaAndIsHandedOver(t *testing.T) {
 }
 
 // Waiting costs one look per TTL (P7).
-func TestServiceWaitersDoNotPoll(t *testing.T) {
-	fleetInBubble(t, func(t *testing.T, f *serviceFleet) {
+func TestDaemonWaitersDoNotPoll(t *testing.T) {
+	fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
 		const waiters, minutes = 10, 5
-		starts := make(chan serviceStart, 1)
-		f.run(f.service(f.client("holder"), f.steady("holder", starts, nil), singleton.ServiceConfig{}).Run)
+		starts := make(chan daemonStart, 1)
+		f.run(f.daemon(f.client("holder"), f.steady("holder", starts, nil), singleton.DaemonConfig{}).Run)
 		receive(f, starts, "the start")
 		faults := lockcoretest.NewFaults()
 		// A fault that changes nothing counts what passes.
 		requests := faults.Inject(t, lockcoretest.Fault{Kind: lockcoretest.TrickleReply, Match: lockcoretest.Command("EVALSHA")})
 		for i := range waiters {
 			c := f.fleet.client(f.bubble.OptionsVia(faults), lockcore.Config{Identity: fmt.Sprintf("waiter-%d", i)})
-			f.run(f.service(c, f.steady("waiter", starts, nil), singleton.ServiceConfig{}).Run)
+			f.run(f.daemon(c, f.steady("waiter", starts, nil), singleton.DaemonConfig{}).Run)
 		}
 		f.until("all stand in line", func() bool { return f.inLine("feed") == waiters })
 		time.Sleep(minutes * time.Minute)
@@ -108,8 +108,8 @@ func TestServiceWaitersDoNotPoll(t *testing.T) {
 	})
 }
 
-func TestServiceIsRestartedWithBackoff(t *testing.T) {
-	fleetInBubble(t, func(t *testing.T, f *serviceFleet) {
+func TestDaemonIsRestartedWithBackoff(t *testing.T) {
+	fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
 		const never = time.Duration(1<<63 - 1)
 		// How long the function works, and how it ends.
 		ends := []struct {
@@ -133,7 +133,7 @@ func TestServiceIsRestartedWithBackoff(t *testing.T) {
 		}
 		lives := make(chan life, len(ends))
 		i := 0
-		s := f.service(f.client("a"), func(ctx context.Context, token uint64) error {
+		s := f.daemon(f.client("a"), func(ctx context.Context, token uint64) error {
 			e, began := ends[i], f.clock()
 			i++
 			if e.after == never {
@@ -144,7 +144,7 @@ func TestServiceIsRestartedWithBackoff(t *testing.T) {
 			time.Sleep(e.after)
 			lives <- life{began, f.clock(), token}
 			return e.how()
-		}, singleton.ServiceConfig{Backoff: time.Second, MaxBackoff: 10 * time.Second, ResetAfter: 30 * time.Second, HandOverAfter: -1})
+		}, singleton.DaemonConfig{Backoff: time.Second, MaxBackoff: 10 * time.Second, ResetAfter: 30 * time.Second, HandOverAfter: -1})
 		run := f.run(s.Run)
 		var last life
 		for n := range ends {
@@ -168,17 +168,17 @@ func TestServiceIsRestartedWithBackoff(t *testing.T) {
 }
 
 // A replica on which the function always fails does not keep it from the others.
-func TestServiceGoesToTheNextAfterFailures(t *testing.T) {
-	fleetInBubble(t, func(t *testing.T, f *serviceFleet) {
+func TestDaemonGoesToTheNextAfterFailures(t *testing.T) {
+	fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
 		var count tally
-		cfg := singleton.ServiceConfig{HandOverAfter: 2}
-		broken := f.run(f.service(f.client("broken"), func(context.Context, uint64) error {
+		cfg := singleton.DaemonConfig{HandOverAfter: 2}
+		broken := f.run(f.daemon(f.client("broken"), func(context.Context, uint64) error {
 			count.add("broken")
 			return errBroken
 		}, cfg).Run)
 		f.until("it has failed", func() bool { return count.get("broken") == 1 })
-		starts, ends := make(chan serviceStart, 2), make(chan error, 2)
-		sound := f.run(f.service(f.client("sound"), f.steady("sound", starts, ends), cfg).Run)
+		starts, ends := make(chan daemonStart, 2), make(chan error, 2)
+		sound := f.run(f.daemon(f.client("sound"), f.steady("sound", starts, ends), cfg).Run)
 		got := receive(f, starts, "the sound replica's start")
 		if n := count.get("broken"); n != 2 {
 			t.Errorf("the broken replica has started it %d times, want 2", n)
@@ -198,8 +198,8 @@ func TestServiceGoesToTheNextAfterFailures(t *testing.T) {
 
 // Where nobody else waits it comes back here: after its pause, under a new lease.
 // A run that went well for a while begins the count of failures anew.
-func TestServiceStaysOutOfTheLineForItsPause(t *testing.T) {
-	fleetInBubble(t, func(t *testing.T, f *serviceFleet) {
+func TestDaemonStaysOutOfTheLineForItsPause(t *testing.T) {
+	fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
 		const well = time.Minute
 		// How long the function works before it fails; what follows.
 		lives := []struct {
@@ -219,13 +219,13 @@ func TestServiceStaysOutOfTheLineForItsPause(t *testing.T) {
 		}
 		begins := make(chan life, len(lives)+1)
 		i := 0
-		run := f.run(f.service(f.client("a"), func(_ context.Context, token uint64) error {
+		run := f.run(f.daemon(f.client("a"), func(_ context.Context, token uint64) error {
 			begins <- life{f.clock(), token}
 			if i++; i <= len(lives) {
 				time.Sleep(lives[i-1].works)
 			}
 			return errBroken
-		}, singleton.ServiceConfig{HandOverAfter: 2, ResetAfter: well}).Run)
+		}, singleton.DaemonConfig{HandOverAfter: 2, ResetAfter: well}).Run)
 		last := receive(f, begins, "the first start")
 		for n, l := range lives {
 			next := receive(f, begins, "the next start")
@@ -242,12 +242,12 @@ func TestServiceStaysOutOfTheLineForItsPause(t *testing.T) {
 	})
 }
 
-func TestServiceGivesUpItsPlaceWhenCancelled(t *testing.T) {
-	fleetOnBoth(t, func(t *testing.T, f *serviceFleet) {
-		starts := make(chan serviceStart, 2)
-		holder := f.run(f.service(f.client("holder"), f.steady("holder", starts, nil), singleton.ServiceConfig{}).Run)
+func TestDaemonGivesUpItsPlaceWhenCancelled(t *testing.T) {
+	fleetOnBoth(t, func(t *testing.T, f *daemonFleet) {
+		starts := make(chan daemonStart, 2)
+		holder := f.run(f.daemon(f.client("holder"), f.steady("holder", starts, nil), singleton.DaemonConfig{}).Run)
 		receive(f, starts, "the start")
-		waiter := f.run(f.service(f.client("waiter"), f.steady("waiter", starts, nil), singleton.ServiceConfig{}).Run)
+		waiter := f.run(f.daemon(f.client("waiter"), f.steady("waiter", starts, nil), singleton.DaemonConfig{}).Run)
 		f.until("it stands in line", func() bool { return f.inLine("feed") == 1 })
 		waiter.cancel()
 		if err := waiter.result(); err != nil {
@@ -255,43 +255,43 @@ func TestServiceGivesUpItsPlaceWhenCancelled(t *testing.T) {
 		}
 		f.until("the line is empty", func() bool { return f.inLine("feed") == 0 })
 		holder.end()
-		f.until("the lock is free", func() bool { return f.raw.Exists(f.Context(), "noonlock:{job/service/feed}:lock").Val() == 0 })
+		f.until("the lock is free", func() bool { return f.raw.Exists(f.Context(), "noonlock:{job/daemon/feed}:lock").Val() == 0 })
 		if len(starts) > 0 {
 			t.Error("started after it was cancelled")
 		}
 	})
 }
 
-func TestServiceRefusals(t *testing.T) {
-	fleetInBubble(t, func(t *testing.T, f *serviceFleet) {
+func TestDaemonRefusals(t *testing.T) {
+	fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
 		c := f.client("a")
 		work := func(context.Context, uint64) error { return nil }
 		for _, r := range []struct {
 			client *lockcore.Client
 			name   string
 			work   func(context.Context, uint64) error
-			cfg    singleton.ServiceConfig
+			cfg    singleton.DaemonConfig
 			want   string
 		}{
-			{nil, "feed", work, singleton.ServiceConfig{}, "client is nil"},
-			{c, "feed", nil, singleton.ServiceConfig{}, "work is nil"},
-			{c, "", work, singleton.ServiceConfig{}, `name is ""`},
-			{c, "a b", work, singleton.ServiceConfig{}, `name is "a b"`},
-			{c, "job/x", work, singleton.ServiceConfig{}, `name is "job/x"`},
-			{c, strings.Repeat("n", 193), work, singleton.ServiceConfig{}, "name is 193 bytes long; it must be 1 to 192 bytes"},
-			{c, "feed", work, singleton.ServiceConfig{TTL: time.Millisecond}, "LeaseConfig.TTL is 1ms"},
-			{c, "feed", work, singleton.ServiceConfig{Backoff: -1}, "ServiceConfig.Backoff is -1ns"},
-			{c, "feed", work, singleton.ServiceConfig{Backoff: time.Minute, MaxBackoff: time.Second}, "ServiceConfig.MaxBackoff is 1s; it must be 0 (1m) or at least Backoff, 1m0s"},
-			{c, "feed", work, singleton.ServiceConfig{ResetAfter: -time.Second}, "ServiceConfig.ResetAfter is -1s"},
-			{c, "feed", work, singleton.ServiceConfig{Identity: "a\nb"}, "LeaseConfig.Identity"},
+			{nil, "feed", work, singleton.DaemonConfig{}, "client is nil"},
+			{c, "feed", nil, singleton.DaemonConfig{}, "work is nil"},
+			{c, "", work, singleton.DaemonConfig{}, `name is ""`},
+			{c, "a b", work, singleton.DaemonConfig{}, `name is "a b"`},
+			{c, "job/x", work, singleton.DaemonConfig{}, `name is "job/x"`},
+			{c, strings.Repeat("n", 193), work, singleton.DaemonConfig{}, "name is 193 bytes long; it must be 1 to 192 bytes"},
+			{c, "feed", work, singleton.DaemonConfig{TTL: time.Millisecond}, "LeaseConfig.TTL is 1ms"},
+			{c, "feed", work, singleton.DaemonConfig{Backoff: -1}, "DaemonConfig.Backoff is -1ns"},
+			{c, "feed", work, singleton.DaemonConfig{Backoff: time.Minute, MaxBackoff: time.Second}, "DaemonConfig.MaxBackoff is 1s; it must be 0 (1m) or at least Backoff, 1m0s"},
+			{c, "feed", work, singleton.DaemonConfig{ResetAfter: -time.Second}, "DaemonConfig.ResetAfter is -1s"},
+			{c, "feed", work, singleton.DaemonConfig{Identity: "a\nb"}, "LeaseConfig.Identity"},
 		} {
-			s, err := singleton.NewService(r.client, r.name, r.work, r.cfg)
+			s, err := singleton.NewDaemon(r.client, r.name, r.work, r.cfg)
 			refused := errors.Is(err, singleton.ErrConfig) || errors.Is(err, lockcore.ErrConfig)
 			if s != nil || !refused || !strings.Contains(err.Error(), r.want) {
 				t.Errorf("error %v, want a refusal with %q", err, r.want)
 			}
 		}
-		s := f.service(c, work, singleton.ServiceConfig{Backoff: 2 * time.Hour})
+		s := f.daemon(c, work, singleton.DaemonConfig{Backoff: 2 * time.Hour})
 		if s.Name() != "feed" {
 			t.Errorf("Name is %q", s.Name())
 		}

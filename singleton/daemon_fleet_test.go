@@ -13,44 +13,44 @@ import (
 
 var errBroken = errors.New("broken on purpose")
 
-// A serviceFleet is a fleet whose replicas tell a history when the function works.
-type serviceFleet struct {
+// A daemonFleet is a fleet whose replicas tell a history when the function works.
+type daemonFleet struct {
 	*fleet
 	history *lockcoretest.History
 }
 
 // fleetInBubble runs a test in virtual time.
-func fleetInBubble(t *testing.T, test func(t *testing.T, f *serviceFleet)) {
+func fleetInBubble(t *testing.T, test func(t *testing.T, f *daemonFleet)) {
 	t.Helper()
 	t.Parallel()
 	bubbleFleet(t, told(test))
 }
 
 // fleetOnBoth runs a test in virtual time and on a real server.
-func fleetOnBoth(t *testing.T, test func(t *testing.T, f *serviceFleet)) {
+func fleetOnBoth(t *testing.T, test func(t *testing.T, f *daemonFleet)) {
 	t.Helper()
 	inFleets(t, told(test))
 }
 
-func told(test func(t *testing.T, f *serviceFleet)) func(t *testing.T, f *fleet) {
+func told(test func(t *testing.T, f *daemonFleet)) func(t *testing.T, f *fleet) {
 	return func(t *testing.T, f *fleet) {
 		t.Helper()
-		sf := &serviceFleet{fleet: f}
+		sf := &daemonFleet{fleet: f}
 		sf.history = lockcoretest.NewHistory(sf.clock)
 		test(t, sf)
 	}
 }
 
-func (f *serviceFleet) clock() time.Duration { return time.Since(f.start) }
+func (f *daemonFleet) clock() time.Duration { return time.Since(f.start) }
 
 // client makes the client of a replica, closed at the end of the test.
-func (f *serviceFleet) client(identity string) *lockcore.Client {
+func (f *daemonFleet) client(identity string) *lockcore.Client {
 	f.Helper()
 	return f.fleet.client(f.direct(), lockcore.Config{Identity: identity})
 }
 
 // linked is client with a network of its own.
-func (f *serviceFleet) linked(identity string) (*lockcore.Client, *lockcoretest.Faults) {
+func (f *daemonFleet) linked(identity string) (*lockcore.Client, *lockcoretest.Faults) {
 	f.Helper()
 	opt, faults := f.link()
 	return f.fleet.client(opt, lockcore.Config{Identity: identity}), faults
@@ -58,7 +58,7 @@ func (f *serviceFleet) linked(identity string) (*lockcore.Client, *lockcoretest.
 
 // kill cuts a replica off for good, as if it were dead: its connections end and
 // no new one can be made.
-func (f *serviceFleet) kill(faults *lockcoretest.Faults) {
+func (f *daemonFleet) kill(faults *lockcoretest.Faults) {
 	f.Helper()
 	faults.Partition()
 	f.Cleanup(faults.Heal) // what is left of it shall end
@@ -68,7 +68,7 @@ func (f *serviceFleet) kill(faults *lockcoretest.Faults) {
 }
 
 // receive takes one value from a channel.
-func receive[T any](f *serviceFleet, from <-chan T, what string) T {
+func receive[T any](f *daemonFleet, from <-chan T, what string) T {
 	f.Helper()
 	longest := patience
 	if f.bubble != nil {
@@ -85,10 +85,10 @@ func receive[T any](f *serviceFleet, from <-chan T, what string) T {
 	}
 }
 
-// inLine is how many stand in line for a service.
-func (f *serviceFleet) inLine(service string) int64 {
+// inLine is how many stand in line for a daemon.
+func (f *daemonFleet) inLine(daemon string) int64 {
 	f.Helper()
-	n, err := f.raw.ZCard(f.Context(), "noonlock:{job/service/"+service+"}:queue").Result()
+	n, err := f.raw.ZCard(f.Context(), "noonlock:{job/daemon/"+daemon+"}:queue").Result()
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -96,7 +96,7 @@ func (f *serviceFleet) inLine(service string) int64 {
 }
 
 // listening is how many clients wait for news of a Once.
-func (f *serviceFleet) listening(once string) int64 {
+func (f *daemonFleet) listening(once string) int64 {
 	f.Helper()
 	channel := "noonlock:job:once/" + once
 	n, err := f.raw.PubSubNumSub(f.Context(), channel).Result()
@@ -107,11 +107,11 @@ func (f *serviceFleet) listening(once string) int64 {
 }
 
 // A job of the fleet tells the history when it works.
-func (f *serviceFleet) begins(proc string, token uint64) {
+func (f *daemonFleet) begins(proc string, token uint64) {
 	f.history.Record(lockcoretest.Event{Proc: proc, Name: "work", Op: lockcoretest.Acquire, Token: token})
 }
 
-func (f *serviceFleet) ends(proc string, token uint64) {
+func (f *daemonFleet) ends(proc string, token uint64) {
 	f.history.Record(lockcoretest.Event{Proc: proc, Name: "work", Op: lockcoretest.Release, Token: token})
 }
 
@@ -119,7 +119,7 @@ func (f *serviceFleet) ends(proc string, token uint64) {
 // began. On a machine that is busy the timer which ends it may run later than the
 // lease allows for; that a context looks at the clock is what helps then. So it is
 // asked in virtual time only.
-func (f *serviceFleet) stoppedInTime(t *testing.T) {
+func (f *daemonFleet) stoppedInTime(t *testing.T) {
 	t.Helper()
 	if f.bubble != nil {
 		f.history.Require(t)
@@ -128,13 +128,13 @@ func (f *serviceFleet) stoppedInTime(t *testing.T) {
 
 // A replicaRun is a Run under way.
 type replicaRun struct {
-	f      *serviceFleet
+	f      *daemonFleet
 	cancel context.CancelFunc
 	done   chan struct{}
 	err    error
 }
 
-func (f *serviceFleet) run(run func(ctx context.Context) error) *replicaRun {
+func (f *daemonFleet) run(run func(ctx context.Context) error) *replicaRun {
 	ctx, cancel := context.WithCancel(f.Context())
 	r := &replicaRun{f: f, cancel: cancel, done: make(chan struct{})}
 	f.Cleanup(r.end)

@@ -17,7 +17,7 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 )
 
-// Run stands in line for the service and keeps its function going while it is
+// Run stands in line for the daemon and keeps its function going while it is
 // this replica's turn, until ctx ends. It then waits until the function has
 // returned, however long that takes: the lease is renewed meanwhile, so no other
 // replica starts it before. It gives the lease to the next in line and returns
@@ -26,9 +26,9 @@ import (
 // After a lost lease it stands in line again, when the function has returned. A
 // server that is away is waited for. The error is lockcore.ErrClosed if the
 // Client was closed, ErrRunning if Run is running.
-func (s *Service) Run(ctx context.Context) error {
+func (s *Daemon) Run(ctx context.Context) error {
 	if !s.running.CompareAndSwap(false, true) {
-		return fmt.Errorf("singleton: service %q: %w", s.name, ErrRunning)
+		return fmt.Errorf("singleton: daemon %q: %w", s.name, ErrRunning)
 	}
 	defer func() {
 		s.lines.Flush(context.WithoutCancel(ctx))
@@ -56,7 +56,7 @@ func (s *Service) Run(ctx context.Context) error {
 			rest(ctx, nil, out)
 		case ctx.Err() != nil:
 		case errors.Is(err, lockcore.ErrClosed):
-			return fmt.Errorf("singleton: service %q: %w", s.name, err)
+			return fmt.Errorf("singleton: daemon %q: %w", s.name, err)
 		default:
 			s.answered(err)
 			rest(ctx, nil, away.NextBackOff())
@@ -66,7 +66,7 @@ func (s *Service) Run(ctx context.Context) error {
 }
 
 // answered takes what became of a request for the lease.
-func (s *Service) answered(err error) {
+func (s *Daemon) answered(err error) {
 	const text = "cannot stand in line; trying again"
 	switch temporary := err != nil && lockcore.IsTemporary(err); {
 	case err == nil:
@@ -82,9 +82,9 @@ func (s *Service) answered(err error) {
 }
 
 // patience is how long a replica in line may hear nothing: it looks once in 1.1 TTLs.
-func (s *Service) patience() time.Duration { return 4 * max(s.cfg.TTL, time.Second) }
+func (s *Daemon) patience() time.Duration { return 4 * max(s.cfg.TTL, time.Second) }
 
-func (s *Service) pauses() *backoff.ExponentialBackOff {
+func (s *Daemon) pauses() *backoff.ExponentialBackOff {
 	return backoff.NewExponentialBackOff(
 		backoff.WithInitialInterval(s.cfg.Backoff), backoff.WithMultiplier(2), backoff.WithRandomizationFactor(0.1),
 		backoff.WithMaxInterval(s.cfg.MaxBackoff), backoff.WithMaxElapsedTime(0))
@@ -93,7 +93,7 @@ func (s *Service) pauses() *backoff.ExponentialBackOff {
 // hold keeps the function going under a lease, gives the lease back when the
 // function has returned for the last time, and says how long to stay out of the
 // line.
-func (s *Service) hold(ctx context.Context, lease engine.Lease, deadline *stopping.Deadline, pause *backoff.ExponentialBackOff) time.Duration {
+func (s *Daemon) hold(ctx context.Context, lease engine.Lease, deadline *stopping.Deadline, pause *backoff.ExponentialBackOff) time.Duration {
 	log := s.cfg.Logger.WithValues("token", lease.Token())
 	defer func() {
 		// Not held any more: then the reason was told when the function ended.
@@ -102,21 +102,21 @@ func (s *Service) hold(ctx context.Context, lease engine.Lease, deadline *stoppi
 		giving, stop := context.WithTimeout(left, handOverWithin)
 		defer stop()
 		if err := lease.Unlock(giving); err != nil && !errors.Is(err, lockcore.ErrNotHeld) {
-			log.Info("the service could not be handed over; its lease ends by itself", "err", err)
+			log.Info("the daemon could not be handed over; its lease ends by itself", "err", err)
 		}
 	}()
 	for failed := 0; ctx.Err() == nil && lease.Context().Err() == nil; {
-		log.Info("service starts")
+		log.Info("daemon starts")
 		s.metrics.starts.Inc()
 		began := time.Now()
 		ended, err := s.start(ctx, lease)
 		ran := time.Since(began)
 		switch {
 		case ctx.Err() != nil:
-			log.Info("service stopped", "ran", ran)
+			log.Info("daemon stopped", "ran", ran)
 			return 0
 		case ended != nil:
-			log.Error(ended, "service stopped: the lease has ended; standing in line again", "ran", ran)
+			log.Error(ended, "daemon stopped: the lease has ended; standing in line again", "ran", ran)
 			s.metrics.lost.Inc()
 			return 0
 		}
@@ -127,10 +127,10 @@ func (s *Service) hold(ctx context.Context, lease engine.Lease, deadline *stoppi
 		failed++
 		next := pause.NextBackOff()
 		if s.cfg.HandOverAfter > 0 && failed >= s.cfg.HandOverAfter {
-			log.Error(cmp.Or(err, errReturnedNil), "service ended by itself; the next in line has its turn", "ran", ran, "failed", failed, "pause", next)
+			log.Error(cmp.Or(err, errReturnedNil), "daemon ended by itself; the next in line has its turn", "ran", ran, "failed", failed, "pause", next)
 			return next
 		}
-		log.Error(cmp.Or(err, errReturnedNil), "service ended by itself; starting it again", "ran", ran, "pause", next)
+		log.Error(cmp.Or(err, errReturnedNil), "daemon ended by itself; starting it again", "ran", ran, "pause", next)
 		rest(ctx, lease, next)
 	}
 	return 0
@@ -138,7 +138,7 @@ func (s *Service) hold(ctx context.Context, lease engine.Lease, deadline *stoppi
 
 // start runs the function once and waits until it has returned. ended is why its
 // context was done then; nil if it was not.
-func (s *Service) start(ctx context.Context, lease engine.Lease) (ended, err error) {
+func (s *Daemon) start(ctx context.Context, lease engine.Lease) (ended, err error) {
 	work, stop := lease.Bind(ctx)
 	defer stop()
 	defer s.work.begin(s.name, lease.Context())() //nolint:contextcheck // the lease's own, which ends later than ctx
@@ -153,7 +153,7 @@ func (s *Service) start(ctx context.Context, lease engine.Lease) (ended, err err
 
 var errReturnedNil = errors.New("singleton: the function returned nil")
 
-// handOverWithin bounds how long a Service that goes on waits for the answer to the
+// handOverWithin bounds how long a Daemon that goes on waits for the answer to the
 // release of its lease, which goes on behind.
 const handOverWithin = 5 * time.Second
 

@@ -17,9 +17,9 @@ import (
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )
 
-// ServiceConfig is how a Service works. All replicas should use the same. The
+// DaemonConfig is how a Daemon works. All replicas should use the same. The
 // zero value restarts after a second, then two, four and so on up to a minute.
-type ServiceConfig struct {
+type DaemonConfig struct {
 	// TTL of the lease: how long the others wait before they take over from a
 	// replica that died. Default 10 s; 100 ms to 24 h.
 	TTL time.Duration
@@ -49,28 +49,28 @@ type ServiceConfig struct {
 	// ShutdownTimeout is left to give the lease back. Default 10 s.
 	ShutdownTimeout time.Duration
 
-	// Identity is shown to whoever finds the service running elsewhere. Default:
+	// Identity is shown to whoever finds the daemon running elsewhere. Default:
 	// the Client's.
 	Identity string
 
 	// Logger gets starts, ends and losses; its zero value discards.
 	Logger logr.Logger
 
-	// Registerer gets the metrics noonlock_service_…; nil: none. Services may share it.
+	// Registerer gets the metrics noonlock_daemon_…; nil: none. Daemons may share it.
 	Registerer prometheus.Registerer
 }
 
 const (
-	defaultServiceBackoff    = time.Second
-	defaultServiceMaxBackoff = time.Minute
-	defaultHandOverAfter     = 3
+	defaultDaemonBackoff    = time.Second
+	defaultDaemonMaxBackoff = time.Minute
+	defaultHandOverAfter    = 3
 
-	// serviceNames keeps services apart from jobs.
-	serviceNames = "service/"
+	// daemonNames keeps daemons apart from jobs.
+	daemonNames = "daemon/"
 )
 
-// A Service is a function that is meant to run for ever, on one of the replicas
-// that run the Service of its name. The others stand in line and do not poll.
+// A Daemon is a function that is meant to run for ever, on one of the replicas
+// that run the Daemon of its name. The others stand in line and do not poll.
 //
 // What it guarantees: the function runs under a lease, and its context is done,
 // with a cause, before another replica may start it. It is running again within
@@ -81,22 +81,22 @@ const (
 // the lease has ended. Two are at work then; Check says so, and the fencing token
 // tells them apart at a resource that refuses the smaller one.
 //
-// The lease is that of the lock "job/service/<name>", which no lock of the
+// The lease is that of the lock "job/daemon/<name>", which no lock of the
 // application can be.
-type Service struct {
+type Daemon struct {
 	name  string
 	do    func(ctx context.Context, token uint64) error
-	cfg   ServiceConfig
+	cfg   DaemonConfig
 	lock  *ledger.Lock
 	lines *logqueue.Queue // behind cfg.Logger
 
-	metrics *serviceMetrics
+	metrics *daemonMetrics
 	ready   readiness.State
 	running atomic.Bool
 	work    underway
 }
 
-// NewService makes a Service, named by the rules of a lock's name, of at most
+// NewDaemon makes a Daemon, named by the rules of a lock's name, of at most
 // 192 bytes. It sends nothing. The error is a *ConfigError or a
 // *lockcore.ConfigError.
 //
@@ -105,51 +105,51 @@ type Service struct {
 // context is done when the lease ends (context.Cause is lockcore.ErrLeaseLost,
 // lockcore.ErrLeaseExpired or lockcore.ErrClosed) or Run's context does.
 // It is started again whatever it returns, nil too, until Run's context ends: a
-// function that ends by itself is no service. For work that is done at some
+// function that ends by itself is no daemon. For work that is done at some
 // time see Once.
-func NewService(client *lockcore.Client, name string, work func(ctx context.Context, token uint64) error, cfg ServiceConfig) (*Service, error) {
+func NewDaemon(client *lockcore.Client, name string, work func(ctx context.Context, token uint64) error, cfg DaemonConfig) (*Daemon, error) {
 	if client == nil {
 		return nil, &ConfigError{"client", "nil", "a *lockcore.Client"}
 	}
 	if work == nil {
 		return nil, &ConfigError{"work", "nil", "a function"}
 	}
-	if len(name) > 200-len(serviceNames) {
-		return nil, &ConfigError{"name", fmt.Sprintf("%d bytes long", len(name)), fmt.Sprintf("1 to %d bytes", 200-len(serviceNames))}
+	if len(name) > 200-len(daemonNames) {
+		return nil, &ConfigError{"name", fmt.Sprintf("%d bytes long", len(name)), fmt.Sprintf("1 to %d bytes", 200-len(daemonNames))}
 	}
 	lease := lockcore.LeaseConfig{TTL: cfg.TTL, Identity: cfg.Identity}
 	if _, err := client.Mutex(name, lease); err != nil {
-		return nil, fmt.Errorf("singleton: service: %w", err)
+		return nil, fmt.Errorf("singleton: daemon: %w", err)
 	}
 	cfg, err := cfg.complete()
 	if err != nil {
 		return nil, err
 	}
-	lock, err := ledger.NewLock(client, serviceNames+name, lease)
+	lock, err := ledger.NewLock(client, daemonNames+name, lease)
 	if err != nil {
-		return nil, fmt.Errorf("singleton: service: %w", err)
+		return nil, fmt.Errorf("singleton: daemon: %w", err)
 	}
-	m, err := newServiceMetrics(cfg.Registerer, name)
+	m, err := newDaemonMetrics(cfg.Registerer, name)
 	if err != nil {
 		return nil, err
 	}
 	lines, err := logqueue.New(cfg.Logger, cfg.Registerer)
 	if err != nil {
-		return nil, fmt.Errorf("singleton: service: %w", err)
+		return nil, fmt.Errorf("singleton: daemon: %w", err)
 	}
-	cfg.Logger = lines.Logger().WithValues("service", name)
-	return &Service{name: name, do: work, cfg: cfg, lock: lock, lines: lines, metrics: m}, nil
+	cfg.Logger = lines.Logger().WithValues("daemon", name)
+	return &Daemon{name: name, do: work, cfg: cfg, lock: lock, lines: lines, metrics: m}, nil
 }
 
-func (cfg ServiceConfig) complete() (ServiceConfig, error) {
+func (cfg DaemonConfig) complete() (DaemonConfig, error) {
 	cfg.TTL = cmp.Or(cfg.TTL, 10*time.Second)
-	cfg.Backoff = cmp.Or(cfg.Backoff, defaultServiceBackoff)
-	cfg.MaxBackoff = cmp.Or(cfg.MaxBackoff, max(defaultServiceMaxBackoff, cfg.Backoff))
+	cfg.Backoff = cmp.Or(cfg.Backoff, defaultDaemonBackoff)
+	cfg.MaxBackoff = cmp.Or(cfg.MaxBackoff, max(defaultDaemonMaxBackoff, cfg.Backoff))
 	cfg.ResetAfter = cmp.Or(cfg.ResetAfter, cfg.MaxBackoff)
 	cfg.HandOverAfter = cmp.Or(cfg.HandOverAfter, defaultHandOverAfter)
 	cfg.ShutdownTimeout = cmp.Or(cfg.ShutdownTimeout, defaultShutdown)
 	refused := func(field string, value time.Duration, rule string) error {
-		return &ConfigError{"ServiceConfig." + field, value.String(), rule}
+		return &ConfigError{"DaemonConfig." + field, value.String(), rule}
 	}
 	switch {
 	case cfg.Backoff < time.Millisecond:
@@ -164,24 +164,24 @@ func (cfg ServiceConfig) complete() (ServiceConfig, error) {
 	return cfg, nil
 }
 
-// Name is the name of the service.
-func (s *Service) Name() string { return s.name }
+// Name is the name of the daemon.
+func (s *Daemon) Name() string { return s.name }
 
 // Check reports that the function goes on although its lease on this replica ended
 // longer than tolerance ago, in which case another replica may run it as well: nil, or
 // an error that is ErrOverrun and the cause, until the function returns. A function
 // that is stopped by choice is none: its lease is renewed for as long as it takes. It
 // asks nobody, so that it can serve a liveness probe.
-func (s *Service) Check(tolerance time.Duration) error { return s.work.overdue("service", tolerance) }
+func (s *Daemon) Check(tolerance time.Duration) error { return s.work.overdue("daemon", tolerance) }
 
 // Ready is nil if Run is under way and the function runs here, or this replica stands in
 // line and nothing is in error now; if not, it says why. A function that ends by itself
 // is no such error: see the metrics. It asks nobody, and is meant for a readiness probe.
-func (s *Service) Ready() error {
+func (s *Daemon) Ready() error {
 	if err := s.ready.Err(); err != nil {
-		return fmt.Errorf("singleton: service %q: %w: %w", s.name, ErrNotReady, err)
+		return fmt.Errorf("singleton: daemon %q: %w: %w", s.name, ErrNotReady, err)
 	}
-	if err := s.work.overdue("service", 0); err != nil {
+	if err := s.work.overdue("daemon", 0); err != nil {
 		return fmt.Errorf("%w: %w", ErrNotReady, err)
 	}
 	return nil

@@ -13,14 +13,14 @@ import (
 
 // FAULT 52: the lease is given back after the function has returned, however
 // long that takes (P4). Mutant: release when ctx ends.
-func TestServiceStopWaitsForTheFunction(t *testing.T) {
-	fleetInBubble(t, func(t *testing.T, f *serviceFleet) {
+func TestDaemonStopWaitsForTheFunction(t *testing.T) {
+	fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
 		const slow = 5 * time.Minute
-		starts := make(chan serviceStart, 2)
+		starts := make(chan daemonStart, 2)
 		var returned time.Duration
-		first := f.run(f.service(f.client("slow"), func(ctx context.Context, token uint64) error {
+		first := f.run(f.daemon(f.client("slow"), func(ctx context.Context, token uint64) error {
 			f.begins("slow", token)
-			starts <- serviceStart{"slow", token, f.clock()}
+			starts <- daemonStart{"slow", token, f.clock()}
 			<-ctx.Done()
 			if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
 				t.Errorf("cause: %v, want Run's context's", cause)
@@ -29,9 +29,9 @@ func TestServiceStopWaitsForTheFunction(t *testing.T) {
 			returned = f.clock()
 			f.ends("slow", token)
 			return nil
-		}, singleton.ServiceConfig{}).Run)
+		}, singleton.DaemonConfig{}).Run)
 		receive(f, starts, "the start")
-		f.run(f.service(f.client("next"), f.steady("next", starts, nil), singleton.ServiceConfig{}).Run)
+		f.run(f.daemon(f.client("next"), f.steady("next", starts, nil), singleton.DaemonConfig{}).Run)
 		f.until("the next stands in line", func() bool { return f.inLine("feed") == 1 })
 		first.cancel()
 		time.Sleep(slow - time.Second)
@@ -48,14 +48,14 @@ func TestServiceStopWaitsForTheFunction(t *testing.T) {
 
 // FAULT 54: the holder dies. Its function is stopped by its own clock before the
 // successor starts, and that within TTL + 0.5 s.
-func TestServiceIsTakenOverFromTheDead(t *testing.T) {
-	fleetOnBoth(t, func(t *testing.T, f *serviceFleet) {
-		cfg := singleton.ServiceConfig{TTL: time.Second}
-		starts, ends := make(chan serviceStart, 3), make(chan error, 3)
+func TestDaemonIsTakenOverFromTheDead(t *testing.T) {
+	fleetOnBoth(t, func(t *testing.T, f *daemonFleet) {
+		cfg := singleton.DaemonConfig{TTL: time.Second}
+		starts, ends := make(chan daemonStart, 3), make(chan error, 3)
 		c, faults := f.linked("dies")
-		f.run(f.service(c, f.steady("dies", starts, ends), cfg).Run)
+		f.run(f.daemon(c, f.steady("dies", starts, ends), cfg).Run)
 		first := receive(f, starts, "the start")
-		f.run(f.service(f.client("next"), f.steady("next", starts, nil), cfg).Run)
+		f.run(f.daemon(f.client("next"), f.steady("next", starts, nil), cfg).Run)
 		f.until("the next stands in line", func() bool { return f.inLine("feed") == 1 })
 		killed := f.clock()
 		f.kill(faults)
@@ -81,14 +81,14 @@ func TestServiceIsTakenOverFromTheDead(t *testing.T) {
 
 // FAULT 23: somebody deletes the lock. The function is told so, and started again
 // under a new lease.
-func TestServiceCampaignsAgainAfterALoss(t *testing.T) {
-	fleetOnBoth(t, func(t *testing.T, f *serviceFleet) {
-		starts, ends := make(chan serviceStart, 2), make(chan error, 2)
-		f.run(f.service(f.client("a"), f.steady("a", starts, ends), singleton.ServiceConfig{
+func TestDaemonCampaignsAgainAfterALoss(t *testing.T) {
+	fleetOnBoth(t, func(t *testing.T, f *daemonFleet) {
+		starts, ends := make(chan daemonStart, 2), make(chan error, 2)
+		f.run(f.daemon(f.client("a"), f.steady("a", starts, ends), singleton.DaemonConfig{
 			TTL: 300 * time.Millisecond, Backoff: time.Minute, HandOverAfter: 1,
 		}).Run)
 		first := receive(f, starts, "the start")
-		if n, err := f.raw.Del(f.Context(), "noonlock:{job/service/feed}:lock").Result(); n != 1 || err != nil {
+		if n, err := f.raw.Del(f.Context(), "noonlock:{job/daemon/feed}:lock").Result(); n != 1 || err != nil {
 			t.Fatalf("deleted %d keys: %v", n, err)
 		}
 		if cause := receive(f, ends, "its end"); !errors.Is(cause, lockcore.ErrLeaseLost) {
@@ -108,15 +108,15 @@ func TestServiceCampaignsAgainAfterALoss(t *testing.T) {
 }
 
 // A function that ignores its context is reported, and never runs twice here.
-func TestServiceCheckFindsAnOverrun(t *testing.T) {
-	fleetInBubble(t, func(t *testing.T, f *serviceFleet) {
+func TestDaemonCheckFindsAnOverrun(t *testing.T) {
+	fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
 		c, faults := f.linked("stuck")
 		started, leave := make(chan uint64, 2), make(chan struct{})
-		s := f.service(c, func(_ context.Context, token uint64) error {
+		s := f.daemon(c, func(_ context.Context, token uint64) error {
 			started <- token
 			<-leave
 			return nil
-		}, singleton.ServiceConfig{})
+		}, singleton.DaemonConfig{})
 		if err := s.Check(0); err != nil {
 			t.Errorf("Check before Run: %v", err)
 		}
@@ -161,15 +161,15 @@ func TestServiceCheckFindsAnOverrun(t *testing.T) {
 }
 
 // FAULTS 24 and 26: the replies to acquire and release are lost.
-func TestServiceSurvivesLostReplies(t *testing.T) {
-	fleetInBubble(t, func(t *testing.T, f *serviceFleet) {
-		starts := make(chan serviceStart, 2)
+func TestDaemonSurvivesLostReplies(t *testing.T) {
+	fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
+		starts := make(chan daemonStart, 2)
 		c, faults := f.linked("a")
 		faults.Inject(t, lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Match: faults.ScriptContaining("'look'"), Count: 1})
 		faults.Inject(t, lockcoretest.Fault{Kind: lockcoretest.ResetAfter, Match: faults.ScriptContaining("local released = 0"), Count: 1})
-		first := f.run(f.service(c, f.steady("a", starts, nil), singleton.ServiceConfig{}).Run)
+		first := f.run(f.daemon(c, f.steady("a", starts, nil), singleton.DaemonConfig{}).Run)
 		receive(f, starts, "the start")
-		f.run(f.service(f.client("b"), f.steady("b", starts, nil), singleton.ServiceConfig{}).Run)
+		f.run(f.daemon(f.client("b"), f.steady("b", starts, nil), singleton.DaemonConfig{}).Run)
 		f.until("the next stands in line", func() bool { return f.inLine("feed") == 1 })
 		stopped := f.clock()
 		first.cancel()
@@ -184,11 +184,11 @@ func TestServiceSurvivesLostReplies(t *testing.T) {
 }
 
 // A server that is away, or refuses, is waited for.
-func TestServiceWaitsForTheServer(t *testing.T) {
-	fleetInBubble(t, func(t *testing.T, f *serviceFleet) {
+func TestDaemonWaitsForTheServer(t *testing.T) {
+	fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
 		f.bubble.Stop()
-		starts := make(chan serviceStart, 1)
-		run := f.run(f.service(f.client("a"), f.steady("a", starts, nil), singleton.ServiceConfig{}).Run)
+		starts := make(chan daemonStart, 1)
+		run := f.run(f.daemon(f.client("a"), f.steady("a", starts, nil), singleton.DaemonConfig{}).Run)
 		time.Sleep(10 * time.Minute)
 		if run.over() || len(starts) > 0 {
 			t.Fatal("Run did not wait")
@@ -207,11 +207,11 @@ func TestServiceWaitsForTheServer(t *testing.T) {
 	})
 }
 
-func TestServiceEndsWithItsClient(t *testing.T) {
-	fleetOnBoth(t, func(t *testing.T, f *serviceFleet) {
+func TestDaemonEndsWithItsClient(t *testing.T) {
+	fleetOnBoth(t, func(t *testing.T, f *daemonFleet) {
 		c := f.client("a")
-		starts, ends := make(chan serviceStart, 1), make(chan error, 1)
-		run := f.run(f.service(c, f.steady("a", starts, ends), singleton.ServiceConfig{}).Run)
+		starts, ends := make(chan daemonStart, 1), make(chan error, 1)
+		run := f.run(f.daemon(c, f.steady("a", starts, ends), singleton.DaemonConfig{}).Run)
 		receive(f, starts, "the start")
 		if err := c.Close(f.Context()); err != nil {
 			t.Errorf("Close: %v", err)
