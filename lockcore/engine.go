@@ -15,8 +15,9 @@ import (
 // Engine is for the packages of this module that are built on leases. Use Mutex,
 // ReentrantMutex, RWMutex or Do instead.
 func (c *Client) Engine(name string, cfg LeaseConfig) (engine.Engine, error) {
-	if err := checkName("name", name); err != nil {
-		return nil, err
+	// The packages allow 200 bytes, and put up to ten of their own in front.
+	if rule := textFault(name, 210, true); rule != "" {
+		return nil, &ConfigError{Field: "name", Value: abbreviate(name), Rule: rule}
 	}
 	terms, err := cfg.terms(c.identity)
 	if err != nil {

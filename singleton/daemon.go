@@ -97,7 +97,7 @@ type Daemon struct {
 }
 
 // NewDaemon makes a Daemon, named by the rules of a lock's name, of at most
-// 192 bytes. It sends nothing. The error is a *ConfigError or a
+// 193 bytes. It sends nothing. The error is a *ConfigError or a
 // *lockcore.ConfigError.
 //
 // work gets the fencing token of the lease it runs under, greater than that of

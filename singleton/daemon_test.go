@@ -278,7 +278,7 @@ func TestDaemonRefusals(t *testing.T) {
 			{c, "", work, singleton.DaemonConfig{}, `name is ""`},
 			{c, "a b", work, singleton.DaemonConfig{}, `name is "a b"`},
 			{c, "job/x", work, singleton.DaemonConfig{}, `name is "job/x"`},
-			{c, strings.Repeat("n", 193), work, singleton.DaemonConfig{}, "name is 193 bytes long; it must be 1 to 192 bytes"},
+			{c, strings.Repeat("n", 194), work, singleton.DaemonConfig{}, "name is 194 bytes long; it must be 1 to 193 bytes"},
 			{c, "feed", work, singleton.DaemonConfig{TTL: time.Millisecond}, "LeaseConfig.TTL is 1ms"},
 			{c, "feed", work, singleton.DaemonConfig{Backoff: -1}, "DaemonConfig.Backoff is -1ns"},
 			{c, "feed", work, singleton.DaemonConfig{Backoff: time.Minute, MaxBackoff: time.Second}, "DaemonConfig.MaxBackoff is 1s; it must be 0 (1m) or at least Backoff, 1m0s"},
@@ -290,6 +290,9 @@ func TestDaemonRefusals(t *testing.T) {
 			if s != nil || !refused || !strings.Contains(err.Error(), r.want) {
 				t.Errorf("error %v, want a refusal with %q", err, r.want)
 			}
+		}
+		if _, err := singleton.NewDaemon(c, strings.Repeat("n", 193), work, singleton.DaemonConfig{}); err != nil {
+			t.Errorf("the longest name: %v", err)
 		}
 		s := f.daemon(c, work, singleton.DaemonConfig{Backoff: 2 * time.Hour})
 		if s.Name() != "feed" {
