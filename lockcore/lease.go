@@ -21,7 +21,7 @@ type Lease struct {
 	c     *Client
 	a     *attempt
 	token uint64
-	life  *lease.Lease
+	life  lease.Lease
 
 	mu       sync.Mutex
 	returned bool // Unlock came after the end
@@ -30,7 +30,7 @@ type Lease struct {
 // newLease starts a lease that was granted by a request sent at t0.
 func (c *Client) newLease(ctx context.Context, a *attempt, token uint64, t0 time.Duration) *Lease {
 	l := &Lease{c: c, a: a, token: token}
-	l.life = c.keeper.Begin(ctx, t0, &a.terms.times, holder{l})
+	c.keeper.Begin(ctx, &l.life, t0, &a.terms.times, holder{l})
 	return l
 }
 

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// A Lease is valid for a time, and ends once. It is safe for concurrent use.
+// A Lease is valid for a time, and ends once. Keeper.Begin starts it; from then on it is
+// safe for concurrent use.
 type Lease struct {
 	k      *Keeper
 	times  *Times
@@ -36,15 +37,15 @@ type Holder interface {
 	Lost(cause error)
 }
 
-// Begin starts a lease that was granted by a request sent at t0. Its context carries
-// the values of ctx, not its end.
-func (k *Keeper) Begin(ctx context.Context, t0 time.Duration, times *Times, holder Holder) *Lease {
-	l := &Lease{k: k, times: times, holder: holder, acquired: t0, ending: newEnding()}
+// Begin starts a lease that was granted by a request sent at t0. l is the zero value, and
+// part of its holder, which is called from here on. Its context carries the values of
+// ctx, not its end.
+func (k *Keeper) Begin(ctx context.Context, l *Lease, t0 time.Duration, times *Times, holder Holder) {
+	l.k, l.times, l.holder, l.acquired, l.ending.done = k, times, holder, t0, make(chan struct{})
 	l.ctx = leaseContext{context.WithoutCancel(ctx), l}
 	l.validUntil.Store(int64(t0 + times.Valid))
 	k.expiry.add(l)
 	k.renewals.add(l)
-	return l
 }
 
 // Holder is what Begin was given.

@@ -97,6 +97,14 @@ type holder chan error
 
 func (h holder) Lost(cause error) { h <- cause }
 
+// begin starts a lease.
+func begin(t *testing.T, k *lease.Keeper, t0 time.Duration, times *lease.Times, h lease.Holder) *lease.Lease {
+	t.Helper()
+	l := &lease.Lease{}
+	k.Begin(t.Context(), l, t0, times, h)
+	return l
+}
+
 // inBubble runs a test with a Keeper whose clock is the bubble's, or clock.
 func inBubble(t *testing.T, clock func() time.Duration, test func(t *testing.T, k *lease.Keeper, c *lease.Clock, s *server)) {
 	t.Helper()
@@ -118,7 +126,7 @@ func TestALeaseEndsInTime(t *testing.T) {
 		h := make(holder, 1)
 		t0 := c.Now()
 		time.Sleep(200 * time.Millisecond) // the answer comes
-		l := k.Begin(t.Context(), t0, &once, h)
+		l := begin(t, k, t0, &once, h)
 		bound, stop := l.Bind(t.Context())
 		defer stop()
 		time.Sleep(once.Valid - 200*time.Millisecond - time.Millisecond)
@@ -150,12 +158,12 @@ func TestLeasesAreRenewed(t *testing.T) {
 		capped := times
 		capped.MaxHold = 10 * time.Second
 		h := make(holder, 1)
-		k.Begin(t.Context(), c.Now(), &capped, h)
+		begin(t, k, c.Now(), &capped, h)
 		var all []*lease.Lease
 		for i := range 600 {
 			one := times
 			one.Renew += time.Duration(i) * time.Millisecond / 10
-			all = append(all, k.Begin(t.Context(), c.Now(), &one, make(holder, 1)))
+			all = append(all, begin(t, k, c.Now(), &one, make(holder, 1)))
 		}
 		time.Sleep(time.Minute)
 		for i, l := range all {
@@ -186,7 +194,7 @@ func TestRenewalsOutliveAnOutage(t *testing.T) {
 			t.Run(fmt.Sprintf("%s for %v", name, lasts), func(t *testing.T) {
 				inBubble(t, nil, func(t *testing.T, k *lease.Keeper, c *lease.Clock, s *server) {
 					h := make(holder, 1)
-					l := k.Begin(t.Context(), c.Now(), &times, h)
+					l := begin(t, k, c.Now(), &times, h)
 					time.Sleep(500 * time.Millisecond)
 					s.set(answer)
 					time.Sleep(lasts)
@@ -214,7 +222,7 @@ func TestALateAnswerRevivesNothing(t *testing.T) {
 		once := times
 		once.Renew = 0
 		t0 := c.Now()
-		l := k.Begin(t.Context(), t0, &once, make(holder, 1))
+		l := begin(t, k, t0, &once, make(holder, 1))
 		time.Sleep(time.Second)
 		l.Extend(c.Now())
 		l.Extend(t0)
@@ -234,7 +242,7 @@ func TestTheServerSaysThatItIsLost(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, k *lease.Keeper, c *lease.Clock, s *server) {
 		s.set(func(context.Context, sent) (bool, bool) { return true, false })
 		h := make(holder, 1)
-		l := k.Begin(t.Context(), c.Now(), &times, h)
+		l := begin(t, k, c.Now(), &times, h)
 		<-l.Context().Done()
 		if !errors.Is(l.Err(), errLost) || time.Since(s.begun) != times.Renew || len(h) != 0 {
 			t.Errorf("after %v: %v, %d", time.Since(s.begun), l.Err(), len(h))
@@ -258,7 +266,7 @@ func TestNothingDelaysAnEnd(t *testing.T) {
 		for i := range 50 {
 			one := times
 			one.Valid += time.Duration(i) * 10 * time.Millisecond
-			l := k.Begin(t.Context(), c.Now(), &one, blocked)
+			l := begin(t, k, c.Now(), &one, blocked)
 			wg.Go(func() {
 				<-l.Context().Done()
 				mu.Lock()
@@ -306,7 +314,7 @@ func TestAPauseIsSeenAtTheFirstUse(t *testing.T) {
 				return nil
 			},
 		} {
-			l := k.Begin(t.Context(), c.Now(), &times, make(holder, 1))
+			l := begin(t, k, c.Now(), &times, make(holder, 1))
 			if err(l) != nil {
 				t.Errorf("%s before the pause: %v", name, err(l))
 			}
@@ -327,7 +335,7 @@ func TestAClockThatBlocks(t *testing.T) {
 		once := times
 		once.Renew = 0
 		begun := time.Now()
-		l := k.Begin(t.Context(), c.Ticks(), &once, make(holder, 1))
+		l := begin(t, k, c.Ticks(), &once, make(holder, 1))
 		<-l.Context().Done()
 		if took := time.Since(begun); took < once.Valid || took > once.Valid+50*time.Millisecond {
 			t.Errorf("the lease was valid for %v, want %v", took, once.Valid)
