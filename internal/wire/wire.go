@@ -9,7 +9,7 @@ import (
 )
 
 // A Wire reaches the servers of all names of a Client. The packages above it name no
-// server: a request knows its name, and the topology says where that is.
+// server. A topology of several servers finds the name in the hash tag of the keys.
 type Wire interface {
 	// Send sends a request to the server of its name and waits for the answer, for so
 	// long or until ctx ends, which breaks the request off. See OutcomeOf for what an
