@@ -28,7 +28,7 @@ func (f *fleet) skips(job string, metrics *prometheus.Registry) []string {
 	}
 	var want strings.Builder
 	for _, reason := range []string{"deadline", "missed", "overlap", "paused", "rescheduled"} {
-		fmt.Fprintf(&want, "noonlock_job_skipped_ticks_total{job=%q,reason=%q} %d\n", job, reason, sums[reason])
+		fmt.Fprintf(&want, "noonlock_job_skipped_ticks_total{name=%q,reason=%q} %d\n", job, reason, sums[reason])
 	}
 	head := "# HELP noonlock_job_skipped_ticks_total Ticks that this replica has recorded as skipped, by reason: missed, overlap, deadline, paused, rescheduled.\n" +
 		"# TYPE noonlock_job_skipped_ticks_total counter\n"
