@@ -145,7 +145,7 @@ func TestBindEndsWithTheRecord(t *testing.T) {
 			t.Parallel()
 			inBubble(t, func(e *env) {
 				_, ctx := e.bound(e.lock("a"))
-				e.pass(time.Minute)
+				e.pass(time.Minute + 300*time.Millisecond) // between two renewals
 				taken := time.Now()
 				take(e)
 				<-ctx.Done()
