@@ -198,6 +198,8 @@ func TestFault77_TheMissingRightIsNamed(t *testing.T) {
 			t.Errorf("without %s: %v, the check says %v", right, err, r.Ready())
 		}
 		cancel()
-		<-done
+		if err := <-done; err != nil {
+			t.Errorf("without %s: Run: %v", right, err)
+		}
 	}
 }

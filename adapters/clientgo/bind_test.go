@@ -32,7 +32,7 @@ func (e *env) bound(lock *clientgo.Lock) (a *candidate, ctx context.Context) {
 	return a, ctx
 }
 
-func mustEnd(e *env, ctx context.Context, cause error) {
+func mustEnd(ctx context.Context, e *env, cause error) {
 	e.Helper()
 	if ctx.Err() == nil || !errors.Is(context.Cause(ctx), cause) {
 		e.Errorf("error %v, cause %v, want %v", ctx.Err(), context.Cause(ctx), cause)
@@ -77,7 +77,7 @@ func TestFault01_LeaderPausedPastItsLease(t *testing.T) {
 		if a.leading.Err() != nil {
 			e.Fatal("the elector has noticed the pause")
 		}
-		mustEnd(e, ctx, lockcore.ErrLeaseExpired)
+		mustEnd(ctx, e, lockcore.ErrLeaseExpired)
 		if child.Err() == nil || !errors.Is(context.Cause(child), lockcore.ErrLeaseExpired) {
 			e.Errorf("a derived context: %v, cause %v", child.Err(), context.Cause(child))
 		}
@@ -119,13 +119,13 @@ func TestBindEndsInTime(t *testing.T) {
 		if after := time.Since(last.RenewTime.Time); after.Round(time.Millisecond) != validFor || b.leads() {
 			e.Errorf("done %v after the last write, want %v; another leads: %v", after, validFor, b.leads())
 		}
-		mustEnd(e, unbound, lockcore.ErrLeaseExpired)
+		mustEnd(unbound, e, lockcore.ErrLeaseExpired)
 		if ctx.Err() == nil {
 			e.Error("the one that hangs on the elector's lasts longer")
 		}
 		late, stop := lock.Bind(context.Background())
 		defer stop()
-		mustEnd(e, late, lockcore.ErrLeaseExpired)
+		mustEnd(late, e, lockcore.ErrLeaseExpired)
 	})
 }
 
@@ -150,7 +150,7 @@ func TestBindEndsWithTheRecord(t *testing.T) {
 				if took := time.Since(taken); took > retryPeriod {
 					e.Errorf("done %v after the loss", took)
 				}
-				mustEnd(e, ctx, lockcore.ErrLeaseLost)
+				mustEnd(ctx, e, lockcore.ErrLeaseLost)
 			})
 		})
 	}
@@ -163,7 +163,7 @@ func TestBindAndGet(t *testing.T) {
 		lock, f := e.linked("a")
 		none, stop := lock.Bind(e.Context())
 		defer stop()
-		mustEnd(e, none, lockcore.ErrNotHeld)
+		mustEnd(none, e, lockcore.ErrNotHeld)
 		thief := e.lock("thief")
 		must(e, thief.Create(e.Context(), ler("thief", 15)))
 		e.get(lock)
@@ -185,7 +185,7 @@ func TestBindAndGet(t *testing.T) {
 		e.get(thief)
 		must(e, thief.Update(e.Context(), ler("thief", 15)))
 		e.get(lock)
-		mustEnd(e, ctx, lockcore.ErrLeaseLost)
+		mustEnd(ctx, e, lockcore.ErrLeaseLost)
 	})
 }
 
@@ -201,7 +201,7 @@ func TestBindEndsBeforeTheRelease(t *testing.T) {
 		released := make(chan error, 1)
 		go func() { released <- lock.Update(e.Context(), ler("", 1)) }()
 		must(e, held.Wait(e.Context(), 1))
-		mustEnd(e, ctx, lockcore.ErrReleased)
+		mustEnd(ctx, e, lockcore.ErrReleased)
 		held.Lift()
 		must(e, <-released)
 		// Held again, it is another hold.
@@ -223,11 +223,11 @@ func TestBindEndsWithItsParent(t *testing.T) {
 		parent, cancel := context.WithCancelCause(e.Context())
 		ctx, stop := lock.Bind(parent)
 		cancel(why)
-		mustEnd(e, ctx, why)
+		mustEnd(ctx, e, why)
 		stop()
 		ctx, stop = lock.Bind(e.Context())
 		stop()
-		mustEnd(e, ctx, context.Canceled)
+		mustEnd(ctx, e, context.Canceled)
 	})
 }
 
@@ -245,7 +245,7 @@ func TestBindOutlastsAPauseThatNobodySaw(t *testing.T) {
 			e.Errorf("ended: %v", context.Cause(ctx))
 		}
 		clock.Advance(validFor)
-		mustEnd(e, ctx, lockcore.ErrLeaseExpired)
+		mustEnd(ctx, e, lockcore.ErrLeaseExpired)
 	})
 }
 
@@ -269,6 +269,6 @@ func TestBindCountsFromTheRequest(t *testing.T) {
 			e.Fatalf("ended: %v", context.Cause(ctx))
 		}
 		clock.Advance(time.Second)
-		mustEnd(e, ctx, lockcore.ErrLeaseExpired)
+		mustEnd(ctx, e, lockcore.ErrLeaseExpired)
 	})
 }
