@@ -17,9 +17,6 @@ import (
 // validFor is how long a bound context lasts after the last write was sent.
 const validFor = leaseDuration - leaseDuration/100 - 2*time.Millisecond
 
-// The tests here are not parallel: several bubbles at a time with these contexts made a
-// binary built with -race run on without end; one after the other none does.
-
 // bound elects a lock and binds a context to its lead.
 func (e *env) bound(lock *clientgo.Lock) (a *candidate, ctx context.Context) {
 	e.Helper()
@@ -64,6 +61,7 @@ func (e *env) clocked() (*clientgo.Lock, *lockcoretest.Clock, *lockcoretest.Faul
 //
 // Caught mutant: Err does not look at the clock.
 func TestFault01_LeaderPausedPastItsLease(t *testing.T) {
+	t.Parallel()
 	inBubble(t, func(e *env) {
 		lock, clock, _ := e.clocked()
 		a, ctx := e.bound(lock)
@@ -86,6 +84,7 @@ func TestFault01_LeaderPausedPastItsLease(t *testing.T) {
 
 // The same with real processes, stopped by the kernel.
 func TestFault01_LeadersProcessStopped(t *testing.T) {
+	t.Parallel()
 	e := realEnv(t)
 	first := e.startActor(boundRole, "first")
 	first.hear("started")
@@ -105,6 +104,7 @@ func TestFault01_LeadersProcessStopped(t *testing.T) {
 // A leader that is cut off: the bound context is done at its time, by itself, before
 // another leads.
 func TestBindEndsInTime(t *testing.T) {
+	t.Parallel()
 	inBubble(t, func(e *env) {
 		lock, f := e.linked("a")
 		_, ctx := e.bound(lock)
@@ -132,6 +132,7 @@ func TestBindEndsInTime(t *testing.T) {
 // The record is another's, or gone: the bound context is done as soon as the elector
 // has asked, and not RenewDeadline later.
 func TestBindEndsWithTheRecord(t *testing.T) {
+	t.Parallel()
 	for name, take := range map[string]func(e *env){
 		"overwritten": func(e *env) {
 			thief := e.lock("thief")
@@ -141,6 +142,7 @@ func TestBindEndsWithTheRecord(t *testing.T) {
 		"lost": func(e *env) { must(e, e.raw.FlushAll(e.Context()).Err()) },
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			inBubble(t, func(e *env) {
 				_, ctx := e.bound(e.lock("a"))
 				e.pass(time.Minute + 300*time.Millisecond) // between two renewals
@@ -159,6 +161,7 @@ func TestBindEndsWithTheRecord(t *testing.T) {
 // A Get that finds another's record ends the hold, and one that was sent before the
 // last write does not.
 func TestBindAndGet(t *testing.T) {
+	t.Parallel()
 	inBubble(t, func(e *env) {
 		lock, f := e.linked("a")
 		none, stop := lock.Bind(e.Context())
@@ -192,6 +195,7 @@ func TestBindAndGet(t *testing.T) {
 // A release ends the bound context before it is sent: client-go cancels its own after
 // the release, which takes up to RenewDeadline.
 func TestBindEndsBeforeTheRelease(t *testing.T) {
+	t.Parallel()
 	inBubble(t, func(e *env) {
 		lock, f := e.linked("a")
 		must(e, lock.Create(e.Context(), ler("a", 15)))
@@ -216,6 +220,7 @@ func TestBindEndsBeforeTheRelease(t *testing.T) {
 
 // It ends with its parent and with stop, too, and leaves nothing to run.
 func TestBindEndsWithItsParent(t *testing.T) {
+	t.Parallel()
 	inBubble(t, func(e *env) {
 		lock := e.lock("a")
 		must(e, lock.Create(e.Context(), ler("a", 15)))
@@ -234,6 +239,7 @@ func TestBindEndsWithItsParent(t *testing.T) {
 // A paused leader whose record nobody has touched is renewed by its elector, and works
 // on: the write proves that nobody led in between.
 func TestBindOutlastsAPauseThatNobodySaw(t *testing.T) {
+	t.Parallel()
 	inBubble(t, func(e *env) {
 		lock, clock, _ := e.clocked()
 		must(e, lock.Create(e.Context(), ler("a", 15)))
@@ -253,6 +259,7 @@ func TestBindOutlastsAPauseThatNobodySaw(t *testing.T) {
 //
 // Caught mutant: it counts from the reply.
 func TestBindCountsFromTheRequest(t *testing.T) {
+	t.Parallel()
 	inBubble(t, func(e *env) {
 		lock, clock, f := e.clocked()
 		must(e, lock.Create(e.Context(), ler("a", 15)))

@@ -80,7 +80,7 @@
 //	beyond its lease               elector's when it has failed for RenewDeadline
 //	the lead ends amid a renewal   it is released all the same
 //	another took the record        Conflict; the elector ends after RenewDeadline, and
-//	                               releases nothing
+//	                               releases nothing (lockcore.ErrNotHeld)
 //	the record was deleted         Conflict, then NotFound; who comes first creates it
 //	a newer release wrote it       lockcore.ErrNewerSchema; nothing is overwritten
 //	the key is something else      lockcore.ErrWrongKind; likewise

@@ -34,6 +34,33 @@ func TestElectorReleasesOnCancel(t *testing.T) {
 	})
 }
 
+// An elector that is stopped when another has taken its record, and does not know it yet,
+// reads once and releases nothing.
+//
+// Caught mutant: its release is a Conflict, which client-go repeats at once.
+func TestElectorReleasesNothingOfAnothers(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		lock, f := e.linked("a")
+		a := e.elect(lock, timing{}).elected()
+		e.pass(time.Minute + retryPeriod/2) // between two renewals
+		thief := e.lock("thief")
+		e.get(thief)
+		must(e, thief.Update(e.Context(), ler("thief", 15)))
+		// Each read takes a while, so that a loop of them ends.
+		reads := f.Inject(e, lockcoretest.Fault{
+			Kind: lockcoretest.DelayReply, Match: lockcoretest.Command("get"), Delay: time.Second / 4,
+		})
+		a.stop()
+		if n := reads.Fired(); n != 1 {
+			e.Errorf("%d reads, want 1", n)
+		}
+		if holder := e.holder(e.lock("c")); holder != "thief" {
+			e.Errorf("holder %q", holder)
+		}
+	})
+}
+
 // Without ReleaseOnCancel the lease runs out first.
 func TestElectorKeepsOnCancel(t *testing.T) {
 	t.Parallel()

@@ -117,9 +117,10 @@ func (l *Lock) Create(ctx context.Context, ler resourcelock.LeaderElectionRecord
 // error that is lockcore.ErrUnknown the next Update succeeds whether or not this
 // one was applied.
 //
-// A record without holder is a release. It is a Conflict if the record is not this
-// Lock's own: an elector may believe that it leads when another does, and it
-// releases what it has just read.
+// A record without holder is a release. The error is lockcore.ErrNotHeld if the record is
+// not this Lock's own: an elector may believe that it leads when another does, and it
+// releases what it has just read. That is no Conflict, after which client-go's elector
+// reads and releases again at once, for as long as RenewDeadline.
 func (l *Lock) Update(ctx context.Context, ler resourcelock.LeaderElectionRecord) error {
 	if ler.HolderIdentity == "" {
 		l.hold.end(lockcore.ErrReleased) // first, as others may lead once it is written
@@ -129,7 +130,7 @@ func (l *Lock) Update(ctx context.Context, ler resourcelock.LeaderElectionRecord
 		return ErrNotRead
 	}
 	if ler.HolderIdentity == "" && !s.own {
-		return l.conflict(errors.New("it is not this candidate's to release"))
+		return fmt.Errorf("clientgo: release %q: %w", l.name, lockcore.ErrNotHeld)
 	}
 	return l.write(ctx, "update", s, ler)
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
 	"github.com/noonlock/noonlock/adapters/clientgo"
+	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
@@ -20,6 +21,14 @@ func mustConflict(tb testing.TB, err error) {
 	tb.Helper()
 	if !apierrors.IsConflict(err) {
 		tb.Errorf("error %v, want a Conflict", err)
+	}
+}
+
+// mustNotRelease asserts that a release was refused, and that client-go does not repeat it.
+func mustNotRelease(tb testing.TB, err error) {
+	tb.Helper()
+	if !errors.Is(err, lockcore.ErrNotHeld) || apierrors.IsConflict(err) {
+		tb.Errorf("error %v, want ErrNotHeld and no Conflict", err)
 	}
 }
 
@@ -221,7 +230,7 @@ func TestRelease(t *testing.T) {
 		release := ler("", 1)
 		must(e, a.Create(e.Context(), ler("a", 15)))
 		e.get(b)
-		mustConflict(e, b.Update(e.Context(), release))
+		mustNotRelease(e, b.Update(e.Context(), release))
 		// Nor by a takeover of which nobody knows whether it was one.
 		c, f := e.linked("c")
 		must(e, e.raw.ScriptFlush(e.Context()).Err()) // so that c sends it whole
@@ -231,7 +240,7 @@ func TestRelease(t *testing.T) {
 		must(e, a.Create(e.Context(), ler("a", 15)))
 		e.get(c)
 		e.lose(lockcoretest.DropRequest, f, func(ctx context.Context) error { return c.Update(ctx, ler("c", 15)) })
-		mustConflict(e, c.Update(e.Context(), release))
+		mustNotRelease(e, c.Update(e.Context(), release))
 		e.get(a)
 		must(e, a.Update(e.Context(), release))
 		now, _ := e.get(b)
@@ -240,7 +249,7 @@ func TestRelease(t *testing.T) {
 		}
 		must(e, b.Update(e.Context(), ler("b", 15)))
 		e.get(a) // as the elector does before it releases
-		mustConflict(e, a.Update(e.Context(), release))
+		mustNotRelease(e, a.Update(e.Context(), release))
 		if holder := e.holder(a); holder != "b" {
 			e.Errorf("holder %q", holder)
 		}
