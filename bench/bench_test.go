@@ -20,7 +20,7 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 )
 
-// compareAndDelete is the textbook's release, which everybody compares with.
+// compareAndDelete is the usual release of a simple Redis lock.
 var compareAndDelete = redis.NewScript(`
 if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end
 return 0`)
@@ -87,8 +87,8 @@ func (x *bench) ping(ctx context.Context) {
 	}
 }
 
-// calls is how many commands the Clients have sent. What scripts call inside
-// stands in commandstats too, so only what scripts cannot call is counted.
+// calls returns how many commands the Clients have sent. commandstats also counts the commands
+// inside scripts, so only commands that scripts cannot call are counted.
 func (x *bench) calls(ctx context.Context) (total int) {
 	stats, err := x.rdb.Info(ctx, "commandstats").Result()
 	if err != nil {
@@ -109,7 +109,7 @@ func (x *bench) calls(ctx context.Context) (total int) {
 	return total
 }
 
-// keep writes the raw samples (ns) as rows of a CSV, in the order they were taken.
+// keep writes the raw samples (ns) as rows of a CSV file, in the order of measurement.
 func (x *bench) keep(columns map[string][]float64) {
 	dir := os.Getenv("NOONLOCK_BENCH_DIR")
 	if dir == "" {
@@ -139,14 +139,14 @@ func (x *bench) keep(columns map[string][]float64) {
 	}
 }
 
-// median of samples; they are sorted by it.
+// median returns the median of samples, which it sorts.
 func median(samples []float64) float64 {
 	slices.Sort(samples)
 	return samples[len(samples)/2]
 }
 
-// ratio is the median of the ratios of samples taken side by side, so that what
-// else the machine does weighs on both.
+// ratio returns the median of the ratios of samples taken side by side, so that other load of
+// the machine affects both.
 func ratio(of, to []float64) float64 {
 	ratios := make([]float64, len(of))
 	for i := range of {
@@ -155,7 +155,7 @@ func ratio(of, to []float64) float64 {
 	return median(ratios)
 }
 
-// each runs f n times and returns the mean.
+// each runs f n times and returns the mean duration.
 func each(n int, f func()) float64 {
 	began := time.Now()
 	for range n {
@@ -165,14 +165,14 @@ func each(n int, f func()) float64 {
 }
 
 const (
-	pairs = 100 // blocks of each kind, in turns
+	pairs = 100 // blocks of each kind, alternating
 	block = 100 // cycles in a block
 )
 
 // BenchmarkLockUnlock: one goroutine, no contention.
 func BenchmarkLockUnlock(b *testing.B) {
 	x := start(b)
-	ctx := b.Context() // can be cancelled, as an application's
+	ctx := b.Context() // cancellable, as in an application
 	m := x.mutex(x.client(), "bench", lockcore.LeaseConfig{})
 	kinds := map[string]func(){
 		"noonlock": func() { x.cycle(ctx, m) },
@@ -201,7 +201,7 @@ func BenchmarkLockUnlock(b *testing.B) {
 	}
 }
 
-// BenchmarkDistinct64: 64 goroutines on names of their own.
+// BenchmarkDistinct64: 64 goroutines with separate names.
 func BenchmarkDistinct64(b *testing.B) {
 	x := start(b)
 	ctx := b.Context()
@@ -245,7 +245,7 @@ func BenchmarkDistinct64(b *testing.B) {
 	}
 }
 
-// BenchmarkHandOver: from Unlock to the next holder's return, with others in line.
+// BenchmarkHandOver: from Unlock to the return of the next holder, with other waiters in the queue.
 func BenchmarkHandOver(b *testing.B) {
 	for _, waiters := range []int{2, 500} {
 		b.Run(fmt.Sprintf("waiters=%d", waiters), func(b *testing.B) { handOver(b, waiters) })
@@ -256,7 +256,7 @@ func handOver(b *testing.B, waiters int) {
 	b.Helper()
 	x := start(b)
 	ctx := b.Context()
-	// Half of them on each of two clients: most hand-overs cross.
+	// Half of the waiters use each of two clients, so most hand-overs cross clients.
 	clients := []*lockcore.Client{x.client(), x.client()}
 	const rounds = 1500
 	line := func(n int64) {
@@ -266,7 +266,7 @@ func handOver(b *testing.B, waiters int) {
 	}
 	for b.Loop() {
 		var took, pings []float64
-		var unlocked time.Time // written by the one holder, read by the next
+		var unlocked time.Time // written by one holder, read by the next
 		var order []int
 		var before, commands int
 		var wg sync.WaitGroup
@@ -286,7 +286,7 @@ func handOver(b *testing.B, waiters int) {
 						before = x.calls(ctx)
 					case n <= rounds:
 						took = append(took, float64(now.Sub(unlocked)))
-						line(int64(waiters)) // the last holder is back in line
+						line(int64(waiters)) // the last holder has queued again
 						pings = append(pings, each(1, func() { x.ping(ctx) }))
 						if n == rounds {
 							commands = x.calls(ctx) - before
@@ -313,8 +313,8 @@ func handOver(b *testing.B, waiters int) {
 	}
 }
 
-// outOfTurn counts holders who were served before those that stood before them:
-// each comes again after all the others.
+// outOfTurn counts holders that were served before earlier waiters: each holder queues again
+// behind all others.
 func outOfTurn(order []int, every int) (count int) {
 	for at := every; at < len(order); at++ {
 		if order[at] != order[at-every] {
@@ -324,7 +324,7 @@ func outOfTurn(order []int, every int) (count int) {
 	return count
 }
 
-// BenchmarkLeases5000: what holding and renewing costs.
+// BenchmarkLeases5000: the cost of holding and renewing leases.
 func BenchmarkLeases5000(b *testing.B) {
 	x := start(b)
 	ctx := context.Background()

@@ -1,9 +1,8 @@
-// Package bench measures noonlock against raw Redis commands, in the same run
-// and in turns, as machines are shared and noisy: read the ratios. Nothing here
-// passes or fails by a time.
+// Package bench measures noonlock and raw Redis commands in the same run, alternately. Machines
+// are shared and noisy, so compare the ratios. No benchmark passes or fails by a time.
 //
 //	make bench
 //
-// The raw samples of each benchmark are kept as CSV in the folder that
-// NOONLOCK_BENCH_DIR names, by default bench/results.
+// The raw samples of each benchmark are written as CSV files to the directory in
+// NOONLOCK_BENCH_DIR, by default bench/results.
 package bench

@@ -24,9 +24,9 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 )
 
-// roleVariable makes this test binary another process of a benchmark: one that
-// leads and is killed, or one that is measured by itself. serverVariable tells it
-// the server, sizeVariable how much it is to do.
+// roleVariable makes this test binary another process of a benchmark: one that leads and is
+// killed, or one that is measured separately. serverVariable is the server's address,
+// sizeVariable the amount of work.
 const (
 	roleVariable   = "NOONLOCK_BENCH_ROLE"
 	serverVariable = "NOONLOCK_BENCH_SERVER"
@@ -35,7 +35,7 @@ const (
 )
 
 func TestMain(m *testing.M) {
-	logging.Disable() // of the connections that a benchmark cuts
+	logging.Disable() // it would log the connections that a benchmark cuts
 	role := os.Getenv(roleVariable)
 	if role == "" {
 		os.Exit(m.Run())
@@ -55,7 +55,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// play starts a role. Its process ends with the benchmark.
+// play starts a process with a role. The process ends with the benchmark.
 func (x *bench) play(role string, size int, lease time.Duration) (process *os.Process, out *bufio.Reader) {
 	x.b.Helper()
 	cmd := exec.Command(os.Args[0])
@@ -70,19 +70,19 @@ func (x *bench) play(role string, size int, lease time.Duration) (process *os.Pr
 		x.b.Fatal(err)
 	}
 	x.b.Cleanup(func() {
-		_ = cmd.Process.Kill() // it may have ended
-		_ = cmd.Wait()         // killed, as it should be
+		_ = cmd.Process.Kill() // the process may have ended
+		_ = cmd.Wait()         // reports the kill
 	})
 	return cmd.Process, bufio.NewReader(stdout)
 }
 
-// A replica is a candidate with the benchmark's interest in it.
+// A replica is a candidate of a benchmark.
 type replica struct {
 	*election.LeaderElector
-	leads func(*replica) // called when it does
+	leads func(*replica) // called when the replica leads
 }
 
-// stand has a candidate stand for election until ctx ends.
+// stand runs a candidate until ctx ends.
 func stand(ctx context.Context, wg *sync.WaitGroup, client *lockcore.Client, name string, cfg election.Config, leads func(*replica)) (*replica, error) {
 	r := &replica{leads: leads}
 	var err error
@@ -104,7 +104,7 @@ func stand(ctx context.Context, wg *sync.WaitGroup, client *lockcore.Client, nam
 	return r, nil
 }
 
-// stand is that for as long as the benchmark goes on.
+// stand runs a candidate until the benchmark ends.
 func (x *bench) stand(ctx context.Context, wg *sync.WaitGroup, client *lockcore.Client, name string, cfg election.Config, leads func(*replica)) {
 	x.b.Helper()
 	if _, err := stand(ctx, wg, client, name, cfg, leads); err != nil {
@@ -112,7 +112,7 @@ func (x *bench) stand(ctx context.Context, wg *sync.WaitGroup, client *lockcore.
 	}
 }
 
-// inLine waits until n candidates stand in line for an election.
+// inLine waits until n candidates are queued for an election.
 func (x *bench) inLine(ctx context.Context, name string, n int64) {
 	x.b.Helper()
 	for {
@@ -123,11 +123,11 @@ func (x *bench) inLine(ctx context.Context, name string, n int64) {
 		case have == n:
 			return
 		}
-		<-time.After(200 * time.Microsecond) // the candidates need the processor more
+		<-time.After(200 * time.Microsecond) // polling must not take processor time from the candidates
 	}
 }
 
-// percentiles reports samples of ns in ms.
+// percentiles reports the percentiles of samples (ns) in ms.
 func (x *bench) percentiles(samples []float64, unit string) {
 	x.b.Helper()
 	slices.Sort(samples)
@@ -138,8 +138,8 @@ func (x *bench) percentiles(samples []float64, unit string) {
 	x.b.ReportMetric(samples[len(samples)-1]/1e6, "max-"+unit)
 }
 
-// BenchmarkResign: from Resign to the next OnStartedLeading, each replica on a
-// Client of its own. The bar is a p99 of 5 ms.
+// BenchmarkResign: from Resign to the next OnStartedLeading, with a separate Client for each
+// replica. The target is a p99 of 5 ms.
 func BenchmarkResign(b *testing.B) {
 	for _, replicas := range []int{2, 10, 100} {
 		b.Run(fmt.Sprintf("replicas=%d", replicas), func(b *testing.B) { resign(b, replicas) })
@@ -185,7 +185,7 @@ func resign(b *testing.B, replicas int) {
 	}
 }
 
-// leadUntilKilled is the role of a process that leads elections.
+// leadUntilKilled is the role of a process that leads elections until it is killed.
 func leadUntilKilled(server, identity string, elections int) error {
 	lease, err := time.ParseDuration(os.Getenv(leaseVariable))
 	if err != nil {
@@ -211,10 +211,10 @@ func leadUntilKilled(server, identity string, elections int) error {
 	return nil
 }
 
-// BenchmarkSuccessorAfterKill: from the SIGKILL of the leader's process to the
-// successor's OnStartedLeading, beyond the lease: the bar is a p99 of 100 ms. The
-// leases end before that, as the leader's last renewal was before its death; late
-// is how long after the end of the lease at the server the successor led.
+// BenchmarkSuccessorAfterKill: from the SIGKILL of the leader's process to the successor's
+// OnStartedLeading, minus the lease. The target is a p99 of 100 ms. The lease expires earlier
+// than one lease after the kill, since the last renewal was before it. late is the time from
+// the end of the lease on the server to the successor's start.
 func BenchmarkSuccessorAfterKill(b *testing.B) {
 	for _, lease := range []time.Duration{time.Second, 3 * time.Second} {
 		b.Run(fmt.Sprintf("ttl=%s", lease), func(b *testing.B) { afterKill(b, lease) })
@@ -234,7 +234,7 @@ func afterKill(b *testing.B, lease time.Duration) {
 		var beyond, late []float64
 		for round := range rounds {
 			var deaths sync.WaitGroup
-			var mu sync.Mutex // of beyond and late
+			var mu sync.Mutex // guards beyond and late
 			for p := range processes {
 				name := fmt.Sprintf("r%dp%d", round, p)
 				victim, out := x.play(name, elections, lease)
@@ -249,7 +249,7 @@ func afterKill(b *testing.B, lease time.Duration) {
 					x.inLine(ctx, election1, 1)
 				}
 				deaths.Go(func() {
-					// At different points between two renewals.
+					// At different times between two renewals.
 					<-time.After(lease * time.Duration(10+p) / 20)
 					at := time.Now()
 					if err := victim.Kill(); err != nil {
@@ -282,8 +282,7 @@ func afterKill(b *testing.B, lease time.Duration) {
 	}
 }
 
-// sent is how many commands the server was sent, of whatever kind, without those
-// that scripts have called.
+// sent returns how many commands the server has received, without those inside scripts.
 func (x *bench) sent(ctx context.Context) (total int) {
 	stats, err := x.rdb.Info(ctx, "commandstats").Result()
 	if err != nil {
@@ -304,10 +303,9 @@ func (x *bench) sent(ctx context.Context) (total int) {
 	return total
 }
 
-// BenchmarkIdleCandidates: the commands a second of a leader and 1,000 candidates
-// that wait, as a part of 1,000/TTL, which is the bar. What each Client asks seldom, of
-// the record and of its subscription, comes once in about 60 leases: the window has that
-// twice.
+// BenchmarkIdleCandidates: the commands per second of a leader and 1,000 waiting candidates,
+// as a fraction of 1,000/TTL, which is the target. Each Client also reads the record and checks
+// its subscription about once in 60 leases. The measured window contains two of these.
 func BenchmarkIdleCandidates(b *testing.B) {
 	const many, lease, leases = 1000, time.Second, 120
 	for _, clients := range []int{20, 1000} {
@@ -317,8 +315,8 @@ func BenchmarkIdleCandidates(b *testing.B) {
 			var wg sync.WaitGroup
 			defer wg.Wait()
 			defer cancel()
-			// The leader renews as often as one of that lease, and has a longer one, so that
-			// a busy machine does not have it lose the lead.
+			// The leader renews as often as with a lease of that length, but its lease is longer, so
+			// that it does not expire on a busy machine.
 			leads := make(chan struct{}, 1)
 			x.stand(ctx, &wg, x.client(), "bench", election.Config{RetryPeriod: lease * 2 / 15}, func(*replica) { leads <- struct{}{} })
 			<-leads
@@ -334,7 +332,7 @@ func BenchmarkIdleCandidates(b *testing.B) {
 			}
 			x.inLine(ctx, "bench", many)
 			for b.Loop() {
-				<-time.After(2 * lease) // who has just come has looked anew
+				<-time.After(2 * lease) // new candidates have looked once more
 				before, began := x.sent(ctx), time.Now()
 				<-time.After(leases * lease)
 				perSecond := float64(x.sent(ctx)-before) / time.Since(began).Seconds()
@@ -346,16 +344,16 @@ func BenchmarkIdleCandidates(b *testing.B) {
 	}
 }
 
-// crowdFigures are what a process with many elections in it measures of itself.
+// crowdFigures are the measurements of a process with many elections.
 type crowdFigures struct {
-	Goroutines int     // beyond Run's callers
+	Goroutines int     // without those of Run's callers
 	Heap       float64 // MB
 	Resident   float64 // MB, of the whole process
-	Peak       float64 // MB, the most that was
+	Peak       float64 // MB, peak
 	Start      float64 // seconds until all elections had a leader
 }
 
-// measureCrowd is the role of that process. It answers with its figures.
+// measureCrowd is the role of that process. It prints its figures.
 func measureCrowd(server string, elections int) error {
 	rdb := redis.NewClient(&redis.Options{Addr: server})
 	ctx := context.Background()
@@ -382,7 +380,7 @@ func measureCrowd(server string, elections int) error {
 	}
 	<-all
 	figures := crowdFigures{Start: time.Since(began).Seconds()}
-	// Everybody stands in line, and looks and renews for a while.
+	// All candidates queue, and look and renew for a while.
 	<-time.After(20 * time.Second)
 	runtime.GC()
 	var m runtime.MemStats
@@ -403,13 +401,13 @@ func measureCrowd(server string, elections int) error {
 		}
 	}
 	if line, err := rdb.ZCard(ctx, "noonlock:{election/e0}:queue").Result(); err != nil || line != 2 {
-		return fmt.Errorf("%d stand in line, %w", line, err)
+		return fmt.Errorf("%d candidates are queued: %w", line, err)
 	}
 	return json.NewEncoder(os.Stdout).Encode(figures)
 }
 
-// BenchmarkElections2000: 2,000 elections with 3 candidates each in one process, on
-// 3 Clients. The bars are 200 MB and 30 goroutines beyond Run's callers.
+// BenchmarkElections2000: 2,000 elections with 3 candidates each in one process, with 3 Clients.
+// The targets are 200 MB, and 30 goroutines in addition to Run's callers.
 func BenchmarkElections2000(b *testing.B) {
 	x := start(b)
 	for b.Loop() {

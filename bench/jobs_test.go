@@ -19,8 +19,7 @@ import (
 	"github.com/noonlock/noonlock/singleton"
 )
 
-// runners starts replicas of jobs, each with a Client of its own; stop ends them and
-// waits.
+// runners starts replicas of jobs, each with its own Client. stop ends them and waits.
 func (x *bench) runners(replicas, jobs int, schedule string, work singleton.Func) (stop func()) {
 	x.b.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -47,14 +46,14 @@ func (x *bench) runners(replicas, jobs int, schedule string, work singleton.Func
 	}
 }
 
-// quantile of samples; they are sorted by it.
+// quantile returns a quantile of samples, which it sorts.
 func quantile(samples []float64, q float64) float64 {
 	slices.Sort(samples)
 	return samples[min(len(samples)-1, int(q*float64(len(samples))))]
 }
 
-// BenchmarkStartDelay: from a tick's instant on the server's clock, which here is
-// this machine's, to the first line of the work, with three replicas that claim it.
+// BenchmarkStartDelay: from the time of a tick on the server's clock, here also this machine's,
+// to the first line of the work. Three replicas claim the ticks.
 func BenchmarkStartDelay(b *testing.B) {
 	x := start(b)
 	const ticks, warm = 400, 20
@@ -92,9 +91,9 @@ func BenchmarkStartDelay(b *testing.B) {
 	}
 }
 
-// BenchmarkThousandJobs: five replicas of a thousand jobs, all due at once. The
-// interval is 10 s so that a minute has six such ticks: the figures per second are
-// those of six times the load that one tick each minute is.
+// BenchmarkThousandJobs: five replicas of a thousand jobs, all due at the same time. The
+// interval is 10 s, so one minute has six such ticks. The load per second is six times that of
+// one tick per minute.
 func BenchmarkThousandJobs(b *testing.B) {
 	x := start(b)
 	const replicas, jobs, ticks = 5, 1000, 4
@@ -112,7 +111,7 @@ func BenchmarkThousandJobs(b *testing.B) {
 			delays = append(delays, float64(delay))
 			return nil
 		})
-		await(&runs, 2*jobs) // every script is known, every job has run
+		await(&runs, 2*jobs) // every script is loaded, every job has run
 		quiet(interval)
 		before, commands, reads := runs.Load(), x.calls(ctx), x.stat("total_reads_processed")
 		mu.Lock()
@@ -145,7 +144,7 @@ func BenchmarkThousandJobs(b *testing.B) {
 	}
 }
 
-// await returns when so many runs have begun.
+// await returns after this number of runs have begun.
 func await(runs *atomic.Int64, n int64) {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -154,7 +153,7 @@ func await(runs *atomic.Int64, n int64) {
 	}
 }
 
-// quiet returns in the middle between two ticks of an interval.
+// quiet returns in the middle between two ticks.
 func quiet(interval time.Duration) {
 	now := time.Now()
 	middle := now.Truncate(interval).Add(interval / 2)
@@ -166,7 +165,7 @@ func quiet(interval time.Duration) {
 	<-timer.C
 }
 
-// processorTime is what this process has used of the processors.
+// processorTime returns the processor time of this process.
 func processorTime(b *testing.B) time.Duration {
 	b.Helper()
 	var u syscall.Rusage
@@ -176,7 +175,7 @@ func processorTime(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// stat is a number of INFO stats.
+// stat returns a number from INFO stats.
 func (x *bench) stat(name string) int {
 	x.b.Helper()
 	text, err := x.rdb.Info(x.b.Context(), "stats").Result()
@@ -196,8 +195,8 @@ func (x *bench) stat(name string) int {
 	return 0
 }
 
-// claims listens to the server (MONITOR) over two ticks and counts the claims by
-// replica, job and tick.
+// claims monitors the server (MONITOR) for two ticks and counts the claims by replica, job and
+// tick.
 func (x *bench) claims(interval time.Duration) map[string]int {
 	x.b.Helper()
 	conn, err := net.Dial("tcp", x.server.Addr())

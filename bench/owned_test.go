@@ -12,7 +12,7 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 )
 
-// A taker takes a lock of any kind, or one side of it.
+// A taker acquires a lock of any kind, or one side of it.
 type taker func(ctx context.Context) (*lockcore.Lease, error)
 
 func (x *bench) reentrant(c *lockcore.Client, name, owner string) *lockcore.ReentrantMutex {
@@ -42,8 +42,8 @@ func (x *bench) take(ctx context.Context, take taker) *lockcore.Lease {
 	return lease
 }
 
-// BenchmarkOwned: entry and exit of the locks with owners, one goroutine: of a lock that
-// is free, and of one that the owner, or another reader, holds already.
+// BenchmarkOwned: entry and exit of the locks with owners, with one goroutine. The lock is free,
+// or the owner or another reader already holds it.
 func BenchmarkOwned(b *testing.B) {
 	x := start(b)
 	ctx := b.Context()
@@ -90,9 +90,9 @@ func BenchmarkOwned(b *testing.B) {
 	}
 }
 
-// BenchmarkWriterBehindReaders: 100 readers hold a lock and 1 writer stands in line,
-// while others come all the time to read. What it waits after the last of the hundred
-// has gone is told in pings, and how many of those that came later passed it.
+// BenchmarkWriterBehindReaders: 100 readers hold a lock and 1 writer is queued, while more
+// readers arrive. It reports the time from the last release of the 100 to the writer's grant in
+// pings, and the number of later readers that overtook the writer.
 func BenchmarkWriterBehindReaders(b *testing.B) {
 	x := start(b)
 	ctx := b.Context()
@@ -128,7 +128,7 @@ func BenchmarkWriterBehindReaders(b *testing.B) {
 				}
 			})
 			in(1)
-			for i := range readers { // they stand behind the writer
+			for i := range readers { // these readers queue behind the writer
 				wg.Go(func() {
 					lease, err := x.rw(c, name, "late"+strconv.Itoa(i)).RLock(ctx)
 					if err != nil {
@@ -170,8 +170,8 @@ func BenchmarkWriterBehindReaders(b *testing.B) {
 	}
 }
 
-// BenchmarkLine: client commands per hand-over with 2 and with 1,000 in line, of each
-// kind. The TTL is so long that no place is refreshed in between.
+// BenchmarkLine: client commands per hand-over with 2 and with 1,000 waiters, for each kind. The
+// TTL is so long that no waiter refreshes its place in between.
 func BenchmarkLine(b *testing.B) {
 	for _, kind := range []string{"mutex", "reentrant", "write"} {
 		for _, waiters := range []int{2, 1000} {
@@ -206,7 +206,7 @@ func line(b *testing.B, kind string, waiters int) {
 	}
 	for b.Loop() {
 		const rounds = 1000
-		before, commands, n := 0, 0, 0 // by the one holder
+		before, commands, n := 0, 0, 0 // written by the holder
 		var wg sync.WaitGroup
 		for i := range waiters + 1 {
 			take := taker(i)
@@ -241,8 +241,8 @@ func line(b *testing.B, kind string, waiters int) {
 	}
 }
 
-// BenchmarkLeases10000: renewing at a TTL of 10 s for a minute, in shares of one core,
-// by the time that the process is charged for.
+// BenchmarkLeases10000: renewals with a TTL of 10 s for a minute, as a fraction of one core, by
+// the processor time of the process.
 func BenchmarkLeases10000(b *testing.B) {
 	for _, kind := range []string{"mutex", "read"} {
 		b.Run(kind, func(b *testing.B) { leases10000(b, kind) })

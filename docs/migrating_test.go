@@ -18,6 +18,7 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton"
+	"github.com/noonlock/noonlock/singleton/schedule"
 )
 
 //go:embed migrating_test.go
@@ -37,13 +38,13 @@ func runController(ctx context.Context, client *lockcore.Client) error {
 	return elector.Run(ctx)
 }
 
-// whileLeading is an OnStartedLeading; end ends the context of LeaderElector.Run.
+// whileLeading returns an OnStartedLeading; end cancels the context of LeaderElector.Run.
 func whileLeading(lock interface {
 	Bind(parent context.Context) (ctx context.Context, stop context.CancelFunc)
 }, end context.CancelFunc,
 ) func(lead context.Context) {
 	return func(lead context.Context) {
-		defer end() // the elector would go on to renew without the work
+		defer end() // otherwise the elector would continue to renew without the work
 		work, stop := lock.Bind(lead)
 		defer stop()
 		reconcileUntil(work)
@@ -55,7 +56,7 @@ func chargeOrder(ctx context.Context, client *lockcore.Client, order string) err
 	if err != nil {
 		return err
 	}
-	lease, err := mutex.Lock(ctx) // in line until ctx ends; TryLock does not wait
+	lease, err := mutex.Lock(ctx) // waits until ctx ends; TryLock does not wait
 	if err != nil {
 		return err
 	}
@@ -79,35 +80,35 @@ func runReports(ctx context.Context, client *lockcore.Client) error {
 	return jobs.Run(ctx)
 }
 
-// underBoth does work under the old lock and the new one, always in this order.
+// underBoth calls work under the old lock and the new one, acquired in this order.
 func underBoth(ctx context.Context, old oldLock, client *lockcore.Client, name string, work func(ctx context.Context, token uint64) error) (err error) {
-	ctx, release, err := old(ctx) // ctx ends when the old lock does, if that can be known
+	ctx, release, err := old(ctx) // ctx ends when the old lock is lost, if that is known
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, release()) }()
-	return client.Do(ctx, name, work)
+	return client.Do(ctx, name, lockcore.LeaseConfig{}, work)
 }
 
-// An oldLock takes the lock that is to be replaced.
+// An oldLock acquires the lock to be replaced.
 type oldLock func(ctx context.Context) (held context.Context, release func() error, err error)
 
-// leadBoth is what OnStartedLeading of the old elector does in release 2.
+// leadBoth returns the OnStartedLeading of the old elector in release 2.
 func leadBoth(client *lockcore.Client) func(ctx context.Context) {
-	return func(ctx context.Context) { // of the old elector: done when its lead ends
+	return func(ctx context.Context) { // done when the old elector stops leading
 		if err := runController(ctx, client); err != nil {
 			os.Exit(1) // as the old elector's OnStoppedLeading does
 		}
 	}
 }
 
-// starting are the ticks of a schedule from an instant on.
+// starting is a schedule without the ticks before an instant.
 type starting struct {
-	singleton.Schedule
+	schedule.Schedule
 	from time.Time
 }
 
-// Next is that of the schedule, and not before from.
+// Next returns the next tick that is not before from.
 func (s starting) Next(t time.Time) time.Time {
 	if before := s.from.Add(-time.Millisecond); t.Before(before) {
 		t = before
@@ -115,7 +116,7 @@ func (s starting) Next(t time.Time) time.Time {
 	return s.Schedule.Next(t)
 }
 
-// String tells replicas of another instant apart.
+// String includes the instant, which is part of the job's definition.
 func (s starting) String() string { return fmt.Sprintf("%v from %v", s.Schedule, s.from) }
 
 // End of the code of MIGRATING.md.
@@ -307,7 +308,7 @@ func TestRollingMigration(t *testing.T) {
 								case "both":
 									err = underBoth(t.Context(), old, client, "charge", work)
 								case "new":
-									err = client.Do(t.Context(), "charge", work)
+									err = client.Do(t.Context(), "charge", lockcore.LeaseConfig{}, work)
 								}
 								if err != nil {
 									t.Error(err)
@@ -354,13 +355,13 @@ func TestLeadBoth(t *testing.T) {
 // there on.
 func TestScheduleFromAnInstant(t *testing.T) {
 	t.Parallel()
-	every5, err := singleton.ParseSchedule("*/5 * * * *", singleton.ScheduleConfig{})
+	every5, err := schedule.Parse("*/5 * * * *", schedule.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	from := time.Date(2027, 3, 1, 12, 0, 0, 0, time.UTC)
 	s := starting{every5, from}
-	if err := singleton.CheckSchedule(s); err != nil {
+	if err := schedule.Check(s); err != nil {
 		t.Error(err)
 	}
 	for at, want := range map[time.Time]time.Time{

@@ -6,7 +6,9 @@ import (
 	"database/sql"
 	_ "embed"
 	"os"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -29,7 +31,7 @@ func readmeDo(ctx context.Context, rdb *redis.Client, db *sql.DB) error {
 		return err
 	}
 	defer client.Close(context.WithoutCancel(ctx))
-	return client.Do(ctx, "reindex", func(ctx context.Context, token uint64) error {
+	return client.Do(ctx, "reindex", lockcore.LeaseConfig{}, func(ctx context.Context, token uint64) error {
 		return reindex(ctx, db, token) // one replica at a time; ctx ends with the lease
 	})
 }
@@ -88,22 +90,52 @@ func TestReadmeCodeIsThisCode(t *testing.T) {
 	}
 }
 
-// Links of README.md to files of this repository lead somewhere.
-func TestReadmeLinks(t *testing.T) {
-	readme, err := os.ReadFile("../README.md")
+// Links in the documentation lead to files of this repository, and to headings in them.
+func TestLinks(t *testing.T) {
+	t.Parallel()
+	pages, err := filepath.Glob("*.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	links := regexp.MustCompile(`\]\(([^)#]+)[^)]*\)`).FindAllStringSubmatch(string(readme), -1)
-	if len(links) == 0 {
-		t.Fatal("README.md has no links")
-	}
-	for _, link := range links {
-		if strings.Contains(link[1], "://") {
-			continue
+	for _, page := range append(pages, "../README.md", "../CONTRIBUTING.md", "../CHANGELOG.md", "../adapters/clientgo/README.md",
+		"../charts/lottery/README.md", "../examples/leader/README.md", "../examples/lottery/README.md") {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
 		}
-		if _, err := os.Stat("../" + link[1]); err != nil {
-			t.Errorf("README.md links to nothing: %v", err)
+		for _, link := range linkTarget.FindAllStringSubmatch(string(text), -1) {
+			if strings.Contains(link[1], "://") {
+				continue
+			}
+			file, anchor, _ := strings.Cut(link[1], "#")
+			target := page
+			if file != "" {
+				target = filepath.Join(filepath.Dir(page), file)
+			}
+			if _, err := os.Stat(target); err != nil {
+				t.Errorf("%s links to %s: %v", page, link[1], err)
+			} else if anchor != "" && !slices.Contains(anchors(t, target), anchor) {
+				t.Errorf("%s links to %s, and there is no such heading", page, link[1])
+			}
 		}
 	}
+}
+
+var (
+	linkTarget = regexp.MustCompile(`\]\(([^)]+)\)`)
+	heading    = regexp.MustCompile(`(?m)^#+ (.*)$`)
+	notAnchor  = regexp.MustCompile(`[^a-z0-9 _-]`)
+)
+
+// anchors returns the anchors of the headings of a page, as GitHub makes them.
+func anchors(t *testing.T, page string) (all []string) {
+	t.Helper()
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, h := range heading.FindAllStringSubmatch(string(text), -1) {
+		all = append(all, strings.ReplaceAll(notAnchor.ReplaceAllString(strings.ToLower(h[1]), ""), " ", "-"))
+	}
+	return all
 }

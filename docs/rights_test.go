@@ -25,17 +25,20 @@ func ruleLists(t *testing.T, path string) (lists [][]string) {
 	return lists
 }
 
-// The rights of a Mutex, and so of a Daemon, are the same wherever they are told, and
-// each list that has channels begins them in a way that Redis 6.2 accepts.
+// The rights of a Mutex, and so of a Daemon, are the same in all documents, and each list
+// that has channels begins them in a way that Redis 6.2 accepts.
 func TestRightsAreToldAlike(t *testing.T) {
 	t.Parallel()
+	const noMutex = -1 // a document without the list of a Mutex
 	var mutex [][]string
-	for path, at := range map[string]int{"../lockcore/doc.go": 0, "../singleton/doc.go": 2, "SECURITY.md": 0} {
+	for path, at := range map[string]int{"../lockcore/doc.go": 0, "../singleton/doc.go": 2, "SECURITY.md": 0, "../election/doc.go": noMutex} {
 		lists := ruleLists(t, path)
-		if len(lists) <= at {
+		if len(lists) <= max(at, 0) {
 			t.Fatalf("%s has %d lists of rights", path, len(lists))
 		}
-		mutex = append(mutex, lists[at])
+		if at != noMutex {
+			mutex = append(mutex, lists[at])
+		}
 		for _, rules := range lists {
 			channel := slices.IndexFunc(rules, func(rule string) bool { return strings.HasPrefix(rule, "&") })
 			if channel >= 0 && rules[channel-1] != "resetchannels" {

@@ -23,11 +23,11 @@ import (
 // to Run's context, so that renewing ends with it.
 func TestFault52_SlowCallback(t *testing.T) {
 	onBoth(t, func(e *env) {
-		a, b := e.replica(e.client("a"), quick("")), e.replica(e.client("b"), quick(""))
+		a, b := e.replica(e.Client("a"), quick("")), e.replica(e.Client("b"), quick(""))
 		slow := 0
 		a.work = func(ctx context.Context) {
 			<-ctx.Done()
-			e.pass(3 * leaseDuration)
+			e.Pass(3 * leaseDuration)
 			slow++
 			if !a.le.IsLeader() {
 				t.Error("it does not lead while it drains")
@@ -53,7 +53,7 @@ func TestDrainTimeout(t *testing.T) {
 		cfg := quick("")
 		cfg.DrainTimeout = 300 * time.Millisecond
 		cfg.Registerer = reg
-		a, b := e.replica(e.client("a"), cfg), e.replica(e.client("b"), quick(""))
+		a, b := e.replica(e.Client("a"), cfg), e.replica(e.Client("b"), quick(""))
 		atWork, hold := make(chan struct{}), make(chan struct{})
 		var once sync.Once
 		a.work = func(ctx context.Context) {
@@ -63,14 +63,14 @@ func TestDrainTimeout(t *testing.T) {
 		}
 		e.lineUp(a, b)
 		resigned := make(chan error, 1)
+		begin := e.Clock() // before the drain begins
 		go func() { resigned <- a.le.Resign(context.Background()) }()
 		<-atWork
-		begin := e.clock()
 		if !a.le.IsLeader() || a.le.Check(0) != nil {
 			t.Errorf("while it may drain: leader %v, check %v", a.le.IsLeader(), a.le.Check(0))
 		}
-		e.until("the drain is over", func() bool { return a.le.Check(0) != nil })
-		if took := e.clock() - begin; took < cfg.DrainTimeout {
+		e.Until("the drain is over", func() bool { return a.le.Check(0) != nil })
+		if took := e.Clock() - begin; took < cfg.DrainTimeout {
 			t.Errorf("renewing ended after %v", took)
 		}
 		if a.le.IsLeader() {
@@ -82,7 +82,7 @@ func TestDrainTimeout(t *testing.T) {
 		}
 		second := b.leads(1)
 		first, _ := a.term()
-		if took := e.clock() - begin; second.Token <= first.Token || e.bubble != nil && took > cfg.DrainTimeout+leaseDuration+20*time.Millisecond {
+		if took := e.Clock() - begin; second.Token <= first.Token || e.Bubble != nil && took > cfg.DrainTimeout+leaseDuration+20*time.Millisecond {
 			t.Errorf("token %d after %d, %v after the stop", second.Token, first.Token, took)
 		}
 		close(hold)
@@ -123,7 +123,7 @@ func TestFault53_PanicAndGoexit(t *testing.T) {
 				}
 			}
 			hits, stops := 0, 0
-			c := e.client("a")
+			c := e.Client("a")
 			cfg := quick("")
 			cfg.LeaseDuration = time.Hour // nobody could wait for it to run out
 			le, err := election.NewLeaderElector(c, electionName, election.Callbacks{
@@ -152,7 +152,7 @@ func TestFault53_PanicAndGoexit(t *testing.T) {
 				normal = true
 			}()
 			if test.stopped != nil {
-				e.until("it leads", le.IsLeader)
+				e.Until("it leads", le.IsLeader)
 				cancel()
 			}
 			got := <-ended
@@ -168,11 +168,11 @@ func TestFault53_PanicAndGoexit(t *testing.T) {
 			if hits != 1 && test.newLeader == nil || stops != hits || le.IsLeader() { // it may hear before it begins
 				t.Errorf("%s: %d starts, %d stops, leader %v", test.name, hits, stops, le.IsLeader())
 			}
-			if e.exists(key("lock")) {
+			if e.Exists(key("lock")) {
 				t.Errorf("%s: the lock was left", test.name)
 			}
 			// Another one leads, and this one could again.
-			b := e.replica(e.client("b"), quick(""))
+			b := e.replica(e.Client("b"), quick(""))
 			b.run().leads(1)
 			b.stop()
 			must(e, c.Close(e.Context()))
@@ -184,7 +184,7 @@ func TestFault53_PanicAndGoexit(t *testing.T) {
 // beyond the tolerance; OnStoppedLeading waits.
 func TestCheck(t *testing.T) {
 	onBoth(t, func(e *env) {
-		a := e.replica(e.client("a"), quick(""))
+		a := e.replica(e.Client("a"), quick(""))
 		hold := make(chan struct{})
 		a.work = func(ctx context.Context) {
 			if n := len(a.terms); n == 1 {
@@ -197,8 +197,8 @@ func TestCheck(t *testing.T) {
 		if err := a.le.Check(0); err != nil {
 			t.Errorf("well: %v", err)
 		}
-		must(e, e.raw.Del(e.Context(), key("lock")).Err())
-		e.until("the loss is noticed", func() bool { return a.le.Check(0) != nil })
+		must(e, e.Raw.Del(e.Context(), key("lock")).Err())
+		e.Until("the loss is noticed", func() bool { return a.le.Check(0) != nil })
 		mustIs(e, a.le.Check(0), election.ErrOverdue, lockcore.ErrLeaseLost)
 		if a.le.IsLeader() || a.stops != 0 {
 			t.Errorf("leader %v, %d stops", a.le.IsLeader(), a.stops)
@@ -206,13 +206,13 @@ func TestCheck(t *testing.T) {
 		if err := a.le.Check(time.Hour); err != nil {
 			t.Errorf("within the tolerance: %v", err)
 		}
-		e.pass(301 * time.Millisecond)
+		e.Pass(301 * time.Millisecond)
 		if err := a.le.Check(300 * time.Millisecond); err == nil {
 			t.Error("beyond the tolerance it is well")
 		}
 		close(hold)
 		mustIs(e, a.ended(1), lockcore.ErrLeaseLost)
-		e.until("it is well", func() bool { return a.le.Check(0) == nil })
+		e.Until("it is well", func() bool { return a.le.Check(0) == nil })
 		if second := a.leads(2); second.Number != 2 {
 			t.Errorf("term %+v", second)
 		}
@@ -273,7 +273,7 @@ func TestTimeToLead(t *testing.T) {
 		reg := prometheus.NewRegistry()
 		cfg := quick("")
 		cfg.Registerer = reg
-		a, b := e.replica(e.client("a"), quick("")), e.replica(e.client("b"), cfg)
+		a, b := e.replica(e.Client("a"), quick("")), e.replica(e.Client("b"), cfg)
 		want := time.Duration(0)
 		see := func(what string) {
 			t.Helper()
@@ -282,15 +282,15 @@ func TestTimeToLead(t *testing.T) {
 			}
 		}
 		e.lineUp(a, b)
-		e.pass(10 * leaseDuration)
+		e.Pass(10 * leaseDuration)
 		must(e, a.le.Resign(e.Context()))
 		b.leads(1)
 		want += 10 * leaseDuration
 		see("in line")
-		e.pass(time.Minute)
+		e.Pass(time.Minute)
 		must(e, b.le.Resign(e.Context()))
 		a.leads(2)
-		e.pass(3 * leaseDuration)
+		e.Pass(3 * leaseDuration)
 		a.stop()
 		b.leads(2)
 		want += 3 * leaseDuration
@@ -298,24 +298,24 @@ func TestTimeToLead(t *testing.T) {
 		b.stop()
 
 		tries := 0
-		_, err := e.bubble.Faults().Add(lockcoretest.Fault{Kind: lockcoretest.DropRequest, Match: func(cmd []string) bool {
+		_, err := e.Bubble.Faults().Add(lockcoretest.Fault{Kind: lockcoretest.DropRequest, Match: func(cmd []string) bool {
 			if script("mutex_acquire")(cmd) {
 				tries++
 			}
 			return false // it only counts
 		}})
 		must(e, err)
-		c := e.replica(e.client("c"), cfg)
-		e.bubble.Server().SetError("NOPERM User default has no permissions to run the 'evalsha' command")
-		begin := e.clock()
+		c := e.replica(e.Client("c"), cfg)
+		e.Bubble.Server().SetError("NOPERM User default has no permissions to run the 'evalsha' command")
+		begin := e.Clock()
 		c.run()
-		e.pass(time.Minute + time.Millisecond)
+		e.Pass(time.Minute + time.Millisecond)
 		if most := int(time.Minute/retryPeriod) + 1; tries < most/2 || tries > most {
 			t.Errorf("it has tried %d times in a minute", tries)
 		}
-		e.bubble.Server().SetError("")
+		e.Bubble.Server().SetError("")
 		c.leads(1)
-		want += e.clock() - begin
+		want += e.Clock() - begin
 		see("through errors")
 	})
 }
@@ -326,8 +326,8 @@ func TestMetrics(t *testing.T) {
 		ours, theirs := prometheus.NewRegistry(), prometheus.NewRegistry()
 		cfgA, cfgB := quick("a"), quick("b")
 		cfgA.Registerer, cfgB.Registerer = ours, theirs
-		c := e.client("a")
-		a, b := e.replica(c, cfgA), e.replica(e.client("b"), cfgB)
+		c := e.Client("a")
+		a, b := e.replica(c, cfgA), e.replica(e.Client("b"), cfgB)
 		if _, err := election.NewLeaderElector(c, "another", election.Callbacks{
 			OnStartedLeading: func(context.Context) {}, OnStoppedLeading: func() {},
 		}, cfgA); err != nil {
@@ -336,7 +336,7 @@ func TestMetrics(t *testing.T) {
 		see := func(want ...float64) {
 			e.Helper()
 			var got []float64
-			e.until("the metrics are as they should", func() bool {
+			e.Until("the metrics are as they should", func() bool {
 				got = nil
 				for _, reg := range []*prometheus.Registry{ours, theirs} {
 					got = append(got, value(t, reg, "leader_election_master_status", ""),
@@ -360,7 +360,7 @@ func TestMetrics(t *testing.T) {
 		b.leads(1)
 		e.inLine(1)
 		see(0, 1, 1, 0, 1, 1, 1, 0, 0, 1)
-		must(e, e.raw.Del(e.Context(), key("lock")).Err())
+		must(e, e.Raw.Del(e.Context(), key("lock")).Err())
 		a.leads(2)
 		see(1, 2, 1, 0, 2, 0, 1, 0, 1, 1)
 		clash := prometheus.NewRegistry()
@@ -378,14 +378,14 @@ func TestMetrics(t *testing.T) {
 // beside Run's while it waits or leads.
 func TestGoroutines(t *testing.T) { // not in parallel: it counts
 	inBubble(t, func(e *env) {
-		clients := []*lockcore.Client{e.client("a"), e.client("b")}
+		clients := []*lockcore.Client{e.Client("a"), e.Client("b")}
 		const each = 100
 		var all []*replica
 		for _, c := range clients {
 			all = append(all, e.replica(c, election.Config{}).run())
 		}
 		e.inLine(1)
-		e.settle()
+		e.Settle()
 		before := runtime.NumGoroutine()
 		for _, c := range clients {
 			for range each {
@@ -393,7 +393,7 @@ func TestGoroutines(t *testing.T) { // not in parallel: it counts
 			}
 		}
 		e.inLine(2*each + 1)
-		e.pass(time.Minute)
+		e.Pass(time.Minute)
 		if more := runtime.NumGoroutine() - before - 2*each; more >= 30 { // the server's and the connections' among them
 			t.Errorf("%d goroutines beside Run's", more)
 		}
@@ -404,6 +404,6 @@ func TestGoroutines(t *testing.T) { // not in parallel: it counts
 			r.wait()
 		}
 		// Given up is given back behind.
-		e.until("no lock and no line are left", func() bool { return !e.exists(key("lock")) && !e.exists(key("queue")) })
+		e.Until("no lock and no line are left", func() bool { return !e.Exists(key("lock")) && !e.Exists(key("queue")) })
 	})
 }

@@ -10,92 +10,92 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/lockcore"
 )
 
-// Callbacks are what a LeaderElector calls. OnStartedLeading and OnStoppedLeading
-// run on Run's goroutine, one after the other; OnNewLeader on another one.
+// Callbacks are the functions that a LeaderElector calls. OnStartedLeading and
+// OnStoppedLeading run on Run's goroutine, one after the other; OnNewLeader runs on
+// another one.
 type Callbacks struct {
-	// OnStartedLeading is called when this replica leads. Its context is done as
-	// soon as that ends; context.Cause says why, TermFrom which term it is. Work
-	// that returns early does not end the lead: it goes on until the context is
-	// done. Nobody else leads before OnStartedLeading has returned, unless the
-	// lease is lost or DrainTimeout is over. Required.
+	// OnStartedLeading is called when this replica leads. Its context is done when
+	// leadership ends; context.Cause returns the reason, and TermFrom the term. If the
+	// callback returns early, this replica remains the leader until the context is done.
+	// No other replica leads before OnStartedLeading has returned, unless the lease is
+	// lost or DrainTimeout is over. Required.
 	OnStartedLeading func(ctx context.Context)
 
 	// OnStoppedLeading is called once after each OnStartedLeading, when that has
-	// returned and the lead is given up. Another replica may lead by then.
+	// returned and leadership is released. Another replica may lead by then.
 	// Required.
 	OnStoppedLeading func()
 
-	// OnNewLeader is called with the identity of the leader when it is another
-	// than the one told last: in order, never twice the same, never two calls at
-	// a time. It hears of this replica's own lead, too. If leaders change faster
-	// than it returns, it is told the latest. A slow call delays no lead; at its end
-	// Run waits for it, for ShutdownTimeout at most. Optional.
+	// OnNewLeader is called with the identity of a new leader, this replica included.
+	// Calls are in order, never overlap, and never repeat the identity of the call
+	// before. If leaders change faster than the callback returns, only the latest one
+	// is passed on. A slow call delays no leadership. Before Run returns, it waits for an
+	// unfinished call, for at most ShutdownTimeout. Optional.
 	OnNewLeader func(identity string)
 }
 
-// Config is how a LeaderElector works. Its zero value is a working default. All
-// replicas should use the same durations.
+// Config configures a LeaderElector. Its zero value is a working default. All replicas
+// should use the same durations.
 type Config struct {
-	// Identity under which this replica is known to the others. It is shown, not
-	// trusted: two replicas of one identity never lead at once. Default: the
-	// Client's, which is the host name and a random suffix unless it was set.
+	// Identity is the name that the other replicas see. It is only displayed: two
+	// replicas with the same identity never lead at once. Default: the Client's, which
+	// is the host name and a random suffix unless it was set.
 	Identity string
 
-	// LeaseDuration is how long the others wait for a leader that died, counted
+	// LeaseDuration is how long the other replicas wait for a leader that died, counted
 	// from its last renewal. Default 15 s; from 100 ms to 24 h, in whole
 	// milliseconds.
 	LeaseDuration time.Duration
 
-	// RenewDeadline is how long after its last renewal a leader goes on if the
+	// RenewDeadline is how long after its last renewal a leader continues if the
 	// server does not answer. It must be less than LeaseDuration by more than the
 	// margin for clocks that run at different rates, 1 % of LeaseDuration + 2 ms.
-	// What lies between the two is the work's, to stop in. Default two thirds of
+	// The work must stop in the time between the two. Default two thirds of
 	// LeaseDuration: 10 s.
 	RenewDeadline time.Duration
 
-	// RetryPeriod is the time between two renewals. After one that failed it is the
-	// longest time to the next try: half of what is left of RenewDeadline, if that
-	// is less, so that the last tries come close together, but not less than 10 ms
-	// apart. 1.2 times as long must be less than RenewDeadline, and twice as long
-	// not more than LeaseDuration. Default two fifteenths of LeaseDuration: 2 s.
-	// Candidates do not poll; it does not matter for them.
+	// RetryPeriod is the time between two renewals. After a renewal that failed, the next
+	// try follows after the shorter of RetryPeriod and half of the time left until
+	// RenewDeadline, and at least 10 ms. 1.2 RetryPeriods must be less than RenewDeadline, and 2 RetryPeriods at most LeaseDuration. Candidates do not poll,
+	// so it does not delay them. Default two fifteenths of LeaseDuration: 2 s.
 	RetryPeriod time.Duration
 
 	// DrainTimeout is how long OnStartedLeading may take to return when its
 	// context was ended by choice: by Run's context, Resign or TransferTo. The
-	// lead is renewed until it has returned, or until then. After that renewing
-	// ends, Check fails, another replica leads within LeaseDuration, and only the
-	// token of the term tells the old leader's writes from the new one's. Default
-	// 0: for ever, so that two never lead; then Check fails when it takes long.
+	// lease is renewed until the callback has returned or DrainTimeout is over. Then
+	// renewal ends, Check fails, and another replica leads within LeaseDuration. From then
+	// on, only the token distinguishes the writes of the two. Default 0: no limit, so that
+	// two replicas never lead; Check fails when the callback takes long.
 	DrainTimeout time.Duration
 
 	// ShutdownTimeout is how long Run may take to return after its context has ended,
 	// whether or not the server answers, if OnStartedLeading returns when its context is
-	// done. Work that takes longer is waited for, and then a fifth of ShutdownTimeout is
-	// left to release the lead. Default 10 s.
+	// done. Run waits for a callback that takes longer, and then has a fifth of
+	// ShutdownTimeout to release leadership. Default 10 s.
 	ShutdownTimeout time.Duration
 
-	// KeepOnCancel leaves the lead to run out by itself when Run's context ends,
-	// instead of giving it to the next at once: the others then wait for up to
-	// LeaseDuration, as with client-go without ReleaseOnCancel. Resign and TransferTo
-	// give it up all the same.
+	// KeepOnCancel lets the lease expire when Run's context ends, instead of releasing
+	// leadership at once. The other replicas then wait for up to LeaseDuration, as with
+	// client-go without ReleaseOnCancel. Resign and TransferTo release leadership all
+	// the same.
 	KeepOnCancel bool
 
-	// Once makes Run return when its first lead has ended, for whatever reason.
-	// Default: it stands for election again.
+	// Once makes Run return when its first leadership has ended, for whatever reason.
+	// Default: Run campaigns again.
 	Once bool
 
-	// Metadata is what the record says of this replica while it leads: an
-	// address, a version. At most 4096 bytes as JSON, and no secrets.
+	// Metadata is stored in the record while this replica leads: an address, a
+	// version. At most 4096 bytes as JSON, and no secrets.
 	Metadata map[string]string
 
-	// Logger gets what the operator should know; its zero value discards.
+	// Logger receives messages for operators; its zero value discards them.
 	Logger logr.Logger
 
-	// Registerer gets the metrics, described in the package comment. Electors may
+	// Registerer registers the metrics, which the package comment lists. Electors may
 	// share one. Default: no metrics.
 	Registerer prometheus.Registerer
 }
@@ -105,25 +105,20 @@ const (
 	defaultShutdown = 10 * time.Second
 )
 
-// ConfigError refuses an input before anything was sent. It is ErrConfig.
-type ConfigError struct {
-	Field string // such as "Config.RenewDeadline"
-	Value string
-	Rule  string // what it must be
-}
+// ConfigError is the refusal of an input, before any request was sent: Field is the
+// parameter or field, Value is its value, quoted if it is text, and Rule is what it must
+// be. It matches ErrConfig.
+type ConfigError = input.ConfigError[refused]
 
-func (e *ConfigError) Error() string {
-	return fmt.Sprintf("election: %s is %s; it must be %s", e.Field, e.Value, e.Rule)
-}
+type refused struct{}
 
-// Is reports true for ErrConfig.
-func (e *ConfigError) Is(target error) bool { return target == ErrConfig }
+func (refused) Refusal() error { return ErrConfig }
 
 // complete fills in the defaults and checks the rules: client-go's, and those of
 // a lease.
 func (cfg Config) complete(client *lockcore.Client, cb Callbacks) (Config, error) {
 	if client == nil {
-		return cfg, &ConfigError{"client", "nil", "a *lockcore.Client"}
+		return cfg, &ConfigError{Field: "client", Value: "nil", Rule: "a *lockcore.Client"}
 	}
 	cfg.Identity = cmp.Or(cfg.Identity, client.Identity())
 	cfg.LeaseDuration = cmp.Or(cfg.LeaseDuration, defaultLease)
@@ -161,7 +156,7 @@ func (cfg Config) complete(client *lockcore.Client, cb Callbacks) (Config, error
 		{cfg.DrainTimeout < 0, "Config.DrainTimeout", cfg.DrainTimeout, "0 (for ever) or positive"},
 	} {
 		if r.broken {
-			return cfg, &ConfigError{r.field, fmt.Sprint(r.value), r.must}
+			return cfg, &ConfigError{Field: r.field, Value: fmt.Sprint(r.value), Rule: r.must}
 		}
 	}
 	return cfg, nil

@@ -2,9 +2,7 @@ package election
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"math"
 	"sync"
 	"time"
 
@@ -12,14 +10,14 @@ import (
 	"github.com/go-logr/logr"
 
 	"github.com/noonlock/noonlock/election/internal/record"
+	"github.com/noonlock/noonlock/internal/holding"
 	"github.com/noonlock/noonlock/internal/logqueue"
 	"github.com/noonlock/noonlock/internal/readiness"
-	"github.com/noonlock/noonlock/internal/retry"
 	"github.com/noonlock/noonlock/internal/stopping"
 	"github.com/noonlock/noonlock/lockcore"
 )
 
-// A LeaderElector stands for election on behalf of one replica. It is safe for
+// A LeaderElector campaigns for leadership on behalf of one replica. It is safe for
 // concurrent use.
 type LeaderElector struct {
 	name      string
@@ -32,20 +30,18 @@ type LeaderElector struct {
 
 	ready readiness.State
 
-	mu       sync.Mutex
-	running  bool
-	reign    *reign // nil: does not lead
-	observed record.Record
-	stopped  time.Time // when OnStoppedLeading was called; zero: it has returned
+	mu         sync.Mutex
+	running    bool
+	leadership *leadership // nil: this replica does not lead
+	observed   record.Record
+	stopped    time.Time // when OnStoppedLeading was called; zero: it has returned
 
-	refused time.Time // when a candidacy failed last; owned by the Run under way
-
-	told string // what OnNewLeader was called with last; owned by the Run under way
+	announced string // the identity that OnNewLeader was called with last; only Run uses it
 }
 
 // NewLeaderElector makes a LeaderElector for the election of a name: 1 to 191
 // bytes of UTF-8 without control characters, spaces and braces. Nothing is sent
-// before Run. The error is a *ConfigError, or the Registerer's.
+// before Run. The error is a *ConfigError, or from the Registerer.
 func NewLeaderElector(client *lockcore.Client, name string, callbacks Callbacks, cfg Config) (*LeaderElector, error) {
 	cfg, err := cfg.complete(client, callbacks)
 	if err != nil {
@@ -69,8 +65,8 @@ func NewLeaderElector(client *lockcore.Client, name string, callbacks Callbacks,
 	}, nil
 }
 
-// RunOrDie is NewLeaderElector and Run for programs that are nothing without
-// it: it panics if the configuration is refused. What Run returns is logged.
+// RunOrDie is NewLeaderElector and Run for programs that cannot work without them. It
+// panics if the configuration is refused, and logs the error of Run.
 func RunOrDie(ctx context.Context, client *lockcore.Client, name string, callbacks Callbacks, cfg Config) {
 	le, err := NewLeaderElector(client, name, callbacks, cfg)
 	if err != nil {
@@ -82,19 +78,18 @@ func RunOrDie(ctx context.Context, client *lockcore.Client, name string, callbac
 	}
 }
 
-// Run stands for election until ctx ends, and then returns nil; before that the
-// lead is given up as described at Callbacks and Config. It stands again after a
-// lead has ended otherwise: at once after Resign and TransferTo, and with a pause
-// after a loss and after a term that was shorter than RetryPeriod. The pause grows
-// from RetryPeriod to LeaseDuration. An outage of the server, however long, does not end it. A replica
-// that leads needs no other goroutine than Run's.
+// Run campaigns until ctx ends. It then releases leadership as described at Callbacks and
+// Config, and returns nil. If leadership ends for another reason, Run campaigns again: at
+// once after Resign and TransferTo, and after a pause if the lease was lost or the term
+// was shorter than RetryPeriod. The pause grows from RetryPeriod to LeaseDuration. An
+// outage of the server, however long, does not end Run. A leader needs no goroutine but
+// Run's.
 //
-// With Once it returns after the first lead: nil, or why that was lost. Else an
-// error means that it could not go on: ErrRunning, lockcore.ErrClosed, a
-// *ConfigError.
+// With Once it returns after the first leadership: nil, or the reason of the loss. Any
+// other error means that Run cannot continue: ErrRunning or lockcore.ErrClosed.
 //
-// A panic or runtime.Goexit in a callback gives the lead up and goes on to Run's
-// caller. Run may be called again after it has returned.
+// After a panic or runtime.Goexit in a callback, Run releases leadership and lets it
+// continue in Run's caller. Run may be called again after it has returned.
 func (le *LeaderElector) Run(ctx context.Context) error {
 	le.mu.Lock()
 	if le.running {
@@ -114,96 +109,33 @@ func (le *LeaderElector) Run(ctx context.Context) error {
 	defer done()
 	run, crash := context.WithCancelCause(ctx)
 	defer crash(nil)
-	defer le.ready.Run(run)()
-	reports := le.report(crash)
-	defer reports.end(deadline)
-	return le.stand(run, deadline)
-}
-
-// stand is the life of a candidate: in line, leading, and in line again.
-func (le *LeaderElector) stand(run context.Context, deadline *stopping.Deadline) error {
-	again := backoff.NewExponentialBackOff(
+	defer le.observe(crash).end(deadline)
+	c := &candidacy{le: le, run: run, pauses: backoff.NewExponentialBackOff(
 		backoff.WithInitialInterval(le.cfg.RetryPeriod), backoff.WithMaxInterval(le.cfg.LeaseDuration),
-		backoff.WithRandomizationFactor(0.2), backoff.WithMaxElapsedTime(0))
-	asking := readiness.WithAnswers(run, func(err error) {
-		if run.Err() == nil {
-			le.answered(err)
-		}
-	})
-	inLine := time.Now()
-	for {
-		lead, err := le.election.Campaign(asking)
-		switch {
-		case run.Err() != nil:
-			if err == nil { // too late to begin
-				_ = le.giveUp(run, lead, deadline)
-			}
-			return nil
-		case errors.Is(err, lockcore.ErrClosed):
-			return fmt.Errorf("election: run %q: %w", le.name, err)
-		case err != nil:
-			le.refused = time.Now()
-			le.answered(err)
-			retry.Sleep(run, le.cfg.RetryPeriod, nil)
-			continue
-		}
-		le.metrics.led(time.Since(inLine)) // errors and the waits after them among it
-		le.log.Info("leading", "term", lead.Term, "token", lead.Token())
-		began := time.Now()
-		le.ready.Works(math.MaxInt64) // while it leads
-		lost := le.lead(run, lead, deadline)
-		led := time.Since(began)
-		le.ready.Works(le.patience())
-		switch {
-		case le.cfg.Once:
-			return lost
-		case run.Err() != nil:
-			return nil //nolint:nilerr // ctx has ended, which is what ends Run
-		case lost == nil && led >= le.cfg.RetryPeriod:
-			again.Reset()
-			inLine = time.Now()
-			continue
-		case led > le.cfg.LeaseDuration:
-			again.Reset()
-		}
-		retry.Sleep(run, again.NextBackOff(), nil)
-		inLine = time.Now()
+		backoff.WithRandomizationFactor(0.2), backoff.WithMaxElapsedTime(0))}
+	loop := holding.Loop[*record.Leadership]{
+		Holder: c, TTL: le.cfg.LeaseDuration, Retry: backoff.NewConstantBackOff(le.cfg.RetryPeriod),
+		Ready: &le.ready, Deadline: deadline, Log: le.log,
+		Doubt: le.cfg.LeaseDuration, // the queue may answer where the record cannot be written
 	}
+	if err := loop.Run(run); err != nil {
+		return fmt.Errorf("election: run %q: %w", le.name, err)
+	}
+	return c.lost
 }
 
-// answered takes what became of a request of a candidate.
-func (le *LeaderElector) answered(err error) {
-	const text = "cannot stand for election; trying on"
-	switch temporary := err != nil && lockcore.IsTemporary(err); {
-	case err == nil && time.Since(le.refused) < le.cfg.LeaseDuration:
-		// The line may be well where leading is refused: that answer says nothing.
-	case err == nil:
-		if le.ready.Works(le.patience()) {
-			le.log.Info("the server answers again")
-		}
-	case !le.ready.Failed(err, temporary):
-	case temporary:
-		le.log.Info(text, "err", err)
-	default:
-		le.log.Error(err, text)
-	}
-}
-
-// patience is how long a candidate may hear nothing: it looks once in 1.1 LeaseDurations.
-func (le *LeaderElector) patience() time.Duration { return 4 * max(le.cfg.LeaseDuration, time.Second) }
-
-// Ready is nil if Run is under way and this replica leads, or stands in line and nothing
-// is in error now; if not, it says why: a read-only server answers a PING and elects
-// nobody. It asks nobody, and is meant for a readiness probe.
+// Ready returns nil if Run is running and this replica leads, or can campaign. If not, the
+// error is ErrNotReady and the reason: a read-only server answers a PING but grants no
+// leadership. Ready sends no request. It is meant for a readiness probe.
 func (le *LeaderElector) Ready() error {
 	le.mu.Lock()
-	r, stopped := le.reign, le.stopped
+	r, stopped := le.leadership, le.stopped
 	le.mu.Unlock()
 	err := le.ready.Err()
 	switch {
 	case err != nil:
 	case r != nil:
-		err = r.lead.Err() // and the work has not returned
+		err = r.lease.Err() // and the work has not returned
 	case !stopped.IsZero() && time.Since(stopped) > le.cfg.LeaseDuration:
 		err = errStoppedHangs
 	}
@@ -213,48 +145,38 @@ func (le *LeaderElector) Ready() error {
 	return nil
 }
 
-// giveUp gives the lead to the next in line.
-func (le *LeaderElector) giveUp(ctx context.Context, lead *record.Leadership, deadline *stopping.Deadline) error {
-	left, cancel := deadline.Context(ctx, 0)
-	defer cancel()
-	trying, stop := context.WithTimeout(left, min(le.cfg.LeaseDuration, releaseWithin))
-	defer stop()
-	return lead.Resign(trying)
-}
-
-// current is the lead, if this replica leads.
-func (le *LeaderElector) current() *reign {
+// current returns the leadership, nil if this replica does not lead.
+func (le *LeaderElector) current() *leadership {
 	le.mu.Lock()
 	defer le.mu.Unlock()
-	return le.reign
+	return le.leadership
 }
 
-// IsLeader reports whether this replica leads at this moment: not before the
-// server has said so, and not a moment after RenewDeadline has passed without a
-// renewal, whether or not anything here has run since. It is true while the work
-// is drained, as nobody else leads then.
+// IsLeader reports whether this replica leads at this moment. It is true from the server's
+// grant until RenewDeadline has passed without a renewal, even if the process was paused
+// meanwhile. It stays true while the work drains, as no other replica leads then.
 //
-// A true answer is old when it arrives. What must not be done by two at once has
-// to be guarded by the token of the term.
+// The result may be out of date when the caller uses it. Guard work that two replicas must
+// not do at once with the token of the term.
 func (le *LeaderElector) IsLeader() bool {
 	r := le.current()
-	return r != nil && r.lead.Remaining() > 0
+	return r != nil && r.lease.Remaining() > 0
 }
 
-// Check fails while a callback goes on longer than it may, so that a restart of this
+// Check fails while a callback takes longer than it may, so that a restart of this
 // process helps. It is meant for a liveness probe and does not depend on the server: a
-// replica that does not lead is well. It fails with ErrOverdue if
+// replica that does not lead is healthy. The error is ErrOverdue if
 //
-//   - OnStartedLeading has not returned, and its lease has been over for longer than
-//     tolerance: another replica may lead.
+//   - OnStartedLeading has not returned, and its lease ended longer than tolerance ago:
+//     another replica may lead.
 //   - OnStartedLeading has not returned for longer than tolerance and LeaseDuration
-//     after Resign or TransferTo, and there is no DrainTimeout: nobody else can lead.
-//     (Where Run's context has ended, whoever stops the process has a limit of its own.)
+//     after Resign or TransferTo, and there is no DrainTimeout: no other replica can
+//     lead. (After the end of Run's context, the process is being stopped anyway.)
 //   - OnStoppedLeading has not returned for longer than tolerance and LeaseDuration:
-//     this replica does not stand for election again.
+//     this replica cannot campaign again.
 func (le *LeaderElector) Check(tolerance time.Duration) error {
 	le.mu.Lock()
-	r, stopped := le.reign, le.stopped
+	r, stopped := le.leadership, le.stopped
 	le.mu.Unlock()
 	if !stopped.IsZero() {
 		return le.overdue(time.Since(stopped), max(tolerance, le.cfg.LeaseDuration), errStoppedHangs)
@@ -262,8 +184,8 @@ func (le *LeaderElector) Check(tolerance time.Duration) error {
 	if r == nil || r.returned.Load() {
 		return nil
 	}
-	if over := r.lead.Overdue(); over > 0 {
-		return le.overdue(over, tolerance, r.lead.Err())
+	if over := r.lease.Overdue(); over > 0 {
+		return le.overdue(over, tolerance, r.lease.Err())
 	}
 	at := r.chosen.Load()
 	if at == nil || !r.resigned.Load() || le.cfg.DrainTimeout > 0 {
@@ -279,8 +201,8 @@ func (le *LeaderElector) overdue(since, grace time.Duration, cause error) error 
 	return fmt.Errorf("election %q: %w, for %s: %w", le.name, ErrOverdue, since, cause)
 }
 
-// Identity is under which this replica stands.
+// Identity returns the name that this replica campaigns under.
 func (le *LeaderElector) Identity() string { return le.cfg.Identity }
 
-// Name is the name of the election.
+// Name returns the name of the election.
 func (le *LeaderElector) Name() string { return le.name }

@@ -22,7 +22,7 @@ func TestAcquire(t *testing.T) {
 	onBoth(t, func(e *env) {
 		cfg := quick("")
 		cfg.Metadata = map[string]string{"addr": "10.0.0.7:80"}
-		a := e.replica(e.client("a"), cfg)
+		a := e.replica(e.Client("a"), cfg)
 		if a.le.IsLeader() || a.le.GetLeader() != "" {
 			t.Error("it leads before it runs")
 		}
@@ -30,7 +30,7 @@ func TestAcquire(t *testing.T) {
 		if !a.le.IsLeader() || term.Number != 1 || term.Token == 0 || term.Since.IsZero() {
 			t.Errorf("leader %v, term %+v", a.le.IsLeader(), term)
 		}
-		e.until("it hears of its own lead", func() bool { return a.told() == "a" && a.le.GetLeader() == "a" })
+		e.Until("it hears of its own lead", func() bool { return a.told() == "a" && a.le.GetLeader() == "a" })
 		got := e.record()
 		for field, want := range map[string]string{
 			"v": "1", "holder": "a", "token": strconv.FormatUint(term.Token, 10), "term": "1",
@@ -49,7 +49,7 @@ func TestAcquire(t *testing.T) {
 			r.Lease != leaseDuration || r.Metadata["addr"] != "10.0.0.7:80" || !r.Released.IsZero() {
 			t.Errorf("the record reads %+v", r)
 		}
-		if ttl := e.raw.PTTL(e.Context(), key("leader")).Val(); ttl < 6*24*time.Hour {
+		if ttl := e.Raw.PTTL(e.Context(), key("leader")).Val(); ttl < 6*24*time.Hour {
 			t.Errorf("the record lives for %v", ttl)
 		}
 	})
@@ -60,7 +60,7 @@ func TestRenew(t *testing.T) {
 	onBoth(t, func(e *env) {
 		a, b, _ := e.trio()
 		before := e.record()
-		e.pass(2 * leaseDuration)
+		e.Pass(2 * leaseDuration)
 		after := e.record()
 		if _, n := a.term(); n != 1 || !a.le.IsLeader() {
 			t.Errorf("it has led %d times, leads now: %v", n, a.le.IsLeader())
@@ -76,10 +76,10 @@ func TestRenew(t *testing.T) {
 func TestConflict(t *testing.T) {
 	onBoth(t, func(e *env) {
 		_, b, c := e.trio()
-		e.pass(2 * leaseDuration)
+		e.Pass(2 * leaseDuration)
 		b.never()
 		c.never()
-		e.until("it knows the leader", func() bool { return b.le.GetLeader() == "a" && b.told() == "a" })
+		e.Until("it knows the leader", func() bool { return b.le.GetLeader() == "a" && b.told() == "a" })
 		if b.le.IsLeader() || b.le.Check(0) != nil {
 			t.Errorf("a candidate leads: %v, or is unwell: %v", b.le.IsLeader(), b.le.Check(0))
 		}
@@ -90,8 +90,8 @@ func TestConflict(t *testing.T) {
 // old holder sees that it leads no more.
 func TestExpiredAndAcquiredByAnother(t *testing.T) {
 	onBoth(t, func(e *env) {
-		c, f := e.linked("a")
-		a, b := e.replica(c, quick("")), e.replica(e.client("b"), quick(""))
+		c, f := e.Linked("a")
+		a, b := e.replica(c, quick("")), e.replica(e.Client("b"), quick(""))
 		e.lineUp(a, b)
 		first := a.leads(1)
 		cut := f.Partition()
@@ -117,7 +117,7 @@ func TestExpiredAndAcquiredByAnother(t *testing.T) {
 // once.
 func TestReleaseOnCancel(t *testing.T) {
 	onBoth(t, func(e *env) {
-		a, b := e.replica(e.client("a"), quick("")), e.replica(e.client("b"), quick(""))
+		a, b := e.replica(e.Client("a"), quick("")), e.replica(e.Client("b"), quick(""))
 		atWork, finish := make(chan struct{}), make(chan struct{})
 		a.work = func(ctx context.Context) {
 			<-ctx.Done()
@@ -127,15 +127,15 @@ func TestReleaseOnCancel(t *testing.T) {
 		e.lineUp(a, b)
 		a.cancel(errStopped)
 		<-atWork
-		e.pass(2 * leaseDuration) // it is renewed meanwhile
+		e.Pass(2 * leaseDuration) // it is renewed meanwhile
 		b.never()
 		if !a.le.IsLeader() || a.le.Check(0) != nil {
 			t.Errorf("while it drains: leader %v, check %v", a.le.IsLeader(), a.le.Check(0))
 		}
-		begin := e.clock()
+		begin := e.Clock()
 		close(finish)
 		second := b.leads(1)
-		if took := e.clock() - begin; e.bubble != nil && took > 10*time.Millisecond {
+		if took := e.Clock() - begin; e.Bubble != nil && took > 10*time.Millisecond {
 			t.Errorf("the successor led after %v", took)
 		}
 		a.wait()
@@ -146,7 +146,7 @@ func TestReleaseOnCancel(t *testing.T) {
 		if second.Number != 2 {
 			t.Errorf("term %+v", second)
 		}
-		e.until("both know", func() bool { return b.told() == "a b" })
+		e.Until("both know", func() bool { return b.told() == "a b" })
 		e.history.Require(e)
 	})
 }
@@ -154,8 +154,8 @@ func TestReleaseOnCancel(t *testing.T) {
 // A leader that stops and has no successor leaves a record that says so.
 func TestVacancy(t *testing.T) {
 	onBoth(t, func(e *env) {
-		observer := e.replica(e.client("o"), quick(""))
-		a := e.replica(e.client("a"), quick(""))
+		observer := e.replica(e.Client("o"), quick(""))
+		a := e.replica(e.Client("a"), quick(""))
 		term := a.run().leads(1)
 		stop := e.watch(observer, "a")
 		a.stop()
@@ -167,10 +167,10 @@ func TestVacancy(t *testing.T) {
 			t.Error("it still takes itself for the leader")
 		}
 		stop()
-		if e.exists(key("lock")) || e.exists(key("queue")) {
+		if e.Exists(key("lock")) || e.Exists(key("queue")) {
 			t.Error("a lock or a line was left")
 		}
-		again := e.replica(e.client("a"), quick("")).run().leads(1)
+		again := e.replica(e.Client("a"), quick("")).run().leads(1)
 		if again.Number != 2 || again.Token <= term.Token {
 			t.Errorf("term %+v after %+v", again, term)
 		}
@@ -184,7 +184,7 @@ func TestVacancy(t *testing.T) {
 // and returns what waits until it hears that there is none.
 func (e *env) watch(r *replica, leader string) (vacant func()) {
 	e.Helper()
-	c := e.client("watcher of " + r.le.Name())
+	c := e.Client("watcher of " + r.le.Name())
 	el, err := record.New(c, electionName, record.Config{})
 	must(e, err)
 	news := make(chan string, 100)
@@ -212,20 +212,20 @@ func TestKeepOnCancel(t *testing.T) {
 	onBoth(t, func(e *env) {
 		cfg := quick("")
 		cfg.KeepOnCancel = true
-		a, b := e.replica(e.client("a"), cfg), e.replica(e.client("b"), quick(""))
+		a, b := e.replica(e.Client("a"), cfg), e.replica(e.Client("b"), quick(""))
 		e.lineUp(a, b)
 		a.stop()
 		if a.stops != 1 || a.le.IsLeader() || a.err != nil {
 			t.Errorf("%d stops, leader %v, Run: %v", a.stops, a.le.IsLeader(), a.err)
 		}
-		left := e.raw.PTTL(e.Context(), key("lock")).Val()
+		left := e.Raw.PTTL(e.Context(), key("lock")).Val()
 		if left <= 0 {
 			t.Errorf("the lock has %v left", left)
 		}
 		b.never()
-		begin := e.clock()
+		begin := e.Clock()
 		b.leads(1)
-		if took := e.clock() - begin; e.bubble != nil && (took < left || took > left+20*time.Millisecond) {
+		if took := e.Clock() - begin; e.Bubble != nil && (took < left || took > left+20*time.Millisecond) {
 			t.Errorf("the successor led after %v, with %v left", took, left)
 		}
 	})
@@ -249,13 +249,13 @@ func TestStopWhileInLine(t *testing.T) {
 // lead goes on.
 func TestCallbackReturnsEarly(t *testing.T) {
 	onBoth(t, func(e *env) {
-		a, b := e.replica(e.client("a"), quick("")), e.replica(e.client("b"), quick(""))
+		a, b := e.replica(e.Client("a"), quick("")), e.replica(e.Client("b"), quick(""))
 		a.work = func(context.Context) {}
 		a.run()
 		a.leads(1)
 		b.run()
 		e.inLine(1)
-		e.pass(2 * leaseDuration)
+		e.Pass(2 * leaseDuration)
 		b.never()
 		if !a.le.IsLeader() || a.stops != 0 {
 			t.Errorf("leader %v, %d stops", a.le.IsLeader(), a.stops)
@@ -276,16 +276,16 @@ func TestOnce(t *testing.T) {
 	onBoth(t, func(e *env) {
 		cfg := quick("")
 		cfg.Once = true
-		a := e.replica(e.client("a"), cfg)
+		a := e.replica(e.Client("a"), cfg)
 		a.run().leads(1)
 		must(e, a.le.Resign(e.Context()))
 		a.wait()
 		if a.err != nil || a.stops != 1 {
 			t.Errorf("Run: %v, %d stops", a.err, a.stops)
 		}
-		b := e.replica(e.client("b"), cfg)
+		b := e.replica(e.Client("b"), cfg)
 		b.run().leads(1)
-		must(e, e.raw.Del(e.Context(), key("lock")).Err())
+		must(e, e.Raw.Del(e.Context(), key("lock")).Err())
 		b.wait()
 		mustIs(e, b.err, lockcore.ErrLeaseLost)
 		if b.stops != 1 {
@@ -296,7 +296,7 @@ func TestOnce(t *testing.T) {
 
 func TestRunTwice(t *testing.T) {
 	onBoth(t, func(e *env) {
-		a := e.replica(e.client("a"), quick(""))
+		a := e.replica(e.Client("a"), quick(""))
 		a.run().leads(1)
 		mustIs(e, a.le.Run(e.Context()), election.ErrRunning)
 		a.stop()
@@ -312,7 +312,7 @@ func TestRunTwice(t *testing.T) {
 // A closed Client ends Run.
 func TestClientClosed(t *testing.T) {
 	onBoth(t, func(e *env) {
-		c := e.client("a")
+		c := e.Client("a")
 		a, b := e.replica(c, quick("")), e.replica(c, quick("b"))
 		e.lineUp(a, b)
 		must(e, c.Close(e.Context()))
@@ -329,7 +329,7 @@ func TestClientClosed(t *testing.T) {
 
 func TestRunOrDie(t *testing.T) {
 	onBoth(t, func(e *env) {
-		c := e.client("a")
+		c := e.Client("a")
 		ctx, cancel := context.WithCancel(e.Context())
 		led := false
 		election.RunOrDie(ctx, c, electionName, election.Callbacks{
@@ -352,7 +352,7 @@ func TestRunOrDie(t *testing.T) {
 func TestValidation(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
-		c := e.client("a")
+		c := e.Client("a")
 		good := election.Callbacks{OnStartedLeading: func(context.Context) {}, OnStoppedLeading: func() {}}
 		s := time.Second
 		for i, test := range []struct {
@@ -407,7 +407,7 @@ func TestValidation(t *testing.T) {
 			err.Error() != "election: client is nil; it must be a *lockcore.Client" {
 			t.Errorf("nil client: %v", err)
 		}
-		if n := e.raw.DBSize(e.Context()).Val(); n != 0 {
+		if n := e.Raw.DBSize(e.Context()).Val(); n != 0 {
 			t.Errorf("%d keys were written", n)
 		}
 	})
@@ -418,27 +418,27 @@ func TestValidation(t *testing.T) {
 func TestDefaults(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
-		c, f := e.linked("a")
+		c, f := e.Linked("a")
 		a := e.replica(c, election.Config{})
 		a.run().leads(1)
-		e.pass(time.Minute) // in step
+		e.Pass(time.Minute) // in step
 		renewed := func() int64 {
 			n, err := strconv.ParseInt(e.record()["renewed"], 10, 64)
 			must(e, err)
 			return n
 		}
 		before := renewed()
-		e.until("it renews", func() bool { return renewed() != before })
+		e.Until("it renews", func() bool { return renewed() != before })
 		if every := renewed() - before; every < 1990 || every > 2010 {
 			t.Errorf("renewed after %d ms", every)
 		}
-		if ttl := e.raw.PTTL(e.Context(), key("lock")).Val(); ttl < 14990*time.Millisecond || ttl > 15*time.Second {
+		if ttl := e.Raw.PTTL(e.Context(), key("lock")).Val(); ttl < 14990*time.Millisecond || ttl > 15*time.Second {
 			t.Errorf("the lock's TTL is %v", ttl)
 		}
 		cut := f.Partition()
-		begin := e.clock()
+		begin := e.Clock()
 		mustIs(e, a.ended(1), lockcore.ErrLeaseExpired)
-		if took := e.clock() - begin; took < 9990*time.Millisecond || took > 10*time.Second {
+		if took := e.Clock() - begin; took < 9990*time.Millisecond || took > 10*time.Second {
 			t.Errorf("the lead ended %v after the last renewal", took)
 		}
 		lockcoretest.MustFire(e, cut)
@@ -452,12 +452,12 @@ func TestDefaultIdentity(t *testing.T) {
 	inBubble(t, func(e *env) {
 		host, err := os.Hostname()
 		must(e, err)
-		c := e.client("")
+		c := e.Client("")
 		a := e.replica(c, election.Config{})
 		if a.le.Identity() != c.Identity() || !strings.HasPrefix(c.Identity(), host+"-") || len(c.Identity()) != len(host)+9 || a.le.Name() != electionName {
 			t.Errorf("identity %q of %q", a.le.Identity(), a.le.Name())
 		}
-		if other := e.client(""); other.Identity() == c.Identity() {
+		if other := e.Client(""); other.Identity() == c.Identity() {
 			t.Errorf("two clients are %q", c.Identity())
 		}
 	})
@@ -470,7 +470,7 @@ func TestReconfiguration(t *testing.T) {
 	inBubble(t, func(e *env) {
 		var all []*replica
 		for i, d := range []time.Duration{3 * time.Second, 15 * time.Second, time.Second, 60 * time.Second} {
-			c, f := e.linked(fmt.Sprint("r", i))
+			c, f := e.Linked(fmt.Sprint("r", i))
 			r := e.replica(c, election.Config{LeaseDuration: d})
 			all = append(all, r.run())
 			if i == 0 {
@@ -479,14 +479,14 @@ func TestReconfiguration(t *testing.T) {
 			if i == 1 {
 				e.inLine(1)
 				cut := f.Partition()
-				e.pass(10 * time.Second)
+				e.Pass(10 * time.Second)
 				f.Cut()
 				f.Heal()
 				lockcoretest.MustFire(e, cut)
 			}
 		}
 		for round := range 8 {
-			e.pass(20 * time.Second)
+			e.Pass(20 * time.Second)
 			var leaders []*replica
 			for _, r := range all {
 				if r.le.IsLeader() {

@@ -8,16 +8,13 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/noonlock/noonlock/election"
-	"github.com/noonlock/noonlock/internal/servers"
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
@@ -34,9 +31,13 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// patience bounds every wait for something that must happen on a real server.
-// Nothing is measured against it.
-const patience = 60 * time.Second
+// The short names of what all tests share.
+const patience = testenv.Patience
+
+var (
+	must   = testenv.Must
+	mustIs = testenv.MustIs
+)
 
 // The times of elections in these tests: short for the real server's sake.
 const (
@@ -45,107 +46,30 @@ const (
 	retryPeriod   = 200 * time.Millisecond
 )
 
-// An env is a Redis server that a test runs on: miniredis in a bubble of virtual
-// time, or a redis-server. The same test functions run on both.
+// An env is the server that a test runs on.
 type env struct {
-	*testing.T
-	bubble  *lockcoretest.Redis  // nil on a real server
-	real    *servers.RedisServer // nil in a bubble
-	raw     *redis.Client        // past lockcore, to look and to interfere
-	start   time.Time
-	probes  atomic.Int64
+	*testenv.Env
 	history *lockcoretest.History
+}
+
+func newEnv(e *testenv.Env) *env {
+	return &env{Env: e, history: lockcoretest.NewHistory(e.Clock)}
 }
 
 // onBoth runs a test in a bubble and on a real server.
 func onBoth(t *testing.T, test func(e *env)) {
 	t.Helper()
-	t.Parallel()
-	t.Run("bubble", func(t *testing.T) {
-		t.Parallel()
-		inBubble(t, test)
-	})
-	t.Run("redis", func(t *testing.T) {
-		t.Parallel()
-		test(realEnv(t))
-	})
+	testenv.OnBoth(t, func(e *testenv.Env) { test(newEnv(e)) })
 }
 
 func inBubble(t *testing.T, test func(e *env)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		r := lockcoretest.NewRedis(t)
-		e := &env{T: t, bubble: r, raw: r.Client(), start: time.Now()}
-		e.history = lockcoretest.NewHistory(e.clock)
-		test(e)
-	})
+	testenv.InBubble(t, func(e *testenv.Env) { test(newEnv(e)) })
 }
 
 func realEnv(t *testing.T, conf ...string) *env {
 	t.Helper()
-	s := servers.Redis(t, conf...)
-	e := &env{T: t, real: s, start: time.Now()}
-	e.history = lockcoretest.NewHistory(e.clock)
-	e.raw = redis.NewClient(options(s.Addr()))
-	t.Cleanup(func() { e.raw.Close() })
-	return e
-}
-
-func options(addr string) *redis.Options {
-	return &redis.Options{
-		Addr:                     addr,
-		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-	}
-}
-
-func (e *env) clock() time.Duration { return time.Since(e.start) }
-
-func (e *env) direct() *redis.Options {
-	if e.bubble != nil {
-		return e.bubble.Options()
-	}
-	return options(e.real.Addr())
-}
-
-// client makes a Client, closed at the end of the test.
-func (e *env) client(identity string) *lockcore.Client {
-	e.Helper()
-	return e.clientWith(e.direct(), lockcore.Config{Identity: identity})
-}
-
-// linked is client with a network of its own.
-func (e *env) linked(identity string) (*lockcore.Client, *lockcoretest.Faults) {
-	e.Helper()
-	return e.linkedWith(lockcore.Config{Identity: identity})
-}
-
-func (e *env) linkedWith(cfg lockcore.Config) (*lockcore.Client, *lockcoretest.Faults) {
-	e.Helper()
-	if e.bubble != nil {
-		f := lockcoretest.NewFaults()
-		return e.clientWith(e.bubble.OptionsVia(f), cfg), f
-	}
-	p := lockcoretest.NewProxy(e, e.real.Addr())
-	return e.clientWith(options(p.Addr()), cfg), p.Faults()
-}
-
-func (e *env) clientWith(opt *redis.Options, cfg lockcore.Config) *lockcore.Client {
-	e.Helper()
-	if cfg.Clock == nil {
-		cfg.Clock = e.clock
-	}
-	rdb := redis.NewClient(opt)
-	c, err := lockcore.New(rdb, cfg)
-	must(e, err)
-	e.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		if err := c.Close(ctx); err != nil && !errors.Is(err, lockcore.ErrClosed) && !errors.Is(err, context.DeadlineExceeded) {
-			e.Errorf("Close: %v", err)
-		}
-		rdb.Close()
-	})
-	return c
+	return newEnv(testenv.OnServer(t, conf...))
 }
 
 // A replica is an elector with a record of what it was called with.
@@ -291,7 +215,7 @@ func (r *replica) told() string {
 // ended is the cause of the nth context, when the work was over.
 func (r *replica) ended(n int) error {
 	r.e.Helper()
-	r.e.until(fmt.Sprintf("%s's lead %d is over", r.le.Identity(), n), func() bool {
+	r.e.Until(fmt.Sprintf("%s's lead %d is over", r.le.Identity(), n), func() bool {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		return len(r.causes) >= n
@@ -312,7 +236,7 @@ func (r *replica) lost() error {
 // leads waits until it leads for the nth time.
 func (r *replica) leads(n int) election.Term {
 	r.e.Helper()
-	r.e.until(fmt.Sprintf("%s leads for the %dth time", r.le.Identity(), n), func() bool {
+	r.e.Until(fmt.Sprintf("%s leads for the %dth time", r.le.Identity(), n), func() bool {
 		_, have := r.term()
 		return have >= n
 	})
@@ -330,8 +254,8 @@ func (r *replica) never() {
 // inLine waits until n candidates stand in line.
 func (e *env) inLine(n int64) {
 	e.Helper()
-	e.until(fmt.Sprintf("%d stand in line", n), func() bool {
-		have, err := e.raw.ZCard(e.Context(), key("queue")).Result()
+	e.Until(fmt.Sprintf("%d stand in line", n), func() bool {
+		have, err := e.Raw.ZCard(e.Context(), key("queue")).Result()
 		must(e, err)
 		return have == n
 	})
@@ -349,13 +273,13 @@ func (e *env) lineUp(replicas ...*replica) {
 			e.inLine(int64(i))
 		}
 	}
-	e.settle()
+	e.Settle()
 }
 
 // trio is a leader and two candidates, each on a Client of its own.
 func (e *env) trio() (a, b, c *replica) {
 	e.Helper()
-	a, b, c = e.replica(e.client("a"), quick("")), e.replica(e.client("b"), quick("")), e.replica(e.client("c"), quick(""))
+	a, b, c = e.replica(e.Client("a"), quick("")), e.replica(e.Client("b"), quick("")), e.replica(e.Client("c"), quick(""))
 	e.lineUp(a, b, c)
 	return a, b, c
 }
@@ -364,58 +288,9 @@ func key(part string) string { return "noonlock:{election/" + electionName + "}:
 
 func (e *env) record() map[string]string {
 	e.Helper()
-	fields, err := e.raw.HGetAll(e.Context(), key("leader")).Result()
+	fields, err := e.Raw.HGetAll(e.Context(), key("leader")).Result()
 	must(e, err)
 	return fields
-}
-
-func (e *env) exists(key string) bool {
-	e.Helper()
-	n, err := e.raw.Exists(e.Context(), key).Result()
-	must(e, err)
-	return n == 1
-}
-
-// settle lets everything happen that happens without time passing; on a real
-// server only a condition can tell, see until.
-func (e *env) settle() {
-	if e.bubble != nil {
-		synctest.Wait()
-	}
-}
-
-// until waits for a condition.
-func (e *env) until(what string, condition func() bool) {
-	e.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		e.settle()
-		if condition() {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			e.Fatalf("in vain waited until %s", what)
-		}
-	}
-}
-
-// pass lets d pass: in a bubble by the clock, on a real server by a key that
-// expires, so that the server has seen the time pass, too.
-func (e *env) pass(d time.Duration) {
-	e.Helper()
-	if e.bubble != nil {
-		time.Sleep(d)
-		synctest.Wait()
-		return
-	}
-	probe := fmt.Sprintf("probe:%d", e.probes.Add(1))
-	must(e, e.raw.Set(e.Context(), probe, 1, d).Err())
-	e.until("time has passed", func() bool { return !e.exists(probe) })
 }
 
 // script matches one of the scripts by the number of its keys and arguments, in
@@ -432,22 +307,5 @@ func script(name string) lockcoretest.Match {
 		}
 		keys, err := strconv.Atoi(cmd[2])
 		return err == nil && shape[0] > 0 && keys == shape[0] && len(cmd)-3-keys == shape[1]
-	}
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// mustIs asserts what an error is.
-func mustIs(t testing.TB, err error, is ...error) {
-	t.Helper()
-	for _, target := range is {
-		if !errors.Is(err, target) {
-			t.Errorf("error is %v, want one that is %v", err, target)
-		}
 	}
 }

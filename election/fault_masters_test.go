@@ -23,23 +23,23 @@ import (
 func TestFault18_TwoMasters(t *testing.T) {
 	t.Parallel()
 	old := realEnv(t, "min-replicas-to-write 1", "min-replicas-max-lag 10", "repl-diskless-sync-delay 0", "repl-ping-replica-period 1")
-	host, port, err := net.SplitHostPort(old.real.Addr())
+	host, port, err := net.SplitHostPort(old.Real.Addr())
 	must(t, err)
 	promoted := realEnv(t, "repl-diskless-load swapdb")
 	promoted.history = old.history
 	old.refusesWrites()
-	must(t, promoted.raw.ReplicaOf(t.Context(), host, port).Err())
-	old.until("the primary has its replica", func() bool { return old.raw.Set(t.Context(), "x", 1, 0).Err() == nil })
+	must(t, promoted.Raw.ReplicaOf(t.Context(), host, port).Err())
+	old.Until("the primary has its replica", func() bool { return old.Raw.Set(t.Context(), "x", 1, 0).Err() == nil })
 
 	cfg := quick("")
 	cfg.LeaseDuration, cfg.RenewDeadline = 3*time.Second, 1500*time.Millisecond
-	a := old.replica(old.client("a"), cfg)
+	a := old.replica(old.Client("a"), cfg)
 	first := a.run().leads(1)
 	before := old.record()["renewed"]
-	promoted.until("a renewal has come over", func() bool { return promoted.record()["renewed"] > before })
+	promoted.Until("a renewal has come over", func() bool { return promoted.record()["renewed"] > before })
 
-	must(t, promoted.raw.ReplicaOf(t.Context(), "NO", "ONE").Err())
-	b := promoted.replica(promoted.client("b"), cfg)
+	must(t, promoted.Raw.ReplicaOf(t.Context(), "NO", "ONE").Err())
+	b := promoted.replica(promoted.Client("b"), cfg)
 	b.run()
 	mustIs(t, a.ended(1), lockcore.ErrLeaseExpired)
 	if a.le.IsLeader() {
@@ -50,7 +50,7 @@ func TestFault18_TwoMasters(t *testing.T) {
 	if second.Token <= first.Token || second.Number != 2 {
 		t.Errorf("term %+v after %+v", second, first)
 	}
-	promoted.pass(2 * cfg.LeaseDuration)
+	promoted.Pass(2 * cfg.LeaseDuration)
 	if _, n := a.term(); n != 1 || a.le.IsLeader() {
 		t.Errorf("on the old side it has led %d times", n)
 	}
@@ -63,7 +63,7 @@ func TestFault18_TwoMasters(t *testing.T) {
 // refusesWrites makes sure of a server that it takes no writes for lack of replicas.
 func (e *env) refusesWrites() {
 	e.Helper()
-	if err := e.raw.Set(e.Context(), "x", 1, 0).Err(); !redis.HasErrorPrefix(err, "NOREPLICAS") {
+	if err := e.Raw.Set(e.Context(), "x", 1, 0).Err(); !redis.HasErrorPrefix(err, "NOREPLICAS") {
 		e.Fatalf("the server takes writes without replicas: %v", err)
 	}
 }

@@ -18,25 +18,25 @@ import (
 // Caught mutants: Run that returns after a loss; a renewal that creates the lock.
 func TestFault07_Blackhole(t *testing.T) {
 	onBoth(t, func(e *env) {
-		c, f := e.linked("a")
-		a, b := e.replica(c, quick("")), e.replica(e.client("b"), quick(""))
+		c, f := e.Linked("a")
+		a, b := e.replica(c, quick("")), e.replica(e.Client("b"), quick(""))
 		e.lineUp(a, b)
 		cut := f.Partition()
 		mustIs(e, a.ended(1), lockcore.ErrLeaseExpired)
 		b.leads(1)
-		e.pass(2 * leaseDuration)
-		if e.bubble != nil {
-			e.pass(10 * time.Minute) // of any length
+		e.Pass(2 * leaseDuration)
+		if e.Bubble != nil {
+			e.Pass(10 * time.Minute) // of any length
 		}
 		lockcoretest.MustFire(e, cut)
 		f.Heal() // late requests are delivered
 		e.inLine(1)
-		if _, n := b.term(); e.bubble != nil && (n != 1 || !b.le.IsLeader()) || errors.Is(b.lost(), lockcore.ErrLeaseLost) {
+		if _, n := b.term(); e.Bubble != nil && (n != 1 || !b.le.IsLeader()) || errors.Is(b.lost(), lockcore.ErrLeaseLost) {
 			t.Error("what arrived late ended the successor's lead")
 		}
 		b.stop()
 		a.leads(2)
-		e.until("it knows", func() bool { return a.le.GetLeader() == "a" })
+		e.Until("it knows", func() bool { return a.le.GetLeader() == "a" })
 		e.history.Require(e)
 	})
 }
@@ -49,13 +49,13 @@ func TestOutage(t *testing.T) {
 		t.Run(outage.String(), func(t *testing.T) {
 			t.Parallel()
 			inBubble(t, func(e *env) {
-				a, b, c := e.replica(e.client("a"), election.Config{}), e.replica(e.client("b"), election.Config{}), e.replica(e.client("c"), election.Config{})
+				a, b, c := e.replica(e.Client("a"), election.Config{}), e.replica(e.Client("b"), election.Config{}), e.replica(e.Client("c"), election.Config{})
 				all := []*replica{a, b, c}
 				e.lineUp(all...)
 				first := a.leads(1)
-				e.bubble.Stop()
-				e.pass(outage)
-				must(e, e.bubble.Start(false))
+				e.Bubble.Stop()
+				e.Pass(outage)
+				must(e, e.Bubble.Start(false))
 				leader := func() (n int) {
 					for _, r := range all {
 						if r.le.IsLeader() {
@@ -64,10 +64,10 @@ func TestOutage(t *testing.T) {
 					}
 					return n
 				}
-				begin := e.clock()
-				e.until("somebody leads", func() bool { return leader() == 1 })
+				begin := e.Clock()
+				e.Until("somebody leads", func() bool { return leader() == 1 })
 				// At worst the lock of the leader that had to stop runs out first.
-				if took := e.clock() - begin; took > 6*time.Second {
+				if took := e.Clock() - begin; took > 6*time.Second {
 					t.Errorf("after an outage of %v nobody led for %v", outage, took)
 				}
 				e.inLine(2)
@@ -93,8 +93,8 @@ func TestOutage(t *testing.T) {
 // Caught mutant: a request that was not answered taken for one that was refused.
 func TestFault08_RepliesDropped(t *testing.T) {
 	onBoth(t, func(e *env) {
-		c, f := e.linked("a")
-		a, b := e.replica(c, quick("")), e.replica(e.client("b"), quick(""))
+		c, f := e.Linked("a")
+		a, b := e.replica(c, quick("")), e.replica(e.Client("b"), quick(""))
 		e.lineUp(a, b)
 		lost := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.SwallowReply})
 		mustIs(e, a.ended(1), lockcore.ErrLeaseExpired)
@@ -113,7 +113,7 @@ func TestFault08_RepliesDropped(t *testing.T) {
 // Caught mutant: leader_claim without the look at the record's token.
 func TestFault08_ClaimReplyLost(t *testing.T) {
 	onBoth(t, func(e *env) {
-		c, f := e.linked("a")
+		c, f := e.Linked("a")
 		lost := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Match: script("leader_claim"), Count: 1})
 		a := e.replica(c, quick(""))
 		term := a.run().leads(1)
@@ -130,8 +130,8 @@ func TestFault08_ClaimReplyLost(t *testing.T) {
 // taken for a loss.
 func TestFault08_ReleaseReplyLost(t *testing.T) {
 	onBoth(t, func(e *env) {
-		c, f := e.linked("a")
-		a, b := e.replica(c, quick("")), e.replica(e.client("b"), quick(""))
+		c, f := e.Linked("a")
+		a, b := e.replica(c, quick("")), e.replica(e.Client("b"), quick(""))
 		e.lineUp(a, b)
 		lost := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Match: script("mutex_leave"), Count: 1})
 		must(e, a.le.Resign(e.Context()))
@@ -151,8 +151,8 @@ func TestFault08_ReleaseReplyLost(t *testing.T) {
 // Caught mutant: nobody looks when the subscription is back.
 func TestFault39_GrantLostWhileReconnecting(t *testing.T) {
 	onBoth(t, func(e *env) {
-		c, f := e.linked("b")
-		a, b := e.replica(e.client("a"), quick("")), e.replica(c, quick(""))
+		c, f := e.Linked("b")
+		a, b := e.replica(e.Client("a"), quick("")), e.replica(c, quick(""))
 		e.lineUp(a, b)
 		refused := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Match: lockcoretest.Command("SUBSCRIBE"), Count: 1})
 		if f.CutSubscriptions() != 1 {
@@ -160,13 +160,13 @@ func TestFault39_GrantLostWhileReconnecting(t *testing.T) {
 		}
 		must(e, refused.Wait(e.Context(), 1))
 		a.stop() // nobody hears of it: b is passed over
-		begin := e.clock()
+		begin := e.Clock()
 		refused.Lift()
 		b.leads(1)
-		if took := e.clock() - begin; e.bubble != nil && took > 50*time.Millisecond {
+		if took := e.Clock() - begin; e.Bubble != nil && took > 50*time.Millisecond {
 			t.Errorf("it led %v after it could hear again", took)
 		}
-		e.until("it has heard", func() bool { return b.le.GetLeader() == "b" && b.told() == "a b" })
+		e.Until("it has heard", func() bool { return b.le.GetLeader() == "b" && b.told() == "a b" })
 		e.history.Require(e)
 	})
 }
@@ -178,16 +178,16 @@ func TestFault39_GrantLostWhileReconnecting(t *testing.T) {
 func TestFault39_GrantMessageLost(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
-		client, f := e.linked("c")
-		a, b, c := e.replica(e.client("a"), quick("")), e.replica(e.client("b"), quick("")), e.replica(client, quick(""))
+		client, f := e.Linked("c")
+		a, b, c := e.replica(e.Client("a"), quick("")), e.replica(e.Client("b"), quick("")), e.replica(client, quick(""))
 		e.lineUp(a, b, c)
 		lost := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DropMessage})
 		a.stop()
 		b.leads(1)
 		b.stop()
-		begin := e.clock()
+		begin := e.Clock()
 		c.leads(1)
-		if took := e.clock() - begin; took > 2*leaseDuration || lost.Fired() == 0 {
+		if took := e.Clock() - begin; took > 2*leaseDuration || lost.Fired() == 0 {
 			t.Errorf("lost %d, it led after %v", lost.Fired(), took)
 		}
 		lost.Lift()

@@ -16,8 +16,8 @@ import (
 func (e *env) jumping(identity string) (*lockcore.Client, *lockcoretest.Faults, *lockcoretest.Clock) {
 	e.Helper()
 	clock := lockcoretest.NewClock()
-	c, f := e.linkedWith(lockcore.Config{Identity: identity, Clock: clock.Now})
-	return c, f, clock
+	opt, f := e.Link()
+	return e.ClientWith(opt, lockcore.Config{Identity: identity, Clock: clock.Now}), f, clock
 }
 
 // The leader stands still for longer than its lease, and no timer has run when
@@ -37,7 +37,7 @@ func TestFault01_LeaderFrozen(t *testing.T) {
 			t.Parallel()
 			inBubble(t, func(e *env) {
 				c, f, clock := e.jumping("a")
-				a, b := e.replica(c, quick("")), e.replica(e.client("b"), quick(""))
+				a, b := e.replica(c, quick("")), e.replica(e.Client("b"), quick(""))
 				a.work = func(ctx context.Context) { <-ctx.Done() }
 				e.lineUp(a, b)
 				f.Partition() // a frozen process sends nothing
@@ -81,8 +81,8 @@ func TestFault02_FrozenBetweenCheckAndWrite(t *testing.T) {
 			written = append(written, who)
 			return true
 		}
-		c, f := e.linked("a")
-		a, b := e.replica(c, quick("")), e.replica(e.client("b"), quick(""))
+		c, f := e.Linked("a")
+		a, b := e.replica(c, quick("")), e.replica(e.Client("b"), quick(""))
 		frozen, refused := make(chan struct{}), make(chan bool, 1)
 		a.work = func(ctx context.Context) {
 			term, _ := election.TermFrom(ctx)
@@ -106,7 +106,7 @@ func TestFault02_FrozenBetweenCheckAndWrite(t *testing.T) {
 		e.lineUp(a, b)
 		cut := f.Partition()
 		b.leads(1)
-		e.settle()
+		e.Settle()
 		close(frozen)
 		if !<-refused {
 			t.Errorf("the late write went through: %v", written)
@@ -129,14 +129,14 @@ func TestFault03_FrozenBeforeTheReply(t *testing.T) {
 			inBubble(t, func(e *env) {
 				c, f, clock := e.jumping("a")
 				late := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayReply, Match: script(request), Count: 1})
-				a, b := e.replica(c, quick("")), e.replica(e.client("b"), quick(""))
+				a, b := e.replica(c, quick("")), e.replica(e.Client("b"), quick(""))
 				a.run()
 				must(e, late.Wait(e.Context(), 1))
 				clock.Advance(leaseDuration)
-				e.bubble.StepClock(leaseDuration) // it has passed for the server, too
+				e.Bubble.StepClock(leaseDuration) // it has passed for the server, too
 				b.run().leads(1)
 				late.Lift()
-				e.settle()
+				e.Settle()
 				a.never()
 				e.inLine(1) // it has asked anew
 				must(e, b.le.Resign(e.Context()))
@@ -154,8 +154,8 @@ func TestFault03_FrozenBeforeTheReply(t *testing.T) {
 // Caught mutant: a lead that lasts until a renewal is answered.
 func TestFault04_RenewalsStarve(t *testing.T) {
 	onBoth(t, func(e *env) {
-		c, f := e.linked("a")
-		a, b := e.replica(c, quick("")), e.replica(e.client("b"), quick(""))
+		c, f := e.Linked("a")
+		a, b := e.replica(c, quick("")), e.replica(e.Client("b"), quick(""))
 		lost, hold := make(chan struct{}), make(chan struct{})
 		a.work = func(ctx context.Context) {
 			if len(a.terms) == 1 {
@@ -167,8 +167,8 @@ func TestFault04_RenewalsStarve(t *testing.T) {
 		e.lineUp(a, b)
 		starved := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DropRequest, Match: script("leader_renew")})
 		<-lost
-		if e.bubble != nil {
-			if left := e.raw.PTTL(e.Context(), key("lock")).Val(); left < leaseDuration-renewDeadline-10*time.Millisecond {
+		if e.Bubble != nil {
+			if left := e.Raw.PTTL(e.Context(), key("lock")).Val(); left < leaseDuration-renewDeadline-10*time.Millisecond {
 				t.Errorf("the work had %v to stop in", left)
 			}
 			b.never()
@@ -176,7 +176,7 @@ func TestFault04_RenewalsStarve(t *testing.T) {
 		b.leads(1)
 		close(hold)
 		mustIs(e, a.ended(1), lockcore.ErrLeaseExpired)
-		if n := starved.Fired(); n == 0 || e.bubble != nil && n < 2 {
+		if n := starved.Fired(); n == 0 || e.Bubble != nil && n < 2 {
 			t.Errorf("%d renewals were sent", n)
 		}
 		starved.Lift()
@@ -194,7 +194,7 @@ func TestFault05_MachineSuspended(t *testing.T) {
 		c, _, clock := e.jumping("a")
 		a := e.replica(c, quick(""))
 		first := a.run().leads(1)
-		e.bubble.StepClock(time.Hour)
+		e.Bubble.StepClock(time.Hour)
 		clock.Advance(time.Hour)
 		if a.le.IsLeader() || a.ctx.Err() == nil {
 			t.Error("it leads after the suspend")
@@ -212,20 +212,20 @@ func TestFault05_MachineSuspended(t *testing.T) {
 // Caught mutant: a grant with the full TTL.
 func TestFault06_FrozenCandidate(t *testing.T) {
 	onBoth(t, func(e *env) {
-		c, f := e.linked("b")
-		a, b, next := e.replica(e.client("a"), quick("")), e.replica(c, quick("")), e.replica(e.client("c"), quick(""))
+		c, f := e.Linked("b")
+		a, b, next := e.replica(e.Client("a"), quick("")), e.replica(c, quick("")), e.replica(e.Client("c"), quick(""))
 		e.lineUp(a, b, next)
 		cut := f.Partition()
-		begin := e.clock()
+		begin := e.Clock()
 		must(e, a.le.Resign(e.Context()))
 		next.leads(1)
-		if took := e.clock() - begin; e.bubble != nil && took > 1100*time.Millisecond {
+		if took := e.Clock() - begin; e.Bubble != nil && took > 1100*time.Millisecond {
 			t.Errorf("the next but one led after %v", took)
 		}
 		b.never()
 		lockcoretest.MustFire(e, cut)
 		f.Heal()
-		e.pass(leaseDuration)
+		e.Pass(leaseDuration)
 		if !next.le.IsLeader() {
 			t.Error("the late answers of the frozen one ended the lead")
 		}

@@ -24,7 +24,7 @@ func TestFault40_ThousandCandidates(t *testing.T) {
 	inBubble(t, func(e *env) {
 		const many = 1000
 		var acquires atomic.Int64
-		_, err := e.bubble.Faults().Add(lockcoretest.Fault{Kind: lockcoretest.DropRequest, Match: func(cmd []string) bool {
+		_, err := e.Bubble.Faults().Add(lockcoretest.Fault{Kind: lockcoretest.DropRequest, Match: func(cmd []string) bool {
 			if script("mutex_acquire")(cmd) {
 				acquires.Add(1)
 			}
@@ -33,7 +33,7 @@ func TestFault40_ThousandCandidates(t *testing.T) {
 		must(e, err)
 		var clients []*lockcore.Client
 		for i := range 10 {
-			clients = append(clients, e.client(fmt.Sprint("c", i)))
+			clients = append(clients, e.Client(fmt.Sprint("c", i)))
 		}
 		var all []*replica
 		for i := range many {
@@ -44,11 +44,11 @@ func TestFault40_ThousandCandidates(t *testing.T) {
 			if term, n := r.term(); n != 1 || term.Number != uint64(i+1) {
 				t.Fatalf("candidate %d leads %d times, for term %d", i, n, term.Number)
 			}
-			before, begin := acquires.Load(), e.clock()
+			before, begin := acquires.Load(), e.Clock()
 			must(e, r.le.Resign(e.Context()))
-			e.settle()
-			if n := acquires.Load() - before; n > 2 || e.clock() != begin {
-				t.Fatalf("hand-over %d took %d acquires and %v", i, n, e.clock()-begin)
+			e.Settle()
+			if n := acquires.Load() - before; n > 2 || e.Clock() != begin {
+				t.Fatalf("hand-over %d took %d acquires and %v", i, n, e.Clock()-begin)
 			}
 		}
 		e.history.Require(e)
@@ -62,10 +62,10 @@ func TestFault40_ThousandCandidates(t *testing.T) {
 func TestFault50_StopsRaceStarts(t *testing.T) {
 	onBoth(t, func(e *env) {
 		total := 2_500
-		if e.bubble == nil {
+		if e.Bubble == nil {
 			total = 10_000
 		}
-		clients := []*lockcore.Client{e.client("a"), e.client("b"), e.client("c")}
+		clients := []*lockcore.Client{e.Client("a"), e.Client("b"), e.Client("c")}
 		var wg sync.WaitGroup
 		var led, stops atomic.Int64
 		const workers = 50
@@ -96,18 +96,18 @@ func TestFault50_StopsRaceStarts(t *testing.T) {
 			t.Errorf("%d leads, %d ends", led.Load(), stops.Load())
 		}
 		servers.Count(t, "%d of %d candidates that were stopped had led", led.Load(), total)
-		begin := e.clock()
-		e.until("no lock and no line are left", func() bool {
+		begin := e.Clock()
+		e.Until("no lock and no line are left", func() bool {
 			left := 0
 			for i := range 4 {
 				stem := fmt.Sprintf("noonlock:{election/%s%d}:", electionName, i)
-				n, err := e.raw.Exists(e.Context(), stem+"lock", stem+"queue").Result()
+				n, err := e.Raw.Exists(e.Context(), stem+"lock", stem+"queue").Result()
 				must(e, err)
 				left += int(n)
 			}
 			return left == 0
 		})
-		if took := e.clock() - begin; e.bubble != nil && took > 100*time.Millisecond {
+		if took := e.Clock() - begin; e.Bubble != nil && took > 100*time.Millisecond {
 			t.Errorf("something was left for %v", took)
 		}
 	})
@@ -119,17 +119,17 @@ func TestFault50_StopsRaceStarts(t *testing.T) {
 // Caught mutants: a renewal with SET; a record written without a look at the lock.
 func TestFault51_ReleaseWhileRenewing(t *testing.T) {
 	onBoth(t, func(e *env) {
-		c, f := e.linked("a")
+		c, f := e.Linked("a")
 		for _, successor := range []bool{false, true} {
 			cfg := quick("")
 			cfg.Once = true
-			a, b := e.replica(c, cfg), e.replica(e.client("b"), quick(""))
+			a, b := e.replica(c, cfg), e.replica(e.Client("b"), quick(""))
 			a.run().leads(1)
 			if successor {
 				b.run()
 				e.inLine(1)
 			}
-			e.pass(2 * retryPeriod) // the server knows the script now
+			e.Pass(2 * retryPeriod) // the server knows the script now
 			late := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Match: script("leader_renew"), Count: 1})
 			must(e, late.Wait(e.Context(), 1))
 			must(e, a.le.Resign(e.Context()))
@@ -140,11 +140,11 @@ func TestFault51_ReleaseWhileRenewing(t *testing.T) {
 				want = "b"
 			}
 			late.Lift()
-			e.pass(retryPeriod)
+			e.Pass(retryPeriod)
 			if got := e.record()["holder"]; got != want {
 				t.Errorf("the record's holder is %q, want %q", got, want)
 			}
-			if e.exists(key("lock")) != successor {
+			if e.Exists(key("lock")) != successor {
 				t.Errorf("there is a lock: %v", !successor)
 			}
 			if successor && !b.le.IsLeader() {
@@ -171,7 +171,7 @@ func TestStress(t *testing.T) {
 				}
 				var nodes []*node
 				for i := range 5 {
-					c, f := e.linked(fmt.Sprint("n", i))
+					c, f := e.Linked(fmt.Sprint("n", i))
 					n := &node{client: c, net: f}
 					n.replica = e.replica(c, quick("")).run()
 					nodes = append(nodes, n)
@@ -199,7 +199,7 @@ func TestStress(t *testing.T) {
 						_ = n.le.Resign(done)
 					case 7:
 						if rnd.IntN(4) == 0 {
-							must(e, e.raw.ScriptFlush(e.Context()).Err())
+							must(e, e.Raw.ScriptFlush(e.Context()).Err())
 						}
 						ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 						_ = n.le.TransferTo(ctx, fmt.Sprint("n", rnd.IntN(5)))
@@ -210,14 +210,14 @@ func TestStress(t *testing.T) {
 				for _, n := range nodes {
 					n.net.Heal()
 				}
-				e.until("somebody leads, and the others stand in line", func() bool {
+				e.Until("somebody leads, and the others stand in line", func() bool {
 					leaders := 0
 					for _, n := range nodes {
 						if n.le.IsLeader() {
 							leaders++
 						}
 					}
-					return leaders == 1 && e.raw.ZCard(e.Context(), key("queue")).Val() == 4
+					return leaders == 1 && e.Raw.ZCard(e.Context(), key("queue")).Val() == 4
 				})
 				e.history.Require(e)
 				terms := 0

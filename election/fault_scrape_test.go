@@ -19,13 +19,13 @@ func TestFault63_ScrapeThatHangs(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
 		reg := &stuckRegisterer{Registerer: prometheus.NewRegistry()}
-		c := e.clientWith(e.direct(), lockcore.Config{Registerer: reg, Clock: e.bubble.Clock()})
+		c := e.ClientWith(e.Direct(), lockcore.Config{Registerer: reg, Clock: e.Bubble.Clock()})
 		cfg := quick("")
 		cfg.Registerer = reg
 		a := e.replica(c, cfg)
 		a.run().leads(1)
 		goOn := reg.scrape()
-		e.pass(10 * leaseDuration)
+		e.Pass(10 * leaseDuration)
 		if !a.le.IsLeader() {
 			t.Error("it does not lead any more")
 		}

@@ -21,18 +21,18 @@ func TestFault14_RestartWithData(t *testing.T) {
 	test := func(e *env, restart func()) {
 		cfg := quick("")
 		cfg.LeaseDuration, cfg.RenewDeadline = 15*time.Second, 14*time.Second
-		a, b := e.replica(e.client("a"), cfg), e.replica(e.client("b"), cfg)
+		a, b := e.replica(e.Client("a"), cfg), e.replica(e.Client("b"), cfg)
 		e.lineUp(a, b)
 		before := e.record()["renewed"]
 		restart()
-		e.until("it renews again", func() bool { return e.record()["renewed"] > before })
+		e.Until("it renews again", func() bool { return e.record()["renewed"] > before })
 		if _, n := a.term(); n != 1 || !a.le.IsLeader() {
 			t.Errorf("it has led %d times, leads now: %v", n, a.le.IsLeader())
 		}
 		b.never()
 		// Who is not connected is passed over, and this is not about that.
-		e.until("both hear again", func() bool {
-			heard, err := e.raw.PubSubNumSub(e.Context(), "noonlock:leader:"+electionName).Result()
+		e.Until("both hear again", func() bool {
+			heard, err := e.Raw.PubSubNumSub(e.Context(), "noonlock:leader:"+electionName).Result()
 			must(e, err)
 			return heard["noonlock:leader:"+electionName] == 2
 		})
@@ -44,16 +44,16 @@ func TestFault14_RestartWithData(t *testing.T) {
 		t.Parallel()
 		inBubble(t, func(e *env) {
 			test(e, func() {
-				e.bubble.Stop()
-				e.pass(2 * time.Second)
-				must(e, e.bubble.Start(false))
+				e.Bubble.Stop()
+				e.Pass(2 * time.Second)
+				must(e, e.Bubble.Start(false))
 			})
 		})
 	})
 	t.Run("redis", func(t *testing.T) {
 		t.Parallel()
 		e := realEnv(t, "appendonly yes", "appendfsync always")
-		test(e, func() { e.real.Restart(e) })
+		test(e, func() { e.Real.Restart(e) })
 	})
 }
 
@@ -65,10 +65,10 @@ func TestFault15_EmptyRestart(t *testing.T) {
 	onBoth(t, func(e *env) {
 		a, _, _ := e.trio()
 		first := a.leads(1)
-		if e.bubble != nil {
-			must(e, e.bubble.Restart(true))
+		if e.Bubble != nil {
+			must(e, e.Bubble.Restart(true))
 		} else {
-			e.real.Restart(e) // it keeps nothing
+			e.Real.Restart(e) // it keeps nothing
 		}
 		mustIs(e, a.ended(1), lockcore.ErrLeaseLost)
 		second := e.anotherLead(first)
@@ -81,7 +81,7 @@ func TestFault15_EmptyRestart(t *testing.T) {
 // anotherLead waits for a term with another token.
 func (e *env) anotherLead(than election.Term) (found election.Term) {
 	e.Helper()
-	e.until("there is another term", func() bool {
+	e.Until("there is another term", func() bool {
 		var r map[string]string
 		if r = e.record(); r["holder"] == "" || r["token"] == strconv.FormatUint(than.Token, 10) {
 			return false
@@ -104,13 +104,13 @@ func (e *env) anotherLead(than election.Term) (found election.Term) {
 // Caught mutant: a candidate that takes the record's word for its own lead.
 func TestFault16_OldSnapshot(t *testing.T) {
 	onBoth(t, func(e *env) {
-		a, b := e.replica(e.client("a"), quick("")), e.replica(e.client("b"), quick(""))
+		a, b := e.replica(e.Client("a"), quick("")), e.replica(e.Client("b"), quick(""))
 		e.lineUp(a, b)
-		lock, fence, rec := e.raw.Get(e.Context(), key("lock")).Val(), e.raw.Get(e.Context(), key("fence")).Val(), e.record()
+		lock, fence, rec := e.Raw.Get(e.Context(), key("lock")).Val(), e.Raw.Get(e.Context(), key("fence")).Val(), e.record()
 		must(e, a.le.Resign(e.Context()))
 		b.leads(1)
 		e.inLine(1)
-		_, err := e.raw.TxPipelined(e.Context(), func(p redis.Pipeliner) error {
+		_, err := e.Raw.TxPipelined(e.Context(), func(p redis.Pipeliner) error {
 			p.Del(e.Context(), key("lock"), key("fence"), key("leader"), key("queue"), key("seen"))
 			p.Set(e.Context(), key("lock"), lock, leaseDuration)
 			p.Set(e.Context(), key("fence"), fence, time.Hour)
@@ -122,7 +122,7 @@ func TestFault16_OldSnapshot(t *testing.T) {
 		if a.le.IsLeader() {
 			t.Error("it leads by the old lock")
 		}
-		e.until("somebody leads", func() bool { return a.le.IsLeader() || b.le.IsLeader() })
+		e.Until("somebody leads", func() bool { return a.le.IsLeader() || b.le.IsLeader() })
 	})
 }
 
@@ -134,7 +134,7 @@ func TestFault17_LockLostInFailover(t *testing.T) {
 	onBoth(t, func(e *env) {
 		a, b, _ := e.trio()
 		first := a.leads(1)
-		must(e, e.raw.Del(e.Context(), key("lock")).Err())
+		must(e, e.Raw.Del(e.Context(), key("lock")).Err())
 		mustIs(e, a.ended(1), lockcore.ErrLeaseLost)
 		second := b.leads(1) // it looks once per lease
 		if second.Token <= first.Token || second.Number != 2 {
@@ -149,30 +149,30 @@ func TestFault17_LockLostInFailover(t *testing.T) {
 // Caught mutants: leader_renew without pcall; a record that is only ever changed.
 func TestRecordLost(t *testing.T) {
 	onBoth(t, func(e *env) {
-		a := e.replica(e.client("a"), quick(""))
+		a := e.replica(e.Client("a"), quick(""))
 		term := a.run().leads(1)
-		must(e, e.raw.Del(e.Context(), key("leader")).Err())
-		e.until("it is written anew", func() bool { return e.record()["term"] == "1" })
+		must(e, e.Raw.Del(e.Context(), key("leader")).Err())
+		e.Until("it is written anew", func() bool { return e.record()["term"] == "1" })
 		if r := e.record(); r["holder"] != "a" || r["token"] != strconv.FormatUint(term.Token, 10) || r["acquired"] != strconv.FormatInt(term.Since.UnixMilli(), 10) {
 			t.Errorf("the record is %v", r)
 		}
 		// A key of another type, records of no version and of one to come, and one that lies.
 		for _, spoil := range []func(){
 			func() {
-				must(e, e.raw.Del(e.Context(), key("leader")).Err())
-				must(e, e.raw.Set(e.Context(), key("leader"), "x", 0).Err())
+				must(e, e.Raw.Del(e.Context(), key("leader")).Err())
+				must(e, e.Raw.Set(e.Context(), key("leader"), "x", 0).Err())
 			},
 			func() {
-				must(e, e.raw.Del(e.Context(), key("leader")).Err())
-				must(e, e.raw.HSet(e.Context(), key("leader"), "v", "nonsense", "holder", "y").Err())
+				must(e, e.Raw.Del(e.Context(), key("leader")).Err())
+				must(e, e.Raw.HSet(e.Context(), key("leader"), "v", "nonsense", "holder", "y").Err())
 			},
 			func() {
-				must(e, e.raw.Del(e.Context(), key("leader")).Err())
-				must(e, e.raw.HSet(e.Context(), key("leader"), "v", "2", "holder", "x").Err())
+				must(e, e.Raw.Del(e.Context(), key("leader")).Err())
+				must(e, e.Raw.HSet(e.Context(), key("leader"), "v", "2", "holder", "x").Err())
 			},
 		} {
 			spoil()
-			e.pass(2 * leaseDuration)
+			e.Pass(2 * leaseDuration)
 			if _, n := a.term(); n != 1 || !a.le.IsLeader() {
 				t.Errorf("it has led %d times, leads now: %v", n, a.le.IsLeader())
 			}
@@ -183,8 +183,8 @@ func TestRecordLost(t *testing.T) {
 		if _, err := a.le.Record(e.Context()); err == nil {
 			t.Error("a newer version's record is read")
 		}
-		must(e, e.raw.HSet(e.Context(), key("leader"), "v", "1", "holder", "liar", "token", "5").Err())
-		e.until("it is written anew", func() bool { return e.record()["holder"] == "a" })
+		must(e, e.Raw.HSet(e.Context(), key("leader"), "v", "1", "holder", "liar", "token", "5").Err())
+		e.Until("it is written anew", func() bool { return e.record()["holder"] == "a" })
 	})
 }
 
@@ -195,18 +195,18 @@ func TestRecordLost(t *testing.T) {
 func TestFault18_RenewalsFailTheReplicaCheck(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
-		a := e.replica(e.client("a"), quick(""))
+		a := e.replica(e.Client("a"), quick(""))
 		a.run().leads(1)
-		e.bubble.Server().SetError("NOREPLICAS Not enough good replicas to write.")
+		e.Bubble.Server().SetError("NOREPLICAS Not enough good replicas to write.")
 		mustIs(e, a.ended(1), lockcore.ErrLeaseExpired)
 		if a.le.IsLeader() {
 			t.Error("it leads")
 		}
-		e.pass(time.Minute)
+		e.Pass(time.Minute)
 		if _, n := a.term(); n != 1 {
 			t.Errorf("it has led %d times", n)
 		}
-		e.bubble.Server().SetError("")
+		e.Bubble.Server().SetError("")
 		a.leads(2)
 		e.history.Require(e)
 	})
@@ -226,21 +226,21 @@ func TestFault19_ServerRefusesForAWhile(t *testing.T) {
 		t.Run(refusal[:6], func(t *testing.T) {
 			t.Parallel()
 			inBubble(t, func(e *env) {
-				a, b := e.replica(e.client("a"), quick("")), e.replica(e.client("b"), quick(""))
+				a, b := e.replica(e.Client("a"), quick("")), e.replica(e.Client("b"), quick(""))
 				e.lineUp(a, b)
-				e.bubble.Server().SetError(refusal)
-				e.pass(600 * time.Millisecond)
-				e.bubble.Server().SetError("")
-				e.pass(2 * leaseDuration)
+				e.Bubble.Server().SetError(refusal)
+				e.Pass(600 * time.Millisecond)
+				e.Bubble.Server().SetError("")
+				e.Pass(2 * leaseDuration)
 				if _, n := a.term(); n != 1 || !a.le.IsLeader() {
 					t.Errorf("it has led %d times, leads now: %v", n, a.le.IsLeader())
 				}
 				b.never()
-				e.bubble.Server().SetError(refusal)
+				e.Bubble.Server().SetError(refusal)
 				mustIs(e, a.ended(1), lockcore.ErrLeaseExpired)
-				e.pass(3 * time.Minute)
-				e.bubble.Server().SetError("")
-				e.until("somebody leads", func() bool { return a.le.IsLeader() || b.le.IsLeader() })
+				e.Pass(3 * time.Minute)
+				e.Bubble.Server().SetError("")
+				e.Until("somebody leads", func() bool { return a.le.IsLeader() || b.le.IsLeader() })
 				e.history.Require(e)
 			})
 		})
@@ -254,26 +254,26 @@ func TestFault19_ServerRefusesForAWhile(t *testing.T) {
 func TestFault36_ServerClockSetBack(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
-		c, f := e.linked("a")
-		a, b := e.replica(c, quick("")), e.replica(e.client("b"), quick(""))
+		c, f := e.Linked("a")
+		a, b := e.replica(c, quick("")), e.replica(e.Client("b"), quick(""))
 		e.lineUp(a, b)
 		first := a.leads(1)
-		e.bubble.StepClock(-time.Hour)
-		e.pass(5 * leaseDuration)
+		e.Bubble.StepClock(-time.Hour)
+		e.Pass(5 * leaseDuration)
 		if _, n := a.term(); n != 1 || !a.le.IsLeader() {
 			t.Errorf("it has led %d times, leads now: %v", n, a.le.IsLeader())
 		}
 		cut := f.Partition()
-		e.bubble.StepClock(-time.Hour) // after its last renewal
+		e.Bubble.StepClock(-time.Hour) // after its last renewal
 		mustIs(e, a.ended(1), lockcore.ErrLeaseExpired)
-		e.pass(time.Minute)
+		e.Pass(time.Minute)
 		b.never()
 		r, err := b.le.Record(e.Context())
 		must(e, err)
 		if r.Holder != "a" || r.Left < 30*time.Minute {
 			t.Errorf("the record says %+v", r)
 		}
-		must(e, e.raw.Del(e.Context(), key("lock")).Err()) // the operator
+		must(e, e.Raw.Del(e.Context(), key("lock")).Err()) // the operator
 		if second := b.leads(1); second.Token <= first.Token {
 			t.Errorf("token %d after %d", second.Token, first.Token)
 		}
@@ -300,15 +300,15 @@ func TestFault37_ClocksOfReplicasDiffer(t *testing.T) {
 			for _, r := range all {
 				r.leads(round + 1)
 				e.inLine(2)
-				begin := e.clock()
+				begin := e.Clock()
 				must(e, r.le.Resign(e.Context()))
-				e.settle()
-				if took := e.clock() - begin; took != 0 {
+				e.Settle()
+				if took := e.Clock() - begin; took != 0 {
 					t.Errorf("the hand-over took %v", took)
 				}
 			}
 		}
-		e.pass(5 * leaseDuration)
+		e.Pass(5 * leaseDuration)
 		if _, n := all[0].term(); n != 3 || !all[0].le.IsLeader() {
 			t.Errorf("it has led %d times", n)
 		}
@@ -323,11 +323,11 @@ func TestFault37_ClocksOfReplicasDiffer(t *testing.T) {
 func TestFault38_TokensWhenTheClockStepsBack(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
-		a, b := e.replica(e.client("a"), quick("")), e.replica(e.client("b"), quick(""))
+		a, b := e.replica(e.Client("a"), quick("")), e.replica(e.Client("b"), quick(""))
 		e.lineUp(a, b)
 		last, _ := a.term()
 		for i, r := range []*replica{b, a, b, a} {
-			e.bubble.StepClock(-24 * time.Hour)
+			e.Bubble.StepClock(-24 * time.Hour)
 			leader := []*replica{a, b}[i%2]
 			must(e, leader.le.Resign(context.Background()))
 			now := r.leads(1 + (i+1)/2)

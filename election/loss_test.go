@@ -28,17 +28,17 @@ import (
 func TestPauseAfterLoss(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
-		a := e.replica(e.client("a"), quick(""))
+		a := e.replica(e.Client("a"), quick(""))
 		var starts, ends []time.Duration
 		a.work = func(ctx context.Context) {
-			starts = append(starts, e.clock())
+			starts = append(starts, e.Clock())
 			<-ctx.Done()
-			ends = append(ends, e.clock())
+			ends = append(ends, e.Clock())
 		}
 		a.run().leads(1)
 		n := 1
 		lose := func() (pause time.Duration) {
-			must(e, e.raw.Del(e.Context(), key("lock")).Err())
+			must(e, e.Raw.Del(e.Context(), key("lock")).Err())
 			mustIs(e, a.ended(n), lockcore.ErrLeaseLost)
 			n++
 			a.leads(n)
@@ -61,17 +61,17 @@ func TestPauseAfterLoss(t *testing.T) {
 			a.leads(n)
 			return starts[n-1] - ends[n-2]
 		}
-		e.pass(retryPeriod)
+		e.Pass(retryPeriod)
 		if pause := resign(); pause > 5*time.Millisecond {
 			t.Errorf("after Resign it stood again after %v", pause)
 		}
 		within("after a resignation", lose(), retryPeriod)
-		e.pass(retryPeriod)
+		e.Pass(retryPeriod)
 		resign()
 		within("after a resignation at once", resign(), retryPeriod)
 		lose()
 		lose()
-		e.pass(leaseDuration + retryPeriod)
+		e.Pass(leaseDuration + retryPeriod)
 		within("after a long lead", lose(), retryPeriod)
 	})
 }
@@ -81,12 +81,12 @@ func TestPauseAfterLoss(t *testing.T) {
 func TestRetryPeriodAfterErrors(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
-		a := e.replica(e.client("a"), quick(""))
+		a := e.replica(e.Client("a"), quick(""))
 		a.run().leads(1)
-		e.pass(leaseDuration) // the server knows the script now
-		e.bubble.Server().SetError("LOADING Redis is loading the dataset in memory")
+		e.Pass(leaseDuration) // the server knows the script now
+		e.Bubble.Server().SetError("LOADING Redis is loading the dataset in memory")
 		var tries []time.Time
-		_, err := e.bubble.Faults().Add(lockcoretest.Fault{Kind: lockcoretest.DropRequest, Match: func(cmd []string) bool {
+		_, err := e.Bubble.Faults().Add(lockcoretest.Fault{Kind: lockcoretest.DropRequest, Match: func(cmd []string) bool {
 			if script("leader_renew")(cmd) {
 				tries = append(tries, time.Now())
 			}
@@ -95,7 +95,7 @@ func TestRetryPeriodAfterErrors(t *testing.T) {
 		must(e, err)
 		mustIs(e, a.ended(1), lockcore.ErrLeaseExpired)
 		end := time.Now()
-		e.bubble.Server().SetError("")
+		e.Bubble.Server().SetError("")
 		if len(tries) < int(renewDeadline/retryPeriod)-1 {
 			t.Errorf("%d renewals were tried within %v", len(tries), renewDeadline)
 		}
@@ -115,10 +115,10 @@ func TestRetryPeriodAfterErrors(t *testing.T) {
 func TestCandidatesDoNotPoll(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
-		c, f := e.linked("b")
-		all := []*replica{e.replica(e.client("a"), quick(""))}
+		c, f := e.Linked("b")
+		all := []*replica{e.replica(e.Client("a"), quick(""))}
 		for range 3 { // those near the head of the line look when the leader's lease ends
-			all = append(all, e.replica(e.client("near"), quick("")))
+			all = append(all, e.replica(e.Client("near"), quick("")))
 		}
 		e.lineUp(append(all, e.replica(c, quick("")))...)
 		total, sent := 0, map[string]int{}
@@ -129,7 +129,7 @@ func TestCandidatesDoNotPoll(t *testing.T) {
 		}})
 		must(e, err)
 		const leases = 240
-		e.pass(leases * leaseDuration)
+		e.Pass(leases * leaseDuration)
 		if sent["PING"] < 3 || sent["EVALSHA"] < leases*8/10 || total > leases*97/100 {
 			t.Errorf("it has asked %d times in %d leases: %v", total, leases, sent)
 		}
@@ -140,7 +140,7 @@ func TestCandidatesDoNotPoll(t *testing.T) {
 // begin, and the lead is given to the next at once.
 func TestStopWhenGranted(t *testing.T) {
 	onBoth(t, func(e *env) {
-		c := e.client("a")
+		c := e.Client("a")
 		cfg := quick("")
 		cfg.LeaseDuration = time.Hour // nobody could wait for it to run out
 		a := e.replica(c, cfg)
@@ -156,7 +156,7 @@ func TestStopWhenGranted(t *testing.T) {
 			t.Errorf("Run: %v, %d stops", a.err, a.stops)
 		}
 		a.never()
-		e.replica(e.client("b"), quick("")).run().leads(1)
+		e.replica(e.Client("b"), quick("")).run().leads(1)
 	})
 }
 
@@ -177,18 +177,18 @@ func TestGivingUpIsBounded(t *testing.T) {
 		t.Run(fmt.Sprint(stop, " ", test.lease), func(t *testing.T) {
 			t.Parallel()
 			inBubble(t, func(e *env) {
-				c, f := e.linked("a")
+				c, f := e.Linked("a")
 				a := e.replica(c, election.Config{LeaseDuration: test.lease, Once: true})
 				a.run().leads(1)
 				cut := f.Partition()
-				begin := e.clock()
+				begin := e.Clock()
 				if stop == "cancel" {
 					a.stop()
 				} else if err := a.le.Resign(e.Context()); err == nil {
 					t.Error("Resign does not say that nothing was answered")
 				}
 				a.wait()
-				if took := e.clock() - begin; took > test.bound || a.stops != 1 {
+				if took := e.Clock() - begin; took > test.bound || a.stops != 1 {
 					t.Errorf("Run returned after %v, with %d stops", took, a.stops)
 				}
 				lockcoretest.MustFire(e, cut)
@@ -203,7 +203,7 @@ func TestCheckAfterTheWork(t *testing.T) {
 	t.Parallel()
 	for _, early := range []bool{false, true} {
 		inBubble(t, func(e *env) {
-			c, f := e.linked("a")
+			c, f := e.Linked("a")
 			a := e.replica(c, quick(""))
 			a.work = func(ctx context.Context) {
 				if !early {
@@ -216,7 +216,7 @@ func TestCheckAfterTheWork(t *testing.T) {
 			}
 			cut := f.Partition()
 			for range 40 {
-				e.pass(retryPeriod / 2)
+				e.Pass(retryPeriod / 2)
 				if err := a.le.Check(0); err != nil {
 					t.Errorf("early %v: %v", early, err)
 				}
@@ -252,15 +252,15 @@ func TestCheckAfterTheWorkAndAFreeze(t *testing.T) {
 // goes on to name it.
 func TestSuccessorIsKnownBeforeTheRelease(t *testing.T) {
 	onBoth(t, func(e *env) {
-		c, f := e.linked("a")
-		a, b := e.replica(c, quick("")), e.replica(e.client("b"), quick(""))
+		c, f := e.Linked("a")
+		a, b := e.replica(c, quick("")), e.replica(e.Client("b"), quick(""))
 		e.lineUp(a, b)
 		late := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayReply, Match: script("leader_vacate"), Count: 1})
 		resigned := make(chan error, 1)
 		go func() { resigned <- a.le.Resign(context.Background()) }()
 		must(e, late.Wait(e.Context(), 1))
 		b.leads(1)
-		e.until("a knows", func() bool { return a.le.GetLeader() == "b" })
+		e.Until("a knows", func() bool { return a.le.GetLeader() == "b" })
 		late.Lift()
 		must(e, <-resigned)
 		e.inLine(1)
@@ -276,18 +276,18 @@ func TestKeepOnCancelOnly(t *testing.T) {
 	onBoth(t, func(e *env) {
 		cfg := quick("")
 		cfg.LeaseDuration, cfg.RenewDeadline, cfg.KeepOnCancel, cfg.Once = time.Hour, time.Minute, true, true
-		a := e.replica(e.client("a"), cfg)
+		a := e.replica(e.Client("a"), cfg)
 		a.run().leads(1)
 		must(e, a.le.Resign(e.Context()))
 		a.wait()
-		if e.exists(key("lock")) {
+		if e.Exists(key("lock")) {
 			t.Error("the lead was kept at a Resign")
 		}
 
 		// Run's context ends while a Resign or TransferTo drains: who resigned has chosen.
 		for _, transfer := range []bool{false, true} {
 			hold := make(chan struct{})
-			a, b := e.replica(e.client("a"), cfg), e.replica(e.client("b"), cfg)
+			a, b := e.replica(e.Client("a"), cfg), e.replica(e.Client("b"), cfg)
 			a.work = func(context.Context) { <-hold }
 			e.lineUp(a, b)
 			resigned := make(chan error, 1)
@@ -298,7 +298,7 @@ func TestKeepOnCancelOnly(t *testing.T) {
 				}
 				resigned <- a.le.Resign(context.Background())
 			}()
-			e.until("it is told to end", func() bool { return a.ctx.Err() != nil })
+			e.Until("it is told to end", func() bool { return a.ctx.Err() != nil })
 			a.cancel(errStopped)
 			close(hold)
 			must(e, <-resigned)
@@ -310,7 +310,7 @@ func TestKeepOnCancelOnly(t *testing.T) {
 
 		// A Resign that comes when Run's context has ended is one, too, until the lead is
 		// kept; from then on it says so.
-		late := e.replica(e.client("late"), cfg)
+		late := e.replica(e.Client("late"), cfg)
 		goOn := make(chan struct{})
 		late.work = func(context.Context) { <-goOn }
 		late.run().leads(1)
@@ -318,15 +318,15 @@ func TestKeepOnCancelOnly(t *testing.T) {
 		answered := make(chan error, 1)
 		go func() { answered <- late.le.Resign(context.Background()) }()
 		close(goOn)
-		if err := <-answered; err == nil && e.exists(key("lock")) {
+		if err := <-answered; err == nil && e.Exists(key("lock")) {
 			t.Error("Resign says that the lead was given up, and it was kept")
 		}
 		late.wait()
-		must(e, e.raw.Del(e.Context(), key("lock")).Err())
+		must(e, e.Raw.Del(e.Context(), key("lock")).Err())
 
 		// A panic in OnNewLeader.
 		boom := errors.New("boom")
-		le, err := election.NewLeaderElector(e.client("p"), electionName, election.Callbacks{
+		le, err := election.NewLeaderElector(e.Client("p"), electionName, election.Callbacks{
 			OnStartedLeading: func(ctx context.Context) { <-ctx.Done() }, OnStoppedLeading: func() {},
 			OnNewLeader: func(identity string) {
 				if identity == "p" {
@@ -343,20 +343,20 @@ func TestKeepOnCancelOnly(t *testing.T) {
 		if got, _ := (<-ended).(error); !errors.Is(got, boom) {
 			t.Errorf("Run ended with %v", got)
 		}
-		if e.exists(key("lock")) {
+		if e.Exists(key("lock")) {
 			t.Error("the lead was kept at a panic")
 		}
 
 		// A loss while it resigns is told, although its context ends, too.
-		b := e.replica(e.client("b"), cfg)
+		b := e.replica(e.Client("b"), cfg)
 		hold := make(chan struct{})
 		b.work = func(context.Context) { <-hold }
 		b.run().leads(1)
 		resigned := make(chan error, 1)
 		go func() { resigned <- b.le.Resign(context.Background()) }()
-		e.until("it is told to end", func() bool { return b.ctx.Err() != nil })
-		must(e, e.raw.Del(e.Context(), key("lock")).Err())
-		e.until("it has lost the lead", func() bool { return !b.le.IsLeader() })
+		e.Until("it is told to end", func() bool { return b.ctx.Err() != nil })
+		must(e, e.Raw.Del(e.Context(), key("lock")).Err())
+		e.Until("it has lost the lead", func() bool { return !b.le.IsLeader() })
 		b.cancel(errStopped)
 		close(hold)
 		mustIs(e, <-resigned, lockcore.ErrNotHeld, lockcore.ErrLeaseLost)
@@ -367,7 +367,7 @@ func TestKeepOnCancelOnly(t *testing.T) {
 // started may go by them.
 func TestContextEndsBeforePanicReleases(t *testing.T) {
 	onBoth(t, func(e *env) {
-		c, f := e.linked("a")
+		c, f := e.Linked("a")
 		held := make(chan context.Context, 1)
 		le, err := election.NewLeaderElector(c, electionName, election.Callbacks{
 			OnStartedLeading: func(ctx context.Context) {
@@ -406,7 +406,7 @@ func TestMasterStatusFallsWithTheLease(t *testing.T) {
 		hold := make(chan struct{})
 		cfg := quick("a")
 		cfg.Registerer = reg
-		le, err := election.NewLeaderElector(e.client("a"), electionName, election.Callbacks{
+		le, err := election.NewLeaderElector(e.Client("a"), electionName, election.Callbacks{
 			OnStartedLeading: func(ctx context.Context) {
 				if term, _ := election.TermFrom(ctx); term.Number == 1 {
 					<-hold
@@ -422,11 +422,11 @@ func TestMasterStatusFallsWithTheLease(t *testing.T) {
 		ctx, cancel := context.WithCancel(e.Context())
 		done := make(chan error)
 		go func() { done <- le.Run(ctx) }()
-		e.until("it leads", func() bool { return le.IsLeader() && status() == 1 })
-		must(e, e.raw.Del(e.Context(), key("lock")).Err())
-		e.until("the status has fallen", func() bool { return status() == 0 })
+		e.Until("it leads", func() bool { return le.IsLeader() && status() == 1 })
+		must(e, e.Raw.Del(e.Context(), key("lock")).Err())
+		e.Until("the status has fallen", func() bool { return status() == 0 })
 		close(hold)
-		e.until("it leads again", func() bool { return le.IsLeader() && status() == 1 })
+		e.Until("it leads again", func() bool { return le.IsLeader() && status() == 1 })
 		cancel()
 		must(e, <-done)
 	})
@@ -464,16 +464,16 @@ func TestErrorsAreToldOnce(t *testing.T) {
 		var log sink
 		cfg := quick("")
 		cfg.Logger = log.logger()
-		a := e.replica(e.client("a"), cfg)
+		a := e.replica(e.Client("a"), cfg)
 		a.run()
 		for round := range 2 {
 			a.leads(round + 1)
-			e.bubble.Server().SetError("NOAUTH Authentication required.")
+			e.Bubble.Server().SetError("NOAUTH Authentication required.")
 			mustIs(e, a.ended(round+1), lockcore.ErrLeaseExpired)
-			e.pass(time.Minute)
-			e.bubble.Server().SetError("")
+			e.Pass(time.Minute)
+			e.Bubble.Server().SetError("")
 			a.leads(round + 2)
-			if n := log.count("cannot stand for election"); n != round+1 {
+			if n := log.count("cannot campaign"); n != round+1 {
 				t.Errorf("round %d: it was told %d times: %q", round, n, log.lines)
 			}
 		}
@@ -487,7 +487,7 @@ func TestRunOrDieLogs(t *testing.T) {
 		var log sink
 		cfg := quick("")
 		cfg.Logger = log.logger()
-		c := e.client("a")
+		c := e.Client("a")
 		must(e, c.Close(e.Context()))
 		election.RunOrDie(e.Context(), c, electionName, election.Callbacks{
 			OnStartedLeading: func(context.Context) {}, OnStoppedLeading: func() {},
@@ -506,7 +506,7 @@ func (e *env) stat(what string) int {
 	if what == "reads" {
 		section, prefix = "stats", "total_reads_processed:"
 	}
-	text, err := e.raw.Info(e.Context(), section).Result()
+	text, err := e.Raw.Info(e.Context(), section).Result()
 	must(e, err)
 	for line := range strings.Lines(text) {
 		if rest, ok := strings.CutPrefix(line, prefix); ok {
@@ -527,7 +527,7 @@ func TestThousandElectionsOnOneClient(t *testing.T) {
 	e := realEnv(t)
 	const many = 1000
 	reg := prometheus.NewRegistry()
-	c := e.client("a")
+	c := e.Client("a")
 	ctx, cancel := context.WithCancel(e.Context())
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -552,23 +552,23 @@ func TestThousandElectionsOnOneClient(t *testing.T) {
 			}
 		})
 	}
-	e.until("all lead", func() bool {
+	e.Until("all lead", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return leading == many
 	})
 	renewed := func(i int) int64 {
-		n, err := e.raw.HGet(e.Context(), fmt.Sprintf("noonlock:{election/e%d}:leader", i), "renewed").Int64()
+		n, err := e.Raw.HGet(e.Context(), fmt.Sprintf("noonlock:{election/e%d}:leader", i), "renewed").Int64()
 		must(e, err)
 		return n
 	}
 	before := renewed(0)
-	e.until("all have renewed", func() bool { return renewed(0) > before && renewed(many-1) > before })
+	e.Until("all have renewed", func() bool { return renewed(0) > before && renewed(many-1) > before })
 
 	// Of requests that come one by one each is a read of the server's.
 	requests, reads := e.stat("evalsha"), e.stat("reads")
-	e.until("all have renewed several times", func() bool {
-		err := e.raw.BLPop(e.Context(), time.Second, "nothing").Err() // asks little while it waits
+	e.Until("all have renewed several times", func() bool {
+		err := e.Raw.BLPop(e.Context(), time.Second, "nothing").Err() // asks little while it waits
 		mustIs(e, err, redis.Nil)
 		return e.stat("evalsha")-requests > 4*many
 	})
@@ -576,9 +576,9 @@ func TestThousandElectionsOnOneClient(t *testing.T) {
 	if reads*5 > requests {
 		t.Errorf("%d renewals came in %d reads", requests, reads)
 	}
-	list, err := e.raw.ClientList(e.Context()).Result()
+	list, err := e.Raw.ClientList(e.Context()).Result()
 	must(e, err)
-	self, _, err := net.SplitHostPort(e.real.Addr())
+	self, _, err := net.SplitHostPort(e.Real.Addr())
 	must(e, err)
 	connections, subscriptions := 0, 0
 	for l := range strings.Lines(list) {

@@ -33,16 +33,16 @@ func newMetrics(reg prometheus.Registerer, name string) (*metrics, error) {
 	}, "name")
 	transitions := registry.Counters(prometheus.CounterOpts{
 		Name: "noonlock_election_transitions_total",
-		Help: "Leads of this process that began (gained), ended by choice (released), or ended against its will (lost).",
+		Help: "Terms of this process that began (gained), ended voluntarily (released), or ended involuntarily (lost).",
 	}, "name", "event")
 	timeToLead := registry.Histograms(prometheus.HistogramOpts{
 		Name:    "noonlock_election_time_to_lead_seconds",
-		Help:    "Time from standing for election to leading.",
+		Help:    "Time from the start of a campaign to leadership.",
 		Buckets: []float64{0.001, 0.005, 0.02, 0.1, 0.5, 2, 10, 30, 60, 600, 3600, 86400},
 	}, "name")
 	overruns := registry.Counters(prometheus.CounterOpts{
 		Name: "noonlock_election_drain_overruns_total",
-		Help: "Leads whose work did not stop within DrainTimeout, so that two may have led.",
+		Help: "Terms whose work did not stop within DrainTimeout, so that two replicas may have led.",
 	}, "name")
 	err := registry.Share(reg, &status)
 	leads := status.With
@@ -65,7 +65,7 @@ func newMetrics(reg prometheus.Registerer, name string) (*metrics, error) {
 	}, nil
 }
 
-// led counts a lead that begins, after that time in line.
+// led counts a term that begins after a campaign of that length.
 func (m *metrics) led(after time.Duration) {
 	if m != nil {
 		m.gained.Inc()
@@ -73,8 +73,8 @@ func (m *metrics) led(after time.Duration) {
 	}
 }
 
-// up says that this process leads, until down is called, the first time. It is
-// counted up and down, as a process may have several candidates of one election.
+// up shows that this process leads, until the first call of down. The gauge counts, as a
+// process may have several candidates of one election.
 func (m *metrics) up() (down func()) {
 	if m == nil {
 		return func() {}

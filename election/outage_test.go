@@ -19,18 +19,18 @@ func TestFault72_OutageBeforeARenewal(t *testing.T) {
 	const whole = 8 * time.Second // 10 s - 2 s
 	for name, outage := range map[string]func(e *env, f *lockcoretest.Faults, d time.Duration){
 		"refused": func(e *env, _ *lockcoretest.Faults, d time.Duration) {
-			e.bubble.Stop()
-			e.pass(d)
-			must(e, e.bubble.Start(false))
+			e.Bubble.Stop()
+			e.Pass(d)
+			must(e, e.Bubble.Start(false))
 		},
 		"hanging": func(e *env, _ *lockcoretest.Faults, d time.Duration) {
-			e.bubble.Hang()
-			e.pass(d)
-			e.bubble.Unhang()
+			e.Bubble.Hang()
+			e.Pass(d)
+			e.Bubble.Unhang()
 		},
 		"dead flows": func(e *env, f *lockcoretest.Faults, d time.Duration) {
 			f.Partition()
-			e.pass(d)
+			e.Pass(d)
 			f.Cut()
 			f.Heal()
 		},
@@ -40,7 +40,7 @@ func TestFault72_OutageBeforeARenewal(t *testing.T) {
 			for lasts, survives := range map[time.Duration]bool{whole - 100*time.Millisecond: true, whole + 100*time.Millisecond: false} {
 				for _, before := range []int{1, 20, 100, 500, 1000, 1900} { // ms before a renewal
 					inBubble(t, func(e *env) {
-						c, f := e.linked("a")
+						c, f := e.Linked("a")
 						a := e.replica(c, election.Config{})
 						a.run().leads(1)
 						var mu sync.Mutex
@@ -54,14 +54,14 @@ func TestFault72_OutageBeforeARenewal(t *testing.T) {
 							return false // it only counts
 						}})
 						must(e, err)
-						e.pass(20 * time.Second)
+						e.Pass(20 * time.Second)
 						mu.Lock()
 						last := renewals[len(renewals)-1]
 						period := last.Sub(renewals[len(renewals)-2])
 						mu.Unlock()
-						e.pass(time.Until(last.Add(period - time.Duration(before)*time.Millisecond)))
+						e.Pass(time.Until(last.Add(period - time.Duration(before)*time.Millisecond)))
 						outage(e, f, lasts)
-						e.pass(time.Minute)
+						e.Pass(time.Minute)
 						_, terms := a.term()
 						lost := terms > 1 || a.ctx.Err() != nil
 						if survives && lost {

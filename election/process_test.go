@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 )
 
@@ -29,7 +30,7 @@ const (
 )
 
 func playRole() int {
-	rdb := redis.NewClient(options(os.Getenv(serverVariable)))
+	rdb := redis.NewClient(testenv.Options(os.Getenv(serverVariable)))
 	c, err := lockcore.New(rdb, lockcore.Config{Identity: os.Getenv(roleVariable)})
 	if err != nil {
 		fmt.Println("error", err)
@@ -90,7 +91,7 @@ type actor struct {
 func (e *env) startActor(identity string) *actor {
 	e.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), roleVariable+"="+identity, serverVariable+"="+e.real.Addr())
+	cmd.Env = append(os.Environ(), roleVariable+"="+identity, serverVariable+"="+e.Real.Addr())
 	cmd.Stderr = os.Stderr
 	stdin, err := cmd.StdinPipe()
 	must(e, err)
@@ -172,7 +173,7 @@ func TestFault01_LeaderProcessFrozen(t *testing.T) {
 	}
 	frozen.signal(syscall.SIGSTOP)
 	frozen.send("look") // it waits in the pipe
-	b := e.replica(e.client("b"), quick(""))
+	b := e.replica(e.Client("b"), quick(""))
 	second := b.run().leads(1) // so the pause was longer than the lease
 	if second.Token <= token {
 		t.Errorf("token %d after %d", second.Token, token)
@@ -207,7 +208,7 @@ func TestFault54_LeaderProcessKilled(t *testing.T) {
 	e := realEnv(t)
 	killed := e.startActor("killed")
 	token := killed.started()
-	b, c := e.replica(e.client("b"), quick("")), e.replica(e.client("c"), quick(""))
+	b, c := e.replica(e.Client("b"), quick("")), e.replica(e.Client("c"), quick(""))
 	b.run()
 	e.inLine(1)
 	c.run()
@@ -215,7 +216,7 @@ func TestFault54_LeaderProcessKilled(t *testing.T) {
 	killed.signal(syscall.SIGKILL)
 	for range killed.lines {
 	}
-	if left := e.raw.PTTL(e.Context(), key("lock")).Val(); left > 0 {
+	if left := e.Raw.PTTL(e.Context(), key("lock")).Val(); left > 0 {
 		// The lock may have run out by now only if this machine stood still.
 		b.never()
 	}
@@ -224,7 +225,7 @@ func TestFault54_LeaderProcessKilled(t *testing.T) {
 		t.Errorf("term %+v after token %d", second, token)
 	}
 	c.never()
-	e.until("all know", func() bool { return c.le.GetLeader() == "b" })
+	e.Until("all know", func() bool { return c.le.GetLeader() == "b" })
 	e.history.Require(e)
 }
 
@@ -235,7 +236,7 @@ func TestLeaderProcessStops(t *testing.T) {
 	e := realEnv(t)
 	first := e.startActor("first")
 	token := first.started()
-	b := e.replica(e.client("b"), election.Config{LeaseDuration: time.Hour})
+	b := e.replica(e.Client("b"), election.Config{LeaseDuration: time.Hour})
 	b.run()
 	e.inLine(1)
 	first.send("return")

@@ -14,25 +14,25 @@ import (
 // when the work goes on after its lease.
 func TestFault77_NotReadyWhileNobodyCanLead(t *testing.T) {
 	t.Parallel()
-	fails := func(text string) func(e *env) { return func(e *env) { e.bubble.Server().SetError(text) } }
+	fails := func(text string) func(e *env) { return func(e *env) { e.Bubble.Server().SetError(text) } }
 	for name, test := range map[string]struct{ breaks, mends func(e *env) }{
 		"a read-only replica": {fails("READONLY You can't write against a read only replica."), fails("")},
 		"no rights":           {fails("NOPERM this user has no permissions"), fails("")},
 		"another type": {
 			func(e *env) {
-				e.raw.Del(e.Context(), key("leader"))
-				e.raw.Set(e.Context(), key("leader"), "x", 0)
-				e.raw.Del(e.Context(), key("lock"))
+				e.Raw.Del(e.Context(), key("leader"))
+				e.Raw.Set(e.Context(), key("leader"), "x", 0)
+				e.Raw.Del(e.Context(), key("lock"))
 			},
-			func(e *env) { e.raw.Del(e.Context(), key("leader")) },
+			func(e *env) { e.Raw.Del(e.Context(), key("leader")) },
 		},
-		"silence": {func(e *env) { e.bubble.Hang() }, func(e *env) { e.bubble.Unhang() }},
+		"silence": {func(e *env) { e.Bubble.Hang() }, func(e *env) { e.Bubble.Unhang() }},
 	} {
 		for _, early := range []bool{true, false} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				inBubble(t, func(e *env) {
-					a, b := e.replica(e.client("a"), quick("")), e.replica(e.client("b"), quick(""))
+					a, b := e.replica(e.Client("a"), quick("")), e.replica(e.Client("b"), quick(""))
 					if a.le.Ready() == nil {
 						t.Error("ready before Run")
 					}
@@ -74,7 +74,7 @@ func TestFault77_NotReadyWhileACallbackHangs(t *testing.T) {
 	for _, lost := range []bool{true, false} {
 		inBubble(t, func(e *env) {
 			hold := make(chan struct{})
-			le, err := election.NewLeaderElector(e.client("a"), electionName, election.Callbacks{
+			le, err := election.NewLeaderElector(e.Client("a"), electionName, election.Callbacks{
 				OnStartedLeading: func(ctx context.Context) {
 					<-ctx.Done()
 					if lost {
@@ -87,9 +87,9 @@ func TestFault77_NotReadyWhileACallbackHangs(t *testing.T) {
 			ctx, cancel := context.WithCancel(context.Background())
 			done := make(chan error, 1)
 			go func() { done <- le.Run(ctx) }()
-			e.until("it leads", le.IsLeader)
+			e.Until("it leads", le.IsLeader)
 			if lost {
-				must(e, e.raw.Del(e.Context(), key("lock")).Err())
+				must(e, e.Raw.Del(e.Context(), key("lock")).Err())
 			} else {
 				must(e, le.Resign(e.Context()))
 			}
@@ -98,7 +98,7 @@ func TestFault77_NotReadyWhileACallbackHangs(t *testing.T) {
 				t.Errorf("lost %v: it is ready", lost)
 			}
 			close(hold)
-			e.until("it leads again", le.IsLeader)
+			e.Until("it leads again", le.IsLeader)
 			must(e, le.Ready())
 			cancel()
 			must(e, <-done)

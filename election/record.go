@@ -5,21 +5,21 @@ import (
 	"time"
 )
 
-// LeaderRecord is what an election's record says. At the server it is a hash,
+// LeaderRecord is the record of an election. At the server it is a hash,
 // <prefix>:{election/<name>}:leader, to be read with HGETALL:
 //
 //	v         1, the version of this form
-//	holder    identity of the leader; empty: it resigned and nobody followed
+//	holder    identity of the leader; empty: it resigned and has no successor
 //	token     fencing token of its lease
 //	term      number of the leadership
 //	acquired  when it began, ms since 1970 on the server's clock
-//	renewed   its last renewal, likewise
+//	renewed   its last renewal, in the same unit
 //	lease     ms, how long it leads from there unless it renews
-//	metadata  what the leader says of itself, a JSON object of strings
+//	metadata  Config.Metadata of the leader, a JSON object of strings
 //	released  when it resigned, ms; absent while it leads
 //
-// The record is written by scripts only while the lock is the writer's, or still free
-// after it. It informs: the lock alone decides who leads.
+// Scripts write the record only while the writer holds the lock, or while the lock is
+// still free after it. The record is for information: the lock alone decides who leads.
 type LeaderRecord struct {
 	Holder   string
 	Token    uint64
@@ -30,13 +30,13 @@ type LeaderRecord struct {
 	Metadata map[string]string
 	Released time.Time // zero: it has not resigned
 
-	// Left is for how long the holder leads unless it renews, when the record was read;
-	// not positive: it does not lead any more.
+	// Left is the remaining time of the lease when the record was read. If it is not
+	// positive, the holder no longer leads.
 	Left time.Duration
 }
 
-// Record reads the election's record from the server: who leads, for which term, under
-// which token. It is the zero value if nobody has led for a week.
+// Record reads the election's record from the server: the leader, its term and its token.
+// It is the zero value if no replica has led for a week.
 func (le *LeaderElector) Record(ctx context.Context) (LeaderRecord, error) {
 	r, err := le.election.Leader(ctx)
 	return LeaderRecord(r), err

@@ -10,40 +10,41 @@ import (
 	"github.com/noonlock/noonlock/internal/stopping"
 )
 
-// GetLeader is the identity of the leader as this replica has heard last, while
-// Run is under way; empty if nobody leads or nothing was heard yet. The leader
-// may have died since: Record asks the server.
+// GetLeader returns the identity of the leader that this replica observed last. It is
+// empty if no replica leads, or before the first observation. It is updated while Run is
+// running. The leader may have died since; Record asks the server.
 func (le *LeaderElector) GetLeader() string {
 	le.mu.Lock()
 	defer le.mu.Unlock()
 	return le.observed.Holder
 }
 
-// reports hears who leads, and calls OnNewLeader, on a goroutine that lives only
-// while there is something to tell.
-type reports struct {
+// An observer watches the record and calls OnNewLeader, on a goroutine that exists only
+// while there are calls to make.
+type observer struct {
 	le    *LeaderElector
-	stop  func()
+	stop  func() // watching
 	crash context.CancelCauseFunc
 	wg    sync.WaitGroup
 
-	mu      sync.Mutex
-	pending string // the leader, if it is to be told
-	told    string
-	busy    bool
-	ended   bool
-	crashed bool
-	panics  *PanicError
+	mu        sync.Mutex
+	leader    string // the latest
+	announced string // what OnNewLeader was called with last
+	busy      bool   // the goroutine exists
+	ended     bool
+	crashed   bool
+	panics    *PanicError
 }
 
-func (le *LeaderElector) report(crash context.CancelCauseFunc) *reports {
-	p := &reports{le: le, crash: crash, told: le.told}
-	p.stop = le.election.Watch(p.hear)
+// observe starts to watch the record. crash ends Run.
+func (le *LeaderElector) observe(crash context.CancelCauseFunc) *observer {
+	p := &observer{le: le, crash: crash, announced: le.announced}
+	p.stop = le.election.Watch(p.changed)
 	return p
 }
 
-// hear takes the news and returns at once.
-func (p *reports) hear(r record.Record) {
+// changed takes a new record and returns at once.
+func (p *observer) changed(r record.Record) {
 	p.le.mu.Lock()
 	p.le.observed = r
 	p.le.mu.Unlock()
@@ -52,26 +53,27 @@ func (p *reports) hear(r record.Record) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.pending = r.Holder
-	if !p.busy && !p.ended && p.pending != p.told {
+	p.leader = r.Holder
+	if !p.busy && !p.ended && p.leader != p.announced {
 		p.busy = true
-		p.wg.Go(p.tell)
+		p.wg.Go(p.announce)
 	}
 }
 
-// next is who is to be told of, if anybody.
-func (p *reports) next() (identity string, ok bool) {
+// next returns the leader to announce, if there is one.
+func (p *observer) next() (identity string, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.ended || p.crashed || p.pending == p.told {
+	if p.ended || p.crashed || p.leader == p.announced {
 		p.busy = false
 		return "", false
 	}
-	p.told = p.pending
-	return p.told, true
+	p.announced = p.leader
+	return p.announced, true
 }
 
-func (p *reports) tell() {
+// announce calls OnNewLeader until there is no new leader.
+func (p *observer) announce() {
 	normal := false
 	defer func() {
 		if normal {
@@ -97,9 +99,9 @@ func (p *reports) tell() {
 	}
 }
 
-// end waits for a call that is under way, until the deadline, and lets its panic or
-// Goexit go on to Run's caller.
-func (p *reports) end(deadline *stopping.Deadline) {
+// end waits for a call that has not returned, until the deadline, and lets its panic or
+// Goexit continue in Run's caller.
+func (p *observer) end(deadline *stopping.Deadline) {
 	p.stop()
 	p.mu.Lock()
 	p.ended = true
@@ -113,9 +115,9 @@ func (p *reports) end(deadline *stopping.Deadline) {
 		p.le.log.Error(stopping.ErrDeadline, "Run returns although OnNewLeader has not returned")
 	}
 	p.mu.Lock()
-	told, panics, crashed := p.told, p.panics, p.crashed
+	announced, panics, crashed := p.announced, p.panics, p.crashed
 	p.mu.Unlock()
-	p.le.told = told
+	p.le.announced = announced
 	switch {
 	case panics != nil:
 		panic(panics)

@@ -6,16 +6,16 @@ import (
 	"fmt"
 )
 
-// Resign gives up the lead: the context of OnStartedLeading is done with
-// ErrResigned, and when that has returned, the next in line leads. Run then
-// stands for election again, at the end of the line.
+// Resign releases leadership. The context of OnStartedLeading is done with ErrResigned;
+// when the callback has returned, the next candidate in the queue leads. Run then campaigns
+// again, at the end of the queue.
 //
-// It returns when the lead is given up. If ctx ends before, it returns ctx's error,
-// and the rest goes on. So call it from within OnStartedLeading only with a
-// context that ends: it would wait for itself. The error is ErrNotLeader if this
-// replica does not lead, or lockcore.ErrNotHeld joined with the cause if the lead
-// was lost on the way, or was being kept already (KeepOnCancel). Who resigns while
-// Run ends, and the work with it, gives the lead up although KeepOnCancel is set.
+// Resign returns when leadership is released. If ctx ends before, it returns ctx's error,
+// and the release continues. From within OnStartedLeading, call it only with a context that
+// ends: otherwise it deadlocks: it waits for the callback that called it. The error is
+// ErrNotLeader if this replica does not lead. It is lockcore.ErrNotHeld joined with the cause if the lease was lost
+// meanwhile, or is already kept until it expires (KeepOnCancel). A Resign before the work
+// has returned releases leadership, even if Run's context has ended and KeepOnCancel is set.
 func (le *LeaderElector) Resign(ctx context.Context) error {
 	const op = "election: resign"
 	r, err := le.mine()
@@ -28,19 +28,18 @@ func (le *LeaderElector) Resign(ctx context.Context) error {
 	return nil
 }
 
-// TransferTo gives the lead to the first candidate of that identity: it moves to
-// the head of the line, and then this replica resigns as by Resign. If nobody of
-// that identity stands in line, the error is ErrNoCandidate, and
-// this replica goes on to lead. Nobody passes the candidate while the work is
-// drained, not even one that comes back to an older place in line; a later
-// TransferTo does. A candidate that cannot be reached when its turn
-// comes is passed over, and the next one leads.
+// TransferTo hands leadership over to the first candidate of an identity. It moves the
+// candidate to the head of the queue and then resigns like Resign. If no candidate has that
+// identity, the error is ErrNoCandidate, and this replica remains the leader. While the work drains,
+// no other candidate passes the chosen one, not even one that returns to an older place in
+// the queue; only a later TransferTo replaces it. If the candidate cannot be reached at the
+// release, the next one leads.
 func (le *LeaderElector) TransferTo(ctx context.Context, identity string) error {
 	const op = "election: transfer"
 	r, err := le.mine()
 	if err == nil {
 		var found bool
-		if found, err = r.lead.Promote(ctx, identity); err == nil && !found {
+		if found, err = r.lease.Promote(ctx, identity); err == nil && !found {
 			err = &NoCandidateError{Election: le.name, Identity: identity}
 		}
 	}
@@ -53,26 +52,26 @@ func (le *LeaderElector) TransferTo(ctx context.Context, identity string) error 
 	return nil
 }
 
-// mine is the lead, if it is this replica's now.
-func (le *LeaderElector) mine() (*reign, error) {
+// mine returns the leadership, or why this replica does not lead.
+func (le *LeaderElector) mine() (*leadership, error) {
 	r := le.current()
 	if r == nil {
 		return nil, ErrNotLeader
 	}
-	if lost := r.lead.Err(); lost != nil {
+	if lost := r.lease.Err(); lost != nil {
 		return nil, errors.Join(ErrNotLeader, lost)
 	}
 	return r, nil
 }
 
 // end ends the work and waits for the release.
-func (r *reign) end(ctx context.Context) error {
+func (r *leadership) end(ctx context.Context) error {
 	r.resigned.Store(true)
 	r.stop(ErrResigned)
 	select {
 	case <-r.released:
 		return r.err
 	case <-ctx.Done():
-		return errors.Join(ctx.Err(), errors.New("election: the lead is given up as soon as OnStartedLeading has returned"))
+		return errors.Join(ctx.Err(), errors.New("election: leadership is released as soon as OnStartedLeading has returned"))
 	}
 }

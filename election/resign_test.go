@@ -56,7 +56,7 @@ func TestResign(t *testing.T) {
 // A leader without candidates leads again after it has resigned, for a new term.
 func TestResignAlone(t *testing.T) {
 	onBoth(t, func(e *env) {
-		a := e.replica(e.client("a"), quick(""))
+		a := e.replica(e.Client("a"), quick(""))
 		first := a.run().leads(1)
 		must(e, a.le.Resign(e.Context()))
 		if second := a.leads(2); second.Token <= first.Token || second.Number != 2 {
@@ -69,14 +69,14 @@ func TestResignAlone(t *testing.T) {
 // Resign waits for the callback; a caller that does not, finds it done in the end.
 func TestResignWithoutPatience(t *testing.T) {
 	onBoth(t, func(e *env) {
-		a, b := e.replica(e.client("a"), quick("")), e.replica(e.client("b"), quick(""))
+		a, b := e.replica(e.Client("a"), quick("")), e.replica(e.Client("b"), quick(""))
 		hold := make(chan struct{})
 		a.work = func(context.Context) { <-hold }
 		e.lineUp(a, b)
 		ctx, cancel := context.WithCancel(e.Context())
 		cancel()
 		mustIs(e, a.le.Resign(ctx), context.Canceled)
-		e.pass(leaseDuration)
+		e.Pass(leaseDuration)
 		b.never()
 		close(hold)
 		b.leads(1)
@@ -89,7 +89,7 @@ func TestTransfer(t *testing.T) {
 	onBoth(t, func(e *env) {
 		var all []*replica
 		for i := range 5 {
-			all = append(all, e.replica(e.client(fmt.Sprint("r", i)), quick("")))
+			all = append(all, e.replica(e.Client(fmt.Sprint("r", i)), quick("")))
 		}
 		e.lineUp(all...)
 		must(e, all[0].le.TransferTo(e.Context(), "r3"))
@@ -118,30 +118,30 @@ func TestTransferPassesWhoComesBack(t *testing.T) {
 	for _, lapsed := range []bool{false, true} {
 		t.Run(fmt.Sprint("lapsed ", lapsed), func(t *testing.T) {
 			onBoth(t, func(e *env) {
-				link, f := e.linked("b")
-				a, b, c := e.replica(e.client("a"), quick("")), e.replica(link, quick("")), e.replica(e.client("c"), quick(""))
+				link, f := e.Linked("b")
+				a, b, c := e.replica(e.Client("a"), quick("")), e.replica(link, quick("")), e.replica(e.Client("c"), quick(""))
 				hold := make(chan struct{})
 				a.work = func(context.Context) { <-hold }
 				e.lineUp(a, b, c)
-				began := e.clock()
+				began := e.Clock()
 				if lapsed {
 					cut := f.Partition()
-					e.until("b has lapsed", func() bool { return a.line() == "c" })
+					e.Until("b has lapsed", func() bool { return a.line() == "c" })
 					lockcoretest.MustFire(e, cut)
 				}
 				transferred := make(chan error, 1)
 				go func() { transferred <- a.le.TransferTo(context.Background(), "c") }()
-				e.until("c is the head", func() bool {
+				e.Until("c is the head", func() bool {
 					line, err := a.le.Candidates(e.Context())
 					must(e, err)
 					return line[0].Identity == "c" && line[0].Promoted
 				})
 				f.Cut()
 				f.Heal()
-				e.until("b is back", func() bool { return a.line() == "c b" })
+				e.Until("b is back", func() bool { return a.line() == "c b" })
 				line, err := a.le.Candidates(e.Context())
 				must(e, err)
-				if moved := line[0].Since.Sub(e.start); line[1].Promoted || e.bubble != nil && (moved < began || moved > e.clock()) {
+				if moved := line[0].Since.Sub(e.Start); line[1].Promoted || e.Bubble != nil && (moved < began || moved > e.Clock()) {
 					t.Errorf("the line is %v", line)
 				}
 				close(hold)
@@ -157,14 +157,14 @@ func TestTransferPassesWhoComesBack(t *testing.T) {
 // The last TransferTo counts, while the work is drained.
 func TestTransferTwice(t *testing.T) {
 	onBoth(t, func(e *env) {
-		a, b, c := e.replica(e.client("a"), quick("")), e.replica(e.client("b"), quick("")), e.replica(e.client("c"), quick(""))
+		a, b, c := e.replica(e.Client("a"), quick("")), e.replica(e.Client("b"), quick("")), e.replica(e.Client("c"), quick(""))
 		hold := make(chan struct{})
 		a.work = func(context.Context) { <-hold }
 		e.lineUp(a, b, c)
 		transferred := make(chan error, 3)
 		for i, want := range []string{"c b", "b c", "c b"} {
 			go func() { transferred <- a.le.TransferTo(context.Background(), want[:1]) }()
-			e.until(fmt.Sprint("move ", i), func() bool { return a.line() == want })
+			e.Until(fmt.Sprint("move ", i), func() bool { return a.line() == want })
 		}
 		close(hold)
 		for range 3 {
@@ -179,16 +179,16 @@ func TestTransferTwice(t *testing.T) {
 // The line is lost while the work is drained: who was named comes back to the head.
 func TestTransferThroughALostLine(t *testing.T) {
 	onBoth(t, func(e *env) {
-		a, b, c := e.replica(e.client("a"), quick("")), e.replica(e.client("b"), quick("")), e.replica(e.client("c"), quick(""))
+		a, b, c := e.replica(e.Client("a"), quick("")), e.replica(e.Client("b"), quick("")), e.replica(e.Client("c"), quick(""))
 		hold := make(chan struct{})
 		a.work = func(context.Context) { <-hold }
 		e.lineUp(a, b, c)
 		transferred := make(chan error, 1)
 		go func() { transferred <- a.le.TransferTo(context.Background(), "c") }()
-		e.until("c is the head", func() bool { return a.line() == "c b" })
-		e.pass(2 * leaseDuration) // it has looked, and knows its new place
-		must(e, e.raw.Del(e.Context(), key("queue"), key("seen")).Err())
-		e.until("both are back", func() bool { return a.line() == "c b" })
+		e.Until("c is the head", func() bool { return a.line() == "c b" })
+		e.Pass(2 * leaseDuration) // it has looked, and knows its new place
+		must(e, e.Raw.Del(e.Context(), key("queue"), key("seen")).Err())
+		e.Until("both are back", func() bool { return a.line() == "c b" })
 		close(hold)
 		must(e, <-transferred)
 		c.leads(1)
@@ -232,9 +232,9 @@ func TestLapsedCandidateIsNotListed(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
 		a, _, c := e.trio()
-		line, err := e.raw.ZRange(e.Context(), key("queue"), 0, -1).Result()
+		line, err := e.Raw.ZRange(e.Context(), key("queue"), 0, -1).Result()
 		must(e, err)
-		must(e, e.raw.HSet(e.Context(), key("seen"), line[0], 1).Err())
+		must(e, e.Raw.HSet(e.Context(), key("seen"), line[0], 1).Err())
 		if got := a.line(); got != "c" {
 			t.Errorf("the line is %q", got)
 		}
@@ -247,8 +247,8 @@ func TestLapsedCandidateIsNotListed(t *testing.T) {
 // A candidate whose process has died is passed over although it was named.
 func TestTransferToTheDead(t *testing.T) {
 	onBoth(t, func(e *env) {
-		c, f := e.linked("b")
-		a, b, next := e.replica(e.client("a"), quick("")), e.replica(c, quick("")), e.replica(e.client("c"), quick(""))
+		c, f := e.Linked("b")
+		a, b, next := e.replica(e.Client("a"), quick("")), e.replica(c, quick("")), e.replica(e.Client("c"), quick(""))
 		e.lineUp(a, b, next)
 		cut := f.Partition()
 		f.Cut()
@@ -264,8 +264,8 @@ func TestTransferToTheDead(t *testing.T) {
 // Two processes of one identity, and two electors on one Client, are still two.
 func TestOneIdentityTwice(t *testing.T) {
 	onBoth(t, func(e *env) {
-		shared := e.client("other")
-		a, b := e.replica(e.client("twin"), quick("")), e.replica(e.client("twin"), quick(""))
+		shared := e.Client("other")
+		a, b := e.replica(e.Client("twin"), quick("")), e.replica(e.Client("twin"), quick(""))
 		c, d := e.replica(shared, quick("twin")), e.replica(shared, quick("twin"))
 		all := []*replica{a, b, c, d}
 		e.lineUp(all...)
@@ -288,7 +288,7 @@ func TestOneIdentityTwice(t *testing.T) {
 				want = "twin twin twin"
 			}
 			e.inLine(3)
-			e.until("somebody leads", func() bool {
+			e.Until("somebody leads", func() bool {
 				return a.le.IsLeader() || b.le.IsLeader() || c.le.IsLeader() || d.le.IsLeader()
 			})
 			if got := a.line(); got != want {
@@ -312,19 +312,19 @@ func TestOnNewLeaderInOrder(t *testing.T) {
 		var all []*replica
 		var want []string
 		for i := range 10 {
-			all = append(all, e.replica(e.client(fmt.Sprint("r", i)), election.Config{}))
+			all = append(all, e.replica(e.Client(fmt.Sprint("r", i)), election.Config{}))
 		}
 		e.lineUp(all...)
 		for i := range 30 {
 			want = append(want, fmt.Sprint("r", i%10))
-			e.pass(2 * time.Second) // a shorter term would have a pause after it
+			e.Pass(2 * time.Second) // a shorter term would have a pause after it
 			for _, r := range all {
 				if r.told() != strings.Join(want, " ") || r.le.GetLeader() != want[i] {
 					t.Fatalf("%s heard of %q, leader %q, want %q", r.le.Identity(), r.told(), r.le.GetLeader(), want)
 				}
 			}
 			must(e, all[i%10].le.Resign(e.Context()))
-			e.settle() // the next one leads, and no time has passed
+			e.Settle() // the next one leads, and no time has passed
 			if !all[(i+1)%10].le.IsLeader() {
 				t.Fatalf("%s does not lead", all[(i+1)%10].le.Identity())
 			}
@@ -337,38 +337,38 @@ func TestOnNewLeaderInOrder(t *testing.T) {
 func TestOnNewLeaderAfterLoss(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
-		c, f := e.linked("c")
-		a, b, far := e.replica(e.client("a"), quick("")), e.replica(e.client("b"), quick("")), e.replica(c, quick(""))
+		c, f := e.Linked("c")
+		a, b, far := e.replica(e.Client("a"), quick("")), e.replica(e.Client("b"), quick("")), e.replica(c, quick(""))
 		e.lineUp(a, b, far)
-		e.pass(10 * time.Millisecond) // what is being read has been read
+		e.Pass(10 * time.Millisecond) // what is being read has been read
 		lost := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DropMessage, Match: lockcoretest.Channel("noonlock:leader:" + electionName), Count: 1})
 		must(e, a.le.TransferTo(e.Context(), "b"))
 		b.leads(1)
-		e.pass(10 * time.Millisecond)
+		e.Pass(10 * time.Millisecond)
 		if lost.Fired() != 1 || far.told() != "a" {
 			t.Errorf("lost %d, told %q", lost.Fired(), far.told())
 		}
 		f.CutSubscriptions()
-		e.until("it has caught up", func() bool { return far.told() == "a b" })
-		e.pass(time.Second) // the subscription is back
+		e.Until("it has caught up", func() bool { return far.told() == "a b" })
+		e.Pass(time.Second) // the subscription is back
 
 		lost = f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DropMessage, Match: lockcoretest.Channel("noonlock:leader:" + electionName), Count: 2})
 		must(e, b.le.TransferTo(e.Context(), "a"))
 		e.inLine(2)
 		must(e, a.le.TransferTo(e.Context(), "b"))
 		e.inLine(2)
-		e.pass(10 * time.Millisecond)
+		e.Pass(10 * time.Millisecond)
 		if lost.Fired() != 2 || far.told() != "a b" {
 			t.Errorf("lost %d, told %q", lost.Fired(), far.told())
 		}
 		must(e, b.le.TransferTo(e.Context(), "a"))
-		e.until("it has caught up", func() bool { return far.told() == "a b a" })
-		e.pass(10 * time.Millisecond)
-		begin := e.clock()
+		e.Until("it has caught up", func() bool { return far.told() == "a b a" })
+		e.Pass(10 * time.Millisecond)
+		begin := e.Clock()
 		lost = f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DropMessage, Match: lockcoretest.Channel("noonlock:leader:" + electionName), Count: 1})
 		e.inLine(2)
 		must(e, a.le.TransferTo(e.Context(), "b"))
-		e.pass(66*leaseDuration + time.Second - (e.clock() - begin))
+		e.Pass(66*leaseDuration + time.Second - (e.Clock() - begin))
 		if lost.Fired() != 1 || far.told() != "a b a b" {
 			t.Errorf("without a message: lost %d, told %q", lost.Fired(), far.told())
 		}
@@ -381,27 +381,27 @@ func TestSlowOnNewLeader(t *testing.T) {
 	onBoth(t, func(e *env) {
 		hold := make(chan struct{})
 		var told []string
-		slow, err := election.NewLeaderElector(e.client("slow"), electionName, election.Callbacks{
+		slow, err := election.NewLeaderElector(e.Client("slow"), electionName, election.Callbacks{
 			OnStartedLeading: func(ctx context.Context) { <-ctx.Done() },
 			OnStoppedLeading: func() {},
 			OnNewLeader:      func(identity string) { told = append(told, identity); <-hold },
 		}, quick(""))
 		must(e, err)
-		a, b := e.replica(e.client("a"), quick("")), e.replica(e.client("b"), quick(""))
+		a, b := e.replica(e.Client("a"), quick("")), e.replica(e.Client("b"), quick(""))
 		e.lineUp(a, b)
 		ctx, cancel := context.WithCancel(e.Context())
 		done := make(chan error)
 		go func() { done <- slow.Run(ctx) }()
-		e.until("it has heard of a", func() bool { return slow.GetLeader() == "a" })
+		e.Until("it has heard of a", func() bool { return slow.GetLeader() == "a" })
 		e.inLine(2)
 		must(e, a.le.Resign(e.Context()))
 		b.leads(1)
 		e.inLine(2)
 		must(e, b.le.Resign(e.Context()))
-		e.until("it leads", slow.IsLeader)
-		e.until("it knows", func() bool { return slow.GetLeader() == "slow" })
+		e.Until("it leads", slow.IsLeader)
+		e.Until("it knows", func() bool { return slow.GetLeader() == "slow" })
 		close(hold)
-		e.pass(10 * time.Millisecond)
+		e.Pass(10 * time.Millisecond)
 		cancel()
 		must(e, <-done)
 		if got := strings.Join(told, " "); got != "a slow" {

@@ -29,7 +29,7 @@ func TestFault83_ResigningAtOnce(t *testing.T) {
 					cfg.LeaseDuration, cfg.RenewDeadline, cfg.RetryPeriod = 15*time.Second, 10*time.Second, 2*time.Second
 					all := make([]*replica, replicas)
 					for i := range all {
-						r := e.replica(e.client(string(rune('a'+i))), cfg)
+						r := e.replica(e.Client(string(rune('a'+i))), cfg)
 						r.work = func(ctx context.Context) {
 							resign(r)
 							<-ctx.Done()
@@ -68,33 +68,33 @@ func TestFault84_StopWhileTheServerHangs(t *testing.T) {
 					cfg := quick("")
 					cfg.LeaseDuration, cfg.RenewDeadline, cfg.RetryPeriod = time.Minute, 40*time.Second, 8*time.Second
 					cfg.ShutdownTimeout = within
-					a, b := e.replica(e.client("a"), cfg), e.replica(e.client("b"), cfg)
+					a, b := e.replica(e.Client("a"), cfg), e.replica(e.Client("b"), cfg)
 					a.work = func(ctx context.Context) {
 						<-ctx.Done()
 						time.Sleep(delay)
 					}
 					e.lineUp(a, b)
-					e.bubble.Hang()
+					e.Bubble.Hang()
 					most := within
 					if most == 0 {
 						most = 10 * time.Second
 					}
-					begin := e.clock()
+					begin := e.Clock()
 					a.cancel(errStopped)
 					b.cancel(errStopped)
 					b.wait()
-					if took := e.clock() - begin; took > most {
+					if took := e.Clock() - begin; took > most {
 						t.Errorf("the candidate took %v, want at most %v", took, most)
 					}
 					a.wait()
 					// One try that is a fifth of it is had after work that took longer.
-					if took := e.clock() - begin; took > max(most, delay+most/5) {
+					if took := e.Clock() - begin; took > max(most, delay+most/5) {
 						t.Errorf("the leader took %v, want at most %v", took, max(most, delay+most/5))
 					}
 					if a.err != nil || b.err != nil || a.stops != 1 {
 						t.Errorf("Run: %v and %v, %d stops", a.err, b.err, a.stops)
 					}
-					e.bubble.Unhang()
+					e.Bubble.Unhang()
 				})
 			})
 		}
@@ -112,7 +112,7 @@ func TestFault83_CheckFindsWhatDoesNotEnd(t *testing.T) {
 			inBubble(t, func(e *env) {
 				hold := make(chan struct{})
 				cfg := quick("")
-				le, err := election.NewLeaderElector(e.client("a"), electionName, election.Callbacks{
+				le, err := election.NewLeaderElector(e.Client("a"), electionName, election.Callbacks{
 					OnStartedLeading: func(ctx context.Context) {
 						<-ctx.Done()
 						if name != "OnStoppedLeading" {
@@ -125,7 +125,7 @@ func TestFault83_CheckFindsWhatDoesNotEnd(t *testing.T) {
 				ctx, cancel := context.WithCancel(context.Background())
 				done := make(chan error, 1)
 				go func() { done <- le.Run(ctx) }()
-				e.until("it leads", le.IsLeader)
+				e.Until("it leads", le.IsLeader)
 				time.Sleep(time.Minute)
 				if err := le.Check(0); err != nil {
 					t.Errorf("while it leads: %v", err)
@@ -175,7 +175,7 @@ func TestFault63_OnNewLeaderBlocks(t *testing.T) {
 	inBubble(t, func(e *env) {
 		hold := make(chan struct{})
 		stuck := func(identity string) *election.LeaderElector {
-			le, err := election.NewLeaderElector(e.client(identity), electionName, election.Callbacks{
+			le, err := election.NewLeaderElector(e.Client(identity), electionName, election.Callbacks{
 				OnStartedLeading: func(ctx context.Context) { <-ctx.Done() },
 				OnStoppedLeading: func() {},
 				OnNewLeader:      func(string) { <-hold; panic("late") },
@@ -187,7 +187,7 @@ func TestFault63_OnNewLeaderBlocks(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		done := make(chan error, 2)
 		go func() { done <- a.Run(ctx) }()
-		e.until("a leads", a.IsLeader)
+		e.Until("a leads", a.IsLeader)
 		go func() { done <- b.Run(ctx) }()
 		e.inLine(1)
 		time.Sleep(time.Minute)
@@ -195,12 +195,12 @@ func TestFault63_OnNewLeaderBlocks(t *testing.T) {
 			t.Error("a was not renewed")
 		}
 		must(e, a.Resign(e.Context()))
-		e.until("b leads", b.IsLeader)
-		begin := e.clock()
+		e.Until("b leads", b.IsLeader)
+		begin := e.Clock()
 		cancel()
 		must(e, <-done)
 		must(e, <-done)
-		if took := e.clock() - begin; took > 10*time.Second {
+		if took := e.Clock() - begin; took > 10*time.Second {
 			t.Errorf("Run returned after %v", took)
 		}
 		close(hold) // its panic has no caller any more

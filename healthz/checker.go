@@ -7,54 +7,44 @@ import (
 	"time"
 )
 
-// A Check returns nil if all is well, or what is not. It is asked by several
-// requests at once at times, but never by two at the same time.
+// A Check returns nil if the checked thing is healthy, and the reason otherwise.
+// Several requests share one call, so a Check never runs twice at the same time.
 type Check func(ctx context.Context) error
 
-// A Checker is a check with the name under which it is reported and excluded:
-// 1 to 63 lower-case letters, digits and dashes.
+// A Checker is a Check with the name under which it is reported and excluded: 1 to 63
+// lower-case letters, digits and dashes.
 type Checker struct {
 	Name  string
 	Check Check
 }
 
-// Ping is well as long as it can be asked. It is in every handler.
+// Ping always succeeds. Every handler includes it.
 func Ping() Checker {
 	return Checker{Name: "ping", Check: func(context.Context) error { return nil }}
 }
 
-// ErrUnhealthy is what the checkers of this package fail with.
+// ErrUnhealthy is wrapped by the errors of the checkers in this package.
 var ErrUnhealthy = errors.New("healthz: unhealthy")
 
-// Overdue fails when work goes on for longer than tolerance after it was to stop: its
-// lease is over, so that another replica may do it as well, or its drain is. It is the
-// check for liveness, as a restart is what helps then.
+// Overdue fails when work continues for longer than tolerance after it had to stop:
+// because its lease has ended, so that another replica may do the same work, or because
+// its drain is over. Use it for liveness, since a restart ends such work.
 //
-// check is the Check of an election.LeaderElector (what client-go's
-// LeaderHealthzAdaptor watches for), a singleton.Runner or a singleton.Daemon.
-// tolerance is what the work is given to stop in.
+// check is the Check of an election.LeaderElector (it reports what client-go's
+// LeaderHealthzAdaptor reports), a singleton.Runner or a singleton.Daemon. tolerance is
+// the time that the work has to stop in.
 func Overdue(name string, check func(tolerance time.Duration) error, tolerance time.Duration) Checker {
 	return Checker{Name: name, Check: func(context.Context) error { return check(tolerance) }}
 }
 
-// ClockOffset fails when this machine's wall clock is further than most from the
-// server's. Nothing here depends on the wall clock, but logs and other software do.
-func ClockOffset(name string, offset func() time.Duration, most time.Duration) Checker {
-	return Checker{Name: name, Check: func(context.Context) error {
-		if d := offset(); d.Abs() > most {
-			return fmt.Errorf("%w: the clock is %s ahead of the server's; at most %s is allowed", ErrUnhealthy, d, most)
-		}
-		return nil
-	}}
-}
-
-// Staleness fails when the last success is older than most. It is in no default
-// set: a job that fails everywhere is no reason to restart or to unplug a replica.
+// Staleness fails when the last success is older than most. No default set includes it:
+// a job that fails on every replica is no reason to restart a replica or to remove it
+// from a load balancer.
 func Staleness(name string, last func() time.Time, most time.Duration) Checker {
 	return Checker{Name: name, Check: func(context.Context) error {
 		at := last()
 		if at.IsZero() {
-			return fmt.Errorf("%w: it has not succeeded yet", ErrUnhealthy)
+			return fmt.Errorf("%w: no success yet", ErrUnhealthy)
 		}
 		if age := time.Since(at); age > most {
 			return fmt.Errorf("%w: the last success is %s old; at most %s is allowed", ErrUnhealthy, age.Truncate(time.Second), most)
@@ -63,17 +53,19 @@ func Staleness(name string, last func() time.Time, most time.Duration) Checker {
 	}}
 }
 
-// Ready fails when ready does: the Ready of a singleton.Runner, a singleton.Daemon or an
-// election.LeaderElector. It belongs to readiness, and never to liveness. It tells more
-// than Reachable: a server that answers may refuse every request that matters.
+// Ready fails when ready returns an error. ready is the Ready of a singleton.Runner, a
+// singleton.Daemon or an election.LeaderElector. Use it for readiness, never for
+// liveness. It proves more than Reachable: a server that answers PING may still refuse
+// every request that matters.
 func Ready(name string, ready func() error) Checker {
 	return Checker{Name: name, Check: func(context.Context) error { return ready() }}
 }
 
-// Reachable fails when ping does: of a Redis or a database. It belongs to
-// readiness where requests need the thing, and never to liveness. Note what ping proves:
-// a read-only replica, a server without memory or with a user of too few rights answers
-// PING as well. See Ready.
+// Reachable fails when ping returns an error. ping tests the connection to Redis or to a
+// database. Use it for the readiness of a service whose requests need that server, never
+// for liveness. A successful PING proves little: a read-only replica, a server that is
+// out of memory, and a server that grants the user too few permissions answer it as well.
+// See Ready.
 func Reachable(name string, ping func(ctx context.Context) error) Checker {
 	return Checker{Name: name, Check: ping}
 }

@@ -15,54 +15,51 @@ import (
 
 	"github.com/go-logr/logr"
 
+	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/internal/logqueue"
 )
 
-// Config is how a handler works. Its zero value is a working default.
+// Config configures a Handler. Its zero value is valid.
 type Config struct {
-	// Timeout is how long a check may take before it counts as failed. Default
-	// 900 ms, below the one second of a probe that says nothing else.
+	// Timeout is how long a check may take before it counts as failed. The default is
+	// 900 ms, which is below the default probe timeout of Kubernetes, one second.
 	Timeout time.Duration
 
-	// Logger gets the reasons of failures, which the root endpoints withhold.
+	// Logger receives the reasons of failures. The root endpoints withhold them.
 	Logger logr.Logger
 }
 
-// ErrConfig is what every *ConfigError is.
+// ErrConfig matches every *ConfigError in errors.Is.
 var ErrConfig = errors.New("healthz: refused")
 
-// ConfigError refuses an input. It is ErrConfig.
-type ConfigError struct {
-	Field, Value, Rule string
-}
+// ConfigError is the refusal of an input, before any request was sent: Field is the
+// parameter or field, Value is its value, quoted if it is text, and Rule is what it must
+// be. It matches ErrConfig.
+type ConfigError = input.ConfigError[refused]
 
-func (e *ConfigError) Error() string {
-	return fmt.Sprintf("healthz: %s is %s; it must be %s", e.Field, e.Value, e.Rule)
-}
+type refused struct{}
 
-// Is reports true for ErrConfig.
-func (e *ConfigError) Is(target error) bool { return target == ErrConfig }
+func (refused) Refusal() error { return ErrConfig }
 
-// A Handler answers for one set of checks: /NAME for all of them, /NAME/CHECK for
-// one. It is safe for concurrent use.
+// A Handler serves the results of one set of checks: /NAME for all of them, /NAME/CHECK
+// for one. It is safe for concurrent use.
 type Handler struct {
 	name     string
 	cfg      Config
-	checkers []*asked
+	checkers []*probe
 }
 
 const defaultTimeout = 900 * time.Millisecond
 
-// New returns the handler of /name: "livez", "readyz" or "healthz". Ping is added
-// to the checkers. Mount it at "/"+name and "/"+name+"/". The error is a
-// *ConfigError.
+// New returns the handler of /name: "livez", "readyz" or "healthz". It adds Ping to the
+// checkers. Mount it at "/"+name and "/"+name+"/". An error is a *ConfigError.
 func New(name string, cfg Config, checkers ...Checker) (*Handler, error) {
 	if err := checkName("name", name); err != nil {
 		return nil, err
 	}
 	cfg.Timeout = cmp.Or(cfg.Timeout, defaultTimeout)
 	if cfg.Timeout < 0 {
-		return nil, &ConfigError{"Config.Timeout", cfg.Timeout.String(), "0 (900ms) or positive"}
+		return nil, &ConfigError{Field: "Config.Timeout", Value: cfg.Timeout.String(), Rule: "0 (900ms) or positive"}
 	}
 	// A logger that blocks must not fail a probe.
 	lines, err := logqueue.New(cfg.Logger, nil)
@@ -76,12 +73,12 @@ func New(name string, cfg Config, checkers ...Checker) (*Handler, error) {
 			return nil, err
 		}
 		if c.Check == nil {
-			return nil, &ConfigError{"Checker.Check of " + c.Name, "nil", "a function"}
+			return nil, &ConfigError{Field: "Checker.Check of " + c.Name, Value: "nil", Rule: "a function"}
 		}
-		if slices.ContainsFunc(h.checkers, func(other *asked) bool { return other.Name == c.Name }) {
-			return nil, &ConfigError{"Checker.Name", strconv.Quote(c.Name), "of no other checker of the handler"}
+		if slices.ContainsFunc(h.checkers, func(other *probe) bool { return other.Name == c.Name }) {
+			return nil, &ConfigError{Field: "Checker.Name", Value: strconv.Quote(c.Name), Rule: "unique among the checkers of the handler"}
 		}
-		h.checkers = append(h.checkers, &asked{Checker: c})
+		h.checkers = append(h.checkers, &probe{Checker: c})
 	}
 	return h, nil
 }
@@ -89,13 +86,13 @@ func New(name string, cfg Config, checkers ...Checker) (*Handler, error) {
 func checkName(field, name string) error {
 	legal := func(r rune) bool { return r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '-' }
 	if name == "" || len(name) > 63 || strings.ContainsFunc(name, func(r rune) bool { return !legal(r) }) {
-		return &ConfigError{field, strconv.Quote(name), "1 to 63 lower-case letters, digits and dashes"}
+		return &ConfigError{Field: field, Value: strconv.Quote(name), Rule: "1 to 63 lower-case letters, digits and dashes"}
 	}
 	return nil
 }
 
-// ServeHTTP answers GET and HEAD. With ?verbose each check has a line, with
-// ?exclude=NAME (any number) a check is left out.
+// ServeHTTP answers GET and HEAD. With ?verbose the answer has one line for each check.
+// ?exclude=NAME skips a check and may be repeated.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
@@ -113,15 +110,15 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.serveAll(w, r)
 }
 
-// serveOne answers for one check, with its reason: who may ask for it by name is
-// an operator.
+// serveOne answers for one check. The answer includes the reason of a failure, since only
+// an operator requests a check by name.
 func (h *Handler) serveOne(w http.ResponseWriter, r *http.Request, name string) {
-	at := slices.IndexFunc(h.checkers, func(c *asked) bool { return c.Name == name })
+	at := slices.IndexFunc(h.checkers, func(c *probe) bool { return c.Name == name })
 	if at < 0 {
 		http.NotFound(w, r)
 		return
 	}
-	if err := h.ask(r.Context(), h.checkers[at]); err != nil {
+	if err := h.run(r.Context(), h.checkers[at]); err != nil {
 		http.Error(w, fmt.Sprintf("internal server error: %v", err), http.StatusInternalServerError)
 		return
 	}
@@ -137,7 +134,7 @@ func (h *Handler) serveAll(w http.ResponseWriter, r *http.Request) {
 	var wg sync.WaitGroup
 	for i, c := range h.checkers {
 		if !excluded[c.Name] {
-			wg.Go(func() { errs[i] = h.ask(ctx, c) })
+			wg.Go(func() { errs[i] = h.run(ctx, c) })
 		}
 	}
 	wg.Wait()
@@ -180,9 +177,9 @@ func quoted(names map[string]bool) string {
 	return strings.Join(list, ",")
 }
 
-// asked is a checker and the asking of it that is under way, if one is: a check
-// that hangs is asked once, however often it is probed.
-type asked struct {
+// A probe is a Checker and its call in progress, if there is one. Requests share that
+// call, so a check that hangs is called once.
+type probe struct {
 	Checker
 	mu      sync.Mutex
 	pending *answer
@@ -193,13 +190,13 @@ type answer struct {
 	err  error
 }
 
-func (h *Handler) ask(ctx context.Context, c *asked) error {
+func (h *Handler) run(ctx context.Context, c *probe) error {
 	c.mu.Lock()
 	a := c.pending
 	if a == nil {
 		a = &answer{done: make(chan struct{})}
 		c.pending = a
-		asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.cfg.Timeout)
+		checkCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.cfg.Timeout)
 		go func() {
 			defer cancel()
 			defer func() {
@@ -211,7 +208,7 @@ func (h *Handler) ask(ctx context.Context, c *asked) error {
 				c.mu.Unlock()
 				close(a.done)
 			}()
-			a.err = c.Check(asking)
+			a.err = c.Check(checkCtx)
 		}()
 	}
 	c.mu.Unlock()

@@ -36,7 +36,7 @@ func get(h http.Handler, method, target string) (int, string) {
 	return w.Code, w.Body.String()
 }
 
-// The texts are those of the Kubernetes API server.
+// The texts match those of the Kubernetes API server.
 func TestAnswers(t *testing.T) {
 	good := []healthz.Checker{{Name: "a", Check: well}, {Name: "b", Check: well}}
 	bad := []healthz.Checker{{Name: "a", Check: well}, {Name: "b", Check: ill}}
@@ -75,16 +75,16 @@ func TestReasonsGoToTheLogOnly(t *testing.T) {
 		logger := funcr.New(func(_, args string) { fmt.Fprintln(&log, args) }, funcr.Options{})
 		h := handler(t, healthz.Config{Logger: logger}, healthz.Checker{Name: "b", Check: ill})
 		if _, body := get(h, http.MethodGet, "/livez?verbose"); strings.Contains(body, "secret") {
-			t.Errorf("the root endpoint tells the reason: %q", body)
+			t.Errorf("the root endpoint contains the reason: %q", body)
 		}
-		synctest.Wait() // lines are written by another goroutine
+		synctest.Wait() // another goroutine writes the lines
 		if !strings.Contains(log.String(), "the reason, with a secret") {
 			t.Errorf("the log does not have the reason: %q", log.String())
 		}
 	})
 }
 
-// A logger that blocks fails no probe that would have been answered.
+// A logger that blocks does not fail a probe.
 func TestFault63_LoggerBlocksUnderAProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		free := make(chan struct{})
@@ -113,14 +113,14 @@ func TestFault63_LoggerBlocksUnderAProbe(t *testing.T) {
 	})
 }
 
-// A check that hangs counts as failed after the timeout, and is not asked again
-// while it does: a probe a second must not pile up goroutines.
+// A check that hangs counts as failed after the timeout, and is not called again while it
+// hangs. Otherwise one probe a second would add one goroutine a second.
 func TestSlowChecksAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var asked atomic.Int32
+		var calls atomic.Int32
 		release := make(chan struct{})
 		h := handler(t, healthz.Config{Timeout: time.Second}, healthz.Checker{Name: "slow", Check: func(context.Context) error {
-			asked.Add(1)
+			calls.Add(1)
 			<-release
 			return nil
 		}})
@@ -133,13 +133,13 @@ func TestSlowChecksAreBounded(t *testing.T) {
 				t.Errorf("the answer took %s", took)
 			}
 		}
-		if n := asked.Load(); n != 1 {
-			t.Errorf("the hanging check was asked %d times", n)
+		if n := calls.Load(); n != 1 {
+			t.Errorf("the hanging check was called %d times", n)
 		}
 		close(release)
 		synctest.Wait()
 		if code, body := get(h, http.MethodGet, "/livez/slow"); code != 200 {
-			t.Errorf("after it came to: %d %q", code, body)
+			t.Errorf("after the check returned: %d %q", code, body)
 		}
 	})
 }
@@ -166,10 +166,8 @@ func TestCheckers(t *testing.T) {
 			return nil
 		}, time.Minute), ""},
 		{healthz.Overdue("c", func(time.Duration) error { return long }, 0), "lease expired"},
-		{healthz.ClockOffset("c", func() time.Duration { return -time.Second }, time.Second), ""},
-		{healthz.ClockOffset("c", func() time.Duration { return -2 * time.Second }, time.Second), "-2s ahead"},
 		{healthz.Staleness("c", time.Now, time.Hour), ""},
-		{healthz.Staleness("c", func() time.Time { return time.Time{} }, time.Hour), "not succeeded yet"},
+		{healthz.Staleness("c", func() time.Time { return time.Time{} }, time.Hour), "no success yet"},
 		{healthz.Staleness("c", func() time.Time { return time.Now().Add(-2 * time.Hour) }, time.Hour), "2h0m0s old"},
 		{healthz.Reachable("c", ill), "the reason"},
 		{healthz.Ping(), ""},
@@ -194,7 +192,7 @@ func TestBadInput(t *testing.T) {
 		{"livez", healthz.Config{Timeout: -1}, nil, "Config.Timeout is -1ns"},
 		{"livez", healthz.Config{}, []healthz.Checker{{Name: "a/b", Check: well}}, `Checker.Name is "a/b"`},
 		{"livez", healthz.Config{}, []healthz.Checker{{Name: "a"}}, "Checker.Check of a is nil"},
-		{"livez", healthz.Config{}, []healthz.Checker{ok, ok}, `Checker.Name is "a"; it must be of no other`},
+		{"livez", healthz.Config{}, []healthz.Checker{ok, ok}, `Checker.Name is "a"; it must be unique`},
 		{"livez", healthz.Config{}, []healthz.Checker{{Name: "ping", Check: well}}, `Checker.Name is "ping"`},
 	} {
 		_, err := healthz.New(c.name, c.cfg, c.checkers...)

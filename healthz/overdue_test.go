@@ -17,20 +17,20 @@ import (
 	"github.com/noonlock/noonlock/singleton"
 )
 
-// TestMain keeps go-redis from printing what it also returns.
+// TestMain keeps go-redis from printing errors that it also returns.
 func TestMain(m *testing.M) {
 	logging.Disable()
 	m.Run()
 }
 
-// What these tests grant: a drain to who is stopped by choice, and then some time to
-// stop in before the probe fails.
+// drain is the DrainTimeout of the workers; tolerance is the time after the end of the
+// drain or the lease at which the probe fails.
 const (
 	drain     = 3 * time.Second
 	tolerance = 5 * time.Second
 )
 
-// stubborn is work that does not listen to its context.
+// stubborn is work that ignores its context.
 type stubborn struct {
 	client        *lockcore.Client
 	began, leaves chan struct{}
@@ -41,9 +41,8 @@ func (s *stubborn) do() {
 	<-s.leaves
 }
 
-// Each thing that does work has a Check that fits Overdue, and fails as the kubelet
-// sees it while the work goes on beyond what it may: the drain of who was stopped by
-// choice, the lease of who cannot reach Redis.
+// The Check of each kind of worker fits Overdue. It fails when the work continues past its
+// drain (after a regular stop) or past its lease (after the connection to Redis is lost).
 func TestOverdueWork(t *testing.T) {
 	t.Parallel()
 	type worker struct {
@@ -84,16 +83,16 @@ func TestOverdueWork(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		worker string
-		lost   bool          // Redis is away, so that the lease ends; else: stopped by choice
-		ends   time.Duration // at most, until it has to stop
-		cause  string        // of its having to; empty: it may go on for as long as it likes
+		lost   bool          // Redis is unreachable and the lease expires; otherwise Run is stopped
+		ends   time.Duration // time until the work must have stopped, at most
+		cause  string        // why the work must stop; empty: the work may continue without limit
 	}{
 		"an election past its drain": {worker: "election", ends: drain, cause: "DrainTimeout"},
 		"an election past its lease": {worker: "election", lost: true, ends: 15 * time.Second, cause: "lease expired"},
 		"a runner past its drain":    {worker: "runner", ends: drain, cause: "the runner is stopping"},
 		"a runner past its lease":    {worker: "runner", lost: true, ends: 10 * time.Second, cause: "lease expired"},
 		"a daemon past its lease":    {worker: "daemon", lost: true, ends: 10 * time.Second, cause: "lease expired"},
-		// It has no drain: its lease is renewed until it has returned.
+		// A daemon has no drain: its lease is renewed until the work returns.
 		"a daemon that is stopped": {worker: "daemon", ends: drain},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -120,20 +119,20 @@ func TestOverdueWork(t *testing.T) {
 				go func() { ended <- w.run(ctx) }()
 				<-s.began
 				time.Sleep(10 * time.Minute)
-				asks("while it may work", http.StatusOK, "ok")
+				asks("while it works", http.StatusOK, "ok")
 				if c.lost {
 					redis.Faults().Partition()
 				} else {
 					stop()
 				}
 				time.Sleep(tolerance - time.Millisecond)
-				asks("within what it is given to stop in", http.StatusOK, "ok")
+				asks("within the tolerance", http.StatusOK, "ok")
 				time.Sleep(c.ends + time.Second)
 				if c.cause == "" {
 					time.Sleep(time.Hour)
 					asks("while it stops", http.StatusOK, "ok")
 				} else {
-					asks("past that", http.StatusInternalServerError, "[-]work failed: reason withheld\n")
+					asks("after the tolerance", http.StatusInternalServerError, "[-]work failed: reason withheld\n")
 					if _, body := get(live, http.MethodGet, "/livez/work"); !strings.Contains(body, c.cause) {
 						t.Errorf("/livez/work does not say %q: %s", c.cause, body)
 					}

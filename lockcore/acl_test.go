@@ -12,31 +12,31 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 )
 
-// rights are all that a Client needs of a server with ACLs, besides the keys and
-// channels of its prefix.
+// rights are the commands that a Client needs, in addition to the keys and channels of its
+// prefix.
 var rights = []string{
 	"evalsha", "eval", // with the source where the server does not know it
-	"subscribe", "ping", "publish", // to be told of grants: without them a waiter is slow
+	"subscribe", "ping", "publish", // for grant messages: without them a waiter is slow
 	// In the scripts:
 	"exists", "get", "set", "del", "pexpire", "pttl", "time",
 	"zadd", "zrange", "zrem", "zscore", "hset", "hget", "hdel",
 }
 
-// as makes a user that may do what the rules of an ACL say, and options to be it.
+// as creates a user with the rules of an ACL and returns options with its credentials.
 func (e *env) as(user string, rules ...string) *redis.Options {
 	e.Helper()
-	must(e, e.raw.ACLSetUser(e.Context(), user, append([]string{"reset", "on", ">secret"}, rules...)...).Err())
-	opt := e.direct()
+	must(e, e.Raw.ACLSetUser(e.Context(), user, append([]string{"reset", "on", ">secret"}, rules...)...).Err())
+	opt := e.Direct()
 	opt.Username, opt.Password = user, "secret"
 	return opt
 }
 
-// narrowed is a client that may touch no other keys, with further rules of an ACL;
-// in a bubble it may do everything.
+// narrowed returns a client with access to the given keys only, and with further ACL rules.
+// In a bubble it has all rights.
 func (e *env) narrowed(user string, keys []string, rules ...string) *redis.Client {
 	e.Helper()
-	if e.real == nil {
-		return e.raw
+	if e.Real == nil {
+		return e.Raw
 	}
 	all := []string{"+@all", "allchannels"}
 	for _, k := range keys {
@@ -47,8 +47,8 @@ func (e *env) narrowed(user string, keys []string, rules ...string) *redis.Clien
 	return c
 }
 
-// allowed are the rules for the keys of the prefix, the channel of each process, and
-// those rights but one.
+// allowed returns the rules for the keys and channels of the prefix and for all given
+// rights but one.
 func allowed(rights []string, without string) []string {
 	rules := []string{"~noonlock:*", "resetchannels", "&noonlock:ch:*"}
 	for _, r := range rights {
@@ -59,16 +59,15 @@ func allowed(rights []string, without string) []string {
 	return rules
 }
 
-// A user with exactly the documented rights can do everything, within its keys
-// and channels, and there is no right too many.
+// A user with exactly the documented rights can use a mutex, and no right is superfluous.
 func TestACL(t *testing.T) {
 	t.Parallel()
 	e := realEnv(t)
 	user := func(name, without string) *redis.Options { return e.as(name, allowed(rights, without)...) }
-	// use is all that a Client does with a mutex.
+	// use does everything that a Client does with a mutex.
 	use := func(name string, opt *redis.Options) error {
-		a := e.clientWith(opt, lockcore.Config{Identity: "a"})
-		b := e.clientWith(opt, lockcore.Config{Identity: "b"})
+		a := e.ClientWith(opt, lockcore.Config{Identity: "a"})
+		b := e.ClientWith(opt, lockcore.Config{Identity: "b"})
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
 		cfg := ttl(3 * time.Second)
@@ -87,13 +86,13 @@ func TestACL(t *testing.T) {
 			}
 			waiter <- err
 		}()
-		e.until("it stands in line or has failed", func() bool {
+		e.Until("it stands in line or has failed", func() bool {
 			return e.lineLength(name) == 1 || len(waiter) == 1
 		})
 		quitter, quit := context.WithCancel(ctx)
 		quit()
 		_, _ = e.mutex(b, name, cfg).Lock(quitter) // its end is its own
-		e.pass(1300 * time.Millisecond)            // a renewal
+		e.Pass(1300 * time.Millisecond)            // a renewal
 		if lease.Context().Err() != nil {
 			return context.Cause(lease.Context())
 		}
@@ -105,7 +104,7 @@ func TestACL(t *testing.T) {
 	if err := use("all", user("all", "")); err != nil {
 		t.Fatalf("with the documented rights: %v", err)
 	}
-	if log, err := e.raw.ACLLog(t.Context(), 10).Result(); err != nil || len(log) > 0 {
+	if log, err := e.Raw.ACLLog(t.Context(), 10).Result(); err != nil || len(log) > 0 {
 		for _, l := range log {
 			t.Errorf("refused: %s of %s in %s", l.Object, l.Username, l.Context)
 		}
@@ -113,8 +112,8 @@ func TestACL(t *testing.T) {
 	for i, right := range rights {
 		t.Run("without "+right, func(t *testing.T) {
 			if right == "eval" {
-				// Alone, so that nobody else sends the source.
-				must(e, e.raw.ScriptFlush(t.Context()).Err())
+				// Not concurrently, so that no other Client sends the source.
+				must(e, e.Raw.ScriptFlush(t.Context()).Err())
 			} else {
 				t.Parallel()
 			}
@@ -125,12 +124,12 @@ func TestACL(t *testing.T) {
 	}
 }
 
-// needed holds that a user without a right was refused something, and what came of it:
-// err is what that user's use of the locks ended with.
+// needed asserts that a user without a right was refused something. err is the result of
+// that user's use of the locks.
 func (e *env) needed(t *testing.T, right, user string, err error) {
 	t.Helper()
 	refused := 0
-	log, lerr := e.raw.ACLLog(t.Context(), 1000).Result()
+	log, lerr := e.Raw.ACLLog(t.Context(), 1000).Result()
 	must(e, lerr)
 	for _, l := range log {
 		if l.Username == user {
@@ -142,7 +141,7 @@ func (e *env) needed(t *testing.T, right, user string, err error) {
 		if err != nil {
 			t.Errorf("a waiter must be slow without it, not wrong: %v", err)
 		}
-	case "ping": // sent to a subscription that was silent for long
+	case "ping": // sent on a subscription that was silent for long
 		return
 	default:
 		if err == nil {
@@ -154,12 +153,12 @@ func (e *env) needed(t *testing.T, right, user string, err error) {
 	}
 }
 
-// Every key that a script uses is among its KEYS: run by a user who may touch no
-// other.
+// Every key that a script uses is among its KEYS. The scripts run as a user without access
+// to other keys.
 func TestScriptsTouchOnlyTheirKeys(t *testing.T) {
 	t.Parallel()
 	e := realEnv(t)
-	listener := e.raw.Subscribe(t.Context(), "noonlock:ch:ALIVE")
+	listener := e.Raw.Subscribe(t.Context(), "noonlock:ch:ALIVE")
 	defer listener.Close()
 	keys := e.scriptKeys("orders")
 	narrow := e.narrowed("narrow", keys)
@@ -188,7 +187,7 @@ func TestScriptsTouchOnlyTheirKeys(t *testing.T) {
 			}
 		}
 	}
-	if log := e.raw.ACLLog(t.Context(), 100).Val(); len(log) != 1 { // the Get above
+	if log := e.Raw.ACLLog(t.Context(), 100).Val(); len(log) != 1 { // the Get above
 		t.Errorf("%d refusals in %d runs: %+v", len(log)-1, runs, log)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
@@ -190,8 +191,8 @@ func TestAbbreviate(t *testing.T) {
 		strings.Repeat("ü", 100): `"` + strings.Repeat("ü", 30) + `"… (200 bytes)`,
 		strings.Repeat("昼", 100): `"` + strings.Repeat("昼", 20) + `"… (300 bytes)`,
 	} {
-		if got := abbreviate(in); got != want {
-			t.Errorf("abbreviate(%.20q) = %s, want %s", in, got, want)
+		if got := input.Quote(in); got != want {
+			t.Errorf("Quote(%.20q) = %s, want %s", in, got, want)
 		}
 	}
 	if got := millis(1500 * time.Microsecond); got != 2 {

@@ -11,37 +11,38 @@ import (
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
-// An attempt is one wish for a lock, from the first request to the last. Its
-// number is never used again, so that a request that arrives late can be told
-// from a new one, and a repeated one is harmless.
+// An attempt is one try to acquire a lock, from its first request to its last. Its number
+// is never used again. So the server can tell a late request from a new one, and a
+// repeated request is harmless.
 type attempt struct {
 	c      *Client
 	kind   kind
-	line   lineKind // the same, if it is one that stands in line
+	queued queueKind // kind, if attempts of it can queue; else nil
 	keys   *lockKeys
 	terms  *leaseTerms
 	number uint64
 	value  string
-	place  string // where it stood in line, to be taken up again
+	place  string // its last score in the queue, to join again at
 
-	trusted bool // its value says that PUBLISH's count of receivers is true
+	trusted bool // the value says that PUBLISH counts this process as a receiver
 
-	ended uint64 // what the last acquire said of the owner's tokens, see owners
+	endedToken uint64 // as sent with the last acquire, see owners
 
-	// open: some request was sent and has no answer. owes: something of this
-	// attempt may stand at the server, and is to be taken back.
-	open, owes atomic.Bool
+	// unanswered: an acquire has no answer and may still arrive. mayBeStored: the server
+	// may have stored the attempt, so it has to be withdrawn.
+	unanswered, mayBeStored atomic.Bool
 
-	// grantedAt is when it was heard that the lock is granted to this attempt, plus
-	// one so that 0 is never.
+	// grantedAt is the time at which a grant message for the attempt arrived, plus one;
+	// 0 means none.
 	grantedAt atomic.Int64
 
-	// wake tells a waiter of look (look now) or left (it is head of the line now
-	// and the lock ends by itself in so many ns; 0: not told).
-	wake   chan struct{}
-	look   atomic.Bool
-	left   atomic.Int64
-	warned bool // of a lock without TTL
+	// wake wakes the waiter after look or endsIn was set. look: send a look now. endsIn:
+	// the attempt is the head of the queue, and the lock ends in that many nanoseconds
+	// unless it is renewed; 0 means no message.
+	wake        chan struct{}
+	look        atomic.Bool
+	endsIn      atomic.Int64
+	warnedNoTTL bool
 }
 
 // The answers of mutex_acquire and owned_acquire.
@@ -50,7 +51,7 @@ const (
 	answerHead
 	answerQueued
 	answerBusy
-	answerGone
+	answerNotQueued
 	answerBuried
 	answerWrongKind
 	answerUpgrade
@@ -61,11 +62,11 @@ type acquireReply struct {
 	token  uint64        // held
 	left   time.Duration // head, queued, busy; negative: no TTL
 	place  string        // head, queued
-	holder string        // head, queued, busy; empty: nobody, for now
+	holder string        // head, queued, busy; empty: none
 }
 
-// unswept is what is left of a lock that is free although there is a line: more
-// dead waiters stood in front than one script passes over. Asking again goes on.
+// unswept is the left of a lock that is free and has a queue: the script removed as many
+// dead waiters as one call may, and the next call continues.
 const unswept = -2 * time.Millisecond
 
 const (
@@ -86,31 +87,31 @@ func (c *Client) newAttempt(k kind, keys *lockKeys, terms *leaseTerms, waits boo
 	return a
 }
 
-// ask sends one acquire. t0 was read before it was sent.
-func (a *attempt) ask(ctx context.Context, mode string, timeout time.Duration) (r acquireReply, t0 time.Duration, err error) {
+// sendAcquire sends one acquire. t0 is read before it is sent.
+func (a *attempt) sendAcquire(ctx context.Context, mode string, timeout time.Duration) (r acquireReply, t0 time.Duration, err error) {
 	if mode == modeJoin && a.place != "" {
-		mode = a.place // where it stood before
+		mode = a.place
 	}
-	req := a.line.acquire(a, mode)
+	req := a.queued.acquire(a, mode)
 	t0 = a.c.clock.Now()
-	answer, err := a.c.wire.Send(ctx, req, timeout)
+	answer, err := a.c.wire.Send(ctx, a.keys.name, req, timeout)
 	readiness.Answered(ctx, err)
 	if err != nil {
 		if errors.Is(err, ErrUnknown) {
-			a.open.Store(true)
+			a.unanswered.Store(true)
 		}
 		if wire.MayBeApplied(err) {
-			a.owes.Store(true)
+			a.mayBeStored.Store(true)
 		}
 		return r, t0, err
 	}
 	r, ok := readAcquire(answer)
 	if !ok {
-		a.owes.Store(true)
+		a.mayBeStored.Store(true)
 		return r, t0, req.OddReply(answer)
 	}
 	if r.code <= answerQueued {
-		a.owes.Store(true)
+		a.mayBeStored.Store(true)
 	}
 	if r.code == answerHead || r.code == answerQueued {
 		a.place = r.place
@@ -137,23 +138,24 @@ func readAcquire(answer any) (r acquireReply, ok bool) {
 			r.place = wire.Text(list[2])
 		}
 		return r, isInt
-	case code >= answerGone && code <= answerUpgrade && len(list) == 1:
+	case code >= answerNotQueued && code <= answerUpgrade && len(list) == 1:
 		return r, true
 	}
 	return r, false
 }
 
-// askUntil asks until there is an answer, ctx ends, or patience does (0: never;
-// who stands in line also waits out that the server is short of something).
-func (a *attempt) askUntil(ctx context.Context, mode string, patience time.Duration) (r acquireReply, t0 time.Duration, err error) {
-	worthIt := wire.MayRetry
-	if patience == 0 {
-		worthIt = wire.MayRetryLater
+// retryAcquire sends an acquire and retries it until it is answered, ctx ends, or within
+// has passed. If within is 0 it has no limit, and also retries while the server lacks
+// memory, disk space or replicas, so that a waiter keeps its place during such a fault.
+func (a *attempt) retryAcquire(ctx context.Context, mode string, within time.Duration) (r acquireReply, t0 time.Duration, err error) {
+	retryable := wire.MayRetry
+	if within == 0 {
+		retryable = wire.MayRetryLater
 	}
-	retry := a.c.newRetry(a.terms.timeout(), patience)
-	err = retry.Do(ctx, worthIt, func() (err error) {
+	retry := a.c.newRetry(a.terms.timeout(), within)
+	err = retry.Do(ctx, retryable, func() (err error) {
 		for {
-			r, t0, err = a.ask(ctx, mode, retry.Timeout())
+			r, t0, err = a.sendAcquire(ctx, mode, retry.Timeout())
 			if err != nil || r.left != unswept {
 				return err
 			}
@@ -162,28 +164,29 @@ func (a *attempt) askUntil(ctx context.Context, mode string, patience time.Durat
 	return r, t0, err
 }
 
-// bury is how long (ms) the tombstone of an attempt stands.
+// bury returns the TTL (ms) of the attempt's tombstone.
 func (a *attempt) bury() int64 { return millis(max(a.terms.ttl, tombTTL)) }
 
-// leave gives the attempt back: 1 it was ours, 0 it was not. If an acquire of it was
-// not answered, and may arrive yet, that leaves a tombstone.
+// leave releases the attempt, or removes it from the queue. The result is greater than 0
+// if it held the lock. If an acquire of the attempt may still arrive, the script also
+// writes a tombstone.
 func (a *attempt) leave(ctx context.Context, timeout time.Duration) (int64, error) {
-	bury := a.open.Load()
+	bury := a.unanswered.Load()
 	if bury {
 		a.c.mu.Lock()
-		a.c.unburied[a.number] = struct{}{}
+		a.c.pendingTombs[a.number] = struct{}{}
 		a.c.mu.Unlock()
 	}
 	req := a.kind.leave(a, bury)
-	answer, err := a.c.wire.Send(ctx, req, timeout)
+	answer, err := a.c.wire.Send(ctx, a.keys.name, req, timeout)
 	n, err := req.Number(answer, err)
 	if bury && err == nil {
 		a.c.mu.Lock()
-		delete(a.c.unburied, a.number)
+		delete(a.c.pendingTombs, a.number)
 		a.c.mu.Unlock()
 	}
 	return n, err
 }
 
-// renewal is the script call that extends the attempt's hold.
+// renewal returns the request that extends the attempt's hold to its TTL.
 func (a *attempt) renewal() wire.Request { return a.kind.renewal(a) }

@@ -14,60 +14,62 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/internal/lease"
 	"github.com/noonlock/noonlock/internal/logqueue"
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
-// A Client holds leases on one Redis server. However many locks it has, it uses
-// a few connections of its own, one of them a subscription, and a fixed number
-// of goroutines. It is safe for concurrent use; one per process is enough.
+// A Client acquires and renews leases on one Redis server. It opens a few connections of
+// its own, one of them for a subscription. Their number, and the number of its permanent
+// goroutines, does not depend on the number of locks. A Client is safe for concurrent use,
+// and one per process is enough.
 type Client struct {
 	keys     keyring
 	scripts  *scripts
 	clock    *lease.Clock
-	lines    *logqueue.Queue
-	log      logr.Logger // of lines
+	logQueue *logqueue.Queue
+	log      logr.Logger // writes to logQueue
 	metrics  *metrics
 	identity string
-	process  string // secret: who knows it can speak for this Client
+	process  string // secret: with it, other clients could forge this Client's requests
 
 	tokenRetention time.Duration
 
-	attempts atomic.Uint64
-	wire     wire.Wire
-	keeper   *lease.Keeper
-	strays   chan struct{} // bounds the answers to grants nobody wants
+	attempts       atomic.Uint64
+	wire           wire.Wire
+	keeper         *lease.Keeper
+	unwantedGrants chan struct{} // limits concurrent releases of grants without a waiter
 
-	ctx     context.Context // of work behind; ends with Close
+	ctx     context.Context // of background tasks; Close cancels it
 	cancel  context.CancelFunc
 	closing chan struct{}
 
-	mu      sync.Mutex
-	idle    *sync.Cond
-	closed  bool
-	ended   bool
-	tasks   int
-	waiting map[uint64]*attempt
-	leases  map[uint64]*Lease
+	mu          sync.Mutex
+	idle        *sync.Cond
+	closed      bool
+	noMoreTasks bool
+	tasks       int
+	waiting     map[uint64]*attempt
+	leases      map[uint64]*Lease
 
-	// unburied are attempts that were given up while an acquire was unanswered, and
-	// whose tombstone has not been written yet, or never will.
-	unburied map[uint64]struct{}
+	// pendingTombs has the abandoned attempts with an unanswered acquire whose tombstone
+	// is not known to be written.
+	pendingTombs map[uint64]struct{}
 
-	shared map[any]any // of the packages above, see nameEngine.Shared
+	shared map[any]any // see nameEngine.Shared
 
 	owners      owners
 	ownersSwept int // how many there were after the last sweep
 }
 
-// New makes a Client. It connects when it is first used, with connections of its
-// own made from rdb's options, so that a pool that the application has used up
-// does not stop renewals; rdb itself is not used further, and its hooks and
-// limiter are not taken over.
+// New returns a Client for the server that rdb's options name. The Client connects at its
+// first use, with connections of its own, so that an exhausted pool of the application
+// does not stop renewals. It copies the options of rdb, but not its hooks and limiter, and
+// does not use rdb afterwards.
 //
-// rdb is a *redis.Client. *redis.Ring and *redis.AutoPipeliner are refused, as is
-// *redis.ClusterClient for now. The error is a *ConfigError.
+// rdb must be a *redis.Client. Other types, such as *redis.ClusterClient, are refused. The
+// error is a *ConfigError, or wraps an error of Config.Registerer.
 func New(rdb redis.UniversalClient, cfg Config) (*Client, error) {
 	target, err := wire.TargetOf(rdb)
 	if unfit, ok := errors.AsType[*wire.UnsupportedError](err); ok {
@@ -82,16 +84,16 @@ func New(rdb redis.UniversalClient, cfg Config) (*Client, error) {
 
 		tokenRetention: cmp.Or(cfg.TokenRetention, defaultTokenRetention),
 
-		strays:   make(chan struct{}, 16),
-		closing:  make(chan struct{}),
-		waiting:  map[uint64]*attempt{},
-		leases:   map[uint64]*Lease{},
-		unburied: map[uint64]struct{}{},
-		owners:   owners{},
+		unwantedGrants: make(chan struct{}, 16),
+		closing:        make(chan struct{}),
+		waiting:        map[uint64]*attempt{},
+		leases:         map[uint64]*Lease{},
+		pendingTombs:   map[uint64]struct{}{},
+		owners:         owners{},
 	}
 	err = errors.Join(checkName("Config.Prefix", c.keys.prefix), checkIdentity("Config.Identity", c.identity))
 	if err == nil && c.tokenRetention < time.Minute {
-		err = refuse("Config.TokenRetention", "0 (2h) or at least 1m", "%s", cfg.TokenRetention)
+		err = refuse("Config.TokenRetention", "0 (2h) or at least 1m", cfg.TokenRetention)
 	}
 	if err == nil {
 		c.scripts, err = ownScripts()
@@ -100,59 +102,63 @@ func New(rdb redis.UniversalClient, cfg Config) (*Client, error) {
 		c.metrics, err = newMetrics(cfg.Registerer)
 	}
 	if err == nil {
-		c.lines, err = logqueue.New(cfg.Logger, cfg.Registerer)
+		c.logQueue, err = logqueue.New(cfg.Logger, cfg.Registerer)
 	}
 	if err != nil {
 		return nil, err
 	}
-	c.log = c.lines.Logger()
+	c.log = c.logQueue.Logger()
 	var slow sync.Once
 	c.clock = lease.NewClock(cfg.Clock, func(err error) {
 		slow.Do(func() {
-			c.log.Error(err, "Config.Clock cannot be relied on; leases go by Go's monotonic clock meanwhile")
+			c.log.Error(err, "Config.Clock is not reliable; leases use Go's monotonic clock until it recovers")
 		})
 	})
 	c.idle = sync.NewCond(&c.mu)
 	c.ctx, c.cancel = context.WithCancel(context.Background())
-	c.wire = target.Connect(wire.Config{
+	c.wire = target.Connect(c.wireConfig())
+	c.keeper = lease.NewKeeper(lease.Config{Clock: c.clock, Renewer: renewer{c}, Expired: ErrLeaseExpired, MaxHeld: errors.Join(ErrLeaseExpired, ErrMaxHold)})
+	return c, nil
+}
+
+// wireConfig configures the Wire of the Client.
+func (c *Client) wireConfig() wire.Config {
+	return wire.Config{
 		Channel: c.keys.channels() + c.process,
 		Logger:  c.log,
 		Now:     c.clock.Ticks,
-		Failed:  c.metrics.failed,
+		Failed:  c.metrics.countFailure,
 		Message: c.receive,
 		Missed:  c.wakeAll,
 		Silence: c.silence,
-		Width:   lease.Connections,
-	})
-	c.keeper = lease.NewKeeper(lease.Config{Clock: c.clock, Renewer: &renewer{c, c.wire.Renewals("")}, Expired: ErrLeaseExpired, MaxHeld: errors.Join(ErrLeaseExpired, ErrMaxHold)})
-	return c, nil
+		Width:   lease.MaxInFlight,
+	}
 }
 
 func defaultIdentity() string {
 	host, err := os.Hostname()
-	if err != nil || textFault(host, 180, false) != "" {
+	if err != nil || input.Fault(host, 180, false) != "" {
 		host = "unknown-host"
 	}
 	return host + "-" + strings.ToLower(rand.Text()[:8])
 }
 
-// Identity is what others see as the holder of this Client's locks.
+// Identity returns the name that HeldError and Inspect show as the holder of this Client's
+// locks.
 func (c *Client) Identity() string { return c.identity }
 
-// Elapsed is the time since the Client was made, by the clock that its leases go by: it
-// also counts while the process is paused or the machine is suspended. It never goes
-// back.
+// Elapsed returns the time since the Client was created, measured by the clock of its
+// leases. It never decreases. It includes the time for which the process was paused or the
+// machine was suspended, see Config.Clock.
 func (c *Client) Elapsed() time.Duration { return c.clock.Now() }
 
-// Close ends all leases of the Client (their contexts are done with ErrClosed),
-// gives them back, makes waiters return ErrClosed, and ends every goroutine and
-// connection. It does not wait for the work done under the leases: end that
-// first. If ctx ends before everything was given back, what is left ends with
-// its TTL, and ctx's error is returned. A second Close returns ErrClosed.
+// Close ends all leases of the Client with ErrClosed and releases their locks. Waiting
+// calls return ErrClosed. Then Close ends all goroutines and connections of the Client.
+//
+// Close does not wait for the work that is done under the leases: stop that work first.
+// If ctx ends before all locks are released, Close returns ctx's error, and the server
+// frees the remaining locks when their TTLs expire. A second Close returns ErrClosed.
 func (c *Client) Close(ctx context.Context) error {
-	if ctx == nil {
-		return refuse("ctx", "a context", "%s", "nil")
-	}
 	c.mu.Lock()
 	if c.closed {
 		c.mu.Unlock()
@@ -167,7 +173,7 @@ func (c *Client) Close(ctx context.Context) error {
 	close(c.closing)
 	for _, l := range held {
 		if l.end(ErrClosed) {
-			c.background(func(ctx context.Context) { _, _ = c.giveBack(ctx, l, l.a.terms.ttl, false) })
+			c.background(func(ctx context.Context) { _, _ = c.retryRelease(ctx, l, l.a.terms.ttl, false) })
 		}
 	}
 
@@ -181,7 +187,7 @@ func (c *Client) Close(ctx context.Context) error {
 		c.idle.Wait()
 	}
 	left := c.tasks + len(c.waiting) + len(c.leases)
-	c.ended = true
+	c.noMoreTasks = true
 	c.mu.Unlock()
 	wake()
 
@@ -193,15 +199,15 @@ func (c *Client) Close(ctx context.Context) error {
 		c.idle.Wait()
 	}
 	c.mu.Unlock()
-	c.lines.Flush(ctx)
+	c.logQueue.Flush(ctx)
 	if left > 0 {
-		return errors.Join(ctx.Err(), errors.New("lockcore: close: not everything was given back; it ends with its TTL"))
+		return errors.Join(ctx.Err(), errors.New("lockcore: close: not all locks were released; the rest expire with their TTL"))
 	}
 	return nil
 }
 
-// enlist makes an attempt known; false if the Client is closed.
-func (c *Client) enlist(a *attempt) bool {
+// register adds an attempt to waiting. It returns false if the Client is closed.
+func (c *Client) register(a *attempt) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
@@ -211,11 +217,12 @@ func (c *Client) enlist(a *attempt) bool {
 	return true
 }
 
-// forget ends an attempt and takes back what may stand of it at the server.
-func (c *Client) forget(a *attempt) {
-	if a.owes.Load() {
-		// Before it is struck off: Close must not find nothing to wait for.
-		c.background(func(ctx context.Context) { c.takeBack(ctx, a) })
+// abandon ends an attempt that got no lease. If the server may have stored something for
+// it, a background task withdraws that.
+func (c *Client) abandon(a *attempt) {
+	if a.mayBeStored.Load() {
+		// The task starts before the attempt is deleted, so that Close waits for one of them.
+		c.background(func(ctx context.Context) { c.withdraw(ctx, a) })
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -223,31 +230,31 @@ func (c *Client) forget(a *attempt) {
 	c.idle.Broadcast()
 }
 
-// takeBack leaves until that is answered or pointless, with a tombstone if an acquire
-// of the attempt was not answered and may still arrive.
-func (c *Client) takeBack(ctx context.Context, a *attempt) {
+// withdraw removes an attempt from the server: its place in the queue and its lock. It
+// retries until it is answered, or until a lock that it leaves behind has expired.
+func (c *Client) withdraw(ctx context.Context, a *attempt) {
 	retry := wire.NewRetry(a.terms.timeout(), max(a.terms.ttl, 10*time.Second), nil)
 	err := retry.Do(ctx, wire.MayRetryLater, func() error {
 		_, err := a.leave(ctx, retry.Timeout())
 		return err
 	})
 	if err != nil {
-		c.log.Info("abandoned attempt not taken back; it ends with its TTL", "name", a.keys.name, "err", err, "ttl", a.terms.ttl)
+		wire.Log(c.log, err, "failed to withdraw an abandoned attempt; it expires with its TTL", "name", a.keys.name, "ttl", a.terms.ttl)
 	}
 }
 
-// hold makes the lease of an attempt that was granted.
+// hold returns the lease of an attempt that was granted.
 func (c *Client) hold(ctx context.Context, a *attempt, token uint64, t0 time.Duration) (*Lease, error) {
 	c.mu.Lock()
 	if c.closed {
 		c.mu.Unlock()
-		c.forget(a)
+		c.abandon(a)
 		return nil, ErrClosed
 	}
 	l := c.newLease(ctx, a, token, t0)
 	delete(c.waiting, a.number)
 	c.leases[a.number] = l
-	c.owners.begin(l)
+	c.owners.add(l)
 	if len(c.owners) > 1000+2*c.ownersSwept {
 		c.owners.sweep(c.clock.Now())
 		c.ownersSwept = len(c.owners)
@@ -257,39 +264,40 @@ func (c *Client) hold(ctx context.Context, a *attempt, token uint64, t0 time.Dur
 	return l, nil
 }
 
-// noteLoss is called once for a lease that ended against its holder's will. A
-// lock that has expired here is left to its TTL at the server: that time is the
-// work's, to stop in.
+// noteLoss logs and counts a lease that ended without Unlock or Close. It does not release
+// the lock of a lease that expired here: the work has the rest of the server's TTL to stop.
 func (c *Client) noteLoss(l *Lease, cause error) {
-	c.metrics.ended(cause)
+	c.metrics.countLoss(cause)
 	about := []any{"name", l.a.keys.name, "kind", l.a.kind.name(), "token", l.token}
 	if errors.Is(cause, ErrMaxHold) {
 		c.log.Info("lease ended by MaxHold", about...)
 	} else {
 		c.log.Error(cause, "lease lost", about...)
 	}
-	if errors.Is(cause, ErrLeaseLost) && l.a.open.Load() {
-		// An acquire that is still under way must not take the lock anew.
-		c.background(func(ctx context.Context) { c.takeBack(ctx, l.a) })
+	if errors.Is(cause, ErrLeaseLost) && l.a.unanswered.Load() {
+		// An acquire in flight must not take the lock again.
+		c.background(func(ctx context.Context) { c.withdraw(ctx, l.a) })
 	}
-	c.dismiss(l)
+	c.removeLease(l)
 }
 
-// newRetry makes a retry that Close ends.
+// newRetry returns a Retry that Close ends.
 func (c *Client) newRetry(each, within time.Duration) *wire.Retry {
 	return wire.NewRetry(each, within, c.closing)
 }
 
-// request sends a request until it is answered, ctx ends, or within is over.
-func (c *Client) request(ctx context.Context, req wire.Request, each, within time.Duration) (any, error) {
-	return c.newRetry(each, within).Send(ctx, c.wire, req, wire.MayRetry)
+// request sends a request and retries it until it is answered, ctx ends, or within has
+// passed.
+func (c *Client) request(ctx context.Context, name string, req wire.Request, each, within time.Duration) (any, error) {
+	return c.newRetry(each, within).Send(ctx, c.wire, name, req, wire.MayRetry)
 }
 
-// background runs a task that Close waits for; false if Close is done waiting.
+// background runs a task that Close waits for. It returns false, and does not run the
+// task, if Close no longer waits.
 func (c *Client) background(task func(context.Context)) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.ended {
+	if c.noMoreTasks {
 		return false
 	}
 	c.tasks++

@@ -17,7 +17,7 @@ import (
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
-// Refusals name the field, the value and the rule.
+// Errors of invalid input name the field, the value and the rule.
 func TestNewRefuses(t *testing.T) {
 	t.Parallel()
 	good := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
@@ -77,11 +77,11 @@ func TestAutoPipelinerIsRefused(t *testing.T) {
 	}
 }
 
-// Close gives every lease back, tells the work and the waiters, and leaves no
-// goroutine and no connection.
+// Close releases all leases, ends their contexts and the waits, and leaves no goroutine
+// and no connection.
 func TestClose(t *testing.T) {
 	onBoth(t, func(e *env) {
-		c, other := e.client("a"), e.client("b")
+		c, other := e.Client("a"), e.Client("b")
 		held := e.try(e.mutex(c, "held", ttl(20*time.Second)))
 		plain := e.try(e.mutex(c, "plain", lockcore.LeaseConfig{NoRenewal: true}))
 		e.try(e.mutex(other, "wanted", ttl(20*time.Second)))
@@ -111,21 +111,20 @@ func TestClose(t *testing.T) {
 		mustIs(e, err, lockcore.ErrClosed)
 		_, err = m.Lock(e.Context())
 		mustIs(e, err, lockcore.ErrClosed)
-		mustIs(e, c.Do(e.Context(), "held", func(context.Context, uint64) error { return nil }), lockcore.ErrClosed)
+		mustIs(e, c.Do(e.Context(), "held", lockcore.LeaseConfig{}, func(context.Context, uint64) error { return nil }), lockcore.ErrClosed)
 	})
 }
 
-// Close whatever is going on: locking, waiting, renewing, releasing, the end of
-// leases, a second Close. Nothing stays at the server, no goroutine stays here
-// (a bubble does not end while one is left).
+// Close during acquires, waits, renewals, releases, ends of leases and a second Close.
+// Nothing stays on the server, and no goroutine is left (a bubble does not end before).
 func TestCloseRacesEverything(t *testing.T) {
 	onBoth(t, func(e *env) {
 		rounds := 15
-		if e.bubble != nil {
+		if e.Bubble != nil {
 			rounds = 40
 		}
 		for round := range rounds {
-			c, err := lockcore.New(redisOf(e), lockcore.Config{Clock: e.clock})
+			c, err := lockcore.New(redisOf(e), lockcore.Config{Clock: e.Clock})
 			if err != nil {
 				e.Fatal(err)
 			}
@@ -151,7 +150,7 @@ func TestCloseRacesEverything(t *testing.T) {
 							return
 						case errors.Is(err, lockcore.ErrNotAcquired):
 							runtime.Gosched()
-							if e.bubble != nil {
+							if e.Bubble != nil {
 								time.Sleep(time.Millisecond)
 							}
 							continue
@@ -193,49 +192,49 @@ func TestCloseRacesEverything(t *testing.T) {
 }
 
 func redisOf(e *env) *redis.Client {
-	rdb := redis.NewClient(e.direct())
+	rdb := redis.NewClient(e.Direct())
 	e.Cleanup(func() { rdb.Close() })
 	return rdb
 }
 
-// With the server gone Close returns when its context ends, says so, and leaves
-// no goroutine either.
+// Without a server Close returns the error of its context when that ends, and leaves no
+// goroutine.
 func TestCloseWithoutServer(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
-		c := e.client("a")
+		c := e.Client("a")
 		e.try(e.mutex(c, "orders", ttl(20*time.Second)))
 		e.inLine(e.mutex(c, "orders", ttl(20*time.Second)))
-		e.bubble.Hang()
+		e.Bubble.Hang()
 		ctx, cancel := context.WithTimeout(e.Context(), 3*time.Second)
 		defer cancel()
-		before := e.clock()
+		before := e.Clock()
 		err := c.Close(ctx)
 		mustIs(e, err, context.DeadlineExceeded)
-		if took := e.clock() - before; took != 3*time.Second {
+		if took := e.Clock() - before; took != 3*time.Second {
 			e.Errorf("Close took %v, its context 3 s", took)
 		}
 	})
 }
 
-// The same while the subscription is being made anew and the server does not
-// answer its greeting: go-redis waits for that, whatever its context says.
+// The same while the subscription reconnects and the server does not answer the handshake.
+// go-redis waits for that and ignores its context.
 func TestCloseWhileSubscribing(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
-		c, f := e.linked("a")
-		e.try(e.mutex(e.client("b"), "orders", ttl(10*time.Minute)))
+		c, f := e.Linked("a")
+		e.try(e.mutex(e.Client("b"), "orders", ttl(10*time.Minute)))
 		waiter := e.inLine(e.mutex(c, "orders", ttl(10*time.Minute)))
 		if f.CutSubscriptions() != 1 {
 			e.Fatal("no subscription was cut")
 		}
-		e.bubble.Hang()
-		e.pass(100 * time.Millisecond)
+		e.Bubble.Hang()
+		e.Pass(100 * time.Millisecond)
 		ctx, cancel := context.WithTimeout(e.Context(), time.Second)
 		defer cancel()
-		before := e.clock()
+		before := e.Clock()
 		mustIs(e, c.Close(ctx), context.DeadlineExceeded)
-		if took := e.clock() - before; took != time.Second {
+		if took := e.Clock() - before; took != time.Second {
 			e.Errorf("Close took %v, its context 1 s", took)
 		}
 		_, err := waiter.wait()
@@ -243,7 +242,7 @@ func TestCloseWhileSubscribing(t *testing.T) {
 	})
 }
 
-// A Client that was made and never used, and one that never reached its server.
+// A Client that was never used, and one that never reached its server.
 func TestCloseOfAnIdleClient(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -260,14 +259,14 @@ func TestCloseOfAnIdleClient(t *testing.T) {
 	})
 }
 
-// Counted from outside: a Client has few goroutines, and none after Close.
+// A Client has few goroutines, and none after Close, as the runtime counts them.
 func TestNoGoroutineStaysAfterClose(t *testing.T) {
 	// Not parallel: it counts the goroutines of the process.
 	e := realEnv(t)
-	e.raw.Ping(t.Context())
+	e.Raw.Ping(t.Context())
 	before := runtime.NumGoroutine()
 	for range 5 {
-		rdb := redis.NewClient(e.direct())
+		rdb := redis.NewClient(e.Direct())
 		c, err := lockcore.New(rdb, lockcore.Config{})
 		if err != nil {
 			t.Fatal(err)
@@ -275,7 +274,7 @@ func TestNoGoroutineStaysAfterClose(t *testing.T) {
 		m := e.mutex(c, "orders", ttl(20*time.Second))
 		lease := e.try(m)
 		waiter := e.goLock(m)
-		e.until("it stands in line", func() bool { return e.lineLength("orders") == 1 })
+		e.Until("it stands in line", func() bool { return e.lineLength("orders") == 1 })
 		if err := c.Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -284,7 +283,7 @@ func TestNoGoroutineStaysAfterClose(t *testing.T) {
 		mustIs(t, context.Cause(lease.Context()), lockcore.ErrClosed)
 		rdb.Close()
 	}
-	e.until("all goroutines are gone", func() bool { return runtime.NumGoroutine() <= before })
+	e.Until("all goroutines are gone", func() bool { return runtime.NumGoroutine() <= before })
 }
 
 func TestClientIdentity(t *testing.T) {

@@ -8,22 +8,22 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 )
 
-// The server's clock is set forward by a minute: locks end early at the server
-// (class D: the holder is told at its next renewal, the token is higher), waiters
-// lapse and join again, and all go on.
+// The server's clock is set forward by a minute. Locks expire early on the server (class
+// D: the lease ends at its next renewal, the next token is greater). Waiters lapse and
+// join again.
 func TestFault35_ClassD_ServerClockSetForward(t *testing.T) {
 	inBubbleAllKinds(t, func(e *env) {
-		a, b, c := e.client("a"), e.client("b"), e.client("c")
+		a, b, c := e.Client("a"), e.Client("b"), e.Client("c")
 		cfg := ttl(10 * time.Second)
 		lease := e.try(e.mutex(a, "orders", cfg))
 		one := e.inLine(e.mutex(b, "orders", cfg))
 		two := e.inLine(e.mutex(c, "orders", cfg))
-		e.bubble.StepClock(time.Minute)
+		e.Bubble.StepClock(time.Minute)
 		mustIs(e, e.ended(lease), lockcore.ErrLeaseLost)
 		first, other := one, two
-		e.until("somebody has the lock", func() bool { return one.over() || two.over() })
+		e.Until("somebody has the lock", func() bool { return one.over() || two.over() })
 		if two.over() {
-			first, other = two, one // the line was lost, too; who looked first is first
+			first, other = two, one // the queue was lost, too; the first to look is first
 		}
 		next := first.granted()
 		if next.Token() <= lease.Token() || other.over() {
@@ -34,21 +34,21 @@ func TestFault35_ClassD_ServerClockSetForward(t *testing.T) {
 	})
 }
 
-// The server's clock is set back by an hour: tokens grow, who comes later does
-// not pass the line, and the line is served.
+// The server's clock is set back by an hour. Tokens grow, later waiters do not pass the
+// queue, and the queue is served.
 //
-// Caught mutant: a place in line is the server's time and nothing else.
+// Caught mutant: a place in the queue is the server's time alone.
 func TestFault38_ServerClockSetBack(t *testing.T) {
 	inBubbleAllKinds(t, func(e *env) {
-		a, b, c := e.client("a"), e.client("b"), e.client("c")
+		a, b, c := e.Client("a"), e.Client("b"), e.Client("c")
 		cfg := ttl(10 * time.Second)
 		last := uint64(0)
 		for range 3 {
 			lease := e.try(e.mutex(a, "orders", cfg))
 			one := e.inLine(e.mutex(b, "orders", cfg))
-			e.bubble.StepClock(-time.Hour)
+			e.Bubble.StepClock(-time.Hour)
 			two := e.inLine(e.mutex(c, "orders", cfg))
-			e.pass(30 * time.Second)
+			e.Pass(30 * time.Second)
 			if lease.Context().Err() != nil {
 				e.Fatalf("the holder lost its lease: %v", context.Cause(lease.Context()))
 			}
@@ -68,24 +68,24 @@ func TestFault38_ServerClockSetBack(t *testing.T) {
 	})
 }
 
-// One of a name's keys is evicted: at most the holder is lost (and told), or the
-// line's order; nobody waits for ever.
+// One of a name's keys is evicted. At most the lease is lost, which the holder notices, or
+// the order of the queue. No waiter waits for ever.
 func TestFault22_ClassD_SingleKeysEvicted(t *testing.T) {
 	for _, part := range []string{"lock", "fence", "queue", "seen"} {
 		t.Run(part, func(t *testing.T) {
 			onAllKinds(t, func(e *env) {
-				a, b, c := e.client("a"), e.client("b"), e.client("c")
+				a, b, c := e.Client("a"), e.Client("b"), e.Client("c")
 				cfg := ttl(3 * time.Second)
 				lease := e.try(e.mutex(a, "orders", cfg))
 				one, two := e.inLine(e.mutex(b, "orders", cfg)), e.inLine(e.mutex(c, "orders", cfg))
-				e.pass(time.Millisecond)
-				if n := e.raw.Del(e.Context(), e.key("orders", part)).Val(); n != 1 {
+				e.Pass(time.Millisecond)
+				if n := e.Raw.Del(e.Context(), e.key("orders", part)).Val(); n != 1 {
 					e.Fatal("nothing was evicted")
 				}
 				if part == "lock" {
 					mustIs(e, e.ended(lease), lockcore.ErrLeaseLost)
 				} else {
-					e.pass(3800 * time.Millisecond) // everybody has looked
+					e.Pass(3800 * time.Millisecond) // all waiters have looked
 					if lease.Context().Err() != nil {
 						e.Errorf("the holder lost its lease: %v", context.Cause(lease.Context()))
 					}

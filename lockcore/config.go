@@ -13,74 +13,79 @@ import (
 	"github.com/noonlock/noonlock/internal/lease"
 )
 
-// Config is what a Client is made of. Its zero value is a working default.
+// Config configures a Client. Its zero value has working defaults.
 type Config struct {
-	// Prefix of every key and channel. Default "noonlock". Clients of different
-	// prefixes do not see each other's locks.
+	// Prefix is the first part of every key and channel. Clients with different prefixes
+	// do not see each other's locks. 1 to 200 bytes of UTF-8 without control characters,
+	// spaces and braces. Default "noonlock".
 	Prefix string
 
-	// Identity is shown to whoever finds a lock held, and in logs. It need not
-	// be unique: leases are told apart by a secret nonce. Default: the host
-	// name and a random suffix.
+	// Identity names the Client's leases in HeldError, Inspect and logs. It need not be
+	// unique, because leases are distinguished by a secret random value. 1 to 200 bytes of
+	// UTF-8 without control characters. Default: the host name and a random suffix.
 	Identity string
 
-	// Logger gets what the operator should know; its zero value discards.
-	// Nothing is logged per acquisition or renewal below V(4). A goroutine of its own
-	// calls it, so that one that blocks delays nothing: up to 10,000 lines are queued,
-	// further ones are dropped and counted. Close waits a second for the queue.
+	// Logger receives events that an operator should see. Its zero value discards them.
+	// Successful acquisitions and renewals are not logged. A separate goroutine calls the
+	// Logger, so a Logger that blocks delays no lock. Up to 10,000 lines are queued, and
+	// further lines are dropped and counted. Close waits up to 1 s for the queue.
 	Logger logr.Logger
 
-	// Registerer gets the metrics of docs/METRICS.md. Clients that are given the
-	// same one share them. Default: none.
+	// Registerer registers the metrics of docs/METRICS.md. Clients with the same Registerer
+	// share them. Default: no metrics.
 	Registerer prometheus.Registerer
 
-	// TokenRetention is how long the server remembers the last fencing token of a lock
-	// after the last lease of it. It costs about 135 bytes for each name that was used
-	// within that time. While the token is remembered, the next one is greater, however
-	// the server's clock is set. After that the clock alone makes it greater: a token
-	// can be repeated only if the clock is set back by more than TokenRetention.
-	// Jobs and elections keep theirs for a week. At least a minute. Default 2 h.
+	// TokenRetention is the time for which the server keeps the last fencing token of a
+	// lock after it was granted. It costs about 135 bytes for each name that was used
+	// within that time. While the token is kept, the next token is greater, whatever the
+	// server's clock says. After that only the clock makes it greater: a token can repeat
+	// only if the clock is set back by more than TokenRetention. Jobs and elections keep
+	// their tokens for a week. At least 1 min. Default 2 h.
 	TokenRetention time.Duration
 
-	// Clock is elapsed time since any fixed point, and should go on while the
-	// machine is suspended. Leases go by Go's monotonic clock and by what Clock has
-	// gained on it: a Clock ends leases earlier, never later, and one that blocks or
-	// panics is not waited for. Default: CLOCK_BOOTTIME on Linux, none elsewhere,
-	// where leases are believed too long after a suspend. In a testing/synctest bubble
-	// leases go by the bubble's clock, and no Clock is needed.
+	// Clock returns the time elapsed since any fixed point, including the time for which
+	// the machine was suspended. Leases use Go's monotonic clock plus the time that Clock
+	// has gained on it. So Clock can end leases earlier, but not later. While Clock blocks
+	// or panics, leases use the monotonic clock alone.
+	//
+	// Default: CLOCK_BOOTTIME on Linux, none elsewhere. Without a Clock, leases look valid
+	// for too long after a suspend. In a testing/synctest bubble leases use the bubble's
+	// clock, and no Clock is needed.
 	Clock func() time.Duration
 }
 
-// LeaseConfig is how the leases of a lock behave. The zero value is a lock of
-// ten seconds that is renewed for as long as it is held.
+// LeaseConfig configures the leases of a lock. Its zero value is a TTL of 10 s and renewal
+// for as long as the lease is held.
 type LeaseConfig struct {
-	// TTL is how long the server keeps the lock after the last renewal: how long
-	// the others wait for a holder that died. 100 ms to 24 h, whole
-	// milliseconds. Default 10 s.
+	// TTL is the time for which the server keeps the lock after the last renewal. Waiters
+	// wait that long for a holder that died. A short TTL needs more renewals and tolerates
+	// shorter outages. Whole milliseconds from 100 ms to 24 h. Default 10 s.
 	TTL time.Duration
 
-	// RenewInterval is the time between renewals. Default TTL/3; at most TTL/2.
+	// RenewInterval is the time between renewals. From 10 ms to TTL/2. Default TTL/3.
 	RenewInterval time.Duration
 
-	// RetryInterval is the time from a renewal that was refused, or for which no
-	// connection was had, to the next try, unless half of what was left of the lease
-	// is less. One that is not answered is tried again when that half is over. Default RenewInterval/16.
+	// RetryInterval is the pause before a failed renewal is retried. It applies to a
+	// renewal that the server refused or for which there was no connection. The pause is
+	// never longer than half of the remaining validity. After that half, an unanswered
+	// renewal is retried, too. From 1 ms to TTL/2. Default RenewInterval/16.
 	RetryInterval time.Duration
 
-	// ValidFor ends the lease on this side earlier after the last renewal than
-	// the TTL demands. Default and upper bound: TTL less the margin for clocks
-	// that do not run alike (1 % of TTL + 2 ms).
+	// ValidFor is the time for which the lease is valid after the last renewal was sent. A
+	// smaller value leaves the work more time to stop before the TTL expires. It must be
+	// longer than RenewInterval, unless NoRenewal is set. Default and maximum: TTL less a
+	// margin for clocks that run at different rates (1 % of TTL + 2 ms).
 	ValidFor time.Duration
 
-	// MaxHold ends renewing this long after the acquisition, so that stuck work
-	// does not hold the lock for ever: the lease then expires within one TTL, with
-	// ErrMaxHold. 0: no cap.
+	// MaxHold stops renewals that long after the acquisition, so that stuck work does not
+	// hold the lock for ever. The lease then expires within one TTL, with ErrMaxHold. It
+	// must be 0 if NoRenewal is set. Default 0: no limit.
 	MaxHold time.Duration
 
-	// NoRenewal makes a plain lock that ends after ValidFor.
+	// NoRenewal disables renewals: the lease ends ValidFor after its acquisition.
 	NoRenewal bool
 
-	// Identity is shown to whoever finds the lock held. Default: the Client's.
+	// Identity names the leases, as Config.Identity does. Default: that of the Client.
 	Identity string
 }
 
@@ -94,7 +99,7 @@ const (
 	defaultTokenRetention = 2 * time.Hour
 	runnersTokenRetention = 7 * 24 * time.Hour
 
-	// tombTTL outlives any request that is still under way.
+	// tombTTL is longer than a request can be in flight.
 	tombTTL = 5 * time.Minute
 )
 
@@ -103,7 +108,13 @@ type leaseTerms struct {
 	ttl        time.Duration
 	times      lease.Times
 	identity   string
-	keepTokens time.Duration // how long the last token outlives the last lease
+	keepTokens time.Duration // see Config.TokenRetention
+}
+
+// Validate returns a *ConfigError for the first invalid field, or nil.
+func (cfg LeaseConfig) Validate() error {
+	_, err := cfg.terms("default") // New has checked that of the Client
+	return err
 }
 
 func (cfg LeaseConfig) terms(identity string) (*leaseTerms, error) {
@@ -112,29 +123,29 @@ func (cfg LeaseConfig) terms(identity string) (*leaseTerms, error) {
 		identity: cmp.Or(cfg.Identity, identity),
 	}
 	if t.ttl < minTTL || t.ttl > maxTTL || t.ttl%time.Millisecond != 0 {
-		return nil, refuse("LeaseConfig.TTL", "0 (10s) or whole milliseconds from 100ms to 24h", "%s", cfg.TTL)
+		return nil, refuse("LeaseConfig.TTL", "0 (10s) or whole milliseconds from 100ms to 24h", cfg.TTL)
 	}
 	renew := cmp.Or(cfg.RenewInterval, t.ttl/3)
 	if renew < 10*time.Millisecond || renew > t.ttl/2 {
-		return nil, refuse("LeaseConfig.RenewInterval", "0 (a third of TTL) or from 10ms to half of TTL", "%s", cfg.RenewInterval)
+		return nil, refuse("LeaseConfig.RenewInterval", "0 (a third of TTL) or from 10ms to half of TTL", cfg.RenewInterval)
 	}
 	retry := cmp.Or(cfg.RetryInterval, max(renew/16, time.Millisecond))
 	if retry < time.Millisecond || retry > t.ttl/2 {
-		return nil, refuse("LeaseConfig.RetryInterval", "0 (a sixteenth of RenewInterval) or from 1ms to half of TTL", "%s", cfg.RetryInterval)
+		return nil, refuse("LeaseConfig.RetryInterval", "0 (a sixteenth of RenewInterval) or from 1ms to half of TTL", cfg.RetryInterval)
 	}
 	longest := t.ttl - lease.Margin(t.ttl)
 	valid := cmp.Or(cfg.ValidFor, longest)
 	if valid > longest || valid <= 0 {
-		return nil, refuse("LeaseConfig.ValidFor", "0 or at most TTL less the margin, "+longest.String(), "%s", cfg.ValidFor)
+		return nil, refuse("LeaseConfig.ValidFor", "0 or at most TTL less the margin ("+longest.String()+")", cfg.ValidFor)
 	}
 	if !cfg.NoRenewal && valid <= renew {
-		return nil, refuse("LeaseConfig.ValidFor", "longer than RenewInterval, "+renew.String(), "%s", cfg.ValidFor)
+		return nil, refuse("LeaseConfig.ValidFor", "longer than RenewInterval ("+renew.String()+")", cfg.ValidFor)
 	}
 	if cfg.MaxHold < 0 {
-		return nil, refuse("LeaseConfig.MaxHold", "0 or positive", "%s", cfg.MaxHold)
+		return nil, refuse("LeaseConfig.MaxHold", "0 or positive", cfg.MaxHold)
 	}
 	if cfg.MaxHold > 0 && cfg.NoRenewal {
-		return nil, refuse("LeaseConfig.MaxHold", "0 where NoRenewal is set, as there is no renewing to cap", "%s", cfg.MaxHold)
+		return nil, refuse("LeaseConfig.MaxHold", "0 if NoRenewal is set", cfg.MaxHold)
 	}
 	if err := checkIdentity("LeaseConfig.Identity", t.identity); err != nil {
 		return nil, err
@@ -146,48 +157,43 @@ func (cfg LeaseConfig) terms(identity string) (*leaseTerms, error) {
 	return t, nil
 }
 
-// timeout is how long one request for a lease of these terms may go unanswered
-// before it is sent again: soon enough to try more than once within the TTL.
+// timeout returns how long one request may stay unanswered before it is retried. It is
+// short enough for several tries within the TTL.
 func (t *leaseTerms) timeout() time.Duration {
 	return min(max(t.ttl/3, 50*time.Millisecond), 3*time.Second)
 }
 
-// refresh is how often a waiter looks although nothing was heard. The line
-// forgets who is not heard of for three times as long (lapse_of in Lua).
+// refresh returns the interval at which a waiter checks without a message. The queue drops
+// a waiter that has not checked for three intervals (lapse_of in part_line.lua).
 func (t *leaseTerms) refresh() time.Duration { return max(t.ttl, time.Second) * 11 / 10 }
 
 func checkName(field, name string) error {
-	if rule := textFault(name, 200, true); rule != "" {
-		return &ConfigError{Field: field, Value: abbreviate(name), Rule: rule}
+	if rule := input.Fault(name, 200, true); rule != "" {
+		return &ConfigError{Field: field, Value: input.Quote(name), Rule: rule}
 	}
 	return nil
 }
 
-// isRunnersName: jobs and elections use the name.
+// isRunnersName reports whether jobs or elections use the name.
 func isRunnersName(name string) bool {
 	return strings.HasPrefix(name, jobNames) || strings.HasPrefix(name, electionNames)
 }
 
-// checkUserName also keeps users' names apart from the runners'.
+// checkUserName checks the name of a lock. Names that jobs and elections use are refused,
+// because a user's lock could otherwise block a job or an election.
 func checkUserName(name string) error {
 	if isRunnersName(name) {
-		return &ConfigError{Field: "name", Value: abbreviate(name), Rule: "without the prefixes " + jobNames + " and " + electionNames + ", which jobs and elections use"}
+		return &ConfigError{Field: "name", Value: input.Quote(name), Rule: "a name without the prefixes " + jobNames + " and " + electionNames + ", which jobs and elections use"}
 	}
 	return checkName("name", name)
 }
 
 func checkIdentity(field, identity string) error {
-	if rule := textFault(identity, 200, false); rule != "" {
-		return &ConfigError{Field: field, Value: abbreviate(identity), Rule: rule}
+	if rule := input.Fault(identity, 200, false); rule != "" {
+		return &ConfigError{Field: field, Value: input.Quote(identity), Rule: rule}
 	}
 	return nil
 }
-
-// textFault says what a text must be that s is not, or nothing.
-func textFault(s string, longest int, name bool) string { return input.Fault(s, longest, name) }
-
-// abbreviate quotes a value for an error without repeating all of a long one.
-func abbreviate(s string) string { return input.Quote(s) }
 
 func millis(d time.Duration) int64 {
 	return int64(math.Ceil(float64(d) / float64(time.Millisecond)))

@@ -33,7 +33,7 @@ func TestManyTimingsFewConnections(t *testing.T) {
 	// Not parallel: it counts the goroutines of the process.
 	inBubble(t, func(e *env) {
 		var open, most atomic.Int64
-		opt := e.direct()
+		opt := e.Direct()
 		dial := opt.Dialer
 		opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 			conn, err := dial(ctx, network, addr)
@@ -43,9 +43,9 @@ func TestManyTimingsFewConnections(t *testing.T) {
 			most.Store(max(most.Load(), open.Add(1)))
 			return &counted{conn, sync.OnceFunc(func() { open.Add(-1) })}, nil
 		}
-		c := e.clientWith(opt, lockcore.Config{})
+		c := e.ClientWith(opt, lockcore.Config{})
 		e.unlock(e.try(e.mutex(c, "first", ttl(time.Second))))
-		e.settle()
+		e.Settle()
 		goroutines := runtime.NumGoroutine()
 		var leases []*lockcore.Lease
 		for i := range 600 {
@@ -62,28 +62,28 @@ func TestManyTimingsFewConnections(t *testing.T) {
 				e.Errorf("%s: %d more goroutines", when, n)
 			}
 		}
-		e.pass(5 * time.Second)
+		e.Pass(5 * time.Second)
 		few("all is well")
-		e.bubble.Hang()
+		e.Bubble.Hang()
 		for range 15 {
-			e.pass(100 * time.Millisecond)
+			e.Pass(100 * time.Millisecond)
 			few("the server hangs")
 		}
-		e.bubble.Unhang()
-		e.pass(5 * time.Second)
+		e.Bubble.Unhang()
+		e.Pass(5 * time.Second)
 		for i, l := range leases {
 			if l.Context().Err() != nil {
 				e.Fatalf("lease %d was lost in an outage of 1.5 s: %v", i, context.Cause(l.Context()))
 			}
 		}
 		few("it is back")
-		e.bubble.Hang()
+		e.Bubble.Hang()
 		for range 100 {
-			e.pass(100 * time.Millisecond)
+			e.Pass(100 * time.Millisecond)
 			few("the server hangs for longer")
 		}
-		e.bubble.Unhang()
-		e.pass(30 * time.Second)
+		e.Bubble.Unhang()
+		e.Pass(30 * time.Second)
 		if n := open.Load(); n > 4+3 {
 			e.Errorf("%d connections stay", n)
 		}
@@ -140,14 +140,14 @@ func TestFault71_RotatedCredentials(t *testing.T) {
 			t.Parallel()
 			e := realEnv(t)
 			rules := append([]string{"~noonlock:*", "resetchannels", "&noonlock:*", "+@all"}, ">p0")
-			must(e, e.raw.ACLSetUser(e.Context(), "app", append([]string{"reset", "on"}, rules...)...).Err())
+			must(e, e.Raw.ACLSetUser(e.Context(), "app", append([]string{"reset", "on"}, rules...)...).Err())
 			r := &rotation{now: auth.NewBasicCredentials("app", "p0"), listeners: map[int]auth.CredentialsListener{}}
 			current := func() (string, string) {
 				r.mu.Lock()
 				defer r.mu.Unlock()
 				return r.now.BasicAuth()
 			}
-			opt := e.direct()
+			opt := e.Direct()
 			switch kind {
 			case "streaming":
 				opt.StreamingCredentialsProvider = r
@@ -159,12 +159,12 @@ func TestFault71_RotatedCredentials(t *testing.T) {
 			default:
 				opt.CredentialsProvider = current
 			}
-			c := e.clientWith(opt, lockcore.Config{})
+			c := e.ClientWith(opt, lockcore.Config{})
 			lease := e.try(e.mutex(c, "held", ttl(30*time.Second)))
 			for i := range 30 {
-				must(e, e.raw.ACLSetUser(e.Context(), "app", fmt.Sprintf(">p%d", i+1)).Err())
+				must(e, e.Raw.ACLSetUser(e.Context(), "app", fmt.Sprintf(">p%d", i+1)).Err())
 				r.rotate(auth.NewBasicCredentials("app", fmt.Sprintf("p%d", i+1)))
-				must(e, e.raw.ACLSetUser(e.Context(), "app", fmt.Sprintf("<p%d", i)).Err())
+				must(e, e.Raw.ACLSetUser(e.Context(), "app", fmt.Sprintf("<p%d", i)).Err())
 				var wg sync.WaitGroup
 				for n := range 8 {
 					wg.Go(func() {
@@ -173,13 +173,13 @@ func TestFault71_RotatedCredentials(t *testing.T) {
 				}
 				wg.Wait()
 				if i%10 == 9 { // some connections are lost, too
-					_ = e.raw.Do(e.Context(), "client", "kill", "user", "app").Err()
+					_ = e.Raw.Do(e.Context(), "client", "kill", "user", "app").Err()
 				}
 				if n := e.connections("user=app"); n > 2*(4+3+1) {
 					t.Errorf("%d connections after %d rotations", n, i+1)
 				}
 			}
-			e.until("no more connections than at first are left", func() bool { return e.connections("user=app") <= 4+3+1 })
+			e.Until("no more connections than at first are left", func() bool { return e.connections("user=app") <= 4+3+1 })
 			r.mu.Lock()
 			listening := len(r.listeners)
 			r.mu.Unlock()
@@ -201,19 +201,19 @@ func TestFault19_ReadOnlyConnectionIsDropped(t *testing.T) {
 	e := realEnv(t)
 	next := servers.Redis(t)
 	var at atomic.Value
-	at.Store(e.real.Addr())
-	opt := e.direct()
+	at.Store(e.Real.Addr())
+	opt := e.Direct()
 	opt.Dialer = func(ctx context.Context, network, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, network, at.Load().(string))
 	}
-	c := e.clientWith(opt, lockcore.Config{})
+	c := e.ClientWith(opt, lockcore.Config{})
 	var wg sync.WaitGroup
 	for i := range 50 { // all connections are there
 		wg.Go(func() { e.unlock(e.lock(e.mutex(c, fmt.Sprint("m", i), ttl(time.Minute)))) })
 	}
 	wg.Wait()
 	at.Store(next.Addr())
-	must(e, e.raw.Do(e.Context(), "replicaof", "127.0.0.1", "1").Err())
+	must(e, e.Raw.Do(e.Context(), "replicaof", "127.0.0.1", "1").Err())
 	for range 8 {
 		lease := e.lock(e.mutex(c, "orders", ttl(time.Minute)))
 		e.unlock(lease)

@@ -101,7 +101,7 @@ func ownedCosts() []cost {
 			// The key and the last entry end together, but a script may read the clock a
 			// millisecond after the server has decided that a key is still there.
 			e.Helper()
-			must(e, e.raw.ZAdd(e.Context(), e.key("orders", "lock"), redis.Z{Score: writesScore + 1, Member: other}).Err())
+			must(e, e.Raw.ZAdd(e.Context(), e.key("orders", "lock"), redis.Z{Score: writesScore + 1, Member: other}).Err())
 		}, answer: "[1 T]", calls: 18},
 		{name: "in again", script: "owned_acquire", args: acquire(mine, "try"), state: state(held(entry(sibling, minute))), answer: "[1 T]", calls: 8},
 		{name: "in beside a reader, without a line", script: "owned_acquire", args: acquire(reads, "try"), state: state(held(entry(otherReads, minute))), answer: "[1 T]", owners: []string{"me", "other"}, calls: 11},
@@ -132,7 +132,7 @@ func ownedCosts() []cost {
 		{name: "who waits is told when the writer ends", script: "owned_acquire", args: acquire(reads, "join"), state: state(held(entry(other, minute), entry(thirdReads[:len("ns1:OTHER.")]+"6.t.r/other id", hour))), answer: "[2 1m P " + other + "]", line: []string{reads}},
 		{name: "a lock without an end is told as one", script: "owned_acquire", args: acquire(reads, "join"), state: state(held(entry(other, minute))), meddle: func(e *env) {
 			e.Helper()
-			must(e, e.raw.Persist(e.Context(), e.key("orders", "lock")).Err())
+			must(e, e.Raw.Persist(e.Context(), e.key("orders", "lock")).Err())
 		}, answer: "[2 -1 P " + other + "]", line: []string{reads}},
 		{name: "a reader waits for the last of a writer's entries", script: "owned_acquire", args: acquire(reads, "join"), state: state(held(entry(other, hour), entry(third[:len("ns1:OTHER.")]+"6.t.w/other id", minute))), answer: "[2 60m P " + other + "]", line: []string{reads}},
 	}
@@ -159,7 +159,7 @@ func TestCostOfOwnedScripts(t *testing.T) {
 // costs holds each row against what the server counts.
 func (e *env) costs(rows []cost, establish func(state any)) {
 	e.Helper()
-	ear := e.raw.Subscribe(e.Context(), "noonlock:ch:ALIVE", "noonlock:ch:OTHER")
+	ear := e.Raw.Subscribe(e.Context(), "noonlock:ch:ALIVE", "noonlock:ch:OTHER")
 	defer ear.Close()
 	for range 2 {
 		_, err := ear.Receive(e.Context())
@@ -168,14 +168,14 @@ func (e *env) costs(rows []cost, establish func(state any)) {
 	for _, row := range rows {
 		source, err := lockcore.ScriptSource(row.script)
 		must(e, err)
-		sha := e.raw.ScriptLoad(e.Context(), source).Val()
+		sha := e.Raw.ScriptLoad(e.Context(), source).Val()
 		keys := e.scriptKeys("orders")
 		establish(row.state)
 		if row.meddle != nil {
 			row.meddle(e)
 		}
-		must(e, e.raw.ConfigResetStat(e.Context()).Err())
-		answer, err := e.raw.EvalSha(e.Context(), sha, keys, row.args...).Result()
+		must(e, e.Raw.ConfigResetStat(e.Context()).Err())
+		answer, err := e.Raw.EvalSha(e.Context(), sha, keys, row.args...).Result()
 		must(e, err)
 		calls := e.allCalls()
 		sends := calls["publish"]
@@ -189,7 +189,7 @@ func (e *env) costs(rows []cost, establish func(state any)) {
 		for i, m := range told {
 			told[i] = minutes(strings.TrimPrefix(m, "noonlock:ch:"))
 		}
-		line, err := e.raw.ZRange(e.Context(), e.key("orders", "queue"), 0, -1).Result()
+		line, err := e.Raw.ZRange(e.Context(), e.key("orders", "queue"), 0, -1).Result()
 		must(e, err)
 		if got := plain(answer); got != row.answer {
 			e.Errorf("%s: answers %s (%v), want %s", row.name, got, answer, row.answer)
@@ -254,7 +254,7 @@ func plain(answer any) string {
 func (e *env) told(heard *redis.PubSub, channel string) (all []string) {
 	e.Helper()
 	const end = "that is all"
-	must(e, e.raw.Publish(e.Context(), channel, end).Err())
+	must(e, e.Raw.Publish(e.Context(), channel, end).Err())
 	for {
 		m, err := heard.ReceiveMessage(e.Context())
 		must(e, err)
@@ -271,7 +271,7 @@ var administration = []string{"config", "config|resetstat", "info"}
 // allCalls is how often the real server has executed which commands.
 func (e *env) allCalls() map[string]int {
 	e.Helper()
-	text, err := e.raw.Info(e.Context(), "commandstats").Result()
+	text, err := e.Raw.Info(e.Context(), "commandstats").Result()
 	must(e, err)
 	calls := map[string]int{}
 	for _, m := range regexp.MustCompile(`(?m)^cmdstat_([^:]+):calls=(\d+)`).FindAllStringSubmatch(text, -1) {

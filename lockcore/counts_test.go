@@ -15,8 +15,8 @@ import (
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
-// What things cost is counted by the server (INFO commandstats, CLIENT LIST) and
-// the runtime, not by the code's own metrics.
+// The server (INFO commandstats, CLIENT LIST) and the runtime count the costs, not the
+// code's own metrics.
 
 // clientCommands counts the commands that clients have sent for locks.
 func (e *env) clientCommands() int {
@@ -26,7 +26,7 @@ func (e *env) clientCommands() int {
 
 func TestLockAndUnlockAreTwoCommands(t *testing.T) {
 	onServerAllKinds(t, func(e *env) {
-		m := e.mutex(e.client("a"), "orders", ttl(10*time.Minute))
+		m := e.mutex(e.Client("a"), "orders", ttl(10*time.Minute))
 		e.unlock(e.lock(m)) // sends the scripts
 		before := e.clientCommands()
 		const cycles = 50
@@ -42,16 +42,14 @@ func TestLockAndUnlockAreTwoCommands(t *testing.T) {
 	})
 }
 
-// A thousand waiters: one grant per release and three commands a hand-over (the
-// holder's release, the next one's confirmation, somebody's joining), whatever
-// the length of the line.
+// A thousand waiters: one grant per release and three commands per hand-over (the holder's
+// release, the next one's confirmation, one join), whatever the length of the queue.
 //
-// Caught mutants: a release tells everybody in line; all waiters look when the
-// lock changes hands.
+// Caught mutants: a release notifies all waiters; all waiters look at each hand-over.
 func TestFault40_ThousandWaiters(t *testing.T) {
 	onServerAllKinds(t, func(e *env) {
 		const waiters = 1000
-		watch := e.raw.PSubscribe(e.Context(), "noonlock:ch:*")
+		watch := e.Raw.PSubscribe(e.Context(), "noonlock:ch:*")
 		defer watch.Close()
 		if _, err := watch.Receive(e.Context()); err != nil {
 			e.Fatal(err)
@@ -71,7 +69,7 @@ func TestFault40_ThousandWaiters(t *testing.T) {
 		})
 		var clients []*lockcore.Client
 		for i := range 5 {
-			clients = append(clients, e.client(fmt.Sprint("client ", i)))
+			clients = append(clients, e.Client(fmt.Sprint("client ", i)))
 		}
 		cfg := ttl(10 * time.Minute)
 		first := e.try(e.mutex(clients[0], "orders", cfg))
@@ -93,7 +91,7 @@ func TestFault40_ThousandWaiters(t *testing.T) {
 				if inside.Add(1) != 1 {
 					e.Error("two holders")
 				}
-				tokens = append(tokens, lease.Token()) // one at a time: that is the point
+				tokens = append(tokens, lease.Token()) // no race: one holder at a time
 				served.Add(1)
 				inside.Add(-1)
 				if err := lease.Unlock(context.Background()); err != nil {
@@ -101,7 +99,7 @@ func TestFault40_ThousandWaiters(t *testing.T) {
 				}
 			})
 		}
-		e.until("all stand in line", func() bool { return e.lineLength("orders") == waiters })
+		e.Until("all stand in line", func() bool { return e.lineLength("orders") == waiters })
 		granted := grants.Load()
 		e.unlock(first)
 		wg.Wait()
@@ -109,11 +107,11 @@ func TestFault40_ThousandWaiters(t *testing.T) {
 		if served.Load() != waiters || !slices.IsSorted(tokens) {
 			e.Errorf("%d were served, tokens in order: %v", served.Load(), slices.IsSorted(tokens))
 		}
-		// A slow machine may add a look by who became head and saw no end of it.
+		// On a slow machine the new head may look once more.
 		if commands < 3*waiters+1 || commands > 3*waiters+1+waiters/20 {
 			e.Errorf("%d commands for %d hand-overs, want 3 each and the first release", commands, waiters)
 		}
-		e.until("all messages were heard", func() bool { return grants.Load()-granted >= waiters })
+		e.Until("all messages were heard", func() bool { return grants.Load()-granted >= waiters })
 		if n := grants.Load() - granted; n != waiters {
 			e.Errorf("%d grants for %d releases", n, waiters)
 		}
@@ -128,13 +126,13 @@ func TestFault40_ThousandWaiters(t *testing.T) {
 func TestFiveThousandLeases(t *testing.T) {
 	// Not parallel: it counts the goroutines of the process.
 	e := realEnv(t)
-	e.raw.Ping(t.Context())
+	e.Raw.Ping(t.Context())
 	const leases = 5000
 	goroutines := runtime.NumGoroutine()
 	clientsBefore := e.connections("")
-	opt := e.direct()
+	opt := e.Direct()
 	opt.ClientName = "holder"
-	c := e.clientWith(opt, lockcore.Config{})
+	c := e.ClientWith(opt, lockcore.Config{})
 	all := make([]*lockcore.Lease, leases)
 	var wg sync.WaitGroup
 	for g := range 50 {
@@ -155,7 +153,7 @@ func TestFiveThousandLeases(t *testing.T) {
 	}
 	most := 0
 	renewed := e.calls("pexpire")
-	e.until("every lease was renewed several times", func() bool {
+	e.Until("every lease was renewed several times", func() bool {
 		most = max(most, runtime.NumGoroutine()-goroutines)
 		return e.calls("pexpire")-renewed >= 2*leases
 	})
@@ -191,10 +189,10 @@ func TestFiveThousandLeases(t *testing.T) {
 	if err := c.Close(t.Context()); err != nil {
 		t.Errorf("Close: %v", err)
 	}
-	if n := len(e.raw.Keys(t.Context(), "noonlock:*:lock").Val()); n != 0 {
+	if n := len(e.Raw.Keys(t.Context(), "noonlock:*:lock").Val()); n != 0 {
 		t.Errorf("%d locks are left after Close", n)
 	}
-	e.until("goroutines and connections are gone", func() bool {
+	e.Until("goroutines and connections are gone", func() bool {
 		return runtime.NumGoroutine() <= goroutines+1 && e.connections("") <= clientsBefore
 	})
 }
@@ -202,7 +200,7 @@ func TestFiveThousandLeases(t *testing.T) {
 // connections counts the lines of CLIENT LIST that contain a field.
 func (e *env) connections(field string) int {
 	e.Helper()
-	list, err := e.raw.ClientList(e.Context()).Result()
+	list, err := e.Raw.ClientList(e.Context()).Result()
 	if err != nil {
 		e.Fatal(err)
 	}
@@ -220,7 +218,7 @@ func TestOneRenewalPipelineInFlight(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
 		e.warmAll()
-		a, f := e.linked("a")
+		a, f := e.Linked("a")
 		const leases = 1300
 		for i := range leases {
 			e.try(e.mutex(a, fmt.Sprint("lock", i), ttl(30*time.Second)))
@@ -234,18 +232,18 @@ func TestOneRenewalPipelineInFlight(t *testing.T) {
 			asked.Add(1)
 			return true
 		}})
-		e.pass(10*time.Second + time.Millisecond)
-		e.try(e.mutex(a, "another", ttl(time.Second))) // so that the keeper looks again
-		e.pass(time.Second / 2)                        // within the time that one pipeline has for itself
+		e.Pass(10*time.Second + time.Millisecond)
+		e.try(e.mutex(a, "another", ttl(6*time.Second))) // so that the keeper computes its next renewal again
+		e.Pass(time.Second / 2)                          // before the first pipeline times out
 		if n := asked.Load(); n != 1000 {
 			e.Errorf("%d renewals are under way at once, want one pipeline of 1000", n)
 		}
-		e.pass(2 * time.Second) // the others go out beside it; none is asked for twice in 3 s
+		e.Pass(2 * time.Second) // the others are sent concurrently; none is sent twice in 3 s
 		if n := asked.Load(); n != leases {
 			e.Errorf("%d renewals are under way at once, want each once", n)
 		}
 		held.Lift()
-		e.pass(10 * time.Second)
+		e.Pass(10 * time.Second)
 		for i := range leases {
 			if e.stored(fmt.Sprint("lock", i)) == "" {
 				e.Fatalf("lock %d is gone", i)

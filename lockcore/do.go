@@ -5,15 +5,17 @@ import (
 	"errors"
 )
 
-// Do runs fn under the lock of a name with the default LeaseConfig, waiting in
-// line for it. fn's context is done when ctx is or when the lease ends; the lock
-// is given back only after fn has returned, panicked or called Goexit. The error
-// is fn's, joined with why the lease ended if it did not last.
-func (c *Client) Do(ctx context.Context, name string, fn func(ctx context.Context, token uint64) error) (err error) {
+// Do acquires the mutex of a name, as Mutex.Lock does, and runs fn. The context of fn is done when ctx is done or the lease ends, whichever comes
+// first. Do releases the lock after fn has returned, panicked or called runtime.Goexit.
+//
+// The error is that of fn, joined with that of Lease.Unlock, which has the reason if the
+// lease ended before fn returned. If the lock was not acquired, fn is not called and the
+// error is that of Mutex.Lock.
+func (c *Client) Do(ctx context.Context, name string, cfg LeaseConfig, fn func(ctx context.Context, token uint64) error) (err error) {
 	if fn == nil {
-		return refuse("fn", "a function", "%s", "nil")
+		return refuse("fn", "a function", "nil")
 	}
-	m, err := c.Mutex(name, LeaseConfig{})
+	m, err := c.Mutex(name, cfg)
 	if err != nil {
 		return err
 	}

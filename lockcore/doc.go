@@ -1,123 +1,131 @@
-// Package lockcore holds leases on named locks in Redis: the ground on which
-// elections and scheduled jobs stand, and a distributed mutex in its own right.
+// Package lockcore provides distributed locks on Redis. A held lock is a [Lease]: it has
+// a context that ends in time and a fencing token that a database can check.
 //
 //	c, err := lockcore.New(rdb, lockcore.Config{})
 //	m, err := c.Mutex("orders", lockcore.LeaseConfig{TTL: 10 * time.Second})
-//	lease, err := m.Lock(ctx) // waits in line
+//	lease, err := m.Lock(ctx) // waits in the queue
 //	defer lease.Unlock(ctx)
 //	work(lease.Context(), lease.Token())
 //
-// A Mutex is held by one lease. A ReentrantMutex is held by one owner, which has as
-// many leases as it asked for. An RWMutex is held by any number of owners that read or
-// by one that writes. An owner is a text that the caller gives, as Go has no identity
-// of a thread. All kinds yield a Lease, stand in one line, and share the key of a name:
-// while one kind is held the others are refused with ErrWrongKind.
+// There are three kinds of lock:
 //
-// # What is guaranteed
+//	Mutex           one lease at a time
+//	ReentrantMutex  one owner at a time, with any number of leases
+//	RWMutex         any number of owners that read, or one owner that writes
 //
-// While the server keeps its data and its clock is not set, at most one lease of
-// a Mutex is valid at a time, the leases of one owner only of a ReentrantMutex, and of
-// an RWMutex, while a lease writes, those of its owner only. The lease's context is done before the server may
-// give the name to another: after a hung server, a paused process, a lost
-// answer, a failed renewal. Every lease has a fencing token greater than that of
-// every earlier lease of the name; an owner that enters while it holds keeps its token,
-// and has a new one when it comes to write while it reads. Waiters are served in order
-// of arrival, by push: no reader passes a writer that waits, and readers that stand
-// together are served together. An owner that holds is let in past the line, as it
-// would wait for itself. Every request may be lost, late or repeated without harm: the
-// entries of an owner are counted by their ids, and each ends by itself.
+// An owner is a text that the caller chooses, because Go has no thread identity. All
+// kinds of one name share a key: while one kind is held, the others fail with
+// [ErrWrongKind].
 //
-// # What is not guaranteed
+// # Guarantees
 //
-// That work which does not look at its context has stopped: a resource that must
-// not be touched by two at once has to refuse a fencing token smaller than one
-// it has seen. That a lock survives the loss of the server's data, as in a
-// failover to a replica that lagged, an eviction or a restart without
-// persistence: two may then hold it until the first one's next renewal, which
-// says so; the second one's token is greater. That tokens grow if the server
-// loses its data and its clock is set back before the last seeding of the
-// counter. That a lock is free in time if the server's clock is set back. That a
-// waiter whose process cannot be reached keeps its turn: it is passed over. That one who
-// waits is served while an owner that holds never lets go, entering anew before it
-// leaves. That callers which give the same owner are kept apart: each may enter while
-// another of them writes. That tokens tell readers apart in time: an owner that reads on keeps its
-// token while others that came later are gone; they order what is written.
+// These hold while the server keeps its data and nobody changes the clock of its machine.
 //
-// # The arithmetic
+//   - At most one lease of a Mutex is valid at a time. All valid leases of a ReentrantMutex
+//     have one owner. While a lease of an RWMutex may write, all valid leases have its owner.
+//   - The context of a lease is done before the server may grant the lock to another
+//     client: after a hung server, a paused process, a lost reply, or a failed renewal.
+//   - Each lease has a fencing token greater than the tokens of all earlier leases of the
+//     name. An owner that acquires again while it holds keeps its token. It gets a new one
+//     when it starts to write while it reads.
+//   - Waiters are served in order of arrival and are notified by messages. A reader does
+//     not pass a waiting writer. Adjacent readers are granted together. An owner that holds
+//     the lock passes the queue, because it would otherwise wait for itself.
+//   - Any request may be lost, delayed or repeated without harm. Each acquire has its own
+//     id, so a repeated one counts once.
 //
-//	validity      ends at t0 + TTL - margin; t0 is read before the request that
-//	              granted or renewed it was sent, so it is never after the end of
-//	              the server's TTL, whatever the network did in between
-//	margin        1 % of TTL + 2 ms, for clocks that run at different rates
-//	renewal       every TTL/3, again TTL/12 after a failure: a holder survives an
-//	              outage of up to 2/3 TTL less the margin
-//	a dead holder is succeeded within TTL (its last renewal's) and one round trip;
-//	              a dead reader is in a writer's way for its own TTL, whatever others'
-//	              are, and a dead writer in a reader's, although its owner reads on
-//	a dead waiter whose connection is gone costs nothing; a frozen process costs
-//	              the line a second, in which a grant stands unconfirmed, and then
-//	              all its waiters are passed over
-//	an entry      of a ReentrantMutex or RWMutex costs the same to acquire, renew and
-//	              release however many there are, of its owner or of others
+// # Not guaranteed
 //
-// On Linux the clock is CLOCK_BOOTTIME, which goes on while the machine is
-// suspended. Elsewhere it may stand still then, and a lease is believed too long
-// after a suspend, unless Config.Clock is a better one.
+//   - Work that ignores its context does not stop. A resource that must never see two
+//     writers has to refuse a token smaller than the greatest it has seen.
+//   - A lock does not survive the loss of the server's data: a failover to a replica that
+//     lagged, an eviction, a restart without persistence. Two leases may then be valid until
+//     the first one's next renewal, which reports the loss. The second lease has the
+//     greater token.
+//   - Tokens may repeat if the server loses its data and its clock is also set back.
+//   - If the server's clock is set back, keys live longer, so locks are free later.
+//   - A waiter whose process does not answer loses its turn.
+//   - Waiters can starve if an owner keeps acquiring again before it releases.
+//   - Callers that use the same owner are not kept apart: each may acquire while another
+//     one writes.
+//   - Tokens order writes, not reads: an owner that keeps reading keeps its token while later
+//     readers come and go.
 //
-// # What happens when
+// # Timing
 //
-//	the process is paused     Context().Err() and Remaining look at the clock and
-//	                          refuse at first use; channels follow when timers run
-//	a reply is lost           the request is sent again; it is the same attempt
-//	an acquire is given up    if a request of it is still under way it leaves a
-//	                          tombstone, so that this cannot take the lock
-//	renewals fail             the context is done with ErrLeaseExpired, in time
-//	the lock was taken away   ErrLeaseLost at the next renewal
-//	the server restarts empty as above; waiters join again with their old places
-//	a count is in doubt       there is none: each entry is one attempt's, so that a lost
-//	                          request or answer adds and takes none twice
-//	an owner that reads, and  ErrUpgrade if others read, too: two that wait like that
-//	wants to write            would wait for each other; else it is let in
-//	a downgrade is unanswered it is asked again; ErrUnknown: write no more
-//	another kind is asked for ErrWrongKind, also to those in line, at their next look
-//	a writer in line dies     the next reader that asks is let in if its connection is
-//	                          gone, else after three looks of the writer
-//	a message is lost         everybody looks about once per TTL, at least 1.1 s
-//	the subscription breaks   everybody looks when it is back
-//	scripts are flushed       they are sent again with their source
-//	the server is busy,       asked again; nothing was applied
+//	validity       A lease is valid until t0 + TTL - margin. t0 is read before the request
+//	               that granted or renewed the lease was sent. So the lease ends before the
+//	               server's TTL, however slow the network was.
+//	margin         1 % of the TTL + 2 ms, for clocks that run at different rates.
+//	renewal        Every TTL/3. A refused renewal is retried after TTL/48. An unanswered
+//	               renewal is retried before half of the remaining validity has passed. A
+//	               lease survives an outage of up to 0.62 TTL at any moment: 6.2 s of 10 s.
+//	dead holder    Its successor is granted the lock when its TTL has passed since its last
+//	               renewal, plus one round trip. A dead reader delays writers for its own TTL
+//	               only, and a dead writer delays readers for its own.
+//	dead waiter    It costs nothing once its connection is closed. A frozen process costs
+//	               the queue one second: its grant is not confirmed, and then all its waiters
+//	               are passed over.
+//	many leases    Acquire, renew and release of a ReentrantMutex or RWMutex cost the same
+//	               however many leases exist.
+//
+// On Linux the clock is CLOCK_BOOTTIME, which includes the time a machine is suspended.
+// On other systems the clock may stop during a suspend, and a lease then looks valid for
+// too long. Config.Clock can supply a better clock.
+//
+// # Failures
+//
+//	the process is paused      Context().Err() and Remaining read the clock and report the end
+//	                           at their first use. Done channels close when timers run.
+//	a reply is lost            The request is sent again under the same id.
+//	an acquire is abandoned    If its request may still arrive, a tombstone makes that request
+//	                           fail.
+//	renewals fail              The context is done with ErrLeaseExpired before the TTL ends.
+//	the lock was removed       The next renewal ends the context with ErrLeaseLost.
+//	the server restarts empty  As above. Waiters queue again in their old order.
+//	an owner that reads wants  ErrUpgrade if others read too, because two such owners would
+//	to write                   wait for each other. Otherwise it is granted.
+//	a downgrade gets no reply  It is sent again. If the error is ErrUnknown, do not write.
+//	another kind is held       ErrWrongKind, for waiters at their next check.
+//	a waiting writer dies      The next reader passes it at once if its connection is closed,
+//	                           otherwise after the writer has missed three checks.
+//	a message is lost          Each waiter checks once per 1.1 TTL, at least 1.1 s apart.
+//	the subscription breaks    All waiters check when it is back.
+//	scripts are flushed        They are sent again with their source.
+//	the server is busy,        The request is sent again. Nothing was applied.
 //	loading or read-only
-//	the server refuses (OOM,  the error is returned, and nothing is half done; who
-//	ACL, MISCONF, NOREPLICAS) stands in line or releases tries again
+//	the server lacks memory,   TryLock returns the error. Waits and releases are retried.
+//	disk space or replicas     Nothing is half done.
+//	an ACL right is missing    The call returns the error. IsTemporary is false for it.
 //
 // # Rights
 //
-// A Mutex needs of an ACL no more than
+// A Mutex needs these rights (ACL) and no others:
 //
 //	~noonlock:* resetchannels &noonlock:ch:* -@all +evalsha +eval +subscribe
 //	+ping +publish +exists +get +set +del +pexpire +pttl +time +zadd +zrange
 //	+zrem +zscore +hset +hget +hdel
 //
-// and ReentrantMutex and RWMutex of
+// A ReentrantMutex or RWMutex needs:
 //
 //	~noonlock:* resetchannels &noonlock:ch:* -@all +evalsha +eval +subscribe
 //	+ping +publish +exists +set +del +pexpire +pexpireat +pttl +time +zadd
 //	+zrange +zrem +zscore +zmscore +zcard +zcount +zrangebyscore +zrevrangebyscore
 //	+hset +hget +hdel
 //
-// Without publish or subscribe waiters are slow, not wrong. Inspect needs
+// Without publish or subscribe, waiters are slow but correct. Inspect needs:
 //
 //	~noonlock:* -@all +evalsha +eval +time +type +pttl +get +zrange +zscore
 //	+hget
 //
-// and ForceRelease besides
+// ForceRelease needs in addition:
 //
 //	resetchannels &noonlock:ch:* +del +zmscore +zadd +zrem +zrangebyscore
 //	+zrevrangebyscore +pexpireat +publish
 //
-// Where redis.Options ask for it, setting up a connection needs +select (DB) and
-// +client|setname (ClientName), too.
+// Setting up a connection also needs +select if redis.Options.DB is not 0, and
+// +client|setname if ClientName is set.
 //
-// The design follows the lease of Gray and Cheriton (1989), fencing tokens as
-// Kleppmann describes them (2016), and single-instance locking with SET NX PX.
+// Sources: leases by Gray and Cheriton (1989), fencing tokens as described by Kleppmann
+// (2016), and single-instance locking with SET NX PX.
 package lockcore

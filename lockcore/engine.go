@@ -9,15 +9,16 @@ import (
 	"github.com/go-logr/logr"
 
 	"github.com/noonlock/noonlock/internal/engine"
+	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
 // Engine is for the packages of this module that are built on leases. Use Mutex,
 // ReentrantMutex, RWMutex or Do instead.
 func (c *Client) Engine(name string, cfg LeaseConfig) (engine.Engine, error) {
-	// The packages allow 200 bytes, and put up to ten of their own in front.
-	if rule := textFault(name, 210, true); rule != "" {
-		return nil, &ConfigError{Field: "name", Value: abbreviate(name), Rule: rule}
+	// The packages accept names of 200 bytes and add prefixes of up to 10 bytes.
+	if rule := input.Fault(name, 210, true); rule != "" {
+		return nil, &ConfigError{Field: "name", Value: input.Quote(name), Rule: rule}
 	}
 	terms, err := cfg.terms(c.identity)
 	if err != nil {
@@ -27,20 +28,20 @@ func (c *Client) Engine(name string, cfg LeaseConfig) (engine.Engine, error) {
 	return &nameEngine{c: c, keys: c.keys.lock(name), terms: terms}, nil
 }
 
-// A nameEngine is what packages above this one do with one name.
+// A nameEngine implements engine.Engine for one name.
 type nameEngine struct {
 	c     *Client
 	keys  *lockKeys
 	terms *leaseTerms
 }
 
-func (e *nameEngine) Key(part string) string { return e.keys.stem + part }
+func (e *nameEngine) Key(part string) string { return e.keys.base + part }
 
 func (e *nameEngine) Channel(rest string) string { return e.c.keys.prefix + ":" + rest }
 
 func (e *nameEngine) NewID() string { return e.c.attemptID(e.c.attempts.Add(1)) }
 
-// attemptID names an attempt of this Client, see lockKeys.tomb.
+// attemptID returns the identifier of an attempt of this Client, as in lockKeys.tomb.
 func (c *Client) attemptID(number uint64) string {
 	return c.process + "." + strconv.FormatUint(number, 36)
 }
@@ -52,15 +53,19 @@ func (e *nameEngine) TTL() time.Duration { return e.terms.ttl }
 func (e *nameEngine) Timeout() time.Duration { return e.terms.timeout() }
 
 func (e *nameEngine) Ask(ctx context.Context, r wire.Request) (any, error) {
-	return e.c.request(ctx, r, e.terms.timeout(), 2*e.terms.timeout())
+	return e.AskWithin(ctx, r, e.terms.timeout(), 2*e.terms.timeout())
+}
+
+func (e *nameEngine) AskWithin(ctx context.Context, r wire.Request, each, within time.Duration) (any, error) {
+	return e.c.request(ctx, e.keys.name, r, each, within)
 }
 
 func (e *nameEngine) Persist(ctx context.Context, r wire.Request) (any, error) {
-	return wire.NewRetry(e.terms.timeout(), 0, nil).Send(ctx, e.c.wire, r, wire.MayRetryLater)
+	return wire.NewRetry(e.terms.timeout(), 0, nil).Send(ctx, e.c.wire, e.keys.name, r, wire.MayRetryLater)
 }
 
 func (e *nameEngine) Once(ctx context.Context, r wire.Request) (any, error) {
-	return e.c.wire.Send(ctx, r, e.terms.timeout())
+	return e.c.wire.Send(ctx, e.keys.name, r, e.terms.timeout())
 }
 
 func (e *nameEngine) Watch(channel string, nudge func()) (stop func()) {
@@ -97,20 +102,20 @@ func (e *nameEngine) Queue(ctx context.Context) ([]engine.Waiter, error) {
 	if !ok {
 		return nil, r.OddReply(answer)
 	}
-	line := make([]engine.Waiter, 0, len(list)/2)
+	queue := make([]engine.Waiter, 0, len(list)/2)
 	for i := 0; i+1 < len(list); i += 2 {
 		p, ok := parseAttempt(wire.Text(list[i]))
 		at, err := strconv.ParseFloat(wire.Text(list[i+1]), 64)
 		if !ok || err != nil {
-			continue // not of this library
+			continue // this library did not write it
 		}
-		line = append(line, engine.Waiter{Identity: p.identity, Since: placeTime(at), Promoted: at < 0})
+		queue = append(queue, engine.Waiter{Identity: p.identity, Since: placeTime(at), Promoted: at < 0})
 	}
-	return line, nil
+	return queue, nil
 }
 
-// placeTime is the time that a place in the queue stands for. The place of an attempt
-// that was promoted is negative, see lock_promote.
+// placeTime returns the time of a score in the queue. The score of an attempt that was
+// promoted is negative, see lock_promote.lua.
 func placeTime(at float64) time.Time { return time.UnixMilli(int64(math.Abs(at))).UTC() }
 
 func (e *nameEngine) Promote(ctx context.Context, lease engine.Lease, identity string) (engine.Promotion, error) {

@@ -6,86 +6,86 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
-// Errors to be told apart with errors.Is. They are wrapped with the operation
-// and the name of the lock, and joined with the cause where there is one.
+// The errors of this package, for errors.Is. They are wrapped with the operation and the
+// name of the lock, and joined with their cause if there is one.
 var (
-	// ErrNotAcquired says that the lock is not ours. TryLock joins it with a
-	// *HeldError if another holds the lock; Lock joins it with the context's
-	// error if the wait was ended, and with a *HeldError if it was known who held
-	// the lock.
+	// ErrNotAcquired means that the lock was not acquired. TryLock joins it with a
+	// *HeldError if the lock is not free. Lock joins it with the context's error if that
+	// ended the wait, and with a *HeldError if the holder is known.
 	ErrNotAcquired = errors.New("lockcore: not acquired")
 
-	// ErrNotHeld is the answer to an Unlock of a lease that had ended before.
-	// It is joined with the reason: ErrReleased, ErrLeaseLost, ErrLeaseExpired
-	// or ErrClosed.
+	// ErrNotHeld means that the lease ended before Unlock, Release or Downgrade. It is
+	// joined with the reason: ErrReleased, ErrLeaseLost, ErrLeaseExpired or ErrClosed.
 	ErrNotHeld = errors.New("lockcore: not held")
 
 	// ErrReleased is the cause of a lease's context after its Unlock.
 	ErrReleased = errors.New("lockcore: lease released")
 
-	// ErrLeaseLost is the cause of a lease's context when the server said at a
-	// renewal that the lock is not ours: deleted, expired or taken.
+	// ErrLeaseLost is the cause of a lease's context if a renewal or Downgrade found that
+	// the server no longer has the lease. The key was deleted, has expired, or belongs to
+	// another lease.
 	ErrLeaseLost = errors.New("lockcore: lease lost")
 
-	// ErrLeaseExpired is the cause of a lease's context when no renewal was
-	// answered in time, or renewing had ended (NoRenewal, MaxHold).
+	// ErrLeaseExpired is the cause of a lease's context if no renewal was answered in time,
+	// or if renewals had stopped (NoRenewal, MaxHold).
 	ErrLeaseExpired = errors.New("lockcore: lease expired")
 
-	// ErrMaxHold is joined with ErrLeaseExpired as the cause of a lease's context when
-	// renewing had ended because of LeaseConfig.MaxHold.
-	ErrMaxHold = errors.New("lockcore: MaxHold was reached and renewing ended")
+	// ErrMaxHold is joined with ErrLeaseExpired if renewals stopped because of
+	// LeaseConfig.MaxHold.
+	ErrMaxHold = errors.New("lockcore: lease reached MaxHold")
 
-	// ErrUnknown says that a request was sent and not answered, so that nobody
-	// here can say whether it was applied. It never means "not held".
+	// ErrUnknown means that a request was sent and not answered. The server may have
+	// applied it or not. This error never means "not held".
 	ErrUnknown = wire.ErrUnknown
 
-	// ErrWrongKind says that the name is in use by another kind of lock, or by
-	// a key that is none.
+	// ErrWrongKind means that the name is in use by another kind of lock, or by a key that
+	// is not a lock.
 	ErrWrongKind = errors.New("lockcore: name is in use by another kind of lock")
 
-	// ErrUpgrade says that the owner holds an RWMutex for reading, others do so too,
-	// and it wants to write: two owners that wait like this would wait for each other.
-	// It is joined with ErrNotAcquired. Release the read lease first.
-	ErrUpgrade = errors.New("lockcore: the owner reads and is not the only one, so it cannot come to write by waiting")
+	// ErrUpgrade means that an owner that reads an RWMutex wants to write while other
+	// owners read. Waiting could deadlock: two such owners would wait for each other.
+	// Release the read lease first. This error is joined with ErrNotAcquired.
+	ErrUpgrade = errors.New("lockcore: cannot upgrade to write while other owners read")
 
-	// ErrNotWriter is the answer to a Downgrade of a lease that is not a write
-	// lease of an RWMutex.
+	// ErrNotWriter means that Downgrade was called on a lease that is not a write lease of
+	// an RWMutex.
 	ErrNotWriter = errors.New("lockcore: not a write lease of an RWMutex")
 
-	// ErrClosed is the answer of a closed Client, and the cause of the contexts
-	// of the leases that Close released.
+	// ErrClosed means that the Client is closed. It is also the cause of the contexts of
+	// the leases that Close released.
 	ErrClosed = wire.ErrClosed
 
-	// ErrNewerSchema says that a newer version of this library has changed what is stored
-	// to a form that this one cannot keep.
-	ErrNewerSchema = errors.New("lockcore: what is stored has a newer schema than this version knows")
+	// ErrNewerSchema means that a newer version of this library wrote the stored data with
+	// a schema that this version does not support.
+	ErrNewerSchema = errors.New("lockcore: stored data has a newer schema than this version supports")
 
-	// ErrConfig is what every *ConfigError is.
+	// ErrConfig matches every *ConfigError.
 	ErrConfig = errors.New("lockcore: refused")
 )
 
-// HeldError tells who holds a lock that was not acquired. It is ErrNotAcquired. That of a
-// wait says what the server answered when the waiter looked last, which it does about once
-// per TTL: the holder may have changed since.
+// HeldError describes the holder of a lock that was not acquired. It is ErrNotAcquired.
+// TryLock reports the holder at the time of the call. Lock reports the holder at its last
+// request, which may be a little more than one TTL old.
 type HeldError struct {
 	Name string
-	// Holder is the identity of the holder, empty if the key was not written by
-	// this library. Of several readers it is the one whose lease ends last.
+	// Holder is the identity of the holder. It is empty if another program wrote the key.
+	// If several owners read, it is the holder of the lease that ends last.
 	Holder string
-	// Owner is the holder's owner, of a ReentrantMutex or an RWMutex.
+	// Owner is the owner of a ReentrantMutex or RWMutex that holds the lock.
 	Owner string
-	// TTL is when the lock ends unless it is renewed; negative if it never does,
-	// which is a foreign client's doing.
+	// TTL is the time until the lock expires unless it is renewed. It is negative if the
+	// key has no TTL. Only another program writes such a key.
 	TTL time.Duration
 }
 
 func (e *HeldError) Error() string {
 	holder := e.Holder
 	if holder == "" {
-		holder = "a foreign client"
+		holder = "another program"
 	}
 	if e.Owner != "" {
 		holder += ", owner " + e.Owner + ","
@@ -99,52 +99,47 @@ func (e *HeldError) Error() string {
 // Is reports true for ErrNotAcquired.
 func (e *HeldError) Is(target error) bool { return target == ErrNotAcquired }
 
-// ConfigError refuses an input before anything was sent. It is ErrConfig.
-type ConfigError struct {
-	Field string // the parameter or field, such as "LeaseConfig.TTL"
-	Value string // what was given, quoted where it is text
-	Rule  string // what it must be
+// ConfigError reports an invalid argument or configuration field. Nothing was sent. Field
+// names the argument or field, Value is its value (text is quoted), and Rule says which
+// values are valid. It is ErrConfig.
+type ConfigError = input.ConfigError[refused]
+
+type refused struct{}
+
+func (refused) Refusal() error { return ErrConfig }
+
+func refuse(field, rule string, value any) *ConfigError {
+	return &ConfigError{Field: field, Value: fmt.Sprint(value), Rule: rule}
 }
 
-func (e *ConfigError) Error() string {
-	return fmt.Sprintf("lockcore: %s is %s; it must be %s", e.Field, e.Value, e.Rule)
-}
-
-// Is reports true for ErrConfig.
-func (e *ConfigError) Is(target error) bool { return target == ErrConfig }
-
-func refuse(field, rule, format string, value any) *ConfigError {
-	return &ConfigError{Field: field, Value: fmt.Sprintf(format, value), Rule: rule}
-}
-
-// opError names the operation and the lock an error belongs to.
+// opError wraps errors with the operation and the name of the lock.
 func opError(op, name string, errs ...error) error {
 	return fmt.Errorf("%s %q: %w", op, name, errors.Join(errs...))
 }
 
-// ended joins ErrNotAcquired with why a wait ended.
+// ended joins ErrNotAcquired with the reason for which ctx ended a wait.
 func ended(ctx context.Context) error {
 	return errors.Join(ErrNotAcquired, ctx.Err(), causeOf(ctx))
 }
 
-// causeOf is the context's cause where it says more than its error.
+// causeOf returns the cause of a context that is done, or nil if it equals ctx.Err().
 func causeOf(ctx context.Context) error {
-	if cause := context.Cause(ctx); cause != ctx.Err() { //nolint:errorlint // identity: the same error again says nothing
+	if cause := context.Cause(ctx); cause != ctx.Err() { //nolint:errorlint // identity: the same error twice would be noise
 		return cause
 	}
 	return nil
 }
 
-// ReplyError says that a script answered something it never answers: the key
-// or the server is not what it seems.
+// ReplyError means that a script returned a reply that it never returns on a Redis server
+// with valid data.
 type ReplyError = wire.ReplyError
 
-// IsTemporary reports whether the call that failed with err may succeed when it is
-// made again: nobody answered, no connection was had, or the server said that it
-// is loading, busy, read-only or failing over. It is false for what only an
-// operator can change, such as rights, a password, a certificate or memory, for a
-// refused input, and for a Client that is closed.
+// IsTemporary reports whether the call that failed with err may succeed if it is repeated.
+// It is true if no answer arrived, if there was no connection, and if the server is
+// loading, busy, read-only or failing over. It is false if an operator has to act first,
+// for example on ACL rights, a password, a certificate or memory. It is also false for
+// invalid input and for a closed Client.
 //
-// A call that was ended by its own context may be temporary, too: look at the
+// The error of a call that its own context ended may be temporary too. So check the
 // context first.
 func IsTemporary(err error) bool { return wire.IsTemporary(err) }

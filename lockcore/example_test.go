@@ -11,7 +11,7 @@ import (
 )
 
 // exampleClient is a Client on a Redis server inside the process, so that the examples run
-// anywhere. An application gives lockcore.New the *redis.Client that it has.
+// anywhere. An application passes its own *redis.Client to lockcore.New.
 func exampleClient() (c *lockcore.Client, done func()) {
 	r, err := lockcoretest.StartRedis()
 	if err != nil {
@@ -27,7 +27,7 @@ func exampleClient() (c *lockcore.Client, done func()) {
 	}
 }
 
-// A Mutex has one holder. Its token is handed to what the holder writes to.
+// A Mutex has one holder. The holder passes its token to the resource that it writes to.
 func ExampleMutex() {
 	c, done := exampleClient()
 	defer done()
@@ -35,10 +35,10 @@ func ExampleMutex() {
 
 	m, err := c.Mutex("orders", lockcore.LeaseConfig{TTL: 10 * time.Second})
 	if err != nil {
-		fmt.Println(err) // what was wrong with the name or the config
+		fmt.Println(err) // an invalid name or configuration
 		return
 	}
-	lease, err := m.Lock(ctx) // waits in line
+	lease, err := m.Lock(ctx) // waits in the queue
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -66,8 +66,8 @@ func ExampleMutex() {
 	// a later lease has a greater token: true
 }
 
-// An owner comes in as often as it likes, from wherever: here a call that takes the
-// lock calls another that takes it, too.
+// An owner can acquire the lock any number of times, for example in a function that holds
+// the lock and calls another function that acquires it, too.
 func ExampleReentrantMutex() {
 	c, done := exampleClient()
 	defer done()
@@ -110,7 +110,7 @@ func ExampleReentrantMutex() {
 	// 0 left, not held: true
 }
 
-// Many read or one writes; a writer becomes a reader without a gap.
+// Many owners read, or one writes. A writer can become a reader without a gap.
 func ExampleRWMutex() {
 	c, done := exampleClient()
 	defer done()
@@ -118,7 +118,7 @@ func ExampleRWMutex() {
 
 	owner := func(name string) *lockcore.RWMutex {
 		rw, err := c.RWMutex("catalogue", name, lockcore.RWConfig{
-			Read:  lockcore.LeaseConfig{TTL: 5 * time.Second}, // as long as a crashed reader is in the way
+			Read:  lockcore.LeaseConfig{TTL: 5 * time.Second}, // a crashed reader blocks writers for that long
 			Write: lockcore.LeaseConfig{TTL: 30 * time.Second},
 		})
 		if err != nil {
@@ -142,10 +142,10 @@ func ExampleRWMutex() {
 	_, err = b.TryRLock(ctx)
 	fmt.Println("b may read while a reads:", err == nil)
 
-	_, err = b.Lock(ctx) // would wait for a, which may want the same
-	fmt.Println("b may come to write:", !errors.Is(err, lockcore.ErrUpgrade))
+	_, err = b.Lock(ctx) // could deadlock: a may want to upgrade, too
+	fmt.Println("b may upgrade:", !errors.Is(err, lockcore.ErrUpgrade))
 	// Output:
 	// b may read while a writes: false
 	// b may read while a reads: true
-	// b may come to write: false
+	// b may upgrade: false
 }

@@ -5,25 +5,21 @@ import (
 	"sync"
 
 	"github.com/noonlock/noonlock/internal/wire"
-	"github.com/noonlock/noonlock/internal/wire/wiretest"
 )
 
 // scriptFiles are the files of the scripts in these tests.
 var scriptFiles fs.FS = luaFiles
 
-// UseMutant changes a file of the scripts in these tests, for all Clients to come, see
-// wiretest.Edit.
-func UseMutant(text string) error {
-	files, err := wiretest.Edit(luaFiles, text)
-	if err != nil {
-		return err
-	}
+// ScriptFiles returns the files of the scripts in these tests.
+func ScriptFiles() fs.FS { return scriptFiles }
+
+// UseScripts replaces the scripts, for all Clients to come.
+func UseScripts(files fs.FS) {
 	scriptFiles = files
 	ownScripts = sync.OnceValues(func() (*scripts, error) { return loadScripts(files) })
-	return nil
 }
 
-// ScriptSource is the text of a script as it is sent, for faults that match it.
+// ScriptSource returns the text of a script as it is sent, for faults that match it.
 func ScriptSource(name string) (string, error) {
 	l := wire.NewLoader(scriptFiles)
 	s := l.Script(name)
@@ -33,14 +29,5 @@ func ScriptSource(name string) (string, error) {
 	return s.Source(), nil
 }
 
-// ScriptFile is the file of a script as it was written, comments and all.
-func ScriptFile(name string) (string, error) {
-	text, err := fs.ReadFile(scriptFiles, "lua/"+name+".lua")
-	return string(text), err
-}
-
-// ScriptNames are the scripts there are, parts left out.
-func ScriptNames() ([]string, error) { return wiretest.Names(scriptFiles) }
-
-// Process is the secret part of a Client's values.
+// Process returns the secret part of a Client's values.
 func (c *Client) Process() string { return c.process }

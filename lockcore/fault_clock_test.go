@@ -34,15 +34,15 @@ func TestFault63_ClockOfTheUser(t *testing.T) {
 					time.Sleep(time.Second)
 				})
 				var sick atomic.Bool
-				opt, faults := e.link()
-				c := e.clientWith(opt, lockcore.Config{Clock: func() time.Duration {
+				opt, faults := e.Link()
+				c := e.ClientWith(opt, lockcore.Config{Clock: func() time.Duration {
 					if sick.Load() {
 						return ill()
 					}
-					return e.clock()
+					return e.Clock()
 				}})
 				lease := e.try(e.mutex(c, "orders", ttl(3*time.Second)))
-				e.pass(10 * time.Second)
+				e.Pass(10 * time.Second)
 				sick.Store(true)
 				asked := time.Now()
 				for range 100 {
@@ -53,7 +53,7 @@ func TestFault63_ClockOfTheUser(t *testing.T) {
 				if took := time.Since(asked); took > 100*time.Millisecond {
 					e.Errorf("a hundred calls of Err took %s", took)
 				}
-				e.pass(time.Minute)
+				e.Pass(time.Minute)
 				if lease.Context().Err() != nil {
 					e.Fatalf("the lease was not renewed: %v", context.Cause(lease.Context()))
 				}
@@ -73,11 +73,11 @@ func TestFault63_ClockOfTheUser(t *testing.T) {
 // cut off stops in time.
 func TestFault63_NoClockInABubble(t *testing.T) {
 	inBubble(t, func(e *env) {
-		opt, faults := e.link()
-		c := e.clientWith(opt, lockcore.Config{})
+		opt, faults := e.Link()
+		c := e.ClientWith(opt, lockcore.Config{})
 		began := time.Now()
 		lease := e.try(e.mutex(c, "orders", ttl(10*time.Second)))
-		e.pass(time.Hour)
+		e.Pass(time.Hour)
 		if lease.Context().Err() != nil {
 			e.Fatalf("the lease was not renewed: %v", context.Cause(lease.Context()))
 		}
@@ -101,7 +101,7 @@ type valueKey struct{}
 func TestFault67_ThousandsEndAtOneInstant(t *testing.T) {
 	inBubble(t, func(e *env) {
 		const n = 2000
-		c := e.client("a")
+		c := e.Client("a")
 		var leases []*lockcore.Lease
 		var early, called atomic.Int64
 		var children []context.Context
@@ -135,7 +135,7 @@ func TestFault67_ThousandsEndAtOneInstant(t *testing.T) {
 				e.Fatalf("a context was done %s late", late)
 			}
 		}
-		e.settle()
+		e.Settle()
 		if early.Load() > 0 || called.Load() != n {
 			e.Errorf("%d functions were called; contexts that were not done then: %d", called.Load(), early.Load())
 		}

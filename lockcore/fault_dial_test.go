@@ -24,6 +24,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
@@ -58,10 +59,10 @@ func (e *env) certificate(until time.Duration) certificate {
 // tlsEnv is a server that speaks TLS on a port of its own, whose address it returns.
 func tlsEnv(t *testing.T, until time.Duration, conf ...string) (*env, string, certificate) {
 	t.Helper()
-	c := (&env{T: t}).certificate(until)
+	c := (&env{Env: &testenv.Env{T: t}}).certificate(until)
 	addr := unreachable(t)
 	_, port, err := net.SplitHostPort(addr)
-	must(&env{T: t}, err)
+	must(t, err)
 	conf = append([]string{"tls-port " + port, "tls-cert-file " + c.cert, "tls-key-file " + c.key, "tls-ca-cert-file " + c.cert}, conf...)
 	return realEnv(t, conf...), addr, c
 }
@@ -86,14 +87,14 @@ func TestFault61_NoConnectionEver(t *testing.T) {
 		{"another name", secure, &tls.Config{RootCAs: ours.pool, ServerName: "redis.example", MinVersion: tls.VersionTLS12}, "redis.example"},
 		{"expired", expired, pool(old.pool), "expired"},
 		{"no certificate of ours", private, pool(known.pool), "certificate required"},
-		{"TLS to a port without", e.real.Addr(), pool(ours.pool), "does not speak TLS on this port"},
+		{"TLS to a port without", e.Real.Addr(), pool(ours.pool), "does not speak TLS on this port"},
 		{"no TLS to a port with it", secure, nil, "speaks TLS on this port"},
 	} {
 		if !strings.HasPrefix(c.name, "TLS to") { // a Dialer does not say that it means TLS
 			t.Run(c.name, func(t *testing.T) {
 				t.Parallel()
 				var dials atomic.Int64
-				opt := e.options(c.addr)
+				opt := testenv.Options(c.addr)
 				opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 					dials.Add(1)
 					if c.tls == nil {
@@ -109,7 +110,7 @@ func TestFault61_NoConnectionEver(t *testing.T) {
 		}
 		t.Run(c.name+", by the options", func(t *testing.T) {
 			t.Parallel()
-			opt := e.options(c.addr)
+			opt := testenv.Options(c.addr)
 			if c.tls != nil {
 				opt.TLSConfig = c.tls
 			}
@@ -121,7 +122,7 @@ func TestFault61_NoConnectionEver(t *testing.T) {
 // never holds that TryLock and Lock fail as is due where no connection will ever be had.
 func never(t *testing.T, e *env, opt *redis.Options, says string) {
 	t.Helper()
-	c := e.clientWith(opt, lockcore.Config{})
+	c := e.ClientWith(opt, lockcore.Config{})
 	m, err := c.Mutex("orders", ttl(time.Hour))
 	must(e, err)
 	_, tried := m.TryLock(t.Context())
@@ -147,10 +148,10 @@ func TestFault69_DialFailsInItsOwnWay(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) { // not parallel: it counts goroutines
 			inBubble(t, func(e *env) {
-				opt := e.bubble.Options()
+				opt := e.Bubble.Options()
 				opt.Dialer = func(context.Context, string, string) (net.Conn, error) { return nil, fail }
-				c := e.clientWith(opt, lockcore.Config{})
-				e.settle()
+				c := e.ClientWith(opt, lockcore.Config{})
+				e.Settle()
 				before := runtime.NumGoroutine()
 				var wg sync.WaitGroup
 				for i := range 300 {
@@ -162,16 +163,16 @@ func TestFault69_DialFailsInItsOwnWay(t *testing.T) {
 					})
 				}
 				wg.Wait()
-				e.settle()
+				e.Settle()
 				if n := runtime.NumGoroutine() - before; n > 10 {
 					e.Errorf("%d goroutines stay behind", n)
 				}
-				began := e.clock()
+				began := e.Clock()
 				must(e, c.Close(e.Context()))
-				if took := e.clock() - began; took > 0 {
+				if took := e.Clock() - began; took > 0 {
 					e.Errorf("Close took %v", took)
 				}
-				e.pass(time.Second) // go-redis dials once a second after a thousand failures
+				e.Pass(time.Second) // go-redis dials once a second after a thousand failures
 			})
 		})
 	}
@@ -182,7 +183,7 @@ func TestFault69_DialFailsInItsOwnWay(t *testing.T) {
 func TestFault69_TakenBackByFew(t *testing.T) {
 	inBubble(t, func(e *env) {
 		e.warmAll()
-		c, f := e.linked("a")
+		c, f := e.Linked("a")
 		e.unlock(e.try(e.mutex(c, "first", ttl(time.Second))))
 		lost := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.SwallowReply})
 		before := runtime.NumGoroutine()
@@ -196,12 +197,12 @@ func TestFault69_TakenBackByFew(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		e.settle()
+		e.Settle()
 		if n := runtime.NumGoroutine() - before; n > 100 {
 			e.Errorf("%d goroutines take back what 2000 calls may have left", n)
 		}
 		lost.Lift()
-		e.pass(time.Minute)
+		e.Pass(time.Minute)
 		for i := range 2000 {
 			if name := fmt.Sprint("m", i); e.stored(name) != "" {
 				e.Fatalf("%s is held for an hour, although nobody has it", name)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
@@ -75,7 +76,7 @@ func TestFault46_Names(t *testing.T) {
 			continue
 		}
 		refusal(t, err, "name", bad.rule)
-		refusal(t, c.Do(t.Context(), bad.name, func(context.Context, uint64) error { return nil }), "name", bad.rule)
+		refusal(t, c.Do(t.Context(), bad.name, lockcore.LeaseConfig{}, func(context.Context, uint64) error { return nil }), "name", bad.rule)
 	}
 	for _, good := range []string{"x", strings.Repeat("x", 200), "ü/ö:ä", "jobs/x", "a.b-c_d", "昼", ":lock", "*?[a]"} {
 		if _, err := c.Mutex(good, lockcore.LeaseConfig{}); err != nil {
@@ -87,7 +88,7 @@ func TestFault46_Names(t *testing.T) {
 // Names that look like patterns, paths or parts of keys are names like any other.
 func TestStrangeNames(t *testing.T) {
 	onAllKinds(t, func(e *env) {
-		a, b := e.client("identity with spaces / and {braces}"), e.client("b")
+		a, b := e.Client("identity with spaces / and {braces}"), e.Client("b")
 		for _, name := range []string{":lock", "*?[a]^", "%d%s%%", "昼", "a:b:c", "-1", "'", `"\`, strings.Repeat("x", 200)} {
 			lease := e.try(e.mutex(a, name, ttl(20*time.Second)))
 			if held := e.refused(e.mutex(b, name, ttl(time.Second))); held.Holder != a.Identity() {
@@ -95,11 +96,11 @@ func TestStrangeNames(t *testing.T) {
 			}
 			waiter := e.inLine(e.mutex(b, name, ttl(20*time.Second)))
 			back := e.inLine(e.mutex(a, name, ttl(20*time.Second)))
-			before := e.clock()
+			before := e.Clock()
 			e.unlock(lease)
 			e.unlock(waiter.granted())
 			e.unlock(back.granted())
-			if took := e.clock() - before; e.bubble != nil && took != 0 {
+			if took := e.Clock() - before; e.Bubble != nil && took != 0 {
 				e.Errorf("%q: hand-overs took %v, they were not pushed", name, took)
 			}
 		}
@@ -163,9 +164,9 @@ func TestFault47_HugeMaxHold(t *testing.T) {
 	inBubble(t, func(e *env) {
 		clock := lockcoretest.NewClock()
 		clock.Advance(1000 * time.Hour)
-		c := e.clientWith(e.direct(), lockcore.Config{Clock: clock.Now})
+		c := e.ClientWith(e.Direct(), lockcore.Config{Clock: clock.Now})
 		lease := e.try(e.mutex(c, "orders", lockcore.LeaseConfig{TTL: 3 * time.Second, MaxHold: math.MaxInt64}))
-		e.pass(time.Minute)
+		e.Pass(time.Minute)
 		if lease.Context().Err() != nil {
 			e.Errorf("ended: %v", context.Cause(lease.Context()))
 		}
@@ -177,25 +178,32 @@ func TestFault49_Nil(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := lockcoretest.NewRedis(t)
-		e := &env{T: t, bubble: r, raw: r.Client(), start: time.Now()}
+		e := &env{Env: &testenv.Env{T: t, Bubble: r, Raw: r.Client(), Start: time.Now()}}
 		if _, err := lockcore.New(nil, lockcore.Config{}); !errors.Is(err, lockcore.ErrConfig) {
 			t.Errorf("New(nil): %v", err)
 		}
-		c := e.client("a")
+		c := e.Client("a")
 		m := e.mutex(c, "orders", lockcore.LeaseConfig{})
+		refusal(t, c.Do(t.Context(), "orders", lockcore.LeaseConfig{}, nil), "fn", "a function")
+		// A nil context panics, as in the standard library, and leaves nothing behind.
 		var none context.Context
-		_, err := m.TryLock(none)
-		refusal(t, err, "ctx", "a context")
-		_, err = m.Lock(none)
-		refusal(t, err, "ctx", "a context")
-		refusal(t, c.Do(none, "orders", func(context.Context, uint64) error { return nil }), "ctx", "a context")
-		refusal(t, c.Do(t.Context(), "orders", nil), "fn", "a function")
-		refusal(t, c.Close(none), "ctx", "a context")
-		lease := e.try(m)
-		refusal(t, lease.Unlock(none), "ctx", "a context")
-		if lease.Context().Err() != nil {
-			t.Error("a refused Unlock ended the lease")
+		for name, call := range map[string]func(){
+			"TryLock": func() { _, _ = m.TryLock(none) },
+			"Lock":    func() { _, _ = m.Lock(none) },
+			"Do": func() {
+				_ = c.Do(none, "orders", lockcore.LeaseConfig{}, func(context.Context, uint64) error { return nil })
+			},
+		} {
+			func() {
+				defer func() {
+					if recover() == nil {
+						t.Errorf("%s does not panic", name)
+					}
+				}()
+				call()
+			}()
 		}
+		lease := e.try(m)
 		e.unlock(lease)
 	})
 }

@@ -10,30 +10,31 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
-// The holder's machine is suspended beyond the TTL: no timer of it has run, its clock
-// has gone on. Its first look says that the lease is over, and its Unlock leaves the
-// successor alone.
+// The holder's machine is suspended for longer than the TTL. No timer has run, but its
+// clock has advanced. The first call reports that the lease has ended, and Unlock does not
+// affect the successor.
 //
-// Caught mutant: the context looks at its timer only.
+// Caught mutant: the context uses its timer only.
 func TestFault05_MachineSuspended(t *testing.T) {
 	onAllKinds(t, func(e *env) {
 		clock := lockcoretest.NewClock()
-		opt, f := e.link()
-		a := e.clientWith(opt, lockcore.Config{Identity: "a", Clock: clock.Now})
+		opt, f := e.Link()
+		a := e.ClientWith(opt, lockcore.Config{Identity: "a", Clock: clock.Now})
 		lease := e.try(e.mutex(a, "orders", ttl(2*time.Second)))
-		cut := f.Partition() // what it does while it is suspended: nothing
-		next := e.lock(e.mutex(e.client("b"), "orders", ttl(20*time.Second)))
+		cut := f.Partition() // a suspended machine sends nothing
+		next := e.lock(e.mutex(e.Client("b"), "orders", ttl(20*time.Second)))
 		clock.Advance(time.Hour)
 		if lease.Context().Err() == nil || lease.Remaining() != 0 {
 			e.Errorf("after an hour %v remain", lease.Remaining())
 		}
 		f.Heal()
 		mustIs(e, lease.Unlock(e.Context()), lockcore.ErrNotHeld, lockcore.ErrLeaseExpired)
-		e.pass(50 * time.Millisecond)
+		e.Pass(50 * time.Millisecond)
 		if next.Context().Err() != nil || e.stored("orders") == "" || next.Token() <= lease.Token() {
 			e.Errorf("the successor: %v, token %d after %d", next.Context().Err(), next.Token(), lease.Token())
 		}
@@ -44,15 +45,14 @@ func TestFault05_MachineSuspended(t *testing.T) {
 
 // Replies arrive one byte at a time.
 //
-// Caught mutant: none of the scripts; a reader of replies that takes what has come for
-// the whole.
+// Caught mutant: a reader of replies that takes a part for the whole.
 func TestFault10_RepliesByteByByte(t *testing.T) {
 	onAllKinds(t, func(e *env) {
 		e.warmAll()
-		a, f := e.linked("a")
+		a, f := e.Linked("a")
 		trickle := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.TrickleReply})
 		lease := e.lock(e.mutex(a, "orders", ttl(3*time.Second)))
-		e.pass(4 * time.Second) // renewed
+		e.Pass(4 * time.Second) // renewed
 		if lease.Context().Err() != nil {
 			e.Errorf("the lease ended: %v", context.Cause(lease.Context()))
 		}
@@ -65,14 +65,14 @@ func TestFault10_RepliesByteByByte(t *testing.T) {
 	})
 }
 
-// The server comes back with an old snapshot, in which another holds the name. (Class
-// D: what the snapshot says may be over; the token tells.) The holder is told, nobody
-// renews the other's hold, and it ends with its TTL.
+// The server restarts with an old snapshot, in which another lease holds the name. (Class
+// D: the snapshot is out of date; tokens protect the resource.) The holder's lease ends at
+// its next renewal. The other's lock is not renewed, and expires with its TTL.
 //
-// Caught mutant: renew without a look at who holds.
+// Caught mutant: renew without checking the holder.
 func TestFault16_ClassD_OldSnapshot(t *testing.T) {
 	onAllKinds(t, func(e *env) {
-		a, b := e.client("a"), e.client("b")
+		a, b := e.Client("a"), e.Client("b")
 		old := e.try(e.mutex(a, "orders", lockcore.LeaseConfig{TTL: 10 * time.Minute, NoRenewal: true}))
 		e.keep("orders")
 		e.unlock(old)
@@ -83,7 +83,7 @@ func TestFault16_ClassD_OldSnapshot(t *testing.T) {
 			e.Errorf("told of %+v, want a and what is left", held)
 		}
 		waiter := e.inLine(e.mutex(b, "orders", ttl(3*time.Second)))
-		if n := e.raw.Del(e.Context(), e.key("orders", "lock")).Val(); n != 1 { // as it ends in ten minutes
+		if n := e.Raw.Del(e.Context(), e.key("orders", "lock")).Val(); n != 1 { // as it ends in ten minutes
 			e.Fatal("nothing held the name")
 		}
 		next := waiter.granted()
@@ -94,28 +94,28 @@ func TestFault16_ClassD_OldSnapshot(t *testing.T) {
 	})
 }
 
-// keep puts the lock and the counter of a name aside, and restore brings them back.
+// keep saves the lock and the counter of a name, and restore writes them back.
 func (e *env) keep(name string) {
 	e.Helper()
 	for _, part := range []string{"lock", "fence"} {
-		must(e, e.raw.Copy(e.Context(), e.key(name, part), "kept:"+part, 0, true).Err())
+		must(e, e.Raw.Copy(e.Context(), e.key(name, part), "kept:"+part, 0, true).Err())
 	}
 }
 
 func (e *env) restore(name string) {
 	e.Helper()
 	for _, part := range []string{"lock", "fence"} {
-		left := e.raw.PTTL(e.Context(), "kept:"+part).Val()
-		must(e, e.raw.Copy(e.Context(), "kept:"+part, e.key(name, part), 0, true).Err())
-		must(e, e.raw.PExpire(e.Context(), e.key(name, part), left).Err())
+		left := e.Raw.PTTL(e.Context(), "kept:"+part).Val()
+		must(e, e.Raw.Copy(e.Context(), "kept:"+part, e.key(name, part), 0, true).Err())
+		must(e, e.Raw.PExpire(e.Context(), e.key(name, part), left).Err())
 	}
 }
 
-// Entries of one owner are asked for and given back while requests and replies are
-// lost, repeated and cut off: the count is exact.
+// Leases of one owner are acquired and released while requests and replies are lost,
+// repeated and cut off. The count is exact.
 //
-// Caught mutants: an entry is a number that is raised and lowered; a repeated acquire
-// adds an entry; a repeated release takes another's.
+// Caught mutants: entries are a counter that is incremented and decremented; a repeated
+// acquire adds an entry; a repeated release removes another's.
 func TestFault27_CountIsExact(t *testing.T) {
 	for _, kind := range []lockcoretest.Kind{
 		lockcoretest.SwallowReply, lockcoretest.ResetBefore, lockcoretest.ResetAfter, lockcoretest.DuplicateRequest,
@@ -124,7 +124,7 @@ func TestFault27_CountIsExact(t *testing.T) {
 			onBoth(t, func(e *env) {
 				e.kind = "reentrant" // for the names of scripts
 				e.warmAll()
-				a, f := e.linked("a")
+				a, f := e.Linked("a")
 				m := e.reentrant(a, "orders", "me", ttl(3*time.Second))
 				outer := e.try(m)
 				const entries = 4
@@ -138,14 +138,14 @@ func TestFault27_CountIsExact(t *testing.T) {
 					e.Errorf("%d entries stand at the server, %d are counted, want %d", len(s.entries), s.counts["me"], 1+entries)
 				}
 				for i, lease := range held {
-					if kind != lockcoretest.DuplicateRequest { // which hides the first answer, with nobody to ask again
+					if kind != lockcoretest.DuplicateRequest { // a repeated request hides the first answer, and nothing retries it
 						lost := f.Inject(e, lockcoretest.Fault{Kind: kind, Match: e.script("mutex_leave"), Count: 1})
 						defer lost.Lift()
 					}
 					e.leave(lease, entries-i)
 				}
 				e.leave(outer, 0)
-				if e.exists(e.key("orders", "lock")) {
+				if e.Exists(e.key("orders", "lock")) {
 					e.Error("the key is left behind")
 				}
 			})
@@ -153,16 +153,16 @@ func TestFault27_CountIsExact(t *testing.T) {
 	}
 }
 
-// Out of memory: what the owned locks must do all the same. A reader confirms a grant
-// and renews, a writer downgrades, one of two entries is released, and the line is
-// served; a name is not taken anew.
+// Owned locks on a server that is out of memory. A reader confirms a grant and renews, a
+// writer downgrades, one of two entries is released, and the queue is served. A free lock
+// cannot be acquired.
 //
-// Caught mutants: any HSET that comes before what works without memory.
+// Caught mutants: any HSET before the commands that work without memory.
 func TestFault31_OutOfMemoryOwned(t *testing.T) {
 	t.Parallel()
 	e := realEnv(t, "maxmemory-policy noeviction")
-	full := func(bytes string) { must(e, e.raw.ConfigSet(t.Context(), "maxmemory", bytes).Err()) }
-	a, b := e.client("a"), e.client("b")
+	full := func(bytes string) { must(e, e.Raw.ConfigSet(t.Context(), "maxmemory", bytes).Err()) }
+	a, b := e.Client("a"), e.Client("b")
 	cfg := ttl(3 * time.Second)
 	first := e.try(e.rw(a, "orders", "a", cfg))
 	second := e.try(e.rw(a, "orders", "a", ttl(30*time.Second)))
@@ -173,7 +173,7 @@ func TestFault31_OutOfMemoryOwned(t *testing.T) {
 	must(e, first.Downgrade(t.Context()))
 	read := reader.granted() // and with it the other's key end is later than its own
 	renewals := e.calls("pexpireat")
-	e.until("both were renewed", func() bool { return e.calls("pexpireat") >= renewals+6 })
+	e.Until("both were renewed", func() bool { return e.calls("pexpireat") >= renewals+6 })
 	if first.Context().Err() != nil || read.Context().Err() != nil {
 		t.Errorf("a lease ended: %v, %v", context.Cause(first.Context()), context.Cause(read.Context()))
 	}
@@ -185,35 +185,35 @@ func TestFault31_OutOfMemoryOwned(t *testing.T) {
 	lease := writer.granted()
 	full("0")
 	e.unlock(lease)
-	if keys := e.raw.Keys(t.Context(), "noonlock:{fresh}:*").Val(); len(keys) > 0 {
+	if keys := e.Raw.Keys(t.Context(), "noonlock:{fresh}:*").Val(); len(keys) > 0 {
 		t.Errorf("the refused acquire left %v", keys)
 	}
 }
 
-// A script that never ends holds the server up until it is killed. Nothing was applied
-// meanwhile, and all goes on behind it.
+// A script that never ends blocks the server until it is killed. Nothing is applied
+// meanwhile, and leases and waiters continue afterwards.
 //
-// Caught mutant: BUSY is an error that is returned.
+// Caught mutant: BUSY is returned as an error.
 func TestFault33_BusyServer(t *testing.T) {
 	onServerAllKinds(t, func(e *env) {
-		a, b := e.client("a"), e.client("b")
+		a, b := e.Client("a"), e.Client("b")
 		lease := e.try(e.mutex(a, "orders", ttl(20*time.Second)))
 		waiter := e.inLine(e.mutex(b, "orders", ttl(20*time.Second)))
-		must(e, e.raw.ConfigSet(e.Context(), "lua-time-limit", "20").Err())
+		must(e, e.Raw.ConfigSet(e.Context(), "lua-time-limit", "20").Err())
 		killed := make(chan error, 1)
-		hog := redis.NewClient(&redis.Options{Addr: e.real.Addr(), ReadTimeout: -1, MaxRetries: -1})
+		hog := redis.NewClient(&redis.Options{Addr: e.Real.Addr(), ReadTimeout: -1, MaxRetries: -1})
 		defer hog.Close()
 		go func() { killed <- hog.Eval(context.Background(), "while true do end", nil).Err() }()
-		e.until("the server is busy", func() bool { return redis.HasErrorPrefix(e.raw.Get(e.Context(), "x").Err(), "BUSY") })
+		e.Until("the server is busy", func() bool { return redis.HasErrorPrefix(e.Raw.Get(e.Context(), "x").Err(), "BUSY") })
 		free := e.goLock(e.mutex(b, "other", ttl(20*time.Second)))
 		done := make(chan error, 1)
 		go func() { done <- lease.Unlock(e.Context()) }()
-		for range 20 { // for as long as this takes, everybody is told that it is busy
-			if err := e.raw.Get(e.Context(), "x").Err(); !redis.HasErrorPrefix(err, "BUSY") {
+		for range 20 { // during this time the server answers BUSY to all clients
+			if err := e.Raw.Get(e.Context(), "x").Err(); !redis.HasErrorPrefix(err, "BUSY") {
 				e.Fatalf("not busy any more: %v", err)
 			}
 		}
-		must(e, e.raw.ScriptKill(e.Context()).Err())
+		must(e, e.Raw.ScriptKill(e.Context()).Err())
 		if err := <-killed; err == nil {
 			e.Error("the script was not killed")
 		}
@@ -225,21 +225,21 @@ func TestFault33_BusyServer(t *testing.T) {
 	})
 }
 
-// The server's clock is set back by an hour while the holder is dead: its lock is stuck
-// for that long. That is told, and an admin can free it for those in line.
+// The server's clock is set back by an hour while the holder is dead, so its lock stays
+// for that long. Inspect reports that, and ForceRelease frees the lock for the waiters.
 //
-// Caught mutant: the end of what is held is told from the TTL that was asked for.
+// Caught mutant: the remaining time is computed from the requested TTL.
 func TestFault36_ServerClockSetBackWhileTheHolderIsDead(t *testing.T) {
 	inBubbleAllKinds(t, func(e *env) {
-		dead, f := e.linked("dead")
-		c := e.client("c")
+		dead, f := e.Linked("dead")
+		c := e.Client("c")
 		cfg := ttl(10 * time.Second)
 		lease := e.try(e.mutex(dead, "orders", cfg))
 		waiter := e.inLine(e.mutex(c, "orders", cfg))
 		cut := f.Partition()
 		f.Cut()
-		e.bubble.StepClock(-time.Hour)
-		e.pass(time.Minute)
+		e.Bubble.StepClock(-time.Hour)
+		e.Pass(time.Minute)
 		if waiter.over() {
 			e.Fatal("the lock is not stuck: this test proves nothing")
 		}
@@ -258,57 +258,57 @@ func TestFault36_ServerClockSetBackWhileTheHolderIsDead(t *testing.T) {
 	})
 }
 
-// A Client that does not read its messages: the server ends its subscription when too
-// many have piled up. It subscribes again and looks.
+// A Client does not read its messages, and the server closes its subscription when too
+// many have accumulated. The Client subscribes again, and its waiters look.
 //
 // Caught mutant: no look after a reconnect (the next one is ten minutes away).
 func TestFault42_SlowConsumer(t *testing.T) {
 	onServerAllKinds(t, func(e *env) {
-		must(e, e.raw.ConfigSet(e.Context(), "client-output-buffer-limit", "pubsub 1mb 0 0").Err())
-		a := e.client("a")
-		b, f := e.linked("b")
+		must(e, e.Raw.ConfigSet(e.Context(), "client-output-buffer-limit", "pubsub 1mb 0 0").Err())
+		a := e.Client("a")
+		b, f := e.Linked("b")
 		cfg := ttl(10 * time.Minute)
 		lease := e.try(e.mutex(a, "orders", cfg))
 		waiter := e.inLine(e.mutex(b, "orders", cfg))
 		channel := "noonlock:ch:" + b.Process()
 		cut := f.Partition()
 		flood := strings.Repeat("x", 1<<20)
-		e.until("the server has ended the subscription", func() bool {
-			return e.raw.Publish(e.Context(), channel, flood).Val() == 0
+		e.Until("the server has ended the subscription", func() bool {
+			return e.Raw.Publish(e.Context(), channel, flood).Val() == 0
 		})
-		e.until("what it sent is held back", func() bool { return cut.Fired() > 0 })
-		e.unlock(lease) // nobody hears, and that is known
+		e.Until("what it sent is held back", func() bool { return cut.Fired() > 0 })
+		e.unlock(lease) // PUBLISH has no receiver
 		f.Heal()
 		e.unlock(waiter.granted())
 	})
 }
 
-// The server accepts no more connections: who has some goes on, who needs one is told
-// what is wrong, and not that another holds the lock.
+// The server accepts no more connections. Clients with connections continue. The error of
+// a Client that needs one names the cause, and is not ErrNotAcquired.
 //
-// Caught mutant: an error of a dial is ErrNotAcquired.
+// Caught mutant: a dial error is ErrNotAcquired.
 func TestFault44_NoMoreConnections(t *testing.T) {
 	onServerAllKinds(t, func(e *env) {
-		a := e.client("a")
+		a := e.Client("a")
 		lease := e.try(e.mutex(a, "orders", ttl(3*time.Second)))
 		waiter := e.inLine(e.mutex(a, "orders", ttl(3*time.Second)))
-		e.until("it was renewed once, on a connection of its own", func() bool { return lease.Remaining()+e.clock() > 4*time.Second })
+		e.Until("it was renewed once, on a connection of its own", func() bool { return lease.Remaining()+e.Clock() > 4*time.Second })
 		most := e.connections("")
-		must(e, e.raw.ConfigSet(e.Context(), "maxclients", strconv.Itoa(most)).Err())
-		if err := redis.NewClient(e.options(e.real.Addr())).Ping(e.Context()).Err(); err == nil {
+		must(e, e.Raw.ConfigSet(e.Context(), "maxclients", strconv.Itoa(most)).Err())
+		if err := redis.NewClient(testenv.Options(e.Real.Addr())).Ping(e.Context()).Err(); err == nil {
 			e.Fatal("the server takes more connections")
 		}
-		_, err := e.mutex(e.client("b"), "free", ttl(time.Second)).TryLock(e.Context())
+		_, err := e.mutex(e.Client("b"), "free", ttl(time.Second)).TryLock(e.Context())
 		if err == nil || errors.Is(err, lockcore.ErrNotAcquired) {
 			e.Errorf("TryLock: %v, want what is wrong", err)
 		}
-		e.pass(3500 * time.Millisecond)
+		e.Pass(3500 * time.Millisecond)
 		if lease.Context().Err() != nil {
 			e.Errorf("the lease ended: %v", context.Cause(lease.Context()))
 		}
 		e.unlock(lease)
 		e.unlock(waiter.granted())
-		must(e, e.raw.ConfigSet(e.Context(), "maxclients", "1000").Err())
-		e.unlock(e.try(e.mutex(e.client("b"), "free", ttl(time.Second))))
+		must(e, e.Raw.ConfigSet(e.Context(), "maxclients", "1000").Err())
+		e.unlock(e.try(e.mutex(e.Client("b"), "free", ttl(time.Second))))
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
 
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
@@ -31,8 +32,8 @@ func stuckLogger(e *env) logr.Logger {
 // contexts are done in time, and nobody else has held a lock before.
 func TestFault63_SlowLoggerDelaysNoEnd(t *testing.T) {
 	inBubbleAllKinds(t, func(e *env) {
-		opt, faults := e.link()
-		c := e.clientWith(opt, lockcore.Config{Logger: slowLogger(e, 100*time.Millisecond)})
+		opt, faults := e.Link()
+		c := e.ClientWith(opt, lockcore.Config{Logger: slowLogger(e, 100*time.Millisecond)})
 		var leases []*lockcore.Lease
 		began := time.Now()
 		for i := range 20 {
@@ -53,17 +54,17 @@ func TestFault63_SlowLoggerDelaysNoEnd(t *testing.T) {
 // others are renewed, answer at once, are released, and the Client closes.
 func TestFault63_StuckLoggerStopsNothing(t *testing.T) {
 	inBubbleAllKinds(t, func(e *env) {
-		c := e.clientWith(e.direct(), lockcore.Config{Logger: stuckLogger(e)})
+		c := e.ClientWith(e.Direct(), lockcore.Config{Logger: stuckLogger(e)})
 		cfg := ttl(3 * time.Second)
 		lost := e.try(e.mutex(c, "lost", cfg))
 		var leases []*lockcore.Lease
 		for i := range 8 {
 			leases = append(leases, e.try(e.mutex(c, fmt.Sprint("kept-", i), cfg)))
 		}
-		e.raw.Del(e.Context(), e.key("lost", "lock"))
+		e.Raw.Del(e.Context(), e.key("lost", "lock"))
 		mustIs(e, e.ended(lost), lockcore.ErrLeaseLost)
 		mustIs(e, lost.Unlock(e.Context()), lockcore.ErrNotHeld, lockcore.ErrLeaseLost)
-		e.pass(time.Minute)
+		e.Pass(time.Minute)
 		began := time.Now()
 		for _, lease := range leases {
 			if err := lease.Context().Err(); err != nil || lease.Remaining() <= 0 {
@@ -89,23 +90,23 @@ func TestFault63_StuckLoggerStopsNothing(t *testing.T) {
 // Caught mutant: go-redis dials by itself.
 func TestFault64_NoLinesAboutDials(t *testing.T) { //nolint:paralleltest // go-redis has one logger
 	inBubble(t, func(e *env) {
-		opt, f := e.link()
-		c := e.clientWith(opt, lockcore.Config{})
+		opt, f := e.Link()
+		c := e.ClientWith(opt, lockcore.Config{})
 		e.try(e.mutex(c, "held", ttl(2*time.Second)))
-		e.try(e.mutex(e.client("b"), "orders", ttl(time.Hour)))
+		e.try(e.mutex(e.Client("b"), "orders", ttl(time.Hour)))
 		w := e.inLine(e.mutex(c, "orders", ttl(2*time.Second)))
-		e.settle()
-		before := dependencyLog.String()
+		e.Settle()
+		before := testenv.DependencyLog.String()
 		refused := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.RefuseDial})
 		f.Cut()
-		e.pass(time.Minute)
+		e.Pass(time.Minute)
 		if _, err := e.mutex(c, "other", ttl(time.Second)).TryLock(e.Context()); err == nil {
 			e.Error("a lock was acquired without a server")
 		}
 		if refused.Fired() < 20 {
 			e.Errorf("only %d dials failed", refused.Fired())
 		}
-		if lines := strings.TrimPrefix(dependencyLog.String(), before); lines != "" {
+		if lines := strings.TrimPrefix(testenv.DependencyLog.String(), before); lines != "" {
 			e.Errorf("go-redis wrote: %.500s", lines)
 		}
 		refused.Lift()

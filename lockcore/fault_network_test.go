@@ -9,59 +9,59 @@ import (
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
-// Nothing gets through either way. The holder stops before the server frees the
-// name, and what it sent arrives late and changes nothing.
+// No data passes in either direction. The lease ends before the server frees the lock, and
+// requests that arrive late change nothing.
 //
-// Caught mutant: no end of the lease but by an answer.
+// Caught mutant: only an answer ends the lease.
 func TestFault07_Blackhole(t *testing.T) {
 	inBubbleAllKinds(t, func(e *env) {
-		a, f := e.linked("a")
-		b := e.client("b")
+		a, f := e.Linked("a")
+		b := e.Client("b")
 		cfg := ttl(9 * time.Second)
 		lease := e.try(e.mutex(a, "orders", cfg))
 		waiter := e.inLine(e.mutex(b, "orders", lockcore.LeaseConfig{TTL: 9 * time.Second, NoRenewal: true}))
-		e.pass(10 * time.Second)
+		e.Pass(10 * time.Second)
 		cut := f.Partition()
 		cause := e.ended(lease)
 		mustIs(e, cause, lockcore.ErrLeaseExpired)
-		ended := e.clock()
+		ended := e.Clock()
 		if waiter.over() {
 			e.Fatal("the next one got the lock before the holder stopped")
 		}
 		next := waiter.granted()
-		if e.clock() <= ended {
+		if e.Clock() <= ended {
 			e.Error("no time between the end of one lease and the beginning of the next")
 		}
 		left := e.pttl("orders")
 		f.Heal()
-		e.settle()
+		e.Settle()
 		if e.pttl("orders") > left || next.Context().Err() != nil {
 			e.Errorf("the late requests of the old holder changed the lock: %v left, then %v", left, e.pttl("orders"))
 		}
 		value := e.stored("orders")
-		e.pass(50 * time.Millisecond)
+		e.Pass(50 * time.Millisecond)
 		if e.stored("orders") != value {
 			e.Error("the holder changed")
 		}
 		lockcoretest.MustFire(e, cut)
-		// And when nobody holds it any more, nothing of the past takes it.
+		// When the lock is free again, no late request acquires it.
 		mustIs(e, e.ended(next), lockcore.ErrLeaseExpired)
-		e.pass(time.Second)
+		e.Pass(time.Second)
 		if v := e.stored("orders"); v != "" {
 			e.Errorf("the free lock was taken by a late request: %q", v)
 		}
 	})
 }
 
-// Requests pass and replies do not: the outcome is unknown, which is not "held by
-// another"; and what was taken is given back.
+// Requests pass and replies do not. The outcome is unknown, which is not "held by
+// another". A lock that was acquired is released.
 //
-// Caught mutants: a lost reply reported as ErrNotAcquired; no taking back of an
-// attempt whose reply was lost.
+// Caught mutants: a lost reply is reported as ErrNotAcquired; an attempt whose reply was
+// lost is not withdrawn.
 func TestFault08_RepliesDropped(t *testing.T) {
 	onAllKinds(t, func(e *env) {
 		e.warmAll()
-		a, f := e.linked("a")
+		a, f := e.Linked("a")
 		m := e.mutex(a, "orders", ttl(900*time.Millisecond))
 		rule := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Match: e.script("mutex_acquire")})
 		lease, err := m.TryLock(e.Context())
@@ -70,18 +70,18 @@ func TestFault08_RepliesDropped(t *testing.T) {
 		}
 		mustIs(e, err, lockcore.ErrUnknown)
 		mustNotBe(e, err, lockcore.ErrNotAcquired, lockcore.ErrNotHeld)
-		if e.bubble != nil && rule.Fired() < 2 {
+		if e.Bubble != nil && rule.Fired() < 2 {
 			e.Errorf("asked %d times, want more than once", rule.Fired())
 		}
 		rule.Lift()
-		e.until("the lock was given back", func() bool { return e.stored("orders") == "" })
+		e.Until("the lock was given back", func() bool { return e.stored("orders") == "" })
 
 		// The same while renewing: the lease ends here first.
 		long := e.mutex(a, "long", ttl(3*time.Second))
 		held := e.try(long)
 		all := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.SwallowReply})
 		mustIs(e, e.ended(held), lockcore.ErrLeaseExpired)
-		if e.bubble != nil && e.stored("long") == "" {
+		if e.Bubble != nil && e.stored("long") == "" {
 			e.Error("the server freed the name first")
 		}
 		ctx, cancel := context.WithTimeout(e.Context(), 300*time.Millisecond)
@@ -92,19 +92,19 @@ func TestFault08_RepliesDropped(t *testing.T) {
 	})
 }
 
-// A lock that takes longer to get than it is valid is refused, and given back.
+// If the answer takes longer than the lease is valid, Lock fails and the lock is released.
 //
-// Caught mutant: the answer is believed without a look at the clock.
+// Caught mutant: a grant is accepted without reading the clock.
 func TestFault09_LatencyNearTheTTL(t *testing.T) {
 	inBubbleAllKinds(t, func(e *env) {
 		e.warmAll()
-		a, f := e.linked("a")
+		a, f := e.Linked("a")
 		// Valid for 30 ms, although the TTL would allow more.
 		m := e.mutex(a, "orders", lockcore.LeaseConfig{TTL: 300 * time.Millisecond, ValidFor: 30 * time.Millisecond, RenewInterval: 10 * time.Millisecond})
 		rule := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayReply, Delay: 40 * time.Millisecond, Match: e.script("mutex_acquire")})
 		_, err := m.TryLock(e.Context())
 		mustIs(e, err, lockcore.ErrNotAcquired, lockcore.ErrLeaseExpired)
-		e.settle()
+		e.Settle()
 		if e.stored("orders") != "" {
 			e.Error("the lock was not given back")
 		}
@@ -115,15 +115,14 @@ func TestFault09_LatencyNearTheTTL(t *testing.T) {
 
 // The connection is reset before and after the server runs the script.
 //
-// Caught mutant: acquire without "already mine" (the repeated request finds the
-// lock held, by ourselves).
+// Caught mutant: acquire does not check whether the attempt itself holds the lock.
 func TestFault11_ResetInMidScript(t *testing.T) {
 	for _, kind := range []lockcoretest.Kind{lockcoretest.ResetBefore, lockcoretest.ResetAfter} {
 		t.Run(kind.String(), func(t *testing.T) {
 			onAllKinds(t, func(e *env) {
 				e.warmAll()
-				a, f := e.linked("a")
-				b := e.client("b")
+				a, f := e.Linked("a")
+				b := e.Client("b")
 				m := e.mutex(a, "orders", ttl(20*time.Second))
 				first := e.try(m)
 				e.unlock(first)
@@ -145,13 +144,13 @@ func TestFault11_ResetInMidScript(t *testing.T) {
 	}
 }
 
-// A caller whose context ends returns at once, although the server hangs in the
-// middle of its request; what it asked for is taken back behind.
+// A call whose context ends returns at once, although the server hangs in the middle of
+// its request. A background task withdraws the attempt.
 //
 // Caught mutant: the caller waits for the reply.
 func TestFault45_CancelInMidRead(t *testing.T) {
 	inBubbleAllKinds(t, func(e *env) {
-		c := e.client("a")
+		c := e.Client("a")
 		held := e.try(e.mutex(c, "held", ttl(10*time.Minute)))
 		m := e.mutex(c, "orders", ttl(10*time.Minute))
 		for name, call := range map[string]func(ctx context.Context) error{
@@ -159,22 +158,22 @@ func TestFault45_CancelInMidRead(t *testing.T) {
 			"Lock":    func(ctx context.Context) error { _, err := m.Lock(ctx); return err },
 			"Unlock":  func(ctx context.Context) error { return held.Unlock(ctx) },
 			"Do": func(ctx context.Context) error {
-				return c.Do(ctx, "orders", func(context.Context, uint64) error { return nil })
+				return c.Do(ctx, "orders", lockcore.LeaseConfig{}, func(context.Context, uint64) error { return nil })
 			},
 		} {
-			e.bubble.Hang()
+			e.Bubble.Hang()
 			ctx, cancel := context.WithCancel(e.Context())
 			result := make(chan error, 1)
 			go func() { result <- call(ctx) }()
-			e.settle()
-			before := e.clock()
+			e.Settle()
+			before := e.Clock()
 			cancel()
 			mustIs(e, <-result, context.Canceled, lockcore.ErrUnknown)
-			if took := e.clock() - before; took != 0 {
+			if took := e.Clock() - before; took != 0 {
 				e.Errorf("%s returned %v after the cancel", name, took)
 			}
-			e.bubble.Unhang()
-			e.pass(10 * time.Second)
+			e.Bubble.Unhang()
+			e.Pass(10 * time.Second)
 			if e.stored("orders") != "" {
 				e.Errorf("%s left a lock", name)
 			}

@@ -32,10 +32,10 @@ func (r *resource) write(token uint64, who string) error {
 	return nil
 }
 
-// The holder's process is stopped beyond its TTL. When it goes on its context is
-// done before any call of ours succeeds, and it cannot harm its successor.
+// The holder's process is stopped for longer than its TTL. When it continues, its context
+// is done before any call succeeds, and it cannot harm its successor.
 //
-// Caught mutant: the lease ends only when a renewal was answered "not mine".
+// Caught mutant: the lease ends only when a renewal is answered "not mine".
 func TestFault01_HolderFrozenPastItsTTL(t *testing.T) {
 	onServerAllKinds(t, func(e *env) {
 		frozen := e.startActor("holder")
@@ -44,8 +44,8 @@ func TestFault01_HolderFrozenPastItsTTL(t *testing.T) {
 			e.Fatal("it does not hold the lock")
 		}
 		frozen.signal(syscall.SIGSTOP)
-		next := e.lock(e.mutex(e.client("b"), "orders", ttl(20*time.Second)))
-		// The successor got a lock that is renewed: so the fault was injected.
+		next := e.lock(e.mutex(e.Client("b"), "orders", ttl(20*time.Second)))
+		// The successor acquired a lock that is renewed, so the fault was injected.
 		if next.Token() <= token {
 			e.Errorf("token %d after %d", next.Token(), token)
 		}
@@ -57,7 +57,7 @@ func TestFault01_HolderFrozenPastItsTTL(t *testing.T) {
 		if a := frozen.ask("unlock"); a.text != "not-held" {
 			e.Errorf("its Unlock says %q", a.text)
 		}
-		e.refused(e.mutex(e.client("c"), "orders", ttl(time.Second)))
+		e.refused(e.mutex(e.Client("c"), "orders", ttl(time.Second)))
 		if next.Context().Err() != nil {
 			e.Error("the successor lost its lease")
 		}
@@ -65,15 +65,15 @@ func TestFault01_HolderFrozenPastItsTTL(t *testing.T) {
 	})
 }
 
-// Frozen between the check and the write: only the token helps, and does.
+// The process is frozen between the check and the write. The token protects the resource.
 //
-// Caught mutant: the token is read again from the counter instead of being kept
-// from the grant (then the stale holder shows the newest).
+// Caught mutant: the token is read again from the counter instead of being kept from the
+// grant (the stale holder then has the newest).
 func TestFault02_FrozenBetweenCheckAndWrite(t *testing.T) {
 	onAllKinds(t, func(e *env) {
 		var db resource
-		a, f := e.linked("a")
-		b := e.client("b")
+		a, f := e.Linked("a")
+		b := e.Client("b")
 		stale := e.try(e.mutex(a, "orders", ttl(3*time.Second)))
 		if stale.Context().Err() != nil {
 			e.Fatal("not held")
@@ -83,7 +83,7 @@ func TestFault02_FrozenBetweenCheckAndWrite(t *testing.T) {
 		if err := db.write(fresh.Token(), "b"); err != nil {
 			e.Fatalf("the holder's write: %v", err)
 		}
-		// It goes on where it stood: behind its check, and with a network again.
+		// The process continues after its check, and the network works again.
 		f.Heal()
 		mustIs(e, db.write(stale.Token(), "a"), errStaleToken)
 		if len(db.writers) != 1 {
@@ -93,10 +93,10 @@ func TestFault02_FrozenBetweenCheckAndWrite(t *testing.T) {
 	})
 }
 
-// Frozen after the request was sent: when the reply says held, the TTL may have
-// passed since. Then it must not be believed.
+// The process is frozen after it has sent the request. The TTL may have passed when it
+// reads the grant, which must then be ignored.
 //
-// Caught mutant: validity counted from the reply instead of from before the request.
+// Caught mutant: validity is counted from the reply instead of from before the request.
 func TestFault03_FrozenBetweenRequestAndReply(t *testing.T) {
 	for _, taken := range []bool{true, false} {
 		name := "name still free"
@@ -107,9 +107,9 @@ func TestFault03_FrozenBetweenRequestAndReply(t *testing.T) {
 			inBubbleAllKinds(t, func(e *env) {
 				e.warmAll()
 				clock := lockcoretest.NewClock()
-				opt, f := e.link()
-				a := e.clientWith(opt, lockcore.Config{Identity: "a", Clock: clock.Now})
-				b := e.client("b")
+				opt, f := e.Link()
+				a := e.ClientWith(opt, lockcore.Config{Identity: "a", Clock: clock.Now})
+				b := e.Client("b")
 				cfg := ttl(10 * time.Second)
 				rule := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayReply, Match: e.script("mutex_acquire"), Count: 1})
 				type result struct {
@@ -122,13 +122,13 @@ func TestFault03_FrozenBetweenRequestAndReply(t *testing.T) {
 					lease, err := m.TryLock(e.Context())
 					done <- result{lease, err}
 				}()
-				e.settle()
+				e.Settle()
 				if rule.Fired() != 1 || e.stored("orders") == "" {
 					e.Fatal("the reply is not held back")
 				}
 				// Both clocks move by more than the TTL; no timer runs.
 				clock.Advance(11 * time.Second)
-				e.bubble.StepClock(11 * time.Second)
+				e.Bubble.StepClock(11 * time.Second)
 				var other *lockcore.Lease
 				if taken {
 					other = e.try(e.mutex(b, "orders", cfg))
@@ -149,7 +149,7 @@ func TestFault03_FrozenBetweenRequestAndReply(t *testing.T) {
 				if r.err != nil {
 					e.Fatal(r.err)
 				}
-				// Held anew: it was asked again, and counts from then.
+				// The repeated acquire extended the lock, and validity counts from then.
 				if left := r.lease.Remaining(); left <= 0 || left > e.pttl("orders") {
 					e.Errorf("%v remain here, %v at the server", left, e.pttl("orders"))
 				}
@@ -158,29 +158,28 @@ func TestFault03_FrozenBetweenRequestAndReply(t *testing.T) {
 	}
 }
 
-// Renewals hang and nobody answers: the loss is declared at the local deadline,
-// while the server still keeps the name.
+// Renewals are not answered. The lease ends at the local deadline, while the server still
+// keeps the lock.
 //
-// Caught mutant: renewals are waited for by the goroutine that watches the
-// deadlines.
+// Caught mutant: the goroutine that watches the deadlines waits for renewals.
 func TestFault04_RenewalsStarve(t *testing.T) {
 	inBubbleAllKinds(t, func(e *env) {
-		a := e.client("a")
+		a := e.Client("a")
 		lease := e.try(e.mutex(a, "orders", ttl(10*time.Second)))
-		e.pass(time.Minute)
+		e.Pass(time.Minute)
 		if lease.Context().Err() != nil {
 			e.Fatal("not renewed")
 		}
-		e.bubble.Hang()
-		hung := e.clock()
+		e.Bubble.Hang()
+		hung := e.Clock()
 		deadline := hung + lease.Remaining()
 		mustIs(e, e.ended(lease), lockcore.ErrLeaseExpired)
-		if at := e.clock(); at != deadline {
+		if at := e.Clock(); at != deadline {
 			e.Errorf("it ended at %v, its deadline was %v", at, deadline)
 		}
-		e.bubble.Unhang()
-		e.settle()
-		// The renewals that hung have now been executed. They revive nothing.
+		e.Bubble.Unhang()
+		e.Settle()
+		// The hanging renewals have now been executed. They revive nothing.
 		if lease.Context().Err() == nil || lease.Remaining() != 0 {
 			e.Error("a late reply has revived the lease")
 		}
@@ -188,26 +187,26 @@ func TestFault04_RenewalsStarve(t *testing.T) {
 	})
 }
 
-// The reply to a renewal comes after the local deadline, and before the end that
-// it would have given the lease. It revives nothing: the work may have been told.
+// The reply to a renewal arrives after the local deadline, and before the deadline that it
+// would have set. It revives nothing, because the work may have stopped.
 //
-// Caught mutant: a renewal's reply counts whenever it comes.
+// Caught mutant: the reply to a renewal counts at any time.
 func TestFault04_LateReplyRevivesNothing(t *testing.T) {
 	inBubbleAllKinds(t, func(e *env) {
 		e.warmAll()
 		clock := lockcoretest.NewClock()
-		opt, f := e.link()
-		a := e.clientWith(opt, lockcore.Config{Clock: clock.Now})
+		opt, f := e.Link()
+		a := e.ClientWith(opt, lockcore.Config{Clock: clock.Now})
 		lease := e.try(e.mutex(a, "orders", ttl(9*time.Second)))
 		late := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayReply, Match: e.script("mutex_renew"), Count: 1})
-		e.pass(3 * time.Second)
+		e.Pass(3 * time.Second)
 		if late.Fired() != 1 {
 			e.Fatal("no renewal is under way")
 		}
-		// The process is paused beyond its deadline: no timer runs.
+		// The process is paused past its deadline: no timer runs.
 		clock.Advance(lease.Remaining() + time.Millisecond)
 		late.Lift()
-		e.settle()
+		e.Settle()
 		if lease.Context().Err() == nil || lease.Remaining() != 0 {
 			e.Errorf("the late reply revived the lease for %v", lease.Remaining())
 		}
@@ -215,18 +214,18 @@ func TestFault04_LateReplyRevivesNothing(t *testing.T) {
 	})
 }
 
-// A waiter's process is stopped while it is first in line, and its connections
-// live on. The grant it does not confirm lapses after a second, and the others go
-// on; when it goes on it gets its turn.
+// The process of the first waiter is stopped, and its connections stay open. It does not
+// confirm the grant, which lapses after a second, and the next waiter is served. When the
+// process continues, it is served in turn.
 //
-// Caught mutant: the grant stands for the waiter's whole TTL (here 10 minutes).
+// Caught mutant: the grant lasts for the waiter's whole TTL (here 10 minutes).
 func TestFault06_FrozenWaiter(t *testing.T) {
 	onServerAllKinds(t, func(e *env) {
-		a, b := e.client("a"), e.client("b")
+		a, b := e.Client("a"), e.Client("b")
 		lease := e.try(e.mutex(a, "orders", ttl(20*time.Second)))
 		frozen := e.startActor("waiter")
 		frozen.send("lock orders 600000")
-		e.until("it stands in line", func() bool { return e.lineLength("orders") == 1 })
+		e.Until("it stands in line", func() bool { return e.lineLength("orders") == 1 })
 		waiter := e.inLine(e.mutex(b, "orders", ttl(20*time.Second)))
 		frozen.signal(syscall.SIGSTOP)
 		e.unlock(lease)
@@ -235,7 +234,7 @@ func TestFault06_FrozenWaiter(t *testing.T) {
 		}
 		next := waiter.granted()
 		frozen.signal(syscall.SIGCONT)
-		e.until("it stands in line again", func() bool { return e.lineLength("orders") == 1 })
+		e.Until("it stands in line again", func() bool { return e.lineLength("orders") == 1 })
 		e.unlock(next)
 		if token := frozen.answer().number("locked"); token <= next.Token() {
 			e.Errorf("token %d after %d", token, next.Token())
@@ -246,22 +245,22 @@ func TestFault06_FrozenWaiter(t *testing.T) {
 	})
 }
 
-// The holder's process is killed; the server and the waiters do the rest.
+// The holder's process is killed. The first waiter acquires the lock when it expires.
 //
-// Caught mutant: nobody but the holder's message wakes the first in line (no
-// timer at the lock's end, and a TTL of ten minutes until the next look).
+// Caught mutant: only the holder's message wakes the first waiter (no timer at the lock's
+// end, and a TTL of ten minutes until the next look).
 func TestFault54_HolderKilled(t *testing.T) {
 	onServerAllKinds(t, func(e *env) {
 		holder := e.startActor("holder")
 		token := holder.ask("try orders 3000").number("locked")
-		waiter := e.inLine(e.mutex(e.client("b"), "orders", ttl(10*time.Minute)))
-		behind := e.inLine(e.mutex(e.client("c"), "orders", ttl(10*time.Minute)))
+		waiter := e.inLine(e.mutex(e.Client("b"), "orders", ttl(10*time.Minute)))
+		behind := e.inLine(e.mutex(e.Client("c"), "orders", ttl(10*time.Minute)))
 		holder.signal(syscall.SIGKILL)
 		holder.waitForEnd()
-		killed := e.clock()
+		killed := e.Clock()
 		next := waiter.granted()
 		// How soon is asserted in virtual time, below.
-		e.Logf("successor %v after the kill, TTL 3 s", e.clock()-killed)
+		e.Logf("successor %v after the kill, TTL 3 s", e.Clock()-killed)
 		if next.Token() <= token {
 			e.Errorf("token %d after %d", next.Token(), token)
 		}
@@ -270,22 +269,22 @@ func TestFault54_HolderKilled(t *testing.T) {
 	})
 }
 
-// The successor of a holder that vanishes comes within TTL + 0.5 s of the death.
+// The successor of a holder that dies acquires the lock within TTL + 0.5 s.
 //
 // Caught mutant: as above.
 func TestFault54_SuccessorInTime(t *testing.T) {
 	inBubbleAllKinds(t, func(e *env) {
-		a, f := e.linked("a")
+		a, f := e.Linked("a")
 		e.try(e.mutex(a, "orders", ttl(10*time.Second)))
-		waiter := e.inLine(e.mutex(e.client("b"), "orders", ttl(10*time.Minute)))
-		e.pass(4 * time.Minute) // the head's first look at the end is long over
-		died := e.clock()
+		waiter := e.inLine(e.mutex(e.Client("b"), "orders", ttl(10*time.Minute)))
+		e.Pass(4 * time.Minute) // the head's first look at the end is long over
+		died := e.Clock()
 		cut := f.Partition()
 		if f.Cut() == 0 {
 			e.Fatal("the dead had no connection")
 		}
 		next := waiter.granted()
-		if took := e.clock() - died; took > 10500*time.Millisecond {
+		if took := e.Clock() - died; took > 10500*time.Millisecond {
 			e.Errorf("succeeded after %v", took)
 		}
 		lockcoretest.MustFire(e, cut)

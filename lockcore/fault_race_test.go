@@ -14,23 +14,23 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/noonlock/noonlock/internal/servers"
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 )
 
-// Ten thousand cancels race acquires. When they are through nothing is held,
-// nobody stands in line, and no goroutine is left over; TTLs are far too long to
-// have helped.
+// Ten thousand cancels race acquires. Afterwards no lock is held, the queue is empty, and
+// no goroutine is left. The TTLs are too long to have expired.
 //
-// Caught mutant: an attempt that was cancelled under way is not taken back.
+// Caught mutant: an attempt that was cancelled in flight is not withdrawn.
 func TestFault50_CancelsRaceAcquires(t *testing.T) {
 	onAllKinds(t, func(e *env) {
 		const workers = 20
 		cancels := 12000
-		if e.bubble != nil {
+		if e.Bubble != nil {
 			cancels = 600
 		}
 		e.warmAll()
-		clients := []*lockcore.Client{e.client("a"), e.client("b"), e.client("c")}
+		clients := []*lockcore.Client{e.Client("a"), e.Client("b"), e.Client("c")}
 		names := []string{"one", "two"}
 		var acquired, cancelled atomic.Int64
 		var wg sync.WaitGroup
@@ -50,7 +50,7 @@ func TestFault50_CancelsRaceAcquires(t *testing.T) {
 					switch {
 					case err == nil:
 						acquired.Add(1)
-						if e.bubble != nil {
+						if e.Bubble != nil {
 							time.Sleep(time.Duration(r.IntN(1000)) * time.Microsecond)
 						}
 						if err := lease.Unlock(ctx); err != nil && ctx.Err() == nil {
@@ -83,18 +83,17 @@ func TestFault50_CancelsRaceAcquires(t *testing.T) {
 	})
 }
 
-// Passwords and the secret part of lock values are neither logged nor told in
-// errors, whatever happens.
+// Passwords and the secret part of lock values appear neither in logs nor in errors.
 //
 // Caught mutants: the stored value in HeldError or in a log line.
 func TestFault62_NoSecretsInLogsAndErrors(t *testing.T) {
 	t.Parallel()
 	const password = "correct-horse-battery-staple"
-	e := &env{T: t, real: servers.Redis(t, "requirepass "+password), start: time.Now()}
-	opt := e.direct()
+	e := &env{Env: &testenv.Env{T: t, Real: servers.Redis(t, "requirepass "+password), Start: time.Now()}}
+	opt := e.Direct()
 	opt.Password = password
-	e.raw = redis.NewClient(opt)
-	t.Cleanup(func() { e.raw.Close() })
+	e.Raw = redis.NewClient(opt)
+	t.Cleanup(func() { e.Raw.Close() })
 
 	log := &logSink{}
 	var texts []string
@@ -108,7 +107,7 @@ func TestFault62_NoSecretsInLogsAndErrors(t *testing.T) {
 	with := func(change func(*redis.Options)) *lockcore.Client {
 		own := *opt
 		change(&own)
-		return e.clientWith(&own, lockcore.Config{Identity: "shown", Logger: log.logger()})
+		return e.ClientWith(&own, lockcore.Config{Identity: "shown", Logger: log.logger()})
 	}
 	a, b := with(func(*redis.Options) {}), with(func(*redis.Options) {})
 	cfg := ttl(2 * time.Second)
@@ -117,18 +116,18 @@ func TestFault62_NoSecretsInLogsAndErrors(t *testing.T) {
 	secrets := []string{password, a.Process(), b.Process(), strings.SplitN(e.stored("orders"), "/", 2)[0]}
 	note(e.refused(e.mutex(b, "orders", cfg)))
 	waiter := e.inLine(e.mutex(b, "orders", ttl(20*time.Second)))
-	e.raw.Del(t.Context(), e.key("orders", "lock"))
+	e.Raw.Del(t.Context(), e.key("orders", "lock"))
 	note(e.ended(lease))
 	note(lease.Unlock(t.Context()))
 	e.unlock(waiter.granted())
 
-	// A value of ours that is made to look like nothing the script answers.
-	e.raw.Set(t.Context(), e.key("odd", "lock"), "nl1:"+a.Process()+".1.t", time.Minute)
+	// A value of this library in a reply that the script never returns.
+	e.Raw.Set(t.Context(), e.key("odd", "lock"), "nl1:"+a.Process()+".1.t", time.Minute)
 	note(e.refused(e.mutex(b, "odd", cfg)))
-	e.raw.SAdd(t.Context(), e.key("kind", "lock"), "nl1:"+a.Process())
+	e.Raw.SAdd(t.Context(), e.key("kind", "lock"), "nl1:"+a.Process())
 	_, err := e.mutex(a, "kind", cfg).TryLock(t.Context())
 	note(err)
-	e.raw.SAdd(t.Context(), e.key("kind2", "fence"), "x")
+	e.Raw.SAdd(t.Context(), e.key("kind2", "fence"), "x")
 	_, err = e.mutex(a, "kind2", cfg).TryLock(t.Context())
 	note(err)
 
@@ -151,7 +150,7 @@ func TestFault62_NoSecretsInLogsAndErrors(t *testing.T) {
 	// The server goes away under a holder, a waiter and a closing client.
 	lease = e.try(e.mutex(a, "orders", cfg))
 	last := e.inLine(e.mutex(b, "orders", cfg))
-	e.real.Kill()
+	e.Real.Kill()
 	note(e.ended(lease))
 	note(lease.Unlock(t.Context()))
 	last.cancel()
@@ -177,9 +176,9 @@ func TestFault62_NoSecretsInLogsAndErrors(t *testing.T) {
 			t.Errorf("a secret is told: %.200s", all[max(0, at-100):])
 		}
 	}
-	// What go-redis writes by itself goes to the operator, too.
+	// The operator also sees the output of go-redis itself.
 	for _, secret := range secrets {
-		if strings.Contains(dependencyLog.String(), secret) {
+		if strings.Contains(testenv.DependencyLog.String(), secret) {
 			t.Error("a secret is logged by go-redis")
 		}
 	}

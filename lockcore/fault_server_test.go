@@ -12,31 +12,31 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 )
 
-// The server is killed and comes back with its data: the hold goes on, with the
-// same token, and waiters keep their places.
+// The server is killed and restarts with its data. The lease stays valid with the same
+// token, and waiters keep their places.
 //
 // Caught mutant: a failed renewal ends the lease.
 func TestFault14_RestartWithData(t *testing.T) {
 	t.Run("bubble", func(t *testing.T) {
 		inBubbleAllKinds(t, func(e *env) {
-			restartWithData(e, func() { e.bubble.Stop(); e.pass(4 * time.Second); must(e, e.bubble.Start(false)) })
+			restartWithData(e, func() { e.Bubble.Stop(); e.Pass(4 * time.Second); must(e, e.Bubble.Start(false)) })
 		})
 	})
 	t.Run("redis", func(t *testing.T) {
 		onServerAllKinds(t, func(e *env) {
-			restartWithData(e, func() { e.real.Kill(); e.real.Restart(e) })
+			restartWithData(e, func() { e.Real.Kill(); e.Real.Restart(e) })
 		}, "appendonly yes", "appendfsync always")
 	})
 }
 
 func restartWithData(e *env, restart func()) {
 	e.Helper()
-	a, b := e.client("a"), e.client("b")
+	a, b := e.Client("a"), e.Client("b")
 	lease := e.try(e.mutex(a, "orders", ttl(9*time.Second)))
 	waiter := e.inLine(e.mutex(b, "orders", ttl(9*time.Second)))
-	before := lease.Remaining() + e.clock()
+	before := lease.Remaining() + e.Clock()
 	restart()
-	e.until("the lease is renewed again", func() bool { return lease.Remaining()+e.clock() > before })
+	e.Until("the lease is renewed again", func() bool { return lease.Remaining()+e.Clock() > before })
 	if err := lease.Context().Err(); err != nil {
 		e.Errorf("the lease ended: %v", context.Cause(lease.Context()))
 	}
@@ -51,42 +51,35 @@ func restartWithData(e *env, restart func()) {
 	e.unlock(next)
 }
 
-func must(e *env, err error) {
-	e.Helper()
-	if err != nil {
-		e.Fatal(err)
-	}
-}
-
-// The server comes back empty. (Class D: two may hold until the next renewal;
-// the token tells them apart.)
+// The server restarts empty. (Class D: two leases may be valid until the next renewal;
+// their tokens differ.)
 //
 // Caught mutant: the counter starts again at 1.
 func TestFault15_EmptyRestart(t *testing.T) {
 	t.Run("bubble", func(t *testing.T) {
-		inBubbleAllKinds(t, func(e *env) { emptied(e, func() { must(e, e.bubble.Restart(true)) }) })
+		inBubbleAllKinds(t, func(e *env) { emptied(e, func() { must(e, e.Bubble.Restart(true)) }) })
 	})
 	t.Run("redis", func(t *testing.T) {
-		onServerAllKinds(t, func(e *env) { emptied(e, func() { e.real.Kill(); e.real.Restart(e) }) })
+		onServerAllKinds(t, func(e *env) { emptied(e, func() { e.Real.Kill(); e.Real.Restart(e) }) })
 	})
 }
 
-// Everything is deleted under the holder.
+// All keys are deleted while the lock is held.
 //
-// Caught mutants: renew creates the lock anew; the counter starts again at 1.
+// Caught mutants: renew creates the lock; the counter starts again at 1.
 func TestFault23_FlushAll(t *testing.T) {
 	onAllKinds(t, func(e *env) {
-		emptied(e, func() { must(e, e.raw.FlushAll(e.Context()).Err()) })
+		emptied(e, func() { must(e, e.Raw.FlushAll(e.Context()).Err()) })
 	})
 }
 
 func emptied(e *env, empty func()) {
 	e.Helper()
-	a, b := e.client("a"), e.client("b")
+	a, b := e.Client("a"), e.Client("b")
 	lease := e.try(e.mutex(a, "orders", ttl(3*time.Second)))
 	waiter := e.inLine(e.mutex(b, "orders", ttl(3*time.Second)))
 	value := e.stored("orders")
-	e.pass(time.Millisecond)
+	e.Pass(time.Millisecond)
 	empty()
 	if e.stored("orders") == value {
 		e.Fatal("the lock is still there")
@@ -97,22 +90,22 @@ func emptied(e *env, empty func()) {
 		e.Errorf("token %d after %d", next.Token(), lease.Token())
 	}
 	mustIs(e, lease.Unlock(e.Context()), lockcore.ErrNotHeld, lockcore.ErrLeaseLost)
-	e.settle()
+	e.Settle()
 	if next.Context().Err() != nil || e.stored("orders") == "" {
 		e.Error("the loser's Unlock took the lock from its successor")
 	}
 	e.unlock(next)
 }
 
-// Somebody deletes the key, and another takes the name: the holder is told at its
-// next renewal, and neither renews nor releases what is not its own.
+// The key is deleted, and another lease acquires the name. The first lease ends at its
+// next renewal, and neither renews nor releases the other's lock.
 //
-// Caught mutant: EXPIRE without looking at the owner.
+// Caught mutant: EXPIRE without checking the holder.
 func TestFault23_ForeignDelete(t *testing.T) {
 	onAllKinds(t, func(e *env) {
-		a, b := e.client("a"), e.client("b")
+		a, b := e.Client("a"), e.Client("b")
 		lease := e.try(e.mutex(a, "orders", ttl(3*time.Second)))
-		if n := e.raw.Del(e.Context(), e.key("orders", "lock")).Val(); n != 1 {
+		if n := e.Raw.Del(e.Context(), e.key("orders", "lock")).Val(); n != 1 {
 			e.Fatal("nothing was deleted")
 		}
 		next := e.try(e.mutex(b, "orders", lockcore.LeaseConfig{TTL: time.Minute, NoRenewal: true}))
@@ -121,7 +114,7 @@ func TestFault23_ForeignDelete(t *testing.T) {
 			e.Errorf("the successor's lock ends in %v: the loser renewed it", left)
 		}
 		mustIs(e, lease.Unlock(e.Context()), lockcore.ErrNotHeld)
-		e.settle()
+		e.Settle()
 		if e.stored("orders") == "" || next.Context().Err() != nil {
 			e.Error("the loser released the successor's lock")
 		}
@@ -134,13 +127,13 @@ func TestFault23_ForeignDelete(t *testing.T) {
 // Caught mutant: NOSCRIPT is an error instead of a reason to send the source.
 func TestFault30_ScriptFlush(t *testing.T) {
 	onAllKinds(t, func(e *env) {
-		a, b := e.client("a"), e.client("b")
+		a, b := e.Client("a"), e.Client("b")
 		ctx, stop := context.WithCancel(e.Context())
 		var flushes int
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			for ctx.Err() == nil {
-				if e.raw.ScriptFlush(context.Background()).Err() == nil {
+				if e.Raw.ScriptFlush(context.Background()).Err() == nil {
 					flushes++
 				}
 				e.pause()
@@ -153,7 +146,7 @@ func TestFault30_ScriptFlush(t *testing.T) {
 				e.unlock(lease)
 			}
 		}
-		e.pass(1300 * time.Millisecond) // a renewal
+		e.Pass(1300 * time.Millisecond) // a renewal
 		stop()
 		wg.Wait()
 		if flushes == 0 {
@@ -166,28 +159,28 @@ func TestFault30_ScriptFlush(t *testing.T) {
 	})
 }
 
-// pause lets others run; in a bubble time passes, too.
+// pause lets other goroutines run. In a bubble time passes, too.
 func (e *env) pause() {
-	if e.bubble != nil {
+	if e.Bubble != nil {
 		time.Sleep(time.Millisecond)
 	}
 }
 
-// The server has no memory left. Acquiring is refused and leaves nothing half
-// done; renewing and releasing work, as they must.
+// The server is out of memory. Acquires are refused and leave nothing half done. Renewals
+// and releases work.
 //
 // Caught mutants: renew by SET; a release that writes the tombstone before the DEL.
 func TestFault31_OutOfMemory(t *testing.T) {
 	onServerAllKinds(t, func(e *env) {
-		a, b := e.client("a"), e.client("b")
+		a, b := e.Client("a"), e.Client("b")
 		m := e.mutex(a, "orders", ttl(3*time.Second))
 		lease := e.try(m)
 		waiter := e.inLine(e.mutex(b, "orders", ttl(20*time.Second)))
-		full := func(bytes string) { must(e, e.raw.ConfigSet(e.Context(), "maxmemory", bytes).Err()) }
+		full := func(bytes string) { must(e, e.Raw.ConfigSet(e.Context(), "maxmemory", bytes).Err()) }
 		full("1")
 		extend := map[bool]string{true: "pexpireat", false: "pexpire"}[e.owned()]
 		renewals := e.calls(extend)
-		e.until("it was renewed often", func() bool { return e.calls(extend) > renewals+2 })
+		e.Until("it was renewed often", func() bool { return e.calls(extend) > renewals+2 })
 		if lease.Context().Err() != nil {
 			e.Errorf("the lease ended: %v", context.Cause(lease.Context()))
 		}
@@ -199,12 +192,12 @@ func TestFault31_OutOfMemory(t *testing.T) {
 			mustNotBe(e, err, lockcore.ErrNotAcquired, lockcore.ErrUnknown)
 		}
 		full("0")
-		if keys := e.raw.Keys(e.Context(), "noonlock:{fresh}:*").Val(); len(keys) > 0 {
+		if keys := e.Raw.Keys(e.Context(), "noonlock:{fresh}:*").Val(); len(keys) > 0 {
 			e.Errorf("the refused acquire left %v", keys)
 		}
 		full("1")
-		// The release serves the line although there is no memory, and one who stands
-		// in line stays there.
+		// The release serves the queue although there is no memory, and waiters stay in
+		// the queue.
 		if err := lease.Unlock(e.Context()); err != nil {
 			e.Errorf("Unlock: %v", err)
 		}
@@ -222,28 +215,28 @@ func TestFault32_WrongType(t *testing.T) {
 	for _, part := range []string{"lock", "fence", "queue", "seen"} {
 		t.Run(part, func(t *testing.T) {
 			onAllKinds(t, func(e *env) {
-				a, b := e.client("a"), e.client("b")
+				a, b := e.Client("a"), e.Client("b")
 				spoil := func(name string) {
-					e.raw.Del(e.Context(), e.key(name, part))
-					must(e, e.raw.SAdd(e.Context(), e.key(name, part), "stranger").Err())
+					e.Raw.Del(e.Context(), e.key(name, part))
+					must(e, e.Raw.SAdd(e.Context(), e.key(name, part), "stranger").Err())
 				}
-				// Under a holder.
+				// While the lock is held.
 				lease := e.try(e.mutex(a, "held", ttl(3*time.Second)))
 				spoil("held")
 				if part == "lock" {
 					mustIs(e, e.ended(lease), lockcore.ErrLeaseLost)
 					mustIs(e, lease.Unlock(e.Context()), lockcore.ErrNotHeld)
 				} else {
-					e.pass(time.Second)
+					e.Pass(time.Second)
 					if lease.Context().Err() != nil {
 						e.Error("a spoilt part ended the lease")
 					}
-					_ = lease.Unlock(e.Context()) // may complain of the line
+					_ = lease.Unlock(e.Context()) // may fail because of the queue
 					if e.stored("held") != "" {
 						e.Error("the lock was not released")
 					}
 				}
-				// Under one who asks.
+				// For an acquire.
 				spoil("asked")
 				for range 2 {
 					ctx, cancel := context.WithTimeout(e.Context(), 3*time.Second)
@@ -251,7 +244,7 @@ func TestFault32_WrongType(t *testing.T) {
 					cancel()
 					switch {
 					case part == "seen":
-						// Only a line needs it.
+						// Only a queue needs it.
 						if err != nil {
 							e.Errorf("Lock: %v", err)
 							continue
@@ -268,7 +261,7 @@ func TestFault32_WrongType(t *testing.T) {
 				if part != "lock" && e.stored("asked") != "" {
 					e.Error("a refused acquire left the lock")
 				}
-				if e.raw.SCard(e.Context(), e.key("asked", part)).Val() != 1 {
+				if e.Raw.SCard(e.Context(), e.key("asked", part)).Val() != 1 {
 					e.Error("the stranger's key was changed")
 				}
 			})
@@ -276,12 +269,12 @@ func TestFault32_WrongType(t *testing.T) {
 	}
 }
 
-// The application has used up its pool; renewals go out all the same.
+// The application has exhausted its pool. Renewals are sent nevertheless.
 //
-// Caught mutant: the given client is used instead of one of our own.
+// Caught mutant: the application's client is used instead of own connections.
 func TestFault43_PoolUsedUp(t *testing.T) {
 	onServerAllKinds(t, func(e *env) {
-		opt := e.direct()
+		opt := e.Direct()
 		opt.PoolSize, opt.PoolTimeout = 1, time.Millisecond
 		rdb := redis.NewClient(opt)
 		defer rdb.Close()
@@ -294,18 +287,18 @@ func TestFault43_PoolUsedUp(t *testing.T) {
 		defer cancel()
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			// Again if the Ping below was first and had the one connection.
+			// Retry if the Ping below took the only connection first.
 			for errors.Is(rdb.BLPop(ctx, 0, "never").Err(), redis.ErrPoolTimeout) {
 			}
 		})
 		defer func() {
-			e.raw.RPush(context.Background(), "never", "now")
+			e.Raw.RPush(context.Background(), "never", "now")
 			wg.Wait()
 		}()
-		e.until("the pool is used up", func() bool { return errors.Is(rdb.Ping(e.Context()).Err(), redis.ErrPoolTimeout) })
+		e.Until("the pool is used up", func() bool { return errors.Is(rdb.Ping(e.Context()).Err(), redis.ErrPoolTimeout) })
 		lease := e.try(e.mutex(c, "orders", ttl(3*time.Second)))
 		for range 2 {
-			e.pass(2 * time.Second)
+			e.Pass(2 * time.Second)
 			if lease.Context().Err() != nil {
 				e.Fatalf("the lease ended: %v", context.Cause(lease.Context()))
 			}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/noonlock/noonlock/internal/wire"
 	"github.com/noonlock/noonlock/lockcore"
 )
 
@@ -27,8 +28,8 @@ func setups() []setup {
 	const user = "narrow"
 	acl := func(rules ...string) func(e *env) {
 		return func(e *env) {
-			must(e, e.raw.ACLSetUser(e.Context(), user, rules...).Err())
-			_ = e.raw.Do(e.Context(), "client", "kill", "user", user).Err()
+			must(e, e.Raw.ACLSetUser(e.Context(), user, rules...).Err())
+			_ = e.Raw.Do(e.Context(), "client", "kill", "user", user).Err()
 		}
 	}
 	none := func(*redis.Options) {}
@@ -63,25 +64,33 @@ func setupRefused(e *env, s setup) {
 	opt := e.as("narrow", "~noonlock:*", "resetchannels", "&noonlock:*", "+@all")
 	s.of(opt)
 	var log logSink
-	c := e.clientWith(opt, lockcore.Config{Identity: "a", Logger: log.logger()})
-	record, err := c.Record("board", lockcore.RecordConfig{})
+	c := e.ClientWith(opt, lockcore.Config{Identity: "a", Logger: log.logger()})
+	ask := func(c *lockcore.Client, command string, args ...any) (any, error) {
+		board, err := c.Engine("board", ttl(3*time.Second))
+		must(e, err)
+		return board.Ask(e.Context(), wire.Command(append([]any{command, board.Key("record")}, args...)...))
+	}
+	_, err := ask(c, "set", "x")
 	must(e, err)
-	_, err = record.Put(e.Context(), lockcore.RecordVersion{}, []byte("x"), time.Hour)
-	must(e, err)
+	read := func(c *lockcore.Client) error {
+		answer, err := ask(c, "get")
+		if err == nil && wire.Text(answer) != "x" {
+			e.Errorf("the answer is %v", answer)
+		}
+		return err
+	}
 	var leases []*lockcore.Lease
 	for i := range 20 { // renewed in one pipeline
 		leases = append(leases, e.try(e.mutex(c, fmt.Sprint("held", i), ttl(2*time.Second))))
 	}
 	get := func(c *lockcore.Client) {
 		e.Helper()
-		record, err := c.Record("board", lockcore.RecordConfig{})
-		must(e, err)
 		var wg sync.WaitGroup
 		for g := range 100 { // more than there are connections: pipelines
 			wg.Go(func() {
 				var err error
 				if g%2 == 0 {
-					_, err = record.Get(e.Context())
+					err = read(c)
 				} else {
 					_, err = e.mutex(c, fmt.Sprint("free", g), ttl(time.Minute)).TryLock(e.Context())
 				}
@@ -90,7 +99,7 @@ func setupRefused(e *env, s setup) {
 					e.Error("a call succeeded")
 				case !strings.Contains(err.Error(), s.says):
 					e.Errorf("a call failed with %v, want %s", err, s.says)
-				case errors.Is(err, lockcore.ErrUnknown) || errors.Is(err, lockcore.ErrNoRecord) || errors.Is(err, lockcore.ErrNotAcquired):
+				case errors.Is(err, lockcore.ErrUnknown) || errors.Is(err, lockcore.ErrNotAcquired):
 					e.Errorf("a call that was never sent failed with %v", err)
 				case lockcore.IsTemporary(err):
 					e.Errorf("%v is temporary", err)
@@ -101,7 +110,7 @@ func setupRefused(e *env, s setup) {
 	}
 	s.begin(e)
 	get(c)
-	get(e.clientWith(opt, lockcore.Config{Identity: "b"})) // had no connection before
+	get(e.ClientWith(opt, lockcore.Config{Identity: "b"})) // had no connection before
 	for _, l := range leases {
 		mustIs(e, e.ended(l), lockcore.ErrLeaseExpired)
 	}
@@ -109,9 +118,8 @@ func setupRefused(e *env, s setup) {
 		e.Errorf("the log says %s", text)
 	}
 	s.end(e)
-	e.until("it goes on", func() bool {
-		_, err := record.Get(e.Context())
-		return err == nil
+	e.Until("it goes on", func() bool {
+		return read(c) == nil
 	})
 	e.unlock(e.lock(e.mutex(c, "held1", ttl(time.Second))))
 }
@@ -120,9 +128,9 @@ func setupRefused(e *env, s setup) {
 func TestFault70_NoSuchDatabase(t *testing.T) {
 	t.Parallel()
 	e := realEnv(t)
-	opt := e.direct()
+	opt := e.Direct()
 	opt.DB = 4711
-	_, err := e.mutex(e.clientWith(opt, lockcore.Config{}), "orders", ttl(time.Second)).TryLock(e.Context())
+	_, err := e.mutex(e.ClientWith(opt, lockcore.Config{}), "orders", ttl(time.Second)).TryLock(e.Context())
 	if err == nil || !strings.Contains(err.Error(), "DB index is out of range") || lockcore.IsTemporary(err) {
 		e.Errorf("TryLock: %v", err)
 	}
@@ -137,13 +145,13 @@ func TestFault70_NoSuchDatabase(t *testing.T) {
 func TestFault70_NoPassword(t *testing.T) {
 	t.Parallel()
 	e := realEnv(t)
-	c := e.client("a")
+	c := e.Client("a")
 	leases := []*lockcore.Lease{}
 	for i := range 20 {
 		leases = append(leases, e.try(e.mutex(c, fmt.Sprint("held", i), ttl(time.Second))))
 	}
-	must(e, e.raw.ConfigSet(e.Context(), "requirepass", "secret").Err())
-	_ = e.raw.Do(e.Context(), "client", "kill", "type", "normal", "skipme", "yes").Err()
+	must(e, e.Raw.ConfigSet(e.Context(), "requirepass", "secret").Err())
+	_ = e.Raw.Do(e.Context(), "client", "kill", "type", "normal", "skipme", "yes").Err()
 	var wg sync.WaitGroup
 	for g := range 200 {
 		wg.Go(func() {
@@ -173,9 +181,9 @@ func TestFault70_NoPassword(t *testing.T) {
 func TestFault44_TurnedAwayIsNotUnknown(t *testing.T) {
 	t.Parallel()
 	e := realEnv(t)
-	e.raw.Ping(e.Context())
-	must(e, e.raw.ConfigSet(e.Context(), "maxclients", "1").Err())
-	for _, c := range []*lockcore.Client{e.client("a"), e.client("b")} {
+	e.Raw.Ping(e.Context())
+	must(e, e.Raw.ConfigSet(e.Context(), "maxclients", "1").Err())
+	for _, c := range []*lockcore.Client{e.Client("a"), e.Client("b")} {
 		var wg sync.WaitGroup
 		for g := range 50 {
 			wg.Go(func() {

@@ -11,22 +11,22 @@ import (
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
-// A process is frozen, and any number of its waiters stand in line before one that lives.
-// They cost the line one grant, which nobody confirms, and not one each: the process is
-// passed over with all its waiters. When it goes on, they join again.
+// A process is frozen, and many of its waiters are queued before one that is alive. They
+// delay the queue by one unconfirmed grant, not by one each: the process is passed over
+// with all its waiters. When it continues, they join again.
 //
 // Caught mutants: each waiter of a frozen process is granted the lock; only its first one
-// is told when the grant ends.
+// is notified when the grant ends.
 func TestFault68_FrozenWaitersOfOneProcess(t *testing.T) {
 	for _, c := range []struct {
 		name          string
-		before, after int // waiters of the frozen process before and behind the one that lives
+		before, after int // waiters of the frozen process before and after the one that is alive
 	}{{"1", 1, 0}, {"20", 20, 0}, {"20, and 40 behind", 20, 40}, {"100", 100, 0}} {
 		t.Run(c.name, func(t *testing.T) {
 			inBubbleAllKinds(t, func(e *env) {
 				cfg := ttl(3 * time.Second)
-				frozen, f := e.linked("frozen")
-				live := e.client("live")
+				frozen, f := e.Linked("frozen")
+				live := e.Client("live")
 				holder := e.try(e.mutex(live, "orders", ttl(time.Minute)))
 				var waiting []*pending
 				join := func(n int) {
@@ -37,14 +37,14 @@ func TestFault68_FrozenWaitersOfOneProcess(t *testing.T) {
 				join(c.before)
 				next := e.inLine(e.mutex(live, "orders", cfg))
 				join(c.after)
-				stop := f.Partition() // its connections live on
+				stop := f.Partition() // its connections stay open
 				e.unlock(holder)
-				released := e.clock()
+				released := e.Clock()
 				lease := next.granted()
-				if took := e.clock() - released; took > 1200*time.Millisecond {
+				if took := e.Clock() - released; took > 1200*time.Millisecond {
 					e.Errorf("the first one that lives was served after %v, want one grant's length", took)
 				}
-				stop.Lift() // the process goes on
+				stop.Lift() // the process continues
 				e.unlock(lease)
 				var all sync.WaitGroup
 				for _, p := range waiting {
@@ -68,20 +68,21 @@ func TestFault68_FrozenWaitersOfOneProcess(t *testing.T) {
 func TestFault68_FrozenWaitersOfTwoProcesses(t *testing.T) {
 	inBubbleAllKinds(t, func(e *env) {
 		cfg := ttl(3 * time.Second)
-		live := e.client("live")
+		live := e.Client("live")
 		holder := e.try(e.mutex(live, "orders", ttl(time.Minute)))
-		one, f1 := e.linked("one")
-		two, f2 := e.linked("two")
+		one, f1 := e.Linked("one")
+		two, f2 := e.Linked("two")
 		for i := range 10 {
 			e.inLine(e.mutex([]*lockcore.Client{one, two}[i%2], "orders", cfg))
 		}
 		next := e.inLine(e.mutex(live, "orders", cfg))
 		cut1, cut2 := f1.Partition(), f2.Partition()
 		e.unlock(holder)
-		released := e.clock()
+		released := e.Clock()
 		lease := next.granted()
-		// Who is told of the first grant's end may be frozen, too; then the next look finds it.
-		if took := e.clock() - released; took > 2*time.Second+3*time.Second*12/10 {
+		// The waiter that is notified of the first grant's end may be frozen, too. Then the
+		// next look finds the free lock.
+		if took := e.Clock() - released; took > 2*time.Second+3*time.Second*12/10 {
 			e.Errorf("the first one that lives was served after %v", took)
 		}
 		e.unlock(lease)
@@ -102,10 +103,10 @@ func TestNotesOnDeadProcessesAreBounded(t *testing.T) {
 		}
 		e.run("mutex_leave", keys, "nl1:HOLDER.1.u/a", 0, 3600000)
 		for range 49 { // each is granted the lock, and dies
-			must(e, e.raw.Del(e.Context(), keys[0]).Err())
+			must(e, e.Raw.Del(e.Context(), keys[0]).Err())
 			e.run("mutex_acquire", keys, "nl1:LOOKS.1.u/c", 60000, "try", 3600000)
 		}
-		notes := e.raw.HGet(e.Context(), keys[3], "!").Val()
+		notes := e.Raw.HGet(e.Context(), keys[3], "!").Val()
 		if n := strings.Count(notes, "\n"); n != 16 || !strings.HasPrefix(notes, "DEAD34 ") {
 			e.Errorf("%d notes are kept: %q", n, notes)
 		}

@@ -40,16 +40,16 @@ func TestRequestsConfirmGrants(t *testing.T) {
 				{"DEAD 17\n", "DEAD 17\n"},
 			} {
 				row.establish()
-				must(e.env, e.raw.HSet(e.Context(), k[3], "!", notes.before).Err())
+				must(e.env, e.Raw.HSet(e.Context(), k[3], "!", notes.before).Err())
 				e.run(row.script, k, append(row.args, keep.Milliseconds())...)
 				want := notes.after
 				if row.granted != "" {
 					want += row.granted + " " + e.ms(time.Second) + "\n"
 				}
-				if got := e.raw.HGet(e.Context(), k[3], "!").Val(); got != want {
+				if got := e.Raw.HGet(e.Context(), k[3], "!").Val(); got != want {
 					e.Errorf("%s: of the notes %q are left %q, want %q", row.name, notes.before, got, want)
 				}
-				if want == "" && e.raw.HExists(e.Context(), k[3], "!").Val() {
+				if want == "" && e.Raw.HExists(e.Context(), k[3], "!").Val() {
 					e.Errorf("%s: the field of the notes is left without a note", row.name)
 				}
 			}
@@ -62,13 +62,13 @@ func TestRequestsConfirmGrants(t *testing.T) {
 func TestNotesToTheMillisecond(t *testing.T) {
 	toTheMillisecond(t, func(e *timed) {
 		k := e.scriptKeys("orders")
-		must(e.env, e.raw.Set(e.Context(), k[0], stranger, minute).Err())
+		must(e.env, e.Raw.Set(e.Context(), k[0], stranger, minute).Err())
 		for till, line := range map[time.Duration]string{
 			time.Millisecond: "[" + living + " " + unknown + "]",
 			0:                "[" + unknown + "]",
 		} {
 			e.line("orders", living, -minute, minute, unknown, -minute/2, minute)
-			must(e.env, e.raw.HSet(e.Context(), k[3], "!", "ALIVE "+e.ms(till)+"\n").Err())
+			must(e.env, e.Raw.HSet(e.Context(), k[3], "!", "ALIVE "+e.ms(till)+"\n").Err())
 			e.run("mutex_acquire", k, "nl1:OTHER.1.u/tries", 60000, "try", keep.Milliseconds())
 			e.wants("the line, "+till.String()+" before that", e.members("orders"), line)
 		}

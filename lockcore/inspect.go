@@ -9,52 +9,57 @@ import (
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
-// A LockKind says what a name is used as.
+// A LockKind is the kind of lock that a name is used for.
 type LockKind string
 
 // The kinds of an Inspection.
 const (
 	LockFree      LockKind = "free"
-	LockMutex     LockKind = "mutex"     // a Mutex, an election's lock or a Daemon's
+	LockMutex     LockKind = "mutex"     // a Mutex, or the lock of an election or a Daemon
 	LockReentrant LockKind = "reentrant" // a ReentrantMutex
 	LockReadWrite LockKind = "readwrite" // an RWMutex
 	LockForeign   LockKind = "foreign"   // a key that this library did not write
 )
 
-// An Inspection is how a name stood at one moment. It is for people: what it says may
-// be over when it arrives.
+// An Inspection describes the lock of a name at one moment. It may be out of date when
+// Inspect returns. Use it for diagnosis, not for decisions in a program.
 type Inspection struct {
 	Name    string
 	Kind    LockKind
 	Holders []Holder
-	Line    []Waiter // in order of arrival
+	Waiters []Waiter // in order of arrival
 
-	// Endless: the key has no TTL, which this library never leaves behind. Who waits
-	// may wait for ever; see ForceRelease.
-	Endless bool
+	// NoTTL is true if the key of the lock has no TTL. Only another program writes such a
+	// key. Waiters may wait for ever; see ForceRelease.
+	NoTTL bool
 }
 
 // A Holder is one lease of a name.
 type Holder struct {
-	Identity string // empty: a foreign client's
-	Owner    string // of a ReentrantMutex or RWMutex
-	Reads    bool   // an RWMutex, for reading
-	Token    uint64 // 0: a foreign client's
-	TTL      time.Duration
+	Identity string        // empty if another program wrote the key
+	Owner    string        // of a ReentrantMutex or RWMutex
+	Reads    bool          // whether it is a read lease of an RWMutex
+	Token    uint64        // 0 if another program wrote the key, or the token is not stored
+	TTL      time.Duration // negative if the key has no TTL
 }
 
-// A Waiter is one attempt in line.
+// A Waiter is one attempt in the queue.
 type Waiter struct {
 	Identity string
 	Owner    string // of a ReentrantMutex or RWMutex
-	Reads    bool   // an RWMutex, for reading
-	Since    time.Time
-	// Alive: it has been heard of lately. One that has not is passed over.
+	Reads    bool   // whether it waits to read an RWMutex
+	// Since is when it joined the queue, by the server's clock. If it was promoted, it is
+	// the time of the promotion.
+	Since time.Time
+	// Alive is false if the waiter has missed its last three checks. Such a waiter
+	// is passed over.
 	Alive bool
 }
 
-// Inspect tells who holds the lock of a name, of whatever kind, and who stands in line
-// for it. It also takes the names that runners use: election/NAME and job/daemon/NAME.
+// Inspect returns the holders and waiters of the lock of a name, of any kind. It writes
+// nothing. It also accepts the names election/NAME and job/daemon/NAME, which elections
+// and Daemons use. If the server does not answer, Inspect retries for up to 6.7 s. The ACL
+// rights that it needs are listed in the package documentation.
 func (c *Client) Inspect(ctx context.Context, name string) (Inspection, error) {
 	seen, err := c.inspect(ctx, name)
 	if err != nil {
@@ -63,24 +68,21 @@ func (c *Client) Inspect(ctx context.Context, name string) (Inspection, error) {
 	return seen.Inspection, nil
 }
 
-// An inspected is an Inspection with what may not be shown.
+// An inspected is an Inspection with the stored values, which are secret.
 type inspected struct {
 	Inspection
-	stored   string   // the kind as the script tells it
+	stored   string   // the kind as lock_inspect returns it
 	attempts []string // of the holders
 }
 
 func (c *Client) inspect(ctx context.Context, name string) (inspected, error) {
 	seen := inspected{Inspection: Inspection{Name: name}}
-	if ctx == nil {
-		return seen, refuse("ctx", "a context", "%s", "nil")
-	}
 	if err := checkName("name", name); err != nil {
 		return seen, err
 	}
 	k := c.keys.lock(name)
 	req := c.scripts.lockInspect.Call([]string{k.lock, k.fence, k.queue, k.seen})
-	answer, err := c.request(ctx, req, defaultTTL/5, 2*defaultTTL/3)
+	answer, err := c.request(ctx, name, req, defaultTTL/5, 2*defaultTTL/3)
 	if err != nil {
 		return seen, err
 	}
@@ -92,11 +94,11 @@ func (c *Client) inspect(ctx context.Context, name string) (inspected, error) {
 	holders, ok2 := list[2].([]any)
 	line, ok3 := list[3].([]any)
 	seen.stored = wire.Text(list[0])
-	if !ok1 || !ok2 || !ok3 || !seen.readHolders(holders) || !seen.readLine(line) {
+	if !ok1 || !ok2 || !ok3 || !seen.readHolders(holders) || !seen.readWaiters(line) {
 		return seen, req.OddReply(answer)
 	}
 	seen.Kind = lockKindOf(seen.stored, seen.attempts)
-	seen.Endless = seen.stored != "" && left == -1
+	seen.NoTTL = seen.stored != "" && left == -1
 	return seen, nil
 }
 
@@ -128,7 +130,7 @@ func (seen *inspected) readHolders(rows []any) bool {
 		h := Holder{Reads: wire.Text(rows[1]) == modeRead, TTL: time.Duration(left) * time.Millisecond}
 		if p, ours := parseAttempt(attempt); ours {
 			h.Identity, h.Owner = p.identity, p.owner()
-			h.Token, _ = strconv.ParseUint(wire.Text(rows[3]), 10, 64) // 0: the counter is gone
+			h.Token, _ = strconv.ParseUint(wire.Text(rows[3]), 10, 64) // 0: the token is not stored
 		}
 		seen.Holders = append(seen.Holders, h)
 		seen.attempts = append(seen.attempts, attempt)
@@ -136,7 +138,7 @@ func (seen *inspected) readHolders(rows []any) bool {
 	return len(rows) == 0
 }
 
-func (seen *inspected) readLine(rows []any) bool {
+func (seen *inspected) readWaiters(rows []any) bool {
 	for ; len(rows) >= 3; rows = rows[3:] {
 		at, err := strconv.ParseFloat(wire.Text(rows[1]), 64)
 		if err != nil {
@@ -148,7 +150,7 @@ func (seen *inspected) readLine(rows []any) bool {
 			k, owned := p.kind.(ownedKind)
 			w.Reads = owned && k.mode == modeRead
 		}
-		seen.Line = append(seen.Line, w)
+		seen.Waiters = append(seen.Waiters, w)
 	}
 	return len(rows) == 0
 }
@@ -158,15 +160,17 @@ func (p parsedAttempt) owner() string {
 	return k.owner
 }
 
-// ForceRelease takes the lock of a name from whoever holds it now, of whatever kind,
-// and answers what it found. Its holders notice at their next renewal, within a third
-// of their TTL unless configured otherwise, with ErrLeaseLost; until then two may
-// work, and only the fencing token tells them apart. Who stands in line is served.
+// ForceRelease releases the lock of a name, of any kind, for all its holders, and returns
+// the Inspection that it was based on. Waiters are notified and served in order.
 //
-// It is for people who know that a holder is stuck, or that a foreign client has left
-// a key without TTL behind. It is logged and counted. Who comes to hold the lock while
-// the call is under way keeps it; but a foreign key is taken for the one that was found
-// if it has the same value, or if both are no string and no lock.
+// The leases of the old holders end with ErrLeaseLost at their next renewal. Until then,
+// normally for up to RenewInterval, old and new holders may both work, and only fencing
+// tokens protect the resource.
+//
+// ForceRelease is meant for operators: a holder is stuck, or another program has left a
+// key without TTL. It is logged and counted. A lease that is acquired during the call is
+// not released. There is one exception: a foreign key that another program replaces during
+// the call is deleted, too, if it has the same value or if neither is a string.
 func (c *Client) ForceRelease(ctx context.Context, name string) (Inspection, error) {
 	const op = "lockcore: force release"
 	seen, err := c.inspect(ctx, name)
@@ -178,20 +182,20 @@ func (c *Client) ForceRelease(ctx context.Context, name string) (Inspection, err
 	}
 	k := c.keys.lock(name)
 	req := c.scripts.lockForce.Call([]string{k.lock, k.queue}, seen.stored, strings.Join(seen.attempts, "\n"))
-	answer, err := c.request(ctx, req, defaultTTL/5, 2*defaultTTL/3)
+	answer, err := c.request(ctx, name, req, defaultTTL/5, 2*defaultTTL/3)
 	if err != nil {
 		return seen.Inspection, opError(op, name, err)
 	}
 	if n, ok := answer.(int64); !ok || n < 0 {
 		return seen.Inspection, opError(op, name, req.OddReply(answer))
 	} else if n == 0 {
-		return seen.Inspection, nil // they have let go by themselves
+		return seen.Inspection, nil // the holders have released it
 	}
 	c.metrics.forced.Inc()
 	identities := make([]string, 0, len(seen.Holders))
 	for _, h := range seen.Holders {
 		identities = append(identities, h.Identity)
 	}
-	c.log.Info("lock released by force", "name", name, "kind", string(seen.Kind), "holders", identities)
+	c.log.Info("lock was force-released", "name", name, "kind", string(seen.Kind), "holders", identities)
 	return seen.Inspection, nil
 }

@@ -23,9 +23,9 @@ func TestFault60_ACLOfInspectAndForceRelease(t *testing.T) {
 	t.Parallel()
 	e := realEnv(t)
 	user := func(name, without string, rights ...string) *lockcore.Client {
-		return e.clientWith(e.as(name, allowed(rights, without)...), lockcore.Config{Identity: name})
+		return e.ClientWith(e.as(name, allowed(rights, without)...), lockcore.Config{Identity: name})
 	}
-	a, b := e.client("a"), e.client("b")
+	a, b := e.Client("a"), e.Client("b")
 	held := 0
 	// hold makes locks of all kinds, and a line at each.
 	hold := func() (names []string) {
@@ -40,14 +40,14 @@ func TestFault60_ACLOfInspectAndForceRelease(t *testing.T) {
 				e.try(m)
 			}
 			name := fmt.Sprint(kind, held)
-			must(e, e.raw.ZAdd(t.Context(), e.key(name, "queue"), redis.Z{Score: 1, Member: unknown}).Err())
-			must(e, e.raw.HSet(t.Context(), e.key(name, "seen"), unknown, 1).Err())
+			must(e, e.Raw.ZAdd(t.Context(), e.key(name, "queue"), redis.Z{Score: 1, Member: unknown}).Err())
+			must(e, e.Raw.HSet(t.Context(), e.key(name, "seen"), unknown, 1).Err())
 			names = append(names, name)
 		}
 		return names
 	}
 	refusals := func(name string) (n int) {
-		log, err := e.raw.ACLLog(t.Context(), 1000).Result()
+		log, err := e.Raw.ACLLog(t.Context(), 1000).Result()
 		must(e, err)
 		for _, l := range log {
 			if l.Username == name {
@@ -59,10 +59,10 @@ func TestFault60_ACLOfInspectAndForceRelease(t *testing.T) {
 	all := slices.Concat(inspectRights, forceRights)
 	looker, forcer := user("looker", "", inspectRights...), user("forcer", "", all...)
 	for _, name := range hold() {
-		if seen := e.inspect(looker, name); len(seen.Holders) == 0 || len(seen.Line) != 1 {
+		if seen := e.inspect(looker, name); len(seen.Holders) == 0 || len(seen.Waiters) != 1 {
 			e.Errorf("%s: %+v", name, seen)
 		}
-		if _, err := forcer.ForceRelease(t.Context(), name); err != nil || e.exists(e.key(name, "lock")) {
+		if _, err := forcer.ForceRelease(t.Context(), name); err != nil || e.Exists(e.key(name, "lock")) {
 			e.Errorf("%s: ForceRelease: %v, or the lock is there still", name, err)
 		}
 	}
@@ -72,7 +72,7 @@ func TestFault60_ACLOfInspectAndForceRelease(t *testing.T) {
 	for i, right := range all {
 		name := fmt.Sprint("u", i)
 		if right == "eval" {
-			must(e, e.raw.ScriptFlush(t.Context()).Err()) // so that the source is sent
+			must(e, e.Raw.ScriptFlush(t.Context()).Err()) // so that the source is sent
 		}
 		less := user(name, right, all...)
 		// Whose entry goes first is the server's choice, and only then an end is brought forward.

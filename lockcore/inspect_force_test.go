@@ -52,17 +52,17 @@ func (e *env) establishHeld(s heldState, queue []string) {
 	key := e.key("orders", "lock")
 	switch {
 	case s.kind == "string":
-		must(e, e.raw.Set(e.Context(), key, s.value, time.Minute).Err())
+		must(e, e.Raw.Set(e.Context(), key, s.value, time.Minute).Err())
 	case s.name == "a list":
-		must(e, e.raw.RPush(e.Context(), key, "x").Err())
+		must(e, e.Raw.RPush(e.Context(), key, "x").Err())
 	case s.name == "a hash":
-		must(e, e.raw.HSet(e.Context(), key, "a", "b").Err())
+		must(e, e.Raw.HSet(e.Context(), key, "a", "b").Err())
 	}
 }
 
 func (e *env) heldSnapshot() ownedSnapshot {
 	e.Helper()
-	if e.raw.Type(e.Context(), e.key("orders", "lock")).Val() == "list" {
+	if e.Raw.Type(e.Context(), e.key("orders", "lock")).Val() == "list" {
 		return ownedSnapshot{snapshot: e.snapshot("orders")}
 	}
 	return e.ownedSnapshot("orders")
@@ -86,21 +86,21 @@ func (s heldState) told() []string {
 // others, and those near the head of the line are told if there is something to have.
 func TestForceInEveryState(t *testing.T) {
 	onBoth(t, func(e *env) {
-		heard := e.raw.Subscribe(e.Context(), "noonlock:ch:ALIVE")
+		heard := e.Raw.Subscribe(e.Context(), "noonlock:ch:ALIVE")
 		defer heard.Close()
 		_, err := heard.Receive(e.Context())
 		must(e, err)
 		load := func(script string) string {
 			source, err := lockcore.ScriptSource(script)
 			must(e, err)
-			return e.raw.ScriptLoad(e.Context(), source).Val()
+			return e.Raw.ScriptLoad(e.Context(), source).Val()
 		}
 		inspect, force := load("lock_inspect"), load("lock_force")
 		k := e.scriptKeys("orders")
 		queue := []string{living, "nx1:ALIVE.5.t.w/five e", "ns1:ALIVE.6.t.r/six f", "nl1:ALIVE.7.t/seven"}
 		for _, then := range heldStates() {
 			e.establishHeld(then, queue)
-			answer, err := e.raw.EvalSha(e.Context(), inspect, k[:4]).Slice()
+			answer, err := e.Raw.EvalSha(e.Context(), inspect, k[:4]).Slice()
 			must(e, err)
 			var seen []string
 			for row := range slices.Chunk(answer[2].([]any), 4) {
@@ -116,7 +116,7 @@ func TestForceInEveryState(t *testing.T) {
 				e.establishHeld(now, queue)
 				before := e.heldSnapshot()
 				for run := range 2 {
-					got, err := e.raw.EvalSha(e.Context(), force, []string{k[0], k[2]}, then.kind, strings.Join(seen, "\n")).Int64()
+					got, err := e.Raw.EvalSha(e.Context(), force, []string{k[0], k[2]}, then.kind, strings.Join(seen, "\n")).Int64()
 					where := fmt.Sprintf("%s, then %s, run %d", then.name, now.name, run+1)
 					if err != nil {
 						e.Errorf("%s: %v", where, err)
@@ -161,7 +161,7 @@ func checkForced(e *env, where string, then, now heldState, first bool, before o
 	}
 	switch {
 	case gone:
-		if e.exists(e.key("orders", "lock")) {
+		if e.Exists(e.key("orders", "lock")) {
 			e.Errorf("%s: the lock is there still: %+v", where, after)
 		}
 	case taken == 0:
@@ -169,7 +169,7 @@ func checkForced(e *env, where string, then, now heldState, first bool, before o
 			e.Errorf("%s: %+v became %+v", where, before, after)
 		}
 	default:
-		if !maps.Equal(left, after.until) || after.end != ends || e.real != nil && after.keyEnd != ends {
+		if !maps.Equal(left, after.until) || after.end != ends || e.Real != nil && after.keyEnd != ends {
 			e.Errorf("%s: %v are left until %d, want %v until %d", where, after.until, after.end, left, ends)
 		}
 	}

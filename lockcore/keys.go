@@ -6,22 +6,18 @@ import (
 )
 
 // The key schema, version 1. Every key of a name is built here, as
-// <prefix>:{<name>}:<part>: the braces put all parts into one slot of a cluster.
+// <prefix>:{<name>}:<part>. The braces put all parts into one slot of a cluster.
 //
-//	lock       string  the holder's attempt, with the lease's TTL; of a reentrant or
-//	                   read-write lock a sorted set, see part_owned.lua
-//	fence      string  counter of fencing tokens, Config.TokenRetention (of jobs and
-//	                   elections a week), or longer if it is ahead of the clock
-//	queue      zset    attempts in line, by order of arrival
+//	lock       string  the holder's attempt, with the lease's TTL; a sorted set for a
+//	                   reentrant or read-write lock, see part_owned.lua
+//	fence      string  the counter of fencing tokens. Its TTL is Config.TokenRetention, a
+//	                   week for jobs and elections, and more if it is ahead of the clock
+//	queue      zset    the waiting attempts in order of arrival
 //	seen       hash    attempt -> alive until (server ms), see part_line.lua
-//	tomb:<n>   string  this attempt was given up and a request of it is unanswered,
-//	                   minutes
+//	tomb:<n>   string  tombstone: the attempt was abandoned, and a request of it may still
+//	                   arrive
 //
-// and of a Record, which may share its name with a lock:
-//
-//	record     string  nr1 <version> <value>, as long as its writer said
-//
-// The channel of a Client is <prefix>:ch:<process>. The packages above spell the keys
+// The channel of a Client is <prefix>:ch:<process>. The packages above define the keys
 // and channels of their own records.
 type keyring struct{ prefix string }
 
@@ -29,38 +25,35 @@ type keyring struct{ prefix string }
 type lockKeys struct {
 	name                     string
 	lock, fence, queue, seen string
-	stem                     string
+	base                     string
 }
 
 func (k keyring) lock(name string) *lockKeys {
-	stem := k.prefix + ":{" + name + "}:"
+	base := k.prefix + ":{" + name + "}:"
 	return &lockKeys{
-		name: name, stem: stem,
-		lock: stem + "lock", fence: stem + "fence", queue: stem + "queue", seen: stem + "seen",
+		name: name, base: base,
+		lock: base + "lock", fence: base + "fence", queue: base + "queue", seen: base + "seen",
 	}
 }
 
-// record is the key of a Record.
-func (k keyring) record(name string) string { return k.lock(name).stem + "record" }
-
-// Names that users' locks may not begin with: the runners' live there.
+// Prefixes of the names that jobs and elections use. Names of users' locks must not begin
+// with them.
 const (
 	jobNames      = "job/"
 	electionNames = "election/"
 )
 
-// tomb is the tombstone of one attempt. It is named by process and number only:
-// what is secret about an attempt is its process.
+// tomb returns the key of an attempt's tombstone.
 func (k *lockKeys) tomb(process string, number uint64) string {
-	return k.stem + "tomb:" + process + "." + strconv.FormatUint(number, 36)
+	return k.base + "tomb:" + process + "." + strconv.FormatUint(number, 36)
 }
 
-// channels is the prefix of the channels that processes listen on.
+// channels returns the prefix of the channels that Clients subscribe to.
 func (k keyring) channels() string { return k.prefix + ":ch:" }
 
-// attemptValue is what the server stores for an attempt: who asks, which of its
-// attempts, whether PUBLISH's count of receivers can be trusted, and the part
-// that may be shown.
+// attemptValue returns the text that the server stores for an attempt: the process, the
+// attempt's number, whether PUBLISH's count of receivers is reliable for the process, and
+// the identity. Only the identity may be shown.
 func attemptValue(process string, number uint64, trusted bool, identity string) string {
 	flag := "u"
 	if trusted {
@@ -69,39 +62,41 @@ func attemptValue(process string, number uint64, trusted bool, identity string) 
 	return "nl1:" + process + "." + strconv.FormatUint(number, 36) + "." + flag + "/" + identity
 }
 
-// ownedValue is an attemptValue that says as what who asks. The owner has no spaces.
+// ownedValue returns an attemptValue with the mode and the owner. The space after the
+// owner is unambiguous, as an owner contains none.
 func ownedValue(k ownedKind, process string, number uint64, trusted bool, identity string) string {
 	flag := "u"
 	if trusted {
 		flag = "t"
 	}
-	return k.letters + ":" + process + "." + strconv.FormatUint(number, 36) + "." + flag + "." + k.mode + "/" + k.owner + " " + identity
+	return k.tag + ":" + process + "." + strconv.FormatUint(number, 36) + "." + flag + "." + k.mode + "/" + k.owner + " " + identity
 }
 
-// A parsedAttempt is what a stored value says.
+// A parsedAttempt is the content of a stored value.
 type parsedAttempt struct {
-	kind     lineKind
+	kind     queueKind
 	process  string
 	number   uint64
 	identity string
 }
 
-// parseAttempt undoes attemptValue and ownedValue; ok is false for a foreign value.
+// parseAttempt parses the result of attemptValue or ownedValue. ok is false for any other
+// text.
 func parseAttempt(value string) (p parsedAttempt, ok bool) {
-	letters, rest, _ := strings.Cut(value, ":")
-	head, identity, found := strings.Cut(rest, "/")
+	tag, body, _ := strings.Cut(value, ":")
+	head, identity, found := strings.Cut(body, "/")
 	parts := strings.Split(head, ".")
 	switch {
 	case !found:
 		return p, false
-	case letters == "nl1" && len(parts) == 3:
+	case tag == "nl1" && len(parts) == 3:
 		p.kind, p.identity = mutexKind{}, identity
-	case (letters == reentrantKind || letters == readWriteKind) && len(parts) == 4:
+	case (tag == reentrantKind || tag == readWriteKind) && len(parts) == 4:
 		owner, shown, found := strings.Cut(identity, " ")
 		if !found {
 			return p, false
 		}
-		p.kind, p.identity = ownedKind{letters, parts[3], owner}, shown
+		p.kind, p.identity = ownedKind{tag, parts[3], owner}, shown
 	default:
 		return p, false
 	}

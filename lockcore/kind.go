@@ -2,20 +2,21 @@ package lockcore
 
 import "github.com/noonlock/noonlock/internal/wire"
 
-// A kind says by which scripts an attempt is renewed and given back, and what the
+// A kind defines the scripts that renew and release an attempt, and the value that the
 // server stores for it.
 type kind interface {
-	name() string // as a label of metrics
+	name() string // the label in metrics
 	value(process string, number uint64, trusted bool, identity string) string
-	// renewal answers 1 (extended) or 0 (lost).
+	// renewal returns a request whose reply is 1 (extended) or 0 (lost).
 	renewal(a *attempt) wire.Request
-	// leave answers more than 0 (it was ours) or not (it was not). bury: with a
-	// tombstone against requests of the attempt that are still under way.
+	// leave returns a request whose reply is greater than 0 if the attempt held the lock.
+	// With bury it also writes a tombstone, which makes requests of the attempt fail that
+	// arrive later.
 	leave(a *attempt, bury bool) wire.Request
 }
 
-// A lineKind is one of whose attempts wait in line.
-type lineKind interface {
+// A queueKind is a kind whose attempts can queue.
+type queueKind interface {
 	kind
 	acquire(a *attempt, mode string) wire.Request
 }
@@ -30,7 +31,7 @@ func (mutexKind) value(process string, number uint64, trusted bool, identity str
 }
 
 func (mutexKind) acquire(a *attempt, mode string) wire.Request {
-	return a.c.scripts.mutexAcquire.Call(a.lineKeys(), a.value, millis(a.terms.ttl), mode, a.keepTokens())
+	return a.c.scripts.mutexAcquire.Call(a.scriptKeys(), a.value, millis(a.terms.ttl), mode, a.keepTokens())
 }
 
 func (mutexKind) renewal(a *attempt) wire.Request {
@@ -38,15 +39,15 @@ func (mutexKind) renewal(a *attempt) wire.Request {
 }
 
 func (mutexKind) leave(a *attempt, bury bool) wire.Request {
-	return a.c.scripts.mutexLeave.Call(a.lineKeys(), a.value, a.buryIf(bury), a.keepTokens())
+	return a.c.scripts.mutexLeave.Call(a.scriptKeys(), a.value, a.buryIf(bury), a.keepTokens())
 }
 
-// ownedKind is held by owners: by one that writes, or by any number that read. A
-// reentrant lock is one that is only written.
+// ownedKind is held by one owner that writes, or by any number of owners that read. A
+// reentrant lock has writers only.
 type ownedKind struct {
-	letters string // reentrantKind or readWriteKind
-	mode    string // modeRead or modeWrite
-	owner   string
+	tag   string // reentrantKind or readWriteKind
+	mode  string // modeRead or modeWrite
+	owner string
 }
 
 const (
@@ -59,7 +60,7 @@ const (
 
 func (k ownedKind) name() string {
 	switch {
-	case k.letters == reentrantKind:
+	case k.tag == reentrantKind:
 		return kindReentrant
 	case k.mode == modeRead:
 		return kindRead
@@ -73,8 +74,8 @@ func (k ownedKind) value(process string, number uint64, trusted bool, identity s
 
 func (ownedKind) acquire(a *attempt, mode string) wire.Request {
 	s := a.c.scripts.ownedAcquire
-	a.ended = a.c.endedToken(a)
-	return s.Call(a.lineKeys(), a.value, millis(a.terms.ttl), mode, a.keepTokens(), a.ended)
+	a.endedToken = a.c.endedToken(a)
+	return s.Call(a.scriptKeys(), a.value, millis(a.terms.ttl), mode, a.keepTokens(), a.endedToken)
 }
 
 func (ownedKind) renewal(a *attempt) wire.Request {
@@ -82,19 +83,19 @@ func (ownedKind) renewal(a *attempt) wire.Request {
 }
 
 func (ownedKind) leave(a *attempt, bury bool) wire.Request {
-	return a.c.scripts.ownedLeave.Call(a.lineKeys(), a.value, a.buryIf(bury), a.keepTokens())
+	return a.c.scripts.ownedLeave.Call(a.scriptKeys(), a.value, a.buryIf(bury), a.keepTokens())
 }
 
-// lineKeys are the keys of a lock in the order in which the scripts take them.
-func (a *attempt) lineKeys() []string {
+// scriptKeys returns the keys of a lock in the order of the scripts' KEYS.
+func (a *attempt) scriptKeys() []string {
 	k := a.keys
 	return []string{k.lock, k.fence, k.queue, k.seen, k.tomb(a.c.process, a.number)}
 }
 
-// keepTokens is how long (ms) the counter of tokens outlives the last grant.
+// keepTokens returns the TTL (ms) of the token counter after a grant.
 func (a *attempt) keepTokens() int64 { return millis(a.terms.keepTokens) }
 
-// buryIf is how long (ms) the tombstone stands; 0: none is wanted.
+// buryIf returns the TTL (ms) of the tombstone, or 0 for none.
 func (a *attempt) buryIf(bury bool) int64 {
 	if !bury {
 		return 0

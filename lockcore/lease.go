@@ -9,14 +9,14 @@ import (
 	"github.com/noonlock/noonlock/internal/lease"
 )
 
-// A Lease is the right to act as the one holder of a name, for as long as
-// Context is not done. It is safe for concurrent use.
+// A Lease is one acquisition of a lock. The holder may act until Context is done. A Lease
+// is safe for concurrent use.
 //
-// The lease counts itself valid until t0 + TTL - margin, where t0 was read from
-// the local clock before the request was sent that granted or last renewed it.
-// Nothing here asks the server whether the lease is still held: that answer
-// would be old when it arrives. Steps that look at neither Context nor
-// Remaining are stopped by the Token at the resource, or not at all.
+// A lease is valid until t0 + ValidFor, by default t0 + TTL - margin. t0 is read from the
+// local clock before the request is sent that grants or renews the lease. No method asks
+// the server whether the lease is still held, because the answer would be old when it
+// arrives. Work that checks neither Context nor Remaining does not stop in time. Only a
+// resource that checks the Token can then refuse it.
 type Lease struct {
 	c     *Client
 	a     *attempt
@@ -24,54 +24,55 @@ type Lease struct {
 	life  lease.Lease
 
 	mu       sync.Mutex
-	returned bool // Unlock came after the end
+	unlocked bool // Unlock was called after the end
 }
 
-// newLease starts a lease that was granted by a request sent at t0.
+// newLease starts a lease that a request sent at t0 acquired.
 func (c *Client) newLease(ctx context.Context, a *attempt, token uint64, t0 time.Duration) *Lease {
 	l := &Lease{c: c, a: a, token: token}
 	c.keeper.Begin(ctx, &l.life, t0, &a.terms.times, holder{l})
 	return l
 }
 
-// holder is a Lease as package lease knows it.
+// holder implements lease.Holder for a Lease.
 type holder struct{ *Lease }
 
-// Lost is called when the lease's time was over.
+// Lost is called when the validity of the lease has ended.
 func (h holder) Lost(cause error) {
 	h.notHeld()
 	h.c.noteLoss(h.Lease, cause)
 }
 
-// Token is the fencing token of this lease: greater than that of every earlier
-// lease of the name. It is what the grant returned and never read again. Hand
-// it to the resource, which refuses a smaller one than it has seen.
+// Token returns the fencing token that the lease was granted. It is greater than the
+// tokens of all earlier leases of the name; overlapping leases of one owner share a token.
+// Pass it to the resource, which must refuse a token smaller than the greatest it has
+// seen. A token does not change during the lease.
 func (l *Lease) Token() uint64 { return l.token }
 
-// Name is the name of the lock.
+// Name returns the name of the lock.
 func (l *Lease) Name() string { return l.a.keys.name }
 
-// Remaining is how long the lease is valid from now without another renewal; 0
-// if it has ended.
+// Remaining returns how long the lease stays valid without another renewal. It returns 0
+// if the lease has ended.
 func (l *Lease) Remaining() time.Duration { return l.life.Remaining() }
 
-// Context is done as soon as the lease has ended, with the reason as its cause
-// (context.Cause): ErrReleased, ErrLeaseLost, ErrLeaseExpired or ErrClosed. It
-// carries the values of the context the lease was acquired with, not its end.
+// Context returns a context that is done when the lease ends. Its cause (context.Cause) is
+// ErrReleased, ErrLeaseLost, ErrLeaseExpired or ErrClosed. It has the values of the
+// context that the lease was acquired with, but not its deadline or cancellation.
 //
-// Its Err looks at the clock, so that it is right even when the process has
-// been paused and no timer has run yet. Contexts derived from it do not, and are done
-// just after it; Bind makes one that looks and is done with it.
+// Its Err method reads the clock. So it reports the end even if the process was paused and
+// no timer has run yet. Contexts derived from it do not read the clock, and are done
+// shortly after it. Use Bind for a derived context that does.
 func (l *Lease) Context() context.Context { return l.life.Context() }
 
-// Bind returns a context that is done when parent is or when the lease ends,
-// whichever comes first, and whose Err looks at the clock. Call stop when the
-// work is done.
+// Bind returns a context that is done when parent is done or the lease ends, whichever
+// comes first. Its Err method reads the clock, as that of Context does. Call stop when the
+// work is done, to free the resources of the context.
 func (l *Lease) Bind(parent context.Context) (ctx context.Context, stop context.CancelFunc) {
 	return l.life.Bind(parent)
 }
 
-// end ends the lease for a reason, once; false if it had ended before.
+// end ends the lease with a cause. It returns false if the lease had ended before.
 func (l *Lease) end(cause error) bool {
 	if !l.life.End(cause) {
 		return false
@@ -82,43 +83,37 @@ func (l *Lease) end(cause error) bool {
 
 func (l *Lease) notHeld() { l.c.metrics.kind(l.a.kind.name()).held.Dec() }
 
-// Unlock ends the lease and gives the lock to the next in line. Whoever holds
-// the lease must have stopped its work: Context is done from here on.
+// Unlock ends the lease and releases the lock, which the next waiter then acquires. Stop
+// the work under the lease before you call Unlock: Context is done from then on.
 //
-// If nobody answers, Unlock asks again for at most a TTL, when the lock ends by itself.
-// It works although ctx is done: the request is sent all the same, waited for
-// at most a TTL or ten seconds, and repeated behind if nobody answers; at worst
-// the lock ends with its TTL. If ctx becomes done during the wait, Unlock returns
-// and the rest goes on behind.
+// If the server does not answer, Unlock retries for up to one TTL, until the lock expires.
+// If ctx ends meanwhile, Unlock returns an error and a background task continues. If ctx
+// is done before the call, Unlock still sends the request, and waits for the answer for
+// one TTL or 10 s, whichever is shorter.
 //
-// It returns ErrNotHeld joined with the reason if the lease had ended before:
-// ErrReleased by an earlier Unlock, ErrLeaseLost, ErrLeaseExpired, ErrClosed.
-// In doubt after a lost answer it asks again; a lease that was valid when
-// Unlock was called and is gone at the second asking was released by the first.
+// If the lease had ended before, Unlock returns ErrNotHeld joined with the reason:
+// ErrReleased, ErrLeaseLost, ErrLeaseExpired or ErrClosed. If an answer was lost and the
+// retry finds no lease, the first request has released it, and Unlock returns nil.
 func (l *Lease) Unlock(ctx context.Context) error {
 	_, err := l.Release(ctx)
 	return err
 }
 
-// Release is an Unlock that also tells how many leases of the name the owner of a
-// ReentrantMutex or RWMutex has left. 0: the owner has let go of the lock, or what it
-// has left is not known, as there is an error.
+// Release is Unlock for owners of a ReentrantMutex or RWMutex. It also returns how many
+// other leases of the name the owner has. left is 0 if there is an error.
 func (l *Lease) Release(ctx context.Context) (left int, err error) {
-	if ctx == nil {
-		return 0, refuse("ctx", "a context", "%s", "nil")
-	}
 	if l.life.Err() == nil && l.end(ErrReleased) {
 		n, err := l.c.release(ctx, l)
 		return int(n), err
 	}
 	cause := l.life.Cause()
 	l.mu.Lock()
-	stale := errors.Is(cause, ErrLeaseExpired) && !l.returned
-	l.returned = true
+	expired := errors.Is(cause, ErrLeaseExpired) && !l.unlocked
+	l.unlocked = true
 	l.mu.Unlock()
-	if stale {
-		// The work is done now, so the rest of the TTL serves nobody.
-		l.c.background(func(ctx context.Context) { l.c.takeBack(ctx, l.a) })
+	if expired {
+		// The work has stopped, so the rest of the TTL would only delay waiters.
+		l.c.background(func(ctx context.Context) { l.c.withdraw(ctx, l.a) })
 	}
 	return 0, opError("lockcore: unlock", l.a.keys.name, ErrNotHeld, cause)
 }

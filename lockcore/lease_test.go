@@ -15,20 +15,20 @@ import (
 // there were.
 func TestRenewalsKeepTheLease(t *testing.T) {
 	onAllKinds(t, func(e *env) {
-		a, b := e.client("a"), e.client("b")
+		a, b := e.Client("a"), e.Client("b")
 		cfg := ttl(3 * time.Second)
 		lease := e.try(e.mutex(a, "orders", cfg))
 		rounds := 2
-		if e.bubble != nil {
+		if e.Bubble != nil {
 			rounds = 50
 		}
 		for range rounds {
-			e.pass(2 * time.Second)
+			e.Pass(2 * time.Second)
 			if err := lease.Context().Err(); err != nil {
-				e.Fatalf("after %v: %v, %v", e.clock(), err, context.Cause(lease.Context()))
+				e.Fatalf("after %v: %v, %v", e.Clock(), err, context.Cause(lease.Context()))
 			}
 			if lease.Remaining() <= 0 {
-				e.Fatalf("after %v nothing remains", e.clock())
+				e.Fatalf("after %v nothing remains", e.Clock())
 			}
 			e.refused(e.mutex(b, "orders", cfg))
 		}
@@ -40,15 +40,15 @@ func TestRenewalsKeepTheLease(t *testing.T) {
 // The lease ends by itself at t0 + TTL - margin, before the server frees the name.
 func TestNoRenewal(t *testing.T) {
 	onAllKinds(t, func(e *env) {
-		a, b := e.client("a"), e.client("b")
+		a, b := e.Client("a"), e.Client("b")
 		cfg := lockcore.LeaseConfig{TTL: 3 * time.Second, NoRenewal: true}
-		before := e.clock()
+		before := e.Clock()
 		lease := e.try(e.mutex(a, "orders", cfg))
 		waiter := e.inLine(e.mutex(b, "orders", cfg))
 		cause := e.ended(lease)
 		mustIs(e, cause, lockcore.ErrLeaseExpired)
-		if e.bubble != nil {
-			if at := e.clock() - before; at != 2968*time.Millisecond {
+		if e.Bubble != nil {
+			if at := e.Clock() - before; at != 2968*time.Millisecond {
 				e.Errorf("the lease ended after %v, want TTL less 1 %% and 2 ms", at)
 			}
 			if e.stored("orders") == "" {
@@ -62,7 +62,7 @@ func TestNoRenewal(t *testing.T) {
 		}
 		err := lease.Unlock(e.Context())
 		mustIs(e, err, lockcore.ErrNotHeld, lockcore.ErrLeaseExpired)
-		e.settle()
+		e.Settle()
 		if next.Context().Err() != nil || e.stored("orders") == "" {
 			e.Error("the late Unlock of the expired lease released the next one's lock")
 		}
@@ -71,19 +71,19 @@ func TestNoRenewal(t *testing.T) {
 
 func TestValidForEndsTheLeaseEarlier(t *testing.T) {
 	inBubbleAllKinds(t, func(e *env) {
-		m := e.mutex(e.client("a"), "orders", lockcore.LeaseConfig{TTL: 10 * time.Second, ValidFor: 6 * time.Second})
+		m := e.mutex(e.Client("a"), "orders", lockcore.LeaseConfig{TTL: 10 * time.Second, ValidFor: 6 * time.Second})
 		lease := e.try(m)
 		if r := lease.Remaining(); r != 6*time.Second {
 			e.Errorf("Remaining %v", r)
 		}
-		e.pass(time.Minute)
+		e.Pass(time.Minute)
 		if lease.Context().Err() != nil {
 			e.Fatal("renewals did not keep it")
 		}
-		before := e.clock()
-		e.bubble.Hang()
+		before := e.Clock()
+		e.Bubble.Hang()
 		mustIs(e, e.ended(lease), lockcore.ErrLeaseExpired)
-		if at := e.clock() - before; at > 6*time.Second || at < 6*time.Second-10*time.Second/3 {
+		if at := e.Clock() - before; at > 6*time.Second || at < 6*time.Second-10*time.Second/3 {
 			e.Errorf("it ended %v after the server hung", at)
 		}
 	})
@@ -100,18 +100,18 @@ func TestMaxHoldEndsRenewing(t *testing.T) {
 	} {
 		t.Run(c.maxHold.String(), func(t *testing.T) {
 			inBubbleAllKinds(t, func(e *env) {
-				before := e.clock()
-				m := e.mutex(e.client("a"), "orders", lockcore.LeaseConfig{TTL: 3 * time.Second, MaxHold: c.maxHold})
+				before := e.Clock()
+				m := e.mutex(e.Client("a"), "orders", lockcore.LeaseConfig{TTL: 3 * time.Second, MaxHold: c.maxHold})
 				lease := e.try(m)
 				cause := e.ended(lease)
 				mustIs(e, cause, lockcore.ErrLeaseExpired, lockcore.ErrMaxHold)
-				if at := e.clock() - before; at != c.ends {
+				if at := e.Clock() - before; at != c.ends {
 					e.Errorf("it ended after %v, want %v: MaxHold and the rest of one TTL", at, c.ends)
 				}
 				if cause.Error() == lockcore.ErrLeaseExpired.Error() {
 					e.Error("the cause does not tell that it was MaxHold")
 				}
-				e.pass(time.Second)
+				e.Pass(time.Second)
 				e.unlock(e.try(m))
 			})
 		})
@@ -122,7 +122,7 @@ func TestMaxHoldEndsRenewing(t *testing.T) {
 func TestContextLooksAtTheClock(t *testing.T) {
 	onAllKinds(t, func(e *env) {
 		clock := lockcoretest.NewClock()
-		c := e.clientWith(e.direct(), lockcore.Config{Clock: clock.Now})
+		c := e.ClientWith(e.Direct(), lockcore.Config{Clock: clock.Now})
 		lease := e.try(e.mutex(c, "orders", ttl(30*time.Second)))
 		bound, stop := lease.Bind(e.Context())
 		defer stop()
@@ -141,14 +141,14 @@ func TestContextLooksAtTheClock(t *testing.T) {
 		}
 		mustIs(e, lease.Unlock(e.Context()), lockcore.ErrNotHeld, lockcore.ErrLeaseExpired)
 		// The work is known to be over now, so the name is given back.
-		e.until("the lock is given back", func() bool { return e.stored("orders") == "" })
+		e.Until("the lock is given back", func() bool { return e.stored("orders") == "" })
 	})
 }
 
 func TestLeaseContextAloneLooksAtTheClock(t *testing.T) {
 	inBubbleAllKinds(t, func(e *env) {
 		clock := lockcoretest.NewClock()
-		c := e.clientWith(e.direct(), lockcore.Config{Clock: clock.Now})
+		c := e.ClientWith(e.Direct(), lockcore.Config{Clock: clock.Now})
 		lease := e.try(e.mutex(c, "orders", ttl(30*time.Second)))
 		clock.Advance(time.Minute)
 		mustIs(e, lease.Context().Err(), context.Canceled)
@@ -160,7 +160,7 @@ func TestLeaseContextCarriesValuesAndNotTheEnd(t *testing.T) {
 	onBoth(t, func(e *env) {
 		type key struct{}
 		ctx, cancel := context.WithCancel(context.WithValue(e.Context(), key{}, "value"))
-		lease, err := e.mutex(e.client("a"), "orders", ttl(5*time.Second)).Lock(ctx)
+		lease, err := e.mutex(e.Client("a"), "orders", ttl(5*time.Second)).Lock(ctx)
 		if err != nil {
 			e.Fatal(err)
 		}
@@ -181,7 +181,7 @@ func TestLeaseContextCarriesValuesAndNotTheEnd(t *testing.T) {
 
 func TestBind(t *testing.T) {
 	onAllKinds(t, func(e *env) {
-		m := e.mutex(e.client("a"), "orders", ttl(5*time.Second))
+		m := e.mutex(e.Client("a"), "orders", ttl(5*time.Second))
 		boss := errors.New("boss said no")
 
 		lease := e.try(m)
@@ -222,7 +222,7 @@ func TestBind(t *testing.T) {
 
 func TestDo(t *testing.T) {
 	onBoth(t, func(e *env) {
-		c := e.client("a")
+		c := e.Client("a")
 		free := func() {
 			e.Helper()
 			if v := e.stored("orders"); v != "" {
@@ -231,7 +231,7 @@ func TestDo(t *testing.T) {
 		}
 		last := uint64(0)
 		for range 3 {
-			err := c.Do(e.Context(), "orders", func(ctx context.Context, token uint64) error {
+			err := c.Do(e.Context(), "orders", lockcore.LeaseConfig{}, func(ctx context.Context, token uint64) error {
 				if ctx.Err() != nil || token <= last {
 					e.Errorf("context %v, token %d after %d", ctx.Err(), token, last)
 				}
@@ -247,19 +247,19 @@ func TestDo(t *testing.T) {
 			free()
 		}
 		sad := errors.New("sad")
-		err := c.Do(e.Context(), "orders", func(context.Context, uint64) error { return sad })
+		err := c.Do(e.Context(), "orders", lockcore.LeaseConfig{}, func(context.Context, uint64) error { return sad })
 		mustIs(e, err, sad)
 		mustNotBe(e, err, lockcore.ErrNotHeld)
 		free()
 
 		// A lease that ended under the work is told.
-		err = c.Do(e.Context(), "orders", func(context.Context, uint64) error {
-			return e.raw.Del(e.Context(), e.key("orders", "lock")).Err()
+		err = c.Do(e.Context(), "orders", lockcore.LeaseConfig{}, func(context.Context, uint64) error {
+			return e.Raw.Del(e.Context(), e.key("orders", "lock")).Err()
 		})
 		mustIs(e, err, lockcore.ErrNotHeld, lockcore.ErrLeaseLost)
 
 		ctx, cancel := context.WithCancel(e.Context())
-		err = c.Do(ctx, "orders", func(ctx context.Context, _ uint64) error {
+		err = c.Do(ctx, "orders", lockcore.LeaseConfig{}, func(ctx context.Context, _ uint64) error {
 			cancel()
 			<-ctx.Done()
 			return context.Cause(ctx)
@@ -275,10 +275,10 @@ func TestDo(t *testing.T) {
 // Caught mutant: Unlock called after fn instead of deferred.
 func TestFault53_PanicAndGoexitRelease(t *testing.T) {
 	onBoth(t, func(e *env) {
-		c := e.client("a")
+		c := e.Client("a")
 		panicked := func() (value any) {
 			defer func() { value = recover() }()
-			_ = c.Do(e.Context(), "orders", func(context.Context, uint64) error { panic("at the disco") })
+			_ = c.Do(e.Context(), "orders", lockcore.LeaseConfig{}, func(context.Context, uint64) error { panic("at the disco") })
 			return nil
 		}()
 		if panicked != "at the disco" {
@@ -290,7 +290,7 @@ func TestFault53_PanicAndGoexitRelease(t *testing.T) {
 		entered, ended := false, make(chan struct{})
 		go func() {
 			defer close(ended)
-			_ = c.Do(e.Context(), "orders", func(context.Context, uint64) error {
+			_ = c.Do(e.Context(), "orders", lockcore.LeaseConfig{}, func(context.Context, uint64) error {
 				entered = true
 				runtime.Goexit()
 				return nil
@@ -310,20 +310,20 @@ func TestFault53_PanicAndGoexitRelease(t *testing.T) {
 func TestFault52_ReleaseAfterSlowWork(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
-		c, other := e.client("a"), e.client("b")
+		c, other := e.Client("a"), e.Client("b")
 		ctx, cancel := context.WithCancel(e.Context())
 		cancelled, stopped := time.Duration(-1), time.Duration(-1)
 		done := make(chan error, 1)
 		go func() {
-			done <- c.Do(ctx, "orders", func(ctx context.Context, _ uint64) error {
+			done <- c.Do(ctx, "orders", lockcore.LeaseConfig{}, func(ctx context.Context, _ uint64) error {
 				<-ctx.Done()
-				cancelled = e.clock()
+				cancelled = e.Clock()
 				time.Sleep(45 * time.Second) // four TTLs
-				stopped = e.clock()
+				stopped = e.Clock()
 				return nil
 			})
 		}()
-		e.settle()
+		e.Settle()
 		waiter := e.inLine(e.mutex(other, "orders", lockcore.LeaseConfig{}))
 		cancel()
 		lease := waiter.granted()
@@ -333,8 +333,8 @@ func TestFault52_ReleaseAfterSlowWork(t *testing.T) {
 		if cancelled < 0 || stopped != cancelled+45*time.Second {
 			e.Fatalf("cancelled at %v, stopped at %v: the fault was not injected", cancelled, stopped)
 		}
-		if e.clock() != stopped {
-			e.Errorf("the next in line got the lock at %v, the work stopped at %v", e.clock(), stopped)
+		if e.Clock() != stopped {
+			e.Errorf("the next in line got the lock at %v, the work stopped at %v", e.Clock(), stopped)
 		}
 		e.unlock(lease)
 	})
@@ -347,8 +347,8 @@ func TestFault52_ReleaseAfterSlowWork(t *testing.T) {
 func TestFault48_ThreeWaysToUnlockWrongly(t *testing.T) {
 	onAllKinds(t, func(e *env) {
 		clock := lockcoretest.NewClock()
-		c := e.clientWith(e.direct(), lockcore.Config{Clock: clock.Now})
-		other := e.client("other")
+		c := e.ClientWith(e.Direct(), lockcore.Config{Clock: clock.Now})
+		other := e.Client("other")
 		m, mo := e.mutex(c, "orders", ttl(3*time.Second)), e.mutex(other, "orders", ttl(5*time.Second))
 
 		twice := e.try(m)
@@ -360,7 +360,7 @@ func TestFault48_ThreeWaysToUnlockWrongly(t *testing.T) {
 		e.unlock(holder)
 
 		lost := e.try(m)
-		e.raw.Del(e.Context(), e.key("orders", "lock"))
+		e.Raw.Del(e.Context(), e.key("orders", "lock"))
 		holder = e.try(mo)
 		mustIs(e, e.ended(lost), lockcore.ErrLeaseLost)
 		err = lost.Unlock(e.Context())
@@ -371,20 +371,20 @@ func TestFault48_ThreeWaysToUnlockWrongly(t *testing.T) {
 		// Lost, and nobody knows yet: Unlock itself finds out.
 		m30 := e.mutex(c, "orders", ttl(30*time.Second))
 		lost = e.try(m30)
-		e.raw.Del(e.Context(), e.key("orders", "lock"))
+		e.Raw.Del(e.Context(), e.key("orders", "lock"))
 		holder = e.try(mo)
 		err = lost.Unlock(e.Context())
 		mustIs(e, err, lockcore.ErrNotHeld, lockcore.ErrLeaseLost)
 		e.unlock(holder)
 
 		expired := e.try(m30)
-		e.raw.Del(e.Context(), e.key("orders", "lock")) // as it expires at the server
+		e.Raw.Del(e.Context(), e.key("orders", "lock")) // as it expires at the server
 		clock.Advance(time.Minute)
 		holder = e.try(mo)
 		err = expired.Unlock(e.Context())
 		mustIs(e, err, lockcore.ErrNotHeld, lockcore.ErrLeaseExpired)
 		mustNotBe(e, err, lockcore.ErrReleased, lockcore.ErrLeaseLost, lockcore.ErrClosed)
-		e.settle()
+		e.Settle()
 		if holder.Context().Err() != nil || e.stored("orders") == "" {
 			e.Error("a wrong Unlock took the lock from its holder")
 		}

@@ -19,7 +19,7 @@ import (
 // bubble no time passes.
 func TestLineIsServedInOrderOfArrival(t *testing.T) {
 	onAllKinds(t, func(e *env) {
-		clients := []*lockcore.Client{e.client("a"), e.client("b"), e.client("c")}
+		clients := []*lockcore.Client{e.Client("a"), e.Client("b"), e.Client("c")}
 		cfg := ttl(20 * time.Second)
 		first := e.try(e.mutex(clients[0], "orders", cfg))
 		var mu sync.Mutex
@@ -42,10 +42,10 @@ func TestLineIsServedInOrderOfArrival(t *testing.T) {
 				}
 			})
 		}
-		before := e.clock()
+		before := e.Clock()
 		e.unlock(first)
 		wg.Wait()
-		if took := e.clock() - before; e.bubble != nil && took != 0 {
+		if took := e.Clock() - before; e.Bubble != nil && took != 0 {
 			e.Errorf("%d hand-overs took %v of virtual time", waiters, took)
 		}
 		if !slices.IsSorted(order) || len(order) != waiters {
@@ -57,7 +57,7 @@ func TestLineIsServedInOrderOfArrival(t *testing.T) {
 // Who releases and asks again goes to the end of the line.
 func TestReleaserDoesNotPassTheLine(t *testing.T) {
 	onAllKinds(t, func(e *env) {
-		a, b := e.client("a"), e.client("b")
+		a, b := e.Client("a"), e.Client("b")
 		cfg := ttl(20 * time.Second)
 		lease := e.try(e.mutex(a, "orders", cfg))
 		waiter := e.inLine(e.mutex(b, "orders", cfg))
@@ -76,17 +76,17 @@ func TestReleaserDoesNotPassTheLine(t *testing.T) {
 // foreign client released it) goes to the head of the line, whoever asks.
 func TestTryLockDoesNotPassTheLine(t *testing.T) {
 	onAllKinds(t, func(e *env) {
-		a, b, c := e.client("a"), e.client("b"), e.client("c")
+		a, b, c := e.Client("a"), e.Client("b"), e.Client("c")
 		cfg := ttl(20 * time.Second)
 		e.try(e.mutex(a, "orders", cfg))
 		waiter := e.inLine(e.mutex(b, "orders", cfg))
-		e.raw.Del(e.Context(), e.key("orders", "lock"))
-		before := e.clock()
+		e.Raw.Del(e.Context(), e.key("orders", "lock"))
+		before := e.Clock()
 		if held := e.refused(e.mutex(c, "orders", cfg)); held.Holder != "b" {
 			e.Errorf("TryLock at a free lock with a line tells of %q, want the head of the line", held.Holder)
 		}
 		lease := waiter.granted()
-		if took := e.clock() - before; e.bubble != nil && took != 0 {
+		if took := e.Clock() - before; e.Bubble != nil && took != 0 {
 			e.Errorf("the head was served after %v, not by the one who passed", took)
 		}
 		e.unlock(lease)
@@ -95,7 +95,7 @@ func TestTryLockDoesNotPassTheLine(t *testing.T) {
 
 func TestGivingUpLeavesTheLine(t *testing.T) {
 	onAllKinds(t, func(e *env) {
-		a, b, c := e.client("a"), e.client("b"), e.client("c")
+		a, b, c := e.Client("a"), e.Client("b"), e.Client("c")
 		cfg := ttl(20 * time.Second)
 		lease := e.try(e.mutex(a, "orders", cfg))
 		one := e.inLine(e.mutex(b, "orders", cfg))
@@ -103,15 +103,15 @@ func TestGivingUpLeavesTheLine(t *testing.T) {
 		one.cancel()
 		_, err := one.wait()
 		mustIs(e, err, lockcore.ErrNotAcquired, context.Canceled)
-		e.until("it has left", func() bool { return e.lineLength("orders") == 1 })
-		before := e.clock()
+		e.Until("it has left", func() bool { return e.lineLength("orders") == 1 })
+		before := e.Clock()
 		e.unlock(lease)
 		next := two.granted()
-		if took := e.clock() - before; e.bubble != nil && took != 0 {
+		if took := e.Clock() - before; e.Bubble != nil && took != 0 {
 			e.Errorf("the place of the one who left cost %v", took)
 		}
 		e.unlock(next)
-		if e.exists(e.key("orders", "queue")) || e.exists(e.key("orders", "seen")) {
+		if e.Exists(e.key("orders", "queue")) || e.Exists(e.key("orders", "seen")) {
 			e.Error("the line is not empty")
 		}
 	})
@@ -121,8 +121,8 @@ func TestGivingUpLeavesTheLine(t *testing.T) {
 // the one before left is told.
 func TestHeadTakesOverAtTheHoldersEnd(t *testing.T) {
 	inBubbleAllKinds(t, func(e *env) {
-		dying, f := e.linked("dying")
-		b, c := e.client("b"), e.client("c")
+		dying, f := e.Linked("dying")
+		b, c := e.Client("b"), e.Client("c")
 		cfg := ttl(30 * time.Second)
 		lease := e.try(e.mutex(dying, "orders", cfg))
 		one := e.inLine(e.mutex(b, "orders", cfg))
@@ -131,12 +131,12 @@ func TestHeadTakesOverAtTheHoldersEnd(t *testing.T) {
 		if _, err := one.wait(); err == nil {
 			e.Fatal("got the lock")
 		}
-		e.settle()
-		died := e.clock()
+		e.Settle()
+		died := e.Clock()
 		f.Partition()
 		f.Cut()
 		next := two.granted()
-		took := e.clock() - died
+		took := e.Clock() - died
 		if took < 30*time.Second || took > 30*time.Second+2*time.Millisecond {
 			e.Errorf("the successor came %v after the death, want the TTL and 2 ms", took)
 		}
@@ -149,8 +149,8 @@ func TestHeadTakesOverAtTheHoldersEnd(t *testing.T) {
 // knows that nobody hears, and its place lapses.
 func TestDeadWaiterIsPassedOver(t *testing.T) {
 	onAllKinds(t, func(e *env) {
-		a, b := e.client("a"), e.client("b")
-		dead, f := e.linked("dead")
+		a, b := e.Client("a"), e.Client("b")
+		dead, f := e.Linked("dead")
 		cfg := ttl(20 * time.Second)
 		lease := e.try(e.mutex(a, "orders", cfg))
 		for range 5 {
@@ -159,13 +159,13 @@ func TestDeadWaiterIsPassedOver(t *testing.T) {
 		waiter := e.inLine(e.mutex(b, "orders", cfg))
 		refusing := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.RefuseDial})
 		f.Cut()
-		e.until("the server has seen the connections end", func() bool {
-			return len(e.raw.PubSubChannels(e.Context(), "noonlock:ch:"+dead.Process()).Val()) == 0 && refusing.Fired() > 0
+		e.Until("the server has seen the connections end", func() bool {
+			return len(e.Raw.PubSubChannels(e.Context(), "noonlock:ch:"+dead.Process()).Val()) == 0 && refusing.Fired() > 0
 		})
-		before := e.clock()
+		before := e.Clock()
 		e.unlock(lease)
 		next := waiter.granted()
-		if took := e.clock() - before; e.bubble != nil && took != 0 {
+		if took := e.Clock() - before; e.Bubble != nil && took != 0 {
 			e.Errorf("dead waiters delayed the hand-over by %v", took)
 		}
 		e.unlock(next)
@@ -175,11 +175,11 @@ func TestDeadWaiterIsPassedOver(t *testing.T) {
 // More dead waiters than one script passes over, in front of a live one.
 func TestThousandsOfDeadWaitersArePassedOver(t *testing.T) {
 	onServerAllKinds(t, func(e *env) {
-		a, b, c := e.client("a"), e.client("b"), e.client("c")
+		a, b, c := e.Client("a"), e.Client("b"), e.Client("c")
 		cfg := ttl(5 * time.Second)
 		lease := e.try(e.mutex(a, "orders", cfg))
 		// As a process that died with all its waiters leaves it.
-		_, err := e.raw.Pipelined(e.Context(), func(p redis.Pipeliner) error {
+		_, err := e.Raw.Pipelined(e.Context(), func(p redis.Pipeliner) error {
 			for i := range 3500 {
 				id := e.deadAttempt(i)
 				p.ZAdd(e.Context(), e.key("orders", "queue"), redis.Z{Score: float64(i), Member: id})
@@ -191,8 +191,8 @@ func TestThousandsOfDeadWaitersArePassedOver(t *testing.T) {
 			e.Fatal(err)
 		}
 		p := e.goLock(e.mutex(b, "orders", cfg))
-		e.until("it stands in line", func() bool { return e.lineLength("orders") == 3501 })
-		e.raw.Del(e.Context(), e.key("orders", "lock"))
+		e.Until("it stands in line", func() bool { return e.lineLength("orders") == 3501 })
+		e.Raw.Del(e.Context(), e.key("orders", "lock"))
 		// A TryLock sweeps until the line is served.
 		if held := e.refused(e.mutex(c, "orders", cfg)); held.Holder != "b" || held.TTL < 0 {
 			e.Errorf("told of %+v", held)
@@ -219,13 +219,13 @@ func (e *env) deadAttempt(number int) string {
 // that a line of the dead does not stand in the way of TryLock for ever.
 func TestDeadLineLapses(t *testing.T) {
 	inBubbleAllKinds(t, func(e *env) {
-		a, b := e.client("a"), e.client("b")
-		dead, f := e.linked("dead")
+		a, b := e.Client("a"), e.Client("b")
+		dead, f := e.Linked("dead")
 		cfg := ttl(4 * time.Second)
 		lease := e.try(e.mutex(a, "orders", cfg))
 		e.inLine(e.mutex(dead, "orders", cfg))
 		f.Partition() // the server still believes in the connection
-		e.pass(3300*time.Millisecond*4 + 2*time.Second)
+		e.Pass(3300*time.Millisecond*4 + 2*time.Second)
 		e.unlock(lease)
 		e.unlock(e.try(e.mutex(b, "orders", cfg)))
 	})
@@ -236,8 +236,8 @@ func TestDeadLineLapses(t *testing.T) {
 func TestGrantToOneWhoHasGivenUp(t *testing.T) {
 	inBubbleAllKinds(t, func(e *env) {
 		e.warmAll()
-		a, c := e.client("a"), e.client("c")
-		b, f := e.linked("b")
+		a, c := e.Client("a"), e.Client("c")
+		b, f := e.Linked("b")
 		cfg := ttl(30 * time.Second)
 		lease := e.try(e.mutex(a, "orders", cfg))
 		quitter := e.inLine(e.mutex(b, "orders", cfg))
@@ -247,17 +247,17 @@ func TestGrantToOneWhoHasGivenUp(t *testing.T) {
 		if _, err := quitter.wait(); err == nil {
 			e.Fatal("it got the lock")
 		}
-		e.pass(40 * time.Second) // it has stopped trying to leave
+		e.Pass(40 * time.Second) // it has stopped trying to leave
 		lost.Lift()
 		tries := lost.Fired()
-		e.pass(20 * time.Second)
+		e.Pass(20 * time.Second)
 		if lost.Fired() != tries || e.lineLength("orders") != 2 {
 			e.Fatal("it has left after all: this test proves nothing")
 		}
-		before := e.clock()
+		before := e.Clock()
 		e.unlock(lease)
 		next := waiter.granted()
-		if took := e.clock() - before; took != 0 {
+		if took := e.Clock() - before; took != 0 {
 			e.Errorf("the grant to one who is gone cost %v", took)
 		}
 		e.unlock(next)
@@ -267,15 +267,15 @@ func TestGrantToOneWhoHasGivenUp(t *testing.T) {
 // A lease that stays long costs its waiters one look per TTL and no more.
 func TestWaitersLookOncePerTTL(t *testing.T) {
 	inBubbleAllKinds(t, func(e *env) {
-		a := e.client("a")
-		b, f := e.linked("b")
+		a := e.Client("a")
+		b, f := e.Linked("b")
 		cfg := ttl(10 * time.Second)
 		e.try(e.mutex(a, "orders", cfg))
 		e.inLine(e.mutex(b, "orders", cfg)) // the head
 		e.inLine(e.mutex(b, "orders", cfg))
-		e.settle()
+		e.Settle()
 		looks := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Delay: time.Nanosecond, Match: e.script("mutex_acquire")})
-		e.pass(1000 * time.Second)
+		e.Pass(1000 * time.Second)
 		// 100 TTLs: the second looks every 9.9 to 12.1 s; the head also at the
 		// end the lock would have, which is 6.7 s away at each renewal.
 		if n := looks.Fired(); n < 150 || n > 300 {
@@ -288,11 +288,11 @@ func TestWaitersLookOncePerTTL(t *testing.T) {
 // number of looks.
 func TestFault41_ForgedMessages(t *testing.T) {
 	onAllKinds(t, func(e *env) {
-		a, b := e.client("a"), e.client("b")
+		a, b := e.Client("a"), e.Client("b")
 		cfg := ttl(20 * time.Second)
 		lease := e.try(e.mutex(a, "orders", cfg))
 		waiter := e.inLine(e.mutex(b, "orders", cfg))
-		values, err := e.raw.ZRange(e.Context(), e.key("orders", "queue"), 0, -1).Result()
+		values, err := e.Raw.ZRange(e.Context(), e.key("orders", "queue"), 0, -1).Result()
 		if err != nil || len(values) != 1 {
 			e.Fatal(values, err)
 		}
@@ -306,12 +306,12 @@ func TestFault41_ForgedMessages(t *testing.T) {
 			"g orders " + stale, "h orders 1 " + stale, "g other " + values[0], "g orders nx1:" + b.Process() + ".zz.t.w/b", "g orders ns1:" + b.Process() + ".zz.t.q/b c",
 		} {
 			for range 20 {
-				if n, err := e.raw.Publish(e.Context(), channel, message).Result(); n == 0 || err != nil {
+				if n, err := e.Raw.Publish(e.Context(), channel, message).Result(); n == 0 || err != nil {
 					e.Fatalf("nobody heard %q: %v", message, err)
 				}
 			}
 		}
-		e.pass(50 * time.Millisecond)
+		e.Pass(50 * time.Millisecond)
 		if waiter.over() || lease.Context().Err() != nil {
 			e.Fatal("a forged message ended a wait or a lease")
 		}

@@ -1,8 +1,6 @@
 package lockcore_test
 
 import (
-	"context"
-	"fmt"
 	"strings"
 	"sync"
 
@@ -28,16 +26,4 @@ func (s *logSink) String() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return strings.Join(s.lines, "\n")
-}
-
-// dependencyLog is what go-redis logs: the process has one logger for it.
-var dependencyLog redisLog
-
-type redisLog struct{ logSink }
-
-// Printf is go-redis's interface of a logger.
-func (l *redisLog) Printf(_ context.Context, format string, v ...any) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.lines = append(l.lines, fmt.Sprintf(format, v...))
 }

@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// receive takes one message to this process. Anybody may forge one, so each only makes an
-// attempt look, or leave what this process does not want.
+// receive handles one message to this process. Messages may be forged. So a message only
+// makes an attempt look, or withdraws an attempt that this process does not wait for.
 func (c *Client) receive(payload string) {
 	kind, rest, _ := strings.Cut(payload, " ")
 	switch kind {
 	case "g":
 		name, value, _ := strings.Cut(rest, " ")
-		c.granted(name, value)
+		c.handleGrant(name, value)
 	case "h":
 		fields := strings.SplitN(rest, " ", 3)
 		if len(fields) != 3 {
@@ -24,19 +24,19 @@ func (c *Client) receive(payload string) {
 		if err != nil {
 			return
 		}
-		c.headed(fields[2], time.Duration(left)*time.Millisecond)
+		c.handleHead(fields[2], time.Duration(left)*time.Millisecond)
 	}
 }
 
-// granted hears that the lock was handed to an attempt of ours.
-func (c *Client) granted(name, value string) {
+// handleGrant handles the message that an attempt of this Client was granted the lock.
+func (c *Client) handleGrant(name, value string) {
 	p, ok := parseAttempt(value)
 	if !ok || p.process != c.process || checkName("name", name) != nil {
 		return
 	}
 	c.mu.Lock()
 	a, held := c.waiting[p.number], c.leases[p.number] != nil
-	_, open := c.unburied[p.number]
+	_, unanswered := c.pendingTombs[p.number]
 	c.mu.Unlock()
 	switch {
 	case held:
@@ -44,29 +44,29 @@ func (c *Client) granted(name, value string) {
 		a.grantedAt.CompareAndSwap(0, int64(c.clock.Now())+1)
 		a.lookNow()
 	default:
-		// Nobody here wants it any more: its leaving was lost. Leave again.
+		// No call waits for this grant, because the withdrawal was lost. Withdraw again.
 		c.metrics.lapsed.Inc()
 		select {
-		case c.strays <- struct{}{}:
+		case c.unwantedGrants <- struct{}{}:
 		default:
-			return // too many at once: the grant ends by itself
+			return // too many at once: the grant expires
 		}
-		// Whether a runner's or a user's it was is not known. Tokens may be kept for too long.
+		// The name may be a job's or a user's. The longer of the two retentions is safe.
 		terms := &leaseTerms{ttl: defaultTTL, keepTokens: max(c.tokenRetention, runnersTokenRetention)}
-		stray := &attempt{c: c, kind: p.kind, keys: c.keys.lock(name), terms: terms, number: p.number, value: value}
-		stray.open.Store(open)
+		unwanted := &attempt{c: c, kind: p.kind, keys: c.keys.lock(name), terms: terms, number: p.number, value: value}
+		unwanted.unanswered.Store(unanswered)
 		if !c.background(func(ctx context.Context) {
-			defer func() { <-c.strays }()
-			c.takeBack(ctx, stray)
+			defer func() { <-c.unwantedGrants }()
+			c.withdraw(ctx, unwanted)
 		}) {
-			<-c.strays
+			<-c.unwantedGrants
 		}
 	}
 }
 
-// headed hears that an attempt of ours is the head of its line, and when the
-// lock ends by itself.
-func (c *Client) headed(value string, left time.Duration) {
+// handleHead handles the message that an attempt of this Client is the head of its queue,
+// and that the lock expires after left unless it is renewed.
+func (c *Client) handleHead(value string, left time.Duration) {
 	p, ok := parseAttempt(value)
 	if !ok || p.process != c.process || left <= 0 {
 		return
@@ -75,12 +75,12 @@ func (c *Client) headed(value string, left time.Duration) {
 	a := c.waiting[p.number]
 	c.mu.Unlock()
 	if a != nil && a.wake != nil {
-		a.left.Store(int64(left))
+		a.endsIn.Store(int64(left))
 		a.nudge()
 	}
 }
 
-// wakeAll makes every waiter look: messages may have been missed.
+// wakeAll makes every waiter look. It is called when messages may have been missed.
 func (c *Client) wakeAll() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -104,20 +104,19 @@ func (a *attempt) nudge() {
 }
 
 const (
-	// leastSilence is the least time after which a silent subscription is pinged. While
-	// somebody waits in line that comes once in silentTTLs TTLs: waiters look once per
-	// 1.1 TTL, and many idle ones must not cost more than one command per TTL, see
-	// leaderLooks. A connection that is dead meanwhile is found by TCP's own probes. If
-	// those are answered and nothing else is, a waiter that then gets a lock without a
-	// message has the subscription tested at once: until then a waiter is slow by as
-	// much as a look is late.
-	leastSilence = 10 * time.Second
-	silentTTLs   = 60
+	// A silent subscription is pinged after minSilence. While calls wait, it is pinged
+	// after silentTTLs times the shortest TTL, if that is longer. Each waiter already looks
+	// once per 1.1 TTL,
+	// and an idle waiter must not cost more than one command per TTL. TCP keepalive finds
+	// a dead connection sooner. If only keepalive still works, waiters miss messages and
+	// acquire a lock at their next look. The first such waiter has the subscription tested.
+	minSilence = 10 * time.Second
+	silentTTLs = 60
 )
 
-// silence is how long the subscription may be silent before it is pinged. TCP's own
-// probes find a broken network sooner; a ping finds a server, or what stands before it,
-// that only acknowledges.
+// silence returns how long the subscription may be silent before it is pinged. TCP
+// keepalive finds a broken network sooner. The ping finds a server or proxy that keeps the
+// connection open and does nothing else.
 func (c *Client) silence() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -127,5 +126,5 @@ func (c *Client) silence() time.Duration {
 			shortest = a.terms.ttl
 		}
 	}
-	return max(leastSilence, silentTTLs*shortest)
+	return max(minSilence, silentTTLs*shortest)
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
-// metrics are what a Client tells Prometheus. No label carries the name of a lock:
-// names may be made up at run time, and each would be series of its own.
+// metrics are the collectors of a Client. No label has the name of a lock, because
+// programs may create names without limit, and each would create new series.
 type metrics struct {
 	acquires     *registry.Vec[prometheus.Counter]
 	wait         *registry.Vec[prometheus.Histogram]
@@ -34,8 +34,8 @@ type metrics struct {
 	lostLeases, expired, maxReached prometheus.Counter // of losses
 }
 
-// kindMetrics are the series of one kind of lease. They are there from when the first
-// lock of the kind is made, see metrics.kind.
+// kindMetrics are the series of one kind of lease. They exist from the first lock of the
+// kind on, see metrics.kind.
 type kindMetrics struct {
 	made          sync.Once
 	acquired      prometheus.Counter
@@ -53,7 +53,7 @@ const (
 	kindRun       = "run"
 )
 
-// What became of an attempt at a lock, as labels.
+// The outcomes of attempts, as labels.
 const (
 	outcomeAcquired  = "acquired"
 	outcomeBusy      = "busy"
@@ -64,56 +64,56 @@ const (
 	outcomeError     = "error"
 )
 
-// newMetrics makes the collectors and registers them; those that another Client has
-// registered are shared. A nil Registerer is none.
+// newMetrics creates the collectors and registers them with reg, unless reg is nil.
+// Collectors that another Client has registered are shared.
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		acquires: registry.Counters(prometheus.CounterOpts{
 			Name: "noonlock_acquires_total",
-			Help: "Attempts at a lock, by kind and by what became of them.",
+			Help: "Attempts to acquire a lock, by kind and outcome.",
 		}, "kind", "outcome"),
 		wait: registry.Histograms(prometheus.HistogramOpts{
 			Name:    "noonlock_acquire_wait_seconds",
-			Help:    "From the call to the lease, of attempts that acquired.",
+			Help:    "Time from the call to the lease, for attempts that acquired the lock.",
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 60, 600},
 		}, "kind"),
 		handover: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "noonlock_handover_seconds",
-			Help:    "From hearing that a lock was granted to a waiter of this process to its lease.",
+			Help:    "Time from a grant message for a waiter of this process to its lease.",
 			Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1},
 		}),
 		held: registry.Gauges(prometheus.GaugeOpts{
 			Name: "noonlock_leases_held",
-			Help: "Leases that this process holds now.",
+			Help: "Leases that this process holds.",
 		}, "kind"),
 		waiting: registry.Gauges(prometheus.GaugeOpts{
 			Name: "noonlock_waiters",
-			Help: "Calls of this process that wait for a lock now; the sum over all processes is the length of all lines.",
+			Help: "Calls of this process that wait for a lock. The sum over all processes is the total length of all queues.",
 		}, "kind"),
 		renewals: registry.Counters(prometheus.CounterOpts{
 			Name: "noonlock_renewals_total",
-			Help: "Renewals of leases by outcome: renewed, lost (the server says that it is not ours), failed (no answer, or an error).",
+			Help: "Renewals, by outcome: renewed, lost (according to the server), failed (an error, or no answer).",
 		}, "outcome"),
 		lateness: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "noonlock_renewal_lateness_seconds",
-			Help:    "How much later than due renewals were sent: a machine that is short of time shows here before it loses leases.",
+			Help:    "Delay of renewals after their due time. It grows on an overloaded machine before leases are lost.",
 			Buckets: []float64{.0005, .001, .005, .01, .05, .1, .25, .5, 1, 2.5, 5, 10},
 		}),
 		losses: registry.Counters(prometheus.CounterOpts{
 			Name: "noonlock_lease_losses_total",
-			Help: "Leases that ended before their release, by cause: lost (the server says so), expired (no renewal was answered in time), max_hold.",
+			Help: "Leases that ended before their release, by cause: lost (according to the server), expired (no renewal was answered in time), max_hold.",
 		}, "cause"),
 		lapsed: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "noonlock_lapsed_grants_total",
-			Help: "Grants to waiters of this process that were not taken up: given up, or not confirmed in time.",
+			Help: "Grants to waiters of this process that were not used: the wait had ended, or the grant was not confirmed in time.",
 		}),
 		scriptErrors: registry.Counters(prometheus.CounterOpts{
 			Name: "noonlock_script_errors_total",
-			Help: "Calls of scripts that failed, by script and reason: refused (by the server), unanswered, unsent.",
+			Help: "Script calls that failed, by script and reason: refused (by the server), unanswered, unsent.",
 		}, "script", "reason"),
 		forced: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "noonlock_forced_releases_total",
-			Help: "Locks that this process has taken from their holder by ForceRelease.",
+			Help: "Locks that this process released by ForceRelease.",
 		}),
 	}
 	if reg != nil {
@@ -126,12 +126,12 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			return nil, fmt.Errorf("lockcore: Config.Registerer: %w", err)
 		}
 	}
-	m.expect()
+	m.create()
 	return m, nil
 }
 
-// expect makes the series that are there before anything happens.
-func (m *metrics) expect() {
+// create creates the series that exist before the first event.
+func (m *metrics) create() {
 	m.kinds = map[string]*kindMetrics{}
 	for _, kind := range []string{kindMutex, kindReentrant, kindRead, kindWrite, kindElection, kindRun} {
 		m.kinds[kind] = &kindMetrics{}
@@ -140,20 +140,21 @@ func (m *metrics) expect() {
 	m.lostLeases, m.expired, m.maxReached = m.losses.With("lost"), m.losses.With("expired"), m.losses.With("max_hold")
 }
 
-// kind is the series of a kind, from now on there. An application uses few of them.
+// kind returns the series of a kind and creates them at the first call. An application
+// uses few kinds, so series of the others would be noise.
 func (m *metrics) kind(name string) *kindMetrics {
 	k := m.kinds[name]
 	k.made.Do(func() {
 		k.held = m.held.With(name)
-		if name != kindRun { // claims are the ledger's, and wait in no line
+		if name != kindRun { // runs are claimed by the ledger's scripts and do not queue
 			k.acquired, k.wait, k.waiting = m.acquires.With(name, outcomeAcquired), m.wait.With(name), m.waiting.With(name)
 		}
 	})
 	return k
 }
 
-// asked counts what became of an attempt at a lock.
-func (m *metrics) asked(kind string, took time.Duration, err error) {
+// countAcquire counts the outcome of one call that acquires a lock.
+func (m *metrics) countAcquire(kind string, took time.Duration, err error) {
 	if err == nil {
 		m.kind(kind).acquired.Inc()
 		m.kind(kind).wait.Observe(took.Seconds())
@@ -179,8 +180,8 @@ func outcomeOf(err error) string {
 	return outcomeError
 }
 
-// ended counts a lease that ended against its holder's will.
-func (m *metrics) ended(cause error) {
+// countLoss counts a lease that ended without Unlock or Close.
+func (m *metrics) countLoss(cause error) {
 	switch {
 	case errors.Is(cause, ErrMaxHold):
 		m.maxReached.Inc()
@@ -191,8 +192,8 @@ func (m *metrics) ended(cause error) {
 	}
 }
 
-// failed counts a call that had no good answer.
-func (m *metrics) failed(req wire.Request, err error) {
+// countFailure counts a script call that failed.
+func (m *metrics) countFailure(req wire.Request, err error) {
 	if !req.IsScript() {
 		return
 	}

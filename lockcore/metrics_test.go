@@ -54,9 +54,9 @@ func TestMetrics(t *testing.T) {
 			e.warm(script)
 		}
 		reg := prometheus.NewRegistry()
-		opt, faults := e.link()
-		c := e.clientWith(opt, lockcore.Config{Identity: "a", Registerer: reg})
-		others := e.client("b")
+		opt, faults := e.Link()
+		c := e.ClientWith(opt, lockcore.Config{Identity: "a", Registerer: reg})
+		others := e.Client("b")
 		expect := func(want float64, name string, labels ...string) {
 			e.Helper()
 			if got := metric(e, reg, name, labels...); got != want {
@@ -66,7 +66,7 @@ func TestMetrics(t *testing.T) {
 		// A loss is counted after the lease's context is done.
 		counted := func(name string, labels ...string) {
 			e.Helper()
-			e.until(name+" is 1", func() bool { return metric(e, reg, name, labels...) == 1 })
+			e.Until(name+" is 1", func() bool { return metric(e, reg, name, labels...) == 1 })
 		}
 		cfg := ttl(2 * time.Second)
 		for kind, m := range map[string]locker{
@@ -116,13 +116,13 @@ func TestMetrics(t *testing.T) {
 
 		lost := e.try(e.mutex(c, "lost", cfg))
 		renewed := metric(e, reg, "noonlock_renewals_total", "outcome", "renewed")
-		e.until("a renewal is counted", func() bool {
+		e.Until("a renewal is counted", func() bool {
 			return metric(e, reg, "noonlock_renewals_total", "outcome", "renewed") > renewed
 		})
 		if metric(e, reg, "noonlock_renewal_lateness_seconds") == 0 {
 			e.Error("no lateness was observed")
 		}
-		e.raw.Del(e.Context(), e.key("lost", "lock"))
+		e.Raw.Del(e.Context(), e.key("lost", "lock"))
 		mustIs(e, e.ended(lost), lockcore.ErrLeaseLost)
 		counted("noonlock_lease_losses_total", "cause", "lost")
 		// A busy machine may have asked twice, and been told so twice.
@@ -160,7 +160,7 @@ func TestMetricsAreShared(t *testing.T) {
 	inBubble(t, func(e *env) {
 		reg := prometheus.NewRegistry()
 		for _, identity := range []string{"a", "b"} {
-			c := e.clientWith(e.direct(), lockcore.Config{Identity: identity, Registerer: reg})
+			c := e.ClientWith(e.Direct(), lockcore.Config{Identity: identity, Registerer: reg})
 			e.unlock(e.try(e.mutex(c, "orders", ttl(time.Second))))
 		}
 		if got := metric(e, reg, "noonlock_acquires_total", "kind", "mutex", "outcome", "acquired"); got != 2 {
@@ -168,7 +168,7 @@ func TestMetricsAreShared(t *testing.T) {
 		}
 		other := prometheus.NewRegistry()
 		other.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: "noonlock_leases_held", Help: "Somebody else's."}))
-		rdb := redis.NewClient(e.direct())
+		rdb := redis.NewClient(e.Direct())
 		defer rdb.Close()
 		if _, err := lockcore.New(rdb, lockcore.Config{Registerer: other}); err == nil || errors.Is(err, lockcore.ErrConfig) {
 			e.Errorf("a registry that has another noonlock_leases_held: %v", err)
@@ -181,17 +181,17 @@ func TestLapsedGrantsAreCounted(t *testing.T) {
 	onBoth(t, func(e *env) {
 		e.warmAll()
 		reg := prometheus.NewRegistry()
-		opt, faults := e.link()
-		c := e.clientWith(opt, lockcore.Config{Identity: "a", Registerer: reg})
-		lease := e.try(e.mutex(e.client("b"), "orders", ttl(20*time.Second)))
+		opt, faults := e.Link()
+		c := e.ClientWith(opt, lockcore.Config{Identity: "a", Registerer: reg})
+		lease := e.try(e.mutex(e.Client("b"), "orders", ttl(20*time.Second)))
 		waiter := e.inLine(e.mutex(c, "orders", ttl(20*time.Second)))
 		held := faults.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Match: e.script("mutex_leave")})
 		waiter.cancel()
 		_, err := waiter.wait()
 		mustIs(e, err, context.Canceled)
-		e.until("its leaving is on its way", func() bool { return held.Fired() > 0 })
+		e.Until("its leaving is on its way", func() bool { return held.Fired() > 0 })
 		e.unlock(lease) // grants to one who has gone
-		e.until("the grant is counted as lapsed", func() bool { return metric(e, reg, "noonlock_lapsed_grants_total") > 0 })
+		e.Until("the grant is counted as lapsed", func() bool { return metric(e, reg, "noonlock_lapsed_grants_total") > 0 })
 		held.Lift()
 		e.unlock(e.lock(e.mutex(c, "orders", ttl(20*time.Second))))
 	})

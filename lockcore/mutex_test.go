@@ -12,7 +12,7 @@ import (
 
 func TestTryLock(t *testing.T) {
 	onBoth(t, func(e *env) {
-		a, b := e.client("alice"), e.client("bob")
+		a, b := e.Client("alice"), e.Client("bob")
 		ma, mb := e.mutex(a, "orders", ttl(5*time.Second)), e.mutex(b, "orders", ttl(5*time.Second))
 		lease := e.try(ma)
 		if lease.Token() == 0 || lease.Name() != "orders" || lease.Context().Err() != nil {
@@ -42,7 +42,7 @@ func TestTryLock(t *testing.T) {
 // Another sees who holds the lock, and never what would let it release it.
 func TestHolderIsShownAndItsSecretIsNot(t *testing.T) {
 	onBoth(t, func(e *env) {
-		a, b := e.client("alice"), e.client("bob")
+		a, b := e.Client("alice"), e.Client("bob")
 		e.try(e.mutex(a, "orders", lockcore.LeaseConfig{Identity: "Alice of accounts / till 3"}))
 		held := e.refused(e.mutex(b, "orders", lockcore.LeaseConfig{}))
 		if held.Holder != "Alice of accounts / till 3" {
@@ -60,7 +60,7 @@ func TestHolderIsShownAndItsSecretIsNot(t *testing.T) {
 
 func TestTokensGrow(t *testing.T) {
 	onBoth(t, func(e *env) {
-		clients := []*lockcore.Client{e.client("a"), e.client("b")}
+		clients := []*lockcore.Client{e.Client("a"), e.Client("b")}
 		last := uint64(0)
 		for i := range 40 {
 			lease := e.try(e.mutex(clients[i%2], "orders", ttl(5*time.Second)))
@@ -71,8 +71,8 @@ func TestTokensGrow(t *testing.T) {
 			e.unlock(lease)
 			if i == 20 {
 				// The counter is lost; the server's clock seeds a new one.
-				e.pass(time.Millisecond)
-				e.raw.Del(e.Context(), e.key("orders", "fence"))
+				e.Pass(time.Millisecond)
+				e.Raw.Del(e.Context(), e.key("orders", "fence"))
 			}
 		}
 	})
@@ -80,7 +80,7 @@ func TestTokensGrow(t *testing.T) {
 
 func TestNamesUsedOnceLeaveNothingBehind(t *testing.T) {
 	onBoth(t, func(e *env) {
-		a, b := e.client("a"), e.client("b")
+		a, b := e.Client("a"), e.Client("b")
 		lease := e.try(e.mutex(a, "once", ttl(5*time.Second)))
 		waiter := e.inLine(e.mutex(b, "once", ttl(5*time.Second)))
 		quitter := e.inLine(e.mutex(b, "once", ttl(5*time.Second)))
@@ -88,10 +88,10 @@ func TestNamesUsedOnceLeaveNothingBehind(t *testing.T) {
 		if _, err := quitter.wait(); err == nil {
 			e.Fatal("the quitter got the lock")
 		}
-		e.until("the quitter has left", func() bool { return e.lineLength("once") == 1 })
+		e.Until("the quitter has left", func() bool { return e.lineLength("once") == 1 })
 		e.unlock(lease)
 		e.unlock(waiter.granted())
-		keys, err := e.raw.Keys(e.Context(), "*").Result()
+		keys, err := e.Raw.Keys(e.Context(), "*").Result()
 		if err != nil {
 			e.Fatal(err)
 		}
@@ -99,7 +99,7 @@ func TestNamesUsedOnceLeaveNothingBehind(t *testing.T) {
 			e.Fatal("no key at all: this test proves nothing")
 		}
 		for _, k := range keys {
-			if left := e.raw.PTTL(e.Context(), k).Val(); left <= 0 || left > 7*24*time.Hour {
+			if left := e.Raw.PTTL(e.Context(), k).Val(); left <= 0 || left > 7*24*time.Hour {
 				e.Errorf("%s ends in %v", k, left)
 			}
 		}
@@ -108,17 +108,17 @@ func TestNamesUsedOnceLeaveNothingBehind(t *testing.T) {
 
 func TestLockWaitsForTheHolder(t *testing.T) {
 	onBoth(t, func(e *env) {
-		a, b := e.client("a"), e.client("b")
+		a, b := e.Client("a"), e.Client("b")
 		lease := e.lock(e.mutex(a, "orders", ttl(10*time.Second)))
 		waiter := e.inLine(e.mutex(b, "orders", ttl(10*time.Second)))
 		if waiter.over() {
 			e.Fatal("Lock returned while another held the lock")
 		}
-		e.pass(50 * time.Millisecond)
-		before := e.clock()
+		e.Pass(50 * time.Millisecond)
+		before := e.Clock()
 		e.unlock(lease)
 		next := waiter.granted()
-		if took := e.clock() - before; e.bubble != nil && took != 0 {
+		if took := e.Clock() - before; e.Bubble != nil && took != 0 {
 			e.Errorf("the hand-over took %v of virtual time: it was not pushed", took)
 		}
 		if next.Token() <= lease.Token() || next.Context().Err() != nil {
@@ -130,7 +130,7 @@ func TestLockWaitsForTheHolder(t *testing.T) {
 
 func TestLockEndsWithItsContext(t *testing.T) {
 	onBoth(t, func(e *env) {
-		a, b := e.client("a"), e.client("b")
+		a, b := e.Client("a"), e.Client("b")
 		lease := e.try(e.mutex(a, "orders", ttl(5*time.Second)))
 		m := e.mutex(b, "orders", ttl(5*time.Second))
 		boss := errors.New("boss said no")
@@ -140,14 +140,14 @@ func TestLockEndsWithItsContext(t *testing.T) {
 			_, err := m.Lock(ctx)
 			result <- err
 		}()
-		e.until("it stands in line", func() bool { return e.lineLength("orders") == 1 })
+		e.Until("it stands in line", func() bool { return e.lineLength("orders") == 1 })
 		cancel(boss)
 		err := <-result
 		mustIs(e, err, lockcore.ErrNotAcquired, context.Canceled, boss)
 		if !strings.Contains(err.Error(), `"orders"`) {
 			e.Errorf("the error does not name the lock: %v", err)
 		}
-		e.until("it has left the line", func() bool { return e.lineLength("orders") == 0 })
+		e.Until("it has left the line", func() bool { return e.lineLength("orders") == 0 })
 		if _, err := m.Lock(ctx); !errors.Is(err, boss) {
 			e.Errorf("Lock with a context that is over: %v", err)
 		}
@@ -162,24 +162,24 @@ func TestLockEndsWithItsContext(t *testing.T) {
 // The key holds what SET NX PX would set, so other clients can share it.
 func TestForeignHolder(t *testing.T) {
 	onBoth(t, func(e *env) {
-		c := e.client("a")
+		c := e.Client("a")
 		m := e.mutex(c, "orders", ttl(2*time.Second))
-		if ok, err := e.raw.SetNX(e.Context(), e.key("orders", "lock"), "somebody", 1500*time.Millisecond).Result(); !ok || err != nil {
+		if ok, err := e.Raw.SetNX(e.Context(), e.key("orders", "lock"), "somebody", 1500*time.Millisecond).Result(); !ok || err != nil {
 			e.Fatal(ok, err)
 		}
 		held := e.refused(m)
-		if held.Holder != "" || held.TTL <= 0 || !strings.Contains(held.Error(), "foreign") {
+		if held.Holder != "" || held.TTL <= 0 || !strings.Contains(held.Error(), "another program") {
 			e.Errorf("told of the holder: %+v: %v", held, held)
 		}
-		before := e.clock()
+		before := e.Clock()
 		lease := e.lock(m)
-		if took := e.clock() - before; e.bubble != nil && took > 1510*time.Millisecond {
+		if took := e.Clock() - before; e.Bubble != nil && took > 1510*time.Millisecond {
 			e.Errorf("the first in line came %v later, although the lock ended after 1.5 s", took)
 		}
 		if e.stored("orders") == "somebody" {
 			e.Error("the foreign lock is still there")
 		}
-		if ok, err := e.raw.SetNX(e.Context(), e.key("orders", "lock"), "somebody", time.Second).Result(); ok || err != nil {
+		if ok, err := e.Raw.SetNX(e.Context(), e.key("orders", "lock"), "somebody", time.Second).Result(); ok || err != nil {
 			e.Errorf("a foreign SET NX while we hold: %v, %v", ok, err)
 		}
 		e.unlock(lease)
@@ -189,19 +189,19 @@ func TestForeignHolder(t *testing.T) {
 func TestForeignHolderWithoutTTL(t *testing.T) {
 	onBoth(t, func(e *env) {
 		log := &logSink{}
-		c := e.clientWith(e.direct(), lockcore.Config{Identity: "a", Logger: log.logger()})
+		c := e.ClientWith(e.Direct(), lockcore.Config{Identity: "a", Logger: log.logger()})
 		m := e.mutex(c, "orders", ttl(time.Second))
-		e.raw.Set(e.Context(), e.key("orders", "lock"), "somebody", 0)
+		e.Raw.Set(e.Context(), e.key("orders", "lock"), "somebody", 0)
 		held := e.refused(m)
 		if held.TTL >= 0 || !strings.Contains(held.Error(), "without a TTL") {
 			e.Errorf("told of the holder: %+v: %v", held, held)
 		}
 		waiter := e.inLine(m)
-		e.until("the operator is told", func() bool { return strings.Contains(log.String(), "has no TTL") })
-		if e.raw.PTTL(e.Context(), e.key("orders", "lock")).Val() >= 0 {
+		e.Until("the log reports the missing TTL", func() bool { return strings.Contains(log.String(), "lock without TTL") })
+		if e.Raw.PTTL(e.Context(), e.key("orders", "lock")).Val() >= 0 {
 			e.Error("a waiter has set a TTL on a foreign lock")
 		}
-		e.raw.Del(e.Context(), e.key("orders", "lock"))
+		e.Raw.Del(e.Context(), e.key("orders", "lock"))
 		e.unlock(waiter.granted()) // within one look
 	})
 }
@@ -210,27 +210,27 @@ func TestForeignHolderWithoutTTL(t *testing.T) {
 // releases without serving the line; the waiters go on within one look.
 func TestTextbookClientSharesTheKey(t *testing.T) {
 	onBoth(t, func(e *env) {
-		c := e.client("a")
+		c := e.Client("a")
 		m := e.mutex(c, "orders", ttl(time.Second))
 		const compareAndDelete = `if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`
 		key := e.key("orders", "lock")
 		for range 3 {
-			if ok, err := e.raw.SetNX(e.Context(), key, "textbook", 30*time.Second).Result(); !ok || err != nil {
+			if ok, err := e.Raw.SetNX(e.Context(), key, "textbook", 30*time.Second).Result(); !ok || err != nil {
 				e.Fatal(ok, err)
 			}
 			waiter := e.inLine(m)
 			if waiter.over() {
 				e.Fatal("two holders")
 			}
-			if n, err := e.raw.Eval(e.Context(), compareAndDelete, []string{key}, "textbook").Int(); n != 1 || err != nil {
+			if n, err := e.Raw.Eval(e.Context(), compareAndDelete, []string{key}, "textbook").Int(); n != 1 || err != nil {
 				e.Fatal(n, err)
 			}
-			before := e.clock()
+			before := e.Clock()
 			lease := waiter.granted()
-			if took := e.clock() - before; e.bubble != nil && took > 1300*time.Millisecond {
+			if took := e.Clock() - before; e.Bubble != nil && took > 1300*time.Millisecond {
 				e.Errorf("the waiter went on after %v, want one look (1.1 s and a tenth)", took)
 			}
-			if n, err := e.raw.Eval(e.Context(), compareAndDelete, []string{key}, "textbook").Int(); n != 0 || err != nil {
+			if n, err := e.Raw.Eval(e.Context(), compareAndDelete, []string{key}, "textbook").Int(); n != 0 || err != nil {
 				e.Errorf("the textbook client released our lock: %d, %v", n, err)
 			}
 			e.unlock(lease)
@@ -240,14 +240,14 @@ func TestTextbookClientSharesTheKey(t *testing.T) {
 
 func TestWrongKind(t *testing.T) {
 	onBoth(t, func(e *env) {
-		m := e.mutex(e.client("a"), "orders", ttl(time.Second))
-		e.raw.HSet(e.Context(), e.key("orders", "lock"), "field", "value")
+		m := e.mutex(e.Client("a"), "orders", ttl(time.Second))
+		e.Raw.HSet(e.Context(), e.key("orders", "lock"), "field", "value")
 		_, err := m.TryLock(e.Context())
 		mustIs(e, err, lockcore.ErrWrongKind)
 		mustNotBe(e, err, lockcore.ErrNotAcquired)
 		_, err = m.Lock(e.Context())
 		mustIs(e, err, lockcore.ErrWrongKind)
-		if v := e.raw.HGet(e.Context(), e.key("orders", "lock"), "field").Val(); v != "value" {
+		if v := e.Raw.HGet(e.Context(), e.key("orders", "lock"), "field").Val(); v != "value" {
 			e.Errorf("the stranger's hash was changed: %q", v)
 		}
 		if e.lineLength("orders") != 0 {
@@ -258,20 +258,20 @@ func TestWrongKind(t *testing.T) {
 
 func TestPrefixesKeepClientsApart(t *testing.T) {
 	onBoth(t, func(e *env) {
-		a := e.clientWith(e.direct(), lockcore.Config{Prefix: "team-a"})
-		b := e.clientWith(e.direct(), lockcore.Config{Prefix: "team-b"})
+		a := e.ClientWith(e.Direct(), lockcore.Config{Prefix: "team-a"})
+		b := e.ClientWith(e.Direct(), lockcore.Config{Prefix: "team-b"})
 		one := e.try(e.mutex(a, "orders", ttl(5*time.Second)))
 		two := e.try(e.mutex(b, "orders", ttl(5*time.Second)))
 		waiter := e.goLock(e.mutex(a, "orders", ttl(5*time.Second)))
-		e.until("it stands in line", func() bool { return e.exists("team-a:{orders}:queue") })
+		e.Until("it stands in line", func() bool { return e.Exists("team-a:{orders}:queue") })
 		e.unlock(two)
-		e.settle()
+		e.Settle()
 		if waiter.over() {
 			e.Fatal("a release under one prefix served the line of another")
 		}
 		e.unlock(one)
 		e.unlock(waiter.granted())
-		keys := e.raw.Keys(e.Context(), "*").Val()
+		keys := e.Raw.Keys(e.Context(), "*").Val()
 		for _, k := range keys {
 			if !strings.HasPrefix(k, "team-a:{orders}:") && !strings.HasPrefix(k, "team-b:{orders}:") && !strings.HasPrefix(k, "probe:") {
 				e.Errorf("stray key %s", k)

@@ -18,18 +18,18 @@ func TestFault72_OutageBeforeARenewal(t *testing.T) {
 	t.Parallel()
 	for name, outage := range map[string]func(e *env, f *lockcoretest.Faults){
 		"refused": func(e *env, _ *lockcoretest.Faults) {
-			e.bubble.Stop()
-			e.pass(6200 * time.Millisecond)
-			must(e, e.bubble.Start(false))
+			e.Bubble.Stop()
+			e.Pass(6200 * time.Millisecond)
+			must(e, e.Bubble.Start(false))
 		},
 		"hanging": func(e *env, _ *lockcoretest.Faults) {
-			e.bubble.Hang()
-			e.pass(6200 * time.Millisecond)
-			e.bubble.Unhang()
+			e.Bubble.Hang()
+			e.Pass(6200 * time.Millisecond)
+			e.Bubble.Unhang()
 		},
 		"dead flows": func(e *env, f *lockcoretest.Faults) {
 			f.Partition()
-			e.pass(3 * time.Second)
+			e.Pass(3 * time.Second)
 			f.Cut()
 			f.Heal()
 		},
@@ -37,11 +37,11 @@ func TestFault72_OutageBeforeARenewal(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			inBubble(t, func(e *env) {
-				a, f := e.linked("a")
+				a, f := e.Linked("a")
 				lease := e.try(e.mutex(a, "orders", ttl(10*time.Second)))
-				e.pass(6660 * time.Millisecond) // renewed at 3.3 s, and to be at 6.7 s
+				e.Pass(6660 * time.Millisecond) // renewed at 3.3 s, and to be at 6.7 s
 				outage(e, f)
-				e.pass(time.Minute)
+				e.Pass(time.Minute)
 				if lease.Context().Err() != nil {
 					e.Fatalf("the lease ended: %v", context.Cause(lease.Context()))
 				}

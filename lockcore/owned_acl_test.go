@@ -31,7 +31,7 @@ func TestFault60_ACLOfOwnedLocks(t *testing.T) {
 	if err := e.useOwned("all", user("all", "")); err != nil {
 		t.Fatalf("with the documented rights: %v", err)
 	}
-	if log, err := e.raw.ACLLog(t.Context(), 10).Result(); err != nil || len(log) > 0 {
+	if log, err := e.Raw.ACLLog(t.Context(), 10).Result(); err != nil || len(log) > 0 {
 		for _, l := range log {
 			t.Errorf("refused: %s of %s in %s", l.Object, l.Username, l.Context)
 		}
@@ -39,14 +39,14 @@ func TestFault60_ACLOfOwnedLocks(t *testing.T) {
 	for i, right := range ownedRights {
 		t.Run("without "+right, func(t *testing.T) {
 			if right == "eval" {
-				must(e, e.raw.ScriptFlush(t.Context()).Err()) // alone, so that nobody else sends the source
+				must(e, e.Raw.ScriptFlush(t.Context()).Err()) // alone, so that nobody else sends the source
 			} else {
 				t.Parallel()
 			}
 			name := fmt.Sprint("u", i)
 			err := e.useOwned(name, user(name, right))
 			for _, part := range []string{"lock", "queue", "seen"} {
-				if e.raw.PTTL(t.Context(), e.key(name, part)).Val() == -1 && right != "pexpire" {
+				if e.Raw.PTTL(t.Context(), e.key(name, part)).Val() == -1 && right != "pexpire" {
 					t.Errorf("%s is left without an end", part)
 				}
 			}
@@ -68,7 +68,7 @@ func TestOwnedLockWithoutAnEndIsNotTaken(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "can't run this command") && !strings.Contains(err.Error(), "permissions to run") {
 		t.Errorf("answer %v, error %v, want one that tells what is forbidden", answer, err)
 	}
-	if e.exists(e.key("orders", "lock")) {
+	if e.Exists(e.key("orders", "lock")) {
 		t.Error("the lock is left without an end")
 	}
 }
@@ -76,7 +76,7 @@ func TestOwnedLockWithoutAnEndIsNotTaken(t *testing.T) {
 // useOwned is all that a Client does with the locks that have owners.
 func (e *env) useOwned(name string, opt *redis.Options) error {
 	e.Helper()
-	c := e.clientWith(opt, lockcore.Config{Identity: "a"})
+	c := e.ClientWith(opt, lockcore.Config{Identity: "a"})
 	ctx, cancel := context.WithTimeout(e.Context(), 20*time.Second)
 	defer cancel()
 	cfg := ttl(3 * time.Second)
@@ -101,8 +101,8 @@ func (e *env) useOwned(name string, opt *redis.Options) error {
 		lease, err := y.RLock(ctx)
 		came <- outcome{lease, err}
 	}()
-	e.until("it stands in line or has failed", func() bool { return e.lineLength(name) == 1 || len(came) == 1 })
-	e.pass(1300 * time.Millisecond) // a renewal
+	e.Until("it stands in line or has failed", func() bool { return e.lineLength(name) == 1 || len(came) == 1 })
+	e.Pass(1300 * time.Millisecond) // a renewal
 	if write.Context().Err() != nil {
 		return context.Cause(write.Context())
 	}

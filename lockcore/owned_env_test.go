@@ -30,7 +30,7 @@ type storedEntry struct {
 
 func (e *env) storedOwned(name string) storedOwned {
 	e.Helper()
-	all, err := e.raw.ZRangeWithScores(e.Context(), e.key(name, "lock"), 0, -1).Result()
+	all, err := e.Raw.ZRangeWithScores(e.Context(), e.key(name, "lock"), 0, -1).Result()
 	must(e, err)
 	s := storedOwned{tokens: map[string]string{}, counts: map[string]int64{}, members: map[string]float64{}}
 	for _, z := range all {

@@ -50,19 +50,20 @@ func TestServerThatStoodStillInAScript(t *testing.T) {
 		{"comes in beside its owner", "owned_acquire", []any{mine, short.Milliseconds(), "try"}, []ownedEntry{{"r", sibling, ended}}},
 		{"is told again that it holds", "owned_acquire", []any{mine, short.Milliseconds(), "try"}, []ownedEntry{{"r", mine, ended}}},
 		{"renews", "owned_renew", []any{mine, short.Milliseconds()}, []ownedEntry{{"r", mine, ended}}},
+		{"renews for less than before", "owned_renew", []any{mine, 500}, []ownedEntry{{"r", mine, ended}}},
 		{"downgrades", "owned_downgrade", []any{writer}, []ownedEntry{{"w", writer, ended}}},
 	} {
 		e.establishOwned("orders", ownedState{kind: "ns1", entries: append(c.entries, ownedEntry{"r", "ns1:OTHER.9.t.r/keeps id", long})})
 		lock := e.key("orders", "lock")
 		// The key is still there, as it was when the script began.
-		must(e, e.raw.ZRem(e.Context(), lock, "n:keeps", "t:keeps", "ns1:OTHER.9.t.r/keeps id").Err())
+		must(e, e.Raw.ZRem(e.Context(), lock, "n:keeps", "t:keeps", "ns1:OTHER.9.t.r/keeps id").Err())
 		keys := e.scriptKeys("orders")[:map[string]int{"owned_acquire": 5, "owned_leave": 5, "owned_renew": 1, "owned_downgrade": 4}[c.script]]
-		answer, err := e.raw.Eval(e.Context(), late(c.script), keys, c.args...).Result()
+		answer, err := e.Raw.Eval(e.Context(), late(c.script), keys, c.args...).Result()
 		must(e, err)
 		if fmt.Sprint(answer) == "0" {
 			e.Errorf("%s: it was not its own: the test shows nothing", c.name)
 		}
-		if fields := e.raw.ZRange(e.Context(), lock, 0, -1).Val(); len(fields) > 0 {
+		if fields := e.Raw.ZRange(e.Context(), lock, 0, -1).Val(); len(fields) > 0 {
 			e.Errorf("%s: answered %v, and all is over, but a lock is left: %v, ends in %v", c.name, answer, fields, e.pttl("orders"))
 		}
 	}

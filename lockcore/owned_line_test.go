@@ -18,7 +18,7 @@ func (e *env) run(script string, keys []string, args ...any) any {
 	e.Helper()
 	source, err := lockcore.ScriptSource(script)
 	must(e, err)
-	answer, err := e.raw.Eval(e.Context(), source, keys, args...).Result()
+	answer, err := e.Raw.Eval(e.Context(), source, keys, args...).Result()
 	must(e, err)
 	return answer
 }
@@ -31,13 +31,13 @@ func (e *env) run(script string, keys []string, args ...any) any {
 // paused in between deletes the key of a lock that is held).
 func TestKeyEndsWithItsLastEntry(t *testing.T) {
 	onBoth(t, func(e *env) {
-		c := e.client("a")
+		c := e.Client("a")
 		long := e.try(reads{e.rw(c, "orders", "long", lockcore.LeaseConfig{TTL: time.Hour, NoRenewal: true})})
 		key := e.key("orders", "lock")
 		ends := func() int64 {
 			e.Helper()
 			at := e.storedOwned("orders").end
-			if e.real != nil { // miniredis keeps what is left, not the instant
+			if e.Real != nil { // miniredis keeps what is left, not the instant
 				if server := e.expireTime(key, at); server != at {
 					e.Errorf("the key ends at %d, its last entry at %d", server, at)
 				}
@@ -69,11 +69,11 @@ func TestKeyEndsWithItsLastEntry(t *testing.T) {
 func TestLeavingTheLineOfAnotherKind(t *testing.T) {
 	onBoth(t, func(e *env) {
 		const waits = "ns1:ALIVE.1.t.w/me id"
-		m := e.mutex(e.client("a"), "orders", ttl(20*time.Second))
+		m := e.mutex(e.Client("a"), "orders", ttl(20*time.Second))
 		lease := e.try(m)
 		next := e.inLine(m)
 		keys := e.scriptKeys("orders")
-		must(e, e.raw.ZAdd(e.Context(), keys[2], redis.Z{Score: 1, Member: waits}).Err())
+		must(e, e.Raw.ZAdd(e.Context(), keys[2], redis.Z{Score: 1, Member: waits}).Err())
 		if n := e.run("owned_leave", keys, waits, 0); n != int64(0) {
 			e.Errorf("left with %v", n)
 		}
@@ -91,25 +91,25 @@ func TestLeavingTheLineOfAnotherKind(t *testing.T) {
 // Caught mutant: nobody tells the new head (its next look is ten minutes away).
 func TestNewHeadIsTold(t *testing.T) {
 	inBubbleAllKinds(t, func(e *env) {
-		dying, f := e.linked("dying")
+		dying, f := e.Linked("dying")
 		e.try(e.mutex(dying, "orders", ttl(30*time.Second)))
 		var first []*pending
 		for range 4 { // more than look by themselves when the lock ends
-			first = append(first, e.inLine(e.mutex(e.client("quitter"), "orders", ttl(10*time.Minute))))
+			first = append(first, e.inLine(e.mutex(e.Client("quitter"), "orders", ttl(10*time.Minute))))
 		}
-		last := e.inLine(e.mutex(e.client("b"), "orders", ttl(10*time.Minute)))
+		last := e.inLine(e.mutex(e.Client("b"), "orders", ttl(10*time.Minute)))
 		for _, p := range first {
 			p.cancel()
 			if _, err := p.wait(); err == nil {
 				e.Fatal("got the lock")
 			}
-			e.settle()
+			e.Settle()
 		}
-		died := e.clock()
+		died := e.Clock()
 		f.Partition()
 		f.Cut()
 		last.granted()
-		if took := e.clock() - died; took > 30*time.Second+5*time.Millisecond {
+		if took := e.Clock() - died; took > 30*time.Second+5*time.Millisecond {
 			e.Errorf("the successor came %v after the death, want the TTL", took)
 		}
 	})
@@ -121,8 +121,8 @@ func TestNewHeadIsTold(t *testing.T) {
 // a reader comes to stand behind it (then it is in the way for three looks).
 func TestDeadWriterInLineIsPassedByReaders(t *testing.T) {
 	onBoth(t, func(e *env) {
-		dead, f := e.linked("dead")
-		c := e.client("c")
+		dead, f := e.Linked("dead")
+		c := e.Client("c")
 		cfg := ttl(10 * time.Minute)
 		reader := e.try(reads{e.rw(c, "orders", "reader", cfg)})
 		e.inLine(e.rw(dead, "orders", "writer", cfg))
@@ -132,8 +132,8 @@ func TestDeadWriterInLineIsPassedByReaders(t *testing.T) {
 		}
 		refusing := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.RefuseDial})
 		f.Cut()
-		e.until("the server has seen the connections end", func() bool {
-			return len(e.raw.PubSubChannels(e.Context(), "noonlock:ch:"+dead.Process()).Val()) == 0 && refusing.Fired() > 0
+		e.Until("the server has seen the connections end", func() bool {
+			return len(e.Raw.PubSubChannels(e.Context(), "noonlock:ch:"+dead.Process()).Val()) == 0 && refusing.Fired() > 0
 		})
 		e.unlock(e.try(reads{e.rw(c, "orders", "comes", cfg)}))
 		e.unlock(waiting.granted()) // it was let in with the one who came
@@ -149,16 +149,16 @@ func TestDeadWriterInLineIsPassedByReaders(t *testing.T) {
 func TestReaderWaitsForTheWriteEntryOnly(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
-		dying, f := e.linked("dying")
-		alive := e.client("alive")
+		dying, f := e.Linked("dying")
+		alive := e.Client("alive")
 		write := e.try(e.rw(dying, "orders", "x", ttl(10*time.Second)))
 		e.try(reads{e.rw(alive, "orders", "x", ttl(10*time.Minute))})
-		waiter := e.inLine(reads{e.rw(e.client("b"), "orders", "y", ttl(10*time.Minute))})
-		died := e.clock()
+		waiter := e.inLine(reads{e.rw(e.Client("b"), "orders", "y", ttl(10*time.Minute))})
+		died := e.Clock()
 		cut := f.Partition()
 		f.Cut()
 		waiter.granted()
-		if took := e.clock() - died; took < 9*time.Second || took > 10*time.Second+5*time.Millisecond {
+		if took := e.Clock() - died; took < 9*time.Second || took > 10*time.Second+5*time.Millisecond {
 			e.Errorf("the reader came in %v after the writer of 10 s had died", took)
 		}
 		mustIs(e, context.Cause(write.Context()), lockcore.ErrLeaseExpired)
@@ -172,15 +172,15 @@ func TestReaderWaitsForTheWriteEntryOnly(t *testing.T) {
 // Caught mutant: the answer does not tell that the line was not swept whole.
 func TestLongDeadLineBeforeAReader(t *testing.T) {
 	onBoth(t, func(e *env) {
-		c := e.client("a")
+		c := e.Client("a")
 		cfg := ttl(10 * time.Minute)
 		e.try(reads{e.rw(c, "orders", "holder", cfg)})
 		writer := e.inLine(e.rw(c, "orders", "writer", cfg)) // so that c listens
 		writer.cancel()
 		_, _ = writer.wait()
-		e.until("it has left", func() bool { return e.lineLength("orders") == 0 })
+		e.Until("it has left", func() bool { return e.lineLength("orders") == 0 })
 		later := time.Now().Add(time.Hour).UnixMilli()
-		_, err := e.raw.Pipelined(e.Context(), func(p redis.Pipeliner) error {
+		_, err := e.Raw.Pipelined(e.Context(), func(p redis.Pipeliner) error {
 			for i := range 2500 {
 				id := fmt.Sprintf("ns1:DEADDEADDEAD.%d.t.r/dead dead", i)
 				p.ZAdd(e.Context(), e.key("orders", "queue"), redis.Z{Score: float64(i), Member: id})
@@ -203,18 +203,18 @@ func TestLongDeadLineBeforeAReader(t *testing.T) {
 func TestUpgradeInTheLine(t *testing.T) {
 	onBoth(t, func(e *env) {
 		cfg := ttl(10 * time.Minute)
-		c := e.client("c")
+		c := e.Client("c")
 		holder := e.try(e.rw(c, "orders", "holder", cfg))
 		other := e.inLine(reads{e.rw(c, "orders", "other", cfg)})
 		read := e.inLine(reads{e.rw(c, "orders", "twice", cfg)})
 		write := e.inLine(e.rw(c, "orders", "twice", cfg))
 		behind := e.inLine(reads{e.rw(c, "orders", "behind", cfg)})
-		before := e.clock()
+		before := e.Clock()
 		e.unlock(holder)
 		held := []*lockcore.Lease{other.granted(), read.granted(), behind.granted()}
 		_, err := write.wait()
 		mustIs(e, err, lockcore.ErrUpgrade, lockcore.ErrNotAcquired)
-		if took := e.clock() - before; e.bubble != nil && took != 0 {
+		if took := e.Clock() - before; e.Bubble != nil && took != 0 {
 			e.Errorf("it took %v", took)
 		}
 		for _, lease := range held {
@@ -228,7 +228,7 @@ func TestUpgradeInTheLine(t *testing.T) {
 func TestOwnerTwiceInLineIsServedOnce(t *testing.T) {
 	onBoth(t, func(e *env) {
 		cfg := ttl(20 * time.Second)
-		c := e.client("c")
+		c := e.Client("c")
 		holder := e.try(e.rw(c, "orders", "holder", cfg))
 		var mine []*pending
 		mine = append(mine, e.inLine(reads{e.rw(c, "orders", "twice", cfg)}))
@@ -240,7 +240,7 @@ func TestOwnerTwiceInLineIsServedOnce(t *testing.T) {
 		if one.Token() != two.Token() || one.Token() < read.Token() {
 			e.Errorf("tokens %d of the reader, %d and %d of the writer", read.Token(), one.Token(), two.Token())
 		}
-		e.settle()
+		e.Settle()
 		if behind.over() {
 			e.Error("another reads while one writes")
 		}
@@ -258,18 +258,18 @@ func TestUnconfirmedReaderLapses(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
 		cfg := ttl(10 * time.Minute)
-		c := e.client("c")
-		quiet, f := e.linked("quiet")
+		c := e.Client("c")
+		quiet, f := e.Linked("quiet")
 		holder := e.try(e.rw(c, "orders", "holder", cfg))
 		e.inLine(reads{e.rw(quiet, "orders", "quiet", cfg)})
 		reader := e.inLine(reads{e.rw(c, "orders", "reader", cfg)})
 		writer := e.inLine(e.rw(c, "orders", "writer", cfg))
 		cut := f.Partition() // its connections live on
 		e.unlock(holder)
-		granted := e.clock()
+		granted := e.Clock()
 		e.unlock(reader.granted())
 		lease := writer.granted()
-		if took := e.clock() - granted; took < time.Second || took > time.Second+10*time.Millisecond {
+		if took := e.Clock() - granted; took < time.Second || took > time.Second+10*time.Millisecond {
 			e.Errorf("the writer came in %v after a grant that nobody confirmed, want a second", took)
 		}
 		e.unlock(lease)
@@ -284,18 +284,18 @@ func TestUnconfirmedReaderLapses(t *testing.T) {
 // Caught mutant: entries that have ended stay for as long as the key does.
 func TestDeadOwnersAreSwept(t *testing.T) {
 	onBoth(t, func(e *env) {
-		c := e.client("c")
+		c := e.Client("c")
 		kept := e.try(reads{e.rw(c, "orders", "kept", ttl(30*time.Second))})
 		for i := range 20 {
 			e.try(reads{e.rw(c, "orders", fmt.Sprint("dead", i), lockcore.LeaseConfig{TTL: 300 * time.Millisecond, NoRenewal: true})})
 		}
-		e.pass(400 * time.Millisecond)
+		e.Pass(400 * time.Millisecond)
 		e.refused(e.rw(c, "orders", "writer", ttl(time.Second)))
 		if s := e.storedOwned("orders"); len(s.members) != 4 { // kind, and of the one owner entry, count and token
 			e.Errorf("%v are left", s.members)
 		}
 		e.leave(kept, 0)
-		if e.exists(e.key("orders", "lock")) {
+		if e.Exists(e.key("orders", "lock")) {
 			e.Error("the key is left behind")
 		}
 	})
@@ -306,14 +306,14 @@ func TestDeadOwnersAreSwept(t *testing.T) {
 // Caught mutant: who asks looks whether the key exists, and not at its end.
 func TestPersistedLockEndsAllTheSame(t *testing.T) {
 	onBoth(t, func(e *env) {
-		c := e.client("c")
+		c := e.Client("c")
 		cfg := lockcore.LeaseConfig{TTL: 500 * time.Millisecond, NoRenewal: true}
 		e.try(e.rw(c, "orders", "x", cfg))
-		must(e, e.raw.Persist(e.Context(), e.key("orders", "lock")).Err())
+		must(e, e.Raw.Persist(e.Context(), e.key("orders", "lock")).Err())
 		e.refused(e.rw(c, "orders", "y", cfg))
-		e.pass(600 * time.Millisecond)
+		e.Pass(600 * time.Millisecond)
 		e.unlock(e.try(e.rw(c, "orders", "y", ttl(time.Second))))
-		if e.exists(e.key("orders", "lock")) {
+		if e.Exists(e.key("orders", "lock")) {
 			e.Error("the key is left behind")
 		}
 	})

@@ -28,8 +28,8 @@ func TestFault65_OneOwnerWithManyEntries(t *testing.T) {
 		}
 		stranger := sort + ":OTHER.1.u.w/other id"
 		cost := func(entries int) (calls int, bytes int64) {
-			must(e, e.raw.Del(e.Context(), keys...).Err())
-			_, err := e.raw.Pipelined(e.Context(), func(p redis.Pipeliner) error {
+			must(e, e.Raw.Del(e.Context(), keys...).Err())
+			_, err := e.Raw.Pipelined(e.Context(), func(p redis.Pipeliner) error {
 				source, err := lockcore.ScriptSource("owned_acquire")
 				must(e, err)
 				for i := range entries {
@@ -38,7 +38,7 @@ func TestFault65_OneOwnerWithManyEntries(t *testing.T) {
 				return nil
 			})
 			must(e, err)
-			must(e, e.raw.ConfigResetStat(e.Context()).Err())
+			must(e, e.Raw.ConfigResetStat(e.Context()).Err())
 			for _, r := range []struct {
 				script string
 				keys   []string
@@ -56,7 +56,7 @@ func TestFault65_OneOwnerWithManyEntries(t *testing.T) {
 					calls += n
 				}
 			}
-			return calls, e.raw.MemoryUsage(e.Context(), keys[0], 0).Val() / int64(entries)
+			return calls, e.Raw.MemoryUsage(e.Context(), keys[0], 0).Val() / int64(entries)
 		}
 		few, _ := cost(10)
 		many, bytes := cost(2000)
@@ -74,7 +74,7 @@ func TestFault65_OneOwnerWithManyEntries(t *testing.T) {
 // are: who asks goes on until they are gone.
 func TestManyEndedEntries(t *testing.T) {
 	onBoth(t, func(e *env) {
-		c := e.client("a")
+		c := e.Client("a")
 		cfg := ttl(10 * time.Minute)
 		keys := e.scriptKeys("orders")
 		source, err := lockcore.ScriptSource("owned_acquire")
@@ -82,14 +82,14 @@ func TestManyEndedEntries(t *testing.T) {
 		for _, owner := range []string{"gone", "me"} {
 			e.unlock(e.try(reads{e.rw(c, "orders", "kept", cfg)}))
 			kept := e.try(reads{e.rw(c, "orders", "kept", cfg)})
-			_, err := e.raw.Pipelined(e.Context(), func(p redis.Pipeliner) error {
+			_, err := e.Raw.Pipelined(e.Context(), func(p redis.Pipeliner) error {
 				for i := range 2500 {
 					p.Eval(e.Context(), source, keys, fmt.Sprintf("ns1:GONE.%d.u.r/gone id", i), 500, "try", 3600000, 0)
 				}
 				return nil
 			})
 			must(e, err)
-			e.pass(600 * time.Millisecond)
+			e.Pass(600 * time.Millisecond)
 			e.leave(e.try(reads{e.rw(c, "orders", owner, cfg)}), 0)
 			if owner == "gone" {
 				e.unlock(e.try(e.rw(c, "orders", "kept", cfg))) // it alone reads
@@ -108,15 +108,15 @@ func TestManyEndedEntries(t *testing.T) {
 // Caught mutant: an entry never ends sooner than before.
 func TestShortTTLAfterAGrant(t *testing.T) {
 	inBubbleAllKinds(t, func(e *env) {
-		holder := e.try(e.mutex(e.client("a"), "orders", ttl(time.Minute)))
-		dying, f := e.linked("dying")
+		holder := e.try(e.mutex(e.Client("a"), "orders", ttl(time.Minute)))
+		dying, f := e.Linked("dying")
 		next := e.inLine(e.mutex(dying, "orders", ttl(100*time.Millisecond)))
 		e.unlock(holder)
 		next.granted()
 		cut := f.Partition()
 		f.Cut()
-		e.pass(110 * time.Millisecond)
-		if v := e.stored("orders"); v != "" && e.exists(e.key("orders", "lock")) {
+		e.Pass(110 * time.Millisecond)
+		if v := e.stored("orders"); v != "" && e.Exists(e.key("orders", "lock")) {
 			e.Errorf("the lock of a dead holder is not free after its TTL: %q, for %v more", v, e.pttl("orders"))
 		}
 		lockcoretest.MustFire(e, cut)
@@ -129,18 +129,18 @@ func TestShortTTLAfterAGrant(t *testing.T) {
 // Caught mutant: a renewal never moves an end backwards.
 func TestFault36_ClassD_RenewalAfterTheClockWasSetBack(t *testing.T) {
 	inBubbleAllKinds(t, func(e *env) {
-		dying, f := e.linked("dying")
+		dying, f := e.Linked("dying")
 		e.try(e.mutex(dying, "orders", ttl(1500*time.Millisecond)))
-		next := e.inLine(e.mutex(e.client("b"), "orders", ttl(time.Minute)))
-		e.bubble.StepClock(-time.Minute)
-		e.pass(600 * time.Millisecond) // a renewal
+		next := e.inLine(e.mutex(e.Client("b"), "orders", ttl(time.Minute)))
+		e.Bubble.StepClock(-time.Minute)
+		e.Pass(600 * time.Millisecond) // a renewal
 		cut := f.Partition()
 		f.Cut()
-		died := e.clock()
-		e.try(e.mutex(e.client("c"), "other", ttl(time.Minute)))
-		e.pass(1600 * time.Millisecond)
+		died := e.Clock()
+		e.try(e.mutex(e.Client("c"), "other", ttl(time.Minute)))
+		e.Pass(1600 * time.Millisecond)
 		if left := e.pttl("orders"); left > 0 && !next.over() {
-			e.Errorf("%v after the death the lock ends in %v", e.clock()-died, left)
+			e.Errorf("%v after the death the lock ends in %v", e.Clock()-died, left)
 		}
 		lockcoretest.MustFire(e, cut)
 	})
@@ -159,7 +159,7 @@ func TestTokenAfterALeaseThatEndedHere(t *testing.T) {
 			inBubble(t, func(e *env) {
 				e.kind = "reentrant"
 				e.warmAll()
-				a, f := e.linked("a")
+				a, f := e.Linked("a")
 				lock := func(c *lockcore.Client) locker {
 					cfg := lockcore.LeaseConfig{TTL: 3 * time.Second, NoRenewal: true}
 					switch kind {
@@ -181,7 +181,7 @@ func TestTokenAfterALeaseThatEndedHere(t *testing.T) {
 				if second.Token() <= first.Token() {
 					e.Errorf("token %d after %d of a lease that has ended", second.Token(), first.Token())
 				}
-				beside, elsewhere := e.try(lock(a)), e.try(lock(e.client("b")))
+				beside, elsewhere := e.try(lock(a)), e.try(lock(e.Client("b")))
 				if beside.Token() != second.Token() || elsewhere.Token() != second.Token() {
 					e.Errorf("tokens %d and %d beside a valid lease of token %d", beside.Token(), elsewhere.Token(), second.Token())
 				}
@@ -198,7 +198,7 @@ func TestTokenAfterALeaseThatEndedHere(t *testing.T) {
 func TestTokenOfAnOwnerThatIsInsideElsewhere(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
-		a, b := e.client("a"), e.client("b")
+		a, b := e.Client("a"), e.Client("b")
 		keeps := e.try(e.reentrant(b, "orders", "me", ttl(10*time.Second)))
 		gone := e.try(e.reentrant(a, "orders", "me", lockcore.LeaseConfig{TTL: time.Second, NoRenewal: true}))
 		mustIs(e, e.ended(gone), lockcore.ErrLeaseExpired)

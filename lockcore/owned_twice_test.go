@@ -113,7 +113,7 @@ const firstToken = 1700000000000000
 func (e *env) establishOwned(name string, s ownedState) {
 	e.Helper()
 	k := e.scriptKeys(name)
-	now, err := e.raw.Time(e.Context()).Result()
+	now, err := e.Raw.Time(e.Context()).Result()
 	must(e, err)
 	var entries []storedEntry
 	tokens := map[string]int64{}
@@ -126,7 +126,7 @@ func (e *env) establishOwned(name string, s ownedState) {
 		entries = append(entries, storedEntry{x.attempt, x.mode, until})
 		end = max(end, until)
 	}
-	_, err = e.raw.Pipelined(e.Context(), func(p redis.Pipeliner) error {
+	_, err = e.Raw.Pipelined(e.Context(), func(p redis.Pipeliner) error {
 		p.Del(e.Context(), k...)
 		switch {
 		case s.foreign == "string":
@@ -178,7 +178,7 @@ type ownedSnapshot struct {
 func (e *env) ownedSnapshot(name string) ownedSnapshot {
 	e.Helper()
 	s := ownedSnapshot{snapshot: e.snapshot(name), entries: map[string]string{}, tokens: map[string]string{}, until: map[string]int64{}}
-	now, err := e.raw.Time(e.Context()).Result()
+	now, err := e.Raw.Time(e.Context()).Result()
 	must(e, err)
 	if s.lock != "wrong" { // what is a hash
 		if s.lock != "" {
@@ -186,13 +186,13 @@ func (e *env) ownedSnapshot(name string) ownedSnapshot {
 		}
 		return s
 	}
-	if e.raw.Type(e.Context(), e.key(name, "lock")).Val() != "zset" {
+	if e.Raw.Type(e.Context(), e.key(name, "lock")).Val() != "zset" {
 		s.end, s.lock = -1, "hash"
 		return s
 	}
 	stored := e.storedOwned(name)
 	s.lock, s.end = "zset", stored.end
-	if e.real != nil {
+	if e.Real != nil {
 		s.keyEnd = e.expireTime(e.key(name, "lock"), stored.end)
 	}
 	counts := map[string]int64{}
@@ -228,7 +228,7 @@ func TestOwnedScriptsTwiceInEveryState(t *testing.T) {
 
 func ownedTwice(e *env, mine string) {
 	e.Helper()
-	listener := e.raw.Subscribe(e.Context(), "noonlock:ch:ALIVE")
+	listener := e.Raw.Subscribe(e.Context(), "noonlock:ch:ALIVE")
 	defer listener.Close()
 	_, err := listener.Receive(e.Context())
 	must(e, err)
@@ -247,7 +247,7 @@ func ownedTwice(e *env, mine string) {
 	} {
 		source, err := lockcore.ScriptSource(r.script)
 		must(e, err)
-		sha := e.raw.ScriptLoad(e.Context(), source).Val()
+		sha := e.Raw.ScriptLoad(e.Context(), source).Val()
 		keys := e.scriptKeys("orders")
 		switch r.script {
 		case "owned_renew":
@@ -262,9 +262,9 @@ func ownedTwice(e *env, mine string) {
 			e.promptly(func() {
 				e.establishOwned("orders", state)
 				before = e.ownedSnapshot("orders")
-				first, err1 = e.raw.EvalSha(e.Context(), sha, keys, r.args...).Result()
+				first, err1 = e.Raw.EvalSha(e.Context(), sha, keys, r.args...).Result()
 				middle = e.ownedSnapshot("orders")
-				second, err2 = e.raw.EvalSha(e.Context(), sha, keys, r.args...).Result()
+				second, err2 = e.Raw.EvalSha(e.Context(), sha, keys, r.args...).Result()
 				after = e.ownedSnapshot("orders")
 			})
 			where := fmt.Sprintf("%s %v with %v", r.script, r.args, state)
@@ -332,7 +332,7 @@ func checkOwned(e *env, where, script, mine string, args []any, state ownedState
 		if slices.Contains(after.queue, attempt) {
 			complain("%s holds the lock and stands in line", attempt)
 		}
-		if before.entries[attempt] == "" && attempt != mine && after.until[attempt] > time.Now().UnixMilli()+1500 && e.real != nil {
+		if before.entries[attempt] == "" && attempt != mine && after.until[attempt] > time.Now().UnixMilli()+1500 && e.Real != nil {
 			complain("an unconfirmed grant of more than a second")
 		}
 	}
@@ -439,7 +439,7 @@ func checkHolders(e *env, complain func(string, ...any), s ownedSnapshot) {
 	if s.end != last {
 		complain("the lock ends at %d, its last entry at %d", s.end, last)
 	}
-	if e.real != nil && s.end > 0 && s.keyEnd != s.end { // miniredis keeps what is left, not the instant
+	if e.Real != nil && s.end > 0 && s.keyEnd != s.end { // miniredis keeps what is left, not the instant
 		complain("the key ends at %d, the lock at %d", s.keyEnd, s.end)
 	}
 }

@@ -5,18 +5,18 @@ import (
 	"time"
 )
 
-// owners tells apart the tokens of an owner whose leases are valid here from those whose
-// leases have ended here while the server still has an entry of theirs: an acquire that
-// was executed late, for example, leaves one that outlives its lease. A lease that begins
-// then must not get their token. It is guarded by Client.mu.
+// owners records for each owner which tokens have valid leases in this process, and which
+// token's leases have expired here. The server may still have an entry with such a token:
+// for example, an acquire that was executed late outlives its lease. A new lease must not
+// get that token. Client.mu guards owners.
 type owners map[ownerKey]*ownerTokens
 
 type ownerKey struct{ name, owner string }
 
 type ownerTokens struct {
-	valid map[uint64]int // leases by token
-	ended uint64         // the newest token whose leases expired here; 0: none
-	until time.Duration  // when no entry of it can be left at the server
+	valid map[uint64]int // number of valid leases by token
+	ended uint64         // the greatest token with an expired lease; 0 if there is none
+	until time.Duration  // from then on the server has no entry with the ended token
 }
 
 func ownerOfAttempt(a *attempt) (key ownerKey, ok bool) {
@@ -24,8 +24,9 @@ func ownerOfAttempt(a *attempt) (key ownerKey, ok bool) {
 	return ownerKey{a.keys.name, k.owner}, ok
 }
 
-// begin counts a lease. If its token had ended here the owner is inside elsewhere, too.
-func (o owners) begin(l *Lease) {
+// add counts a new lease. If it has the ended token, the owner also holds the lock in
+// another process, so the token is valid again.
+func (o owners) add(l *Lease) {
 	key, ok := ownerOfAttempt(l.a)
 	if !ok {
 		return
@@ -41,8 +42,8 @@ func (o owners) begin(l *Lease) {
 	}
 }
 
-// over counts the end of a lease.
-func (o owners) over(l *Lease, cause error, now time.Duration) {
+// remove counts the end of a lease.
+func (o owners) remove(l *Lease, cause error, now time.Duration) {
 	key, ok := ownerOfAttempt(l.a)
 	t := o[key]
 	if !ok || t == nil {
@@ -60,7 +61,7 @@ func (o owners) over(l *Lease, cause error, now time.Duration) {
 	}
 }
 
-// sweep forgets the tokens of which the server has nothing left.
+// sweep deletes owners without leases whose ended token the server cannot have any more.
 func (o owners) sweep(now time.Duration) {
 	for key, t := range o {
 		if len(t.valid) == 0 && t.until < now {
@@ -69,7 +70,7 @@ func (o owners) sweep(now time.Duration) {
 	}
 }
 
-// ended is the token that a lease of this attempt must not get, 0 if there is none.
+// ended returns the token that a lease of this attempt must not get, or 0.
 func (o owners) ended(a *attempt) uint64 {
 	key, ok := ownerOfAttempt(a)
 	if t := o[key]; ok && t != nil && t.valid[t.ended] == 0 {

@@ -63,7 +63,7 @@ func TestPitfallsNameTestsThatExist(t *testing.T) {
 // Two clients of one identity that ask in one millisecond are told apart.
 func TestSameIdentityInTheSameMillisecond(t *testing.T) {
 	onBoth(t, func(e *env) {
-		a, b := e.client("twin"), e.client("twin")
+		a, b := e.Client("twin"), e.Client("twin")
 		ma, mb := e.mutex(a, "orders", ttl(5*time.Second)), e.mutex(b, "orders", ttl(5*time.Second))
 		values := map[string]bool{}
 		var last *lockcore.Lease
@@ -99,7 +99,7 @@ func (e *env) refusedBy(first, second locker) string {
 // The end of one lease, whichever way, leaves the renewing of the others alone.
 func TestLeasesAreRenewedIndependently(t *testing.T) {
 	onBoth(t, func(e *env) {
-		c := e.client("a")
+		c := e.Client("a")
 		cfg := ttl(3 * time.Second)
 		kept := e.try(e.mutex(c, "kept", cfg))
 		alike := e.try(e.mutex(c, "alike", cfg))
@@ -108,10 +108,10 @@ func TestLeasesAreRenewedIndependently(t *testing.T) {
 		capped := e.try(e.mutex(c, "capped", lockcore.LeaseConfig{TTL: 3 * time.Second, MaxHold: 100 * time.Millisecond}))
 		e.unlock(released)
 		mustIs(e, released.Unlock(e.Context()), lockcore.ErrNotHeld) // closed twice
-		e.raw.Del(e.Context(), e.key("lost", "lock"))
+		e.Raw.Del(e.Context(), e.key("lost", "lock"))
 		mustIs(e, e.ended(lost), lockcore.ErrLeaseLost)
 		mustIs(e, e.ended(capped), lockcore.ErrLeaseExpired)
-		e.pass(2 * time.Second)
+		e.Pass(2 * time.Second)
 		for _, l := range []*lockcore.Lease{kept, alike} {
 			if l.Context().Err() != nil || e.stored(l.Name()) == "" {
 				e.Errorf("%s ended with another's lease", l.Name())
@@ -128,7 +128,7 @@ func TestClocksOfClientsNeedNotAgree(t *testing.T) {
 		for _, ahead := range []time.Duration{0, -5 * time.Minute, 1000 * time.Hour} {
 			clock := lockcoretest.NewClock()
 			clock.Advance(ahead)
-			clients = append(clients, e.clientWith(e.direct(), lockcore.Config{Clock: clock.Now}))
+			clients = append(clients, e.ClientWith(e.Direct(), lockcore.Config{Clock: clock.Now}))
 		}
 		cfg := ttl(3 * time.Second)
 		last := uint64(0)
@@ -138,7 +138,7 @@ func TestClocksOfClientsNeedNotAgree(t *testing.T) {
 				e.refused(e.mutex(other, "orders", cfg))
 			}
 			waiter := e.inLine(e.mutex(clients[(i+1)%len(clients)], "orders", cfg))
-			e.pass(1300 * time.Millisecond) // a renewal
+			e.Pass(1300 * time.Millisecond) // a renewal
 			if lease.Context().Err() != nil || waiter.over() || lease.Token() <= last {
 				e.Errorf("client %d: context %v, token %d after %d", i, lease.Context().Err(), lease.Token(), last)
 			}
@@ -155,13 +155,13 @@ func TestClocksOfClientsNeedNotAgree(t *testing.T) {
 func TestReleaseArrivesLate(t *testing.T) {
 	onBoth(t, func(e *env) {
 		e.warmAll()
-		a, f := e.linked("a")
+		a, f := e.Linked("a")
 		lease := e.try(e.mutex(a, "orders", ttl(3*time.Second)))
 		late := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Match: e.script("mutex_leave")})
 		done := make(chan error, 1)
 		go func() { done <- lease.Unlock(e.Context()) }()
-		e.until("the release is on its way", func() bool { return late.Fired() > 0 })
-		next := e.lock(e.mutex(e.client("b"), "orders", ttl(time.Minute)))
+		e.Until("the release is on its way", func() bool { return late.Fired() > 0 })
+		next := e.lock(e.mutex(e.Client("b"), "orders", ttl(time.Minute)))
 		value := e.stored("orders")
 		late.Lift()
 		e.Logf("the late release: %v", <-done)

@@ -93,7 +93,7 @@ type actor struct {
 func (e *env) startActor(identity string) *actor {
 	e.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), roleVariable+"="+identity, serverVariable+"="+e.real.Addr(), kindVariable+"="+e.kind)
+	cmd.Env = append(os.Environ(), roleVariable+"="+identity, serverVariable+"="+e.Real.Addr(), kindVariable+"="+e.kind)
 	cmd.Stderr = os.Stderr
 	stdin, err := cmd.StdinPipe()
 	if err != nil {

@@ -48,10 +48,10 @@ func (e *env) establishQueue(s queueState) {
 	e.Helper()
 	e.establish("orders", s.lineState)
 	if s.moved != 0 {
-		must(e, e.raw.ZAdd(e.Context(), e.key("orders", "queue"), redis.Z{Score: -float64(s.moved), Member: s.queue[0]}).Err())
+		must(e, e.Raw.ZAdd(e.Context(), e.key("orders", "queue"), redis.Z{Score: -float64(s.moved), Member: s.queue[0]}).Err())
 	}
 	if s.forgotten {
-		must(e, e.raw.Del(e.Context(), e.key("orders", "seen")).Err())
+		must(e, e.Raw.Del(e.Context(), e.key("orders", "seen")).Err())
 	}
 }
 
@@ -66,7 +66,7 @@ func (e *env) queueSnapshot(heard *redis.PubSub) queueSnapshot {
 	e.Helper()
 	return queueSnapshot{
 		snapshot: e.snapshot("orders"),
-		places:   e.raw.ZRangeWithScores(e.Context(), e.key("orders", "queue"), 0, -1).Val(),
+		places:   e.Raw.ZRangeWithScores(e.Context(), e.key("orders", "queue"), 0, -1).Val(),
 		told:     e.told(heard, "noonlock:ch:ALIVE"),
 	}
 }
@@ -88,13 +88,13 @@ func TestQueueScriptsTwiceInEveryState(t *testing.T) {
 
 func queueTwice(e *env, script string) {
 	e.Helper()
-	heard := e.raw.Subscribe(e.Context(), "noonlock:ch:ALIVE")
+	heard := e.Raw.Subscribe(e.Context(), "noonlock:ch:ALIVE")
 	defer heard.Close()
 	_, err := heard.Receive(e.Context())
 	must(e, err)
 	source, err := lockcore.ScriptSource(script)
 	must(e, err)
-	began := e.raw.Time(e.Context()).Val().UnixMilli()
+	began := e.Raw.Time(e.Context()).Val().UnixMilli()
 	lock, queue, seen := e.key("orders", "lock"), e.key("orders", "queue"), e.key("orders", "seen")
 	runs := 0
 	for _, identity := range []string{"living", "lapsed", "nobody"} {

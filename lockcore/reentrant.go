@@ -2,24 +2,22 @@ package lockcore
 
 import "context"
 
-// A ReentrantMutex is a named lock that one owner holds at a time, as often as it
-// likes. Go has no identity of a thread, so the owner is a text that the caller
-// gives: whoever gives the same one, in whatever goroutine or process, holds the lock
-// together with the others.
+// A ReentrantMutex is a named lock that one owner holds at a time, with any number of
+// leases. Go has no thread identity, so the owner is a text that the caller chooses. All
+// goroutines and processes with the same owner share the lock.
 //
-// Each Lock has a Lease of its own, renewed and released by itself: one whose process
-// died ends with its own TTL, although the owner's other leases are renewed. All of
-// an owner's leases that overlap have one token. An owner that holds the lock is let
-// in past the line; the others are served in order of arrival when its last lease
-// has ended.
+// Each Lock returns a Lease of its own, which is renewed and released separately. If a
+// process dies, its leases expire, and the owner's leases in other processes are not
+// affected. Overlapping leases of an owner have the same token. An owner that holds the
+// lock acquires it again without queueing. Other owners are served in order of arrival
+// after its last lease has ended.
 //
-// It is a handle without state: make it once or for each use, in any number of
-// goroutines and processes.
-type ReentrantMutex struct{ entry *Mutex }
+// A ReentrantMutex has no state of its own and is safe for concurrent use.
+type ReentrantMutex struct{ mutex *Mutex }
 
-// ReentrantMutex returns the lock of a name for an owner; both are 1 to 200 bytes of
-// UTF-8 without control characters, spaces and braces. It sends nothing. The error
-// is a *ConfigError.
+// ReentrantMutex returns the lock of a name for an owner. Both are 1 to 200 bytes of UTF-8
+// without control characters, spaces and braces. Names must not begin with job/ or
+// election/. ReentrantMutex sends nothing. The error is a *ConfigError.
 func (c *Client) ReentrantMutex(name, owner string, cfg LeaseConfig) (*ReentrantMutex, error) {
 	entry, err := c.ownedLock(name, ownedKind{reentrantKind, modeWrite, owner}, cfg)
 	if err != nil {
@@ -28,7 +26,7 @@ func (c *Client) ReentrantMutex(name, owner string, cfg LeaseConfig) (*Reentrant
 	return &ReentrantMutex{entry}, nil
 }
 
-// ownedLock is one side of a lock with owners.
+// ownedLock returns a lock of an owned kind: a ReentrantMutex, or one side of an RWMutex.
 func (c *Client) ownedLock(name string, k ownedKind, cfg LeaseConfig) (*Mutex, error) {
 	m, err := c.lock(name, k, cfg)
 	if err != nil {
@@ -40,23 +38,23 @@ func (c *Client) ownedLock(name string, k ownedKind, cfg LeaseConfig) (*Mutex, e
 	return m, nil
 }
 
-// Name is the name of the lock.
-func (m *ReentrantMutex) Name() string { return m.entry.keys.name }
+// Name returns the name of the lock.
+func (m *ReentrantMutex) Name() string { return m.mutex.keys.name }
 
-// TryLock takes the lock if the owner has it, or it is free and nobody stands in line
-// for it. It fails as Mutex.TryLock does.
+// TryLock acquires the lock if the owner holds it, or if it is free and the queue is
+// empty. Its errors are those of Mutex.TryLock.
 func (m *ReentrantMutex) TryLock(ctx context.Context) (*Lease, error) {
-	lease, err := m.entry.tryLock(ctx)
+	lease, err := m.mutex.tryLock(ctx)
 	if err != nil {
 		return nil, opError("lockcore: try reentrant lock", m.Name(), err)
 	}
 	return lease, nil
 }
 
-// Lock takes the lock, at once if the owner has it, else waiting in line for it
-// until ctx ends. It fails as Mutex.Lock does.
+// Lock acquires the lock, at once if the owner holds it. Otherwise it queues and waits
+// until ctx ends. Its errors are those of Mutex.Lock.
 func (m *ReentrantMutex) Lock(ctx context.Context) (*Lease, error) {
-	lease, err := m.entry.lock(ctx)
+	lease, err := m.mutex.lock(ctx)
 	if err != nil {
 		return nil, opError("lockcore: reentrant lock", m.Name(), err)
 	}

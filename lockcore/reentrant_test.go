@@ -31,7 +31,7 @@ func (e *env) leave(lease *lockcore.Lease, left int) {
 // released, not held.
 func TestReentrantMutex(t *testing.T) {
 	onBoth(t, func(e *env) {
-		a, b := e.client("a"), e.client("b")
+		a, b := e.Client("a"), e.Client("b")
 		cfg := ttl(20 * time.Second)
 		one := e.try(e.reentrant(a, "orders", "worker-1", cfg))
 		two := e.lock(e.reentrant(a, "orders", "worker-1", cfg))
@@ -60,7 +60,7 @@ func TestReentrantMutex(t *testing.T) {
 			e.Errorf("token %d after %d", next.Token(), one.Token())
 		}
 		e.leave(next, 0)
-		if e.exists(e.key("orders", "lock")) {
+		if e.Exists(e.key("orders", "lock")) {
 			e.Error("the key is left behind")
 		}
 	})
@@ -70,14 +70,14 @@ func TestReentrantMutex(t *testing.T) {
 // renewed all the time.
 func TestEntriesEndByThemselves(t *testing.T) {
 	onBoth(t, func(e *env) {
-		live := e.client("live")
-		dead, faults := e.linked("dead")
+		live := e.Client("live")
+		dead, faults := e.Linked("dead")
 		cfg := ttl(time.Second)
 		kept := e.try(e.reentrant(live, "orders", "worker", cfg))
 		gone := e.try(e.reentrant(dead, "orders", "worker", cfg))
 		faults.Partition()
 		mustIs(e, e.ended(gone), lockcore.ErrLeaseExpired)
-		e.pass(time.Second)
+		e.Pass(time.Second)
 		e.leave(kept, 0)
 		e.unlock(e.try(e.reentrant(live, "orders", "stranger", cfg)))
 		faults.Heal()
@@ -88,7 +88,7 @@ func TestEntriesEndByThemselves(t *testing.T) {
 // when that is over.
 func TestFault32_KindsExcludeEachOther(t *testing.T) {
 	onBoth(t, func(e *env) {
-		c := e.client("a")
+		c := e.Client("a")
 		cfg := ttl(10 * time.Second)
 		kinds := map[string]locker{
 			"mutex":     e.mutex(c, "orders", cfg),
@@ -121,7 +121,7 @@ func TestFault32_KindsExcludeEachOther(t *testing.T) {
 // next look: nobody waits for what cannot come.
 func TestWaiterOfAnotherKindIsTold(t *testing.T) {
 	onBoth(t, func(e *env) {
-		c := e.client("a")
+		c := e.Client("a")
 		cfg := ttl(10 * time.Second)
 		pairs := [][2]locker{
 			{e.mutex(c, "one", cfg), e.rw(c, "one", "me", cfg)},
@@ -132,7 +132,7 @@ func TestWaiterOfAnotherKindIsTold(t *testing.T) {
 			name := pair[0].Name()
 			e.try(pair[0])
 			waiter := e.inLine(e.another(pair[0]))
-			e.raw.Del(e.Context(), e.key(name, "lock")) // its holder is gone, and nobody says so
+			e.Raw.Del(e.Context(), e.key(name, "lock")) // its holder is gone, and nobody says so
 			e.unlock(e.try(pair[1]))
 			lease := e.try(pair[1])
 			if _, err := waiter.wait(); !errors.Is(err, lockcore.ErrWrongKind) {
@@ -146,7 +146,7 @@ func TestWaiterOfAnotherKindIsTold(t *testing.T) {
 // another is a lock of the same kind and name for another owner.
 func (e *env) another(m locker) locker {
 	e.Helper()
-	c := e.client("another")
+	c := e.Client("another")
 	cfg := ttl(10 * time.Second)
 	switch m.(type) {
 	case *lockcore.Mutex:
@@ -162,7 +162,7 @@ func (e *env) another(m locker) locker {
 func TestFault46_Owners(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
-		c := e.client("a")
+		c := e.Client("a")
 		for _, owner := range []string{"", "two words", "a{b}", "nul\x00", strings.Repeat("x", 201), "\xff"} {
 			var refused *lockcore.ConfigError
 			if _, err := c.ReentrantMutex("orders", owner, lockcore.LeaseConfig{}); !errors.As(err, &refused) || refused.Field != "owner" {

@@ -8,12 +8,12 @@ import (
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
-// release gives back a lease that has just been ended by choice, and answers how
-// many entries its owner has left.
+// release releases a lease that Unlock has just ended. It returns how many leases the
+// owner has left.
 func (c *Client) release(ctx context.Context, l *Lease) (int64, error) {
 	first := ctx
 	if ctx.Err() != nil {
-		// Asked to release with a context that is over: do it all the same.
+		// Release the lock even if the caller's context is done.
 		var cancel context.CancelFunc
 		first, cancel = context.WithTimeout(context.WithoutCancel(ctx), min(l.a.terms.ttl, detachedWait))
 		defer cancel()
@@ -21,14 +21,14 @@ func (c *Client) release(ctx context.Context, l *Lease) (int64, error) {
 	began := time.Now()
 	n, err := l.a.leave(first, l.a.terms.timeout())
 	if err == nil {
-		c.dismiss(l)
+		c.removeLease(l)
 		if n <= 0 {
 			return 0, opError("lockcore: unlock", l.a.keys.name, ErrNotHeld, ErrLeaseLost)
 		}
 		return n - 1, nil
 	}
 	if !wire.MayRetryLater(err) && ctx.Err() == nil {
-		c.dismiss(l)
+		c.removeLease(l)
 		return 0, opError("lockcore: unlock", l.a.keys.name, err)
 	}
 	type outcome struct {
@@ -37,7 +37,7 @@ func (c *Client) release(ctx context.Context, l *Lease) (int64, error) {
 	}
 	done := make(chan outcome, 1)
 	if !c.background(func(bg context.Context) {
-		left, err := c.giveBack(bg, l, l.a.terms.ttl-time.Since(began), errors.Is(err, ErrUnknown))
+		left, err := c.retryRelease(bg, l, l.a.terms.ttl-time.Since(began), errors.Is(err, ErrUnknown))
 		done <- outcome{left, err}
 	}) {
 		return 0, opError("lockcore: unlock", l.a.keys.name, ErrClosed)
@@ -46,44 +46,44 @@ func (c *Client) release(ctx context.Context, l *Lease) (int64, error) {
 	case o := <-done:
 		return o.left, o.err
 	case <-first.Done():
-		return 0, opError("lockcore: unlock", l.a.keys.name, first.Err(), err, errGoesOn)
+		return 0, opError("lockcore: unlock", l.a.keys.name, first.Err(), err, errReleasing)
 	}
 }
 
-// detachedWait is how long an Unlock whose context is over waits for the answer.
+// detachedWait is how long Unlock waits for the answer if its context is done.
 const detachedWait = 10 * time.Second
 
-var errGoesOn = errors.New("lockcore: the release goes on behind; at worst the lock ends with its TTL")
+var errReleasing = errors.New("lockcore: the release continues in the background; the lock expires with its TTL at the latest")
 
-// giveBack releases until that is answered, or within is over, when the lock has ended
-// by itself. asked: a release before this one has no answer.
-func (c *Client) giveBack(ctx context.Context, l *Lease, within time.Duration, asked bool) (left int64, err error) {
-	defer c.dismiss(l)
+// retryRelease sends the release until it is answered or within has passed, when the lock
+// has expired. unanswered: an earlier release of the lease had no answer.
+func (c *Client) retryRelease(ctx context.Context, l *Lease, within time.Duration, unanswered bool) (left int64, err error) {
+	defer c.removeLease(l)
 	retry := wire.NewRetry(l.a.terms.timeout(), max(within, time.Millisecond), nil)
 	n := int64(0)
 	err = retry.Do(ctx, wire.MayRetryLater, func() (err error) {
 		n, err = l.a.leave(ctx, retry.Timeout())
-		asked = asked || errors.Is(err, ErrUnknown)
+		unanswered = unanswered || errors.Is(err, ErrUnknown)
 		return err
 	})
 	switch {
 	case err != nil:
-		return 0, opError("lockcore: unlock", l.a.keys.name, err, errors.New("lockcore: the release was not answered; the lock ends with its TTL"))
+		return 0, opError("lockcore: unlock", l.a.keys.name, err, errors.New("lockcore: the release was not answered; the lock expires with its TTL"))
 	case n > 0:
 		return n - 1, nil
-	case asked:
-		return -n, nil // by the release that had no answer
+	case unanswered:
+		return -n, nil // the unanswered release was applied
 	}
 	return 0, opError("lockcore: unlock", l.a.keys.name, ErrNotHeld, ErrLeaseLost)
 }
 
-// dismiss forgets a lease.
-func (c *Client) dismiss(l *Lease) {
+// removeLease removes a lease from the Client.
+func (c *Client) removeLease(l *Lease) {
 	cause, now := l.life.Err(), c.clock.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.leases[l.a.number] == l {
-		c.owners.over(l, cause, now)
+		c.owners.remove(l, cause, now)
 	}
 	delete(c.leases, l.a.number)
 	c.idle.Broadcast()

@@ -2,39 +2,42 @@ package lockcore
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/noonlock/noonlock/internal/lease"
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
-// A renewer sends the renewals of a Client, on connections of their own.
-type renewer struct {
-	c      *Client
-	stream *wire.Stream
+// A renewer sends the renewals of a Client.
+type renewer struct{ c *Client }
+
+// Stream returns the stream of the server that the lease's name is at.
+func (r renewer) Stream(l *lease.Lease) lease.Stream {
+	return r.c.wire.Renewals(l.Holder().(holder).a.keys.name)
 }
 
-// Renew renews leases in one pipeline and counts the answers.
-func (r *renewer) Renew(ctx context.Context, connection int, t0, within time.Duration, leases []*lease.Lease) (done []bool, works bool) {
+// Renew renews leases in one batch and counts the answers.
+func (r renewer) Renew(ctx context.Context, stream lease.Stream, t0, within time.Duration, leases []*lease.Lease) (done []bool) {
 	ctx, cancel := context.WithTimeoutCause(ctx, within, wire.NoAnswer(within))
 	defer cancel()
 	requests := make([]wire.Request, len(leases))
 	for i, l := range leases {
 		requests[i] = l.Holder().(holder).a.renewal()
 	}
-	answers, works := r.stream.Send(ctx, connection, requests)
 	done = make([]bool, len(leases))
-	for i, answer := range answers {
+	for i, answer := range stream.(*wire.Stream).Send(ctx, requests) {
+		if answer.Err == nil && r.Stream(leases[i]) != stream {
+			answer = wire.Answer{Err: errFormerServer}
+		}
 		done[i] = leases[i].Holder().(holder).renewed(t0, requests[i], answer)
 	}
-	return done, works
+	return done
 }
 
-func (r *renewer) Late(by time.Duration) { r.c.metrics.lateness.Observe(by.Seconds()) }
+var errFormerServer = errors.New("the name has moved to another server")
 
-func (r *renewer) Mark() time.Duration { return r.stream.Mark() }
-
-func (r *renewer) Doubt(mark time.Duration) { r.stream.Doubt(mark) }
+func (r renewer) Late(by time.Duration) { r.c.metrics.lateness.Observe(by.Seconds()) }
 
 // renewed counts the answer to a renewal sent at t0; false: try again.
 func (l *Lease) renewed(t0 time.Duration, req wire.Request, r wire.Answer) bool {

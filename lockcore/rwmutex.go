@@ -8,40 +8,37 @@ import (
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
-// An RWMutex is a named lock that any number of owners hold for reading, or one for
-// writing. As with ReentrantMutex the owner is a text that the caller gives, and
-// each lock has a Lease of its own that ends by itself.
+// An RWMutex is a named lock that any number of owners hold for reading, or one owner
+// holds for writing. As with ReentrantMutex, the owner is a text that the caller chooses,
+// and each acquisition returns a Lease of its own.
 //
-// What an owner is given, and what waits:
+// What an owner gets depends on what it holds:
 //
-//	            it has nothing     it reads                    it writes
-//	RLock       waits for a        at once                     at once
-//	            writer, and behind
-//	            one that waits
-//	Lock        waits for all      at once if it alone reads,  at once
-//	                               else ErrUpgrade
+//	        holds nothing           reads                       writes
+//	RLock   waits for the writer    at once                     at once
+//	        and waiting writers
+//	Lock    waits for all owners    at once if it alone reads,  at once
+//	                                else ErrUpgrade
 //
-// Who waits is served in order of arrival: readers that stand together are served
-// together, and no reader passes a writer that waits, so neither side starves.
+// Waiters are served in order of arrival. Adjacent readers in the queue are granted
+// together. A reader does not pass a waiting writer, so neither side starves.
 //
-// All of an owner's leases that overlap have one token; an owner that comes to write
-// while it reads has a new one from there on. A lease keeps the token that it was
-// granted.
+// Overlapping leases of an owner have the same token, with one exception: an owner that
+// starts to write while it reads gets a new token. Its earlier leases keep their token.
 //
-// It is a handle without state: make it once or for each use, in any number of
-// goroutines and processes.
+// An RWMutex has no state of its own and is safe for concurrent use.
 type RWMutex struct{ read, write *Mutex }
 
-// RWConfig is how the leases of an RWMutex behave: a crashed reader holds writers up
-// for no longer than Read.TTL, a crashed writer everybody for Write.TTL. The lease of
-// a Downgrade keeps the timing of Write.
+// RWConfig configures the leases of an RWMutex. A reader that dies delays writers for
+// Read.TTL at most. A writer that dies delays all other owners for Write.TTL at most. A
+// lease keeps the timing of Write after Downgrade.
 type RWConfig struct {
 	Read, Write LeaseConfig
 }
 
-// RWMutex returns the lock of a name for an owner; both are 1 to 200 bytes of UTF-8
-// without control characters, spaces and braces. It sends nothing. The error is a
-// *ConfigError.
+// RWMutex returns the lock of a name for an owner. Both are 1 to 200 bytes of UTF-8
+// without control characters, spaces and braces. Names must not begin with job/ or
+// election/. RWMutex sends nothing. The error is a *ConfigError.
 func (c *Client) RWMutex(name, owner string, cfg RWConfig) (*RWMutex, error) {
 	read, err := c.ownedLock(name, ownedKind{readWriteKind, modeRead, owner}, cfg.Read)
 	if err != nil {
@@ -54,7 +51,7 @@ func (c *Client) RWMutex(name, owner string, cfg RWConfig) (*RWMutex, error) {
 	return &RWMutex{read, write}, nil
 }
 
-// sideError says which of the two LeaseConfigs was refused.
+// sideError adds to a *ConfigError which of the two LeaseConfigs is invalid.
 func sideError(side string, err error) error {
 	if refused, ok := errors.AsType[*ConfigError](err); ok {
 		if field, found := strings.CutPrefix(refused.Field, "LeaseConfig."); found {
@@ -64,11 +61,11 @@ func sideError(side string, err error) error {
 	return err
 }
 
-// Name is the name of the lock.
+// Name returns the name of the lock.
 func (rw *RWMutex) Name() string { return rw.read.keys.name }
 
-// TryRLock takes the lock for reading if that needs no waiting. It fails as
-// Mutex.TryLock does.
+// TryRLock acquires the lock for reading if it need not wait. Its errors are those of
+// Mutex.TryLock.
 func (rw *RWMutex) TryRLock(ctx context.Context) (*Lease, error) {
 	lease, err := rw.read.tryLock(ctx)
 	if err != nil {
@@ -77,8 +74,8 @@ func (rw *RWMutex) TryRLock(ctx context.Context) (*Lease, error) {
 	return lease, nil
 }
 
-// RLock takes the lock for reading, waiting in line for it until ctx ends. It fails
-// as Mutex.Lock does.
+// RLock acquires the lock for reading. If necessary it queues and waits until ctx ends.
+// Its errors are those of Mutex.Lock.
 func (rw *RWMutex) RLock(ctx context.Context) (*Lease, error) {
 	lease, err := rw.read.lock(ctx)
 	if err != nil {
@@ -87,8 +84,8 @@ func (rw *RWMutex) RLock(ctx context.Context) (*Lease, error) {
 	return lease, nil
 }
 
-// TryLock takes the lock for writing if that needs no waiting. It fails as
-// Mutex.TryLock does, and with ErrUpgrade as Lock does.
+// TryLock acquires the lock for writing if it need not wait. Its errors are those of
+// Mutex.TryLock, and ErrUpgrade if the owner reads and other owners read too.
 func (rw *RWMutex) TryLock(ctx context.Context) (*Lease, error) {
 	lease, err := rw.write.tryLock(ctx)
 	if err != nil {
@@ -97,8 +94,9 @@ func (rw *RWMutex) TryLock(ctx context.Context) (*Lease, error) {
 	return lease, nil
 }
 
-// Lock takes the lock for writing, waiting in line for it until ctx ends. It fails
-// as Mutex.Lock does, and with ErrUpgrade if the owner reads and is not the only one.
+// Lock acquires the lock for writing. If necessary it queues and waits until ctx ends.
+// Its errors are those of Mutex.Lock, and ErrUpgrade if the owner reads and other owners
+// read too.
 func (rw *RWMutex) Lock(ctx context.Context) (*Lease, error) {
 	lease, err := rw.write.lock(ctx)
 	if err != nil {
@@ -107,22 +105,19 @@ func (rw *RWMutex) Lock(ctx context.Context) (*Lease, error) {
 	return lease, nil
 }
 
-// Downgrade makes a lease that writes one that reads, without a gap in which another
-// could write; readers that wait are let in up to the first writer in line, unless the
-// owner has another lease that writes. The lease keeps its token, its context and its
-// timing. To downgrade twice changes nothing.
+// Downgrade turns a write lease of an RWMutex into a read lease. No other owner can write
+// in between. Waiting readers in front of the first waiting writer are granted, unless the
+// owner has another write lease. The lease keeps its token, context and timing. A second
+// Downgrade has no effect and returns nil.
 //
-// If nobody answers it asks again until ctx or the lease ends. An error that is
-// ErrUnknown means that it may have been done, or be done yet: write no more. The
-// lease is held all the same, unless the error is ErrNotHeld. A lease that was not
-// made by RWMutex.Lock or RWMutex.TryLock is refused with ErrNotWriter.
+// If the server does not answer, Downgrade retries until ctx or the lease ends. If the
+// error is ErrUnknown, the downgrade may have been applied, or may be applied later: do
+// not write any more. The lease is still held, unless the error is ErrNotHeld. For a lease
+// that RWMutex.Lock or RWMutex.TryLock did not return, the error is ErrNotWriter.
 func (l *Lease) Downgrade(ctx context.Context) error {
 	const op = "lockcore: downgrade"
 	k, ok := l.a.kind.(ownedKind)
-	switch {
-	case ctx == nil:
-		return opError(op, l.Name(), refuse("ctx", "a context", "%s", "nil"))
-	case !ok || k.letters != readWriteKind || k.mode != modeWrite:
+	if !ok || k.tag != readWriteKind || k.mode != modeWrite {
 		return opError(op, l.Name(), ErrNotWriter)
 	}
 	if cause := l.life.Err(); cause != nil {
@@ -149,7 +144,7 @@ func (l *Lease) downgrade(ctx context.Context) (int64, error) {
 	defer stop()
 	s, keys := l.c.scripts.ownedDowngrade, l.a.keys
 	req := s.Call([]string{keys.lock, keys.fence, keys.queue, keys.seen}, l.a.value, l.a.keepTokens())
-	answer, err := l.c.newRetry(l.a.terms.timeout(), 0).Send(bound, l.c.wire, req, wire.MayRetryLater)
+	answer, err := l.c.newRetry(l.a.terms.timeout(), 0).Send(bound, l.c.wire, keys.name, req, wire.MayRetryLater)
 	if err != nil {
 		return 0, errors.Join(context.Cause(bound), err)
 	}

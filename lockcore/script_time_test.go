@@ -3,6 +3,7 @@ package lockcore_test
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -22,7 +23,7 @@ func toTheMillisecond(t *testing.T, test func(e *timed)) {
 	t.Helper()
 	t.Parallel()
 	inBubble(t, func(e *env) {
-		e.pass(1234*time.Millisecond + 567*time.Microsecond)
+		e.Pass(1234*time.Millisecond + 567*time.Microsecond)
 		test(&timed{e, time.Now()})
 	})
 }
@@ -36,7 +37,7 @@ func (e *timed) run(script string, keys []string, args ...any) string {
 	e.Helper()
 	source, err := lockcore.ScriptSource(script)
 	must(e.env, err)
-	answer, err := e.raw.Eval(e.Context(), source, keys, args...).Result()
+	answer, err := e.Raw.Eval(e.Context(), source, keys, args...).Result()
 	if err != nil {
 		return err.Error()
 	}
@@ -55,21 +56,21 @@ func (e *timed) wants(what, got, want string) {
 func (e *timed) line(name string, of ...any) {
 	e.Helper()
 	k := e.scriptKeys(name)
-	must(e.env, e.raw.Del(e.Context(), k[2], k[3]).Err())
+	must(e.env, e.Raw.Del(e.Context(), k[2], k[3]).Err())
 	for i := 0; i < len(of); i += 3 {
 		place, _ := of[i+1].(time.Duration)
-		must(e.env, e.raw.ZAdd(e.Context(), k[2], redis.Z{Score: float64(e.now.Add(place).UnixMilli()), Member: of[i]}).Err())
+		must(e.env, e.Raw.ZAdd(e.Context(), k[2], redis.Z{Score: float64(e.now.Add(place).UnixMilli()), Member: of[i]}).Err())
 		if until, ok := of[i+2].(time.Duration); ok {
-			must(e.env, e.raw.HSet(e.Context(), k[3], of[i], e.ms(until)).Err())
+			must(e.env, e.Raw.HSet(e.Context(), k[3], of[i], e.ms(until)).Err())
 		}
 	}
 }
 
 func (e *timed) members(name string) string {
-	return fmt.Sprint(e.raw.ZRange(e.Context(), e.key(name, "queue"), 0, -1).Val())
+	return fmt.Sprint(e.Raw.ZRange(e.Context(), e.key(name, "queue"), 0, -1).Val())
 }
 
-func (e *timed) left(key string) string { return e.raw.PTTL(e.Context(), key).Val().String() }
+func (e *timed) left(key string) string { return e.Raw.PTTL(e.Context(), key).Val().String() }
 
 const (
 	minute, week = time.Minute, 7 * 24 * time.Hour
@@ -83,18 +84,18 @@ func TestTokensToTheMicrosecond(t *testing.T) {
 		grant := func(token int64, kept time.Duration) {
 			e.Helper()
 			e.wants("token", e.run("mutex_acquire", k, me, 60000, "try", keep.Milliseconds()), fmt.Sprintf("[1 %d]", token))
-			e.wants("counter", e.raw.Get(e.Context(), k[1]).Val(), strconv.FormatInt(token, 10))
+			e.wants("counter", e.Raw.Get(e.Context(), k[1]).Val(), strconv.FormatInt(token, 10))
 			e.wants("the counter's TTL", e.left(k[1]), kept.String())
 			e.wants("release", e.run("mutex_leave", k, me, 0, keep.Milliseconds()), "1")
 		}
 		for i := range int64(3) {
 			grant(e.now.UnixMicro()+i, keep)
 		}
-		e.pass(time.Second)
+		e.Pass(time.Second)
 		e.now = time.Now()
 		grant(e.now.UnixMicro(), keep)
 		ahead := e.now.Add(minute).UnixMicro()
-		must(e.env, e.raw.Set(e.Context(), k[1], ahead, 0).Err())
+		must(e.env, e.Raw.Set(e.Context(), k[1], ahead, 0).Err())
 		grant(ahead+1, keep+minute)
 		e.run("mutex_acquire", k, me, 60000, "try") // as scripts of jobs do, which name no keep
 		e.wants("the counter's TTL by default", e.left(k[1]), (week + minute).String())
@@ -106,18 +107,18 @@ func TestHoldsToTheMillisecond(t *testing.T) {
 	toTheMillisecond(t, func(e *timed) {
 		k := e.scriptKeys("orders")
 		held := e.run("mutex_acquire", k, me, 60000, "try", keep.Milliseconds())
-		e.pass(time.Second)
+		e.Pass(time.Second)
 		e.wants("the lock's TTL", e.left(k[0]), (59 * time.Second).String())
 		e.wants("renewal", e.run("mutex_renew", k[:2], me, 60000, keep.Milliseconds()), "1")
 		e.wants("the lock's TTL after it", e.left(k[0]), minute.String())
-		e.pass(time.Second)
+		e.Pass(time.Second)
 		e.wants("acquired again", e.run("mutex_acquire", k, me, 60000, "look", keep.Milliseconds()), held)
 		e.wants("the lock's TTL after that", e.left(k[0]), minute.String())
 		for _, row := range []struct{ before, after time.Duration }{
 			{keep / 2, keep / 2},
 			{keep/2 - time.Millisecond, keep},
 		} {
-			must(e.env, e.raw.PExpire(e.Context(), k[1], row.before).Err())
+			must(e.env, e.Raw.PExpire(e.Context(), k[1], row.before).Err())
 			e.wants("renewal", e.run("mutex_renew", k[:2], me, 60000, keep.Milliseconds()), "1")
 			e.wants(fmt.Sprintf("the counter's TTL, that was %v", row.before), e.left(k[1]), row.after.String())
 		}
@@ -131,16 +132,16 @@ func TestOwnedHoldsToTheMillisecond(t *testing.T) {
 		k := e.scriptKeys("orders")
 		lasts := func(what string) {
 			e.Helper()
-			if left := e.raw.PTTL(e.Context(), k[0]).Val(); left <= minute-2*time.Millisecond || left > minute {
+			if left := e.Raw.PTTL(e.Context(), k[0]).Val(); left <= minute-2*time.Millisecond || left > minute {
 				e.Errorf("%s: the lock lasts %v, want %v", what, left, minute)
 			}
 		}
 		held := e.run("owned_acquire", k, attempt, 60000, "try", keep.Milliseconds())
 		lasts("acquired")
-		e.pass(time.Second)
+		e.Pass(time.Second)
 		e.wants("renewal", e.run("owned_renew", k[:1], attempt, 60000), "1")
 		lasts("renewed")
-		e.pass(time.Second)
+		e.Pass(time.Second)
 		e.wants("acquired again", e.run("owned_acquire", k, attempt, 60000, "look", keep.Milliseconds()), held)
 		lasts("acquired again")
 		for left, answer := range map[time.Duration]string{0: "1", -time.Millisecond: "0"} {
@@ -150,11 +151,59 @@ func TestOwnedHoldsToTheMillisecond(t *testing.T) {
 	})
 }
 
+// An entry ends with its millisecond, although the key of the lock has a later end: it is
+// nobody's then, and counts no more. A member that is no entry is dropped when its time is
+// over, too.
+func TestEndsOfOwnedEntriesToTheMillisecond(t *testing.T) {
+	toTheMillisecond(t, func(e *timed) {
+		const mine, sibling, reader = "ns1:ALIVE.1.t.w/me id", "ns1:ALIVE.2.t.w/me id", "ns1:ALIVE.3.t.r/me id"
+		k := e.scriptKeys("orders")
+		stands := func(entries ...ownedEntry) {
+			e.Helper()
+			const keeps = "ns1:ALIVE.9.t.r/keeps id" // the key
+			e.establishOwned("orders", ownedState{kind: "ns1", entries: append(entries, ownedEntry{"r", keeps, time.Hour})})
+			must(e.env, e.Raw.ZRem(e.Context(), k[0], keeps, "n:keeps", "t:keeps").Err())
+		}
+		leave := func(what, want string) {
+			e.Helper()
+			e.wants(what, e.run("owned_leave", k, mine, 0, keep.Milliseconds()), want)
+		}
+		stands(ownedEntry{"w", mine, 0})
+		leave("an entry in its last millisecond is left", "1")
+		stands(ownedEntry{"w", mine, -time.Millisecond})
+		leave("an entry that has ended is left", "0")
+		stands(ownedEntry{"w", mine, minute}, ownedEntry{"w", sibling, -time.Millisecond})
+		leave("an entry beside an ended one is left", "1")
+		stands(ownedEntry{"w", mine, -time.Millisecond}, ownedEntry{"w", sibling, minute})
+		leave("an ended entry beside another is left", "-1")
+
+		stands(ownedEntry{"w", sibling, -time.Millisecond})
+		token := e.storedOwned("orders").tokens["me"]
+		if answer := e.run("owned_acquire", k, mine, 60000, "try", keep.Milliseconds()); answer == "[1 "+token+"]" {
+			e.Errorf("a lock all of whose entries have ended is taken under the token of the last one")
+		}
+		stands(ownedEntry{"w", mine, time.Second}, ownedEntry{"r", reader, minute})
+		if answer := e.run("owned_acquire", k, "ns1:ALIVE.4.t.r/you id", 60000, "join", keep.Milliseconds()); !strings.HasPrefix(answer, "[2 1001 ") {
+			e.Errorf("a reader behind an entry that writes for a second is told %s", answer)
+		}
+		stands(ownedEntry{"r", reader, minute})
+		e.run("owned_acquire", k, reader, 120000, "look", keep.Milliseconds())
+		if x := e.storedOwned("orders").entries; len(x) != 1 || x[0].mode != "r" || strconv.FormatInt(x[0].until, 10) != e.ms(2*minute) {
+			e.Errorf("a reader that has asked again is %+v", x)
+		}
+		stands(ownedEntry{"w", sibling, -time.Millisecond})
+		must(e.env, e.Raw.ZAdd(e.Context(), k[0], redis.Z{Score: 5, Member: "no entry"}).Err())
+		if answer := e.run("owned_acquire", k, strings.Replace(mine, "/me", "/you", 1), 60000, "try", keep.Milliseconds()); !strings.HasPrefix(answer, "[1 ") {
+			e.Errorf("a lock with a member that is no entry is not taken: %s", answer)
+		}
+	})
+}
+
 // Places in line and how long they are kept.
 func TestPlacesToTheMillisecond(t *testing.T) {
 	toTheMillisecond(t, func(e *timed) {
 		k := e.scriptKeys("orders")
-		must(e.env, e.raw.Set(e.Context(), k[0], stranger, minute).Err())
+		must(e.env, e.Raw.Set(e.Context(), k[0], stranger, minute).Err())
 		for _, row := range []struct {
 			name  string
 			line  []any
@@ -169,12 +218,12 @@ func TestPlacesToTheMillisecond(t *testing.T) {
 		} {
 			e.line("orders", row.line...)
 			e.wants(row.name, e.run("mutex_acquire", k, me, 2000, row.mode, keep.Milliseconds()), fmt.Sprintf("[2 60000 %s %s]", row.place, stranger))
-			e.wants(row.name+", alive until", e.raw.HGet(e.Context(), k[3], me).Val(), e.ms(6600*time.Millisecond))
+			e.wants(row.name+", alive until", e.Raw.HGet(e.Context(), k[3], me).Val(), e.ms(6600*time.Millisecond))
 			e.wants(row.name+", the line's TTL", e.left(k[2]), "6.6s")
 			e.wants(row.name+", the TTL of what is known of it", e.left(k[3]), "6.6s")
 		}
-		must(e.env, e.raw.PExpire(e.Context(), k[2], minute).Err())
-		must(e.env, e.raw.PExpire(e.Context(), k[3], minute).Err())
+		must(e.env, e.Raw.PExpire(e.Context(), k[2], minute).Err())
+		must(e.env, e.Raw.PExpire(e.Context(), k[3], minute).Err())
 		e.run("mutex_acquire", k, me, 2000, "look", keep.Milliseconds())
 		e.wants("a look does not shorten the line's TTL", e.left(k[2]), minute.String())
 		e.wants("a look does not shorten that of what is known of it", e.left(k[3]), minute.String())
@@ -207,8 +256,8 @@ func TestLapsesToTheMillisecond(t *testing.T) {
 			}
 			of := func(ids ...string) string { return fmt.Sprint(ids) }
 
-			must(e.env, e.raw.MSet(e.Context(), k[0], stranger, k[1], "17").Err())
-			must(e.env, e.raw.PExpire(e.Context(), k[0], minute).Err())
+			must(e.env, e.Raw.MSet(e.Context(), k[0], stranger, k[1], "17").Err())
+			must(e.env, e.Raw.PExpire(e.Context(), k[0], minute).Err())
 			busy := "[4 60000 " + stranger + "] "
 			ask("a try while the lock is held", "mutex_acquire", k, []any{me, 60000, "try", keep.Milliseconds()}, busy+of(living, unknown), busy+of(unknown))
 			ask("inspected", "lock_inspect", k[:4], nil,
@@ -217,10 +266,10 @@ func TestLapsesToTheMillisecond(t *testing.T) {
 			ask("the queue", "lock_queue", []string{k[2], k[3]}, nil,
 				"["+living+" "+e.ms(-minute)+" "+unknown+" "+e.ms(-minute/2)+"] "+of(living, unknown),
 				"["+unknown+" "+e.ms(-minute/2)+"] "+of(living, unknown))
-			must(e.env, e.raw.Set(e.Context(), k[0], me, minute).Err())
+			must(e.env, e.Raw.Set(e.Context(), k[0], me, minute).Err())
 			ask("a promotion", "lock_promote", []string{k[0], k[2], k[3]}, []any{me, "living"}, "1 "+of(living, unknown), "0 "+of(living, unknown))
-			must(e.env, e.raw.Set(e.Context(), k[0], me, minute).Err())
-			listener := e.raw.Subscribe(e.Context(), "noonlock:ch:ALIVE")
+			must(e.env, e.Raw.Set(e.Context(), k[0], me, minute).Err())
+			listener := e.Raw.Subscribe(e.Context(), "noonlock:ch:ALIVE")
 			_, err := listener.Receive(e.Context())
 			must(e.env, err)
 			ask("a release", "mutex_leave", k, []any{me, 0, keep.Milliseconds()}, "1 "+of(unknown), "1 "+of())
@@ -234,12 +283,12 @@ func TestLapsesToTheMillisecond(t *testing.T) {
 func TestGrantsToTheMillisecond(t *testing.T) {
 	toTheMillisecond(t, func(e *timed) {
 		k := e.scriptKeys("orders")
-		must(e.env, e.raw.Set(e.Context(), k[0], me, minute).Err())
+		must(e.env, e.Raw.Set(e.Context(), k[0], me, minute).Err())
 		e.line("orders", unknown, -minute, minute)
 		e.wants("release", e.run("mutex_leave", k, me, 0, keep.Milliseconds()), "1")
-		e.wants("the holder", e.raw.Get(e.Context(), k[0]).Val(), unknown)
+		e.wants("the holder", e.Raw.Get(e.Context(), k[0]).Val(), unknown)
 		e.wants("its TTL", e.left(k[0]), time.Second.String())
-		e.wants("the counter of tokens", e.raw.Get(e.Context(), k[1]).Val(), strconv.FormatInt(e.now.UnixMicro(), 10))
+		e.wants("the counter of tokens", e.Raw.Get(e.Context(), k[1]).Val(), strconv.FormatInt(e.now.UnixMicro(), 10))
 		e.wants("the counter's TTL", e.left(k[1]), keep.String())
 	})
 }
@@ -257,7 +306,7 @@ func TestGrantsWithoutPublish(t *testing.T) {
 	if err != nil || released != int64(1) {
 		e.Errorf("release: %v, %v", released, err)
 	}
-	if holder := e.raw.Get(e.Context(), e.key("orders", "lock")).Val(); holder != living {
+	if holder := e.Raw.Get(e.Context(), e.key("orders", "lock")).Val(); holder != living {
 		e.Errorf("the holder is %q, want %q", holder, living)
 	}
 }
@@ -266,9 +315,9 @@ func TestGrantsWithoutPublish(t *testing.T) {
 func TestForceTellsTheFirst(t *testing.T) {
 	toTheMillisecond(t, func(e *timed) {
 		k := e.scriptKeys("orders")
-		must(e.env, e.raw.Set(e.Context(), k[0], stranger, minute).Err())
+		must(e.env, e.Raw.Set(e.Context(), k[0], stranger, minute).Err())
 		e.line("orders", living, -minute, minute)
-		ear := e.raw.Subscribe(e.Context(), "noonlock:ch:ALIVE")
+		ear := e.Raw.Subscribe(e.Context(), "noonlock:ch:ALIVE")
 		defer ear.Close()
 		_, err := ear.Receive(e.Context())
 		must(e.env, err)

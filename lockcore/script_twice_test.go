@@ -71,9 +71,9 @@ func (e *env) scriptKeys(name string) []string {
 func (e *env) establish(name string, s lineState) {
 	e.Helper()
 	k := e.scriptKeys(name)
-	now, err := e.raw.Time(e.Context()).Result()
+	now, err := e.Raw.Time(e.Context()).Result()
 	must(e, err)
-	_, err = e.raw.Pipelined(e.Context(), func(p redis.Pipeliner) error {
+	_, err = e.Raw.Pipelined(e.Context(), func(p redis.Pipeliner) error {
 		p.Del(e.Context(), k...)
 		switch s.lock {
 		case "":
@@ -128,7 +128,7 @@ func (e *env) snapshot(name string) snapshot {
 	var seen *redis.StringSliceCmd
 	var tomb *redis.IntCmd
 	var ttls [5]*redis.DurationCmd
-	_, err := e.raw.Pipelined(e.Context(), func(p redis.Pipeliner) error {
+	_, err := e.Raw.Pipelined(e.Context(), func(p redis.Pipeliner) error {
 		lock, fence = p.Get(e.Context(), k[0]), p.Get(e.Context(), k[1])
 		queue, seen = p.ZRange(e.Context(), k[2], 0, -1), p.HKeys(e.Context(), k[3])
 		tomb = p.Exists(e.Context(), k[4])
@@ -164,7 +164,7 @@ func (s snapshot) same(o snapshot) bool {
 // first, and the state stays. And what must hold of each single run does.
 func TestScriptsTwiceInEveryState(t *testing.T) {
 	onBoth(t, func(e *env) {
-		listener := e.raw.Subscribe(e.Context(), "noonlock:ch:ALIVE")
+		listener := e.Raw.Subscribe(e.Context(), "noonlock:ch:ALIVE")
 		defer listener.Close()
 		if _, err := listener.Receive(e.Context()); err != nil {
 			e.Fatal(err)
@@ -186,7 +186,7 @@ func TestScriptsTwiceInEveryState(t *testing.T) {
 		for _, r := range runs {
 			source, err := lockcore.ScriptSource(r.script)
 			must(e, err)
-			sha[r.script] = e.raw.ScriptLoad(e.Context(), source).Val()
+			sha[r.script] = e.Raw.ScriptLoad(e.Context(), source).Val()
 		}
 		for _, state := range lineStates() {
 			for _, r := range runs {
@@ -200,9 +200,9 @@ func TestScriptsTwiceInEveryState(t *testing.T) {
 				e.promptly(func() {
 					e.establish("orders", state)
 					before = e.snapshot("orders")
-					first, err1 = e.raw.EvalSha(e.Context(), sha[r.script], keys, r.args...).Result()
+					first, err1 = e.Raw.EvalSha(e.Context(), sha[r.script], keys, r.args...).Result()
 					middle = e.snapshot("orders")
-					second, err2 = e.raw.EvalSha(e.Context(), sha[r.script], keys, r.args...).Result()
+					second, err2 = e.Raw.EvalSha(e.Context(), sha[r.script], keys, r.args...).Result()
 					after = e.snapshot("orders")
 				})
 				where := fmt.Sprintf("%s %v with %v", r.script, r.args, state)
@@ -230,7 +230,7 @@ func TestScriptsTwiceInEveryState(t *testing.T) {
 // stands: on a busy machine that ends between two steps.
 func (e *env) promptly(do func()) {
 	e.Helper()
-	e.until("the machine is quick enough", func() bool {
+	e.Until("the machine is quick enough", func() bool {
 		begun := time.Now()
 		do()
 		return time.Since(begun) < time.Second/2

@@ -15,12 +15,11 @@ var luaFiles embed.FS
 // ownScripts are loaded once, for all Clients.
 var ownScripts = sync.OnceValues(func() (*scripts, error) { return loadScripts(luaFiles) })
 
-// scripts are all that change shared state.
+// scripts are the only code that reads or changes shared state on the server.
 type scripts struct {
 	mutexAcquire, mutexRenew, mutexLeave                 *wire.Script
 	ownedAcquire, ownedRenew, ownedLeave, ownedDowngrade *wire.Script
 	lockInspect, lockForce, lockQueue, lockPromote       *wire.Script
-	recordPut                                            *wire.Script
 }
 
 func loadScripts(files fs.FS) (*scripts, error) {
@@ -39,8 +38,6 @@ func loadScripts(files fs.FS) (*scripts, error) {
 		lockForce:   l.Script("lock_force"),
 		lockQueue:   l.Script("lock_queue"),
 		lockPromote: l.Script("lock_promote"),
-
-		recordPut: l.Script("record_put"),
 	}
 	if err := l.Err(); err != nil {
 		return nil, fmt.Errorf("lockcore: %w", err)

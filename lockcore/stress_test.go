@@ -20,11 +20,11 @@ import (
 func TestRandomFaults(t *testing.T) {
 	onBoth(t, func(e *env) {
 		lasts := 4 * time.Second
-		if e.bubble != nil {
+		if e.Bubble != nil {
 			lasts = 40 * time.Second
 		}
 		seed := rand.Uint64() //nolint:gosec // a test's choices
-		s := &stress{env: e, history: lockcoretest.NewHistory(e.clock)}
+		s := &stress{env: e, history: lockcoretest.NewHistory(e.Clock)}
 		defer func() {
 			if e.Failed() {
 				e.Logf("seed %d", seed)
@@ -41,11 +41,11 @@ func TestRandomFaultsOfReadersAndWriters(t *testing.T) {
 	onBoth(t, func(e *env) {
 		e.kind = "write" // for the names of scripts
 		lasts := 4 * time.Second
-		if e.bubble != nil {
+		if e.Bubble != nil {
 			lasts = 40 * time.Second
 		}
 		seed := rand.Uint64() //nolint:gosec // a test's choices
-		s := &stress{env: e, history: lockcoretest.NewHistory(e.clock)}
+		s := &stress{env: e, history: lockcoretest.NewHistory(e.Clock)}
 		defer func() {
 			if e.Failed() {
 				e.Logf("seed %d", seed)
@@ -87,7 +87,7 @@ func (s *stress) run(seed uint64, lasts time.Duration, enough func() bool) {
 	var networks []*lockcoretest.Faults
 	var clients []*lockcore.Client
 	for i := range 5 {
-		c, f := s.linked(fmt.Sprint("client ", i))
+		c, f := s.Linked(fmt.Sprint("client ", i))
 		clients, networks = append(clients, c), append(networks, f)
 		for j := range 3 {
 			r := rand.New(rand.NewPCG(seed, uint64(10*i+j))) //nolint:gosec // a test's choices
@@ -115,7 +115,7 @@ func (s *stress) run(seed uint64, lasts time.Duration, enough func() bool) {
 	for _, v := range s.history.Check() {
 		// On a real server a pause of this process between a look at the lease and
 		// its record makes strays that mean nothing.
-		if s.bubble != nil || v.Problem == lockcoretest.Overlap || v.Problem == lockcoretest.TokenOrder {
+		if s.Bubble != nil || v.Problem == lockcoretest.Overlap || v.Problem == lockcoretest.TokenOrder {
 			s.Error(v)
 		}
 	}
@@ -138,13 +138,13 @@ func (s *stress) run(seed uint64, lasts time.Duration, enough func() bool) {
 // may still be too late for so short a TTL.
 func (s *stress) calm(c *lockcore.Client, name string) {
 	s.Helper()
-	s.until("it can be taken and given back", func() bool {
+	s.Until("it can be taken and given back", func() bool {
 		m := s.mutex(c, name, ttl(stressTTL))
 		lease, err := m.Lock(s.Context())
 		if err == nil {
 			err = lease.Unlock(s.Context())
 		}
-		if err != nil && (s.bubble != nil || !lockcore.IsTemporary(err) && !errors.Is(err, lockcore.ErrLeaseExpired)) {
+		if err != nil && (s.Bubble != nil || !lockcore.IsTemporary(err) && !errors.Is(err, lockcore.ErrLeaseExpired)) {
 			s.Error(err)
 			return true
 		}
@@ -179,7 +179,7 @@ func (s *stress) work(ctx context.Context, c *lockcore.Client, proc string, name
 		event.Token = lease.Token()
 		record := func(op lockcoretest.Op) {
 			event.Op = op
-			event.ValidUntil = s.clock() // before Remaining, not to believe too long
+			event.ValidUntil = s.Clock() // before Remaining, not to believe too long
 			if left := lease.Remaining(); left > 0 {
 				event.ValidUntil += left
 			}
@@ -189,7 +189,7 @@ func (s *stress) work(ctx context.Context, c *lockcore.Client, proc string, name
 		for range r.IntN(5) * r.IntN(5) {
 			// Before the end that was recorded last, or a renewal would be recorded too
 			// late. Remaining may know of a later one by now.
-			s.nap(r, min(60*time.Millisecond, max(0, event.ValidUntil-s.clock())/2+1))
+			s.nap(r, min(60*time.Millisecond, max(0, event.ValidUntil-s.Clock())/2+1))
 			if lease.Context().Err() != nil {
 				break
 			}

@@ -13,18 +13,63 @@ import (
 func TestTryDoesNotPassALineOfManyDead(t *testing.T) {
 	onAllKinds(t, func(e *env) {
 		cfg := ttl(20 * time.Second)
-		e.try(e.mutex(e.client("a"), "orders", cfg))
-		living := e.inLine(e.mutex(e.client("b"), "orders", cfg))
-		at := e.raw.ZRangeWithScores(e.Context(), e.key("orders", "queue"), 0, 0).Val()[0].Score
+		e.try(e.mutex(e.Client("a"), "orders", cfg))
+		living := e.inLine(e.mutex(e.Client("b"), "orders", cfg))
+		at := e.Raw.ZRangeWithScores(e.Context(), e.key("orders", "queue"), 0, 0).Val()[0].Score
 		var dead []redis.Z
 		for i := range 1500 {
 			dead = append(dead, redis.Z{Score: at - 2000 + float64(i), Member: fmt.Sprintf("dead-%d", i)})
 		}
-		must(e, e.raw.ZAdd(e.Context(), e.key("orders", "queue"), dead...).Err())
-		must(e, e.raw.Del(e.Context(), e.key("orders", "lock")).Err())
-		if held := e.refused(e.mutex(e.client("c"), "orders", cfg)); held.Holder != "b" {
+		must(e, e.Raw.ZAdd(e.Context(), e.key("orders", "queue"), dead...).Err())
+		must(e, e.Raw.Del(e.Context(), e.key("orders", "lock")).Err())
+		if held := e.refused(e.mutex(e.Client("c"), "orders", cfg)); held.Holder != "b" {
 			e.Errorf("held by %q, want the one that stood behind the dead", held.Holder)
 		}
 		e.unlock(living.granted())
 	})
+}
+
+// A foreign tool has deleted some of what stands of a lock, or the first in line. A try
+// takes a lock of which nothing is left, and else names one of the holders or waiters,
+// with the time until the lock ends: nothing is taken for a foreign client's.
+func TestTryAfterPartsWereDeleted(t *testing.T) {
+	t.Parallel()
+	parts := []string{"lock", "queue", "seen"}
+	for _, kind := range []string{"mutex", "reentrant", "write"} {
+		for gone := range 1 << (len(parts) + 1) {
+			t.Run(fmt.Sprintf("%s/%04b", kind, gone), func(t *testing.T) {
+				t.Parallel()
+				inBubble(t, func(e *env) {
+					e.kind = kind
+					cfg := ttl(20 * time.Second)
+					e.try(e.mutex(e.Client("a"), "orders", cfg))
+					e.inLine(e.mutex(e.Client("b"), "orders", cfg))
+					e.inLine(e.mutex(e.Client("c"), "orders", cfg))
+					for i, part := range parts {
+						if gone&(1<<i) != 0 {
+							must(e, e.Raw.Del(e.Context(), e.key("orders", part)).Err())
+						}
+					}
+					if gone&(1<<len(parts)) != 0 {
+						must(e, e.Raw.ZRemRangeByRank(e.Context(), e.key("orders", "queue"), 0, 0).Err())
+					}
+					const lock, queue, seen = 1, 2, 4
+					if gone&lock != 0 && gone&(queue|seen) != 0 {
+						e.unlock(e.try(e.mutex(e.Client("d"), "orders", cfg)))
+						return
+					}
+					holder := "a"
+					if gone&lock != 0 {
+						holder = "b"
+						if gone&(1<<len(parts)) != 0 {
+							holder = "c"
+						}
+					}
+					if held := e.refused(e.mutex(e.Client("d"), "orders", cfg)); held.Holder != holder || held.TTL <= 0 {
+						e.Errorf("it is said to be held by %q for %v, want %q", held.Holder, held.TTL, holder)
+					}
+				})
+			})
+		}
+	}
 }

@@ -20,19 +20,19 @@ func TestTokenRetention(t *testing.T) {
 	}{{"default", 0, 2 * time.Hour}, {"set", 30 * time.Minute, 30 * time.Minute}} {
 		t.Run(c.name, func(t *testing.T) {
 			inBubbleAllKinds(t, func(e *env) {
-				client := e.clientWith(e.direct(), lockcore.Config{Identity: "a", TokenRetention: c.retention})
+				client := e.ClientWith(e.Direct(), lockcore.Config{Identity: "a", TokenRetention: c.retention})
 				m := e.mutex(client, "orders", ttl(10*time.Minute))
 				e.unlock(e.try(m))
-				e.pass(c.want - time.Second)
-				if !e.exists(e.key("orders", "fence")) {
+				e.Pass(c.want - time.Second)
+				if !e.Exists(e.key("orders", "fence")) {
 					e.Error("the counter is gone too soon")
 				}
-				e.pass(2 * time.Second)
-				if e.exists(e.key("orders", "fence")) {
+				e.Pass(2 * time.Second)
+				if e.Exists(e.key("orders", "fence")) {
 					e.Error("the counter is still there")
 				}
 				lease := e.try(m)
-				e.pass(3 * c.want)
+				e.Pass(3 * c.want)
 				seen, err := client.Inspect(e.Context(), "orders")
 				must(e, err)
 				if len(seen.Holders) != 1 || seen.Holders[0].Token != lease.Token() {
@@ -48,7 +48,7 @@ func TestTokenRetention(t *testing.T) {
 					e.Errorf("token %d after %d", second.Token(), lease.Token())
 				}
 				e.unlock(second)
-				if left := e.raw.PTTL(e.Context(), e.key("orders", "fence")).Val(); left > c.want {
+				if left := e.Raw.PTTL(e.Context(), e.key("orders", "fence")).Val(); left > c.want {
 					e.Errorf("the counter lives for %v", left)
 				}
 			})

@@ -42,7 +42,7 @@ func (e *env) mustName(err error, holder, owner string) {
 // wait is told without it.
 func TestWaitNamesTheHolder(t *testing.T) {
 	onAllKinds(t, func(e *env) {
-		a, b := e.client("a"), e.client("b")
+		a, b := e.Client("a"), e.Client("b")
 		cfg := ttl(20 * time.Second)
 		lease := e.try(e.mutex(a, "orders", cfg))
 		if held := e.refused(e.mutex(b, "orders", cfg)); (held.Owner == "owner-1") != e.owned() {
@@ -71,14 +71,14 @@ func TestWaitNamesTheHolder(t *testing.T) {
 // The holder that is named is that of the last look.
 func TestWaitNamesTheLastHolderSeen(t *testing.T) {
 	inBubbleAllKinds(t, func(e *env) {
-		a, b, c := e.client("a"), e.client("b"), e.client("c")
+		a, b, c := e.Client("a"), e.Client("b"), e.Client("c")
 		cfg := ttl(20 * time.Second)
 		lease := e.try(e.mutex(a, "orders", cfg))
 		next := e.inLine(e.mutex(b, "orders", cfg))
 		last := e.inLine(e.mutex(c, "orders", cfg))
 		e.unlock(lease)
 		second := next.granted()
-		e.pass(30 * time.Second) // everybody has looked
+		e.Pass(30 * time.Second) // everybody has looked
 		last.cancel()
 		_, err := last.wait()
 		e.mustName(err, "b", "owner-2")
@@ -89,13 +89,13 @@ func TestWaitNamesTheLastHolderSeen(t *testing.T) {
 // The server hangs when the wait ends: what was known before is told.
 func TestWaitNamesTheHolderInAnOutage(t *testing.T) {
 	inBubbleAllKinds(t, func(e *env) {
-		a := e.client("a")
-		b, f := e.linked("b")
+		a := e.Client("a")
+		b, f := e.Linked("b")
 		cfg := ttl(20 * time.Second)
 		e.try(e.mutex(a, "orders", cfg))
 		w := e.inLine(e.mutex(b, "orders", cfg))
 		cut := f.Partition()
-		e.pass(time.Minute)
+		e.Pass(time.Minute)
 		lockcoretest.MustFire(e, cut)
 		w.cancel()
 		_, err := w.wait()
@@ -110,7 +110,7 @@ func TestWaitNamesTheHolderInAnOutage(t *testing.T) {
 // nothing.
 func TestWaitNamesAReader(t *testing.T) {
 	onBoth(t, func(e *env) {
-		a, b := e.client("a"), e.client("b")
+		a, b := e.Client("a"), e.Client("b")
 		read, err := e.rw(a, "orders", "r1", ttl(5*time.Second)).RLock(e.Context())
 		must(e, err)
 		longer, err := e.rw(a, "orders", "r2", ttl(20*time.Second)).RLock(e.Context())
@@ -124,7 +124,7 @@ func TestWaitNamesAReader(t *testing.T) {
 		}
 		e.unlock(read)
 		e.unlock(longer)
-		must(e, e.raw.Set(e.Context(), e.key("foreign", "lock"), "secret", time.Minute).Err())
+		must(e, e.Raw.Set(e.Context(), e.key("foreign", "lock"), "secret", time.Minute).Err())
 		f := e.inLine(e.mutex(b, "foreign", ttl(5*time.Second)))
 		f.cancel()
 		_, err = f.wait()

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks everything that can be checked without running the code. Every check is
-# run although one before it fails, so that one run tells everything.
+# Runs all checks that do not run the code. After a failed check, the others still run, so
+# one run reports all errors.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 

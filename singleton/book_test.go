@@ -8,6 +8,7 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
+	"github.com/noonlock/noonlock/singleton/schedule"
 )
 
 // An entry is one attempt as the work saw it.
@@ -113,7 +114,7 @@ func (f *fleet) ended(job string) map[int64]ledger.RunRecord {
 // proven fails unless every tick of the schedule, from the first to the last one
 // in the history, stands there exactly once: as a run that ended, as skipped, or
 // as open still. It returns how many that are.
-func (f *fleet) proven(job string, schedule singleton.Schedule) int {
+func (f *fleet) proven(job string, schedule schedule.Schedule) int {
 	f.Helper()
 	times := map[int64]int{}
 	var first, last time.Time

@@ -5,30 +5,30 @@ import (
 	"time"
 )
 
-// serverClock tells the server's time from this process's monotonic clock, so
-// that neither a wrong wall clock nor its being set moves a tick. It trusts the
-// sample with the shortest round trip, for a limited time, and drops it at once
-// when another contradicts it: then the server's clock was set, or this machine
-// was suspended, which stops the monotonic clock.
+// A serverClock computes the server's time from the monotonic clock of this process, so
+// that a wrong wall clock does not move a tick. It uses the sample with the shortest round
+// trip, for a limited time. It drops that sample when another one contradicts it: then the
+// server's clock was set, or this machine was suspended, which stops the monotonic clock.
 type serverClock struct {
 	mu     sync.Mutex
-	base   time.Time     // the server's time at the local instant at
-	at     time.Time     // with its monotonic reading
-	spread time.Duration // how far base may be off
+	base   time.Time     // the server's time at at
+	at     time.Time     // local, with its monotonic reading
+	spread time.Duration // the largest possible error of base
 }
 
 const (
-	// trustFor is how long a good sample is kept before a worse one replaces it.
+	// trustFor is how long a sample is used before one with a longer round trip replaces
+	// it.
 	trustFor = time.Minute
 
-	// grain is by how much two samples may differ for reasons that are neither's
-	// round trip, and what a replica waits beyond a tick at most, so that it does
-	// not ask too early.
+	// grain is the difference that two samples may have beyond their round trips. It is
+	// also the longest that a replica waits after a tick, so that it does not claim too
+	// early.
 	grain = time.Millisecond
 )
 
-// observe takes a sample: the server said now between sent and received.
-// stepped is by how much it contradicts what was believed, mostly zero.
+// observe adds a sample: the server's clock showed now between sent and received. stepped
+// is the difference to the previous samples if this one contradicts them, otherwise zero.
 func (c *serverClock) observe(now, sent, received time.Time) (stepped time.Duration) {
 	spread := received.Sub(sent) / 2
 	at := sent.Add(spread)
@@ -48,7 +48,7 @@ func (c *serverClock) observe(now, sent, received time.Time) (stepped time.Durat
 	return stepped
 }
 
-// now is the server's time; ok is false before the first sample.
+// now returns the server's time. ok is false before the first sample.
 func (c *serverClock) now() (now time.Time, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -58,16 +58,16 @@ func (c *serverClock) now() (now time.Time, ok bool) {
 	return c.base.Add(time.Since(c.at)), true
 }
 
-// slack is how long after an instant by this clock the server's has surely
-// reached it, or has by the time a request arrives there: on a slow link the way
-// takes longer than grain.
+// slack is how long to wait after an instant by this clock, so that the server's clock has
+// reached it when a request arrives. On a slow link the request itself takes longer than
+// grain.
 func (c *serverClock) slack() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return min(c.spread, grain)
 }
 
-// offset is how far a wall clock that shows wall is ahead of the server's.
+// offset returns how far a wall clock that shows wall is ahead of the server's clock.
 func (c *serverClock) offset(wall time.Time) time.Duration {
 	now, ok := c.now()
 	if !ok {

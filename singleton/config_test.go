@@ -9,6 +9,7 @@ import (
 
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
+	"github.com/noonlock/noonlock/singleton/schedule"
 )
 
 // pulse is a schedule of the caller's own.
@@ -37,14 +38,12 @@ func TestRunnerRefusals(t *testing.T) {
 			"a Once's name":      {err: r.runner.Add("once/x", "@daily", work, singleton.JobConfig{}), field: "name"},
 			"a Daemon's name":    {err: r.runner.Add("daemon/x", "@daily", work, singleton.JobConfig{}), field: "name"},
 			"no work":            {err: r.runner.Add("a", "@daily", nil, singleton.JobConfig{}), field: "work"},
-			"no schedule":        {err: r.runner.Add("a", "", work, singleton.JobConfig{}), is: singleton.ErrSchedule},
-			"a bad schedule":     {err: r.runner.Add("a", "61 * * * *", work, singleton.JobConfig{}), is: singleton.ErrSchedule},
-			"nil schedule":       {err: r.runner.AddSchedule("a", nil, work, singleton.JobConfig{}), is: singleton.ErrSchedule},
+			"no schedule":        {err: r.runner.Add("a", "", work, singleton.JobConfig{}), is: schedule.ErrConfig},
+			"a bad schedule":     {err: r.runner.Add("a", "61 * * * *", work, singleton.JobConfig{}), is: schedule.ErrConfig},
+			"nil schedule":       {err: r.runner.AddSchedule("a", nil, work, singleton.JobConfig{}), is: schedule.ErrConfig},
 			"Timeout":            {err: r.runner.Add("a", "@daily", work, singleton.JobConfig{Timeout: -1}), field: "JobConfig.Timeout"},
 			"Retry":              {err: r.runner.Add("a", "@daily", work, singleton.JobConfig{Retry: -1}), field: "JobConfig.Retry"},
 			"MaxAttempts":        {err: r.runner.Add("a", "@daily", work, singleton.JobConfig{MaxAttempts: -1}), field: "JobConfig.MaxAttempts"},
-			"AtMostOnce":         {err: r.runner.Add("a", "@daily", work, singleton.JobConfig{Guarantee: singleton.AtMostOnce, MaxAttempts: 2}), field: "JobConfig.MaxAttempts"},
-			"Guarantee":          {err: r.runner.Add("a", "@daily", work, singleton.JobConfig{Guarantee: 7}), field: "JobConfig.Guarantee"},
 			"CatchUp":            {err: r.runner.Add("a", "@daily", work, singleton.JobConfig{CatchUp: -1}), field: "JobConfig.CatchUp"},
 			"Overlap":            {err: r.runner.Add("a", "@daily", work, singleton.JobConfig{Overlap: 2}), field: "JobConfig.Overlap"},
 			"StartingDeadline":   {err: r.runner.Add("a", "@daily", work, singleton.JobConfig{StartingDeadline: -1}), field: "JobConfig.StartingDeadline"},

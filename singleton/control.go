@@ -7,60 +7,63 @@ import (
 
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
+	"github.com/noonlock/noonlock/singleton/internal/ticks"
+	"github.com/noonlock/noonlock/singleton/schedule"
 )
 
-// A Job is a handle on a job from outside of its work: from any process, whether
-// or not it runs the job. It is without state and safe for concurrent use.
+// A Job is a handle on a job, in any process, whether or not it runs the job. It has no
+// state and is safe for concurrent use.
 type Job struct {
 	name   string
 	ledger *ledger.Ledger
 }
 
-// NewJob returns the handle of a job by its name. It sends nothing; what the
-// methods return is ErrNoLedger if no replica has ever run such a job.
-// The error is a *ConfigError or a *lockcore.ConfigError.
+// NewJob returns a handle on the job of that name. It sends no request. The methods return
+// ErrNoLedger if no replica has ever run the job. The error is a *ConfigError or a
+// *lockcore.ConfigError.
 func NewJob(client *lockcore.Client, name string) (*Job, error) {
 	if client == nil {
-		return nil, &ConfigError{"client", "nil", "a *lockcore.Client"}
+		return nil, &ConfigError{Field: "client", Value: "nil", Rule: "a *lockcore.Client"}
 	}
 	l, err := ledger.New(client, name, ledger.Config{})
 	if err != nil {
-		return nil, fmt.Errorf("job %q: %w", name, err)
+		return nil, fmt.Errorf("singleton: job %q: %w", name, err)
 	}
 	return &Job{name: name, ledger: l}, nil
 }
 
-// Status is how a job stands, by the server's clock. Its JSON may get further
-// fields, and keeps those it has; times that are not known are left out.
+// Status is the state of a job, by the server's clock. Later versions may add fields to its
+// JSON. Unknown times are omitted.
 type Status struct {
 	Job         string    `json:"job"`
 	Now         time.Time `json:"now"`
-	Next        time.Time `json:"next,omitzero"`         // the tick that comes next, as a replica said last
-	Last        time.Time `json:"last"`                  // the newest tick that was run, is run, or was skipped
+	Next        time.Time `json:"next,omitzero"`         // the next tick, as last reported by a replica
+	Last        time.Time `json:"last"`                  // the newest tick that ran, is running, or was skipped
 	LastSuccess time.Time `json:"last_success,omitzero"` // the newest tick that succeeded
-	// Begun is when the ledger was begun: no tick up to then was ever run or skipped. It is
-	// not known if the ledger has lost data since.
+	// Begun is when the ledger was created: no tick up to then ran or was skipped. It is
+	// unknown if the ledger has lost data since.
 	Begun       time.Time `json:"begun,omitzero"`
 	Paused      bool      `json:"paused"`
 	PausedSince time.Time `json:"paused_since,omitzero"`
-	Replicas    int       `json:"replicas"`   // that would run it, as far as they were heard of
-	Generation  int       `json:"generation"` // the place of its definition among those it has had, by when they started
+	Replicas    int       `json:"replicas"`   // known replicas that would run the job
+	Generation  int       `json:"generation"` // the number of its definition, counted in the order in which definitions started
 	Open        []Open    `json:"open"`       // runs that have not ended
 }
 
-// Open is a run that has not ended.
+// An Open is a run that has not ended.
 type Open struct {
 	Tick      time.Time `json:"tick"`
 	Triggered time.Time `json:"triggered,omitzero"` // see Run.Triggered
-	Attempt   int       `json:"attempt"`            // 0: not begun yet
+	Attempt   int       `json:"attempt"`            // 0: not started yet
 	Holder    string    `json:"holder,omitempty"`
 	Token     uint64    `json:"token,omitempty"`
-	Since     time.Time `json:"since"` // when the attempt was begun, or the run triggered
-	// Running: its holder was heard of; if not, it is to be taken over.
+	Since     time.Time `json:"since"` // when the attempt began, or the run was triggered
+	// Running is true while the lease of the run is valid. If it is false, another replica
+	// may take over.
 	Running bool `json:"running"`
 }
 
-// Status tells how the job stands.
+// Status returns the state of the job.
 func (j *Job) Status(ctx context.Context) (Status, error) {
 	state, err := j.ledger.Status(ctx)
 	if err != nil {
@@ -81,35 +84,37 @@ func (j *Job) Status(ctx context.Context) (Status, error) {
 	return st, nil
 }
 
-// Entry is an entry of a job's history: a run that ended, or ticks in a row that
-// were skipped for one reason. Its JSON may get further fields, and keeps those
-// it has.
+// An Entry is an entry of a job's history: a run that ended, or consecutive ticks that were
+// skipped for one reason. Later versions may add fields to its JSON.
 type Entry struct {
-	Tick      time.Time `json:"tick"`               // the first one of those skipped
-	Last      time.Time `json:"last,omitzero"`      // the last one of those skipped
-	Count     int       `json:"count,omitempty"`    // how many were skipped
+	Tick      time.Time `json:"tick"`               // of skipped ticks, the first
+	Last      time.Time `json:"last,omitzero"`      // the last skipped tick
+	Count     int       `json:"count,omitempty"`    // the number of skipped ticks
 	Triggered time.Time `json:"triggered,omitzero"` // see Run.Triggered
 	Attempt   int       `json:"attempt,omitempty"`
 	Holder    string    `json:"holder,omitempty"`
 	Token     uint64    `json:"token,omitempty"`
 	Start     time.Time `json:"start,omitzero"` // of the last attempt
 	End       time.Time `json:"end,omitzero"`
-	// Outcome is one of lockcore's: succeeded; failed (every attempt said so); unknown
-	// (none is known to have succeeded, and one may have had its effect: its holder
-	// died, its success could not be recorded, or its error was ErrUnknownOutcome);
-	// lost (the holder died or gave up who had the only attempt, by AtMostOnce or
-	// MaxAttempts 1); skipped.
+	// Outcome is one of
+	//
+	//   - succeeded
+	//   - failed: every attempt returned an error
+	//   - unknown: no attempt is known to have succeeded, and one may have taken effect, because its holder died, its success could not be recorded, or its error was ErrUnknownOutcome
+	//   - skipped
 	Outcome string `json:"outcome"`
-	// Error is what went wrong, or why ticks were skipped: they came due while the
-	// job was paused (paused; of two pauses before anybody looked the last one is
-	// known), or while a run was under way (overlap, likewise, and not with
-	// OverlapAllow), StartingDeadline was over (deadline), a definition with another
-	// schedule came (rescheduled), or nobody ran them in time (missed).
+	// Error is the error of the work or, for skipped ticks, the reason:
+	//
+	//   - paused: the ticks were due while the job was paused. Of two pauses between two checks of the ledger, only the last one is known.
+	//   - overlap: they were due during a run. The same limit applies. Not used with OverlapAllow.
+	//   - deadline: StartingDeadline was over
+	//   - rescheduled: another definition with another schedule took over
+	//   - missed: no replica ran them in time
 	Error string `json:"error,omitempty"`
 }
 
-// Runs returns the newest n entries of the history, newest first. How many are
-// kept is JobConfig.KeepRuns.
+// Runs returns the newest n entries of the history, newest first. JobConfig.KeepRuns limits
+// how many are kept.
 func (j *Job) Runs(ctx context.Context, n int) ([]Entry, error) {
 	records, err := j.ledger.Runs(ctx, n)
 	if err != nil {
@@ -126,31 +131,29 @@ func (j *Job) Runs(ctx context.Context, n int) ([]Entry, error) {
 	return entries, nil
 }
 
-// Pause stops the claiming of ticks by all replicas at once, until Resume. Runs
-// under way go on, and the job can be triggered. The ledger of a paused job is
-// kept for ever.
+// Pause stops all replicas from claiming ticks, at once and until Resume. Current runs
+// continue, and the job can be triggered. The ledger of a paused job does not expire.
 func (j *Job) Pause(ctx context.Context) error { return j.ledger.Pause(ctx) }
 
-// Resume ends a Pause. Of the ticks that came due meanwhile those are run that
-// CatchUp says; the others are recorded as skipped because of the pause.
+// Resume ends a Pause. CatchUp selects which of the ticks that were due meanwhile run. The
+// others are recorded as skipped.
 func (j *Job) Resume(ctx context.Context) error { return j.ledger.Resume(ctx) }
 
-// Trigger has a replica run the job once more, at once if Overlap lets it, and
-// else after the run under way. The tick returned is the run's name, see
-// Run.Tick. An error that is lockcore.ErrUnknown means that it may have been
-// triggered.
+// Trigger requests one more run of the job. A replica runs it at once if Overlap allows
+// that, otherwise after the current run. The returned tick is the name of the run: see
+// Run.Tick. If the error matches lockcore.ErrUnknown, the run may have been triggered.
 func (j *Job) Trigger(ctx context.Context) (tick time.Time, err error) {
 	return j.ledger.Trigger(ctx)
 }
 
-// Watch calls nudge when the job may have changed, until stop is called: an attempt
-// began, a run ended or was given up, the job was paused, resumed or triggered, or
-// messages may have been missed. That a holder has died is told by nobody until
-// another takes over.
+// Watch calls nudge when the job may have changed, until stop is called: an attempt began,
+// a run ended or was released, or the job was paused, resumed or triggered. It also calls
+// nudge when messages may have been lost. The death of a holder causes no call until
+// another replica takes over.
 //
-// nudge is called on a goroutine of its own, and may be called by two at a time. A call
-// that takes long holds up nothing; what changes meanwhile is one more call. stop does not
-// wait for a call that is under way.
+// nudge is called on its own goroutine, and two calls may overlap. A slow call delays
+// nothing: changes during it cause one more call. stop does not wait for a call in
+// progress.
 func (j *Job) Watch(nudge func()) (stop func()) {
 	ends, begins := j.ledger.Watch(nudge), j.ledger.WatchBegins(nudge)
 	return func() {
@@ -158,3 +161,53 @@ func (j *Job) Watch(nudge func()) (stop func()) {
 		begins()
 	}
 }
+
+// A ScheduleChange is a schedule of a job and the instant since when it was in use, until
+// the next change.
+type ScheduleChange struct {
+	Since    time.Time
+	Schedule schedule.Schedule // nil: it cannot be parsed here, because its time zone is not known
+	Text     string            // the schedule as stored in the ledger
+}
+
+// Schedules returns the schedules of the job, oldest first, up to the newest thousand
+// changes. A change happens when another definition takes over: see JobConfig.Revision. For
+// a Schedule that is not from schedule.Parse or Every, only the next thousand ticks after
+// the change are stored.
+func (j *Job) Schedules(ctx context.Context) ([]ScheduleChange, error) {
+	specs, err := j.ledger.Specs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	changes := make([]ScheduleChange, 0, len(specs))
+	for _, change := range specs {
+		s, err := ticks.Read(change.Spec)
+		if err != nil {
+			s = nil
+		}
+		changes = append(changes, ScheduleChange{change.From, s, change.Spec})
+	}
+	return changes, nil
+}
+
+// The outcomes of an Entry.
+const (
+	OutcomeSucceeded = "succeeded"
+	OutcomeFailed    = "failed"  // every attempt returned an error
+	OutcomeUnknown   = "unknown" // no success was recorded, and an attempt may have taken effect
+	OutcomeSkipped   = "skipped"
+)
+
+// Errors of a Job, for errors.Is.
+var (
+	// ErrNoLedger is returned if the job has no ledger: no replica has ever run it, or the
+	// ledger has expired.
+	ErrNoLedger = ledger.ErrNoLedger
+
+	// ErrTriggers is returned by Trigger while a hundred triggered runs are open.
+	ErrTriggers = ledger.ErrTriggers
+)
+
+// TriggeredAt returns when a run was triggered, given its tick. triggered is false for a
+// scheduled tick.
+func TriggeredAt(tick time.Time) (at time.Time, triggered bool) { return ledger.TriggeredAt(tick) }

@@ -3,7 +3,6 @@ package singleton
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -17,46 +16,47 @@ import (
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )
 
-// DaemonConfig is how a Daemon works. All replicas should use the same. The
-// zero value restarts after a second, then two, four and so on up to a minute.
+// DaemonConfig configures a Daemon. All replicas should use the same. With the zero value a
+// function that returns is restarted after one second, then after two, four and so on, up
+// to a minute.
 type DaemonConfig struct {
-	// TTL of the lease: how long the others wait before they take over from a
-	// replica that died. Default 10 s; 100 ms to 24 h.
+	// TTL of the lease: how long the other replicas wait before they take over from
+	// one that died. Default 10 s; 100 ms to 24 h.
 	TTL time.Duration
 
-	// Backoff is the pause before the function is started again on this replica
-	// after it has returned or panicked. It doubles each time, up to MaxBackoff,
-	// and is spread by a tenth either way. Default one second.
+	// Backoff is the pause before the function is restarted on this replica after it has
+	// returned or panicked. It doubles each time, up to MaxBackoff, and is randomized by
+	// ±10 %. Default one second.
 	Backoff time.Duration
 
-	// MaxBackoff is where the pause stops growing. Default one minute, or
-	// Backoff if that is longer.
+	// MaxBackoff is the longest pause. Default one minute, or Backoff if that is
+	// longer.
 	MaxBackoff time.Duration
 
-	// ResetAfter is how long the function must run to count as having worked:
-	// the next pause is Backoff again. Default MaxBackoff.
+	// ResetAfter is how long the function must run for the next pause to be Backoff again.
+	// Default MaxBackoff.
 	ResetAfter time.Duration
 
-	// HandOverAfter is how often in a row the function may end too early on one
-	// replica before the next in line has its turn, as the fault may lie with
-	// the replica. This one stands in line again after its pause. Default 3;
-	// negative: never.
+	// HandOverAfter is the number of consecutive early ends of the function on one replica
+	// after which the lease passes to the next replica in the queue, as the fault may be
+	// local. This replica campaigns again after its pause. Default 3; negative: never.
 	HandOverAfter int
 
 	// ShutdownTimeout is how long Run may take to return after its context has ended,
 	// whether or not the server answers, if the function returns when its context is
-	// done. A function that takes longer is waited for, and then a fifth of
-	// ShutdownTimeout is left to give the lease back. Default 10 s.
+	// done. Run waits for a function that takes longer, and then has a fifth of
+	// ShutdownTimeout to release the lease. Default 10 s.
 	ShutdownTimeout time.Duration
 
-	// Identity is shown to whoever finds the daemon running elsewhere. Default:
-	// the Client's.
+	// Identity is the name of this replica as the holder of the lease. Default: the
+	// Client's.
 	Identity string
 
-	// Logger gets starts, ends and losses; its zero value discards.
+	// Logger receives starts, ends and lost leases. Its zero value discards them.
 	Logger logr.Logger
 
-	// Registerer gets the metrics noonlock_daemon_…; nil: none. Daemons may share it.
+	// Registerer registers the metrics noonlock_daemon_…. Nil: no metrics. Daemons may
+	// share one.
 	Registerer prometheus.Registerer
 }
 
@@ -69,26 +69,26 @@ const (
 	daemonNames = "daemon/"
 )
 
-// A Daemon is a function that is meant to run for ever, on one of the replicas
-// that run the Daemon of its name. The others stand in line and do not poll.
+// A Daemon is a function that runs without end, on one of the replicas that run the Daemon
+// of its name. The other replicas wait in a queue and do not poll.
 //
-// What it guarantees: the function runs under a lease, and its context is done,
-// with a cause, before another replica may start it. It is running again within
-// TTL plus a round trip after its replica died, and at once after a clean
-// shutdown. The lease is given back only when the function has returned.
+// The function runs under a lease. Its context is done, with a cause, before another
+// replica may start it. If its replica dies, the function runs again within TTL plus a
+// round trip; after a clean shutdown, at once. The lease is released only after the
+// function has returned.
 //
-// What it does not: that a function which ignores its context has stopped when
-// the lease has ended. Two are at work then; Check says so, and the fencing token
-// tells them apart at a resource that refuses the smaller one.
+// A Daemon does not guarantee that a function which ignores its context has stopped when
+// the lease has ended. Two replicas may then run it. Check reports that. A resource that
+// refuses smaller fencing tokens accepts only the newer one.
 //
-// The lease is that of the lock "job/daemon/<name>", which no lock of the
-// application can be.
+// The lease is that of the lock "job/daemon/<name>". Applications cannot create a lock of
+// that name.
 type Daemon struct {
 	name  string
 	do    func(ctx context.Context, token uint64) error
 	cfg   DaemonConfig
 	lock  *ledger.Lock
-	lines *logqueue.Queue // behind cfg.Logger
+	lines *logqueue.Queue // writes to the Logger of the config
 
 	metrics *daemonMetrics
 	ready   readiness.State
@@ -96,31 +96,26 @@ type Daemon struct {
 	work    underway
 }
 
-// NewDaemon makes a Daemon, named by the rules of a lock's name, of at most
-// 193 bytes. It sends nothing. The error is a *ConfigError or a
+// NewDaemon returns a Daemon. Its name follows the rules of a lock's name and has at most
+// 193 bytes. NewDaemon sends no request. The error is a *ConfigError or a
 // *lockcore.ConfigError.
 //
-// work gets the fencing token of the lease it runs under, greater than that of
-// every other replica before; a restart on the same replica keeps it. Its
-// context is done when the lease ends (context.Cause is lockcore.ErrLeaseLost,
-// lockcore.ErrLeaseExpired or lockcore.ErrClosed) or Run's context does.
-// It is started again whatever it returns, nil too, until Run's context ends: a
-// function that ends by itself is no daemon. For work that is done at some
-// time see Once.
+// work receives the fencing token of the lease, which is greater than every earlier one. A
+// restart under the same lease keeps it. The context of work is done when Run's context
+// ends or the lease ends; then context.Cause is lockcore.ErrLeaseLost,
+// lockcore.ErrLeaseExpired or lockcore.ErrClosed. Until Run's context ends, work is
+// restarted whenever it returns, even with nil. For work that ends, use Once.
 func NewDaemon(client *lockcore.Client, name string, work func(ctx context.Context, token uint64) error, cfg DaemonConfig) (*Daemon, error) {
 	if client == nil {
-		return nil, &ConfigError{"client", "nil", "a *lockcore.Client"}
+		return nil, &ConfigError{Field: "client", Value: "nil", Rule: "a *lockcore.Client"}
 	}
 	if work == nil {
-		return nil, &ConfigError{"work", "nil", "a function"}
+		return nil, &ConfigError{Field: "work", Value: "nil", Rule: "a function"}
 	}
-	if len(name) > 200-len(daemonNames) {
-		return nil, &ConfigError{"name", fmt.Sprintf("%d bytes long", len(name)), fmt.Sprintf("1 to %d bytes", 200-len(daemonNames))}
+	if err := checkName(name, daemonNames); err != nil {
+		return nil, err
 	}
 	lease := lockcore.LeaseConfig{TTL: cfg.TTL, Identity: cfg.Identity}
-	if _, err := client.Mutex(name, lease); err != nil {
-		return nil, fmt.Errorf("singleton: daemon: %w", err)
-	}
 	cfg, err := cfg.complete()
 	if err != nil {
 		return nil, err
@@ -149,7 +144,7 @@ func (cfg DaemonConfig) complete() (DaemonConfig, error) {
 	cfg.HandOverAfter = cmp.Or(cfg.HandOverAfter, defaultHandOverAfter)
 	cfg.ShutdownTimeout = cmp.Or(cfg.ShutdownTimeout, defaultShutdown)
 	refused := func(field string, value time.Duration, rule string) error {
-		return &ConfigError{"DaemonConfig." + field, value.String(), rule}
+		return &ConfigError{Field: "DaemonConfig." + field, Value: value.String(), Rule: rule}
 	}
 	switch {
 	case cfg.Backoff < time.Millisecond:
@@ -164,19 +159,20 @@ func (cfg DaemonConfig) complete() (DaemonConfig, error) {
 	return cfg, nil
 }
 
-// Name is the name of the daemon.
+// Name returns the name of the daemon.
 func (s *Daemon) Name() string { return s.name }
 
-// Check reports that the function goes on although its lease on this replica ended
-// longer than tolerance ago, in which case another replica may run it as well: nil, or
-// an error that is ErrOverrun and the cause, until the function returns. A function
-// that is stopped by choice is none: its lease is renewed for as long as it takes. It
-// asks nobody, so that it can serve a liveness probe.
+// Check returns an error while the function still runs although its lease ended longer than
+// tolerance ago, so that another replica may run it too. The error matches ErrOverrun and
+// the cause, until the function returns. After the end of Run's context Check returns nil:
+// the lease is renewed until the function has returned. Check sends no request. It is meant
+// for a liveness probe.
 func (s *Daemon) Check(tolerance time.Duration) error { return s.work.overdue("daemon", tolerance) }
 
-// Ready is nil if Run is under way and the function runs here, or this replica stands in
-// line and nothing is in error now; if not, it says why. A function that ends by itself
-// is no such error: see the metrics. It asks nobody, and is meant for a readiness probe.
+// Ready returns nil if Run is running and this replica holds the lease or can campaign.
+// Otherwise the error matches ErrNotReady and names the reason. A function that keeps
+// returning does not make a replica unready: watch the metrics for that. Ready sends no
+// request. It is meant for a readiness probe.
 func (s *Daemon) Ready() error {
 	if err := s.ready.Err(); err != nil {
 		return fmt.Errorf("singleton: daemon %q: %w: %w", s.name, ErrNotReady, err)
@@ -186,6 +182,3 @@ func (s *Daemon) Ready() error {
 	}
 	return nil
 }
-
-// ErrOverrun is what Check finds: work goes on although its context has ended.
-var ErrOverrun = errors.New("singleton: the work goes on although its context has ended")

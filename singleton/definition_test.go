@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/noonlock/noonlock/singleton"
+	"github.com/noonlock/noonlock/singleton/schedule"
 )
 
 // crashes runs a version that is started again and again, as long as it lives each time,
@@ -55,12 +56,12 @@ func TestFault79_AVersionThatCrashesAgainAndAgain(t *testing.T) {
 		over          time.Duration
 		most          int // ticks that the new version is given
 	}{
-		"at start":              {same(2 * time.Second), backOff, false, 90 * time.Minute, 0},
+		"at start":              {same(2 * time.Second), backOff, false, 45 * time.Minute, 0},
 		"at start, at once":     {same(3 * time.Second), same(500 * time.Millisecond), false, 10 * time.Minute, 0},
 		"after six seconds":     {same(6 * time.Second), same(time.Second), false, 20 * time.Minute, 1},
-		"by its probe":          {same(40 * time.Second), backOff, false, 90 * time.Minute, 3},
-		"by its probe, at once": {same(90 * time.Second), same(time.Second), false, 90 * time.Minute, 5},
-		"in its first run":      {same(30 * time.Minute), backOff, true, 90 * time.Minute, 4},
+		"by its probe":          {same(40 * time.Second), backOff, false, 45 * time.Minute, 3},
+		"by its probe, at once": {same(90 * time.Second), same(time.Second), false, 45 * time.Minute, 5},
+		"in its first run":      {same(30 * time.Minute), backOff, true, 45 * time.Minute, 4},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubbleFleet(t, func(t *testing.T, f *fleet) {
@@ -170,7 +171,7 @@ func TestHandOverTakesSeconds(t *testing.T) {
 
 // accounted fails unless each tick of the schedule in (from, to] was run, or is recorded
 // with a reason, and not both.
-func (f *fleet) accounted(schedule singleton.Schedule, from, to time.Time) (ran, skipped int) {
+func (f *fleet) accounted(schedule schedule.Schedule, from, to time.Time) (ran, skipped int) {
 	f.Helper()
 	runs := f.runs("draw")
 	listed := map[time.Time]int{}
@@ -217,7 +218,7 @@ func TestFault80_AScheduleChangesWhileATickIsLate(t *testing.T) {
 		from := f.runs("draw")[0].Tick.Add(-time.Millisecond)
 		slow = true
 		f.scheduled("new", "@every 2s", singleton.JobConfig{})
-		f.until("the new one acts", func() bool { return f.log.count("the schedule of the job has changed") > 0 })
+		f.until("the new one acts", func() bool { return f.log.count("schedule changed; remaining") > 0 })
 		changes, err := f.job("draw").Schedules(t.Context())
 		if err != nil || len(changes) != 2 || changes[0].Text != "@every 1s" || changes[1].Text != "@every 2s" {
 			t.Fatalf("the schedules are %+v, %v", changes, err)
@@ -251,11 +252,11 @@ func (s own) Next(t time.Time) time.Time {
 // the former one owes is recorded, by its number.
 // Mutants: what was stored last is all that is known; a zone is known by its name.
 func TestFault80_AScheduleChangesWhileNobodyIsAlive(t *testing.T) {
-	noon, err := singleton.ParseSchedule("0 12 * * *", singleton.ScheduleConfig{TimeZone: time.FixedZone("CST", 8*3600)})
+	noon, err := schedule.Parse("0 12 * * *", schedule.Config{TimeZone: time.FixedZone("CST", 8*3600)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, former := range []singleton.Schedule{every(t, time.Minute), noon, own{10 * time.Minute}} {
+	for _, former := range []schedule.Schedule{every(t, time.Minute), noon, own{10 * time.Minute}} {
 		for _, dies := range []bool{false, true} {
 			bubbleFleet(t, func(t *testing.T, f *fleet) {
 				a := f.replica("old", singleton.Config{})
@@ -274,7 +275,7 @@ func TestFault80_AScheduleChangesWhileNobodyIsAlive(t *testing.T) {
 				b := f.replica("new", singleton.Config{Registerer: reg})
 				b.add("draw", "7,37 * * * *", nil, singleton.JobConfig{CatchUp: singleton.CatchUpAll})
 				b.run()
-				f.until("the new one acts", func() bool { return f.log.count("the schedule of the job has changed") > 0 })
+				f.until("the new one acts", func() bool { return f.log.count("schedule changed; remaining") > 0 })
 				f.pass(time.Minute)
 				_, skipped := f.accounted(former, from, time.Now().Add(-time.Minute-10*time.Second))
 				if n, _ := metric(t, reg, "noonlock_job_skipped_ticks_total", "reason", "rescheduled"); int(n) != skipped || skipped < 3 {
@@ -322,13 +323,13 @@ func TestFault23_ClassD_ALostLedgerIsReported(t *testing.T) {
 			r.run()
 		}
 		f.pass(time.Hour)
-		if n := f.log.count("was lost or set back"); n != 0 {
+		if n := f.log.count("ledger lost or set back"); n != 0 {
 			t.Fatalf("%d replicas report a loss", n)
 		}
 		for loss := 1; loss <= 2; loss++ {
 			f.raw.FlushAll(t.Context())
 			f.pass(5 * time.Minute)
-			if n := f.log.count("was lost or set back"); n != 3*loss {
+			if n := f.log.count("ledger lost or set back"); n != 3*loss {
 				t.Errorf("loss %d is reported %d times:\n%s", loss, n, &f.log)
 			}
 			for name, reg := range regs {
@@ -348,11 +349,11 @@ func TestFault78_TwoProgramsWithOneJob(t *testing.T) {
 			f.scheduled(name, schedule, singleton.JobConfig{})
 		}
 		f.pass(9 * time.Minute)
-		if n := f.log.count("two definitions for long"); n != 0 {
+		if n := f.log.count("job has two definitions"); n != 0 {
 			t.Errorf("after 9 minutes it is said %d times", n)
 		}
 		f.pass(30 * time.Minute)
-		if n := f.log.count("two definitions for long"); n != 2 {
+		if n := f.log.count("job has two definitions"); n != 2 {
 			t.Errorf("it is said %d times:\n%s", n, &f.log)
 		}
 	})

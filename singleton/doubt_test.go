@@ -12,7 +12,6 @@ import (
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton"
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
-	"github.com/noonlock/noonlock/singleton/sqlonce"
 )
 
 // The holder of a tick is killed, perhaps after its effect, and all others fail: the
@@ -125,13 +124,18 @@ type certain struct{ error }
 
 func (certain) OutcomeUnknown() bool { return false }
 
+// doubtful is an error like that of sqlonce after a lost reply to COMMIT.
+type doubtful struct{ error }
+
+func (doubtful) OutcomeUnknown() bool { return true }
+
 // An attempt ends with an error that says that its effect may have come about, and the
 // next one fails, or on another replica when the first one stops: the tick is unknown.
 // If it succeeds, the tick has; and after any other error it has failed.
 // Mutants: only the last error counts; only as long as the holder stays; every error
 // does; every error with the method does.
 func TestAnUnknownOutcomeIsNoFailure(t *testing.T) {
-	commit := &sqlonce.UnknownOutcomeError{Job: "draw", Tick: time.UnixMilli(1), Err: errBroken}
+	commit := doubtful{errBroken}
 	for _, c := range []struct {
 		name  string
 		err   error
@@ -152,7 +156,7 @@ func TestAnUnknownOutcomeIsNoFailure(t *testing.T) {
 						all := map[string]*replica{}
 						for _, name := range []string{"a", "b"} {
 							all[name] = f.replica(name, singleton.Config{})
-							all[name].add("draw", "@every 1h", func(_ context.Context, run singleton.Run) error {
+							all[name].add("draw", "@every 10m", func(_ context.Context, run singleton.Run) error {
 								if run.Attempt == 1 {
 									return c.err
 								}

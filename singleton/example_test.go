@@ -160,10 +160,10 @@ func ExampleRunner_Add() {
 	}
 	work := func(context.Context, singleton.Run) error { return nil }
 	fmt.Println(runner.Add("mail", "0 12 * * MON-FRI", work, singleton.JobConfig{
-		TimeZone: location, Guarantee: singleton.AtMostOnce, StartingDeadline: time.Hour, Timeout: 10 * time.Minute,
+		TimeZone: location, MaxAttempts: 1, StartingDeadline: time.Hour, Timeout: 10 * time.Minute,
 	}))
 	fmt.Println(runner.Add("mail", "0 12 30 2 *", work, singleton.JobConfig{}))
 	// Output:
 	// <nil>
-	// job "mail": singleton: schedule refused: spec is "0 12 30 2 *", but it must name a date that exists: no month it allows has a day it allows, so it would never fire
+	// singleton: job "mail": schedule: spec is "0 12 30 2 *"; it must be an expression with a date that exists; no month that it allows has a day that it allows
 }

@@ -10,50 +10,62 @@ import (
 
 	"github.com/noonlock/noonlock/internal/retry"
 	"github.com/noonlock/noonlock/internal/stopping"
-	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )
 
 var (
-	// ErrPanic is joined with what the work panicked with.
+	// ErrPanic is matched by the error of work that panicked. If the value of the panic is
+	// an error, that is matched too.
 	ErrPanic = errors.New("singleton: the work panicked")
 
-	// ErrTimeout is the cause of an attempt's context at its timeout.
+	// ErrTimeout is the cause of an attempt's context that ended at its timeout.
 	ErrTimeout = errors.New("singleton: the attempt timed out")
 
-	// ErrUnknownOutcome is for work to return, wrapped or joined, where it does not know
-	// whether its effect came about, as when the answer to a request was lost. The
-	// attempt has failed then, but if no other succeeds, its tick is recorded as unknown
-	// and not as failed. An error with a method OutcomeUnknown() bool that returns true
-	// does the same; *sqlonce.UnknownOutcomeError is one. After an error with a method
-	// Permanent() bool that returns true no other attempt is made.
+	// ErrUnknownOutcome is returned, wrapped or joined, by work that cannot tell whether it
+	// took effect, for example because the reply to a request was lost. The attempt counts
+	// as failed. If no other attempt succeeds, the tick is recorded as unknown instead of
+	// failed.
+	//
+	// An error with a method OutcomeUnknown() bool that returns true has the same effect;
+	// the error of sqlonce.Once.Do has it. After an error with a method Permanent() bool
+	// that returns true no other attempt is made.
 	ErrUnknownOutcome = errors.New("singleton: outcome unknown")
 
-	errExited = errors.New("singleton: the work ended its goroutine")
+	errExited = errors.New("singleton: the work called runtime.Goexit")
 )
 
-// maxRetryPause is where the pause between attempts stops growing.
+// maxRetryPause is the longest pause between attempts, unless JobConfig.Retry is longer.
 const maxRetryPause = time.Minute
 
-// An execution is the work of a claimed run on this replica.
-type execution struct {
-	r    *Runner
-	j    *job
-	run  *ledger.Claim
-	stop *stopping.Deadline
-	log  logr.Logger
+// A jobRun is the execution of a claimed tick.
+type jobRun struct {
+	execution
+	j *job
 }
 
-// do does the work, as often as its attempts allow, and records how it ended.
-// The lease is renewed until then, whatever the context of the work. ctx ends
-// when the Runner is to stop, work when the drain is over.
-func (x *execution) do(ctx, work context.Context) (ended bool) {
-	raised := false
+func (r *Runner) jobRun(j *job, run *ledger.Claim, stop *stopping.Deadline, log logr.Logger) *jobRun {
+	triggered, _ := TriggeredAt(run.Tick)
+	return &jobRun{j: j, execution: execution{
+		run: run, stop: stop, log: log, timeout: j.cfg.Timeout, raises: j.metrics.raised,
+		last: func(err error) bool { return run.Attempt >= j.cfg.MaxAttempts || permanent(err) },
+		work: func(ctx context.Context) error {
+			defer r.work.begin(j.name, ctx)()
+			defer func(began time.Time) { j.metrics.duration.Observe(time.Since(began).Seconds()) }(time.Now())
+			return j.work(ctx, Run{
+				Job: j.name, Tick: run.Tick, Triggered: triggered, Attempt: run.Attempt, Token: run.Token(),
+				Overlap: j.cfg.Overlap == OverlapAllow, Holder: r.cfg.Identity, LastSuccess: run.LastSuccess,
+			})
+		},
+	}}
+}
+
+// do makes as many attempts as the job allows, and reports whether the run has ended. ctx
+// ends when the Runner shuts down, work when the drain is over.
+func (x *jobRun) do(ctx, work context.Context) (over bool) {
 	for begun := false; ; begun = true {
-		switch {
-		case x.run.Context().Err() != nil:
-			x.log.Error(context.Cause(x.run.Context()), "run is lost to this replica before it began; another takes the tick over", //nolint:contextcheck // the lease has one of its own
-				"attempt", x.run.Attempt)
+		switch cause := x.run.Err(); {
+		case cause != nil:
+			x.log.Error(cause, "run lost before the attempt began; another replica takes over", "attempt", x.run.Attempt)
 			x.leave(ctx, begun)
 			x.stepBack(ctx)
 			return false
@@ -61,53 +73,41 @@ func (x *execution) do(ctx, work context.Context) (ended bool) {
 			x.leave(ctx, begun)
 			return false
 		}
-		x.log.Info("run begins", "attempt", x.run.Attempt, "token", x.run.Token())
-		began := time.Now()
-		err := x.attempt(work)
-		took := time.Since(began)
-		x.j.metrics.duration.Observe(took.Seconds())
-		x.run.Unsure = x.run.Unsure || outcomeUnknown(err)
-		if seen := tokenSeen(err); seen > x.run.Token() && !raised && x.run.Context().Err() == nil {
-			// Before anything else: the last attempt must leave a counter that the next
-			// tick's token is made above.
-			if raised = raise(ctx, x.run, x.log, seen); raised {
-				x.j.metrics.raised.Inc()
+		switch end, err := x.attempt(ctx, work); end {
+		case ended:
+			x.j.metrics.ended(x.outcome)
+			if _, triggered := TriggeredAt(x.run.Tick); err == nil && !triggered {
+				x.j.metrics.succeeded(x.run.Tick)
 			}
-		}
-		switch {
-		case err == nil:
-			return x.record(ctx, OutcomeSucceeded, nil, took)
-		case x.run.Context().Err() != nil:
-			x.log.Error(errors.Join(context.Cause(x.run.Context()), err), "run is lost to this replica; another takes the tick over", //nolint:contextcheck // as above
-				"attempt", x.run.Attempt)
-			x.run.Unsure = true // as whoever takes it over will find if this is not heard
-			x.leave(ctx, true)
+			return true
+		case failing:
+			pause := x.j.retryPause(x.run.Attempt)
+			x.log.Info("attempt failed; retrying", "attempt", x.run.Attempt, "err", err, "pause", pause)
+			if retry.Sleep(ctx, pause, x.run.Context().Done()) && !x.next(ctx) {
+				return false
+			}
+		case unrecorded:
+			x.log.Error(err, "run ended, but its outcome was not recorded", "attempt", x.run.Attempt, "outcome", x.outcome, "took", x.took)
 			x.stepBack(ctx)
 			return false
-		case x.run.Attempt >= x.j.cfg.MaxAttempts || permanent(err):
-			return x.record(ctx, OutcomeFailed, err, took)
-		case ctx.Err() != nil:
-			x.log.Info("run is left to another replica", "attempt", x.run.Attempt, "err", err)
-			x.leave(ctx, true)
+		case lost:
+			x.stepBack(ctx)
 			return false
-		}
-		d := x.j.retryPause(x.run.Attempt)
-		x.log.Info("attempt failed; trying again", "attempt", x.run.Attempt, "err", err, "pause", d)
-		if retry.Sleep(ctx, d, x.run.Context().Done()) && !x.next(ctx) {
+		case stopped, superseded:
 			return false
 		}
 	}
 }
 
-// next counts the next attempt, and before it begins: if its holder dies it may
-// have had an effect.
-func (x *execution) next(ctx context.Context) bool {
+// next counts the next attempt before it begins: if its holder dies, the attempt may have
+// taken effect.
+func (x *jobRun) next(ctx context.Context) bool {
 	_, err := x.run.Retry(ctx)
 	switch {
 	case err == nil:
 		return true
 	case errors.Is(err, ledger.ErrSuperseded):
-		x.log.Error(err, "run is lost to this replica; another has taken the tick over", "attempt", x.run.Attempt)
+		x.log.Error(err, "run lost; another replica has taken over", "attempt", x.run.Attempt)
 	default:
 		x.leave(ctx, true)
 		x.stepBack(ctx)
@@ -115,7 +115,7 @@ func (x *execution) next(ctx context.Context) bool {
 	return false
 }
 
-// retryPause is the pause after an attempt that failed.
+// retryPause returns the pause after a failed attempt.
 func (j *job) retryPause(attempt int) time.Duration {
 	most, d := max(maxRetryPause, j.cfg.Retry), j.cfg.Retry
 	for ; attempt > 1 && d < most; attempt-- {
@@ -125,99 +125,9 @@ func (j *job) retryPause(attempt int) time.Duration {
 	return d*9/10 + rand.N(d/5+1) //nolint:gosec // jitter
 }
 
-// stepBack leaves the tick to the other replicas for a while, as it was this one that
-// could not hold it, or could not record how it ended. Without it the same replica
-// would do the work again at once, as often as it has attempts.
-func (x *execution) stepBack(ctx context.Context) {
-	rest(ctx, nil, x.j.retryPause(x.run.Attempt))
-}
-
-// attempt does the work once.
-func (x *execution) attempt(work context.Context) error {
-	parent := work
-	if x.j.cfg.Timeout > 0 {
-		var cancel context.CancelFunc
-		parent, cancel = context.WithTimeoutCause(work, x.j.cfg.Timeout, ErrTimeout)
-		defer cancel()
-	}
-	// The lease's context comes last: it is the one that looks at the clock.
-	ctx, stop := x.run.Bind(parent)
-	defer stop()
-	defer x.r.work.begin(x.j.name, ctx)()
-	triggered, _ := TriggeredAt(x.run.Tick)
-	err := protect(x.log, func() error {
-		return x.j.work(ctx, Run{
-			Job: x.j.name, Tick: x.run.Tick, Triggered: triggered, Attempt: x.run.Attempt, Token: x.run.Token(),
-			Overlap: x.j.cfg.Overlap == OverlapAllow, Holder: x.r.cfg.Identity, LastSuccess: x.run.LastSuccess,
-		})
-	})
-	if err != nil && ctx.Err() != nil {
-		return errors.Join(err, context.Cause(ctx))
-	}
-	return err
-}
-
-// record writes the outcome down. If the server is away it goes on trying while
-// the Runner runs: meanwhile the hold may end, and another run the tick again.
-func (x *execution) record(ctx context.Context, outcome string, failure error, took time.Duration) bool {
-	stands := recordedAs(x.run, outcome)
-	log := x.log.WithValues("attempt", x.run.Attempt, "outcome", stands, "took", took)
-	reason := ""
-	if failure != nil {
-		reason = failure.Error()
-	}
-	trying, stop := x.stop.Context(ctx, x.stop.Last()) // which leave may need
-	defer stop()
-	err := x.run.Complete(trying, outcome, reason)
-	switch {
-	case err == nil:
-		if failure != nil {
-			log.Error(failure, "run ended")
-		} else {
-			log.Info("run ended")
-		}
-		x.j.metrics.ended(stands)
-		if _, triggered := TriggeredAt(x.run.Tick); outcome == OutcomeSucceeded && !triggered {
-			x.j.metrics.succeeded(x.run.Tick)
-		}
-		return true
-	case errors.Is(err, ledger.ErrSuperseded):
-		log.Error(errors.Join(err, failure), "run ended, but another has taken the tick over")
-	default:
-		log.Error(errors.Join(err, failure), "run ended, but that could not be recorded")
-		x.run.Unsure = x.run.Unsure || outcome == OutcomeSucceeded
-		x.leave(ctx, true)
-		x.stepBack(ctx)
-	}
-	return false
-}
-
-// outcomeUnknown reports that the work's error says so.
-func outcomeUnknown(err error) bool {
-	var tells interface{ OutcomeUnknown() bool }
-	return errors.Is(err, ErrUnknownOutcome) || errors.As(err, &tells) && tells.OutcomeUnknown()
-}
-
-// permanent reports that the work's error says that another attempt must not be made.
-func permanent(err error) bool {
-	var tells interface{ Permanent() bool }
-	return errors.As(err, &tells) && tells.Permanent()
-}
-
-// recordedAs is what Complete makes of an outcome.
-func recordedAs(run *ledger.Claim, outcome string) string {
-	if run.Unsure && outcome == OutcomeFailed {
-		return OutcomeUnknown
-	}
-	return outcome
-}
-
-// leave opens the tick for another replica. begun: the attempt counts, and has failed
-// unless the run is unsure.
-func (x *execution) leave(ctx context.Context, begun bool) {
-	trying, stop := x.stop.Context(ctx, 0)
-	defer stop()
-	if err := x.run.Abandon(trying, begun); err != nil && !errors.Is(err, lockcore.ErrNotHeld) {
-		x.log.Info("a tick could not be handed over; its hold ends by itself", "err", err)
-	}
+// stepBack leaves the tick to the other replicas for a while, after this one has lost its
+// lease or could not record the outcome. Without the pause it would claim the tick again at
+// once and use up all attempts.
+func (x *jobRun) stepBack(ctx context.Context) {
+	retry.Sleep(ctx, x.j.retryPause(x.run.Attempt), nil)
 }

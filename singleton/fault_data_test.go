@@ -218,7 +218,7 @@ func TestFault15_ClassD_AtMostOnce(t *testing.T) {
 				<-ctx.Done()
 			}
 			return ctx.Err()
-		}, singleton.JobConfig{Guarantee: singleton.AtMostOnce, CatchUp: singleton.CatchUpAll})
+		}, singleton.JobConfig{MaxAttempts: 1, CatchUp: singleton.CatchUpAll})
 		f.begun("draw", 2)
 		f.pass(35 * time.Second) // all have looked
 		if err := f.bubble.Restart(true); err != nil {
@@ -310,7 +310,7 @@ func TestFault14_ARestartWithData(t *testing.T) {
 				t.Errorf("tick %v: %+v", tick, r)
 			}
 		}
-		if n := f.log.count("the ledger answers again"); n < 3 {
+		if n := f.log.count("ledger available again"); n < 3 {
 			t.Errorf("%d replicas told that the server is back", n)
 		}
 	})

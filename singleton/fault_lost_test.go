@@ -134,7 +134,7 @@ func TestFault29_ALostCompletion(t *testing.T) {
 				f.once("draw")
 				f.ended("draw")
 				f.proven("draw", every(t, 200*time.Millisecond))
-				if n := f.log.count("another has taken"); n != 0 {
+				if n := f.log.count("another replica has taken"); n != 0 {
 					t.Errorf("%d completions were told to be superseded", n)
 				}
 			})
@@ -169,7 +169,7 @@ func TestFault29_ACompletionUnansweredForLong(t *testing.T) {
 		}
 		lost.Lift()
 		f.until("the holder is answered", func() bool { return f.log.count("\"run ended") > 0 })
-		if n := f.log.count("another has taken"); n != 0 {
+		if n := f.log.count("another replica has taken"); n != 0 {
 			t.Errorf("%d were told to be superseded", n)
 		}
 		f.recorded("draw", 3)

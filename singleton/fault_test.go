@@ -9,6 +9,7 @@ import (
 
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton"
+	"github.com/noonlock/noonlock/singleton/schedule"
 )
 
 // once fails unless every tick of the book was run once, at the first attempt.
@@ -77,7 +78,7 @@ func TestFault57_The30thOfFebruary(t *testing.T) {
 	bubbleFleet(t, func(t *testing.T, f *fleet) {
 		r := f.replica("a", singleton.Config{})
 		err := r.runner.Add("draw", "0 12 30 2 *", func(context.Context, singleton.Run) error { return nil }, singleton.JobConfig{})
-		if !errors.Is(err, singleton.ErrSchedule) {
+		if !errors.Is(err, schedule.ErrConfig) {
 			t.Errorf("Add says %v", err)
 		}
 		if keys, _ := f.raw.Keys(t.Context(), "*").Result(); len(keys) != 0 {

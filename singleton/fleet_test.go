@@ -23,6 +23,7 @@ import (
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton"
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
+	"github.com/noonlock/noonlock/singleton/schedule"
 )
 
 // patience bounds every wait for something that must happen. Nothing is
@@ -278,7 +279,7 @@ func (f *fleet) key(job, part string) string { return "noonlock:{job/" + job + "
 // server must know the script for a fault of requests to hit a run of it.
 func request(name string) lockcoretest.Match {
 	shapes := map[string]string{
-		"open": "job open runs live tomb defs", "claim": "job open runs fence tomb", "complete": "job open runs",
+		"open": "job open runs tomb defs", "claim": "job open runs fence tomb", "complete": "job open runs",
 		"abandon": "job open tomb", "skip": "job runs", "renew": "open 3", "retry": "job open 3",
 	}
 	return func(cmd []string) bool {
@@ -303,9 +304,9 @@ func request(name string) lockcoretest.Match {
 }
 
 // every is a schedule of the tests.
-func every(t testing.TB, d time.Duration) singleton.Schedule {
+func every(t testing.TB, d time.Duration) schedule.Schedule {
 	t.Helper()
-	s, err := singleton.Every(d)
+	s, err := schedule.Every(d)
 	if err != nil {
 		t.Fatal(err)
 	}

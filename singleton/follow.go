@@ -11,78 +11,71 @@ import (
 	"github.com/noonlock/noonlock/internal/stopping"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
+	"github.com/noonlock/noonlock/singleton/internal/ticks"
 )
 
-// follower is what a replica knows of one job, and does about it. Its loop:
+// A follower runs the ticks of one job on this replica. Its loop:
 //
-//	look at the ledger -> take over what is dead -> plan the due ticks
+//	look at the ledger -> claim the runs of dead holders -> plan the due ticks
 //	  -> claim or skip -> start the run
 //
-// and between: wait for the next tick, for the end of another's hold, for a
-// message, for the end of a run of our own, or for the time to look again. The
-// ledger's scripts decide; what is known here only says when to try.
+// Between two steps it waits for the next tick, the end of another replica's lease, a
+// message, the end of a run of this replica, or the next periodic look. The ledger's scripts
+// decide; the state here only selects which request to send.
 type follower struct {
 	r     *Runner
 	j     *job
 	stop  *stopping.Deadline
 	nudge chan struct{}
 
-	state  ledger.State
-	known  bool      // state is as good as asking again
-	looked time.Time // when it was read
-	own    written   // the schedule of the job
-	beside time.Time // since when there are replicas of other definitions
-	told   bool      // that there are, for long
+	state    ledger.State
+	known    bool          // state need not be read again before it is used
+	looked   time.Time     // when it was read
+	own      ticks.Written // the schedule of the job, as stored
+	beside   time.Time     // since when there are replicas of other definitions
+	reported bool          // that they have been there for long
 
-	wg   sync.WaitGroup // of our runs
+	wg   sync.WaitGroup // of the runs of this replica
 	mu   sync.Mutex
 	mine map[int64]bool // ticks that this replica runs now
-	over []time.Time    // ticks whose end it has recorded since it looked
+	over []time.Time    // ticks whose end this replica has recorded since it looked
 }
 
-// follow is the life of one job on this replica, until ctx ends and its runs
-// have returned.
+// follow runs one job on this replica until ctx ends and its runs have returned.
 func (r *Runner) follow(ctx, work context.Context, deadline *stopping.Deadline, j *job) {
 	f := &follower{r: r, j: j, stop: deadline, nudge: make(chan struct{}, 1), mine: map[int64]bool{}}
 	defer f.wg.Wait()
 	defer f.leave(ctx)
 	defer j.ledger.Watch(f.wake)()
 	wait := retry.Pauses(50*time.Millisecond, 2*time.Second)
-	defer j.ready.Run(ctx)() // it claims nothing from then on
+	defer j.ready.Run(ctx)() // not ready after ctx has ended, as it claims nothing then
 	for ctx.Err() == nil {
 		pause, err := f.step(ctx, work)
 		switch {
 		case err == nil:
 			wait.Reset()
 			if j.ready.Works(readyFor) {
-				r.cfg.Logger.Info("the ledger answers again", "job", j.name)
+				r.cfg.Logger.Info("ledger available again", "job", j.name)
 			}
 		case ctx.Err() != nil:
 			return
 		default:
 			f.known = false
 			pause = wait.NextBackOff()
-			const text = "the ledger cannot be used; ticks are late until it can"
-			switch temporary := lockcore.IsTemporary(err); {
-			case !j.ready.Failed(err, temporary):
-			case temporary:
-				r.cfg.Logger.Info(text, "job", j.name, "err", err)
-			default:
-				r.cfg.Logger.Error(err, text, "job", j.name)
-			}
+			j.ready.Failed(r.cfg.Logger.WithValues("job", j.name), "ledger request failed; ticks are delayed", err, lockcore.IsTemporary(err))
 		}
 		if err == nil {
-			// Who is told of something all the time has to look, too: the others
-			// take a replica for dead that does not.
+			// Messages must not postpone the look: other replicas consider a replica dead
+			// that does not look.
 			pause = min(pause, max(0, f.lookAfter()-time.Since(f.looked)))
 		}
 		timer := time.NewTimer(pause)
 		select {
 		case <-timer.C:
-			// Nothing was heard: a claim on an old view is refused, so there is
-			// no need to look before each.
+			// No message: the state need not be read again, as a claim on an old
+			// state is refused.
 		case <-f.nudge:
-			f.known = f.known && f.occupied() // while we run it, news is only of us
+			f.known = f.known && f.occupied() // during a run of this replica, messages concern that run
 		case <-ctx.Done():
 		}
 		timer.Stop()
@@ -90,10 +83,10 @@ func (r *Runner) follow(ctx, work context.Context, deadline *stopping.Deadline, 
 	}
 }
 
-// lookAfter is how long what was read is used.
+// lookAfter returns how long the state is used after it was read.
 func (f *follower) lookAfter() time.Duration { return min(cmp.Or(f.state.Again, lookEvery), lookEvery) }
 
-// wake makes the follower look.
+// wake makes the follower take its next step now.
 func (f *follower) wake() {
 	select {
 	case f.nudge <- struct{}{}:
@@ -101,7 +94,7 @@ func (f *follower) wake() {
 	}
 }
 
-// step does what is to be done now, and says when to look again.
+// step acts until nothing is left to do now, and returns the pause before the next look.
 func (f *follower) step(ctx, work context.Context) (time.Duration, error) {
 	for {
 		if !f.known {
@@ -119,19 +112,19 @@ func (f *follower) step(ctx, work context.Context) (time.Duration, error) {
 	}
 }
 
-// leave tells that this replica claims no more.
+// leave deregisters this replica, which claims no more ticks.
 func (f *follower) leave(ctx context.Context) {
 	left, stop := f.stop.Context(ctx, 0)
 	defer stop()
 	trying, cancel := context.WithTimeout(left, f.stop.Last())
 	defer cancel()
 	if err := f.j.ledger.Leave(trying, f.state); err != nil {
-		f.r.cfg.Logger.Info("could not tell that this replica is leaving; it will be missed", "job", f.j.name, "err", err)
+		f.r.cfg.Logger.Info("failed to deregister replica; peers will time it out", "job", f.j.name, "err", err)
 	}
 }
 
-// act does one thing: takes over a dead run, or claims or skips due ticks. It
-// reports whether there may be more to do at once, or after what pause.
+// act does one thing: it claims a dead holder's run, or claims or skips due ticks. again
+// reports whether there may be more to do at once; if not, pause is the time until then.
 func (f *follower) act(ctx, work context.Context) (again bool, pause time.Duration, err error) {
 	pause = lookEvery
 	if f.state.Superseded || f.occupied() {
@@ -173,21 +166,21 @@ func (f *follower) act(ctx, work context.Context) (again bool, pause time.Durati
 	return false, pause, nil
 }
 
-// occupied reports that this replica runs a tick beside which no other may run.
+// occupied reports whether this replica runs a tick and ticks may not overlap.
 func (f *follower) occupied() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return len(f.mine) > 0 && f.j.cfg.Overlap == OverlapForbid
 }
 
-// setOver notes that a tick has ended for good.
+// setOver records that a tick has ended for good.
 func (f *follower) setOver(tick time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.over = append(f.over, tick)
 }
 
-// forget takes the ticks that have ended out of what is known to be open.
+// forget removes the ticks that have ended from the open ones.
 func (f *follower) forget() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

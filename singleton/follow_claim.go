@@ -28,8 +28,7 @@ func (f *follower) claim(ctx, work context.Context, tick time.Time, cfg ledger.C
 	f.state.Open = append(f.state.Open, ledger.OpenRun{Tick: tick, Attempt: run.Attempt, Token: run.Token(), Left: run.Remaining()})
 	f.setMine(tick, true)
 	f.wg.Go(func() {
-		x := &execution{r: f.r, j: f.j, run: run, stop: f.stop, log: log}
-		if x.do(ctx, work) {
+		if f.r.jobRun(f.j, run, f.stop, log).do(ctx, work) {
 			f.setOver(tick)
 		}
 		f.setMine(tick, false)
@@ -38,8 +37,8 @@ func (f *follower) claim(ctx, work context.Context, tick time.Time, cfg ledger.C
 	return true, 0, nil
 }
 
-// refused says what to do after a claim or skip, sent at that time, was refused:
-// look again, at once or when something is to be expected.
+// refused handles a claim or skip that was refused: the next look follows at once, or after
+// a pause.
 func (f *follower) refused(tick, sent time.Time, err error) (again bool, pause time.Duration, _ error) {
 	var refused *ledger.ClaimError
 	switch {
@@ -50,7 +49,7 @@ func (f *follower) refused(tick, sent time.Time, err error) (again bool, pause t
 	}
 	switch refused.Status {
 	case ledger.ClaimBusy:
-		// Its end is announced; and if its holder dies, its hold ends.
+		// A message announces the end of the run; if its holder dies, the lease ends.
 		return false, min(lookEvery, refused.Left+2*time.Millisecond), nil
 	case ledger.ClaimEarly:
 		f.r.observe(tick.Add(-refused.Left), sent, time.Now())
@@ -59,16 +58,16 @@ func (f *follower) refused(tick, sent time.Time, err error) (again bool, pause t
 		return false, lookEvery, nil
 	case ledger.ClaimRecorded:
 		key, at := logged(tick)
-		f.r.cfg.Logger.Error(errHolderDied, "a tick is given up", "job", f.j.name, key, at, "outcome", refused.Outcome, "holder", f.holder(tick))
-		f.j.metrics.ended(refused.Outcome)
-	default: // the ledger has changed since we looked
+		f.r.cfg.Logger.Error(errHolderDied, "tick abandoned", "job", f.j.name, key, at, "outcome", OutcomeUnknown, "holder", f.holder(tick))
+		f.j.metrics.ended(OutcomeUnknown)
+	default: // the ledger has changed since the look
 	}
 	return true, 0, nil
 }
 
-var errHolderDied = errors.New("singleton: its holder died or gave up, and it may not be run again")
+var errHolderDied = errors.New("singleton: the holder died or released the run, and no attempt is left")
 
-// holder is who ran a tick when we looked last, if anybody did.
+// holder returns the replica that ran a tick at the latest look, if there was one.
 func (f *follower) holder(tick time.Time) string {
 	for _, open := range f.state.Open {
 		if open.Tick.Equal(tick) {
@@ -78,10 +77,10 @@ func (f *follower) holder(tick time.Time) string {
 	return ""
 }
 
-// started counts a takeover, or measures how late a first attempt is.
+// started counts a takeover, or measures the delay of a first attempt.
 func (f *follower) started(run *ledger.Claim, log logr.Logger) {
 	if run.Attempt > 1 {
-		log.Info("run is taken over", "from", f.holder(run.Tick), "attempt", run.Attempt)
+		log.Info("run taken over", "from", f.holder(run.Tick), "attempt", run.Attempt)
 		f.j.metrics.takeovers.Inc()
 		return
 	}

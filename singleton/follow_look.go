@@ -6,19 +6,21 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
+	"github.com/noonlock/noonlock/singleton/internal/ticks"
 )
 
 var (
 	errLedgerLost     = errors.New("singleton: ledger lost")
+	errFormerSchedule = errors.New("singleton: ticks of the former schedule may be missing in the ledger")
 	errTwoDefinitions = errors.New("singleton: two definitions of one job")
 )
 
-// rolloutWithin is how long a job may have replicas of two definitions before that is
-// taken for a mistake.
+// rolloutWithin is how long a rollout may take: a job that has replicas of two definitions
+// for longer is logged as an error.
 const rolloutWithin = 10 * time.Minute
 
-// look reads the ledger. What we knew of it goes along, so that one that was
-// lost begins again where everything before had ended.
+// look reads the ledger. The request carries the former state, so that a ledger that was
+// lost begins again after the last tick that is known to have ended.
 func (f *follower) look(ctx context.Context) error {
 	now, ok := f.r.clock.now()
 	if !ok {
@@ -32,20 +34,19 @@ func (f *follower) look(ctx context.Context) error {
 	f.forget()
 	before := f.state
 	before.Next, before.Spec, before.Handover = f.j.schedule.Next(now), f.spec(now), nil
-	// A look that is broken off may arrive after leave, and the others would take this
-	// replica for alive.
-	asking, done := f.stop.Finish(ctx)
+	// An aborted request may arrive after leave, and would register this replica again.
+	opening, done := f.stop.Finish(ctx)
 	defer done()
 	for range 3 {
 		sent := time.Now()
-		state, err := f.j.ledger.Open(asking, before)
+		state, err := f.j.ledger.Open(opening, before)
 		if err != nil {
-			f.state = state // its start may have been heard
+			f.state = state // the replica may have been registered
 			return err
 		}
 		f.looked, f.known = time.Now(), true
 		f.r.observe(state.Now, sent, f.looked)
-		f.tell(state, before.Handover)
+		f.report(state, before.Handover)
 		f.state = state
 		if state.Handover == nil {
 			break
@@ -55,38 +56,40 @@ func (f *follower) look(ctx context.Context) error {
 		before.Next, before.Spec, before.Handover = next, spec, f.handOver(state)
 	}
 	if f.state.Handover != nil {
-		f.state.Again = time.Second // its ticks are claimed faster than they are counted
+		f.state.Again = time.Second // other replicas claim ticks faster than this one counts them
 	}
-	f.j.metrics.stands(&f.state)
+	f.j.metrics.show(&f.state)
 	f.j.metrics.due(before.Next)
 	return nil
 }
 
-// spec is the job's schedule as a later version can read it.
+// spec returns the job's schedule as text, for a later version.
 func (f *follower) spec(now time.Time) string {
-	if f.own.text == "" || !f.own.half.IsZero() && now.After(f.own.half) {
-		f.own = write(f.j.schedule, f.j.ticks, now)
+	if f.own.Text == "" || !f.own.Half.IsZero() && now.After(f.own.Half) {
+		f.own = ticks.Write(f.j.schedule, f.j.ticks, now)
 	}
-	return f.own.text
+	return f.own.Text
 }
 
-// handOver counts what the schedule before this one owes. One that cannot be read here
-// owes the tick that was to come, if that has come due.
+// handOver counts the due ticks of the former schedule that were not run. If the schedule
+// cannot be read here, only its next tick counts, if that is due.
 func (f *follower) handOver(state ledger.State) *ledger.Handover {
 	h := &ledger.Handover{Spec: state.Handover.Spec, Upto: state.Now.Truncate(time.Millisecond)}
 	if h.Upto.Before(state.Last) {
 		h.Upto = state.Last
 	}
-	former, err := readSchedule(h.Spec)
+	former, err := ticks.Read(h.Spec)
 	if err == nil {
-		h.Skipped = owed(former, state.Last, h.Upto)
-		if isShort(former, h.Upto) {
-			f.r.cfg.Logger.Info("the former schedule of the job is not known up to now; those of its ticks that are later than the ledger knows are skipped and not recorded",
+		if missed := ticks.Between(former, state.Last, h.Upto); missed.Count > 0 {
+			h.Skipped = &ledger.Skip{First: missed.First, Last: missed.Last, Count: missed.Count, Reason: skipRescheduled}
+		}
+		if ticks.EndsBefore(former, h.Upto) {
+			f.r.cfg.Logger.Error(errFormerSchedule, "former schedule incompletely stored; its later ticks are skipped without a record",
 				"job", f.j.name, "schedule", h.Spec)
 		}
 		return h
 	}
-	f.r.cfg.Logger.Info("the former schedule of the job cannot be read here; of its ticks that are skipped one at most is recorded",
+	f.r.cfg.Logger.Error(errFormerSchedule, "former schedule not readable; at most one of its skipped ticks is recorded",
 		"job", f.j.name, "schedule", h.Spec)
 	if state.Next.After(state.Last) && !state.Next.After(h.Upto) {
 		h.Skipped = &ledger.Skip{First: state.Next, Last: state.Next, Count: 1, Reason: skipRescheduled}
@@ -94,40 +97,40 @@ func (f *follower) handOver(state ledger.State) *ledger.Handover {
 	return h
 }
 
-// tell logs and counts what has changed since the last look.
-func (f *follower) tell(state ledger.State, handover *ledger.Handover) {
+// report logs and counts the changes since the last look.
+func (f *follower) report(state ledger.State, handover *ledger.Handover) {
 	log := f.r.cfg.Logger.WithValues("job", f.j.name)
 	switch {
 	case state.Superseded && f.state.Now.IsZero():
-		log.Info("another definition of the job is in use; this replica waits until its own may take over")
+		log.Info("another definition of the job is active; waiting to take over")
 	case state.Superseded && !f.state.Superseded:
-		log.Info("another definition of the job is in use; this replica claims none of its ticks")
+		log.Info("another definition of the job is active; this replica claims no ticks")
 	case !state.Superseded && f.state.Superseded:
-		log.Info("this replica's definition of the job is in use")
+		log.Info("definition of this replica is active")
 	}
 	switch {
 	case state.Paused && !f.state.Paused:
-		log.Info("the job is paused", "since", state.PausedSince)
+		log.Info("job paused", "since", state.PausedSince)
 	case !state.Paused && f.state.Paused:
-		log.Info("the job is resumed")
+		log.Info("job resumed")
 	}
 	if state.Lost {
-		log.Error(errLedgerLost, "the ledger of the job was lost or set back; it goes on from what the replicas remember", "last", state.Last)
+		log.Error(errLedgerLost, "ledger lost or set back; restored from the state of the replicas", "last", state.Last)
 		f.j.metrics.losses.Inc()
 	}
 	if state.Dropped && handover != nil && handover.Skipped != nil {
-		owed := handover.Skipped
-		log.Info("the schedule of the job has changed; ticks of the former one are skipped", "first", owed.First, "last", owed.Last, "count", owed.Count)
-		f.j.metrics.skipped(owed)
+		skipped := handover.Skipped
+		log.Info("schedule changed; remaining ticks of the former schedule are skipped", "first", skipped.First, "last", skipped.Last, "count", skipped.Count)
+		f.j.metrics.skipped(skipped)
 	}
 	switch {
 	case state.Others == 0:
-		f.beside, f.told = time.Time{}, false
+		f.beside, f.reported = time.Time{}, false
 	case f.beside.IsZero():
 		f.beside = time.Now()
-	case !f.told && time.Since(f.beside) >= rolloutWithin:
-		f.told = true
-		log.Error(errTwoDefinitions, "the job has had two definitions for long: a rollout that does not end, or another program that uses its name",
+	case !f.reported && time.Since(f.beside) >= rolloutWithin:
+		f.reported = true
+		log.Error(errTwoDefinitions, "job has two definitions: unfinished rollout, or another program that uses its name",
 			"others", state.Others)
 		f.j.metrics.conflicts.Inc()
 	}

@@ -1,59 +1,58 @@
 package singleton
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"strconv"
+	"strings"
 	"time"
 
-	"github.com/noonlock/noonlock/internal/readiness"
-	"github.com/noonlock/noonlock/singleton/internal/ledger"
+	"github.com/noonlock/noonlock/internal/input"
+	"github.com/noonlock/noonlock/singleton/schedule"
 	"github.com/noonlock/noonlock/singleton/sqlonce"
 )
 
-// ErrConfig is what every *ConfigError is.
+// ErrConfig matches every *ConfigError.
 var ErrConfig = errors.New("singleton: refused")
 
-// ConfigError refuses an input before anything was sent. It is ErrConfig.
-type ConfigError struct {
-	Field string // such as "JobConfig.Timeout"
-	Value string
-	Rule  string // what it must be
+// ConfigError is the refusal of an input, before any request was sent: Field is the
+// parameter or field, Value is its value, quoted if it is text, and Rule is what it must
+// be. It matches ErrConfig.
+type ConfigError = input.ConfigError[refused]
+
+type refused struct{}
+
+func (refused) Refusal() error { return ErrConfig }
+
+// checkName returns an error for a name that breaks the rules of a lock's name, given that
+// prefix precedes it there.
+func checkName(name, prefix string) error {
+	const longest = 200
+	value := input.Quote(name)
+	rule := input.Fault(name, longest-len(prefix), true)
+	switch {
+	case len(name) > longest-len(prefix):
+		value = fmt.Sprintf("%d bytes long", len(name))
+	case rule == "" && (strings.HasPrefix(name, "job/") || strings.HasPrefix(name, "election/")):
+		rule = "without the prefixes job/ and election/"
+	}
+	if rule == "" {
+		return nil
+	}
+	return &ConfigError{Field: "name", Value: value, Rule: rule}
 }
 
-func (e *ConfigError) Error() string {
-	return fmt.Sprintf("singleton: %s is %s; it must be %s", e.Field, e.Value, e.Rule)
-}
-
-// Is reports true for ErrConfig.
-func (e *ConfigError) Is(target error) bool { return target == ErrConfig }
-
-// Guarantee says what becomes of a tick whose holder died.
-type Guarantee int
-
-const (
-	// AtLeastOnce has another replica run it again, up to MaxAttempts. The effect
-	// is had exactly once if it commits with a marker (see package sqlonce).
-	AtLeastOnce Guarantee = iota
-	// AtMostOnce never runs it again, and records it as lost. So does AtLeastOnce with
-	// MaxAttempts 1, to which no attempt is left.
-	AtMostOnce
-)
-
-// CatchUp says which of the ticks are run that came due while nobody ran them.
-// The others are recorded as skipped.
+// CatchUp selects which missed ticks run late. The others are recorded as skipped.
 type CatchUp int
 
 const (
-	// CatchUpLatest runs the newest one.
+	// CatchUpLatest runs the newest missed tick.
 	CatchUpLatest CatchUp = iota
-	// CatchUpAll runs all, oldest first, at most the newest hundred.
+	// CatchUpAll runs up to the newest hundred missed ticks, oldest first.
 	CatchUpAll
-	// CatchUpNone runs a tick only if it is claimed within ten seconds (or
-	// StartingDeadline, if that is set).
+	// CatchUpNone runs no missed tick. A tick counts as missed if it is not claimed within
+	// ten seconds, or within StartingDeadline if that is set.
 	CatchUpNone
 )
 
@@ -63,185 +62,116 @@ const (
 	defaultAttempts = 5
 )
 
-// Overlap says whether a tick may be run while an earlier one still is.
+// Overlap selects whether a tick may run while an earlier tick is still running.
 type Overlap int
 
 const (
-	// OverlapForbid lets it wait; CatchUp says which of several are then run.
+	// OverlapForbid delays the tick until the earlier run has ended. If several ticks are
+	// delayed, CatchUp selects which of them run.
 	OverlapForbid Overlap = iota
-	// OverlapAllow runs it at once, on any replica. A later tick then has the greater
-	// token and may have its effect first, so a resource must compare the tokens of
-	// one tick only: see Run.Overlap.
+	// OverlapAllow runs the tick at once, on any replica. The later tick has the greater
+	// token and may take effect first, so a resource must compare tokens within one tick
+	// only: see Run.Overlap.
 	OverlapAllow
 )
 
-// JobConfig is how a job is run. All replicas must use the same. The zero value
-// runs each tick at least once, one at a time, and after an outage the newest.
+// JobConfig configures a job. All replicas must use the same. With the zero value each tick
+// runs at least once and ticks do not overlap. After an outage only the newest missed tick
+// runs.
 type JobConfig struct {
-	// TimeZone is the one whose wall clock a cron expression speaks of.
-	// Default UTC.
+	// TimeZone is the zone of a cron expression's wall-clock times. Default UTC.
 	TimeZone *time.Location
 
-	// Gap is the fate of ticks that the clocks skip in spring. Default GapRun.
-	Gap GapPolicy
+	// Gap selects what happens to ticks at times that the clocks skip. Default GapRun.
+	Gap schedule.GapPolicy
 
-	// Timeout ends the context of an attempt. Default 0: none.
+	// Timeout limits the duration of an attempt: its context then ends with ErrTimeout.
+	// Default 0: no limit.
 	Timeout time.Duration
 
-	// Retry is the pause before a failed attempt (an error, a panic, a timeout)
-	// is tried again on the same replica; it doubles each time, up to a minute.
-	// Default one second.
+	// Retry is the pause after a failed attempt (an error, a panic, a timeout) before the
+	// same replica tries again. It doubles each time, up to a minute. Default one second.
 	Retry time.Duration
 
-	// MaxAttempts is how often a tick is tried in all, by all replicas. Default
-	// 5; 1 with AtMostOnce. After the last one the tick is recorded: as failed if
-	// every attempt said so; as unknown if one of them may have had its effect, as
-	// its holder died, its success could not be recorded, or its error is
-	// ErrUnknownOutcome. If a holder dies who had the only attempt, as lost.
+	// MaxAttempts is the number of attempts at a tick, over all replicas. Default 5. With 1
+	// a tick runs at most once: if its holder dies, no other replica runs it.
+	//
+	// After the last attempt the tick is recorded as failed if every attempt returned an
+	// error. It is recorded as unknown if one attempt may have taken effect: its holder
+	// died, its success could not be recorded, or its error was ErrUnknownOutcome.
 	MaxAttempts int
 
-	// Guarantee says what becomes of a tick whose holder died. Default
-	// AtLeastOnce.
-	Guarantee Guarantee
-
-	// CatchUp says which missed ticks are run late. Default CatchUpLatest.
+	// CatchUp selects which missed ticks run late. Default CatchUpLatest.
 	CatchUp CatchUp
 
-	// StartingDeadline is how late a tick may be begun; later it is recorded as
-	// skipped. One that was begun before may be taken over later. Default 0: no
-	// limit.
+	// StartingDeadline is how late the first attempt at a tick may begin. Later, the tick
+	// is recorded as skipped. Another replica may still take over a run that began in time.
+	// Default 0: no limit.
 	StartingDeadline time.Duration
 
-	// Overlap says whether ticks may overlap. Default OverlapForbid. With OverlapAllow
-	// tokens fence each tick for itself: Run.Marker tells sqlonce so.
+	// Overlap selects whether ticks may overlap. Default OverlapForbid. With OverlapAllow a
+	// token fences one tick only; Run.Marker passes that on to sqlonce.
 	Overlap Overlap
 
-	// Jitter delays each tick by up to this, but never to the next one, to spread
-	// jobs of one schedule. The delay is made from job and tick, and the same on
-	// all replicas; the tick's identity stays the scheduled instant. Default 0.
+	// Jitter delays each tick by a duration of up to Jitter, to spread jobs with the same
+	// schedule. The delay never reaches the next tick. It is computed from the job and the
+	// tick, so all replicas use the same. Run.Tick remains the scheduled instant. Default
+	// 0.
 	Jitter time.Duration
 
-	// KeepRuns is how many ended runs the ledger keeps. Default 100.
+	// KeepRuns is the number of ended runs in the history. Default 100, at most 10,000.
 	KeepRuns int
 
-	// Revision is part of the job's definition, with everything above but KeepRuns,
-	// and the schedule. Replicas of different definitions do not run the job beside
-	// each other: the one that started last takes over when one of its replicas has
-	// lived for 5 s, or at once where no other replica can run the job. It is on trial
-	// until it has ended a run and lived for 5 minutes: if its replicas leave or die
-	// before, an older one goes on. Change Revision with the work where an older
-	// replica should not do it any more. Default "".
+	// Revision is part of the job's definition, as are all fields above except KeepRuns,
+	// and the schedule. Replicas with different definitions do not run the job at the same
+	// time. The definition that started last takes over when one of its replicas has lived
+	// for 5 s, or at once if no other replica can run the job. It is then on trial until it
+	// has ended a run and has lived for 5 minutes. If its replicas stop or die before, an
+	// older definition becomes active again. Change Revision together with the work if
+	// older replicas must not run the job any more. Default "".
 	//
-	// A schedule is part of the definition by what it means, not by how it is written.
-	// When the definition that takes over has other ticks, they begin at that moment,
-	// and it catches up none from before. Each tick of the former schedule that was due
-	// and not run is recorded as skipped, "rescheduled". If only other settings differ,
-	// ticks that were missed are caught up by the new settings.
+	// Schedules are compared by their ticks, not by their text. Of a Schedule of your own, the
+	// first 6,000 ticks from 2025 on and three ticks of each month are compared: change Revision
+	// if a schedule with several ticks a day changes on single dates. If the new definition has
+	// other ticks, they begin when it takes over, and no earlier tick is caught up. Each
+	// due tick of the old schedule that did not run is recorded as skipped, with the reason
+	// "rescheduled". If only other settings differ, missed ticks are caught up with the new
+	// settings.
 	Revision string
 }
 
-// Func does the work of one run. Its context is done when the lease on the tick
-// ends, at the timeout, and when the replica shuts down and the drain is over;
-// context.Cause says which. A nil error is recorded as success; see ErrUnknownOutcome
-// for one after which the work does not know how it ended.
+// Func is the work of a job. Its context is done when the lease on the tick ends, when the
+// attempt times out, and when the replica shuts down and the drain is over; context.Cause
+// tells which. A nil error is recorded as success. Work that cannot tell whether it took
+// effect returns ErrUnknownOutcome.
 type Func func(ctx context.Context, run Run) error
 
-// Run tells the work what it is run for.
+// A Run describes one attempt at a tick to the work.
 type Run struct {
 	Job string
-	// Tick is the scheduled instant, UTC. Of a triggered run it is a name that no
-	// scheduled tick has, thousands of years ahead, so that the two never meet
-	// where work is marked as done by its tick.
+	// Tick is the scheduled instant in UTC. The tick of a triggered run is a unique name
+	// thousands of years ahead: no scheduled tick has it, so the two never share a marker.
 	Tick time.Time
-	// Triggered is when the run was triggered; zero: by its schedule.
+	// Triggered is when the run was triggered. Zero: the run is scheduled.
 	Triggered time.Time
-	Attempt   int // 1, or more if the tick failed before or its holder died
-	// Token is the fencing token of the attempt's lease, greater than that of
-	// every earlier holder of the job. Hand it to the resource.
+	Attempt   int // 1, or more if an earlier attempt failed or its holder died
+	// Token is the fencing token of the attempt's lease. It is greater than the token of
+	// every earlier holder of the job. Pass it to the resource.
 	Token uint64
-	// Overlap: other ticks of the job may be run at the same time (OverlapAllow), so
-	// that Token is to be compared with those of this tick only.
+	// Overlap is true with OverlapAllow: other ticks of the job may run at the same time,
+	// so compare Token only with tokens of this tick.
 	Overlap bool
-	// Holder is the identity under which the ledger knows this replica.
+	// Holder is the name of this replica in the ledger.
 	Holder string
-	// LastSuccess is the newest tick that succeeded; zero: none.
+	// LastSuccess is the newest tick that succeeded. Zero: none.
 	LastSuccess time.Time
 }
 
-// Key is the same for all attempts of a tick and for no other tick: an
-// idempotency key for systems that take one.
+// Key returns an idempotency key: the same for all attempts at a tick, and different for
+// every other tick.
 func (r Run) Key() string { return r.Job + "@" + strconv.FormatInt(r.Tick.UnixMilli(), 10) }
 
-// Marker is the run as package sqlonce marks it: what Once.Do of that package takes.
-func (r Run) Marker() sqlonce.Run {
-	return sqlonce.Run{Job: r.Job, Tick: r.Tick, Attempt: r.Attempt, Token: r.Token, Holder: r.Holder, Overlap: r.Overlap}
-}
-
-// job is a job with its defaults filled in.
-type job struct {
-	name     string
-	schedule Schedule
-	ticks    string // the schedule's fingerprint
-	work     Func
-	cfg      JobConfig
-	ledger   *ledger.Ledger
-	metrics  *jobMetrics
-	ready    readiness.State
-}
-
-// logged names a tick in a line of the log: a triggered run has none that means
-// something to people, so that is when it was triggered.
-func logged(tick time.Time) (key string, at time.Time) {
-	if at, triggered := TriggeredAt(tick); triggered {
-		return "triggered", at
-	}
-	return "tick", tick
-}
-
-func (cfg JobConfig) complete() (JobConfig, error) {
-	type rule struct {
-		broken bool
-		field  string
-		value  any
-		must   string
-	}
-	cfg.Retry = cmp.Or(cfg.Retry, time.Second)
-	most := defaultAttempts
-	if cfg.Guarantee == AtMostOnce {
-		most = 1
-	}
-	cfg.MaxAttempts = cmp.Or(cfg.MaxAttempts, most)
-	for _, r := range []rule{
-		{cfg.Timeout < 0, "Timeout", cfg.Timeout, "0 (none) or positive"},
-		{cfg.Retry < time.Millisecond, "Retry", cfg.Retry, "0 (1s) or at least 1ms"},
-		{cfg.MaxAttempts < 0, "MaxAttempts", cfg.MaxAttempts, "0 (5) or positive"},
-		{cfg.Guarantee < AtLeastOnce || cfg.Guarantee > AtMostOnce, "Guarantee", int(cfg.Guarantee), "AtLeastOnce or AtMostOnce"},
-		{cfg.Guarantee == AtMostOnce && cfg.MaxAttempts != 1, "MaxAttempts", cfg.MaxAttempts, "0 or 1 with AtMostOnce"},
-		{cfg.CatchUp < CatchUpLatest || cfg.CatchUp > CatchUpNone, "CatchUp", int(cfg.CatchUp), "CatchUpLatest, CatchUpAll or CatchUpNone"},
-		{cfg.StartingDeadline < 0, "StartingDeadline", cfg.StartingDeadline, "0 (no limit) or positive"},
-		{cfg.Overlap < OverlapForbid || cfg.Overlap > OverlapAllow, "Overlap", int(cfg.Overlap), "OverlapForbid or OverlapAllow"},
-		{cfg.Jitter < 0 || cfg.Jitter > time.Hour, "Jitter", cfg.Jitter, "from 0 to 1h"},
-		{cfg.StartingDeadline > 0 && cfg.StartingDeadline <= cfg.Jitter, "StartingDeadline", cfg.StartingDeadline, "longer than Jitter"},
-		{cfg.KeepRuns < 0 || cfg.KeepRuns > 10_000, "KeepRuns", cfg.KeepRuns, "0 (100) or up to 10000"},
-	} {
-		if r.broken {
-			return cfg, &ConfigError{"JobConfig." + r.field, fmt.Sprint(r.value), r.must}
-		}
-	}
-	return cfg, nil
-}
-
-// delay is the jitter of a tick, the same on all replicas. It ends before the
-// next tick, so that ticks keep their order.
-func (j *job) delay(tick, next time.Time) time.Duration {
-	most := j.cfg.Jitter
-	if !next.IsZero() {
-		most = min(most, next.Sub(tick)-time.Millisecond)
-	}
-	if most < time.Millisecond {
-		return 0
-	}
-	h := fnv.New64a()
-	_, _ = h.Write([]byte(j.name + "@" + strconv.FormatInt(tick.UnixMilli(), 10)))
-	return time.Duration(h.Sum64()%uint64(most/time.Millisecond+1)) * time.Millisecond
+// Marker returns the marker of the tick for Once.Do of package sqlonce.
+func (r Run) Marker() sqlonce.Marker {
+	return sqlonce.Marker{Job: r.Job, Tick: r.Tick, Attempt: r.Attempt, Token: r.Token, Holder: r.Holder, Overlap: r.Overlap}
 }

@@ -3,6 +3,7 @@ package singleton
 import (
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -11,9 +12,8 @@ import (
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )
 
-// metrics are what a Runner tells Prometheus. The label job is a name that the
-// program has given to Add before Run, and outcome and reason are the words of
-// this package, so the number of series is fixed by the code.
+// metrics are the collectors of a Runner. The label name is the name of a job, and outcome
+// and reason are words of this package, so the number of series is bounded by the code.
 type metrics struct {
 	runs        *registry.Vec[prometheus.Counter]
 	duration    *registry.Vec[prometheus.Histogram]
@@ -30,59 +30,59 @@ type metrics struct {
 	offset      prometheus.Gauge
 }
 
-// newMetrics makes the collectors and registers them; those that another Runner
-// has registered are shared. A nil Registerer is none.
+// newMetrics makes the collectors and registers them. Collectors that another Runner has
+// registered are shared. A nil Registerer registers none.
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		runs: registry.Counters(prometheus.CounterOpts{
 			Name: "noonlock_job_runs_total",
-			Help: "Runs whose outcome this replica has recorded: succeeded, failed, unknown, lost.",
+			Help: "Runs whose outcome this replica recorded: succeeded, failed, unknown.",
 		}, "name", "outcome"),
 		duration: registry.Histograms(prometheus.HistogramOpts{
 			Name:    "noonlock_job_attempt_duration_seconds",
-			Help:    "How long the attempts of runs on this replica took.",
+			Help:    "Duration of the attempts on this replica.",
 			Buckets: prometheus.ExponentialBuckets(0.005, 4, 10), // to 22 minutes
 		}, "name"),
 		delay: registry.Histograms(prometheus.HistogramOpts{
 			Name:    "noonlock_job_start_delay_seconds",
-			Help:    "How long after it came due, its jitter over, the first attempt at a tick was begun on this replica, by the server's clock.",
+			Help:    "Delay from the due time of a tick, including its jitter, to its first attempt on this replica, by the server's clock.",
 			Buckets: []float64{.001, .002, .005, .01, .025, .05, .1, .25, .5, 1, 5, 30, 300, 3600},
 		}, "name"),
 		lastSuccess: newInstantsGauge("noonlock_job_last_success_timestamp_seconds",
-			"The newest tick that has succeeded on any replica, as far as this one knows."),
+			"The newest tick that succeeded on any replica, as far as this replica knows."),
 		next: newInstantsGauge("noonlock_job_next_tick_timestamp_seconds",
-			"When the next tick comes due on any replica, its jitter included, as this one has planned last."),
+			"When the next tick is due on any replica, including its jitter, as this replica last planned it."),
 		paused: registry.Gauges(prometheus.GaugeOpts{
 			Name: "noonlock_job_paused",
-			Help: "1 while the job is paused, as far as this replica knows, else 0.",
+			Help: "1 while the job is paused, as far as this replica knows, otherwise 0.",
 		}, "name"),
 		superseded: registry.Gauges(prometheus.GaugeOpts{
 			Name: "noonlock_job_superseded",
-			Help: "1 while another definition of the job is in use, so that this replica runs none of its ticks, else 0.",
+			Help: "1 while another definition of the job is in use and this replica runs none of its ticks, otherwise 0.",
 		}, "name"),
 		skipped: registry.Counters(prometheus.CounterOpts{
 			Name: "noonlock_job_skipped_ticks_total",
-			Help: "Ticks that this replica has recorded as skipped, by reason: missed, overlap, deadline, paused, rescheduled.",
+			Help: "Ticks that this replica recorded as skipped, by reason: missed, overlap, deadline, paused, rescheduled.",
 		}, "name", "reason"),
 		takeovers: registry.Counters(prometheus.CounterOpts{
 			Name: "noonlock_job_takeovers_total",
-			Help: "Runs that this replica has taken over from another that died or gave up.",
+			Help: "Runs that this replica took over from a replica that died or abandoned them.",
 		}, "name"),
 		raised: registry.Counters(prometheus.CounterOpts{
 			Name: "noonlock_job_tokens_raised_total",
-			Help: "Runs whose token was raised, as their resource had seen a greater one: the server's clock was ahead, or its data was lost.",
+			Help: "Runs whose token was raised because the resource had seen a greater one.",
 		}, "name"),
 		losses: registry.Counters(prometheus.CounterOpts{
 			Name: "noonlock_job_ledger_losses_total",
-			Help: "How often this replica has found that the ledger it knew was lost or set back.",
+			Help: "How often this replica found that a ledger it knew was lost or set back.",
 		}, "name"),
 		conflicts: registry.Counters(prometheus.CounterOpts{
 			Name: "noonlock_job_definition_conflicts_total",
-			Help: "How often this replica has found replicas with another definition of the job beside it for ten minutes.",
+			Help: "How often this replica saw replicas with another definition of the job beside it for ten minutes.",
 		}, "name"),
 		offset: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "noonlock_job_clock_offset_seconds",
-			Help: "How far this machine's wall clock is ahead of the server's.",
+			Help: "How far the wall clock of this machine is ahead of the server's.",
 		}),
 	}
 	if reg == nil {
@@ -99,7 +99,8 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	return m, nil
 }
 
-// jobMetrics are the series of one job. They are made before it runs, so that they are there before anything happens.
+// jobMetrics are the series of one job. They are created before it runs, so that they exist
+// before the first event.
 type jobMetrics struct {
 	name               string
 	runs, skips        map[string]prometheus.Counter
@@ -119,7 +120,7 @@ func (m *metrics) job(name string) *jobMetrics {
 		paused: m.paused.With(name), superseded: m.superseded.With(name),
 		lastSuccess: m.lastSuccess, ticks: m.next,
 	}
-	for _, outcome := range []string{OutcomeSucceeded, OutcomeFailed, OutcomeUnknown, OutcomeLost} {
+	for _, outcome := range []string{OutcomeSucceeded, OutcomeFailed, OutcomeUnknown} {
 		j.runs[outcome] = m.runs.With(name, outcome)
 	}
 	for _, reason := range []string{skipMissed, skipOverlap, skipDeadline, skipPaused, skipRescheduled} {
@@ -128,7 +129,7 @@ func (m *metrics) job(name string) *jobMetrics {
 	return j
 }
 
-// ended counts a run. An outcome that is not known is a newer version's.
+// ended counts a run. An unknown outcome is ignored: a newer version recorded it.
 func (j *jobMetrics) ended(outcome string) {
 	if c := j.runs[outcome]; c != nil {
 		c.Inc()
@@ -142,17 +143,17 @@ func (j *jobMetrics) skipped(s *ledger.Skip) {
 	}
 }
 
-// stands notes how the job stands in the ledger.
-func (j *jobMetrics) stands(state *ledger.State) {
+// show sets the gauges to the state of the ledger.
+func (j *jobMetrics) show(state *ledger.State) {
 	j.paused.Set(oneIf(state.Paused))
 	j.superseded.Set(oneIf(state.Superseded))
 	j.succeeded(state.LastSuccess)
 }
 
-// succeeded notes the newest successful tick.
+// succeeded sets the newest successful tick.
 func (j *jobMetrics) succeeded(tick time.Time) { j.lastSuccess.set(j.name, tick) }
 
-// due notes when the next tick comes due.
+// due sets when the next tick is due.
 func (j *jobMetrics) due(at time.Time) { j.ticks.set(j.name, at) }
 
 func oneIf(is bool) float64 {
@@ -160,4 +161,71 @@ func oneIf(is bool) float64 {
 		return 1
 	}
 	return 0
+}
+
+// An instantsGauge is a gauge of a point in time per job. A job has no series until its
+// time is known. Collect releases the mutex before it sends, so a slow reader delays no job.
+type instantsGauge struct {
+	desc *prometheus.Desc
+	mu   sync.Mutex
+	at   map[string]time.Time
+}
+
+func newInstantsGauge(name, help string) *instantsGauge {
+	return &instantsGauge{desc: prometheus.NewDesc(name, help, []string{"name"}, nil), at: map[string]time.Time{}}
+}
+
+func (g *instantsGauge) set(job string, at time.Time) {
+	if at.IsZero() {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.at[job] = at
+}
+
+// Describe implements prometheus.Collector.
+func (g *instantsGauge) Describe(ch chan<- *prometheus.Desc) { ch <- g.desc }
+
+// Collect implements prometheus.Collector.
+func (g *instantsGauge) Collect(ch chan<- prometheus.Metric) {
+	g.mu.Lock()
+	found := make([]prometheus.Metric, 0, len(g.at))
+	for job, at := range g.at {
+		found = append(found, prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, float64(at.UnixMilli())/1000, job))
+	}
+	g.mu.Unlock()
+	for _, metric := range found {
+		ch <- metric
+	}
+}
+
+// daemonMetrics are the series of one Daemon.
+type daemonMetrics struct {
+	running prometheus.Gauge
+	starts  prometheus.Counter
+	lost    prometheus.Counter
+}
+
+// newDaemonMetrics makes the collectors and registers them. Collectors that another Daemon
+// has registered are shared. A nil Registerer registers none.
+func newDaemonMetrics(reg prometheus.Registerer, name string) (*daemonMetrics, error) {
+	running := registry.Gauges(prometheus.GaugeOpts{
+		Name: "noonlock_daemon_running",
+		Help: "1 while the function of the daemon runs on this replica, otherwise 0. The sum over all replicas is 1.",
+	}, "name")
+	starts := registry.Counters(prometheus.CounterOpts{
+		Name: "noonlock_daemon_starts_total",
+		Help: "How often this replica started the function of the daemon. Several starts in a row mean that the function returns by itself.",
+	}, "name")
+	lost := registry.Counters(prometheus.CounterOpts{
+		Name: "noonlock_daemon_losses_total",
+		Help: "How often the function stopped on this replica because its lease ended.",
+	}, "name")
+	if reg != nil {
+		if err := errors.Join(registry.Share(reg, &running), registry.Share(reg, &starts), registry.Share(reg, &lost)); err != nil {
+			return nil, fmt.Errorf("singleton: DaemonConfig.Registerer: %w", err)
+		}
+	}
+	return &daemonMetrics{running.With(name), starts.With(name), lost.With(name)}, nil
 }

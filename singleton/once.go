@@ -16,32 +16,32 @@ import (
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )
 
-// OnceConfig is how a Once works. All replicas must use the same.
+// OnceConfig configures a Once. All replicas must use the same.
 type OnceConfig struct {
-	// TTL of the hold on the run: how long the others wait before one of them
-	// takes over from a runner that died. Default 10 s; 100 ms to 24 h.
+	// TTL of the lease on a run: how long the other replicas wait before one of them
+	// takes over from a replica that died. Default 10 s; 100 ms to 24 h.
 	TTL time.Duration
 
-	// MaxAttempts is how many runners in all one run may lose, because they died
-	// or were shut down in mid-work. After that it is recorded as unknown (with
-	// 1: as lost), and all who wait are told. Default 5.
+	// MaxAttempts is the number of attempts at one run, over all replicas: further attempts
+	// follow if a replica dies or shuts down during the run. If none is left, the run is
+	// recorded as unknown, and every Do that waits for it returns that. Default 5.
 	MaxAttempts int
 
-	// Remember is how long a success is remembered after the last Do that asked
-	// for it. After that the work is done anew, so let it be longer than any
-	// time in which no replica starts. Default a year, at least 30 days (720h).
+	// Remember is how long a success is kept after the last Do that found it. After that
+	// the work runs again, so choose a duration longer than any period in which no replica
+	// starts. Default one year, at least 30 days (720h).
 	Remember time.Duration
 
 	// ShutdownTimeout is how long Do may take to return after its context has ended,
-	// whether or not the server answers, if work returns when its context is done: to
-	// record or to hand over the run. Work that takes longer is waited for, and then
-	// two fifths of ShutdownTimeout are left for that. Default 10 s.
+	// whether or not the server answers, if the work returns when its context is done. Do
+	// waits for work that takes longer, and then has up to three fifths of ShutdownTimeout
+	// to record or release the run. Default 10 s.
 	ShutdownTimeout time.Duration
 
-	// Identity under which the others see this replica. Default: the Client's.
+	// Identity is the name of this replica in the ledger. Default: the Client's.
 	Identity string
 
-	// Logger gets the runs and the waits; its zero value discards.
+	// Logger receives runs and waits; its zero value discards them.
 	Logger logr.Logger
 }
 
@@ -53,27 +53,25 @@ const (
 	// onceNames keeps the ledgers of Onces apart from those of jobs.
 	onceNames = "once/"
 
-	// onceKeep is how many failures are kept for those who wait for one.
+	// onceKeep is the number of failures that are kept for the calls that wait for one.
 	onceKeep = 20
 )
 
-// ErrOnceFailed is what every *OnceError is.
-var ErrOnceFailed = errors.New("singleton: once: failed")
+// ErrOnceFailed matches every *OnceError.
+var ErrOnceFailed = errors.New("singleton: once failed")
 
-// OnceError says that the run which a Do did, or waited for, has failed. It is
-// ErrOnceFailed, and on the replica that did the work also what the work
-// returned.
+// OnceError is the error of Do if the run that it did, or waited for, has failed. It
+// matches ErrOnceFailed. On the replica that did the work it also matches the error of the
+// work.
 type OnceError struct {
 	Name    string
-	Holder  string // who ran it last; empty if nobody knows any more
-	Attempt int    // 1, or more if runners were lost
+	Holder  string // the replica of the last attempt; empty if no longer recorded
+	Attempt int    // 1, or more if earlier holders died or were shut down
 	Token   uint64
-	// Outcome is OutcomeFailed; or OutcomeUnknown, if a runner died, could not
-	// record its success, or returned ErrUnknownOutcome, so that its effect may have come
-	// about, and the others failed; or OutcomeLost, if no other was left, with
-	// MaxAttempts 1.
+	// Outcome is OutcomeFailed, or OutcomeUnknown if an attempt may have taken effect: its
+	// replica died, could not record its success, or returned ErrUnknownOutcome.
 	Outcome string
-	// Reason is the text of the work's error. Who waited sees 500 bytes of it.
+	// Reason is the text of the work's error; on other replicas, its first 500 bytes.
 	Reason string
 
 	cause error
@@ -90,52 +88,50 @@ func (e *OnceError) Error() string {
 // Is reports true for ErrOnceFailed.
 func (e *OnceError) Is(target error) bool { return target == ErrOnceFailed }
 
-// Unwrap is what the work returned, on the replica that did it.
+// Unwrap returns the error of the work, on the replica that did it.
 func (e *OnceError) Unwrap() error { return e.cause }
 
-// A Once is work that is to succeed once in the life of a fleet, such as a
-// migration at the start of a release: one replica does it, the others wait for
-// its result. A success is remembered under the name, so put a version or a
-// fingerprint of the work into the name to have new work done.
+// A Once is work that must succeed once for all replicas, such as a migration at the start
+// of a release. One replica does the work, and the others wait for its result. The success
+// is remembered under the name. To run new work, put its version or fingerprint into the
+// name.
 //
-// What it guarantees, while the server keeps its data: at most one run at a time
-// has a valid lease, and at most one success is ever accepted for the name. When
-// Do returns nil, the work has returned nil at some replica.
+// While the server keeps its data, at most one run at a time has a valid lease, and at most
+// one success is accepted for the name. When Do returns nil, the work has returned nil on
+// some replica.
 //
-// What it does not: that the effects happen once. A runner may die after the
-// effect and before the record, and is then succeeded by another, with a higher
-// token; and if the server loses its data, the work is done anew. Effects happen
-// exactly once if they commit in one transaction with a marker that is looked
-// for first (package sqlonce does that: the job "once/<name>" and a fixed tick,
-// such as time.UnixMilli(1)).
+// A Once does not guarantee that effects happen once. A replica may die after the effect
+// and before the success is recorded; another replica then repeats the work, with a greater
+// token. If the server loses its data, the work is done again. Effects happen exactly once
+// if they commit in one transaction with a marker, as in package sqlonce: use the job
+// "once/<name>" and a fixed tick, such as time.UnixMilli(1).
 //
-// It is a handle without state and safe for concurrent use.
+// A Once has no state and is safe for concurrent use.
 type Once struct {
 	name   string
 	cfg    OnceConfig
 	ledger *ledger.Ledger
 }
 
-// NewOnce makes a Once, named by the rules of a lock's name, of at most 195
-// bytes. It sends nothing. The error is a *ConfigError or a
-// *lockcore.ConfigError.
+// NewOnce returns a Once. Its name follows the rules of a lock's name and has at most 195
+// bytes. NewOnce sends no request. The error is a *ConfigError or a *lockcore.ConfigError.
 func NewOnce(client *lockcore.Client, name string, cfg OnceConfig) (*Once, error) {
 	if client == nil {
-		return nil, &ConfigError{"client", "nil", "a *lockcore.Client"}
+		return nil, &ConfigError{Field: "client", Value: "nil", Rule: "a *lockcore.Client"}
 	}
-	if name == "" || len(name) > 200-len(onceNames) {
-		return nil, &ConfigError{"name", fmt.Sprintf("%d bytes long", len(name)), fmt.Sprintf("1 to %d bytes", 200-len(onceNames))}
+	if err := checkName(name, onceNames); err != nil {
+		return nil, err
 	}
 	cfg.Remember = cmp.Or(cfg.Remember, defaultRemember)
 	if cfg.Remember < minRemember || cfg.Remember > maxRemember {
-		return nil, &ConfigError{"OnceConfig.Remember", cfg.Remember.String(), "0 (8760h) or from 720h to a hundred years"}
+		return nil, &ConfigError{Field: "OnceConfig.Remember", Value: cfg.Remember.String(), Rule: "0 (8760h) or from 720h to a hundred years"}
 	}
 	if cfg.MaxAttempts < 0 {
-		return nil, &ConfigError{"OnceConfig.MaxAttempts", strconv.Itoa(cfg.MaxAttempts), "0 (5) or positive"}
+		return nil, &ConfigError{Field: "OnceConfig.MaxAttempts", Value: strconv.Itoa(cfg.MaxAttempts), Rule: "0 (5) or positive"}
 	}
 	cfg.ShutdownTimeout = cmp.Or(cfg.ShutdownTimeout, defaultShutdown)
 	if cfg.ShutdownTimeout < 0 {
-		return nil, &ConfigError{"OnceConfig.ShutdownTimeout", cfg.ShutdownTimeout.String(), "0 (10s) or positive"}
+		return nil, &ConfigError{Field: "OnceConfig.ShutdownTimeout", Value: cfg.ShutdownTimeout.String(), Rule: "0 (10s) or positive"}
 	}
 	l, err := ledger.New(client, onceNames+name, ledger.Config{
 		Lease:       lockcore.LeaseConfig{TTL: cfg.TTL, Identity: cfg.Identity},
@@ -154,34 +150,35 @@ func NewOnce(client *lockcore.Client, name string, cfg OnceConfig) (*Once, error
 	return &Once{name: name, cfg: cfg, ledger: l}, nil
 }
 
-// Name is the name of the work.
+// Name returns the name of the work.
 func (o *Once) Name() string { return o.name }
 
-// Do sees to it that the work has been done, and returns how that ended:
+// Do does the work, or waits until another replica has done it. It returns
 //
-//   - nil: it has succeeded, here or on another replica, now or before. Who finds
-//     that remembered does not wait.
-//   - a *OnceError: the run that this call did, or found under way, has failed.
-//     All who waited for that run are told the same. A failure is not remembered
-//     beyond that: a Do that begins later runs the work again.
-//   - another error: it is not known. The error is ctx's if ctx has ended,
-//     what work returned being joined; or the server has refused, or the Client
-//     is closed.
+//   - nil: the work has succeeded, here or on another replica, now or before. Do does
+//     not wait if a success is remembered.
+//   - a *OnceError: the run that this call did or waited for has failed. All calls
+//     that waited for that run return the same. A failure is not remembered: a Do
+//     that begins later runs the work again.
+//   - another error: the outcome is not known. If ctx has ended, the error is ctx's,
+//     joined with the error of the work. Otherwise the server has refused a request, or
+//     the Client is closed.
 //
-// work gets the fencing token of the run, greater than that of every run before.
-// Its context is done when ctx is or when the lease on the run ends, with a
-// cause. A panic counts as failure (ErrPanic). Its error's text is kept at the
-// server for the others to read. If ctx ends while work runs, its error is no
-// failure: it is left to another replica at once. If the lease was lost, Do waits
-// for the replica that took over, or runs work again itself, so that one call may
-// run it more than once, never twice at a time.
+// work receives the fencing token of the run, which is greater than every earlier one. Its
+// context is done, with a cause, when ctx ends or the lease of the run ends. A panic counts
+// as a failure (ErrPanic). The text of an error is stored on the server for the other
+// replicas.
 //
-// Waiting costs one look per TTL; the end of a run is told by a message. A server
-// that is away is waited for until ctx ends, so give ctx a deadline. Work must not
-// call Do for its own name.
+// If ctx ends while work runs, its error is not a failure: the run is released for another
+// replica. If the lease is lost, Do waits for the replica that takes over, or runs work
+// again. One call may therefore run work more than once, but never twice at the same time.
+//
+// A message announces the end of a run; in case it is lost, a waiting Do also checks once
+// per TTL. During an outage of the server Do waits until ctx ends, so give ctx a deadline.
+// work must not call Do for its own name.
 func (o *Once) Do(ctx context.Context, work func(ctx context.Context, token uint64) error) error {
 	if work == nil {
-		return &ConfigError{"work", "nil", "a function"}
+		return &ConfigError{Field: "work", Value: "nil", Rule: "a function"}
 	}
 	deadline, done := stopping.New(ctx, o.cfg.ShutdownTimeout, o.cfg.ShutdownTimeout/5)
 	defer done()

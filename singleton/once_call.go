@@ -7,37 +7,38 @@ import (
 
 	"github.com/cenkalti/backoff/v4"
 
+	"github.com/noonlock/noonlock/internal/readiness"
 	"github.com/noonlock/noonlock/internal/retry"
 	"github.com/noonlock/noonlock/internal/stopping"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )
 
-// A onceCall is one Do. It keeps a ledger whose ticks are the runs of the work,
-// numbered 1, 2, 3, … in milliseconds since 1970: each failure ends a tick, the
-// first success the last one. Its steps:
+// A onceCall is one Do. The ticks of its ledger are the runs of the work, numbered 1, 2,
+// 3, … in milliseconds since 1970. Each failure ends a tick, and the first success ends the
+// last one. Its steps, after each of which it looks again:
 //
-//	a run succeeded                    -> done
-//	the run we waited for has failed   -> its error
-//	a run is under way                 -> wait for a message or its hold's end
-//	a run's holder died, or gave it up -> claim it: the next attempt
-//	none                               -> claim the next number
+//	a run succeeded                     -> done
+//	the run it waited for has failed    -> its error
+//	a run is held                       -> wait for a message or the end of the lease
+//	a run's holder died, or released it -> claim it: the next attempt
+//	none                                -> claim the next number
 //
-// and after each look again. The ledger's scripts decide who runs; the looks and
-// messages only say when to try.
+// The ledger's scripts decide which replica runs. A reply to Open or a message only causes
+// an attempt to claim.
 type onceCall struct {
 	o      *Once
 	work   func(ctx context.Context, token uint64) error
-	joined time.Time // the run whose outcome this call shares; zero: none yet
-	nudge  chan struct{}
-	ends   func() // ends the watch; nil: none yet
+	joined time.Time     // the run whose outcome this call shares; zero: none yet
+	nudge  chan struct{} // receives a value for each message
+	ends   func()        // stops the watch; nil: not started
 	stop   *stopping.Deadline
-	away   *backoff.ExponentialBackOff
-	told   bool // the operator knows that the server does not answer
+	pauses *backoff.ExponentialBackOff
+	server readiness.State // whether its failure was logged
 }
 
-// onceStart is where a new ledger begins: before the first run. It says no more,
-// so that a ledger that was lost begins again there, too.
+// onceStart returns the state of a new ledger, before the first run. A ledger that was lost
+// starts there again.
 func onceStart() ledger.State {
 	return ledger.State{Last: time.UnixMilli(0), Fresh: true}
 }
@@ -45,7 +46,7 @@ func onceStart() ledger.State {
 func newOnceCall(o *Once, deadline *stopping.Deadline, work func(ctx context.Context, token uint64) error) *onceCall {
 	return &onceCall{
 		o: o, work: work, stop: deadline, nudge: make(chan struct{}, 1),
-		away: retry.Pauses(50*time.Millisecond, 2*time.Second),
+		pauses: retry.Pauses(50*time.Millisecond, 2*time.Second),
 	}
 }
 
@@ -55,12 +56,11 @@ func (c *onceCall) unwatch() {
 	}
 }
 
-// step looks at the ledger and does what is to be done now. done: the work has
-// succeeded.
+// step looks at the ledger and takes the next step. done: the work has succeeded.
 func (c *onceCall) step(ctx context.Context) (done bool, err error) {
 	state, err := c.o.ledger.Open(ctx, onceStart())
 	if err != nil {
-		return false, c.pass(ctx, err)
+		return false, c.retryAfter(ctx, err)
 	}
 	if !state.LastSuccess.IsZero() {
 		return true, nil
@@ -73,13 +73,13 @@ func (c *onceCall) step(ctx context.Context) (done bool, err error) {
 		if !c.joined.After(state.Last) {
 			failed, err := c.outcome(ctx)
 			if err != nil {
-				return false, c.pass(ctx, err)
+				return false, c.retryAfter(ctx, err)
 			}
 			return false, failed
 		}
-		c.joined = time.Time{} // the ledger was lost: begin anew
+		c.joined = time.Time{} // the ledger was lost: start again
 	}
-	c.back()
+	c.answered()
 	if open == nil {
 		return c.claim(ctx, state.Last.Add(time.Millisecond), state)
 	}
@@ -90,7 +90,7 @@ func (c *onceCall) step(ctx context.Context) (done bool, err error) {
 	return c.claim(ctx, open.Tick, state)
 }
 
-// outcome is how the run that we waited for has failed.
+// outcome returns the failure of the run that the call waited for.
 func (c *onceCall) outcome(ctx context.Context) (*OnceError, error) {
 	runs, err := c.o.ledger.Runs(ctx, onceKeep)
 	if err != nil {
@@ -106,18 +106,18 @@ func (c *onceCall) outcome(ctx context.Context) (*OnceError, error) {
 	return &OnceError{Name: c.o.name, Outcome: OutcomeUnknown, Reason: "its record is no longer kept"}, nil
 }
 
-// await returns when it is time to look again: something was heard, or the hold
-// of the run under way ends unless it is renewed.
+// await returns when a message has arrived, or when the lease of the run ends unless it is
+// renewed.
 func (c *onceCall) await(ctx context.Context, left time.Duration, about ...any) error {
 	if c.ends == nil {
-		// What is missed before the watch begins is found by looking once more.
+		// Messages from before the watch are lost, so check the ledger once more.
 		c.ends = c.o.ledger.Watch(func() {
 			select {
 			case c.nudge <- struct{}{}:
 			default:
 			}
 		})
-		c.o.cfg.Logger.Info("waiting for the run of another", about...)
+		c.o.cfg.Logger.Info("waiting for another replica's run", about...)
 		return nil
 	}
 	if !retry.Sleep(ctx, left+2*time.Millisecond, c.nudge) && ctx.Err() != nil {
@@ -126,7 +126,7 @@ func (c *onceCall) await(ctx context.Context, left time.Duration, about ...any) 
 	return nil
 }
 
-// claim tries to become the runner, and runs the work if it is.
+// claim tries to claim a run, and does the work if that succeeds.
 func (c *onceCall) claim(ctx context.Context, tick time.Time, known ledger.State) (done bool, err error) {
 	run, err := c.o.ledger.Claim(ctx, tick, known, ledger.ClaimConfig{})
 	var refused *ledger.ClaimError
@@ -135,7 +135,7 @@ func (c *onceCall) claim(ctx context.Context, tick time.Time, known ledger.State
 		c.joined = tick
 		return c.run(ctx, run)
 	case !errors.As(err, &refused):
-		return false, c.pass(ctx, err)
+		return false, c.retryAfter(ctx, err)
 	case refused.Status == ledger.ClaimBusy:
 		c.joined = refused.OpenTick
 	case refused.Status == ledger.ClaimPaused || refused.Status == ledger.ClaimEarly:
@@ -144,35 +144,66 @@ func (c *onceCall) claim(ctx context.Context, tick time.Time, known ledger.State
 	return false, nil // the ledger has changed since we looked
 }
 
-// pass waits after an error that may pass, and returns any other.
-func (c *onceCall) pass(ctx context.Context, err error) error {
+// retryAfter waits after a temporary error, and returns any other.
+func (c *onceCall) retryAfter(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil:
 		return onceEnded(ctx, err)
 	case !lockcore.IsTemporary(err):
 		return err
-	case !c.told:
-		c.told = true
-		c.o.cfg.Logger.Info("the ledger does not answer; trying again", "err", err)
 	}
-	rest(ctx, nil, c.away.NextBackOff())
+	c.server.Failed(c.o.cfg.Logger, "ledger request failed; retrying", err, true)
+	retry.Sleep(ctx, c.pauses.NextBackOff(), nil)
 	return nil
 }
 
-// back notes that the server has answered.
-func (c *onceCall) back() {
-	if c.told {
-		c.told = false
-		c.away.Reset()
-		c.o.cfg.Logger.Info("the ledger answers again")
+// answered resets the pauses after an error.
+func (c *onceCall) answered() {
+	if c.server.Works(0) {
+		c.pauses.Reset()
+		c.o.cfg.Logger.Info("ledger available again")
 	}
 }
 
-// onceEnded is the error of a call whose context has ended.
+// onceEnded returns the error of a call whose context has ended.
 func onceEnded(ctx context.Context, err error) error {
-	ended, cause := ctx.Err(), context.Cause(ctx)
-	if errors.Is(cause, ended) {
-		return errors.Join(cause, err)
+	for _, why := range []error{context.Cause(ctx), ctx.Err()} {
+		if !errors.Is(err, why) {
+			err = errors.Join(why, err)
+		}
 	}
-	return errors.Join(ended, cause, err)
+	return err
+}
+
+// onceStepBack is how long a replica that has lost a run leaves it to the others.
+const onceStepBack = 500 * time.Millisecond
+
+// run does the work of a claimed run. done: it has succeeded, and that is recorded. With
+// neither done nor an error another replica has the run, and the call shares its outcome.
+func (c *onceCall) run(ctx context.Context, run *ledger.Claim) (done bool, err error) {
+	x := &execution{
+		run: run, stop: c.stop, log: c.o.cfg.Logger,
+		work: func(ctx context.Context) error { return c.work(ctx, run.Token()) },
+		last: func(error) bool { return ctx.Err() == nil },
+	}
+	end, err := x.attempt(ctx, ctx)
+	switch end {
+	case ended:
+		if err == nil {
+			return true, nil
+		}
+		return false, &OnceError{
+			Name: c.o.name, Holder: c.o.cfg.Identity, Attempt: run.Attempt, Token: run.Token(),
+			Outcome: x.outcome, Reason: err.Error(), cause: err,
+		}
+	case unrecorded:
+		return false, err
+	case lost:
+		retry.Sleep(ctx, onceStepBack, nil) // the others first: this replica could not hold the run
+	case failing, stopped, superseded:
+	}
+	if ctx.Err() != nil {
+		return false, onceEnded(ctx, err)
+	}
+	return false, nil
 }

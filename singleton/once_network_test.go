@@ -228,7 +228,7 @@ func TestOnceSuccessThatCannotBeRecorded(t *testing.T) {
 			f.bubble.Server().SetError("NOPERM this user has no permissions")
 			return nil
 		}).result()
-		if err == nil || !strings.Contains(err.Error(), "the work has succeeded, but that could not be recorded") || errors.Is(err, singleton.ErrOnceFailed) {
+		if err == nil || !strings.Contains(err.Error(), "outcome succeeded not recorded") || errors.Is(err, singleton.ErrOnceFailed) {
 			t.Errorf("Do: %v", err)
 		}
 		f.bubble.Server().SetError("")

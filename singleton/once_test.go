@@ -163,7 +163,7 @@ func TestOnceInOneProcess(t *testing.T) {
 // Waiting costs one look per TTL (P7), and the result comes by message.
 func TestOnceWaitersDoNotPoll(t *testing.T) {
 	fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
-		const waiters, minutes = 20, 4
+		const waiters, minutes = 20, 2
 		leave, started := make(chan struct{}), make(chan struct{})
 		f.do(f.once(f.client("runner"), singleton.OnceConfig{}), func(context.Context, uint64) error {
 			close(started)
@@ -275,9 +275,9 @@ func TestOnceRefusals(t *testing.T) {
 			want   string
 		}{
 			{nil, "x", singleton.OnceConfig{}, "client is nil"},
-			{c, "", singleton.OnceConfig{}, "name is 0 bytes long"},
+			{c, "", singleton.OnceConfig{}, `name is ""; it must be 1 to 195 bytes`},
 			{c, strings.Repeat("n", 196), singleton.OnceConfig{}, "name is 196 bytes long; it must be 1 to 195 bytes"},
-			{c, "a{b", singleton.OnceConfig{}, `job is "once/a{b"`},
+			{c, "a{b", singleton.OnceConfig{}, `name is "a{b"`},
 			{c, "x", singleton.OnceConfig{TTL: 25 * time.Hour}, "LeaseConfig.TTL is 25h0m0s"},
 			{c, "x", singleton.OnceConfig{MaxAttempts: -1}, "OnceConfig.MaxAttempts is -1"},
 			{c, "x", singleton.OnceConfig{Remember: time.Hour}, "OnceConfig.Remember is 1h0m0s; it must be 0 (8760h) or from 720h"},

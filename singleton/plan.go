@@ -6,44 +6,44 @@ import (
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )
 
-// Why ticks are skipped, as the ledger has it.
+// The reasons for skipped ticks, as recorded in the ledger.
 const (
-	skipMissed   = "missed"   // none of the others: nobody ran it in time, and CatchUp runs another
-	skipOverlap  = "overlap"  // it came due while an earlier one was being run
+	skipMissed   = "missed"   // no replica ran it in time, and CatchUp runs another
+	skipOverlap  = "overlap"  // it was due during an earlier run
 	skipDeadline = "deadline" // StartingDeadline was over
-	skipPaused   = "paused"   // it came due while the job was paused
+	skipPaused   = "paused"   // it was due while the job was paused
 
-	// skipRescheduled: it was of a schedule that another has replaced before it was run.
+	// skipRescheduled: another schedule replaced that of the tick before it ran.
 	skipRescheduled = "rescheduled"
 )
 
-// A plan is what is to be done about the ticks of a job at one moment.
+// A plan is the next step for the ticks of a job.
 type plan struct {
 	run   time.Time    // claim this tick now; zero: none
-	until time.Time    // but not after this; zero: whenever
-	skip  *ledger.Skip // ticks before it that will not be run, for one reason
-	next  time.Time    // when the next one comes due, its jitter included; zero: never, or not known yet
+	until time.Time    // but not after this; zero: no limit
+	skip  *ledger.Skip // earlier ticks that will not run, for one reason
+	next  time.Time    // when the next tick is due, including its jitter; zero: none, or not known yet
 }
 
 const (
-	// mostTicks bounds how many ticks one plan looks at; the rest is the next's.
+	// mostTicks limits the ticks of one plan; the next plan continues.
 	mostTicks = 100_000
 
-	// kept is how many due ticks a plan chooses from: those that may be run, and
-	// the one before them.
+	// kept is the number of due ticks that a plan keeps: those that may run, and the one
+	// before them.
 	kept = catchUpMost + 1
 )
 
-// dueTicks are the ticks that are due. Of many only the newest are kept, and how
-// far the first one's reason to be skipped reaches.
+// dueTicks are the ticks that are due. Only the newest are kept individually; the oldest
+// with one reason to be skipped are kept as one Skip.
 type dueTicks struct {
 	count  int
 	newest []time.Time
-	first  ledger.Skip // the first ticks, all for one reason
-	mixed  bool        // there is another reason
+	first  ledger.Skip // the first ticks, all with the same reason
+	mixed  bool        // later ticks have another reason
 }
 
-// add adds a tick that is skipped for that reason if it is not run.
+// add adds a tick, with the reason that is recorded if it does not run.
 func (d *dueTicks) add(tick time.Time, reason string) {
 	if d.count == 0 {
 		d.first = ledger.Skip{First: tick, Reason: reason}
@@ -60,25 +60,25 @@ func (d *dueTicks) add(tick time.Time, reason string) {
 	d.newest = append(d.newest, tick)
 }
 
-// skipped makes one entry of all but the newest n ticks; nil if that is none. If
-// there is more than one reason it is of the first ones, and all is false.
+// skipped returns one Skip for all but the newest n ticks, or nil if there are no others.
+// If they have several reasons, it covers only the first, and all is false.
 func (d *dueTicks) skipped(n int) (skip *ledger.Skip, all bool) {
 	s := d.first
-	switch rest := d.count - n; {
-	case rest == 0:
+	switch others := d.count - n; {
+	case others == 0:
 		return nil, true
-	case s.Count < rest:
+	case s.Count < others:
 		return &s, false
 	default:
-		s.Last, s.Count = d.newest[len(d.newest)-n-1], rest
+		s.Last, s.Count = d.newest[len(d.newest)-n-1], others
 		return &s, true
 	}
 }
 
-// plan decides which of the unaccounted ticks that are due now is run, and which
-// are skipped. Of several reasons to skip it plans the first one alone, and what
-// is run when those are recorded. It depends on its arguments alone, so that
-// replicas of one view decide the same.
+// plan decides which due tick runs and which are skipped. If ticks are skipped for several
+// reasons, it returns the first one alone; the next plan continues after that is recorded.
+// The result depends only on the arguments, so that replicas with the same state decide the
+// same.
 func (j *job) plan(view ledger.State, now time.Time) plan {
 	var due dueTicks
 	var p plan
@@ -91,7 +91,7 @@ func (j *job) plan(view ledger.State, now time.Time) plan {
 		}
 		due.add(tick, j.reason(tick, at, now, &view))
 		if due.count == mostTicks || due.mixed && due.count-due.first.Count == kept {
-			// More than anybody wants to run. Skip those, and plan again.
+			// More ticks than CatchUp allows: skip those first, then plan again.
 			p.skip, _ = due.skipped(kept)
 			return p
 		}
@@ -113,7 +113,7 @@ func (j *job) plan(view ledger.State, now time.Time) plan {
 	return p
 }
 
-// most is how many due ticks may be run, the newest ones.
+// most returns how many of the newest due ticks may run.
 func (j *job) most() int {
 	if j.cfg.CatchUp == CatchUpAll {
 		return catchUpMost
@@ -121,7 +121,7 @@ func (j *job) most() int {
 	return 1
 }
 
-// limit is how late a tick may be begun; 0: no limit.
+// limit returns how late a tick may begin; 0: no limit.
 func (j *job) limit() time.Duration {
 	if j.cfg.CatchUp == CatchUpNone && j.cfg.StartingDeadline == 0 {
 		return onTimeWithin + j.cfg.Jitter
@@ -129,7 +129,7 @@ func (j *job) limit() time.Duration {
 	return j.cfg.StartingDeadline
 }
 
-// reason is why a tick is skipped that came due at `at`, if it is.
+// reason returns the reason that is recorded if a tick that was due at at is skipped.
 func (j *job) reason(tick, at, now time.Time, view *ledger.State) string {
 	switch {
 	case within(at, view.Halted, view.Resumed):
@@ -142,6 +142,6 @@ func (j *job) reason(tick, at, now time.Time, view *ledger.State) string {
 	return skipMissed
 }
 
-// within reports that something was in a span of time. If it is not known when that
-// began, zero, it has always been; if it has not ended, zero, it has never been.
+// within reports whether at is in [begin, end]. A zero begin means that it is not known and
+// long ago, a zero end that there is no such span.
 func within(at, begin, end time.Time) bool { return !at.After(end) && !at.Before(begin) }

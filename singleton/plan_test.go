@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
+	"github.com/noonlock/noonlock/singleton/schedule"
 )
 
 // at is an instant of these tests: so many seconds after a fixed one.
@@ -15,7 +16,13 @@ func at(seconds float64) time.Time {
 	return time.Unix(1_700_000_000, 0).Add(time.Duration(seconds * float64(time.Second))).UTC()
 }
 
-func seconds(d time.Duration) Schedule { return everySchedule{d.Milliseconds()} }
+func seconds(d time.Duration) schedule.Schedule {
+	s, err := schedule.Every(d)
+	if err != nil {
+		panic(err)
+	}
+	return s
+}
 
 // What is run and what is skipped of the ticks that are due.
 // Mutants: choosing the oldest for latest; a count that is one off; a limit that
@@ -164,7 +171,7 @@ func TestPlanOfVeryManyTicks(t *testing.T) {
 
 // A counting schedule counts how often it is asked.
 type countingSchedule struct {
-	Schedule
+	schedule.Schedule
 	asked *int
 }
 
@@ -391,7 +398,7 @@ func TestRetentionIsBeyondTheLongestInterval(t *testing.T) {
 		"@every 20000h":   2 * 20000 * time.Hour,
 		"@every 1300000h": 50 * 365 * day,
 	} {
-		s, err := ParseSchedule(spec, ScheduleConfig{})
+		s, err := schedule.Parse(spec, schedule.Config{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -26,7 +26,7 @@ func (f *fleet) clockAt(hour, minute int) time.Time {
 	return f.start.Truncate(24 * time.Hour).Add(time.Duration(hour)*time.Hour + time.Duration(minute)*time.Minute).UTC()
 }
 
-// A version with another schedule is deployed in the evening: its ticks begin then. None
+// A version with another schedule is deployed: its ticks begin then. None
 // is run, or called missed, that no version has ever had.
 // Mutants: the new schedule goes on from the newest tick of the old one; nothing of what
 // was due is written down; it is written down for what was run.
@@ -34,9 +34,9 @@ func TestAnotherScheduleBeginsNow(t *testing.T) {
 	for _, catchUp := range []singleton.CatchUp{singleton.CatchUpLatest, singleton.CatchUpAll} {
 		bubbleFleet(t, func(t *testing.T, f *fleet) {
 			cfg := singleton.JobConfig{CatchUp: catchUp}
-			f.scheduled("old", "0 12 * * *", cfg)
+			f.scheduled("old", "0 1 * * *", cfg)
 			f.recorded("draw", 1)
-			f.pass(6*time.Hour + 30*time.Second)
+			f.pass(2*time.Hour + 30*time.Second)
 			f.scheduled("new", "30 * * * *", cfg)
 			f.pass(time.Minute)
 			if n := len(f.book.all()); n != 1 {
@@ -46,7 +46,7 @@ func TestAnotherScheduleBeginsNow(t *testing.T) {
 				t.Errorf("catch up %d: the ledger has %+v", catchUp, runs)
 			}
 			entries := f.begun("draw", 3)
-			for i, want := range []time.Time{f.clockAt(12, 0), f.clockAt(18, 30), f.clockAt(19, 30)} {
+			for i, want := range []time.Time{f.clockAt(1, 0), f.clockAt(3, 30), f.clockAt(4, 30)} {
 				if !entries[i].run.Tick.Equal(want) {
 					t.Errorf("catch up %d: run %d is of %v, want %v", catchUp, i, entries[i].run.Tick, want)
 				}
@@ -61,11 +61,11 @@ func TestAnotherScheduleBeginsNow(t *testing.T) {
 // entry of it.
 func TestWhatAnotherScheduleDrops(t *testing.T) {
 	bubbleFleet(t, func(t *testing.T, f *fleet) {
-		a := f.scheduled("old", "0 12 * * *", singleton.JobConfig{CatchUp: singleton.CatchUpAll})
+		a := f.scheduled("old", "0 1 * * *", singleton.JobConfig{CatchUp: singleton.CatchUpAll})
 		f.recorded("draw", 1)
 		f.pass(time.Hour)
 		a.stop()
-		f.pass(2 * 24 * time.Hour) // two noons
+		f.pass(2 * 24 * time.Hour) // two ticks
 		reg := prometheus.NewRegistry()
 		b := f.replica("new", singleton.Config{Registerer: reg})
 		b.add("draw", "30 * * * *", nil, singleton.JobConfig{CatchUp: singleton.CatchUpAll})
@@ -74,18 +74,18 @@ func TestWhatAnotherScheduleDrops(t *testing.T) {
 		f.scheduled("new too", "30 * * * *", singleton.JobConfig{CatchUp: singleton.CatchUpAll})
 		f.pass(time.Minute)
 		runs := f.runs("draw")
-		noon := f.clockAt(36, 0)
-		want := ledger.RunRecord{Tick: noon, Last: noon.Add(24 * time.Hour), Count: 2, Outcome: singleton.OutcomeSkipped, Error: "rescheduled"}
+		dropped := f.clockAt(25, 0)
+		want := ledger.RunRecord{Tick: dropped, Last: dropped.Add(24 * time.Hour), Count: 2, Outcome: singleton.OutcomeSkipped, Error: "rescheduled"}
 		if len(runs) != 2 || runs[1] != want {
 			t.Errorf("the ledger has %+v, want %+v", runs, want)
 		}
 		if n, _ := metric(t, reg, "noonlock_job_skipped_ticks_total", "reason", "rescheduled"); n != 2 {
 			t.Errorf("%v ticks are counted", n)
 		}
-		if n := f.log.count("the schedule of the job has changed"); n != 1 {
+		if n := f.log.count("schedule changed; remaining"); n != 1 {
 			t.Errorf("it is said %d times", n)
 		}
-		if entries := f.begun("draw", 2); !entries[1].run.Tick.Equal(f.clockAt(2*24+13, 30)) {
+		if entries := f.begun("draw", 2); !entries[1].run.Tick.Equal(f.clockAt(2*24+2, 30)) {
 			t.Errorf("the first tick of the new one is %v", entries[1].run.Tick)
 		}
 	})
@@ -123,7 +123,7 @@ func TestWhatAScheduleOfOnesOwnOwes(t *testing.T) {
 			if len(runs) != 2 || runs[1].Error != "rescheduled" || runs[1].Count < c.from || runs[1].Count > c.to {
 				t.Errorf("after %v the ledger has %+v", c.away, runs)
 			}
-			if n := f.log.count("the former schedule of the job is not known up to now"); (n > 0) != c.said {
+			if n := f.log.count("former schedule incompletely stored"); (n > 0) != c.said {
 				t.Errorf("after %v it is said %d times that there may be more", c.away, n)
 			}
 		})

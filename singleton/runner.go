@@ -17,106 +17,97 @@ import (
 	"github.com/noonlock/noonlock/internal/stopping"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
+	"github.com/noonlock/noonlock/singleton/internal/ticks"
+	"github.com/noonlock/noonlock/singleton/schedule"
 )
 
-// Config is how a Runner works. Its zero value is a working default.
+// Config configures a Runner. Its zero value is usable.
 type Config struct {
-	// TTL of the hold on a tick while it is run: how long the other replicas
-	// wait before they take over from one that died. Default 10 s; 100 ms to
-	// 24 h. The other times of the lease follow from it.
+	// TTL of the lease on a tick. If a replica dies during a run, the others wait for at
+	// most one TTL before one of them takes over. Default 10 s; 100 ms to 24 h.
 	TTL time.Duration
 
-	// Identity under which the ledger knows this replica. Default: the Client's.
+	// Identity is the name of this replica in the ledger. Default: the Client's.
 	Identity string
 
-	// Drain is how long a run may go on after Run's context has ended, before
-	// its own context ends too. Default 20 s; negative: not at all.
+	// Drain is how long a run may continue after Run's context has ended, before its own
+	// context ends too. Default 20 s; negative: no drain.
 	Drain time.Duration
 
 	// ShutdownTimeout is how long Run may take to return after its context has ended,
-	// whether or not the server answers, if the work returns when its context is done:
-	// the drain, and recording and handing over what was run. Work that takes longer is
-	// waited for, and then two fifths of what exceeds the drain are left for the rest.
-	// It must be more than Drain. Default 10 s more.
+	// whether or not the server answers, if the work returns when its context is done. It
+	// covers the drain, and recording or releasing the runs. Run waits for work that takes
+	// longer, and then has up to three fifths of the time beyond Drain to record or release
+	// the runs. It must be more than Drain. Default: 10 s more than Drain.
 	ShutdownTimeout time.Duration
 
-	// MaxClockOffset is how far this machine's wall clock may be off the server's
-	// before that is logged. It is a warning only: ticks are due by the server's
-	// clock. Default 1 s; negative: never.
-	MaxClockOffset time.Duration
-
-	// WallClock is this machine's wall clock, to be compared with the server's,
-	// and used for nothing else. Default time.Now.
-	WallClock func() time.Time
-
-	// Logger gets the runs and what goes wrong; its zero value discards.
+	// Logger receives runs and failures. Its zero value discards them.
 	Logger logr.Logger
 
-	// Registerer gets the metrics noonlock_job_…; nil: none. Runners may share it.
+	// Registerer registers the metrics noonlock_job_…. Nil: no metrics. Runners may share
+	// one.
 	Registerer prometheus.Registerer
 }
 
-// ErrStopping is the cause of a run's context when the Runner shuts down and the
-// drain is over.
+// ErrStopping is the cause of a run's context that ended because the Runner shuts down and
+// the drain is over.
 var ErrStopping = errors.New("singleton: the runner is stopping")
 
-// ErrRunning is the answer to a Run of what runs already, a Runner or a Daemon,
-// and to an Add while the Runner runs.
-var ErrRunning = errors.New("singleton: it is running already")
+// ErrRunning is returned by Run if the Runner or Daemon is already running, and by Add
+// while the Runner runs.
+var ErrRunning = errors.New("singleton: already running")
+
+// ErrNotReady is matched by the error of Ready, of a Runner or a Daemon.
+var ErrNotReady = errors.New("singleton: not ready")
 
 const (
-	defaultDrain     = 20 * time.Second
-	defaultMaxOffset = time.Second
+	defaultDrain = 20 * time.Second
 
-	// lookEvery is how often a replica looks at the ledger of a job although
-	// nothing was heard of it.
+	// lookEvery is how often a replica reads the ledger of a job although no message has
+	// arrived. Messages can be lost.
 	lookEvery = 30 * time.Second
 
-	// readyFor is how long a job counts as ready after it was found well: twice as long
-	// as it may take to be looked at again.
+	// readyFor is how long a job counts as ready after a successful request: twice the time
+	// until the next one.
 	readyFor = 2 * lookEvery
 
-	// defaultShutdown is what is left of ShutdownTimeout after the drain.
+	// defaultShutdown is the default of ShutdownTimeout, less the drain.
 	defaultShutdown = 10 * time.Second
 )
 
-// A Runner runs jobs: each tick of each job on one of the replicas that run the
-// same. It is safe for concurrent use.
+// A Runner runs jobs. Each tick of a job runs on one of the replicas that have added the
+// job. A Runner is safe for concurrent use.
 type Runner struct {
 	client  *lockcore.Client
 	cfg     Config
 	clock   serverClock
+	wall    func() time.Time // this machine's clock, for a metric only
 	metrics *metrics
-	lines   *logqueue.Queue // behind cfg.Logger
+	lines   *logqueue.Queue // writes to the Logger of the config
 	work    underway
 
 	mu      sync.Mutex
 	jobs    []*job
 	running bool
-	off     bool // the operator knows that the wall clock is off
 }
 
-// NewRunner makes a Runner without jobs. The error is a *ConfigError or a
+// NewRunner returns a Runner without jobs. The error is a *ConfigError or a
 // *lockcore.ConfigError.
 func NewRunner(client *lockcore.Client, cfg Config) (*Runner, error) {
 	if client == nil {
-		return nil, &ConfigError{"client", "nil", "a *lockcore.Client"}
+		return nil, &ConfigError{Field: "client", Value: "nil", Rule: "a *lockcore.Client"}
 	}
 	cfg.Drain = max(0, cmp.Or(cfg.Drain, defaultDrain))
 	cfg.ShutdownTimeout = cmp.Or(cfg.ShutdownTimeout, cfg.Drain+defaultShutdown)
 	if cfg.ShutdownTimeout <= cfg.Drain {
-		return nil, &ConfigError{"Config.ShutdownTimeout", cfg.ShutdownTimeout.String(), "0 (10s more than Drain) or more than Drain, " + cfg.Drain.String()}
+		return nil, &ConfigError{Field: "Config.ShutdownTimeout", Value: cfg.ShutdownTimeout.String(), Rule: "0 (10s more than Drain) or more than Drain, " + cfg.Drain.String()}
 	}
 	cfg.Identity = cmp.Or(cfg.Identity, client.Identity())
-	cfg.MaxClockOffset = cmp.Or(cfg.MaxClockOffset, defaultMaxOffset)
-	if cfg.WallClock == nil {
-		cfg.WallClock = time.Now
-	}
-	r := &Runner{client: client, cfg: cfg}
-	if _, err := ledger.New(client, "probe", ledger.Config{Lease: r.lease()}); err != nil {
+	r := &Runner{client: client, cfg: cfg, wall: time.Now}
+	err := r.lease().Validate()
+	if err != nil {
 		return nil, fmt.Errorf("singleton: Config: %w", err)
 	}
-	var err error
 	if r.metrics, err = newMetrics(cfg.Registerer); err != nil {
 		return nil, err
 	}
@@ -131,66 +122,69 @@ func (r *Runner) lease() lockcore.LeaseConfig {
 	return lockcore.LeaseConfig{TTL: r.cfg.TTL, Identity: r.cfg.Identity}
 }
 
-// Add adds a job: a name by the rules of a lock's name, a schedule as
-// ParseSchedule reads it, and its work. Replicas of a job are those that use its
-// name. A later version of the program may add it with another schedule, see
-// JobConfig.Revision. The error is a *ConfigError, a *lockcore.ConfigError, a
-// *ScheduleError, or ErrRunning.
-func (r *Runner) Add(name, schedule string, work Func, cfg JobConfig) error {
-	s, err := ParseSchedule(schedule, ScheduleConfig{TimeZone: cfg.TimeZone, Gap: cfg.Gap})
+// Add adds a job. Its name follows the rules of a lock's name, and spec is parsed by
+// schedule.Parse. Replicas that add the same name share the job. A later version of the
+// program may add it with another schedule: see JobConfig.Revision. The error is a
+// *ConfigError, a *lockcore.ConfigError, a *schedule.ConfigError, or ErrRunning.
+func (r *Runner) Add(name, spec string, work Func, cfg JobConfig) error {
+	s, err := schedule.Parse(spec, schedule.Config{TimeZone: cfg.TimeZone, Gap: cfg.Gap})
 	if err != nil {
-		return fmt.Errorf("job %q: %w", name, err)
+		return fmt.Errorf("singleton: job %q: %w", name, err)
 	}
-	return r.AddSchedule(name, s, work, cfg)
+	return r.add(name, s, work, cfg)
 }
 
-// AddSchedule adds a job with a Schedule of the caller's own, which CheckSchedule
-// must find to be one. TimeZone and Gap are not used.
-func (r *Runner) AddSchedule(name string, schedule Schedule, work Func, cfg JobConfig) error {
+// AddSchedule adds a job with a Schedule of your own, which must pass schedule.Check.
+// TimeZone and Gap of cfg are ignored.
+func (r *Runner) AddSchedule(name string, s schedule.Schedule, work Func, cfg JobConfig) error {
+	if err := schedule.Check(s); err != nil {
+		return fmt.Errorf("singleton: job %q: %w", name, err)
+	}
+	return r.add(name, s, work, cfg)
+}
+
+func (r *Runner) add(name string, s schedule.Schedule, work Func, cfg JobConfig) error {
 	if work == nil {
-		return &ConfigError{"work", "nil", "a function"}
+		return &ConfigError{Field: "work", Value: "nil", Rule: "a function"}
 	}
 	if strings.HasPrefix(name, onceNames) || strings.HasPrefix(name, daemonNames) {
-		return &ConfigError{"name", strconv.Quote(name), "without the prefixes " + onceNames + " and " + daemonNames + ", which are for Once and Daemon"}
-	}
-	if err := CheckSchedule(schedule); err != nil {
-		return fmt.Errorf("job %q: %w", name, err)
+		return &ConfigError{Field: "name", Value: strconv.Quote(name), Rule: "without the prefixes " + onceNames + " and " + daemonNames + ", which are for Once and Daemon"}
 	}
 	cfg, err := cfg.complete()
 	if err != nil {
-		return fmt.Errorf("job %q: %w", name, err)
+		return fmt.Errorf("singleton: job %q: %w", name, err)
 	}
-	ticks := fingerprintTicks(schedule)
+	fp := ticks.Fingerprint(s)
 	l, err := ledger.New(r.client, name, ledger.Config{
 		Lease: r.lease(), MaxAttempts: cfg.MaxAttempts, AllowOverlap: cfg.Overlap == OverlapAllow,
-		KeepRuns: cfg.KeepRuns, Retain: retention(schedule), Definition: fingerprint(ticks, cfg), Schedule: ticks,
+		KeepRuns: cfg.KeepRuns, Retain: retention(s), Definition: fingerprint(fp, cfg), Schedule: fp,
 	})
 	if err != nil {
-		return fmt.Errorf("job %q: %w", name, err)
+		return fmt.Errorf("singleton: job %q: %w", name, err)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.running {
-		return fmt.Errorf("job %q: %w", name, ErrRunning)
+		return fmt.Errorf("singleton: job %q: %w", name, ErrRunning)
 	}
 	for _, other := range r.jobs {
 		if other.name == name {
-			return &ConfigError{"name", fmt.Sprintf("%q", name), "of no other job of this runner"}
+			return &ConfigError{Field: "name", Value: fmt.Sprintf("%q", name), Rule: "of no other job of this runner"}
 		}
 	}
 	r.jobs = append(r.jobs, &job{
-		name: name, schedule: schedule, ticks: ticks, work: work, cfg: cfg, ledger: l, metrics: r.metrics.job(name),
+		name: name, schedule: s, ticks: fp, work: work, cfg: cfg, ledger: l, metrics: r.metrics.job(name),
 	})
 	return nil
 }
 
-// Run runs the jobs until ctx ends. Then it claims no more ticks, lets the runs
-// under way go on for the drain, waits until they have returned, and records
-// them; one that fails because of the shutdown is left to another replica. It
-// returns nil after that, within ShutdownTimeout if the work listens to its context,
-// and an error only if it did not begin.
+// Run runs the jobs until ctx ends. It then stops claiming ticks and gives the current runs
+// the drain to finish. It waits until they have returned, and records them. A run that
+// fails because of the shutdown is released, so that another replica can run its tick.
 //
-// A server that is away delays ticks, it does not end Run.
+// Run returns nil after that, within ShutdownTimeout if the work returns when its context
+// is done. It returns an error only if it did not start. An outage of the server delays
+// ticks and does not end Run.
 func (r *Runner) Run(ctx context.Context) error {
 	r.mu.Lock()
 	if r.running {
@@ -199,7 +193,7 @@ func (r *Runner) Run(ctx context.Context) error {
 	}
 	if len(r.jobs) == 0 {
 		r.mu.Unlock()
-		return &ConfigError{"jobs", "none", "added before Run"}
+		return &ConfigError{Field: "jobs", Value: "none", Rule: "added before Run"}
 	}
 	r.running = true
 	jobs := r.jobs
@@ -244,11 +238,13 @@ func (r *Runner) drained(ctx context.Context) (context.Context, context.CancelFu
 	}
 }
 
-// Ready is nil if Run is under way, the ledger of every job has been opened, and none is
-// in error now; if not, it says which and why. A server that answers a PING may refuse
-// all else: a read-only replica, a ledger of a newer schema, a user without the rights.
-// A job that is paused, or whose other definition is in use, is ready. It asks nobody,
-// and is meant for a readiness probe.
+// Ready returns nil if Run is running, the ledger of every job was opened, and the latest
+// request for each of them succeeded. Otherwise the error matches ErrNotReady and names the
+// jobs and the reasons. A server that answers PING may still refuse these requests: a
+// read-only replica, a ledger of a newer schema, a user without the rights.
+//
+// A job is ready although it is paused, or although another definition of it is in use.
+// Ready sends no request. It is meant for a readiness probe.
 func (r *Runner) Ready() error {
 	r.mu.Lock()
 	jobs := r.jobs
@@ -265,26 +261,10 @@ func (r *Runner) Ready() error {
 	return errors.Join(errs...)
 }
 
-// ClockOffset is how far this machine's wall clock is ahead of the server's. It
-// does not move ticks, which are due by the server's clock.
-func (r *Runner) ClockOffset() time.Duration { return r.clock.offset(r.cfg.WallClock()) }
-
 // observe takes a sample of the server's clock.
 func (r *Runner) observe(now, sent, received time.Time) {
 	if step := r.clock.observe(now, sent, received); step.Abs() >= time.Second {
-		r.cfg.Logger.Info("the server's clock was set, or this machine stood still; going on by the server's", "step", step)
+		r.cfg.Logger.Info("server clock stepped, or this machine was suspended; following the server clock", "step", step)
 	}
-	offset := r.ClockOffset()
-	r.metrics.offset.Set(offset.Seconds())
-	off := r.cfg.MaxClockOffset >= 0 && offset.Abs() > r.cfg.MaxClockOffset
-	r.mu.Lock()
-	tell := off != r.off
-	r.off = off
-	r.mu.Unlock()
-	switch {
-	case tell && off:
-		r.cfg.Logger.Info("this machine's clock is off the server's; ticks are due by the server's", "ahead", offset, "bound", r.cfg.MaxClockOffset)
-	case tell:
-		r.cfg.Logger.Info("this machine's clock is right again", "ahead", offset)
-	}
+	r.metrics.offset.Set(r.clock.offset(r.wall()).Seconds())
 }

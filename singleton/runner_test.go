@@ -96,7 +96,7 @@ func TestFailuresAreRetriedAndRecorded(t *testing.T) {
 	}{
 		{"error", func(context.Context, singleton.Run) error { return boom }, singleton.JobConfig{}, "boom"},
 		{"panic", func(context.Context, singleton.Run) error { panic("boom") }, singleton.JobConfig{}, "panicked: boom"},
-		{"exit", func(context.Context, singleton.Run) error { runtime.Goexit(); return nil }, singleton.JobConfig{}, "ended its goroutine"},
+		{"exit", func(context.Context, singleton.Run) error { runtime.Goexit(); return nil }, singleton.JobConfig{}, "called runtime.Goexit"},
 		{"timeout", sleep(time.Hour), singleton.JobConfig{Timeout: time.Second}, "timed out"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -30,7 +30,7 @@ func (f *fleet) skips(job string, metrics *prometheus.Registry) []string {
 	for _, reason := range []string{"deadline", "missed", "overlap", "paused", "rescheduled"} {
 		fmt.Fprintf(&want, "noonlock_job_skipped_ticks_total{name=%q,reason=%q} %d\n", job, reason, sums[reason])
 	}
-	head := "# HELP noonlock_job_skipped_ticks_total Ticks that this replica has recorded as skipped, by reason: missed, overlap, deadline, paused, rescheduled.\n" +
+	head := "# HELP noonlock_job_skipped_ticks_total Ticks that this replica recorded as skipped, by reason: missed, overlap, deadline, paused, rescheduled.\n" +
 		"# TYPE noonlock_job_skipped_ticks_total counter\n"
 	if err := testutil.GatherAndCompare(metrics, strings.NewReader(head+want.String()), "noonlock_job_skipped_ticks_total"); err != nil {
 		f.Error(err)
@@ -89,7 +89,7 @@ func TestEachSkipHasItsReason(t *testing.T) {
 			s.pass(time.Hour)
 			s.hang <- 10 * tick
 		}, []string{"60 missed", "9 overlap"}},
-		{"at most once, the only one died late in a long run", singleton.JobConfig{Guarantee: singleton.AtMostOnce}, func(s scene) {
+		{"at most once, the only one died late in a long run", singleton.JobConfig{MaxAttempts: 1}, func(s scene) {
 			s.hang <- -1
 			s.begun("draw", 1)
 			s.pass(10 * tick)

@@ -112,7 +112,7 @@ func TestFault54_AllAttemptsAreKilled(t *testing.T) {
 }
 
 // At most once: a tick whose holder was killed is not run again, and recorded as
-// lost.
+// unknown.
 // Mutant: it is taken over.
 func TestFault54_AtMostOnce(t *testing.T) {
 	inFleets(t, func(t *testing.T, f *fleet) {
@@ -121,11 +121,11 @@ func TestFault54_AtMostOnce(t *testing.T) {
 				<-ctx.Done()
 			}
 			return nil
-		}, singleton.JobConfig{Guarantee: singleton.AtMostOnce})
+		}, singleton.JobConfig{MaxAttempts: 1})
 		first := f.begun("draw", 1)[0]
 		cut := all[first.replica].die()
 		record := f.recorded("draw", 1)[0]
-		if record.Outcome != singleton.OutcomeLost || !record.Tick.Equal(first.run.Tick) || record.Attempt != 1 {
+		if record.Outcome != singleton.OutcomeUnknown || !record.Tick.Equal(first.run.Tick) || record.Attempt != 1 {
 			t.Errorf("record is %+v", record)
 		}
 		f.begun("draw", 3)

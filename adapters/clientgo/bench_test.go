@@ -25,13 +25,13 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 )
 
-// From the order to give the lead up to the next OnStartedLeading, with two
-// candidates and the usual 15 s, 10 s, 2 s, in one run: client-go's elector on its
-// fake client, which answers from memory; the same elector on this adapter; and
-// noonlock's own elector. Nothing here passes or fails by a time.
+// The time from a resignation to the next OnStartedLeading, with two candidates and client-go's
+// default times of 15 s, 10 s and 2 s, in one run: client-go's elector with its fake client, which
+// answers from memory; the same elector with this adapter; and noonlock's own elector. The
+// benchmark does not pass or fail by a time.
 //
-// client-go's candidates look every 2 s to 4.4 s, so each lead lasts a random part
-// of that, and many elections are measured at once, which mostly sleep.
+// client-go's candidates poll every 2 s to 4.4 s, so each handover takes a random part of that.
+// Many elections are measured concurrently; they mostly sleep.
 func BenchmarkHandOver(b *testing.B) {
 	const elections, handOvers, ownHandOvers = 25, 6, 300
 	s := servers.Redis(b)
@@ -80,8 +80,8 @@ func BenchmarkHandOver(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// percentile is in ms; noonlock's come last and are not sorted when the first row
-// asks for them.
+// percentile returns a percentile in ms. noonlock's samples come last and are not sorted before
+// the first row is printed.
 func percentile(samples []time.Duration, p int) float64 {
 	sorted := slices.Sorted(slices.Values(samples))
 	return float64(sorted[min(len(sorted)-1, len(sorted)*p/100)]) / float64(time.Millisecond)
@@ -110,7 +110,7 @@ func pollers(b *testing.B, elections, handOvers int, locks func(election int) fu
 	for n := range elections {
 		lock := locks(n)
 		all.Go(func() {
-			leads := make(chan func(), 2) // how to end the elector that leads
+			leads := make(chan func(), 2) // functions that end the elector that leads
 			var running sync.WaitGroup
 			stand := func(identity string) {
 				ctx, cancel := context.WithCancel(klog.NewContext(context.Background(), logr.Discard()))
@@ -178,7 +178,7 @@ func resignations(b *testing.B, clients map[string]*lockcore.Client, handOvers i
 	}
 	leader := <-leads
 	for range handOvers {
-		for { // until the other one stands in line
+		for { // until the other candidate is queued
 			line, err := onlooker.Candidates(ctx)
 			must(b, err)
 			if len(line) == 1 {

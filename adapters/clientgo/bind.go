@@ -8,27 +8,27 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 )
 
-// Bind returns a context that is done when parent is or when the lead is over,
-// whichever comes first. The lead is over LeaseDuration, less a margin of 1 % and 2 ms,
-// after the last successful write of the record was sent, before other candidates may
-// lead. It is over earlier if the record is another's or was lost, and before it is
-// released.
+// Bind returns a context that is done when parent is done or when the leadership ends,
+// whichever comes first. The leadership ends LeaseDuration, less a margin of 1 % and 2 ms,
+// after the last successful write of the record was sent. This is before other candidates
+// may lead. It ends earlier if another candidate has written the record or the record was
+// lost, and before a release is sent.
 //
-// Its Err looks at the clock, so that it is right even when the process has been paused
-// and no timer has run yet. client-go's own context lasts until the elector has tried
-// in vain for RenewDeadline. Contexts derived from the one returned do not look at the
-// clock; they are done just after it.
+// The Err of the context reads the clock, so it is correct even if the process was paused
+// and no timer has fired yet. In contrast, client-go's own context lasts until the elector
+// has failed to renew for RenewDeadline. Contexts derived from the bound one do not read the
+// clock; they end slightly later.
 //
 // The cause of the context (context.Cause) is lockcore.ErrLeaseExpired,
-// lockcore.ErrLeaseLost or lockcore.ErrReleased. It is lockcore.ErrNotHeld if this Lock
-// has not written the record yet.
+// lockcore.ErrLeaseLost or lockcore.ErrReleased, or lockcore.ErrNotHeld if this Lock has
+// not written the record yet.
 //
-// Call Bind in OnStartedLeading and stop when the work is done. The elector does not
-// know that the work has ended, and may renew the record again. So end the elector's
-// own context with the work:
+// Call Bind in OnStartedLeading, and stop when the work is done. The end of the work does
+// not stop the elector, which may renew the record again. So end the elector's own context
+// with the work:
 //
 //	OnStartedLeading: func(lead context.Context) {
-//		defer cancel() // the context that LeaderElector.Run was given
+//		defer cancel() // cancels the context of LeaderElector.Run
 //		ctx, stop := lock.Bind(lead)
 //		defer stop()
 //		work(ctx)
@@ -43,13 +43,13 @@ func (l *Lock) Bind(parent context.Context) (ctx context.Context, stop context.C
 	}
 }
 
-// A boundContext is a context of package context that ends with a hold as well. Package
-// context takes it for the one inside, so contexts derived from it end with that.
+// A boundContext is a context of package context that also ends with a hold. Package context
+// treats it as the context inside, so contexts derived from it end with that one.
 type boundContext struct {
 	context.Context
 	hold   *hold
 	cancel context.CancelCauseFunc
-	cause  error // of the end of the hold; guarded by hold.mu
+	cause  error // cause of the end of the hold; guarded by hold.mu
 }
 
 func (b *boundContext) Err() error {
@@ -62,33 +62,33 @@ func (b *boundContext) Err() error {
 	return b.Context.Err()
 }
 
-// A hold is what a Lock knows of its own lead, on the Client's clock.
+// A hold is the Lock's own leadership, on the Client's clock.
 type hold struct {
 	elapsed func() time.Duration
 
 	mu    sync.Mutex
 	valid bool
 	until time.Duration
-	why   error // why it is not valid
-	wins  int   // writes of ours that succeeded
+	why   error // the cause if it is not valid
+	wins  int   // number of this Lock's successful writes
 	bound map[*boundContext]struct{}
-	timer *time.Timer // nil: nothing was bound yet
+	timer *time.Timer // nil: no context was bound yet
 }
 
-// validFor is how long a record of so many seconds counts here.
+// validFor returns how long a record with this lease is valid locally.
 func validFor(seconds int) time.Duration {
 	lease := time.Duration(seconds) * time.Second
 	return lease - lease/100 - 2*time.Millisecond
 }
 
-// extend counts a write that succeeded and was sent at t0.
+// extend records a successful write that was sent at t0.
 func (h *hold) extend(t0 time.Duration, seconds int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.valid, h.until, h.wins = true, t0+validFor(seconds), h.wins+1
 }
 
-// won is how many writes succeeded.
+// won returns the number of successful writes.
 func (h *hold) won() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -98,7 +98,7 @@ func (h *hold) won() int {
 // end ends the hold.
 func (h *hold) end(cause error) { h.endSince(-1, cause) }
 
-// endSince ends the hold unless a write succeeded since there were so many of them.
+// endSince ends the hold unless a write has succeeded since the number of writes was won.
 func (h *hold) endSince(won int, cause error) {
 	h.mu.Lock()
 	if won >= 0 && won != h.wins {
@@ -110,8 +110,8 @@ func (h *hold) endSince(won int, cause error) {
 	cancel(ended)
 }
 
-// finish has mu. What it returns is to be cancelled without mu, as functions of the
-// application may run then.
+// finish must be called with mu. The caller must cancel the returned contexts without mu, since
+// functions of the application may run then.
 func (h *hold) finish(cause error) (ended map[*boundContext]struct{}) {
 	if !h.valid {
 		return nil
@@ -162,7 +162,7 @@ func (h *hold) unbind(b *boundContext) {
 	}
 }
 
-// tick looks when the hold was to end, and again when it is to end by now.
+// tick checks whether the hold has ended, and sets the timer to its current end.
 func (h *hold) tick() {
 	h.check()
 	left := -h.elapsed()
@@ -185,7 +185,7 @@ func (h *hold) check() {
 	cancel(ended)
 }
 
-// ended is why the hold of b has ended, nil if it goes on.
+// ended returns nil while the hold of b is valid, and then the cause of its end.
 func (h *hold) ended(b *boundContext) error {
 	h.check()
 	h.mu.Lock()

@@ -14,10 +14,10 @@ import (
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
-// validFor is how long a bound context lasts after the last write was sent.
+// validFor is how long a bound context is valid after the last write was sent.
 const validFor = leaseDuration - leaseDuration/100 - 2*time.Millisecond
 
-// bound elects a lock and binds a context to its lead.
+// bound elects a lock and binds a context to its leadership.
 func (e *env) bound(lock *clientgo.Lock) (a *candidate, ctx context.Context) {
 	e.Helper()
 	a = e.elect(lock, timing{}).elected()
@@ -55,11 +55,9 @@ func (e *env) clocked() (*clientgo.Lock, *lockcoretest.Clock, *lockcoretest.Faul
 	return e.lockOn(client, clientgo.Config{Identity: "a"}), clock, f
 }
 
-// The leader's process is paused beyond its lease, and another candidate leads. When it
-// goes on no timer has run: the elector's context is not done and the bound one is, at
-// the first look and before any call.
-//
-// Caught mutant: Err does not look at the clock.
+// The leader's process is paused beyond its lease, and another candidate leads. When the process
+// continues, no timer has fired yet: the elector's context is not done, but the first check of
+// the bound context detects the end. (This fails if Err does not read the clock.)
 func TestFault01_LeaderPausedPastItsLease(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
@@ -82,7 +80,7 @@ func TestFault01_LeaderPausedPastItsLease(t *testing.T) {
 	})
 }
 
-// The same with real processes, stopped by the kernel.
+// The same with real processes that are stopped by SIGSTOP.
 func TestFault01_LeadersProcessStopped(t *testing.T) {
 	t.Parallel()
 	e := realEnv(t)
@@ -94,21 +92,20 @@ func TestFault01_LeadersProcessStopped(t *testing.T) {
 	second.hear("leader first")
 	first.signal(syscall.SIGSTOP)
 	second.hear("started")
-	first.send("check") // waits in the pipe
+	first.send("check") // stays in the pipe
 	first.signal(syscall.SIGCONT)
 	first.hear("ended")
 	second.send("check")
 	second.hear("valid")
 }
 
-// A leader that is cut off: the bound context is done at its time, by itself, before
-// another leads.
+// A leader is cut off. The bound context ends in time by itself, before another candidate leads.
 func TestBindEndsInTime(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
 		lock, f := e.linked("a")
 		_, ctx := e.bound(lock)
-		unbound, stop := lock.Bind(context.Background()) // not ended by the elector
+		unbound, stop := lock.Bind(context.Background()) // the elector does not end this context
 		defer stop()
 		e.pass(time.Minute)
 		b := e.elect(e.lock("b"), timing{})
@@ -129,8 +126,8 @@ func TestBindEndsInTime(t *testing.T) {
 	})
 }
 
-// The record is another's, or gone: the bound context is done as soon as the elector
-// has asked, and not RenewDeadline later.
+// The record was written by another candidate or deleted. The bound context ends at the elector's
+// next request, not RenewDeadline later.
 func TestBindEndsWithTheRecord(t *testing.T) {
 	t.Parallel()
 	for name, take := range map[string]func(e *env){
@@ -158,8 +155,8 @@ func TestBindEndsWithTheRecord(t *testing.T) {
 	}
 }
 
-// A Get that finds another's record ends the hold, and one that was sent before the
-// last write does not.
+// A Get that finds another candidate's record ends the hold. A Get that was sent before the last
+// write does not.
 func TestBindAndGet(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
@@ -192,8 +189,8 @@ func TestBindAndGet(t *testing.T) {
 	})
 }
 
-// A release ends the bound context before it is sent: client-go cancels its own after
-// the release, which takes up to RenewDeadline.
+// A release ends the bound context before it is sent. client-go cancels its own context after the
+// release, which takes up to RenewDeadline.
 func TestBindEndsBeforeTheRelease(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
@@ -208,7 +205,7 @@ func TestBindEndsBeforeTheRelease(t *testing.T) {
 		mustEnd(ctx, e, lockcore.ErrReleased)
 		held.Lift()
 		must(e, <-released)
-		// Held again, it is another hold.
+		// A new hold starts.
 		must(e, lock.Update(e.Context(), ler("a", 15)))
 		again, stop := lock.Bind(e.Context())
 		defer stop()
@@ -218,7 +215,7 @@ func TestBindEndsBeforeTheRelease(t *testing.T) {
 	})
 }
 
-// It ends with its parent and with stop, too, and leaves nothing to run.
+// The bound context also ends with its parent and with stop, and leaves no goroutine.
 func TestBindEndsWithItsParent(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
@@ -236,8 +233,8 @@ func TestBindEndsWithItsParent(t *testing.T) {
 	})
 }
 
-// A paused leader whose record nobody has touched is renewed by its elector, and works
-// on: the write proves that nobody led in between.
+// A leader was paused, and no other candidate has written the record. Its elector renews the
+// record, and the work continues: the write proves that no other candidate has led.
 func TestBindOutlastsAPauseThatNobodySaw(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
@@ -255,9 +252,8 @@ func TestBindOutlastsAPauseThatNobodySaw(t *testing.T) {
 	})
 }
 
-// The reply to a renewal is late: what remains counts from when it was sent.
-//
-// Caught mutant: it counts from the reply.
+// The reply to a renewal is late. The validity counts from the time of sending, not from the
+// reply.
 func TestBindCountsFromTheRequest(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {

@@ -13,25 +13,25 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// A candidate runs client-go's own elector and notes what it does.
+// A candidate runs client-go's own elector and records its callbacks.
 type candidate struct {
 	e      *env
 	lock   resourcelock.Interface
 	le     *leaderelection.LeaderElector
 	cancel context.CancelFunc
-	done   chan struct{} // closed when Run has returned
+	done   chan struct{} // closed after Run has returned
 
 	mu      sync.Mutex
 	events  []string
-	started time.Time // of the lead
-	ended   time.Time // when Run returned, zero while it runs
+	started time.Time // start of the leadership
+	ended   time.Time // time at which Run returned, zero before
 	leading context.Context
 }
 
-// timing of an elector; the zero value is client-go's usual 15 s, 10 s, 2 s.
+// timing has the times of an elector. The zero value has client-go's defaults of 15 s, 10 s, 2 s.
 type timing struct {
 	lease, deadline, retry time.Duration
-	keep                   bool // no ReleaseOnCancel
+	keep                   bool // without ReleaseOnCancel
 }
 
 func (e *env) elect(lock resourcelock.Interface, tm timing) *candidate {
@@ -74,13 +74,13 @@ func (e *env) elect(lock resourcelock.Interface, tm timing) *candidate {
 	return c
 }
 
-// stop ends the elector and returns when it has.
+// stop ends the elector and waits for it.
 func (c *candidate) stop() {
 	c.cancel()
 	<-c.done
 }
 
-// leads tells whether OnStartedLeading was called and its context lasts.
+// leads reports whether OnStartedLeading was called and its context is not done.
 func (c *candidate) leads() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -99,7 +99,7 @@ func (c *candidate) noted(event string) bool {
 	return slices.Contains(c.events, event)
 }
 
-// elected waits until it leads.
+// elected waits until the candidate leads.
 func (c *candidate) elected() *candidate {
 	c.e.Helper()
 	c.e.until(c.lock.Identity()+" leads", c.leads)

@@ -27,12 +27,15 @@ func TestRefused(t *testing.T) {
 		}{
 			{"name", "", clientgo.Config{}},
 			{"name", "a b", clientgo.Config{}},
+			{"name", "{a}", clientgo.Config{}},
 			{"name", strings.Repeat("n", 192), clientgo.Config{}},
 			{"Config.Retain", "x", clientgo.Config{Retain: time.Second}},
 			{"Config.Retain", "x", clientgo.Config{Retain: -time.Hour}},
 			{"Config.Retain", "x", clientgo.Config{Retain: 9000 * time.Hour}},
 			{"Config.Identity", "x", clientgo.Config{Identity: "a\nb"}},
 			{"Config.RequestTimeout", "x", clientgo.Config{RequestTimeout: time.Millisecond}},
+			{"Config.RequestTimeout", "x", clientgo.Config{RequestTimeout: -1}},
+			{"Config.RequestTimeout", "x", clientgo.Config{RequestTimeout: time.Hour}},
 			{"Config.EventObject", "x", clientgo.Config{EventObject: &corev1.Pod{}}},
 		} {
 			_, err := clientgo.NewLock(c, bad.name, bad.cfg)
@@ -55,6 +58,9 @@ func TestRefused(t *testing.T) {
 				e.Errorf("a lease of %d s: %v", seconds, err)
 			}
 		}
+		if err := l.Create(e.Context(), ler(strings.Repeat("x", 65536), 1)); !errors.Is(err, clientgo.ErrConfig) {
+			e.Errorf("a record of more than 64 KiB: %v", err)
+		}
 		mustNotFound(e, l)
 		must(e, l.Create(e.Context(), ler("a", 1)))
 		if err := l.Update(e.Context(), ler("a", 0)); !errors.Is(err, clientgo.ErrConfig) {
@@ -67,7 +73,7 @@ func TestEvents(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
 		c := e.client(e.direct())
-		e.lockOn(c, clientgo.Config{}).RecordEvent("became leader") // nobody hears
+		e.lockOn(c, clientgo.Config{}).RecordEvent("became leader") // no recorder
 		heard := record.NewFakeRecorder(10)
 		heard.IncludeObject = true
 		e.lockOn(c, clientgo.Config{Identity: "100%d", EventRecorder: heard}).RecordEvent("became %s leader")
@@ -83,7 +89,7 @@ func TestEvents(t *testing.T) {
 	})
 }
 
-// A user with exactly the documented rights can do everything, within its keys.
+// A user with exactly the documented permissions can use all functions, for its own keys.
 func TestRights(t *testing.T) {
 	t.Parallel()
 	e := realEnv(t)

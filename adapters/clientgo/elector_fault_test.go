@@ -11,8 +11,8 @@ import (
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
-// Somebody takes the record away from a leader: it leads no longer than
-// RenewDeadline after that, and does not take what is another's back with it.
+// The record of a leader is overwritten. The leader ends at most RenewDeadline later, and does not
+// release the other candidate's record.
 func TestElectorLosesTheRecord(t *testing.T) {
 	t.Parallel()
 	for name, take := range map[string]func(e *env){
@@ -34,7 +34,7 @@ func TestElectorLosesTheRecord(t *testing.T) {
 				taken := time.Now()
 				take(e)
 				<-a.done
-				e.pass(time.Millisecond) // client-go calls OnNewLeader on a goroutine of its own
+				e.pass(time.Millisecond) // client-go calls OnNewLeader on a separate goroutine
 				if took := a.ended.Sub(taken); took > renewDeadline+lookPeriod {
 					e.Errorf("it led on for %v", took)
 				}
@@ -49,7 +49,7 @@ func TestElectorLosesTheRecord(t *testing.T) {
 	}
 }
 
-// The record is lost and nobody creates it: the leader does, and leads on.
+// The record is lost and no other candidate creates it. The leader creates it and continues to lead.
 func TestElectorCreatesALostRecord(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
@@ -62,8 +62,8 @@ func TestElectorCreatesALostRecord(t *testing.T) {
 	})
 }
 
-// A leader that cannot reach the server stops within its RenewDeadline, and its
-// successor leads when the lease is over and no sooner: never two.
+// A leader that cannot reach the server stops within its RenewDeadline. The next candidate leads
+// after the lease has expired, not earlier, so there are never two leaders.
 func TestElectorCutOff(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
@@ -93,11 +93,9 @@ func TestElectorCutOff(t *testing.T) {
 	})
 }
 
-// Two candidates of one identity: one leads, and the other takes over when it is
-// gone, after its lease, as from anybody else.
-//
-// Caught mutant: Get tells the identity as it is (client-go then renews what is the
-// other's).
+// Two candidates have the same identity. One leads. The other one takes over after the lease of the
+// first, like any other candidate. (This fails if Get returns the identity unchanged: client-go
+// then renews the other candidate's record.)
 func TestElectorNamesakes(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
@@ -128,7 +126,7 @@ func TestElectorNamesakes(t *testing.T) {
 	})
 }
 
-// client-go's health check finds a leader that could not renew and has not died.
+// client-go's health check detects a leader that could not renew and has not ended.
 func TestElectorHealth(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
@@ -146,11 +144,9 @@ func TestElectorHealth(t *testing.T) {
 	})
 }
 
-// Many candidates, on a network that loses requests and replies and breaks
-// connections: never two leaders, and in the end one.
-//
-// Caught mutant: a RequestTimeout of 1 s, with which client-go's attempt to release
-// holds the end of OnStartedLeading's context up beyond the lease.
+// Many candidates on a network that loses requests and replies and breaks connections: there are
+// never two leaders, and one in the end. (This fails with a RequestTimeout of 1 s, with which
+// client-go's attempt to release delays the end of OnStartedLeading's context beyond the lease.)
 func TestElectorsOnABadNetwork(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
@@ -170,7 +166,7 @@ func TestElectorsOnABadNetwork(t *testing.T) {
 				if step%11 == 3 {
 					kind = lockcoretest.ResetAfter
 				}
-				for _, f := range nets { // one of which is the leader's
+				for _, f := range nets { // one of them is the leader's network
 					rule, err := f.Add(lockcoretest.Fault{Kind: kind, Match: writes(f), Count: 1})
 					must(e, err)
 					lost = append(lost, rule)
@@ -194,7 +190,7 @@ func TestElectorsOnABadNetwork(t *testing.T) {
 			var leaders []string
 			for i, c := range all {
 				select {
-				case <-c.done: // as a process would be started anew
+				case <-c.done: // a new process would start in the same way
 					all[i] = e.elect(c.lock, timing{})
 					continue
 				default:

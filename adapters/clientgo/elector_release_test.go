@@ -11,7 +11,7 @@ import (
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
-// A stop by choice releases, and the next one leads as soon as it looks.
+// A regular stop releases the record, and the next candidate leads at its next poll.
 func TestElectorReleasesOnCancel(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
@@ -34,10 +34,9 @@ func TestElectorReleasesOnCancel(t *testing.T) {
 	})
 }
 
-// An elector that is stopped when another has taken its record, and does not know it yet,
-// reads once and releases nothing.
-//
-// Caught mutant: its release is a Conflict, which client-go repeats at once.
+// An elector is stopped after another candidate has taken the record, before it has detected that.
+// It reads once and releases nothing. (This fails if the release is a Conflict, which client-go
+// repeats immediately.)
 func TestElectorReleasesNothingOfAnothers(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
@@ -47,7 +46,7 @@ func TestElectorReleasesNothingOfAnothers(t *testing.T) {
 		thief := e.lock("thief")
 		e.get(thief)
 		must(e, thief.Update(e.Context(), ler("thief", 15)))
-		// Each read takes a while, so that a loop of them ends.
+		// Each read takes a while, so that a loop of reads ends.
 		reads := f.Inject(e, lockcoretest.Fault{
 			Kind: lockcoretest.DelayReply, Match: lockcoretest.Command("get"), Delay: time.Second / 4,
 		})
@@ -61,7 +60,7 @@ func TestElectorReleasesNothingOfAnothers(t *testing.T) {
 	})
 }
 
-// Without ReleaseOnCancel the lease runs out first.
+// Without ReleaseOnCancel the lease expires first.
 func TestElectorKeepsOnCancel(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
@@ -78,8 +77,8 @@ func TestElectorKeepsOnCancel(t *testing.T) {
 	})
 }
 
-// The lead ends in the middle of a request, whose reply is lost, or which was
-// itself: it is released all the same.
+// The leadership ends during a request that is lost or whose reply is lost. The record is released
+// nevertheless.
 func TestElectorReleasesAmidARenewal(t *testing.T) {
 	for _, kind := range []lockcoretest.Kind{lockcoretest.SwallowReply, lockcoretest.DropRequest} {
 		t.Run(kind.String(), func(t *testing.T) {
@@ -104,7 +103,7 @@ func TestElectorReleasesAmidARenewal(t *testing.T) {
 			counted.mu.Lock()
 			counted.fail = func(call string) error {
 				if call == "get" {
-					counted.fail = nil // the release gets through
+					counted.fail = nil // the release succeeds
 					a.cancel()
 				}
 				return context.Canceled
@@ -118,8 +117,8 @@ func TestElectorReleasesAmidARenewal(t *testing.T) {
 	})
 }
 
-// A restart under the same identity waits for the lease of the one before it,
-// unless that was released.
+// A restart under the same identity waits for the lease of the previous process, unless that was
+// released.
 func TestElectorRestart(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
@@ -138,8 +137,8 @@ func TestElectorRestart(t *testing.T) {
 	})
 }
 
-// A move from a Lease to Redis, in two steps with client-go's MultiLock: who only
-// knows one of the two is seen by who knows both.
+// A migration from a Lease to Redis in two steps with client-go's MultiLock: a candidate that uses
+// both locks respects a candidate that uses only one of them.
 func TestMultiLock(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {

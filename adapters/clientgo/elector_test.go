@@ -12,25 +12,25 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// These run client-go's own elector on a Lock: what client-go promises, and shows
-// in its own tests, holds on Redis. Those in a bubble have client-go's usual times.
+// These tests run client-go's own elector with a Lock. The promises of client-go, which its own tests
+// show, also hold with Redis. Tests in a bubble use client-go's default times.
 
 const (
 	leaseDuration = 15 * time.Second
 	renewDeadline = 10 * time.Second
 	retryPeriod   = 2 * time.Second
 
-	// A candidate that does not hold the lease looks again after at most this:
-	// retryPeriod with client-go's jitter.
+	// A candidate that does not hold the lease polls again after at most this time: retryPeriod with
+	// client-go's jitter.
 	lookPeriod = retryPeriod * 22 / 10
 )
 
-// A spy is a lock that counts what the elector asks of it.
+// A spy is a lock that counts the elector's calls.
 type spy struct {
 	resourcelock.Interface
 	mu    sync.Mutex
 	calls []string
-	fail  func(call string) error // an answer instead of the lock's; nil: the lock's
+	fail  func(call string) error // returns an error instead of the lock's result; nil: no error
 }
 
 func (s *spy) note(call string) error {
@@ -70,7 +70,7 @@ func (s *spy) Update(ctx context.Context, l resourcelock.LeaderElectionRecord) e
 	return s.Interface.Update(ctx, l)
 }
 
-// Nobody leads: the first one to come does, at once, and the others hear of it.
+// There is no leader. The first candidate leads immediately, and the others are notified.
 func TestElectorAcquires(t *testing.T) {
 	onBoth(t, func(e *env) {
 		counted := &spy{Interface: e.lock("a")}
@@ -90,7 +90,7 @@ func TestElectorAcquires(t *testing.T) {
 	})
 }
 
-// A record without holder is anybody's, whatever lease it says.
+// Any candidate may take a record without a holder, whatever its lease is.
 func TestElectorAcquiresAReleasedRecord(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
@@ -108,18 +108,16 @@ func TestElectorAcquiresAReleasedRecord(t *testing.T) {
 	})
 }
 
-// A lease that is held is waited for, as long as the record says, counted from its
-// last change; one that is renewed never ends.
-//
-// Caught mutants: Get's bytes are the record's without the version (a renewal
-// within one second of the other is then not seen).
+// A candidate waits for a lease for as long as the record says, counted from its last change. A lease
+// that is renewed does not end. (This fails if Get's bytes do not include the version: then a renewal
+// within the same second is not detected.)
 func TestElectorWaitsForALease(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
 		holder := e.lock("holder")
 		must(e, holder.Create(e.Context(), ler("holder", 3)))
 		a := e.elect(e.lock("a"), timing{})
-		for range 20 { // the same values again and again: signs of life all the same
+		for range 20 { // the values do not change, but each write is a sign of life
 			e.pass(2 * time.Second)
 			must(e, holder.Update(e.Context(), ler("holder", 3)))
 			if a.leads() {
@@ -140,8 +138,8 @@ func TestElectorWaitsForALease(t *testing.T) {
 	})
 }
 
-// A leader leads on for as long as it renews, by Updates alone: the version that it
-// has written is the one that it has seen.
+// A leader continues to lead as long as it renews, with Updates alone: it knows the version that it has
+// written.
 func TestElectorRenews(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
@@ -168,8 +166,8 @@ func TestElectorRenews(t *testing.T) {
 	})
 }
 
-// An Update that is a Conflict although nobody else leads sends the elector to
-// Get, and it leads on.
+// An Update is a Conflict although no other candidate leads. The elector calls Get and continues to
+// lead.
 func TestElectorConflictOfItsOwn(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
@@ -197,8 +195,8 @@ func TestElectorConflictOfItsOwn(t *testing.T) {
 	})
 }
 
-// An elector with a lease below a second never leads, rather than with another
-// lease than it believes.
+// An elector with a lease of less than a second never leads, since the written lease would differ from
+// the elector's.
 func TestElectorBelowASecond(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {

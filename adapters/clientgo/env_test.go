@@ -32,8 +32,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// quiet ends what the dependencies say on their own: faults are what the tests
-// are about.
+// quiet disables the logs of the dependencies, since the tests cause many errors.
 func quiet() {
 	klog.SetLogger(logr.Discard())
 	redis.SetLogger(silent{})
@@ -43,23 +42,21 @@ type silent struct{}
 
 func (silent) Printf(context.Context, string, ...any) {}
 
-// patience bounds every wait for something that must happen. Nothing is measured
-// against it.
+// patience limits every wait for an event. Nothing is measured against it.
 const patience = 2 * time.Minute
 
 const (
 	lockName = "kube-system/board"
-	// recordKey is where the record of lockName is to be found with redis-cli.
+	// recordKey is the key of lockName's record.
 	recordKey = "noonlock:{clientgo/" + lockName + "}:record"
 )
 
-// An env is a Redis server that a test runs on: miniredis in a bubble of virtual
-// time, or a redis-server.
+// An env is the Redis server of a test: miniredis in a bubble of virtual time, or a redis-server.
 type env struct {
 	*testing.T
 	bubble *lockcoretest.Redis  // nil on a real server
 	real   *servers.RedisServer // nil in a bubble
-	raw    *redis.Client        // past the library, to look and to interfere
+	raw    *redis.Client        // bypasses the library, to inspect and to interfere
 	start  time.Time
 }
 
@@ -108,7 +105,7 @@ func (e *env) direct() *redis.Options {
 	return options(e.real.Addr())
 }
 
-// client makes a client that is closed at the end of the test.
+// client returns a client that is closed at the end of the test.
 func (e *env) client(opt *redis.Options) *lockcore.Client {
 	e.Helper()
 	cfg := lockcore.Config{Identity: "client"}
@@ -127,7 +124,7 @@ func (e *env) client(opt *redis.Options) *lockcore.Client {
 	return c
 }
 
-// lock is a Lock of that identity on a client of its own.
+// lock returns a Lock with an identity and its own client.
 func (e *env) lock(identity string) *clientgo.Lock {
 	e.Helper()
 	return e.lockOn(e.client(e.direct()), clientgo.Config{Identity: identity})
@@ -140,7 +137,7 @@ func (e *env) lockOn(c *lockcore.Client, cfg clientgo.Config) *clientgo.Lock {
 	return l
 }
 
-// linked is lock with a network of its own.
+// linked is lock with a separate network.
 func (e *env) linked(identity string) (*clientgo.Lock, *lockcoretest.Faults) {
 	e.Helper()
 	var opt *redis.Options
@@ -155,15 +152,15 @@ func (e *env) linked(identity string) (*clientgo.Lock, *lockcoretest.Faults) {
 	return e.lockOn(e.client(opt), clientgo.Config{Identity: identity}), f
 }
 
-// writes matches the requests that write a record.
+// writes matches requests that write a record.
 func writes(f *lockcoretest.Faults) lockcoretest.Match { return f.ScriptContaining("'nr1 '") }
 
-// ler is what an elector of that identity writes.
+// ler returns the record that an elector with an identity writes.
 func ler(identity string, seconds int) resourcelock.LeaderElectionRecord {
 	return resourcelock.LeaderElectionRecord{HolderIdentity: identity, LeaseDurationSeconds: seconds}
 }
 
-// get reads and must succeed.
+// get reads the record, which must succeed.
 func (e *env) get(l *clientgo.Lock) (*resourcelock.LeaderElectionRecord, string) {
 	e.Helper()
 	ler, raw, err := l.Get(e.Context())
@@ -171,7 +168,7 @@ func (e *env) get(l *clientgo.Lock) (*resourcelock.LeaderElectionRecord, string)
 	return ler, string(raw)
 }
 
-// holder is who leads as l sees it, "none" without a record.
+// holder returns the leader that l reads, "none" without a record.
 func (e *env) holder(l *clientgo.Lock) string {
 	e.Helper()
 	ler, _ := e.get(l)
@@ -209,7 +206,7 @@ func (e *env) until(what string, condition func() bool) {
 		select {
 		case <-tick.C:
 		case <-deadline.C:
-			e.Fatalf("waited in vain until %s", what)
+			e.Fatalf("timed out waiting until %s", what)
 		}
 	}
 }

@@ -2,31 +2,26 @@ package clientgo
 
 import (
 	"errors"
-	"fmt"
+
+	"github.com/noonlock/noonlock/internal/input"
 )
 
-// Errors of this package, to be told apart with errors.Is. What the server says of
-// a record comes as client-go expects it: apierrors.IsNotFound, apierrors.IsConflict.
-// All other errors are lockcore's.
+// Errors of this package, for errors.Is. A missing or changed record is reported as client-go
+// expects it: apierrors.IsNotFound, apierrors.IsConflict. All other errors are lockcore's.
 var (
-	// ErrConfig is what every *ConfigError is.
+	// ErrConfig matches every *ConfigError in errors.Is.
 	ErrConfig = errors.New("clientgo: refused")
 
-	// ErrNotRead is the answer to an Update before any Get or Create has told what
-	// there is to update.
-	ErrNotRead = errors.New("clientgo: nothing was read yet that could be updated; call Get or Create first")
+	// ErrNotRead is returned by an Update before the first Get or Create, since there is no
+	// known version to replace.
+	ErrNotRead = errors.New("clientgo: Update before the first read; call Get or Create first")
 )
 
-// ConfigError refuses an input before anything was sent. It is ErrConfig.
-type ConfigError struct {
-	Field string // the parameter or field, such as "Config.Retain"
-	Value string // what was given, quoted where it is text
-	Rule  string // what it must be
-}
+// ConfigError reports an invalid argument or field. Nothing was sent. Field is the name of the
+// argument or field, Value its value, quoted if it is text, and Rule what it must be. It
+// matches ErrConfig in errors.Is.
+type ConfigError = input.ConfigError[refused]
 
-func (e *ConfigError) Error() string {
-	return fmt.Sprintf("clientgo: %s is %s; it must be %s", e.Field, e.Value, e.Rule)
-}
+type refused struct{}
 
-// Is reports true for ErrConfig.
-func (e *ConfigError) Is(target error) bool { return target == ErrConfig }
+func (refused) Refusal() error { return ErrConfig }

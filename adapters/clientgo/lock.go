@@ -16,19 +16,20 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
+	"github.com/noonlock/noonlock/adapters/clientgo/internal/cas"
 	"github.com/noonlock/noonlock/lockcore"
 )
 
 var _ resourcelock.Interface = (*Lock)(nil)
 
-// A Lock is a resourcelock.Interface on a record in Redis, for one elector. Its
-// methods may be called from any goroutine, but it remembers what was read last
-// for all of them: who shares it between electors lets both lead.
+// A Lock is a resourcelock.Interface for a record in Redis, for one elector. Its methods may be
+// called from any goroutine. It stores the version that was read last, so electors must not
+// share a Lock: both could lead.
 type Lock struct {
 	name     string
 	identity string
 	retain   time.Duration
-	record   *lockcore.Record
+	record   *cas.Record
 	recorder resourcelock.EventRecorder
 	subject  runtime.Object
 	hold     hold
@@ -37,10 +38,10 @@ type Lock struct {
 	last sight
 }
 
-// A sight is what a Lock knows of the record.
+// A sight is the last known version of the record.
 type sight struct {
-	version lockcore.RecordVersion // zero: there was none, or nobody has looked
-	own     bool                   // this Lock has written it
+	version cas.Version // zero: there was none, or it was not read yet
+	own     bool        // written by this Lock
 }
 
 func (l *Lock) sight() sight {
@@ -55,8 +56,8 @@ func (l *Lock) see(s sight) {
 	l.last = s
 }
 
-// seeRead is see of what was read, which does not rule out that a write of ours
-// with an unknown outcome is yet to come: it stays ours.
+// seeRead records a version that was read. If the last known version covers it, that one is
+// kept: a write of this Lock with an unknown outcome may still arrive.
 func (l *Lock) seeRead(s sight) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -66,15 +67,15 @@ func (l *Lock) seeRead(s sight) {
 	l.last = s
 }
 
-// Get returns the record as it is now, and bytes that differ after every write,
-// also of the same values. The error is a NotFound if there is none.
+// Get returns the record and its raw bytes, which differ after every write, even of the same
+// values. The error is a NotFound if there is no record.
 //
-// A holder of this Lock's own identity that is another candidate's is returned
-// with a remark behind it, so that an elector does not take it for itself.
+// If another candidate with this Lock's identity holds the record, Get appends a remark to the
+// identity, so that the elector does not take the record for its own.
 func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	won := l.hold.won()
 	state, err := l.record.Get(ctx)
-	if errors.Is(err, lockcore.ErrNoRecord) {
+	if errors.Is(err, cas.ErrNone) {
 		l.seeRead(sight{})
 		l.hold.endSince(won, lockcore.ErrLeaseLost)
 		return nil, nil, apierrors.NewNotFound(resource, l.name)
@@ -97,36 +98,35 @@ func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 	return ler, fmt.Appendf(nil, "%s %s", state.Version, state.Value), nil
 }
 
-// namesake is put behind the identity of a holder that only has the same name.
+// namesake is appended to the identity of another candidate with the same identity.
 const namesake = " (another candidate of this identity)"
 
 var resource = schema.GroupResource{Group: "noonlock", Resource: "records"}
 
-// Create writes the first record. The error is a Conflict if there is one, unless
-// it is this Lock's own, of a Create whose outcome was unknown.
+// Create writes the first record. The error is a Conflict if there is a record, unless it is
+// this Lock's own, from a Create whose outcome was unknown.
 func (l *Lock) Create(ctx context.Context, ler resourcelock.LeaderElectionRecord) error {
 	s := l.sight()
-	if !s.version.Includes(lockcore.RecordVersion{}) {
+	if !s.version.Includes(cas.Version{}) {
 		s = sight{}
 	}
 	return l.write(ctx, "create", s, ler)
 }
 
-// Update writes the record if it is still what this Lock has read or written last.
-// The error is a Conflict otherwise, also if there is none any more; after an
-// error that is lockcore.ErrUnknown the next Update succeeds whether or not this
-// one was applied.
+// Update writes the record if this Lock has read or written its version last. Otherwise the
+// error is a Conflict, also if the record was deleted. After an error that is
+// lockcore.ErrUnknown, the next Update succeeds whether or not this one was applied.
 //
-// A record without holder is a release. The error is lockcore.ErrNotHeld if the record is
-// not this Lock's own: an elector may believe that it leads when another does, and it
-// releases what it has just read. That is no Conflict, after which client-go's elector
-// reads and releases again at once, for as long as RenewDeadline.
+// A record without a holder is a release. The error is lockcore.ErrNotHeld if the record is not
+// this Lock's own: an elector may still act as the leader after another one has taken over, and
+// it releases the record that it has just read. The error is not a Conflict, after which
+// client-go's elector would read and release again in a loop until RenewDeadline.
 func (l *Lock) Update(ctx context.Context, ler resourcelock.LeaderElectionRecord) error {
 	if ler.HolderIdentity == "" {
-		l.hold.end(lockcore.ErrReleased) // first, as others may lead once it is written
+		l.hold.end(lockcore.ErrReleased) // before the write, since others may lead after it
 	}
 	s := l.sight()
-	if s.version.String() == (lockcore.RecordVersion{}).String() {
+	if s.version.String() == (cas.Version{}).String() {
 		return ErrNotRead
 	}
 	if ler.HolderIdentity == "" && !s.own {
@@ -138,13 +138,16 @@ func (l *Lock) Update(ctx context.Context, ler resourcelock.LeaderElectionRecord
 func (l *Lock) write(ctx context.Context, verb string, s sight, ler resourcelock.LeaderElectionRecord) error {
 	if ler.LeaseDurationSeconds < 1 || ler.LeaseDurationSeconds > maxLease {
 		return &ConfigError{
-			"LeaderElectionRecord.LeaseDurationSeconds", strconv.Itoa(ler.LeaseDurationSeconds),
-			"from 1 to 31536000: client-go counts leases in whole seconds, so LeaseDuration must be at least 1s",
+			Field: "LeaderElectionRecord.LeaseDurationSeconds", Value: strconv.Itoa(ler.LeaseDurationSeconds),
+			Rule: "from 1 to 31536000: client-go has leases in whole seconds, so LeaseDuration must be at least 1s",
 		}
 	}
 	value, err := json.Marshal(resourcelock.LeaderElectionRecordToLeaseSpec(&ler))
 	if err != nil {
 		return fmt.Errorf("clientgo: %s %q: %w", verb, l.name, err)
+	}
+	if len(value) > maxRecord {
+		return &ConfigError{Field: "LeaderElectionRecord", Value: strconv.Itoa(len(value)) + " bytes", Rule: "at most 65536 bytes as JSON"}
 	}
 	keep := time.Duration(ler.LeaseDurationSeconds)*time.Second + l.retain
 	t0 := l.hold.elapsed()
@@ -156,7 +159,7 @@ func (l *Lock) write(ctx context.Context, verb string, s sight, ler resourcelock
 			l.hold.extend(t0, ler.LeaseDurationSeconds)
 		}
 		return nil
-	case errors.Is(err, lockcore.ErrConflict):
+	case errors.Is(err, cas.ErrConflict):
 		l.hold.end(lockcore.ErrLeaseLost)
 		return l.conflict(err)
 	case errors.Is(err, lockcore.ErrUnknown):
@@ -167,15 +170,15 @@ func (l *Lock) write(ctx context.Context, verb string, s sight, ler resourcelock
 
 func (l *Lock) conflict(why error) error { return apierrors.NewConflict(resource, l.name, why) }
 
-// RecordEvent gives what happened to Config.EventRecorder, after the identity.
+// RecordEvent passes an event to Config.EventRecorder, prefixed with the identity.
 func (l *Lock) RecordEvent(what string) {
 	if l.recorder != nil {
 		l.recorder.Eventf(l.subject, corev1.EventTypeNormal, "LeaderElection", "%s %s", l.identity, what)
 	}
 }
 
-// Identity is Config.Identity.
+// Identity returns Config.Identity or its default.
 func (l *Lock) Identity() string { return l.identity }
 
-// Describe names the lock in the elector's logs.
+// Describe returns the name of the lock for the elector's logs.
 func (l *Lock) Describe() string { return "redis/" + l.name }

@@ -15,7 +15,7 @@ import (
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
-// The record was lost: no Update brings it back to life, a Create does.
+// The record was lost. No Update restores it, but a Create does.
 func TestRecordLost(t *testing.T) {
 	onBoth(t, func(e *env) {
 		a, b := e.lock("a"), e.lock("b")
@@ -35,7 +35,7 @@ func TestRecordLost(t *testing.T) {
 	})
 }
 
-// lose has a write given up when its request, or the reply, is lost.
+// lose runs a write whose request or reply is lost until it times out.
 func (e *env) lose(kind lockcoretest.Kind, f *lockcoretest.Faults, write func(ctx context.Context) error) *lockcoretest.Rule {
 	e.Helper()
 	rule := f.Inject(e, lockcoretest.Fault{Kind: kind, Match: writes(f), Count: 1})
@@ -51,18 +51,16 @@ func (e *env) lose(kind lockcoretest.Kind, f *lockcoretest.Faults, write func(ct
 	return rule
 }
 
-// A write whose outcome is unknown stands in no way of the next one, whether or
-// not it was applied, and whether or not the record is read in between.
-//
-// Caught mutants: the lost write is forgotten; it is forgotten at the next Get; it
-// is taken for granted.
+// A write with an unknown outcome does not block the next one, whether or not it was applied, and
+// whether or not the record is read in between. (This fails if the lost write is forgotten at once or
+// at the next Get, or if it is taken as applied.)
 func TestLostReplies(t *testing.T) {
 	for _, kind := range []lockcoretest.Kind{lockcoretest.SwallowReply, lockcoretest.DropRequest} {
 		t.Run(kind.String(), func(t *testing.T) {
 			onBoth(t, func(e *env) {
 				a, f := e.linked("a")
 				b := e.lock("b")
-				must(e, a.Create(e.Context(), ler("a", 15))) // so that the script is known, here and there
+				must(e, a.Create(e.Context(), ler("a", 15))) // so that the script is loaded on both sides
 				for _, look := range []bool{false, true} {
 					must(e, e.raw.Del(e.Context(), recordKey).Err())
 					mustNotFound(e, a)
@@ -82,7 +80,7 @@ func TestLostReplies(t *testing.T) {
 						e.Error("not a's")
 					}
 					must(e, update(e.Context()))
-					// But what another has written since is not overwritten.
+					// A later write of another candidate is not overwritten.
 					e.lose(kind, f, update)
 					e.get(b)
 					must(e, b.Update(e.Context(), ler("b", 15)))
@@ -93,10 +91,8 @@ func TestLostReplies(t *testing.T) {
 	}
 }
 
-// A write that was given up arrives after the next Get, as when a lead ends in the
-// middle of a renewal: the release that follows is no Conflict.
-//
-// Caught mutant: Get rules out what is still under way.
+// A write that has timed out arrives after the next Get, as when the leadership ends during a renewal.
+// The release that follows is not a Conflict. (This fails if Get rules out a write in flight.)
 func TestLateWrite(t *testing.T) {
 	onBoth(t, func(e *env) {
 		a, f := e.linked("a")
@@ -117,7 +113,7 @@ func TestLateWrite(t *testing.T) {
 	})
 }
 
-// The reply is lost and the call goes on: it is sent again and not a Conflict.
+// The reply is lost and the call continues: the request is retried and is not a Conflict.
 func TestReplyLostWithinTheCall(t *testing.T) {
 	onBoth(t, func(e *env) {
 		a, f := e.linked("a")
@@ -129,7 +125,7 @@ func TestReplyLostWithinTheCall(t *testing.T) {
 	})
 }
 
-// What is no record of this form is left alone.
+// A key with another form or type is not changed.
 func TestForeignRecords(t *testing.T) {
 	onBoth(t, func(e *env) {
 		l := e.lock("a")
@@ -150,8 +146,8 @@ func TestForeignRecords(t *testing.T) {
 	})
 }
 
-// The server does not answer, or is not there: every call comes to an end by
-// itself, with an error that is neither NotFound nor Conflict.
+// The server does not answer or is down. Every call ends by itself with an error that is neither
+// NotFound nor Conflict.
 func TestServerAway(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
@@ -160,7 +156,7 @@ func TestServerAway(t *testing.T) {
 		for _, outage := range []func(){
 			func() { f.Partition() },
 			func() {
-				// Dials that began in the outage still bring connections, which are cut too.
+				// Dials that started in the outage still return connections, which are cut, too.
 				f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.RefuseDial})
 				f.Heal()
 				synctest.Wait()

@@ -24,7 +24,7 @@ func mustConflict(tb testing.TB, err error) {
 	}
 }
 
-// mustNotRelease asserts that a release was refused, and that client-go does not repeat it.
+// mustNotRelease asserts that a release is refused, and that client-go does not repeat it.
 func mustNotRelease(tb testing.TB, err error) {
 	tb.Helper()
 	if !errors.Is(err, lockcore.ErrNotHeld) || apierrors.IsConflict(err) {
@@ -40,7 +40,7 @@ func mustNotFound(tb testing.TB, l *clientgo.Lock) {
 	}
 }
 
-// What is written is read, by others too, and every write changes the raw bytes.
+// Other Locks read what one has written, and every write changes the raw bytes.
 func TestRecordRoundTrip(t *testing.T) {
 	onBoth(t, func(e *env) {
 		a, b := e.lock("a"), e.lock("b")
@@ -67,7 +67,7 @@ func TestRecordRoundTrip(t *testing.T) {
 				}
 				raws = append(raws, raw)
 			}
-			must(e, a.Update(e.Context(), written)) // the very same again
+			must(e, a.Update(e.Context(), written)) // the same values again
 		}
 		for i := range raws {
 			for k := range i {
@@ -88,11 +88,9 @@ func TestRecordRoundTrip(t *testing.T) {
 	})
 }
 
-// A compare-and-set on what was last read: of two Updates from one read one is a
-// Conflict, of two Creates, too, and who reads again may go on.
-//
-// Caught mutants: the version is read anew when it is written; Update goes by the
-// record's values, which are the same here.
+// Writes are compare-and-set on the version that was read last. Of two Updates after one read, one is a
+// Conflict, and of two Creates, too. After another read the Lock can write again. (This fails if the
+// version is read at the write, or if Update compares values, which are equal here.)
 func TestConcurrentWrites(t *testing.T) {
 	onBoth(t, func(e *env) {
 		a, b := e.lock("a"), e.lock("b")
@@ -128,19 +126,19 @@ func TestConcurrentWrites(t *testing.T) {
 				both(write(a, 15), write(b, 15))
 			}
 		}
-		// One after the other from one read.
+		// Two Updates in sequence after one read.
 		e.get(a)
 		e.get(b)
 		must(e, write(b, 15)())
 		mustConflict(e, write(a, 15)())
 		mustConflict(e, write(a, 15)())
-		must(e, write(b, 15)()) // what it has written it has seen
+		must(e, write(b, 15)()) // a Lock knows its own write
 		e.get(a)
 		must(e, write(a, 15)())
 	})
 }
 
-// A Lock that has seen nothing updates nothing.
+// A Lock that has read nothing updates nothing.
 func TestUpdateNeedsARead(t *testing.T) {
 	onBoth(t, func(e *env) {
 		a, b := e.lock("a"), e.lock("b")
@@ -148,7 +146,7 @@ func TestUpdateNeedsARead(t *testing.T) {
 			if err := a.Update(e.Context(), ler("a", 15)); !errors.Is(err, clientgo.ErrNotRead) {
 				e.Errorf("Update: %v, want ErrNotRead", err)
 			}
-			mustNotFound(e, a) // which is nothing to update either
+			mustNotFound(e, a) // there is still no version to update
 		}
 		must(e, b.Create(e.Context(), ler("b", 15)))
 		if err := a.Update(e.Context(), ler("a", 15)); !errors.Is(err, clientgo.ErrNotRead) {
@@ -159,8 +157,7 @@ func TestUpdateNeedsARead(t *testing.T) {
 	})
 }
 
-// The record stays for Retain beyond its lease, counted from the last write, and
-// then nothing is left.
+// The record is kept for Retain after its lease, counted from the last write, and then deleted.
 func TestRecordOutlivesItsLeaseByRetain(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
@@ -185,11 +182,9 @@ func TestRecordOutlivesItsLeaseByRetain(t *testing.T) {
 	})
 }
 
-// Two candidates of one identity are two: the one does not take the other's
-// record for its own.
-//
-// Caught mutants: Get tells the identity as it is; a Lock forgets what is its own
-// when a write was answered by nobody.
+// Two candidates with the same identity are separate: neither takes the other's record for its own.
+// (This fails if Get returns the identity unchanged, or if a Lock does not recognize its own write
+// without an answer.)
 func TestNamesakes(t *testing.T) {
 	onBoth(t, func(e *env) {
 		first, f := e.linked("web-0")
@@ -205,12 +200,12 @@ func TestNamesakes(t *testing.T) {
 		if holder := e.holder(e.lock("web-1")); holder != "web-0" {
 			e.Errorf("a third reads %q", holder)
 		}
-		// A write whose reply was lost is the writer's own all the same.
+		// A write whose reply was lost still belongs to its writer.
 		e.lose(lockcoretest.SwallowReply, f, func(ctx context.Context) error { return first.Update(ctx, ler("web-0", 15)) })
 		if mine := e.holder(first); mine != "web-0" {
 			e.Errorf("first reads %q", mine)
 		}
-		// The record changes hands, when the elector has waited long enough.
+		// Another candidate takes the record after the elector has waited long enough.
 		e.get(second)
 		must(e, second.Update(e.Context(), ler("web-0", 15)))
 		if mine, theirs := e.holder(second), e.holder(first); mine != "web-0" || theirs != other {
@@ -219,11 +214,9 @@ func TestNamesakes(t *testing.T) {
 	})
 }
 
-// A release is an Update without holder. It frees its own lease only: client-go's
-// elector reads what another has written meanwhile, and would release that.
-//
-// Caught mutants: what is released is whatever was read; a takeover without an
-// answer counts as done.
+// A release is an Update without a holder. It releases only the Lock's own lease: client-go's elector
+// reads the record first, which another candidate may have written. (This fails if any read record can
+// be released, or if a takeover without an answer counts as done.)
 func TestRelease(t *testing.T) {
 	onBoth(t, func(e *env) {
 		a, b := e.lock("a"), e.lock("b")
@@ -231,9 +224,9 @@ func TestRelease(t *testing.T) {
 		must(e, a.Create(e.Context(), ler("a", 15)))
 		e.get(b)
 		mustNotRelease(e, b.Update(e.Context(), release))
-		// Nor by a takeover of which nobody knows whether it was one.
+		// Also not after a takeover with an unknown outcome.
 		c, f := e.linked("c")
-		must(e, e.raw.ScriptFlush(e.Context()).Err()) // so that c sends it whole
+		must(e, e.raw.ScriptFlush(e.Context()).Err()) // so that c sends the whole script
 		must(e, e.raw.Del(e.Context(), recordKey).Err())
 		must(e, c.Create(e.Context(), ler("c", 15)))
 		must(e, e.raw.Del(e.Context(), recordKey).Err())

@@ -16,9 +16,8 @@ import (
 	"github.com/noonlock/noonlock/internal/servers"
 )
 
-// A manager of controller-runtime connects to its API server when it is asked for
-// objects. Without controllers nobody asks, so an address at which nobody listens
-// does, given a mapper that need not be discovered.
+// A manager of controller-runtime connects to its API server only for requests. Without controllers
+// there are none, so an address without a server is sufficient, with a mapper that needs no discovery.
 
 func noAPIServer() *rest.Config { return &rest.Config{Host: "http://127.0.0.1:1"} }
 
@@ -35,8 +34,8 @@ func (w leaderWork) Start(ctx context.Context) error { return w(ctx) }
 
 func (leaderWork) NeedLeaderElection() bool { return true }
 
-// The leading process is killed. Its successor leads when the lease has run out,
-// counted from the last renewal, and not before.
+// The leading process is killed. The next one leads after the lease has expired, counted from the last
+// renewal, and not earlier.
 func TestLeaderKilled(t *testing.T) {
 	t.Parallel()
 	for _, role := range []string{electorRole, managerRole} {
@@ -53,7 +52,7 @@ func TestLeaderKilled(t *testing.T) {
 				second.hear("ready")
 			}
 			acquired, _ := e.get(look)
-			e.until("it was renewed", func() bool { // so that the Create is not the last that the other saw
+			e.until("it was renewed", func() bool { // so that the Create is not the last write that the other one has read
 				now, _ := e.get(look)
 				return !now.RenewTime.Equal(&acquired.RenewTime)
 			})
@@ -78,8 +77,8 @@ func TestLeaderKilled(t *testing.T) {
 	}
 }
 
-// The leading process is told to end: its work ends first, then it releases, and
-// the successor need not wait for the lease.
+// The leading process receives SIGTERM. Its work ends first, then it releases the record, and the next
+// process need not wait for the lease.
 func TestLeaderEnds(t *testing.T) {
 	t.Parallel()
 	for _, role := range []string{electorRole, managerRole} {
@@ -107,8 +106,8 @@ func TestLeaderEnds(t *testing.T) {
 	}
 }
 
-// The server is away for longer than a lease: a manager ends with an error, as
-// controller-runtime has it, and one that is started when the server is back leads.
+// The server is down for longer than a lease. The manager ends with an error, as always with
+// controller-runtime. A manager that is started when the server is back leads.
 func TestManagerLosesTheServer(t *testing.T) {
 	t.Parallel()
 	e := realEnv(t)
@@ -120,8 +119,8 @@ func TestManagerLosesTheServer(t *testing.T) {
 	e.startActor(managerRole, "first").hear("started")
 }
 
-// Two managers in one process, run to the end: nothing of the lock keeps a manager
-// from starting or stopping.
+// Two managers run in one process until they end. The lock does not prevent a manager from starting or
+// stopping.
 func TestManagersHandOver(t *testing.T) {
 	t.Parallel()
 	e := realEnv(t)

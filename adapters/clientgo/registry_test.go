@@ -9,8 +9,8 @@ import (
 	"github.com/noonlock/noonlock/election"
 )
 
-// A program that has controller-runtime in it may give its registry to an elector of
-// package election, too: the metric of who leads is there already, and is shared.
+// A program with controller-runtime may pass its registry to an elector of package election. The metric
+// of the leader then exists already, and is shared.
 func TestElectorOnControllerRuntimesRegistry(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {

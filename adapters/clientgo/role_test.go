@@ -23,10 +23,9 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 )
 
-// roleVariable makes this test binary a candidate: a process that stands for
-// election with client-go's elector or as a controller-runtime manager, and tells
-// what happens on its standard output. serverVariable tells it the server, and
-// identityVariable who it is. SIGTERM ends it in order.
+// roleVariable makes this test binary a candidate: a process that campaigns with client-go's elector or
+// as a controller-runtime manager, and prints events to its standard output. serverVariable is the
+// server's address, identityVariable its identity. SIGTERM ends it in order.
 const (
 	roleVariable     = "CLIENTGO_TEST_ROLE"
 	serverVariable   = "CLIENTGO_TEST_SERVER"
@@ -34,10 +33,10 @@ const (
 
 	electorRole = "elector"
 	managerRole = "manager"
-	boundRole   = "bound" // an elector whose work asks its bound context for each line of stdin
+	boundRole   = "bound" // an elector whose work checks its bound context for each line of stdin
 )
 
-// brisk are the shortest times that leave client-go its margins on a slow machine.
+// brisk has the shortest times that leave client-go's margins on a slow machine.
 func brisk() timing {
 	return timing{lease: 3 * time.Second, deadline: 2 * time.Second, retry: 250 * time.Millisecond}
 }
@@ -100,7 +99,7 @@ func playRole(role string) int {
 	return 0
 }
 
-// tellOf says for each line of the standard input whether a context is done.
+// tellOf prints for each line of the standard input whether a context is done.
 func tellOf(ctx context.Context) {
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
 		if ctx.Err() == nil {
@@ -111,7 +110,7 @@ func tellOf(ctx context.Context) {
 	}
 }
 
-// newManager is a manager of controller-runtime that has no API server.
+// newManager returns a manager of controller-runtime without an API server.
 func newManager(lock resourcelock.Interface) (ctrl.Manager, error) {
 	tm := brisk()
 	ctrl.SetLogger(logr.Discard())
@@ -125,12 +124,12 @@ func newManager(lock resourcelock.Interface) (ctrl.Manager, error) {
 	})
 }
 
-// An actor is such a process, seen from the test.
+// An actor is such a process.
 type actor struct {
 	t     testing.TB
 	cmd   *exec.Cmd
 	stdin io.Writer
-	lines chan string // closed at its end
+	lines chan string // closed at the end of the process
 }
 
 func (e *env) startActor(role, identity string) *actor {
@@ -149,13 +148,13 @@ func (e *env) startActor(role, identity string) *actor {
 		for out := bufio.NewScanner(stdout); out.Scan(); {
 			a.lines <- out.Text()
 		}
-		_, _ = io.Copy(io.Discard, stdout) // a line too long, if any
+		_, _ = io.Copy(io.Discard, stdout) // the rest after a line that is too long
 	}()
 	e.Cleanup(func() {
-		_ = cmd.Process.Kill() // it may have ended
+		_ = cmd.Process.Kill() // the process may have ended
 		for range a.lines {
 		}
-		_ = cmd.Wait() // killed, as it should be
+		_ = cmd.Wait() // reports the kill
 	})
 	return a
 }
@@ -166,7 +165,7 @@ func (a *actor) send(line string) {
 	must(a.t, err)
 }
 
-// signal returns when a process that is to stop stands still.
+// signal sends a signal. After SIGSTOP it waits until the process has stopped.
 func (a *actor) signal(sig syscall.Signal) {
 	a.t.Helper()
 	must(a.t, a.cmd.Process.Signal(sig))
@@ -178,7 +177,7 @@ func (a *actor) signal(sig syscall.Signal) {
 	}
 }
 
-// hear waits for a line that begins so; others are passed over.
+// hear waits for a line with this prefix and skips others.
 func (a *actor) hear(begin string) time.Time {
 	a.t.Helper()
 	timer := time.NewTimer(patience)
@@ -201,7 +200,7 @@ func (a *actor) hear(begin string) time.Time {
 	}
 }
 
-// silent makes sure that it has said nothing that begins so.
+// silent asserts that the process has printed no line with this prefix.
 func (a *actor) silent(begin string) {
 	a.t.Helper()
 	for {

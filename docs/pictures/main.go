@@ -13,6 +13,7 @@ func drawings() map[string]func() string {
 		"handover.svg": handover,
 		"tick.svg":     tick,
 		"noon.svg":     noon,
+		"floors.svg":   floors,
 	}
 }
 

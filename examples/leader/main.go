@@ -1,6 +1,6 @@
-// Leader is one replica of a service of which one at a time works: start it in
-// three terminals, kill the one that leads, and watch the next one lead. It is made
-// to be the only process of a container, too. See the README beside this file.
+// Leader is one replica of a service in which one replica at a time works. Start it in
+// three terminals, kill the leader, and watch the next replica take over. The program can
+// be the only process of a container. See the README in this directory.
 package main
 
 import (
@@ -19,28 +19,27 @@ import (
 // The exit codes.
 const (
 	done    = 0
-	failed  = 1 // something went wrong, or a second signal cut the end short
-	refused = 2 // the input made no sense; nothing was connected to
+	failed  = 1 // an error, or a second signal
+	refused = 2 // invalid settings; no connection was made
 )
 
 func main() {
-	// go-redis prints to standard error, in a format of its own, what it also
-	// returns as errors.
+	// go-redis prints errors to standard error in its own format, and also returns them.
 	logging.Disable()
 	ctx, stop := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	go func() {
 		stop(fmt.Errorf("signal: %s", <-signals))
-		// Not signal.Reset: the first process of a container is not ended by a
-		// signal that it does not handle.
+		// Not signal.Reset: signals that it does not handle do not end the first process
+		// of a container.
 		<-signals
 		os.Exit(failed)
 	}()
 	os.Exit(run(ctx, os.Args[1:], os.Getenv, os.Stdout, os.Stderr))
 }
 
-// run is the program: it ends when ctx does.
+// run runs the program until ctx ends.
 func run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
 	s, err := readSettings(args, getenv)
 	var r *replica
@@ -52,21 +51,21 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 		help(stdout)
 		return done
 	case err != nil:
-		tell(stderr, err)
+		printError(stderr, err)
 		return refused
 	}
 	if err := r.run(ctx); err != nil {
-		tell(stderr, err)
+		printError(stderr, err)
 		return failed
 	}
 	return done
 }
 
-// tell prints an error, each of several on a line of its own.
-func tell(w io.Writer, err error) {
+// printError prints an error. Each of several joined errors gets its own line.
+func printError(w io.Writer, err error) {
 	if several, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, err := range several.Unwrap() {
-			tell(w, err)
+			printError(w, err)
 		}
 		return
 	}

@@ -18,11 +18,10 @@ import (
 	"github.com/noonlock/noonlock/internal/servers"
 )
 
-// mainVariable makes this test binary the program itself.
+// mainVariable makes this test binary run the program.
 const mainVariable = "LEADER_TEST_MAIN"
 
-// patience bounds every wait for something that must happen. Nothing is measured
-// against it.
+// patience limits every wait for an event. Nothing is measured against it.
 const patience = 60 * time.Second
 
 func TestMain(m *testing.M) {
@@ -44,18 +43,18 @@ type line struct {
 	Election string    `json:"election"`
 }
 
-// A process is the program with that identity, seen from the test.
+// A process is a running program with an identity.
 type process struct {
 	t     *testing.T
 	name  string
 	cmd   *exec.Cmd
-	lines chan line // closed at its end
-	all   []string  // what was taken from lines, as it was
+	lines chan line // closed at the end of the process
+	all   []string  // the text of all received lines
 	http  string
 }
 
-// launch starts one, on the Redis that the environment names. It is started
-// without a shell around it, as a container starts it.
+// launch starts a process that uses the given Redis. It starts without a shell, as in a
+// container.
 func launch(t *testing.T, redisURL, name string, args ...string) *process {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], append([]string{"--identity", name, "--http", "127.0.0.1:0"}, args...)...)
@@ -80,26 +79,26 @@ func launch(t *testing.T, redisURL, name string, args ...string) *process {
 		for text := range raw {
 			var l line
 			if json.Unmarshal([]byte(text), &l) != nil {
-				l.Msg = text // a panic, say
+				l.Msg = text // for example a panic
 			}
 			if strings.Contains(text, "hunter2") {
-				l.Msg = "a password was shown: " + text
+				l.Msg = "the output contains a password: " + text
 			}
 			p.lines <- l
 		}
 	}()
 	t.Cleanup(func() {
-		_ = cmd.Process.Kill() // it may have ended
+		_ = cmd.Process.Kill() // the process may have ended
 		for range p.lines {
 		}
-		_ = cmd.Wait() // killed, as it should be
+		_ = cmd.Wait() // reports the kill
 	})
-	p.http = "http://" + p.hear("listening").Address
+	p.http = "http://" + p.await("listening").Address
 	return p
 }
 
-// hear waits for a line that says that.
-func (p *process) hear(msg string) line {
+// await waits for a line with this message.
+func (p *process) await(msg string) line {
 	p.t.Helper()
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
@@ -107,9 +106,9 @@ func (p *process) hear(msg string) line {
 		select {
 		case l, ok := <-p.lines:
 			if !ok {
-				p.t.Fatalf("%s has ended and did not say %q, but %q", p.name, msg, p.all)
+				p.t.Fatalf("%s ended without logging %q; it logged %q", p.name, msg, p.all)
 			}
-			if strings.HasPrefix(l.Msg, "a password was shown") {
+			if strings.HasPrefix(l.Msg, "the output contains a password") {
 				p.t.Fatal(l.Msg)
 			}
 			p.all = append(p.all, l.Msg)
@@ -117,7 +116,7 @@ func (p *process) hear(msg string) line {
 				return l
 			}
 		case <-timer.C:
-			p.t.Fatalf("%s did not say %q, but %q", p.name, msg, p.all)
+			p.t.Fatalf("%s did not log %q; it logged %q", p.name, msg, p.all)
 		}
 	}
 }
@@ -127,7 +126,7 @@ func (p *process) ends() int {
 	p.t.Helper()
 	for range p.lines {
 	}
-	_ = p.cmd.Wait() // the code says it
+	_ = p.cmd.Wait() // the exit code is read below
 	return p.cmd.ProcessState.ExitCode()
 }
 
@@ -138,7 +137,7 @@ func (p *process) signal(s syscall.Signal) {
 	}
 }
 
-// get asks over HTTP.
+// get sends an HTTP request.
 func (p *process) get(path string) (code int, body string) {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(p.t.Context(), patience)
@@ -159,7 +158,7 @@ func (p *process) get(path string) (code int, body string) {
 	return answer.StatusCode, string(text)
 }
 
-// until asks over HTTP until the answer is as it should be.
+// until repeats an HTTP request until the answer has the code and contains the text.
 func (p *process) until(path string, code int, contains string) {
 	p.t.Helper()
 	deadline := time.NewTimer(patience)
@@ -179,8 +178,8 @@ func (p *process) until(path string, code int, contains string) {
 	}
 }
 
-// lineUp starts a leader and two candidates, on a Redis that wants a password.
-func lineUp(t *testing.T, args ...string) (s *servers.RedisServer, a, b, c *process) {
+// startReplicas starts a leader and two candidates on a Redis that requires a password.
+func startReplicas(t *testing.T, args ...string) (s *servers.RedisServer, a, b, c *process) {
 	t.Helper()
 	s = servers.Redis(t, "user app on >hunter2 ~* &* +@all")
 	url := "redis://app:hunter2@" + s.Addr()
@@ -188,48 +187,48 @@ func lineUp(t *testing.T, args ...string) (s *servers.RedisServer, a, b, c *proc
 	for i := range all {
 		all[i] = launch(t, url, string(rune('a'+i)), args...)
 		if i == 0 {
-			all[i].hear("work begins")
+			all[i].await("work started")
 		} else {
-			if got := all[i].hear("there is a leader").Leader; got != "a" {
+			if got := all[i].await("new leader").Leader; got != "a" {
 				t.Fatalf("the leader is %q", got)
 			}
-			inLine(t, s, i)
+			awaitQueued(t, s, i)
 		}
 	}
 	return s, all[0], all[1], all[2]
 }
 
-// The leader is killed. The next in line leads when the lease has run out, the
-// others hear of it.
+// The leader is killed. The next candidate in the queue leads when the lease has expired,
+// and the others are notified.
 func TestKilledLeader(t *testing.T) {
 	t.Parallel()
-	_, a, b, c := lineUp(t, "--lease", "2s")
+	_, a, b, c := startReplicas(t, "--lease", "2s")
 	first, last := a.term(), c.record()
 	a.signal(syscall.SIGKILL)
 	if code := a.ends(); code != -1 {
 		t.Errorf("exit code %d", code)
 	}
-	second := b.hear("work begins")
-	// Both instants are the server's: nobody leads before the lease is over.
+	second := b.await("work started")
+	// Both times are the server's: no candidate leads before the lease has expired.
 	if next := c.record(); last.Holder != "a" || next.Holder != "b" || next.Acquired.Sub(last.Renewed) < 2*time.Second {
-		t.Errorf("%+v leads after %+v, whose lease of 2s was not over", next, last)
+		t.Errorf("%+v leads after %+v, whose lease of 2s had not expired", next, last)
 	}
 	if second.Token <= first || second.Term != 2 {
 		t.Errorf("term %d under token %d after %d", second.Term, second.Token, first)
 	}
-	if got := c.hear("there is a leader").Leader; got != "b" {
-		t.Errorf("c heard of %q", got)
+	if got := c.await("new leader").Leader; got != "b" {
+		t.Errorf("c was notified of %q", got)
 	}
 	b.until("/leader", http.StatusOK, `"leader":"b","leading":true`)
 	c.until("/leader", http.StatusOK, `"leader":"b","leading":false`)
 	c.until("/record", http.StatusOK, `"holder":"b","lease":"2s","renewed":"2`)
 	b.signal(syscall.SIGKILL)
-	if third := c.hear("work begins"); third.Token <= second.Token || third.Term != 3 {
+	if third := c.await("work started"); third.Token <= second.Token || third.Term != 3 {
 		t.Errorf("term %d under token %d after %d", third.Term, third.Token, second.Token)
 	}
 }
 
-// record asks the process for what Redis says of the lead.
+// record requests the leader record from the process.
 func (p *process) record() (r struct {
 	Holder            string
 	Acquired, Renewed time.Time
@@ -243,37 +242,36 @@ func (p *process) record() (r struct {
 	return r
 }
 
-// term asks the process for the token under which it leads, which stands in its
-// log only once.
+// term returns the token of the current term, from a log line of the process.
 func (p *process) term() uint64 {
 	p.t.Helper()
-	return p.hear("working").Token
+	return p.await("working").Token
 }
 
-// The leader is told to end, by a signal. It finishes its work, then the next one
-// leads at once: with this lease nobody could wait for it to run out.
+// The leader receives a signal. It finishes its work, and then the next candidate leads
+// immediately. The lease is too long to expire during the test.
 func TestStoppedLeader(t *testing.T) {
 	t.Parallel()
 	for name, sig := range map[string]syscall.Signal{"SIGTERM": syscall.SIGTERM, "SIGINT": syscall.SIGINT} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, a, b, c := lineUp(t, "--lease", "1h", "--finish", "200ms")
+			_, a, b, c := startReplicas(t, "--lease", "1h", "--finish", "200ms")
 			a.signal(sig)
-			a.hear("work is finishing, still as the leader")
-			end := a.hear("work ends")
+			a.await("finishing work while still leading")
+			end := a.await("work stopped")
 			if !strings.HasPrefix(end.Cause, "signal: ") {
 				t.Errorf("cause %q", end.Cause)
 			}
-			a.hear("not leading any more")
-			a.hear("ends")
+			a.await("stopped leading")
+			a.await("stopped")
 			if code := a.ends(); code != done {
 				t.Errorf("exit code %d", code)
 			}
-			if begin := b.hear("work begins"); begin.Time.Before(end.Time) || begin.Term != 2 {
+			if begin := b.await("work started"); begin.Time.Before(end.Time) || begin.Term != 2 {
 				t.Errorf("b began at %v, a ended at %v", begin.Time, end.Time)
 			}
-			c.signal(sig) // a candidate
-			c.hear("ends")
+			c.signal(sig) // c is a candidate
+			c.await("stopped")
 			if code := c.ends(); code != done {
 				t.Errorf("exit code %d", code)
 			}
@@ -281,70 +279,70 @@ func TestStoppedLeader(t *testing.T) {
 	}
 }
 
-// Who does not want to wait for the work sends the signal twice.
+// A second signal ends the process without waiting for the work.
 func TestSecondSignal(t *testing.T) {
 	t.Parallel()
 	s := servers.Redis(t)
 	a := launch(t, "redis://"+s.Addr(), "a", "--finish", "1h")
-	a.hear("work begins")
+	a.await("work started")
 	a.signal(syscall.SIGTERM)
-	a.hear("work is finishing, still as the leader")
+	a.await("finishing work while still leading")
 	a.until("/readyz", http.StatusInternalServerError, "[-]running failed")
-	a.until("/livez", http.StatusOK, "ok") // it may take its time
+	a.until("/livez", http.StatusOK, "ok") // its work may take as long as it needs
 	a.signal(syscall.SIGTERM)
 	if code := a.ends(); code != failed {
 		t.Errorf("exit code %d", code)
 	}
 }
 
-// With --drain the others wait no longer than that and the lease. The liveness
-// probe tells of a process whose work goes on beyond it.
+// With --drain the other candidates wait no longer than that plus the lease. /livez fails
+// if the work continues for longer.
 func TestDrainOverrun(t *testing.T) {
 	t.Parallel()
 	s := servers.Redis(t)
 	url := "redis://" + s.Addr()
 	a := launch(t, url, "a", "--lease", "500ms", "--drain", "100ms", "--finish", "1h")
-	a.hear("work begins")
+	a.await("work started")
 	b := launch(t, url, "b", "--lease", "500ms")
-	inLine(t, s, 1)
+	awaitQueued(t, s, 1)
 	a.signal(syscall.SIGTERM)
-	b.hear("work begins")
+	b.await("work started")
 	a.until("/metrics", http.StatusOK, `noonlock_election_drain_overruns_total{name="demo"} 1`)
 	a.until("/livez", http.StatusInternalServerError, "[-]election failed")
 }
 
-// The leader stands still for longer than its lease. When it goes on it has lost
-// the lead, stops working, and stands in line again.
+// The leader is stopped for longer than its lease. When it continues, it has lost its lead,
+// stops working, and queues again.
 func TestStoppedProcess(t *testing.T) {
 	t.Parallel()
-	s, a, b, c := lineUp(t, "--lease", "2s")
+	s, a, b, c := startReplicas(t, "--lease", "2s")
 	first := a.term()
 	a.signal(syscall.SIGSTOP)
-	second := b.hear("work begins")
+	second := b.await("work started")
 	if second.Token <= first {
 		t.Errorf("token %d after %d", second.Token, first)
 	}
 	a.signal(syscall.SIGCONT)
-	if end := a.hear("work ends"); !strings.HasPrefix(end.Cause, "lockcore: lease ") {
+	if end := a.await("work stopped"); !strings.HasPrefix(end.Cause, "lockcore: lease ") {
 		t.Errorf("cause %q", end.Cause)
 	}
-	a.hear("not leading any more")
-	inLine(t, s, 2)
+	a.await("stopped leading")
+	awaitQueued(t, s, 2)
 	b.signal(syscall.SIGTERM)
-	c.hear("work begins")
+	c.await("work started")
 	c.signal(syscall.SIGTERM)
-	if third := a.hear("work begins"); third.Term != 4 {
+	if third := a.await("work started"); third.Term != 4 {
 		t.Errorf("term %d", third.Term)
 	}
 }
 
-// Redis goes away: that makes nobody ready, and nobody dead. When it is back
-// somebody leads, by itself.
-func TestRedisAway(t *testing.T) {
+// While Redis is down, the replica is not ready but alive. When Redis is back, it leads
+// again.
+func TestRedisOutage(t *testing.T) {
 	t.Parallel()
 	s := servers.Redis(t)
 	a := launch(t, "redis://"+s.Addr(), "a", "--lease", "1s")
-	a.hear("work begins")
+	a.await("work started")
 	for _, path := range []string{"/livez", "/readyz", "/healthz", "/livez/election", "/readyz/redis"} {
 		if code, body := a.get(path); code != http.StatusOK || body != "ok" {
 			t.Errorf("%s: %d %q", path, code, body)
@@ -353,7 +351,7 @@ func TestRedisAway(t *testing.T) {
 	a.until("/metrics", http.StatusOK, `leader_election_master_status{name="demo"} 1`)
 	s.Kill()
 	a.until("/readyz", http.StatusInternalServerError, "[-]redis failed: reason withheld")
-	if end := a.hear("work ends"); !strings.HasPrefix(end.Cause, "lockcore: lease ") {
+	if end := a.await("work stopped"); !strings.HasPrefix(end.Cause, "lockcore: lease ") {
 		t.Errorf("cause %q", end.Cause)
 	}
 	a.until("/metrics", http.StatusOK, `leader_election_master_status{name="demo"} 0`)
@@ -366,30 +364,30 @@ func TestRedisAway(t *testing.T) {
 		}
 	}
 	s.Restart(t)
-	a.hear("work begins")
+	a.await("work started")
 	a.until("/readyz", http.StatusOK, "ok")
 }
 
-// A password that Redis refuses is not shown, wherever it comes to be told.
+// A password that Redis refuses appears in no output.
 func TestPasswordRefused(t *testing.T) {
 	t.Parallel()
 	s := servers.Redis(t, "requirepass right")
 	a := launch(t, "redis://hunter2:hunter2@"+s.Addr(), "a")
-	a.hear("cannot stand for election; trying on") // hear fails at a password
+	a.await("cannot campaign; retrying") // await fails if the output contains a password
 	for _, path := range []string{"/leader", "/record", "/readyz?verbose", "/readyz/redis", "/metrics"} {
 		if _, body := a.get(path); strings.Contains(body, "hunter2") {
-			t.Errorf("%s shows a password: %q", path, body)
+			t.Errorf("%s contains a password: %q", path, body)
 		}
 	}
 	a.signal(syscall.SIGTERM)
-	a.hear("ends")
+	a.await("stopped")
 	if code := a.ends(); code != done {
 		t.Errorf("exit code %d", code)
 	}
 }
 
-// inLine waits until n candidates stand in line, by asking Redis.
-func inLine(t *testing.T, s *servers.RedisServer, n int) {
+// awaitQueued waits until n candidates are queued in Redis.
+func awaitQueued(t *testing.T, s *servers.RedisServer, n int) {
 	t.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: s.Addr()})
 	defer rdb.Close()
@@ -408,7 +406,7 @@ func inLine(t *testing.T, s *servers.RedisServer, n int) {
 		select {
 		case <-tick.C:
 		case <-deadline.C:
-			t.Fatalf("%d stand in line, want %d", have, n)
+			t.Fatalf("%d candidates are queued, want %d", have, n)
 		}
 	}
 }

@@ -23,7 +23,7 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 )
 
-// A replica stands for election, and works while it leads.
+// A replica campaigns, and works while it leads.
 type replica struct {
 	s       *settings
 	log     *slog.Logger
@@ -34,25 +34,25 @@ type replica struct {
 }
 
 const (
-	// closeWithin bounds the goodbye to Redis and to those who ask over HTTP.
+	// closeWithin limits the release in Redis and the shutdown of the HTTP server.
 	closeWithin = 5 * time.Second
 
-	// overdue is how long the work may go on after the lease was lost before
-	// /livez says that a restart would help.
+	// overdue is how long the work may continue after the lease was lost before /livez
+	// fails, since a restart would help then.
 	overdue = 10 * time.Second
 )
 
-// errBroken ends a replica that nobody can ask any more how it is.
-var errBroken = errors.New("cannot serve HTTP any more")
+// errBroken ends a replica whose HTTP server has failed, since its probes would fail, too.
+var errBroken = errors.New("the HTTP server failed")
 
-// newReplica connects to nothing. The error says what is wrong with the settings.
+// newReplica opens no connection. It returns an error if the settings are invalid.
 func newReplica(ctx context.Context, s *settings, stderr io.Writer) (*replica, error) {
 	handler := logTo(stderr, s.json)
 	r := &replica{s: s, log: slog.New(handler), metrics: prometheus.NewRegistry()}
 	r.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 
 	opt := *s.redis
-	opt.MaxRetries, opt.DialerRetries = -1, 1 // this one only asks whether Redis answers now
+	opt.MaxRetries, opt.DialerRetries = -1, 1 // this client only checks whether Redis answers now
 	opt.ContextTimeoutEnabled = true
 	opt.PoolSize = 2
 	r.rdb = redis.NewClient(&opt)
@@ -64,8 +64,8 @@ func newReplica(ctx context.Context, s *settings, stderr io.Writer) (*replica, e
 	}
 	r.elector, err = election.NewLeaderElector(r.client, s.election, election.Callbacks{
 		OnStartedLeading: r.lead,
-		OnStoppedLeading: func() { r.log.Info("not leading any more") },
-		OnNewLeader:      func(identity string) { r.log.Info("there is a leader", "leader", identity) },
+		OnStoppedLeading: func() { r.log.Info("stopped leading") },
+		OnNewLeader:      func(identity string) { r.log.Info("new leader", "leader", identity) },
 	}, election.Config{LeaseDuration: s.lease, DrainTimeout: s.drain, Logger: library, Registerer: r.metrics})
 	if err != nil {
 		r.close(ctx)
@@ -74,7 +74,8 @@ func newReplica(ctx context.Context, s *settings, stderr io.Writer) (*replica, e
 	return r, nil
 }
 
-// refusal names what the user has named in place of the library's field.
+// refusal replaces the field in an error of the library by the flag or variable that the
+// user has set.
 func (r *replica) refusal(err error) error {
 	flags := map[string]string{"name": "election", "Config.Identity": "identity"}
 	var field, value, rule string
@@ -92,27 +93,27 @@ func (r *replica) refusal(err error) error {
 	return err
 }
 
-// close gives back what is held, although ctx has ended.
+// close releases the lease and closes the clients, even if ctx has ended.
 func (r *replica) close(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeWithin)
 	defer cancel()
 	if err := errors.Join(r.client.Close(ctx), r.rdb.Close()); err != nil {
-		// What is left ends by itself: no reason to exit as if something had failed.
-		r.log.Info("not everything could be released", "err", err.Error())
+		// The lease will expire, so this does not change the exit code.
+		r.log.Info("release failed; the lease will expire", "err", err.Error())
 	}
 }
 
-// run stands for election until ctx ends. A Redis that is away is waited for.
+// run campaigns until ctx ends. It retries while Redis is unavailable.
 func (r *replica) run(ctx context.Context) error {
 	defer r.close(ctx)
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	quiet, err := r.serve(ctx, stop)
+	shutdown, err := r.serve(ctx, stop)
 	if err != nil {
 		return err
 	}
-	defer quiet()
-	r.log.Info("standing for election", "election", r.s.election, "identity", r.elector.Identity(), "redis", r.s.redis.Addr, "lease", r.s.lease.String())
+	defer shutdown()
+	r.log.Info("campaigning", "election", r.s.election, "identity", r.elector.Identity(), "redis", r.s.redis.Addr, "lease", r.s.lease.String())
 	if err := r.elector.Run(ctx); err != nil {
 		return err
 	}
@@ -120,17 +121,17 @@ func (r *replica) run(ctx context.Context) error {
 	if errors.Is(cause, errBroken) {
 		return cause
 	}
-	r.log.Info("ends", "cause", cause.Error())
+	r.log.Info("stopped", "cause", cause.Error())
 	return nil
 }
 
-// lead is the work of the leader: a step a second, until ctx is done. What a step
-// does to the outside would carry the token, and be refused if a greater one was
-// seen.
+// lead is the work of the leader: one step a second until ctx is done. A real step would
+// send its token with each write, and the resource would refuse the write if it has seen a
+// greater token.
 func (r *replica) lead(ctx context.Context) {
 	term, _ := election.TermFrom(ctx)
 	log := r.log.With("term", term.Number, "token", term.Token)
-	log.Info("work begins")
+	log.Info("work started")
 	next := time.NewTicker(time.Second)
 	defer next.Stop()
 	for step := 1; ; step++ {
@@ -145,15 +146,15 @@ func (r *replica) lead(ctx context.Context) {
 	}
 	cause := strings.ReplaceAll(context.Cause(ctx).Error(), "\n", "; ")
 	if r.s.finish > 0 && r.elector.IsLeader() {
-		log.Info("work is finishing, still as the leader", "cause", cause, "takes", r.s.finish.String())
+		log.Info("finishing work while still leading", "cause", cause, "takes", r.s.finish.String())
 		time.Sleep(r.s.finish)
 	}
-	log.Info("work ends", "cause", cause)
+	log.Info("work stopped", "cause", cause)
 }
 
-// serve answers over HTTP until quiet is called. It goes on while the work
-// finishes; stop is called if it breaks.
-func (r *replica) serve(ctx context.Context, stop context.CancelCauseFunc) (quiet func(), err error) {
+// serve answers HTTP requests until shutdown is called. It also answers while the work
+// finishes. If the server fails, it calls stop.
+func (r *replica) serve(ctx context.Context, stop context.CancelCauseFunc) (shutdown func(), err error) {
 	if r.s.http == "" {
 		return func() {}, nil
 	}
@@ -178,7 +179,7 @@ func (r *replica) serve(ctx context.Context, stop context.CancelCauseFunc) (quie
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeWithin)
 		defer cancel()
 		if server.Shutdown(ctx) != nil {
-			_ = server.Close() // who has not got an answer by now gets none
+			_ = server.Close() // drops requests that are still unanswered
 		}
 		<-ended
 	}, nil
@@ -190,8 +191,7 @@ func (r *replica) handler(ctx context.Context) (http.Handler, error) {
 	reachable := healthz.Reachable("redis", func(ctx context.Context) error { return r.rdb.Ping(ctx).Err() })
 	mux := http.NewServeMux()
 	for name, checkers := range map[string][]healthz.Checker{
-		// Redis is not among what is asked about life: its outage is no reason to
-		// restart anybody.
+		// Liveness does not depend on Redis: an outage of Redis is no reason to restart.
 		"livez":   {watchdog},
 		"healthz": {watchdog, reachable},
 		"readyz": {
@@ -211,7 +211,7 @@ func (r *replica) handler(ctx context.Context) (http.Handler, error) {
 	mux.Handle("GET /metrics", promhttp.HandlerFor(r.metrics, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /leader", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(map[string]any{ // who asked may have left
+		_ = json.NewEncoder(w).Encode(map[string]any{ // the client may have disconnected
 			"identity": r.elector.Identity(), "leader": r.elector.GetLeader(), "leading": r.elector.IsLeader(),
 		})
 	})
@@ -219,24 +219,24 @@ func (r *replica) handler(ctx context.Context) (http.Handler, error) {
 	return mux, nil
 }
 
-// record tells what Redis says of the lead. Its instants are on the server's clock.
+// record serves the leader record from Redis. Its times are those of the server's clock.
 func (r *replica) record(w http.ResponseWriter, request *http.Request) {
 	ctx, cancel := context.WithTimeout(request.Context(), time.Second)
 	defer cancel()
 	record, err := r.elector.Record(ctx)
 	if err != nil {
-		r.log.Info("the record cannot be read", "err", err.Error())
-		http.Error(w, "Redis does not say who leads; the log says why", http.StatusServiceUnavailable)
+		r.log.Info("reading the leader record failed", "err", err.Error())
+		http.Error(w, "the leader record cannot be read; the log has the reason", http.StatusServiceUnavailable)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(map[string]any{ // who asked may have left
+	_ = json.NewEncoder(w).Encode(map[string]any{ // the client may have disconnected
 		"holder": record.Holder, "token": record.Token, "term": record.Term,
 		"acquired": record.Acquired, "renewed": record.Renewed, "lease": record.Lease.String(),
 	})
 }
 
-// logTo makes lines to be read in a terminal, or JSON.
+// logTo returns a handler that writes text for a terminal, or JSON.
 func logTo(w io.Writer, asJSON bool) slog.Handler {
 	if asJSON {
 		return slog.NewJSONHandler(w, nil)

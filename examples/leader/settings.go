@@ -15,20 +15,20 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// settings are what the program was told. Each flag may be given in the
-// environment instead: --log-format as LEADER_LOG_FORMAT, --redis as REDIS_URL. An
-// empty variable counts as none.
+// settings are the settings of the program. Each flag can be set by an environment variable
+// instead: --log-format by LEADER_LOG_FORMAT, --redis by REDIS_URL. An empty variable
+// counts as unset.
 type settings struct {
 	redis    *redis.Options
 	election string
-	identity string // "": the host's name and something random
+	identity string // "": the host name and random characters
 	lease    time.Duration
 	finish   time.Duration
-	drain    time.Duration // 0: for ever
-	http     string        // "": nowhere
+	drain    time.Duration // 0: no limit
+	http     string        // "": no HTTP server
 	json     bool
 
-	from map[string]string // how the user has named a flag
+	from map[string]string // flag or variable that the user has set, by flag
 }
 
 // option is one flag.
@@ -36,14 +36,14 @@ type option struct{ name, hint, standard, usage string }
 
 func options() []option {
 	return []option{
-		{"redis", "URL", "redis://localhost:6379", "the Redis to use, redis://user:password@host:port/db, or rediss:// for TLS"},
-		{"election", "NAME", "demo", "what is stood for: replicas of one name elect one leader"},
-		{"identity", "ID", "", "how the others see this replica; if not given, the host's name and something random"},
-		{"lease", "DURATION", "5s", "how long the others wait for a leader that died"},
-		{"finish", "DURATION", "0s", "how long the work takes to stop when it is told to"},
-		{"drain", "DURATION", "0s", "how long it may take; if it takes longer, another leads after the lease. 0s is for ever"},
-		{"http", "ADDRESS", ":8080", "where to serve /livez, /readyz, /healthz, /metrics, /leader and /record, or off"},
-		{"log-format", "FORMAT", "text", "how to log to standard error: text or json"},
+		{"redis", "URL", "redis://localhost:6379", "URL of Redis, redis://user:password@host:port/db, or rediss:// for TLS"},
+		{"election", "NAME", "demo", "name of the election; the replicas with the same name elect one leader"},
+		{"identity", "ID", "", "name of this replica (default: the host name and random characters)"},
+		{"lease", "DURATION", "5s", "lease of the leader; after a crash the next replica leads when it has expired"},
+		{"finish", "DURATION", "0s", "simulated time that the work needs to stop"},
+		{"drain", "DURATION", "0s", "longest time that the work may take to stop before the lease is left to expire; 0s is no limit"},
+		{"http", "ADDRESS", ":8080", "address of the HTTP server for /livez, /readyz, /healthz, /metrics, /leader and /record, or off"},
+		{"log-format", "FORMAT", "text", "format of the log on standard error: text or json"},
 	}
 }
 
@@ -54,8 +54,8 @@ func variable(name string) string {
 	return "LEADER_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
 }
 
-// readSettings reads arguments and environment, and tells everything that is wrong
-// with them at once. The error is flag.ErrHelp if help was asked for.
+// readSettings reads arguments and environment. The error joins all errors in them, or is
+// flag.ErrHelp.
 func readSettings(args []string, getenv func(string) string) (*settings, error) {
 	s := &settings{from: map[string]string{}}
 	flags := flag.NewFlagSet("leader", flag.ContinueOnError)
@@ -71,8 +71,8 @@ func readSettings(args []string, getenv func(string) string) (*settings, error) 
 		return nil, fmt.Errorf("%w; --help lists the flags", err)
 	}
 	if n := flags.NArg(); n > 0 {
-		// They are not repeated: one may be a URL with a password.
-		return nil, fmt.Errorf("%d argument(s) follow the flags; there must be none", n)
+		// The error does not contain them: one may be a URL with a password.
+		return nil, fmt.Errorf("arguments after the flags: %d; there must be none", n)
 	}
 	given := map[string]bool{}
 	flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
@@ -115,19 +115,19 @@ func (s *settings) duration(name, value string, least time.Duration) (time.Durat
 	return d, nil
 }
 
-// server reads the URL of a Redis. What is wrong with it is not shown: any part of
-// it may turn out to be one of the password.
+// server parses the URL of Redis. An error does not contain any part of the URL, since each
+// may be part of the password.
 func (s *settings) server(name, value string) (*redis.Options, error) {
 	opt, err := redis.ParseURL(value)
 	u, err2 := url.Parse(value)
 	if errors.Join(err, err2) != nil || u.Scheme != "redis" && u.Scheme != "rediss" || u.Hostname() == "" || u.Fragment != "" || opt.DB < 0 || !isPort(u.Port()) {
-		return nil, fmt.Errorf("%s is refused; it must be redis://user:password@host:port/db, or rediss:// for TLS, "+
-			"where user and password have percent-encoded what means something in a URL, as %%40 for @", s.from[name])
+		return nil, fmt.Errorf("%s is not a valid Redis URL; it must be redis://user:password@host:port/db, or rediss:// for TLS, "+
+			"with special characters in user and password percent-encoded, such as %%40 for @", s.from[name])
 	}
 	return opt, nil
 }
 
-// address reads where to listen; "" is nowhere.
+// address parses the address of the HTTP server; "" is off.
 func (s *settings) address(name, value string) (string, error) {
 	if value == "off" {
 		return "", nil
@@ -144,7 +144,7 @@ func isPort(s string) bool {
 }
 
 func help(w io.Writer) {
-	fmt.Fprint(w, "leader is one replica of a service of which one at a time works.\n\n")
+	fmt.Fprint(w, "leader is one replica of a service in which one replica at a time works.\n\n")
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, o := range options() {
 		usage := o.usage
@@ -154,5 +154,5 @@ func help(w io.Writer) {
 		fmt.Fprintf(table, "  --%s %s\t%s\t%s\n", o.name, o.hint, variable(o.name), usage)
 	}
 	_ = table.Flush() // the writer below is the terminal
-	fmt.Fprint(w, "\nExit codes: 0 done, 1 it went wrong, 2 the input was refused before anything was connected to.\n")
+	fmt.Fprint(w, "\nExit codes: 0 done, 1 failed, 2 invalid settings (no connection was made).\n")
 }

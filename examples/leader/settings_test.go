@@ -16,11 +16,11 @@ func start(t *testing.T, env map[string]string, args ...string) (code int, stdou
 	return code, out.String(), errs.String()
 }
 
-// Bad input is refused with a sentence that names what the user has named, before
-// anything is connected to, and with no secret in it.
+// Invalid settings are refused before any connection is made. The error names the flag or
+// variable that the user has set and contains no secret.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
-	const redisRule = " is refused; it must be redis://user:password@host:port/db, or rediss:// for TLS"
+	const redisRule = " is not a valid Redis URL; it must be redis://user:password@host:port/db, or rediss:// for TLS"
 	for _, test := range []struct {
 		env  map[string]string
 		args []string
@@ -47,20 +47,20 @@ func TestRefusals(t *testing.T) {
 		{nil, []string{"--log-format", "xml"}, `--log-format is "xml"; it must be text or json`},
 		{nil, []string{"--lease"}, "flag needs an argument: -lease; --help lists the flags"},
 		{nil, []string{"--nonsense"}, "flag provided but not defined: -nonsense; --help lists the flags"},
-		{nil, []string{"redis://u:hunter2@host"}, "1 argument(s) follow the flags; there must be none"},
+		{nil, []string{"redis://u:hunter2@host"}, "arguments after the flags: 1; there must be none"},
 	} {
 		code, stdout, stderr := start(t, test.env, test.args...)
 		if code != refused || stdout != "" || !strings.HasPrefix(stderr, "leader: "+test.want) || strings.Count(stderr, "\n") != 1 {
-			t.Errorf("%v %q: code %d, it said %q", test.env, test.args, code, stdout+stderr)
+			t.Errorf("%v %q: code %d, output %q", test.env, test.args, code, stdout+stderr)
 		}
 		if strings.Contains(stderr, "hunter2") {
-			t.Errorf("%q: it showed a password: %q", test.args, stderr)
+			t.Errorf("%q: the output contains a password: %q", test.args, stderr)
 		}
 	}
 }
 
-// What is wrong is told at once, one line each. A flag goes before its variable,
-// and an empty variable is none.
+// All errors are reported at once, one per line. A flag overrides its variable, and an
+// empty variable counts as unset.
 func TestManyRefusals(t *testing.T) {
 	t.Parallel()
 	env := map[string]string{"LEADER_LEASE": "soon", "LEADER_HTTP": "x", "LEADER_FINISH": ""}
@@ -68,11 +68,11 @@ func TestManyRefusals(t *testing.T) {
 	lines := strings.Split(strings.TrimSuffix(stderr, "\n"), "\n")
 	if code != refused || len(lines) != 3 || !strings.HasPrefix(lines[0], `leader: LEADER_LEASE is "soon"`) ||
 		!strings.HasPrefix(lines[1], `leader: --http is "y"`) || !strings.HasPrefix(lines[2], `leader: --log-format is "xml"`) {
-		t.Errorf("code %d, it said %q", code, stderr)
+		t.Errorf("code %d, output %q", code, stderr)
 	}
 }
 
-// An address that is taken is told, and nobody stands for election.
+// An address that is in use is an error, and the replica does not campaign.
 func TestAddressTaken(t *testing.T) {
 	t.Parallel()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
@@ -81,8 +81,8 @@ func TestAddressTaken(t *testing.T) {
 	}
 	defer taken.Close()
 	code, _, stderr := start(t, nil, "--http", taken.Addr().String())
-	if code != failed || !strings.Contains(stderr, "leader: --http: listen tcp "+taken.Addr().String()) || strings.Contains(stderr, "standing") {
-		t.Errorf("code %d, it said %q", code, stderr)
+	if code != failed || !strings.Contains(stderr, "leader: --http: listen tcp "+taken.Addr().String()) || strings.Contains(stderr, "campaigning") {
+		t.Errorf("code %d, output %q", code, stderr)
 	}
 }
 
@@ -92,7 +92,7 @@ func TestHelp(t *testing.T) {
 	code, stdout, stderr := start(t, nil, "--help")
 	for _, o := range options() {
 		if !strings.Contains(stdout, "--"+o.name+" "+o.hint) || !strings.Contains(stdout, variable(o.name)) {
-			t.Errorf("help does not tell of --%s and %s", o.name, variable(o.name))
+			t.Errorf("help does not contain --%s and %s", o.name, variable(o.name))
 		}
 	}
 	if code != done || stderr != "" || !strings.Contains(stdout, "REDIS_URL") {
@@ -100,7 +100,7 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// The settings' defaults are fit for three terminals.
+// The defaults suit a local Redis.
 func TestDefaultSettings(t *testing.T) {
 	t.Parallel()
 	s, err := readSettings(nil, func(string) string { return "" })
@@ -118,13 +118,13 @@ func TestDefaultSettings(t *testing.T) {
 	}
 }
 
-// A replica that is told to end before it could reach a Redis ends.
+// A replica that is stopped before it has reached Redis ends.
 func TestStopWithoutRedis(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	var out, errs bytes.Buffer
 	if code := run(ctx, []string{"--redis", "redis://127.0.0.1:1", "--http", "127.0.0.1:0"}, func(string) string { return "" }, &out, &errs); code != done {
-		t.Errorf("code %d, it said %q", code, errs.String())
+		t.Errorf("code %d, output %q", code, errs.String())
 	}
 }

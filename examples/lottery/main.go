@@ -1,7 +1,6 @@
-// The lottery draws ten winners at noon, once, although every replica runs this
-// same program. Without arguments it shows that: three replicas in one process,
-// one of which is cut off in the middle of a draw. See the README beside this
-// file.
+// The lottery draws ten winners at noon, once, although every replica runs this same
+// program. Without arguments it demonstrates this with three replicas in one process, one
+// of which is cut off in the middle of a draw. See the README in this directory.
 package main
 
 import (
@@ -22,8 +21,7 @@ import (
 var bundled embed.FS
 
 func main() {
-	// go-redis prints to standard error, between our lines and in a format of its
-	// own, what it also returns as errors.
+	// go-redis prints errors to standard error in its own format, and also returns them.
 	logging.Disable()
 	ctx, stop := context.WithCancel(context.Background())
 	signals := make(chan os.Signal, 2)
@@ -31,8 +29,8 @@ func main() {
 	go func() {
 		<-signals
 		stop()
-		// Not signal.Reset: the first process of a container is not ended by a
-		// signal that it does not handle.
+		// Not signal.Reset: signals that it does not handle do not end the first process
+		// of a container.
 		<-signals
 		os.Exit(1)
 	}()
@@ -43,7 +41,7 @@ func main() {
 	os.Exit(code)
 }
 
-// variables are the names of the environment's variables.
+// variables returns the names of all environment variables.
 func variables() []string {
 	var names []string
 	for _, pair := range os.Environ() {

@@ -1,6 +1,6 @@
-// Quickstart runs one job on one of many replicas: it greets at every full minute.
+// Quickstart runs one job on one of several replicas: it logs a greeting every full minute.
 // Start it in several terminals. It needs a Redis server at REDIS_ADDR, by default
-// 127.0.0.1:6379, and serves probes and metrics at HTTP_ADDR, by default 127.0.0.1:8080.
+// 127.0.0.1:6379. It serves probes and metrics at HTTP_ADDR, by default 127.0.0.1:8080.
 package main
 
 import (
@@ -53,7 +53,7 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ready, err := healthz.New("readyz", healthz.Config{Logger: logger}, healthz.Reachable("ledger", func(context.Context) error { return runner.Ready() }))
+	ready, err := healthz.New("readyz", healthz.Config{Logger: logger}, healthz.Ready("runner", runner.Ready))
 	if err != nil {
 		return err
 	}
@@ -65,7 +65,7 @@ func run(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	served := make(chan error, 1)
-	go func() { served <- server.ListenAndServe(); stop() }() // without probes there is no replica
+	go func() { served <- server.ListenAndServe(); stop() }() // a replica without probes must stop
 	err = runner.Run(ctx)
 	_ = server.Close()
 	if httpErr := <-served; !errors.Is(httpErr, http.ErrServerClosed) {

@@ -12,8 +12,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 )
 
-// The program runs its job, answers its probes, counts the run, and ends with its
-// context.
+// The program runs its job, answers its probes, counts the run, and ends with its context.
 func TestQuickstart(t *testing.T) {
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -38,7 +37,7 @@ func TestQuickstart(t *testing.T) {
 			select {
 			case <-time.After(20 * time.Millisecond):
 			case err := <-ended:
-				t.Fatalf("it ended before %s said %q: %v", path, want, err)
+				t.Fatalf("the program ended before %s contained %q: %v", path, want, err)
 			}
 		}
 	}
@@ -48,7 +47,7 @@ func TestQuickstart(t *testing.T) {
 	}
 }
 
-// get returns the body of a page, or nothing while the server does not answer.
+// get returns the body of a page, or "" if the server does not answer.
 func get(ctx context.Context, t *testing.T, url string) string {
 	t.Helper()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)

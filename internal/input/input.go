@@ -1,5 +1,5 @@
-// Package input has the rules for texts that users give to this module, and quotes what
-// was refused.
+// Package input checks names and texts that users pass to this module, and quotes invalid
+// ones for errors.
 package input
 
 import (
@@ -9,8 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// Fault returns the rule that s breaks, or nothing: s must be 1 to longest bytes of UTF-8
-// without control characters. A name has no spaces and no braces either.
+// Fault returns the rule that s breaks, or "": s must be 1 to longest bytes of UTF-8
+// without control characters. A name must not contain spaces or braces either.
 func Fault(s string, longest int, name bool) string {
 	rule := fmt.Sprintf("1 to %d bytes of UTF-8 without control characters", longest)
 	if name {
@@ -27,7 +27,7 @@ func Fault(s string, longest int, name bool) string {
 	return ""
 }
 
-// Quote quotes a value for an error, and cuts a long one.
+// Quote quotes a value for an error and truncates a long one.
 func Quote(s string) string {
 	const most = 60
 	if len(s) <= most {

@@ -8,25 +8,29 @@ import (
 	"time"
 )
 
-// never is later than anything that is due.
+// never is later than every due time.
 const never = time.Duration(math.MaxInt64)
 
-// A Clock counts elapsed time for leases: Go's monotonic clock, by which timers run,
-// plus the time that a second clock has gained on it. The second clock is the system's,
-// which goes on while the machine is suspended, or one of the user's. A user's clock
-// can end leases early. It cannot prolong them, even if it stands still.
+// A Clock counts elapsed time for leases. It is Go's monotonic clock plus the time that a
+// second clock has gained on it. The second clock is the system's, which continues while
+// the machine is suspended, or the user's. A user's clock can end leases early, but cannot
+// extend them, even if it stops.
 type Clock struct {
 	start  time.Time
-	system func() time.Duration // nil: none. It returns at once
+	system func() time.Duration // nil: none. It does not block
 	user   *userClock           // nil: none
-	origin time.Duration        // of the other clock, at start
+	origin time.Duration        // reading of the second clock at start
 	gained atomic.Int64
+	jumps  chan struct{} // gets a value after the second clock has gained more than jump at once
 }
 
-// NewClock returns a clock that reads user, or the system's clock if that is nil. It
-// calls hung with an error when user does not answer in time.
+// jump is the smallest gain for which leases may end earlier than their timer.
+const jump = time.Millisecond
+
+// NewClock returns a clock that reads user, or the system's clock if user is nil. It calls
+// hung with an error when user does not return in time.
 func NewClock(user func() time.Duration, hung func(error)) *Clock {
-	k := &Clock{start: time.Now()}
+	k := &Clock{start: time.Now(), jumps: make(chan struct{}, 1)}
 	if user != nil {
 		k.user = &userClock{read: user, clock: k, hung: hung}
 		k.user.look()
@@ -38,10 +42,10 @@ func NewClock(user func() time.Duration, hung func(error)) *Clock {
 	return k
 }
 
-// Ticks is the elapsed time without a look at the second clock. It returns at once.
+// Ticks returns the elapsed time without reading the second clock. It does not block.
 func (k *Clock) Ticks() time.Duration { return time.Since(k.start) + time.Duration(k.gained.Load()) }
 
-// Now is the elapsed time after a look at the second clock.
+// Now reads the second clock and returns the elapsed time.
 func (k *Clock) Now() time.Duration {
 	switch {
 	case k.user != nil:
@@ -52,44 +56,54 @@ func (k *Clock) Now() time.Duration {
 	return k.Ticks()
 }
 
-// reached reports whether it is that late.
+// reached reports whether the elapsed time is at least at.
 func (k *Clock) reached(at time.Duration) bool { return k.Ticks() >= at || k.Now() >= at }
 
-// gain counts how far the other clock has come since the start. It was read before this
-// is called, so a goroutine that was stopped in between makes too little of it.
+// gain records that the second clock has advanced by elapsed since the start. The caller
+// read it earlier, so a goroutine that was paused in between records too little, not too
+// much.
 func (k *Clock) gain(elapsed time.Duration) {
 	ahead := int64(elapsed - time.Since(k.start))
 	for {
 		old := k.gained.Load()
-		if ahead <= old || k.gained.CompareAndSwap(old, ahead) {
+		if ahead <= old {
 			return
 		}
+		if !k.gained.CompareAndSwap(old, ahead) {
+			continue
+		}
+		if ahead-old > int64(jump) {
+			select {
+			case k.jumps <- struct{}{}:
+			default:
+			}
+		}
+		return
 	}
 }
 
 var errClock = errors.New("the clock blocks, is slow, or panics")
 
-// userPatience is how long a user's clock may take. Afterwards nobody waits for it
-// until it has been quick again.
+// userPatience is how long a reading of the user's clock may take. After a slower reading
+// no caller waits for the clock until a reading is fast again.
 const userPatience = 20 * time.Millisecond
 
-// A userClock is a clock that may be slow, block for ever or panic. It is read on a
-// goroutine of its own, by one reading at a time, and those who want to know the time
-// share the next reading that begins.
+// A userClock is a clock that may be slow, block forever or panic. One goroutine reads it.
+// All callers share the next reading that begins after their call.
 type userClock struct {
 	read  func() time.Duration
 	clock *Clock
 	hung  func(error)
 
 	mu      sync.Mutex
-	next    chan struct{} // closed when the reading has ended that is to begin; nil: none
+	next    chan struct{} // closed after the next reading; nil: none is requested
 	reading bool
 	slow    bool
 	begun   bool
 	origin  time.Duration
 }
 
-// look counts a reading that begins after the call, or gives up waiting for it.
+// look waits for a reading that begins after the call, for at most userPatience.
 func (u *userClock) look() {
 	u.mu.Lock()
 	if u.next == nil {
@@ -109,11 +123,11 @@ func (u *userClock) look() {
 	select {
 	case <-done:
 	case <-timer.C:
-		u.tell(true)
+		u.setSlow(true)
 	}
 }
 
-// serve reads the clock until nobody wants to know.
+// serve reads the clock until no caller waits for a reading.
 func (u *userClock) serve() {
 	for {
 		u.mu.Lock()
@@ -126,25 +140,25 @@ func (u *userClock) serve() {
 		}
 		u.mu.Unlock()
 		began := time.Now()
-		ok := u.ask()
-		u.tell(!ok || time.Since(began) > userPatience)
+		ok := u.readOnce()
+		u.setSlow(!ok || time.Since(began) > userPatience)
 		close(done)
 	}
 }
 
-// ask reads the clock once.
-func (u *userClock) ask() (ok bool) {
+// readOnce reads the clock. It returns false if the clock panics.
+func (u *userClock) readOnce() (ok bool) {
 	defer func() { _ = recover() }()
 	at := min(max(u.read(), -never/4), never/4)
-	if !u.begun { // only serve is here
+	if !u.begun { // only serve calls this function
 		u.begun, u.origin = true, at-time.Since(u.clock.start)
 	}
 	u.clock.gain(at - u.origin)
 	return true
 }
 
-// tell notes whether the clock is slow.
-func (u *userClock) tell(slow bool) {
+// setSlow records whether the clock is slow, and reports the first slow reading.
+func (u *userClock) setSlow(slow bool) {
 	u.mu.Lock()
 	first := slow && !u.slow
 	u.slow = slow

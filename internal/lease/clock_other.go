@@ -4,6 +4,6 @@ package lease
 
 import "time"
 
-// systemClock is nil: Go's monotonic clock is all there is. Not every system counts
-// a suspend in it.
+// systemClock returns nil: this system offers only Go's monotonic clock, which may stop
+// while the machine is suspended.
 func systemClock() func() time.Duration { return nil }

@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// leaseContext is the context of a lease. Its Err also looks at the clock: after a pause
-// of the process no timer has run yet.
+// leaseContext is the context of a lease. Its Err also reads the clock: after a pause of
+// the process no timer has fired yet.
 type leaseContext struct {
 	values context.Context
 	l      *Lease
 }
 
-// Context is done when the lease ends, with Err as its cause. Its Err looks at the clock.
-// Contexts derived from it do not, and are done just after it; Bind makes one that looks
-// and is done with it.
+// Context returns a context that is done when the lease ends, with Err as its cause. Its
+// Err reads the clock. Contexts derived from it do not read the clock, and end slightly
+// later. Bind returns a derived context that reads the clock and ends with the lease.
 func (l *Lease) Context() context.Context { return l.ctx }
 
 func (x leaseContext) Deadline() (time.Time, bool) { return x.values.Deadline() }
@@ -28,7 +28,7 @@ func (x leaseContext) Err() error {
 
 func (x leaseContext) Value(key any) any { return x.l.ending.value(x.values, key) }
 
-// AfterFunc is for package context, which looks for it.
+// AfterFunc is called by package context.
 func (x leaseContext) AfterFunc(f func()) (stop func() bool) { return x.l.ending.afterFunc(f) }
 
 // A boundContext is done when its parent is or when the lease ends.
@@ -37,15 +37,14 @@ type boundContext struct {
 	l               *Lease
 	ending          ending
 
-	// mirror knows the end of the parent at once and without calling it.
+	// mirror ends with the parent. Its Err runs no code of the user's.
 	mirror context.Context
 	unbind context.CancelFunc
 	unhook func() bool
 }
 
-// Bind returns a context that is done when parent is or when the lease ends,
-// whichever comes first, and whose Err looks at the clock. Call stop when the
-// work is done.
+// Bind returns a context that is done when parent is done or the lease ends, whichever
+// comes first. Its Err reads the clock. Call stop when the work is done.
 func (l *Lease) Bind(parent context.Context) (ctx context.Context, stop context.CancelFunc) {
 	b := &boundContext{Context: parent, l: l, ending: newEnding()}
 	b.mirror, b.unbind = context.WithCancel(parent)
@@ -77,7 +76,7 @@ func (b *boundContext) parentEnded() {
 	b.ending.follow()
 }
 
-// release lets go of the parent, and ends what hangs on b.
+// release detaches b from its parent and ends the contexts derived from b.
 func (b *boundContext) release() {
 	b.unhook()
 	b.unbind()
@@ -99,5 +98,5 @@ func (b *boundContext) Err() error {
 
 func (b *boundContext) Value(key any) any { return b.ending.value(b.Context, key) }
 
-// AfterFunc is for package context, which looks for it.
+// AfterFunc is called by package context.
 func (b *boundContext) AfterFunc(f func()) (stop func() bool) { return b.ending.afterFunc(f) }

@@ -6,18 +6,18 @@ import (
 	"sync/atomic"
 )
 
-// An ending is what a context needs to be done. It ends in constant time and runs
-// nothing of the user's: contexts derived from it, and functions of context.AfterFunc,
-// follow on goroutines of their own. Contexts of package context end their children
-// first, however many those are, and so many leases that end at one instant would wait
-// for each other's.
+// An ending makes a context done. It ends in constant time and runs no code of the user's:
+// derived contexts and functions of context.AfterFunc follow on other goroutines.
+//
+// Package context ends all children of a context before it returns. So leases that end at
+// the same instant would delay each other.
 type ending struct {
 	done  chan struct{}
 	state atomic.Pointer[endState]
 
 	mu     sync.Mutex
-	final  context.Context // ended by package context, so that context.Cause finds the cause
-	hooks  context.Context // what follows hangs on it; nil: nothing does
+	final  context.Context // a context of package context, so that context.Cause finds the cause
+	hooks  context.Context // parent of the contexts and functions that follow; nil: there are none
 	unhook context.CancelFunc
 }
 
@@ -25,7 +25,7 @@ type endState struct{ err, cause error }
 
 func newEnding() ending { return ending{done: make(chan struct{})} }
 
-// end ends it, once; false if it had ended before. Call follow next.
+// end sets the error and the cause. It returns false if e has ended before. Call follow next.
 func (e *ending) end(err, cause error) bool {
 	if !e.state.CompareAndSwap(nil, &endState{err, cause}) {
 		return false
@@ -34,7 +34,7 @@ func (e *ending) end(err, cause error) bool {
 	return true
 }
 
-// follow ends what hangs on it.
+// follow ends the derived contexts and starts the functions of context.AfterFunc.
 func (e *ending) follow() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -43,7 +43,7 @@ func (e *ending) follow() {
 	}
 }
 
-// cause is why it has ended; nil if it has not.
+// cause returns nil before the end, and then the cause.
 func (e *ending) cause() error {
 	if s := e.state.Load(); s != nil {
 		return s.cause
@@ -51,17 +51,17 @@ func (e *ending) cause() error {
 	return nil
 }
 
-// err is the error of a context that has ended so.
+// err returns the error of the context, nil before the end.
 func (e *ending) err() error {
 	s := e.state.Load()
 	if s == nil {
 		return nil
 	}
-	<-e.done // at once: who sees the error sees it done
+	<-e.done // returns immediately; a caller that sees the error must also see Done closed
 	return s.err
 }
 
-// afterFunc is the method that package context looks for in contexts of others.
+// afterFunc implements the AfterFunc method that package context calls on foreign contexts.
 func (e *ending) afterFunc(f func()) (stop func() bool) {
 	e.mu.Lock()
 	if e.hooks == nil {
@@ -75,7 +75,7 @@ func (e *ending) afterFunc(f func()) (stop func() bool) {
 	return context.AfterFunc(hooks, f)
 }
 
-// value is that of a context with these values.
+// value returns a value of the context. values holds its values.
 func (e *ending) value(values context.Context, key any) any {
 	s := e.state.Load()
 	if s == nil {

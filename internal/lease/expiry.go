@@ -5,18 +5,18 @@ import (
 	"time"
 )
 
-// An expiry ends leases whose time is over: one goroutine and one timer for any number
-// of leases. It closes the contexts of all leases that are due before it does anything
-// else for one of them, and runs nothing of the user's.
+// An expiry ends leases whose time is over. It needs one goroutine and one timer for any
+// number of leases. It closes the contexts of all due leases before it does anything else,
+// and runs no code of the user's.
 type expiry struct {
 	clock *Clock
-	after func([]*Lease) // does the rest for leases that have ended, and may take its time
+	after func([]*Lease) // completes the end of leases; may block
 	kick  chan struct{}
 	stop  chan struct{}
 	wg    sync.WaitGroup
 
 	mu     sync.Mutex
-	ends   schedule // by an instant that may lag behind validUntil
+	ends   schedule // ordered by an instant that may be earlier than validUntil
 	wakeAt time.Duration
 }
 
@@ -27,13 +27,13 @@ func newExpiry(clock *Clock, after func([]*Lease)) *expiry {
 	return x
 }
 
-// close ends it; whoever calls it has ended the leases.
+// close stops the goroutine. All leases must have ended.
 func (x *expiry) close() {
 	close(x.stop)
 	x.wg.Wait()
 }
 
-// add has a lease end when its time is over. It may be called again.
+// add schedules the end of a lease. It may be called again for the same lease.
 func (x *expiry) add(l *Lease) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -68,14 +68,15 @@ func (x *expiry) run() {
 		select {
 		case <-timer.C:
 		case <-x.kick:
+		case <-x.clock.jumps: // timers stood still meanwhile
 		case <-x.stop:
 			return
 		}
 	}
 }
 
-// endsAtOnce is how many leases are taken from the heap at a time: those who acquire
-// and release meanwhile wait for the heap no longer than that takes.
+// endsAtOnce is how many leases are taken from the heap at a time. A caller that acquires
+// or releases waits for the heap no longer than this takes.
 const endsAtOnce = 256
 
 // step ends the leases whose time is over, and returns how long to sleep.
@@ -88,7 +89,7 @@ func (x *expiry) step() time.Duration {
 			if l.expire() {
 				over = append(over, l)
 			} else {
-				x.add(l) // a renewal was counted just now
+				x.add(l) // renewed in the meantime
 			}
 		}
 		if len(batch) < endsAtOnce {
@@ -104,8 +105,8 @@ func (x *expiry) step() time.Duration {
 	return sleep
 }
 
-// due takes leases whose time is over from the heap, and returns how long to sleep if
-// there are no more.
+// due removes due leases from the heap. If none are left, it also returns how long to
+// sleep.
 func (x *expiry) due(batch []*Lease) ([]*Lease, time.Duration) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -121,7 +122,7 @@ func (x *expiry) due(batch []*Lease) ([]*Lease, time.Duration) {
 			return batch, at - now
 		}
 		if until := l.until(); until > now {
-			x.ends.move(l, until) // renewed since
+			x.ends.move(l, until) // renewed in the meantime
 			continue
 		}
 		x.ends.remove(l)

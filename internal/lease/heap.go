@@ -5,39 +5,39 @@ import (
 	"time"
 )
 
-// A place is where a lease stands in a schedule.
+// A place is the position of a lease in a schedule.
 type place struct {
 	at    time.Duration // when it is due
-	index int           // plus one; 0: it is in none
+	index int           // index in the heap plus one; 0: not scheduled
 }
 
-// A schedule is a heap of leases by when they are due.
+// A schedule is a heap of leases, ordered by due time.
 type schedule struct {
 	leases []*Lease
 	place  func(*Lease) *place
 }
 
-// add has a lease be due at an instant. It must not be in the schedule.
+// add inserts a lease, which must not be in the schedule.
 func (s *schedule) add(l *Lease, at time.Duration) {
 	s.place(l).at = at
 	heap.Push(s, l)
 }
 
-// move has a lease be due at another instant.
+// move changes the due time of a lease.
 func (s *schedule) move(l *Lease, at time.Duration) {
 	p := s.place(l)
 	p.at = at
 	heap.Fix(s, p.index-1)
 }
 
-// remove takes a lease out, if it is in.
+// remove removes a lease if it is in the schedule.
 func (s *schedule) remove(l *Lease) {
 	if p := s.place(l); p.index > 0 {
 		heap.Remove(s, p.index-1)
 	}
 }
 
-// first is the lease that is due first, and when; nil: the schedule is empty.
+// first returns the lease with the earliest due time, and that time; nil if there is none.
 func (s *schedule) first() (*Lease, time.Duration) {
 	if len(s.leases) == 0 {
 		return nil, never
@@ -54,14 +54,14 @@ func (s *schedule) Swap(i, j int) {
 	s.place(s.leases[i]).index, s.place(s.leases[j]).index = i+1, j+1
 }
 
-// Push is for package heap.
+// Push implements heap.Interface.
 func (s *schedule) Push(x any) {
 	l := x.(*Lease)
 	s.leases = append(s.leases, l)
 	s.place(l).index = len(s.leases)
 }
 
-// Pop is for package heap.
+// Pop implements heap.Interface.
 func (s *schedule) Pop() any {
 	last := len(s.leases) - 1
 	l := s.leases[last]

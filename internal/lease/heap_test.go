@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Leases come out of a schedule in the order in which they are due, and each knows where
-// it stands.
+// A schedule returns leases in the order of their due times. Each lease's place holds its
+// index.
 func TestSchedule(t *testing.T) {
 	t.Parallel()
 	for name, place := range map[string]func(*Lease) *place{
@@ -18,7 +18,7 @@ func TestSchedule(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := &schedule{place: place}
-			r := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // a test's choices
+			r := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // a test needs no secure random numbers
 			in := map[*Lease]bool{}
 			for range 3000 {
 				if r.IntN(3) > 0 || len(in) == 0 {
@@ -27,16 +27,16 @@ func TestSchedule(t *testing.T) {
 					in[l] = true
 					continue
 				}
-				for l := range in { // any of them
+				for l := range in { // in random order
 					if r.IntN(2) == 0 {
 						s.move(l, time.Duration(r.IntN(100)))
 						break
 					}
 					s.remove(l)
-					s.remove(l) // twice is safe
+					s.remove(l) // a second removal does nothing
 					delete(in, l)
 					if place(l).index != 0 {
-						t.Fatal("a removed lease believes that it is in the schedule")
+						t.Fatal("a removed lease still has an index")
 					}
 					break
 				}
@@ -45,7 +45,7 @@ func TestSchedule(t *testing.T) {
 			for s.Len() > 0 {
 				for i, l := range s.leases {
 					if place(l).index != i+1 {
-						t.Fatalf("the lease at %d believes to be at %d", i, place(l).index-1)
+						t.Fatalf("the lease at index %d has index %d", i, place(l).index-1)
 					}
 				}
 				l, at := s.first()

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A Keeper ends and renews any number of leases with two goroutines and two timers.
+// A Keeper ends and renews any number of leases. It needs two goroutines and two timers.
 type Keeper struct {
 	clock            *Clock
 	expired, maxHeld error
@@ -13,37 +13,46 @@ type Keeper struct {
 	renewals         *renewals
 }
 
-// Config is what a Keeper needs. All fields are required.
+// Config configures a Keeper. All fields are required.
 type Config struct {
 	Clock   *Clock
 	Renewer Renewer
 
-	// Expired is the cause of the end of a lease whose time is over, MaxHeld that of one
-	// which was renewed for as long as Times.MaxHold allows.
+	// Expired is the cause of the end of a lease whose time is over. MaxHeld is the cause
+	// if the lease was renewed for as long as Times.MaxHold allows.
 	Expired, MaxHeld error
 }
 
-// A Renewer asks the server to renew leases.
+// A Renewer sends renewals to the servers. No method except Renew may block.
 type Renewer interface {
-	// Renew renews leases by one pipeline, sent at t0 on a connection with a number below
-	// Connections, and calls Extend or End of each that was answered. It reports which
-	// need no other try, and whether the connection works. It returns when ctx ends, and
-	// does not count an answer that comes later than within.
-	Renew(ctx context.Context, connection int, t0, within time.Duration, leases []*Lease) (done []bool, works bool)
+	// Stream returns the stream that carries the renewals of a lease at present. The
+	// Keeper calls it when the lease begins, and again before each renewal.
+	Stream(l *Lease) Stream
 
-	// Late is how long after its time a renewal was sent.
+	// Renew renews leases in one round trip on the stream. The requests are sent at t0. It
+	// calls Extend or End for each lease that was answered, unless Stream has changed for
+	// this lease: the answer of a former server does not count. done reports which leases
+	// need no other try. Renew returns when ctx ends, and ignores an answer that arrives
+	// later than within after t0. A stream has at most MaxInFlight calls at a time.
+	Renew(ctx context.Context, stream Stream, t0, within time.Duration, leases []*Lease) (done []bool)
+
+	// Late records how long after its due time a renewal was sent.
 	Late(by time.Duration)
+}
 
-	// Mark is called before each Renew. Doubt is given what Mark returned before a
-	// renewal that is still unanswered: the connections that were idle since then may be
-	// dead, too.
+// A Stream carries renewals to one server. Leases with equal Streams share batches; a
+// Stream that does not answer does not delay the leases of another Stream. The dynamic
+// type is comparable. The methods do not block.
+type Stream interface {
+	// Mark is called before each batch. If a batch stays unanswered, Doubt is called with
+	// its Mark: connections that have been idle since then may be dead, too.
 	Mark() time.Duration
 	Doubt(mark time.Duration)
 }
 
-// Connections is how many renewals are under way at once, at most. More than one is,
-// only if answers are late.
-const Connections = 3
+// MaxInFlight is the maximum number of batches of one Stream in flight. There is more than
+// one only if answers are late.
+const MaxInFlight = 3
 
 // NewKeeper starts a Keeper.
 func NewKeeper(cfg Config) *Keeper {
@@ -53,13 +62,13 @@ func NewKeeper(cfg Config) *Keeper {
 	return k
 }
 
-// Close ends the Keeper's goroutines. The leases must have ended before.
+// Close stops the Keeper's goroutines. All leases must have ended.
 func (k *Keeper) Close() {
 	k.renewals.close()
 	k.expiry.close()
 }
 
-// lost does the rest for leases whose time was over.
+// lost completes the end of leases whose time is over.
 func (k *Keeper) lost(leases []*Lease) {
 	for _, l := range leases {
 		l.settle()

@@ -7,39 +7,42 @@ import (
 	"time"
 )
 
-// A Lease is valid for a time, and ends once. Keeper.Begin starts it; from then on it is
-// safe for concurrent use.
+// A Lease is valid for a limited time and ends once. Keeper.Begin starts it. From then on
+// it is safe for concurrent use.
 type Lease struct {
 	k      *Keeper
 	times  *Times
 	holder Holder
 
-	acquired   time.Duration // when it began
-	validUntil atomic.Int64  // ns
-	over       atomic.Int64  // when it ended, ns
+	acquired   time.Duration // start of the lease
+	validUntil atomic.Int64  // in ns
+	over       atomic.Int64  // end of the lease, in ns
 	ctx        leaseContext
 	ending     ending
 
 	mu    sync.Mutex
 	bound map[*boundContext]struct{} // contexts that end with the lease
-	ended bool                       // so do those that are bound from now on
+	ended bool                       // the lease has ended; so do contexts that are bound later
 
-	expires place    // of the expiry
-	renews  place    // of the renewals
-	asked   *renewal // the latest renewal that has no answer
-	kept    bool
+	expires place // in expiry
+
+	// The following fields are guarded by renewals.mu.
+	group   *group        // of the lease's stream; nil: the lease is not renewed
+	renews  place         // in group.due or group.waiting
+	waiting bool          // in group.waiting
+	dueAt   time.Duration // when the next renewal is due
+	pending *batch        // the latest batch that contains the lease; nil: it was answered
 }
 
-// A Holder is told of the end of a lease that was not ended by [Lease.End].
+// A Holder is notified when a lease ends by itself, without a call of [Lease.End].
 type Holder interface {
-	// Lost is called once, after the lease's contexts are done, with their cause. It may
-	// take its time.
+	// Lost is called once with the cause, after the lease's contexts are done. It may
+	// block.
 	Lost(cause error)
 }
 
-// Begin starts a lease that was granted by a request sent at t0. l is the zero value, and
-// part of its holder, which is called from here on. Its context carries the values of
-// ctx, not its end.
+// Begin starts a lease that was granted by a request sent at t0. l must be the zero value.
+// Its Context carries the values of ctx, but does not end with it.
 func (k *Keeper) Begin(ctx context.Context, l *Lease, t0 time.Duration, times *Times, holder Holder) {
 	l.k, l.times, l.holder, l.acquired, l.ending.done = k, times, holder, t0, make(chan struct{})
 	l.ctx = leaseContext{context.WithoutCancel(ctx), l}
@@ -48,11 +51,11 @@ func (k *Keeper) Begin(ctx context.Context, l *Lease, t0 time.Duration, times *T
 	k.renewals.add(l)
 }
 
-// Holder is what Begin was given.
+// Holder returns the Holder that was passed to Begin.
 func (l *Lease) Holder() Holder { return l.holder }
 
-// Remaining is how long the lease is valid from now without another renewal; 0 if it
-// has ended.
+// Remaining returns how long the lease stays valid without another renewal, 0 if it has
+// ended.
 func (l *Lease) Remaining() time.Duration {
 	if l.Err() != nil {
 		return 0
@@ -60,18 +63,18 @@ func (l *Lease) Remaining() time.Duration {
 	return max(0, l.until()-l.k.clock.Ticks())
 }
 
-// Overdue is how long ago the lease ended; 0 while it is valid.
+// Overdue returns the time since the lease ended, 0 while it is valid.
 func (l *Lease) Overdue() time.Duration {
 	if l.Err() == nil {
 		return 0
 	}
-	return max(1, l.k.clock.Ticks()-time.Duration(l.over.Load())) // ended is ended, however short ago
+	return max(1, l.k.clock.Ticks()-time.Duration(l.over.Load())) // never 0 after the end
 }
 
 func (l *Lease) until() time.Duration { return time.Duration(l.validUntil.Load()) }
 
-// Err is why the lease has ended, nil while it is valid. It looks at the clock, and ends
-// the lease if its time is over.
+// Err returns nil while the lease is valid, and then the cause of its end. It reads the
+// clock, and ends the lease if its time is over.
 func (l *Lease) Err() error {
 	if cause := l.ending.cause(); cause != nil {
 		return cause
@@ -83,11 +86,11 @@ func (l *Lease) Err() error {
 	return l.ending.cause()
 }
 
-// Cause is Err without a look at the clock.
+// Cause is like Err, but does not read the clock.
 func (l *Lease) Cause() error { return l.ending.cause() }
 
-// Extend counts a renewal that was sent at t0. An answer that comes after the lease's
-// end revives nothing.
+// Extend records a renewal that was sent at t0. A renewal that is answered after the
+// lease's end does not revive the lease.
 func (l *Lease) Extend(t0 time.Duration) {
 	if l.Err() != nil {
 		return
@@ -101,8 +104,8 @@ func (l *Lease) Extend(t0 time.Duration) {
 	}
 }
 
-// End ends the lease for a reason, once; false if it had ended before. Its Holder is not
-// told.
+// End ends the lease with a cause, without notifying its Holder. It returns false if the
+// lease has ended before.
 func (l *Lease) End(cause error) bool {
 	if !l.finish(cause) {
 		return false
@@ -112,12 +115,12 @@ func (l *Lease) End(cause error) bool {
 	return true
 }
 
-// expire ends a lease whose time is over; false if it goes on, or had ended before.
-// endBound and settle are to follow.
+// expire ends a lease whose time is over. It returns false if the lease is still valid or
+// has ended before. The caller then calls endBound and settle.
 func (l *Lease) expire() bool {
 	now := l.k.clock.Ticks()
 	if now < l.until() {
-		return false // renewed since
+		return false // renewed in the meantime
 	}
 	if l.capped(now) {
 		return l.finish(l.k.maxHeld)
@@ -125,8 +128,8 @@ func (l *Lease) expire() bool {
 	return l.finish(l.k.expired)
 }
 
-// finish has the context done, and nothing else: what else is to be done at the end of
-// a lease waits until the contexts of others are done that end with it.
+// finish makes the lease's own context done and nothing else. The remaining steps follow
+// after the contexts of all leases that end at the same time.
 func (l *Lease) finish(cause error) bool {
 	if l.ending.cause() != nil {
 		return false
@@ -135,7 +138,7 @@ func (l *Lease) finish(cause error) bool {
 	return l.ending.end(context.Canceled, cause)
 }
 
-// endBound has the contexts done that were bound to the lease.
+// endBound ends the contexts that are bound to the lease.
 func (l *Lease) endBound() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -145,7 +148,7 @@ func (l *Lease) endBound() {
 	}
 }
 
-// settle does the rest at the end of a lease.
+// settle completes the end of a lease: it removes the schedules and ends derived contexts.
 func (l *Lease) settle() {
 	l.k.expiry.remove(l)
 	l.k.renewals.remove(l)
@@ -155,7 +158,7 @@ func (l *Lease) settle() {
 	l.bound = nil
 	l.mu.Unlock()
 	if len(bound) > 0 {
-		go func() { // parents may be of types of the user's
+		go func() { // a parent may be a type of the user's, which can block
 			for b := range bound {
 				b.release()
 			}
@@ -163,7 +166,7 @@ func (l *Lease) settle() {
 	}
 }
 
-// capped reports whether renewing has ended: with the lease, or by MaxHold.
+// capped reports whether the lease must not be renewed: it has ended or reached MaxHold.
 func (l *Lease) capped(now time.Duration) bool {
 	return l.ending.cause() != nil || l.times.MaxHold > 0 && now-l.acquired >= l.times.MaxHold
 }

@@ -1,10 +1,12 @@
 package lease_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,30 +20,54 @@ var (
 	errLost    = errors.New("lost")
 )
 
-// times are those of a lease with a TTL of 3 s.
+// times are the timings of a lease with a TTL of 3 s.
 var times = lease.Times{
 	Valid: 3*time.Second - lease.Margin(3*time.Second), Renew: time.Second, Retry: 50 * time.Millisecond, Try: time.Second,
 }
 
-// A sent renewal is what the server is asked.
+// sent is a batch that a server receives.
 type sent struct {
-	connection, leases int
-	at                 time.Duration
+	leases int
+	at     time.Duration
 }
 
-// A server answers renewals.
+// A server answers the batches of one stream.
 type server struct {
 	mu     sync.Mutex
 	sent   []sent
-	answer func(ctx context.Context, s sent) (answered, held bool) // nil: at once
+	answer func(ctx context.Context, s sent) (answered, held bool) // nil: answer immediately
 	doubts int
 	begun  time.Time
 }
 
-func (s *server) Renew(ctx context.Context, connection int, t0, within time.Duration, leases []*lease.Lease) ([]bool, bool) {
+// A network is a Renewer that knows the server of each lease.
+type network struct {
+	first *server
+
+	mu    sync.Mutex
+	moved map[lease.Holder]*server // the others are at the first server
+}
+
+func (n *network) Stream(l *lease.Lease) lease.Stream { return n.at(l) }
+
+func (n *network) at(l *lease.Lease) *server {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return cmp.Or(n.moved[l.Holder()], n.first)
+}
+
+// place places the leases of a holder on a server.
+func (n *network) place(h lease.Holder, s *server) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.moved[h] = s
+}
+
+func (n *network) Renew(ctx context.Context, stream lease.Stream, t0, within time.Duration, leases []*lease.Lease) []bool {
+	s := stream.(*server)
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	now := sent{connection, len(leases), time.Since(s.begun)}
+	now := sent{len(leases), time.Since(s.begun)}
 	s.mu.Lock()
 	s.sent = append(s.sent, now)
 	answer := s.answer
@@ -52,17 +78,17 @@ func (s *server) Renew(ctx context.Context, connection int, t0, within time.Dura
 	}
 	done := make([]bool, len(leases))
 	for i, l := range leases {
-		switch done[i] = answered; {
-		case answered && held:
+		switch done[i] = answered && n.at(l) == s; {
+		case done[i] && held:
 			l.Extend(t0)
-		case answered:
+		case done[i]:
 			l.End(errLost)
 		}
 	}
-	return done, answered
+	return done
 }
 
-func (s *server) Late(time.Duration) {}
+func (*network) Late(time.Duration) {}
 
 func (s *server) Mark() time.Duration { return time.Since(s.begun) }
 
@@ -72,7 +98,7 @@ func (s *server) Doubt(time.Duration) {
 	s.doubts++
 }
 
-// count is how many pipelines it was sent.
+// count returns the number of batches received.
 func (s *server) count() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,13 +112,13 @@ func (s *server) set(answer func(context.Context, sent) (bool, bool)) {
 	s.answer = answer
 }
 
-// hang is a server that does not answer.
+// hang does not answer.
 func hang(ctx context.Context, _ sent) (bool, bool) {
 	<-ctx.Done()
 	return false, false
 }
 
-// A holder notes what it is told.
+// A holder receives the cause of the lease's end.
 type holder chan error
 
 func (h holder) Lost(cause error) { h <- cause }
@@ -108,24 +134,30 @@ func begin(t *testing.T, k *lease.Keeper, t0 time.Duration, times *lease.Times, 
 // inBubble runs a test with a Keeper whose clock is the bubble's, or clock.
 func inBubble(t *testing.T, clock func() time.Duration, test func(t *testing.T, k *lease.Keeper, c *lease.Clock, s *server)) {
 	t.Helper()
+	inNetwork(t, clock, func(t *testing.T, k *lease.Keeper, c *lease.Clock, n *network) { test(t, k, c, n.first) })
+}
+
+// inNetwork is like inBubble, for tests with several servers.
+func inNetwork(t *testing.T, clock func() time.Duration, test func(t *testing.T, k *lease.Keeper, c *lease.Clock, n *network)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		s := &server{begun: time.Now()}
+		n := &network{first: &server{begun: time.Now()}, moved: map[lease.Holder]*server{}}
 		c := lease.NewClock(clock, func(error) {})
-		k := lease.NewKeeper(lease.Config{Clock: c, Renewer: s, Expired: errExpired, MaxHeld: errMaxHeld})
+		k := lease.NewKeeper(lease.Config{Clock: c, Renewer: n, Expired: errExpired, MaxHeld: errMaxHeld})
 		defer k.Close()
-		test(t, k, c, s)
+		test(t, k, c, n)
 	})
 }
 
-// A lease that is not renewed ends at t0 + Valid, and not a millisecond later. Those who
-// ask, wait for its context, or hold one that is bound to it see it at that instant.
-func TestALeaseEndsInTime(t *testing.T) {
+// A lease that is not renewed ends at exactly t0 + Valid. Err, the lease's context and a
+// bound context all end at that instant.
+func TestLeaseEndsInTime(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, k *lease.Keeper, c *lease.Clock, _ *server) {
 		once := times
 		once.Renew = 0
 		h := make(holder, 1)
 		t0 := c.Now()
-		time.Sleep(200 * time.Millisecond) // the answer comes
+		time.Sleep(200 * time.Millisecond) // the time until the answer
 		l := begin(t, k, t0, &once, h)
 		bound, stop := l.Bind(t.Context())
 		defer stop()
@@ -152,7 +184,7 @@ func TestALeaseEndsInTime(t *testing.T) {
 	})
 }
 
-// Leases of different times are renewed by few pipelines, and none ends. MaxHold does.
+// Few pipelines renew leases with different timings, and no lease ends, except by MaxHold.
 func TestLeasesAreRenewed(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, k *lease.Keeper, c *lease.Clock, s *server) {
 		capped := times
@@ -183,8 +215,9 @@ func TestLeasesAreRenewed(t *testing.T) {
 	})
 }
 
-// While the server fails, hangs, or answers late, renewals go on in half of what is left,
-// and on other connections. If it answers again before the end, the lease goes on.
+// While the server fails, hangs or answers late, renewals continue on other connections,
+// each in half of the remaining time. If the server recovers before the end, the lease
+// stays valid.
 func TestRenewalsOutliveAnOutage(t *testing.T) {
 	for name, answer := range map[string]func(context.Context, sent) (bool, bool){
 		"fails": func(context.Context, sent) (bool, bool) { return false, false },
@@ -215,9 +248,9 @@ func TestRenewalsOutliveAnOutage(t *testing.T) {
 	}
 }
 
-// An answer that comes after the end revives nothing, and one that is older than another
-// takes nothing away.
-func TestALateAnswerRevivesNothing(t *testing.T) {
+// An answer after the end does not revive the lease. An answer that is older than another
+// one does not shorten the lease.
+func TestLateAnswerDoesNotReviveALease(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, k *lease.Keeper, c *lease.Clock, _ *server) {
 		once := times
 		once.Renew = 0
@@ -237,8 +270,8 @@ func TestALateAnswerRevivesNothing(t *testing.T) {
 	})
 }
 
-// The server says that the lease is another's: it ends at once, and Lost is not called.
-func TestTheServerSaysThatItIsLost(t *testing.T) {
+// The server answers that the lease is lost: it ends immediately, and Lost is not called.
+func TestServerReportsLoss(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, k *lease.Keeper, c *lease.Clock, s *server) {
 		s.set(func(context.Context, sent) (bool, bool) { return true, false })
 		h := make(holder, 1)
@@ -254,11 +287,11 @@ func TestTheServerSaysThatItIsLost(t *testing.T) {
 	})
 }
 
-// A holder that blocks when it is told, and renewals that hang, delay no other end.
+// A Holder that blocks and renewals that hang do not delay the end of other leases.
 func TestNothingDelaysAnEnd(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, k *lease.Keeper, c *lease.Clock, s *server) {
 		s.set(hang)
-		blocked := make(holder) // nobody receives
+		blocked := make(holder) // Lost blocks
 		var ends []time.Duration
 		var mu sync.Mutex
 		var wg sync.WaitGroup
@@ -288,17 +321,16 @@ func TestNothingDelaysAnEnd(t *testing.T) {
 	})
 }
 
-// The process is paused: no timer has run yet, and the first who asks sees the end.
-func TestAPauseIsSeenAtTheFirstUse(t *testing.T) {
-	var mu sync.Mutex
-	var paused time.Duration
+// gaining returns a clock that is ahead of the bubble's by gained nanoseconds, for inBubble.
+func gaining(gained *atomic.Int64) func() time.Duration {
 	start := sync.OnceValue(time.Now) // in the bubble
-	clock := func() time.Duration {
-		mu.Lock()
-		defer mu.Unlock()
-		return time.Since(start()) + paused
-	}
-	inBubble(t, clock, func(t *testing.T, k *lease.Keeper, c *lease.Clock, _ *server) {
+	return func() time.Duration { return time.Since(start()) + time.Duration(gained.Load()) }
+}
+
+// After a pause of the process no timer has fired yet, and the first call detects the end.
+func TestPauseIsDetectedAtFirstUse(t *testing.T) {
+	var paused atomic.Int64
+	inBubble(t, gaining(&paused), func(t *testing.T, k *lease.Keeper, c *lease.Clock, _ *server) {
 		for name, err := range map[string]func(l *lease.Lease) error{
 			"Err":     func(l *lease.Lease) error { return l.Err() },
 			"Context": func(l *lease.Lease) error { return l.Context().Err() },
@@ -318,18 +350,45 @@ func TestAPauseIsSeenAtTheFirstUse(t *testing.T) {
 			if err(l) != nil {
 				t.Errorf("%s before the pause: %v", name, err(l))
 			}
-			mu.Lock()
-			paused += times.Valid
-			mu.Unlock()
+			paused.Add(int64(times.Valid))
 			if err(l) == nil {
-				t.Errorf("%s sees no end after the pause", name)
+				t.Errorf("%s does not detect the end after the pause", name)
 			}
 		}
 	})
 }
 
-// A user's clock that blocks holds nobody up, and leases end by Go's clock.
-func TestAClockThatBlocks(t *testing.T) {
+// After a suspend, the first reading of the clock closes the channels of all contexts whose
+// leases are over, although no timer of theirs has fired yet.
+func TestFirstReadingAfterASuspendEndsAllContexts(t *testing.T) {
+	for name, read := range map[string]func(other *lease.Lease){
+		"by a renewal": func(*lease.Lease) { time.Sleep(times.Renew) },
+		"by a call":    func(other *lease.Lease) { _ = other.Err() },
+	} {
+		var suspended atomic.Int64
+		inBubble(t, gaining(&suspended), func(t *testing.T, k *lease.Keeper, c *lease.Clock, _ *server) {
+			once := times
+			once.Renew = 0
+			once.Valid *= 2
+			renewed, fixed := begin(t, k, c.Now(), &times, make(holder, 1)), begin(t, k, c.Now(), &once, make(holder, 1))
+			ends := map[string]<-chan struct{}{"renewed": renewed.Context().Done(), "fixed": fixed.Context().Done()}
+			time.Sleep(100 * time.Millisecond)
+			suspended.Store(int64(10 * time.Second))
+			read(renewed)
+			synctest.Wait()
+			for kind, done := range ends {
+				select {
+				case <-done:
+				default:
+					t.Errorf("%s: the context of the %s lease is not done", name, kind)
+				}
+			}
+		})
+	}
+}
+
+// A user's clock that blocks delays no caller. Leases then end by Go's clock.
+func TestBlockedClock(t *testing.T) {
 	block := sync.OnceValue(func() chan struct{} { return make(chan struct{}) }) // in the bubble
 	inBubble(t, func() time.Duration { <-block(); return 0 }, func(t *testing.T, k *lease.Keeper, c *lease.Clock, _ *server) {
 		once := times

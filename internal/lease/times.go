@@ -4,31 +4,31 @@ import "time"
 
 // Times are the timings of a lease.
 type Times struct {
-	// Valid is how long a grant or a renewal counts, from before its request was sent.
+	// Valid is how long a grant or a renewal is valid, counted from before its request is sent.
 	Valid time.Duration
 
-	// Renew is the time from one renewal to the next; 0: the lease is not renewed.
+	// Renew is the interval between renewals; 0: the lease is not renewed.
 	Renew time.Duration
 
-	// Retry is the pause after a renewal that failed.
+	// Retry is the pause after a failed renewal.
 	Retry time.Duration
 
-	// Try is how long an answer to a request is awaited, at most.
+	// Try is the longest time to wait for an answer to a request.
 	Try time.Duration
 
-	// MaxHold is how long the lease is renewed in all; 0: for ever.
+	// MaxHold is how long the lease is renewed in total; 0: without limit.
 	MaxHold time.Duration
 }
 
 // Margin covers the drift between this machine's clock and the server's over one TTL.
 func Margin(ttl time.Duration) time.Duration { return ttl/100 + 2*time.Millisecond }
 
-// leastTry is the least time that a renewal has to be answered in.
+// leastTry is the shortest time that a renewal waits for its answer.
 const leastTry = 10 * time.Millisecond
 
-// try is how long a renewal that is sent with so much validity left may be unanswered
-// before another is sent: half of what is left, so that there is time for more tries,
-// however many fail.
+// try returns how long a renewal with so much validity left may stay unanswered before
+// another one is sent. It is half of the remaining validity, so that time is left for
+// further tries.
 func (t *Times) try(left time.Duration) time.Duration {
 	return max(leastTry, min(t.Try, left/2))
 }

@@ -1,7 +1,6 @@
-// Package logqueue keeps the user's logger out of the way: lines are put into a
-// bounded queue, and a goroutine of its own hands them to the logger. A logger that
-// is slow, blocks for ever or panics delays nothing and ends nothing; the lines
-// that found no room are counted.
+// Package logqueue decouples callers from the user's logger: it puts lines into a bounded
+// queue, and one goroutine passes them to the logger. A logger that is slow, blocks
+// forever or panics delays no caller. Lines that do not fit are dropped and counted.
 package logqueue
 
 import (
@@ -17,20 +16,19 @@ import (
 )
 
 const (
-	// capacity is how many lines wait for a logger that does not take them. The
-	// last of it is kept for what matters most, see room.
+	// capacity is how many lines the queue holds. The last part of it is reserved for
+	// lines of higher priority; see room.
 	capacity = 10_000
 
 	// flushWithin bounds Flush.
 	flushWithin = time.Second
 
-	// delayShown is how late a line must be written for the line to say so: its
-	// time is the logger's.
+	// delayShown is the delay from which a line carries a "delayed" value. The logger
+	// adds the time of writing, not the time of the call.
 	delayShown = 100 * time.Millisecond
 )
 
-// A Queue holds lines for one logger. Its goroutine exists only while there is
-// something to write.
+// A Queue holds lines for one logger. Its goroutine runs only while lines are queued.
 type Queue struct {
 	root    *node // nil: the logger discards
 	dropped prometheus.Counter
@@ -38,8 +36,8 @@ type Queue struct {
 	mu      sync.Mutex
 	lines   []line
 	writing bool
-	missed  int           // lines dropped that no line tells of yet
-	idle    chan struct{} // closed when everything is written; nil: nobody waits
+	missed  int           // dropped lines that are not yet reported
+	idle    chan struct{} // closed when the queue is empty; nil: no Flush waits
 }
 
 // A line is one call of a logger.
@@ -50,15 +48,15 @@ type line struct {
 	text   string
 	values []any
 	at     time.Time
-	notice bool // it tells of dropped lines
+	notice bool // it reports dropped lines
 }
 
-// New makes a Queue for a logger. The number of dropped lines is registered, or
-// shared with the other Queues of reg. A nil reg is none.
+// New returns a Queue for a logger. It registers the counter of dropped lines with reg, or
+// shares the counter that another Queue has registered. A nil reg disables the counter.
 func New(to logr.Logger, reg prometheus.Registerer) (*Queue, error) {
 	q := &Queue{dropped: prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "noonlock_log_lines_dropped_total",
-		Help: "Log lines that were not written, as the logger blocked, was too slow, or panicked.",
+		Help: "Log lines that were dropped because the logger blocked, was too slow, or panicked.",
 	})}
 	if sink := to.GetSink(); sink != nil {
 		q.root = &node{sink: sink}
@@ -67,15 +65,15 @@ func New(to logr.Logger, reg prometheus.Registerer) (*Queue, error) {
 		return q, nil
 	}
 	if err := registry.Share(reg, &q.dropped); err != nil {
-		return nil, fmt.Errorf("log lines: %w", err)
+		return nil, fmt.Errorf("counter of dropped log lines: %w", err)
 	}
 	return q, nil
 }
 
-// Logger returns a logger that never waits. Its lines are written later, in order.
+// Logger returns a logger that never blocks. Its lines are written later, in order.
 //
-// Durations are written as text with their unit, errors as text of one line. The
-// values must not change after the call.
+// Durations are written as text with their unit, errors as a single line of text. The
+// values must not be modified after the call.
 func (q *Queue) Logger() logr.Logger {
 	if q.root == nil {
 		return logr.Discard()
@@ -83,7 +81,7 @@ func (q *Queue) Logger() logr.Logger {
 	return logr.New(queued{q, q.root})
 }
 
-// Flush waits until all lines are written, until ctx ends, or for a second.
+// Flush waits until all lines are written, ctx ends, or one second has passed.
 func (q *Queue) Flush(ctx context.Context) {
 	q.mu.Lock()
 	if !q.writing {
@@ -104,8 +102,8 @@ func (q *Queue) Flush(ctx context.Context) {
 	}
 }
 
-// room is how many lines may be queued for one of that level to get in: errors use
-// the whole queue, what is logged for debugging only little of it.
+// room returns how many lines may be queued before a line of this level is dropped. Errors
+// may fill the whole queue, debug lines only a quarter of it.
 func room(level int) int {
 	switch {
 	case level < 0:
@@ -134,7 +132,8 @@ func (q *Queue) put(l line) {
 	}
 }
 
-// next is the line to be written; false if there is none, and the goroutine ends.
+// next returns the next line to write. It returns false if the queue is empty; then the
+// goroutine ends.
 func (q *Queue) next() (line, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -156,8 +155,8 @@ func (q *Queue) next() (line, bool) {
 	return line{}, false
 }
 
-// write writes lines until there are none. A line at which the logger panics, or
-// ends its goroutine, is dropped.
+// write writes lines until the queue is empty. A line is dropped if the logger panics or
+// calls runtime.Goexit.
 func (q *Queue) write() {
 	var l line
 	finished := false
@@ -167,7 +166,7 @@ func (q *Queue) write() {
 		}
 		_ = recover()
 		q.dropped.Inc()
-		if !l.notice { // else a logger that always panics would never be left alone
+		if !l.notice { // otherwise a logger that always panics would be called forever
 			q.mu.Lock()
 			q.missed++
 			q.mu.Unlock()

@@ -19,14 +19,14 @@ import (
 	"github.com/noonlock/noonlock/internal/logqueue"
 )
 
-// A book is what a logger has written. before is called ahead of each line.
-type book struct {
+// A recorder keeps the lines that a logger writes. It calls before ahead of each line.
+type recorder struct {
 	mu     sync.Mutex
 	lines  []string
 	before func(line string)
 }
 
-func (b *book) logger(verbosity int) logr.Logger {
+func (b *recorder) logger(verbosity int) logr.Logger {
 	return funcr.New(func(prefix, args string) {
 		if b.before != nil {
 			b.before(args)
@@ -37,7 +37,7 @@ func (b *book) logger(verbosity int) logr.Logger {
 	}, funcr.Options{Verbosity: verbosity})
 }
 
-func (b *book) text() string {
+func (b *recorder) text() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return strings.Join(b.lines, "\n")
@@ -67,11 +67,11 @@ func dropped(t *testing.T, reg prometheus.Gatherer) float64 {
 	return 0
 }
 
-// Lines come in order, with the names and values of derived loggers; errors and
-// durations are text of one line; levels that the logger does not want are left out.
+// Lines keep their order, names and values. Errors and durations become text of one line.
+// The logger's level still applies.
 func TestQueue_Lines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := &book{}
+		b := &recorder{}
 		q := queue(t, b.logger(1), nil)
 		log := q.Logger()
 		job := log.WithName("jobs").WithValues("job", "noon", "every", 90*time.Second)
@@ -93,7 +93,7 @@ func TestQueue_Lines(t *testing.T) {
 	})
 }
 
-// A logger of logr's zero value discards, and costs no goroutine.
+// The zero value of logr.Logger discards lines and needs no goroutine.
 func TestQueue_Discard(t *testing.T) {
 	q := queue(t, logr.Logger{}, nil)
 	q.Logger().Info("nothing")
@@ -101,12 +101,12 @@ func TestQueue_Discard(t *testing.T) {
 	q.Flush(t.Context())
 }
 
-// A logger that blocks delays nobody. The lines that find no room are counted and
-// reported, and errors find room for longer than other lines.
+// A logger that blocks delays no caller. Lines that do not fit are counted and reported,
+// and errors still fit when other lines do not.
 func TestQueue_BlockedLogger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		free := make(chan struct{})
-		b := &book{before: func(string) { <-free }}
+		b := &recorder{before: func(string) { <-free }}
 		reg := prometheus.NewRegistry()
 		q := queue(t, b.logger(10), reg)
 		log := q.Logger()
@@ -135,25 +135,25 @@ func TestQueue_BlockedLogger(t *testing.T) {
 		}
 		missing := 27_000 - 10_001
 		if !strings.Contains(text, fmt.Sprintf(`"log lines dropped" "lines"=%d`, missing)) {
-			t.Error("no line tells of the dropped ones")
+			t.Error("no line reports the dropped lines")
 		}
 		if n := dropped(t, reg); n != float64(missing) {
 			t.Errorf("%g lines are counted as dropped, want %d", n, missing)
 		}
 		if !strings.Contains(text, `"delayed"="1.05s"`) {
-			t.Error("late lines do not say so")
+			t.Error("delayed lines carry no delay")
 		}
 	})
 }
 
-// A logger that panics, or ends the goroutine that calls it, loses that line only.
+// A logger that panics or ends the calling goroutine loses only that line.
 func TestQueue_LoggerThatPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reg := prometheus.NewRegistry()
-		b := &book{before: func(line string) {
+		b := &recorder{before: func(line string) {
 			switch {
 			case strings.Contains(line, "panics"):
-				panic("a logger of the worst kind")
+				panic("the logger panics")
 			case strings.Contains(line, "exits"):
 				runtime.Goexit()
 			}
@@ -177,26 +177,26 @@ func TestQueue_LoggerThatPanics(t *testing.T) {
 	})
 }
 
-// One that always panics is not asked for ever.
+// A logger that always panics is not called forever.
 func TestQueue_LoggerThatAlwaysPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reg := prometheus.NewRegistry()
-		b := &book{before: func(string) { panic("always") }}
+		b := &recorder{before: func(string) { panic("always") }}
 		q := queue(t, b.logger(0), reg)
 		q.Logger().Info("one")
 		q.Logger().Info("two")
 		synctest.Wait()
-		if n := dropped(t, reg); n != 3 { // the line that tells of them, too
+		if n := dropped(t, reg); n != 3 { // two lines and the report of them
 			t.Errorf("%g lines are counted as dropped, want 3", n)
 		}
 	})
 }
 
-// Queues of one registry count together.
+// Queues with the same registry share one counter.
 func TestQueue_SharedCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reg := prometheus.NewRegistry()
-		b := &book{before: func(string) { panic("always") }}
+		b := &recorder{before: func(string) { panic("always") }}
 		one, two := queue(t, b.logger(0), reg), queue(t, b.logger(0), reg)
 		one.Logger().Info("one")
 		two.Logger().Info("two")

@@ -7,7 +7,7 @@ import (
 	"github.com/go-logr/logr"
 )
 
-// queued is the sink of a Queue's loggers. It touches the user's sink never.
+// queued is the sink of a Queue's loggers. It never calls the user's sink.
 type queued struct {
 	q    *Queue
 	from *node
@@ -15,8 +15,8 @@ type queued struct {
 
 func (queued) Init(logr.RuntimeInfo) {}
 
-// Enabled is always true: the logger that knows better is asked where the line is
-// written, as its answer may take long.
+// Enabled always returns true. The user's sink decides when the line is written, since its
+// answer may take long.
 func (queued) Enabled(int) bool { return true }
 
 func (s queued) Info(level int, msg string, values ...any) {
@@ -35,8 +35,8 @@ func (s queued) WithName(name string) logr.LogSink {
 	return queued{s.q, &node{parent: s.from, name: name}}
 }
 
-// A node is a logger that was derived from another by values or a name. The user's
-// sink is derived likewise, once, where the first line is written.
+// A node is a logger derived from another one by values or a name. The user's sink is
+// derived in the same way, once, when the first line is written.
 type node struct {
 	parent *node
 	name   string
@@ -57,7 +57,7 @@ func (n *node) derive() logr.LogSink {
 	return n.sink
 }
 
-// write hands the line to the user's sink, which may take as long as it likes.
+// write passes the line to the user's sink, which may block.
 func (l line) write() {
 	sink := l.from.derive()
 	if l.level >= 0 && !sink.Enabled(l.level) {
@@ -74,7 +74,8 @@ func (l line) write() {
 	}
 }
 
-// plain makes text of what loggers write differently, or on several lines.
+// plain converts values to text if loggers would format them differently or on several
+// lines.
 func plain(values []any) []any {
 	out := make([]any, len(values), len(values)+2)
 	for i, v := range values {
@@ -102,7 +103,7 @@ func oneLine(err error) error {
 	return joined{err, strings.ReplaceAll(text, "\n", "; ")}
 }
 
-// joined is an error with its text on one line.
+// joined is an error whose text is on one line.
 type joined struct {
 	error
 	text string

@@ -1,20 +1,19 @@
-// Ociimage packs folders into a container image on an empty base, without Docker and
-// without asking any registry:
+// Ociimage packs directories into a container image with an empty base, without Docker and
+// without access to a registry:
 //
 //	ociimage --output lottery.tar --name noonlock.local/lottery:dev --entrypoint /lottery \
 //		linux/amd64=build/amd64 linux/arm64=build/arm64
 //
-// The output is an OCI image layout in a tar file: one index over a manifest for each
-// platform, as `ctr images import`, `kind load image-archive`, `k3d image import` and
-// `skopeo copy oci-archive:…` read it. Each platform is one layer: the files of its
-// folder, and what a static program misses on an empty base: /etc/passwd and
-// /etc/group with the user it runs as, /tmp, and the certificates of the public
+// The output is an OCI image layout in a tar file: an index with one manifest per platform,
+// as `ctr images import`, `kind load image-archive`, `k3d image import` and
+// `skopeo copy oci-archive:…` read it. Each platform has one layer. It contains the files
+// of the platform's directory, and what a static program needs on an empty base:
+// /etc/passwd and /etc/group with its user, /tmp, and the certificates of public
 // authorities in /etc/ssl/certs/ca-certificates.crt.
 //
-// The same files give the same bytes: times are 1970, owners are root, names are
-// sorted, and the certificates are those of Mozilla as pinned in this module's go.mod,
-// not those of the machine. Compression is Go's, so another version of Go may give
-// another digest.
+// The same files produce the same bytes. Times are 1970, owners are root, and names are
+// sorted. The certificates are Mozilla's in the version that go.mod pins, not those of the
+// machine. Compression is Go's, so another version of Go may produce another digest.
 //
-// It is a module of its own, so that no user of the library gets its dependencies.
+// Ociimage is a separate module, so users of the library do not get its dependencies.
 package main

@@ -17,14 +17,14 @@ import (
 	"golang.org/x/crypto/x509roots/fallback/bundle"
 )
 
-// entry is a file or a folder of a layer.
+// An entry is a file or directory of a layer.
 type entry struct {
 	mode    fs.FileMode
 	content []byte
 }
 
-// layer is what a platform's folder and the base hold, by path without a leading
-// slash.
+// layer returns the files of a platform's directory and of the base. Keys are paths
+// without a leading slash.
 func layer(folder string, u user) (map[string]entry, error) {
 	entries, err := base(u)
 	if err != nil {
@@ -50,13 +50,13 @@ func layer(folder string, u user) (map[string]entry, error) {
 			}
 			return nil
 		case !info.Mode().IsRegular():
-			return fmt.Errorf("%s is a %s; only files and folders are packed", file, info.Mode().Type())
+			return fmt.Errorf("%s is a %s; it must be a regular file or a directory", file, info.Mode().Type())
 		}
 		content, err := os.ReadFile(file)
 		if err != nil {
 			return err
 		}
-		// Umask and checkout must not show: either a program or not.
+		// The mode depends only on the executable bit, not on the umask.
 		mode := fs.FileMode(0o644)
 		if info.Mode()&0o100 != 0 {
 			mode = 0o755
@@ -67,7 +67,7 @@ func layer(folder string, u user) (map[string]entry, error) {
 	return entries, err
 }
 
-// base is what a static program expects of a system.
+// base returns the system files that a static program needs.
 func base(u user) (map[string]entry, error) {
 	roots, err := authorities()
 	if err != nil {
@@ -89,8 +89,8 @@ func base(u user) (map[string]entry, error) {
 	}, nil
 }
 
-// authorities are the certificates as a PEM file. Those that are trusted under
-// conditions only are left out: the file cannot say so.
+// authorities returns the certificates as a PEM file. It omits those with constraints,
+// which the file cannot express.
 func authorities() ([]byte, error) {
 	var out bytes.Buffer
 	for root := range bundle.Roots() {
@@ -104,10 +104,10 @@ func authorities() ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// epoch is the time of everything in an image.
+// epoch is the time of all files in an image.
 func epoch() time.Time { return time.Unix(0, 0).UTC() }
 
-// archive writes the entries in the order of their names.
+// archive returns a tar file of the entries, sorted by name.
 func archive(entries map[string]entry) ([]byte, error) {
 	var out bytes.Buffer
 	w := tar.NewWriter(&out)
@@ -138,7 +138,7 @@ func archive(entries map[string]entry) ([]byte, error) {
 
 func compress(data []byte) ([]byte, error) {
 	var out bytes.Buffer
-	w := gzip.NewWriter(&out) // its header names neither file nor time
+	w := gzip.NewWriter(&out) // the header contains neither a file name nor a time
 	if _, err := w.Write(data); err != nil {
 		return nil, err
 	}

@@ -11,7 +11,7 @@ import (
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// packed is the digest of a part of the image.
+// packed is a part of the image and its digest.
 type packed struct {
 	of     string // "index" or a platform
 	digest digest.Digest
@@ -20,7 +20,7 @@ type packed struct {
 // layout collects an OCI image layout.
 type layout map[string]entry
 
-// add stores a blob and returns what refers to it.
+// add stores a blob and returns its descriptor.
 func (l layout) add(mediaType string, content []byte) v1.Descriptor {
 	d := digest.FromBytes(content)
 	l["blobs/"+d.Algorithm().String()+"/"+d.Encoded()] = entry{mode: 0o644, content: content}
@@ -54,7 +54,7 @@ func (img image) pack() ([]byte, []packed, error) {
 		return nil, nil, err
 	}
 	digests = append([]packed{{"index", top.Digest}}, digests...)
-	// The first is what containerd calls the image, the second its tag for others.
+	// containerd reads the image's name from the first, other tools its tag from the second.
 	top.Annotations = map[string]string{
 		"io.containerd.image.name": img.name,
 		v1.AnnotationRefName:       img.name[strings.LastIndex(img.name, ":")+1:],
@@ -84,7 +84,7 @@ func (img image) packPlatform(l layout, p platform) (v1.Descriptor, error) {
 		return v1.Descriptor{}, err
 	}
 	if e := entries[strings.TrimPrefix(img.entrypoint, "/")]; e.mode != 0o755 {
-		return v1.Descriptor{}, fmt.Errorf("%s has no program %s, which --entrypoint names", p.folder, img.entrypoint)
+		return v1.Descriptor{}, fmt.Errorf("--entrypoint is %q; it must be an executable file in %s", img.entrypoint, p.folder)
 	}
 	files, err := archive(entries)
 	if err != nil {
@@ -98,7 +98,7 @@ func (img image) packPlatform(l layout, p platform) (v1.Descriptor, error) {
 	config, err := l.addJSON(v1.MediaTypeImageConfig, v1.Image{
 		Created: &created, Platform: p.Platform,
 		Config: v1.ImageConfig{
-			// Numbers: with runAsNonRoot a kubelet cannot tell whether a name is root.
+			// A number, since with runAsNonRoot a kubelet cannot check whether a name is root.
 			User:       fmt.Sprintf("%d:%d", img.user.uid, img.user.gid),
 			Entrypoint: []string{img.entrypoint},
 			Env:        []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/tmp"},

@@ -20,22 +20,22 @@ func main() {
 	}
 }
 
-// image is what to pack.
+// An image is the input of pack.
 type image struct {
-	name       string // with registry and tag
+	name       string // including registry and tag
 	entrypoint string
 	user       user
 	platforms  []platform
 }
 
-// platform is one of the image's platforms, and the folder with its files.
+// A platform is one platform of the image and the directory with its files.
 type platform struct {
 	v1.Platform
 	folder string
 }
 
-// user is who the program runs as: not root, and the same number everywhere, so that
-// volumes can be given to it.
+// A user is the account that runs the program. It is not root. Its numbers are the same
+// everywhere, so that volumes can be made accessible to it.
 type user struct {
 	name     string
 	uid, gid int
@@ -45,9 +45,9 @@ func nonroot() user { return user{name: "nonroot", uid: 65532, gid: 65532} }
 
 func run(args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("ociimage", flag.ContinueOnError)
-	output := flags.String("output", "", "the tar file to write")
-	name := flags.String("name", "", "the image's name with registry and tag, such as noonlock.local/lottery:dev")
-	entrypoint := flags.String("entrypoint", "", "the program to start, an absolute path in the image")
+	output := flags.String("output", "", "tar `file` to write")
+	name := flags.String("name", "", "`name` of the image with registry and tag, such as noonlock.local/lottery:dev")
+	entrypoint := flags.String("entrypoint", "", "absolute `path` in the image of the program to start")
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			return nil
@@ -59,7 +59,7 @@ func run(args []string, out io.Writer) error {
 		return err
 	}
 	if *output == "" {
-		return errors.New("--output is missing; it must name the tar file to write")
+		return errors.New("--output is empty; it must be the path of the tar file to write")
 	}
 	archive, digests, err := img.pack()
 	if err != nil {
@@ -75,7 +75,7 @@ func run(args []string, out io.Writer) error {
 	return nil
 }
 
-// A name without a registry would be looked up at Docker Hub by whoever reads it.
+// The registry is required, since tools resolve a name without one at Docker Hub.
 var fullName = regexp.MustCompile(`^[a-z0-9-]+(\.[a-z0-9-]+)+(:[0-9]+)?(/[a-z0-9]+([._-][a-z0-9]+)*)+:[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$`)
 
 func parse(name, entrypoint string, platforms []string) (image, error) {
@@ -86,17 +86,17 @@ func parse(name, entrypoint string, platforms []string) (image, error) {
 	case !path.IsAbs(entrypoint) || path.Clean(entrypoint) != entrypoint:
 		return img, fmt.Errorf("--entrypoint is %q; it must be an absolute path in the image, such as /lottery", entrypoint)
 	case len(platforms) == 0:
-		return img, errors.New("no platform is given; there must be one at least, such as linux/amd64=FOLDER")
+		return img, errors.New("there is no platform argument; at least one is required, such as linux/amd64=build/amd64")
 	}
 	seen := map[string]bool{}
 	for _, text := range platforms {
 		of, folder, _ := strings.Cut(text, "=")
 		system, architecture, _ := strings.Cut(of, "/")
 		if system == "" || architecture == "" || folder == "" || strings.Contains(architecture, "/") {
-			return img, fmt.Errorf("the platform is %q; it must be OS/ARCHITECTURE=FOLDER, such as linux/amd64=build/amd64", text)
+			return img, fmt.Errorf("platform argument is %q; it must be OS/ARCHITECTURE=DIRECTORY, such as linux/amd64=build/amd64", text)
 		}
 		if seen[of] {
-			return img, fmt.Errorf("the platform %s is given twice; once is enough", of)
+			return img, fmt.Errorf("platform %s is given twice; it must be given once", of)
 		}
 		seen[of] = true
 		img.platforms = append(img.platforms, platform{v1.Platform{OS: system, Architecture: architecture}, folder})

@@ -19,7 +19,7 @@ import (
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// program makes a folder with a program in it, and other bits of mode than last time.
+// program makes a directory with a program in it. mode and time vary between calls.
 func program(t *testing.T, content string, mode fs.FileMode, when time.Time) string {
 	t.Helper()
 	folder := t.TempDir()
@@ -38,7 +38,7 @@ func write(t *testing.T, file, content string, mode fs.FileMode) {
 	}
 }
 
-func build(t *testing.T, platforms ...string) (archive []byte, told string) {
+func build(t *testing.T, platforms ...string) (archive []byte, printed string) {
 	t.Helper()
 	output := filepath.Join(t.TempDir(), "image.tar")
 	var out strings.Builder
@@ -53,14 +53,14 @@ func build(t *testing.T, platforms ...string) (archive []byte, told string) {
 	return archive, strings.ReplaceAll(out.String(), output, "FILE")
 }
 
-// Mutants: the time of the file, its owner or its mode is packed.
+// The image must not depend on the time, owner or permissions of the source files.
 func TestSameFilesGiveTheSameBytes(t *testing.T) {
 	t.Parallel()
 	then := time.Date(2001, 2, 3, 4, 5, 6, 0, time.UTC)
-	one, told := build(t, "linux/amd64="+program(t, "amd", 0o755, then), "linux/arm64="+program(t, "arm", 0o755, then))
+	one, printed := build(t, "linux/amd64="+program(t, "amd", 0o755, then), "linux/arm64="+program(t, "arm", 0o755, then))
 	two, again := build(t, "linux/amd64="+program(t, "amd", 0o700, time.Now()), "linux/arm64="+program(t, "arm", 0o711, time.Now()))
-	if !bytes.Equal(one, two) || told != again {
-		t.Errorf("two builds differ:\n%s\n%s", told, again)
+	if !bytes.Equal(one, two) || printed != again {
+		t.Errorf("two builds differ:\n%s\n%s", printed, again)
 	}
 	three, _ := build(t, "linux/amd64="+program(t, "amd!", 0o755, then), "linux/arm64="+program(t, "arm", 0o755, then))
 	if bytes.Equal(one, three) {
@@ -87,12 +87,12 @@ func files(t *testing.T, r io.Reader) (map[string][]byte, map[string]*tar.Header
 	}
 }
 
-// blob returns a blob after it has been held against its digest and size.
+// blob returns a blob and checks its digest and size.
 func blob(t *testing.T, contents map[string][]byte, d v1.Descriptor) []byte {
 	t.Helper()
 	content := contents["blobs/sha256/"+d.Digest.Encoded()]
 	if digest.FromBytes(content) != d.Digest || int64(len(content)) != d.Size {
-		t.Fatalf("the blob %s is not what its descriptor says", d.Digest)
+		t.Fatalf("the blob %s does not match its descriptor", d.Digest)
 	}
 	return content
 }
@@ -108,10 +108,10 @@ func decode[T any](t *testing.T, content []byte) T {
 	return v
 }
 
-// The archive is followed as a reader of the OCI format does.
+// The test follows the descriptors of the archive as a reader of the OCI format does.
 func TestLayout(t *testing.T) {
 	t.Parallel()
-	archive, told := build(t, "linux/amd64="+program(t, "amd", 0o755, time.Now()), "linux/arm64="+program(t, "arm", 0o755, time.Now()))
+	archive, printed := build(t, "linux/amd64="+program(t, "amd", 0o755, time.Now()), "linux/arm64="+program(t, "arm", 0o755, time.Now()))
 	contents, _ := files(t, bytes.NewReader(archive))
 	if l := decode[v1.ImageLayout](t, contents["oci-layout"]); l.Version != "1.0.0" {
 		t.Errorf("the layout's version is %q", l.Version)
@@ -121,8 +121,8 @@ func TestLayout(t *testing.T) {
 		entrance.Manifests[0].Annotations[v1.AnnotationRefName] != "dev" {
 		t.Fatalf("index.json is %s", contents["index.json"])
 	}
-	if !strings.Contains(told, entrance.Manifests[0].Digest.String()) {
-		t.Errorf("the digest that was told is not the archive's: %s", told)
+	if !strings.Contains(printed, entrance.Manifests[0].Digest.String()) {
+		t.Errorf("the printed digest is not that of the archive: %s", printed)
 	}
 	index := decode[v1.Index](t, blob(t, contents, entrance.Manifests[0]))
 	if len(index.Manifests) != 2 {
@@ -146,7 +146,7 @@ func TestLayout(t *testing.T) {
 			t.Fatal(err)
 		}
 		if digest.FromBytes(layer) != config.RootFS.DiffIDs[0] {
-			t.Error("the layer is not what the configuration says")
+			t.Error("the layer does not match the configuration")
 		}
 		inside, headers := files(t, bytes.NewReader(layer))
 		if string(inside["lottery"]) != architecture[:3] || headers["lottery"].Mode != 0o755 || headers["etc/lottery/list"].Mode != 0o644 ||
@@ -155,7 +155,7 @@ func TestLayout(t *testing.T) {
 		}
 		pool := x509.NewCertPool()
 		if !pool.AppendCertsFromPEM(inside["etc/ssl/certs/ca-certificates.crt"]) {
-			t.Error("there are no certificates")
+			t.Error("the layer has no certificates")
 		}
 		for name, h := range headers {
 			if h.Uid != 0 || h.Gid != 0 || h.ModTime.Unix() != 0 || h.Uname != "" {
@@ -177,12 +177,12 @@ func TestRefused(t *testing.T) {
 		"--name is \"lottery\"":         {"--name", "lottery", "linux/amd64=" + folder},
 		"--name is \"noonlock.local/":   {"--name", "noonlock.local/lottery", "linux/amd64=" + folder},
 		"--entrypoint is \"lottery\"":   {"--entrypoint", "lottery", "linux/amd64=" + folder},
-		"has no program /other":         {"--entrypoint", "/other", "linux/amd64=" + folder},
-		"has no program /etc":           {"--entrypoint", "/etc", "linux/amd64=" + folder},
-		"--output is missing":           {"--output", "", "linux/amd64=" + folder},
-		"no platform is given":          {"--output", "x", ""},
-		"the platform is \"amd64=":      {"--name", good["--name"], "amd64=" + folder},
-		"the platform is \"linux/amd64": {"--name", good["--name"], "linux/amd64"},
+		"--entrypoint is \"/other\"":    {"--entrypoint", "/other", "linux/amd64=" + folder},
+		"--entrypoint is \"/etc\"":      {"--entrypoint", "/etc", "linux/amd64=" + folder},
+		"--output is empty":             {"--output", "", "linux/amd64=" + folder},
+		"there is no platform argument": {"--output", "x", ""},
+		"platform argument is \"amd64=": {"--name", good["--name"], "amd64=" + folder},
+		"platform argument is \"linux/": {"--name", good["--name"], "linux/amd64"},
 		"is a L---------":               {"--name", good["--name"], "linux/amd64=" + linked},
 		"no such file":                  {"--name", good["--name"], "linux/amd64=" + filepath.Join(folder, "missing")},
 	} {

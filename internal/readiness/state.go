@@ -1,5 +1,5 @@
-// Package readiness keeps whether something can do its work, as its own requests have
-// found: a server that answers a PING may refuse everything else.
+// Package readiness records whether a worker's own requests succeed. A PING is not
+// enough: a server that answers it may refuse every other request.
 package readiness
 
 import (
@@ -10,29 +10,31 @@ import (
 	"sync"
 	"time"
 	"unicode"
+
+	"github.com/go-logr/logr"
 )
 
-// A State is what was found last. Its zero value is that of something that does not
-// run. It is safe for concurrent use.
+// A State is the result of the latest request. Its zero value is the state of a worker
+// that does not run. It is safe for concurrent use.
 type State struct {
 	mu      sync.Mutex
 	running bool
 	err     error
-	until   time.Time // when the last finding is too old
-	told    string    // the kind of failure that was logged last; empty: none
+	until   time.Time // when the latest success is too old
+	logged  string    // kind of the failure that was logged last; empty: none
 }
 
-// forever is far from where adding to the time overflows.
+// forever is large, but far from overflow when it is added to the current time.
 const forever = 100 * 365 * 24 * time.Hour
 
 var (
-	errNotRunning = errors.New("it is not running")
-	errNotYet     = errors.New("the server has not answered yet")
+	errNotRunning = errors.New("not running")
+	errNotYet     = errors.New("no answer from the server yet")
 )
 
-// Run says that it runs from now until ctx ends or end is called, and nothing is known
-// yet. The end has been noted when end returns, and does not reach a later Run. It is
-// called once.
+// Run marks the worker as running until ctx ends or end is called. Until the first
+// request is answered, Err returns an error. When end returns, the end is recorded and
+// cannot affect a later Run. Call end once.
 func (s *State) Run(ctx context.Context) (end func()) {
 	s.set(true, errNotYet, time.Time{})
 	stop := func() { s.set(false, nil, time.Time{}) }
@@ -46,33 +48,44 @@ func (s *State) Run(ctx context.Context) (end func()) {
 			stop()
 			return
 		}
-		<-noted // it has been started, on a goroutine of its own
+		<-noted // the hook has started on another goroutine
 	}
 }
 
 func (s *State) set(running bool, err error, until time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.running, s.err, s.until, s.told = running, err, until, ""
+	s.running, s.err, s.until, s.logged = running, err, until, ""
 }
 
-// Works notes a success, which stands for that long unless something else is noted. It
-// reports whether a failure was logged before that.
+// Works records a success that is valid for the given time. It reports whether a failure
+// was logged before it.
 func (s *State) Works(stands time.Duration) (again bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	again = s.told != ""
-	s.err, s.until, s.told = nil, time.Now().Add(min(stands, forever)), ""
+	again = s.logged != ""
+	s.err, s.until, s.logged = nil, time.Now().Add(min(stands, forever)), ""
 	return again
 }
 
-// Failed notes a failure, which stands until something else is noted. It reports
-// whether to log it: a temporary one once in a row, any other once for each text.
-func (s *State) Failed(err error, temporary bool) (tell bool) {
+// Failed records a failure, which is valid until the next result, and logs it: a
+// temporary one once in a row, any other once per text, and as an error.
+func (s *State) Failed(log logr.Logger, message string, err error, temporary bool) {
+	switch {
+	case !s.failed(err, temporary):
+	case temporary:
+		log.Info(message, "err", err)
+	default:
+		log.Error(err, message)
+	}
+}
+
+// failed records a failure and reports whether to log it.
+func (s *State) failed(err error, temporary bool) (isNew bool) {
 	kind := "temporary"
 	if !temporary {
-		// Without the name of the call, and without digits: the one error is told by
-		// several calls, and addresses change from one try to the next.
+		// Several calls return the same error, and addresses differ between tries. So the
+		// kind contains neither the name of the call nor digits.
 		text := err.Error()
 		if at := strings.LastIndex(text, `": `); at >= 0 {
 			text = text[at:]
@@ -86,12 +99,12 @@ func (s *State) Failed(err error, temporary bool) (tell bool) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	tell = kind != s.told
-	s.err, s.told = err, kind
-	return tell
+	isNew = kind != s.logged
+	s.err, s.logged = err, kind
+	return isNew
 }
 
-// Err is nil if it works now, or why not.
+// Err returns nil if the worker is ready, and otherwise the reason.
 func (s *State) Err() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -102,20 +115,20 @@ func (s *State) Err() error {
 		return s.err
 	}
 	if old := time.Since(s.until); old > 0 {
-		return fmt.Errorf("nothing was heard of the server for %s longer than expected", old.Truncate(time.Millisecond))
+		return fmt.Errorf("no answer from the server for %s longer than expected", old.Truncate(time.Millisecond))
 	}
 	return nil
 }
 
 type answersKey struct{}
 
-// WithAnswers returns a context whose user calls answered with what became of each
-// request that asks for a lock: nil, or the error.
+// WithAnswers returns a context that carries the function answered. The user of the
+// context calls it through [Answered] with the result of each request for a lock.
 func WithAnswers(ctx context.Context, answered func(err error)) context.Context {
 	return context.WithValue(ctx, answersKey{}, answered)
 }
 
-// Answered is such a call.
+// Answered calls the function that WithAnswers stored in ctx, if there is one.
 func Answered(ctx context.Context, err error) {
 	if answered, ok := ctx.Value(answersKey{}).(func(error)); ok {
 		answered(err)

@@ -7,11 +7,11 @@ import (
 	"github.com/noonlock/noonlock/internal/readiness"
 )
 
-// What has ended is not ready, whether its context ended or not, from the moment in
-// which end returns; and its end does not end the next run.
+// A State whose Run has ended is not ready from the moment end returns, whether its
+// context has ended or not. A late end does not affect the next Run.
 func TestRunEnds(t *testing.T) {
 	t.Parallel()
-	for name, cancels := range map[string]bool{"its context ended": true, "its context goes on": false} {
+	for name, cancels := range map[string]bool{"its context ended": true, "its context is still active": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var s readiness.State

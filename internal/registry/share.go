@@ -1,4 +1,4 @@
-// Package registry registers metrics that several of a kind have in common.
+// Package registry registers metrics that several instances share.
 package registry
 
 import (
@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Share registers a collector, or takes the one that is registered already.
+// Share registers the collector *c. If an equal one is registered, it sets *c to that one.
 func Share[C prometheus.Collector](reg prometheus.Registerer, c *C) error {
 	err := reg.Register(*c)
 	if there, ok := errors.AsType[prometheus.AlreadyRegisteredError](err); ok {

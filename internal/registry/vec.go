@@ -7,31 +7,31 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// A Vec is a set of metrics that differ in the values of their labels. A metric is
-// made when With is first called for it.
+// A Vec is a set of metrics that differ in the values of their labels. With creates a
+// metric at its first call for these values.
 //
-// It holds no lock while it is collected, unlike the Vecs of client_golang: those let
-// go of theirs only when the scrape has taken every metric, and so a slow scrape, or a
-// Registerer that blocks, would hold up whoever counts.
+// Collect holds no lock. The Vecs of client_golang hold theirs until the scrape has
+// received every metric, so a slow scrape, or a Registerer that blocks, would delay all
+// callers that count.
 type Vec[M prometheus.Metric] struct {
 	of     prometheus.Collector // never collected
 	with   func(values ...string) M
 	series sync.Map // values of labels to M
 }
 
-// Counters makes a Vec of counters.
+// Counters returns a Vec of counters.
 func Counters(opts prometheus.CounterOpts, labels ...string) *Vec[prometheus.Counter] {
 	of := prometheus.NewCounterVec(opts, labels)
 	return &Vec[prometheus.Counter]{of: of, with: of.WithLabelValues}
 }
 
-// Gauges makes a Vec of gauges.
+// Gauges returns a Vec of gauges.
 func Gauges(opts prometheus.GaugeOpts, labels ...string) *Vec[prometheus.Gauge] {
 	of := prometheus.NewGaugeVec(opts, labels)
 	return &Vec[prometheus.Gauge]{of: of, with: of.WithLabelValues}
 }
 
-// Histograms makes a Vec of histograms.
+// Histograms returns a Vec of histograms.
 func Histograms(opts prometheus.HistogramOpts, labels ...string) *Vec[prometheus.Histogram] {
 	of := prometheus.NewHistogramVec(opts, labels)
 	return &Vec[prometheus.Histogram]{of: of, with: func(values ...string) prometheus.Histogram {
@@ -39,7 +39,7 @@ func Histograms(opts prometheus.HistogramOpts, labels ...string) *Vec[prometheus
 	}}
 }
 
-// With is the metric of these values of the labels.
+// With returns the metric with these label values.
 func (v *Vec[M]) With(values ...string) M {
 	key := strings.Join(values, "\xff")
 	if m, ok := v.series.Load(key); ok {
@@ -50,10 +50,10 @@ func (v *Vec[M]) With(values ...string) M {
 	return m
 }
 
-// Describe is prometheus.Collector's.
+// Describe implements prometheus.Collector.
 func (v *Vec[M]) Describe(ch chan<- *prometheus.Desc) { v.of.Describe(ch) }
 
-// Collect is prometheus.Collector's.
+// Collect implements prometheus.Collector.
 func (v *Vec[M]) Collect(ch chan<- prometheus.Metric) {
 	v.series.Range(func(_, m any) bool {
 		ch <- m.(M)

@@ -11,8 +11,8 @@ import (
 	"github.com/noonlock/noonlock/internal/registry"
 )
 
-// Only the series that were asked for are there, under their labels, and a second
-// user of the registry counts in the same ones.
+// Only the requested series exist, under their labels. Two users of one registry count in
+// the same series.
 func TestVec(t *testing.T) {
 	t.Parallel()
 	reg := prometheus.NewPedanticRegistry()
@@ -52,8 +52,8 @@ func TestVec(t *testing.T) {
 	}
 }
 
-// A scrape that stands still in the middle holds up nobody who counts, in series that
-// are there and in new ones.
+// A scrape that hangs halfway delays no caller that counts, in existing series and in new
+// ones.
 func TestVecUnderAScrapeThatHangs(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(*testing.T) {
@@ -62,11 +62,11 @@ func TestVecUnderAScrapeThatHangs(t *testing.T) {
 		v.With("b").Inc()
 		ch := make(chan prometheus.Metric)
 		go v.Collect(ch)
-		<-ch // the first one, and no more for now
+		<-ch // the first metric; the scrape now hangs
 		v.With("a").Inc()
 		v.With("c").Inc()
 		v.With("d").Inc()
-		go func() { // the scrape goes on
+		go func() { // the scrape continues
 			for range ch {
 			}
 		}()

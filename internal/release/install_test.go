@@ -11,10 +11,10 @@ import (
 	"testing"
 )
 
-// library is the module that the others require.
+// library is the module that all others require.
 const library = "github.com/noonlock/noonlock"
 
-// goMod is what these tests read of `go mod edit -json`.
+// goMod holds the fields of `go mod edit -json` that these tests use.
 type goMod struct {
 	Go               string
 	Require          []struct{ Path, Version string }
@@ -44,8 +44,8 @@ func nextVersion(t *testing.T, modules []module) string {
 	return ""
 }
 
-// A replace or an exclude in go.mod keeps `go install` from installing a module, and a
-// version that differs from module to module cannot be tagged in one go.
+// A replace or exclude directive in go.mod breaks `go install`. Modules that require
+// different versions of the library cannot be tagged at the same commit.
 func TestModulesAgree(t *testing.T) {
 	t.Parallel()
 	modules := published(t)
@@ -67,8 +67,8 @@ func TestModulesAgree(t *testing.T) {
 	}
 }
 
-// Others get each module by its path: `go get` in an empty module finds all of its
-// packages and what they import, and `go install` builds the module that is a program.
+// Users get each module by its path: `go get` in an empty module finds all of its packages
+// and their imports, and `go install` builds the modules that are programs.
 func TestModulesCanBeInstalled(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -85,13 +85,13 @@ func TestModulesCanBeInstalled(t *testing.T) {
 	bin := t.TempDir()
 	env := []string{
 		"GOWORK=off", "GOBIN=" + bin,
-		// Not the user's module cache: a version in it is never fetched again.
+		// The user's module cache may already contain this version.
 		"GOMODCACHE=" + t.TempDir(),
 		"GOPROXY=file://" + proxy + ",file://" + cache + "/cache/download," + upstream,
 		"GOPRIVATE=", "GONOPROXY=",
-		// The dependencies were verified when they came into the user's module cache.
+		// The dependencies were verified when the user's module cache fetched them.
 		"GOSUMDB=off",
-		// -trimpath: packages in another folder are found in the build cache.
+		// With -trimpath, the build cache serves packages from another directory.
 		"GOFLAGS=-modcacherw -trimpath -buildvcs=false", "CGO_ENABLED=0",
 	}
 	for _, m := range modules {

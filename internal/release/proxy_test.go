@@ -12,12 +12,12 @@ import (
 	"testing"
 )
 
-// module is a module that a release tags.
+// A module is one that a release tags.
 type module struct {
 	path, dir string
 }
 
-// published returns the modules of go.work that others can get: all except tools and
+// published returns the modules of go.work that users can get: all except the tools and
 // tests of this repository.
 func published(t *testing.T) []module {
 	t.Helper()
@@ -68,8 +68,8 @@ func publish(t *testing.T, proxy string, m module, version string) {
 	}
 }
 
-// addModule adds the module's files, without those of modules in it, and without
-// what Git ignores.
+// addModule adds the module's files to the archive. It skips nested modules and the files
+// that Git ignores.
 func addModule(archive *zip.Writer, m module, version string) error {
 	return filepath.WalkDir(m.dir, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {

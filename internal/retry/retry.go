@@ -1,5 +1,5 @@
-// Package retry has what all loops of this module share that try again: the pauses
-// between tries, and a sleep that can be cut short.
+// Package retry provides the pauses between tries, and a sleep that can be interrupted.
+// All retry loops of this module use it.
 package retry
 
 import (
@@ -9,8 +9,8 @@ import (
 	"github.com/cenkalti/backoff/v4"
 )
 
-// Sleep waits, unless ctx ends or stop is closed or receives before; a nil stop never
-// does. It reports whether it waited to the end.
+// Sleep waits for d. It returns early if ctx ends, or if stop is closed or receives a
+// value; stop may be nil. It reports whether it slept for all of d.
 func Sleep(ctx context.Context, d time.Duration, stop <-chan struct{}) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -23,7 +23,7 @@ func Sleep(ctx context.Context, d time.Duration, stop <-chan struct{}) bool {
 	return false
 }
 
-// Pauses grow from first to longest, with jitter, and never end.
+// Pauses returns pauses that grow from first to longest, with jitter. They never run out.
 func Pauses(first, longest time.Duration) *backoff.ExponentialBackOff {
 	return backoff.NewExponentialBackOff(
 		backoff.WithInitialInterval(first), backoff.WithMaxInterval(longest), backoff.WithMaxElapsedTime(0))

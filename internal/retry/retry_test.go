@@ -19,7 +19,7 @@ func TestSleep(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if start = time.Now(); retry.Sleep(ctx, time.Minute, nil) || time.Since(start) != time.Second {
-			t.Errorf("it slept for %v, although its context was over", time.Since(start))
+			t.Errorf("it slept for %v, although its context had ended", time.Since(start))
 		}
 		stop := make(chan struct{})
 		time.AfterFunc(time.Second, func() { close(stop) })

@@ -1,18 +1,17 @@
-// Package servers starts real servers for tests: redis-server, mariadbd and
-// postgres, each on a loopback port of its own with a temporary folder of its
-// own. Nothing global on the machine is read or changed: no configuration
-// under /etc, no service, no well-known port or socket.
+// Package servers starts real servers for tests: redis-server, mariadbd and postgres. Each
+// has its own loopback port and its own temporary directory. Global state of the machine
+// is neither read nor changed: no configuration under /etc, no service, no well-known port
+// or socket.
 //
-// A server dies with what asked for it. Redis and the dedicated database
-// servers are killed, and their folder is removed, when their test ends. The
-// shared database servers behind [MariaDB] and [PostgreSQL] live until the
-// test process ends. On Linux a server also dies when the test process is
-// killed; other systems have no parent-death signal, so there a killed test may
-// leave its servers running (its folders are removed all the same).
+// Redis and the dedicated database servers are killed, and their directory is removed, at
+// the end of their test. The shared database servers behind [MariaDB] and [PostgreSQL] run
+// until the test process ends. On Linux a server also ends when the test process is
+// killed. Other systems have no parent-death signal, so a killed test may leave its servers
+// running, but its directories are removed.
 //
-// A server that is not installed skips the test; with the environment variable
-// NOONLOCK_REQUIRE_SERVERS=1 it fails the test.
+// If a server is not installed, its tests are skipped. With the environment variable
+// NOONLOCK_REQUIRE_SERVERS=1 they fail.
 //
-// Servers need real time and a real network, so none of this belongs inside a
-// testing/synctest bubble. The package is for Unix systems.
+// Servers need real time and a real network, so they do not work in a testing/synctest
+// bubble. The package supports Unix systems.
 package servers

@@ -12,15 +12,15 @@ import (
 	"testing"
 )
 
-// find returns where the program is installed, or "". Distributions keep server
-// programs in folders that an ordinary user's PATH leaves out, so the folders
-// (glob patterns) are searched after it.
+// find returns the path of the program, or "". Distributions install server programs in
+// directories that are not in the PATH of ordinary users, so find searches PATH first and
+// then these directories (glob patterns).
 func find(folders []string, name string) string {
 	if path, err := exec.LookPath(name); err == nil {
 		return path
 	}
 	for _, pattern := range folders {
-		// Glob fails only on a malformed pattern, and ours are constants.
+		// Glob fails only for a malformed pattern, and all patterns are constants.
 		matches, _ := filepath.Glob(filepath.Join(pattern, name))
 		slices.SortFunc(matches, newestFirst)
 		for _, path := range matches {
@@ -32,8 +32,8 @@ func find(folders []string, name string) string {
 	return ""
 }
 
-// newestFirst orders paths like /usr/lib/postgresql/9/bin/x by the number in
-// them, the greatest first, so that version 15 comes before version 9.
+// newestFirst orders paths like /usr/lib/postgresql/9/bin/x by the number in them, in
+// descending order, so that version 15 comes before version 9.
 func newestFirst(a, b string) int {
 	return cmp.Or(cmp.Compare(version(b), version(a)), cmp.Compare(b, a))
 }
@@ -50,8 +50,8 @@ func version(path string) int {
 	return n
 }
 
-// Count records a number that a test is about: in its log, and at the end of
-// `make test`, because the log of a test that passes is not shown.
+// Count records a number that a test reports: in its log, and at the end of `make test`,
+// which does not show the logs of tests that pass.
 func Count(tb testing.TB, format string, args ...any) {
 	tb.Helper()
 	line := fmt.Sprintf(format, args...)
@@ -59,8 +59,8 @@ func Count(tb testing.TB, format string, args ...any) {
 	tb.Attr("counted", line)
 }
 
-// missing ends the test because program is not installed: with a failure if
-// servers are required, else with a skip.
+// missing ends the test because a program is not installed. The test fails if servers are
+// required and is skipped otherwise.
 func missing(tb testing.TB, program, debianPackage string) {
 	tb.Helper()
 	reason := fmt.Sprintf("needs %s, which is not installed (Debian package %s)", program, debianPackage)

@@ -12,14 +12,14 @@ import (
 	"testing"
 )
 
-// sharedMariaDB and its sibling for PostgreSQL are the only state of this
-// package: no test can own a server that all tests of a process use.
+// sharedMariaDB and sharedPostgreSQL are the only state of this package. No test can own a
+// server that all tests of a process share.
 var sharedMariaDB = sync.OnceValues(func() (*SQLServer, error) {
 	return startMariaDB(findMariaDB(), nil)
 })
 
-// MariaDB returns a fresh database on a server that all tests of this process
-// share; the first call starts it.
+// MariaDB returns a new database on a server that all tests of this process share. The
+// first call starts the server.
 func MariaDB(tb testing.TB) SQL {
 	tb.Helper()
 	requireMariaDB(tb)
@@ -30,9 +30,8 @@ func MariaDB(tb testing.TB) SQL {
 	return s.Database(tb)
 }
 
-// MariaDBServer starts a mariadbd for this test alone. Commits are durable as
-// they are by default; opts are further arguments such as
-// "--max-connections=20".
+// MariaDBServer starts a mariadbd for this test alone. Commits are durable, as by default.
+// opts are additional arguments such as "--max-connections=20".
 func MariaDBServer(tb testing.TB, opts ...string) *SQLServer {
 	tb.Helper()
 	requireMariaDB(tb)
@@ -44,7 +43,7 @@ func MariaDBServer(tb testing.TB, opts ...string) *SQLServer {
 	return s
 }
 
-// mariaDBPrograms are the programs of one installation; empty where missing.
+// mariaDBPrograms are the programs of one installation; "" if missing.
 type mariaDBPrograms struct{ server, install, client string }
 
 func findMariaDB() mariaDBPrograms {
@@ -91,18 +90,18 @@ func (s *SQLServer) prepareMariaDB(programs mariaDBPrograms, opts []string) erro
 	if err := os.Mkdir(temp, 0o700); err != nil {
 		return err
 	}
-	// Run by the server before it accepts a connection. The built-in root
-	// account is left as it comes: open to the owner of the socket only.
+	// The server runs these statements before it accepts connections. The built-in root
+	// account stays restricted to the owner of the socket.
 	statements := fmt.Sprintf("CREATE USER IF NOT EXISTS %[1]s@'%%' IDENTIFIED BY '%[2]s';\n"+
 		"GRANT ALL ON *.* TO %[1]s@'%%' WITH GRANT OPTION;\n", admin, s.password)
 	if err := os.WriteFile(initFile, []byte(statements), 0o600); err != nil {
 		return err
 	}
-	// The folder for temporary tables as well: a server that starts removes what
-	// others have in theirs.
+	// A separate directory for temporary tables is required: a server that starts removes
+	// those of other servers in its directory.
 	common := []string{"--no-defaults", "--datadir=" + data, "--tmpdir=" + temp, "--innodb-log-file-size=16M"}
 	if os.Geteuid() == 0 {
-		// Refused unless it is said.
+		// mariadbd runs as root only if this is explicit.
 		common = append(common, "--user=root")
 	}
 	install := exec.Command(programs.install, append(common, "--skip-test-db")...)
@@ -123,11 +122,11 @@ func (s *SQLServer) prepareMariaDB(programs mariaDBPrograms, opts []string) erro
 	query := func(port int, text string) error {
 		client := exec.Command(programs.client, "--no-defaults", "--protocol=tcp", "--host=127.0.0.1",
 			"--port="+strconv.Itoa(port), "--user="+admin, "--execute="+text)
-		// Not an argument: those are open to every user of the machine.
+		// Not an argument, since every user of the machine can read arguments.
 		client.Env = append(os.Environ(), "MYSQL_PWD="+s.password)
 		return run(client)
 	}
-	// A stranger on our port does not know the password.
+	// If another server has taken the port, this login fails.
 	s.ready = func(port int) error { return query(port, "SELECT 1") }
 	s.create = func(name, password string) error {
 		return query(s.port, fmt.Sprintf("CREATE DATABASE %[1]s; CREATE USER %[1]s@'%%' IDENTIFIED BY '%[2]s'; "+

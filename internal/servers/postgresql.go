@@ -15,11 +15,11 @@ import (
 )
 
 var sharedPostgreSQL = sync.OnceValues(func() (*SQLServer, error) {
-	return startPostgreSQL(findPostgreSQL())
+	return startPostgreSQL(findPostgreSQL(), "", "")
 })
 
-// PostgreSQL returns a fresh database on a server that all tests of this process
-// share; the first call starts it.
+// PostgreSQL returns a new database on a server that all tests of this process share. The
+// first call starts the server.
 func PostgreSQL(tb testing.TB) SQL {
 	tb.Helper()
 	requirePostgreSQL(tb)
@@ -30,14 +30,27 @@ func PostgreSQL(tb testing.TB) SQL {
 	return s.Database(tb)
 }
 
-// postgreSQLPrograms are the programs of one installation; empty where missing.
+// PostgreSQLServer starts a server with TLS for one test, with a certificate and its key in
+// these files. It ends with the test.
+func PostgreSQLServer(tb testing.TB, cert, key string) *SQLServer {
+	tb.Helper()
+	requirePostgreSQL(tb)
+	s, err := startPostgreSQL(findPostgreSQL(), cert, key)
+	if err != nil {
+		tb.Fatalf("starting: %v", err)
+	}
+	s.endWith(tb)
+	return s
+}
+
+// postgreSQLPrograms are the programs of one installation; "" if missing.
 type postgreSQLPrograms struct{ server, install, client string }
 
 func findPostgreSQL() postgreSQLPrograms {
 	folders := []string{"/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin"}
 	p := postgreSQLPrograms{install: find(folders, "initdb")}
-	// The others from beside it, so that the versions agree: PATH may hold a
-	// link to one and a wrapper that picks another version of the next.
+	// The other programs must be in the same directory, so that their versions agree. PATH
+	// may contain a link to one of them and a wrapper for another version of the next.
 	target, err := filepath.EvalSymlinks(p.install)
 	if err != nil {
 		return postgreSQLPrograms{}
@@ -54,21 +67,21 @@ func requirePostgreSQL(tb testing.TB) {
 	}
 }
 
-func startPostgreSQL(programs postgreSQLPrograms) (*SQLServer, error) {
+func startPostgreSQL(programs postgreSQLPrograms, cert, key string) (*SQLServer, error) {
 	dir, remove, err := folder("postgres")
 	if err != nil {
 		return nil, fmt.Errorf("postgres: %w", err)
 	}
 	s := &SQLServer{
-		// SIGQUIT has it end at once, but remove its shared memory first, which
-		// belongs to the machine and not to the folder.
+		// At SIGQUIT, postgres ends immediately but removes its shared memory first, which
+		// is outside the directory.
 		process: &process{
 			name: "postgres", dir: dir, removeFolder: remove,
 			stopSignal: syscall.SIGINT, deathSignal: syscall.SIGQUIT,
 		},
 		password: rand.Text(),
 	}
-	if err := s.preparePostgreSQL(programs); err != nil {
+	if err := s.preparePostgreSQL(programs, cert, key); err != nil {
 		remove()
 		return nil, err
 	}
@@ -79,17 +92,33 @@ func startPostgreSQL(programs postgreSQLPrograms) (*SQLServer, error) {
 	return s, nil
 }
 
-func (s *SQLServer) preparePostgreSQL(programs postgreSQLPrograms) error {
+func (s *SQLServer) preparePostgreSQL(programs postgreSQLPrograms, cert, key string) error {
 	data, passwordFile := filepath.Join(s.dir, "data"), filepath.Join(s.dir, "password")
 	if err := os.WriteFile(passwordFile, []byte(s.password+"\n"), 0o600); err != nil {
 		return err
+	}
+	own := []string{s.dir, passwordFile}
+	settings := []string{"dynamic_shared_memory_type=mmap", "shared_buffers=16MB"}
+	if cert != "" {
+		settings = append(settings, "ssl=on")
+		for setting, file := range map[string]string{"ssl_cert_file": cert, "ssl_key_file": key} {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				return err
+			}
+			file = filepath.Join(s.dir, setting) // postgres refuses a key that another user owns
+			if err := os.WriteFile(file, text, 0o600); err != nil {
+				return err
+			}
+			own, settings = append(own, file), append(settings, setting+"="+file)
+		}
 	}
 	if os.Geteuid() == 0 {
 		credential, err := unprivileged()
 		if err != nil {
 			return fmt.Errorf("postgres does not run as root: %w", err)
 		}
-		for _, path := range []string{s.dir, passwordFile} {
+		for _, path := range own {
 			if err := os.Chown(path, int(credential.Uid), int(credential.Gid)); err != nil {
 				return err
 			}
@@ -105,10 +134,7 @@ func (s *SQLServer) preparePostgreSQL(programs postgreSQLPrograms) error {
 	}
 	s.argv = func(port int) []string {
 		argv := []string{programs.server, "-D", data}
-		for _, setting := range []string{
-			"listen_addresses=127.0.0.1", "port=" + strconv.Itoa(port), "unix_socket_directories=",
-			"dynamic_shared_memory_type=mmap", "shared_buffers=16MB",
-		} {
+		for _, setting := range append(settings, "listen_addresses=127.0.0.1", "port="+strconv.Itoa(port), "unix_socket_directories=") {
 			argv = append(argv, "-c", setting)
 		}
 		return argv
@@ -122,11 +148,11 @@ func (s *SQLServer) preparePostgreSQL(programs postgreSQLPrograms) error {
 			argv = append(argv, "--command="+statement)
 		}
 		client := exec.Command(programs.client, argv...)
-		// Not an argument: those are open to every user of the machine.
+		// Not an argument, since every user of the machine can read arguments.
 		client.Env = append(os.Environ(), "PGPASSWORD="+s.password)
 		return run(client)
 	}
-	// A stranger on our port does not know the password.
+	// If another server has taken the port, this login fails.
 	s.ready = func(port int) error { return query(port, "SELECT 1") }
 	s.create = func(name, password string) error {
 		return query(s.port,
@@ -137,7 +163,7 @@ func (s *SQLServer) preparePostgreSQL(programs postgreSQLPrograms) error {
 	return nil
 }
 
-// unprivileged returns an account that every system has one of.
+// unprivileged returns the account postgres or nobody, whichever exists.
 func unprivileged() (*syscall.Credential, error) {
 	var failed error
 	for _, name := range []string{"postgres", "nobody"} {

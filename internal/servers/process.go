@@ -17,50 +17,49 @@ import (
 	"time"
 )
 
-// patience bounds every wait of this package. It is generous because machines
-// that run tests are slow at times, and nothing is measured against it.
+// patience limits every wait of this package. It is generous, since machines that run
+// tests can be slow.
 const patience = 90 * time.Second
 
-// errExited is a server that ended before it was ready, as one does whose port
-// was taken in the meantime.
+// errExited means that the server exited before it was ready, for example because its
+// port was taken in the meantime.
 var errExited = errors.New("servers: the server exited before it was ready")
 
-// process is one server program: what to run, and the run in progress. Its
-// exported methods are safe for use by several goroutines.
+// process is one server program and its current run. Its exported methods are safe for
+// concurrent use.
 type process struct {
 	name        string
 	dir         string
 	port        int
 	argv        func(port int) []string
-	ready       func(port int) error // one try; nil when the server answers
-	credential  *syscall.Credential  // nil runs it as ourselves
-	stopSignal  syscall.Signal       // asks for an orderly shutdown that waits for no client
-	deathSignal syscall.Signal       // ends it at once; the kernel's, when the test process dies
+	ready       func(port int) error // one try; nil if the server answers
+	credential  *syscall.Credential  // nil: the user of the test process
+	stopSignal  syscall.Signal       // starts an orderly shutdown that does not wait for clients
+	deathSignal syscall.Signal       // ends it immediately; the kernel sends it when the test process dies
 
-	// removeFolder ends dir. It is kept as long as the process is, because it
-	// holds the pipe whose closing, by the garbage collector too, ends dir.
+	// removeFolder removes dir. The process must keep it: it holds the pipe whose closing,
+	// even by the garbage collector, removes dir.
 	removeFolder func()
 
 	tb testing.TB // nil for a shared server
 
 	mu   sync.Mutex
 	cmd  *exec.Cmd
-	done chan struct{} // closed once the run has ended and was waited for
+	done chan struct{} // closed after the run has ended and was waited for
 }
 
-// Pid returns the process id of the server itself; of its last run, if it is
-// not running.
+// Pid returns the process ID of the server, or of its last run if it is not running.
 func (p *process) Pid() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.cmd.Process.Pid
 }
 
-// Dir returns the server's folder, which goes away with the server.
+// Dir returns the server's directory, which is removed with the server.
 func (p *process) Dir() string { return p.dir }
 
-// Stop asks the server to shut down in an orderly way and waits until it has.
-// A paused server is resumed for that.
+// Stop shuts the server down in an orderly way and waits for its end. It resumes a paused
+// server first.
 func (p *process) Stop() {
 	p.tb.Helper()
 	if !p.end(p.stopSignal) {
@@ -68,8 +67,8 @@ func (p *process) Stop() {
 	}
 }
 
-// end sends sig and waits; a server that does not end in time is killed, and the
-// answer is false.
+// end sends sig and waits for the end of the server. If the server does not end in time,
+// end kills it and returns false.
 func (p *process) end(sig syscall.Signal) bool {
 	p.signal(sig)
 	p.signal(syscall.SIGCONT)
@@ -82,15 +81,15 @@ func (p *process) end(sig syscall.Signal) bool {
 	}
 }
 
-// Kill ends the server with SIGKILL, paused or not, and waits until it is gone.
-// Killing a server that has ended is allowed and does nothing.
+// Kill ends the server with SIGKILL, paused or not, and waits for its end. It does nothing
+// if the server has ended.
 func (p *process) Kill() {
 	p.signal(syscall.SIGKILL)
 	<-p.ended()
 }
 
-// Pause freezes the server with SIGSTOP and returns once it stands still: what
-// is sent to it afterwards waits in the kernel until Resume.
+// Pause stops the server with SIGSTOP and returns when it has stopped. Data sent to it
+// afterwards stays in the kernel until Resume.
 func (p *process) Pause() {
 	p.tb.Helper()
 	if !p.signal(syscall.SIGSTOP) {
@@ -98,12 +97,12 @@ func (p *process) Pause() {
 		return
 	}
 	pid := p.Pid()
-	if !poll(func() bool { return standsStill(pid) }) {
-		p.tb.Errorf("%s did not stand still within %v of SIGSTOP", p.name, patience)
+	if !poll(func() bool { return isStopped(pid) }) {
+		p.tb.Errorf("%s did not stop within %v of SIGSTOP", p.name, patience)
 	}
 }
 
-// Resume lets a paused server go on.
+// Resume continues a paused server.
 func (p *process) Resume() {
 	p.tb.Helper()
 	if !p.signal(syscall.SIGCONT) {
@@ -111,8 +110,8 @@ func (p *process) Resume() {
 	}
 }
 
-// Restart starts the server again, in the same folder and on the same port, and
-// waits until it answers. A server that still runs is stopped first.
+// Restart starts the server again in the same directory and on the same port, and waits
+// until it is ready. It stops a running server first.
 func (p *process) Restart(tb testing.TB) {
 	tb.Helper()
 	p.Stop()
@@ -135,8 +134,8 @@ func (p *process) launch() error {
 	return err
 }
 
-// start runs the server once and returns when it is ready. If that fails,
-// nothing is left running.
+// start runs the server once and returns when it is ready. After an error the server does
+// not run.
 func (p *process) start() error {
 	out, err := os.OpenFile(p.logFile(), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
 	if err != nil {
@@ -151,14 +150,14 @@ func (p *process) start() error {
 
 	started, done := make(chan error, 1), make(chan struct{})
 	go func() {
-		// The kernel sends the death signal when the thread that forked ends,
-		// not the process: so this thread stays until the server is gone.
+		// The kernel sends the death signal when the thread that forked the server ends,
+		// not the process. So this thread must exist until the server has ended.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := cmd.Start()
 		started <- err
 		if err == nil {
-			_ = cmd.Wait() // how it ended is in its log
+			_ = cmd.Wait() // the server's log has the reason of its end
 			close(done)
 		}
 	}()
@@ -191,8 +190,8 @@ func (p *process) start() error {
 	return nil
 }
 
-// signal reports whether the server was there to take it. A run that was waited
-// for is never signalled: its process id may belong to somebody else by now.
+// signal reports whether the server received the signal. It never signals a run that was
+// waited for, since another process may already have its process ID.
 func (p *process) signal(sig syscall.Signal) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -207,7 +206,7 @@ func (p *process) ended() <-chan struct{} {
 
 func (p *process) logFile() string { return filepath.Join(p.dir, "server.log") }
 
-// logTail returns the end of what the server printed.
+// logTail returns the end of the server's log.
 func (p *process) logTail() string {
 	text, err := os.ReadFile(p.logFile())
 	if err != nil {
@@ -216,26 +215,26 @@ func (p *process) logTail() string {
 	return string(text[max(0, len(text)-2000):])
 }
 
-// endWith ties a running dedicated server to its test.
+// endWith ends a dedicated server at the end of its test.
 func (p *process) endWith(tb testing.TB) {
 	tb.Helper()
 	p.tb = tb
 	tb.Cleanup(func() {
 		p.Kill()
 		if tb.Failed() {
-			tb.Logf("the end of the log of %s:\n%s", p.name, p.logTail())
+			tb.Logf("end of the log of %s:\n%s", p.name, p.logTail())
 		}
 		p.removeFolder()
 	})
 }
 
-// folder makes a temporary folder and something that removes it when remove is
-// called or when this process is gone, however it went: a shell that waits for
-// the end of its standard input, which the kernel brings about. It tries for a
-// while because a dying server may still write there.
+// folder makes a temporary directory. The directory is removed when remove is called or
+// when this process ends, even if it is killed: a shell waits for the end of its standard
+// input, which the kernel closes. The shell retries for a while, since a server that is
+// ending may still write to the directory.
 func folder(name string) (dir string, remove func(), err error) {
-	// Not t.TempDir: it is closed to other users, and postgres may have to run
-	// as one; and a shared server outlives the test.
+	// Not t.TempDir, since other users cannot access it and postgres may have to run as
+	// one. A shared server also outlives the test.
 	dir, err = os.MkdirTemp("", "noonlock-"+name+"-")
 	if err != nil {
 		return "", nil, err
@@ -257,11 +256,11 @@ func folder(name string) (dir string, remove func(), err error) {
 	}
 	return dir, func() {
 		stdin.Close()
-		_ = sweeper.Wait() // a folder that cannot be removed fails no test
+		_ = sweeper.Wait() // a directory that cannot be removed does not fail the test
 	}, nil
 }
 
-// poll waits until condition holds and reports whether it came to that.
+// poll waits for condition, and reports whether it was met in time.
 func poll(condition func() bool) bool {
 	deadline := time.NewTimer(patience)
 	defer deadline.Stop()
@@ -279,10 +278,9 @@ func poll(condition func() bool) bool {
 	}
 }
 
-// freePort picks a loopback port below the range from which kernels take the
-// source ports of outgoing connections: there a stopped server would lose its
-// port to any client. Another process may still take it before the server
-// does, so launch tries again.
+// freePort returns a loopback port below the range of the kernel's ephemeral ports. In that
+// range, a client could take the port of a stopped server. Another process may still take
+// the port before the server does, so launch retries.
 func freePort() (int, error) {
 	var last error
 	for range 100 {

@@ -7,16 +7,16 @@ import (
 	"syscall"
 )
 
-// attributes puts a program in a process group of its own, so that an interrupt
-// typed at the terminal reaches the test process alone, and has the kernel send
-// it deathSignal (0: none) when the thread that started it is gone.
+// attributes puts a program into its own process group, so that an interrupt from the
+// terminal reaches only the test process. The kernel sends the program deathSignal
+// (0: none) when the thread that started it ends.
 func attributes(credential *syscall.Credential, deathSignal syscall.Signal) *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Credential: credential, Pdeathsig: deathSignal}
 }
 
-// standsStill reports whether every thread of the process has taken its SIGSTOP:
-// a signal is only on its way when kill returns.
-func standsStill(pid int) bool {
+// isStopped reports whether every thread of the process has stopped. When kill returns,
+// the SIGSTOP may not have been delivered yet.
+func isStopped(pid int) bool {
 	tasks := "/proc/" + strconv.Itoa(pid) + "/task"
 	threads, err := os.ReadDir(tasks)
 	if err != nil {
@@ -31,8 +31,8 @@ func standsStill(pid int) bool {
 	return len(threads) > 0
 }
 
-// state returns the letter after the program's name, which is in parentheses and
-// may itself hold any character.
+// state returns the letter after the program's name. The name is in parentheses and may
+// contain any character.
 func state(stat []byte) byte {
 	_, rest, _ := bytes.Cut(stat[bytes.LastIndexByte(stat, ')')+1:], []byte(" "))
 	if len(rest) == 0 {

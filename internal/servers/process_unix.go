@@ -4,13 +4,12 @@ package servers
 
 import "syscall"
 
-// attributes puts a program in a process group of its own, so that an interrupt
-// typed at the terminal reaches the test process alone. There is no
-// parent-death signal on these systems.
+// attributes puts a program into its own process group, so that an interrupt from the
+// terminal reaches only the test process. These systems have no parent-death signal.
 func attributes(credential *syscall.Credential, _ syscall.Signal) *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Credential: credential}
 }
 
-// standsStill has no portable way to look at another process, and relies on
-// SIGSTOP being prompt.
-func standsStill(int) bool { return true }
+// isStopped returns true: there is no portable way to inspect another process, and
+// SIGSTOP takes effect quickly.
+func isStopped(int) bool { return true }

@@ -16,19 +16,19 @@ import (
 	"time"
 )
 
-// RedisServer is a redis-server that belongs to one test. Its methods are safe
-// for use by several goroutines.
+// RedisServer is a redis-server that belongs to one test. Its methods are safe for
+// concurrent use.
 type RedisServer struct {
 	*process
 }
 
-// Redis starts a redis-server and returns when it answers. It keeps nothing on
-// disk unless opts say otherwise: each is a line of redis.conf, such as
-// "appendonly yes". The lines "bind", "port", "dir" and "daemonize" are not for
-// opts. The program is redis-server in PATH, or what NOONLOCK_REDIS_SERVER names.
+// Redis starts a redis-server and returns when it is ready. Each of opts is a line of
+// redis.conf, such as "appendonly yes". opts must not contain "bind", "port", "dir" or
+// "daemonize". By default the server stores nothing on disk. The program is redis-server in
+// PATH, or the one in the environment variable NOONLOCK_REDIS_SERVER.
 //
-// With "appendonly yes" and "appendfsync always" a restart brings every
-// acknowledged write back, after Kill as well.
+// With "appendonly yes" and "appendfsync always" every acknowledged write survives a
+// restart, even after Kill.
 func Redis(tb testing.TB, opts ...string) *RedisServer {
 	tb.Helper()
 	program := cmp.Or(os.Getenv("NOONLOCK_REDIS_SERVER"), find(nil, "redis-server"))
@@ -47,8 +47,7 @@ func Redis(tb testing.TB, opts ...string) *RedisServer {
 		stopSignal: syscall.SIGTERM, deathSignal: syscall.SIGKILL,
 	}
 	conf := filepath.Join(dir, "redis.conf")
-	// The port comes after the file, as an argument: a first try may find it
-	// taken and the next one has another.
+	// The port is an argument after the file, since it differs between tries of launch.
 	lines := append([]string{"bind 127.0.0.1", "daemonize no", `save ""`, "appendonly no"}, opts...)
 	if err := os.WriteFile(conf, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
 		remove()
@@ -69,8 +68,8 @@ func Redis(tb testing.TB, opts ...string) *RedisServer {
 // Addr returns host:port, the same after a restart.
 func (s *RedisServer) Addr() string { return loopback(s.port) }
 
-// pingRedis makes sure that the server at addr answers commands and is process
-// pid: a stranger may have taken the port first.
+// pingRedis checks that the server at addr answers commands and is process pid. Another
+// process may have taken the port.
 func pingRedis(addr string, pid int) error {
 	conn, err := net.DialTimeout("tcp", addr, patience)
 	if err != nil {
@@ -88,10 +87,10 @@ func pingRedis(addr string, pid int) error {
 	case err != nil:
 		return err
 	case strings.HasPrefix(line, "-NOAUTH"):
-		// The options ask for a password, so there is nothing more to learn.
+		// The options set a password, so INFO is not available.
 		return nil
 	case line != "+PONG\r\n":
-		return fmt.Errorf("the answer to PING was %q", line)
+		return fmt.Errorf("PING was answered with %q", line)
 	}
 	if _, err := io.WriteString(conn, "INFO server\r\n"); err != nil {
 		return err

@@ -18,8 +18,8 @@ import (
 	"github.com/noonlock/noonlock/internal/servers"
 )
 
-// deadline ends a wait that would otherwise hang a broken build; no test
-// depends on how long anything takes below it.
+// deadline ends waits that would otherwise never end. No test measures a duration
+// against it.
 const deadline = 2 * time.Minute
 
 func TestRedisKeepsAcknowledgedWritesThroughKill(t *testing.T) {
@@ -61,8 +61,8 @@ func TestRedisPausedAnswersNothingUntilResumed(t *testing.T) {
 	if _, err := io.WriteString(conn, "PING\r\n"); err != nil {
 		t.Fatal(err)
 	}
-	// The kernel takes the bytes, and the server stands still: whatever the
-	// length of this wait, nothing can come.
+	// The kernel accepts the bytes, but the server is stopped. So no answer can arrive,
+	// however long this waits.
 	if err := conn.SetReadDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +111,7 @@ func TestFolderAndServerEndWithTheTest(t *testing.T) {
 		t.Errorf("redis-server %d outlived its test", s.Pid())
 	}
 	if _, err := os.Stat(s.Dir()); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("its folder outlived its test: %v", err)
+		t.Errorf("its directory outlived its test: %v", err)
 	}
 }
 
@@ -127,7 +127,7 @@ func TestDatabasesAreFreshAndApart(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			a := database.fresh(t)
-			// A shared server and its folder hang on nothing that a test holds.
+			// A shared server and its directory must not depend on anything that a test holds.
 			for range 5 {
 				runtime.GC()
 			}
@@ -145,11 +145,11 @@ func TestDatabasesAreFreshAndApart(t *testing.T) {
 			}
 			b.Database = a.Database
 			if out, err := database.query(b, "DROP TABLE only_here").CombinedOutput(); err == nil {
-				t.Errorf("a user dropped a table of another one's database: %s", out)
+				t.Errorf("a user dropped a table of another user's database: %s", out)
 			}
 			a.Password += "x"
 			if out, err := database.query(a, "SELECT 1").CombinedOutput(); err == nil {
-				t.Errorf("a wrong password was taken: %s", out)
+				t.Errorf("a wrong password was accepted: %s", out)
 			}
 		})
 	}
@@ -170,8 +170,8 @@ func TestMariaDBServerKeepsCommitsThroughKill(t *testing.T) {
 	}
 }
 
-// A test process that is killed runs no clean-up; its servers have to go all the
-// same, with their folders. The child is this very test in another process.
+// A test process that is killed runs no cleanups. Its servers and their directories must
+// still be removed. The child process runs this same test.
 func TestServersDieWithAKilledTestProcess(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("NOONLOCK_SERVERS_CHILD") == "1" {
@@ -181,9 +181,9 @@ func TestServersDieWithAKilledTestProcess(t *testing.T) {
 		if _, err := io.Copy(io.Discard, os.Stdin); err != nil {
 			t.Error(err)
 		}
-		t.Fatal("the parent went away without a kill")
+		t.Fatal("the parent ended without killing this process")
 	}
-	// Skips here, if something is missing, and not unseen in the child.
+	// If a server is missing, skip here, since a skip in the child would go unnoticed.
 	servers.Redis(t)
 	servers.MariaDB(t)
 	servers.PostgreSQL(t)
@@ -214,7 +214,7 @@ func TestServersDieWithAKilledTestProcess(t *testing.T) {
 		}
 	}
 	if port == 0 {
-		t.Fatalf("the child started nothing (%v); it said:\n%s", child.Wait(), strings.Join(said, "\n"))
+		t.Fatalf("the child started no server (%v); its output:\n%s", child.Wait(), strings.Join(said, "\n"))
 	}
 	postmaster := "127.0.0.1:" + strconv.Itoa(port)
 	if !alive(pids[0]) || !alive(pids[1]) || !listens(postmaster) {
@@ -230,15 +230,15 @@ func TestServersDieWithAKilledTestProcess(t *testing.T) {
 	eventually(t, "mariadbd ends", func() bool { return !alive(pids[1]) })
 	eventually(t, "postgres ends", func() bool { return !listens(postmaster) })
 	for _, dir := range dirs {
-		eventually(t, "the folder "+dir+" goes", func() bool {
+		eventually(t, "the directory "+dir+" is removed", func() bool {
 			_, err := os.Stat(dir)
 			return errors.Is(err, os.ErrNotExist)
 		})
 	}
 }
 
-// What happens without a server is the same for every kind, so one stands for
-// all. The child is this very test with an empty PATH.
+// A missing server has the same effect for every kind of server, so this tests one. The
+// child process runs this same test with an empty PATH.
 func TestMissingServerSkipsOrFails(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("NOONLOCK_SERVERS_CHILD") == "1" {
@@ -305,7 +305,7 @@ func listens(addr string) bool {
 	return true
 }
 
-// alive counts a zombie as dead: whether somebody collects it is not ours.
+// alive reports false for a zombie, since its parent may be another process.
 func alive(pid int) bool {
 	if syscall.Kill(pid, 0) != nil {
 		return false
@@ -326,7 +326,7 @@ func eventually(t *testing.T, what string, condition func() bool) {
 		select {
 		case <-again.C:
 		case <-give:
-			t.Fatalf("still waiting after %v: %s", deadline, what)
+			t.Fatalf("timed out after %v waiting until %s", deadline, what)
 		}
 	}
 }

@@ -6,33 +6,32 @@ import (
 	"testing"
 )
 
-// SQL says how to reach one fresh database as a user who may do everything in
-// it and nothing outside. The password holds only letters and digits, so a DSN
-// can be put together without quoting.
+// SQL is the address of a new database and the account of its owner, who has all rights in
+// it and none outside it. The password consists of letters and digits, so a DSN needs no
+// quoting.
 type SQL struct {
 	Host     string
 	Port     int
 	User     string
 	Password string
 	Database string
-	// Reader is a user with the same password who may do nothing yet: tests grant it
-	// what they want to try.
+	// Reader is a user with the same password and without rights. Tests grant it the
+	// rights that they need.
 	Reader string
 }
 
-// SQLServer is a database server that belongs to one test, for tests that kill,
-// pause or restart it. Its methods are safe for use by several goroutines.
+// SQLServer is a database server that belongs to one test, which can kill, pause or
+// restart it. Its methods are safe for concurrent use.
 type SQLServer struct {
 	*process
 	password string // of the administrator, named admin
 	create   func(name, password string) error
 }
 
-// admin is the account behind a server's own commands.
+// admin is the account that creates databases and users.
 const admin = "noonlock_admin"
 
-// Database makes a fresh database and a user for it. Both last as long as the
-// server.
+// Database creates a database and a user for it. Both exist as long as the server.
 func (s *SQLServer) Database(tb testing.TB) SQL {
 	tb.Helper()
 	name, password := "n_"+strings.ToLower(rand.Text()), rand.Text()

@@ -1,5 +1,5 @@
-// Package stopping has the one deadline for what is left to do when a context has
-// ended: work that drains, outcomes to record, leases to release.
+// Package stopping provides one shared deadline for the steps that follow the end of a
+// context: draining work, recording outcomes, releasing leases.
 package stopping
 
 import (
@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// ErrDeadline is the cause of a context whose deadline for stopping is over.
-var ErrDeadline = errors.New("the deadline for stopping is over")
+// ErrDeadline is the cause of contexts that end at a Deadline.
+var ErrDeadline = errors.New("the deadline for stopping has passed")
 
-// A Deadline is an instant at a fixed distance from the end of a context. It is
-// safe for concurrent use.
+// A Deadline is an instant at a fixed distance from the end of a context. It is safe for
+// concurrent use.
 type Deadline struct {
 	ctx    context.Context
 	within time.Duration
@@ -23,16 +23,16 @@ type Deadline struct {
 	ended time.Time // when the end of ctx was seen
 }
 
-// New returns the deadline that is within after the end of ctx. What begins when it
-// is over, as the work did not end in time, has last to try once. Call stop when
-// nothing is left to do.
+// New returns the deadline that lies within after the end of ctx. A step that begins
+// after the deadline, because the work did not end in time, still has the duration last
+// for one try. Call stop when no steps are left.
 func New(ctx context.Context, within, last time.Duration) (d *Deadline, stop func()) {
 	d = &Deadline{ctx: ctx, within: within, last: last}
 	unhook := context.AfterFunc(ctx, func() { d.end() })
 	return d, func() { unhook() }
 }
 
-// end is when ctx has ended.
+// end returns when ctx ended.
 func (d *Deadline) end() time.Time {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -42,13 +42,13 @@ func (d *Deadline) end() time.Time {
 	return d.ended
 }
 
-// left is how long there is from now, the last try included, if ctx has ended.
+// left returns the time that remains after the end of ctx, and at least the last try.
 func (d *Deadline) left(reserve time.Duration) time.Duration {
 	return max(d.last, time.Until(d.end().Add(d.within-reserve)))
 }
 
-// Context is for one thing that is left to do. It carries the values of ctx and does
-// not end with it, but reserve before the deadline, and not before the last try.
+// Context returns a context for one step. It carries the values of ctx but does not end
+// with it: it ends reserve before the deadline, and never before the last try is over.
 func (d *Deadline) Context(ctx context.Context, reserve time.Duration) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	unhook := context.AfterFunc(d.ctx, func() {
@@ -66,16 +66,16 @@ func (d *Deadline) Context(ctx context.Context, reserve time.Duration) (context.
 	}
 }
 
-// Finish is for something that is under way when ctx ends. It carries the values of ctx,
-// and ends as long after it as the last try may take.
+// Finish returns a context for a step that is in progress when ctx ends. It carries the
+// values of ctx and ends one last try after it.
 func (d *Deadline) Finish(ctx context.Context) (context.Context, context.CancelFunc) {
 	return d.Context(ctx, d.within)
 }
 
-// Last is how long the last try may take: the reserve of what another thing follows.
+// Last returns the duration of the last try. A step reserves it for the step after it.
 func (d *Deadline) Last() time.Duration { return d.last }
 
-// Wait waits until done is closed, until the deadline at most; false: it was not.
+// Wait waits for done until the deadline. It reports whether done was closed in time.
 func (d *Deadline) Wait(done <-chan struct{}) bool {
 	ctx, cancel := d.Context(d.ctx, 0)
 	defer cancel()

@@ -17,19 +17,19 @@ import (
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
-// A network is what happens between a client and its server from some moment on.
+// A network is a fault of the network between a client and its server.
 type network struct {
 	name string
-	// dial replaces what the Dialer does; nil: it goes on as before.
+	// dial replaces the Dialer; nil: the Dialer still works.
 	dial func(ctx context.Context, over <-chan struct{}) (net.Conn, error)
-	// begin does it to connections that exist.
+	// begin applies the fault to existing connections.
 	begin func(e *Env, f *lockcoretest.Faults)
 }
 
 func networks() []network {
 	hang := func(_ context.Context, over <-chan struct{}) (net.Conn, error) {
 		<-over
-		return nil, errors.New("the dial was over at last")
+		return nil, errors.New("the dial has ended")
 	}
 	return []network{
 		{"dials ignore their context", hang, func(_ *Env, f *lockcoretest.Faults) { f.Cut() }},
@@ -50,7 +50,7 @@ func networks() []network {
 				<-over
 				_ = server.Close()
 			}()
-			var typed *tls.Conn                                                                  // as go-redis's own returns
+			var typed *tls.Conn                                                                  // as go-redis's dialer returns
 			if err := tls.Client(client, &tls.Config{ServerName: "x"}).Handshake(); err != nil { //nolint:gosec,noctx // it hangs
 				_ = client.Close()
 				return typed, err
@@ -62,7 +62,7 @@ func networks() []network {
 			return none, nil
 		}, func(_ *Env, f *lockcoretest.Faults) { f.Cut() }},
 		{
-			"dials panic", func(context.Context, <-chan struct{}) (net.Conn, error) { panic("a Dialer's") },
+			"dials panic", func(context.Context, <-chan struct{}) (net.Conn, error) { panic("the Dialer panics") },
 			func(_ *Env, f *lockcoretest.Faults) { f.Cut() },
 		},
 		{"dials fail with an error of the Dialer's own", func(context.Context, <-chan struct{}) (net.Conn, error) {
@@ -79,7 +79,7 @@ func networks() []network {
 	}
 }
 
-// AddCall adds a call and for how long it may take.
+// AddCall adds a call and the longest time that it may take.
 type AddCall func(name string, bound time.Duration, call func())
 
 type boundedCall struct {
@@ -88,7 +88,7 @@ type boundedCall struct {
 	call  func()
 }
 
-// Within is a call with a context of one second.
+// Within returns a function that runs call with a context of one second.
 func (e *Env) Within(call func(ctx context.Context)) func() {
 	return func() {
 		ctx, cancel := context.WithTimeout(e.Context(), time.Second)
@@ -97,9 +97,9 @@ func (e *Env) Within(call func(ctx context.Context)) func() {
 	}
 }
 
-// EveryCallIsBounded asserts that calls return within their bounds, whatever the network
-// does, and leave nothing behind once the Client is closed. prepare makes the calls while
-// the network is well.
+// EveryCallIsBounded asserts that calls return within their documented bounds, whatever
+// the network does, and that no goroutine remains after the Client is closed. prepare adds
+// the calls while the network works.
 func EveryCallIsBounded(t *testing.T, prepare func(e *Env, c *lockcore.Client, add AddCall)) {
 	t.Helper()
 	t.Parallel()
@@ -156,7 +156,7 @@ func everyCall(e *Env, n network, prepare func(e *Env, c *lockcore.Client, add A
 			k.call()
 			took := e.Clock() - began
 			if took > k.bound+10*time.Millisecond {
-				e.Errorf("%s returned after %v, documented are %v", k.name, took, k.bound)
+				e.Errorf("%s returned after %v; the documented bound is %v", k.name, took, k.bound)
 			}
 			ends <- k.name
 		}()
@@ -170,7 +170,7 @@ func everyCall(e *Env, n network, prepare func(e *Env, c *lockcore.Client, add A
 	}
 	mu.Lock()
 	if most > 3*8 {
-		e.Errorf("%d dials at once", most)
+		e.Errorf("%d concurrent dials", most)
 	}
 	mu.Unlock()
 	ctx, cancel := context.WithTimeout(e.Context(), time.Second)
@@ -183,7 +183,7 @@ func everyCall(e *Env, n network, prepare func(e *Env, c *lockcore.Client, add A
 	_ = rdb.Close()
 	close(over)
 	e.Bubble.Unhang()
-	e.Pass(10 * time.Second) // the bubble cannot end before every goroutine has
+	e.Pass(10 * time.Second) // the bubble ends only after every goroutine has ended
 	mu.Lock()
 	defer mu.Unlock()
 	if dialing > 0 {

@@ -1,5 +1,6 @@
-// Package testenv is the servers, clients and waits that the tests of this module share.
-// The same test runs on miniredis in a bubble of virtual time and on a redis-server.
+// Package testenv provides the servers, clients and waits that the tests of this module
+// share. The same test runs with miniredis in a bubble of virtual time and with a
+// redis-server.
 package testenv
 
 import (
@@ -20,21 +21,21 @@ import (
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
-// Patience bounds every wait for something that must happen on a real server. Nothing is
-// measured against it.
+// Patience limits every wait for an event on a real server. Nothing is measured against
+// it.
 const Patience = 60 * time.Second
 
-// An Env is the server that a test runs on.
+// An Env is a test together with the server that it runs on.
 type Env struct {
 	*testing.T
 	Bubble *lockcoretest.Redis  // nil on a real server
 	Real   *servers.RedisServer // nil in a bubble
-	Raw    *redis.Client        // past lockcore, to look and to interfere
+	Raw    *redis.Client        // bypasses lockcore, to inspect and to interfere
 	Start  time.Time
 	probes atomic.Int64
 }
 
-// OnBoth runs a test in a bubble and on a real server, at the same time.
+// OnBoth runs a test in a bubble and on a real server, in parallel.
 func OnBoth(t *testing.T, test func(e *Env)) {
 	t.Helper()
 	t.Parallel()
@@ -57,7 +58,7 @@ func InBubble(t *testing.T, test func(e *Env)) {
 	})
 }
 
-// OnServer starts a real server, with lines of its configuration.
+// OnServer starts a real server. conf holds lines of its configuration.
 func OnServer(t *testing.T, conf ...string) *Env {
 	t.Helper()
 	s := servers.Redis(t, conf...)
@@ -67,7 +68,7 @@ func OnServer(t *testing.T, conf ...string) *Env {
 	return e
 }
 
-// Options are those of a client of the server at an address.
+// Options returns options for a client of the server at addr.
 func Options(addr string) *redis.Options {
 	return &redis.Options{
 		Addr:                     addr,
@@ -75,15 +76,15 @@ func Options(addr string) *redis.Options {
 	}
 }
 
-// Errorf is T.Errorf. With a mutant of a script the first error says all there is to say:
-// the process ends.
+// Errorf is T.Errorf. When a test runs against a mutant of a script, the first error ends
+// the process, since it is sufficient.
 func (e *Env) Errorf(format string, args ...any) {
 	e.Helper()
 	e.T.Errorf(format, args...)
 	e.endMutant()
 }
 
-// Error is T.Error, as Errorf is T.Errorf.
+// Error is T.Error. It ends the process like Errorf.
 func (e *Env) Error(args ...any) {
 	e.Helper()
 	e.T.Error(args...)
@@ -92,15 +93,15 @@ func (e *Env) Error(args ...any) {
 
 func (e *Env) endMutant() {
 	if os.Getenv(mutantVariable) != "" {
-		fmt.Printf("--- FAIL: %s: ended at its first error\n", e.Name())
+		fmt.Printf("--- FAIL: %s: ended at the first error\n", e.Name())
 		os.Exit(1)
 	}
 }
 
-// Clock is a clock for clients and histories: of the bubble, or of the machine.
+// Clock is the clock of the bubble or of the machine, for clients and histories.
 func (e *Env) Clock() time.Duration { return time.Since(e.Start) }
 
-// Direct returns options for a client past all faults.
+// Direct returns options for a client without faults.
 func (e *Env) Direct() *redis.Options {
 	if e.Bubble != nil {
 		return e.Bubble.Options()
@@ -108,7 +109,7 @@ func (e *Env) Direct() *redis.Options {
 	return Options(e.Real.Addr())
 }
 
-// Link returns options for one client with a network of its own.
+// Link returns options for a client with a separate network, and that network.
 func (e *Env) Link() (*redis.Options, *lockcoretest.Faults) {
 	e.Helper()
 	if e.Bubble != nil {
@@ -119,20 +120,20 @@ func (e *Env) Link() (*redis.Options, *lockcoretest.Faults) {
 	return Options(p.Addr()), p.Faults()
 }
 
-// Client makes a lockcore client of that identity, closed at the end of the test.
+// Client returns a lockcore client with an identity. It is closed at the end of the test.
 func (e *Env) Client(identity string) *lockcore.Client {
 	e.Helper()
 	return e.ClientWith(e.Direct(), lockcore.Config{Identity: identity})
 }
 
-// Linked is Client with a network of its own.
+// Linked is Client with a separate network, which it also returns.
 func (e *Env) Linked(identity string) (*lockcore.Client, *lockcoretest.Faults) {
 	e.Helper()
 	opt, f := e.Link()
 	return e.ClientWith(opt, lockcore.Config{Identity: identity}), f
 }
 
-// ClientWith makes a lockcore client, closed at the end of the test.
+// ClientWith returns a lockcore client. It is closed at the end of the test.
 func (e *Env) ClientWith(opt *redis.Options, cfg lockcore.Config) *lockcore.Client {
 	e.Helper()
 	rdb := redis.NewClient(opt)
@@ -151,10 +152,10 @@ func (e *Env) ClientWith(opt *redis.Options, cfg lockcore.Config) *lockcore.Clie
 	return c
 }
 
-// TTL is a LeaseConfig of that TTL.
+// TTL returns a LeaseConfig with that TTL.
 func TTL(d time.Duration) lockcore.LeaseConfig { return lockcore.LeaseConfig{TTL: d} }
 
-// As makes a user that may do what the rules of an ACL say, and options to be it.
+// As creates a user with ACL rules, and returns options for a client of that user.
 func (e *Env) As(user string, rules ...string) *redis.Options {
 	e.Helper()
 	Must(e, e.Raw.ACLSetUser(e.Context(), user, append([]string{"reset", "on", ">secret"}, rules...)...).Err())
@@ -163,8 +164,8 @@ func (e *Env) As(user string, rules ...string) *redis.Options {
 	return opt
 }
 
-// Narrowed is a client that may touch no other keys, with further rules of an ACL; in a
-// bubble it may do everything.
+// Narrowed returns a client that may access only these keys, with additional ACL rules. In
+// a bubble it returns Raw.
 func (e *Env) Narrowed(user string, keys []string, rules ...string) *redis.Client {
 	e.Helper()
 	if e.Real == nil {
@@ -179,7 +180,7 @@ func (e *Env) Narrowed(user string, keys []string, rules ...string) *redis.Clien
 	return c
 }
 
-// Exists reports whether there is a key.
+// Exists reports whether a key exists.
 func (e *Env) Exists(key string) bool {
 	e.Helper()
 	n, err := e.Raw.Exists(e.Context(), key).Result()
@@ -187,7 +188,7 @@ func (e *Env) Exists(key string) bool {
 	return n == 1
 }
 
-// PTTL is the time that a key has left.
+// PTTL returns the remaining TTL of a key.
 func (e *Env) PTTL(key string) time.Duration {
 	e.Helper()
 	d, err := e.Raw.PTTL(e.Context(), key).Result()
@@ -195,7 +196,7 @@ func (e *Env) PTTL(key string) time.Duration {
 	return d
 }
 
-// Knows reports whether the server has a command.
+// Knows reports whether the server supports a command.
 func (e *Env) Knows(command string) bool {
 	e.Helper()
 	list, err := e.Raw.Do(e.Context(), "command", "info", command).Slice()
@@ -204,10 +205,10 @@ func (e *Env) Knows(command string) bool {
 }
 
 // Heard returns the messages that a subscription has received since the last call, as
-// "channel payload". The channel is one that it listens to.
+// "channel payload". channel must be one of its channels.
 func (e *Env) Heard(sub *redis.PubSub, channel string) (all []string) {
 	e.Helper()
-	const end = "that is all"
+	const end = "end of messages"
 	Must(e, e.Raw.Publish(e.Context(), channel, end).Err())
 	for {
 		m, err := sub.ReceiveMessage(e.Context())
@@ -219,8 +220,8 @@ func (e *Env) Heard(sub *redis.PubSub, channel string) (all []string) {
 	}
 }
 
-// Settle lets everything happen that happens without time passing; on a real server only
-// a condition can tell, see Until.
+// Settle waits until all goroutines in the bubble are blocked. On a real server it does
+// nothing; use Until.
 func (e *Env) Settle() {
 	if e.Bubble != nil {
 		synctest.Wait()
@@ -242,13 +243,13 @@ func (e *Env) Until(what string, condition func() bool) {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			e.Fatalf("in vain waited until %s", what)
+			e.Fatalf("timed out waiting until %s", what)
 		}
 	}
 }
 
-// Pass lets d pass: in a bubble by the clock, on a real server by a key that expires, so
-// that the server has seen the time pass, too.
+// Pass lets the duration d pass. In a bubble it sleeps. On a real server it waits until a
+// key has expired, so that the time has also passed for the server.
 func (e *Env) Pass(d time.Duration) {
 	e.Helper()
 	if e.Bubble != nil {
@@ -261,7 +262,7 @@ func (e *Env) Pass(d time.Duration) {
 	e.Until("time has passed", func() bool { return !e.Exists(probe) })
 }
 
-// Must ends a test with an error.
+// Must ends the test if err is not nil.
 func Must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
@@ -269,22 +270,22 @@ func Must(t testing.TB, err error) {
 	}
 }
 
-// MustIs asserts what an error is.
+// MustIs asserts that err is each of the targets.
 func MustIs(t testing.TB, err error, is ...error) {
 	t.Helper()
 	for _, target := range is {
 		if !errors.Is(err, target) {
-			t.Errorf("error is %v, want one that is %v", err, target)
+			t.Errorf("error is %v, want %v in its chain", err, target)
 		}
 	}
 }
 
-// MustNotBe asserts what an error is not.
+// MustNotBe asserts that err is none of the targets.
 func MustNotBe(t testing.TB, err error, not ...error) {
 	t.Helper()
 	for _, target := range not {
 		if errors.Is(err, target) {
-			t.Errorf("error is %v, want none that is %v", err, target)
+			t.Errorf("error is %v, want no %v in its chain", err, target)
 		}
 	}
 }

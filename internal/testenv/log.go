@@ -10,13 +10,13 @@ import (
 	"github.com/go-logr/logr/funcr"
 )
 
-// A Log keeps every line that was logged, of any verbosity.
+// A Log stores all logged lines, of any verbosity.
 type Log struct {
 	mu    sync.Mutex
 	lines []string
 }
 
-// Logger writes into the log.
+// Logger returns a logger that writes to the Log.
 func (s *Log) Logger() logr.Logger {
 	return funcr.New(func(prefix, args string) { s.add(prefix + " " + args) }, funcr.Options{Verbosity: 100})
 }
@@ -33,12 +33,12 @@ func (s *Log) String() string {
 	return strings.Join(s.lines, "\n")
 }
 
-// DependencyLog is what go-redis logs: the process has one logger for it.
+// DependencyLog stores the lines that go-redis logs. go-redis has one logger per process.
 var DependencyLog redisLog
 
 type redisLog struct{ Log }
 
-// Printf is go-redis's interface of a logger.
+// Printf implements the logger interface of go-redis.
 func (l *redisLog) Printf(_ context.Context, format string, v ...any) {
 	l.add(fmt.Sprintf(format, v...))
 }

@@ -20,11 +20,11 @@ import (
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
-// mutantVariable names what test/explorer changes in the scripts, see wiretest.Edit.
+// mutantVariable contains the mutation that test/explorer applies; see wiretest.Edit.
 const mutantVariable = "NOONLOCK_MUTANT"
 
-// Run is what a package's TestMain calls to run its tests. files are its scripts, which
-// use replaces by others.
+// Run runs the tests of a package; its TestMain calls it. files are the scripts of the
+// package. use replaces them.
 func Run(m *testing.M, files fs.FS, use func(fs.FS)) (code int) {
 	if mutant := os.Getenv(mutantVariable); mutant != "" {
 		edited, err := wiretest.Edit(files, mutant)
@@ -34,18 +34,18 @@ func Run(m *testing.M, files fs.FS, use func(fs.FS)) (code int) {
 		use(edited)
 	}
 	redis.SetLogger(&DependencyLog)
-	// Most tests wait for a server, or for the time that it needs to see pass: more of
-	// them run at once than there are processors. The command line has the last word.
+	// Most tests wait for a server or for time to pass, so more tests run in parallel than
+	// there are processors. The command line overrides this.
 	if err := flag.Set("test.parallel", "4"); err != nil {
 		panic(err)
 	}
 	return m.Run()
 }
 
-// Scripts are those of the package under test.
+// Scripts are the scripts of the package under test.
 type Scripts struct{ Files fs.FS }
 
-// Source is the text of a script as it is sent.
+// Source returns the text of a script as it is sent.
 func (s Scripts) Source(t testing.TB, name string) string {
 	t.Helper()
 	l := wire.NewLoader(s.Files)
@@ -54,7 +54,7 @@ func (s Scripts) Source(t testing.TB, name string) string {
 	return script.Source()
 }
 
-// Match matches requests of a script in faults.
+// Match returns a Match for requests that run a script.
 func (s Scripts) Match(t testing.TB, name string) lockcoretest.Match {
 	t.Helper()
 	return lockcoretest.Script(s.Source(t, name))
@@ -73,29 +73,29 @@ var (
 	twiceSafe = regexp.MustCompile(`(?m)^-- Twice is safe`)
 )
 
-// CheckHeaders asserts that the header of each script declares what it is given, what it
-// answers, and why running it twice is safe.
+// CheckHeaders asserts that the header of each script declares its KEYS and ARGV, its
+// return values, and why running it twice is safe.
 func (s Scripts) CheckHeaders(t *testing.T) {
 	t.Helper()
 	names, err := wiretest.Names(s.Files)
 	Must(t, err)
-	if len(names) < 3 {
-		t.Fatalf("scripts: %v", names)
+	if len(names) == 0 {
+		t.Fatal("there are no scripts")
 	}
 	for _, name := range names {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			file, err := fs.ReadFile(s.Files, "lua/"+name+".lua")
 			Must(t, err)
-			source, told, taken := s.Source(t, name), map[string]bool{}, map[string]bool{}
+			source, listed, taken := s.Source(t, name), map[string]bool{}, map[string]bool{}
 			for _, m := range declared.FindAllStringSubmatch(string(file), -1) {
-				told[m[1]+" "+m[2]] = true
+				listed[m[1]+" "+m[2]] = true
 			}
 			for _, m := range used.FindAllStringSubmatch(source, -1) {
 				taken[m[1]+" "+m[2]] = true
 			}
-			if !maps.Equal(told, taken) {
-				t.Errorf("declared %v, used %v", slices.Sorted(maps.Keys(told)), slices.Sorted(maps.Keys(taken)))
+			if !maps.Equal(listed, taken) {
+				t.Errorf("declared %v, used %v", slices.Sorted(maps.Keys(listed)), slices.Sorted(maps.Keys(taken)))
 			}
 			if m := otherwise.FindString(source); m != "" {
 				t.Errorf("%q: only KEYS[n] and ARGV[n] can be checked", m)
@@ -115,15 +115,15 @@ func (s Scripts) CheckHeaders(t *testing.T) {
 	}
 }
 
-// A Timed is a test of scripts to the millisecond: in a bubble no time passes while they
-// run. Its clock does not stand at a whole second.
+// A Timed is a test of scripts with exact milliseconds: in a bubble no time passes while
+// scripts run. Its clock starts between two full seconds.
 type Timed struct {
 	*Env
 	Scripts Scripts
 	Now     time.Time
 }
 
-// ToTheMillisecond runs such a test.
+// ToTheMillisecond runs a Timed test.
 func (s Scripts) ToTheMillisecond(t *testing.T, test func(e *Timed)) {
 	t.Helper()
 	t.Parallel()
@@ -133,7 +133,7 @@ func (s Scripts) ToTheMillisecond(t *testing.T, test func(e *Timed)) {
 	})
 }
 
-// MS is an instant as scripts write it.
+// MS returns the instant that is later than Now by the given duration, as scripts write it.
 func (e *Timed) MS(later time.Duration) string {
 	return strconv.FormatInt(e.Now.Add(later).UnixMilli(), 10)
 }
@@ -148,7 +148,7 @@ func (e *Timed) Run(script string, keys []string, args ...any) string {
 	return fmt.Sprint(answer)
 }
 
-// Wants asserts a text.
+// Wants asserts that got equals want.
 func (e *Timed) Wants(what, got, want string) {
 	e.Helper()
 	if got != want {

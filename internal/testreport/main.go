@@ -1,16 +1,16 @@
-// Command testreport reads what `go test -json` prints and writes a line for each
-// package, all output of what failed, and a summary. The summary's last line is of
-// the form "12 passed, 0 failed, 1 skipped".
+// Command testreport reads the output of `go test -json`. It prints a line for each
+// package, all output of failed tests, and a summary. The summary's last line has the form
+// "12 passed, 0 failed, 1 skipped".
 //
 //	{ go test -json ./...; } | testreport [-summary FILE]
 //
-// A test counts once, and so does each of its subtests; a test with subtests counts
-// only if it failed or was skipped by itself. A package that fails without a failed
-// test, such as one that does not build, counts as one failure. Tests that were
-// still running when their package ended, as after a panic or a timeout, failed.
+// Each test and each subtest counts once. A test with subtests counts only if it failed or
+// was skipped itself. A package that fails without a failed test, for example because it
+// does not build, counts as one failure. Tests that were still running when their package
+// ended, as after a panic or a timeout, count as failed.
 //
-// While no package ends, a line every half minute names what is still running. The
-// exit status is 1 if anything failed, or if no test ran.
+// If no package ends for half a minute, a line names the tests that are still running. The
+// exit status is 1 if anything failed or no test ran.
 package main
 
 import (
@@ -27,7 +27,7 @@ import (
 const silence = 30 * time.Second
 
 func main() {
-	summary := flag.String("summary", "", "the `file` that the summary's last line is written to, too")
+	summary := flag.String("summary", "", "also write the summary's last line to this `file`")
 	flag.Parse()
 	if flag.NArg() > 0 {
 		fmt.Fprintf(os.Stderr, "testreport: unknown argument %q\n", flag.Arg(0))
@@ -50,13 +50,13 @@ func main() {
 	}
 }
 
-// read hands the lines of input to the report until they end.
+// read passes the lines of input to the report.
 func read(input io.Reader, r *report) error {
 	lines := make(chan []byte)
 	result := make(chan error, 1)
 	go func() {
 		defer close(lines)
-		reader := bufio.NewReader(input) // no Scanner: a line has any length
+		reader := bufio.NewReader(input) // not a Scanner: a line can have any length
 		for {
 			line, err := reader.ReadBytes('\n')
 			if len(line) > 0 {

@@ -15,28 +15,28 @@ import (
 type event struct {
 	Action      string
 	Package     string
-	ImportPath  string // of build-output and build-fail, instead of Package
+	ImportPath  string // for build-output and build-fail, instead of Package
 	Test        string
 	Elapsed     float64 // seconds
 	Output      string
 	FailedBuild string
-	Key, Value  string // of attr
+	Key, Value  string // for attr
 }
 
-// report is what is known of a run of tests.
+// report is the state of a test run.
 type report struct {
 	out   io.Writer
 	now   func() time.Time
 	begun time.Time
 	said  time.Time // when the last line was printed
 
-	packages map[string]*suite           // those that have begun and not ended
+	packages map[string]*suite           // packages that are running
 	builds   map[string]*strings.Builder // output of builds, by import path
 
 	passed, failed int
-	failures       []string // a line each
-	skips          []string // a line each
-	counted        []string // a line each
+	failures       []string // one line each
+	skips          []string // one line each
+	counted        []string // one line each
 }
 
 // suite is a run of one package's tests.
@@ -44,7 +44,7 @@ type suite struct {
 	begun          time.Time
 	tests          map[string]*test
 	order          []string        // of the tests
-	other          strings.Builder // output that belongs to no test
+	other          strings.Builder // output outside of tests
 	passed, failed int
 	skipped        int
 }
@@ -69,7 +69,7 @@ func (r *report) print(format string, args ...any) {
 }
 
 func (r *report) add(e event) {
-	if e.ImportPath != "" { // of a build
+	if e.ImportPath != "" { // an event of a build
 		b := r.builds[e.ImportPath]
 		if b == nil {
 			b = new(strings.Builder)
@@ -111,15 +111,15 @@ func (r *report) add(e event) {
 	}
 }
 
-// end counts the tests of a package that has ended, and prints its line, after all
-// that its failed tests have printed.
+// end counts the tests of a package that has ended. It prints the output of its failed
+// tests, and then the package's line.
 func (r *report) end(e event, s *suite) {
 	name := short(e.Package)
 	for _, path := range s.order {
 		t := s.tests[path]
 		result := t.result
 		if result == "" {
-			result = "fail" // what ended the process ended the test
+			result = "fail" // the process ended while the test was running
 		}
 		if s.covered(path, result) {
 			continue
@@ -185,8 +185,8 @@ func (r *report) printFailed(e event, s *suite) {
 // progress matches the lines that the testing package prints about a test that runs.
 var progress = regexp.MustCompile(`(?m)^=== (RUN|PAUSE|CONT|NAME|ATTR) .*\n`)
 
-// stillRunning prints what has been running for longest, if nothing was printed for
-// a while.
+// stillRunning prints the tests that have been running for longest if nothing was printed
+// for a while.
 func (r *report) stillRunning() {
 	now := r.now()
 	if now.Sub(r.said) < silence {
@@ -203,7 +203,7 @@ func (r *report) stillRunning() {
 		s := r.packages[name]
 		line := ""
 		for _, path := range s.order {
-			if s.tests[path].result == "" { // the deepest of those that began first
+			if s.tests[path].result == "" { // the innermost of the tests that began first
 				if line == "" || strings.HasPrefix(path, line+"/") {
 					line = path
 				}
@@ -247,7 +247,7 @@ func seconds(d time.Duration) string {
 	return d.Round(time.Second).String()
 }
 
-// short leaves out what all our packages have in common.
+// short removes the module's path.
 func short(path string) string {
 	const module = "github.com/noonlock/noonlock"
 	if path == module {
@@ -256,10 +256,10 @@ func short(path string) string {
 	return strings.TrimPrefix(path, module+"/")
 }
 
-// location is what the testing package puts before a message.
+// location matches the file and line that the testing package puts before a message.
 var location = regexp.MustCompile(`^\s+[\w.-]+\.go:\d+: `)
 
-// reason returns the message of a skipped test: the last that it logged.
+// reason returns the last message that a skipped test logged.
 func reason(output string) string {
 	var lines []string
 	for line := range strings.Lines(output) {

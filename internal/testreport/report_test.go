@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// The packages are tested by the real go test, so that its format is the real one.
+// The packages are run with the real go test, so the format of its output is real.
 var packages = map[string]string{
 	"good": `
 func TestPasses(t *testing.T) { t.Log("not shown"); t.Attr("counted", "7 cows") }

@@ -11,13 +11,14 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/redis/go-redis/v9"
 )
 
-// What the answer to a request means is decided here, and only here. OutcomeOf says
-// whether it was applied; MayRetry and MayRetryLater say whether another try may help.
+// Only this file interprets the answer to a request. OutcomeOf says whether the request was
+// applied. MayRetry and MayRetryLater say whether another try may help.
 
-// An Outcome is what became of a request.
+// An Outcome says whether a request was applied.
 type Outcome int
 
 // The outcomes.
@@ -25,12 +26,12 @@ const (
 	Applied Outcome = iota
 	Refused         // by the server; a script may have written before that, see MayBeApplied
 	Moved           // surely not applied: the name is at another server
-	Unsent          // surely not applied: no connection was had, or setting one up was refused
+	Unsent          // surely not applied: there was no connection, or its setup was refused
 	Ended           // surely not applied: the caller or Close ended it before it was sent
 	Unknown         // sent and not answered
 )
 
-// OutcomeOf returns what the error of a request says of it.
+// OutcomeOf returns the outcome of a request with this error.
 func OutcomeOf(err error) Outcome {
 	switch {
 	case err == nil:
@@ -57,7 +58,7 @@ var (
 	ErrClosed = errors.New("lockcore: client closed")
 )
 
-// unsentError is why a request was never sent.
+// unsentError is the reason why a request was never sent.
 type unsentError struct{ err error }
 
 func (e *unsentError) Error() string {
@@ -69,7 +70,7 @@ func (e *unsentError) Error() string {
 
 func (e *unsentError) Unwrap() error { return e.err }
 
-// noAnswerError is the end of a request that was not answered in its time.
+// noAnswerError is the error of a request that was not answered within its timeout.
 type noAnswerError struct{ within time.Duration }
 
 func (e *noAnswerError) Error() string {
@@ -82,24 +83,24 @@ func NoAnswer(within time.Duration) error { return &noAnswerError{within} }
 // Timeout reports true, as for a net.Error.
 func (e *noAnswerError) Timeout() bool { return true }
 
-// refusal is a server's refusal without what the server wrapped it in.
+// refusal is a server's refusal without the text that the server put around it.
 type refusal struct{ text string }
 
 func (e *refusal) Error() string { return e.text }
 
-// RedisError makes it a redis.Error, as the one it stands for.
+// RedisError makes it a redis.Error, like the original.
 func (e *refusal) RedisError() {}
 
 // scriptPlace is where in a script the server says that an error was raised: Redis 6.2
 // of each, others of one that the script itself raises again.
 var scriptPlace = regexp.MustCompile(`^(?:ERR )?(?:Error running script \(.*?\): )?(?:@?user_script: ?\d+: )+-?`)
 
-// errorCode is the code that a refusal begins with.
+// errorCode matches the code at the beginning of a refusal.
 var errorCode = regexp.MustCompile(`^[A-Z]{2,} `)
 
-// plainRefusal is the error with the code that matters in front: Redis 6.2 wraps what
-// commands of a script are refused with, and a server that was not given a password
-// complains about the length of what it is sent.
+// plainRefusal returns the error with the relevant code at the beginning. Redis 6.2 wraps
+// the refusal of a command in a script. A server that got no password reports the length of
+// the request instead.
 func plainRefusal(err error) error {
 	if away, ok := errors.AsType[*turnedAwayError](err); ok {
 		return &refusal{away.text}
@@ -113,12 +114,23 @@ func plainRefusal(err error) error {
 	switch {
 	case strings.HasPrefix(said, "ERR Protocol error: unauthenticated "):
 		return &refusal{"NOAUTH the server asks for a password and was given none: " + strings.TrimPrefix(said, "ERR ")}
-	case strings.HasPrefix(strings.TrimPrefix(inner, "ERR "), "The user executing the script can't "):
+	case strings.HasPrefix(strings.TrimPrefix(inner, "ERR "), "The user executing the script can't "), // Redis 7.0
+		strings.HasPrefix(strings.TrimPrefix(inner, "ERR "), "ACL failure in script: "): // Redis 7.2, Valkey
 		return &refusal{"NOPERM " + strings.TrimPrefix(inner, "ERR ")}
 	case inner != said && errorCode.MatchString(inner):
 		return &refusal{inner}
 	}
 	return err
+}
+
+// Log writes a failure: at logr's error level if only an operator can change it, such as a
+// missing permission or an untrusted certificate, otherwise as information.
+func Log(log logr.Logger, err error, message string, keysAndValues ...any) {
+	if IsPermanent(err) || IsRefused(err) && !IsTransient(err) && !IsExhausted(err) {
+		log.Error(err, message, keysAndValues...)
+		return
+	}
+	log.Info(message, append(keysAndValues, "err", err)...)
 }
 
 // IsRefused reports whether the server answered with an error.
@@ -133,14 +145,14 @@ func IsUnsent(err error) bool {
 	return errors.As(err, &unsent)
 }
 
-// IsTransient reports whether the server refuses for now only, as while it loads its
-// data, and has done nothing.
+// IsTransient reports whether the server refuses only for now, for example while it loads
+// its data, and has done nothing.
 func IsTransient(err error) bool {
 	return HasCode(err, "LOADING", "BUSY", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "max number of clients")
 }
 
 // IsExhausted reports whether the server lacks memory, disk or replicas, and has done
-// nothing: a script's first write is refused or none. Nobody knows for how long.
+// nothing: it refuses the first write of a script or none. The duration is unknown.
 func IsExhausted(err error) bool { return HasCode(err, "OOM", "MISCONF", "NOREPLICAS") }
 
 // isReplica reports whether the server refused because it is a replica.
@@ -154,7 +166,7 @@ func HasCode(err error, codes ...string) bool {
 func isNoScript(err error) bool { return redis.HasErrorPrefix(err, "NOSCRIPT") }
 
 // MayBeApplied reports whether the failed request may have changed something. A script
-// that is refused in its middle is not rolled back.
+// that fails after a write is not rolled back.
 func MayBeApplied(err error) bool {
 	switch OutcomeOf(err) {
 	case Unknown:
@@ -193,13 +205,13 @@ func IsPermanent(err error) bool {
 	case errors.As(err, &verification), errors.As(err, &authority), errors.As(err, &host), errors.As(err, &invalid), errors.As(err, &plain):
 		return true
 	case errors.As(err, &alert) && (alert.Op == "remote error" || alert.Op == "local error"):
-		return !strings.Contains(alert.Error(), "internal error") // TLS: they do not agree
+		return !strings.Contains(alert.Error(), "internal error") // TLS: the two sides do not agree
 	}
 	return false
 }
 
 // MayRetryLater reports whether sending the same request again may help a caller that
-// can wait until the server has what it lacks.
+// can wait until the server has enough memory, disk space or replicas.
 func MayRetryLater(err error) bool { return MayRetry(err) || IsExhausted(err) }
 
 // IsTemporary reports whether a later call may succeed without an operator's help.

@@ -11,36 +11,36 @@ import (
 	"time"
 )
 
-// A dialer makes the network connections of one connection. Each dial runs on a goroutine of its
-// own, since a Dialer, a TLS handshake, a proxy or a name server may hang and ignore
-// its context; what it brings when nobody waits any more is closed.
+// A dialer makes the network connections of one connection. Each dial runs on its own
+// goroutine, because a Dialer, a TLS handshake, a proxy or a name server may hang and ignore
+// its context. A network connection that comes too late is closed.
 type dialer struct {
 	dial   func(ctx context.Context, network, addr string) (net.Conn, error)
 	within time.Duration // bounds a dial that honours its context
-	secure bool          // it speaks TLS by the options
+	secure bool          // the options require TLS
 	done   chan struct{} // closed with the connection
 
 	mu      sync.Mutex
 	closed  bool
-	speaks  bool        // as the options say, or does not say what: see mismatch
+	speaks  bool        // the server needs no TLS check any more: see mismatch
 	running int         // dials that have not returned
-	open    []net.Conn  // handed over, the newest ones; those before them are closed
+	open    []net.Conn  // the newest ones that go-redis got; older ones are closed
 	spare   []*net.Conn // dialed before go-redis has asked for one
 }
 
 const (
-	// maxDialing bounds the dials of a connection that have not returned. More than one may
-	// be under way: the SYN of a dial that began in an outage is sent again only after
-	// seconds, and that of a new dial at once.
+	// maxDialing limits the dials of a connection that have not returned. It is more than
+	// one because a dial that began in an outage repeats its SYN only after seconds. A new
+	// dial sends one at once.
 	maxDialing = 3
 
-	// keptConns is more than a connection has open at a time.
+	// keptConns is more than the number of network connections that are open at a time.
 	keptConns = 2 * maxDialing
 )
 
 var errDialsHang = errors.New("earlier dials have not returned, although their time is over: does the Dialer honour its context?")
 
-// take is the Dialer that go-redis is given.
+// take is the Dialer for go-redis.
 func (d *dialer) take(ctx context.Context, network, addr string) (net.Conn, error) {
 	d.mu.Lock()
 	if n := len(d.spare); n > 0 && !d.closed {
@@ -71,7 +71,7 @@ func (d *dialer) offer(conn net.Conn) (withdraw func()) {
 	}
 }
 
-// connect dials, in its time.
+// connect dials, for at most d.within.
 func (d *dialer) connect(ctx context.Context, network, addr string) (net.Conn, error) {
 	d.mu.Lock()
 	closed, full := d.closed, d.running == maxDialing
@@ -99,7 +99,7 @@ func (d *dialer) connect(ctx context.Context, network, addr string) (net.Conn, e
 		d.mu.Unlock()
 		select {
 		case ended <- result{conn, err}:
-		case <-ctx.Done(): // nobody waits
+		case <-ctx.Done(): // the caller has gone
 			if err == nil {
 				_ = conn.Close()
 			}
@@ -127,7 +127,7 @@ func (d *dialer) connect(ctx context.Context, network, addr string) (net.Conn, e
 	}
 }
 
-// try calls the user's Dialer, which may do anything.
+// try calls the user's Dialer, which may panic or return invalid values.
 func (d *dialer) try(ctx context.Context, network, addr string) (conn net.Conn, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -144,7 +144,7 @@ func (d *dialer) try(ctx context.Context, network, addr string) (conn net.Conn, 
 	return conn, nil
 }
 
-// handOver notes a connection that go-redis is given.
+// handOver records a network connection that go-redis gets.
 func (d *dialer) handOver(conn net.Conn) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -159,7 +159,7 @@ func (d *dialer) handOver(conn net.Conn) error {
 	return nil
 }
 
-// close ends everything, for good.
+// close closes all network connections and makes later dials fail.
 func (d *dialer) close() {
 	d.mu.Lock()
 	open := d.open

@@ -14,30 +14,29 @@ import (
 )
 
 const (
-	connections = 4   // requests or batches under way at once
+	connections = 4   // concurrent requests or batches
 	maxBatch    = 128 // calls in one batch
 )
 
-// A dispatcher sends the calls of all goroutines of a Client. While a connection
-// is free a call goes out at once, on the caller's goroutine; the calls that come
-// while all are taken go out together, as one batch, on the first connection that is free again.
-// A caller whose context ends returns at once: its call is then broken off, or
-// is left behind, or is never sent if it had not been yet.
+// A dispatcher sends the calls of all goroutines of a Client. While a connection is free, a
+// call is sent at once on its caller's goroutine. While all are in use, calls queue. The
+// first free connection then sends them as one batch. A caller whose context ends returns at
+// once. A call that was not sent yet is then never sent. Otherwise it is abandoned.
 type dispatcher struct {
 	mu     sync.Mutex
-	free   []*connection // the one used last is at the end, at the front those that failed
+	free   []*connection // those that failed are first, the one used last is last
 	queue  []*call       // empty while a connection is free
 	closed bool
 	all    []*connection
-	wg     sync.WaitGroup // requests and batches under way
+	wg     sync.WaitGroup // requests and batches in flight
 	failed func(Request, error)
 }
 
-// A call is one command on its way.
+// A call is one command and its state.
 type call struct {
 	request Request
 	timeout time.Duration
-	until   time.Time // when timeout is over
+	until   time.Time // the end of timeout
 	state   atomic.Int32
 	done    chan struct{}
 	answer  Answer
@@ -56,7 +55,7 @@ func newDispatcher(opt redis.Options, failed func(Request, error)) *dispatcher {
 	return d
 }
 
-// close breaks off what is under way and answers the rest with ErrClosed.
+// close aborts the requests in flight and answers the queued ones with ErrClosed.
 func (d *dispatcher) close() {
 	d.mu.Lock()
 	d.closed = true
@@ -72,8 +71,8 @@ func (d *dispatcher) close() {
 	d.wg.Wait()
 }
 
-// do sends one command and waits for its answer for so long, or until ctx ends. An
-// error that is ErrUnknown leaves open whether the command was applied.
+// do sends one command and waits for its answer for the timeout, or until ctx ends. If the
+// error is ErrUnknown, the command may have been applied.
 func (d *dispatcher) do(ctx context.Context, r Request, timeout time.Duration) (any, error) {
 	answer, err := d.send(ctx, r, timeout)
 	if err != nil && (errors.Is(err, ErrUnknown) || IsRefused(err) || IsUnsent(err)) {
@@ -121,7 +120,7 @@ func (d *dispatcher) send(ctx context.Context, r Request, timeout time.Duration)
 	return nil, errors.Join(ErrUnknown, context.Cause(bounded))
 }
 
-// bind bounds ctx by the time that the call may take.
+// bind limits ctx to the timeout of the call.
 func (c *call) bind(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithDeadlineCause(ctx, c.until, &noAnswerError{c.timeout})
 }
@@ -136,7 +135,7 @@ func (d *dispatcher) sendNow(ctx, bounded context.Context, f *connection, c *cal
 	return c.answer.Value, c.answer.Err
 }
 
-// sendQueued sends what has queued meanwhile, batch by batch, or gives the connection back.
+// sendQueued sends the queued calls, batch by batch, and then returns the connection.
 func (d *dispatcher) sendQueued(f *connection) {
 	if batch := d.next(f); batch != nil {
 		go func() {
@@ -147,7 +146,7 @@ func (d *dispatcher) sendQueued(f *connection) {
 				for i, c := range batch {
 					requests[i] = c.request
 				}
-				// Until there is a connection its caller may drop a call.
+				// A caller may drop its call until the connection is ready.
 				answers := transfer(ctx, f, requests, func(i int) bool {
 					return batch[i].state.CompareAndSwap(callQueued, callSent)
 				})
@@ -161,9 +160,9 @@ func (d *dispatcher) sendQueued(f *connection) {
 	}
 }
 
-// next takes the calls that go out together, or gives the connection back: those at
-// the head of the queue that may wait about as long, so that none waits for a
-// connection much longer than for its answer.
+// next takes the calls of the next batch, or returns the connection. The batch contains the
+// first calls of the queue with similar timeouts, so that none waits for a connection much
+// longer than for its answer.
 func (d *dispatcher) next(f *connection) []*call {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -183,7 +182,7 @@ func (d *dispatcher) next(f *connection) []*call {
 	}
 	if batch == nil {
 		if f.failed {
-			// Another may have a connection, when no more are to be had.
+			// Another one may be connected while no new connection can be made.
 			d.free = append([]*connection{f}, d.free...)
 		} else {
 			d.free = append(d.free, f)
@@ -195,16 +194,16 @@ func (d *dispatcher) next(f *connection) []*call {
 
 func waitClass(timeout time.Duration) int { return bits.Len64(uint64(timeout / time.Millisecond)) }
 
-// transfer sends requests in one round trip and returns their answers. It leaves out what
-// is not wanted when there is a connection; a nil function wants all.
+// transfer sends requests in one round trip and returns their answers. It omits requests
+// that are not wanted when the connection is ready. If wanted is nil, all are sent.
 func transfer(ctx context.Context, l *connection, requests []Request, wanted func(i int) bool) []Answer {
 	commands := make([][]any, len(requests))
 	for i, r := range requests {
 		commands[i] = r.args
 	}
 	answers := l.do(ctx, commands, wanted)
-	// Scripts that the server did not know are sent again, each with its source once.
-	// If others flush scripts in between, all have their source the next time.
+	// Unknown scripts are sent again, each once with its source. If another client flushes
+	// the scripts in between, all of them are sent with their source the next time.
 	for pass := range 2 {
 		var again []int
 		known := map[*Script]bool{}

@@ -6,25 +6,25 @@
 // server.go is one server. A topology decides which server a name is at; the rest of the
 // package serves one server each:
 //
-//	Send ─► dispatcher ─► 4 connections; a request goes out at once on the caller's
-//	                      goroutine while one is free, the others as one batch
-//	Stream ────────────►  3 connections beside those, for batches of renewals
-//	Subscription ──────►  1 connection; messages are hints that make a caller look
+//	Send ─► dispatcher ─► 4 connections. While one is free, a request is sent at once on
+//	                      its caller's goroutine. Queued requests are sent as a batch
+//	Stream ────────────►  3 separate connections, for batches of renewals
+//	Subscription ──────►  1 connection; a message is a hint that makes a caller check
 //
-// # What it guarantees
+// # Guarantees
 //
-//   - A call returns when its time is over, when its context ends, or when it is answered,
-//     whatever the network, the server and the user's functions do (Dialer, OnConnect,
-//     credentials providers).
-//   - A request is sent at most once. If it is sent again, the caller does that: a Retry
-//     calls a function for each try, which can read its own time before it sends.
+//   - A call returns when it is answered, when its timeout has passed, or when its context
+//     ends. The network, the server and the user's functions (Dialer, OnConnect, credentials
+//     providers) cannot delay this.
+//   - A request is sent at most once. Only its caller sends it again: a Retry calls a
+//     function for each try, which can read the clock before it sends.
 //   - An error says whether the request may have been applied, see OutcomeOf.
 //   - No pool of the application, and no retry or pause of go-redis, delays a request.
 //
-// # What it does not guarantee
+// # Not guaranteed
 //
 //   - That a message arrives, arrives once, or was sent by this library.
-//   - That a request that was broken off is not applied later. Scripts allow for that.
+//   - That a request that was abandoned is not applied later. Scripts are written for that.
 //   - That requests of different connections are applied in the order of their calls.
 //
 // # States of a request
@@ -38,22 +38,22 @@
 //	   │        no connection is made, or setting it up is refused ──► Unsent
 //	   ▼
 //	sent ─── answered ──► Applied, Refused or Moved
-//	   └──── not answered in time, or broken off ──► Unknown
+//	   └──── not answered in time, or abandoned ──► Unknown
 //
 // # Failures
 //
-//	an answer is late             the connection is closed; those that were not answered
-//	                              since the request was sent are made anew before use
+//	an answer is late             the connection is closed; other connections without an
+//	                              answer since the request was sent are replaced before use
 //	a dial or TLS handshake hangs another one begins, up to 3; the request waits no
 //	                              longer than its time
-//	a user's function hangs or    it is left behind, and an error says which one; at most
-//	panics                        3 calls of it run at a time
+//	a user's function hangs or    it is abandoned, and an error names it; at most 3 calls of
+//	panics                        it run at a time
 //	the server does not know a    the request is sent again, with the source of its script
 //	script
 //	the server is a replica       the connection is closed, so that the address is looked
-//	(READONLY)                    up again; the subscription is made anew
-//	the subscription fails        it is made anew with growing pauses; Config.Missed says
-//	                              that messages may have been missed
+//	(READONLY)                    up again; the subscription is replaced
+//	the subscription fails        it is made again with growing pauses; Config.Missed
+//	                              reports that messages may have been missed
 //	the subscription is up and    a self-test fails: the count of receivers is not
 //	carries nothing               trusted, and the connection is replaced
 //	no certificate, password or   MayRetry is false, and so is IsTemporary

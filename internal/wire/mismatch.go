@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// One side speaks TLS and the other does not. Neither says so by itself: Redis without
-// TLS awaits the rest of what looks like a long line, and Redis with TLS closes.
+// This file detects that only one side uses TLS. Neither server reports it: Redis without TLS
+// waits for the rest of a long line, and Redis with TLS closes the connection.
 
 var errSpeaksTLS = errors.New("the server speaks TLS on this port, and redis.Options.TLSConfig is nil")
 
@@ -18,8 +18,9 @@ var errSpeaksTLS = errors.New("the server speaks TLS on this port, and redis.Opt
 // asked whether it speaks TLS at all.
 const handshakeWithin = 500 * time.Millisecond
 
-// mismatch tells if a TLS handshake is not answered because the server speaks none. A
-// server that has not said so is not asked again: it costs a connection.
+// mismatch returns a channel that receives an error if the server does not answer the TLS
+// handshake because it does not use TLS. After another result, the server is not asked again,
+// because that costs a connection.
 func (d *dialer) mismatch(ctx context.Context, network, addr string) <-chan error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -40,7 +41,7 @@ func (d *dialer) mismatch(ctx context.Context, network, addr string) <-chan erro
 	return found
 }
 
-// speaksPlain asks a server for an answer without TLS. Any will do, a refusal too.
+// speaksPlain reports whether the server answers without TLS. A refusal is an answer, too.
 func speaksPlain(ctx context.Context, network, addr string) bool {
 	conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
 	if err != nil {
@@ -63,7 +64,7 @@ var errSpeaksPlain = tls.RecordHeaderError{Msg: "it answers a PING that is not e
 type plainConn struct {
 	*net.TCPConn
 	dialer *dialer
-	begun  bool // there was an answer; one goroutine reads
+	begun  bool // there was an answer; only the reading goroutine uses it
 }
 
 func (c *plainConn) Read(p []byte) (int, error) {

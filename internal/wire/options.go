@@ -8,15 +8,15 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// poolSize is not how many connections there are: a connection of ours uses one at a time. But
-// go-redis dials only once a second after as many failures in a row as the pool is
-// large, and a holder cannot wait that long when the server is back.
+// poolSize is not the number of connections: each connection of this package uses one of the
+// pool at a time. But after poolSize failures in a row, go-redis dials only once per second,
+// and a holder cannot wait that long when the server is back.
 const poolSize = 1000
 
-// maxDialTime bounds a dial that honours its context.
+// maxDialTime limits a dial that honours its context.
 const maxDialTime = 3 * time.Second
 
-// failoverAddr is what go-redis calls the server of a client that asks Sentinel.
+// failoverAddr is the address that go-redis gives a client that uses Sentinel.
 const failoverAddr = "FailoverClient"
 
 // UnsupportedError says that a client cannot be used.
@@ -29,8 +29,8 @@ func (e *UnsupportedError) Error() string {
 	return fmt.Sprintf("the client is %s; it must be %s", e.Given, e.Want)
 }
 
-// ownOptions are the options of the given client, made fit for ours. The error is an
-// *UnsupportedError.
+// ownOptions returns the options of the given client, adapted for this package. The error is
+// an *UnsupportedError.
 func ownOptions(rdb redis.UniversalClient) (*redis.Options, error) {
 	const want = "a *redis.Client, such as redis.NewClient makes"
 	switch r := rdb.(type) {
@@ -44,7 +44,7 @@ func ownOptions(rdb redis.UniversalClient) (*redis.Options, error) {
 		if opt.Addr == failoverAddr {
 			return nil, &UnsupportedError{"a failover client", want + "; Sentinel is not supported yet"}
 		}
-		opt.MaxRetries = -1 // a repeated request must be ours, with a time of its own
+		opt.MaxRetries = -1 // only this library may repeat a request, with a new time
 		opt.ContextTimeoutEnabled = true
 		opt.DialerRetries = 1
 		if opt.DialTimeout <= 0 || opt.DialTimeout > maxDialTime {
@@ -53,11 +53,11 @@ func ownOptions(rdb redis.UniversalClient) (*redis.Options, error) {
 		opt.ReadTimeout, opt.WriteTimeout = 5*time.Second, 5*time.Second // upper bounds; each request has its own
 		opt.PoolSize, opt.MaxActiveConns, opt.MaxConcurrentDials = poolSize, 0, 0
 		opt.MinIdleConns = 0
-		opt.MaxIdleConns = 1 // while one authenticates anew another may be made
+		opt.MaxIdleConns = 1 // during a new authentication another one may be made
 		opt.PipelinePoolSize, opt.PipelineReadBufferSize, opt.PipelineWriteBufferSize = -1, 0, 0
 		opt.Limiter = nil
 		opt.PushNotificationProcessor = nil
-		opt.ClientSideCacheConfig = nil // an answer is to be the server's
+		opt.ClientSideCacheConfig = nil // answers must come from the server
 		opt.DisableIdentity = true      // a round trip for each connection, and CLIENT SETINFO needs a right
 		opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 		return &opt, nil

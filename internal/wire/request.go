@@ -11,13 +11,13 @@ type Request struct {
 	args   []any
 }
 
-// Command is a request that sends a plain command.
+// Command returns a request that sends a plain command.
 func Command(args ...any) Request { return Request{args: args} }
 
 // IsScript reports whether the request runs a script.
 func (r Request) IsScript() bool { return r.script != nil }
 
-// Name is the name of the script or command, for metrics and errors.
+// Name returns the name of the script or command, for metrics and errors.
 func (r Request) Name() string {
 	if r.script != nil {
 		return r.script.Name
@@ -25,12 +25,12 @@ func (r Request) Name() string {
 	return fmt.Sprint(r.args[0])
 }
 
-// OddReply is the error for a reply that the script or command never gives.
+// OddReply returns the error for a reply that the script or command never gives.
 func (r Request) OddReply(reply any) error {
 	return &ReplyError{Script: r.Name(), Reply: shape(reply)}
 }
 
-// withSource is the request with the source of its script in place of the SHA, for a
+// withSource returns the request with the source of its script instead of the SHA, for a
 // server that does not know the script. The arguments are shared, not changed.
 func (r Request) withSource() []any {
 	args := append([]any(nil), r.args...)
@@ -38,14 +38,14 @@ func (r Request) withSource() []any {
 	return args
 }
 
-// An Answer is what became of a request; see the classification of its error.
+// An Answer is the result of a request. OutcomeOf interprets its error.
 type Answer struct {
 	Value any
 	Err   error
 }
 
-// ReplyError says that a script answered something it never answers: the key
-// or the server is not what it seems.
+// ReplyError reports a reply that a script never gives. The cause is an unexpected key or
+// server.
 type ReplyError struct {
 	Script string
 	Reply  string
@@ -55,7 +55,7 @@ func (e *ReplyError) Error() string {
 	return fmt.Sprintf("script %s answered %s, which it never does", e.Script, e.Reply)
 }
 
-// shape tells what a reply is like without its text, which may hold a secret.
+// shape describes a reply without its text, which may contain a secret.
 func shape(reply any) string {
 	switch r := reply.(type) {
 	case nil:
@@ -71,13 +71,13 @@ func shape(reply any) string {
 	}
 }
 
-// Text is a reply that is a string, or nothing.
+// Text returns a reply that is a string, and "" for other replies.
 func Text(reply any) string {
 	s, _ := reply.(string)
 	return s
 }
 
-// Number is the value of an answer that is a number.
+// Number returns the value of an answer that is a number.
 func (r Request) Number(value any, err error) (int64, error) {
 	if err != nil {
 		return 0, err

@@ -10,19 +10,19 @@ import (
 	"github.com/noonlock/noonlock/internal/retry"
 )
 
-// A Retry repeats a request until it is answered, for so long in all, however many tries
-// that takes.
+// A Retry repeats a request until it is answered, within a total time. The number of tries is
+// not limited.
 type Retry struct {
-	each  time.Duration // one try may take so long
+	each  time.Duration // the timeout of one try
 	until time.Time     // zero: until the caller's context ends
 	stop  <-chan struct{}
 	wait  *backoff.ExponentialBackOff
 	cut   bool  // the last try had less than each, as the retry ends
-	why   error // of the last try that was not cut off for want of a connection
+	why   error // of the last try that was not cut short without a connection
 }
 
-// NewRetry makes a Retry whose tries may take each, and all together within; 0 is without
-// an end. It also ends, with ErrClosed, when stop is closed; nil never is.
+// NewRetry returns a Retry. A try may take each, and all tries together within; 0 means no
+// limit. The Retry also ends, with ErrClosed, when stop is closed. stop may be nil.
 func NewRetry(each, within time.Duration, stop <-chan struct{}) *Retry {
 	r := &Retry{each: each, stop: stop, wait: retry.Pauses(10*time.Millisecond, 500*time.Millisecond)}
 	if within > 0 {
@@ -31,7 +31,7 @@ func NewRetry(each, within time.Duration, stop <-chan struct{}) *Retry {
 	return r
 }
 
-// Timeout is how long the next try may take.
+// Timeout returns the timeout of the next try.
 func (r *Retry) Timeout() time.Duration {
 	if r.until.IsZero() {
 		return r.each
@@ -68,7 +68,7 @@ func (r *Retry) Do(ctx context.Context, worthIt func(error) bool, try func() err
 func (r *Retry) pause(ctx context.Context, err error) error {
 	var late interface{ Timeout() bool }
 	if r.cut && r.why != nil && IsUnsent(err) && errors.As(err, &late) && late.Timeout() {
-		err = r.why // a try of the last millisecond knows nothing better
+		err = r.why // the error of a try of the last millisecond says less
 	} else {
 		r.why = err
 	}
@@ -85,9 +85,9 @@ func (r *Retry) pause(ctx context.Context, err error) error {
 }
 
 // Send sends a request until it is answered.
-func (r *Retry) Send(ctx context.Context, w Wire, request Request, worthIt func(error) bool) (answer any, err error) {
+func (r *Retry) Send(ctx context.Context, w Wire, name string, request Request, worthIt func(error) bool) (answer any, err error) {
 	err = r.Do(ctx, worthIt, func() error {
-		answer, err = w.Send(ctx, request, r.Timeout())
+		answer, err = w.Send(ctx, name, request, r.Timeout())
 		return err
 	})
 	return answer, err

@@ -1,7 +1,7 @@
 package wire
 
 import (
-	"crypto/sha1" //nolint:gosec // what EVALSHA names scripts by
+	"crypto/sha1" //nolint:gosec // EVALSHA names scripts by their SHA-1
 	"embed"
 	"encoding/hex"
 	"errors"
@@ -32,12 +32,12 @@ type Loader struct {
 // NewLoader returns a Loader that reads lua/*.lua of files.
 func NewLoader(files fs.FS) *Loader { return &Loader{files: files} }
 
-// Err returns what went wrong in all calls of Script.
+// Err returns the errors of all calls of Script.
 func (l *Loader) Err() error { return l.err }
 
 var includeLine = regexp.MustCompile(`(?m)^--@include (\w+)$`)
 
-// Script loads lua/<name>.lua. A line "--@include x" stands for the file part_x.lua of
+// Script loads lua/<name>.lua. A line "--@include x" is replaced by the file part_x.lua of
 // the package, or else of this one.
 func (l *Loader) Script(name string) *Script {
 	source, err := fs.ReadFile(l.files, "lua/"+name+".lua")
@@ -59,7 +59,7 @@ func (l *Loader) Script(name string) *Script {
 	return &Script{Name: name, source: text, sha: hex.EncodeToString(sum[:])}
 }
 
-// stripComments drops whole-line comments, which an EVAL would send each time.
+// stripComments removes whole-line comments, which an EVAL would send each time.
 func stripComments(text string) string {
 	var b strings.Builder
 	for line := range strings.Lines(text) {
@@ -70,10 +70,10 @@ func stripComments(text string) string {
 	return b.String()
 }
 
-// Source is the text of the script as it is sent.
+// Source returns the text of the script as it is sent.
 func (s *Script) Source() string { return s.source }
 
-// Call is a request that runs the script. All keys are of one name.
+// Call returns a request that runs the script. All keys belong to one name.
 func (s *Script) Call(keys []string, argv ...any) Request {
 	args := make([]any, 0, 3+len(keys)+len(argv))
 	args = append(args, "evalsha", s.sha, len(keys))
@@ -83,7 +83,7 @@ func (s *Script) Call(keys []string, argv ...any) Request {
 	return Request{script: s, args: append(args, argv...)}
 }
 
-// OddReply is the error for a reply that the script never gives.
+// OddReply returns the error for a reply that the script never gives.
 func (s *Script) OddReply(reply any) error {
 	return &ReplyError{Script: s.Name, Reply: shape(reply)}
 }

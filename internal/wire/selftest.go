@@ -7,9 +7,9 @@ import (
 	"github.com/noonlock/noonlock/internal/retry"
 )
 
-// PUBLISH's count of receivers tells the line's scripts whether a waiter's process
-// lives, where it counts this process's subscription. A self-test finds that out: a
-// message to ourselves. It is also the check that the subscription is alive, as a
+// The receiver count of PUBLISH tells the scripts of the queue whether a waiter's process is
+// alive, if it counts the subscription of that process. A self-test checks this: the process
+// publishes a message to itself. It also checks that the subscription works, because a
 // connection may be up and carry nothing, or lead to a server that was demoted.
 //
 //	begin, doubt ──► testing ──► proved
@@ -18,12 +18,12 @@ import (
 //	                    └─ refused ──► not trusted, until the next connection
 
 const (
-	// retestAfter bounds how often waiters that may have missed something have the
-	// subscription tested.
+	// retestAfter is the shortest time between two tests that waiters request because they
+	// may have missed a message.
 	retestAfter = time.Second
 
-	// longestRetest is the longest pause before a test that failed is repeated, or
-	// before a connection is given up whose predecessors were no better.
+	// longestRetest is the longest pause before a failed test is repeated, or before
+	// another connection that failed the test is replaced.
 	longestRetest = time.Minute
 
 	// selfTest is the message of a self-test.
@@ -33,7 +33,7 @@ const (
 	echoWithin = time.Second
 )
 
-// What a self-test has found out.
+// The results of a self-test.
 type receipt int
 
 const (
@@ -55,8 +55,8 @@ func (s *Subscription) startTest() {
 	}
 }
 
-// Suspect has the subscription tested, as a message was perhaps missed, unless that was
-// done less than so long ago.
+// Suspect starts a self-test because a message may have been missed, unless the last test
+// ended within since or retestAfter.
 func (s *Subscription) Suspect(since time.Duration) {
 	now := s.cfg.Now()
 	s.mu.Lock()
@@ -84,8 +84,8 @@ func (s *Subscription) Retest(ctx context.Context) bool {
 	return s.Trusted()
 }
 
-// test finds out whether the count of receivers can be trusted on the present
-// connection, and sees to it that it can be.
+// test finds out whether the receiver count can be trusted on the present connection. If
+// not, react schedules a repetition or a new connection.
 func (s *Subscription) test() {
 	defer s.decide()
 	for {
@@ -105,7 +105,7 @@ func (s *Subscription) test() {
 	}
 }
 
-// react does what the outcome of a test demands; mu is held.
+// react handles the result of a test. The caller holds mu.
 func (s *Subscription) react(found receipt) {
 	if found == receiptProved {
 		s.failed, s.redials = 0, 0
@@ -115,13 +115,13 @@ func (s *Subscription) react(found receipt) {
 		return // the next connection is tested anyway
 	}
 	if s.failed++; s.failed == 1 {
-		s.cfg.Logger.Info("receiver count not trusted; a dead waiter delays the line by the grant's TTL", "reason", found.String())
+		s.cfg.Logger.Info("receiver count not trusted; a dead waiter delays the queue by the TTL of its grant", "reason", found.String())
 	}
 	ps := s.ps
 	switch found {
 	case receiptAbsent:
-		// At once for the first time. A server that never counts us, such as behind some
-		// proxies, must not cost a connection a second.
+		// The first replacement is immediate. Behind some proxies the server never counts
+		// this process. This must not cost a connection per second.
 		pause := time.Duration(0)
 		if s.redials++; s.redials > 1 {
 			pause = min(time.Second<<min(s.redials, 10), longestRetest)
@@ -163,8 +163,8 @@ func (s *Subscription) demoted() {
 	if !s.up || s.ps == nil || s.leaving || s.ctx.Err() != nil {
 		return
 	}
-	// Not more than once in a while, but never not at all: the requests may be on the new
-	// master from now on, and no other refusal come.
+	// This is limited in rate but never omitted: the requests may use the new master from
+	// now on, and there may be no other refusal.
 	pause := time.Duration(0)
 	if s.redialed > 0 {
 		pause = max(0, s.redialed+retestAfter-now)
@@ -179,10 +179,10 @@ func (s *Subscription) demoted() {
 }
 
 // publishToSelf sends this process a message. If it is counted and arrives, the count of
-// receivers can be trusted to tell live processes from dead ones.
+// receivers distinguishes live processes from dead ones.
 func (s *Subscription) publishToSelf() receipt {
 	select {
-	case <-s.self: // of one before
+	case <-s.self: // the message of an earlier test
 	default:
 	}
 	count, err := s.requests.do(s.ctx, Command("publish", s.cfg.Channel, selfTest), echoWithin)

@@ -23,11 +23,11 @@ func newServer(opt redis.Options, cfg Config) *server {
 	return s
 }
 
-func (s *server) Send(ctx context.Context, r Request, timeout time.Duration) (any, error) {
+func (s *server) Send(ctx context.Context, _ string, r Request, timeout time.Duration) (any, error) {
 	return s.requests.do(ctx, r, timeout)
 }
 
-// failed is called for each request that was not answered well.
+// failed is called for each request that failed.
 func (s *server) failed(r Request, err error) {
 	s.cfg.Failed(r, err)
 	if isReplica(err) {

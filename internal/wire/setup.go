@@ -10,23 +10,22 @@ import (
 	"github.com/redis/go-redis/v9/auth"
 )
 
-// A greeting reads the answer to HELLO, with which a connection begins. go-redis goes on
-// where it is refused, as old servers do not know it. But a server that has too many
-// connections, or does not serve strangers, says so and closes; and one that asks for a
-// password goes on to refuse every call, or closes the connection in the middle of a
-// long one. What was sent then would be unknown.
+// A greeting reads the answer to HELLO, the first request of a connection. go-redis continues
+// after a refusal, because old servers do not know HELLO. But a server with too many
+// connections, or one that rejects the client, refuses and closes the connection. A server
+// that requires a password refuses every later call, or closes the connection during a long
+// one. The outcome of that request would be unknown.
 type greeting struct {
-	authenticates bool // the user's OnConnect may yet give the password
+	authenticates bool // the user's OnConnect may send the password later
 }
 
-// turnedAwayError is such an answer. It is not a redis.Error, which go-redis would go on after:
-// see plainRefusal.
+// turnedAwayError is such an answer. It is not a redis.Error, because go-redis would continue
+// after one: see plainRefusal.
 type turnedAwayError struct{ text string }
 
 func (e *turnedAwayError) Error() string { return e.text }
 
-// ProcessHook turns what a server says that turns connections away into an error of the
-// setup.
+// ProcessHook makes the setup fail if the server rejects the connection.
 func (g greeting) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		err := next(ctx, cmd)
@@ -49,8 +48,8 @@ func (greeting) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 	return next
 }
 
-// guardSetup bounds what the user's functions may do while a connection is set up: as
-// a Dialer, they may hang. Each runs on a goroutine of its own, and few at a time.
+// guardSetup limits the user's functions during the setup of a connection, because they may
+// hang, like a Dialer. Each runs on its own goroutine, and only a few run at a time.
 func guardSetup(opt *redis.Options, closed <-chan struct{}) {
 	g := &guard{within: opt.DialTimeout, closed: closed, running: make(chan struct{}, maxDialing)}
 	if connected := opt.OnConnect; connected != nil {
@@ -85,8 +84,8 @@ type guard struct {
 	running chan struct{}
 }
 
-// apart calls f, and leaves it behind when its time is over; late gets then what f
-// returns after that.
+// apart calls f, and abandons the call after g.within or when ctx ends. late then receives
+// the result of f.
 func apart[T any](ctx context.Context, g *guard, name string, f func(context.Context) (T, error), late func(T)) (T, error) {
 	type result struct {
 		value T
@@ -150,9 +149,48 @@ func (p *guardedProvider) Subscribe(listener auth.CredentialsListener) (auth.Cre
 	if err != nil {
 		return nil, nil, err
 	}
-	// It is called where a connection is closed, which must not hang either.
+	// It is called when a connection is closed, which must not hang, either.
 	return s.credentials, func() error {
 		go func() { _ = s.end() }()
 		return nil
 	}, nil
 }
+
+// setUp makes a connection ready, or reports why it could not.
+func (c *connection) setUp(rdb *redis.Client, result chan<- error) {
+	ctx, cancel := context.WithTimeout(context.Background(), c.opt.DialTimeout)
+	defer cancel()
+	err := c.dialAndSetUp(ctx, rdb)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.setting--
+	if err == nil && c.rdb == rdb && !c.closed {
+		c.ready, c.proved = true, c.trust.now()
+	}
+	result <- err
+	close(c.changed)
+	c.changed = make(chan struct{})
+}
+
+// dialAndSetUp dials before go-redis does, which writes a line to standard error for each
+// dial that fails: thousands of them in an outage.
+func (c *connection) dialAndSetUp(ctx context.Context, rdb *redis.Client) error {
+	conn, err := c.dials.connect(ctx, c.opt.Network, c.opt.Addr)
+	if err != nil {
+		return err
+	}
+	defer c.dials.offer(conn)() // it is not used if rdb was closed meanwhile
+	err = plainRefusal(rdb.Process(ctx, redis.NewCmd(ctx, nothing{})))
+	if IsRefused(err) && err.Error() == errNothing.text {
+		return nil
+	}
+	return err
+}
+
+// nothing is a command that is never sent: go-redis dials and sets up a connection for it,
+// and then gets an error instead of its text. A redis.Error does not close the connection.
+type nothing struct{}
+
+var errNothing = &refusal{"wire: nothing to send"}
+
+func (nothing) MarshalBinary() ([]byte, error) { return nil, errNothing }

@@ -2,45 +2,83 @@ package wire
 
 import (
 	"context"
+	"errors"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// A Stream sends batches, each in one round trip, beside the requests of Send. It has
-// connections with numbers from 0 to Config.Width-1, each of which one caller uses at a
-// time. Another batch goes out on another connection, so that one that is not answered
-// delays none.
+// A Stream sends batches, each in one round trip, on connections that Send does not use. At
+// most Config.Width batches are in flight, each on its own connection, so an unanswered
+// batch does not delay the next one.
 type Stream struct {
-	connections []*connection
-	demoted     func() // the server has refused as a replica does
+	all     []*connection
+	demoted func() // called when the server refuses a request because it is a replica
+
+	mu   sync.Mutex
+	free []*connection // idle connections; the one that worked last is last
 }
 
 func newStream(opt redis.Options, width int, demoted func()) *Stream {
-	return &Stream{newConnections(width, opt), demoted}
+	all := newConnections(width, opt)
+	return &Stream{all: all, demoted: demoted, free: slices.Clone(all)}
 }
 
 func (s *Stream) close() {
-	for _, c := range s.connections {
+	for _, c := range s.all {
 		c.close()
 	}
 }
 
-// Send sends a batch and waits for its answers until ctx, which has a deadline, ends. It
-// also reports whether the connection works.
-func (s *Stream) Send(ctx context.Context, number int, requests []Request) (answers []Answer, works bool) {
-	c := s.connections[number]
-	answers = transfer(ctx, c, requests, nil)
+var errStreamBusy = errors.New("all connections of the stream are in use")
+
+// Send sends a batch and waits for its answers until ctx, which has a deadline, ends.
+func (s *Stream) Send(ctx context.Context, requests []Request) []Answer {
+	c := s.take()
+	if c == nil {
+		answers := make([]Answer, len(requests))
+		for i := range answers {
+			answers[i].Err = &unsentError{errStreamBusy}
+		}
+		return answers
+	}
+	answers := transfer(ctx, c, requests, nil)
 	if slices.ContainsFunc(answers, func(a Answer) bool { return isReplica(a.Err) }) {
 		s.demoted()
 	}
-	return answers, !c.failed
+	s.release(c)
+	return answers
+}
+
+// take returns the idle connection that worked last, nil if there is none.
+func (s *Stream) take() *connection {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	last := len(s.free) - 1
+	if last < 0 {
+		return nil
+	}
+	c := s.free[last]
+	s.free = s.free[:last]
+	return c
+}
+
+// release makes a connection available again. One that failed is used after all others.
+func (s *Stream) release(c *connection) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c.failed {
+		s.free = slices.Insert(s.free, 0, c)
+	} else {
+		s.free = append(s.free, c)
+	}
 }
 
 // Mark returns the time for a later Doubt.
-func (s *Stream) Mark() time.Duration { return s.connections[0].trust.now() }
+func (s *Stream) Mark() time.Duration { return s.all[0].trust.now() }
 
-// Doubt says that a batch which was sent at a Mark should have been answered by now. The
-// connections that were not answered since are made anew for the next batches.
-func (s *Stream) Doubt(mark time.Duration) { s.connections[0].trust.doubt(mark) }
+// Doubt reports that a batch which was sent at a Mark should have been answered by now.
+// Connections without an answer since then are replaced before their next use.
+func (s *Stream) Doubt(mark time.Duration) { s.all[0].trust.suspect(mark) }

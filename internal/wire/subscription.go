@@ -15,17 +15,17 @@ import (
 )
 
 const (
-	// pongWithin is how long the answer to a ping may take before the subscription is
-	// made anew.
+	// pongWithin is the time for the answer to a ping. After that, the subscription is
+	// replaced.
 	pongWithin = 5 * time.Second
 
-	// subscribeWithin is how long a waiter waits for the first subscription
-	// before it joins the queue without one.
+	// subscribeWithin is the time for which a waiter waits for the first subscription. After
+	// that, it joins the queue without one.
 	subscribeWithin = 2 * time.Second
 )
 
 // A Subscription is the one connection on which messages of a server arrive. Messages are
-// hints: each one makes a caller look, and scripts decide. The connection is made at the
+// hints: each one makes a caller check, and scripts decide. The connection is made at the
 // first use and again after each failure, until Close.
 type Subscription struct {
 	cfg        Config
@@ -40,15 +40,15 @@ type Subscription struct {
 	started  bool
 	up       bool
 	first    chan struct{} // closed when the first connection was tested or failed
-	trusted  bool          // PUBLISH's count of receivers is true of this connection
-	testing  chan struct{} // closed at the end of the self-test under way; nil: none
+	trusted  bool          // PUBLISH's count of receivers is correct for this connection
+	testing  chan struct{} // closed at the end of the present self-test; nil: none
 	again    bool          // it began on a connection that is gone
 	tested   time.Duration // when the last one ended, by Config.Now
 	self     chan struct{} // receives the self-test's message
 	failed   int           // self-tests since the last one that proved the count
-	redials  int           // connections closed since then, as the test failed
-	redialed time.Duration // when it was last made anew as a server was a replica; 0: never
-	leaving  bool          // that is about to happen
+	redials  int           // connections closed since then because the test failed
+	redialed time.Duration // when it was last replaced because a server was a replica; 0: never
+	leaving  bool          // such a replacement is scheduled
 	lost     bool          // the loss of the subscription was logged
 	ps       *redis.PubSub // the present connection; nil: none
 }
@@ -70,8 +70,8 @@ func newSubscription(opt redis.Options, requests *dispatcher, cfg Config) *Subsc
 	}
 }
 
-// probe lets TCP find out within half a minute that the other side is gone, although
-// nothing is sent: it costs the server no command.
+// probe makes TCP detect within half a minute that the other side is gone, although nothing
+// is sent. This costs the server no command.
 func probe(conn net.Conn) {
 	if wrapped, ok := conn.(interface{ NetConn() net.Conn }); ok { // of TLS
 		conn = wrapped.NetConn()
@@ -100,7 +100,7 @@ func (s *Subscription) close() {
 	s.wg.Wait()
 }
 
-// decide says that the first connection was tested or failed.
+// decide records that the first connection was tested or failed.
 func (s *Subscription) decide() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,15 +118,15 @@ func (s *Subscription) Up() bool {
 	return s.up
 }
 
-// Trusted reports whether PUBLISH's count of receivers is true of this subscription.
+// Trusted reports whether PUBLISH's count of receivers is correct for this subscription.
 func (s *Subscription) Trusted() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.trusted
 }
 
-// Start makes the first connection and waits until it was tested, for subscribeWithin at
-// most, and not if it failed: without one a waiter is slow, not wrong.
+// Start makes the first connection and waits until it was tested or failed, for at most
+// subscribeWithin. Without a subscription, a waiter is slow but correct.
 func (s *Subscription) Start(ctx context.Context) {
 	s.start()
 	timer := time.NewTimer(subscribeWithin)
@@ -152,7 +152,7 @@ func (s *Subscription) run() {
 			return
 		}
 		if !logged {
-			s.cfg.Logger.Info("subscription lost; hand-overs are slower until it is back", "err", err)
+			Log(s.cfg.Logger, err, "subscription lost; hand-overs are slower until it is back")
 		}
 		if began {
 			wait.Reset()
@@ -163,7 +163,7 @@ func (s *Subscription) run() {
 	}
 }
 
-// listen makes one connection and receives on it until it fails. began says that it was
+// listen makes one connection and receives on it until it fails. began reports whether it was
 // subscribed.
 func (s *Subscription) listen() (began bool, err error) {
 	s.mu.Lock()
@@ -179,7 +179,7 @@ func (s *Subscription) listen() (began bool, err error) {
 	if err := ps.Subscribe(s.ctx, append(watched, s.cfg.Channel)...); err != nil {
 		return false, err
 	}
-	// Only now may others use it: while it connects they would be blocked.
+	// Others may use it only now: they would block while it connects.
 	s.mu.Lock()
 	s.ps = ps
 	var late []string
@@ -194,8 +194,8 @@ func (s *Subscription) listen() (began bool, err error) {
 			return false, err
 		}
 	}
-	// With a context that is over PubSub does not connect anew by itself after an
-	// error, which would block others, too; run does it.
+	// With a context that has ended, PubSub does not reconnect by itself after an error.
+	// That would block other callers, too. run reconnects.
 	over, cancel := context.WithCancel(s.ctx)
 	cancel()
 	pinged, silent := false, time.Duration(0)
@@ -234,7 +234,7 @@ func (s *Subscription) listen() (began bool, err error) {
 	}
 }
 
-// begin is called at each new subscription. What was missed before it is found by looking.
+// begin is called at each new subscription. Checks find what was missed before.
 func (s *Subscription) begin() {
 	s.mu.Lock()
 	s.up = true
@@ -247,8 +247,8 @@ func (s *Subscription) begin() {
 	s.cfg.Missed()
 }
 
-// receive takes one message. Anybody may forge one, so each only makes a caller look, or
-// leave what this process does not want.
+// receive takes one message. Any client may forge one, so a message only makes a caller check,
+// or release a grant that this process does not want.
 func (s *Subscription) receive(payload string) {
 	if payload != selfTest {
 		s.cfg.Message(payload)

@@ -2,7 +2,7 @@ package wire
 
 import "sync"
 
-// watches are the callers that want to know of messages on channels.
+// watches are the callers that watch channels.
 type watches struct {
 	// sending is held from a change of watches until it is sent, so that the end of
 	// the last watch of a channel does not overtake the next one's beginning.
@@ -11,9 +11,9 @@ type watches struct {
 	all map[string]map[*watch]struct{} // by channel; guarded by Subscription.mu
 }
 
-// A watch calls its function on a goroutine of its own, which lives while there is
-// something to say: the function may be the application's, and block. What arrives during
-// a call is one more call.
+// A watch calls its function on its own goroutine, because the function may be the
+// application's, and block. The goroutine ends when there is no message left. All messages
+// during a call cause one more call.
 type watch struct {
 	nudge func()
 
@@ -23,7 +23,7 @@ type watch struct {
 	over    bool
 }
 
-// notify has the function called, and returns at once.
+// notify causes a call of the function, and returns at once.
 func (w *watch) notify() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -59,8 +59,7 @@ func (w *watch) end() {
 
 // Watch calls nudge after a message arrived on a channel, and after each new subscription
 // to it, as messages may have been missed before. It never makes two calls at a time. The
-// Subscription starts if it has not yet. A call that is under way when the watch is
-// stopped is not waited for.
+// Subscription starts if it has not yet. stop does not wait for an unfinished call.
 func (s *Subscription) Watch(channel string, nudge func()) (stop func()) {
 	w := &watch{nudge: nudge}
 	s.start()
@@ -97,7 +96,7 @@ func (s *Subscription) unwatch(channel string, w *watch) {
 	}
 }
 
-// notify nudges those who watch a channel.
+// notify notifies the watches of a channel.
 func (s *Subscription) notify(channel string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,34 +9,33 @@ import (
 )
 
 // A Wire reaches the servers of all names of a Client. The packages above it name no
-// server. A topology of several servers finds the name in the hash tag of the keys.
+// server: each request, stream and subscription is of a name.
 type Wire interface {
-	// Send sends a request to the server of its name and waits for the answer, for so
-	// long or until ctx ends, which breaks the request off. See OutcomeOf for what an
-	// error says.
-	Send(ctx context.Context, r Request, timeout time.Duration) (any, error)
+	// Send sends a request to the server of the name and waits for the answer. The request
+	// is abandoned when the timeout has passed or ctx ends. OutcomeOf interprets the error.
+	Send(ctx context.Context, name string, r Request, timeout time.Duration) (any, error)
 
-	// Renewals returns the stream of a name: connections beside those of Send. Names
-	// whose requests may share a batch have the same one.
+	// Renewals returns the stream of a name, with connections that Send does not use. Names
+	// whose requests may share a batch have the same stream.
 	Renewals(name string) *Stream
 
 	// Messages returns the subscription on which messages about a name arrive.
 	Messages(name string) *Subscription
 
-	// Close breaks off what is under way, and ends all connections and goroutines.
+	// Close aborts unfinished requests, and ends all connections and goroutines.
 	Close()
 }
 
-// Config is what a Wire needs of the package above. All fields are required. No function
+// Config contains what a Wire needs from the package above. All fields are required. No function
 // may block.
 type Config struct {
-	Channel string               // on which this process hears messages to itself
+	Channel string               // on which this process receives its messages
 	Logger  logr.Logger          // the zero value discards
 	Now     func() time.Duration // elapsed time
-	Width   int                  // how many batches of a Stream are under way at most
+	Width   int                  // maximum number of batches of a Stream in flight
 
-	// Failed is called for each request of Send that was sent or was to be sent, and had
-	// no good answer.
+	// Failed is called for each request of Send whose outcome is Refused, Moved, Unsent or
+	// Unknown.
 	Failed func(Request, error)
 	// Message is called with each message on Channel.
 	Message func(payload string)

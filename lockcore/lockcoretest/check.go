@@ -13,15 +13,15 @@ type Problem int
 
 // The kinds of violations.
 const (
-	// Overlap: two believed to hold a name at one time, one of them exclusively.
+	// Overlap: two processes held a name at the same time, at least one exclusively.
 	Overlap Problem = iota + 1
-	// TokenOrder: a token was not greater than that of a hold that was over
-	// before, or was the same as another's.
+	// TokenOrder: a token was not greater than that of an earlier hold, or equal to that
+	// of another hold.
 	TokenOrder
-	// UseOutside: work was done without a hold, or after it was over.
+	// UseOutside: work was done without a hold or after its end.
 	UseOutside
-	// Stray: an event of a hold that was never acquired or had been released
-	// or lost. As likely as the lock, the test that recorded it is wrong.
+	// Stray: an event refers to a hold that was never acquired, or that had been released
+	// or lost. The error may be in the test that recorded it.
 	Stray
 )
 
@@ -33,12 +33,11 @@ func (p Problem) String() string {
 	return names[p]
 }
 
-// Violation is something in a history that a lock must not allow.
+// Violation is a contradiction in a history. A correct lock allows none.
 type Violation struct {
 	Problem Problem
-	// Events are those that contradict each other, in order of time; of a use
-	// or stray event the event itself, after the Acquire of its hold if there
-	// was one.
+	// Events are the events that contradict each other, in order of time. For UseOutside
+	// and Stray it is the event itself, after the Acquire of its hold if there is one.
 	Events []Event
 }
 
@@ -50,11 +49,11 @@ func (v Violation) String() string {
 	return fmt.Sprintf("%v: %s", v.Problem, strings.Join(texts, " | "))
 }
 
-// instant is a place in the order of events. Time alone does not tell it: in
-// a bubble much happens at one time.
+// instant is a position in the order of events. The time alone is not enough: in a bubble
+// many events have the same time.
 type instant struct {
 	at  time.Duration
-	seq int // 0 is before all events of that time
+	seq int // 0 precedes all events of that time
 }
 
 func (a instant) before(b instant) bool {
@@ -70,11 +69,11 @@ type holdKey struct {
 type hold struct {
 	acquired   Event
 	start, end instant
-	reads      instant // from here on it is shared
-	depth      int     // entries not yet released; 0 when it is over
+	reads      instant // the hold is shared from this instant
+	depth      int     // entries not yet released; 0: the hold has ended
 }
 
-// expire sets when the hold ends by itself.
+// expire sets the instant at which the hold expires.
 func (h *hold) expire(validUntil time.Duration) {
 	if validUntil == 0 {
 		validUntil = never
@@ -82,12 +81,12 @@ func (h *hold) expire(validUntil time.Duration) {
 	h.end = instant{at: validUntil}
 }
 
-// sameOwner tells whether both are of one owner, which excludes only others.
+// sameOwner reports whether both holds have the same owner. Those do not exclude each other.
 func (h *hold) sameOwner(o *hold) bool {
 	return h.acquired.Owner != "" && h.acquired.Owner == o.acquired.Owner
 }
 
-// clash tells whether the two were believed at one time and exclude each other.
+// clash reports whether the two holds overlap in time and exclude each other.
 func (h *hold) clash(o *hold) bool {
 	if h.sameOwner(o) {
 		return false
@@ -111,22 +110,22 @@ func earlier(a, b instant) instant {
 	return a
 }
 
-// Check returns what is wrong with the history, nil if nothing is:
+// Check returns all violations in the history, nil if there are none:
 //
-//   - two holds of a name at one time, unless both are shared or of one owner;
-//   - a token not greater than those of all holds of that name that were over
-//     before, or the same as that of another hold. (Of two holds that meet,
-//     which readers may, the one granted first may be recorded last. An owner that
-//     reads keeps its token for as long as the server has an entry of it, which
-//     may be longer than it knows, and may come to write under a higher one: its
-//     token as a reader is held against those of others that wrote only.)
-//   - a use outside its hold;
-//   - events of no hold.
+//   - two holds of a name at the same time, unless both are shared or have the same owner
+//   - a token that is not greater than those of all earlier holds of that name, or equal
+//     to that of another hold
+//   - a use outside its hold
+//   - an event without a hold
 //
-// A hold lasts from its Acquire to its Release or Lose, but not beyond the
-// instant until which it was last known to be valid. An interval does not
-// contain its end: at one instant a name may pass from hand to hand, in the
-// order of the events.
+// A hold lasts from its Acquire to its Release or Lose, but not beyond its last
+// ValidUntil. The interval excludes its end: at one instant a name may pass from one
+// holder to the next, in the order of the events.
+//
+// Tokens are compared only for holds that do not overlap: of two readers, the one that was
+// granted first may be recorded last. An owner that reads keeps its token while the server
+// has an entry of it, and may then write with a higher one. So the token of a reader with
+// an owner is compared only with those of writers with other owners.
 func (h *History) Check() []Violation {
 	holds, found := replay(h.Events())
 	byName := map[string][]*hold{}
@@ -136,7 +135,7 @@ func (h *History) Check() []Violation {
 	for _, x := range holds {
 		for _, y := range byName[x.acquired.Name] {
 			if !y.start.before(x.start) {
-				break // each pair once; they stand in order of their start
+				break // each pair once; holds are ordered by their start
 			}
 			pair := []Event{y.acquired, x.acquired}
 			if y.clash(x) {
@@ -158,7 +157,7 @@ func (h *History) Check() []Violation {
 	return found
 }
 
-// replay makes holds of events that stand in order.
+// replay converts ordered events to holds.
 func replay(events []Event) (holds []*hold, found []Violation) {
 	latest := map[holdKey]*hold{}
 	for i, e := range events {

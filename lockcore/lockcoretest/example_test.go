@@ -8,8 +8,8 @@ import (
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
-// SET NX is applied and its reply lost; go-redis tries again and is told that
-// somebody else holds the key.
+// SET NX is applied and its reply is lost. go-redis retries, and the answer is that the
+// key is already set.
 func ExampleFaults_Add() {
 	ctx := context.Background()
 	r, err := lockcoretest.StartRedis()
@@ -39,7 +39,7 @@ func ExampleFaults_Add() {
 	// injected: 1
 }
 
-// A holder that did not notice that its lease was over.
+// A holder uses its hold after it has expired.
 func ExampleHistory_Check() {
 	var h lockcoretest.History
 	h.Add(
@@ -58,7 +58,7 @@ func ExampleHistory_Check() {
 func ExampleClock() {
 	start := time.Now()
 	clock := lockcoretest.NewClock()
-	clock.Advance(time.Hour) // the host slept, and no timer has run
+	clock.Advance(time.Hour) // the host was suspended, and no timer has fired
 	fmt.Println(clock.Now() >= time.Hour, time.Since(start) < time.Hour)
 	// Output: true true
 }

@@ -2,15 +2,15 @@ package lockcoretest
 
 import "strings"
 
-// exchange is a request that was sent and what shall happen to its reply.
+// exchange is a request that was sent, with the rules for its reply.
 type exchange struct {
-	left      int  // replies to come
-	subscribe bool // they are confirmations, which RESP3 sends as pushes
-	discard   bool // the first of two
+	left      int  // replies still expected
+	subscribe bool // the replies are confirmations, which RESP3 sends as pushes
+	discard   bool // the request is the first of two duplicates
 	rules     []*Rule
 }
 
-// expect notes which replies the request will have.
+// expect records which replies the request will have.
 func (r *relay) expect(cmd []string, rules []*Rule, discard bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -46,7 +46,7 @@ func (r *relay) expect(cmd []string, rules []*Rule, discard bool) {
 	r.pending = append(r.pending, e)
 }
 
-// answers returns the request that p answers; nil for what comes unasked.
+// answers returns the request that p answers, nil for a message or another push.
 func (r *relay) answers(p reply) *exchange {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -10,21 +10,20 @@ import (
 	"testing"
 )
 
-// errFaultsClosed is what a dial gets after Close.
-var errFaultsClosed = errors.New("lockcoretest: these Faults are closed")
+// errFaultsClosed is the error of a dial after Close.
+var errFaultsClosed = errors.New("lockcoretest: the Faults are closed")
 
-// Faults is a network between clients and a Redis server that fails when it is
-// told to. It reads the requests and replies that pass, so that a fault hits
-// one command and not a number of bytes. Give each client that shall fail
-// apart from the others Faults of its own.
+// Faults is a network between clients and a Redis server into which a test injects faults.
+// It parses requests and replies, so a fault applies to a command and not to a number of
+// bytes. A client that must fail independently of others needs its own Faults.
 //
-// All methods may be called from any goroutine. In a bubble, Faults must be
-// made inside it.
+// All methods may be called from any goroutine. In a bubble, Faults must be created inside
+// it.
 type Faults struct {
 	sources sync.Map // sha1 of a script -> its source
 
 	mu      sync.Mutex
-	rules   []*Rule // never changed in place: readers keep the slice they saw
+	rules   []*Rule // replaced, never modified: readers keep their slice
 	cut     *Rule   // the partition, if there is one
 	relays  map[*relay]struct{}
 	closed  bool
@@ -32,14 +31,14 @@ type Faults struct {
 	wg      sync.WaitGroup
 }
 
-// NewFaults returns a network without faults. Close it at the end of the test;
-// [Redis.OptionsVia] and [Proxy] do that themselves.
+// NewFaults returns a network without faults. Close it at the end of the test.
+// [Redis.OptionsVia] and [Proxy] close it themselves.
 func NewFaults() *Faults {
 	return &Faults{relays: map[*relay]struct{}{}, closing: make(chan struct{})}
 }
 
-// Close lifts every fault, resets every connection and waits until all
-// goroutines have ended. Further dials fail.
+// Close lifts all faults, resets all connections and waits until all goroutines have
+// ended. Later dials fail.
 func (f *Faults) Close() {
 	f.mu.Lock()
 	if !f.closed {
@@ -73,7 +72,7 @@ func (f *Faults) Dialer(next func(ctx context.Context, network, addr string) (ne
 	}
 }
 
-// admit lets a new connection in, or says why not.
+// admit returns nil if a new connection is allowed, and otherwise the reason.
 func (f *Faults) admit(ctx context.Context) error {
 	for _, r := range f.current() {
 		if r.fault.Kind == RefuseDial && r.claim() {
@@ -121,9 +120,9 @@ func (f *Faults) start(client, server net.Conn) error {
 	return nil
 }
 
-// Add injects a fault, from now until it is used up or lifted. The error says
-// what is wrong with it. Of several faults that apply to one request, those
-// added first come first; after a DropRequest or ResetBefore no other counts.
+// Add injects a fault from now until it is used up or lifted. It returns an error if the
+// fault is invalid. If several faults apply to one request, they apply in the order in
+// which they were added. After a DropRequest or ResetBefore no other fault applies.
 func (f *Faults) Add(fault Fault) (*Rule, error) {
 	return f.add(fault, callerLine())
 }
@@ -139,8 +138,8 @@ func (f *Faults) add(fault Fault, origin string) (*Rule, error) {
 	return r, nil
 }
 
-// Inject is [Faults.Add] for tests: a wrong fault ends the test, and so fails,
-// when it is over, one that was never injected (see [MustFire]).
+// Inject is [Faults.Add] for tests. An invalid fault ends the test. At its end, the test
+// fails if the fault was never injected (see [MustFire]).
 func (f *Faults) Inject(tb testing.TB, fault Fault) *Rule {
 	tb.Helper()
 	r, err := f.add(fault, callerLine())
@@ -166,15 +165,14 @@ func (f *Faults) current() []*Rule {
 	return f.rules
 }
 
-// Partition cuts the network both ways, on connections that exist and on those
-// dialed later, until [Faults.Heal] or [Rule.Lift]. Nothing is lost: as TCP
-// sends again what was not acknowledged, everything held back arrives late and
-// in order once the network has healed, even what a client sent before it gave
-// its connection up. For a partition that outlives TCP's patience call
-// [Faults.Cut] before Heal. The rule counts the requests, replies, messages,
-// ends of connections and dials that it held back.
+// Partition cuts the network in both directions, for existing and new connections, until
+// [Faults.Heal] or [Rule.Lift]. Nothing is lost: TCP resends unacknowledged data, so
+// everything that was held back arrives late and in order after Heal. This includes the
+// requests of clients that have closed their connection. To simulate a partition that
+// exceeds TCP's timeouts, call [Faults.Cut] before Heal. The rule counts the requests,
+// replies, messages, closed connections and dials that it held back.
 //
-// A second call, while the network is cut, returns the same rule.
+// While the network is cut, another call returns the same rule.
 func (f *Faults) Partition() *Rule {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -184,7 +182,7 @@ func (f *Faults) Partition() *Rule {
 	return f.cut
 }
 
-// Heal ends a partition, if there is one.
+// Heal ends the partition, if there is one.
 func (f *Faults) Heal() {
 	f.mu.Lock()
 	cut := f.cut
@@ -194,12 +192,12 @@ func (f *Faults) Heal() {
 	}
 }
 
-// Cut resets every connection at once, with all that is on its way, and returns
-// how many there were. New ones can be dialed.
+// Cut resets all connections, loses the data in transit, and returns the number of
+// connections. New ones can be dialed.
 func (f *Faults) Cut() int { return f.reset(false) }
 
-// CutSubscriptions is [Cut] for the connections that have subscribed to a
-// channel or pattern; the others go on.
+// CutSubscriptions is [Faults.Cut] for the connections that have subscribed to a channel or
+// pattern. Other connections stay open.
 func (f *Faults) CutSubscriptions() int { return f.reset(true) }
 
 func (f *Faults) reset(subscribed bool) int {

@@ -19,8 +19,8 @@ import (
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
-// start returns a server and a client of it that has connected, reads for a
-// second at most and tries nothing again. It is for use in a bubble.
+// start returns a server in a bubble and a connected client with a read timeout of one
+// second and no retries.
 func start(t *testing.T) (*lockcoretest.Redis, *redis.Client) {
 	t.Helper()
 	r := lockcoretest.NewRedis(t)
@@ -33,7 +33,7 @@ func start(t *testing.T) (*lockcoretest.Redis, *redis.Client) {
 	return r, c
 }
 
-// value looks at a key past all faults.
+// value reads a key without faults.
 func value(r *lockcoretest.Redis, key string) string {
 	v, err := r.Server().Get(key)
 	if err != nil {
@@ -83,7 +83,7 @@ func TestFaultsOfOneRequest(t *testing.T) {
 				tt.fault.Count = 1
 				rule := r.Faults().Inject(t, tt.fault)
 				if err := c.Incr(t.Context(), "other").Err(); err != nil || rule.Fired() != 0 {
-					t.Errorf("another command was hit: %v", err)
+					t.Errorf("the fault applied to another command: %v", err)
 				}
 				begin := time.Now()
 				n, err := c.Incr(t.Context(), "n").Result()
@@ -93,7 +93,7 @@ func TestFaultsOfOneRequest(t *testing.T) {
 				if got := value(r, "n"); got != tt.executed {
 					t.Errorf("n is %q, want %q", got, tt.executed)
 				}
-				// The fault is used up, and a new connection is whole.
+				// The fault is used up, and a new connection works.
 				if err := c.Set(t.Context(), "n", "0", 0).Err(); err != nil {
 					t.Error(err)
 				}
@@ -108,8 +108,8 @@ func TestFaultsOfOneRequest(t *testing.T) {
 	}
 }
 
-// The acquire of fault 13: it is sent first and arrives last, although its
-// sender has given up and closed the connection.
+// An acquire that is sent first and arrives last, after its sender has timed out and
+// closed the connection (fault 13).
 func TestDelayedRequestOutlivesItsClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, c := start(t)
@@ -134,8 +134,8 @@ func TestDelayedRequestOutlivesItsClient(t *testing.T) {
 	})
 }
 
-// In a pipeline a fault hits its own command; what follows on the connection
-// goes down with it, as with TCP, and no reply is taken for another's.
+// In a pipeline a fault applies to its own command. Everything after it on the connection
+// is lost, as with TCP, and no reply is matched to another request.
 func TestFaultsInPipeline(t *testing.T) {
 	tests := []struct {
 		kind     lockcoretest.Kind
@@ -167,7 +167,7 @@ func TestFaultsInPipeline(t *testing.T) {
 				if _, err := conn.Write([]byte(all)); err != nil {
 					t.Fatal(err)
 				}
-				synctest.Wait() // so that a reset finds the replies before it unread
+				synctest.Wait() // so that the replies before a reset are unread
 				got, err := io.ReadAll(conn)
 				if string(got) != tt.answered || !errors.Is(err, tt.end) {
 					t.Errorf("answered %q, %v, want %q, %v", got, err, tt.answered, tt.end)
@@ -180,7 +180,7 @@ func TestFaultsInPipeline(t *testing.T) {
 	}
 }
 
-// Requests are told apart however their bytes are cut into writes.
+// Requests are separated correctly however their bytes are split into writes.
 func TestRequestsAcrossWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := lockcoretest.NewRedis(t)
@@ -291,9 +291,9 @@ func TestScriptMatches(t *testing.T) {
 				r, c := start(t)
 				rule := r.Faults().Inject(t, lockcoretest.Fault{Kind: lockcoretest.ResetAfter, Match: match(r.Faults()), Count: 2})
 				if err := other.Run(t.Context(), c, nil).Err(); err != nil {
-					t.Errorf("another script was hit: %v", err)
+					t.Errorf("the fault applied to another script: %v", err)
 				}
-				// First by EVALSHA, which the server does not know, and EVAL.
+				// The first run sends EVALSHA, which the server does not have, and then EVAL.
 				if err := script.Run(t.Context(), c, []string{"n"}).Err(); !errors.Is(err, syscall.ECONNRESET) || value(r, "n") != "1" {
 					t.Errorf("first run: %v, n is %q", err, value(r, "n"))
 				}
@@ -319,7 +319,7 @@ func messages(t *testing.T, c *redis.Client, channel string) <-chan string {
 	ch := make(chan string, 100)
 	go func() {
 		for {
-			m, err := sub.Receive(context.Background()) // it ends with sub
+			m, err := sub.Receive(context.Background()) // returns when sub is closed
 			switch m := m.(type) {
 			case *redis.Message:
 				ch <- m.Payload
@@ -334,7 +334,7 @@ func messages(t *testing.T, c *redis.Client, channel string) <-chan string {
 	return ch
 }
 
-// arrived returns what has come by now.
+// arrived returns the messages received so far.
 func arrived(ch <-chan string) string {
 	synctest.Wait()
 	var all []string
@@ -436,7 +436,7 @@ func TestPartition(t *testing.T) {
 
 		rule := own.Partition()
 		if own.Partition() != rule {
-			t.Error("a second Partition is another one")
+			t.Error("a second Partition returned another rule")
 		}
 		if err := cut.Incr(t.Context(), "n").Err(); !errors.Is(err, os.ErrDeadlineExceeded) || value(r, "n") != "" {
 			t.Errorf("INCR: %v, n is %q", err, value(r, "n"))
@@ -446,10 +446,10 @@ func TestPartition(t *testing.T) {
 			t.Errorf("dial: %v after %v, want a timeout after 2s", err, time.Since(begin))
 		}
 		if n := rule.Fired() - before; n != 1 {
-			t.Errorf("a dial that was held back counts %d times, want 1", n)
+			t.Errorf("a dial that was held back was counted %d times, want 1", n)
 		}
 		if n, err := c.Publish(t.Context(), "ch", "m").Result(); n != 1 || err != nil {
-			t.Errorf("PUBLISH from the other side: %d, %v", n, err)
+			t.Errorf("PUBLISH past the partition: %d, %v", n, err)
 		}
 		if m := arrived(got); m != "" {
 			t.Errorf("arrived %q through the partition", m)
@@ -462,7 +462,7 @@ func TestPartition(t *testing.T) {
 			t.Errorf("arrived %q after Heal, want m", m)
 		}
 		if n := value(r, "n"); n != "1" {
-			t.Errorf("n is %q after Heal, want the INCR that was under way", n)
+			t.Errorf("n is %q after Heal, want the INCR that was in transit", n)
 		}
 		if err := <-dialed; err != nil {
 			t.Errorf("the dial that waited: %v", err)
@@ -472,14 +472,14 @@ func TestPartition(t *testing.T) {
 		// A partition that outlives the connections.
 		own.Partition()
 		if err := cut.Incr(t.Context(), "n").Err(); err == nil {
-			t.Error("INCR has passed a partition")
+			t.Error("INCR passed a partition")
 		}
 		if n := own.Cut(); n == 0 {
 			t.Error("no connection was cut")
 		}
 		own.Heal()
 		if n, err := cut.Get(t.Context(), "n").Int(); n != 1 || err != nil {
-			t.Errorf("n is %d, %v, want 1: what was under way is lost", n, err)
+			t.Errorf("n is %d, %v, want 1: the data in transit is lost", n, err)
 		}
 		if m := arrived(got); m != "subscribed again" {
 			t.Errorf("arrived %q, want the new subscription", m)
@@ -487,7 +487,7 @@ func TestPartition(t *testing.T) {
 	})
 }
 
-// Requests pass and replies are dropped (fault 8), on old connections and new.
+// Requests pass and replies are dropped, on old and new connections (fault 8).
 func TestDropReplies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, c := start(t)
@@ -518,8 +518,8 @@ func TestRepliesOfSubscriptions(t *testing.T) {
 			subscribes := r.Faults().Inject(t, lockcoretest.Fault{Kind: lockcoretest.TrickleReply, Match: lockcoretest.Command("SUBSCRIBE")})
 			sub := c.Subscribe(t.Context(), "a", "b", "c")
 			defer func() { _ = sub.Close() }()
-			// Three confirmations of one request, one, and three of a request
-			// without names: the PING after them has its own reply.
+			// Three confirmations of one request, one confirmation, and three of a request
+			// without names. The PING after them must get its own reply.
 			for range 3 {
 				if _, err := sub.Receive(t.Context()); err != nil {
 					t.Fatal(err)
@@ -552,17 +552,17 @@ func TestRepliesOfSubscriptions(t *testing.T) {
 				t.Errorf("RESP%d: received %q, want %q", protocol, got, want)
 			}
 			if pings.Fired() != 1 || subscribes.Fired() != 1 {
-				t.Errorf("RESP%d: injected %d and %d times, want once for a request", protocol, pings.Fired(), subscribes.Fired())
+				t.Errorf("RESP%d: injected %d and %d times, want once per request", protocol, pings.Fired(), subscribes.Fired())
 			}
 		})
 	}
 }
 
-// What comes unasked, before the reply, is not taken for it.
+// A push that arrives before the reply is not taken for the reply.
 func TestPushesBeforeTheReply(t *testing.T) {
 	for name, tt := range map[string]struct {
 		requests []string
-		before   []string // the server's answers to all but the last, and what comes unasked
+		before   []string // the server's answers to all but the last request, and the push
 		reply    string
 	}{
 		"a message, RESP2": {
@@ -628,8 +628,8 @@ func TestPushesBeforeTheReply(t *testing.T) {
 	}
 }
 
-// Neither side learns of the other's end through a partition: the server still
-// counts a subscriber that is gone, and the client waits for a server that is.
+// A partition hides the end of a connection from the other side: the server still counts
+// a subscriber that has closed, and the client waits for a server that has closed.
 func TestPartitionHidesTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, c := start(t)
@@ -650,7 +650,7 @@ func TestPartitionHidesTheEnd(t *testing.T) {
 		}
 		synctest.Wait()
 		if n := c.Publish(t.Context(), "gone", "m").Val(); n != 1 {
-			t.Errorf("PUBLISH reached %d, want the 1 that is gone", n)
+			t.Errorf("PUBLISH reached %d, want the 1 that has closed", n)
 		}
 		own.Heal()
 		synctest.Wait()
@@ -673,7 +673,7 @@ func TestPartitionHidesTheEnd(t *testing.T) {
 	})
 }
 
-func TestFaultIsRefused(t *testing.T) {
+func TestInvalidFault(t *testing.T) {
 	f := lockcoretest.NewFaults()
 	defer f.Close()
 	for want, fault := range map[string]lockcoretest.Fault{
@@ -691,7 +691,7 @@ func TestFaultIsRefused(t *testing.T) {
 	}
 }
 
-// verdict notes what a test would have been told.
+// verdict records the calls of a testing.TB.
 type verdict struct {
 	testing.TB
 
@@ -736,7 +736,7 @@ func TestRuleWait(t *testing.T) {
 		synctest.Wait()
 		select {
 		case err := <-done:
-			t.Fatalf("Wait for 2 has returned after 1: %v", err)
+			t.Fatalf("Wait for 2 returned after 1: %v", err)
 		default:
 		}
 		c.Incr(t.Context(), "n")
@@ -746,12 +746,12 @@ func TestRuleWait(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if err := rule.Wait(ctx, 3); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("Wait for what never comes: %v", err)
+			t.Errorf("Wait for an injection that never happens: %v", err)
 		}
 	})
 }
 
-func TestConnectionThatIsNotRESPIsClosed(t *testing.T) {
+func TestNonRESPConnectionIsClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := lockcoretest.NewRedis(t)
 		conn, err := r.Options().Dialer(t.Context(), "tcp", "")
@@ -773,7 +773,7 @@ func TestConnectionThatIsNotRESPIsClosed(t *testing.T) {
 }
 
 func TestFaultsCloseEndsEverything(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // the bubble fails if a goroutine stays
+	synctest.Test(t, func(t *testing.T) { // the bubble fails if a goroutine remains
 		r := lockcoretest.NewRedis(t)
 		f := lockcoretest.NewFaults()
 		opt := once(&redis.Options{Addr: "127.0.0.1:1", Dialer: f.Dialer(r.Dial)})
@@ -789,7 +789,7 @@ func TestFaultsCloseEndsEverything(t *testing.T) {
 			t.Errorf("GET: %v, injected %d times", err, rule.Fired())
 		}
 		if err := c.Get(t.Context(), "k").Err(); err == nil {
-			t.Error("closed Faults let a dial pass")
+			t.Error("closed Faults allowed a dial")
 		}
 	})
 }

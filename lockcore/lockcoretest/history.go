@@ -11,25 +11,25 @@ import (
 	"time"
 )
 
-// Op is what an [Event] tells.
+// Op is the type of an [Event].
 type Op int
 
-// The events in the life of a hold. A hold is one lease as its holder sees it,
-// known by name, process and token; a reentrant entry is an Acquire with the
-// token of a hold that is open, and needs a Release of its own.
+// The events of a hold. A hold is one lease as its holder sees it, identified by name,
+// process and token. A reentrant entry is an Acquire with the token of an active hold, and
+// needs its own Release.
 const (
-	// Acquire: the call that grants has returned. Record it after that.
+	// Acquire: the acquiring call has returned. Record it after the call.
 	Acquire Op = iota + 1
-	// Renew: the hold is now believed valid until ValidUntil.
+	// Renew: the hold is now valid until ValidUntil.
 	Renew
-	// Downgrade: from here on the hold only reads.
+	// Downgrade: the hold is shared from now on.
 	Downgrade
-	// Release: record it before the call that releases, for after it the name
-	// may be another's already.
+	// Release: record it before the releasing call, since after the call another process
+	// may already hold the name.
 	Release
-	// Lose: the holder knows that its hold is over.
+	// Lose: the holder has detected the end of its hold.
 	Lose
-	// Use: work was done that relies on the hold.
+	// Use: work was done that requires the hold.
 	Use
 )
 
@@ -60,18 +60,18 @@ func (m Mode) String() string {
 	return "exclusive"
 }
 
-// Event is something that a process believed or did.
+// Event is something that a process did or detected.
 type Event struct {
 	At    time.Duration // on a clock that all processes share
 	Proc  string
 	Name  string
-	Owner string // of an Acquire of a lock with owners: holds of one owner exclude only others'
+	Owner string // of an Acquire of a lock with owners; holds of one owner do not exclude each other
 	Op    Op
 	Mode  Mode // of an Acquire
 	Token uint64
-	// ValidUntil is when an Acquire or Renew ends by itself, on the clock of
-	// At; 0 means not before Release or Lose. The hold counts as over from
-	// that instant, whenever the Lose was recorded.
+	// ValidUntil is the instant at which the hold of an Acquire or Renew expires, on
+	// the clock of At. 0 means that it does not expire. The hold ends at that instant,
+	// even if the Lose is recorded later.
 	ValidUntil time.Duration
 }
 
@@ -91,9 +91,8 @@ func (e Event) String() string {
 	return b.String()
 }
 
-// History records events of many processes, to be checked when they are over.
-// The zero value is ready for [History.Add]. Its methods may be called from
-// any goroutine.
+// History records events of several processes and checks them. The zero value is ready
+// for [History.Add]. Its methods may be called from any goroutine.
 type History struct {
 	now func() time.Duration
 
@@ -101,23 +100,23 @@ type History struct {
 	events []Event
 }
 
-// NewHistory returns a history for [History.Record], which takes the time from
-// now: [Redis.Clock], say.
+// NewHistory returns a history for [History.Record], which reads the clock now, for
+// example [Redis.Clock].
 func NewHistory(now func() time.Duration) *History { return &History{now: now} }
 
-// Record adds an event that happens now; e.At is set.
+// Record adds an event and sets its At to the current time.
 func (h *History) Record(e Event) {
 	if h.now == nil {
-		panic("lockcoretest: History.Record: this history has no clock: make it with NewHistory, or use Add")
+		panic("lockcoretest: History.Record: the history has no clock; create it with NewHistory or use Add")
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	e.At = h.now() // under the lock, so that the order is that of the times
+	e.At = h.now() // under the mutex, so that events are ordered by time
 	h.events = append(h.events, e)
 }
 
-// Add adds events as they are, from a log of another process for example.
-// Those with equal times count in the order in which they were added.
+// Add adds events unchanged, for example from the log of another process. Events with
+// equal times are ordered as they were added.
 func (h *History) Add(events ...Event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -133,8 +132,8 @@ func (h *History) Events() []Event {
 	return events
 }
 
-// Require fails the test for every violation, and if nothing was acquired at
-// all: an empty history proves nothing.
+// Require fails the test for every violation. It also fails if there is no Acquire, since
+// an empty history proves nothing.
 func (h *History) Require(tb testing.TB) {
 	tb.Helper()
 	acquired := slices.ContainsFunc(h.Events(), func(e Event) bool { return e.Op == Acquire })
@@ -146,5 +145,5 @@ func (h *History) Require(tb testing.TB) {
 	}
 }
 
-// never is the end of what does not end by itself.
+// never is the end of a hold that does not expire.
 const never = time.Duration(math.MaxInt64)

@@ -20,7 +20,7 @@ const (
 	use       = lockcoretest.Use
 )
 
-// at makes an event of name "n"; a trailing argument is ValidUntil.
+// at returns an event of name "n"; the optional last argument is ValidUntil.
 func at(second int, proc string, op lockcoretest.Op, token uint64, validUntil ...int) lockcoretest.Event {
 	e := lockcoretest.Event{At: time.Duration(second) * time.Second, Proc: proc, Name: "n", Op: op, Token: token}
 	for _, s := range validUntil {
@@ -70,10 +70,10 @@ func TestHistory(t *testing.T) {
 
 		{"expired", []lockcoretest.Event{at(1, "a", acquire, 1, 5), at(5, "b", acquire, 2)}, ""},
 		{"not yet expired", []lockcoretest.Event{at(1, "a", acquire, 1, 5), at(4, "b", acquire, 2)}, "overlap"},
-		{"expired, told late", []lockcoretest.Event{
+		{"expired, lost recorded late", []lockcoretest.Event{
 			at(1, "a", acquire, 1, 5), at(6, "b", acquire, 2), at(7, "a", lose, 1),
 		}, ""},
-		{"expired, released late", []lockcoretest.Event{
+		{"expired, release recorded late", []lockcoretest.Event{
 			at(1, "a", acquire, 1, 5), at(6, "b", acquire, 2), at(7, "a", release, 1),
 		}, ""},
 		{"renewed", []lockcoretest.Event{
@@ -90,7 +90,7 @@ func TestHistory(t *testing.T) {
 		{"smaller token", []lockcoretest.Event{
 			at(1, "a", acquire, 7), at(2, "a", release, 7), at(3, "b", acquire, 6),
 		}, "token order"},
-		{"smaller than one long ago", []lockcoretest.Event{
+		{"smaller than an older one", []lockcoretest.Event{
 			at(1, "a", acquire, 7), at(2, "a", release, 7), at(3, "b", acquire, 9), at(4, "b", release, 9), at(5, "c", acquire, 8),
 		}, "token order"},
 
@@ -104,7 +104,7 @@ func TestHistory(t *testing.T) {
 		}, "use outside a hold"},
 
 		{"released twice", []lockcoretest.Event{at(1, "a", acquire, 1), at(2, "a", release, 1), at(3, "a", release, 1)}, "stray event"},
-		{"released by a stranger", []lockcoretest.Event{at(1, "a", acquire, 1), at(2, "b", release, 1)}, "stray event"},
+		{"released by another process", []lockcoretest.Event{at(1, "a", acquire, 1), at(2, "b", release, 1)}, "stray event"},
 		{"lost, never held", []lockcoretest.Event{at(1, "a", lose, 1)}, "stray event"},
 		{"no such op", []lockcoretest.Event{at(1, "a", 0, 1)}, "stray event"},
 
@@ -152,7 +152,7 @@ func TestHistory(t *testing.T) {
 			for _, v := range h.Check() {
 				problems = append(problems, v.Problem.String())
 				if !strings.HasPrefix(v.String(), v.Problem.String()+": ") || len(v.Events) == 0 {
-					t.Errorf("a violation tells %q", v)
+					t.Errorf("the text of a violation is %q", v)
 				}
 			}
 			if got := strings.Join(problems, ", "); got != tt.want {
@@ -172,7 +172,7 @@ func TestEmptyHistoryFails(t *testing.T) {
 	var h lockcoretest.History
 	var v verdict
 	if h.Require(&v); !v.failed {
-		t.Error("a history without a hold has passed")
+		t.Error("a history without a hold passed")
 	}
 }
 
@@ -205,14 +205,14 @@ func TestHistoryRecordsFromManyGoroutines(t *testing.T) {
 		}
 		defer func() {
 			if recover() == nil {
-				t.Error("Record on a history without a clock has returned")
+				t.Error("Record on a history without a clock returned")
 			}
 		}()
 		new(lockcoretest.History).Record(lockcoretest.Event{})
 	})
 }
 
-// Holds of one owner exclude only others', and it keeps its token while it holds.
+// Holds of one owner exclude only those of others. An owner keeps its token while it holds.
 func TestHistoryOwners(t *testing.T) {
 	take := func(at int, proc, owner string, mode lockcoretest.Mode, token uint64) lockcoretest.Event {
 		return lockcoretest.Event{At: time.Duration(at), Proc: proc, Owner: owner, Name: "n", Op: lockcoretest.Acquire, Mode: mode, Token: token}
@@ -245,16 +245,16 @@ func TestHistoryOwners(t *testing.T) {
 				take(4, "b", "x", shared, 1), give(5, "a", 1), take(6, "d", "x", shared, 1),
 			}, nil,
 		},
-		"an owner comes back with the token that it had before another wrote": {
+		"an owner reads again with its token from before another owner wrote": {
 			[]lockcoretest.Event{
 				take(1, "a", "x", shared, 1), give(2, "a", 1), take(3, "c", "y", exclusive, 2), give(4, "c", 2),
 				take(5, "b", "x", shared, 1),
 			}, []lockcoretest.Problem{lockcoretest.TokenOrder},
 		},
-		"an owner hears that it reads when it has written since": {
+		"a read with an older token is recorded after the same owner wrote": {
 			[]lockcoretest.Event{take(1, "b", "x", exclusive, 2), give(2, "b", 2), take(3, "a", "x", shared, 1)}, nil,
 		},
-		"an owner writes with the token that it had before it wrote": {
+		"an owner writes with an older token": {
 			[]lockcoretest.Event{take(1, "b", "x", exclusive, 2), give(2, "b", 2), take(3, "a", "x", exclusive, 1)},
 			[]lockcoretest.Problem{lockcoretest.TokenOrder},
 		},

@@ -11,8 +11,8 @@ import (
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
-// The differences that the package comment names, on both servers: when a new
-// miniredis closes one, this fails and the comment is due.
+// The differences that the package comment lists, on both servers. If a new miniredis
+// removes one, this test fails and the comment must be updated.
 func TestMiniredisDiffersAsDocumented(t *testing.T) {
 	tests := []struct {
 		script       string

@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// Match chooses what a [Fault] applies to. cmd is a request, its name in
-// upper case and its arguments as they were sent; for [DropMessage] and
-// [DelayMessage] it is the message: its kind (message, pmessage or smessage),
-// for a pmessage the pattern, then channel and payload. A Match is called
-// from several goroutines and must not keep or change cmd.
+// Match selects the requests or messages that a [Fault] applies to. For a request, cmd is
+// its name in upper case and its arguments as sent. For [DropMessage] and [DelayMessage],
+// cmd is the kind of the message (message, pmessage or smessage), the pattern of a
+// pmessage, the channel, and the payload. A Match is called from several goroutines, and
+// must neither keep nor modify cmd.
 type Match func(cmd []string) bool
 
-// Command matches requests of that name, in any case, whose arguments begin
-// with those given.
+// Command matches requests with this name, in upper or lower case, whose arguments begin
+// with args.
 func Command(name string, args ...string) Match {
 	name = strings.ToUpper(name)
 	return func(cmd []string) bool {
@@ -23,12 +23,12 @@ func Command(name string, args ...string) Match {
 	}
 }
 
-// Script matches EVAL and EVALSHA, read-only or not, of exactly this source.
+// Script matches EVAL and EVALSHA, also their read-only forms, of exactly this source.
 //
-// A first EVALSHA may only find out that the server does not know the script.
-// Faults of replies ([SwallowReply], [ResetAfter], [DelayReply], [TrickleReply])
-// let that answer pass and wait for the run; those of requests cannot know, so
-// run the script once before, or use [Fault.Skip].
+// The first EVALSHA of a script may fail because the server does not have the script.
+// Faults of replies ([SwallowReply], [ResetAfter], [DelayReply], [TrickleReply]) ignore
+// that reply and apply to the next run. Faults of requests cannot detect this case. Run
+// the script once before, or use [Fault.Skip].
 func Script(source string) Match {
 	sum := sha1.Sum([]byte(source))
 	sha := hex.EncodeToString(sum[:])
@@ -37,7 +37,7 @@ func Script(source string) Match {
 	}
 }
 
-// Channel matches messages that were published to this channel.
+// Channel matches messages published to this channel.
 func Channel(name string) Match {
 	return func(cmd []string) bool {
 		at := 1
@@ -48,9 +48,9 @@ func Channel(name string) Match {
 	}
 }
 
-// ScriptContaining matches EVAL and EVALSHA of scripts whose source contains
-// text. EVALSHA tells no source: it is matched once the source was seen
-// through f, in an EVAL or a SCRIPT LOAD. See [Script] for the first EVALSHA.
+// ScriptContaining matches EVAL and EVALSHA of scripts whose source contains text. An
+// EVALSHA carries no source, so it matches only after an EVAL or a SCRIPT LOAD of the
+// source has passed through f. See [Script] for the first EVALSHA.
 func (f *Faults) ScriptContaining(text string) Match {
 	return func(cmd []string) bool {
 		switch {
@@ -64,7 +64,7 @@ func (f *Faults) ScriptContaining(text string) Match {
 	}
 }
 
-// learn remembers the source of a script that passes by.
+// learn stores the source of a script that passes through f.
 func (f *Faults) learn(cmd []string) {
 	var source string
 	switch {

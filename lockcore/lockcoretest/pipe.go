@@ -10,22 +10,21 @@ import (
 	"time"
 )
 
-// stream is one direction of a connection in memory. It has no limit, so a
-// writer never waits for a reader: miniredis publishes while it holds its
-// only lock, and over net.Pipe one subscriber that does not read would stop
-// the whole server.
+// stream is one direction of a connection in memory. Its buffer has no limit, so a writer
+// never waits for a reader. miniredis publishes while it holds its only lock: with
+// net.Pipe, one subscriber that does not read would block the whole server.
 //
-// What one Write put in is never joined with the next, so a reply written a
-// byte at a time is read a byte at a time.
+// Data of two Writes is never merged, so a reply written one byte at a time is also read
+// one byte at a time.
 type stream struct {
 	mu       sync.Mutex
 	changed  *sync.Cond
 	chunks   [][]byte
 	deadline time.Time
 	timer    *time.Timer
-	held     bool  // nothing can be read, not even the end, until resumed
-	ended    bool  // the writer is gone: what is left can be read, then EOF
-	err      error // the reader is gone, or the connection was reset
+	held     bool  // nothing can be read, not even the end
+	ended    bool  // the writer has closed: the remaining data can be read, then EOF
+	err      error // the reader has closed, or the connection was reset
 }
 
 func newStream() *stream {
@@ -66,7 +65,7 @@ func (s *stream) write(b []byte) (int, error) {
 	case errors.Is(s.err, syscall.ECONNRESET):
 		return 0, s.err
 	case s.err != nil || len(b) == 0:
-		// As with TCP, one writes to a peer that is gone and does not know yet.
+		// As with TCP, a write to a closed peer succeeds until the reset arrives.
 		return len(b), nil
 	}
 	s.chunks = append(s.chunks, append([]byte(nil), b...))
@@ -74,7 +73,7 @@ func (s *stream) write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// end is the writer's close: the reader still gets what was written.
+// end closes the writing side. The reader still receives the written data.
 func (s *stream) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -82,7 +81,7 @@ func (s *stream) end() {
 	s.changed.Broadcast()
 }
 
-// fail ends both sides at once; what was not read is lost.
+// fail ends both sides immediately. Unread data is lost.
 func (s *stream) fail(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -129,16 +128,16 @@ func (s *stream) wake() {
 // memConn is one end of a connection in memory.
 type memConn struct {
 	in, out *stream
-	ready   func() // called before what was read is handed over, if set
+	ready   func() // called before a read returns data, if set
 	closed  func() // called once when this end closes, if set
 
 	mu     sync.Mutex
 	gone   bool
-	linger bool // Close is orderly; else it is a reset
+	linger bool // Close is orderly; otherwise it is a reset
 }
 
-// newPipe returns the two ends of a connection in memory. Deadlines follow
-// the clock of the bubble it is used in.
+// newPipe returns the two ends of a connection in memory. Deadlines follow the clock of
+// the bubble in which it is used.
 func newPipe() (client, server *memConn) {
 	up, down := newStream(), newStream()
 	client = &memConn{in: down, out: up, linger: true}
@@ -169,7 +168,7 @@ func (c *memConn) opError(op string, err error) error {
 	return &net.OpError{Op: op, Net: "memory", Source: c.LocalAddr(), Addr: c.RemoteAddr(), Err: err}
 }
 
-// Close ends the connection as TCP does: the peer still reads what was sent.
+// Close ends the connection as TCP does: the peer can still read the sent data.
 func (c *memConn) Close() error {
 	c.mu.Lock()
 	gone, linger := c.gone, c.linger
@@ -191,13 +190,13 @@ func (c *memConn) Close() error {
 	return nil
 }
 
-// CloseWrite tells the peer that nothing more will come; replies still do.
+// CloseWrite closes the writing direction. The other direction stays open.
 func (c *memConn) CloseWrite() error {
 	c.out.end()
 	return nil
 }
 
-// SetLinger with 0 makes Close a reset, as on a *net.TCPConn.
+// SetLinger(0) makes Close a reset, as for a *net.TCPConn.
 func (c *memConn) SetLinger(sec int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -217,7 +216,7 @@ func (c *memConn) SetReadDeadline(t time.Time) error {
 	return nil
 }
 
-// SetWriteDeadline does nothing: a write never waits.
+// SetWriteDeadline does nothing, since a write never blocks.
 func (c *memConn) SetWriteDeadline(time.Time) error { return nil }
 
 type memAddr struct{}
@@ -225,7 +224,7 @@ type memAddr struct{}
 func (memAddr) Network() string { return "memory" }
 func (memAddr) String() string  { return "memory" }
 
-// halfClose tells the peer of c that nothing more will come.
+// halfClose closes the writing direction of c.
 func halfClose(c net.Conn) {
 	if w, ok := c.(interface{ CloseWrite() error }); ok {
 		_ = w.CloseWrite()
@@ -234,7 +233,7 @@ func halfClose(c net.Conn) {
 	_ = c.Close()
 }
 
-// reset closes c so that its peer sees a reset instead of an orderly end.
+// reset closes c with a reset instead of an orderly end.
 func reset(c net.Conn) {
 	if l, ok := c.(interface{ SetLinger(sec int) error }); ok {
 		_ = l.SetLinger(0)

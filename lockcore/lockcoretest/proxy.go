@@ -9,13 +9,12 @@ import (
 	"time"
 )
 
-// Proxy puts [Faults] in front of a real server: processes connect to it over
-// TCP on the loopback interface. It does not work in a bubble, and it does not
-// understand TLS.
+// Proxy puts [Faults] in front of a real server. Processes connect to it over TCP on the
+// loopback interface. It does not work in a bubble and does not support TLS.
 //
-// A listening socket cannot refuse and cannot stay silent: a connection that
-// [RefuseDial] hits is accepted and then reset, and one that meets a partition
-// is accepted and then gets no answer.
+// A listening socket cannot refuse or ignore a connection. So a connection that
+// [RefuseDial] applies to is accepted and then reset, and one during a partition is
+// accepted and gets no answer.
 type Proxy struct {
 	faults   *Faults
 	target   string
@@ -25,8 +24,8 @@ type Proxy struct {
 	wg       sync.WaitGroup
 }
 
-// NewProxy starts a proxy to the server at target ("host:port") and closes it
-// at the end of the test.
+// NewProxy starts a proxy for the server at target ("host:port"). It is closed at the end
+// of the test.
 func NewProxy(tb testing.TB, target string) *Proxy {
 	tb.Helper()
 	p, err := StartProxy(target)
@@ -37,11 +36,11 @@ func NewProxy(tb testing.TB, target string) *Proxy {
 	return p
 }
 
-// StartProxy is [NewProxy] for programs that are no test: call Close at the end.
-// The target is first dialed when a client connects, so it may start later.
+// StartProxy is [NewProxy] for programs other than tests. Call Close at the end. The proxy
+// dials target when a client connects, so the server may start later.
 func StartProxy(target string) (*Proxy, error) {
 	if _, _, err := net.SplitHostPort(target); err != nil {
-		return nil, fmt.Errorf("lockcoretest: target %q: it must be host:port: %w", target, err)
+		return nil, fmt.Errorf("lockcoretest: target is %q; it must be host:port: %w", target, err)
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -53,10 +52,10 @@ func StartProxy(target string) (*Proxy, error) {
 	return p, nil
 }
 
-// Addr is where clients connect ("127.0.0.1:port").
+// Addr returns the address for clients ("127.0.0.1:port").
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// Faults is the network between the clients and the server.
+// Faults returns the network between the clients and the server.
 func (p *Proxy) Faults() *Faults { return p.faults }
 
 // Close stops listening, resets every connection and waits until all
@@ -75,7 +74,7 @@ func (p *Proxy) accept() {
 			if p.ctx.Err() != nil {
 				return
 			}
-			// Out of file descriptors, most likely: they come back.
+			// Probably out of file descriptors, which is temporary.
 			select {
 			case <-time.After(10 * time.Millisecond):
 			case <-p.ctx.Done():
@@ -97,6 +96,6 @@ func (p *Proxy) connect(client net.Conn) {
 		reset(client)
 		return
 	}
-	// After Close the connections are closed here; nothing else to tell.
+	// It fails only after Close, and then has closed both connections.
 	_ = p.faults.start(client, server)
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
-// On a real server, with the faults at the client's side and in a proxy.
+// Faults on a real server, in the client's Dialer and in a proxy.
 func TestFaultsOnRealRedis(t *testing.T) {
 	server := servers.Redis(t)
 	proxy := lockcoretest.NewProxy(t, server.Addr())
@@ -51,7 +51,7 @@ func onRealRedis(t *testing.T, addr string, f *lockcoretest.Faults, opt *redis.O
 	if err := direct.FlushAll(ctx).Err(); err != nil {
 		t.Fatal(err)
 	}
-	// hasty runs INCR n with a client that does not wait long for the answer.
+	// hasty runs INCR n with a short timeout.
 	hasty := func() error {
 		o := *opt
 		o.ReadTimeout = 50 * time.Millisecond
@@ -98,7 +98,7 @@ func onRealRedis(t *testing.T, addr string, f *lockcoretest.Faults, opt *redis.O
 		t.Errorf("TrickleReply: %d, %v", n, err)
 	}
 
-	// Held back until its sender has gone, and then delivered.
+	// Held back until its sender has closed, and then delivered.
 	late := inject(lockcoretest.DelayRequest)
 	if err := hasty(); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("DelayRequest: %v", err)
@@ -107,7 +107,7 @@ func onRealRedis(t *testing.T, addr string, f *lockcoretest.Faults, opt *redis.O
 	late.Lift()
 	await(ctx, t, func() bool { return get(t, direct, "n") == "6" })
 
-	// A script: the NOSCRIPT of its first EVALSHA is not taken for its reply.
+	// The NOSCRIPT error of a script's first EVALSHA is not taken for its reply.
 	const source = "return redis.call('INCR', KEYS[1]) + 0"
 	script := redis.NewScript(source)
 	for i, match := range []lockcoretest.Match{lockcoretest.Script(source), f.ScriptContaining("'INCR', KEYS[1]) + 0")} {
@@ -121,7 +121,7 @@ func onRealRedis(t *testing.T, addr string, f *lockcoretest.Faults, opt *redis.O
 		want([]string{"7", "8"}[i])
 	}
 
-	// Messages, and a partition that the connection outlives.
+	// Messages, and a partition that ends before the connection does.
 	sub := client(t, &patient).Subscribe(ctx, "ch")
 	defer func() { _ = sub.Close() }()
 	receive := func() string {
@@ -151,11 +151,11 @@ func onRealRedis(t *testing.T, addr string, f *lockcoretest.Faults, opt *redis.O
 	if err := direct.Publish(ctx, "ch", "late").Err(); err != nil {
 		t.Fatal(err)
 	}
-	if err := cut.Wait(ctx, 1); err != nil { // the message is held back
+	if err := cut.Wait(ctx, 1); err != nil { // until the message is held back
 		t.Fatal(err)
 	}
 	if err := hasty(); err == nil {
-		t.Error("INCR has passed a partition")
+		t.Error("INCR passed a partition")
 	}
 	f.Heal()
 	if got := receive(); got != "late" {
@@ -173,8 +173,8 @@ func onRealRedis(t *testing.T, addr string, f *lockcoretest.Faults, opt *redis.O
 	lockcoretest.MustFire(t, cut)
 }
 
-// wasReset tells of a connection that was reset. With RESP3 go-redis looks for
-// pushes before it reads a reply; that look gets the reset, and the read EOF.
+// wasReset reports whether the connection was reset. With RESP3 go-redis checks for pushes
+// before it reads a reply. That check gets the reset, and the read gets EOF.
 func wasReset(err error) bool {
 	return errors.Is(err, syscall.ECONNRESET) || errors.Is(err, io.EOF)
 }
@@ -188,14 +188,14 @@ func await(ctx context.Context, t *testing.T, holds func() bool) {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			t.Fatalf("it never came to be: %v", ctx.Err())
+			t.Fatalf("the condition was never met: %v", ctx.Err())
 		}
 	}
 }
 
-// Every connection to a proxy ends when it is closed, and it can refuse.
+// A proxy refuses connections, and ends all of them when it is closed.
 func TestProxyRefusesAndCloses(t *testing.T) {
-	// A server of its own, so that this runs where there is no Redis.
+	// The test has its own server, so it also runs without Redis.
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -237,15 +237,15 @@ func TestProxyRefusesAndCloses(t *testing.T) {
 	}()
 	p.Close()
 	if err := <-waits; err == nil {
-		t.Error("a subscription has outlived the proxy")
+		t.Error("a subscription outlived the proxy")
 	}
 	if err := c.Ping(t.Context()).Err(); err == nil {
-		t.Error("a closed proxy has answered")
+		t.Error("a closed proxy answered")
 	}
 }
 
-func TestProxyTargetIsRefused(t *testing.T) {
-	if _, err := lockcoretest.StartProxy("localhost"); err == nil || !strings.Contains(err.Error(), `target "localhost"`) {
+func TestInvalidProxyTarget(t *testing.T) {
+	if _, err := lockcoretest.StartProxy("localhost"); err == nil || !strings.Contains(err.Error(), `target is "localhost"`) {
 		t.Errorf("a target without a port: %v", err)
 	}
 }

@@ -18,14 +18,14 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// address never leaves the process; an IP address, since a host name would be
-// looked up, and a look-up is not of the bubble.
+// address never leaves the process. It is an IP address, since go-redis would resolve a
+// host name, and the resolver does not run in the bubble.
 const address = "127.0.0.1:1"
 
-// Redis is a Redis server inside the process: miniredis behind connections in
-// memory that pass through [Faults]. In a testing/synctest bubble everything
-// about it, TTLs and TIME too, follows the bubble's clock; outside, real time.
-// See the package comment for how it differs from a real server.
+// Redis is a Redis server inside the process: miniredis behind in-memory connections that
+// pass through [Faults]. In a testing/synctest bubble its time, including TTLs and TIME,
+// follows the bubble's clock. The package comment lists the differences from a real
+// server.
 type Redis struct {
 	mini   *miniredis.Miniredis
 	faults *Faults
@@ -37,16 +37,15 @@ type Redis struct {
 	links   []*Faults
 	down    bool
 	hung    bool
-	refused bool // a dial was, ever
+	refused bool // a dial has failed
 
-	clock   sync.Mutex // held while mini's clock is set; never together with mu
+	clock   sync.Mutex // held while the clock of mini is set; never together with mu
 	stepped bool
 	step    time.Duration
 }
 
-// NewRedis starts an empty server and closes it at the end of the test, after
-// the cleanups that the test registered later. In a bubble call it inside,
-// with the bubble's T.
+// NewRedis starts an empty server. It is closed at the end of the test, after the cleanups
+// that the test registers later. In a bubble, call it inside with the bubble's T.
 func NewRedis(tb testing.TB) *Redis {
 	tb.Helper()
 	r, err := StartRedis()
@@ -57,7 +56,7 @@ func NewRedis(tb testing.TB) *Redis {
 	return r
 }
 
-// StartRedis is [NewRedis] for programs that are no test: call Close at the end.
+// StartRedis is [NewRedis] for programs other than tests. Call Close at the end.
 func StartRedis() (*Redis, error) {
 	r := &Redis{
 		mini:   miniredis.NewMiniRedis(),
@@ -81,12 +80,13 @@ func (r *Redis) serve() error {
 	return c.Close()
 }
 
-// Close closes the clients made by [Redis.Client], the networks given to
-// [Redis.OptionsVia] and the server, and waits until all their goroutines have
-// ended. Other clients are the caller's, and find their connections closed. If
-// ever a dial failed, it takes a second: a pool of go-redis that was refused as
-// often as it is large probes the server from a goroutine, once a second, which
-// does not notice before that its client was closed.
+// Close closes the clients of [Redis.Client], the networks of [Redis.OptionsVia] and the
+// server. It waits until all their goroutines have ended. The connections of other clients
+// are closed, too.
+//
+// If a dial has ever failed, Close takes a second. A go-redis pool whose dials have failed
+// often probes the server once a second on a goroutine, which notices only at the next
+// probe that its client was closed.
 func (r *Redis) Close() {
 	r.Unhang()
 	r.mu.Lock()
@@ -105,16 +105,15 @@ func (r *Redis) Close() {
 	}
 }
 
-// Options returns options for a client of this server, through [Redis.Faults].
-// Change them at will, but for Addr and Dialer. They differ from go-redis's
-// defaults in what disturbs a bubble: no maintenance notifications, no
-// CLIENT SETINFO, and a pool too large to be waited for (go-redis keeps the
-// timers of that wait in a global pool, from where the next bubble gets a
-// timer of the last, and panics).
+// Options returns options for a client of this server, through [Redis.Faults]. All fields
+// but Addr and Dialer may be changed. They differ from go-redis's defaults where those do
+// not work in a bubble: no maintenance notifications, no CLIENT SETINFO, and a pool that
+// is too large to fill up. (While a caller waits for a full pool, go-redis uses a timer
+// from a global pool. A timer of a previous bubble panics.)
 func (r *Redis) Options() *redis.Options { return r.options(r.faults) }
 
-// OptionsVia is [Redis.Options] through a network of its own, for a client that
-// shall be cut off while others are not. The server closes f when it closes.
+// OptionsVia is [Redis.Options] with a separate network, for a client that fails
+// independently of others. The server closes f when it closes.
 func (r *Redis) OptionsVia(f *Faults) *redis.Options {
 	r.mu.Lock()
 	r.links = append(r.links, f)
@@ -142,7 +141,7 @@ func (r *Redis) options(f *Faults) *redis.Options {
 	}
 }
 
-// Client returns a new client with [Redis.Options]. It is closed with the server.
+// Client returns a new client with [Redis.Options]. The server closes it.
 func (r *Redis) Client() *redis.Client {
 	c := redis.NewClient(r.Options())
 	r.mu.Lock()
@@ -151,25 +150,25 @@ func (r *Redis) Client() *redis.Client {
 	return c
 }
 
-// Faults is the network through which [Redis.Options] and [Redis.Client] connect.
+// Faults returns the network that [Redis.Options] and [Redis.Client] use.
 func (r *Redis) Faults() *Faults { return r.faults }
 
-// Server gives access to miniredis: to look at keys, to make it answer errors
-// (SetError) or slowly (a pre-hook that sleeps). Leave its clock to
-// [Redis.StepClock], and starting and closing it to Redis.
+// Server returns the miniredis, for example to inspect keys, to return errors (SetError),
+// or to answer slowly (a pre-hook that sleeps). Use [Redis.StepClock] to set its clock, and
+// the methods of Redis to start and close it.
 func (r *Redis) Server() *miniredis.Miniredis {
 	r.setClock()
 	return r.mini
 }
 
-// Clock returns the time since the server was started, by the time package:
-// a clock to record a [History] with.
+// Clock returns a function that returns the time since the server's start, by the time
+// package. Use it to record a [History].
 func (r *Redis) Clock() func() time.Duration {
 	return func() time.Duration { return time.Since(r.start) }
 }
 
-// Dial connects to the server past all faults. It has the form of
-// redis.Options.Dialer and ignores its arguments.
+// Dial connects to the server without faults. It has the type of redis.Options.Dialer and
+// ignores its arguments.
 func (r *Redis) Dial(_ context.Context, network, _ string) (net.Conn, error) {
 	client, srv := newPipe()
 	srv.ready = r.setClock
@@ -185,15 +184,15 @@ func (r *Redis) Dial(_ context.Context, network, _ string) (net.Conn, error) {
 	}
 	srv.in.hold(r.hung)
 	r.conns[srv] = struct{}{}
-	// Under the lock: what stops the server sets down first, and so never
-	// waits for connections while one is added.
+	// Under the mutex: Stop and Close set down first, so they never wait for connections
+	// while one is added.
 	r.mini.Server().ServeConn(srv)
 	return client, nil
 }
 
-// Hang stops the server as SIGSTOP does: connections stay, new ones are
-// accepted, requests are taken and not executed, until [Redis.Unhang]; then all
-// of them are. TTLs run on.
+// Hang stops the server as SIGSTOP does. Connections stay open, new ones are accepted, and
+// requests are queued until [Redis.Unhang]. Then all of them are executed. TTLs continue
+// to run.
 func (r *Redis) Hang() { r.hang(true) }
 
 // Unhang ends [Redis.Hang].
@@ -208,9 +207,9 @@ func (r *Redis) hang(hung bool) {
 	}
 }
 
-// Stop ends the server: connections are closed, requests that were not executed
-// are lost, dials are refused. It returns when nothing is being executed any
-// more. Do not stop a server whose pre-hook never returns.
+// Stop stops the server. Connections are closed, pending requests are lost, and dials are
+// refused. It returns when the current command has ended. Do not call it while a pre-hook
+// blocks.
 func (r *Redis) Stop() {
 	r.mu.Lock()
 	if r.down {
@@ -229,19 +228,19 @@ func (r *Redis) Stop() {
 	r.mini.Close()
 }
 
-// Start brings a stopped server back: with the data it had, TTLs having run
-// on, as after a durable restart; or empty. It knows no script any more, and
-// neither hooks nor errors set at [Redis.Server].
+// Start starts a stopped server again. It keeps its data, with TTLs that have continued to
+// run, as after a durable restart, or is empty. Scripts, and the hooks and errors set
+// through [Redis.Server], are lost.
 func (r *Redis) Start(empty bool) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.down {
-		return errors.New("lockcoretest: Start: the server is running")
+		return errors.New("lockcoretest: Start: the server is already running")
 	}
 	if empty {
 		r.mini.FlushAll()
 	}
-	// Close has ended the context on which blocking commands wait.
+	// Close has ended the context of blocking commands.
 	r.mini.Lock()
 	r.mini.Ctx, r.mini.CtxCancel = context.WithCancel(context.Background())
 	r.mini.Unlock()
@@ -254,35 +253,35 @@ func (r *Redis) Start(empty bool) error {
 	return nil
 }
 
-// Restart is [Redis.Stop] and [Redis.Start] without time between.
+// Restart is [Redis.Stop] followed by [Redis.Start].
 func (r *Redis) Restart(empty bool) error {
 	r.Stop()
 	return r.Start(empty)
 }
 
-// StepClock sets the server's clock forward, or back, by d against the bubble's.
-// As on a real server keys expire at an instant: forward they expire early, and
-// back they live longer by d.
+// StepClock moves the server's clock forward or backward by d against the bubble's. As on
+// a real server, keys expire at an absolute instant. After a step forward they expire
+// earlier, after a step backward later.
 //
-// From then on miniredis's clock is set whenever a request arrives and at each
-// call of [Redis.Server]; it stands still while one request is executed.
+// From then on the clock of miniredis is set at each request and at each call of
+// [Redis.Server]. It does not advance while a request is executed.
 func (r *Redis) StepClock(d time.Duration) {
 	r.setClock()
 	r.clock.Lock()
 	defer r.clock.Unlock()
-	r.mini.Keys() // settles what has expired until now
+	r.mini.Keys() // removes the keys that have expired until now
 	r.stepped = true
 	r.step += d
 	r.mini.SetTime(time.Now().Add(r.step))
 	if d < 0 {
-		// miniredis keeps what is left of a TTL, not the instant.
+		// miniredis stores the remaining TTL, not the instant.
 		r.mini.FastForward(d)
 	}
 	r.mini.Keys()
 }
 
-// setClock brings the clock of a server that was stepped up to date; miniredis
-// knows a clock of its own only as one that stands.
+// setClock updates the clock of a server after StepClock. miniredis can only set a clock
+// to a fixed time.
 func (r *Redis) setClock() {
 	r.clock.Lock()
 	defer r.clock.Unlock()

@@ -30,8 +30,7 @@ func set(t *testing.T, c redis.Cmdable, key, value string, ttl time.Duration) {
 	}
 }
 
-// once makes options whose commands are not tried again, so that a test sees
-// the first answer.
+// once disables retries, so that a test sees the first answer.
 func once(opt *redis.Options) *redis.Options {
 	opt.MaxRetries = -1
 	return opt
@@ -52,11 +51,11 @@ func TestRedisFollowsTheBubble(t *testing.T) {
 		before := c.Time(t.Context()).Val()
 		time.Sleep(10*time.Second - time.Millisecond)
 		if got := get(t, c, "k"); got != "v" {
-			t.Errorf("1 ms before its end the key is %q", got)
+			t.Errorf("1 ms before it expires the key is %q", got)
 		}
 		time.Sleep(time.Millisecond)
 		if got := get(t, c, "k"); got != "" {
-			t.Errorf("at its end the key is %q", got)
+			t.Errorf("when it expires the key is %q", got)
 		}
 		if got := c.Time(t.Context()).Val().Sub(before); got != 10*time.Second {
 			t.Errorf("TIME moved by %v, want 10s", got)
@@ -139,7 +138,7 @@ func TestPublishDoesNotWaitForSlowSubscriber(t *testing.T) {
 			t.Fatal(err)
 		}
 		start := time.Now()
-		for range 1000 { // nobody reads
+		for range 1000 { // the subscriber does not read
 			if err := c.Publish(t.Context(), "ch", "m").Err(); err != nil {
 				t.Fatal(err)
 			}
@@ -154,11 +153,11 @@ func TestStepClock(t *testing.T) {
 	tests := []struct {
 		name string
 		step time.Duration
-		left time.Duration // of a key that has 10 s, 4 s after a step that came after 1 s
+		left time.Duration // remaining TTL of a key with a TTL of 10 s, 5 s after SET with a step after 1 s
 	}{
 		{"none", 0, 5 * time.Second},
 		{"forward", 3 * time.Second, 2 * time.Second},
-		{"forward beyond the end", time.Minute, 0},
+		{"forward beyond the TTL", time.Minute, 0},
 		{"back", -time.Hour, time.Hour + 5*time.Second},
 	}
 	for _, tt := range tests {
@@ -213,10 +212,10 @@ func TestRestart(t *testing.T) {
 
 			r.Stop()
 			if err := <-blocked; err == nil {
-				t.Error("BLPOP has outlived the server")
+				t.Error("BLPOP outlived the server")
 			}
 			if _, err := sub.Receive(t.Context()); err == nil {
-				t.Error("the subscription has outlived the server")
+				t.Error("the subscription outlived the server")
 			}
 			if err := c.Get(t.Context(), "k").Err(); !errors.Is(err, syscall.ECONNREFUSED) {
 				t.Errorf("dialing a stopped server: %v, want refused", err)
@@ -236,7 +235,7 @@ func TestRestart(t *testing.T) {
 				t.Errorf("empty %v: PTTL %v, want %v", empty, got, want)
 			}
 			if err := script.EvalSha(t.Context(), c, []string{"k"}).Err(); !redis.HasErrorPrefix(err, "NOSCRIPT") {
-				t.Errorf("scripts have outlived the server: %v", err)
+				t.Errorf("scripts outlived the server: %v", err)
 			}
 			if _, err := c.BLPop(t.Context(), time.Second, "list").Result(); !errors.Is(err, redis.Nil) {
 				t.Errorf("BLPOP after the restart: %v, want nil after a second", err)
@@ -245,9 +244,9 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// go-redis looks at the socket of an idle connection before it uses it again;
-// a connection in memory has none.
-func TestIdleConnectionIsFoundDeadInUse(t *testing.T) {
+// go-redis checks the socket of an idle connection before it reuses it. A connection in
+// memory has no socket.
+func TestClosedIdleConnectionFailsInUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := lockcoretest.NewRedis(t)
 		c := client(t, once(r.Options()))
@@ -264,10 +263,9 @@ func TestIdleConnectionIsFoundDeadInUse(t *testing.T) {
 	})
 }
 
-// A pool that was refused as often as it is large probes the server from a
-// goroutine of its own; it must be over when the bubble ends.
-//
-// Caught mutant: Close that does not wait for it.
+// A go-redis pool whose dials have failed often probes the server on a goroutine, which
+// must have ended when the bubble ends. This test detects a Close that does not wait for
+// it.
 func TestRefusedPoolDoesNotOutliveTheBubble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := lockcoretest.NewRedis(t)
@@ -280,7 +278,7 @@ func TestRefusedPoolDoesNotOutliveTheBubble(t *testing.T) {
 				t.Errorf("PING of a stopped server: %v", err)
 			}
 		}
-		synctest.Wait() // it has probed once, and sleeps
+		synctest.Wait() // the goroutine has probed once and sleeps
 		if err := r.Start(false); err != nil {
 			t.Fatal(err)
 		}
@@ -299,18 +297,18 @@ func TestHang(t *testing.T) {
 		if err := c.Incr(t.Context(), "n").Err(); err == nil || time.Since(start) != time.Second {
 			t.Errorf("INCR on a hung server: %v after %v, want a timeout after 1s", err, time.Since(start))
 		}
-		// The first connection was given up, so this one is new.
+		// The client has closed the first connection, so this one is new.
 		if err := c.Incr(t.Context(), "n").Err(); err == nil {
-			t.Error("a hung server has answered on a new connection")
+			t.Error("a hung server answered on a new connection")
 		}
 		if got, _ := r.Server().Get("n"); got != "0" {
-			t.Errorf("n = %s: a hung server has executed", got)
+			t.Errorf("n = %s: a hung server executed a request", got)
 		}
 		r.Unhang()
 		synctest.Wait()
-		// The second client gave up in the handshake, before its INCR was sent.
+		// The second client timed out in the handshake, before it sent its INCR.
 		if got := get(t, c, "n"); got != "1" {
-			t.Errorf("n = %s after the server woke, want 1", got)
+			t.Errorf("n = %s after Unhang, want 1", got)
 		}
 	})
 }
@@ -327,7 +325,7 @@ func TestClockJumpsWithoutTimers(t *testing.T) {
 		synctest.Wait()
 		select {
 		case <-timer.C:
-			t.Error("the jump has run a timer")
+			t.Error("the jump fired a timer")
 		default:
 		}
 		clock.Advance(-2 * time.Hour)

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// relay carries one connection. up reads requests and down reads replies, each
-// in its own goroutine; run waits for both.
+// relay forwards one connection. up reads requests and down reads replies, each on its own
+// goroutine. run waits for both.
 type relay struct {
 	faults         *Faults
 	client, server net.Conn
@@ -16,10 +16,10 @@ type relay struct {
 
 	mu         sync.Mutex
 	aborted    bool
-	subscribed bool                           // has ever subscribed
+	subscribed bool                           // a SUBSCRIBE has been sent
 	channels   map[string]map[string]struct{} // "", "P" or "S" -> channels, patterns, shard channels
-	pending    []*exchange                    // requests whose replies are to come, in order
-	deaf       bool                           // nothing reaches the client any more
+	pending    []*exchange                    // requests without a complete reply, in order
+	deaf       bool                           // replies to the client are dropped
 }
 
 func newRelay(f *Faults, client, server net.Conn) *relay {
@@ -36,8 +36,8 @@ func (r *relay) run() {
 	wg.Wait()
 }
 
-// abort resets the client's connection and ends the server's, which still
-// executes what has reached it. It tells whether it was the first to do so.
+// abort resets the client's connection and closes the server's. The server still executes
+// the requests that it has received. abort reports whether this was the first call.
 func (r *relay) abort() bool {
 	r.mu.Lock()
 	first := !r.aborted
@@ -57,7 +57,7 @@ func (r *relay) isSubscribed() bool {
 	return r.subscribed
 }
 
-// pass waits while the network is cut; it tells whether the connection lives on.
+// pass waits while the network is cut. It returns false if the connection was aborted.
 func (r *relay) pass() bool {
 	for {
 		r.faults.mu.Lock()
@@ -75,7 +75,7 @@ func (r *relay) pass() bool {
 	}
 }
 
-// hold waits as a Delay rule says; it tells whether the connection lives on.
+// hold waits for the delay of a rule. It returns false if the connection was aborted.
 func (r *relay) hold(rule *Rule) bool {
 	rule.fire()
 	var over <-chan time.Time
@@ -93,8 +93,8 @@ func (r *relay) hold(rule *Rule) bool {
 	return true
 }
 
-// up carries requests. When the client has closed, what is on its way still
-// arrives, as with TCP, and then the end.
+// up forwards requests. After the client has closed, data in transit still arrives, as
+// with TCP, and then the end.
 func (r *relay) up() {
 	in := newWire(r.client)
 	mute := false
@@ -116,10 +116,10 @@ func (r *relay) up() {
 	}
 }
 
-// request sends one request on, with the faults that apply to it.
+// request forwards one request and applies its faults.
 func (r *relay) request(raw []byte, cmd []string) (mute, alive bool) {
 	times := 1
-	var onReply []*Rule // what shall happen to the reply
+	var onReply []*Rule // rules for the reply
 	if len(cmd) > 0 {
 		for _, rule := range r.faults.current() {
 			if !rule.fault.Kind.ofRequest() || !rule.applies(cmd) {
@@ -142,7 +142,7 @@ func (r *relay) request(raw []byte, cmd []string) (mute, alive bool) {
 				times = 2
 			case ResetAfter, SwallowReply, DelayReply, TrickleReply:
 				onReply = append(onReply, rule)
-			case DropMessage, DelayMessage, RefuseDial, partition: // no request has these
+			case DropMessage, DelayMessage, RefuseDial, partition: // not faults of requests
 			}
 		}
 		r.faults.learn(cmd)
@@ -161,8 +161,8 @@ func (r *relay) request(raw []byte, cmd []string) (mute, alive bool) {
 	return false, true
 }
 
-// down carries replies and messages. When the client has closed it reads on,
-// for the server must not be kept from executing what is still under way.
+// down forwards replies and messages. It continues to read after the client has closed, so
+// that the server executes the requests in transit.
 func (r *relay) down() {
 	in := newWire(r.server)
 	for {
@@ -171,12 +171,12 @@ func (r *relay) down() {
 			break
 		}
 	}
-	r.pass() // the end of a connection is held back by a partition too
+	r.pass() // a partition also holds back the end of a connection
 	_ = r.client.Close()
 	_ = r.server.Close()
 }
 
-// reply hands one reply or message on, with the faults that apply to it.
+// reply forwards one reply or message and applies its faults.
 func (r *relay) reply(p reply) bool {
 	e := r.answers(p)
 	if e == nil {
@@ -185,7 +185,7 @@ func (r *relay) reply(p reply) bool {
 	trickle := false
 	for _, rule := range e.rules {
 		if bytes.HasPrefix(p.raw, []byte("-NOSCRIPT")) {
-			rule.unclaim() // nothing was executed: wait for the run
+			rule.unclaim() // the script was not executed: apply the rule to its next run
 			continue
 		}
 		switch rule.fault.Kind {
@@ -204,10 +204,10 @@ func (r *relay) reply(p reply) bool {
 			rule.fire()
 			trickle = true
 		case DropRequest, DelayRequest, DuplicateRequest, ResetBefore,
-			DropMessage, DelayMessage, RefuseDial, partition: // no reply has these
+			DropMessage, DelayMessage, RefuseDial, partition: // not faults of replies
 		}
 	}
-	e.rules = nil // once for a request, however many replies it has
+	e.rules = nil // once per request, even if it has several replies
 	if e.discard {
 		return true
 	}
@@ -243,7 +243,7 @@ func (r *relay) message(p reply) bool {
 	return true
 }
 
-// deliver writes to the client while there is one that listens.
+// deliver writes to the client unless its replies are dropped.
 func (r *relay) deliver(b []byte) {
 	r.mu.Lock()
 	deaf := r.deaf

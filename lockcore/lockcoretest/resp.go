@@ -9,14 +9,14 @@ import (
 	"strings"
 )
 
-// errMalformed: the bytes are not RESP (TLS, for one). Such a connection is
-// closed, for its requests cannot be told apart.
+// errMalformed means that the bytes are not RESP, for example TLS. The connection is
+// closed, since its requests cannot be separated.
 var errMalformed = errors.New("lockcoretest: not RESP")
 
-// maxBulk is the limit that Redis itself puts on one string.
+// maxBulk is the limit of Redis for one string.
 const maxBulk = 512 << 20
 
-// maxDepth bounds the nesting of replies, so that no input overflows the stack.
+// maxDepth limits the nesting of replies, so that no input overflows the stack.
 const maxDepth = 64
 
 // wire reads RESP and keeps the bytes of the value it is reading.
@@ -29,7 +29,7 @@ func newWire(r io.Reader) *wire {
 	return &wire{r: bufio.NewReader(r)}
 }
 
-// line reads up to the end of a line and returns it without its CR LF.
+// line reads one line and returns it without CR LF.
 func (w *wire) line() (string, error) {
 	b, err := w.r.ReadBytes('\n')
 	if err != nil {
@@ -41,7 +41,7 @@ func (w *wire) line() (string, error) {
 
 func (w *wire) bulk(size int) (string, error) {
 	at := len(w.raw)
-	// Grown as the bytes come in: a header alone must not cost half a gigabyte.
+	// The buffer grows as data arrives: a header alone must not allocate half a gigabyte.
 	for left := size + 2; left > 0; {
 		step := min(left, 64<<10)
 		from := len(w.raw)
@@ -62,9 +62,9 @@ func length(s string) (int, error) {
 	return n, nil
 }
 
-// request reads one request, as an array of bulk strings or inline, however
-// its bytes were cut into writes. cmd[0] is in upper case; cmd is empty for
-// an empty request, to which a server answers nothing.
+// request reads one request, as an array of bulk strings or inline. The boundaries of
+// writes do not matter. cmd[0] is in upper case. cmd is empty for an empty request, which
+// has no reply.
 func (w *wire) request() (raw []byte, cmd []string, err error) {
 	w.raw = nil
 	head, err := w.line()
@@ -111,8 +111,8 @@ func (w *wire) request() (raw []byte, cmd []string, err error) {
 // reply is one value that a server sent.
 type reply struct {
 	raw   []byte
-	kind  byte     // its RESP type
-	items []string // of an array or a push: its elements that are strings or numbers
+	kind  byte     // the RESP type
+	items []string // elements of an array or push that are strings or numbers
 }
 
 func (w *wire) reply() (reply, error) {
@@ -123,7 +123,7 @@ func (w *wire) reply() (reply, error) {
 	return p, err
 }
 
-// value reads one value; those directly inside it are added to items, if that is set.
+// value reads one value. It appends its direct elements to items unless items is nil.
 func (w *wire) value(items *[]string, depth int) (kind byte, text string, err error) {
 	head, err := w.line()
 	if err != nil {
@@ -164,7 +164,7 @@ func (w *wire) value(items *[]string, depth int) (kind byte, text string, err er
 			*items = append(*items, s)
 		}
 	}
-	if kind == '|' { // attributes stand before the value that they describe
+	if kind == '|' { // attributes precede the value that they describe
 		if items != nil {
 			*items = nil
 		}

@@ -75,7 +75,7 @@ func TestInlineRequest(t *testing.T) {
 	}
 }
 
-// What is handed on is what came in, to the byte, and no input does harm.
+// The forwarded bytes equal the received ones, and no input causes a panic.
 func FuzzWire(f *testing.F) {
 	f.Add([]byte("*2\r\n$3\r\nGET\r\n$1\r\nk\r\nPING\r\n"))
 	f.Add([]byte("|1\r\n+a\r\n:1\r\n*2\r\n+OK\r\n$-1\r\n"))
@@ -100,7 +100,7 @@ func FuzzWire(f *testing.F) {
 				out = append(out, raw...)
 			}
 			if !bytes.HasPrefix(in, out) {
-				t.Errorf("%s: of %q came out %q", name, in, out)
+				t.Errorf("%s: %q was forwarded as %q", name, in, out)
 			}
 		}
 	})

@@ -10,54 +10,53 @@ import (
 	"time"
 )
 
-// Kind is what a [Fault] does.
+// Kind is the type of a [Fault].
 type Kind int
 
-// The kinds of faults: of requests, of replies, of messages, of dials. A connection on which bytes were lost is never whole
-// again: it stays open and silent in that direction, as a client sees it when
-// the network has failed, until the client gives up and dials anew.
+// The kinds of faults: of requests, of replies, of messages, and of dials. A connection on
+// which bytes were lost stays open but silent in that direction, as after a network
+// failure, until the client closes it and dials again.
 const (
-	// DropRequest loses the request, and whatever follows it on its connection.
-	// It is not executed.
+	// DropRequest loses the request and everything after it on its connection. The request
+	// is not executed.
 	DropRequest Kind = iota + 1
-	// DelayRequest holds the request back for Fault.Delay, or until the rule is
-	// lifted, and with it whatever follows on its connection. It is delivered
-	// even if the client has closed the connection by then: so an acquire
-	// arrives after its own release.
+	// DelayRequest holds the request and everything after it on its connection for
+	// Fault.Delay, or until the rule is lifted. The request is delivered even if the
+	// client has closed the connection: so an acquire can arrive after its own release.
 	DelayRequest
-	// DuplicateRequest sends the request twice and hands over the second reply,
-	// as a client's own retry would.
+	// DuplicateRequest sends the request twice and delivers the second reply, as a retry
+	// of the client would.
 	DuplicateRequest
-	// ResetBefore resets the connection instead of sending the request.
-	// It is not executed.
+	// ResetBefore resets the connection instead of sending the request. The request is not
+	// executed.
 	ResetBefore
-	// ResetAfter resets the connection in place of the reply. The request was
+	// ResetAfter resets the connection instead of delivering the reply. The request is
 	// executed.
 	ResetAfter
-	// SwallowReply loses the reply, and whatever the server sends after it on
-	// that connection. The request was executed, and so are those after it.
-	// With no Match it is the network that lets requests pass and drops replies.
+	// SwallowReply loses the reply and everything the server sends after it on its
+	// connection. The request and those after it are executed. Without a Match, all
+	// requests pass and all replies are lost.
 	SwallowReply
-	// DelayReply holds the reply back for Fault.Delay, or until the rule is
-	// lifted, and with it whatever follows on its connection.
+	// DelayReply holds the reply and everything after it on its connection for
+	// Fault.Delay, or until the rule is lifted.
 	DelayReply
-	// TrickleReply hands the reply over one byte at a time.
+	// TrickleReply delivers the reply one byte at a time.
 	TrickleReply
-	// DropMessage loses a pub/sub message; the rest of the connection goes on.
-	// TCP cannot do that: it stands for a message published while the
-	// subscriber was reconnecting.
+	// DropMessage loses a pub/sub message and nothing else on its connection. TCP cannot
+	// lose a single message: it stands for a message published while the subscriber was
+	// reconnecting.
 	DropMessage
-	// DelayMessage holds a pub/sub message back for Fault.Delay, or until the
-	// rule is lifted, and with it whatever follows on its connection.
+	// DelayMessage holds a pub/sub message and everything after it on its connection for
+	// Fault.Delay, or until the rule is lifted.
 	DelayMessage
-	// RefuseDial refuses new connections. It takes no Match.
+	// RefuseDial refuses new connections. Match must be nil.
 	RefuseDial
 
-	partition // made by Faults.Partition only
+	partition // created only by Faults.Partition
 )
 
-// ofRequest tells whether the fault is chosen by a request, its reply's faults
-// among them.
+// ofRequest reports whether a request selects the fault. This includes faults of its
+// reply.
 func (k Kind) ofRequest() bool { return k >= DropRequest && k <= TrickleReply }
 
 func (k Kind) ofMessage() bool { return k == DropMessage || k == DelayMessage }
@@ -78,15 +77,15 @@ func (k Kind) String() string {
 // Fault describes one fault. Kind is required.
 type Fault struct {
 	Kind Kind
-	// Match chooses the requests (or messages) it applies to; nil means all,
-	// go-redis's own HELLO on a new connection among them.
+	// Match selects the requests or messages that the fault applies to. nil means all,
+	// including the HELLO that go-redis sends on a new connection.
 	Match Match
-	// Skip lets so many matches pass before the first fault.
+	// Skip is the number of matches before the first injection.
 	Skip int
-	// Count ends the fault after so many injections; 0 means no end.
+	// Count is the maximum number of injections; 0 means no limit.
 	Count int
-	// Delay is how long the Delay kinds hold things back; 0 means until
-	// [Rule.Lift]. No other kind takes one.
+	// Delay is how long the Delay kinds hold data back; 0 means until [Rule.Lift]. Other
+	// kinds require 0.
 	Delay time.Duration
 }
 
@@ -94,31 +93,31 @@ func (f Fault) validate() error {
 	delays := f.Kind == DelayRequest || f.Kind == DelayReply || f.Kind == DelayMessage
 	switch {
 	case f.Kind < DropRequest || f.Kind > RefuseDial:
-		return fmt.Errorf("lockcoretest: Fault.Kind is %v: it must be one of the kinds of this package", f.Kind)
+		return fmt.Errorf("lockcoretest: Fault.Kind is %v; it must be one of the kinds of this package", f.Kind)
 	case f.Skip < 0:
-		return fmt.Errorf("lockcoretest: Fault.Skip is %d: it must not be negative", f.Skip)
+		return fmt.Errorf("lockcoretest: Fault.Skip is %d; it must not be negative", f.Skip)
 	case f.Count < 0:
-		return fmt.Errorf("lockcoretest: Fault.Count is %d: it must not be negative", f.Count)
+		return fmt.Errorf("lockcoretest: Fault.Count is %d; it must not be negative", f.Count)
 	case f.Delay < 0:
-		return fmt.Errorf("lockcoretest: Fault.Delay is %v: it must not be negative", f.Delay)
+		return fmt.Errorf("lockcoretest: Fault.Delay is %v; it must not be negative", f.Delay)
 	case f.Delay > 0 && !delays:
-		return fmt.Errorf("lockcoretest: Fault.Delay is %v: %v does not delay", f.Delay, f.Kind)
+		return fmt.Errorf("lockcoretest: Fault.Delay is %v; it must be 0 for %v, which does not delay", f.Delay, f.Kind)
 	case f.Match != nil && f.Kind == RefuseDial:
-		return fmt.Errorf("lockcoretest: Fault.Match is set: %v sees no request", f.Kind)
+		return fmt.Errorf("lockcoretest: Fault.Match is set; it must be nil for %v, which applies to no request", f.Kind)
 	}
 	return nil
 }
 
-// Rule is a fault at work. Its methods may be called from any goroutine.
+// Rule is an active fault. Its methods may be called from any goroutine.
 type Rule struct {
 	fault  Fault
 	faults *Faults
 	origin string
 
 	// guarded by faults.mu
-	seen    int           // matches so far, skipped ones too
-	claimed int           // injections begun
-	fired   int           // injections done
+	seen    int           // matches so far, including skipped ones
+	claimed int           // injections started
+	fired   int           // injections completed
 	changed chan struct{} // closed and replaced when fired grows
 
 	lift   sync.Once
@@ -132,22 +131,21 @@ func newRule(f *Faults, fault Fault, origin string) *Rule {
 	}
 }
 
-// String names the kind and the line of the test that injected it.
+// String returns the kind and the line of the test that injected the fault.
 func (r *Rule) String() string {
 	return fmt.Sprintf("%v (%s)", r.fault.Kind, r.origin)
 }
 
-// Fired is how often the fault was injected so far. What is delayed counts
-// from the moment it is held back; a reply counts when it is lost, not when
-// its request went by.
+// Fired returns how often the fault was injected so far. A delay counts from the moment it
+// begins. A fault of a reply counts when the reply is lost, not when the request passes.
 func (r *Rule) Fired() int {
 	r.faults.mu.Lock()
 	defer r.faults.mu.Unlock()
 	return r.fired
 }
 
-// Wait returns when the fault was injected n times in all, or with ctx's
-// cause. In a bubble synctest.Wait and [Rule.Fired] do as well.
+// Wait returns nil after the fault was injected n times in total, or an error with the
+// cause of ctx. In a bubble, synctest.Wait and [Rule.Fired] serve as well.
 func (r *Rule) Wait(ctx context.Context, n int) error {
 	for {
 		r.faults.mu.Lock()
@@ -164,14 +162,14 @@ func (r *Rule) Wait(ctx context.Context, n int) error {
 	}
 }
 
-// Lift ends the fault: it applies to nothing more, and what it holds back goes
-// on its way. Connections that it has silenced stay silent.
+// Lift ends the fault. It applies to nothing more, and the data that it holds back is
+// delivered. Connections that it has silenced stay silent.
 func (r *Rule) Lift() {
 	r.faults.remove(r)
 	r.lift.Do(func() { close(r.lifted) })
 }
 
-// applies tells whether the fault hits cmd, and if so counts it as begun.
+// applies reports whether the fault applies to cmd, and if so counts an injection as started.
 func (r *Rule) applies(cmd []string) bool {
 	return (r.fault.Match == nil || r.fault.Match(cmd)) && r.claim()
 }
@@ -186,7 +184,7 @@ func (r *Rule) claim() bool {
 	return true
 }
 
-// unclaim takes a claim back that was not carried out.
+// unclaim cancels an injection that was started but not completed.
 func (r *Rule) unclaim() {
 	r.faults.mu.Lock()
 	defer r.faults.mu.Unlock()
@@ -201,12 +199,12 @@ func (r *Rule) fire() {
 	r.changed = make(chan struct{})
 }
 
-// MustFire fails the test for each rule that was never injected, and logs how
-// often the others were: a test of a fault that did not happen proves nothing.
+// MustFire fails the test for each rule that was never injected, since such a test proves
+// nothing. It logs how often the others were injected.
 func MustFire(tb testing.TB, rules ...*Rule) {
 	tb.Helper()
 	if len(rules) == 0 {
-		tb.Error("lockcoretest: MustFire was given no rule")
+		tb.Error("lockcoretest: MustFire needs at least one rule")
 	}
 	for _, r := range rules {
 		if n := r.Fired(); n > 0 {
@@ -217,7 +215,7 @@ func MustFire(tb testing.TB, rules ...*Rule) {
 	}
 }
 
-// callerLine is where the test called into this package.
+// callerLine returns the line of the test that called into this package.
 func callerLine() string {
 	_, file, line, ok := runtime.Caller(2)
 	if !ok {

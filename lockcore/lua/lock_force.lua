@@ -1,16 +1,16 @@
--- lock_force: take a lock of any kind from those who were seen to hold it.
+-- lock_force: remove the given holders from a lock of any kind.
 --
 -- KEYS[1] lock    string or sorted set, see mutex_acquire and part_owned.lua
 -- KEYS[2] queue   sorted set, attempts in order of arrival
--- ARGV[1] kind    what lock_inspect told
--- ARGV[2] seen    the attempts that it told, a line each
+-- ARGV[1] kind    the kind that lock_inspect returned
+-- ARGV[2] seen    the holders' attempts that it returned, one a line
 --
--- Returns how many of them held it still; of a key that is no lock of ours 1, as it
--- is deleted whole.
+-- Returns how many of them still held the lock; 1 for a foreign key, which is deleted
+-- as a whole.
 --
--- Twice is safe: who has come to hold the lock since is not among those who were seen.
--- Of foreign keys one that was seen cannot be told from another of the same value.
--- The line is served by those in it: the first three that may hear it are told to look.
+-- Twice is safe: an attempt that acquired the lock later is not among the given ones.
+-- A foreign key cannot be distinguished from a later one with the same value.
+-- Up to three waiters that a message reaches are notified to look; they serve the queue.
 local lock, queue = KEYS[1], KEYS[2]
 local kind = ARGV[1]
 

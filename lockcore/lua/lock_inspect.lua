@@ -1,4 +1,4 @@
--- lock_inspect: who holds a lock of any kind, and who stands in line. Writes nothing.
+-- lock_inspect: return the holders and waiters of a lock of any kind. Writes nothing.
 --
 -- KEYS[1] lock    string or sorted set, see mutex_acquire and part_owned.lua
 -- KEYS[2] fence   string, the counter of fencing tokens
@@ -6,9 +6,9 @@
 -- KEYS[4] seen    hash, attempt -> alive until (ms, server clock)
 --
 -- Returns {kind, left, holders, line}: kind is '' (free), 'string', 'nx1', 'ns1' or
--- 'other'; left (ms) as PTTL tells it; holders is a row of attempt, mode (w or r),
--- left (ms) and token, as text, for each (no number: the counter is gone); line is a
--- row of attempt, place and whether it has been heard of lately (1 or 0) for each.
+-- 'other'; left (ms) is the reply of PTTL; holders has attempt, mode (w or r), left (ms)
+-- and token for each, as text (no number: no token is stored); line, the queue, has
+-- attempt, score and whether its alive time has not passed (1 or 0) for each.
 --
 -- Twice is safe: it writes nothing.
 local lock, fence, queue, seen = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
@@ -45,7 +45,7 @@ elseif kind == 'nx1' or kind == 'ns1' then
     row(holders, attempt, score >= WRITES and 'w' or 'r', whole(end_of(score) - now), tokens[select(3, parts_of(attempt))] or '')
   end
 end
--- A spoilt line hides no holder.
+-- pcall: a queue of a wrong type must not hide the holders.
 local stand = redis.pcall('ZRANGE', queue, 0, -1, 'WITHSCORES')
 for i = 1, #stand, 2 do
   local alive = (tonumber(redis.pcall('HGET', seen, stand[i])) or 0) > now

@@ -6,14 +6,14 @@
 -- ARGV[1] me         the attempt that holds the lock
 -- ARGV[2] identity   of the waiter; the first one of that identity is moved
 --
--- Returns 1 it is the head of the queue, 0 it does not wait, -1 the lock is not mine:
--- nothing was changed.
+-- Returns 1 it is the head of the queue, 0 it does not wait, -1 the lock is not mine.
+-- With 0 and -1 nothing was changed.
 --
--- Its place is the time of the move as a negative number (ms): no waiter that has
--- lapsed and joins again at its old place can pass it, as places are times otherwise,
--- and a later move passes an earlier one. So the head is moved, too, once.
+-- Its new score is the negative time of the move (ms). Other scores are positive times,
+-- so a waiter that has lapsed and joins again at its old score cannot pass it. A later
+-- move passes an earlier one. A head that was not moved before gets such a score, too.
 --
--- Twice is safe: a head that was moved stays where it is.
+-- Twice is safe: a head that was moved keeps its score.
 local lock, queue, seen = KEYS[1], KEYS[2], KEYS[3]
 local me, identity = ARGV[1], ARGV[2]
 

@@ -1,11 +1,11 @@
--- lock_queue: the attempts that wait for a mutex, next holder first.
+-- lock_queue: return the attempts that wait for a mutex, next holder first.
 --
 -- KEYS[1] queue   sorted set, attempts in order of arrival
 -- KEYS[2] seen    hash, attempt -> alive until (ms, server clock)
 --
--- Returns {attempt, score, attempt, score, …} of those that were heard of
---         lately; score: ms, when it joined, or if it was promoted,
---         when that was, negative.
+-- Returns {attempt, score, attempt, score, …} of the attempts whose alive time has
+--         not passed; score: the time it joined (ms), or the negative time of its
+--         promotion.
 --
 -- Twice is safe: it only reads.
 local queue, seen = KEYS[1], KEYS[2]

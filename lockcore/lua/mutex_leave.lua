@@ -1,20 +1,20 @@
--- mutex_leave: release the lock, or leave the line, and serve who is next.
+-- mutex_leave: release the lock, or leave the queue, and grant a free lock to the next.
 --
 -- KEYS[1] lock    string, the holder's attempt
 -- KEYS[2] fence   string, the counter of fencing tokens
 -- KEYS[3] queue   sorted set, attempts in order of arrival
 -- KEYS[4] seen    hash, attempt -> alive until (ms, server clock)
--- KEYS[5] tomb    string, written to refuse requests of this attempt that are
---                 still under way
+-- KEYS[5] tomb    string, written to refuse requests of this attempt that
+--                 arrive later
 -- ARGV[1] me      this attempt
--- ARGV[2] bury    ms the tombstone stands, '0' for none
--- ARGV[3] keep    ms, for which the counter of tokens outlives a grant
+-- ARGV[2] bury    ms, TTL of the tombstone, '0' for none
+-- ARGV[3] keep    ms, TTL of the token counter after a grant
 --
 -- Returns 1 the lock was mine and is released, 0 it was not mine.
 --
--- Twice is safe: the second time nothing is mine, and a line is served only
--- while the lock is free. The DEL comes first, so that it works while the
--- server is out of memory.
+-- Twice is safe: the second time nothing is mine, and the next waiter is granted
+-- the lock only while it is free. The DEL comes first, so that it works while
+-- the server is out of memory.
 local lock, queue = KEYS[1], KEYS[3]
 local me = ARGV[1]
 local released = 0

@@ -1,15 +1,15 @@
--- owned_downgrade: turn an entry that writes into one that reads, without a gap.
+-- owned_downgrade: turn a write entry into a read entry, without a gap.
 --
 -- KEYS[1] lock    sorted set, see part_owned.lua
 -- KEYS[2] fence   string, the counter of fencing tokens
 -- KEYS[3] queue   sorted set, attempts in order of arrival
 -- KEYS[4] seen    hash, attempt -> alive until (ms, server clock)
 -- ARGV[1] me      this attempt
--- ARGV[2] keep    ms, for which the counter of tokens outlives a grant
+-- ARGV[2] keep    ms, TTL of the token counter after a grant
 --
 -- Returns 1 it reads, 0 it is not mine (any more): lost.
 --
--- Twice is safe: what reads already stays as it is.
+-- Twice is safe: a read entry stays as it is.
 local lock, fence, queue, seen = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local me = ARGV[1]
 

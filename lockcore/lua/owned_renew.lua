@@ -6,8 +6,8 @@
 --
 -- Returns 1 extended to ttl from now, 0 not mine (any more): lost.
 --
--- Twice is safe: it only moves the end of what is mine, and never creates it. The end
--- becomes earlier only where the server's clock was set back.
+-- Twice is safe: it only moves the end of an entry that is mine, and never creates one.
+-- The end becomes earlier only if the server's clock was set back.
 local lock, me = KEYS[1], ARGV[1]
 
 --@include owned

@@ -142,16 +142,29 @@ local function stand(queue, seen, me, ttl, mode, now)
   return at
 end
 
--- placed is the answer to one in line: {2, left, place, holder} for the first three, as
--- head and holder may die together, and for who has just served another, else
--- {3, left, place, holder}. left: ms, by default what is left of the lock. holder: '' if
--- nobody holds it.
-local function placed(lock, queue, me, at, holder, left, served)
-  local code = served and 2 or 3
-  for _, near in ipairs(redis.call('ZRANGE', queue, 0, 2)) do
-    if near == me then
-      code = 2
+-- near: an attempt looks again when the lock ends by itself. These are the first three in the
+-- queue and, as a process may die with the lock and all its waiters, the first attempt of each
+-- of the first three processes among the first 32 attempts.
+local function near(queue, me)
+  local mine, first = process_of(me), true
+  local processes, count = {}, 0
+  for rank, attempt in ipairs(redis.call('ZRANGE', queue, 0, 31)) do
+    if attempt == me then
+      return rank <= 3 or first and count < 3
+    end
+    local of = process_of(attempt)
+    first = first and of ~= mine
+    if of and not processes[of] then
+      processes[of], count = true, count + 1
     end
   end
+  return false
+end
+
+-- placed is the answer to a waiter: {2, left, place, holder} if it is near or has just served
+-- another one, else {3, left, place, holder}. left: ms, by default what is left of the lock.
+-- holder: '' if nobody holds it.
+local function placed(lock, queue, me, at, holder, left, served)
+  local code = (served or near(queue, me)) and 2 or 3
   return {code, left or redis.call('PTTL', lock), string.format('%.0f', tonumber(at)), holder or ''}
 end

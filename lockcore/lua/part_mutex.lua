@@ -1,10 +1,10 @@
--- advance, for a mutex: only while the lock is free. Serves the line from its head; answers
--- a token if `me` was served, nil if another was, or nobody is left. Who cannot
--- be reached or has lapsed leaves the line, and joins again if it lives; so do all
--- waiters of a process that did not confirm a grant. Not
--- more than 1000 in one script, some milliseconds; who looks next goes on.
--- The PUBLISH comes before the writes that depend on it: a script is not rolled
--- back.
+-- advance grants a free mutex to the first waiter that is alive. Call it only while the
+-- lock is free. It returns the token if that is `me`, and nil otherwise. A waiter that
+-- has lapsed or that no message reaches is dropped from the queue, and joins again if
+-- it is alive. So are all waiters of a process that did not confirm a grant.
+-- One call passes 1000 waiters at most, some milliseconds; the next look continues.
+-- The PUBLISH comes before the writes that depend on its reply, as a script is not
+-- rolled back.
 local function advance(lock, fence, keep, queue, seen, me, ttl, now)
   local silent = {}
   for _ = 1, 1000 do

@@ -48,7 +48,7 @@ local function look(lock, kind, owner, attempt)
   local got = redis.pcall('ZMSCORE', lock, kind, 'n:' .. owner, 't:' .. owner, attempt)
   if got.err and not string.find(got.err, 'WRONGTYPE', 1, true) then
     error(got.err)
-  elseif got.err or not got[1] then
+  elseif not got[1] then -- an error has no items
     if redis.call('EXISTS', lock) == 1 then
       return nil
     end

@@ -12,20 +12,19 @@ import (
 	"github.com/noonlock/noonlock/internal/retry"
 )
 
-// class is what an error of the database says about the transaction.
+// A class is what an error of the database means for the transaction.
 type class int
 
 const (
-	// unclear is everything else: a broken connection, an error without a code.
+	// unclear: the transaction may have been committed. A broken connection, an error without a code.
 	unclear class = iota
-	// conflict: rolled back because of others, or to be rolled back; the same may work in a moment.
+	// conflict: not committed because of another transaction. Another try may succeed.
 	conflict
-	// undone: the server has said in so many words that the transaction is not committed and will not be.
+	// undone: not committed, as the server has confirmed.
 	undone
 )
 
-// classify sorts an error of a driver by the code of the server. Drivers are not imported for that; codeOf says what
-// they have in common.
+// classify classifies an error of a driver by the code of the server. codeOf finds it without importing the drivers.
 func (d Dialect) classify(err error) class {
 	if err == nil {
 		return unclear
@@ -59,8 +58,8 @@ func (d Dialect) classify(err error) class {
 	return unclear
 }
 
-// isGone reports of an error of RELEASE SAVEPOINT or ROLLBACK TO SAVEPOINT that there is no such savepoint, so that
-// something has ended the transaction that it was set in.
+// isGone reports whether err, of RELEASE SAVEPOINT or ROLLBACK TO SAVEPOINT, means that the savepoint does not exist.
+// Something has then ended its transaction.
 func (d Dialect) isGone(err error) bool {
 	if errors.Is(err, sql.ErrTxDone) {
 		return true
@@ -78,17 +77,17 @@ func (d Dialect) isGone(err error) bool {
 	}
 }
 
-// untouched tells whether an error before COMMIT is worth another try: also a connection that died in the pool is.
+// untouched reports whether another try may succeed after an error before COMMIT. A connection may have died in the pool.
 func (o *Once) untouched(err error) bool {
 	return o.dialect.classify(err) == conflict || errors.Is(err, driver.ErrBadConn)
 }
 
-// tries bounds how often a transaction is begun for one call.
+// tries limits the transactions of one call.
 const tries = 5
 
-// persist calls attempt until it does not ask for another go, with pauses that double from 10 ms to 160 ms. Whoever was
-// undone in favour of another comes through at last, as each time somebody does. On SQLite all writers of the file wait
-// for one lock, and not in line: there it goes on until LockTimeout is over.
+// persist calls attempt until it returns false, with pauses that double from 10 ms to 160 ms. In each conflict one
+// transaction commits, so all of them commit eventually. On SQLite all writers of the file compete for one lock without
+// a queue, so there persist retries until LockTimeout is over.
 func (o *Once) persist(ctx context.Context, attempt func() (again bool, err error)) error {
 	start := time.Now()
 	pause := 10 * time.Millisecond
@@ -105,8 +104,9 @@ func (o *Once) persist(ctx context.Context, attempt func() (again bool, err erro
 	}
 }
 
-// codeOf finds the server's code in a tree of errors, the first one that has any. The drivers of PostgreSQL have a
-// method SQLState, modernc.org/sqlite has Code; go-sql-driver/mysql has only a field Number, mattn/go-sqlite3 only Code.
+// codeOf returns the server's code of the first error in the tree that has one. The PostgreSQL drivers have a method
+// SQLState and modernc.org/sqlite a method Code. go-sql-driver/mysql has a field Number and mattn/go-sqlite3 a field
+// Code.
 func codeOf(err error) (state string, number int) {
 	for err != nil {
 		switch e := err.(type) { //nolint:errorlint // this walks the tree itself

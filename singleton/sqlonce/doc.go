@@ -1,87 +1,105 @@
-// Package sqlonce gives a scheduled job an effect that happens exactly once: the rows that a run writes and a marker
-// for its (job, tick) are committed in one transaction, and a holder that has been superseded is refused.
+// Package sqlonce makes the effect of a scheduled job happen exactly once. It commits the rows
+// that a run writes in one transaction with a marker for the run's (job, tick), and it refuses
+// the runs of holders that have been superseded.
 //
-// A lock alone cannot promise that. Its holder may freeze after the last check and wake up when another has taken
-// over, or die between its COMMIT and the moment it says so. Here the database decides: it has seen the greatest
-// fencing token, and it has the marker.
+// A lock alone cannot do that. Its holder may be suspended after its last check and resume
+// after another holder has taken over. It may also die between COMMIT and the record of its
+// success. Here the database decides, because it stores the greatest fencing token and the
+// markers.
 //
 //	once, err := sqlonce.New(db, sqlonce.PostgreSQL, sqlonce.Config{})
 //	err = once.CreateTables(ctx)
-//	applied, err := once.Do(ctx, run.Marker(), // of a singleton.Run, or a sqlonce.Run of your own
-//		func(ctx context.Context, tx *sql.Tx) error { … every statement through tx … })
+//	applied, err := once.Do(ctx, run.Marker(), // of a singleton.Run
+//		func(ctx context.Context, tx *sql.Tx) error { … all statements through tx … })
 //
-// # What is guaranteed
+// # Guarantees
 //
-//   - For one (job, tick) at most one transaction of Do ever commits, whatever the tokens, the number of processes and
-//     the times at which they freeze, die or retry. What fn wrote through tx is in the database if and only if the
-//     marker is.
-//   - Once a token has been seen in its scope (the job, or with Run.Overlap the tick), no smaller one
-//     commits in it. Seen means that the transaction which brought it committed, or that its fn failed in any way that left its connection alive: then
-//     its rows are undone, but the fence stays raised. A token that is equal is the same run trying again: allowed.
-//   - A tick that is older than what Prune kept is refused (ErrPruned), as its marker may be among those deleted.
+//   - At most one transaction of Do commits for a (job, tick), whatever the tokens, the number
+//     of processes, and when they are suspended, die or retry. The rows that fn wrote through
+//     tx are in the database if and only if the marker is.
+//   - After a token has been seen in its scope, no smaller token commits there. The scope is
+//     the job, or the tick with Marker.Overlap. A token has been seen if its transaction
+//     committed. It also counts as seen if fn failed but the connection still worked: the rows
+//     are then rolled back, and the token is kept. An equal token is accepted: it is the same
+//     run, which retries.
+//   - A tick older than those that Prune kept is refused with ErrPruned, because its marker may
+//     have been deleted.
 //
-// # What is not
+// # Not guaranteed
 //
-//   - Effects outside tx (mail, HTTP, another database, the same database through db instead of tx) are not undone by a
-//     rollback and may happen as often as fn is called.
-//   - fn may be called several times, in one Do (after a deadlock, a serialization failure or a busy database) and in
-//     several. Only one of the calls is committed. It must set what it gives to the caller anew each time.
-//   - The lock or ledger that says who runs which tick is not looked at: a tick that was given up there may still be
-//     committed here by a late holder, unless a greater token came first.
-//   - fn must not end the transaction: not by Commit or Rollback of tx, not by SQL (COMMIT, ROLLBACK, AND CHAIN), and on
-//     MySQL and MariaDB not by a statement that commits implicitly (BEGIN, DDL, LOCK TABLES, SET autocommit = 1). What
-//     follows is outside the transaction. Do notices that on every database, too late to prevent it, whether fn then
-//     succeeds, fails or panics: ErrTransactionEnded. A singleton.Runner records the tick as unknown and does not try
-//     again. Savepoints of fn's own are allowed.
-//   - SQLite undoes a whole transaction by itself after some errors (disk full, I/O, an interrupted write). A fn that
-//     ignores an error of its statements and goes on would then write outside it. Return errors.
+//   - Effects outside tx are not rolled back and happen as often as fn is called: mail, HTTP,
+//     other databases, and the same database through db instead of tx.
+//   - fn may be called several times, in one Do (after a deadlock, a serialization failure or a
+//     busy database) and in several. Only one call is committed. fn must set its results anew
+//     in each call.
+//   - The ledger of the job is not read. A late holder may commit a tick that the ledger has
+//     given up, unless a greater token was seen before.
+//   - fn must not end the transaction: not with Commit or Rollback of tx, not with SQL (COMMIT,
+//     ROLLBACK, AND CHAIN), and on MySQL and MariaDB not with a statement that commits
+//     implicitly (BEGIN, DDL, LOCK TABLES, SET autocommit = 1). Later statements are outside
+//     the transaction. Do detects that on every database, but cannot prevent it, and returns
+//     ErrTransactionEnded. A singleton.Runner then records the tick as unknown and does not
+//     retry. Savepoints are allowed.
+//   - SQLite rolls back a whole transaction after some errors (disk full, I/O error,
+//     interrupt). If fn ignores such an error, its later statements are outside the
+//     transaction. fn must return errors.
 //
-// # What happens when
+// # Failures
 //
-//	holder frozen before BEGIN            wakes, finds a greater token: ErrStaleToken
-//	holder frozen between statements      the database closes its connection after Config.IdleTimeout and rolls back;
-//	                                      until then a takeover waits for the fence row. Its next statement fails.
-//	holder frozen while reading a result  the same on MySQL, MariaDB, and PostgreSQL over TCP
-//	holder frozen before COMMIT           the same; COMMIT fails, as *UnknownOutcomeError or with the server's words
-//	reply to COMMIT lost                  ErrUnknownOutcome; call Do again: it finds the marker and says applied false,
-//	                                      or does the work now. A singleton.Runner tries again, and if that does
-//	                                      not succeed either, it records the tick as unknown, not as failed
-//	holder killed                         the database rolls back when its connection ends
-//	fn fails, panics, calls Goexit        rolled back, the fence stays raised; the panic goes on
-//	fn ends the transaction               ErrUnknownOutcome and ErrTransactionEnded; after a panic that is its value
-//	ctx ends before COMMIT is sent        rolled back, ctx's error and cause
-//	ctx ends while COMMIT is under way    Do waits 2 s more for the answer, then ErrUnknownOutcome
+//	holder suspended before BEGIN         it resumes, and is refused with ErrStaleToken if a
+//	                                      greater token was seen
+//	holder suspended between statements   the database closes the connection after
+//	                                      Config.IdleTimeout and rolls back. A takeover waits
+//	                                      for that. The holder's next statement fails.
+//	holder suspended while it reads       the same on MySQL, MariaDB, and PostgreSQL over TCP
+//	holder suspended before COMMIT        the same; COMMIT fails, with ErrUnknownOutcome or the
+//	                                      error of the server
+//	reply to COMMIT lost                  ErrUnknownOutcome. The next Do finds the marker and
+//	                                      returns applied false, or does the work. A
+//	                                      singleton.Runner retries. If no attempt succeeds, it
+//	                                      records the tick as unknown, not as failed.
+//	holder killed                         the database rolls back when the connection ends
+//	fn fails, panics, calls Goexit        rolled back; the token is kept; a panic continues
+//	fn ends the transaction               ErrUnknownOutcome and ErrTransactionEnded; after a
+//	                                      panic, this error is its value
+//	ctx ends before COMMIT is sent        rolled back; the error is ctx's, with its cause
+//	ctx ends during COMMIT                Do waits 2 s more for the reply, then returns
+//	                                      ErrUnknownOutcome
 //	deadlock, serialization, busy         rolled back and tried again, five times in all
-//	database away                         the driver's error
+//	database unavailable                  the error of the driver
 //
-// SQLite has no server that could end a frozen holder's transaction: a process that is stopped in mid-transaction
-// blocks every writer of the file until it goes on or is killed. Config.IdleTimeout means nothing there.
+// SQLite has no server that ends the transaction of a suspended holder. Such a process blocks
+// all writers of the file until it resumes or dies. Config.IdleTimeout has no effect there.
 //
-// Drivers give COMMIT and ROLLBACK no deadline. Where their answer never comes (a network that swallows everything),
-// Do returns as above and leaves the transaction to a goroutine of its own, which holds one connection of the pool and
-// ends when the driver gives up: with the DSN's read timeout, or when TCP does, which may take a quarter of an hour.
-// Where that happens at each run, goroutines and connections pile up so far; a read timeout a little above
-// Config.LockTimeout, and db.SetMaxOpenConns, bound both.
+// database/sql sets no deadline for COMMIT and ROLLBACK. If their reply never arrives, Do
+// returns as in the table above and leaves the transaction to a goroutine. The goroutine holds
+// a connection of the pool until the driver returns an error: after the read timeout of its
+// DSN, or after that of TCP, which may take 15 minutes. If that happens in each run, goroutines
+// and connections accumulate. Set a read timeout a little above Config.LockTimeout, and
+// db.SetMaxOpenConns, to limit both.
 //
-// ctx is looked at once more right before COMMIT. Given the context of a lease, work whose lease is over is therefore
-// not committed even if no timer has run yet; what freezes after this last look is stopped by the database as above.
+// Do checks ctx a last time right before COMMIT. With the context of a lease, it therefore does
+// not commit after the end of the lease, even if no timer has fired yet. A process that is
+// suspended after that check is stopped by the database, as above.
 //
 // # Other holders
 //
-// A leader, or the holder of any lock, has no ticks, and no marker to commit. Admit refuses its write in a transaction of
-// its own where a greater token was admitted before.
+// A leader, or the holder of any lock, has no ticks and no markers. In the holder's own
+// transaction, Admit refuses its writes if a greater token was admitted before.
 //
 // # Tables
 //
-// With the default prefix (see Config.TablePrefix); Schema returns the statements that make them.
+// With the default prefix (see Config.TablePrefix):
 //
 //	noonlock_fences   job, tick, token, kept_from   PRIMARY KEY (job, tick)
 //	noonlock_markers  job, tick, attempt, token, holder, applied_at   PRIMARY KEY (job, tick)
 //
-// tick, kept_from and applied_at are milliseconds since the Unix epoch. In fences, tick is 0 in the row for the whole
-// job, and -1 in that of a name given to Admit; the job's kept_from is the instant up to which Prune has deleted markers. Text is compared byte by byte.
+// tick, kept_from and applied_at are milliseconds since the Unix epoch. In fences, tick is 0 in
+// the row of a whole job, and -1 in the row of a name given to Admit. kept_from of a job is the
+// instant up to which Prune has deleted markers. Text is compared byte by byte.
 //
-// Do takes a connection of the pool for itself and sets its time limits. They are set back before the pool gets the
-// connection again; one on which that fails is closed. PostgreSQL transactions run at READ COMMITTED, since a
-// takeover has to see what was committed while it waited; the other databases at the session's level.
+// Do takes a connection from the pool and sets its time limits. It restores them before it
+// returns the connection, or closes it if that fails. On PostgreSQL, transactions run at READ
+// COMMITTED, so that a takeover sees what was committed while it waited. On the other databases
+// they run at the level of the session.
 package sqlonce

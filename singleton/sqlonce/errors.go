@@ -5,40 +5,48 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/noonlock/noonlock/internal/input"
 )
 
-// Errors to be told apart with errors.Is.
+// Errors for errors.Is.
 var (
-	// ErrStaleToken says that a greater token was seen: this holder has been superseded. Nothing was written.
-	// The details are in a *StaleTokenError.
+	// ErrStaleToken means that a greater token was seen, so this holder has been
+	// superseded. Nothing was written. The error is a *StaleTokenError.
 	ErrStaleToken = errors.New("sqlonce: stale token")
 
-	// ErrUnknownOutcome says that it is not known whether the run took effect. If COMMIT was sent and not answered,
-	// calling Do again with the same run is safe and tells; see ErrTransactionEnded for the other reason. The details
-	// are in an *UnknownOutcomeError.
+	// ErrUnknownOutcome means that the run may have taken effect. If the reply to COMMIT
+	// was lost, it is safe to call Do again with the same Marker, and that resolves the
+	// doubt. For the other reason see ErrTransactionEnded.
+	//
+	// The error has a method OutcomeUnknown() bool that returns true, for which a
+	// singleton.Runner records the tick as unknown instead of failed.
 	ErrUnknownOutcome = errors.New("sqlonce: outcome unknown")
 
-	// ErrTransactionEnded says that fn has ended the transaction that it was given, or ignored an error by which the
-	// database ended it. What it wrote before may be in the database with the marker, and what it wrote after without
-	// one, so that calling it again may have its effect twice. It comes in an *UnknownOutcomeError, which a
-	// singleton.Runner does not try again.
-	ErrTransactionEnded = errors.New("sqlonce: fn has ended the transaction")
+	// ErrTransactionEnded means that fn has ended its transaction, or has ignored an error
+	// with which the database ended it. Rows that fn wrote before may be in the database
+	// with the marker, and rows that it wrote after that without one. Another call of fn
+	// may therefore take effect twice.
+	//
+	// The error matches ErrUnknownOutcome too. It has a method Permanent() bool that
+	// returns true, for which a singleton.Runner does not retry.
+	ErrTransactionEnded = errors.New("sqlonce: fn ended the transaction")
 
-	// ErrPruned says that the tick is older than what Prune kept, so that nobody can say whether it was applied.
-	// Nothing was written.
-	ErrPruned = errors.New("sqlonce: the tick is older than the markers that were kept")
+	// ErrPruned means that the tick is older than the markers that Prune kept, so it is not
+	// known whether it was applied. Nothing was written.
+	ErrPruned = errors.New("sqlonce: tick older than the oldest kept marker")
 
-	// ErrConfig is what every *ConfigError Is.
+	// ErrConfig matches every *ConfigError.
 	ErrConfig = errors.New("sqlonce: refused")
 )
 
-// StaleTokenError tells which token was refused. It Is ErrStaleToken.
+// StaleTokenError is the refusal of a token. It matches ErrStaleToken.
 type StaleTokenError struct {
-	Job         string    // or the name that was given to Admit
-	Tick        time.Time // zero from Admit
+	Job         string    // or the name given to Admit
+	Tick        time.Time // zero if the error is from Admit
 	Given, Seen uint64
-	// Applied says that the tick is already there, so that the refusal lost nothing.
-	// It is always false where only the fence was asked.
+	// Applied is true if the tick was applied before, so that the refusal lost nothing. It
+	// is always false if the error is from Admit.
 	Applied bool
 }
 
@@ -57,56 +65,51 @@ func (e *StaleTokenError) Error() string {
 // Is reports whether target is ErrStaleToken.
 func (e *StaleTokenError) Is(target error) bool { return target == ErrStaleToken }
 
-// TokenSeen returns Seen. It tells a singleton.Runner which token its run's next one must be above.
+// TokenSeen returns Seen. A singleton.Runner gives its run a greater token.
 func (e *StaleTokenError) TokenSeen() uint64 { return e.Seen }
 
-// UnknownOutcomeError tells whose commit may or may not have taken effect, and why that is not known.
-// It Is ErrUnknownOutcome.
-type UnknownOutcomeError struct {
+// unknownOutcomeError is the error of a run that may have taken effect. It matches
+// ErrUnknownOutcome.
+type unknownOutcomeError struct {
 	Job  string
 	Tick time.Time
-	Err  error
+	Err  error // the reason
 }
 
-// Error names job, tick and reason.
-func (e *UnknownOutcomeError) Error() string {
+func (e *unknownOutcomeError) Error() string {
 	if e.Permanent() {
-		return fmt.Sprintf("sqlonce: job %q, tick %s: what was committed is unknown: %v", e.Job, stamp(e.Tick), e.Err)
+		return fmt.Sprintf("sqlonce: job %q, tick %s: it is unknown what was committed: %v", e.Job, stamp(e.Tick), e.Err)
 	}
-	return fmt.Sprintf("sqlonce: job %q, tick %s: whether it was committed is unknown, ask again: %v", e.Job, stamp(e.Tick), e.Err)
+	return fmt.Sprintf("sqlonce: job %q, tick %s: it is unknown whether it was committed; call Do again: %v", e.Job, stamp(e.Tick), e.Err)
 }
 
 // Is reports whether target is ErrUnknownOutcome.
-func (e *UnknownOutcomeError) Is(target error) bool { return target == ErrUnknownOutcome }
+func (e *unknownOutcomeError) Is(target error) bool { return target == ErrUnknownOutcome }
 
-// OutcomeUnknown returns true. It tells a singleton.Runner that a run with this error may have had its effect.
-func (e *UnknownOutcomeError) OutcomeUnknown() bool { return true }
+// OutcomeUnknown returns true: see singleton.ErrUnknownOutcome.
+func (e *unknownOutcomeError) OutcomeUnknown() bool { return true }
 
-// Permanent returns whether the reason is ErrTransactionEnded. It tells a singleton.Runner not to try again.
-func (e *UnknownOutcomeError) Permanent() bool { return errors.Is(e.Err, ErrTransactionEnded) }
+// Permanent reports whether the reason is ErrTransactionEnded: another attempt must not be
+// made.
+func (e *unknownOutcomeError) Permanent() bool { return errors.Is(e.Err, ErrTransactionEnded) }
 
 // Unwrap returns the reason.
-func (e *UnknownOutcomeError) Unwrap() error { return e.Err }
+func (e *unknownOutcomeError) Unwrap() error { return e.Err }
 
-// ConfigError refuses an input before anything was sent. It Is ErrConfig.
-type ConfigError struct {
-	Field string // the parameter or field, such as "Run.Job"
-	Value string // what was given, quoted where it is text
-	Rule  string // what it must be
-}
+// ConfigError is the refusal of an input, before any request was sent: Field is the
+// parameter or field, Value is its value, quoted if it is text, and Rule is what it must
+// be. It matches ErrConfig.
+type ConfigError = input.ConfigError[refused]
 
-// Error returns one sentence with field, value and rule.
-func (e *ConfigError) Error() string {
-	return fmt.Sprintf("sqlonce: %s is %s; it must be %s", e.Field, e.Value, e.Rule)
-}
+type refused struct{}
 
-// Is reports whether target is ErrConfig.
-func (e *ConfigError) Is(target error) bool { return target == ErrConfig }
+func (refused) Refusal() error { return ErrConfig }
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
-// ended returns why ctx is done, with its cause where that says more; nil if it is not done. It asks Err, not Done:
-// the context of a lease looks at the clock there, and after a pause of the process no timer may have run yet.
+// ended returns why ctx is done, with its cause if that differs; nil if it is not done. It
+// calls Err because the context of a lease compares with the clock there: after a
+// suspension of the process no timer may have fired yet.
 func ended(ctx context.Context) error {
 	err := ctx.Err()
 	if err == nil {
@@ -118,7 +121,7 @@ func ended(ctx context.Context) error {
 	return err
 }
 
-// withReason adds why ctx is done to an error that a driver made of it in words of its own.
+// withReason adds why ctx is done to an error of a driver that does not wrap it.
 func withReason(ctx context.Context, err error) error {
 	if reason := ended(ctx); reason != nil && !errors.Is(err, ctx.Err()) {
 		return errors.Join(err, reason)

@@ -9,25 +9,23 @@ import (
 	"time"
 )
 
-// Admit lets the holder of a lock write in tx, a transaction of the caller's own on the database of this Once, unless a
-// greater token was admitted under the name before: then it returns a *StaleTokenError, and tx has to be rolled back, as
-// after any error. It is for leaders and holders of any lock; Do is for runs of jobs, and admits them by itself. The
-// names given here are apart from those of jobs.
+// Admit fences a write of a leader, or of the holder of any lock. If a greater token was
+// admitted under the name before, it returns a *StaleTokenError. tx is a transaction of the
+// caller on the database of this Once. Roll it back after any error.
 //
 //	err = once.Admit(ctx, tx, "orders/leader", term.Token)
 //
-// Admit locks the row of the name until tx ends, so that no other token is admitted between it and the commit, and it
-// remembers the token if tx commits. A token that is equal is admitted. Call it before the writes that it guards, and
-// write only through tx. It does not end tx, and sets no time limits: a holder that is frozen in mid-transaction blocks
-// its successor until the database ends the transaction.
+// Call Admit before the writes that it guards, and write only through tx. Admit locks the
+// row of the name until tx ends, so no other token is admitted until the commit. The token
+// is stored if tx commits. An equal token is admitted.
 //
-// A fence keeps stale holders out. It does not make an effect happen once: for that the database must know the tick.
+// Admit does not end tx and sets no time limits: a holder that is suspended during the
+// transaction blocks its successor until the database ends the transaction. It does not
+// make an effect happen once. Runs of jobs use Do, which admits their tokens. The names of
+// Admit are separate from those of jobs.
 func (o *Once) Admit(ctx context.Context, tx *sql.Tx, name string, token uint64) error {
-	if ctx == nil {
-		return &ConfigError{"ctx", "nil", "a context"}
-	}
 	if tx == nil {
-		return &ConfigError{"tx", "nil", "an open transaction"}
+		return &ConfigError{Field: "tx", Value: "nil", Rule: "an open transaction"}
 	}
 	if err := validateJob("name", name); err != nil {
 		return err
@@ -37,7 +35,7 @@ func (o *Once) Admit(ctx context.Context, tx *sql.Tx, name string, token uint64)
 	}
 	seen, _, err := o.raise(ctx, tx, name, rowOfName, token)
 	if err != nil {
-		return fmt.Errorf("sqlonce: %q: taking the fence: %w", name, err)
+		return fmt.Errorf("sqlonce: %q: storing the token: %w", name, err)
 	}
 	if token < seen {
 		return &StaleTokenError{Job: name, Given: token, Seen: seen}
@@ -47,41 +45,41 @@ func (o *Once) Admit(ctx context.Context, tx *sql.Tx, name string, token uint64)
 
 func validateToken(field string, token uint64) error {
 	if token == 0 || token > math.MaxInt64 {
-		return &ConfigError{field, strconv.FormatUint(token, 10), "1 to 2^63-1"}
+		return &ConfigError{Field: field, Value: strconv.FormatUint(token, 10), Rule: "1 to 2^63-1"}
 	}
 	return nil
 }
 
-// The rows of the table of fences that are not those of a tick.
+// Values of tick in the table of fences, in rows that do not belong to a tick.
 const (
-	rowOfName int64 = -1 // what Admit was given
+	rowOfName int64 = -1 // a name given to Admit
 	rowOfJob  int64 = 0
 )
 
-// fenceRow is the row that a run's token fences off.
-func (r Run) fenceRow() int64 {
-	if r.Overlap {
-		return r.Tick.UnixMilli()
+// fenceRow returns the tick of the row that holds the token of the run.
+func (m Marker) fenceRow() int64 {
+	if m.Overlap {
+		return m.Tick.UnixMilli()
 	}
 	return rowOfJob
 }
 
-// admitRun takes the fence of the run and refuses a token that is smaller than one that was seen. keptFrom is that of
-// the row; in the row of one tick it means nothing.
-func (o *Once) admitRun(ctx context.Context, tx *sql.Tx, run Run) (keptFrom int64, err error) {
-	seen, keptFrom, err := o.raise(ctx, tx, run.Job, run.fenceRow(), run.Token)
+// admitRun stores the token of the run and refuses it if it is smaller than one that was
+// seen. keptFrom is that of the row; in the row of one tick it has no meaning.
+func (o *Once) admitRun(ctx context.Context, tx *sql.Tx, m Marker) (keptFrom int64, err error) {
+	seen, keptFrom, err := o.raise(ctx, tx, m.Job, m.fenceRow(), m.Token)
 	if err != nil {
-		return 0, o.describe(run, "taking the fence", err)
+		return 0, o.describe(m, "storing the token", err)
 	}
-	if run.Token < seen {
-		return keptFrom, &StaleTokenError{Job: run.Job, Tick: run.Tick, Given: run.Token, Seen: seen}
+	if m.Token < seen {
+		return keptFrom, &StaleTokenError{Job: m.Job, Tick: m.Tick, Given: m.Token, Seen: seen}
 	}
 	return keptFrom, nil
 }
 
-// raise locks a row of the fences, and makes token the one that was seen unless that is greater.
+// raise locks a row of the fences and stores token there if that is greater.
 func (o *Once) raise(ctx context.Context, tx *sql.Tx, name string, row int64, token uint64) (seen uint64, keptFrom int64, err error) {
-	t := int64(token) // validateToken has bounded it
+	t := int64(token) // at most 2^63-1: see validateToken
 	var answer *sql.Row
 	if o.dialect == MySQL {
 		if _, err := tx.ExecContext(ctx, o.queries.admit, name, row, t, t); err != nil {
@@ -96,5 +94,6 @@ func (o *Once) raise(ctx context.Context, tx *sql.Tx, name string, row int64, to
 	return uint64(greatest), keptFrom, err
 }
 
-// instant is when the tick came due, in milliseconds since the epoch; of a triggered run, when it was triggered.
+// instant returns when the tick was due, or the run was triggered, in milliseconds since
+// the epoch.
 func instant(tick time.Time) int64 { return tick.UnixMilli() % triggered }

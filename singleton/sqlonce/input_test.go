@@ -66,32 +66,32 @@ func TestBadInput(t *testing.T) {
 	t.Parallel()
 	f := &fake{}
 	once := newOnce(t, f, sqlonce.SQLite)
-	with := func(change func(r *sqlonce.Run)) sqlonce.Run {
+	with := func(change func(r *sqlonce.Marker)) sqlonce.Marker {
 		r := run
 		change(&r)
 		return r
 	}
 	for _, c := range []struct {
-		run   sqlonce.Run
+		run   sqlonce.Marker
 		field string
 	}{
-		{with(func(r *sqlonce.Run) { r.Job = "" }), "Run.Job"},
-		{with(func(r *sqlonce.Run) { r.Job = strings.Repeat("j", 201) }), "Run.Job"},
-		{with(func(r *sqlonce.Run) { r.Job = strings.Repeat("j", 1<<20) }), "Run.Job"},
-		{with(func(r *sqlonce.Run) { r.Job = "a\x00b" }), "Run.Job"},
-		{with(func(r *sqlonce.Run) { r.Job = "a\nb" }), "Run.Job"},
-		{with(func(r *sqlonce.Run) { r.Job = "a " }), "Run.Job"},
-		{with(func(r *sqlonce.Run) { r.Job = "a\xff" }), "Run.Job"},
-		{with(func(r *sqlonce.Run) { r.Tick = time.Time{} }), "Run.Tick"},
-		{with(func(r *sqlonce.Run) { r.Tick = time.UnixMilli(0) }), "Run.Tick"},
-		{with(func(r *sqlonce.Run) { r.Tick = r.Tick.Add(time.Microsecond) }), "Run.Tick"},
-		{with(func(r *sqlonce.Run) { r.Tick = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC) }), "Run.Tick"},
-		{with(func(r *sqlonce.Run) { r.Attempt = -1 }), "Run.Attempt"},
-		{with(func(r *sqlonce.Run) { r.Attempt = 1 << 31 }), "Run.Attempt"},
-		{with(func(r *sqlonce.Run) { r.Token = 0 }), "Run.Token"},
-		{with(func(r *sqlonce.Run) { r.Token = 1 << 63 }), "Run.Token"},
-		{with(func(r *sqlonce.Run) { r.Holder = strings.Repeat("h", 256) }), "Run.Holder"},
-		{with(func(r *sqlonce.Run) { r.Holder = "a\tb" }), "Run.Holder"},
+		{with(func(r *sqlonce.Marker) { r.Job = "" }), "Marker.Job"},
+		{with(func(r *sqlonce.Marker) { r.Job = strings.Repeat("j", 201) }), "Marker.Job"},
+		{with(func(r *sqlonce.Marker) { r.Job = strings.Repeat("j", 1<<20) }), "Marker.Job"},
+		{with(func(r *sqlonce.Marker) { r.Job = "a\x00b" }), "Marker.Job"},
+		{with(func(r *sqlonce.Marker) { r.Job = "a\nb" }), "Marker.Job"},
+		{with(func(r *sqlonce.Marker) { r.Job = "a " }), "Marker.Job"},
+		{with(func(r *sqlonce.Marker) { r.Job = "a\xff" }), "Marker.Job"},
+		{with(func(r *sqlonce.Marker) { r.Tick = time.Time{} }), "Marker.Tick"},
+		{with(func(r *sqlonce.Marker) { r.Tick = time.UnixMilli(0) }), "Marker.Tick"},
+		{with(func(r *sqlonce.Marker) { r.Tick = r.Tick.Add(time.Microsecond) }), "Marker.Tick"},
+		{with(func(r *sqlonce.Marker) { r.Tick = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC) }), "Marker.Tick"},
+		{with(func(r *sqlonce.Marker) { r.Attempt = -1 }), "Marker.Attempt"},
+		{with(func(r *sqlonce.Marker) { r.Attempt = 1 << 31 }), "Marker.Attempt"},
+		{with(func(r *sqlonce.Marker) { r.Token = 0 }), "Marker.Token"},
+		{with(func(r *sqlonce.Marker) { r.Token = 1 << 63 }), "Marker.Token"},
+		{with(func(r *sqlonce.Marker) { r.Holder = strings.Repeat("h", 256) }), "Marker.Holder"},
+		{with(func(r *sqlonce.Marker) { r.Holder = "a\tb" }), "Marker.Holder"},
 	} {
 		_, err := once.Do(t.Context(), c.run, nothing)
 		checkRefusal(t, err, c.field)
@@ -116,11 +116,8 @@ func TestBadInput(t *testing.T) {
 	} {
 		checkRefusal(t, once.Admit(t.Context(), c.tx, c.name, c.token), c.field)
 	}
-	checkRefusal(t, once.Admit(nil, tx, "a", 1), "ctx") //nolint:staticcheck // that is the point
 	_, err = once.Do(t.Context(), run, nil)
 	checkRefusal(t, err, "fn")
-	_, err = once.Do(nil, run, nothing) //nolint:staticcheck // that is the point
-	checkRefusal(t, err, "ctx")
 	_, err = once.Prune(t.Context(), " x", run.Tick)
 	checkRefusal(t, err, "job")
 	_, err = once.Prune(t.Context(), "x", time.Time{})
@@ -132,7 +129,7 @@ func TestBadInput(t *testing.T) {
 	if said := f.said(); said != "" {
 		t.Errorf("sent: %s", said)
 	}
-	longest := with(func(r *sqlonce.Run) {
+	longest := with(func(r *sqlonce.Marker) {
 		r.Job, r.Holder, r.Token = strings.Repeat("j", 200), strings.Repeat("h", 255), 1<<63-1
 	})
 	if err := longest.Validate(); err != nil {

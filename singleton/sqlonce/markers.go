@@ -7,22 +7,9 @@ import (
 	"time"
 )
 
-// Marker says that a tick was applied, and by which run.
-type Marker struct {
-	Tick    time.Time // UTC
-	Attempt int
-	Token   uint64
-	Holder  string
-	// AppliedAt is the clock of the process that ran Do, shortly before fn was called. UTC, whole milliseconds.
-	AppliedAt time.Time
-}
-
-// Markers returns the markers of the job with since ≤ tick < until, in the order of their ticks. Those of triggered runs
-// have ticks from the year 6429 on (see singleton.Run.Tick).
+// Markers returns the markers of the job with since ≤ tick < until, ordered by tick.
+// Triggered runs have ticks from the year 6429 on: see singleton.Run.Tick.
 func (o *Once) Markers(ctx context.Context, job string, since, until time.Time) ([]Marker, error) {
-	if ctx == nil {
-		return nil, &ConfigError{"ctx", "nil", "a context"}
-	}
 	if err := validateJob("job", job); err != nil {
 		return nil, err
 	}
@@ -33,7 +20,7 @@ func (o *Once) Markers(ctx context.Context, job string, since, until time.Time) 
 	defer rows.Close()
 	var markers []Marker
 	for rows.Next() {
-		var m Marker
+		m := Marker{Job: job}
 		var tick, token, applied int64
 		if err := rows.Scan(&tick, &m.Attempt, &token, &m.Holder, &applied); err != nil {
 			return nil, fmt.Errorf("sqlonce: markers of job %q: %w", job, err)
@@ -47,18 +34,19 @@ func (o *Once) Markers(ctx context.Context, job string, since, until time.Time) 
 	return markers, nil
 }
 
-// triggered is what the tick of a triggered run is ahead of the instant at which it was triggered, in milliseconds:
-// package singleton names it so, as no schedule reaches the year 6429.
+// triggered is the difference between the tick of a triggered run and when it was
+// triggered, in milliseconds. Package singleton names such runs so because no schedule
+// reaches the year 6429.
 const triggered = 1 << 47
 
-// Prune deletes the job's markers, and the fences of single ticks, that are older than before, and returns how many
-// markers that were. A triggered run is as old as its trigger. From then on Do refuses these ticks with ErrPruned, so before must lie further back than any tick
-// that the job's ledger still hands out. It cannot be taken back, and is refused if it lies in the future. The fence
-// of the whole job is never deleted.
+// Prune deletes the job's markers, and the fences of single ticks, that are older than
+// before, and returns the number of deleted markers. A triggered run counts by when it was
+// triggered. The fence of the whole job is kept.
+//
+// From then on Do refuses older ticks with ErrPruned, and this cannot be undone. before
+// must therefore be older than any tick that a replica may still run, and it must not be in
+// the future.
 func (o *Once) Prune(ctx context.Context, job string, before time.Time) (int64, error) {
-	if ctx == nil {
-		return 0, &ConfigError{"ctx", "nil", "a context"}
-	}
 	if err := validateJob("job", job); err != nil {
 		return 0, err
 	}
@@ -66,9 +54,9 @@ func (o *Once) Prune(ctx context.Context, job string, before time.Time) (int64, 
 		return 0, err
 	}
 	if before.After(time.Now()) {
-		return 0, &ConfigError{"before", stamp(before), "in the past"}
+		return 0, &ConfigError{Field: "before", Value: stamp(before), Rule: "in the past"}
 	}
-	// First the floor, committed: see admit.
+	// The floor is committed before anything is deleted: see admit.
 	floor := before.UnixMilli()
 	args := []any{job, floor}
 	if o.dialect == MySQL {

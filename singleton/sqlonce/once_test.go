@@ -15,7 +15,7 @@ import (
 	"github.com/noonlock/noonlock/singleton/sqlonce"
 )
 
-var run = sqlonce.Run{Job: "lottery", Tick: time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC), Attempt: 1, Token: 1}
+var run = sqlonce.Marker{Job: "lottery", Tick: time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC), Attempt: 1, Token: 1}
 
 // The order of the statements is the design: limits, fence, savepoint, marker, fn, proof, COMMIT, limits set back.
 // SQLite waits for its lock in short slices, between which the context is looked at, until it has it.

@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// queries are all statements with table names, one set per dialect. Names of tables are spelled here only.
+// queries are the statements of a dialect. No other file contains names of tables.
 type queries struct {
 	schema []string
-	// admit raises the fence of (job, tick, token) and locks its row; on MySQL the token is given twice.
-	// Everywhere else it answers token and kept_from; on MySQL fence does.
+	// admit raises the fence of (job, tick, token) and locks its row. It returns token and kept_from, except on
+	// MySQL: there the token is passed twice, and fence returns them.
 	admit, fence string
 	// mark inserts a marker (job, tick, attempt, token, holder, applied_at), or no row if the tick has one.
 	mark string
@@ -19,11 +19,12 @@ type queries struct {
 	markedBy string
 	// floor reads kept_from of a job.
 	floor string
-	// raiseFloor sets kept_from of (job, kept_from) unless it is greater; on MySQL it is given twice.
+	// raiseFloor sets kept_from of (job, kept_from) unless it is greater; on MySQL it is passed twice.
 	raiseFloor string
-	// pruneMarkers and pruneFences delete what is older than (job, tick), and what is from triggered to before later.
+	// pruneMarkers and pruneFences take (job, floor, triggered, triggered+floor): they delete older ticks, and triggered
+	// runs of that age.
 	pruneMarkers, pruneFences string
-	// markers lists those of (job, since, until).
+	// markers selects the markers of (job, since, until).
 	markers string
 }
 
@@ -48,17 +49,18 @@ func newQueries(d Dialect, prefix string) queries {
 	case SQLite:
 		greatest = "MAX"
 	case PostgreSQL:
-		// Bytes, whatever the collation of the database: faster, and the same order everywhere.
+		// Compared by bytes, whatever the collation of the database: faster, and the same order everywhere.
 		text = `TEXT COLLATE "C"`
 	case MySQL:
-		// Case and accents count. That spaces at the end do not is why validateJob refuses them.
+		// Case and accents matter. Spaces at the end do not, so validateJob refuses them.
 		text, end = "VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin", " ENGINE=InnoDB"
-		// VALUES(token) would save giving it twice, but is deprecated on MySQL; its successor is unknown to MariaDB.
+		// VALUES(token) would avoid the second parameter. It is deprecated on MySQL, and MariaDB does not support its
+		// replacement.
 		q.admit = "INSERT INTO {fences} (job, tick, token, kept_from) VALUES (?, ?, ?, 0) " +
 			"ON DUPLICATE KEY UPDATE token = GREATEST(token, ?)"
-		// FOR UPDATE although the row is locked already: a plain SELECT would fix the snapshot that fn reads from.
+		// FOR UPDATE although the row is locked already: a plain SELECT would create the snapshot that fn reads.
 		q.fence = "SELECT token, kept_from FROM {fences} WHERE job = ? AND tick = ? FOR UPDATE"
-		// Not ON DUPLICATE KEY UPDATE: with the driver's clientFoundRows that counts a row which was there.
+		// Not ON DUPLICATE KEY UPDATE: with the driver's option clientFoundRows it counts an existing row.
 		q.mark = "INSERT IGNORE INTO {markers} (job, tick, attempt, token, holder, applied_at) VALUES (?, ?, ?, ?, ?, ?)"
 		q.raiseFloor = "INSERT INTO {fences} (job, tick, token, kept_from) VALUES (?, 0, 0, ?) " +
 			"ON DUPLICATE KEY UPDATE kept_from = GREATEST(kept_from, ?)"
@@ -82,7 +84,7 @@ func newQueries(d Dialect, prefix string) queries {
 	return q
 }
 
-// numbered turns each ? into $1, $2, …. No statement here has a ? in a literal.
+// numbered replaces each ? by $1, $2, …. No statement here has a ? in a literal.
 func numbered(query string) string {
 	var b strings.Builder
 	for n := 1; ; n++ {

@@ -12,27 +12,29 @@ import (
 	"time"
 )
 
-// grace is how long Do waits for the answer to COMMIT or ROLLBACK once its context is done. Drivers give these two no
-// deadline, so on a network that swallows everything the answer may take as long as TCP retransmits.
+// grace is how long Do waits for the reply to COMMIT or ROLLBACK after its context is done.
+// Drivers set no deadline for these two, so without a limit the wait could last until TCP
+// gives up.
 const grace = 2 * time.Second
 
-// session is one transaction on a connection of its own, with the time limits of the Config.
+// A session is one transaction on its own connection, with the time limits of the Config.
 type session struct {
 	once *Once
 	conn *sql.Conn
 	tx   *sql.Tx
-	// savepoint stands between the fence and what fn does: rolling back to it undoes fn and keeps the fence, and that it
-	// is still there at the end proves that nothing has ended the transaction under fn. Its name is random, since one
-	// that fn used as well would prove nothing, and a rollback to it would take the marker with it.
+	// savepoint is set after the fence and before fn runs. A rollback to it undoes fn and
+	// keeps the fence. If it still exists at the end, nothing has ended the transaction.
+	// Its name is random: if fn used the same name, it would prove nothing, and a rollback
+	// to it would undo the marker.
 	savepoint string
-	// restore sets the connection back to what the pool expects; empty if there is nothing to set back.
+	// restore is the statement that restores the settings of the connection; empty: none.
 	restore string
-	// cancel ends the transaction's own context.
+	// cancel ends the context of the transaction.
 	cancel context.CancelFunc
 }
 
-// open begins a transaction. Nobody but the session ends it: its context is detached from ctx, as otherwise
-// database/sql would roll back by itself when ctx is done, and the fence could not be kept.
+// open begins a transaction. Its context is detached from ctx: otherwise database/sql would
+// roll back when ctx is done, and the fence would be lost.
 func (o *Once) open(ctx context.Context) (*session, error) {
 	conn, err := o.db.Conn(ctx)
 	if err != nil {
@@ -45,7 +47,7 @@ func (o *Once) open(ctx context.Context) (*session, error) {
 	}
 	var options *sql.TxOptions
 	if o.dialect == PostgreSQL {
-		// At a higher level a takeover would not see what its predecessor committed while it waited, only fail.
+		// At a higher level a takeover would fail, instead of seeing what its predecessor committed meanwhile.
 		options = &sql.TxOptions{Isolation: sql.LevelReadCommitted}
 	}
 	detached, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -53,7 +55,7 @@ func (o *Once) open(ctx context.Context) (*session, error) {
 	s.tx, err = conn.BeginTx(detached, options)
 	if err != nil {
 		cancel()
-		// A pool that begins with a write lock (BEGIN IMMEDIATE) is asked again soon.
+		// With BEGIN IMMEDIATE a busy database already fails here. The connection is intact then.
 		s.giveBack(ctx, o.dialect.classify(err) == conflict)
 		return nil, err
 	}
@@ -66,7 +68,7 @@ func (o *Once) open(ctx context.Context) (*session, error) {
 	return s, nil
 }
 
-// limit sets the time limits of the connection, remembering what they were.
+// limit sets the time limits of the connection and remembers the previous ones.
 func (s *session) limit(ctx context.Context) error {
 	idle, lock := s.once.config.IdleTimeout, s.once.config.LockTimeout
 	switch s.once.dialect {
@@ -87,23 +89,23 @@ func (s *session) limit(ctx context.Context) error {
 		set := "SET SESSION wait_timeout = %d, SESSION net_write_timeout = %d, SESSION innodb_lock_wait_timeout = %d, SESSION autocommit = %d"
 		s.restore = fmt.Sprintf(set, wait, write, rows, autocommit)
 		seconds := func(d time.Duration) int64 { return int64(d / time.Second) }
-		// Without autocommit, what fn does after InnoDB has undone the transaction (a deadlock that fn ignored) begins
-		// a new one, which is not committed, as the savepoint is missing in it.
+		// If InnoDB rolls back after a deadlock and fn ignores that, its later statements begin a new transaction.
+		// Without autocommit they are not committed, because that transaction has no savepoint.
 		_, err = s.conn.ExecContext(ctx, fmt.Sprintf(set, seconds(idle), seconds(idle), seconds(lock), 0))
 		return err
 	case PostgreSQL:
 		return nil // see limitLocally
 	default:
-		panic("sqlonce: unknown dialect") // New has refused it
+		panic("sqlonce: unknown dialect") // New refuses it
 	}
 }
 
-// busySlice is how long SQLite waits for its write lock at a time. It does not heed a context while it waits, so the
-// rest of LockTimeout is spent in persist.
+// busySlice is how long SQLite waits for its write lock at a time. It ignores the context meanwhile, so persist waits for
+// the rest of LockTimeout.
 const busySlice = 100 * time.Millisecond
 
 func setBusyTimeout(ctx context.Context, q rowQuerier, d time.Duration) error {
-	var now int64 // the statement answers with a row
+	var now int64 // the statement returns a row
 	return q.QueryRowContext(ctx, "PRAGMA busy_timeout = "+strconv.FormatInt(d.Milliseconds(), 10)).Scan(&now)
 }
 
@@ -112,8 +114,8 @@ type rowQuerier interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// limitLocally sets PostgreSQL's limits, which end with the transaction. tcp_user_timeout is for a client that is
-// frozen while a long result is sent to it: its kernel goes on acknowledging, and the session counts as active.
+// limitLocally sets PostgreSQL's limits, which end with the transaction. tcp_user_timeout covers a client that is
+// suspended while it receives a long result: the session counts as active then.
 func (s *session) limitLocally(ctx context.Context) error {
 	idle := strconv.FormatInt(s.once.config.IdleTimeout.Milliseconds(), 10)
 	lock := strconv.FormatInt(s.once.config.LockTimeout.Milliseconds(), 10)
@@ -122,9 +124,9 @@ func (s *session) limitLocally(ctx context.Context) error {
 	return err
 }
 
-// end runs finish, which commits or rolls back, and gives the connection back. It returns what finish returned and
-// whether it did: once ctx is done it waits for grace only, and leaves the rest to a goroutine that ends when the
-// driver does.
+// end runs finish, which commits or rolls back, and returns the connection to the pool. answered reports whether finish
+// returned, and err is its error. After ctx is done end waits for grace only; its goroutine then ends with the driver's
+// call.
 func (s *session) end(ctx context.Context, finish func() error) (answered bool, err error) {
 	finished, closed := make(chan error, 1), make(chan struct{})
 	go func() {
@@ -146,20 +148,20 @@ func (s *session) end(ctx context.Context, finish func() error) (answered bool, 
 		return true, <-finished
 	case <-timer.C:
 	}
-	// A driver that heeds the context of a transaction breaks the connection now.
+	// A driver that observes the context of a transaction closes the connection now.
 	s.cancel()
 	select {
-	case err := <-finished: // only setting back the connection takes so long
+	case err := <-finished: // only restore is still running
 		return true, err
 	default:
 		return false, nil
 	}
 }
 
-// abandon is end where the answer is known already: what finish says changes nothing about it.
+// abandon is end for a result that is known already, which finish does not change.
 func (s *session) abandon(ctx context.Context, finish func() error) { _, _ = s.end(ctx, finish) }
 
-// giveBack returns the connection to the pool as it came from there, or closes it.
+// giveBack restores the settings of the connection and returns it to the pool, or closes it.
 func (s *session) giveBack(ctx context.Context, sound bool) {
 	if sound && s.restore != "" {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
@@ -174,19 +176,19 @@ func (s *session) giveBack(ctx context.Context, sound bool) {
 	s.conn.Close()
 }
 
-// discard closes the connection itself, not only our hold on it: whoever got it next would have our limits, or a
+// discard closes the connection instead of returning it to the pool: its next user would have our limits, or a
 // transaction that is still open.
 func (s *session) discard() {
-	// Told that the connection is bad, the pool closes it. The error is the one given to it.
+	// The pool closes a connection after ErrBadConn. Raw returns that error too.
 	_ = s.conn.Raw(func(any) error { return driver.ErrBadConn })
 	s.conn.Close()
 }
 
-// commit is a finish for end.
+// commit commits; it is a finish for end.
 func (s *session) commit() error { return s.tx.Commit() }
 
-// keepFence is a finish that undoes what came after the savepoint and commits the fence. Where that is not possible it
-// undoes everything. Its error is ErrTransactionEnded if the savepoint is gone.
+// keepFence returns a finish that rolls back to the savepoint and commits the fence. If that is not possible, it rolls
+// back everything. Its error is ErrTransactionEnded if the savepoint does not exist.
 func (s *session) keepFence(ctx context.Context) func() error {
 	return func() error {
 		if err := s.toSavepoint(ctx); err != nil {
@@ -196,18 +198,18 @@ func (s *session) keepFence(ctx context.Context) func() error {
 	}
 }
 
-// discardAfter undoes what can still be undone and closes the connection, whose state is fn's.
+// discardAfter rolls back and closes the connection, as fn may have left it in any state.
 func (s *session) discardAfter(ctx context.Context) {
 	s.abandon(ctx, func() error { return errors.Join(ErrTransactionEnded, s.tx.Rollback()) })
 }
 
-// rollBack is a finish that undoes everything. Its error is ErrTransactionEnded if the savepoint was gone.
+// rollBack returns a finish that rolls back everything. Its error is ErrTransactionEnded if the savepoint did not exist.
 func (s *session) rollBack(ctx context.Context) func() error {
 	return func() error { return errors.Join(s.toSavepoint(ctx), s.tx.Rollback()) }
 }
 
-// toSavepoint undoes what came after the savepoint. PostgreSQL answers it in a failed transaction too, where every other
-// statement is refused, whether or not the savepoint is there.
+// toSavepoint rolls back to the savepoint. PostgreSQL executes this statement in a failed transaction too, where it
+// refuses all others.
 func (s *session) toSavepoint(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
 	defer cancel()
@@ -218,7 +220,7 @@ func (s *session) toSavepoint(ctx context.Context) error {
 	return err
 }
 
-// transact runs one of the package's own transactions, whose repetition changes nothing.
+// transact runs a transaction of this package, which is safe to repeat.
 func (o *Once) transact(ctx context.Context, do func(tx *sql.Tx) error) error {
 	return o.persist(ctx, func() (again bool, err error) {
 		s, err := o.open(ctx)

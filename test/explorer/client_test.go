@@ -6,9 +6,8 @@ import (
 	"sync"
 )
 
-// lockModel is processes that take one lock by the real scripts, each with the
-// rules of lockcore's client. Functions of lockcore are named where a rule is
-// taken from them.
+// lockModel models processes that acquire one lock with the real scripts. Each process follows
+// the rules of lockcore's client; comments name the function of lockcore that has the rule.
 type lockModel struct {
 	rules
 	atlas   *atlas
@@ -19,16 +18,16 @@ type lockModel struct {
 	down    script
 
 	processes int
-	faults    uint8 // how many may happen on one path
+	faults    uint8 // maximum on one path
 	deaths    uint8
 	loses     bool // the server may lose the counter of tokens
 
 	mu    sync.Mutex
-	ends  map[lockState]uint8 // states from which all ends well, and in how many ticks
+	ends  map[lockState]uint8 // states from which all processes are served, and after how many ticks
 	worst uint8
 }
 
-// A lockState is what stands at the server, in each client, and on the way.
+// A lockState is the state of the server, of each client, and of the requests in flight.
 type lockState struct {
 	world  worldID
 	c      [3]lockClient
@@ -37,8 +36,8 @@ type lockState struct {
 	deaths uint8
 }
 
-// A lateRequest is one whose sender has ceased to wait for the answer. It may
-// arrive at any time, or never.
+// A lateRequest is a request whose sender no longer waits for the answer. It may arrive at any
+// time, or never.
 type lateRequest struct {
 	op      lineOp
 	attempt attemptID
@@ -50,48 +49,48 @@ const (
 	idle phase = iota
 	asking
 	waiting
-	holding // and believing it
-	spent   // the lease has ended, and Unlock was not called yet
+	holding // and takes the hold as valid
+	spent   // the lease has ended, and Unlock has not been called yet
 	dead
 )
 
 var phases = [...]string{"idle", "asking", "waiting", "holding", "spent", "dead"}
 
-// transit is where a request and its answer are.
+// transit is the position of a request or its answer.
 type transit uint8
 
 const (
 	nowhere  transit = iota
-	sent             // not arrived at the server yet
-	answered         // the answer is on its way
+	sent             // has not arrived at the server
+	answered         // the answer is in transit
 )
 
-// A lockClient is one process: an attempt (attempt.go) or its lease (lease.go),
-// and one task that gives an attempt back behind (client.go, release.go).
+// A lockClient is one process: an attempt (attempt.go) or its lease (lease.go), and one
+// background task that releases an attempt (client.go, release.go).
 type lockClient struct {
 	phase   phase
 	slot    uint8
 	op      lineOp // asking: for what
 	transit transit
 	answer  int8
-	age     uint8 // ticks since t0 of the request, up to the TTL: then nothing is left
-	open    bool  // attempt.open: some acquire was not answered
-	owes    bool  // attempt.owes: something may stand at the server
-	placed  bool  // attempt.place is known
-	again   uint8 // settle: answers that came too late
-	belief  uint8 // ticks for which the lease counts itself valid
-	reads   bool  // it was downgraded
+	age     uint8 // ticks since t0 of the request, at most the TTL, after which no validity is left
+	open    bool  // attempt.unanswered: an acquire was not answered
+	owes    bool  // attempt.mayBeStored: the attempt may exist on the server
+	placed  bool  // the client knows attempt.place
+	again   uint8 // makeLease: answers that arrived too late
+	belief  uint8 // ticks for which the client takes the lease as valid
+	reads   bool  // the hold was downgraded
 
 	renewal   transit
 	renewAge  uint8
 	renewed   int8
-	back      lineOp // leave or bury: what the task behind still has to do
+	back      lineOp // leave or bury: the remaining work of the background task
 	backSlot  uint8
 	backTrans transit
-	unburied  uint8 // slots of attempts that want a tombstone and may have none
+	unburied  uint8 // slots of attempts that need a tombstone and may have none
 }
 
-// What a step is.
+// The kinds of steps.
 const (
 	stepStart uint8 = iota
 	stepAsk
@@ -130,12 +129,12 @@ const (
 var stepNames = [...]string{
 	"starts to", "asks", "asks, and the request is lost", "asks, and the answer is lost", "asks, and the request is slow",
 	"asks, and the answer is slow", "is heard by the server at last", "is heard by the server at last, and the answer is lost",
-	"gets its answer at last", "waits no longer for the answer", "gives up",
+	"receives its late answer", "stops waiting for the answer", "gives up",
 	"renews", "renews, and the answer is lost", "renews, and the request is slow", "renews, and the answer is slow",
 	"has its renewal heard at last", "gets the answer to its renewal", "waits no longer for its renewal",
 	"releases", "lets its lost lease be", "leaves, behind", "leaves, behind, and the answer is lost", "leaves, behind, and the request is slow",
 	"waits no longer for the answer to its leaving", "stops trying to leave",
-	"hears of a grant that it does not want", "dies", "had sent a request that arrives now", "", "",
+	"receives a grant that it no longer needs", "dies", "had sent a request that arrives now", "", "",
 	"downgrades", "downgrades, and the answer is lost",
 }
 
@@ -152,7 +151,7 @@ func (m *lockModel) tell(s step) string {
 		text += " (" + lineOps[s.detail&15] + ")"
 	}
 	if s.what != stepLate && s.detail&0x70 != 0 {
-		text += fmt.Sprintf(" (nobody hears for processes %03b)", s.detail>>4)
+		text += fmt.Sprintf(" (processes without a subscription: %03b)", s.detail>>4)
 	}
 	return text
 }
@@ -166,7 +165,7 @@ func (m *lockModel) show(s lockState) string {
 			fmt.Fprintf(&b, ", %s, transit %d, answer %d, age %d", lineOps[c.op], c.transit, c.answer, c.age)
 		}
 		if c.belief > 0 {
-			fmt.Fprintf(&b, ", believes for %d s", c.belief)
+			fmt.Fprintf(&b, ", valid for %d s", c.belief)
 		}
 		if c.back != opNone {
 			fmt.Fprintf(&b, ", behind: %s %v", lineOps[c.back], attemptOf(p, int(c.backSlot)))
@@ -222,9 +221,9 @@ func (m *lockModel) call(s *lockState, worker int, c lineCall) outcome {
 	return out
 }
 
-// each runs a script, once for each way in which the processes that it tells of a
-// grant may be heard of: one that lives may have no subscription at the moment,
-// which is a fault; of one that is dead the server may know it or not.
+// each runs a script once for each possible result of publishing its grants. A live process may
+// have no subscription at the moment, which is a fault. The server may or may not have noticed
+// the end of a dead process.
 func (m *lockModel) each(s lockState, worker int, c lineCall, then func(s lockState, out outcome, deaf uint8)) {
 	var try func(deaf, cost uint8)
 	try = func(deaf, cost uint8) {
@@ -252,7 +251,7 @@ func (m *lockModel) each(s lockState, worker int, c lineCall, then func(s lockSt
 	try(0, 0)
 }
 
-// referenced reports whether anything of an attempt is left outside the server.
+// referenced reports whether an attempt occurs anywhere outside of the server.
 func (s *lockState) referenced(a attemptID) bool {
 	p, slot := a.process(), a.slot()
 	c := &s.c[p]
@@ -267,7 +266,7 @@ func (s *lockState) referenced(a attemptID) bool {
 	return false
 }
 
-// settleDown brings a state to the form that stands for all that are like it.
+// settleDown converts a state to the canonical form of all equivalent states.
 func (m *lockModel) settleDown(s lockState) lockState {
 	if s.late[0].op < s.late[1].op || s.late[0].op == s.late[1].op && s.late[0].attempt < s.late[1].attempt {
 		s.late[0], s.late[1] = s.late[1], s.late[0]
@@ -294,12 +293,12 @@ func (m *lockModel) settleDown(s lockState) lockState {
 	return s
 }
 
-// unknown is what an error that is ErrUnknown does to an attempt (attempt.ask).
+// unknown applies an ErrUnknown error to an attempt (attempt.ask).
 func (c *lockClient) unknown() {
 	c.open, c.owes, c.transit, c.answer, c.age = true, true, nowhere, 0, 0
 }
 
-// forget is Client.forget; false: the model has no room for the task behind.
+// forget models Client.forget. It returns false if the model has no free background task.
 func (c *lockClient) forget() bool {
 	if c.owes {
 		if c.back != opNone {
@@ -311,13 +310,13 @@ func (c *lockClient) forget() bool {
 	return true
 }
 
-// rest makes a client forget its attempt.
+// rest removes the client's attempt.
 func (c *lockClient) rest() {
 	*c = lockClient{back: c.back, backSlot: c.backSlot, backTrans: c.backTrans, unburied: c.unburied}
 }
 
-// deliver is what a client makes of the answer to its acquire (attempt.ask,
-// Mutex.settle, Mutex.lock).
+// deliver models the client's handling of the answer to its acquire (attempt.ask, Mutex.settle,
+// Mutex.lock).
 func (c *lockClient) deliver(code int8, ttl uint8) (ok bool, broken string) {
 	age := c.age
 	c.transit, c.answer, c.age = nowhere, 0, 0
@@ -333,7 +332,7 @@ func (c *lockClient) deliver(code int8, ttl uint8) (ok bool, broken string) {
 			c.belief = ttl - age
 			return true, ""
 		}
-		// settle asks again, with the mode `try`, three times in all.
+		// settle repeats the request with the mode `try`, three times in total.
 		if c.again++; c.again == 3 {
 			return c.forget(), ""
 		}
@@ -350,7 +349,7 @@ func (c *lockClient) deliver(code int8, ttl uint8) (ok bool, broken string) {
 	case 8:
 		return c.forget(), ""
 	case 6:
-		return true, "an attempt that was not given up was refused as given up"
+		return true, "an attempt that was not aborted was refused as aborted"
 	default:
 		return true, fmt.Sprintf("an answer of code %d", code)
 	}
@@ -383,7 +382,7 @@ func (m *lockModel) steps(s lockState, worker int, emit func(step, lockState, st
 				emitted(step{what, who, 0}, to, "")
 			}
 		}
-		// run sends a request that arrives at once; lost: its answer never comes.
+		// run sends a request that arrives immediately. If lost is set, its answer is lost.
 		ask := func(from lockState, what uint8, op lineOp, answer func(*lockState, *lockClient, int8) (bool, string)) {
 			m.each(from, worker, lineCall{op: op, attempt: attemptOf(p, int(from.c[p].slot))}, func(to lockState, out outcome, deaf uint8) {
 				ok, broken := true, out.broken
@@ -395,7 +394,7 @@ func (m *lockModel) steps(s lockState, worker int, emit func(step, lockState, st
 				}
 			})
 		}
-		// request is an acquire with all that may become of it.
+		// request emits all possible outcomes of an acquire.
 		request := func(op lineOp, begin func(c *lockClient)) {
 			from := s
 			begin(&from.c[p])
@@ -429,12 +428,12 @@ func (m *lockModel) steps(s lockState, worker int, emit func(step, lockState, st
 					request(op, func(c *lockClient) { c.slot = uint8(slot) })
 				}
 				if m.kind.reads(attemptOf(p, 0)) == m.kind.reads(attemptOf(p, 1)) {
-					break // the other one would do the same
+					break // the other one has the same effect
 				}
 			}
 		case asking:
 			switch c.transit {
-			case nowhere: // askUntil: again, or enough of it
+			case nowhere: // askUntil: retry, or stop
 				request(c.op, func(*lockClient) {})
 				simple(stepGiveUp, func(_ *lockState, c *lockClient) bool { return c.forget() })
 			case sent:
@@ -474,7 +473,7 @@ func (m *lockModel) steps(s lockState, worker int, emit func(step, lockState, st
 					from := s
 					from.faults++
 					ask(from, stepDowngradeUnanswered, opDowngrade, func(_ *lockState, c *lockClient, _ int8) (bool, string) {
-						c.reads = true // whoever calls Downgrade has stopped to write
+						c.reads = true // the caller of Downgrade has stopped writing
 						return true, ""
 					})
 				}
@@ -525,7 +524,7 @@ func (m *lockModel) steps(s lockState, worker int, emit func(step, lockState, st
 	}
 }
 
-// renewals is what the keeper does for a lease (keeper.renew, Lease.renewed).
+// renewals models the keeper's renewals of a lease (keeper.renew, Lease.renewed).
 func (m *lockModel) renewals(s lockState, p int,
 	ask func(lockState, uint8, lineOp, func(*lockState, *lockClient, int8) (bool, string)), emit func(step, lockState, string),
 ) {
@@ -533,13 +532,13 @@ func (m *lockModel) renewals(s lockState, p int,
 		age := c.renewAge
 		c.renewal, c.renewAge, c.renewed = nowhere, 0, 0
 		if code == 1 {
-			// Lease.extend: only while it counts itself valid, and never shorter.
+			// Lease.extend: only while the lease is valid, and it never shortens it.
 			if ttl := ttlTicks(p); age < ttl {
 				c.belief = max(c.belief, ttl-age)
 			}
 			return true, ""
 		}
-		// Client.noteLoss: an acquire that is under way must not take it anew.
+		// Client.noteLoss: an acquire in flight must not acquire again.
 		if c.open {
 			c.owes = true
 			return c.forget(), ""
@@ -580,7 +579,7 @@ func (m *lockModel) renewals(s lockState, p int,
 	}
 }
 
-// release is Lease.Unlock: the lease has ended, a renewal may still be under way.
+// release models Lease.Unlock: the lease has ended, and a renewal may be in flight.
 func (s *lockState) release(p int) bool {
 	c := &s.c[p]
 	if c.back != opNone || c.renewal == sent && !s.addLate(opRenew, attemptOf(p, int(c.slot))) {
@@ -591,7 +590,7 @@ func (s *lockState) release(p int) bool {
 	return true
 }
 
-// leaves is attempt.leave, behind.
+// leaves models attempt.leave in the background.
 func (c *lockClient) leaves() {
 	c.back, c.backSlot, c.backTrans = opLeave, c.slot, nowhere
 	if c.open {
@@ -600,8 +599,8 @@ func (c *lockClient) leaves() {
 	}
 }
 
-// behind is Client.takeBack, release and giveBack, and Client.granted for an
-// attempt that has ended.
+// behind models Client.takeBack, release and giveBack, and Client.granted for an attempt that
+// has ended.
 func (m *lockModel) behind(s lockState, p, worker int, emit func(step, lockState, string)) {
 	c, who := s.c[p], uint8(p)
 	a := attemptOf(p, int(c.backSlot))
@@ -619,8 +618,8 @@ func (m *lockModel) behind(s lockState, p, worker int, emit func(step, lockState
 	}
 	switch {
 	case c.back == opNone:
-		// granted: whoever gets a message for an attempt that is neither waiting
-		// nor held leaves again.
+		// granted: a client that receives a message for an attempt that is neither waiting nor
+		// held leaves again.
 		for _, h := range m.atlas.holders(s.world) {
 			gone, slot := h.attempt, int(h.attempt.slot())
 			if gone.process() == p && (c.phase == idle || int(c.slot) != slot) {
@@ -655,7 +654,7 @@ func (m *lockModel) behind(s lockState, p, worker int, emit func(step, lockState
 	}
 }
 
-// later lets time pass. A lease whose time is over has ended, whoever looks.
+// later lets time pass. A lease whose time is over ends.
 func (m *lockModel) later(s lockState, ticks uint8) lockState {
 	s.world = m.atlas.later(s.world, int64(ticks)*tick)
 	return m.pass(s, ticks)
@@ -675,7 +674,7 @@ func (m *lockModel) pass(s lockState, ticks uint8) lockState {
 			if c.belief <= ticks {
 				c.belief, c.phase = 0, spent
 				if c.renewal == answered {
-					c.renewal = nowhere // the answer revives nothing
+					c.renewal = nowhere // the answer does not revive the lease
 				}
 			} else {
 				c.belief -= ticks

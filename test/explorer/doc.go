@@ -1,95 +1,109 @@
-// Package explorer drives the real scripts of lockcore, as lockcore sends them,
-// through every order of events that a few processes and faults allow, and holds
-// each state against what is promised. It has tests only.
+// Package explorer runs the real scripts of lockcore, as lockcore sends them, in every order of
+// events that a few processes and faults allow, and checks the promises in each state. It has
+// tests only.
 //
 // # What is explored
 //
-// A state is the content of the server's keys, what each client knows, and the
-// requests on their way. From a state there is a step for everything that can
-// happen next: a client starts an attempt (try or join), looks, renews, releases,
-// downgrades, claims, completes, abandons, gives up, dies; time passes; a request
-// arrives late; a client hears of a grant that it does not want any more. Faults are
-// among the steps, up to a number on each path: a request is lost; an answer is
-// lost, so that the request is repeated; a request is slow, its sender ceases to
-// wait, and it arrives at any time after, even after the sender's death; an answer is
-// slow, so that of the lease little or nothing is left; a living process is not heard
-// of by PUBLISH; a renewal or a release is lost; whoever gives an attempt back behind
-// stops trying; the server loses the counter of tokens; a job is paused. Of a dead
-// process the server may know that nobody listens, or not.
+// A state consists of the server's keys, the knowledge of each client, and the requests in
+// flight. From a state there is a step for every possible next event: a client starts an attempt
+// (try or join), looks, renews, releases, downgrades, claims, completes, abandons, aborts, or
+// dies; time passes; a request arrives late; a client receives a grant that it no longer needs.
 //
-// States are visited breadth first, each once, so that what breaks a promise is shown
-// with as few steps as any. The depths are in explorer_test.go; all states within
-// them are visited. NOONLOCK_EXPLORE_DEEPER=1 explores one step further, and so on:
-// that makes about three times as many states.
+// Faults are also steps, up to a maximum number on each path:
 //
-// # What is held against it
+//   - a request is lost
+//   - an answer is lost, so the request is repeated
+//   - a request is slow: its sender stops waiting, and it arrives at any later time, even after
+//     the sender's death
+//   - an answer is slow, so little or no validity of the lease is left
+//   - PUBLISH does not reach a live process
+//   - a renewal or a release is lost
+//   - the background release of an attempt stops
+//   - the server loses the counter of tokens
+//   - a job is paused
 //
-// For locks: no two believe to hold that must not; who believes to hold is the
-// holder at the server, for at least as long; a script takes, shortens or lengthens
-// nobody's hold but the caller's; tokens grow with every grant, and those of one owner
-// stay as documented; a grant that was not confirmed ends after a second; no hold is
-// longer than its TTL and no key without one; the lock's key ends with its last
-// holder; who was given up never holds; nobody is passed by who came later, as long as
-// it lives and can be reached; who was not heard of for long is not granted the lock;
-// who looks in vain leaves no lock behind that the first in line could have. And from
-// every state, if no more faults come, everybody who lives and waits is served within
-// a bound of looks, one a second, without any message.
+// The server may or may not have noticed that a dead process no longer listens.
 //
-// For ticks: no two valid runs of one tick, or of one job where runs may not overlap;
-// one accepted completion per tick at most; a tick that has ended is never given
-// again; every tick up to the newest accounted one is open or has ended, and not both;
-// earlier ticks first; tokens grow with every takeover; work begins no more often than
-// there are attempts; each refusal is true. And from every state, if no more faults
-// come, all ticks come to an end.
+// The search is breadth first and visits each state once, so a broken promise is shown with a
+// minimal number of steps. The depths are in explorer_test.go. All states within them are
+// visited. NOONLOCK_EXPLORE_DEEPER=1 explores one step further, and so on; each step means about
+// three times as many states.
 //
-// # What is left out, and why that does little harm
+// # What is checked
 //
-// Time goes in steps of a second, and TTLs are of one or two seconds. Scripts compare
-// times only, so what matters is which of two comes first; steps of 1, 4 and 7 (for
-// ticks: 1) lead to ends of leases, grants and places in line. A margin that is too
-// small by milliseconds is not seen here; tables in lockcore hold that arithmetic.
+// For locks:
 //
-// A request that nothing goes wrong with is answered in the same step. What others do
-// between its arrival and its answer changes nothing but what time is left, and that
-// the slow answer has.
+//   - No two clients hold the lock at the same time unless both may.
+//   - A client that takes its hold as valid holds the lock on the server for at least as long.
+//   - A script changes only the hold of its caller.
+//   - Tokens grow with every grant, and the tokens of one owner are as documented.
+//   - An unconfirmed grant expires after a second.
+//   - No hold is longer than its TTL, every key has a TTL, and the lock's key expires with its
+//     last holder.
+//   - An aborted attempt never holds the lock.
+//   - No later attempt overtakes a live and reachable one.
+//   - An attempt that has not been refreshed for long is not granted the lock.
+//   - A client that looks and must wait does not leave a lock free that the first waiter could
+//     have.
+//   - From every state, without further faults, every live waiter is served within a limited
+//     number of looks, one per second, without any message.
 //
-// Messages are not delivered. A waiter may look at any time, which is all that a
-// message can make it do, and the runs without further faults show that none is
-// needed. That messages come, and few, is held by lockcore's tests of what scripts cost.
+// For ticks:
 //
-// Each process has two attempts, whose names are used again when nothing is left of
-// the one before, and one task behind. Two requests of all may be late at once.
+//   - There are no two valid runs of one tick, or of one job whose runs may not overlap.
+//   - At most one completion per tick is accepted.
+//   - A tick that has ended is never granted again.
+//   - Every tick up to the newest accounted one is either open or ended.
+//   - Earlier ticks are granted first, and tokens grow with every takeover.
+//   - Work begins no more often than there are attempts.
+//   - The reason of each refusal is true.
+//   - From every state, without further faults, all ticks end.
 //
-// Contents of the keys that differ in nothing a script can tell are one: times that
-// are over keep only their order. So a script is run once for each content and
-// caller, however many states have that content. It runs in miniredis alone;
-// lockcore's tests run the scripts on Redis, too.
+// # What is left out, and why
 //
-// The clients are a model of lockcore's, whose rules name the functions they
-// are taken from. It is not lockcore's code: what the code does otherwise is found by the
-// tests in bubbles and by the chaos test.
+// Time advances in steps of a second, and TTLs are one or two seconds. Scripts only compare
+// times, so only their order matters. Steps of 1, 4 and 7 seconds (for ticks: 1) reach the ends
+// of leases, grants and places in the queue. A margin that is milliseconds too small is not
+// detected; tables in lockcore test that arithmetic.
+//
+// A request without a fault is answered in the same step. Actions of others between its arrival
+// and its answer affect only the remaining time, which the slow answer covers.
+//
+// Messages are not delivered. A message only makes a waiter look, and a waiter may look at any
+// time. The runs without further faults show that no message is needed. Tests in lockcore check
+// that messages arrive, and that they are few.
+//
+// Each process has two attempts and one background task. The name of an attempt is reused when
+// nothing of the earlier attempt is left. At most two requests in total are late at once.
+//
+// Contents of the keys that no script can distinguish count as equal: of times in the past, only
+// the order is kept. So a script runs once per content and caller, however many states have that
+// content. It runs only in miniredis; lockcore's tests also run the scripts on Redis.
+//
+// The clients are a model of lockcore's clients. Comments name the functions that a rule comes
+// from. The model is not lockcore's code: the tests in bubbles and the chaos test find
+// differences.
 //
 // # Mutants
 //
-// TestMutants (not under the race detector) changes the scripts, one place at a time, and
-// wants each change to be noticed. Package luamutant makes the mutants. Each is held first
-// against the tests of lockcore that testdata/killers.txt names for its file; they run on the
-// changed script and one must fail. A mutant that none of them notices is held against the
-// explorations and then against all tests in bubbles. A test that does not end, or cannot
-// run, notices nothing.
+// TestMutants (not under the race detector) changes the scripts at one place at a time, and fails
+// if a change is not detected. Package luamutant generates the mutants. First the tests of
+// lockcore run that testdata/killers.txt lists for the file; one of them must fail. If none does,
+// the explorations run, and then all tests in bubbles. A test that does not end or cannot run
+// detects nothing.
 //
 // After a change of a script:
 //
 //	go test ./test/explorer -run 'TestMutants/of/mutex_acquire$'
 //
-// prints "nothing notices" for each survivor. There are three ways to mend that. Write the
-// test that notices it. Delete what it changed, if nobody can notice it. Or list it in
-// testdata/survivors.txt, below the reason why no test can notice it: it behaves the same, or
-// serves speed alone. A mutant is listed by the text of its line, so that a listed one that
-// no longer exists, or is noticed by the tests of its file, fails the test, too.
+// It prints "nothing notices" for each survivor. There are three solutions: write the test that
+// detects it, delete the changed code if it has no effect, or list it in testdata/survivors.txt
+// below the reason why no test can detect it. Valid reasons are that the mutant is equivalent, or
+// affects only speed. A mutant is listed by the text of its line. The test also fails if a listed
+// mutant no longer exists, or if the tests of its file detect it.
 //
-// A log line "noticed by X, which killers.txt does not name" means that this mutant cost
-// a run of everything, half a minute: add X to the line of the file. The order there, and a
-// wrong name for a file, cost time only. A name of no test is an error. A new folder of
-// scripts needs its tests to take NOONLOCK_MUTANT, as TestMain of lockcore does.
+// A log line "noticed by X, which killers.txt does not name" means that this mutant needed a full
+// run of half a minute: add X to the line of the file. The order there and a wrong name for a
+// file only cost time. A name that is not a test is an error. The tests of a new directory of
+// scripts must support NOONLOCK_MUTANT, as TestMain of lockcore does.
 package explorer

@@ -10,8 +10,8 @@ import (
 	"github.com/noonlock/noonlock/internal/servers"
 )
 
-// deeper is how many steps more are explored than by default, from the
-// environment, and how many less under the race detector.
+// deeper is the number of steps beyond the default depth, from the environment. Under the race
+// detector the depth is smaller.
 func deeper(tb testing.TB) int {
 	tb.Helper()
 	text := os.Getenv("NOONLOCK_EXPLORE_DEEPER")
@@ -29,7 +29,7 @@ func deeper(tb testing.TB) int {
 type trial struct {
 	rules
 	processes int
-	faults    uint8 // on one path
+	faults    uint8 // maximum on one path
 	deaths    uint8
 	loses     bool // the server may lose the counter of tokens
 	depth     int
@@ -98,11 +98,11 @@ func newServers(tb testing.TB, n int) []*redisServer {
 	return all
 }
 
-// Two processes may have two faults on their way, three have less, as there are
-// more ways for them.
+// Two processes may have two faults on a path. Three processes may have fewer, since there
+// are more combinations.
 var (
 	apart    = [3]int{1, 2, 3}
-	reentry  = [3]int{1, 1, 2} // A and B are of one owner
+	reentry  = [3]int{1, 1, 2} // A and B have the same owner
 	mutexes  = rules{mutex{}, counted}
 	rwLocks  = rules{owned{'s', apart}, counted}
 	rwOwners = rules{owned{'s', reentry}, counted}
@@ -161,7 +161,7 @@ func TestTicks(t *testing.T) {
 	}
 }
 
-// report prints what was explored, and fails if a promise was broken.
+// report prints the size of an exploration, and fails if a promise was broken.
 func report(t *testing.T, f found, a *atlas, faults, deaths, worst uint8) {
 	t.Helper()
 	worlds, runs := a.size()

@@ -10,14 +10,14 @@ import (
 	"testing"
 )
 
-// A killer is a test or a set of explorations that may notice a mutant.
+// A killer is a test or a set of explorations that may detect a mutant.
 type killer struct {
 	name  string
-	sound func(tb testing.TB) error // without a mutant it must find nothing
+	sound func(tb testing.TB) error // without a mutant it must not fail
 	kills func(tb testing.TB, m edit) (bool, error)
 }
 
-// A hunt holds mutants against killers.
+// A hunt runs killers against mutants.
 type hunt struct {
 	suite   *suite
 	library *library
@@ -26,14 +26,14 @@ type hunt struct {
 	killers map[string]*killer
 }
 
-// An exploration is one search that is made for a mutant.
+// An exploration is one search for a mutant.
 type exploration struct {
 	scripts []string
 	search  func(tb testing.TB, edits []edit) found
 }
 
 func (tr trial) exploration(l *library) exploration {
-	a := tr.atlas() // for all mutants: most scripts are the same in them
+	a := tr.atlas() // shared by all mutants, since most scripts are equal in them
 	scripts := tr.kind.scripts()
 	return exploration{scripts[:], func(tb testing.TB, edits []edit) found {
 		tb.Helper()
@@ -56,7 +56,7 @@ func (tr tickTrial) exploration(l *library) exploration {
 func newHunt(tb testing.TB, l *library) *hunt {
 	tb.Helper()
 	h := &hunt{suite: newSuite(tb), library: l, killers: map[string]*killer{}}
-	// The first ones find most, with few states.
+	// The first explorations detect most mutants with few states.
 	h.explore(l, "mutexes", []exploration{
 		trial{mutexes, 2, 1, 1, false, 5}.exploration(l),
 		trial{mutexes, 3, 0, 1, false, 5}.exploration(l),
@@ -119,7 +119,7 @@ func (h *hunt) explore(l *library, name string, tries []exploration) {
 	}
 }
 
-// named are killers by their names.
+// named returns the killers with these names.
 func (h *hunt) named(names []string) ([]*killer, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -138,8 +138,8 @@ func (h *hunt) named(names []string) ([]*killer, error) {
 	return all, nil
 }
 
-// hunt returns the name of the killer that notices a mutant, "" if none does. The killer
-// comes to the front: neighbours are mostly noticed by the same.
+// hunt returns the name of the killer that detects a mutant, "" if none does. The killer moves to
+// the front, since it often detects the next mutants, too.
 func (h *hunt) hunt(tb testing.TB, m mutant, killers []*killer) (string, error) {
 	tb.Helper()
 	for i, k := range killers {
@@ -160,7 +160,7 @@ func (h *hunt) hunt(tb testing.TB, m mutant, killers []*killer) (string, error) 
 	return "", nil
 }
 
-// anything is hunt with all explorations, and all tests in bubbles of the rooms that use
+// anything is hunt with all explorations, and with all tests in bubbles of the packages that use
 // the file.
 func (h *hunt) anything(tb testing.TB, m mutant) (string, error) {
 	tb.Helper()

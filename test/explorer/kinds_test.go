@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// mutex is Mutex: the lock is a string, and one attempt has it.
+// mutex is the model of Mutex: the lock is a string that contains one attempt.
 type mutex struct{}
 
 func (mutex) scripts() [4]string {
@@ -35,8 +35,7 @@ func (k mutex) holders(w world, h hearing) []holder {
 	if !ok {
 		return nil
 	}
-	// While it is held nobody else is given a token: the counter stands at the
-	// holder's.
+	// While the lock is held, no other attempt gets a token: the counter equals the holder's.
 	fence, _ := w.get(stem + "fence")
 	token := ""
 	if len(fence.pairs) > 0 {
@@ -50,7 +49,7 @@ func (k mutex) holders(w world, h hearing) []holder {
 	return nil
 }
 
-// owned is RWMutex, and ReentrantMutex if nobody reads: the lock is a hash.
+// owned is the model of RWMutex, and of ReentrantMutex if there are no readers. The lock is a sorted set.
 type owned struct {
 	letter byte   // s or x
 	owners [3]int // of each process
@@ -75,13 +74,13 @@ func (k owned) owner(a attemptID) int { return k.owners[a.process()] }
 
 func (k owned) reads(a attemptID) bool { return k.letter == 's' && a.slot() == 1 }
 
-// The scores of a lock with owners, see part_owned.lua.
+// The scores in a lock with owners, see part_owned.lua.
 const (
 	ownedWrites = int64(1) << 51
 	ownedCounts = int64(1) << 52
 )
 
-// ownedScore says what a member of a lock with owners is: an entry that ends then, a
+// ownedScore returns the meaning of a member of a lock with owners: an entry with its end, a
 // token (negative), or neither.
 func ownedScore(p pair) (end int64, writes, entry bool) {
 	score := number(p.value)

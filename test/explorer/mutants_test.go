@@ -22,13 +22,13 @@ import (
 // A mutant is a script with one change.
 type mutant struct {
 	edit
-	key  string // its name in survivors.txt, less the file
+	key  string // its name in survivors.txt, without the file
 	line int
 }
 
 func (m mutant) String() string { return fmt.Sprintf("%s.lua:%d: %s", m.file, m.line, m.key) }
 
-// mutants are those of each file that are Lua to a server.
+// mutants returns the mutants of each file that are valid Lua for a server.
 func mutants(t *testing.T, l *library) map[string][]mutant {
 	t.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: servers.Redis(t).Addr()})
@@ -59,7 +59,7 @@ func mutants(t *testing.T, l *library) map[string][]mutant {
 	return all
 }
 
-// changes reports whether any of these scripts is another one with the edits.
+// changes reports whether the edits change any of these scripts.
 func (l *library) changes(names []string, edits []edit) (bool, error) {
 	for _, name := range names {
 		if name == "" {
@@ -77,7 +77,7 @@ func (l *library) changes(names []string, edits []edit) (bool, error) {
 	return false, nil
 }
 
-// loads reports whether a server takes the scripts that have an edited file in them.
+// loads reports whether a server accepts the scripts that include an edited file.
 func (l *library) loads(t *testing.T, rdb *redis.Client, e edit) (bool, error) {
 	t.Helper()
 	for name, text := range l.files {
@@ -101,10 +101,10 @@ func (l *library) loads(t *testing.T, rdb *redis.Client, e edit) (bool, error) {
 	return true, nil
 }
 
-// Every change of a script that the mutator makes is noticed by a test or an
-// exploration, or listed in survivors.txt with the reason why it cannot be. A guard that
-// could be removed without anything noticing it would be of no use, or the tests
-// would not be. Under the race detector this takes too long and shows nothing.
+// Every mutant is detected by a test or an exploration, or listed in survivors.txt with the reason
+// why it cannot be. If a guard could be removed undetected, either the guard would be useless or
+// the tests would be incomplete. The test is skipped under the race detector, where it would
+// take too long.
 func TestMutants(t *testing.T) {
 	l, err := newLibrary()
 	if err != nil {
@@ -125,7 +125,7 @@ func TestMutants(t *testing.T) {
 			t.Errorf("killers.txt: there is no %s.lua", file)
 		}
 	}
-	unexamined := map[string]bool{} // files of which no mutant is hunted
+	unexamined := map[string]bool{} // files whose mutants are not examined
 	for _, s := range survivors {
 		if s.key == "*" && l.files[s.file] != "" {
 			unexamined[s.file] = true
@@ -149,7 +149,7 @@ func TestMutants(t *testing.T) {
 				if err != nil {
 					t.Fatalf("killers.txt: %s: %v", file, err)
 				}
-				for _, k := range killers { // one that notices nothing would notice everything
+				for _, k := range killers { // a killer that fails without a mutant would detect everything
 					if err := k.sound(t); err != nil {
 						t.Fatal(err)
 					}
@@ -185,8 +185,8 @@ func TestMutants(t *testing.T) {
 	}
 }
 
-// isFair holds the hunt itself against what it must not take for a kill. The mutants are
-// of mutex_renew.
+// isFair checks that the hunt does not count wrong failures as detections. It uses mutants of
+// mutex_renew.
 func (h *hunt) isFair(t *testing.T, l *library, mutants []mutant) {
 	t.Helper()
 	hunted := func(m mutant, test string) string {
@@ -231,14 +231,14 @@ func (h *hunt) isFair(t *testing.T, l *library, mutants []mutant) {
 	}
 }
 
-// A survivor is a mutant that is not noticed. The key * stands for all mutants of a file
-// that are not examined.
+// A survivor is a mutant that is not detected. The key * stands for all mutants of a file that are
+// not examined.
 type survivor struct {
 	file, key string
 	line      int // in survivors.txt
 }
 
-// readSurvivors reads the list: reasons, and under each the indented mutants.
+// readSurvivors reads the list: reasons, and indented mutants below each.
 func readSurvivors(path string) ([]survivor, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -263,7 +263,7 @@ func readSurvivors(path string) ([]survivor, error) {
 	return all, nil
 }
 
-// readKillers reads of each file what notices its mutants.
+// readKillers reads the killers of each file.
 func readKillers(path string) (map[string][]string, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {

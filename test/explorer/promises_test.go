@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// fault looks at a state: who believes to hold, and whether all who wait are
-// served if no more faults come.
+// fault checks a state: which clients take their hold as valid, and whether all waiters are served
+// without further faults.
 func (m *lockModel) fault(s lockState, worker int) string {
 	holders := m.atlas.holders(s.world)
 	for p, c := range s.c {
@@ -17,26 +17,25 @@ func (m *lockModel) fault(s lockState, worker int) string {
 		for q, o := range s.c[:p] {
 			other := attemptOf(q, int(o.slot))
 			if o.belief > 0 && !together(m.kind, me, m.kind.reads(me) || c.reads, other, m.kind.reads(other) || o.reads) {
-				return fmt.Sprintf("%v and %v both believe to hold", other, me)
+				return fmt.Sprintf("%v and %v both hold", other, me)
 			}
 		}
-		// It ends here before it ends there.
+		// The client's end is earlier than the server's.
 		if h, ok := find(holders, me); !ok || h.left <= int64(c.belief-1)*tick {
-			return fmt.Sprintf("%v believes to hold for %d s, and the server does not say so", me, c.belief)
+			return fmt.Sprintf("%v takes its hold as valid for %d s, but the server does not", me, c.belief)
 		}
 	}
 	return m.endsWell(s, worker)
 }
 
-// patience is how many ticks it may take until everybody was served who waits in
-// any state, if no fault comes any more: two dead in front of the line that
-// nobody knows to be dead, the holder's TTL, and the grants that each one lets
-// lapse.
+// patience is the maximum number of ticks until all waiters of any state are served without
+// further faults. It covers two dead waiters at the front that are not known to be dead, the
+// holder's TTL, and the grants that each of them lets expire.
 const patience = 12
 
-// endsWell runs on from a state without further faults: what is under way
-// arrives, who holds releases, who waits looks once per tick, and nobody hears a
-// message. Every one that lives and waits must have been served then.
+// endsWell continues from a state without further faults: requests in flight arrive, holders
+// release, waiters look once per tick, and no message is delivered. Then every live waiter must
+// have been served.
 func (m *lockModel) endsWell(s lockState, worker int) string {
 	m.mu.Lock()
 	_, known := m.ends[s]
@@ -58,7 +57,7 @@ func (m *lockModel) endsWell(s lockState, worker int) string {
 			break
 		}
 		if ticks == patience {
-			return fmt.Sprintf("somebody waits for more than %d s although no fault comes any more:%s", patience, m.show(s))
+			return fmt.Sprintf("a waiter waits for more than %d s without further faults:%s", patience, m.show(s))
 		}
 		s = m.settleDown(m.later(s, 1))
 		m.mu.Lock()
@@ -78,12 +77,12 @@ func (m *lockModel) endsWell(s lockState, worker int) string {
 		rest++
 	}
 	if m.worst > patience {
-		return fmt.Sprintf("somebody waits for %d s although no fault comes any more", m.worst)
+		return fmt.Sprintf("a waiter waits for %d s without further faults", m.worst)
 	}
 	return ""
 }
 
-// round lets everybody do what is due within one tick.
+// round runs all actions that are due within one tick.
 func (m *lockModel) round(s lockState, worker int) (_ lockState, busy bool, broken string) {
 	call := func(op lineOp, a attemptID) int8 {
 		out := m.call(&s, worker, lineCall{op: op, attempt: a})

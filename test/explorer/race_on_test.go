@@ -2,6 +2,6 @@
 
 package explorer
 
-// lessDeep is how many steps less are explored under the race detector, which
-// makes everything several times slower.
+// lessDeep is the number of steps by which the depth is reduced under the race detector, which is
+// several times slower.
 const lessDeep = 2

@@ -7,29 +7,29 @@ import (
 	"strings"
 )
 
-// Time goes in steps of a second and a millisecond, so that what ends at the same
-// time as another has ended before it or after it, and not with it.
+// Time advances in steps of a second and a millisecond. So two instants are never equal, and one
+// of two ends is before the other.
 const (
 	tick       = 1001 // ms
-	grantMax   = 1000 // for how long a grant stands until it is confirmed
+	grantMax   = 1000 // how long an unconfirmed grant lasts
 	buryMillis = 300_000
-	keep       = "7200000" // ms, of the counter of tokens
+	keep       = "7200000" // TTL of the counter of tokens, in ms
 
 	stem = "n:{x}:"
 )
 
-// ttlTicks is in how many steps a lease of a process ends.
+// ttlTicks returns the number of steps until a lease of a process ends.
 func ttlTicks(process int) uint8 { return [...]uint8{2, 1, 2}[process] }
 
 func ttlMillis(process int) int64 { return int64(ttlTicks(process)) * 1000 }
 
-// lapse is how long a waiter of a process keeps its place without being heard of:
-// three refreshes and some (leaseTerms.refresh, lapse_of in Lua).
+// lapse returns how long a waiter of a process keeps its place without a refresh: slightly more
+// than three refreshes (leaseTerms.refresh, lapse_of in Lua).
 func lapse(process int) int64 { return ttlMillis(process) * 33 / 10 }
 
-// An attemptID is one of the two attempts of one of the processes. Their names
-// are used again once nothing at all is left of the earlier attempt. Of a lock
-// that can be read the first writes and the second reads.
+// An attemptID is one of the two attempts of a process. Its name is reused when nothing of the
+// earlier attempt is left. For a lock with readers, the first attempt writes and the second one
+// reads.
 type attemptID uint8
 
 const (
@@ -45,29 +45,29 @@ func attemptOf(process, slot int) attemptID { return attemptID(process*slots + s
 
 func (a attemptID) String() string { return fmt.Sprintf("%c%d", 'A'+a.process(), a.slot()+1) }
 
-// hearing says what PUBLISH answers.
+// hearing is the behavior of PUBLISH.
 type hearing uint8
 
 const (
-	// counted: how many hear it, and the attempts say that this can be trusted.
+	// counted: PUBLISH returns the number of receivers, and attempts say that it is reliable.
 	counted hearing = iota
-	// uncounted: nobody, as on a cluster, and the attempts say that it means nothing.
+	// uncounted: PUBLISH returns 0, as on a cluster, and attempts say that it is not reliable.
 	uncounted
-	// forbidden: an error, by an ACL that was changed meanwhile.
+	// forbidden: PUBLISH returns an error, since the ACL was changed.
 	forbidden
 )
 
-// A lockKind is what the kinds of lock differ in.
+// A lockKind has the differences between the kinds of lock.
 type lockKind interface {
 	// scripts are acquire, renew, leave and downgrade; the last may be "".
 	scripts() [4]string
 	// value is what the server stores for an attempt.
 	value(a attemptID, h hearing) string
-	// holders reads who has the lock. What has ended is left out.
+	// holders returns the holders of the lock, without expired ones.
 	holders(w world, h hearing) []holder
-	// owner is for whom an attempt asks. Attempts of one owner hold together.
+	// owner returns the owner of an attempt. Attempts of one owner can hold the lock together.
 	owner(a attemptID) int
-	// reads reports whether an attempt asks to read.
+	// reads reports whether an attempt is a reader.
 	reads(a attemptID) bool
 	// numbers replaces the numbers in the lock's own key.
 	numbers(k *key, visit func(meaning, string) string)
@@ -77,24 +77,24 @@ type holder struct {
 	attempt attemptID
 	left    int64 // ms
 	reads   bool
-	token   string // "": not known any more
+	token   string // "": no longer known
 }
 
-// together reports whether two may hold a lock at once.
+// together reports whether two attempts may hold a lock at the same time.
 func together(k lockKind, a attemptID, aReads bool, b attemptID, bReads bool) bool {
 	return k.owner(a) == k.owner(b) || aReads && bReads
 }
 
-// rules are those of a lock and its line. They watch over what the scripts do to
-// the keys; what they have to remember for that is kept in hidden keys:
+// rules are those of a lock and its queue. They check the effect of scripts on the keys. Their
+// own memory is in hidden keys:
 //
-//	~token   the greatest so far
-//	~place   attempt -> the place it was told
-//	~order   attempts in order of arrival, by the rules, not by the queue
-//	~heard   attempt that stands in line -> taken to be alive until
-//	~back    attempts that were out of line, and are back at their old place
-//	~granted process -> until when it is to confirm a grant, if it has asked nothing since
-//	~buried  attempts that were given up, and whose giving up has arrived
+//	~token     the greatest token so far
+//	~place     attempt -> the place that it was given
+//	~order     attempts in order of arrival, by the rules, not by the queue
+//	~heard     queued attempt -> time until which it counts as alive
+//	~back      attempts that left the queue and are back at their old place
+//	~granted   process -> time until which it must confirm a grant, if it has sent nothing since
+//	~buried    aborted attempts whose abort has arrived at the server
 type rules struct {
 	kind    lockKind
 	hearing hearing
@@ -135,7 +135,7 @@ func (r rules) numbers(k *key, visit func(meaning, string) string) {
 	}
 }
 
-// tidy drops what is remembered of those who lapsed.
+// tidy removes the memory of attempts that have lapsed.
 func (r rules) tidy(w world) world {
 	heard, _ := w.get("~heard")
 	for _, p := range heard.pairs {
@@ -152,7 +152,7 @@ func (r rules) tomb(a attemptID) string {
 	return fmt.Sprintf("%stomb:%c.%d", stem, 'A'+a.process(), a.slot()+1)
 }
 
-// derive reads off a world what is asked for often.
+// derive computes frequently used facts of a world.
 func (r rules) derive(w world) facts {
 	f := facts{holders: r.kind.holders(w, r.hearing)}
 	for a := range attempts {
@@ -164,7 +164,7 @@ func (r rules) derive(w world) facts {
 	return f
 }
 
-// present reports whether an attempt stands in the lock or the line.
+// present reports whether an attempt is in the lock or in the queue.
 func (r rules) present(w world, a attemptID) bool {
 	value := r.value(a)
 	if k, ok := w.get(stem + "lock"); ok {
@@ -179,8 +179,7 @@ func (r rules) present(w world, a attemptID) bool {
 	return ok
 }
 
-// forget drops all that is remembered of an attempt, so that its name can be
-// used again.
+// forget removes all memory of an attempt, so that its name can be reused.
 func (r rules) forget(w world, a attemptID) world {
 	name := a.String()
 	w = w.with(key{name: r.tomb(a)})
@@ -213,7 +212,7 @@ func (w world) withOrder(order []string) world {
 type lineCall struct {
 	op      lineOp
 	attempt attemptID
-	deaf    uint8 // processes that nobody listens for
+	deaf    uint8 // processes without a subscription
 }
 
 type lineOp uint8
@@ -222,11 +221,11 @@ const (
 	opNone lineOp = iota
 	opTry
 	opJoin
-	opRejoin // at the place that it was told
+	opRejoin // at its previous place
 	opLook
 	opRenew
 	opLeave
-	opBury // leaves with a tombstone
+	opBury // leaves and writes a tombstone
 	opDowngrade
 )
 
@@ -238,7 +237,7 @@ func (c lineCall) code() uint32 {
 
 func (c lineCall) acquires() bool { return c.op >= opTry && c.op <= opLook }
 
-// request is how a call is written.
+// request returns the text of a call.
 func (r rules) request(w world, c lineCall) (keys, argv []string) {
 	me, ttl := r.value(c.attempt), strconv.FormatInt(ttlMillis(c.attempt.process()), 10)
 	all := []string{stem + "lock", stem + "fence", stem + "queue", stem + "seen", r.tomb(c.attempt)}

@@ -12,19 +12,20 @@ import (
 	"sync"
 )
 
-// rooms are the packages that have scripts, by the names that killers.txt has for them.
+// rooms are the packages with scripts, by their names in killers.txt.
 var rooms = map[string]string{
 	"lockcore": "../../lockcore",
 	"ledger":   "../../singleton/internal/ledger",
 	"record":   "../../election/internal/record",
+	"cas":      "../../adapters/clientgo/internal/cas",
 }
 
-// sharedParts is where the parts are that scripts of all rooms include.
+// sharedParts is the directory of the parts that scripts of all packages include.
 const sharedParts = "../../internal/wire"
 
-// A script is the text of one file as it is sent, with its parts included.
+// A script is the text of one file as it is sent, including its parts.
 type script struct {
-	id     int // the same for the same text, for what is remembered of its runs
+	id     int // equal for equal texts; identifies cached runs
 	name   string
 	source string
 }
@@ -32,10 +33,10 @@ type script struct {
 // An edit is a file with another text.
 type edit struct{ file, text string }
 
-// A library hands out scripts, and numbers their texts.
+// A library returns scripts and numbers their texts.
 type library struct {
 	files map[string]string
-	rooms map[string][]string // of each file: the rooms whose tests may notice a change of it
+	rooms map[string][]string // by file: the packages whose tests may detect a change of it
 
 	mu  sync.Mutex
 	ids map[string]int
@@ -76,7 +77,7 @@ func (l *library) read(folder string, testedBy []string) error {
 
 var includeLine = regexp.MustCompile(`(?m)^--@include (\w+)$`)
 
-// load is the text of a script with edits applied.
+// load returns the text of a script with edits applied.
 func (l *library) load(name string, edits []edit) (script, error) {
 	var wrong error
 	file := func(name string) string {

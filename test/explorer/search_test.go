@@ -8,43 +8,41 @@ import (
 	"time"
 )
 
-// A model is a protocol to be explored: states of type S and the steps between
-// them.
+// A model is a protocol to explore: states of type S, and the steps between them.
 type model[S comparable] interface {
 	start() S
-	// steps calls emit for every step that is possible in a state. broken says
-	// which promise the step breaks; "": none.
+	// steps calls emit for every possible step from a state. broken is the promise that the
+	// step breaks, or "".
 	steps(s S, worker int, emit func(what step, to S, broken string))
-	// fault says which promise is broken in a state, by itself or because a run
-	// without further faults does not end well from here.
+	// fault returns the promise that is broken in a state. It also checks that a run without
+	// further faults ends well.
 	fault(s S, worker int) string
-	// tell describes a step and a state for a reader.
+	// tell describes a step and a state as text.
 	tell(what step) string
 	show(s S) string
 }
 
-// A step is named so that it can be told.
+// A step has a name for its description.
 type step struct {
 	what, who, detail uint8
 }
 
-// found is what a search came to.
+// found is the result of a search.
 type found struct {
 	states  int
-	depth   int  // steps from the start within which all states were visited
-	whole   bool // there are no others
+	depth   int  // number of steps from the start within which all states were visited
+	whole   bool // there are no further states
 	broken  string
 	trace   []string
 	took    time.Duration
 	atDepth []int
 }
 
-// search visits the states breadth first, so that what it finds broken is reached
-// by as few steps as any. It ends at the depth, or before a level that would
-// make more than `most` states.
+// search visits the states breadth first, so a broken promise is found with a minimal number of
+// steps. It ends at the depth, or before a level that would have more than `most` states.
 //
-// A state that was visited is known by a hash of 64 bits: of a few million states
-// two are alike by chance with a probability below one in a million.
+// Visited states are stored as 64-bit hashes. Among a few million states, the probability of a
+// collision is below one in a million.
 func search[S comparable](m model[S], depth, most, workers int) found {
 	begin := time.Now()
 	type node struct {

@@ -19,7 +19,7 @@ import (
 	"github.com/noonlock/noonlock/singleton"
 )
 
-// What is explored is what lockcore sends, to the letter.
+// The explored requests are exactly those that lockcore sends.
 func TestScriptsAreThoseThatLockcoreSends(t *testing.T) {
 	l, err := newLibrary()
 	if err != nil {
@@ -39,7 +39,7 @@ func TestScriptsAreThoseThatLockcoreSends(t *testing.T) {
 	}
 	m := miniredis.RunT(t)
 	var mu sync.Mutex
-	renewed := make(chan struct{}) // every kind of lease was
+	renewed := make(chan struct{}) // every kind of lease was renewed
 	m.Server().SetPreHook(func(_ *server.Peer, cmd string, args ...string) bool {
 		mu.Lock()
 		defer mu.Unlock()
@@ -78,7 +78,7 @@ func TestScriptsAreThoseThatLockcoreSends(t *testing.T) {
 	stop, cancel := context.WithCancel(ctx)
 	must(t, runner.Add("job", "@every 1s", func(ctx context.Context, _ singleton.Run) error {
 		select {
-		case <-renewed: // the first run ends, the next one is given up
+		case <-renewed: // the first run ends, the next one is abandoned
 			running <- struct{}{}
 			<-ctx.Done()
 			return ctx.Err()

@@ -13,25 +13,24 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 )
 
-// base is the server's clock in every state; what it was before is told by how
-// the times in a state relate to it. In ms since 1970.
+// base is the server's clock in every state, in ms since 1970. Times in a state are relative to
+// it.
 const base = int64(1_700_000_000_000)
 
-// A redisServer runs scripts in miniredis, from a given content of its keys to the
-// next. It is used by one goroutine at a time. There is no network: commands are
-// handed to miniredis's dispatcher.
+// A redisServer runs scripts in miniredis on given keys and returns the resulting keys. It is not
+// safe for concurrent use. There is no network: commands go directly to miniredis's dispatcher.
 type redisServer struct {
 	redis  *miniredis.Miniredis
 	peer   *server.Peer
 	out    *bytes.Buffer
 	loaded map[int]string // script id -> SHA1
 
-	// receivers is what PUBLISH answers; negative: an error.
+	// receivers is the result of PUBLISH; negative: an error.
 	receivers func(channel string) int
 	published []message
 }
 
-// A message is one that a script has published.
+// A message is a message that a script has published.
 type message struct{ channel, text string }
 
 func newServer() (*redisServer, error) {
@@ -99,8 +98,8 @@ func parse(text string) (reply any, rest string) {
 	return line[1:], rest
 }
 
-// run restores the keys, runs a script at a time of the server's clock (ms), and
-// returns what the keys are then.
+// run restores the keys, runs a script at a given time of the server's clock (ms), and returns the
+// resulting keys.
 func (s *redisServer) run(sc script, before []key, now int64, keys, argv []string) (after []key, reply any, published []message, err error) {
 	s.redis.FlushAll()
 	s.redis.SetTime(time.UnixMilli(now))
@@ -126,8 +125,8 @@ func (s *redisServer) run(sc script, before []key, now int64, keys, argv []strin
 	return after, reply, s.published, err
 }
 
-// A key is one key of the server with its content. Hidden ones, whose name begins
-// with ~, are not the server's: they are what the explorer keeps in mind.
+// A key is one key of the server with its content. Hidden keys, whose names begin with ~, are the
+// explorer's memory and not on the server.
 type key struct {
 	name  string
 	kind  byte  // s string, h hash, z sorted set, l list
@@ -171,7 +170,7 @@ func (s *redisServer) restore(k key) {
 	}
 }
 
-// take reads all keys, sorted by name.
+// take returns all keys, sorted by name.
 func (s *redisServer) take() ([]key, error) {
 	var all []key
 	for _, name := range s.redis.Keys() {

@@ -16,16 +16,16 @@ import (
 	"time"
 )
 
-// A suite is the tests of the rooms, each compiled once, to be run with a mutant.
+// A suite is the tests of the packages, each compiled once, to run with a mutant.
 type suite struct {
-	compile map[string]func() (string, error) // by room
+	compile map[string]func() (string, error) // by package
 	timeout time.Duration                     // of one run
 }
 
-// everything stands for the name of all tests.
+// everything is the name that matches all tests.
 const everything = ""
 
-// errTimedOut says of a test that it ran for too long, which is neither here nor there.
+// errTimedOut means that a test ran for too long, which is neither a pass nor a failure.
 var errTimedOut = errors.New("the test did not end")
 
 func newSuite(tb testing.TB) *suite {
@@ -45,8 +45,8 @@ func newSuite(tb testing.TB) *suite {
 	return s
 }
 
-// killer is a test by its name: of lockcore, or with the name of another room and a dot
-// before it.
+// killer returns the test with a name: of lockcore, or of another package with its name and a dot
+// as prefix.
 func (s *suite) killer(test string) *killer {
 	name, room := test, "lockcore"
 	if before, after, found := strings.Cut(test, "."); found {
@@ -69,8 +69,8 @@ func (s *suite) killer(test string) *killer {
 	}
 }
 
-// run runs a test of a room with a mutant, or without if that has no text. It failed if an
-// assertion did: a test that does not end, or cannot be run, is an error.
+// run runs a test of a package with a mutant, or without one if the mutant is empty. A failed
+// assertion is a failure. A test that does not end or cannot run is an error.
 func (s *suite) run(room, test string, m edit) (output string, failed bool, err error) {
 	if s.compile[room] == nil {
 		return "", false, fmt.Errorf("there is no room %s", room)
@@ -91,7 +91,7 @@ func (s *suite) run(room, test string, m edit) (output string, failed bool, err 
 	}
 	cmd := exec.Command(binary, args...)
 	cmd.Dir = rooms[room]
-	// What these tests count and skip is no count and no skip of this run.
+	// Numbers and skips that these tests report do not belong to this run.
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool {
 		return strings.HasPrefix(v, "NOONLOCK_COUNTED=") || strings.HasPrefix(v, "NOONLOCK_SKIPPED=")
 	})
@@ -112,7 +112,7 @@ func (s *suite) run(room, test string, m edit) (output string, failed bool, err 
 		return output, false, nil
 	case errors.As(err, &exit) && (strings.Contains(output, "--- FAIL: ") || strings.Contains(output, "=== RUN") && strings.Contains(output, "\npanic: ")):
 		return output, true, nil
-	default: // no such test, a server is missing, the mutant does not fit
+	default: // no such test, a missing server, or a mutant that does not apply
 		return output, false, fmt.Errorf("%s neither passes nor fails: %s", test, output)
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// tickModel is replicas that claim the ticks of one job by the real scripts, each
-// with the rules of lockcore's client (claim.go, run.go).
+// tickModel models replicas that claim the ticks of one job with the real scripts. Each replica
+// follows the rules of lockcore's client (claim.go, run.go).
 type tickModel struct {
 	tickRules
 	atlas     *atlas
@@ -27,7 +27,7 @@ type tickState struct {
 	world   worldID
 	c       [3]tickClient
 	late    [2]lateTick
-	started [2]uint8 // runs whose work has begun, of each tick
+	started [2]uint8 // runs of each tick whose work has begun
 	faults  uint8
 	deaths  uint8
 }
@@ -39,13 +39,13 @@ type lateTick struct {
 	known   uint8
 }
 
-// A tickClient is one replica: the claim or run that it is at, and one that it
-// gives up behind.
+// A tickClient is one replica: its current claim or run, and one that it releases in the
+// background.
 type tickClient struct {
 	phase   phase // idle, asking (to claim), holding (running), spent, dead
 	slot    uint8
 	tick    uint8
-	known   uint8 // what it knows to be accounted for: 0: nothing; 1, 2: up to that tick
+	known   uint8 // the newest tick that it knows to be accounted for; 0: none
 	transit transit
 	age     uint8
 	again   uint8
@@ -57,7 +57,7 @@ type tickClient struct {
 	backFor uint8  // tick
 }
 
-// lastSecond is how far the clock goes.
+// lastSecond is the last second of the clock.
 const lastSecond = 9
 
 const (
@@ -86,9 +86,9 @@ const (
 
 var tickStepNames = [...]string{
 	"claims", "claims, and the answer is lost", "claims, and the request is slow", "is heard by the server at last",
-	"waits no longer for the answer", "gives up", "looks how the job stands", "renews", "sends a renewal that is slow", "completes",
+	"stops waiting for the answer", "gives up", "reads the status of the job", "renews", "sends a renewal that is slow", "completes",
 	"completes, and the answer is lost", "completes, and the request is slow", "abandons its run", "lets its lost run be",
-	"gives up, behind", "gives up, behind, and the answer is lost", "stops trying to give up", "dies", "had sent a request that arrives now",
+	"abandons in the background", "abandons in the background, and the answer is lost", "stops trying to abandon", "dies", "had sent a request that arrives now",
 }
 
 func (m *tickModel) tell(s step) string {
@@ -96,7 +96,7 @@ func (m *tickModel) tell(s step) string {
 	case tickStepTime:
 		return fmt.Sprintf("%d s pass", s.detail)
 	case tickStepPause:
-		return "somebody does " + tickOps[s.detail]
+		return "another client: " + tickOps[s.detail]
 	case tickStepLate:
 		return fmt.Sprintf("%c %s (%s)", 'A'+s.who, tickStepNames[s.what], tickOps[s.detail])
 	}
@@ -180,7 +180,7 @@ func (m *tickModel) settleDown(s tickState) tickState {
 	return s
 }
 
-// forget is Client.forget for a claim: what may stand of it is given up behind.
+// forget models Client.forget for a claim: the claim is abandoned in the background.
 func (c *tickClient) forget() bool {
 	if c.owes {
 		if c.back != tickNone {
@@ -196,7 +196,7 @@ func (c *tickClient) rest() {
 	*c = tickClient{known: c.known, back: c.back, backAt: c.backAt, backFor: c.backFor}
 }
 
-// deliver is what Ledger.claim makes of an answer.
+// deliver models Ledger.claim's handling of an answer.
 func (m *tickModel) deliver(s *tickState, p int, code int8) (ok bool, broken string) {
 	c := &s.c[p]
 	age := c.age
@@ -206,7 +206,7 @@ func (m *tickModel) deliver(s *tickState, p int, code int8) (ok bool, broken str
 	}
 	c.owes = true
 	if age >= ttlTicks(p) {
-		// A reply without validity left never starts work: asked anew, three times.
+		// An answer without validity left never starts work: the request is repeated, three times.
 		if c.again++; c.again == 3 {
 			return c.forget(), ""
 		}
@@ -317,7 +317,7 @@ func (m *tickModel) steps(s tickState, worker int, emit func(step, tickState, st
 			done := tickCall{tickComplete, me, c.tick, 0}
 			run(s, tickStepComplete, done, func(_ *tickState, c *tickClient, _ int8) (bool, string) { c.rest(); return true, "" })
 			if mayFail {
-				// Whoever calls Complete has done its work: it repeats, and no more.
+				// The caller of Complete has finished its work: it only repeats the request.
 				run(failing, tickStepCompleteUnanswered, done, func(_ *tickState, c *tickClient, _ int8) (bool, string) {
 					c.belief, c.phase = 0, spent
 					return true, ""
@@ -412,8 +412,7 @@ func (m *tickModel) later(s tickState) tickState {
 	return s
 }
 
-// fault: no two valid runs, and all that is due comes to an end if no more faults
-// come.
+// fault: there are no two valid runs, and all due ticks end without further faults.
 func (m *tickModel) fault(s tickState, worker int) string {
 	f := m.atlas.fact(s.world)
 	for p, c := range s.c {
@@ -423,11 +422,11 @@ func (m *tickModel) fault(s tickState, worker int) string {
 		me := attemptOf(p, int(c.slot))
 		for q, o := range s.c[:p] {
 			if o.belief > 0 && (o.tick == c.tick || !m.overlap) {
-				return fmt.Sprintf("%c and %c both believe to run", 'A'+q, 'A'+p)
+				return fmt.Sprintf("%c and %c both run", 'A'+q, 'A'+p)
 			}
 		}
 		if f.held[c.tick] == int8(me) && f.left[c.tick] <= int64(c.belief-1)*tick {
-			return fmt.Sprintf("%v believes to run tick %d for %d s, and the server does not say so", me, c.tick+1, c.belief)
+			return fmt.Sprintf("%v takes its run of tick %d as valid for %d s, but the server does not", me, c.tick+1, c.belief)
 		}
 	}
 	return m.endsWell(s, worker)
@@ -463,7 +462,7 @@ func (m *tickModel) endsWell(s tickState, worker int) string {
 	return ""
 }
 
-// round lets everybody do what is due within one second.
+// round runs all actions that are due within one second.
 func (m *tickModel) round(s *tickState, worker int) (over bool, broken string) {
 	call := func(c tickCall) int8 {
 		out := m.call(s, worker, c)
@@ -517,7 +516,7 @@ func (m *tickModel) round(s *tickState, worker int) (over bool, broken string) {
 		if m.old && p == 1 {
 			continue
 		}
-		// Runner: the earliest tick that is open, else the next that is due.
+		// Runner: the earliest open tick, or else the next due one.
 		*s = m.settleDown(*s)
 		c = &s.c[p]
 		f := m.atlas.fact(s.world)

@@ -8,30 +8,30 @@ import (
 	"strings"
 )
 
-// jobStem begins the keys of the job whose ticks are claimed.
+// jobStem is the prefix of the keys of the job.
 const jobStem = "n:{job/x}:"
 
-// The two ticks of the job: one that is due, and one two seconds later.
+// The two ticks of the job. One is due, the other is due two seconds later.
 var dueTicks = [2]int64{base, base + 2*tick}
 
 func tickText(i uint8) string { return strconv.FormatInt(dueTicks[i], 10) }
 
-// A record is what the ledger says of a tick that is open, or of one that has ended.
+// A record is the ledger's entry of a tick that is open or has ended.
 type record struct {
 	Run, Attempt, Token, Til, Tick, Last, Outcome string
 }
 
-// tickRules watch over a ledger. Its clock is not moved back to base as that of
-// a lock is: ticks are instants. Hidden keys:
+// tickRules check a ledger. Unlike that of a lock, its clock is not moved back to base, since
+// ticks are instants. Hidden keys:
 //
-//	~clock   seconds past base
-//	~token   the greatest so far; those of runs
-//	~buried  runs that were given up
-//	~done    tick -> the run whose completion was accepted
+//	~clock    seconds past base
+//	~token    the greatest token so far, and those of runs
+//	~buried   abandoned runs
+//	~done     tick -> the run whose completion was accepted
 type tickRules struct {
-	most    int  // attempts of a tick
-	overlap bool // runs of two ticks may be under way at once
-	old     bool // process B is of an older generation
+	most    int  // maximum attempts of a tick
+	overlap bool // runs of two ticks may run at the same time
+	old     bool // process B has an older generation
 }
 
 func (tickRules) numbers(*key, func(meaning, string) string) {}
@@ -43,8 +43,8 @@ func (tickRules) clock(w world) int64 {
 	return base + n*tick
 }
 
-// tidy drops the times that do not matter: when a run began or ended, and was held,
-// and since when one that has expired has.
+// tidy removes times that do not matter: when a run began, ended or was held, and since when it
+// has been expired.
 func (r tickRules) tidy(w world) world {
 	now := r.clock(w)
 	out := make(world, len(w))
@@ -118,7 +118,7 @@ func (tickRules) open(w world) map[string]record {
 	return open
 }
 
-// ended counts how often a tick stands in the history.
+// ended returns how often a tick is in the history.
 func (tickRules) ended(w world, tick string) (n int, outcome string) {
 	k, _ := w.get(jobStem + "runs")
 	for _, p := range k.pairs {
@@ -139,8 +139,8 @@ const (
 	tickClaim
 	tickRenew
 	tickComplete
-	tickAbandon // the work had not begun
-	tickStop    // the work had begun
+	tickAbandon // the work has not begun
+	tickStop    // the work has begun
 	tickPause
 	tickResume
 )
@@ -215,7 +215,7 @@ func (tickRules) scriptOf(op tickOp) string {
 	return [...]string{"", "job_claim", "job_renew", "job_complete", "job_abandon", "job_abandon", "job_pause", "job_pause"}[op]
 }
 
-// watch holds what a script did to the promises.
+// watch checks the effect of a script against the promises.
 func (r tickRules) watch(before world, c tickCall, after []key, reply any) (world, outcome) {
 	var out outcome
 	broken := func(format string, args ...any) {
@@ -235,7 +235,7 @@ func (r tickRules) watch(before world, c tickCall, after []key, reply any) (worl
 	}
 	code, ok := reply.(int64)
 	if !ok {
-		broken("an answer that nobody understands: %v", reply)
+		broken("an unknown answer: %v", reply)
 		return w, out
 	}
 	out.code = int8(code)
@@ -270,7 +270,7 @@ func (r tickRules) watch(before world, c tickCall, after []key, reply any) (worl
 			broken("%s has changed a run that another holds", me)
 		}
 		if open && is[t].Run != "" && is[t].Run == value && w.value("~buried", me) != "" {
-			broken("%s runs tick %d although it was given up", me, i+1)
+			broken("%s runs tick %d although it was abandoned", me, i+1)
 		}
 	}
 	for _, name := range []string{"job", "open", "runs", "fence"} {
@@ -289,14 +289,14 @@ func (r tickRules) watch(before world, c tickCall, after []key, reply any) (worl
 			broken("%s was refused tick %d with %v, which is not true", me, c.tick+1, list)
 		}
 		if out.code == 5 && w.value("~buried", me) == "" && w.value("~done", tick) != me {
-			broken("%s was refused as given up", me)
+			broken("%s was refused as abandoned", me)
 		}
 		if out.code == 1 && len(list) > 2 {
 			token, _ := list[1].(string)
 			highest := w.value("~token", "last")
 			switch {
 			case token != is[tick].Token:
-				broken("%s was told token %s, and has %s", me, token, is[tick].Token)
+				broken("%s received token %s but has %s", me, token, is[tick].Token)
 			case mine && token != was[tick].Token:
 				broken("the token of %s has changed", me)
 			case !mine && highest != "" && number(token) <= number(highest):
@@ -304,7 +304,7 @@ func (r tickRules) watch(before world, c tickCall, after []key, reply any) (worl
 			}
 			w = w.set("~token", "last", token).set("~token", me, token)
 			if n, _ := list[2].(int64); strconv.FormatInt(n, 10) != is[tick].Attempt {
-				broken("%s was told attempt %d, and has %s", me, n, is[tick].Attempt)
+				broken("%s received attempt %d but has %s", me, n, is[tick].Attempt)
 			}
 			if number(is[tick].Til) != now+ttlMillis(c.attempt.process()) {
 				broken("%s was not given its full time", me)
@@ -314,8 +314,8 @@ func (r tickRules) watch(before world, c tickCall, after []key, reply any) (worl
 			r.granted(before, c, was, broken)
 		}
 		if out.code == 9 {
-			if n, outcome := r.ended(w, tick); n == 0 || outcome != "lost" && outcome != "unknown" {
-				broken("tick %d was not recorded as lost", c.tick+1)
+			if n, outcome := r.ended(w, tick); n == 0 || outcome != "unknown" {
+				broken("tick %d was not recorded as unknown", c.tick+1)
 			}
 		}
 	case tickRenew:
@@ -340,7 +340,7 @@ func (r tickRules) watch(before world, c tickCall, after []key, reply any) (worl
 			broken("%s gave up, and was answered %d", me, out.code)
 		}
 		if before := was[tick].Attempt; mine && (is[tick].Attempt == before) != (c.op == tickStop) {
-			broken("attempt %s is %s after it was given up", before, is[tick].Attempt)
+			broken("attempt %s is %s after it was abandoned", before, is[tick].Attempt)
 		}
 		if w.value("~done", tick) != me {
 			w = w.set("~buried", me, "yes")
@@ -350,7 +350,7 @@ func (r tickRules) watch(before world, c tickCall, after []key, reply any) (worl
 	return w, out
 }
 
-// refusal reports whether what a refused claim was told is so.
+// refusal checks whether the reason of a refused claim is true.
 func (r tickRules) refusal(before world, c tickCall, list []any, was map[string]record) bool {
 	now, tick := r.clock(before), tickText(c.tick)
 	last := before.value(jobStem+"job", "last")
@@ -381,7 +381,7 @@ func (r tickRules) refusal(before world, c tickCall, list []any, was map[string]
 	return code == 1 || code == 5
 }
 
-// granted: whether a tick may be given to one that has not got it yet.
+// granted checks whether a tick may be granted to a replica that does not have it.
 func (r tickRules) granted(before world, c tickCall, was map[string]record, broken func(string, ...any)) {
 	now, me, tick := r.clock(before), c.attempt, tickText(c.tick)
 	if done := before.value("~done", tick); done != "" {

@@ -7,20 +7,19 @@ import (
 	"strings"
 )
 
-// A verdict is one run of a script held against the promises.
+// A verdict is the check of one run of a script.
 type verdict struct {
 	rules
 	call    lineCall
 	me      string
 	before  world
-	w       world // afterwards
-	list    []any // of the answer
+	w       world // after the run
+	list    []any // the items of the answer
 	was, is []holder
 	out     outcome
 }
 
-// watch holds what a script did to the promises, and carries on what is to be
-// remembered.
+// watch checks the effect of a script against the promises, and updates the hidden keys.
 func (r rules) watch(before world, c lineCall, after []key, reply any, published []message) (world, outcome) {
 	v := &verdict{rules: r, call: c, me: c.attempt.String(), before: before}
 	v.w = append(v.w, after...)
@@ -35,7 +34,7 @@ func (r rules) watch(before world, c lineCall, after []key, reply any, published
 	}
 	code, ok := reply.(int64)
 	if !ok {
-		v.broken("an answer that nobody understands: %v", reply)
+		v.broken("an unknown answer: %v", reply)
 		return v.w, v.out
 	}
 	v.out.code = int8(code)
@@ -53,7 +52,7 @@ func (r rules) watch(before world, c lineCall, after []key, reply any, published
 	return v.w, v.out
 }
 
-// confirms remembers which processes are to confirm a grant.
+// confirms records which processes must confirm a grant.
 func (v *verdict) confirms() {
 	asks := func(w world) world { return w.set("~granted", v.me[:1], "") }
 	if v.call.op != opRenew && v.call.op != opDowngrade {
@@ -81,7 +80,7 @@ func find(list []holder, a attemptID) (holder, bool) {
 	return holder{}, false
 }
 
-// granted are those who have the lock and had it not.
+// granted returns the attempts that hold the lock and did not before.
 func (v *verdict) granted() []holder {
 	var fresh []holder
 	for _, h := range v.is {
@@ -92,8 +91,8 @@ func (v *verdict) granted() []holder {
 	return fresh
 }
 
-// inside is who of an owner has had the lock without a gap, if only by another
-// attempt of its.
+// inside returns the owners that have held the lock without a gap, possibly with different
+// attempts.
 func (v *verdict) inside(a attemptID) (holder, bool) {
 	for _, h := range v.was {
 		gone := false
@@ -108,7 +107,7 @@ func (v *verdict) inside(a attemptID) (holder, bool) {
 	return holder{}, false
 }
 
-// keys: every key ends, unless the lock's is shorter than somebody's hold on it.
+// keys: every key expires, and the lock's key not before a hold on it.
 func (v *verdict) keys() {
 	for _, k := range v.w {
 		if !k.hidden() && k.ttl == 0 {
@@ -133,7 +132,7 @@ func (v *verdict) keys() {
 	}
 }
 
-// hold: who has the lock, and for how long.
+// hold: the holders of the lock, and the ends of their holds.
 func (v *verdict) hold() {
 	c := v.call
 	for _, h := range v.was {
@@ -150,7 +149,7 @@ func (v *verdict) hold() {
 	}
 	for _, h := range v.granted() {
 		if h.attempt != c.attempt && h.left > grantMax {
-			v.broken("a grant that nobody has confirmed stands for %d ms", h.left)
+			v.broken("an unconfirmed grant lasts %d ms", h.left)
 		}
 	}
 	for i, h := range v.is {
@@ -158,10 +157,10 @@ func (v *verdict) hold() {
 			v.broken("%v holds for %d ms", h.attempt, h.left)
 		}
 		if v.w.value("~buried", h.attempt.String()) != "" {
-			v.broken("%v holds the lock although it was given up", h.attempt)
+			v.broken("%v holds the lock although it was aborted", h.attempt)
 		}
 		if v.inQueue(h.attempt.String()) {
-			v.broken("%v holds and stands in line", h.attempt)
+			v.broken("%v holds the lock and is queued", h.attempt)
 		}
 		for _, o := range v.is[:i] {
 			if !together(v.kind, h.attempt, h.reads, o.attempt, o.reads) {
@@ -175,7 +174,7 @@ func (v *verdict) hold() {
 	case c.acquires() && holds != (v.out.code == 1):
 		v.broken("%s was answered %d, and whether it holds is: %v", v.me, v.out.code, holds)
 	case c.op != opTry && c.acquires() && v.out.code == 4:
-		v.broken("%s waits and does not stand in line", v.me)
+		v.broken("%s waits but is not queued", v.me)
 	case (c.op == opLeave || c.op == opBury) && holds:
 		v.broken("%s has left and holds still", v.me)
 	case (c.op == opLeave || c.op == opBury) && held != (v.out.code > 0):
@@ -191,8 +190,8 @@ func (v *verdict) hold() {
 	}
 }
 
-// upgrades reports whether an attempt wants to write while its owner only reads and
-// others do, too. One in line is told to look, and leaves.
+// upgrades reports whether an attempt wants to write while its owner only reads and other owners
+// read, too. Such an attempt in the queue is refused at its next look, and leaves.
 func (v *verdict) upgrades(a attemptID) bool {
 	if v.kind.reads(a) {
 		return false
@@ -208,8 +207,8 @@ func (v *verdict) upgrades(a attemptID) bool {
 	return own && others
 }
 
-// tokens grow. All of an owner that hold together have one; an owner that comes to
-// write while it reads has a new one, and what it was told before stays true.
+// tokens grow. All concurrent holds of an owner have the same token. An owner that starts to write
+// while it reads gets a new token; its earlier token stays valid.
 func (v *verdict) tokens() {
 	last := v.w.value("~token", "last")
 	greater := func(text string) bool { return text != "" && (last == "" || number(text) > number(last)) }
@@ -230,7 +229,7 @@ func (v *verdict) tokens() {
 			told, _ := v.at(1).(string)
 			asBefore := v.comesToWrite(owner) && (greater(told) || told == before)
 			if told == "" || told != h.token && !asBefore {
-				v.broken("%s was told token %q, and has %s", v.me, told, h.token)
+				v.broken("%s received token %q but has %s", v.me, told, h.token)
 			}
 		}
 		for _, o := range v.is {
@@ -272,28 +271,28 @@ func (v *verdict) inQueue(name string) bool {
 	return false
 }
 
-// heard: an attempt was heard of lately, and its process confirms what it is granted.
+// heard: the attempt was refreshed recently, and its process confirms its grants.
 func (v *verdict) heard(name string) bool {
 	until := v.before.value("~granted", name[:1])
 	return v.w.value("~heard", name) != "" && (until == "" || number(until) > base)
 }
 
-// reachable: somebody listens for an attempt's process, as far as one can know.
+// reachable: as far as the server can know, the attempt's process has a subscription.
 func (v *verdict) reachable(name string) bool {
 	return v.call.deaf&(1<<(name[0]-'A')) == 0 || v.hearing != counted
 }
 
-// arrival: those who live are served in order of arrival, and nobody waits for
-// what is free.
+// arrival: live attempts are served in order of arrival, and no attempt waits while it could be
+// granted the lock.
 func (v *verdict) arrival() {
 	c, order := v.call, v.w.order()
 	granted := v.granted()
 	for _, g := range granted {
 		if g.attempt != c.attempt && !v.heard(g.attempt.String()) {
-			v.broken("%v was granted the lock, and has not been heard of for long", g.attempt)
+			v.broken("%v was granted the lock although it has lapsed", g.attempt)
 		}
 		if _, ok := v.inside(g.attempt); ok {
-			continue // who is inside does not wait for who waits for it
+			continue // an owner inside the lock does not wait for its own waiters
 		}
 		name := g.attempt.String()
 		for _, a := range order {
@@ -303,8 +302,8 @@ func (v *verdict) arrival() {
 			_, holds := find(v.is, parseAttemptID(a))
 			leaving := a == v.me && !c.acquires()
 			refused := v.upgrades(parseAttemptID(a))
-			// One that was out of line and is back at its old place may meet another
-			// that has got the same place, of the same millisecond, meanwhile.
+			// An attempt that left the queue and is back at its old place may share the place with
+			// another attempt, if both have the same millisecond.
 			tied := v.w.value("~place", a) == v.w.value("~place", name) && v.w.value("~back", a)+v.w.value("~back", name) != ""
 			if v.heard(a) && (v.reachable(a) || a == v.me) && !holds && !leaving && !refused && !tied {
 				v.broken("%s was served before %s, which came earlier and is alive", name, a)
@@ -325,7 +324,7 @@ func (v *verdict) arrival() {
 			v.w = v.w.set("~back", v.me, "yes")
 		}
 		if c.op == opTry && !stoodIn {
-			v.broken("%s tried, and stands in line", v.me)
+			v.broken("%s tried and is queued", v.me)
 		}
 	case c.acquires() && (v.out.code == 5 || v.out.code == 4) && v.heard(v.me):
 		v.broken("%s has lost its place in line", v.me)
@@ -351,8 +350,8 @@ func (v *verdict) arrival() {
 	}
 }
 
-// free: who looks and must wait leaves no lock behind that the first in line could
-// have.
+// free: an attempt that looks and must wait does not leave a lock free that the first waiter
+// could have.
 func (v *verdict) free(order []string) {
 	for _, a := range order {
 		if !v.heard(a) {
@@ -365,7 +364,7 @@ func (v *verdict) free(order []string) {
 			}
 		}
 		if _, ok := v.inside(first); ok && a != v.me {
-			return // it is told at its next look whether it can come to write
+			return // its next look returns whether it can start to write
 		}
 		v.broken("%s looked at a lock that is free for %s, and waits", v.me, a)
 		return

@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// A world is the content of a server's keys, and what the explorer keeps in mind
-// beside it (hidden keys), sorted by name. Its clock stands at base.
+// A world is the content of a server's keys and of the hidden keys, sorted by name. Its clock is
+// at base.
 type world []key
 
 func (w world) get(name string) (key, bool) {
@@ -20,14 +20,14 @@ func (w world) get(name string) (key, bool) {
 	return key{}, false
 }
 
-// value is the value of a string, or of a field of a hash; "" if there is none.
+// value returns the value of a string or of a field of a hash, "" if there is none.
 func (w world) value(name, field string) string {
 	k, _ := w.get(name)
 	value, _ := k.find(field)
 	return value
 }
 
-// with returns a copy in which a key has other content; none: the key is gone.
+// with returns a copy in which a key has other content. Without content, the key is removed.
 func (w world) with(k key) world {
 	out := make(world, 0, len(w)+1)
 	for _, old := range w {
@@ -41,7 +41,7 @@ func (w world) with(k key) world {
 	return out
 }
 
-// set changes one field of a hash, or a string.
+// set changes a field of a hash, or a string.
 func (w world) set(name, field, value string) world {
 	k, ok := w.get(name)
 	if !ok {
@@ -63,31 +63,30 @@ func (w world) set(name, field, value string) world {
 	return w.with(k)
 }
 
-// What a number in a world means.
+// The meanings of a number in a world.
 type meaning byte
 
 const (
-	// instant: ms; all that are over are alike.
+	// instant: ms; all past instants are equivalent.
 	instant meaning = iota
-	// score: ms; of those that are over only the order matters.
+	// score: ms; of past scores only the order matters.
 	score
-	// token: µs; of those that are over only the order matters.
+	// token: µs; of past tokens only the order matters.
 	token
 )
 
-// A grammar says of a kind of world what its numbers mean.
+// A grammar defines the meaning of the numbers in a kind of world.
 type grammar interface {
-	// numbers replaces each number of a key by what visit makes of it.
+	// numbers replaces each number of a key by the result of visit.
 	numbers(k *key, visit func(meaning, string) string)
-	// lasting reports whether a key's TTL is longer than anything explored here.
+	// lasting reports whether a key's TTL is longer than all explored times.
 	lasting(name string) bool
-	// tidy drops from a world what is remembered for nothing.
+	// tidy removes unnecessary memory from a world.
 	tidy(w world) world
 }
 
-// normal turns a world whose clock is `later` ms past base into the one that
-// stands for all that differ from it in nothing that matters: times are moved so
-// that the clock stands at base, and what is over keeps its order only.
+// normal converts a world whose clock is `later` ms past base to its canonical form: all times are
+// moved so that the clock is at base, and of past times only the order is kept.
 func normal(g grammar, w world, later int64) world {
 	w = shifted(g, w, later)
 	return g.tidy(w)
@@ -140,7 +139,7 @@ func shifted(g grammar, w world, later int64) world {
 		if !found {
 			return text
 		}
-		// Ten apart, so that a script's "one more than" stays between its neighbours.
+		// In steps of ten, so that a script's "one more than" stays between two neighbours.
 		if m == score {
 			return strconv.FormatInt(base-1000+int64(at)*10, 10)
 		}
@@ -203,15 +202,14 @@ func signed(v int64) string {
 	return "+" + strconv.FormatInt(v, 10)
 }
 
-// A worldID names a world in an atlas.
+// A worldID identifies a world in an atlas.
 type worldID int32
 
-// An atlas holds the worlds met, each once, and what became of them: a script
-// that was run on a world for one caller need not be run on it again, whatever
-// the clients are like. Safe for concurrent use.
+// An atlas stores each world once, with the results of scripts. A script that has run on a world
+// for one caller need not run on it again. An atlas is safe for concurrent use.
 type atlas struct {
 	grammar grammar
-	// derive reads off a new world what is asked for often.
+	// derive computes frequently used facts of a new world.
 	derive func(world) facts
 
 	mu     sync.RWMutex
@@ -237,25 +235,25 @@ type shiftKey struct {
 	what  int32
 }
 
-// An outcome is what a script did.
+// An outcome is the result of a script.
 type outcome struct {
 	world  worldID
 	code   int8
-	told   uint8  // the processes that were sent a message whose receivers count
-	broken string // the promise that was broken by it
+	told   uint8  // processes that were sent a message whose receivers count
+	broken string // the promise that the script broke, or ""
 }
 
-// facts are what is asked of a world often.
+// facts are frequently used facts of a world.
 type facts struct {
 	holders []holder
-	present uint8 // attempts that stand in the lock or the line
-	fence   bool  // the counter of tokens is there
+	present uint8 // attempts in the lock or in the queue
+	fence   bool  // the counter of tokens exists
 
 	last   string // of a job: the newest accounted tick
 	paused bool
 	clock  int64
 	open   [2]bool  // its ticks
-	held   [2]int8  // by which run; -1: none
+	held   [2]int8  // the run of each tick; -1: none
 	left   [2]int64 // ms
 }
 
@@ -304,7 +302,7 @@ func (a *atlas) world(id worldID) world {
 	return a.worlds[id]
 }
 
-// run is what calculate makes of a world, calculated once.
+// run returns the result of calculate for a world, and caches it.
 func (a *atlas) run(k runKey, calculate func(world) (world, outcome)) outcome {
 	shard := &a.shards[k.world&63]
 	shard.Lock()
@@ -315,7 +313,7 @@ func (a *atlas) run(k runKey, calculate func(world) (world, outcome)) outcome {
 	}
 	w, out := calculate(a.world(k.world))
 	out.world = k.world
-	if out.broken == "" { // else the search ends here, and the content may be anything
+	if out.broken == "" { // otherwise the search ends here, and the content does not matter
 		out.world = a.id(normal(a.grammar, w, 0))
 	}
 	shard.Lock()
@@ -324,7 +322,7 @@ func (a *atlas) run(k runKey, calculate func(world) (world, outcome)) outcome {
 	return out
 }
 
-// change is what calculate makes of a world, calculated once for each `what`.
+// change returns the result of calculate for a world and a `what`, and caches it.
 func (a *atlas) change(id worldID, what int32, calculate func(world) world) worldID {
 	shard := &a.shards[id&63]
 	k := shiftKey{id, what}
@@ -341,12 +339,12 @@ func (a *atlas) change(id worldID, what int32, calculate func(world) world) worl
 	return to
 }
 
-// later is the world `ms` on.
+// later returns the world after `ms` milliseconds.
 func (a *atlas) later(id worldID, ms int64) worldID {
 	return a.change(id, int32(ms), func(w world) world { return normal(a.grammar, w, ms) })
 }
 
-// size is how many worlds there are, and how many runs of scripts were made.
+// size returns the number of worlds and of script runs.
 func (a *atlas) size() (worlds, runs int) {
 	for i := range a.shards {
 		a.shards[i].Lock()

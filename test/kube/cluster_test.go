@@ -15,19 +15,18 @@ import (
 	"time"
 )
 
-// patience bounds every wait for something that must happen. Nothing is measured
-// against it.
+// patience limits every wait for an event. Nothing is measured against it.
 const patience = 3 * time.Minute
 
-// cluster is a namespace of a real cluster, seen through kubectl and helm.
+// cluster is a namespace of a real cluster, used through kubectl and helm.
 type cluster struct {
 	*testing.T
 	helmPath  string
 	namespace string
 }
 
-// newCluster makes the namespace, in which only pods may run that keep to the
-// restricted Pod Security Standard, and removes it at the end.
+// newCluster creates the namespace, which allows only pods of the restricted Pod Security
+// Standard, and removes it at the end.
 func newCluster(t *testing.T, namespace string, labels ...string) *cluster {
 	t.Helper()
 	c := &cluster{T: t, helmPath: cmp.Or(os.Getenv("KUBE_HELM"), "helm"), namespace: namespace}
@@ -45,9 +44,9 @@ func newCluster(t *testing.T, namespace string, labels ...string) *cluster {
 	return c
 }
 
-// try runs a command with the input and returns what it printed.
+// try runs a command with the input and returns its output.
 func (c *cluster) try(input, name string, args ...string) (string, error) {
-	// Not the test's context: that ends before the clean-up.
+	// Not the test's context, which ends before the cleanup.
 	ctx, cancel := context.WithTimeout(context.Background(), patience+time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, name, args...)
@@ -84,7 +83,7 @@ func (c *cluster) helm(args ...string) string {
 	return c.must("", c.helmPath, append([]string{"-n", c.namespace}, args...)...)
 }
 
-// pod is what this test looks at of a pod.
+// pod has the fields of a pod that this test uses.
 type pod struct {
 	Metadata struct {
 		Name              string  `json:"name"`
@@ -123,7 +122,7 @@ func (p pod) restarts() (n int) {
 	return n
 }
 
-// died returns the reason and the exit code of the container's last end.
+// died returns the reason and the exit code of the container's last termination.
 func (p pod) died() (string, int) {
 	for _, container := range p.Status.ContainerStatuses {
 		if t := container.LastState.Terminated; t != nil {
@@ -133,7 +132,7 @@ func (p pod) died() (string, int) {
 	return "", 0
 }
 
-// pods returns the pods of a selector that are not on their way out.
+// pods returns the pods of a selector that are not terminating.
 func (c *cluster) pods(selector string) []pod {
 	c.Helper()
 	var list struct {
@@ -151,12 +150,12 @@ func (c *cluster) pods(selector string) []pod {
 	return there
 }
 
-// get asks a pod over HTTP, by way of the API server.
+// get sends an HTTP request to a pod through the API server.
 func (c *cluster) get(pod, path string) (string, error) {
 	return c.try("", "kubectl", "get", "--raw", "/api/v1/namespaces/"+c.namespace+"/pods/"+pod+":8080/proxy"+path)
 }
 
-// await waits until the condition holds.
+// await waits for the condition.
 func (c *cluster) await(what string, holds func() bool) {
 	c.Helper()
 	deadline := time.NewTimer(patience)
@@ -172,7 +171,7 @@ func (c *cluster) await(what string, holds func() bool) {
 	}
 }
 
-// ready waits until so many pods of the selector are there, all of them ready.
+// ready waits until the selector matches this number of pods, all of them ready.
 func (c *cluster) ready(selector string, n int) []pod {
 	c.Helper()
 	var pods []pod
@@ -188,7 +187,7 @@ func (c *cluster) ready(selector string, n int) []pod {
 	return pods
 }
 
-// dump tells how all is when a test has failed.
+// dump prints the state of the cluster after a failure.
 func (c *cluster) dump() {
 	for _, args := range [][]string{
 		{"get", "pods,pvc,events", "-o", "wide"},
@@ -200,7 +199,7 @@ func (c *cluster) dump() {
 	}
 }
 
-// hand does something to a process of a pod: see the program.
+// hand affects a process of a pod; see the program hand.
 func (c *cluster) hand(verb, pod, program string) string {
 	c.Helper()
 	h := &cluster{T: c.T, namespace: c.namespace + "-hand"}

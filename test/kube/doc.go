@@ -1,3 +1,3 @@
-// Package kube tests the chart and an election on a real Kubernetes: build tag kube,
-// started by scripts/kube-test.sh. See cluster_test.go for what it needs.
+// Package kube tests the chart and an election on a real Kubernetes cluster, with the build tag
+// kube. scripts/kube-test.sh runs it. See cluster_test.go for the requirements.
 package kube

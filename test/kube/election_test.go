@@ -13,22 +13,21 @@ const (
 	candidates = "app=leader"
 	lease      = 15 * time.Second
 
-	// retryPeriod is how often a candidate of client-go would ask, with this lease.
+	// retryPeriod is the retry period of a client-go candidate with this lease.
 	retryPeriod = lease * 2 / 15
 
-	// lateness is what a busy machine may add to what is to happen at an instant.
+	// lateness is the delay that a busy machine may add.
 	lateness = 2 * time.Second
 )
 
-// record is what Redis says of the lead, its instants by the server's clock: see
-// examples/leader.
+// record is the leader record from Redis, with times of the server's clock: see examples/leader.
 type record struct {
 	Holder            string
 	Token             uint64
 	Acquired, Renewed time.Time
 }
 
-// record reads the record by way of a pod.
+// record requests the record from a pod.
 func (c *cluster) record(pod string) (r record, err error) {
 	page, err := c.get(pod, "/record")
 	if err != nil {
@@ -37,10 +36,10 @@ func (c *cluster) record(pod string) (r record, err error) {
 	return r, json.Unmarshal([]byte(page), &r)
 }
 
-// A succession is the last record of one leader, and the first of the next one.
+// A succession is the last record of one leader, and the first record of the next.
 type succession struct{ last, first record }
 
-// awaitSuccession reads the record by way of the pods until another leads.
+// awaitSuccession requests the record from the pods until another replica leads.
 func (c *cluster) awaitSuccession(ctx context.Context, pods []string) <-chan succession {
 	found := make(chan succession, 1)
 	go func() {
@@ -51,7 +50,7 @@ func (c *cluster) awaitSuccession(ctx context.Context, pods []string) <-chan suc
 			for _, pod := range pods {
 				r, err := c.record(pod)
 				switch {
-				case err != nil || r.Holder == "": // asked again below
+				case err != nil || r.Holder == "": // retried below
 				case last.Token != 0 && r.Token > last.Token:
 					found <- succession{last, r}
 					return
@@ -69,9 +68,9 @@ func (c *cluster) awaitSuccession(ctx context.Context, pods []string) <-chan suc
 	return found
 }
 
-// elected runs three replicas of examples/leader on the Redis of the release. The
-// leader's pod is deleted, and the next one leads at once; the next leader's process
-// is killed, and another leads when the lease is over, and no sooner.
+// elected runs three replicas of examples/leader with the Redis of the release. The leader's pod is
+// deleted, and the next replica leads immediately. Then the process of that leader is killed, and
+// another replica leads after the lease has expired, not earlier.
 func elected(c *cluster) {
 	c.Helper()
 	c.apply(strings.ReplaceAll(`
@@ -124,7 +123,7 @@ spec:
 		var from time.Time
 		if how == "deleted" {
 			c.kubectl("delete", "pod", leader, "--wait=false")
-			from = c.hear(logs[leader], "lead given up")
+			from = c.hear(logs[leader], "leadership released")
 		} else {
 			if r, err := c.record(others[0]); err != nil || r.Holder != leader {
 				c.Fatalf("the record is %+v, %v; want that of %s", r, err, leader)
@@ -146,7 +145,7 @@ spec:
 			if name != leader {
 				go func() {
 					for line := range log.lines {
-						if line["msg"] == "leading" {
+						if line["msg"] == "leadership acquired" {
 							at, _ := time.Parse(time.RFC3339Nano, line["time"].(string)) // checked below
 							next <- success{name, at}
 							return
@@ -161,8 +160,7 @@ spec:
 			timer.Stop()
 			took := s.at.Sub(from)
 			c.Logf("the leader %s was %s; %s leads after %s (lease %s)", leader, how, s.name, took, lease)
-			// A lead that was given up is handed over; nobody waits for a lease, and
-			// nobody has to ask.
+			// A released leadership is handed over by a message: no candidate waits for the lease or polls.
 			if s.at.IsZero() || how == "deleted" && took >= retryPeriod {
 				c.Errorf("the hand-over took %s; want less than %s", took, retryPeriod)
 			}
@@ -175,8 +173,8 @@ spec:
 	}
 }
 
-// succeeded holds a succession after a death against the lease: it ends one lease after
-// the last renewal, and the next one leads then.
+// succeeded checks a succession after a kill: the lease expires one lease after the last renewal,
+// and then the next replica leads.
 func (c *cluster) succeeded(s succession) {
 	c.Helper()
 	if s.first.Token == 0 {
@@ -189,7 +187,7 @@ func (c *cluster) succeeded(s succession) {
 	}
 }
 
-// leader returns the pod that says that it leads, which only one may.
+// leader returns the pod that reports to be the leader. There must be only one.
 func (c *cluster) leader(pods []pod) (name string) {
 	c.Helper()
 	c.await("one leader", func() bool {

@@ -25,12 +25,12 @@ const (
 	noons   = 120
 	winners = 10
 
-	// caughtUp is how many noons are drawn late after an outage, the newest ones. The
-	// older ones are skipped: the policy of singleton.CatchUpAll.
+	// caughtUp is the number of the newest noons that are drawn late after an outage. Older noons are
+	// skipped, as singleton.CatchUpAll defines.
 	caughtUp = 100
 )
 
-// lottery is a release of the chart with a noon each second.
+// lottery is a release of the chart with one noon per second.
 type lottery struct {
 	*cluster
 	first time.Time // the first noon that is counted
@@ -62,7 +62,7 @@ func (l *lottery) metric(series string) (greatest float64) {
 	for _, p := range l.pods(replicas) {
 		page, err := l.get(p.Metadata.Name, "/metrics")
 		if err != nil {
-			continue // it may have just been killed
+			continue // the pod may have been killed
 		}
 		for line := range strings.Lines(page) {
 			if rest, ok := strings.CutPrefix(line, series+" "); ok {
@@ -77,7 +77,7 @@ func (l *lottery) metric(series string) (greatest float64) {
 	return greatest
 }
 
-// newest is the newest noon that was drawn, as far as a replica knows.
+// newest returns the newest drawn noon that a replica reports.
 func (l *lottery) newest() time.Time {
 	l.Helper()
 	return time.Unix(int64(l.metric(`noonlock_job_last_success_timestamp_seconds{name="lottery"}`)), 0).UTC()
@@ -90,7 +90,7 @@ func (l *lottery) drawn(n int) {
 	l.Logf("noon %d is drawn", n)
 }
 
-// total is the sum of a metric's series on a pod.
+// total returns the sum of a metric's series on a pod.
 func (l *lottery) total(pod, metric string) (sum float64) {
 	l.Helper()
 	page, err := l.get(pod, "/metrics")
@@ -110,11 +110,11 @@ func (l *lottery) total(pod, metric string) (sum float64) {
 	return sum
 }
 
-// finding is a line of lottery verify that tells of something wrong.
+// finding is a line of lottery verify that reports a problem.
 var finding = regexp.MustCompile(`(?m)^([a-z]+) +(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)? [+-]\d\d:\d\d)  (.*)$`)
 
-// verified asks the lottery itself. Noons before an instant may be in its ledger as
-// skipped, and it returns how many are; anything else that is wrong fails the test.
+// verified runs lottery verify. Noons before an instant may be skipped in the ledger; verified
+// returns their number. Any other problem fails the test.
 func (l *lottery) verified(since, until string, mayBeSkipped time.Time) (out string, skipped int) {
 	l.Helper()
 	out, err := l.try("", "kubectl", "-n", l.namespace, "exec", "deploy/demo-lottery", "--", "/lottery", "verify", since, until)
@@ -136,8 +136,8 @@ func (l *lottery) verified(since, until string, mayBeSkipped time.Time) (out str
 	return out, skipped
 }
 
-// check asks the lottery itself, and counts once more. It returns how many noons were
-// skipped, which none may be but those before an instant.
+// check runs lottery verify, and also counts the draws itself. It returns the number of skipped
+// noons, all of which must be before an instant.
 func (l *lottery) check(n int, mayBeSkipped time.Time) (skipped int) {
 	l.Helper()
 	until := l.first.Add(time.Duration(n) * time.Second)
@@ -213,7 +213,7 @@ func TestLottery(t *testing.T) {
 	elected(c)
 }
 
-// disturbed does all that pods have to go through within the counted noons.
+// disturbed disturbs the pods in all ways within the counted noons.
 func (l *lottery) disturbed() {
 	l.drawn(10)
 	l.kubectl("rollout", "restart", "deployment/demo-lottery")
@@ -258,7 +258,7 @@ func (l *lottery) evict(pod string) error {
 	return err
 }
 
-// dies waits until the container has died of that and runs again.
+// dies waits until the container has died for the reason and runs again.
 func (l *lottery) dies(name, reason string, code int) {
 	l.Helper()
 	l.await(name+" to die and come back", func() bool {
@@ -273,9 +273,9 @@ func (l *lottery) dies(name, reason string, code int) {
 	l.Logf("%s died of %s and is ready again", name, reason)
 }
 
-// withoutRedis takes Redis away: nothing may be restarted, readiness and metrics tell,
-// and afterwards the noons of that time are drawn late, as the job's policy is to
-// catch up, or in the ledger as skipped if they are too many.
+// withoutRedis removes Redis for a while. No pod may restart, and readiness and metrics must report
+// the outage. Afterwards the noons of that time are drawn late, or skipped in the ledger if there
+// are too many, as the job's policy defines.
 func (l *lottery) withoutRedis() {
 	outage, err := time.ParseDuration(cmp.Or(os.Getenv("KUBE_OUTAGE"), "2m"))
 	if err != nil {
@@ -343,8 +343,8 @@ func (l *lottery) withoutRedis() {
 	if after := l.restartCounts(); !maps.Equal(before, after) {
 		l.Errorf("restarts after Redis was back: %v, before %v", after, before)
 	}
-	// What came due since catching up began is drawn on time, and some noons may be
-	// one too many meanwhile: hence the slack.
+	// Noons that are due after the catch-up has begun are drawn in time. Some noons may exceed the
+	// limit in the meantime, so the comparison allows some slack.
 	const slack = 10
 	skipped := l.check(int(back.Sub(l.first)/time.Second), back.Add(-(caughtUp-slack)*time.Second))
 	missed := int(again.Sub(gone) / time.Second)
@@ -354,9 +354,8 @@ func (l *lottery) withoutRedis() {
 	}
 }
 
-// testedAsInstalled runs `helm test` as whoever has installed the chart and set nothing
-// to verify: from the installation, when nobody had reached Redis, until now, when a
-// noon may be under way.
+// testedAsInstalled runs `helm test` with default values: from the installation, before any replica
+// had reached Redis, until now, while a noon may be in progress.
 func (l *lottery) testedAsInstalled() {
 	out := l.helm("test", "demo", "--logs", "--timeout", patience.String())
 	l.Logf("\n%s", out)
@@ -367,7 +366,7 @@ func (l *lottery) testedAsInstalled() {
 	}
 }
 
-// tested runs `helm test` over a range that has ended.
+// tested runs `helm test` over a range in the past.
 func (l *lottery) tested() {
 	before := l.restartCounts()
 	l.helm("upgrade", "demo", chart, "--reuse-values", "--wait", "--timeout", patience.String(),
@@ -380,15 +379,14 @@ func (l *lottery) tested() {
 	if !strings.Contains(out, "Phase:          Succeeded") || !strings.Contains(out, fmt.Sprintf("%d draws", noons)) {
 		l.Error("helm test does not say that all was verified")
 	}
-	// And a range in which there was nothing fails.
+	// A range without noons fails.
 	l.helm("upgrade", "demo", chart, "--reuse-values", "--wait", "--set", "verify.since=2026-01-01,verify.until=2026-01-01T00:00:10Z")
 	if out, err := l.try("", l.helmPath, "-n", l.namespace, "test", "demo", "--timeout", patience.String()); err == nil {
 		l.Errorf("helm test of a range without draws succeeds:\n%s", out)
 	}
 }
 
-// namesMetrics holds the metrics that alerts and dashboard ask for against those that
-// a pod has.
+// namesMetrics checks that a pod has all metrics that the alerts and the dashboard use.
 func (l *lottery) namesMetrics() {
 	page, err := l.get(l.pods(replicas)[0].Metadata.Name, "/metrics")
 	if err != nil {
@@ -414,7 +412,7 @@ func (l *lottery) namesMetrics() {
 	}
 }
 
-// follower reads a pod's log while the pod lives, and after.
+// follower reads a pod's log during and after the pod's life.
 type follower struct {
 	cmd   *exec.Cmd
 	lines chan map[string]any
@@ -441,7 +439,7 @@ func (c *cluster) follow(pod string) *follower {
 		}
 	}()
 	c.Cleanup(func() {
-		_ = f.cmd.Process.Kill() // it may have ended
+		_ = f.cmd.Process.Kill() // the process may have ended
 		for range f.lines {
 		}
 		_ = f.cmd.Wait()
@@ -449,7 +447,7 @@ func (c *cluster) follow(pod string) *follower {
 	return f
 }
 
-// hear waits for a message and returns when it was logged.
+// hear waits for a message and returns the time at which it was logged.
 func (c *cluster) hear(f *follower, msg string) time.Time {
 	c.Helper()
 	timer := time.NewTimer(patience)

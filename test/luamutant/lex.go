@@ -5,13 +5,13 @@ import (
 	"regexp"
 )
 
-// A token is a word of a script; begin and end are its place in the text.
+// A token is a word of a script. begin and end are its position in the text.
 type token struct {
 	kind       kind
 	text       string
 	begin, end int
-	depth      int  // how many brackets are open around it
-	first      bool // of its line
+	depth      int  // number of open brackets around it
+	first      bool // first token of its line
 }
 
 type kind uint8
@@ -38,8 +38,8 @@ var (
 	skipped = regexp.MustCompile(`^(--[^\n]*|[ \t\r\n]+)`)
 )
 
-// lex splits a script into tokens. It knows neither long strings nor long comments:
-// the scripts have none.
+// lex splits a script into tokens. It does not support long strings and long comments, which the
+// scripts do not contain.
 func lex(text string) ([]token, error) {
 	var all []token
 	depth, fresh := 0, true

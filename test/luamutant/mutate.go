@@ -11,15 +11,15 @@ import (
 
 // A Mutant is a script with one change.
 type Mutant struct {
-	// Key names the mutant: the statement as it was, an arrow, and what became of it.
-	// It does not contain the line's number, so that it survives moved lines.
+	// Key identifies the mutant: the original statement, an arrow, and the changed statement. It
+	// does not contain the line number, so it stays valid when lines move.
 	Key  string
 	Line int // counted from 1, for readers
 	Text string
 }
 
-// Generate returns the mutants of a script. keys are the names that stand for Redis
-// keys; two that are neighbours in a call are swapped.
+// Generate returns the mutants of a script. keys are the names of Redis keys. Two adjacent keys in
+// a call are swapped.
 func Generate(text string, keys []string) ([]Mutant, error) {
 	tokens, err := lex(text)
 	if err != nil {
@@ -42,7 +42,7 @@ func Generate(text string, keys []string) ([]Mutant, error) {
 
 var bindings = regexp.MustCompile(`(?m)^local ([\w, ]+) = (KEYS\[.*)$`)
 
-// KeyNames returns the names that a script binds its KEYS to.
+// KeyNames returns the names to which a script binds its KEYS.
 func KeyNames(text string) []string {
 	var names []string
 	for _, m := range bindings.FindAllStringSubmatch(text, -1) {
@@ -60,12 +60,12 @@ type generator struct {
 	text    string
 	tokens  []token
 	keys    []string
-	seen    map[string]bool // texts that exist already
-	named   map[string]int  // how many mutants have a key
+	seen    map[string]bool // texts of existing mutants
+	named   map[string]int  // number of mutants with a key
 	mutants []Mutant
 }
 
-// replace makes the mutant in which tokens [from, to) are replaced.
+// replace adds the mutant in which tokens [from, to) are replaced.
 func (g *generator) replace(from, to int, by string) {
 	begin, end := g.tokens[from].begin, g.tokens[to-1].end
 	mutated := g.text[:begin] + by + g.text[end:]
@@ -83,7 +83,7 @@ func (g *generator) replace(from, to int, by string) {
 	g.mutants = append(g.mutants, Mutant{Key: key, Line: strings.Count(g.text[:begin], "\n") + 1, Text: mutated})
 }
 
-// lineAround is the place of the lines that tokens [from, to) stand on.
+// lineAround returns the range of the lines that contain tokens [from, to).
 func (g *generator) lineAround(from, to int) (begin, end int) {
 	begin = strings.LastIndexByte(g.text[:g.tokens[from].begin], '\n') + 1
 	end = len(g.text)
@@ -95,7 +95,7 @@ func (g *generator) lineAround(from, to int) (begin, end int) {
 
 var spaces = regexp.MustCompile(`\s+`)
 
-// flat is a piece of text as one line, without comments.
+// flat returns a text as one line without comments.
 func flat(text string) string {
 	var parts []string
 	for line := range strings.Lines(text) {
@@ -109,7 +109,7 @@ func (g *generator) is(i int, texts ...string) bool {
 	return i >= 0 && i < len(g.tokens) && g.tokens[i].kind != str && slices.Contains(texts, g.tokens[i].text)
 }
 
-// until is the first token from i on that is one of texts outside of further
+// until returns the index of the first token from i on that is one of texts and not inside further
 // brackets, or len(tokens).
 func (g *generator) until(i int, texts ...string) int {
 	for depth := g.tokens[i].depth; i < len(g.tokens); i++ {
@@ -120,13 +120,12 @@ func (g *generator) until(i int, texts ...string) int {
 	return i
 }
 
-// Conditions are constant to readers only: miniredis's Lua miscompiles some branches
-// under a constant, and that would be noticed in place of the mutant.
+// The conditions are constant for readers but not for the compiler: miniredis's Lua miscompiles
+// some branches with constant conditions, and tests would detect that instead of the mutant.
 const always, never = "redis", "not redis"
 
-// condition makes a condition always and never true. Of a conjunction only the latter, and of
-// a disjunction only the former: where it matters that an operand is there, the
-// other is noticed, too.
+// condition makes a condition always and never true: a conjunction only never, a disjunction only
+// always. If the tests detect each missing operand, they also detect the other case.
 func (g *generator) condition(i int) {
 	if !g.is(i, "if", "elseif", "while") {
 		return
@@ -147,7 +146,7 @@ func (g *generator) condition(i int) {
 	}
 }
 
-// operands drops what stands on either side of `and` and `or`.
+// operands removes each side of `and` and `or`.
 func (g *generator) operands(i int) {
 	if !g.is(i, "and", "or") {
 		return
@@ -165,13 +164,13 @@ func (g *generator) operands(i int) {
 	g.replace(i, right, "")
 }
 
-// bounds reports whether an operand of the operator i ends before token j: that is one of
-// texts, or a bracket around both.
+// bounds reports whether an operand of the operator i ends before token j: at one of texts, or at a
+// bracket around both.
 func (g *generator) bounds(i, j int, texts ...string) bool {
 	return g.tokens[j].depth < g.tokens[i].depth || g.tokens[j].depth == g.tokens[i].depth && g.is(j, texts...)
 }
 
-// compare moves bounds by one, and turns equations round that no condition consists of.
+// compare moves bounds by one, and inverts equations outside of conditions.
 func (g *generator) compare(i int) {
 	if g.tokens[i].kind != symbol {
 		return
@@ -192,7 +191,7 @@ func (g *generator) compare(i int) {
 	}
 }
 
-// inCondition reports whether a token stands in the condition of a branch.
+// inCondition reports whether a token is in the condition of a branch.
 func (g *generator) inCondition(i int) bool {
 	for ; i >= 0; i-- {
 		switch {
@@ -205,7 +204,7 @@ func (g *generator) inCondition(i int) bool {
 	return false
 }
 
-// arithmetic turns sums into differences, and leaves out a one that is added.
+// arithmetic exchanges sums and differences, and removes an added one.
 func (g *generator) arithmetic(i int) {
 	binary := i > 0 && (g.tokens[i-1].kind == name || g.tokens[i-1].kind == number || g.is(i-1, ")", "]"))
 	switch {
@@ -219,25 +218,25 @@ func (g *generator) arithmetic(i int) {
 	}
 }
 
-// literal moves numbers by one, and doubles those of which one more is nothing.
+// literal increments numbers by one, and doubles large ones.
 func (g *generator) literal(i int) {
 	n, err := strconv.Atoi(g.tokens[i].text)
 	switch {
 	case g.tokens[i].kind != number || err != nil:
 		return
 	case g.is(i-1, "[") && g.is(i+1, "]"):
-		return // another index is another key or argument, or nothing
+		return // another index is another key or argument, or nil
 	case g.is(i-1, "==", "~=", "<", "<=", ">", ">=", "+", "or"):
-		return // other operators change these, or nothing is one more
+		return // other operators change these, or an increment has no effect
 	case g.is(i+1, ")") && g.is(i+2, "["):
-		return // the end of a range of which one is taken
+		return // the end of a range of which one element is used
 	case g.is(g.line(i), "for") && g.tokens[i].depth == 0:
 		if g.is(i+1, "do") && g.is(i-3, "=") {
-			g.replace(i, i+1, "1") // one turn in place of many
+			g.replace(i, i+1, "1") // one iteration instead of many
 		}
 		return
 	}
-	if g.is(i-1, "-") { // of 1 by arithmetic, if it is not a sign
+	if g.is(i-1, "-") { // a subtracted 1 is changed by arithmetic
 		if n != 1 || g.is(i-2, ",", "(", "=", "return", "{") {
 			g.replace(i, i+1, strconv.Itoa(n+1))
 		}
@@ -250,7 +249,7 @@ func (g *generator) literal(i int) {
 	g.replace(i, i+1, strconv.Itoa(n+1))
 }
 
-// line is the first token of the line on which a token stands.
+// line returns the first token of the line that contains a token.
 func (g *generator) line(i int) int {
 	for !g.tokens[i].first {
 		i--
@@ -258,7 +257,7 @@ func (g *generator) line(i int) int {
 	return i
 }
 
-// starts reports whether a statement begins with a token: the scripts have one on a line.
+// starts reports whether a statement begins with a token. The scripts have one statement per line.
 func (g *generator) starts(i int) bool {
 	t := g.tokens[i]
 	switch {
@@ -267,12 +266,12 @@ func (g *generator) starts(i int) bool {
 	case i == 0, g.is(i-1, "then", "do", "else"):
 		return true
 	case g.is(i-1, "and", "or", "not", "return"), g.tokens[i-1].kind == symbol && !g.is(i-1, ")", "]", "}"):
-		return false // the line before goes on
+		return false // the previous line continues
 	}
 	return t.first
 }
 
-// statement drops calls, assignments and returns.
+// statement removes calls, assignments and returns.
 func (g *generator) statement(i int) {
 	if !g.starts(i) {
 		return
@@ -305,7 +304,7 @@ func (g *generator) call(i int) {
 	if !g.is(i-1, "call", "pcall") || len(args) < 3 {
 		return
 	}
-	// A comma goes with what follows it.
+	// A comma is removed with the item after it.
 	drop := func(first, last int) { g.replace(args[first][0]-1, args[last][1], "") }
 	switch command := strings.Trim(g.tokens[args[0][0]].text, "'"); command {
 	case "EXISTS", "DEL", "UNLINK":
@@ -328,7 +327,7 @@ func (g *generator) call(i int) {
 	}
 }
 
-// closing is the bracket that closes one.
+// closing returns the index of the closing bracket.
 func (g *generator) closing(i int) int {
 	end := i + 1
 	for g.tokens[end].depth > g.tokens[i].depth {
@@ -337,7 +336,7 @@ func (g *generator) closing(i int) int {
 	return end
 }
 
-// list is the places of the items between two brackets.
+// list returns the ranges of the items between two brackets.
 func (g *generator) list(from, to int) [][2]int {
 	var items [][2]int
 	for from < to {
@@ -348,7 +347,7 @@ func (g *generator) list(from, to int) [][2]int {
 	return items
 }
 
-// fields drops the named fields of a table.
+// fields removes the named fields of a table.
 func (g *generator) fields(i int) {
 	if !g.is(i, "{") {
 		return
@@ -365,7 +364,7 @@ func (g *generator) fields(i int) {
 	}
 }
 
-// neighbours swaps two keys: in the binding of KEYS, and in calls of functions.
+// neighbours swaps two keys, in the binding of KEYS and in calls of functions.
 func (g *generator) neighbours(i int) {
 	switch {
 	case g.is(i, "KEYS") && g.is(i+4, ",") && g.is(i+5, "KEYS"):
@@ -375,12 +374,12 @@ func (g *generator) neighbours(i int) {
 	}
 }
 
-// isKey reports whether a token is a whole argument and a key.
+// isKey reports whether a token is a complete argument and a key.
 func (g *generator) isKey(i int) bool {
 	return i > 0 && g.tokens[i].kind == name && slices.Contains(g.keys, g.tokens[i].text) && g.is(i-1, ",", "(") && g.is(i+1, ",", ")")
 }
 
-// inExists reports whether a token is an argument of a command that takes keys in any order.
+// inExists reports whether a token is an argument of a command whose keys may have any order.
 func (g *generator) inExists(i int) bool {
 	for i > 0 && !g.is(i, "(") {
 		i--
@@ -388,5 +387,5 @@ func (g *generator) inExists(i int) bool {
 			return true
 		}
 	}
-	return g.tokens[max(i-2, 0)].text == "function" // parameters: all calls are swapped one by one
+	return g.tokens[max(i-2, 0)].text == "function" // parameters; each call is mutated separately
 }

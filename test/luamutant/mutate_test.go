@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// keysOf are the keys of a script's mutants, less what all have: the statement before.
+// keysOf returns the keys of a script's mutants, without the common original statement.
 func keysOf(t *testing.T, text string) []string {
 	t.Helper()
 	mutants, err := Generate(text, append(KeyNames(text), "lock", "queue", "fence"))
@@ -74,7 +74,7 @@ func TestGenerate(t *testing.T) {
 	}
 }
 
-// A mutant's name stays as it is when lines move, and no two have the same.
+// The key of a mutant does not depend on line numbers, and all keys are different.
 func TestKeysSurviveMovedLines(t *testing.T) {
 	t.Parallel()
 	const text = "if a then\n  return 1\nend\nif a then\n  f(b)\nend\n"

@@ -1,8 +1,9 @@
 {{/*
-Whether a counter has counted something in the last 15 minutes. increase does not see
-what was counted before a process was first scraped: of one that is younger than that,
-everything counts. (That it is new to Prometheus would not do: so is everything after
-Prometheus was away.) Takes (list target label counter).
+An expression that is true if a counter has increased in the last 15 minutes. The function
+increase does not see increases before the first scrape of a process. For a process younger
+than 15 minutes, the whole value therefore counts. The age of the process decides, not that of
+its series, because all series are new after an outage of Prometheus.
+Takes (list target label counter).
 */}}
 {{- define "lottery.counted" -}}
 {{- $by := printf "sum by (%s)" (list "namespace" "job" (index . 1) | compact | join ", ") -}}

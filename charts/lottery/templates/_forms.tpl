@@ -1,15 +1,15 @@
 {{/*
-The forms that values have, for _validate.tpl. Those named is… give text if it is one,
-and nothing if not.
+The forms of values, for _validate.tpl. A template named is… returns text if the value has
+the form, and nothing otherwise.
 */}}
 
-{{/* How long a duration is, as the program reads it; 0 if it is none. */}}
+{{/* The length of a duration, parsed as in the program; 0 if it is invalid. */}}
 {{- define "lottery.nanoseconds" -}}
 {{- $start := toDate "2006-01-02" "1970-01-01" -}}
 {{- sub (dateModify . $start).UnixNano $start.UnixNano -}}
 {{- end -}}
 
-{{/* An instant, as the program reads it. */}}
+{{/* An instant, parsed as in the program. */}}
 {{- define "lottery.isInstant" -}}
 {{- if eq . "now" -}}yes{{- end -}}
 {{- range $layout := list "2006-01-02T15:04:05.999999999Z07:00" "2006-01-02 15:04:05" "2006-01-02 15:04" "2006-01-02" -}}
@@ -40,8 +40,8 @@ and nothing if not.
 {{- end -}}
 
 {{/*
-What is wrong with a schedule. Whether the dates of one ever come, as those of
-"0 0 30 2 *" do not, is left to the program.
+The fault of a schedule. Only the program checks whether its dates exist, unlike those of
+"0 0 30 2 *".
 */}}
 {{- define "lottery.scheduleFault" -}}
 {{- $fields := regexSplit "\\s+" (trim .) -1 -}}
@@ -75,7 +75,7 @@ it must be a cron expression of five fields, @daily and the like, or @every DURA
 {{- end -}}
 {{- end -}}
 
-{{/* Whether a field of a cron expression is none. Takes (list text field). */}}
+{{/* Whether a field of a cron expression is invalid. Takes (list text field). */}}
 {{- define "lottery.isNoField" -}}
 {{- $field := index . 1 -}}
 {{- range $item := splitList "," (index . 0) -}}
@@ -101,7 +101,7 @@ it must be a cron expression of five fields, @daily and the like, or @every DURA
 {{- end -}}
 {{- end -}}
 
-{{/* The number that a number or a name stands for, or nothing. Takes (list text field). */}}
+{{/* The value of a number or a name, or nothing. Takes (list text field). */}}
 {{- define "lottery.fieldValue" -}}
 {{- $text := upper (index . 0) -}}
 {{- $field := index . 1 -}}

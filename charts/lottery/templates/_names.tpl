@@ -6,7 +6,7 @@
 {{- end -}}
 {{- end -}}
 
-{{/* By these a pod is found; they never change. Takes (list context component). */}}
+{{/* The labels that select the pods. They must never change. Takes (list context component). */}}
 {{- define "lottery.selector" -}}
 {{- $ := index . 0 -}}
 app.kubernetes.io/name: {{ $.Chart.Name }}

@@ -52,7 +52,7 @@ tolerations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- if .Values.database.sqlite.enabled }}
-# All that open the SQLite file run on one node.
+# All pods that open the SQLite file run on one node.
 affinity:
   podAffinity:
     requiredDuringSchedulingIgnoredDuringExecution:

@@ -1,6 +1,6 @@
 {{/*
-What values.schema.json cannot say, or not in a sentence. Everything wrong is told at
-once.
+Checks that values.schema.json cannot express, or not with a clear message. All errors are
+reported together.
 */}}
 {{- define "lottery.validate" -}}
 {{- $wrong := list -}}
@@ -57,10 +57,6 @@ once.
 {{- $lease := include "lottery.nanoseconds" $v.lottery.lease | int64 -}}
 {{- if or (lt $lease 100000000) (gt $lease 86400000000000) (mod $lease 1000000) -}}
 {{- $wrong = append $wrong (printf "lottery.lease is %q; it must be a duration in whole milliseconds from 100ms to 24h, such as 10s" $v.lottery.lease) -}}
-{{- end -}}
-{{- $offset := include "lottery.nanoseconds" $v.lottery.maxClockOffset | int64 -}}
-{{- if and $v.lottery.maxClockOffset (or (lt $offset 1000000) (gt $offset 86400000000000)) -}}
-{{- $wrong = append $wrong (printf "lottery.maxClockOffset is %q; it must be a duration from 1ms to 24h, such as 5s, or empty: then /healthz does not look" $v.lottery.maxClockOffset) -}}
 {{- end -}}
 {{- $stale := include "lottery.nanoseconds" $v.lottery.staleAfter | int64 -}}
 {{- if and $v.lottery.staleAfter (or (lt $stale 1000000000) (gt $stale 315360000000000000)) -}}
@@ -127,7 +123,7 @@ once.
 {{- end -}}
 {{- end -}}
 
-{{/* A key twice in one object is no YAML, and none of these is the user's to change. */}}
+{{/* A duplicate key is invalid YAML, and users must not change these keys. */}}
 {{- range $key := list "kubectl.kubernetes.io/default-container" "noonlock/entrants" -}}
 {{- if hasKey ($v.podAnnotations | default dict) $key -}}
 {{- $wrong = append $wrong (printf "podAnnotations has %s, which is the chart's own; leave it out" $key) -}}

@@ -18,9 +18,8 @@ func (e *Election) Candidates(ctx context.Context) ([]engine.Waiter, error) {
 }
 
 // Promote moves the first candidate of that identity to the head of the queue, so that it
-// is the next to lead. No other candidate passes it there, not even one that was cut off,
-// was queued before it, and takes its old place again; only a later Promote does. found
-// is false if no candidate has that identity. The error is ErrNotHeld if the leadership
+// is the next to lead. No other candidate passes it, not even one that returns to an older
+// place in the queue; only a later Promote replaces it. found is false if no candidate has that identity. The error is ErrNotHeld if the leadership
 // has ended.
 func (l *Leadership) Promote(ctx context.Context, identity string) (found bool, err error) {
 	const op = "promote"

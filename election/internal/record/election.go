@@ -13,8 +13,8 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 )
 
-// An Election is a lock whose holder leads and says so in a record that everybody can
-// read and watch. Candidates wait in the lock's queue, with the guarantees of
+// An Election is a lock whose holder leads. A record, which any client can read and watch,
+// names the leader. Candidates wait in the lock's queue, with the guarantees of
 // lockcore.Mutex.Lock.
 //
 // It is a handle without state and safe for concurrent use.
@@ -28,13 +28,13 @@ type Election struct {
 	encoded  string // metadata as JSON
 }
 
-// Config is how a candidate campaigns. All candidates should use the same Lease times.
+// Config configures a candidate. All candidates should use the same Lease times.
 type Config struct {
 	// Lease is the lease of the leader. Its Identity is the candidate's.
 	Lease lockcore.LeaseConfig
 
-	// Metadata is what the record says of the leader besides its identity: an address, a
-	// version. At most 4096 bytes as JSON; no secrets.
+	// Metadata is stored in the record while the candidate leads: an address, a version. At
+	// most 4096 bytes as JSON; no secrets.
 	Metadata map[string]string
 }
 
@@ -76,7 +76,7 @@ func (e *Election) Name() string { return e.name }
 // Identity returns the name that this candidate campaigns under.
 func (e *Election) Identity() string { return e.engine.Identity() }
 
-// list runs a script that answers a list.
+// list runs a script that returns a list.
 func (e *Election) list(ctx context.Context, r wire.Request) ([]any, error) {
 	answer, err := e.engine.Ask(ctx, r)
 	if err != nil {

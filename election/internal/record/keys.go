@@ -2,11 +2,10 @@ package record
 
 import "github.com/noonlock/noonlock/internal/engine"
 
-// names is what the lock of an election is named by, before the election's name. Users'
-// locks may not begin with it.
+// names is the prefix of the lock name of an election. Users' locks must not have it.
 const names = "election/"
 
-// keys are the keys and the channel of an election's record. All keys are of one name,
+// keys are the keys and the channel of an election's record. All keys belong to one name,
 // election/<name>:
 //
 //	lock     string  the attempt of the leader; lockcore's

@@ -17,16 +17,16 @@ type Leadership struct {
 	engine.Lease
 	e *Election
 
-	// Term is how many leaderships the election has had, this one included, as long as
-	// somebody led at least once a week and the server kept its data. It is for people:
-	// the Token orders two leaders for a resource.
+	// Term is the number of leaderships that the election has had, including this one. The
+	// count starts again if there was no leader for a week, or if the server lost its data.
+	// It is for display: a resource must compare the Token.
 	Term uint64
 	// Since is when the term began, on the server's clock.
 	Since time.Time
 }
 
-// Campaign waits in the queue until this candidate leads and the record says so. It
-// fails as lockcore.Mutex.Lock does.
+// Campaign waits in the queue until this candidate leads and the record is written. Its
+// errors are those of lockcore.Mutex.Lock.
 func (e *Election) Campaign(ctx context.Context) (*Leadership, error) {
 	const op = "campaign"
 	k := &kind{e: e}
@@ -37,11 +37,11 @@ func (e *Election) Campaign(ctx context.Context) (*Leadership, error) {
 	l := &Leadership{Lease: lease, e: e}
 	err = l.claim(ctx, k)
 	if cause := l.Err(); err == nil && cause != nil {
-		err = errors.Join(lockcore.ErrNotAcquired, cause) // the answer took too long
+		err = errors.Join(lockcore.ErrNotAcquired, cause) // the reply took too long
 	}
 	if err != nil {
-		// The lock is held and nobody leads: release it, whatever else fails. If that is
-		// not answered soon, it continues in the background.
+		// The lock is held and nobody leads, so release it. If there is no reply soon, the
+		// release continues in the background.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.engine.Timeout())
 		defer cancel()
 		_ = lease.Unlock(ctx)
@@ -50,7 +50,7 @@ func (e *Election) Campaign(ctx context.Context) (*Leadership, error) {
 	return l, nil
 }
 
-// claim writes the record, for as long as the lease is valid.
+// claim writes the record. It retries while the lease is valid.
 func (l *Leadership) claim(ctx context.Context, k *kind) error {
 	e := l.e
 	r := e.scripts.claim.Call([]string{e.keys.lock, e.keys.leader},
@@ -64,7 +64,7 @@ func (l *Leadership) claim(ctx context.Context, k *kind) error {
 	return l.begin(k, r, answer)
 }
 
-// begin takes the answer of leader_claim.
+// begin evaluates the reply of leader_claim.
 func (l *Leadership) begin(k *kind, r wire.Request, answer any) error {
 	list, _ := answer.([]any)
 	switch {
@@ -90,14 +90,14 @@ func (l *Leadership) begin(k *kind, r wire.Request, answer any) error {
 	return r.OddReply(answer)
 }
 
-// Resign releases the lock to the next candidate, and if there is none, writes down that
-// nobody leads. It returns like Lease.Unlock. The work of the leader must be over.
+// Resign releases the lock to the next candidate. If there is none, it records that nobody
+// leads. It returns like Lease.Unlock. The work of the leader must have ended.
 func (l *Leadership) Resign(ctx context.Context) error {
 	if err := l.Unlock(ctx); err != nil {
 		return err
 	}
-	// After the hand-over, which it must not delay. One try; if it fails, the record
-	// grows old as after a death.
+	// The record must not delay the hand-over, so it is written afterwards, with one try. If
+	// that fails, the record is out of date, as after the death of a leader.
 	e := l.e
 	if ctx.Err() != nil {
 		ctx = context.WithoutCancel(ctx) // as Unlock does
@@ -114,14 +114,14 @@ func (l *Leadership) Resign(ctx context.Context) error {
 // label is the kind of an election's lease in metrics.
 const label = "election"
 
-// kind is the attempt of a candidate: a mutex's, whose renewals also keep the record once
-// there is one.
+// kind is the attempt of a candidate: that of a mutex, whose renewals also extend the record
+// after the claim.
 type kind struct {
 	e   *Election
 	led atomic.Pointer[led]
 }
 
-// led is what the record says of a term besides what the Election knows.
+// led contains the fields of the record that differ between terms.
 type led struct {
 	token       uint64
 	term, since int64

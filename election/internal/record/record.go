@@ -13,21 +13,21 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 )
 
-// A Record is what an election's record says. At the server it is a hash,
-// <prefix>:{election/<name>}:leader, to be read with HGETALL:
+// A Record is the record of an election. On the server it is a hash,
+// <prefix>:{election/<name>}:leader, which HGETALL returns:
 //
-//	v         1, the version of this form
-//	holder    identity of the leader; empty: it resigned and nobody followed
+//	v         1, the schema version
+//	holder    identity of the leader; empty: it resigned and has no successor
 //	token     fencing token of its lease
 //	term      number of the leadership
 //	acquired  when it began, ms since 1970 on the server's clock
-//	renewed   its last renewal, likewise
-//	lease     ms, how long it leads from there unless it renews
-//	metadata  what the leader says of itself, a JSON object of strings
+//	renewed   its last renewal, in the same unit
+//	lease     ms, the duration of the lease, counted from renewed
+//	metadata  Config.Metadata of the leader, a JSON object of strings
 //	released  when it resigned, ms; absent while it leads
 //
-// The record is written by scripts only while the lock is the writer's, or still
-// free after it. It informs: who leads is decided by the lock alone.
+// Scripts write the record only while the writer holds the lock, or while the lock is still
+// free after it. The record is for information: the lock alone decides who leads.
 type Record struct {
 	Holder   string
 	Token    uint64
@@ -38,8 +38,8 @@ type Record struct {
 	Metadata map[string]string
 	Released time.Time // zero: it has not resigned
 
-	// Left is for how long the holder leads unless it renews, when the record was
-	// read; not positive: it does not lead any more. Watch does not tell it.
+	// Left is the remaining time of the lease when the record was read. If it is not
+	// positive, the holder no longer leads. Watch does not set it.
 	Left time.Duration
 }
 
@@ -74,7 +74,7 @@ func (e *Election) look(ctx context.Context) (r Record, err error) {
 	if r, err = readLeader(fields); err != nil {
 		return r, err
 	}
-	// The counter ends a week after the last grant, however long that leader leads.
+	// The counter expires a week after the last grant, even if that leader still leads.
 	token := cmp.Or(wire.Text(answer[1]), fields["token"])
 	if left, _ := answer[0].(int64); token == fields["token"] && r.Released.IsZero() {
 		r.Left = time.Duration(left) * time.Millisecond
@@ -100,12 +100,12 @@ func readLeader(fields map[string]string) (Record, error) {
 	return r, nil
 }
 
-// sameLead reports whether two records tell of the same state of the same term.
+// sameLead reports whether two records describe the same state of the same term.
 func (r Record) sameLead(o Record) bool {
 	return r.Token == o.Token && r.Holder == o.Holder && r.Term == o.Term && r.Released.Equal(o.Released)
 }
 
-// readMillis reads Unix milliseconds; empty is the zero time.
+// readMillis parses Unix milliseconds. An empty string is the zero time.
 func readMillis(s string) (time.Time, error) {
 	if s == "" {
 		return time.Time{}, nil

@@ -12,10 +12,10 @@ import (
 //go:embed lua/*.lua
 var luaFiles embed.FS
 
-// scripts are all that change the record.
+// scripts are the only requests that change the record.
 type scripts struct{ claim, renew, vacate, look *wire.Script }
 
-// ownScripts are loaded once, for all Clients.
+// ownScripts loads the scripts once, for all Clients.
 var ownScripts = sync.OnceValues(func() (*scripts, error) { return load(luaFiles) })
 
 func load(files fs.FS) (*scripts, error) {

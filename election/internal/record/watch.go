@@ -11,13 +11,11 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 )
 
-// observers keep what a Client knows of the leaders of the elections that are
-// watched on it. However many watch one election, its record is read once for
-// each change.
+// observers are the watched elections of a Client, with the last record of each. The
+// record of an election is read once for each change, however many callers watch it.
 //
-// Messages are hints that make somebody read; what is told is what was read. The
-// reads of one election follow on each other, so that what they say is told in
-// order.
+// A message is a hint that causes a read, and watchers get the result of the read. The
+// reads of one election do not overlap, so watchers get the results in order.
 type observers struct {
 	mu      sync.Mutex
 	all     map[string]*observer
@@ -27,7 +25,7 @@ type observers struct {
 
 type observersKey struct{}
 
-// observersOf returns those of the engine's Client.
+// observersOf returns the observers of the engine's Client.
 func observersOf(e engine.Engine) *observers {
 	return e.Shared(observersKey{}, func() any { return &observers{all: map[string]*observer{}} }).(*observers)
 }
@@ -37,11 +35,11 @@ type observer struct {
 	e        *Election
 	watchers map[*leaderWatch]struct{}
 	last     Record
-	known    bool // last was read, or written here
+	known    bool // last is valid: it was read, or written by this process
 
-	hearing             bool // a read is to come in a moment
+	hearing             bool // a read follows within a few ms
 	due, reading, again bool
-	noted               bool // written here while it was being read: the answer may be older
+	noted               bool // written by this process during a read, whose reply may be older
 	timer               *time.Timer
 	unsubscribe         func()
 }
@@ -49,29 +47,29 @@ type observer struct {
 type leaderWatch struct{ tell func(Record) }
 
 const (
-	// leaderReaders is how many records are read at once.
+	// leaderReaders is the maximum number of concurrent reads.
 	leaderReaders = 8
 
-	// leaderLooks is after how many lease durations a record is read although
-	// nothing was heard. A candidate alone on its Client looks at the line once in 1.1
-	// of them, and what it costs beside that, this and silentTTLs, is to leave the sum
-	// below one command per lease duration.
+	// leaderLooks is the number of lease durations after which a record is read without
+	// a message. A candidate alone on its Client checks the queue once per 1.1 lease
+	// durations. Together with these reads and the pings (silentTTLs), it must cost less
+	// than one command per lease duration.
 	leaderLooks = 60
 
-	// leaderMoment is the least time between a message and the read.
+	// leaderMoment is the shortest time between a message and the read.
 	leaderMoment = time.Millisecond
 
-	// leaderRetry is when a read that failed is tried again.
+	// leaderRetry is the shortest pause after a failed read.
 	leaderRetry = time.Second
 )
 
-// Watch calls tell with what the record says, at once if it is known and then at
-// each change: in order, never twice the same, never two calls at a time. What
-// changed while a message was on its way is told as one. tell must return at
-// once, and must not call stop.
+// Watch calls tell with the record: at once if it is known, and then after each change.
+// The calls are in order, do not overlap, and do not repeat a record. Changes that follow
+// quickly on each other may cause only one call. tell must return at once, and must not
+// call stop.
 //
-// The news comes by push. A lost message is made up for when the subscription is
-// made anew, and at the latest after 66 lease durations.
+// Messages announce changes. If a message is lost, the record is read when the subscription
+// is restored, and at the latest after 66 lease durations.
 func (e *Election) Watch(tell func(Record)) (stop func()) {
 	w := &leaderWatch{tell}
 	obs := e.watched
@@ -89,9 +87,9 @@ func (e *Election) Watch(tell func(Record)) (stop func()) {
 	}
 	obs.mu.Unlock()
 	if fresh {
-		// Not under the lock: nudges come under the subscription's.
+		// Not while obs.mu is held: Watch may send a request.
 		unsubscribe := e.engine.Watch(e.keys.channel, func() { obs.heard(o) })
-		obs.readSoon(o) // although no message may come
+		obs.readSoon(o) // there may be no message
 		obs.mu.Lock()
 		o.unsubscribe = unsubscribe
 		gone := len(o.watchers) == 0
@@ -125,7 +123,7 @@ func (o *observer) pause() time.Duration {
 	return d*9/10 + rand.N(d/5) //nolint:gosec // jitter
 }
 
-// note tells the watchers here what this process has just written.
+// note passes a record that this process has just written to its watchers.
 func (e *Election) note(r Record) {
 	obs := e.watched
 	obs.mu.Lock()
@@ -146,9 +144,9 @@ func (o *observer) tell(r Record) {
 	}
 }
 
-// heard has a record read, after a moment: a message reaches all processes at
-// once, and their reads shall be in the way neither of each other nor of the new
-// leader. Messages of that moment are one.
+// heard schedules a read after a short random delay. All processes receive a message at the
+// same time, and their reads must not delay each other or the new leader. Messages within
+// the delay cause one read.
 func (obs *observers) heard(o *observer) {
 	obs.mu.Lock()
 	defer obs.mu.Unlock()
@@ -164,7 +162,7 @@ func (obs *observers) heard(o *observer) {
 	})
 }
 
-// readSoon has a record read, at once or after the read that is under way.
+// readSoon schedules a read, at once or after the present read.
 func (obs *observers) readSoon(o *observer) {
 	obs.mu.Lock()
 	defer obs.mu.Unlock()
@@ -182,7 +180,7 @@ func (obs *observers) readSoon(o *observer) {
 	}
 }
 
-// read reads what is due, and ends.
+// read reads the records that are due, and returns when none is left.
 func (obs *observers) read(ctx context.Context) {
 	obs.mu.Lock()
 	defer obs.mu.Unlock()

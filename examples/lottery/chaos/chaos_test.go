@@ -19,15 +19,15 @@ import (
 	"github.com/noonlock/noonlock/singleton"
 )
 
-// scale is how much happens.
+// scale is the size of a run.
 type scale struct{ replicas, noons int }
 
-// The bars grow with the number of noons.
+// The minimum numbers of faults grow with the number of noons.
 func (s scale) leastInRun() int      { return s.noons / 6 }  // kills between claim and complete
-func (s scale) leastInComplete() int { return s.noons / 20 } // of these, between COMMIT and complete
-func (s scale) leastRestarts() int   { return s.noons / 15 } // of Redis
+func (s scale) leastInComplete() int { return s.noons / 20 } // kills between COMMIT and complete
+func (s scale) leastRestarts() int   { return s.noons / 15 } // restarts of Redis
 
-// newScale is that of make test, or what the environment asks for.
+// newScale returns the scale of make test, or that of the environment.
 func newScale(t *testing.T) scale {
 	t.Helper()
 	s := scale{replicas: 5, noons: 60}
@@ -45,14 +45,12 @@ func newScale(t *testing.T) scale {
 	return s
 }
 
-// FAULTS 1, 2, 14, 54 and 59 with real processes: some replicas, a noon every
-// second, and every other second one of them is killed, and replaced, or frozen
-// for a while, or Redis is killed and comes back. Every noon is drawn once all the
-// same.
+// FAULTS 1, 2, 14, 54 and 59 with real processes: several replicas, a noon every second,
+// and a fault every other second. A replica is killed and replaced, or frozen for a while,
+// or Redis is killed and restarted. Every noon is still drawn once.
 //
-// NOONLOCK_CHAOS_REPLICAS and NOONLOCK_CHAOS_NOONS have it go on for longer.
-// NOONLOCK_CHAOS_SEED repeats the order and the moments of the faults, as far as
-// the machine repeats the rest.
+// NOONLOCK_CHAOS_REPLICAS and NOONLOCK_CHAOS_NOONS set a larger scale. NOONLOCK_CHAOS_SEED
+// repeats the order and the times of the faults, as far as the machine is deterministic.
 func TestChaos(t *testing.T) {
 	t.Parallel()
 	scale := newScale(t)
@@ -80,7 +78,7 @@ func TestChaos(t *testing.T) {
 		if err := fault(ctx); err != nil {
 			t.Fatal(err)
 		}
-		// Most faults hit noons of their own, some the takeover of the one before.
+		// Most faults hit separate noons, some hit the takeover of the previous one.
 		if c.random.IntN(4) > 0 {
 			c.poll(ctx, "no noon was drawn after a fault", func() bool { return len(c.done(ctx)) > before })
 		}
@@ -92,7 +90,7 @@ func TestChaos(t *testing.T) {
 			t.Errorf("%s exits with %d after SIGTERM, %v", r.name, code, err)
 		}
 	}
-	last := c.newest(ctx) // more may have been drawn before all had stopped
+	last := c.newest(ctx) // more noons may have been drawn before all replicas stopped
 
 	for _, what := range []string{kills, inRun, inComplete, freezes, frozenInRun, restarts, restartInRun, noticed, found} {
 		servers.Count(t, "%3d  %s", c.tally[what], what)
@@ -107,7 +105,7 @@ func TestChaos(t *testing.T) {
 	c.verify(ctx, first, last)
 }
 
-// deck is what happens, in random order.
+// deck returns the faults in random order.
 func (c *chaos) deck(s scale) []fault {
 	times := func(n int, f fault) []fault { return slices.Repeat([]fault{f}, (n*s.noons+59)/60) }
 	deck := slices.Concat(
@@ -119,7 +117,7 @@ func (c *chaos) deck(s scale) []fault {
 	return deck
 }
 
-// What is counted.
+// The counters.
 const (
 	kills       = "kills (SIGKILL)"
 	inRun       = "of the kills, between claim and complete"
@@ -138,7 +136,7 @@ type chaos struct {
 	*world
 	random  *rand.Rand
 	spawned int
-	begun   chan *replica // whose log says that a run begins
+	begun   chan *replica // replicas whose log reports the start of a run
 
 	thaw sync.WaitGroup // frozen replicas
 
@@ -161,17 +159,17 @@ func (c *chaos) spawn() {
 	c.alive = append(c.alive, r)
 }
 
-// hear is called with what the replicas log.
+// hear is called with each line that a replica logs.
 func (c *chaos) hear(r *replica, e logtest.Entry) {
 	switch e.Message {
 	case "run begins":
 		select {
 		case c.begun <- r:
-		default: // nobody has listened for long
+		default: // no fault is waiting for a run
 		}
-	case "run is lost to this replica; another takes the tick over":
+	case "run lost; another replica takes over":
 		c.count(noticed)
-	case "draw had been committed before":
+	case "draw was already committed":
 		c.count(found)
 	}
 }
@@ -189,14 +187,14 @@ func (c *chaos) pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// kill kills a replica, finds out what it was doing, and starts another.
+// kill kills a replica, determines what it was doing, and starts another one.
 func (c *chaos) kill(ctx context.Context, r *replica) {
 	c.mu.Lock()
 	c.alive = slices.DeleteFunc(c.alive, func(other *replica) bool { return other == r })
 	c.mu.Unlock()
 	r.kill()
 	c.count(kills)
-	// It is gone, so what it holds in the ledger it will never complete.
+	// The replica is dead, so it will not complete a run that it holds in the ledger.
 	if run, ok := c.running(ctx, r); ok {
 		c.count(inRun)
 		if c.drawer(ctx, run.Tick) == r.name {
@@ -206,7 +204,7 @@ func (c *chaos) kill(ctx context.Context, r *replica) {
 	c.spawn()
 }
 
-// freeze stops a replica for longer than its lease is valid, and does not wait.
+// freeze stops a replica for longer than its lease, without waiting for it.
 func (c *chaos) freeze(ctx context.Context, r *replica) {
 	r.signal(syscall.SIGSTOP)
 	c.count(freezes)
@@ -220,7 +218,7 @@ func (c *chaos) freeze(ctx context.Context, r *replica) {
 	})
 }
 
-// bounce kills Redis and starts it again after a while, in which leases may end.
+// bounce kills Redis and restarts it after a while, in which leases may expire.
 func (c *chaos) bounce(ctx context.Context) {
 	c.t.Helper()
 	c.server.Kill()

@@ -9,9 +9,9 @@ import (
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
-// FAULTS 54 with real processes: the holder is killed in the middle of its draw.
-// The other one takes the noon over when the hold has ended, TTL after its last
-// renewal, and no draw but its own stays.
+// FAULTS 54 with real processes: the holder is killed in the middle of its draw. The other
+// replica takes the noon over when the hold has expired, one TTL after its last renewal.
+// Only its draw is in the database.
 func TestHolderIsKilled(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -19,7 +19,7 @@ func TestHolderIsKilled(t *testing.T) {
 	w := newWorld(t)
 	fleet := []*replica{w.start("a", nil), w.start("b", nil)}
 	for _, r := range fleet {
-		w.await(ctx, r, "replica takes part", 1)
+		w.await(ctx, r, "replica is ready", 1)
 	}
 	w.awaitDraws(ctx, 1)
 	dead, release := w.holdDraw(ctx, fleet)
@@ -43,9 +43,9 @@ func TestHolderIsKilled(t *testing.T) {
 	w.finish(ctx, other)
 }
 
-// FAULTS 59 with real processes: the holder is killed when its draw is committed
-// and the ledger does not know it yet. The other one runs the same noon, finds it
-// drawn, and that is recorded once.
+// FAULTS 59 with real processes: the holder is killed after its draw is committed and before
+// the ledger records it. The other replica runs the same noon, finds it drawn, and records
+// it once.
 func TestHolderIsKilledAfterItsCommit(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -65,7 +65,7 @@ func TestHolderIsKilledAfterItsCommit(t *testing.T) {
 	drawn := w.winnersOf(ctx, held.Tick)
 
 	other := w.start("other", nil)
-	found := w.awaitTick(ctx, other, "draw had been committed before", held.Tick)
+	found := w.awaitTick(ctx, other, "draw was already committed", held.Tick)
 	if found.Attempt != 2 || found.Token <= held.Token {
 		t.Errorf("it was found as %+v; want attempt 2 under a greater token than %d", found, held.Token)
 	}

@@ -16,13 +16,12 @@ import (
 	"github.com/noonlock/noonlock/internal/servers"
 )
 
-// FAULTS 15, 16 and 17, of class D, with real processes: Redis forgets everything,
-// or the newest part, while a replica draws. No lock on one Redis survives that.
-// The replicas put right what they still know, and the database does the rest:
-// every noon is drawn, once, under a growing token. What was forgotten is found by
-// lottery verify.
+// FAULTS 15, 16 and 17, of class D, with real processes: Redis loses all or its newest data
+// while a replica draws. No lock on a single Redis survives that. The replicas restore what
+// they still know, and the database ensures the rest: every noon is drawn once, with a
+// growing token. lottery verify reports the lost part of the ledger.
 
-// Redis comes back empty.
+// Redis restarts empty.
 func TestEmptyRestart(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -35,8 +34,8 @@ func TestEmptyRestart(t *testing.T) {
 	}, func() {})
 }
 
-// Redis comes back with what it knew some noons ago: as from a backup, or from a
-// disk that did not keep its promises.
+// Redis restarts with its data of some noons ago, as from a backup or from a disk that lost
+// writes.
 func TestOldSnapshot(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -57,13 +56,13 @@ func TestOldSnapshot(t *testing.T) {
 	})
 }
 
-// The master dies, and a replica of it that has not heard of it for some noons
-// takes its place.
+// The master dies, and a replica of it takes its place that has received no data for some
+// noons.
 func TestFailoverToALaggingReplica(t *testing.T) {
 	t.Parallel()
 	master, standby := durableRedis(t), durableRedis(t)
 	replication := link.New(t, master.Addr())
-	address := link.New(t, master.Addr()) // which moves
+	address := link.New(t, master.Addr()) // forwards to the current server
 	w := newWorldOn(t, master, address.Addr())
 
 	rdb := redis.NewClient(&redis.Options{Addr: standby.Addr()})
@@ -91,11 +90,11 @@ func TestFailoverToALaggingReplica(t *testing.T) {
 	})
 }
 
-// logOfRedis is where Redis keeps what it must not forget.
+// logOfRedis is the file in which Redis stores its data.
 func (w *world) logOfRedis() string { return filepath.Join(w.server.Dir(), "appendonlydir") }
 
-// survives has replicas draw some noons, calls lag, has them draw some more, and
-// calls lose while one of them draws. Nothing may be wrong then but the ledger.
+// survives has the replicas draw some noons, calls lag, has them draw more noons, and calls
+// lose while one of them draws. Afterwards only the ledger may be incomplete.
 func (w *world) survives(lose, lag func()) {
 	t := w.t
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -136,7 +135,7 @@ func (w *world) survives(lose, lag func()) {
 	w.expect(ctx, len(draws), "SELECT COUNT(*) FROM (SELECT tick FROM winners GROUP BY tick HAVING COUNT(DISTINCT entrant_id) = 10 AND COUNT(*) = 10) AS full")
 	again := 0
 	for _, r := range fleet {
-		again += r.logs.Count("draw had been committed before")
+		again += r.logs.Count("draw was already committed")
 	}
 	code, out := w.verifyAll(ctx, time.UnixMilli(draws[0].tick), time.UnixMilli(draws[len(draws)-1].tick))
 	unledgered := strings.Count(out, "\nunledgered")
@@ -154,14 +153,14 @@ func (w *world) survives(lose, lag func()) {
 	}
 }
 
-// holdDraw holds back the next draw of one of the replicas until release is called.
+// holdDraw holds the next draw of one of the replicas back until release is called.
 func (w *world) holdDraw(ctx context.Context, fleet []*replica) (holder *replica, release func()) {
 	w.t.Helper()
 	traps := make([]*link.Trap, len(fleet))
 	for i, r := range fleet {
 		traps[i] = r.sql.Hold(recording)
 	}
-	w.poll(ctx, "nobody draws", func() bool {
+	w.poll(ctx, "no replica draws", func() bool {
 		return slices.ContainsFunc(fleet, func(r *replica) bool {
 			select {
 			case <-traps[slices.Index(fleet, r)].Caught():

@@ -2,5 +2,5 @@ package chaos
 
 import "syscall"
 
-// dieWithUs has the kernel kill the process when the tests are killed.
+// dieWithUs makes the kernel kill the process when the tests are killed.
 func dieWithUs() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }

@@ -1,4 +1,4 @@
-// Package chaos holds no code, only tests: the lottery's real binary in processes
-// of its own, on a real Redis and a real MariaDB. The processes are killed, frozen
-// and asked to stop, and Redis is killed, emptied and replaced.
+// Package chaos contains only tests. They run the lottery's binary in several processes,
+// with a real Redis and a real MariaDB. They kill, freeze and stop the processes, and kill,
+// empty and replace Redis.
 package chaos

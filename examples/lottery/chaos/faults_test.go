@@ -12,14 +12,14 @@ import (
 	"github.com/noonlock/noonlock/singleton"
 )
 
-// fault is one thing that happens to a replica.
+// fault is one fault of a replica.
 type fault func(ctx context.Context) error
 
-// nextBegin is the next replica whose run begins.
+// nextBegin returns the next replica whose run begins.
 func (c *chaos) nextBegin(ctx context.Context) (*replica, error) {
 	for {
 		select {
-		case <-c.begun: // what was heard before is over
+		case <-c.begun: // discard what was received before
 			continue
 		default:
 		}
@@ -37,8 +37,8 @@ func (c *chaos) nextBegin(ctx context.Context) (*replica, error) {
 	}
 }
 
-// catch holds back the next statement of that kind of any replica, calls then with
-// its sender, and lets it go.
+// catch holds the next statement of one kind of any replica back, calls then with its
+// sender, and forwards it.
 func (c *chaos) catch(ctx context.Context, statement string, then func(context.Context, *replica)) error {
 	living := c.living()
 	caught := make(chan *replica, len(living))
@@ -66,8 +66,8 @@ func (c *chaos) catch(ctx context.Context, statement string, then func(context.C
 	}
 }
 
-// strike injects a fault into the next request of that kind of any replica to
-// Redis, calls then with its sender, and lifts it.
+// strike injects a fault into the next request of one kind of any replica to Redis, calls
+// then with its sender, and lifts the fault.
 func (c *chaos) strike(ctx context.Context, fault lockcoretest.Fault, then func(context.Context, *replica) error) error {
 	living := c.living()
 	struck := make(chan *replica, len(living))
@@ -92,11 +92,11 @@ func (c *chaos) strike(ctx context.Context, fault lockcoretest.Fault, then func(
 	case r := <-struck:
 		return then(ctx, r)
 	case <-ctx.Done():
-		return fmt.Errorf("%v strikes nobody: %w", fault.Kind, context.Cause(ctx))
+		return fmt.Errorf("%v applied to no request: %w", fault.Kind, context.Cause(ctx))
 	}
 }
 
-// isClaim and isComplete tell requests apart by what no other has.
+// isClaim and isComplete identify requests by a text that no other request contains.
 func isClaim(cmd []string) bool {
 	return strings.HasPrefix(cmd[0], "EVAL") && slices.ContainsFunc(cmd, func(arg string) bool { return strings.HasSuffix(arg, "{job/"+noon.Job+"}:fence") })
 }
@@ -117,8 +117,8 @@ func (c *chaos) killAtBegin(ctx context.Context) error {
 
 func (c *chaos) killInTransaction(ctx context.Context) error { return c.catch(ctx, recording, c.kill) }
 
-// killAfterClaim keeps the answer to a claim from the replica that was given the
-// run, so that it dies without knowing.
+// killAfterClaim holds the answer to a successful claim back from the replica, which dies
+// without receiving it.
 func (c *chaos) killAfterClaim(ctx context.Context) error {
 	fault := lockcoretest.Fault{Kind: lockcoretest.DelayReply, Match: isClaim, Count: 1}
 	return c.strike(ctx, fault, func(ctx context.Context, _ *replica) error {
@@ -130,12 +130,11 @@ func (c *chaos) killAfterClaim(ctx context.Context) error {
 				}
 			}
 		}
-		return fmt.Errorf("nobody holds a run after a claim: %w", context.Cause(ctx))
+		return fmt.Errorf("no replica holds a run after a claim: %w", context.Cause(ctx))
 	})
 }
 
-// killAfterCommit loses the request to complete, which is sent when the draw has
-// been committed.
+// killAfterCommit loses the request to complete, which follows the commit of the draw.
 func (c *chaos) killAfterCommit(ctx context.Context) error {
 	fault := lockcoretest.Fault{Kind: lockcoretest.DropRequest, Match: isComplete, Count: 1}
 	return c.strike(ctx, fault, func(ctx context.Context, r *replica) error {

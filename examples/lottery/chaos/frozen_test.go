@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// FAULTS 2 with a real process and a real statement: a replica is frozen with its
-// SIGSTOP just after it has sent the INSERT of its winners, and the network holds
-// that back. Another takes the noon over and commits. Then the INSERT arrives:
-// MariaDB refuses it, as it has ended the session, and nothing of it stays.
+// FAULTS 2 with a real process and a real statement: a replica is frozen with SIGSTOP just
+// after it has sent the INSERT of its winners, and the network holds the INSERT back.
+// Another replica takes the noon over and commits. Then the INSERT arrives. MariaDB has
+// ended the session, so it refuses the INSERT, and none of its rows remain.
 func TestInsertOfAFrozenHolderIsRefused(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -45,8 +45,8 @@ func TestInsertOfAFrozenHolderIsRefused(t *testing.T) {
 	}
 	t.Logf("the answer to the INSERT: %v", refusal)
 	frozen.signal(syscall.SIGCONT)
-	lost := w.await(ctx, frozen, "run is lost to this replica; another takes the tick over", 1)
-	t.Logf("the holder was told: %s", lost.Error)
+	lost := w.await(ctx, frozen, "run lost; another replica takes over", 1)
+	t.Logf("the holder's error: %s", lost.Error)
 	if !lost.Tick.Equal(held.Tick) || lost.Error == "" {
 		t.Errorf("the holder lost %+v; want tick %s", lost, held.Tick)
 	}
@@ -54,7 +54,7 @@ func TestInsertOfAFrozenHolderIsRefused(t *testing.T) {
 		t.Errorf("the winners of %s are %s, drawn by %s; they were %s, drawn by the successor", held.Tick, got, w.drawer(ctx, held.Tick), drawn)
 	}
 
-	// It is a replica as good as any again.
+	// The replica works again like any other.
 	successor.kill()
 	before := frozen.logs.Count("draw committed")
 	last := w.await(ctx, frozen, "draw committed", before+2)

@@ -18,11 +18,11 @@ import (
 
 // drawn is a row of the table of draws.
 type drawn struct {
-	tick  int64 // ms
+	tick  int64 // in ms
 	token uint64
 }
 
-// draws are all draws, in the order of their noons.
+// draws returns all draws in the order of their noons.
 func (w *world) draws(ctx context.Context) []drawn {
 	w.t.Helper()
 	rows, err := w.db.QueryContext(ctx, "SELECT tick, token FROM draws ORDER BY tick")
@@ -44,7 +44,7 @@ func (w *world) draws(ctx context.Context) []drawn {
 	return all
 }
 
-// countDraws is 0 as long as no replica has made the tables.
+// countDraws returns the number of draws, 0 if there is no table yet.
 func (w *world) countDraws(ctx context.Context) int {
 	w.t.Helper()
 	var n int
@@ -59,7 +59,7 @@ func (w *world) awaitDraws(ctx context.Context, n int) {
 	w.poll(ctx, "too few noons are drawn", func() bool { return w.countDraws(ctx) >= n })
 }
 
-// allWinners are the winners of each noon, in their order.
+// allWinners returns the winners of each noon, in order.
 func (w *world) allWinners(ctx context.Context) map[int64]string {
 	w.t.Helper()
 	all := map[int64]string{}
@@ -69,7 +69,7 @@ func (w *world) allWinners(ctx context.Context) map[int64]string {
 	return all
 }
 
-// awaitTick waits until a replica logs the message about this noon.
+// awaitTick waits until a replica logs the message for this noon.
 func (w *world) awaitTick(ctx context.Context, r *replica, message string, tick time.Time) (found logtest.Entry) {
 	w.t.Helper()
 	w.poll(ctx, r.name+" does not log "+message, func() bool {
@@ -83,7 +83,7 @@ func (w *world) awaitTick(ctx context.Context, r *replica, message string, tick 
 	return found
 }
 
-// finish stops the last replica and verifies all that was drawn.
+// finish stops the last replica and verifies all draws.
 func (w *world) finish(ctx context.Context, last *replica) {
 	w.t.Helper()
 	if code, err := last.terminate(ctx); code != 0 || err != nil {
@@ -99,8 +99,8 @@ func (w *world) verifyAll(ctx context.Context, first, last time.Time) (code int,
 	return w.lottery(ctx, "verify", "--since="+first.Format(time.RFC3339Nano), "--until="+last.Add(every).Format(time.RFC3339Nano))
 }
 
-// verify runs lottery verify over the noons from the first to the last, which are
-// so many, and fails the test unless it finds nothing wrong.
+// verify runs lottery verify over the range from the first to the last noon. It fails the
+// test if the number of noons differs or verify finds a problem.
 func (w *world) verify(ctx context.Context, first, last time.Time) {
 	w.t.Helper()
 	code, out := w.verifyAll(ctx, first, last)
@@ -125,7 +125,7 @@ func (w *world) expect(ctx context.Context, want int, query string) {
 	}
 }
 
-// running is the run that the replica holds in the ledger and has not completed.
+// running returns the run that the replica holds in the ledger and has not completed.
 func (w *world) running(ctx context.Context, r *replica) (run singleton.Open, ok bool) {
 	w.t.Helper()
 	var state singleton.Status
@@ -141,7 +141,7 @@ func (w *world) running(ctx context.Context, r *replica) (run singleton.Open, ok
 	return singleton.Open{}, false
 }
 
-// drawer is the replica whose draw of the noon stands in the database, if any does.
+// drawer returns the replica whose draw of the noon is in the database, if there is one.
 func (w *world) drawer(ctx context.Context, tick time.Time) string {
 	w.t.Helper()
 	var name string

@@ -2,5 +2,5 @@
 
 package chaos
 
-// raceFlag has the binary built as the tests are.
+// raceFlag builds the binary with -race if the tests are.
 const raceFlag = "-race=true"

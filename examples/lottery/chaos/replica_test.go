@@ -51,25 +51,25 @@ func TestMain(m *testing.M) {
 }
 
 const (
-	// patience ends a wait that would otherwise hang a broken build.
+	// patience ends waits that would otherwise never end.
 	patience = time.Minute
 	lease    = time.Second
 	every    = time.Second
 	winners  = 10
 )
 
-// world is what the replicas of one test share.
+// world holds what the replicas of one test share.
 type world struct {
 	t      *testing.T
 	server *servers.RedisServer
-	redis  string // where the replicas find it, host:port
+	redis  string // address for the replicas, host:port
 	sql    servers.SQL
 	env    []string
 	ledger *singleton.Job
 	db     *sql.DB
 }
 
-// newWorld starts a Redis that loses nothing when it is killed, and a database.
+// newWorld starts a Redis that loses no data when it is killed, and a database.
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	server := durableRedis(t)
@@ -81,7 +81,7 @@ func durableRedis(t *testing.T) *servers.RedisServer {
 	return servers.Redis(t, "appendonly yes", "appendfsync always")
 }
 
-// newWorldOn has the replicas find the server at another address.
+// newWorldOn is newWorld with another address of Redis for the replicas.
 func newWorldOn(t *testing.T, server *servers.RedisServer, address string) *world {
 	t.Helper()
 	w := &world{t: t, sql: servers.MariaDB(t), server: server, redis: address}
@@ -105,7 +105,7 @@ func newWorldOn(t *testing.T, server *servers.RedisServer, address string) *worl
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = client.Close(context.Background()) }) // it holds nothing
+	t.Cleanup(func() { _ = client.Close(context.Background()) }) // it holds no leases
 	if w.ledger, err = singleton.NewJob(client, noon.Job); err != nil {
 		t.Fatal(err)
 	}
@@ -123,17 +123,17 @@ func (w *world) dsn(address string) string {
 	return "mysql://" + w.sql.User + ":" + w.sql.Password + "@" + address + "/" + w.sql.Database
 }
 
-// replica is one process, with a network of its own to Redis and to the database.
+// replica is one process with its own network to Redis and to the database.
 type replica struct {
 	name   string
 	redis  *lockcoretest.Proxy
 	sql    *link.Link
 	logs   *logtest.Logs
 	cmd    *exec.Cmd
-	exited chan struct{} // closed when the process is gone
+	exited chan struct{} // closed when the process has ended
 }
 
-// start starts a replica. hear, if not nil, gets what it logs.
+// start starts a replica. hear, if not nil, receives its log lines.
 func (w *world) start(name string, hear func(*replica, logtest.Entry)) *replica {
 	w.t.Helper()
 	r := &replica{
@@ -149,14 +149,14 @@ func (w *world) start(name string, hear func(*replica, logtest.Entry)) *replica 
 	r.cmd.SysProcAttr = dieWithUs()
 	started := make(chan error, 1)
 	go func() {
-		// The kernel's promise to kill the process hangs on the thread that started
-		// it: that one has to stay.
+		// The kernel kills the process when the thread that started it ends, so this
+		// thread must stay.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := r.cmd.Start()
 		started <- err
 		if err == nil {
-			_ = r.cmd.Wait() // ProcessState has it
+			_ = r.cmd.Wait() // ProcessState has the result
 			close(r.exited)
 		}
 	}()
@@ -175,21 +175,21 @@ func (w *world) start(name string, hear func(*replica, logtest.Entry)) *replica 
 	return r
 }
 
-func (r *replica) signal(sig syscall.Signal) { _ = r.cmd.Process.Signal(sig) } // it may have ended
+func (r *replica) signal(sig syscall.Signal) { _ = r.cmd.Process.Signal(sig) } // the process may have ended
 
-// kill ends the process with SIGKILL, frozen or not, and waits until it is gone.
+// kill ends the process with SIGKILL, frozen or not, and waits for its end.
 func (r *replica) kill() {
 	r.signal(syscall.SIGKILL)
 	<-r.exited
 }
 
-// terminate asks the process to stop and returns its exit code.
+// terminate sends SIGTERM and returns the exit code.
 func (r *replica) terminate(ctx context.Context) (int, error) {
 	r.signal(syscall.SIGTERM)
 	return r.wait(ctx)
 }
 
-// wait returns the exit code of a process that ends; -1 if a signal has ended it.
+// wait returns the exit code of a process that ends, -1 if a signal has ended it.
 func (r *replica) wait(ctx context.Context) (int, error) {
 	select {
 	case <-r.exited:
@@ -199,7 +199,7 @@ func (r *replica) wait(ctx context.Context) (int, error) {
 	}
 }
 
-// lottery runs one command of the program to its end.
+// lottery runs one command of the program.
 func (w *world) lottery(ctx context.Context, args ...string) (code int, out string) {
 	w.t.Helper()
 	cmd := exec.CommandContext(ctx, binary, args...)
@@ -212,8 +212,8 @@ func (w *world) lottery(ctx context.Context, args ...string) (code int, out stri
 	return cmd.ProcessState.ExitCode(), string(text)
 }
 
-// awaitStopping asks a replica until it knows that it is to stop. It asks for that
-// alone: what else readiness depends on may hang, and a lease end meanwhile.
+// awaitStopping waits until a replica knows that it must stop. It requests only that check,
+// since other readiness checks may hang while a lease expires.
 func (w *world) awaitStopping(ctx context.Context, r *replica) {
 	w.t.Helper()
 	address := w.await(ctx, r, "listening", 1).Address
@@ -231,8 +231,8 @@ func (w *world) awaitStopping(ctx context.Context, r *replica) {
 	})
 }
 
-// insist tries until it has worked: a connection to a server that was restarted is
-// found to be gone when it is used.
+// insist retries until it succeeds. A connection to a restarted server turns out to be
+// closed only when it is used.
 func (w *world) insist(ctx context.Context, try func() error) {
 	w.t.Helper()
 	var err error
@@ -245,7 +245,7 @@ func (w *world) insist(ctx context.Context, try func() error) {
 	})
 }
 
-// poll asks until it is told true.
+// poll waits until the condition is true.
 func (w *world) poll(ctx context.Context, what string, ask func() bool) {
 	w.t.Helper()
 	again := time.NewTicker(50 * time.Millisecond)

@@ -15,8 +15,8 @@ import (
 	"github.com/noonlock/noonlock/singleton"
 )
 
-// A replica that is asked to stop in the middle of a draw takes no more noons,
-// finishes this one, leaves nothing open in the ledger, and exits with 0.
+// A replica that receives SIGTERM in the middle of a draw claims no more noons, finishes the
+// draw, leaves nothing open in the ledger, and exits with 0.
 func TestStopInTheMiddleOfADraw(t *testing.T) {
 	t.Parallel()
 	for name, sig := range map[string]syscall.Signal{"SIGTERM": syscall.SIGTERM, "SIGINT": syscall.SIGINT} {
@@ -56,9 +56,9 @@ func TestStopInTheMiddleOfADraw(t *testing.T) {
 	}
 }
 
-// Redis is away when a replica is asked to stop: it cannot say that it has drawn,
-// nor release anything. It ends all the same, and the next one finds the draw.
-func TestStopWhileRedisIsAway(t *testing.T) {
+// Redis is down when a replica receives SIGTERM, so it can neither record its draw nor
+// release its leases. It still ends, and the next replica finds the draw.
+func TestStopDuringRedisOutage(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -83,7 +83,7 @@ func TestStopWhileRedisIsAway(t *testing.T) {
 	servers.Count(t, "with a drain of 3s and without Redis a replica that had drawn ended %s after SIGTERM", time.Since(asked).Round(time.Millisecond))
 	lockcoretest.MustFire(t, away)
 	next := w.start("next", nil)
-	if found := w.await(ctx, next, "draw had been committed before", 1); !found.Tick.Equal(drawn.Tick) || found.Attempt != 2 || found.Token <= drawn.Token {
+	if found := w.await(ctx, next, "draw was already committed", 1); !found.Tick.Equal(drawn.Tick) || found.Attempt != 2 || found.Token <= drawn.Token {
 		t.Errorf("the next replica found %+v; want that of %+v at attempt 2 under a greater token", found, drawn)
 	}
 	if code, err := next.terminate(ctx); code != 0 || err != nil {
@@ -96,10 +96,9 @@ func TestStopWhileRedisIsAway(t *testing.T) {
 	w.verify(ctx, drawn.Tick, runs[0].Tick)
 }
 
-// Neither Redis nor the database answers, in mid-draw: the replica ends by itself
-// all the same, long before anybody has to kill it, and the noon is drawn by the
-// next one.
-func TestStopWhileNobodyAnswers(t *testing.T) {
+// Neither Redis nor the database answers in the middle of a draw. The replica still ends by
+// itself, well before it would be killed, and the next replica draws the noon.
+func TestStopWithoutServers(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -108,7 +107,7 @@ func TestStopWhileNobodyAnswers(t *testing.T) {
 	r := w.start("stopping", nil)
 	trap := r.sql.Hold(recording)
 	select {
-	case <-trap.Caught(): // and not released
+	case <-trap.Caught(): // and stays held
 	case <-ctx.Done():
 		t.Fatal(context.Cause(ctx))
 	}
@@ -134,7 +133,7 @@ func TestStopWhileNobodyAnswers(t *testing.T) {
 	}
 }
 
-// Whoever does not want to wait for that asks twice.
+// A second signal ends the replica without that wait.
 func TestStopAtOnce(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -150,13 +149,13 @@ func TestStopAtOnce(t *testing.T) {
 	r.signal(syscall.SIGTERM)
 	w.awaitStopping(ctx, r)
 	if code, err := r.terminate(ctx); code != 1 || err != nil {
-		t.Errorf("exit code %d, %v; want 1, as the second signal ends it at once", code, err)
+		t.Errorf("exit code %d, %v; want 1, since the second signal ends it immediately", code, err)
 	}
 	trap.Release()
 	w.expect(ctx, 0, "SELECT COUNT(*) FROM draws")
 }
 
-// A replica that waits for its servers can be stopped too.
+// A replica that waits for its servers can be stopped, too.
 func TestStopBeforeItIsReady(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -164,12 +163,12 @@ func TestStopBeforeItIsReady(t *testing.T) {
 	w := newWorld(t)
 	w.redis, w.sql.Host, w.sql.Port = "127.0.0.1:1", "127.0.0.1", 1
 	r := w.start("waiting", nil)
-	w.await(ctx, r, "redis cannot be used yet; trying again", 1)
-	w.await(ctx, r, "database cannot be used yet; trying again", 1)
+	w.await(ctx, r, "redis is not available yet; retrying", 1)
+	w.await(ctx, r, "database is not available yet; retrying", 1)
 	if code, err := r.terminate(ctx); code != 0 || err != nil {
 		t.Errorf("exit code %d, %v", code, err)
 	}
-	w.await(ctx, r, "replica is stopped before it was ready", 1)
+	w.await(ctx, r, "replica stopped before it was ready", 1)
 }
 
 // Without arguments the program is the demo, with the bundled entrants.
@@ -179,12 +178,12 @@ func TestDemoIsTheDefault(t *testing.T) {
 	defer cancel()
 	w := &world{t: t}
 	code, out := w.lottery(ctx)
-	if code != 0 || !strings.Contains(out, "All of this holds.") || !strings.Contains(out, "IS CUT OFF") {
+	if code != 0 || !strings.Contains(out, "All checks passed.") || !strings.Contains(out, "IS CUT OFF") {
 		t.Errorf("exit code %d\n%s", code, out)
 	}
 }
 
-// The flags of a real process come from its environment, too.
+// The flags of a real process can come from its environment.
 func TestRefusalOfAProcess(t *testing.T) {
 	t.Parallel()
 	w := &world{t: t, env: []string{"LOTTERY_LEASE=5ms"}}

@@ -24,11 +24,11 @@ import (
 // dialFunc replaces how a driver connects.
 type dialFunc func(ctx context.Context, network, address string) (net.Conn, error)
 
-// database is a fresh database of one kind.
+// database is a new database of one kind.
 type database struct {
 	dialect sqlonce.Dialect
 	path    string      // SQLite
-	server  servers.SQL // the others
+	server  servers.SQL // the other kinds
 }
 
 // on runs the test for each kind of database.
@@ -41,7 +41,7 @@ func on(t *testing.T, test func(t *testing.T, db *database)) {
 	onServers(t, test)
 }
 
-// onServers runs the test for each kind that has a server, which can end sessions and be cut off.
+// onServers runs the test for each kind that has a server, which can end sessions and can be cut off.
 func onServers(t *testing.T, test func(t *testing.T, db *database)) {
 	t.Helper()
 	onMariaDB(t, test)
@@ -59,7 +59,7 @@ func onMariaDB(t *testing.T, test func(t *testing.T, db *database)) {
 	})
 }
 
-// pool opens a pool of its own, as another process would have it. dial may be nil.
+// pool opens a separate pool, like another process. dial may be nil.
 func (d *database) pool(t *testing.T, dial dialFunc) *sql.DB {
 	t.Helper()
 	var db *sql.DB
@@ -75,7 +75,7 @@ func (d *database) pool(t *testing.T, dial dialFunc) *sql.DB {
 		cfg.Net, cfg.Addr = "tcp", net.JoinHostPort(d.server.Host, strconv.Itoa(d.server.Port))
 		cfg.User, cfg.Passwd, cfg.DBName = d.server.User, d.server.Password, d.server.Database
 		cfg.Logger = &mysql.NopLogger{}
-		// Affected rows are then those found; sqlonce must not care.
+		// Affected rows are then the matched rows. sqlonce must not depend on the difference.
 		cfg.ClientFoundRows = true
 		if dial != nil {
 			cfg.DialFunc = dial
@@ -100,7 +100,7 @@ func (d *database) pool(t *testing.T, dial dialFunc) *sql.DB {
 	return db
 }
 
-// node is one process's view: a pool and a Once. The tables exist, and a table effects(id, job, tick) for fn to fill.
+// node is the view of one process: a pool and a Once. The tables exist, and a table effects(id, job, tick) for fn.
 type node struct {
 	*database
 	db   *sql.DB
@@ -117,7 +117,7 @@ func (d *database) node(t *testing.T, cfg sqlonce.Config, dial dialFunc) *node {
 	if err := n.once.CreateTables(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	// The id has no key: a doubled effect shall be seen, not refused.
+	// The table has no unique key, so a double effect is visible and not refused.
 	table := "CREATE TABLE IF NOT EXISTS effects (id BIGINT NOT NULL, job VARCHAR(200) NOT NULL, who VARCHAR(50) NOT NULL)"
 	if d.dialect == sqlonce.MySQL {
 		table += " CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
@@ -126,7 +126,7 @@ func (d *database) node(t *testing.T, cfg sqlonce.Config, dial dialFunc) *node {
 	return n
 }
 
-// sql puts placeholders into the dialect's form.
+// sql converts placeholders to the dialect's form.
 func (d *database) sql(query string) string {
 	if d.dialect != sqlonce.PostgreSQL {
 		return query
@@ -153,18 +153,18 @@ func (n *node) number(t *testing.T, query string, args ...any) int64 {
 	return v
 }
 
-// effect is an fn that writes one row.
-func (n *node) effect(run sqlonce.Run) func(ctx context.Context, tx *sql.Tx) error {
+// effect returns an fn that writes one row.
+func (n *node) effect(run sqlonce.Marker) func(ctx context.Context, tx *sql.Tx) error {
 	return func(ctx context.Context, tx *sql.Tx) error { return n.write(ctx, tx, run) }
 }
 
-func (n *node) write(ctx context.Context, tx *sql.Tx, run sqlonce.Run) error {
+func (n *node) write(ctx context.Context, tx *sql.Tx, run sqlonce.Marker) error {
 	_, err := tx.ExecContext(ctx, n.sql("INSERT INTO effects (id, job, who) VALUES (?, ?, ?)"), run.Tick.UnixMilli(), run.Job, run.Holder)
 	return err
 }
 
-// expect fails unless the run's tick has exactly the given numbers of rows by anyone, and markers.
-func (n *node) expect(t *testing.T, run sqlonce.Run, rows, markers int64) {
+// expect fails unless the run's tick has exactly these numbers of rows and markers.
+func (n *node) expect(t *testing.T, run sqlonce.Marker, rows, markers int64) {
 	t.Helper()
 	if got := n.number(t, "SELECT COUNT(*) FROM effects WHERE job = ? AND id = ?", run.Job, run.Tick.UnixMilli()); got != rows {
 		t.Errorf("%d rows, want %d", got, rows)
@@ -175,15 +175,15 @@ func (n *node) expect(t *testing.T, run sqlonce.Run, rows, markers int64) {
 }
 
 // noon returns a run at the nth noon. Its holder is named after the token.
-func noon(n int, token uint64) sqlonce.Run {
-	return sqlonce.Run{
+func noon(n int, token uint64) sqlonce.Marker {
+	return sqlonce.Marker{
 		Job: "lottery", Tick: time.Date(2026, 1, 1+n, 12, 0, 0, 0, time.UTC),
 		Attempt: 1, Token: token, Holder: "holder-" + strconv.FormatUint(token, 10),
 	}
 }
 
-// apply runs a plain effect that has to go as told.
-func (n *node) apply(t *testing.T, run sqlonce.Run, want bool) {
+// apply runs an effect and checks its result.
+func (n *node) apply(t *testing.T, run sqlonce.Marker, want bool) {
 	t.Helper()
 	applied, err := n.once.Do(t.Context(), run, n.effect(run))
 	if err != nil || applied != want {

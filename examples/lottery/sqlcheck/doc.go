@@ -1,4 +1,5 @@
-// Package sqlcheck holds no code, only tests: sqlonce against real drivers and real databases. They stand in the
-// lottery's module because the library's own must not depend on SQL drivers. SQLite is always tested; MariaDB and
-// PostgreSQL where they are installed, see internal/servers.
+// Package sqlcheck contains only tests. They run sqlonce with real drivers and databases.
+// They are in the lottery's module because the library's module must not depend on SQL
+// drivers. SQLite is always tested, MariaDB and PostgreSQL only where they are installed;
+// see internal/servers.
 package sqlcheck

@@ -17,16 +17,16 @@ import (
 	"github.com/noonlock/noonlock/singleton/sqlonce"
 )
 
-// An ending is a way in which SQL ends the transaction that it runs in.
+// An ending is a way in which SQL ends its own transaction.
 type ending struct {
 	name       string
 	statements []string
 	prepared   bool // sent as prepared statements
-	// kept says that the marker and what stood before are in the database.
+	// kept means that the marker and the earlier writes are in the database.
 	kept bool
 }
 
-// endings are those of a dialect.
+// endings returns the endings of a dialect.
 func endings(d sqlonce.Dialect) []ending {
 	all := []ending{
 		{"commit", []string{"COMMIT"}, false, true},
@@ -78,7 +78,7 @@ func endings(d sqlonce.Dialect) []ending {
 	return all
 }
 
-// prepare makes the tables that the endings use.
+// prepareEndings creates the tables that the endings use.
 func (n *node) prepareEndings(t *testing.T) {
 	t.Helper()
 	n.exec(t, "CREATE TABLE other_effects (x INT PRIMARY KEY)")
@@ -91,7 +91,7 @@ func (n *node) prepareEndings(t *testing.T) {
 func (e ending) end(ctx context.Context, tx *sql.Tx) {
 	for _, statement := range e.statements {
 		if !e.prepared {
-			_, _ = tx.ExecContext(ctx, statement) // some of them fail, and are ignored
+			_, _ = tx.ExecContext(ctx, statement) // some statements fail, which is ignored
 			continue
 		}
 		if prepared, err := tx.PrepareContext(ctx, statement); err == nil {
@@ -101,23 +101,21 @@ func (e ending) end(ctx context.Context, tx *sql.Tx) {
 	}
 }
 
-// The function ends its transaction by SQL, and then succeeds, writes more, fails, fails
-// as a deadlock's victim does, panics, or outlives its context: whatever it does, that is noticed, and
-// told as what nobody knows and must not be tried again. Where it fails the same way
-// without having ended anything, it has failed.
-// Mutants: only a missing savepoint counts on PostgreSQL; only a function that succeeds
-// is looked at; the savepoint's name is known.
+// The function ends its transaction with SQL. Then it succeeds, writes more, fails, fails as
+// after a deadlock, panics, or outlives its context. In each case Do detects the end and
+// returns an error for an unknown outcome, which must not be retried. A function that fails
+// in the same way without ending the transaction has simply failed.
 func TestFault82_TheFunctionEndsItsTransaction(t *testing.T) {
 	t.Parallel()
 	errFn := errors.New("no luck")
-	for name, after := range map[string]func(ctx context.Context, cancel context.CancelFunc, n *node, tx *sql.Tx, run sqlonce.Run) error{
-		"succeeds": func(context.Context, context.CancelFunc, *node, *sql.Tx, sqlonce.Run) error { return nil },
-		"writes": func(ctx context.Context, _ context.CancelFunc, n *node, tx *sql.Tx, run sqlonce.Run) error {
+	for name, after := range map[string]func(ctx context.Context, cancel context.CancelFunc, n *node, tx *sql.Tx, run sqlonce.Marker) error{
+		"succeeds": func(context.Context, context.CancelFunc, *node, *sql.Tx, sqlonce.Marker) error { return nil },
+		"writes": func(ctx context.Context, _ context.CancelFunc, n *node, tx *sql.Tx, run sqlonce.Marker) error {
 			return n.write(ctx, tx, run)
 		},
-		"fails":  func(context.Context, context.CancelFunc, *node, *sql.Tx, sqlonce.Run) error { return errFn },
-		"panics": func(context.Context, context.CancelFunc, *node, *sql.Tx, sqlonce.Run) error { panic(errFn) },
-		"outlives": func(_ context.Context, cancel context.CancelFunc, _ *node, _ *sql.Tx, _ sqlonce.Run) error {
+		"fails":  func(context.Context, context.CancelFunc, *node, *sql.Tx, sqlonce.Marker) error { return errFn },
+		"panics": func(context.Context, context.CancelFunc, *node, *sql.Tx, sqlonce.Marker) error { panic(errFn) },
+		"outlives": func(_ context.Context, cancel context.CancelFunc, _ *node, _ *sql.Tx, _ sqlonce.Marker) error {
 			cancel()
 			return nil
 		},
@@ -142,7 +140,11 @@ func TestFault82_TheFunctionEndsItsTransaction(t *testing.T) {
 						})
 					})
 					cancel()
-					var unknown *sqlonce.UnknownOutcomeError
+					var unknown interface {
+						error
+						Permanent() bool
+						OutcomeUnknown() bool
+					}
 					if applied || !errors.Is(err, sqlonce.ErrUnknownOutcome) || !errors.Is(err, sqlonce.ErrTransactionEnded) ||
 						!errors.As(err, &unknown) || !unknown.Permanent() || !unknown.OutcomeUnknown() || calls != 1 {
 						t.Errorf("%s: Do = %v, %v after %d calls; want ErrTransactionEnded after one", e.name, applied, err, calls)
@@ -158,7 +160,7 @@ func TestFault82_TheFunctionEndsItsTransaction(t *testing.T) {
 						t.Errorf("%s: %d markers, want %d", e.name, got, markers)
 					}
 				}
-				// The pool has connections as they were.
+				// The connections of the pool are unchanged.
 				n.apply(t, noon(1000, 1000), true)
 				n.expect(t, noon(1000, 0), 1, 1)
 			})
@@ -177,10 +179,10 @@ func protected(work func() (bool, error)) (applied bool, err error) {
 	return work()
 }
 
-// What looks like ending the transaction and is not: savepoints of the function's own,
-// a second BEGIN where the database refuses or ignores that, a rollback to the name
-// that a savepoint of ours might have.
-func TestFault82_SavepointsOfTheFunctionsOwn(t *testing.T) {
+// Statements that look like the end of the transaction and are not: savepoints of the
+// function, a second BEGIN that the database refuses or ignores, and a rollback to a name
+// that sqlonce's savepoint could have.
+func TestFault82_SavepointsOfTheFunction(t *testing.T) {
 	t.Parallel()
 	on(t, func(t *testing.T, d *database) {
 		n := d.node(t, sqlonce.Config{}, nil)
@@ -193,7 +195,7 @@ func TestFault82_SavepointsOfTheFunctionsOwn(t *testing.T) {
 		if d.dialect != sqlonce.MySQL {
 			games = append(games, []string{"BEGIN"})
 		}
-		if d.dialect != sqlonce.PostgreSQL { // there it makes the transaction fail, see TestIgnoredError
+		if d.dialect != sqlonce.PostgreSQL { // on PostgreSQL it makes the transaction fail, see TestIgnoredError
 			games = append(games, []string{"ROLLBACK TO SAVEPOINT noonlock_once"}, []string{"RELEASE SAVEPOINT noonlock_once"})
 		}
 		for i, game := range games {
@@ -226,8 +228,8 @@ func TestFault82_SavepointsOfTheFunctionsOwn(t *testing.T) {
 	})
 }
 
-// A conflict after the transaction was ended is none that may be tried again.
-// Mutant: the second try takes the marker of the first for that of another.
+// A conflict after the transaction was ended must not be retried: a retry would take the
+// marker of the first attempt for that of another run.
 func TestFault82_AConflictAfterTheEnd(t *testing.T) {
 	t.Parallel()
 	on(t, func(t *testing.T, d *database) {
@@ -248,7 +250,7 @@ func TestFault82_AConflictAfterTheEnd(t *testing.T) {
 		if applied || !errors.Is(err, sqlonce.ErrTransactionEnded) || calls != 1 {
 			t.Errorf("Do = %v, %v after %d calls; want ErrTransactionEnded after one", applied, err, calls)
 		}
-		// Without an end it is tried again.
+		// Without such an end, it is retried.
 		run = noon(1, 1)
 		applied, err = n.once.Do(t.Context(), run, func(ctx context.Context, tx *sql.Tx) error {
 			if err := n.write(ctx, tx, run); err != nil {
@@ -276,8 +278,7 @@ func (e coded) Code() int         { return int(e) }
 func (e stated) Error() string    { return "state " + string(e) }
 func (e stated) SQLState() string { return string(e) }
 
-// Such a run is recorded as unknown, and its tick is not tried again.
-// Mutant: the Runner tries again.
+// Such a run is recorded as unknown, and the Runner does not retry its tick.
 func TestFault82_TheTickIsRecordedAsUnknown(t *testing.T) {
 	t.Parallel()
 	on(t, func(t *testing.T, d *database) {
@@ -333,7 +334,7 @@ func TestFault82_TheTickIsRecordedAsUnknown(t *testing.T) {
 	})
 }
 
-// triggered runs the job once and returns how that was recorded.
+// triggered runs the job once and returns the recorded outcome.
 func triggered(t *testing.T, job *singleton.Job) string {
 	t.Helper()
 	give := time.After(time.Minute)
@@ -357,10 +358,8 @@ func triggered(t *testing.T, job *singleton.Job) string {
 	}
 }
 
-// The marker of a triggered run stands under a tick thousands of years ahead, and is
-// pruned by the instant of its trigger all the same; its tick is then refused as others
-// are.
-// Mutants: triggers are not pruned; all of them are; a pruned one is run again.
+// The marker of a triggered run has a tick thousands of years ahead. It is pruned by the
+// time of its trigger, and its tick is then refused like others.
 func TestMarkersOfTriggersArePruned(t *testing.T) {
 	t.Parallel()
 	server := lockcoretest.NewRedis(t)

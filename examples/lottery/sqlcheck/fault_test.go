@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -12,11 +13,11 @@ import (
 	"github.com/noonlock/noonlock/singleton/sqlonce"
 )
 
-// FAULTS 2: a holder is frozen in the middle of its transaction. The takeover waits for the fence row, the database
-// throws the frozen one out, and what that one does when it wakes up is refused by the database itself.
+// FAULTS 2: a holder is frozen in the middle of its transaction. The takeover waits for the fence row, and the database
+// ends the frozen session. Statements of the holder after it continues are refused by the database.
 func TestFrozenHolder(t *testing.T) {
 	t.Parallel()
-	// What the holder has done when it freezes, and what it does next. The results are open while it reads them.
+	// Actions of the holder before and after it is frozen. The results are open while it reads them.
 	ways := map[string]func(ctx context.Context, n *node, tx *sql.Tx, freeze func()) error{
 		"between statements": func(ctx context.Context, n *node, tx *sql.Tx, freeze func()) error {
 			freeze()
@@ -31,7 +32,7 @@ func TestFrozenHolder(t *testing.T) {
 			return nil
 		},
 		"while reading": func(ctx context.Context, _ *node, tx *sql.Tx, freeze func()) error {
-			// More than all buffers on the way hold, so that the server is stuck in sending.
+			// More data than fits into all buffers, so that the server blocks in sending.
 			rows, err := tx.QueryContext(ctx, "SELECT REPEAT('x', 500000) FROM "+
 				"(SELECT 1 FROM many a, many b) AS wide")
 			if err != nil {
@@ -82,12 +83,12 @@ func TestFrozenHolder(t *testing.T) {
 				if name != "before COMMIT" && !errors.Is(err, errRefused) {
 					t.Errorf("the frozen holder: %v; want the refusal of its statement", err)
 				}
-				t.Logf("the frozen holder was told: %v", err)
+				t.Logf("the frozen holder's error: %v", err)
 				if got := b.number(t, "SELECT COUNT(*) FROM effects WHERE who = 'holder-2'"); got != 1 {
 					t.Errorf("%d rows by the successor, want 1", got)
 				}
 				b.expect(t, noon(0, 0), 1, 1)
-				// The pool of the frozen one has thrown the dead connection away.
+				// The pool of the frozen process has discarded the dead connection.
 				a.apply(t, noon(1, 2), true)
 			})
 		})
@@ -96,13 +97,13 @@ func TestFrozenHolder(t *testing.T) {
 
 var errRefused = errors.New("refused by the database")
 
-// FAULTS 24 to 29 on the database's side: COMMIT, or the answer to it, is lost.
+// FAULTS 24 to 29 on the side of the database: COMMIT or its answer is lost.
 func TestLostCommit(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name string
 		mode int32
-		// reached says that the server has committed.
+		// reached means that the server has committed.
 		reached bool
 	}{{"request", loseAsk, false}, {"reply", loseReply, true}} {
 		t.Run(c.name, func(t *testing.T) {
@@ -113,8 +114,12 @@ func TestLostCommit(t *testing.T) {
 				l.mode.Store(c.mode)
 				run := noon(0, 1)
 				applied, err := n.once.Do(t.Context(), run, n.effect(run))
-				var unknown *sqlonce.UnknownOutcomeError
-				if applied || !errors.Is(err, sqlonce.ErrUnknownOutcome) || !errors.As(err, &unknown) || !unknown.Tick.Equal(run.Tick) {
+				var unknown interface {
+					error
+					OutcomeUnknown() bool
+				}
+				if applied || !errors.Is(err, sqlonce.ErrUnknownOutcome) || !errors.As(err, &unknown) || !unknown.OutcomeUnknown() ||
+					!strings.Contains(err.Error(), run.Tick.UTC().Format(time.RFC3339Nano)) {
 					t.Fatalf("Do = %v, %v; want ErrUnknownOutcome", applied, err)
 				}
 				if len(l.struck) != 1 {
@@ -127,7 +132,7 @@ func TestLostCommit(t *testing.T) {
 	}
 }
 
-// A network that swallows COMMIT and everything after it: the caller is free again soon after its context has ended.
+// The network loses COMMIT and everything after it. Do returns soon after its context has ended.
 func TestCommitWithoutAnswer(t *testing.T) {
 	t.Parallel()
 	onServers(t, func(t *testing.T, d *database) {
@@ -148,13 +153,13 @@ func TestCommitWithoutAnswer(t *testing.T) {
 		if applied || !errors.Is(err, sqlonce.ErrUnknownOutcome) || !errors.Is(err, context.Canceled) {
 			t.Fatalf("Do = %v, %v; want ErrUnknownOutcome and the context's error", applied, err)
 		}
-		n.apply(t, run, true) // waits until the server has thrown the silent connection out
+		n.apply(t, run, true) // waits until the server has ended the silent session
 		n.expect(t, run, 1, 1)
 	})
 }
 
-// Two jobs lock the same rows in opposite order: the one that is undone is run again.
-func TestDeadlockIsTriedAgain(t *testing.T) {
+// Two jobs lock the same rows in opposite order. The one that is rolled back is retried.
+func TestDeadlockIsRetried(t *testing.T) {
 	t.Parallel()
 	onServers(t, func(t *testing.T, d *database) {
 		a := d.node(t, sqlonce.Config{}, nil)
@@ -201,7 +206,7 @@ func TestDeadlockIsTriedAgain(t *testing.T) {
 	})
 }
 
-// The pool gets its connections back as they were.
+// Connections return to the pool unchanged.
 func TestSettingsDoNotLeak(t *testing.T) {
 	t.Parallel()
 	on(t, func(t *testing.T, d *database) {
@@ -219,7 +224,7 @@ func TestSettingsDoNotLeak(t *testing.T) {
 			},
 		}[d.dialect]
 		if d.dialect == sqlonce.MySQL {
-			n.exec(t, "SET SESSION wait_timeout = 1234, SESSION innodb_lock_wait_timeout = 77") // the user's own
+			n.exec(t, "SET SESSION wait_timeout = 1234, SESSION innodb_lock_wait_timeout = 77") // settings of the user
 		}
 		read := func(q interface {
 			QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
@@ -256,7 +261,7 @@ func TestSettingsDoNotLeak(t *testing.T) {
 	})
 }
 
-// An fn that ends the transaction against the rules, or goes on after the database has: that is noticed.
+// An fn that ends the transaction, or continues after the database has ended it, is detected.
 func TestTransactionEndedUnderFn(t *testing.T) {
 	t.Parallel()
 	ways := map[string]func(t *testing.T, n *node, tx *sql.Tx){
@@ -279,7 +284,7 @@ func TestTransactionEndedUnderFn(t *testing.T) {
 				if applied || !errors.Is(err, sqlonce.ErrUnknownOutcome) {
 					t.Errorf("Do = %v, %v; want ErrUnknownOutcome", applied, err)
 				}
-				// As promised for that error, asking again is safe and tells.
+				// As documented for that error, another call is safe and returns the result.
 				n.apply(t, run, name == "fn rolls back")
 				n.expect(t, run, 1, 1)
 			})
@@ -287,8 +292,8 @@ func TestTransactionEndedUnderFn(t *testing.T) {
 	}
 }
 
-// An fn that ignores that a statement failed. PostgreSQL then refuses the rest; SQLite and MariaDB undo one statement
-// only and go on, which is their way.
+// An fn ignores that a statement failed. PostgreSQL then refuses further statements. SQLite and MariaDB only undo that
+// statement and continue.
 func TestIgnoredError(t *testing.T) {
 	t.Parallel()
 	on(t, func(t *testing.T, d *database) {
@@ -313,8 +318,8 @@ func TestIgnoredError(t *testing.T) {
 	})
 }
 
-// InnoDB undoes the whole transaction of a deadlock's victim, and what an fn that ignores it writes next would commit
-// by itself.
+// InnoDB rolls back the whole transaction after a deadlock. Further statements of an fn that ignores the error would
+// commit separately.
 func TestIgnoredDeadlock(t *testing.T) {
 	t.Parallel()
 	onMariaDB(t, func(t *testing.T, d *database) {
@@ -335,7 +340,7 @@ func TestIgnoredDeadlock(t *testing.T) {
 				return err
 			}
 			defer rival.Rollback() //nolint:errcheck // nothing of it is wanted
-			// Much work, so that InnoDB spares the rival and undoes us.
+			// Much work, so that InnoDB rolls back this transaction and not the other one.
 			for range 50 {
 				if _, err := rival.ExecContext(ctx, "INSERT INTO effects (id, job, who) VALUES (0, 'rival', 'rival')"); err != nil {
 					return err
@@ -356,7 +361,7 @@ func TestIgnoredDeadlock(t *testing.T) {
 			if err := <-blocked; err != nil {
 				return fmt.Errorf("the rival was undone: %w", errors.New(err.Error()))
 			}
-			return n.write(ctx, tx, run) // as if nothing had happened
+			return n.write(ctx, tx, run) // ignores the error
 		})
 		if victims != 1 {
 			t.Fatalf("fn was a deadlock's victim %d times, want once; Do = %v, %v", victims, applied, err)

@@ -17,9 +17,8 @@ import (
 	"github.com/noonlock/noonlock/singleton/sqlonce"
 )
 
-// A leader writes under its token. When another has succeeded it, and has written, the
-// database refuses what the first one still sends: it may have been frozen in the
-// meantime, and not know.
+// A leader writes with its token. After another replica has become the leader and has
+// written, the database refuses later writes of the first one, which may have been frozen.
 func Example_leader() {
 	ctx := context.Background()
 	server, err := lockcoretest.StartRedis() // in production: your Redis

@@ -11,24 +11,24 @@ import (
 
 var errSevered = errors.New("severed by the test")
 
-// link is a network that a test can cut around a COMMIT.
+// link is a network that a test can interrupt at a COMMIT.
 type link struct {
 	mode   atomic.Int32
-	struck chan struct{} // one element for each fault that was injected
+	struck chan struct{} // one element per injected fault
 }
 
-// newLink returns one that passes everything.
+// newLink returns a link that forwards everything.
 func newLink() *link { return &link{struck: make(chan struct{}, 10)} }
 
 const (
 	pass      = iota
-	loseAsk   // COMMIT does not reach the server: the connection breaks instead
-	loseReply // COMMIT reaches the server, its answer does not come back
-	hang      // COMMIT is swallowed, and so is everything after it
+	loseAsk   // COMMIT does not reach the server; the connection breaks instead
+	loseReply // COMMIT reaches the server; its answer is lost
+	hang      // COMMIT and everything after it is lost
 )
 
-// isCommit tells whether b carries the statement COMMIT: alone, in any case, between the bytes of a protocol. It is not
-// misled by "autocommit" and "read committed".
+// isCommit reports whether b contains the statement COMMIT alone, in upper or lower case, between the bytes of a protocol.
+// It does not match "autocommit" or "read committed".
 func isCommit(b []byte) bool {
 	i := bytes.Index(bytes.ToUpper(b), []byte("COMMIT"))
 	if i < 0 {
@@ -50,7 +50,7 @@ func (l *link) dial(ctx context.Context, network, address string) (net.Conn, err
 type linkConn struct {
 	net.Conn
 	link   *link
-	broken atomic.Int32 // the mode that has struck this connection
+	broken atomic.Int32 // the mode that has affected this connection
 	once   sync.Once
 	closed chan struct{}
 }
@@ -69,7 +69,7 @@ func (c *linkConn) Write(b []byte) (int, error) {
 			if err != nil {
 				return n, err
 			}
-			// The answer has to be here before the connection breaks: then it is sure that the server committed.
+			// Read the answer before the connection breaks, so that the server has certainly committed.
 			_, err = c.Conn.Read(make([]byte, 4096))
 			c.Close()
 			return n, err

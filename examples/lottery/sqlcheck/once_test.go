@@ -18,8 +18,8 @@ func TestAppliedOnce(t *testing.T) {
 		n := d.node(t, sqlonce.Config{}, nil)
 		n.apply(t, noon(0, 5), true)
 		n.apply(t, noon(0, 5), false) // the same run again
-		n.apply(t, noon(0, 6), false) // another after it
-		n.apply(t, noon(1, 6), true)  // a new tick under the same token
+		n.apply(t, noon(0, 6), false) // another run of the same tick
+		n.apply(t, noon(1, 6), true)  // a new tick with the same token
 		n.expect(t, noon(0, 0), 1, 1)
 		n.expect(t, noon(1, 0), 1, 1)
 
@@ -37,7 +37,7 @@ func TestAppliedOnce(t *testing.T) {
 	})
 }
 
-// Eight processes at once with rising tokens: whoever is first, one commits.
+// Eight processes with increasing tokens run concurrently. Exactly one commits.
 func TestConcurrentRuns(t *testing.T) {
 	t.Parallel()
 	for name, overlap := range map[string]bool{"per job": false, "per tick": true} {
@@ -85,14 +85,14 @@ func concurrent(t *testing.T, d *database, overlap bool) {
 	}
 }
 
-// FAULTS 2: a holder that was frozen between its check and its write.
+// FAULTS 2: a holder is frozen between its check and its write.
 func TestStaleTokenIsRefused(t *testing.T) {
 	t.Parallel()
 	on(t, func(t *testing.T, d *database) {
 		n := d.node(t, sqlonce.Config{}, nil)
 		n.apply(t, noon(0, 7), true)
 		for _, c := range []struct {
-			run     sqlonce.Run
+			run     sqlonce.Marker
 			applied bool
 		}{{noon(0, 6), true}, {noon(1, 6), false}} {
 			did, err := n.once.Do(t.Context(), c.run, n.effect(c.run))
@@ -107,8 +107,8 @@ func TestStaleTokenIsRefused(t *testing.T) {
 		n.expect(t, noon(0, 0), 1, 1)
 		n.expect(t, noon(1, 0), 0, 0)
 
-		// Where ticks overlap, a token fences its own tick only.
-		overlapping := func(i int, token uint64) sqlonce.Run {
+		// If ticks may overlap, a token fences only its own tick.
+		overlapping := func(i int, token uint64) sqlonce.Marker {
 			run := noon(i, token)
 			run.Overlap = true
 			return run
@@ -120,7 +120,7 @@ func TestStaleTokenIsRefused(t *testing.T) {
 	})
 }
 
-// Whatever way fn fails, its rows and the marker are gone and the fence stays raised.
+// However fn fails, its rows and the marker are rolled back, and the fence stays raised.
 func TestFailedFn(t *testing.T) {
 	t.Parallel()
 	errFn := errors.New("no luck")
@@ -175,7 +175,7 @@ func TestFailedFn(t *testing.T) {
 	})
 }
 
-// A context that ends while Do waits for the fence row.
+// The context ends while Do waits for the fence row.
 func TestCancelWhileWaiting(t *testing.T) {
 	t.Parallel()
 	on(t, func(t *testing.T, d *database) {
@@ -226,7 +226,7 @@ func TestPrune(t *testing.T) {
 			t.Parallel()
 			on(t, func(t *testing.T, d *database) {
 				n := d.node(t, sqlonce.Config{}, nil)
-				day := func(i int) sqlonce.Run {
+				day := func(i int) sqlonce.Marker {
 					run := noon(0, uint64(i+1))
 					run.Overlap = overlap
 					run.Tick = time.Date(2020, 1, 1+i, 12, 0, 0, 0, time.UTC)
@@ -249,9 +249,9 @@ func TestPrune(t *testing.T) {
 				n.expect(t, late, 1, 0)
 				again := day(2)
 				again.Token = 100
-				n.apply(t, again, false) // kept
+				n.apply(t, again, false) // still there
 				n.expect(t, other, 1, 1)
-				// An earlier floor does not lower it.
+				// An earlier limit does not lower the fence.
 				if deleted, err := n.once.Prune(t.Context(), "lottery", day(1).Tick); err != nil || deleted != 0 {
 					t.Fatalf("Prune = %d, %v; want 0", deleted, err)
 				}
@@ -263,23 +263,22 @@ func TestPrune(t *testing.T) {
 	}
 }
 
-// Names that a careless collation takes for one another.
+// Names that some collations do not distinguish.
 func TestJobsAreComparedByteByByte(t *testing.T) {
 	t.Parallel()
 	on(t, func(t *testing.T, d *database) {
 		n := d.node(t, sqlonce.Config{}, nil)
 		for i, job := range []string{"strasse", "Strasse", "straße", "strässe", "str😀sse"} {
-			run := noon(0, uint64(10-i)) // falling, so that a shared fence would refuse
+			run := noon(0, uint64(10-i)) // decreasing, so that a shared fence would refuse
 			run.Job = job
 			n.apply(t, run, true)
 		}
 	})
 }
 
-// The fence alone, in a transaction of the user's own: it stays raised if that commits,
-// and other names, and jobs of that name, have fences of their own. Pruning leaves it.
-// Mutants: an equal token is refused; a smaller one is admitted; names and jobs share a
-// fence.
+// The fence alone in a transaction of the user's: it stays raised if the transaction
+// commits. Other names, and jobs with the same name, have separate fences. Pruning keeps
+// them.
 func TestAdmit(t *testing.T) {
 	t.Parallel()
 	on(t, func(t *testing.T, d *database) {
@@ -319,7 +318,7 @@ func TestAdmit(t *testing.T) {
 			}
 		}
 		n.expect(t, noon(0, 0), 4, 0)
-		n.apply(t, noon(1, 1), true) // a job of the same name
+		n.apply(t, noon(1, 1), true) // a job with the same name
 		if _, err := n.once.Prune(t.Context(), "lottery", time.Now().Add(-time.Minute).Truncate(time.Second)); err != nil {
 			t.Fatal(err)
 		}

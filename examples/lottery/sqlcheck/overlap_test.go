@@ -14,18 +14,17 @@ import (
 	"github.com/noonlock/noonlock/singleton/sqlonce"
 )
 
-// Two replicas run a job whose ticks may overlap, with sqlonce as it comes. The first
-// tick waits until a later one, whose token is greater, has committed: both take
-// effect, once, and are recorded.
-// Mutants: the run does not say that ticks overlap; sqlonce does not listen.
+// Two replicas run a job whose ticks may overlap, with the default sqlonce. The first tick
+// waits until a later one with a greater token has committed. Both take effect once and are
+// recorded.
 func TestOverlappingTicksTakeEffect(t *testing.T) {
 	t.Parallel()
 	on(t, func(t *testing.T, d *database) {
 		server := lockcoretest.NewRedis(t)
 		var look *node
 		var lock sync.Mutex
-		var first, second sqlonce.Run
-		begin := func(run sqlonce.Run) (isFirst, isLater bool) {
+		var first, second sqlonce.Marker
+		begin := func(run sqlonce.Marker) (isFirst, isLater bool) {
 			lock.Lock()
 			defer lock.Unlock()
 			if first.Job == "" {
@@ -95,7 +94,7 @@ func TestOverlappingTicksTakeEffect(t *testing.T) {
 			t.Error("the first tick did not end")
 		}
 		stop()
-		running.Wait() // what has ended is recorded then
+		running.Wait() // ended runs have been recorded
 		if second.Token <= first.Token || !second.Tick.After(first.Tick) {
 			t.Fatalf("first %+v, then %+v", first, second)
 		}
@@ -112,7 +111,7 @@ func TestOverlappingTicksTakeEffect(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, run := range []sqlonce.Run{first, second} {
+		for _, run := range []sqlonce.Marker{first, second} {
 			look.expect(t, run, 1, 1)
 			succeeded := 0
 			for _, e := range entries {

@@ -12,8 +12,8 @@ import (
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
-// A Claim is the right to run one tick of a job, as a lease. Its work ends with
-// Complete, or with Abandon; a Claim that ends by Unlock counts as Unsure.
+// A Claim is the right to run one tick of a job, as a lease. Its work ends with Complete or
+// Abandon. A Claim that ends with Unlock counts as Unsure.
 type Claim struct {
 	engine.Lease
 	ledger  *Ledger
@@ -22,29 +22,29 @@ type Claim struct {
 	Attempt int       // 1, or more if the tick was taken over
 	// LastSuccess is the newest tick that succeeded; zero: none.
 	LastSuccess time.Time
-	// Unsure: nobody knows whether an earlier attempt had an effect; its holder died,
-	// or could not tell. A failure is then recorded as OutcomeUnknown. Set it where an
-	// attempt of this Run has ended like that: Abandon hands it on to the next holder.
+	// Unsure means that an earlier attempt may have taken effect: its holder died, or could
+	// not tell. A failure is then recorded as OutcomeUnknown. Set it if an attempt of this
+	// Claim ends like that: Abandon passes it on to the next holder.
 	Unsure bool
 
-	raised uint64 // the token that Raise has brought; 0: the claim's counts
+	raised uint64 // the token of Raise; 0: none
 }
 
-// label is the kind of a run's lease in metrics.
+// label is the kind of the lease in metrics.
 const label = "run"
 
-// How far the work of a run had come that is given up, as job_abandon.lua wants it.
+// The progress of the work of an abandoned run, as job_abandon.lua expects it.
 const (
 	workNotBegun = iota
 	workFailed
-	workInDoubt // its effect may have come about
+	workInDoubt // it may have taken effect
 )
 
-// kind is the attempt at a run: the hold on a tick.
+// A kind is the lease of an attempt. It implements engine.Kind.
 type kind struct {
 	ledger *Ledger
 	tick   string
-	work   atomic.Int32 // how far the work has come
+	work   atomic.Int32 // the progress of the work
 }
 
 func (k *kind) Label() string { return label }
@@ -53,33 +53,31 @@ func (k *kind) Renewal(a engine.Attempt) (wire.Request, bool) {
 	return k.ledger.scripts.renew.Call([]string{k.ledger.keys.open}, a.Value, k.tick, a.TTL.Milliseconds()), true
 }
 
-// Release gives the run up; if its work had begun, that counts as an attempt.
+// Release abandons the run. If its work had begun, that counts as an attempt.
 func (k *kind) Release(a engine.Attempt) (wire.Request, bool) {
 	keys := k.ledger.keys
 	return k.ledger.scripts.abandon.Call([]string{keys.job, keys.open, keys.tomb(a.ID)},
 		a.Value, k.tick, k.work.Load(), a.Bury.Milliseconds()), true
 }
 
-// Complete records how the run ended, OutcomeSucceeded or OutcomeFailed with a
-// reason (see Unsure), and ends its lease. It may be called although the lease has ended: the
-// outcome is accepted unless the tick was taken over (ErrSuperseded). If nobody
-// answers, or the server is short of memory or replicas, it asks again until ctx
-// ends; the lease is renewed meanwhile. An error that is lockcore.ErrUnknown means that it
-// may have been recorded. Repeated after that, or although it was accepted, it is
-// answered the same, as long as the history keeps the run.
+// Complete records the outcome of the run, OutcomeSucceeded or OutcomeFailed with a reason
+// (see Unsure), and ends its lease. It may be called after the end of the lease: the
+// outcome is accepted unless another replica has claimed the tick (ErrSuperseded).
+//
+// If there is no reply, or the server is short of memory or replicas, Complete retries
+// until ctx ends. The lease is renewed meanwhile. If the error matches lockcore.ErrUnknown,
+// the outcome may have been recorded. A repeated call returns the same result as long as
+// the history contains the run.
 func (r *Claim) Complete(ctx context.Context, outcome, reason string) error {
 	const op = "complete"
 	l := r.ledger
 	if outcome != OutcomeSucceeded && outcome != OutcomeFailed {
 		return opError(op, l.name, refuse("outcome", `"succeeded" or "failed"`, "%q", outcome))
 	}
-	if r.Unsure && outcome == OutcomeFailed {
-		outcome = OutcomeUnknown
-	}
 	s := l.scripts.complete
 	req := s.Call([]string{l.keys.job, l.keys.open, l.keys.runs},
-		r.Value(), decimal(r.Tick.UnixMilli()), outcome, clip(reason), l.cfg.KeepRuns, strconv.FormatUint(r.Token(), 10))
-	n, err := l.repeat(ctx, req)
+		r.Value(), decimal(r.Tick.UnixMilli()), r.Recorded(outcome), clip(reason), l.cfg.KeepRuns, strconv.FormatUint(r.Token(), 10))
+	n, err := l.persist(ctx, req)
 	if err != nil {
 		return opError(op, l.name, err)
 	}
@@ -90,9 +88,18 @@ func (r *Claim) Complete(ctx context.Context, outcome, reason string) error {
 	return nil
 }
 
-// Retry counts another attempt of this run on this holder, after a failure that
-// may pass; Attempt is then one more, the token stays. False: the tick has no
-// attempts left. The errors are ErrSuperseded and what Complete may fail with.
+// Recorded returns the outcome that Complete records: OutcomeUnknown for a failure of a run
+// that is Unsure.
+func (r *Claim) Recorded(outcome string) string {
+	if r.Unsure && outcome == OutcomeFailed {
+		return OutcomeUnknown
+	}
+	return outcome
+}
+
+// Retry counts another attempt of this run on this holder, after a temporary failure. It
+// increments Attempt and keeps the token. It returns false if no attempt is left. The
+// errors are ErrSuperseded and those of Complete.
 func (r *Claim) Retry(ctx context.Context) (bool, error) {
 	const op = "retry"
 	l := r.ledger
@@ -101,7 +108,7 @@ func (r *Claim) Retry(ctx context.Context) (bool, error) {
 	}
 	s := l.scripts.retry
 	req := s.Call([]string{l.keys.job, l.keys.open}, r.Value(), decimal(r.Tick.UnixMilli()), r.Attempt)
-	n, err := l.repeat(ctx, req)
+	n, err := l.persist(ctx, req)
 	switch {
 	case err != nil:
 		return false, opError(op, l.name, err)
@@ -112,19 +119,20 @@ func (r *Claim) Retry(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// Token is the fencing token of the run: the claim's, or the one of the last Raise.
+// Token returns the fencing token of the run: that of the claim, or of the last Raise.
 func (r *Claim) Token() uint64 { return cmp.Or(r.raised, r.Lease.Token()) }
 
-// greatestSeen is the greatest token that another can be made above: scripts count in
-// doubles. By the clock it is that of the year 2255.
+// greatestSeen is the greatest token above which another one exists, because scripts count
+// in doubles. A server whose clock is correct reaches it in the year 2255.
 const greatestSeen = 1<<53 - 2
 
-// Raise gives the run a new token, greater than seen and than every earlier one of the
-// job, and so has every later claim. It is for a run whose resource has refused its
-// token since it has seen a greater one, although nobody else holds the run: that
-// token was made by a server whose clock was ahead, and the counter was lost since.
-// The error is ErrSuperseded if another has the run, or what Complete may fail with;
-// the token is then the one before. Nobody else may use the Run meanwhile.
+// Raise gives the run a new token, greater than seen and than every earlier token of the
+// job. All later claims get greater tokens too. It is for a run whose resource has refused
+// its token because it has seen a greater one, although no other replica holds the run: a
+// server whose clock was ahead made that token, and the counter was lost since.
+//
+// The error is ErrSuperseded if another replica has the run, or one of Complete; the token
+// is then unchanged. The Claim must not be used concurrently.
 func (r *Claim) Raise(ctx context.Context, seen uint64) error {
 	const op = "raise"
 	l := r.ledger
@@ -150,10 +158,10 @@ func (r *Claim) Raise(ctx context.Context, seen uint64) error {
 	return nil
 }
 
-// Abandon gives the run up, so that another replica takes the tick at once.
-// began says that the work had begun, so that this counts as an attempt; it has
-// failed then, or may have had an effect if Unsure is set. It may have, too, if a Run
-// ends without a word, by Unlock or Client.Close. Abandon returns like Unlock.
+// Abandon releases the run, so that another replica can claim the tick at once. began means
+// that the work had begun, so this counts as an attempt. That attempt has failed, or may
+// have taken effect if Unsure is set. It may also have taken effect if the Claim ends with
+// Unlock or Client.Close. Abandon returns like Unlock.
 func (r *Claim) Abandon(ctx context.Context, began bool) error {
 	switch {
 	case !began:
@@ -166,13 +174,13 @@ func (r *Claim) Abandon(ctx context.Context, began bool) error {
 	return r.Unlock(ctx)
 }
 
-// repeat runs a script that answers a number until it is answered or ctx ends.
-func (l *Ledger) repeat(ctx context.Context, r wire.Request) (int64, error) {
+// persist sends a script that returns a number until there is a reply or ctx ends.
+func (l *Ledger) persist(ctx context.Context, r wire.Request) (int64, error) {
 	answer, err := l.engine.Persist(ctx, r)
 	return r.Number(answer, err)
 }
 
-// clip keeps an error's text to what a ledger should hold.
+// clip limits the length of an error's text in the ledger.
 func clip(reason string) string {
 	const most = 500
 	reason = strings.ToValidUTF8(reason, "\uFFFD")

@@ -7,46 +7,46 @@ import (
 )
 
 var (
-	// ErrNotClaimed is what every *ClaimError is.
+	// ErrNotClaimed matches every *ClaimError.
 	ErrNotClaimed = errors.New("singleton: not claimed")
 
-	// ErrSuperseded is the answer to a Complete that came too late: the tick was
-	// taken over, or has been recorded as ended by another.
+	// ErrSuperseded is returned by Complete if another replica has claimed the tick, or has
+	// recorded its end.
 	ErrSuperseded = errors.New("singleton: run superseded")
 )
 
-// ClaimStatus says why a tick was not claimed.
+// ClaimStatus is the reason for which a tick was not claimed.
 type ClaimStatus int
 
-// Why a tick was not claimed.
+// The reasons for which a tick was not claimed.
 const (
-	// ClaimBusy: a run is under way, of OpenTick, by Holder, for Left unless renewed.
+	// ClaimBusy: Holder runs OpenTick. Its lease ends in Left unless it is renewed.
 	ClaimBusy ClaimStatus = iota + 2
-	// ClaimDone: the tick has ended for good, or was skipped.
+	// ClaimDone: the tick has ended or was skipped.
 	ClaimDone
-	// ClaimEarly: the tick is due in Left on the server's clock.
+	// ClaimEarly: the tick is due in Left, by the server's clock.
 	ClaimEarly
-	// claimBuried: the run was given up while its claim was under way.
+	// claimBuried: the claim was abandoned before its request arrived.
 	claimBuried
 	// ClaimPaused: the job is paused.
 	ClaimPaused
 	// ClaimEarlier: OpenTick is open and comes first.
 	ClaimEarlier
-	// ClaimStale: Last is the newest accounted tick, and not what the claim said.
+	// ClaimStale: the newest accounted tick is Last, which differs from the claim's.
 	ClaimStale
-	// ClaimRecorded: the tick's holder died and it may not be run again; that is
-	// recorded now, as Outcome.
+	// ClaimRecorded: the holder died or abandoned the tick, and no attempt is left. It is
+	// now recorded as OutcomeUnknown.
 	ClaimRecorded
-	// ClaimNoLedger: there is no ledger; call Open.
+	// ClaimNoLedger: the ledger does not exist; call Open.
 	ClaimNoLedger
 	claimNewer
-	// ClaimLate: it is later than the claim's Until.
+	// ClaimLate: the claim's Until has passed.
 	ClaimLate
-	// ClaimSuperseded: another definition of the job is the present one.
+	// ClaimSuperseded: another definition of the job is active.
 	ClaimSuperseded
 )
 
-// ClaimError tells why a tick was not claimed. It is ErrNotClaimed.
+// ClaimError is the refusal of a claim or skip. It matches ErrNotClaimed.
 type ClaimError struct {
 	Job      string
 	Tick     time.Time
@@ -56,16 +56,15 @@ type ClaimError struct {
 	Holder   string        // ClaimBusy
 	Attempt  int           // ClaimBusy
 	Last     time.Time     // ClaimStale
-	Outcome  string        // ClaimRecorded
 }
 
 func (e *ClaimError) Error() string {
-	why := "the request came after the run was given up"
+	why := "the claim was abandoned before its request arrived"
 	switch e.Status {
 	case ClaimBusy:
 		why = fmt.Sprintf("%s runs tick %s, attempt %d", e.Holder, e.OpenTick.Format(time.RFC3339Nano), e.Attempt)
 	case ClaimDone:
-		why = "it has ended for good"
+		why = "it has ended"
 	case ClaimEarly:
 		why = fmt.Sprintf("it is due in %s on the server's clock", e.Left)
 	case ClaimPaused:
@@ -73,18 +72,18 @@ func (e *ClaimError) Error() string {
 	case ClaimEarlier:
 		why = "tick " + e.OpenTick.Format(time.RFC3339Nano) + " is open and comes first"
 	case ClaimStale:
-		why = "ticks up to " + e.Last.Format(time.RFC3339Nano) + " are accounted for by now"
+		why = "the newest accounted tick is now " + e.Last.Format(time.RFC3339Nano)
 	case ClaimRecorded:
-		why = "its holder died and it may not be run again; it is recorded as " + e.Outcome
+		why = "its holder died and no attempt is left; it is recorded as " + OutcomeUnknown
 	case ClaimNoLedger:
 		why = "the job has no ledger"
 	case ClaimLate:
-		why = "it is too late to begin it"
+		why = "its starting deadline has passed"
 	case ClaimSuperseded:
-		why = "replicas with another definition of the job run it now"
+		why = "another definition of the job is active"
 	case claimBuried, claimNewer:
 	}
-	return fmt.Sprintf("singleton: job %q, tick %s, is not claimed: %s", e.Job, e.Tick.Format(time.RFC3339Nano), why)
+	return fmt.Sprintf("singleton: job %q, tick %s: not claimed: %s", e.Job, e.Tick.Format(time.RFC3339Nano), why)
 }
 
 // Is reports true for ErrNotClaimed.

@@ -12,33 +12,31 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 )
 
-// Skip is a row of ticks that will not be run, and why, in one word.
+// A Skip is a number of consecutive ticks that will not run, and the reason, in one word.
 type Skip struct {
 	First, Last time.Time
 	Count       int
 	Reason      string
 }
 
-// ClaimConfig is what a claim may say besides.
+// ClaimConfig has the optional parameters of a claim.
 type ClaimConfig struct {
-	// Skipped are the due ticks between the newest accounted one and the one
-	// claimed. They are recorded with the claim.
+	// Skipped are the due ticks between the newest accounted one and the claimed one. They
+	// are recorded together with the claim.
 	Skipped *Skip
 
-	// Until is the time on the server's clock after which the tick is not begun
-	// any more. A tick that was begun before may be taken over later. Zero: for
-	// ever.
+	// Until is the latest time, by the server's clock, at which the first attempt may
+	// begin. Another replica may still take over a run that began in time. Zero: no limit.
 	Until time.Time
 }
 
-// Claim claims the run of a tick for this process. known is the ledger as the
-// caller knows it; if a tick was accounted for since, the claim is refused, as the
-// ticks between known.Last and this one must all stand in cfg.Skipped. Of all the
-// replicas that claim a tick one is given a Run; the others' error is
-// ErrNotClaimed and a *ClaimError.
+// Claim claims the run of a tick for this process. known is the state of the ledger that
+// the caller has read. The ticks between known.Last and this one must be in cfg.Skipped, so
+// the claim is refused if the newest accounted tick has changed since. Of all replicas that
+// claim a tick, one is granted the Claim; for the others the error is a *ClaimError.
 //
-// An error that is lockcore.ErrUnknown means that the tick may have been claimed; it is
-// being given up behind, and counts no attempt.
+// If the error matches lockcore.ErrUnknown, the tick may have been claimed. It is then
+// released in the background, and counts as no attempt.
 func (l *Ledger) Claim(ctx context.Context, tick time.Time, known State, cfg ClaimConfig) (*Claim, error) {
 	const op = "claim"
 	if err := errors.Join(checkTick("tick", tick), cfg.check(tick)); err != nil {
@@ -52,7 +50,7 @@ func (l *Ledger) Claim(ctx context.Context, tick time.Time, known State, cfg Cla
 	if err != nil {
 		return nil, opError(op, l.name, err)
 	}
-	k.work.Store(workInDoubt) // until it is said how it ended
+	k.work.Store(workInDoubt) // until Abandon says how it ended
 	c.Lease, c.kind = lease, k
 	return c, nil
 }
@@ -86,7 +84,7 @@ func (s Skip) check() error {
 	return errors.Join(checkTick("Skip.First", s.First), checkTick("Skip.Last", s.Last))
 }
 
-// claim is the request of a claim.
+// claim returns the request of a claim.
 func (l *Ledger) claim(a engine.Attempt, tick time.Time, known State, cfg ClaimConfig) wire.Request {
 	k, overlap := l.keys, "0"
 	if l.cfg.AllowOverlap {
@@ -105,7 +103,7 @@ func (l *Ledger) claim(a engine.Attempt, tick time.Time, known State, cfg ClaimC
 		l.cfg.KeepRuns, l.cfg.Retain.Milliseconds(), l.engine.Identity(), first, newest, count, reason, until, l.generation(known))
 }
 
-// generation is what a caller claims as.
+// generation returns the number of the caller's definition, as the scripts expect it.
 func (l *Ledger) generation(known State) string {
 	if l.cfg.Definition == "" {
 		return ""
@@ -113,7 +111,7 @@ func (l *Ledger) generation(known State) string {
 	return strconv.Itoa(known.own)
 }
 
-// read takes the answer of a claim.
+// read reads the reply to a claim.
 func (c *Claim) read(tick time.Time, answer any) (token uint64, granted bool, err error) {
 	list, _ := answer.([]any)
 	if len(list) != 5 || list[0] != int64(1) {
@@ -129,7 +127,7 @@ func (c *Claim) read(tick time.Time, answer any) (token uint64, granted bool, er
 	return token, true, nil
 }
 
-// refusal is the error of a claim or skip that was refused.
+// refusal returns the error for a claim or skip that was refused.
 func (l *Ledger) refusal(s *wire.Script, tick time.Time, answer []any) error {
 	odd := s.OddReply(answer)
 	if len(answer) == 0 {
@@ -151,8 +149,6 @@ func (l *Ledger) refusal(s *wire.Script, tick time.Time, answer []any) error {
 		e.OpenTick, err = readMillis(wire.Text(answer[1]))
 	case e.Status == ClaimStale && len(answer) == 2:
 		e.Last, err = readMillis(wire.Text(answer[1]))
-	case e.Status == ClaimRecorded && len(answer) == 2:
-		e.Outcome = wire.Text(answer[1])
 	case e.Status == claimNewer && len(answer) == 1:
 		return lockcore.ErrNewerSchema
 	case e.Status >= ClaimBusy && e.Status <= ClaimSuperseded && len(answer) == 1:
@@ -165,8 +161,8 @@ func (l *Ledger) refusal(s *wire.Script, tick time.Time, answer []any) error {
 	return e
 }
 
-// Skip accounts for ticks that will not be run. The error is ErrNotClaimed if
-// the ledger has changed since the caller looked, or they are not due.
+// Skip records ticks that will not run. The error matches ErrNotClaimed if the ledger has
+// changed since the caller read it, or if the ticks are not due.
 func (l *Ledger) Skip(ctx context.Context, known State, skipped Skip) error {
 	const op = "skip"
 	if err := skipped.check(); err != nil {

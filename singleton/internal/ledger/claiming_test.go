@@ -76,13 +76,9 @@ func (v jobVerdict) claim() {
 		v.granted(list, record)
 		return
 	case "9":
-		outcome := "unknown"
-		if v.r.most == 1 {
-			outcome = "lost"
-		}
-		v.entry("tick:"+v.tick, "outcome:"+outcome, "attempt:"+strconv.Itoa(v.s.attempt), "error:its holder died", "holder:h")
-		if open || list[1] != outcome || v.after.job["freed"] == "" {
-			v.complain("not ended as %s", outcome)
+		v.entry("tick:"+v.tick, "outcome:unknown", "attempt:"+strconv.Itoa(v.s.attempt), "error:its holder died", "holder:h")
+		if open || len(list) != 1 || v.after.job["freed"] == "" {
+			v.complain("not ended as unknown")
 		}
 		return
 	case "2":

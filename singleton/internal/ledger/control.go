@@ -10,23 +10,23 @@ import (
 )
 
 var (
-	// ErrNoLedger says that there is no ledger of that name: no replica has ever
-	// opened it, or it has outlived them for too long.
-	ErrNoLedger = errors.New("singleton: there is no ledger of that job")
+	// ErrNoLedger means that the job has no ledger: no replica has ever opened it, or it
+	// has expired.
+	ErrNoLedger = errors.New("singleton: job has no ledger")
 
-	// ErrTriggers is the answer to a Trigger while a hundred are open.
-	ErrTriggers = errors.New("singleton: too many triggers wait to be run")
+	// ErrTriggers is returned by Trigger while a hundred triggered runs are open.
+	ErrTriggers = errors.New("singleton: too many open triggers")
 )
 
-// maxTriggers bounds how many triggers of a job are open.
+// maxTriggers limits the open triggers of a job.
 const maxTriggers = 100
 
-// Status tells how the job stands. Unlike Open it neither begins a ledger nor
-// keeps one alive: the error is then ErrNoLedger.
+// Status returns the state of the job. Unlike Open it neither creates a ledger nor extends
+// its lifetime, and returns ErrNoLedger if there is none.
 func (l *Ledger) Status(ctx context.Context) (State, error) {
 	const op = "job status"
 	s := l.scripts.status
-	answer, err := l.ask(ctx, s.Call([]string{l.keys.job, l.keys.open, l.keys.live}))
+	answer, err := l.ask(ctx, s.Call([]string{l.keys.job, l.keys.open}))
 	if err != nil {
 		return State{}, opError(op, l.name, err)
 	}
@@ -37,13 +37,12 @@ func (l *Ledger) Status(ctx context.Context) (State, error) {
 	return state, nil
 }
 
-// Pause stops the claiming of ticks by all replicas, until Resume. Runs under way
-// go on; triggers are run. The ledger of a paused job is kept for ever. The errors
-// are ErrNoLedger and lockcore.ErrNewerSchema.
+// Pause stops all replicas from claiming ticks, until Resume. Current runs continue, and
+// triggered runs run. The ledger of a paused job does not expire. The errors are
+// ErrNoLedger and lockcore.ErrNewerSchema.
 func (l *Ledger) Pause(ctx context.Context) error { return l.pause(ctx, "pause job", "1") }
 
-// Resume ends a Pause. What becomes of the ticks missed meanwhile is the replicas'
-// policy.
+// Resume ends a Pause. The replicas decide which missed ticks run.
 func (l *Ledger) Resume(ctx context.Context) error { return l.pause(ctx, "resume job", "0") }
 
 func (l *Ledger) pause(ctx context.Context, op, pause string) error {
@@ -58,12 +57,11 @@ func (l *Ledger) pause(ctx context.Context, op, pause string) error {
 	return nil
 }
 
-// Trigger has the job run once more, now, beside its schedule, also while it is
-// paused. The run waits in the ledger until a replica claims it, like one whose
-// holder has died, and is recorded like any other. The tick returned is its name,
-// which no scheduled tick ever has; see TriggeredAt. The errors are ErrNoLedger,
-// ErrTriggers and lockcore.ErrNewerSchema; after one that is lockcore.ErrUnknown it may have been
-// triggered.
+// Trigger adds a run in addition to the schedule, also while the job is paused. The run
+// stays open until a replica claims it, like the run of a dead holder, and is recorded like
+// any other. The returned tick is its name, which no scheduled tick has: see TriggeredAt.
+// The errors are ErrNoLedger, ErrTriggers and lockcore.ErrNewerSchema. If the error matches
+// lockcore.ErrUnknown, the run may have been triggered.
 func (l *Ledger) Trigger(ctx context.Context) (tick time.Time, err error) {
 	const op = "trigger job"
 	s := l.scripts.trigger
@@ -85,7 +83,7 @@ func (l *Ledger) Trigger(ctx context.Context) (tick time.Time, err error) {
 	return tick, nil
 }
 
-// controlled reads the answer of a script that an operator runs.
+// controlled reads the reply of a script that an operator runs.
 func controlled(s *wire.Script, answer []any) (rest []any, err error) {
 	switch answer[0] {
 	case int64(1):

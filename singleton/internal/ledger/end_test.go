@@ -18,9 +18,9 @@ import (
 // hold is over.
 func (e *env) dead(cfg ledger.Config) (*ledger.Claim, ledger.State) {
 	e.Helper()
-	cfg.Lease.TTL, cfg.Lease.NoRenewal = 500*time.Millisecond, true
+	cfg.Lease.TTL, cfg.Lease.NoRenewal = 2*time.Second, true // requests time out after a third of it
 	run, st := e.claimed(e.jobLedger(e.Client("dead"), cfg))
-	e.Pass(600 * time.Millisecond)
+	e.Pass(2100 * time.Millisecond)
 	return run, st
 }
 

@@ -3,6 +3,7 @@ package ledger_test
 import (
 	"os"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -93,4 +94,15 @@ func allowed(rights []string, without string) []string {
 		}
 	}
 	return rules
+}
+
+// replicas returns what is written down of each replica of the job draw.
+func (e *env) replicas() map[string]string {
+	all := map[string]string{}
+	for field, text := range e.Raw.HGetAll(e.Context(), e.key("job/draw", "job")).Val() {
+		if name, ok := strings.CutPrefix(field, "live:"); ok {
+			all[name] = text
+		}
+	}
+	return all
 }

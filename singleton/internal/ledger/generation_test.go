@@ -34,6 +34,19 @@ func (d *definer) looks(generation int, acts bool) {
 	}
 }
 
+// takesOver asserts that the replica takes over from the generation from, whose replicas have
+// died, after 90 s and not before.
+func (d *definer) takesOver(from, generation int) {
+	d.Helper()
+	d.looks(from, false)
+	for range 2 {
+		d.Pass(30 * time.Second)
+		d.looks(from, false)
+	}
+	d.Pass(30 * time.Second)
+	d.looks(generation, true)
+}
+
 // proven has the replica take over from the one that acts, and be proven.
 func (d *definer) proven(generation int) {
 	d.Helper()

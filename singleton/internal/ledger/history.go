@@ -13,27 +13,26 @@ import (
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
-// A RunRecord is one entry of the history: a run that ended, or ticks in a row
-// that were skipped for one reason.
+// A RunRecord is an entry of the history: a run that ended, or consecutive ticks that were
+// skipped for one reason.
 type RunRecord struct {
-	Tick    time.Time // the scheduled instant, or see TriggeredAt; the first one skipped
-	Last    time.Time // the last one skipped; zero for a run
-	Count   int       // how many were skipped; 0 for a run
+	Tick    time.Time // the scheduled instant, or see TriggeredAt; of skipped ticks, the first
+	Last    time.Time // the last skipped tick; zero for a run
+	Count   int       // the number of skipped ticks; 0 for a run
 	Attempt int
 	Holder  string
 	Token   uint64
 	Start   time.Time // of the last attempt, on the server's clock
 	End     time.Time
-	Outcome string // OutcomeSucceeded, OutcomeFailed, OutcomeUnknown, OutcomeLost, OutcomeSkipped
-	Error   string // what went wrong, or why it was skipped
+	Outcome string // OutcomeSucceeded, OutcomeFailed, OutcomeUnknown, OutcomeSkipped
+	Error   string // the error of the work, or why ticks were skipped
 }
 
 // The outcomes that a ledger records.
 const (
 	OutcomeSucceeded = "succeeded"
-	OutcomeFailed    = "failed"  // the work said so
-	OutcomeUnknown   = "unknown" // no success was recorded, and the effect may have come about, see Run.Unsure
-	OutcomeLost      = "lost"    // the same with MaxAttempts 1, as its holder died or gave up
+	OutcomeFailed    = "failed"  // every attempt returned an error
+	OutcomeUnknown   = "unknown" // no success was recorded, and an attempt may have taken effect: see Claim.Unsure
 	OutcomeSkipped   = "skipped"
 )
 
@@ -61,7 +60,7 @@ func (l *Ledger) Runs(ctx context.Context, n int) ([]RunRecord, error) {
 func readRun(entry string) (RunRecord, error) {
 	var e struct{ Tick, Last, Count, Attempt, Holder, Token, Start, End, Outcome, Error string }
 	if err := json.Unmarshal([]byte(entry), &e); err != nil {
-		return RunRecord{}, fmt.Errorf("singleton: ledger entry: %w", err)
+		return RunRecord{}, fmt.Errorf("invalid ledger entry: %w", err)
 	}
 	r := RunRecord{Holder: e.Holder, Outcome: e.Outcome, Error: e.Error}
 	var errs [7]error
@@ -73,20 +72,20 @@ func readRun(entry string) (RunRecord, error) {
 	r.Attempt, errs[5] = strconv.Atoi(cmp.Or(e.Attempt, "0"))
 	r.Token, errs[6] = strconv.ParseUint(cmp.Or(e.Token, "0"), 10, 64)
 	if err := errors.Join(errs[:]...); err != nil {
-		return r, fmt.Errorf("singleton: ledger entry: %w", err)
+		return r, fmt.Errorf("invalid ledger entry: %w", err)
 	}
 	return r, nil
 }
 
-// A SpecChange says what named a job's ticks after an instant, until the next change.
+// A SpecChange is the text of a schedule and the instant since when it was in use, until
+// the next change.
 type SpecChange struct {
 	From time.Time
 	Spec string // as State.Spec
 }
 
-// Specs returns what has named the job's ticks, oldest first: the newest thousand
-// changes. Ticks that came due before a change and were not run by then are in the
-// history.
+// Specs returns the schedules of the job, oldest first: the newest thousand changes. Ticks
+// that were due before a change and did not run are in the history.
 func (l *Ledger) Specs(ctx context.Context) ([]SpecChange, error) {
 	const op = "specs"
 	answer, err := l.ask(ctx, wire.Command("lrange", l.keys.defs, 0, -1))
@@ -98,11 +97,11 @@ func (l *Ledger) Specs(ctx context.Context) ([]SpecChange, error) {
 		var e struct{ From, Spec string }
 		err := json.Unmarshal([]byte(wire.Text(entry)), &e)
 		if err != nil {
-			return nil, opError(op, l.name, fmt.Errorf("singleton: ledger entry: %w", err))
+			return nil, opError(op, l.name, fmt.Errorf("invalid ledger entry: %w", err))
 		}
 		from, err := readMillis(e.From)
 		if err != nil {
-			return nil, opError(op, l.name, fmt.Errorf("singleton: ledger entry: %w", err))
+			return nil, opError(op, l.name, fmt.Errorf("invalid ledger entry: %w", err))
 		}
 		changes = append(changes, SpecChange{from, e.Spec})
 	}

@@ -14,13 +14,8 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 )
 
-// A Ledger says of one job which of its ticks have been run, by whom, and how
-// that ended. It is where replicas claim a tick, so that one of them runs it.
-//
-// What it guarantees: a tick that has ended, or was skipped, is never claimed
-// again while the server keeps its data; at most one Run of a tick has a valid
-// lease. What it does not: that the work of a Run whose lease was lost has
-// stopped, or had no effect; only the fencing token at the resource helps there.
+// A Ledger records which ticks of a job have run, on which replica, and how they ended.
+// Replicas claim ticks there, so that one of them runs each tick.
 //
 // It is a handle without state and safe for concurrent use.
 type Ledger struct {
@@ -31,44 +26,42 @@ type Ledger struct {
 	cfg     Config
 }
 
-// Config is how the ledger of a job is kept. All replicas of a job should
-// use the same.
+// Config configures the ledger of a job. All replicas of a job should use the same.
 type Config struct {
-	// Lease is the hold on a tick while it is run. Its TTL is how long the
-	// others wait before they take over from a holder that died.
+	// Lease configures the lease on a tick. After the death of a holder, the other replicas
+	// wait for at most its TTL.
 	Lease lockcore.LeaseConfig
 
-	// MaxAttempts is how often a tick is tried in all, by all replicas. Default
-	// 5. 1 is at most once: a tick whose holder died is recorded as lost.
+	// MaxAttempts is the number of attempts at a tick, over all replicas. Default 5. With
+	// 1, a tick whose holder died is recorded as unknown.
 	MaxAttempts int
 
-	// AllowOverlap lets a tick be claimed while an earlier one is still run.
+	// AllowOverlap lets a replica claim a tick while an earlier one is running.
 	AllowOverlap bool
 
-	// KeepRuns is how many ended runs the history keeps. Default 100, at most
-	// 10,000.
+	// KeepRuns is the number of ended runs in the history. Default 100, at most 10,000.
 	KeepRuns int
 
-	// Definition says what the job is, so that replicas which run it by another
-	// schedule, or otherwise differently, can be told apart while a new version is
-	// rolled out. One definition acts at a time; replicas of others claim nothing. The
-	// definition that started last takes over when one of its replicas has lived for
-	// 5 s, or at once where no other replica can act. It is on trial until it has ended
-	// a run and lived for 5 minutes: if its replicas leave or die before, an older
-	// definition acts again, and the next proof takes four times as long. Up to 200
-	// bytes without spaces. Default: none, and the Ledger claims beside everybody.
+	// Definition identifies the definition of the job, so that replicas with different
+	// schedules or settings are distinguished during a rollout. One definition is active at
+	// a time; replicas of others claim nothing. The definition that started last takes over
+	// when one of its replicas has lived for 5 s, or at once if no other replica can act.
+	// It is then on trial until it has ended a run and has lived for 5 minutes. If its
+	// replicas stop or die before, an older definition becomes active again, and the next
+	// trial takes four times as long. Up to 200 bytes without spaces. Default: none, and
+	// the Ledger claims beside all definitions.
 	Definition string
 
-	// Schedule says what names the job's ticks, as part of its Definition. Before a
-	// definition takes over from one of another Schedule, Open asks it for the ticks
-	// that the former one owes, see State.Handover. They are recorded as skipped,
-	// and the ticks of the new one begin then. Runs that have not ended stay. Up to 200
-	// bytes without spaces. Default: none, and its ticks go on from Last.
+	// Schedule identifies the schedule of the Definition. Before a definition takes over
+	// from one with another Schedule, Open requests the due ticks of the former one that
+	// did not run: see State.Handover. They are recorded as skipped, and the ticks of the
+	// new schedule begin then. Open runs are kept. Up to 200 bytes without spaces. Default:
+	// none, and the ticks continue after Last.
 	Schedule string
 
-	// Retain is how long the ledger outlives its last use. It must be longer
-	// than the job's longest interval, or a tick could be claimed anew. Default
-	// and least value 30 days.
+	// Retain is how long the ledger is kept after its last use. It must exceed the job's
+	// longest interval, otherwise a tick could be claimed again. Default and minimum 30
+	// days.
 	Retain time.Duration
 }
 
@@ -121,18 +114,15 @@ func New(c *lockcore.Client, job string, cfg Config) (*Ledger, error) {
 	return &Ledger{engine: e, scripts: s, name: job, keys: keysOf(e, job), cfg: cfg}, nil
 }
 
-// Open makes sure that the job has a ledger, keeps it alive, and tells how it
-// stands. before is the state that the caller got last, the zero value when it
-// starts. If the server has lost data since, the ledger begins again, or goes on,
-// where that says, so that what was open is claimed anew and what was over is not.
-// Without it a new ledger begins now on the server's clock. before.Next is told to
-// others by Status: set it to the tick that comes next. before.Spec is kept for a later
-// version that takes over, and before.Handover is the answer to one that Open has asked.
+// Open creates the ledger of the job if there is none, extends its lifetime, and returns
+// its state. before is the state that the caller got last, or, the first time, where the
+// ledger begins: with the zero value, at the server's clock. Status reports before.Next to
+// others: set it to the next tick. before.Spec is stored for a later version that takes
+// over, and before.Handover is the reply to the Handover that Open has requested.
 //
-// A replica calls it at least every 30 s, or after State.Again where that is less,
-// to stay alive in the others' eyes. With an
-// error it returns before, as the replica that may have started: say that the next
-// time, so that one start is not taken for two.
+// A replica must call Open at least every 30 s, or after State.Again if that is shorter,
+// otherwise other replicas consider it dead. On error Open returns a state that must be
+// passed to the next Open, so that one start is not counted twice.
 func (l *Ledger) Open(ctx context.Context, before State) (State, error) {
 	const op = "open ledger"
 	k := l.keys
@@ -154,17 +144,17 @@ func (l *Ledger) Open(ctx context.Context, before State) (State, error) {
 	upto, seen, first, newest, count := "", "", "", "", ""
 	if h := before.Handover; h != nil && !h.Upto.IsZero() {
 		upto, seen = decimal(h.Upto.UnixMilli()), decimal(before.Last.UnixMilli())
-		if owed := h.Skipped; owed != nil {
-			if err := owed.check(); err != nil {
+		if missed := h.Skipped; missed != nil {
+			if err := missed.check(); err != nil {
 				return before, opError(op, l.name, err)
 			}
-			first, newest, count = decimal(owed.First.UnixMilli()), decimal(owed.Last.UnixMilli()), strconv.Itoa(owed.Count)
+			first, newest, count = decimal(missed.First.UnixMilli()), decimal(missed.Last.UnixMilli()), strconv.Itoa(missed.Count)
 		}
 	}
 	s := l.scripts.open
-	answer, err := l.ask(ctx, s.Call([]string{k.job, k.open, k.runs, k.live, k.tomb(before.replica), k.defs},
+	answer, err := l.ask(ctx, s.Call([]string{k.job, k.open, k.runs, k.tomb(before.replica), k.defs},
 		after, sure, ended, l.cfg.KeepRuns, l.cfg.Retain.Milliseconds(), me, l.cfg.Definition, before.own, start,
-		replicaLapse.Milliseconds(), next, tombTTL.Milliseconds(), l.cfg.Schedule, before.trust(), before.Spec, upto, seen, first, newest, count))
+		next, tombTTL.Milliseconds(), l.cfg.Schedule, before.trust(), before.Spec, upto, seen, first, newest, count))
 	if err != nil {
 		return before, opError(op, l.name, err)
 	}
@@ -175,27 +165,28 @@ func (l *Ledger) Open(ctx context.Context, before State) (State, error) {
 	state.replica, state.back = before.replica, before.back
 	if before.own != 0 && state.Now.Sub(before.Now) > before.away() {
 		state.back = state.Now
+	} else if state.back.After(state.Now) { // the server's clock was set back
+		state.back = state.Now
 	}
 	state.Lost = before.id != "" && state.id != before.id
 	return state, nil
 }
 
-// Leave tells that the replica of that state runs no more ticks, so that replicas
-// of an older definition need not wait until it is missed.
+// Leave deregisters the replica of that state, which runs no more ticks. Replicas of an
+// older definition then take over without waiting until it counts as dead.
 func (l *Ledger) Leave(ctx context.Context, state State) error {
 	const op = "leave ledger"
 	if state.replica == "" || l.cfg.Definition == "" {
 		return nil
 	}
 	s := l.scripts.leave
-	if _, err := l.repeat(ctx, s.Call([]string{l.keys.job, l.keys.live}, state.replica)); err != nil {
+	if _, err := l.persist(ctx, s.Call([]string{l.keys.job}, state.replica)); err != nil {
 		return opError(op, l.name, err)
 	}
 	return nil
 }
 
-// Now is the server's clock, and on which side of it ours stands: the answer
-// lies within half of took of the truth.
+// Now returns the time of the server. The error of now is at most half of took.
 func (l *Ledger) Now(ctx context.Context) (now time.Time, took time.Duration, err error) {
 	t0 := l.engine.Now()
 	answer, err := l.ask(ctx, wire.Command("time"))
@@ -211,20 +202,20 @@ func (l *Ledger) Now(ctx context.Context) (now time.Time, took time.Duration, er
 	return time.Unix(sec, usec*1000).UTC(), took, nil
 }
 
-// Watch calls nudge when something of the job may have changed: a run ended or
-// became open, or messages may have been missed. nudge holds up nothing. A
-// message may be lost, so ask now and then all the same.
+// Watch calls nudge when the job may have changed: a run ended or became open, or messages
+// may have been lost. A slow nudge delays nothing. Messages can be lost, so the caller must
+// also look periodically.
 func (l *Ledger) Watch(nudge func()) (stop func()) {
 	return l.engine.Watch(l.keys.channel, nudge)
 }
 
-// WatchBegins is Watch for the beginning of attempts, which Watch does not tell: who
-// waits for a tick need not look at each.
+// WatchBegins is Watch for the beginnings of attempts. They have their own channel, because
+// replicas that wait for a tick need not look at each.
 func (l *Ledger) WatchBegins(nudge func()) (stop func()) {
 	return l.engine.Watch(l.keys.begins, nudge)
 }
 
-// ask runs a script or command that answers a list and may be repeated.
+// ask runs a script or command that returns a list and may be repeated.
 func (l *Ledger) ask(ctx context.Context, req wire.Request) ([]any, error) {
 	answer, err := l.engine.Ask(ctx, req)
 	if err != nil {
@@ -237,7 +228,7 @@ func (l *Ledger) ask(ctx context.Context, req wire.Request) ([]any, error) {
 	return list, nil
 }
 
-// opError names the operation and the job that an error belongs to.
+// opError adds the operation and the job to errors.
 func opError(op, name string, errs ...error) error {
 	return fmt.Errorf("singleton: %s %q: %w", op, name, errors.Join(errs...))
 }

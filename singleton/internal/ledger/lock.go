@@ -8,14 +8,14 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 )
 
-// A Lock is a mutex under a job's name, which the ledger of that name does not use. It is
-// for work that is no row of ticks. No lock of the application has its name.
+// A Lock is a mutex under the name of a job that has no ledger. It is for work without
+// ticks. Locks of the application cannot have its name.
 type Lock struct {
 	engine engine.Engine
 	name   string
 }
 
-// NewLock returns the lock of a job. It sends nothing. The error is a
+// NewLock returns the lock of a job. It sends no request. The error is a
 // *lockcore.ConfigError.
 func NewLock(c *lockcore.Client, job string, cfg lockcore.LeaseConfig) (*Lock, error) {
 	if rule := input.Fault(job, 200, true); rule != "" {

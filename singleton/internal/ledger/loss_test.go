@@ -124,8 +124,8 @@ func TestDeadReplicasAreForgotten(t *testing.T) {
 			st, err = l.Open(e.Context(), st)
 			testenv.Must(e, err)
 		}
-		if n := e.Raw.HLen(e.Context(), e.key("job/draw", "live")).Val(); n != 1 || st.Replicas != 1 {
-			e.Errorf("%d replicas are kept and %d counted, want 1", n, st.Replicas)
+		if kept := e.replicas(); len(kept) != 1 || st.Replicas != 1 {
+			e.Errorf("%v are kept and %d counted, want 1", kept, st.Replicas)
 		}
 	})
 }

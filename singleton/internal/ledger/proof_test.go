@@ -2,7 +2,6 @@ package ledger_test
 
 import (
 	"fmt"
-	"strconv"
 	"testing"
 	"time"
 
@@ -43,8 +42,7 @@ func TestProofsToTheMillisecond(t *testing.T) {
 				if left == 0 {
 					lapse = 15 * time.Second // it is on trial
 				}
-				j.wants(name+", written down", j.Raw.HGet(j.Context(), j.key(jobName, "live"), "b").Val(), "2 "+j.ms(lapse)+" "+j.ms(left-row.time)+" "+kept)
-				j.wants(name+", the TTL of that", j.left(j.key(jobName, "live")), "1m30s")
+				j.wants(name+", written down", j.field("live:b"), "2 "+j.ms(lapse)+" "+j.ms(left-row.time)+" "+kept)
 			}
 		}
 
@@ -267,10 +265,10 @@ func TestOneFitReplicaIsEnough(t *testing.T) {
 			j.lives("1", row.order, -time.Hour, 0)
 			j.lives("m", row.order, -time.Hour, row.fit)
 			j.lives("z", row.order, -time.Hour, 0)
-			testenv.Must(j.env, j.Raw.HSet(j.Context(), j.key(jobName, "live"), "spoilt", "?").Err())
+			testenv.Must(j.env, j.Raw.HSet(j.Context(), j.key(jobName, "job"), "live:spoilt", "?").Err())
 			j.wants(row.name, j.opens("b", "d2", 2, "", 0), row.want)
 			j.wants(row.name+": replicas", j.said[10], row.replicas)
-			j.wants(row.name+": replicas in all", strconv.FormatInt(j.Raw.HLen(j.Context(), j.key(jobName, "live")).Val(), 10), "4")
+			j.wants(row.name+": a spoilt one", j.field("live:spoilt"), "")
 		}
 		j.stands("def", "d2", "base", "d1", "gen", "2", "top", "2")
 		j.lives("a", 1, -time.Hour, 1)
@@ -283,7 +281,7 @@ func TestOneFitReplicaIsEnough(t *testing.T) {
 		j.lives("z", 3, -time.Hour, 0)
 		j.lives("b", 2, -time.Hour, 1)
 		j.wants("a newer one acts", j.opens("b", "d2", 2, "", 0), "gen 3 mine  own 2 dropped  others 1 watch 1 proof 0 handover ")
-		j.wants("it lapses no sooner", j.Raw.HGet(j.Context(), j.key(jobName, "live"), "b").Val(), "2 "+j.ms(90*time.Second)+" "+j.ms(-time.Hour)+" 1")
+		j.wants("it lapses no sooner", j.field("live:b"), "2 "+j.ms(90*time.Second)+" "+j.ms(-time.Hour)+" 1")
 
 		j.stands("def", "d3", "base", "d1", "gen", "3", "top", "3")
 		j.lives("a", 1, -time.Hour, 1)

@@ -86,7 +86,7 @@ func skipRequest(r jobRequest) jobRequest {
 }
 
 func openRequest(name string, o jobOpening) jobRequest {
-	r := jobRequest{name: name, script: "job_open", keys: []string{"job", "open", "runs", "live", "tomb:1", "defs"}, open: o}
+	r := jobRequest{name: name, script: "job_open", keys: []string{"job", "open", "runs", "tomb:1", "defs"}, open: o}
 	r.args = func(b *jobBench, _ jobState) []any {
 		after, sure, ended, start, trust := "", "", "", "0", int64(0)
 		if o.knows {
@@ -114,7 +114,7 @@ func openRequest(name string, o jobOpening) jobRequest {
 				settled = append(settled[:2], b.last+10, b.last+20, 2)
 			}
 		}
-		return append([]any{after, sure, ended, 10, jobRetain.Milliseconds(), o.me, o.def, o.own, start, 90_000, o.next, 300_000, o.sched, trust, "spec of " + o.def}, settled...)
+		return append([]any{after, sure, ended, 10, jobRetain.Milliseconds(), o.me, o.def, o.own, start, o.next, 300_000, o.sched, trust, "spec of " + o.def}, settled...)
 	}
 	return r
 }
@@ -167,8 +167,8 @@ func jobRequests() []jobRequest {
 		openRequest("open and know the same", jobOpening{knows: true, sure: true}),
 		openRequest("open and know more", jobOpening{knows: true, ahead: 100, sure: true, over: true}),
 		openRequest("open and guess more", jobOpening{knows: true, ahead: 100}),
-		{name: "leave", script: "job_leave", keys: []string{"job", "live"}, args: fixed("r9")},
-		{name: "status", script: "job_status", keys: []string{"job", "open", "live"}, args: fixed()},
+		{name: "leave", script: "job_leave", keys: []string{"job"}, args: fixed("r9")},
+		{name: "status", script: "job_status", keys: []string{"job", "open"}, args: fixed()},
 		{name: "pause", script: "job_pause", keys: []string{"job", "open", "runs"}, args: fixed("1", jobRetain.Milliseconds())},
 		{name: "resume", script: "job_pause", keys: []string{"job", "open", "runs"}, args: fixed("0", jobRetain.Milliseconds())},
 		{name: "trigger", script: "job_trigger", keys: []string{"job", "open", "tomb:1"}, args: fixed(100, 300_000)},

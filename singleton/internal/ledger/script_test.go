@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -104,7 +105,7 @@ func (b *jobBench) establish(s jobState) {
 	last := b.last
 	ctx := b.Context()
 	_, err = b.Raw.Pipelined(ctx, func(p redis.Pipeliner) error {
-		p.Del(ctx, b.keys("job", "open", "runs", "fence", "live", "defs", "tomb:1")...)
+		p.Del(ctx, b.keys("job", "open", "runs", "fence", "defs", "tomb:1")...)
 		p.Set(ctx, b.part("fence"), "1000000000000000", time.Hour)
 		til := b.now + 60_000
 		switch s.ledger {
@@ -120,11 +121,10 @@ func (b *jobBench) establish(s jobState) {
 			}
 			b.note(p, s.noted)
 			p.LPush(ctx, b.part("runs"), `{"tick":"1","outcome":"succeeded"}`)
-			p.HSet(ctx, b.part("live"), "dead", fmt.Sprintf("2 %d 1 1", b.now))
+			p.HSet(ctx, b.part("job"), "live:dead", fmt.Sprintf("2 %d 1 1", b.now))
 			if s.gen == "2" {
-				p.HSet(ctx, b.part("live"), "r9", fmt.Sprintf("2 %d 1 1", til))
+				p.HSet(ctx, b.part("job"), "live:r9", fmt.Sprintf("2 %d 1 1", til))
 			}
-			p.PExpire(ctx, b.part("live"), time.Hour)
 		}
 		if s.paused {
 			p.HSet(ctx, b.part("job"), "paused", b.now-10)
@@ -174,19 +174,25 @@ func (b *jobBench) picture() jobPicture {
 	b.Helper()
 	ctx := b.Context()
 	var job, open *redis.MapStringStringCmd
-	var runs, live *redis.StringSliceCmd
+	var runs *redis.StringSliceCmd
 	var fence, tomb *redis.StringCmd
 	ttls := map[string]*redis.DurationCmd{}
 	_, _ = b.Raw.Pipelined(ctx, func(p redis.Pipeliner) error {
 		job, open, runs = p.HGetAll(ctx, b.part("job")), p.HGetAll(ctx, b.part("open")), p.LRange(ctx, b.part("runs"), 0, -1)
-		live, fence, tomb = p.HKeys(ctx, b.part("live")), p.Get(ctx, b.part("fence")), p.Get(ctx, b.part("tomb:1"))
-		for _, part := range []string{"job", "open", "runs", "fence", "live", "tomb:1"} {
+		fence, tomb = p.Get(ctx, b.part("fence")), p.Get(ctx, b.part("tomb:1"))
+		for _, part := range []string{"job", "open", "runs", "fence", "tomb:1"} {
 			ttls[part] = p.PTTL(ctx, b.part(part))
 		}
 		return nil
 	})
-	s := jobPicture{job: job.Val(), open: map[string]string{}, fence: fence.Val(), tomb: tomb.Val(), live: live.Val(), ttl: map[string]time.Duration{}}
+	s := jobPicture{job: job.Val(), open: map[string]string{}, fence: fence.Val(), tomb: tomb.Val(), ttl: map[string]time.Duration{}}
 	delete(s.job, "took")
+	for field := range s.job {
+		if replica, ok := strings.CutPrefix(field, "live:"); ok {
+			s.live = append(s.live, replica)
+			delete(s.job, field)
+		}
+	}
 	if s.job["id"] != "7" && s.job["id"] != "" {
 		s.job["id"] = "another"
 	}

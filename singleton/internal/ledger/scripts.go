@@ -12,7 +12,7 @@ import (
 //go:embed lua/*.lua
 var luaFiles embed.FS
 
-// scripts are all that change a ledger.
+// scripts are all scripts that change a ledger.
 type scripts struct {
 	open, leave, status, pause, trigger                    *wire.Script
 	claim, renew, complete, abandon, retry, raise, skipped *wire.Script

@@ -11,65 +11,65 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 )
 
-// State is how a job stands, on the server's clock.
+// A State is the state of a job, by the server's clock.
 type State struct {
 	Now         time.Time // the server's
 	Last        time.Time // the newest tick that is accounted for: run, being run, or skipped
 	LastSuccess time.Time // the newest tick that succeeded; zero: none
-	Next        time.Time // the tick that comes next, as a replica saw it last; zero: none said
-	Freed       time.Time // when the newest run to end did so; zero: none has
-	Held        time.Time // since when runs had been held then, with no gap of a TTL; zero: not known
+	Next        time.Time // the next tick, as last reported by a replica; zero: none
+	Freed       time.Time // when the newest ended run ended; zero: none has
+	Held        time.Time // since when runs had been held then, with no gap of a TTL; zero: unknown
 	Paused      bool
 	PausedSince time.Time
 	Resumed     time.Time // when it was resumed last; zero: never
-	Halted      time.Time // since when it had been paused then; zero: not known
-	// Begun is when the ledger was begun: no tick up to then was ever claimed or
-	// skipped. Zero: it is not known, as the ledger has lost data since.
+	Halted      time.Time // since when it had been paused then; zero: unknown
+	// Begun is when the ledger was created: no tick up to then was claimed or skipped.
+	// Zero: unknown, because the ledger has lost data since.
 	Begun time.Time
-	// Fresh: nothing was claimed or skipped yet, and Last is when the ledger was begun.
+	// Fresh: nothing was claimed or skipped yet, and Last is when the ledger was created.
 	Fresh bool
-	// Generation is the present definition's place in the order in which the job's
-	// definitions have started. It is lower than before while none of a newer one is
-	// alive.
+	// Generation is the number of the active definition, counted in the order in which the
+	// job's definitions have started. It decreases while no replica of a newer definition
+	// is alive.
 	Generation int
-	// Superseded: the present generation is not the caller's, see Config.Definition.
+	// Superseded: the caller's definition is not active, see Config.Definition.
 	Superseded bool
-	Replicas   int       // of the present generation, as far as they were heard of
+	Replicas   int       // known replicas of the active definition
 	Others     int       // of other definitions
 	Open       []OpenRun // runs that have not ended, oldest first
-	// Lost: the ledger that the caller knew was lost, or set back, and has been begun
-	// again or set right since.
+	// Lost: the ledger that the caller knew was lost or set back, and was created again or
+	// restored since.
 	Lost bool
-	// Spec is what the ticks are of the definition that acts, as its replicas have said.
+	// Spec is the schedule of the active definition, as its replicas have stored it.
 	Spec string
-	// Again is after how long the caller is to look again; zero: within 30 s.
+	// Again is the time until the caller must look again; zero: 30 s.
 	Again time.Duration
-	// Handover is not nil if the caller's definition may take over as soon as its next
-	// Open says what the former schedule owes.
+	// Handover is not nil if the caller's definition can take over. Its next Open must then
+	// say which due ticks of the former schedule did not run.
 	Handover *Handover
-	// Dropped: this Open has recorded the ticks that its Handover has said.
+	// Dropped: this Open has recorded the ticks of its Handover as skipped.
 	Dropped bool
 
-	replica string    // the caller, as one of the replicas
-	own     int       // the place of its own definition in the order; 0: not told yet
-	back    time.Time // when its replica was first heard again; zero: it was never away
-	watch   bool      // the definition that acts is on trial
+	replica string    // the id of the caller
+	own     int       // the number of its own definition; 0: not known yet
+	back    time.Time // when the replica first looked again after an absence; zero: it was never absent
+	watch   bool      // the active definition is on trial
 	id      string    // of the ledger
 }
 
-// A Handover is what a definition that takes over says of the schedule before its own.
-// Spec is what the ticks of that are. Set Upto to an instant that is not later than Now,
-// and Skipped to the ticks of the former schedule from Last up to there, and open the
-// ledger with that state. The ticks of the new schedule begin after Upto.
+// A Handover passes the ticks of the former schedule to the definition that takes over.
+// Spec is the former schedule. Set Upto to an instant that is not later than Now, and
+// Skipped to the ticks of the former schedule after Last up to Upto, and call Open with
+// that state. The ticks of the new schedule begin after Upto.
 type Handover struct {
 	Spec    string
 	Upto    time.Time
-	Skipped *Skip // nil: none are owed; its Reason is not used
+	Skipped *Skip // nil: none; its Reason is ignored
 }
 
-// away is how long a replica that does not look may have missed what others do: half of
-// the time after which they are taken for dead. For so long it looks again before it takes
-// others for dead, as they may have been away for the same reason.
+// away is how long a replica may go without looking until it may have missed others: half
+// of the time after which they count as dead. After such a pause it looks again for as long
+// before it considers others dead, as they may have been absent for the same reason.
 func (st State) away() time.Duration {
 	if st.watch {
 		return trialLapse / 2
@@ -77,8 +77,8 @@ func (st State) away() time.Duration {
 	return replicaLapse / 2
 }
 
-// trust is up to when, in ms, the replica may take others for dead that were not heard
-// of: as long as it looks all the time.
+// trust returns the time, in ms, up to which the replica may consider silent replicas dead,
+// as long as it looks without a pause.
 func (st State) trust() string {
 	if st.own == 0 || !st.back.IsZero() && st.Now.Sub(st.back) < st.away() {
 		return "0"
@@ -86,8 +86,8 @@ func (st State) trust() string {
 	return decimal(st.Now.Add(st.away()).UnixMilli())
 }
 
-// OpenRun is a run that has not ended: under way if Left is positive, else to be
-// taken over, or, with Attempt 0, not begun yet.
+// An OpenRun is a run that has not ended. It is running if Left is positive. Otherwise
+// another replica may take it over or, if Attempt is 0, start it.
 type OpenRun struct {
 	Tick    time.Time
 	Attempt int
@@ -97,12 +97,12 @@ type OpenRun struct {
 	Left    time.Duration
 }
 
-// triggerShift is what a trigger's tick is later than its instant: 4459 years, in
-// ms. No schedule comes near, and it still fits where a tick does.
+// triggerShift is the difference between the tick of a triggered run and when it was
+// triggered: 4459 years in ms. No schedule reaches such ticks, and they still fit where a
+// tick does.
 const triggerShift = 1 << 47
 
-// TriggeredAt tells of the tick of a run whether it was triggered, and when; the
-// tick of such a run is only a name, which no schedule ever uses.
+// TriggeredAt returns whether a run was triggered, and when, given its tick.
 func TriggeredAt(tick time.Time) (at time.Time, triggered bool) {
 	ms := tick.UnixMilli()
 	if ms < triggerShift {
@@ -111,7 +111,7 @@ func TriggeredAt(tick time.Time) (at time.Time, triggered bool) {
 	return time.UnixMilli(ms - triggerShift).UTC(), true
 }
 
-// instant is when a tick comes due, a trigger's too.
+// instant returns when a tick is due, or its run was triggered.
 func instant(tick time.Time) time.Time {
 	if at, ok := TriggeredAt(tick); ok {
 		return at
@@ -119,27 +119,27 @@ func instant(tick time.Time) time.Time {
 	return tick
 }
 
-// remembered is what a state says about a ledger that was lost since, or set
-// back, as job_open wants it.
+// remembered returns the arguments of job_open that restore a ledger which was lost or set
+// back.
 func (l *Ledger) remembered(st State) (after, sure, ended string) {
 	if st.Last.IsZero() {
 		return "", "", ""
 	}
 	last := st.Last.UnixMilli()
 	if st.Fresh {
-		return decimal(last), "", "" // where to begin, no more than that
+		return decimal(last), "", "" // only where the ledger begins
 	}
 	over := last
 	for _, open := range st.Open {
 		over = min(over, open.Tick.UnixMilli()-1)
 	}
 	if l.cfg.MaxAttempts == 1 {
-		return decimal(last), "1", decimal(over) // what was open is not run again
+		return decimal(last), "1", decimal(over) // open runs are not run again
 	}
 	return decimal(over), "1", decimal(over)
 }
 
-// readState reads what part_state.lua says.
+// readState reads the reply that part_state.lua makes.
 func readState(s *wire.Script, answer []any) (st State, err error) {
 	const head = 22
 	switch code, _ := answer[0].(int64); {

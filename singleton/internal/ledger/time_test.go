@@ -28,14 +28,14 @@ func (j *timedJob) keys(parts ...string) []string {
 // stands writes the job anew: its newest accounted tick is a second ago.
 func (j *timedJob) stands(fields ...any) {
 	j.Helper()
-	testenv.Must(j.env, j.Raw.Del(j.Context(), j.keys("job", "open", "runs", "fence", "live", "defs", "tomb:1")...).Err())
+	testenv.Must(j.env, j.Raw.Del(j.Context(), j.keys("job", "open", "runs", "fence", "defs", "tomb:1")...).Err())
 	testenv.Must(j.env, j.Raw.HSet(j.Context(), j.key(jobName, "job"), append([]any{"v", "1", "id", "7", "last", j.ms(-time.Second)}, fields...)...).Err())
 }
 
 // lives writes down a replica.
 func (j *timedJob) lives(name string, order int, since time.Duration, fit int) {
 	j.Helper()
-	testenv.Must(j.env, j.Raw.HSet(j.Context(), j.key(jobName, "live"), name, fmt.Sprintf("%d %s %s %d", order, j.ms(minute), j.ms(since), fit)).Err())
+	testenv.Must(j.env, j.Raw.HSet(j.Context(), j.key(jobName, "job"), "live:"+name, fmt.Sprintf("%d %s %s %d", order, j.ms(minute), j.ms(since), fit)).Err())
 }
 
 func (j *timedJob) field(name string) string {
@@ -47,15 +47,15 @@ func (j *timedJob) field(name string) string {
 // generation acts and whether it is the caller's, and what names, as `2 1 proof 0 watch `.
 func (j *timedJob) opens(me, def string, own int, start string, trust time.Duration, sched ...any) string {
 	j.Helper()
-	args := append([]any{"", "", "", 10, 3600000, me, def, own, start, 90000, "", 300000}, "", j.ms(trust), "")
+	args := append([]any{"", "", "", 10, 3600000, me, def, own, start, "", 300000}, "", j.ms(trust), "")
 	if len(sched) > 0 {
-		args = append(args[:12], sched[0], j.ms(trust), "spec")
+		args = append(args[:11], sched[0], j.ms(trust), "spec")
 		args = append(args, sched[1:]...)
 	}
-	for len(args) < 20 {
+	for len(args) < 19 {
 		args = append(args, "")
 	}
-	answer := j.run("job_open", j.keys("job", "open", "runs", "live", "tomb:1", "defs"), args...)
+	answer := j.run("job_open", j.keys("job", "open", "runs", "tomb:1", "defs"), args...)
 	f := strings.Split(strings.Trim(answer, "[]"), " ")
 	if len(f) < 22 {
 		j.Fatalf("job_open answers %s", answer)
@@ -73,7 +73,7 @@ func TestSchemasAreNotSetBack(t *testing.T) {
 			j.wants("schema "+before+", TTL, and the next tick, which the caller does not know", j.field("v")+" "+j.field("retain")+" "+j.field("next"), after+" 3600000 n")
 		}
 		j.stands("v", "3")
-		j.wants("schema 3", j.run("job_open", j.keys("job", "open", "runs", "live", "tomb:1", "defs"), "", "", "", 10, 3600000, "", "", 0, "", 90000, "", 300000, "", "0", "", "", "", "", "", ""), "[11]")
+		j.wants("schema 3", j.run("job_open", j.keys("job", "open", "runs", "tomb:1", "defs"), "", "", "", 10, 3600000, "", "", 0, "", "", 300000, "", "0", "", "", "", "", "", ""), "[11]")
 	})
 }
 
@@ -150,7 +150,7 @@ func TestIdentitiesOfLedgers(t *testing.T) {
 		us := strconv.FormatInt(j.now.UnixMicro(), 10)
 		asks := func(after, sure, ended string) {
 			j.Helper()
-			j.run("job_open", j.keys("job", "open", "runs", "live", "tomb:1", "defs"), after, sure, ended, 10, 3600000, "", "", 0, "", 90000, "", 300000, "", "0", "", "", "", "", "", "")
+			j.run("job_open", j.keys("job", "open", "runs", "tomb:1", "defs"), after, sure, ended, 10, 3600000, "", "", 0, "", "", 300000, "", "0", "", "", "", "", "", "")
 		}
 		for _, row := range []struct {
 			name, after, sure, want string
@@ -247,8 +247,8 @@ func TestDefinitionsThatAreListed(t *testing.T) {
 func TestStatusToTheMillisecond(t *testing.T) {
 	jobToTheMillisecond(t, func(j *timedJob) {
 		us := strconv.FormatInt(j.now.UnixMicro(), 10)
-		status := func() string { return j.run("job_status", j.keys("job", "open", "live")) }
-		testenv.Must(j.env, j.Raw.Del(j.Context(), j.keys("job", "open", "live")...).Err())
+		status := func() string { return j.run("job_status", j.keys("job", "open")) }
+		testenv.Must(j.env, j.Raw.Del(j.Context(), j.keys("job", "open")...).Err())
 		j.wants("no ledger", status(), "[10]")
 		j.stands("v", "3")
 		j.wants("a newer schema", status(), "[11]")

@@ -1,5 +1,5 @@
-// Hand does to a process of another pod what Kubernetes has no command for. It runs
-// as root, privileged, with the node's process ids and cgroups, on the pod's node:
+// Hand affects a process of another pod in ways for which Kubernetes has no command. It runs as
+// root, privileged, with the node's process IDs and cgroups, on the node of the pod:
 //
 //	hand kill POD PROGRAM   SIGKILL to the process
 //	hand oom POD PROGRAM    takes memory in the process's cgroup until the kernel
@@ -47,15 +47,15 @@ func run(args []string) error {
 	return fmt.Errorf("the first argument is %q; it must be kill or oom", args[0])
 }
 
-// find returns the process of the pod that runs the program. A container's host name
-// is its pod's name.
+// find returns the process of the pod that runs the program. The host name of a container is the
+// name of its pod.
 func find(pod, program string) (int, error) {
 	folders, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {
 		return 0, err
 	}
 	for _, folder := range folders {
-		// A process may have ended since.
+		// A process may have ended in the meantime.
 		command, err1 := os.ReadFile(filepath.Join(folder, "cmdline"))
 		environment, err2 := os.ReadFile(filepath.Join(folder, "environ"))
 		if errors.Join(err1, err2) != nil {
@@ -69,9 +69,9 @@ func find(pod, program string) (int, error) {
 	return 0, fmt.Errorf("the pod %s has no process %s", pod, program)
 }
 
-// starve fills the cgroup of the process until it is gone. What fills it are files in
-// memory: they count for the cgroup of who writes them, and not for the writer when
-// the kernel looks for the largest process to kill.
+// starve fills the cgroup of the process until the process is gone. It uses files in memory, which
+// count for the cgroup of the writer, but not for the writer when the kernel selects the largest
+// process to kill.
 func starve(pid int) error {
 	group, err := memoryGroup(pid)
 	if err != nil {
@@ -94,7 +94,7 @@ func starve(pid int) error {
 		if n == most {
 			return fmt.Errorf("%d has outlived %d times that its memory was filled", pid, n)
 		}
-		// It ends when there is no memory left, killed or not.
+		// The child ends when no memory is left, killed or not.
 		cmd := exec.Command(self, "fill", group)
 		out, err := cmd.CombinedOutput()
 		fmt.Printf("filled: %v %s\n", err, out)
@@ -104,7 +104,7 @@ func starve(pid int) error {
 	return nil
 }
 
-// memoryGroup is the folder of the process's cgroup that limits memory.
+// memoryGroup returns the directory of the process's cgroup that limits memory.
 func memoryGroup(pid int) (string, error) {
 	lines, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
 	if err != nil {
@@ -129,11 +129,11 @@ func isFile(path string) bool {
 }
 
 const (
-	files = "/fill/memory" // where the pod has a volume in memory
+	files = "/fill/memory" // the in-memory volume of the pod
 	most  = 100
 )
 
-// fill joins the cgroup and takes memory there until it is killed or gets no more.
+// fill joins the cgroup and allocates memory there until it is killed or allocation fails.
 func fill(group string) error {
 	if err := os.WriteFile(group+"/cgroup.procs", []byte(strconv.Itoa(os.Getpid())), 0); err != nil {
 		return err

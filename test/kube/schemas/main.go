@@ -1,11 +1,11 @@
-// Schemas writes the JSON schemas that kubeconform reads, so that it need not fetch
-// them: of Kubernetes' own kinds from the API description in the k8s.io/kubernetes
-// module, of others from their CustomResourceDefinitions.
+// Schemas writes the JSON schemas for kubeconform, so that it need not download them. The schemas
+// of Kubernetes' own kinds come from the API description in the k8s.io/kubernetes module, all
+// others from their CustomResourceDefinitions.
 //
 //	schemas FOLDER swagger.json [CRD.yaml...]
 //
-// A file is named after kind, first part of the group and version, in lower case:
-// deployment-apps-v1.json. Objects are closed, so that a misspelt field is found.
+// The name of a file consists of kind, first part of the group, and version, in lower case:
+// deployment-apps-v1.json. Objects are closed, so that misspelt fields are errors.
 package main
 
 import (
@@ -55,7 +55,7 @@ func run(args []string) error {
 	return nil
 }
 
-// kind names the kind of an object.
+// kind identifies the kind of an object.
 type kind struct {
 	Group   string `json:"group"`
 	Version string `json:"version"`
@@ -76,7 +76,7 @@ func (k kind) apiVersion() string { return strings.TrimPrefix(k.Group+"/"+k.Vers
 // node is a part of a schema.
 type node = map[string]any
 
-// whole makes the schema of an object out of that of its kind.
+// whole returns the schema of an object from that of its kind.
 func (k kind) whole(n node) node {
 	properties, ok := n["properties"].(node)
 	if !ok {
@@ -90,8 +90,8 @@ func (k kind) whole(n node) node {
 	return n
 }
 
-// kubernetes reads the API description. Kinds that belong to several groups, such as
-// DeleteOptions, are none that a chart holds.
+// kubernetes reads the API description. It skips kinds that belong to several groups, such as
+// DeleteOptions, since a chart contains none.
 func kubernetes(file string) (map[kind]node, error) {
 	content, err := os.ReadFile(file)
 	if err != nil {
@@ -136,14 +136,14 @@ func kinds(definition node) ([]kind, error) {
 
 const local = "#/definitions/"
 
-// collect puts into used what the schema refers to, and what that refers to.
+// collect adds all schemas to used that the schema refers to, directly or indirectly.
 func collect(v any, definitions map[string]node, used node) {
 	switch v := v.(type) {
 	case node:
 		if ref, ok := v["$ref"].(string); ok {
 			name := strings.TrimPrefix(ref, local)
 			if _, there := used[name]; !there {
-				used[name] = node{} // it may refer to itself
+				used[name] = node{} // the schema may refer to itself
 				n := translate(definitions[name])
 				used[name] = n
 				collect(n, definitions, used)
@@ -192,9 +192,9 @@ func custom(file string, all map[kind]node) error {
 	return nil
 }
 
-// translate makes JSON schema of the OpenAPI that Kubernetes writes: references are
-// to the same file, objects are closed, and what Kubernetes takes as either number or
-// text is said to be that. Formats are left out, as Kubernetes has its own.
+// translate converts Kubernetes' OpenAPI to JSON schema. References point to the same file, objects
+// are closed, and values that may be a number or a string have both types. Formats are removed,
+// since Kubernetes defines its own.
 func translate(n node) node {
 	if ref, ok := n["$ref"].(string); ok {
 		switch {

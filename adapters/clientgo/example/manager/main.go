@@ -1,11 +1,10 @@
-// Command manager is a controller-runtime manager whose leader is elected over
-// Redis. Start it in two or three terminals, and end the one that leads:
+// Command manager is a controller-runtime manager whose leader is elected with Redis. Start
+// it in two or three terminals, and end the leader:
 //
 //	go run ./example/manager -redis 127.0.0.1:6379 -identity one
 //
-// It needs no Kubernetes: the work of its leader is to tell the time. A manager
-// with controllers is made the same way, with the rest.Config of its cluster in
-// place of the one here.
+// It needs no Kubernetes: the leader's work is to log a line every few seconds. A manager with
+// controllers is created in the same way, with the rest.Config of its cluster.
 package main
 
 import (
@@ -29,7 +28,7 @@ import (
 
 func main() {
 	addr := flag.String("redis", "127.0.0.1:6379", "host:port of the Redis server")
-	identity := flag.String("identity", "", "who this replica is; default: the host name and a random suffix")
+	identity := flag.String("identity", "", "name of this replica (default: the host name and a random suffix)")
 	flag.Parse()
 	if err := run(ctrl.SetupSignalHandler(), *addr, *identity); err != nil {
 		fmt.Fprintln(os.Stderr, "manager:", err)
@@ -37,7 +36,7 @@ func main() {
 	}
 }
 
-// run returns when ctx ends or the lead is lost. The process must end then: a
+// run returns when ctx ends or the leadership is lost. Then the process must end, since a
 // manager cannot be started twice.
 func run(ctx context.Context, addr, identity string) error {
 	say := funcr.New(func(_, line string) { fmt.Println(time.Now().Format("15:04:05.000"), line) }, funcr.Options{})
@@ -51,14 +50,13 @@ func run(ctx context.Context, addr, identity string) error {
 	}
 	defer client.Close(context.WithoutCancel(ctx))
 
-	// This, and the line below that passes it on, is all that changes for an
-	// existing manager.
+	// An existing manager changes only here and at LeaderElectionResourceLockInterface below.
 	lock, err := clientgo.NewLock(client, "default/clock", clientgo.Config{})
 	if err != nil {
 		return err
 	}
 
-	// Without controllers and caches nobody asks the API server anything.
+	// Without controllers and caches, no request is sent to the API server.
 	mgr, err := ctrl.NewManager(&rest.Config{Host: "http://127.0.0.1:1"}, ctrl.Options{
 		LeaderElection:                      true,
 		LeaderElectionResourceLockInterface: lock,
@@ -75,20 +73,19 @@ func run(ctx context.Context, addr, identity string) error {
 	if err := mgr.Add(clock{lock, say.WithName(lock.Identity()).Info}); err != nil {
 		return err
 	}
-	say.Info("standing for election", "lock", lock.Describe(), "identity", lock.Identity())
+	say.Info("campaigning", "lock", lock.Describe(), "identity", lock.Identity())
 	return mgr.Start(ctx)
 }
 
-// A clock tells the time while its manager leads.
+// A clock logs a line every few seconds while its manager leads.
 type clock struct {
 	lock *clientgo.Lock
 	say  func(msg string, kv ...any)
 }
 
-// Start is called when this replica leads. The lead is given up when it has
-// returned.
+// Start is called when this replica leads. The leadership is released after it has returned.
 func (c clock) Start(ctx context.Context) error {
-	ctx, stop := c.lock.Bind(ctx) // done before another may lead, also after a pause
+	ctx, stop := c.lock.Bind(ctx) // done before another replica may lead, also after a pause
 	defer stop()
 	c.say("leading")
 	defer c.say("stopped")
@@ -107,5 +104,5 @@ func (c clock) Start(ctx context.Context) error {
 	}
 }
 
-// NeedLeaderElection is that only the leader runs it.
+// NeedLeaderElection returns true, so only the leader runs the clock.
 func (c clock) NeedLeaderElection() bool { return true }

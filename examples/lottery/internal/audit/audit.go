@@ -1,5 +1,5 @@
-// Package audit compares three accounts of the lottery: what the schedule asks
-// for, what the database holds, and what the ledger in Redis says was run.
+// Package audit compares three records of the lottery: the noons of the schedule, the draws
+// in the database, and the runs in the Redis ledger.
 package audit
 
 import (
@@ -13,27 +13,26 @@ import (
 	"github.com/noonlock/noonlock/singleton"
 )
 
-// Report is what was compared and what is wrong with it.
+// Report is the result of a comparison.
 type Report struct {
-	Noons    int // that the schedule has in the range
-	Draws    int // in the database, in the range
-	Recorded int // by the ledger as succeeded, in the range
+	Noons    int // of the schedule in the range
+	Draws    int // in the database in the range
+	Recorded int // as succeeded in the ledger in the range
 	Again    int // runs that took more than one attempt
 	Findings []store.Finding
 }
 
-// Ledger is where a Report reads what was run; a *singleton.Job is one.
+// Ledger is the source of the runs of a Report. A *singleton.Job is one.
 type Ledger interface {
 	Runs(ctx context.Context, n int) ([]singleton.Entry, error)
 }
 
-// Check reads everything and changes nothing. The error says that it could not,
-// or that the range has no noon (store.ErrNothingExpected).
+// Check compares the three records. It changes nothing. It returns an error if a record
+// cannot be read or the range has no noon (store.ErrNothingExpected).
 //
-// Beside what store.Verify looks at, each draw must stand in the ledger as a run
-// that succeeded. That run may be a later attempt than the one that drew: a
-// replica that died between its commit and saying so has drawn all the same, and
-// its successor finds that done.
+// In addition to the checks of store.Verify, each draw must be in the ledger as a run that
+// succeeded. That run may be a later attempt than the one that drew: if a replica dies
+// between its commit and the record in the ledger, the next attempt finds the draw done.
 func Check(ctx context.Context, st *store.Store, ledger Ledger, want store.Expected) (Report, error) {
 	findings, err := st.Verify(ctx, want, nil)
 	if err != nil {
@@ -56,7 +55,7 @@ func Check(ctx context.Context, st *store.Store, ledger Ledger, want store.Expec
 	return report, nil
 }
 
-// within are the runs of the range by their noon. Skipped noons are none.
+// within returns the runs in the range by their noon, without skipped noons.
 func within(runs []singleton.Entry, since, until time.Time) map[int64]singleton.Entry {
 	found := map[int64]singleton.Entry{}
 	for _, run := range runs {
@@ -74,11 +73,11 @@ func (r *Report) compare(draws []store.Draw, runs map[int64]singleton.Entry) {
 		run, known := runs[d.Tick.UnixMilli()]
 		switch {
 		case !known:
-			r.find(d.Tick, store.Unledgered, "the ledger in Redis knows no run of it")
+			r.find(d.Tick, store.Unledgered, "the ledger in Redis has no run of it")
 		case run.Outcome != singleton.OutcomeSucceeded:
-			r.find(d.Tick, store.Unledgered, "the ledger in Redis has it as "+run.Outcome)
+			r.find(d.Tick, store.Unledgered, "the ledger in Redis records it as "+run.Outcome)
 		case d.Token > run.Token || d.Attempt > run.Attempt || d.Token == run.Token && d.Attempt == run.Attempt && d.DrawnBy != run.Holder:
-			r.find(d.Tick, store.Unledgered, "the ledger in Redis has it as done by another run")
+			r.find(d.Tick, store.Unledgered, "the ledger in Redis records it as done by another run")
 		}
 	}
 	for tick, run := range runs {
@@ -90,12 +89,12 @@ func (r *Report) compare(draws []store.Draw, runs map[int64]singleton.Entry) {
 		}
 		r.Recorded++
 		if !drawn[tick] {
-			r.find(run.Tick, store.Unrecorded, "the ledger in Redis has it as done, but there is no draw")
+			r.find(run.Tick, store.Unrecorded, "the ledger in Redis records it as done, but there is no draw")
 		}
 	}
 }
 
-// explain says of missing noons that the ledger has them as skipped, and why.
+// explain adds to missing noons the reason for which the ledger records them as skipped.
 func (r *Report) explain(runs []singleton.Entry) {
 	for i, f := range r.Findings {
 		if f.Kind != store.Missing {
@@ -105,7 +104,7 @@ func (r *Report) explain(runs []singleton.Entry) {
 			return run.Outcome == singleton.OutcomeSkipped && !f.Tick.Before(run.Tick) && !f.Tick.After(run.Last)
 		})
 		if at >= 0 {
-			r.Findings[i].Detail += "; the ledger in Redis has it as skipped: " + runs[at].Error
+			r.Findings[i].Detail += "; the ledger in Redis records it as skipped: " + runs[at].Error
 		}
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/noonlock/noonlock/singleton"
 )
 
-// Of the noons that are missing those are told apart that the job's policy skipped.
+// Missing noons that the job has skipped are reported with the reason.
 func TestSkippedNoonsAreExplained(t *testing.T) {
 	t.Parallel()
 	ledger := standing{runs: []singleton.Entry{
@@ -29,7 +29,7 @@ func TestSkippedNoonsAreExplained(t *testing.T) {
 	for _, f := range report.Findings {
 		minute := int(f.Tick.Sub(base).Minutes())
 		switch {
-		case f.Kind == store.Missing && f.Detail == "there is no draw; the ledger in Redis has it as skipped: missed":
+		case f.Kind == store.Missing && f.Detail == "there is no draw; the ledger in Redis records it as skipped: missed":
 			skipped = append(skipped, minute)
 		case f.Kind == store.Missing && f.Detail == "there is no draw":
 			unexplained = append(unexplained, minute)

@@ -12,35 +12,34 @@ import (
 	"github.com/noonlock/noonlock/singleton"
 )
 
-// onTime is how long after a noon came due nobody is late with it.
+// onTime is the time after its due time within which a draw is not late.
 const onTime = 10 * time.Second
 
-// A Cut is an end of a range that was moved, and why.
+// A Cut is an end of a range that was moved, and the reason.
 type Cut struct {
 	At     time.Time
 	Reason string
 }
 
-// Narrowed are the ends of a range that Narrow has moved; nil: it has not.
+// Narrowed holds the ends of a range that Narrow has moved; nil: not moved.
 type Narrowed struct {
 	Since, Until *Cut
 }
 
-// Standing is where Narrow reads how the job stands; a *singleton.Job is one.
+// Standing is the source of the job's status for Narrow. A *singleton.Job is one.
 type Standing interface {
 	Ledger
 	Status(ctx context.Context) (singleton.Status, error)
 }
 
-// Narrow takes from a range what cannot be judged: the noons before the lottery
-// began, which nobody was there to draw, and the newest ones, if they are being drawn
-// at this moment or have only just come due. What is left, none at times, has ended
-// for good: Check may read it while the lottery goes on.
+// Narrow removes noons that cannot be checked from a range: those before the lottery began,
+// and the newest ones if they are being drawn or are only just due. The remaining noons,
+// possibly none, are final, so Check may read them while the lottery runs.
 //
-// The lottery began with its ledger, or with the first draw in the database if that
-// is older: a ledger that was lost and begun anew excuses no noon since then. A ledger
-// that does not know its beginning any more began with the oldest trace of it; if
-// older traces may have been dropped, nothing is excused.
+// The lottery began with its ledger, or with the first draw in the database if that is
+// older. So if a ledger was lost and created again, noons before the new one are still
+// checked. If a ledger has lost its beginning, the lottery began with its oldest record. If
+// older records may have been dropped, the start of the range is not moved.
 func Narrow(ctx context.Context, st *store.Store, ledger Standing, want store.Expected) (store.Expected, Narrowed, error) {
 	var cut Narrowed
 	state, err := ledger.Status(ctx)
@@ -71,22 +70,22 @@ func Narrow(ctx context.Context, st *store.Store, ledger Standing, want store.Ex
 	return want, cut, nil
 }
 
-// beginning is where the range begins instead; nil: where it does.
+// beginning returns the new start of the range, or nil to keep it.
 func beginning(ctx context.Context, st *store.Store, ledger Ledger, state singleton.Status, want store.Expected) (*Cut, error) {
 	first, err := st.First(ctx, want.Job)
 	if err != nil {
 		return nil, err
 	}
-	began := &Cut{state.Begun.Add(time.Millisecond), "the ledger in Redis was begun just before, and no draw is older"} // the instant itself is not claimed
+	began := &Cut{state.Begun.Add(time.Millisecond), "the ledger in Redis begins just before it, and no draw is older"} // the job does not claim the instant itself
 	if state.Begun.IsZero() {
 		oldest, err := oldestTrace(ctx, ledger, state)
 		if err != nil || oldest.IsZero() {
 			return nil, err
 		}
-		began = &Cut{oldest, "the ledger in Redis has lost its beginning, and no trace of the lottery is older"}
+		began = &Cut{oldest, "the ledger in Redis has lost its beginning, and no record of the lottery is older"}
 	}
 	if !first.IsZero() && first.Before(began.At) {
-		began = &Cut{first, "that is the first draw in the database, and the ledger in Redis is not older"}
+		began = &Cut{first, "it is the first draw in the database, and the ledger in Redis is not older"}
 	}
 	if !began.At.After(want.Since) {
 		return nil, nil
@@ -94,8 +93,8 @@ func beginning(ctx context.Context, st *store.Store, ledger Ledger, state single
 	return began, nil
 }
 
-// oldestTrace is the oldest noon that the ledger knows; zero if it knows none, or may
-// have forgotten older ones.
+// oldestTrace returns the oldest noon in the ledger. It returns the zero time if there is
+// none, or if the ledger may have dropped older ones.
 func oldestTrace(ctx context.Context, ledger Ledger, state singleton.Status) (oldest time.Time, err error) {
 	runs, err := ledger.Runs(ctx, noon.KeepRuns)
 	if err != nil || len(runs) >= noon.KeepRuns {
@@ -116,8 +115,8 @@ func oldestTrace(ctx context.Context, ledger Ledger, state singleton.Status) (ol
 	return oldest, nil
 }
 
-// pending is why a noon may not have been drawn yet without anything being wrong;
-// empty: it should have been.
+// pending returns why a noon may correctly be undrawn at the moment, or "" if it should
+// have been drawn.
 func pending(state singleton.Status, tick time.Time) string {
 	at := slices.IndexFunc(state.Open, func(open singleton.Open) bool { return open.Tick.Equal(tick) })
 	if at >= 0 && state.Open[at].Running {
@@ -125,7 +124,7 @@ func pending(state singleton.Status, tick time.Time) string {
 	}
 	settled := at < 0 && !tick.After(state.Last)
 	if !settled && state.Replicas > 0 && state.Now.Sub(tick).Abs() < onTime {
-		return fmt.Sprintf("it comes due within %s of now", onTime)
+		return fmt.Sprintf("it is due within %s of now", onTime)
 	}
 	return ""
 }

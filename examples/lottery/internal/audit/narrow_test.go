@@ -16,7 +16,7 @@ import (
 	"github.com/noonlock/noonlock/singleton/sqlonce"
 )
 
-// standing is a ledger as it says that it stands.
+// standing is a ledger with a fixed status and fixed runs.
 type standing struct {
 	state singleton.Status
 	runs  []singleton.Entry
@@ -27,12 +27,12 @@ func (s standing) Status(context.Context) (singleton.Status, error) { return s.s
 
 func (s standing) Runs(context.Context, int) ([]singleton.Entry, error) { return s.runs, nil }
 
-// The noons of these tests: one a minute, numbered from 0.
+// The noons of these tests, one per minute, numbered from 0.
 var base = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
 func at(minute float64) time.Time { return base.Add(time.Duration(minute * float64(time.Minute))) }
 
-// drawn is a database with draws of those noons.
+// drawn returns a database with draws of these noons.
 func drawn(t *testing.T, minutes ...float64) *store.Store {
 	t.Helper()
 	dsn, err := store.ParseDSN("sqlite:" + filepath.Join(t.TempDir(), "lottery.db"))
@@ -45,7 +45,7 @@ func drawn(t *testing.T, minutes ...float64) *store.Store {
 	}
 	t.Cleanup(func() { st.Close() })
 	for _, minute := range minutes {
-		run := sqlonce.Run{Job: noon.Job, Tick: at(minute), Attempt: 1, Token: 1, Holder: "me"}
+		run := sqlonce.Marker{Job: noon.Job, Tick: at(minute), Attempt: 1, Token: 1, Holder: "me"}
 		_, err := st.Once().Do(t.Context(), run, func(ctx context.Context, tx *sql.Tx) error {
 			return st.RecordDraw(ctx, tx, store.Draw{Job: noon.Job, Tick: run.Tick, Attempt: 1, Token: 1, DrawnBy: "me", DrawnAt: run.Tick}, []string{"a"})
 		})
@@ -56,17 +56,16 @@ func drawn(t *testing.T, minutes ...float64) *store.Store {
 	return st
 }
 
-// What is not judged: noons of which nobody can have drawn anything, or not yet, and
-// no others.
+// Narrow removes only noons that cannot have been drawn, or not yet.
 func TestNarrow(t *testing.T) {
 	t.Parallel()
-	// The range is that of the noons 0 to 9, and it is 30 s later.
+	// The range has the noons 0 to 9. The current time is 30 s after its end.
 	now := at(9.5)
-	// accounted is a ledger that began there, and is done with all noons up to 9.
+	// accounted returns the status of a ledger that began there and has completed all noons up to 9.
 	accounted := func(began float64) singleton.Status {
 		return singleton.Status{Now: now, Begun: at(began), Last: at(9), Replicas: 3}
 	}
-	// lost is one that does not know any more where it began.
+	// lost is the status of a ledger that has lost its beginning.
 	lost := accounted(0)
 	lost.Begun = time.Time{}
 	run := func(minute float64) singleton.Entry {
@@ -96,40 +95,40 @@ func TestNarrow(t *testing.T) {
 		return func(st *singleton.Status) { st.Now = at(minute) }
 	}
 	alone := func(st *singleton.Status) { st.Replicas = 0 }
-	const soon = 5. / 60 // of a minute
+	const soon = 5. / 60 // in minutes
 
 	for name, c := range map[string]struct {
 		draws      []float64
 		ledger     standing
-		from, to   float64 // the first noon that is left, and the one after the last; 0 and 10: all
-		begin, end string  // of the reasons
+		from, to   float64 // the first remaining noon, and the one after the last; 0 and 10: all
+		begin, end string  // parts of the reasons
 	}{
 		"a ledger older than the range": {draws: []float64{3}, ledger: standing{state: began}, to: 10},
-		"a ledger that began within it": {draws: []float64{4}, ledger: standing{state: accounted(2.5)}, from: 3, to: 10, begin: "the ledger in Redis was begun just before"},
-		// Nobody claims the very instant of the beginning.
-		"a ledger that began at a noon":             {draws: []float64{4}, ledger: standing{state: accounted(3)}, from: 4, to: 10, begin: "the ledger in Redis was begun"},
-		"a first noon that nobody drew":             {draws: []float64{7}, ledger: standing{state: accounted(2.5)}, from: 3, to: 10, begin: "the ledger"},
-		"a ledger of which nothing was drawn":       {ledger: standing{state: accounted(2.5)}, from: 3, to: 10, begin: "the ledger"},
-		"a ledger begun anew, after draws":          {draws: []float64{2, 3, 6}, ledger: standing{state: accounted(4.5)}, from: 2, to: 10, begin: "the first draw"},
-		"a ledger begun anew, after draws long ago": {draws: []float64{-500, 6}, ledger: standing{state: accounted(4.5)}, to: 10},
-		"a ledger begun after the range":            {ledger: standing{state: accounted(60)}, from: 10, to: 10, begin: "the ledger"},
-		"no ledger":                                 {draws: []float64{4}, ledger: standing{err: singleton.ErrNoLedger}, to: 10},
+		"a ledger that began within it": {draws: []float64{4}, ledger: standing{state: accounted(2.5)}, from: 3, to: 10, begin: "the ledger in Redis begins just before"},
+		// The instant of the beginning itself is not claimed.
+		"a ledger that began at a noon":       {draws: []float64{4}, ledger: standing{state: accounted(3)}, from: 4, to: 10, begin: "the ledger in Redis begins"},
+		"a first noon without a draw":         {draws: []float64{7}, ledger: standing{state: accounted(2.5)}, from: 3, to: 10, begin: "the ledger"},
+		"a ledger of which nothing was drawn": {ledger: standing{state: accounted(2.5)}, from: 3, to: 10, begin: "the ledger"},
+		"a new ledger, after draws":           {draws: []float64{2, 3, 6}, ledger: standing{state: accounted(4.5)}, from: 2, to: 10, begin: "the first draw"},
+		"a new ledger, after draws long ago":  {draws: []float64{-500, 6}, ledger: standing{state: accounted(4.5)}, to: 10},
+		"a ledger begun after the range":      {ledger: standing{state: accounted(60)}, from: 10, to: 10, begin: "the ledger"},
+		"no ledger":                           {draws: []float64{4}, ledger: standing{err: singleton.ErrNoLedger}, to: 10},
 
 		"its beginning lost, a draw is older":    {draws: []float64{2}, ledger: standing{state: lost, runs: []singleton.Entry{run(5), run(4)}}, from: 2, to: 10, begin: "the first draw"},
-		"its beginning lost, a run is older":     {draws: []float64{6}, ledger: standing{state: lost, runs: []singleton.Entry{run(5), run(4)}}, from: 4, to: 10, begin: "no trace"},
-		"its beginning lost, an open run is it":  {ledger: standing{state: func() singleton.Status { st := lost; under(6, 0)(&st); return st }()}, from: 6, to: 10, begin: "no trace"},
+		"its beginning lost, a run is older":     {draws: []float64{6}, ledger: standing{state: lost, runs: []singleton.Entry{run(5), run(4)}}, from: 4, to: 10, begin: "no record"},
+		"its beginning lost, an open run is it":  {ledger: standing{state: func() singleton.Status { st := lost; under(6, 0)(&st); return st }()}, from: 6, to: 10, begin: "no record"},
 		"its beginning lost, older runs dropped": {draws: []float64{5}, ledger: standing{state: lost, runs: capped}, to: 10},
 
 		"the newest is drawn":                        {ledger: standing{state: with(under(9, time.Second))}, to: 9, end: "noon-7 at attempt 2"},
 		"the newest is drawn for long":               {ledger: standing{state: with(under(9, time.Second), clock(500))}, to: 9, end: "noon-7"},
 		"the newest waits for who takes it over":     {ledger: standing{state: with(under(9, 0), clock(9+soon))}, to: 9, end: "within"},
-		"nobody has taken the newest over":           {ledger: standing{state: with(under(9, 0))}, to: 10},
+		"no replica has taken the newest over":       {ledger: standing{state: with(under(9, 0))}, to: 10},
 		"another is drawn, the newest should be":     {ledger: standing{state: with(under(5, time.Second), last(5))}, to: 10},
 		"the newest has just come due":               {ledger: standing{state: with(last(8), clock(9+soon))}, to: 9, end: "within"},
 		"it comes due by a clock that is ahead":      {ledger: standing{state: with(last(8), clock(9-soon))}, to: 9, end: "within"},
 		"just due, and the one before is drawn":      {ledger: standing{state: with(last(8), under(8, time.Second), clock(9+soon))}, to: 8, end: "noon-7"},
-		"it has just come due, and nobody is there":  {ledger: standing{state: with(last(8), clock(9+soon), alone)}, to: 10},
-		"nobody claims the newest":                   {ledger: standing{state: with(last(8))}, to: 10},
+		"it is just due, and no replica runs":        {ledger: standing{state: with(last(8), clock(9+soon), alone)}, to: 10},
+		"no replica claims the newest":               {ledger: standing{state: with(last(8))}, to: 10},
 		"it has just come due, and was drawn":        {ledger: standing{state: with(clock(9 + soon))}, to: 10},
 		"the range is not over for long":             {ledger: standing{state: with(last(3), clock(3.5))}, to: 10},
 		"it began within, and the newest is drawn":   {ledger: standing{state: func() singleton.Status { st := accounted(2.5); under(9, 1)(&st); return st }()}, from: 3, to: 9, begin: "the ledger", end: "noon-7"},

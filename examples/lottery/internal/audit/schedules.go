@@ -9,25 +9,27 @@ import (
 	"github.com/noonlock/noonlock/examples/lottery/internal/noon"
 	"github.com/noonlock/noonlock/examples/lottery/internal/store"
 	"github.com/noonlock/noonlock/singleton"
+	"github.com/noonlock/noonlock/singleton/schedule"
 )
 
-// A Stretch is a part of a range, Since ≤ noon < Until, with one schedule in force.
+// A Stretch is a part of a range, Since ≤ noon < Until, with one schedule.
 type Stretch struct {
 	store.Span
-	Known    bool // the ledger says that the schedule was in force
-	Schedule singleton.Schedule
-	Name     string      // of the schedule, for people
-	Noons    []time.Time // of the schedule, in the stretch
+	Known    bool // the ledger records that the schedule was in force
+	Schedule schedule.Schedule
+	Name     string      // text of the schedule for output
+	Noons    []time.Time // of the schedule in the stretch
 }
 
-// A Timetable is a range, divided by the schedules that were in force, oldest first.
+// A Timetable is a range divided by the schedules that were in force, oldest first.
 type Timetable []Stretch
 
-// InForce divides a range by the schedules that the job has had. Where the ledger does not
-// say which one was in force, it is not known: before the first change, where a schedule
-// cannot be read here, and after the last noon of one that was kept as a list. Such a
-// stretch has the given schedule, and nothing is judged by it. A ledger that knows no
-// change at all says nothing against the given schedule, which is in force then.
+// InForce divides a range by the schedules that the job has had.
+//
+// The schedule in force is unknown before the first change, where this program cannot parse
+// a schedule, and after the last noon of a schedule that was stored as a list. Such a
+// stretch has the given schedule and Known is false. If the ledger has no changes at all,
+// the given schedule is taken as in force.
 func InForce(changes []singleton.ScheduleChange, given Stretch) (Timetable, error) {
 	if len(changes) == 0 {
 		given.Known = true
@@ -45,9 +47,9 @@ func InForce(changes []singleton.ScheduleChange, given Stretch) (Timetable, erro
 	}
 	end := given.Until
 	for _, change := range slices.Backward(changes) {
-		begin := change.Since.Add(time.Millisecond) // a tick at the change is the former schedule's
+		begin := change.Since.Add(time.Millisecond) // a tick at the change belongs to the former schedule
 		if !begin.Before(end) {
-			continue // a later change came before it: the ledger was set back
+			continue // a later change has an earlier time: the ledger was reset
 		}
 		s := given
 		until := end
@@ -65,8 +67,8 @@ func InForce(changes []singleton.ScheduleChange, given Stretch) (Timetable, erro
 	return t.fill()
 }
 
-// ending is where the schedule ends, at the latest at until.
-func ending(s singleton.Schedule, since, until time.Time) time.Time {
+// ending returns the end of the schedule, at most until.
+func ending(s schedule.Schedule, since, until time.Time) time.Time {
 	if at := s.Next(until.Add(-1)); !at.IsZero() {
 		return until
 	}
@@ -77,7 +79,7 @@ func ending(s singleton.Schedule, since, until time.Time) time.Time {
 	return end
 }
 
-// fill lists the noons, and joins stretches of one schedule.
+// fill lists the noons, and joins adjacent stretches of one schedule.
 func (t Timetable) fill() (Timetable, error) {
 	var filled Timetable
 	for _, s := range t {
@@ -95,7 +97,7 @@ func (t Timetable) fill() (Timetable, error) {
 	return filled, nil
 }
 
-// name is how people see a schedule that the ledger keeps as text.
+// name converts the ledger's text of a schedule for output.
 func name(text string) string {
 	if strings.HasPrefix(text, "ticks") {
 		return "a list of noons"
@@ -107,7 +109,7 @@ func name(text string) string {
 	return fmt.Sprintf("%q in %s", fields, zone)
 }
 
-// Within is the part of the timetable that lies in a range.
+// Within returns the part of the timetable in a range.
 func (t Timetable) Within(since, until time.Time) Timetable {
 	var within Timetable
 	for _, s := range t {
@@ -126,7 +128,7 @@ func (t Timetable) Within(since, until time.Time) Timetable {
 	return within
 }
 
-// Expect sets what is expected by the timetable.
+// Expect returns want with the ticks of the timetable.
 func (t Timetable) Expect(want store.Expected) store.Expected {
 	want.Ticks, want.Unscheduled = nil, nil
 	for _, s := range t {

@@ -14,25 +14,26 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton"
+	"github.com/noonlock/noonlock/singleton/schedule"
 )
 
-func cron(t *testing.T, fields string) singleton.Schedule {
+func cron(t *testing.T, fields string) schedule.Schedule {
 	t.Helper()
-	s, err := singleton.ParseSchedule(fields, singleton.ScheduleConfig{})
+	s, err := schedule.Parse(fields, schedule.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return s
 }
 
-// given is the range of the noons 0 to 59, with a schedule of one a minute.
+// given is the range of the noons 0 to 59, with one noon per minute.
 func given(t *testing.T) audit.Stretch {
 	t.Helper()
 	return audit.Stretch{Span: store.Span{Since: at(0), Until: at(60)}, Schedule: cron(t, "* * * * *"), Name: "given"}
 }
 
-// Hours of a lottery: its schedule gets more noons, and later fewer.
-func TestEachNoonIsJudgedByItsSchedule(t *testing.T) {
+// The schedule of a lottery changes to more noons, and later to fewer.
+func TestEachNoonIsCheckedAgainstItsSchedule(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := lockcoretest.NewRedis(t)
 		ctx := t.Context()
@@ -105,7 +106,7 @@ func TestEachNoonIsJudgedByItsSchedule(t *testing.T) {
 	})
 }
 
-// spelled is a timetable in the minutes of base, with the number of noons; ? is unknown.
+// spelled formats a timetable in minutes from base, with the number of noons; ? is unknown.
 func spelled(t audit.Timetable) (words []string) {
 	for _, s := range t {
 		mark := ""
@@ -119,7 +120,7 @@ func spelled(t audit.Timetable) (words []string) {
 
 // finite is a schedule that has a last noon.
 type finite struct {
-	singleton.Schedule
+	schedule.Schedule
 	last time.Time
 }
 
@@ -133,7 +134,7 @@ func (f finite) Next(t time.Time) time.Time {
 func TestInForce(t *testing.T) {
 	t.Parallel()
 	minutely, tenth := cron(t, "* * * * *"), cron(t, "*/10 * * * *")
-	change := func(minute float64, s singleton.Schedule, text string) singleton.ScheduleChange {
+	change := func(minute float64, s schedule.Schedule, text string) singleton.ScheduleChange {
 		return singleton.ScheduleChange{Since: at(minute), Schedule: s, Text: text}
 	}
 	for name, c := range map[string]struct {
@@ -164,8 +165,8 @@ func TestInForce(t *testing.T) {
 	}
 }
 
-// Where the schedule is not known no noon is missing or extra; a draw that the ledger
-// does not know is found all the same.
+// Where the schedule is unknown, no noon is reported as missing or extra. A draw that is not
+// in the ledger is still reported.
 func TestDrawsOfAnUnknownSchedule(t *testing.T) {
 	t.Parallel()
 	changes := []singleton.ScheduleChange{{Since: at(20.5), Schedule: cron(t, "*/10 * * * *"), Text: "a"}}

@@ -1,5 +1,5 @@
-// Package certs reads the certificates by which the lottery and its servers know each
-// other.
+// Package certs loads the certificates for TLS connections between the lottery and its
+// servers.
 package certs
 
 import (
@@ -10,26 +10,26 @@ import (
 	"os"
 )
 
-// Files names PEM files. The zero value is none.
+// Files names PEM files. In the zero value, none is set.
 type Files struct {
-	CA   string // certificates of the authorities that are trusted instead of the system's
-	Cert string // the client's certificate, and those between it and its authority
-	Key  string // its private key
+	CA   string // certificate authorities to trust instead of the system's
+	Cert string // client certificate with its intermediate certificates
+	Key  string // private key of the client certificate
 }
 
-// Set reports whether any file is named.
+// Set reports whether any file is set.
 func (f Files) Set() bool { return f != Files{} }
 
-// Client is what a client brings to a TLS handshake.
+// Client is the TLS configuration of a client.
 type Client struct {
-	// Roots are the authorities that are trusted; nil: the system's.
+	// Roots are the trusted certificate authorities; nil: the system's.
 	Roots *x509.CertPool
-	// Certificate returns the client's certificate; nil: it has none. It reads the files
-	// at each handshake, so that they may be renewed while the program runs.
+	// Certificate returns the client certificate; nil: there is none. It reads the files at
+	// each handshake, so they can be replaced while the program runs.
 	Certificate func(*tls.CertificateRequestInfo) (*tls.Certificate, error)
 }
 
-// An Error names the file that was refused.
+// An Error reports an invalid file.
 type Error struct {
 	File string // "ca", "cert" or "key"
 	Err  error
@@ -41,7 +41,7 @@ func (e *Error) Error() string { return e.Err.Error() }
 // Unwrap returns the reason.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Load reads the files. The error is an *Error and tells nothing of a key.
+// Load reads the files. An error is an *Error and contains no part of a key.
 func (f Files) Load() (Client, error) {
 	var c Client
 	if f.CA != "" {
@@ -51,16 +51,16 @@ func (f Files) Load() (Client, error) {
 		}
 		c.Roots = x509.NewCertPool()
 		if !c.Roots.AppendCertsFromPEM(pem) {
-			return c, &Error{"ca", fmt.Errorf("%q holds no certificate; it must be a PEM file of certificates", f.CA)}
+			return c, &Error{"ca", fmt.Errorf("%q contains no certificate; it must be a PEM file of certificates", f.CA)}
 		}
 	}
 	switch {
 	case f.Cert == "" && f.Key == "":
 		return c, nil
 	case f.Key == "":
-		return c, &Error{"key", errors.New("it is missing; it must be given with the certificate")}
+		return c, &Error{"key", errors.New("it is not set; it must be set together with the certificate")}
 	case f.Cert == "":
-		return c, &Error{"cert", errors.New("it is missing; it must be given with the key")}
+		return c, &Error{"cert", errors.New("it is not set; it must be set together with the key")}
 	}
 	if _, err := os.ReadFile(f.Key); err != nil {
 		return c, &Error{"key", err}
@@ -78,12 +78,12 @@ func (f Files) pair() (*tls.Certificate, error) {
 	}
 	pair, err := tls.LoadX509KeyPair(f.Cert, f.Key)
 	if err != nil {
-		return nil, fmt.Errorf("%q and %q do not belong together; they must be PEM files of a certificate and its key: %w", f.Cert, f.Key, err)
+		return nil, fmt.Errorf("%q and %q are not a pair; they must be PEM files of a certificate and its private key: %w", f.Cert, f.Key, err)
 	}
 	return &pair, nil
 }
 
-// Apply adds what there is to a configuration.
+// Apply adds the fields that are set to a configuration.
 func (c Client) Apply(config *tls.Config) {
 	if c.Roots != nil {
 		config.RootCAs = c.Roots

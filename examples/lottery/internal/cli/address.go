@@ -16,49 +16,49 @@ import (
 )
 
 const (
-	redisUsage    = "the Redis to use, redis://user:password@host:port/db, or rediss:// for TLS"
-	databaseUsage = "the database to use, sqlite:PATH, mysql://user:password@host:port/db or postgres://…"
+	redisUsage    = "the URL of Redis, redis://user:password@host:port/db, or rediss:// for TLS"
+	databaseUsage = "the URL of the database, sqlite:PATH, mysql://user:password@host:port/db or postgres://…"
 )
 
-// redis reads the URL of a Redis. Which part is wrong is told, and not what it is:
-// any part may turn out to be one of the password.
+// redis parses the URL of Redis. An error names the invalid part but does not contain it,
+// since each part may be part of the password.
 func (s *settings) redis(name, value string) *redis.Options {
 	if s.missing(name, value) {
 		return nil
 	}
 	options, wrong := parseRedis(value)
 	if wrong != "" {
-		s.fail(name, errors.New("the URL is refused: "+wrong+"; it must be redis://user:password@host:port/db, or rediss:// for TLS"))
+		s.fail(name, errors.New("the URL is invalid:  "+wrong+"; it must be redis://user:password@host:port/db, or rediss:// for TLS"))
 		return nil
 	}
 	return options
 }
 
-// inPassword is what makes any other part of a URL look wrong.
-const inPassword = ", or a / ? or # of the password is not percent-encoded"
+// inPassword is appended where an unencoded password can make another part invalid.
+const inPassword = ", or a / ? or # in the password is not percent-encoded"
 
-// parseRedis returns what is wrong with a URL; empty: nothing.
+// parseRedis returns the options of a URL, or what is wrong with it.
 func parseRedis(value string) (_ *redis.Options, wrong string) {
 	scheme, _, found := strings.Cut(value, "://")
 	switch {
 	case !found || scheme != "redis" && scheme != "rediss":
 		return nil, "it does not begin with redis:// or rediss://"
 	case strings.TrimSpace(value) != value:
-		return nil, "a space or the end of a line stands before or after it"
+		return nil, "it has a space or line break before or after it"
 	}
 	u, err := url.Parse(value)
 	var escape url.EscapeError
 	switch {
 	case errors.As(err, &escape):
-		return nil, "a % is not followed by two hexadecimal digits; a % of user or password must be written %25"
+		return nil, "a % is not followed by two hexadecimal digits; a % in user or password must be written %25"
 	case err != nil && strings.Contains(err.Error(), "port"):
 		return nil, "the port is not a number" + inPassword
 	case err != nil && strings.Contains(err.Error(), "userinfo"):
-		return nil, "user or password have a character in them that must be percent-encoded"
+		return nil, "user or password contains a character that must be percent-encoded"
 	case err != nil:
-		return nil, "the host is none, or a character is not percent-encoded"
+		return nil, "the host is invalid, or a character is not percent-encoded"
 	case u.Fragment != "" || strings.HasSuffix(value, "#"):
-		return nil, "a # stands in it; one of user or password must be written %23"
+		return nil, "it contains a #; a # in user or password must be written %23"
 	case u.Hostname() == "":
 		return nil, "the host is missing"
 	case !isPort(u.Port()):
@@ -72,7 +72,7 @@ func parseRedis(value string) (_ *redis.Options, wrong string) {
 	options, err := redis.ParseURL(value)
 	switch {
 	case err != nil:
-		return nil, "a parameter after the ? is not known or has a value that it cannot have" + inPassword
+		return nil, "a parameter after the ? is unknown or has an invalid value" + inPassword
 	case options.DB < 0:
 		return nil, "the database is not a number from 0"
 	}
@@ -85,13 +85,13 @@ type certificates struct{ ca, cert, key *string }
 // certificates declares the flags --NAME-ca, --NAME-cert and --NAME-key.
 func (s *settings) certificates(name, whose string) certificates {
 	return certificates{
-		ca:   s.text(name+"-ca", "FILE", "", "PEM file of the authorities that may vouch for "+whose+", instead of the system's"),
-		cert: s.text(name+"-cert", "FILE", "", "PEM file of the client certificate to show to "+whose+"; read anew for each connection"),
-		key:  s.text(name+"-key", "FILE", "", "PEM file of that certificate's private key"),
+		ca:   s.text(name+"-ca", "FILE", "", "PEM file of the certificate authorities for "+whose+", instead of the system's"),
+		cert: s.text(name+"-cert", "FILE", "", "PEM file of the client certificate for "+whose+"; reloaded for each connection"),
+		key:  s.text(name+"-key", "FILE", "", "PEM file of the private key of the client certificate for "+whose),
 	}
 }
 
-// load reads the files; set: there are any, and they are good.
+// load reads the files. set reports that files are set and valid.
 func (s *settings) load(name string, c certificates) (client certs.Client, set bool) {
 	files := certs.Files{CA: *c.ca, Cert: *c.cert, Key: *c.key}
 	client, err := files.Load()
@@ -101,22 +101,22 @@ func (s *settings) load(name string, c certificates) (client certs.Client, set b
 	return client, err == nil && files.Set()
 }
 
-// secureRedis gives the connections to Redis their certificates.
+// secureRedis applies the certificates to the connections to Redis.
 func (s *settings) secureRedis(options *redis.Options, c certificates) *redis.Options {
 	client, set := s.load("redis", c)
 	switch {
 	case !set || options == nil:
 	case options.TLSConfig == nil:
-		s.fail("redis", errors.New("the URL begins with redis://, which is without TLS; it must begin with rediss:// where certificates are given"))
+		s.fail("redis", errors.New("the URL begins with redis://, which does not use TLS; with certificates it must begin with rediss://"))
 	case options.TLSConfig.InsecureSkipVerify && client.Roots != nil:
-		s.fail("redis", errors.New("the URL has skip_verify, by which no certificate is checked; it must be left out where --redis-ca is given"))
+		s.fail("redis", errors.New("the URL has skip_verify, which disables the check of certificates; it must be absent if --redis-ca is set"))
 	default:
 		client.Apply(options.TLSConfig)
 	}
 	return options
 }
 
-// secureDatabase does the same for the database.
+// secureDatabase applies the certificates to the connections to the database.
 func (s *settings) secureDatabase(dsn store.DSN, c certificates) store.DSN {
 	client, set := s.load("database", c)
 	if !set || dsn.String() == "" {
@@ -135,8 +135,8 @@ func isPort(s string) bool {
 	return s == "" || err == nil && n > 0
 }
 
-// database reads the DSN of a database. It looks for the file of one that has
-// one, or only for its folder if the file may be made.
+// database parses the DSN of a database. For SQLite, it checks that the file exists, or only
+// its directory if mayBeNew is set.
 func (s *settings) database(name, value string, mayBeNew bool) store.DSN {
 	if s.missing(name, value) {
 		return store.DSN{}
@@ -157,14 +157,14 @@ func (s *settings) database(name, value string, mayBeNew bool) store.DSN {
 	case err != nil:
 		s.fail(name, err)
 	case mayBeNew && !info.IsDir():
-		s.fail(name, errors.New(excerpt(path)+" is a file; it must be a folder, for the database file to be made in"))
+		s.fail(name, errors.New(excerpt(path)+" is a file; it must be a directory for the database file"))
 	case !mayBeNew && info.IsDir():
-		s.fail(name, errors.New(excerpt(path)+" is a folder; it must be the database file"))
+		s.fail(name, errors.New(excerpt(path)+" is a directory; it must be the database file"))
 	}
 	return dsn
 }
 
-// listenAt reads the address to serve at; "" is nowhere.
+// listenAt parses the address of the HTTP server; "" is off.
 func (s *settings) listenAt(name, value string) string {
 	if value == "off" {
 		return ""
@@ -175,7 +175,7 @@ func (s *settings) listenAt(name, value string) string {
 	return value
 }
 
-// address is a Redis without its password.
+// address returns the address of Redis without its password.
 func address(options *redis.Options) string {
 	return options.Addr + "/" + strconv.Itoa(options.DB)
 }

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// An authority signs certificates of this test.
+// An authority signs the certificates of a test.
 type authority struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
@@ -47,7 +47,7 @@ func newAuthority(t *testing.T, name string) authority {
 // A pair is a certificate and its key in files.
 type pair struct{ cert, key string }
 
-// sign makes a certificate for 127.0.0.1, as a server or a client.
+// sign creates a certificate for 127.0.0.1, for a server or a client.
 func (a authority) sign(t *testing.T, name string) pair {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -74,7 +74,7 @@ func (a authority) sign(t *testing.T, name string) pair {
 
 func (a authority) file(t *testing.T) string { t.Helper(); return write(t, "ca.pem", string(a.pem)) }
 
-// load reads a pair for a server in this process.
+// load loads a pair for a server in this process.
 func (p pair) load(t *testing.T) tls.Certificate {
 	t.Helper()
 	c, err := tls.LoadX509KeyPair(p.cert, p.key)

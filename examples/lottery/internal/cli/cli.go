@@ -1,6 +1,6 @@
-// Package cli is the lottery's command line: it reads flags and environment,
-// refuses what makes no sense before anything is connected to, and hands over to
-// the package that does the work.
+// Package cli is the lottery's command line. It reads flags and environment variables,
+// rejects invalid ones before any connection is made, and calls the package that does the
+// work.
 package cli
 
 import (
@@ -14,52 +14,51 @@ import (
 	"github.com/noonlock/noonlock/examples/lottery/internal/serve"
 )
 
-// Process is what the program gets from the outside.
+// Process is the environment of the program.
 type Process struct {
 	Args    []string // without the program's name
 	Getenv  func(string) string
 	Stdout  io.Writer
 	Stderr  io.Writer
-	Bundled entrants.List // whom the demo draws from
+	Bundled entrants.List // entrants of the demo
 
-	// Variables are the names of all variables of the environment, so that misspelt ones
-	// are found; nil: they are not.
+	// Variables are the names of all environment variables. They are checked for
+	// misspelt settings; nil: no check.
 	Variables []string
 }
 
 // The exit codes of all commands.
 const (
 	Done    = 0
-	Failed  = 1 // it was tried and went wrong, or verify has found something wrong
-	Refused = 2 // the input made no sense; nothing was connected to or written
-	Unseen  = 3 // winners or verify could not look, or had nothing to look at
+	Failed  = 1 // an error, or verify has found problems
+	Refused = 2 // invalid settings; no connection was made and nothing was written
+	Unseen  = 3 // winners or verify could not read the data, or there was nothing to verify
 )
 
-// unseen is an error of a command that only looks, and could not: what it would have
-// found is not known.
+// unseen is an error of a command that reads data and could not. Its result is unknown.
 type unseen struct{ error }
 
 func (u unseen) Unwrap() error { return u.error }
 
-// refusal is an error of the input.
+// refusal is an error in the settings.
 type refusal struct{ error }
 
 func (r refusal) Unwrap() error { return r.error }
 
-// command is one thing that the program can do. Its run declares and reads its
-// flags, and returns a refusal or what went wrong.
+// command is a command of the program. Its run declares and reads its flags. It returns a
+// refusal for invalid settings.
 type command struct {
 	name, summary string
-	more          string // what the help says beside the flags
+	more          string // help text in addition to the flags
 	run           func(ctx context.Context, p Process, s *settings, args []string) error
 }
 
 func commands() []command {
 	return []command{
-		{"demo", "three replicas in one process, one of them cut off in the middle of a draw (the default)", demoHelp, demonstrate},
-		{"serve", "one replica for production", fmt.Sprintf(serveHelp, serve.Ending), serveReplica},
-		{"winners", "print who won", winnersHelp, printWinners},
-		{"verify", "compare what was drawn with the schedule and the ledger", verifyHelp, verify},
+		{"demo", "demonstrate three replicas in one process, one of which is cut off in the middle of a draw (the default)", demoHelp, demonstrate},
+		{"serve", "run one replica", fmt.Sprintf(serveHelp, serve.Ending), serveReplica},
+		{"winners", "print the winners", winnersHelp, printWinners},
+		{"verify", "compare the draws with the schedule and the ledger", verifyHelp, verify},
 	}
 }
 
@@ -78,7 +77,7 @@ func Run(ctx context.Context, p Process) int {
 			return p.run(ctx, c, args)
 		}
 	}
-	fmt.Fprintf(p.Stderr, "lottery: there is no command %s; lottery help lists them\n", excerpt(name))
+	fmt.Fprintf(p.Stderr, "lottery: unknown command %s; lottery help lists all commands\n", excerpt(name))
 	return Refused
 }
 
@@ -95,22 +94,22 @@ func (p Process) run(ctx context.Context, c command, args []string) int {
 		s.help(p.Stdout)
 		return Done
 	case errors.As(err, &refused):
-		tell(p.Stderr, c.name, refused.error)
+		printError(p.Stderr, c.name, refused.error)
 		return Refused
 	case errors.As(err, &blind):
-		tell(p.Stderr, c.name, blind.error)
+		printError(p.Stderr, c.name, blind.error)
 		return Unseen
 	default:
-		tell(p.Stderr, c.name, err)
+		printError(p.Stderr, c.name, err)
 		return Failed
 	}
 }
 
-// tell prints an error, each of several on a line of its own.
-func tell(w io.Writer, command string, err error) {
+// printError prints an error. Each of several joined errors gets its own line.
+func printError(w io.Writer, command string, err error) {
 	if several, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, err := range several.Unwrap() {
-			tell(w, command, err)
+			printError(w, command, err)
 		}
 		return
 	}
@@ -125,14 +124,14 @@ func help(w io.Writer) {
 		fmt.Fprintf(w, "  lottery %-8s  %s\n", c.name, c.summary)
 	}
 	fmt.Fprint(w, `
-lottery COMMAND --help lists the flags of a command. Each may be given in the
+lottery COMMAND --help lists the flags of a command. Each flag can be set in the
 environment instead: --time-zone as LOTTERY_TIME_ZONE.
 
-In the URLs of Redis and the database, characters of user and password that mean
-something there are percent-encoded: % as %25, @ as %40, : as %3A, / as %2F, ? as
+In the URLs of Redis and the database, special characters in user and password
+must be percent-encoded: % as %25, @ as %40, : as %3A, / as %2F, ? as
 %3F, # as %23, and a space as %20.
 
-Exit codes: 0 done, 1 it went wrong or something wrong was found, 2 the input was
-refused before anything was connected to, 3 winners or verify could not look.
+Exit codes: 0 done, 1 failed or problems found, 2 invalid settings (no connection
+was made), 3 winners or verify could not read the data.
 `)
 }

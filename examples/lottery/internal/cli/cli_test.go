@@ -20,7 +20,7 @@ import (
 
 const secret = "hunter2secret"
 
-// run runs the program with an environment of its own.
+// run runs the program with a separate environment.
 func run(ctx context.Context, env map[string]string, args ...string) (code int, stdout, stderr string) {
 	var out, errOut bytes.Buffer
 	code = cli.Run(ctx, cli.Process{
@@ -30,7 +30,7 @@ func run(ctx context.Context, env map[string]string, args ...string) (code int, 
 	return code, out.String(), errOut.String()
 }
 
-// trap is a server that nobody should connect to.
+// trap is a server that must not receive connections.
 type trap struct {
 	addr    string
 	visits  atomic.Int32
@@ -71,8 +71,8 @@ func write(t *testing.T, name, text string) string {
 
 const fiveEntrants = "id,eligible\na,true\nb,true\nc,true\nd,true\ne,false\n"
 
-// FAULTS 46, 47, 57 and 62, at the command line: everything wrong is refused with
-// one sentence, before anything is connected to or written.
+// FAULTS 46, 47, 57 and 62 at the command line: each invalid setting is reported in one
+// sentence, before any connection is made or anything is written.
 func TestBadInput(t *testing.T) {
 	t.Parallel()
 	server := newTrap(t)
@@ -92,27 +92,27 @@ func TestBadInput(t *testing.T) {
 		"redis": serve["redis"], "database": serve["database"], "since": "2026-11-20", "until": "2026-11-21",
 	}
 	refusedURL := func(wrong string) string {
-		return "the URL is refused: " + wrong + "; it must be redis://user:password@host:port/db, or rediss:// for TLS"
+		return "the URL is invalid:  " + wrong + "; it must be redis://user:password@host:port/db, or rediss:// for TLS"
 	}
-	const inPassword = ", or a / ? or # of the password is not percent-encoded"
+	const inPassword = ", or a / ? or # in the password is not percent-encoded"
 	noScheme := refusedURL("it does not begin with redis:// or rediss://")
-	redisUsage := "the Redis to use, redis://user:password@host:port/db, or rediss:// for TLS"
-	databaseUsage := "the database to use, sqlite:PATH, mysql://user:password@host:port/db or postgres://…"
+	redisUsage := "the URL of Redis, redis://user:password@host:port/db, or rediss:// for TLS"
+	databaseUsage := "the URL of the database, sqlite:PATH, mysql://user:password@host:port/db or postgres://…"
 	instants := `; it must be a date such as 2026-11-21, a date and time such as "2026-11-21 12:00" in the time zone, ` +
 		`one with an offset such as 2026-11-21T12:00:00+08:00, or now`
 
 	for _, c := range []struct {
 		name    string
 		command string
-		flags   map[string]string // in place of the good ones; "-" leaves one out
+		flags   map[string]string // replaces valid flags; "-" removes one
 		env     map[string]string
 		extra   []string
-		want    string // after "lottery COMMAND: "
+		want    string // the text after "lottery COMMAND: "
 	}{
 		{name: "unknown flag", command: "serve", extra: []string{"--colour", "red"}, want: "flag provided but not defined: -colour; --help lists the flags"},
 		{name: "flag without value", command: "serve", extra: []string{"--identity"}, want: "flag needs an argument: -identity; --help lists the flags"},
-		{name: "argument", command: "serve", extra: []string{serve["redis"]}, want: "1 argument stands after the flags; there must be none; --help lists the flags"},
-		{name: "arguments", command: "serve", extra: []string{"a", "b"}, want: "2 arguments stand after the flags; there must be none; --help lists the flags"},
+		{name: "argument", command: "serve", extra: []string{serve["redis"]}, want: "arguments after the flags: 1; there must be none; --help lists the flags"},
+		{name: "arguments", command: "serve", extra: []string{"a", "b"}, want: "arguments after the flags: 2; there must be none; --help lists the flags"},
 		{name: "flag of another command", command: "winners", extra: []string{"--redis", "x"}, want: "flag provided but not defined: -redis; --help lists the flags"},
 		{name: "demo takes none", command: "demo", extra: []string{"--fast"}, want: "flag provided but not defined: -fast; --help lists the flags"},
 
@@ -124,55 +124,55 @@ func TestBadInput(t *testing.T) {
 		{name: "Redis with port 0", command: "serve", flags: map[string]string{"redis": "redis://localhost:0"}, want: "--redis: " + refusedURL("the port is not from 1 to 65535"+inPassword)},
 		{name: "Redis with a database of letters", command: "serve", flags: map[string]string{"redis": "redis://localhost/zero"}, want: "--redis: " + refusedURL("the database is not a number from 0"+inPassword)},
 		{name: "Redis with a negative database", command: "serve", flags: map[string]string{"redis": "redis://localhost/-1"}, want: "--redis: " + refusedURL("the database is not a number from 0"+inPassword)},
-		{name: "Redis with an unknown option", command: "serve", flags: map[string]string{"redis": "redis://localhost/?sslmode=no"}, want: "--redis: " + refusedURL("a parameter after the ? is not known or has a value that it cannot have"+inPassword)},
+		{name: "Redis with an unknown option", command: "serve", flags: map[string]string{"redis": "redis://localhost/?sslmode=no"}, want: "--redis: " + refusedURL("a parameter after the ? is unknown or has an invalid value"+inPassword)},
 		{name: "Redis with a raw slash in the password", command: "serve", flags: map[string]string{"redis": "redis://user:12/" + secret + "@localhost:6379"}, want: "--redis: " + refusedURL("the database is not a number from 0"+inPassword)},
-		{name: "Redis with a raw hash in the password", command: "serve", flags: map[string]string{"redis": "redis://user:12#" + secret + "@localhost:6379"}, want: "--redis: " + refusedURL("a # stands in it; one of user or password must be written %23")},
-		{name: "Redis with a raw percent in the password", command: "serve", flags: map[string]string{"redis": "redis://user:%" + secret + "@localhost:6379"}, want: "--redis: " + refusedURL("a % is not followed by two hexadecimal digits; a % of user or password must be written %25")},
+		{name: "Redis with a raw hash in the password", command: "serve", flags: map[string]string{"redis": "redis://user:12#" + secret + "@localhost:6379"}, want: "--redis: " + refusedURL("it contains a #; a # in user or password must be written %23")},
+		{name: "Redis with a raw percent in the password", command: "serve", flags: map[string]string{"redis": "redis://user:%" + secret + "@localhost:6379"}, want: "--redis: " + refusedURL("a % is not followed by two hexadecimal digits; a % in user or password must be written %25")},
 		{name: "Redis in the environment", command: "serve", flags: map[string]string{"redis": "-"}, env: map[string]string{"LOTTERY_REDIS": "tcp://" + secret}, want: "LOTTERY_REDIS: " + noScheme},
 
-		{name: "Redis with a raw question mark in the password", command: "serve", flags: map[string]string{"redis": "redis://user:12?" + secret + "@localhost:6379"}, want: "--redis: " + refusedURL("a parameter after the ? is not known or has a value that it cannot have"+inPassword)},
+		{name: "Redis with a raw question mark in the password", command: "serve", flags: map[string]string{"redis": "redis://user:12?" + secret + "@localhost:6379"}, want: "--redis: " + refusedURL("a parameter after the ? is unknown or has an invalid value"+inPassword)},
 		{name: "Redis with a port of letters", command: "serve", flags: map[string]string{"redis": "redis://user:" + secret + "/@localhost"}, want: "--redis: " + refusedURL("the port is not a number"+inPassword)},
-		{name: "Redis with a space in the password", command: "serve", flags: map[string]string{"redis": "redis://user:a " + secret + "@localhost"}, want: "--redis: " + refusedURL("user or password have a character in them that must be percent-encoded")},
-		{name: "Redis with a line's end", command: "serve", flags: map[string]string{"redis": "redis://user:" + secret + "@localhost\n"}, want: "--redis: " + refusedURL("a space or the end of a line stands before or after it")},
-		{name: "Redis with a host of spaces", command: "serve", flags: map[string]string{"redis": "redis://user:" + secret + "@lo cal"}, want: "--redis: " + refusedURL("the host is none, or a character is not percent-encoded")},
-		{name: "Redis with a timeout in words", command: "verify", flags: map[string]string{"redis": "redis://localhost?read_timeout=" + secret}, want: "--redis: " + refusedURL("a parameter after the ? is not known or has a value that it cannot have"+inPassword)},
+		{name: "Redis with a space in the password", command: "serve", flags: map[string]string{"redis": "redis://user:a " + secret + "@localhost"}, want: "--redis: " + refusedURL("user or password contains a character that must be percent-encoded")},
+		{name: "Redis with a line's end", command: "serve", flags: map[string]string{"redis": "redis://user:" + secret + "@localhost\n"}, want: "--redis: " + refusedURL("it has a space or line break before or after it")},
+		{name: "Redis with a host of spaces", command: "serve", flags: map[string]string{"redis": "redis://user:" + secret + "@lo cal"}, want: "--redis: " + refusedURL("the host is invalid, or a character is not percent-encoded")},
+		{name: "Redis with a timeout in words", command: "verify", flags: map[string]string{"redis": "redis://localhost?read_timeout=" + secret}, want: "--redis: " + refusedURL("a parameter after the ? is unknown or has an invalid value"+inPassword)},
 
 		{name: "CA that is not there", command: "serve", flags: map[string]string{"redis-ca": folder + "/ca.pem"}, want: "--redis-ca: open " + folder + "/ca.pem: no such file or directory"},
-		{name: "CA that is none", command: "verify", flags: map[string]string{"redis-ca": list}, want: `--redis-ca: "` + list + `" holds no certificate; it must be a PEM file of certificates`},
+		{name: "CA that is none", command: "verify", flags: map[string]string{"redis-ca": list}, want: `--redis-ca: "` + list + `" contains no certificate; it must be a PEM file of certificates`},
 		{name: "CA that is a folder", command: "winners", flags: map[string]string{"database-ca": folder}, want: "--database-ca: read " + folder + ": is a directory"},
-		{name: "certificate without key", command: "serve", flags: map[string]string{"redis-cert": list}, want: "--redis-key: it is missing; it must be given with the certificate"},
-		{name: "key without certificate", command: "winners", flags: map[string]string{"database-key": list}, want: "--database-cert: it is missing; it must be given with the key"},
+		{name: "certificate without key", command: "serve", flags: map[string]string{"redis-cert": list}, want: "--redis-key: it is not set; it must be set together with the certificate"},
+		{name: "key without certificate", command: "winners", flags: map[string]string{"database-key": list}, want: "--database-cert: it is not set; it must be set together with the key"},
 		{name: "key that is not there", command: "serve", flags: map[string]string{"database-cert": list, "database-key": folder + "/key.pem"}, want: "--database-key: open " + folder + "/key.pem: no such file or directory"},
-		{name: "certificate and key that are none", command: "serve", flags: map[string]string{"redis-cert": list, "redis-key": hidden}, want: `--redis-cert: "` + list + `" and "` + hidden + `" do not belong together; they must be PEM files of a certificate and its key: tls: `},
-		{name: "CA for a Redis without TLS", command: "serve", flags: map[string]string{"redis-ca": authority}, want: "--redis: the URL begins with redis://, which is without TLS; it must begin with rediss:// where certificates are given"},
-		{name: "CA for a Redis that is not checked", command: "serve", flags: map[string]string{"redis": "rediss://" + server.addr + "?skip_verify=true", "redis-ca": authority}, want: "--redis: the URL has skip_verify, by which no certificate is checked; it must be left out where --redis-ca is given"},
-		{name: "CA for a file", command: "winners", flags: map[string]string{"database": "sqlite:" + file, "database-ca": authority}, want: "--database: the database DSN is refused: sqlite: is a file; certificates must be left out"},
-		{name: "CA for a MySQL without TLS", command: "winners", flags: map[string]string{"database": "mysql://u:" + secret + "@h/db?tls=false", "database-ca": authority}, want: "--database: the database DSN is refused: its parameter tls must be true or left out where certificates are given"},
-		{name: "CA for a MySQL that is not checked", command: "winners", flags: map[string]string{"database": "mysql://u:" + secret + "@h/db?tls=skip-verify", "database-ca": authority}, want: "--database: the database DSN is refused: its parameter tls must be true or left out where certificates of authorities are given"},
-		{name: "CA for a PostgreSQL without TLS", command: "winners", flags: map[string]string{"database": "postgres://u:" + secret + "@h/db?sslmode=disable", "database-ca": authority}, want: "--database: the database DSN is refused: its parameter sslmode must be verify-full, verify-ca or left out where certificates are given"},
-		{name: "CA for a PostgreSQL that prefers TLS", command: "winners", flags: map[string]string{"database": "postgres://u:" + secret + "@h/db?sslmode=prefer", "database-ca": authority}, want: "--database: the database DSN is refused: its parameter sslmode must be verify-full, verify-ca or left out where certificates are given"},
-		{name: "CA for a PostgreSQL that is not checked", command: "winners", flags: map[string]string{"database": "postgres://u:" + secret + "@h/db?sslmode=require", "database-ca": authority}, want: "--database: the database DSN is refused: its parameter sslmode must be verify-full, verify-ca or left out where certificates are given"},
+		{name: "certificate and key that are none", command: "serve", flags: map[string]string{"redis-cert": list, "redis-key": hidden}, want: `--redis-cert: "` + list + `" and "` + hidden + `" are not a pair; they must be PEM files of a certificate and its private key: tls: `},
+		{name: "CA for a Redis without TLS", command: "serve", flags: map[string]string{"redis-ca": authority}, want: "--redis: the URL begins with redis://, which does not use TLS; with certificates it must begin with rediss://"},
+		{name: "CA for a Redis that is not checked", command: "serve", flags: map[string]string{"redis": "rediss://" + server.addr + "?skip_verify=true", "redis-ca": authority}, want: "--redis: the URL has skip_verify, which disables the check of certificates; it must be absent if --redis-ca is set"},
+		{name: "CA for a file", command: "winners", flags: map[string]string{"database": "sqlite:" + file, "database-ca": authority}, want: "--database: invalid database DSN: sqlite: is a file; certificates must not be set"},
+		{name: "CA for a MySQL without TLS", command: "winners", flags: map[string]string{"database": "mysql://u:" + secret + "@h/db?tls=false", "database-ca": authority}, want: "--database: invalid database DSN: its parameter tls must be true or absent if certificates are set"},
+		{name: "CA for a MySQL that is not checked", command: "winners", flags: map[string]string{"database": "mysql://u:" + secret + "@h/db?tls=skip-verify", "database-ca": authority}, want: "--database: invalid database DSN: its parameter tls must be true or absent if certificate authorities are set"},
+		{name: "CA for a PostgreSQL without TLS", command: "winners", flags: map[string]string{"database": "postgres://u:" + secret + "@h/db?sslmode=disable", "database-ca": authority}, want: "--database: invalid database DSN: its parameter sslmode must be verify-full, verify-ca or absent if certificates are set"},
+		{name: "CA for a PostgreSQL that prefers TLS", command: "winners", flags: map[string]string{"database": "postgres://u:" + secret + "@h/db?sslmode=prefer", "database-ca": authority}, want: "--database: invalid database DSN: its parameter sslmode must be verify-full, verify-ca or absent if certificates are set"},
+		{name: "CA for a PostgreSQL that is not checked", command: "winners", flags: map[string]string{"database": "postgres://u:" + secret + "@h/db?sslmode=require", "database-ca": authority}, want: "--database: invalid database DSN: its parameter sslmode must be verify-full, verify-ca or absent if certificates are set"},
 
-		{name: "misspelt variable", command: "serve", env: map[string]string{"LOTTERY_WINNER": "3"}, want: `"LOTTERY_WINNER" is set, and no flag is named so; it must be unset; did you mean LOTTERY_WINNERS?`},
-		{name: "unknown variable", command: "verify", env: map[string]string{"LOTTERY_PASSWORD": secret}, want: `"LOTTERY_PASSWORD" is set, and no flag is named so; it must be unset`},
+		{name: "misspelt variable", command: "serve", env: map[string]string{"LOTTERY_WINNER": "3"}, want: `"LOTTERY_WINNER" is set, but no flag has this name; it must be unset; did you mean LOTTERY_WINNERS?`},
+		{name: "unknown variable", command: "verify", env: map[string]string{"LOTTERY_PASSWORD": secret}, want: `"LOTTERY_PASSWORD" is set, but no flag has this name; it must be unset`},
 
 		{name: "no database", command: "serve", flags: map[string]string{"database": "-"}, want: "--database (or LOTTERY_DATABASE) is missing; it must be " + databaseUsage},
-		{name: "database of another kind", command: "serve", flags: map[string]string{"database": "oracle://u:" + secret + "@h/db"}, want: "--database: the database DSN is refused: it must begin with sqlite:, mysql:// or postgres://"},
-		{name: "database without host", command: "serve", flags: map[string]string{"database": "mysql://u:" + secret + "@/db"}, want: "--database: the database DSN is refused: it must name a host, as in mysql://user:password@host/database"},
-		{name: "database at no port", command: "serve", flags: map[string]string{"database": "mysql://u:" + secret + "@h:99999/db"}, want: "--database: the database DSN is refused: its port must be a number from 1 to 65535"},
-		{name: "database without name", command: "serve", flags: map[string]string{"database": "mysql://u:" + secret + "@h"}, want: "--database: the database DSN is refused: it must name one database, as in mysql://user:password@host/database"},
-		{name: "database that is no URL", command: "serve", flags: map[string]string{"database": "mysql://u:%" + secret + "@h/db"}, want: "--database: the database DSN is refused: it is not a URL; in user and password percent-encode what means something there, as %40 for @"},
-		{name: "SQLite without path", command: "serve", flags: map[string]string{"database": "sqlite:"}, want: "--database: the database DSN is refused: it must name a file, as in sqlite:lottery.db"},
+		{name: "database of another kind", command: "serve", flags: map[string]string{"database": "oracle://u:" + secret + "@h/db"}, want: "--database: invalid database DSN: it must begin with sqlite:, mysql:// or postgres://"},
+		{name: "database without host", command: "serve", flags: map[string]string{"database": "mysql://u:" + secret + "@/db"}, want: "--database: invalid database DSN: it must name a host, as in mysql://user:password@host/database"},
+		{name: "database at no port", command: "serve", flags: map[string]string{"database": "mysql://u:" + secret + "@h:99999/db"}, want: "--database: invalid database DSN: its port must be a number from 1 to 65535"},
+		{name: "database without name", command: "serve", flags: map[string]string{"database": "mysql://u:" + secret + "@h"}, want: "--database: invalid database DSN: it must name one database, as in mysql://user:password@host/database"},
+		{name: "database that is no URL", command: "serve", flags: map[string]string{"database": "mysql://u:%" + secret + "@h/db"}, want: "--database: invalid database DSN: it must be a URL, with special characters in user and password percent-encoded, such as %40 for @"},
+		{name: "SQLite without path", command: "serve", flags: map[string]string{"database": "sqlite:"}, want: "--database: invalid database DSN: it must name a file, as in sqlite:lottery.db"},
 		{name: "SQLite in a folder that is not there", command: "serve", flags: map[string]string{"database": "sqlite:" + folder + "/none/lottery.db"}, want: "--database: stat " + folder + "/none: no such file or directory"},
-		{name: "SQLite below a file", command: "serve", flags: map[string]string{"database": "sqlite:" + file + "/lottery.db"}, want: `--database: "` + file + `" is a file; it must be a folder, for the database file to be made in`},
+		{name: "SQLite below a file", command: "serve", flags: map[string]string{"database": "sqlite:" + file + "/lottery.db"}, want: `--database: "` + file + `" is a file; it must be a directory for the database file`},
 		{name: "SQLite file that is not there", command: "winners", flags: map[string]string{"database": "sqlite:" + folder + "/lottery.db"}, want: "--database: stat " + folder + "/lottery.db: no such file or directory"},
-		{name: "SQLite file that is a folder", command: "winners", flags: map[string]string{"database": "sqlite:" + folder}, want: `--database: "` + folder + `" is a folder; it must be the database file`},
+		{name: "SQLite file that is a folder", command: "winners", flags: map[string]string{"database": "sqlite:" + folder}, want: `--database: "` + folder + `" is a directory; it must be the database file`},
 
-		{name: "schedule of four fields", command: "serve", flags: map[string]string{"schedule": "0 12 * *"}, want: `--schedule is refused: spec is "0 12 * *", but it must have the five fields minute, hour, day of month, month, day of week, not 4; seconds and years are not supported (for short intervals there is @every)`},
-		{name: "schedule of 30 February", command: "serve", flags: map[string]string{"schedule": "0 12 30 2 *"}, want: `--schedule is refused: spec is "0 12 30 2 *", but it must`},
-		{name: "schedule that is too short", command: "serve", flags: map[string]string{"schedule": "@every 5ms"}, want: `--schedule is refused: the interval of @every is "5ms", but it must be at least 100ms`},
-		{name: "empty schedule", command: "serve", flags: map[string]string{"schedule": ""}, want: `--schedule is refused: spec is "", but it must not be empty`},
-		{name: "schedule to verify", command: "verify", flags: map[string]string{"schedule": "61 12 * * *"}, want: `--schedule is refused: minute is "61", but 61 must be from 0 to 59`},
+		{name: "schedule of four fields", command: "serve", flags: map[string]string{"schedule": "0 12 * *"}, want: `--schedule is invalid: spec is "0 12 * *"; it must be the five fields minute, hour, day of month, month, day of week, not 4; seconds and years are not supported (use @every for short intervals)`},
+		{name: "schedule of 30 February", command: "serve", flags: map[string]string{"schedule": "0 12 30 2 *"}, want: `--schedule is invalid: spec is "0 12 30 2 *"; it must`},
+		{name: "schedule that is too short", command: "serve", flags: map[string]string{"schedule": "@every 5ms"}, want: `--schedule is invalid: the interval of @every is "5ms"; it must be at least 100ms`},
+		{name: "empty schedule", command: "serve", flags: map[string]string{"schedule": ""}, want: `--schedule is invalid: spec is ""; it must be five fields`},
+		{name: "schedule to verify", command: "verify", flags: map[string]string{"schedule": "61 12 * * *"}, want: `--schedule is invalid: minute is "61"; it must be from 0 to 59, not 61`},
 
 		{name: "unknown time zone", command: "serve", flags: map[string]string{"time-zone": "Asia/Nowhere"}, want: `--time-zone is "Asia/Nowhere"; it must be a time zone of the IANA database, such as Asia/Shanghai or UTC`},
 		{name: "time zone of the machine", command: "serve", flags: map[string]string{"time-zone": "Local"}, want: `--time-zone is "Local"; it must be a time zone of the IANA database, such as Asia/Shanghai or UTC`},
@@ -193,29 +193,27 @@ func TestBadInput(t *testing.T) {
 		{name: "identity with a control character", command: "serve", flags: map[string]string{"identity": "a\nb"}, want: `--identity is "a\nb"; it must be 1 to 200 bytes of UTF-8 without control characters`},
 		{name: "identity too long", command: "serve", flags: map[string]string{"identity": strings.Repeat("x", 201)}, want: `--identity is "` + strings.Repeat("x", 60) + `"… (201 bytes); it must be 1 to 200 bytes of UTF-8 without control characters`},
 
-		{name: "no entrants", command: "serve", flags: map[string]string{"entrants": "-"}, want: "--entrants (or LOTTERY_ENTRANTS) is missing; it must be a CSV file of those who may win, with the header id,eligible"},
+		{name: "no entrants", command: "serve", flags: map[string]string{"entrants": "-"}, want: "--entrants (or LOTTERY_ENTRANTS) is missing; it must be the CSV file of the entrants, with the header id,eligible"},
 		{name: "entrants that cannot be read", command: "serve", flags: map[string]string{"entrants": folder + "/none.csv"}, want: "--entrants: open " + folder + "/none.csv: no such file or directory"},
-		{name: "too few entrants", command: "serve", flags: map[string]string{"winners": "5"}, want: `--entrants: "` + list + `" has 5 entrants, 4 of them eligible; there must be at least as many as winners, 5`},
+		{name: "too few entrants", command: "serve", flags: map[string]string{"winners": "5"}, want: `--entrants: "` + list + `" has 5 entrants, 4 of them eligible; at least 5 must be eligible, one for each winner`},
 
-		{name: "a single entrant", command: "serve", flags: map[string]string{"entrants": single}, want: `--entrants: "` + single + `" has 1 entrant, 1 of them eligible; there must be at least as many as winners, 3`},
+		{name: "a single entrant", command: "serve", flags: map[string]string{"entrants": single}, want: `--entrants: "` + single + `" has 1 entrant, 1 of them eligible; at least 3 must be eligible, one for each winner`},
 
 		{name: "drain in words", command: "serve", flags: map[string]string{"drain": "long"}, want: `--drain is "long"; it must be a duration in whole milliseconds from 0s to 1h0m0s, such as 10s`},
 		{name: "negative drain", command: "serve", flags: map[string]string{"drain": "-1s"}, want: `--drain is "-1s"; it must be a duration in whole milliseconds from 0s to 1h0m0s, such as 10s`},
 		{name: "drain without unit", command: "serve", flags: map[string]string{"drain": "15"}, want: `--drain is "15"; it must be a duration in whole milliseconds from 0s to 1h0m0s, such as 10s`},
 		{name: "drain that is no drain any more", command: "serve", flags: map[string]string{"drain": "61m"}, want: `--drain is "61m"; it must be a duration in whole milliseconds from 0s to 1h0m0s, such as 10s`},
 		{name: "drain in the environment", command: "serve", env: map[string]string{"LOTTERY_DRAIN": "1.5ms"}, want: `LOTTERY_DRAIN is "1.5ms"; it must be a duration in whole milliseconds from 0s to 1h0m0s, such as 10s`},
-		{name: "clock offset of nothing", command: "serve", flags: map[string]string{"max-clock-offset": "0s"}, want: `--max-clock-offset is "0s"; it must be a duration from 1ms to 24h0m0s, such as 10s, or off`},
-		{name: "clock offset in words", command: "serve", flags: map[string]string{"max-clock-offset": "on"}, want: `--max-clock-offset is "on"; it must be a duration from 1ms to 24h0m0s, such as 10s, or off`},
 		{name: "stale at once", command: "serve", flags: map[string]string{"stale-after": "10ms"}, want: `--stale-after is "10ms"; it must be a duration from 1s to 87600h0m0s, such as 10s, or off`},
 		{name: "stale in days", command: "serve", env: map[string]string{"LOTTERY_STALE_AFTER": "2d"}, want: `LOTTERY_STALE_AFTER is "2d"; it must be a duration from 1s to 87600h0m0s, such as 10s, or off`},
 
-		{name: "no since", command: "verify", flags: map[string]string{"since": "-"}, want: "--since (or LOTTERY_SINCE) is missing; it must be the first instant to look at, such as 2026-11-21"},
-		{name: "no until", command: "verify", flags: map[string]string{"until": "-"}, want: `--until (or LOTTERY_UNTIL) is missing; it must be the instant to stop before, such as "2026-11-22 13:00", or now`},
+		{name: "no since", command: "verify", flags: map[string]string{"since": "-"}, want: "--since (or LOTTERY_SINCE) is missing; it must be the start of the range, such as 2026-11-21"},
+		{name: "no until", command: "verify", flags: map[string]string{"until": "-"}, want: `--until (or LOTTERY_UNTIL) is missing; it must be the end of the range, exclusive, such as "2026-11-22 13:00", or now`},
 		{name: "since in words", command: "verify", flags: map[string]string{"since": "yesterday"}, want: `--since is "yesterday"` + instants},
 		{name: "until on a day that is none", command: "winners", flags: map[string]string{"until": "2026-02-30"}, want: `--until is "2026-02-30"` + instants},
-		{name: "empty range", command: "verify", flags: map[string]string{"until": "2026-11-20"}, want: `--until is "2026-11-20"; it must be later than since, "2026-11-20", or the range is empty`},
-		{name: "range backwards", command: "winners", flags: map[string]string{"since": "2026-11-21", "until": "2026-11-20"}, want: `--until is "2026-11-20"; it must be later than since, "2026-11-21", or the range is empty`},
-		{name: "endless range", command: "verify", flags: map[string]string{"schedule": "@every 1s", "since": "2001-01-01"}, want: "the range has more than 1000000 noons; look at a shorter one"},
+		{name: "empty range", command: "verify", flags: map[string]string{"until": "2026-11-20"}, want: `--until is "2026-11-20"; it must be later than since, "2026-11-20"`},
+		{name: "range backwards", command: "winners", flags: map[string]string{"since": "2026-11-21", "until": "2026-11-20"}, want: `--until is "2026-11-20"; it must be later than since, "2026-11-21"`},
+		{name: "endless range", command: "verify", flags: map[string]string{"schedule": "@every 1s", "since": "2001-01-01"}, want: "the range has more than 1000000 noons; it must be shorter"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -227,11 +225,11 @@ func TestBadInput(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
 		"empty file":         {"", `the file is empty; it must begin with the header "id,eligible"`},
 		"no header":          {"a,true\n", `:1:1: the header is "a,true"; it must be "id,eligible"`},
-		"no entrant":         {"id,eligible\n", "the list names no entrant"},
+		"no entrant":         {"id,eligible\n", "the list has no entrants"},
 		"three fields":       {"id,eligible\na,true\nb,true,7\n", ":3:"},
 		"bad eligible":       {"id,eligible\na,true\nb,yes\n", `:3:3: eligible is "yes"; it must be true or false`},
 		"empty id":           {"id,eligible\n,true\n", ":2:1: the id is empty"},
-		"duplicate id":       {"id,eligible\na,true\nb,true\na,false\n", `:4:1: the id "a" stands in line 2 already`},
+		"duplicate id":       {"id,eligible\na,true\nb,true\na,false\n", `:4:1: the id "a" is already in line 2`},
 		"quote out of place": {"id,eligible\na\"b,true\n", ":2:"},
 	} {
 		t.Run("list with "+name, func(t *testing.T) {
@@ -256,8 +254,7 @@ func TestBadInput(t *testing.T) {
 	})
 }
 
-// refuse runs a command and holds what it says against want: one line that begins
-// with it.
+// refuse runs a command and checks that its output is one line that begins with want.
 func refuse(t *testing.T, command string, good, flags, env map[string]string, extra []string, want string) {
 	t.Helper()
 	args := []string{command}
@@ -304,21 +301,21 @@ func TestEverythingWrongIsToldAtOnce(t *testing.T) {
 
 func TestFlagsWinOverTheEnvironment(t *testing.T) {
 	t.Parallel()
-	// Both are wrong, and only one is told.
+	// Both are invalid, but only one is reported.
 	_, _, stderr := run(t.Context(), map[string]string{"LOTTERY_LEASE": "soon"}, "serve", "--lease", "later")
 	if !strings.Contains(stderr, `--lease is "later"`) || strings.Contains(stderr, "soon") {
 		t.Error(stderr)
 	}
-	// An empty variable is none: the default holds.
+	// An empty variable counts as unset, so the default applies.
 	_, _, stderr = run(t.Context(), map[string]string{"LOTTERY_LEASE": ""}, "serve")
 	if strings.Contains(stderr, "lease") {
 		t.Error(stderr)
 	}
 }
 
-// What Kubernetes puts into the environment of a pod beside a Service named lottery is
-// nobody's mistake, nor is a variable of another command or program.
-func TestVariablesOfOthers(t *testing.T) {
+// Variables that Kubernetes sets for a Service named lottery are not errors, and neither are
+// variables of other commands or programs.
+func TestForeignVariables(t *testing.T) {
 	t.Parallel()
 	_, _, stderr := run(t.Context(), map[string]string{
 		"LOTTERY_SERVICE_HOST": "10.0.0.1", "LOTTERY_SERVICE_PORT": "8080", "LOTTERY_SERVICE_PORT_HTTP": "8080", "LOTTERY_PORT": "tcp://10.0.0.1:8080",
@@ -336,7 +333,7 @@ func TestVariablesOfOthers(t *testing.T) {
 func TestUnknownCommand(t *testing.T) {
 	t.Parallel()
 	code, _, stderr := run(t.Context(), nil, "draw")
-	if want := "lottery: there is no command \"draw\"; lottery help lists them\n"; code != cli.Refused || stderr != want {
+	if want := "lottery: unknown command \"draw\"; lottery help lists all commands\n"; code != cli.Refused || stderr != want {
 		t.Errorf("exit code %d, %q; want %d, %q", code, stderr, cli.Refused, want)
 	}
 }

@@ -15,18 +15,18 @@ import (
 	"github.com/noonlock/noonlock/singleton"
 )
 
-// comparison is what verify has seen.
+// comparison is the result of compare.
 type comparison struct {
 	audit.Report
-	asked     timetable // of the range that was asked for
-	judged    timetable // of what is left of it
+	asked     timetable // of the requested range
+	judged    timetable // of the checked part of the range
 	cut       audit.Narrowed
-	otherwise bool // the given schedule has other noons than the newest one
+	otherwise bool // the given schedule differs from the newest one
 }
 
 type timetable audit.Timetable
 
-// count is how many noons there are, whether or not they can be judged.
+// count returns the number of noons, checked or not.
 func (t timetable) count() (n int) {
 	for _, s := range t {
 		n += len(s.Noons)
@@ -34,7 +34,7 @@ func (t timetable) count() (n int) {
 	return n
 }
 
-// subject begins a sentence about the noons of the schedules, which ends with that zone.
+// subject returns the subject of a sentence about the noons. The sentence names the zone.
 func (t timetable) subject(zone *time.Location) string {
 	if len(t) == 1 {
 		return "the schedule " + strings.TrimSuffix(t[0].Name, " in "+zone.String()) + " has"
@@ -42,12 +42,12 @@ func (t timetable) subject(zone *time.Location) string {
 	return "the schedules in force have"
 }
 
-// unknown says whether some of the time has no known schedule.
+// unknown reports whether the schedule is unknown in a part of the range.
 func (c comparison) unknown() bool {
 	return slices.ContainsFunc(c.judged, func(s audit.Stretch) bool { return !s.Known })
 }
 
-// compare looks at a range, by the schedules that were in force.
+// compare checks a range against the schedules that were in force.
 func compare(ctx context.Context, options *redis.Options, dsn store.DSN, want store.Expected, given audit.Stretch) (comparison, error) {
 	var seen comparison
 	rdb := redis.NewClient(options)
@@ -89,7 +89,7 @@ func compare(ctx context.Context, options *redis.Options, dsn store.DSN, want st
 	return seen, err
 }
 
-// differs says whether the given schedule has other noons in the stretch.
+// differs reports whether the given schedule has other noons in the stretch.
 func differs(s, given audit.Stretch) bool {
 	among := slices.DeleteFunc(slices.Clone(given.Noons), func(t time.Time) bool { return t.Before(s.Since) || !t.Before(s.Until) })
 	return s.Known && !slices.EqualFunc(among, s.Noons, time.Time.Equal)

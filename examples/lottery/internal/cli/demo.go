@@ -8,15 +8,15 @@ import (
 	"github.com/noonlock/noonlock/examples/lottery/internal/demo"
 )
 
-const demoHelp = `It needs nothing but this program: the replicas share a Redis within the process
-and a SQLite file in a temporary folder, and draw from a bundled list. There is a
-noon every three seconds. At the second one the replica that draws is cut off from
-Redis in the middle of its transaction, and another takes over. Then all replicas
-end, a noon passes without any, and they come back and draw it late. Who drew what
-is printed from the ledger in Redis and checked in the database.
+const demoHelp = `It needs only this program: the replicas share a Redis within the process and a SQLite
+file in a temporary directory, and draw from a bundled list. There is a noon every
+three seconds. At the second noon the drawing replica is cut off from Redis in the
+middle of its transaction, and another one takes over. Then all replicas stop, and
+a noon passes without any. They draw it late after a restart. The demo prints the
+draws from the ledger in Redis and checks them in the database.
 
-It takes some fifteen seconds. The exit code is 0 only if all that it claims holds.
-NO_COLOR=1 has it print without colours. It takes no flags.
+It takes about fifteen seconds. The exit code is 0 only if all checks pass. NO_COLOR=1
+disables colours. The demo takes no flags.
 `
 
 func demonstrate(ctx context.Context, p Process, s *settings, args []string) error {

@@ -20,7 +20,7 @@ func TestHelp(t *testing.T) {
 	if code != cli.Done || stderr != "" {
 		t.Errorf("exit code %d, %q", code, stderr)
 	}
-	for _, flag := range []string{"redis", "database", "entrants", "schedule", "time-zone", "winners", "identity", "lease", "drain", "http", "max-clock-offset", "stale-after", "log-format"} {
+	for _, flag := range []string{"redis", "database", "entrants", "schedule", "time-zone", "winners", "identity", "lease", "drain", "http", "stale-after", "log-format"} {
 		variable := "LOTTERY_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 		if !strings.Contains(stdout, "--"+flag+" ") || !strings.Contains(stdout, variable+" ") {
 			t.Errorf("the help of serve says nothing of --%s or %s:\n%s", flag, variable, stdout)
@@ -28,8 +28,8 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// The help of each command says what it does, and that of the demo, which has no
-// flags, what there will be to see.
+// The help of each command describes it. The help of the demo, which has no flags, describes
+// the steps of the demo.
 func TestHelpOfCommands(t *testing.T) {
 	t.Parallel()
 	for command, want := range map[string][]string{

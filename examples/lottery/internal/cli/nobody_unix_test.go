@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// asNobody has the administrator's command run as a user without rights.
+// asNobody runs root's command as a user without permissions.
 func asNobody(command *exec.Cmd) {
 	if os.Geteuid() == 0 {
 		command.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}

@@ -10,11 +10,11 @@ import (
 	"github.com/noonlock/noonlock/examples/lottery/internal/cli"
 )
 
-// As helm test does it: since is the installation, before anybody could reach Redis,
-// and until is now, in the midst of draws.
+// The range is that of helm test: since is the installation, before any replica could reach
+// Redis, and until is now, while noons are drawn.
 func TestVerifySinceTheInstallation(t *testing.T) {
 	t.Parallel()
-	installed := time.Now().Add(-10 * playedEvery) // it takes a while until an image is pulled
+	installed := time.Now().Add(-10 * playedEvery) // pulling an image takes a while
 	redis := startRedis(t)
 	shared := []string{
 		"--redis=redis://" + redis.Addr(), "--database=sqlite:" + filepath.Join(t.TempDir(), "lottery.db"),
@@ -31,14 +31,14 @@ func TestVerifySinceTheInstallation(t *testing.T) {
 	for n := range 5 {
 		r.await("draw committed", 2*n+3)
 		code, stdout, stderr := verify()
-		if code != cli.Done || !strings.HasPrefix(stdout, "beginning   ") || !strings.Contains(stdout, "the ledger in Redis was begun just before") {
+		if code != cli.Done || !strings.HasPrefix(stdout, "beginning   ") || !strings.Contains(stdout, "the ledger in Redis begins just before") {
 			t.Fatalf("exit code %d\n%s%s", code, stdout, stderr)
 		}
 	}
 	r.end()
 
-	// Redis has lost everything, and nobody is left who knew: that the ledger is young
-	// excuses nothing.
+	// Redis has lost all data, and no replica is left to restore it. A new ledger excuses
+	// no missing noon.
 	redis.FlushAll()
 	first := r.logs.Entries()
 	r = replica()
@@ -56,13 +56,13 @@ func TestVerifySinceTheInstallation(t *testing.T) {
 	}
 }
 
-// A range of which nothing can be judged is no success.
+// A range in which no noon can be checked is an error.
 func TestVerifyBeforeTheLottery(t *testing.T) {
 	t.Parallel()
 	p := play(t, 1)
 	code, stdout, stderr := p.verify(t, p.changed(t), "--since=2001-01-01", "--until=2001-01-01T00:00:01Z")
 	noons := strconv.Itoa(int(time.Second / playedEvery))
-	want := "lottery verify: of the " + noons + ` noons that the schedule "@every 100ms" has from 2001-01-01 00:00:00 +00:00 to before 2001-01-01 00:00:01 +00:00 (UTC) none can be judged, so there is nothing to verify` + "\n"
+	want := "lottery verify: none of the " + noons + ` noons that the schedule "@every 100ms" has from 2001-01-01 00:00:00 +00:00 to before 2001-01-01 00:00:01 +00:00 (UTC) can be checked, so there is nothing to verify` + "\n"
 	if code != cli.Unseen || stderr != want || !strings.HasPrefix(stdout, "beginning   ") {
 		t.Errorf("exit code %d\n%s%s\nwant %s", code, stdout, stderr, want)
 	}

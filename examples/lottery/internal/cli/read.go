@@ -12,25 +12,26 @@ import (
 	"github.com/noonlock/noonlock/examples/lottery/internal/store"
 )
 
-// stampLayout shows a noon with its offset, so that it can be read anywhere.
+// stampLayout includes the offset of the time zone.
 const stampLayout = "2006-01-02 15:04:05.999 -07:00"
 
 const (
-	winnersHelp = `It reads the database and changes nothing: an account that may only read is enough.
-The exit code is 3 if it could not look.
+	winnersHelp = `It reads the database and changes nothing: an account with read permission is enough.
+The exit code is 3 if the database cannot be read.
 `
-	verifyHelp = `It reads the database, for which an account that may only read is enough, and the
-ledger in Redis, and changes neither. The exit code is 1 if noons are missing, too
-many, short or repeated, winners not eligible, or database and ledger do not agree;
-3 if it could not look, or there was nothing to look at.
+	verifyHelp = `It reads the database and the ledger in Redis, and changes neither. For the database, an
+account with read permission is enough. The exit code is 1 if noons are missing, too
+many, short or repeated, if winners are not eligible, or if database and ledger
+disagree. It is 3 if the data cannot be read, or if there is nothing to verify.
 
-Each noon is judged by the schedule that was in force at its time, as the ledger says;
-by --schedule only if the ledger knows none at all. It says so where the ledger does
-not know: there no noon is missing or too many, and a draw is compared all the same.
+Each noon is checked against the schedule that was in force at its time according to the
+ledger, and against --schedule only if the ledger has no schedules. Where the schedule
+is unknown, verify says so. It then reports no missing or extra noons, but still checks
+the draws.
 
-It begins where the lottery did, if that is later than --since: with the ledger, or
-with the first draw if that is older. It ends before the newest noon if that is being
-drawn right now. It says so when it does.
+The range starts with the lottery if that is later than --since: with the ledger, or with
+the first draw if that is older. The range ends before the newest noon while that is
+being drawn. In both cases, verify prints a line.
 `
 )
 
@@ -38,9 +39,9 @@ func printWinners(ctx context.Context, p Process, s *settings, args []string) er
 	var (
 		database = s.text("database", "DSN", "", databaseUsage)
 		ofTables = s.certificates("database", "the database")
-		zone     = s.text("time-zone", "ZONE", standardZone, "the time zone of what is printed, and of since and until")
-		since    = s.text("since", "TIME", "1970-01-02", "the first instant to look at")
-		until    = s.text("until", "TIME", "now", "the instant to stop before")
+		zone     = s.text("time-zone", "ZONE", standardZone, "the time zone of the output, and of since and until")
+		since    = s.text("since", "TIME", "1970-01-02", "the start of the range")
+		until    = s.text("until", "TIME", "now", "the end of the range, exclusive")
 	)
 	if err := s.parse(ctx, args); err != nil {
 		return badArguments(err)
@@ -76,12 +77,12 @@ func printWinners(ctx context.Context, p Process, s *settings, args []string) er
 	return nil
 }
 
-// span reads the two ends of a range.
+// span parses the two ends of a range.
 func (s *settings) span(since, until string, in *time.Location) (from, to time.Time) {
 	now := time.Now()
 	from, to = s.instant("since", since, in, now), s.instant("until", until, in, now)
 	if !from.IsZero() && !to.IsZero() && !from.Before(to) {
-		s.refuse("until", until, "later than since, "+excerpt(since)+", or the range is empty")
+		s.refuse("until", until, "later than since, "+excerpt(since))
 	}
 	return from, to
 }
@@ -92,11 +93,11 @@ func verify(ctx context.Context, p Process, s *settings, args []string) error {
 		ofRedis  = s.certificates("redis", "Redis")
 		database = s.text("database", "DSN", "", databaseUsage)
 		ofTables = s.certificates("database", "the database")
-		cron     = s.text("schedule", "SCHEDULE", standardSchedule, scheduleUsage+"; where the ledger knows schedules, it judges by those")
-		zone     = s.text("time-zone", "ZONE", standardZone, zoneUsage+", and of since, until and what is printed")
+		cron     = s.text("schedule", "SCHEDULE", standardSchedule, scheduleUsage+"; used only if the ledger has no schedules")
+		zone     = s.text("time-zone", "ZONE", standardZone, zoneUsage+", and of since, until and the output")
 		winners  = s.text("winners", "N", standardWinners, winnersUsage)
-		since    = s.text("since", "TIME", "", "the first instant to look at, such as 2026-11-21")
-		until    = s.text("until", "TIME", "", `the instant to stop before, such as "2026-11-22 13:00", or now`)
+		since    = s.text("since", "TIME", "", "the start of the range, such as 2026-11-21")
+		until    = s.text("until", "TIME", "", `the end of the range, exclusive, such as "2026-11-22 13:00", or now`)
 	)
 	if err := s.parse(ctx, args); err != nil {
 		return badArguments(err)
@@ -130,39 +131,39 @@ func verify(ctx context.Context, p Process, s *settings, args []string) error {
 			seen.asked.subject(location), stamp(given.Since), stamp(given.Until), location)}
 	}
 	if cut := seen.cut.Since; cut != nil {
-		fmt.Fprintf(p.Stdout, "%-10s  %s  noons before are not looked at: %s\n", "beginning", stamp(cut.At), cut.Reason)
+		fmt.Fprintf(p.Stdout, "%-10s  %s  earlier noons are not checked: %s\n", "beginning", stamp(cut.At), cut.Reason)
 	}
 	if cut := seen.cut.Until; cut != nil {
-		fmt.Fprintf(p.Stdout, "%-10s  %s  from this noon on nothing is looked at: %s\n", "end", stamp(cut.At), cut.Reason)
+		fmt.Fprintf(p.Stdout, "%-10s  %s  this noon and later ones are not checked: %s\n", "end", stamp(cut.At), cut.Reason)
 	}
 	for _, s := range seen.judged {
 		if s.Known {
 			fmt.Fprintf(p.Stdout, "schedule    %s, from %s to before %s: %s\n", s.Name, stamp(s.Since), stamp(s.Until), counted(len(s.Noons), "noon", "noons"))
 		} else {
-			fmt.Fprintf(p.Stdout, "schedule    not known from %s to before %s: the ledger in Redis does not say which one was in force, so it cannot be judged whether noons are missing or too many\n",
+			fmt.Fprintf(p.Stdout, "schedule    unknown from %s to before %s: the ledger in Redis does not record which one was in force, so missing and extra noons cannot be detected\n",
 				stamp(s.Since), stamp(s.Until))
 		}
 	}
 	if nothing {
-		return unseen{fmt.Errorf("of the %s that %s from %s to before %s (%s) none can be judged, so there is nothing to verify",
+		return unseen{fmt.Errorf("none of the %s that %s from %s to before %s (%s) can be checked, so there is nothing to verify",
 			counted(seen.asked.count(), "noon", "noons"), seen.asked.subject(location), stamp(given.Since), stamp(given.Until), location)}
 	}
 	if seen.otherwise {
-		fmt.Fprintf(p.Stdout, "schedule    %s, as given, is not the newest one in the ledger in Redis: no noon was judged by it\n", given.Name)
+		fmt.Fprintf(p.Stdout, "schedule    %s, as given, is not the newest one in the ledger in Redis, and was not used\n", given.Name)
 	}
 	report := seen.Report
 	fmt.Fprintf(p.Stdout, "database    %s: %s\n", dsn, counted(report.Draws, "draw", "draws"))
-	fmt.Fprintf(p.Stdout, "ledger      Redis %s: %s, %d of them at a later attempt than the first\n",
+	fmt.Fprintf(p.Stdout, "ledger      Redis %s: %s, %d of them at a later attempt\n",
 		address(options), counted(report.Recorded, "run", "runs")+" done", report.Again)
 	for _, f := range report.Findings {
 		fmt.Fprintf(p.Stdout, "%-10s  %s  %s\n", f.Kind, f.Tick.In(location).Format(stampLayout), f.Detail)
 	}
 	if n := len(report.Findings); n > 0 {
-		return fmt.Errorf("%s that should not be", counted(n, "thing", "things"))
+		return fmt.Errorf("%s found", counted(n, "problem", "problems"))
 	}
 	if seen.unknown() {
 		fmt.Fprintf(p.Stdout, "where the schedule is known, ")
 	}
-	fmt.Fprintf(p.Stdout, "all noons were drawn, each once, with %d different eligible winners, and the ledger knows every draw\n", want.Winners)
+	fmt.Fprintf(p.Stdout, "all noons were drawn, each once, with %d different eligible winners, and the ledger records every draw\n", want.Winners)
 	return nil
 }

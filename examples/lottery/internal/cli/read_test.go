@@ -14,7 +14,7 @@ import (
 	"github.com/noonlock/noonlock/examples/lottery/internal/cli"
 )
 
-// played is a lottery of which some noons were drawn, by a replica that has ended.
+// played is a lottery in which a replica has drawn some noons and stopped.
 type played struct {
 	redis string // address
 	file  string // of the SQLite database
@@ -42,7 +42,7 @@ func play(t *testing.T, noons int) played {
 	return p
 }
 
-// changed makes a copy of the database, changes it, and returns its DSN.
+// changed copies the database, changes the copy, and returns its DSN.
 func (p played) changed(t *testing.T, statements ...string) string {
 	t.Helper()
 	data, err := os.ReadFile(p.file)
@@ -82,7 +82,7 @@ func TestVerify(t *testing.T) {
 	ms := func(n int) string { return strconv.FormatInt(p.ticks[n].UnixMilli(), 10) }
 	noTickMS := strconv.FormatInt(p.ticks[2].UnixMilli()+50, 10)
 	last := p.ticks[len(p.ticks)-1].Add(playedEvery)
-	// copied writes the rows of a tick once more under another one.
+	// copied copies the rows of one tick to another tick.
 	copied := func(from, to string) []string {
 		return []string{
 			"INSERT INTO draws SELECT job, " + to + ", attempt, token, drawn_by, drawn_at FROM draws WHERE tick = " + from,
@@ -90,7 +90,7 @@ func TestVerify(t *testing.T) {
 			"INSERT INTO noonlock_markers SELECT job, " + to + ", attempt, token, holder, applied_at FROM noonlock_markers WHERE tick = " + from,
 		}
 	}
-	// unkeyed takes the keys from a table, as one that others made may lack them.
+	// unkeyed removes the keys from a table, as in tables that other software created.
 	unkeyed := func(table string) []string {
 		return []string{"CREATE TABLE copy AS SELECT * FROM " + table, "DROP TABLE " + table, "ALTER TABLE copy RENAME TO " + table}
 	}
@@ -125,7 +125,7 @@ func TestVerify(t *testing.T) {
 		},
 		"another drawer than the ledger's": {change: []string{"UPDATE draws SET drawn_by = 'me' WHERE tick = " + ms(1)}, want: []string{"unledgered 1"}},
 		"another number of winners":        {more: []string{"--winners=4"}, want: []string{"short 0", "short 1", "short 2", "short 3", "short 4", "short 5"}},
-		// The ledger says by which one the noons were drawn.
+		// The ledger records the schedule of these noons.
 		"another schedule":                      {more: []string{"--schedule=@every 200ms"}},
 		"another schedule, and a noon too many": {change: copied(ms(2), noTickMS), more: []string{"--schedule=@every 300ms"}, want: []string{"extra 2.5", "unledgered 2.5"}},
 	} {
@@ -136,19 +136,19 @@ func TestVerify(t *testing.T) {
 				t.Errorf("found %q, want %q\n%s%s", got, c.want, stdout, stderr)
 			}
 			if len(c.want) == 0 {
-				if code != cli.Done || stderr != "" || !strings.HasSuffix(stdout, "all noons were drawn, each once, with 3 different eligible winners, and the ledger knows every draw\n") {
+				if code != cli.Done || stderr != "" || !strings.HasSuffix(stdout, "all noons were drawn, each once, with 3 different eligible winners, and the ledger records every draw\n") {
 					t.Errorf("exit code %d\n%s%s", code, stdout, stderr)
 				}
 				return
 			}
-			if code != cli.Failed || !strings.HasPrefix(stderr, fmt.Sprintf("lottery verify: %d thing", len(c.want))) || strings.Contains(stdout, "all noons") {
+			if code != cli.Failed || !strings.HasPrefix(stderr, fmt.Sprintf("lottery verify: %d problem", len(c.want))) || strings.Contains(stdout, "all noons") {
 				t.Errorf("exit code %d\n%s%s", code, stdout, stderr)
 			}
 		})
 	}
 }
 
-// gone leaves no trace of some ticks.
+// gone removes all rows of some ticks.
 func gone(which string) []string {
 	var statements []string
 	for _, table := range []string{"draws", "winners", "noonlock_markers"} {
@@ -157,7 +157,7 @@ func gone(which string) []string {
 	return statements
 }
 
-// findings reads what verify has listed, with the numbers of the ticks.
+// findings parses the findings that verify has listed, with the numbers of the ticks.
 func findings(t *testing.T, p played, stdout string) []string {
 	t.Helper()
 	var found []string
@@ -189,7 +189,7 @@ func TestVerifyNothing(t *testing.T) {
 	}
 }
 
-// What cannot be read is no success, and no password is told.
+// Data that cannot be read is an error, which contains no password.
 func TestVerifyWithoutServers(t *testing.T) {
 	t.Parallel()
 	p := play(t, 1)

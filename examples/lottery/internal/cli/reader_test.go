@@ -23,10 +23,9 @@ import (
 	"github.com/noonlock/noonlock/internal/servers"
 )
 
-// An account that may only read sees who won, and what verify asks for. Nothing is made:
-// without tables it is told that there are none.
-// Mutant: what only reads makes the tables.
-func TestReadersNeedNoOtherRight(t *testing.T) {
+// An account with read permission can run winners and verify. Neither creates tables: if
+// they are missing, the commands report an error.
+func TestReadersNeedOnlyReadPermission(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		fresh  func(testing.TB) servers.SQL
@@ -82,7 +81,7 @@ func TestReadersNeedNoOtherRight(t *testing.T) {
 			if code != cli.Done || !strings.Contains(stdout, "all noons were drawn") {
 				t.Errorf("verify: exit code %d\n%s%s", code, stdout, stderr)
 			}
-			// Without the right to read it cannot look.
+			// Without read permission, the commands cannot read the data.
 			if _, err := owner.ExecContext(t.Context(), strings.NewReplacer("GRANT", "REVOKE", " TO ", " FROM ").Replace(
 				map[bool]string{true: fmt.Sprintf("GRANT SELECT ON %s.* TO %s@'%%'", d.Database, d.Reader), false: "GRANT SELECT ON ALL TABLES IN SCHEMA public TO " + d.Reader}[name == "MariaDB"])); err != nil {
 				t.Fatal(err)
@@ -95,8 +94,8 @@ func TestReadersNeedNoOtherRight(t *testing.T) {
 	}
 }
 
-// Reading a file of SQLite leaves it and its folder as they are.
-func TestReadersLeaveTheFileAlone(t *testing.T) {
+// Reading a SQLite file does not change the file or its directory.
+func TestReadersDoNotChangeTheFile(t *testing.T) {
 	t.Parallel()
 	p := play(t, 1)
 	before, err := os.ReadFile(p.file)
@@ -130,16 +129,15 @@ func TestReadersLeaveTheFileAlone(t *testing.T) {
 	}
 }
 
-// A file in a folder in which nothing can be made, as on a read-only file system, is
-// read all the same. The administrator may make files anywhere, so for him another user
-// reads.
+// A file in a directory without write permission, as on a read-only file system, can still be
+// read. Root may write everywhere, so for root the test runs as another user.
 func TestReadersOfAReadOnlyFile(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS == "windows" {
 		t.Skip("rights are other ones there")
 	}
 	const path = "LOTTERY_TEST_READ_ONLY"
-	if file := os.Getenv(path); file != "" { // the other user
+	if file := os.Getenv(path); file != "" { // this is the process of the other user
 		code, stdout, stderr := run(t.Context(), nil, "winners", "--database=sqlite:"+file)
 		if code != cli.Done || strings.Count(stdout, "\n") < 4 {
 			t.Errorf("exit code %d\n%s%s", code, stdout, stderr)
@@ -147,7 +145,7 @@ func TestReadersOfAReadOnlyFile(t *testing.T) {
 		return
 	}
 	p := play(t, 1)
-	// Not TempDir: that is within a folder which others may not enter.
+	// Not TempDir, since other users cannot access its parent directory.
 	folder, err := os.MkdirTemp("", "noonlock-"+rand.Text()[:8]) //nolint:usetesting // see above
 	if err != nil {
 		t.Fatal(err)
@@ -174,10 +172,9 @@ func TestReadersOfAReadOnlyFile(t *testing.T) {
 	}
 }
 
-// Redis asks for a client certificate, as it does by default with TLS, and the lottery
-// has one of an authority of the user's own. Without either the replica says so, again
-// and again, and shows no key. A certificate that is renewed is used by the next
-// connection.
+// Redis requires a client certificate, as it does by default with TLS. The lottery has one
+// from a private authority. Without the certificate or the authority, the replica keeps
+// logging an error and shows no key. New connections use a replaced certificate.
 func TestServeWithCertificatesForRedis(t *testing.T) {
 	t.Parallel()
 	ours := newAuthority(t, "ours")
@@ -223,7 +220,7 @@ func TestServeWithCertificatesForRedis(t *testing.T) {
 	}
 }
 
-// The same of MariaDB, and of what both drivers make of the files.
+// The same for MariaDB, and the errors that both drivers return for the files.
 func TestCertificatesForTheDatabase(t *testing.T) {
 	t.Parallel()
 	ours, theirs := newAuthority(t, "ours"), newAuthority(t, "theirs")
@@ -249,6 +246,33 @@ func TestCertificatesForTheDatabase(t *testing.T) {
 		code, stderr := winners(c.args...)
 		if code != cli.Unseen || !strings.Contains(stderr, c.want) || strings.Contains(stderr, d.Password) {
 			t.Errorf("%s: exit code %d, want %q\n%s", name, code, c.want, stderr)
+		}
+	}
+}
+
+// PostgreSQL over TLS: the host is checked with the authority of the server's certificate, and
+// with another authority the error is one line.
+func TestCertificatesForPostgreSQL(t *testing.T) {
+	t.Parallel()
+	ours, theirs := newAuthority(t, "ours"), newAuthority(t, "theirs")
+	server, client := ours.sign(t, "server"), ours.sign(t, "client")
+	d := servers.PostgreSQLServer(t, server.cert, server.key).Database(t)
+	plain := dsn("postgres", d)
+	for name, c := range map[string]struct {
+		args []string
+		want string // of the error
+	}{
+		"our authority":                              {[]string{"--database=" + plain + "?sslmode=verify-full", "--database-ca=" + ours.file(t)}, "no tables"},
+		"our authority by default":                   {[]string{"--database=" + plain, "--database-ca=" + ours.file(t)}, "no tables"},
+		"our authority in the DSN":                   {[]string{"--database=" + plain + "?sslmode=verify-full&sslrootcert=" + ours.file(t)}, "no tables"},
+		"our authority, and a certificate":           {[]string{"--database=" + plain, "--database-ca=" + ours.file(t), "--database-cert=" + client.cert, "--database-key=" + client.key}, "no tables"},
+		"another authority":                          {[]string{"--database=" + plain + "?sslmode=verify-full", "--database-ca=" + theirs.file(t)}, "unknown authority"},
+		"another authority, the name is not checked": {[]string{"--database=" + plain + "?sslmode=verify-ca", "--database-ca=" + theirs.file(t)}, "unknown authority"},
+		"the system's authorities":                   {[]string{"--database=" + plain + "?sslmode=verify-full"}, "unknown authority"},
+	} {
+		code, _, stderr := run(t.Context(), nil, append([]string{"winners"}, c.args...)...)
+		if code != cli.Unseen || !strings.Contains(stderr, c.want) || strings.Contains(stderr, d.Password) || strings.Count(strings.TrimSpace(stderr), "\n") != 0 {
+			t.Errorf("%s: exit code %d, want one line with %q\n%s", name, code, c.want, stderr)
 		}
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/noonlock/noonlock/examples/lottery/internal/cli"
 )
 
-// A lottery has had three schedules: with more noons, and then with fewer. Each noon is
-// judged by its own one, whichever is given; what is really wrong is found.
+// A lottery has had three schedules, first with more noons and then with fewer. Each noon is
+// checked against its own schedule, whatever --schedule is. Real problems are found.
 func TestVerifyAfterTwoScheduleChanges(t *testing.T) {
 	t.Parallel()
 	redis := startRedis(t)
@@ -40,7 +40,7 @@ func TestVerifyAfterTwoScheduleChanges(t *testing.T) {
 			switch kind {
 			case "schedule", "database", "ledger", "all":
 			case "missing":
-				// The ledger has the noons as skipped that came due while nobody was there.
+				// The ledger records the noons without a replica as skipped.
 				if !strings.HasSuffix(line, "rescheduled\n") {
 					findings = append(findings, strings.TrimSpace(line))
 				}

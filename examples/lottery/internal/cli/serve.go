@@ -14,14 +14,14 @@ import (
 	"github.com/noonlock/noonlock/examples/lottery/internal/entrants"
 	"github.com/noonlock/noonlock/examples/lottery/internal/serve"
 	"github.com/noonlock/noonlock/lockcore"
-	"github.com/noonlock/noonlock/singleton"
+	"github.com/noonlock/noonlock/singleton/schedule"
 )
 
 // The flags that several commands share.
 const (
 	scheduleUsage = "the noons: a cron expression of five fields, @daily and the like, or @every DURATION"
 	zoneUsage     = "the time zone of the schedule"
-	winnersUsage  = "how many win at each noon"
+	winnersUsage  = "the number of winners per noon"
 
 	standardSchedule = "0 12 * * *"
 	standardZone     = "UTC"
@@ -30,22 +30,23 @@ const (
 	maxDrain = time.Hour
 )
 
-// serveHelp lacks serve.Ending.
-const serveHelp = `Start as many as you like, with the same flags but for --identity and --http. A
-Redis or a database that is away is waited for.
+// serveHelp is a format; its argument is serve.Ending.
+const serveHelp = `Start any number of replicas with the same flags, except for --identity and --http. If
+Redis or the database is unavailable, a replica waits for it.
 
-On SIGTERM or SIGINT a replica takes no more noons, finishes the draw in progress,
-gives back what it holds and exits with 0. It has ended within --drain and %s,
-even if neither Redis nor the database answers, so let whoever starts it wait longer
-than that before it kills (Kubernetes: terminationGracePeriodSeconds, 30 if not
-set). A second signal ends it at once.
+On SIGTERM or SIGINT a replica claims no more noons, finishes the draw in progress,
+releases its leases and exits with 0. It ends within --drain and %s, even if neither
+Redis nor the database answers. Allow more than this time before the process is killed
+(Kubernetes: terminationGracePeriodSeconds, 30 by default). A second signal ends the
+process immediately.
 
-  /livez     fails if a draw goes on although it must not, so that a restart helps
-  /readyz    fails if Redis or the database is away, or the replica is stopping
-  /healthz   all of that, and what --max-clock-offset and --stale-after ask for
-  /metrics   for Prometheus
+  /livez     fails if a draw continues after it must have stopped; a restart helps
+  /readyz    fails if Redis or the database is unavailable, or the replica is stopping
+  /healthz   both, and the check of --stale-after
+  /metrics   metrics for Prometheus
 
-Each tells more with ?verbose, and why with the name of a check: /readyz/redis.
+With ?verbose each endpoint lists its checks. With the name of a check it gives the
+reason of a failure: /readyz/redis.
 `
 
 func serveReplica(ctx context.Context, p Process, s *settings, args []string) error {
@@ -54,17 +55,16 @@ func serveReplica(ctx context.Context, p Process, s *settings, args []string) er
 		ofRedis  = s.certificates("redis", "Redis")
 		database = s.text("database", "DSN", "", databaseUsage)
 		ofTables = s.certificates("database", "the database")
-		file     = s.text("entrants", "FILE", "", "a CSV file of those who may win, with the header id,eligible")
+		file     = s.text("entrants", "FILE", "", "the CSV file of the entrants, with the header id,eligible")
 		schedule = s.text("schedule", "SCHEDULE", standardSchedule, scheduleUsage)
 		zone     = s.text("time-zone", "ZONE", standardZone, zoneUsage)
 		winners  = s.text("winners", "N", standardWinners, winnersUsage)
-		identity = s.text("identity", "ID", "", "how the others see this replica; if not given, the host's name and something random")
-		lease    = s.text("lease", "DURATION", "10s", "how long the others wait before they take over from a replica that died")
-		drain    = s.text("drain", "DURATION", "15s", "how long a draw in progress may go on after SIGTERM; the replica has ended "+serve.Ending.String()+" after that at the latest")
-		listen   = s.text("http", "ADDRESS", ":8080", "where to serve /livez, /readyz, /healthz and /metrics, or off")
-		offset   = s.text("max-clock-offset", "DURATION", "off", "how far this machine's clock may be from that of Redis before /healthz fails, or off")
-		stale    = s.text("stale-after", "DURATION", "off", "how old the newest draw may be before /healthz fails, or off")
-		format   = s.text("log-format", "FORMAT", "text", "how to log to standard error: text or json")
+		identity = s.text("identity", "ID", "", "the name of this replica (default: the host name and random characters)")
+		lease    = s.text("lease", "DURATION", "10s", "the time after which another replica takes over from one that died")
+		drain    = s.text("drain", "DURATION", "15s", "the time that a draw in progress may continue after SIGTERM; the replica ends at most "+serve.Ending.String()+" later")
+		listen   = s.text("http", "ADDRESS", ":8080", "the address of the HTTP server for /livez, /readyz, /healthz and /metrics, or off")
+		stale    = s.text("stale-after", "DURATION", "off", "the age of the newest draw above which /healthz fails, or off")
+		format   = s.text("log-format", "FORMAT", "text", "the format of the log on standard error: text or json")
 	)
 	if err := s.parse(ctx, args); err != nil {
 		return badArguments(err)
@@ -80,8 +80,7 @@ func serveReplica(ctx context.Context, p Process, s *settings, args []string) er
 		Drain:    s.duration("drain", *drain, 0, maxDrain),
 		HTTP:     s.listenAt("http", *listen),
 
-		MaxClockOffset: s.durationOrOff("max-clock-offset", *offset, time.Millisecond, 24*time.Hour),
-		StaleAfter:     s.durationOrOff("stale-after", *stale, time.Second, 10*365*24*time.Hour),
+		StaleAfter: s.durationOrOff("stale-after", *stale, time.Second, 10*365*24*time.Hour),
 
 		Logger: logger(p.Stderr, s.choice("log-format", *format, "text", "json")),
 	}
@@ -101,21 +100,21 @@ func serveReplica(ctx context.Context, p Process, s *settings, args []string) er
 	return replica.Run(ctx)
 }
 
-// schedule reads a schedule in a time zone, which is nil if it was refused.
-func (s *settings) schedule(name, value string, in *time.Location) singleton.Schedule {
-	schedule, err := singleton.ParseSchedule(value, singleton.ScheduleConfig{TimeZone: in})
-	var wrong *singleton.ScheduleError
+// schedule parses a schedule in a time zone, which is nil if it was invalid.
+func (s *settings) schedule(name, value string, in *time.Location) schedule.Schedule {
+	parsed, err := schedule.Parse(value, schedule.Config{TimeZone: in})
+	var wrong *schedule.ConfigError
 	switch {
 	case errors.As(err, &wrong):
-		s.errs = append(s.errs, fmt.Errorf("%s is refused: %s is %s, but %s", s.from[name], wrong.Field, excerpt(wrong.Value), wrong.Rule))
+		s.errs = append(s.errs, fmt.Errorf("%s is invalid: %s is %s; it must be %s", s.from[name], wrong.Field, wrong.Value, wrong.Rule))
 	case err != nil:
 		s.fail(name, err)
 	}
-	return schedule
+	return parsed
 }
 
-// entrants reads the whole list and holds it against the number of winners,
-// which is 0 if that was refused.
+// entrants checks the whole list. It must have enough eligible entrants for the number of
+// winners, which is 0 if that was invalid.
 func (s *settings) entrants(name, file string, winners int) entrants.List {
 	list := entrants.File(file)
 	if s.missing(name, file) {
@@ -126,7 +125,7 @@ func (s *settings) entrants(name, file string, winners int) entrants.List {
 	case err != nil:
 		s.fail(name, err)
 	case totals.Eligible < winners:
-		s.fail(name, fmt.Errorf("%s has %s, %d of them eligible; there must be at least as many as winners, %d",
+		s.fail(name, fmt.Errorf("%s has %s, %d of them eligible; at least %d must be eligible, one for each winner",
 			excerpt(file), counted(totals.Entrants, "entrant", "entrants"), totals.Eligible, winners))
 	}
 	return list

@@ -13,23 +13,21 @@ import (
 	"text/tabwriter"
 	"time"
 
-	// Time zones are to be found on machines without a time zone database too.
+	// time zones for machines without a time zone database
 	_ "time/tzdata"
 )
 
-// settings are the flags of one command. What is not among the arguments is
-// looked up in the environment: --time-zone as LOTTERY_TIME_ZONE. There an empty
-// value counts as none.
+// settings are the flags of one command. A flag that is not given is read from the
+// environment: --time-zone from LOTTERY_TIME_ZONE. An empty variable counts as unset.
 //
-// The methods that declare a flag return where its text will be. Those that read
-// a text as something else collect what is wrong with it, so that everything is
-// told at once.
+// Methods that declare a flag return a pointer to its text. Methods that parse a text
+// collect errors, so that all errors are reported at once.
 type settings struct {
 	flags  *flag.FlagSet
 	getenv func(string) string
-	names  []string          // of all variables of the environment
-	hints  map[string]string // what stands for a flag's value in the help
-	from   map[string]string // how the user has named a flag's value
+	names  []string          // of all environment variables
+	hints  map[string]string // placeholders of the values in the help
+	from   map[string]string // flag or variable that the user has set
 	errs   []error
 }
 
@@ -54,15 +52,14 @@ func variable(name string) string {
 	return "LOTTERY_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
 }
 
-// parse reads the arguments, then the environment. The error is flag.ErrHelp if
-// help was asked for.
+// parse reads the arguments, then the environment. It returns flag.ErrHelp for a help flag.
 func (s *settings) parse(ctx context.Context, args []string) error {
 	if err := s.flags.Parse(args); err != nil {
 		return err
 	}
 	if n := s.flags.NArg(); n > 0 {
-		// It is not repeated: it may be a URL with a password.
-		return fmt.Errorf("%s after the flags; there must be none", counted(n, "argument stands", "arguments stand"))
+		// The error does not contain them: one may be a URL with a password.
+		return fmt.Errorf("arguments after the flags: %d; there must be none", n)
 	}
 	s.unknown(ctx)
 	s.flags.Visit(func(f *flag.Flag) { s.from[f.Name] = "--" + f.Name })
@@ -80,12 +77,12 @@ func (s *settings) parse(ctx context.Context, args []string) error {
 	return err
 }
 
-// ofServices are the variables that Kubernetes makes of Services whose names begin with
+// ofServices matches variables that Kubernetes sets for Services whose names begin with
 // lottery.
 var ofServices = regexp.MustCompile(`_(SERVICE_(HOST|PORT)(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)$`)
 
-// unknown collects the variables that look like flags, and are those of no command.
-// Their values are not shown.
+// unknown reports variables that look like flags but belong to no command. It does not show
+// their values.
 func (s *settings) unknown(ctx context.Context) {
 	for _, name := range s.names {
 		if !strings.HasPrefix(name, variable("")) || ofServices.MatchString(name) || slices.Contains(allVariables(ctx), name) {
@@ -95,22 +92,22 @@ func (s *settings) unknown(ctx context.Context) {
 		if near := nearest(name, allVariables(ctx)); near != "" {
 			hint = "; did you mean " + near + "?"
 		}
-		s.errs = append(s.errs, fmt.Errorf("%s is set, and no flag is named so; it must be unset%s", excerpt(name), hint))
+		s.errs = append(s.errs, fmt.Errorf("%s is set, but no flag has this name; it must be unset%s", excerpt(name), hint))
 	}
 }
 
-// allVariables are those of all commands: one environment may serve several.
+// allVariables returns the variables of all commands: one environment may serve several.
 func allVariables(ctx context.Context) []string {
 	var names []string
 	for _, c := range commands() {
 		s := newSettings(c.name, Process{Getenv: func(string) string { return "" }})
-		_ = c.run(ctx, Process{}, s, []string{"--help"}) // declares the flags, and no more
+		_ = c.run(ctx, Process{}, s, []string{"--help"}) // only declares the flags
 		s.flags.VisitAll(func(f *flag.Flag) { names = append(names, variable(f.Name)) })
 	}
 	return names
 }
 
-// nearest is the name that is spelt most like the given one; empty if none is.
+// nearest returns the most similar name, or "" if none is similar.
 func nearest(name string, of []string) (near string) {
 	const most = 3
 	best := most + 1
@@ -122,7 +119,7 @@ func nearest(name string, of []string) (near string) {
 	return near
 }
 
-// distance is how many letters have to be put in, taken out or changed to make b of a.
+// distance returns the Levenshtein distance of a and b.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
@@ -143,18 +140,18 @@ func distance(a, b string) int {
 	return row[len(b)]
 }
 
-// refuse collects that the flag's value is not what it must be. A value that may
-// hold a password is not shown.
+// refuse records that a flag has an invalid value. It must not be called for values that may
+// contain a password.
 func (s *settings) refuse(name, value, must string) {
 	s.errs = append(s.errs, fmt.Errorf("%s is %s; it must be %s", s.from[name], excerpt(value), must))
 }
 
-// fail collects an error that tells the rest itself.
+// fail records an error in the value of a flag.
 func (s *settings) fail(name string, err error) {
 	s.errs = append(s.errs, fmt.Errorf("%s: %s", s.from[name], plain(err)))
 }
 
-// missing collects that a required flag has no value, and reports that.
+// missing reports whether a required flag is empty, and records the error.
 func (s *settings) missing(name, value string) bool {
 	if value != "" {
 		return false
@@ -172,7 +169,7 @@ func (s *settings) duration(name, value string, least, most time.Duration) time.
 	return d
 }
 
-// durationOrOff is 0 for off.
+// durationOrOff parses a duration; off is 0.
 func (s *settings) durationOrOff(name, value string, least, most time.Duration) time.Duration {
 	if value == "off" {
 		return 0
@@ -194,8 +191,8 @@ func (s *settings) number(name, value string, least, most int) int {
 	return n
 }
 
-// zone reads a time zone. Local is none: replicas on machines that are set up
-// differently would mean different noons.
+// zone parses a time zone. It rejects Local, since noons would differ between machines with
+// different settings.
 func (s *settings) zone(name, value string) *time.Location {
 	location, err := time.LoadLocation(value)
 	if err != nil || value == "" || value == "Local" {
@@ -205,13 +202,13 @@ func (s *settings) zone(name, value string) *time.Location {
 	return location
 }
 
-// instant reads a point in time; in is the zone of one that names none.
+// instant parses a point in time. in is its zone if it has none.
 func (s *settings) instant(name, value string, in *time.Location, now time.Time) time.Time {
 	if value == "now" {
 		return now
 	}
 	if in == nil {
-		in = time.UTC // the zone was refused before
+		in = time.UTC // the error in the zone has been recorded
 	}
 	for _, layout := range []string{time.RFC3339Nano, time.DateTime, "2006-01-02 15:04", time.DateOnly} {
 		if t, err := time.ParseInLocation(layout, value, in); err == nil {
@@ -255,8 +252,7 @@ func excerpt(s string) string {
 	return strconv.Quote(s[:shown]) + "…"
 }
 
-// badArguments turns an error of the arguments into a refusal, unless it is the wish
-// for help.
+// badArguments converts an error of parse to a refusal, except flag.ErrHelp.
 func badArguments(err error) error {
 	if errors.Is(err, flag.ErrHelp) {
 		return err

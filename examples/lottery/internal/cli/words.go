@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// counted is a number of things in words.
+// counted returns a number with a noun in singular or plural.
 func counted(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one
@@ -13,11 +13,11 @@ func counted(n int, one, many string) string {
 	return strconv.Itoa(n) + " " + many
 }
 
-// plain is an error without the name of the package that it begins with: whoever
-// has typed a command has not heard of our packages.
+// plain returns the text of an error without the name of its package, which users of the
+// command do not know.
 func plain(err error) string {
 	text := err.Error()
-	for _, name := range []string{"draw: ", "entrants: ", "store: ", "serve: ", "sqlonce: ", "singleton: ", "lockcore: "} {
+	for _, name := range []string{"draw: ", "entrants: ", "noon: ", "store: ", "serve: ", "sqlonce: ", "singleton: ", "lockcore: "} {
 		if short, found := strings.CutPrefix(text, name); found {
 			return short
 		}

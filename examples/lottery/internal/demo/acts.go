@@ -10,21 +10,21 @@ import (
 	"github.com/noonlock/noonlock/examples/lottery/internal/entrants"
 )
 
-// play is all of it: the replicas draw, end, miss a noon, and come back.
+// play runs the demo: the replicas draw, stop, miss a noon, and restart.
 func (d *demo) play(ctx context.Context, list entrants.List) error {
 	if err := d.act(ctx, lastNoon); err != nil {
 		return err
 	}
 	if d.cut == nil {
-		return fmt.Errorf("%w: nobody was cut off", ErrFailed)
+		return fmt.Errorf("%w: no replica was cut off", ErrFailed)
 	}
 	missed := d.noon(missedNoon)
-	d.heading("ALL REPLICAS END")
+	d.heading("ALL REPLICAS STOP")
 	d.line("-", fmt.Sprintf("%s was cut off, and now the others stop too. Noon %d is at %s.", d.cut.name, missedNoon, missed.Local().Format(time.TimeOnly)))
 	if err := sleepUntil(ctx, missed.Add(every/6)); err != nil {
 		return err
 	}
-	d.line("-", fmt.Sprintf("noon %d has passed, and nobody was there to draw it", missedNoon))
+	d.line("-", fmt.Sprintf("noon %d has passed while no replica was running", missedNoon))
 	if _, err := d.cast(ctx, list); err != nil {
 		return err
 	}
@@ -33,7 +33,7 @@ func (d *demo) play(ctx context.Context, list entrants.List) error {
 	return d.act(ctx, noons)
 }
 
-// act runs the replicas until a noon was drawn, and they have returned.
+// act runs the replicas until the given noon was drawn and all have stopped.
 func (d *demo) act(ctx context.Context, until int) error {
 	running, end := context.WithCancel(ctx)
 	defer end()
@@ -44,7 +44,7 @@ func (d *demo) act(ctx context.Context, until int) error {
 	for _, r := range d.replicas {
 		wg.Go(func() { r.run(running) })
 	}
-	wg.Wait() // who is drawing finishes and records it
+	wg.Wait() // a replica that is drawing finishes and records its draw
 	d.late.Wait()
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -63,11 +63,11 @@ func sleepUntil(ctx context.Context, at time.Time) error {
 	}
 }
 
-// noon is the instant of a noon, once there was one.
+// noon returns the instant of a noon. It is valid after the first noon.
 func (d *demo) noon(number int) time.Time { return d.first.Add(time.Duration(number-1) * every) }
 
-// cast makes the replicas, which take the place of those that there were. They
-// know nothing of each other and of what was before.
+// cast replaces the replicas by new ones. The replicas share no state with each other or
+// with earlier ones.
 func (d *demo) cast(ctx context.Context, list entrants.List) (entrants.Totals, error) {
 	for _, r := range d.replicas {
 		r.close(ctx)
@@ -83,7 +83,7 @@ func (d *demo) cast(ctx context.Context, list entrants.List) (entrants.Totals, e
 	return d.prepare(ctx, list)
 }
 
-// prepare has every replica open the database and load the entrants, all at once.
+// prepare opens the database and loads the entrants in all replicas concurrently.
 func (d *demo) prepare(ctx context.Context, list entrants.List) (entrants.Totals, error) {
 	totals := make([]entrants.Totals, len(d.replicas))
 	errs := make([]error, len(d.replicas))

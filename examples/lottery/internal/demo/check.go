@@ -15,10 +15,10 @@ import (
 	"github.com/noonlock/noonlock/singleton/sqlonce"
 )
 
-// check looks at the ledger and the database, and says what it has found.
+// check checks the ledger and the database, and prints the results.
 func (d *demo) check(ctx context.Context) error {
 	if d.cut == nil || d.back.IsZero() {
-		return fmt.Errorf("%w: nobody was cut off, or nobody came back", ErrFailed)
+		return fmt.Errorf("%w: no replica was cut off, or none was restarted", ErrFailed)
 	}
 	r := d.replicas[0]
 	ledger, err := singleton.NewJob(r.client, noon.Job)
@@ -49,23 +49,23 @@ func (d *demo) check(ctx context.Context) error {
 	verdict(len(draws) == noons && len(report.Findings) == 0, "%d noons, %d draws of %d different eligible winners each", report.Noons, len(draws), winners)
 	verdict(report.Recorded == noons && len(runs) == noons, "the ledger in Redis has the same %d draws, none twice, none missing", report.Recorded)
 	verdict(taken.Attempt == 2 && taken.Token > d.stale.Token && taken.DrawnBy != d.cut.name,
-		"noon %d: begun by %s, drawn by %s at attempt %d, under a higher token", cutNoon, d.cut.name, taken.DrawnBy, taken.Attempt)
+		"noon %d: started by %s, drawn by %s at attempt %d with a higher token", cutNoon, d.cut.name, taken.DrawnBy, taken.Attempt)
 	verdict(errors.Is(d.lateErr, sqlonce.ErrStaleToken), "noon %d: the late write of %s was refused", cutNoon, d.cut.name)
-	verdict(missed.Attempt == 1 && d.caughtUp(runs), "noon %d: missed by all, drawn once by %s when they were back, under its own name", missedNoon, missed.DrawnBy)
+	verdict(missed.Attempt == 1 && d.caughtUp(runs), "noon %d: missed by all, drawn once by %s after the restart, under its own time", missedNoon, missed.DrawnBy)
 	for _, f := range report.Findings {
 		d.verdict(false, f.String())
 	}
 	if !held {
-		return fmt.Errorf("%w: not all of this holds", ErrFailed)
+		return fmt.Errorf("%w: a check failed", ErrFailed)
 	}
-	d.print("\nAll of this holds. With a Redis and a database of your own: go run ./examples/lottery serve --help\n\n")
+	d.print("\nAll checks passed. With a Redis and a database of your own: go run ./examples/lottery serve --help\n\n")
 	return nil
 }
 
-// printLedger shows what was run, as the replicas left it in Redis.
+// printLedger prints the runs that the replicas have recorded in Redis.
 func (d *demo) printLedger(runs []singleton.Entry) {
 	d.heading("THE LEDGER IN REDIS")
-	d.print("          scheduled for         begun (UTC)   by  attempt  token             outcome\n")
+	d.print("          scheduled for         started (UTC) by  attempt  token             outcome\n")
 	for _, run := range slices.Backward(runs) {
 		note := ""
 		if delay := run.Start.Sub(run.Tick); delay > every/6 && run.Attempt == 1 {
@@ -76,8 +76,8 @@ func (d *demo) printLedger(runs []singleton.Entry) {
 	}
 }
 
-// caughtUp reports that the missed noon stands in the ledger once, by its own
-// instant, as a run that was begun when the replicas were back.
+// caughtUp reports whether the missed noon is in the ledger once, under its scheduled time,
+// as a run that was started after the restart.
 func (d *demo) caughtUp(runs []singleton.Entry) bool {
 	times := 0
 	for _, run := range runs {

@@ -1,8 +1,7 @@
-// Package demo shows the lottery at work to somebody who has nothing but Go:
-// three replicas in one process, on a Redis in the same process and a SQLite
-// file. At the second noon the replica that draws is cut off in the middle of
-// its transaction; the fourth one passes while there is no replica at all. It
-// ends by checking the ledger and the database.
+// Package demo demonstrates the lottery on a machine with nothing but Go: three replicas in
+// one process, with a Redis in the same process and a SQLite file. At the second noon the
+// drawing replica is cut off in the middle of its transaction. The fourth noon passes while
+// no replica runs. At the end the demo checks the ledger and the database.
 package demo
 
 import (
@@ -22,9 +21,10 @@ import (
 	"github.com/noonlock/noonlock/examples/lottery/internal/noon"
 	"github.com/noonlock/noonlock/examples/lottery/internal/store"
 	"github.com/noonlock/noonlock/singleton"
+	"github.com/noonlock/noonlock/singleton/schedule"
 )
 
-// Config is what Run needs.
+// Config configures Run.
 type Config struct {
 	Entrants entrants.List
 	Out      io.Writer
@@ -34,22 +34,22 @@ type Config struct {
 const (
 	every      = 3 * time.Second
 	noons      = 5
-	cutNoon    = 2 // at which a replica is cut off
-	lastNoon   = 3 // after which all replicas end
+	cutNoon    = 2 // noon at which a replica is cut off
+	lastNoon   = 3 // noon after which all replicas stop
 	missedNoon = lastNoon + 1
 	winners    = 10
 	lease      = time.Second
 
-	// patience is when the demo gives up. It takes about half of that.
+	// patience limits the demo, which takes about half of that.
 	patience = 40 * time.Second
 )
 
-// ErrFailed says that the demo did not show what it should have.
+// ErrFailed means that the demo did not run as it should, or that a check failed.
 var ErrFailed = errors.New("the demo failed")
 
-// Run is the whole demo. It returns nil only if everything held that it claims.
+// Run runs the demo. It returns nil only if all checks passed.
 func Run(ctx context.Context, cfg Config) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("%w: it was not over after %s", ErrFailed, patience))
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("%w: it did not end within %s", ErrFailed, patience))
 	defer cancel()
 	d, err := raise(ctx, cfg)
 	if err != nil {
@@ -62,29 +62,29 @@ func Run(ctx context.Context, cfg Config) error {
 	return d.check(ctx)
 }
 
-// demo is one performance.
+// demo is one run of the demo.
 type demo struct {
 	stage
 	folder   string
 	redis    *miniredis.Miniredis
-	schedule singleton.Schedule
+	schedule schedule.Schedule
 	dsn      store.DSN
 	replicas []*replica
-	late     sync.WaitGroup // of the write that comes late
+	late     sync.WaitGroup // tracks the late write
 
 	mu    sync.Mutex
-	until int                // the noon after which the replicas end
-	end   context.CancelFunc // ends them
+	until int                // noon after which the replicas stop
+	end   context.CancelFunc // stops the replicas
 	first time.Time          // noon 1
 	begun map[time.Time]bool
 	cut   *replica // the one that was cut off
 	stale singleton.Run
 
-	lateErr error     // what its late write was told
-	back    time.Time // when the replicas came back
+	lateErr error     // result of the late write
+	back    time.Time // time of the restart
 }
 
-// raise makes everything ready and introduces it.
+// raise prepares the demo and prints the introduction.
 func raise(ctx context.Context, cfg Config) (_ *demo, err error) {
 	d := &demo{
 		stage: stage{out: cfg.Out, colours: cfg.Colours}, redis: miniredis.NewMiniRedis(), begun: map[time.Time]bool{},
@@ -97,11 +97,11 @@ func raise(ctx context.Context, cfg Config) (_ *demo, err error) {
 	if d.folder, err = os.MkdirTemp("", "lottery-"); err != nil {
 		return nil, err
 	}
-	d.redis.ClockTTL(true) // keys expire as time goes by
+	d.redis.ClockTTL(true) // keys expire in real time
 	if err := d.redis.Start(); err != nil {
 		return nil, err
 	}
-	if d.schedule, err = singleton.Every(every); err != nil {
+	if d.schedule, err = schedule.Every(every); err != nil {
 		return nil, err
 	}
 	if d.dsn, err = store.ParseDSN("sqlite:" + filepath.Join(d.folder, "lottery.db")); err != nil {
@@ -123,10 +123,10 @@ func (d *demo) close(ctx context.Context) {
 		r.close(ctx)
 	}
 	d.redis.Close()
-	_ = os.RemoveAll(d.folder) // a temporary one
+	_ = os.RemoveAll(d.folder) // a temporary directory
 }
 
-// number is 1 for the first noon that anybody claimed, and so on.
+// number returns the number of a noon. The first claimed noon is 1.
 func (d *demo) number(tick time.Time) int {
 	if d.first.IsZero() {
 		d.first = tick
@@ -149,8 +149,8 @@ func (d *demo) claimed(r *replica, run singleton.Run) {
 	d.line(r.name, d.strong(fmt.Sprintf("takes it over: attempt %d, token %d", run.Attempt, run.Token)))
 }
 
-// written is called when the winners stand in the transaction. At one noon it is
-// then over with whoever draws: cutting is true, once.
+// written is called after the winners are written in the transaction. It returns true once,
+// for the replica that is to be cut off.
 func (d *demo) written(r *replica, run singleton.Run, ids []string) (cutting bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -167,8 +167,8 @@ func (d *demo) severed(r *replica, connections int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.line(r.name, d.alarm("IS CUT OFF before it can commit")+fmt.Sprintf(": all %d connections to Redis severed,", connections),
-		"no release, no goodbye; the database rolls back, as after a crash.",
-		fmt.Sprintf("The others wait until its claim has gone %s without a renewal.", lease))
+		"nothing is released; the database rolls back, as after a crash.",
+		fmt.Sprintf("The others wait until its lease of %s has expired.", lease))
 }
 
 func (d *demo) committed(ctx context.Context, r *replica, run singleton.Run) {
@@ -177,11 +177,11 @@ func (d *demo) committed(ctx context.Context, r *replica, run singleton.Run) {
 	d.line(r.name, fmt.Sprintf("commits: drawn %s after noon", time.Since(run.Tick).Round(time.Millisecond)))
 	number := d.number(run.Tick)
 	if number == cutNoon && d.cut != nil {
-		ctx := context.WithoutCancel(ctx) // which ends with the run
+		ctx := context.WithoutCancel(ctx) // ctx ends with the run
 		d.late.Go(func() { d.writeLate(ctx) })
 	}
 	if number >= d.until {
-		d.end() // before the run is over, so that nobody claims the next noon
+		d.end() // before the run ends, so that no replica claims the next noon
 	}
 }
 
@@ -193,8 +193,8 @@ func (d *demo) failed(r *replica, err error) {
 	}
 }
 
-// writeLate lets the replica that was cut off write its draw after all, as one
-// does that was frozen and does not know what it has missed.
+// writeLate lets the replica that was cut off write its draw again, like a process that was
+// frozen and then continues.
 func (d *demo) writeLate(ctx context.Context) {
 	d.mu.Lock()
 	r, run := d.cut, d.stale
@@ -203,17 +203,17 @@ func (d *demo) writeLate(ctx context.Context) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.lateErr = err
-	answer := d.alarm("the database takes it, which must not be")
+	answer := d.alarm("the database accepts it, which is wrong")
 	if err != nil {
 		answer = "the database refuses: " + brief(err)
 	}
-	d.line(r.name, fmt.Sprintf("knows nothing of this and writes its draw again, with token %d;", run.Token), answer)
+	d.line(r.name, fmt.Sprintf("continues and writes its draw again, with token %d;", run.Token), answer)
 }
 
 func (d *demo) introduce(totals entrants.Totals) {
-	d.print("\n" + d.strong("The noon lottery: three replicas run the same code, each noon is drawn once.") + "\n\n")
+	d.print("\n" + d.strong("The noon lottery: three replicas run the same code, and each noon is drawn once.") + "\n\n")
 	for _, row := range [][2]string{
-		{"replicas", "A, B and C, in this process, with connections of their own"},
+		{"replicas", "A, B and C, in this process, each with its own connections"},
 		{"Redis", "miniredis, in this process, at " + d.redis.Addr()},
 		{"database", d.dsn.String()},
 		{"entrants", fmt.Sprintf("%d from the bundled list, %d of them eligible", totals.Entrants, totals.Eligible)},
@@ -225,7 +225,7 @@ func (d *demo) introduce(totals entrants.Totals) {
 	d.print(fmt.Sprintf("\nThe first noon is at %s.\n", next.Local().Format(time.TimeOnly)))
 }
 
-// expected is what the database should hold in the end.
+// expected returns the expected content of the database at the end.
 func (d *demo) expected() store.Expected {
 	want := store.Expected{Job: noon.Job, Since: d.first, Until: d.noon(noons + 1), Winners: winners}
 	for n := range noons {

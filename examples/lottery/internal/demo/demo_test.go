@@ -18,7 +18,7 @@ import (
 	"github.com/noonlock/noonlock/examples/lottery/internal/entrants"
 )
 
-// listOf makes a list whose even numbers are eligible.
+// listOf returns a list whose even numbers are eligible.
 func listOf(n int) entrants.List {
 	var text strings.Builder
 	text.WriteString("id,eligible\n")
@@ -28,8 +28,7 @@ func listOf(n int) entrants.List {
 	return entrants.FS(fstest.MapFS{"list.csv": {Data: []byte(text.String())}}, "list.csv")
 }
 
-// The whole performance, and that its verdict is not given lightly: what is changed
-// in the database afterwards is found.
+// The whole demo. Its checks are effective: each later change of the database is found.
 func TestDemo(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
@@ -101,23 +100,23 @@ func TestDemo(t *testing.T) {
 	cut := d.cut
 	d.cut = nil
 	if err := d.check(t.Context()); !errors.Is(err, ErrFailed) {
-		t.Errorf("nobody cut off: %v", err)
+		t.Errorf("no replica was cut off: %v", err)
 	}
 	d.cut, d.back = cut, time.Time{}
 	if err := d.check(t.Context()); !errors.Is(err, ErrFailed) {
-		t.Errorf("nobody back: %v", err)
+		t.Errorf("no replica was restarted: %v", err)
 	}
 }
 
-// audience reads what a stranger reads.
+// audience checks the output of the demo.
 func audience(t *testing.T, text string) {
 	t.Helper()
 	for _, once := range []string{
 		"NOON 1 of 5", "NOON 2 of 5", "NOON 3 of 5", "NOON 4 of 5", "NOON 5 of 5", "IS CUT OFF", "takes it over: attempt 2", "the database refuses",
-		"ALL REPLICAS END", "noon 4 has passed", "are started again", "THE LEDGER IN REDIS", "  noon 4  ",
+		"ALL REPLICAS STOP", "noon 4 has passed", "are started again", "THE LEDGER IN REDIS", "  noon 4  ",
 	} {
 		if n := strings.Count(text, once); n != 1 {
-			t.Errorf("%q is told %d times, want once", once, n)
+			t.Errorf("%q is printed %d times, want once", once, n)
 		}
 	}
 	if n := strings.Count(text, "\n  ok      "); n != 5 {
@@ -136,11 +135,11 @@ func audience(t *testing.T, text string) {
 		last = token
 	}
 	if len(claims) != 6 {
-		t.Errorf("%d claims are told, want 6", len(claims))
+		t.Errorf("%d claims are printed, want 6", len(claims))
 	}
-	// Six draws of ten, one of them undone.
+	// Six draws of ten, one of which was rolled back.
 	if n := len(regexp.MustCompile(`\bid-\d\d\b`).FindAllString(text, -1)); n != 60 {
-		t.Errorf("%d ids are told, want 60", n)
+		t.Errorf("%d ids are printed, want 60", n)
 	}
 	for line := range strings.Lines(text) {
 		if len(line) > 100 {
@@ -167,7 +166,7 @@ func TestDemoBrokenOff(t *testing.T) {
 	}
 }
 
-// interrupting cancels when it has read a text.
+// interrupting cancels when a text has been written.
 type interrupting struct {
 	on     string
 	cancel func()

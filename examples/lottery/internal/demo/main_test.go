@@ -6,7 +6,7 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 )
 
-// TestMain keeps go-redis from printing what it also returns.
+// TestMain keeps go-redis from printing errors that it also returns.
 func TestMain(m *testing.M) {
 	logging.Disable()
 	m.Run()

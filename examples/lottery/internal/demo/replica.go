@@ -14,8 +14,8 @@ import (
 	"github.com/noonlock/noonlock/singleton"
 )
 
-// replica is one of the three. All run the same code and share nothing but the
-// addresses of Redis and the database.
+// replica is one of the three replicas. All run the same code. They share only the addresses
+// of Redis and the database.
 type replica struct {
 	name    string
 	demo    *demo
@@ -24,13 +24,13 @@ type replica struct {
 	client  *lockcore.Client
 	runner  *singleton.Runner
 	drawing noon.Drawing
-	gone    chan struct{} // closed when it was cut off
+	gone    chan struct{} // closed when the replica is cut off
 }
 
 func (d *demo) newReplica(ctx context.Context, name, address string, dsn store.DSN) (*replica, error) {
 	r := &replica{name: name, demo: d, dsn: dsn, wire: newWire(), gone: make(chan struct{})}
 	rdb := redis.NewClient(&redis.Options{Addr: address, Dialer: r.wire.dial})
-	defer rdb.Close() // lockcore makes connections of its own from its options
+	defer rdb.Close() // lockcore opens its own connections with the same options
 	var err error
 	if r.client, err = lockcore.New(rdb, lockcore.Config{Identity: name}); err != nil {
 		return nil, err
@@ -55,7 +55,7 @@ func (r *replica) prepare(ctx context.Context, list entrants.List) (entrants.Tot
 	return st.LoadEntrants(ctx, list)
 }
 
-// run takes part until ctx ends or the replica is cut off.
+// run draws noons until ctx ends or the replica is cut off.
 func (r *replica) run(ctx context.Context) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -63,7 +63,7 @@ func (r *replica) run(ctx context.Context) {
 		select {
 		case <-r.gone:
 			stop()
-			r.closeClient(ctx) // with nobody at the other end: it only ends our goroutines
+			r.closeClient(ctx) // Redis is unreachable: this only ends the goroutines
 		case <-ctx.Done():
 		}
 	}()
@@ -72,7 +72,7 @@ func (r *replica) run(ctx context.Context) {
 	}
 }
 
-// work is what the replica does at a noon.
+// work draws one noon.
 func (r *replica) work(ctx context.Context, run singleton.Run) error {
 	r.demo.claimed(r, run)
 	err := r.drawing.Draw(ctx, run)
@@ -86,9 +86,8 @@ func (r *replica) work(ctx context.Context, run singleton.Run) error {
 
 var errCutOff = errors.New("cut off")
 
-// written cuts the replica off if it is its turn: a process that died here would
-// leave the same behind. Its connections are closed by the system, and the
-// database undoes a transaction whose client is gone.
+// written cuts the replica off if the demo decides so. A process that dies here has the same
+// effect: the system closes its connections, and the database rolls the transaction back.
 func (r *replica) written(_ context.Context, _ *sql.Tx, run singleton.Run, ids []string) error {
 	if !r.demo.written(r, run, ids) {
 		return nil
@@ -98,12 +97,11 @@ func (r *replica) written(_ context.Context, _ *sql.Tx, run singleton.Run, ids [
 	return errCutOff
 }
 
-// closeClient gives back what is held, as far as Redis can be reached, although
-// ctx has ended.
+// closeClient releases all leases if Redis can be reached, even if ctx has ended.
 func (r *replica) closeClient(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lease)
 	defer cancel()
-	_ = r.client.Close(ctx) // what cannot be given back ends by itself
+	_ = r.client.Close(ctx) // what cannot be released will expire
 }
 
 func (r *replica) close(ctx context.Context) {

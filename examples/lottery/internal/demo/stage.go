@@ -10,8 +10,8 @@ import (
 	"github.com/noonlock/noonlock/singleton/sqlonce"
 )
 
-// stage is where the audience looks. Its methods are called by one goroutine at a
-// time, so that what belongs together stands together.
+// stage prints the demo. One goroutine at a time calls its methods, so that related lines
+// stay together.
 type stage struct {
 	out     io.Writer
 	colours bool
@@ -23,12 +23,12 @@ const (
 )
 
 func (s *stage) print(text string) {
-	_, _ = io.WriteString(s.out, text) // a demo that nobody sees may go on
+	_, _ = io.WriteString(s.out, text) // the demo continues without output
 }
 
 func (s *stage) heading(text string) { s.print("\n" + s.strong(text) + "\n") }
 
-// line prints what a replica does, now.
+// line prints an action of a replica with the current time.
 func (s *stage) line(who string, what ...string) {
 	s.print(fmt.Sprintf("%s %s  %s\n", time.Now().Format("15:04:05.000"), who, strings.Join(what, "\n"+indent)))
 }
@@ -60,7 +60,7 @@ func (s *stage) paint(code, text string) string {
 	return "\x1b[" + code + "m" + text + "\x1b[0m"
 }
 
-// brief is the core of an error for people who see it for the first time.
+// brief returns a short text of an error.
 func brief(err error) string {
 	if stale := (*sqlonce.StaleTokenError)(nil); errors.As(err, &stale) {
 		return fmt.Sprintf("it has seen token %d", stale.Seen)

@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// wire is all that connects one replica to Redis. Once it is cut nothing passes
-// any more in either direction, and no new connection comes about.
+// wire holds all connections of one replica to Redis. After sever, no data passes and no
+// connection can be made.
 type wire struct {
 	mu    sync.Mutex
 	cut   bool
@@ -17,7 +17,7 @@ type wire struct {
 
 func newWire() *wire { return &wire{conns: map[*strand]struct{}{}} }
 
-// dial has the form of redis.Options.Dialer.
+// dial has the type of redis.Options.Dialer.
 func (w *wire) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, network, address)
@@ -35,7 +35,7 @@ func (w *wire) dial(ctx context.Context, network, address string) (net.Conn, err
 	return strand, nil
 }
 
-// sever cuts the wire and returns how many connections there were.
+// sever closes all connections, prevents new ones, and returns how many it closed.
 func (w *wire) sever() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -46,7 +46,7 @@ func (w *wire) sever() int {
 	return len(w.conns)
 }
 
-// strand is one connection. Only closing it is watched.
+// strand is one connection. It is removed from its wire when it is closed.
 type strand struct {
 	net.Conn
 	wire *wire

@@ -1,9 +1,9 @@
-// Package draw picks winners at random: every set of k entrants is equally likely, and so is every order of them.
+// Package draw picks winners at random. Every set of k entrants is equally likely, and so is every order of them.
 //
-// The entrants come one after the other, once, and their number need not be known: memory is that of the k winners. It
-// is reservoir sampling, Algorithm R of Alan Waterman, from Donald Knuth, The Art of Computer Programming, volume 2,
-// section 3.4.2. Algorithm L (Kim-Hung Li, 1994) takes less randomness, but by way of logarithms of floating-point
-// numbers, so its draw is only almost uniform; here each entrant costs one exact integer, some 20 ns.
+// The entrants are read once, and their number need not be known in advance. Memory is that of the k winners. The
+// algorithm is reservoir sampling, Algorithm R of Alan Waterman, from Donald Knuth, The Art of Computer Programming,
+// volume 2, section 3.4.2. Algorithm L (Kim-Hung Li, 1994) needs less randomness but uses logarithms of floating-point
+// numbers, so its draw is only approximately uniform. Algorithm R needs one exact integer per entrant, about 20 ns.
 package draw
 
 import (
@@ -16,21 +16,21 @@ import (
 	"strconv"
 )
 
-// ErrTooFew is what every *TooFewError Is.
+// ErrTooFew matches every *TooFewError in errors.Is.
 var ErrTooFew = errors.New("draw: fewer eligible entrants than winners")
 
-// TooFewError says that there are not enough entrants to draw from.
+// TooFewError reports that there are fewer eligible entrants than winners.
 type TooFewError struct{ Entrants, Winners int }
 
-// Error names both numbers.
+// Error returns a text with both numbers.
 func (e *TooFewError) Error() string {
-	return fmt.Sprintf("draw: too few eligible entrants: %d, to draw %d from", e.Entrants, e.Winners)
+	return fmt.Sprintf("draw: the number of eligible entrants is %d; it must be at least %d, the number of winners", e.Entrants, e.Winners)
 }
 
 // Is reports whether target is ErrTooFew.
 func (e *TooFewError) Is(target error) bool { return target == ErrTooFew }
 
-// Sample is a draw in progress. It is for one goroutine.
+// Sample is a draw in progress. It is not safe for concurrent use.
 type Sample struct {
 	k      int
 	seen   uint64
@@ -38,11 +38,11 @@ type Sample struct {
 	random *bufio.Reader
 }
 
-// MaxWinners bounds what a draw keeps in memory.
+// MaxWinners limits the memory of a draw.
 const MaxWinners = 1_000_000
 
-// New begins a draw of k winners, 1 to MaxWinners. Randomness is read from random, in blocks, so more of it than is
-// used: crypto/rand.Reader where it matters. The same bytes and the same entrants in the same order give the same draw.
+// New starts a draw of k winners, 1 to MaxWinners. It reads random in blocks, so it reads more than it uses. Use
+// crypto/rand.Reader for a fair draw. The same random bytes and the same entrants in the same order give the same draw.
 func New(k int, random io.Reader) (*Sample, error) {
 	if k < 1 || k > MaxWinners {
 		return nil, fmt.Errorf("draw: the number of winners is %d; it must be 1 to %d", k, MaxWinners)
@@ -53,14 +53,14 @@ func New(k int, random io.Reader) (*Sample, error) {
 	return &Sample{k: k, random: bufio.NewReader(random)}, nil
 }
 
-// Add offers an entrant. The caller sees to it that none comes twice. After an error the draw is void.
+// Add adds an entrant to the draw. The caller must add each entrant once. After an error the draw is invalid.
 func (s *Sample) Add(id string) error {
 	s.seen++
 	if len(s.chosen) < s.k {
 		s.chosen = append(s.chosen, id)
 		return nil
 	}
-	// The nth entrant is in with probability k/n, in the place of any of the k.
+	// The nth entrant replaces one of the k with probability k/n.
 	i, err := s.below(s.seen)
 	if err != nil {
 		return err
@@ -71,12 +71,12 @@ func (s *Sample) Add(id string) error {
 	return nil
 }
 
-// Winners ends the draw and returns exactly k ids in random order, or a *TooFewError. It is called once.
+// Winners ends the draw and returns exactly k ids in random order, or a *TooFewError. Call it once.
 func (s *Sample) Winners() ([]string, error) {
 	if len(s.chosen) < s.k {
 		return nil, &TooFewError{Entrants: len(s.chosen), Winners: s.k}
 	}
-	// The places so far depend on when an entrant came: the first k would mostly stand where they began.
+	// So far the order depends on when entrants were added: the first k would mostly keep their positions.
 	for i := len(s.chosen) - 1; i > 0; i-- {
 		j, err := s.below(uint64(i) + 1)
 		if err != nil {
@@ -87,10 +87,10 @@ func (s *Sample) Winners() ([]string, error) {
 	return s.chosen, nil
 }
 
-// below returns an integer from 0 to n-1, each with exactly the same probability: of 2^64 values those beyond the last
-// whole multiple of n are thrown away, or small remainders would be a little likelier.
+// below returns an integer from 0 to n-1, each with exactly the same probability. It discards the values beyond the last
+// whole multiple of n below 2^64, which would make small remainders more likely.
 func (s *Sample) below(n uint64) (uint64, error) {
-	beyond := math.MaxUint64%n + 1 // 2^64 mod n, or n where that is 0
+	beyond := math.MaxUint64%n + 1 // 2^64 mod n, or n if that is 0
 	if beyond == n {
 		beyond = 0
 	}
@@ -101,7 +101,7 @@ func (s *Sample) below(n uint64) (uint64, error) {
 		}
 		v := binary.LittleEndian.Uint64(block)
 		if _, err := s.random.Discard(8); err != nil {
-			return 0, err // never: they were there
+			return 0, err // unreachable after Peek
 		}
 		if v <= math.MaxUint64-beyond {
 			return v % n, nil

@@ -21,7 +21,7 @@ const (
 	winners  = 10
 )
 
-// drawing makes one draw and returns the winners as numbers in order.
+// drawing runs one draw and returns the winners as numbers in order.
 type drawing func(random io.Reader) ([]int, error)
 
 func ours(random io.Reader) ([]int, error) {
@@ -47,8 +47,8 @@ func ours(random io.Reader) ([]int, error) {
 	return numbers, nil
 }
 
-// judge draws 20,000 times and returns the smallest p value of three questions: is each entrant drawn as often as the
-// others, does each stand as often in each place, is each pair drawn as often as the others?
+// judge draws 20,000 times and returns the smallest p-value of three hypotheses: each entrant is drawn equally often, has
+// each position equally often, and each pair is drawn equally often.
 func judge(t *testing.T, d drawing) float64 {
 	t.Helper()
 	random := rand.NewChaCha8([32]byte([]byte("noonlock: a fixed seed for tests")))
@@ -80,8 +80,8 @@ func judge(t *testing.T, d drawing) float64 {
 	for place := range places {
 		p = min(p, pValue(chiSquared(places[place][:], float64(draws)/entrants), entrants-1))
 	}
-	// Pairs of one draw depend on each other. Shares of one entrant with the 49 others, summed over all, are tested
-	// pair by pair instead: the greatest deviation in standard deviations, times the number of pairs (Bonferroni).
+	// The pairs of one draw are not independent, and the counts of one entrant with the 49 others have a fixed sum. So each
+	// pair is tested separately: the greatest deviation in standard deviations, times the number of pairs (Bonferroni).
 	chance := float64(winners*(winners-1)) / float64(entrants*(entrants-1))
 	worst := 0.0
 	for a := range entrants {
@@ -100,7 +100,7 @@ func chiSquared(counts []float64, expected float64) float64 {
 	return sum
 }
 
-// pValue is the probability that a chi-squared variable of so many degrees of freedom exceeds x: the regularized
+// pValue returns the probability that a chi-squared variable with that many degrees of freedom exceeds x: the regularized
 // upper incomplete gamma function Q(freedom/2, x/2), by its series for P = 1 − Q.
 func pValue(x float64, freedom int) float64 {
 	a := float64(freedom) / 2
@@ -120,7 +120,7 @@ func pValue(x float64, freedom int) float64 {
 
 func TestPValue(t *testing.T) {
 	t.Parallel()
-	// From the tables that stand in every textbook.
+	// From standard tables.
 	for _, c := range []struct {
 		x       float64
 		freedom int
@@ -143,8 +143,8 @@ func TestUniform(t *testing.T) {
 	}
 }
 
-// Mistakes that such code is made with, each of which the test above has to catch.
-func TestBiasIsCaught(t *testing.T) {
+// Typical mistakes of such code. The test above must detect each of them.
+func TestBiasIsDetected(t *testing.T) {
 	t.Parallel()
 	below := func(random io.Reader, n int) int {
 		var b [8]byte
@@ -212,7 +212,7 @@ func TestBiasIsCaught(t *testing.T) {
 			t.Errorf("%s: p = %g passes", name, p)
 		}
 	}
-	// The same code without a mistake passes, so it is the mistake that is caught.
+	// The same code without a mistake passes, so the test detects the mistake itself.
 	if p := judge(t, func(random io.Reader) ([]int, error) {
 		return shuffle(random, reservoir(random, func(i int) int { return i + 1 })), nil
 	}); p <= bar {
@@ -220,7 +220,7 @@ func TestBiasIsCaught(t *testing.T) {
 	}
 }
 
-// Values beyond the last multiple of n are thrown away: the greatest 64-bit number never counts unless n divides 2^64.
+// Values beyond the last multiple of n are discarded: the greatest 64-bit number counts only if n divides 2^64.
 func TestRejection(t *testing.T) {
 	t.Parallel()
 	greatest := bytes.Repeat([]byte{0xff}, 8)
@@ -229,8 +229,8 @@ func TestRejection(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The 2nd entrant: 2 divides 2^64, so the greatest counts and is odd: not in. The 3rd: 0: in. The 4th: as the 2nd.
-	// The 5th: the greatest is the one value too many and is thrown away; then 0: in.
+	// The 2nd entrant: 2 divides 2^64, so the greatest value counts. It is odd: not in. The 3rd: 0: in. The 4th: as the 2nd.
+	// The 5th: the greatest value is beyond the last multiple and is discarded; then 0: in.
 	for _, id := range []string{"a", "b", "c", "d", "e"} {
 		if err := s.Add(id); err != nil {
 			t.Fatal(err)
@@ -256,7 +256,7 @@ func TestTooFew(t *testing.T) {
 		}
 	}
 	_, err = s.Winners()
-	if !errors.Is(err, draw.ErrTooFew) || err.Error() != "draw: too few eligible entrants: 2, to draw 3 from" {
+	if !errors.Is(err, draw.ErrTooFew) || err.Error() != "draw: the number of eligible entrants is 2; it must be at least 3, the number of winners" {
 		t.Errorf("Winners: %v", err)
 	}
 }
@@ -299,7 +299,7 @@ func TestRandomnessFails(t *testing.T) {
 	if w, err := s.Winners(); !errors.Is(err, errDry) || w != nil {
 		t.Errorf("Winners = %v, %v", w, err)
 	}
-	// A reader that gives one byte at a time is as good as another.
+	// A reader that returns one byte at a time gives the same result.
 	seed := [32]byte{1}
 	whole, err := ours(rand.NewChaCha8(seed))
 	if err != nil {

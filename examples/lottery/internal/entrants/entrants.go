@@ -1,8 +1,8 @@
-// Package entrants reads the list of those who may win: a CSV file with the header "id,eligible".
+// Package entrants reads the list of entrants: a CSV file with the header "id,eligible".
 //
-// An id is 1 to 200 bytes of UTF-8 without control characters and without space at either end, and stands in the file
-// once; eligible is true or false. Nothing else is guessed at: what does not fit is refused with file, line and column.
-// A byte order mark of UTF-8 at the beginning, which spreadsheets write, is passed over.
+// An id is 1 to 200 bytes of UTF-8 without control characters and without spaces at either end. It must be unique.
+// eligible is true or false. Any other content is an error with file, line and column. A UTF-8 byte order mark at the
+// beginning, which spreadsheets write, is skipped.
 package entrants
 
 import (
@@ -23,20 +23,20 @@ type Entrant struct {
 	Eligible bool
 }
 
-// maxLine bounds a line, and with it memory; no proper line comes near.
+// maxLine limits the length of a line, and with it memory. Valid lines are much shorter.
 const maxLine = 64 << 10
 
-// ErrMalformed is what every *Error Is.
+// ErrMalformed matches every *Error in errors.Is.
 var ErrMalformed = errors.New("entrants: malformed")
 
-// Error says what in the list cannot be read, and where. It Is ErrMalformed.
+// Error reports an error in a list and its position. It matches ErrMalformed in errors.Is.
 type Error struct {
 	File         string
-	Line, Column int // from 1; the column counts bytes. 0 where it is the file as a whole.
+	Line, Column int // counted from 1; columns are bytes. 0 for the file as a whole.
 	Problem      string
 }
 
-// Error gives the place as file:line:column.
+// Error returns a text that begins with file:line:column.
 func (e *Error) Error() string {
 	if e.Line == 0 {
 		return fmt.Sprintf("entrants: %s: %s", e.File, e.Problem)
@@ -47,28 +47,28 @@ func (e *Error) Error() string {
 // Is reports whether target is ErrMalformed.
 func (e *Error) Is(target error) bool { return target == ErrMalformed }
 
-// List is a CSV that can be read again and again. It holds no entrants: those are streamed.
-// Its methods may be called by several goroutines at once.
+// List is a CSV file that can be read repeatedly. It does not hold entrants in memory. Its methods are safe for
+// concurrent use.
 type List struct {
 	name string
 	open func() (io.ReadCloser, error)
 }
 
-// File is the list in the file of that name. It is opened when it is read.
+// File returns the list in a file. The file is opened at each read.
 func File(name string) List {
 	return List{name: name, open: func() (io.ReadCloser, error) { return os.Open(name) }}
 }
 
-// FS is the list in a file of fsys, such as an embedded one.
+// FS returns the list in a file of fsys, for example an embedded file.
 func FS(fsys fs.FS, name string) List {
 	return List{name: name, open: func() (io.ReadCloser, error) { return fsys.Open(name) }}
 }
 
-// Totals counts a list.
+// Totals are the numbers of entrants in a list.
 type Totals struct{ Entrants, Eligible int }
 
-// Check reads the list to its end and returns how many it names. Everything is checked, also that no id stands there
-// twice and that the list is not empty. It needs 16 bytes of memory per entrant for that.
+// Check reads the whole list, validates it, and returns its totals. It also checks that no id occurs twice and that the
+// list is not empty, which needs 16 bytes of memory per entrant.
 func (l List) Check() (Totals, error) {
 	var totals Totals
 	var hashes []uint64
@@ -85,7 +85,7 @@ func (l List) Check() (Totals, error) {
 		return Totals{}, err
 	}
 	if totals.Entrants == 0 {
-		return Totals{}, &Error{File: l.name, Problem: "the list names no entrant"}
+		return Totals{}, &Error{File: l.name, Problem: "the list has no entrants"}
 	}
 	if err := l.checkTwice(hashes, seed); err != nil {
 		return Totals{}, err
@@ -93,8 +93,8 @@ func (l List) Check() (Totals, error) {
 	return totals, nil
 }
 
-// checkTwice refuses a list in which an id stands twice. Equal hashes only raise the suspicion; a second reading, which
-// remembers the few ids that have such a hash, decides.
+// checkTwice returns an error if an id occurs twice. Equal hashes are only candidates. A second pass, which stores the
+// ids with these hashes, decides.
 func (l List) checkTwice(hashes []uint64, seed maphash.Seed) error {
 	slices.Sort(hashes)
 	suspects := map[uint64]bool{}
@@ -112,22 +112,22 @@ func (l List) checkTwice(hashes []uint64, seed maphash.Seed) error {
 			return nil
 		}
 		if first, ok := lines[e.ID]; ok {
-			return &Error{l.name, line, 1, fmt.Sprintf("the id %q stands in line %d already", e.ID, first)}
+			return &Error{l.name, line, 1, fmt.Sprintf("the id %q is already in line %d", e.ID, first)}
 		}
 		lines[e.ID] = line
 		return nil
 	})
 }
 
-// Each calls fn for each entrant in the order of the list and stops at its first error. What is malformed is refused
-// when it is come to; that an id stands twice or the list is empty is not noticed, see Check.
+// Each calls fn for each entrant in the order of the list, and stops at the first error of fn. It returns an error at the
+// first malformed line. It does not detect duplicate ids or an empty list; see Check.
 func (l List) Each(fn func(Entrant) error) error {
 	return l.each(func(e Entrant, _ int) error { return fn(e) })
 }
 
 func (l List) each(fn func(e Entrant, line int) error) error {
 	if l.open == nil {
-		return errors.New("entrants: no list was given; it must be made by File or FS")
+		return errors.New("entrants: the List is empty; it must come from File or FS")
 	}
 	file, err := l.open()
 	if err != nil {

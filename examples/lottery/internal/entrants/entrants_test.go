@@ -75,9 +75,9 @@ func TestMalformed(t *testing.T) {
 		{head + "a ,true\n", "list.csv:2:1:", "space"},
 		{head + "\"a\nb\",true\n", "list.csv:2:1:", "not closed"},
 		{head + "a,true\n\"a" + strings.Repeat("\nb,true", 100000), "list.csv:3:1:", "not closed"},
-		{head + "\"a\"b,true\n", "list.csv:2:4:", "more after"},
+		{head + "\"a\"b,true\n", "list.csv:2:4:", "text after"},
 		{head + "a\"b,true\n", "list.csv:2:2:", "quote"},
-		{head + "a,true\nb,false\nc,true\nb,true\n", "list.csv:5:1:", "line 3 already"},
+		{head + "a,true\nb,false\nc,true\nb,true\n", "list.csv:5:1:", "already in line 3"},
 		{head + strings.Repeat("x", 1<<20), "list.csv:2:1:", "longer than"},
 	} {
 		totals, err := list(c.text).Check()
@@ -117,7 +117,7 @@ func TestEachStops(t *testing.T) {
 	}
 }
 
-// The list that the demonstration draws from.
+// The bundled list of the demo.
 func TestBundled(t *testing.T) {
 	t.Parallel()
 	totals, err := entrants.FS(os.DirFS("../.."), "entrants.csv").Check()
@@ -126,7 +126,7 @@ func TestBundled(t *testing.T) {
 	}
 }
 
-// Many ids, one of them twice, the furthest apart that can be.
+// Many ids, one of them twice, with the greatest possible distance.
 func TestDuplicateAmongMany(t *testing.T) {
 	t.Parallel()
 	const many = 200_000
@@ -140,7 +140,7 @@ func TestDuplicateAmongMany(t *testing.T) {
 	}
 	b.WriteString("entrant-0000000,false\n")
 	_, err := list(b.String()).Check()
-	if err == nil || !strings.Contains(err.Error(), `list.csv:200002:1: the id "entrant-0000000" stands in line 2 already`) {
+	if err == nil || !strings.Contains(err.Error(), `list.csv:200002:1: the id "entrant-0000000" is already in line 2`) {
 		t.Errorf("Check: %v", err)
 	}
 }

@@ -9,13 +9,13 @@ import (
 	"unicode/utf8"
 )
 
-// MaxID is the greatest length of an id in bytes.
+// MaxID is the maximum length of an id in bytes.
 const MaxID = 200
 
-// parse reads one line without its end. If there is a problem, column says where, from 1.
+// parse parses one line without its line ending. column is the position of a problem, counted from 1.
 //
-// Not encoding/csv: there a quote that is never closed takes the rest of the file into memory, since a field may have
-// line ends in it. An id may not.
+// encoding/csv is not used: with it, a quote that is never closed reads the rest of the file into memory, since fields may
+// contain line breaks. An id may not.
 func parse(line []byte) (e Entrant, problem string, column int) {
 	if len(line) == 0 {
 		return e, "the line is empty", 1
@@ -47,7 +47,7 @@ func parse(line []byte) (e Entrant, problem string, column int) {
 	return e, fmt.Sprintf("eligible is %s; it must be true or false", excerpt(string(eligible))), second + 1
 }
 
-// field returns the field that begins at start and where the line goes on: at a comma or its end.
+// field returns the field that begins at start, and the index of the next comma or the end of the line.
 func field(line []byte, start int) (value []byte, next int, problem string, column int) {
 	if start == len(line) || line[start] != '"' {
 		next = len(line)
@@ -56,7 +56,7 @@ func field(line []byte, start int) (value []byte, next int, problem string, colu
 		}
 		value = line[start:next]
 		if i := bytes.IndexByte(value, '"'); i >= 0 {
-			return nil, 0, "there is a quote in a field that does not begin with one", start + i + 1
+			return nil, 0, "the field contains a quote but does not begin with one", start + i + 1
 		}
 		return value, next, "", 0
 	}
@@ -68,7 +68,7 @@ func field(line []byte, start int) (value []byte, next int, problem string, colu
 			value = append(value, '"')
 			i++
 		case i+1 < len(line) && line[i+1] != ',':
-			return nil, 0, "there is more after the quote that ends the field", i + 2
+			return nil, 0, "there is text after the closing quote of the field", i + 2
 		default:
 			return value, i + 1, "", 0
 		}
@@ -85,10 +85,10 @@ func checkID(id []byte) (problem string) {
 	case !utf8.ValidString(text):
 		return fmt.Sprintf("the id %s is not UTF-8", excerpt(text))
 	case strings.ContainsFunc(text, unicode.IsControl):
-		return fmt.Sprintf("the id %s has a control character in it", excerpt(text))
+		return fmt.Sprintf("the id %s contains a control character", excerpt(text))
 	case strings.TrimSpace(text) != text:
-		// MySQL's collations would not tell it from the one without.
-		return fmt.Sprintf("the id %s has space around it", excerpt(text))
+		// MySQL's collations ignore trailing spaces.
+		return fmt.Sprintf("the id %s begins or ends with a space", excerpt(text))
 	}
 	return ""
 }

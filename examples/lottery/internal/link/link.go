@@ -1,5 +1,5 @@
-// Package link is for tests: a network between a replica and its database that
-// can be away, and that can hold one statement back while it is on its way.
+// Package link provides a network between a replica and its database for tests. The network
+// can fail, and can hold one statement in transit.
 package link
 
 import (
@@ -12,8 +12,7 @@ import (
 	"testing"
 )
 
-// Link carries TCP connections to a server. Its methods may be called from any
-// goroutine.
+// Link forwards TCP connections to a server. Its methods may be called from any goroutine.
 type Link struct {
 	listener net.Listener
 	wg       sync.WaitGroup
@@ -26,7 +25,7 @@ type Link struct {
 	conns  map[net.Conn]struct{}
 }
 
-// New starts a link to the server at target, which ends with the test.
+// New starts a link to the server at target. It is closed at the end of the test.
 func New(tb testing.TB, target string) *Link {
 	tb.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -39,10 +38,10 @@ func New(tb testing.TB, target string) *Link {
 	return l
 }
 
-// Addr is where to connect instead of to the server.
+// Addr returns the address of the link, to use instead of the server's.
 func (l *Link) Addr() string { return l.listener.Addr().String() }
 
-// Close ends all connections and waits until everything has ended.
+// Close closes all connections and waits for all goroutines.
 func (l *Link) Close() {
 	l.mu.Lock()
 	if !l.closed {
@@ -57,8 +56,7 @@ func (l *Link) Close() {
 	l.wg.Wait()
 }
 
-// Away ends all connections, and new ones as soon as they come, until it is
-// called again with false.
+// Away closes all connections, and new ones immediately, from Away(true) to Away(false).
 func (l *Link) Away(away bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -68,7 +66,7 @@ func (l *Link) Away(away bool) {
 	}
 }
 
-// Retarget ends all connections and leads new ones to another server.
+// Retarget closes all connections, and forwards new ones to another server.
 func (l *Link) Retarget(target string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -82,8 +80,7 @@ func (l *Link) sever() {
 	}
 }
 
-// Hold sets a trap for the next statement that contains text. It takes the place
-// of an earlier one, which is released.
+// Hold sets a trap for the next statement that contains text. It releases an earlier trap.
 func (l *Link) Hold(text string) *Trap {
 	t := &Trap{
 		text: []byte(text), caught: make(chan struct{}), released: make(chan struct{}), ended: make(chan struct{}),
@@ -97,27 +94,27 @@ func (l *Link) Hold(text string) *Trap {
 	return t
 }
 
-// A Trap holds back one statement.
+// A Trap holds one statement back.
 type Trap struct {
 	text             []byte
 	caught, released chan struct{}
 	catching         sync.Once
 	releasing        sync.Once
 
-	ended chan struct{} // closed when the statement has been sent on
-	sent  error         // how that went; set before ended is closed
+	ended chan struct{} // closed when the statement has been forwarded
+	sent  error         // result of forwarding; set before ended is closed
 }
 
-// Caught is closed when the statement has come.
+// Caught returns a channel that is closed when the statement has arrived.
 func (t *Trap) Caught() <-chan struct{} { return t.caught }
 
-// Release lets the statement go on its way, or ends a trap that caught none.
+// Release forwards the statement, or removes a trap that has caught none.
 func (t *Trap) Release() { t.release() }
 
 func (t *Trap) release() { t.releasing.Do(func() { close(t.released) }) }
 
-// Refused waits until a released statement has been sent on, and returns how the
-// server refused it as it had ended the connection; nil if it takes it.
+// Refused waits until a released statement has been forwarded. It returns the error if the
+// server had closed the connection, nil if the server received the statement.
 func (t *Trap) Refused(ctx context.Context) error {
 	select {
 	case <-t.ended:
@@ -127,8 +124,8 @@ func (t *Trap) Refused(ctx context.Context) error {
 	}
 }
 
-// pass returns when the bytes may go on, and whether it has held them: it holds the
-// first that match.
+// pass returns when the bytes may be forwarded. It holds the first bytes that match, and
+// reports whether it did.
 func (t *Trap) pass(b []byte) (held bool) {
 	if t == nil || !bytes.Contains(b, t.text) {
 		return false
@@ -158,7 +155,7 @@ func (l *Link) accept() {
 	}
 }
 
-// add makes a connection known, or closes it if there should be none.
+// add registers a connection, or closes it if the network is away.
 func (l *Link) add(conn net.Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -197,11 +194,11 @@ func (l *Link) carry(client net.Conn) {
 	delete(l.conns, server)
 }
 
-// send carries what the replica says, until either end is over. down is closed
-// when the server says nothing any more.
+// send forwards the replica's data until either side has closed. down is closed when the
+// server sends no more data.
 func (l *Link) send(client, server net.Conn, down <-chan struct{}) {
 	defer server.Close()
-	b := make([]byte, 64<<10) // a statement of the replica comes in one piece: it is small
+	b := make([]byte, 64<<10) // a statement is small, so it arrives in one read
 	for {
 		n, err := client.Read(b)
 		l.mu.Lock()
@@ -218,13 +215,13 @@ func (l *Link) send(client, server net.Conn, down <-chan struct{}) {
 	}
 }
 
-// end finds out what became of the statement that was held and has been sent on.
+// end determines whether the server received the statement.
 func (t *Trap) end(server net.Conn, down <-chan struct{}, err error) {
 	defer close(t.ended)
 	select {
 	case <-down:
-		// The server had ended the connection before. The kernel takes what is sent
-		// then, and the answer is that nobody is there.
+		// The server had already closed the connection. The kernel accepts the bytes, and
+		// the next read returns an error.
 		if t.sent = err; err == nil {
 			var b [1]byte
 			_, t.sent = server.Read(b[:])

@@ -1,5 +1,5 @@
-// Package logtest is for tests: it reads the JSON lines that a replica logs while
-// it runs, and waits for what is to come.
+// Package logtest reads the JSON lines that a replica logs, and waits for lines. It is for
+// tests.
 package logtest
 
 import (
@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Entry is one line of the log. What a line does not say is zero.
+// Entry is one line of the log. Fields that the line does not have are zero.
 type Entry struct {
 	Level   string    `json:"level"`
 	Message string    `json:"msg"`
@@ -23,21 +23,21 @@ type Entry struct {
 	Error   string    `json:"err"`
 }
 
-// Logs is an io.Writer for a program's standard error. Its methods may be called
-// from any goroutine. Its zero value is ready.
+// Logs is an io.Writer for the standard error of a program. Its methods may be called from
+// any goroutine. The zero value is ready to use.
 type Logs struct {
-	// Hear, if set before the first line, is called with each entry, one at a
-	// time, before anybody who waits for it.
+	// Hear is called with each entry, one at a time, before Await returns the entry.
+	// Set it before the first line.
 	Hear func(Entry)
 
 	mu      sync.Mutex
 	partial []byte
 	entries []Entry
-	foreign []string // lines that are no JSON: panics, reports of races
+	foreign []string // lines that are not JSON: panics, race reports
 	changed chan struct{}
 }
 
-// Write takes a piece of the log.
+// Write implements io.Writer.
 func (l *Logs) Write(b []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -65,21 +65,21 @@ func (l *Logs) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Entries are all lines so far.
+// Entries returns all entries so far.
 func (l *Logs) Entries() []Entry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return append([]Entry(nil), l.entries...)
 }
 
-// Foreign are the whole lines that are no log lines.
+// Foreign returns the complete lines that are not JSON.
 func (l *Logs) Foreign() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return strings.Join(l.foreign, "\n")
 }
 
-// Count tells how many lines have this message.
+// Count returns the number of entries with this message.
 func (l *Logs) Count(message string) int {
 	n := 0
 	for _, e := range l.Entries() {
@@ -90,7 +90,7 @@ func (l *Logs) Count(message string) int {
 	return n
 }
 
-// Await returns the nth line, counted from 1, that has this message.
+// Await waits for the nth entry with this message, counted from 1.
 func (l *Logs) Await(ctx context.Context, message string, nth int) (Entry, error) {
 	for {
 		l.mu.Lock()
@@ -116,7 +116,7 @@ func (l *Logs) Await(ctx context.Context, message string, nth int) (Entry, error
 	}
 }
 
-// String is the log for people.
+// String returns the whole log as text.
 func (l *Logs) String() string {
 	var b strings.Builder
 	for _, e := range l.Entries() {

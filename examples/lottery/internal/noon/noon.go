@@ -1,5 +1,5 @@
-// Package noon is the job that all replicas run: at each noon, draw winners from
-// the eligible entrants and record them, once, whoever comes to do it.
+// Package noon is the job that all replicas run: at each noon it draws winners from the
+// eligible entrants and records them once, whichever replica runs it.
 package noon
 
 import (
@@ -15,21 +15,22 @@ import (
 	"github.com/noonlock/noonlock/examples/lottery/internal/draw"
 	"github.com/noonlock/noonlock/examples/lottery/internal/store"
 	"github.com/noonlock/noonlock/singleton"
+	"github.com/noonlock/noonlock/singleton/schedule"
 	"github.com/noonlock/noonlock/singleton/sqlonce"
 )
 
-// Job is the name under which ledger and database know the lottery.
+// Job is the lottery's job name in the ledger and in the database.
 const Job = "lottery"
 
-// KeepRuns is how many noons the ledger remembers: 27 years of daily ones.
+// KeepRuns is the number of runs that the ledger keeps: 27 years of daily noons.
 const KeepRuns = 10_000
 
-// maxAttempts is how often one noon is tried before it is given up. With a pause
-// of a minute between tries a database may be away for most of a day.
+// maxAttempts limits the attempts at one noon. With a pause of one minute between attempts,
+// the database may be unavailable for most of a day.
 const maxAttempts = 1000
 
-// JobConfig is how the job is run. A noon that nobody could draw in time is drawn
-// late rather than skipped: the entrants have been promised one.
+// JobConfig returns the configuration of the job. A noon that could not be drawn in time is
+// drawn late rather than skipped, since the entrants were promised a draw.
 func JobConfig(location *time.Location) singleton.JobConfig {
 	return singleton.JobConfig{
 		TimeZone:    location,
@@ -39,31 +40,31 @@ func JobConfig(location *time.Location) singleton.JobConfig {
 	}
 }
 
-// StoreConfig fits the database's patience with a frozen replica to the lease:
-// it is thrown out at about the time at which another takes its noon over.
+// StoreConfig sets the database's timeout for a frozen replica to the lease: the database
+// then ends its transaction at about the time at which another replica takes over.
 func StoreConfig(lease time.Duration) sqlonce.Config {
 	return sqlonce.Config{IdleTimeout: max(lease.Round(time.Second), time.Second)}
 }
 
-// Drawing draws noons. Its fields are not changed once it is in use.
+// Drawing draws noons. Its fields must not change after the first use.
 type Drawing struct {
 	Store   *store.Store
-	Winners int // of each noon
+	Winners int // per noon
 
-	// Random decides who wins. Default crypto/rand.Reader.
+	// Random is the source of randomness. The default is crypto/rand.Reader.
 	Random io.Reader
 
-	// Logger gets a line for each noon that was drawn; its zero value discards.
+	// Logger receives a line for each drawn noon. The zero value discards them.
 	Logger logr.Logger
 
-	// Written, if set, is called when the winners are written and not committed
-	// yet. Its error undoes them. It may be called more than once for one run.
+	// Written, if set, is called after the winners are written and before the commit.
+	// Its error rolls them back. It may be called more than once for one run.
 	Written func(ctx context.Context, tx *sql.Tx, run singleton.Run, winners []string) error
 }
 
-// Draw is the work of one run: a singleton.Func. The noon is drawn in the same
-// transaction that marks it as drawn, so it does not matter how often, by how
-// many replicas or how late this is called: one of the calls has an effect.
+// Draw is the singleton.Func of the job. It draws the noon in the same transaction that
+// marks it as drawn. So however often, however late and by however many replicas it is
+// called, one call has an effect.
 func (d *Drawing) Draw(ctx context.Context, run singleton.Run) error {
 	log := d.Logger.WithValues("job", run.Job, "tick", run.Tick, "attempt", run.Attempt, "token", run.Token)
 	applied, err := d.Store.Once().Do(ctx, run.Marker(), func(ctx context.Context, tx *sql.Tx) error {
@@ -75,7 +76,7 @@ func (d *Drawing) Draw(ctx context.Context, run singleton.Run) error {
 	case applied:
 		log.Info("draw committed", "winners", d.Winners)
 	default:
-		log.Info("draw had been committed before")
+		log.Info("draw was already committed")
 	}
 	return nil
 }
@@ -106,16 +107,15 @@ func (d *Drawing) write(ctx context.Context, tx *sql.Tx, run singleton.Run) erro
 	return d.Written(ctx, tx, run, winners)
 }
 
-// maxNoons bounds the noons of one range: a million of them are 2,700 years of
-// daily ones.
+// maxNoons limits the noons of one range: a million daily noons are 2,700 years.
 const maxNoons = 1_000_000
 
 // Between returns the noons t of the schedule with since ≤ t < until.
-func Between(schedule singleton.Schedule, since, until time.Time) ([]time.Time, error) {
+func Between(schedule schedule.Schedule, since, until time.Time) ([]time.Time, error) {
 	var noons []time.Time
 	for t := schedule.Next(since.Add(-1)); !t.IsZero() && t.Before(until); t = schedule.Next(t) {
 		if len(noons) == maxNoons {
-			return nil, fmt.Errorf("the range has more than %d noons; look at a shorter one", maxNoons)
+			return nil, fmt.Errorf("noon: the range has more than %d noons; it must be shorter", maxNoons)
 		}
 		noons = append(noons, t)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/noonlock/noonlock/examples/lottery/internal/noon"
 	"github.com/noonlock/noonlock/examples/lottery/internal/store"
 	"github.com/noonlock/noonlock/singleton"
+	"github.com/noonlock/noonlock/singleton/schedule"
 	"github.com/noonlock/noonlock/singleton/sqlonce"
 )
 
@@ -61,14 +62,14 @@ func TestDraw(t *testing.T) {
 	if len(first) != 3 || slices.Contains(first, "x") {
 		t.Fatalf("the winners are %q; want three of those who are eligible", first)
 	}
-	// The same noon again, by a successor: nothing changes, and that is success.
+	// Another replica draws the same noon again: nothing changes, and the result is success.
 	must(d.Draw(t.Context(), runOf(1, 2, 11)), nil)
 	must(d.Draw(t.Context(), runOf(2, 1, 10)), sqlonce.ErrStaleToken)
 	if got := winners(t, st, 1); !slices.Equal(got, first) {
 		t.Errorf("the winners are %q, and were %q", got, first)
 	}
 
-	// What is written and not committed is there for Written, and gone if it says so.
+	// The rows are visible to Written before the commit. Its error rolls them back.
 	d.Written = func(ctx context.Context, tx *sql.Tx, run singleton.Run, ids []string) error {
 		var n int
 		if err := tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM winners WHERE tick = ?", run.Tick.UnixMilli()).Scan(&n); err != nil {
@@ -92,7 +93,7 @@ func TestDraw(t *testing.T) {
 	}
 }
 
-// The same randomness draws the same winners: nothing else decides.
+// The same random bytes draw the same winners, so nothing else affects the draw.
 func TestDrawIsDecidedByItsReader(t *testing.T) {
 	t.Parallel()
 	var got [2][]string
@@ -120,7 +121,7 @@ func winners(t *testing.T, st *store.Store, day int) []string {
 
 func TestBetween(t *testing.T) {
 	t.Parallel()
-	schedule, err := singleton.ParseSchedule("0 12 * * *", singleton.ScheduleConfig{})
+	schedule, err := schedule.Parse("0 12 * * *", schedule.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,8 +143,8 @@ func TestBetween(t *testing.T) {
 	}
 }
 
-// The database throws a frozen replica out when another takes its noon over, within
-// what sqlonce can do: whole seconds, at least one.
+// The idle timeout of a frozen replica is close to the lease, in whole seconds, and at least
+// one second.
 func TestStoreConfig(t *testing.T) {
 	t.Parallel()
 	for lease, want := range map[time.Duration]time.Duration{

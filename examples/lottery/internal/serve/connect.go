@@ -20,7 +20,7 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 )
 
-// start waits for Redis and the database, both at once.
+// start waits for Redis and the database concurrently.
 func (r *Replica) start(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -29,8 +29,8 @@ func (r *Replica) start(ctx context.Context) error {
 	go func() { results <- r.reachRedis(ctx) }()
 	first := <-results
 	if first != nil {
-		cancel()  // a lasting error of the one: do not wait for the other
-		<-results //nolint:errcheck // it was broken off
+		cancel()  // a permanent error: do not wait for the other server
+		<-results //nolint:errcheck // it was canceled
 		return first
 	}
 	return <-results
@@ -47,8 +47,8 @@ func (r *Replica) reachRedis(ctx context.Context) error {
 	})
 }
 
-// openDatabase connects, makes the tables and loads the entrants, for as long as
-// that takes. Every replica does this, and may do so at once.
+// openDatabase connects, creates the tables and loads the entrants. It retries until it
+// succeeds. All replicas may do this concurrently.
 func (r *Replica) openDatabase(ctx context.Context) error {
 	return r.persist(ctx, "database", &r.database, func(ctx context.Context) error {
 		st, err := store.Open(ctx, r.cfg.Database, noon.StoreConfig(r.cfg.Lease))
@@ -70,8 +70,8 @@ func (r *Replica) openDatabase(ctx context.Context) error {
 	})
 }
 
-// lasting marks the errors that no waiting mends: the list of entrants was right
-// when the replica started, and has been changed since.
+// lasting marks errors that no retry can fix: the list of entrants was valid when the
+// replica started, and has changed since.
 func lasting(err error) error {
 	if errors.Is(err, entrants.ErrMalformed) || errors.Is(err, draw.ErrTooFew) {
 		return backoff.Permanent(err)
@@ -79,8 +79,8 @@ func lasting(err error) error {
 	return err
 }
 
-// persist tries until it has worked, ctx ends or the error is a lasting one. What
-// went wrong last is told by the place's check, and logged when it changes.
+// persist retries until try succeeds, ctx ends or the error is permanent. The place's check
+// returns the latest error. An error is logged when its text changes.
 func (r *Replica) persist(ctx context.Context, what string, where *place, try func(context.Context) error) error {
 	pause := backoff.NewExponentialBackOff(
 		backoff.WithInitialInterval(100*time.Millisecond), backoff.WithMaxInterval(5*time.Second), backoff.WithMaxElapsedTime(0))
@@ -90,21 +90,21 @@ func (r *Replica) persist(ctx context.Context, what string, where *place, try fu
 		if err.Error() != last {
 			last = err.Error()
 			if passing(err) {
-				r.cfg.Logger.Info(what+" cannot be used yet; trying again", "err", last)
+				r.cfg.Logger.Info(what+" is not available yet; retrying", "err", last)
 			} else {
-				r.cfg.Logger.Error(err, what+" cannot be used; trying again until somebody mends it")
+				r.cfg.Logger.Error(err, what+" cannot be used; retrying")
 			}
 		}
 	})
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
-	r.cfg.Logger.Info(what + " is there")
+	r.cfg.Logger.Info(what + " is available")
 	return nil
 }
 
-// passing reports of an error that it is one of the network, of a server that starts, or
-// of one that is busy. Others, such as a wrong password, last until somebody mends them.
+// passing reports whether an error is temporary: it is one of the network, or of a server
+// that is starting or busy. Others, such as a wrong password, need an operator.
 func passing(err error) bool {
 	var network net.Error
 	return lockcore.IsTemporary(err) || errors.As(err, &network) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, io.EOF) ||
@@ -113,18 +113,18 @@ func passing(err error) bool {
 
 var errNotYet = errors.New("not connected yet")
 
-// place is a server that the replica needs, and whom to ask how it is: that
-// changes when it was reached. Its zero value is not reached yet.
+// A place is a server that the replica needs. Its check returns the latest error until the
+// server has been reached, and then asks the server. The zero value is not reached yet.
 type place struct {
-	ask atomic.Pointer[func(context.Context) error]
+	ping atomic.Pointer[func(context.Context) error]
 }
 
-func (p *place) set(ask func(context.Context) error) { p.ask.Store(&ask) }
+func (p *place) set(ping func(context.Context) error) { p.ping.Store(&ping) }
 
 // check is a healthz.Check.
 func (p *place) check(ctx context.Context) error {
-	if ask := p.ask.Load(); ask != nil {
-		return (*ask)(ctx)
+	if ping := p.ping.Load(); ping != nil {
+		return (*ping)(ctx)
 	}
 	return errNotYet
 }

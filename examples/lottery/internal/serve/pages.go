@@ -17,18 +17,18 @@ import (
 	"github.com/noonlock/noonlock/singleton"
 )
 
-// stopWithin is what a draw is given to stop in when it has to.
+// stopWithin is the time that a draw has to stop after its lease or drain has ended.
 const stopWithin = 3 * time.Second
 
-// alive are the checks that a restart would help. None of them asks Redis or the
-// database: an outage of theirs must not restart the replicas.
+// alive returns the liveness checks: a restart helps if one fails. None depends on Redis or
+// the database, since their outage must not restart the replicas.
 func (r *Replica) alive() []healthz.Checker {
 	return []healthz.Checker{
 		healthz.Overdue("draw", r.runner.Check, stopWithin),
 	}
 }
 
-// ready are the checks that another replica may do better at.
+// ready returns the readiness checks. Another replica may still pass them.
 func (r *Replica) ready() []healthz.Checker {
 	return []healthz.Checker{
 		healthz.Reachable("redis", r.redis.check),
@@ -37,13 +37,10 @@ func (r *Replica) ready() []healthz.Checker {
 	}
 }
 
-// watched are the checks that neither a restart nor another replica would help:
-// they are for people, who have asked for them.
+// watched returns the optional checks for people. Neither a restart nor another replica
+// helps if one fails.
 func (r *Replica) watched() ([]healthz.Checker, error) {
 	var checks []healthz.Checker
-	if most := r.cfg.MaxClockOffset; most > 0 {
-		checks = append(checks, healthz.ClockOffset("clock", r.runner.ClockOffset, most))
-	}
 	if most := r.cfg.StaleAfter; most > 0 {
 		job, err := singleton.NewJob(r.client, noon.Job)
 		if err != nil {
@@ -62,7 +59,7 @@ func (r *Replica) watched() ([]healthz.Checker, error) {
 
 var errStopping = errors.New("the replica is stopping")
 
-// pages makes all that is served over HTTP.
+// pages returns the handler of the HTTP server.
 func (r *Replica) pages(registry *prometheus.Registry) (http.Handler, error) {
 	watched, err := r.watched()
 	if err != nil {
@@ -94,8 +91,8 @@ func (r *Replica) pages(registry *prometheus.Registry) (http.Handler, error) {
 	return mux, nil
 }
 
-// listen serves the pages until hangUp is called.
-func (r *Replica) listen(ctx context.Context) (hangUp func(), err error) {
+// listen starts the HTTP server. It runs until shutdown is called.
+func (r *Replica) listen(ctx context.Context) (shutdown func(), err error) {
 	if r.cfg.HTTP == "" {
 		return func() {}, nil
 	}
@@ -110,7 +107,7 @@ func (r *Replica) listen(ctx context.Context) (hangUp func(), err error) {
 	go func() {
 		defer close(done)
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			r.cfg.Logger.Error(err, "nobody is told any more how this replica is")
+			r.cfg.Logger.Error(err, "HTTP server failed")
 		}
 	}()
 	return func() {

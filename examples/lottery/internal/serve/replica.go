@@ -1,6 +1,6 @@
-// Package serve is one replica of the lottery as it runs in production: it waits
-// for Redis and the database, loads the entrants, draws its share of the noons,
-// and tells over HTTP how it is.
+// Package serve runs one replica of the lottery in production. The replica waits for Redis
+// and the database, loads the entrants, draws noons, and serves probes and metrics over
+// HTTP.
 package serve
 
 import (
@@ -23,35 +23,33 @@ import (
 	"github.com/noonlock/noonlock/singleton"
 )
 
-// Config is what a replica needs to know. Replicas of one lottery have all but
-// Identity and what follows it in common.
+// Config configures a replica. All fields up to Lease must be equal in all replicas of a
+// lottery.
 type Config struct {
 	Redis    *redis.Options
 	Database store.DSN
 	Entrants entrants.List
 	Schedule string
 	Location *time.Location
-	Winners  int           // of each noon
-	Lease    time.Duration // how long the others wait for a replica that died
-	Identity string        // default: the host's name and something random
+	Winners  int           // per noon
+	Lease    time.Duration // time after which another replica takes over from one that died
+	Identity string        // default: the host name and random characters
 
-	// Drain is how long a draw in progress may go on after Run's context has
-	// ended; 0: not at all. Run returns within Drain + Ending.
+	// Drain is how long a draw in progress may continue after Run's context has ended;
+	// 0: not at all. Run returns within Drain + Ending.
 	Drain time.Duration
 
-	HTTP           string        // the address to listen at; "" for none
-	MaxClockOffset time.Duration // beyond which /healthz fails; 0: it does not look
-	StaleAfter     time.Duration // without a draw /healthz fails; 0: it does not look
-	Logger         logr.Logger
+	HTTP       string        // address of the HTTP server; "": no server
+	StaleAfter time.Duration // age of the newest draw above which /healthz fails; 0: no check
+	Logger     logr.Logger
 }
 
-// What a replica takes for its end at most when its drain is over, whether or not
-// anybody answers:
+// The time that a replica needs to stop after its drain is over, even if no server answers:
 //
-//	recordWithin   until what it has drawn is recorded
-//	closeWithin    to give back what it holds in Redis
-//	closeWithin    for a draw in progress to stop, if one still has not
-//	closeWithin    for those who ask over HTTP
+//	recordWithin   to record its draw
+//	closeWithin    to release its leases in Redis
+//	closeWithin    for a draw in progress that has not stopped yet
+//	closeWithin    for open HTTP requests
 const (
 	recordWithin = 4 * time.Second
 	closeWithin  = 2 * time.Second
@@ -59,11 +57,11 @@ const (
 	Ending = recordWithin + 3*closeWithin
 )
 
-// ErrStuck says that a draw did not stop although its context had ended. It is
-// left behind, for the end of the process to stop.
-var ErrStuck = errors.New("serve: the draw in progress does not stop")
+// ErrStuck means that a draw did not stop although its context had ended. It stops when the
+// process ends.
+var ErrStuck = errors.New("serve: the draw in progress did not stop")
 
-// Replica is one replica. Make it with New, run it once.
+// Replica is one replica. Create it with New, and run it once.
 type Replica struct {
 	cfg      Config
 	rdb      *redis.Client
@@ -76,14 +74,14 @@ type Replica struct {
 	handler  http.Handler
 }
 
-// New checks the configuration and connects to nothing. The errors are those of
-// lockcore and singleton. What New returns has to be run.
+// New checks the configuration. It opens no connection. Its errors are those of lockcore and
+// singleton. The caller must run the Replica.
 func New(ctx context.Context, cfg Config) (*Replica, error) { return newReplica(ctx, cfg, nil) }
 
-// newReplica takes a clock as lockcore.Config does.
+// newReplica is New with a clock for lockcore.Config.
 func newReplica(ctx context.Context, cfg Config, clock func() time.Duration) (*Replica, error) {
 	options := *cfg.Redis
-	options.MaxRetries = -1 // the one use of it is to ask whether Redis answers now
+	options.MaxRetries = -1 // this client only checks whether Redis answers now
 	options.ContextTimeoutEnabled = true
 	options.DialerRetries = 1
 	options.PoolSize = 2
@@ -106,7 +104,7 @@ func (r *Replica) build(registry *prometheus.Registry) error {
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	drain := r.cfg.Drain
 	if drain == 0 {
-		drain = -1 // which is singleton's word for none
+		drain = -1 // singleton: no drain
 	}
 	var err error
 	r.runner, err = singleton.NewRunner(r.client, singleton.Config{
@@ -123,9 +121,8 @@ func (r *Replica) build(registry *prometheus.Registry) error {
 	return err
 }
 
-// close ends the connections to Redis, releasing what is held there, although ctx
-// has ended. What cannot be released ends by itself: no reason to exit as if
-// something had failed.
+// close releases all leases and closes the connections to Redis, even if ctx has ended.
+// Leases that cannot be released will expire, so a failure does not change the exit code.
 func (r *Replica) close(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeWithin)
 	defer cancel()
@@ -138,26 +135,26 @@ func (r *Replica) close(ctx context.Context) {
 		err = ctx.Err()
 	}
 	if err != nil {
-		r.cfg.Logger.Info("not everything could be released; it ends by itself", "err", err.Error())
+		r.cfg.Logger.Info("release failed; the leases will expire", "err", err.Error())
 	}
 }
 
-// Run is the life of the replica until ctx ends: then it takes no more noons,
-// finishes the draw in progress or leaves it to another replica, and releases
-// what it holds. That is no error, nor that Redis is away and nothing can be
-// recorded: the next replica finds out. An error is ErrStuck, or something that
-// waiting does not mend: a list of entrants that cannot be read, an address that
-// is taken.
+// Run runs the replica until ctx ends. Then it claims no more noons, finishes the draw in
+// progress or leaves it to another replica, and releases its leases. None of this is an
+// error. If Redis is unavailable then, the draw cannot be recorded, and the next replica
+// finds it in the database.
 //
-// It returns within Config.Drain + Ending of the end of ctx, come what may.
+// Run returns ErrStuck, or an error that no retry can fix: a list of entrants that cannot be
+// read, or an address that is in use. It always returns within Config.Drain + Ending of the
+// end of ctx.
 func (r *Replica) Run(ctx context.Context) error {
 	log := r.cfg.Logger
-	hangUp, err := r.listen(ctx)
+	shutdown, err := r.listen(ctx)
 	if err != nil {
 		r.close(ctx)
 		return err
 	}
-	defer hangUp()
+	defer shutdown()
 	log.Info("replica starts", "identity", r.client.Identity(), "redis", r.cfg.Redis.Addr, "database", r.cfg.Database.String(),
 		"schedule", r.cfg.Schedule, "zone", r.cfg.Location.String(), "winners", r.cfg.Winners, "lease", r.cfg.Lease.String(), "drain", r.cfg.Drain.String())
 	defer log.Info("replica ends")
@@ -174,8 +171,8 @@ func (r *Replica) Run(ctx context.Context) error {
 		return err
 	case <-overdue.Done():
 	}
-	log.Info("it takes too long to stop; what could not be recorded is left to another replica")
-	r.close(ctx) // which ends every wait for Redis
+	log.Info("stopping timed out; another replica records the draw")
+	r.close(ctx) // ends all waits for Redis
 	timer := time.NewTimer(closeWithin)
 	defer timer.Stop()
 	select {
@@ -186,7 +183,7 @@ func (r *Replica) Run(ctx context.Context) error {
 	}
 }
 
-// outlast returns a context that ends d after ctx, or when end is called.
+// outlast returns a context that ends d after ctx does, or when end is called.
 func outlast(ctx context.Context, d time.Duration) (longer context.Context, end func()) {
 	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	unhook := context.AfterFunc(ctx, func() {
@@ -204,7 +201,7 @@ func outlast(ctx context.Context, d time.Duration) (longer context.Context, end 
 	}
 }
 
-// live is Run without its bounds.
+// live is Run without its time limits.
 func (r *Replica) live(ctx context.Context) error {
 	log := r.cfg.Logger
 	err := r.start(ctx)
@@ -213,13 +210,13 @@ func (r *Replica) live(ctx context.Context) error {
 	}
 	switch {
 	case ctx.Err() != nil:
-		log.Info("replica is stopped before it was ready")
+		log.Info("replica stopped before it was ready")
 		return nil
 	case err != nil:
 		return err
 	}
-	log.Info("replica takes part")
-	unhook := context.AfterFunc(ctx, func() { log.Info("replica takes no more noons; what it draws now it finishes") })
+	log.Info("replica is ready")
+	unhook := context.AfterFunc(ctx, func() { log.Info("replica is stopping; it finishes the draw in progress") })
 	defer unhook()
 	if err := r.runner.Run(ctx); err != nil {
 		return fmt.Errorf("running: %w", err)

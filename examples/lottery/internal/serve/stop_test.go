@@ -27,10 +27,10 @@ type stage struct {
 	*Replica
 	redis *lockcoretest.Redis
 	stop  context.CancelFunc // SIGTERM
-	ended chan error         // what Run returned
+	ended chan error         // the result of Run
 }
 
-// raise returns when the replica draws. What the draw does then is up to during.
+// raise returns when the replica draws. during is the work of the draw.
 func raise(t *testing.T, drain time.Duration, during func(ctx context.Context) error) *stage {
 	t.Helper()
 	s := &stage{redis: lockcoretest.NewRedis(t), ended: make(chan error, 1)}
@@ -59,7 +59,7 @@ func raise(t *testing.T, drain time.Duration, during func(ctx context.Context) e
 	return s
 }
 
-// ask returns a page.
+// ask requests a page.
 func (s *stage) ask(t *testing.T, path string) (code int, text string) {
 	t.Helper()
 	w := httptest.NewRecorder()
@@ -67,7 +67,7 @@ func (s *stage) ask(t *testing.T, path string) (code int, text string) {
 	return w.Code, w.Body.String()
 }
 
-// total is the sum of a metric's series on a page.
+// total returns the sum of a metric's series on a page.
 func total(t *testing.T, page, metric string) (sum float64) {
 	t.Helper()
 	for line := range strings.Lines(page) {
@@ -83,8 +83,8 @@ func total(t *testing.T, page, metric string) (sum float64) {
 	return sum
 }
 
-// However Redis is dead and whatever the draw in progress does, a replica that is
-// asked to stop has ended within its drain and Ending.
+// Whatever Redis and the draw in progress do, a stopped replica ends within its drain and
+// Ending.
 func TestStopIsBounded(t *testing.T) {
 	t.Parallel()
 	dead := map[string]func(*testing.T, *lockcoretest.Faults){
@@ -143,8 +143,7 @@ func TestStopIsBounded(t *testing.T) {
 	}
 }
 
-// Without a drain the draw in progress is to stop at once, and is left to another
-// replica.
+// Without a drain, the draw in progress must stop immediately, and is left to another replica.
 func TestNoDrain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -160,7 +159,7 @@ func TestNoDrain(t *testing.T) {
 	})
 }
 
-// The default stays below the 30 s after which Kubernetes kills.
+// The default is below the 30 s after which Kubernetes kills a process.
 func TestEndingIsShort(t *testing.T) {
 	t.Parallel()
 	if Ending > 10*time.Second {
@@ -168,8 +167,8 @@ func TestEndingIsShort(t *testing.T) {
 	}
 }
 
-// A draw that goes on although its drain or its lease is over is what a restart
-// helps against, and nothing else is.
+// Only a draw that continues after its drain or its lease has ended fails liveness, since a
+// restart helps then.
 func TestLiveness(t *testing.T) {
 	t.Parallel()
 	const check = "draw"
@@ -178,7 +177,7 @@ func TestLiveness(t *testing.T) {
 			s.stop()
 			time.Sleep(drain)
 		},
-		"lease": func(s *stage) { // no renewal gets through any more; the last may be a third of a TTL ago
+		"lease": func(s *stage) { // renewals fail; the last one was at most a third of a TTL ago
 			s.redis.Faults().Partition()
 			time.Sleep(time.Second / 2)
 		},
@@ -204,7 +203,7 @@ func TestLiveness(t *testing.T) {
 				if code != http.StatusInternalServerError || !strings.Contains(text, "[-]"+check+" failed: reason withheld") || strings.Count(text, "[-]") != 1 {
 					t.Errorf("beyond that: %d %s; want %s alone to fail", code, text, check)
 				}
-				if _, text := s.ask(t, "/livez/"+check); !strings.Contains(text, "goes on") {
+				if _, text := s.ask(t, "/livez/"+check); !strings.Contains(text, "although its context has ended") {
 					t.Errorf("/livez/%s gives no reason: %s", check, text)
 				}
 				close(released)
@@ -222,7 +221,7 @@ func TestLiveness(t *testing.T) {
 	}
 }
 
-// Redis or the database may be away for as long as they like.
+// Redis or the database may be unavailable for any time.
 func TestLivenessWithoutServers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -235,7 +234,7 @@ func TestLivenessWithoutServers(t *testing.T) {
 		s.redis.Faults().Partition()
 		s.drawing.Store.Close()
 		time.Sleep(time.Minute)
-		// The outage itself is told, not only that nothing succeeds any more.
+		// The outage itself is reported, not only the lack of success.
 		if _, page := s.ask(t, "/metrics"); total(t, page, "noonlock_script_errors_total") <= total(t, before, "noonlock_script_errors_total") {
 			t.Errorf("a minute without Redis, and no more calls of scripts have failed:\n%s", page)
 		}

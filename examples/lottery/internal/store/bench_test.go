@@ -13,8 +13,8 @@ import (
 	"github.com/noonlock/noonlock/examples/lottery/internal/entrants"
 )
 
-// A draw of ten out of a million, and the loading of the list. The peak of memory is that of the whole process, the
-// other benchmarks included, so run one at a time:
+// A draw of ten from a million entrants, and the loading of the list. The peak memory is that of the whole process,
+// including other benchmarks, so run one at a time:
 //
 //	go test -run '^$' -bench BenchmarkMillion/SQLite -benchtime 3x ./internal/store
 func BenchmarkMillion(b *testing.B) {
@@ -33,7 +33,7 @@ func million(b *testing.B, at address) {
 	w := bufio.NewWriter(file)
 	_, err = fmt.Fprintln(w, "id,eligible")
 	for i := range 1_000_000 {
-		// Not in order, as the ids of real people are not.
+		// Not sorted, like the ids of real people.
 		_, failed := fmt.Fprintf(w, "entrant-%07d,%v\n", i*7919%1_000_000, i%5 != 0)
 		err = errors.Join(err, failed)
 	}
@@ -81,7 +81,7 @@ func report(b *testing.B) {
 	}
 }
 
-// peakMemory is the greatest resident size of this process so far, in MB, where the system tells it (Linux).
+// peakMemory returns the peak resident size of this process in MB, where the system reports it (Linux).
 func peakMemory() (float64, bool) {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {

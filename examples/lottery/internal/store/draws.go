@@ -19,8 +19,8 @@ type Draw struct {
 	DrawnAt time.Time
 }
 
-// RecordDraw writes the draw and its winners, the first at position 1. It writes nothing unless tx commits; a draw of
-// that tick that is there already is an error of the database.
+// RecordDraw writes the draw and its winners, the first at position 1, in the transaction tx. It returns the database's
+// error if there is already a draw of that tick.
 func (s *Store) RecordDraw(ctx context.Context, tx *sql.Tx, d Draw, winners []string) error {
 	if err := s.recordDraw(ctx, tx, d, winners); err != nil {
 		return fmt.Errorf("store: recording the draw of %s: %w", stamp(d.Tick), err)
@@ -78,7 +78,7 @@ func (s *Store) Draws(ctx context.Context, job string, since, until time.Time) (
 	return draws, nil
 }
 
-// First returns the oldest tick of which there is a draw, or winners; zero if there is none.
+// First returns the oldest tick that has a draw or winners, the zero time if there is none.
 func (s *Store) First(ctx context.Context, job string) (time.Time, error) {
 	var tick sql.NullInt64
 	err := s.db.QueryRowContext(ctx, s.sql("SELECT MIN(oldest) FROM (SELECT MIN(tick) AS oldest FROM draws WHERE job = ? "+
@@ -92,7 +92,7 @@ func (s *Store) First(ctx context.Context, job string) (time.Time, error) {
 	return time.UnixMilli(tick.Int64).UTC(), nil
 }
 
-// Winners returns the ids of the draw at tick in the order of their positions; none if there was no draw.
+// Winners returns the ids of the winners at tick, ordered by position.
 func (s *Store) Winners(ctx context.Context, job string, tick time.Time) ([]string, error) {
 	rows, err := s.db.QueryContext(ctx, s.sql("SELECT entrant_id FROM winners WHERE job = ? AND tick = ? ORDER BY position"), job, tick.UnixMilli())
 	if err != nil {

@@ -25,10 +25,10 @@ import (
 	"github.com/noonlock/noonlock/singleton/sqlonce"
 )
 
-// ErrDSN is what every refusal of a DSN Is.
-var ErrDSN = errors.New("store: the database DSN is refused")
+// ErrDSN is wrapped by all errors for an invalid DSN.
+var ErrDSN = errors.New("store: invalid database DSN")
 
-// DSN says which database to use. It is made by ParseDSN, and never shows its password.
+// DSN is the address of a database. ParseDSN creates it. Its text never contains the password.
 type DSN struct {
 	dialect  sqlonce.Dialect
 	shown    string
@@ -37,14 +37,14 @@ type DSN struct {
 	postgres *pgx.ConnConfig // PostgreSQL
 }
 
-// ParseDSN reads the address of a database and connects to nothing:
+// ParseDSN parses the address of a database. It opens no connection.
 //
-//	sqlite:PATH                                a file, made if it is missing; its folder is not
+//	sqlite:PATH                                a file, created if missing; its directory must exist
 //	mysql://user:password@host:port/database   MySQL and MariaDB; port 3306; ?tls=true, skip-verify, preferred, false
 //	postgres://user:password@host:port/database   PostgreSQL, with the parameters of libpq; also postgresql://
 //
-// Characters of user and password that mean something in a URL have to be percent-encoded. Errors tell the rule that was
-// broken and nothing of the DSN, as any part of it may turn out to be one of the password.
+// Special characters in user and password must be percent-encoded. Errors name the rule but contain no part of the DSN,
+// since each part may be part of the password.
 func ParseDSN(dsn string) (DSN, error) {
 	if path, ok := strings.CutPrefix(dsn, "sqlite:"); ok {
 		return parseSQLite(path)
@@ -56,9 +56,9 @@ func ParseDSN(dsn string) (DSN, error) {
 		return DSN{}, refused("it must begin with sqlite:, mysql:// or postgres://")
 	}
 	u, err := url.Parse(dsn)
-	// The error of url.Parse quotes the URL.
+	// The error of url.Parse contains the URL.
 	if err != nil || u.Fragment != "" || u.Opaque != "" {
-		return DSN{}, refused("it is not a URL; in user and password percent-encode what means something there, as %%40 for @")
+		return DSN{}, refused("it must be a URL, with special characters in user and password percent-encoded, such as %%40 for @")
 	}
 	database := strings.TrimPrefix(u.Path, "/")
 	switch {
@@ -74,7 +74,7 @@ func ParseDSN(dsn string) (DSN, error) {
 	}
 	config, err := pgx.ParseConfig(dsn)
 	if err != nil {
-		// Not wrapped: it quotes the DSN, and hides only what it takes for the password.
+		// Not wrapped: the error contains the DSN, and may not hide all of the password.
 		return DSN{}, refused("PostgreSQL's driver does not accept its port or one of its parameters")
 	}
 	return DSN{dialect: sqlonce.PostgreSQL, shown: show("postgres", u, database), postgres: config}, nil
@@ -85,11 +85,11 @@ func parseSQLite(path string) (DSN, error) {
 	case path == "":
 		return DSN{}, refused("it must name a file, as in sqlite:lottery.db")
 	case strings.HasPrefix(path, ":memory:"):
-		return DSN{}, refused("it must name a file: a database in memory is another one for each connection")
+		return DSN{}, refused("it must name a file, since each connection has its own in-memory database")
 	case strings.HasPrefix(path, "//"):
 		return DSN{}, refused("it must be sqlite:PATH, without // before the path")
 	case strings.ContainsRune(path, 0):
-		return DSN{}, refused("the path must not have a NUL in it")
+		return DSN{}, refused("the path must not contain a NUL byte")
 	}
 	return DSN{dialect: sqlonce.SQLite, shown: "sqlite:" + path, path: path}, nil
 }
@@ -97,12 +97,12 @@ func parseSQLite(path string) (DSN, error) {
 func parseMySQL(u *url.URL, database string) (DSN, error) {
 	query, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
-		return DSN{}, refused("its parameters are not those of a URL")
+		return DSN{}, refused("its parameters must be valid URL parameters")
 	}
 	tls := query.Get("tls")
 	query.Del("tls")
 	if len(query) > 0 {
-		return DSN{}, refused("the one parameter that mysql:// knows is tls")
+		return DSN{}, refused("mysql:// supports only the parameter tls")
 	}
 	switch tls {
 	case "", "true", "false", "skip-verify", "preferred":
@@ -121,16 +121,16 @@ func parseMySQL(u *url.URL, database string) (DSN, error) {
 	config.User, config.DBName, config.TLSConfig = u.User.Username(), database, tls
 	config.Passwd, _ = u.User.Password()
 	config.Timeout = dialTimeout
-	// One round trip for a statement instead of two.
+	// One round trip per statement instead of two.
 	config.InterpolateParams = true
-	// What the driver would log, it also returns.
+	// The driver also returns the errors that it would log.
 	config.Logger = &mysql.NopLogger{}
 	return DSN{dialect: sqlonce.MySQL, shown: show("mysql", u, database), mysql: config}, nil
 }
 
 const dialTimeout = 10 * time.Second
 
-// show leaves out the password and the parameters, which may hold one too.
+// show returns the URL without password and parameters, which may also contain one.
 func show(scheme string, u *url.URL, database string) string {
 	return (&url.URL{Scheme: scheme, User: url.User(u.User.Username()), Host: u.Host, Path: "/" + database}).String()
 }
@@ -139,9 +139,9 @@ func refused(rule string, args ...any) error {
 	return fmt.Errorf("%w: "+rule, append([]any{ErrDSN}, args...)...)
 }
 
-// Secure returns the DSN of the same database with certificates for TLS, which it then uses in any case: a DSN that
-// does not say how gets tls=true or sslmode=verify-full. One whose parameters say otherwise is refused, and that of a
-// file.
+// Secure returns the DSN of the same database with certificates for TLS. TLS is then required: a DSN without a TLS
+// parameter gets tls=true or sslmode=verify-full. It returns an error for a DSN with a conflicting parameter, and for
+// SQLite.
 func (d DSN) Secure(client certs.Client) (DSN, error) {
 	switch d.dialect {
 	case sqlonce.MySQL:
@@ -152,11 +152,11 @@ func (d DSN) Secure(client certs.Client) (DSN, error) {
 			config.TLS = &tls.Config{ServerName: host, MinVersion: tls.VersionTLS12}
 		case "skip-verify":
 			if client.Roots != nil {
-				return DSN{}, refused("its parameter tls must be true or left out where certificates of authorities are given")
+				return DSN{}, refused("its parameter tls must be true or absent if certificate authorities are set")
 			}
-			config.TLS = &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12} // as was asked for
+			config.TLS = &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12} // the DSN requests it
 		default:
-			return DSN{}, refused("its parameter tls must be true or left out where certificates are given")
+			return DSN{}, refused("its parameter tls must be true or absent if certificates are set")
 		}
 		config.TLSConfig = ""
 		client.Apply(config.TLS)
@@ -169,21 +169,21 @@ func (d DSN) Secure(client certs.Client) (DSN, error) {
 		unchecked := config.TLSConfig != nil && config.TLSConfig.InsecureSkipVerify && config.TLSConfig.VerifyPeerCertificate == nil
 		plain := config.TLSConfig == nil || slices.ContainsFunc(config.Fallbacks, func(f *pgconn.FallbackConfig) bool { return f.TLSConfig == nil })
 		if plain || unchecked && client.Roots != nil {
-			return DSN{}, refused("its parameter sslmode must be verify-full, verify-ca or left out where certificates are given")
+			return DSN{}, refused("its parameter sslmode must be verify-full, verify-ca or absent if certificates are set")
 		}
-		// In place: what checks verify-ca looks into the configuration that it was made with, and not into a copy.
+		// In place: the check of verify-ca uses the configuration for which it was created, not a copy.
 		client.Apply(config.TLSConfig)
 		for _, fallback := range config.Fallbacks {
 			client.Apply(fallback.TLSConfig)
 		}
 		d.postgres = config
 	case sqlonce.SQLite:
-		return DSN{}, refused("sqlite: is a file; certificates must be left out")
+		return DSN{}, refused("sqlite: is a file; certificates must not be set")
 	}
 	return d, nil
 }
 
-// withTLS is the configuration with sslmode=verify-full, where the DSN and the environment do not say what else.
+// withTLS sets sslmode=verify-full unless the DSN or the environment sets sslmode.
 func withTLS(config *pgx.ConnConfig) (*pgx.ConnConfig, error) {
 	u, err := url.Parse(config.ConnString())
 	if err != nil {
@@ -210,8 +210,8 @@ func (d DSN) GoString() string { return "store.DSN(" + d.shown + ")" }
 // MarshalText returns the DSN without its password, for loggers.
 func (d DSN) MarshalText() ([]byte, error) { return []byte(d.shown), nil }
 
-// openToRead makes a pool that only reads. A file of SQLite that cannot be written next to, as on a read-only file system,
-// is read as one that nobody changes; its journal, which is there while somebody does, rules that out.
+// openToRead opens a pool that only reads. If SQLite cannot write to the directory of its file, for example on a
+// read-only file system, the file is opened as immutable. A non-empty journal means that it is in use, which is an error.
 func (d DSN) openToRead(ctx context.Context) (*sql.DB, error) {
 	if d.dialect != sqlonce.SQLite {
 		return d.open()
@@ -225,25 +225,25 @@ func (d DSN) openToRead(ctx context.Context) (*sql.DB, error) {
 	}
 	db.Close()
 	if journal, err := os.Stat(d.path + "-wal"); err == nil && journal.Size() > 0 {
-		return nil, fmt.Errorf("store: %q cannot be read without the right to write next to it while %q is not empty", d.path, d.path+"-wal")
+		return nil, fmt.Errorf("store: cannot read %q without write permission for its directory while %q is not empty", d.path, d.path+"-wal")
 	}
 	return sql.Open("sqlite", d.file()+"?mode=ro&immutable=1")
 }
 
-// file is the URI of SQLite's file.
+// file returns the URI of SQLite's file.
 func (d DSN) file() string {
 	return "file:" + (&url.URL{Path: filepath.ToSlash(filepath.Clean(d.path))}).EscapedPath()
 }
 
-// open makes the pool. Nothing is connected to yet.
+// open creates the pool. It opens no connection yet.
 func (d DSN) open() (*sql.DB, error) {
 	switch d.dialect {
 	case sqlonce.SQLite:
 		folder := filepath.Dir(d.path)
 		if info, err := os.Stat(folder); err != nil || !info.IsDir() {
-			return nil, fmt.Errorf("store: the folder %q of the database file does not exist", folder)
+			return nil, fmt.Errorf("store: the directory %q of the database file does not exist", folder)
 		}
-		// WAL, so that readers do not wait for the one writer.
+		// With WAL, readers do not wait for the writer.
 		return sql.Open("sqlite", d.file()+"?_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)")
 	case sqlonce.MySQL:
 		connector, err := mysql.NewConnector(d.mysql)
@@ -258,6 +258,6 @@ func (d DSN) open() (*sql.DB, error) {
 		}
 		return stdlib.OpenDB(*config), nil
 	default:
-		return nil, refused("it was not made by ParseDSN")
+		return nil, refused("it must come from ParseDSN")
 	}
 }

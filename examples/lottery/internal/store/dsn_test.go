@@ -41,7 +41,7 @@ func TestParseDSN(t *testing.T) {
 	}
 }
 
-// FAULTS 62: whatever part of a DSN is in fact one of the password, it is not told.
+// FAULTS 62: an error contains no part of the DSN, since each part may be part of the password.
 func TestBadDSN(t *testing.T) {
 	t.Parallel()
 	for _, dsn := range []string{

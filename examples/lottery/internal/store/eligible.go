@@ -8,12 +8,12 @@ import (
 	"github.com/noonlock/noonlock/singleton/sqlonce"
 )
 
-// page is how many ids are asked for at a time. So few fit into the buffers on the way, and then the server is not stuck
-// in sending to a process that is frozen, but idle, and ends its transaction in time (see sqlonce).
+// page is the number of ids per query. So few fit into the buffers of the connection. While a process is frozen, the
+// server is then idle instead of blocked in sending, and ends the transaction in time (see sqlonce).
 const page = 2000
 
-// EachEligible calls fn for each eligible entrant, in no order to rely on, and stops at its first error. All are as of
-// one moment (on MySQL and MariaDB: at REPEATABLE READ, their default). fn must not use tx.
+// EachEligible calls fn for each eligible entrant, in no particular order, and stops at the first error of fn. It reads a
+// consistent snapshot (on MySQL and MariaDB at REPEATABLE READ, their default). fn must not use tx.
 func (s *Store) EachEligible(ctx context.Context, tx *sql.Tx, fn func(id string) error) error {
 	switch s.dialect {
 	case sqlonce.PostgreSQL:
@@ -47,7 +47,7 @@ func (s *Store) EachEligible(ctx context.Context, tx *sql.Tx, fn func(id string)
 	return err
 }
 
-// eachID calls fn for each row of the query and returns how many there were and the last.
+// eachID calls fn for each row of the query. It returns the number of rows and the last id.
 func eachID(ctx context.Context, tx *sql.Tx, fn func(string) error, query string, args ...any) (n int, last string, err error) {
 	rows, err := tx.QueryContext(ctx, query, args...)
 	if err != nil {

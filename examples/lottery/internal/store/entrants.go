@@ -14,13 +14,13 @@ import (
 	"github.com/noonlock/noonlock/singleton/sqlonce"
 )
 
-// LoadEntrants makes the table of entrants say what the list says: those who are new are added, eligibility is set, and
-// whoever is missing from the list stays in the table as not eligible, so that nobody who won becomes unknown. Draws and
-// winners are not touched.
+// LoadEntrants updates the table of entrants to match the list. It adds new entrants and sets their eligibility. An
+// entrant that is not in the list stays in the table as not eligible, so that former winners remain known. Draws and
+// winners do not change.
 //
-// The list is checked first; then the change is one transaction, so a draw sees all of it or none. It may be repeated,
-// and every replica may do it at once; a list that is loaded already is compared with the table and nothing is written.
-// On SQLite, draws wait while there is something to write. Memory is 16 bytes per entrant.
+// LoadEntrants first checks the list. The update is one transaction, so a draw sees all of it or none. All replicas may
+// call it concurrently and repeatedly. If the table already matches the list, nothing is written. On SQLite, draws wait
+// during an update. Memory is 16 bytes per entrant.
 func (s *Store) LoadEntrants(ctx context.Context, list entrants.List) (entrants.Totals, error) {
 	totals, err := list.Check()
 	if err != nil {
@@ -40,26 +40,26 @@ func (s *Store) LoadEntrants(ctx context.Context, list entrants.List) (entrants.
 // errDiffers ends a comparison at the first difference.
 var errDiffers = errors.New("the table differs from the list")
 
-// batch is how many rows go into one statement.
+// batch is the number of rows in one statement.
 const batch = 500
 
-// chunk is how many entrants are sorted before they are written: neighbours in the table's tree then go in together.
+// chunk is the number of entrants that are sorted before they are written, so that adjacent index entries are written together.
 const chunk = 100 * batch
 
-// loading brings one list into the table.
+// loading updates the table to match one list.
 type loading struct {
 	store  *Store
 	list   entrants.List
 	totals entrants.Totals
 }
 
-// compare returns errDiffers unless the table says what the list says, as of one moment.
+// compare returns errDiffers unless a snapshot of the table matches the list.
 func (l *loading) compare(ctx context.Context) error {
 	tx, err := l.store.db.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
 	if err != nil {
 		return err
 	}
-	defer tx.Rollback() //nolint:errcheck // nothing was written
+	defer tx.Rollback() //nolint:errcheck // nothing is written
 	if err := l.each(func(part []entrants.Entrant) error {
 		differing, err := l.differing(ctx, tx, part)
 		if err == nil && len(differing) > 0 {
@@ -72,8 +72,8 @@ func (l *loading) compare(ctx context.Context) error {
 	return l.surplus(ctx, tx)
 }
 
-// surplus returns errDiffers if more are eligible in the table than in the list. When all of the list are in the table
-// as they should be, equal numbers mean equal sets.
+// surplus returns errDiffers if the table has more eligible entrants than the list. If all entrants of the list match the
+// table, equal numbers mean equal sets.
 func (l *loading) surplus(ctx context.Context, tx *sql.Tx) error {
 	var n int
 	if err := tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM entrants WHERE eligible").Scan(&n); err != nil {
@@ -85,14 +85,14 @@ func (l *loading) surplus(ctx context.Context, tx *sql.Tx) error {
 	return nil
 }
 
-// change writes what differs.
+// change writes the differences.
 func (l *loading) change(ctx context.Context) error {
 	conn, err := l.store.db.Conn(ctx)
 	if err != nil {
 		return err
 	}
-	// The connection is thrown away: with it go its settings and the lock, however this ends.
-	defer conn.Raw(func(any) error { return driver.ErrBadConn }) //nolint:errcheck // it is our own error
+	// The connection is discarded, and with it its settings and the lock, in every case.
+	defer conn.Raw(func(any) error { return driver.ErrBadConn }) //nolint:errcheck // the error only discards the connection
 	tx, err := l.begin(ctx, conn)
 	if err != nil {
 		return err
@@ -101,7 +101,7 @@ func (l *loading) change(ctx context.Context) error {
 	if err := l.each(func(part []entrants.Entrant) error { return l.write(ctx, tx, part) }); err != nil {
 		return err
 	}
-	// A hash that two ids share makes a round miss one that has to go. The next has another seed.
+	// If two ids have the same hash, a round can miss one of them. The next round uses another seed.
 	for range 10 {
 		if err = l.surplus(ctx, tx); err == nil {
 			return tx.Commit()
@@ -113,14 +113,14 @@ func (l *loading) change(ctx context.Context) error {
 			return err
 		}
 	}
-	return fmt.Errorf("%w still, so it has changed since it was checked", err)
+	return fmt.Errorf("%w, so the list has changed since it was checked", err)
 }
 
-// begin starts a transaction that no other replica's runs beside.
+// begin starts a transaction that excludes the updates of other replicas.
 func (l *loading) begin(ctx context.Context, conn *sql.Conn) (*sql.Tx, error) {
 	switch l.store.dialect {
 	case sqlonce.MySQL:
-		// Before the transaction, whose snapshot would else be from before the other's commit.
+		// Lock before the transaction, whose snapshot must include the commits of other replicas.
 		var got sql.NullInt64
 		err := conn.QueryRowContext(ctx, "SELECT GET_LOCK(MD5(CONCAT('noonlock/', DATABASE(), '/entrants')), 600)").Scan(&got)
 		if err != nil {
@@ -141,7 +141,7 @@ func (l *loading) begin(ctx context.Context, conn *sql.Conn) (*sql.Tx, error) {
 		return nil, err
 	}
 	if err = l.store.lock(ctx, tx, lockEntrants); err == nil && l.store.dialect == sqlonce.SQLite {
-		// Changes nothing, but takes the write lock before anything is read.
+		// This takes the write lock before the first read, and changes nothing.
 		_, err = tx.ExecContext(ctx, "DELETE FROM entrants WHERE FALSE")
 	}
 	if err != nil {
@@ -150,7 +150,7 @@ func (l *loading) begin(ctx context.Context, conn *sql.Conn) (*sql.Tx, error) {
 	return tx, nil
 }
 
-// each calls fn with the entrants of the list in parts of at most batch, sorted over some stretch.
+// each calls fn with the entrants of the list in parts of at most batch. Each chunk is sorted.
 func (l *loading) each(fn func(part []entrants.Entrant) error) error {
 	sorted := make([]entrants.Entrant, 0, chunk)
 	flush := func() error {
@@ -175,7 +175,7 @@ func (l *loading) each(fn func(part []entrants.Entrant) error) error {
 	return flush()
 }
 
-// differing returns those of part whom the table does not know, or knows otherwise.
+// differing returns the entrants of part that are missing in the table or differ there.
 func (l *loading) differing(ctx context.Context, tx *sql.Tx, part []entrants.Entrant) ([]entrants.Entrant, error) {
 	args := make([]any, len(part))
 	for i, e := range part {
@@ -217,7 +217,7 @@ func (l *loading) write(ctx context.Context, tx *sql.Tx, part []entrants.Entrant
 	}
 	query := "INSERT INTO entrants (id, eligible) VALUES " + values(len(differing), 2)
 	if l.store.dialect == sqlonce.MySQL {
-		// All that differ are here, so to change one means to turn it over. VALUES(eligible) is deprecated on MySQL.
+		// All these rows differ, so an update inverts eligible. VALUES(eligible) is deprecated on MySQL.
 		query += " ON DUPLICATE KEY UPDATE eligible = NOT eligible"
 	} else {
 		query += " ON CONFLICT (id) DO UPDATE SET eligible = excluded.eligible"
@@ -226,7 +226,7 @@ func (l *loading) write(ctx context.Context, tx *sql.Tx, part []entrants.Entrant
 	return err
 }
 
-// retire takes eligibility from those who are not in the list.
+// retire sets the entrants that are not in the list to not eligible.
 func (l *loading) retire(ctx context.Context, tx *sql.Tx) error {
 	seed := maphash.MakeSeed()
 	listed := make([]uint64, 0, l.totals.Entrants)

@@ -1,17 +1,17 @@
-// Package store keeps the lottery's data: who may win, what was drawn, and who won.
+// Package store stores the lottery's data: entrants, draws and winners.
 //
 //	draws      job, tick, attempt, token, drawn_by, drawn_at   PRIMARY KEY (job, tick)
 //	winners    job, tick, position, entrant_id                 PRIMARY KEY (job, tick, position), UNIQUE (job, tick, entrant_id)
 //	entrants   id, eligible                                    PRIMARY KEY (id)
 //
-// tick, the scheduled instant, and drawn_at are milliseconds since the Unix epoch; position counts from 1. Text is
-// compared byte by byte. Beside them stand the tables of sqlonce, whose transaction the draw is written in:
+// tick is the scheduled instant. tick and drawn_at are milliseconds since the Unix epoch. position counts from 1. Text is
+// compared byte by byte. The tables of sqlonce are in the same database, and its transaction includes the draw:
 //
 //	applied, err := s.Once().Do(ctx, run, func(ctx context.Context, tx *sql.Tx) error {
 //		… s.EachEligible(ctx, tx, sample.Add) … s.RecordDraw(ctx, tx, draw, winners) …
 //	})
 //
-// The account of Open needs the right to create tables, that of View only to read them.
+// The account of Open needs the permission to create tables, that of View only to read them.
 package store
 
 import (
@@ -30,22 +30,22 @@ import (
 	"github.com/noonlock/noonlock/singleton/sqlonce"
 )
 
-// Store is the lottery's database. Its methods may be called by several goroutines at once.
+// Store is the lottery's database. Its methods are safe for concurrent use.
 type Store struct {
 	db      *sql.DB
 	dialect sqlonce.Dialect
 	once    *sqlonce.Once
 }
 
-// Open connects and makes the tables that do not exist yet; every replica may do so at once. It tries once: a database
-// that is away is an error. cfg goes to sqlonce, its zero value is the default.
+// Open connects and creates missing tables. All replicas may call it concurrently. It does not retry if the database is
+// unavailable. cfg is passed to sqlonce; its zero value has the defaults.
 func Open(ctx context.Context, dsn DSN, cfg sqlonce.Config) (*Store, error) {
 	db, err := dsn.open()
 	if err != nil {
 		return nil, err
 	}
-	// Fewer idle than open ones would mean a new connection for almost every draw; longer than this a proxy on the
-	// way may forget them.
+	// With fewer idle than open connections almost every draw would open a new one. A proxy may drop connections that
+	// are idle for longer.
 	db.SetMaxOpenConns(8)
 	db.SetMaxIdleConns(8)
 	db.SetConnMaxIdleTime(time.Minute)
@@ -60,11 +60,11 @@ func Open(ctx context.Context, dsn DSN, cfg sqlonce.Config) (*Store, error) {
 	return s, nil
 }
 
-// ErrNoTables says that the database has no tables of the lottery.
-var ErrNoTables = errors.New("store: the database has no tables of the lottery; a replica makes them when it starts")
+// ErrNoTables means that the database does not have the lottery's tables.
+var ErrNoTables = errors.New("store: the database has no tables of the lottery; a replica creates them at start")
 
-// View connects to read: it makes no tables and changes nothing, so that an account with the right to read is enough.
-// What it returns is for Draws, Winners, First and Verify.
+// View connects for reading. It creates no tables and changes nothing, so an account with read permission is sufficient.
+// Use the Store for Draws, Winners, First and Verify.
 func View(ctx context.Context, dsn DSN) (*Store, error) {
 	db, err := dsn.openToRead(ctx)
 	if err != nil {
@@ -82,7 +82,7 @@ func View(ctx context.Context, dsn DSN) (*Store, error) {
 	return s, nil
 }
 
-// look reads nothing from the first of the tables, to see whether it could.
+// look checks that a table of the lottery can be read.
 func (s *Store) look(ctx context.Context) error {
 	rows, err := s.db.QueryContext(ctx, "SELECT 1 FROM draws WHERE 1 = 0")
 	if err == nil {
@@ -96,7 +96,7 @@ func (s *Store) look(ctx context.Context) error {
 	return err
 }
 
-// isNoTable reports that the database says of a statement that there is no such table.
+// isNoTable reports whether the error means that a table does not exist.
 func isNoTable(err error) bool {
 	var postgres *pgconn.PgError
 	var maria *mysql.MySQLError
@@ -107,13 +107,13 @@ func isNoTable(err error) bool {
 	case errors.As(err, &maria):
 		return maria.Number == 1146
 	case errors.As(err, &lite):
-		return strings.Contains(lite.Error(), "no such table") // it has no code of its own
+		return strings.Contains(lite.Error(), "no such table") // SQLite has no specific error code
 	default:
 		return false
 	}
 }
 
-// Starting reports of an error that the server is starting, ending, or has no connection to spare.
+// Starting reports whether the error means that the server is starting, shutting down, or out of connections.
 func Starting(err error) bool {
 	var postgres *pgconn.PgError
 	var maria *mysql.MySQLError
@@ -130,10 +130,10 @@ func Starting(err error) bool {
 // Close closes all connections.
 func (s *Store) Close() error { return s.db.Close() }
 
-// Once is what draws are written through.
+// Once returns the sqlonce.Once whose transaction writes draws.
 func (s *Store) Once() *sqlonce.Once { return s.once }
 
-// Ping tells whether the database answers.
+// Ping checks whether the database answers.
 func (s *Store) Ping(ctx context.Context) error {
 	if err := s.db.PingContext(ctx); err != nil {
 		return fmt.Errorf("store: %w", err)
@@ -149,7 +149,7 @@ func (s *Store) createTables(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer tx.Rollback() //nolint:errcheck // after Commit it has nothing to do
+	defer tx.Rollback() //nolint:errcheck // after Commit it does nothing
 	if err := s.lock(ctx, tx, lockTables); err != nil {
 		return err
 	}
@@ -165,10 +165,10 @@ func (s *Store) schema() []string {
 	text, entrants, end := "TEXT", "", ""
 	switch s.dialect {
 	case sqlonce.SQLite:
-		// The table is the index of its key; else there would be both.
+		// The primary key index is the table, instead of an additional index.
 		entrants = " WITHOUT ROWID"
 	case sqlonce.MySQL:
-		// Case and accents count. That spaces at the end do not is why no id may have one.
+		// The collation distinguishes case and accents. It ignores trailing spaces, so ids must not have any.
 		text, end = "VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin", " ENGINE=InnoDB"
 	case sqlonce.PostgreSQL:
 		text = `TEXT COLLATE "C"`
@@ -182,14 +182,14 @@ func (s *Store) schema() []string {
 	}
 }
 
-// Keys of PostgreSQL's advisory locks: arbitrary, but the same in every replica. sqlonce has another.
+// Keys of PostgreSQL's advisory locks. They are arbitrary, equal in all replicas, and different from sqlonce's.
 const (
 	lockTables int64 = 0x6c6f74746572790 + iota
 	lockEntrants
 )
 
-// lock keeps replicas that do the same from tripping over each other, where the database needs that: two CREATE TABLE IF
-// NOT EXISTS at once fail on PostgreSQL. It ends with the transaction.
+// lock prevents conflicts between replicas that run the same statements, where the database needs it: concurrent CREATE
+// TABLE IF NOT EXISTS can fail on PostgreSQL. The lock ends with the transaction.
 func (s *Store) lock(ctx context.Context, tx *sql.Tx, key int64) error {
 	if s.dialect != sqlonce.PostgreSQL {
 		return nil
@@ -198,7 +198,7 @@ func (s *Store) lock(ctx context.Context, tx *sql.Tx, key int64) error {
 	return err
 }
 
-// sql turns each ? into the dialect's placeholder. No statement here has one in a literal.
+// sql replaces each ? by the dialect's placeholder. No statement of this package has a ? in a literal.
 func (s *Store) sql(query string) string {
 	if s.dialect != sqlonce.PostgreSQL {
 		return query
@@ -215,7 +215,7 @@ func (s *Store) sql(query string) string {
 	}
 }
 
-// values returns n rows of so many placeholders.
+// values returns n rows of placeholders.
 func values(n, columns int) string {
 	row := "(" + strings.TrimSuffix(strings.Repeat("?, ", columns), ", ") + ")"
 	return strings.TrimSuffix(strings.Repeat(row+", ", n), ", ")

@@ -21,7 +21,7 @@ import (
 	"github.com/noonlock/noonlock/singleton/sqlonce"
 )
 
-// on runs the test for each kind of database, with the DSN of a fresh one and how its driver opens it.
+// on runs the test for each kind of database, with the DSN of a new one and a function that opens it with its driver.
 func on(t *testing.T, test func(t *testing.T, at address)) {
 	t.Helper()
 	t.Run("SQLite", func(t *testing.T) {
@@ -31,7 +31,7 @@ func on(t *testing.T, test func(t *testing.T, at address)) {
 	onServers(t, test)
 }
 
-// onServers leaves out SQLite.
+// onServers runs the test for the databases with a server, without SQLite.
 func onServers(t *testing.T, test func(t *testing.T, at address)) {
 	t.Helper()
 	t.Run("MariaDB", func(t *testing.T) {
@@ -46,7 +46,7 @@ func onServers(t *testing.T, test func(t *testing.T, at address)) {
 
 func sqlite(tb testing.TB) address {
 	tb.Helper()
-	// A path with all that means something in a URI.
+	// A path with all characters that are special in a URI.
 	path := filepath.Join(tb.TempDir(), "a b?c#d%41.db")
 	return address{driver: "sqlite", dsn: "sqlite:" + path, plain: path, password: "none"}
 }
@@ -84,7 +84,7 @@ func (a address) open(tb testing.TB) *store.Store {
 	return s
 }
 
-// exec changes the database behind the store's back.
+// exec changes the database without the store.
 func (a address) exec(tb testing.TB, statements ...string) {
 	tb.Helper()
 	plain := a.plain
@@ -110,12 +110,12 @@ func list(lines ...string) entrants.List {
 
 func noon(n int) time.Time { return time.Date(2026, 1, 1+n, 12, 0, 0, 0, time.UTC) }
 
-func run(n int, token uint64) sqlonce.Run {
-	return sqlonce.Run{Job: "lottery", Tick: noon(n), Attempt: 1, Token: token, Holder: "replica-1"}
+func run(n int, token uint64) sqlonce.Marker {
+	return sqlonce.Marker{Job: "lottery", Tick: noon(n), Attempt: 1, Token: token, Holder: "replica-1"}
 }
 
-// drawNoon makes a draw as the lottery does.
-func drawNoon(ctx context.Context, s *store.Store, run sqlonce.Run, winners int) (bool, error) {
+// drawNoon draws as the lottery does.
+func drawNoon(ctx context.Context, s *store.Store, run sqlonce.Marker, winners int) (bool, error) {
 	return s.Once().Do(ctx, run, func(ctx context.Context, tx *sql.Tx) error {
 		sample, err := draw.New(winners, rand.Reader)
 		if err != nil {
@@ -133,7 +133,7 @@ func drawNoon(ctx context.Context, s *store.Store, run sqlonce.Run, winners int)
 	})
 }
 
-func mustDraw(tb testing.TB, s *store.Store, run sqlonce.Run, winners int) {
+func mustDraw(tb testing.TB, s *store.Store, run sqlonce.Marker, winners int) {
 	tb.Helper()
 	if applied, err := drawNoon(tb.Context(), s, run, winners); !applied || err != nil {
 		tb.Fatalf("drawing: %v, %v", applied, err)
@@ -143,7 +143,7 @@ func mustDraw(tb testing.TB, s *store.Store, run sqlonce.Run, winners int) {
 func eligible(tb testing.TB, s *store.Store) []string {
 	tb.Helper()
 	var ids []string
-	// A Do whose fn fails leaves nothing behind but the fence, of a job of its own.
+	// A Do whose fn fails leaves only the fence, in this case of a separate job.
 	errEnough := errors.New("enough")
 	r := run(0, 1)
 	r.Job = "looking"
@@ -197,14 +197,14 @@ func TestDraw(t *testing.T) {
 			t.Errorf("Verify = %v, %v", findings, err)
 		}
 
-		// Fewer eligible than winners: one sentence with both numbers, and nothing is left behind.
+		// Fewer eligible entrants than winners: the error contains both numbers, and nothing is written.
 		if _, err := drawNoon(t.Context(), s, run(1, 8), 26); !errors.Is(err, draw.ErrTooFew) || !strings.Contains(err.Error(), "26") || !strings.Contains(err.Error(), "25") {
 			t.Errorf("26 winners of 25: %v", err)
 		}
 		if draws, err := s.Draws(t.Context(), "lottery", noon(1), noon(2)); err != nil || len(draws) != 0 {
 			t.Errorf("after a failed draw: %v, %v", draws, err)
 		}
-		// More winners than go into one statement.
+		// More winners than fit into one statement.
 		if _, err := s.LoadEntrants(t.Context(), list(many(1200)...)); err != nil {
 			t.Fatal(err)
 		}
@@ -232,7 +232,7 @@ func TestLoadEntrants(t *testing.T) {
 		s := at.open(t)
 		load := func(want []string, lines ...string) {
 			t.Helper()
-			for range 2 { // again, which changes nothing
+			for range 2 { // the second time changes nothing
 				if _, err := s.LoadEntrants(t.Context(), list(lines...)); err != nil {
 					t.Fatal(err)
 				}
@@ -241,7 +241,7 @@ func TestLoadEntrants(t *testing.T) {
 				}
 			}
 		}
-		// Ids that careless collations confuse, and one of the greatest length.
+		// Ids that some collations confuse, and one of the maximum length.
 		longest := strings.Repeat("ł", 100)
 		first := []string{`"quo""ted, O'Neill\"`, "A", "Straße", "a", "strasse", "á", longest, "😀"}
 		lines := []string{`"""quo""""ted, O'Neill\""",true`}
@@ -257,7 +257,7 @@ func TestLoadEntrants(t *testing.T) {
 		if err != nil || !slices.Equal(ids, first) {
 			t.Errorf("winners after loading: %q, %v; want %q", ids, err, first)
 		}
-		// Malformed: nothing changes.
+		// Malformed list: nothing changes.
 		for _, bad := range []entrants.List{list("c,true", "c,true"), list("c,true", "d,maybe"), list(), entrants.File("missing.csv")} {
 			if _, err := s.LoadEntrants(t.Context(), bad); err == nil {
 				t.Error("a malformed list was loaded")
@@ -276,8 +276,8 @@ func TestLoadEntrants(t *testing.T) {
 	})
 }
 
-// Every replica opens and loads at once, as they do when a deployment starts.
-func TestReplicasStartAtOnce(t *testing.T) {
+// All replicas open the store and load the list at the same time, as at the start of a deployment.
+func TestReplicasStartConcurrently(t *testing.T) {
 	t.Parallel()
 	on(t, func(t *testing.T, at address) {
 		lines := many(3000)
@@ -309,7 +309,7 @@ func TestReplicasStartAtOnce(t *testing.T) {
 	})
 }
 
-// FAULTS 62: a database that refuses the password does not make us tell it.
+// FAULTS 62: the error for a wrong password does not contain the password.
 func TestWrongPassword(t *testing.T) {
 	t.Parallel()
 	onServers(t, func(t *testing.T, at address) {

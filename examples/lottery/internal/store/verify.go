@@ -12,10 +12,10 @@ import (
 	"github.com/noonlock/noonlock/singleton/sqlonce"
 )
 
-// ErrNothingExpected says that a range has no noon in it, so that there is nothing to verify.
+// ErrNothingExpected means that a range has no noon, so there is nothing to verify.
 var ErrNothingExpected = errors.New("store: no noon is expected in this range, so nothing can be verified")
 
-// Kind is what is wrong with a noon.
+// Kind is the kind of a Finding.
 type Kind string
 
 // The kinds of findings.
@@ -24,22 +24,22 @@ const (
 	Missing Kind = "missing"
 	// Extra: a draw at an instant that should have none.
 	Extra Kind = "extra"
-	// Short: not as many winners as there should be, or not at positions 1, 2, 3, …
+	// Short: another number of winners than expected, or positions other than 1, 2, 3, …
 	Short Kind = "short"
-	// Repeated: the same noon drawn more than once, or the same winner more than once in a noon. The keys of the
-	// tables forbid it; this looks all the same, as others may have made the tables.
+	// Repeated: the same noon was drawn more than once, or the same winner more than once at a noon. The tables' keys
+	// prevent this, but other software may have created the tables.
 	Repeated Kind = "repeated"
 	// Ineligible: a winner who is not eligible, or no entrant, as the table of entrants is now.
 	Ineligible Kind = "ineligible"
-	// Undrawn: winners without their draw.
+	// Undrawn: winners without a draw.
 	Undrawn Kind = "undrawn"
-	// Unledgered: a draw that the ledger does not know, or knows as that of another run.
+	// Unledgered: a draw that is not in the ledger, or is there as the draw of another run.
 	Unledgered Kind = "unledgered"
-	// Unrecorded: a run that the ledger knows as done, without a draw.
+	// Unrecorded: a run that the ledger records as done, without a draw.
 	Unrecorded Kind = "unrecorded"
 )
 
-// Finding is one thing that is wrong.
+// Finding is one problem that Verify has found.
 type Finding struct {
 	Tick   time.Time
 	Kind   Kind
@@ -49,33 +49,34 @@ type Finding struct {
 // String returns the finding as one line.
 func (f Finding) String() string { return fmt.Sprintf("%s: %s: %s", stamp(f.Tick), f.Kind, f.Detail) }
 
-// Expected is what Verify compares with.
+// Expected is the expected content of the database.
 type Expected struct {
 	Job string
-	// Since and Until bound the range: Since ≤ tick < Until. What lies beyond is not looked at.
+	// Since and Until limit the range: Since ≤ tick < Until. Verify ignores everything outside of it.
 	Since, Until time.Time
-	// Ticks are all instants in the range that should have been drawn.
+	// Ticks are all instants in the range that should have a draw.
 	Ticks []time.Time
-	// Unscheduled are the parts of the range whose schedule is not known: no noon there is missing or extra.
+	// Unscheduled are the parts of the range whose schedule is unknown. Verify reports no missing or extra noons there.
 	Unscheduled []Span
-	// Winners is how many each draw should have.
+	// Winners is the expected number of winners per draw.
 	Winners int
 }
 
-// A Span is the instants t with Since ≤ t < Until.
+// A Span is a range of instants t with Since ≤ t < Until.
 type Span struct{ Since, Until time.Time }
 
 func (s Span) contains(t time.Time) bool { return !t.Before(s.Since) && t.Before(s.Until) }
 
-// Ledger returns what some record of runs knows as done, of one job with since ≤ tick < until.
-// The method Markers of sqlonce.Once is one.
+// Ledger returns the runs of a job with since ≤ tick < until that some ledger records as done. The method Markers of
+// sqlonce.Once is a Ledger.
 type Ledger func(ctx context.Context, job string, since, until time.Time) ([]sqlonce.Marker, error)
 
-// Verify compares the draws with what is expected and with the ledger, and returns what is wrong, in the order of the
-// ticks; ErrNothingExpected if no tick is expected and nothing is unscheduled. A nil ledger means the markers that stand in the same database.
+// Verify compares the draws with the expectation and with the ledger, and returns all problems, ordered by tick. It
+// returns ErrNothingExpected if no tick is expected and nothing is unscheduled. A nil ledger means the markers in the same
+// database.
 //
-// Eligibility is judged by the entrants as they are now: who was removed from the list after a draw is reported. A noon
-// that is being drawn meanwhile may be reported as well, so the range should be over.
+// Verify checks eligibility in the current table of entrants, so it reports winners that were removed from the list later.
+// It may also report a noon that is being drawn, so the range should be in the past.
 func (s *Store) Verify(ctx context.Context, want Expected, ledger Ledger) ([]Finding, error) {
 	if len(want.Ticks) == 0 && len(want.Unscheduled) == 0 {
 		return nil, ErrNothingExpected
@@ -131,7 +132,7 @@ func (s *Store) Verify(ctx context.Context, want Expected, ledger Ledger) ([]Fin
 	return v.findings, nil
 }
 
-// verification gathers what there is, by ticks in milliseconds.
+// verification holds the data by ticks in milliseconds.
 type verification struct {
 	want     Expected
 	markers  map[int64]sqlonce.Marker
@@ -143,7 +144,7 @@ type verification struct {
 type winner struct {
 	position int
 	id       string
-	eligible sql.NullBool // not valid: no such entrant
+	eligible sql.NullBool // not valid: not an entrant
 }
 
 func (v *verification) judge(tick int64, expected bool) {
@@ -162,20 +163,20 @@ func (v *verification) judge(tick int64, expected bool) {
 		found(Repeated, "it was drawn %d times", len(draws))
 	}
 	if marked && len(draws) == 0 {
-		found(Unrecorded, "the ledger knows attempt %d with token %d as done, but there is no draw", marker.Attempt, marker.Token)
+		found(Unrecorded, "the ledger records attempt %d with token %d as done, but there is no draw", marker.Attempt, marker.Token)
 	}
 	for _, d := range draws {
 		switch {
 		case !marked:
-			found(Unledgered, "the ledger does not know attempt %d with token %d", d.Attempt, d.Token)
+			found(Unledgered, "the ledger does not have attempt %d with token %d", d.Attempt, d.Token)
 		case marker.Attempt != d.Attempt || marker.Token != d.Token:
-			found(Unledgered, "it was drawn by attempt %d with token %d, but the ledger knows attempt %d with token %d",
+			found(Unledgered, "it was drawn by attempt %d with token %d, but the ledger has attempt %d with token %d",
 				d.Attempt, d.Token, marker.Attempt, marker.Token)
 		}
 	}
 	if len(draws) == 0 {
 		if len(winners) > 0 {
-			found(Undrawn, "there is no draw, but winners: %d", len(winners))
+			found(Undrawn, "there is no draw, but there are winners: %d", len(winners))
 		}
 		return
 	}
@@ -185,14 +186,14 @@ func (v *verification) judge(tick int64, expected bool) {
 	seen := map[string]int{}
 	for i, w := range winners {
 		if w.position != i+1 && len(draws) == 1 {
-			found(Short, "the winner %q stands at position %d, not %d", w.id, w.position, i+1)
+			found(Short, "the winner %q has position %d instead of %d", w.id, w.position, i+1)
 		}
 		if seen[w.id]++; seen[w.id] == 2 {
 			found(Repeated, "%q won more than once", w.id)
 		}
 		switch {
 		case !w.eligible.Valid:
-			found(Ineligible, "the winner %q is no entrant", w.id)
+			found(Ineligible, "the winner %q is not an entrant", w.id)
 		case !w.eligible.Bool:
 			found(Ineligible, "the winner %q is not eligible", w.id)
 		}

@@ -33,7 +33,7 @@ func TestVerify(t *testing.T) {
 		}
 		other := run(0, 1)
 		other.Job = "other"
-		mustDraw(t, s, other, 2) // another job's are its own
+		mustDraw(t, s, other, 2) // draws of another job are ignored
 		if findings, err := s.Verify(t.Context(), expected(0, 1, 2, 3, 4, 5, 6), nil); err != nil || len(findings) != 0 {
 			t.Fatalf("Verify = %v, %v", findings, err)
 		}
@@ -67,7 +67,7 @@ func TestVerify(t *testing.T) {
 			t.Errorf("found %q,\nwant %q\n%v", got, want, findings)
 		}
 
-		// Who is no longer eligible when it is verified is reported.
+		// A winner that is no longer eligible is reported.
 		if _, err := s.LoadEntrants(t.Context(), list("a,false", "b,true", "c,true")); err != nil {
 			t.Fatal(err)
 		}
@@ -80,7 +80,7 @@ func TestVerify(t *testing.T) {
 	})
 }
 
-// Nothing may be older: no draw, and no winners whose draw is gone.
+// First considers draws, and winners without a draw.
 func TestFirst(t *testing.T) {
 	t.Parallel()
 	on(t, func(t *testing.T, at address) {
@@ -109,7 +109,7 @@ func TestFirst(t *testing.T) {
 	})
 }
 
-// Tables that somebody made by hand, without keys, can hold what ours cannot.
+// Tables that were created by hand without keys can have contents that the store's tables cannot.
 func TestVerifyWithoutKeys(t *testing.T) {
 	t.Parallel()
 	on(t, func(t *testing.T, at address) {

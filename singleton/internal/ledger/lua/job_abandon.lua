@@ -1,17 +1,17 @@
--- job_abandon: give a run up so that another replica takes it at once.
+-- job_abandon: release a run so that another replica can claim it at once.
 --
 -- KEYS[1] job     hash, the job's state
 -- KEYS[2] open    hash, tick -> run that has not ended
 -- KEYS[3] tomb    string, refuses requests of this run that are under way
 -- ARGV[1] me      this run
 -- ARGV[2] tick    ms, the scheduled instant
--- ARGV[3] work    '0' had not begun: the attempt does not count; '1' has failed, and
---                 says so; '2' may have had its effect
+-- ARGV[3] work    '0' had not begun: the attempt does not count; '1' has failed;
+--                 '2' may have taken effect
 -- ARGV[4] bury    ms the tombstone stands
 --
--- Returns 1 it was mine and is open for others, 0 it was not mine.
+-- Returns 1 released and open for others, 0 not held by this run.
 --
--- Twice is safe: the second time it is not mine.
+-- Twice is safe: the second time this run does not hold it.
 local job, open, tomb = KEYS[1], KEYS[2], KEYS[3]
 local me, tick = ARGV[1], ARGV[2]
 

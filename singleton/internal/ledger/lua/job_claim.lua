@@ -1,44 +1,44 @@
--- job_claim: claim the run of a tick, new or left behind by a dead holder.
+-- job_claim: claim the run of a tick, new or of a dead holder.
 --
 -- KEYS[1] job     hash, the job's state
 -- KEYS[2] open    hash, tick -> run that has not ended
 -- KEYS[3] runs    list, ended runs
 -- KEYS[4] fence   string, the counter of fencing tokens
--- KEYS[5] tomb    string, exists if this run was given up or has ended
--- ARGV[1] me      this run: an attempt nobody else uses
+-- KEYS[5] tomb    string, exists if this run was abandoned or has ended
+-- ARGV[1] me      this run: a unique id of the attempt
 -- ARGV[2] tick    ms, the scheduled instant
--- ARGV[3] ttl     ms, for which the run is held without a renewal
+-- ARGV[3] ttl     ms, the lease ends after that without a renewal
 -- ARGV[4] last    ms, the newest accounted tick as the caller knows it: all due
 --                 ticks between it and this one are those skipped
--- ARGV[5] most    attempts of a tick, '1' for at most once
+-- ARGV[5] most    attempts at a tick
 -- ARGV[6] overlap '1' if runs of several ticks may be under way at once
 -- ARGV[7] keep    ended runs to keep
--- ARGV[8] retain  ms, how long the ledger lives without being used
+-- ARGV[8] retain  ms, how long the ledger is kept without being used
 -- ARGV[9] holder  the identity that is shown
 -- ARGV[10] first  ms, the first tick skipped in between; '' if none is
 -- ARGV[11] newest ms, the last one
 -- ARGV[12] count  how many
 -- ARGV[13] reason why, one word
--- ARGV[14] until  ms, after which a tick is not begun any more; '' for ever
+-- ARGV[14] until  ms, the latest start of a first attempt; '' for no limit
 -- ARGV[15] gen    the caller's generation; '' if it has none
 --
--- Returns {1, token, attempt, last success or '', unsure or ''}   run it
+-- Returns {1, token, attempt, last success or '', unsure or ''}   claimed
 --         {2, left ms, tick, holder, attempt}       that tick is being run
---         {3}                 ended for good, or skipped
---         {4, µs}             not due for so long on this server's clock
---         {5}                 given up before: this request came too late
---         {6}                 paused; triggers are run all the same
+--         {3}                 ended or skipped
+--         {4, µs}             not due for this long, by the server's clock
+--         {5}                 abandoned before this request arrived
+--         {6}                 paused; triggered runs are not affected
 --         {7, tick}           an earlier tick is open: claim that first
---         {8, last}           the caller's view is old; last is the newest
---         {9, outcome}        it is recorded now: its holder died and it may
---                             not be run again
+--         {8, last}           the caller's state is old; last is the newest
+--         {9}                 recorded now as unknown: its holder died or released it,
+--                             and no attempt is left
 --         {10}                there is no ledger: open it first
 --         {11}                the schema is too new for this version
 --         {12}                too late: `until` is over
---         {13}                another generation is the present one
+--         {13}                another generation is active
 --
--- Twice is safe: a run that holds the tick is told so again, with the same token
--- and attempt, and its hold is extended.
+-- Twice is safe: a run that holds the tick gets the same reply, token and attempt,
+-- and its lease is extended.
 local job, open, runs, fence, tomb = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local me, tick, ttl, last, most = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])
 local overlap, keep, retain, holder, first = ARGV[6], ARGV[7], ARGV[8], ARGV[9], ARGV[10]
@@ -88,7 +88,7 @@ if overlap ~= '1' then
       if left > 0 then
         return {2, left, other, held.holder, tonumber(held.attempt)}
       end
-      -- While the job is paused a dead run waits, and triggers pass it.
+      -- While the job is paused, triggers pass the run of a dead holder.
       if (not paused or triggered(other)) and (not oldest or instant(other) < instant(oldest)) then
         oldest = other
       end
@@ -112,14 +112,9 @@ if record then
     unsure = '1' -- its holder died in mid-work, and its effect may have come about
   end
   if attempt > most then
-    -- Whether the effect came about is not known.
-    local outcome = 'unknown'
-    if most == 1 then
-      outcome = 'lost'
-    end
-    settle(job, open, runs, keep, tick, record, outcome, 'its holder died or gave up', now, held_until(record))
+    settle(job, open, runs, keep, tick, record, 'unknown', 'its holder died or gave up', now, held_until(record))
     announce(job, 'settled ' .. tick)
-    return {9, outcome}
+    return {9}
   end
   if record.held then
     began, freed = record.held, held_until(record)
@@ -141,6 +136,7 @@ redis.call('HSET', open, tick, cjson.encode({
   start = whole(now), til = whole(now + ttl), unsure = unsure, held = held, seen = whole(now),
   gen = ARGV[15] ~= '' and ARGV[15] or nil,
 }))
+redis.call('HSET', job, 'open:' .. tick, tick)
 account(job, tick)
 if not record and first ~= '' then
   skip(job, runs, keep, accounted, first, ARGV[11], ARGV[12], ARGV[13])

@@ -1,28 +1,28 @@
--- job_complete: write down how a run ended, if it is still this one's.
+-- job_complete: record the outcome of a run, unless another has taken it over.
 --
 -- KEYS[1] job     hash, the job's state
 -- KEYS[2] open    hash, tick -> run that has not ended
 -- KEYS[3] runs    list, ended runs
 -- ARGV[1] me      this run
 -- ARGV[2] tick    ms, the scheduled instant
--- ARGV[3] outcome 'succeeded', 'failed', or 'unknown' where another died before
+-- ARGV[3] outcome 'succeeded', 'failed', or 'unknown' after a doubtful attempt
 -- ARGV[4] error   what went wrong, or ''
 -- ARGV[5] keep    ended runs to keep
 -- ARGV[6] token   the fencing token of this run
 --
--- Returns 1 written down, now or by an earlier request of this run
+-- Returns 1 recorded, now or by an earlier request of this run
 --         0 superseded: another has the run, or has ended it
 --
--- Twice is safe: the history says that this run has ended, as long as it goes back. No
+-- Twice is safe: the history has the end of this run, as far as it goes back. No
 -- tombstone is needed, as a claim that arrives later finds the tick accounted for.
--- A run that has expired and was not taken over may still be completed.
+-- A run whose lease has expired may still be completed if none has taken it over.
 local job, open, runs = KEYS[1], KEYS[2], KEYS[3]
 local me, tick, outcome = ARGV[1], ARGV[2], ARGV[3]
 
 --@include job
 
--- recorded finds the end of this run in the history. Who took it over had another
--- token; only 'unknown' may have been written for it by another, and is as true.
+-- recorded finds the end of this run in the history. A takeover has another token.
+-- Another replica can only have recorded this token as 'unknown', which is also true.
 local function recorded(token)
   for _, text in ipairs(redis.call('LRANGE', runs, 0, -1)) do
     if string.find(text, token, 1, true) then

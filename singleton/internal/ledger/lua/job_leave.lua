@@ -1,7 +1,6 @@
 -- job_leave: a replica runs no more ticks of a job.
 --
 -- KEYS[1] job     hash, the job's state
--- KEYS[2] live    hash, replica -> its order and until when it is alive
 -- ARGV[1] me      the replica
 --
 -- Returns 1 it was alive, 0 it was not, or has left before.
@@ -10,17 +9,17 @@
 -- they may claim ticks from now on.
 --
 -- Twice is safe: the second time it is gone.
-local job, live, me = KEYS[1], KEYS[2], ARGV[1]
+local job, me = KEYS[1], ARGV[1]
 
 --@include job
 --@include generation
 
-local list = replicas(live, (server_time()))
+local list = replicas(job, (server_time()))
 local mine = list[me]
 if not mine then
   return 0
 end
-redis.call('HDEL', live, me)
+redis.call('HDEL', job, 'live:' .. me)
 if not census(list, mine.order, me).fit then
   announce(job, 'generation')
 end

@@ -3,9 +3,8 @@
 -- KEYS[1] job     hash, the job's state
 -- KEYS[2] open    hash, tick -> run that has not ended
 -- KEYS[3] runs    list, ended runs
--- KEYS[4] live    hash, replica -> its order and until when it is alive
--- KEYS[5] tomb    string, the order that this replica's start was given
--- KEYS[6] defs    list, changes of what names the ticks
+-- KEYS[4] tomb    string, the order that this replica's start was given
+-- KEYS[5] defs    list, changes of what names the ticks
 -- ARGV[1] after   ms, a lost ledger begins after this tick; '' for now
 -- ARGV[2] sure    '1' if the caller knows that no tick up to there is to be
 --                 claimed again
@@ -17,19 +16,18 @@
 -- ARGV[8] own     the order of its definition, as it was told last; '0' if it
 --                 never was
 -- ARGV[9] start   '1' if the replica starts: it has had no answer yet
--- ARGV[10] lapse  ms, after which a replica that is not heard of is dead
--- ARGV[11] next   ms, the tick to come as the caller sees it; '' if unknown
--- ARGV[12] bury   ms the tombstone stands
--- ARGV[13] sched  what names the job's ticks here; '' if that is not known
--- ARGV[14] trust  ms, up to when the replica may take others for dead; '0' if it
+-- ARGV[10] next   ms, the tick to come as the caller sees it; '' if unknown
+-- ARGV[11] bury   ms the tombstone stands
+-- ARGV[12] sched  what names the job's ticks here; '' if that is not known
+-- ARGV[13] trust  ms, up to when the replica may take others for dead; '0' if it
 --                 was away itself
--- ARGV[15] spec   what the ticks are here, as a later version can read it; '' if unknown
--- ARGV[16] upto   ms, up to where the caller has counted what the former schedule
+-- ARGV[14] spec   what the ticks are here, as a later version can read it; '' if unknown
+-- ARGV[15] upto   ms, up to where the caller has counted what the former schedule
 --                 owes; '' if it has not
--- ARGV[17] seen   ms, the newest accounted tick by which it has
--- ARGV[18] first  ms, the first tick that is owed; '' if none is
--- ARGV[19] newest ms, the last one
--- ARGV[20] count  how many
+-- ARGV[16] seen   ms, the newest accounted tick by which it has
+-- ARGV[17] first  ms, the first tick that is owed; '' if none is
+-- ARGV[18] newest ms, the last one
+-- ARGV[19] count  how many
 --
 -- Returns what part_state says; {11} if the schema is too new for this version.
 --
@@ -38,7 +36,8 @@
 -- was set back (failover, old snapshot) is brought forward to what is known to be
 -- over, so that this is not run again. One that was begun by somebody who knew
 -- nothing, and not used since, begins where the caller says, so that what was open
--- at the loss is not forgotten.
+-- at the loss is not forgotten. A run that went with an `open` that was evicted alone is
+-- open again, like one whose holder died in its first attempt.
 --
 -- A start of another definition than the one that acts gives its own the highest order.
 -- It acts when one of its replicas has lived for a while, which makes it fit; until then
@@ -56,10 +55,10 @@
 --
 -- Twice is safe: what the caller knows it knows for good, a start is given one order,
 -- and the second time the definition that takes over has done so.
-local job, open, runs, live, tomb, defs = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local job, open, runs, tomb, defs = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local after, sure, ended, keep, retain = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local me, def, own, start, lapse, next_tick = ARGV[6], ARGV[7], tonumber(ARGV[8]), ARGV[9], ARGV[10], ARGV[11]
-local sched, trust, spec, upto = ARGV[13], tonumber(ARGV[14]), ARGV[15], ARGV[16]
+local me, def, own, start, next_tick = ARGV[6], ARGV[7], tonumber(ARGV[8]), ARGV[9], ARGV[10]
+local sched, trust, spec, upto = ARGV[12], tonumber(ARGV[13]), ARGV[14], ARGV[15]
 
 --@include job
 --@include generation
@@ -71,7 +70,6 @@ if too_new(v) then
   return {11}
 end
 redis.call('LLEN', runs) -- a key of another type fails here, and not half-way
-redis.call('HLEN', live)
 redis.call('HLEN', open)
 redis.call('LLEN', defs)
 local given = redis.call('GET', tomb)
@@ -93,6 +91,15 @@ elseif after ~= '' then
   end
 end
 redis.call('HSET', job, 'v', whole(math.max(tonumber(v or SCHEMA), SCHEMA)), 'retain', retain)
+for _, field in ipairs(redis.call('HKEYS', job)) do
+  local tick = string.match(field, '^open:(%d+)$')
+  if tick and redis.call('HEXISTS', open, tick) == 0 then
+    redis.call('HSET', open, tick, cjson.encode({
+      attempt = '1', token = '0', start = whole(now), til = '0', held = whole(now), seen = whole(now),
+    }))
+    id = nil
+  end
+end
 stay(job, open, runs, retain)
 follow(job, defs)
 if not id then
@@ -107,7 +114,7 @@ if ended ~= '' then
   end
 end
 
-local list = replicas(live, now)
+local list = replicas(job, now)
 present, top = tonumber(present or 0), tonumber(top or 0)
 local g = {mine = '1', own = own}
 
@@ -127,8 +134,8 @@ local function take(changed)
     redis.call('HSET', job, 'struck', struck)
   end
   if changed then
-    if ARGV[20] ~= '' then
-      skip(job, runs, keep, accounted, ARGV[18], ARGV[19], ARGV[20], 'rescheduled')
+    if ARGV[19] ~= '' then
+      skip(job, runs, keep, accounted, ARGV[17], ARGV[18], ARGV[19], 'rescheduled')
       g.dropped = '1'
     end
     account(job, upto)
@@ -173,7 +180,7 @@ if me ~= '' then
     if may then
       local changed = former and former_of == acts and sched ~= '' and sched ~= former and not lost
       local accounted = redis.call('HGET', job, 'last')
-      if changed and (ARGV[17] ~= accounted or tonumber(upto) > now and upto ~= accounted) then
+      if changed and (ARGV[16] ~= accounted or tonumber(upto) > now and upto ~= accounted) then
         g.handover = '1'
       else
         take(changed)
@@ -182,7 +189,7 @@ if me ~= '' then
     end
   end
   if start == '1' then
-    redis.call('SET', tomb, whole(own), 'PX', ARGV[12])
+    redis.call('SET', tomb, whole(own), 'PX', ARGV[11])
   end
   list[me] = mine
   if def == acts and fit then
@@ -204,9 +211,9 @@ if me ~= '' then
   if arrived and def ~= acts and g.watch == '1' then
     announce(job, 'generation')
   end
-  local till = now + (g.watch == '1' and g.mine == '1' and TRIAL_LAPSE or tonumber(lapse))
-  redis.call('HSET', live, me, string.format('%.0f %.0f %.0f %d', own, till, mine.since, fit and 1 or 0))
-  redis.call('PEXPIRE', live, lapse)
+  mine.till = now + (g.watch == '1' and g.mine == '1' and TRIAL_LAPSE or LAPSE)
+  mine.order, mine.fit = own, fit
+  redis.call('HSET', job, 'live:' .. me, live_line(mine))
 end
 if g.mine == '1' and next_tick ~= '' then
   redis.call('HSET', job, 'next', next_tick)

@@ -1,14 +1,14 @@
--- job_pause: stop claiming ticks of a job, or go on.
+-- job_pause: stop or resume the claiming of ticks of a job.
 --
 -- KEYS[1] job     hash, the job's state
 -- KEYS[2] open    hash, tick -> run that has not ended
 -- KEYS[3] runs    list, ended runs
 -- ARGV[1] pause   '1' pause, '0' resume
--- ARGV[2] retain  ms, how long a resumed ledger lives if it does not say itself
+-- ARGV[2] retain  ms, how long a resumed ledger is kept if it has no value of its own
 --
--- Returns {1} it is so now; {10} there is no ledger; {11} its schema is too new.
+-- Returns {1} done; {10} there is no ledger; {11} its schema is too new.
 --
--- Twice is safe: a paused job stays paused since when it was.
+-- Twice is safe: a paused job keeps the time since which it is paused.
 local job, open, runs = KEYS[1], KEYS[2], KEYS[3]
 
 --@include job

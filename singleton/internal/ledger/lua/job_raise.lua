@@ -7,11 +7,11 @@
 -- ARGV[3] seen    the token that the resource has seen
 --
 -- Returns {1, token}  the run's token, which is above it
---         {0}         the run is not mine any more
+--         {0}         the run is no longer held
 --
 -- The counter is above `seen` from here on, and so are the tokens of later claims.
 --
--- Twice is safe: a run whose token is above it keeps that.
+-- Twice is safe: a run whose token is above it keeps its token.
 local open, fence, me, tick, seen = KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3]
 
 --@include token

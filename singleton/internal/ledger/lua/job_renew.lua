@@ -1,13 +1,13 @@
--- job_renew: extend the hold on a run that is still this one's.
+-- job_renew: extend the lease of a run.
 --
 -- KEYS[1] open    hash, tick -> run that has not ended
 -- ARGV[1] me      this run
 -- ARGV[2] tick    ms, the scheduled instant
 -- ARGV[3] ttl     ms
 --
--- Returns 1 held for ttl from now, 0 not mine any more: taken over or settled.
+-- Returns 1 held for ttl from now, 0 no longer held: taken over or ended.
 --
--- Twice is safe: it only moves the end of what is mine, and creates nothing.
+-- Twice is safe: it only moves the end of the lease, and creates nothing.
 local text = redis.call('HGET', KEYS[1], ARGV[2])
 local record = text and cjson.decode(text)
 if not record or record.run ~= ARGV[1] then

@@ -6,9 +6,9 @@
 -- ARGV[2] tick    ms, the scheduled instant
 -- ARGV[3] attempt the one that failed
 --
--- Returns 1 the run is at the next attempt, 0 not mine any more.
+-- Returns 1 the run is at the next attempt, 0 no longer held.
 --
--- Twice is safe: the failed attempt is named, so that it is counted once.
+-- Twice is safe: the request names the failed attempt, so it is counted once.
 local job, open, me, tick, failed = KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3]
 
 --@include job

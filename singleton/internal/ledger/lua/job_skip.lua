@@ -1,4 +1,4 @@
--- job_skip: account for ticks that will not be run, and say why.
+-- job_skip: record ticks that will not run, and the reason.
 --
 -- KEYS[1] job     hash, the job's state
 -- KEYS[2] runs    list, ended runs
@@ -10,14 +10,14 @@
 -- ARGV[6] keep    ended runs to keep
 -- ARGV[7] gen     the caller's generation; '' if it has none
 --
--- Returns {1} written down
+-- Returns {1} recorded
 --         {3} accounted for before
---         {4, µs} not due for so long on this server's clock
+--         {4, µs} not due for this long, by the server's clock
 --         {6} paused
---         {8, last} the caller's view is old
+--         {8, last} the caller's state is old
 --         {10} there is no ledger: open it first
 --         {11} the schema is too new for this version
---         {13} another generation is the present one
+--         {13} another generation is active
 --
 -- Twice is safe: the second time the ticks are accounted for.
 local job, runs = KEYS[1], KEYS[2]

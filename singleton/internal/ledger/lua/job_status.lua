@@ -2,13 +2,12 @@
 --
 -- KEYS[1] job     hash, the job's state
 -- KEYS[2] open    hash, tick -> run that has not ended
--- KEYS[3] live    hash, replica -> its order and until when it is alive
 --
 -- Returns what part_state says; {10} if there is no ledger; {11} if its schema is
 -- too new for this version.
 --
 -- Twice is safe: it only reads, and forgets replicas that are dead.
-local job, open, live = KEYS[1], KEYS[2], KEYS[3]
+local job, open = KEYS[1], KEYS[2]
 
 --@include job
 --@include generation
@@ -22,5 +21,5 @@ if too_new(v) then
   return {11}
 end
 local now, us = server_time()
-local c = census(replicas(live, now), tonumber(gen), '')
+local c = census(replicas(job, now), tonumber(gen), '')
 return state(job, open, us, {replicas = c.same, others = c.others, mine = '1', own = 0})

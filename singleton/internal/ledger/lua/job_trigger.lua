@@ -1,20 +1,20 @@
--- job_trigger: have a job run once more, now, beside its schedule.
+-- job_trigger: add a run of a job, now, in addition to its schedule.
 --
 -- KEYS[1] job     hash, the job's state
 -- KEYS[2] open    hash, tick -> run that has not ended
--- KEYS[3] tomb    string, remembers the answer to this request
--- ARGV[1] most    triggers that may wait or be run at once
+-- KEYS[3] tomb    string, the reply to this request
+-- ARGV[1] most    open triggers at most
 -- ARGV[2] bury    ms the tombstone stands
 --
--- Returns {1, tick} it waits for a replica; tick is its identity
---         {2} as many as may are open already
+-- Returns {1, tick} the run is open for replicas; tick is its identity
+--         {2} the limit is reached
 --         {10} there is no ledger
 --         {11} its schema is too new
 --
--- It waits as a run that was given up before it began, so it is claimed,
+-- It is added like a run that was released before it began, so it is claimed,
 -- completed and taken over like any other.
 --
--- Twice is safe: the tombstone has the answer.
+-- Twice is safe: the tombstone has the reply.
 local job, open, tomb = KEYS[1], KEYS[2], KEYS[3]
 
 --@include job
@@ -42,7 +42,7 @@ end
 local now = server_time()
 local tick = whole(math.max(now + TRIGGER, tonumber(newest or 0) + 1))
 redis.call('SET', tomb, tick, 'PX', ARGV[2])
-redis.call('HSET', job, 'trig', tick)
+redis.call('HSET', job, 'trig', tick, 'open:' .. tick, tick)
 redis.call('HSET', open, tick, cjson.encode({
   run = '', holder = '', attempt = '0', token = '0', start = whole(now), til = '0',
 }))

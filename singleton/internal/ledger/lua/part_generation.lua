@@ -4,9 +4,10 @@
 --                was proven last; took when the one that acts took over, ran the gen
 --                that has ended a run since; struck JSON: definition -> how often it
 --                has lost the job again before it was proven; sched the fingerprint of
---                its ticks, spec what they are, schedof the definition that said so
---   live  hash:  replica -> 'order end since fit': of its definition, alive until (ms),
---                seen since (ms), and '1' if it may act for that
+--                its ticks, spec what they are, schedof the definition that said so;
+--                live:<replica> 'order end since fit': of its definition, alive until
+--                (ms), seen since (ms), and '1' if it may act for that. It is a field of
+--                this hash, as without it a definition that lives would lose the job
 --   defs  list:  newest first, JSON of each change of what names the ticks: from, the
 --                instant (ms) after which they count, and spec
 -- A definition that acts and is not base is on trial.
@@ -14,17 +15,33 @@ local PROOF = 5000          -- for so long (ms) a replica lives before it counts
 local PROOF_ON_TRIAL = 30000 -- beside others of its definition that is on trial,
 local PROOF_MOST = 3600000  -- four times as long for each strike, up to this
 local TRIAL = 300000        -- a definition that has lived for so long, and ended a run, is proven
-local TRIAL_LAPSE = 15000   -- who acts on trial and is not heard of for so long is dead
+local LAPSE = 90000         -- a replica that does not look for so long is dead,
+local TRIAL_LAPSE = 15000   -- and one that acts on trial beside others after so long
 
--- replicas reads who is alive, and forgets the dead.
-local function replicas(live, now)
-  local members, list = redis.call('HGETALL', live), {}
-  for i = 1, #members, 2 do
-    local order, til, since, fit = string.match(members[i + 1], '^(%d+) (%d+) (%d+) (%d)$')
-    if order and tonumber(til) > now then
-      list[members[i]] = {order = tonumber(order), since = tonumber(since), fit = fit == '1'}
-    else
-      redis.call('HDEL', live, members[i])
+
+-- live_line is what is written down of a replica.
+local function live_line(r)
+  return string.format('%.0f %.0f %.0f %d', r.order, r.till, r.since, r.fit and 1 or 0)
+end
+
+-- replicas reads who is alive, and forgets the dead. If the clock was set back since, a
+-- replica lives for LAPSE from now, and was seen since now, but no longer.
+local function replicas(job, now)
+  local fields, list = redis.call('HGETALL', job), {}
+  for i = 1, #fields, 2 do
+    local name = string.match(fields[i], '^live:(.*)$')
+    if name then
+      local order, till, since, fit = string.match(fields[i + 1], '^(%d+) (%d+) (%d+) (%d)$')
+      if order and tonumber(till) > now then
+        local r = {order = tonumber(order), till = tonumber(till), since = math.min(tonumber(since), now), fit = fit == '1'}
+        if r.till > now + LAPSE then
+          r.till = now + LAPSE
+          redis.call('HSET', job, fields[i], live_line(r))
+        end
+        list[name] = r
+      else
+        redis.call('HDEL', job, fields[i])
+      end
     end
   end
   return list

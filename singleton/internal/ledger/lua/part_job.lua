@@ -6,7 +6,8 @@
 --                tick to come; paused, resumed when, halt 'begin end'
 --                of the last pause; retain how long (ms) it outlives its last use;
 --                trig the newest trigger; id of this ledger, another when it was
---                begun again or set right after a loss; and what part_generation says
+--                begun again or set right after a loss; open:<tick> for each open run,
+--                as `open` may be lost alone; and what part_generation says
 --   open  hash:  tick -> record of a run that has not ended; unsure '1' if an attempt
 --                may have had an effect without success being recorded: its holder
 --                died in the midst of it, or left it without knowing; seen when its
@@ -96,6 +97,7 @@ end
 local function settle(job, open, runs, keep, tick, record, outcome, reason, now, freed)
   freed = whole(freed or now)
   redis.call('HDEL', open, tick)
+  redis.call('HDEL', job, 'open:' .. tick)
   redis.call('HSET', job, 'freed', freed, 'hold', record.held .. ' ' .. freed)
   account(job, tick)
   if outcome == 'succeeded' and not triggered(tick)

@@ -1,0 +1,128 @@
+package cas
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/noonlock/noonlock/internal/engine"
+	"github.com/noonlock/noonlock/internal/wire"
+	"github.com/noonlock/noonlock/lockcore"
+)
+
+// Errors for errors.Is. All others are lockcore's.
+var (
+	// ErrConflict means that a record was not written, since it has another version.
+	ErrConflict = errors.New("the record was changed since it was read")
+
+	// ErrNone means that there is no record with this name.
+	ErrNone = errors.New("there is no record of that name")
+)
+
+// A Record is a value with a name, written by compare-and-set. It is safe for concurrent use.
+type Record struct {
+	engine  engine.Engine
+	put     *wire.Script
+	name    string
+	key     string
+	writer  string // prefix of the versions that were written through this Record
+	writes  atomic.Uint64
+	timeout time.Duration
+}
+
+// State is the content of a record.
+type State struct {
+	Value   []byte
+	Version Version
+	Own     bool // written through the Record that has read it
+}
+
+// New returns the record with the name Names + name. It sends nothing. A request that is not
+// answered within the timeout is retried; a call returns after three timeouts.
+func New(c *lockcore.Client, name string, timeout time.Duration) (*Record, error) {
+	e, err := c.Engine(Names+name, lockcore.LeaseConfig{})
+	if err != nil {
+		return nil, err
+	}
+	put, err := ownScript()
+	if err != nil {
+		return nil, err
+	}
+	return &Record{engine: e, put: put, name: name, key: keyOf(e), writer: rand.Text(), timeout: timeout}, nil
+}
+
+// Get reads the record. The error is ErrNone if there is none, lockcore.ErrWrongKind if the key
+// has another type, and lockcore.ErrNewerSchema if a newer release wrote it.
+func (r *Record) Get(ctx context.Context) (State, error) {
+	answer, err := r.ask(ctx, wire.Command("get", r.key))
+	var state State
+	switch {
+	case wire.HasCode(err, "WRONGTYPE"):
+		err = lockcore.ErrWrongKind
+	case err == nil && answer == nil:
+		err = ErrNone
+	case err == nil:
+		state, err = r.read(wire.Text(answer))
+	}
+	if err != nil {
+		return State{}, opError("get", r.name, err)
+	}
+	return state, nil
+}
+
+func (r *Record) read(stored string) (State, error) {
+	form, rest, _ := strings.Cut(stored, " ")
+	version, value, found := strings.Cut(rest, " ")
+	number, ours := strings.CutPrefix(form, "nr")
+	if n, err := strconv.Atoi(number); !ours || !found || version == "" || err != nil || n < 1 {
+		return State{}, lockcore.ErrWrongKind
+	} else if n > 1 {
+		return State{}, lockcore.ErrNewerSchema
+	}
+	writer, _, _ := strings.Cut(version, ".")
+	return State{Value: []byte(value), Version: Version{[]string{version}}, Own: writer == r.writer}, nil
+}
+
+// Put writes the record if it has the version seen, which Get or an earlier Put has returned.
+// The zero Version means that there is no record. keep, in whole milliseconds, is the TTL of
+// the record after this write.
+//
+// The error is ErrConflict if the record has another version or was deleted. After an error
+// that is lockcore.ErrUnknown, the value may have been written or may still be written. The
+// returned version covers both cases, so a Put with it succeeds in either case.
+func (r *Record) Put(ctx context.Context, seen Version, value []byte, keep time.Duration) (Version, error) {
+	me := r.writer + "." + strconv.FormatUint(r.writes.Add(1), 36)
+	answer, err := r.ask(ctx, r.put.Call([]string{r.key}, me, value, keep.Milliseconds(),
+		" "+strings.Join(seen.all(), " ")+" "))
+	if err == nil {
+		switch answer {
+		case int64(1):
+			return Version{[]string{me}}, nil
+		case int64(0):
+			err = ErrConflict
+		case int64(-1):
+			err = lockcore.ErrNewerSchema
+		case int64(-2):
+			err = lockcore.ErrWrongKind
+		default:
+			err = r.put.OddReply(answer)
+		}
+	}
+	if errors.Is(err, lockcore.ErrUnknown) {
+		seen = seen.or(me)
+	}
+	return seen, opError("put", r.name, err)
+}
+
+// ask sends an idempotent script or command, and retries it until it is answered.
+func (r *Record) ask(ctx context.Context, req wire.Request) (any, error) {
+	return r.engine.AskWithin(ctx, req, r.timeout, 3*r.timeout)
+}
+
+// opError adds the operation and the record to an error.
+func opError(op, name string, err error) error { return fmt.Errorf("%s %q: %w", op, name, err) }

@@ -1,0 +1,394 @@
+package cas_test
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/noonlock/noonlock/adapters/clientgo/internal/cas"
+	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+)
+
+func (e *env) record(c *lockcore.Client, timeout time.Duration) *cas.Record {
+	e.Helper()
+	r, err := cas.New(c, "board", timeout)
+	must(e, err)
+	return r
+}
+
+// put writes the record, which must succeed.
+func (e *env) put(r *cas.Record, seen cas.Version, value string) cas.Version {
+	e.Helper()
+	v, err := r.Put(e.Context(), seen, []byte(value), time.Hour)
+	must(e, err)
+	return v
+}
+
+// holds asserts the content of the record.
+func (e *env) holds(r *cas.Record, want string) cas.State {
+	e.Helper()
+	state, err := r.Get(e.Context())
+	must(e, err)
+	if string(state.Value) != want {
+		e.Errorf("the record says %q, want %q", state.Value, want)
+	}
+	return state
+}
+
+// record_put in every state of its key, run twice by a user who may access no other key. The second
+// answer equals the first, and the script writes only its own record.
+func TestRecordPutTwiceInEveryState(t *testing.T) {
+	onBoth(t, func(e *env) {
+		const mine = "ME.1"
+		user := e.Narrowed("narrow", []string{key})
+		source := scripts().Source(e, "record_put")
+		const written = "nr1 " + mine + " new\nvalue"
+		for _, state := range []struct {
+			stored string
+			want   map[string]int64 // by the version seen
+		}{
+			{"", map[string]int64{" - ": 1, " A.1 ": 0, " - A.1 ": 1, " - A.1 A.2 ": 1}},
+			{"nr1 A.1 value", map[string]int64{" - ": 0, " A.1 ": 1, " - A.1 ": 1, " A.2 A.1 ": 1, " A.11 ": 0, " A.2 ": 0, " XA.1 ": 0, " AX1 ": 0}},
+			{written, map[string]int64{" - ": 1, " A.1 ": 1}},
+			{"nr1 B.1 ", map[string]int64{" - ": 0, " A.1 ": 0, " B.1 ": 1}},
+			{"nr2 A.1 value", map[string]int64{" - ": -1, " A.1 ": -1}},
+			{"nr12 A.1 value", map[string]int64{" A.1 ": -1}},
+			{"a foreign value", map[string]int64{" - ": -2, " A.1 ": -2}},
+			{"nr1", map[string]int64{" - ": -2}},
+			{"wrong", map[string]int64{" - ": -2, " A.1 ": -2}},
+		} {
+			for seen, want := range state.want {
+				where := fmt.Sprintf("stored %q, seen %q", state.stored, seen)
+				must(e, e.Raw.Del(e.Context(), key).Err())
+				before := state.stored
+				switch before {
+				case "":
+				case "wrong":
+					before = "WRONGTYPE"
+					must(e, e.Raw.HSet(e.Context(), key, "a", "b").Err())
+				default:
+					must(e, e.Raw.Set(e.Context(), key, before, time.Minute).Err())
+				}
+				now := before
+				if want == 1 {
+					now = written
+				}
+				for n := range 2 {
+					got, err := user.Eval(e.Context(), source, []string{key}, mine, "new\nvalue", 60000, seen).Int64()
+					if err != nil || got != want {
+						t.Errorf("%s, run %d: %d, %v, want %d", where, n+1, got, err, want)
+					}
+					stored, err := e.Raw.Get(e.Context(), key).Result()
+					if redis.HasErrorPrefix(err, "WRONGTYPE") {
+						stored = "WRONGTYPE"
+					}
+					if stored != now {
+						t.Errorf("%s, run %d: now %q, want %q", where, n+1, stored, now)
+					}
+				}
+				if now == written && e.Raw.PTTL(e.Context(), key).Val() <= 0 {
+					t.Errorf("%s: without TTL", where)
+				}
+			}
+		}
+	})
+}
+
+// The life of a record through the exported API.
+func TestRecord(t *testing.T) {
+	onBoth(t, func(e *env) {
+		// Two Records of one Client are as separate as those of two Clients.
+		c := e.Client("a")
+		a, b := e.record(c, time.Second), e.record(c, time.Second)
+		ctx := e.Context()
+		_, err := a.Get(ctx)
+		mustIs(e, err, cas.ErrNone)
+		first := e.put(a, cas.Version{}, "one")
+		_, err = b.Put(ctx, cas.Version{}, []byte("two"), time.Hour)
+		mustIs(e, err, cas.ErrConflict)
+		mustNotBe(e, err, lockcore.ErrUnknown)
+		if state := e.holds(a, "one"); !state.Own || state.Version.String() != first.String() {
+			e.Errorf("read by its writer: %+v", state)
+		}
+		state := e.holds(b, "one")
+		if state.Own {
+			e.Error("b reads a's record as its own")
+		}
+		second := e.put(b, state.Version, "two words\nand a line")
+		if first.String() == second.String() || second.String() == (cas.Version{}).String() {
+			e.Errorf("versions %v, then %v", first, second)
+		}
+		// The same value again is a new write.
+		e.put(b, second, "two words\nand a line")
+		_, err = b.Put(ctx, second, nil, time.Hour)
+		mustIs(e, err, cas.ErrConflict)
+		last := e.put(b, e.holds(a, "two words\nand a line").Version, "")
+		e.holds(a, "")
+
+		// The record is kept exactly for the TTL of its last write.
+		_, err = a.Put(ctx, last, []byte("short"), 300*time.Millisecond)
+		must(e, err)
+		e.Until("it is gone", func() bool { return !e.Exists(key) })
+		_, err = a.Get(ctx)
+		mustIs(e, err, cas.ErrNone)
+		_, err = b.Put(ctx, last, []byte("late"), time.Hour)
+		mustIs(e, err, cas.ErrConflict)
+		if keys := e.Raw.Keys(ctx, "noonlock:*").Val(); len(keys) > 0 {
+			e.Errorf("left behind: %v", keys)
+		}
+	})
+}
+
+// Of several writers that have read the same version, one writes.
+func TestRecordConcurrentPuts(t *testing.T) {
+	onBoth(t, func(e *env) {
+		records := []*cas.Record{
+			e.record(e.Client("a"), time.Second),
+			e.record(e.Client("b"), time.Second),
+		}
+		seen := cas.Version{}
+		for round := range 50 {
+			errs := make([]error, 6)
+			var wg sync.WaitGroup
+			for i := range errs {
+				wg.Go(func() {
+					_, errs[i] = records[i%2].Put(e.Context(), seen, fmt.Appendf(nil, "%d by %d", round, i), time.Hour)
+				})
+			}
+			wg.Wait()
+			state, err := records[0].Get(e.Context())
+			must(e, err)
+			writers := 0
+			for i, err := range errs {
+				if err == nil {
+					writers++
+					if want := fmt.Sprintf("%d by %d", round, i); string(state.Value) != want {
+						e.Errorf("%q was written, and the record says %q", want, state.Value)
+					}
+					continue
+				}
+				mustIs(e, err, cas.ErrConflict)
+			}
+			if writers != 1 {
+				e.Fatalf("round %d: %d wrote", round, writers)
+			}
+			seen = state.Version
+		}
+	})
+}
+
+// The reply to a write is lost. The write is retried and succeeds; it is not taken for a conflict with
+// another writer. (This fails if the retry has another version, or if the script does not recognize
+// its own version.)
+func TestRecordReplyLost(t *testing.T) {
+	onBoth(t, func(e *env) {
+		e.warm()
+		c, f := e.Linked("a")
+		r := e.record(c, 2*time.Second)
+		seen := cas.Version{}
+		for _, fault := range []lockcoretest.Kind{lockcoretest.SwallowReply, lockcoretest.ResetAfter, lockcoretest.DuplicateRequest, lockcoretest.ResetBefore, lockcoretest.DropRequest} {
+			f.Inject(e, lockcoretest.Fault{Kind: fault, Match: e.script(), Count: 1})
+			seen = e.put(r, seen, fault.String())
+			e.holds(r, fault.String())
+		}
+	})
+}
+
+// All replies are lost, so the outcome is unknown. The returned version covers both outcomes for a
+// later write, but not the writes of others since then. (This fails if it is only the version before,
+// only the one after, or not both after a second unknown outcome.)
+func TestRecordOutcomeUnknown(t *testing.T) {
+	onBoth(t, func(e *env) {
+		e.warm()
+		c, f := e.Linked("a")
+		r := e.record(c, 10*time.Second)
+		other := e.record(e.Client("b"), time.Second)
+		// unknown runs a write whose request or reply is lost until it times out.
+		unknown := func(kind lockcoretest.Kind, seen cas.Version, value string) cas.Version {
+			e.Helper()
+			rule := f.Inject(e, lockcoretest.Fault{Kind: kind, Match: e.script(), Count: 1})
+			ctx, cancel := context.WithCancel(e.Context())
+			defer cancel()
+			go func() {
+				_ = rule.Wait(ctx, 1)
+				cancel()
+			}()
+			v, err := r.Put(ctx, seen, []byte(value), time.Hour)
+			mustIs(e, err, lockcore.ErrUnknown, context.Canceled)
+			mustNotBe(e, err, cas.ErrConflict)
+			return v
+		}
+		swallow, drop := lockcoretest.SwallowReply, lockcoretest.DropRequest
+		v := cas.Version{}
+		for round, lost := range [][]lockcoretest.Kind{{swallow}, {drop}, {swallow, swallow}, {drop, swallow}, {swallow, drop}, {drop, drop}} {
+			for _, kind := range lost {
+				v = unknown(kind, v, "unknown")
+			}
+			v = e.put(r, v, fmt.Sprint("round ", round))
+			if state := e.holds(other, fmt.Sprint("round ", round)); state.Version.String() != v.String() {
+				e.Errorf("round %d: version %v, want %v", round, state.Version, v)
+			}
+		}
+		for _, kind := range []lockcoretest.Kind{swallow, drop} {
+			v = unknown(kind, v, "unknown")
+			e.put(other, e.read(other).Version, "another's")
+			_, err := r.Put(e.Context(), v, []byte("too late"), time.Hour)
+			mustIs(e, err, cas.ErrConflict)
+			v = e.holds(r, "another's").Version
+		}
+		// An unanswered write is unknown, even if nothing was sent after that.
+		brief := e.record(c, time.Second)
+		v = e.put(brief, e.read(brief).Version, "before")
+		f.Inject(e, lockcoretest.Fault{Kind: swallow, Match: e.script(), Count: 1})
+		refuse := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.RefuseDial})
+		v, err := brief.Put(e.Context(), v, []byte("unknown"), time.Hour)
+		mustIs(e, err, lockcore.ErrUnknown)
+		refuse.Lift()
+		e.put(brief, v, "after")
+		v = e.read(r).Version
+		// So many in a row that the oldest ones are dropped. The last one still counts.
+		for range 70 {
+			v = unknown(swallow, v, "many")
+		}
+		v = unknown(drop, v, "the last one") // the previous one is on the server
+		many := strings.Split(v.String(), "|")
+		if len(many) != 64 {
+			e.Errorf("the version stands for %d", len(many))
+		}
+		now := e.read(r).Version
+		if !v.Includes(now) || now.Includes(v) || !v.Includes(v) || v.Includes(cas.Version{}) || !(cas.Version{}).Includes(cas.Version{}) {
+			e.Errorf("what includes %v is not right", now)
+		}
+		e.put(r, v, "after many")
+	})
+}
+
+// A request that arrives after another writer's write changes nothing.
+func TestRecordLateRequest(t *testing.T) {
+	onBoth(t, func(e *env) {
+		e.warm()
+		c, f := e.Linked("a")
+		r := e.record(c, time.Second)
+		other := e.record(e.Client("b"), time.Second)
+		seen := e.put(r, cas.Version{}, "before")
+		late := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Match: e.script(), Count: 1})
+		e.put(r, seen, "sent twice")
+		last := e.put(other, e.read(other).Version, "since")
+		late.Lift()
+		e.settled()
+		if state := e.holds(other, "since"); state.Version.String() != last.String() {
+			e.Errorf("version %v, want %v", state.Version, last)
+		}
+	})
+}
+
+// settled returns when no request is in flight.
+func (e *env) settled() {
+	e.Helper()
+	if e.Bubble != nil {
+		e.Settle()
+		return
+	}
+	// The server's count of executed scripts no longer changes.
+	scripts := regexp.MustCompile(`(?m)^cmdstat_evalsha:calls=\d+`)
+	for last := "none"; ; {
+		now := scripts.FindString(e.Raw.Info(e.Context(), "commandstats").Val())
+		if now == last {
+			return
+		}
+		last = now
+		e.Pass(20 * time.Millisecond)
+	}
+}
+
+// read reads the record.
+func (e *env) read(r *cas.Record) cas.State {
+	e.Helper()
+	state, err := r.Get(e.Context())
+	must(e, err)
+	return state
+}
+
+func TestRecordErrors(t *testing.T) {
+	onBoth(t, func(e *env) {
+		c := e.Client("a")
+		r := e.record(c, 50*time.Millisecond)
+		none := cas.Version{}
+		ctx := e.Context()
+
+		for stored, want := range map[string]error{
+			"foreign": lockcore.ErrWrongKind, "nr1 x": lockcore.ErrWrongKind, "nr2 A.1 x": lockcore.ErrNewerSchema,
+		} {
+			must(e, e.Raw.Set(ctx, key, stored, 0).Err())
+			_, err := r.Get(ctx)
+			mustIs(e, err, want)
+			_, err = r.Put(ctx, none, nil, time.Hour)
+			mustIs(e, err, want)
+		}
+		must(e, e.Raw.Del(ctx, key).Err())
+		must(e, e.Raw.HSet(ctx, key, "a", "b").Err())
+		_, err := r.Get(ctx)
+		mustIs(e, err, lockcore.ErrWrongKind)
+		_, err = r.Put(ctx, none, nil, time.Hour)
+		mustIs(e, err, lockcore.ErrWrongKind)
+
+		down := e.record(e.ClientWith(&redis.Options{Addr: "127.0.0.1:1"}, lockcore.Config{}), 50*time.Millisecond)
+		if e.Real != nil {
+			_, err = down.Get(ctx)
+			if err == nil {
+				e.Error("a server that is not there answered")
+			}
+			v, err := down.Put(ctx, none, nil, time.Hour)
+			mustNotBe(e, err, nil, lockcore.ErrUnknown, cas.ErrConflict)
+			if v.String() != none.String() {
+				e.Errorf("nothing was sent, and the version is %v", v)
+			}
+		}
+		must(e, c.Close(ctx))
+		_, err = r.Get(ctx)
+		mustIs(e, err, lockcore.ErrClosed)
+	})
+}
+
+// A user with exactly the documented permissions can use all functions, and needs each permission.
+func TestRecordACL(t *testing.T) {
+	t.Parallel()
+	e := &env{testenv.OnServer(t)}
+	rights := []string{"evalsha", "eval", "get", "set"}
+	for _, without := range append(slices.Clone(rights), "") {
+		must(e, e.Raw.ScriptFlush(e.Context()).Err())
+		must(e, e.Raw.Del(e.Context(), key).Err())
+		rules := []string{"reset", "on", ">secret", "~noonlock:*", "-@all"}
+		for _, right := range rights {
+			if right != without {
+				rules = append(rules, "+"+right)
+			}
+		}
+		must(e, e.Raw.ACLSetUser(e.Context(), "user"+without, rules...).Err())
+		opt := e.Direct()
+		opt.Username, opt.Password = "user"+without, "secret"
+		r := e.record(e.ClientWith(opt, lockcore.Config{}), time.Second)
+		v, err := r.Put(e.Context(), cas.Version{}, []byte("x"), time.Hour)
+		if err == nil {
+			_, err = r.Put(e.Context(), v, []byte("y"), time.Hour)
+		}
+		if err == nil {
+			_, err = r.Get(e.Context())
+		}
+		if (err == nil) != (without == "") {
+			t.Errorf("without %q: %v", without, err)
+		}
+		if err != nil && e.Exists(key) && without != "get" {
+			t.Errorf("without %q: something was written", without)
+		}
+	}
+}

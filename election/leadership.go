@@ -1,0 +1,183 @@
+package election
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+
+	"github.com/noonlock/noonlock/election/internal/record"
+	"github.com/noonlock/noonlock/lockcore"
+)
+
+// A Term is one leadership.
+type Term struct {
+	// Number is how many leaderships the election has had, this one included. It
+	// is for people; after a loss of the server's data it begins again.
+	Number uint64
+	// Token is the fencing token, greater than that of every earlier term. Pass
+	// it to the resource, which refuses a token smaller than one it has seen.
+	Token uint64
+	// Since is when the term began, on the server's clock.
+	Since time.Time
+}
+
+type termKey struct{}
+
+// TermFrom returns the term of a context that OnStartedLeading was called with, or of
+// one derived from it; ok is false for any other context.
+func TermFrom(ctx context.Context) (term Term, ok bool) {
+	term, ok = ctx.Value(termKey{}).(Term)
+	return term, ok
+}
+
+// A leadership is one term of this replica, from the grant to the release.
+//
+//	leading ──ctx, Resign, TransferTo──► draining ──returned──► released
+//	   │                                    └─DrainTimeout─► overdue ──returned──► released
+//	   └──lost, expired──► overdue ──returned──► released
+type leadership struct {
+	lease    *record.Leadership
+	stop     context.CancelCauseFunc   // ends the work by choice
+	chosen   atomic.Pointer[time.Time] // when that was; nil: not yet
+	resigned atomic.Bool               // the choice was Resign or TransferTo
+	returned atomic.Bool               // OnStartedLeading has returned
+	uncount  func()                    // has the metrics show that this process does not lead
+	released chan struct{}
+	err      error // of the release; read it after released
+}
+
+// A candidacy is one Run: what an elector does in the loop that campaigns, leads and
+// campaigns again.
+type candidacy struct {
+	le     *LeaderElector
+	run    context.Context
+	pauses *backoff.ExponentialBackOff // after short terms and lost ones
+	lost   error                       // why the only term was lost, with Config.Once
+}
+
+// Campaign implements holding.Holder.
+func (c *candidacy) Campaign(ctx context.Context) (*record.Leadership, error) {
+	return c.le.election.Campaign(ctx)
+}
+
+// Work calls OnStartedLeading on Run's goroutine, so that its panic or Goexit is Run's. It
+// returns when the callback has returned and its context has ended.
+func (c *candidacy) Work(run context.Context, lease *record.Leadership, waited time.Duration) {
+	le := c.le
+	le.metrics.led(waited)
+	le.log.Info("leadership acquired", "term", lease.Term, "token", lease.Token())
+	term := Term{Number: lease.Term, Token: lease.Token(), Since: lease.Since}
+	chosen, stop := context.WithCancelCause(context.WithValue(run, termKey{}, term))
+	defer stop(nil)
+	ctx, unbind := lease.Bind(chosen)
+	defer unbind()
+	down := le.metrics.up()
+	unhook := context.AfterFunc(lease.Context(), down) //nolint:contextcheck // the lease's own, which ends later than run
+	now := &leadership{lease: lease, stop: stop, released: make(chan struct{}), uncount: func() {
+		unhook()
+		down()
+	}}
+	defer context.AfterFunc(chosen, func() { le.drain(now) })()
+	le.mu.Lock()
+	le.leadership = now
+	le.mu.Unlock()
+
+	normal := false
+	defer func() {
+		now.returned.Store(true)
+		if !normal {
+			le.log.Error(errCallback, "OnStartedLeading panicked or called runtime.Goexit; releasing leadership", "term", lease.Term)
+		}
+	}()
+	le.callbacks.OnStartedLeading(ctx)
+	now.returned.Store(true)
+	<-ctx.Done() // the callback may only have started something that stops with ctx
+	normal = true
+}
+
+// drain begins when the leadership is ended by choice. The timer need not be stopped:
+// after the release there is nothing to abort.
+func (le *LeaderElector) drain(now *leadership) {
+	at := time.Now()
+	now.chosen.Store(&at)
+	if le.cfg.DrainTimeout == 0 {
+		return
+	}
+	time.AfterFunc(le.cfg.DrainTimeout, func() {
+		if now.lease.Abort(ErrDrainOverrun) {
+			le.metrics.overran()
+			le.log.Error(ErrDrainOverrun, "work did not stop within DrainTimeout; the lease is no longer renewed", "term", now.lease.Term)
+		}
+	})
+}
+
+// Release implements holding.Holder. Resign and TransferTo release the lease, even if
+// Run's context has ended as well and KeepOnCancel is set. If the lease was lost, this
+// gives back what may be left of it.
+func (c *candidacy) Release(ctx context.Context, lease *record.Leadership) error {
+	now := c.le.current() // nil: the grant came too late
+	if now == nil || lease.Err() != nil || !c.le.cfg.KeepOnCancel || now.resigned.Load() ||
+		c.run.Err() == nil || context.Cause(c.run) == errCrashed { //nolint:errorlint,contextcheck // identity: it is set here alone
+		return lease.Resign(ctx)
+	}
+	lease.Abort(errKept)
+	return errors.Join(lockcore.ErrNotHeld, lease.Err()) // for a Resign that comes now
+}
+
+// Released implements holding.Holder. It calls OnStoppedLeading.
+func (c *candidacy) Released(lease *record.Leadership, lost, err error) {
+	le, log := c.le, c.le.log.WithValues("term", lease.Term)
+	switch {
+	case lost != nil:
+		log.Error(lost, "leadership lost")
+	case err != nil:
+		log.Info("leadership not released; the next leader may wait until the lease expires", "err", err)
+	default:
+		log.Info("leadership released")
+	}
+	le.metrics.ended(lost != nil)
+	le.mu.Lock()
+	now := le.leadership
+	le.leadership = nil
+	if le.observed.Token == lease.Token() {
+		le.observed.Holder = "" // what was read before the release
+	}
+	le.mu.Unlock()
+	now.err = err
+	close(now.released)
+	now.uncount()
+	le.stoppedLeading()
+}
+
+// stoppedLeading calls OnStoppedLeading, and notes that for Check.
+func (le *LeaderElector) stoppedLeading() {
+	mark := func(at time.Time) {
+		le.mu.Lock()
+		defer le.mu.Unlock()
+		le.stopped = at
+	}
+	mark(time.Now())
+	defer mark(time.Time{})
+	le.callbacks.OnStoppedLeading()
+}
+
+// Next implements holding.Holder. There is no pause after a term that was long enough and
+// ended by choice.
+func (c *candidacy) Next(lost error, held time.Duration) (pause time.Duration, again bool) {
+	cfg := c.le.cfg
+	if cfg.Once {
+		c.lost = lost
+		return 0, false
+	}
+	chosen := lost == nil && held >= cfg.RetryPeriod
+	if chosen || held > cfg.LeaseDuration {
+		c.pauses.Reset()
+	}
+	if chosen {
+		return 0, true
+	}
+	return c.pauses.NextBackOff(), true
+}

@@ -1,0 +1,149 @@
+// Package holding has the loop of work that runs under a lease for as long as a process
+// lives: a leader's, or a daemon's.
+//
+//	                 ┌───────────────── pause ◄──────────────┐
+//	                 ▼                                       │
+//	Run ──► campaigning ──granted──► working ──returned──► released ──► Run returns
+//	         │  ▲    └──ctx ends, Client closed──► Run returns
+//	         └──┘ failed: pause
+//
+// Only Run moves the loop, on its caller's goroutine. A release that is not answered in
+// time continues in the background; the server then frees the lease at its end. A lease
+// that was granted too late for ctx is released at once.
+package holding
+
+import (
+	"context"
+	"errors"
+	"math"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+	"github.com/go-logr/logr"
+
+	"github.com/noonlock/noonlock/internal/engine"
+	"github.com/noonlock/noonlock/internal/readiness"
+	"github.com/noonlock/noonlock/internal/retry"
+	"github.com/noonlock/noonlock/internal/stopping"
+)
+
+// A Lease is what the loop needs of an engine.Lease.
+type Lease interface {
+	// Err returns why the lease has ended, nil while it is valid.
+	Err() error
+}
+
+// A Holder implements the steps that differ between loops. Run calls its methods one after
+// the other, on its own goroutine.
+type Holder[L Lease] interface {
+	// Campaign waits for the lease.
+	Campaign(ctx context.Context) (L, error)
+	// Work does the work and returns when all of it has ended. waited is the duration of
+	// the campaign, including failures and the pauses after them.
+	Work(ctx context.Context, lease L, waited time.Duration)
+	// Release releases the lease and waits for the reply until ctx ends. It is called even
+	// if the lease has ended.
+	Release(ctx context.Context, lease L) error
+	// Released is called after Release, which returned err; also after a panic or a
+	// runtime.Goexit of Work, before that continues. lost is why the lease had ended
+	// before the release, or nil.
+	Released(lease L, lost, err error)
+	// Next returns the pause before the next campaign, and whether there is one. held is
+	// the time from the beginning of Work to the end of Released.
+	Next(lost error, held time.Duration) (pause time.Duration, again bool)
+}
+
+// A Loop campaigns for a lease and holds it around work, again and again. All fields are
+// required.
+type Loop[L Lease] struct {
+	Holder   Holder[L]
+	TTL      time.Duration      // of the lease
+	Retry    backoff.BackOff    // pauses after campaigns that failed
+	Ready    *readiness.State   // fit while the lease is held, or can be waited for
+	Deadline *stopping.Deadline // for releases after the end of Run's context
+	Log      logr.Logger
+
+	// Doubt is how long after a failed campaign a reply to one of its requests does not
+	// count as a success: the server may accept requests of the queue and still refuse
+	// the lease.
+	Doubt time.Duration
+
+	failed time.Time // when a campaign failed last
+}
+
+// releaseWithin is how long a loop waits for the answer to a release, at most.
+const releaseWithin = 5 * time.Second
+
+// Run campaigns and works until ctx ends or Next returns false; then it returns nil. The error is lockcore.ErrClosed if the Client was closed.
+func (l *Loop[L]) Run(ctx context.Context) error {
+	defer l.Ready.Run(ctx)()
+	asking := readiness.WithAnswers(ctx, func(err error) {
+		if ctx.Err() == nil {
+			l.answered(err)
+		}
+	})
+	for began := time.Now(); ctx.Err() == nil; {
+		lease, err := l.Holder.Campaign(asking)
+		switch {
+		case ctx.Err() != nil:
+			if err == nil { // too late to begin
+				if err := l.release(ctx, lease); err != nil {
+					l.Log.Info("lease not released; it expires", "err", err)
+				}
+			}
+			return nil
+		case errors.Is(err, engine.ErrClosed):
+			return err
+		case err != nil:
+			l.failed = time.Now()
+			l.answered(err)
+			retry.Sleep(ctx, l.Retry.NextBackOff(), nil)
+			continue
+		}
+		l.Retry.Reset()
+		l.Ready.Works(math.MaxInt64) // while the lease is held
+		held := time.Now()
+		lost := l.hold(ctx, lease, held.Sub(began))
+		pause, again := l.Holder.Next(lost, time.Since(held))
+		l.Ready.Works(pause + l.patience())
+		if !again {
+			return nil
+		}
+		retry.Sleep(ctx, pause, nil)
+		began = time.Now()
+	}
+	return nil
+}
+
+// hold does the work under the lease. It releases the lease even if the work panics, and
+// returns why the lease had ended before.
+func (l *Loop[L]) hold(ctx context.Context, lease L, waited time.Duration) (lost error) {
+	defer func() {
+		lost = lease.Err()
+		l.Holder.Released(lease, lost, l.release(ctx, lease))
+	}()
+	l.Holder.Work(ctx, lease, waited)
+	return nil
+}
+
+func (l *Loop[L]) release(ctx context.Context, lease L) error {
+	left, cancel := l.Deadline.Context(ctx, 0)
+	defer cancel()
+	trying, stop := context.WithTimeout(left, min(l.TTL, releaseWithin))
+	defer stop()
+	return l.Holder.Release(trying, lease)
+}
+
+// answered updates the readiness after a request of a campaign, or a campaign.
+func (l *Loop[L]) answered(err error) {
+	switch {
+	case err != nil:
+		l.Ready.Failed(l.Log, "cannot campaign; retrying", err, engine.IsTemporary(err))
+	case time.Since(l.failed) >= l.Doubt && l.Ready.Works(l.patience()):
+		l.Log.Info("the server answers again")
+	}
+}
+
+// patience is how long a campaign may be without a reply: it sends a request once in 1.1
+// TTLs.
+func (l *Loop[L]) patience() time.Duration { return 4 * max(l.TTL, time.Second) }

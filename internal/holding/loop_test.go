@@ -1,0 +1,330 @@
+package holding_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+	"github.com/go-logr/logr/funcr"
+
+	"github.com/noonlock/noonlock/internal/engine"
+	"github.com/noonlock/noonlock/internal/holding"
+	"github.com/noonlock/noonlock/internal/readiness"
+	"github.com/noonlock/noonlock/internal/stopping"
+)
+
+type lease struct {
+	number int
+	ended  error
+}
+
+func (l *lease) Err() error { return l.ended }
+
+// A holder notes what it is called for, and when.
+type holder struct {
+	began    time.Time
+	calls    []string
+	leases   int
+	campaign func(ctx context.Context) error
+	work     func(ctx context.Context, l *lease)
+	release  func(ctx context.Context) error
+	pauses   []time.Duration // one for each campaign but the first; then Run returns
+}
+
+func (h *holder) note(what string, args ...any) {
+	h.calls = append(h.calls, fmt.Sprintf("%v "+what, append([]any{time.Since(h.began)}, args...)...))
+}
+
+func (h *holder) Campaign(ctx context.Context) (*lease, error) {
+	h.note("campaign")
+	if h.campaign != nil {
+		if err := h.campaign(ctx); err != nil {
+			return nil, err
+		}
+	}
+	h.leases++
+	return &lease{number: h.leases}, nil
+}
+
+func (h *holder) Work(ctx context.Context, l *lease, waited time.Duration) {
+	h.note("work %d after %v", l.number, waited)
+	if h.work != nil {
+		h.work(ctx, l)
+	}
+}
+
+func (h *holder) Release(ctx context.Context, l *lease) error {
+	h.note("release %d", l.number)
+	if h.release != nil {
+		return h.release(ctx)
+	}
+	return nil
+}
+
+func (h *holder) Released(l *lease, lost, err error) {
+	h.note("released %d: %v, %v", l.number, lost, err)
+}
+
+func (h *holder) Next(lost error, held time.Duration) (time.Duration, bool) {
+	h.note("next: %v, held %v", lost, held)
+	if len(h.pauses) == 0 {
+		return 0, false
+	}
+	pause := h.pauses[0]
+	h.pauses = h.pauses[1:]
+	return pause, true
+}
+
+// A bench is a loop in a bubble.
+type bench struct {
+	*testing.T
+	*holder
+	loop   holding.Loop[*lease]
+	ready  readiness.State
+	ctx    context.Context
+	cancel context.CancelFunc
+	lines  []string
+}
+
+const (
+	ttl      = 3 * time.Second
+	retryIn  = time.Second
+	shutdown = 10 * time.Second
+)
+
+var errAway = errors.New("away")
+
+func inBubble(t *testing.T, test func(b *bench)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		b := &bench{T: t, holder: &holder{began: time.Now()}}
+		b.ctx, b.cancel = context.WithCancel(t.Context())
+		defer b.cancel()
+		deadline, done := stopping.New(b.ctx, shutdown, shutdown/5)
+		defer done()
+		b.loop = holding.Loop[*lease]{
+			Holder: b.holder, TTL: ttl, Retry: backoff.NewConstantBackOff(retryIn), Ready: &b.ready, Deadline: deadline,
+			Log: funcr.New(func(_, args string) { b.lines = append(b.lines, args) }, funcr.Options{}),
+		}
+		test(b)
+	})
+}
+
+func (b *bench) wantCalls(want ...string) {
+	b.Helper()
+	if !slices.Equal(b.calls, want) {
+		b.Errorf("calls:\n%s\nwant:\n%s", strings.Join(b.calls, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+func (b *bench) wantReady(when string, want bool) {
+	b.Helper()
+	if err := b.ready.Err(); (err == nil) != want {
+		b.Errorf("%s: readiness is %v", when, err)
+	}
+}
+
+func (b *bench) logged(text string) (n int) {
+	for _, line := range b.lines {
+		if strings.Contains(line, text) {
+			n++
+		}
+	}
+	return n
+}
+
+// The loop campaigns again after the pause, until the holder wants no more. The time
+// that a campaign took begins after the pause. It is ready from the first lease on.
+func TestLoop(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(b *bench) {
+		b.campaign = func(context.Context) error { time.Sleep(time.Second); return nil }
+		b.work = func(_ context.Context, l *lease) {
+			time.Sleep(time.Minute)
+			b.wantReady("at work", true)
+			if l.number == 1 {
+				l.ended = errAway
+			}
+		}
+		b.pauses = []time.Duration{5 * time.Second}
+		b.wantReady("before Run", false)
+		if err := b.loop.Run(b.ctx); err != nil {
+			b.Errorf("Run: %v", err)
+		}
+		b.wantReady("after Run", false)
+		b.wantCalls(
+			"0s campaign", "1s work 1 after 1s", "1m1s release 1", "1m1s released 1: away, <nil>", "1m1s next: away, held 1m0s",
+			"1m6s campaign", "1m7s work 2 after 1s", "2m7s release 2", "2m7s released 2: <nil>, <nil>", "2m7s next: <nil>, held 1m0s",
+		)
+	})
+}
+
+// A campaign that fails is repeated after a pause, and counts as the same one. It is
+// logged once. What its requests are answered soon after proves nothing.
+func TestLoopCampaignFails(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(b *bench) {
+		b.loop.Doubt = ttl
+		failures := 3
+		b.campaign = func(ctx context.Context) error {
+			if failures--; failures >= 0 {
+				readiness.Answered(ctx, nil)
+				b.wantReady("while campaigns fail", failures == 2)
+				return errAway
+			}
+			time.Sleep(ttl / 3)
+			readiness.Answered(ctx, nil)
+			b.wantReady("just after a campaign failed", false)
+			time.Sleep(ttl)
+			readiness.Answered(ctx, nil)
+			b.wantReady("long after a campaign failed", true)
+			readiness.Answered(ctx, errAway)
+			b.wantReady("a request failed", false)
+			return nil
+		}
+		if err := b.loop.Run(b.ctx); err != nil {
+			b.Errorf("Run: %v", err)
+		}
+		b.wantCalls(
+			"0s campaign", "1s campaign", "2s campaign", "3s campaign",
+			"7s work 1 after 7s", "7s release 1", "7s released 1: <nil>, <nil>", "7s next: <nil>, held 0s",
+		)
+		if b.logged("cannot campaign") != 2 || b.logged("answers again") != 1 {
+			b.Errorf("logged: %q", b.lines)
+		}
+	})
+}
+
+// A Client that was closed ends Run; the end of ctx does so without an error.
+func TestLoopEnds(t *testing.T) {
+	t.Parallel()
+	for _, cancelled := range []bool{false, true} {
+		inBubble(t, func(b *bench) {
+			b.campaign = func(ctx context.Context) error {
+				if cancelled {
+					b.cancel()
+				}
+				readiness.Answered(ctx, errAway)
+				return fmt.Errorf("lock: %w", engine.ErrClosed)
+			}
+			if err := b.loop.Run(b.ctx); errors.Is(err, engine.ErrClosed) == cancelled {
+				b.Errorf("cancelled %v: Run: %v", cancelled, err)
+			}
+			b.wantCalls("0s campaign")
+			if told := b.logged("cannot campaign") > 0; told == cancelled {
+				b.Errorf("cancelled %v: logged %q", cancelled, b.lines)
+			}
+		})
+	}
+	inBubble(t, func(b *bench) {
+		b.cancel()
+		if err := b.loop.Run(b.ctx); err != nil {
+			b.Errorf("Run: %v", err)
+		}
+		b.wantCalls()
+	})
+}
+
+// A lease that is granted when ctx has ended is released, and no work begins.
+func TestLoopGrantedTooLate(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(b *bench) {
+		b.campaign = func(context.Context) error { b.cancel(); return nil }
+		b.release = func(context.Context) error { return errAway }
+		if err := b.loop.Run(b.ctx); err != nil {
+			b.Errorf("Run: %v", err)
+		}
+		b.wantCalls("0s campaign", "0s release 1")
+		if b.logged("not released") != 1 {
+			b.Errorf("logged: %q", b.lines)
+		}
+	})
+}
+
+// A release that is not answered holds nobody up for longer than the lease, nor for longer
+// than is left of the time for stopping. It has that time although ctx has ended.
+func TestLoopReleaseUnanswered(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		ttl, drains, takes time.Duration
+		stopped            bool
+	}{
+		{ttl: ttl, takes: ttl},
+		{ttl: time.Minute, takes: 5 * time.Second},
+		{ttl: ttl, takes: ttl, stopped: true},
+		{ttl: time.Minute, drains: 7 * time.Second, takes: 3 * time.Second, stopped: true},
+		{ttl: time.Minute, drains: time.Hour, takes: shutdown / 5, stopped: true},
+	} {
+		inBubble(t, func(b *bench) {
+			b.loop.TTL = c.ttl
+			b.work = func(context.Context, *lease) {
+				if c.stopped {
+					b.cancel()
+				}
+				time.Sleep(c.drains)
+			}
+			b.release = func(ctx context.Context) error {
+				if ctx.Err() != nil {
+					b.Error("the release has no time")
+				}
+				<-ctx.Done()
+				return errAway
+			}
+			if err := b.loop.Run(b.ctx); err != nil {
+				b.Errorf("Run: %v", err)
+			}
+			if took := time.Since(b.began) - c.drains; took != c.takes {
+				b.Errorf("%+v: it took %v", c, took)
+			}
+		})
+	}
+}
+
+// Whatever becomes of the work, the lease is released before that goes on.
+func TestLoopWorkDoesNotReturn(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(){"panic": func() { panic("at the disco") }, "Goexit": runtime.Goexit} {
+		inBubble(t, func(b *bench) {
+			b.work = func(context.Context, *lease) { end() }
+			over := make(chan any, 1)
+			go func() {
+				defer func() { over <- recover() }()
+				_ = b.loop.Run(b.ctx)
+				b.Error("Run returned")
+			}()
+			if p := <-over; (p != nil) != (name == "panic") {
+				b.Errorf("%s: recovered %v", name, p)
+			}
+			b.wantCalls("0s campaign", "0s work 1 after 0s", "0s release 1", "0s released 1: <nil>, <nil>")
+			b.wantReady("after Run", false)
+		})
+	}
+}
+
+// A loop that hears nothing of its campaign for long is not ready, and is again when it
+// does.
+func TestLoopSilence(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(b *bench) {
+		b.campaign = func(ctx context.Context) error {
+			readiness.Answered(ctx, nil)
+			time.Sleep(4 * ttl)
+			b.wantReady("while the answer is young", true)
+			time.Sleep(time.Millisecond)
+			b.wantReady("when it is old", false)
+			readiness.Answered(ctx, nil)
+			b.wantReady("with a new one", true)
+			return nil
+		}
+		if err := b.loop.Run(b.ctx); err != nil {
+			b.Errorf("Run: %v", err)
+		}
+	})
+}

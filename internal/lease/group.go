@@ -1,0 +1,211 @@
+package lease
+
+import (
+	"context"
+	"slices"
+	"time"
+)
+
+// A group renews the leases of one stream. One batch renews all due leases, and the next
+// batch is sent after its answer. If an answer is late, the leases are renewed again on
+// another connection, each in time. So neither a dead connection nor a lease with a longer
+// TTL ends another lease. All fields are guarded by renewals.mu.
+type group struct {
+	r        *renewals
+	stream   Stream
+	due      schedule // leases by due time
+	waiting  schedule // leases that are due, by how long they can wait for the batch in flight
+	underway []*batch // oldest first
+}
+
+const (
+	// maxBatch is the maximum number of leases in one batch.
+	maxBatch = 1000
+
+	// maxWait limits how long an answer that would still count is awaited.
+	maxWait = 6 * time.Second
+)
+
+// A batch renews leases in one round trip.
+type batch struct {
+	stream Stream
+	leases []*Lease
+	sent   time.Duration // t0 of the leases
+	mark   time.Duration // see Stream.Mark
+	abort  context.CancelFunc
+}
+
+func newGroup(r *renewals, stream Stream) *group {
+	g := &group{r: r, stream: stream}
+	renews := func(l *Lease) *place { return &l.renews }
+	g.due.place, g.waiting.place = renews, renews
+	return g
+}
+
+func (g *group) empty() bool { return g.due.Len()+g.waiting.Len()+len(g.underway) == 0 }
+
+// add schedules a lease that is in no schedule.
+func (g *group) add(l *Lease, at time.Duration) {
+	l.group, l.dueAt, l.waiting = g, at, false
+	g.due.add(l, at)
+}
+
+// remove removes a lease from both schedules.
+func (g *group) remove(l *Lease) {
+	if l.waiting {
+		g.waiting.remove(l)
+	} else {
+		g.due.remove(l)
+	}
+}
+
+// move changes the due time of a scheduled lease.
+func (g *group) move(l *Lease, at time.Duration) {
+	g.remove(l)
+	g.add(l, at)
+}
+
+// sendDue sends the due renewals and returns when to call it again.
+func (g *group) sendDue(now time.Duration) (next time.Duration) {
+	for {
+		next = g.collect(now)
+		first, _ := g.waiting.first()
+		if first == nil {
+			return next
+		}
+		if n := len(g.underway); n > 0 {
+			// Wait a moment for the answer to the previous batch: while the server
+			// answers, only one batch is in flight.
+			if at := g.underway[n-1].sent + g.patience(first, now); at > now {
+				return min(next, at)
+			}
+		}
+		if len(g.underway) == MaxInFlight {
+			// All connections hang. The oldest batch had the most time.
+			g.doubt(first)
+			if oldest := g.underway[0]; oldest.abort != nil {
+				oldest.abort()
+				oldest.abort = nil
+			}
+			return next // its answer wakes this goroutine
+		}
+		g.send(now)
+	}
+}
+
+// collect moves the leases that are due to waiting, and returns when the next one is due.
+func (g *group) collect(now time.Duration) (next time.Duration) {
+	for {
+		l, at := g.due.first()
+		switch {
+		case l == nil:
+			return never
+		case at > now:
+			return at
+		case !g.keeps(l, now):
+			continue
+		}
+		g.due.remove(l)
+		l.waiting = true
+		g.waiting.add(l, now+g.patience(l, now))
+	}
+}
+
+// patience returns how long a due lease may wait for the answer to an earlier batch.
+func (g *group) patience(l *Lease, now time.Duration) time.Duration {
+	return l.times.try(l.until()-now) / 4
+}
+
+// keeps reports whether a scheduled lease is to be renewed on this stream. Otherwise, the
+// lease leaves the group.
+func (g *group) keeps(l *Lease, now time.Duration) bool {
+	if l.capped(now) || l.until() <= now {
+		g.remove(l) // expiry ends it
+		return false
+	}
+	stream := g.r.renewer.Stream(l)
+	if stream == g.stream {
+		return true
+	}
+	g.remove(l)
+	g.r.join(l, stream, l.dueAt)
+	g.r.moved = true
+	return false
+}
+
+// doubt reports the batch of a lease that is due again without an answer.
+func (g *group) doubt(l *Lease) {
+	if late := l.pending; late != nil {
+		late.stream.Doubt(late.mark)
+	}
+}
+
+// next returns a lease for the next batch, nil if there is no other: one that is due, or
+// will be due within a tenth of its interval.
+func (g *group) next(now time.Duration) *Lease {
+	if l, _ := g.waiting.first(); l != nil {
+		return l
+	}
+	l, at := g.due.first()
+	if l != nil && at > now && (l.pending != nil || at-now > l.times.Renew/10) {
+		return nil
+	}
+	return l
+}
+
+// send sends one batch.
+func (g *group) send(now time.Duration) {
+	one := &batch{stream: g.stream, sent: now, mark: g.stream.Mark()}
+	longest := time.Duration(0)
+	for len(one.leases) < maxBatch {
+		l := g.next(now)
+		if l == nil {
+			break
+		}
+		if !g.keeps(l, now) {
+			continue
+		}
+		g.remove(l)
+		g.doubt(l)
+		g.r.renewer.Late(max(0, now-l.dueAt))
+		l.pending = one
+		one.leases = append(one.leases, l)
+		longest = max(longest, l.until()-now, leastTry)
+	}
+	if len(one.leases) == 0 {
+		return // all of them have ended or moved
+	}
+	for _, l := range one.leases {
+		g.add(l, now+l.times.try(l.until()-now)) // the retry; an answer moves it
+	}
+	ctx, abort := context.WithCancel(g.r.ctx)
+	one.abort = abort
+	g.underway = append(g.underway, one)
+	g.r.wg.Go(func() {
+		defer abort()
+		done := g.r.renewer.Renew(ctx, g.stream, one.sent, min(longest, maxWait), one.leases)
+		g.answered(one, done)
+	})
+}
+
+// answered schedules the next renewal of the leases of a batch.
+func (g *group) answered(one *batch, done []bool) {
+	now := g.r.clock.Ticks()
+	g.r.mu.Lock()
+	defer g.r.mu.Unlock()
+	g.underway = slices.DeleteFunc(g.underway, func(other *batch) bool { return other == one })
+	for i, l := range one.leases {
+		latest := l.pending == one
+		if latest {
+			l.pending = nil
+		}
+		switch {
+		case l.renews.index == 0: // it has ended
+		case done[i] && (latest || one.sent+l.times.Renew > l.dueAt):
+			l.group.move(l, one.sent+l.times.Renew)
+		case !done[i] && latest:
+			l.group.move(l, min(max(l.dueAt, now), now+l.times.Retry))
+		}
+	}
+	g.r.wake()
+}

@@ -1,0 +1,204 @@
+package lease_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/noonlock/noonlock/internal/lease"
+)
+
+// other adds a second server to a network, and returns it.
+func (n *network) other() *server { return &server{begun: time.Now()} }
+
+// A server that does not answer does not delay the renewals of another server's leases.
+// Those are renewed exactly as if they were alone, and the leases of the dead server end
+// in time.
+func TestDeadStreamDelaysNoOther(t *testing.T) {
+	for name, dead := range map[string]func(context.Context, sent) (bool, bool){
+		"hangs":  hang,
+		"fails":  func(context.Context, sent) (bool, bool) { return false, false },
+		"frozen": func(context.Context, sent) (bool, bool) { time.Sleep(5 * time.Second); return false, false }, // ctx ends without effect
+	} {
+		t.Run(name, func(t *testing.T) {
+			inNetwork(t, nil, func(t *testing.T, k *lease.Keeper, c *lease.Clock, n *network) {
+				second := n.other()
+				second.set(dead)
+				short := lease.Times{Valid: 97 * time.Millisecond, Renew: 33 * time.Millisecond, Retry: 2 * time.Millisecond, Try: 50 * time.Millisecond}
+				var doomed []*lease.Lease
+				for range 5 { // before and after the live ones, with all kinds of timings
+					for _, times := range []*lease.Times{&times, &short} {
+						h := make(holder, 1)
+						n.place(h, second)
+						doomed = append(doomed, begin(t, k, c.Now(), times, h))
+					}
+				}
+				live := []*lease.Lease{begin(t, k, c.Now(), &short, make(holder, 1)), begin(t, k, c.Now(), &times, make(holder, 1))}
+				for range 300 {
+					time.Sleep(10 * time.Millisecond)
+					synctest.Wait()
+					if left := live[0].Remaining(); left < short.Valid-short.Renew {
+						t.Fatalf("the short lease has only %v left", left)
+					}
+				}
+				for i, l := range doomed {
+					if !errors.Is(l.Err(), errExpired) {
+						t.Errorf("lease %d of the dead server: %v", i, l.Err())
+					}
+				}
+				if late := doomed[1].Overdue() + short.Valid; late < 3*time.Second {
+					t.Errorf("a lease of the dead server ended %v after its begin, want %v", 3*time.Second-doomed[1].Overdue(), short.Valid)
+				}
+				n.first.mu.Lock()
+				for i, s := range n.first.sent {
+					if late := s.at % short.Renew; late != 0 {
+						t.Errorf("batch %d of the live server was sent at %v", i, s.at)
+					}
+				}
+				if n.first.doubts != 0 {
+					t.Errorf("%d connections of the live server were doubted", n.first.doubts)
+				}
+				n.first.mu.Unlock()
+				for _, l := range live {
+					if l.Err() != nil {
+						t.Errorf("a lease of the live server ended: %v", l.Err())
+					}
+					l.End(errLost)
+				}
+				time.Sleep(10 * time.Second)
+			})
+		})
+	}
+}
+
+// Each stream has its own bound of batches in flight.
+func TestInFlightBoundIsPerStream(t *testing.T) {
+	inNetwork(t, nil, func(t *testing.T, k *lease.Keeper, c *lease.Clock, n *network) {
+		long := lease.Times{Valid: time.Minute, Renew: time.Second, Retry: 50 * time.Millisecond, Try: time.Second}
+		freeze := func(context.Context, sent) (bool, bool) { time.Sleep(30 * time.Second); return false, false }
+		second := n.other()
+		h := make(holder, 1)
+		n.place(h, second)
+		leases := []*lease.Lease{begin(t, k, c.Now(), &long, make(holder, 1)), begin(t, k, c.Now(), &long, h)}
+		n.first.set(freeze)
+		second.set(freeze)
+		time.Sleep(20 * time.Second)
+		for i, s := range []*server{n.first, second} {
+			if s.count() != lease.MaxInFlight || s.doubts == 0 {
+				t.Errorf("server %d received %d batches, and %d connections of it were doubted", i, s.count(), s.doubts)
+			}
+		}
+		for _, l := range leases {
+			l.End(errLost)
+		}
+		time.Sleep(time.Minute)
+	})
+}
+
+// A lease whose name moves to another server is renewed there at the next try, whether
+// the former server refuses, hangs or still answers. A late answer of the former server
+// changes nothing. The lease stays valid.
+func TestLeaseMovesBetweenStreams(t *testing.T) {
+	for name, former := range map[string]func(context.Context, sent) (bool, bool){
+		"refuses":        func(context.Context, sent) (bool, bool) { return false, false },
+		"hangs":          hang,
+		"freezes":        func(context.Context, sent) (bool, bool) { time.Sleep(5 * time.Second); return false, false },
+		"reports a loss": func(context.Context, sent) (bool, bool) { time.Sleep(1500 * time.Millisecond); return true, false },
+		"renews late":    func(context.Context, sent) (bool, bool) { time.Sleep(1500 * time.Millisecond); return true, true },
+		"answers":        nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			inNetwork(t, nil, func(t *testing.T, k *lease.Keeper, c *lease.Clock, n *network) {
+				second := n.other()
+				h, stays := make(holder, 1), make(holder, 1)
+				l := begin(t, k, c.Now(), &times, h)
+				rest := begin(t, k, c.Now(), &times, stays)
+				n.place(stays, n.other())                               // the first server has no lease after the move
+				for i, to := range []*server{second, n.first, second} { // there and back
+					from := n.at(l)
+					from.set(former)
+					time.Sleep(1065 * time.Millisecond) // not the instant of a retry; a renewal is answered, refused or in flight
+					n.place(h, to)
+					to.set(nil)
+					before, received := from.count(), to.count()
+					time.Sleep(2003 * time.Millisecond)
+					synctest.Wait()
+					if l.Err() != nil {
+						t.Fatalf("move %d: the lease ended after %v: %v", i, time.Since(second.begun), l.Err())
+					}
+					if to.count() == received {
+						t.Errorf("move %d: the new server received no renewal", i)
+					}
+					if n := from.count(); n != before {
+						t.Errorf("move %d: the former server received %d more renewals", i, n-before)
+					}
+				}
+				time.Sleep(time.Minute)
+				if l.Err() != nil || rest.Err() != nil {
+					t.Errorf("%v, %v", l.Err(), rest.Err())
+				}
+				if last := second.count(); last < 30 || last > 100 {
+					t.Errorf("the last server received %d renewals in a minute", last)
+				}
+				l.End(errLost)
+				rest.End(errLost)
+				time.Sleep(10 * time.Second)
+			})
+		})
+	}
+}
+
+// Leases end before they are renewed, even if the renewals of several streams are due at
+// the same instant: after a pause, no stream receives a renewal of a lease that is over.
+func TestEndsComeBeforeRenewals(t *testing.T) {
+	inNetwork(t, nil, func(t *testing.T, k *lease.Keeper, c *lease.Clock, n *network) {
+		second := n.other()
+		var all []*lease.Lease
+		for i := range 10 {
+			h := make(holder, 1)
+			if i%2 == 0 {
+				n.place(h, second)
+			}
+			// The lease is over when its first renewal is due.
+			all = append(all, begin(t, k, c.Now()-times.Valid, &times, h))
+		}
+		time.Sleep(time.Nanosecond)
+		synctest.Wait()
+		for i, l := range all {
+			if l.Cause() == nil {
+				t.Errorf("lease %d has not ended", i)
+			}
+		}
+		if a, b := n.first.count(), second.count(); a+b != 0 {
+			t.Errorf("the servers received %d and %d renewals of leases that were over", a, b)
+		}
+	})
+}
+
+// A lease is renewed in time although a lease with a longer TTL, on the same stream, is
+// due first and can wait longer for the answer to the batch in flight.
+func TestLongLeaseDoesNotDelayAShortOne(t *testing.T) {
+	inNetwork(t, nil, func(t *testing.T, k *lease.Keeper, c *lease.Clock, n *network) {
+		long := lease.Times{Valid: time.Minute, Renew: 20 * time.Second, Retry: time.Second, Try: 10 * time.Second}
+		l := begin(t, k, c.Now()-long.Renew-50*time.Millisecond, &long, make(holder, 1)) // due in the past
+		n.first.set(func(ctx context.Context, s sent) (bool, bool) {                     // the first connection is dead
+			if n.first.count() == 1 {
+				return hang(ctx, s)
+			}
+			return true, true
+		})
+		time.Sleep(5 * time.Millisecond)
+		another := begin(t, k, c.Now()-long.Renew, &long, make(holder, 1)) // waits for the answer
+		short := begin(t, k, c.Now(), &lease.Times{Valid: 97 * time.Millisecond, Renew: 33 * time.Millisecond, Retry: 2 * time.Millisecond, Try: 50 * time.Millisecond}, make(holder, 1))
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		if short.Err() != nil {
+			t.Errorf("the short lease ended after %v: %v", 5*time.Second-short.Overdue(), short.Err())
+		}
+		for _, l := range []*lease.Lease{l, another, short} {
+			l.End(errLost)
+		}
+	})
+}

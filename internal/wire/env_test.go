@@ -1,0 +1,65 @@
+package wire_test
+
+import (
+	"context"
+	"net"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/noonlock/noonlock/internal/wire"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+)
+
+const (
+	channel = "to this process"
+	width   = 3 // of the Stream
+)
+
+// An env is a server in a bubble, and the Wire under test.
+type env struct {
+	wire.Wire
+	redis  *lockcoretest.Redis
+	faults *lockcoretest.Faults // of the Wire's network
+	raw    *redis.Client
+
+	dials    atomic.Int64 // of the Wire
+	messages atomic.Int64
+	missed   atomic.Int64
+}
+
+// inBubble runs a test in a bubble.
+func inBubble(t *testing.T, test func(t *testing.T, e *env)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e := &env{redis: lockcoretest.NewRedis(t), faults: lockcoretest.NewFaults()}
+		e.raw = e.redis.Client()
+		opt := e.redis.OptionsVia(e.faults)
+		dial := opt.Dialer
+		opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			e.dials.Add(1)
+			return dial(ctx, network, addr)
+		}
+		rdb := redis.NewClient(opt)
+		defer rdb.Close()
+		target, err := wire.TargetOf(rdb)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.Wire = target.Connect(wire.Config{
+			Channel: channel,
+			Now:     e.redis.Clock(),
+			Width:   width,
+			Failed:  func(wire.Request, error) {},
+			Message: func(string) { e.messages.Add(1) },
+			Missed:  func() { e.missed.Add(1) },
+			Silence: func() time.Duration { return 10 * time.Second },
+		})
+		defer e.Close()
+		test(t, e)
+	})
+}

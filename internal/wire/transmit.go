@@ -1,0 +1,86 @@
+package wire
+
+import (
+	"context"
+	"errors"
+	"net"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A mark is the name of a command, and records whether the command was written. go-redis
+// requests its bytes when it writes the command to a connection that is set up. A command
+// that fails before that was surely not applied.
+type mark struct {
+	text    string
+	written bool
+}
+
+func (m *mark) MarshalBinary() ([]byte, error) {
+	m.written = true
+	return []byte(m.text), nil
+}
+
+func (m *mark) String() string { return m.text }
+
+// transmit sends commands in one round trip.
+func transmit(ctx context.Context, rdb *redis.Client, commands [][]any) []Answer {
+	replies := make([]Answer, len(commands))
+	marks := make([]mark, len(commands))
+	cmds := make([]*redis.Cmd, len(commands))
+	for i, args := range commands {
+		marks[i].text = Text(args[0])
+		marked := append([]any(nil), args...)
+		marked[0] = &marks[i]
+		cmds[i] = redis.NewCmd(ctx, marked...)
+	}
+	var err error
+	if len(cmds) == 1 {
+		err = rdb.Process(ctx, cmds[0])
+	} else {
+		pipe := rdb.Pipeline()
+		for _, cmd := range cmds {
+			_ = pipe.Process(ctx, cmd)
+		}
+		_, err = pipe.Exec(ctx)
+	}
+	for i, cmd := range cmds {
+		replies[i] = readReply(ctx, cmd, marks[i].written, err)
+	}
+	return replies
+}
+
+// readReply returns the answer of one command of a batch whose error was whole.
+func readReply(ctx context.Context, cmd *redis.Cmd, written bool, whole error) Answer {
+	value, err := cmd.Result()
+	switch {
+	case written && errors.Is(err, redis.Nil), written && err == nil && value != nil:
+		return Answer{Value: value}
+	case err == nil:
+		// go-redis leaves a batch without errors of its own when setting up the
+		// connection was refused.
+		if err = whole; err == nil {
+			err = errors.New("the server answered nothing")
+		}
+	}
+	err = plainRefusal(err)
+	if !IsRefused(err) {
+		var timeout net.Error
+		if at, ok := ctx.Deadline(); ok && errors.As(err, &timeout) && timeout.Timeout() && !time.Now().Before(at) {
+			<-ctx.Done() // the deadline of the connection is the context's, and comes a moment earlier
+		}
+		var own *noAnswerError
+		if cause := context.Cause(ctx); errors.As(cause, &own) {
+			err = cause // the caller's context is not over, as context.DeadlineExceeded would say
+		}
+	}
+	switch {
+	case !written:
+		return Answer{Err: &unsentError{err}}
+	case IsRefused(err):
+		return Answer{Err: err}
+	default:
+		return Answer{Err: errors.Join(ErrUnknown, err)}
+	}
+}

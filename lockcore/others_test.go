@@ -1,0 +1,131 @@
+package lockcore_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A process is granted a lock and has the next waiters, too. One waiter of another process
+// learns when the grant ends: the last one, or else the first one found among the ranks that
+// are examined.
+func TestWaitersOfOtherProcessesLearnOfAGrant(t *testing.T) {
+	toTheMillisecond(t, func(e *timed) {
+		ear := e.Raw.Subscribe(e.Context(), "noonlock:ch:OTHER")
+		defer ear.Close()
+		_, err := ear.Receive(e.Context())
+		must(e.env, err)
+		k := e.scriptKeys("orders")
+		for _, row := range []struct {
+			name   string
+			length int   // of the queue after the grant
+			others []int // ranks of another process
+			spoilt int   // rank of what is no attempt; 0: none
+			lapsed int   // rank of one of the others that has lapsed; 0: none
+			told   int   // 0: none
+		}{
+			{"nobody else", 40, nil, 0, 0, 0},
+			{"the last one", 40, []int{1, 39}, 0, 0, 39},
+			{"the last one has lapsed", 40, []int{5, 39}, 0, 39, 5},
+			{"all have lapsed", 40, []int{39}, 0, 39, 0},
+			{"the last one is no attempt", 40, []int{5}, 39, 0, 5},
+			{"the first of two", 40, []int{1, 2}, 0, 0, 1},
+			{"the last of the first ones", 40, []int{31}, 0, 0, 31},
+			{"the first power of two", 40, []int{32, 33}, 0, 0, 32},
+			{"behind it", 40, []int{33, 34, 35, 36, 37, 38}, 0, 0, 0},
+			{"the one before the last", 40, []int{38}, 0, 0, 0},
+			{"before the next power of two", 200, []int{63, 65, 96, 127, 129}, 0, 0, 0},
+			{"the next power of two", 200, []int{64, 128}, 0, 0, 64},
+			{"the one after it", 200, []int{128}, 0, 0, 128},
+			{"the next waiter is of a third process", 40, []int{0, 39}, 0, 0, 0},
+		} {
+			for kind, form := range map[string]string{"mutex": "nl1:%s.%d.u/id", "owned": "nx1:%[1]s.%[2]d.u.w/owner%[2]d id"} {
+				process := map[int]string{}
+				for _, rank := range row.others {
+					process[rank] = "OTHER"
+					if rank == 0 {
+						process[rank] = "THIRD"
+					}
+				}
+				var line []any
+				for i := range row.length + 1 {
+					rank, of := i-1, "ALIVE"
+					if process[rank] != "" {
+						of = process[rank]
+					}
+					attempt, until := fmt.Sprintf(form, of, i), minute
+					if rank > 0 && rank == row.spoilt {
+						attempt = nonsense
+					}
+					if rank > 0 && rank == row.lapsed {
+						until = 0
+					}
+					line = append(line, attempt, time.Duration(i)*time.Millisecond, until)
+				}
+				script, holder, left := "mutex_leave", "nl1:HOLDER.1.u/id", "1000"
+				if kind == "mutex" {
+					must(e.env, e.Raw.Set(e.Context(), k[0], holder, minute).Err())
+				} else {
+					script, holder, left = "owned_leave", "nx1:HOLDER.1.u.w/holder id", "1001"
+					e.establishOwned("orders", ownedState{kind: "nx1", entries: []ownedEntry{{"w", holder, minute}}})
+				}
+				e.line("orders", line...)
+				e.wants(kind+", "+row.name, e.run(script, k, holder, 0, keep.Milliseconds()), "1")
+				want := "[]"
+				if row.told != 0 {
+					want = "[noonlock:ch:OTHER h orders " + left + " " + fmt.Sprintf(form, "OTHER", row.told+1) + "]"
+				}
+				e.wants(kind+", "+row.name+": messages", fmt.Sprint(e.told(ear, "noonlock:ch:OTHER")), want)
+			}
+		}
+	})
+}
+
+// The token of an owner whose leases have ended in its process is kept if another process may
+// have an entry of it, which ends in this millisecond or later.
+func TestEntriesOfOtherProcesses(t *testing.T) {
+	toTheMillisecond(t, func(e *timed) {
+		const own, read, other, stranger = "ns1:ALIVE.2.t.w/me id", "ns1:ALIVE.2.t.r/me id", "ns1:OTHER.3.t.%s/me id", "ns1:OTHER.4.t.r/you id"
+		writes, reads := fmt.Sprintf(other, "w"), fmt.Sprintf(other, "r")
+		k := e.scriptKeys("orders")
+		for _, row := range []struct {
+			name    string
+			entries []ownedEntry
+			more    int // entries of this process
+			kept    bool
+		}{
+			{"its own", []ownedEntry{{"w", own, minute}}, 0, false},
+			{"its own, and one of another owner", []ownedEntry{{"r", read, minute}, {"r", stranger, minute}}, 0, false},
+			{"another process writes", []ownedEntry{{"w", own, minute}, {"w", writes, minute}}, 0, true},
+			{"another process reads", []ownedEntry{{"r", read, minute}, {"r", reads, minute}}, 0, true},
+			{"another process writes for this millisecond", []ownedEntry{{"w", own, minute}, {"w", writes, 0}}, 0, true},
+			{"another process reads for this millisecond", []ownedEntry{{"r", read, minute}, {"r", reads, 0}}, 0, true},
+			{"another process has read, and this one writes", []ownedEntry{{"w", own, minute}, {"r", reads, -time.Millisecond}}, 0, false},
+			{"another process has written", []ownedEntry{{"w", own, minute}, {"w", writes, -time.Millisecond}}, 0, false},
+			{"another process has read", []ownedEntry{{"r", read, minute}, {"r", reads, -time.Millisecond}}, 0, false},
+			{"behind a thousand", []ownedEntry{{"r", read, minute}, {"r", reads, time.Hour}}, 1500, true},
+			{"of exactly a thousand", []ownedEntry{{"r", read, minute}}, 999, false},
+			{"of as many as are looked at", []ownedEntry{{"r", read, minute}}, 10998, false},
+			{"of more", []ownedEntry{{"r", read, minute}}, 10999, true},
+		} {
+			e.establishOwned("orders", ownedState{kind: "ns1", entries: row.entries})
+			if row.more > 0 {
+				members := []redis.Z{{Score: float64(countScore + row.more + len(row.entries)), Member: "n:me"}}
+				for i := range row.more {
+					members = append(members, redis.Z{Score: float64(e.now.Add(2 * minute).UnixMilli()), Member: fmt.Sprintf("ns1:ALIVE.%d.u.r/me id", 100+i)})
+				}
+				must(e.env, e.Raw.ZAdd(e.Context(), k[0], members...).Err())
+				must(e.env, e.Raw.PExpire(e.Context(), k[0], time.Hour).Err())
+			}
+			before := e.Raw.ZScore(e.Context(), k[0], "t:me").Val()
+			mode := row.entries[0].mode
+			answer := e.run("owned_acquire", k, strings.Replace("ns1:ALIVE.1.t.X/me id", "X", mode, 1), 60000, "try", keep.Milliseconds(), "9000000000000000")
+			if kept := answer == fmt.Sprintf("[1 %.0f]", -before); kept != row.kept || !strings.HasPrefix(answer, "[1 ") {
+				e.Errorf("%s: answered %s at token %.0f, want that it is kept: %v", row.name, answer, -before, row.kept)
+			}
+		}
+	})
+}

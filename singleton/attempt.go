@@ -1,0 +1,226 @@
+package singleton
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/noonlock/noonlock/internal/stopping"
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/singleton/internal/ledger"
+)
+
+// An execution runs the work of a claimed run on this replica, for a Runner or a Once.
+// Each attempt ends in one of these ways:
+//
+//	attempt ──nil──────────────────────────► recorded: ended ──not accepted──► superseded
+//	   │    ──failed, and the last one─────► recorded  │
+//	   │                                               └──not answered──► unrecorded
+//	   ├──failed, the lease has ended──► lost
+//	   ├──failed, ctx has ended────────► stopped
+//	   └──failed───────────────────────► failing: still held
+//
+// After lost, stopped and unrecorded another replica may claim the run at once. A run
+// whose effect may have come about in any of its attempts is Unsure from then on.
+type execution struct {
+	run     *ledger.Claim
+	stop    *stopping.Deadline
+	log     logr.Logger
+	timeout time.Duration // of an attempt; 0: none
+	work    func(ctx context.Context) error
+	last    func(err error) bool // reports whether no attempt follows this failure
+	raises  prometheus.Counter   // counts raised tokens; nil: not counted
+
+	raised  bool          // the token was raised, which happens once
+	took    time.Duration // the latest attempt
+	outcome string        // of the latest attempt, as recorded
+}
+
+// An ending is how an attempt ended.
+type ending int
+
+const (
+	ended      ending = iota // its outcome is recorded
+	failing                  // it failed, and another attempt may follow here
+	lost                     // its lease had ended
+	stopped                  // it failed after the end of ctx
+	superseded               // its outcome is not accepted: another replica has taken over
+	unrecorded               // its outcome may not be recorded
+)
+
+// attempt does the work once and records how the run ended, if it did. The lease is
+// renewed until then, whatever the context of the work. ctx ends when this replica is to
+// stop; work is the parent of the work's context. err is what the work returned, and why
+// that is unrecorded.
+func (x *execution) attempt(ctx, work context.Context) (end ending, err error) {
+	x.log.Info("run begins", "attempt", x.run.Attempt, "token", x.run.Token())
+	began := time.Now()
+	err = x.do(work)
+	x.took = time.Since(began)
+	x.run.Unsure = x.run.Unsure || outcomeUnknown(err)
+	if seen := tokenSeen(err); seen > x.run.Token() && !x.raised && x.run.Err() == nil {
+		// Before the outcome is recorded: the tokens of later ticks must be greater than
+		// seen even if no attempt follows.
+		raising, done := x.stop.Finish(ctx) // ctx may have ended: the next replica needs the counter as well
+		x.raised = raise(raising, x.run, x.log, seen)
+		done()
+		if x.raised && x.raises != nil {
+			x.raises.Inc()
+		}
+	}
+	if err == nil {
+		return x.record(ctx, OutcomeSucceeded, nil)
+	}
+	switch cause := x.run.Err(); {
+	case cause != nil:
+		x.log.Error(withCause(err, cause), "run lost; another replica takes over", "attempt", x.run.Attempt, "took", x.took)
+		x.run.Unsure = true // as its next holder finds if this replica cannot say so
+		x.leave(ctx, true)
+		return lost, err
+	case x.last(err):
+		return x.record(ctx, OutcomeFailed, err)
+	case ctx.Err() != nil:
+		x.log.Info("run left to another replica", "attempt", x.run.Attempt, "err", err, "took", x.took)
+		x.leave(ctx, true)
+		return stopped, err
+	}
+	return failing, err
+}
+
+// do does the work once and waits until it has returned. The error says why the context
+// had ended, if it had.
+func (x *execution) do(parent context.Context) error {
+	if x.timeout > 0 {
+		var cancel context.CancelFunc
+		parent, cancel = context.WithTimeoutCause(parent, x.timeout, ErrTimeout)
+		defer cancel()
+	}
+	// Bind comes last: only the lease's context compares with the clock when Err is called.
+	ctx, stop := x.run.Bind(parent)
+	defer stop()
+	err := protect(x.log, func() error { return x.work(ctx) })
+	if err != nil && ctx.Err() != nil {
+		return withCause(err, context.Cause(ctx))
+	}
+	return err
+}
+
+// withCause joins an error with a cause that it does not name itself.
+func withCause(err, cause error) error {
+	if errors.Is(err, cause) {
+		return err
+	}
+	return errors.Join(err, cause)
+}
+
+// record records the outcome of the run. If the server does not answer, it retries until
+// ctx has ended and the deadline for stopping has passed. The lease may expire meanwhile,
+// and another replica may run the tick again.
+func (x *execution) record(ctx context.Context, outcome string, failure error) (ending, error) {
+	x.outcome = x.run.Recorded(outcome)
+	log := x.log.WithValues("attempt", x.run.Attempt, "outcome", x.outcome, "took", x.took)
+	reason := ""
+	if failure != nil {
+		reason = failure.Error()
+	}
+	trying, stop := x.stop.Context(ctx, x.stop.Last()) // the reserve is for leave
+	defer stop()
+	err := x.run.Complete(trying, outcome, reason)
+	switch {
+	case errors.Is(err, ledger.ErrSuperseded):
+		log.Error(errors.Join(err, failure), "run ended, but another replica has taken over")
+		return superseded, failure
+	case err != nil:
+		x.run.Unsure = x.run.Unsure || failure == nil
+		x.leave(ctx, true)
+		return unrecorded, errors.Join(fmt.Errorf("singleton: outcome %s not recorded: %w", outcome, err), failure)
+	case failure != nil:
+		log.Error(failure, "run ended")
+	default:
+		log.Info("run ended")
+	}
+	return ended, failure
+}
+
+// leave releases a run that has not ended, so that another replica can claim it at once.
+// begun: the attempt counts, and has failed unless the run is Unsure.
+func (x *execution) leave(ctx context.Context, begun bool) {
+	trying, stop := x.stop.Context(ctx, 0)
+	defer stop()
+	if err := x.run.Abandon(trying, begun); err != nil && !errors.Is(err, lockcore.ErrNotHeld) {
+		x.log.Info("run not handed over; its lease expires", "attempt", x.run.Attempt, "err", err)
+	}
+}
+
+// outcomeUnknown reports whether err means that the work may have taken effect.
+func outcomeUnknown(err error) bool {
+	var says interface{ OutcomeUnknown() bool }
+	return errors.Is(err, ErrUnknownOutcome) || errors.As(err, &says) && says.OutcomeUnknown()
+}
+
+// permanent reports whether err means that no other attempt must be made.
+func permanent(err error) bool {
+	var says interface{ Permanent() bool }
+	return errors.As(err, &says) && says.Permanent()
+}
+
+// protect calls work on its own goroutine and waits for its end. A panic becomes an error
+// that matches ErrPanic, and runtime.Goexit becomes an error too. Otherwise they would end
+// the goroutine that holds the lease.
+func protect(log logr.Logger, work func() error) error {
+	result := make(chan error, 1)
+	go func() {
+		err := errExited
+		defer func() {
+			if p := recover(); p != nil {
+				if cause, ok := p.(error); ok {
+					err = fmt.Errorf("%w: %w", ErrPanic, cause) // it may have a method OutcomeUnknown
+				} else {
+					err = fmt.Errorf("%w: %v", ErrPanic, p)
+				}
+				log.Error(err, "the work panicked", "stack", string(debug.Stack()))
+			}
+			result <- err
+		}()
+		err = work()
+	}()
+	return <-result
+}
+
+// tokenSeen returns the token that a resource has seen, if err has a method TokenSeen.
+// Otherwise it returns 0.
+func tokenSeen(err error) uint64 {
+	var tells interface{ TokenSeen() uint64 }
+	if errors.As(err, &tells) {
+		return tells.TokenSeen()
+	}
+	return 0
+}
+
+// raise gives the run a token greater than the one that its resource has seen. It is called
+// once per run: if the resource refuses the new token as well, two servers share it, and
+// their runs would raise each other's tokens without end.
+func raise(ctx context.Context, run *ledger.Claim, log logr.Logger, seen uint64) (raised bool) {
+	refused := run.Token()
+	switch err := run.Raise(ctx, seen); {
+	case err == nil:
+		log.Error(errTokenBehind, "token raised",
+			"attempt", run.Attempt, "refused", refused, "seen", seen, "token", run.Token())
+		return true
+	case errors.Is(err, ledger.ErrSuperseded):
+		return false // the resource was right: another replica has the run
+	default:
+		log.Error(err, "failed to raise token",
+			"attempt", run.Attempt, "refused", refused, "seen", seen)
+		return false
+	}
+}
+
+// errTokenBehind is logged for operators: no other sign shows that a clock was ahead.
+var errTokenBehind = errors.New("singleton: the resource has seen a greater token, although no other replica holds the run: " +
+	"the server's clock was ahead, or its data was lost")

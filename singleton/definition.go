@@ -1,0 +1,125 @@
+package singleton
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"hash/fnv"
+	"strconv"
+	"time"
+
+	"github.com/noonlock/noonlock/internal/readiness"
+	"github.com/noonlock/noonlock/singleton/internal/ledger"
+	"github.com/noonlock/noonlock/singleton/schedule"
+)
+
+// A job is a job of a Runner, with the defaults of its config filled in.
+type job struct {
+	name     string
+	schedule schedule.Schedule
+	ticks    string // the fingerprint of the schedule
+	work     Func
+	cfg      JobConfig
+	ledger   *ledger.Ledger
+	metrics  *jobMetrics
+	ready    readiness.State
+}
+
+// logged returns the key and value that identify a tick in a log line. The tick of a
+// triggered run means nothing to a reader, so it is identified by when it was triggered.
+func logged(tick time.Time) (key string, at time.Time) {
+	if at, triggered := TriggeredAt(tick); triggered {
+		return "triggered", at
+	}
+	return "tick", tick
+}
+
+func (cfg JobConfig) complete() (JobConfig, error) {
+	type rule struct {
+		broken bool
+		field  string
+		value  any
+		must   string
+	}
+	cfg.Retry = cmp.Or(cfg.Retry, time.Second)
+	cfg.MaxAttempts = cmp.Or(cfg.MaxAttempts, defaultAttempts)
+	for _, r := range []rule{
+		{cfg.Timeout < 0, "Timeout", cfg.Timeout, "0 (none) or positive"},
+		{cfg.Retry < time.Millisecond, "Retry", cfg.Retry, "0 (1s) or at least 1ms"},
+		{cfg.MaxAttempts < 0, "MaxAttempts", cfg.MaxAttempts, "0 (5) or positive"},
+		{cfg.CatchUp < CatchUpLatest || cfg.CatchUp > CatchUpNone, "CatchUp", int(cfg.CatchUp), "CatchUpLatest, CatchUpAll or CatchUpNone"},
+		{cfg.StartingDeadline < 0, "StartingDeadline", cfg.StartingDeadline, "0 (no limit) or positive"},
+		{cfg.Overlap < OverlapForbid || cfg.Overlap > OverlapAllow, "Overlap", int(cfg.Overlap), "OverlapForbid or OverlapAllow"},
+		{cfg.Jitter < 0 || cfg.Jitter > time.Hour, "Jitter", cfg.Jitter, "from 0 to 1h"},
+		{cfg.StartingDeadline > 0 && cfg.StartingDeadline <= cfg.Jitter, "StartingDeadline", cfg.StartingDeadline, "longer than Jitter"},
+		{cfg.KeepRuns < 0 || cfg.KeepRuns > 10_000, "KeepRuns", cfg.KeepRuns, "0 (100) or up to 10000"},
+	} {
+		if r.broken {
+			return cfg, &ConfigError{Field: "JobConfig." + r.field, Value: fmt.Sprint(r.value), Rule: r.must}
+		}
+	}
+	return cfg, nil
+}
+
+// delay returns the jitter of a tick. It ends before the next tick, so that ticks keep
+// their order.
+func (j *job) delay(tick, next time.Time) time.Duration {
+	most := j.cfg.Jitter
+	if !next.IsZero() {
+		most = min(most, next.Sub(tick)-time.Millisecond)
+	}
+	if most < time.Millisecond {
+		return 0
+	}
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(j.name + "@" + strconv.FormatInt(tick.UnixMilli(), 10)))
+	return time.Duration(h.Sum64()%uint64(most/time.Millisecond+1)) * time.Millisecond
+}
+
+// fingerprint identifies the definition of a job. ticks is the fingerprint of its schedule.
+// Every process computes the same.
+func fingerprint(ticks string, cfg JobConfig) string {
+	h := sha256.New()
+	fmt.Fprintf(h, "ticks %s\n", ticks)
+	fmt.Fprintf(h, "timeout %d retry %d attempts %d catchup %d deadline %d overlap %d jitter %d\n",
+		cfg.Timeout, cfg.Retry, cfg.MaxAttempts, cfg.CatchUp, cfg.StartingDeadline, cfg.Overlap, cfg.Jitter)
+	fmt.Fprintf(h, "revision %q\n", cfg.Revision)
+	return hex.EncodeToString(h.Sum(nil)[:16])
+}
+
+// retention returns how long a ledger is kept after its last use. It must exceed the
+// longest interval of the schedule by far: without the ledger a tick could run twice.
+func retention(s schedule.Schedule) time.Duration {
+	const most = 50 * 365 * 24 * time.Hour
+	return min(2*min(longestInterval(s, time.Now()), most/2), most) + 30*24*time.Hour
+}
+
+// longestInterval returns the longest interval of the schedule in the coming years, less
+// ten days at most. It skips shorter intervals, as they do not affect the retention.
+func longestInterval(s schedule.Schedule, now time.Time) (longest time.Duration) {
+	const (
+		step  = 10 * 24 * time.Hour
+		years = 9 * 365 * 24 * time.Hour // two leap years
+		pause = 4                        // of those that are rarer
+	)
+	at := now
+	for pauses := 0; at.Sub(now) < years || pauses < pause; {
+		next := s.Next(at)
+		if next.IsZero() {
+			break
+		}
+		interval := next.Sub(at)
+		longest = max(longest, interval)
+		if interval < step {
+			if at.Sub(now) >= years {
+				break
+			}
+			at = at.Add(step)
+			continue
+		}
+		pauses++
+		at = next
+	}
+	return longest
+}

@@ -1,0 +1,114 @@
+package ledger_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/singleton/internal/ledger"
+)
+
+// The server has evicted the open runs of a job, and nothing else (class D). A tick whose
+// holder is dead is neither forgotten nor taken for ended: it is open again after one
+// attempt, for whoever claims it, or is recorded as unknown where no attempt is left. A
+// holder that lives learns that its lease is lost. Each replica says that data was lost.
+//
+// Caught mutants: only `open` says which runs are open; what is restored has no end; a run
+// that has ended, or a trigger, is not told apart.
+func TestFault22_ClassD_OpenRunsAreEvicted(t *testing.T) {
+	for _, most := range []int{1, 3} {
+		t.Run(map[int]string{1: "one attempt", 3: "three attempts"}[most], func(t *testing.T) {
+			onBoth(t, func(e *env) {
+				cfg := ledger.Config{MaxAttempts: most, Lease: testenv.TTL(3 * time.Second)}
+				evict := func() { testenv.Must(e, e.Raw.Del(e.Context(), e.key("job/draw", "open")).Err()) }
+				other := e.jobLedger(e.Client("other"), cfg)
+				ended, st := e.claimed(e.jobLedger(e.Client("first"), cfg))
+				testenv.Must(e, ended.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
+				st, err := other.Open(e.Context(), st)
+				testenv.Must(e, err)
+				cfg.Lease = lockcore.LeaseConfig{TTL: 500 * time.Millisecond, NoRenewal: true}
+				dead, err := e.jobLedger(e.Client("dead"), cfg).Claim(e.Context(), ended.Tick.Add(time.Second), st, ledger.ClaimConfig{})
+				testenv.Must(e, err)
+				e.Pass(600 * time.Millisecond)
+				trigger, err := other.Trigger(e.Context())
+				testenv.Must(e, err)
+
+				evict()
+				st, err = other.Open(e.Context(), st)
+				testenv.Must(e, err)
+				if len(st.Open) != 2 || !st.Open[0].Tick.Equal(dead.Tick) || !st.Open[1].Tick.Equal(trigger) || st.Open[0].Left > 0 || !st.Lost {
+					e.Fatalf("then the ledger is %+v, want the dead one's tick and the trigger open, and a loss", st)
+				}
+				if left := e.PTTL(e.key("job/draw", "open")); left <= 0 {
+					e.Errorf("what is restored has %v left, want an end", left)
+				}
+				if st, err = other.Open(e.Context(), st); err != nil || st.Lost || len(st.Open) != 2 {
+					e.Errorf("the next look says %+v, %v", st, err)
+				}
+				next, err := other.Claim(e.Context(), dead.Tick, st, ledger.ClaimConfig{})
+				if most == 1 {
+					e.notClaimed(err, ledger.ClaimRecorded)
+					runs, err := other.Runs(e.Context(), 1)
+					if err != nil || !runs[0].Tick.Equal(dead.Tick) || runs[0].Outcome != ledger.OutcomeUnknown || runs[0].Start.Before(ended.Tick) {
+						e.Errorf("the history has %+v, %v, want the tick as unknown", runs, err)
+					}
+					return
+				}
+				testenv.Must(e, err)
+				if next.Attempt != 2 || !next.Unsure || next.Token() <= dead.Token() {
+					e.Errorf("the tick is claimed as attempt %d, unsure %v, token %d after %d", next.Attempt, next.Unsure, next.Token(), dead.Token())
+				}
+
+				if st, err = other.Open(e.Context(), st); err != nil || len(st.Open) != 2 || st.Open[0].Left <= 0 || st.Open[0].Attempt != 2 || st.Lost {
+					e.Errorf("while it is run again the ledger is %+v, %v", st, err)
+				}
+
+				evict() // while its holder lives
+				st, err = other.Open(e.Context(), st)
+				testenv.Must(e, err)
+				e.Until("its holder learns that", func() bool { return next.Context().Err() != nil })
+				if err := next.Complete(e.Context(), ledger.OutcomeSucceeded, ""); !errors.Is(err, ledger.ErrSuperseded) {
+					e.Errorf("it is completed all the same: %v", err)
+				}
+				last, err := other.Claim(e.Context(), dead.Tick, st, ledger.ClaimConfig{})
+				testenv.Must(e, err)
+				testenv.Must(e, last.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
+				if st, err = other.Open(e.Context(), st); err != nil || len(st.Open) != 1 || !st.Open[0].Tick.Equal(trigger) {
+					e.Errorf("at last the ledger is %+v, %v, want the trigger open", st, err)
+				}
+			})
+		})
+	}
+}
+
+// The server has evicted all keys of a job but the one that says how it stands (class D),
+// while a newer definition acts on trial. It goes on to act and is not struck, whichever
+// replica looks first, and one that starts does not take the job either.
+func TestFault22_ClassD_WhatIsBesideTheJobIsEvicted(t *testing.T) {
+	onBoth(t, func(e *env) {
+		one, two := e.definer("1", ""), e.definer("2", "")
+		one.looks(1, true)
+		two.looks(1, false)
+		job := e.key("job/draw", "job")
+		for name, text := range e.replicas() { // it has lived for long
+			if order, _, _ := strings.Cut(text, " "); order == "2" {
+				testenv.Must(e, e.Raw.HSet(e.Context(), job, "live:"+name, "2 9000000000000 1 0").Err())
+			}
+		}
+		two.looks(2, true)
+		for _, key := range e.Raw.Keys(e.Context(), e.key("job/draw", "*")).Val() {
+			if key != job {
+				testenv.Must(e, e.Raw.Del(e.Context(), key).Err())
+			}
+		}
+		one.looks(2, false)
+		e.definer("3", "").looks(2, false)
+		two.looks(2, true)
+		if struck := e.Raw.HGet(e.Context(), job, "struck").Val(); struck != "" {
+			e.Errorf("strikes are counted: %s", struck)
+		}
+	})
+}

@@ -1,0 +1,63 @@
+package ticks
+
+import (
+	"time"
+
+	"github.com/noonlock/noonlock/internal/input"
+)
+
+// minEvery is the shortest interval. A claim takes a round trip or two, which must be short compared to the interval.
+// The limit is below a second because schedules of less than a second keep tests short.
+const minEvery = 100 * time.Millisecond
+
+// Every returns the schedule of the multiples of d since the Unix epoch.
+func Every(d time.Duration) (Schedule, error) { return newEvery("d", d.String(), d) }
+
+func newEvery(field, value string, d time.Duration) (Schedule, error) {
+	switch {
+	case d < minEvery:
+		return nil, &ConfigError{Field: field, Value: value, Rule: "at least " + minEvery.String()}
+	case d%time.Millisecond != 0:
+		return nil, &ConfigError{Field: field, Value: value, Rule: "a whole number of milliseconds"}
+	}
+	return everySchedule{millis: d.Milliseconds()}, nil
+}
+
+// parseEvery parses the arguments of @every in spec.
+func parseEvery(spec string, args []string) (Schedule, error) {
+	const rule = `@every and one duration in the notation of Go, such as "@every 90s" or "@every 1h30m"`
+	if len(args) != 1 {
+		return nil, refuse("spec", spec, rule)
+	}
+	d, err := time.ParseDuration(args[0])
+	if err != nil {
+		return nil, refuse("spec", spec, rule)
+	}
+	return newEvery("the interval of @every", input.Quote(args[0]), d)
+}
+
+// everySchedule ticks at the multiples of millis since the Unix epoch.
+type everySchedule struct{ millis int64 }
+
+// Next implements Schedule.
+func (s everySchedule) Next(t time.Time) time.Time {
+	t, ok := clampInstant(t)
+	if !ok {
+		return time.Time{}
+	}
+	now := t.UnixMilli()
+	multiple := now / s.millis
+	if now%s.millis < 0 {
+		multiple-- // division rounds towards zero; before 1970 the multiple must be rounded down
+	}
+	next := (multiple + 1) * s.millis
+	if next > lastInstant().UnixMilli() {
+		return time.Time{}
+	}
+	return time.UnixMilli(next).UTC()
+}
+
+// String returns the spec of the schedule.
+func (s everySchedule) String() string {
+	return "@every " + (time.Duration(s.millis) * time.Millisecond).String()
+}

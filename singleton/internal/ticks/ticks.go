@@ -1,0 +1,106 @@
+// Package ticks is the calendar arithmetic of schedules: which instants (ticks) a schedule
+// has, whether two schedules have the same ones, and how the ledger stores a schedule.
+// Package schedule is its public part.
+package ticks
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/noonlock/noonlock/internal/input"
+)
+
+// A Schedule is a schedule.Schedule.
+type Schedule interface {
+	Next(t time.Time) time.Time
+}
+
+// Config is schedule.Config, checked.
+type Config struct {
+	TimeZone *time.Location // nil: UTC
+	SkipGaps bool
+}
+
+// ErrConfig matches every *ConfigError.
+var ErrConfig = errors.New("schedule: refused")
+
+// ConfigError is the refusal of a schedule.
+type ConfigError = input.ConfigError[Package]
+
+// Package makes refusals those of package schedule.
+type Package struct{}
+
+// Refusal implements input.Package.
+func (Package) Refusal() error { return ErrConfig }
+
+// refuse refuses a text.
+func refuse(field, value, rule string) *ConfigError {
+	return &ConfigError{Field: field, Value: input.Quote(value), Rule: rule}
+}
+
+// maxSpecLength limits the length of a spec before it is parsed. A spec that lists every minute is shorter.
+const maxSpecLength = 1024
+
+// Parse is schedule.Parse.
+func Parse(spec string, cfg Config) (Schedule, error) {
+	if len(spec) > maxSpecLength {
+		return nil, refuse("spec", spec, fmt.Sprintf("at most %d bytes long", maxSpecLength))
+	}
+	fields := strings.Fields(spec)
+	if len(fields) == 0 {
+		return nil, refuse("spec", spec, `five fields such as "0 12 * * *", or a descriptor such as @daily`)
+	}
+	first := fields[0]
+	switch {
+	case strings.HasPrefix(first, "TZ=") || strings.HasPrefix(first, "CRON_TZ="):
+		return nil, refuse("spec", spec, "without a time zone; set Config.TimeZone instead")
+	case first == "@every":
+		return parseEvery(spec, fields[1:])
+	case strings.HasPrefix(first, "@"):
+		expression, ok := descriptorFields(first)
+		if !ok || len(fields) > 1 {
+			return nil, refuse("spec", spec,
+				"one of @yearly, @annually, @monthly, @weekly, @daily, @midnight, @hourly, or @every with a duration")
+		}
+		fields = strings.Fields(expression)
+	}
+	if len(fields) != cronFieldCount {
+		return nil, refuse("spec", spec, fmt.Sprintf(
+			"the five fields minute, hour, day of month, month, day of week, not %d; seconds and years are not supported (use @every for short intervals)", len(fields)))
+	}
+	return parseCron(spec, fields, cfg)
+}
+
+// descriptorFields returns the cron expression that a descriptor stands for.
+func descriptorFields(descriptor string) (string, bool) {
+	switch descriptor {
+	case "@yearly", "@annually":
+		return "0 0 1 1 *", true
+	case "@monthly":
+		return "0 0 1 * *", true
+	case "@weekly":
+		return "0 0 * * 0", true
+	case "@daily", "@midnight":
+		return "0 0 * * *", true
+	case "@hourly":
+		return "0 * * * *", true
+	default:
+		return "", false
+	}
+}
+
+// clampInstant limits t to the years that have ticks. Earlier times become the zero Time, which is therefore never a
+// tick and can mean "none". ok is false if t is after all ticks.
+func clampInstant(t time.Time) (clamped time.Time, ok bool) {
+	if t.Before(time.Time{}) {
+		return time.Time{}, true
+	}
+	return t, !t.After(lastInstant())
+}
+
+// lastInstant is the end of the last year that common time formats such as JSON's can represent.
+func lastInstant() time.Time {
+	return time.Date(9999, time.December, 31, 23, 59, 59, 999_000_000, time.UTC)
+}

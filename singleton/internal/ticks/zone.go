@@ -1,0 +1,42 @@
+package ticks
+
+import (
+	"math"
+	"time"
+)
+
+// zoneLookback is how far nextReached looks back to find which wall-clock times a clock has already shown. It is
+// longer than any change of an offset: offsets lie between -25 h and +26 h (RFC 8536).
+const zoneLookback = 52 * 60 * 60
+
+// farAway is later than any instant, and small enough to add offsets to.
+const farAway = math.MaxInt64 / 4
+
+const secondsPerDay = 24 * 60 * 60
+
+// zoneAt returns the offset from UTC in loc at the instant sec (all in Unix seconds),
+// and an end such that the offset is constant in [sec, end). The offset after end may be the same.
+func zoneAt(loc *time.Location, sec int64) (offset, end int64) {
+	t := time.Unix(sec, 0).In(loc)
+	_, seconds := t.Zone()
+	_, bound := t.ZoneBounds()
+	if bound.IsZero() {
+		return int64(seconds), farAway
+	}
+	end = bound.Unix()
+	if end <= sec {
+		// Where package time applies a yearly rule, it ends the last period of a year at day 365. On the last
+		// day of a leap year that bound is in the past. The rule has no more transitions in that year, so the
+		// offset is constant until the end of the day.
+		end = sec - floorMod(sec, secondsPerDay) + secondsPerDay
+	}
+	return int64(seconds), end
+}
+
+// floorMod returns the non-negative remainder of a divided by b, for b > 0.
+func floorMod(a, b int64) int64 {
+	if r := a % b; r >= 0 {
+		return r
+	}
+	return a%b + b
+}

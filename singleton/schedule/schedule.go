@@ -1,0 +1,111 @@
+// Package schedule defines when a job is due: by a cron expression in a time zone ([Parse]),
+// by an interval ([Every]), or by a [Schedule] of your own, which [Check] tests.
+//
+// A schedule is calendar arithmetic. It uses no clock and no server, so replicas that never
+// communicate compute the same ticks.
+//
+// # Not guaranteed
+//
+// Replicas with different time zone data may compute different ticks for one expression.
+package schedule
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/noonlock/noonlock/singleton/internal/ticks"
+)
+
+// Schedule defines the instants (ticks) at which a job is due.
+//
+// A Schedule is a pure function of absolute time: a fixed set of instants that is the same in
+// every process. Replicas rely on that to claim the same ticks. A Schedule must therefore not
+// depend on the clock, on when it was made, on the number of calls, or on the location or
+// monotonic reading of its argument. Check tests for that. Next must be safe for concurrent
+// use.
+type Schedule interface {
+	// Next returns the first tick strictly after t, in UTC and in whole milliseconds. It
+	// returns the zero Time if there is none.
+	Next(t time.Time) time.Time
+}
+
+// GapPolicy selects what happens to a tick whose wall-clock time does not exist because the
+// clocks were set forward over it. It has no effect if the hour field starts with "*".
+type GapPolicy int
+
+const (
+	// GapRun moves the tick to the instant of the transition. Ticks that are moved to one
+	// instant become one tick. This is the default.
+	GapRun GapPolicy = iota
+	// GapSkip drops the tick: a job at 02:30 does not run on a day without 02:30.
+	GapSkip
+)
+
+// String returns "run" or "skip".
+func (p GapPolicy) String() string {
+	switch p {
+	case GapRun:
+		return "run"
+	case GapSkip:
+		return "skip"
+	default:
+		return "GapPolicy(" + strconv.Itoa(int(p)) + ")"
+	}
+}
+
+// Config configures how Parse reads a cron expression. Its zero value means UTC and GapRun.
+// It has no effect on intervals ("@every"), which count absolute time.
+type Config struct {
+	// TimeZone is the zone of the expression's wall-clock times. Default UTC. Do not use
+	// time.Local: it depends on the machine, and replicas in different zones compute
+	// different ticks.
+	TimeZone *time.Location
+	// Gap selects what happens to ticks at times that the clocks skip. Default GapRun.
+	Gap GapPolicy
+}
+
+// ErrConfig matches every *ConfigError.
+var ErrConfig = ticks.ErrConfig
+
+// ConfigError is the refusal of a schedule: Field is the part that was refused, for example
+// "hour", Value is its text, and Rule is what it must be. It matches ErrConfig.
+type ConfigError = ticks.ConfigError
+
+// Parse parses a cron expression, a descriptor or an interval:
+//
+//   - Five fields: minute, hour, day of month, month, day of week. A field is a list (a,b) of
+//     numbers, ranges (a-b) and steps (*/n, a-b/n). Months are also JAN to DEC, days of the
+//     week SUN to SAT; Sunday is 0 or 7.
+//   - @yearly, @annually, @monthly, @weekly, @daily, @midnight, @hourly.
+//   - @every D: multiples of D since the Unix epoch, see Every.
+//
+// A day must match both day of month and day of week. If neither field starts with "*", a
+// match of either field is enough, as in Vixie cron.
+//
+// When the clocks of cfg.TimeZone change, a tick is due at the first instant at which the
+// wall clock has reached its time. A time that occurs twice has one tick, the first time. A
+// time that is skipped has its tick at the transition, or none with GapSkip. If the hour
+// field starts with "*", every instant whose wall-clock time matches is a tick instead: an
+// hour that occurs twice has its ticks twice, and a skipped hour has none.
+//
+// The schedule has ticks from year 1 to the end of year 9999. Its String method describes it.
+//
+// Everything else is refused with a *ConfigError. That includes seconds and years fields,
+// @reboot, the prefixes TZ= and CRON_TZ=, the extensions ? L W # H, ranges that wrap around
+// (22-2), a step after a single number (5/15), and expressions without any date
+// ("0 0 30 2 *").
+func Parse(spec string, cfg Config) (Schedule, error) {
+	if cfg.Gap != GapRun && cfg.Gap != GapSkip {
+		return nil, &ConfigError{Field: "Config.Gap", Value: cfg.Gap.String(), Rule: "GapRun or GapSkip"}
+	}
+	return ticks.Parse(spec, ticks.Config{TimeZone: cfg.TimeZone, SkipGaps: cfg.Gap == GapSkip})
+}
+
+// Every returns the schedule whose ticks are the multiples of d since the Unix epoch
+// (1970-01-01 00:00 UTC), before and after it. All replicas compute the same ticks, whenever
+// they start. The first tick is due within d. If d divides the day, the ticks are at the same
+// times of every day in UTC.
+//
+// d must be at least 100 ms and a whole number of milliseconds. Otherwise the error is a
+// *ConfigError.
+func Every(d time.Duration) (Schedule, error) { return ticks.Every(d) }

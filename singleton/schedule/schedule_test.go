@@ -1,0 +1,306 @@
+package schedule_test
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+	_ "time/tzdata" // for machines that have no time zone data
+
+	"github.com/noonlock/noonlock/singleton/schedule"
+)
+
+func mustZone(t testing.TB, name string) *time.Location {
+	t.Helper()
+	loc, err := time.LoadLocation(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return loc
+}
+
+func mustSchedule(t testing.TB, spec string, cfg schedule.Config) schedule.Schedule {
+	t.Helper()
+	s, err := schedule.Parse(spec, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// ticksCase is a stretch of a schedule: all its ticks in (from, last of want].
+type ticksCase struct {
+	name, zone, spec string
+	gap              schedule.GapPolicy
+	from             string
+	want             []string
+}
+
+func (c ticksCase) run(t *testing.T) {
+	t.Helper()
+	s := mustSchedule(t, c.spec, schedule.Config{TimeZone: mustZone(t, c.zone), Gap: c.gap})
+	at, err := time.Parse(time.RFC3339, c.from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range c.want {
+		got := s.Next(at)
+		if got.Location() != time.UTC || got.Format(time.RFC3339) != want {
+			t.Fatalf("%v: Next(%v) = %v, want %v", s, at, got, want)
+		}
+		at = got
+	}
+}
+
+func runTicksCases(t *testing.T, cases []ticksCase) {
+	t.Helper()
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) { c.run(t) })
+	}
+}
+
+func TestParseTicks(t *testing.T) {
+	// 2026-01-01 is a Thursday.
+	const newYear = "2026-01-01T00:00:00Z"
+	runTicksCases(t, []ticksCase{
+		{"noon in Shanghai", "Asia/Shanghai", "0 12 * * *", 0, newYear, []string{"2026-01-01T04:00:00Z", "2026-01-02T04:00:00Z"}},
+		{"strictly after", "UTC", "0 0 * * *", 0, newYear, []string{"2026-01-02T00:00:00Z"}},
+		{"yearly", "UTC", "@yearly", 0, newYear, []string{"2027-01-01T00:00:00Z"}},
+		{"annually", "UTC", "@annually", 0, newYear, []string{"2027-01-01T00:00:00Z"}},
+		{"monthly", "UTC", "@monthly", 0, newYear, []string{"2026-02-01T00:00:00Z", "2026-03-01T00:00:00Z"}},
+		{"weekly", "UTC", "@weekly", 0, newYear, []string{"2026-01-04T00:00:00Z", "2026-01-11T00:00:00Z"}},
+		{"daily", "UTC", "@daily", 0, newYear, []string{"2026-01-02T00:00:00Z"}},
+		{"midnight", "UTC", "@midnight", 0, newYear, []string{"2026-01-02T00:00:00Z"}},
+		{"hourly", "UTC", "@hourly", 0, newYear, []string{"2026-01-01T01:00:00Z", "2026-01-01T02:00:00Z"}},
+		{"spaces", "UTC", "  5   0 1 1\t* ", 0, newYear, []string{"2026-01-01T00:05:00Z"}},
+		{"Sunday is 0", "UTC", "0 6 * * 0", 0, newYear, []string{"2026-01-04T06:00:00Z", "2026-01-11T06:00:00Z"}},
+		{"Sunday is 7", "UTC", "0 6 * * 7", 0, newYear, []string{"2026-01-04T06:00:00Z", "2026-01-11T06:00:00Z"}},
+		{"Sunday is SUN", "UTC", "0 6 * * sun", 0, newYear, []string{"2026-01-04T06:00:00Z", "2026-01-11T06:00:00Z"}},
+		{"Sunday ends a range", "UTC", "0 6 * * SAT-SUN", 0, newYear, []string{"2026-01-03T06:00:00Z", "2026-01-04T06:00:00Z", "2026-01-10T06:00:00Z"}},
+		{"every second day to Sunday", "UTC", "0 6 * * TUE-SUN/2", 0, newYear, []string{"2026-01-01T06:00:00Z", "2026-01-03T06:00:00Z", "2026-01-06T06:00:00Z"}},
+		{"Sunday begins a range", "UTC", "0 6 * * SUN-MON", 0, newYear, []string{"2026-01-04T06:00:00Z", "2026-01-05T06:00:00Z", "2026-01-11T06:00:00Z"}},
+		{"Sunday alone as a range", "UTC", "0 6 * * SUN-SUN", 0, newYear, []string{"2026-01-04T06:00:00Z", "2026-01-11T06:00:00Z"}},
+		{"names of months", "UTC", "0 0 1 feb,OCT-Dec/2 *", 0, newYear, []string{"2026-02-01T00:00:00Z", "2026-10-01T00:00:00Z", "2026-12-01T00:00:00Z", "2027-02-01T00:00:00Z"}},
+		{"range with step", "UTC", "10-40/15 3 * * *", 0, newYear, []string{"2026-01-01T03:10:00Z", "2026-01-01T03:25:00Z", "2026-01-01T03:40:00Z", "2026-01-02T03:10:00Z"}},
+		{"either day", "UTC", "0 0 13 * FRI", 0, "2026-02-07T00:00:00Z", []string{"2026-02-13T00:00:00Z", "2026-02-20T00:00:00Z", "2026-02-27T00:00:00Z", "2026-03-06T00:00:00Z", "2026-03-13T00:00:00Z"}},
+		{"both days, as one starts with a star", "UTC", "0 0 */2 * FRI", 0, "2026-02-07T00:00:00Z", []string{"2026-02-13T00:00:00Z", "2026-02-27T00:00:00Z", "2026-03-13T00:00:00Z"}},
+		{"a star later in the list does not count", "UTC", "0 0 13,* * FRI", 0, newYear, []string{"2026-01-02T00:00:00Z", "2026-01-03T00:00:00Z"}},
+		{"the 31st", "UTC", "0 0 31 * *", 0, newYear, []string{"2026-01-31T00:00:00Z", "2026-03-31T00:00:00Z", "2026-05-31T00:00:00Z", "2026-07-31T00:00:00Z", "2026-08-31T00:00:00Z"}},
+		{"29 February", "UTC", "0 0 29 2 *", 0, "2088-03-01T00:00:00Z", []string{"2092-02-29T00:00:00Z", "2096-02-29T00:00:00Z", "2104-02-29T00:00:00Z"}},
+		{"29 February on a Sunday", "Europe/Berlin", "0 12 29 2 */7", 0, newYear, []string{"2032-02-29T11:00:00Z", "2060-02-29T11:00:00Z", "2088-02-29T11:00:00Z", "2128-02-29T11:00:00Z"}},
+		{"31 December of a leap year", "America/New_York", "30 */6 31 12 *", 0, "2040-12-31T00:00:00Z", []string{"2040-12-31T05:30:00Z", "2040-12-31T11:30:00Z", "2040-12-31T17:30:00Z", "2040-12-31T23:30:00Z", "2041-12-31T05:30:00Z"}},
+		{"the day after, in the same zone", "America/New_York", "0 0 * * *", 0, "2040-12-30T12:00:00Z", []string{"2040-12-31T05:00:00Z", "2041-01-01T05:00:00Z", "2041-01-02T05:00:00Z"}},
+		{"offsets with seconds", "Africa/Monrovia", "0 12 * * *", 0, "1972-01-05T00:00:00Z", []string{"1972-01-05T12:44:30Z", "1972-01-06T12:44:30Z", "1972-01-07T12:00:00Z"}},
+		{"before all transitions", "Europe/Berlin", "0 0 1 1 *", 0, "1800-06-01T00:00:00Z", []string{"1800-12-31T23:06:32Z"}},
+		{"a fixed zone far out", "Etc/GMT-14", "0 0 * * *", 0, newYear, []string{"2026-01-01T10:00:00Z"}},
+	})
+}
+
+func TestFault55_SpringGap(t *testing.T) {
+	runTicksCases(t, []ticksCase{
+		{"Berlin 02:30", "Europe/Berlin", "30 2 * * *", 0, "2024-03-30T12:00:00Z", []string{"2024-03-31T01:00:00Z", "2024-04-01T00:30:00Z"}},
+		{"Berlin 02:30, skipped", "Europe/Berlin", "30 2 * * *", schedule.GapSkip, "2024-03-30T12:00:00Z", []string{"2024-04-01T00:30:00Z"}},
+		{"New York 02:30", "America/New_York", "30 2 * * *", 0, "2024-03-09T12:00:00Z", []string{"2024-03-10T07:00:00Z", "2024-03-11T06:30:00Z"}},
+		{"many times in the gap are one tick", "Europe/Berlin", "*/10 2,3 * * *", 0, "2024-03-31T00:50:00Z", []string{"2024-03-31T01:00:00Z", "2024-03-31T01:10:00Z", "2024-03-31T01:20:00Z"}},
+		{"times beside the gap stay", "Europe/Berlin", "59,0 1-3 * * *", schedule.GapSkip, "2024-03-31T00:30:00Z", []string{"2024-03-31T00:59:00Z", "2024-03-31T01:00:00Z", "2024-03-31T01:59:00Z"}},
+		{"Cairo at midnight", "Africa/Cairo", "0 0 * * *", 0, "2023-04-27T12:00:00Z", []string{"2023-04-27T22:00:00Z", "2023-04-28T21:00:00Z"}},
+		{"Cairo at midnight, skipped", "Africa/Cairo", "@daily", schedule.GapSkip, "2023-04-27T12:00:00Z", []string{"2023-04-28T21:00:00Z"}},
+		{"Cairo, weekly on the day that begins at 01:00", "Africa/Cairo", "0 0 * * FRI", 0, "2023-04-27T12:00:00Z", []string{"2023-04-27T22:00:00Z", "2023-05-04T21:00:00Z"}},
+		{"Santiago at midnight", "America/Santiago", "0 0 * * *", 0, "2023-09-02T12:00:00Z", []string{"2023-09-03T04:00:00Z", "2023-09-04T03:00:00Z"}},
+		{"Lord Howe 02:15", "Australia/Lord_Howe", "15 2 * * *", 0, "2023-09-30T12:00:00Z", []string{"2023-09-30T15:30:00Z", "2023-10-01T15:15:00Z"}},
+		{"Lord Howe 02:30 is no gap", "Australia/Lord_Howe", "30 2 * * *", schedule.GapSkip, "2023-09-30T12:00:00Z", []string{"2023-09-30T15:30:00Z", "2023-10-01T15:30:00Z"}},
+		{"Samoa had no 30 December 2011", "Pacific/Apia", "0 12 * * *", 0, "2011-12-29T00:00:00Z", []string{"2011-12-29T22:00:00Z", "2011-12-30T10:00:00Z", "2011-12-30T22:00:00Z"}},
+		{"Samoa, skipped", "Pacific/Apia", "0 12 30 * *", schedule.GapSkip, "2011-12-29T00:00:00Z", []string{"2012-01-29T22:00:00Z"}},
+		{"Samoa, two midnights are one tick", "Pacific/Apia", "0 0 * * *", 0, "2011-12-29T00:00:00Z", []string{"2011-12-29T10:00:00Z", "2011-12-30T10:00:00Z", "2011-12-31T10:00:00Z"}},
+		{"a wildcard hour goes on without an extra tick", "Europe/Berlin", "30 * * * *", 0, "2024-03-31T00:00:00Z", []string{"2024-03-31T00:30:00Z", "2024-03-31T01:30:00Z", "2024-03-31T02:30:00Z"}},
+		{"so does a step of hours", "Europe/Berlin", "30 */2 * * *", 0, "2024-03-30T23:00:00Z", []string{"2024-03-30T23:30:00Z", "2024-03-31T02:30:00Z", "2024-03-31T04:30:00Z"}},
+		{"so does every five minutes", "Australia/Lord_Howe", "*/5 * * * *", 0, "2023-09-30T15:20:00Z", []string{"2023-09-30T15:25:00Z", "2023-09-30T15:30:00Z", "2023-09-30T15:35:00Z"}},
+	})
+}
+
+func TestFault56_AutumnOverlap(t *testing.T) {
+	runTicksCases(t, []ticksCase{
+		{"Berlin 02:30, the first one", "Europe/Berlin", "30 2 * * *", 0, "2024-10-26T12:00:00Z", []string{"2024-10-27T00:30:00Z", "2024-10-28T01:30:00Z"}},
+		{"asked within the second half", "Europe/Berlin", "*/20 2 * * *", 0, "2024-10-27T01:10:00Z", []string{"2024-10-28T01:00:00Z"}},
+		{"asked in the last second of the first half", "Europe/Berlin", "0 2,3 * * *", 0, "2024-10-27T00:59:59Z", []string{"2024-10-27T02:00:00Z"}},
+		{"New York 01:30", "America/New_York", "30 1 * * *", 0, "2024-11-02T12:00:00Z", []string{"2024-11-03T05:30:00Z", "2024-11-04T06:30:00Z"}},
+		{"Cairo 23:30 comes twice", "Africa/Cairo", "30 23 * * *", 0, "2023-10-26T12:00:00Z", []string{"2023-10-26T20:30:00Z", "2023-10-27T21:30:00Z"}},
+		{"Cairo midnight comes once", "Africa/Cairo", "0 0 * * *", 0, "2023-10-26T12:00:00Z", []string{"2023-10-26T22:00:00Z", "2023-10-27T22:00:00Z"}},
+		{"Santiago 23:00 comes twice", "America/Santiago", "0 23 * * SAT", 0, "2023-04-01T12:00:00Z", []string{"2023-04-02T02:00:00Z", "2023-04-09T03:00:00Z"}},
+		{"Lord Howe 01:45", "Australia/Lord_Howe", "45 1 * * *", 0, "2023-04-01T12:00:00Z", []string{"2023-04-01T14:45:00Z", "2023-04-02T15:15:00Z"}},
+		{"a wildcard hour runs in both halves", "Europe/Berlin", "30 * * * *", 0, "2024-10-27T00:00:00Z", []string{"2024-10-27T00:30:00Z", "2024-10-27T01:30:00Z", "2024-10-27T02:30:00Z"}},
+		{"so does a step of hours", "Europe/Berlin", "30 */2 * * *", 0, "2024-10-26T23:00:00Z", []string{"2024-10-27T00:30:00Z", "2024-10-27T01:30:00Z", "2024-10-27T03:30:00Z"}},
+		{"half an hour twice", "Australia/Lord_Howe", "45 * * * *", 0, "2023-04-01T14:00:00Z", []string{"2023-04-01T14:45:00Z", "2023-04-01T15:15:00Z", "2023-04-01T16:15:00Z"}},
+		{"Sitka had most of 19 October 1867 twice", "America/Sitka", "0 12 * * *", 0, "1867-10-17T23:00:00Z", []string{"1867-10-18T21:01:13Z", "1867-10-20T21:01:13Z"}},
+	})
+}
+
+func TestFault57_ThirtiethOfFebruaryIsRefused(t *testing.T) {
+	for _, spec := range []string{"0 0 30 2 *", "0 0 31 4,6,9,11 *", "0 0 30-31 FEB *", "0 0 30 2 */2", "* * 31 2 *"} {
+		_, err := schedule.Parse(spec, schedule.Config{TimeZone: mustZone(t, "Europe/Berlin")})
+		var refused *schedule.ConfigError
+		if !errors.As(err, &refused) || refused.Value != strconv.Quote(spec) || !strings.Contains(refused.Rule, "date that exists") {
+			t.Errorf("Parse(%q) = %v, want a refusal because it never fires", spec, err)
+		}
+	}
+	// A weekday beside it makes it fire, and so does the 29th.
+	for _, spec := range []string{"0 0 30 2 MON", "0 0 29 2 *"} {
+		mustSchedule(t, spec, schedule.Config{})
+	}
+}
+
+func TestParseRefusals(t *testing.T) {
+	long := strings.Repeat("é", 600)
+	for _, c := range []struct{ spec, field, rule string }{
+		{"", "spec", "five fields such as"},
+		{" \t ", "spec", "five fields such as"},
+		{long, "spec", "at most 1024 bytes"},
+		{"TZ=UTC 0 12 * * *", "spec", "TimeZone"},
+		{"CRON_TZ=Europe/Berlin 0 12 * * *", "spec", "TimeZone"},
+		{"TZ=UTC @daily", "spec", "TimeZone"},
+		{"0 12 * *", "spec", "five fields"},
+		{"0 0 12 * * *", "spec", "seconds and years"},
+		{"0 0 12 * * * 2026", "spec", "seconds and years"},
+		{"@reboot", "spec", "@hourly"},
+		{"@manual", "spec", "@hourly"},
+		{"@Daily", "spec", "@hourly"},
+		{"@daily @daily", "spec", "@hourly"},
+		{"@daily 1h", "spec", "@hourly"},
+		{"@every", "spec", "duration"},
+		{"@every five minutes", "spec", "duration"},
+		{"@every 5", "spec", "duration"},
+		{"@every 300000000h1h", "spec", "duration"},
+		{"@every 99ms", "the interval of @every", "at least 100ms"},
+		{"@every 0s", "the interval of @every", "at least 100ms"},
+		{"@every -5m", "the interval of @every", "at least 100ms"},
+		{"@every 1000.5ms", "the interval of @every", "whole number of milliseconds"},
+		{"? 12 * * *", "minute", "not supported"},
+		{"0 12 ? * *", "day of month", "not supported"},
+		{"0 12 L * *", "day of month", "not supported"},
+		{"0 12 L-3 * *", "day of month", "not supported"},
+		{"0 12 15W * *", "day of month", "not supported"},
+		{"0 12 * * FRI#3", "day of week", "not supported"},
+		{"0 12 * * 5L", "day of week", "not supported"},
+		{"H 12 * * *", "minute", "not supported"},
+		{"H(0-30)/5 12 * * *", "minute", "not supported"},
+		{"0 MON * * *", "hour", "not supported"},
+		{"0 0 1 MONDAY *", "month", "JAN to DEC"},
+		{"0 0 * * JAN", "day of week", "SUN to SAT"},
+		{"60 * * * *", "minute", "from 0 to 59"},
+		{"0 24 * * *", "hour", "from 0 to 23"},
+		{"0 0 0 * *", "day of month", "from 1 to 31"},
+		{"0 0 32 * *", "day of month", "from 1 to 31"},
+		{"0 0 * 13 *", "month", "from 1 to 12"},
+		{"0 0 * * 8", "day of week", "from 0 to 7"},
+		{"99999999999999999999 0 * * *", "minute", "from 0 to 59"},
+		{"-1 0 * * *", "minute", "not supported"},
+		{"+1 0 * * *", "minute", "not supported"},
+		{"1- 0 * * *", "minute", "not supported"},
+		{"1-2-3 0 * * *", "minute", "not supported"},
+		{"*-5 0 * * *", "minute", "not supported"},
+		{"** 0 * * *", "minute", "not supported"},
+		{"5-* 0 * * *", "minute", "not supported"},
+		{", 0 * * *", "minute", "not supported"},
+		{"1,,2 0 * * *", "minute", "not supported"},
+		{"1, 0 * * *", "minute", "not supported"},
+		{"0 22-2 * * *", "hour", "ends before it begins"},
+		{"0 0 * NOV-FEB *", "month", "ends before it begins"},
+		{"0 0 * * FRI-MON", "day of week", "ends before it begins"},
+		{"0 0 * * 5-0", "day of week", "ends before it begins"},
+		{"5/15 * * * *", "minute", "5-59/15"},
+		{"*/0 * * * *", "minute", "from 1 to 59"},
+		{"*/60 * * * *", "minute", "from 1 to 59"},
+		{"*/ * * * *", "minute", "a step from"},
+		{"*/5/5 * * * *", "minute", "a step from"},
+		{"*/-5 * * * *", "minute", "a step from"},
+		{"*/99999999999999999999 * * * *", "minute", "a step from"},
+		{"10-20/11 * * * *", "minute", "from 1 to 10"},
+		{"0\x00 12 * * *", "minute", "not supported"},
+		{"٣ 12 * * *", "minute", "not supported"},
+	} {
+		s, err := schedule.Parse(c.spec, schedule.Config{})
+		var refused *schedule.ConfigError
+		switch {
+		case err == nil:
+			t.Errorf("Parse(%q) = %v, want a refusal", c.spec, s)
+		case !errors.Is(err, schedule.ErrConfig) || !errors.As(err, &refused):
+			t.Errorf("Parse(%q): %v is no *ConfigError", c.spec, err)
+		case refused.Field != c.field || !strings.Contains(refused.Rule, c.rule) || !strings.HasPrefix(err.Error(), "schedule: ") || len(err.Error()) > 500:
+			t.Errorf("Parse(%q): %v; want field %q and a rule with %q", c.spec, err, c.field, c.rule)
+		}
+	}
+	if _, err := schedule.Parse("@daily", schedule.Config{Gap: 2}); !errors.Is(err, schedule.ErrConfig) {
+		t.Errorf("Gap 2: %v", err)
+	}
+}
+
+func TestErrorIsASentence(t *testing.T) {
+	_, err := schedule.Parse("0 25 * * *", schedule.Config{})
+	const want = `schedule: hour is "25"; it must be from 0 to 23, not 25`
+	if err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
+func TestScheduleSaysWhatItIs(t *testing.T) {
+	berlin := mustZone(t, "Europe/Berlin")
+	for _, c := range []struct {
+		spec string
+		cfg  schedule.Config
+		want string
+	}{
+		{" 0  12 * * *", schedule.Config{}, "0 12 * * * in UTC"},
+		{"@daily", schedule.Config{TimeZone: berlin, Gap: schedule.GapSkip}, "0 0 * * * in Europe/Berlin, gap skip"},
+		{"@every 90s", schedule.Config{TimeZone: berlin}, "@every 1m30s"},
+	} {
+		if got := fmt.Sprint(mustSchedule(t, c.spec, c.cfg)); got != c.want {
+			t.Errorf("%q is %q, want %q", c.spec, got, c.want)
+		}
+	}
+}
+
+func TestScheduleAtTheEndsOfTime(t *testing.T) {
+	for _, spec := range []string{"* * * * *", "0 12 * * *", "0 0 29 2 *", "@every 100ms", "@every 2000000h"} {
+		for _, zone := range []string{"UTC", "Asia/Manila", "America/Sitka", "Europe/Berlin"} {
+			s := mustSchedule(t, spec, schedule.Config{TimeZone: mustZone(t, zone)})
+			end := time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)
+			for _, late := range []time.Time{end.Add(-time.Millisecond), end, time.Date(200000, 1, 1, 0, 0, 0, 0, time.UTC), time.Unix(1<<60, 0)} {
+				if got := s.Next(late); !got.IsZero() {
+					t.Errorf("%v: Next(%v) = %v, want none", s, late, got)
+				}
+			}
+			for _, early := range []time.Time{{}, time.Time{}.Add(-1), time.Date(-5000, 1, 1, 0, 0, 0, 0, time.UTC), time.Unix(-1<<60, 0)} {
+				if got := s.Next(early); got.IsZero() || !got.After(time.Time{}) || !got.Equal(s.Next(time.Time{})) {
+					t.Errorf("%v: Next(%v) = %v, want the first tick there is", s, early, got)
+				}
+			}
+		}
+	}
+}
+
+func ExampleParse() {
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	if err != nil {
+		panic(err)
+	}
+	daily, err := schedule.Parse("30 2 * * *", schedule.Config{TimeZone: berlin})
+	if err != nil {
+		panic(err)
+	}
+	// On the last Sunday of March the clocks go from 02:00 to 03:00: the tick is due then.
+	tick := time.Date(2024, time.March, 30, 0, 0, 0, 0, time.UTC)
+	for range 3 {
+		tick = daily.Next(tick)
+		fmt.Println(tick, "=", tick.In(berlin).Format("15:04"))
+	}
+
+	_, err = schedule.Parse("0 0 30 2 *", schedule.Config{})
+	fmt.Println(err)
+	// Output:
+	// 2024-03-30 01:30:00 +0000 UTC = 02:30
+	// 2024-03-31 01:00:00 +0000 UTC = 03:00
+	// 2024-04-01 00:30:00 +0000 UTC = 02:30
+	// schedule: spec is "0 0 30 2 *"; it must be an expression with a date that exists; no month that it allows has a day that it allows
+}

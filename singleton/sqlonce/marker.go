@@ -1,0 +1,89 @@
+package sqlonce
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/noonlock/noonlock/internal/input"
+)
+
+// A Marker records that an attempt has applied a tick of a job. Do commits it together with
+// the effect, and Markers returns it.
+type Marker struct {
+	// Job is 1 to 200 bytes of UTF-8 without control characters, and without space at
+	// either end.
+	Job string
+	// Tick is the scheduled instant, in whole milliseconds, after the Unix epoch and before the year 10000.
+	Tick time.Time
+	// Attempt is stored for readers of the table. 0 to 2^31-1.
+	Attempt int
+	// Token is the fencing token of the attempt, 1 to 2^63-1. A later attempt has a greater one.
+	Token uint64
+	// Holder is stored for readers of the table. Up to 255 bytes of UTF-8 without control
+	// characters; may be empty.
+	Holder string
+	// Overlap means that ticks of the job may overlap; set it to singleton.Run.Overlap.
+	// Token then fences its own tick only, as a later tick has a greater token and may
+	// commit first. Otherwise Token fences the whole job, and the transactions of its ticks
+	// wait for each other. Overlap is not stored: Markers returns false.
+	Overlap bool
+	// AppliedAt is when fn was called, by the clock of that process. UTC, whole
+	// milliseconds. Markers sets it, and Do ignores it.
+	AppliedAt time.Time
+}
+
+const (
+	maxJob    = 200
+	maxHolder = 255
+)
+
+// validate returns a *ConfigError for the first invalid field.
+func (m Marker) validate() error {
+	if err := validateJob("Marker.Job", m.Job); err != nil {
+		return err
+	}
+	if err := validateInstant("Marker.Tick", m.Tick); err != nil {
+		return err
+	}
+	if err := validateToken("Marker.Token", m.Token); err != nil {
+		return err
+	}
+	switch {
+	case m.Attempt < 0 || m.Attempt > math.MaxInt32:
+		return &ConfigError{Field: "Marker.Attempt", Value: strconv.Itoa(m.Attempt), Rule: "0 to 2^31-1"}
+	case len(m.Holder) > maxHolder || !plainText(m.Holder):
+		return &ConfigError{
+			Field: "Marker.Holder", Value: input.Quote(m.Holder),
+			Rule: fmt.Sprintf("up to %d bytes of UTF-8 without control characters", maxHolder),
+		}
+	}
+	return nil
+}
+
+// validateJob refuses names that a database may confuse: MySQL ignores spaces at the end,
+// and PostgreSQL accepts no NUL.
+func validateJob(field, job string) error {
+	if job == "" || len(job) > maxJob || !plainText(job) || strings.TrimSpace(job) != job {
+		return &ConfigError{
+			Field: field, Value: input.Quote(job),
+			Rule: fmt.Sprintf("1 to %d bytes of UTF-8 without control characters and without space at either end", maxJob),
+		}
+	}
+	return nil
+}
+
+func validateInstant(field string, t time.Time) error {
+	if t.UnixMilli() <= 0 || t.UTC().Year() > 9999 || t.Nanosecond()%int(time.Millisecond) != 0 {
+		return &ConfigError{Field: field, Value: stamp(t), Rule: "whole milliseconds, after the Unix epoch and before the year 10000"}
+	}
+	return nil
+}
+
+func plainText(s string) bool {
+	return utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl)
+}
