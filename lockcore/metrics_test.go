@@ -153,6 +153,39 @@ func TestMetrics(t *testing.T) {
 	})
 }
 
+// A grant's message can overtake the reply to the request that queued the attempt. The
+// hand-over is counted, and no grant that lapsed.
+func TestGrantOvertakesReply(t *testing.T) {
+	onBoth(t, func(e *env) {
+		e.warmAll()
+		reg := prometheus.NewRegistry()
+		opt, faults := e.Link()
+		c := e.ClientWith(opt, lockcore.Config{Identity: "a", Registerer: reg})
+		cfg := ttl(10 * time.Second)
+		m := e.mutex(c, "orders", cfg)
+		grant := func(before func()) {
+			taken := e.try(e.another(m))
+			waiter := e.inLine(m)
+			e.unlock(taken)
+			before()
+			e.unlock(waiter.granted())
+		}
+		grant(func() {}) // subscribes
+		handovers := metric(e, reg, "noonlock_handover_seconds")
+		late := faults.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayReply, Match: e.script("mutex_acquire"), Count: 1})
+		grant(func() {
+			e.Settle()
+			late.Lift()
+		})
+		if got := metric(e, reg, "noonlock_handover_seconds"); got != handovers+1 {
+			e.Errorf("%v hand-overs were counted, want 1", got-handovers)
+		}
+		if got := metric(e, reg, "noonlock_lapsed_grants_total"); got != 0 {
+			e.Errorf("%v grants lapsed, want none", got)
+		}
+	})
+}
+
 // Two Clients share the metrics of one registry; one that cannot be registered is
 // refused.
 func TestMetricsAreShared(t *testing.T) {

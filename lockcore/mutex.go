@@ -168,12 +168,19 @@ func (m *Mutex) waitInQueue(ctx context.Context, last *lastReply) (*Lease, error
 	for waited := false; ; waited = true {
 		last.record(r, t0, err)
 		lease, err2 := m.makeLease(ctx, a, &r, t0, err)
-		if heard := a.grantedAt.Swap(0); heard > 0 && lease != nil {
-			m.c.metrics.handover.Observe((m.c.clock.Now() - time.Duration(heard)).Seconds())
-		} else if heard > 0 {
+		switch heard := time.Duration(a.grantedAt.Load()); {
+		case heard == 0:
+			if lease != nil && waited {
+				messages.Suspect(m.terms.ttl) // the grant's message may have been missed
+			}
+		case lease != nil:
+			m.c.metrics.handover.Observe((m.c.clock.Now() - heard).Seconds())
+		case heard > t0:
+			// The grant may have been made after this reply, which it overtook. The next
+			// reply decides.
+		default:
+			a.grantedAt.Store(0)
 			m.c.metrics.lapsed.Inc()
-		} else if lease != nil && waited {
-			messages.Suspect(m.terms.ttl) // the grant's message may have been missed
 		}
 		if lease != nil || err2 != nil {
 			return lease, err2
