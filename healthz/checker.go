@@ -37,8 +37,9 @@ func Overdue(name string, check func(tolerance time.Duration) error, tolerance t
 	return Checker{Name: name, Check: func(context.Context) error { return check(tolerance) }}
 }
 
-// Staleness fails when the last success is older than most. No default set includes it:
-// a job that fails on every replica is no reason to restart a replica or to remove it
+// Staleness fails when the last success is older than most. It also fails when a clock is
+// wrong and the last success is further than most in the future. No default set includes
+// it: a job that fails on every replica is no reason to restart a replica or to remove it
 // from a load balancer.
 func Staleness(name string, last func() time.Time, most time.Duration) Checker {
 	return Checker{Name: name, Check: func(context.Context) error {
@@ -46,8 +47,11 @@ func Staleness(name string, last func() time.Time, most time.Duration) Checker {
 		if at.IsZero() {
 			return fmt.Errorf("%w: no success yet", ErrUnhealthy)
 		}
-		if age := time.Since(at); age > most {
+		switch age := time.Since(at); {
+		case age > most:
 			return fmt.Errorf("%w: the last success is %s old; at most %s is allowed", ErrUnhealthy, age.Truncate(time.Second), most)
+		case -age > most:
+			return fmt.Errorf("%w: the last success is %s in the future, so its age is unknown; a clock is wrong", ErrUnhealthy, (-age).Truncate(time.Second))
 		}
 		return nil
 	}}

@@ -169,6 +169,7 @@ func TestCheckers(t *testing.T) {
 		{healthz.Staleness("c", time.Now, time.Hour), ""},
 		{healthz.Staleness("c", func() time.Time { return time.Time{} }, time.Hour), "no success yet"},
 		{healthz.Staleness("c", func() time.Time { return time.Now().Add(-2 * time.Hour) }, time.Hour), "2h0m0s old"},
+		{healthz.Staleness("c", func() time.Time { return time.Now().Add(2 * time.Hour) }, time.Hour), "in the future"},
 		{healthz.Reachable("c", ill), "the reason"},
 		{healthz.Ping(), ""},
 	} {

@@ -128,6 +128,7 @@ func (s *SQLServer) prepareMariaDB(programs mariaDBPrograms, opts []string) erro
 	}
 	// If another server has taken the port, this login fails.
 	s.ready = func(port int) error { return query(port, "SELECT 1") }
+	s.order = func(statement string) error { return query(s.port, statement) }
 	s.create = func(name, password string) error {
 		return query(s.port, fmt.Sprintf("CREATE DATABASE %[1]s; CREATE USER %[1]s@'%%' IDENTIFIED BY '%[2]s'; "+
 			"CREATE USER %[1]s_r@'%%' IDENTIFIED BY '%[2]s'; "+

@@ -154,6 +154,7 @@ func (s *SQLServer) preparePostgreSQL(programs postgreSQLPrograms, cert, key str
 	}
 	// If another server has taken the port, this login fails.
 	s.ready = func(port int) error { return query(port, "SELECT 1") }
+	s.order = func(statement string) error { return query(s.port, statement) }
 	s.create = func(name, password string) error {
 		return query(s.port,
 			fmt.Sprintf("CREATE ROLE %s LOGIN PASSWORD '%s'", name, password),

@@ -26,10 +26,19 @@ type SQLServer struct {
 	*process
 	password string // of the administrator, named admin
 	create   func(name, password string) error
+	order    func(statement string) error
 }
 
 // admin is the account that creates databases and users.
 const admin = "noonlock_admin"
+
+// Administer executes a statement as the administrator.
+func (s *SQLServer) Administer(tb testing.TB, statement string) {
+	tb.Helper()
+	if err := s.order(statement); err != nil {
+		tb.Fatalf("%s: %s: %v", s.name, statement, err)
+	}
+}
 
 // Database creates a database and a user for it. Both exist as long as the server.
 func (s *SQLServer) Database(tb testing.TB) SQL {

@@ -41,7 +41,7 @@ Redis nor the database answers. Allow more than this time before the process is 
 process immediately.
 
   /livez     fails if a draw continues after it must have stopped; a restart helps
-  /readyz    fails if Redis or the database is unavailable, or the replica is stopping
+  /readyz    fails if Redis or the database cannot be used, or the replica is stopping
   /healthz   both, and the check of --stale-after
   /metrics   metrics for Prometheus
 

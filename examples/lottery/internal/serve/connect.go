@@ -64,7 +64,7 @@ func (r *Replica) openDatabase(ctx context.Context) error {
 			return lasting(err)
 		}
 		r.drawing.Store = st
-		r.database.set(st.Ping)
+		r.database.set(func(ctx context.Context) error { return st.Check(ctx, r.cfg.Winners) })
 		r.cfg.Logger.Info("entrants loaded", "entrants", totals.Entrants, "eligible", totals.Eligible)
 		return nil
 	})

@@ -35,6 +35,8 @@ type Store struct {
 	db      *sql.DB
 	dialect sqlonce.Dialect
 	once    *sqlonce.Once
+
+	checking checking
 }
 
 // Open connects and creates missing tables. All replicas may call it concurrently. It does not retry if the database is
@@ -133,7 +135,7 @@ func (s *Store) Close() error { return s.db.Close() }
 // Once returns the sqlonce.Once whose transaction writes draws.
 func (s *Store) Once() *sqlonce.Once { return s.once }
 
-// Ping checks whether the database answers.
+// Ping checks whether the database answers. Check checks more.
 func (s *Store) Ping(ctx context.Context) error {
 	if err := s.db.PingContext(ctx); err != nil {
 		return fmt.Errorf("store: %w", err)
