@@ -177,15 +177,29 @@ func (a *attempt) leave(ctx context.Context, timeout time.Duration) (int64, erro
 		a.c.pendingTombs[a.number] = struct{}{}
 		a.c.mu.Unlock()
 	}
-	req := a.kind.leave(a, bury)
-	answer, err := a.c.wire.Send(ctx, a.keys.name, req, timeout)
-	n, err := req.Number(answer, err)
+	n, err := a.sendLeave(ctx, bury, timeout)
 	if bury && err == nil {
 		a.c.mu.Lock()
 		delete(a.c.pendingTombs, a.number)
 		a.c.mu.Unlock()
 	}
 	return n, err
+}
+
+// sendLeave sends one leave. If it granted the lock to a waiter, the Client checks the grant
+// when it ends.
+func (a *attempt) sendLeave(ctx context.Context, bury bool, timeout time.Duration) (int64, error) {
+	req := a.kind.leave(a, bury)
+	answer, err := a.c.wire.Send(ctx, a.keys.name, req, timeout)
+	if list, ok := answer.([]any); ok && len(list) == 2 {
+		in, err := req.Number(list[1], err)
+		if err != nil {
+			return 0, err
+		}
+		a.c.checkLater(a, time.Duration(in)*time.Millisecond)
+		answer = list[0]
+	}
+	return req.Number(answer, err)
 }
 
 // renewal returns the request that extends the attempt's hold to its TTL.

@@ -57,6 +57,8 @@ type Client struct {
 	// is not known to be written.
 	pendingTombs map[uint64]struct{}
 
+	checks map[string]*time.Timer // by name, see checkLater
+
 	shared map[any]any // see nameEngine.Shared
 
 	owners      owners
@@ -89,6 +91,7 @@ func New(rdb redis.UniversalClient, cfg Config) (*Client, error) {
 		waiting:        map[uint64]*attempt{},
 		leases:         map[uint64]*Lease{},
 		pendingTombs:   map[uint64]struct{}{},
+		checks:         map[string]*time.Timer{},
 		owners:         owners{},
 	}
 	err = errors.Join(checkName("Config.Prefix", c.keys.prefix), checkIdentity("Config.Identity", c.identity))
@@ -168,6 +171,10 @@ func (c *Client) Close(ctx context.Context) error {
 	held := make([]*Lease, 0, len(c.leases))
 	for _, l := range c.leases {
 		held = append(held, l)
+	}
+	for name, check := range c.checks {
+		check.Stop()
+		delete(c.checks, name)
 	}
 	c.mu.Unlock()
 	close(c.closing)

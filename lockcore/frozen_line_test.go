@@ -1,11 +1,15 @@
 package lockcore_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
@@ -64,30 +68,158 @@ func TestFault68_FrozenWaitersOfOneProcess(t *testing.T) {
 	}
 }
 
-// Several processes are frozen, with their waiters mixed: each costs one grant.
-func TestFault68_FrozenWaitersOfTwoProcesses(t *testing.T) {
+// Several processes are frozen, with their waiters in any order: each costs one grant. The
+// process that releases the lock checks each grant when it ends, whether or not it has waiters.
+//
+// Caught mutants: nobody checks a grant; the process that releases checks only its own grant.
+func TestFault68_FrozenWaitersOfManyProcesses(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		queue  string // A to D: waiters of the processes that freeze; L: of the one that is alive
+		frozen int
+	}{
+		{"two", "ABL", 2},
+		{"two, in turn", "ABABABABABL", 2},
+		{"two, one after the other", "AAAAABBBBBL", 2},
+		{"two, one behind", "ALBAB", 1},
+		{"three", "ABCL", 3},
+		{"three, in turn", "ABCCBAABCLABC", 3},
+		{"four", "ABCDDCBALABCD", 4},
+		{"many of two, in turn", strings.Repeat("AB", 30) + "L", 2},
+		{"many of three", strings.Repeat("A", 40) + strings.Repeat("B", 40) + "CL" + strings.Repeat("C", 40), 3},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inBubbleAllKinds(t, func(e *env) {
+				cfg := ttl(3 * time.Second)
+				holder := e.try(e.mutex(e.Client("holder"), "orders", ttl(time.Minute)))
+				clients := map[rune]*lockcore.Client{'L': e.Client("live")}
+				var freeze []*lockcoretest.Faults
+				for _, process := range "ABCD" {
+					client, faults := e.Linked(string(process))
+					clients[process] = client
+					if strings.ContainsRune(c.queue, process) {
+						freeze = append(freeze, faults)
+					}
+				}
+				var next *pending
+				for _, process := range c.queue {
+					p := e.inLine(e.mutex(clients[process], "orders", cfg))
+					if process == 'L' {
+						next = p
+					}
+				}
+				var cuts []*lockcoretest.Rule
+				for _, faults := range freeze {
+					cuts = append(cuts, faults.Partition()) // the connections stay open
+				}
+				e.unlock(holder)
+				released := e.Clock()
+				lease := next.granted()
+				if took := e.Clock() - released; took > time.Duration(c.frozen)*1050*time.Millisecond {
+					e.Errorf("the one that is alive was served after %v, want one grant's length for each of %d processes", took, c.frozen)
+				}
+				e.unlock(lease)
+				for _, cut := range cuts[:c.frozen] {
+					lockcoretest.MustFire(e, cut)
+				}
+			})
+		})
+	}
+}
+
+// The process that releases the lock ends at once. The first waiter of another process checks
+// the grant.
+func TestFault68_ReleaseByAProcessThatEnds(t *testing.T) {
+	for _, c := range []struct{ name, queue string }{
+		{"one", "AL"}, {"many", strings.Repeat("A", 31) + "LA"}, {"very many, and the last is alive", strings.Repeat("A", 100) + "L"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inBubbleAllKinds(t, func(e *env) {
+				releases := e.Client("releases")
+				holder := e.try(e.mutex(releases, "orders", ttl(time.Minute)))
+				frozen, faults := e.Linked("frozen")
+				live := e.Client("live")
+				var next *pending
+				for _, process := range c.queue {
+					if process == 'L' {
+						next = e.inLine(e.mutex(live, "orders", ttl(3*time.Second)))
+					} else {
+						e.inLine(e.mutex(frozen, "orders", ttl(3*time.Second)))
+					}
+				}
+				faults.Partition()
+				must(e, releases.Close(e.Context()))
+				mustIs(e, holder.Context().Err(), context.Canceled)
+				released := e.Clock()
+				next.granted()
+				if took := e.Clock() - released; took > 1050*time.Millisecond {
+					e.Errorf("the one that is alive was served after %v, want one grant's length", took)
+				}
+			})
+		})
+	}
+}
+
+// One script passes 1000 waiters that have lapsed. If there are more, the release is repeated
+// at once, until the first waiter that is alive is served.
+//
+// Caught mutant: the lock stays free until the waiter looks.
+func TestFault68_MoreDeadWaitersThanOneScriptPasses(t *testing.T) {
 	inBubbleAllKinds(t, func(e *env) {
-		cfg := ttl(3 * time.Second)
-		live := e.Client("live")
-		holder := e.try(e.mutex(live, "orders", ttl(time.Minute)))
-		one, f1 := e.Linked("one")
-		two, f2 := e.Linked("two")
-		for i := range 10 {
-			e.inLine(e.mutex([]*lockcore.Client{one, two}[i%2], "orders", cfg))
+		e.warmAll()
+		holder := e.try(e.mutex(e.Client("holder"), "orders", ttl(time.Minute)))
+		form := map[string]string{"mutex": "nl1:DEAD.%d.u/id", "reentrant": "nx1:DEAD.%d.u.w/o id", "write": "ns1:DEAD.%d.u.w/o id"}[e.kind]
+		var dead []redis.Z
+		for i := range 2500 {
+			dead = append(dead, redis.Z{Score: float64(i), Member: fmt.Sprintf(form, i)})
 		}
-		next := e.inLine(e.mutex(live, "orders", cfg))
-		cut1, cut2 := f1.Partition(), f2.Partition()
+		next := e.inLine(e.mutex(e.Client("live"), "orders", ttl(time.Minute)))
+		must(e, e.Raw.ZAdd(e.Context(), e.key("orders", "queue"), dead...).Err())
 		e.unlock(holder)
 		released := e.Clock()
-		lease := next.granted()
-		// The waiter that is notified of the first grant's end may be frozen, too. Then the
-		// next look finds the free lock.
-		if took := e.Clock() - released; took > 2*time.Second+3*time.Second*12/10 {
-			e.Errorf("the first one that lives was served after %v", took)
+		next.granted()
+		if took := e.Clock() - released; took > 100*time.Millisecond {
+			e.Errorf("the first one that is alive was served after %v", took)
 		}
+	})
+}
+
+// A Client checks only its last grant of a name, so that a hand-over that is followed by
+// another one costs no command more. A check that finds the grant confirmed is the last one.
+//
+// Caught mutants: each grant is checked; a check is repeated.
+func TestChecksOfGrantsAreFew(t *testing.T) {
+	inBubbleAllKinds(t, func(e *env) {
+		cfg := ttl(time.Minute)
+		a, f := e.Linked("a")
+		b := e.Client("b")
+		leave, leaves := e.script("mutex_leave"), atomic.Int64{}
+		_, err := f.Add(lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Match: func(cmd []string) bool {
+			if leave(cmd) {
+				leaves.Add(1)
+			}
+			return false
+		}})
+		must(e, err)
+		e.warmAll()
+		const rounds = 10
+		lease := e.try(e.mutex(a, "orders", cfg))
+		for range rounds {
+			next := e.inLine(e.mutex(b, "orders", cfg))
+			e.unlock(lease)
+			held := next.granted()
+			next = e.inLine(e.mutex(a, "orders", cfg))
+			e.unlock(held)
+			lease = next.granted()
+			e.Pass(100 * time.Millisecond)
+		}
+		last := e.inLine(e.mutex(b, "orders", cfg))
 		e.unlock(lease)
-		lockcoretest.MustFire(e, cut1)
-		lockcoretest.MustFire(e, cut2)
+		last.granted()
+		e.Pass(10 * time.Second)
+		if n := leaves.Load(); n != rounds+1+1 {
+			e.Errorf("%d releases sent %d requests, want one check more", rounds+1, n)
+		}
 	})
 }
 

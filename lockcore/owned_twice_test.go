@@ -273,8 +273,8 @@ func ownedTwice(e *env, mine string) {
 				continue
 			}
 			one, two := timeless(first), timeless(second)
-			if n, ok := first.(int64); ok && n > 0 && r.script == "owned_leave" {
-				one = strconv.FormatInt(1-n, 10) // the second time it is not mine any more: as declared
+			if n, _ := leaveReply(first); r.script == "owned_leave" {
+				one = strconv.FormatInt(min(n, 1-n), 10) // the second time it is not mine any more, and nothing is free: as declared
 			}
 			if one == "[8]" && r.args[2] == "look" {
 				two = strings.Replace(two, "[5]", one, 1) // it has left the line, and joins again to be told
@@ -357,8 +357,16 @@ func checkOwned(e *env, where, script, mine string, args []any, state ownedState
 				left++
 			}
 		}
-		if n, ok := answer.(int64); !ok || (n > 0) != held || held && n != 1+left || !held && n != -left {
+		n, check := leaveReply(answer)
+		if (n > 0) != held || held && n != 1+left || !held && n != -left {
 			complain("%d are left", left)
+		}
+		granted := false
+		for attempt := range after.entries {
+			granted = granted || before.entries[attempt] == ""
+		}
+		if granted != (check == 1000) || !granted && check != -1 {
+			complain("granted: %v, to be checked in %d ms", granted, check)
 		}
 		if after.entries[mine] != "" || inLine {
 			complain("not left")

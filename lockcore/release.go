@@ -88,3 +88,38 @@ func (c *Client) removeLease(l *Lease) {
 	delete(c.leases, l.a.number)
 	c.idle.Broadcast()
 }
+
+// checkLater repeats a leave after a time. A leave that grants the lock to a waiter says when
+// the grant ends. If the waiter's process is frozen, this process serves the next waiter then,
+// because nothing shows which of the others is alive. A later leave of the name replaces the
+// check, as it found that grant confirmed or ended.
+func (c *Client) checkLater(a *attempt, in time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return
+	}
+	name := a.keys.name
+	if former := c.checks[name]; former != nil {
+		former.Stop()
+	}
+	var check *time.Timer
+	check = time.AfterFunc(in+in/100+2*time.Millisecond, func() {
+		c.mu.Lock()
+		current := c.checks[name] == check
+		if current {
+			delete(c.checks, name)
+		}
+		c.mu.Unlock()
+		if current {
+			c.background(func(ctx context.Context) {
+				retry := c.newRetry(a.terms.timeout(), max(a.terms.ttl, tombTTL))
+				_ = retry.Do(ctx, wire.MayRetryLater, func() error {
+					_, err := a.sendLeave(ctx, false, retry.Timeout())
+					return err
+				})
+			})
+		}
+	})
+	c.checks[name] = check
+}

@@ -272,7 +272,7 @@ func TestLapsesToTheMillisecond(t *testing.T) {
 			listener := e.Raw.Subscribe(e.Context(), "noonlock:ch:ALIVE")
 			_, err := listener.Receive(e.Context())
 			must(e.env, err)
-			ask("a release", "mutex_leave", k, []any{me, 0, keep.Milliseconds()}, "1 "+of(unknown), "1 "+of())
+			ask("a release", "mutex_leave", k, []any{me, 0, keep.Milliseconds()}, "[1 1000] "+of(unknown), "[1 1000] "+of())
 			must(e.env, listener.Close())
 		}
 	})
@@ -285,7 +285,7 @@ func TestGrantsToTheMillisecond(t *testing.T) {
 		k := e.scriptKeys("orders")
 		must(e.env, e.Raw.Set(e.Context(), k[0], me, minute).Err())
 		e.line("orders", unknown, -minute, minute)
-		e.wants("release", e.run("mutex_leave", k, me, 0, keep.Milliseconds()), "1")
+		e.wants("release", e.run("mutex_leave", k, me, 0, keep.Milliseconds()), "[1 1000]")
 		e.wants("the holder", e.Raw.Get(e.Context(), k[0]).Val(), unknown)
 		e.wants("its TTL", e.left(k[0]), time.Second.String())
 		e.wants("the counter of tokens", e.Raw.Get(e.Context(), k[1]).Val(), strconv.FormatInt(e.now.UnixMicro(), 10))

@@ -211,7 +211,7 @@ func TestScriptsTwiceInEveryState(t *testing.T) {
 					continue
 				}
 				one, two := timeless(first), timeless(second)
-				if r.script == "mutex_leave" && two == "0" {
+				if n, _ := leaveReply(second); r.script == "mutex_leave" && n == 0 {
 					two = one // the second time it is not mine any more: as declared
 				}
 				if one != two {
@@ -224,6 +224,18 @@ func TestScriptsTwiceInEveryState(t *testing.T) {
 			}
 		}
 	})
+}
+
+// leaveReply splits the reply of a release into its number and the time (ms) after which the
+// caller is to check; -1 if there is nothing to check.
+func leaveReply(answer any) (n, check int64) {
+	list, ok := answer.([]any)
+	if !ok || len(list) != 2 {
+		list = []any{answer, int64(-1)}
+	}
+	n, _ = list[0].(int64)
+	check, _ = list[1].(int64)
+	return n, check
 }
 
 // promptly does something again until it took less than half of the second that a grant
@@ -282,7 +294,11 @@ func checkRun(t testing.TB, where, script string, args []any, state lineState, b
 			complain("renew changed something")
 		}
 	case "mutex_leave":
-		if (answer == int64(1)) != (state.lock == me) || after.lock == me || slices.Contains(after.queue, me) {
+		n, check := leaveReply(answer)
+		if granted := after.lock != "" && after.lock != before.lock; granted != (check == 1000) || !granted && check != -1 {
+			complain("granted: %v, to be checked in %d ms", granted, check)
+		}
+		if (n == 1) != (state.lock == me) || after.lock == me || slices.Contains(after.queue, me) {
 			complain("not left")
 		}
 		if args[1] != 0 && !after.tomb {

@@ -10,7 +10,9 @@
 -- ARGV[2] bury    ms, TTL of the tombstone, '0' for none
 -- ARGV[3] keep    ms, TTL of the token counter after a grant
 --
--- Returns 1 the lock was mine and is released, 0 it was not mine.
+-- Returns 1 the lock was mine and is released, 0 it was not mine. If a waiter was granted
+-- the lock, or there is more to do, that number is in a list: {number, check}. Send the
+-- request again in check ms. It finds a grant that was not confirmed.
 --
 -- Twice is safe: the second time nothing is mine, and the next waiter is granted
 -- the lock only while it is free. The DEL comes first, so that it works while
@@ -41,7 +43,8 @@ if ARGV[2] ~= '0' then
   redis.call('SET', KEYS[5], '1', 'PX', ARGV[2])
 end
 if redis.call('EXISTS', lock) == 0 then
-  advance(lock, fence, ARGV[3], queue, seen, false, 0, server_ms())
+  local _, check = advance(lock, fence, ARGV[3], queue, seen, false, 0, server_ms())
+  return check and {released, check} or released
 elseif first == me then
   tell_head(lock, queue)
 end

@@ -12,6 +12,9 @@
 --
 -- Returns 1 + n   the entry was mine and is removed; my owner has n others
 --         -n      it was not mine; my owner has n entries
+-- If a waiter was granted an entry, or there is more to do, that number is in a list:
+-- {number, check}. Send the request again in check ms. It finds a grant that was not
+-- confirmed.
 --
 -- Twice is safe: the second time nothing is mine. Deletions come first, so that they
 -- work while the server is out of memory.
@@ -42,12 +45,12 @@ end
 if ARGV[2] ~= '0' then
   redis.call('SET', KEYS[5], '1', 'PX', ARGV[2])
 end
+local check
 if first and s then
-  serve(lock, fence, ARGV[3], queue, seen, kind, false, 0, now, not shorter and first)
+  local _, stop, _, granted = serve(lock, fence, ARGV[3], queue, seen, kind, false, 0, now, not shorter and first)
+  check = stop < 0 and 0 or granted and GRANT
 elseif first == me then
   tell_head(lock, queue) -- the name is in use by another kind of lock
 end
-if mine then
-  return 1 + s.count
-end
-return s and -s.count or 0
+local answer = mine and 1 + s.count or s and -s.count or 0
+return check and {answer, check} or answer

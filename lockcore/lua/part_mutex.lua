@@ -1,5 +1,7 @@
 -- advance grants a free mutex to the first waiter that is alive. Call it only while the
--- lock is free. It returns the token if that is `me`, and nil otherwise. A waiter that
+-- lock is free. It returns the token if that is `me`, and nil otherwise, and then in how
+-- many ms the caller should check the lock again: GRANT after a grant, 0 if there are more
+-- waiters to pass, nil if there is nothing to check. A waiter that
 -- has lapsed or that no message reaches is dropped from the queue, and joins again if
 -- it is alive. So are all waiters of a process that did not confirm a grant.
 -- One call passes 1000 waiters at most, some milliseconds; the next look continues.
@@ -30,11 +32,11 @@ local function advance(lock, fence, keep, queue, seen, me, ttl, now)
         if new and process_of(new) == process then
           tell_other(lock, queue, seen, process, GRANT, now)
         end
-        return nil
+        return nil, GRANT
       end
       silent[process] = true
     end
     drop(queue, seen, head)
   end
-  return nil
+  return nil, 0
 end
