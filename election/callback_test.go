@@ -385,7 +385,7 @@ func TestGoroutines(t *testing.T) { // not in parallel: it counts
 			all = append(all, e.replica(c, election.Config{}).run())
 		}
 		e.inLine(1)
-		e.Settle()
+		e.WaitIdle()
 		before := runtime.NumGoroutine()
 		for _, c := range clients {
 			for range each {

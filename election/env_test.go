@@ -273,7 +273,7 @@ func (e *env) lineUp(replicas ...*replica) {
 			e.inLine(int64(i))
 		}
 	}
-	e.Settle()
+	e.WaitIdle()
 }
 
 // trio is a leader and two candidates, each on a Client of its own.

@@ -106,7 +106,7 @@ func TestFault02_FrozenBetweenCheckAndWrite(t *testing.T) {
 		e.lineUp(a, b)
 		cut := f.Partition()
 		b.leads(1)
-		e.Settle()
+		e.WaitIdle()
 		close(frozen)
 		if !<-refused {
 			t.Errorf("the late write went through: %v", written)
@@ -136,7 +136,7 @@ func TestFault03_FrozenBeforeTheReply(t *testing.T) {
 				e.Bubble.StepClock(leaseDuration) // it has passed for the server, too
 				b.run().leads(1)
 				late.Lift()
-				e.Settle()
+				e.WaitIdle()
 				a.never()
 				e.inLine(1) // it has asked anew
 				must(e, b.le.Resign(e.Context()))

@@ -46,7 +46,7 @@ func TestFault40_ThousandCandidates(t *testing.T) {
 			}
 			before, begin := acquires.Load(), e.Clock()
 			must(e, r.le.Resign(e.Context()))
-			e.Settle()
+			e.WaitIdle()
 			if n := acquires.Load() - before; n > 2 || e.Clock() != begin {
 				t.Fatalf("hand-over %d took %d acquires and %v", i, n, e.Clock()-begin)
 			}
@@ -100,8 +100,8 @@ func TestFault50_StopsRaceStarts(t *testing.T) {
 		e.Until("no lock and no line are left", func() bool {
 			left := 0
 			for i := range 4 {
-				stem := fmt.Sprintf("noonlock:{election/%s%d}:", electionName, i)
-				n, err := e.Raw.Exists(e.Context(), stem+"lock", stem+"queue").Result()
+				prefix := fmt.Sprintf("noonlock:{election/%s%d}:", electionName, i)
+				n, err := e.Raw.Exists(e.Context(), prefix+"lock", prefix+"queue").Result()
 				must(e, err)
 				left += int(n)
 			}

@@ -302,7 +302,7 @@ func TestFault37_ClocksOfReplicasDiffer(t *testing.T) {
 				e.inLine(2)
 				begin := e.Clock()
 				must(e, r.le.Resign(e.Context()))
-				e.Settle()
+				e.WaitIdle()
 				if took := e.Clock() - begin; took != 0 {
 					t.Errorf("the hand-over took %v", took)
 				}

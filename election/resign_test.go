@@ -324,7 +324,7 @@ func TestOnNewLeaderInOrder(t *testing.T) {
 				}
 			}
 			must(e, all[i%10].le.Resign(e.Context()))
-			e.Settle() // the next one leads, and no time has passed
+			e.WaitIdle() // the next one leads, and no time has passed
 			if !all[(i+1)%10].le.IsLeader() {
 				t.Fatalf("%s does not lead", all[(i+1)%10].le.Identity())
 			}

@@ -45,7 +45,7 @@ func TestManyTimingsFewConnections(t *testing.T) {
 		}
 		c := e.ClientWith(opt, lockcore.Config{})
 		e.unlock(e.try(e.mutex(c, "first", ttl(time.Second))))
-		e.Settle()
+		e.WaitIdle()
 		goroutines := runtime.NumGoroutine()
 		var leases []*lockcore.Lease
 		for i := range 600 {

@@ -202,7 +202,7 @@ func (e *env) inLine(m locker) *pending {
 	if p.over() {
 		e.Fatalf("Lock returned instead of standing in line: %v, %v", p.lease, p.err)
 	}
-	e.Settle()
+	e.WaitIdle()
 	return p
 }
 

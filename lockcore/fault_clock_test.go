@@ -135,7 +135,7 @@ func TestFault67_ThousandsEndAtOneInstant(t *testing.T) {
 				e.Fatalf("a context was done %s late", late)
 			}
 		}
-		e.Settle()
+		e.WaitIdle()
 		if early.Load() > 0 || called.Load() != n {
 			e.Errorf("%d functions were called; contexts that were not done then: %d", called.Load(), early.Load())
 		}

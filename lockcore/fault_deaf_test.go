@@ -28,7 +28,7 @@ func TestFault73_DeafSubscription(t *testing.T) {
 			value := e.Raw.ZRange(e.Context(), e.key("other", "queue"), 0, -1).Val()[0]
 			waiter.cancel()
 			_, _ = waiter.wait()
-			e.Settle()
+			e.WaitIdle()
 			e.unlock(holder)
 			if strings.Contains(value, ".t") {
 				return "heard"

@@ -151,7 +151,7 @@ func TestFault69_DialFailsInItsOwnWay(t *testing.T) {
 				opt := e.Bubble.Options()
 				opt.Dialer = func(context.Context, string, string) (net.Conn, error) { return nil, fail }
 				c := e.ClientWith(opt, lockcore.Config{})
-				e.Settle()
+				e.WaitIdle()
 				before := runtime.NumGoroutine()
 				var wg sync.WaitGroup
 				for i := range 300 {
@@ -163,7 +163,7 @@ func TestFault69_DialFailsInItsOwnWay(t *testing.T) {
 					})
 				}
 				wg.Wait()
-				e.Settle()
+				e.WaitIdle()
 				if n := runtime.NumGoroutine() - before; n > 10 {
 					e.Errorf("%d goroutines stay behind", n)
 				}
@@ -197,7 +197,7 @@ func TestFault69_TakenBackByFew(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		e.Settle()
+		e.WaitIdle()
 		if n := runtime.NumGoroutine() - before; n > 100 {
 			e.Errorf("%d goroutines take back what 2000 calls may have left", n)
 		}

@@ -127,7 +127,7 @@ func (e *env) subscribed(m locker) {
 func (e *env) barrier(_ *lockcoretest.Faults) {
 	e.Helper()
 	if e.Bubble != nil {
-		e.Settle()
+		e.WaitIdle()
 		return
 	}
 	// Only the server shows that it has read the last byte: its count of executed scripts
@@ -193,7 +193,7 @@ func TestFault50_CancelsLeaveNoTombstones(t *testing.T) {
 				all = append(all, e.goLock(e.mutex(c, "orders", ttl(10*time.Minute))))
 			}
 			e.Until("all stand in line", func() bool { return e.lineLength("orders") == waiters })
-			e.Settle()
+			e.WaitIdle()
 			for _, p := range all[1:] {
 				p.cancel()
 			}

@@ -95,7 +95,7 @@ func TestFault64_NoLinesAboutDials(t *testing.T) { //nolint:paralleltest // go-r
 		e.try(e.mutex(c, "held", ttl(2*time.Second)))
 		e.try(e.mutex(e.Client("b"), "orders", ttl(time.Hour)))
 		w := e.inLine(e.mutex(c, "orders", ttl(2*time.Second)))
-		e.Settle()
+		e.WaitIdle()
 		before := testenv.DependencyLog.String()
 		refused := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.RefuseDial})
 		f.Cut()

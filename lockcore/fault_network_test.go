@@ -34,7 +34,7 @@ func TestFault07_Blackhole(t *testing.T) {
 		}
 		left := e.pttl("orders")
 		f.Heal()
-		e.Settle()
+		e.WaitIdle()
 		if e.pttl("orders") > left || next.Context().Err() != nil {
 			e.Errorf("the late requests of the old holder changed the lock: %v left, then %v", left, e.pttl("orders"))
 		}
@@ -104,7 +104,7 @@ func TestFault09_LatencyNearTheTTL(t *testing.T) {
 		rule := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayReply, Delay: 40 * time.Millisecond, Match: e.script("mutex_acquire")})
 		_, err := m.TryLock(e.Context())
 		mustIs(e, err, lockcore.ErrNotAcquired, lockcore.ErrLeaseExpired)
-		e.Settle()
+		e.WaitIdle()
 		if e.stored("orders") != "" {
 			e.Error("the lock was not given back")
 		}
@@ -165,7 +165,7 @@ func TestFault45_CancelInMidRead(t *testing.T) {
 			ctx, cancel := context.WithCancel(e.Context())
 			result := make(chan error, 1)
 			go func() { result <- call(ctx) }()
-			e.Settle()
+			e.WaitIdle()
 			before := e.Clock()
 			cancel()
 			mustIs(e, <-result, context.Canceled, lockcore.ErrUnknown)

@@ -122,7 +122,7 @@ func TestFault03_FrozenBetweenRequestAndReply(t *testing.T) {
 					lease, err := m.TryLock(e.Context())
 					done <- result{lease, err}
 				}()
-				e.Settle()
+				e.WaitIdle()
 				if rule.Fired() != 1 || e.stored("orders") == "" {
 					e.Fatal("the reply is not held back")
 				}
@@ -178,7 +178,7 @@ func TestFault04_RenewalsStarve(t *testing.T) {
 			e.Errorf("it ended at %v, its deadline was %v", at, deadline)
 		}
 		e.Bubble.Unhang()
-		e.Settle()
+		e.WaitIdle()
 		// The hanging renewals have now been executed. They revive nothing.
 		if lease.Context().Err() == nil || lease.Remaining() != 0 {
 			e.Error("a late reply has revived the lease")
@@ -206,7 +206,7 @@ func TestFault04_LateReplyRevivesNothing(t *testing.T) {
 		// The process is paused past its deadline: no timer runs.
 		clock.Advance(lease.Remaining() + time.Millisecond)
 		late.Lift()
-		e.Settle()
+		e.WaitIdle()
 		if lease.Context().Err() == nil || lease.Remaining() != 0 {
 			e.Errorf("the late reply revived the lease for %v", lease.Remaining())
 		}

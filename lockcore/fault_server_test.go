@@ -90,7 +90,7 @@ func emptied(e *env, empty func()) {
 		e.Errorf("token %d after %d", next.Token(), lease.Token())
 	}
 	mustIs(e, lease.Unlock(e.Context()), lockcore.ErrNotHeld, lockcore.ErrLeaseLost)
-	e.Settle()
+	e.WaitIdle()
 	if next.Context().Err() != nil || e.stored("orders") == "" {
 		e.Error("the loser's Unlock took the lock from its successor")
 	}
@@ -114,7 +114,7 @@ func TestFault23_ForeignDelete(t *testing.T) {
 			e.Errorf("the successor's lock ends in %v: the loser renewed it", left)
 		}
 		mustIs(e, lease.Unlock(e.Context()), lockcore.ErrNotHeld)
-		e.Settle()
+		e.WaitIdle()
 		if e.stored("orders") == "" || next.Context().Err() != nil {
 			e.Error("the loser released the successor's lock")
 		}

@@ -62,7 +62,7 @@ func TestNoRenewal(t *testing.T) {
 		}
 		err := lease.Unlock(e.Context())
 		mustIs(e, err, lockcore.ErrNotHeld, lockcore.ErrLeaseExpired)
-		e.Settle()
+		e.WaitIdle()
 		if next.Context().Err() != nil || e.stored("orders") == "" {
 			e.Error("the late Unlock of the expired lease released the next one's lock")
 		}
@@ -323,7 +323,7 @@ func TestFault52_ReleaseAfterSlowWork(t *testing.T) {
 				return nil
 			})
 		}()
-		e.Settle()
+		e.WaitIdle()
 		waiter := e.inLine(e.mutex(other, "orders", lockcore.LeaseConfig{}))
 		cancel()
 		lease := waiter.granted()
@@ -384,7 +384,7 @@ func TestFault48_ThreeWaysToUnlockWrongly(t *testing.T) {
 		err = expired.Unlock(e.Context())
 		mustIs(e, err, lockcore.ErrNotHeld, lockcore.ErrLeaseExpired)
 		mustNotBe(e, err, lockcore.ErrReleased, lockcore.ErrLeaseLost, lockcore.ErrClosed)
-		e.Settle()
+		e.WaitIdle()
 		if holder.Context().Err() != nil || e.stored("orders") == "" {
 			e.Error("a wrong Unlock took the lock from its holder")
 		}

@@ -131,7 +131,7 @@ func TestHeadTakesOverAtTheHoldersEnd(t *testing.T) {
 		if _, err := one.wait(); err == nil {
 			e.Fatal("got the lock")
 		}
-		e.Settle()
+		e.WaitIdle()
 		died := e.Clock()
 		f.Partition()
 		f.Cut()
@@ -273,7 +273,7 @@ func TestWaitersLookOncePerTTL(t *testing.T) {
 		e.try(e.mutex(a, "orders", cfg))
 		e.inLine(e.mutex(b, "orders", cfg)) // the head
 		e.inLine(e.mutex(b, "orders", cfg))
-		e.Settle()
+		e.WaitIdle()
 		looks := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Delay: time.Nanosecond, Match: e.script("mutex_acquire")})
 		e.Pass(1000 * time.Second)
 		// 100 TTLs: the second looks every 9.9 to 12.1 s; the head also at the

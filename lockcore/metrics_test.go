@@ -174,7 +174,7 @@ func TestGrantOvertakesReply(t *testing.T) {
 		handovers := metric(e, reg, "noonlock_handover_seconds")
 		late := faults.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayReply, Match: e.script("mutex_acquire"), Count: 1})
 		grant(func() {
-			e.Settle()
+			e.WaitIdle()
 			late.Lift()
 		})
 		if got := metric(e, reg, "noonlock_handover_seconds"); got != handovers+1 {

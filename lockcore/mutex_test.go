@@ -265,7 +265,7 @@ func TestPrefixesKeepClientsApart(t *testing.T) {
 		waiter := e.goLock(e.mutex(a, "orders", ttl(5*time.Second)))
 		e.Until("it stands in line", func() bool { return e.Exists("team-a:{orders}:queue") })
 		e.unlock(two)
-		e.Settle()
+		e.WaitIdle()
 		if waiter.over() {
 			e.Fatal("a release under one prefix served the line of another")
 		}

@@ -103,7 +103,7 @@ func TestNewHeadIsTold(t *testing.T) {
 			if _, err := p.wait(); err == nil {
 				e.Fatal("got the lock")
 			}
-			e.Settle()
+			e.WaitIdle()
 		}
 		died := e.Clock()
 		f.Partition()
@@ -240,7 +240,7 @@ func TestOwnerTwiceInLineIsServedOnce(t *testing.T) {
 		if one.Token() != two.Token() || one.Token() < read.Token() {
 			e.Errorf("tokens %d of the reader, %d and %d of the writer", read.Token(), one.Token(), two.Token())
 		}
-		e.Settle()
+		e.WaitIdle()
 		if behind.over() {
 			e.Error("another reads while one writes")
 		}

@@ -143,7 +143,7 @@ func TestRWMutexOrderOfArrival(t *testing.T) {
 			e.Error("two readers share a token")
 		}
 		e.unlock(readers[0])
-		e.Settle()
+		e.WaitIdle()
 		if w2.over() {
 			e.Fatal("a writer came in while one reads")
 		}
@@ -248,7 +248,7 @@ func TestDowngrade(t *testing.T) {
 			e.Errorf("after a renewal: %v; the writer came in: %v", lease.Context().Err(), writer.over())
 		}
 		e.unlock(lease)
-		e.Settle()
+		e.WaitIdle()
 		if writer.over() {
 			e.Error("a writer came in while one reads")
 		}

@@ -195,9 +195,9 @@ func protect(log logr.Logger, work func() error) error {
 // tokenSeen returns the token that a resource has seen, if err has a method TokenSeen.
 // Otherwise it returns 0.
 func tokenSeen(err error) uint64 {
-	var tells interface{ TokenSeen() uint64 }
-	if errors.As(err, &tells) {
-		return tells.TokenSeen()
+	var seer interface{ TokenSeen() uint64 }
+	if errors.As(err, &seer) {
+		return seer.TokenSeen()
 	}
 	return 0
 }

@@ -71,7 +71,7 @@ func (k *Keeper) Close() {
 // lost completes the end of leases whose time is over.
 func (k *Keeper) lost(leases []*Lease) {
 	for _, l := range leases {
-		l.settle()
+		l.cleanUp()
 	}
 	for _, l := range leases {
 		l.holder.Lost(l.ending.cause())

@@ -111,12 +111,12 @@ func (l *Lease) End(cause error) bool {
 		return false
 	}
 	l.endBound()
-	l.settle()
+	l.cleanUp()
 	return true
 }
 
 // expire ends a lease whose time is over. It returns false if the lease is still valid or
-// has ended before. The caller then calls endBound and settle.
+// has ended before. The caller then calls endBound and cleanUp.
 func (l *Lease) expire() bool {
 	now := l.k.clock.Ticks()
 	if now < l.until() {
@@ -148,8 +148,9 @@ func (l *Lease) endBound() {
 	}
 }
 
-// settle completes the end of a lease: it removes the schedules and ends derived contexts.
-func (l *Lease) settle() {
+// cleanUp completes the end of a lease: it removes the lease from the
+// schedules and ends derived contexts.
+func (l *Lease) cleanUp() {
 	l.k.expiry.remove(l)
 	l.k.renewals.remove(l)
 	l.ending.follow()

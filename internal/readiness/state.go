@@ -60,11 +60,11 @@ func (s *State) set(running bool, err error, until time.Time) {
 
 // Works records a success that is valid for the given time. It reports whether a failure
 // was logged before it.
-func (s *State) Works(stands time.Duration) (again bool) {
+func (s *State) Works(valid time.Duration) (again bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	again = s.logged != ""
-	s.err, s.until, s.logged = nil, time.Now().Add(min(stands, forever)), ""
+	s.err, s.until, s.logged = nil, time.Now().Add(min(valid, forever)), ""
 	return again
 }
 

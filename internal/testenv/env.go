@@ -204,9 +204,9 @@ func (e *Env) Knows(command string) bool {
 	return len(list) == 1 && list[0] != nil
 }
 
-// Heard returns the messages that a subscription has received since the last call, as
+// Received returns the messages that a subscription has received since the last call, as
 // "channel payload". channel must be one of its channels.
-func (e *Env) Heard(sub *redis.PubSub, channel string) (all []string) {
+func (e *Env) Received(sub *redis.PubSub, channel string) (all []string) {
 	e.Helper()
 	const end = "end of messages"
 	Must(e, e.Raw.Publish(e.Context(), channel, end).Err())
@@ -220,9 +220,9 @@ func (e *Env) Heard(sub *redis.PubSub, channel string) (all []string) {
 	}
 }
 
-// Settle waits until all goroutines in the bubble are blocked. On a real server it does
+// WaitIdle waits until all goroutines in the bubble are blocked. On a real server it does
 // nothing; use Until.
-func (e *Env) Settle() {
+func (e *Env) WaitIdle() {
 	if e.Bubble != nil {
 		synctest.Wait()
 	}
@@ -236,7 +236,7 @@ func (e *Env) Until(what string, condition func() bool) {
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		e.Settle()
+		e.WaitIdle()
 		if condition() {
 			return
 		}

@@ -13,7 +13,7 @@ import (
 // connection may be up and carry nothing, or lead to a server that was demoted.
 //
 //	begin, doubt ──► testing ──► proved
-//	                    ├─ not counted, not heard ──► a new connection, tested again
+//	                    ├─ not counted or received ─► a new connection, tested again
 //	                    ├─ no answer ──► tested again after a pause
 //	                    └─ refused ──► not trusted, until the next connection
 
@@ -38,7 +38,7 @@ type receipt int
 
 const (
 	receiptProved  receipt = iota
-	receiptAbsent          // the message was not counted, or not heard
+	receiptAbsent          // the message was not counted, or not received
 	receiptUnknown         // PUBLISH was not answered
 	receiptRefused         // PUBLISH is not allowed
 )
@@ -208,5 +208,5 @@ func (s *Subscription) publishToSelf() receipt {
 }
 
 func (r receipt) String() string {
-	return [...]string{"proved", "a message was not counted or not heard", "PUBLISH was not answered", "PUBLISH was refused"}[r]
+	return [...]string{"proved", "a message was not counted or not received", "PUBLISH was not answered", "PUBLISH was refused"}[r]
 }

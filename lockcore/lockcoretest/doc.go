@@ -37,7 +37,7 @@
 //	every connection is cut                    Faults.Cut
 //	no connection can be made                  RefuseDial
 //	a blackhole both ways, for a while         Faults.Partition, then Heal
-//	a blackhole until TCP gives up             Partition, Cut, Heal
+//	a blackhole until TCP times out            Partition, Cut, Heal
 //	the server is stopped, its clock runs on   Redis.Hang, Unhang
 //	a restart with or without data             Redis.Restart; with time in between: Stop, Start
 //	the server's clock is set                  Redis.StepClock

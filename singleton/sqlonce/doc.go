@@ -33,7 +33,7 @@
 //     busy database) and in several. Only one call is committed. fn must set its results anew
 //     in each call.
 //   - The ledger of the job is not read. A late holder may commit a tick that the ledger has
-//     given up, unless a greater token was seen before.
+//     abandoned, unless a greater token was seen before.
 //   - fn must not end the transaction: not with Commit or Rollback of tx, not with SQL (COMMIT,
 //     ROLLBACK, AND CHAIN), and on MySQL and MariaDB not with a statement that commits
 //     implicitly (BEGIN, DDL, LOCK TABLES, SET autocommit = 1). Later statements are outside

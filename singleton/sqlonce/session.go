@@ -14,7 +14,7 @@ import (
 
 // grace is how long Do waits for the reply to COMMIT or ROLLBACK after its context is done.
 // Drivers set no deadline for these two, so without a limit the wait could last until TCP
-// gives up.
+// times out.
 const grace = 2 * time.Second
 
 // A session is one transaction on its own connection, with the time limits of the Config.

@@ -66,20 +66,20 @@ const (
 )
 
 // A lockClient is one process: an attempt (attempt.go) or its lease (lease.go), and one
-// background task that releases an attempt (client.go, release.go).
+// background task that releases an attempt (client.go).
 type lockClient struct {
-	phase   phase
-	slot    uint8
-	op      lineOp // asking: for what
-	transit transit
-	answer  int8
-	age     uint8 // ticks since t0 of the request, at most the TTL, after which no validity is left
-	open    bool  // attempt.unanswered: an acquire was not answered
-	owes    bool  // attempt.mayBeStored: the attempt may exist on the server
-	placed  bool  // the client knows attempt.place
-	again   uint8 // makeLease: answers that arrived too late
-	belief  uint8 // ticks for which the client takes the lease as valid
-	reads   bool  // the hold was downgraded
+	phase       phase
+	slot        uint8
+	op          lineOp // asking: for what
+	transit     transit
+	answer      int8
+	age         uint8 // ticks since t0 of the request, at most the TTL, after which no validity is left
+	open        bool  // attempt.unanswered: an acquire was not answered
+	mayBeStored bool  // attempt.mayBeStored: the attempt may exist on the server
+	placed      bool  // the client knows attempt.place
+	again       uint8 // makeLease: answers that arrived too late
+	belief      uint8 // ticks for which the client takes the lease as valid
+	reads       bool  // the hold was downgraded
 
 	renewal   transit
 	renewAge  uint8
@@ -293,61 +293,61 @@ func (m *lockModel) settleDown(s lockState) lockState {
 	return s
 }
 
-// unknown applies an ErrUnknown error to an attempt (attempt.ask).
+// unknown applies an ErrUnknown error to an attempt (attempt.sendAcquire).
 func (c *lockClient) unknown() {
-	c.open, c.owes, c.transit, c.answer, c.age = true, true, nowhere, 0, 0
+	c.open, c.mayBeStored, c.transit, c.answer, c.age = true, true, nowhere, 0, 0
 }
 
-// forget models Client.forget. It returns false if the model has no free background task.
-func (c *lockClient) forget() bool {
-	if c.owes {
+// abandon models Client.abandon. It returns false if the model has no free background task.
+func (c *lockClient) abandon() bool {
+	if c.mayBeStored {
 		if c.back != opNone {
 			return false
 		}
 		c.leaves()
 	}
-	c.rest()
+	c.removeAttempt()
 	return true
 }
 
-// rest removes the client's attempt.
-func (c *lockClient) rest() {
+// removeAttempt removes the client's attempt.
+func (c *lockClient) removeAttempt() {
 	*c = lockClient{back: c.back, backSlot: c.backSlot, backTrans: c.backTrans, unburied: c.unburied}
 }
 
-// deliver models the client's handling of the answer to its acquire (attempt.ask, Mutex.settle,
-// Mutex.lock).
+// deliver models the client's handling of the answer to its acquire (attempt.sendAcquire,
+// Mutex.makeLease, Mutex.waitInQueue).
 func (c *lockClient) deliver(code int8, ttl uint8) (ok bool, broken string) {
 	age := c.age
 	c.transit, c.answer, c.age = nowhere, 0, 0
 	if code <= 3 {
-		c.owes = true
+		c.mayBeStored = true
 	}
 	switch code {
 	case 1:
 		if age < ttl {
 			slot, open := c.slot, c.open
-			c.rest()
-			c.phase, c.slot, c.open, c.owes = holding, slot, open, true
+			c.removeAttempt()
+			c.phase, c.slot, c.open, c.mayBeStored = holding, slot, open, true
 			c.belief = ttl - age
 			return true, ""
 		}
-		// settle repeats the request with the mode `try`, three times in total.
+		// makeLease repeats the request with the mode `try`, three times in total.
 		if c.again++; c.again == 3 {
-			return c.forget(), ""
+			return c.abandon(), ""
 		}
 		c.phase, c.op = asking, opTry
 	case 2, 3:
 		c.phase, c.op, c.placed, c.again = waiting, opNone, true, 0
 	case 4:
-		return c.forget(), ""
+		return c.abandon(), ""
 	case 5:
 		c.phase, c.op = asking, opJoin
 		if c.placed {
 			c.op = opRejoin
 		}
 	case 8:
-		return c.forget(), ""
+		return c.abandon(), ""
 	case 6:
 		return true, "an attempt that was not aborted was refused as aborted"
 	default:
@@ -435,7 +435,7 @@ func (m *lockModel) steps(s lockState, worker int, emit func(step, lockState, st
 			switch c.transit {
 			case nowhere: // askUntil: retry, or stop
 				request(c.op, func(*lockClient) {})
-				simple(stepGiveUp, func(_ *lockState, c *lockClient) bool { return c.forget() })
+				simple(stepGiveUp, func(_ *lockState, c *lockClient) bool { return c.abandon() })
 			case sent:
 				ask(s, stepArrives, c.op, func(_ *lockState, c *lockClient, code int8) (bool, string) { return c.deliver(code, ttlTicks(p)) })
 				if mayFail {
@@ -457,14 +457,14 @@ func (m *lockModel) steps(s lockState, worker int, emit func(step, lockState, st
 			}
 		case waiting:
 			request(opLook, func(*lockClient) {})
-			simple(stepGiveUp, func(_ *lockState, c *lockClient) bool { return c.forget() })
+			simple(stepGiveUp, func(_ *lockState, c *lockClient) bool { return c.abandon() })
 		case holding:
 			m.renewals(s, p, ask, emitted)
 			simple(stepRelease, func(to *lockState, _ *lockClient) bool { return to.release(p) })
 			if m.down.source != "" && !m.kind.reads(me) {
 				downgrade := func(_ *lockState, c *lockClient, code int8) (bool, string) {
 					if c.reads = true; code == 0 {
-						c.rest()
+						c.removeAttempt()
 					}
 					return true, ""
 				}
@@ -485,7 +485,7 @@ func (m *lockModel) steps(s lockState, worker int, emit func(step, lockState, st
 				if c.renewal == sent && !to.addLate(opRenew, me) {
 					return false
 				}
-				c.rest()
+				c.removeAttempt()
 				return true
 			})
 		}
@@ -515,7 +515,7 @@ func (m *lockModel) steps(s lockState, worker int, emit func(step, lockState, st
 	if m.loses && m.atlas.fact(s.world).fence && s.faults < m.faults {
 		to := s
 		to.faults++
-		to.world = m.atlas.change(s.world, 1, func(w world) world { return normal(m, w.with(key{name: stem + "fence"}), tick) })
+		to.world = m.atlas.change(s.world, 1, func(w world) world { return normal(m, w.with(key{name: keyPrefix + "fence"}), tick) })
 		to = m.pass(to, 1)
 		emitted(step{stepLoss, 0, 0}, to, "")
 	}
@@ -524,7 +524,7 @@ func (m *lockModel) steps(s lockState, worker int, emit func(step, lockState, st
 	}
 }
 
-// renewals models the keeper's renewals of a lease (keeper.renew, Lease.renewed).
+// renewals models the keeper's renewals of a lease (Keeper and Lease of internal/lease).
 func (m *lockModel) renewals(s lockState, p int,
 	ask func(lockState, uint8, lineOp, func(*lockState, *lockClient, int8) (bool, string)), emit func(step, lockState, string),
 ) {
@@ -532,7 +532,7 @@ func (m *lockModel) renewals(s lockState, p int,
 		age := c.renewAge
 		c.renewal, c.renewAge, c.renewed = nowhere, 0, 0
 		if code == 1 {
-			// Lease.extend: only while the lease is valid, and it never shortens it.
+			// Lease.Extend: only while the lease is valid, and it never shortens it.
 			if ttl := ttlTicks(p); age < ttl {
 				c.belief = max(c.belief, ttl-age)
 			}
@@ -540,10 +540,10 @@ func (m *lockModel) renewals(s lockState, p int,
 		}
 		// Client.noteLoss: an acquire in flight must not acquire again.
 		if c.open {
-			c.owes = true
-			return c.forget(), ""
+			c.mayBeStored = true
+			return c.abandon(), ""
 		}
-		c.rest()
+		c.removeAttempt()
 		return true, ""
 	}
 	who := uint8(p)
@@ -586,7 +586,7 @@ func (s *lockState) release(p int) bool {
 		return false
 	}
 	c.leaves()
-	c.rest()
+	c.removeAttempt()
 	return true
 }
 
@@ -599,7 +599,7 @@ func (c *lockClient) leaves() {
 	}
 }
 
-// behind models Client.takeBack, release and giveBack, and Client.granted for an attempt that
+// behind models Client.withdraw, and Client.hold for an attempt that
 // has ended.
 func (m *lockModel) behind(s lockState, p, worker int, emit func(step, lockState, string)) {
 	c, who := s.c[p], uint8(p)

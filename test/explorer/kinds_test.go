@@ -31,12 +31,12 @@ func (mutex) reads(attemptID) bool { return false }
 func (mutex) numbers(*key, func(meaning, string) string) {}
 
 func (k mutex) holders(w world, h hearing) []holder {
-	lock, ok := w.get(stem + "lock")
+	lock, ok := w.get(keyPrefix + "lock")
 	if !ok {
 		return nil
 	}
 	// While the lock is held, no other attempt gets a token: the counter equals the holder's.
-	fence, _ := w.get(stem + "fence")
+	fence, _ := w.get(keyPrefix + "fence")
 	token := ""
 	if len(fence.pairs) > 0 {
 		token = fence.pairs[0].value
@@ -109,7 +109,7 @@ func (owned) numbers(k *key, visit func(meaning, string) string) {
 
 func (k owned) holders(w world, _ hearing) []holder {
 	var all []holder
-	lock, _ := w.get(stem + "lock")
+	lock, _ := w.get(keyPrefix + "lock")
 	for _, p := range lock.pairs {
 		end, writes, entry := ownedScore(p)
 		if left := end - base; entry && left > 0 {

@@ -15,7 +15,7 @@ const (
 	buryMillis = 300_000
 	keep       = "7200000" // TTL of the counter of tokens, in ms
 
-	stem = "n:{x}:"
+	keyPrefix = "n:{x}:"
 )
 
 // ttlTicks returns the number of steps until a lease of a process ends.
@@ -101,7 +101,7 @@ type rules struct {
 }
 
 func (r rules) lasting(name string) bool {
-	return name == stem+"fence" || strings.HasPrefix(name, stem+"tomb")
+	return name == keyPrefix+"fence" || strings.HasPrefix(name, keyPrefix+"tomb")
 }
 
 func (r rules) numbers(k *key, visit func(meaning, string) string) {
@@ -113,7 +113,7 @@ func (r rules) numbers(k *key, visit func(meaning, string) string) {
 	switch k.name {
 	case "~heard", "~granted":
 		each(instant)
-	case stem + "seen":
+	case keyPrefix + "seen":
 		for i, p := range k.pairs {
 			if p.name != "!" {
 				k.pairs[i].value = visit(instant, p.value)
@@ -126,11 +126,11 @@ func (r rules) numbers(k *key, visit func(meaning, string) string) {
 			}
 			k.pairs[i].value = notes.String()
 		}
-	case stem + "queue", "~place":
+	case keyPrefix + "queue", "~place":
 		each(score)
-	case stem + "fence", "~token":
+	case keyPrefix + "fence", "~token":
 		each(token)
-	case stem + "lock":
+	case keyPrefix + "lock":
 		r.kind.numbers(k, visit)
 	}
 }
@@ -149,7 +149,7 @@ func (r rules) tidy(w world) world {
 func (r rules) value(a attemptID) string { return r.kind.value(a, r.hearing) }
 
 func (r rules) tomb(a attemptID) string {
-	return fmt.Sprintf("%stomb:%c.%d", stem, 'A'+a.process(), a.slot()+1)
+	return fmt.Sprintf("%stomb:%c.%d", keyPrefix, 'A'+a.process(), a.slot()+1)
 }
 
 // derive computes frequently used facts of a world.
@@ -160,21 +160,21 @@ func (r rules) derive(w world) facts {
 			f.present |= 1 << a
 		}
 	}
-	_, f.fence = w.get(stem + "fence")
+	_, f.fence = w.get(keyPrefix + "fence")
 	return f
 }
 
 // present reports whether an attempt is in the lock or in the queue.
 func (r rules) present(w world, a attemptID) bool {
 	value := r.value(a)
-	if k, ok := w.get(stem + "lock"); ok {
+	if k, ok := w.get(keyPrefix + "lock"); ok {
 		for _, p := range k.pairs {
 			if strings.Contains(p.value, value) || p.name == value {
 				return true
 			}
 		}
 	}
-	k, _ := w.get(stem + "queue")
+	k, _ := w.get(keyPrefix + "queue")
 	_, ok := k.find(value)
 	return ok
 }
@@ -240,7 +240,7 @@ func (c lineCall) acquires() bool { return c.op >= opTry && c.op <= opLook }
 // request returns the text of a call.
 func (r rules) request(w world, c lineCall) (keys, argv []string) {
 	me, ttl := r.value(c.attempt), strconv.FormatInt(ttlMillis(c.attempt.process()), 10)
-	all := []string{stem + "lock", stem + "fence", stem + "queue", stem + "seen", r.tomb(c.attempt)}
+	all := []string{keyPrefix + "lock", keyPrefix + "fence", keyPrefix + "queue", keyPrefix + "seen", r.tomb(c.attempt)}
 	switch c.op {
 	case opNone, opTry, opJoin, opLook:
 	case opRenew:

@@ -8,7 +8,7 @@ import (
 )
 
 // tickModel models replicas that claim the ticks of one job with the real scripts. Each replica
-// follows the rules of lockcore's client (claim.go, run.go).
+// follows the rules of the ledger (claiming.go, claim.go).
 type tickModel struct {
 	tickRules
 	atlas     *atlas
@@ -42,19 +42,19 @@ type lateTick struct {
 // A tickClient is one replica: its current claim or run, and one that it releases in the
 // background.
 type tickClient struct {
-	phase   phase // idle, asking (to claim), holding (running), spent, dead
-	slot    uint8
-	tick    uint8
-	known   uint8 // the newest tick that it knows to be accounted for; 0: none
-	transit transit
-	age     uint8
-	again   uint8
-	open    bool // attempt.open
-	owes    bool // attempt.owes
-	belief  uint8
-	back    tickOp // abandon or stop
-	backAt  uint8  // slot
-	backFor uint8  // tick
+	phase       phase // idle, asking (to claim), holding (running), spent, dead
+	slot        uint8
+	tick        uint8
+	known       uint8 // the newest tick that it knows to be accounted for; 0: none
+	transit     transit
+	age         uint8
+	again       uint8
+	open        bool // attempt.unanswered
+	mayBeStored bool // attempt.mayBeStored
+	belief      uint8
+	back        tickOp // abandon or stop
+	backAt      uint8  // slot
+	backFor     uint8  // tick
 }
 
 // lastSecond is the last second of the clock.
@@ -180,35 +180,35 @@ func (m *tickModel) settleDown(s tickState) tickState {
 	return s
 }
 
-// forget models Client.forget for a claim: the claim is abandoned in the background.
-func (c *tickClient) forget() bool {
-	if c.owes {
+// abandon models Client.abandon for a claim: the claim is abandoned in the background.
+func (c *tickClient) abandon() bool {
+	if c.mayBeStored {
 		if c.back != tickNone {
 			return false
 		}
 		c.back, c.backAt, c.backFor = tickAbandon, c.slot, c.tick
 	}
-	c.rest()
+	c.removeAttempt()
 	return true
 }
 
-func (c *tickClient) rest() {
+func (c *tickClient) removeAttempt() {
 	*c = tickClient{known: c.known, back: c.back, backAt: c.backAt, backFor: c.backFor}
 }
 
-// deliver models Ledger.claim's handling of an answer.
+// deliver models Ledger.Claim's handling of an answer.
 func (m *tickModel) deliver(s *tickState, p int, code int8) (ok bool, broken string) {
 	c := &s.c[p]
 	age := c.age
 	c.transit, c.age = nowhere, 0
 	if code != 1 {
-		return c.forget(), ""
+		return c.abandon(), ""
 	}
-	c.owes = true
+	c.mayBeStored = true
 	if age >= ttlTicks(p) {
 		// An answer without validity left never starts work: the request is repeated, three times.
 		if c.again++; c.again == 3 {
-			return c.forget(), ""
+			return c.abandon(), ""
 		}
 		return true, ""
 	}
@@ -265,7 +265,7 @@ func (m *tickModel) steps(s tickState, worker int, emit func(step, tickState, st
 				lost := from
 				lost.faults++
 				run(lost, tickStepClaimUnanswered, call, func(_ *tickState, c *tickClient, _ int8) (bool, string) {
-					c.open, c.owes = true, true
+					c.open, c.mayBeStored = true, true
 					return true, ""
 				})
 				to(lost, tickStepClaimSlow, func(_ *tickState, c *tickClient) (bool, string) { c.transit = sent; return true, "" })
@@ -290,19 +290,19 @@ func (m *tickModel) steps(s tickState, worker int, emit func(step, tickState, st
 		case asking:
 			if c.transit == nowhere {
 				claim(s)
-				to(s, tickStepGiveUp, func(_ *tickState, c *tickClient) (bool, string) { return c.forget(), "" })
+				to(s, tickStepGiveUp, func(_ *tickState, c *tickClient) (bool, string) { return c.abandon(), "" })
 				break
 			}
 			run(s, tickStepArrives, tickCall{tickClaim, me, c.tick, c.known}, func(s *tickState, _ *tickClient, code int8) (bool, string) { return m.deliver(s, p, code) })
 			to(s, tickStepTimeout, func(s *tickState, c *tickClient) (bool, string) {
-				c.open, c.owes, c.transit, c.age = true, true, nowhere, 0
+				c.open, c.mayBeStored, c.transit, c.age = true, true, nowhere, 0
 				return s.addLate(lateTick{tickClaim, me, c.tick, c.known}), ""
 			})
 		case holding, spent:
 			if c.phase == holding {
 				run(s, tickStepRenew, tickCall{tickRenew, me, c.tick, 0}, func(_ *tickState, c *tickClient, code int8) (bool, string) {
 					if c.belief = ttlTicks(p); code == 0 {
-						c.rest()
+						c.removeAttempt()
 					}
 					return true, ""
 				})
@@ -312,10 +312,10 @@ func (m *tickModel) steps(s tickState, worker int, emit func(step, tickState, st
 					})
 				}
 			} else {
-				to(s, tickStepWalkAway, func(_ *tickState, c *tickClient) (bool, string) { c.rest(); return true, "" })
+				to(s, tickStepWalkAway, func(_ *tickState, c *tickClient) (bool, string) { c.removeAttempt(); return true, "" })
 			}
 			done := tickCall{tickComplete, me, c.tick, 0}
-			run(s, tickStepComplete, done, func(_ *tickState, c *tickClient, _ int8) (bool, string) { c.rest(); return true, "" })
+			run(s, tickStepComplete, done, func(_ *tickState, c *tickClient, _ int8) (bool, string) { c.removeAttempt(); return true, "" })
 			if mayFail {
 				// The caller of Complete has finished its work: it only repeats the request.
 				run(failing, tickStepCompleteUnanswered, done, func(_ *tickState, c *tickClient, _ int8) (bool, string) {
@@ -332,7 +332,7 @@ func (m *tickModel) steps(s tickState, worker int, emit func(step, tickState, st
 					return false, ""
 				}
 				c.back, c.backAt, c.backFor = tickStop, c.slot, c.tick
-				c.rest()
+				c.removeAttempt()
 				return true, ""
 			})
 		case waiting, dead:
@@ -501,11 +501,11 @@ func (m *tickModel) round(s *tickState, worker int) (over bool, broken string) {
 					broken = b
 				}
 				if !ok {
-					c.rest()
+					c.removeAttempt()
 				}
 			case holding, spent:
 				call(tickCall{tickComplete, me, c.tick, 0})
-				c.rest()
+				c.removeAttempt()
 			case idle, waiting, dead:
 			}
 			if c.back != tickNone {

@@ -114,7 +114,7 @@ func (v *verdict) keys() {
 			v.broken("the key %s has no TTL", k.name)
 		}
 	}
-	lock, ok := v.w.get(stem + "lock")
+	lock, ok := v.w.get(keyPrefix + "lock")
 	last := int64(0)
 	for _, h := range v.is {
 		last = max(last, h.left)
@@ -122,8 +122,8 @@ func (v *verdict) keys() {
 	if ok && lock.ttl != last {
 		v.broken("the lock ends in %d ms, its last holder's right in %d ms", lock.ttl, last)
 	}
-	if seen, ok := v.w.get(stem + "seen"); ok && v.call.op != opRenew {
-		queue, _ := v.w.get(stem + "queue")
+	if seen, ok := v.w.get(keyPrefix + "seen"); ok && v.call.op != opRenew {
+		queue, _ := v.w.get(keyPrefix + "queue")
 		for _, p := range seen.pairs {
 			if _, ok := queue.find(p.name); !ok && p.name != "!" {
 				v.broken("%s is kept among those who wait, and does not", p.name)
@@ -261,7 +261,7 @@ func (v *verdict) at(i int) any {
 }
 
 func (v *verdict) inQueue(name string) bool {
-	queue, _ := v.w.get(stem + "queue")
+	queue, _ := v.w.get(keyPrefix + "queue")
 	for a := range attempts {
 		if a.String() == name {
 			_, ok := queue.find(v.value(a))
@@ -311,7 +311,7 @@ func (v *verdict) arrival() {
 		}
 	}
 	waits := c.acquires() && (v.out.code == 2 || v.out.code == 3)
-	stood, _ := v.before.get(stem + "queue")
+	stood, _ := v.before.get(keyPrefix + "queue")
 	_, stoodIn := stood.find(v.value(c.attempt))
 	switch {
 	case waits:

@@ -152,7 +152,7 @@ func snap(e *testenv.Env, heard *redis.PubSub) snapshot {
 		left:   e.PTTL(key("lock")),
 		record: e.Raw.HGetAll(e.Context(), key("leader")).Val(),
 		kept:   e.PTTL(key("leader")),
-		told:   e.Heard(heard, "noonlock:leader:board"),
+		told:   e.Received(heard, "noonlock:leader:board"),
 	}
 	for i, part := range []string{"lock", "fence", "queue", "seen"} {
 		s.ends[i] = e.PTTL(key(part)) > 0

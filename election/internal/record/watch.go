@@ -88,7 +88,7 @@ func (e *Election) Watch(tell func(Record)) (stop func()) {
 	obs.mu.Unlock()
 	if fresh {
 		// Not while obs.mu is held: Watch may send a request.
-		unsubscribe := e.engine.Watch(e.keys.channel, func() { obs.heard(o) })
+		unsubscribe := e.engine.Watch(e.keys.channel, func() { obs.schedule(o) })
 		obs.readSoon(o) // there may be no message
 		obs.mu.Lock()
 		o.unsubscribe = unsubscribe
@@ -144,10 +144,10 @@ func (o *observer) tell(r Record) {
 	}
 }
 
-// heard schedules a read after a short random delay. All processes receive a message at the
+// schedule schedules a read after a short random delay. All processes receive a message at the
 // same time, and their reads must not delay each other or the new leader. Messages within
 // the delay cause one read.
-func (obs *observers) heard(o *observer) {
+func (obs *observers) schedule(o *observer) {
 	obs.mu.Lock()
 	defer obs.mu.Unlock()
 	if o.hearing || len(o.watchers) == 0 {

@@ -230,7 +230,7 @@ func (c *chaos) bounce(ctx context.Context) {
 func (c *chaos) done(ctx context.Context) []singleton.Entry {
 	c.t.Helper()
 	var runs []singleton.Entry
-	c.insist(ctx, func() (err error) {
+	c.retry(ctx, func() (err error) {
 		runs, err = c.ledger.Runs(ctx, noon.KeepRuns)
 		return err
 	})

@@ -129,7 +129,7 @@ func (w *world) expect(ctx context.Context, want int, query string) {
 func (w *world) running(ctx context.Context, r *replica) (run singleton.Open, ok bool) {
 	w.t.Helper()
 	var state singleton.Status
-	w.insist(ctx, func() (err error) {
+	w.retry(ctx, func() (err error) {
 		state, err = w.ledger.Status(ctx)
 		return err
 	})

@@ -231,9 +231,9 @@ func (w *world) awaitStopping(ctx context.Context, r *replica) {
 	})
 }
 
-// insist retries until it succeeds. A connection to a restarted server turns out to be
+// retry calls try until it succeeds. A connection to a restarted server turns out to be
 // closed only when it is used.
-func (w *world) insist(ctx context.Context, try func() error) {
+func (w *world) retry(ctx context.Context, try func() error) {
 	w.t.Helper()
 	var err error
 	w.poll(ctx, "the ledger cannot be read", func() bool {

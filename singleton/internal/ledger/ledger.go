@@ -70,7 +70,7 @@ const (
 	defaultKeepRuns = 100
 	minRetain       = 30 * 24 * time.Hour
 
-	// replicaLapse is how long a replica counts as alive that is not heard of, and
+	// replicaLapse is how long a replica counts as alive after its last request, and
 	// trialLapse the same of one whose definition is on trial (part_generation.lua).
 	replicaLapse = 90 * time.Second
 	trialLapse   = 15 * time.Second

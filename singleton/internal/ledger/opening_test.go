@@ -70,8 +70,8 @@ func (v jobVerdict) open() {
 	if mine := v.answer.([]any)[11]; (mine == "") != t.superseded {
 		v.complain("want superseded %v", t.superseded)
 	}
-	if asked := v.answer.([]any)[21]; (asked == "1") != t.asked {
-		v.complain("want it to ask what is owed: %v", t.asked)
+	if asks := v.answer.([]any)[21]; (asks == "1") != t.mustAccount {
+		v.complain("want it to ask for the dropped ticks: %v", t.mustAccount)
 	}
 	v.state(strconv.Itoa(t.own), t.dropped)
 }
@@ -80,7 +80,7 @@ func (v jobVerdict) open() {
 type takeover struct {
 	own               int // the caller's order
 	takes, superseded bool
-	asked             bool // what the former schedule owes
+	mustAccount       bool // it must say how many ticks the former schedule dropped
 	rescheduled       bool // the ticks begin now
 	dropped           string
 }
@@ -108,11 +108,11 @@ func (v jobVerdict) takeover() (t takeover) {
 	alone := v.s.gen != "2" || v.s.ledger != "used"
 	may := alone && (v.before.job["def"] == "" || o.start || o.trust > 0)
 	changed := v.s.noted.sched == "s" && o.sched == "t" && o.own <= top
-	t.asked = may && changed && (!o.settles || o.stale)
-	t.takes = may && !t.asked
+	t.mustAccount = may && changed && (!o.accounts || o.stale)
+	t.takes = may && !t.mustAccount
 	t.superseded = !t.takes
 	t.rescheduled = t.takes && changed
-	if t.rescheduled && o.owes {
+	if t.rescheduled && o.hasDropped {
 		t.dropped = "1"
 	}
 	return t

@@ -25,19 +25,19 @@ type jobRequest struct {
 
 // A jobOpening is what a caller of job_open says.
 type jobOpening struct {
-	me, def string
-	start   bool
-	own     int
-	next    string
-	knows   bool
-	ahead   int64 // what it knows to be accounted for is later than the ledger's by so many ms
-	sure    bool
-	over    bool // it knows what is earlier than the tick to have ended
-	sched   string
-	trust   int64 // up to so many ms from now; 0: not at all
-	settles bool  // it says what the former schedule owes
-	stale   bool  // by a tick that is not the newest accounted one
-	owes    bool  // two ticks
+	me, def    string
+	start      bool
+	own        int
+	next       string
+	knows      bool
+	ahead      int64 // what it knows to be accounted for is later than the ledger's by so many ms
+	sure       bool
+	over       bool // it knows what is earlier than the tick to have ended
+	sched      string
+	trust      int64 // up to so many ms from now; 0: not at all
+	accounts   bool  // it says how many ticks the former schedule dropped
+	stale      bool  // by a tick that is not the newest accounted one
+	hasDropped bool  // two ticks
 }
 
 // jobRetain is longer than what the keys of a jobState have left to live.
@@ -105,12 +105,12 @@ func openRequest(name string, o jobOpening) jobRequest {
 			trust = b.now + o.trust
 		}
 		settled := []any{"", "", "", "", ""}
-		if o.settles {
+		if o.accounts {
 			settled[0], settled[1] = b.now, b.last
 			if o.stale {
 				settled[1] = b.last - 1
 			}
-			if o.owes {
+			if o.hasDropped {
 				settled = append(settled[:2], b.last+10, b.last+20, 2)
 			}
 		}
@@ -157,9 +157,9 @@ func jobRequests() []jobRequest {
 		openRequest("open and have been, and watch", jobOpening{me: "r1", def: "other", own: 2, trust: 10_000, sched: "t"}),
 		openRequest("open and have been, and be away", jobOpening{me: "r1", def: "other", own: 2, trust: -1, sched: "t"}),
 		openRequest("open and start by another schedule", jobOpening{me: "r1", def: "other", start: true, sched: "t", next: "77"}),
-		openRequest("open and start by another schedule, and settle", jobOpening{me: "r1", def: "other", start: true, sched: "t", next: "77", settles: true}),
-		openRequest("open and start by another schedule, and owe", jobOpening{me: "r1", def: "other", start: true, sched: "t", settles: true, owes: true}),
-		openRequest("open and start by another schedule, and be late", jobOpening{me: "r1", def: "other", start: true, sched: "t", settles: true, stale: true, owes: true}),
+		openRequest("open and start by another schedule, and account for its ticks", jobOpening{me: "r1", def: "other", start: true, sched: "t", next: "77", accounts: true}),
+		openRequest("open and start by another schedule, and account for dropped ticks", jobOpening{me: "r1", def: "other", start: true, sched: "t", accounts: true, hasDropped: true}),
+		openRequest("open and start by another schedule, and account too late", jobOpening{me: "r1", def: "other", start: true, sched: "t", accounts: true, stale: true, hasDropped: true}),
 		openRequest("open and start by the same schedule", jobOpening{me: "r1", def: "other", start: true, sched: "s", next: "77"}),
 		openRequest("open and start alike by a schedule", jobOpening{me: "r1", def: "d", start: true, sched: "t", next: "77"}),
 		openRequest("open and start by a schedule, and know less", jobOpening{me: "r1", def: "other", start: true, sched: "t", knows: true, ahead: -100, sure: true}),

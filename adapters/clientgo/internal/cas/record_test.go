@@ -295,7 +295,7 @@ func TestRecordLateRequest(t *testing.T) {
 func (e *env) settled() {
 	e.Helper()
 	if e.Bubble != nil {
-		e.Settle()
+		e.WaitIdle()
 		return
 	}
 	// The server's count of executed scripts no longer changes.

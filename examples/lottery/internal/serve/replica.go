@@ -163,7 +163,7 @@ func (r *Replica) Run(ctx context.Context) error {
 
 	ended := make(chan error, 1)
 	go func() { ended <- r.live(ctx) }()
-	overdue, end := outlast(ctx, r.cfg.Drain+recordWithin)
+	overdue, end := endAfter(ctx, r.cfg.Drain+recordWithin)
 	defer end()
 	select {
 	case err := <-ended:
@@ -183,8 +183,8 @@ func (r *Replica) Run(ctx context.Context) error {
 	}
 }
 
-// outlast returns a context that ends d after ctx does, or when end is called.
-func outlast(ctx context.Context, d time.Duration) (longer context.Context, end func()) {
+// endAfter returns a context that ends d after ctx does, or when end is called.
+func endAfter(ctx context.Context, d time.Duration) (longer context.Context, end func()) {
 	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	unhook := context.AfterFunc(ctx, func() {
 		timer := time.NewTimer(d)
