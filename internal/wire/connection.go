@@ -44,7 +44,7 @@ func newConnections(n int, opt redis.Options) []*connection {
 
 func newConnection(opt redis.Options, t *trust) *connection {
 	c := &connection{trust: t, changed: make(chan struct{})}
-	c.dials = &dialer{dial: opt.Dialer, within: opt.DialTimeout, secure: opt.TLSConfig != nil, done: make(chan struct{})}
+	c.dials = newDialer(opt)
 	opt.Dialer = c.dials.take
 	guardSetup(&opt, c.dials.done)
 	c.opt = opt

@@ -9,23 +9,46 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // A dialer makes the network connections of one connection. Each dial runs on its own
 // goroutine, because a Dialer, a TLS handshake, a proxy or a name server may hang and ignore
 // its context. A network connection that comes too late is closed.
 type dialer struct {
-	dial   func(ctx context.Context, network, addr string) (net.Conn, error)
+	dial   dial
+	plain  dial          // without the TLS that dial makes; nil: there is none
 	within time.Duration // bounds a dial that honours its context
-	secure bool          // the options require TLS
 	done   chan struct{} // closed with the connection
 
 	mu      sync.Mutex
 	closed  bool
 	speaks  bool        // the server needs no TLS check any more: see mismatch
 	running int         // dials that have not returned
+	probing int         // the same, to find a mismatch: see mismatch.go
 	open    []net.Conn  // the newest ones that go-redis got; older ones are closed
 	spare   []*net.Conn // dialed before go-redis has asked for one
+}
+
+type dial = func(ctx context.Context, network, addr string) (net.Conn, error)
+
+// newDialer returns a dialer for these options, which come from a redis.Client.
+func newDialer(opt redis.Options) *dialer {
+	d := &dialer{dial: opt.Dialer, within: opt.DialTimeout, done: make(chan struct{})}
+	if opt.TLSConfig != nil && isDefault(opt.Dialer) {
+		opt.TLSConfig = nil
+		d.plain = redis.NewDialer(&opt)
+	}
+	return d
+}
+
+// isDefault reports whether a Dialer is go-redis's own. One of the user ignores TLSConfig
+// and may reach the server through a proxy.
+func isDefault(d dial) bool {
+	plain := redis.NewClient(&redis.Options{}) // it makes no connection
+	defer plain.Close()
+	return reflect.ValueOf(d).Pointer() == reflect.ValueOf(plain.Options().Dialer).Pointer()
 }
 
 const (
@@ -73,10 +96,29 @@ func (d *dialer) offer(conn net.Conn) (withdraw func()) {
 
 // connect dials, for at most d.within.
 func (d *dialer) connect(ctx context.Context, network, addr string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, d.within)
+	defer cancel()
+	mismatch := d.mismatch(ctx, network, addr)
+	conn, err := d.reach(ctx, d.dial, network, addr, &d.running, maxDialing, mismatch)
+	if err == nil {
+		err = d.handOver(conn)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		return &plainConn{TCPConn: tcp, dialer: d, network: network, addr: addr}, nil
+	}
+	return conn, nil
+}
+
+// reach calls one of the Dialers on its own goroutine, unless limit calls of its kind have
+// not returned. It returns when ctx ends, or with an error from failed, which may be nil.
+func (d *dialer) reach(ctx context.Context, dial dial, network, addr string, running *int, limit int, failed <-chan error) (net.Conn, error) {
 	d.mu.Lock()
-	closed, full := d.closed, d.running == maxDialing
+	closed, full := d.closed, *running >= limit
 	if !closed && !full {
-		d.running++
+		*running++
 	}
 	d.mu.Unlock()
 	switch {
@@ -89,13 +131,13 @@ func (d *dialer) connect(ctx context.Context, network, addr string) (net.Conn, e
 		conn net.Conn
 		err  error
 	}
-	ctx, cancel := context.WithTimeout(ctx, d.within)
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ended := make(chan result)
 	go func() {
-		conn, err := d.try(ctx, network, addr)
+		conn, err := try(ctx, dial, network, addr)
 		d.mu.Lock()
-		d.running--
+		*running--
 		d.mu.Unlock()
 		select {
 		case ended <- result{conn, err}:
@@ -105,20 +147,10 @@ func (d *dialer) connect(ctx context.Context, network, addr string) (net.Conn, e
 			}
 		}
 	}()
-	mismatch := d.mismatch(ctx, network, addr)
 	select {
 	case r := <-ended:
-		if r.err == nil {
-			r.err = d.handOver(r.conn)
-		}
-		if r.err != nil {
-			return nil, r.err
-		}
-		if tcp, ok := r.conn.(*net.TCPConn); ok {
-			return &plainConn{TCPConn: tcp, dialer: d}, nil
-		}
-		return r.conn, nil
-	case err := <-mismatch:
+		return r.conn, r.err
+	case err := <-failed:
 		return nil, err
 	case <-ctx.Done():
 		return nil, ctx.Err()
@@ -127,14 +159,14 @@ func (d *dialer) connect(ctx context.Context, network, addr string) (net.Conn, e
 	}
 }
 
-// try calls the user's Dialer, which may panic or return invalid values.
-func (d *dialer) try(ctx context.Context, network, addr string) (conn net.Conn, err error) {
+// try calls a Dialer, which may panic or return invalid values.
+func try(ctx context.Context, dial dial, network, addr string) (conn net.Conn, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			conn, err = nil, fmt.Errorf("the Dialer panicked: %v", r)
 		}
 	}()
-	conn, err = d.dial(ctx, network, addr)
+	conn, err = dial(ctx, network, addr)
 	switch {
 	case err != nil:
 		return nil, err // go-redis's own returns a nil *tls.Conn beside it, which is not nil

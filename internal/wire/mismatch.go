@@ -10,7 +10,9 @@ import (
 )
 
 // This file detects that only one side uses TLS. Neither server reports it: Redis without TLS
-// waits for the rest of a long line, and Redis with TLS closes the connection.
+// waits for the rest of a long line, and Redis with TLS closes the connection. All
+// connections for this are made like others: by the user's Dialer if there is one, within
+// the limits of a dialer.
 
 var errSpeaksTLS = errors.New("the server speaks TLS on this port, and redis.Options.TLSConfig is nil")
 
@@ -20,16 +22,18 @@ const handshakeWithin = 500 * time.Millisecond
 
 // mismatch returns a channel that receives an error if the server does not answer the TLS
 // handshake because it does not use TLS. After another result, the server is not asked again,
-// because that costs a connection.
+// because that costs a connection. A Dialer of the user that makes TLS connections cannot
+// make others, so the server is not asked.
 func (d *dialer) mismatch(ctx context.Context, network, addr string) <-chan error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if !d.secure || d.speaks {
+	if d.plain == nil || d.speaks {
 		return nil
 	}
 	found := make(chan error, 1)
 	timer := time.AfterFunc(handshakeWithin, func() {
-		if speaksPlain(ctx, network, addr) {
+		conn, err := d.probe(ctx, d.plain, network, addr)
+		if err == nil && speaksPlain(ctx, conn) {
 			found <- errSpeaksPlain
 			return
 		}
@@ -41,19 +45,21 @@ func (d *dialer) mismatch(ctx context.Context, network, addr string) <-chan erro
 	return found
 }
 
+// probe makes another connection, one at a time. It leaves the other dials their number.
+func (d *dialer) probe(ctx context.Context, dial dial, network, addr string) (net.Conn, error) {
+	return d.reach(ctx, dial, network, addr, &d.probing, 1, nil)
+}
+
 // speaksPlain reports whether the server answers without TLS. A refusal is an answer, too.
-func speaksPlain(ctx context.Context, network, addr string) bool {
-	conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
-	if err != nil {
-		return false
-	}
+// It closes the connection.
+func speaksPlain(ctx context.Context, conn net.Conn) bool {
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	defer conn.Close()
 	if _, err := io.WriteString(conn, "PING\r\n"); err != nil {
 		return false
 	}
 	var first [1]byte
-	_, err = io.ReadFull(conn, first[:])
+	_, err := io.ReadFull(conn, first[:])
 	return err == nil && (first[0] == '+' || first[0] == '-')
 }
 
@@ -63,8 +69,10 @@ var errSpeaksPlain = tls.RecordHeaderError{Msg: "it answers a PING that is not e
 // server is asked whether it speaks TLS.
 type plainConn struct {
 	*net.TCPConn
-	dialer *dialer
-	begun  bool // there was an answer; only the reading goroutine uses it
+	dialer        *dialer
+	network, addr string // as given to the Dialer
+
+	begun bool // there was an answer; only the reading goroutine uses it
 }
 
 func (c *plainConn) Read(p []byte) (int, error) {
@@ -76,7 +84,7 @@ func (c *plainConn) Read(p []byte) (int, error) {
 	silent := c.dialer.silent(c.begun)
 	var late net.Error
 	waits := errors.As(err, &late) && late.Timeout()
-	if silent && !waits && speaksTLS(c.RemoteAddr()) {
+	if silent && !waits && c.dialer.speaksTLS(c.network, c.addr) {
 		return 0, errSpeaksTLS
 	}
 	return n, err
@@ -90,15 +98,17 @@ func (d *dialer) silent(answered bool) bool {
 	return !d.speaks
 }
 
-func speaksTLS(addr net.Addr) bool {
+// speaksTLS reports whether the server answers a TLS handshake. RemoteAddr may be that of a
+// proxy, so it asks through the Dialer.
+func (d *dialer) speaksTLS(network, addr string) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), handshakeWithin)
 	defer cancel()
-	dialer := &tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // nothing is sent
-	conn, err := dialer.DialContext(ctx, addr.Network(), addr.String())
-	if err == nil {
-		_ = conn.Close()
-		return true
+	conn, err := d.probe(ctx, d.dial, network, addr)
+	if err != nil {
+		return false
 	}
+	defer conn.Close()
+	err = tls.Client(conn, &tls.Config{InsecureSkipVerify: true}).HandshakeContext(ctx) //nolint:gosec // nothing is sent
 	refused, ok := errors.AsType[*net.OpError](err)
-	return ok && refused.Op == "remote error" // an alert: there was a handshake
+	return err == nil || ok && refused.Op == "remote error" // an alert: there was a handshake
 }
