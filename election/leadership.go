@@ -9,6 +9,7 @@ import (
 	"github.com/cenkalti/backoff/v4"
 
 	"github.com/noonlock/noonlock/election/internal/record"
+	"github.com/noonlock/noonlock/internal/engine"
 	"github.com/noonlock/noonlock/lockcore"
 )
 
@@ -134,7 +135,7 @@ func (c *candidacy) Released(lease *record.Leadership, lost, err error) {
 	case lost != nil:
 		log.Error(lost, "leadership lost")
 	case err != nil:
-		log.Info("leadership not released; the next leader may wait until the lease expires", "err", err)
+		engine.Log(log, err, "leadership not released; the next leader may wait until the lease expires")
 	default:
 		log.Info("leadership released")
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/noonlock/noonlock/internal/lease"
@@ -22,6 +23,8 @@ type Lease struct {
 	a     *attempt
 	token uint64
 	life  lease.Lease
+
+	refused atomic.Bool // the last renewals were refused, and that was logged
 
 	mu       sync.Mutex
 	unlocked bool // Unlock was called after the end

@@ -44,12 +44,13 @@ func (l *Lease) renewed(t0 time.Duration, req wire.Request, r wire.Answer) bool 
 	counts := l.c.metrics
 	if r.Err != nil {
 		counts.missed.Inc()
-		l.c.log.V(1).Info("renewal failed", "name", l.a.keys.name, "token", l.token, "err", r.Err, "remaining", l.Remaining())
+		l.logFailure(r.Err)
 		return false
 	}
 	switch r.Value {
 	case int64(1):
 		counts.renewed.Inc()
+		l.refused.Store(false)
 		l.life.Extend(t0)
 	case int64(0):
 		counts.lost.Inc()
@@ -58,8 +59,20 @@ func (l *Lease) renewed(t0 time.Duration, req wire.Request, r wire.Answer) bool 
 		}
 	default:
 		counts.missed.Inc()
-		l.c.log.Error(req.OddReply(r.Value), "renewal failed", "name", l.a.keys.name, "token", l.token)
+		l.logFailure(req.OddReply(r.Value))
 		return false
 	}
 	return true
+}
+
+// logFailure logs a renewal that failed: as an error if it needs an operator, once until a
+// renewal is answered. Each lease is renewed many times in its TTL.
+func (l *Lease) logFailure(err error) {
+	log := l.c.log.V(1)
+	about := []any{"name", l.a.keys.name, "token", l.token, "remaining", l.Remaining().String()}
+	if wire.NeedsOperator(err) && l.refused.Swap(true) {
+		log.Info("renewal failed again", append(about, "err", err)...)
+		return
+	}
+	wire.Log(log, err, "renewal failed", about...)
 }

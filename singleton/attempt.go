@@ -10,6 +10,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/noonlock/noonlock/internal/engine"
 	"github.com/noonlock/noonlock/internal/stopping"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
@@ -153,7 +154,7 @@ func (x *execution) leave(ctx context.Context, begun bool) {
 	trying, stop := x.stop.Context(ctx, 0)
 	defer stop()
 	if err := x.run.Abandon(trying, begun); err != nil && !errors.Is(err, lockcore.ErrNotHeld) {
-		x.log.Info("run not handed over; its lease expires", "attempt", x.run.Attempt, "err", err)
+		engine.Log(x.log, err, "run not handed over; its lease expires", "attempt", x.run.Attempt)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/noonlock/noonlock/internal/engine"
 	"github.com/noonlock/noonlock/internal/retry"
 	"github.com/noonlock/noonlock/internal/stopping"
 	"github.com/noonlock/noonlock/lockcore"
@@ -119,7 +120,7 @@ func (f *follower) leave(ctx context.Context) {
 	trying, cancel := context.WithTimeout(left, f.stop.Last())
 	defer cancel()
 	if err := f.j.ledger.Leave(trying, f.state); err != nil {
-		f.r.cfg.Logger.Info("failed to deregister replica; peers will time it out", "job", f.j.name, "err", err)
+		engine.Log(f.r.cfg.Logger, err, "failed to deregister replica; peers will time it out", "job", f.j.name)
 	}
 }
 

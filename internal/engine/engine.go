@@ -22,6 +22,12 @@ var ErrClosed = wire.ErrClosed
 // IsTemporary is lockcore's.
 func IsTemporary(err error) bool { return wire.IsTemporary(err) }
 
+// Log writes a failure: at logr's error level if it needs an operator, otherwise as
+// information.
+func Log(log logr.Logger, err error, message string, keysAndValues ...any) {
+	wire.Log(log, err, message, keysAndValues...)
+}
+
 // An Engine works on one name. It is safe for concurrent use.
 type Engine interface {
 	// Key returns the key of a part of the name: <prefix>:{<name>}:<part>.

@@ -88,7 +88,7 @@ func (l *Loop[L]) Run(ctx context.Context) error {
 		case ctx.Err() != nil:
 			if err == nil { // too late to begin
 				if err := l.release(ctx, lease); err != nil {
-					l.Log.Info("lease not released; it expires", "err", err)
+					engine.Log(l.Log, err, "lease not released; it expires")
 				}
 			}
 			return nil

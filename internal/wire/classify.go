@@ -123,10 +123,21 @@ func plainRefusal(err error) error {
 	return err
 }
 
-// Log writes a failure: at logr's error level if only an operator can change it, such as a
-// missing permission or an untrusted certificate, otherwise as information.
+// NeedsOperator reports whether a request was not applied, or not understood, for a reason
+// that lasts until an operator changes something: a missing permission, an untrusted
+// certificate, full memory. The same rule, IsTemporary, decides for readiness.State.
+func NeedsOperator(err error) bool {
+	if _, odd := errors.AsType[*ReplyError](err); odd {
+		return true
+	}
+	outcome := OutcomeOf(err)
+	return (outcome == Refused || outcome == Unsent) && !IsTemporary(err)
+}
+
+// Log writes a failure: at logr's error level if it needs an operator, otherwise as
+// information.
 func Log(log logr.Logger, err error, message string, keysAndValues ...any) {
-	if IsPermanent(err) || IsRefused(err) && !IsTransient(err) && !IsExhausted(err) {
+	if NeedsOperator(err) {
 		log.Error(err, message, keysAndValues...)
 		return
 	}

@@ -89,7 +89,7 @@ func (s *Subscription) Retest(ctx context.Context) bool {
 func (s *Subscription) test() {
 	defer s.decide()
 	for {
-		found := s.publishToSelf()
+		found, err := s.publishToSelf()
 		s.mu.Lock()
 		if s.again && s.ctx.Err() == nil {
 			s.again = false
@@ -99,23 +99,30 @@ func (s *Subscription) test() {
 		s.trusted, s.tested = found == receiptProved && s.up, s.cfg.Now()
 		close(s.testing)
 		s.testing = nil
-		s.react(found)
+		s.react(found, err)
 		s.mu.Unlock()
 		return
 	}
 }
 
-// react handles the result of a test. The caller holds mu.
-func (s *Subscription) react(found receipt) {
+// react handles the result of a test. The caller holds mu. A state is logged once, however
+// often the test is repeated.
+func (s *Subscription) react(found receipt, err error) {
 	if found == receiptProved {
-		s.failed, s.redials = 0, 0
+		s.failed, s.redials, s.refused = 0, 0, false
 		return
 	}
 	if s.ctx.Err() != nil || !s.up || s.ps == nil {
 		return // the next connection is tested anyway
 	}
-	if s.failed++; s.failed == 1 {
-		s.cfg.Logger.Info("receiver count not trusted; a dead waiter delays the queue by the TTL of its grant", "reason", found.String())
+	const message = "receiver count not trusted; a dead waiter delays the queue by the TTL of its grant"
+	s.failed++
+	switch {
+	case found == receiptRefused && !s.refused:
+		s.refused = true
+		Log(s.cfg.Logger, err, message, "reason", found.String())
+	case s.failed == 1:
+		s.cfg.Logger.Info(message, "reason", found.String())
 	}
 	ps := s.ps
 	switch found {
@@ -180,7 +187,7 @@ func (s *Subscription) demoted() {
 
 // publishToSelf sends this process a message. If it is counted and arrives, the count of
 // receivers distinguishes live processes from dead ones.
-func (s *Subscription) publishToSelf() receipt {
+func (s *Subscription) publishToSelf() (receipt, error) {
 	select {
 	case <-s.self: // the message of an earlier test
 	default:
@@ -189,21 +196,21 @@ func (s *Subscription) publishToSelf() receipt {
 	n, _ := count.(int64)
 	switch {
 	case err != nil && IsRefused(err) && !IsTransient(err) && !IsExhausted(err):
-		return receiptRefused
+		return receiptRefused, err
 	case err != nil:
-		return receiptUnknown
+		return receiptUnknown, err
 	case n == 0:
-		return receiptAbsent
+		return receiptAbsent, nil
 	}
 	timer := time.NewTimer(echoWithin)
 	defer timer.Stop()
 	select {
 	case <-s.self:
-		return receiptProved
+		return receiptProved, nil
 	case <-timer.C:
-		return receiptAbsent
+		return receiptAbsent, nil
 	case <-s.ctx.Done():
-		return receiptUnknown
+		return receiptUnknown, nil
 	}
 }
 

@@ -47,6 +47,7 @@ type Subscription struct {
 	self     chan struct{} // receives the self-test's message
 	failed   int           // self-tests since the last one that proved the count
 	redials  int           // connections closed since then because the test failed
+	refused  bool          // the failure that was logged is a refusal
 	redialed time.Duration // when it was last replaced because a server was a replica; 0: never
 	leaving  bool          // such a replacement is scheduled
 	lost     bool          // the loss of the subscription was logged

@@ -106,7 +106,7 @@ func (l *Leadership) Resign(ctx context.Context) error {
 	defer cancel()
 	r := e.scripts.vacate.Call([]string{e.keys.lock, e.keys.leader}, l.Token(), e.keys.channel)
 	if _, err := e.engine.Once(ctx, r); err != nil {
-		e.engine.Logger().V(1).Info("leader record still names the leader that resigned", "election", e.name, "err", err)
+		engine.Log(e.engine.Logger().V(1), err, "leader record still names the leader that resigned", "election", e.name)
 	}
 	return nil
 }
