@@ -341,20 +341,61 @@ func TestFault23_ClassD_ALostLedgerIsReported(t *testing.T) {
 	})
 }
 
-// Two programs use one prefix and one name of a job: both say so, and count it.
+// Two programs use one prefix and one name of a job. If any part of their definitions
+// differs, both log and count it. If none does, they are replicas of one job: each tick is
+// run by one of them, which nobody can notice. A Revision for each program tells them apart.
 // Mutants: only the one that claims nothing does; it is said at each look.
 func TestFault78_TwoProgramsWithOneJob(t *testing.T) {
-	bubbleFleet(t, func(t *testing.T, f *fleet) {
-		for name, schedule := range map[string]string{"shop": "*/5 * * * *", "bank": "*/7 * * * *"} {
-			f.scheduled(name, schedule, singleton.JobConfig{})
-		}
-		f.pass(9 * time.Minute)
-		if n := f.log.count("job has two definitions"); n != 0 {
-			t.Errorf("after 9 minutes it is said %d times", n)
-		}
-		f.pass(30 * time.Minute)
-		if n := f.log.count("job has two definitions"); n != 2 {
-			t.Errorf("it is said %d times:\n%s", n, &f.log)
-		}
-	})
+	const every = "*/5 * * * *"
+	for name, c := range map[string]struct {
+		schedule string
+		cfg      singleton.JobConfig
+		differ   bool
+	}{
+		"another schedule":         {"*/7 * * * *", singleton.JobConfig{}, true},
+		"other attempts":           {every, singleton.JobConfig{MaxAttempts: 2}, true},
+		"another timeout":          {every, singleton.JobConfig{Timeout: time.Minute}, true},
+		"another catch-up":         {every, singleton.JobConfig{CatchUp: singleton.CatchUpAll}, true},
+		"another revision":         {every, singleton.JobConfig{Revision: "bank"}, true},
+		"another length of record": {every, singleton.JobConfig{KeepRuns: 7}, false},
+		"nothing":                  {every, singleton.JobConfig{}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubbleFleet(t, func(t *testing.T, f *fleet) {
+				regs := map[string]*prometheus.Registry{}
+				add := func(name, schedule string, cfg singleton.JobConfig) {
+					regs[name] = prometheus.NewRegistry()
+					r := f.replica(name, singleton.Config{Registerer: regs[name]})
+					r.add("draw", schedule, nil, cfg)
+					r.run()
+				}
+				add("shop", every, singleton.JobConfig{})
+				add("bank", c.schedule, c.cfg)
+				expect := func(n int) {
+					t.Helper()
+					if said := f.log.count("job has two definitions"); said != n*len(regs) {
+						t.Errorf("it is logged %d times, want %d:\n%s", said, n*len(regs), &f.log)
+					}
+					for name, reg := range regs {
+						if counted, _ := metric(t, reg, "noonlock_job_definition_conflicts_total", "name", "draw"); int(counted) != n {
+							t.Errorf("%s counts %v conflicts, want %d", name, counted, n)
+						}
+					}
+				}
+				f.pass(9 * time.Minute)
+				expect(0)
+				f.pass(30 * time.Minute)
+				if c.differ {
+					expect(1)
+					return
+				}
+				expect(0)
+				for tick, runs := range f.ticks("draw") {
+					if len(runs) != 1 {
+						t.Errorf("tick %v ran %d times", tick, len(runs))
+					}
+				}
+			})
+		})
+	}
 }

@@ -130,6 +130,10 @@ type JobConfig struct {
 	// older definition becomes active again. Change Revision together with the work if
 	// older replicas must not run the job any more. Default "".
 	//
+	// The work is no part of the definition. Two programs that share a prefix, a job name and
+	// a definition therefore count as replicas of one job: each tick runs in one of them. If
+	// the Revision contains the name of the program, this is logged as an error.
+	//
 	// Schedules are compared by their ticks, not by their text. Of a Schedule of your own, the
 	// first 6,000 ticks from 2025 on and three ticks of each month are compared: change Revision
 	// if a schedule with several ticks a day changes on single dates. If the new definition has
