@@ -26,8 +26,6 @@ func TestNewRefuses(t *testing.T) {
 	defer cluster.Close()
 	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": "127.0.0.1:1"}, HeartbeatFrequency: time.Hour})
 	defer ring.Close()
-	failover := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "one", SentinelAddrs: []string{"127.0.0.1:1"}})
-	defer failover.Close()
 	var none *redis.Client
 	for _, c := range []struct {
 		rdb  redis.UniversalClient
@@ -38,7 +36,6 @@ func TestNewRefuses(t *testing.T) {
 		{none, lockcore.Config{}, "nil *redis.Client"},
 		{cluster, lockcore.Config{}, "ClusterClient"},
 		{ring, lockcore.Config{}, "Ring"},
-		{failover, lockcore.Config{}, "Sentinel is not supported"},
 		{good, lockcore.Config{Prefix: "a{b"}, "Config.Prefix"},
 		{good, lockcore.Config{Prefix: "a b"}, "Config.Prefix"},
 		{good, lockcore.Config{Prefix: strings.Repeat("p", 201)}, "Config.Prefix"},

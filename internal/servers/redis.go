@@ -31,6 +31,25 @@ type RedisServer struct {
 // restart, even after Kill.
 func Redis(tb testing.TB, opts ...string) *RedisServer {
 	tb.Helper()
+	return startRedis(tb, "redis-server", append([]string{`save ""`, "appendonly no"}, opts...))
+}
+
+// Sentinel starts a Sentinel that watches the primary at an address under a name, and promotes
+// a replica if quorum Sentinels miss the primary. The program is the one of Redis. opts are
+// more lines of sentinel.conf. Like Redis, it returns when the Sentinel is ready.
+func Sentinel(tb testing.TB, name, primary string, quorum int, opts ...string) *RedisServer {
+	tb.Helper()
+	host, port, err := net.SplitHostPort(primary)
+	if err != nil {
+		tb.Fatalf("sentinel: %v", err)
+	}
+	monitor := fmt.Sprintf("sentinel monitor %s %s %s %d", name, host, port, quorum)
+	return startRedis(tb, "redis-sentinel", append([]string{monitor}, opts...), "--sentinel")
+}
+
+// startRedis starts redis-server with the lines of a configuration, and arguments after it.
+func startRedis(tb testing.TB, name string, conf []string, args ...string) *RedisServer {
+	tb.Helper()
 	program := cmp.Or(os.Getenv("NOONLOCK_REDIS_SERVER"), find(nil, "redis-server"))
 	if program == "" {
 		missing(tb, "redis-server", "redis-server")
@@ -40,21 +59,21 @@ func Redis(tb testing.TB, opts ...string) *RedisServer {
 	}
 	dir, remove, err := folder("redis")
 	if err != nil {
-		tb.Fatalf("redis-server: %v", err)
+		tb.Fatalf("%s: %v", name, err)
 	}
 	p := &process{
-		name: "redis-server", dir: dir, removeFolder: remove,
+		name: name, dir: dir, removeFolder: remove,
 		stopSignal: syscall.SIGTERM, deathSignal: syscall.SIGKILL,
 	}
-	conf := filepath.Join(dir, "redis.conf")
+	file := filepath.Join(dir, "redis.conf")
 	// The port is an argument after the file, since it differs between tries of launch.
-	lines := append([]string{"bind 127.0.0.1", "daemonize no", `save ""`, "appendonly no"}, opts...)
-	if err := os.WriteFile(conf, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
+	lines := append([]string{"bind 127.0.0.1", "daemonize no"}, conf...)
+	if err := os.WriteFile(file, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
 		remove()
-		tb.Fatalf("redis-server: %v", err)
+		tb.Fatalf("%s: %v", name, err)
 	}
 	p.argv = func(port int) []string {
-		return []string{program, conf, "--dir", dir, "--port", strconv.Itoa(port)}
+		return append([]string{program, file, "--dir", dir, "--port", strconv.Itoa(port)}, args...)
 	}
 	p.ready = func(port int) error { return pingRedis(loopback(port), p.Pid()) }
 	if err := p.launch(); err != nil {

@@ -17,9 +17,10 @@ import (
 // A separate goroutine dials and sets up the connection, because the request that needs it
 // may have little time. A connection that is ready too late serves the next request.
 type connection struct {
-	opt   redis.Options
-	dials *dialer
-	trust *trust
+	opt      redis.Options
+	dials    *dialer
+	trust    *trust
+	replaced func() // called when a connection was made in place of an earlier one; may be nil
 
 	failed bool // the last request had no connection; only the present user writes it
 

@@ -50,8 +50,9 @@
 //	panics                        it run at a time
 //	the server does not know a    the request is sent again, with the source of its script
 //	script
-//	the server is a replica       the connection is closed, so that the address is looked
-//	(READONLY)                    up again; the subscription is replaced
+//	the server is a replica       the connection is closed, or not made, so that the address
+//	(READONLY, HELLO)             is looked up again; the subscription is replaced
+//	a connection is replaced      the subscription is tested, as it may be to another server
 //	the subscription fails        it is made again with growing pauses; Config.Missed
 //	                              reports that messages may have been missed
 //	the subscription is up and    a self-test fails: the count of receivers is not

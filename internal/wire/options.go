@@ -16,9 +16,6 @@ const poolSize = 1000
 // maxDialTime limits a dial that honours its context.
 const maxDialTime = 3 * time.Second
 
-// failoverAddr is the address that go-redis gives a client that uses Sentinel.
-const failoverAddr = "FailoverClient"
-
 // UnsupportedError says that a client cannot be used.
 type UnsupportedError struct {
 	Given string // what it is
@@ -31,8 +28,11 @@ func (e *UnsupportedError) Error() string {
 
 // ownOptions returns the options of the given client, adapted for this package. The error is
 // an *UnsupportedError.
+//
+// The Dialer of a failover client asks a Sentinel for the address of the primary, and dials
+// that. So a connection that is replaced is to the present primary.
 func ownOptions(rdb redis.UniversalClient) (*redis.Options, error) {
-	const want = "a *redis.Client, such as redis.NewClient makes"
+	const want = "a *redis.Client, such as redis.NewClient or redis.NewFailoverClient makes"
 	switch r := rdb.(type) {
 	case nil:
 		return nil, &UnsupportedError{"nil", want}
@@ -41,9 +41,6 @@ func ownOptions(rdb redis.UniversalClient) (*redis.Options, error) {
 			return nil, &UnsupportedError{"a nil *redis.Client", want}
 		}
 		opt := *r.Options()
-		if opt.Addr == failoverAddr {
-			return nil, &UnsupportedError{"a failover client", want + "; Sentinel is not supported yet"}
-		}
 		opt.MaxRetries = -1 // only this library may repeat a request, with a new time
 		opt.ContextTimeoutEnabled = true
 		opt.DialerRetries = 1

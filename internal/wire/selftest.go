@@ -84,6 +84,16 @@ func (s *Subscription) Retest(ctx context.Context) bool {
 	return s.Trusted()
 }
 
+// retestNow starts a self-test because a connection for requests was replaced. The new one
+// may be to another server than the subscription.
+func (s *Subscription) retestNow() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.up {
+		s.startTest()
+	}
+}
+
 // test finds out whether the receiver count can be trusted on the present connection. If
 // not, react schedules a repetition or a new connection.
 func (s *Subscription) test() {

@@ -7,7 +7,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A server is the Wire of one Redis server: all names are there.
+// A server is the Wire of one Redis server: all names are there. With Sentinel this is the
+// present primary: each dial asks a Sentinel for it, see ownOptions.
 type server struct {
 	cfg      Config
 	requests *dispatcher
@@ -19,6 +20,9 @@ func newServer(opt redis.Options, cfg Config) *server {
 	s := &server{cfg: cfg}
 	s.requests = newDispatcher(opt, s.failed)
 	s.messages = newSubscription(opt, s.requests, cfg)
+	for _, c := range s.requests.all {
+		c.replaced = s.messages.retestNow
+	}
 	s.renewals = newStream(opt, cfg.Width, s.messages.demoted)
 	return s
 }

@@ -15,6 +15,9 @@ import (
 // connections, or one that rejects the client, refuses and closes the connection. A server
 // that requires a password refuses every later call, or closes the connection during a long
 // one. The outcome of that request would be unknown.
+//
+// The answer also contains the role of the server. A replica refuses every script, and its
+// data may be old. After a failover, a Sentinel or a name server that is late leads to one.
 type greeting struct {
 	authenticates bool // the user's OnConnect may send the password later
 }
@@ -29,13 +32,19 @@ func (e *turnedAwayError) Error() string { return e.text }
 func (g greeting) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		err := next(ctx, cmd)
-		if err == nil || cmd.Name() != "hello" {
+		if cmd.Name() != "hello" {
 			return err
 		}
-		if HasCode(err, "max number of clients", "DENIED") || HasCode(err, "NOAUTH") && !g.authenticates {
+		answer, _ := cmd.(*redis.MapStringInterfaceCmd)
+		switch {
+		case err == nil && answer != nil && answer.Val()["role"] == "replica":
+			err = &turnedAwayError{"READONLY the server is a replica"}
+		case HasCode(err, "max number of clients", "DENIED"), HasCode(err, "NOAUTH") && !g.authenticates:
 			err = &turnedAwayError{err.Error()}
-			cmd.SetErr(err)
+		default:
+			return err
 		}
+		cmd.SetErr(err)
 		return err
 	}
 }
@@ -165,6 +174,9 @@ func (c *connection) setUp(rdb *redis.Client, result chan<- error) {
 	defer c.mu.Unlock()
 	c.setting--
 	if err == nil && c.rdb == rdb && !c.closed {
+		if c.proved > 0 && c.replaced != nil {
+			go c.replaced()
+		}
 		c.ready, c.proved = true, c.trust.now()
 	}
 	result <- err

@@ -1,0 +1,198 @@
+package lockcore_test
+
+import (
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/noonlock/noonlock/internal/servers"
+	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/lockcore"
+)
+
+// A watched primary has two replicas and three Sentinels. Two of them may promote a replica.
+type watched struct {
+	*env
+	primary   *servers.RedisServer // the first one
+	sentinels []*servers.RedisServer
+}
+
+const watchedName = "noon"
+
+func sentinelEnv(t *testing.T) *watched {
+	t.Helper()
+	e := realEnv(t, "repl-diskless-sync-delay 0", "repl-ping-replica-period 1")
+	w := &watched{env: e, primary: e.Real}
+	host, port, err := net.SplitHostPort(e.Real.Addr())
+	must(e, err)
+	for range 2 {
+		servers.Redis(t, fmt.Sprintf("replicaof %s %s", host, port), "repl-ping-replica-period 1")
+	}
+	for range 3 {
+		w.sentinels = append(w.sentinels, servers.Sentinel(t, watchedName, e.Real.Addr(), 2,
+			"sentinel down-after-milliseconds "+watchedName+" 1000",
+			"sentinel failover-timeout "+watchedName+" 5000"))
+	}
+	e.Raw = redis.NewFailoverClient(w.options("raw"))
+	t.Cleanup(func() { e.Raw.Close() })
+	for _, s := range w.sentinels {
+		about := redis.NewSentinelClient(testenv.Options(s.Addr()))
+		defer about.Close()
+		e.Until("a Sentinel knows all servers", func() bool {
+			replicas, _ := about.Replicas(e.Context(), watchedName).Result()
+			others, _ := about.Sentinels(e.Context(), watchedName).Result()
+			linked := 0
+			for _, r := range replicas {
+				if r["master-link-status"] == "ok" {
+					linked++
+				}
+			}
+			return linked == 2 && len(others) == 2
+		})
+	}
+	return w
+}
+
+func (w *watched) options(name string) *redis.FailoverOptions {
+	opt := &redis.FailoverOptions{
+		MasterName: watchedName, ClientName: name,
+		ReadTimeout: 500 * time.Millisecond, MaxRetries: -1, // of questions to a Sentinel
+	}
+	for _, s := range w.sentinels {
+		opt.SentinelAddrs = append(opt.SentinelAddrs, s.Addr())
+	}
+	return opt
+}
+
+// failoverClient returns a Client that reaches the primary through the Sentinels.
+func (w *watched) failoverClient(identity string, reg prometheus.Registerer) *lockcore.Client {
+	w.Helper()
+	rdb := redis.NewFailoverClient(w.options(identity))
+	c, err := lockcore.New(rdb, lockcore.Config{Identity: identity, Registerer: reg})
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.Cleanup(func() {
+		_ = c.Close(w.Context())
+		rdb.Close()
+	})
+	return c
+}
+
+// asks returns the Sentinel that a client asks for the primary.
+func (w *watched) asks(client string) *servers.RedisServer {
+	w.Helper()
+	for _, s := range w.sentinels {
+		rdb := redis.NewClient(testenv.Options(s.Addr()))
+		defer rdb.Close()
+		if list, err := rdb.ClientList(w.Context()).Result(); err == nil && strings.Contains(list, "name="+client+" ") {
+			return s
+		}
+	}
+	w.Fatalf("%s asks no Sentinel", client)
+	return nil
+}
+
+// promoted waits until the Sentinels agree on a new primary that accepts writes.
+func (w *watched) promoted() {
+	w.Helper()
+	w.Until("another primary accepts writes", func() bool {
+		for _, s := range w.sentinels {
+			about := redis.NewSentinelClient(testenv.Options(s.Addr()))
+			addr, err := about.GetMasterAddrByName(w.Context(), watchedName).Result()
+			about.Close()
+			if err == nil && net.JoinHostPort(addr[0], addr[1]) == w.primary.Addr() {
+				return false
+			}
+		}
+		return w.Raw.Set(w.Context(), "probe", 1, time.Minute).Err() == nil
+	})
+}
+
+// A failover keeps leases, queues and their order, if the replica has all data. The
+// subscriptions move to the new primary, so that the waiters are served by messages.
+func TestSentinelFailover(t *testing.T) {
+	t.Parallel()
+	for how, failover := range map[string]func(w *watched){
+		"on request": func(w *watched) {
+			about := redis.NewSentinelClient(testenv.Options(w.sentinels[0].Addr()))
+			defer about.Close()
+			w.Until("a Sentinel starts a failover", func() bool { return about.Failover(w.Context(), watchedName).Err() == nil })
+		},
+		"the primary is killed": func(w *watched) { w.primary.Kill() },
+		"the primary and a Sentinel are frozen": func(w *watched) {
+			asked := w.asks("holder")
+			asked.Pause()
+			w.Cleanup(asked.Resume)
+			w.sentinels = slices.DeleteFunc(slices.Clone(w.sentinels), func(s *servers.RedisServer) bool { return s == asked })
+			w.primary.Pause()
+			w.Cleanup(w.primary.Resume)
+		},
+	} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			w := sentinelEnv(t)
+			cfg := ttl(20 * time.Second)
+			holder := w.try(w.mutex(w.failoverClient("holder", nil), "orders", cfg))
+			reg := prometheus.NewRegistry()
+			var waiters []*pending
+			var channels []string
+			for _, name := range []string{"first", "second", "third"} {
+				c := w.failoverClient(name, reg)
+				waiters = append(waiters, w.inLine(w.mutex(c, "orders", cfg)))
+				channels = append(channels, "noonlock:ch:"+c.Process())
+			}
+			must(w, w.Raw.Wait(w.Context(), 2, time.Minute).Err())
+			failover(w)
+			w.promoted()
+			w.Until("the lease is renewed at the new primary", func() bool {
+				return w.PTTL(w.key("orders", "lock")) > 15*time.Second
+			})
+			if err := holder.Context().Err(); err != nil {
+				t.Fatalf("the lease ended: %v", err)
+			}
+			w.Until("all subscriptions are at the new primary", func() bool {
+				n, err := w.Raw.PubSubNumSub(w.Context(), channels...).Result()
+				return err == nil && n[channels[0]]+n[channels[1]]+n[channels[2]] == 3
+			})
+			token := holder.Token()
+			w.unlock(holder)
+			for i, waiter := range waiters {
+				lease := waiter.granted()
+				if lease.Token() <= token {
+					t.Errorf("waiter %d has token %d after %d", i, lease.Token(), token)
+				}
+				token = lease.Token()
+				w.unlock(lease)
+			}
+			if n := metric(w, reg, "noonlock_handover_seconds"); n != 3 {
+				t.Errorf("%v of 3 waiters were served by a message", n)
+			}
+		})
+	}
+}
+
+// A new connection to a replica is refused, because a Sentinel or a name server may be late.
+// The error says so. Once the server is promoted, the Client uses it.
+func TestReplicaIsRefused(t *testing.T) {
+	t.Parallel()
+	e := realEnv(t)
+	must(e, e.Raw.ReplicaOf(e.Context(), "127.0.0.1", "1").Err())
+	c := e.Client("a")
+	m := e.mutex(c, "orders", ttl(time.Second))
+	_, err := m.TryLock(e.Context())
+	if err == nil || !strings.Contains(err.Error(), "the server is a replica") || !lockcore.IsTemporary(err) {
+		t.Errorf("TryLock at a replica: %v", err)
+	}
+	if _, err := c.Inspect(e.Context(), "orders"); err == nil || !strings.Contains(err.Error(), "the server is a replica") {
+		t.Errorf("Inspect at a replica: %v", err)
+	}
+	must(e, e.Raw.ReplicaOf(e.Context(), "NO", "ONE").Err())
+	e.unlock(e.try(m))
+}
