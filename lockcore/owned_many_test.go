@@ -70,6 +70,75 @@ func TestFault65_OneOwnerWithManyEntries(t *testing.T) {
 	}
 }
 
+// The server's time for an entry of an owner with 2,000 entries is at most 1.5 times that of
+// an owner with 10. Both are measured in turn, and the medians of single requests compared.
+func TestFault65_ServerTimeOfManyEntries(t *testing.T) {
+	t.Parallel()
+	e := realEnv(t, "slowlog-log-slower-than 0", "slowlog-max-len 1000")
+	scripts, sha := []string{"owned_acquire", "owned_renew", "owned_leave"}, map[string]string{}
+	for _, script := range scripts {
+		source, err := lockcore.ScriptSource(script)
+		must(e, err)
+		sha[script] = e.Raw.ScriptLoad(e.Context(), source).Val()
+	}
+	pipeline := func(send func(p redis.Pipeliner)) {
+		t.Helper()
+		_, err := e.Raw.Pipelined(e.Context(), func(p redis.Pipeliner) error {
+			send(p)
+			return nil
+		})
+		must(e, err)
+	}
+	const few, many, rounds = 10, 2000, 20
+	for _, kind := range []string{"nx1 w", "ns1 w", "ns1 r"} {
+		attempt := func(i int) string { return fmt.Sprintf("%s:ALIVE.%d.u.%s/me id", kind[:3], i, kind[4:]) }
+		keys := map[int][]string{few: e.scriptKeys(kind[:3] + kind[4:] + "few"), many: e.scriptKeys(kind[:3] + kind[4:] + "many")}
+		times := map[int]map[string][]time.Duration{few: {}, many: {}}
+		for entries, k := range keys {
+			pipeline(func(p redis.Pipeliner) {
+				for i := range entries {
+					p.EvalSha(e.Context(), sha["owned_acquire"], k, attempt(i+1000), 600000+i, "try", 3600000, 0)
+				}
+			})
+		}
+		for range 10 {
+			for entries, k := range keys {
+				must(e, e.Raw.Do(e.Context(), "slowlog", "reset").Err())
+				pipeline(func(p redis.Pipeliner) {
+					for i := range rounds {
+						p.EvalSha(e.Context(), sha["owned_acquire"], k, attempt(i), 3000000, "try", 3600000, 0)
+						p.EvalSha(e.Context(), sha["owned_renew"], k[:1], attempt(i), 3000000)
+						p.EvalSha(e.Context(), sha["owned_leave"], k, attempt(i), 0, 3600000)
+					}
+				})
+				calls, err := e.Raw.SlowLogGet(e.Context(), 1000).Result()
+				must(e, err)
+				for _, call := range calls {
+					if call.Args[0] == "evalsha" {
+						times[entries][call.Args[1]] = append(times[entries][call.Args[1]], call.Duration)
+					}
+				}
+			}
+		}
+		sum := func(entries int) (all time.Duration) {
+			for _, script := range scripts {
+				ds := times[entries][sha[script]]
+				if len(ds) != 10*rounds {
+					t.Fatalf("%s: %d calls of %s were measured", kind, len(ds), script)
+				}
+				slices.Sort(ds)
+				all += ds[len(ds)/2]
+			}
+			return all
+		}
+		if of, than := sum(many), sum(few); 2*of > 3*than {
+			t.Errorf("%s: an entry takes the server %v beside 2,000 others, and %v beside 10, want at most 1.5 times that", kind, of, than)
+		} else {
+			t.Logf("%s: %v beside 2,000 others, %.2f times that beside 10", kind, of, float64(of)/float64(than))
+		}
+	}
+}
+
 // Entries that ended without their holders are dropped in batches, however many they
 // are: who asks goes on until they are gone.
 func TestManyEndedEntries(t *testing.T) {
