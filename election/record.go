@@ -36,7 +36,8 @@ type LeaderRecord struct {
 }
 
 // Record reads the election's record from the server: the leader, its term and its token.
-// It is the zero value if no replica has led for a week.
+// It is the zero value if no replica has led for a week. If the server does not answer,
+// Record returns an error after at most two thirds of LeaseDuration.
 func (le *LeaderElector) Record(ctx context.Context) (LeaderRecord, error) {
 	r, err := le.election.Leader(ctx)
 	return LeaderRecord(r), err
@@ -52,7 +53,8 @@ type Candidate struct {
 }
 
 // Candidates returns the candidates, next leader first, without the leader. One that died
-// is listed for up to 3.3 LeaseDurations.
+// is listed for up to 3.3 LeaseDurations. If the server does not answer, Candidates returns
+// an error after at most two thirds of LeaseDuration.
 func (le *LeaderElector) Candidates(ctx context.Context) ([]Candidate, error) {
 	waiters, err := le.election.Candidates(ctx)
 	if err != nil {

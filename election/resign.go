@@ -33,7 +33,8 @@ func (le *LeaderElector) Resign(ctx context.Context) error {
 // identity, the error is ErrNoCandidate, and this replica remains the leader. While the work drains,
 // no other candidate passes the chosen one, not even one that returns to an older place in
 // the queue; only a later TransferTo replaces it. If the candidate cannot be reached at the
-// release, the next one leads.
+// release, the next one leads. If the server does not answer, TransferTo returns an error
+// after at most two thirds of LeaseDuration, and does not resign.
 func (le *LeaderElector) TransferTo(ctx context.Context, identity string) error {
 	const op = "election: transfer"
 	r, err := le.mine()

@@ -15,7 +15,8 @@ import (
 // Caught mutants: a dial on the caller's goroutine; a request without a deadline; a
 // try that is not bounded by what is left of the whole.
 func TestFault69_EveryCallReturnsInTime(t *testing.T) {
-	testenv.EveryCallIsBounded(t, everyCall)
+	testenv.EveryCallIsBounded(t, everyCall, (*lockcore.Client)(nil), (*lockcore.Lease)(nil),
+		(*lockcore.Mutex)(nil), (*lockcore.ReentrantMutex)(nil), (*lockcore.RWMutex)(nil))
 }
 
 func everyCall(e *testenv.Env, c *lockcore.Client, add testenv.AddCall) {
@@ -31,6 +32,8 @@ func everyCall(e *testenv.Env, c *lockcore.Client, add testenv.AddCall) {
 	testenv.Must(e, err)
 	writes, err := rw.TryLock(e.Context())
 	testenv.Must(e, err)
+	released, err := re.TryLock(e.Context())
+	testenv.Must(e, err)
 	bg := context.Background()
 	const two3 = 2 * lease / 3
 	add("Mutex.TryLock", two3, func() { _, _ = m.TryLock(bg) })
@@ -42,14 +45,36 @@ func everyCall(e *testenv.Env, c *lockcore.Client, add testenv.AddCall) {
 	add("ReentrantMutex.Lock", lease, func() { _, _ = re.Lock(bg) })
 	add("RWMutex.RLock", lease, func() { _, _ = rw.RLock(bg) })
 	add("RWMutex.Lock", lease, func() { _, _ = rw.Lock(bg) })
-	add("Do", 10*time.Second, func() {
+	add("Client.Do", 10*time.Second, func() {
 		_ = c.Do(bg, "work", lockcore.LeaseConfig{}, func(context.Context, uint64) error { return nil })
 	})
 	add("Lease.Downgrade", lease, func() { _ = writes.Downgrade(bg) })
 	add("Lease.Unlock", lease, func() { _ = held.Unlock(bg) })
 	add("Lease.Unlock with 1 s", time.Second, e.Within(func(ctx context.Context) { _ = writes.Unlock(ctx) }))
-	add("Inspect", 7*time.Second, func() { _, _ = c.Inspect(bg, "orders") })
-	add("ForceRelease", 7*time.Second, func() { _, _ = c.ForceRelease(bg, "orders") })
+	add("Client.Inspect", 7*time.Second, func() { _, _ = c.Inspect(bg, "orders") })
+	add("Client.ForceRelease", 7*time.Second, func() { _, _ = c.ForceRelease(bg, "orders") })
+	add("Lease.Release with 1 s", time.Second, e.Within(func(ctx context.Context) { _, _ = released.Release(ctx) }))
+	add("Lease.Bind", 0, func() {
+		ctx, stop := held.Bind(bg)
+		stop()
+		_ = ctx.Err()
+	})
+	for name, local := range map[string]func(){
+		"Lease.Name":            func() { _ = held.Name() },
+		"Lease.Token":           func() { _ = held.Token() },
+		"Mutex.Name":            func() { _ = m.Name() },
+		"ReentrantMutex.Name":   func() { _ = re.Name() },
+		"RWMutex.Name":          func() { _ = rw.Name() },
+		"Client.Process":        func() { _ = c.Process() }, // of export_test.go
+		"Client.Identity":       func() { _ = c.Identity() },
+		"Client.Elapsed":        func() { _ = c.Elapsed() },
+		"Client.Engine":         func() { _, _ = c.Engine("other", cfg) },
+		"Client.Mutex":          func() { _, _ = c.Mutex("other", cfg) },
+		"Client.ReentrantMutex": func() { _, _ = c.ReentrantMutex("other", "owner", cfg) },
+		"Client.RWMutex":        func() { _, _ = c.RWMutex("other", "owner", lockcore.RWConfig{}) },
+	} {
+		add(name, 0, local)
+	}
 	add("Lease.Remaining", 0, func() { _ = held.Remaining() })
 	add("Lease.Context", 0, func() { _ = held.Context().Err() })
 }

@@ -12,7 +12,8 @@ import (
 )
 
 // A Job is a handle on a job, in any process, whether or not it runs the job. It has no
-// state and is safe for concurrent use.
+// state and is safe for concurrent use. If the server does not answer, its methods return
+// an error after at most 7 s.
 type Job struct {
 	name   string
 	ledger *ledger.Ledger

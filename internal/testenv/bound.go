@@ -6,6 +6,9 @@ import (
 	"errors"
 	"io"
 	"net"
+	"reflect"
+	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -100,18 +103,38 @@ func (e *Env) Within(call func(ctx context.Context)) func() {
 // EveryCallIsBounded asserts that calls return within their documented bounds, whatever
 // the network does, and that no goroutine remains after the Client is closed. prepare adds
 // the calls while the network works.
-func EveryCallIsBounded(t *testing.T, prepare func(e *Env, c *lockcore.Client, add AddCall)) {
+//
+// Each exported method of the types of the values must be the beginning of a call's name:
+// "Mutex.Lock" or "Mutex.Lock with 1 s". A new method can therefore not be forgotten.
+func EveryCallIsBounded(t *testing.T, prepare func(e *Env, c *lockcore.Client, add AddCall), of ...any) {
 	t.Helper()
 	t.Parallel()
 	for _, n := range networks() {
 		t.Run(n.name, func(t *testing.T) {
 			t.Parallel()
-			InBubble(t, func(e *Env) { everyCall(e, n, prepare) })
+			InBubble(t, func(e *Env) { everyCall(e, n, prepare, of) })
 		})
 	}
 }
 
-func everyCall(e *Env, n network, prepare func(e *Env, c *lockcore.Client, add AddCall)) {
+// noneForgotten fails unless there is a call of each exported method.
+func noneForgotten(e *Env, calls []boundedCall, of []any) {
+	e.Helper()
+	for _, value := range of {
+		t := reflect.TypeOf(value)
+		for m := range t.NumMethod() {
+			name := t.Elem().Name() + "." + t.Method(m).Name
+			if name == "Client.Close" { // everyCall ends with it
+				continue
+			}
+			if !slices.ContainsFunc(calls, func(c boundedCall) bool { return c.name == name || strings.HasPrefix(c.name, name+" ") }) {
+				e.Errorf("no call of %s", name)
+			}
+		}
+	}
+}
+
+func everyCall(e *Env, n network, prepare func(e *Env, c *lockcore.Client, add AddCall), of []any) {
 	e.Helper()
 	over := make(chan struct{})
 	f := lockcoretest.NewFaults()
@@ -143,6 +166,7 @@ func everyCall(e *Env, n network, prepare func(e *Env, c *lockcore.Client, add A
 	prepare(e, c, func(name string, bound time.Duration, call func()) {
 		calls = append(calls, boundedCall{name, bound, call})
 	})
+	noneForgotten(e, calls, of)
 	e.Pass(time.Millisecond)
 
 	mu.Lock()

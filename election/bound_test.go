@@ -1,0 +1,73 @@
+package election_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/lockcore"
+)
+
+// Every call returns within its documented bound, whatever the network does.
+func TestFault69_EveryCallReturnsInTime(t *testing.T) {
+	testenv.EveryCallIsBounded(t, everyCall, (*election.LeaderElector)(nil))
+}
+
+func everyCall(e *testenv.Env, c *lockcore.Client, add testenv.AddCall) {
+	const (
+		lease    = 3 * time.Second
+		two3     = 2 * lease / 3
+		shutdown = 2 * time.Second
+	)
+	bg := context.Background()
+	elector := func(name string) *election.LeaderElector {
+		le, err := election.NewLeaderElector(c, name, election.Callbacks{
+			OnStartedLeading: func(ctx context.Context) { <-ctx.Done() },
+			OnStoppedLeading: func() {},
+			OnNewLeader:      func(string) {},
+		}, election.Config{LeaseDuration: lease, ShutdownTimeout: shutdown})
+		testenv.Must(e, err)
+		return le
+	}
+	// leading returns an elector that leads, and a function that ends its Run.
+	leading := func(name string) (le *election.LeaderElector, stop func()) {
+		le = elector(name)
+		ctx, cancel := context.WithCancel(bg)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_ = le.Run(ctx)
+		}()
+		e.Until(name+" leads", le.IsLeader)
+		stop = func() {
+			cancel()
+			<-done
+		}
+		e.Cleanup(stop)
+		return le, stop
+	}
+	resigns, _ := leading("resigns")
+	transfers, _ := leading("transfers")
+	_, stop := leading("stops")
+	vacant, queued := elector("vacant"), elector("stops")
+	add("LeaderElector.Run while it leads", shutdown, stop)
+	add("LeaderElector.Run of a vacant election with 1 s", time.Second+shutdown, e.Within(func(ctx context.Context) { _ = vacant.Run(ctx) }))
+	add("LeaderElector.Run in the queue with 1 s", time.Second+shutdown, e.Within(func(ctx context.Context) { _ = queued.Run(ctx) }))
+	add("LeaderElector.Resign", lease, func() { _ = resigns.Resign(bg) })
+	add("LeaderElector.TransferTo", two3, func() { _ = transfers.TransferTo(bg, "x") })
+	add("LeaderElector.TransferTo with 1 s", time.Second, e.Within(func(ctx context.Context) { _ = transfers.TransferTo(ctx, "x") }))
+	add("LeaderElector.Record", two3, func() { _, _ = transfers.Record(bg) })
+	add("LeaderElector.Candidates", two3, func() { _, _ = transfers.Candidates(bg) })
+	for name, local := range map[string]func(){
+		"LeaderElector.Check":     func() { _ = transfers.Check(0) },
+		"LeaderElector.Ready":     func() { _ = transfers.Ready() },
+		"LeaderElector.GetLeader": func() { _ = transfers.GetLeader() },
+		"LeaderElector.IsLeader":  func() { _ = transfers.IsLeader() },
+		"LeaderElector.Identity":  func() { _ = transfers.Identity() },
+		"LeaderElector.Name":      func() { _ = transfers.Name() },
+	} {
+		add(name, 0, local)
+	}
+}

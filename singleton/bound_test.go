@@ -1,0 +1,123 @@
+package singleton_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/singleton"
+	"github.com/noonlock/noonlock/singleton/schedule"
+)
+
+// Every call returns within its documented bound, whatever the network does.
+func TestFault69_EveryCallReturnsInTime(t *testing.T) {
+	testenv.EveryCallIsBounded(t, everyCall,
+		(*singleton.Runner)(nil), (*singleton.Job)(nil), (*singleton.Once)(nil), (*singleton.Daemon)(nil))
+}
+
+func everyCall(e *testenv.Env, c *lockcore.Client, add testenv.AddCall) {
+	const (
+		lease    = 3 * time.Second
+		shutdown = 2 * time.Second
+		ofJob    = 7 * time.Second // two thirds of the default TTL
+	)
+	bg := context.Background()
+	// began waits until work has begun under run, and returns a function that ends run.
+	begun := func(what string, run func(context.Context) error, began <-chan struct{}) (stop func()) {
+		ctx, cancel := context.WithCancel(bg)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_ = run(ctx)
+		}()
+		stop = func() {
+			cancel()
+			<-done
+		}
+		e.Cleanup(stop)
+		select {
+		case <-began:
+		case <-time.After(5 * time.Minute):
+			e.Fatalf("%s has not begun", what)
+		}
+		return stop
+	}
+	runner := func(name string) (*singleton.Runner, <-chan struct{}) {
+		began := make(chan struct{}, 100)
+		r, err := singleton.NewRunner(c, singleton.Config{TTL: lease, Drain: -1, ShutdownTimeout: shutdown})
+		testenv.Must(e, err)
+		testenv.Must(e, r.Add(name, "* * * * *", func(ctx context.Context, _ singleton.Run) error {
+			began <- struct{}{}
+			<-ctx.Done()
+			return ctx.Err()
+		}, singleton.JobConfig{}))
+		return r, began
+	}
+	daemon := func(name string) (*singleton.Daemon, <-chan struct{}) {
+		began := make(chan struct{}, 100)
+		d, err := singleton.NewDaemon(c, name, func(ctx context.Context, _ uint64) error {
+			began <- struct{}{}
+			<-ctx.Done()
+			return nil
+		}, singleton.DaemonConfig{TTL: lease, ShutdownTimeout: shutdown})
+		testenv.Must(e, err)
+		return d, began
+	}
+	once := func(name string) (*singleton.Once, func(context.Context) error, <-chan struct{}) {
+		began := make(chan struct{}, 100)
+		o, err := singleton.NewOnce(c, name, singleton.OnceConfig{TTL: lease, ShutdownTimeout: shutdown})
+		testenv.Must(e, err)
+		return o, func(ctx context.Context) error {
+			return o.Do(ctx, func(ctx context.Context, _ uint64) error {
+				began <- struct{}{}
+				<-ctx.Done()
+				return ctx.Err()
+			})
+		}, began
+	}
+	working, began := runner("draw")
+	add("Runner.Run during a run", shutdown, begun("the run", working.Run, began))
+	idle, _ := runner("idle")
+	add("Runner.Run with 1 s", time.Second+shutdown, e.Within(func(ctx context.Context) { _ = idle.Run(ctx) }))
+
+	live, began := daemon("feed")
+	add("Daemon.Run during its work", shutdown, begun("the daemon", live.Run, began))
+	queued, _ := daemon("feed")
+	add("Daemon.Run in the queue with 1 s", time.Second+shutdown, e.Within(func(ctx context.Context) { _ = queued.Run(ctx) }))
+
+	migration, do, began := once("migration")
+	add("Once.Do during its work", shutdown, begun("the work", do, began))
+	_, again, _ := once("migration")
+	add("Once.Do while it waits, with 1 s", time.Second+shutdown, e.Within(func(ctx context.Context) { _ = again(ctx) }))
+	_, first, _ := once("vacant")
+	add("Once.Do with 1 s", time.Second+shutdown, e.Within(func(ctx context.Context) { _ = first(ctx) }))
+
+	job, err := singleton.NewJob(c, "draw")
+	testenv.Must(e, err)
+	add("Job.Status", ofJob, func() { _, _ = job.Status(bg) })
+	add("Job.Runs", ofJob, func() { _, _ = job.Runs(bg, 10) })
+	add("Job.Schedules", ofJob, func() { _, _ = job.Schedules(bg) })
+	add("Job.Pause", ofJob, func() { _ = job.Pause(bg) })
+	add("Job.Resume", ofJob, func() { _ = job.Resume(bg) })
+	add("Job.Trigger", ofJob, func() { _, _ = job.Trigger(bg) })
+	add("Job.Trigger with 1 s", time.Second, e.Within(func(ctx context.Context) { _, _ = job.Trigger(ctx) }))
+	add("Job.Watch", 0, func() { job.Watch(func() {})() })
+	for name, local := range map[string]func(){
+		"Runner.Add":         func() { _ = idle.Add("other", "* * * * *", nil, singleton.JobConfig{}) },
+		"Runner.AddSchedule": func() { _ = idle.AddSchedule("other", schedule.Schedule(nil), nil, singleton.JobConfig{}) },
+		// of export_test.go:
+		"Runner.ClockOffset":  func() { idle.ClockOffset() },
+		"Runner.SetWallClock": func() { idle.SetWallClock(time.Now) },
+
+		"Runner.Check": func() { _ = working.Check(0) },
+		"Runner.Ready": func() { _ = working.Ready() },
+		"Daemon.Check": func() { _ = live.Check(0) },
+		"Daemon.Ready": func() { _ = live.Ready() },
+		"Daemon.Name":  func() { _ = live.Name() },
+		"Once.Name":    func() { _ = migration.Name() },
+	} {
+		add(name, 0, local)
+	}
+}
