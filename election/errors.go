@@ -3,6 +3,8 @@ package election
 import (
 	"errors"
 	"fmt"
+
+	"github.com/noonlock/noonlock/election/internal/record"
 )
 
 // Errors for errors.Is.
@@ -25,6 +27,10 @@ var (
 	// ErrDrainOverrun is joined with lockcore.ErrLeaseExpired in the errors of Resign
 	// and Check if the leader's work did not stop within DrainTimeout.
 	ErrDrainOverrun = errors.New("election: the work did not stop within DrainTimeout")
+
+	// ErrNewerSchema means that a newer release wrote the record of the election with a
+	// schema that this release does not support.
+	ErrNewerSchema = record.ErrNewerSchema
 
 	// ErrNotReady is the error of Ready, joined with the reason.
 	ErrNotReady = errors.New("election: not ready")

@@ -3,12 +3,12 @@ package lockcore
 import (
 	"cmp"
 	"math"
-	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/noonlock/noonlock/internal/engine"
 	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/internal/lease"
 )
@@ -97,7 +97,6 @@ const (
 	defaultTTL    = 10 * time.Second
 
 	defaultTokenRetention = 2 * time.Hour
-	runnersTokenRetention = 7 * 24 * time.Hour
 
 	// tombTTL is longer than a request can be in flight.
 	tombTTL = 5 * time.Minute
@@ -174,16 +173,11 @@ func checkName(field, name string) error {
 	return nil
 }
 
-// isRunnersName reports whether jobs or elections use the name.
-func isRunnersName(name string) bool {
-	return strings.HasPrefix(name, jobNames) || strings.HasPrefix(name, electionNames)
-}
-
 // checkUserName checks the name of a lock. Names that jobs and elections use are refused,
 // because a user's lock could otherwise block a job or an election.
 func checkUserName(name string) error {
-	if isRunnersName(name) {
-		return &ConfigError{Field: "name", Value: input.Quote(name), Rule: "a name without the prefixes " + jobNames + " and " + electionNames + ", which jobs and elections use"}
+	if engine.IsReserved(name) {
+		return &ConfigError{Field: "name", Value: input.Quote(name), Rule: "a name without the prefixes " + engine.JobNames + " and " + engine.ElectionNames + ", which jobs and elections use"}
 	}
 	return checkName("name", name)
 }

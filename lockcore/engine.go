@@ -24,7 +24,7 @@ func (c *Client) Engine(name string, cfg LeaseConfig) (engine.Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	terms.keepTokens = runnersTokenRetention
+	terms.keepTokens = engine.TokenRetention
 	return &nameEngine{c: c, keys: c.keys.lock(name), terms: terms}, nil
 }
 
@@ -90,7 +90,7 @@ func (e *nameEngine) Now() time.Duration { return e.c.clock.Now() }
 
 func (e *nameEngine) Logger() logr.Logger { return e.c.log }
 
-func (e *nameEngine) Expect(label string) { e.c.metrics.kind(label) }
+func (e *nameEngine) Expect(label string) { e.c.metrics.kind(label).queue() }
 
 func (e *nameEngine) Queue(ctx context.Context) ([]engine.Waiter, error) {
 	r := e.c.scripts.lockQueue.Call([]string{e.keys.queue, e.keys.seen})

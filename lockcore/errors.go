@@ -59,10 +59,6 @@ var (
 	// the leases that Close released.
 	ErrClosed = wire.ErrClosed
 
-	// ErrNewerSchema means that a newer version of this library wrote the stored data with
-	// a schema that this version does not support.
-	ErrNewerSchema = errors.New("lockcore: stored data has a newer schema than this version supports")
-
 	// ErrConfig matches every *ConfigError.
 	ErrConfig = errors.New("lockcore: refused")
 )

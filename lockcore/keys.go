@@ -36,13 +36,6 @@ func (k keyring) lock(name string) *lockKeys {
 	}
 }
 
-// Prefixes of the names that jobs and elections use. Names of users' locks must not begin
-// with them.
-const (
-	jobNames      = "job/"
-	electionNames = "election/"
-)
-
 // tomb returns the key of an attempt's tombstone.
 func (k *lockKeys) tomb(process string, number uint64) string {
 	return k.base + "tomb:" + process + "." + strconv.FormatUint(number, 36)

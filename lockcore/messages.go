@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/noonlock/noonlock/internal/engine"
 )
 
 // receive handles one message to this process. Messages may be forged. So a message only
@@ -52,7 +54,7 @@ func (c *Client) handleGrant(name, value string) {
 			return // too many at once: the grant expires
 		}
 		// The name may be a job's or a user's. The longer of the two retentions is safe.
-		terms := &leaseTerms{ttl: defaultTTL, keepTokens: max(c.tokenRetention, runnersTokenRetention)}
+		terms := &leaseTerms{ttl: defaultTTL, keepTokens: max(c.tokenRetention, engine.TokenRetention)}
 		unwanted := &attempt{c: c, kind: p.kind, keys: c.keys.lock(name), terms: terms, number: p.number, value: value}
 		unwanted.unanswered.Store(unanswered)
 		if !c.background(func(ctx context.Context) {

@@ -28,7 +28,7 @@ type metrics struct {
 	scriptErrors *registry.Vec[prometheus.Counter]
 	forced       prometheus.Counter
 
-	kinds map[string]*kindMetrics
+	kinds sync.Map // label to *kindMetrics
 
 	renewed, missed, lost           prometheus.Counter // of renewals
 	lostLeases, expired, maxReached prometheus.Counter // of losses
@@ -37,20 +37,23 @@ type metrics struct {
 // kindMetrics are the series of one kind of lease. They exist from the first lock of the
 // kind on, see metrics.kind.
 type kindMetrics struct {
-	made          sync.Once
-	acquired      prometheus.Counter
-	wait          prometheus.Observer
-	held, waiting prometheus.Gauge
+	held  prometheus.Gauge
+	queue func() *queueMetrics // creates them at its first call; not every kind queues
 }
 
-// The kinds of leases, as labels.
+// queueMetrics are the further series of a kind whose attempts queue.
+type queueMetrics struct {
+	acquired prometheus.Counter
+	wait     prometheus.Observer
+	waiting  prometheus.Gauge
+}
+
+// The kinds of this package, as labels.
 const (
 	kindMutex     = "mutex"
 	kindReentrant = "reentrant"
 	kindRead      = "read"
 	kindWrite     = "write"
-	kindElection  = "election"
-	kindRun       = "run"
 )
 
 // The outcomes of attempts, as labels.
@@ -132,10 +135,6 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 
 // create creates the series that exist before the first event.
 func (m *metrics) create() {
-	m.kinds = map[string]*kindMetrics{}
-	for _, kind := range []string{kindMutex, kindReentrant, kindRead, kindWrite, kindElection, kindRun} {
-		m.kinds[kind] = &kindMetrics{}
-	}
 	m.renewed, m.missed, m.lost = m.renewals.With("renewed"), m.renewals.With("failed"), m.renewals.With("lost")
 	m.lostLeases, m.expired, m.maxReached = m.losses.With("lost"), m.losses.With("expired"), m.losses.With("max_hold")
 }
@@ -143,21 +142,24 @@ func (m *metrics) create() {
 // kind returns the series of a kind and creates them at the first call. An application
 // uses few kinds, so series of the others would be noise.
 func (m *metrics) kind(name string) *kindMetrics {
-	k := m.kinds[name]
-	k.made.Do(func() {
-		k.held = m.held.With(name)
-		if name != kindRun { // runs are claimed by the ledger's scripts and do not queue
-			k.acquired, k.wait, k.waiting = m.acquires.With(name, outcomeAcquired), m.wait.With(name), m.waiting.With(name)
-		}
+	if k, ok := m.kinds.Load(name); ok {
+		return k.(*kindMetrics)
+	}
+	k, _ := m.kinds.LoadOrStore(name, &kindMetrics{
+		held: m.held.With(name),
+		queue: sync.OnceValue(func() *queueMetrics {
+			return &queueMetrics{m.acquires.With(name, outcomeAcquired), m.wait.With(name), m.waiting.With(name)}
+		}),
 	})
-	return k
+	return k.(*kindMetrics)
 }
 
 // countAcquire counts the outcome of one call that acquires a lock.
 func (m *metrics) countAcquire(kind string, took time.Duration, err error) {
 	if err == nil {
-		m.kind(kind).acquired.Inc()
-		m.kind(kind).wait.Observe(took.Seconds())
+		q := m.kind(kind).queue()
+		q.acquired.Inc()
+		q.wait.Observe(took.Seconds())
 		return
 	}
 	m.acquires.With(kind, outcomeOf(err)).Inc()

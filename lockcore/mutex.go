@@ -34,7 +34,7 @@ func (c *Client) lock(name string, k queueKind, cfg LeaseConfig) (*Mutex, error)
 		return nil, err
 	}
 	terms.keepTokens = c.tokenRetention
-	c.metrics.kind(k.name())
+	c.metrics.kind(k.name()).queue()
 	return &Mutex{c: c, keys: c.keys.lock(name), terms: terms, kind: k}, nil
 }
 
@@ -161,7 +161,7 @@ func (m *Mutex) waitInQueue(ctx context.Context, last *lastReply) (*Lease, error
 	if err != nil {
 		return nil, err
 	}
-	waiting := m.c.metrics.kind(m.kind.name()).waiting
+	waiting := m.c.metrics.kind(m.kind.name()).queue().waiting
 	waiting.Inc()
 	defer waiting.Dec()
 	r, t0, err := a.retryAcquire(ctx, modeJoin, within)

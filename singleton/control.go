@@ -201,6 +201,10 @@ const (
 
 // Errors of a Job, for errors.Is.
 var (
+	// ErrNewerSchema means that a newer release wrote the data of the job with a schema that
+	// this release does not support.
+	ErrNewerSchema = ledger.ErrNewerSchema
+
 	// ErrNoLedger is returned if the job has no ledger: no replica has ever run it, or the
 	// ledger has expired.
 	ErrNoLedger = ledger.ErrNoLedger

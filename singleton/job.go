@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
+	"github.com/noonlock/noonlock/internal/engine"
 	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/singleton/schedule"
 	"github.com/noonlock/noonlock/singleton/sqlonce"
@@ -34,8 +34,8 @@ func checkName(name, prefix string) error {
 	switch {
 	case len(name) > longest-len(prefix):
 		value = fmt.Sprintf("%d bytes long", len(name))
-	case rule == "" && (strings.HasPrefix(name, "job/") || strings.HasPrefix(name, "election/")):
-		rule = "without the prefixes job/ and election/"
+	case rule == "" && engine.IsReserved(name):
+		rule = "without the prefixes " + engine.JobNames + " and " + engine.ElectionNames
 	}
 	if rule == "" {
 		return nil

@@ -86,7 +86,7 @@
 //	another candidate has          Conflict; the elector ends after RenewDeadline and
 //	written the record             releases nothing (lockcore.ErrNotHeld)
 //	the record was deleted         Conflict, then NotFound; the first candidate creates it
-//	a newer release wrote it       lockcore.ErrNewerSchema; nothing is overwritten
+//	a newer release wrote it       ErrNewerSchema; nothing is overwritten
 //	the key has another type       lockcore.ErrWrongKind; nothing is overwritten
 //
 // # The record

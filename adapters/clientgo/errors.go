@@ -3,6 +3,7 @@ package clientgo
 import (
 	"errors"
 
+	"github.com/noonlock/noonlock/adapters/clientgo/internal/cas"
 	"github.com/noonlock/noonlock/internal/input"
 )
 
@@ -11,6 +12,10 @@ import (
 var (
 	// ErrConfig matches every *ConfigError in errors.Is.
 	ErrConfig = errors.New("clientgo: refused")
+
+	// ErrNewerSchema means that a newer release wrote the record with a schema that this
+	// release does not support. Nothing was written.
+	ErrNewerSchema = cas.ErrNewerSchema
 
 	// ErrNotRead is returned by an Update before the first Get or Create, since there is no
 	// known version to replace.

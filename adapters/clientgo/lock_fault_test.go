@@ -131,7 +131,7 @@ func TestForeignRecords(t *testing.T) {
 		l := e.lock("a")
 		for stored, want := range map[string]error{
 			"nr1 A.1 {":   nil,
-			"nr2 A.1 {}":  lockcore.ErrNewerSchema,
+			"nr2 A.1 {}":  clientgo.ErrNewerSchema,
 			"a foreigner": lockcore.ErrWrongKind,
 		} {
 			must(e, e.raw.Set(e.Context(), recordKey, stored, 0).Err())

@@ -9,6 +9,7 @@ package engine
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -27,6 +28,21 @@ func IsTemporary(err error) bool { return wire.IsTemporary(err) }
 func Log(log logr.Logger, err error, message string, keysAndValues ...any) {
 	wire.Log(log, err, message, keysAndValues...)
 }
+
+// The prefixes of the names that jobs and elections use. Locks of users are refused them,
+// also in a program that imports neither package: another one may use the same server.
+const (
+	JobNames      = "job/"
+	ElectionNames = "election/"
+)
+
+// IsReserved reports whether jobs or elections use the name.
+func IsReserved(name string) bool {
+	return strings.HasPrefix(name, JobNames) || strings.HasPrefix(name, ElectionNames)
+}
+
+// TokenRetention is how long the server keeps the last fencing token of an Engine's name.
+const TokenRetention = 7 * 24 * time.Hour
 
 // An Engine works on one name. It is safe for concurrent use.
 type Engine interface {
@@ -82,8 +98,8 @@ type Engine interface {
 	Now() time.Duration
 	// Logger returns the Client's logger.
 	Logger() logr.Logger
-	// Expect creates the metrics of a kind of lease, so that they exist before the first
-	// lease of the kind.
+	// Expect creates the metrics of a kind of lease that queues, so that they exist before
+	// the first lease of the kind.
 	Expect(label string)
 }
 

@@ -22,7 +22,7 @@ func TestElectionRecordCannotBeWritten(t *testing.T) {
 			what error
 		}{
 			{func() error { return e.Raw.Set(e.Context(), leader, "a string", 0).Err() }, nil},
-			{func() error { return e.Raw.HSet(e.Context(), leader, "v", 2).Err() }, lockcore.ErrNewerSchema},
+			{func() error { return e.Raw.HSet(e.Context(), leader, "v", 2).Err() }, record.ErrNewerSchema},
 		} {
 			testenv.Must(e, spoil.do())
 			ctx, cancel := context.WithTimeout(e.Context(), testenv.Patience)

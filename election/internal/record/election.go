@@ -43,10 +43,10 @@ const maxMetadata = 4096
 // New returns the election of a name: 1 to 191 bytes of UTF-8 without control
 // characters, spaces and braces. It sends nothing. The error is a *lockcore.ConfigError.
 func New(c *lockcore.Client, name string, cfg Config) (*Election, error) {
-	if rule := input.Fault(name, 200-len(names), true); rule != "" {
+	if rule := input.Fault(name, 200-len(engine.ElectionNames), true); rule != "" {
 		return nil, &lockcore.ConfigError{Field: "name", Value: input.Quote(name), Rule: rule}
 	}
-	e, err := c.Engine(names+name, cfg.Lease)
+	e, err := c.Engine(engine.ElectionNames+name, cfg.Lease)
 	if err != nil {
 		return nil, err
 	}

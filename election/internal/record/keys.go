@@ -2,9 +2,6 @@ package record
 
 import "github.com/noonlock/noonlock/internal/engine"
 
-// names is the prefix of the lock name of an election. Users' locks must not have it.
-const names = "election/"
-
 // keys are the keys and the channel of an election's record. All keys belong to one name,
 // election/<name>:
 //

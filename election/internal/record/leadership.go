@@ -85,7 +85,7 @@ func (l *Leadership) begin(k *kind, r wire.Request, answer any) error {
 		l.Lose()
 		return errors.Join(lockcore.ErrNotAcquired, lockcore.ErrLeaseLost)
 	case len(list) == 1 && list[0] == int64(-1):
-		return errors.Join(lockcore.ErrNotAcquired, lockcore.ErrNewerSchema)
+		return errors.Join(lockcore.ErrNotAcquired, ErrNewerSchema)
 	}
 	return r.OddReply(answer)
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock/internal/wire"
-	"github.com/noonlock/noonlock/lockcore"
 )
 
 // A Record is the record of an election. On the server it is a hash,
@@ -43,6 +42,10 @@ type Record struct {
 	Left time.Duration
 }
 
+// ErrNewerSchema means that a newer release wrote the record with a schema that this
+// release does not support.
+var ErrNewerSchema = errors.New("election: stored data has a newer schema than this version supports")
+
 // Leader reads the record. It is the zero value if nobody has led for a week.
 func (e *Election) Leader(ctx context.Context) (Record, error) {
 	r, err := e.look(ctx)
@@ -69,7 +72,7 @@ func (e *Election) look(ctx context.Context) (r Record, err error) {
 		fields[wire.Text(answer[i])] = wire.Text(answer[i+1])
 	}
 	if v, err := strconv.Atoi(cmp.Or(fields["v"], "1")); err != nil || v > 1 {
-		return r, lockcore.ErrNewerSchema
+		return r, ErrNewerSchema
 	}
 	if r, err = readLeader(fields); err != nil {
 		return r, err

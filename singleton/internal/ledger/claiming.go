@@ -9,7 +9,6 @@ import (
 	"github.com/noonlock/noonlock/internal/engine"
 	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/internal/wire"
-	"github.com/noonlock/noonlock/lockcore"
 )
 
 // A Skip is a number of consecutive ticks that will not run, and the reason, in one word.
@@ -150,7 +149,7 @@ func (l *Ledger) refusal(s *wire.Script, tick time.Time, answer []any) error {
 	case e.Status == ClaimStale && len(answer) == 2:
 		e.Last, err = readMillis(wire.Text(answer[1]))
 	case e.Status == claimNewer && len(answer) == 1:
-		return lockcore.ErrNewerSchema
+		return ErrNewerSchema
 	case e.Status >= ClaimBusy && e.Status <= ClaimSuperseded && len(answer) == 1:
 	default:
 		return odd

@@ -6,10 +6,13 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock/internal/wire"
-	"github.com/noonlock/noonlock/lockcore"
 )
 
 var (
+	// ErrNewerSchema means that a newer release wrote the ledger with a schema that this
+	// release does not support.
+	ErrNewerSchema = errors.New("singleton: stored data has a newer schema than this version supports")
+
 	// ErrNoLedger means that the job has no ledger: no replica has ever opened it, or it
 	// has expired.
 	ErrNoLedger = errors.New("singleton: job has no ledger")
@@ -39,7 +42,7 @@ func (l *Ledger) Status(ctx context.Context) (State, error) {
 
 // Pause stops all replicas from claiming ticks, until Resume. Current runs continue, and
 // triggered runs run. The ledger of a paused job does not expire. The errors are
-// ErrNoLedger and lockcore.ErrNewerSchema.
+// ErrNoLedger and ErrNewerSchema.
 func (l *Ledger) Pause(ctx context.Context) error { return l.pause(ctx, "pause job", "1") }
 
 // Resume ends a Pause. The replicas decide which missed ticks run.
@@ -60,7 +63,7 @@ func (l *Ledger) pause(ctx context.Context, op, pause string) error {
 // Trigger adds a run in addition to the schedule, also while the job is paused. The run
 // stays open until a replica claims it, like the run of a dead holder, and is recorded like
 // any other. The returned tick is its name, which no scheduled tick has: see TriggeredAt.
-// The errors are ErrNoLedger, ErrTriggers and lockcore.ErrNewerSchema. If the error matches
+// The errors are ErrNoLedger, ErrTriggers and ErrNewerSchema. If the error matches
 // lockcore.ErrUnknown, the run may have been triggered.
 func (l *Ledger) Trigger(ctx context.Context) (tick time.Time, err error) {
 	const op = "trigger job"
@@ -93,7 +96,7 @@ func controlled(s *wire.Script, answer []any) (rest []any, err error) {
 	case int64(ClaimNoLedger):
 		return nil, ErrNoLedger
 	case int64(claimNewer):
-		return nil, lockcore.ErrNewerSchema
+		return nil, ErrNewerSchema
 	default:
 		return nil, s.OddReply(answer)
 	}

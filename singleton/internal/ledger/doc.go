@@ -29,5 +29,5 @@
 //	                              claimed the tick since: ErrSuperseded
 //	the server loses its data     Open begins the ledger where the caller's State says
 //	a message is lost             replicas look every 30 s
-//	a newer version wrote it      every call fails with lockcore.ErrNewerSchema
+//	a newer version wrote it      every call fails with ErrNewerSchema
 package ledger

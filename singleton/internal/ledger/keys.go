@@ -2,9 +2,6 @@ package ledger
 
 import "github.com/noonlock/noonlock/internal/engine"
 
-// names is the prefix of the lock name of a job. Users' locks must not have it.
-const names = "job/"
-
 // keys are the keys and channels of a job. All keys belong to one name, job/<job>:
 //
 //	job        hash    the state of the job, see part_job.lua

@@ -88,7 +88,7 @@ func New(c *lockcore.Client, job string, cfg Config) (*Ledger, error) {
 	if rule := input.Fault(job, 200, true); rule != "" {
 		return nil, &lockcore.ConfigError{Field: "job", Value: input.Quote(job), Rule: rule}
 	}
-	e, err := c.Engine(names+job, cfg.Lease)
+	e, err := c.Engine(engine.JobNames+job, cfg.Lease)
 	if err != nil {
 		return nil, err
 	}

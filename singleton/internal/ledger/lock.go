@@ -21,7 +21,7 @@ func NewLock(c *lockcore.Client, job string, cfg lockcore.LeaseConfig) (*Lock, e
 	if rule := input.Fault(job, 200, true); rule != "" {
 		return nil, &lockcore.ConfigError{Field: "job", Value: input.Quote(job), Rule: rule}
 	}
-	e, err := c.Engine(names+job, cfg)
+	e, err := c.Engine(engine.JobNames+job, cfg)
 	if err != nil {
 		return nil, err
 	}

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock/internal/wire"
-	"github.com/noonlock/noonlock/lockcore"
 )
 
 // A State is the state of a job, by the server's clock.
@@ -146,7 +145,7 @@ func readState(s *wire.Script, answer []any) (st State, err error) {
 	case code == int64(ClaimNoLedger) && len(answer) == 1:
 		return st, ErrNoLedger
 	case code == int64(claimNewer) && len(answer) == 1:
-		return st, lockcore.ErrNewerSchema
+		return st, ErrNewerSchema
 	case code != 1 || len(answer) < head || (len(answer)-head)%2 != 0:
 		return st, s.OddReply(answer)
 	}

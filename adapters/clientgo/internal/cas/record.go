@@ -22,6 +22,10 @@ var (
 
 	// ErrNone means that there is no record with this name.
 	ErrNone = errors.New("there is no record of that name")
+
+	// ErrNewerSchema means that a newer release wrote the record with a schema that this
+	// release does not support.
+	ErrNewerSchema = errors.New("clientgo: stored data has a newer schema than this version supports")
 )
 
 // A Record is a value with a name, written by compare-and-set. It is safe for concurrent use.
@@ -57,7 +61,7 @@ func New(c *lockcore.Client, name string, timeout time.Duration) (*Record, error
 }
 
 // Get reads the record. The error is ErrNone if there is none, lockcore.ErrWrongKind if the key
-// has another type, and lockcore.ErrNewerSchema if a newer release wrote it.
+// has another type, and ErrNewerSchema if a newer release wrote it.
 func (r *Record) Get(ctx context.Context) (State, error) {
 	answer, err := r.ask(ctx, wire.Command("get", r.key))
 	var state State
@@ -82,7 +86,7 @@ func (r *Record) read(stored string) (State, error) {
 	if n, err := strconv.Atoi(number); !ours || !found || version == "" || err != nil || n < 1 {
 		return State{}, lockcore.ErrWrongKind
 	} else if n > 1 {
-		return State{}, lockcore.ErrNewerSchema
+		return State{}, ErrNewerSchema
 	}
 	writer, _, _ := strings.Cut(version, ".")
 	return State{Value: []byte(value), Version: Version{[]string{version}}, Own: writer == r.writer}, nil
@@ -106,7 +110,7 @@ func (r *Record) Put(ctx context.Context, seen Version, value []byte, keep time.
 		case int64(0):
 			err = ErrConflict
 		case int64(-1):
-			err = lockcore.ErrNewerSchema
+			err = ErrNewerSchema
 		case int64(-2):
 			err = lockcore.ErrWrongKind
 		default:

@@ -326,7 +326,7 @@ func TestRecordErrors(t *testing.T) {
 		ctx := e.Context()
 
 		for stored, want := range map[string]error{
-			"foreign": lockcore.ErrWrongKind, "nr1 x": lockcore.ErrWrongKind, "nr2 A.1 x": lockcore.ErrNewerSchema,
+			"foreign": lockcore.ErrWrongKind, "nr1 x": lockcore.ErrWrongKind, "nr2 A.1 x": cas.ErrNewerSchema,
 		} {
 			must(e, e.Raw.Set(ctx, key, stored, 0).Err())
 			_, err := r.Get(ctx)
