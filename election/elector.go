@@ -6,13 +6,13 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cenkalti/backoff/v4"
 	"github.com/go-logr/logr"
 
 	"github.com/noonlock/noonlock/election/internal/record"
 	"github.com/noonlock/noonlock/internal/holding"
 	"github.com/noonlock/noonlock/internal/logqueue"
 	"github.com/noonlock/noonlock/internal/readiness"
+	"github.com/noonlock/noonlock/internal/retry"
 	"github.com/noonlock/noonlock/internal/stopping"
 	"github.com/noonlock/noonlock/lockcore"
 )
@@ -29,9 +29,9 @@ type LeaderElector struct {
 	metrics   *metrics // nil: none
 
 	ready readiness.State
+	gate  stopping.Gate
 
 	mu         sync.Mutex
-	running    bool
 	leadership *leadership // nil: this replica does not lead
 	observed   record.Record
 	stopped    time.Time // when OnStoppedLeading was called; zero: it has returned
@@ -91,30 +91,20 @@ func RunOrDie(ctx context.Context, client *lockcore.Client, name string, callbac
 // After a panic or runtime.Goexit in a callback, Run releases leadership and lets it
 // continue in Run's caller. Run may be called again after it has returned.
 func (le *LeaderElector) Run(ctx context.Context) error {
-	le.mu.Lock()
-	if le.running {
-		le.mu.Unlock()
+	leave, ok := le.gate.Enter(ctx, le.lines.Flush)
+	if !ok {
 		return ErrRunning
 	}
-	le.running = true
-	le.mu.Unlock()
-	defer func() { // after everything else
-		le.lines.Flush(context.WithoutCancel(ctx))
-		le.mu.Lock()
-		defer le.mu.Unlock()
-		le.running = false
-	}()
+	defer leave() // after everything else
 
 	deadline, done := stopping.New(ctx, le.cfg.ShutdownTimeout, le.cfg.ShutdownTimeout/5)
 	defer done()
 	run, crash := context.WithCancelCause(ctx)
 	defer crash(nil)
 	defer le.observe(crash).end(deadline)
-	c := &candidacy{le: le, run: run, pauses: backoff.NewExponentialBackOff(
-		backoff.WithInitialInterval(le.cfg.RetryPeriod), backoff.WithMaxInterval(le.cfg.LeaseDuration),
-		backoff.WithRandomizationFactor(0.2), backoff.WithMaxElapsedTime(0))}
+	c := &candidacy{le: le, run: run, pauses: retry.Growing(le.cfg.RetryPeriod, le.cfg.LeaseDuration, 1.5, 0.2)}
 	loop := holding.Loop[*record.Leadership]{
-		Holder: c, TTL: le.cfg.LeaseDuration, Retry: backoff.NewConstantBackOff(le.cfg.RetryPeriod),
+		Holder: c, TTL: le.cfg.LeaseDuration, Retry: retry.Growing(le.cfg.RetryPeriod, le.cfg.RetryPeriod, 1, 0),
 		Ready: &le.ready, Deadline: deadline, Log: le.log,
 		Doubt: le.cfg.LeaseDuration, // the queue may answer where the record cannot be written
 	}
@@ -140,7 +130,7 @@ func (le *LeaderElector) Ready() error {
 		err = errStoppedHangs
 	}
 	if err != nil {
-		return fmt.Errorf("election %q: %w: %w", le.name, ErrNotReady, err)
+		return fmt.Errorf("election: %q: %w: %w", le.name, ErrNotReady, err)
 	}
 	return nil
 }
@@ -198,7 +188,7 @@ func (le *LeaderElector) overdue(since, grace time.Duration, cause error) error 
 	if since <= grace {
 		return nil
 	}
-	return fmt.Errorf("election %q: %w, for %s: %w", le.name, ErrOverdue, since, cause)
+	return fmt.Errorf("election: %q: %w, for %s: %w", le.name, ErrOverdue, since, cause)
 }
 
 // Identity returns the name that this replica campaigns under.

@@ -6,10 +6,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/cenkalti/backoff/v4"
-
 	"github.com/noonlock/noonlock/election/internal/record"
 	"github.com/noonlock/noonlock/internal/engine"
+	"github.com/noonlock/noonlock/internal/retry"
 	"github.com/noonlock/noonlock/lockcore"
 )
 
@@ -55,8 +54,8 @@ type leadership struct {
 type candidacy struct {
 	le     *LeaderElector
 	run    context.Context
-	pauses *backoff.ExponentialBackOff // after short terms and lost ones
-	lost   error                       // why the only term was lost, with Config.Once
+	pauses retry.Backoff // after short terms and lost ones
+	lost   error         // why the only term was lost, with Config.Once
 }
 
 // Campaign implements holding.Holder.

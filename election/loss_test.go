@@ -11,13 +11,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
-	"github.com/go-logr/logr/funcr"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/noonlock/noonlock/election"
 	"github.com/noonlock/noonlock/election/internal/record"
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
@@ -432,38 +431,13 @@ func TestMasterStatusFallsWithTheLease(t *testing.T) {
 	})
 }
 
-// sink collects what is logged.
-type sink struct {
-	mu    sync.Mutex
-	lines []string
-}
-
-func (s *sink) logger() logr.Logger {
-	return funcr.New(func(_, args string) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.lines = append(s.lines, args)
-	}, funcr.Options{})
-}
-
-func (s *sink) count(text string) (n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, l := range s.lines {
-		if strings.Contains(l, text) {
-			n++
-		}
-	}
-	return n
-}
-
 // An error that goes on is told once, and again if it comes again after a lead.
 func TestErrorsAreToldOnce(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
-		var log sink
+		var log testenv.Log
 		cfg := quick("")
-		cfg.Logger = log.logger()
+		cfg.Logger = log.Info("")
 		a := e.replica(e.Client("a"), cfg)
 		a.run()
 		for round := range 2 {
@@ -473,8 +447,8 @@ func TestErrorsAreToldOnce(t *testing.T) {
 			e.Pass(time.Minute)
 			e.Bubble.Server().SetError("")
 			a.leads(round + 2)
-			if n := log.count("cannot campaign"); n != round+1 {
-				t.Errorf("round %d: it was told %d times: %q", round, n, log.lines)
+			if n := log.Count("cannot campaign"); n != round+1 {
+				t.Errorf("round %d: it was told %d times: %q", round, n, log.String())
 			}
 		}
 	})
@@ -484,16 +458,16 @@ func TestErrorsAreToldOnce(t *testing.T) {
 func TestRunOrDieLogs(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
-		var log sink
+		var log testenv.Log
 		cfg := quick("")
-		cfg.Logger = log.logger()
+		cfg.Logger = log.Info("")
 		c := e.Client("a")
 		must(e, c.Close(e.Context()))
 		election.RunOrDie(e.Context(), c, electionName, election.Callbacks{
 			OnStartedLeading: func(context.Context) {}, OnStoppedLeading: func() {},
 		}, cfg)
-		if log.count("election ended") != 1 || log.count(lockcore.ErrClosed.Error()) != 1 {
-			t.Errorf("it logged %q", log.lines)
+		if log.Count("election ended") != 1 || log.Count(lockcore.ErrClosed.Error()) != 1 {
+			t.Errorf("it logged %q", log.String())
 		}
 	})
 }

@@ -76,7 +76,7 @@ func New(name string, cfg Config, checkers ...Checker) (*Handler, error) {
 			return nil, &ConfigError{Field: "Checker.Check of " + c.Name, Value: "nil", Rule: "a function"}
 		}
 		if slices.ContainsFunc(h.checkers, func(other *probe) bool { return other.Name == c.Name }) {
-			return nil, &ConfigError{Field: "Checker.Name", Value: strconv.Quote(c.Name), Rule: "unique among the checkers of the handler"}
+			return nil, &ConfigError{Field: "Checker.Name", Value: input.Quote(c.Name), Rule: "unique among the checkers of the handler"}
 		}
 		h.checkers = append(h.checkers, &probe{Checker: c})
 	}
@@ -86,7 +86,7 @@ func New(name string, cfg Config, checkers ...Checker) (*Handler, error) {
 func checkName(field, name string) error {
 	legal := func(r rune) bool { return r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '-' }
 	if name == "" || len(name) > 63 || strings.ContainsFunc(name, func(r rune) bool { return !legal(r) }) {
-		return &ConfigError{Field: field, Value: strconv.Quote(name), Rule: "1 to 63 lower-case letters, digits and dashes"}
+		return &ConfigError{Field: field, Value: input.Quote(name), Rule: "1 to 63 lower-case letters, digits and dashes"}
 	}
 	return nil
 }

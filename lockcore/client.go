@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"sync"
@@ -106,7 +107,9 @@ func New(rdb redis.UniversalClient, cfg Config) (*Client, error) {
 		c.metrics, err = newMetrics(cfg.Registerer)
 	}
 	if err == nil {
-		c.logQueue, err = logqueue.New(cfg.Logger, cfg.Registerer)
+		if c.logQueue, err = logqueue.New(cfg.Logger, cfg.Registerer); err != nil {
+			err = fmt.Errorf("lockcore: Config.Registerer: %w", err)
+		}
 	}
 	if err != nil {
 		return nil, err

@@ -110,7 +110,7 @@ func refuse(field, rule string, value any) *ConfigError {
 
 // opError wraps errors with the operation and the name of the lock.
 func opError(op, name string, errs ...error) error {
-	return fmt.Errorf("%s %q: %w", op, name, errors.Join(errs...))
+	return fmt.Errorf("lockcore: %s %q: %w", op, name, errors.Join(errs...))
 }
 
 // ended joins ErrNotAcquired with the reason for which ctx ended a wait.

@@ -95,7 +95,7 @@ func TestFault62_NoSecretsInLogsAndErrors(t *testing.T) {
 	e.Raw = redis.NewClient(opt)
 	t.Cleanup(func() { e.Raw.Close() })
 
-	log := &logSink{}
+	log := &testenv.Log{}
 	var texts []string
 	note := func(err error) {
 		if err == nil {
@@ -107,7 +107,7 @@ func TestFault62_NoSecretsInLogsAndErrors(t *testing.T) {
 	with := func(change func(*redis.Options)) *lockcore.Client {
 		own := *opt
 		change(&own)
-		return e.ClientWith(&own, lockcore.Config{Identity: "shown", Logger: log.logger()})
+		return e.ClientWith(&own, lockcore.Config{Identity: "shown", Logger: log.Logger()})
 	}
 	a, b := with(func(*redis.Options) {}), with(func(*redis.Options) {})
 	cfg := ttl(2 * time.Second)

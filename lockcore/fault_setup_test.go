@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/internal/wire"
 	"github.com/noonlock/noonlock/lockcore"
 )
@@ -63,8 +64,8 @@ func TestFault70_SetupRefused(t *testing.T) {
 func setupRefused(e *env, s setup) {
 	opt := e.as("narrow", "~noonlock:*", "resetchannels", "&noonlock:*", "+@all")
 	s.of(opt)
-	var log logSink
-	c := e.ClientWith(opt, lockcore.Config{Identity: "a", Logger: log.logger()})
+	var log testenv.Log
+	c := e.ClientWith(opt, lockcore.Config{Identity: "a", Logger: log.Logger()})
 	ask := func(c *lockcore.Client, command string, args ...any) (any, error) {
 		board, err := c.Engine("board", ttl(3*time.Second))
 		must(e, err)

@@ -63,7 +63,7 @@ type Waiter struct {
 func (c *Client) Inspect(ctx context.Context, name string) (Inspection, error) {
 	seen, err := c.inspect(ctx, name)
 	if err != nil {
-		return Inspection{}, opError("lockcore: inspect", name, err)
+		return Inspection{}, opError("inspect", name, err)
 	}
 	return seen.Inspection, nil
 }
@@ -172,7 +172,7 @@ func (p parsedAttempt) owner() string {
 // not released. There is one exception: a foreign key that another program replaces during
 // the call is deleted, too, if it has the same value or if neither is a string.
 func (c *Client) ForceRelease(ctx context.Context, name string) (Inspection, error) {
-	const op = "lockcore: force release"
+	const op = "force release"
 	seen, err := c.inspect(ctx, name)
 	if err != nil {
 		return Inspection{}, opError(op, name, err)

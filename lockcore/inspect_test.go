@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
@@ -255,9 +256,9 @@ func TestForceReleasePassesTheDead(t *testing.T) {
 // stands in line is served at once; it is counted and logged with identities only.
 func TestForceRelease(t *testing.T) {
 	onBoth(t, func(e *env) {
-		var log logSink
+		var log testenv.Log
 		reg := prometheus.NewRegistry()
-		admin := e.ClientWith(e.Direct(), lockcore.Config{Identity: "admin", Logger: log.logger(), Registerer: reg})
+		admin := e.ClientWith(e.Direct(), lockcore.Config{Identity: "admin", Logger: log.Logger(), Registerer: reg})
 		a, b := e.Client("a"), e.Client("b")
 		cfg := ttl(3 * time.Second)
 		long := ttl(10 * time.Minute) // whose looks are far away

@@ -118,5 +118,5 @@ func (l *Lease) Release(ctx context.Context) (left int, err error) {
 		// The work has stopped, so the rest of the TTL would only delay waiters.
 		l.c.background(func(ctx context.Context) { l.c.withdraw(ctx, l.a) })
 	}
-	return 0, opError("lockcore: unlock", l.a.keys.name, ErrNotHeld, cause)
+	return 0, opError("unlock", l.a.keys.name, ErrNotHeld, cause)
 }

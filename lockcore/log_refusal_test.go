@@ -1,45 +1,31 @@
 package lockcore_test
 
 import (
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/alicebob/miniredis/v2/server"
 
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 )
-
-// count returns how many lines contain all of these texts.
-func (s *logSink) count(texts ...string) (n int) {
-line:
-	for line := range strings.Lines(s.String()) {
-		for _, text := range texts {
-			if !strings.Contains(line, text) {
-				continue line
-			}
-		}
-		n++
-	}
-	return n
-}
 
 // Renewals that only an operator can make succeed are errors, once for each lease until one
 // of its renewals succeeds. Others are details.
 func TestFault60_RefusedRenewalsAreLoggedOnce(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
-		log := &logSink{}
-		c := e.ClientWith(e.Direct(), lockcore.Config{Identity: "a", Logger: log.logger()})
+		log := &testenv.Log{}
+		c := e.ClientWith(e.Direct(), lockcore.Config{Identity: "a", Logger: log.Logger()})
 		for _, name := range []string{"x", "y"} {
 			e.try(e.mutex(c, name, lockcore.LeaseConfig{TTL: 30 * time.Second}))
 		}
 		want := func(what string, lines, errors int) {
 			e.Helper()
-			if n := log.count("renewal failed"); n < lines {
+			if n := log.Count("renewal failed"); n < lines {
 				e.Errorf("%s: %d renewals failed, want at least %d", what, n, lines)
 			}
-			if n := log.count(`"msg"="renewal failed" "error"=`); n != errors {
+			if n := log.Count(`"msg"="renewal failed" "error"=`); n != errors {
 				e.Errorf("%s: %d errors, want %d:\n%s", what, n, errors, log)
 			}
 		}
@@ -51,13 +37,13 @@ func TestFault60_RefusedRenewalsAreLoggedOnce(t *testing.T) {
 			server.SetError("")
 			time.Sleep(15 * time.Second)
 		}
-		before := log.count("renewal failed")
+		before := log.Count("renewal failed")
 		server.SetError("LOADING Redis is loading the dataset in memory")
 		time.Sleep(15 * time.Second)
 		want("loading", before+2, 4)
 		server.SetError("")
 		time.Sleep(15 * time.Second)
-		if n := log.count("lease lost"); n != 0 {
+		if n := log.Count("lease lost"); n != 0 {
 			e.Errorf("%d leases lost", n)
 		}
 	})
@@ -74,9 +60,9 @@ func TestFault60_RefusedPublishIsLoggedOnce(t *testing.T) {
 			p.WriteError("NOPERM this user has no permissions to run the 'publish' command")
 			return true
 		})
-		log := &logSink{}
+		log := &testenv.Log{}
 		opt, faults := e.Link()
-		c := e.ClientWith(opt, lockcore.Config{Identity: "a", Logger: log.logger()})
+		c := e.ClientWith(opt, lockcore.Config{Identity: "a", Logger: log.Logger()})
 		m := e.mutex(c, "x", lockcore.LeaseConfig{})
 		lease := e.try(m)
 		waiter := e.inLine(m) // begins the subscription
@@ -89,7 +75,7 @@ func TestFault60_RefusedPublishIsLoggedOnce(t *testing.T) {
 		time.Sleep(time.Minute)
 		e.unlock(lease)
 		e.unlock(waiter.granted())
-		if n := log.count(`"msg"="receiver count not trusted`, `"error"="NOPERM`); n != 1 || log.count("receiver count not trusted") != 1 {
+		if n := log.Count(`"msg"="receiver count not trusted`, `"error"="NOPERM`); n != 1 || log.Count("receiver count not trusted") != 1 {
 			e.Errorf("%d errors, want 1:\n%s", n, log)
 		}
 	})

@@ -50,7 +50,7 @@ func (m *Mutex) Name() string { return m.keys.name }
 func (m *Mutex) TryLock(ctx context.Context) (*Lease, error) {
 	lease, err := m.tryLock(ctx)
 	if err != nil {
-		return nil, opError("lockcore: try lock", m.keys.name, err)
+		return nil, opError("try lock", m.keys.name, err)
 	}
 	return lease, nil
 }
@@ -123,7 +123,7 @@ func (m *Mutex) withHolder(ctx context.Context, s *lastReply, err error) error {
 func (m *Mutex) Lock(ctx context.Context) (*Lease, error) {
 	lease, err := m.lock(ctx)
 	if err != nil {
-		return nil, opError("lockcore: lock", m.keys.name, err)
+		return nil, opError("lock", m.keys.name, err)
 	}
 	return lease, nil
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 )
 
@@ -188,8 +189,8 @@ func TestForeignHolder(t *testing.T) {
 
 func TestForeignHolderWithoutTTL(t *testing.T) {
 	onBoth(t, func(e *env) {
-		log := &logSink{}
-		c := e.ClientWith(e.Direct(), lockcore.Config{Identity: "a", Logger: log.logger()})
+		log := &testenv.Log{}
+		c := e.ClientWith(e.Direct(), lockcore.Config{Identity: "a", Logger: log.Logger()})
 		m := e.mutex(c, "orders", ttl(time.Second))
 		e.Raw.Set(e.Context(), e.key("orders", "lock"), "somebody", 0)
 		held := e.refused(m)

@@ -46,7 +46,7 @@ func (m *ReentrantMutex) Name() string { return m.mutex.keys.name }
 func (m *ReentrantMutex) TryLock(ctx context.Context) (*Lease, error) {
 	lease, err := m.mutex.tryLock(ctx)
 	if err != nil {
-		return nil, opError("lockcore: try reentrant lock", m.Name(), err)
+		return nil, opError("try reentrant lock", m.Name(), err)
 	}
 	return lease, nil
 }
@@ -56,7 +56,7 @@ func (m *ReentrantMutex) TryLock(ctx context.Context) (*Lease, error) {
 func (m *ReentrantMutex) Lock(ctx context.Context) (*Lease, error) {
 	lease, err := m.mutex.lock(ctx)
 	if err != nil {
-		return nil, opError("lockcore: reentrant lock", m.Name(), err)
+		return nil, opError("reentrant lock", m.Name(), err)
 	}
 	return lease, nil
 }

@@ -23,13 +23,13 @@ func (c *Client) release(ctx context.Context, l *Lease) (int64, error) {
 	if err == nil {
 		c.removeLease(l)
 		if n <= 0 {
-			return 0, opError("lockcore: unlock", l.a.keys.name, ErrNotHeld, ErrLeaseLost)
+			return 0, opError("unlock", l.a.keys.name, ErrNotHeld, ErrLeaseLost)
 		}
 		return n - 1, nil
 	}
 	if !wire.MayRetryLater(err) && ctx.Err() == nil {
 		c.removeLease(l)
-		return 0, opError("lockcore: unlock", l.a.keys.name, err)
+		return 0, opError("unlock", l.a.keys.name, err)
 	}
 	type outcome struct {
 		left int64
@@ -40,13 +40,13 @@ func (c *Client) release(ctx context.Context, l *Lease) (int64, error) {
 		left, err := c.retryRelease(bg, l, l.a.terms.ttl-time.Since(began), errors.Is(err, ErrUnknown))
 		done <- outcome{left, err}
 	}) {
-		return 0, opError("lockcore: unlock", l.a.keys.name, ErrClosed)
+		return 0, opError("unlock", l.a.keys.name, ErrClosed)
 	}
 	select {
 	case o := <-done:
 		return o.left, o.err
 	case <-first.Done():
-		return 0, opError("lockcore: unlock", l.a.keys.name, first.Err(), err, errReleasing)
+		return 0, opError("unlock", l.a.keys.name, first.Err(), err, errReleasing)
 	}
 }
 
@@ -68,13 +68,13 @@ func (c *Client) retryRelease(ctx context.Context, l *Lease, within time.Duratio
 	})
 	switch {
 	case err != nil:
-		return 0, opError("lockcore: unlock", l.a.keys.name, err, errors.New("lockcore: the release was not answered; the lock expires with its TTL"))
+		return 0, opError("unlock", l.a.keys.name, err, errors.New("lockcore: the release was not answered; the lock expires with its TTL"))
 	case n > 0:
 		return n - 1, nil
 	case unanswered:
 		return -n, nil // the unanswered release was applied
 	}
-	return 0, opError("lockcore: unlock", l.a.keys.name, ErrNotHeld, ErrLeaseLost)
+	return 0, opError("unlock", l.a.keys.name, ErrNotHeld, ErrLeaseLost)
 }
 
 // removeLease removes a lease from the Client.

@@ -35,7 +35,7 @@ func (r renewer) Renew(ctx context.Context, stream lease.Stream, t0, within time
 	return done
 }
 
-var errFormerServer = errors.New("the name has moved to another server")
+var errFormerServer = errors.New("lockcore: the name has moved to another server")
 
 func (r renewer) Late(by time.Duration) { r.c.metrics.lateness.Observe(by.Seconds()) }
 

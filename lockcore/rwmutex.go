@@ -69,7 +69,7 @@ func (rw *RWMutex) Name() string { return rw.read.keys.name }
 func (rw *RWMutex) TryRLock(ctx context.Context) (*Lease, error) {
 	lease, err := rw.read.tryLock(ctx)
 	if err != nil {
-		return nil, opError("lockcore: try read lock", rw.Name(), err)
+		return nil, opError("try read lock", rw.Name(), err)
 	}
 	return lease, nil
 }
@@ -79,7 +79,7 @@ func (rw *RWMutex) TryRLock(ctx context.Context) (*Lease, error) {
 func (rw *RWMutex) RLock(ctx context.Context) (*Lease, error) {
 	lease, err := rw.read.lock(ctx)
 	if err != nil {
-		return nil, opError("lockcore: read lock", rw.Name(), err)
+		return nil, opError("read lock", rw.Name(), err)
 	}
 	return lease, nil
 }
@@ -89,7 +89,7 @@ func (rw *RWMutex) RLock(ctx context.Context) (*Lease, error) {
 func (rw *RWMutex) TryLock(ctx context.Context) (*Lease, error) {
 	lease, err := rw.write.tryLock(ctx)
 	if err != nil {
-		return nil, opError("lockcore: try write lock", rw.Name(), err)
+		return nil, opError("try write lock", rw.Name(), err)
 	}
 	return lease, nil
 }
@@ -100,7 +100,7 @@ func (rw *RWMutex) TryLock(ctx context.Context) (*Lease, error) {
 func (rw *RWMutex) Lock(ctx context.Context) (*Lease, error) {
 	lease, err := rw.write.lock(ctx)
 	if err != nil {
-		return nil, opError("lockcore: write lock", rw.Name(), err)
+		return nil, opError("write lock", rw.Name(), err)
 	}
 	return lease, nil
 }
@@ -115,7 +115,7 @@ func (rw *RWMutex) Lock(ctx context.Context) (*Lease, error) {
 // not write any more. The lease is still held, unless the error is ErrNotHeld. For a lease
 // that RWMutex.Lock or RWMutex.TryLock did not return, the error is ErrNotWriter.
 func (l *Lease) Downgrade(ctx context.Context) error {
-	const op = "lockcore: downgrade"
+	const op = "downgrade"
 	k, ok := l.a.kind.(ownedKind)
 	if !ok || k.tag != readWriteKind || k.mode != modeWrite {
 		return opError(op, l.Name(), ErrNotWriter)

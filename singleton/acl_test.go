@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton"
@@ -31,7 +32,7 @@ type narrowUser struct {
 	t       *testing.T
 	name    string
 	without string
-	log     lines
+	log     testenv.Log
 	wait    time.Duration // for what a right that lacks may prevent
 
 	mu    sync.Mutex
@@ -72,7 +73,7 @@ func (u *narrowUser) client(identity string) (*lockcore.Client, *lockcoretest.Fa
 	opt, net := u.link()
 	opt.Username, opt.Password = u.name, "secret"
 	rdb := redis.NewClient(opt)
-	c, err := lockcore.New(rdb, lockcore.Config{Identity: identity, Logger: u.log.logger(identity)})
+	c, err := lockcore.New(rdb, lockcore.Config{Identity: identity, Logger: u.log.Info(identity + ": ")})
 	if err != nil {
 		u.t.Fatal(err)
 	}
@@ -119,7 +120,7 @@ func (u *narrowUser) come(what string, condition func() bool) error {
 // it has failed, or the operator was told.
 func (u *narrowUser) needed(err error) {
 	u.t.Helper()
-	told := u.log.count("NOPERM") + u.log.count("ACL failure") + u.log.count("can't run this command")
+	told := u.log.Count("NOPERM") + u.log.Count("ACL failure") + u.log.Count("can't run this command")
 	switch {
 	case slow(u.without) && err != nil:
 		u.t.Errorf("a waiter must be slow without it, not wrong: %v", err)
@@ -196,7 +197,7 @@ func TestFault60_ACLOfADaemon(t *testing.T) {
 		}
 		start := func(identity string) (stop func()) {
 			c, _ := u.client(identity)
-			s, err := singleton.NewDaemon(c, name, work, singleton.DaemonConfig{TTL: time.Second, Logger: u.log.logger(identity)})
+			s, err := singleton.NewDaemon(c, name, work, singleton.DaemonConfig{TTL: time.Second, Logger: u.log.Info(identity + ": ")})
 			if err != nil {
 				u.t.Fatal(err)
 			}
@@ -258,7 +259,7 @@ func TestFault60_ACLOfAOnce(t *testing.T) {
 		defer cancel()
 		once := func(identity string) (*singleton.Once, *lockcoretest.Faults) {
 			c, net := u.client(identity)
-			o, err := singleton.NewOnce(c, name, singleton.OnceConfig{TTL: time.Second, MaxAttempts: 1000, Logger: u.log.logger(identity)})
+			o, err := singleton.NewOnce(c, name, singleton.OnceConfig{TTL: time.Second, MaxAttempts: 1000, Logger: u.log.Info(identity + ": ")})
 			if err != nil {
 				u.t.Fatal(err)
 			}

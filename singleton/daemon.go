@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/noonlock/noonlock/internal/logqueue"
 	"github.com/noonlock/noonlock/internal/readiness"
+	"github.com/noonlock/noonlock/internal/stopping"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )
@@ -92,7 +92,7 @@ type Daemon struct {
 
 	metrics *daemonMetrics
 	ready   readiness.State
-	running atomic.Bool
+	gate    stopping.Gate
 	work    underway
 }
 

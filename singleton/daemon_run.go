@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/cenkalti/backoff/v4"
-
 	"github.com/noonlock/noonlock/internal/engine"
 	"github.com/noonlock/noonlock/internal/holding"
 	"github.com/noonlock/noonlock/internal/retry"
@@ -25,18 +23,16 @@ import (
 // server does not end it. The error is lockcore.ErrClosed if the Client was closed, or
 // ErrRunning if Run is already running.
 func (s *Daemon) Run(ctx context.Context) error {
-	if !s.running.CompareAndSwap(false, true) {
+	leave, ok := s.gate.Enter(ctx, s.lines.Flush)
+	if !ok {
 		return fmt.Errorf("singleton: daemon %q: %w", s.name, ErrRunning)
 	}
-	defer func() {
-		s.lines.Flush(context.WithoutCancel(ctx))
-		s.running.Store(false)
-	}()
+	defer leave()
 
 	deadline, done := stopping.New(ctx, s.cfg.ShutdownTimeout, s.cfg.ShutdownTimeout/5)
 	defer done()
 	loop := holding.Loop[engine.Lease]{
-		Holder: &daemonRun{Daemon: s, pauses: s.pauses()}, TTL: s.cfg.TTL,
+		Holder: &daemonRun{Daemon: s, pauses: retry.Doubling(s.cfg.Backoff, s.cfg.MaxBackoff)}, TTL: s.cfg.TTL,
 		Retry: retry.Pauses(50*time.Millisecond, 2*time.Second),
 		Ready: &s.ready, Deadline: deadline, Log: s.cfg.Logger,
 	}
@@ -46,16 +42,10 @@ func (s *Daemon) Run(ctx context.Context) error {
 	return nil
 }
 
-func (s *Daemon) pauses() *backoff.ExponentialBackOff {
-	return backoff.NewExponentialBackOff(
-		backoff.WithInitialInterval(s.cfg.Backoff), backoff.WithMultiplier(2), backoff.WithRandomizationFactor(0.1),
-		backoff.WithMaxInterval(s.cfg.MaxBackoff), backoff.WithMaxElapsedTime(0))
-}
-
 // A daemonRun is one call of Run. It implements holding.Holder.
 type daemonRun struct {
 	*Daemon
-	pauses *backoff.ExponentialBackOff
+	pauses retry.Backoff
 	out    time.Duration // the pause before the next campaign
 }
 

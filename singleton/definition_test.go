@@ -218,7 +218,7 @@ func TestFault80_AScheduleChangesWhileATickIsLate(t *testing.T) {
 		from := f.runs("draw")[0].Tick.Add(-time.Millisecond)
 		slow = true
 		f.scheduled("new", "@every 2s", singleton.JobConfig{})
-		f.until("the new one acts", func() bool { return f.log.count("schedule changed; remaining") > 0 })
+		f.until("the new one acts", func() bool { return f.log.Count("schedule changed; remaining") > 0 })
 		changes, err := f.job("draw").Schedules(t.Context())
 		if err != nil || len(changes) != 2 || changes[0].Text != "@every 1s" || changes[1].Text != "@every 2s" {
 			t.Fatalf("the schedules are %+v, %v", changes, err)
@@ -275,7 +275,7 @@ func TestFault80_AScheduleChangesWhileNobodyIsAlive(t *testing.T) {
 				b := f.replica("new", singleton.Config{Registerer: reg})
 				b.add("draw", "7,37 * * * *", nil, singleton.JobConfig{CatchUp: singleton.CatchUpAll})
 				b.run()
-				f.until("the new one acts", func() bool { return f.log.count("schedule changed; remaining") > 0 })
+				f.until("the new one acts", func() bool { return f.log.Count("schedule changed; remaining") > 0 })
 				f.pass(time.Minute)
 				_, skipped := f.accounted(former, from, time.Now().Add(-time.Minute-10*time.Second))
 				if n, _ := metric(t, reg, "noonlock_job_skipped_ticks_total", "reason", "rescheduled"); int(n) != skipped || skipped < 3 {
@@ -323,13 +323,13 @@ func TestFault23_ClassD_ALostLedgerIsReported(t *testing.T) {
 			r.run()
 		}
 		f.pass(time.Hour)
-		if n := f.log.count("ledger lost or set back"); n != 0 {
+		if n := f.log.Count("ledger lost or set back"); n != 0 {
 			t.Fatalf("%d replicas report a loss", n)
 		}
 		for loss := 1; loss <= 2; loss++ {
 			f.raw.FlushAll(t.Context())
 			f.pass(5 * time.Minute)
-			if n := f.log.count("ledger lost or set back"); n != 3*loss {
+			if n := f.log.Count("ledger lost or set back"); n != 3*loss {
 				t.Errorf("loss %d is reported %d times:\n%s", loss, n, &f.log)
 			}
 			for name, reg := range regs {
@@ -373,7 +373,7 @@ func TestFault78_TwoProgramsWithOneJob(t *testing.T) {
 				add("bank", c.schedule, c.cfg)
 				expect := func(n int) {
 					t.Helper()
-					if said := f.log.count("job has two definitions"); said != n*len(regs) {
+					if said := f.log.Count("job has two definitions"); said != n*len(regs) {
 						t.Errorf("it is logged %d times, want %d:\n%s", said, n*len(regs), &f.log)
 					}
 					for name, reg := range regs {

@@ -3,7 +3,6 @@ package singleton
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -117,12 +116,11 @@ func (x *jobRun) next(ctx context.Context) bool {
 
 // retryPause returns the pause after a failed attempt.
 func (j *job) retryPause(attempt int) time.Duration {
-	most, d := max(maxRetryPause, j.cfg.Retry), j.cfg.Retry
-	for ; attempt > 1 && d < most; attempt-- {
-		d *= 2
+	pauses := retry.Doubling(j.cfg.Retry, max(maxRetryPause, j.cfg.Retry))
+	for ; attempt > 1; attempt-- {
+		pauses.NextBackOff()
 	}
-	d = min(d, most)
-	return d*9/10 + rand.N(d/5+1) //nolint:gosec // jitter
+	return pauses.NextBackOff()
 }
 
 // stepBack leaves the tick to the other replicas for a while, after this one has lost its

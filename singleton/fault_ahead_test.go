@@ -89,7 +89,7 @@ func TestFault81_ClassD_TheResourceHasSeenATokenOfTheFuture(t *testing.T) {
 				n, _ := metric(t, reg, "noonlock_job_tokens_raised_total", "name", "draw")
 				raised += n
 			}
-			if told := f.log.count("token raised"); told != 1 || raised != 1 {
+			if told := f.log.Count("token raised"); told != 1 || raised != 1 {
 				t.Errorf("%s: told %d times, counted %v times, want once", c.name, told, raised)
 			}
 			// Nobody runs for more than a week, and the counter is there all the same.
@@ -125,7 +125,7 @@ func TestFault81_ARefusalThatIsRightRaisesNothing(t *testing.T) {
 		if n := resource.refusals(); n != 1 {
 			t.Fatalf("%d refusals, want that of the frozen holder", n)
 		}
-		if n := f.log.count("token raised"); n != 0 {
+		if n := f.log.Count("token raised"); n != 0 {
 			t.Errorf("a superseded holder has raised its token %d times", n)
 		}
 	})
@@ -144,7 +144,7 @@ func TestFault81_TwoServersWithOneResource(t *testing.T) {
 		if record := f.recorded("draw", 1)[0]; record.Outcome != singleton.OutcomeFailed || attempts != 4 {
 			t.Errorf("after %d attempts the record is %+v", attempts, record)
 		}
-		if n := f.log.count("token raised"); n != 1 {
+		if n := f.log.Count("token raised"); n != 1 {
 			t.Errorf("the token was raised %d times, want once", n)
 		}
 	})
@@ -187,7 +187,7 @@ func TestFault81_ATokenThatNoOtherIsAbove(t *testing.T) {
 		if record := f.recorded("draw", 1)[0]; record.Outcome != singleton.OutcomeFailed {
 			t.Errorf("the record is %+v", record)
 		}
-		if n := f.log.count("failed to raise token"); n == 0 {
+		if n := f.log.Count("failed to raise token"); n == 0 {
 			t.Error("nothing is told")
 		}
 	})

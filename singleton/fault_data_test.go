@@ -310,7 +310,7 @@ func TestFault14_ARestartWithData(t *testing.T) {
 				t.Errorf("tick %v: %+v", tick, r)
 			}
 		}
-		if n := f.log.count("ledger available again"); n < 3 {
+		if n := f.log.Count("ledger available again"); n < 3 {
 			t.Errorf("%d replicas told that the server is back", n)
 		}
 	})

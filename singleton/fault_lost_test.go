@@ -134,7 +134,7 @@ func TestFault29_ALostCompletion(t *testing.T) {
 				f.once("draw")
 				f.ended("draw")
 				f.proven("draw", every(t, 200*time.Millisecond))
-				if n := f.log.count("another replica has taken"); n != 0 {
+				if n := f.log.Count("another replica has taken"); n != 0 {
 					t.Errorf("%d completions were told to be superseded", n)
 				}
 			})
@@ -168,8 +168,8 @@ func TestFault29_ACompletionUnansweredForLong(t *testing.T) {
 			t.Fatalf("%d tombstones are left", n)
 		}
 		lost.Lift()
-		f.until("the holder is answered", func() bool { return f.log.count("\"run ended") > 0 })
-		if n := f.log.count("another replica has taken"); n != 0 {
+		f.until("the holder is answered", func() bool { return f.log.Count("\"run ended") > 0 })
+		if n := f.log.Count("another replica has taken"); n != 0 {
 			t.Errorf("%d were told to be superseded", n)
 		}
 		f.recorded("draw", 3)

@@ -13,12 +13,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/go-logr/logr"
-	"github.com/go-logr/logr/funcr"
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/noonlock/noonlock/internal/servers"
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton"
@@ -39,7 +38,7 @@ type fleet struct {
 	raw    *redis.Client        // past lockcore, to look and to interfere
 	start  time.Time
 	book   book
-	log    lines
+	log    testenv.Log
 
 	mu      sync.Mutex
 	readers map[string]*ledger.Ledger
@@ -145,7 +144,7 @@ func (f *fleet) replica(name string, cfg singleton.Config) *replica {
 	f.Helper()
 	opt, net := f.link()
 	r := &replica{f: f, name: name, net: net, clock: lockcoretest.NewClock(), done: make(chan struct{})}
-	log := f.log.logger(name)
+	log := f.log.Info(name + ": ")
 	r.client = f.client(opt, lockcore.Config{Identity: name, Clock: r.clock.Now, Logger: log})
 	cfg.Logger = log
 	cfg.TTL = cmp.Or(cfg.TTL, 2*time.Second)
@@ -325,39 +324,6 @@ func sleep(d time.Duration) func(context.Context, singleton.Run) error {
 			return ctx.Err()
 		}
 	}
-}
-
-// lines keeps what was logged.
-type lines struct {
-	mu   sync.Mutex
-	text []string
-}
-
-func (l *lines) logger(name string) logr.Logger {
-	return funcr.New(func(_, args string) {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.text = append(l.text, name+": "+args)
-	}, funcr.Options{})
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Join(l.text, "\n")
-}
-
-// count is how many lines contain a text.
-func (l *lines) count(text string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	n := 0
-	for _, line := range l.text {
-		if strings.Contains(line, text) {
-			n++
-		}
-	}
-	return n
 }
 
 // countingFault shows requests to see, and does no harm: the reply to one of them

@@ -70,16 +70,11 @@ func (r *Runner) follow(ctx, work context.Context, deadline *stopping.Deadline, 
 			// that does not look.
 			pause = min(pause, max(0, f.lookAfter()-time.Since(f.looked)))
 		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-			// No message: the state need not be read again, as a claim on an old
-			// state is refused.
-		case <-f.nudge:
-			f.known = f.known && f.occupied() // during a run of this replica, messages concern that run
-		case <-ctx.Done():
+		// Without a message, the state need not be read again, as a claim on an old state is
+		// refused. During a run of this replica, messages concern that run.
+		if !retry.Sleep(ctx, pause, f.nudge) {
+			f.known = f.known && f.occupied()
 		}
-		timer.Stop()
 		f.known = f.known && time.Since(f.looked) < f.lookAfter()
 	}
 }

@@ -48,7 +48,7 @@ func TestRollingDeploy(t *testing.T) {
 		if by := f.by(n); by["new-1"] < 5 || len(by) != 1 {
 			t.Errorf("after the new version has started: %v", by)
 		}
-		if got := f.log.count("this replica claims no ticks"); got != 2 {
+		if got := f.log.Count("this replica claims no ticks"); got != 2 {
 			t.Errorf("%d replicas said that they stop claiming", got)
 		}
 		// Another of the new one, and one of the old is gone: nothing changes.

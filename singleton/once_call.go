@@ -5,8 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/cenkalti/backoff/v4"
-
 	"github.com/noonlock/noonlock/internal/readiness"
 	"github.com/noonlock/noonlock/internal/retry"
 	"github.com/noonlock/noonlock/internal/stopping"
@@ -33,7 +31,7 @@ type onceCall struct {
 	nudge  chan struct{} // receives a value for each message
 	ends   func()        // stops the watch; nil: not started
 	stop   *stopping.Deadline
-	pauses *backoff.ExponentialBackOff
+	pauses retry.Backoff
 	server readiness.State // whether its failure was logged
 }
 

@@ -67,7 +67,7 @@ func TestFault77_NotReadyWhileNothingCanRun(t *testing.T) {
 					if name == "no claims" {
 						c = f.client(f.direct(), lockcore.Config{})
 					}
-					r, err := singleton.NewRunner(c, singleton.Config{Logger: f.log.logger("a")})
+					r, err := singleton.NewRunner(c, singleton.Config{Logger: f.log.Info("a" + ": ")})
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -105,7 +105,7 @@ func TestFault77_NotReadyWhileNothingCanRun(t *testing.T) {
 					if err := <-done; err != nil || r.Ready() == nil {
 						t.Errorf("Run: %v; ready after it: %v", err, r.Ready() == nil)
 					}
-					if errors, lasting := f.log.count(`"error"=`), name != "a read-only replica" && name != "silence"; (errors > 0) != lasting {
+					if errors, lasting := f.log.Count(`"error"=`), name != "a read-only replica" && name != "silence"; (errors > 0) != lasting {
 						t.Errorf("%d errors are logged:\n%s", errors, f.log.String())
 					}
 				})
@@ -180,7 +180,7 @@ func TestFault77_TheMissingRightIsNamed(t *testing.T) {
 	for _, right := range []string{"time", "hset", "hgetall"} {
 		u := f.narrowUser(t, "without-"+right, "noonlock:job:*", onceRights, right)
 		c, _ := u.client(right)
-		r, err := singleton.NewRunner(c, singleton.Config{Logger: u.log.logger(right)})
+		r, err := singleton.NewRunner(c, singleton.Config{Logger: u.log.Info(right + ": ")})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -82,7 +82,7 @@ func TestWhatAnotherScheduleDrops(t *testing.T) {
 		if n, _ := metric(t, reg, "noonlock_job_skipped_ticks_total", "reason", "rescheduled"); n != 2 {
 			t.Errorf("%v ticks are counted", n)
 		}
-		if n := f.log.count("schedule changed; remaining"); n != 1 {
+		if n := f.log.Count("schedule changed; remaining"); n != 1 {
 			t.Errorf("it is said %d times", n)
 		}
 		if entries := f.begun("draw", 2); !entries[1].run.Tick.Equal(f.clockAt(2*24+2, 30)) {
@@ -123,7 +123,7 @@ func TestWhatAScheduleOfOnesOwnOwes(t *testing.T) {
 			if len(runs) != 2 || runs[1].Error != "rescheduled" || runs[1].Count < c.from || runs[1].Count > c.to {
 				t.Errorf("after %v the ledger has %+v", c.away, runs)
 			}
-			if n := f.log.count("former schedule incompletely stored"); (n > 0) != c.said {
+			if n := f.log.Count("former schedule incompletely stored"); (n > 0) != c.said {
 				t.Errorf("after %v it is said %d times that there may be more", c.away, n)
 			}
 		})

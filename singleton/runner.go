@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -13,7 +12,9 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/internal/logqueue"
+	"github.com/noonlock/noonlock/internal/retry"
 	"github.com/noonlock/noonlock/internal/stopping"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
@@ -86,9 +87,10 @@ type Runner struct {
 	lines   *logqueue.Queue // writes to the Logger of the config
 	work    underway
 
-	mu      sync.Mutex
-	jobs    []*job
-	running bool
+	gate stopping.Gate
+
+	mu   sync.Mutex
+	jobs []*job
 }
 
 // NewRunner returns a Runner without jobs. The error is a *ConfigError or a
@@ -148,7 +150,7 @@ func (r *Runner) add(name string, s schedule.Schedule, work Func, cfg JobConfig)
 		return &ConfigError{Field: "work", Value: "nil", Rule: "a function"}
 	}
 	if strings.HasPrefix(name, onceNames) || strings.HasPrefix(name, daemonNames) {
-		return &ConfigError{Field: "name", Value: strconv.Quote(name), Rule: "without the prefixes " + onceNames + " and " + daemonNames + ", which are for Once and Daemon"}
+		return &ConfigError{Field: "name", Value: input.Quote(name), Rule: "without the prefixes " + onceNames + " and " + daemonNames + ", which are for Once and Daemon"}
 	}
 	cfg, err := cfg.complete()
 	if err != nil {
@@ -164,12 +166,12 @@ func (r *Runner) add(name string, s schedule.Schedule, work Func, cfg JobConfig)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.running {
+	if r.gate.Entered() {
 		return fmt.Errorf("singleton: job %q: %w", name, ErrRunning)
 	}
 	for _, other := range r.jobs {
 		if other.name == name {
-			return &ConfigError{Field: "name", Value: fmt.Sprintf("%q", name), Rule: "of no other job of this runner"}
+			return &ConfigError{Field: "name", Value: input.Quote(name), Rule: "of no other job of this runner"}
 		}
 	}
 	r.jobs = append(r.jobs, &job{
@@ -186,24 +188,17 @@ func (r *Runner) add(name string, s schedule.Schedule, work Func, cfg JobConfig)
 // is done. It returns an error only if it did not start. An outage of the server delays
 // ticks and does not end Run.
 func (r *Runner) Run(ctx context.Context) error {
-	r.mu.Lock()
-	if r.running {
-		r.mu.Unlock()
+	leave, ok := r.gate.Enter(ctx, r.lines.Flush)
+	if !ok {
 		return ErrRunning
 	}
-	if len(r.jobs) == 0 {
-		r.mu.Unlock()
-		return &ConfigError{Field: "jobs", Value: "none", Rule: "added before Run"}
-	}
-	r.running = true
+	defer leave()
+	r.mu.Lock()
 	jobs := r.jobs
 	r.mu.Unlock()
-	defer func() {
-		r.lines.Flush(context.WithoutCancel(ctx))
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.running = false
-	}()
+	if len(jobs) == 0 {
+		return &ConfigError{Field: "jobs", Value: "none", Rule: "added before Run"}
+	}
 
 	deadline, done := stopping.New(ctx, r.cfg.ShutdownTimeout, (r.cfg.ShutdownTimeout-r.cfg.Drain)/5)
 	defer done()
@@ -222,14 +217,7 @@ func (r *Runner) Run(ctx context.Context) error {
 func (r *Runner) drained(ctx context.Context) (context.Context, context.CancelFunc) {
 	work, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	unhook := context.AfterFunc(ctx, func() {
-		if r.cfg.Drain > 0 {
-			timer := time.NewTimer(r.cfg.Drain)
-			defer timer.Stop()
-			select {
-			case <-timer.C:
-			case <-work.Done():
-			}
-		}
+		retry.Sleep(work, r.cfg.Drain, nil)
 		cancel(ErrStopping)
 	})
 	return work, func() {

@@ -275,10 +275,10 @@ func TestFault53_PanicAndGoexit(t *testing.T) {
 		r.run()
 		f.recorded("good", 3)
 		f.recorded("bad", 3)
-		if n := f.log.count("panicked"); n < 6 || bad < 6 {
+		if n := f.log.Count("panicked"); n < 6 || bad < 6 {
 			t.Errorf("%d panics, %d in the log", bad, n)
 		}
-		if n := f.log.count("lease lost"); n != 0 {
+		if n := f.log.Count("lease lost"); n != 0 {
 			t.Errorf("%d leases were lost:\n%s", n, &f.log)
 		}
 	})

@@ -22,6 +22,7 @@ import (
 	"github.com/noonlock/noonlock/adapters/clientgo"
 	"github.com/noonlock/noonlock/election"
 	"github.com/noonlock/noonlock/internal/servers"
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 )
 
@@ -89,7 +90,7 @@ func percentile(samples []time.Duration, p int) float64 {
 
 func benchClient(b *testing.B, addr string) *lockcore.Client {
 	b.Helper()
-	rdb := redis.NewClient(options(addr))
+	rdb := redis.NewClient(testenv.Options(addr))
 	c, err := lockcore.New(rdb, lockcore.Config{})
 	must(b, err)
 	b.Cleanup(func() {

@@ -45,7 +45,7 @@ func mustEnd(ctx context.Context, e *env, cause error) {
 func (e *env) clocked() (*clientgo.Lock, *lockcoretest.Clock, *lockcoretest.Faults) {
 	e.Helper()
 	clock, f := lockcoretest.NewClock(), lockcoretest.NewFaults()
-	rdb := redis.NewClient(e.bubble.OptionsVia(f))
+	rdb := redis.NewClient(e.Bubble.OptionsVia(f))
 	client, err := lockcore.New(rdb, lockcore.Config{Clock: clock.Now})
 	must(e, err)
 	e.Cleanup(func() {
@@ -63,7 +63,7 @@ func TestFault01_LeaderPausedPastItsLease(t *testing.T) {
 	inBubble(t, func(e *env) {
 		lock, clock, _ := e.clocked()
 		a, ctx := e.bound(lock)
-		e.pass(time.Minute)
+		e.Pass(time.Minute)
 		child, stop := context.WithCancel(ctx)
 		defer stop()
 		if ctx.Err() != nil {
@@ -107,9 +107,9 @@ func TestBindEndsInTime(t *testing.T) {
 		_, ctx := e.bound(lock)
 		unbound, stop := lock.Bind(context.Background()) // the elector does not end this context
 		defer stop()
-		e.pass(time.Minute)
+		e.Pass(time.Minute)
 		b := e.elect(e.lock("b"), timing{})
-		e.pass(10 * time.Second)
+		e.Pass(10 * time.Second)
 		last, _ := e.get(e.lock("c"))
 		f.Partition()
 		<-unbound.Done()
@@ -136,13 +136,13 @@ func TestBindEndsWithTheRecord(t *testing.T) {
 			e.get(thief)
 			must(e, thief.Update(e.Context(), ler("thief", 15)))
 		},
-		"lost": func(e *env) { must(e, e.raw.FlushAll(e.Context()).Err()) },
+		"lost": func(e *env) { must(e, e.Raw.FlushAll(e.Context()).Err()) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			inBubble(t, func(e *env) {
 				_, ctx := e.bound(e.lock("a"))
-				e.pass(time.Minute + 300*time.Millisecond) // between two renewals
+				e.Pass(time.Minute + 300*time.Millisecond) // between two renewals
 				taken := time.Now()
 				take(e)
 				<-ctx.Done()

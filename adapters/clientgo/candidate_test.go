@@ -102,6 +102,6 @@ func (c *candidate) noted(event string) bool {
 // elected waits until the candidate leads.
 func (c *candidate) elected() *candidate {
 	c.e.Helper()
-	c.e.until(c.lock.Identity()+" leads", c.leads)
+	c.e.Until(c.lock.Identity()+" leads", c.leads)
 	return c
 }

@@ -19,7 +19,7 @@ import (
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
-		c := e.client(e.direct())
+		c := e.client(e.Direct())
 		for _, bad := range []struct {
 			field string
 			name  string
@@ -72,7 +72,7 @@ func TestRefused(t *testing.T) {
 func TestEvents(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
-		c := e.client(e.direct())
+		c := e.client(e.Direct())
 		e.lockOn(c, clientgo.Config{}).RecordEvent("became leader") // no recorder
 		heard := record.NewFakeRecorder(10)
 		heard.IncludeObject = true
@@ -94,19 +94,19 @@ func TestRights(t *testing.T) {
 	t.Parallel()
 	e := realEnv(t)
 	rules := []string{"reset", "on", ">secret", "~noonlock:{clientgo/*", "-@all", "+evalsha", "+eval", "+get", "+set"}
-	must(e, e.raw.ACLSetUser(e.Context(), "narrow", rules...).Err())
+	must(e, e.Raw.ACLSetUser(e.Context(), "narrow", rules...).Err())
 	as := func(identity string) *clientgo.Lock {
-		opt := e.direct()
+		opt := e.Direct()
 		opt.Username, opt.Password = "narrow", "secret"
 		return e.lockOn(e.client(opt), clientgo.Config{Identity: identity})
 	}
 	quick := timing{lease: 2 * time.Second, deadline: time.Second, retry: 50 * time.Millisecond}
 	a := e.elect(as("a"), quick).elected()
 	b := e.elect(as("b"), quick)
-	e.until("b has seen a", func() bool { return b.noted("leader a") })
+	e.Until("b has seen a", func() bool { return b.noted("leader a") })
 	a.stop()
 	b.elected().stop()
-	if log, err := e.raw.ACLLog(e.Context(), 10).Result(); err != nil || len(log) > 0 {
+	if log, err := e.Raw.ACLLog(e.Context(), 10).Result(); err != nil || len(log) > 0 {
 		t.Errorf("refused: %+v, %v", log, err)
 	}
 	for i := 4; i < len(rules); i++ {
@@ -115,9 +115,9 @@ func TestRights(t *testing.T) {
 		}
 		fewer := append([]string{}, rules...)
 		fewer[i] = "-" + rules[i][1:]
-		must(e, e.raw.ACLSetUser(e.Context(), "narrow", fewer...).Err())
-		must(e, e.raw.FlushAll(e.Context()).Err())
-		must(e, e.raw.ScriptFlush(e.Context()).Err())
+		must(e, e.Raw.ACLSetUser(e.Context(), "narrow", fewer...).Err())
+		must(e, e.Raw.FlushAll(e.Context()).Err())
+		must(e, e.Raw.ScriptFlush(e.Context()).Err())
 		l := as(fmt.Sprint("without", i))
 		_, _, err := l.Get(e.Context())
 		if apierrors.IsNotFound(err) {

@@ -22,7 +22,7 @@ func TestElectorLosesTheRecord(t *testing.T) {
 			must(e, thief.Update(e.Context(), ler("thief", 15)))
 		},
 		"lost and created": func(e *env) {
-			must(e, e.raw.FlushAll(e.Context()).Err())
+			must(e, e.Raw.FlushAll(e.Context()).Err())
 			must(e, e.lock("thief").Create(e.Context(), ler("thief", 15)))
 		},
 	} {
@@ -30,11 +30,11 @@ func TestElectorLosesTheRecord(t *testing.T) {
 			t.Parallel()
 			inBubble(t, func(e *env) {
 				a := e.elect(e.lock("a"), timing{}).elected()
-				e.pass(time.Minute)
+				e.Pass(time.Minute)
 				taken := time.Now()
 				take(e)
 				<-a.done
-				e.pass(time.Millisecond) // client-go calls OnNewLeader on a separate goroutine
+				e.Pass(time.Millisecond) // client-go calls OnNewLeader on a separate goroutine
 				if took := a.ended.Sub(taken); took > renewDeadline+lookPeriod {
 					e.Errorf("it led on for %v", took)
 				}
@@ -54,8 +54,8 @@ func TestElectorCreatesALostRecord(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
 		a := e.elect(e.lock("a"), timing{}).elected()
-		must(e, e.raw.FlushAll(e.Context()).Err())
-		e.pass(time.Minute)
+		must(e, e.Raw.FlushAll(e.Context()).Err())
+		e.Pass(time.Minute)
 		if !a.leads() || e.holder(e.lock("b")) != "a" {
 			e.Error("it does not lead on")
 		}
@@ -70,10 +70,10 @@ func TestElectorCutOff(t *testing.T) {
 		for round := range 10 {
 			lock, f := e.linked(fmt.Sprint("a", round))
 			a := e.elect(lock, timing{})
-			e.pass(20 * time.Second)
+			e.Pass(20 * time.Second)
 			a.elected()
 			b := e.elect(e.lock(fmt.Sprint("b", round)), timing{})
-			e.pass(time.Duration(round) * 700 * time.Millisecond)
+			e.Pass(time.Duration(round) * 700 * time.Millisecond)
 			last, _ := e.get(e.lock("c"))
 			f.Partition()
 			<-a.done
@@ -103,7 +103,7 @@ func TestElectorNamesakes(t *testing.T) {
 		first := e.elect(lock, timing{}).elected()
 		second := e.elect(e.lock("web-0"), timing{})
 		for range 600 {
-			e.pass(time.Second)
+			e.Pass(time.Second)
 			if !first.leads() || second.leads() || second.le.IsLeader() {
 				e.Fatal("not just the first leads")
 			}
@@ -113,13 +113,13 @@ func TestElectorNamesakes(t *testing.T) {
 		}
 		f.Partition()
 		for !second.leads() {
-			e.pass(100 * time.Millisecond)
+			e.Pass(100 * time.Millisecond)
 			if first.leads() && second.leads() {
 				e.Fatal("both lead")
 			}
 		}
 		f.Heal()
-		e.pass(time.Minute)
+		e.Pass(time.Minute)
 		if first.leads() || !second.leads() {
 			e.Error("the first leads again")
 		}
@@ -134,10 +134,10 @@ func TestElectorHealth(t *testing.T) {
 		a := e.elect(lock, timing{keep: true}).elected()
 		health := leaderelection.NewLeaderHealthzAdaptor(5 * time.Second)
 		health.SetLeaderElection(a.le)
-		e.pass(time.Minute)
+		e.Pass(time.Minute)
 		must(e, health.Check(nil))
 		f.Partition()
-		e.pass(leaseDuration + 5*time.Second + retryPeriod + time.Second)
+		e.Pass(leaseDuration + 5*time.Second + retryPeriod + time.Second)
 		if health.Check(nil) == nil {
 			e.Error("the check is content with a leader that is none")
 		}
@@ -186,7 +186,7 @@ func TestElectorsOnABadNetwork(t *testing.T) {
 					f.Heal()
 				}
 			}
-			e.pass(1300 * time.Millisecond)
+			e.Pass(1300 * time.Millisecond)
 			var leaders []string
 			for i, c := range all {
 				select {
@@ -213,7 +213,7 @@ func TestElectorsOnABadNetwork(t *testing.T) {
 		for _, rule := range lost {
 			rule.Lift()
 		}
-		e.until("one leads", func() bool {
+		e.Until("one leads", func() bool {
 			return slices.ContainsFunc(all, (*candidate).leads)
 		})
 		fired := 0
@@ -223,6 +223,6 @@ func TestElectorsOnABadNetwork(t *testing.T) {
 		if fired == 0 {
 			e.Error("no reply was lost")
 		}
-		e.Logf("%d terms in %v, %d replies lost", len(terms), time.Since(e.start), fired)
+		e.Logf("%d terms in %v, %d replies lost", len(terms), time.Since(e.Start), fired)
 	})
 }

@@ -17,7 +17,7 @@ func TestElectorReleasesOnCancel(t *testing.T) {
 	inBubble(t, func(e *env) {
 		a := e.elect(e.lock("a"), timing{}).elected()
 		b := e.elect(e.lock("b"), timing{})
-		e.pass(time.Minute)
+		e.Pass(time.Minute)
 		stopped := time.Now()
 		a.stop()
 		now, _ := e.get(e.lock("c"))
@@ -42,7 +42,7 @@ func TestElectorReleasesNothingOfAnothers(t *testing.T) {
 	inBubble(t, func(e *env) {
 		lock, f := e.linked("a")
 		a := e.elect(lock, timing{}).elected()
-		e.pass(time.Minute + retryPeriod/2) // between two renewals
+		e.Pass(time.Minute + retryPeriod/2) // between two renewals
 		thief := e.lock("thief")
 		e.get(thief)
 		must(e, thief.Update(e.Context(), ler("thief", 15)))
@@ -66,7 +66,7 @@ func TestElectorKeepsOnCancel(t *testing.T) {
 	inBubble(t, func(e *env) {
 		a := e.elect(e.lock("a"), timing{keep: true}).elected()
 		b := e.elect(e.lock("b"), timing{})
-		e.pass(time.Minute)
+		e.Pass(time.Minute)
 		a.stop()
 		last, _ := e.get(e.lock("c"))
 		b.elected()
@@ -142,7 +142,7 @@ func TestElectorRestart(t *testing.T) {
 func TestMultiLock(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
-		c := e.client(e.direct())
+		c := e.client(e.Direct())
 		lock := func(name, identity string) *clientgo.Lock {
 			l, err := clientgo.NewLock(c, name, clientgo.Config{Identity: identity})
 			must(e, err)
@@ -151,14 +151,14 @@ func TestMultiLock(t *testing.T) {
 		both := &resourcelock.MultiLock{Primary: lock("old", "b"), Secondary: lock("new", "b")} //nolint:staticcheck // it is deprecated with the locks that were no Leases, and still holds any two
 		old := e.elect(lock("old", "a"), timing{}).elected()
 		mixed := e.elect(both, timing{})
-		e.pass(time.Minute)
+		e.Pass(time.Minute)
 		if mixed.leads() || !old.leads() {
 			e.Fatal("beside the holder of the old lock")
 		}
 		old.stop()
 		mixed.elected()
 		young := e.elect(lock("new", "c"), timing{})
-		e.pass(time.Minute)
+		e.Pass(time.Minute)
 		if young.leads() || !mixed.leads() {
 			e.Fatal("beside the holder of both locks")
 		}

@@ -76,7 +76,7 @@ func TestElectorAcquires(t *testing.T) {
 		counted := &spy{Interface: e.lock("a")}
 		a := e.elect(counted, timing{}).elected()
 		b := e.elect(e.lock("b"), timing{})
-		e.until("both know who leads", func() bool { return a.noted("leader a") && b.noted("leader a") })
+		e.Until("both know who leads", func() bool { return a.noted("leader a") && b.noted("leader a") })
 		if b.leads() || b.le.IsLeader() || b.le.GetLeader() != "a" || !a.le.IsLeader() {
 			e.Errorf("b takes %q for the leader", b.le.GetLeader())
 		}
@@ -118,7 +118,7 @@ func TestElectorWaitsForALease(t *testing.T) {
 		must(e, holder.Create(e.Context(), ler("holder", 3)))
 		a := e.elect(e.lock("a"), timing{})
 		for range 20 { // the values do not change, but each write is a sign of life
-			e.pass(2 * time.Second)
+			e.Pass(2 * time.Second)
 			must(e, holder.Update(e.Context(), ler("holder", 3)))
 			if a.leads() {
 				e.Fatal("a leads beside the holder")
@@ -147,7 +147,7 @@ func TestElectorRenews(t *testing.T) {
 		a := e.elect(counted, timing{}).elected()
 		b := e.elect(e.lock("b"), timing{})
 		acquired, _ := e.get(e.lock("c"))
-		e.pass(time.Hour)
+		e.Pass(time.Hour)
 		if !a.leads() || b.leads() || a.noted("stopped") {
 			e.Error("the lead did not last")
 		}
@@ -184,7 +184,7 @@ func TestElectorConflictOfItsOwn(t *testing.T) {
 		}
 		counted.calls = nil
 		counted.mu.Unlock()
-		e.pass(time.Minute)
+		e.Pass(time.Minute)
 		calls := counted.told()
 		if len(calls) < 4 || !slices.Equal(calls[:4], []string{"update", "get", "update", "update"}) {
 			e.Errorf("the elector asked %v", calls)
@@ -201,7 +201,7 @@ func TestElectorBelowASecond(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
 		a := e.elect(e.lock("a"), timing{lease: 900 * time.Millisecond, deadline: 500 * time.Millisecond, retry: 100 * time.Millisecond})
-		e.pass(time.Minute)
+		e.Pass(time.Minute)
 		if a.leads() || len(e.keys()) > 0 {
 			e.Error("it leads")
 		}

@@ -81,7 +81,7 @@ func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 		return nil, nil, apierrors.NewNotFound(resource, l.name)
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("clientgo: get: %w", err)
+		return nil, nil, fmt.Errorf("clientgo: get %q: %w", l.name, err)
 	}
 	var spec coordinationv1.LeaseSpec
 	if err := json.Unmarshal(state.Value, &spec); err != nil {
@@ -165,7 +165,7 @@ func (l *Lock) write(ctx context.Context, verb string, s sight, ler resourcelock
 	case errors.Is(err, lockcore.ErrUnknown):
 		l.see(sight{version: version, own: s.own})
 	}
-	return fmt.Errorf("clientgo: %s: %w", verb, err)
+	return fmt.Errorf("clientgo: %s %q: %w", verb, l.name, err)
 }
 
 func (l *Lock) conflict(why error) error { return apierrors.NewConflict(resource, l.name, why) }

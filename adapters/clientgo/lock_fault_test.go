@@ -20,7 +20,7 @@ func TestRecordLost(t *testing.T) {
 	onBoth(t, func(e *env) {
 		a, b := e.lock("a"), e.lock("b")
 		must(e, a.Create(e.Context(), ler("a", 15)))
-		must(e, e.raw.FlushAll(e.Context()).Err())
+		must(e, e.Raw.FlushAll(e.Context()).Err())
 		mustConflict(e, a.Update(e.Context(), ler("a", 15)))
 		mustNotFound(e, a)
 		if err := a.Update(e.Context(), ler("a", 15)); !errors.Is(err, clientgo.ErrNotRead) {
@@ -62,7 +62,7 @@ func TestLostReplies(t *testing.T) {
 				b := e.lock("b")
 				must(e, a.Create(e.Context(), ler("a", 15))) // so that the script is loaded on both sides
 				for _, look := range []bool{false, true} {
-					must(e, e.raw.Del(e.Context(), recordKey).Err())
+					must(e, e.Raw.Del(e.Context(), recordKey).Err())
 					mustNotFound(e, a)
 					create := func(ctx context.Context) error { return a.Create(ctx, ler("a", 15)) }
 					update := func(ctx context.Context) error { return a.Update(ctx, ler("a", 15)) }
@@ -103,8 +103,8 @@ func TestLateWrite(t *testing.T) {
 			e.Fatal("it was not late")
 		}
 		late.Lift()
-		e.until("it has arrived", func() bool {
-			return !strings.Contains(e.raw.Get(e.Context(), recordKey).Val(), strings.Fields(before)[0])
+		e.Until("it has arrived", func() bool {
+			return !strings.Contains(e.Raw.Get(e.Context(), recordKey).Val(), strings.Fields(before)[0])
 		})
 		must(e, a.Update(e.Context(), ler("", 1)))
 		if holder := e.holder(a); holder != "" {
@@ -134,7 +134,7 @@ func TestForeignRecords(t *testing.T) {
 			"nr2 A.1 {}":  clientgo.ErrNewerSchema,
 			"a foreigner": lockcore.ErrWrongKind,
 		} {
-			must(e, e.raw.Set(e.Context(), recordKey, stored, 0).Err())
+			must(e, e.Raw.Set(e.Context(), recordKey, stored, 0).Err())
 			_, _, err := l.Get(e.Context())
 			if err == nil || want != nil && !errors.Is(err, want) || apierrors.IsNotFound(err) {
 				e.Errorf("%q: %v", stored, err)

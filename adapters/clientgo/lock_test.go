@@ -76,7 +76,7 @@ func TestRecordRoundTrip(t *testing.T) {
 				}
 			}
 		}
-		stored := e.raw.Get(e.Context(), recordKey).Val()
+		stored := e.Raw.Get(e.Context(), recordKey).Val()
 		for _, want := range []string{`"holderIdentity":"a"`, `"leaseDurationSeconds":15`, `"acquireTime":"2026-03-29T02:30:00.123456Z"`, `"leaseTransitions":7`} {
 			if !strings.Contains(stored, want) {
 				e.Errorf("redis-cli would show %q, want %s in it", stored, want)
@@ -116,7 +116,7 @@ func TestConcurrentWrites(t *testing.T) {
 			return func() error { return l.Create(e.Context(), ler("same", 15)) }
 		}
 		for range 20 {
-			must(e, e.raw.Del(e.Context(), recordKey).Err())
+			must(e, e.Raw.Del(e.Context(), recordKey).Err())
 			mustNotFound(e, a)
 			mustNotFound(e, b)
 			both(create(a), create(b))
@@ -161,22 +161,22 @@ func TestUpdateNeedsARead(t *testing.T) {
 func TestRecordOutlivesItsLeaseByRetain(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
-		a := e.lockOn(e.client(e.direct()), clientgo.Config{Retain: time.Hour})
+		a := e.lockOn(e.client(e.Direct()), clientgo.Config{Retain: time.Hour})
 		must(e, a.Create(e.Context(), ler("a", 15)))
-		e.pass(time.Hour)
+		e.Pass(time.Hour)
 		must(e, a.Update(e.Context(), ler("a", 30)))
-		e.pass(time.Hour + 29*time.Second)
+		e.Pass(time.Hour + 29*time.Second)
 		if holder := e.holder(a); holder != "a" {
 			e.Errorf("holder %q", holder)
 		}
-		e.pass(2 * time.Second)
+		e.Pass(2 * time.Second)
 		mustNotFound(e, a)
 		if keys := e.keys(); len(keys) > 0 {
 			e.Errorf("left behind: %v", keys)
 		}
 		byDefault := e.lock("b")
 		must(e, byDefault.Create(e.Context(), ler("b", 15)))
-		if left := e.raw.PTTL(e.Context(), recordKey).Val(); left != 7*24*time.Hour+15*time.Second {
+		if left := e.Raw.PTTL(e.Context(), recordKey).Val(); left != 7*24*time.Hour+15*time.Second {
 			e.Errorf("it stays for %v", left)
 		}
 	})
@@ -226,10 +226,10 @@ func TestRelease(t *testing.T) {
 		mustNotRelease(e, b.Update(e.Context(), release))
 		// Also not after a takeover with an unknown outcome.
 		c, f := e.linked("c")
-		must(e, e.raw.ScriptFlush(e.Context()).Err()) // so that c sends the whole script
-		must(e, e.raw.Del(e.Context(), recordKey).Err())
+		must(e, e.Raw.ScriptFlush(e.Context()).Err()) // so that c sends the whole script
+		must(e, e.Raw.Del(e.Context(), recordKey).Err())
 		must(e, c.Create(e.Context(), ler("c", 15)))
-		must(e, e.raw.Del(e.Context(), recordKey).Err())
+		must(e, e.Raw.Del(e.Context(), recordKey).Err())
 		must(e, a.Create(e.Context(), ler("a", 15)))
 		e.get(c)
 		e.lose(lockcoretest.DropRequest, f, func(ctx context.Context) error { return c.Update(ctx, ler("c", 15)) })

@@ -52,7 +52,7 @@ func TestLeaderKilled(t *testing.T) {
 				second.hear("ready")
 			}
 			acquired, _ := e.get(look)
-			e.until("it was renewed", func() bool { // so that the Create is not the last write that the other one has read
+			e.Until("it was renewed", func() bool { // so that the Create is not the last write that the other one has read
 				now, _ := e.get(look)
 				return !now.RenewTime.Equal(&acquired.RenewTime)
 			})
@@ -113,9 +113,9 @@ func TestManagerLosesTheServer(t *testing.T) {
 	e := realEnv(t)
 	first := e.startActor(managerRole, "first")
 	first.hear("started")
-	e.real.Pause()
+	e.Real.Pause()
 	first.hear("error leader election lost")
-	e.real.Resume()
+	e.Real.Resume()
 	e.startActor(managerRole, "first").hear("started")
 }
 

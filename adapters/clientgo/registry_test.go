@@ -30,7 +30,7 @@ func TestElectorOnControllerRuntimesRegistry(t *testing.T) {
 			}
 			return -1
 		}
-		c := e.client(e.direct())
+		c := e.client(e.Direct())
 		ctx, cancel := context.WithCancel(e.Context())
 		defer cancel()
 		ended := make(chan error, 2)
@@ -43,7 +43,7 @@ func TestElectorOnControllerRuntimesRegistry(t *testing.T) {
 				e.Errorf("before it leads the status of %s is %v", name, got)
 			}
 			go func() { ended <- le.Run(ctx) }()
-			e.until("it leads", func() bool { return status(name) == 1 })
+			e.Until("it leads", func() bool { return status(name) == 1 })
 		}
 		cancel()
 		for range 2 {

@@ -20,6 +20,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/noonlock/noonlock/adapters/clientgo"
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 )
 
@@ -48,7 +49,7 @@ func playRole(role string) int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	c, err := lockcore.New(redis.NewClient(options(os.Getenv(serverVariable))), lockcore.Config{})
+	c, err := lockcore.New(redis.NewClient(testenv.Options(os.Getenv(serverVariable))), lockcore.Config{})
 	if err != nil {
 		return fail(err)
 	}
@@ -135,7 +136,7 @@ type actor struct {
 func (e *env) startActor(role, identity string) *actor {
 	e.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), roleVariable+"="+role, identityVariable+"="+identity, serverVariable+"="+e.real.Addr())
+	cmd.Env = append(os.Environ(), roleVariable+"="+role, identityVariable+"="+identity, serverVariable+"="+e.Real.Addr())
 	cmd.Stderr = os.Stderr
 	stdout, err := cmd.StdoutPipe()
 	must(e, err)

@@ -18,7 +18,6 @@ import (
 	"math"
 	"time"
 
-	"github.com/cenkalti/backoff/v4"
 	"github.com/go-logr/logr"
 
 	"github.com/noonlock/noonlock/internal/engine"
@@ -58,7 +57,7 @@ type Holder[L Lease] interface {
 type Loop[L Lease] struct {
 	Holder   Holder[L]
 	TTL      time.Duration      // of the lease
-	Retry    backoff.BackOff    // pauses after campaigns that failed
+	Retry    retry.Backoff      // pauses after campaigns that failed
 	Ready    *readiness.State   // fit while the lease is held, or can be waited for
 	Deadline *stopping.Deadline // for releases after the end of Run's context
 	Log      logr.Logger

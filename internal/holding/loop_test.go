@@ -11,13 +11,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/cenkalti/backoff/v4"
-	"github.com/go-logr/logr/funcr"
-
 	"github.com/noonlock/noonlock/internal/engine"
 	"github.com/noonlock/noonlock/internal/holding"
 	"github.com/noonlock/noonlock/internal/readiness"
+	"github.com/noonlock/noonlock/internal/retry"
 	"github.com/noonlock/noonlock/internal/stopping"
+	"github.com/noonlock/noonlock/internal/testenv"
 )
 
 type lease struct {
@@ -90,7 +89,7 @@ type bench struct {
 	ready  readiness.State
 	ctx    context.Context
 	cancel context.CancelFunc
-	lines  []string
+	log    testenv.Log
 }
 
 const (
@@ -110,8 +109,8 @@ func inBubble(t *testing.T, test func(b *bench)) {
 		deadline, done := stopping.New(b.ctx, shutdown, shutdown/5)
 		defer done()
 		b.loop = holding.Loop[*lease]{
-			Holder: b.holder, TTL: ttl, Retry: backoff.NewConstantBackOff(retryIn), Ready: &b.ready, Deadline: deadline,
-			Log: funcr.New(func(_, args string) { b.lines = append(b.lines, args) }, funcr.Options{}),
+			Holder: b.holder, TTL: ttl, Retry: retry.Growing(retryIn, retryIn, 1, 0), Ready: &b.ready, Deadline: deadline,
+			Log: b.log.Info(""),
 		}
 		test(b)
 	})
@@ -129,15 +128,6 @@ func (b *bench) wantReady(when string, want bool) {
 	if err := b.ready.Err(); (err == nil) != want {
 		b.Errorf("%s: readiness is %v", when, err)
 	}
-}
-
-func (b *bench) logged(text string) (n int) {
-	for _, line := range b.lines {
-		if strings.Contains(line, text) {
-			n++
-		}
-	}
-	return n
 }
 
 // The loop campaigns again after the pause, until the holder wants no more. The time
@@ -196,8 +186,8 @@ func TestLoopCampaignFails(t *testing.T) {
 			"0s campaign", "1s campaign", "2s campaign", "3s campaign",
 			"7s work 1 after 7s", "7s release 1", "7s released 1: <nil>, <nil>", "7s next: <nil>, held 0s",
 		)
-		if b.logged("cannot campaign") != 2 || b.logged("answers again") != 1 {
-			b.Errorf("logged: %q", b.lines)
+		if b.log.Count("cannot campaign") != 2 || b.log.Count("answers again") != 1 {
+			b.Errorf("logged:\n%s", b.log.String())
 		}
 	})
 }
@@ -218,8 +208,8 @@ func TestLoopEnds(t *testing.T) {
 				b.Errorf("cancelled %v: Run: %v", cancelled, err)
 			}
 			b.wantCalls("0s campaign")
-			if told := b.logged("cannot campaign") > 0; told == cancelled {
-				b.Errorf("cancelled %v: logged %q", cancelled, b.lines)
+			if told := b.log.Count("cannot campaign") > 0; told == cancelled {
+				b.Errorf("cancelled %v: logged\n%s", cancelled, b.log.String())
 			}
 		})
 	}
@@ -242,8 +232,8 @@ func TestLoopGrantedTooLate(t *testing.T) {
 			b.Errorf("Run: %v", err)
 		}
 		b.wantCalls("0s campaign", "0s release 1")
-		if b.logged("not released") != 1 {
-			b.Errorf("logged: %q", b.lines)
+		if b.log.Count("not released") != 1 {
+			b.Errorf("logged:\n%s", b.log.String())
 		}
 	})
 }

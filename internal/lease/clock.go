@@ -82,7 +82,7 @@ func (k *Clock) gain(elapsed time.Duration) {
 	}
 }
 
-var errClock = errors.New("the clock blocks, is slow, or panics")
+var errClock = errors.New("lockcore: the clock blocks, is slow, or panics")
 
 // userPatience is how long a reading of the user's clock may take. After a slower reading
 // no caller waits for the clock until a reading is fast again.

@@ -5,7 +5,6 @@ package logqueue
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/noonlock/noonlock/internal/registry"
+	"github.com/noonlock/noonlock/internal/retry"
 )
 
 const (
@@ -65,7 +65,7 @@ func New(to logr.Logger, reg prometheus.Registerer) (*Queue, error) {
 		return q, nil
 	}
 	if err := registry.Share(reg, &q.dropped); err != nil {
-		return nil, fmt.Errorf("counter of dropped log lines: %w", err)
+		return nil, err
 	}
 	return q, nil
 }
@@ -93,13 +93,7 @@ func (q *Queue) Flush(ctx context.Context) {
 	}
 	idle := q.idle
 	q.mu.Unlock()
-	timer := time.NewTimer(flushWithin)
-	defer timer.Stop()
-	select {
-	case <-idle:
-	case <-timer.C:
-	case <-ctx.Done():
-	}
+	retry.Sleep(ctx, flushWithin, idle)
 }
 
 // room returns how many lines may be queued before a line of this level is dropped. Errors

@@ -28,8 +28,8 @@ type State struct {
 const forever = 100 * 365 * 24 * time.Hour
 
 var (
-	errNotRunning = errors.New("not running")
-	errNotYet     = errors.New("no answer from the server yet")
+	errNotRunning = errors.New("noonlock: not running")
+	errNotYet     = errors.New("noonlock: no answer from the server yet")
 )
 
 // Run marks the worker as running until ctx ends or end is called. Until the first
@@ -115,7 +115,7 @@ func (s *State) Err() error {
 		return s.err
 	}
 	if old := time.Since(s.until); old > 0 {
-		return fmt.Errorf("no answer from the server for %s longer than expected", old.Truncate(time.Millisecond))
+		return fmt.Errorf("noonlock: no answer from the server for %s longer than expected", old.Truncate(time.Millisecond))
 	}
 	return nil
 }

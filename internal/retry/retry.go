@@ -23,8 +23,20 @@ func Sleep(ctx context.Context, d time.Duration, stop <-chan struct{}) bool {
 	return false
 }
 
-// Pauses returns pauses that grow from first to longest, with jitter. They never run out.
-func Pauses(first, longest time.Duration) *backoff.ExponentialBackOff {
+// A Backoff returns the pauses between tries, and starts again after Reset.
+type Backoff = backoff.BackOff
+
+// Pauses returns pauses for requests to a server: they grow by half from first to longest,
+// each up to 50 % longer or shorter. They never run out.
+func Pauses(first, longest time.Duration) Backoff { return Growing(first, longest, 1.5, 0.5) }
+
+// Growing is Pauses with another factor and another share of jitter.
+func Growing(first, longest time.Duration, factor, jitter float64) Backoff {
 	return backoff.NewExponentialBackOff(
-		backoff.WithInitialInterval(first), backoff.WithMaxInterval(longest), backoff.WithMaxElapsedTime(0))
+		backoff.WithInitialInterval(first), backoff.WithMaxInterval(longest), backoff.WithMaxElapsedTime(0),
+		backoff.WithMultiplier(factor), backoff.WithRandomizationFactor(jitter))
 }
+
+// Doubling returns pauses for work that failed: each is twice the one before, up to longest,
+// and 10 % longer or shorter.
+func Doubling(first, longest time.Duration) Backoff { return Growing(first, longest, 2, 0.1) }

@@ -7,10 +7,12 @@ import (
 	"errors"
 	"sync"
 	"time"
+
+	"github.com/noonlock/noonlock/internal/retry"
 )
 
 // ErrDeadline is the cause of contexts that end at a Deadline.
-var ErrDeadline = errors.New("the deadline for stopping has passed")
+var ErrDeadline = errors.New("noonlock: the deadline for stopping has passed")
 
 // A Deadline is an instant at a fixed distance from the end of a context. It is safe for
 // concurrent use.
@@ -52,12 +54,8 @@ func (d *Deadline) left(reserve time.Duration) time.Duration {
 func (d *Deadline) Context(ctx context.Context, reserve time.Duration) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	unhook := context.AfterFunc(d.ctx, func() {
-		timer := time.NewTimer(d.left(reserve))
-		defer timer.Stop()
-		select {
-		case <-timer.C:
+		if retry.Sleep(ctx, d.left(reserve), nil) {
 			cancel(ErrDeadline)
-		case <-ctx.Done():
 		}
 	})
 	return ctx, func() {

@@ -3,6 +3,7 @@ package testenv
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -10,15 +11,32 @@ import (
 	"github.com/go-logr/logr/funcr"
 )
 
-// A Log stores all logged lines, of any verbosity.
+// A Log stores logged lines.
 type Log struct {
 	mu    sync.Mutex
 	lines []string
 }
 
-// Logger returns a logger that writes to the Log.
+// Logger returns a logger that writes lines of any verbosity to the Log.
 func (s *Log) Logger() logr.Logger {
 	return funcr.New(func(prefix, args string) { s.add(prefix + " " + args) }, funcr.Options{Verbosity: 100})
+}
+
+// Info returns a logger that writes lines of verbosity 0 to the Log, each after the prefix.
+func (s *Log) Info(prefix string) logr.Logger {
+	return funcr.New(func(_, args string) { s.add(prefix + args) }, funcr.Options{})
+}
+
+// Count returns how many lines contain all of these texts.
+func (s *Log) Count(texts ...string) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, line := range s.lines {
+		if !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(line, text) }) {
+			n++
+		}
+	}
+	return n
 }
 
 func (s *Log) add(line string) {

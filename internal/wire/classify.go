@@ -48,8 +48,8 @@ func OutcomeOf(err error) Outcome {
 	return Ended
 }
 
-// Errors that callers look for. They begin with the package whose users see them; other
-// errors of this package begin with none, as they are wrapped with the operation.
+// Errors that callers look for. Like all errors of this package, they begin with the package
+// whose users see them.
 var (
 	// ErrUnknown says that a request was sent and not answered.
 	ErrUnknown = errors.New("lockcore: outcome unknown")
@@ -63,9 +63,9 @@ type unsentError struct{ err error }
 
 func (e *unsentError) Error() string {
 	if _, plain := errors.AsType[tls.RecordHeaderError](e.err); plain {
-		return fmt.Sprintf("no connection: the server does not speak TLS on this port: %v", e.err)
+		return fmt.Sprintf("lockcore: no connection: the server does not speak TLS on this port: %v", e.err)
 	}
-	return fmt.Sprintf("no connection: %v", e.err)
+	return fmt.Sprintf("lockcore: no connection: %v", e.err)
 }
 
 func (e *unsentError) Unwrap() error { return e.err }
@@ -74,7 +74,7 @@ func (e *unsentError) Unwrap() error { return e.err }
 type noAnswerError struct{ within time.Duration }
 
 func (e *noAnswerError) Error() string {
-	return fmt.Sprintf("no answer within %s", e.within)
+	return fmt.Sprintf("lockcore: no answer within %s", e.within)
 }
 
 // NoAnswer is the cause of a context that ends when a request was not answered in time.

@@ -93,7 +93,7 @@ func (c *connection) do(ctx context.Context, commands [][]any, wanted func(i int
 	return replies
 }
 
-var errDropped = errors.New("the caller has dropped the call")
+var errDropped = errors.New("lockcore: the caller has dropped the call")
 
 // exchange sends commands on a connection that is set up.
 func (c *connection) exchange(ctx context.Context, rdb *redis.Client, commands [][]any) []Answer {

@@ -61,7 +61,7 @@ const (
 	keptConns = 2 * maxDialing
 )
 
-var errDialsHang = errors.New("earlier dials have not returned, although their time is over: does the Dialer honour its context?")
+var errDialsHang = errors.New("lockcore: earlier dials have not returned, although their time is over: does the Dialer honour its context?")
 
 // take is the Dialer for go-redis.
 func (d *dialer) take(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -163,7 +163,7 @@ func (d *dialer) reach(ctx context.Context, dial dial, network, addr string, run
 func try(ctx context.Context, dial dial, network, addr string) (conn net.Conn, err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			conn, err = nil, fmt.Errorf("the Dialer panicked: %v", r)
+			conn, err = nil, fmt.Errorf("lockcore: the Dialer panicked: %v", r)
 		}
 	}()
 	conn, err = dial(ctx, network, addr)
@@ -171,7 +171,7 @@ func try(ctx context.Context, dial dial, network, addr string) (conn net.Conn, e
 	case err != nil:
 		return nil, err // go-redis's own returns a nil *tls.Conn beside it, which is not nil
 	case conn == nil || reflect.ValueOf(conn).Kind() == reflect.Pointer && reflect.ValueOf(conn).IsNil():
-		return nil, errors.New("the Dialer returned neither a connection nor an error")
+		return nil, errors.New("lockcore: the Dialer returned neither a connection nor an error")
 	}
 	return conn, nil
 }

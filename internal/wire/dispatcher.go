@@ -113,7 +113,7 @@ func (d *dispatcher) send(ctx context.Context, r Request, timeout time.Duration)
 	case dropped && err != nil:
 		return nil, err
 	case dropped:
-		return nil, &unsentError{fmt.Errorf("none was free: %w", context.Cause(bounded))}
+		return nil, &unsentError{fmt.Errorf("lockcore: none was free: %w", context.Cause(bounded))}
 	case err != nil:
 		return nil, errors.Join(err, ErrUnknown)
 	}

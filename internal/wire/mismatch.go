@@ -14,7 +14,7 @@ import (
 // connections for this are made like others: by the user's Dialer if there is one, within
 // the limits of a dialer.
 
-var errSpeaksTLS = errors.New("the server speaks TLS on this port, and redis.Options.TLSConfig is nil")
+var errSpeaksTLS = errors.New("lockcore: the server speaks TLS on this port, and redis.Options.TLSConfig is nil")
 
 // handshakeWithin is how long a server may leave a TLS handshake unanswered before it is
 // asked whether it speaks TLS at all.

@@ -23,7 +23,7 @@ type UnsupportedError struct {
 }
 
 func (e *UnsupportedError) Error() string {
-	return fmt.Sprintf("the client is %s; it must be %s", e.Given, e.Want)
+	return fmt.Sprintf("lockcore: the client is %s; it must be %s", e.Given, e.Want)
 }
 
 // ownOptions returns the options of the given client, adapted for this package. The error is

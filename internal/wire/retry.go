@@ -5,8 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/cenkalti/backoff/v4"
-
 	"github.com/noonlock/noonlock/internal/retry"
 )
 
@@ -16,7 +14,7 @@ type Retry struct {
 	each  time.Duration // the timeout of one try
 	until time.Time     // zero: until the caller's context ends
 	stop  <-chan struct{}
-	wait  *backoff.ExponentialBackOff
+	wait  retry.Backoff
 	cut   bool  // the last try had less than each, as the retry ends
 	why   error // of the last try that was not cut short without a connection
 }

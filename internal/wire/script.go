@@ -51,7 +51,7 @@ func (l *Loader) Script(name string) *Script {
 		return string(part)
 	})
 	if err != nil {
-		l.err = errors.Join(l.err, fmt.Errorf("script %s: %w", name, err))
+		l.err = errors.Join(l.err, fmt.Errorf("lockcore: script %s: %w", name, err))
 		return nil
 	}
 	text = stripComments(text)

@@ -212,16 +212,13 @@ func (s *Subscription) publishToSelf() (receipt, error) {
 	case n == 0:
 		return receiptAbsent, nil
 	}
-	timer := time.NewTimer(echoWithin)
-	defer timer.Stop()
-	select {
-	case <-s.self:
-		return receiptProved, nil
-	case <-timer.C:
+	switch {
+	case retry.Sleep(s.ctx, echoWithin, s.self):
 		return receiptAbsent, nil
-	case <-s.ctx.Done():
+	case s.ctx.Err() != nil:
 		return receiptUnknown, nil
 	}
+	return receiptProved, nil
 }
 
 func (r receipt) String() string {

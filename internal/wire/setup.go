@@ -104,7 +104,7 @@ func apart[T any](ctx context.Context, g *guard, name string, f func(context.Con
 	select {
 	case g.running <- struct{}{}:
 	default:
-		return none, fmt.Errorf("earlier calls of %s have not returned", name)
+		return none, fmt.Errorf("lockcore: earlier calls of %s have not returned", name)
 	}
 	ctx, cancel := context.WithTimeout(ctx, g.within)
 	done := make(chan result)
@@ -115,7 +115,7 @@ func apart[T any](ctx context.Context, g *guard, name string, f func(context.Con
 		func() {
 			defer func() {
 				if p := recover(); p != nil {
-					r.err = fmt.Errorf("%s panicked: %v", name, p)
+					r.err = fmt.Errorf("lockcore: %s panicked: %v", name, p)
 				}
 			}()
 			r.value, r.err = f(ctx)
@@ -132,7 +132,7 @@ func apart[T any](ctx context.Context, g *guard, name string, f func(context.Con
 	case r := <-done:
 		return r.value, r.err
 	case <-ctx.Done():
-		return none, fmt.Errorf("%s has not returned: %w", name, ctx.Err())
+		return none, fmt.Errorf("lockcore: %s has not returned: %w", name, ctx.Err())
 	case <-g.closed:
 		cancel()
 		return none, net.ErrClosed

@@ -32,7 +32,7 @@ func (s *Stream) close() {
 	}
 }
 
-var errStreamBusy = errors.New("all connections of the stream are in use")
+var errStreamBusy = errors.New("lockcore: all connections of the stream are in use")
 
 // Send sends a batch and waits for its answers until ctx, which has a deadline, ends.
 func (s *Stream) Send(ctx context.Context, requests []Request) []Answer {

@@ -61,7 +61,7 @@ func readReply(ctx context.Context, cmd *redis.Cmd, written bool, whole error) A
 		// go-redis leaves a batch without errors of its own when setting up the
 		// connection was refused.
 		if err = whole; err == nil {
-			err = errors.New("the server answered nothing")
+			err = errors.New("lockcore: the server answered nothing")
 		}
 	}
 	err = plainRefusal(err)

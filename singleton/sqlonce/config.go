@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"strconv"
 	"time"
+
+	"github.com/noonlock/noonlock/internal/input"
 )
 
 // Dialect is a kind of database.
@@ -83,7 +85,7 @@ func New(db *sql.DB, d Dialect, cfg Config) (*Once, error) {
 	cfg.LockTimeout = cmp.Or(cfg.LockTimeout, cfg.IdleTimeout+5*time.Second)
 	if len(cfg.TablePrefix) > maxPrefix || !regexp.MustCompile(`^[a-z][a-z0-9_]*$`).MatchString(cfg.TablePrefix) {
 		return nil, &ConfigError{
-			Field: "Config.TablePrefix", Value: strconv.Quote(cfg.TablePrefix),
+			Field: "Config.TablePrefix", Value: input.Quote(cfg.TablePrefix),
 			Rule: fmt.Sprintf("1 to %d characters of a-z, 0-9 and _ that begin with a letter", maxPrefix),
 		}
 	}

@@ -191,7 +191,7 @@ func (o *Once) conclude(ctx context.Context, s *session, m Marker) (applied, aga
 	}
 	answered, err := s.end(ctx, s.commit)
 	if !answered {
-		return false, false, &unknownOutcomeError{m.Job, m.Tick, errors.Join(errors.New("no reply to COMMIT"), ended(ctx))}
+		return false, false, &unknownOutcomeError{m.Job, m.Tick, errors.Join(errors.New("sqlonce: no reply to COMMIT"), ended(ctx))}
 	}
 	if err == nil {
 		return true, false, nil

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/noonlock/noonlock/internal/retry"
 )
 
 // grace is how long Do waits for the reply to COMMIT or ROLLBACK after its context is done.
@@ -141,12 +143,8 @@ func (s *session) end(ctx context.Context, finish func() error) (answered bool, 
 		return true, <-finished
 	case <-ctx.Done():
 	}
-	timer := time.NewTimer(grace)
-	defer timer.Stop()
-	select {
-	case <-closed:
+	if !retry.Sleep(context.WithoutCancel(ctx), grace, closed) {
 		return true, <-finished
-	case <-timer.C:
 	}
 	// A driver that observes the context of a transaction closes the connection now.
 	s.cancel()

@@ -60,7 +60,7 @@ func (l *Ledger) Runs(ctx context.Context, n int) ([]RunRecord, error) {
 func readRun(entry string) (RunRecord, error) {
 	var e struct{ Tick, Last, Count, Attempt, Holder, Token, Start, End, Outcome, Error string }
 	if err := json.Unmarshal([]byte(entry), &e); err != nil {
-		return RunRecord{}, fmt.Errorf("invalid ledger entry: %w", err)
+		return RunRecord{}, fmt.Errorf("singleton: invalid ledger entry: %w", err)
 	}
 	r := RunRecord{Holder: e.Holder, Outcome: e.Outcome, Error: e.Error}
 	var errs [7]error
@@ -72,7 +72,7 @@ func readRun(entry string) (RunRecord, error) {
 	r.Attempt, errs[5] = strconv.Atoi(cmp.Or(e.Attempt, "0"))
 	r.Token, errs[6] = strconv.ParseUint(cmp.Or(e.Token, "0"), 10, 64)
 	if err := errors.Join(errs[:]...); err != nil {
-		return r, fmt.Errorf("invalid ledger entry: %w", err)
+		return r, fmt.Errorf("singleton: invalid ledger entry: %w", err)
 	}
 	return r, nil
 }
@@ -97,11 +97,11 @@ func (l *Ledger) Specs(ctx context.Context) ([]SpecChange, error) {
 		var e struct{ From, Spec string }
 		err := json.Unmarshal([]byte(wire.Text(entry)), &e)
 		if err != nil {
-			return nil, opError(op, l.name, fmt.Errorf("invalid ledger entry: %w", err))
+			return nil, opError(op, l.name, fmt.Errorf("singleton: invalid ledger entry: %w", err))
 		}
 		from, err := readMillis(e.From)
 		if err != nil {
-			return nil, opError(op, l.name, fmt.Errorf("invalid ledger entry: %w", err))
+			return nil, opError(op, l.name, fmt.Errorf("singleton: invalid ledger entry: %w", err))
 		}
 		changes = append(changes, SpecChange{from, e.Spec})
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -18,10 +17,10 @@ import (
 // Errors for errors.Is. All others are lockcore's.
 var (
 	// ErrConflict means that a record was not written, since it has another version.
-	ErrConflict = errors.New("the record was changed since it was read")
+	ErrConflict = errors.New("clientgo: the record was changed since it was read")
 
 	// ErrNone means that there is no record with this name.
-	ErrNone = errors.New("there is no record of that name")
+	ErrNone = errors.New("clientgo: there is no record of that name")
 
 	// ErrNewerSchema means that a newer release wrote the record with a schema that this
 	// release does not support.
@@ -73,10 +72,7 @@ func (r *Record) Get(ctx context.Context) (State, error) {
 	case err == nil:
 		state, err = r.read(wire.Text(answer))
 	}
-	if err != nil {
-		return State{}, opError("get", r.name, err)
-	}
-	return state, nil
+	return state, err
 }
 
 func (r *Record) read(stored string) (State, error) {
@@ -120,13 +116,10 @@ func (r *Record) Put(ctx context.Context, seen Version, value []byte, keep time.
 	if errors.Is(err, lockcore.ErrUnknown) {
 		seen = seen.or(me)
 	}
-	return seen, opError("put", r.name, err)
+	return seen, err
 }
 
 // ask sends an idempotent script or command, and retries it until it is answered.
 func (r *Record) ask(ctx context.Context, req wire.Request) (any, error) {
 	return r.engine.AskWithin(ctx, req, r.timeout, 3*r.timeout)
 }
-
-// opError adds the operation and the record to an error.
-func opError(op, name string, err error) error { return fmt.Errorf("%s %q: %w", op, name, err) }
