@@ -174,14 +174,14 @@ func TestScriptsTouchOnlyTheirKeys(t *testing.T) {
 		} {
 			source, err := lockcore.ScriptSource(script)
 			must(e, err)
-			for _, argv := range args {
+			for _, few := range args {
 				e.establish("orders", state)
 				given := keys
 				if script == "mutex_renew" {
 					given = keys[:2]
 				}
-				if err := narrow.Eval(t.Context(), source, given, argv...).Err(); err != nil {
-					t.Errorf("%s %v with %v: %v", script, argv, state, err)
+				if err := narrow.Eval(t.Context(), source, given, argv(script, few...)...).Err(); err != nil {
+					t.Errorf("%s %v with %v: %v", script, few, state, err)
 				}
 				runs++
 			}

@@ -82,7 +82,7 @@ func New(rdb redis.UniversalClient, cfg Config) (*Client, error) {
 		return nil, err
 	}
 	c := &Client{
-		keys:     keyring{cmp.Or(cfg.Prefix, defaultPrefix)},
+		keys:     newKeyring(cmp.Or(cfg.Prefix, defaultPrefix)),
 		identity: cmp.Or(cfg.Identity, defaultIdentity()),
 		process:  rand.Text(),
 
@@ -131,7 +131,7 @@ func New(rdb redis.UniversalClient, cfg Config) (*Client, error) {
 // wireConfig configures the Wire of the Client.
 func (c *Client) wireConfig() wire.Config {
 	return wire.Config{
-		Channel: c.keys.channels() + c.process,
+		Channel: c.keys.channels + c.process,
 		Logger:  c.log,
 		Now:     c.clock.Ticks,
 		Failed:  c.metrics.countFailure,

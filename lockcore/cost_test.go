@@ -175,7 +175,7 @@ func (e *env) costs(rows []cost, establish func(state any)) {
 			row.meddle(e)
 		}
 		must(e, e.Raw.ConfigResetStat(e.Context()).Err())
-		answer, err := e.Raw.EvalSha(e.Context(), sha, keys, row.args...).Result()
+		answer, err := e.Raw.EvalSha(e.Context(), sha, keys, argv(row.script, row.args...)...).Result()
 		must(e, err)
 		calls := e.allCalls()
 		sends := calls["publish"]
@@ -187,7 +187,7 @@ func (e *env) costs(rows []cost, establish func(state any)) {
 		}
 		told := e.told(ear, "noonlock:ch:ALIVE")
 		for i, m := range told {
-			told[i] = minutes(strings.TrimPrefix(m, "noonlock:ch:"))
+			told[i] = minutes(strings.TrimPrefix(strings.Replace(m, " noonlock:{orders}:lock ", " orders ", 1), "noonlock:ch:"))
 		}
 		line, err := e.Raw.ZRange(e.Context(), e.key("orders", "queue"), 0, -1).Result()
 		must(e, err)

@@ -122,7 +122,7 @@ func (e *nameEngine) Promote(ctx context.Context, lease engine.Lease, identity s
 	if err := checkIdentity("identity", identity); err != nil {
 		return 0, err
 	}
-	r := e.c.scripts.lockPromote.Call([]string{e.keys.lock, e.keys.queue, e.keys.seen}, lease.Value(), identity)
+	r := e.c.scripts.lockPromote.Call([]string{e.keys.lock, e.keys.queue, e.keys.seen}, lease.Value(), identity, e.c.keys.channels)
 	answer, err := e.Ask(ctx, r)
 	n, err := r.Number(answer, err)
 	switch {

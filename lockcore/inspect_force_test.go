@@ -116,7 +116,7 @@ func TestForceInEveryState(t *testing.T) {
 				e.establishHeld(now, queue)
 				before := e.heldSnapshot()
 				for run := range 2 {
-					got, err := e.Raw.EvalSha(e.Context(), force, []string{k[0], k[2]}, then.kind, strings.Join(seen, "\n")).Int64()
+					got, err := e.Raw.EvalSha(e.Context(), force, []string{k[0], k[2]}, argv("lock_force", then.kind, strings.Join(seen, "\n"))...).Int64()
 					where := fmt.Sprintf("%s, then %s, run %d", then.name, now.name, run+1)
 					if err != nil {
 						e.Errorf("%s: %v", where, err)

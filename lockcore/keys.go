@@ -17,9 +17,11 @@ import (
 //	tomb:<n>   string  tombstone: the attempt was abandoned, and a request of it may still
 //	                   arrive
 //
-// The channel of a Client is <prefix>:ch:<process>. The packages above define the keys
-// and channels of their own records.
-type keyring struct{ prefix string }
+// The channel of a Client is <prefix>:ch:<process>. Scripts get all keys, and the prefix of
+// the channels. The packages above define the keys and channels of their own records.
+type keyring struct{ prefix, channels string }
+
+func newKeyring(prefix string) keyring { return keyring{prefix, prefix + ":ch:"} }
 
 // lockKeys are the keys of one lock.
 type lockKeys struct {
@@ -41,8 +43,14 @@ func (k *lockKeys) tomb(process string, number uint64) string {
 	return k.base + "tomb:" + process + "." + strconv.FormatUint(number, 36)
 }
 
-// channels returns the prefix of the channels that Clients subscribe to.
-func (k keyring) channels() string { return k.prefix + ":ch:" }
+// nameOf returns the name of a lock's key, as messages contain it.
+func (k keyring) nameOf(lock string) (name string, ok bool) {
+	name, ok = strings.CutPrefix(lock, k.prefix+":{")
+	if ok {
+		name, ok = strings.CutSuffix(name, "}:lock")
+	}
+	return name, ok
+}
 
 // attemptValue returns the text that the server stores for an attempt: the process, the
 // attempt's number, whether PUBLISH's count of receivers is reliable for the process, and

@@ -31,7 +31,7 @@ func (mutexKind) value(process string, number uint64, trusted bool, identity str
 }
 
 func (mutexKind) acquire(a *attempt, mode string) wire.Request {
-	return a.c.scripts.mutexAcquire.Call(a.scriptKeys(), a.value, millis(a.terms.ttl), mode, a.keepTokens())
+	return a.c.scripts.mutexAcquire.Call(a.scriptKeys(), a.value, millis(a.terms.ttl), mode, a.keepTokens(), a.c.keys.channels)
 }
 
 func (mutexKind) renewal(a *attempt) wire.Request {
@@ -39,7 +39,7 @@ func (mutexKind) renewal(a *attempt) wire.Request {
 }
 
 func (mutexKind) leave(a *attempt, bury bool) wire.Request {
-	return a.c.scripts.mutexLeave.Call(a.scriptKeys(), a.value, a.buryIf(bury), a.keepTokens())
+	return a.c.scripts.mutexLeave.Call(a.scriptKeys(), a.value, a.buryIf(bury), a.keepTokens(), a.c.keys.channels)
 }
 
 // ownedKind is held by one owner that writes, or by any number of owners that read. A
@@ -75,7 +75,7 @@ func (k ownedKind) value(process string, number uint64, trusted bool, identity s
 func (ownedKind) acquire(a *attempt, mode string) wire.Request {
 	s := a.c.scripts.ownedAcquire
 	a.endedToken = a.c.endedToken(a)
-	return s.Call(a.scriptKeys(), a.value, millis(a.terms.ttl), mode, a.keepTokens(), a.endedToken)
+	return s.Call(a.scriptKeys(), a.value, millis(a.terms.ttl), mode, a.keepTokens(), a.endedToken, a.c.keys.channels)
 }
 
 func (ownedKind) renewal(a *attempt) wire.Request {
@@ -83,7 +83,7 @@ func (ownedKind) renewal(a *attempt) wire.Request {
 }
 
 func (ownedKind) leave(a *attempt, bury bool) wire.Request {
-	return a.c.scripts.ownedLeave.Call(a.scriptKeys(), a.value, a.buryIf(bury), a.keepTokens())
+	return a.c.scripts.ownedLeave.Call(a.scriptKeys(), a.value, a.buryIf(bury), a.keepTokens(), a.c.keys.channels)
 }
 
 // scriptKeys returns the keys of a lock in the order of the scripts' KEYS.

@@ -296,14 +296,14 @@ func TestFault41_ForgedMessages(t *testing.T) {
 		if err != nil || len(values) != 1 {
 			e.Fatal(values, err)
 		}
-		channel := "noonlock:ch:" + b.Process()
+		channel, lock := "noonlock:ch:"+b.Process(), e.key("orders", "lock")
 		stale := strings.Replace(values[0], b.Process()+".", b.Process()+".zz", 1) // of an attempt that never was
 		for _, message := range []string{
-			"", "g", "g ", "g orders", "g orders ", "g orders nl1", "g orders nl1:x.y.z/w", "g orders " + values[0],
-			"g {x} " + values[0], "h", "h orders", "h orders x " + values[0], "h orders -5 " + values[0],
-			"h orders 99999999999999999999 " + values[0], "h orders 9223372036854775807 " + values[0], "h orders 1 " + values[0],
-			"s", "s s s", "\x00\xff", "g orders nl1:" + b.Process() + ".zzzzzzzzzzzzzzzzzzzz.t/b", "g orders nl1:" + b.Process() + ".zz.t/b",
-			"g orders " + stale, "h orders 1 " + stale, "g other " + values[0], "g orders nx1:" + b.Process() + ".zz.t.w/b", "g orders ns1:" + b.Process() + ".zz.t.q/b c",
+			"g orders " + values[0], "g other:{orders}:lock " + stale, "g noonlock:{orders} " + stale, "", "g", "g ", "g " + lock, "g " + lock + " ", "g " + lock + " nl1", "g " + lock + " nl1:x.y.z/w", "g " + lock + " " + values[0],
+			"g noonlock:{{x}}:lock " + values[0], "h", "h " + lock, "h " + lock + " x " + values[0], "h " + lock + " -5 " + values[0],
+			"h " + lock + " 99999999999999999999 " + values[0], "h " + lock + " 9223372036854775807 " + values[0], "h " + lock + " 1 " + values[0],
+			"s", "s s s", "\x00\xff", "g " + lock + " nl1:" + b.Process() + ".zzzzzzzzzzzzzzzzzzzz.t/b", "g " + lock + " nl1:" + b.Process() + ".zz.t/b",
+			"g " + lock + " " + stale, "h " + lock + " 1 " + stale, "g noonlock:{other}:lock " + values[0], "g " + lock + " nx1:" + b.Process() + ".zz.t.w/b", "g " + lock + " ns1:" + b.Process() + ".zz.t.q/b c",
 		} {
 			for range 20 {
 				if n, err := e.Raw.Publish(e.Context(), channel, message).Result(); n == 0 || err != nil {

@@ -15,8 +15,10 @@ func (c *Client) receive(payload string) {
 	kind, rest, _ := strings.Cut(payload, " ")
 	switch kind {
 	case "g":
-		name, value, _ := strings.Cut(rest, " ")
-		c.handleGrant(name, value)
+		lock, value, _ := strings.Cut(rest, " ")
+		if name, ok := c.keys.nameOf(lock); ok {
+			c.handleGrant(name, value)
+		}
 	case "h":
 		fields := strings.SplitN(rest, " ", 3)
 		if len(fields) != 3 {

@@ -70,7 +70,7 @@ func TestWaitersOfOtherProcessesLearnOfAGrant(t *testing.T) {
 				e.wants(kind+", "+row.name, e.run(script, k, holder, 0, keep.Milliseconds()), "[1 1000]")
 				want := "[]"
 				if row.told != 0 {
-					want = "[noonlock:ch:OTHER h orders " + left + " " + fmt.Sprintf(form, "OTHER", row.told+1) + "]"
+					want = "[noonlock:ch:OTHER h noonlock:{orders}:lock " + left + " " + fmt.Sprintf(form, "OTHER", row.told+1) + "]"
 				}
 				e.wants(kind+", "+row.name+": messages", fmt.Sprint(e.told(ear, "noonlock:ch:OTHER")), want)
 			}

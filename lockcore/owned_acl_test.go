@@ -64,7 +64,7 @@ func TestOwnedLockWithoutAnEndIsNotTaken(t *testing.T) {
 	defer endless.Close()
 	source, err := lockcore.ScriptSource("owned_acquire")
 	must(e, err)
-	answer, err := endless.Eval(t.Context(), source, e.scriptKeys("orders"), "ns1:ALIVE.1.t.w/me id", 60000, "try").Result()
+	answer, err := endless.Eval(t.Context(), source, e.scriptKeys("orders"), argv("owned_acquire", "ns1:ALIVE.1.t.w/me id", 60000, "try")...).Result()
 	if err == nil || !strings.Contains(err.Error(), "can't run this command") && !strings.Contains(err.Error(), "permissions to run") {
 		t.Errorf("answer %v, error %v, want one that tells what is forbidden", answer, err)
 	}
@@ -143,7 +143,7 @@ func TestOwnedLockThatMayNotBeRead(t *testing.T) {
 	e.establishOwned("orders", ownedState{kind: "nx1", entries: []ownedEntry{{"w", mine, time.Minute}}})
 	source, err := lockcore.ScriptSource("owned_acquire")
 	must(e, err)
-	answer, err := user.Eval(e.Context(), source, e.scriptKeys("orders"), mine, 60000, "look").Result()
+	answer, err := user.Eval(e.Context(), source, e.scriptKeys("orders"), argv("owned_acquire", mine, 60000, "look")...).Result()
 	if err == nil {
 		e.Errorf("answer %v, want a refusal", answer)
 	}

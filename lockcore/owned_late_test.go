@@ -58,7 +58,7 @@ func TestServerThatStoodStillInAScript(t *testing.T) {
 		// The key is still there, as it was when the script began.
 		must(e, e.Raw.ZRem(e.Context(), lock, "n:keeps", "t:keeps", "ns1:OTHER.9.t.r/keeps id").Err())
 		keys := e.scriptKeys("orders")[:map[string]int{"owned_acquire": 5, "owned_leave": 5, "owned_renew": 1, "owned_downgrade": 4}[c.script]]
-		answer, err := e.Raw.Eval(e.Context(), late(c.script), keys, c.args...).Result()
+		answer, err := e.Raw.Eval(e.Context(), late(c.script), keys, argv(c.script, c.args...)...).Result()
 		must(e, err)
 		if fmt.Sprint(answer) == "0" {
 			e.Errorf("%s: it was not its own: the test shows nothing", c.name)

@@ -18,7 +18,7 @@ func (e *env) run(script string, keys []string, args ...any) any {
 	e.Helper()
 	source, err := lockcore.ScriptSource(script)
 	must(e, err)
-	answer, err := e.Raw.Eval(e.Context(), source, keys, args...).Result()
+	answer, err := e.Raw.Eval(e.Context(), source, keys, argv(script, args...)...).Result()
 	must(e, err)
 	return answer
 }

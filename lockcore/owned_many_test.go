@@ -33,7 +33,7 @@ func TestFault65_OneOwnerWithManyEntries(t *testing.T) {
 				source, err := lockcore.ScriptSource("owned_acquire")
 				must(e, err)
 				for i := range entries {
-					p.Eval(e.Context(), source, keys, attempt(i+2, "me"), 600000+i, "try", 3600000, 0)
+					p.Eval(e.Context(), source, keys, argv("owned_acquire", attempt(i+2, "me"), 600000+i, "try", 3600000, 0)...)
 				}
 				return nil
 			})
@@ -97,7 +97,7 @@ func TestFault65_ServerTimeOfManyEntries(t *testing.T) {
 		for entries, k := range keys {
 			pipeline(func(p redis.Pipeliner) {
 				for i := range entries {
-					p.EvalSha(e.Context(), sha["owned_acquire"], k, attempt(i+1000), 600000+i, "try", 3600000, 0)
+					p.EvalSha(e.Context(), sha["owned_acquire"], k, argv("owned_acquire", attempt(i+1000), 600000+i, "try", 3600000, 0)...)
 				}
 			})
 		}
@@ -106,9 +106,9 @@ func TestFault65_ServerTimeOfManyEntries(t *testing.T) {
 				must(e, e.Raw.Do(e.Context(), "slowlog", "reset").Err())
 				pipeline(func(p redis.Pipeliner) {
 					for i := range rounds {
-						p.EvalSha(e.Context(), sha["owned_acquire"], k, attempt(i), 3000000, "try", 3600000, 0)
+						p.EvalSha(e.Context(), sha["owned_acquire"], k, argv("owned_acquire", attempt(i), 3000000, "try", 3600000, 0)...)
 						p.EvalSha(e.Context(), sha["owned_renew"], k[:1], attempt(i), 3000000)
-						p.EvalSha(e.Context(), sha["owned_leave"], k, attempt(i), 0, 3600000)
+						p.EvalSha(e.Context(), sha["owned_leave"], k, argv("owned_leave", attempt(i), 0, 3600000)...)
 					}
 				})
 				calls, err := e.Raw.SlowLogGet(e.Context(), 1000).Result()
@@ -153,7 +153,7 @@ func TestManyEndedEntries(t *testing.T) {
 			kept := e.try(reads{e.rw(c, "orders", "kept", cfg)})
 			_, err := e.Raw.Pipelined(e.Context(), func(p redis.Pipeliner) error {
 				for i := range 2500 {
-					p.Eval(e.Context(), source, keys, fmt.Sprintf("ns1:GONE.%d.u.r/gone id", i), 500, "try", 3600000, 0)
+					p.Eval(e.Context(), source, keys, argv("owned_acquire", fmt.Sprintf("ns1:GONE.%d.u.r/gone id", i), 500, "try", 3600000, 0)...)
 				}
 				return nil
 			})

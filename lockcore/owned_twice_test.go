@@ -262,9 +262,9 @@ func ownedTwice(e *env, mine string) {
 			e.promptly(func() {
 				e.establishOwned("orders", state)
 				before = e.ownedSnapshot("orders")
-				first, err1 = e.Raw.EvalSha(e.Context(), sha, keys, r.args...).Result()
+				first, err1 = e.Raw.EvalSha(e.Context(), sha, keys, argv(r.script, r.args...)...).Result()
 				middle = e.ownedSnapshot("orders")
-				second, err2 = e.Raw.EvalSha(e.Context(), sha, keys, r.args...).Result()
+				second, err2 = e.Raw.EvalSha(e.Context(), sha, keys, argv(r.script, r.args...)...).Result()
 				after = e.ownedSnapshot("orders")
 			})
 			where := fmt.Sprintf("%s %v with %v", r.script, r.args, state)

@@ -106,9 +106,9 @@ func queueTwice(e *env, script string) {
 		for _, state := range queueStates() {
 			e.establishQueue(state)
 			before := e.queueSnapshot(heard)
-			first, err1 := user.Eval(e.Context(), source, keys, args...).Result()
+			first, err1 := user.Eval(e.Context(), source, keys, argv(script, args...)...).Result()
 			middle := e.queueSnapshot(heard)
-			second, err2 := user.Eval(e.Context(), source, keys, args...).Result()
+			second, err2 := user.Eval(e.Context(), source, keys, argv(script, args...)...).Result()
 			after := e.queueSnapshot(heard)
 			runs++
 			where := fmt.Sprintf("%s %v with %v", script, args, state)
@@ -180,7 +180,7 @@ func checkPromote(e *env, where, identity string, state queueState, began int64,
 			// One that has not been moved there is, and needs not be told.
 			lineStays = lineStays || state.moved == 0 && slices.Equal(before.queue, after.queue)
 		} else {
-			if len(after.told) != 1 || !strings.HasPrefix(after.told[0], "noonlock:ch:ALIVE h orders ") || !strings.HasSuffix(after.told[0], living) {
+			if len(after.told) != 1 || !strings.HasPrefix(after.told[0], "noonlock:ch:ALIVE h noonlock:{orders}:lock ") || !strings.HasSuffix(after.told[0], living) {
 				complain("the new head was not told")
 			}
 			if at := -after.places[0].Score; at <= float64(state.moved) {

@@ -37,7 +37,7 @@ func (e *timed) run(script string, keys []string, args ...any) string {
 	e.Helper()
 	source, err := lockcore.ScriptSource(script)
 	must(e.env, err)
-	answer, err := e.Raw.Eval(e.Context(), source, keys, args...).Result()
+	answer, err := e.Raw.Eval(e.Context(), source, keys, argv(script, args...)...).Result()
 	if err != nil {
 		return err.Error()
 	}
@@ -302,13 +302,37 @@ func TestGrantsWithoutPublish(t *testing.T) {
 	e.establish("orders", lineState{me, []string{living}, false, true})
 	source, err := lockcore.ScriptSource("mutex_leave")
 	must(e, err)
-	released, err := user.Eval(e.Context(), source, e.scriptKeys("orders"), me, 0, keep.Milliseconds()).Result()
-	if err != nil || released != int64(1) {
+	released, err := user.Eval(e.Context(), source, e.scriptKeys("orders"), argv("mutex_leave", me, 0, keep.Milliseconds())...).Result()
+	if err != nil || fmt.Sprint(released) != "[1 1000]" {
 		e.Errorf("release: %v, %v", released, err)
 	}
 	if holder := e.Raw.Get(e.Context(), e.key("orders", "lock")).Val(); holder != living {
 		e.Errorf("the holder is %q, want %q", holder, living)
 	}
+}
+
+// A release that passes 1000 waiters asks to be repeated at once if there are more.
+func TestReleasesBeforeManyDead(t *testing.T) {
+	toTheMillisecond(t, func(e *timed) {
+		k := e.scriptKeys("orders")
+		for kind, form := range map[string]string{"mutex": "nl1:DEAD.%d.u/id", "owned": "nx1:DEAD.%d.u.w/owner id"} {
+			for dead, want := range map[int]string{999: "1", 1001: "[1 0]"} {
+				script, holder := "mutex_leave", "nl1:HOLDER.1.u/id"
+				if kind == "mutex" {
+					must(e.env, e.Raw.Set(e.Context(), k[0], holder, minute).Err())
+				} else {
+					script, holder = "owned_leave", "nx1:HOLDER.1.u.w/holder id"
+					e.establishOwned("orders", ownedState{kind: "nx1", entries: []ownedEntry{{"w", holder, minute}}})
+				}
+				var line []any
+				for i := range dead {
+					line = append(line, fmt.Sprintf(form, i), -minute, nil)
+				}
+				e.line("orders", line...)
+				e.wants(fmt.Sprint(kind, ", ", dead, " dead waiters"), e.run(script, k, holder, 0, keep.Milliseconds()), want)
+			}
+		}
+	})
 }
 
 // Who waits hears of a lock that was taken away, the first one too.
@@ -323,6 +347,6 @@ func TestForceTellsTheFirst(t *testing.T) {
 		must(e.env, err)
 		keys := []string{k[0], k[2]}
 		e.wants("force", e.run("lock_force", keys, "string", stranger), "1")
-		e.wants("told", fmt.Sprint(e.told(ear, "noonlock:ch:ALIVE")), "[noonlock:ch:ALIVE g orders "+living+"]")
+		e.wants("told", fmt.Sprint(e.told(ear, "noonlock:ch:ALIVE")), "[noonlock:ch:ALIVE g noonlock:{orders}:lock "+living+"]")
 	})
 }

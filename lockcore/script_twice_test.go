@@ -68,6 +68,21 @@ func (e *env) scriptKeys(name string) []string {
 	return []string{e.key(name, "lock"), e.key(name, "fence"), e.key(name, "queue"), e.key(name, "seen"), e.key(name, "tomb:ALIVE.1")}
 }
 
+// argv returns the arguments of a script. It adds the defaults of those that are left out, and
+// the prefix of the channels.
+func argv(script string, args ...any) []any {
+	const keep, ended = 604800000, 0
+	all, ok := map[string][]any{
+		"mutex_acquire": {nil, nil, nil, keep}, "mutex_leave": {nil, nil, keep},
+		"owned_acquire": {nil, nil, nil, keep, ended}, "owned_leave": {nil, nil, keep}, "owned_downgrade": {nil, keep},
+		"lock_force": {nil, nil}, "lock_promote": {nil, nil},
+	}[script]
+	if !ok {
+		return args
+	}
+	return append(slices.Concat(args, all[len(args):]), "noonlock:ch:")
+}
+
 func (e *env) establish(name string, s lineState) {
 	e.Helper()
 	k := e.scriptKeys(name)
@@ -200,9 +215,9 @@ func TestScriptsTwiceInEveryState(t *testing.T) {
 				e.promptly(func() {
 					e.establish("orders", state)
 					before = e.snapshot("orders")
-					first, err1 = e.Raw.EvalSha(e.Context(), sha[r.script], keys, r.args...).Result()
+					first, err1 = e.Raw.EvalSha(e.Context(), sha[r.script], keys, argv(r.script, r.args...)...).Result()
 					middle = e.snapshot("orders")
-					second, err2 = e.Raw.EvalSha(e.Context(), sha[r.script], keys, r.args...).Result()
+					second, err2 = e.Raw.EvalSha(e.Context(), sha[r.script], keys, argv(r.script, r.args...)...).Result()
 					after = e.snapshot("orders")
 				})
 				where := fmt.Sprintf("%s %v with %v", r.script, r.args, state)

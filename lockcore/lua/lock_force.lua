@@ -4,6 +4,7 @@
 -- KEYS[2] queue   sorted set, attempts in order of arrival
 -- ARGV[1] kind    the kind that lock_inspect returned
 -- ARGV[2] seen    the holders' attempts that it returned, one a line
+-- ARGV[3] channels  the prefix of the channels of processes
 --
 -- Returns how many of them still held the lock; 1 for a foreign key, which is deleted
 -- as a whole.
@@ -12,7 +13,7 @@
 -- A foreign key cannot be distinguished from a later one with the same value.
 -- Up to three waiters that a message reaches are notified to look; they serve the queue.
 local lock, queue = KEYS[1], KEYS[2]
-local kind = ARGV[1]
+local kind, channels = ARGV[1], ARGV[3]
 
 --@include kind
 --@include owned

@@ -5,6 +5,7 @@
 -- KEYS[3] seen       hash, attempt -> alive until (ms, server clock)
 -- ARGV[1] me         the attempt that holds the lock
 -- ARGV[2] identity   of the waiter; the first one of that identity is moved
+-- ARGV[3] channels   the prefix of the channels of processes
 --
 -- Returns 1 it is the head of the queue, 0 it does not wait, -1 the lock is not mine.
 -- With 0 and -1 nothing was changed.
@@ -15,7 +16,7 @@
 --
 -- Twice is safe: a head that was moved keeps its score.
 local lock, queue, seen = KEYS[1], KEYS[2], KEYS[3]
-local me, identity = ARGV[1], ARGV[2]
+local me, identity, channels = ARGV[1], ARGV[2], ARGV[3]
 
 --@include line
 

@@ -10,6 +10,7 @@
 -- ARGV[3] mode    'try' never queues; 'look' never queues anew; 'join' queues;
 --                 a number queues at that score, after the queue was lost
 -- ARGV[4] keep    ms, TTL of the token counter after a grant
+-- ARGV[5] channels  the prefix of the channels of processes
 --
 -- Returns {1, token}            held by me for ttl from now
 --         {2, left ms, place, holder}  near the head: look when the lock ends.
@@ -26,7 +27,7 @@
 -- full ttl. Without that, the lease of a client whose first reply was lost would
 -- outlive the lock. An attempt in the queue keeps its place.
 local lock, fence, queue, seen, tomb = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local me, ttl, mode, keep = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local me, ttl, mode, keep, channels = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 
 --@include token
 

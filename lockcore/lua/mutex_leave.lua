@@ -9,6 +9,7 @@
 -- ARGV[1] me      this attempt
 -- ARGV[2] bury    ms, TTL of the tombstone, '0' for none
 -- ARGV[3] keep    ms, TTL of the token counter after a grant
+-- ARGV[4] channels  the prefix of the channels of processes
 --
 -- Returns 1 the lock was mine and is released, 0 it was not mine. If a waiter was granted
 -- the lock, or there is more to do, that number is in a list: {number, check}. Send the
@@ -30,6 +31,8 @@ if redis.call('EXISTS', queue) == 0 then
   end
   return released
 end
+
+local channels = ARGV[4]
 
 --@include token
 --@include line

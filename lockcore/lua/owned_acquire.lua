@@ -14,6 +14,7 @@
 -- ARGV[5] ended   a token of my owner, all leases of which have ended in this process,
 --                 or '0': a lease that begins now gets another, unless the owner is
 --                 inside from another process
+-- ARGV[6] channels  the prefix of the channels of processes
 --
 -- Returns {1, token}            held by me for ttl from now
 --         {2, left ms, place, holder}  near the head: look when the lock ends
@@ -35,7 +36,7 @@
 -- (unless that is the ended one), and the entry is extended to the full ttl; one in line keeps its place, and one that
 -- was told {8} has left it: it joins again and is told anew.
 local lock, fence, queue, seen, tomb = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local me, ttl, ask, keep, ended = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5] or 0)
+local me, ttl, ask, keep, ended, channels = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5]), ARGV[6]
 
 --@include token
 --@include owned

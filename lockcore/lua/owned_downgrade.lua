@@ -6,12 +6,13 @@
 -- KEYS[4] seen    hash, attempt -> alive until (ms, server clock)
 -- ARGV[1] me      this attempt
 -- ARGV[2] keep    ms, TTL of the token counter after a grant
+-- ARGV[3] channels  the prefix of the channels of processes
 --
 -- Returns 1 it reads, 0 it is not mine (any more): lost.
 --
 -- Twice is safe: a read entry stays as it is.
 local lock, fence, queue, seen = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local me = ARGV[1]
+local me, channels = ARGV[1], ARGV[3]
 
 --@include token
 --@include owned

@@ -9,6 +9,7 @@
 -- ARGV[1] me      this attempt
 -- ARGV[2] bury    ms, TTL of the tombstone, '0' for none
 -- ARGV[3] keep    ms, TTL of the token counter after a grant
+-- ARGV[4] channels  the prefix of the channels of processes
 --
 -- Returns 1 + n   the entry was mine and is removed; my owner has n others
 --         -n      it was not mine; my owner has n entries
@@ -19,7 +20,7 @@
 -- Twice is safe: the second time nothing is mine. Deletions come first, so that they
 -- work while the server is out of memory.
 local lock, fence, queue, seen = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local me = ARGV[1]
+local me, channels = ARGV[1], ARGV[4]
 
 --@include token
 --@include owned

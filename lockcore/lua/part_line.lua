@@ -4,7 +4,7 @@
 -- asked nothing since: until when (ms) it is to confirm that. Once this is over the
 -- process is frozen or dead, with all its waiters.
 -- An attempt begins `n<kind>1:<process>.<number>.<t|u>`; its process listens on the
--- channel `<prefix>:ch:<process>`. `t`: PUBLISH's count of receivers is true. The
+-- channel `channels` .. process. Scripts that publish set `channels`. `t`: PUBLISH's count of receivers is true. The
 -- kind is `l` (mutex), `x` (reentrant) or `s` (read-write). All kinds of lock stand
 -- in one line, and each passes over those of another: they look, and are told that
 -- the name is in use by another kind.
@@ -35,9 +35,7 @@ local function tell(lock, attempt, kind, rest)
   if not process then
     return 0
   end
-  local prefix, name = string.match(lock, '^(.*):{(.*)}:lock$')
-  local heard = redis.pcall('PUBLISH', prefix .. ':ch:' .. process,
-    kind .. ' ' .. name .. ' ' .. rest .. attempt)
+  local heard = redis.pcall('PUBLISH', channels .. process, kind .. ' ' .. lock .. ' ' .. rest .. attempt)
   if counts ~= 't' then
     return nil
   end

@@ -16,6 +16,7 @@ const (
 	keep       = "7200000" // TTL of the counter of tokens, in ms
 
 	keyPrefix = "n:{x}:"
+	channels  = "n:ch:"
 )
 
 // ttlTicks returns the number of steps until a lease of a process ends.
@@ -242,20 +243,26 @@ func (r rules) request(w world, c lineCall) (keys, argv []string) {
 	me, ttl := r.value(c.attempt), strconv.FormatInt(ttlMillis(c.attempt.process()), 10)
 	all := []string{keyPrefix + "lock", keyPrefix + "fence", keyPrefix + "queue", keyPrefix + "seen", r.tomb(c.attempt)}
 	switch c.op {
-	case opNone, opTry, opJoin, opLook:
+	case opNone, opTry, opJoin, opRejoin, opLook:
 	case opRenew:
 		if _, isMutex := r.kind.(mutex); isMutex {
 			return all[:2], []string{me, ttl, keep}
 		}
 		return all[:1], []string{me, ttl}
 	case opLeave:
-		return all, []string{me, "0", keep}
+		return all, []string{me, "0", keep, channels}
 	case opBury:
-		return all, []string{me, strconv.Itoa(buryMillis), keep}
+		return all, []string{me, strconv.Itoa(buryMillis), keep, channels}
 	case opDowngrade:
-		return all[:4], []string{me, keep}
-	case opRejoin:
-		return all, []string{me, ttl, w.value("~place", c.attempt.String()), keep, "0"}
+		return all[:4], []string{me, keep, channels}
 	}
-	return all, []string{me, ttl, lineOps[c.op], keep, "0"}
+	mode := lineOps[c.op]
+	if c.op == opRejoin {
+		mode = w.value("~place", c.attempt.String())
+	}
+	argv = []string{me, ttl, mode, keep, "0", channels}
+	if _, isMutex := r.kind.(mutex); isMutex {
+		argv = slices.Delete(argv, 4, 5)
+	}
+	return all, argv
 }
