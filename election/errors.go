@@ -18,7 +18,7 @@ var (
 	// ErrNotLeader is the error of Resign and TransferTo if this replica does not lead.
 	ErrNotLeader = errors.New("election: not the leader")
 
-	// ErrNoCandidate matches every *NoCandidateError.
+	// ErrNoCandidate is the error of TransferTo if no candidate has the identity.
 	ErrNoCandidate = errors.New("election: no such candidate")
 
 	// ErrResigned is the cause of a leader's context after Resign or TransferTo.
@@ -39,20 +39,6 @@ var (
 	// returned although its lease has ended, or a callback does not return.
 	ErrOverdue = errors.New("election: a callback has not returned in time")
 )
-
-// NoCandidateError is the error of TransferTo if no candidate has that identity. It
-// matches ErrNoCandidate.
-type NoCandidateError struct {
-	Election string
-	Identity string
-}
-
-func (e *NoCandidateError) Error() string {
-	return fmt.Sprintf("election: no candidate of identity %q waits in election %q", e.Identity, e.Election)
-}
-
-// Is reports true for ErrNoCandidate.
-func (e *NoCandidateError) Is(target error) bool { return target == ErrNoCandidate }
 
 // Why a callback is overdue although its lease has not ended.
 var (

@@ -4,9 +4,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"strconv"
 	"strings"
 	"sync"
@@ -82,61 +80,24 @@ func playRole() int {
 
 // An actor is such a process, seen from the test.
 type actor struct {
-	t     testing.TB
-	cmd   *exec.Cmd
-	stdin io.WriteCloser
-	lines chan string // closed at its end
+	*testenv.Actor
+	t testing.TB
 }
 
 func (e *env) startActor(identity string) *actor {
 	e.Helper()
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), roleVariable+"="+identity, serverVariable+"="+e.Real.Addr())
-	cmd.Stderr = os.Stderr
-	stdin, err := cmd.StdinPipe()
-	must(e, err)
-	stdout, err := cmd.StdoutPipe()
-	must(e, err)
-	must(e, cmd.Start())
-	a := &actor{t: e.T, cmd: cmd, stdin: stdin, lines: make(chan string, 64)}
-	go func() {
-		defer close(a.lines)
-		out := bufio.NewScanner(stdout)
-		for out.Scan() {
-			a.lines <- out.Text()
-		}
-	}()
-	e.Cleanup(func() {
-		_ = cmd.Process.Kill() // it may have ended
-		for range a.lines {
-		}
-		_ = cmd.Wait() // killed, as it should be
-	})
-	return a
-}
-
-func (a *actor) send(order string) {
-	a.t.Helper()
-	_, err := io.WriteString(a.stdin, order+"\n")
-	must(a.t, err)
+	return &actor{e.StartActor(roleVariable+"="+identity, serverVariable+"="+e.Real.Addr()), e.T}
 }
 
 // hear returns what follows on the word in the next line, which begins with it.
 func (a *actor) hear(word string) string {
 	a.t.Helper()
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
-	select {
-	case line, ok := <-a.lines:
-		rest, found := strings.CutPrefix(line, word)
-		if !ok || !found {
-			a.t.Fatalf("the process said %q, want %q", line, word)
-		}
-		return strings.TrimSpace(rest)
-	case <-timer.C:
-		a.t.Fatalf("the process did not say %q", word)
-		return ""
+	line := a.Next()
+	rest, found := strings.CutPrefix(line, word)
+	if !found {
+		a.t.Fatalf("the process said %q, want %q", line, word)
 	}
+	return strings.TrimSpace(rest)
 }
 
 func (a *actor) started() uint64 {
@@ -144,17 +105,6 @@ func (a *actor) started() uint64 {
 	token, err := strconv.ParseUint(a.hear("started"), 10, 64)
 	must(a.t, err)
 	return token
-}
-
-func (a *actor) signal(sig syscall.Signal) {
-	a.t.Helper()
-	must(a.t, a.cmd.Process.Signal(sig))
-	if sig == syscall.SIGSTOP {
-		var status syscall.WaitStatus
-		if _, err := syscall.Wait4(a.cmd.Process.Pid, &status, syscall.WUNTRACED, nil); err != nil || !status.Stopped() {
-			a.t.Fatalf("the process does not stand still: %v, status %v", err, status)
-		}
-	}
 }
 
 // The leader's process is stopped beyond its lease. When it goes on, whatever it
@@ -167,18 +117,18 @@ func TestFault01_LeaderProcessFrozen(t *testing.T) {
 	e := realEnv(t)
 	frozen := e.startActor("frozen")
 	token := frozen.started()
-	frozen.send("look")
+	frozen.Send("look")
 	if got := frozen.hear("look"); got != "true <nil> false" {
 		t.Fatalf("before the pause: %s", got)
 	}
-	frozen.signal(syscall.SIGSTOP)
-	frozen.send("look") // it waits in the pipe
+	frozen.Signal(syscall.SIGSTOP)
+	frozen.Send("look") // it waits in the pipe
 	b := e.replica(e.Client("b"), quick(""))
 	second := b.run().leads(1) // so the pause was longer than the lease
 	if second.Token <= token {
 		t.Errorf("token %d after %d", second.Token, token)
 	}
-	frozen.signal(syscall.SIGCONT)
+	frozen.Signal(syscall.SIGCONT)
 	// The answer and the end of the context come from two goroutines.
 	for range 2 {
 		line := frozen.hear("")
@@ -190,7 +140,7 @@ func TestFault01_LeaderProcessFrozen(t *testing.T) {
 			t.Errorf("after the pause it said %q", line)
 		}
 	}
-	frozen.send("return")
+	frozen.Send("return")
 	frozen.hear("stopped")
 	e.inLine(1)
 	b.stop()
@@ -213,9 +163,8 @@ func TestFault54_LeaderProcessKilled(t *testing.T) {
 	e.inLine(1)
 	c.run()
 	e.inLine(2)
-	killed.signal(syscall.SIGKILL)
-	for range killed.lines {
-	}
+	killed.Signal(syscall.SIGKILL)
+	killed.WaitForEnd()
 	if left := e.Raw.PTTL(e.Context(), key("lock")).Val(); left > 0 {
 		// The lock may have run out by now only if this machine stood still.
 		b.never()
@@ -239,8 +188,8 @@ func TestLeaderProcessStops(t *testing.T) {
 	b := e.replica(e.Client("b"), election.Config{LeaseDuration: time.Hour})
 	b.run()
 	e.inLine(1)
-	first.send("return")
-	must(e, first.stdin.Close())
+	first.Send("return")
+	must(e, first.Stdin.Close())
 	if cause := first.hear("cause"); cause != "context canceled" {
 		t.Errorf("cause %q", cause)
 	}

@@ -17,13 +17,12 @@ import (
 // meanwhile, or is already kept until it expires (KeepOnCancel). A Resign before the work
 // has returned releases leadership, even if Run's context has ended and KeepOnCancel is set.
 func (le *LeaderElector) Resign(ctx context.Context) error {
-	const op = "resign"
 	r, err := le.mine()
 	if err == nil {
 		err = r.end(ctx)
 	}
 	if err != nil {
-		return fmt.Errorf("election: %s %q: %w", op, le.name, err)
+		return fmt.Errorf("election: resign %q: %w", le.name, err)
 	}
 	return nil
 }
@@ -36,19 +35,18 @@ func (le *LeaderElector) Resign(ctx context.Context) error {
 // release, the next one leads. If the server does not answer, TransferTo returns an error
 // after at most two thirds of LeaseDuration, and does not resign.
 func (le *LeaderElector) TransferTo(ctx context.Context, identity string) error {
-	const op = "transfer"
 	r, err := le.mine()
 	if err == nil {
 		var found bool
 		if found, err = r.lease.Promote(ctx, identity); err == nil && !found {
-			err = &NoCandidateError{Election: le.name, Identity: identity}
+			err = ErrNoCandidate
 		}
 	}
 	if err == nil {
 		err = r.end(ctx)
 	}
 	if err != nil {
-		return fmt.Errorf("election: %s %q to %q: %w", op, le.name, identity, err)
+		return fmt.Errorf("election: transfer %q to %q: %w", le.name, identity, err)
 	}
 	return nil
 }

@@ -108,9 +108,14 @@ func refuse(field, rule string, value any) *ConfigError {
 	return &ConfigError{Field: field, Value: fmt.Sprint(value), Rule: rule}
 }
 
-// opError wraps errors with the operation and the name of the lock.
+// opError wraps errors with the operation and the name of the lock. It returns nil if there
+// is none.
 func opError(op, name string, errs ...error) error {
-	return fmt.Errorf("lockcore: %s %q: %w", op, name, errors.Join(errs...))
+	err := errors.Join(errs...)
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("lockcore: %s %q: %w", op, name, err)
 }
 
 // ended joins ErrNotAcquired with the reason for which ctx ended a wait.

@@ -120,7 +120,7 @@ func TestFault27_CountIsExact(t *testing.T) {
 	for _, kind := range []lockcoretest.Kind{
 		lockcoretest.SwallowReply, lockcoretest.ResetBefore, lockcoretest.ResetAfter, lockcoretest.DuplicateRequest,
 	} {
-		t.Run(kind.String(), func(t *testing.T) {
+		t.Run(string(kind), func(t *testing.T) {
 			onBoth(t, func(e *env) {
 				e.kind = "reentrant" // for the names of scripts
 				e.warmAll()

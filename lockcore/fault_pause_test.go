@@ -43,14 +43,14 @@ func TestFault01_HolderFrozenPastItsTTL(t *testing.T) {
 		if frozen.ask("check").text != "valid" {
 			e.Fatal("it does not hold the lock")
 		}
-		frozen.signal(syscall.SIGSTOP)
+		frozen.Signal(syscall.SIGSTOP)
 		next := e.lock(e.mutex(e.Client("b"), "orders", ttl(20*time.Second)))
 		// The successor acquired a lock that is renewed, so the fault was injected.
 		if next.Token() <= token {
 			e.Errorf("token %d after %d", next.Token(), token)
 		}
-		frozen.send("check") // waits in the pipe
-		frozen.signal(syscall.SIGCONT)
+		frozen.Send("check") // waits in the pipe
+		frozen.Signal(syscall.SIGCONT)
 		if a := frozen.answer(); a.text != "ended" {
 			e.Errorf("the first look after the pause says %q", a.text)
 		}
@@ -224,16 +224,16 @@ func TestFault06_FrozenWaiter(t *testing.T) {
 		a, b := e.Client("a"), e.Client("b")
 		lease := e.try(e.mutex(a, "orders", ttl(20*time.Second)))
 		frozen := e.startActor("waiter")
-		frozen.send("lock orders 600000")
+		frozen.Send("lock orders 600000")
 		e.Until("it stands in line", func() bool { return e.lineLength("orders") == 1 })
 		waiter := e.inLine(e.mutex(b, "orders", ttl(20*time.Second)))
-		frozen.signal(syscall.SIGSTOP)
+		frozen.Signal(syscall.SIGSTOP)
 		e.unlock(lease)
 		if held := e.refused(e.mutex(a, "orders", ttl(time.Second))); held.Holder != "waiter" {
 			e.Errorf("the lock was given to %q: the fault was not injected", held.Holder)
 		}
 		next := waiter.granted()
-		frozen.signal(syscall.SIGCONT)
+		frozen.Signal(syscall.SIGCONT)
 		e.Until("it stands in line again", func() bool { return e.lineLength("orders") == 1 })
 		e.unlock(next)
 		if token := frozen.answer().number("locked"); token <= next.Token() {
@@ -255,8 +255,8 @@ func TestFault54_HolderKilled(t *testing.T) {
 		token := holder.ask("try orders 3000").number("locked")
 		waiter := e.inLine(e.mutex(e.Client("b"), "orders", ttl(10*time.Minute)))
 		behind := e.inLine(e.mutex(e.Client("c"), "orders", ttl(10*time.Minute)))
-		holder.signal(syscall.SIGKILL)
-		holder.waitForEnd()
+		holder.Signal(syscall.SIGKILL)
+		holder.WaitForEnd()
 		killed := e.Clock()
 		next := waiter.granted()
 		// How soon is asserted in virtual time, below.

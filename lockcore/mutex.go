@@ -49,10 +49,7 @@ func (m *Mutex) Name() string { return m.keys.name }
 // acquired, and a background task releases it.
 func (m *Mutex) TryLock(ctx context.Context) (*Lease, error) {
 	lease, err := m.tryLock(ctx)
-	if err != nil {
-		return nil, opError("try lock", m.keys.name, err)
-	}
-	return lease, nil
+	return lease, opError("try lock", m.keys.name, err)
 }
 
 func (m *Mutex) tryLock(ctx context.Context) (*Lease, error) {
@@ -122,10 +119,7 @@ func (m *Mutex) withHolder(ctx context.Context, s *lastReply, err error) error {
 // queued it, Lock fails if the server does not answer for one TTL, and at least 3 s.
 func (m *Mutex) Lock(ctx context.Context) (*Lease, error) {
 	lease, err := m.lock(ctx)
-	if err != nil {
-		return nil, opError("lock", m.keys.name, err)
-	}
-	return lease, nil
+	return lease, opError("lock", m.keys.name, err)
 }
 
 func (m *Mutex) lock(ctx context.Context) (*Lease, error) {

@@ -5,17 +5,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 )
 
@@ -84,49 +82,13 @@ func obey(c *lockcore.Client, lease **lockcore.Lease, order []string) string {
 
 // An actor is such a process, seen from the test.
 type actor struct {
-	t       testing.TB
-	cmd     *exec.Cmd
-	stdin   io.WriteCloser
-	answers chan string // closed at its end
+	*testenv.Actor
+	t testing.TB
 }
 
 func (e *env) startActor(identity string) *actor {
 	e.Helper()
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), roleVariable+"="+identity, serverVariable+"="+e.Real.Addr(), kindVariable+"="+e.kind)
-	cmd.Stderr = os.Stderr
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		e.Fatal(err)
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		e.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		e.Fatal(err)
-	}
-	a := &actor{t: e.T, cmd: cmd, stdin: stdin, answers: make(chan string, 16)}
-	go func() {
-		defer close(a.answers)
-		out := bufio.NewScanner(stdout)
-		for out.Scan() {
-			a.answers <- out.Text()
-		}
-	}()
-	e.Cleanup(func() {
-		_ = cmd.Process.Kill() // it may have ended
-		a.waitForEnd()
-		_ = cmd.Wait() // killed, as it should be
-	})
-	return a
-}
-
-func (a *actor) send(order string) {
-	a.t.Helper()
-	if _, err := io.WriteString(a.stdin, order+"\n"); err != nil {
-		a.t.Fatalf("%s: %v", order, err)
-	}
+	return &actor{e.StartActor(roleVariable+"="+identity, serverVariable+"="+e.Real.Addr(), kindVariable+"="+e.kind), e.T}
 }
 
 // An answer of an actor: what it says, and about it.
@@ -137,24 +99,13 @@ type answer struct {
 
 func (a *actor) answer() answer {
 	a.t.Helper()
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
-	select {
-	case line, ok := <-a.answers:
-		if !ok {
-			a.t.Fatal("the process has ended")
-		}
-		text, arg, _ := strings.Cut(line, " ")
-		return answer{a.t, text, arg}
-	case <-timer.C:
-		a.t.Fatal("the process does not answer")
-		return answer{}
-	}
+	text, arg, _ := strings.Cut(a.Next(), " ")
+	return answer{a.t, text, arg}
 }
 
 func (a *actor) ask(order string) answer {
 	a.t.Helper()
-	a.send(order)
+	a.Send(order)
 	return a.answer()
 }
 
@@ -165,24 +116,4 @@ func (a answer) number(want string) uint64 {
 		a.t.Fatalf("the process answered %q %q, want %s and a number", a.text, a.arg, want)
 	}
 	return n
-}
-
-func (a *actor) signal(sig syscall.Signal) {
-	a.t.Helper()
-	if err := a.cmd.Process.Signal(sig); err != nil {
-		a.t.Fatal(err)
-	}
-	if sig == syscall.SIGSTOP {
-		var status syscall.WaitStatus
-		if _, err := syscall.Wait4(a.cmd.Process.Pid, &status, syscall.WUNTRACED, nil); err != nil || !status.Stopped() {
-			a.t.Fatalf("the process does not stand still: %v, status %v", err, status)
-		}
-	}
-}
-
-// waitForEnd returns when the process has closed its output: it is gone.
-func (a *actor) waitForEnd() {
-	for range a.answers {
-		continue
-	}
 }

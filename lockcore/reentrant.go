@@ -45,18 +45,12 @@ func (m *ReentrantMutex) Name() string { return m.mutex.keys.name }
 // empty. Its errors are those of Mutex.TryLock.
 func (m *ReentrantMutex) TryLock(ctx context.Context) (*Lease, error) {
 	lease, err := m.mutex.tryLock(ctx)
-	if err != nil {
-		return nil, opError("try reentrant lock", m.Name(), err)
-	}
-	return lease, nil
+	return lease, opError("try reentrant lock", m.Name(), err)
 }
 
 // Lock acquires the lock, at once if the owner holds it. Otherwise it queues and waits
 // until ctx ends. Its errors are those of Mutex.Lock.
 func (m *ReentrantMutex) Lock(ctx context.Context) (*Lease, error) {
 	lease, err := m.mutex.lock(ctx)
-	if err != nil {
-		return nil, opError("reentrant lock", m.Name(), err)
-	}
-	return lease, nil
+	return lease, opError("reentrant lock", m.Name(), err)
 }

@@ -68,30 +68,21 @@ func (rw *RWMutex) Name() string { return rw.read.keys.name }
 // Mutex.TryLock.
 func (rw *RWMutex) TryRLock(ctx context.Context) (*Lease, error) {
 	lease, err := rw.read.tryLock(ctx)
-	if err != nil {
-		return nil, opError("try read lock", rw.Name(), err)
-	}
-	return lease, nil
+	return lease, opError("try read lock", rw.Name(), err)
 }
 
 // RLock acquires the lock for reading. If necessary it queues and waits until ctx ends.
 // Its errors are those of Mutex.Lock.
 func (rw *RWMutex) RLock(ctx context.Context) (*Lease, error) {
 	lease, err := rw.read.lock(ctx)
-	if err != nil {
-		return nil, opError("read lock", rw.Name(), err)
-	}
-	return lease, nil
+	return lease, opError("read lock", rw.Name(), err)
 }
 
 // TryLock acquires the lock for writing if it need not wait. Its errors are those of
 // Mutex.TryLock, and ErrUpgrade if the owner reads and other owners read too.
 func (rw *RWMutex) TryLock(ctx context.Context) (*Lease, error) {
 	lease, err := rw.write.tryLock(ctx)
-	if err != nil {
-		return nil, opError("try write lock", rw.Name(), err)
-	}
-	return lease, nil
+	return lease, opError("try write lock", rw.Name(), err)
 }
 
 // Lock acquires the lock for writing. If necessary it queues and waits until ctx ends.
@@ -99,10 +90,7 @@ func (rw *RWMutex) TryLock(ctx context.Context) (*Lease, error) {
 // read too.
 func (rw *RWMutex) Lock(ctx context.Context) (*Lease, error) {
 	lease, err := rw.write.lock(ctx)
-	if err != nil {
-		return nil, opError("write lock", rw.Name(), err)
-	}
-	return lease, nil
+	return lease, opError("write lock", rw.Name(), err)
 }
 
 // Downgrade turns a write lease of an RWMutex into a read lease. No other owner can write

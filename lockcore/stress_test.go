@@ -194,7 +194,7 @@ func (s *stress) work(ctx context.Context, c *lockcore.Client, proc string, name
 				break
 			}
 			record(lockcoretest.Renew)
-			if event.Owner != "" && event.Mode == lockcoretest.Exclusive && r.IntN(4) == 0 {
+			if event.Owner != "" && !event.Shared && r.IntN(4) == 0 {
 				s.downgrade(ctx, lease, event)
 			}
 		}
@@ -225,7 +225,7 @@ func (s *stress) side(c *lockcore.Client, cfg lockcore.LeaseConfig, event *lockc
 		return nil
 	}
 	if r.IntN(3) > 0 {
-		event.Mode = lockcoretest.Shared
+		event.Shared = true
 		s.read.Add(1)
 		return reads{rw}
 	}
@@ -270,7 +270,7 @@ func (s *stress) havoc(ctx context.Context, networks []*lockcoretest.Faults, r *
 		f := networks[r.IntN(len(networks))]
 		switch r.IntN(20) {
 		case 0:
-			rules[0] = append(rules[0], f.Partition()) // it has no kind
+			rules[""] = append(rules[""], f.Partition()) // it has no kind
 			s.nap(r, 2*stressTTL)
 			f.Heal()
 			continue

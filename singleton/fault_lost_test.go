@@ -22,7 +22,7 @@ func TestFault24_28_ALostClaim(t *testing.T) {
 		lockcoretest.SwallowReply, lockcoretest.ResetAfter, lockcoretest.DuplicateRequest,
 		lockcoretest.DropRequest, lockcoretest.ResetBefore, lockcoretest.TrickleReply,
 	} {
-		t.Run(kind.String(), func(t *testing.T) {
+		t.Run(string(kind), func(t *testing.T) {
 			where := bubbleFleet
 			if kind == lockcoretest.SwallowReply || kind == lockcoretest.DuplicateRequest {
 				where = inFleets
@@ -118,7 +118,7 @@ func TestFault29_ALostCompletion(t *testing.T) {
 		lockcoretest.SwallowReply, lockcoretest.ResetAfter, lockcoretest.DuplicateRequest,
 		lockcoretest.DropRequest, lockcoretest.ResetBefore,
 	} {
-		t.Run(kind.String(), func(t *testing.T) {
+		t.Run(string(kind), func(t *testing.T) {
 			where := bubbleFleet
 			if kind == lockcoretest.SwallowReply || kind == lockcoretest.DuplicateRequest {
 				where = inFleets

@@ -86,16 +86,16 @@ func TestFault01_LeadersProcessStopped(t *testing.T) {
 	e := realEnv(t)
 	first := e.startActor(boundRole, "first")
 	first.hear("started")
-	first.send("check")
+	first.Send("check")
 	first.hear("valid")
 	second := e.startActor(boundRole, "second")
 	second.hear("leader first")
-	first.signal(syscall.SIGSTOP)
+	first.Signal(syscall.SIGSTOP)
 	second.hear("started")
-	first.send("check") // stays in the pipe
-	first.signal(syscall.SIGCONT)
+	first.Send("check") // stays in the pipe
+	first.Signal(syscall.SIGCONT)
 	first.hear("ended")
-	second.send("check")
+	second.Send("check")
 	second.hear("valid")
 }
 

@@ -81,7 +81,7 @@ func TestElectorKeepsOnCancel(t *testing.T) {
 // nevertheless.
 func TestElectorReleasesAmidARenewal(t *testing.T) {
 	for _, kind := range []lockcoretest.Kind{lockcoretest.SwallowReply, lockcoretest.DropRequest} {
-		t.Run(kind.String(), func(t *testing.T) {
+		t.Run(string(kind), func(t *testing.T) {
 			t.Parallel()
 			inBubble(t, func(e *env) {
 				lock, f := e.linked("a")

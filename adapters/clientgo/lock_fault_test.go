@@ -56,7 +56,7 @@ func (e *env) lose(kind lockcoretest.Kind, f *lockcoretest.Faults, write func(ct
 // at the next Get, or if it is taken as applied.)
 func TestLostReplies(t *testing.T) {
 	for _, kind := range []lockcoretest.Kind{lockcoretest.SwallowReply, lockcoretest.DropRequest} {
-		t.Run(kind.String(), func(t *testing.T) {
+		t.Run(string(kind), func(t *testing.T) {
 			onBoth(t, func(e *env) {
 				a, f := e.linked("a")
 				b := e.lock("b")

@@ -56,10 +56,9 @@ func TestLeaderKilled(t *testing.T) {
 				now, _ := e.get(look)
 				return !now.RenewTime.Equal(&acquired.RenewTime)
 			})
-			must(t, first.cmd.Process.Signal(syscall.SIGKILL))
+			must(t, first.Cmd.Process.Signal(syscall.SIGKILL))
 			killed := time.Now()
-			for range first.lines {
-			}
+			first.WaitForEnd()
 			last, _ := e.get(look)
 			if last.HolderIdentity != "first" {
 				t.Fatalf("the record says %+v", last)
@@ -94,7 +93,7 @@ func TestLeaderEnds(t *testing.T) {
 				second.hear("ready")
 			}
 			second.silent("started")
-			must(t, first.cmd.Process.Signal(syscall.SIGTERM))
+			must(t, first.Cmd.Process.Signal(syscall.SIGTERM))
 			first.hear("stopped")
 			first.hear("done")
 			second.hear("started")

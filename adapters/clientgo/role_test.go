@@ -4,9 +4,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"os/signal"
 	"strings"
 	"syscall"
@@ -127,76 +125,25 @@ func newManager(lock resourcelock.Interface) (ctrl.Manager, error) {
 
 // An actor is such a process.
 type actor struct {
-	t     testing.TB
-	cmd   *exec.Cmd
-	stdin io.Writer
-	lines chan string // closed at the end of the process
+	*testenv.Actor
+	t testing.TB
 }
 
 func (e *env) startActor(role, identity string) *actor {
 	e.Helper()
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), roleVariable+"="+role, identityVariable+"="+identity, serverVariable+"="+e.Real.Addr())
-	cmd.Stderr = os.Stderr
-	stdout, err := cmd.StdoutPipe()
-	must(e, err)
-	stdin, err := cmd.StdinPipe()
-	must(e, err)
-	must(e, cmd.Start())
-	a := &actor{t: e.T, cmd: cmd, stdin: stdin, lines: make(chan string, 64)}
-	go func() {
-		defer close(a.lines)
-		for out := bufio.NewScanner(stdout); out.Scan(); {
-			a.lines <- out.Text()
-		}
-		_, _ = io.Copy(io.Discard, stdout) // the rest after a line that is too long
-	}()
-	e.Cleanup(func() {
-		_ = cmd.Process.Kill() // the process may have ended
-		for range a.lines {
-		}
-		_ = cmd.Wait() // reports the kill
-	})
-	return a
-}
-
-func (a *actor) send(line string) {
-	a.t.Helper()
-	_, err := io.WriteString(a.stdin, line+"\n")
-	must(a.t, err)
-}
-
-// signal sends a signal. After SIGSTOP it waits until the process has stopped.
-func (a *actor) signal(sig syscall.Signal) {
-	a.t.Helper()
-	must(a.t, a.cmd.Process.Signal(sig))
-	if sig == syscall.SIGSTOP {
-		var status syscall.WaitStatus
-		if _, err := syscall.Wait4(a.cmd.Process.Pid, &status, syscall.WUNTRACED, nil); err != nil || !status.Stopped() {
-			a.t.Fatalf("the process does not stand still: %v, status %v", err, status)
-		}
-	}
+	return &actor{e.StartActor(roleVariable+"="+role, identityVariable+"="+identity, serverVariable+"="+e.Real.Addr()), e.T}
 }
 
 // hear waits for a line with this prefix and skips others.
 func (a *actor) hear(begin string) time.Time {
 	a.t.Helper()
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
 	for {
-		select {
-		case line, ok := <-a.lines:
-			if !ok {
-				a.t.Fatalf("the process ended without saying %q", begin)
-			}
-			if strings.HasPrefix(line, "error") && !strings.HasPrefix(begin, "error") {
-				a.t.Fatalf("the process said %q", line)
-			}
-			if strings.HasPrefix(line, begin) {
-				return time.Now()
-			}
-		case <-timer.C:
-			a.t.Fatalf("the process did not say %q", begin)
+		line := a.Next()
+		if strings.HasPrefix(line, "error") && !strings.HasPrefix(begin, "error") {
+			a.t.Fatalf("the process said %q, want %q", line, begin)
+		}
+		if strings.HasPrefix(line, begin) {
+			return time.Now()
 		}
 	}
 }
@@ -206,7 +153,7 @@ func (a *actor) silent(begin string) {
 	a.t.Helper()
 	for {
 		select {
-		case line := <-a.lines:
+		case line := <-a.Lines:
 			if strings.HasPrefix(line, begin) {
 				a.t.Fatalf("the process said %q", line)
 			}

@@ -9,35 +9,27 @@ import (
 )
 
 // Problem is the kind of a [Violation].
-type Problem int
+type Problem string
 
 // The kinds of violations.
 const (
 	// Overlap: two processes held a name at the same time, at least one exclusively.
-	Overlap Problem = iota + 1
+	Overlap Problem = "overlap"
 	// TokenOrder: a token was not greater than that of an earlier hold, or equal to that
 	// of another hold.
-	TokenOrder
+	TokenOrder Problem = "token order"
 	// UseOutside: work was done without a hold or after its end.
-	UseOutside
-	// Stray: an event refers to a hold that was never acquired, or that had been released
+	UseOutside Problem = "use outside a hold"
+	// NoHold: an event refers to a hold that was never acquired, or that had been released
 	// or lost. The error may be in the test that recorded it.
-	Stray
+	NoHold Problem = "event without a hold"
 )
-
-func (p Problem) String() string {
-	names := [...]string{Overlap: "overlap", TokenOrder: "token order", UseOutside: "use outside a hold", Stray: "stray event"}
-	if p < Overlap || int(p) >= len(names) {
-		return fmt.Sprintf("Problem(%d)", int(p))
-	}
-	return names[p]
-}
 
 // Violation is a contradiction in a history. A correct lock allows none.
 type Violation struct {
 	Problem Problem
 	// Events are the events that contradict each other, in order of time. For UseOutside
-	// and Stray it is the event itself, after the Acquire of its hold if there is one.
+	// and NoHold it is the event itself, after the Acquire of its hold if there is one.
 	Events []Event
 }
 
@@ -142,7 +134,7 @@ func (h *History) Check() []Violation {
 				found = append(found, Violation{Overlap, pair})
 			}
 			over := !x.start.before(y.end)
-			if x.acquired.Owner != "" && x.acquired.Mode == Shared && (y.acquired.Mode == Shared || x.sameOwner(y)) {
+			if x.acquired.Owner != "" && x.acquired.Shared && (y.acquired.Shared || x.sameOwner(y)) {
 				over = false
 			}
 			same := y.acquired.Token == x.acquired.Token && !y.sameOwner(x)
@@ -184,7 +176,7 @@ func replay(events []Event) (holds []*hold, found []Violation) {
 				continue
 			}
 			x = &hold{acquired: e, start: now, reads: instant{at: never}, depth: 1}
-			if e.Mode == Shared {
+			if e.Shared {
 				x.reads = now
 			}
 			x.expire(e.ValidUntil)
@@ -192,19 +184,19 @@ func replay(events []Event) (holds []*hold, found []Violation) {
 			holds = append(holds, x)
 		case Renew:
 			if !valid {
-				bad(Stray)
+				bad(NoHold)
 				continue
 			}
 			x.expire(e.ValidUntil)
 		case Downgrade:
 			if !valid {
-				bad(Stray)
+				bad(NoHold)
 				continue
 			}
 			x.reads = earlier(x.reads, now)
 		case Release, Lose:
 			if !open {
-				bad(Stray)
+				bad(NoHold)
 				continue
 			}
 			if x.depth--; e.Op == Lose {
@@ -218,7 +210,7 @@ func replay(events []Event) (holds []*hold, found []Violation) {
 				bad(UseOutside)
 			}
 		default:
-			bad(Stray)
+			bad(NoHold)
 		}
 	}
 	return holds, found

@@ -76,7 +76,7 @@ func TestFaultsOfOneRequest(t *testing.T) {
 		{lockcoretest.Fault{Kind: lockcoretest.DelayReply, Delay: 3 * time.Second}, isTimeout, time.Second, 0, "1"},
 	}
 	for _, tt := range tests {
-		t.Run(tt.fault.Kind.String(), func(t *testing.T) {
+		t.Run(string(tt.fault.Kind), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r, c := start(t)
 				tt.fault.Match = incr
@@ -151,7 +151,7 @@ func TestFaultsInPipeline(t *testing.T) {
 		{lockcoretest.TrickleReply, ":1\r\n:11\r\n:111\r\n", os.ErrDeadlineExceeded, "111"},
 	}
 	for _, tt := range tests {
-		t.Run(tt.kind.String(), func(t *testing.T) {
+		t.Run(string(tt.kind), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := lockcoretest.NewRedis(t)
 				r.Faults().Inject(t, lockcoretest.Fault{Kind: tt.kind, Match: lockcoretest.Command("INCRBY", "n", "10")})
@@ -677,13 +677,13 @@ func TestInvalidFault(t *testing.T) {
 	f := lockcoretest.NewFaults()
 	defer f.Close()
 	for want, fault := range map[string]lockcoretest.Fault{
-		"Fault.Kind is Kind(0)":   {},
-		"Fault.Kind is Partition": {Kind: lockcoretest.RefuseDial + 1},
-		"Fault.Skip is -1":        {Kind: lockcoretest.DropRequest, Skip: -1},
-		"Fault.Count is -1":       {Kind: lockcoretest.DropRequest, Count: -1},
-		"Fault.Delay is -1s":      {Kind: lockcoretest.DelayReply, Delay: -time.Second},
-		"Fault.Delay is 1s":       {Kind: lockcoretest.DropRequest, Delay: time.Second},
-		"Fault.Match is set":      {Kind: lockcoretest.RefuseDial, Match: lockcoretest.Command("GET")},
+		`Fault.Kind is ""`:          {},
+		`Fault.Kind is "Partition"`: {Kind: "Partition"},
+		"Fault.Skip is -1":          {Kind: lockcoretest.DropRequest, Skip: -1},
+		"Fault.Count is -1":         {Kind: lockcoretest.DropRequest, Count: -1},
+		"Fault.Delay is -1s":        {Kind: lockcoretest.DelayReply, Delay: -time.Second},
+		"Fault.Delay is 1s":         {Kind: lockcoretest.DropRequest, Delay: time.Second},
+		"Fault.Match is set":        {Kind: lockcoretest.RefuseDial, Match: lockcoretest.Command("GET")},
 	} {
 		if _, err := f.Add(fault); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want %q", fault, err, want)

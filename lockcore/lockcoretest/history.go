@@ -12,53 +12,26 @@ import (
 )
 
 // Op is the type of an [Event].
-type Op int
+type Op string
 
 // The events of a hold. A hold is one lease as its holder sees it, identified by name,
 // process and token. A reentrant entry is an Acquire with the token of an active hold, and
 // needs its own Release.
 const (
 	// Acquire: the acquiring call has returned. Record it after the call.
-	Acquire Op = iota + 1
+	Acquire Op = "acquire"
 	// Renew: the hold is now valid until ValidUntil.
-	Renew
+	Renew Op = "renew"
 	// Downgrade: the hold is shared from now on.
-	Downgrade
+	Downgrade Op = "downgrade"
 	// Release: record it before the releasing call, since after the call another process
 	// may already hold the name.
-	Release
+	Release Op = "release"
 	// Lose: the holder has detected the end of its hold.
-	Lose
+	Lose Op = "lose"
 	// Use: work was done that requires the hold.
-	Use
+	Use Op = "use"
 )
-
-func (o Op) String() string {
-	names := [...]string{
-		Acquire: "acquire", Renew: "renew", Downgrade: "downgrade",
-		Release: "release", Lose: "lose", Use: "use",
-	}
-	if o < Acquire || int(o) >= len(names) {
-		return fmt.Sprintf("Op(%d)", int(o))
-	}
-	return names[o]
-}
-
-// Mode is how a name is held.
-type Mode int
-
-// The modes: one Exclusive hold, or any number of Shared ones.
-const (
-	Exclusive Mode = iota // a mutex, or the writer of a read-write lock
-	Shared                // a reader
-)
-
-func (m Mode) String() string {
-	if m == Shared {
-		return "shared"
-	}
-	return "exclusive"
-}
 
 // Event is something that a process did or detected.
 type Event struct {
@@ -67,8 +40,9 @@ type Event struct {
 	Name  string
 	Owner string // of an Acquire of a lock with owners; holds of one owner do not exclude each other
 	Op    Op
-	Mode  Mode // of an Acquire
-	Token uint64
+	// Shared is true for an Acquire of a reader. All others exclude each other.
+	Shared bool
+	Token  uint64
 	// ValidUntil is the instant at which the hold of an Acquire or Renew expires, on
 	// the clock of At. 0 means that it does not expire. The hold ends at that instant,
 	// even if the Lose is recorded later.
@@ -79,7 +53,11 @@ func (e Event) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%v %s %v %s", e.At, e.Proc, e.Op, e.Name)
 	if e.Op == Acquire {
-		fmt.Fprintf(&b, " %v", e.Mode)
+		if e.Shared {
+			b.WriteString(" shared")
+		} else {
+			b.WriteString(" exclusive")
+		}
 		if e.Owner != "" {
 			fmt.Fprintf(&b, " for %s", e.Owner)
 		}

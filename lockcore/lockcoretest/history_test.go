@@ -30,7 +30,7 @@ func at(second int, proc string, op lockcoretest.Op, token uint64, validUntil ..
 }
 
 func shared(e lockcoretest.Event) lockcoretest.Event {
-	e.Mode = lockcoretest.Shared
+	e.Shared = true
 	return e
 }
 
@@ -79,7 +79,7 @@ func TestHistory(t *testing.T) {
 		{"renewed", []lockcoretest.Event{
 			at(1, "a", acquire, 1, 5), at(3, "a", renew, 1, 8), at(7, "a", use, 1), at(7, "b", acquire, 2),
 		}, "overlap"},
-		{"renewed too late", []lockcoretest.Event{at(1, "a", acquire, 1, 5), at(5, "a", renew, 1, 9), at(6, "b", acquire, 2)}, "stray event"},
+		{"renewed too late", []lockcoretest.Event{at(1, "a", acquire, 1, 5), at(5, "a", renew, 1, 9), at(6, "b", acquire, 2)}, "event without a hold"},
 
 		{"same token", []lockcoretest.Event{
 			at(1, "a", acquire, 7), at(2, "a", release, 7), at(3, "b", acquire, 7),
@@ -103,10 +103,10 @@ func TestHistory(t *testing.T) {
 			at(1, "a", acquire, 1), at(2, "a", lose, 1), at(3, "a", acquire, 2), at(4, "a", use, 1),
 		}, "use outside a hold"},
 
-		{"released twice", []lockcoretest.Event{at(1, "a", acquire, 1), at(2, "a", release, 1), at(3, "a", release, 1)}, "stray event"},
-		{"released by another process", []lockcoretest.Event{at(1, "a", acquire, 1), at(2, "b", release, 1)}, "stray event"},
-		{"lost, never held", []lockcoretest.Event{at(1, "a", lose, 1)}, "stray event"},
-		{"no such op", []lockcoretest.Event{at(1, "a", 0, 1)}, "stray event"},
+		{"released twice", []lockcoretest.Event{at(1, "a", acquire, 1), at(2, "a", release, 1), at(3, "a", release, 1)}, "event without a hold"},
+		{"released by another process", []lockcoretest.Event{at(1, "a", acquire, 1), at(2, "b", release, 1)}, "event without a hold"},
+		{"lost, never held", []lockcoretest.Event{at(1, "a", lose, 1)}, "event without a hold"},
+		{"no such op", []lockcoretest.Event{at(1, "a", "", 1)}, "event without a hold"},
 
 		{"reentrant", []lockcoretest.Event{
 			at(1, "a", acquire, 1), at(2, "a", acquire, 1), at(3, "a", release, 1), at(4, "a", use, 1), at(5, "a", release, 1), at(6, "b", acquire, 2),
@@ -142,7 +142,7 @@ func TestHistory(t *testing.T) {
 		{"downgraded, then a writer", []lockcoretest.Event{
 			at(1, "a", acquire, 1), at(2, "a", downgrade, 1), at(3, "b", acquire, 2),
 		}, "overlap"},
-		{"downgraded when over", []lockcoretest.Event{at(1, "a", acquire, 1), at(2, "a", release, 1), at(3, "a", downgrade, 1)}, "stray event"},
+		{"downgraded when over", []lockcoretest.Event{at(1, "a", acquire, 1), at(2, "a", release, 1), at(3, "a", downgrade, 1)}, "event without a hold"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -150,8 +150,8 @@ func TestHistory(t *testing.T) {
 			h.Add(tt.events...)
 			var problems []string
 			for _, v := range h.Check() {
-				problems = append(problems, v.Problem.String())
-				if !strings.HasPrefix(v.String(), v.Problem.String()+": ") || len(v.Events) == 0 {
+				problems = append(problems, string(v.Problem))
+				if !strings.HasPrefix(v.String(), string(v.Problem)+": ") || len(v.Events) == 0 {
 					t.Errorf("the text of a violation is %q", v)
 				}
 			}
@@ -214,13 +214,13 @@ func TestHistoryRecordsFromManyGoroutines(t *testing.T) {
 
 // Holds of one owner exclude only those of others. An owner keeps its token while it holds.
 func TestHistoryOwners(t *testing.T) {
-	take := func(at int, proc, owner string, mode lockcoretest.Mode, token uint64) lockcoretest.Event {
-		return lockcoretest.Event{At: time.Duration(at), Proc: proc, Owner: owner, Name: "n", Op: lockcoretest.Acquire, Mode: mode, Token: token}
+	take := func(at int, proc, owner string, shared bool, token uint64) lockcoretest.Event {
+		return lockcoretest.Event{At: time.Duration(at), Proc: proc, Owner: owner, Name: "n", Op: lockcoretest.Acquire, Shared: shared, Token: token}
 	}
 	give := func(at int, proc string, token uint64) lockcoretest.Event {
 		return lockcoretest.Event{At: time.Duration(at), Proc: proc, Name: "n", Op: lockcoretest.Release, Token: token}
 	}
-	const shared, exclusive = lockcoretest.Shared, lockcoretest.Exclusive
+	const shared, exclusive = true, false
 	for name, c := range map[string]struct {
 		events []lockcoretest.Event
 		want   []lockcoretest.Problem

@@ -28,7 +28,7 @@ type Proxy struct {
 // of the test.
 func NewProxy(tb testing.TB, target string) *Proxy {
 	tb.Helper()
-	p, err := StartProxy(target)
+	p, err := startProxy(target)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -36,9 +36,8 @@ func NewProxy(tb testing.TB, target string) *Proxy {
 	return p
 }
 
-// StartProxy is [NewProxy] for programs other than tests. Call Close at the end. The proxy
-// dials target when a client connects, so the server may start later.
-func StartProxy(target string) (*Proxy, error) {
+// startProxy starts a proxy, which dials target when a client connects.
+func startProxy(target string) (*Proxy, error) {
 	if _, _, err := net.SplitHostPort(target); err != nil {
 		return nil, fmt.Errorf("lockcoretest: target is %q; it must be host:port: %w", target, err)
 	}

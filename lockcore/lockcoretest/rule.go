@@ -11,7 +11,7 @@ import (
 )
 
 // Kind is the type of a [Fault].
-type Kind int
+type Kind string
 
 // The kinds of faults: of requests, of replies, of messages, and of dials. A connection on
 // which bytes were lost stays open but silent in that direction, as after a network
@@ -19,60 +19,54 @@ type Kind int
 const (
 	// DropRequest loses the request and everything after it on its connection. The request
 	// is not executed.
-	DropRequest Kind = iota + 1
+	DropRequest Kind = "DropRequest"
 	// DelayRequest holds the request and everything after it on its connection for
 	// Fault.Delay, or until the rule is lifted. The request is delivered even if the
 	// client has closed the connection: so an acquire can arrive after its own release.
-	DelayRequest
+	DelayRequest Kind = "DelayRequest"
 	// DuplicateRequest sends the request twice and delivers the second reply, as a retry
 	// of the client would.
-	DuplicateRequest
+	DuplicateRequest Kind = "DuplicateRequest"
 	// ResetBefore resets the connection instead of sending the request. The request is not
 	// executed.
-	ResetBefore
+	ResetBefore Kind = "ResetBefore"
 	// ResetAfter resets the connection instead of delivering the reply. The request is
 	// executed.
-	ResetAfter
+	ResetAfter Kind = "ResetAfter"
 	// SwallowReply loses the reply and everything the server sends after it on its
 	// connection. The request and those after it are executed. Without a Match, all
 	// requests pass and all replies are lost.
-	SwallowReply
+	SwallowReply Kind = "SwallowReply"
 	// DelayReply holds the reply and everything after it on its connection for
 	// Fault.Delay, or until the rule is lifted.
-	DelayReply
+	DelayReply Kind = "DelayReply"
 	// TrickleReply delivers the reply one byte at a time.
-	TrickleReply
+	TrickleReply Kind = "TrickleReply"
 	// DropMessage loses a pub/sub message and nothing else on its connection. TCP cannot
 	// lose a single message: it stands for a message published while the subscriber was
 	// reconnecting.
-	DropMessage
+	DropMessage Kind = "DropMessage"
 	// DelayMessage holds a pub/sub message and everything after it on its connection for
 	// Fault.Delay, or until the rule is lifted.
-	DelayMessage
+	DelayMessage Kind = "DelayMessage"
 	// RefuseDial refuses new connections. Match must be nil.
-	RefuseDial
+	RefuseDial Kind = "RefuseDial"
 
-	partition // created only by Faults.Partition
+	partition Kind = "Partition" // created only by Faults.Partition
 )
 
 // ofRequest reports whether a request selects the fault. This includes faults of its
 // reply.
-func (k Kind) ofRequest() bool { return k >= DropRequest && k <= TrickleReply }
+func (k Kind) ofRequest() bool {
+	switch k {
+	case DropRequest, DelayRequest, DuplicateRequest, ResetBefore, ResetAfter, SwallowReply, DelayReply, TrickleReply:
+		return true
+	default:
+		return false
+	}
+}
 
 func (k Kind) ofMessage() bool { return k == DropMessage || k == DelayMessage }
-
-func (k Kind) String() string {
-	names := [...]string{
-		DropRequest: "DropRequest", DelayRequest: "DelayRequest", DuplicateRequest: "DuplicateRequest",
-		ResetBefore: "ResetBefore", ResetAfter: "ResetAfter", SwallowReply: "SwallowReply",
-		DelayReply: "DelayReply", TrickleReply: "TrickleReply", DropMessage: "DropMessage",
-		DelayMessage: "DelayMessage", RefuseDial: "RefuseDial", partition: "Partition",
-	}
-	if k < DropRequest || int(k) >= len(names) {
-		return fmt.Sprintf("Kind(%d)", int(k))
-	}
-	return names[k]
-}
 
 // Fault describes one fault. Kind is required.
 type Fault struct {
@@ -92,8 +86,8 @@ type Fault struct {
 func (f Fault) validate() error {
 	delays := f.Kind == DelayRequest || f.Kind == DelayReply || f.Kind == DelayMessage
 	switch {
-	case f.Kind < DropRequest || f.Kind > RefuseDial:
-		return fmt.Errorf("lockcoretest: Fault.Kind is %v; it must be one of the kinds of this package", f.Kind)
+	case !f.Kind.ofRequest() && !f.Kind.ofMessage() && f.Kind != RefuseDial:
+		return fmt.Errorf("lockcoretest: Fault.Kind is %q; it must be one of the kinds of this package", f.Kind)
 	case f.Skip < 0:
 		return fmt.Errorf("lockcoretest: Fault.Skip is %d; it must not be negative", f.Skip)
 	case f.Count < 0:

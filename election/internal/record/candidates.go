@@ -11,10 +11,7 @@ import (
 // that died is listed for up to 3.3 TTLs.
 func (e *Election) Candidates(ctx context.Context) ([]engine.Waiter, error) {
 	line, err := e.engine.Queue(ctx)
-	if err != nil {
-		return nil, opError("candidates", e.name, err)
-	}
-	return line, nil
+	return line, opError("candidates", e.name, err)
 }
 
 // Promote moves the first candidate of that identity to the head of the queue, so that it

@@ -89,7 +89,12 @@ func (e *Election) list(ctx context.Context, r wire.Request) ([]any, error) {
 	return list, nil
 }
 
-// opError names the operation and the election that an error belongs to.
+// opError wraps errors with the operation and the name of the election. It returns nil if
+// there is none.
 func opError(op, name string, errs ...error) error {
-	return fmt.Errorf("election: %s %q: %w", op, name, errors.Join(errs...))
+	err := errors.Join(errs...)
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("election: %s %q: %w", op, name, err)
 }

@@ -34,10 +34,7 @@ func (l *Ledger) Status(ctx context.Context) (State, error) {
 		return State{}, opError(op, l.name, err)
 	}
 	state, err := readState(s, answer)
-	if err != nil {
-		return State{}, opError(op, l.name, err)
-	}
-	return state, nil
+	return state, opError(op, l.name, err)
 }
 
 // Pause stops all replicas from claiming ticks, until Resume. Current runs continue, and
@@ -54,10 +51,7 @@ func (l *Ledger) pause(ctx context.Context, op, pause string) error {
 	if err == nil {
 		_, err = controlled(s, answer)
 	}
-	if err != nil {
-		return opError(op, l.name, err)
-	}
-	return nil
+	return opError(op, l.name, err)
 }
 
 // Trigger adds a run in addition to the schedule, also while the job is paused. The run

@@ -180,10 +180,8 @@ func (l *Ledger) Leave(ctx context.Context, state State) error {
 		return nil
 	}
 	s := l.scripts.leave
-	if _, err := l.persist(ctx, s.Call([]string{l.keys.job}, state.replica)); err != nil {
-		return opError(op, l.name, err)
-	}
-	return nil
+	_, err := l.persist(ctx, s.Call([]string{l.keys.job}, state.replica))
+	return opError(op, l.name, err)
 }
 
 // Now returns the time of the server. The error of now is at most half of took.
@@ -230,7 +228,11 @@ func (l *Ledger) ask(ctx context.Context, req wire.Request) ([]any, error) {
 
 // opError adds the operation and the job to errors.
 func opError(op, name string, errs ...error) error {
-	return fmt.Errorf("singleton: %s %q: %w", op, name, errors.Join(errs...))
+	err := errors.Join(errs...)
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("singleton: %s %q: %w", op, name, err)
 }
 
 func refuse(field, rule, format string, value any) error {

@@ -32,8 +32,5 @@ func NewLock(c *lockcore.Client, job string, cfg lockcore.LeaseConfig) (*Lock, e
 // Lock waits in the queue of the lock and holds it, as lockcore.Mutex.Lock does.
 func (l *Lock) Lock(ctx context.Context) (engine.Lease, error) {
 	lease, err := l.engine.Lock(ctx, nil)
-	if err != nil {
-		return nil, opError("lock", l.name, err)
-	}
-	return lease, nil
+	return lease, opError("lock", l.name, err)
 }

@@ -197,8 +197,8 @@ func TestRecordReplyLost(t *testing.T) {
 		seen := cas.Version{}
 		for _, fault := range []lockcoretest.Kind{lockcoretest.SwallowReply, lockcoretest.ResetAfter, lockcoretest.DuplicateRequest, lockcoretest.ResetBefore, lockcoretest.DropRequest} {
 			f.Inject(e, lockcoretest.Fault{Kind: fault, Match: e.script(), Count: 1})
-			seen = e.put(r, seen, fault.String())
-			e.holds(r, fault.String())
+			seen = e.put(r, seen, string(fault))
+			e.holds(r, string(fault))
 		}
 	})
 }
