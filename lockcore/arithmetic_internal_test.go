@@ -59,7 +59,7 @@ func TestTermsAreSafe(t *testing.T) {
 // A waiter looks at least twice before the line forgets it.
 func TestWaitersLookBeforeTheyLapse(t *testing.T) {
 	t.Parallel()
-	part, err := fs.ReadFile(scriptFiles, "lua/part_line.lua")
+	part, err := fs.ReadFile(scriptFiles, "lua/part_queue.lua")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -163,7 +163,7 @@ func (t *leaseTerms) timeout() time.Duration {
 }
 
 // refresh returns the interval at which a waiter checks without a message. The queue drops
-// a waiter that has not checked for three intervals (lapse_of in part_line.lua).
+// a waiter that has not checked for three intervals (lapse_of in part_queue.lua).
 func (t *leaseTerms) refresh() time.Duration { return max(t.ttl, time.Second) * 11 / 10 }
 
 func checkName(field, name string) error {

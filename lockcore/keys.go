@@ -13,7 +13,7 @@ import (
 //	fence      string  the counter of fencing tokens. Its TTL is Config.TokenRetention, a
 //	                   week for jobs and elections, and more if it is ahead of the clock
 //	queue      zset    the waiting attempts in order of arrival
-//	seen       hash    attempt -> alive until (server ms), see part_line.lua
+//	seen       hash    attempt -> alive until (server ms), see part_queue.lua
 //	tomb:<n>   string  tombstone: the attempt was abandoned, and a request of it may still
 //	                   arrive
 //

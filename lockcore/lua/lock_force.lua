@@ -17,7 +17,7 @@ local kind, channels = ARGV[1], ARGV[3]
 
 --@include kind
 --@include owned
---@include line
+--@include queue
 --@include owners
 
 local seen = {}
@@ -41,15 +41,15 @@ else
     local s = sort == kind and read(lock, kind, owner, now, attempt)
     if s and s.mine then
       taken = taken + 1
-      strike(lock, s, attempt)
+      remove(lock, s, attempt)
     end
   end
 end
 if taken > 0 then
-  local told = 0
+  local notified = 0
   for _, attempt in ipairs(redis.pcall('ZRANGE', queue, 0, 999)) do
-    if told < 3 and tell(lock, attempt, 'g', '') ~= 0 then
-      told = told + 1
+    if notified < 3 and notify(lock, attempt, 'g', '') ~= 0 then
+      notified = notified + 1
     end
   end
 end

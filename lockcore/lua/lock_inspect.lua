@@ -5,9 +5,9 @@
 -- KEYS[3] queue   sorted set, attempts in order of arrival
 -- KEYS[4] seen    hash, attempt -> alive until (ms, server clock)
 --
--- Returns {kind, left, holders, line}: kind is '' (free), 'string', 'nx1', 'ns1' or
+-- Returns {kind, left, holders, waiters}: kind is '' (free), 'string', 'nx1', 'ns1' or
 -- 'other'; left (ms) is the reply of PTTL; holders has attempt, mode (w or r), left (ms)
--- and token for each, as text (no number: no token is stored); line, the queue, has
+-- and token for each, as text (no number: no token is stored); waiters has
 -- attempt, score and whether its alive time has not passed (1 or 0) for each.
 --
 -- Twice is safe: it writes nothing.
@@ -19,7 +19,7 @@ local lock, fence, queue, seen = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 local left = redis.call('PTTL', lock)
-local kind, holders, line = kind_of(lock), {}, {}
+local kind, holders, waiters = kind_of(lock), {}, {}
 
 local function row(list, ...)
   for _, cell in ipairs({...}) do
@@ -46,9 +46,9 @@ elseif kind == 'nx1' or kind == 'ns1' then
   end
 end
 -- pcall: a queue of a wrong type must not hide the holders.
-local stand = redis.pcall('ZRANGE', queue, 0, -1, 'WITHSCORES')
-for i = 1, #stand, 2 do
-  local alive = (tonumber(redis.pcall('HGET', seen, stand[i])) or 0) > now
-  row(line, stand[i], stand[i + 1], alive and '1' or '0')
+local queued = redis.pcall('ZRANGE', queue, 0, -1, 'WITHSCORES')
+for i = 1, #queued, 2 do
+  local alive = (tonumber(redis.pcall('HGET', seen, queued[i])) or 0) > now
+  row(waiters, queued[i], queued[i + 1], alive and '1' or '0')
 end
-return {kind, left, holders, line}
+return {kind, left, holders, waiters}

@@ -18,23 +18,23 @@
 local lock, queue, seen = KEYS[1], KEYS[2], KEYS[3]
 local me, identity, channels = ARGV[1], ARGV[2], ARGV[3]
 
---@include line
+--@include queue
 
 if redis.pcall('GET', lock) ~= me then
   return -1
 end
 local now = server_ms()
-local line = redis.call('ZRANGE', queue, 0, -1, 'WITHSCORES')
-for i = 1, #line, 2 do
-  local attempt = line[i]
+local list = redis.call('ZRANGE', queue, 0, -1, 'WITHSCORES')
+for i = 1, #list, 2 do
+  local attempt = list[i]
   if string.match(attempt, '^nl1:%w+%.%w+%.%a/(.*)$') == identity
     and tonumber(redis.call('HGET', seen, attempt) or 0) > now then
-    local first = tonumber(line[2])
+    local first = tonumber(list[2])
     if i > 1 or first > 0 then
       redis.call('ZADD', queue, string.format('%.0f', math.min(-now, first - 1)), attempt)
     end
     if i > 1 then
-      tell_head(lock, queue)
+      notify_head(lock, queue)
     end
     return 1
   end

@@ -10,7 +10,7 @@
 -- Twice is safe: it only reads.
 local queue, seen = KEYS[1], KEYS[2]
 
---@include line
+--@include queue
 
 local now = server_ms()
 local alive = {}
@@ -21,11 +21,11 @@ local til = {}
 for i = 1, #alive, 2 do
   til[alive[i]] = tonumber(alive[i + 1])
 end
-local line, answer = redis.call('ZRANGE', queue, 0, -1, 'WITHSCORES'), {}
-for i = 1, #line, 2 do
-  if (til[line[i]] or 0) > now then
-    answer[#answer + 1] = line[i]
-    answer[#answer + 1] = line[i + 1]
+local list, answer = redis.call('ZRANGE', queue, 0, -1, 'WITHSCORES'), {}
+for i = 1, #list, 2 do
+  if (til[list[i]] or 0) > now then
+    answer[#answer + 1] = list[i]
+    answer[#answer + 1] = list[i + 1]
   end
 end
 return answer

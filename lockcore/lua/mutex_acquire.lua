@@ -37,7 +37,7 @@ if mode ~= 'look' and redis.call('EXISTS', lock, queue, tomb) == 0 then
   return {1, token}
 end
 
---@include line
+--@include queue
 --@include mutex
 
 if redis.call('EXISTS', tomb) == 1 then
@@ -49,13 +49,13 @@ if type(holder) == 'table' then
 end
 if holder == me then
   redis.call('PEXPIRE', lock, ttl)
-  heard(seen, me)
+  clear_note(seen, me)
   return {1, redis.call('GET', fence) or next_token(fence, keep)}
 end
 
 local now, served = server_ms(), false
 local first = redis.call('ZRANGE', queue, 0, 0)[1]
-local at = stand(queue, seen, me, ttl, mode, now)
+local at = enqueue(queue, seen, me, ttl, mode, now)
 if not at and mode == 'look' then
   return {5}
 end
@@ -75,9 +75,9 @@ else
   -- With a dead head no waiter would look when the lock ends.
   for _ = 1, 100 do
     local head = redis.call('ZRANGE', queue, 0, 0)[1]
-    if not head or lives(seen, head, process_of(head) or '', now) then
+    if not head or alive(seen, head, process_of(head) or '', now) then
       if head ~= first and head ~= me then
-        tell_head(lock, queue)
+        notify_head(lock, queue)
       end
       break
     end

@@ -7,7 +7,7 @@
 -- KEYS[5] tomb    string, written to refuse requests of this attempt that
 --                 arrive later
 -- ARGV[1] me      this attempt
--- ARGV[2] bury    ms, TTL of the tombstone, '0' for none
+-- ARGV[2] tomb    ms, TTL of the tombstone, '0' for none
 -- ARGV[3] keep    ms, TTL of the token counter after a grant
 -- ARGV[4] channels  the prefix of the channels of processes
 --
@@ -35,13 +35,13 @@ end
 local channels = ARGV[4]
 
 --@include token
---@include line
+--@include queue
 --@include mutex
 
 local fence, seen = KEYS[2], KEYS[4]
 local first = redis.call('ZRANGE', queue, 0, 0)[1]
 drop(queue, seen, me)
-heard(seen, me)
+clear_note(seen, me)
 if ARGV[2] ~= '0' then
   redis.call('SET', KEYS[5], '1', 'PX', ARGV[2])
 end
@@ -49,6 +49,6 @@ if redis.call('EXISTS', lock) == 0 then
   local _, check = advance(lock, fence, ARGV[3], queue, seen, false, 0, server_ms())
   return check and {released, check} or released
 elseif first == me then
-  tell_head(lock, queue)
+  notify_head(lock, queue)
 end
 return released

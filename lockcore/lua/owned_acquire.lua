@@ -1,40 +1,40 @@
--- owned_acquire: take a reentrant or read-write lock for an owner, join the line, or
--- look how things stand.
+-- owned_acquire: acquire a reentrant or read-write lock for an owner, join the queue, or
+-- look whether the lock is free.
 --
 -- KEYS[1] lock    sorted set, see part_owned.lua; absent: free
 -- KEYS[2] fence   string, the counter of fencing tokens
 -- KEYS[3] queue   sorted set, attempts in order of arrival
 -- KEYS[4] seen    hash, attempt -> alive until (ms, server clock)
--- KEYS[5] tomb    string, exists if this attempt was given up
+-- KEYS[5] tomb    string, exists if this attempt was abandoned
 -- ARGV[1] me      this attempt, which names the kind, mode and owner
 -- ARGV[2] ttl     ms, of the entry when granted to me
 -- ARGV[3] ask     'try' never queues; 'look' never queues anew; 'join' queues;
---                 a number queues at that score, after the line was lost
--- ARGV[4] keep    ms, for which the counter of tokens outlives a grant
--- ARGV[5] ended   a token of my owner, all leases of which have ended in this process,
---                 or '0': a lease that begins now gets another, unless the owner is
---                 inside from another process
+--                 a number queues at that score, after the queue was lost
+-- ARGV[4] keep    ms, TTL of the token counter after a grant
+-- ARGV[5] ended   a token of my owner, or '0'. All its leases have ended in this process. A
+--                 new lease gets another token, unless another process has an entry of
+--                 the owner
 -- ARGV[6] channels  the prefix of the channels of processes
 --
 -- Returns {1, token}            held by me for ttl from now
 --         {2, left ms, place, holder}  near the head: look when the lock ends
---         {3, left ms, place, holder}  in line
---         {4, left ms, holder}  held by others, not in line (try)
---         {5}                   not in line any more (look): join again
---         {6}                   given up before: this request came too late
+--         {3, left ms, place, holder}  in the queue
+--         {4, left ms, holder}  held by others, not in the queue (try)
+--         {5}                   no longer in the queue (look): join again
+--         {6}                   the attempt was abandoned: this request came too late
 --         {7}                   the name is in use by another kind of lock
---         {8}                   my owner reads and is not the only one: it cannot
---                               come to write by waiting
--- left: until the head of the line may have the lock if nobody renews, and for 'try'
--- until the lock ends; -1 if it has no TTL (a foreign client's doing); -2 if the line
--- could not be swept in one go: ask again. holder: the attempt that writes, or else the
--- one that reads and whose entry ends last; '' if there is none.
+--         {8}                   my owner reads and is not the only reader: it can never
+--                               write by waiting
+-- left: until the head of the queue may have the lock if no lease is renewed, and for 'try'
+-- until the lock expires; -1 if it has no TTL (another program wrote it); -2 if the queue
+-- has more dead waiters than one call removes: send the request again. holder: the attempt
+-- that writes, or else the reading one whose entry ends last; '' if there is none.
 --
--- An owner that has an entry is let in past the line: it would wait for itself.
+-- An owner that has an entry does not queue, because it would wait for itself.
 --
--- Twice is safe: an attempt that has its entry is told so again, with the same token
--- (unless that is the ended one), and the entry is extended to the full ttl; one in line keeps its place, and one that
--- was told {8} has left it: it joins again and is told anew.
+-- Twice is safe: an attempt with an entry gets the same token again (unless that is the
+-- ended one), and the entry is extended to the full ttl. An attempt in the queue keeps its
+-- place. An attempt that got {8} has left the queue. It joins again and gets {8} again.
 local lock, fence, queue, seen, tomb = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local me, ttl, ask, keep, ended, channels = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5]), ARGV[6]
 
@@ -46,17 +46,17 @@ local kind, mode, owner = parts_of(me)
 local keys = redis.call('EXISTS', lock, queue, tomb)
 if ask ~= 'look' and keys == 0 then
   local token, clock = next_token(fence, keep)
-  found(lock, kind, owner, token, mode, math.floor(clock / 1000) + tonumber(ttl), me)
+  create(lock, kind, owner, token, mode, math.floor(clock / 1000) + tonumber(ttl), me)
   return {1, token}
 end
 
---@include line
+--@include queue
 --@include owners
 
 local now = server_ms()
 local till = now + tonumber(ttl)
 local s = look(lock, kind, owner, me)
-local lone = keys == 1 and s and s.there -- there is neither a line nor a tombstone
+local lone = keys == 1 and s and s.there -- there is neither a queue nor a tombstone
 if not lone and redis.call('EXISTS', tomb) == 1 then
   return {6}
 end
@@ -69,7 +69,7 @@ if s.token and tonumber(s.token) <= ended and not elsewhere(lock, owner, (proces
   redis.call('ZADD', lock, 'XX', '-' .. s.token, 't:' .. owner)
 end
 if s.mine then
-  heard(seen, me)
+  clear_note(seen, me)
   extend(lock, s, me, till)
   return {1, s.token}
 end
@@ -87,7 +87,7 @@ end
 if token or answer == 'upgrade' then
   if first then
     drop(queue, seen, me)
-    heard(seen, me)
+    clear_note(seen, me)
     serve(lock, fence, keep, queue, seen, kind, false, 0, now, first)
   end
   if token then
@@ -96,10 +96,10 @@ if token or answer == 'upgrade' then
   return {8}
 end
 
-local at = stand(queue, seen, me, ttl, ask, now)
+local at = enqueue(queue, seen, me, ttl, ask, now)
 token, stop, refused, granted = serve(lock, fence, keep, queue, seen, kind, me, ttl, now, first)
 if not at and stop == 0 then
-  -- The line that stood before a 'try' is swept away.
+  -- The queue before a 'try' had dead waiters only.
   s = read(lock, kind, owner, now, me)
   answer, kept = verdict(lock, s, mode, now)
   if answer == 'in' then

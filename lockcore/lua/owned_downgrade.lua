@@ -16,7 +16,7 @@ local me, channels = ARGV[1], ARGV[3]
 
 --@include token
 --@include owned
---@include line
+--@include queue
 --@include owners
 
 local kind, _, owner = parts_of(me)

@@ -7,7 +7,7 @@
 -- KEYS[5] tomb    string, written to refuse requests of this attempt that
 --                 arrive later
 -- ARGV[1] me      this attempt
--- ARGV[2] bury    ms, TTL of the tombstone, '0' for none
+-- ARGV[2] tomb    ms, TTL of the tombstone, '0' for none
 -- ARGV[3] keep    ms, TTL of the token counter after a grant
 -- ARGV[4] channels  the prefix of the channels of processes
 --
@@ -24,7 +24,7 @@ local me, channels = ARGV[1], ARGV[4]
 
 --@include token
 --@include owned
---@include line
+--@include queue
 --@include owners
 
 local kind, _, owner = parts_of(me)
@@ -36,12 +36,12 @@ if mine and s.count == 1 and redis.call('ZCARD', lock) == 4 then
   s.count = 0
 elseif s then
   s = read(lock, kind, owner, now, me, true)
-  shorter = mine and strike(lock, s, me)
+  shorter = mine and remove(lock, s, me)
 end
 local first = redis.call('ZRANGE', queue, 0, 0)[1]
 if first then
   drop(queue, seen, me)
-  heard(seen, me)
+  clear_note(seen, me)
 end
 if ARGV[2] ~= '0' then
   redis.call('SET', KEYS[5], '1', 'PX', ARGV[2])
@@ -51,7 +51,7 @@ if first and s then
   local _, stop, _, granted = serve(lock, fence, ARGV[3], queue, seen, kind, false, 0, now, not shorter and first)
   check = stop < 0 and 0 or granted and GRANT
 elseif first == me then
-  tell_head(lock, queue) -- the name is in use by another kind of lock
+  notify_head(lock, queue) -- the name is in use by another kind of lock
 end
 local answer = mine and 1 + s.count or s and -s.count or 0
 return check and {answer, check} or answer

@@ -1,7 +1,7 @@
 -- advance grants a free mutex to the first waiter that is alive. Call it only while the
 -- lock is free. It returns the token if that is `me`, and nil otherwise, and then in how
 -- many ms the caller should check the lock again: GRANT after a grant, 0 if there are more
--- waiters to pass, nil if there is nothing to check. A waiter that
+-- waiters to skip, nil if there is nothing to check. A waiter that
 -- has lapsed or that no message reaches is dropped from the queue, and joins again if
 -- it is alive. So are all waiters of a process that did not confirm a grant.
 -- One call passes 1000 waiters at most, some milliseconds; the next look continues.
@@ -18,19 +18,19 @@ local function advance(lock, fence, keep, queue, seen, me, ttl, now)
       drop(queue, seen, me)
       local token = next_token(fence, keep)
       redis.call('SET', lock, me, 'PX', ttl)
-      tell_head(lock, queue)
+      notify_head(lock, queue)
       return token
     end
     local process = process_of(head)
-    if string.sub(head, 1, 4) == 'nl1:' and process and not silent[process] and lives(seen, head, process, now) then
-      if tell(lock, head, 'g', '') ~= 0 then
-        expect(seen, process, now + GRANT)
+    if string.sub(head, 1, 4) == 'nl1:' and process and not silent[process] and alive(seen, head, process, now) then
+      if notify(lock, head, 'g', '') ~= 0 then
+        note_grant(seen, process, now + GRANT)
         drop(queue, seen, head)
         next_token(fence, keep)
         redis.call('SET', lock, head, 'PX', GRANT)
-        local new = tell_head(lock, queue)
+        local new = notify_head(lock, queue)
         if new and process_of(new) == process then
-          tell_other(lock, queue, seen, process, GRANT, now)
+          notify_other(lock, queue, seen, process, GRANT, now)
         end
         return nil, GRANT
       end

@@ -1,20 +1,20 @@
--- A lock with owners: reentrant (kind `nx1`) or read-write (`ns1`). It is one sorted
--- set, `lock`, so that nothing of it can be lost without the rest, and each step costs
--- the same for one entry as for thousands:
+-- A lock with owners: reentrant (kind `nx1`) or read-write (`ns1`). It is one sorted set,
+-- `lock`, so that no part of it can be lost without the rest. Each step costs the same for
+-- one entry as for thousands. The members are:
 --
---   <attempt>   an entry, one attempt's. Its score is its end, ms on this server's
---               clock; of one that writes WRITES more. An entry ends by itself.
---   n:<owner>   COUNT and how many entries the owner has, ended ones that were not
---               swept yet included
+--   <attempt>   the entry of an attempt. Its score is its end (ms, server clock), plus
+--               WRITES if it writes. An entry ends without a request.
+--   n:<owner>   COUNT plus the number of the owner's entries, including ended ones that
+--               were not swept yet
 --   t:<owner>   the owner's token, negative
 --   nx1, ns1    COUNT: the kind
 --
--- Only one owner writes at a time, so all entries are its then. The key ends with the
--- last entry. That is read from the scores, as PTTL and TIME read the clock one after
--- the other: a sum of both is short by what lies between.
+-- Only one owner writes at a time, and all entries are then its own. The key expires with
+-- the last entry. That time is read from the scores. PTTL and TIME read the clock one after
+-- the other, so their sum would be too early.
 --
 -- An attempt is `<kind>:<process>.<number>.<t|u>.<mode w|r>/<owner> <identity>`. All
--- scores are whole and below 2^53, so doubles hold them.
+-- scores are integers below 2^53, which doubles represent exactly.
 local WRITES, COUNT = 2251799813685248, 4503599627370496 -- 2^51, 2^52
 
 local function parts_of(attempt)
@@ -35,15 +35,15 @@ local function score_of(mode, till)
   return whole(mode == 'w' and WRITES + till or till)
 end
 
--- last is the entry that ends last of those from a score up to another.
+-- last returns the entry that ends last of those with scores in a range, and its end.
 local function last(lock, from, to)
   local got = redis.call('ZREVRANGEBYSCORE', lock, '(' .. whole(to), whole(from), 'WITHSCORES', 'LIMIT', 0, 1)
   return got[1], got[2] and end_of(got[2])
 end
 
--- look tells how a lock stands for an owner and an attempt of its, ended entries
--- included: {owner, count, token, mine and mode (until when and for what the attempt
--- has an entry), there (the lock exists)}. nil: the key is not of this kind.
+-- look returns the state of a lock for an owner and one of its attempts, including ended
+-- entries: {owner, count, token, mine and mode (the end and the mode of the attempt's
+-- entry), there (the lock exists)}. nil: the key is not of this kind.
 local function look(lock, kind, owner, attempt)
   local got = redis.pcall('ZMSCORE', lock, kind, 'n:' .. owner, 't:' .. owner, attempt)
   if got.err and not string.find(got.err, 'WRONGTYPE', 1, true) then
@@ -63,8 +63,8 @@ local function look(lock, kind, owner, attempt)
   return s
 end
 
--- survey adds when the last entry ends (s.ends; nil: nobody has one), the last one that
--- writes (s.writes) and that reads (s.reads), and who writes (s.writer).
+-- survey adds the end of the last entry (s.ends; nil: there is none), of the last one that
+-- writes (s.writes) and that reads (s.reads), and the owner that writes (s.writer).
 local function survey(lock, s)
   local attempt
   attempt, s.writes = last(lock, WRITES, COUNT)
@@ -76,9 +76,9 @@ local function survey(lock, s)
   end
 end
 
--- found writes the first entry of a lock that is free. No key must stay without an
--- end, although a script is not rolled back: an ACL may forbid PEXPIREAT.
-local function found(lock, kind, owner, token, mode, till, attempt)
+-- create writes the first entry of a free lock. A script is not rolled back, and no key may
+-- stay without a TTL if an ACL forbids PEXPIREAT.
+local function create(lock, kind, owner, token, mode, till, attempt)
   redis.call('ZADD', lock, whole(COUNT), kind, whole(COUNT + 1), 'n:' .. owner, '-' .. token, 't:' .. owner,
     score_of(mode, till), attempt)
   local done = redis.pcall('PEXPIREAT', lock, whole(till))
@@ -88,11 +88,11 @@ local function found(lock, kind, owner, token, mode, till, attempt)
   end
 end
 
--- extend moves the end of an entry that the attempt has. The key's end comes first: that
--- works while the server is out of memory, and what a script writes after it does, too.
--- If the server stood still since it told the time, that end may be over, and the key
--- gone with it: XX brings nothing back. An entry ends sooner than before where it was
--- granted for longer than its TTL, or where the clock was set back.
+-- extend moves the end of the attempt's entry. The TTL of the key is set first: that works
+-- while the server is out of memory, and so do the writes after it. If the server paused
+-- since it read the clock, the key may have expired. XX then writes nothing. An entry ends
+-- earlier than before if it was granted for longer than its TTL, or if the clock was set
+-- back.
 local function extend(lock, s, attempt, till)
   local before = s.ends
   redis.call('PEXPIREAT', lock, whole(math.max(before, till)))

@@ -1,6 +1,5 @@
--- sweep drops entries that have ended, 1000 of each sort at most, and answers whether
--- that were all, and whether there were any. An owner that has none left goes with its
--- token.
+-- sweep removes entries that have ended, at most 1000 of each mode. It returns whether these
+-- were all, and whether there were any. An owner without entries is removed with its token.
 local function sweep(lock, s, now)
   local owners, all = {}, true
   for _, from in ipairs({s.reads and 0 or -1, s.writes and WRITES or -1}) do
@@ -26,9 +25,9 @@ local function sweep(lock, s, now)
 end
 
 -- read is look and survey without the entries that have ended. s.swept is false if there
--- are more of those than one script drops: then counts say too much. A lock that nobody
--- has an entry of is deleted. Where the owner writes there is nothing to find out: its
--- ended entries stay until somebody leaves.
+-- are more of those than one script removes. The counts are then too high. A lock without
+-- entries is deleted. If the owner writes, nothing has to be swept: its ended entries stay
+-- until an attempt leaves.
 local function read(lock, kind, owner, now, attempt, leaves)
   local s = look(lock, kind, owner, attempt)
   if not s or not s.there then
@@ -57,9 +56,10 @@ local function read(lock, kind, owner, now, attempt, leaves)
   return s
 end
 
--- verdict: may an owner have an entry of that mode now? 'in', with its token if that
--- is kept; 'wait', with until when it must if nobody renews (ms); or 'upgrade': it
--- reads, others do too, and two that wait like this would wait for each other.
+-- verdict decides whether an owner may have an entry of that mode now. It returns 'in', with
+-- the token if that is kept; 'wait', with the time (ms) at which the wait ends if no lease
+-- is renewed; or 'upgrade': the owner reads and so do others. Two such owners would wait
+-- for each other.
 local function verdict(lock, s, mode, now)
   if not s.swept then
     return 'wait', now
@@ -78,7 +78,7 @@ local function verdict(lock, s, mode, now)
 end
 
 -- elsewhere reports whether an attempt of another process has an entry of that owner. It
--- looks at 10000 entries of each sort at most, and is not asked often.
+-- reads at most 10000 entries of each mode, and is called rarely.
 local function elsewhere(lock, owner, process, now)
   for from, to in pairs({[now] = WRITES, [WRITES + now] = COUNT}) do
     for skip = 0, 10000, 1000 do
@@ -98,9 +98,9 @@ local function elsewhere(lock, owner, process, now)
   return false
 end
 
--- strike takes the entry out that the attempt has, and ends the lock with the last of
--- those that are left. It answers whether that is earlier than it was.
-local function strike(lock, s, attempt)
+-- remove deletes the attempt's entry, and lets the lock expire with the last of the others.
+-- It returns whether that is earlier than before.
+local function remove(lock, s, attempt)
   local ended, before = s.mine, s.ends
   s.mine, s.count = nil, s.count - 1
   if s.count > 0 then
@@ -123,11 +123,12 @@ local function strike(lock, s, attempt)
   return s.ends < before
 end
 
--- enter gives an attempt an entry until then. As in extend the end comes first; if the
--- key went with it, the kind is new in what is written, and all of that goes again.
+-- enter adds an entry for an attempt. As in extend, the TTL is set first. If the key has
+-- expired meanwhile, the write would create it without a TTL: then the kind is a new
+-- member, and the key is deleted.
 local function enter(lock, kind, s, mode, attempt, token, till)
   if not s.ends then
-    found(lock, kind, s.owner, token, mode, till, attempt)
+    create(lock, kind, s.owner, token, mode, till, attempt)
     return
   end
   redis.call('PEXPIREAT', lock, whole(math.max(s.ends, till)))
@@ -138,16 +139,17 @@ local function enter(lock, kind, s, mode, attempt, token, till)
   end
 end
 
--- serve grants the line from its head for as long as the heads may have the lock
--- together. It answers the token if `me` was served, and until when (ms) the head
--- must wait if nobody renews: -1 if there is more to do, for whoever looks next, as
--- one script passes over 1000 at most.
--- Who cannot be reached or has lapsed leaves the line, and joins again if it lives; so
--- do all waiters of a process that did not confirm a grant. So does a reader that wants
--- to write and is not the only one: told to look, it learns that. The PUBLISH comes
--- before the writes that depend on it: a script is not rolled back.
--- known: the head that has a timer already; another is told that it is head. So is
--- one that writes when a reader comes to stand behind it: a dead one leaves.
+-- serve grants the lock to the head of the queue, and to those behind it that may hold it
+-- together with the head. It returns the token if `me` was served; the time (ms) at which
+-- the head's wait ends if no lease is renewed, 0 if the queue is empty, or -1 if there is
+-- more to do, as one call skips at most 1000 waiters; whether `me` was refused; and the
+-- last process that got a grant.
+-- A waiter that has lapsed or that no message reaches is removed, and joins again if it is
+-- alive. So are all waiters of a process that did not confirm a grant. A reader that wants
+-- to write beside others is removed, too: it is notified to look, and is then refused. The
+-- PUBLISH comes before the writes that depend on its reply, as a script is not rolled back.
+-- known: the head that already has a timer. Another head is notified. So is a known head
+-- that writes when a reader joins behind it, as a dead one would delay readers.
 local function serve(lock, fence, keep, queue, seen, kind, me, ttl, now, known)
   local silent, token, refused, granted = {}, nil, false, nil
   local _, asked = parts_of(me or '')
@@ -158,16 +160,16 @@ local function serve(lock, fence, keep, queue, seen, kind, me, ttl, now, known)
     end
     local sort, mode, owner = parts_of(head)
     local process = process_of(head)
-    local gone = head ~= me and (sort ~= kind or silent[process] or not lives(seen, head, process, now))
+    local gone = head ~= me and (sort ~= kind or silent[process] or not alive(seen, head, process, now))
     if not gone then
       local s = read(lock, kind, owner, now, head)
       local answer, what = verdict(lock, s, mode, now)
       if answer == 'wait' then
         if granted and process == granted then
-          tell_other(lock, queue, seen, process, what - now + 1, now)
+          notify_other(lock, queue, seen, process, what - now + 1, now)
         end
         if head == me or head == known and not (asked == 'r' and mode == 'w')
-          or tell(lock, head, 'h', whole(what - now + 1) .. ' ') ~= 0 then
+          or notify(lock, head, 'h', whole(what - now + 1) .. ' ') ~= 0 then
           return token, what, refused, granted
         end
         silent[process] = true
@@ -176,10 +178,10 @@ local function serve(lock, fence, keep, queue, seen, kind, me, ttl, now, known)
         enter(lock, kind, s, mode, me, token, now + tonumber(ttl))
       elseif head == me then
         refused = true
-      elseif tell(lock, head, 'g', '') == 0 then
+      elseif notify(lock, head, 'g', '') == 0 then
         silent[process] = true
       elseif answer == 'in' then
-        expect(seen, process, now + GRANT)
+        note_grant(seen, process, now + GRANT)
         granted = process
         enter(lock, kind, s, mode, head, what or next_token(fence, keep), now + GRANT)
       end

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // A killer is a test or a set of explorations that may detect a mutant.
@@ -138,11 +139,12 @@ func (h *hunt) named(names []string) ([]*killer, error) {
 	return all, nil
 }
 
-// hunt returns the name of the killer that detects a mutant, "" if none does. The killer moves to
-// the front, since it often detects the next mutants, too.
+// hunt returns the name of the killer that detects a mutant, "" if none does. A fast killer moves
+// to the front, since it often detects the next mutants, too. A slow one would delay all of them.
 func (h *hunt) hunt(tb testing.TB, m mutant, killers []*killer) (string, error) {
 	tb.Helper()
 	for i, k := range killers {
+		start := time.Now()
 		killed, err := k.kills(tb, m.edit)
 		if errors.Is(err, errTimedOut) {
 			tb.Logf("%s says nothing of %v: %v", k.name, m, err)
@@ -152,8 +154,10 @@ func (h *hunt) hunt(tb testing.TB, m mutant, killers []*killer) (string, error) 
 			return "", err
 		}
 		if killed {
-			copy(killers[1:i+1], killers[:i])
-			killers[0] = k
+			if time.Since(start) < time.Second {
+				copy(killers[1:i+1], killers[:i])
+				killers[0] = k
+			}
 			return k.name, nil
 		}
 	}

@@ -1,17 +1,17 @@
--- record_put: write a record if it is still what the writer has seen.
+-- record_put: write a record if it has not changed since the writer read it.
 --
--- KEYS[1] record   string, 'nr1 <version> <value>'; absent: there is none
--- ARGV[1] me       version of this write, which no other write ever has
+-- KEYS[1] record   string, 'nr1 <version> <value>'; absent: there is no record
+-- ARGV[1] me       version of this write; no other write ever has it
 -- ARGV[2] value    bytes
--- ARGV[3] keep     ms, how long the record outlives this write
--- ARGV[4] seen     versions with a space before and behind each: the record must
---                  have one of them; '-' is that there is none
+-- ARGV[3] keep     ms, TTL of the record after this write
+-- ARGV[4] seen     versions, each with a space before and after it. The record must have
+--                  one of them; '-' means that there is no record
 --
--- Returns 1 written, 0 the record is another than what was seen, -1 the record is
--- of a newer version, -2 the key is no record: nothing was changed.
+-- Returns 1 written, 0 the record has another version, -1 the record has a newer format,
+-- -2 the key is not a record. Only 1 changes the record.
 --
--- Twice is safe: a version is written once. A record that has it is told to be
--- written again, and stays; if somebody else has written since, it is another.
+-- Twice is safe: a version is written once. If the record already has it, the reply is 1
+-- and nothing changes. If another writer has replaced the record since, the reply is 0.
 local record = KEYS[1]
 local me, value, keep, seen = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
@@ -35,6 +35,6 @@ end
 if not string.find(seen, ' ' .. version .. ' ', 1, true) then
   return 0
 end
--- One command for value and TTL: nothing can be half done.
+-- One command sets value and TTL, so both are set or neither.
 redis.call('SET', record, 'nr1 ' .. me .. ' ' .. value, 'PX', keep)
 return 1

@@ -1,0 +1,164 @@
+-- The queue of a name: `queue` orders the attempts, and `seen` contains until when (ms,
+-- server clock) each one counts as alive. The field `!` of `seen` has notes, one a line:
+-- `<process> <until>` for the last processes that were granted the lock and have sent no
+-- request since. If <until> (ms) has passed, the process is frozen or dead, with all its
+-- waiters.
+-- An attempt begins `n<kind>1:<process>.<number>.<t|u>`. Its process listens on the channel
+-- `channels` .. process. A script that publishes sets `channels`. `t`: the count of
+-- receivers that PUBLISH returns is reliable. The kind is `l` (mutex), `x` (reentrant) or
+-- `s` (read-write). All kinds share one queue, and skip attempts of another kind. Such an
+-- attempt learns at its next look that another kind uses the name.
+
+-- How long (ms) a grant lasts that the waiter does not confirm.
+local GRANT = 1000
+
+-- How long (ms) a waiter of this ttl keeps its place without a request: three times the
+-- interval at which it looks.
+local function lapse_of(ttl)
+  return math.ceil(math.max(tonumber(ttl), 1000) * 3.3)
+end
+
+local function server_ms()
+  local time = redis.call('TIME')
+  return tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+end
+
+local function process_of(attempt)
+  return string.match(attempt, '^n%a1:(%w+)%.%w+%.(%a)')
+end
+
+-- notify publishes to the process of an attempt. It returns the number of receivers, or nil
+-- if that is unknown. pcall: the script must continue if an ACL forbids PUBLISH. That error
+-- is not 0 either.
+local function notify(lock, attempt, kind, rest)
+  local process, counts = process_of(attempt)
+  if not process then
+    return 0
+  end
+  local receivers = redis.pcall('PUBLISH', channels .. process, kind .. ' ' .. lock .. ' ' .. rest .. attempt)
+  if counts ~= 't' then
+    return nil
+  end
+  return receivers
+end
+
+-- alive reports whether an attempt has sent a request lately, and its process has no
+-- unconfirmed grant that has ended.
+local function alive(seen, attempt, process, now)
+  local till = string.match(redis.call('HGET', seen, '!') or '', process .. ' (%d+)\n')
+  return (tonumber(redis.call('HGET', seen, attempt)) or 0) > now and not (till and tonumber(till) <= now)
+end
+
+-- clear_note deletes the note on the process of an attempt, which has sent a request.
+local function clear_note(seen, attempt)
+  local notes = redis.call('HGET', seen, '!')
+  local rest, found = string.gsub(notes or '', process_of(attempt) .. ' %d+\n', '')
+  if rest == '' and found > 0 then
+    redis.call('HDEL', seen, '!')
+  elseif found > 0 then
+    redis.call('HSET', seen, '!', rest)
+  end
+end
+
+-- note_grant notes until when a process must confirm a grant. The last 16 notes are kept.
+-- Call it before the field of the attempt is deleted, so that `seen` exists and has a TTL.
+local function note_grant(seen, process, till)
+  local notes = string.gsub(redis.call('HGET', seen, '!') or '', process .. ' %d+\n', '')
+  local _, count = string.gsub(notes, '\n', '')
+  if count >= 16 then
+    notes = string.gsub(notes, '^.-\n', '')
+  end
+  redis.call('HSET', seen, '!', string.format('%s%s %.0f\n', notes, process, till))
+end
+
+local function drop(queue, seen, attempt)
+  redis.call('ZREM', queue, attempt)
+  redis.call('HDEL', seen, attempt)
+end
+
+-- notify_head tells the first waiter that it is the head, and in how many ms the lock
+-- expires. This is for speed only: each waiter looks once per TTL anyway.
+local function notify_head(lock, queue)
+  local head = redis.call('ZRANGE', queue, 0, 0)[1]
+  if head then
+    notify(lock, head, 'h', string.format('%.0f ', redis.call('PTTL', lock)))
+  end
+  return head
+end
+
+-- notify_other tells a waiter of another process when a grant ends, as the process of the
+-- grant may be frozen with all its waiters. It considers the last waiter and the first 32,
+-- so that the cost of a hand-over does not grow with the queue. This is for speed only: the
+-- process that made the grant checks it, too, unless it has ended since.
+local function notify_other(lock, queue, seen, process, left, now)
+  local function try(first, last)
+    for _, attempt in ipairs(redis.call('ZRANGE', queue, first, last)) do
+      local of = process_of(attempt)
+      if of and of ~= process and alive(seen, attempt, of, now) then
+        notify(lock, attempt, 'h', string.format('%.0f ', left))
+        return true
+      end
+    end
+  end
+  return try(-1, -1) or try(1, 31)
+end
+
+-- enqueue adds `me` to the queue, or keeps its place, and extends the time for which it
+-- counts as alive. It returns the score. With mode 'look' and 'try' nothing is added, and
+-- the result is nil if `me` is not in the queue.
+local function enqueue(queue, seen, me, ttl, mode, now)
+  local at = redis.call('ZSCORE', queue, me)
+  clear_note(seen, me)
+  if not at then
+    if mode == 'look' or mode == 'try' then
+      return nil
+    end
+    at = tonumber(mode)
+    if not at then
+      -- Behind the last one, even if the clock was set back.
+      local last = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')
+      at = math.max(now, (tonumber(last[2]) or 0) + 1)
+    end
+    redis.call('ZADD', queue, string.format('%.0f', at), me)
+  end
+  local lapse = lapse_of(ttl)
+  redis.call('HSET', seen, me, string.format('%.0f', now + lapse))
+  -- The queue expires with `seen`, which a note may have kept. So `seen` has no fields of
+  -- attempts that expired with the queue.
+  local rest = redis.call('PTTL', seen)
+  if rest < lapse then
+    rest = lapse
+    redis.call('PEXPIRE', seen, lapse)
+  end
+  if redis.call('PTTL', queue) < rest then
+    redis.call('PEXPIRE', queue, rest)
+  end
+  return at
+end
+
+-- near reports whether an attempt looks again when the lock expires. These are the first
+-- three in the queue. A process may die with the lock and all its waiters, so they are also
+-- the first attempts of the first three processes among the first 32 attempts.
+local function near(queue, me)
+  local mine, first = process_of(me), true
+  local processes, count = {}, 0
+  for rank, attempt in ipairs(redis.call('ZRANGE', queue, 0, 31)) do
+    if attempt == me then
+      return rank <= 3 or first and count < 3
+    end
+    local of = process_of(attempt)
+    first = first and of ~= mine
+    if of and not processes[of] then
+      processes[of], count = true, count + 1
+    end
+  end
+  return false
+end
+
+-- placed returns the reply to a waiter: {2, left, place, holder} if it is near or has just
+-- served another one, otherwise {3, left, place, holder}. left: ms, by default the TTL of
+-- the lock. holder: '' if the lock is free.
+local function placed(lock, queue, me, at, holder, left, served)
+  local code = (served or near(queue, me)) and 2 or 3
+  return {code, left or redis.call('PTTL', lock), string.format('%.0f', tonumber(at)), holder or ''}
+end
