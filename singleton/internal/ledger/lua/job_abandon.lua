@@ -7,7 +7,7 @@
 -- ARGV[2] tick    ms, the scheduled instant
 -- ARGV[3] work    '0' had not begun: the attempt does not count; '1' has failed;
 --                 '2' may have taken effect
--- ARGV[4] bury    ms the tombstone stands
+-- ARGV[4] bury    ms, TTL of the tombstone
 --
 -- Returns 1 released and open for others, 0 not held by this run.
 --

@@ -109,7 +109,7 @@ if record then
   end
   attempt, unsure = tonumber(record.attempt) + 1, record.unsure
   if record.run ~= '' then
-    unsure = '1' -- its holder died in mid-work, and its effect may have come about
+    unsure = '1' -- its holder died during the work, which may have taken effect
   end
   if attempt > most then
     settle(job, open, runs, keep, tick, record, 'unknown', 'its holder died or gave up', now, held_until(record))
@@ -125,7 +125,7 @@ elseif ARGV[14] ~= '' and now > tonumber(ARGV[14]) then
   return {12}
 end
 
--- Who comes at once goes on with the hold: one that died is waited for for its TTL.
+-- A claim within the TTL continues the hold: a dead holder is waited for during its TTL.
 local held = whole(now)
 if began ~= '' and now - tonumber(freed) <= ttl then
   held = began

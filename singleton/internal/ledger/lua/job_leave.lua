@@ -5,8 +5,8 @@
 --
 -- Returns 1 it was alive, 0 it was not, or has left before.
 --
--- If it was the last one of its definition that was fit to act, the others look, as
--- they may claim ticks from now on.
+-- If it was the last fit replica of its definition, the others are notified, as they may
+-- claim ticks from now on.
 --
 -- Twice is safe: the second time it is gone.
 local job, me = KEYS[1], ARGV[1]

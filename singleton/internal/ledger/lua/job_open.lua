@@ -1,60 +1,59 @@
--- job_open: make sure that a job has a ledger, keep it alive, tell how it stands.
+-- job_open: create the ledger of a job if there is none, keep it alive, return its state.
 --
 -- KEYS[1] job     hash, the job's state
 -- KEYS[2] open    hash, tick -> run that has not ended
 -- KEYS[3] runs    list, ended runs
--- KEYS[4] tomb    string, the order that this replica's start was given
--- KEYS[5] defs    list, changes of what names the ticks
+-- KEYS[4] tomb    string, the order that this replica's start got
+-- KEYS[5] defs    list, changes of the schedule
 -- ARGV[1] after   ms, a lost ledger begins after this tick; '' for now
--- ARGV[2] sure    '1' if the caller knows that no tick up to there is to be
---                 claimed again
--- ARGV[3] ended   ms, up to here it knows all ticks to have ended; '' for none
+-- ARGV[2] sure    '1' if the caller knows that no tick up to `after` may be claimed
+--                 again
+-- ARGV[3] ended   ms, the caller knows that all ticks up to here have ended; '' for none
 -- ARGV[4] keep    ended runs to keep
--- ARGV[5] retain  ms, how long the ledger lives without being used
+-- ARGV[5] retain  ms, how long the ledger is kept without being used
 -- ARGV[6] me      this replica; '' if it runs no ticks by a definition
--- ARGV[7] def     what the job is defined as here
--- ARGV[8] own     the order of its definition, as it was told last; '0' if it
---                 never was
--- ARGV[9] start   '1' if the replica starts: it has had no answer yet
--- ARGV[10] next   ms, the tick to come as the caller sees it; '' if unknown
--- ARGV[11] bury   ms the tombstone stands
--- ARGV[12] sched  what names the job's ticks here; '' if that is not known
--- ARGV[13] trust  ms, up to when the replica may take others for dead; '0' if it
---                 was away itself
--- ARGV[14] spec   what the ticks are here, as a later version can read it; '' if unknown
--- ARGV[15] upto   ms, up to where the caller has counted what the former schedule
---                 owes; '' if it has not
--- ARGV[16] seen   ms, the newest accounted tick by which it has
--- ARGV[17] first  ms, the first tick that is owed; '' if none is
+-- ARGV[7] def     the fingerprint of the job's definition in the caller
+-- ARGV[8] own     the order of that definition in the last reply; '0' if there was none
+-- ARGV[9] start   '1' if the replica starts and has not received a reply yet
+-- ARGV[10] next   ms, the next tick as the caller computes it; '' if unknown
+-- ARGV[11] bury   ms, TTL of the tombstone
+-- ARGV[12] sched  the fingerprint of the schedule in the caller; '' if unknown
+-- ARGV[13] trust  ms, until when the replica may consider others dead; '0' if it was
+--                 away itself
+-- ARGV[14] spec   the schedule in a form that a later version can read; '' if unknown
+-- ARGV[15] upto   ms, until when the caller has counted the due ticks of the former
+--                 schedule; '' if it has not
+-- ARGV[16] seen   ms, the newest accounted tick on which that count is based
+-- ARGV[17] first  ms, the first such tick; '' if there is none
 -- ARGV[18] newest ms, the last one
 -- ARGV[19] count  how many
 --
--- Returns what part_state says; {11} if the schema is too new for this version.
+-- Returns the reply of part_state; {11} if the schema is too new for this version.
 --
--- While the server keeps its data no caller knows more than the ledger, and only
--- what keeps it alive is changed. After a loss it mends what it can. A ledger that
--- was set back (failover, old snapshot) is brought forward to what is known to be
--- over, so that this is not run again. One that was begun by somebody who knew
--- nothing, and not used since, begins where the caller says, so that what was open
--- at the loss is not forgotten. A run that went with an `open` that was evicted alone is
--- open again, like one whose holder died in its first attempt.
+-- While the server keeps its data, no caller knows more than the ledger, and only the TTLs
+-- change. After a loss of data the script repairs what it can. A ledger that was set back
+-- (failover, old snapshot) is moved forward to the ticks that are known to have ended, so
+-- that they do not run again. A ledger that was created by a replica without knowledge, and
+-- not used since, begins where the caller says, so that ticks that were open at the loss
+-- are not forgotten. If `open` alone was evicted, its runs are opened again, as if their
+-- holders had died in the first attempt.
 --
--- A start of another definition than the one that acts gives its own the highest order.
--- It acts when one of its replicas has lived for a while, which makes it fit; until then
--- the one that acts goes on. A definition that has taken over is on trial until it has
--- ended a run and lived for longer. If all its fit replicas leave or die before, an older
--- one acts again, under its own order, and the next proof takes four times as long. Where
--- nobody else is fit, a replica acts at once. Of a definition that is proven every replica
--- is fit at once. Who was away itself does not take the others for dead: they may come
--- back as it did.
+-- When a replica with another definition than the acting one starts, its definition gets
+-- the highest order. It acts once one of its replicas has been alive for a while and so is
+-- fit. Until then the acting definition continues. A definition that has taken over is on
+-- trial until it has ended a run and has acted for a longer time. If all its fit replicas
+-- leave or die before that, an older definition acts again, under its own order, and the
+-- next proof takes four times as long. If no other replica is fit, a replica acts at once.
+-- All replicas of a proven definition are fit at once. A replica that was away itself does
+-- not consider the others dead, as they may come back, too.
 --
--- One that takes over and names the ticks otherwise first says which ticks of the former
--- schedule came due and are not accounted for, up to an instant that is over. They are
--- written down as skipped, and its own begin then. After a loss it is not the ledger that
--- says where the ticks go on, but who remembers.
+-- A definition that takes over with another schedule first reports the ticks of the former
+-- schedule that came due and are not accounted for, up to an instant in the past. They are
+-- recorded as skipped, and its own ticks begin after that. After a loss of data, the replica
+-- that remembers the last tick decides where the ticks continue, not the ledger.
 --
--- Twice is safe: what the caller knows it knows for good, a start is given one order,
--- and the second time the definition that takes over has done so.
+-- Twice is safe: the caller's knowledge does not change, a start gets one order, and the
+-- second time the definition has already taken over.
 local job, open, runs, tomb, defs = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local after, sure, ended, keep, retain = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local me, def, own, start, next_tick = ARGV[6], ARGV[7], tonumber(ARGV[8]), ARGV[9], ARGV[10]

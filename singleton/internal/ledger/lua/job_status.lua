@@ -1,12 +1,12 @@
--- job_status: tell how a job stands, and change nothing but what is dead.
+-- job_status: return the state of a job, and remove dead replicas.
 --
 -- KEYS[1] job     hash, the job's state
 -- KEYS[2] open    hash, tick -> run that has not ended
 --
--- Returns what part_state says; {10} if there is no ledger; {11} if its schema is
+-- Returns the reply of part_state; {10} if there is no ledger; {11} if its schema is
 -- too new for this version.
 --
--- Twice is safe: it only reads, and forgets replicas that are dead.
+-- Twice is safe: it only reads, and removes replicas that are dead.
 local job, open = KEYS[1], KEYS[2]
 
 --@include job

@@ -4,7 +4,7 @@
 -- KEYS[2] open    hash, tick -> run that has not ended
 -- KEYS[3] tomb    string, the reply to this request
 -- ARGV[1] most    open triggers at most
--- ARGV[2] bury    ms the tombstone stands
+-- ARGV[2] bury    ms, TTL of the tombstone
 --
 -- Returns {1, tick} the run is open for replicas; tick is its identity
 --         {2} the limit is reached

@@ -1,31 +1,32 @@
--- Whose definition of a job acts, that is: whose replicas claim its ticks.
---   job   hash:  gen and def what acts: the order of that definition's start, and its
---                fingerprint; top the highest order so far; base the definition that
---                was proven last; took when the one that acts took over, ran the gen
---                that has ended a run since; struck JSON: definition -> how often it
---                has lost the job again before it was proven; sched the fingerprint of
---                its ticks, spec what they are, schedof the definition that said so;
---                live:<replica> 'order end since fit': of its definition, alive until
---                (ms), seen since (ms), and '1' if it may act for that. It is a field of
---                this hash, as without it a definition that lives would lose the job
---   defs  list:  newest first, JSON of each change of what names the ticks: from, the
---                instant (ms) after which they count, and spec
--- A definition that acts and is not base is on trial.
-local PROOF = 5000          -- for so long (ms) a replica lives before it counts as fit,
-local PROOF_ON_TRIAL = 30000 -- beside others of its definition that is on trial,
-local PROOF_MOST = 3600000  -- four times as long for each strike, up to this
-local TRIAL = 300000        -- a definition that has lived for so long, and ended a run, is proven
-local LAPSE = 90000         -- a replica that does not look for so long is dead,
-local TRIAL_LAPSE = 15000   -- and one that acts on trial beside others after so long
+-- The definition of a job that acts. Only its replicas claim ticks.
+--   job   hash:  gen and def: the order of the acting definition's start, and its
+--                fingerprint; top: the highest order so far; base: the definition that
+--                was proven last; took: when the acting one took over; ran: the gen
+--                that has ended a run since; struck: JSON, definition -> how often it
+--                has lost the job before it was proven; sched: the fingerprint of its
+--                schedule; spec: that schedule; schedof: the definition it belongs to;
+--                live:<replica>: 'order end since fit', that is the order of its
+--                definition, alive until (ms), seen since (ms), and '1' if it may act. It
+--                is a field of this hash, because without it a definition with live
+--                replicas would lose the job
+--   defs  list:  newest first, JSON of each change of the schedule: from, the instant (ms)
+--                after which it counts, and spec
+-- An acting definition that is not base is on trial.
+local PROOF = 5000          -- ms for which a replica must be alive to be fit
+local PROOF_ON_TRIAL = 30000 -- the same, beside others of a definition on trial
+local PROOF_MOST = 3600000  -- the maximum; each strike multiplies the time by four
+local TRIAL = 300000        -- ms after which a definition that has ended a run is proven
+local LAPSE = 90000         -- ms without a request after which a replica is dead
+local TRIAL_LAPSE = 15000   -- the same, for one that acts on trial beside others
 
 
--- live_line is what is written down of a replica.
+-- live_line returns the stored text of a replica.
 local function live_line(r)
   return string.format('%.0f %.0f %.0f %d', r.order, r.till, r.since, r.fit and 1 or 0)
 end
 
--- replicas reads who is alive, and forgets the dead. If the clock was set back since, a
--- replica lives for LAPSE from now, and was seen since now, but no longer.
+-- replicas returns the live replicas, and deletes the dead ones. If the clock was set back,
+-- a replica is alive for at most LAPSE from now, and was seen since now at the latest.
 local function replicas(job, now)
   local fields, list = redis.call('HGETALL', job), {}
   for i = 1, #fields, 2 do
@@ -47,8 +48,8 @@ local function replicas(job, now)
   return list
 end
 
--- census counts, but for one, the replicas of that order and the others, and says whether
--- any of the former is fit, and whether any of the latter is a rival: fit.
+-- census counts the replicas of that order and the others, except for one. It also reports
+-- whether any of that order is fit, and whether any of the others is (a rival).
 local function census(list, order, but)
   local c = {same = 0, others = 0}
   for name, r in pairs(list) do
@@ -65,12 +66,12 @@ local function census(list, order, but)
   return c
 end
 
--- strikes are how often a definition has lost the job on trial.
+-- strikes returns how often a definition has lost the job on trial.
 local function strikes(struck, def)
   return struck and cjson.decode(struck)[def] or 0
 end
 
--- proof_time is how long a replica of a definition lives before it is fit.
+-- proof_time returns for how long (ms) a replica of a definition must be alive to be fit.
 local function proof_time(count, acts)
   local time = math.min(PROOF * 4 ^ count, PROOF_MOST)
   return acts and math.max(time, PROOF_ON_TRIAL) or time

@@ -1,29 +1,28 @@
 -- The ledger of a job.
---   job   hash:  v schema; last the newest tick that is accounted for; born what
---                `last` began with if nobody knew better; ok the newest tick that
---                succeeded; freed when the last run ended, hold 'begin end' of the
---                time up to then for which runs were held without a gap; next the
---                tick to come; paused, resumed when, halt 'begin end'
---                of the last pause; retain how long (ms) it outlives its last use;
---                trig the newest trigger; id of this ledger, another when it was
---                begun again or set right after a loss; open:<tick> for each open run,
---                as `open` may be lost alone; and what part_generation says
---   open  hash:  tick -> record of a run that has not ended; unsure '1' if an attempt
---                may have had an effect without success being recorded: its holder
---                died in the midst of it, or left it without knowing; seen when its
---                holder was heard of last, held since when runs are held without a gap;
---                gen the generation that claimed it
+--   job   hash:  v: the schema; last: the newest tick that is accounted for; born: the
+--                first value of `last`, if no replica knew a better one; ok: the newest
+--                tick that succeeded; freed: when the last run ended; hold: 'begin end' of
+--                the time until then for which runs were held without a gap; next: the
+--                next tick; paused, resumed: when; halt: 'begin end' of the last pause;
+--                retain: how long (ms) the ledger is kept after its last use; trig: the
+--                newest trigger; id: of this ledger, and a new one if it was created again
+--                or repaired after a loss; open:<tick> for each open run, as `open` may be
+--                lost alone; and the fields of part_generation
+--   open  hash:  tick -> record of a run that has not ended. unsure: '1' if an attempt may
+--                have taken effect and no success was recorded, because its holder died
+--                during the work or did not know; seen: when its holder sent its last
+--                request; held: since when runs are held without a gap; gen: the
+--                generation that claimed it
 --   runs  list:  ended runs, newest first, as JSON
--- A tick at or before `last` that is not open has ended for good. What a trigger
--- runs has no scheduled instant: its tick is its own instant plus TRIGGER, which
--- no schedule reaches.
--- Numbers are kept as decimal strings: cjson rounds to 14 digits. Fields that are
--- not known here are left as they are: a newer version has put them there.
+-- A tick at or before `last` that is not open has ended. A triggered run has no scheduled
+-- instant. Its tick is the instant of the trigger plus TRIGGER, which no schedule reaches.
+-- Numbers are decimal strings, because cjson rounds to 14 digits. Unknown fields are kept,
+-- because a newer version has written them.
 local SCHEMA = 1
 local TRIGGER = 140737488355328
 
--- The server's time: ms, which all instants are kept in, and µs, for who is to
--- come back on the dot.
+-- server_time returns the server's time in ms, the unit of all instants, and in µs, for
+-- callers that must return at an exact instant.
 local function server_time()
   local time = redis.call('TIME')
   local us = tonumber(time[1]) * 1000000 + tonumber(time[2])
@@ -38,12 +37,12 @@ local function triggered(tick)
   return tonumber(tick) >= TRIGGER
 end
 
--- instant is when a tick comes due, a trigger's too.
+-- instant returns when a tick or a trigger is due.
 local function instant(tick)
   return tonumber(tick) % TRIGGER
 end
 
--- A ledger of the next version can still be kept by this one.
+-- This version can still work with a ledger of the next schema.
 local function too_new(v)
   return tonumber(v or 1) > SCHEMA + 1
 end
@@ -53,30 +52,30 @@ local function read(open, tick)
   return text and cjson.decode(text)
 end
 
--- left_of is for how many ms a run is still held; not positive: it is dead.
+-- left_of returns for how many ms a run is still held. If it is 0 or less, the holder is dead.
 local function left_of(record, now)
   return tonumber(record.til) - now
 end
 
--- held_until is when the hold on a run ended that nobody holds now: where it was
--- given up, when its holder was heard of last.
+-- held_until returns when the hold on a run ended that is no longer held. If it was
+-- abandoned, that is the time of the holder's last request.
 local function held_until(record)
   return math.max(tonumber(record.til), tonumber(record.seen))
 end
 
--- begin_of is when a span of time began; '' if there is none.
+-- begin_of returns the begin of a span of time; '' if there is none.
 local function begin_of(span)
   return string.match(span or '', '^(%d+) ') or ''
 end
 
--- account makes a tick the newest that is accounted for; never goes back.
+-- account makes a tick the newest accounted one, unless a newer one is.
 local function account(job, tick)
   if not triggered(tick) and tonumber(tick) > tonumber(redis.call('HGET', job, 'last') or 0) then
     redis.call('HSET', job, 'last', tick)
   end
 end
 
--- follow lets a key live as long as the job does.
+-- follow gives a key the TTL of the job.
 local function follow(job, key)
   local ttl = redis.call('PTTL', job)
   if ttl >= 0 then
@@ -92,8 +91,7 @@ local function log(job, runs, keep, entry)
   follow(job, runs)
 end
 
--- settle ends the run of a tick for good and writes it down. It was held until
--- `freed`, or until now.
+-- settle ends the run of a tick and records it. The run was held until `freed`, or until now.
 local function settle(job, open, runs, keep, tick, record, outcome, reason, now, freed)
   freed = whole(freed or now)
   redis.call('HDEL', open, tick)
@@ -110,9 +108,9 @@ local function settle(job, open, runs, keep, tick, record, outcome, reason, now,
   })
 end
 
--- skip writes down ticks that are not run. They follow on `last`; if the newest
--- entry is of ticks up to there, skipped for the same reason, it is made longer. An
--- entry of a run has no `last`; one that is spoilt is left alone.
+-- skip records ticks that are not run. They follow `last`. If the newest entry has the
+-- ticks up to there, skipped for the same reason, it is extended. An entry of a run has no
+-- `last`. A damaged entry is not changed.
 local function skip(job, runs, keep, last, first, newest, count, reason)
   local _, before = pcall(cjson.decode, redis.call('LINDEX', runs, 0) or '{}')
   if type(before) == 'table' and before.error == reason and before.last == last then
@@ -125,7 +123,7 @@ local function skip(job, runs, keep, last, first, newest, count, reason)
   })
 end
 
--- stay keeps a job's keys alive for `retain` ms from now; a paused job stays.
+-- stay keeps a job's keys for `retain` ms from now, and without a TTL while it is paused.
 local function stay(job, open, runs, retain)
   if redis.call('HEXISTS', job, 'paused') == 1 then
     redis.call('PERSIST', job)
@@ -136,8 +134,8 @@ local function stay(job, open, runs, retain)
   follow(job, runs)
 end
 
--- announce tells all replicas that something of the job changed. A hint. That an
--- attempt begins goes to a channel of its own, which only onlookers listen to.
+-- announce notifies all replicas of a change of the job. It is a hint. The begin of an
+-- attempt is published on a channel of its own, which only observers subscribe to.
 local function announce(job, what, channel)
   local prefix, name = string.match(job, '^(.*):{job/(.*)}:job$')
   redis.pcall('PUBLISH', prefix .. ':job:' .. name .. (channel or ''), what)

@@ -1,17 +1,17 @@
--- state tells how a job stands:
+-- state returns the state of a job:
 --   {1, now µs, last, ok, paused, born, freed, resumed, gen, next, replicas,
 --    mine, own, dropped, held, halted, id, spec, others, watch, proof, handover,
 --    tick, record, tick, record, …}
--- Times after now are strings of ms, '' where there is none. born: where the ledger
--- began, as nobody knew better; replicas: how many of the present generation live;
--- mine '1': the caller claims ticks; own: the order of its definition; dropped '1':
--- ticks of the former schedule were skipped for this one; held: since when runs had
--- been held without a gap when one was freed; halted: since when the job had been
--- paused when it was resumed; id: of this ledger; spec: what the ticks are; others: how
--- many replicas of other definitions live; watch '1': look often, as what acts is on
--- trial; proof: in how many ms the caller may act, 0 if that depends on others;
--- handover '1': the caller may act when it has said what the former schedule owes; the
--- pairs are the open runs.
+-- Times after now are strings of ms, '' if there is none. born: where the ledger began, if
+-- no replica knew the last tick; replicas: the number of live ones of the acting
+-- generation; mine '1': the caller may claim ticks; own: the order of its definition;
+-- dropped '1': ticks of the former schedule were skipped for this one; held: since when
+-- runs had been held without a gap when the last one was freed; halted: the begin of the
+-- last pause; id: of this ledger; spec: the schedule; others: the number of live replicas
+-- of other definitions; watch '1': look often, because the acting definition is on trial;
+-- proof: in how many ms the caller may act, 0 if that depends on others; handover '1': the
+-- caller may act when it has reported the due ticks of the former schedule. The pairs are
+-- the open runs.
 local function state(job, open, us, g)
   local f = redis.call('HMGET', job, 'last', 'born', 'ok', 'paused', 'freed', 'resumed', 'gen', 'next', 'hold', 'halt', 'id', 'spec')
   local answer = {
