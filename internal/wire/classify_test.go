@@ -54,7 +54,7 @@ func TestLogLevels(t *testing.T) {
 		{&unsentError{said("WRONGPASS invalid username-password pair")}, "error"},
 		{&unsentError{x509.UnknownAuthorityError{}}, "error"},
 		{said("LOADING Redis is loading the dataset in memory"), "info"},
-		{said("OOM command not allowed"), "info"},
+		{said("OOM command not allowed"), "error"},
 		{said("READONLY You can't write against a read only replica."), "info"},
 		{&unsentError{io.EOF}, "info"},
 		{io.EOF, "info"},

@@ -61,7 +61,7 @@
 //	holder killed                         the database rolls back when the connection ends
 //	fn fails, panics, calls Goexit        rolled back; the token is kept; a panic continues
 //	fn ends the transaction               ErrUnknownOutcome and ErrTransactionEnded; after a
-//	                                      panic, this error is its value
+//	                                      panic or Goexit, Do panics with this error
 //	ctx ends before COMMIT is sent        rolled back; the error is ctx's, with its cause
 //	ctx ends during COMMIT                Do waits 2 s more for the reply, then returns
 //	                                      ErrUnknownOutcome

@@ -20,7 +20,8 @@ import (
 // the database rolls back in favor of another transaction (deadlock, serialization, busy,
 // lock timeout), Do tries again, up to five times. A call may therefore last that many
 // LockTimeouts; on SQLite it retries for LockTimeout. If fn panics or calls
-// runtime.Goexit, Do rolls back, and the panic or exit continues.
+// runtime.Goexit, Do rolls back, and the panic or exit continues; if fn has also ended the
+// transaction, Do panics with that error.
 //
 // fn receives ctx. After ctx is done nothing is committed, and Do returns its error and
 // cause once fn has returned. The error is a *StaleTokenError or a *ConfigError, matches
@@ -71,13 +72,15 @@ func (o *Once) attempt(ctx context.Context, m Marker, repeated bool, fn func(con
 			return
 		}
 		// fn panicked or called Goexit. A panic keeps its value unless fn has ended the transaction, which only
-		// the new value can report.
+		// a new panic can report.
 		_, err := s.end(ctx, s.keepFence(ctx))
-		if errors.Is(err, ErrTransactionEnded) {
-			if p := recover(); p != nil {
-				panic(endedUnder(m, fmt.Errorf("%w; fn panicked: %v", err, p)))
-			}
+		if !errors.Is(err, ErrTransactionEnded) {
+			return
 		}
+		if p := recover(); p != nil {
+			panic(endedUnder(m, fmt.Errorf("%w; fn panicked: %v", err, p)))
+		}
+		panic(endedUnder(m, fmt.Errorf("%w; fn called runtime.Goexit", err)))
 	}()
 	err = fn(ctx, s.tx)
 	returned = true

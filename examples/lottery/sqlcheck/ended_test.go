@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -115,6 +116,10 @@ func TestFault82_TheFunctionEndsItsTransaction(t *testing.T) {
 		},
 		"fails":  func(context.Context, context.CancelFunc, *node, *sql.Tx, sqlonce.Marker) error { return errFn },
 		"panics": func(context.Context, context.CancelFunc, *node, *sql.Tx, sqlonce.Marker) error { panic(errFn) },
+		"exits": func(context.Context, context.CancelFunc, *node, *sql.Tx, sqlonce.Marker) error {
+			runtime.Goexit()
+			return nil
+		},
 		"outlives": func(_ context.Context, cancel context.CancelFunc, _ *node, _ *sql.Tx, _ sqlonce.Marker) error {
 			cancel()
 			return nil
@@ -170,13 +175,20 @@ func TestFault82_TheFunctionEndsItsTransaction(t *testing.T) {
 
 // protected runs work as a Runner does.
 func protected(work func() (bool, error)) (applied bool, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			cause, _ := p.(error)
-			err = errors.Join(fmt.Errorf("panic: %v", p), cause)
-		}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		err = errors.New("runtime.Goexit")
+		defer func() {
+			if p := recover(); p != nil {
+				cause, _ := p.(error)
+				err = errors.Join(fmt.Errorf("panic: %v", p), cause)
+			}
+		}()
+		applied, err = work()
 	}()
-	return work()
+	<-done
+	return applied, err
 }
 
 // Statements that look like the end of the transaction and are not: savepoints of the
