@@ -124,7 +124,7 @@ func (l *lottery) verified(since, until string, mayBeSkipped time.Time) (out str
 		if errAt != nil {
 			l.Fatal(errAt)
 		}
-		if line[1] == "missing" && strings.Contains(line[3], "has it as skipped: ") && at.Before(mayBeSkipped) {
+		if line[1] == "missing" && strings.Contains(line[3], "records it as skipped: ") && at.Before(mayBeSkipped) {
 			skipped++
 			continue
 		}
