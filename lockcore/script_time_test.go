@@ -222,10 +222,10 @@ func TestPlacesToTheMillisecond(t *testing.T) {
 			e.wants(row.name+", the line's TTL", e.left(k[2]), "6.6s")
 			e.wants(row.name+", the TTL of what is known of it", e.left(k[3]), "6.6s")
 		}
-		must(e.env, e.Raw.PExpire(e.Context(), k[2], minute).Err())
+		must(e.env, e.Raw.PExpire(e.Context(), k[2], 2*minute).Err())
 		must(e.env, e.Raw.PExpire(e.Context(), k[3], minute).Err())
 		e.run("mutex_acquire", k, me, 2000, "look", keep.Milliseconds())
-		e.wants("a look does not shorten the line's TTL", e.left(k[2]), minute.String())
+		e.wants("a look does not shorten the line's TTL", e.left(k[2]), (2 * minute).String())
 		e.wants("a look does not shorten that of what is known of it", e.left(k[3]), minute.String())
 	})
 }
@@ -309,6 +309,51 @@ func TestGrantsWithoutPublish(t *testing.T) {
 	if holder := e.Raw.Get(e.Context(), e.key("orders", "lock")).Val(); holder != living {
 		e.Errorf("the holder is %q, want %q", holder, living)
 	}
+}
+
+// A waiter has a timer for the end of the lock if it is one of the first three, or the first of
+// one of the first three processes among the first 32 waiters.
+func TestTimersOfTheFirstWaiters(t *testing.T) {
+	toTheMillisecond(t, func(e *timed) {
+		k := e.scriptKeys("orders")
+		must(e.env, e.Raw.Set(e.Context(), k[0], stranger, minute).Err())
+		for before, near := range map[string]bool{
+			"": true, "AB": true, "MM": true, // the first three
+			"AAA": true, "AAAB": true, "ABBA": true, "ABAB": true, // the first of its process
+			"ABC": false, "AAABBBC": false, "AAAM": false, "AAMB": false,
+			"A?A": true, "A?B?": true, "??????": true,
+			strings.Repeat("A", 31): true, strings.Repeat("A", 32): false,
+		} {
+			var line []any
+			for i, process := range before {
+				attempt := fmt.Sprintf("nl1:%c.%d.u/id", process, i)
+				if process == '?' {
+					attempt = fmt.Sprint(nonsense, i)
+				}
+				line = append(line, attempt, -minute+time.Duration(i)*time.Millisecond, minute)
+			}
+			const me = "nl1:M.me.u/id"
+			e.line("orders", append(line, me, time.Duration(0), minute)...)
+			code := map[bool]string{true: "2", false: "3"}[near]
+			e.wants("behind "+before, e.run("mutex_acquire", k, me, 60000, "look", keep.Milliseconds()), fmt.Sprintf("[%s 60000 %s %s]", code, e.ms(0), stranger))
+		}
+	})
+}
+
+// A waiter of a free lock with more dead waiters than one script removes gets no holder.
+func TestNoHolderBeforeManyDead(t *testing.T) {
+	toTheMillisecond(t, func(e *timed) {
+		k := e.scriptKeys("orders")
+		for form, script := range map[string]string{"nl1:%s.%d.u/id": "mutex_acquire", "nx1:%s.%d.u.w/owner id": "owned_acquire"} {
+			must(e.env, e.Raw.Del(e.Context(), k...).Err())
+			var line []any
+			for i := range 1010 {
+				line = append(line, fmt.Sprintf(form, "DEAD", i), -minute, nil)
+			}
+			e.line("orders", line...)
+			e.wants(script, e.run(script, k, fmt.Sprintf(form, "ALIVE", 1), 60000, "join", keep.Milliseconds()), fmt.Sprintf("[2 -2 %s ]", e.ms(0)))
+		}
+	})
 }
 
 // A release that passes 1000 waiters asks to be repeated at once if there are more.
