@@ -28,7 +28,7 @@ lint: ## Check formatting, vet, golangci-lint, tidiness of every module, syntax 
 fmt: ## Format all Go code.
 	@bash scripts/golangci-lint.sh fmt ./...
 
-tidy: ## Run go mod tidy in every module.
+tidy: ## Run go mod tidy in all modules.
 	@bash scripts/tidy.sh
 
 bench: ## Compare with raw commands, and client-go's elector; raw samples go to bench/results.

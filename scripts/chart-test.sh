@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Checks charts/lottery without a cluster: helm lint, the suites of helm-unittest,
-# every rendered object against the API schemas of Kubernetes and of the Prometheus
-# operator, the alerts and the dashboard against Prometheus' own code, and that the
-# README is that of the values. Every check is run although one before it fails.
-#
-# The schemas come from Go modules, nothing is fetched from elsewhere.
+# Checks charts/lottery without a cluster:
+#   - helm lint, and the suites of helm-unittest;
+#   - each rendered object against the API schemas of Kubernetes and the Prometheus operator;
+#   - the alerts and the dashboard with the code of Prometheus;
+#   - that the README matches the values.
+# After a failed check, the others still run. The schemas come from Go modules; nothing else
+# is downloaded.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 
@@ -59,14 +60,14 @@ valid() {
 		-schema-location "$scratch/schemas/{{ .ResourceKind }}{{ .KindSuffix }}.json" "$@"
 }
 
-# invalid OLD NEW: with the one text in place of the other, an object is refused.
+# invalid OLD NEW: if NEW replaces OLD, an object must not be valid.
 invalid() {
 	sed "s/$1/$2/" "$scratch/everything.yaml" >"$scratch/broken.yaml"
 	! cmp -s "$scratch/everything.yaml" "$scratch/broken.yaml" || { echo "there is no $1 to misspell"; return 1; }
 	! valid "$scratch/broken.yaml" >"$scratch/said" || { cat "$scratch/said"; return 1; }
 }
 
-# limited: a list of entrants as long as it may be is taken, a byte more is refused.
+# limited: the longest allowed list of entrants is accepted, and one more byte is an error.
 limited() {
 	{ printf 'id,eligible\n' && head -c 899988 /dev/zero | tr '\0' x; } >"$scratch/longest.csv"
 	{ cat "$scratch/longest.csv" && printf x; } >"$scratch/longer.csv"

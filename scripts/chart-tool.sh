@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Runs a pinned tool for charts: chart-tool.sh helm|helm-unittest|helm-docs|kubeconform
-# ARGUMENTS... or, with --path TOOL, prints where it is. Each is built from its Go
-# module the first time, which takes minutes, and kept outside the clone.
+# ARGUMENTS... With --path TOOL it prints the path of the tool. The first run builds the tool
+# from its Go module, which takes minutes. The binary is kept outside the clone.
 set -euo pipefail
 
-kubernetes=34 # the minor version that helm takes for granted without a cluster
+kubernetes=34 # the minor version that helm assumes without a cluster
 only_path=
 if [[ ${1:-} == --path ]]; then
 	only_path=yes
@@ -24,15 +24,15 @@ kubeconform) version=v0.8.0 package=github.com/yannh/kubeconform/cmd/kubeconform
 esac
 folder=${XDG_CACHE_HOME:-$HOME/.cache}/noonlock/bin/$tool-$version-$(go env GOVERSION)
 
-# Without these, helm's own code believes in Kubernetes 1.20.
+# Without these flags, helm assumes Kubernetes 1.20.
 helm=helm.sh/helm/v3
 flags="-s -w"
 for place in pkg/chartutil pkg/lint/rules; do
 	flags+=" -X $helm/$place.k8sVersionMajor=1 -X $helm/$place.k8sVersionMinor=$kubernetes"
 done
 
-# The module of helm-unittest replaces a dependency, which `go install` refuses, so
-# it is built from a module that does the same.
+# The go.mod of helm-unittest has a replace directive, which `go install` rejects. So the
+# tool is built from a new module with the same directive.
 build_unittest() {
 	local scratch
 	scratch=$(mktemp -d)
@@ -47,7 +47,7 @@ build_unittest() {
 }
 
 if [[ ! -x $folder/$tool ]]; then
-	echo "building $tool $version, which takes a few minutes once" >&2
+	echo "building $tool $version; this takes a few minutes, once" >&2
 	export GOWORK=off GOFLAGS='' CGO_ENABLED=0
 	mkdir -p "$folder"
 	if [[ $tool == helm-unittest ]]; then

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Builds a container image of an example from static binaries, as an OCI archive:
-# without Docker, without a registry, for amd64 and arm64 in one index. The same
-# sources and the same version of Go give the same digest in any folder.
+# Builds a container image of an example as an OCI archive. It needs neither Docker nor a
+# registry. The image contains static binaries for amd64 and arm64 in one index. The same
+# sources and Go version give the same digest in any folder.
 #
 # usage: scripts/image.sh [PROGRAM [OUTPUT]]
 #   PROGRAM  a folder of examples/ (default lottery)
@@ -36,8 +36,8 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 trap 'exit 130' INT TERM HUP
 
-# Nothing of the caller's settings may reach the binary. An empty GOWORK selects the
-# go.work of this clone.
+# The caller's settings must not affect the binary. An empty GOWORK selects the go.work of
+# this clone.
 settings=(CGO_ENABLED=0 GOFLAGS= GOWORK= GOTOOLCHAIN=local GOEXPERIMENT= GOFIPS140=off)
 
 folders=()

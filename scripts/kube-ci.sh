@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# Brings up a real one-node Kubernetes without Docker, runs scripts/kube-test.sh on it
-# with a Redis packed from this machine's redis-server, and takes it down again.
+# Starts a Kubernetes cluster with one node and without Docker, runs scripts/kube-test.sh on
+# it, and stops it. Redis is an image built from this machine's redis-server.
 #
-# The cluster is that of a folder beside the clone, shared/kube. Where that is
-# missing this says so, and fails with NOONLOCK_REQUIRE_SERVERS=1.
+# The folder shared/kube beside the clone contains the scripts that start the cluster. If it
+# is missing, nothing is tested; with NOONLOCK_REQUIRE_SERVERS=1, this script fails.
 #
 # environment:
 #   NOONLOCK_KUBE_RIG  the folder with the cluster's scripts (default ../shared/kube);
-#                      none skips all of this, whatever is required
-#   KUBE_HOME          where it is built and runs (default ~/.cache/noonlock/kube)
-#   KUBE_KEEP=1        use a cluster that runs already, and leave it running
-#   KUBE_OUTAGE        how long Redis is away (default 2m)
+#                      none skips the cluster, even if servers are required
+#   KUBE_HOME          where the cluster is built and runs (default ~/.cache/noonlock/kube)
+#   KUBE_KEEP=1        use a running cluster, and do not stop it
+#   KUBE_OUTAGE        how long Redis is stopped (default 2m)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -18,19 +18,19 @@ rig=${NOONLOCK_KUBE_RIG:-../shared/kube}
 export KUBE_HOME=${KUBE_HOME:-${XDG_CACHE_HOME:-$HOME/.cache}/noonlock/kube}
 export KUBE_OUTAGE=${KUBE_OUTAGE:-2m}
 
-# left_out REASON: that is what was not tested.
-left_out() {
+# skip REASON ends the script without a test.
+skip() {
 	echo "NOT TESTED on this machine: Kubernetes: $1"
 	if [[ ${NOONLOCK_REQUIRE_SERVERS:-} == 1 ]]; then
-		echo "and NOONLOCK_REQUIRE_SERVERS=1 allows nothing to be left out"
+		echo "NOONLOCK_REQUIRE_SERVERS=1 requires this test"
 		exit 1
 	fi
 	exit 0
 }
 
-[[ $rig != none ]] || { echo "NOT TESTED: Kubernetes, as NOONLOCK_KUBE_RIG is none"; exit 0; }
-[[ -x $rig/up.sh ]] || left_out "there is no cluster in $rig"
-((EUID == 0)) || left_out "a cluster needs root"
+[[ $rig != none ]] || { echo "NOT TESTED: Kubernetes, because NOONLOCK_KUBE_RIG is none"; exit 0; }
+[[ -x $rig/up.sh ]] || skip "there is no $rig/up.sh"
+((EUID == 0)) || skip "a cluster needs root"
 rig=$(cd "$rig" && pwd)
 
 mkdir -p "$KUBE_HOME"
@@ -42,7 +42,7 @@ for program in containerd runc etcd iptables nft conntrack socat ip openssl redi
 	PATH="$PATH:/usr/sbin" command -v "$program" >/dev/null || missing+=("$program")
 done
 if ((${#missing[@]} > 0)); then
-	echo "installing what a cluster needs, as ${missing[*]} is missing"
+	echo "installing packages for the cluster; missing programs: ${missing[*]}"
 	env DEBIAN_FRONTEND=noninteractive "$rig/deps.sh" >"$KUBE_HOME/deps.log" 2>&1 9>&- || { tail -n 15 "$KUBE_HOME/deps.log"; exit 1; }
 fi
 
@@ -75,18 +75,18 @@ finish() {
 }
 
 if [[ -n $running && ${KUBE_KEEP:-} != 1 ]]; then
-	echo "kube-ci.sh: a cluster runs already in $KUBE_HOME; stop it with $rig/down.sh, or set KUBE_KEEP=1 to use it"
+	echo "kube-ci.sh: a cluster is already running in $KUBE_HOME; stop it with $rig/down.sh, or set KUBE_KEEP=1 to use it"
 	exit 1
 fi
 trap finish EXIT
 trap 'exit 130' INT TERM HUP
 
-# What outlives this script must not hold its lock.
+# 9>&-: the processes of the cluster must not inherit the lock.
 [[ -n $running ]] || "$rig/up.sh" 9>&- || { tail -n 20 "$LOG"/kubelet.log "$LOG"/kube-apiserver.log; exit 1; }
 k apply -f "$rig/manifests/coredns.yaml"
 k -n kube-system rollout status deployment/coredns --timeout=120s
 
-# redis-server with the libraries that it is linked to, as an image.
+# Build an image of redis-server with its shared libraries.
 root=$scratch/redis
 redis=$(command -v redis-server)
 mkdir -p "$root/usr/bin"
@@ -102,7 +102,7 @@ ctr -a "$CTRD_SOCK" -n k8s.io images import "$scratch/redis.tar"
 rm -rf "$volumes"
 for n in 1 2; do
 	mkdir -p "$volumes/$n"
-	chmod 777 "$volumes/$n" # the kubelet gives a hostPath to no group
+	chmod 777 "$volumes/$n" # fsGroup does not apply to a hostPath
 	k apply -f - <<Y
 apiVersion: v1
 kind: PersistentVolume

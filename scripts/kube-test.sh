@@ -1,24 +1,26 @@
 #!/usr/bin/env bash
-# Tests the chart, the lottery and an election on a real Kubernetes: 120 noons, one a
-# second, through a rollout, an eviction, kills and a rollback, then without Redis for
-# a while. It makes and deletes namespaces of its own, and takes some seven minutes.
+# Tests the chart, the lottery and an election on a Kubernetes cluster. The lottery draws 120
+# noons, one per second, during a rollout, an eviction, kills and a rollback. Then Redis is
+# stopped for a while. The test creates and deletes its own namespaces and takes about seven
+# minutes.
 #
-# It needs kubectl, and a cluster with a node of this machine's architecture that may
-# run privileged pods (for the kills).
+# It needs kubectl, and a cluster with a node of this machine's architecture that can run
+# privileged pods (for the kills).
 #
 #   KUBE_LOAD='kind load image-archive' scripts/kube-test.sh
 #
 # environment:
 #   KUBECONFIG          the cluster, as for kubectl
 #   KUBE_LOAD           the command that loads an OCI archive into the nodes; the file
-#                       is added to it. Also: 'k3d image import',
-#                       'sudo ctr -n k8s.io images import'
+#                       is appended to it. Examples: 'kind load image-archive',
+#                       'k3d image import', 'sudo ctr -n k8s.io images import'
 #   KUBE_REDIS_IMAGE    name and tag of the bundled Redis (default: the chart's)
 #   KUBE_STORAGE_CLASS  for the volumes (default: the cluster's)
-#   KUBE_OUTAGE         how long Redis is away (default 2m; at least 1m, as an idle replica
-#                       asks Redis every 30 s, and its metrics have to tell)
-#   KUBE_EXEC           what the test's command line begins with, such as
-#                       'nsenter --net=/run/netns/kube' (default: nothing)
+#   KUBE_OUTAGE         how long Redis is stopped (default 2m; at least 1m, because an idle
+#                       replica sends a request only every 30 s, and its metrics must show
+#                       the outage)
+#   KUBE_EXEC           a command that runs the test, such as
+#                       'nsenter --net=/run/netns/kube' (default: none)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -55,5 +57,5 @@ done
 KUBE_HELM=$(bash scripts/chart-tool.sh --path helm)
 export KUBE_HELM
 (cd test/kube && go test -c -tags kube -o "$scratch/kube.test" .)
-cd test/kube # where the test finds the chart
+cd test/kube # the test reads the chart by a relative path
 "${prefix[@]}" "$scratch/kube.test" -test.v -test.count=1 -test.timeout 30m

@@ -4,8 +4,8 @@
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 
-# Git may refuse to read a clone that belongs to another user, and nothing here
-# needs the commit in a binary.
+# Git may refuse to read a clone that belongs to another user. No check needs the commit in
+# a binary.
 export GOFLAGS="${GOFLAGS:-} -buildvcs=false"
 
 failed=()
@@ -25,23 +25,24 @@ in_module() {
 	(cd "$1" && shift && "$@")
 }
 
-# tidy MODFILE: go.mod and go.sum are as go mod tidy leaves them.
+# tidy MODFILE: go mod tidy would change neither go.mod nor go.sum.
 tidy() {
 	go mod tidy -diff -modfile="$1"
 }
 
-# dependencies prints the versions of the modules that the packages here are built with.
+# dependencies prints the module versions that the packages in this folder are built with.
 dependencies() {
 	go list "$@" -deps -test -f '{{with .Module}}{{if not .Main}}{{.Path}} {{.Version}}{{end}}{{end}}' ./... |
 		grep -v '^github.com/noonlock/' | sort -u
 }
 
-# same_versions FILE MODFILE: go.work selects the same versions as the module's own go.mod.
+# same_versions FILE MODFILE: the versions in FILE are those that the module's own go.mod
+# selects.
 same_versions() {
 	dependencies -modfile="$2" | diff - "$1"
 }
 
-# unraised FOLDER
+# unraised FOLDER: go.work selects the same versions as the go.mod of the module in FOLDER.
 unraised() {
 	in_module "$1" dependencies >"$scratch/dependencies"
 	alone "$1" same_versions "$scratch/dependencies"

@@ -1,14 +1,14 @@
 # The modules of go.work. Sourced by other scripts, in the root of the repository.
 # shellcheck shell=bash
 
-# modules prints their folders, one a line.
+# modules prints their folders, one per line.
 modules() {
 	go list -m -f '{{.Dir}}'
 }
 
-# alone FOLDER COMMAND...: runs a command in the module of FOLDER as its own go.mod
-# describes it, without go.work. The command's last argument is a copy of go.mod, for
-# -modfile, in which the modules of go.work are those of this clone, published or not.
+# alone FOLDER COMMAND... runs a command in the module of FOLDER without go.work. The
+# command's last argument is a copy of go.mod, for -modfile, that replaces the modules of
+# go.work with those of this clone.
 alone() (
 	cd "$1" || exit 1
 	shift

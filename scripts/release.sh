@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# Checks whether this commit can be released as VERSION, and prints the tags of all
-# modules, in the order in which they are pushed. Only --tag makes the tags, in this
-# clone; nothing is pushed.
+# Checks whether this commit can be released as VERSION, and prints the tags of all modules.
+# With --tag it also creates the tags in this clone. It never pushes.
 #
 # usage: scripts/release.sh VERSION [--tag]
 set -euo pipefail
@@ -53,8 +52,8 @@ if [[ $mode == --tag ]]; then
 	for tag in "${tags[@]}"; do
 		git tag -a -m "noonlock $tag" "$tag"
 	done
-	echo "tagged. All tags go in one push, so that no module is out before what it requires:"
+	echo "tagged. Push all tags together, so that no module is published before its requirements:"
 else
-	echo "ready. --tag makes the tags; then all go in one push:"
+	echo "ready. Create the tags with --tag, then push them together:"
 fi
 echo "  git push --atomic origin main ${tags[*]}"

@@ -3,8 +3,8 @@
 # servers. Missing packages are installed if that is allowed. If a server is still missing,
 # its tests are skipped. With NOONLOCK_REQUIRE_SERVERS=1, they fail.
 #
-# internal/testreport prints a line for each package and the summary. The summary's last
-# line is written to the file that NOONLOCK_TEST_SUMMARY names, too.
+# internal/testreport prints a line for each package and a summary. The last two lines of
+# the summary are also written to the file in NOONLOCK_TEST_SUMMARY.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -15,13 +15,13 @@ export GOFLAGS="${GOFLAGS:-} -buildvcs=false"
 required=${NOONLOCK_REQUIRE_SERVERS:-}
 scratch=$(mktemp -d)
 
-as_root=()                   # what a command of the administrator begins with
+as_root=()                   # the command that runs another one as root
 policy=/usr/sbin/policy-rc.d # see install
 remove_policy=:
 trap '$remove_policy; rm -rf "$scratch"' EXIT
 trap 'exit 130' INT TERM HUP
 
-# The folders are those where internal/servers looks, besides PATH.
+# internal/servers searches the same folders in addition to PATH.
 has() {
 	PATH="$PATH:/usr/sbin:/usr/local/sbin:/usr/libexec" command -v "$1" >/dev/null
 }
@@ -30,12 +30,12 @@ has_postgres() {
 	has initdb || compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || compgen -G '/usr/pgsql-*/bin/initdb' >/dev/null
 }
 
-# -race needs a C compiler with its headers, so try rather than look for one.
+# -race needs a C compiler and its headers. Only a build proves that both work.
 has_race() {
 	(cd / && go build -race net) 2>"$scratch/race"
 }
 
-# missing prints the Debian packages that are wanted, one a line.
+# missing prints the Debian packages that are needed and not installed, one per line.
 missing() {
 	[[ -n ${NOONLOCK_REDIS_SERVER:-} ]] || has redis-server || echo redis-server
 	{ has mariadbd && has mariadb-install-db && has mariadb; } || echo mariadb-server
@@ -43,7 +43,7 @@ missing() {
 	has_race || printf '%s\n' gcc libc6-dev
 }
 
-# may_install tells whether packages can be installed without asking anybody.
+# may_install succeeds if packages can be installed without a password.
 may_install() {
 	command -v apt-get >/dev/null || return 1
 	((EUID != 0)) || return 0
@@ -58,16 +58,16 @@ apt_get() {
 
 # install_one PACKAGE
 install_one() {
-	# Of MariaDB the core packages are enough, where they are called that; they
-	# bring no service.
+	# The core packages of MariaDB are enough and contain no service. Some distributions
+	# do not have packages with these names.
 	[[ $1 != mariadb-server ]] || ! apt_get install --no-install-recommends mariadb-server-core mariadb-client-core || return 0
 	apt_get install --no-install-recommends "$1"
 }
 
 # install PACKAGE...
 install() {
-	# Packages of servers start them; this is Debian's way to say no. A policy
-	# that is there already is the administrator's and stays.
+	# The packages would start their servers. A policy that exits with 101 prevents this on
+	# Debian. An existing policy belongs to the administrator and is kept.
 	if [[ ! -e $policy ]]; then
 		remove_policy="${as_root[*]} rm -f $policy"
 		printf '#!/bin/sh\nexit 101\n' | "${as_root[@]}" tee "$policy" >/dev/null
@@ -76,9 +76,9 @@ install() {
 	local package updated=
 	for package in "$@"; do
 		install_one "$package" && continue
-		# The lists of packages may be missing or too old.
+		# The package lists may be missing or out of date.
 		[[ -z $updated ]] && updated=yes && apt_get update && install_one "$package" && continue
-		echo "installing $package failed; the end of what apt-get said:"
+		echo "installing $package failed; the last lines of apt-get:"
 		tail -n 15 "$scratch/apt"
 	done
 	$remove_policy
@@ -88,23 +88,23 @@ install() {
 mapfile -t packages < <(missing)
 if ((${#packages[@]} > 0)); then
 	if may_install; then
-		echo "installing what the tests need: ${packages[*]}"
+		echo "installing packages for the tests: ${packages[*]}"
 		install "${packages[@]}"
 		mapfile -t packages < <(missing)
 	fi
 	if ((${#packages[@]} > 0)); then
-		echo "not installed, and not to be installed from here: ${packages[*]}"
+		echo "missing packages that this script cannot install: ${packages[*]}"
 	fi
 fi
 
-# The Lua interpreter of miniredis shares nothing between goroutines. Uninstrumented, it
-# saves a fifth of the time.
+# The Lua interpreter of miniredis shares nothing between goroutines. Without -race it saves a
+# fifth of the time.
 race=(-race '-gcflags=github.com/yuin/gopher-lua/...=-race=false')
 if ! has_race; then
 	race=()
 	cat "$scratch/race"
-	echo "no race detector: it needs a C compiler that works (Debian packages gcc, libc6-dev)"
-	[[ $required != 1 ]] || { echo "and NOONLOCK_REQUIRE_SERVERS=1 requires it"; exit 1; }
+	echo "the race detector is off: it needs a working C compiler (Debian packages gcc, libc6-dev)"
+	[[ $required != 1 ]] || { echo "NOONLOCK_REQUIRE_SERVERS=1 requires the race detector"; exit 1; }
 fi
 
 # shellcheck source=scripts/modules.sh
@@ -114,11 +114,11 @@ mapfile -t folders < <(modules)
 
 go build -o "$scratch/testreport" ./internal/testreport
 
-# -count=1: a cached answer of a real server proves nothing.
+# -count=1: a cached result does not test the servers.
 tests() {
 	local result=0
 	go test -json "${race[@]}" -count=1 -timeout 10m "${folders[@]/%//...}" || result=$?
-	if ((${#race[@]} > 0)); then # the depth that takes too long under -race
+	if ((${#race[@]} > 0)); then # the deeper search, which takes too long under -race
 		go test -json -count=1 -timeout 30m ./test/explorer || result=$?
 	fi
 	return "$result"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs go mod tidy in every module of go.work. By itself, go mod tidy ignores
-# go.work and asks the module proxy for versions of ours that are not published yet.
+# Runs go mod tidy in every module of go.work. go mod tidy itself ignores go.work, and asks
+# the module proxy for versions of our modules that are not published yet.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

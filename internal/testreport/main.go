@@ -1,6 +1,8 @@
 // Command testreport reads the output of `go test -json`. It prints a line for each
-// package, all output of failed tests, and a summary. The summary's last line has the form
-// "12 passed, 0 failed, 1 skipped".
+// package, all output of failed tests, and a summary. The summary ends with two lines:
+//
+//	All tests took 4m12s; 1 skipped: needs a cluster
+//	12 passed, 0 failed, 1 skipped
 //
 //	{ go test -json ./...; } | testreport [-summary FILE]
 //
@@ -27,7 +29,7 @@ import (
 const silence = 30 * time.Second
 
 func main() {
-	summary := flag.String("summary", "", "also write the summary's last line to this `file`")
+	summary := flag.String("summary", "", "also write the summary's last two lines to this `file`")
 	flag.Parse()
 	if flag.NArg() > 0 {
 		fmt.Fprintf(os.Stderr, "testreport: unknown argument %q\n", flag.Arg(0))
@@ -38,9 +40,9 @@ func main() {
 		fmt.Fprintf(os.Stderr, "testreport: reading the output of go test: %v\n", err)
 		r.failed++
 	}
-	line := r.finish()
+	closing := r.finish()
 	if *summary != "" {
-		if err := os.WriteFile(*summary, []byte(line+"\n"), 0o644); err != nil {
+		if err := os.WriteFile(*summary, []byte(closing), 0o644); err != nil {
 			fmt.Fprintf(os.Stderr, "testreport: %v\n", err)
 			os.Exit(1)
 		}

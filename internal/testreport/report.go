@@ -36,6 +36,7 @@ type report struct {
 	passed, failed int
 	failures       []string // one line each
 	skips          []string // one line each
+	reasons        []string // of the skips
 	counted        []string // one line each
 }
 
@@ -129,7 +130,9 @@ func (r *report) end(e event, s *suite) {
 			s.passed++
 		case "skip":
 			s.skipped++
-			r.skips = append(r.skips, fmt.Sprintf("%s: %s: %s", name, path, reason(t.output.String())))
+			why := reason(t.output.String())
+			r.reasons = append(r.reasons, why)
+			r.skips = append(r.skips, fmt.Sprintf("%s: %s: %s", name, path, why))
 		case "fail":
 			s.failed++
 			r.failures = append(r.failures, name+": "+path)
@@ -213,7 +216,8 @@ func (r *report) stillRunning() {
 	}
 }
 
-// finish prints the summary and returns its last line.
+// finish prints the summary and returns its last two lines: how long the tests took and why
+// tests were skipped, and the counts.
 func (r *report) finish() string {
 	for _, name := range slices.Sorted(maps.Keys(r.packages)) { // go test was killed
 		r.end(event{Action: "fail", Package: name, Elapsed: r.now().Sub(r.packages[name].begun).Seconds()}, r.packages[name])
@@ -231,9 +235,27 @@ func (r *report) finish() string {
 	list("Counted by the tests", r.counted)
 	list("Skipped", slices.Compact(r.skips))
 	list("Failed", r.failures)
-	line := counts(r.passed, r.failed, len(r.skips))
-	r.print("\nAll tests took %s.\n%s\n", seconds(r.now().Sub(r.begun)), line)
-	return line
+	closing := fmt.Sprintf("All tests took %s; %s\n%s\n", seconds(r.now().Sub(r.begun)), r.whySkipped(), counts(r.passed, r.failed, len(r.skips)))
+	r.print("\n%s", closing)
+	return closing
+}
+
+// whySkipped returns the reasons of the skipped tests, the most frequent one first.
+func (r *report) whySkipped() string {
+	tests := make(map[string]int)
+	for _, why := range r.reasons {
+		tests[why]++
+	}
+	all := slices.SortedFunc(maps.Keys(tests), func(a, b string) int {
+		return cmp.Or(tests[b]-tests[a], cmp.Compare(a, b))
+	})
+	for i, why := range all {
+		all[i] = fmt.Sprintf("%d skipped: %s", tests[why], why)
+	}
+	if len(all) == 0 {
+		return "none was skipped"
+	}
+	return strings.Join(all, "; ")
 }
 
 func counts(passed, failed, skipped int) string {

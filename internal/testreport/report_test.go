@@ -1,9 +1,12 @@
 package main
 
 import (
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -32,7 +35,7 @@ func TestFails(t *testing.T) {
 	"noted":    `func TestMain(m *testing.M) { m.Run(); println("what TestMain said"); os.Exit(4) }; func TestPasses(*testing.T) {}`,
 }
 
-func run(t *testing.T, arguments ...string) (output, last string) {
+func run(t *testing.T, arguments ...string) (output, closing string) {
 	t.Helper()
 	folder := t.TempDir()
 	write := func(name, text string) {
@@ -65,11 +68,11 @@ func run(t *testing.T, arguments ...string) (output, last string) {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait() // the report says what failed
-	last = r.finish()
-	if !strings.HasSuffix(out.String(), "\n"+last+"\n") {
-		t.Errorf("the last line is not %q:\n%s", last, out.String())
+	closing = r.finish()
+	if !strings.HasSuffix(out.String(), "\n\n"+closing) {
+		t.Errorf("the output does not end with %q:\n%s", closing, out.String())
 	}
-	return out.String(), last
+	return out.String(), closing
 }
 
 func TestReport(t *testing.T) {
@@ -77,15 +80,16 @@ func TestReport(t *testing.T) {
 	for _, c := range []struct {
 		name, last string
 		want       []string
+		why        string // the reasons of the skipped tests
 	}{
-		{"good", "2 passed, 0 failed, 2 skipped", []string{"ok   good", "good: TestSkips: no cow here\n", "good: TestParts/b: no b here\n", "TestPasses: 7 cows\n"}},
-		{"bad", "1 passed, 1 failed, 0 skipped", []string{"FAIL bad", "what came before", "what broke", "bad: TestFails/part\n"}},
-		{"unbuilt", "0 passed, 1 failed, 0 skipped", []string{"FAIL unbuilt", "undefined: undefinedName", "unbuilt: does not build\n"}},
-		{"unvetted", "0 passed, 1 failed, 0 skipped", []string{"FAIL unvetted", "%d", "wrong type"}},
-		{"panics", "0 passed, 1 failed, 0 skipped", []string{"FAIL panics", "panic: what panicked", "goroutine", "panics: TestPanics\n"}},
-		{"exits", "0 passed, 1 failed, 0 skipped", []string{"FAIL exits", "exits: TestExits\n"}},
-		{"hangs", "0 passed, 1 failed, 0 skipped", []string{"FAIL hangs", "test timed out after", "hangs: TestHangs\n"}},
-		{"noted", "1 passed, 1 failed, 0 skipped", []string{"FAIL noted", "what TestMain said", "noted: failed outside of its tests\n"}},
+		{"good", "2 passed, 0 failed, 2 skipped", []string{"ok   good", "good: TestSkips: no cow here\n", "good: TestParts/b: no b here\n", "TestPasses: 7 cows\n"}, "1 skipped: no b here; 1 skipped: no cow here"},
+		{"bad", "1 passed, 1 failed, 0 skipped", []string{"FAIL bad", "what came before", "what broke", "bad: TestFails/part\n"}, "none was skipped"},
+		{"unbuilt", "0 passed, 1 failed, 0 skipped", []string{"FAIL unbuilt", "undefined: undefinedName", "unbuilt: does not build\n"}, "none was skipped"},
+		{"unvetted", "0 passed, 1 failed, 0 skipped", []string{"FAIL unvetted", "%d", "wrong type"}, "none was skipped"},
+		{"panics", "0 passed, 1 failed, 0 skipped", []string{"FAIL panics", "panic: what panicked", "goroutine", "panics: TestPanics\n"}, "none was skipped"},
+		{"exits", "0 passed, 1 failed, 0 skipped", []string{"FAIL exits", "exits: TestExits\n"}, "none was skipped"},
+		{"hangs", "0 passed, 1 failed, 0 skipped", []string{"FAIL hangs", "test timed out after", "hangs: TestHangs\n"}, "none was skipped"},
+		{"noted", "1 passed, 1 failed, 0 skipped", []string{"FAIL noted", "what TestMain said", "noted: failed outside of its tests\n"}, "none was skipped"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -93,9 +97,10 @@ func TestReport(t *testing.T) {
 			if c.name == "hangs" {
 				arguments = append(arguments, "-timeout=100ms")
 			}
-			out, last := run(t, arguments...)
-			if last != c.last {
-				t.Errorf("the last line is %q, want %q", last, c.last)
+			out, closing := run(t, arguments...)
+			want := regexp.MustCompile(`^All tests took \d+\.\d s; ` + regexp.QuoteMeta(c.why+"\n"+c.last+"\n") + "$")
+			if !want.MatchString(closing) {
+				t.Errorf("the closing lines are %q, want %s", closing, want)
 			}
 			for _, want := range c.want {
 				if !strings.Contains(out, want) {
@@ -137,7 +142,23 @@ func TestSilenceIsBroken(t *testing.T) {
 	if got := after(2 * silence); !strings.Contains(got, "lockcore") || !strings.Contains(got, "1m0s  TestSlow/part\n") {
 		t.Errorf("while a test runs: %q", got)
 	}
-	if last := r.finish(); last != "1 passed, 2 failed, 0 skipped" {
-		t.Errorf("go test was killed: %q", last)
+	if closing := r.finish(); closing != "All tests took 1m30s; none was skipped\n1 passed, 2 failed, 0 skipped\n" {
+		t.Errorf("go test was killed: %q", closing)
+	}
+}
+
+func TestReasonsAreCounted(t *testing.T) {
+	t.Parallel()
+	r := newReport(io.Discard, func() time.Time { return time.Unix(0, 0) })
+	for i, why := range []string{"no hen", "no cow", "no bee", "no cow", "no cow", "no hen"} {
+		name := "TestAnimal" + strconv.Itoa(i)
+		r.add(event{Action: "run", Package: "farm", Test: name})
+		r.add(event{Action: "output", Package: "farm", Test: name, Output: "    farm_test.go:7: " + why + "\n"})
+		r.add(event{Action: "skip", Package: "farm", Test: name})
+	}
+	r.add(event{Action: "pass", Package: "farm"})
+	const want = "All tests took 0.0 s; 3 skipped: no cow; 2 skipped: no hen; 1 skipped: no bee\n0 passed, 0 failed, 6 skipped\n"
+	if closing := r.finish(); closing != want {
+		t.Errorf("the closing lines are %q, want %q", closing, want)
 	}
 }
