@@ -17,10 +17,10 @@ type canvas struct {
 const width = 860
 
 const style = `
-text { font: 14px system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; fill: var(--ink); }
-text.small { font-size: 12px; fill: var(--soft); }
+text { font: 15px system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; fill: var(--ink); }
+text.small { font-size: 14px; fill: var(--soft); }
 text.strong { font-weight: 600; }
-text.code { font-family: ui-monospace, "DejaVu Sans Mono", monospace; font-size: 13px; }
+text.code { font-family: ui-monospace, "DejaVu Sans Mono", monospace; font-size: 15px; }
 text.on { fill: var(--on); }
 svg { --ink: #1f2328; --soft: #59636e; --line: #818b98; --page: #ffffff; --box: #f6f8fa; --on: #ffffff;
   --good: #1a7f37; --server: #0969da; --bad: #cf222e; --wait: #9a6700; }

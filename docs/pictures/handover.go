@@ -2,12 +2,12 @@ package main
 
 // handover shows the three commands of a hand-over.
 func handover() string {
-	c := newCanvas(330, "A hand-over: three commands, however many wait")
+	c := newCanvas(330, "A hand-over: three commands, for any number of waiters")
 	const holder, server, next, third = 60, 140, 220, 290
 	c.lane(holder, "holder", 110)
 	c.lane(server, "Redis", 110)
-	c.lane(next, "first waiter", 110)
-	c.lane(third, "the others", 110)
+	c.lane(next, "waiter 1", 110)
+	c.lane(third, "others", 110)
 
 	c.bar(110, 300, holder-13, "good", "holds, token 41")
 	c.bar(110, 660, next-13, "wait", "waits, sends nothing")

@@ -17,7 +17,7 @@ func noon() string {
 	c.bar(110, 200, three-13, "wait", "waits")
 	c.bar(206, 380, two-13, "good", "attempt 1, token 41")
 	c.cross(386, two)
-	c.text(400, two+22, "small", "start", "killed before COMMIT: its rows are rolled back")
+	c.text(400, two+22, "small", "start", "killed; rolled back")
 	c.bar(206, 540, one-13, "wait", "claim refused: replica 2 holds this tick")
 	c.bar(206, 540, three-13, "wait", "claim refused: replica 2 holds this tick")
 	c.line(540, 40, 540, 350, "guide")

@@ -8,7 +8,7 @@ func tick() string {
 	c.box(290, 260, 170, 60, "open", "holder died or left")
 	c.box(660, 20, 170, 50, "succeeded")
 	c.box(660, 125, 170, 50, "failed")
-	c.box(660, 265, 170, 50, "unknown", "may have had its effect")
+	c.box(660, 265, 170, 50, "unknown", "effect unknown")
 	c.box(20, 20, 130, 50, "skipped", "with its reason")
 
 	c.arrow(150, 150, 286, 150)

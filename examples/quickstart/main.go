@@ -1,6 +1,6 @@
-// Quickstart runs one job on one of several replicas: it logs a greeting every full minute.
-// Start it in several terminals. It needs a Redis server at REDIS_ADDR, by default
-// 127.0.0.1:6379. It serves probes and metrics at HTTP_ADDR, by default 127.0.0.1:8080.
+// Quickstart runs one job on one of several replicas: it logs a greeting every five seconds.
+// Start it in several terminals, each with another HTTP_ADDR (default 127.0.0.1:8080). It
+// needs a Redis server at REDIS_ADDR (default 127.0.0.1:6379).
 package main
 
 import (
@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"os/signal"
@@ -25,17 +26,16 @@ import (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx)
-	stop()
-	if err != nil {
-		slog.Error("quickstart ended", "err", err)
+	if err := run(context.Background()); err != nil {
+		slog.Error("quickstart failed", "err", err)
 		os.Exit(1)
 	}
 }
 
 func run(ctx context.Context) error {
-	logger, metrics := logr.FromSlogHandler(slog.Default().Handler()), prometheus.NewRegistry()
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	logger, metrics, mux := logr.FromSlogHandler(slog.Default().Handler()), prometheus.NewRegistry(), http.NewServeMux()
 	rdb := redis.NewClient(&redis.Options{Addr: cmp.Or(os.Getenv("REDIS_ADDR"), "127.0.0.1:6379")})
 	client, err := lockcore.New(rdb, lockcore.Config{Logger: logger, Registerer: metrics})
 	if err != nil {
@@ -46,32 +46,19 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := runner.Add("greeting", cmp.Or(os.Getenv("SCHEDULE"), "* * * * *"), greet, singleton.JobConfig{}); err != nil {
+	live, liveErr := healthz.New("livez", healthz.Config{Logger: logger}, healthz.Overdue("runner", runner.Check, 10*time.Second))
+	ready, readyErr := healthz.New("readyz", healthz.Config{Logger: logger}, healthz.Ready("runner", runner.Ready))
+	listener, listenErr := net.Listen("tcp", cmp.Or(os.Getenv("HTTP_ADDR"), "127.0.0.1:8080"))
+	if err := errors.Join(liveErr, readyErr, listenErr, runner.Add("greeting", "@every 5s", greet, singleton.JobConfig{})); err != nil {
 		return err
 	}
-	live, err := healthz.New("livez", healthz.Config{Logger: logger}, healthz.Overdue("runner", runner.Check, 10*time.Second))
-	if err != nil {
-		return err
-	}
-	ready, err := healthz.New("readyz", healthz.Config{Logger: logger}, healthz.Ready("runner", runner.Ready))
-	if err != nil {
-		return err
-	}
-	mux := http.NewServeMux()
 	mux.Handle("/livez", live)
 	mux.Handle("/readyz", ready)
 	mux.Handle("/metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
-	server := &http.Server{Addr: cmp.Or(os.Getenv("HTTP_ADDR"), "127.0.0.1:8080"), Handler: mux, ReadHeaderTimeout: 5 * time.Second}
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	served := make(chan error, 1)
-	go func() { served <- server.ListenAndServe(); stop() }() // a replica without probes must stop
-	err = runner.Run(ctx)
-	_ = server.Close()
-	if httpErr := <-served; !errors.Is(httpErr, http.ErrServerClosed) {
-		err = errors.Join(err, httpErr)
-	}
-	return err
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	defer server.Close()
+	go func() { _ = server.Serve(listener) }()
+	return runner.Run(ctx) // until SIGTERM; a greeting in progress may finish
 }
 
 func greet(_ context.Context, run singleton.Run) error {

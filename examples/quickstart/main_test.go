@@ -5,14 +5,16 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"regexp"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
 )
 
-// The program runs its job, answers its probes, counts the run, and ends with its context.
+// The program runs its job, answers its probes and counts the run. SIGTERM stops it.
 func TestQuickstart(t *testing.T) {
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -22,10 +24,9 @@ func TestQuickstart(t *testing.T) {
 	free.Close()
 	t.Setenv("HTTP_ADDR", addr)
 	t.Setenv("REDIS_ADDR", miniredis.RunT(t).Addr())
-	t.Setenv("SCHEDULE", "@every 1s")
 
-	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
-	defer stop()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
 	ended := make(chan error, 1)
 	go func() { ended <- run(ctx) }()
 	for path, want := range map[string]string{
@@ -41,7 +42,13 @@ func TestQuickstart(t *testing.T) {
 			}
 		}
 	}
-	stop()
+	self, err := os.FindProcess(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := self.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
