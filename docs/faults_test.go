@@ -16,8 +16,7 @@ var (
 	faultRow    = regexp.MustCompile(`(?m)^\| (\d+)(?:(–|, )(\d+))? \| .* \| [SD] \| `)
 )
 
-// Every fault that docs/FAULTS.md has a row for has a test of that number, and every
-// such test has a row.
+// Every row of docs/FAULTS.md has a test with its number, and every such test has a row.
 func TestFaultsAreTested(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("FAULTS.md")

@@ -17,7 +17,7 @@ import (
 	"github.com/noonlock/noonlock/singleton"
 )
 
-// A recorder notes what is registered with it.
+// A recorder collects the names that are registered with it.
 type recorder struct {
 	prometheus.Registerer
 	rows []string
@@ -89,7 +89,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 	slices.Sort(reg.rows)
 	for _, row := range reg.rows {
 		if !slices.Contains(documented, row) {
-			t.Errorf("METRICS.md lacks the row\n%s", row)
+			t.Errorf("METRICS.md does not have the row\n%s", row)
 		}
 	}
 	for _, row := range documented {

@@ -147,8 +147,8 @@ func newClient(t *testing.T, r *lockcoretest.Redis) *lockcore.Client {
 	return c
 }
 
-// Every piece of noonlock code in the guide stands in this file, where it is
-// compiled; the others' are marked as such.
+// Each piece of noonlock code in the guide is in this file, where it is compiled. The code
+// of other libraries is marked.
 func TestMigratingCodeIsThisCode(t *testing.T) {
 	guide, err := os.ReadFile("MIGRATING.md")
 	if err != nil {
@@ -168,7 +168,7 @@ func TestMigratingCodeIsThisCode(t *testing.T) {
 		}
 		shown++
 		if !strings.Contains(migratingTest, "\n"+code) {
-			t.Errorf("this code does not stand in migrating_test.go, where it would be compiled:\n%s", code)
+			t.Errorf("this code is not in migrating_test.go, where it would be compiled:\n%s", code)
 		}
 	}
 	if shown < 6 {
@@ -176,8 +176,8 @@ func TestMigratingCodeIsThisCode(t *testing.T) {
 	}
 }
 
-// setNX takes a lock as redsync and redislock do; drop gives it back as they do,
-// by looking at the value.
+// setNX acquires a lock as redsync and redislock do. drop releases it as they do, after a
+// check of the value.
 func setNX(t *testing.T, rdb *redis.Client, key, value string, ttl time.Duration) bool {
 	t.Helper()
 	err := rdb.SetArgs(t.Context(), key, value, redis.SetArgs{Mode: "NX", TTL: ttl}).Err()
@@ -187,7 +187,7 @@ func setNX(t *testing.T, rdb *redis.Client, key, value string, ttl time.Duration
 	return err == nil
 }
 
-// obtain is redislock's way: all keys at once, then their TTL.
+// obtain acquires as redislock does: all keys at once, then their TTL.
 func obtain(t *testing.T, rdb *redis.Client, key, value string, ttl time.Duration) bool {
 	t.Helper()
 	ok, err := rdb.MSetNX(t.Context(), key, value).Result()
@@ -210,8 +210,8 @@ func drop(t *testing.T, rdb *redis.Client, key, value string) bool {
 	return n == 1
 }
 
-// A client that knows only SET NX PX and a Mutex exclude each other if the
-// client's key is the one that the guide names.
+// A client that uses only SET NX PX and a Mutex exclude each other if the client uses the
+// key that the guide names.
 func TestSharedKey(t *testing.T) {
 	t.Parallel()
 	const key = "noonlock:{orders}:lock"
@@ -258,12 +258,12 @@ func TestSharedKey(t *testing.T) {
 	}
 }
 
-// Each release excludes the one before and the one after: old alone, both, new
-// alone. Adjacent ones run beside each other here, a hundred times.
+// Each release of the program excludes the previous and the next one: old alone, both, new
+// alone. Here adjacent ones run together a hundred times.
 func TestRollingMigration(t *testing.T) {
 	t.Parallel()
 	for _, versions := range [][]string{{"old", "both"}, {"both", "new"}, {"both", "both"}} {
-		t.Run(strings.Join(versions, " beside "), func(t *testing.T) {
+		t.Run(strings.Join(versions, " with "), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				r := lockcoretest.NewRedis(t)
@@ -351,8 +351,8 @@ func TestLeadBoth(t *testing.T) {
 	})
 }
 
-// The schedule that begins at an instant is one, and names the same ticks from
-// there on.
+// A schedule that begins at an instant is one schedule, and has the same ticks from then
+// on.
 func TestScheduleFromAnInstant(t *testing.T) {
 	t.Parallel()
 	every5, err := schedule.Parse("*/5 * * * *", schedule.Config{})

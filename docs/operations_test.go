@@ -17,7 +17,7 @@ import (
 //go:embed operations_test.go
 var operationsTest string
 
-// redisLines are the lines of go-redis in the logger of the program.
+// redisLines collects the log lines of go-redis in the program's logger.
 type redisLines struct{ log logr.Logger }
 
 func (r redisLines) Printf(_ context.Context, format string, v ...any) {
@@ -38,7 +38,7 @@ func TestOperationsCodeIsThisCode(t *testing.T) { //nolint:paralleltest // go-re
 	}
 	for _, block := range blocks {
 		if !strings.Contains(operationsTest, block[1]) {
-			t.Errorf("this code does not stand in operations_test.go, where it would be compiled:\n%s", block[1])
+			t.Errorf("this code is not in operations_test.go, where it would be compiled:\n%s", block[1])
 		}
 	}
 	var lines []string
@@ -47,7 +47,7 @@ func TestOperationsCodeIsThisCode(t *testing.T) { //nolint:paralleltest // go-re
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, DialerRetries: 1})
 	defer rdb.Close()
 	if err := rdb.Ping(t.Context()).Err(); err == nil {
-		t.Fatal("somebody listens on port 1")
+		t.Fatal("a server listens on port 1")
 	}
 	if len(lines) != 1 || !strings.Contains(lines[0], "failed to dial") {
 		t.Errorf("lines %q", lines)

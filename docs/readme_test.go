@@ -1,4 +1,4 @@
-// Package docs_test holds the documentation against the code.
+// Package docs_test compares the documentation with the code.
 package docs_test
 
 import (

@@ -25,9 +25,9 @@ func ruleLists(t *testing.T, path string) (lists [][]string) {
 	return lists
 }
 
-// The rights of a Mutex, and so of a Daemon, are the same in all documents, and each list
-// that has channels begins them in a way that Redis 6.2 accepts.
-func TestRightsAreToldAlike(t *testing.T) {
+// The rights of a Mutex, and so of a Daemon, are the same in all documents. Each list with
+// channels begins with the rule that Redis 6.2 requires.
+func TestRightsAreReportedAlike(t *testing.T) {
 	t.Parallel()
 	const noMutex = -1 // a document without the list of a Mutex
 	var mutex [][]string

@@ -17,8 +17,8 @@ import (
 	"github.com/noonlock/noonlock/singleton"
 )
 
-// An application that uses one kind of thing exposes the series of that kind, and no series
-// of the others.
+// An application that uses one kind of object exposes the series of that kind, and no
+// others.
 func TestSeriesOfTheKindsInUse(t *testing.T) {
 	t.Parallel()
 	must := func(t *testing.T, err error) {

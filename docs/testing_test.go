@@ -31,7 +31,7 @@ func TestNightlyReport(t *testing.T) {
 		defer cancel()
 		var reports []time.Time
 		report := func(_ context.Context, run singleton.Run) error {
-			reports = append(reports, run.Tick) // by one replica at a time
+			reports = append(reports, run.Tick) // one replica at a time
 			return nil
 		}
 		for range 3 {
@@ -134,7 +134,7 @@ func TestTestingCodeIsThisCode(t *testing.T) {
 	}
 	for _, code := range snippets {
 		if !strings.Contains(testingFile, "\n"+code[1]) {
-			t.Errorf("this code does not stand in testing_test.go:\n%s", code[1])
+			t.Errorf("this code is not in testing_test.go:\n%s", code[1])
 		}
 	}
 }

@@ -23,8 +23,7 @@ func rights(t *testing.T) (rules []string) {
 	return strings.Fields(section)
 }
 
-// A user with exactly the documented rights can do everything, and is refused
-// nothing.
+// A user with exactly the documented rights can do everything without an error.
 func TestRights(t *testing.T) {
 	t.Parallel()
 	e := realEnv(t)
@@ -47,9 +46,9 @@ func TestRights(t *testing.T) {
 	e.Pass(2 * leaseDuration)
 	must(e, a.le.TransferTo(e.Context(), "c"))
 	c.leads(1)
-	e.Until("all have heard", func() bool { return b.told() == "a c" })
+	e.Until("all have been notified", func() bool { return b.told() == "a c" })
 	if got := a.line(); !strings.HasPrefix(got, "b") {
-		t.Errorf("the line is %q", got)
+		t.Errorf("the queue is %q", got)
 	}
 	for _, r := range []*replica{b, a, c} {
 		r.stop()

@@ -16,11 +16,11 @@ import (
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
-// The work is slow to stop. The lead is renewed until it has returned, then
-// released, then OnStoppedLeading is called, once.
+// The work is slow to stop. The lease is renewed until the work has returned, then
+// released, and then OnStoppedLeading is called once.
 //
-// Caught mutants: release before the callback has returned; the lease is bound
-// to Run's context, so that renewing ends with it.
+// Caught mutants: release before the callback has returned; the lease is bound to Run's
+// context, so renewals end with it.
 func TestFault52_SlowCallback(t *testing.T) {
 	onBoth(t, func(e *env) {
 		a, b := e.replica(e.Client("a"), quick("")), e.replica(e.Client("b"), quick(""))
@@ -44,9 +44,9 @@ func TestFault52_SlowCallback(t *testing.T) {
 	})
 }
 
-// With DrainTimeout renewing ends although the work goes on: liveness fails, the
-// successor leads when the lease has run out, and only the token tells the two
-// apart. When the work returns after all, Run goes its way.
+// With DrainTimeout, renewals end although the work continues: liveness fails, the
+// successor leads when the lease has expired, and only the token distinguishes the two.
+// When the work returns, Run completes.
 func TestDrainTimeout(t *testing.T) {
 	onBoth(t, func(e *env) {
 		reg := prometheus.NewRegistry()
@@ -97,10 +97,10 @@ func TestDrainTimeout(t *testing.T) {
 	})
 }
 
-// A panic or Goexit in a callback gives the lead up, and reaches Run's caller.
-// The successor does not wait for the lease to run out.
+// A panic or Goexit in a callback ends the leadership, and reaches Run's caller. The
+// successor does not wait for the lease to expire.
 //
-// Caught mutants: release not deferred; OnNewLeader's panic not handed on.
+// Caught mutants: release not deferred; OnNewLeader's panic not passed on.
 func TestFault53_PanicAndGoexit(t *testing.T) {
 	onBoth(t, func(e *env) {
 		boom := errors.New("boom")
@@ -125,7 +125,7 @@ func TestFault53_PanicAndGoexit(t *testing.T) {
 			hits, stops := 0, 0
 			c := e.Client("a")
 			cfg := quick("")
-			cfg.LeaseDuration = time.Hour // nobody could wait for it to run out
+			cfg.LeaseDuration = time.Hour // too long to wait for its end
 			le, err := election.NewLeaderElector(c, electionName, election.Callbacks{
 				OnStartedLeading: func(ctx context.Context) {
 					hits++
@@ -165,13 +165,13 @@ func TestFault53_PanicAndGoexit(t *testing.T) {
 			if test.newLeader != nil && !test.goexit && (!errors.As(err, &wrapped) || !strings.Contains(wrapped.Error(), "callback_test.go")) {
 				t.Errorf("%s: no stack of the callback: %v", test.name, err)
 			}
-			if hits != 1 && test.newLeader == nil || stops != hits || le.IsLeader() { // it may hear before it begins
+			if hits != 1 && test.newLeader == nil || stops != hits || le.IsLeader() { // it may be notified before it begins
 				t.Errorf("%s: %d starts, %d stops, leader %v", test.name, hits, stops, le.IsLeader())
 			}
 			if e.Exists(key("lock")) {
 				t.Errorf("%s: the lock was left", test.name)
 			}
-			// Another one leads, and this one could again.
+			// Another replica leads, and this one could lead again.
 			b := e.replica(e.Client("b"), quick(""))
 			b.run().leads(1)
 			b.stop()
@@ -180,8 +180,8 @@ func TestFault53_PanicAndGoexit(t *testing.T) {
 	})
 }
 
-// The lease is lost while the work does not look. Check says so from then on,
-// beyond the tolerance; OnStoppedLeading waits.
+// The lease is lost while the work ignores its context. After the tolerance, Check fails.
+// OnStoppedLeading waits for the work.
 func TestCheck(t *testing.T) {
 	onBoth(t, func(e *env) {
 		a := e.replica(e.Client("a"), quick(""))
@@ -220,7 +220,7 @@ func TestCheck(t *testing.T) {
 	})
 }
 
-// value is that of one metric of the election; label is that of "event".
+// value returns one metric of the election; label is that of "event".
 func value(t testing.TB, reg prometheus.Gatherer, name, label string) float64 {
 	t.Helper()
 	families, err := reg.Gather()
@@ -250,7 +250,7 @@ func value(t testing.TB, reg prometheus.Gatherer, name, label string) float64 {
 	return -1
 }
 
-// waited is the sum of the times to lead.
+// waited returns the sum of the times to lead.
 func waited(t testing.TB, reg prometheus.Gatherer) (sum time.Duration) {
 	t.Helper()
 	families, err := reg.Gather()
@@ -265,8 +265,8 @@ func waited(t testing.TB, reg prometheus.Gatherer) (sum time.Duration) {
 	return sum
 }
 
-// The time to lead begins with Run, or with the end of the last lead and the pause after
-// that, and errors do not begin it anew: nor are they more than one try per RetryPeriod.
+// The time to lead begins with Run, or with the end of the last term and the pause after
+// it. Errors do not restart it, and there is at most one try per RetryPeriod.
 func TestTimeToLead(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
@@ -286,7 +286,7 @@ func TestTimeToLead(t *testing.T) {
 		must(e, a.le.Resign(e.Context()))
 		b.leads(1)
 		want += 10 * leaseDuration
-		see("in line")
+		see("queued")
 		e.Pass(time.Minute)
 		must(e, b.le.Resign(e.Context()))
 		a.leads(2)
@@ -294,7 +294,7 @@ func TestTimeToLead(t *testing.T) {
 		a.stop()
 		b.leads(2)
 		want += 3 * leaseDuration
-		see("in line again")
+		see("queued again")
 		b.stop()
 
 		tries := 0
@@ -374,8 +374,8 @@ func TestMetrics(t *testing.T) {
 	})
 }
 
-// In a bubble no goroutine is left when all has ended; and an elector costs none
-// beside Run's while it waits or leads.
+// In a bubble no goroutine is left at the end. An elector needs none in addition to Run's
+// while it waits or leads.
 func TestGoroutines(t *testing.T) { // not in parallel: it counts
 	inBubble(t, func(e *env) {
 		clients := []*lockcore.Client{e.Client("a"), e.Client("b")}
@@ -395,7 +395,7 @@ func TestGoroutines(t *testing.T) { // not in parallel: it counts
 		e.inLine(2*each + 1)
 		e.Pass(time.Minute)
 		if more := runtime.NumGoroutine() - before - 2*each; more >= 30 { // the server's and the connections' among them
-			t.Errorf("%d goroutines beside Run's", more)
+			t.Errorf("%d goroutines in addition to Run's", more)
 		}
 		for _, r := range all {
 			r.cancel(errStopped)
@@ -403,7 +403,7 @@ func TestGoroutines(t *testing.T) { // not in parallel: it counts
 		for _, r := range all {
 			r.wait()
 		}
-		// Given up is given back behind.
+		// An abandoned attempt is withdrawn in the background.
 		e.Until("no lock and no line are left", func() bool { return !e.Exists(key("lock")) && !e.Exists(key("queue")) })
 	})
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
-// client-go: a candidate acquires a lock that nobody holds. And the record can be
-// read with redis-cli, as it is documented.
+// client-go: a candidate acquires a free lock. The record can be read with redis-cli, as
+// documented.
 func TestAcquire(t *testing.T) {
 	onBoth(t, func(e *env) {
 		cfg := quick("")
@@ -30,7 +30,7 @@ func TestAcquire(t *testing.T) {
 		if !a.le.IsLeader() || term.Number != 1 || term.Token == 0 || term.Since.IsZero() {
 			t.Errorf("leader %v, term %+v", a.le.IsLeader(), term)
 		}
-		e.Until("it hears of its own lead", func() bool { return a.told() == "a" && a.le.GetLeader() == "a" })
+		e.Until("it is notified of its own leadership", func() bool { return a.told() == "a" && a.le.GetLeader() == "a" })
 		got := e.record()
 		for field, want := range map[string]string{
 			"v": "1", "holder": "a", "token": strconv.FormatUint(term.Token, 10), "term": "1",
@@ -55,7 +55,7 @@ func TestAcquire(t *testing.T) {
 	})
 }
 
-// client-go: the leader renews, and goes on to lead.
+// client-go: the leader renews its lease, and keeps leading.
 func TestRenew(t *testing.T) {
 	onBoth(t, func(e *env) {
 		a, b, _ := e.trio()
@@ -86,8 +86,8 @@ func TestConflict(t *testing.T) {
 	})
 }
 
-// client-go: a lock whose holder is gone is acquired when it has expired, and the
-// old holder sees that it leads no more.
+// client-go: a lock whose holder is gone is acquired when it has expired, and the former
+// holder notices that it no longer leads.
 func TestExpiredAndAcquiredByAnother(t *testing.T) {
 	onBoth(t, func(e *env) {
 		c, f := e.Linked("a")
@@ -112,8 +112,8 @@ func TestExpiredAndAcquiredByAnother(t *testing.T) {
 	})
 }
 
-// client-go: with ReleaseOnCancel the lock is given up when the context ends.
-// Beyond it: not before OnStartedLeading has returned; then the successor leads at
+// client-go: with ReleaseOnCancel the lock is released when the context ends. In addition,
+// it is not released before OnStartedLeading has returned; then the successor leads at
 // once.
 func TestReleaseOnCancel(t *testing.T) {
 	onBoth(t, func(e *env) {
@@ -127,7 +127,7 @@ func TestReleaseOnCancel(t *testing.T) {
 		e.lineUp(a, b)
 		a.cancel(errStopped)
 		<-atWork
-		e.Pass(2 * leaseDuration) // it is renewed meanwhile
+		e.Pass(2 * leaseDuration) // it is renewed in the meantime
 		b.never()
 		if !a.le.IsLeader() || a.le.Check(0) != nil {
 			t.Errorf("while it drains: leader %v, check %v", a.le.IsLeader(), a.le.Check(0))
@@ -151,7 +151,7 @@ func TestReleaseOnCancel(t *testing.T) {
 	})
 }
 
-// A leader that stops and has no successor leaves a record that says so.
+// A leader that stops without a successor leaves a record that says so.
 func TestVacancy(t *testing.T) {
 	onBoth(t, func(e *env) {
 		observer := e.replica(e.Client("o"), quick(""))
@@ -180,8 +180,8 @@ func TestVacancy(t *testing.T) {
 	})
 }
 
-// watch waits until the Client of a replica that does not run hears of a leader,
-// and returns what waits until it hears that there is none.
+// watch waits until the Client of a replica that is not running is notified of a leader. It
+// returns a function that waits for the notice that there is none.
 func (e *env) watch(r *replica, leader string) (vacant func()) {
 	e.Helper()
 	c := e.Client("watcher of " + r.le.Name())
@@ -197,17 +197,17 @@ func (e *env) watch(r *replica, leader string) (vacant func()) {
 		select {
 		case got := <-news:
 			if got != want {
-				e.Errorf("heard of %q, want %q", got, want)
+				e.Errorf("notified of %q, want %q", got, want)
 			}
 		case <-timer.C:
-			e.Errorf("did not hear of %q", want)
+			e.Errorf("not notified of %q", want)
 		}
 	}
 	hear(leader)
 	return func() { e.Helper(); hear("") }
 }
 
-// client-go without ReleaseOnCancel: the lock is left to run out.
+// client-go without ReleaseOnCancel: the lock is left to expire.
 func TestKeepOnCancel(t *testing.T) {
 	onBoth(t, func(e *env) {
 		cfg := quick("")
@@ -231,8 +231,8 @@ func TestKeepOnCancel(t *testing.T) {
 	})
 }
 
-// A leader whose context ended before it could lead is not started.
-func TestStopWhileInLine(t *testing.T) {
+// A leader whose context ended before it could lead does not start.
+func TestStopWhileQueued(t *testing.T) {
 	onBoth(t, func(e *env) {
 		a, b, c := e.trio()
 		b.stop()
@@ -245,8 +245,8 @@ func TestStopWhileInLine(t *testing.T) {
 	})
 }
 
-// OnStartedLeading may return early, as controllers' does that starts things: the
-// lead goes on.
+// OnStartedLeading may return early, for example if it starts controllers: the leadership
+// continues.
 func TestCallbackReturnsEarly(t *testing.T) {
 	onBoth(t, func(e *env) {
 		a, b := e.replica(e.Client("a"), quick("")), e.replica(e.Client("b"), quick(""))
@@ -271,7 +271,7 @@ func TestCallbackReturnsEarly(t *testing.T) {
 	})
 }
 
-// Once: Run returns after the first lead, with the reason if it was lost.
+// Once: Run returns after the first term, with the reason if it was lost.
 func TestOnce(t *testing.T) {
 	onBoth(t, func(e *env) {
 		cfg := quick("")
@@ -347,8 +347,8 @@ func TestRunOrDie(t *testing.T) {
 	})
 }
 
-// Every rule of client-go's validation, and ours, with a sentence that names the
-// field, the value and the rule; and what is allowed, up to the bound.
+// Each rule of client-go's validation, and each of ours, with an error that names the
+// field, the value and the rule; and the allowed values up to the bound.
 func TestValidation(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
@@ -413,8 +413,8 @@ func TestValidation(t *testing.T) {
 	})
 }
 
-// The defaults are client-go's, and the others follow from LeaseDuration. Seen
-// from outside: the lock's TTL, the times of renewals, the end of a lead.
+// The defaults are those of client-go, and the others follow from LeaseDuration. The test
+// observes the lock's TTL, the times of renewals, and the end of a term.
 func TestDefaults(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
@@ -446,7 +446,8 @@ func TestDefaults(t *testing.T) {
 	})
 }
 
-// Identity is the Client's by default, which has the host's name and a suffix.
+// By default, Identity is that of the Client, which consists of the host's name and a
+// suffix.
 func TestDefaultIdentity(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
@@ -463,8 +464,8 @@ func TestDefaultIdentity(t *testing.T) {
 	})
 }
 
-// Replicas whose durations differ, as while a change of them is rolled out,
-// still have one leader at a time.
+// Replicas with different durations, as during a rollout of a change, still have one leader
+// at a time.
 func TestReconfiguration(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {

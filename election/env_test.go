@@ -24,14 +24,14 @@ type silence struct{}
 func (silence) Printf(context.Context, string, ...any) {}
 
 func TestMain(m *testing.M) {
-	redis.SetLogger(silence{}) // it tells of every connection that a test cuts
+	redis.SetLogger(silence{}) // it logs every connection that a test cuts
 	if os.Getenv(roleVariable) != "" {
 		os.Exit(playRole())
 	}
 	os.Exit(m.Run())
 }
 
-// The short names of what all tests share.
+// Short names for all tests.
 const patience = testenv.Patience
 
 var (
@@ -39,7 +39,7 @@ var (
 	mustIs = testenv.MustIs
 )
 
-// The times of elections in these tests: short for the real server's sake.
+// The times of elections in these tests; short because of the real server.
 const (
 	leaseDuration = 1500 * time.Millisecond
 	renewDeadline = 1000 * time.Millisecond
@@ -72,7 +72,7 @@ func realEnv(t *testing.T, conf ...string) *env {
 	return newEnv(testenv.OnServer(t, conf...))
 }
 
-// A replica is an elector with a record of what it was called with.
+// A replica is an elector with a record of its calls.
 type replica struct {
 	e      *env
 	le     *election.LeaderElector
@@ -80,7 +80,7 @@ type replica struct {
 	done   chan struct{}
 	err    error
 
-	// work is what OnStartedLeading does after it was noted; nil: wait for the
+	// work is the body of OnStartedLeading, after it was recorded; nil: wait for the
 	// context. Set it before run.
 	work func(ctx context.Context)
 
@@ -101,7 +101,7 @@ func quick(identity string) election.Config {
 	}
 }
 
-// replica makes one that does not run yet.
+// replica returns a replica that is not running yet.
 func (e *env) replica(c *lockcore.Client, cfg election.Config) *replica {
 	e.Helper()
 	r := &replica{e: e, done: make(chan struct{})}
@@ -196,7 +196,7 @@ func (r *replica) newLeader(identity string) {
 	r.leaders = append(r.leaders, identity)
 }
 
-// term is the newest term it has led for, and how many there were.
+// term returns the newest term that it has led for, and the number of its terms.
 func (r *replica) term() (election.Term, int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -212,7 +212,7 @@ func (r *replica) told() string {
 	return strings.Join(r.leaders, " ")
 }
 
-// ended is the cause of the nth context, when the work was over.
+// ended returns the cause of the nth context at the end of the work.
 func (r *replica) ended(n int) error {
 	r.e.Helper()
 	r.e.Until(fmt.Sprintf("%s's lead %d is over", r.le.Identity(), n), func() bool {
@@ -225,8 +225,8 @@ func (r *replica) ended(n int) error {
 	return r.causes[n-1]
 }
 
-// lost is why the contexts of its work have ended so far. On a real server and a busy
-// machine that may be its own lateness.
+// lost returns the causes for which the contexts of its work have ended so far. On a real
+// server and a busy machine, one may be a late renewal.
 func (r *replica) lost() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -251,18 +251,17 @@ func (r *replica) never() {
 	}
 }
 
-// inLine waits until n candidates stand in line.
+// inLine waits until n candidates are queued.
 func (e *env) inLine(n int64) {
 	e.Helper()
-	e.Until(fmt.Sprintf("%d stand in line", n), func() bool {
+	e.Until(fmt.Sprintf("%d are queued", n), func() bool {
 		have, err := e.Raw.ZCard(e.Context(), key("queue")).Result()
 		must(e, err)
 		return have == n
 	})
 }
 
-// lineUp runs replicas so that the first leads and the others stand in line in
-// that order.
+// lineUp runs replicas so that the first one leads and the others are queued in that order.
 func (e *env) lineUp(replicas ...*replica) {
 	e.Helper()
 	for i, r := range replicas {
@@ -276,7 +275,7 @@ func (e *env) lineUp(replicas ...*replica) {
 	e.WaitIdle()
 }
 
-// trio is a leader and two candidates, each on a Client of its own.
+// A trio is a leader and two candidates, each on its own Client.
 func (e *env) trio() (a, b, c *replica) {
 	e.Helper()
 	a, b, c = e.replica(e.Client("a"), quick("")), e.replica(e.Client("b"), quick("")), e.replica(e.Client("c"), quick(""))
@@ -293,8 +292,7 @@ func (e *env) record() map[string]string {
 	return fields
 }
 
-// script matches one of the scripts by the number of its keys and arguments, in
-// which they differ.
+// script matches one of the scripts by the number of its keys and arguments, which differ.
 func script(name string) lockcoretest.Match {
 	shape := map[string][2]int{
 		"mutex_acquire": {5, 5}, "mutex_leave": {5, 4}, "mutex_renew": {2, 3},

@@ -12,8 +12,8 @@ import (
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
-// Two replicas stand for election. The first leads until its process ends; then
-// the second one does, at once.
+// Two replicas campaign. The first one leads until its process ends; then the second one
+// leads at once.
 func Example() {
 	server, err := lockcoretest.StartRedis() // in production: your Redis
 	if err != nil {
@@ -38,7 +38,7 @@ func Example() {
 					term, _ := election.TermFrom(ctx)
 					leading <- fmt.Sprintf("%s leads, term %d", identity, term.Number)
 					<-ctx.Done()
-					time.Sleep(10 * time.Millisecond) // what is under way is finished
+					time.Sleep(10 * time.Millisecond) // finish the current work
 					fmt.Println(identity, "has finished")
 				},
 				OnStoppedLeading: func() {},

@@ -10,16 +10,15 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 )
 
-// Two masters, on real servers: a primary that takes writes only with a replica
-// (min-replicas-to-write 1), and a replica that is promoted while the leader still
-// talks to the old primary. Renewals there are refused from then on, so the leader
-// stops before its lease ends; its lock has come over to the new primary, so the
-// successor there leads no sooner, and under a greater token. (What is lost in a
-// failover is what had not come over: the check bounds that to min-replicas-max-lag,
-// it does not exclude it. Class D.)
+// Two masters, on real servers: a primary that accepts writes only with a replica
+// (min-replicas-to-write 1), and a replica that is promoted while the leader still uses the
+// old primary. From then on the old primary refuses renewals, so the leader stops before
+// its lease ends. Its lock was replicated to the new primary, so the successor there does
+// not lead earlier, and has a greater token. (A failover loses what was not replicated. The
+// check limits that to min-replicas-max-lag, but does not exclude it. Class D.)
 //
-// Caught mutants: a refused renewal counted as one; an error at a renewal taken for
-// a loss.
+// Caught mutants: a refused renewal counts as a renewal; an error of a renewal counts as a
+// loss.
 func TestFault18_TwoMasters(t *testing.T) {
 	t.Parallel()
 	old := realEnv(t, "min-replicas-to-write 1", "min-replicas-max-lag 10", "repl-diskless-sync-delay 0", "repl-ping-replica-period 1")
@@ -55,12 +54,12 @@ func TestFault18_TwoMasters(t *testing.T) {
 		t.Errorf("on the old side it has led %d times", n)
 	}
 	if !b.le.IsLeader() {
-		t.Error("on the new side nobody leads")
+		t.Error("there is no leader on the new side")
 	}
 	old.history.Require(old)
 }
 
-// refusesWrites makes sure of a server that it takes no writes for lack of replicas.
+// refusesWrites asserts that a server accepts no writes because it has too few replicas.
 func (e *env) refusesWrites() {
 	e.Helper()
 	if err := e.Raw.Set(e.Context(), "x", 1, 0).Err(); !redis.HasErrorPrefix(err, "NOREPLICAS") {

@@ -11,11 +11,11 @@ import (
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
-// The leader is cut off both ways, and what it had sent arrives late. It stops
-// before another leads, and nothing of it disturbs that one. Whatever the length
-// of the outage, it leads again by itself.
+// The leader is cut off in both directions, and its requests arrive late. It stops before
+// another replica leads, and does not affect that one. Whatever the length of the outage,
+// it leads again afterwards.
 //
-// Caught mutants: Run that returns after a loss; a renewal that creates the lock.
+// Caught mutants: Run returns after a loss; a renewal creates the lock.
 func TestFault07_Blackhole(t *testing.T) {
 	onBoth(t, func(e *env) {
 		c, f := e.Linked("a")
@@ -41,8 +41,8 @@ func TestFault07_Blackhole(t *testing.T) {
 	})
 }
 
-// The whole election is cut off: an outage of the server, short or long. Afterwards
-// one leads again, by itself.
+// The server is unreachable for all replicas, for a short or a long time. Afterwards one
+// leads again without intervention.
 func TestOutage(t *testing.T) {
 	t.Parallel()
 	for _, outage := range []time.Duration{time.Second, 10 * time.Second, time.Minute, 20 * time.Minute} {
@@ -65,10 +65,10 @@ func TestOutage(t *testing.T) {
 					return n
 				}
 				begin := e.Clock()
-				e.Until("somebody leads", func() bool { return leader() == 1 })
-				// At worst the lock of the leader that had to stop runs out first.
+				e.Until("one replica leads", func() bool { return leader() == 1 })
+				// At worst the lock of the leader that had to stop must expire first.
 				if took := e.Clock() - begin; took > 6*time.Second {
-					t.Errorf("after an outage of %v nobody led for %v", outage, took)
+					t.Errorf("after an outage of %v there was no leader for %v", outage, took)
 				}
 				e.inLine(2)
 				if _, n := a.term(); outage < 8*time.Second && n != 1 {
@@ -86,11 +86,10 @@ func TestOutage(t *testing.T) {
 	}
 }
 
-// Requests pass and replies are dropped. The leader stops in time although the
-// server has it as the leader; a candidate whose replies are lost is nobody's
-// leader.
+// Requests pass and replies are lost. The leader stops in time, although it is still the
+// leader for the server. A candidate whose replies are lost does not lead.
 //
-// Caught mutant: a request that was not answered taken for one that was refused.
+// Caught mutant: a request that was not answered counts as refused.
 func TestFault08_RepliesDropped(t *testing.T) {
 	onBoth(t, func(e *env) {
 		c, f := e.Linked("a")
@@ -98,7 +97,7 @@ func TestFault08_RepliesDropped(t *testing.T) {
 		e.lineUp(a, b)
 		lost := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.SwallowReply})
 		mustIs(e, a.ended(1), lockcore.ErrLeaseExpired)
-		// Its late tries may take the lock at the server; b leads when it lapses.
+		// Its late tries may acquire the lock on the server; b leads when it expires.
 		b.leads(1)
 		lost.Lift()
 		f.Cut()
@@ -107,10 +106,10 @@ func TestFault08_RepliesDropped(t *testing.T) {
 	})
 }
 
-// The reply to the claim of a term is lost: the term is counted once, and its
-// record is announced once.
+// The reply to the claim of a term is lost: the term is counted once, and its record is
+// announced once.
 //
-// Caught mutant: leader_claim without the look at the record's token.
+// Caught mutant: leader_claim without the check of the record's token.
 func TestFault08_ClaimReplyLost(t *testing.T) {
 	onBoth(t, func(e *env) {
 		c, f := e.Linked("a")
@@ -126,8 +125,8 @@ func TestFault08_ClaimReplyLost(t *testing.T) {
 	})
 }
 
-// The reply to the release is lost: the successor leads, and the release is not
-// taken for a loss.
+// The reply to the release is lost: the successor leads, and the release does not count as
+// a loss.
 func TestFault08_ReleaseReplyLost(t *testing.T) {
 	onBoth(t, func(e *env) {
 		c, f := e.Linked("a")
@@ -145,10 +144,10 @@ func TestFault08_ReleaseReplyLost(t *testing.T) {
 	})
 }
 
-// The grant, and the news of the leader, are published while the candidate's
-// subscription is being made anew: it leads all the same, and hears of it.
+// The grant and the message about the new leader are published while the candidate
+// subscribes again. It leads nevertheless, and is notified.
 //
-// Caught mutant: nobody looks when the subscription is back.
+// Caught mutant: no look when the subscription is back.
 func TestFault39_GrantLostWhileReconnecting(t *testing.T) {
 	onBoth(t, func(e *env) {
 		c, f := e.Linked("b")
@@ -159,22 +158,22 @@ func TestFault39_GrantLostWhileReconnecting(t *testing.T) {
 			t.Error("no subscription was cut")
 		}
 		must(e, refused.Wait(e.Context(), 1))
-		a.stop() // nobody hears of it: b is passed over
+		a.stop() // b is not subscribed and is passed over
 		begin := e.Clock()
 		refused.Lift()
 		b.leads(1)
 		if took := e.Clock() - begin; e.Bubble != nil && took > 50*time.Millisecond {
-			t.Errorf("it led %v after it could hear again", took)
+			t.Errorf("it led %v after the subscription was back", took)
 		}
-		e.Until("it has heard", func() bool { return b.le.GetLeader() == "b" && b.told() == "a b" })
+		e.Until("it was notified", func() bool { return b.le.GetLeader() == "b" && b.told() == "a b" })
 		e.history.Require(e)
 	})
 }
 
-// All messages to a candidate are lost, that of its grant too, without a trace: it
-// leads after its next look.
+// All messages to a candidate are lost without a trace, including its grant: it leads after
+// its next look.
 //
-// Caught mutant: a candidate that looks only when it is told to.
+// Caught mutant: a candidate looks only after a message.
 func TestFault39_GrantMessageLost(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {

@@ -11,8 +11,8 @@ import (
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
-// jumping makes a Client with a network of its own whose clock can jump as that
-// of a process does that was frozen: no timer has run.
+// jumping makes a Client with its own network. Its clock can jump like the clock of a
+// process that was frozen: no timer has run.
 func (e *env) jumping(identity string) (*lockcore.Client, *lockcoretest.Faults, *lockcoretest.Clock) {
 	e.Helper()
 	clock := lockcoretest.NewClock()
@@ -20,11 +20,11 @@ func (e *env) jumping(identity string) (*lockcore.Client, *lockcoretest.Faults, 
 	return e.ClientWith(opt, lockcore.Config{Identity: identity, Clock: clock.Now}), f, clock
 }
 
-// The leader stands still for longer than its lease, and no timer has run when
-// it goes on: whatever is asked first refuses. Then it stands in line again.
+// The leader is frozen for longer than its lease, and no timer has run when it continues:
+// its first call is refused, whichever it is. Then it queues again.
 //
-// Caught mutants: Remaining and Err that wait for the keeper's timer; Check that
-// looks whether the context is done.
+// Caught mutants: Remaining and Err wait for the keeper's timer; Check only checks whether
+// the context is done.
 func TestFault01_LeaderFrozen(t *testing.T) {
 	t.Parallel()
 	for name, look := range map[string]func(r *replica) bool{
@@ -47,7 +47,7 @@ func TestFault01_LeaderFrozen(t *testing.T) {
 					t.Errorf("%s says that it leads", name)
 				}
 				if time.Since(jumped) != 0 {
-					t.Error("time has passed meanwhile: this shows nothing")
+					t.Error("time has passed: this test proves nothing")
 				}
 				b.leads(1)
 				f.Cut()
@@ -61,10 +61,10 @@ func TestFault01_LeaderFrozen(t *testing.T) {
 	}
 }
 
-// A leader is frozen between its check and its write; meanwhile another leads and
+// A leader is frozen between its check and its write. In the meantime another one leads and
 // writes. The resource refuses the old token.
 //
-// Caught mutant: a token read from the counter when it is asked for.
+// Caught mutant: the token is read from the counter at each call.
 func TestFault02_FrozenBetweenCheckAndWrite(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
@@ -92,7 +92,7 @@ func TestFault02_FrozenBetweenCheckAndWrite(t *testing.T) {
 			if !a.le.IsLeader() {
 				t.Error("it does not lead")
 			}
-			<-frozen // the step after the check stands still
+			<-frozen // the step after the check is frozen
 			refused <- !write(term.Token, "late a")
 			<-ctx.Done()
 		}
@@ -117,10 +117,10 @@ func TestFault02_FrozenBetweenCheckAndWrite(t *testing.T) {
 	})
 }
 
-// A candidate is frozen after it has asked and before it has the answer, which
-// says that it holds: nobody begins to lead without validity left.
+// A candidate is frozen after it has sent a request and before it reads the grant. It does
+// not begin to lead without remaining validity.
 //
-// Caught mutant: a candidate that does not look at the clock after the claim.
+// Caught mutant: a candidate does not check the clock after the claim.
 func TestFault03_FrozenBeforeTheReply(t *testing.T) {
 	t.Parallel()
 	for _, request := range []string{"mutex_acquire", "leader_claim"} {
@@ -138,7 +138,7 @@ func TestFault03_FrozenBeforeTheReply(t *testing.T) {
 				late.Lift()
 				e.WaitIdle()
 				a.never()
-				e.inLine(1) // it has asked anew
+				e.inLine(1) // it has sent a new request
 				must(e, b.le.Resign(e.Context()))
 				a.leads(1)
 				e.history.Require(e)
@@ -147,11 +147,11 @@ func TestFault03_FrozenBeforeTheReply(t *testing.T) {
 	}
 }
 
-// Only the renewals starve; everything else goes through. The lead ends on this
-// side RenewDeadline after the last one that was sent in time, and the lease at
-// the server after that.
+// Only the renewals are lost; all other requests arrive. The leadership ends here
+// RenewDeadline after the last renewal that was sent in time. The lease on the server ends
+// later.
 //
-// Caught mutant: a lead that lasts until a renewal is answered.
+// Caught mutant: a term lasts until a renewal is answered.
 func TestFault04_RenewalsStarve(t *testing.T) {
 	onBoth(t, func(e *env) {
 		c, f := e.Linked("a")
@@ -161,7 +161,7 @@ func TestFault04_RenewalsStarve(t *testing.T) {
 			if len(a.terms) == 1 {
 				<-ctx.Done()
 				close(lost)
-				<-hold // or the rest of the lease would be given back
+				<-hold // otherwise the rest of the lease would be released
 			}
 		}
 		e.lineUp(a, b)
@@ -184,10 +184,9 @@ func TestFault04_RenewalsStarve(t *testing.T) {
 	})
 }
 
-// The machine is suspended: for the process no time passes, for the server an
-// hour does.
+// The machine is suspended: no time passes for the process, and an hour for the server.
 //
-// Caught mutant: Go's monotonic clock in place of Config.Clock.
+// Caught mutant: Go's monotonic clock instead of Config.Clock.
 func TestFault05_MachineSuspended(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
@@ -206,8 +205,8 @@ func TestFault05_MachineSuspended(t *testing.T) {
 	})
 }
 
-// A candidate is frozen. The others go on, and the grant it cannot take costs
-// them no more than a second.
+// A candidate is frozen. The others continue, and its unconfirmed grant costs them at most
+// a second.
 //
 // Caught mutant: a grant with the full TTL.
 func TestFault06_FrozenCandidate(t *testing.T) {

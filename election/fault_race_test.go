@@ -15,10 +15,10 @@ import (
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
-// A thousand candidates, and a thousand hand-overs: one grant each, in order of
-// arrival, and the cost of one does not grow with the line.
+// A thousand candidates, and a thousand hand-overs: one grant each, in order of arrival.
+// The cost of a hand-over does not grow with the queue.
 //
-// Caught mutant: a release that wakes everybody.
+// Caught mutant: a release notifies all waiters.
 func TestFault40_ThousandCandidates(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
@@ -55,10 +55,10 @@ func TestFault40_ThousandCandidates(t *testing.T) {
 	})
 }
 
-// Ten thousand candidates, fewer in the bubble, come and go at random moments. When all are gone there
-// is no lock, no line, and nobody who leads.
+// Ten thousand candidates, fewer in the bubble, campaign and leave at random times. When
+// all are gone, there is no lock, no queue and no leader.
 //
-// Caught mutant: a lead that is granted when it is too late to begin, and kept.
+// Caught mutant: a leadership that is granted too late to begin is kept.
 func TestFault50_StopsRaceStarts(t *testing.T) {
 	onBoth(t, func(e *env) {
 		total := 2_500
@@ -113,10 +113,10 @@ func TestFault50_StopsRaceStarts(t *testing.T) {
 	})
 }
 
-// The lead is released while a renewal is under way, which arrives afterwards: it
-// resurrects nothing, neither lock nor record.
+// The lease is released while a renewal is under way, which arrives afterwards. It restores
+// neither the lock nor the record.
 //
-// Caught mutants: a renewal with SET; a record written without a look at the lock.
+// Caught mutants: a renewal with SET; a record written without a check of the lock.
 func TestFault51_ReleaseWhileRenewing(t *testing.T) {
 	onBoth(t, func(e *env) {
 		c, f := e.Linked("a")
@@ -155,8 +155,8 @@ func TestFault51_ReleaseWhileRenewing(t *testing.T) {
 	})
 }
 
-// Electors are started, stopped, killed off, cut off and told to resign at random.
-// Whatever happens, one leads at a time, and in the end somebody does.
+// Electors are started, stopped, killed, cut off and told to resign at random. At any time
+// at most one leads, and in the end one does.
 func TestStress(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(8) {
@@ -210,7 +210,7 @@ func TestStress(t *testing.T) {
 				for _, n := range nodes {
 					n.net.Heal()
 				}
-				e.Until("somebody leads, and the others stand in line", func() bool {
+				e.Until("one leads, and the others are queued", func() bool {
 					leaders := 0
 					for _, n := range nodes {
 						if n.le.IsLeader() {

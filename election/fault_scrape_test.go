@@ -11,8 +11,8 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 )
 
-// A scrape stands still in the middle of each collector: an elector that leads is renewed
-// and resigns, and another one can be made and leads.
+// A scrape blocks in each collector. A leading elector is renewed and resigns, and another
+// elector can be created and leads.
 //
 // Caught mutants: the Vecs of client_golang.
 func TestFault63_ScrapeThatHangs(t *testing.T) {
@@ -48,7 +48,7 @@ func TestFault63_ScrapeThatHangs(t *testing.T) {
 	})
 }
 
-// A stuckRegisterer has a scrape of each collector that takes one metric, and then none
+// A stuckRegisterer scrapes each collector. The scrape takes one metric, and then none
 // until the end of the test.
 type stuckRegisterer struct {
 	prometheus.Registerer
@@ -60,7 +60,7 @@ func (r *stuckRegisterer) Register(c prometheus.Collector) error {
 	return r.Registerer.Register(c)
 }
 
-// scrape begins the scrapes; the function that it returns lets them go on.
+// scrape starts the scrapes. The function that it returns lets them continue.
 func (r *stuckRegisterer) scrape() (goOn func()) {
 	var channels []chan prometheus.Metric
 	for _, c := range r.collectors {

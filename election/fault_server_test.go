@@ -13,9 +13,9 @@ import (
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
-// The server restarts with its data: the lead goes on, and the line stands.
+// The server restarts with its data: the leadership continues, and the queue stays.
 //
-// Caught mutant: a lead given up when the connection breaks.
+// Caught mutant: the leadership ends when the connection breaks.
 func TestFault14_RestartWithData(t *testing.T) {
 	t.Parallel()
 	test := func(e *env, restart func()) {
@@ -30,8 +30,9 @@ func TestFault14_RestartWithData(t *testing.T) {
 			t.Errorf("it has led %d times, leads now: %v", n, a.le.IsLeader())
 		}
 		b.never()
-		// Who is not connected is passed over, and this is not about that.
-		e.Until("both hear again", func() bool {
+		// A candidate without a connection is passed over, which is not the subject of this
+		// test.
+		e.Until("both are subscribed again", func() bool {
 			heard, err := e.Raw.PubSubNumSub(e.Context(), "noonlock:leader:"+electionName).Result()
 			must(e, err)
 			return heard["noonlock:leader:"+electionName] == 2
@@ -57,8 +58,8 @@ func TestFault14_RestartWithData(t *testing.T) {
 	})
 }
 
-// The server restarts empty: the leader notices at its next renewal, and somebody
-// leads under a greater token. Terms begin again.
+// The server restarts empty. The leader notices at its next renewal, and one replica leads
+// with a greater token. Terms begin again.
 //
 // Caught mutant: a token counter that begins at 1.
 func TestFault15_EmptyRestart(t *testing.T) {
@@ -96,12 +97,11 @@ func (e *env) anotherLead(than election.Term) (found election.Term) {
 	return found
 }
 
-// The server comes back with an old snapshot, in which another one leads. That
-// one does not come to lead by it, the leader loses the lead at its next renewal,
-// and the election goes on. (Class D: tokens of the time after the snapshot may be
-// given out again.)
+// The server restarts with an old snapshot, in which another replica leads. That replica
+// does not become the leader by it. The leader loses its lease at its next renewal, and the
+// election continues. (Class D: tokens from after the snapshot may be granted again.)
 //
-// Caught mutant: a candidate that takes the record's word for its own lead.
+// Caught mutant: a candidate concludes from the record that it leads.
 func TestFault16_OldSnapshot(t *testing.T) {
 	onBoth(t, func(e *env) {
 		a, b := e.replica(e.Client("a"), quick("")), e.replica(e.Client("b"), quick(""))
@@ -122,14 +122,14 @@ func TestFault16_OldSnapshot(t *testing.T) {
 		if a.le.IsLeader() {
 			t.Error("it leads by the old lock")
 		}
-		e.Until("somebody leads", func() bool { return a.le.IsLeader() || b.le.IsLeader() })
+		e.Until("one replica leads", func() bool { return a.le.IsLeader() || b.le.IsLeader() })
 	})
 }
 
-// The lock is lost in a failover. The leader notices at its next renewal; its
-// successor's token is greater.
+// The lock is lost in a failover. The leader notices at its next renewal. Its successor's
+// token is greater.
 //
-// Caught mutant: leader_renew that does not look at the lock's holder.
+// Caught mutant: leader_renew does not check the lock's holder.
 func TestFault17_LockLostInFailover(t *testing.T) {
 	onBoth(t, func(e *env) {
 		a, b, _ := e.trio()
@@ -143,20 +143,21 @@ func TestFault17_LockLostInFailover(t *testing.T) {
 	})
 }
 
-// The record is lost, or spoilt, while the lock is not: leading does not depend
-// on it, and it is written anew where it can be.
+// The record is lost or spoilt, and the lock is not. Leadership does not depend on the
+// record, which is written again where possible.
 //
-// Caught mutants: leader_renew without pcall; a record that is only ever changed.
+// Caught mutants: leader_renew without pcall; a record that is only updated, never created.
 func TestRecordLost(t *testing.T) {
 	onBoth(t, func(e *env) {
 		a := e.replica(e.Client("a"), quick(""))
 		term := a.run().leads(1)
 		must(e, e.Raw.Del(e.Context(), key("leader")).Err())
-		e.Until("it is written anew", func() bool { return e.record()["term"] == "1" })
+		e.Until("it is written again", func() bool { return e.record()["term"] == "1" })
 		if r := e.record(); r["holder"] != "a" || r["token"] != strconv.FormatUint(term.Token, 10) || r["acquired"] != strconv.FormatInt(term.Since.UnixMilli(), 10) {
 			t.Errorf("the record is %v", r)
 		}
-		// A key of another type, records of no version and of one to come, and one that lies.
+		// A key of another type, records of an invalid and of a future version, and one
+		// with false content.
 		for _, spoil := range []func(){
 			func() {
 				must(e, e.Raw.Del(e.Context(), key("leader")).Err())
@@ -184,14 +185,14 @@ func TestRecordLost(t *testing.T) {
 			t.Error("a newer version's record is read")
 		}
 		must(e, e.Raw.HSet(e.Context(), key("leader"), "v", "1", "holder", "liar", "token", "5").Err())
-		e.Until("it is written anew", func() bool { return e.record()["holder"] == "a" })
+		e.Until("it is written again", func() bool { return e.record()["holder"] == "a" })
 	})
 }
 
-// Two masters: the old one has lost its replicas and refuses writes, renewals
-// too. The leader on its side stops before its lease ends.
+// Two masters: the old one has lost its replicas and refuses writes, including renewals.
+// The leader on its side stops before its lease ends.
 //
-// Caught mutant: a refused renewal counted as one.
+// Caught mutant: a refused renewal counts as a renewal.
 func TestFault18_RenewalsFailTheReplicaCheck(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
@@ -212,10 +213,10 @@ func TestFault18_RenewalsFailTheReplicaCheck(t *testing.T) {
 	})
 }
 
-// The server refuses for a while, not longer than the leader can do without it:
-// the lead goes on. Longer: somebody leads when it is back.
+// The server refuses requests for a while. If the lease outlasts that, the leadership
+// continues. Otherwise one replica leads when the server is back.
 //
-// Caught mutant: an error at a renewal that ends the lead.
+// Caught mutant: an error of a renewal ends the leadership.
 func TestFault19_ServerRefusesForAWhile(t *testing.T) {
 	t.Parallel()
 	for _, refusal := range []string{
@@ -240,17 +241,17 @@ func TestFault19_ServerRefusesForAWhile(t *testing.T) {
 				mustIs(e, a.ended(1), lockcore.ErrLeaseExpired)
 				e.Pass(3 * time.Minute)
 				e.Bubble.Server().SetError("")
-				e.Until("somebody leads", func() bool { return a.le.IsLeader() || b.le.IsLeader() })
+				e.Until("one replica leads", func() bool { return a.le.IsLeader() || b.le.IsLeader() })
 				e.history.Require(e)
 			})
 		})
 	}
 }
 
-// The server's clock is set back by an hour: the leader leads on. If it dies, its
-// lock stands for an hour more; an operator sees it and can free it. (Class D.)
+// The server's clock is set back by an hour: the leader keeps leading. If it dies, its lock
+// stays for an hour longer. An operator sees it and can free it. (Class D.)
 //
-// Caught mutant: a leader that compares the server's clock with its own.
+// Caught mutant: a leader compares the server's clock with its own.
 func TestFault36_ServerClockSetBack(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
@@ -282,10 +283,9 @@ func TestFault36_ServerClockSetBack(t *testing.T) {
 	})
 }
 
-// The clocks of the replicas differ by minutes, and are set: nothing but spans is
-// measured with them.
+// The clocks of the replicas differ by minutes, and are set: they only measure durations.
 //
-// Caught mutant: a deadline made of the server's time and the local clock.
+// Caught mutant: a deadline computed from the server's time and the local clock.
 func TestFault37_ClocksOfReplicasDiffer(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
@@ -316,10 +316,10 @@ func TestFault37_ClocksOfReplicasDiffer(t *testing.T) {
 	})
 }
 
-// The server's clock steps back by days between two leads: tokens and terms go on
-// to increase, because the counter stands.
+// The server's clock steps back by days between two terms: tokens and terms still increase,
+// because the counter remains.
 //
-// Caught mutant: a token made of the server's time.
+// Caught mutant: a token computed from the server's time only.
 func TestFault38_TokensWhenTheClockStepsBack(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {

@@ -21,9 +21,9 @@ import (
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
-// Who loses lead after lead stands again after a pause: RetryPeriod at first, then
-// longer and longer, up to LeaseDuration, and for ever. A lead that was given up by
-// choice, or went well for a while, begins that anew.
+// An elector that loses each of its terms pauses before the next campaign: first
+// RetryPeriod, then longer, up to LeaseDuration, without end. After a resignation, or a
+// term that lasted for a while, the pauses start again.
 func TestPauseAfterLoss(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
@@ -62,7 +62,7 @@ func TestPauseAfterLoss(t *testing.T) {
 		}
 		e.Pass(retryPeriod)
 		if pause := resign(); pause > 5*time.Millisecond {
-			t.Errorf("after Resign it stood again after %v", pause)
+			t.Errorf("after Resign it campaigned again after %v", pause)
 		}
 		within("after a resignation", lose(), retryPeriod)
 		e.Pass(retryPeriod)
@@ -75,8 +75,8 @@ func TestPauseAfterLoss(t *testing.T) {
 	})
 }
 
-// A renewal that fails is tried again after RetryPeriod, or after half of what is left
-// of RenewDeadline if that is less: the nearer the end, the more often.
+// A failed renewal is retried after RetryPeriod, or after half of the rest of RenewDeadline
+// if that is less. So retries are more frequent near the end.
 func TestRetryPeriodAfterErrors(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
@@ -98,7 +98,7 @@ func TestRetryPeriodAfterErrors(t *testing.T) {
 		if len(tries) < int(renewDeadline/retryPeriod)-1 {
 			t.Errorf("%d renewals were tried within %v", len(tries), renewDeadline)
 		}
-		const least, slack = 10 * time.Millisecond, 5 * time.Millisecond // a try has the former at least
+		const least, slack = 10 * time.Millisecond, 5 * time.Millisecond // a try takes at least the former
 		for i := 1; i < len(tries); i++ {
 			want := min(retryPeriod, max(least, end.Sub(tries[i-1])/2))
 			if got := tries[i].Sub(tries[i-1]); got < want-slack || got > want+slack {
@@ -108,15 +108,16 @@ func TestRetryPeriodAfterErrors(t *testing.T) {
 	})
 }
 
-// Candidates do not poll, however short RetryPeriod is: all that one that is alone on
-// its Client asks, in line, of the record, and whether its subscription lives, is less
-// than once per lease, with room for what the leader of a thousand of them asks.
+// Candidates do not poll, even with a short RetryPeriod. The only queued candidate on its
+// Client sends less than one request per lease in total: for its place, the record and the
+// self-test of its subscription. The rest is for the requests of the leader of a thousand
+// candidates.
 func TestCandidatesDoNotPoll(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
 		c, f := e.Linked("b")
 		all := []*replica{e.replica(e.Client("a"), quick(""))}
-		for range 3 { // those near the head of the line look when the leader's lease ends
+		for range 3 { // candidates near the head of the queue look when the leader's lease ends
 			all = append(all, e.replica(e.Client("near"), quick("")))
 		}
 		e.lineUp(append(all, e.replica(c, quick("")))...)
@@ -135,18 +136,18 @@ func TestCandidatesDoNotPoll(t *testing.T) {
 	})
 }
 
-// Run's context ends in the moment in which it is granted the lead: too late to
-// begin, and the lead is given to the next at once.
+// Run's context ends at the moment of the grant: it is too late to begin, and the next
+// candidate is granted the lead at once.
 func TestStopWhenGranted(t *testing.T) {
 	onBoth(t, func(e *env) {
 		c := e.Client("a")
 		cfg := quick("")
-		cfg.LeaseDuration = time.Hour // nobody could wait for it to run out
+		cfg.LeaseDuration = time.Hour // too long to wait for its end
 		a := e.replica(c, cfg)
 		el, err := record.New(c, electionName, record.Config{})
 		must(e, err)
 		defer el.Watch(func(r record.Record) {
-			if r.Holder == "a" { // written by it just now; Run does not know yet
+			if r.Holder == "a" { // written by it just now; Run has not noticed yet
 				a.cancel(errStopped)
 			}
 		})()
@@ -159,9 +160,9 @@ func TestStopWhenGranted(t *testing.T) {
 	})
 }
 
-// The end of a lead waits for an answer of the server for a while, and not longer, nor
-// beyond the lease.
-func TestGivingUpIsBounded(t *testing.T) {
+// The end of a term waits for an answer of the server for a limited time, and not beyond
+// the lease.
+func TestAbandoningIsBounded(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		stop         string
@@ -197,7 +198,7 @@ func TestGivingUpIsBounded(t *testing.T) {
 	}
 }
 
-// A work that has returned is well, whatever becomes of the lease after it.
+// Work that has returned is healthy, whatever happens to the lease afterwards.
 func TestCheckAfterTheWork(t *testing.T) {
 	t.Parallel()
 	for _, early := range []bool{false, true} {
@@ -229,7 +230,7 @@ func TestCheckAfterTheWork(t *testing.T) {
 	}
 }
 
-// So it is in a process that was frozen, in which nothing has run since.
+// The same holds in a process that was frozen, in which nothing has run since.
 func TestCheckAfterTheWorkAndAFreeze(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
@@ -247,8 +248,8 @@ func TestCheckAfterTheWorkAndAFreeze(t *testing.T) {
 	})
 }
 
-// The successor leads, and is known here, before the release is through: GetLeader
-// goes on to name it.
+// The successor leads, and is known here, before the release has completed: GetLeader keeps
+// naming it.
 func TestSuccessorIsKnownBeforeTheRelease(t *testing.T) {
 	onBoth(t, func(e *env) {
 		c, f := e.Linked("a")
@@ -269,8 +270,8 @@ func TestSuccessorIsKnownBeforeTheRelease(t *testing.T) {
 	})
 }
 
-// KeepOnCancel is about Run's context alone: who resigns, panics, or has lost the
-// lead does not keep it.
+// KeepOnCancel applies to Run's context only: an elector that resigns, panics, or has lost
+// its lease does not keep the lease.
 func TestKeepOnCancelOnly(t *testing.T) {
 	onBoth(t, func(e *env) {
 		cfg := quick("")
@@ -283,7 +284,7 @@ func TestKeepOnCancelOnly(t *testing.T) {
 			t.Error("the lead was kept at a Resign")
 		}
 
-		// Run's context ends while a Resign or TransferTo drains: who resigned has chosen.
+		// Run's context ends while a Resign or TransferTo drains: the resignation counts.
 		for _, transfer := range []bool{false, true} {
 			hold := make(chan struct{})
 			a, b := e.replica(e.Client("a"), cfg), e.replica(e.Client("b"), cfg)
@@ -297,7 +298,7 @@ func TestKeepOnCancelOnly(t *testing.T) {
 				}
 				resigned <- a.le.Resign(context.Background())
 			}()
-			e.Until("it is told to end", func() bool { return a.ctx.Err() != nil })
+			e.Until("its context is done", func() bool { return a.ctx.Err() != nil })
 			a.cancel(errStopped)
 			close(hold)
 			must(e, <-resigned)
@@ -307,8 +308,8 @@ func TestKeepOnCancelOnly(t *testing.T) {
 			b.wait()
 		}
 
-		// A Resign that comes when Run's context has ended is one, too, until the lead is
-		// kept; from then on it says so.
+		// A Resign after the end of Run's context also counts, until the lease is kept.
+		// From then on Resign returns an error.
 		late := e.replica(e.Client("late"), cfg)
 		goOn := make(chan struct{})
 		late.work = func(context.Context) { <-goOn }
@@ -318,7 +319,7 @@ func TestKeepOnCancelOnly(t *testing.T) {
 		go func() { answered <- late.le.Resign(context.Background()) }()
 		close(goOn)
 		if err := <-answered; err == nil && e.Exists(key("lock")) {
-			t.Error("Resign says that the lead was given up, and it was kept")
+			t.Error("Resign succeeded, but the lease was kept")
 		}
 		late.wait()
 		must(e, e.Raw.Del(e.Context(), key("lock")).Err())
@@ -346,14 +347,14 @@ func TestKeepOnCancelOnly(t *testing.T) {
 			t.Error("the lead was kept at a panic")
 		}
 
-		// A loss while it resigns is told, although its context ends, too.
+		// A loss during a resignation is reported, although Run's context ends, too.
 		b := e.replica(e.Client("b"), cfg)
 		hold := make(chan struct{})
 		b.work = func(context.Context) { <-hold }
 		b.run().leads(1)
 		resigned := make(chan error, 1)
 		go func() { resigned <- b.le.Resign(context.Background()) }()
-		e.Until("it is told to end", func() bool { return b.ctx.Err() != nil })
+		e.Until("its context is done", func() bool { return b.ctx.Err() != nil })
 		must(e, e.Raw.Del(e.Context(), key("lock")).Err())
 		e.Until("it has lost the lead", func() bool { return !b.le.IsLeader() })
 		b.cancel(errStopped)
@@ -362,8 +363,8 @@ func TestKeepOnCancelOnly(t *testing.T) {
 	})
 }
 
-// The contexts of a lead that panicked are done before it is given up: what it has
-// started may go by them.
+// The contexts of a term that panicked are done before the release, because goroutines that
+// it started may depend on them.
 func TestContextEndsBeforePanicReleases(t *testing.T) {
 	onBoth(t, func(e *env) {
 		c, f := e.Linked("a")
@@ -383,7 +384,7 @@ func TestContextEndsBeforePanicReleases(t *testing.T) {
 			_ = le.Run(e.Context())
 		}()
 		work := <-held
-		must(e, late.Wait(e.Context(), 1)) // it is giving the lead up
+		must(e, late.Wait(e.Context(), 1)) // it is releasing the lease
 		select {
 		case <-work.Done():
 		default:
@@ -396,7 +397,7 @@ func TestContextEndsBeforePanicReleases(t *testing.T) {
 	})
 }
 
-// The metric of who leads falls with the lease, not with the work; and before
+// The metric of the leader falls with the lease, not with the work, and before
 // OnStoppedLeading.
 func TestMasterStatusFallsWithTheLease(t *testing.T) {
 	onBoth(t, func(e *env) {
@@ -431,8 +432,8 @@ func TestMasterStatusFallsWithTheLease(t *testing.T) {
 	})
 }
 
-// An error that goes on is told once, and again if it comes again after a lead.
-func TestErrorsAreToldOnce(t *testing.T) {
+// A repeated error is logged once, and again if it returns after a term.
+func TestErrorsAreReportedOnce(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
 		var log testenv.Log
@@ -448,7 +449,7 @@ func TestErrorsAreToldOnce(t *testing.T) {
 			e.Bubble.Server().SetError("")
 			a.leads(round + 2)
 			if n := log.Count("cannot campaign"); n != round+1 {
-				t.Errorf("round %d: it was told %d times: %q", round, n, log.String())
+				t.Errorf("round %d: it was logged %d times: %q", round, n, log.String())
 			}
 		}
 	})
@@ -472,8 +473,8 @@ func TestRunOrDieLogs(t *testing.T) {
 	})
 }
 
-// stat is how many scripts ("evalsha") the server has run, or how often it has read from
-// a connection ("reads").
+// stat returns how many scripts ("evalsha") the server has run, or how often it has read
+// from a connection ("reads").
 func (e *env) stat(what string) int {
 	e.Helper()
 	section, prefix := "commandstats", "cmdstat_evalsha:calls="
@@ -494,8 +495,8 @@ func (e *env) stat(what string) int {
 	return 0
 }
 
-// A thousand elections on one Client have one subscription and a few connections
-// in all, and their renewals go out together.
+// A thousand elections on one Client have one subscription and a few connections in total,
+// and their renewals are sent together.
 func TestThousandElectionsOnOneClient(t *testing.T) {
 	t.Parallel()
 	e := realEnv(t)
@@ -539,10 +540,10 @@ func TestThousandElectionsOnOneClient(t *testing.T) {
 	before := renewed(0)
 	e.Until("all have renewed", func() bool { return renewed(0) > before && renewed(many-1) > before })
 
-	// Of requests that come one by one each is a read of the server's.
+	// Requests that are sent one by one are one read of the server each.
 	requests, reads := e.stat("evalsha"), e.stat("reads")
 	e.Until("all have renewed several times", func() bool {
-		err := e.Raw.BLPop(e.Context(), time.Second, "nothing").Err() // asks little while it waits
+		err := e.Raw.BLPop(e.Context(), time.Second, "nothing").Err() // sends little while it waits
 		mustIs(e, err, redis.Nil)
 		return e.stat("evalsha")-requests > 4*many
 	})
@@ -568,7 +569,7 @@ func TestThousandElectionsOnOneClient(t *testing.T) {
 			}
 		}
 	}
-	if subscriptions != 1 || connections > 10 { // ours to look with among them
+	if subscriptions != 1 || connections > 10 { // including the test's own
 		t.Errorf("%d subscriptions, %d connections", subscriptions, connections)
 	}
 	cancel()

@@ -19,9 +19,9 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 )
 
-// roleVariable makes this test binary a replica: a process that stands for
-// election under that identity, tells what happens on its standard output, and
-// answers questions from its standard input. serverVariable tells it the server.
+// roleVariable makes this test binary a replica: a process that campaigns under that
+// identity. It reports events on its standard output, and answers questions from its
+// standard input. serverVariable is the address of the server.
 const (
 	roleVariable   = "ELECTION_TEST_ROLE"
 	serverVariable = "ELECTION_TEST_SERVER"
@@ -35,7 +35,7 @@ func playRole() int {
 		return 1
 	}
 	var mu sync.Mutex
-	var newest func() error // of the newest lead's context
+	var newest func() error // of the context of the newest term
 	hold := make(chan struct{})
 	le, err := election.NewLeaderElector(c, electionName, election.Callbacks{
 		OnStartedLeading: func(ctx context.Context) {
@@ -78,7 +78,7 @@ func playRole() int {
 	return 0
 }
 
-// An actor is such a process, seen from the test.
+// An actor is such a process, as the test sees it.
 type actor struct {
 	*testenv.Actor
 	t testing.TB
@@ -89,7 +89,7 @@ func (e *env) startActor(identity string) *actor {
 	return &actor{e.StartActor(roleVariable+"="+identity, serverVariable+"="+e.Real.Addr()), e.T}
 }
 
-// hear returns what follows on the word in the next line, which begins with it.
+// hear returns the rest of the next line, which begins with the word.
 func (a *actor) hear(word string) string {
 	a.t.Helper()
 	line := a.Next()
@@ -107,11 +107,11 @@ func (a *actor) started() uint64 {
 	return token
 }
 
-// The leader's process is stopped beyond its lease. When it goes on, whatever it
-// asks first is refused, before any timer has run, liveness fails until the work
-// has returned, and then it stands in line again.
+// The leader's process is stopped for longer than its lease. When it continues, its first
+// call is refused, before any timer has run. Liveness fails until the work has returned,
+// and then it queues again.
 //
-// Caught mutant: Lease.checkClock looks at the cause alone.
+// Caught mutant: the lease checks its cause and not the clock.
 func TestFault01_LeaderProcessFrozen(t *testing.T) {
 	t.Parallel()
 	e := realEnv(t)
@@ -149,10 +149,10 @@ func TestFault01_LeaderProcessFrozen(t *testing.T) {
 	}
 }
 
-// The leader's process is killed. The next one leads when the lease has run out,
-// and not before.
+// The leader's process is killed. The next one leads when the lease has expired, and not
+// earlier.
 //
-// Caught mutant: mutex_acquire hands out a lock that has a TTL left.
+// Caught mutant: mutex_acquire grants a lock that has a TTL left.
 func TestFault54_LeaderProcessKilled(t *testing.T) {
 	t.Parallel()
 	e := realEnv(t)
@@ -166,7 +166,7 @@ func TestFault54_LeaderProcessKilled(t *testing.T) {
 	killed.Signal(syscall.SIGKILL)
 	killed.WaitForEnd()
 	if left := e.Raw.PTTL(e.Context(), key("lock")).Val(); left > 0 {
-		// The lock may have run out by now only if this machine stood still.
+		// The lock may have expired by now only if this machine was paused.
 		b.never()
 	}
 	second := b.leads(1)
@@ -178,8 +178,8 @@ func TestFault54_LeaderProcessKilled(t *testing.T) {
 	e.history.Require(e)
 }
 
-// A process that is told to end gives the lead up, and its successor leads at
-// once: here the input's end stands for the signal.
+// A process that is asked to end releases its lease, and its successor leads at once. Here
+// the end of its input replaces the signal.
 func TestLeaderProcessStops(t *testing.T) {
 	t.Parallel()
 	e := realEnv(t)

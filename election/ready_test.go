@@ -9,10 +9,10 @@ import (
 	"github.com/noonlock/noonlock/election"
 )
 
-// Ready says no while nobody can be elected, though the server answers: before Run, in
-// a read-only server's line, without the rights, beside a record of another type, and
-// when the work goes on after its lease.
-func TestFault77_NotReadyWhileNobodyCanLead(t *testing.T) {
+// Ready returns an error while no replica can be elected, although the server answers:
+// before Run, in the queue of a read-only server, without the rights, with a record of
+// another type, and when the work continues after its lease.
+func TestFault77_NotReadyWhileNoReplicaCanLead(t *testing.T) {
 	t.Parallel()
 	fails := func(text string) func(e *env) { return func(e *env) { e.Bubble.Server().SetError(text) } }
 	for name, test := range map[string]struct{ breaks, mends func(e *env) }{
@@ -50,7 +50,7 @@ func TestFault77_NotReadyWhileNobodyCanLead(t *testing.T) {
 					}
 					time.Sleep(time.Minute)
 					if a.le.Ready() == nil || b.le.Ready() == nil {
-						t.Errorf("while nobody can lead: %v and %v", a.le.Ready(), b.le.Ready())
+						t.Errorf("while no replica can lead: %v and %v", a.le.Ready(), b.le.Ready())
 					}
 					test.mends(e)
 					time.Sleep(time.Minute)
@@ -68,7 +68,8 @@ func TestFault77_NotReadyWhileNobodyCanLead(t *testing.T) {
 	}
 }
 
-// What hangs after a lost lease, and OnStoppedLeading that hangs, is not ready.
+// Work that hangs after a lost lease is not ready. Neither is an OnStoppedLeading that
+// hangs.
 func TestFault77_NotReadyWhileACallbackHangs(t *testing.T) {
 	t.Parallel()
 	for _, lost := range []bool{true, false} {

@@ -13,7 +13,7 @@ import (
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
-// line is who stands in line, by identity.
+// line returns the queued candidates by identity.
 func (r *replica) line() string {
 	r.e.Helper()
 	line, err := r.le.Candidates(r.e.Context())
@@ -21,14 +21,14 @@ func (r *replica) line() string {
 	var names []string
 	for i, c := range line {
 		if c.Since.IsZero() || i > 0 && !line[i-1].Promoted && c.Since.Before(line[i-1].Since) {
-			r.e.Errorf("the line is %v", line)
+			r.e.Errorf("the queue is %v", line)
 		}
 		names = append(names, c.Identity)
 	}
 	return strings.Join(names, " ")
 }
 
-// Who resigns goes to the end of the line, and each candidate has its turn.
+// An elector that resigns is queued last, and each candidate has its turn.
 func TestResign(t *testing.T) {
 	onBoth(t, func(e *env) {
 		a, b, c := e.trio()
@@ -37,7 +37,7 @@ func TestResign(t *testing.T) {
 				r.leads(round + 1)
 				e.inLine(2)
 				if want := []string{"b c", "c a", "a b"}[i]; a.line() != want {
-					t.Errorf("the line is %q, want %q", a.line(), want)
+					t.Errorf("the queue is %q, want %q", a.line(), want)
 				}
 				must(e, r.le.Resign(e.Context()))
 				mustIs(e, r.ended(round+1), election.ErrResigned)
@@ -53,7 +53,7 @@ func TestResign(t *testing.T) {
 	})
 }
 
-// A leader without candidates leads again after it has resigned, for a new term.
+// A leader without candidates leads again after it has resigned, in a new term.
 func TestResignAlone(t *testing.T) {
 	onBoth(t, func(e *env) {
 		a := e.replica(e.Client("a"), quick(""))
@@ -66,7 +66,8 @@ func TestResignAlone(t *testing.T) {
 	})
 }
 
-// Resign waits for the callback; a caller that does not, finds it done in the end.
+// Resign waits for the callback. If its caller does not wait, the resignation completes
+// nevertheless.
 func TestResignWithoutPatience(t *testing.T) {
 	onBoth(t, func(e *env) {
 		a, b := e.replica(e.Client("a"), quick("")), e.replica(e.Client("b"), quick(""))
@@ -83,8 +84,8 @@ func TestResignWithoutPatience(t *testing.T) {
 	})
 }
 
-// The candidate that is named leads next, wherever in line it stands, and the
-// others keep their order.
+// The named candidate leads next, at any place of the queue, and the others keep their
+// order.
 func TestTransfer(t *testing.T) {
 	onBoth(t, func(e *env) {
 		var all []*replica
@@ -100,7 +101,7 @@ func TestTransfer(t *testing.T) {
 		mustIs(e, all[0].ended(1), election.ErrResigned)
 		e.inLine(4)
 		if got := all[0].line(); got != "r1 r2 r4 r0" {
-			t.Errorf("the line is %q", got)
+			t.Errorf("the queue is %q", got)
 		}
 		must(e, all[3].le.TransferTo(e.Context(), "r1")) // the head
 		all[1].leads(1)
@@ -111,10 +112,10 @@ func TestTransfer(t *testing.T) {
 	})
 }
 
-// While the work is drained, a candidate that was cut off comes back to its old place in
-// line, which was before that of the one that was named: the one that was named leads.
-// So it does if it was the head, as the other had lapsed.
-func TestTransferPassesWhoComesBack(t *testing.T) {
+// While the work drains, a candidate that was cut off returns to its old place in the
+// queue, before the named candidate: the named candidate leads. So it does if it was the
+// head because the other one had expired.
+func TestTransferPassesAReturningCandidate(t *testing.T) {
 	for _, lapsed := range []bool{false, true} {
 		t.Run(fmt.Sprint("lapsed ", lapsed), func(t *testing.T) {
 			onBoth(t, func(e *env) {
@@ -142,7 +143,7 @@ func TestTransferPassesWhoComesBack(t *testing.T) {
 				line, err := a.le.Candidates(e.Context())
 				must(e, err)
 				if moved := line[0].Since.Sub(e.Start); line[1].Promoted || e.Bubble != nil && (moved < began || moved > e.Clock()) {
-					t.Errorf("the line is %v", line)
+					t.Errorf("the queue is %v", line)
 				}
 				close(hold)
 				must(e, <-transferred)
@@ -154,7 +155,7 @@ func TestTransferPassesWhoComesBack(t *testing.T) {
 	}
 }
 
-// The last TransferTo counts, while the work is drained.
+// The last TransferTo counts while the work drains.
 func TestTransferTwice(t *testing.T) {
 	onBoth(t, func(e *env) {
 		a, b, c := e.replica(e.Client("a"), quick("")), e.replica(e.Client("b"), quick("")), e.replica(e.Client("c"), quick(""))
@@ -176,8 +177,8 @@ func TestTransferTwice(t *testing.T) {
 	})
 }
 
-// The line is lost while the work is drained: who was named comes back to the head.
-func TestTransferThroughALostLine(t *testing.T) {
+// The queue is lost while the work drains: the named candidate returns to the head.
+func TestTransferThroughALostQueue(t *testing.T) {
 	onBoth(t, func(e *env) {
 		a, b, c := e.replica(e.Client("a"), quick("")), e.replica(e.Client("b"), quick("")), e.replica(e.Client("c"), quick(""))
 		hold := make(chan struct{})
@@ -197,12 +198,12 @@ func TestTransferThroughALostLine(t *testing.T) {
 	})
 }
 
-// To somebody who is not in line nothing is transferred: a clear error, and the
-// leader leads on.
-func TestTransferToNobody(t *testing.T) {
+// TransferTo to an identity that is not queued is a clear error, and the leader keeps
+// leading.
+func TestTransferWithoutACandidate(t *testing.T) {
 	onBoth(t, func(e *env) {
 		a, b, _ := e.trio()
-		for _, identity := range []string{"nobody", "a", "b c", "b"} {
+		for _, identity := range []string{"absent", "a", "b c", "b"} {
 			err := a.le.TransferTo(e.Context(), identity)
 			if identity == "b" {
 				must(e, err)
@@ -225,8 +226,8 @@ func TestTransferToNobody(t *testing.T) {
 	})
 }
 
-// Who has not been heard of for too long is not listed, and nothing is transferred
-// to it, though it may still stand in the server's line.
+// A candidate without a recent sign of life is not listed, and TransferTo refuses it,
+// although it may still be in the server's queue.
 func TestLapsedCandidateIsNotListed(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
@@ -235,7 +236,7 @@ func TestLapsedCandidateIsNotListed(t *testing.T) {
 		must(e, err)
 		must(e, e.Raw.HSet(e.Context(), key("seen"), line[0], 1).Err())
 		if got := a.line(); got != "c" {
-			t.Errorf("the line is %q", got)
+			t.Errorf("the queue is %q", got)
 		}
 		mustIs(e, a.le.TransferTo(e.Context(), "b"), election.ErrNoCandidate)
 		must(e, a.le.TransferTo(e.Context(), "c"))
@@ -243,7 +244,7 @@ func TestLapsedCandidateIsNotListed(t *testing.T) {
 	})
 }
 
-// A candidate whose process has died is passed over although it was named.
+// A named candidate is passed over if its process has died.
 func TestTransferToTheDead(t *testing.T) {
 	onBoth(t, func(e *env) {
 		c, f := e.Linked("b")
@@ -260,7 +261,7 @@ func TestTransferToTheDead(t *testing.T) {
 	})
 }
 
-// Two processes of one identity, and two electors on one Client, are still two.
+// Two processes with one identity, and two electors on one Client, are separate candidates.
 func TestOneIdentityTwice(t *testing.T) {
 	onBoth(t, func(e *env) {
 		shared := e.Client("other")
@@ -287,24 +288,24 @@ func TestOneIdentityTwice(t *testing.T) {
 				want = "twin twin twin"
 			}
 			e.inLine(3)
-			e.Until("somebody leads", func() bool {
+			e.Until("one leads", func() bool {
 				return a.le.IsLeader() || b.le.IsLeader() || c.le.IsLeader() || d.le.IsLeader()
 			})
 			if got := a.line(); got != want {
-				t.Errorf("the line is %q", got)
+				t.Errorf("the queue is %q", got)
 			}
 		}
 		for _, r := range all {
 			r.leads(2)
 			if got := r.told(); got != "twin" {
-				t.Errorf("it heard of %q", got)
+				t.Errorf("it was notified of %q", got)
 			}
 		}
 		e.history.Require(e)
 	})
 }
 
-// Ten replicas take turns; each hears of every leader, in one order, by push.
+// Ten replicas take turns. Each is notified of every leader, in one order, by messages.
 func TestOnNewLeaderInOrder(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
@@ -319,7 +320,7 @@ func TestOnNewLeaderInOrder(t *testing.T) {
 			e.Pass(2 * time.Second) // a shorter term would have a pause after it
 			for _, r := range all {
 				if r.told() != strings.Join(want, " ") || r.le.GetLeader() != want[i] {
-					t.Fatalf("%s heard of %q, leader %q, want %q", r.le.Identity(), r.told(), r.le.GetLeader(), want)
+					t.Fatalf("%s was notified of %q, leader %q, want %q", r.le.Identity(), r.told(), r.le.GetLeader(), want)
 				}
 			}
 			must(e, all[i%10].le.Resign(e.Context()))
@@ -331,8 +332,8 @@ func TestOnNewLeaderInOrder(t *testing.T) {
 	})
 }
 
-// News that was lost is caught up with when the subscription is made anew, and
-// without that before long; what is told then is the newest.
+// A lost message is made up for when the subscription is back, and soon without that. Then
+// the newest leader is reported.
 func TestOnNewLeaderAfterLoss(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
@@ -345,7 +346,7 @@ func TestOnNewLeaderAfterLoss(t *testing.T) {
 		b.leads(1)
 		e.Pass(10 * time.Millisecond)
 		if lost.Fired() != 1 || far.told() != "a" {
-			t.Errorf("lost %d, told %q", lost.Fired(), far.told())
+			t.Errorf("lost %d, reported %q", lost.Fired(), far.told())
 		}
 		f.CutSubscriptions()
 		e.Until("it has caught up", func() bool { return far.told() == "a b" })
@@ -358,7 +359,7 @@ func TestOnNewLeaderAfterLoss(t *testing.T) {
 		e.inLine(2)
 		e.Pass(10 * time.Millisecond)
 		if lost.Fired() != 2 || far.told() != "a b" {
-			t.Errorf("lost %d, told %q", lost.Fired(), far.told())
+			t.Errorf("lost %d, reported %q", lost.Fired(), far.told())
 		}
 		must(e, b.le.TransferTo(e.Context(), "a"))
 		e.Until("it has caught up", func() bool { return far.told() == "a b a" })
@@ -369,13 +370,13 @@ func TestOnNewLeaderAfterLoss(t *testing.T) {
 		must(e, a.le.TransferTo(e.Context(), "b"))
 		e.Pass(66*leaseDuration + time.Second - (e.Clock() - begin))
 		if lost.Fired() != 1 || far.told() != "a b a b" {
-			t.Errorf("without a message: lost %d, told %q", lost.Fired(), far.told())
+			t.Errorf("without a message: lost %d, reported %q", lost.Fired(), far.told())
 		}
 	})
 }
 
-// A slow OnNewLeader delays no lead, is never called twice at a time, and is then
-// told the newest leader.
+// A slow OnNewLeader delays no term, is never called concurrently, and is then called with
+// the newest leader.
 func TestSlowOnNewLeader(t *testing.T) {
 	onBoth(t, func(e *env) {
 		hold := make(chan struct{})
@@ -391,7 +392,7 @@ func TestSlowOnNewLeader(t *testing.T) {
 		ctx, cancel := context.WithCancel(e.Context())
 		done := make(chan error)
 		go func() { done <- slow.Run(ctx) }()
-		e.Until("it has heard of a", func() bool { return slow.GetLeader() == "a" })
+		e.Until("it was notified of a", func() bool { return slow.GetLeader() == "a" })
 		e.inLine(2)
 		must(e, a.le.Resign(e.Context()))
 		b.leads(1)
@@ -404,7 +405,7 @@ func TestSlowOnNewLeader(t *testing.T) {
 		cancel()
 		must(e, <-done)
 		if got := strings.Join(told, " "); got != "a slow" {
-			t.Errorf("told %q", got)
+			t.Errorf("reported %q", got)
 		}
 	})
 }

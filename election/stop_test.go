@@ -9,8 +9,9 @@ import (
 	"github.com/noonlock/noonlock/election"
 )
 
-// Work that resigns as soon as it leads, for ever, has a pause after each such term,
-// alone and beside others; and a leader that has worked stands again at once.
+// Work that resigns at once, without end, has a pause after each such term, alone and with
+// other candidates. A leader that has worked campaigns again at once.
+//
 // Mutants: no pause; the pause does not grow; every resignation has a pause.
 func TestFault83_ResigningAtOnce(t *testing.T) {
 	t.Parallel()
@@ -18,7 +19,7 @@ func TestFault83_ResigningAtOnce(t *testing.T) {
 	cancel()
 	for name, resign := range map[string]func(r *replica){
 		"Resign":     func(r *replica) { _ = r.le.Resign(over) },
-		"TransferTo": func(r *replica) { _ = r.le.TransferTo(context.Background(), "nobody"); _ = r.le.Resign(over) },
+		"TransferTo": func(r *replica) { _ = r.le.TransferTo(context.Background(), "absent"); _ = r.le.Resign(over) },
 	} {
 		for _, replicas := range []int{1, 3} {
 			t.Run(name, func(t *testing.T) {
@@ -43,7 +44,7 @@ func TestFault83_ResigningAtOnce(t *testing.T) {
 						terms += len(r.terms)
 						r.mu.Unlock()
 					}
-					// The pause grows to LeaseDuration, give or take a fifth.
+					// The pause grows to LeaseDuration, plus or minus a fifth.
 					if least, most := replicas*minutes*60/18, replicas*(minutes*60/12+6); terms < least || terms > most {
 						t.Errorf("%d terms in %d minutes, want from %d to %d", terms, minutes, least, most)
 					}
@@ -54,10 +55,11 @@ func TestFault83_ResigningAtOnce(t *testing.T) {
 	}
 }
 
-// Run returns within ShutdownTimeout of the end of its context although the server
-// does not answer: of a leader, of a candidate, and of one that is about to lead.
-// Mutants: the release has a bound of its own; the vacating of the record has; the
-// deadline is counted from the work's return.
+// Run returns within ShutdownTimeout of the end of its context, although the server does
+// not answer: for a leader, a candidate, and a replica that is about to lead.
+//
+// Mutants: the release has its own limit; so has the update of the record; the deadline is
+// counted from the work's return.
 func TestFault84_StopWhileTheServerHangs(t *testing.T) {
 	t.Parallel()
 	for _, within := range []time.Duration{0, 3 * time.Second} {
@@ -87,7 +89,8 @@ func TestFault84_StopWhileTheServerHangs(t *testing.T) {
 						t.Errorf("the candidate took %v, want at most %v", took, most)
 					}
 					a.wait()
-					// One try that is a fifth of it is had after work that took longer.
+					// One try of a fifth of ShutdownTimeout is made even after work that
+					// took longer.
 					if took := e.Clock() - begin; took > max(most, delay+most/5) {
 						t.Errorf("the leader took %v, want at most %v", took, max(most, delay+most/5))
 					}
@@ -101,9 +104,8 @@ func TestFault84_StopWhileTheServerHangs(t *testing.T) {
 	}
 }
 
-// Check says so when what was ended by choice does not end: work that ignores Resign,
-// and OnStoppedLeading. It grants both a lease's duration, or the tolerance if that is
-// longer.
+// Check fails when a resignation does not complete: for work that ignores Resign, and for
+// OnStoppedLeading. It allows both a lease's duration, or the tolerance if that is longer.
 func TestFault83_CheckFindsWhatDoesNotEnd(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"Resign", "Run's context", "OnStoppedLeading"} {
@@ -169,7 +171,7 @@ func TestFault83_CheckFindsWhatDoesNotEnd(t *testing.T) {
 	}
 }
 
-// OnNewLeader that blocks for ever delays no lead, no renewal and no hand-over, and Run
+// An OnNewLeader that blocks forever delays no term, no renewal and no hand-over, and Run
 // returns within ShutdownTimeout.
 func TestFault63_OnNewLeaderBlocks(t *testing.T) {
 	inBubble(t, func(e *env) {
@@ -203,7 +205,7 @@ func TestFault63_OnNewLeaderBlocks(t *testing.T) {
 		if took := e.Clock() - begin; took > 10*time.Second {
 			t.Errorf("Run returned after %v", took)
 		}
-		close(hold) // its panic has no caller any more
+		close(hold) // its panic no longer has a caller
 		time.Sleep(time.Second)
 	})
 }

@@ -57,7 +57,7 @@ func TestAnswers(t *testing.T) {
 		{"/livez/a", bad, 200, "ok"},
 		{"/livez/b", bad, 500, "internal server error: the reason, with a secret\n"},
 		{"/livez/ping", bad, 200, "ok"},
-		{"/livez/nobody", bad, 404, "404 page not found\n"},
+		{"/livez/absent", bad, 404, "404 page not found\n"},
 	} {
 		code, body := get(handler(t, healthz.Config{}, c.checkers...), http.MethodGet, c.target)
 		if code != c.code || body != c.body {

@@ -86,12 +86,12 @@ func TestACL(t *testing.T) {
 			}
 			waiter <- err
 		}()
-		e.Until("it stands in line or has failed", func() bool {
+		e.Until("it is queued or has failed", func() bool {
 			return e.lineLength(name) == 1 || len(waiter) == 1
 		})
 		quitter, quit := context.WithCancel(ctx)
 		quit()
-		_, _ = e.mutex(b, name, cfg).Lock(quitter) // its end is its own
+		_, _ = e.mutex(b, name, cfg).Lock(quitter) // its error does not matter
 		e.Pass(1300 * time.Millisecond)            // a renewal
 		if lease.Context().Err() != nil {
 			return context.Cause(lease.Context())
@@ -124,7 +124,7 @@ func TestACL(t *testing.T) {
 	}
 }
 
-// needed asserts that a user without a right was refused something. err is the result of
+// needed asserts that a user without a right was refused a command. err is the result of
 // that user's use of the locks.
 func (e *env) needed(t *testing.T, right, user string, err error) {
 	t.Helper()

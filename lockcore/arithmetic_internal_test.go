@@ -38,8 +38,8 @@ func TestTerms(t *testing.T) {
 	}
 }
 
-// Whatever the TTL, a lease ends here before it ends at the server by a clock
-// that is 1 % slow, and there is time for a second renewal when one is lost.
+// For every TTL, a lease ends here before it ends on the server, even if the local clock is
+// 1 % slow. If one renewal is lost, there is time for a second one.
 func TestTermsAreSafe(t *testing.T) {
 	t.Parallel()
 	for ttl := minTTL; ttl <= maxTTL; ttl += max(time.Millisecond, (ttl / 50).Truncate(time.Millisecond)) {
@@ -56,7 +56,7 @@ func TestTermsAreSafe(t *testing.T) {
 	}
 }
 
-// A waiter looks at least twice before the line forgets it.
+// A waiter looks at least twice before it loses its place in the queue.
 func TestWaitersLookBeforeTheyLapse(t *testing.T) {
 	t.Parallel()
 	part, err := fs.ReadFile(scriptFiles, "lua/part_queue.lua")
@@ -134,8 +134,8 @@ func FuzzParseAttempt(f *testing.F) {
 	})
 }
 
-// A reply that the script never gives is an error, and no panic, and is not
-// repeated in the error's text.
+// A reply that the script never returns is an error without a panic. The error's text does
+// not contain the reply.
 func TestFault34_OddReplies(t *testing.T) {
 	t.Parallel()
 	for _, odd := range []any{

@@ -9,11 +9,11 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 )
 
-// Every call returns within its documented bound, whatever the network does, and
-// leaves nothing behind once the Client is closed.
+// Every call returns within its documented bound, in every state of the network. Nothing is
+// left once the Client is closed.
 //
-// Caught mutants: a dial on the caller's goroutine; a request without a deadline; a
-// try that is not bounded by what is left of the whole.
+// Caught mutants: a dial on the caller's goroutine; a request without a deadline; a try
+// that may take longer than the remaining time of the call.
 func TestFault69_EveryCallReturnsInTime(t *testing.T) {
 	testenv.EveryCallIsBounded(t, everyCall, (*lockcore.Client)(nil), (*lockcore.Lease)(nil),
 		(*lockcore.Mutex)(nil), (*lockcore.ReentrantMutex)(nil), (*lockcore.RWMutex)(nil))

@@ -182,7 +182,7 @@ func TestCloseRacesEverything(t *testing.T) {
 				e.Fatalf("%d of 3 Close calls closed", closes.Load())
 			}
 			if v := e.stored("orders"); v != "" || e.lineLength("orders") != 0 {
-				e.Fatalf("round %d: after Close the lock is %q, the line %d long", round, v, e.lineLength("orders"))
+				e.Fatalf("round %d: after Close the lock is %q, the queue %d long", round, v, e.lineLength("orders"))
 			}
 		}
 	})
@@ -271,7 +271,7 @@ func TestNoGoroutineStaysAfterClose(t *testing.T) {
 		m := e.mutex(c, "orders", ttl(20*time.Second))
 		lease := e.try(m)
 		waiter := e.goLock(m)
-		e.Until("it stands in line", func() bool { return e.lineLength("orders") == 1 })
+		e.Until("it is queued", func() bool { return e.lineLength("orders") == 1 })
 		if err := c.Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -21,7 +21,7 @@ func TestFault35_ClassD_ServerClockSetForward(t *testing.T) {
 		e.Bubble.StepClock(time.Minute)
 		mustIs(e, e.ended(lease), lockcore.ErrLeaseLost)
 		first, other := one, two
-		e.Until("somebody has the lock", func() bool { return one.over() || two.over() })
+		e.Until("one waiter has the lock", func() bool { return one.over() || two.over() })
 		if two.over() {
 			first, other = two, one // the queue was lost, too; the first to look is first
 		}
@@ -55,7 +55,7 @@ func TestFault38_ServerClockSetBack(t *testing.T) {
 			e.unlock(lease)
 			first := one.granted()
 			if two.over() {
-				e.Error("who came later was served, too")
+				e.Error("the later waiter was served, too")
 			}
 			e.unlock(first)
 			second := two.granted()
@@ -69,7 +69,7 @@ func TestFault38_ServerClockSetBack(t *testing.T) {
 }
 
 // One of a name's keys is evicted. At most the lease is lost, which the holder notices, or
-// the order of the queue. No waiter waits for ever.
+// the order of the queue. No waiter waits forever.
 func TestFault22_ClassD_SingleKeysEvicted(t *testing.T) {
 	for _, part := range []string{"lock", "fence", "queue", "seen"} {
 		t.Run(part, func(t *testing.T) {

@@ -16,7 +16,7 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 )
 
-// counted is a connection that is counted while it is open.
+// A counted is a connection that is counted while it is open.
 type counted struct {
 	net.Conn
 	closed func()
@@ -27,8 +27,8 @@ func (c *counted) Close() error {
 	return c.Conn.Close()
 }
 
-// Six hundred leases, each of a timing of its own, use the connections and goroutines of
-// one, while the server hangs too, for a moment and for good, and afterwards.
+// Six hundred leases with different timings use as many connections and goroutines as one
+// lease. This also holds while the server hangs, for a moment or for good, and afterwards.
 func TestManyTimingsFewConnections(t *testing.T) {
 	// Not parallel: it counts the goroutines of the process.
 	inBubble(t, func(e *env) {
@@ -53,11 +53,12 @@ func TestManyTimingsFewConnections(t *testing.T) {
 		}
 		few := func(when string) {
 			e.Helper()
-			// A connection that is given up may be open a moment longer than its successor.
+			// A connection that was closed may stay open a moment longer than its
+			// successor.
 			if n := most.Load(); n > 2*(4+3) {
 				e.Errorf("%s: %d connections", when, n)
 			}
-			// The servers of a bubble have some for each connection.
+			// The servers of a bubble have goroutines for each connection.
 			if n := runtime.NumGoroutine() - goroutines; n > 100 {
 				e.Errorf("%s: %d more goroutines", when, n)
 			}
@@ -129,10 +130,12 @@ func (r *rotation) rotate(now auth.Credentials) {
 	}
 }
 
-// The password changes thirty times, by a provider that tells of it and by one that is
-// asked: leases are renewed, locks are had, and connections do not become more.
+// The password changes thirty times. One provider announces the changes, another one has to
+// be asked. Leases are renewed, locks are acquired, and the number of connections does not
+// grow.
 //
-// Caught mutant: no bound of idle connections, as go-redis has one more for each rotation.
+// Caught mutant: no limit of idle connections. go-redis then opens one more for each
+// rotation.
 func TestFault71_RotatedCredentials(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"streaming", "context", "plain"} {
@@ -194,8 +197,8 @@ func TestFault71_RotatedCredentials(t *testing.T) {
 	}
 }
 
-// A server becomes a replica, and the name leads to another: what is connected to the
-// former does not stay there, although it answers.
+// A server becomes a replica, and its name now leads to another server. The connections to
+// the former server are replaced, although it still answers.
 func TestFault19_ReadOnlyConnectionIsDropped(t *testing.T) {
 	t.Parallel()
 	e := realEnv(t)

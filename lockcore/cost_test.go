@@ -15,9 +15,8 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 )
 
-// A cost is what one run of a script does in one state of a name, to the last message
-// and command: what serves speed only is to be noticed when it is gone, and what costs
-// more, too.
+// A cost is what one run of a script does in one state of a name, down to each message and
+// command. So the loss of a shortcut is noticed, and so is a more expensive command.
 type cost struct {
 	name   string
 	script string
@@ -27,16 +26,16 @@ type cost struct {
 	line   []string // after it
 	owners []string // owners of a lock, after it; nil: not looked at
 	told   []string // messages to ALIVE and OTHER, in order
-	sends  int      // messages in all: nobody hears those to DEAD
+	sends  int      // messages in total: DEAD receives none
 	calls  int      // commands, messages among them; 0: not counted
 	meddle func(e *env)
 }
 
 const (
 	minuteAfter = "nl1:ALIVE.7.t/late"
-	neighbour   = "nl1:OTHER.1.t/neighbour" // hears, in another process
-	deaf2       = "nl1:DEAD.2.t/deaf"       // of the same process as deaf
-	malformed   = "nl1:someone else"        // of nobody
+	neighbour   = "nl1:OTHER.1.t/neighbour" // receives messages, in another process
+	deaf2       = "nl1:DEAD.2.t/deaf"       // in the same process as deaf
+	malformed   = "nl1:someone else"        // of no process
 )
 
 func mutexCosts() []cost {
@@ -47,29 +46,29 @@ func mutexCosts() []cost {
 	leave := []any{me, 0}
 	return []cost{
 		{name: "a free lock", script: "mutex_acquire", args: acquire("try"), state: free(), answer: "[1 T]", calls: 4},
-		{name: "a free lock, by who thinks that it waits", script: "mutex_acquire", args: acquire("look"), state: free(), answer: "[5]", calls: 6},
-		{name: "a free lock, behind a line of dead", script: "mutex_acquire", args: acquire("try"), state: free(deaf, lapsed), answer: "[1 T]", sends: 1, calls: 23},
-		{name: "a release without a line", script: "mutex_leave", args: leave, state: mine(), answer: "1", calls: 3},
+		{name: "a free lock, by a client that believes that it waits", script: "mutex_acquire", args: acquire("look"), state: free(), answer: "[5]", calls: 6},
+		{name: "a free lock, behind a queue of dead waiters", script: "mutex_acquire", args: acquire("try"), state: free(deaf, lapsed), answer: "[1 T]", sends: 1, calls: 23},
+		{name: "a release without a queue", script: "mutex_leave", args: leave, state: mine(), answer: "1", calls: 3},
 
-		{name: "a new head is told, by who looks", script: "mutex_acquire", args: acquire("look"), state: held(lapsed, neighbour, me), answer: "[2 1m P " + living + "]", line: []string{neighbour, me}, told: []string{"OTHER h orders 1m " + neighbour}, sends: 1},
-		{name: "the old head is not told", script: "mutex_acquire", args: acquire("look"), state: held(neighbour, me), answer: "[2 1m P " + living + "]", line: []string{neighbour, me}},
-		{name: "who looks and becomes head is not told", script: "mutex_acquire", args: acquire("look"), state: held(lapsed, me), answer: "[2 1m P " + living + "]", line: []string{me}},
-		{name: "the third in line has a timer", script: "mutex_acquire", args: acquire("look"), state: held(neighbour, minuteAfter, me), answer: "[2 1m P " + living + "]", line: []string{neighbour, minuteAfter, me}},
+		{name: "a look notifies a new head", script: "mutex_acquire", args: acquire("look"), state: held(lapsed, neighbour, me), answer: "[2 1m P " + living + "]", line: []string{neighbour, me}, told: []string{"OTHER h orders 1m " + neighbour}, sends: 1},
+		{name: "the old head is not notified", script: "mutex_acquire", args: acquire("look"), state: held(neighbour, me), answer: "[2 1m P " + living + "]", line: []string{neighbour, me}},
+		{name: "a look that makes the caller the head does not notify it", script: "mutex_acquire", args: acquire("look"), state: held(lapsed, me), answer: "[2 1m P " + living + "]", line: []string{me}},
+		{name: "the third waiter has a timer", script: "mutex_acquire", args: acquire("look"), state: held(neighbour, minuteAfter, me), answer: "[2 1m P " + living + "]", line: []string{neighbour, minuteAfter, me}},
 		{name: "the fourth has none", script: "mutex_acquire", args: acquire("look"), state: held(neighbour, minuteAfter, unknown, me), answer: "[3 1m P " + living + "]", line: []string{neighbour, minuteAfter, unknown, me}},
 		{name: "the fourth has one, if it served the lock", script: "mutex_acquire", args: acquire("look"), state: free(neighbour, minuteAfter, unknown, malformed, me), answer: "[2 0m P " + neighbour + "]", line: []string{minuteAfter, unknown, malformed, me}, told: []string{"OTHER g orders " + neighbour, "ALIVE h orders 0m " + minuteAfter}, sends: 2},
-		{name: "a member of nobody is the head of a lock that is held", script: "mutex_acquire", args: acquire("try"), state: held(malformed), answer: "[4 1m " + living + "]", line: []string{malformed}},
+		{name: "a malformed member is the head of a lock that is held", script: "mutex_acquire", args: acquire("try"), state: held(malformed), answer: "[4 1m " + living + "]", line: []string{malformed}},
 
-		{name: "the head goes, and the next is told", script: "mutex_leave", args: leave, state: held(me, neighbour), answer: "0", line: []string{neighbour}, told: []string{"OTHER h orders 1m " + neighbour}, sends: 1},
-		{name: "another goes, and the head is not told", script: "mutex_leave", args: leave, state: held(neighbour, me), answer: "0", line: []string{neighbour}},
-		{name: "a release serves the first, and tells the second", script: "mutex_leave", args: leave, state: mine(minuteAfter, neighbour), answer: "[1 0m]", line: []string{neighbour}, told: []string{"ALIVE g orders " + minuteAfter, "OTHER h orders 0m " + neighbour}, sends: 2},
-		{name: "a process that does not hear is asked once", script: "mutex_leave", args: leave, state: mine(deaf, deaf2, neighbour), answer: "[1 0m]", told: []string{"OTHER g orders " + neighbour}, sends: 2},
-		{name: "a member of nobody as head is passed over", script: "mutex_leave", args: leave, state: mine(nonsense, malformed, neighbour), answer: "[1 0m]", told: []string{"OTHER g orders " + neighbour}, sends: 1},
-		{name: "a member of nobody as head is told nothing", script: "mutex_leave", args: leave, state: held(me, malformed), answer: "0", line: []string{malformed}},
-		{name: "who serves itself tells the next", script: "mutex_acquire", args: acquire("look"), state: free(me, neighbour), answer: "[1 T]", line: []string{neighbour}, told: []string{"OTHER h orders 1m " + neighbour}, sends: 1},
+		{name: "the head leaves, and the next is notified", script: "mutex_leave", args: leave, state: held(me, neighbour), answer: "0", line: []string{neighbour}, told: []string{"OTHER h orders 1m " + neighbour}, sends: 1},
+		{name: "another waiter leaves, and the head is not notified", script: "mutex_leave", args: leave, state: held(neighbour, me), answer: "0", line: []string{neighbour}},
+		{name: "a release grants to the first, and notifies the second", script: "mutex_leave", args: leave, state: mine(minuteAfter, neighbour), answer: "[1 0m]", line: []string{neighbour}, told: []string{"ALIVE g orders " + minuteAfter, "OTHER h orders 0m " + neighbour}, sends: 2},
+		{name: "a process without a subscription is tried once", script: "mutex_leave", args: leave, state: mine(deaf, deaf2, neighbour), answer: "[1 0m]", told: []string{"OTHER g orders " + neighbour}, sends: 2},
+		{name: "a malformed head is passed over", script: "mutex_leave", args: leave, state: mine(nonsense, malformed, neighbour), answer: "[1 0m]", told: []string{"OTHER g orders " + neighbour}, sends: 1},
+		{name: "a malformed head is not notified", script: "mutex_leave", args: leave, state: held(me, malformed), answer: "0", line: []string{malformed}},
+		{name: "a waiter that acquires by itself notifies the next", script: "mutex_acquire", args: acquire("look"), state: free(me, neighbour), answer: "[1 T]", line: []string{neighbour}, told: []string{"OTHER h orders 1m " + neighbour}, sends: 1},
 	}
 }
 
-// The entries of these states, and who waits: number n of process p, of owner o.
+// The entries of these states, and the waiters: number n of process p, of owner o.
 func ownedCosts() []cost {
 	attempt := func(kind, process, number, mode, owner string) string {
 		return kind + ":" + process + "." + number + ".t." + mode + "/" + owner + " id"
@@ -93,44 +92,44 @@ func ownedCosts() []cost {
 	const minute, hour = time.Minute, time.Hour
 	return []cost{
 		{name: "a free lock", script: "owned_acquire", args: acquire(mine, "try"), state: state(nil), answer: "[1 T]", owners: []string{"me"}, calls: 5},
-		{name: "a free lock, by who thinks that it waits", script: "owned_acquire", args: acquire(mine, "look"), state: state(nil), answer: "[5]"},
-		{name: "a free lock, behind a line of dead", script: "owned_acquire", args: acquire(mine, "try"), state: state(nil, deaf, deafToo), answer: "[1 T]", owners: []string{"me"}, sends: 1},
-		{name: "a free lock, behind a line of its owner", script: "owned_acquire", args: acquire(reads, "try"), state: state(nil, siblingReads), answer: "[1 T]", told: []string{"ALIVE g orders " + siblingReads}, sends: 1, calls: 31},
-		{name: "a free lock, behind one of its owner", script: "owned_acquire", args: acquire(reads, "look"), state: state(nil, siblingReads, reads), answer: "[1 T]", told: []string{"ALIVE g orders " + siblingReads}, sends: 1, calls: 38},
+		{name: "a free lock, by a client that believes that it waits", script: "owned_acquire", args: acquire(mine, "look"), state: state(nil), answer: "[5]"},
+		{name: "a free lock, behind a queue of dead waiters", script: "owned_acquire", args: acquire(mine, "try"), state: state(nil, deaf, deafToo), answer: "[1 T]", owners: []string{"me"}, sends: 1},
+		{name: "a free lock, behind a queue of its owner", script: "owned_acquire", args: acquire(reads, "try"), state: state(nil, siblingReads), answer: "[1 T]", told: []string{"ALIVE g orders " + siblingReads}, sends: 1, calls: 31},
+		{name: "a free lock, behind a waiter of its owner", script: "owned_acquire", args: acquire(reads, "look"), state: state(nil, siblingReads, reads), answer: "[1 T]", told: []string{"ALIVE g orders " + siblingReads}, sends: 1, calls: 38},
 		{name: "a lock whose last entry ended a moment before its key", script: "owned_acquire", args: acquire(mine, "try"), state: state(held(entry(other, minute))), meddle: func(e *env) {
-			// The key and the last entry end together, but a script may read the clock a
-			// millisecond after the server has decided that a key is still there.
+			// The key and the last entry end at the same time. But a script may read the
+			// clock a millisecond after the server has decided that a key still exists.
 			e.Helper()
 			must(e, e.Raw.ZAdd(e.Context(), e.key("orders", "lock"), redis.Z{Score: writesScore + 1, Member: other}).Err())
 		}, answer: "[1 T]", calls: 18},
 		{name: "in again", script: "owned_acquire", args: acquire(mine, "try"), state: state(held(entry(sibling, minute))), answer: "[1 T]", calls: 8},
-		{name: "in beside a reader, without a line", script: "owned_acquire", args: acquire(reads, "try"), state: state(held(entry(otherReads, minute))), answer: "[1 T]", owners: []string{"me", "other"}, calls: 11},
+		{name: "in with another reader, without a queue", script: "owned_acquire", args: acquire(reads, "try"), state: state(held(entry(otherReads, minute))), answer: "[1 T]", owners: []string{"me", "other"}, calls: 11},
 		{name: "out, the last", script: "owned_leave", args: leave(mine), state: state(held(entry(mine, minute))), answer: "1", owners: []string{}, calls: 5},
 		{name: "out, the last reader", script: "owned_leave", args: leave(reads), state: state(held(entry(reads, minute))), answer: "1", owners: []string{}, calls: 5},
 		{name: "out, and the other's entry is over", script: "owned_leave", args: leave(reads), state: state(held(entry(reads, minute), entry(otherReads, -time.Second))), answer: "1", owners: []string{}, calls: 18},
 		{name: "out, and another reads for longer", script: "owned_leave", args: leave(reads), state: state(held(entry(reads, minute), entry(otherReads, hour))), answer: "1", owners: []string{"other"}, calls: 9},
 		{name: "out, and another reads as long", script: "owned_leave", args: leave(reads), state: state(held(entry(reads, minute), entry(otherReads, minute))), answer: "1", owners: []string{"other"}, calls: 11},
 
-		{name: "who comes in past the line is followed by those behind it", script: "owned_acquire", args: acquire(reads, "look"), state: state(held(entry(siblingReads, minute)), reads, thirdReads), answer: "[1 T]", owners: []string{"me", "third"}, told: []string{"OTHER g orders " + thirdReads}, sends: 1},
-		{name: "in again, past the line", script: "owned_acquire", args: acquire(mine, "join"), state: state(held(entry(sibling, minute)), third), answer: "[1 T]", line: []string{third}},
-		{name: "who cannot come to write is told by the answer", script: "owned_acquire", args: acquire(mine, "look"), state: state(nil, siblingReads, thirdReads, mine), answer: "[8]", owners: []string{"me", "third"}, told: []string{"ALIVE g orders " + siblingReads, "OTHER g orders " + thirdReads}, sends: 2},
-		{name: "a release serves the first, and tells the second", script: "owned_leave", args: leave(mine), state: state(held(entry(mine, minute)), third, fourth), answer: "[1 0m]", line: []string{fourth}, told: []string{"OTHER g orders " + third, "OTHER h orders 0m " + fourth}, sends: 2},
+		{name: "the waiters behind an attempt that passes the queue follow it", script: "owned_acquire", args: acquire(reads, "look"), state: state(held(entry(siblingReads, minute)), reads, thirdReads), answer: "[1 T]", owners: []string{"me", "third"}, told: []string{"OTHER g orders " + thirdReads}, sends: 1},
+		{name: "again, past the queue", script: "owned_acquire", args: acquire(mine, "join"), state: state(held(entry(sibling, minute)), third), answer: "[1 T]", line: []string{third}},
+		{name: "the answer reports that the caller cannot write", script: "owned_acquire", args: acquire(mine, "look"), state: state(nil, siblingReads, thirdReads, mine), answer: "[8]", owners: []string{"me", "third"}, told: []string{"ALIVE g orders " + siblingReads, "OTHER g orders " + thirdReads}, sends: 2},
+		{name: "a release grants to the first, and notifies the second", script: "owned_leave", args: leave(mine), state: state(held(entry(mine, minute)), third, fourth), answer: "[1 0m]", line: []string{fourth}, told: []string{"OTHER g orders " + third, "OTHER h orders 0m " + fourth}, sends: 2},
 		{name: "a release that changes nothing for the head", script: "owned_leave", args: leave(reads), state: state(held(entry(reads, minute), entry(otherReads, hour)), third), answer: "1", line: []string{third}},
 		{name: "a release that brings the end forward, by an owner that stays", script: "owned_leave", args: leave(mine), state: state(held(entry(mine, hour), entry(sibling, minute)), third), answer: "2", line: []string{third}, told: []string{"OTHER h orders 1m " + third}, sends: 1},
 		{name: "a release that brings the end forward, by an owner that goes", script: "owned_leave", args: leave(reads), state: state(held(entry(reads, hour), entry(otherReads, minute)), third), answer: "1", line: []string{third}, told: []string{"OTHER h orders 1m " + third}, sends: 1},
 		{name: "a downgrade serves the readers", script: "owned_downgrade", args: []any{mine}, state: state(held(entry(mine, minute)), thirdReads, fourth), answer: "1", line: []string{fourth}, owners: []string{"me", "third"}, told: []string{"OTHER g orders " + thirdReads, "OTHER h orders 1m " + fourth}, sends: 2},
 		{name: "a downgrade that changes nothing for the head", script: "owned_downgrade", args: []any{mine}, state: state(held(entry(mine, minute), entry(sibling, minute)), third), answer: "1", line: []string{third}},
-		{name: "the head goes from the line of another kind's lock", script: "owned_leave", args: leave(mine), state: ownedState{kind: "ns1", foreign: "string", queue: []string{mine, neighbour}}, answer: "0", line: []string{neighbour}, told: []string{"OTHER h orders 60m " + neighbour}, sends: 1},
-		{name: "a process that does not hear is asked once, to take", script: "owned_leave", args: leave(mine), state: state(held(entry(mine, minute)), deaf, deafToo, third), answer: "[1 0m]", told: []string{"OTHER g orders " + third}, sends: 2},
-		{name: "a process that does not hear is asked once, to wait", script: "owned_acquire", args: acquire(reads, "join"), state: state(held(entry(other, minute)), deaf, deafToo, third), answer: "[2 1m P " + other + "]", line: []string{third, reads}, told: []string{"OTHER h orders 1m " + third}, sends: 2},
-		{name: "who asks is taken to live", script: "owned_acquire", args: acquire(asks, "look"), state: state(nil, deaf, asks), answer: "[1 T]", owners: []string{"asks"}, sends: 1},
-		{name: "who asks is not told to wait", script: "owned_acquire", args: acquire(mine, "look"), state: state(held(entry(other, minute)), mine), answer: "[2 1m P " + other + "]", line: []string{mine}},
-		{name: "the head that has a timer is not told", script: "owned_acquire", args: acquire(mine, "join"), state: state(held(entry(other, minute)), third), answer: "[2 1m P " + other + "]", line: []string{third, mine}},
+		{name: "the head leaves the queue of another kind's lock", script: "owned_leave", args: leave(mine), state: ownedState{kind: "ns1", foreign: "string", queue: []string{mine, neighbour}}, answer: "0", line: []string{neighbour}, told: []string{"OTHER h orders 60m " + neighbour}, sends: 1},
+		{name: "a process without a subscription is tried once, with a grant", script: "owned_leave", args: leave(mine), state: state(held(entry(mine, minute)), deaf, deafToo, third), answer: "[1 0m]", told: []string{"OTHER g orders " + third}, sends: 2},
+		{name: "a process without a subscription is tried once, with a notice", script: "owned_acquire", args: acquire(reads, "join"), state: state(held(entry(other, minute)), deaf, deafToo, third), answer: "[2 1m P " + other + "]", line: []string{third, reads}, told: []string{"OTHER h orders 1m " + third}, sends: 2},
+		{name: "the caller counts as alive", script: "owned_acquire", args: acquire(asks, "look"), state: state(nil, deaf, asks), answer: "[1 T]", owners: []string{"asks"}, sends: 1},
+		{name: "the caller is not notified as head", script: "owned_acquire", args: acquire(mine, "look"), state: state(held(entry(other, minute)), mine), answer: "[2 1m P " + other + "]", line: []string{mine}},
+		{name: "a head with a timer is not notified", script: "owned_acquire", args: acquire(mine, "join"), state: state(held(entry(other, minute)), third), answer: "[2 1m P " + other + "]", line: []string{third, mine}},
 		{name: "the head that reads has a timer, too", script: "owned_acquire", args: acquire(reads, "join"), state: state(held(entry(other, minute)), thirdReads), answer: "[2 1m P " + other + "]", line: []string{thirdReads, reads}},
-		{name: "a writer in line is not asked by a writer whether it lives", script: "owned_acquire", args: acquire(mine, "join"), state: state(held(entry(other, minute)), third), answer: "[2 1m P " + other + "]", line: []string{third, mine}},
-		{name: "who tries is told when the lock ends", script: "owned_acquire", args: acquire(reads, "try"), state: state(held(entry(other, minute), entry(thirdReads[:len("ns1:OTHER.")]+"6.t.r/other id", hour))), answer: "[4 60m " + other + "]"},
-		{name: "who waits is told when the writer ends", script: "owned_acquire", args: acquire(reads, "join"), state: state(held(entry(other, minute), entry(thirdReads[:len("ns1:OTHER.")]+"6.t.r/other id", hour))), answer: "[2 1m P " + other + "]", line: []string{reads}},
-		{name: "a lock without an end is told as one", script: "owned_acquire", args: acquire(reads, "join"), state: state(held(entry(other, minute))), meddle: func(e *env) {
+		{name: "a writer does not test whether a queued writer is alive", script: "owned_acquire", args: acquire(mine, "join"), state: state(held(entry(other, minute)), third), answer: "[2 1m P " + other + "]", line: []string{third, mine}},
+		{name: "a try reports when the lock ends", script: "owned_acquire", args: acquire(reads, "try"), state: state(held(entry(other, minute), entry(thirdReads[:len("ns1:OTHER.")]+"6.t.r/other id", hour))), answer: "[4 60m " + other + "]"},
+		{name: "a waiter learns when the writer ends", script: "owned_acquire", args: acquire(reads, "join"), state: state(held(entry(other, minute), entry(thirdReads[:len("ns1:OTHER.")]+"6.t.r/other id", hour))), answer: "[2 1m P " + other + "]", line: []string{reads}},
+		{name: "a lock without an end is reported as one", script: "owned_acquire", args: acquire(reads, "join"), state: state(held(entry(other, minute))), meddle: func(e *env) {
 			e.Helper()
 			must(e, e.Raw.Persist(e.Context(), e.key("orders", "lock")).Err())
 		}, answer: "[2 -1 P " + other + "]", line: []string{reads}},
@@ -156,7 +155,7 @@ func TestCostOfOwnedScripts(t *testing.T) {
 	})
 }
 
-// costs holds each row against what the server counts.
+// costs compares each row with the counts of the server.
 func (e *env) costs(rows []cost, establish func(state any)) {
 	e.Helper()
 	ear := e.Raw.Subscribe(e.Context(), "noonlock:ch:ALIVE", "noonlock:ch:OTHER")
@@ -195,7 +194,7 @@ func (e *env) costs(rows []cost, establish func(state any)) {
 			e.Errorf("%s: answers %s (%v), want %s", row.name, got, answer, row.answer)
 		}
 		if !slices.Equal(line, row.line) {
-			e.Errorf("%s: the line is %q, want %q", row.name, line, row.line)
+			e.Errorf("%s: the queue is %q, want %q", row.name, line, row.line)
 		}
 		if row.owners != nil {
 			s := e.storedOwned("orders")
@@ -204,7 +203,7 @@ func (e *env) costs(rows []cost, establish func(state any)) {
 			}
 		}
 		if !slices.Equal(told, row.told) || sends != row.sends {
-			e.Errorf("%s: %d messages, heard %q, want %d and %q", row.name, sends, told, row.sends, row.told)
+			e.Errorf("%s: %d messages, received %q, want %d and %q", row.name, sends, told, row.sends, row.told)
 		}
 		if row.calls != 0 && total != row.calls {
 			e.Errorf("%s: %d commands, want %d: %v", row.name, total, row.calls, calls)
@@ -214,7 +213,7 @@ func (e *env) costs(rows []cost, establish func(state any)) {
 
 var wholeNumber = regexp.MustCompile(`\b\d+\b`)
 
-// minutes is a text whose milliseconds are minutes.
+// minutes replaces milliseconds by minutes in a text.
 func minutes(text string) string {
 	return wholeNumber.ReplaceAllStringFunc(text, func(ms string) string {
 		d, err := time.ParseDuration(ms + "ms")
@@ -225,7 +224,7 @@ func minutes(text string) string {
 	})
 }
 
-// plain is an answer without what depends on the time of day.
+// plain returns an answer without the parts that depend on the time of day.
 func plain(answer any) string {
 	list, ok := answer.([]any)
 	if !ok {
@@ -249,8 +248,8 @@ func plain(answer any) string {
 	return fmt.Sprint(list)
 }
 
-// told are the messages, channel and text, since it was asked the last time, of who
-// listens to that channel and maybe others.
+// told returns the messages, as channel and text, that a subscription has received since
+// the last call. channel must be one of its channels.
 func (e *env) told(heard *redis.PubSub, channel string) (all []string) {
 	e.Helper()
 	const end = "that is all"
@@ -265,10 +264,10 @@ func (e *env) told(heard *redis.PubSub, channel string) (all []string) {
 	}
 }
 
-// administration are the commands of counting; Redis 6.2 names no subcommands.
+// administration contains the commands of counting; Redis 6.2 reports no subcommands.
 var administration = []string{"config", "config|resetstat", "info"}
 
-// allCalls is how often the real server has executed which commands.
+// allCalls returns how often the real server has executed each command.
 func (e *env) allCalls() map[string]int {
 	e.Helper()
 	text, err := e.Raw.Info(e.Context(), "commandstats").Result()

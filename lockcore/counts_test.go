@@ -37,7 +37,7 @@ func TestLockAndUnlockAreTwoCommands(t *testing.T) {
 			e.Errorf("%d cycles were %d commands, want 2 each", cycles, n)
 		}
 		if n := e.calls("publish"); n != 0 {
-			e.Errorf("%d messages although nobody waited", n)
+			e.Errorf("%d messages without a waiter", n)
 		}
 	})
 }
@@ -99,7 +99,7 @@ func TestFault40_ThousandWaiters(t *testing.T) {
 				}
 			})
 		}
-		e.Until("all stand in line", func() bool { return e.lineLength("orders") == waiters })
+		e.Until("all are queued", func() bool { return e.lineLength("orders") == waiters })
 		granted := grants.Load()
 		e.unlock(first)
 		wg.Wait()
@@ -111,13 +111,13 @@ func TestFault40_ThousandWaiters(t *testing.T) {
 		if commands < 3*waiters+1 || commands > 3*waiters+1+waiters/20 {
 			e.Errorf("%d commands for %d hand-overs, want 3 each and the first release", commands, waiters)
 		}
-		e.Until("all messages were heard", func() bool { return grants.Load()-granted >= waiters })
+		e.Until("all messages were received", func() bool { return grants.Load()-granted >= waiters })
 		if n := grants.Load() - granted; n != waiters {
 			e.Errorf("%d grants for %d releases", n, waiters)
 		}
 		watch.Close()
 		listener.Wait()
-		e.Logf("%d commands, %d grants, %d told that they are head", commands, grants.Load()-granted, heads.Load())
+		e.Logf("%d commands, %d grants, %d notices to a new head", commands, grants.Load()-granted, heads.Load())
 	})
 }
 

@@ -24,7 +24,7 @@ import (
 // A waiter is passed over once for that. Then the subscription moves to the new master,
 // and waiters are served by messages.
 //
-// Caught mutants: the count of receivers is trusted for ever after one test (the waiter is
+// Caught mutants: the count of receivers is trusted forever after one test (the waiter is
 // then passed over repeatedly, and waits for its look each time); the subscription does
 // not move.
 func TestFault18_ClassD_ListeningToADemotedServer(t *testing.T) {
@@ -57,7 +57,7 @@ func TestFault18_ClassD_ListeningToADemotedServer(t *testing.T) {
 
 	holder := e.try(e.mutex(e.client2(next.Addr()), "orders", ttl(30*time.Second)))
 	waiter := e.goLock(e.mutex(c, "orders", ttl(time.Second)))
-	e.Until("the waiter stands in line at the new master", func() bool { return e.lineLength("orders") == 1 })
+	e.Until("the waiter is queued at the new master", func() bool { return e.lineLength("orders") == 1 })
 	e.unlock(holder)
 	lease := waiter.granted()
 	channel := "noonlock:ch:" + c.Process()

@@ -60,7 +60,6 @@
 //	renewal        Every TTL/3. A refused renewal is retried after TTL/48. An unanswered
 //	               renewal is retried before half of the remaining validity has passed. A
 //	               lease survives an outage of up to 0.62 TTL at any moment: 6.2 s of 10 s.
-//	               Old connections may stay dead if new ones can be made after that time.
 //	dead holder    Its successor is granted the lock when its TTL has passed since its last
 //	               renewal, plus one round trip. A dead reader delays writers for its own TTL
 //	               only, and a dead writer delays readers for its own.

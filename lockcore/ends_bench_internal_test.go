@@ -12,9 +12,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// BenchmarkEndsAtOneInstant lets many leases end at one instant, and tells how late
-// their contexts were done, as goroutines that wait for them see it: each wakes up,
-// asks the lease once more, and tries to release it.
+// BenchmarkEndsAtOneInstant ends many leases at one instant. It reports how late their
+// contexts were done, as seen by goroutines that wait for them. Each goroutine wakes up,
+// checks the lease again, and tries to release it.
 func BenchmarkEndsAtOneInstant(b *testing.B) {
 	for _, n := range []int{5_000, 20_000} {
 		b.Run(strconv.Itoa(n), func(b *testing.B) {
@@ -44,7 +44,7 @@ func endsAtOneInstant(b *testing.B, n int) []time.Duration {
 		b.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(b.Context())
-	cancel() // nothing can be given back
+	cancel() // nothing can be released
 	defer c.Close(ctx)
 	terms, err := LeaseConfig{TTL: time.Second, NoRenewal: true}.terms("a")
 	if err != nil {

@@ -10,17 +10,17 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 )
 
-// A clock of the user's that blocks for ever, is slow, panics, stands still or goes
-// back: the lease is renewed, answers at once, and its context is done in time when the
-// server cannot be reached.
+// A clock of the user's blocks forever, is slow, panics, stops or goes back. The lease is
+// renewed, it answers at once, and its context is done in time if the server cannot be
+// reached.
 func TestFault63_ClockOfTheUser(t *testing.T) {
 	t.Parallel()
 	for name, ill := range map[string]func() time.Duration{
-		"blocks":       nil,
-		"slow":         func() time.Duration { time.Sleep(70 * time.Millisecond); return 0 },
-		"panics":       func() time.Duration { panic("a clock of the worst kind") },
-		"stands still": func() time.Duration { return 0 },
-		"goes back":    func() time.Duration { return -time.Hour },
+		"blocks":    nil,
+		"slow":      func() time.Duration { time.Sleep(70 * time.Millisecond); return 0 },
+		"panics":    func() time.Duration { panic("a clock of the worst kind") },
+		"stops":     func() time.Duration { return 0 },
+		"goes back": func() time.Duration { return -time.Hour },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -69,8 +69,8 @@ func TestFault63_ClockOfTheUser(t *testing.T) {
 	}
 }
 
-// In a bubble nothing has to be configured: leases go by its clock, and a holder that is
-// cut off stops in time.
+// In a bubble no configuration is needed: leases use its clock, and a holder that is cut
+// off stops in time.
 func TestFault63_NoClockInABubble(t *testing.T) {
 	inBubble(t, func(e *env) {
 		opt, faults := e.Link()
@@ -96,8 +96,8 @@ func TestFault63_NoClockInABubble(t *testing.T) {
 
 type valueKey struct{}
 
-// Leases that end at one instant: all contexts are done before anything of the user's
-// runs that hangs on one of them, and what hangs on them follows.
+// Many leases end at one instant. All their contexts are done before a function of the
+// user's runs that depends on one of them. Those functions run afterwards.
 func TestFault67_ThousandsEndAtOneInstant(t *testing.T) {
 	inBubble(t, func(e *env) {
 		const n = 2000

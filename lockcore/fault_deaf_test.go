@@ -31,11 +31,11 @@ func TestFault73_DeafSubscription(t *testing.T) {
 			e.WaitIdle()
 			e.unlock(holder)
 			if strings.Contains(value, ".t") {
-				return "heard"
+				return "proved"
 			}
-			return "unheard"
+			return "not proved"
 		}
-		if got := claims(); got != "heard" {
+		if got := claims(); got != "proved" {
 			e.Fatalf("a waiter at first is %s", got)
 		}
 		deaf := faults.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DropMessage})
@@ -44,21 +44,21 @@ func TestFault73_DeafSubscription(t *testing.T) {
 		e.unlock(holder)
 		lease := waiter.granted() // at its look
 		e.Pass(3 * time.Second)
-		if got := claims(); got != "unheard" {
+		if got := claims(); got != "not proved" {
 			e.Errorf("a waiter of a deaf process is %s", got)
 		}
 		e.Pass(time.Minute)
 		deaf.Lift()
 		e.Pass(3 * time.Minute)
-		if got := claims(); got != "heard" {
+		if got := claims(); got != "proved" {
 			e.Errorf("a waiter after that is %s", got)
 		}
 		e.unlock(lease)
 	})
 }
 
-// The self-test is not answered at first, as when connections are killed. It is repeated
-// until it is answered.
+// The self-test gets no answer at first, for example because connections are killed. It is
+// repeated until it gets one.
 func TestFault73_SelfTestWithoutAnswer(t *testing.T) {
 	inBubble(t, func(e *env) {
 		opt, faults := e.Link()
@@ -74,14 +74,15 @@ func TestFault73_SelfTestWithoutAnswer(t *testing.T) {
 		e.inLine(e.mutex(a, "orders", cfg))
 		line := e.Raw.ZRange(e.Context(), e.key("orders", "queue"), 0, -1).Val()
 		if len(line) != 1 || !strings.Contains(line[0], ".t/") {
-			e.Errorf("the line is %q", line)
+			e.Errorf("the queue is %q", line)
 		}
 		e.unlock(holder)
 	})
 }
 
 // Eight waiters of a process that receives no messages are queued before one of a healthy
-// process. They cost it one lapsed grant in total, as those of a frozen process do.
+// process. Together they delay it by one lapsed grant, like the waiters of a frozen
+// process.
 func TestFault73_DeafWaitersAhead(t *testing.T) {
 	inBubbleAllKinds(t, func(e *env) {
 		for _, lease := range []time.Duration{3 * time.Second, 10 * time.Second} {
@@ -121,7 +122,7 @@ func TestFault73_KilledOverTLS(t *testing.T) {
 	for range 5 {
 		must(e, e.Raw.Do(e.Context(), "client", "kill", "type", "pubsub").Err())
 		must(e, e.Raw.Do(e.Context(), "client", "kill", "type", "normal", "skipme", "yes").Err())
-		e.Until("a waiter is known to hear", func() bool {
+		e.Until("a waiter counts as a receiver", func() bool {
 			waiter := e.inLine(e.mutex(a, "orders", cfg))
 			line := e.Raw.ZRange(e.Context(), e.key("orders", "queue"), 0, -1).Val()
 			waiter.cancel()

@@ -29,7 +29,7 @@ import (
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
-// A certificate signs itself. It is for 127.0.0.1 only.
+// A certificate is self-signed and valid for 127.0.0.1 only.
 type certificate struct {
 	pool      *x509.CertPool
 	cert, key string // files
@@ -56,7 +56,7 @@ func (e *env) certificate(until time.Duration) certificate {
 	return c
 }
 
-// tlsEnv is a server that speaks TLS on a port of its own, whose address it returns.
+// tlsEnv starts a server that speaks TLS on its own port, and returns its address.
 func tlsEnv(t *testing.T, until time.Duration, conf ...string) (*env, string, certificate) {
 	t.Helper()
 	c := (&env{Env: &testenv.Env{T: t}}).certificate(until)
@@ -67,11 +67,11 @@ func tlsEnv(t *testing.T, until time.Duration, conf ...string) (*env, string, ce
 	return realEnv(t, conf...), addr, c
 }
 
-// No connection is had, for a reason that is known at once and does not pass by itself:
-// the call is not made again and again, nothing was sent, and the error says why.
+// No connection can be made, for a reason that is known at once and is not temporary. The
+// call is not retried, nothing was sent, and the error names the reason.
 //
-// Caught mutant: a server that leaves a TLS handshake unanswered, or closes what does not
-// begin with one, is taken for one that went away.
+// Caught mutant: a server that does not answer a TLS handshake, or closes a connection that
+// does not begin with one, counts as unreachable.
 func TestFault61_NoConnectionEver(t *testing.T) {
 	t.Parallel()
 	e, secure, ours := tlsEnv(t, time.Hour, "tls-auth-clients no")
@@ -90,7 +90,7 @@ func TestFault61_NoConnectionEver(t *testing.T) {
 		{"TLS to a port without", e.Real.Addr(), pool(ours.pool), "does not speak TLS on this port"},
 		{"no TLS to a port with it", secure, nil, "speaks TLS on this port"},
 	} {
-		if !strings.HasPrefix(c.name, "TLS to") { // a Dialer does not say that it means TLS
+		if !strings.HasPrefix(c.name, "TLS to") { // a Dialer does not reveal that it uses TLS
 			t.Run(c.name, func(t *testing.T) {
 				t.Parallel()
 				var dials atomic.Int64
@@ -119,7 +119,8 @@ func TestFault61_NoConnectionEver(t *testing.T) {
 	}
 }
 
-// never holds that TryLock and Lock fail as is due where no connection will ever be had.
+// never asserts that TryLock and Lock fail in the right way if no connection can ever be
+// made.
 func never(t *testing.T, e *env, opt *redis.Options, says string) {
 	t.Helper()
 	c := e.ClientWith(opt, lockcore.Config{})
@@ -137,8 +138,8 @@ func never(t *testing.T, e *env, opt *redis.Options, says string) {
 	}
 }
 
-// A Dialer fails with an error of its own, or a name is not resolved: nothing was sent,
-// and nothing stays behind, whatever the TTL. Close has nothing to take back.
+// A Dialer fails with its own error type, or a name cannot be resolved. Nothing was sent
+// and nothing is left, for every TTL. Close has nothing to withdraw.
 func TestFault69_DialFailsInItsOwnWay(t *testing.T) {
 	own := errors.New("the tunnel is down")
 	for name, fail := range map[string]error{
@@ -178,8 +179,8 @@ func TestFault69_DialFailsInItsOwnWay(t *testing.T) {
 	}
 }
 
-// Requests are sent and not answered: what may stand of them is taken back when there is
-// a connection, by few goroutines.
+// Requests are sent and not answered. Once there is a connection, few goroutines withdraw
+// everything that the requests may have stored.
 func TestFault69_TakenBackByFew(t *testing.T) {
 	inBubble(t, func(e *env) {
 		e.warmAll()
@@ -205,7 +206,7 @@ func TestFault69_TakenBackByFew(t *testing.T) {
 		e.Pass(time.Minute)
 		for i := range 2000 {
 			if name := fmt.Sprint("m", i); e.stored(name) != "" {
-				e.Fatalf("%s is held for an hour, although nobody has it", name)
+				e.Fatalf("%s is held for an hour without a holder", name)
 			}
 		}
 	})

@@ -16,7 +16,7 @@ import (
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
-// idle is a client that must not be needed: its server does not exist.
+// idle returns a client that must not be used: its server does not exist.
 func idle(t *testing.T) *lockcore.Client {
 	t.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: unreachable(t)})
@@ -33,7 +33,7 @@ func idle(t *testing.T) *lockcore.Client {
 	return c
 }
 
-// refusal asserts that err names field and rule in one short sentence.
+// refusal asserts that err names the field and the rule in one short sentence.
 func refusal(t testing.TB, err error, field, rule string) {
 	t.Helper()
 	var config *lockcore.ConfigError
@@ -47,7 +47,7 @@ func refusal(t testing.TB, err error, field, rule string) {
 	}
 }
 
-// Caught mutants: any rule left out of checkName.
+// Caught mutants: each rule of checkName removed.
 func TestFault46_Names(t *testing.T) {
 	t.Parallel()
 	c := idle(t)
@@ -107,7 +107,7 @@ func TestStrangeNames(t *testing.T) {
 	})
 }
 
-// Caught mutants: any rule left out of LeaseConfig's.
+// Caught mutants: each rule of LeaseConfig removed.
 func TestFault47_Durations(t *testing.T) {
 	t.Parallel()
 	c := idle(t)
@@ -157,8 +157,8 @@ func TestFault47_Durations(t *testing.T) {
 	}
 }
 
-// A MaxHold that overflows when it is added to the clock is no cap, not a lease
-// that ends at once.
+// A MaxHold that overflows when it is added to the clock means no limit, not a lease that
+// ends at once.
 func TestFault47_HugeMaxHold(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
@@ -173,7 +173,7 @@ func TestFault47_HugeMaxHold(t *testing.T) {
 	})
 }
 
-// Caught mutants: any of the nil checks left out.
+// Caught mutants: each nil check removed.
 func TestFault49_Nil(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

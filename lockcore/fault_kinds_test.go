@@ -45,7 +45,7 @@ func TestFault05_MachineSuspended(t *testing.T) {
 
 // Replies arrive one byte at a time.
 //
-// Caught mutant: a reader of replies that takes a part for the whole.
+// Caught mutant: a reader of replies that takes a part for the whole reply.
 func TestFault10_RepliesByteByByte(t *testing.T) {
 	onAllKinds(t, func(e *env) {
 		e.warmAll()
@@ -80,7 +80,7 @@ func TestFault16_ClassD_OldSnapshot(t *testing.T) {
 		e.restore("orders")
 		mustIs(e, e.ended(lease), lockcore.ErrLeaseLost)
 		if held := e.refused(e.mutex(b, "orders", ttl(3*time.Second))); held.Holder != "a" || held.TTL < 9*time.Minute {
-			e.Errorf("told of %+v, want a and what is left", held)
+			e.Errorf("the error names %+v, want a and the remaining time", held)
 		}
 		waiter := e.inLine(e.mutex(b, "orders", ttl(3*time.Second)))
 		if n := e.Raw.Del(e.Context(), e.key("orders", "lock")).Val(); n != 1 { // as it ends in ten minutes
@@ -135,7 +135,7 @@ func TestFault27_CountIsExact(t *testing.T) {
 					lost.Lift()
 				}
 				if s := e.storedOwned("orders"); len(s.entries) != 1+entries || s.counts["me"] != 1+entries {
-					e.Errorf("%d entries stand at the server, %d are counted, want %d", len(s.entries), s.counts["me"], 1+entries)
+					e.Errorf("the server has %d entries and counts %d, want %d", len(s.entries), s.counts["me"], 1+entries)
 				}
 				for i, lease := range held {
 					if kind != lockcoretest.DuplicateRequest { // a repeated request hides the first answer, and nothing retries it
@@ -190,8 +190,8 @@ func TestFault31_OutOfMemoryOwned(t *testing.T) {
 	}
 }
 
-// A script that never ends blocks the server until it is killed. Nothing is applied
-// meanwhile, and leases and waiters continue afterwards.
+// A script that never ends blocks the server until it is killed. Nothing is applied in the
+// meantime. Leases and waiters continue afterwards.
 //
 // Caught mutant: BUSY is returned as an error.
 func TestFault33_BusyServer(t *testing.T) {
@@ -244,7 +244,7 @@ func TestFault36_ServerClockSetBackWhileTheHolderIsDead(t *testing.T) {
 			e.Fatal("the lock is not stuck: this test proves nothing")
 		}
 		if held := e.refused(e.mutex(c, "orders", cfg)); held.TTL < 50*time.Minute || held.Holder != "dead" {
-			e.Errorf("told of %+v, want the hour", held)
+			e.Errorf("the error names %+v, want the hour", held)
 		}
 		if _, err := c.ForceRelease(e.Context(), "orders"); err != nil {
 			e.Fatal(err)

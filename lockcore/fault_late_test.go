@@ -16,7 +16,7 @@ import (
 // Caught mutants: no tombstone for an abandoned attempt; none at a release while an acquire
 // of the attempt is unanswered; acquire does not check for the tombstone.
 func TestFault13_AcquireArrivesAfterItsRelease(t *testing.T) {
-	t.Run("given up", func(t *testing.T) {
+	t.Run("abandoned", func(t *testing.T) {
 		onAllKinds(t, func(e *env) {
 			e.warmAll()
 			a, f := e.Linked("a")
@@ -31,7 +31,7 @@ func TestFault13_AcquireArrivesAfterItsRelease(t *testing.T) {
 			e.Until("the request is on its way", func() bool { return late.Fired() == 1 })
 			cancel()
 			mustIs(e, <-result, context.Canceled, lockcore.ErrUnknown)
-			e.Until("it was given up at the server", func() bool { return e.tombs("orders") == 1 })
+			e.Until("the server has its tombstone", func() bool { return e.tombs("orders") == 1 })
 			late.Lift()
 			e.barrier(f)
 			if v := e.stored("orders"); v != "" {
@@ -67,7 +67,7 @@ func TestFault13_AcquireArrivesAfterItsRelease(t *testing.T) {
 			lease := e.try(e.mutex(a, "orders", ttl(3*time.Second)))
 			e.Raw.Del(e.Context(), e.key("orders", "lock"))
 			mustIs(e, e.ended(lease), lockcore.ErrLeaseLost)
-			e.Until("it was given up at the server", func() bool { return e.tombs("orders") == 1 })
+			e.Until("the server has its tombstone", func() bool { return e.tombs("orders") == 1 })
 			late.Lift()
 			e.barrier(f)
 			if v := e.stored("orders"); v != "" {
@@ -90,11 +90,11 @@ func TestFault13_AcquireArrivesAfterItsRelease(t *testing.T) {
 			if _, err := p.wait(); err == nil {
 				e.Fatal("it got the lock")
 			}
-			e.Until("it was given up at the server", func() bool { return e.tombs("orders") > tombs })
+			e.Until("the server has its tombstone", func() bool { return e.tombs("orders") > tombs })
 			late.Lift()
 			e.barrier(f)
 			if n := e.lineLength("orders"); n != 0 {
-				e.Errorf("the late request stands in line: %d", n)
+				e.Errorf("the late request is queued: %d", n)
 			}
 			e.unlock(other)
 		})
@@ -120,7 +120,7 @@ func (e *env) subscribed(m locker) {
 	if _, err := p.wait(); !errors.Is(err, context.Canceled) {
 		e.Fatalf("Lock: %v", err)
 	}
-	e.Until("it has left the line", func() bool { return e.lineLength(m.Name()) == 0 })
+	e.Until("it has left the queue", func() bool { return e.lineLength(m.Name()) == 0 })
 }
 
 // barrier returns when the server has executed all requests that f delayed.
@@ -192,7 +192,7 @@ func TestFault50_CancelsLeaveNoTombstones(t *testing.T) {
 			for range waiters {
 				all = append(all, e.goLock(e.mutex(c, "orders", ttl(10*time.Minute))))
 			}
-			e.Until("all stand in line", func() bool { return e.lineLength("orders") == waiters })
+			e.Until("all are queued", func() bool { return e.lineLength("orders") == waiters })
 			e.WaitIdle()
 			for _, p := range all[1:] {
 				p.cancel()
@@ -208,7 +208,7 @@ func TestFault50_CancelsLeaveNoTombstones(t *testing.T) {
 				}
 			}
 			e.unlock(all[0].granted())
-			e.Until("nobody is left", func() bool { return e.lineLength("orders") == 0 && e.stored("orders") == "" })
+			e.Until("the queue is empty and the lock is free", func() bool { return e.lineLength("orders") == 0 && e.stored("orders") == "" })
 			holder = e.try(e.mutex(e.Client("b"), "orders", ttl(10*time.Minute)))
 		}
 		if n := e.tombs("orders"); n > unanswered || e.Bubble != nil && n > 0 {
@@ -230,7 +230,7 @@ func TestAnsweredWaitsLeaveNothing(t *testing.T) {
 			if _, err := p.wait(); !errors.Is(err, context.Canceled) {
 				e.Fatalf("Lock: %v", err)
 			}
-			e.Until("it has left the line", func() bool { return e.lineLength("orders") == 0 })
+			e.Until("it has left the queue", func() bool { return e.lineLength("orders") == 0 })
 		}
 		// On a real server a cancel may come before the answer that has queued it.
 		if n := e.tombs("orders"); n > 20 || n > 0 && e.Bubble != nil {

@@ -14,22 +14,22 @@ import (
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
-// slowLogger takes that long for each line. It is made before the Client, so that the
-// bubble lasts until it has written what the Client leaves behind.
+// slowLogger returns a logger that takes d for each line. It is created before the Client,
+// so the bubble ends only after it has written the Client's last lines.
 func slowLogger(e *env, d time.Duration) logr.Logger {
 	e.Cleanup(func() { time.Sleep(100 * d) })
 	return funcr.New(func(string, string) { time.Sleep(d) }, funcr.Options{Verbosity: 100})
 }
 
-// stuckLogger does not return from any line before the test is over.
+// stuckLogger returns a logger that blocks in each line until the test ends.
 func stuckLogger(e *env) logr.Logger {
 	free := make(chan struct{})
 	e.Cleanup(func() { close(free) })
 	return funcr.New(func(string, string) { <-free }, funcr.Options{Verbosity: 100})
 }
 
-// Twenty leases end at one instant, and the logger takes 100 ms for a line: all
-// contexts are done in time, and nobody else has held a lock before.
+// Twenty leases end at one instant, and the logger takes 100 ms per line. All contexts are
+// done in time, before another client holds one of the locks.
 func TestFault63_SlowLoggerDelaysNoEnd(t *testing.T) {
 	inBubbleAllKinds(t, func(e *env) {
 		opt, faults := e.Link()
@@ -50,8 +50,8 @@ func TestFault63_SlowLoggerDelaysNoEnd(t *testing.T) {
 	})
 }
 
-// A logger that blocks for ever, and a healthy server: one lease is lost, and the
-// others are renewed, answer at once, are released, and the Client closes.
+// A logger blocks forever, and the server is healthy. One lease is lost. The others are
+// renewed, answer at once and are released, and the Client closes.
 func TestFault63_StuckLoggerStopsNothing(t *testing.T) {
 	inBubbleAllKinds(t, func(e *env) {
 		c := e.ClientWith(e.Direct(), lockcore.Config{Logger: stuckLogger(e)})
@@ -84,8 +84,8 @@ func TestFault63_StuckLoggerStopsNothing(t *testing.T) {
 	})
 }
 
-// In an outage go-redis writes no line about dials that fail: to standard error, as long as
-// the program gives it no logger. Leases, a waiter and a subscription want connections.
+// In an outage go-redis logs no failed dials, although the program gives it no logger and
+// it would write to standard error. Leases, a waiter and a subscription need connections.
 //
 // Caught mutant: go-redis dials by itself.
 func TestFault64_NoLinesAboutDials(t *testing.T) { //nolint:paralleltest // go-redis has one logger

@@ -48,8 +48,7 @@ func TestFault24_AcquireReplyLost(t *testing.T) {
 	})
 }
 
-// The reply to a renewal is lost: the old deadline stays until a renewal is
-// answered.
+// The reply to a renewal is lost: the old deadline applies until a renewal is answered.
 //
 // Caught mutants: a renewal counts when it is sent; an error of a renewal ends the lease;
 // the renewal is not retried before the next interval.
@@ -133,7 +132,7 @@ func TestFault39_GrantLostWhileReconnecting(t *testing.T) {
 		if n := f.CutSubscriptions(); n != 1 {
 			e.Fatalf("%d subscriptions were cut", n)
 		}
-		e.Until("nobody hears", func() bool {
+		e.Until("there is no subscriber", func() bool {
 			return refuse.Fired() > 0 && e.Raw.PubSubNumSub(e.Context(), "noonlock:ch:"+b.Process()).Val()["noonlock:ch:"+b.Process()] == 0
 		})
 		before := e.Clock()
@@ -142,7 +141,7 @@ func TestFault39_GrantLostWhileReconnecting(t *testing.T) {
 		next := behind.granted()
 		refuse.Lift()
 		// ... and joins again at its old place when the subscription is back.
-		e.Until("it stands in line again", func() bool { return e.lineLength("orders") == 1 })
+		e.Until("it is queued again", func() bool { return e.lineLength("orders") == 1 })
 		e.unlock(next)
 		e.unlock(waiter.granted())
 		if took := e.Clock() - before; e.Bubble != nil && took > 10*time.Second {

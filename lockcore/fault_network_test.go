@@ -179,7 +179,7 @@ func TestFault45_CancelInMidRead(t *testing.T) {
 			}
 		}
 		if e.stored("held") != "" {
-			e.Error("the release did not go on behind")
+			e.Error("the release did not continue in the background")
 		}
 	})
 }

@@ -101,7 +101,7 @@ func TestFault03_FrozenBetweenRequestAndReply(t *testing.T) {
 	for _, taken := range []bool{true, false} {
 		name := "name still free"
 		if taken {
-			name = "name taken meanwhile"
+			name = "name taken in the meantime"
 		}
 		t.Run(name, func(t *testing.T) {
 			inBubbleAllKinds(t, func(e *env) {
@@ -141,7 +141,7 @@ func TestFault03_FrozenBetweenRequestAndReply(t *testing.T) {
 						e.Fatalf("lease %v, error %v: want a HeldError", r.lease, r.err)
 					}
 					if held.Holder != "b" || held.TTL <= 0 {
-						e.Errorf("told of %+v, want what the last answer said", held)
+						e.Errorf("the error names %+v, want the content of the last answer", held)
 					}
 					e.unlock(other)
 					return
@@ -161,7 +161,7 @@ func TestFault03_FrozenBetweenRequestAndReply(t *testing.T) {
 // Renewals are not answered. The lease ends at the local deadline, while the server still
 // keeps the lock.
 //
-// Caught mutant: the goroutine that watches the deadlines waits for renewals.
+// Caught mutant: the goroutine that checks the deadlines waits for renewals.
 func TestFault04_RenewalsStarve(t *testing.T) {
 	inBubbleAllKinds(t, func(e *env) {
 		a := e.Client("a")
@@ -225,7 +225,7 @@ func TestFault06_FrozenWaiter(t *testing.T) {
 		lease := e.try(e.mutex(a, "orders", ttl(20*time.Second)))
 		frozen := e.startActor("waiter")
 		frozen.Send("lock orders 600000")
-		e.Until("it stands in line", func() bool { return e.lineLength("orders") == 1 })
+		e.Until("it is queued", func() bool { return e.lineLength("orders") == 1 })
 		waiter := e.inLine(e.mutex(b, "orders", ttl(20*time.Second)))
 		frozen.Signal(syscall.SIGSTOP)
 		e.unlock(lease)
@@ -234,7 +234,7 @@ func TestFault06_FrozenWaiter(t *testing.T) {
 		}
 		next := waiter.granted()
 		frozen.Signal(syscall.SIGCONT)
-		e.Until("it stands in line again", func() bool { return e.lineLength("orders") == 1 })
+		e.Until("it is queued again", func() bool { return e.lineLength("orders") == 1 })
 		e.unlock(next)
 		if token := frozen.answer().number("locked"); token <= next.Token() {
 			e.Errorf("token %d after %d", token, next.Token())
@@ -259,7 +259,7 @@ func TestFault54_HolderKilled(t *testing.T) {
 		holder.WaitForEnd()
 		killed := e.Clock()
 		next := waiter.granted()
-		// How soon is asserted in virtual time, below.
+		// How soon it acquires is asserted in virtual time, below.
 		e.Logf("successor %v after the kill, TTL 3 s", e.Clock()-killed)
 		if next.Token() <= token {
 			e.Errorf("token %d after %d", next.Token(), token)
@@ -277,7 +277,7 @@ func TestFault54_SuccessorInTime(t *testing.T) {
 		a, f := e.Linked("a")
 		e.try(e.mutex(a, "orders", ttl(10*time.Second)))
 		waiter := e.inLine(e.mutex(e.Client("b"), "orders", ttl(10*time.Minute)))
-		e.Pass(4 * time.Minute) // the head's first look at the end is long over
+		e.Pass(4 * time.Minute) // the head's first look at the end was long ago
 		died := e.Clock()
 		cut := f.Partition()
 		if f.Cut() == 0 {

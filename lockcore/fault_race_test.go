@@ -77,7 +77,7 @@ func TestFault50_CancelsRaceAcquires(t *testing.T) {
 		}
 		for _, name := range names {
 			if v := e.stored(name); v != "" || e.lineLength(name) != 0 {
-				e.Errorf("%s: lock %q, %d in line", name, v, e.lineLength(name))
+				e.Errorf("%s: lock %q, %d in the queue", name, v, e.lineLength(name))
 			}
 		}
 	})
@@ -131,10 +131,10 @@ func TestFault62_NoSecretsInLogsAndErrors(t *testing.T) {
 	_, err = e.mutex(a, "kind2", cfg).TryLock(t.Context())
 	note(err)
 
-	// Wrong and missing passwords, no server, a server that refuses.
+	// Wrong and missing passwords, no server, a server that refuses commands.
 	for _, change := range []func(*redis.Options){
 		func(o *redis.Options) { o.Password = "wrong-" + password },
-		func(o *redis.Options) { o.Username, o.Password = "nobody", "wrong-"+password },
+		func(o *redis.Options) { o.Username, o.Password = "stranger", "wrong-"+password },
 		func(o *redis.Options) { o.Password = "" },
 		func(o *redis.Options) { o.Addr = unreachable(t) },
 	} {
@@ -165,7 +165,7 @@ func TestFault62_NoSecretsInLogsAndErrors(t *testing.T) {
 	}
 
 	if !strings.Contains(log.String(), "lease lost") || !strings.Contains(log.String(), "subscription lost") {
-		t.Errorf("the log lacks what was provoked: this test proves nothing\n%s", log)
+		t.Errorf("the log does not contain the provoked errors: this test proves nothing\n%s", log)
 	}
 	all := log.String() + "\n" + strings.Join(texts, "\n")
 	for _, secret := range secrets {
@@ -173,7 +173,7 @@ func TestFault62_NoSecretsInLogsAndErrors(t *testing.T) {
 			t.Fatalf("secret %q", secret)
 		}
 		if at := strings.Index(all, secret); at >= 0 {
-			t.Errorf("a secret is told: %.200s", all[max(0, at-100):])
+			t.Errorf("a secret is visible: %.200s", all[max(0, at-100):])
 		}
 	}
 	// The operator also sees the output of go-redis itself.

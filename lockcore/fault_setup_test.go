@@ -16,13 +16,13 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 )
 
-// A setup is what a server demands of those who connect, from some moment on.
+// A setup is a requirement of the server for new connections, from some moment on.
 type setup struct {
 	name  string
-	of    func(opt *redis.Options) // what the Client asks for
-	begin func(e *env)             // makes the server refuse it
-	end   func(e *env)             // and grant it again
-	says  string                   // the refusal
+	of    func(opt *redis.Options) // the Client's options
+	begin func(e *env)             // makes the server refuse new connections
+	end   func(e *env)             // and accept them again
+	says  string                   // the server's error
 }
 
 func setups() []setup {
@@ -45,12 +45,13 @@ func setups() []setup {
 	}
 }
 
-// Setting up a connection is refused, for single calls and for pipelines, on the first
-// connection and on one that is made in place of another: every call of a pipeline has
-// that error. None says that there is nothing, or that nothing was answered, and none is
-// unknown, as nothing was sent. Leases end in time, and all goes on when it is granted.
+// The server refuses to set up a connection, for single calls and for pipelines, on the
+// first connection and on a replacement. Every call of a pipeline returns that error. No
+// call reports that a value does not exist or that the server did not answer. None is
+// unknown, because nothing was sent. Leases end in time, and everything works again once
+// the server accepts connections.
 //
-// Caught mutant: a call that waits for a connection is taken for sent.
+// Caught mutant: a call that waits for a connection counts as sent.
 func TestFault70_SetupRefused(t *testing.T) {
 	t.Parallel()
 	for _, s := range setups() {
@@ -119,7 +120,7 @@ func setupRefused(e *env, s setup) {
 		e.Errorf("the log says %s", text)
 	}
 	s.end(e)
-	e.Until("it goes on", func() bool {
+	e.Until("it works again", func() bool {
 		return read(c) == nil
 	})
 	e.unlock(e.lock(e.mutex(c, "held1", ttl(time.Second))))
@@ -138,11 +139,11 @@ func TestFault70_NoSuchDatabase(t *testing.T) {
 	mustNotBe(t, err, lockcore.ErrUnknown, lockcore.ErrNotAcquired)
 }
 
-// The server asks for a password, and the Client has none. The error says so, whatever
-// the number and the length of the calls in a pipeline: before a server knows who asks
-// it closes the connection at a call that is long.
+// The server requires a password, and the Client has none. The error says so, for every
+// number and length of the calls in a pipeline: before authentication a server closes the
+// connection when it reads a long call.
 //
-// Caught mutant: the answer to HELLO is not looked at.
+// Caught mutant: the answer to HELLO is ignored.
 func TestFault70_NoPassword(t *testing.T) {
 	t.Parallel()
 	e := realEnv(t)
@@ -174,11 +175,10 @@ func TestFault70_NoPassword(t *testing.T) {
 	}
 }
 
-// The server has as many connections as it may, and closes what is more without
-// reading from it. Nothing was sent, as far as a Client is concerned, and it may be
-// otherwise soon.
+// The server has reached its limit of connections, and closes further ones without reading.
+// Nothing was sent, as far as the Client is concerned, and the error may be temporary.
 //
-// Caught mutant: the answer to what sets up the connection is not looked at.
+// Caught mutant: the answer to the commands that set up the connection is ignored.
 func TestFault44_TurnedAwayIsNotUnknown(t *testing.T) {
 	t.Parallel()
 	e := realEnv(t)

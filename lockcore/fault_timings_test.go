@@ -10,8 +10,8 @@ import (
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
-// A renewal of leases with a long TTL is not answered, and others with a long TTL are due.
-// Leases with a short TTL are renewed in time all the same.
+// A renewal of leases with a long TTL is not answered, and other leases with a long TTL are
+// due. Leases with a short TTL are renewed in time nevertheless.
 func TestFault66_LongLeasesDoNotEndShortOnes(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {

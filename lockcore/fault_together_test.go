@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// FAULT 17, class D: a failover to a replica that lagged, or an old snapshot, lost
-// a grant and set the counter back. The next token is greater nevertheless.
+// FAULT 17, class D: a failover to a replica that lagged, or an old snapshot, lost a grant
+// and set the counter back. The next token is greater nevertheless.
+//
 // Caught mutant: only a new counter is seeded.
 func TestFault17_ClassD_CounterSetBack(t *testing.T) {
 	onAllKinds(t, func(e *env) {
@@ -24,6 +25,7 @@ func TestFault17_ClassD_CounterSetBack(t *testing.T) {
 
 // FAULT 54: the holder and the head of the queue die together, as goroutines of one
 // process. The next waiter acquires the lock when it expires.
+//
 // Caught mutant: only the head of the queue looks when the lock ends.
 func TestFault54_HolderAndHeadDieTogether(t *testing.T) {
 	for _, own := range []int{1, 3, 20, 31} {
@@ -31,8 +33,8 @@ func TestFault54_HolderAndHeadDieTogether(t *testing.T) {
 	}
 }
 
-// holderAndHeadsDie is the test with a number of waiters of the process that dies, ahead of
-// a live one.
+// holderAndHeadsDie is the test with a number of waiters of the dying process before a live
+// one.
 func holderAndHeadsDie(t *testing.T, own int) {
 	t.Helper()
 	inBubbleAllKinds(t, func(e *env) {

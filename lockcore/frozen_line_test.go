@@ -68,10 +68,11 @@ func TestFault68_FrozenWaitersOfOneProcess(t *testing.T) {
 	}
 }
 
-// Several processes are frozen, with their waiters in any order: each costs one grant. The
-// process that releases the lock checks each grant when it ends, whether or not it has waiters.
+// Several processes are frozen, with their waiters in any order: each process costs one grant.
+// The process that releases the lock checks each grant when it ends, whether or not it has
+// waiters.
 //
-// Caught mutants: nobody checks a grant; the process that releases checks only its own grant.
+// Caught mutants: no process checks a grant; the releasing process checks only its own grant.
 func TestFault68_FrozenWaitersOfManyProcesses(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -185,7 +186,7 @@ func TestFault68_MoreDeadWaitersThanOneScriptPasses(t *testing.T) {
 }
 
 // A Client checks only its last grant of a name, so that a hand-over that is followed by
-// another one costs no command more. A check that finds the grant confirmed is the last one.
+// another one costs no additional command. A check that finds the grant confirmed is the last one.
 //
 // Caught mutants: each grant is checked; a check is repeated.
 func TestChecksOfGrantsAreFew(t *testing.T) {
@@ -223,7 +224,7 @@ func TestChecksOfGrantsAreFew(t *testing.T) {
 	})
 }
 
-// Notes on processes that died while they were to confirm a grant do not pile up.
+// Notes on processes that died before they confirmed a grant do not accumulate.
 //
 // Caught mutant: all such notes stay.
 func TestNotesOnDeadProcessesAreBounded(t *testing.T) {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Each request of a process confirms the grants of that process: the note on it goes, and the
-// notes on other processes stay. The field goes with its last note.
+// Each request of a process confirms the grants of that process: its note is removed, and
+// the notes on other processes stay. The field is deleted with its last note.
 func TestRequestsConfirmGrants(t *testing.T) {
 	toTheMillisecond(t, func(e *timed) {
 		const mine, again, waiter = "nx1:ALIVE.1.t.w/me id", "nx1:ALIVE.2.t.w/me id", "nx1:OTHER.2.u.w/other id"
@@ -23,7 +23,7 @@ func TestRequestsConfirmGrants(t *testing.T) {
 			name, script string
 			establish    func()
 			args         []any
-			granted      string // the process that the request grants the lock
+			granted      string // the process to which the request grants the lock
 		}{
 			{"a holder looks", "mutex_acquire", mutex(me, unknown), []any{me, 60000, "look"}, ""},
 			{"a waiter joins", "mutex_acquire", mutex(stranger, unknown), []any{me, 60000, "join"}, ""},
@@ -31,7 +31,7 @@ func TestRequestsConfirmGrants(t *testing.T) {
 			{"a waiter leaves", "mutex_leave", mutex(stranger, unknown, me), []any{me, 0}, ""},
 			{"an owner looks", "owned_acquire", owned(mine, waiter), []any{mine, 60000, "look"}, ""},
 			{"an owner joins", "owned_acquire", owned(waiter), []any{mine, 60000, "join"}, ""},
-			{"an owner passes the line", "owned_acquire", owned(mine, waiter), []any{again, 60000, "join"}, ""},
+			{"an owner passes the queue", "owned_acquire", owned(mine, waiter), []any{again, 60000, "join"}, ""},
 			{"an owner leaves", "owned_leave", owned(mine, waiter), []any{mine, 0}, "OTHER"},
 		} {
 			for _, notes := range []struct{ before, after string }{
@@ -57,8 +57,8 @@ func TestRequestsConfirmGrants(t *testing.T) {
 	})
 }
 
-// The waiters of a process are passed over from the millisecond on until which it was to
-// confirm a grant, and not before.
+// The waiters of a process are passed over from the millisecond in which its grant had to
+// be confirmed, and not earlier.
 func TestNotesToTheMillisecond(t *testing.T) {
 	toTheMillisecond(t, func(e *timed) {
 		k := e.scriptKeys("orders")
@@ -70,14 +70,14 @@ func TestNotesToTheMillisecond(t *testing.T) {
 			e.line("orders", living, -minute, minute, unknown, -minute/2, minute)
 			must(e.env, e.Raw.HSet(e.Context(), k[3], "!", "ALIVE "+e.ms(till)+"\n").Err())
 			e.run("mutex_acquire", k, "nl1:OTHER.1.u/tries", 60000, "try", keep.Milliseconds())
-			e.wants("the line, "+till.String()+" before that", e.members("orders"), line)
+			e.wants("the queue, "+till.String()+" before that", e.members("orders"), line)
 		}
 	})
 }
 
-// A lease of an owner is granted in the line, under the token of a lease that has ended in its
-// process since. The process learns of a token that is new, each time the same, and an attempt
-// of another process gets that one.
+// A queued lease of an owner is granted under the token of a lease that has ended in its
+// process in the meantime. The process gets a new token, the same one each time, and an
+// attempt of another process gets that token, too.
 func TestTokenOfAGrantThatCameTooLate(t *testing.T) {
 	toTheMillisecond(t, func(e *timed) {
 		k := e.scriptKeys("orders")

@@ -11,14 +11,15 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 )
 
-// inspectRights are all that Inspect needs, and forceRights what ForceRelease does besides.
+// inspectRights are the rights that Inspect needs. forceRights are the additional ones of
+// ForceRelease.
 var (
 	inspectRights = []string{"evalsha", "eval", "time", "type", "pttl", "get", "zrange", "zscore", "hget"}
 	forceRights   = []string{"del", "zmscore", "zadd", "zrem", "zrangebyscore", "zrevrangebyscore", "pexpireat", "publish"}
 )
 
-// A user with exactly the documented rights can inspect, and take by force, locks of all
-// kinds; there is no right too many.
+// A user with exactly the documented rights can inspect and force-release locks of all
+// kinds. No right is superfluous.
 func TestFault60_ACLOfInspectAndForceRelease(t *testing.T) {
 	t.Parallel()
 	e := realEnv(t)
@@ -27,7 +28,7 @@ func TestFault60_ACLOfInspectAndForceRelease(t *testing.T) {
 	}
 	a, b := e.Client("a"), e.Client("b")
 	held := 0
-	// hold makes locks of all kinds, and a line at each.
+	// hold acquires locks of all kinds, and queues a waiter for each.
 	hold := func() (names []string) {
 		held++
 		long, short := ttl(time.Hour), ttl(time.Minute)
@@ -75,7 +76,8 @@ func TestFault60_ACLOfInspectAndForceRelease(t *testing.T) {
 			must(e, e.Raw.ScriptFlush(t.Context()).Err()) // so that the source is sent
 		}
 		less := user(name, right, all...)
-		// Whose entry goes first is the server's choice, and only then an end is brought forward.
+		// The server decides which entry is removed first, and only then is an end brought
+		// forward.
 		for try := 0; try < 50 && refusals(name) == 0; try++ {
 			for _, lock := range hold() {
 				_, _ = less.ForceRelease(t.Context(), lock)

@@ -11,10 +11,10 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 )
 
-// A heldState is how a lock is held, and what lock_inspect tells of that.
+// A heldState is a state of a held lock, and how lock_inspect reports it.
 type heldState struct {
 	name    string
-	kind    string // as lock_inspect tells it
+	kind    string // as lock_inspect reports it
 	value   string // of a string
 	entries []ownedEntry
 }
@@ -68,7 +68,7 @@ func (e *env) heldSnapshot() ownedSnapshot {
 	return e.ownedSnapshot("orders")
 }
 
-// told are the attempts that lock_inspect tells of a state, sorted.
+// told returns the attempts that lock_inspect reports for a state, sorted.
 func (s heldState) told() []string {
 	if s.kind == "string" {
 		return []string{s.value}
@@ -81,9 +81,9 @@ func (s heldState) told() []string {
 	return all
 }
 
-// A lock that was seen in one state is taken by force in another: from those who were
-// seen and hold it still, once, and from nobody else; the lock ends with the last of the
-// others, and those near the head of the line are told if there is something to have.
+// A lock was seen in one state and is force-released in another. The seen holders that
+// still hold it lose it, once, and no others do. The lock ends with the last remaining
+// entry. The waiters near the head of the queue are notified if they may acquire something.
 func TestForceInEveryState(t *testing.T) {
 	onBoth(t, func(e *env) {
 		heard := e.Raw.Subscribe(e.Context(), "noonlock:ch:ALIVE")
@@ -154,10 +154,10 @@ func checkForced(e *env, where string, then, now heldState, first bool, before o
 	gone := taken > 0 && len(left) == 0
 	if !first {
 		if got != 0 || len(told) > 0 {
-			e.Errorf("%s: %d were taken once more, %q", where, got, told)
+			e.Errorf("%s: %d were released once more, %q", where, got, told)
 		}
 	} else if got != taken || len(told) != min(int(taken), 1)*3 {
-		e.Errorf("%s: %d were taken, want %d; told %q", where, got, taken, told)
+		e.Errorf("%s: %d were released, want %d; messages %q", where, got, taken, told)
 	}
 	switch {
 	case gone:
@@ -174,6 +174,6 @@ func checkForced(e *env, where string, then, now heldState, first bool, before o
 		}
 	}
 	if !slices.Equal(before.queue, after.queue) {
-		e.Errorf("%s: the line became %q", where, after.queue)
+		e.Errorf("%s: the queue became %q", where, after.queue)
 	}
 }

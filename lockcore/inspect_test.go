@@ -26,8 +26,8 @@ func (e *env) inspect(c *lockcore.Client, name string) lockcore.Inspection {
 	return seen
 }
 
-// Each kind is told as what it is, with its holders and its line in order, and no
-// secret part of a value.
+// Each kind is reported as what it is, with its holders and its queue in order, and without
+// the secret part of a value.
 func TestInspect(t *testing.T) {
 	onBoth(t, func(e *env) {
 		a, b := e.Client("a"), e.Client("b")
@@ -88,12 +88,12 @@ func TestInspect(t *testing.T) {
 			}
 			for i, w := range seen.Waiters {
 				if !w.Alive || w.Since.IsZero() || i > 0 && !w.Since.After(seen.Waiters[i-1].Since) {
-					e.Errorf("%s: in line %+v", test.name, seen.Waiters)
+					e.Errorf("%s: queued %+v", test.name, seen.Waiters)
 				}
 				test.line[i].Since, test.line[i].Alive = w.Since, true
 			}
 			if !slices.Equal(seen.Waiters, test.line) {
-				e.Errorf("%s: in line %+v, want %+v", test.name, seen.Waiters, test.line)
+				e.Errorf("%s: queued %+v, want %+v", test.name, seen.Waiters, test.line)
 			}
 		}
 	})
@@ -146,8 +146,8 @@ func TestInspectForeignKeys(t *testing.T) {
 	})
 }
 
-// A counter of tokens that is gone, or no counter, hides nothing else; and who stands in
-// line without having been heard of lately, or at all, is told as what it is.
+// A missing or invalid counter of tokens hides nothing else. A waiter without a recent sign
+// of life is reported as such.
 func TestInspectOfWhatIsLeft(t *testing.T) {
 	onBoth(t, func(e *env) {
 		c, ctx := e.Client("a"), e.Context()
@@ -173,15 +173,15 @@ func TestInspectOfWhatIsLeft(t *testing.T) {
 				line = append(line, fmt.Sprint(w.Identity, " ", w.Alive))
 			}
 			if want := []string{"lapsed false", "maybe false", "living true"}; !slices.Equal(line, want) {
-				e.Errorf("in line %q, want %q", line, want)
+				e.Errorf("queued %q, want %q", line, want)
 			}
 		}
 	})
 }
 
-// Entries are told up to the millisecond in which they end, with the mode and the token of
-// each; and one that no version of this library wrote, without a token. Those that were
-// seen are taken by force all the same.
+// Entries are reported up to the millisecond in which they end, with mode and token. A
+// member that no version of this library wrote is reported without a token. All seen
+// entries can be force-released.
 func TestEntriesToTheMillisecond(t *testing.T) {
 	toTheMillisecond(t, func(e *timed) {
 		k := e.scriptKeys("orders")
@@ -200,7 +200,7 @@ func TestEntriesToTheMillisecond(t *testing.T) {
 	})
 }
 
-// A line that is spoilt hides no holder, and nobody is safe from force behind it.
+// A spoilt queue hides no holder, and a force-release works in spite of it.
 func TestInspectBehindASpoiltLine(t *testing.T) {
 	onAllKinds(t, func(e *env) {
 		c := e.Client("a")
@@ -225,9 +225,9 @@ func TestInspectBehindASpoiltLine(t *testing.T) {
 	})
 }
 
-// The first in line are dead: who lives behind them is served all the same, at once.
+// The first waiters in the queue are dead. A live waiter behind them is served at once.
 //
-// Caught mutant: three are told, whether they hear it or not.
+// Caught mutant: three waiters are notified, even if none of them receives it.
 func TestForceReleasePassesTheDead(t *testing.T) {
 	onAllKinds(t, func(e *env) {
 		a, b := e.Client("a"), e.Client("b")
@@ -239,7 +239,7 @@ func TestForceReleasePassesTheDead(t *testing.T) {
 			must(e, e.Raw.HSet(e.Context(), e.key("orders", "seen"), id, e.Raw.Time(e.Context()).Val().Add(time.Hour).UnixMilli()).Err())
 		}
 		p := e.goLock(e.mutex(b, "orders", cfg))
-		e.Until("it stands in line", func() bool { return e.lineLength("orders") == 6 })
+		e.Until("it is queued", func() bool { return e.lineLength("orders") == 6 })
 		begin := e.Clock()
 		if _, err := b.ForceRelease(e.Context(), "orders"); err != nil {
 			e.Fatal(err)
@@ -252,8 +252,8 @@ func TestForceReleasePassesTheDead(t *testing.T) {
 	})
 }
 
-// A lock of each kind is taken from its holders, who notice at their next renewal; who
-// stands in line is served at once; it is counted and logged with identities only.
+// A lock of each kind is force-released. Its holders notice at their next renewal, and the
+// next waiter is served at once. It is counted, and logged with identities only.
 func TestForceRelease(t *testing.T) {
 	onBoth(t, func(e *env) {
 		var log testenv.Log
@@ -294,10 +294,10 @@ func TestForceRelease(t *testing.T) {
 	})
 }
 
-// The reply is lost, and the next one in line holds the lock when the request is sent
-// again: it is not taken from that one, too.
+// The reply is lost, and the next waiter holds the lock when the request is sent again.
+// That holder keeps the lock.
 //
-// Caught mutant: the script deletes the key, whoever holds it.
+// Caught mutant: the script deletes the key of any holder.
 func TestForceReleaseTwiceTakesOnce(t *testing.T) {
 	onBoth(t, func(e *env) {
 		e.warm("lock_force")

@@ -11,8 +11,7 @@ import (
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
-// The number of renewals has no end, and nothing of a lease depends on how many
-// there were.
+// The number of renewals is not limited, and nothing of a lease depends on it.
 func TestRenewalsKeepTheLease(t *testing.T) {
 	onAllKinds(t, func(e *env) {
 		a, b := e.Client("a"), e.Client("b")
@@ -131,7 +130,7 @@ func TestContextLooksAtTheClock(t *testing.T) {
 			e.Fatal("ended too early")
 		}
 		clock.Advance(10 * time.Second)
-		// Of the two contexts each must find out by itself: bound first.
+		// Each of the two contexts must notice the end by itself; one is bound first.
 		if bound.Err() == nil {
 			e.Error("the bound context is not done although the lease's time is over")
 		}
@@ -140,7 +139,7 @@ func TestContextLooksAtTheClock(t *testing.T) {
 			e.Errorf("the lease's context: %v, %v remain", lease.Context().Err(), lease.Remaining())
 		}
 		mustIs(e, lease.Unlock(e.Context()), lockcore.ErrNotHeld, lockcore.ErrLeaseExpired)
-		// The work is known to be over now, so the name is given back.
+		// The work is known to have ended, so the lock is released.
 		e.Until("the lock is given back", func() bool { return e.stored("orders") == "" })
 	})
 }
@@ -168,8 +167,8 @@ func TestLeaseContextCarriesValuesAndNotTheEnd(t *testing.T) {
 		if lease.Context().Err() != nil || lease.Context().Value(key{}) != "value" {
 			e.Errorf("err %v, value %v", lease.Context().Err(), lease.Context().Value(key{}))
 		}
-		// The end of the wait's context is none of the lease's, and Unlock with
-		// it works all the same.
+		// The end of the wait's context does not end the lease, and Unlock works with that
+		// context.
 		if err := lease.Unlock(ctx); err != nil {
 			e.Errorf("Unlock with a context that is over: %v", err)
 		}
@@ -252,7 +251,7 @@ func TestDo(t *testing.T) {
 		mustNotBe(e, err, lockcore.ErrNotHeld)
 		free()
 
-		// A lease that ended under the work is told.
+		// A lease that ended during the work is reported.
 		err = c.Do(e.Context(), "orders", lockcore.LeaseConfig{}, func(context.Context, uint64) error {
 			return e.Raw.Del(e.Context(), e.key("orders", "lock")).Err()
 		})
@@ -270,7 +269,7 @@ func TestDo(t *testing.T) {
 	})
 }
 
-// The lock is given back when the work panics or ends its goroutine.
+// The lock is released if the work panics or ends its goroutine.
 //
 // Caught mutant: Unlock called after fn instead of deferred.
 func TestFault53_PanicAndGoexitRelease(t *testing.T) {
@@ -306,7 +305,7 @@ func TestFault53_PanicAndGoexitRelease(t *testing.T) {
 
 // Work that is slow to stop keeps the lock until it has returned.
 //
-// Caught mutant: Do releases when its context is done instead of when fn returned.
+// Caught mutant: Do releases when its context is done instead of when fn has returned.
 func TestFault52_ReleaseAfterSlowWork(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
@@ -334,16 +333,16 @@ func TestFault52_ReleaseAfterSlowWork(t *testing.T) {
 			e.Fatalf("cancelled at %v, stopped at %v: the fault was not injected", cancelled, stopped)
 		}
 		if e.Clock() != stopped {
-			e.Errorf("the next in line got the lock at %v, the work stopped at %v", e.Clock(), stopped)
+			e.Errorf("the next waiter got the lock at %v, the work stopped at %v", e.Clock(), stopped)
 		}
 		e.unlock(lease)
 	})
 }
 
-// A stranger, a second call and a call after the end get different errors, and
-// none of them disturbs the holder.
+// A foreign attempt, a second call and a call after the end get different errors. None of
+// them affects the holder.
 //
-// Caught mutant: DEL without looking at the owner.
+// Caught mutant: DEL without checking the owner.
 func TestFault48_ThreeWaysToUnlockWrongly(t *testing.T) {
 	onAllKinds(t, func(e *env) {
 		clock := lockcoretest.NewClock()
@@ -368,7 +367,7 @@ func TestFault48_ThreeWaysToUnlockWrongly(t *testing.T) {
 		mustNotBe(e, err, lockcore.ErrReleased, lockcore.ErrLeaseExpired, lockcore.ErrClosed)
 		e.unlock(holder)
 
-		// Lost, and nobody knows yet: Unlock itself finds out.
+		// The lease is lost and not noticed yet: Unlock itself notices.
 		m30 := e.mutex(c, "orders", ttl(30*time.Second))
 		lost = e.try(m30)
 		e.Raw.Del(e.Context(), e.key("orders", "lock"))

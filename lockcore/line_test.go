@@ -15,9 +15,9 @@ import (
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
-// Waiters are served in order of arrival, across clients, each by a push: in a
-// bubble no time passes.
-func TestLineIsServedInOrderOfArrival(t *testing.T) {
+// Waiters are served in order of arrival, across clients, each by a message: in a bubble no
+// time passes.
+func TestQueueIsServedInOrderOfArrival(t *testing.T) {
 	onAllKinds(t, func(e *env) {
 		clients := []*lockcore.Client{e.Client("a"), e.Client("b"), e.Client("c")}
 		cfg := ttl(20 * time.Second)
@@ -54,8 +54,8 @@ func TestLineIsServedInOrderOfArrival(t *testing.T) {
 	})
 }
 
-// Who releases and asks again goes to the end of the line.
-func TestReleaserDoesNotPassTheLine(t *testing.T) {
+// A client that releases and locks again is queued last.
+func TestReleaserDoesNotPassTheQueue(t *testing.T) {
 	onAllKinds(t, func(e *env) {
 		a, b := e.Client("a"), e.Client("b")
 		cfg := ttl(20 * time.Second)
@@ -72,9 +72,9 @@ func TestReleaserDoesNotPassTheLine(t *testing.T) {
 	})
 }
 
-// A lock that has become free without being handed over (its holder died, or a
-// foreign client released it) goes to the head of the line, whoever asks.
-func TestTryLockDoesNotPassTheLine(t *testing.T) {
+// A lock that became free without a release by its holder (the holder died, or a foreign
+// client released it) goes to the head of the queue, no matter which client asks first.
+func TestTryLockDoesNotPassTheQueue(t *testing.T) {
 	onAllKinds(t, func(e *env) {
 		a, b, c := e.Client("a"), e.Client("b"), e.Client("c")
 		cfg := ttl(20 * time.Second)
@@ -83,17 +83,17 @@ func TestTryLockDoesNotPassTheLine(t *testing.T) {
 		e.Raw.Del(e.Context(), e.key("orders", "lock"))
 		before := e.Clock()
 		if held := e.refused(e.mutex(c, "orders", cfg)); held.Holder != "b" {
-			e.Errorf("TryLock at a free lock with a line tells of %q, want the head of the line", held.Holder)
+			e.Errorf("TryLock of a free lock with a queue names %q, want the head of the queue", held.Holder)
 		}
 		lease := waiter.granted()
 		if took := e.Clock() - before; e.Bubble != nil && took != 0 {
-			e.Errorf("the head was served after %v, not by the one who passed", took)
+			e.Errorf("the head was served after %v, not by the TryLock", took)
 		}
 		e.unlock(lease)
 	})
 }
 
-func TestGivingUpLeavesTheLine(t *testing.T) {
+func TestCancelledWaitLeavesTheQueue(t *testing.T) {
 	onAllKinds(t, func(e *env) {
 		a, b, c := e.Client("a"), e.Client("b"), e.Client("c")
 		cfg := ttl(20 * time.Second)
@@ -108,17 +108,17 @@ func TestGivingUpLeavesTheLine(t *testing.T) {
 		e.unlock(lease)
 		next := two.granted()
 		if took := e.Clock() - before; e.Bubble != nil && took != 0 {
-			e.Errorf("the place of the one who left cost %v", took)
+			e.Errorf("the abandoned place cost %v", took)
 		}
 		e.unlock(next)
 		if e.Exists(e.key("orders", "queue")) || e.Exists(e.key("orders", "seen")) {
-			e.Error("the line is not empty")
+			e.Error("the queue is not empty")
 		}
 	})
 }
 
-// The head of the line has a timer at the lock's end; who becomes head because
-// the one before left is told.
+// The head of the queue has a timer for the lock's end. A waiter that becomes head because
+// the previous one left is notified.
 func TestHeadTakesOverAtTheHoldersEnd(t *testing.T) {
 	inBubbleAllKinds(t, func(e *env) {
 		dying, f := e.Linked("dying")
@@ -145,8 +145,8 @@ func TestHeadTakesOverAtTheHoldersEnd(t *testing.T) {
 	})
 }
 
-// A waiter whose process is gone is passed over without delay if the server
-// knows that nobody hears, and its place lapses.
+// A waiter whose process is gone is passed over at once if the server knows that the
+// process receives no messages. Its place expires.
 func TestDeadWaiterIsPassedOver(t *testing.T) {
 	onAllKinds(t, func(e *env) {
 		a, b := e.Client("a"), e.Client("b")
@@ -172,13 +172,13 @@ func TestDeadWaiterIsPassedOver(t *testing.T) {
 	})
 }
 
-// More dead waiters than one script passes over, in front of a live one.
+// More dead waiters than one script passes over are queued before a live one.
 func TestThousandsOfDeadWaitersArePassedOver(t *testing.T) {
 	onServerAllKinds(t, func(e *env) {
 		a, b, c := e.Client("a"), e.Client("b"), e.Client("c")
 		cfg := ttl(5 * time.Second)
 		lease := e.try(e.mutex(a, "orders", cfg))
-		// As a process that died with all its waiters leaves it.
+		// The queue as a process leaves it that died with all its waiters.
 		_, err := e.Raw.Pipelined(e.Context(), func(p redis.Pipeliner) error {
 			for i := range 3500 {
 				id := e.deadAttempt(i)
@@ -191,11 +191,11 @@ func TestThousandsOfDeadWaitersArePassedOver(t *testing.T) {
 			e.Fatal(err)
 		}
 		p := e.goLock(e.mutex(b, "orders", cfg))
-		e.Until("it stands in line", func() bool { return e.lineLength("orders") == 3501 })
+		e.Until("it is queued", func() bool { return e.lineLength("orders") == 3501 })
 		e.Raw.Del(e.Context(), e.key("orders", "lock"))
-		// A TryLock sweeps until the line is served.
+		// A TryLock removes dead waiters until the queue is served.
 		if held := e.refused(e.mutex(c, "orders", cfg)); held.Holder != "b" || held.TTL < 0 {
-			e.Errorf("told of %+v", held)
+			e.Errorf("the error names %+v", held)
 		}
 		next := p.granted()
 		mustIs(e, e.ended(lease), lockcore.ErrLeaseLost)
@@ -203,7 +203,7 @@ func TestThousandsOfDeadWaitersArePassedOver(t *testing.T) {
 	})
 }
 
-// deadAttempt is an attempt of a process that does not exist.
+// deadAttempt returns an attempt of a process that does not exist.
 func (e *env) deadAttempt(number int) string {
 	switch e.kind {
 	case "reentrant":
@@ -215,25 +215,25 @@ func (e *env) deadAttempt(number int) string {
 	}
 }
 
-// A waiter that nobody has heard of for three refreshes has lost its place, so
-// that a line of the dead does not stand in the way of TryLock for ever.
-func TestDeadLineLapses(t *testing.T) {
+// A waiter without a sign of life for three refreshes loses its place. So a queue of dead
+// waiters does not block TryLock forever.
+func TestDeadQueueExpires(t *testing.T) {
 	inBubbleAllKinds(t, func(e *env) {
 		a, b := e.Client("a"), e.Client("b")
 		dead, f := e.Linked("dead")
 		cfg := ttl(4 * time.Second)
 		lease := e.try(e.mutex(a, "orders", cfg))
 		e.inLine(e.mutex(dead, "orders", cfg))
-		f.Partition() // the server still believes in the connection
+		f.Partition() // the connection is still open for the server
 		e.Pass(3300*time.Millisecond*4 + 2*time.Second)
 		e.unlock(lease)
 		e.unlock(e.try(e.mutex(b, "orders", cfg)))
 	})
 }
 
-// One who has given up, and whose leaving was lost for good, is granted the lock:
-// it gives it on at once.
-func TestGrantToOneWhoHasGivenUp(t *testing.T) {
+// An abandoned attempt whose withdrawal was lost is granted the lock: its client releases
+// it at once.
+func TestGrantToAnAbandonedAttempt(t *testing.T) {
 	inBubbleAllKinds(t, func(e *env) {
 		e.warmAll()
 		a, c := e.Client("a"), e.Client("c")
@@ -247,7 +247,7 @@ func TestGrantToOneWhoHasGivenUp(t *testing.T) {
 		if _, err := quitter.wait(); err == nil {
 			e.Fatal("it got the lock")
 		}
-		e.Pass(40 * time.Second) // it has stopped trying to leave
+		e.Pass(40 * time.Second) // it has stopped retrying the withdrawal
 		lost.Lift()
 		tries := lost.Fired()
 		e.Pass(20 * time.Second)
@@ -258,13 +258,13 @@ func TestGrantToOneWhoHasGivenUp(t *testing.T) {
 		e.unlock(lease)
 		next := waiter.granted()
 		if took := e.Clock() - before; took != 0 {
-			e.Errorf("the grant to one who is gone cost %v", took)
+			e.Errorf("the grant to an abandoned attempt cost %v", took)
 		}
 		e.unlock(next)
 	})
 }
 
-// A lease that stays long costs its waiters one look per TTL and no more.
+// A lease that lasts long costs each of its waiters one look per TTL.
 func TestWaitersLookOncePerTTL(t *testing.T) {
 	inBubbleAllKinds(t, func(e *env) {
 		a := e.Client("a")
@@ -276,16 +276,15 @@ func TestWaitersLookOncePerTTL(t *testing.T) {
 		e.WaitIdle()
 		looks := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Delay: time.Nanosecond, Match: e.script("mutex_acquire")})
 		e.Pass(1000 * time.Second)
-		// 100 TTLs: the second looks every 9.9 to 12.1 s; the head also at the
-		// end the lock would have, which is 6.7 s away at each renewal.
+		// 100 TTLs: the second waiter looks every 9.9 to 12.1 s. The head also looks at the
+		// expected end of the lock, which is 6.7 s away at each renewal.
 		if n := looks.Fired(); n < 150 || n > 300 {
 			e.Errorf("%d looks of two waiters in 100 TTLs", n)
 		}
 	})
 }
 
-// Messages are hints: forged ones, floods and garbage change nothing but the
-// number of looks.
+// Messages are hints: forged messages, floods and garbage change only the number of looks.
 func TestFault41_ForgedMessages(t *testing.T) {
 	onAllKinds(t, func(e *env) {
 		a, b := e.Client("a"), e.Client("b")
@@ -297,7 +296,7 @@ func TestFault41_ForgedMessages(t *testing.T) {
 			e.Fatal(values, err)
 		}
 		channel, lock := "noonlock:ch:"+b.Process(), e.key("orders", "lock")
-		stale := strings.Replace(values[0], b.Process()+".", b.Process()+".zz", 1) // of an attempt that never was
+		stale := strings.Replace(values[0], b.Process()+".", b.Process()+".zz", 1) // of an attempt that never existed
 		for _, message := range []string{
 			"g orders " + values[0], "g other:{orders}:lock " + stale, "g noonlock:{orders} " + stale, "", "g", "g ", "g " + lock, "g " + lock + " ", "g " + lock + " nl1", "g " + lock + " nl1:x.y.z/w", "g " + lock + " " + values[0],
 			"g noonlock:{{x}}:lock " + values[0], "h", "h " + lock, "h " + lock + " x " + values[0], "h " + lock + " -5 " + values[0],
@@ -307,7 +306,7 @@ func TestFault41_ForgedMessages(t *testing.T) {
 		} {
 			for range 20 {
 				if n, err := e.Raw.Publish(e.Context(), channel, message).Result(); n == 0 || err != nil {
-					e.Fatalf("nobody heard %q: %v", message, err)
+					e.Fatalf("there was no receiver of %q: %v", message, err)
 				}
 			}
 		}

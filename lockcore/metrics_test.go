@@ -45,8 +45,8 @@ func metric(t testing.TB, reg *prometheus.Registry, name string, labels ...strin
 	return 0
 }
 
-// Everything that docs/METRICS.md says of lockcore is counted when it happens, under
-// the labels of each kind.
+// Each metric of lockcore in docs/METRICS.md is counted when its event happens, with the
+// labels of each kind.
 func TestMetrics(t *testing.T) {
 	onBoth(t, func(e *env) {
 		e.warmAll()
@@ -125,7 +125,7 @@ func TestMetrics(t *testing.T) {
 		e.Raw.Del(e.Context(), e.key("lost", "lock"))
 		mustIs(e, e.ended(lost), lockcore.ErrLeaseLost)
 		counted("noonlock_lease_losses_total", "cause", "lost")
-		// A busy machine may have asked twice, and been told so twice.
+		// On a busy machine it may have looked twice, and been answered twice.
 		if metric(e, reg, "noonlock_renewals_total", "outcome", "lost") == 0 {
 			e.Error("the renewal that found the loss is not counted")
 		}
@@ -145,7 +145,7 @@ func TestMetrics(t *testing.T) {
 
 		faults.Inject(e, lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Match: e.script("mutex_acquire"), Count: 1})
 		e.unlock(e.try(e.mutex(c, "unanswered", cfg)))
-		// A busy machine may have left others unanswered, too.
+		// On a busy machine other requests may have stayed unanswered, too.
 		if metric(e, reg, "noonlock_script_errors_total", "script", "mutex_acquire", "reason", "unanswered") == 0 {
 			e.Error("the call without an answer is not counted")
 		}
@@ -153,8 +153,8 @@ func TestMetrics(t *testing.T) {
 	})
 }
 
-// A grant's message can overtake the reply to the request that queued the attempt. The
-// hand-over is counted, and no grant that lapsed.
+// A grant's message can arrive before the reply to the request that queued the attempt. The
+// hand-over is counted, and no lapsed grant is.
 func TestGrantOvertakesReply(t *testing.T) {
 	onBoth(t, func(e *env) {
 		e.warmAll()
@@ -186,8 +186,8 @@ func TestGrantOvertakesReply(t *testing.T) {
 	})
 }
 
-// Two Clients share the metrics of one registry; one that cannot be registered is
-// refused.
+// Two Clients share the metrics of one registry. A Client whose metrics cannot be
+// registered is refused.
 func TestMetricsAreShared(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
@@ -209,7 +209,7 @@ func TestMetricsAreShared(t *testing.T) {
 	})
 }
 
-// A grant that comes to nothing is counted: the waiter was gone when it was made.
+// A grant without effect is counted: the waiter had left before it.
 func TestLapsedGrantsAreCounted(t *testing.T) {
 	onBoth(t, func(e *env) {
 		e.warmAll()
@@ -223,7 +223,7 @@ func TestLapsedGrantsAreCounted(t *testing.T) {
 		_, err := waiter.wait()
 		mustIs(e, err, context.Canceled)
 		e.Until("its leaving is on its way", func() bool { return held.Fired() > 0 })
-		e.unlock(lease) // grants to one who has gone
+		e.unlock(lease) // grants to a waiter that has left
 		e.Until("the grant is counted as lapsed", func() bool { return metric(e, reg, "noonlock_lapsed_grants_total") > 0 })
 		held.Lift()
 		e.unlock(e.lock(e.mutex(c, "orders", ttl(20*time.Second))))

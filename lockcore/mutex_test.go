@@ -24,7 +24,7 @@ func TestTryLock(t *testing.T) {
 		}
 		held := e.refused(mb)
 		if held.Name != "orders" || held.Holder != "alice" || held.TTL <= 0 || held.TTL > 5*time.Second {
-			e.Errorf("told of the holder: %+v", held)
+			e.Errorf("the error names  %+v", held)
 		}
 		e.unlock(lease)
 		mustIs(e, context.Cause(lease.Context()), lockcore.ErrReleased)
@@ -40,7 +40,7 @@ func TestTryLock(t *testing.T) {
 	})
 }
 
-// Another sees who holds the lock, and never what would let it release it.
+// Another client sees the holder, and never the secret that would let it release the lock.
 func TestHolderIsShownAndItsSecretIsNot(t *testing.T) {
 	onBoth(t, func(e *env) {
 		a, b := e.Client("alice"), e.Client("bob")
@@ -141,14 +141,14 @@ func TestLockEndsWithItsContext(t *testing.T) {
 			_, err := m.Lock(ctx)
 			result <- err
 		}()
-		e.Until("it stands in line", func() bool { return e.lineLength("orders") == 1 })
+		e.Until("it is queued", func() bool { return e.lineLength("orders") == 1 })
 		cancel(boss)
 		err := <-result
 		mustIs(e, err, lockcore.ErrNotAcquired, context.Canceled, boss)
 		if !strings.Contains(err.Error(), `"orders"`) {
 			e.Errorf("the error does not name the lock: %v", err)
 		}
-		e.Until("it has left the line", func() bool { return e.lineLength("orders") == 0 })
+		e.Until("it has left the queue", func() bool { return e.lineLength("orders") == 0 })
 		if _, err := m.Lock(ctx); !errors.Is(err, boss) {
 			e.Errorf("Lock with a context that is over: %v", err)
 		}
@@ -170,12 +170,12 @@ func TestForeignHolder(t *testing.T) {
 		}
 		held := e.refused(m)
 		if held.Holder != "" || held.TTL <= 0 || !strings.Contains(held.Error(), "another program") {
-			e.Errorf("told of the holder: %+v: %v", held, held)
+			e.Errorf("the error names  %+v: %v", held, held)
 		}
 		before := e.Clock()
 		lease := e.lock(m)
 		if took := e.Clock() - before; e.Bubble != nil && took > 1510*time.Millisecond {
-			e.Errorf("the first in line came %v later, although the lock ended after 1.5 s", took)
+			e.Errorf("the first waiter got it %v later, although the lock ended after 1.5 s", took)
 		}
 		if e.stored("orders") == "somebody" {
 			e.Error("the foreign lock is still there")
@@ -195,7 +195,7 @@ func TestForeignHolderWithoutTTL(t *testing.T) {
 		e.Raw.Set(e.Context(), e.key("orders", "lock"), "somebody", 0)
 		held := e.refused(m)
 		if held.TTL >= 0 || !strings.Contains(held.Error(), "without a TTL") {
-			e.Errorf("told of the holder: %+v: %v", held, held)
+			e.Errorf("the error names  %+v: %v", held, held)
 		}
 		waiter := e.inLine(m)
 		e.Until("the log reports the missing TTL", func() bool { return strings.Contains(log.String(), "lock without TTL") })
@@ -207,8 +207,8 @@ func TestForeignHolderWithoutTTL(t *testing.T) {
 	})
 }
 
-// A textbook client (SET NX PX, then compare and delete) shares the key. It
-// releases without serving the line; the waiters go on within one look.
+// A textbook client (SET NX PX, then compare and delete) shares the key. It releases
+// without a message to the queue; the waiters continue within one look.
 func TestTextbookClientSharesTheKey(t *testing.T) {
 	onBoth(t, func(e *env) {
 		c := e.Client("a")
@@ -229,7 +229,7 @@ func TestTextbookClientSharesTheKey(t *testing.T) {
 			before := e.Clock()
 			lease := waiter.granted()
 			if took := e.Clock() - before; e.Bubble != nil && took > 1300*time.Millisecond {
-				e.Errorf("the waiter went on after %v, want one look (1.1 s and a tenth)", took)
+				e.Errorf("the waiter continued after %v, want one look (1.1 s and a tenth)", took)
 			}
 			if n, err := e.Raw.Eval(e.Context(), compareAndDelete, []string{key}, "textbook").Int(); n != 0 || err != nil {
 				e.Errorf("the textbook client released our lock: %d, %v", n, err)
@@ -252,7 +252,7 @@ func TestWrongKind(t *testing.T) {
 			e.Errorf("the stranger's hash was changed: %q", v)
 		}
 		if e.lineLength("orders") != 0 {
-			e.Error("somebody stands in line for a name that cannot be had")
+			e.Error("a waiter is queued for a name that cannot be acquired")
 		}
 	})
 }
@@ -264,11 +264,11 @@ func TestPrefixesKeepClientsApart(t *testing.T) {
 		one := e.try(e.mutex(a, "orders", ttl(5*time.Second)))
 		two := e.try(e.mutex(b, "orders", ttl(5*time.Second)))
 		waiter := e.goLock(e.mutex(a, "orders", ttl(5*time.Second)))
-		e.Until("it stands in line", func() bool { return e.Exists("team-a:{orders}:queue") })
+		e.Until("it is queued", func() bool { return e.Exists("team-a:{orders}:queue") })
 		e.unlock(two)
 		e.WaitIdle()
 		if waiter.over() {
-			e.Fatal("a release under one prefix served the line of another")
+			e.Fatal("a release under one prefix served the queue of another")
 		}
 		e.unlock(one)
 		e.unlock(waiter.granted())

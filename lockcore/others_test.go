@@ -9,8 +9,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A process is granted a lock and has the next waiters, too. One waiter of another process
-// learns when the grant ends: the last one, or else the first one of those that are examined.
+// A process that is granted a lock also has the next waiters. One waiter of another process
+// is notified of the end of the grant: the last one, or else the first one that is examined.
 func TestWaitersOfOtherProcessesLearnOfAGrant(t *testing.T) {
 	toTheMillisecond(t, func(e *timed) {
 		ear := e.Raw.Subscribe(e.Context(), "noonlock:ch:OTHER")
@@ -21,12 +21,12 @@ func TestWaitersOfOtherProcessesLearnOfAGrant(t *testing.T) {
 		for _, row := range []struct {
 			name   string
 			length int   // of the queue after the grant
-			others []int // ranks of another process
-			spoilt int   // rank of what is no attempt; 0: none
+			others []int // ranks of waiters of another process
+			spoilt int   // rank of a malformed member; 0: none
 			lapsed int   // rank of one of the others that has lapsed; 0: none
 			told   int   // 0: none
 		}{
-			{"nobody else", 40, nil, 0, 0, 0},
+			{"no other process", 40, nil, 0, 0, 0},
 			{"the last one", 40, []int{1, 39}, 0, 0, 39},
 			{"the last one has lapsed", 40, []int{5, 39}, 0, 39, 5},
 			{"all have lapsed", 40, []int{39}, 0, 39, 0},
@@ -78,8 +78,8 @@ func TestWaitersOfOtherProcessesLearnOfAGrant(t *testing.T) {
 	})
 }
 
-// The token of an owner whose leases have ended in its process is kept if another process may
-// have an entry of it, which ends in this millisecond or later.
+// The token of an owner whose leases have ended in its process is kept if another process
+// may have an entry of it that ends in this millisecond or later.
 func TestEntriesOfOtherProcesses(t *testing.T) {
 	toTheMillisecond(t, func(e *timed) {
 		const own, read, other, stranger = "ns1:ALIVE.2.t.w/me id", "ns1:ALIVE.2.t.r/me id", "ns1:OTHER.3.t.%s/me id", "ns1:OTHER.4.t.r/you id"

@@ -13,7 +13,7 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 )
 
-// ownedRights are all that a Client needs for the locks with owners.
+// ownedRights are the rights that a Client needs for locks with owners.
 var ownedRights = []string{
 	"evalsha", "eval", "subscribe", "ping", "publish", // as for a mutex
 	// In the scripts:
@@ -22,8 +22,8 @@ var ownedRights = []string{
 	"hset", "hget", "hdel",
 }
 
-// A user with exactly the documented rights can do everything with the locks that have
-// owners; there is no right too many, and one too few leaves no key without an end.
+// A user with exactly the documented rights can do everything with locks that have owners.
+// No right is superfluous. If one is missing, no key is left without an end.
 func TestFault60_ACLOfOwnedLocks(t *testing.T) {
 	t.Parallel()
 	e := realEnv(t)
@@ -39,7 +39,7 @@ func TestFault60_ACLOfOwnedLocks(t *testing.T) {
 	for i, right := range ownedRights {
 		t.Run("without "+right, func(t *testing.T) {
 			if right == "eval" {
-				must(e, e.Raw.ScriptFlush(t.Context()).Err()) // alone, so that nobody else sends the source
+				must(e, e.Raw.ScriptFlush(t.Context()).Err()) // alone, so no other Client sends the source
 			} else {
 				t.Parallel()
 			}
@@ -55,8 +55,8 @@ func TestFault60_ACLOfOwnedLocks(t *testing.T) {
 	}
 }
 
-// A lock whose key cannot be given an end, as an ACL forbids it, is not taken, and
-// nothing of it is left: who has asked may be dead before it could give it back.
+// If an ACL forbids to give a lock's key an end, the lock is not acquired and nothing of it
+// is left. The client could die before it releases the lock.
 func TestOwnedLockWithoutAnEndIsNotTaken(t *testing.T) {
 	t.Parallel()
 	e := realEnv(t)
@@ -73,7 +73,7 @@ func TestOwnedLockWithoutAnEndIsNotTaken(t *testing.T) {
 	}
 }
 
-// useOwned is all that a Client does with the locks that have owners.
+// useOwned does everything that a Client does with locks that have owners.
 func (e *env) useOwned(name string, opt *redis.Options) error {
 	e.Helper()
 	c := e.ClientWith(opt, lockcore.Config{Identity: "a"})
@@ -101,7 +101,7 @@ func (e *env) useOwned(name string, opt *redis.Options) error {
 		lease, err := y.RLock(ctx)
 		came <- outcome{lease, err}
 	}()
-	e.Until("it stands in line or has failed", func() bool { return e.lineLength(name) == 1 || len(came) == 1 })
+	e.Until("it is queued or has failed", func() bool { return e.lineLength(name) == 1 || len(came) == 1 })
 	e.Pass(1300 * time.Millisecond) // a renewal
 	if write.Context().Err() != nil {
 		return context.Cause(write.Context())
@@ -132,8 +132,8 @@ func (e *env) useOwned(name string, opt *redis.Options) error {
 	return errors.Join(reader.Unlock(ctx), other.Unlock(ctx))
 }
 
-// A server that refuses to show the entries of a lock says so. It does not say that the name
-// is in use by another kind of lock.
+// If a server refuses to show the entries of a lock, the error says so. It does not say
+// that another kind of lock uses the name.
 func TestOwnedLockThatMayNotBeRead(t *testing.T) {
 	t.Parallel()
 	e := realEnv(t)

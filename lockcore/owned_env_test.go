@@ -7,13 +7,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// The scores of a lock with owners, see part_owned.lua.
+// The scores of a lock with owners; see part_owned.lua.
 const (
 	writesScore = 1 << 51
 	countScore  = 1 << 52
 )
 
-// A storedOwned is what stands at the key of a lock with owners, ended entries included.
+// A storedOwned is the stored value of a lock with owners, including ended entries.
 type storedOwned struct {
 	kind    string
 	entries []storedEntry      // by mode and end
@@ -57,7 +57,7 @@ func (e *env) storedOwned(name string) storedOwned {
 	return s
 }
 
-// zOwned are the members of a lock that has these entries.
+// zOwned returns the members of a lock that has these entries.
 func zOwned(kind string, entries []storedEntry, tokens map[string]int64) []redis.Z {
 	all := []redis.Z{{Score: countScore, Member: kind}}
 	counts := map[string]int{}

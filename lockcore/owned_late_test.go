@@ -9,15 +9,15 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 )
 
-// The server stands still while it executes a script, after it has told the time and
-// before the script writes: for a moment, or for long (its process is stopped). By then
-// the end that the script gives a lock's key may be over, and the key goes with it. What
-// the script writes after that must not leave a lock that has no kind and no end: nobody
-// could ever take it.
+// The server pauses in the middle of a script, after it has read the clock and before the
+// script writes: for a moment, or for long (its process is stopped). By then the end that
+// the script gives a lock's key may have passed, and the key is deleted. The later writes
+// of the script must not leave a lock without a kind and an end, because no client could
+// ever acquire it.
 func TestServerThatStoodStillInAScript(t *testing.T) {
 	t.Parallel()
 	e := realEnv(t)
-	const stop = 5 * time.Second // the script's clock lags as much behind what PEXPIREAT sees
+	const stop = 5 * time.Second // the script's clock is that far behind the clock of PEXPIREAT
 	late := func(script string) string {
 		source, err := lockcore.ScriptSource(script)
 		must(e, err)
@@ -47,15 +47,15 @@ func TestServerThatStoodStillInAScript(t *testing.T) {
 		{"leaves, and another's entry is over", "owned_leave", []any{mine, 0}, []ownedEntry{{"r", mine, long}, {"r", other, ended}}},
 		{"leaves, and its owner's other entry is over", "owned_leave", []any{mine, 0}, []ownedEntry{{"r", mine, long}, {"r", sibling, ended}}},
 		{"comes in", "owned_acquire", []any{mine, short.Milliseconds(), "try"}, []ownedEntry{{"r", other, ended}}},
-		{"comes in beside its owner", "owned_acquire", []any{mine, short.Milliseconds(), "try"}, []ownedEntry{{"r", sibling, ended}}},
-		{"is told again that it holds", "owned_acquire", []any{mine, short.Milliseconds(), "try"}, []ownedEntry{{"r", mine, ended}}},
+		{"acquires while its owner holds", "owned_acquire", []any{mine, short.Milliseconds(), "try"}, []ownedEntry{{"r", sibling, ended}}},
+		{"a repeated request that holds", "owned_acquire", []any{mine, short.Milliseconds(), "try"}, []ownedEntry{{"r", mine, ended}}},
 		{"renews", "owned_renew", []any{mine, short.Milliseconds()}, []ownedEntry{{"r", mine, ended}}},
 		{"renews for less than before", "owned_renew", []any{mine, 500}, []ownedEntry{{"r", mine, ended}}},
 		{"downgrades", "owned_downgrade", []any{writer}, []ownedEntry{{"w", writer, ended}}},
 	} {
 		e.establishOwned("orders", ownedState{kind: "ns1", entries: append(c.entries, ownedEntry{"r", "ns1:OTHER.9.t.r/keeps id", long})})
 		lock := e.key("orders", "lock")
-		// The key is still there, as it was when the script began.
+		// The key still exists, as at the start of the script.
 		must(e, e.Raw.ZRem(e.Context(), lock, "n:keeps", "t:keeps", "ns1:OTHER.9.t.r/keeps id").Err())
 		keys := e.scriptKeys("orders")[:map[string]int{"owned_acquire": 5, "owned_leave": 5, "owned_renew": 1, "owned_downgrade": 4}[c.script]]
 		answer, err := e.Raw.Eval(e.Context(), late(c.script), keys, argv(c.script, c.args...)...).Result()

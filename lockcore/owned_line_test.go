@@ -13,7 +13,7 @@ import (
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
-// run is one call of a script by its source.
+// run calls a script once by its source.
 func (e *env) run(script string, keys []string, args ...any) any {
 	e.Helper()
 	source, err := lockcore.ScriptSource(script)
@@ -23,12 +23,12 @@ func (e *env) run(script string, keys []string, args ...any) any {
 	return answer
 }
 
-// The key of a lock ends with the entry that lasts longest, to the millisecond, however
-// often shorter ones are renewed.
+// The key of a lock ends with its longest entry, to the millisecond, no matter how often
+// shorter entries are renewed.
 //
-// Caught mutant: the key's end as the sum of TIME and PTTL, which read the clock one
-// after the other (then each renewal may take a millisecond off, and a server that is
-// paused in between deletes the key of a lock that is held).
+// Caught mutant: the key's end is computed from TIME plus PTTL, which read the clock one
+// after the other. Then each renewal may shorten it by a millisecond, and a server that is
+// paused in between deletes the key of a lock that is held.
 func TestKeyEndsWithItsLastEntry(t *testing.T) {
 	onBoth(t, func(e *env) {
 		c := e.Client("a")
@@ -37,7 +37,7 @@ func TestKeyEndsWithItsLastEntry(t *testing.T) {
 		ends := func() int64 {
 			e.Helper()
 			at := e.storedOwned("orders").end
-			if e.Real != nil { // miniredis keeps what is left, not the instant
+			if e.Real != nil { // miniredis keeps the remaining time, not the instant
 				if server := e.expireTime(key, at); server != at {
 					e.Errorf("the key ends at %d, its last entry at %d", server, at)
 				}
@@ -62,11 +62,11 @@ func TestKeyEndsWithItsLastEntry(t *testing.T) {
 	})
 }
 
-// One who waited for another kind of lock, and gives up, leaves those in line alone who
-// wait for the kind that the name is in use by.
+// A waiter for another kind of lock gives up. Waiters for the kind that uses the name are
+// not affected.
 //
-// Caught mutant: who leaves serves the line of a lock that is not of its kind.
-func TestLeavingTheLineOfAnotherKind(t *testing.T) {
+// Caught mutant: a leaving waiter serves the queue of a lock of another kind.
+func TestLeavingTheQueueOfAnotherKind(t *testing.T) {
 	onBoth(t, func(e *env) {
 		const waits = "ns1:ALIVE.1.t.w/me id"
 		m := e.mutex(e.Client("a"), "orders", ttl(20*time.Second))
@@ -78,23 +78,23 @@ func TestLeavingTheLineOfAnotherKind(t *testing.T) {
 			e.Errorf("left with %v", n)
 		}
 		if n := e.lineLength("orders"); n != 1 {
-			e.Fatalf("%d stand in line, want the one who waits for the mutex", n)
+			e.Fatalf("%d are queued, want the waiter for the mutex", n)
 		}
 		e.unlock(lease)
 		e.unlock(next.granted())
 	})
 }
 
-// Who becomes the head of a long line, because all before it have given up, is told
-// when the lock ends.
+// A waiter that becomes the head of a long queue, because all before it have left, is
+// notified of the lock's end.
 //
-// Caught mutant: nobody tells the new head (its next look is ten minutes away).
-func TestNewHeadIsTold(t *testing.T) {
+// Caught mutant: the new head is not notified (its next look is ten minutes away).
+func TestNewHeadIsNotified(t *testing.T) {
 	inBubbleAllKinds(t, func(e *env) {
 		dying, f := e.Linked("dying")
 		e.try(e.mutex(dying, "orders", ttl(30*time.Second)))
 		var first []*pending
-		for range 4 { // more than look by themselves when the lock ends
+		for range 4 { // more than the waiters that look when the lock ends
 			first = append(first, e.inLine(e.mutex(e.Client("quitter"), "orders", ttl(10*time.Minute))))
 		}
 		last := e.inLine(e.mutex(e.Client("b"), "orders", ttl(10*time.Minute)))
@@ -115,11 +115,11 @@ func TestNewHeadIsTold(t *testing.T) {
 	})
 }
 
-// A writer that stood in line and is gone holds no reader up, while others read.
+// A queued writer whose process is gone does not delay readers while others read.
 //
-// Caught mutant: a writer at the head of the line is not asked whether it lives when
-// a reader comes to stand behind it (then it is in the way for three looks).
-func TestDeadWriterInLineIsPassedByReaders(t *testing.T) {
+// Caught mutant: a reader that is queued behind a writer does not test whether the writer
+// is alive. The dead writer then blocks it for three looks.
+func TestReadersPassADeadQueuedWriter(t *testing.T) {
 	onBoth(t, func(e *env) {
 		dead, f := e.Linked("dead")
 		c := e.Client("c")
@@ -136,16 +136,16 @@ func TestDeadWriterInLineIsPassedByReaders(t *testing.T) {
 			return len(e.Raw.PubSubChannels(e.Context(), "noonlock:ch:"+dead.Process()).Val()) == 0 && refusing.Fired() > 0
 		})
 		e.unlock(e.try(reads{e.rw(c, "orders", "comes", cfg)}))
-		e.unlock(waiting.granted()) // it was let in with the one who came
+		e.unlock(waiting.granted()) // it was granted together with the other one
 		e.unlock(reader)
 	})
 }
 
-// An owner writes in one process and reads in another. When the one that writes dies,
-// readers in line wait for its TTL and not for their next look, although the owner's
-// other lease is renewed.
+// An owner writes in one process and reads in another. If the writing process dies, queued
+// readers wait for its TTL and not for their next look, although the owner's other lease is
+// renewed.
 //
-// Caught mutant: the head of the line is told the end of the key instead.
+// Caught mutant: the head of the queue gets the end of the key instead.
 func TestReaderWaitsForTheWriteEntryOnly(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
@@ -166,16 +166,16 @@ func TestReaderWaitsForTheWriteEntryOnly(t *testing.T) {
 	})
 }
 
-// More dead waiters than one script passes over stand in front of a reader that could
-// come in at once: who asks goes on until they are gone.
+// More dead waiters than one script passes over are queued before a reader that could
+// acquire at once. The reader repeats its request until they are removed.
 //
-// Caught mutant: the answer does not tell that the line was not swept whole.
+// Caught mutant: the answer does not report that dead waiters remain.
 func TestLongDeadLineBeforeAReader(t *testing.T) {
 	onBoth(t, func(e *env) {
 		c := e.Client("a")
 		cfg := ttl(10 * time.Minute)
 		e.try(reads{e.rw(c, "orders", "holder", cfg)})
-		writer := e.inLine(e.rw(c, "orders", "writer", cfg)) // so that c listens
+		writer := e.inLine(e.rw(c, "orders", "writer", cfg)) // so that c subscribes
 		writer.cancel()
 		_, _ = writer.wait()
 		e.Until("it has left", func() bool { return e.lineLength("orders") == 0 })
@@ -191,16 +191,17 @@ func TestLongDeadLineBeforeAReader(t *testing.T) {
 		must(e, err)
 		e.unlock(e.try(reads{e.rw(c, "orders", "tries", cfg)}))
 		if n := e.lineLength("orders"); n != 0 {
-			e.Errorf("%d still stand in line", n)
+			e.Errorf("%d are still queued", n)
 		}
 	})
 }
 
-// An owner stands in line twice, to read and to write, and comes to read together with
-// others: its wish to write is told that it cannot be, and holds nobody up.
+// An owner is queued twice, to read and to write, and becomes a reader together with
+// others. Its write attempt fails with an answer that it cannot succeed, and delays no
+// other waiter.
 //
-// Caught mutants: such a head is granted; or it stays, and stops the line.
-func TestUpgradeInTheLine(t *testing.T) {
+// Caught mutants: such a head is granted the lock; or it stays and blocks the queue.
+func TestUpgradeInTheQueue(t *testing.T) {
 	onBoth(t, func(e *env) {
 		cfg := ttl(10 * time.Minute)
 		c := e.Client("c")
@@ -223,9 +224,9 @@ func TestUpgradeInTheLine(t *testing.T) {
 	})
 }
 
-// The same owner with nobody else reading is let in to write, and both its attempts in
-// line are served together.
-func TestOwnerTwiceInLineIsServedOnce(t *testing.T) {
+// The same owner, without other readers, may write. Both its queued attempts are granted
+// together.
+func TestOwnerQueuedTwiceIsServedOnce(t *testing.T) {
 	onBoth(t, func(e *env) {
 		cfg := ttl(20 * time.Second)
 		c := e.Client("c")
@@ -252,8 +253,8 @@ func TestOwnerTwiceInLineIsServedOnce(t *testing.T) {
 	})
 }
 
-// A grant that nobody confirms lapses after a second, and those behind go on: readers
-// that were let in together with it stay.
+// A grant that is not confirmed lapses after a second, and the queue continues. Readers
+// that were granted together with it stay.
 func TestUnconfirmedReaderLapses(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
@@ -264,13 +265,13 @@ func TestUnconfirmedReaderLapses(t *testing.T) {
 		e.inLine(reads{e.rw(quiet, "orders", "quiet", cfg)})
 		reader := e.inLine(reads{e.rw(c, "orders", "reader", cfg)})
 		writer := e.inLine(e.rw(c, "orders", "writer", cfg))
-		cut := f.Partition() // its connections live on
+		cut := f.Partition() // its connections stay open
 		e.unlock(holder)
 		granted := e.Clock()
 		e.unlock(reader.granted())
 		lease := writer.granted()
 		if took := e.Clock() - granted; took < time.Second || took > time.Second+10*time.Millisecond {
-			e.Errorf("the writer came in %v after a grant that nobody confirmed, want a second", took)
+			e.Errorf("the writer got the lock %v after an unconfirmed grant, want a second", took)
 		}
 		e.unlock(lease)
 		lockcoretest.MustFire(e, cut)
@@ -278,10 +279,10 @@ func TestUnconfirmedReaderLapses(t *testing.T) {
 	})
 }
 
-// Owners whose processes died leave nothing behind in a lock that others keep: who has
-// to look at all entries drops theirs.
+// Owners whose processes died leave nothing in a lock that others keep: a request that
+// reads all entries removes theirs.
 //
-// Caught mutant: entries that have ended stay for as long as the key does.
+// Caught mutant: ended entries stay as long as the key exists.
 func TestDeadOwnersAreSwept(t *testing.T) {
 	onBoth(t, func(e *env) {
 		c := e.Client("c")
@@ -301,9 +302,9 @@ func TestDeadOwnersAreSwept(t *testing.T) {
 	})
 }
 
-// An administrator's PERSIST keeps a lock for nobody: it ends with its last entry.
+// PERSIST by an administrator does not keep a lock: it ends with its last entry.
 //
-// Caught mutant: who asks looks whether the key exists, and not at its end.
+// Caught mutant: a request checks whether the key exists instead of its end.
 func TestPersistedLockEndsAllTheSame(t *testing.T) {
 	onBoth(t, func(e *env) {
 		c := e.Client("c")

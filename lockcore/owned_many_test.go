@@ -12,11 +12,11 @@ import (
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
-// What an entry costs does not grow with the entries that its owner has, or others: to
-// enter, renew and leave, and for a writer to look at the readers. The commands of the
-// scripts are counted, and none of them answers with more than a few of the entries.
+// The cost of an entry does not grow with the number of entries, of its owner or of others:
+// to enter, renew and leave, and for a writer to check the readers. The commands of the
+// scripts are counted, and none of them returns more than a few entries.
 //
-// Caught mutants: an owner's entries in one text; a survey of all entries.
+// Caught mutants: an owner's entries in one text; a read of all entries.
 func TestFault65_OneOwnerWithManyEntries(t *testing.T) {
 	t.Parallel()
 	e := realEnv(t)
@@ -132,15 +132,15 @@ func TestFault65_ServerTimeOfManyEntries(t *testing.T) {
 			return all
 		}
 		if of, than := sum(many), sum(few); 2*of > 3*than {
-			t.Errorf("%s: an entry takes the server %v beside 2,000 others, and %v beside 10, want at most 1.5 times that", kind, of, than)
+			t.Errorf("%s: an entry takes the server %v with 2,000 others, and %v with 10, want at most 1.5 times that", kind, of, than)
 		} else {
-			t.Logf("%s: %v beside 2,000 others, %.2f times that beside 10", kind, of, float64(of)/float64(than))
+			t.Logf("%s: %v with 2,000 others, %.2f times that with 10", kind, of, float64(of)/float64(than))
 		}
 	}
 }
 
-// Entries that ended without their holders are dropped in batches, however many they
-// are: who asks goes on until they are gone.
+// Entries that ended without their holders are removed in batches, whatever their number: a
+// request is repeated until they are gone.
 func TestManyEndedEntries(t *testing.T) {
 	onBoth(t, func(e *env) {
 		c := e.Client("a")
@@ -161,7 +161,7 @@ func TestManyEndedEntries(t *testing.T) {
 			e.Pass(600 * time.Millisecond)
 			e.leave(e.try(reads{e.rw(c, "orders", owner, cfg)}), 0)
 			if owner == "gone" {
-				e.unlock(e.try(e.rw(c, "orders", "kept", cfg))) // it alone reads
+				e.unlock(e.try(e.rw(c, "orders", "kept", cfg))) // the only reader
 			}
 			if s := e.storedOwned("orders"); len(s.entries) != 1 || len(s.counts) != 1 {
 				e.Errorf("%d entries of %v are left", len(s.entries), s.counts)
@@ -171,10 +171,10 @@ func TestManyEndedEntries(t *testing.T) {
 	})
 }
 
-// A grant stands for a second. Once it is confirmed the lock ends with its TTL, also if
-// that is shorter.
+// A grant lasts for a second. Once it is confirmed, the lock ends with its TTL, even if the
+// TTL is shorter.
 //
-// Caught mutant: an entry never ends sooner than before.
+// Caught mutant: an entry never ends earlier than before.
 func TestShortTTLAfterAGrant(t *testing.T) {
 	inBubbleAllKinds(t, func(e *env) {
 		holder := e.try(e.mutex(e.Client("a"), "orders", ttl(time.Minute)))
@@ -192,8 +192,8 @@ func TestShortTTLAfterAGrant(t *testing.T) {
 	})
 }
 
-// The server's clock is set back by a minute. The next renewal ends the lock a TTL from
-// then on, so that a holder that dies is in nobody's way for the minute.
+// The server's clock is set back by a minute. The next renewal makes the lock end one TTL
+// later by the new clock. So a holder that dies does not block others for the minute.
 //
 // Caught mutant: a renewal never moves an end backwards.
 func TestFault36_ClassD_RenewalAfterTheClockWasSetBack(t *testing.T) {
@@ -215,12 +215,12 @@ func TestFault36_ClassD_RenewalAfterTheClockWasSetBack(t *testing.T) {
 	})
 }
 
-// An acquire is executed late, so that the server keeps its entry for longer than the
-// lease is valid here. The owner's next lease has another token: the resource could not
-// tell the two apart otherwise. Beside a valid lease the token stays.
+// An acquire is executed late, so the server keeps its entry for longer than the lease is
+// valid here. The owner's next lease has another token, because the resource could not
+// distinguish the two otherwise. While another lease is valid, the token stays.
 //
-// Caught mutants: the owner's token is kept while it has any entry; every lease has a
-// token of its own.
+// Caught mutants: the owner's token is kept while it has any entry; every lease has its own
+// token.
 func TestTokenAfterALeaseThatEndedHere(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"reentrant", "write", "read"} {
@@ -252,7 +252,7 @@ func TestTokenAfterALeaseThatEndedHere(t *testing.T) {
 				}
 				beside, elsewhere := e.try(lock(a)), e.try(lock(e.Client("b")))
 				if beside.Token() != second.Token() || elsewhere.Token() != second.Token() {
-					e.Errorf("tokens %d and %d beside a valid lease of token %d", beside.Token(), elsewhere.Token(), second.Token())
+					e.Errorf("tokens %d and %d with a valid lease of token %d", beside.Token(), elsewhere.Token(), second.Token())
 				}
 				for _, lease := range []*lockcore.Lease{second, beside, elsewhere} {
 					e.unlock(lease)
@@ -262,8 +262,8 @@ func TestTokenAfterALeaseThatEndedHere(t *testing.T) {
 	}
 }
 
-// A lease has ended in one process, and the same owner is inside from another one, whose
-// lease is valid: that token stays.
+// A lease ends in one process while the same owner has a valid lease in another one: the
+// token stays.
 func TestTokenOfAnOwnerThatIsInsideElsewhere(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
@@ -273,7 +273,7 @@ func TestTokenOfAnOwnerThatIsInsideElsewhere(t *testing.T) {
 		mustIs(e, e.ended(gone), lockcore.ErrLeaseExpired)
 		again := e.try(e.reentrant(a, "orders", "me", ttl(10*time.Second)))
 		if again.Token() != keeps.Token() {
-			e.Errorf("token %d beside a valid lease of token %d", again.Token(), keeps.Token())
+			e.Errorf("token %d with a valid lease of token %d", again.Token(), keeps.Token())
 		}
 		e.unlock(again)
 		e.unlock(keeps)

@@ -14,7 +14,7 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 )
 
-// An ownedEntry is an entry of a lock with owners; its owner stands in its attempt.
+// An ownedEntry is an entry of a lock with owners. Its attempt contains its owner.
 type ownedEntry struct {
 	mode, attempt string
 	lasts         time.Duration // from now on
@@ -96,7 +96,7 @@ func ownedStates(kind, mine string) []ownedState {
 			for _, lock := range locks {
 				holds := slices.ContainsFunc(lock, func(x ownedEntry) bool { return x.attempt == mine })
 				if holds && slices.Contains(queue, mine) {
-					continue // who is granted the lock has left the line, in one script
+					continue // a granted attempt leaves the queue in the same script
 				}
 				all = append(all, ownedState{kind: kind, entries: lock, queue: queue, tomb: tomb})
 			}
@@ -150,8 +150,8 @@ func (e *env) establishOwned(name string, s ownedState) {
 			p.HSet(e.Context(), k[3], id, until.UnixMilli())
 		}
 		if s.queue != nil {
-			// The line ends no sooner than what is known of it, even by a millisecond: a script
-			// would mend that.
+			// The queue ends no earlier than the time of its last entry, not even by a
+			// millisecond, because a script would repair that.
 			p.PExpire(e.Context(), k[2], time.Hour+time.Second)
 			p.PExpire(e.Context(), k[3], time.Hour)
 		}
@@ -164,8 +164,8 @@ func (e *env) establishOwned(name string, s ownedState) {
 	must(e, err)
 }
 
-// An ownedSnapshot is a name's keys: entries by attempt, and what does not depend on the
-// time of day.
+// An ownedSnapshot is the keys of a name: entries by attempt, without the parts that depend
+// on the time of day.
 type ownedSnapshot struct {
 	snapshot
 	entries map[string]string // attempt -> mode, token, and until when in whole seconds
@@ -206,7 +206,7 @@ func (e *env) ownedSnapshot(name string) ownedSnapshot {
 		s.tokens[x.attempt], s.until[x.attempt] = stored.tokens[owner], x.until
 	}
 	if !maps.Equal(counts, stored.counts) || len(stored.tokens) != len(counts) || stored.kind == "" {
-		e.Errorf("the entries of owners are %v, and there stand %v, tokens %v, kind %q", counts, stored.counts, stored.tokens, stored.kind)
+		e.Errorf("the counted entries of owners are %v; stored are %v, tokens %v, kind %q", counts, stored.counts, stored.tokens, stored.kind)
 	}
 	return s
 }
@@ -215,9 +215,9 @@ func (s ownedSnapshot) same(o ownedSnapshot) bool {
 	return s.snapshot.same(o.snapshot) && maps.Equal(s.entries, o.entries)
 }
 
-// Every script of the locks with owners, in every state of a name, run twice: the
-// second answer is the first, and the state stays. And what must hold of each single
-// run does.
+// Every script of the locks with owners runs twice in every state of a name. The second
+// answer is equal to the first, and the state stays. Each single run also keeps the
+// guarantees that checkOwned asserts.
 func TestOwnedScriptsTwiceInEveryState(t *testing.T) {
 	for _, mine := range []string{"nx1:ALIVE.1.t.w/me id", "ns1:ALIVE.1.t.w/me id", "ns1:ALIVE.1.t.r/me id"} {
 		t.Run(mine[:3]+mine[strings.Index(mine, "/")-1:][:1], func(t *testing.T) {
@@ -277,7 +277,7 @@ func ownedTwice(e *env, mine string) {
 				one = strconv.FormatInt(min(n, 1-n), 10) // the second time it is not mine any more, and nothing is free: as declared
 			}
 			if one == "[8]" && r.args[2] == "look" {
-				two = strings.Replace(two, "[5]", one, 1) // it has left the line, and joins again to be told
+				two = strings.Replace(two, "[5]", one, 1) // it has left the queue; it joins again to get this answer
 			}
 			if one != two {
 				e.Errorf("%s: answers %v, then %v", where, first, second)
@@ -290,7 +290,7 @@ func ownedTwice(e *env, mine string) {
 	}
 }
 
-// checkOwned holds one run against what the scripts promise.
+// checkOwned compares one run with the guarantees of the scripts.
 func checkOwned(e *env, where, script, mine string, args []any, state ownedState, before, after ownedSnapshot, answer any) {
 	e.Helper()
 	complain := func(format string, v ...any) {
@@ -327,10 +327,10 @@ func checkOwned(e *env, where, script, mine string, args []any, state ownedState
 	inLine := slices.Contains(after.queue, mine)
 	for attempt := range after.entries {
 		if strings.Contains(attempt, "DEAD") || strings.HasSuffix(attempt, "lapsed") {
-			complain("granted to one who cannot hear")
+			complain("granted to a process without a subscription")
 		}
 		if slices.Contains(after.queue, attempt) {
-			complain("%s holds the lock and stands in line", attempt)
+			complain("%s holds the lock and is queued", attempt)
 		}
 		if before.entries[attempt] == "" && attempt != mine && after.until[attempt] > time.Now().UnixMilli()+1500 && e.Real != nil {
 			complain("an unconfirmed grant of more than a second")
@@ -375,7 +375,7 @@ func checkOwned(e *env, where, script, mine string, args []any, state ownedState
 			complain("no tombstone")
 		}
 		if len(after.entries) == 0 && len(after.queue) > 0 {
-			complain("the lock is free, and the line was not served")
+			complain("the lock is free, and the queue was not served")
 		}
 	case "owned_acquire":
 		list, ok := answer.([]any)
@@ -393,7 +393,7 @@ func checkOwned(e *env, where, script, mine string, args []any, state ownedState
 			}
 		case 2, 3:
 			if after.entries[mine] != "" || after.entries[fmt.Sprint(list[3])] == "" || (code == 2) != slices.Contains(after.queue[:min(3, len(after.queue))], mine) {
-				complain("in line, but not so")
+				complain("queued, but at the wrong place")
 			}
 		case 4:
 			if args[2] != "try" || inLine || after.entries[mine] != "" || after.entries[fmt.Sprint(list[2])] == "" {
@@ -424,8 +424,8 @@ func checkOwned(e *env, where, script, mine string, args []any, state ownedState
 	}
 }
 
-// checkHolders holds what stands in a lock against its promises: a writer's owner is
-// alone, owners have tokens of their own, and the key ends with the last entry.
+// checkHolders compares the entries of a lock with the guarantees: a writer's owner is
+// alone, each owner has its own token, and the key ends with the last entry.
 func checkHolders(e *env, complain func(string, ...any), s ownedSnapshot) {
 	e.Helper()
 	owners, writers := map[string]string{}, map[string]bool{}
@@ -447,7 +447,7 @@ func checkHolders(e *env, complain func(string, ...any), s ownedSnapshot) {
 	if s.end != last {
 		complain("the lock ends at %d, its last entry at %d", s.end, last)
 	}
-	if e.Real != nil && s.end > 0 && s.keyEnd != s.end { // miniredis keeps what is left, not the instant
+	if e.Real != nil && s.end > 0 && s.keyEnd != s.end { // miniredis keeps the remaining time, not the instant
 		complain("the key ends at %d, the lock at %d", s.keyEnd, s.end)
 	}
 }

@@ -60,7 +60,7 @@ func TestPitfallsNameTestsThatExist(t *testing.T) {
 	}
 }
 
-// Two clients of one identity that ask in one millisecond are told apart.
+// Two clients of one identity that send requests in one millisecond are distinguished.
 func TestSameIdentityInTheSameMillisecond(t *testing.T) {
 	onBoth(t, func(e *env) {
 		a, b := e.Client("twin"), e.Client("twin")
@@ -88,7 +88,8 @@ func TestSameIdentityInTheSameMillisecond(t *testing.T) {
 	})
 }
 
-// refusedBy takes the first lock and tells whom the second one names as holder.
+// refusedBy acquires the first lock and returns the holder that the second one's error
+// names.
 func (e *env) refusedBy(first, second locker) string {
 	e.Helper()
 	lease := e.try(first)
@@ -96,7 +97,7 @@ func (e *env) refusedBy(first, second locker) string {
 	return e.refused(second).Holder
 }
 
-// The end of one lease, whichever way, leaves the renewing of the others alone.
+// The end of one lease, of any kind, does not affect the renewal of the others.
 func TestLeasesAreRenewedIndependently(t *testing.T) {
 	onBoth(t, func(e *env) {
 		c := e.Client("a")
@@ -121,7 +122,8 @@ func TestLeasesAreRenewedIndependently(t *testing.T) {
 	})
 }
 
-// Nothing depends on the time of day of a client, nor on two clients agreeing.
+// Nothing depends on the time of day of a client, or on the agreement of two clients'
+// clocks.
 func TestClocksOfClientsNeedNotAgree(t *testing.T) {
 	onBoth(t, func(e *env) {
 		var clients []*lockcore.Client
@@ -150,8 +152,8 @@ func TestClocksOfClientsNeedNotAgree(t *testing.T) {
 	})
 }
 
-// A release that is under way for so long that the lock has expired and is
-// another's by now releases nothing: looking at the owner and deleting are one.
+// A release takes so long that the lock has expired and belongs to another client. It
+// releases nothing, because the check of the owner and the delete are one script.
 func TestReleaseArrivesLate(t *testing.T) {
 	onBoth(t, func(e *env) {
 		e.warmAll()

@@ -17,10 +17,10 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 )
 
-// roleVariable makes this test binary an actor: a process with a Client that
-// takes orders on its standard input, one a line, and answers on its standard
-// output. It ends with its input. serverVariable tells it the server, kindVariable the
-// kind of its locks, whose owner is its identity.
+// roleVariable makes this test binary an actor: a process with a Client. It reads orders
+// from its standard input, one per line, and writes answers to its standard output. It ends
+// with its input. serverVariable is the address of the server, and kindVariable is the kind
+// of its locks. Their owner is its identity.
 const (
 	roleVariable   = "LOCKCORE_TEST_ROLE"
 	serverVariable = "LOCKCORE_TEST_SERVER"
@@ -80,7 +80,7 @@ func obey(c *lockcore.Client, lease **lockcore.Lease, order []string) string {
 	return "error no such order"
 }
 
-// An actor is such a process, seen from the test.
+// An actor is such a process, as the test sees it.
 type actor struct {
 	*testenv.Actor
 	t testing.TB
@@ -88,10 +88,10 @@ type actor struct {
 
 func (e *env) startActor(identity string) *actor {
 	e.Helper()
-	return &actor{e.StartActor(roleVariable+"="+identity, serverVariable+"="+e.Real.Addr(), kindVariable+"="+e.kindFor(anyName)), e.T}
+	return &actor{e.StartActor(roleVariable+"="+identity, serverVariable+"="+e.Real.Addr(), kindVariable+"="+e.kind), e.T}
 }
 
-// An answer of an actor: what it says, and about it.
+// An answer of an actor: its word, and the details.
 type answer struct {
 	t         testing.TB
 	text, arg string

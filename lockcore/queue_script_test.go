@@ -15,7 +15,7 @@ import (
 // A queueState is one state of the keys of a mutex with a queue.
 type queueState struct {
 	lineState
-	forgotten bool  // nobody in the queue was heard of
+	forgotten bool  // no waiter has given a sign of life
 	moved     int64 // 0, or when the head of the queue was moved there, ms
 }
 
@@ -55,7 +55,8 @@ func (e *env) establishQueue(s queueState) {
 	}
 }
 
-// A queueSnapshot is the keys of a lock, and what waiters were told since the one before.
+// A queueSnapshot is the keys of a lock, and the messages to waiters since the last
+// snapshot.
 type queueSnapshot struct {
 	snapshot
 	places []redis.Z
@@ -75,9 +76,10 @@ func (s queueSnapshot) same(o queueSnapshot) bool {
 	return s.snapshot.same(o.snapshot) && slices.Equal(s.places, o.places)
 }
 
-// The scripts of the queue that packages above use, in every state of the keys, run
-// twice: the second answer is the first, the state stays, nobody is told anything again,
-// and what may not be touched is not. Each runs as a user who may touch no key but its own.
+// Packages above lockcore use these scripts of the queue. In every state of the keys, each
+// script runs twice: the second answer is equal to the first, the state stays, no message
+// is repeated, and other keys are not touched. Each script runs as a user with access to
+// its own keys only.
 func TestQueueScriptsTwiceInEveryState(t *testing.T) {
 	for _, script := range []string{"lock_queue", "lock_promote"} {
 		t.Run(script, func(t *testing.T) {
@@ -97,7 +99,7 @@ func queueTwice(e *env, script string) {
 	began := e.Raw.Time(e.Context()).Val().UnixMilli()
 	lock, queue, seen := e.key("orders", "lock"), e.key("orders", "queue"), e.key("orders", "seen")
 	runs := 0
-	for _, identity := range []string{"living", "lapsed", "nobody"} {
+	for _, identity := range []string{"living", "lapsed", "absent"} {
 		keys, args := []string{lock, queue, seen}, []any{me, identity}
 		if script == "lock_queue" {
 			keys, args = keys[1:], nil
@@ -143,7 +145,7 @@ func checkQueue(e *env, where string, state queueState, before, after queueSnaps
 			want = append(want, z.Member, z.Score)
 		}
 	}
-	for i := 1; i < len(list); i += 2 { // servers write numbers in two ways
+	for i := 1; i < len(list); i += 2 { // servers format numbers in two ways
 		score, err := strconv.ParseFloat(fmt.Sprint(list[i]), 64)
 		must(e, err)
 		list[i] = score
@@ -177,11 +179,11 @@ func checkPromote(e *env, where, identity string, state queueState, began int64,
 			complain("not moved to the head, past all that could come back")
 		}
 		if before.queue[0] == living {
-			// One that has not been moved there is, and needs not be told.
+			// A head that was not moved there needs no message.
 			lineStays = lineStays || state.moved == 0 && slices.Equal(before.queue, after.queue)
 		} else {
 			if len(after.told) != 1 || !strings.HasPrefix(after.told[0], "noonlock:ch:ALIVE h noonlock:{orders}:lock ") || !strings.HasSuffix(after.told[0], living) {
-				complain("the new head was not told")
+				complain("the new head was not notified")
 			}
 			if at := -after.places[0].Score; at <= float64(state.moved) {
 				complain("not moved past the one that was moved before")
@@ -190,9 +192,9 @@ func checkPromote(e *env, where, identity string, state queueState, began int64,
 		}
 	}
 	if !lineStays || before.left < after.left {
-		complain("the lock or the line was %+v", before)
+		complain("the lock or the queue was %+v", before)
 	}
 	if !slices.Equal(told, after.told) {
-		complain("told %q, want %q", after.told, told)
+		complain("messages %q, want %q", after.told, told)
 	}
 }

@@ -18,7 +18,7 @@ func (e *env) reentrant(c *lockcore.Client, name, owner string, cfg lockcore.Lea
 	return m
 }
 
-// leave releases a lease whose owner has so many left.
+// leave releases a lease and asserts how many leases its owner has left.
 func (e *env) leave(lease *lockcore.Lease, left int) {
 	e.Helper()
 	if got, err := lease.Release(e.Context()); err != nil || got != left {
@@ -26,9 +26,9 @@ func (e *env) leave(lease *lockcore.Lease, left int) {
 	}
 }
 
-// An owner comes in as often as it likes, from any process, under one token; the lock
-// is free when its last lease has ended. The three outcomes of a release: still held,
-// released, not held.
+// An owner acquires any number of leases, in any process, under one token. The lock is free
+// when its last lease has ended. The three outcomes of a release are: still held, released,
+// not held.
 func TestReentrantMutex(t *testing.T) {
 	onBoth(t, func(e *env) {
 		a, b := e.Client("a"), e.Client("b")
@@ -44,7 +44,7 @@ func TestReentrantMutex(t *testing.T) {
 			e.Errorf("held by %q", held.Holder)
 		}
 		waiter := e.inLine(other)
-		late := e.try(e.reentrant(a, "orders", "worker-1", cfg)) // past the line, or it would wait for itself
+		late := e.try(e.reentrant(a, "orders", "worker-1", cfg)) // past the queue, or it would wait for itself
 		e.leave(one, 3)
 		e.leave(late, 2)
 		e.leave(far, 1)
@@ -66,7 +66,7 @@ func TestReentrantMutex(t *testing.T) {
 	})
 }
 
-// A dead process's lease ends by itself, although the same owner's other lease is
+// The lease of a dead process ends by itself, although another lease of the same owner is
 // renewed all the time.
 func TestEntriesEndByThemselves(t *testing.T) {
 	onBoth(t, func(e *env) {
@@ -84,8 +84,7 @@ func TestEntriesEndByThemselves(t *testing.T) {
 	})
 }
 
-// Each of the kinds refuses a name that another one uses, and is refused by none
-// when that is over.
+// Each kind refuses a name that another kind uses, and none refuses it afterwards.
 func TestFault32_KindsExcludeEachOther(t *testing.T) {
 	onBoth(t, func(e *env) {
 		c := e.Client("a")
@@ -117,8 +116,8 @@ func TestFault32_KindsExcludeEachOther(t *testing.T) {
 	})
 }
 
-// One who stands in line when the name goes over to another kind is told so at its
-// next look: nobody waits for what cannot come.
+// A waiter whose name is now used by another kind gets an error at its next look, because
+// it could never acquire the lock.
 func TestWaiterOfAnotherKindIsTold(t *testing.T) {
 	onBoth(t, func(e *env) {
 		c := e.Client("a")
@@ -132,7 +131,7 @@ func TestWaiterOfAnotherKindIsTold(t *testing.T) {
 			name := pair[0].Name()
 			e.try(pair[0])
 			waiter := e.inLine(e.another(pair[0]))
-			e.Raw.Del(e.Context(), e.key(name, "lock")) // its holder is gone, and nobody says so
+			e.Raw.Del(e.Context(), e.key(name, "lock")) // its holder is gone without a message
 			e.unlock(e.try(pair[1]))
 			lease := e.try(pair[1])
 			if _, err := waiter.wait(); !errors.Is(err, lockcore.ErrWrongKind) {
@@ -143,7 +142,7 @@ func TestWaiterOfAnotherKindIsTold(t *testing.T) {
 	})
 }
 
-// another is a lock of the same kind and name for another owner.
+// another returns a lock of the same kind and name for another owner.
 func (e *env) another(m locker) locker {
 	e.Helper()
 	c := e.Client("another")
@@ -158,7 +157,7 @@ func (e *env) another(m locker) locker {
 	}
 }
 
-// Owners are held to the rule of names, and each side of an RWMutex names its field.
+// The rule for names also applies to owners, and each side of an RWMutex names its field.
 func TestFault46_Owners(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {

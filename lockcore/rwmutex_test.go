@@ -10,7 +10,7 @@ import (
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
-// reads is the reading side of an RWMutex as a locker.
+// reads is the read side of an RWMutex as a locker.
 type reads struct{ *lockcore.RWMutex }
 
 func (r reads) TryLock(ctx context.Context) (*lockcore.Lease, error) { return r.TryRLock(ctx) }
@@ -25,8 +25,8 @@ func (e *env) rw(c *lockcore.Client, name, owner string, cfg lockcore.LeaseConfi
 	return m
 }
 
-// What an owner is given, and what another is, while the lock is held in each way: the
-// table of RWMutex's comment, a row each.
+// The results for the same owner and for another one while the lock is held in each way.
+// The rows are those of RWMutex's comment.
 func TestRWMutexTable(t *testing.T) {
 	const (
 		given   = "given"
@@ -87,7 +87,7 @@ func TestRWMutexTable(t *testing.T) {
 				case waits:
 					waiter := e.inLine(asked)
 					for i, h := range held {
-						if i == 0 && waiter.over() { // one that reads is let in when none writes
+						if i == 0 && waiter.over() { // a reader is granted the lock when there is no writer
 							e.Fatal("it did not wait")
 						}
 						e.leave(h, len(held)-1-i)
@@ -105,7 +105,7 @@ func TestRWMutexTable(t *testing.T) {
 					}
 				}
 				for _, h := range held {
-					_ = h.Unlock(e.Context()) // what waited saw them end
+					_ = h.Unlock(e.Context()) // the waiters saw them end
 				}
 				if e.Exists(e.key("orders", "lock")) {
 					e.Error("the key is left behind")
@@ -115,8 +115,8 @@ func TestRWMutexTable(t *testing.T) {
 	}
 }
 
-// No reader passes a writer that waits, no writer a reader: order of arrival, and who
-// stands together is let in together.
+// No reader passes a waiting writer, and no writer a reader. They are served in order of
+// arrival, and adjacent readers are served together.
 func TestRWMutexOrderOfArrival(t *testing.T) {
 	onBoth(t, func(e *env) {
 		cfg := ttl(20 * time.Second)
@@ -154,8 +154,8 @@ func TestRWMutexOrderOfArrival(t *testing.T) {
 	})
 }
 
-// A writer that gives up lets the readers behind it in at once.
-func TestRWMutexWriterGivesUp(t *testing.T) {
+// If a writer stops waiting, the readers behind it are served at once.
+func TestRWMutexCancelledWriter(t *testing.T) {
 	onBoth(t, func(e *env) {
 		cfg := ttl(20 * time.Second)
 		reader := e.try(reads{e.rw(e.Client("a"), "orders", "a", cfg)})
@@ -172,8 +172,8 @@ func TestRWMutexWriterGivesUp(t *testing.T) {
 	})
 }
 
-// A crashed reader holds a writer up for no longer than its own lease, although others
-// have longer ones and renew; and no renewal or release of one touches another's.
+// A crashed reader delays a writer only until its own lease ends, although others have
+// longer leases and renew them. No renewal or release of one lease affects another.
 func TestRWMutexCrashedReader(t *testing.T) {
 	onBoth(t, func(e *env) {
 		crashing, faults := e.Linked("crashing")
@@ -198,7 +198,7 @@ func TestRWMutexCrashedReader(t *testing.T) {
 	})
 }
 
-// The read side and the write side have TTLs of their own.
+// The read side and the write side have separate TTLs.
 func TestRWMutexSidesHaveTheirTTL(t *testing.T) {
 	onBoth(t, func(e *env) {
 		m, err := e.Client("a").RWMutex("orders", "me", lockcore.RWConfig{
@@ -225,8 +225,8 @@ func TestRWMutexSidesHaveTheirTTL(t *testing.T) {
 	})
 }
 
-// A downgrade leaves no gap: readers that wait come in at once, a writer behind them
-// does not; the token stays.
+// A downgrade leaves no gap. Waiting readers are served at once, and a writer behind them
+// is not. The token stays.
 func TestDowngrade(t *testing.T) {
 	onBoth(t, func(e *env) {
 		cfg := ttl(6 * time.Second)
@@ -243,7 +243,7 @@ func TestDowngrade(t *testing.T) {
 		if lease.Context().Err() != nil || lease.Token() != token {
 			e.Error("the lease changed by its downgrade")
 		}
-		e.Pass(7 * time.Second) // renewed as before
+		e.Pass(7 * time.Second) // renewed as before the downgrade
 		if lease.Context().Err() != nil || writer.over() {
 			e.Errorf("after a renewal: %v; the writer came in: %v", lease.Context().Err(), writer.over())
 		}
@@ -258,7 +258,7 @@ func TestDowngrade(t *testing.T) {
 	})
 }
 
-// While the owner writes through another lease a downgrade lets nobody in.
+// While the owner has another write lease, a downgrade lets no reader in.
 func TestDowngradeOfOneOfTwo(t *testing.T) {
 	onBoth(t, func(e *env) {
 		cfg := ttl(20 * time.Second)
@@ -275,7 +275,7 @@ func TestDowngradeOfOneOfTwo(t *testing.T) {
 	})
 }
 
-// Only a write lease can be downgraded, and only one that is held.
+// Only a write lease that is held can be downgraded.
 func TestDowngradeRefused(t *testing.T) {
 	onBoth(t, func(e *env) {
 		c := e.Client("a")
@@ -292,7 +292,7 @@ func TestDowngradeRefused(t *testing.T) {
 	})
 }
 
-// A lost request or reply of a downgrade is asked again, and done once.
+// If the request or reply of a downgrade is lost, it is sent again and applied once.
 func TestFault27_DowngradeReplyLost(t *testing.T) {
 	onBoth(t, func(e *env) {
 		c, faults := e.Linked("a")

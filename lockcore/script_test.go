@@ -14,8 +14,8 @@ func TestScriptsDeclareWhatTheyUse(t *testing.T) {
 	testenv.Scripts{Files: lockcore.ScriptFiles()}.CheckHeaders(t)
 }
 
-// A counter that could not be seeded (rights were lacking), or was tampered with,
-// is seeded at the next call: tokens are never small.
+// If a counter could not be seeded (rights were missing) or was changed by others, it is
+// seeded at the next call. Tokens are never small.
 func TestTokenOfASpoiltCounter(t *testing.T) {
 	onBoth(t, func(e *env) {
 		m := e.mutex(e.Client("a"), "orders", ttl(5*time.Second))

@@ -16,9 +16,9 @@ import (
 const (
 	me       = "nl1:ALIVE.1.t/me"
 	living   = "nl1:ALIVE.2.t/living"
-	deaf     = "nl1:DEAD.1.t/deaf"     // nobody listens, and that is known
-	unknown  = "nl1:NOBODY.1.u/maybe"  // nobody listens, and that is not known
-	lapsed   = "nl1:ALIVE.3.t/lapsed"  // not heard of lately
+	deaf     = "nl1:DEAD.1.t/deaf"     // known to have no subscription
+	unknown  = "nl1:NOBODY.1.u/maybe"  // not known to have no subscription
+	lapsed   = "nl1:ALIVE.3.t/lapsed"  // without a recent sign of life
 	nonsense = "someone else entirely" // not of this library
 	stranger = "a foreign client"
 )
@@ -50,7 +50,7 @@ func lineStates() []lineState {
 			{me, deaf, living},
 		} {
 			if lock == me && slices.Contains(queue, me) {
-				continue // who is granted the lock has left the line, in one script
+				continue // a granted attempt leaves the queue in the same script
 			}
 			for _, tomb := range []bool{false, true} {
 				all = append(all, lineState{lock, queue, tomb, true})
@@ -108,8 +108,8 @@ func (e *env) establish(name string, s lineState) {
 			p.HSet(e.Context(), k[3], id, until.UnixMilli())
 		}
 		if s.queue != nil {
-			// The line ends no sooner than what is known of it, even by a millisecond: a script
-			// would mend that.
+			// The queue ends no earlier than the time of its last entry, not even by a
+			// millisecond, because a script would repair that.
 			p.PExpire(e.Context(), k[2], time.Hour+time.Second)
 			p.PExpire(e.Context(), k[3], time.Hour)
 		}
@@ -124,7 +124,7 @@ func (e *env) establish(name string, s lineState) {
 	must(e, err)
 }
 
-// A snapshot is a name's keys without what depends on the time of day.
+// A snapshot is the keys of a name without the parts that depend on the time of day.
 type snapshot struct {
 	lock, fence string
 	queue       []string
@@ -159,7 +159,7 @@ func (e *env) snapshot(name string) snapshot {
 	if redis.HasErrorPrefix(lock.Err(), "WRONGTYPE") {
 		s.lock = "wrong"
 	}
-	// Notes on processes that are to confirm a grant end as soon as they ask anything.
+	// Notes on processes that have to confirm a grant end with any request of the process.
 	s.seen = slices.DeleteFunc(seen.Val(), func(field string) bool { return field[0] == '!' })
 	slices.Sort(s.seen)
 	for i := range k {
@@ -175,8 +175,9 @@ func (s snapshot) same(o snapshot) bool {
 		slices.Equal(s.queue, o.queue) && slices.Equal(s.seen, o.seen)
 }
 
-// Every script, in every state of a name, run twice: the second answer is the
-// first, and the state stays. And what must hold of each single run does.
+// Every script runs twice in every state of a name. The second answer is equal to the
+// first, and the state stays. Each single run also keeps the guarantees that checkRun
+// asserts.
 func TestScriptsTwiceInEveryState(t *testing.T) {
 	onBoth(t, func(e *env) {
 		listener := e.Raw.Subscribe(e.Context(), "noonlock:ch:ALIVE")
@@ -242,7 +243,7 @@ func TestScriptsTwiceInEveryState(t *testing.T) {
 }
 
 // leaveReply splits the reply of a release into its number and the time (ms) after which the
-// caller is to check; -1 if there is nothing to check.
+// caller has to check; -1 if there is nothing to check.
 func leaveReply(answer any) (n, check int64) {
 	list, ok := answer.([]any)
 	if !ok || len(list) != 2 {
@@ -253,8 +254,8 @@ func leaveReply(answer any) (n, check int64) {
 	return n, check
 }
 
-// promptly does something again until it took less than half of the second that a grant
-// stands: on a busy machine that ends between two steps.
+// promptly repeats a function until it took less than half of the second that a grant
+// lasts. On a busy machine a grant can end between two steps.
 func (e *env) promptly(do func()) {
 	e.Helper()
 	e.Until("the machine is quick enough", func() bool {
@@ -264,7 +265,7 @@ func (e *env) promptly(do func()) {
 	})
 }
 
-// timeless is an answer without the ms that are left of the lock.
+// timeless returns an answer without the remaining ms of the lock.
 func timeless(answer any) string {
 	list, ok := answer.([]any)
 	if !ok {
@@ -279,7 +280,7 @@ func timeless(answer any) string {
 	return fmt.Sprint(list)
 }
 
-// checkRun holds one run against what the scripts promise.
+// checkRun compares one run with the guarantees of the scripts.
 func checkRun(t testing.TB, where, script string, args []any, state lineState, before, after snapshot, answer any) {
 	t.Helper()
 	complain := func(format string, v ...any) {
@@ -293,7 +294,7 @@ func checkRun(t testing.TB, where, script string, args []any, state lineState, b
 		complain("a lock without TTL")
 	}
 	if after.lock == lapsed || after.lock == deaf || after.lock == nonsense {
-		complain("granted to one who cannot hear")
+		complain("granted to a process without a subscription")
 	}
 	for i, exists := range []bool{after.fence != "", len(after.queue) > 0, len(after.seen) > 0, after.tomb} {
 		if exists && !after.ends[i+1] {
@@ -342,11 +343,11 @@ func checkRun(t testing.TB, where, script string, args []any, state lineState, b
 				complain("held, but not for the full TTL: %v", after.left)
 			}
 			if args[2] != "1000" && state.lock == "" && len(state.queue) > 0 && state.queue[0] == living {
-				complain("it passed the line") // but for one that takes up an older place
+				complain("it passed the queue") // except for an attempt that resumes an older place
 			}
 		case 2, 3:
 			if !inLine || after.lock == me || after.lock == "" || list[3] != after.lock {
-				complain("in line, but not so")
+				complain("queued, but at the wrong place")
 			}
 			if (code == 2) != slices.Contains(after.queue[:min(3, len(after.queue))], me) {
 				complain("near the head or not")
@@ -377,7 +378,7 @@ func checkRun(t testing.TB, where, script string, args []any, state lineState, b
 			complain("it queued unasked")
 		}
 		if after.lock == living && state.lock == "" && after.left > time.Second {
-			complain("an unconfirmed grant stands for %v", after.left)
+			complain("an unconfirmed grant lasts %v", after.left)
 		}
 	}
 }

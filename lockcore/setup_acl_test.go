@@ -15,15 +15,16 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 )
 
-// What sets up a connection needs the documented rights and no others: SELECT where the
-// options have a DB, CLIENT SETNAME where they have a ClientName. Without the right every
-// call says so, and nothing was sent. HELLO and AUTH cannot be denied: a server lets
-// everybody send them, also a user to whom they are forbidden by name. TLS needs no right.
+// Setting up a connection needs exactly the documented rights: SELECT if the options have a
+// DB, CLIENT SETNAME if they have a ClientName. Without the right every call says so, and
+// nothing was sent. HELLO and AUTH cannot be denied: a server accepts them from every user,
+// even if the ACL forbids them by name. TLS needs no right.
 func TestFault60_ACLOfSettingUpAConnection(t *testing.T) {
 	t.Parallel()
 	e, secure, c := tlsEnv(t, time.Hour, "tls-auth-clients no")
 	n := 0
-	// use has a lock held by a user of those rights, and returns what the server refused.
+	// use holds a lock as a user with those rights, and returns the command that the server
+	// refused.
 	use := func(t *testing.T, set func(opt *redis.Options), rules ...string) (refused []string, err error) {
 		t.Helper()
 		n++
@@ -82,7 +83,7 @@ func TestFault60_ACLOfSettingUpAConnection(t *testing.T) {
 	}
 }
 
-// asSource and asStream give the user's name and password in another way.
+// asSource and asStream pass the user's name and password in another way.
 func asSource(opt *redis.Options) {
 	user, password := opt.Username, opt.Password
 	opt.Username, opt.Password = "", ""
@@ -95,7 +96,7 @@ func asStream(opt *redis.Options) {
 	opt.StreamingCredentialsProvider = source
 }
 
-// steady is credentials that could change, and do not.
+// steady is a provider of credentials that never change.
 type steady struct{ credentials auth.Credentials }
 
 func (s steady) Subscribe(auth.CredentialsListener) (auth.Credentials, auth.UnsubscribeFunc, error) {

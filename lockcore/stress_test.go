@@ -14,9 +14,9 @@ import (
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
-// Clients whose networks fail at random contend for two names. Whatever was
-// lost, late, repeated or cut: no two believe that they hold a name at one time,
-// tokens grow, and when the faults are over everybody gets what they ask for.
+// Clients whose networks fail at random contend for two names. Requests are lost, delayed,
+// repeated or cut off. No two clients believe that they hold a name at the same time,
+// tokens grow, and after the faults every request succeeds.
 func TestRandomFaults(t *testing.T) {
 	onBoth(t, func(e *env) {
 		lasts := 4 * time.Second
@@ -34,9 +34,9 @@ func TestRandomFaults(t *testing.T) {
 	})
 }
 
-// Owners that read and write in turn, with networks that fail at random: no writer is
-// ever together with anybody of another owner, and tokens grow. Owners are shared by
-// processes and goroutines, leases nest, and some writers downgrade.
+// Owners read and write in turn, and their networks fail at random. No writer is ever
+// together with another owner, and tokens grow. Processes and goroutines share owners,
+// leases nest, and some writers downgrade.
 func TestRandomFaultsOfReadersAndWriters(t *testing.T) {
 	onBoth(t, func(e *env) {
 		e.kind = "write" // for the names of scripts
@@ -63,13 +63,13 @@ type stress struct {
 	*env
 	history                  *lockcoretest.History
 	acquired, given, unknown atomic.Int64
-	// Of readers and writers.
+	// The counts of readers and writers.
 	written, read, downgraded atomic.Int64
 }
 
 const stressTTL = 500 * time.Millisecond
 
-// run lasts so long, and until enough has happened.
+// run lasts for that time, and until enough has happened.
 func (s *stress) run(seed uint64, lasts time.Duration, enough func() bool) {
 	s.Helper()
 	ctx, cancel := context.WithTimeout(s.Context(), patience)
@@ -108,13 +108,13 @@ func (s *stress) run(seed uint64, lasts time.Duration, enough func() bool) {
 			total += rule.Fired()
 		}
 	}
-	s.Logf("%d acquired, %d gave up, %d unknown; %d faults: %v", s.acquired.Load(), s.given.Load(), s.unknown.Load(), total, fired)
+	s.Logf("%d acquired, %d abandoned, %d unknown; %d faults: %v", s.acquired.Load(), s.given.Load(), s.unknown.Load(), total, fired)
 	if total < 20 || s.acquired.Load() < 5 {
 		s.Error("too little happened")
 	}
 	for _, v := range s.history.Check() {
-		// On a real server a pause of this process between a look at the lease and
-		// its record makes strays that mean nothing.
+		// On a real server, a pause of this process between a look at the lease and its
+		// record creates events that mean nothing.
 		if s.Bubble != nil || v.Problem == lockcoretest.Overlap || v.Problem == lockcoretest.TokenOrder {
 			s.Error(v)
 		}
@@ -129,13 +129,13 @@ func (s *stress) run(seed uint64, lasts time.Duration, enough func() bool) {
 	}
 	for _, name := range names {
 		if v := s.stored(name); v != "" || s.lineLength(name) != 0 {
-			s.Errorf("%s: lock %q, %d in line", name, v, s.lineLength(name))
+			s.Errorf("%s: lock %q, %d in the queue", name, v, s.lineLength(name))
 		}
 	}
 }
 
-// calm takes and gives back a name when the faults are over. On a busy machine an answer
-// may still be too late for so short a TTL.
+// calm acquires and releases a name after the faults. On a busy machine an answer may still
+// be too late for so short a TTL.
 func (s *stress) calm(c *lockcore.Client, name string) {
 	s.Helper()
 	s.Until("it can be taken and given back", func() bool {
@@ -152,7 +152,7 @@ func (s *stress) calm(c *lockcore.Client, name string) {
 	})
 }
 
-// work takes names and gives them back, and records what it believes.
+// work acquires and releases names, and records what it believes.
 func (s *stress) work(ctx context.Context, c *lockcore.Client, proc string, names []string, r *rand.Rand) {
 	for ctx.Err() == nil {
 		name := names[r.IntN(len(names))]
@@ -187,8 +187,8 @@ func (s *stress) work(ctx context.Context, c *lockcore.Client, proc string, name
 		}
 		record(lockcoretest.Acquire)
 		for range r.IntN(5) * r.IntN(5) {
-			// Before the end that was recorded last, or a renewal would be recorded too
-			// late. Remaining may know of a later one by now.
+			// Before the end that was recorded last. Otherwise a renewal would be recorded
+			// too late. Remaining may already use a later end.
 			s.nap(r, min(60*time.Millisecond, max(0, event.ValidUntil-s.Clock())/2+1))
 			if lease.Context().Err() != nil {
 				break
@@ -211,8 +211,7 @@ func (s *stress) work(ctx context.Context, c *lockcore.Client, proc string, name
 	}
 }
 
-// side is a lock to take: for readers and writers one side of it, for one of a few
-// owners.
+// side returns a lock: for readers and writers one of its sides, of one of a few owners.
 func (s *stress) side(c *lockcore.Client, cfg lockcore.LeaseConfig, event *lockcoretest.Event, r *rand.Rand) locker {
 	s.Helper()
 	if s.kind != "write" {
@@ -233,8 +232,8 @@ func (s *stress) side(c *lockcore.Client, cfg lockcore.LeaseConfig, event *lockc
 	return rw
 }
 
-// downgrade makes a writer a reader: from before the call, as it may be done at any time
-// from then on.
+// downgrade turns a writer into a reader. It counts from before the call, because it may be
+// applied at any time from then on.
 func (s *stress) downgrade(ctx context.Context, lease *lockcore.Lease, event lockcoretest.Event) {
 	s.Helper()
 	event.Op = lockcoretest.Downgrade
@@ -247,14 +246,14 @@ func (s *stress) downgrade(ctx context.Context, lease *lockcore.Lease, event loc
 	}
 }
 
-// nap waits for a random time: others' turn.
+// nap waits for a random time, so that others run.
 func (s *stress) nap(r *rand.Rand, most time.Duration) {
 	timer := time.NewTimer(time.Duration(r.Int64N(int64(most))))
 	defer timer.Stop()
 	<-timer.C
 }
 
-// havoc breaks one network after the other until ctx ends, and then mends all.
+// havoc breaks one network after the other until ctx ends, and then repairs all of them.
 func (s *stress) havoc(ctx context.Context, networks []*lockcoretest.Faults, r *rand.Rand) map[lockcoretest.Kind][]*lockcoretest.Rule {
 	rules := map[lockcoretest.Kind][]*lockcoretest.Rule{}
 	kinds := []lockcoretest.Kind{

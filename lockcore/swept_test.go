@@ -8,8 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// More dead waiters stand in front of a living one than one script passes over. Who
-// only tries does not take the lock that is free in between.
+// More dead waiters than one script passes over are queued before a live one. A try does
+// not take the lock that is free in the meantime.
 func TestTryDoesNotPassALineOfManyDead(t *testing.T) {
 	onAllKinds(t, func(e *env) {
 		cfg := ttl(20 * time.Second)
@@ -23,15 +23,15 @@ func TestTryDoesNotPassALineOfManyDead(t *testing.T) {
 		must(e, e.Raw.ZAdd(e.Context(), e.key("orders", "queue"), dead...).Err())
 		must(e, e.Raw.Del(e.Context(), e.key("orders", "lock")).Err())
 		if held := e.refused(e.mutex(e.Client("c"), "orders", cfg)); held.Holder != "b" {
-			e.Errorf("held by %q, want the one that stood behind the dead", held.Holder)
+			e.Errorf("held by %q, want the waiter behind the dead ones", held.Holder)
 		}
 		e.unlock(living.granted())
 	})
 }
 
-// A foreign tool has deleted some of what stands of a lock, or the first in line. A try
-// takes a lock of which nothing is left, and else names one of the holders or waiters,
-// with the time until the lock ends: nothing is taken for a foreign client's.
+// A foreign tool has deleted some keys of a lock, or the first waiter. A try acquires a
+// lock of which nothing is left. Otherwise its error names one of the holders or waiters,
+// with the time until the lock ends, and no foreign client.
 func TestTryAfterPartsWereDeleted(t *testing.T) {
 	t.Parallel()
 	parts := []string{"lock", "queue", "seen"}

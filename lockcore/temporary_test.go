@@ -39,7 +39,7 @@ func TestTemporary(t *testing.T) {
 					r.Unhang()
 					ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 					defer cancel()
-					_ = client.Close(ctx) // one of them is closed before
+					_ = client.Close(ctx) // one of them is already closed
 				})
 				m, err := client.Mutex("x", lockcore.LeaseConfig{})
 				if err != nil {

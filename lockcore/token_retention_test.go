@@ -7,8 +7,8 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 )
 
-// The last token of a name is remembered for as long as Config.TokenRetention says after
-// the last lease, and a mutex that is held for longer keeps it, so that Inspect knows it.
+// The last token of a name is kept for Config.TokenRetention after the last lease. A mutex
+// that is held for longer keeps it, so Inspect can report it.
 //
 // Caught mutants: the counter lives for a week; it ends although the mutex is renewed.
 func TestTokenRetention(t *testing.T) {
@@ -39,7 +39,7 @@ func TestTokenRetention(t *testing.T) {
 					e.Errorf("Inspect says %+v, the token is %d", seen.Holders, lease.Token())
 				}
 				e.unlock(lease)
-				// Also where another serves the line.
+				// Also if another client serves the queue.
 				lease = e.try(m)
 				next := e.inLine(e.mutex(client, "orders", ttl(10*time.Minute)))
 				e.unlock(lease)

@@ -47,9 +47,9 @@ func (w *twoServers) Close() {
 	w.second.Close()
 }
 
-// Each lease is renewed at the server of its name. A hung server delays no lease of
-// another server. If a name moves, its lease is renewed at the new server, and what the
-// former server still answers changes nothing.
+// Each lease is renewed at the server of its name. A hung server delays no lease of another
+// server. If a name moves, its lease is renewed at the new server, and later answers of the
+// former server change nothing.
 func TestLeasesOfTwoServers(t *testing.T) {
 	t.Parallel()
 	for _, moves := range []bool{false, true} {

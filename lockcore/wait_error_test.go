@@ -11,7 +11,7 @@ import (
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
-// mustName asserts that the error of a wait names the holder and, of a lock that has
+// mustName asserts that the error of a wait names the holder and, for a lock that has
 // owners, the owner.
 func (e *env) mustName(err error, holder, owner string) {
 	e.Helper()
@@ -34,12 +34,12 @@ func (e *env) mustName(err error, holder, owner string) {
 	}
 }
 
-// A wait that is ended by its context says who holds the lock, as TryLock does, and the
-// owner where there is one: of the first in line and of the one behind, on a new Client,
-// whose first request does not queue, and on one that has waited before.
+// If a wait ends with its context, the error names the holder, as that of TryLock does, and
+// the owner if there is one. This holds for the first waiter and for the one behind it, on
+// a new Client, whose first request does not queue, and on a Client that has waited before.
 //
-// Caught mutants: the replies to those in line do not carry the holder; the error of a
-// wait is told without it.
+// Caught mutants: the replies to queued waiters do not carry the holder; the error of a
+// wait does not contain it.
 func TestWaitNamesTheHolder(t *testing.T) {
 	onAllKinds(t, func(e *env) {
 		a, b := e.Client("a"), e.Client("b")
@@ -49,7 +49,7 @@ func TestWaitNamesTheHolder(t *testing.T) {
 			e.Errorf("TryLock: %+v", held)
 		}
 		var waiters []*pending
-		for range 5 { // the first three are answered otherwise than the others
+		for range 5 { // the first three get other replies than the later ones
 			waiters = append(waiters, e.inLine(e.mutex(b, "orders", cfg)))
 		}
 		for _, w := range waiters {
@@ -68,7 +68,7 @@ func TestWaitNamesTheHolder(t *testing.T) {
 	})
 }
 
-// The holder that is named is that of the last look.
+// The error names the holder of the last look.
 func TestWaitNamesTheLastHolderSeen(t *testing.T) {
 	inBubbleAllKinds(t, func(e *env) {
 		a, b, c := e.Client("a"), e.Client("b"), e.Client("c")
@@ -86,7 +86,7 @@ func TestWaitNamesTheLastHolderSeen(t *testing.T) {
 	})
 }
 
-// The server hangs when the wait ends: what was known before is told.
+// The server hangs when the wait ends: the error contains the last known holder.
 func TestWaitNamesTheHolderInAnOutage(t *testing.T) {
 	inBubbleAllKinds(t, func(e *env) {
 		a := e.Client("a")
@@ -106,8 +106,8 @@ func TestWaitNamesTheHolderInAnOutage(t *testing.T) {
 	})
 }
 
-// Of readers the one is named whose lease ends last, with its owner; of a foreign key
-// nothing.
+// Of several readers, the error names the one whose lease ends last, with its owner. For a
+// foreign key it names nothing.
 func TestWaitNamesAReader(t *testing.T) {
 	onBoth(t, func(e *env) {
 		a, b := e.Client("a"), e.Client("b")

@@ -17,23 +17,23 @@ import (
 	"github.com/noonlock/noonlock/singleton"
 )
 
-// daemonRights are all that a Daemon needs of a server with ACLs, and onceRights a
-// Once, besides keys and channels.
+// daemonRights are the ACL rights that a Daemon needs, and onceRights those of a Once, in
+// addition to keys and channels.
 var (
-	daemonRights = strings.Fields("evalsha eval subscribe ping publish" + // the last three: to be told, without them a waiter is slow
+	daemonRights = strings.Fields("evalsha eval subscribe ping publish" + // the last three: for messages; without them a waiter is slow
 		" exists get set del pexpire pttl time zadd zrange zrem zscore hset hget hdel")
 	onceRights = strings.Fields("evalsha eval time lrange subscribe unsubscribe ping publish" +
 		" exists get set hget hset hdel hmget hkeys hgetall hexists hlen lpush ltrim llen pttl pexpire persist")
 )
 
-// A narrow user has few rights. What its clients say is kept.
+// A narrow user has few rights. The log of its clients is kept.
 type narrowUser struct {
 	*fleet
 	t       *testing.T
 	name    string
 	without string
 	log     testenv.Log
-	wait    time.Duration // for what a right that lacks may prevent
+	wait    time.Duration // for an event that a missing right may prevent
 
 	mu    sync.Mutex
 	last  context.Context // of the work that began last
@@ -62,12 +62,12 @@ func (f *fleet) narrowUser(t *testing.T, name, channels string, rights []string,
 	return u
 }
 
-// slow tells of rights without which one is told of nothing.
+// slow reports the rights without which a client receives no messages.
 func slow(right string) bool {
 	return right == "subscribe" || right == "unsubscribe" || right == "ping" || right == "publish"
 }
 
-// client makes a client of this user, with a network of its own.
+// client makes a client of this user, with its own network.
 func (u *narrowUser) client(identity string) (*lockcore.Client, *lockcoretest.Faults) {
 	u.t.Helper()
 	opt, net := u.link()
@@ -80,19 +80,19 @@ func (u *narrowUser) client(identity string) (*lockcore.Client, *lockcoretest.Fa
 	u.t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
-		_ = c.Close(ctx) // it may lack the right to give back what it has
+		_ = c.Close(ctx) // the right to release its locks may be missing
 		rdb.Close()
 	})
 	return c, net
 }
 
-// begins notes that work begins, which must not be while other work may go on.
+// begins records that work begins. Other work must not continue at that time.
 func (u *narrowUser) begins(ctx context.Context, token uint64) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.runs++
 	if u.last != nil && u.last.Err() == nil {
-		u.t.Errorf("begun with token %d while the work of token %d goes on", token, u.token)
+		u.t.Errorf("begun with token %d while the work of token %d continues", token, u.token)
 	}
 	if token < u.token {
 		u.t.Errorf("token %d after %d", token, u.token)
@@ -106,7 +106,7 @@ func (u *narrowUser) begun() int {
 	return u.runs
 }
 
-// come waits for something that a lack of rights may prevent.
+// come waits for an event that missing rights may prevent.
 func (u *narrowUser) come(what string, condition func() bool) error {
 	for end := time.Now().Add(u.wait); !condition(); <-time.After(5 * time.Millisecond) {
 		if time.Now().After(end) {
@@ -116,8 +116,8 @@ func (u *narrowUser) come(what string, condition func() bool) error {
 	return nil
 }
 
-// needed holds that a user without a right was refused something, and what came of it:
-// it has failed, or the operator was told.
+// needed asserts that a user without a right was refused something, and the consequence: an
+// error, or a log line.
 func (u *narrowUser) needed(err error) {
 	u.t.Helper()
 	told := u.log.Count("NOPERM") + u.log.Count("ACL failure") + u.log.Count("can't run this command")
@@ -145,8 +145,8 @@ func (u *narrowUser) needed(err error) {
 	}
 }
 
-// eachRight tests something with all rights, and without each of them, and what comes
-// after that with all of them again.
+// eachRight tests a use with all rights, and without each of them, and then a second use
+// with all rights again.
 func eachRight(t *testing.T, f *fleet, channels string, rights []string, use func(u *narrowUser, name string) error) {
 	t.Helper()
 	all := f.narrowUser(t, "all", channels, rights, "")
@@ -161,7 +161,7 @@ func eachRight(t *testing.T, f *fleet, channels string, rights []string, use fun
 	for i, right := range rights {
 		t.Run("without "+right, func(t *testing.T) {
 			if right == "eval" {
-				// Alone, so that nobody else sends the source.
+				// Alone, so no other client sends the source.
 				if err := f.raw.ScriptFlush(t.Context()).Err(); err != nil {
 					t.Fatal(err)
 				}
@@ -183,9 +183,9 @@ func eachRight(t *testing.T, f *fleet, channels string, rights []string, use fun
 	}
 }
 
-// A user with exactly the documented rights can do all that a Daemon needs; with one
-// less that is noticed, and no two replicas are at it at a time.
-// Mutant: a script of the line uses a command that is not documented.
+// A user with exactly the documented rights can do everything that a Daemon needs. If one
+// right is missing, that is noticed, and no two replicas work at a time.
+// Mutant: a script of the queue uses a command that is not documented.
 func TestFault60_ACLOfADaemon(t *testing.T) {
 	t.Parallel()
 	f := realFleet(t)
@@ -224,7 +224,7 @@ func TestFault60_ACLOfADaemon(t *testing.T) {
 		}
 		stopB := start("b")
 		defer stopB()
-		if err := u.come("the second one stands in line", inLine(1)); err != nil {
+		if err := u.come("the second one is queued", inLine(1)); err != nil {
 			return err
 		}
 		quit := start("quitter")
@@ -233,7 +233,7 @@ func TestFault60_ACLOfADaemon(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if err := u.come("who quits has left the line", inLine(1)); err != nil {
+		if err := u.come("the cancelled one has left the queue", inLine(1)); err != nil {
 			return err
 		}
 		<-time.After(1300 * time.Millisecond) // renewals
@@ -245,9 +245,9 @@ func TestFault60_ACLOfADaemon(t *testing.T) {
 	})
 }
 
-// A user with exactly the documented rights can do all that a Once needs, also while an
-// operator has paused it; with one less that is noticed, and what has succeeded is not
-// done again.
+// A user with exactly the documented rights can do everything that a Once needs, also while
+// an operator has paused it. If one right is missing, that is noticed, and a recorded
+// success is not repeated.
 // Mutant: a script of the ledger uses a command that is not documented.
 func TestFault60_ACLOfAOnce(t *testing.T) {
 	t.Parallel()
@@ -302,7 +302,7 @@ func TestFault60_ACLOfAOnce(t *testing.T) {
 		}
 		mu.Unlock()
 
-		// One fails, and another is told.
+		// One fails, and another one reports that.
 		leave := make(chan struct{})
 		before := u.begun()
 		first := do(a, work(errBroken, leave))
@@ -310,10 +310,10 @@ func TestFault60_ACLOfAOnce(t *testing.T) {
 			return errors.Join(err, <-first)
 		}
 		second := do(b, work(errBroken, leave))
-		<-time.After(500 * time.Millisecond) // a renewal; and the other one waits
+		<-time.After(500 * time.Millisecond) // a renewal; the other one waits
 		close(leave)
 		result := <-first
-		if result == nil && u.begun() == before { // it had succeeded, though that could not be said
+		if result == nil && u.begun() == before { // it had succeeded, but could not be recorded
 			return <-second
 		}
 		for _, err := range []error{result, <-second} {

@@ -18,7 +18,7 @@ type entry struct {
 	begin, end time.Time // end is zero while it runs
 }
 
-// A book keeps what the work of all replicas saw.
+// A book collects the entries of the work of all replicas.
 type book struct {
 	mu      sync.Mutex
 	entries []entry
@@ -47,14 +47,14 @@ func (b *book) bury(replica string) {
 	b.dead[replica] = true
 }
 
-// all are the entries so far, in order of their begin.
+// all returns the entries so far, in the order of their begin.
 func (b *book) all() []entry {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return slices.Clone(b.entries)
 }
 
-// ticks are the entries of one job, by tick.
+// ticks returns the entries of one job, by tick.
 func (f *fleet) ticks(job string) map[int64][]entry {
 	found := map[int64][]entry{}
 	for _, e := range f.book.all() {
@@ -65,7 +65,7 @@ func (f *fleet) ticks(job string) map[int64][]entry {
 	return found
 }
 
-// ledger is a job's ledger, past all faults.
+// ledger returns a job's ledger, without the faults.
 func (f *fleet) ledger(job string) *ledger.Ledger {
 	f.Helper()
 	f.mu.Lock()
@@ -84,7 +84,7 @@ func (f *fleet) ledger(job string) *ledger.Ledger {
 	return f.readers[job]
 }
 
-// runs is the whole history of a job, oldest first.
+// runs returns the whole history of a job, oldest first.
 func (f *fleet) runs(job string) []ledger.RunRecord {
 	f.Helper()
 	runs, err := f.ledger(job).Runs(f.Context(), 10_000)
@@ -95,7 +95,8 @@ func (f *fleet) runs(job string) []ledger.RunRecord {
 	return runs
 }
 
-// ended are the history's entries of runs, by tick; a tick with two ends fails.
+// ended returns the history's entries of runs, by tick. A tick with two ends fails the
+// test.
 func (f *fleet) ended(job string) map[int64]ledger.RunRecord {
 	f.Helper()
 	found := map[int64]ledger.RunRecord{}
@@ -111,9 +112,9 @@ func (f *fleet) ended(job string) map[int64]ledger.RunRecord {
 	return found
 }
 
-// proven fails unless every tick of the schedule, from the first to the last one
-// in the history, stands there exactly once: as a run that ended, as skipped, or
-// as open still. It returns how many that are.
+// proven asserts that every tick of the schedule, from the first to the last one in the
+// history, is recorded exactly once: as a run that ended, as skipped, or as still open. It
+// returns the number of ticks.
 func (f *fleet) proven(job string, schedule schedule.Schedule) int {
 	f.Helper()
 	times := map[int64]int{}
@@ -152,7 +153,7 @@ func (f *fleet) proven(job string, schedule schedule.Schedule) int {
 	for tick := first; !tick.IsZero() && !tick.After(last); tick = schedule.Next(tick) {
 		n++
 		if times[tick.UnixMilli()] != 1 {
-			f.Errorf("tick %v stands in the ledger %d times", tick, times[tick.UnixMilli()])
+			f.Errorf("tick %v is in the ledger %d times", tick, times[tick.UnixMilli()])
 		}
 		delete(times, tick.UnixMilli())
 	}
@@ -162,7 +163,7 @@ func (f *fleet) proven(job string, schedule schedule.Schedule) int {
 	return n
 }
 
-// alone fails if two live attempts of a job ran at one time.
+// alone fails the test if two live attempts of a job ran at one time.
 func (f *fleet) alone(job string) {
 	f.Helper()
 	f.book.mu.Lock()

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Mutants: a good sample replaced by a worse one; a good one kept although it is
-// contradicted; the wall clock used for the time.
+// Mutants: a good sample is replaced by a worse one; a good one is kept although a later
+// one contradicts it; the wall clock is used for the time.
 func TestServerClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const ms = time.Millisecond

@@ -12,7 +12,7 @@ import (
 	"github.com/noonlock/noonlock/singleton/schedule"
 )
 
-// pulse is a schedule of the caller's own.
+// pulse is a custom schedule.
 type pulse struct{ d time.Duration }
 
 func (p pulse) Next(t time.Time) time.Time { return t.Truncate(p.d).Add(p.d).UTC() }
@@ -95,7 +95,7 @@ func TestRunnerRefusals(t *testing.T) {
 
 func second1[T any](_ T, err error) error { return err }
 
-// A Runner may be run again after it has ended, and has forgotten nothing.
+// A Runner may run again after it has ended, and keeps its state.
 func TestRunnerRunsAgain(t *testing.T) {
 	bubbleFleet(t, func(t *testing.T, f *fleet) {
 		r := f.replica("a", singleton.Config{})
@@ -114,7 +114,7 @@ func TestRunnerRunsAgain(t *testing.T) {
 	})
 }
 
-// Jitter spreads jobs of one schedule; the identity of the tick stays.
+// Jitter spreads jobs with one schedule; the identity of the tick stays.
 func TestJitterDelaysAndKeepsTheTick(t *testing.T) {
 	bubbleFleet(t, func(t *testing.T, f *fleet) {
 		for _, name := range []string{"a", "b"} {

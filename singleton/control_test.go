@@ -15,7 +15,7 @@ import (
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )
 
-// job is a handle on a job from a process that does not run it.
+// job returns a handle on a job from a process that does not run it.
 func (f *fleet) job(name string) *singleton.Job {
 	f.Helper()
 	f.ledger(name)
@@ -35,12 +35,12 @@ func (f *fleet) status(name string) singleton.Status {
 	return st
 }
 
-// What any process can learn of a job: next and last tick, who runs it since
-// when, at which attempt.
+// Any process can read a job's next and last tick, and the holder, start and attempt of its
+// run.
 func TestStatus(t *testing.T) {
 	bubbleFleet(t, func(t *testing.T, f *fleet) {
 		if _, err := f.job("draw").Status(t.Context()); !errors.Is(err, singleton.ErrNoLedger) {
-			t.Errorf("status of a job that nobody runs: %v", err)
+			t.Errorf("status of a job without replicas: %v", err)
 		}
 		f.three("@every 1m", func(ctx context.Context, run singleton.Run) error {
 			if run.Attempt == 1 {
@@ -71,10 +71,11 @@ func TestStatus(t *testing.T) {
 	})
 }
 
-// A paused job claims nothing, is told by push, and remembers it; resumed it runs
-// what CatchUp says and records the others as skipped for the pause.
-// Mutants: only new ticks are stopped and not takeovers; the pause is not heard
-// until the next look; the ledger expires.
+// A paused job claims nothing. Replicas are notified of the pause, and it is stored. After
+// a resume it runs the ticks that CatchUp selects, and records the others as skipped
+// because of the pause.
+// Mutants: only new ticks are stopped and not takeovers; the pause is not noticed until the
+// next look; the ledger expires.
 func TestPauseAndResume(t *testing.T) {
 	inFleets(t, func(t *testing.T, f *fleet) {
 		f.three("@every 500ms", nil, singleton.JobConfig{})
@@ -124,11 +125,10 @@ func TestPauseAndResume(t *testing.T) {
 	})
 }
 
-// A trigger is run at once by one replica, beside the schedule, in the order of
-// triggering, under a name that no tick has; and it is taken over and recorded
-// like any run.
-// Mutants: its name is the present instant; a repeated request triggers twice; it
-// moves the newest tick.
+// One replica runs a trigger at once, in addition to the schedule, in the order of
+// triggering, under a name that no tick has. It is taken over and recorded like any run.
+// Mutants: its name is the present instant; a repeated request triggers twice; it moves the
+// newest tick.
 func TestTrigger(t *testing.T) {
 	inFleets(t, func(t *testing.T, f *fleet) {
 		var victim *replica
@@ -179,7 +179,7 @@ func TestTrigger(t *testing.T) {
 		}
 		for _, e := range f.book.all() {
 			if e.run.Triggered.IsZero() || e.run.Key() != fmt.Sprintf("draw@%d", e.run.Tick.UnixMilli()) {
-				t.Errorf("the work was told %+v", e.run)
+				t.Errorf("the work was passed %+v", e.run)
 			}
 		}
 		if after := f.status("draw"); !after.Last.Equal(before.Last) || !after.LastSuccess.IsZero() {
@@ -190,16 +190,15 @@ func TestTrigger(t *testing.T) {
 	})
 }
 
-// A trigger whose answer is lost is one trigger all the same, and more than a
-// hundred are refused.
-// Mutant: the request has no name of its own.
+// A trigger whose answer is lost is still one trigger, and more than a hundred are refused.
+// Mutant: the request has no name.
 func TestTriggersAreCountedOnce(t *testing.T) {
 	bubbleFleet(t, func(t *testing.T, f *fleet) {
 		opt, net := f.link()
 		c := f.client(opt, lockcore.Config{})
 		l := f.ledger("draw")
 		if _, err := l.Trigger(t.Context()); !errors.Is(err, singleton.ErrNoLedger) {
-			t.Errorf("trigger of a job that nobody runs: %v", err)
+			t.Errorf("trigger of a job without replicas: %v", err)
 		}
 		if _, err := l.Open(t.Context(), ledger.State{}); err != nil {
 			t.Fatal(err)
@@ -223,7 +222,7 @@ func TestTriggersAreCountedOnce(t *testing.T) {
 	})
 }
 
-// The JSON of Status and Entry is read by programs: fields may come, none may go.
+// Programs read the JSON of Status and Entry: fields may be added, none may be removed.
 func TestJSONIsStable(t *testing.T) {
 	noon := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 	for want, value := range map[string]any{

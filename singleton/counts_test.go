@@ -10,7 +10,8 @@ import (
 	"github.com/noonlock/noonlock/singleton"
 )
 
-// commands are how often the real server has executed each command, scripts' too.
+// commands returns how often the real server has executed each command, including those of
+// scripts.
 func (f *fleet) commands() map[string]int {
 	f.Helper()
 	text, err := f.raw.Info(f.Context(), "commandstats").Result()
@@ -28,10 +29,9 @@ func (f *fleet) commands() map[string]int {
 	return counts
 }
 
-// What a tick costs, by the server's own count: each replica claims once at most,
-// looks once at what has become of it, and one of them completes. One subscription
-// and a handful of connections for any number of jobs; nothing is asked between
-// ticks.
+// The cost of a tick, as the server counts it. Each replica claims at most once and looks
+// once at the outcome, and one of them completes. One subscription and a few connections
+// serve any number of jobs, and no request is sent between ticks.
 // Mutants: a look before each claim; a claim again after "busy"; polling.
 func TestTicksCostFewCommands(t *testing.T) {
 	t.Parallel()
@@ -63,16 +63,16 @@ func TestTicksCostFewCommands(t *testing.T) {
 	clear(claims) // at first a script may be sent twice, by its hash and whole
 	mu.Unlock()
 	begun := len(f.book.all())
-	// Where a message is later than what it tells of, a replica looks once more. So
-	// on a busy machine it is counted again.
+	// If a message arrives later than its event, a replica looks once more. So on a busy
+	// machine the count is repeated.
 	counts, ran, most := map[string]int{}, 0, 0
 	for range 8 {
 		f.raw.ConfigResetStat(t.Context())
 		n := len(f.book.all())
 		f.until("some more ticks are over", func() bool { return len(f.book.all()) >= n+jobs*ticks })
 		counts = f.commands()
-		// A claim and a look for each replica, a completion for one of them; and the
-		// looks after the ticks that were under way at the beginning, and at the end.
+		// A claim and a look for each replica, a completion for one of them, and the looks
+		// after the ticks that were under way at the beginning and at the end.
 		ran = len(f.book.all()) - n
 		most = ran*(2*replicas+1) + 2*replicas*jobs
 		if counts["evalsha"]+counts["eval"] <= most {
@@ -84,7 +84,7 @@ func TestTicksCostFewCommands(t *testing.T) {
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	// A claim that came before the tick by the server's clock is made again.
+	// A claim that arrived before the tick by the server's clock is repeated.
 	again := 0
 	for _, by := range claims {
 		for _, n := range by {

@@ -9,8 +9,8 @@ import (
 	"github.com/noonlock/noonlock/singleton"
 )
 
-// Two replicas offer to run a consumer of which there may be one. The second one
-// has its turn when the first has shut down.
+// Two replicas offer to run a consumer of which only one may run. The second one takes over
+// when the first one has shut down.
 func ExampleDaemon() {
 	server, err := lockcoretest.StartRedis() // in production: the Redis you run
 	if err != nil {
@@ -26,7 +26,7 @@ func ExampleDaemon() {
 		}
 		daemon, err := singleton.NewDaemon(client, "consumer", func(ctx context.Context, _ uint64) error {
 			started <- name
-			<-ctx.Done() // consume, handing the token to what is written to
+			<-ctx.Done() // consume, and pass the token to the resource
 			fmt.Println(name, "has stopped")
 			return nil
 		}, singleton.DaemonConfig{})

@@ -11,8 +11,9 @@ import (
 	"github.com/noonlock/noonlock/singleton"
 )
 
-// FAULT 52: the lease is given back after the function has returned, however
-// long that takes (P4). Mutant: release when ctx ends.
+// FAULT 52: the lease is released after the function has returned, however long that takes
+// (P4).
+// Mutant: release when ctx ends.
 func TestDaemonStopWaitsForTheFunction(t *testing.T) {
 	fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
 		const slow = 5 * time.Minute
@@ -32,7 +33,7 @@ func TestDaemonStopWaitsForTheFunction(t *testing.T) {
 		}, singleton.DaemonConfig{}).Run)
 		receive(f, starts, "the start")
 		f.run(f.daemon(f.client("next"), f.steady("next", starts, nil), singleton.DaemonConfig{}).Run)
-		f.until("the next stands in line", func() bool { return f.inLine("feed") == 1 })
+		f.until("the next one is queued", func() bool { return f.inLine("feed") == 1 })
 		first.cancel()
 		time.Sleep(slow - time.Second)
 		if first.over() || len(starts) > 0 {
@@ -46,8 +47,8 @@ func TestDaemonStopWaitsForTheFunction(t *testing.T) {
 	})
 }
 
-// FAULT 54: the holder dies. Its function is stopped by its own clock before the
-// successor starts, and that within TTL + 0.5 s.
+// FAULT 54: the holder dies. Its function is stopped by its own clock before the successor
+// starts, which happens within TTL + 0.5 s.
 func TestDaemonIsTakenOverFromTheDead(t *testing.T) {
 	fleetOnBoth(t, func(t *testing.T, f *daemonFleet) {
 		cfg := singleton.DaemonConfig{TTL: time.Second}
@@ -56,7 +57,7 @@ func TestDaemonIsTakenOverFromTheDead(t *testing.T) {
 		f.run(f.daemon(c, f.steady("dies", starts, ends), cfg).Run)
 		first := receive(f, starts, "the start")
 		f.run(f.daemon(f.client("next"), f.steady("next", starts, nil), cfg).Run)
-		f.until("the next stands in line", func() bool { return f.inLine("feed") == 1 })
+		f.until("the next one is queued", func() bool { return f.inLine("feed") == 1 })
 		killed := f.clock()
 		f.kill(faults)
 		next := receive(f, starts, "the takeover")
@@ -72,15 +73,15 @@ func TestDaemonIsTakenOverFromTheDead(t *testing.T) {
 		if took := next.at - killed; f.bubble != nil && took > cfg.TTL+500*time.Millisecond {
 			t.Errorf("taken over after %v", took)
 		}
-		// It comes back and stands in line.
+		// It returns and queues.
 		faults.Heal()
-		f.until("it stands in line again", func() bool { return f.inLine("feed") == 1 })
+		f.until("it is queued again", func() bool { return f.inLine("feed") == 1 })
 		f.stoppedInTime(t)
 	})
 }
 
-// FAULT 23: somebody deletes the lock. The function is told so, and started again
-// under a new lease.
+// FAULT 23: the lock is deleted. The function's context ends, and it is started again under
+// a new lease.
 func TestDaemonCampaignsAgainAfterALoss(t *testing.T) {
 	fleetOnBoth(t, func(t *testing.T, f *daemonFleet) {
 		starts, ends := make(chan daemonStart, 2), make(chan error, 2)
@@ -99,7 +100,7 @@ func TestDaemonCampaignsAgainAfterALoss(t *testing.T) {
 		if again.token <= first.token {
 			t.Errorf("token %d after %d", again.token, first.token)
 		}
-		// A loss is no failure of the function.
+		// A loss is not a failure of the function.
 		if pause := again.at - lost; f.bubble != nil && pause > 10*time.Millisecond {
 			t.Errorf("started again after %v, want at once", pause)
 		}
@@ -170,7 +171,7 @@ func TestDaemonSurvivesLostReplies(t *testing.T) {
 		first := f.run(f.daemon(c, f.steady("a", starts, nil), singleton.DaemonConfig{}).Run)
 		receive(f, starts, "the start")
 		f.run(f.daemon(f.client("b"), f.steady("b", starts, nil), singleton.DaemonConfig{}).Run)
-		f.until("the next stands in line", func() bool { return f.inLine("feed") == 1 })
+		f.until("the next one is queued", func() bool { return f.inLine("feed") == 1 })
 		stopped := f.clock()
 		first.cancel()
 		if next := receive(f, starts, "the hand-over"); next.at-stopped > time.Second {
@@ -183,7 +184,7 @@ func TestDaemonSurvivesLostReplies(t *testing.T) {
 	})
 }
 
-// A server that is away, or refuses, is waited for.
+// A Daemon waits for a server that is unreachable or refuses requests.
 func TestDaemonWaitsForTheServer(t *testing.T) {
 	fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
 		f.bubble.Stop()

@@ -13,7 +13,7 @@ import (
 
 var errBroken = errors.New("broken on purpose")
 
-// A daemonFleet is a fleet whose replicas tell a history when the function works.
+// A daemonFleet is a fleet whose replicas record when the function works.
 type daemonFleet struct {
 	*fleet
 	history *lockcoretest.History
@@ -49,19 +49,19 @@ func (f *daemonFleet) client(identity string) *lockcore.Client {
 	return f.fleet.client(f.direct(), lockcore.Config{Identity: identity})
 }
 
-// linked is client with a network of its own.
+// linked returns a client with its own network.
 func (f *daemonFleet) linked(identity string) (*lockcore.Client, *lockcoretest.Faults) {
 	f.Helper()
 	opt, faults := f.link()
 	return f.fleet.client(opt, lockcore.Config{Identity: identity}), faults
 }
 
-// kill cuts a replica off for good, as if it were dead: its connections end and
-// no new one can be made.
+// kill cuts a replica off for good, like a dead process: its connections end, and it can
+// make no new ones.
 func (f *daemonFleet) kill(faults *lockcoretest.Faults) {
 	f.Helper()
 	faults.Partition()
-	f.Cleanup(faults.Heal) // what is left of it shall end
+	f.Cleanup(faults.Heal) // the rest of it must end
 	if faults.Cut() == 0 {
 		f.Error("the kill has met no connection")
 	}
@@ -85,7 +85,7 @@ func receive[T any](f *daemonFleet, from <-chan T, what string) T {
 	}
 }
 
-// inLine is how many stand in line for a daemon.
+// inLine returns how many replicas are queued for a daemon.
 func (f *daemonFleet) inLine(daemon string) int64 {
 	f.Helper()
 	n, err := f.raw.ZCard(f.Context(), "noonlock:{job/daemon/"+daemon+"}:queue").Result()
@@ -95,7 +95,7 @@ func (f *daemonFleet) inLine(daemon string) int64 {
 	return n
 }
 
-// listening is how many clients wait for news of a Once.
+// listening returns how many clients wait for messages about a Once.
 func (f *daemonFleet) listening(once string) int64 {
 	f.Helper()
 	channel := "noonlock:job:once/" + once
@@ -106,7 +106,7 @@ func (f *daemonFleet) listening(once string) int64 {
 	return n[channel]
 }
 
-// A job of the fleet tells the history when it works.
+// A job of the fleet records when it works.
 func (f *daemonFleet) begins(proc string, token uint64) {
 	f.history.Record(lockcoretest.Event{Proc: proc, Name: "work", Op: lockcoretest.Acquire, Token: token})
 }
@@ -115,10 +115,9 @@ func (f *daemonFleet) ends(proc string, token uint64) {
 	f.history.Record(lockcoretest.Event{Proc: proc, Name: "work", Op: lockcoretest.Release, Token: token})
 }
 
-// stoppedInTime fails unless the work of each holder had ended when the next one's
-// began. On a machine that is busy the timer which ends it may run later than the
-// lease allows for; that a context looks at the clock is what helps then. So it is
-// asked in virtual time only.
+// stoppedInTime asserts that the work of each holder had ended when the work of the next
+// one began. On a busy machine the timer that ends it may run later than the lease allows;
+// then only the context's check of the clock helps. So it is asserted in virtual time only.
 func (f *daemonFleet) stoppedInTime(t *testing.T) {
 	t.Helper()
 	if f.bubble != nil {
@@ -126,7 +125,7 @@ func (f *daemonFleet) stoppedInTime(t *testing.T) {
 	}
 }
 
-// A replicaRun is a Run under way.
+// A replicaRun is a running call of Run.
 type replicaRun struct {
 	f      *daemonFleet
 	cancel context.CancelFunc

@@ -30,8 +30,8 @@ type daemonStart struct {
 	at      time.Duration
 }
 
-// steady is a function that tells of its start, works until its context is done,
-// and returns the cause.
+// steady is a function that reports its start, works until its context is done, and returns
+// the cause.
 func (f *daemonFleet) steady(replica string, starts chan<- daemonStart, ends chan<- error) func(context.Context, uint64) error {
 	return func(ctx context.Context, token uint64) error {
 		f.begins(replica, token)
@@ -56,7 +56,7 @@ func TestDaemonRunsOnOneReplicaAndIsHandedOver(t *testing.T) {
 			runs[name] = f.run(s.Run)
 		}
 		first := receive(f, starts, "the first start")
-		f.until("the others stand in line", func() bool { return f.inLine("feed") == replicas-1 })
+		f.until("the others are queued", func() bool { return f.inLine("feed") == replicas-1 })
 		last := first
 		for range replicas - 1 {
 			stopped := f.clock()
@@ -90,13 +90,13 @@ func TestDaemonWaitersDoNotPoll(t *testing.T) {
 		f.run(f.daemon(f.client("holder"), f.steady("holder", starts, nil), singleton.DaemonConfig{}).Run)
 		receive(f, starts, "the start")
 		faults := lockcoretest.NewFaults()
-		// A fault that changes nothing counts what passes.
+		// A fault that changes nothing counts the requests.
 		requests := faults.Inject(t, lockcoretest.Fault{Kind: lockcoretest.TrickleReply, Match: lockcoretest.Command("EVALSHA")})
 		for i := range waiters {
 			c := f.fleet.client(f.bubble.OptionsVia(faults), lockcore.Config{Identity: fmt.Sprintf("waiter-%d", i)})
 			f.run(f.daemon(c, f.steady("waiter", starts, nil), singleton.DaemonConfig{}).Run)
 		}
-		f.until("all stand in line", func() bool { return f.inLine("feed") == waiters })
+		f.until("all are queued", func() bool { return f.inLine("feed") == waiters })
 		time.Sleep(minutes * time.Minute)
 		// A TTL is ten seconds; two requests to join.
 		if most := waiters * (minutes*60/9 + 2); requests.Fired() > most {
@@ -188,7 +188,7 @@ func TestDaemonGoesToTheNextAfterFailures(t *testing.T) {
 		}
 		time.Sleep(10 * time.Minute)
 		if n := count.get("broken"); n != 2 || f.inLine("feed") != 1 {
-			t.Errorf("%d starts on the broken replica, %d in line, want 2 and 1", n, f.inLine("feed"))
+			t.Errorf("%d starts on the broken replica, %d queued, want 2 and 1", n, f.inLine("feed"))
 		}
 		sound.end()
 		f.until("the broken one has its turn", func() bool { return count.get("broken") == 3 })
@@ -196,12 +196,12 @@ func TestDaemonGoesToTheNextAfterFailures(t *testing.T) {
 	})
 }
 
-// Where nobody else waits it comes back here: after its pause, under a new lease.
-// A run that went well for a while begins the count of failures anew.
-func TestDaemonStaysOutOfTheLineForItsPause(t *testing.T) {
+// If no other replica waits, it runs here again: after its pause, under a new lease. A run
+// that worked for a while resets the count of failures.
+func TestDaemonDoesNotQueueDuringItsPause(t *testing.T) {
 	fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
 		const well = time.Minute
-		// How long the function works before it fails; what follows.
+		// How long the function works before it fails, and the pause that follows.
 		lives := []struct {
 			works, pause time.Duration
 			handedOver   bool
@@ -242,18 +242,18 @@ func TestDaemonStaysOutOfTheLineForItsPause(t *testing.T) {
 	})
 }
 
-func TestDaemonGivesUpItsPlaceWhenCancelled(t *testing.T) {
+func TestDaemonLeavesTheQueueWhenCancelled(t *testing.T) {
 	fleetOnBoth(t, func(t *testing.T, f *daemonFleet) {
 		starts := make(chan daemonStart, 2)
 		holder := f.run(f.daemon(f.client("holder"), f.steady("holder", starts, nil), singleton.DaemonConfig{}).Run)
 		receive(f, starts, "the start")
 		waiter := f.run(f.daemon(f.client("waiter"), f.steady("waiter", starts, nil), singleton.DaemonConfig{}).Run)
-		f.until("it stands in line", func() bool { return f.inLine("feed") == 1 })
+		f.until("it is queued", func() bool { return f.inLine("feed") == 1 })
 		waiter.cancel()
 		if err := waiter.result(); err != nil {
 			t.Errorf("Run: %v", err)
 		}
-		f.until("the line is empty", func() bool { return f.inLine("feed") == 0 })
+		f.until("the queue is empty", func() bool { return f.inLine("feed") == 0 })
 		holder.end()
 		f.until("the lock is free", func() bool { return f.raw.Exists(f.Context(), "noonlock:{job/daemon/feed}:lock").Val() == 0 })
 		if len(starts) > 0 {

@@ -8,8 +8,8 @@ import (
 	"github.com/noonlock/noonlock/singleton/schedule"
 )
 
-// The same definition has the same fingerprint in every version; what is run
-// otherwise has another.
+// The same definition has the same fingerprint in every version. A definition with another
+// meaning has another one.
 func TestFingerprint(t *testing.T) {
 	noon, err := schedule.Parse("0 12 * * *", schedule.Config{})
 	if err != nil {
@@ -26,7 +26,7 @@ func TestFingerprint(t *testing.T) {
 	name := ticks.Fingerprint
 	const golden = "0d99ddd2602cb6f1222a53c5751786b4"
 	if got := fingerprint(name(noon), complete(JobConfig{})); got != golden {
-		t.Errorf("fingerprint is %s, and was %s: replicas of different versions would not run a job beside each other", got, golden)
+		t.Errorf("fingerprint is %s, and was %s: replicas of different versions would not share a job", got, golden)
 	}
 	seen := map[string]string{}
 	for name, f := range map[string]string{

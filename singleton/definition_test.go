@@ -13,8 +13,8 @@ import (
 	"github.com/noonlock/noonlock/singleton/schedule"
 )
 
-// crashes runs a version that is started again and again, as long as it lives each time,
-// and so long after it has died.
+// crashes runs a version that is started again and again. It lives for the first duration
+// each time, and is restarted after the second one.
 func (f *fleet) crashes(schedule string, work func(r *replica) func(context.Context, singleton.Run) error, over time.Duration, lives, pauses func(n int) time.Duration) {
 	f.Helper()
 	end := time.Now().Add(over)
@@ -32,7 +32,7 @@ func (f *fleet) crashes(schedule string, work func(r *replica) func(context.Cont
 		if !r.dead.Load() {
 			r.die()
 		}
-		r.cancel() // what it still does in this process is nobody's
+		r.cancel() // later effects of it in this process do not count
 		over, cancel := context.WithCancel(context.Background())
 		cancel()
 		_ = r.client.Close(over)
@@ -40,21 +40,21 @@ func (f *fleet) crashes(schedule string, work func(r *replica) func(context.Cont
 	}
 }
 
-// backOff is how long a container waits that has died for the n-th time.
+// backOff returns how long a container waits after its n-th death.
 func backOff(n int) time.Duration { return min(10*time.Second<<min(n-1, 5), 5*time.Minute) }
 
-// A new version crashes again and again: at start, after a while, when it is killed by its
-// probe, or in its first run. The old one goes on: each minute is run, by the old version
-// but for the few that the new one is tried with, and none is late for long.
-// Mutants: a start is enough to take over; proofs do not take longer each time; who has
-// just been started again counts for who has died.
+// A new version crashes again and again: at start, after a while, when its probe kills it,
+// or in its first run. The old version continues: it runs each minute, except the few on
+// which the new one is tried, and none is late for long.
+// Mutants: a start is enough to take over; trials do not become longer; a replica that was
+// just restarted counts for the dead one.
 func TestFault79_AVersionThatCrashesAgainAndAgain(t *testing.T) {
 	same := func(d time.Duration) func(int) time.Duration { return func(int) time.Duration { return d } }
 	for name, c := range map[string]struct {
 		lives, pauses func(int) time.Duration
 		inRun         bool
 		over          time.Duration
-		most          int // ticks that the new version is given
+		most          int // ticks that the new version gets
 	}{
 		"at start":              {same(2 * time.Second), backOff, false, 45 * time.Minute, 0},
 		"at start, at once":     {same(3 * time.Second), same(500 * time.Millisecond), false, 10 * time.Minute, 0},
@@ -117,10 +117,10 @@ func TestFault79_AVersionThatCrashesAgainAndAgain(t *testing.T) {
 	}
 }
 
-// A rollout of a version that works takes seconds, and so does the way back. A version
-// that nobody is beside begins at once.
-// Mutants: the proof takes long; it is asked for although nobody else is fit; the way back
-// has to wait for the trial.
+// A rollout of a working version takes seconds, and so does the rollback. A version without
+// other replicas begins at once.
+// Mutants: the trial takes long; it is required although no other replica is fit; the
+// rollback has to wait for the trial.
 func TestHandOverTakesSeconds(t *testing.T) {
 	bubbleFleet(t, func(t *testing.T, f *fleet) {
 		tookOver := func(name string) time.Duration {
@@ -169,8 +169,8 @@ func TestHandOverTakesSeconds(t *testing.T) {
 	})
 }
 
-// accounted fails unless each tick of the schedule in (from, to] was run, or is recorded
-// with a reason, and not both.
+// accounted asserts that each tick of the schedule in (from, to] was either run or recorded
+// with a reason.
 func (f *fleet) accounted(schedule schedule.Schedule, from, to time.Time) (ran, skipped int) {
 	f.Helper()
 	runs := f.runs("draw")
@@ -200,9 +200,10 @@ func (f *fleet) accounted(schedule schedule.Schedule, from, to time.Time) (ran, 
 	return ran, skipped
 }
 
-// A draw is held up while another schedule is rolled out: each tick that was due by the
-// former one is recorded, however it is written and whoever was alive.
-// Mutants: one of them is recorded; those that came due since the last look are not.
+// A draw is delayed while another schedule is rolled out. Each tick that was due by the
+// former schedule is recorded, however the schedule is written and whichever replicas were
+// alive.
+// Mutants: only one of them is recorded; those that became due since the last look are not.
 func TestFault80_AScheduleChangesWhileATickIsLate(t *testing.T) {
 	bubbleFleet(t, func(t *testing.T, f *fleet) {
 		a := f.replica("old", singleton.Config{TTL: 10 * time.Second})
@@ -241,17 +242,17 @@ func TestFault80_AScheduleChangesWhileATickIsLate(t *testing.T) {
 	})
 }
 
-// own is a schedule that only one version has.
+// own is a custom schedule of one version only.
 type own struct{ every time.Duration }
 
 func (s own) Next(t time.Time) time.Time {
 	return t.Truncate(s.every).Add(s.every).UTC().Add(0)
 }
 
-// Nobody is alive for days, and then comes a version with another schedule: each tick that
-// the former one owes is recorded, by its number.
-// Mutants: what was stored last is all that is known; a zone is known by its name.
-func TestFault80_AScheduleChangesWhileNobodyIsAlive(t *testing.T) {
+// No replica is alive for days, and then a version with another schedule starts. Each
+// unrecorded tick of the former schedule is recorded and counted.
+// Mutants: only the last stored tick is known; a zone is identified by its name.
+func TestFault80_AScheduleChangesWithoutLiveReplicas(t *testing.T) {
 	noon, err := schedule.Parse("0 12 * * *", schedule.Config{TimeZone: time.FixedZone("CST", 8*3600)})
 	if err != nil {
 		t.Fatal(err)
@@ -287,7 +288,7 @@ func TestFault80_AScheduleChangesWhileNobodyIsAlive(t *testing.T) {
 }
 
 // Replicas of two definitions are started in turn. Each tick is run once, by one of them.
-// Mutant: one that is proven has to prove itself again.
+// Mutant: a proven definition has to prove itself again.
 func TestFault79_TwoDefinitionsInTurn(t *testing.T) {
 	bubbleFleet(t, func(t *testing.T, f *fleet) {
 		var running []*replica
@@ -311,8 +312,8 @@ func TestFault79_TwoDefinitionsInTurn(t *testing.T) {
 	})
 }
 
-// The ledger is lost while its replicas are idle: each says so and counts it, once.
-// Mutants: only the first one does; it is said at each look.
+// The ledger is lost while its replicas are idle: each one logs and counts that once.
+// Mutants: only the first one does; it is logged at each look.
 func TestFault23_ClassD_ALostLedgerIsReported(t *testing.T) {
 	bubbleFleet(t, func(t *testing.T, f *fleet) {
 		regs := map[string]*prometheus.Registry{}
@@ -341,10 +342,10 @@ func TestFault23_ClassD_ALostLedgerIsReported(t *testing.T) {
 	})
 }
 
-// Two programs use one prefix and one name of a job. If any part of their definitions
-// differs, both log and count it. If none does, they are replicas of one job: each tick is
-// run by one of them, which nobody can notice. A Revision for each program tells them apart.
-// Mutants: only the one that claims nothing does; it is said at each look.
+// Two programs use one prefix and one job name. If any part of their definitions differs,
+// both log and count that. If none does, they are replicas of one job: one of them runs each
+// tick, which cannot be noticed. A Revision for each program distinguishes them.
+// Mutants: only the one that claims nothing does; it is logged at each look.
 func TestFault78_TwoProgramsWithOneJob(t *testing.T) {
 	const every = "*/5 * * * *"
 	for name, c := range map[string]struct {

@@ -59,8 +59,7 @@
 //	                then takes over within a round trip.
 //	shutdown        The tick is handed over in one round trip, after Drain at most if the work
 //	                stops when its context is done.
-//	outage          An outage of up to 0.62 TTL does not end the lease of a run or a Daemon.
-//	                Old connections may stay dead if new ones can be made after that time.
+//	outage          An outage of up to 0.62 TTL does not end the lease of a run.
 //	cost of a tick  One claim and one check per replica, and one completion.
 //	between ticks   One check every 30 s, so a lost message delays nothing for longer.
 //	deploy          The newer definition takes over when one of its replicas has lived for

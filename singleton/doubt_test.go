@@ -14,11 +14,11 @@ import (
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )
 
-// The holder of a tick is killed, perhaps after its effect, and all others fail: the
-// tick is recorded as unknown, never as failed, and so it is counted. The next tick,
-// at which all fail and nobody is killed, has failed.
-// Mutants: the last one's failure is the tick's; the metric has another outcome than
-// the ledger.
+// The holder of a tick is killed, perhaps after its effect, and all others fail: the tick
+// is recorded and counted as unknown, never as failed. The next tick, at which all fail and
+// none is killed, has failed.
+// Mutants: the last failure is that of the tick; the metric has another outcome than the
+// ledger.
 func TestFault54_ACrashAndThenFailuresIsUnknown(t *testing.T) {
 	inFleets(t, func(t *testing.T, f *fleet) {
 		regs, all := map[string]*prometheus.Registry{}, map[string]*replica{}
@@ -64,8 +64,8 @@ func TestFault54_ACrashAndThenFailuresIsUnknown(t *testing.T) {
 	})
 }
 
-// The same of a Once: who fails after another has died is told that nobody knows, and
-// so are those who waited.
+// The same for a Once: a caller that fails after another one has died gets the unknown
+// outcome, and so do the waiting callers.
 func TestOnceFailureAfterACrashIsUnknown(t *testing.T) {
 	fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
 		c, faults := f.linked("dies")
@@ -84,15 +84,15 @@ func TestOnceFailureAfterACrashIsUnknown(t *testing.T) {
 				continue
 			}
 			if failed := onceFailure(t, run.result()); failed.Outcome != singleton.OutcomeUnknown || failed.Attempt != 2 || failed.Reason != errBroken.Error() {
-				t.Errorf("%s is told %+v", name, failed)
+				t.Errorf("%s gets %+v", name, failed)
 			}
 		}
 	})
 }
 
-// The work has succeeded, which could not be recorded before the replica had to stop;
-// all others fail. The effect has come about, and the ledger does not say failed.
-// Mutant: who gives up has had no effect.
+// The work has succeeded, which could not be recorded before the replica had to stop; all
+// others fail. The effect has happened, and the ledger does not say failed.
+// Mutant: a replica that stops had no effect.
 func TestASuccessThatIsNotRecordedIsUnknown(t *testing.T) {
 	bubbleFleet(t, func(t *testing.T, f *fleet) {
 		all := map[string]*replica{}
@@ -129,11 +129,11 @@ type doubtful struct{ error }
 
 func (doubtful) OutcomeUnknown() bool { return true }
 
-// An attempt ends with an error that says that its effect may have come about, and the
-// next one fails, or on another replica when the first one stops: the tick is unknown.
-// If it succeeds, the tick has; and after any other error it has failed.
-// Mutants: only the last error counts; only as long as the holder stays; every error
-// does; every error with the method does.
+// An attempt ends with an error that says that its effect may have happened. The next one
+// fails, also on another replica after the first one stops: the tick is unknown. If the
+// next one succeeds, so does the tick. After any other error the tick has failed.
+// Mutants: only the last error counts; only while the holder stays; every error does; every
+// error with the method does.
 func TestAnUnknownOutcomeIsNoFailure(t *testing.T) {
 	commit := doubtful{errBroken}
 	for _, c := range []struct {
@@ -186,9 +186,9 @@ func TestAnUnknownOutcomeIsNoFailure(t *testing.T) {
 	}
 }
 
-// The lease is lost in mid-work, and the tick is given up before the server lets
-// another have it: that is in doubt as if the holder had died.
-// Mutant: it is given up as failed.
+// The lease is lost during the work, and the tick is released before the server lets
+// another replica have it: that is as unknown as a dead holder.
+// Mutant: it is released as failed.
 func TestALeaseThatIsLostLeavesADoubt(t *testing.T) {
 	bubbleFleet(t, func(t *testing.T, f *fleet) {
 		all := f.three("@every 1h", func(ctx context.Context, run singleton.Run) error {
@@ -207,14 +207,14 @@ func TestALeaseThatIsLostLeavesADoubt(t *testing.T) {
 	})
 }
 
-// The same three of a Once.
+// The same three cases for a Once.
 // Mutants: as above.
 func TestOnceThatMayHaveHadItsEffectIsUnknown(t *testing.T) {
 	cfg := singleton.OnceConfig{TTL: time.Minute}
 	unknown := func(t *testing.T, err error, attempt int) {
 		t.Helper()
 		if failed := onceFailure(t, err); failed.Outcome != singleton.OutcomeUnknown || failed.Attempt != attempt {
-			t.Errorf("it is told %+v, want it unknown at attempt %d", failed, attempt)
+			t.Errorf("it gets %+v, want it unknown at attempt %d", failed, attempt)
 		}
 	}
 	fails := func(context.Context, uint64) error { return errBroken }
@@ -234,7 +234,7 @@ func TestOnceThatMayHaveHadItsEffectIsUnknown(t *testing.T) {
 			f.pass(10500 * time.Millisecond)
 			faults.Heal()
 			if err := first.result(); err == nil {
-				t.Error("a success that is not recorded was told")
+				t.Error("a success that is not recorded was returned")
 			}
 			unknown(t, f.do(f.once(f.client("next"), cfg), fails).result(), 2)
 		})

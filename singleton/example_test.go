@@ -10,7 +10,7 @@ import (
 	"github.com/noonlock/noonlock/singleton"
 )
 
-// Three replicas run one job. Each tick is run by one of them.
+// Three replicas run one job. One of them runs each tick.
 func ExampleRunner() {
 	server, err := lockcoretest.StartRedis() // in production: the Redis you run
 	if err != nil {
@@ -34,7 +34,7 @@ func ExampleRunner() {
 			}
 			err = runner.Add("report", "@every 200ms", func(ctx context.Context, run singleton.Run) error {
 				select {
-				case ticks <- run.Tick: // here the work is done, with run.Token at the resource
+				case ticks <- run.Tick: // do the work here, with run.Token at the resource
 				case <-ctx.Done():
 				}
 				return ctx.Err()
@@ -66,7 +66,7 @@ func ExampleRunner() {
 	// true 0
 }
 
-// An operator's program looks at a job, pauses it, and has it run once by hand.
+// An operator's program inspects a job, pauses it, and triggers it once.
 func ExampleJob() {
 	server, err := lockcoretest.StartRedis() // in production: the Redis you run
 	if err != nil {
@@ -112,11 +112,11 @@ func ExampleJob() {
 	name, err := job.Trigger(ctx)
 	fmt.Println("trigger:", err)
 	for run := range ran {
-		if !run.Triggered.IsZero() { // no tick that was due before the pause
+		if !run.Triggered.IsZero() { // not a tick that was due before the pause
 			break
 		}
 	}
-	for range changed { // pushed when it is recorded
+	for range changed { // a message arrives when it is recorded
 		runs, err := job.Runs(ctx, 1)
 		if err != nil {
 			panic(err)
@@ -138,7 +138,7 @@ func ExampleJob() {
 	// ended: <nil>
 }
 
-// A job whose effect must happen at most once, and at noon where its users live.
+// A job whose effect must happen at most once, at noon in the time zone of its users.
 func ExampleRunner_Add() {
 	server, err := lockcoretest.StartRedis()
 	if err != nil {

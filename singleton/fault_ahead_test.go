@@ -14,10 +14,10 @@ import (
 	"github.com/noonlock/noonlock/singleton/sqlonce"
 )
 
-// A gate is a resource that refuses smaller tokens than the greatest it has seen.
+// A gate is a resource that refuses tokens smaller than the greatest it has seen.
 type gate struct {
 	mu      sync.Mutex
-	ahead   time.Duration // of the token that it has seen when it is asked first
+	ahead   time.Duration // of the token that it has seen before the first call
 	seen    uint64
 	refused int
 }
@@ -42,11 +42,11 @@ func (g *gate) refusals() int {
 	return g.refused
 }
 
-// A resource has seen a token of a clock that was ahead, and the counter is lost: one
-// run is refused, once, and goes on under a greater token. No other one is, on any
-// replica, as long as the counter is kept, and it is kept until the clock is there.
-// Mutants: the run keeps its token; the last attempt leaves the counter; the counter
-// ends after a week.
+// A resource has seen a token of a clock that was ahead, and the counter is lost. One run
+// is refused, once, and continues with a greater token. No other run is refused, on any
+// replica, while the counter is kept, and it is kept until the clock has caught up.
+// Mutants: the run keeps its token; the last attempt leaves the counter; the counter ends
+// after a week.
 func TestFault81_ClassD_TheResourceHasSeenATokenOfTheFuture(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -89,10 +89,10 @@ func TestFault81_ClassD_TheResourceHasSeenATokenOfTheFuture(t *testing.T) {
 				n, _ := metric(t, reg, "noonlock_job_tokens_raised_total", "name", "draw")
 				raised += n
 			}
-			if told := f.log.Count("token raised"); told != 1 || raised != 1 {
-				t.Errorf("%s: told %d times, counted %v times, want once", c.name, told, raised)
+			if logged := f.log.Count("token raised"); logged != 1 || raised != 1 {
+				t.Errorf("%s: logged %d times, counted %v times, want once", c.name, logged, raised)
 			}
-			// Nobody runs for more than a week, and the counter is there all the same.
+			// No replica runs for more than a week, and the counter still exists.
 			if ttl := f.raw.PTTL(t.Context(), f.key("draw", "fence")).Val(); ttl < min(c.ahead, 7*24*time.Hour) || c.ahead > 7*24*time.Hour && ttl < c.ahead {
 				t.Errorf("%s: the counter is kept for %v", c.name, ttl)
 			}
@@ -100,8 +100,8 @@ func TestFault81_ClassD_TheResourceHasSeenATokenOfTheFuture(t *testing.T) {
 	}
 }
 
-// A holder that has been superseded is refused rightly: it raises nothing.
-// Mutant: the script does not look whose the run is.
+// A superseded holder is refused rightly: it raises nothing.
+// Mutant: the script does not check the owner of the run.
 func TestFault81_ARefusalThatIsRightRaisesNothing(t *testing.T) {
 	bubbleFleet(t, func(t *testing.T, f *fleet) {
 		resource := &gate{ahead: -time.Hour}
@@ -150,8 +150,8 @@ func TestFault81_TwoServersWithOneResource(t *testing.T) {
 	})
 }
 
-// A run that is refused while its replica shuts down raises its token too, so that the
-// next replica is not refused.
+// A run that is refused while its replica shuts down raises its token, too, so the next
+// replica is not refused.
 func TestFault81_ARefusalDuringAShutdown(t *testing.T) {
 	bubbleFleet(t, func(t *testing.T, f *fleet) {
 		resource := &gate{ahead: 14 * 365 * 24 * time.Hour}
@@ -176,7 +176,7 @@ func TestFault81_ARefusalDuringAShutdown(t *testing.T) {
 	})
 }
 
-// A token that no other can be made above is told, and is no end of the job.
+// A token that cannot be exceeded is logged, and does not end the job.
 func TestFault81_ATokenThatNoOtherIsAbove(t *testing.T) {
 	bubbleFleet(t, func(t *testing.T, f *fleet) {
 		r := f.replica("a", singleton.Config{})
@@ -188,12 +188,12 @@ func TestFault81_ATokenThatNoOtherIsAbove(t *testing.T) {
 			t.Errorf("the record is %+v", record)
 		}
 		if n := f.log.Count("failed to raise token"); n == 0 {
-			t.Error("nothing is told")
+			t.Error("nothing is logged")
 		}
 	})
 }
 
-// The same of a Once: the next call's token is above.
+// The same for a Once: the next call's token is greater.
 func TestFault81_AOnceIsRefusedOnce(t *testing.T) {
 	fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
 		resource := &gate{ahead: 14 * 365 * 24 * time.Hour}

@@ -9,11 +9,11 @@ import (
 	"github.com/noonlock/noonlock/singleton"
 )
 
-// Class D are faults outside of what any lock on one server can promise. What is
-// asked there: that the job goes on, that the tokens grow, and that what a
-// replica still knows is not lost.
+// Class D contains faults that are outside the guarantees of any lock on one server. The
+// tests require that the job continues, that tokens grow, and that nothing is lost that a
+// replica still knows.
 
-// snapshot copies a job's keys; the function brings them back as they were.
+// snapshot copies a job's keys. The function that it returns restores them.
 func (f *fleet) snapshot(job string) (restore func()) {
 	f.Helper()
 	ctx := f.Context()
@@ -44,11 +44,11 @@ func (f *fleet) snapshot(job string) (restore func()) {
 	}
 }
 
-// The server comes back empty. What had ended is not run again, what is due is
-// run, what was open is run anew under a greater token, and its first holder
-// learns at its next renewal that it has lost it.
-// Mutants: a new ledger begins at the present time; it begins at the newest tick
-// although that was open; the counter of tokens begins at 1.
+// The server restarts empty. A tick that had ended is not run again, and a due tick is run.
+// An open tick is run again with a greater token, and its first holder learns at its next
+// renewal that it has lost it.
+// Mutants: a new ledger begins at the present time; it begins at the newest tick although
+// that was open; the counter of tokens begins at 1.
 func TestFault15_ClassD_AnEmptyRestart(t *testing.T) {
 	inFleets(t, func(t *testing.T, f *fleet) {
 		wait := make(chan struct{})
@@ -91,7 +91,7 @@ func TestFault15_ClassD_AnEmptyRestart(t *testing.T) {
 			runs, err := f.ledger("draw").Runs(t.Context(), 100)
 			return err == nil && len(runs) >= 4
 		})
-		f.until("the holder at the loss has been told", func() bool {
+		f.until("the holder at the loss has been notified", func() bool {
 			f.mu.Lock()
 			defer f.mu.Unlock()
 			return len(causes) == 1
@@ -115,9 +115,9 @@ func TestFault15_ClassD_AnEmptyRestart(t *testing.T) {
 	})
 }
 
-// The server's data is lost, and the first to come is a replica that knows
-// nothing: the others' open tick is run all the same.
-// Mutant: a ledger begun in ignorance is not mended.
+// The server's data is lost, and the first replica afterwards knows nothing: the others'
+// open tick is run nevertheless.
+// Mutant: a ledger that begins without knowledge is not repaired.
 func TestFault15_ClassD_AStrangerComesFirst(t *testing.T) {
 	bubbleFleet(t, func(t *testing.T, f *fleet) {
 		a := f.replica("a", singleton.Config{})
@@ -127,7 +127,7 @@ func TestFault15_ClassD_AStrangerComesFirst(t *testing.T) {
 		cut := a.net.Partition()
 		time.Sleep(30 * time.Minute)
 		f.raw.FlushAll(t.Context())
-		time.Sleep(45 * time.Minute) // a tick comes due meanwhile
+		time.Sleep(45 * time.Minute) // a tick becomes due in the meantime
 		b := f.replica("b", singleton.Config{})
 		b.add("draw", "@every 1h", nil, singleton.JobConfig{})
 		b.run()
@@ -144,11 +144,11 @@ func TestFault15_ClassD_AStrangerComesFirst(t *testing.T) {
 	})
 }
 
-// The server comes back with an old state (a snapshot, a replica that was behind):
-// ticks that have ended since are not run again while a replica remembers them,
-// also one that was open in the old state.
-// Mutants: the ledger is not brought forward; an old open run is taken over; a
-// replica forgets what it has recorded itself; tokens come from the old counter.
+// The server returns with an old state (a snapshot, or a replica that lagged). Ticks that
+// have ended since are not run again while a replica remembers them, including one that was
+// open in the old state.
+// Mutants: the ledger is not brought forward; an old open run is taken over; a replica
+// forgets what it has recorded itself; tokens come from the old counter.
 func TestFault16_ClassD_AnOldSnapshot(t *testing.T) {
 	inFleets(t, func(t *testing.T, f *fleet) {
 		reached, goOn := make(chan struct{}), make(chan struct{})
@@ -181,8 +181,8 @@ func TestFault16_ClassD_AnOldSnapshot(t *testing.T) {
 	})
 }
 
-// The same, in the moment after a replica has recorded a run and before it has
-// looked again: it remembers what it did itself.
+// The same just after a replica has recorded a run, before its next look: it remembers its
+// own record.
 // Mutant: it remembers only what it has read.
 func TestFault16_ClassD_WhatItHasRecordedItself(t *testing.T) {
 	bubbleFleet(t, func(t *testing.T, f *fleet) {
@@ -208,9 +208,9 @@ func TestFault16_ClassD_WhatItHasRecordedItself(t *testing.T) {
 	})
 }
 
-// At most once: what was open when the server lost its data is not run again, as
-// its holder may have had an effect.
-// Mutant: it is claimed anew, as is right for at least once.
+// At most once: a tick that was open when the server lost its data is not run again,
+// because its holder may have had an effect.
+// Mutant: it is claimed again, as is right for at least once.
 func TestFault15_ClassD_AtMostOnce(t *testing.T) {
 	bubbleFleet(t, func(t *testing.T, f *fleet) {
 		f.three("@every 1m", func(ctx context.Context, _ singleton.Run) error {
@@ -230,9 +230,9 @@ func TestFault15_ClassD_AtMostOnce(t *testing.T) {
 	})
 }
 
-// A failover forgets the claim of the tick that is run: its holder learns it at
-// the next renewal, the tick is run again, under a greater token.
-// Mutants: renewing creates what is gone; the holder goes on.
+// A failover loses the claim of the running tick. Its holder notices at the next renewal,
+// and the tick is run again with a greater token.
+// Mutants: a renewal creates a lost claim; the holder continues.
 func TestFault17_ClassD_AClaimLostInAFailover(t *testing.T) {
 	bubbleFleet(t, func(t *testing.T, f *fleet) {
 		var causes []error
@@ -258,7 +258,7 @@ func TestFault17_ClassD_AClaimLostInAFailover(t *testing.T) {
 		}
 		f.pass(time.Second)
 		if len(causes) != 1 {
-			t.Fatalf("the holder was told %v", causes)
+			t.Fatalf("the holder's causes are %v", causes)
 		}
 		if e := f.book.all()[1]; e.end.Sub(restored) > time.Second {
 			t.Errorf("the holder learned of it after %v, the TTL is 2s", e.end.Sub(restored))
@@ -288,8 +288,8 @@ func TestFault30_ScriptFlush(t *testing.T) {
 	})
 }
 
-// The server is away for a while, and loses nothing: what was under way goes on
-// or is run again, nothing is forgotten, and Run does not end.
+// The server is unreachable for a while, and loses nothing: a run under way continues or is
+// run again, nothing is forgotten, and Run does not end.
 // Mutant: an error of the server ends the follower.
 func TestFault14_ARestartWithData(t *testing.T) {
 	bubbleFleet(t, func(t *testing.T, f *fleet) {
@@ -311,7 +311,7 @@ func TestFault14_ARestartWithData(t *testing.T) {
 			}
 		}
 		if n := f.log.Count("ledger available again"); n < 3 {
-			t.Errorf("%d replicas told that the server is back", n)
+			t.Errorf("%d replicas logged that the server is back", n)
 		}
 	})
 }

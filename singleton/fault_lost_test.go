@@ -11,12 +11,12 @@ import (
 	"github.com/noonlock/noonlock/singleton"
 )
 
-// Class S: requests and replies are lost, doubled or late.
+// Class S: requests and replies are lost, duplicated or late.
 
-// The reply to a claim is lost, or the request is sent twice, or the connection
-// is reset after it: the tick is run once all the same, at the first attempt.
-// Mutants: a repeated claim is answered "busy" by its own record; it counts an
-// attempt; it does not extend the hold.
+// The reply to a claim is lost, or the request is sent twice, or the connection is reset
+// after it: the tick is run once nevertheless, at the first attempt.
+// Mutants: a repeated claim gets "busy" because of its own record; it counts as an attempt;
+// it does not extend the hold.
 func TestFault24_28_ALostClaim(t *testing.T) {
 	for _, kind := range []lockcoretest.Kind{
 		lockcoretest.SwallowReply, lockcoretest.ResetAfter, lockcoretest.DuplicateRequest,
@@ -42,10 +42,10 @@ func TestFault24_28_ALostClaim(t *testing.T) {
 	}
 }
 
-// Every answer to the claims of one replica is lost until it gives up: the tick
-// goes to another, and no attempt is counted, as nothing was begun.
-// Mutants: a given-up claim stands for its TTL; it counts as an attempt.
-func TestFault24_28_AClaimThatIsGivenUp(t *testing.T) {
+// Every answer to the claims of one replica is lost until it stops trying: another replica
+// gets the tick, and no attempt is counted, because no work began.
+// Mutants: an abandoned claim stays for its TTL; it counts as an attempt.
+func TestFault24_28_AnAbandonedClaim(t *testing.T) {
 	bubbleFleet(t, func(t *testing.T, f *fleet) {
 		a, b := f.replica("a", singleton.Config{TTL: time.Minute}), f.replica("b", singleton.Config{TTL: time.Minute})
 		for _, r := range []*replica{a, b} {
@@ -53,22 +53,23 @@ func TestFault24_28_AClaimThatIsGivenUp(t *testing.T) {
 			r.run()
 		}
 		f.recorded("draw", 1)
-		b.net.Partition() // until the tick has been claimed by a, unheard
+		b.net.Partition() // until a has claimed the tick without an answer
 		var gaveUp atomic.Bool
 		lost := a.net.Inject(t, lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Match: func(cmd []string) bool {
 			gaveUp.CompareAndSwap(false, request("abandon")(cmd))
 			return request("claim")(cmd) && !gaveUp.Load()
 		}})
-		// Then a is to claim nothing, as it would be the first to do so, unheard again.
+		// Then a must claim nothing, because it would be the first one again, without an
+		// answer.
 		a.net.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DropRequest, Match: func(cmd []string) bool {
 			return request("claim")(cmd) && gaveUp.Load()
 		}})
-		f.until("a has claimed, and given up", func() bool { return lost.Fired() > 0 && gaveUp.Load() })
+		f.until("a has claimed and abandoned the claim", func() bool { return lost.Fired() > 0 && gaveUp.Load() })
 		b.net.Heal()
 		healed := time.Now()
 		f.until("the tick is recorded", func() bool { return len(f.runs("draw")) == 2 })
 		if took := time.Since(healed); took > 15*time.Second {
-			t.Errorf("the tick waited for %v, though its claim was given up", took)
+			t.Errorf("the tick waited for %v, although its claim was abandoned", took)
 		}
 		record := f.runs("draw")[1]
 		if record.Outcome != singleton.OutcomeSucceeded || record.Attempt != 1 {
@@ -78,9 +79,9 @@ func TestFault24_28_AClaimThatIsGivenUp(t *testing.T) {
 	})
 }
 
-// Claims arrive after they were given up: they must not hold the tick for a TTL
-// that nobody uses, nor count as attempts.
-// Mutant: no tombstone is written, or it is not looked at.
+// Claims arrive after they were abandoned: they must not hold the tick for an unused TTL,
+// nor count as attempts.
+// Mutant: no tombstone is written, or it is not checked.
 func TestFault13_ClaimsThatComeLate(t *testing.T) {
 	bubbleFleet(t, func(t *testing.T, f *fleet) {
 		a, b := f.replica("a", singleton.Config{TTL: time.Minute}), f.replica("b", singleton.Config{TTL: time.Minute})
@@ -93,7 +94,7 @@ func TestFault13_ClaimsThatComeLate(t *testing.T) {
 		away := b.net.Partition()
 		late := a.net.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Match: request("claim")})
 		f.until("claims are held back", func() bool { return late.Fired() >= 1 })
-		f.until("they were given up", func() bool { return len(f.raw.Keys(t.Context(), f.key("draw", "tomb:*")).Val()) >= 2 })
+		f.until("they were abandoned", func() bool { return len(f.raw.Keys(t.Context(), f.key("draw", "tomb:*")).Val()) >= 2 })
 		held := late.Fired()
 		late.Lift()
 		f.pass(100 * time.Millisecond)
@@ -109,10 +110,10 @@ func TestFault13_ClaimsThatComeLate(t *testing.T) {
 	})
 }
 
-// The reply to a completion is lost, or the request twice on its way: recorded
-// once, and never run again.
-// Mutants: a repeated completion is answered "superseded"; the work is done
-// again; a second entry is written.
+// The reply to a completion is lost, or the request is sent twice: it is recorded once, and
+// never run again.
+// Mutants: a repeated completion gets "superseded"; the work is repeated; a second entry is
+// written.
 func TestFault29_ALostCompletion(t *testing.T) {
 	for _, kind := range []lockcoretest.Kind{
 		lockcoretest.SwallowReply, lockcoretest.ResetAfter, lockcoretest.DuplicateRequest,
@@ -135,17 +136,17 @@ func TestFault29_ALostCompletion(t *testing.T) {
 				f.ended("draw")
 				f.proven("draw", every(t, 200*time.Millisecond))
 				if n := f.log.Count("another replica has taken"); n != 0 {
-					t.Errorf("%d completions were told to be superseded", n)
+					t.Errorf("%d completions were answered as superseded", n)
 				}
 			})
 		})
 	}
 }
 
-// The reply to a completion is lost, and then the server is away for longer than
-// the tombstone of the run stands: what the replica asks again is answered from the
-// history, and it does not take itself for superseded.
-// Mutant: only the tombstone knows that the run has ended.
+// The reply to a completion is lost, and then the server is unreachable for longer than the
+// tombstone of the run lasts. The repeated request is answered from the history, and the
+// replica does not count as superseded.
+// Mutant: only the tombstone shows that the run has ended.
 func TestFault29_ACompletionUnansweredForLong(t *testing.T) {
 	bubbleFleet(t, func(t *testing.T, f *fleet) {
 		all := map[string]*replica{}
@@ -162,7 +163,7 @@ func TestFault29_ACompletionUnansweredForLong(t *testing.T) {
 		for _, r := range all {
 			r.run()
 		}
-		f.recorded("draw", 1) // unheard by its holder
+		f.recorded("draw", 1) // without an answer to its holder
 		f.pass(10 * time.Minute)
 		if n := len(f.raw.Keys(t.Context(), f.key("draw", "tomb:*")).Val()); n != 0 {
 			t.Fatalf("%d tombstones are left", n)
@@ -170,7 +171,7 @@ func TestFault29_ACompletionUnansweredForLong(t *testing.T) {
 		lost.Lift()
 		f.until("the holder is answered", func() bool { return f.log.Count("\"run ended") > 0 })
 		if n := f.log.Count("another replica has taken"); n != 0 {
-			t.Errorf("%d were told to be superseded", n)
+			t.Errorf("%d were answered as superseded", n)
 		}
 		f.recorded("draw", 3)
 		f.once("draw")
@@ -178,7 +179,7 @@ func TestFault29_ACompletionUnansweredForLong(t *testing.T) {
 	})
 }
 
-// Some replies to renewals are lost: the run goes on, and nobody takes it over.
+// Some replies to renewals are lost: the run continues, and no other replica takes it over.
 // Mutants: a renewal that is not answered ends the lease; it is not sent again.
 func TestFault25_SomeRenewalsAreLost(t *testing.T) {
 	for _, kind := range []lockcoretest.Kind{
@@ -198,9 +199,9 @@ func TestFault25_SomeRenewalsAreLost(t *testing.T) {
 	}
 }
 
-// All replies to renewals are lost, though the server extends the hold: the old
-// deadline stays, the work ends before another can begin, and the tick is run again.
-// Mutant: a lease is valid from when its last renewal was sent, answered or not.
+// All replies to renewals are lost, although the server extends the hold: the old deadline
+// applies, the work ends before another can begin, and the tick is run again.
+// Mutant: a lease is valid from the time of its last renewal, answered or not.
 func TestFault25_AllRenewalsAreLost(t *testing.T) {
 	bubbleFleet(t, func(t *testing.T, f *fleet) {
 		all := f.three("@every 1h", hang(1), singleton.JobConfig{})
@@ -220,10 +221,11 @@ func TestFault25_AllRenewalsAreLost(t *testing.T) {
 	})
 }
 
-// A replica that shuts down gives its tick up, and the reply to that is lost, or the
-// request doubled: another has the tick at once, and one attempt more is counted.
-// Mutants: a repeated giving-up opens the run of the next holder; a lost reply
-// leaves the tick to the end of its hold.
+// A replica that shuts down releases its tick, and the reply to that is lost, or the
+// request is duplicated: another replica has the tick at once, and one more attempt is
+// counted.
+// Mutants: a repeated release opens the run of the next holder; a lost reply leaves the
+// tick to the end of its hold.
 func TestFault26_ALostHandOver(t *testing.T) {
 	for _, kind := range []lockcoretest.Kind{lockcoretest.SwallowReply, lockcoretest.DuplicateRequest, lockcoretest.DropRequest} {
 		bubbleFleet(t, func(t *testing.T, f *fleet) {
@@ -250,9 +252,9 @@ func TestFault26_ALostHandOver(t *testing.T) {
 	}
 }
 
-// Between the attempts of a holder the reply to the count is lost, or the request
-// doubled: each attempt is counted once, so that none is left out and none is added.
-// (FAULTS 27 speaks of a reentrant lock's count; this is the count of a job.)
+// Between the attempts of a holder the reply to the count is lost, or the request is
+// duplicated: each attempt is counted exactly once.
+// (FAULTS 27 is about a reentrant lock's count; this is the count of a job.)
 // Mutant: a repeated request counts again.
 func TestFault27_ALostCountOfAttempts(t *testing.T) {
 	boom := errors.New("boom")

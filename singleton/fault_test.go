@@ -12,7 +12,7 @@ import (
 	"github.com/noonlock/noonlock/singleton/schedule"
 )
 
-// once fails unless every tick of the book was run once, at the first attempt.
+// once asserts that every tick of the book was run once, at the first attempt.
 func (f *fleet) once(job string) {
 	f.Helper()
 	for tick, entries := range f.ticks(job) {
@@ -22,9 +22,9 @@ func (f *fleet) once(job string) {
 	}
 }
 
-// A replica dies after the effect of its run and before the record: the same
-// tick is run again, and one completion of it is accepted. Here the effect is
-// made to come about once by its key.
+// A replica dies after the effect of its run and before the record: the same tick is run
+// again, and one completion of it is accepted. Here the key of the run makes the effect
+// happen once.
 // Mutants: the tick is forgotten; the late completion is accepted, too.
 func TestFault59_CrashAfterTheEffect(t *testing.T) {
 	inFleets(t, func(t *testing.T, f *fleet) {
@@ -35,7 +35,7 @@ func TestFault59_CrashAfterTheEffect(t *testing.T) {
 			f.mu.Lock()
 			defer f.mu.Unlock()
 			if effects[run.Key()] == 0 {
-				effects[run.Key()]++ // what a marker in the same transaction does
+				effects[run.Key()]++ // like a marker in the same transaction
 			}
 			if len(effects) == 1 && run.Attempt == 1 {
 				killed <- run.Holder
@@ -53,7 +53,7 @@ func TestFault59_CrashAfterTheEffect(t *testing.T) {
 		}
 		name := <-killed
 		f.recorded("draw", 1)
-		fleet[name].net.Heal() // its completion comes late
+		fleet[name].net.Heal() // its completion arrives late
 		f.recorded("draw", 3)
 		first := f.book.all()[0]
 		entries := f.ticks("draw")[first.run.Tick.UnixMilli()]
@@ -73,7 +73,7 @@ func TestFault59_CrashAfterTheEffect(t *testing.T) {
 }
 
 // A schedule that never fires is refused when it is added.
-// Mutant: Add does not check, and the job waits for ever.
+// Mutant: Add does not check, and the job waits forever.
 func TestFault57_The30thOfFebruary(t *testing.T) {
 	bubbleFleet(t, func(t *testing.T, f *fleet) {
 		r := f.replica("a", singleton.Config{})
@@ -87,10 +87,10 @@ func TestFault57_The30thOfFebruary(t *testing.T) {
 	})
 }
 
-// All replicas were away for a thousand ticks: each is accounted for, and those
-// are run that CatchUp says.
-// Mutants: the missed ticks are dropped in silence; all of them are run; skips
-// make an entry each.
+// All replicas were down for a thousand ticks: each tick is accounted for, and those that
+// CatchUp selects are run.
+// Mutants: the missed ticks are dropped without a record; all of them are run; each skip is
+// its own entry.
 func TestFault58_AThousandMissedTicks(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -188,13 +188,13 @@ func TestFault58_AMillionMissedTicks(t *testing.T) {
 			total += r.Count
 		}
 		if total < 999_990 || total > 1_000_010 {
-			t.Errorf("%d ticks stand as skipped", total)
+			t.Errorf("%d ticks are recorded as skipped", total)
 		}
 	})
 }
 
-// A late replica, one whose requests are slow, and one that stood still: none
-// runs a tick that has ended. (See also TestFault01.)
+// A late replica, one whose requests are slow, and one that was frozen: none runs a tick
+// that has ended. (See also TestFault01.)
 // Mutant: a claim does not name the newest tick that it knows.
 func TestALateReplicaNeverRunsAFinishedTick(t *testing.T) {
 	bubbleFleet(t, func(t *testing.T, f *fleet) {

@@ -16,7 +16,7 @@ import (
 	"github.com/noonlock/noonlock/singleton"
 )
 
-// stuckRegisterer has a scrape of each collector that takes one metric, and then none
+// A stuckRegisterer scrapes each collector. The scrape takes one metric, and then none
 // until the end of the test.
 type stuckRegisterer struct {
 	prometheus.Registerer
@@ -28,7 +28,7 @@ func (r *stuckRegisterer) Register(c prometheus.Collector) error {
 	return r.Registerer.Register(c)
 }
 
-// scrape begins the scrapes; the function that it returns lets them go on.
+// scrape starts the scrapes. The function that it returns lets them continue.
 func (r *stuckRegisterer) scrape() (goOn func()) {
 	var channels []chan prometheus.Metric
 	for _, c := range r.collectors {
@@ -48,8 +48,8 @@ func (r *stuckRegisterer) scrape() (goOn func()) {
 	}
 }
 
-// nothingIsHeldUp runs a job, and checks that a lease is renewed, that a waiter is granted a
-// lock at once, that ticks are run, and that everything ends in time.
+// nothingIsHeldUp runs a job. It asserts that a lease is renewed, that a waiter is granted
+// a lock at once, that ticks are run, and that everything ends in time.
 func nothingIsHeldUp(t *testing.T, cfg singleton.Config, meddle func(runner *singleton.Runner, job *singleton.Job) (undo func())) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -95,7 +95,7 @@ func nothingIsHeldUp(t *testing.T, cfg singleton.Config, meddle func(runner *sin
 			t.Errorf("the lease ended: %v", context.Cause(lease.Context()))
 		}
 		if runs.Load() < 6 || heard.Load() == 0 {
-			t.Errorf("%d runs, another watcher heard %d times", runs.Load(), heard.Load())
+			t.Errorf("%d runs, another watcher was called %d times", runs.Load(), heard.Load())
 		}
 		granted := make(chan *lockcore.Lease, 1)
 		go func() {
@@ -139,7 +139,7 @@ func TestFault63_WatcherThatBlocks(t *testing.T) {
 			runtime.Goexit()
 		})
 		return func() {
-			stop() // although a call is under way
+			stop() // while a call is under way
 			close(free)
 			stopToo()
 			if calls.Load() < 6 {
@@ -149,8 +149,8 @@ func TestFault63_WatcherThatBlocks(t *testing.T) {
 	})
 }
 
-// A scrape stands still in the middle of each collector: runs are counted, and another
-// Runner and a Daemon can be made.
+// A scrape blocks in each collector: runs are counted, and another Runner and a Daemon can
+// be created.
 //
 // Caught mutants: the Vecs of client_golang.
 func TestFault63_ScrapeThatHangs(t *testing.T) {

@@ -25,17 +25,16 @@ import (
 	"github.com/noonlock/noonlock/singleton/schedule"
 )
 
-// patience bounds every wait for something that must happen. Nothing is
-// measured against it.
+// patience limits every wait for an event that must happen. It is not a measurement.
 const patience = 60 * time.Second
 
-// A fleet is a Redis server and the replicas that use it: miniredis in a bubble
-// of virtual time, or a redis-server. The same tests run on both.
+// A fleet is a Redis server and the replicas that use it: miniredis in a bubble of virtual
+// time, or a redis-server. The same tests run on both.
 type fleet struct {
 	*testing.T
 	bubble *lockcoretest.Redis  // nil on a real server
 	real   *servers.RedisServer // nil in a bubble
-	raw    *redis.Client        // past lockcore, to look and to interfere
+	raw    *redis.Client        // without lockcore, to inspect and to interfere
 	start  time.Time
 	book   book
 	log    testenv.Log
@@ -83,7 +82,7 @@ func (f *fleet) options(addr string) *redis.Options {
 	}
 }
 
-// direct returns options for a client past all faults.
+// direct returns options for a client without faults.
 func (f *fleet) direct() *redis.Options {
 	if f.bubble != nil {
 		return f.bubble.Options()
@@ -91,7 +90,7 @@ func (f *fleet) direct() *redis.Options {
 	return f.options(f.real.Addr())
 }
 
-// link returns options for one client with a network of its own.
+// link returns options for one client with its own network.
 func (f *fleet) link() (*redis.Options, *lockcoretest.Faults) {
 	f.Helper()
 	if f.bubble != nil {
@@ -124,7 +123,7 @@ func (f *fleet) client(opt *redis.Options, cfg lockcore.Config) *lockcore.Client
 	return c
 }
 
-// A replica is one process of the fleet, as far as Redis can tell.
+// A replica is one process of the fleet from the view of Redis.
 type replica struct {
 	f      *fleet
 	name   string
@@ -139,7 +138,7 @@ type replica struct {
 	dead   atomic.Bool
 }
 
-// replica makes one with a network of its own.
+// replica returns a replica with its own network.
 func (f *fleet) replica(name string, cfg singleton.Config) *replica {
 	f.Helper()
 	opt, net := f.link()
@@ -156,7 +155,7 @@ func (f *fleet) replica(name string, cfg singleton.Config) *replica {
 	return r
 }
 
-// add adds a job whose runs are written into the fleet's book.
+// add adds a job whose runs are recorded in the fleet's book.
 func (r *replica) add(job, schedule string, work func(ctx context.Context, run singleton.Run) error, cfg singleton.JobConfig) {
 	r.f.Helper()
 	if err := r.runner.Add(job, schedule, r.noted(work), cfg); err != nil {
@@ -192,7 +191,7 @@ func (r *replica) stop() {
 	if r.dead.Load() {
 		over, cancel := context.WithCancel(context.Background())
 		cancel()
-		_ = r.client.Close(over) // so that it does not try to hand over for long
+		_ = r.client.Close(over) // so it does not try to hand over for long
 	}
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
@@ -206,8 +205,8 @@ func (r *replica) stop() {
 	}
 }
 
-// die takes the replica away as SIGKILL does: its connections end, nothing that
-// it sends from now on arrives. What it still does in this process is nobody's.
+// die removes the replica like SIGKILL: its connections end, and nothing that it sends from
+// now on arrives. Its later effects in this process do not count.
 func (r *replica) die() *lockcoretest.Rule {
 	cut := r.net.Partition()
 	r.net.Cut()
@@ -260,8 +259,7 @@ func (f *fleet) begun(job string, n int) []entry {
 	return found
 }
 
-// recorded waits until the history of a job has n entries, and returns them,
-// oldest first.
+// recorded waits until the history of a job has n entries, and returns them, oldest first.
 func (f *fleet) recorded(job string, n int) []ledger.RunRecord {
 	f.Helper()
 	var found []ledger.RunRecord
@@ -274,8 +272,8 @@ func (f *fleet) recorded(job string, n int) []ledger.RunRecord {
 
 func (f *fleet) key(job, part string) string { return "noonlock:{job/" + job + "}:" + part }
 
-// request matches the requests of one of the ledger's scripts, by their keys. The
-// server must know the script for a fault of requests to hit a run of it.
+// request matches the requests of one of the ledger's scripts by their keys. The server
+// must know the script, so a fault of requests hits a run of it.
 func request(name string) lockcoretest.Match {
 	shapes := map[string]string{
 		"open": "job open runs tomb defs", "claim": "job open runs fence tomb", "complete": "job open runs",
@@ -312,7 +310,7 @@ func every(t testing.TB, d time.Duration) schedule.Schedule {
 	return s
 }
 
-// sleep is work that takes a while, and ends when it is told to.
+// sleep is work that takes a while, and ends with its context.
 func sleep(d time.Duration) func(context.Context, singleton.Run) error {
 	return func(ctx context.Context, _ singleton.Run) error {
 		timer := time.NewTimer(d)

@@ -9,13 +9,13 @@ import (
 	"github.com/noonlock/noonlock/singleton"
 )
 
-// versioned makes a replica with a definition of its own.
+// versioned returns a replica with its own definition.
 func (f *fleet) versioned(name, schedule, revision string) *replica {
 	f.Helper()
 	r := f.replica(name, singleton.Config{})
 	r.add("draw", schedule, nil, singleton.JobConfig{Revision: revision})
 	r.run()
-	f.pass(10 * time.Millisecond) // so that the next one starts after it
+	f.pass(10 * time.Millisecond) // so the next one starts after it
 	return r
 }
 
@@ -28,11 +28,11 @@ func (f *fleet) by(n int) map[string]int {
 	return found
 }
 
-// A new version is rolled out, and rolled back: the one that started last claims
-// when it has lived for some seconds, the others stop and say so; when the newest are gone, those that are left go on
-// at once. No tick is run twice, none is missed.
-// Mutants: the older goes on; the newest start does not win; nobody goes on; it
-// takes the lapse although the last one has said goodbye.
+// A new version is rolled out and rolled back. The version that started last claims when it
+// has lived for some seconds; the others stop and log that. When the newest replicas are
+// gone, the remaining ones continue at once. No tick is run twice, and none is missed.
+// Mutants: the older version continues; the newest start does not win; no replica
+// continues; the lapse is waited for although the last one has deregistered.
 func TestRollingDeploy(t *testing.T) {
 	bubbleFleet(t, func(t *testing.T, f *fleet) {
 		a1 := f.versioned("old-1", "@every 1s", "1")
@@ -51,14 +51,14 @@ func TestRollingDeploy(t *testing.T) {
 		if got := f.log.Count("this replica claims no ticks"); got != 2 {
 			t.Errorf("%d replicas said that they stop claiming", got)
 		}
-		// Another of the new one, and one of the old is gone: nothing changes.
+		// Another new replica starts, and an old one ends: nothing changes.
 		b2 := f.versioned("new-2", "@every 1s", "2")
 		a1.stop()
 		f.pass(5 * time.Second)
 		if st := f.status("draw"); st.Generation != 2 || st.Replicas != 2 {
 			t.Errorf("two of the new version: %+v", st)
 		}
-		// The roll-out is broken off: those of the new version end.
+		// The rollout is aborted: the replicas of the new version end.
 		b1.stop()
 		b2.stop()
 		stopped, n := time.Now(), len(f.book.all())
@@ -67,9 +67,9 @@ func TestRollingDeploy(t *testing.T) {
 			t.Errorf("after the new version was withdrawn: %v", by)
 		}
 		if took := entries[n].begin.Sub(stopped); took > 1500*time.Millisecond {
-			t.Errorf("the old version went on after %v", took)
+			t.Errorf("the old version continued after %v", took)
 		}
-		// A roll-back by new processes of the old definition is a start, too.
+		// A rollback by new processes of the old definition is a start, too.
 		b3 := f.versioned("new-3", "@every 1s", "2")
 		f.pass(3 * time.Second)
 		a3 := f.versioned("old-3", "@every 1s", "1")
@@ -85,9 +85,9 @@ func TestRollingDeploy(t *testing.T) {
 	})
 }
 
-// The replicas of the newest version are killed and say nothing: after a lapse the
-// older ones go on.
-// Mutant: only a goodbye makes them.
+// The replicas of the newest version are killed without deregistering: after a lapse the
+// older ones continue.
+// Mutant: they only continue after a deregistration.
 func TestDeadGeneration(t *testing.T) {
 	bubbleFleet(t, func(t *testing.T, f *fleet) {
 		f.versioned("old", "@every 1s", "1")
@@ -98,15 +98,15 @@ func TestDeadGeneration(t *testing.T) {
 		entries := f.begun("draw", n+2)
 		last := entries[len(entries)-1]
 		if took := last.begin.Sub(died); last.replica != "old" || took > 125*time.Second || took < 60*time.Second {
-			t.Errorf("%s went on after %v", last.replica, took)
+			t.Errorf("%s continued after %v", last.replica, took)
 		}
 		f.proven("draw", every(t, time.Second))
 		lockcoretest.MustFire(t, cut)
 	})
 }
 
-// The server loses its data in the midst of a roll-out: the newest version is the
-// newest one still, whoever comes first.
+// The server loses its data in the middle of a rollout: the newest version stays the newest
+// one, whichever replica is first.
 // Mutant: the generation is not remembered.
 func TestFault23_ClassD_GenerationsAfterALoss(t *testing.T) {
 	bubbleFleet(t, func(t *testing.T, f *fleet) {
@@ -127,8 +127,8 @@ func TestFault23_ClassD_GenerationsAfterALoss(t *testing.T) {
 	})
 }
 
-// A job that is no longer in the code is left in peace: its ledger stays, nobody
-// touches it, and it ends with its retention. One that is run, or paused, stays.
+// A job that is no longer in the code is left alone: its ledger stays, no replica touches
+// it, and it ends with its retention. A job that is run, or paused, stays.
 // Mutants: a look does not keep the ledger alive; a paused one is not kept.
 func TestRetention(t *testing.T) {
 	bubbleFleet(t, func(t *testing.T, f *fleet) {
@@ -143,7 +143,7 @@ func TestRetention(t *testing.T) {
 		}
 		r.stop()
 		r = f.replica("b", singleton.Config{})
-		// Its ticks are all skipped, so it is kept by being looked at alone.
+		// Its ticks are all skipped, so only the looks keep it.
 		r.add("new", "0 12 * * 0", nil, singleton.JobConfig{CatchUp: singleton.CatchUpNone})
 		r.run()
 		f.pass(time.Second)
@@ -171,9 +171,10 @@ func TestRetention(t *testing.T) {
 	})
 }
 
-// The newest version cannot reach the server for long, and the older one goes on. When
-// it is back, it takes the job back when it looks, and the older one stops again.
-// Mutants: who goes on in its place is the newest from then on; it goes on for good.
+// The newest version cannot reach the server for long, and the older one continues. When
+// the newest is back, it takes the job back at its next look, and the older one stops
+// again.
+// Mutants: the replacement counts as the newest from then on; it continues for good.
 func TestTheNewestComesBack(t *testing.T) {
 	bubbleFleet(t, func(t *testing.T, f *fleet) {
 		f.versioned("old", "@every 10s", "1")
@@ -208,9 +209,9 @@ func TestTheNewestComesBack(t *testing.T) {
 	})
 }
 
-// Nobody can reach the server for so long that all count as dead. Whoever is back
-// first, the job stays the newest version's.
-// Mutant: the older one that is back first takes the newest for dead.
+// No replica can reach the server for so long that all count as dead. Whichever is back
+// first, the job stays with the newest version.
+// Mutant: the older one, which is back first, takes the newest for dead.
 func TestGenerationsOutliveAnOutage(t *testing.T) {
 	for i := range 6 {
 		bubbleFleet(t, func(t *testing.T, f *fleet) {
@@ -237,9 +238,9 @@ func TestGenerationsOutliveAnOutage(t *testing.T) {
 	}
 }
 
-// The newest version is in a run that takes long, and all the time something is told of
-// the job: it looks all the same, and does not count as dead.
-// Mutant: each message begins the wait for the next look anew.
+// The newest version is in a long run, and messages about the job arrive all the time: it
+// looks nevertheless, and does not count as dead.
+// Mutant: each message restarts the wait for the next look.
 func TestLongRunsAmongMessages(t *testing.T) {
 	bubbleFleet(t, func(t *testing.T, f *fleet) {
 		f.versioned("old", "@every 1h", "1")
@@ -269,9 +270,9 @@ func TestLongRunsAmongMessages(t *testing.T) {
 	})
 }
 
-// No answer to the start of a replica comes for longer than one look takes, and a newer
-// version starts meanwhile: the older one's start is the same when it is asked again.
-// Mutant: each look that was not answered is followed by another start.
+// The start of a replica gets no answer for longer than one look takes, and a newer version
+// starts in the meantime: the older one's start is the same when it is sent again.
+// Mutant: each look without an answer is followed by another start.
 func TestAStartThatIsAnsweredLate(t *testing.T) {
 	bubbleFleet(t, func(t *testing.T, f *fleet) {
 		w := f.replica("w", singleton.Config{})

@@ -45,8 +45,8 @@ func metric(t testing.TB, reg *prometheus.Registry, name string, labels ...strin
 	return 0, 0
 }
 
-// Mutants: an outcome is counted by each replica; a retry counts as a takeover; the
-// delay is measured from the tick although that has a jitter.
+// Mutants: each replica counts an outcome; a retry counts as a takeover; the delay is
+// measured from the tick although that has a jitter.
 func TestMetrics(t *testing.T) {
 	bubbleFleet(t, func(t *testing.T, f *fleet) {
 		const jitter = 5 * time.Second
@@ -131,8 +131,8 @@ func TestMetrics(t *testing.T) {
 	})
 }
 
-// Two Runners of a process share a Registerer; one that holds something else under
-// a name is refused.
+// Two Runners of a process share a Registerer. A Registerer that has another collector
+// under one of the names is refused.
 func TestMetricsAreShared(t *testing.T) {
 	bubbleFleet(t, func(t *testing.T, f *fleet) {
 		reg := prometheus.NewRegistry()

@@ -10,8 +10,7 @@ import (
 	"github.com/noonlock/noonlock/singleton"
 )
 
-// Three replicas start at once. One migrates the database, and all go on when it
-// has.
+// Three replicas start at once. One migrates the database, and all continue afterwards.
 func ExampleOnce() {
 	server, err := lockcoretest.StartRedis() // in production: the Redis you run
 	if err != nil {
@@ -28,7 +27,7 @@ func ExampleOnce() {
 			panic(err)
 		}
 		defer func() { _ = client.Close(ctx) }()
-		// The version is part of the name: a new one is new work.
+		// The version is part of the name: a new version is a new task.
 		migration, err := singleton.NewOnce(client, "migrate-2026-05-01", singleton.OnceConfig{})
 		if err != nil {
 			panic(err)

@@ -43,13 +43,13 @@ func TestOncePanicAndGoexitAreFailures(t *testing.T) {
 			if failed := onceFailure(t, waiter.result()); failed.Reason != c.text || failed.Holder != "a" {
 				t.Errorf("the waiter's error is %v, want %q of a", failed, c.text)
 			}
-			f.until("nobody listens", func() bool { return f.listening("migrate-7") == 0 })
+			f.until("there is no subscriber", func() bool { return f.listening("migrate-7") == 0 })
 		}
 	})
 }
 
-// FAULT 54: the runner dies; another takes its place within TTL + 0.5 s, with a
-// higher token. What the dead one says when it is back does not count.
+// FAULT 54: the runner dies. Another one takes its place within TTL + 0.5 s, with a greater
+// token. Later requests of the dead one do not count.
 func TestOnceIsTakenOverFromTheDead(t *testing.T) {
 	fleetOnBoth(t, func(t *testing.T, f *daemonFleet) {
 		cfg := singleton.OnceConfig{TTL: time.Second}
@@ -94,7 +94,7 @@ func TestOnceIsTakenOverFromTheDead(t *testing.T) {
 		}
 		faults.Heal()
 		close(wake)
-		f.waiting(1) // it waits for the one that took over
+		f.waiting(1) // it waits for its successor
 		close(leave)
 		for _, r := range []*replicaRun{alive, dead} {
 			if failed := onceFailure(t, r.result()); failed.Attempt != 2 || failed.Token != next.token || failed.Holder != "alive" {
@@ -105,9 +105,9 @@ func TestOnceIsTakenOverFromTheDead(t *testing.T) {
 	})
 }
 
-// FAULT 25: the replies to the renewals are lost. The server has renewed a hold
-// that the runner must believe to be over. When its work has stopped it gives the
-// run up, and another need not wait for the end of the hold.
+// FAULT 25: the replies to the renewals are lost. The server has renewed a hold that the
+// runner must consider expired. When its work has stopped, it releases the run, so another
+// need not wait for the end of the hold.
 func TestOnceIsLeftWhenTheLeaseIsLost(t *testing.T) {
 	fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
 		c, faults := f.linked("deaf")
@@ -141,8 +141,8 @@ func TestOnceIsLeftWhenTheLeaseIsLost(t *testing.T) {
 	})
 }
 
-// A runner that lost its lease, and finds that nobody has taken over, runs the
-// work again: the loss is no failure of the work.
+// A runner lost its lease, and no other runner has taken over: it runs the work again. The
+// loss is not a failure of the work.
 func TestOnceRunsAgainAfterALoss(t *testing.T) {
 	fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
 		c, faults := f.linked("alone")
@@ -168,9 +168,9 @@ func TestOnceRunsAgainAfterALoss(t *testing.T) {
 	})
 }
 
-// A run whose holders all die is recorded as unknown, and those who wait
-// are told; a later call tries again.
-func TestOnceGivesUpAfterTheAttempts(t *testing.T) {
+// A run whose holders all die is recorded as unknown, and the waiting callers get that
+// result. A later call tries again.
+func TestOnceFailsAfterTheAttempts(t *testing.T) {
 	for _, most := range []int{1, 2} {
 		t.Run(fmt.Sprintf("after %d attempts", most), func(t *testing.T) {
 			fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
@@ -200,8 +200,9 @@ func TestOnceGivesUpAfterTheAttempts(t *testing.T) {
 	}
 }
 
-// FAULT 52: a runner is shut down and slow to stop. Another takes over when the
-// work has returned, and not before. Mutant: give the run up when ctx ends.
+// FAULT 52: a runner is shut down and slow to stop. Another one takes over when the work
+// has returned, and not earlier.
+// Mutant: the run is released when ctx ends.
 func TestOnceIsLeftToAnotherAtShutdown(t *testing.T) {
 	fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
 		tokens := make(chan uint64, 2)
@@ -239,7 +240,7 @@ func TestOnceIsLeftToAnotherAtShutdown(t *testing.T) {
 	})
 }
 
-// A success counts although ctx has ended meanwhile.
+// A success counts although ctx has ended in the meantime.
 func TestOnceRecordsASuccessAtShutdown(t *testing.T) {
 	fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
 		started := make(chan struct{})

@@ -15,8 +15,8 @@ import (
 	"github.com/noonlock/noonlock/singleton"
 )
 
-// Who was refused because another runs shares that run's outcome, even if it has
-// ended before the next look.
+// A caller that was refused because another run is in progress shares that run's outcome,
+// even if it has ended before the next look.
 func TestOnceRefusedClaimSharesTheOutcome(t *testing.T) {
 	fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
 		nothing := func(context.Context, uint64) error { return nil }
@@ -59,7 +59,7 @@ func TestOnceSurvivesLostReplies(t *testing.T) {
 			t.Run(fmt.Sprint(kind, outcome), func(t *testing.T) {
 				fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
 					c, faults := f.linked("a")
-					// By names that only the sources of these two have.
+					// By names that occur only in the sources of these two.
 					for _, code := range []string{"local overlap, keep, retain", "local me, tick, outcome"} {
 						faults.Inject(t, lockcoretest.Fault{Kind: kind, Match: faults.ScriptContaining(code), Count: 1})
 					}
@@ -110,7 +110,7 @@ func TestOnceSurvivesALostMessage(t *testing.T) {
 	})
 }
 
-// The server is away when Do begins, while the work runs, and while others wait.
+// The server is unreachable when Do begins, while the work runs, and while others wait.
 func TestOnceWaitsForTheServer(t *testing.T) {
 	fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
 		f.bubble.Stop()
@@ -133,7 +133,7 @@ func TestOnceWaitsForTheServer(t *testing.T) {
 		f.until("it runs", func() bool { return count.get("run") == 1 })
 		f.waiting(1)
 		f.bubble.Stop()
-		time.Sleep(3 * time.Second) // the hold goes on: 2/3 of a TTL are survived
+		time.Sleep(3 * time.Second) // the hold continues: it outlasts 2/3 of a TTL
 		close(leave)
 		time.Sleep(2 * time.Second)
 		if a.over() || b.over() {
@@ -151,8 +151,8 @@ func TestOnceWaitsForTheServer(t *testing.T) {
 	})
 }
 
-// Class D, FAULT 15: the server loses its data in mid-run. The runner is told at
-// its next renewal, the work is done anew, and the token tells the two apart.
+// Class D, FAULT 15: the server loses its data during a run. The runner notices at its next
+// renewal, the work is repeated, and the token distinguishes the two.
 func TestOnceAfterTheServerLostItsData(t *testing.T) {
 	fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
 		var mu sync.Mutex
@@ -192,7 +192,7 @@ func TestOnceAfterTheServerLostItsData(t *testing.T) {
 	})
 }
 
-// What only an operator can change is told, and not waited for.
+// Do returns errors that only an operator can fix, and does not wait.
 func TestOnceTellsARefusal(t *testing.T) {
 	fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
 		o := f.once(f.client("a"), singleton.OnceConfig{})
@@ -220,8 +220,8 @@ func TestOnceTellsARefusal(t *testing.T) {
 	})
 }
 
-// A success that cannot be recorded is none: Do says so, and leaves the run to
-// others.
+// A success that cannot be recorded does not count: Do returns an error, and leaves the run
+// to others.
 func TestOnceSuccessThatCannotBeRecorded(t *testing.T) {
 	fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
 		err := f.do(f.once(f.client("a"), singleton.OnceConfig{}), func(context.Context, uint64) error {

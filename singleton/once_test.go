@@ -31,7 +31,7 @@ func (f *daemonFleet) do(o *singleton.Once, work onceWork) *replicaRun {
 	return f.run(func(ctx context.Context) error { return o.Do(ctx, work) })
 }
 
-// waiting returns when so many clients wait for the outcome.
+// waiting returns when that many clients wait for the outcome.
 func (f *daemonFleet) waiting(n int64) {
 	f.Helper()
 	f.until(fmt.Sprintf("%d wait", n), func() bool { return f.listening("migrate-7") == n })
@@ -46,8 +46,8 @@ func onceFailure(t *testing.T, err error) *singleton.OnceError {
 	return failed
 }
 
-// Fifty replicas start at the same instant: one runs the work, all have its
-// result. Whoever comes later has it, too.
+// Fifty replicas start at the same instant: one runs the work, and all have its result.
+// Later calls have it, too.
 func TestOnceRunsOnOneOfFifty(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -91,7 +91,7 @@ func TestOnceRunsOnOneOfFifty(t *testing.T) {
 				if n := len(runs) + 1; n != 1 {
 					t.Errorf("%d runs, want 1", n)
 				}
-				f.until("nobody listens any more", func() bool { return f.listening("migrate-7") == 0 })
+				f.until("there is no subscriber left", func() bool { return f.listening("migrate-7") == 0 })
 
 				later := f.do(f.once(f.client("later"), singleton.OnceConfig{}), func(_ context.Context, token uint64) error {
 					runs <- token
@@ -113,8 +113,8 @@ func TestOnceRunsOnOneOfFifty(t *testing.T) {
 	}
 }
 
-// All at one instant, and the work takes no time: who comes too late to wait
-// finds the success.
+// All start at one instant, and the work takes no time: callers that are too late to wait
+// find the success.
 func TestOnceInstantWork(t *testing.T) {
 	fleetOnBoth(t, func(t *testing.T, f *daemonFleet) {
 		var count tally
@@ -136,7 +136,7 @@ func TestOnceInstantWork(t *testing.T) {
 	})
 }
 
-// Calls of one process share the run as replicas do.
+// Calls of one process share the run like replicas.
 func TestOnceInOneProcess(t *testing.T) {
 	fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
 		o := f.once(f.client("a"), singleton.OnceConfig{})
@@ -172,7 +172,7 @@ func TestOnceWaitersDoNotPoll(t *testing.T) {
 		})
 		receive(f, started, "the run")
 		faults := lockcoretest.NewFaults()
-		// A fault that changes nothing counts what passes.
+		// A fault that changes nothing counts the requests.
 		looks := faults.Inject(t, lockcoretest.Fault{Kind: lockcoretest.TrickleReply, Match: lockcoretest.Command("EVALSHA")})
 		var all []*replicaRun
 		for i := range waiters {
@@ -198,7 +198,7 @@ func TestOnceWaitersDoNotPoll(t *testing.T) {
 	})
 }
 
-// mustNotRun is work that has no business to run.
+// mustNotRun is work that must not run.
 func mustNotRun(t *testing.T) onceWork {
 	t.Helper()
 	return func(context.Context, uint64) error {
@@ -233,7 +233,7 @@ func TestOnceWaiterIsCancelled(t *testing.T) {
 	})
 }
 
-// A success is remembered for Remember after the last call.
+// A success is kept for Remember after the last call.
 func TestOnceRemembers(t *testing.T) {
 	fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
 		const remember = 720 * time.Hour

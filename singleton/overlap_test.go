@@ -9,9 +9,9 @@ import (
 	"github.com/noonlock/noonlock/singleton"
 )
 
-// A tick that may not overlap waits for the one before, and those that came due
-// meanwhile are skipped but for the last.
-// Mutant: forbid does not look at open runs.
+// A tick that may not overlap waits for the one before it. Of the ticks that became due in
+// the meantime, all but the last are skipped.
+// Mutant: forbid does not check open runs.
 func TestOverlap(t *testing.T) {
 	inFleets(t, func(t *testing.T, f *fleet) {
 		f.three("@every 200ms", sleep(500*time.Millisecond), singleton.JobConfig{})

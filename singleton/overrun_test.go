@@ -11,7 +11,7 @@ import (
 	"github.com/noonlock/noonlock/singleton"
 )
 
-// Work of a Runner that ignores its context is reported as long as it goes on.
+// Work of a Runner that ignores its context is reported as long as it continues.
 // Mutants: the end of the lease is not noticed; an attempt that has returned is still
 // reported; the tolerance is not granted.
 func TestRunnerCheckFindsAnOverrun(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	"github.com/noonlock/noonlock/singleton/schedule"
 )
 
-// at is an instant of these tests: so many seconds after a fixed one.
+// at is an instant of these tests: that many seconds after a fixed one.
 func at(seconds float64) time.Time {
 	return time.Unix(1_700_000_000, 0).Add(time.Duration(seconds * float64(time.Second))).UTC()
 }
@@ -24,9 +24,9 @@ func seconds(d time.Duration) schedule.Schedule {
 	return s
 }
 
-// What is run and what is skipped of the ticks that are due.
-// Mutants: choosing the oldest for latest; a count that is one off; a limit that
-// is inclusive the wrong way; the reason of another kind.
+// Which due ticks are run, and which are skipped.
+// Mutants: the oldest instead of the latest is chosen; a count that is off by one; a limit
+// that is inclusive on the wrong side; a wrong reason.
 func TestPlan(t *testing.T) {
 	const s = time.Second
 	for _, c := range []struct {
@@ -61,7 +61,7 @@ func TestPlan(t *testing.T) {
 		{name: "a pause from the first tick on", last: 10, now: 51, halted: 15, resumed: 25, skip: [2]float64{15, 25}, count: 3, reason: skipPaused, next: 55},
 		{name: "a pause between two ticks", last: 10, now: 51, halted: 15.001, resumed: 19.999, run: 50, skip: [2]float64{15, 45}, count: 7, reason: skipMissed, next: 55},
 		{name: "a pause of one tick", last: 15, now: 51, halted: 20, resumed: 20, skip: [2]float64{20, 20}, count: 1, reason: skipPaused, next: 55},
-		{name: "a pause since nobody knows when", last: 10, now: 51, resumed: 25, skip: [2]float64{15, 25}, count: 3, reason: skipPaused, next: 55},
+		{name: "a pause with an unknown begin", last: 10, now: 51, resumed: 25, skip: [2]float64{15, 25}, count: 3, reason: skipPaused, next: 55},
 		{name: "a pause in a run", last: 10, now: 51, held: 11, busy: 46, halted: 22, resumed: 33, skip: [2]float64{15, 20}, count: 2, reason: skipOverlap, next: 55},
 		{name: "and its pause", last: 20, now: 51, held: 11, busy: 46, halted: 22, resumed: 33, skip: [2]float64{25, 30}, count: 2, reason: skipPaused, next: 55},
 		{name: "and its end", last: 30, now: 51, held: 11, busy: 46, halted: 22, resumed: 33, run: 50, skip: [2]float64{35, 45}, count: 3, reason: skipOverlap, next: 55},
@@ -131,9 +131,9 @@ func TestPlan(t *testing.T) {
 	})
 }
 
-// However many ticks were missed, and wherever the bound of one plan falls, each
-// one is either chosen or skipped, and the newest are not skipped with the rest.
-// Mutant: skipping everything that one plan looked at.
+// For any number of missed ticks, and any limit of one plan, each tick is either chosen or
+// skipped, and the newest are not skipped with the rest.
+// Mutant: everything that one plan has examined is skipped.
 func TestPlanOfVeryManyTicks(t *testing.T) {
 	for _, missed := range []int{
 		1, 99, 100, 101, 102, 201, 202, 203, 1000, mostTicks - 1, mostTicks, mostTicks + 1,
@@ -169,7 +169,7 @@ func TestPlanOfVeryManyTicks(t *testing.T) {
 	}
 }
 
-// A counting schedule counts how often it is asked.
+// A counting schedule counts its calls.
 type countingSchedule struct {
 	schedule.Schedule
 	asked *int
@@ -180,11 +180,11 @@ func (s countingSchedule) Next(after time.Time) time.Time {
 	return s.Schedule.Next(after)
 }
 
-// Whatever came over a job, each tick that is not run is skipped for its own reason,
-// those in a row for one reason are skipped together as far as one plan looks, and no
-// tick is looked at by plan after plan.
-// Mutants: a stretch ends one off; a tick that may be run is skipped with a stretch;
-// what is to be run is run before all reasons are recorded; each plan looks at all.
+// Whatever happened to a job, each tick that is not run is skipped for its own reason.
+// Consecutive ticks with one reason are skipped together within one plan, and no tick is
+// examined by several plans.
+// Mutants: a stretch ends off by one; a tick that may be run is skipped with a stretch;
+// ticks are run before all reasons are recorded; each plan examines all ticks.
 func TestPlanOfMixedStretches(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 58)) //nolint:gosec // a test's choices
 	mixed := 0
@@ -218,7 +218,7 @@ func TestPlanOfMixedStretches(t *testing.T) {
 		j.schedule = countingSchedule{seconds(time.Second), &asked}
 		now := at(float64(missed) + 0.5)
 
-		// By hand, tick by tick.
+		// Computed tick by tick.
 		type stretch struct {
 			first, last int
 			reason      string
@@ -287,7 +287,7 @@ func TestPlanOfMixedStretches(t *testing.T) {
 	}
 }
 
-// A tick comes due when its delay is over, and is skipped for what was then.
+// A tick becomes due when its delay is over, and is skipped for the reason at that time.
 // Mutant: the scheduled instant counts.
 func TestReasonOfADelayedTick(t *testing.T) {
 	j := &job{name: "j", schedule: seconds(time.Minute), cfg: JobConfig{Jitter: 30 * time.Second}}
@@ -311,7 +311,7 @@ func TestReasonOfADelayedTick(t *testing.T) {
 	}
 }
 
-// What a plan costs that looks at as many ticks as one may.
+// The cost of a plan that examines as many ticks as allowed.
 func BenchmarkPlan(b *testing.B) {
 	j := &job{name: "j", schedule: seconds(time.Second)}
 	view := ledger.State{Last: at(0), Held: at(-9), Freed: at(0), Halted: at(-9), Resumed: at(0)}
@@ -323,7 +323,7 @@ func BenchmarkPlan(b *testing.B) {
 	}
 }
 
-// The jitter of a tick is the same everywhere, spreads, and keeps the order.
+// The jitter of a tick is the same on all replicas, spreads, and keeps the order.
 // Mutants: a random delay; one that reaches the next tick.
 func TestJitter(t *testing.T) {
 	j := &job{name: "j", cfg: JobConfig{Jitter: time.Minute}}
@@ -368,7 +368,7 @@ func TestJitterIsStable(t *testing.T) {
 	}
 }
 
-// A tick waits for its delay, and those after it for it.
+// A tick waits for its delay, and the later ticks wait for it.
 func TestPlanWithJitter(t *testing.T) {
 	j := &job{name: "j", schedule: seconds(time.Minute), cfg: JobConfig{Jitter: 30 * time.Second}}
 	tick := j.schedule.Next(at(0))
@@ -384,7 +384,7 @@ func TestPlanWithJitter(t *testing.T) {
 	}
 }
 
-// Mutants: only the next ticks are looked at, or only the next years; the sum overflows.
+// Mutants: only the next ticks are examined, or only the next years; the sum overflows.
 func TestRetentionIsBeyondTheLongestInterval(t *testing.T) {
 	const day = 24 * time.Hour
 	for spec, least := range map[string]time.Duration{

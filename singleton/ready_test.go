@@ -14,10 +14,10 @@ import (
 	"github.com/noonlock/noonlock/singleton"
 )
 
-// Ready says no while no tick can be run, though the server answers: before Run, on a
-// read-only server, beside a newer schema, a key of another type, without the rights,
-// and when the runner stops. One job that cannot be run is enough.
-// Mutants: Ready asks for an answer to TIME only; an error that is over counts for ever.
+// Ready returns an error while no tick can be run, although the server answers: before Run,
+// on a read-only server, with a newer schema, with a key of another type, without the
+// rights, and when the runner stops. One job that cannot be run is enough.
+// Mutants: Ready only requires an answer to TIME; an old error counts forever.
 func TestFault77_NotReadyWhileNothingCanRun(t *testing.T) {
 	t.Parallel()
 	const job = "noonlock:{job/draw}:job"
@@ -114,7 +114,7 @@ func TestFault77_NotReadyWhileNothingCanRun(t *testing.T) {
 	}
 }
 
-// A Daemon is ready in line and at work, and not while nobody could take it over.
+// A Daemon is ready while it is queued or works, and not while no replica could take over.
 func TestFault77_DaemonReady(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"READONLY You can't write against a read only replica.", "NOPERM this user has no permissions"} {
@@ -172,7 +172,7 @@ func TestFault77_DaemonReady(t *testing.T) {
 	}
 }
 
-// A user that lacks one right: the check says so, also where only a script needs the
+// A user has one right too few: the check reports that, even if only a script needs the
 // right.
 func TestFault77_TheMissingRightIsNamed(t *testing.T) {
 	t.Parallel()

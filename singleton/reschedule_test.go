@@ -11,7 +11,7 @@ import (
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )
 
-// scheduled makes a replica that runs the job by that schedule.
+// scheduled returns a replica that runs the job with that schedule.
 func (f *fleet) scheduled(name, schedule string, cfg singleton.JobConfig) *replica {
 	f.Helper()
 	r := f.replica(name, singleton.Config{})
@@ -21,15 +21,15 @@ func (f *fleet) scheduled(name, schedule string, cfg singleton.JobConfig) *repli
 	return r
 }
 
-// clockAt is a time of the day on which the tests begin.
+// clockAt is the time of day at which the tests begin.
 func (f *fleet) clockAt(hour, minute int) time.Time {
 	return f.start.Truncate(24 * time.Hour).Add(time.Duration(hour)*time.Hour + time.Duration(minute)*time.Minute).UTC()
 }
 
-// A version with another schedule is deployed: its ticks begin then. None
-// is run, or called missed, that no version has ever had.
-// Mutants: the new schedule goes on from the newest tick of the old one; nothing of what
-// was due is written down; it is written down for what was run.
+// A version with another schedule is deployed: its ticks begin then. No tick is run, or
+// recorded as missed, that never belonged to any version.
+// Mutants: the new schedule continues from the newest tick of the old one; due ticks are
+// not recorded; they are recorded although they were run.
 func TestAnotherScheduleBeginsNow(t *testing.T) {
 	for _, catchUp := range []singleton.CatchUp{singleton.CatchUpLatest, singleton.CatchUpAll} {
 		bubbleFleet(t, func(t *testing.T, f *fleet) {
@@ -55,10 +55,10 @@ func TestAnotherScheduleBeginsNow(t *testing.T) {
 	}
 }
 
-// Ticks of the old schedule were due, and nobody was there to run them. The new one writes
-// down that they are not run, and counts them.
-// Mutants: they are dropped in silence; one is written down; a lost answer, or another replica, makes another
-// entry of it.
+// Ticks of the old schedule were due, and no replica was there to run them. The new
+// schedule records that they were not run, with their number.
+// Mutants: they are dropped without a record; only one is recorded; a lost answer, or
+// another replica, records them again.
 func TestWhatAnotherScheduleDrops(t *testing.T) {
 	bubbleFleet(t, func(t *testing.T, f *fleet) {
 		a := f.scheduled("old", "0 1 * * *", singleton.JobConfig{CatchUp: singleton.CatchUpAll})
@@ -91,15 +91,15 @@ func TestWhatAnotherScheduleDrops(t *testing.T) {
 	})
 }
 
-// minutely is a schedule of one's own, of which only the next ticks are written down.
+// minutely is a custom schedule, of which only the next ticks are stored.
 type minutely struct{}
 
 func (minutely) Next(t time.Time) time.Time { return t.Truncate(time.Minute).Add(time.Minute).UTC() }
 
-// A schedule of one's own owes ticks. As many as are known are recorded, and it is said if
-// there may be more.
-// Mutants: what is not known is dropped in silence; it is said of what is known.
-func TestWhatAScheduleOfOnesOwnOwes(t *testing.T) {
+// A custom schedule has unrecorded ticks. All known ones are recorded, and if there may be
+// more, that is logged.
+// Mutants: unknown ticks are dropped without a log line; known ones are logged.
+func TestUnrecordedTicksOfACustomSchedule(t *testing.T) {
 	for _, c := range []struct {
 		away     time.Duration
 		from, to int // recorded
@@ -130,9 +130,9 @@ func TestWhatAScheduleOfOnesOwnOwes(t *testing.T) {
 	}
 }
 
-// The job is paused, and a tick comes due meanwhile, before a version with another
-// schedule is deployed: that tick is not dropped in silence either.
-// Mutant: only the tick that was next when the version came is looked at.
+// The job is paused, and a tick becomes due before a version with another schedule is
+// deployed: that tick is recorded, too.
+// Mutant: only the tick that was next when the version started is checked.
 func TestAnotherScheduleDuringAPause(t *testing.T) {
 	bubbleFleet(t, func(t *testing.T, f *fleet) {
 		f.scheduled("old", "0 * * * *", singleton.JobConfig{})
@@ -156,7 +156,7 @@ func TestAnotherScheduleDuringAPause(t *testing.T) {
 	})
 }
 
-// A version that differs in other settings only catches up what was missed.
+// A version that differs only in other settings catches up missed ticks.
 // Mutant: every new definition begins now.
 func TestOtherSettingsCatchUp(t *testing.T) {
 	bubbleFleet(t, func(t *testing.T, f *fleet) {
@@ -180,9 +180,9 @@ func TestOtherSettingsCatchUp(t *testing.T) {
 	})
 }
 
-// The server loses its data. The newest version, which has another schedule than the one
-// that comes first, goes on after what it remembers: its own ticks are caught up.
-// Mutant: it begins now, as after a deploy.
+// The server loses its data. The newest version, whose schedule differs from that of the
+// first replica afterwards, continues from what it remembers: its own ticks are caught up.
+// Mutant: it begins now, as after a deployment.
 func TestFault15_ClassD_AnotherScheduleAfterALoss(t *testing.T) {
 	bubbleFleet(t, func(t *testing.T, f *fleet) {
 		f.scheduled("old", "@every 1h", singleton.JobConfig{})

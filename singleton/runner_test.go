@@ -12,8 +12,8 @@ import (
 	"github.com/noonlock/noonlock/singleton"
 )
 
-// Five replicas of one job: each tick is run once, by one of them.
-// Mutants: job_claim does not look at open runs; `last` is not advanced.
+// Five replicas of one job: one of them runs each tick once.
+// Mutants: job_claim does not check open runs; `last` is not advanced.
 func TestEachTickOnceOnOneReplica(t *testing.T) {
 	inFleets(t, func(t *testing.T, f *fleet) {
 		const d = 200 * time.Millisecond
@@ -39,7 +39,7 @@ func TestEachTickOnceOnOneReplica(t *testing.T) {
 	})
 }
 
-// tokens fails unless the tokens of a job grow from attempt to attempt.
+// tokens asserts that the tokens of a job grow from attempt to attempt.
 func tokens(f *fleet, job string) {
 	f.Helper()
 	var before uint64
@@ -55,7 +55,7 @@ func tokens(f *fleet, job string) {
 	}
 }
 
-// What the work is told, and what the ledger keeps of it.
+// The arguments of the work, and the entry in the ledger.
 func TestRunTellsWhatItIsFor(t *testing.T) {
 	bubbleFleet(t, func(t *testing.T, f *fleet) {
 		r := f.replica("r", singleton.Config{Identity: "host-7"})
@@ -83,8 +83,8 @@ func TestRunTellsWhatItIsFor(t *testing.T) {
 	})
 }
 
-// Work that fails, panics, ends its goroutine or takes too long is tried again on
-// the same replica, with growing pauses, and then recorded as failed.
+// Work that fails, panics, ends its goroutine or takes too long is retried on the same
+// replica, with growing pauses, and then recorded as failed.
 // Mutants: no retry; a retry on another replica; the attempt is not counted.
 func TestFailuresAreRetriedAndRecorded(t *testing.T) {
 	boom := errors.New("boom")

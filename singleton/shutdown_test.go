@@ -9,7 +9,7 @@ import (
 	"github.com/noonlock/noonlock/singleton"
 )
 
-// Work that ends within the drain is recorded; nobody runs it again.
+// Work that ends within the drain is recorded, and not run again.
 // Mutant: the work's context ends with Run's.
 func TestShutdownWaitsForTheWork(t *testing.T) {
 	inFleets(t, func(t *testing.T, f *fleet) {
@@ -34,10 +34,10 @@ func TestShutdownWaitsForTheWork(t *testing.T) {
 	})
 }
 
-// Work that goes on after the drain is told to stop; while it does not, its tick
-// stays its own, and then another runs it at once.
-// Mutants: the tick is given up before the work has returned; not given up, so
-// that the next waits for the TTL; the work is never told.
+// The context of work that continues after the drain ends. Until the work returns, its tick
+// stays with it; then another replica runs it at once.
+// Mutants: the tick is released before the work has returned; it is not released, so the
+// next replica waits for the TTL; the context never ends.
 func TestFault52_WorkThatIsSlowToStop(t *testing.T) {
 	bubbleFleet(t, func(t *testing.T, f *fleet) {
 		const drain, stubborn = 3 * time.Second, 30 * time.Second
@@ -77,10 +77,10 @@ func TestFault52_WorkThatIsSlowToStop(t *testing.T) {
 	})
 }
 
-// A shutdown in the midst of the pause before a retry leaves the tick to another
-// at once; and an attempt that was the last is recorded by the replica that stops.
-// Mutants: the pause is sat out; the attempt after it counts although it never
-// began; a last attempt is left, to be recorded as unknown.
+// A shutdown in the pause before a retry releases the tick to another replica at once. If
+// the last attempt has been made, the stopping replica records the tick.
+// Mutants: the pause is waited for; the attempt after it counts although it never began; a
+// last attempt is left to be recorded as unknown.
 func TestShutdownBetweenAttempts(t *testing.T) {
 	for _, most := range []int{1, 2} {
 		bubbleFleet(t, func(t *testing.T, f *fleet) {

@@ -14,8 +14,8 @@ import (
 	"github.com/noonlock/noonlock/singleton"
 )
 
-// skips are the entries of ticks that were skipped, oldest first, and what a replica
-// whose metrics go there says of them in all.
+// skips returns the entries of skipped ticks, oldest first, and their number in the
+// replica's metrics.
 func (f *fleet) skips(job string, metrics *prometheus.Registry) []string {
 	f.Helper()
 	var found []string
@@ -38,16 +38,17 @@ func (f *fleet) skips(job string, metrics *prometheus.Registry) []string {
 	return found
 }
 
-// Each tick that is skipped stands in the ledger with its own reason, whatever else came
-// over the job before anybody was there to skip it.
-// Mutants: one reason for all of them, that of the last or of the first; a pause, or a
-// run, has lasted since ever; a takeover goes on with the hold of who died long ago.
+// Each skipped tick is in the ledger with its own reason, whatever else happened to the job
+// before a replica could skip it.
+// Mutants: one reason for all of them, that of the last or of the first; a pause, or a run,
+// counts from the beginning of time; a takeover extends the hold of a replica that died
+// long ago.
 func TestEachSkipHasItsReason(t *testing.T) {
 	const tick = time.Minute
 	type scene struct {
 		*fleet
 		a    *replica
-		hang chan time.Duration // how long the next attempts take; negative: for ever
+		hang chan time.Duration // how long the next attempts take; negative: forever
 	}
 	pause := func(s scene, d time.Duration) {
 		job := s.job("draw")
@@ -66,7 +67,7 @@ func TestEachSkipHasItsReason(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		cfg  singleton.JobConfig
-		// happen is what happens before b starts, in the middle between two ticks.
+		// happen runs before b starts, in the middle between two ticks.
 		happen func(s scene)
 		want   []string
 	}{
@@ -81,7 +82,7 @@ func TestEachSkipHasItsReason(t *testing.T) {
 			s.a.stop()
 			s.pass(time.Hour)
 		}, []string{"59 missed"}},
-		{"the only one died in a tick, and who comes takes long", singleton.JobConfig{}, func(s scene) {
+		{"the only replica died in a tick, and its successor takes long", singleton.JobConfig{}, func(s scene) {
 			s.hang <- -1
 			s.begun("draw", 1)
 			s.a.die()
@@ -154,9 +155,10 @@ func TestEachSkipHasItsReason(t *testing.T) {
 	}
 }
 
-// A run that outlasts its interval is one hold, though its holder dies or shuts down in
-// the midst of it and another goes on, and a trigger waits for its end: nobody was away.
-// Mutant: who takes over begins a hold of its own.
+// A run that takes longer than its interval is one hold, even if its holder dies or shuts
+// down during it and another one continues. A trigger waits for its end. No tick counts as
+// missed.
+// Mutant: the successor begins its own hold.
 func TestSkipsOfARunThatIsTakenOver(t *testing.T) {
 	for _, dies := range []bool{true, false} {
 		t.Run(fmt.Sprint("dies ", dies), func(t *testing.T) {
@@ -199,8 +201,8 @@ func TestSkipsOfARunThatIsTakenOver(t *testing.T) {
 	}
 }
 
-// More ticks than one plan looks at, all for one reason: one entry.
-// Mutant: each plan's skip is an entry.
+// There are more ticks than one plan examines, all with one reason: one entry.
+// Mutant: the skip of each plan is its own entry.
 func TestSkipsOfSeveralPlansAreOneEntry(t *testing.T) {
 	bubbleFleet(t, func(t *testing.T, f *fleet) {
 		a := f.replica("a", singleton.Config{})

@@ -15,10 +15,10 @@ import (
 	"github.com/noonlock/noonlock/singleton"
 )
 
-// Run returns within ShutdownTimeout of the end of its context although the server
-// hangs: between ticks, in a run that ends with the drain, and in one that cannot be
-// recorded. Work that takes longer is waited for, and one try is had after it.
-// Mutants: the bounds of recording, of handing over and of the farewell are added up.
+// Run returns within ShutdownTimeout of the end of its context, although the server hangs:
+// between ticks, in a run that ends with the drain, and in one that cannot be recorded. Run
+// waits for work that takes longer, and makes one try after it.
+// Mutants: the limits of recording, handing over and deregistering are added up.
 func TestFault84_RunnerStopsWhileTheServerHangs(t *testing.T) {
 	t.Parallel()
 	const never = time.Hour
@@ -86,7 +86,8 @@ func TestFault84_RunnerStopsWhileTheServerHangs(t *testing.T) {
 	}
 }
 
-// A Daemon and a Once return within ShutdownTimeout, too: in their work, and in line.
+// A Daemon and a Once return within ShutdownTimeout, too: while they work, and in the
+// queue.
 func TestFault84_DaemonAndOnceStopWhileTheServerHangs(t *testing.T) {
 	t.Parallel()
 	for _, within := range []time.Duration{0, time.Second} {
@@ -143,7 +144,7 @@ func TestFault84_DaemonAndOnceStopWhileTheServerHangs(t *testing.T) {
 	}
 }
 
-// A function of a Daemon that returns at once, for ever, is started ever more rarely.
+// A function of a Daemon that returns at once is started at growing intervals.
 func TestFault83_DaemonThatReturnsAtOnce(t *testing.T) {
 	fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
 		var started atomic.Int32
@@ -157,7 +158,7 @@ func TestFault83_DaemonThatReturnsAtOnce(t *testing.T) {
 }
 
 // A run that ends at once and cannot be recorded is not repeated without a pause.
-// Mutant: the replica takes the tick again as soon as it has handed it over.
+// Mutant: the replica claims the tick again as soon as it has released it.
 func TestFault83_RunThatCannotBeRecorded(t *testing.T) {
 	t.Parallel()
 	bubbleFleet(t, func(t *testing.T, f *fleet) {
@@ -193,9 +194,9 @@ func TestFault83_RunThatCannotBeRecorded(t *testing.T) {
 	})
 }
 
-// A look at the ledger is under way when the replica stops: the others do not take it for
+// A look at the ledger is under way when the replica stops: the others do not consider it
 // alive afterwards.
-// Mutant: the end of Run breaks the look off, which arrives after the leave.
+// Mutant: the end of Run aborts the look, which arrives after the deregistration.
 func TestAReplicaThatStopsDuringALookIsGone(t *testing.T) {
 	bubbleFleet(t, func(t *testing.T, f *fleet) {
 		r := f.replica("a", singleton.Config{})

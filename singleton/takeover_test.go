@@ -11,7 +11,7 @@ import (
 	"github.com/noonlock/noonlock/singleton"
 )
 
-// hang is work that goes on until its context ends, on its first attempts.
+// hang is work that continues until its context ends, on its first attempts.
 func hang(attempts int) func(context.Context, singleton.Run) error {
 	return func(ctx context.Context, run singleton.Run) error {
 		if run.Attempt > attempts {
@@ -22,7 +22,7 @@ func hang(attempts int) func(context.Context, singleton.Run) error {
 	}
 }
 
-// three makes three replicas of one job.
+// three returns three replicas of one job.
 func (f *fleet) three(schedule string, work func(context.Context, singleton.Run) error, cfg singleton.JobConfig) map[string]*replica {
 	f.Helper()
 	all := map[string]*replica{}
@@ -35,10 +35,10 @@ func (f *fleet) three(schedule string, work func(context.Context, singleton.Run)
 	return all
 }
 
-// The replica that runs a tick is killed: another runs it again within TTL and
-// half a second, as attempt 2, with a greater token.
-// Mutants: an expired record is not taken over; a waiting replica looks again
-// only when it hears of something; the takeover keeps the token.
+// The replica that runs a tick is killed: another one runs it again within TTL plus half a
+// second, as attempt 2, with a greater token.
+// Mutants: an expired record is not taken over; a waiting replica looks again only after a
+// message; the takeover keeps the token.
 func TestFault54_TheHolderOfATickIsKilled(t *testing.T) {
 	inFleets(t, func(t *testing.T, f *fleet) {
 		all := f.three("@every 1s", hang(1), singleton.JobConfig{})
@@ -61,9 +61,9 @@ func TestFault54_TheHolderOfATickIsKilled(t *testing.T) {
 	})
 }
 
-// A replica that starts while a tick is run takes it over in time, too: it has not
-// tried to claim it, and knows of the hold by looking.
-// Mutant: who sees a tick being run waits for the next look, whatever the hold.
+// A replica that starts while a tick is run takes it over in time, too. It has not tried to
+// claim the tick, and knows of the hold from a look.
+// Mutant: a replica that sees a running tick waits for the next regular look.
 func TestFault54_ALateComerTakesOver(t *testing.T) {
 	bubbleFleet(t, func(t *testing.T, f *fleet) {
 		a := f.replica("a", singleton.Config{})
@@ -84,10 +84,10 @@ func TestFault54_ALateComerTakesOver(t *testing.T) {
 	})
 }
 
-// Each replica that tries a tick is killed: after MaxAttempts it is recorded as
-// unknown, for the effect may have come about, and the next tick is run.
-// Mutants: attempts are not counted at a takeover; recorded as failed; never
-// recorded, so that the job stands still.
+// Each replica that tries a tick is killed: after MaxAttempts it is recorded as unknown,
+// because the effect may have happened, and the next tick is run.
+// Mutants: attempts are not counted at a takeover; recorded as failed; never recorded, so
+// the job stops.
 func TestFault54_AllAttemptsAreKilled(t *testing.T) {
 	bubbleFleet(t, func(t *testing.T, f *fleet) {
 		all := f.three("@every 1m", hang(2), singleton.JobConfig{MaxAttempts: 2})
@@ -111,7 +111,7 @@ func TestFault54_AllAttemptsAreKilled(t *testing.T) {
 	})
 }
 
-// At most once: a tick whose holder was killed is not run again, and recorded as
+// At most once: a tick whose holder was killed is not run again, and is recorded as
 // unknown.
 // Mutant: it is taken over.
 func TestFault54_AtMostOnce(t *testing.T) {
@@ -138,11 +138,10 @@ func TestFault54_AtMostOnce(t *testing.T) {
 	})
 }
 
-// The holder's process stands still for longer than the TTL, and goes on: it does
-// not believe itself the holder for one step more, and what it did is not
-// accepted beside the other's.
-// Mutants: the attempt's context does not look at the clock (a timeout wrapped
-// around it); a completion is accepted whoever has the tick.
+// The holder's process is stopped for longer than the TTL, and continues. Its context is
+// done at the first check, and its result is not accepted in addition to the successor's.
+// Mutants: the attempt's context does not check the clock (a timeout wrapped around it); a
+// completion is accepted from any replica.
 func TestFault01_TheHolderOfATickIsFrozen(t *testing.T) {
 	for _, timeout := range []time.Duration{0, time.Hour} {
 		bubbleFleet(t, func(t *testing.T, f *fleet) {
@@ -181,10 +180,9 @@ func TestFault01_TheHolderOfATickIsFrozen(t *testing.T) {
 	}
 }
 
-// The context of an attempt looks at the clock at its first use, also where the
-// job has a timeout: here no timer has run since the clock jumped.
-// Mutant: the timeout's context is derived from the lease's, and not the other
-// way round.
+// The context of an attempt checks the clock at its first use, also if the job has a
+// timeout: here no timer has run since the clock jumped.
+// Mutant: the timeout's context is derived from the lease's, instead of the reverse.
 func TestFault01_TheContextLooksAtTheClock(t *testing.T) {
 	for _, timeout := range []time.Duration{0, time.Hour} {
 		bubbleFleet(t, func(t *testing.T, f *fleet) {
@@ -206,9 +204,8 @@ func TestFault01_TheContextLooksAtTheClock(t *testing.T) {
 	}
 }
 
-// A run that has ended although its lease had not lasted is accepted as long as
-// nobody has taken the tick over.
-// Mutant: completion asks for a lease that is valid.
+// A run that ended after its lease is accepted if no other replica has taken the tick over.
+// Mutant: a completion requires a valid lease.
 func TestLateCompletionIsAcceptedUnlessTakenOver(t *testing.T) {
 	bubbleFleet(t, func(t *testing.T, f *fleet) {
 		r := f.replica("a", singleton.Config{})
@@ -230,9 +227,9 @@ func TestLateCompletionIsAcceptedUnlessTakenOver(t *testing.T) {
 	})
 }
 
-// A replica loses its lease in the pause between two attempts: it does not begin
-// the next one, which is another's.
-// Mutant: the lease is not looked at before an attempt.
+// A replica loses its lease in the pause between two attempts: it does not begin the next
+// one, which belongs to another replica.
+// Mutant: the lease is not checked before an attempt.
 func TestALeaseLostBetweenAttempts(t *testing.T) {
 	bubbleFleet(t, func(t *testing.T, f *fleet) {
 		var cut *lockcoretest.Rule
@@ -263,8 +260,7 @@ func TestALeaseLostBetweenAttempts(t *testing.T) {
 	})
 }
 
-// Work that panics or ends its goroutine takes neither the lease nor the other
-// jobs with it.
+// Work that panics or ends its goroutine ends neither the lease nor the other jobs.
 // Mutants: the work is called on the follower's goroutine; a panic is not caught.
 func TestFault53_PanicAndGoexit(t *testing.T) {
 	bubbleFleet(t, func(t *testing.T, f *fleet) {

@@ -153,14 +153,14 @@ func TestMultiLock(t *testing.T) {
 		mixed := e.elect(both, timing{})
 		e.Pass(time.Minute)
 		if mixed.leads() || !old.leads() {
-			e.Fatal("beside the holder of the old lock")
+			e.Fatal("together with the holder of the old lock")
 		}
 		old.stop()
 		mixed.elected()
 		young := e.elect(lock("new", "c"), timing{})
 		e.Pass(time.Minute)
 		if young.leads() || !mixed.leads() {
-			e.Fatal("beside the holder of both locks")
+			e.Fatal("together with the holder of both locks")
 		}
 		mixed.stop()
 		young.elected()

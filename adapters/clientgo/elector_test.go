@@ -12,8 +12,8 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// These tests run client-go's own elector with a Lock. The promises of client-go, which its own tests
-// show, also hold with Redis. Tests in a bubble use client-go's default times.
+// These tests run client-go's own elector with a Lock. The guarantees that client-go's own
+// tests assert also hold with Redis. Tests in a bubble use client-go's default times.
 
 const (
 	leaseDuration = 15 * time.Second
@@ -76,7 +76,7 @@ func TestElectorAcquires(t *testing.T) {
 		counted := &spy{Interface: e.lock("a")}
 		a := e.elect(counted, timing{}).elected()
 		b := e.elect(e.lock("b"), timing{})
-		e.Until("both know who leads", func() bool { return a.noted("leader a") && b.noted("leader a") })
+		e.Until("both know the leader", func() bool { return a.noted("leader a") && b.noted("leader a") })
 		if b.leads() || b.le.IsLeader() || b.le.GetLeader() != "a" || !a.le.IsLeader() {
 			e.Errorf("b takes %q for the leader", b.le.GetLeader())
 		}
@@ -121,7 +121,7 @@ func TestElectorWaitsForALease(t *testing.T) {
 			e.Pass(2 * time.Second)
 			must(e, holder.Update(e.Context(), ler("holder", 3)))
 			if a.leads() {
-				e.Fatal("a leads beside the holder")
+				e.Fatal("a leads together with the holder")
 			}
 		}
 		died := time.Now()
@@ -130,7 +130,7 @@ func TestElectorWaitsForALease(t *testing.T) {
 			e.Errorf("it led after %v", took)
 		}
 		if !a.noted("leader holder") {
-			e.Error("it did not hear of the holder")
+			e.Error("it was not notified of the holder")
 		}
 		if now, _ := e.get(holder); now.LeaderTransitions != 1 || now.HolderIdentity != "a" {
 			e.Errorf("the record says %+v", now)

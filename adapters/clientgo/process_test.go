@@ -145,7 +145,7 @@ func TestManagersHandOver(t *testing.T) {
 	first := <-leads
 	select {
 	case second := <-leads:
-		t.Fatalf("%s leads beside %s", second.who, first.who)
+		t.Fatalf("%s leads at the same time as %s", second.who, first.who)
 	default:
 	}
 	first.stop()

@@ -67,7 +67,7 @@ type Engine interface {
 	// AskWithin is Ask with other times: each for one try, within for all of them.
 	AskWithin(ctx context.Context, r wire.Request, each, within time.Duration) (any, error)
 	// Persist sends a request and retries it until it is answered or ctx ends. It also
-	// retries while the server lacks memory or replicas.
+	// retries while the server has too little memory or too few replicas.
 	Persist(ctx context.Context, r wire.Request) (any, error)
 	// Once sends a request without retries.
 	Once(ctx context.Context, r wire.Request) (any, error)

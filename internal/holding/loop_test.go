@@ -26,7 +26,7 @@ type lease struct {
 
 func (l *lease) Err() error { return l.ended }
 
-// A holder notes what it is called for, and when.
+// A holder records its calls and their times.
 type holder struct {
 	began    time.Time
 	calls    []string
@@ -130,8 +130,8 @@ func (b *bench) wantReady(when string, want bool) {
 	}
 }
 
-// The loop campaigns again after the pause, until the holder wants no more. The time
-// that a campaign took begins after the pause. It is ready from the first lease on.
+// The loop campaigns again after the pause, until the holder ends it. The recorded duration
+// of a campaign begins after the pause. The loop is ready from the first lease on.
 func TestLoop(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(b *bench) {
@@ -156,8 +156,8 @@ func TestLoop(t *testing.T) {
 	})
 }
 
-// A campaign that fails is repeated after a pause, and counts as the same one. It is
-// logged once. What its requests are answered soon after proves nothing.
+// A campaign that fails is repeated after a pause, and counts as the same campaign. It is
+// logged once. An answer to another request soon afterwards proves nothing.
 func TestLoopCampaignFails(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(b *bench) {
@@ -208,7 +208,7 @@ func TestLoopEnds(t *testing.T) {
 				b.Errorf("cancelled %v: Run: %v", cancelled, err)
 			}
 			b.wantCalls("0s campaign")
-			if told := b.log.Count("cannot campaign") > 0; told == cancelled {
+			if logged := b.log.Count("cannot campaign") > 0; logged == cancelled {
 				b.Errorf("cancelled %v: logged\n%s", cancelled, b.log.String())
 			}
 		})
@@ -238,8 +238,8 @@ func TestLoopGrantedTooLate(t *testing.T) {
 	})
 }
 
-// A release that is not answered holds nobody up for longer than the lease, nor for longer
-// than is left of the time for stopping. It has that time although ctx has ended.
+// A release that is not answered delays the loop no longer than the lease, nor longer than
+// the rest of the shutdown time. It has that time although ctx has ended.
 func TestLoopReleaseUnanswered(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -277,7 +277,7 @@ func TestLoopReleaseUnanswered(t *testing.T) {
 	}
 }
 
-// Whatever becomes of the work, the lease is released before that goes on.
+// However the work ends, the lease is released before the panic or Goexit continues.
 func TestLoopWorkDoesNotReturn(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(){"panic": func() { panic("at the disco") }, "Goexit": runtime.Goexit} {
@@ -298,8 +298,8 @@ func TestLoopWorkDoesNotReturn(t *testing.T) {
 	}
 }
 
-// A loop that hears nothing of its campaign for long is not ready, and is again when it
-// does.
+// A loop whose campaign gets no answer for long is not ready. It is ready again after the
+// next answer.
 func TestLoopSilence(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(b *bench) {

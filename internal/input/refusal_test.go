@@ -19,7 +19,7 @@ type bank struct{}
 
 func (bank) Refusal() error { return errOther }
 
-// The refusals of two packages are told apart by sentinel and by type.
+// The refusals of two packages are distinguished by sentinel and by type.
 func TestConfigErrorsAreThePackages(t *testing.T) {
 	t.Parallel()
 	var err error = &input.ConfigError[shop]{Field: "Config.Price", Value: "-1", Rule: "positive"}

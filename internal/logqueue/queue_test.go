@@ -69,7 +69,7 @@ func dropped(t *testing.T, reg prometheus.Gatherer) float64 {
 
 // Lines keep their order, names and values. Errors and durations become text of one line.
 // The logger's level still applies.
-func TestQueue_Lines(t *testing.T) {
+func TestQueue_LogLines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &recorder{}
 		q := queue(t, b.logger(1), nil)

@@ -162,7 +162,7 @@ func IsTransient(err error) bool {
 	return HasCode(err, "LOADING", "BUSY", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "max number of clients")
 }
 
-// IsExhausted reports whether the server lacks memory, disk or replicas, and has done
+// IsExhausted reports whether the server has too little memory, disk or replicas, and has done
 // nothing: it refuses the first write of a script or none. The duration is unknown.
 func IsExhausted(err error) bool { return HasCode(err, "OOM", "MISCONF", "NOREPLICAS") }
 

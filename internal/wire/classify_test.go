@@ -16,8 +16,8 @@ type said string
 func (s said) Error() string { return string(s) }
 func (said) RedisError()     {}
 
-// The code that a refusal is decided by is the inner one, wherever in a script it was
-// raised and whatever the version of the server wraps it in.
+// A refusal is classified by its inner code, in whatever place of a script it was raised
+// and however the server's version wraps it.
 func TestPlainRefusal(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{

@@ -19,7 +19,7 @@ import (
 type dialer struct {
 	dial   dial
 	plain  dial          // without the TLS that dial makes; nil: there is none
-	within time.Duration // bounds a dial that honours its context
+	within time.Duration // bounds a dial that honors its context
 	done   chan struct{} // closed with the connection
 
 	mu      sync.Mutex
@@ -61,7 +61,7 @@ const (
 	keptConns = 2 * maxDialing
 )
 
-var errDialsHang = errors.New("lockcore: earlier dials have not returned, although their time is over: does the Dialer honour its context?")
+var errDialsHang = errors.New("lockcore: earlier dials have not returned, although their time is over: does the Dialer honor its context?")
 
 // take is the Dialer for go-redis.
 func (d *dialer) take(ctx context.Context, network, addr string) (net.Conn, error) {

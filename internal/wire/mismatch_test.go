@@ -49,7 +49,7 @@ func listen(t *testing.T, serve func(net.Conn)) (addr string, accepted *atomic.I
 	return l.Addr().String(), accepted
 }
 
-// secure serves as Redis with TLS: it closes a connection without a handshake, and says
+// secure behaves like Redis with TLS: it closes a connection without a handshake, and sends
 // nothing.
 func secure(t *testing.T) (serve func(net.Conn), pool *x509.CertPool) {
 	t.Helper()
@@ -73,7 +73,7 @@ type buffered struct {
 
 func (b *buffered) Read(p []byte) (int, error) { return b.r.Read(p) }
 
-// via is a proxy, and a Dialer that reaches the server through it and in no other way.
+// via returns a proxy, and a Dialer that reaches the server through it and in no other way.
 func via(t *testing.T, serve func(net.Conn)) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	t.Helper()
 	proxy, _ := listen(t, func(conn net.Conn) {

@@ -13,7 +13,7 @@ import (
 // and a holder cannot wait that long when the server is back.
 const poolSize = 1000
 
-// maxDialTime limits a dial that honours its context.
+// maxDialTime limits a dial that honors its context.
 const maxDialTime = 3 * time.Second
 
 // UnsupportedError says that a client cannot be used.

@@ -15,8 +15,8 @@ var errBusy = errors.New("busy")
 
 func always(error) bool { return true }
 
-// A Retry tries until its time is over. Pauses separate the tries, each try has at most
-// its own time, and the last tries have what is left.
+// A Retry tries until its time is over. Pauses separate the tries, each try has at most its
+// own limit, and the last tries have the remaining time.
 func TestRetryIsBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -42,7 +42,7 @@ func TestRetryIsBounded(t *testing.T) {
 	})
 }
 
-// A Retry without a bound goes on until a try succeeds, with the full time for each.
+// A Retry without a limit continues until a try succeeds, with the full time for each.
 func TestRetryWithoutBound(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -62,8 +62,8 @@ func TestRetryWithoutBound(t *testing.T) {
 	})
 }
 
-// An error that another try cannot mend ends the Retry immediately. If an earlier try had
-// no answer, the result is unknown.
+// An error that another try cannot fix ends the Retry immediately. If an earlier try had no
+// answer, the result is unknown.
 func TestRetryEndsAtAPermanentError(t *testing.T) {
 	t.Parallel()
 	errRefused := errors.New("refused")

@@ -11,7 +11,7 @@ import (
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
-// batch sends a batch and waits for its answers for so long.
+// batch sends a batch and waits for its answers for that long.
 func batch(t *testing.T, s *wire.Stream, within time.Duration, requests ...wire.Request) []wire.Answer {
 	t.Helper()
 	ctx, cancel := context.WithTimeoutCause(t.Context(), within, wire.NoAnswer(within))

@@ -98,7 +98,7 @@ func TestWatch(t *testing.T) {
 	})
 }
 
-// A subscription that is lost is made anew with all its channels, and callers learn that
+// A lost subscription is restored with all its channels, and callers are notified that
 // messages may have been missed.
 func TestSubscriptionIsRestored(t *testing.T) {
 	inBubble(t, func(t *testing.T, e *env) {
@@ -150,7 +150,7 @@ func TestDeafSubscriptionIsNotTrusted(t *testing.T) {
 	})
 }
 
-// If the server refuses a request because it is a replica, the subscription is made anew,
+// If the server refuses a request because it is a replica, the subscription is restored,
 // since it may be on the same server.
 func TestSubscriptionLeavesAReplica(t *testing.T) {
 	inBubble(t, func(t *testing.T, e *env) {

@@ -10,7 +10,7 @@ import (
 	"github.com/noonlock/noonlock/singleton/schedule"
 )
 
-// scheduleFunc is a user's schedule in the making.
+// scheduleFunc is a custom schedule under test.
 type scheduleFunc func(time.Time) time.Time
 
 func (f scheduleFunc) Next(t time.Time) time.Time { return f(t) }
@@ -20,7 +20,7 @@ type pointerSchedule struct{ d time.Duration }
 
 func (s *pointerSchedule) Next(t time.Time) time.Time { return t.Truncate(s.d).Add(s.d) }
 
-// hourly is a good one.
+// hourly is a valid one.
 func hourly(t time.Time) time.Time { return t.UTC().Truncate(time.Hour).Add(time.Hour) }
 
 func TestCheckAcceptsPureSchedules(t *testing.T) {

@@ -8,8 +8,9 @@ import (
 	"github.com/noonlock/noonlock/singleton/schedule"
 )
 
-// FuzzParse: no spec panics, every refusal is a *ConfigError, and whatever is accepted is one fixed set of
-// instants: strictly increasing, with no tick between an instant and its Next, wherever it is asked.
+// FuzzParse asserts that no spec panics and that every error is a *ConfigError. An accepted
+// spec is one fixed set of instants: strictly increasing, with no tick between an instant
+// and its Next, for every argument.
 func FuzzParse(f *testing.F) {
 	for i, spec := range []string{
 		"0 12 * * *", "30 2 * * *", "*/5 * * * *", "0 0 29 2 *", "0 0 30 2 *", "0 0 13 * FRI", "0 0 */2 * MON", "30 */2 * * *",

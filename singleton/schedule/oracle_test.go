@@ -10,7 +10,7 @@ import (
 	"github.com/noonlock/noonlock/singleton/schedule"
 )
 
-// oracleSpec pairs a spec with its meaning, written by hand and not by a parser.
+// oracleSpec pairs a spec with its meaning, which was written by hand and not by a parser.
 type oracleSpec struct {
 	spec  string
 	wild  bool // the hour field starts with "*"
@@ -84,8 +84,9 @@ func oracleSpecs() []oracleSpec {
 // walkDay is the length of a day in the walk's unit, the minute.
 const walkDay = 24 * 60
 
-// minuteWalk goes over ten years of one zone minute by minute and notes when each spec is due. Specs are bits of a
-// mask. Times are minutes since origin, those of the wall clock as if it were UTC.
+// minuteWalk walks through ten years of one zone minute by minute and records when each
+// spec is due. Specs are bits of a mask. Times are minutes since origin, those of the wall
+// clock as if it were UTC.
 type minuteWalk struct {
 	specs  []oracleSpec
 	origin int64 // UTC minute at midnight
@@ -99,7 +100,7 @@ type minuteWalk struct {
 	gaps, repeats int       // times of specs that were never shown, and that were shown again
 }
 
-// walkZone makes the walk from from to to, which are midnights in UTC, and a few days beyond.
+// walkZone walks between two midnights in UTC, and a few days beyond.
 func walkZone(t *testing.T, loc *time.Location, specs []oracleSpec, from, to time.Time) *minuteWalk {
 	t.Helper()
 	const margin = 3 // days, at either end
@@ -116,7 +117,8 @@ func walkZone(t *testing.T, loc *time.Location, specs []oracleSpec, from, to tim
 	return w
 }
 
-// offsets returns the offset in minutes of every quarter of an hour, having checked that it never changes within one.
+// offsets returns the offset in minutes of every quarter of an hour, after checking that it
+// never changes within one.
 func (w *minuteWalk) offsets(t *testing.T, loc *time.Location) []int {
 	t.Helper()
 	offsets := make([]int, w.length/15)
@@ -138,8 +140,8 @@ func (w *minuteWalk) offsets(t *testing.T, loc *time.Location) []int {
 	return offsets
 }
 
-// compared reports whether dense specs are compared on this day:
-// three days around every change of the clock, and one day of every seventh week.
+// compared reports whether dense specs are compared on this day: three days around every
+// change of the clock, and one day of every seventh week.
 func (w *minuteWalk) compared(date int) bool {
 	return date%49 == 0 || slices.ContainsFunc(w.changes, func(change int) bool {
 		return change/walkDay-3 <= date && date <= change/walkDay+3
@@ -158,7 +160,7 @@ func (w *minuteWalk) mark() {
 	w.days = make([]uint32, w.length/walkDay)
 	for i := range w.days {
 		date := time.Unix((w.origin+int64(i)*walkDay)*60, 0).UTC()
-		// Of dense specs a day more on either side is noted than is compared.
+		// For dense specs, one day more on either side is recorded than is compared.
 		dense := w.compared(i-1) || w.compared(i) || w.compared(i+1)
 		for bit, spec := range w.specs {
 			if (dense || !spec.dense) && spec.day(date.Month(), date.Day(), date.Weekday()) {
@@ -168,8 +170,9 @@ func (w *minuteWalk) mark() {
 	}
 }
 
-// collect fills run and skip. Specs with a wildcard hour: every instant that shows a time they mean. All others: the
-// first instant of each time, and for times that have none, the first instant of the next time that has one.
+// collect fills run and skip. A spec with a wildcard hour is due at every instant that
+// shows one of its times. Any other spec is due at the first instant of each time. A time
+// that does not exist counts as the next time that does.
 func (w *minuteWalk) collect(offsets []int) {
 	var wild uint32
 	for bit, spec := range w.specs {
@@ -220,7 +223,8 @@ func (w *minuteWalk) collect(offsets []int) {
 	}
 }
 
-// compare follows s from tick to tick, which are to be ticks, through all days of [from, to) that are compared.
+// compare follows s from tick to tick, starting at a tick, through all compared days of
+// [from, to).
 func (w *minuteWalk) compare(t *testing.T, s schedule.Schedule, ticks []int64, dense bool, from, to time.Time) (asked int) {
 	t.Helper()
 	at, walked := from, false

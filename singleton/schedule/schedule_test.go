@@ -104,7 +104,7 @@ func TestFault55_SpringGap(t *testing.T) {
 		{"Berlin 02:30, skipped", "Europe/Berlin", "30 2 * * *", schedule.GapSkip, "2024-03-30T12:00:00Z", []string{"2024-04-01T00:30:00Z"}},
 		{"New York 02:30", "America/New_York", "30 2 * * *", 0, "2024-03-09T12:00:00Z", []string{"2024-03-10T07:00:00Z", "2024-03-11T06:30:00Z"}},
 		{"many times in the gap are one tick", "Europe/Berlin", "*/10 2,3 * * *", 0, "2024-03-31T00:50:00Z", []string{"2024-03-31T01:00:00Z", "2024-03-31T01:10:00Z", "2024-03-31T01:20:00Z"}},
-		{"times beside the gap stay", "Europe/Berlin", "59,0 1-3 * * *", schedule.GapSkip, "2024-03-31T00:30:00Z", []string{"2024-03-31T00:59:00Z", "2024-03-31T01:00:00Z", "2024-03-31T01:59:00Z"}},
+		{"times outside the gap stay", "Europe/Berlin", "59,0 1-3 * * *", schedule.GapSkip, "2024-03-31T00:30:00Z", []string{"2024-03-31T00:59:00Z", "2024-03-31T01:00:00Z", "2024-03-31T01:59:00Z"}},
 		{"Cairo at midnight", "Africa/Cairo", "0 0 * * *", 0, "2023-04-27T12:00:00Z", []string{"2023-04-27T22:00:00Z", "2023-04-28T21:00:00Z"}},
 		{"Cairo at midnight, skipped", "Africa/Cairo", "@daily", schedule.GapSkip, "2023-04-27T12:00:00Z", []string{"2023-04-28T21:00:00Z"}},
 		{"Cairo, weekly on the day that begins at 01:00", "Africa/Cairo", "0 0 * * FRI", 0, "2023-04-27T12:00:00Z", []string{"2023-04-27T22:00:00Z", "2023-05-04T21:00:00Z"}},
@@ -114,7 +114,7 @@ func TestFault55_SpringGap(t *testing.T) {
 		{"Samoa had no 30 December 2011", "Pacific/Apia", "0 12 * * *", 0, "2011-12-29T00:00:00Z", []string{"2011-12-29T22:00:00Z", "2011-12-30T10:00:00Z", "2011-12-30T22:00:00Z"}},
 		{"Samoa, skipped", "Pacific/Apia", "0 12 30 * *", schedule.GapSkip, "2011-12-29T00:00:00Z", []string{"2012-01-29T22:00:00Z"}},
 		{"Samoa, two midnights are one tick", "Pacific/Apia", "0 0 * * *", 0, "2011-12-29T00:00:00Z", []string{"2011-12-29T10:00:00Z", "2011-12-30T10:00:00Z", "2011-12-31T10:00:00Z"}},
-		{"a wildcard hour goes on without an extra tick", "Europe/Berlin", "30 * * * *", 0, "2024-03-31T00:00:00Z", []string{"2024-03-31T00:30:00Z", "2024-03-31T01:30:00Z", "2024-03-31T02:30:00Z"}},
+		{"a wildcard hour continues without an extra tick", "Europe/Berlin", "30 * * * *", 0, "2024-03-31T00:00:00Z", []string{"2024-03-31T00:30:00Z", "2024-03-31T01:30:00Z", "2024-03-31T02:30:00Z"}},
 		{"so does a step of hours", "Europe/Berlin", "30 */2 * * *", 0, "2024-03-30T23:00:00Z", []string{"2024-03-30T23:30:00Z", "2024-03-31T02:30:00Z", "2024-03-31T04:30:00Z"}},
 		{"so does every five minutes", "Australia/Lord_Howe", "*/5 * * * *", 0, "2023-09-30T15:20:00Z", []string{"2023-09-30T15:25:00Z", "2023-09-30T15:30:00Z", "2023-09-30T15:35:00Z"}},
 	})
@@ -145,7 +145,7 @@ func TestFault57_ThirtiethOfFebruaryIsRefused(t *testing.T) {
 			t.Errorf("Parse(%q) = %v, want a refusal because it never fires", spec, err)
 		}
 	}
-	// A weekday beside it makes it fire, and so does the 29th.
+	// With a weekday it fires, and so does the 29th.
 	for _, spec := range []string{"0 0 30 2 MON", "0 0 29 2 *"} {
 		mustSchedule(t, spec, schedule.Config{})
 	}
@@ -289,7 +289,8 @@ func ExampleParse() {
 	if err != nil {
 		panic(err)
 	}
-	// On the last Sunday of March the clocks go from 02:00 to 03:00: the tick is due then.
+	// On the last Sunday of March the clocks change from 02:00 to 03:00: the tick is due
+	// then.
 	tick := time.Date(2024, time.March, 30, 0, 0, 0, 0, time.UTC)
 	for range 3 {
 		tick = daily.Next(tick)

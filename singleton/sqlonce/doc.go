@@ -30,7 +30,7 @@
 //   - Effects outside tx are not rolled back and happen as often as fn is called: mail, HTTP,
 //     other databases, and the same database through db instead of tx.
 //   - fn may be called several times, in one Do (after a deadlock, a serialization failure or a
-//     busy database) and in several. Only one call is committed. fn must set its results anew
+//     busy database) and in several. Only one call is committed. fn must reset its results
 //     in each call.
 //   - The ledger of the job is not read. A late holder may commit a tick that the ledger has
 //     abandoned, unless a greater token was seen before.

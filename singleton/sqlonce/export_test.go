@@ -1,4 +1,4 @@
 package sqlonce
 
-// Validate returns the refusal of the first invalid field.
+// Validate returns the error of the first invalid field.
 func (m Marker) Validate() error { return m.validate() }

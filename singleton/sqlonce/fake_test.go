@@ -15,8 +15,9 @@ import (
 	"github.com/noonlock/noonlock/singleton/sqlonce"
 )
 
-// fake is a database that answers every statement as an empty, idle one would, and notes what it is sent. Tests change
-// single answers. That real databases behave so is tested in examples/lottery/sqlcheck.
+// fake is a database that answers every statement like an empty, idle one, and records the
+// statements. Tests change single answers. examples/lottery/sqlcheck tests that real
+// databases behave like this.
 type fake struct {
 	mu     sync.Mutex
 	log    []string
@@ -42,7 +43,7 @@ func (f *fake) Connect(context.Context) (driver.Conn, error) {
 
 func (f *fake) Driver() driver.Driver { return nil }
 
-// statement notes a statement by its first words and asks answer.
+// statement records a statement by its first words and calls answer.
 func (f *fake) statement(text string) ([]driver.Value, error) {
 	f.mu.Lock()
 	f.log = append(f.log, text)
@@ -54,7 +55,7 @@ func (f *fake) statement(text string) ([]driver.Value, error) {
 	return answer(text)
 }
 
-// said returns the statements in order, each cut to its first words, and forgets them.
+// said returns the statements in order, each cut to its first words, and removes them.
 func (f *fake) said() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -146,7 +147,7 @@ func (r *fakeRows) Next(dest []driver.Value) error {
 	return nil
 }
 
-// Errors shaped as the drivers shape theirs.
+// Errors with the shapes of the drivers' errors.
 type (
 	stateError  struct{ state string }     // pgx, lib/pq
 	methodError struct{ code int }         // modernc.org/sqlite

@@ -17,8 +17,9 @@ import (
 
 var run = sqlonce.Marker{Job: "lottery", Tick: time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC), Attempt: 1, Token: 1}
 
-// The order of the statements is the design: limits, fence, savepoint, marker, fn, proof, COMMIT, limits set back.
-// SQLite waits for its lock in short slices, between which the context is looked at, until it has it.
+// The order of the statements is the design: limits, fence, savepoint, marker, fn, proof,
+// COMMIT, limits reset. SQLite waits for its lock in short slices, and checks the context
+// between them.
 func TestStatements(t *testing.T) {
 	t.Parallel()
 	for d, want := range map[sqlonce.Dialect]string{
@@ -51,7 +52,8 @@ func TestStatements(t *testing.T) {
 	}
 }
 
-// Undone in favour of another: the whole transaction again, five times in all, wherever it struck.
+// A transaction that was rolled back in favor of another one is repeated as a whole, five
+// times in total, whichever statement failed.
 func TestConflictsAreTriedAgain(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -104,7 +106,7 @@ func TestConflictsAreTriedAgain(t *testing.T) {
 	}
 }
 
-// SQLite's writers do not wait in line, so there the time counts and not the number of tries.
+// SQLite's writers do not queue, so the time limits the tries, and not their number.
 func TestBusySQLite(t *testing.T) {
 	t.Parallel()
 	for _, busy := range []error{&methodError{5}, &methodError{517}, &methodError{6}, fieldError{5}} {
@@ -134,7 +136,7 @@ func TestBusySQLite(t *testing.T) {
 	}
 }
 
-// What the server says about COMMIT decides whether the outcome is known.
+// The server's answer to COMMIT decides whether the outcome is known.
 func TestCommitErrors(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -172,7 +174,8 @@ func TestCommitErrors(t *testing.T) {
 	}
 }
 
-// COMMIT hangs: Do is back 2 s after its context has ended, and the connection is not used again.
+// COMMIT hangs: Do returns 2 s after its context has ended, and the connection is not
+// reused.
 func TestCommitHangs(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -202,7 +205,8 @@ func TestCommitHangs(t *testing.T) {
 	})
 }
 
-// The answer to COMMIT is there, but setting the connection back hangs: applied all the same.
+// COMMIT was answered, but resetting the connection hangs: the transaction counts as
+// applied.
 func TestSettingBackHangs(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -233,7 +237,7 @@ func TestSettingBackHangs(t *testing.T) {
 	})
 }
 
-// FAULTS 1: a lease's context knows from the clock that it is over before any timer has closed Done.
+// FAULTS 1: the clock ends a lease's context before any timer has closed Done.
 func TestErrWithoutDone(t *testing.T) {
 	t.Parallel()
 	f := &fake{}
@@ -245,7 +249,7 @@ func TestErrWithoutDone(t *testing.T) {
 	if applied || !errors.Is(err, errLease) || errors.Is(err, sqlonce.ErrUnknownOutcome) {
 		t.Errorf("Do = %v, %v; want the lease's error", applied, err)
 	}
-	// The COMMIT that there is keeps the fence, after fn was undone.
+	// The COMMIT that follows keeps the fence, after fn was rolled back.
 	if said := f.said(); !strings.HasSuffix(said, "INSERT INTO noonlock_markers; ROLLBACK TO SAVEPOINT; COMMIT") {
 		t.Errorf("statements: %s", said)
 	}
@@ -272,7 +276,7 @@ func TestErrJustBeforeCommit(t *testing.T) {
 
 var errLease = errors.New("lease expired")
 
-// clockContext is over without a word from Done.
+// clockContext is over although Done is still open.
 type clockContext struct {
 	context.Context
 	over atomic.Bool

@@ -128,10 +128,10 @@ const (
 
 var stepNames = [...]string{
 	"starts to", "asks", "asks, and the request is lost", "asks, and the answer is lost", "asks, and the request is slow",
-	"asks, and the answer is slow", "is heard by the server at last", "is heard by the server at last, and the answer is lost",
-	"receives its late answer", "stops waiting for the answer", "gives up",
+	"asks, and the answer is slow", "reaches the server late", "reaches the server late, and the answer is lost",
+	"receives its late answer", "stops waiting for the answer", "abandons the attempt",
 	"renews", "renews, and the answer is lost", "renews, and the request is slow", "renews, and the answer is slow",
-	"has its renewal heard at last", "gets the answer to its renewal", "waits no longer for its renewal",
+	"has its renewal applied late", "gets the answer to its renewal", "stops waiting for its renewal",
 	"releases", "lets its lost lease be", "leaves, behind", "leaves, behind, and the answer is lost", "leaves, behind, and the request is slow",
 	"waits no longer for the answer to its leaving", "stops trying to leave",
 	"receives a grant that it no longer needs", "dies", "had sent a request that arrives now", "", "",
@@ -266,8 +266,8 @@ func (s *lockState) referenced(a attemptID) bool {
 	return false
 }
 
-// settleDown converts a state to the canonical form of all equivalent states.
-func (m *lockModel) settleDown(s lockState) lockState {
+// canonical converts a state to the canonical form of all equivalent states.
+func (m *lockModel) canonical(s lockState) lockState {
 	if s.late[0].op < s.late[1].op || s.late[0].op == s.late[1].op && s.late[0].attempt < s.late[1].attempt {
 		s.late[0], s.late[1] = s.late[1], s.late[0]
 	}
@@ -367,7 +367,7 @@ func (s *lockState) addLate(op lineOp, a attemptID) bool {
 }
 
 func (m *lockModel) steps(s lockState, worker int, emit func(step, lockState, string)) {
-	emitted := func(what step, to lockState, broken string) { emit(what, m.settleDown(to), broken) }
+	emitted := func(what step, to lockState, broken string) { emit(what, m.canonical(to), broken) }
 	for p := range m.processes {
 		c := s.c[p]
 		if c.phase == dead {
@@ -599,8 +599,7 @@ func (c *lockClient) leaves() {
 	}
 }
 
-// behind models Client.withdraw, and Client.hold for an attempt that
-// has ended.
+// behind models Client.withdraw, and the release of a grant for an attempt that has ended.
 func (m *lockModel) behind(s lockState, p, worker int, emit func(step, lockState, string)) {
 	c, who := s.c[p], uint8(p)
 	a := attemptOf(p, int(c.backSlot))

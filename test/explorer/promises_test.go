@@ -52,14 +52,14 @@ func (m *lockModel) endsWell(s lockState, worker int) string {
 		if broken != "" {
 			return "with no more faults: " + broken
 		}
-		s = m.settleDown(s)
+		s = m.canonical(s)
 		if !busy {
 			break
 		}
 		if ticks == patience {
 			return fmt.Sprintf("a waiter waits for more than %d s without further faults:%s", patience, m.show(s))
 		}
-		s = m.settleDown(m.later(s, 1))
+		s = m.canonical(m.later(s, 1))
 		m.mu.Lock()
 		left, known := m.ends[s]
 		m.mu.Unlock()

@@ -85,8 +85,8 @@ const (
 )
 
 var tickStepNames = [...]string{
-	"claims", "claims, and the answer is lost", "claims, and the request is slow", "is heard by the server at last",
-	"stops waiting for the answer", "gives up", "reads the status of the job", "renews", "sends a renewal that is slow", "completes",
+	"claims", "claims, and the answer is lost", "claims, and the request is slow", "reaches the server late",
+	"stops waiting for the answer", "abandons the attempt", "reads the status of the job", "renews", "sends a renewal that is slow", "completes",
 	"completes, and the answer is lost", "completes, and the request is slow", "abandons its run", "lets its lost run be",
 	"abandons in the background", "abandons in the background, and the answer is lost", "stops trying to abandon", "dies", "had sent a request that arrives now",
 }
@@ -157,7 +157,7 @@ func (s *tickState) referenced(a attemptID) bool {
 	return false
 }
 
-func (m *tickModel) settleDown(s tickState) tickState {
+func (m *tickModel) canonical(s tickState) tickState {
 	if l := s.late; l[0].op < l[1].op || l[0].op == l[1].op && l[0].attempt < l[1].attempt {
 		s.late[0], s.late[1] = l[1], l[0]
 	}
@@ -243,7 +243,7 @@ func (m *tickModel) steps(s tickState, worker int, emit func(step, tickState, st
 		to := func(from tickState, what uint8, change func(s *tickState, c *tickClient) (bool, string)) {
 			detail := from.c[p].tick
 			if ok, broken := change(&from, &from.c[p]); ok {
-				emit(step{what, who, detail}, m.settleDown(from), broken)
+				emit(step{what, who, detail}, m.canonical(from), broken)
 			}
 		}
 		// run sends a request that arrives.
@@ -367,7 +367,7 @@ func (m *tickModel) steps(s tickState, worker int, emit func(step, tickState, st
 		from := s
 		from.late[i] = lateTick{}
 		out := m.call(&from, worker, tickCall(l))
-		emit(step{tickStepLate, uint8(l.attempt.process()), uint8(l.op)}, m.settleDown(from), out.broken)
+		emit(step{tickStepLate, uint8(l.attempt.process()), uint8(l.op)}, m.canonical(from), out.broken)
 	}
 	if op := tickPause; mayFail || f.paused {
 		from := s
@@ -377,7 +377,7 @@ func (m *tickModel) steps(s tickState, worker int, emit func(step, tickState, st
 			from.faults++
 		}
 		out := m.call(&from, worker, tickCall{op: op})
-		emit(step{tickStepPause, 0, uint8(op)}, m.settleDown(from), out.broken)
+		emit(step{tickStepPause, 0, uint8(op)}, m.canonical(from), out.broken)
 	}
 	if (f.clock-base)/tick < lastSecond {
 		emit(step{tickStepTime, 0, 1}, m.later(s), "")
@@ -453,7 +453,7 @@ func (m *tickModel) endsWell(s tickState, worker int) string {
 		if rounds == tickPatience {
 			return fmt.Sprintf("a tick is open or not claimed after %d s although no fault comes any more:%s", rounds, m.show(s))
 		}
-		s = m.settleDown(m.later(s))
+		s = m.canonical(m.later(s))
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -517,7 +517,7 @@ func (m *tickModel) round(s *tickState, worker int) (over bool, broken string) {
 			continue
 		}
 		// Runner: the earliest open tick, or else the next due one.
-		*s = m.settleDown(*s)
+		*s = m.canonical(*s)
 		c = &s.c[p]
 		f := m.atlas.fact(s.world)
 		c.known = knownOf(f.last)

@@ -337,7 +337,7 @@ func (r tickRules) watch(before world, c tickCall, after []key, reply any) (worl
 		}
 	case tickAbandon, tickStop:
 		if mine != (out.code == 1) || mine && (is[tick].Run == value || live(is[tick])) {
-			broken("%s gave up, and was answered %d", me, out.code)
+			broken("%s abandoned, and got the answer %d", me, out.code)
 		}
 		if before := was[tick].Attempt; mine && (is[tick].Attempt == before) != (c.op == tickStop) {
 			broken("attempt %s is %s after it was abandoned", before, is[tick].Attempt)
@@ -419,7 +419,7 @@ func (r tickRules) forget(w world, a attemptID) world {
 	}
 	for i := range dueTicks {
 		if t := tickText(uint8(i)); strings.HasPrefix(w.value("~done", t), name) {
-			w = w.set("~done", t, "somebody")
+			w = w.set("~done", t, "another")
 		}
 	}
 	return w

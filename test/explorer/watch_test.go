@@ -126,7 +126,7 @@ func (v *verdict) keys() {
 		queue, _ := v.w.get(keyPrefix + "queue")
 		for _, p := range seen.pairs {
 			if _, ok := queue.find(p.name); !ok && p.name != "!" {
-				v.broken("%s is kept among those who wait, and does not", p.name)
+				v.broken("%s is kept in the queue, and does not wait", p.name)
 			}
 		}
 	}
@@ -327,7 +327,7 @@ func (v *verdict) arrival() {
 			v.broken("%s tried and is queued", v.me)
 		}
 	case c.acquires() && (v.out.code == 5 || v.out.code == 4) && v.heard(v.me):
-		v.broken("%s has lost its place in line", v.me)
+		v.broken("%s has lost its place in the queue", v.me)
 	case c.op == opLeave || c.op == opBury || c.acquires() && v.out.code == 8:
 		order = slices.DeleteFunc(order, func(a string) bool { return a == v.me })
 		v.w = v.w.set("~heard", v.me, "").set("~place", v.me, "").set("~back", v.me, "")
@@ -340,7 +340,7 @@ func (v *verdict) arrival() {
 			continue
 		}
 		if _, holds := find(v.is, parseAttemptID(a)); !holds && v.heard(a) && v.reachable(a) && !v.upgrades(parseAttemptID(a)) {
-			v.broken("%s has lost its place in line although it is alive", a)
+			v.broken("%s has lost its place in the queue although it is alive", a)
 		}
 		v.w = v.w.set("~heard", a, "")
 	}

@@ -168,7 +168,7 @@ spec:
 				c.succeeded(<-records)
 			}
 		case <-timer.C:
-			c.Fatalf("nobody leads %s after the leader was %s", patience, how)
+			c.Fatalf("there is no leader %s after the leader was %s", patience, how)
 		}
 	}
 }
@@ -178,7 +178,7 @@ spec:
 func (c *cluster) succeeded(s succession) {
 	c.Helper()
 	if s.first.Token == 0 {
-		c.Fatal("nobody tells the record of the next leader")
+		c.Fatal("no pod returns the record of the next leader")
 	}
 	took := s.first.Acquired.Sub(s.last.Renewed)
 	c.Logf("by the server's clock %s led %s after the last renewal of %s (lease %s)", s.first.Holder, took, s.last.Holder, lease)

@@ -10,7 +10,7 @@ import (
 )
 
 // Whatever an ACL forbids in an election's scripts, a renewal extends the lock, and
-// messages may be lost; but nobody leads whose record cannot be written.
+// messages may be lost. But a candidate whose record cannot be written does not lead.
 func TestLeaderScriptsUnderACL(t *testing.T) {
 	t.Parallel()
 	e := testenv.OnServer(t)
@@ -20,7 +20,7 @@ func TestLeaderScriptsUnderACL(t *testing.T) {
 		script string
 		record string
 		rules  []string
-		want   any    // nil: a refusal
+		want   any    // nil: an error
 		holder string // in the record after it
 	}{
 		{"leader_renew", "mine", []string{"-hmget"}, int64(1), "me"},

@@ -11,8 +11,8 @@ import (
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
-// A record that cannot be written stands in the way of leading: Campaign says so,
-// does not try on, and gives the lock back.
+// A record that cannot be written prevents leadership: Campaign returns an error, does not
+// retry, and releases the lock.
 func TestElectionRecordCannotBeWritten(t *testing.T) {
 	testenv.OnBoth(t, func(e *testenv.Env) {
 		leader := key("leader")
@@ -43,7 +43,7 @@ func TestElectionRecordCannotBeWritten(t *testing.T) {
 	})
 }
 
-// Nor does one lead whose record the server does not let it write.
+// The same holds if the server does not permit the write.
 func TestElectionRecordIsForbidden(t *testing.T) {
 	t.Parallel()
 	e := testenv.OnServer(t)
@@ -59,8 +59,8 @@ func TestElectionRecordIsForbidden(t *testing.T) {
 	e.Until("the lock is given back", func() bool { return e.Raw.Exists(e.Context(), key("lock")).Val() == 0 })
 }
 
-// A leader that may not read the record any more leads on, and writes over nothing
-// that it has not read.
+// A leader that can no longer read the record keeps leading, and overwrites nothing that it
+// has not read.
 func TestElectionRecordCannotBeRead(t *testing.T) {
 	t.Parallel()
 	e := testenv.OnServer(t)
@@ -81,8 +81,8 @@ func TestElectionRecordCannotBeRead(t *testing.T) {
 	}
 }
 
-// A candidate whose claim goes unanswered gives up when its lease has ended, not
-// when somebody answers at last; and one whose ctx ends does so at once.
+// A candidate whose claim is not answered fails when its lease has ended, and does not wait
+// for a later answer. If its ctx ends, it fails at once.
 func TestElectionClaimUnanswered(t *testing.T) {
 	t.Parallel()
 	for _, cancelled := range []bool{false, true} {
@@ -108,7 +108,7 @@ func TestElectionClaimUnanswered(t *testing.T) {
 				testenv.MustIs(t, <-failed, lockcore.ErrNotAcquired, lockcore.ErrLeaseExpired)
 			}
 			if took := e.Clock() - begin; took > longest {
-				t.Errorf("cancelled %v: it gave up after %v", cancelled, took)
+				t.Errorf("cancelled %v: it failed after %v", cancelled, took)
 			}
 			held.Lift()
 			f.Heal()
@@ -116,7 +116,7 @@ func TestElectionClaimUnanswered(t *testing.T) {
 	}
 }
 
-// The server lacks replicas for a moment: a claim is tried on while the lease lasts.
+// The server has too few replicas for a moment: a claim is retried while the lease lasts.
 func TestElectionClaimWhileTheServerIsShort(t *testing.T) {
 	t.Parallel()
 	testenv.InBubble(t, func(e *testenv.Env) {

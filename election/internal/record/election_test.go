@@ -53,7 +53,7 @@ func TestElection(t *testing.T) {
 			defer mu.Unlock()
 			return strings.Join(heard, ", ")
 		}
-		e.Until("it has read that nobody leads", func() bool { return news() == " 0" })
+		e.Until("it has read that there is no leader", func() bool { return news() == " 0" })
 		l := campaign(e, a)
 		if l.Term != 1 || l.Token() == 0 || a.Name() != "board" || a.Identity() != "a" {
 			t.Errorf("term %d, token %d of %s for %s", l.Term, l.Token(), a.Identity(), a.Name())
@@ -63,20 +63,20 @@ func TestElection(t *testing.T) {
 		if r.Holder != "a" || r.Metadata["k"] != "v" || r.Left <= 0 || !r.Acquired.Equal(l.Since) {
 			t.Errorf("the record is %+v", r)
 		}
-		e.Until("it has heard of a", func() bool { return news() == " 0, a 1" })
+		e.Until("it was notified of a", func() bool { return news() == " 0, a 1" })
 		if found, err := l.Promote(e.Context(), "b"); found || err != nil {
-			t.Errorf("nobody waits, and promoted is %v, %v", found, err)
+			t.Errorf("there is no waiter, and promoted is %v, %v", found, err)
 		}
 		testenv.Must(e, l.Resign(e.Context()))
 		testenv.MustIs(t, l.Resign(e.Context()), lockcore.ErrNotHeld)
 		_, err = l.Promote(e.Context(), "b")
 		testenv.MustIs(t, err, lockcore.ErrNotHeld)
-		e.Until("it has heard that nobody leads", func() bool { return news() == " 0, a 1,  1" })
+		e.Until("it was notified that there is no leader", func() bool { return news() == " 0, a 1,  1" })
 		if r, err := b.Leader(e.Context()); err != nil || r.Released.IsZero() || r.Left != 0 {
 			t.Errorf("after: %+v, %v", r, err)
 		}
 		l = campaign(e, b)
-		e.Until("it has heard of itself", func() bool { return news() == " 0, a 1,  1, b 2" })
+		e.Until("it was notified of itself", func() bool { return news() == " 0, a 1,  1, b 2" })
 		if l.Overdue() != 0 || !l.Abort(errors.New("enough")) || l.Abort(nil) || l.Overdue() == 0 || l.Remaining() != 0 {
 			t.Error("it is not dropped, or twice")
 		}
@@ -86,15 +86,15 @@ func TestElection(t *testing.T) {
 		}
 		stop()
 		if stats := e.Raw.PubSubNumSub(e.Context(), "noonlock:leader:board").Val(); stats["noonlock:leader:board"] != 0 {
-			e.Until("nobody listens", func() bool {
+			e.Until("there is no subscriber", func() bool {
 				return e.Raw.PubSubNumSub(e.Context(), "noonlock:leader:board").Val()["noonlock:leader:board"] == 0
 			})
 		}
 	})
 }
 
-// A leader of more than a week is one, although the counter of tokens is gone, which
-// ends a week after a grant. Its successor's token is greater all the same.
+// A leader of more than a week keeps leading, although the counter of tokens is gone, which
+// ends a week after a grant. Its successor's token is greater nevertheless.
 func TestElectionForLongerThanAWeek(t *testing.T) {
 	t.Parallel()
 	testenv.InBubble(t, func(e *testenv.Env) {
@@ -123,7 +123,7 @@ func TestElectionForLongerThanAWeek(t *testing.T) {
 	})
 }
 
-// A record is read once for each change, however many watch it, and a flood of
+// A record is read once for each change, for any number of observers, and a flood of
 // messages costs little.
 func TestElectionWatchReadsOnce(t *testing.T) {
 	t.Parallel()
@@ -142,20 +142,20 @@ func TestElectionWatchReadsOnce(t *testing.T) {
 		campaign(e, a)
 		e.Pass(10 * time.Millisecond)
 		if told != 100 || reads.Fired() != 1 {
-			t.Errorf("%d were told, %d reads", told, reads.Fired())
+			t.Errorf("%d were notified, %d reads", told, reads.Fired())
 		}
 		for range 1000 {
 			testenv.Must(e, e.Raw.Publish(e.Context(), "noonlock:leader:board", "forged").Err())
 		}
 		e.Pass(10 * time.Millisecond)
 		if told != 100 || reads.Fired() > 3 {
-			t.Errorf("after forged messages %d were told, %d reads", told, reads.Fired())
+			t.Errorf("after forged messages %d were notified, %d reads", told, reads.Fired())
 		}
 	})
 }
 
-// A watch of a channel ends while another one begins: it does not take the
-// subscription along. (The race is too narrow for this test to hit it each time.)
+// A watch of a channel ends while another one begins: the subscription stays. (The race is
+// too narrow for this test to hit it each time.)
 func TestWatchesComeAndGo(t *testing.T) {
 	testenv.OnBoth(t, func(e *testenv.Env) {
 		el := election(e, e.Client("a"), record.Config{})
@@ -196,7 +196,7 @@ func TestElectionInput(t *testing.T) {
 	})
 }
 
-// A candidate that stops campaigning is told who leads.
+// A candidate that stops campaigning is notified of the leader.
 func TestCampaignNamesTheLeader(t *testing.T) {
 	testenv.OnBoth(t, func(e *testenv.Env) {
 		a, b := e.Client("a"), e.Client("b")

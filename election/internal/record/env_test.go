@@ -14,7 +14,7 @@ func TestMain(m *testing.M) {
 
 func scripts() testenv.Scripts { return testenv.Scripts{Files: record.ScriptFiles} }
 
-// Each script's header declares what it is given, and it uses just that.
+// Each script's header declares its arguments, and the script uses exactly those.
 func TestScriptsDeclareWhatTheyUse(t *testing.T) {
 	t.Parallel()
 	scripts().CheckHeaders(t)

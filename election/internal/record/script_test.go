@@ -13,9 +13,9 @@ import (
 	"github.com/noonlock/noonlock/internal/testenv"
 )
 
-// Every script of an election, in every state of its keys, run twice: the second
-// answer is the first, the state stays, nobody is told anything again, and what may
-// not be touched is not. Each runs as a user who may touch no key but its own.
+// Every script of an election runs twice in every state of its keys. The second answer is
+// equal to the first, the state stays, no message is repeated, and other keys are not
+// touched. Each script runs as a user with access to its own keys only.
 func TestLeaderScriptsTwiceInEveryState(t *testing.T) {
 	for _, script := range []string{"leader_claim", "leader_renew", "leader_vacate", "leader_look"} {
 		t.Run(script, func(t *testing.T) {
@@ -59,7 +59,7 @@ func leaderTwice(e *testenv.Env, script string) {
 			}
 			one, two := fmt.Sprint(first), fmt.Sprint(second)
 			switch script {
-			case "leader_look": // what is left of the lock is less
+			case "leader_look": // the remaining time of the lock is less
 				_, one, _ = strings.Cut(one, " ")
 				_, two, _ = strings.Cut(two, " ")
 			case "leader_renew":
@@ -180,10 +180,10 @@ func checkLeaderRun(e *testenv.Env, where string, r leaderRun, state leaderState
 		}
 	}
 	if !before.sameLock(after) || !lockStays {
-		complain("the lock or the line was %+v", before)
+		complain("the lock or the queue was %+v", before)
 	}
 	if !slices.Equal(told, after.told) {
-		complain("told %q, want %q", after.told, told)
+		complain("messages %q, want %q", after.told, told)
 	}
 }
 

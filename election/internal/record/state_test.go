@@ -19,8 +19,8 @@ const (
 	longAgo     = "1763000000000" // ms
 )
 
-// A leaderRun is a script of an election with the keys and arguments it is run with,
-// me being the attempt of the same name. The TTL is longer than what is left of a lock.
+// A leaderRun is a script of an election with its keys and arguments; me is the attempt of
+// that name. The TTL is longer than the remaining time of a lock.
 type leaderRun struct {
 	script string
 	keys   []string
@@ -128,7 +128,7 @@ func establish(e *testenv.Env, s leaderState) {
 	testenv.Must(e, err)
 }
 
-// A snapshot is an election's keys, and what was announced since the one before.
+// A snapshot is an election's keys, and the announcements since the last snapshot.
 type snapshot struct {
 	lock, fence, queue, seen string
 	ends                     [4]bool           // which of them have a TTL
@@ -160,7 +160,7 @@ func snap(e *testenv.Env, heard *redis.PubSub) snapshot {
 	return s
 }
 
-// sameLock reports whether nothing of the lock has changed but its time.
+// sameLock reports whether only the time of the lock has changed.
 func (s snapshot) sameLock(o snapshot) bool {
 	return s.lock == o.lock && s.fence == o.fence && s.queue == o.queue && s.seen == o.seen && s.ends == o.ends
 }

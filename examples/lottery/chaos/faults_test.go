@@ -191,7 +191,7 @@ func (c *chaos) killWithRedis(ctx context.Context) error {
 	})
 }
 
-// freezeWithRedis freezes a replica that draws, and restarts Redis meanwhile.
+// freezeWithRedis freezes a replica that draws, and restarts Redis in the meantime.
 func (c *chaos) freezeWithRedis(ctx context.Context) error {
 	return c.catch(ctx, recording, func(ctx context.Context, r *replica) {
 		c.freeze(ctx, r)

@@ -120,7 +120,7 @@ func TestOverlappingTicksTakeEffect(t *testing.T) {
 				}
 			}
 			if succeeded != 1 {
-				t.Errorf("tick %v stands %d times in the history as a first attempt that succeeded: %+v", run.Tick, succeeded, entries)
+				t.Errorf("tick %v is in the history %d times as a first attempt that succeeded: %+v", run.Tick, succeeded, entries)
 			}
 		}
 	})

@@ -13,11 +13,11 @@ import (
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )
 
-// ledgerRights are all that the ledger of a job needs of a server with ACLs,
-// besides the keys and channels of its prefix.
+// ledgerRights are the ACL rights that the ledger of a job needs, in addition to the keys
+// and channels of its prefix.
 var ledgerRights = []string{
 	"evalsha", "eval", "time", "lrange",
-	"subscribe", "unsubscribe", "ping", "publish", // to be told: without them a replica is slow
+	"subscribe", "unsubscribe", "ping", "publish", // for messages: without them a replica is slow
 	// In the scripts:
 	"exists", "get", "set",
 	"hget", "hset", "hsetnx", "hdel", "hmget", "hkeys", "hgetall", "hexists", "hlen",
@@ -25,8 +25,8 @@ var ledgerRights = []string{
 	"pttl", "pexpire", "persist",
 }
 
-// Without the right to publish a job is run all the same; its replicas learn of it when
-// they look (see the next test for every other right).
+// Without the right to publish, a job is run nevertheless; its replicas notice changes when
+// they look (the next test covers the other rights).
 func TestFault60_ALedgerThatMayNotPublish(t *testing.T) {
 	t.Parallel()
 	e := realEnv(t)
@@ -38,10 +38,10 @@ func TestFault60_ALedgerThatMayNotPublish(t *testing.T) {
 	e.notClaimed(err, ledger.ClaimDone)
 }
 
-// A user with exactly the documented rights can do all that a job needs. With one
-// right less something says so, and no tick is ever granted twice.
-// Mutants: a script uses a command that is not documented; a claim that fails
-// half-way leaves a tick that is granted to the next one, too.
+// A user with exactly the documented rights can do everything that a job needs. With one
+// right less there is an error or a log line, and no tick is ever granted twice.
+// Mutants: a script uses a command that is not documented; a claim that fails half-way
+// leaves a tick that is granted to the next one, too.
 func TestFault60_ACLOfTheLedger(t *testing.T) {
 	t.Parallel()
 	e := realEnv(t)
@@ -49,12 +49,13 @@ func TestFault60_ACLOfTheLedger(t *testing.T) {
 		return e.As("user-"+without, append(allowed(ledgerRights, without), "&noonlock:job:*")...)
 	}
 	granted := map[time.Time]int{}
-	// use is all that is done with a job; it goes on after an error.
+	// use does everything that is done with a job; it continues after an error.
 	use := func(opt *redis.Options) (errs []error) {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		note := func(err error) bool {
-			// No answer or connection in time is a busy machine's doing: a right that lacks is refused.
+			// No answer or connection in time is caused by a busy machine: a missing right
+			// is refused.
 			if err != nil && !errors.Is(err, ledger.ErrNotClaimed) && !lockcore.IsTemporary(err) {
 				errs = append(errs, err)
 			}
@@ -79,7 +80,7 @@ func TestFault60_ACLOfTheLedger(t *testing.T) {
 			run, err := l.Claim(ctx, tick, st, ledger.ClaimConfig{Skipped: &skip})
 			if note(err) {
 				if granted[tick]++; granted[tick] > 1 && run.Attempt == 1 {
-					e.Errorf("tick %v was granted anew", tick)
+					e.Errorf("tick %v was granted again", tick)
 				}
 				_, err = run.Retry(ctx)
 				note(err)
@@ -131,7 +132,7 @@ func TestFault60_ACLOfTheLedger(t *testing.T) {
 		if len(errs) == 0 {
 			t.Errorf("without %s nothing was refused: it is not needed", right)
 		}
-		// With the right the job goes on, and no tick is granted anew.
+		// With the right the job continues, and no tick is granted again.
 		for _, err := range use(user("nothing")) {
 			t.Errorf("after a time without %s: %v", right, err)
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )
 
-// Every call returns within its documented bound, whatever the network does.
+// Every call returns within its documented bound in every state of the network.
 func TestFault69_EveryCallReturnsInTime(t *testing.T) {
 	testenv.EveryCallIsBounded(t, everyCall)
 }

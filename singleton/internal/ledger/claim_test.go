@@ -10,9 +10,9 @@ import (
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )
 
-// A tick is refused until it is due on the server's clock, to the microsecond, and
-// granted then; the refusal says how long that is.
-// Mutants: a millisecond early is due; what is left is rounded.
+// A tick is refused until it is due on the server's clock, to the microsecond, and then
+// granted. The refusal reports the remaining time.
+// Mutants: a millisecond early is due; the remaining time is rounded.
 func TestClaimsAreNeverEarly(t *testing.T) {
 	inBubble(t, func(e *env) {
 		l := e.jobLedger(e.Client("a"), ledger.Config{})
@@ -23,12 +23,12 @@ func TestClaimsAreNeverEarly(t *testing.T) {
 			e.Pass(time.Until(tick.Add(-before)))
 			_, err := claim()
 			if early := e.notClaimed(err, ledger.ClaimEarly); early.Left != before {
-				e.Errorf("%v before the tick the claim was told to wait for %v", before, early.Left)
+				e.Errorf("%v before the tick the claim has to wait for %v", before, early.Left)
 			}
 			last := tick.Add(-time.Second)
 			err = l.Skip(e.Context(), st, ledger.Skip{First: last, Last: tick, Count: 2, Reason: "missed"})
 			if early := e.notClaimed(err, ledger.ClaimEarly); early.Left != before {
-				e.Errorf("%v before the tick the skip was told to wait for %v", before, early.Left)
+				e.Errorf("%v before the tick the skip has to wait for %v", before, early.Left)
 			}
 		}
 		e.Pass(time.Until(tick))
@@ -38,11 +38,11 @@ func TestClaimsAreNeverEarly(t *testing.T) {
 	})
 }
 
-// Triggers and ticks that wait are run in the order in which they came due, whatever
-// their names; while the job is paused, triggers pass the ticks. One that has ended is
-// over like any tick.
-// Mutants: the names are compared, and a trigger always comes last; any open tick is
-// named as the earlier one; a dead tick of a paused job holds up triggers.
+// Waiting triggers and ticks are run in the order in which they became due, whatever their
+// names. While the job is paused, triggers pass the ticks. A trigger that has ended is over
+// like any tick.
+// Mutants: the names are compared, so a trigger is always last; any open tick is named as
+// the earlier one; a dead tick of a paused job delays triggers.
 func TestOpenTicksHaveAnOrder(t *testing.T) {
 	onBoth(t, func(e *env) {
 		dead, st := e.dead(ledger.Config{})
@@ -82,7 +82,7 @@ func TestOpenTicksHaveAnOrder(t *testing.T) {
 		e.notClaimed(err, ledger.ClaimPaused)
 		testenv.Must(e, l.Resume(e.Context()))
 		claimed(dead.Tick, 2)
-		// A tick that comes due after the triggers waits for them.
+		// A tick that becomes due after the triggers waits for them.
 		e.Until("a tick is due that is later than the triggers", func() bool {
 			now, _, err := l.Now(e.Context())
 			testenv.Must(e, err)
@@ -111,8 +111,8 @@ func TestSkipsUpToNow(t *testing.T) {
 	})
 }
 
-// A tick and a trigger that came due at the same instant do not wait for each other.
-// Mutant: what came due no later comes first.
+// A tick and a trigger that became due at the same instant do not wait for each other.
+// Mutant: the one that is not later goes first.
 func TestTicksOfOneInstant(t *testing.T) {
 	inBubble(t, func(e *env) {
 		l := e.jobLedger(e.Client("a"), ledger.Config{})
@@ -130,8 +130,8 @@ func TestTicksOfOneInstant(t *testing.T) {
 	})
 }
 
-// A tick is begun until its last instant, and not after it; one that was begun is taken
-// over later.
+// A tick can begin until its last instant, and not after it. A tick that has begun can be
+// taken over later.
 // Mutants: the last instant is too late; a takeover is.
 func TestClaimsUntilTheLastInstant(t *testing.T) {
 	inBubble(t, func(e *env) {
@@ -152,9 +152,9 @@ func TestClaimsUntilTheLastInstant(t *testing.T) {
 	})
 }
 
-// A server that lacks replicas refuses a claim, and has done nothing: there is nothing
-// to give up behind it.
-// Mutant: the refused claim is given up, with a tombstone of minutes for each.
+// A server that has too few replicas refuses a claim without an effect: there is nothing to
+// withdraw.
+// Mutant: the refused claim is withdrawn, with a tombstone of minutes for each.
 func TestFault20_AClaimWithoutReplicas(t *testing.T) {
 	t.Parallel()
 	e := realEnv(t)
@@ -169,7 +169,7 @@ func TestFault20_AClaimWithoutReplicas(t *testing.T) {
 		t.Fatalf("claim: %v", err)
 	}
 	testenv.Must(e, e.Raw.ConfigSet(e.Context(), "min-replicas-to-write", "0").Err())
-	testenv.Must(e, c.Close(e.Context())) // what is owed is sent by then
+	testenv.Must(e, c.Close(e.Context())) // all background requests are sent by then
 	if n := tombs(); n != before {
 		t.Errorf("%d tombstones, %d before the claim", n, before)
 	}

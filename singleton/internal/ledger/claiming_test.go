@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// claimOf is what a claim is to be answered.
+// claimOf returns the expected answer of a claim.
 func claimOf(r jobRequest, s jobState) string {
 	switch {
 	case s.tomb != "":
@@ -41,7 +41,7 @@ func claimOf(r jobRequest, s jobState) string {
 	return "1"
 }
 
-// skipOf is what a skip is to be answered.
+// skipOf returns the expected answer of a skip.
 func skipOf(r jobRequest, s jobState) string {
 	switch {
 	case s.ledger == "none":
@@ -62,7 +62,7 @@ func skipOf(r jobRequest, s jobState) string {
 	return "1"
 }
 
-// claim: of all the claims of a tick one is granted, and refusals say why.
+// claim: of all the claims of a tick one is granted, and refusals name the reason.
 func (v jobVerdict) claim() {
 	v.Helper()
 	if want := claimOf(v.r, v.s); v.code != want {
@@ -101,7 +101,7 @@ func (v jobVerdict) claim() {
 	v.unchanged()
 }
 
-// granted: the claim says what it was given, and stands in the ledger.
+// granted: the answer contains the details of the claim, and the ledger records it.
 func (v jobVerdict) granted(list []any, record string) {
 	v.Helper()
 	_, succeeded := list[3].(string)
@@ -130,7 +130,7 @@ func (v jobVerdict) granted(list []any, record string) {
 		v.complain("want attempt %d and a token of the present", attempt)
 	}
 	if !strings.Contains(record, fmt.Sprintf("attempt:%d holder:me", attempt)) || v.after.job["last"] != v.tick {
-		v.complain("the claim does not stand in the ledger")
+		v.complain("the claim is not in the ledger")
 	}
 	if v.r.skip && !v.s.hasRecord() {
 		v.entry("outcome:skipped", "count:2", fmt.Sprint("last:", v.jobBench.tick-300))

@@ -8,8 +8,8 @@ import (
 	"github.com/noonlock/noonlock/internal/testenv"
 )
 
-// The server's clock is set back by an hour (class D). The replicas that die then count as
-// dead as soon as ever, and a candidate is fit as soon as ever.
+// The server's clock is set back by an hour (class D). Replicas that die then count as dead
+// as soon as otherwise, and a candidate is fit as soon as otherwise.
 func TestFault36_ClassD_ReplicasAfterTheClockWasSetBack(t *testing.T) {
 	inBubble(t, func(e *env) {
 		one, two, three := e.definer("1", ""), e.definer("2", ""), e.definer("3", "")
@@ -33,9 +33,9 @@ func TestFault36_ClassD_ReplicasAfterTheClockWasSetBack(t *testing.T) {
 	})
 }
 
-// A replica that was away before the server's clock was set back takes others for dead as
-// soon as ever, and not only when the clock is there again.
-func TestFault36_ClassD_WhoWasAwayBeforeTheClockWasSetBack(t *testing.T) {
+// A replica that was absent before the server's clock was set back considers others dead as
+// soon as otherwise, and not only when the clock has caught up.
+func TestFault36_ClassD_AbsentBeforeTheClockWasSetBack(t *testing.T) {
 	inBubble(t, func(e *env) {
 		one, two := e.definer("1", ""), e.definer("2", "")
 		one.looks(1, true)
@@ -48,8 +48,8 @@ func TestFault36_ClassD_WhoWasAwayBeforeTheClockWasSetBack(t *testing.T) {
 	})
 }
 
-// A replica that is written down as alive for longer than one lives that looks, or as seen
-// since later than now, is written down anew by whatever looks at the replicas.
+// A replica whose record says that it is alive for longer than possible, or was seen in the
+// future, is recorded again by any request that reads the replicas.
 func TestReplicasAheadOfTheClock(t *testing.T) {
 	onBoth(t, func(e *env) {
 		j := &jobBench{env: e}

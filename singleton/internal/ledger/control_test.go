@@ -13,9 +13,10 @@ import (
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )
 
-// Who resumes a job need not know how long its ledger is to live: it says so itself.
-// What was not paused is not resumed, and nothing is made where no ledger is.
-// Mutants: the caller's retention counts; each Resume is one; a Pause makes a ledger.
+// A client that resumes a job need not know the retention of its ledger, because the ledger
+// contains it. A job that was not paused is not resumed, and nothing is created without a
+// ledger.
+// Mutants: the caller's retention counts; each Resume counts; a Pause creates a ledger.
 func TestPauseKeepsTheLedgersOwnTerms(t *testing.T) {
 	onBoth(t, func(e *env) {
 		const retain = 500 * 24 * time.Hour
@@ -49,7 +50,7 @@ func TestPauseKeepsTheLedgersOwnTerms(t *testing.T) {
 	})
 }
 
-// A hundred triggers may be open, whatever else is.
+// A hundred triggers may be open, whatever else is open.
 // Mutant: ticks count, too.
 func TestTriggersAreBounded(t *testing.T) {
 	inBubble(t, func(e *env) {
@@ -67,9 +68,9 @@ func TestTriggersAreBounded(t *testing.T) {
 	})
 }
 
-// The end of a run makes its tick accounted for, though the ledger has been set back
-// behind it (class D).
-// Mutants: the end of a run accounts for nothing; an older one takes it back.
+// The end of a run accounts for its tick, although the ledger was set back behind it (class
+// D).
+// Mutants: the end of a run accounts for nothing; an older one sets it back.
 func TestEndsAreAccountedFor(t *testing.T) {
 	onBoth(t, func(e *env) {
 		l := e.jobLedger(e.Client("a"), ledger.Config{AllowOverlap: true})
@@ -88,9 +89,9 @@ func TestEndsAreAccountedFor(t *testing.T) {
 	})
 }
 
-// Replicas of an older definition are told when one of another comes, and when the
-// last of it goes, so that they need not find out by looking.
-// Mutants: neither is told; each replica that leaves is, or the same one twice.
+// Replicas of an older definition are notified when the first replica of another one
+// starts, and when its last one leaves, so they need not wait for a look.
+// Mutants: neither is notified; each replica that leaves is, or the same one twice.
 func TestGenerationsAreTold(t *testing.T) {
 	inBubble(t, func(e *env) {
 		open := func(def string) (*ledger.Ledger, ledger.State) {
@@ -103,14 +104,14 @@ func TestGenerationsAreTold(t *testing.T) {
 		l, _ := open("old")
 		var told atomic.Int64
 		e.Cleanup(l.Watch(func() { told.Add(1) }))
-		e.Until("it listens", func() bool { return told.Load() > 0 })
+		e.Until("it is subscribed", func() bool { return told.Load() > 0 })
 		told.Store(0)
 		heard := func(what string, want int64) {
 			e.Helper()
 			e.Until(what, func() bool { return told.Load() >= want })
 			e.Pass(20 * time.Millisecond)
 			if n := told.Swap(0); n != want {
-				e.Errorf("%s: told %d times, want %d", what, n, want)
+				e.Errorf("%s: notified %d times, want %d", what, n, want)
 			}
 		}
 		l1, st1 := open("new")
@@ -136,7 +137,7 @@ func TestGenerationsAreTold(t *testing.T) {
 		testenv.Must(e, l2.Leave(e.Context(), st2))
 		heard("it leaves again", 0)
 		l3, st3 := open("third")
-		heard("another definition starts beside one on trial: all look sooner from then on", 1)
+		heard("another definition starts during a trial: all look sooner from then on", 1)
 		st3, err = l3.Open(e.Context(), st3)
 		testenv.Must(e, err)
 		heard("it looks", 0)
@@ -149,10 +150,10 @@ func TestGenerationsAreTold(t *testing.T) {
 	})
 }
 
-// The answer to a replica's start is lost, and before it asks again one of another
-// definition starts: that one came last, and stays. What the older one says of the
-// next tick does not count.
-// Mutants: the repeated request is a start again; anybody says what comes next.
+// The answer to a replica's start is lost, and before the request is repeated a replica of
+// another definition starts: that one started last, and stays so. The next tick of the
+// older one does not count.
+// Mutants: the repeated request is another start; every replica sets the next tick.
 func TestAStartCountsOnce(t *testing.T) {
 	inBubble(t, func(e *env) {
 		c, net := e.Linked("old")
@@ -173,13 +174,13 @@ func TestAStartCountsOnce(t *testing.T) {
 		st, err := l.Open(e.Context(), ledger.State{Next: next})
 		testenv.Must(e, err)
 		if !st.Superseded || st.Generation != 1 || st.Again != 5*time.Second {
-			e.Errorf("the newer one is told %+v", st)
+			e.Errorf("the newer one gets %+v", st)
 		}
 		superseded := <-answered
 		e.Pass(5 * time.Second)
 		st.Next = next
 		if st, err = l.Open(e.Context(), st); err != nil || st.Superseded || st.Generation != 2 {
-			e.Errorf("the newer one is told %+v, %v, when it has lived for a while", st, err)
+			e.Errorf("the newer one gets %+v, %v, after a while", st, err)
 		}
 		superseded.Next = next.Add(time.Hour)
 		if st, err := old.Open(e.Context(), superseded); err != nil || !st.Next.Equal(next) {
@@ -188,9 +189,9 @@ func TestAStartCountsOnce(t *testing.T) {
 	})
 }
 
-// After the server has lost its data (class D) the newest definition that comes back
-// is remembered by its number: none that is older than it takes over.
-// Mutant: generations are counted anew.
+// After the server has lost its data (class D), the newest returning definition is
+// recognized by its number: no older one takes over.
+// Mutant: generations are counted from the beginning.
 func TestGenerationsSurviveALoss(t *testing.T) {
 	inBubble(t, func(e *env) {
 		ledgers, states := map[string]*ledger.Ledger{}, map[string]ledger.State{}
@@ -205,14 +206,14 @@ func TestGenerationsSurviveALoss(t *testing.T) {
 			st, err := ledgers[def].Open(e.Context(), states[def])
 			testenv.Must(e, err)
 			if st.Superseded != (def != "3") || st.Generation != 3 {
-				e.Errorf("definition %s is told %+v", def, st)
+				e.Errorf("definition %s gets %+v", def, st)
 			}
 		}
 	})
 }
 
-// A request to count an attempt that comes late, after the next one was counted, takes
-// nothing back.
+// A late request to count an attempt, which arrives after the next attempt was counted,
+// changes nothing.
 // Mutant: the attempt that failed is not compared.
 func TestFault27_ALateCountOfAttempts(t *testing.T) {
 	onBoth(t, func(e *env) {
@@ -238,8 +239,8 @@ func TestFault27_ALateCountOfAttempts(t *testing.T) {
 	})
 }
 
-// What a trigger runs is no tick of the schedule: it is neither the newest that is
-// accounted for nor the newest that succeeded, and the schedule goes on.
+// The run of a trigger is not a tick of the schedule: it is neither the newest accounted
+// tick nor the newest success, and the schedule continues.
 // Mutants: its name is the newest tick, or the newest success.
 func TestTriggersAreNoTicks(t *testing.T) {
 	onBoth(t, func(e *env) {

@@ -14,8 +14,8 @@ import (
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )
 
-// dead claims the first tick for a replica that dies at once, and waits until its
-// hold is over.
+// dead claims the first tick for a replica that dies at once, and waits until its hold has
+// expired.
 func (e *env) dead(cfg ledger.Config) (*ledger.Claim, ledger.State) {
 	e.Helper()
 	cfg.Lease.TTL, cfg.Lease.NoRenewal = 2*time.Second, true // requests time out after a third of it
@@ -24,12 +24,13 @@ func (e *env) dead(cfg ledger.Config) (*ledger.Claim, ledger.State) {
 	return run, st
 }
 
-// A holder died, so its effect may have come about; the next one fails. Nobody knows
-// how the tick stands, and the ledger says so: unknown, never failed, also when the
-// last one is told so only when it asks again, and although it has counted attempts
-// or given the tick up to a third. If one succeeds, the tick has.
-// Mutants: the second holder's word alone counts; the doubt is forgotten at the next
-// takeover, or when the claim is repeated after a lost reply; a tick that was given up by work which had returned is in doubt, too.
+// A holder died, so its effect may have happened, and the next one fails. The outcome of
+// the tick is unknown, and the ledger says so. It never says failed: not when the last
+// holder learns that only from a repeated request, and not after it has counted attempts or
+// released the tick to a third one. If one holder succeeds, so does the tick.
+// Mutants: only the second holder's outcome counts; the doubt is forgotten at the next
+// takeover, or when the claim is repeated after a lost reply; a tick that was released
+// after its work had returned is in doubt, too.
 func TestAFailureAfterACrashIsUnknown(t *testing.T) {
 	onBoth(t, func(e *env) {
 		patient := ledger.Config{Lease: testenv.TTL(3 * time.Second)} // of a busy machine
@@ -38,10 +39,10 @@ func TestAFailureAfterACrashIsUnknown(t *testing.T) {
 			dies, givenUp, retries  bool
 			outcome, want, wantText string
 		}{
-			{"nobody dies", false, true, true, ledger.OutcomeFailed, ledger.OutcomeFailed, "boom"},
+			{"none dies", false, true, true, ledger.OutcomeFailed, ledger.OutcomeFailed, "boom"},
 			{"one dies", true, false, false, ledger.OutcomeFailed, ledger.OutcomeUnknown, "boom"},
 			{"one dies, the next counts attempts", true, false, true, ledger.OutcomeFailed, ledger.OutcomeUnknown, "boom"},
-			{"one dies, the next gives up", true, true, false, ledger.OutcomeFailed, ledger.OutcomeUnknown, "boom"},
+			{"one dies, the next releases", true, true, false, ledger.OutcomeFailed, ledger.OutcomeUnknown, "boom"},
 			{"one dies, the last succeeds", true, true, true, ledger.OutcomeSucceeded, ledger.OutcomeSucceeded, ""},
 		} {
 			testenv.Must(e, e.Raw.FlushAll(e.Context()).Err())
@@ -88,12 +89,12 @@ func TestAFailureAfterACrashIsUnknown(t *testing.T) {
 	})
 }
 
-// A run is left without an end. If its work has failed and says so, or had not begun,
-// there is no doubt about it; if it may have had its effect, or is given up without a
-// word, in the midst of it, there is, whatever becomes of it later: if the others fail,
-// the ledger says unknown, never failed.
-// Mutants: who gave up had no effect; who failed may have had one; the next attempt of
-// the same holder forgets that the first one is in doubt.
+// A run is left without an end. If its work has failed and reported that, or had not begun,
+// there is no doubt. If it may have had its effect, or was left during the work without a
+// report, there is doubt, whatever happens later: if the others fail, the ledger says
+// unknown, never failed.
+// Mutants: a run that was released had no effect; a failed one may have had one; the next
+// attempt of the same holder forgets that the first one is in doubt.
 func TestWhoLeavesARunInDoubt(t *testing.T) {
 	onBoth(t, func(e *env) {
 		patient := ledger.Config{Lease: testenv.TTL(10 * time.Second)} // of a busy machine
@@ -155,10 +156,10 @@ func TestWhoLeavesARunInDoubt(t *testing.T) {
 	})
 }
 
-// A completion that is repeated is known from the history, and leaves no key of its own;
-// one that was not accepted is not, whatever else stands there.
-// Mutants: each leaves a tombstone; the end of the one who took over counts as
-// one's own; an end that another wrote for a dead holder does.
+// A repeated completion is recognized from the history, and leaves no key. One that was not
+// accepted is not recognized, whatever else the history contains.
+// Mutants: each leaves a tombstone; the end of the successor counts as its own; so does an
+// end that another replica recorded for a dead holder.
 func TestCompletionsAreKnownFromTheHistory(t *testing.T) {
 	onBoth(t, func(e *env) {
 		l := e.jobLedger(e.Client("a"), ledger.Config{MaxAttempts: 2})
@@ -175,7 +176,7 @@ func TestCompletionsAreKnownFromTheHistory(t *testing.T) {
 			e.Errorf("the history is %+v, was %+v: %v", after, before, err)
 		}
 
-		// Taken over, and completed by the other.
+		// Taken over, and completed by the other replica.
 		testenv.Must(e, e.Raw.FlushAll(e.Context()).Err())
 		first, st := e.dead(ledger.Config{})
 		second, err := l.Claim(e.Context(), first.Tick, st, ledger.ClaimConfig{})
@@ -184,7 +185,7 @@ func TestCompletionsAreKnownFromTheHistory(t *testing.T) {
 		testenv.MustIs(e, first.Complete(e.Context(), ledger.OutcomeSucceeded, ""), ledger.ErrSuperseded)
 		testenv.Must(e, second.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
 
-		// Recorded by another for its dead holder, with that one's token.
+		// Recorded by another replica for its dead holder, with that holder's token.
 		testenv.Must(e, e.Raw.FlushAll(e.Context()).Err())
 		first, st = e.dead(ledger.Config{MaxAttempts: 1})
 		_, err = e.jobLedger(e.Client("b"), ledger.Config{MaxAttempts: 1}).Claim(e.Context(), first.Tick, st, ledger.ClaimConfig{})
@@ -194,8 +195,7 @@ func TestCompletionsAreKnownFromTheHistory(t *testing.T) {
 	})
 }
 
-// An entry of the history that cannot be read is not in the way of a completion that is
-// repeated.
+// An unreadable entry of the history does not affect a repeated completion.
 // Mutant: every entry is read.
 func TestHistoryThatIsSpoilt(t *testing.T) {
 	onBoth(t, func(e *env) {
@@ -219,9 +219,9 @@ func TestHistoryThatIsSpoilt(t *testing.T) {
 	})
 }
 
-// Two ticks were under way: each is known by its own end, whatever stands in the
-// other's.
-// Mutant: the token is looked for in the whole entry.
+// Two ticks were under way: each is recognized by its own end, whatever the other's entry
+// contains.
+// Mutant: the token is searched in the whole entry.
 func TestCompletionsOfTwoTicks(t *testing.T) {
 	onBoth(t, func(e *env) {
 		l := e.jobLedger(e.Client("a"), ledger.Config{AllowOverlap: true})
@@ -237,8 +237,8 @@ func TestCompletionsOfTwoTicks(t *testing.T) {
 	})
 }
 
-// The lock under a job's name is no lock of the application's, whatever that is
-// called, and not the hold on a tick.
+// The lock under a job's name is neither a lock of the application, of any name, nor the
+// hold on a tick.
 // Mutant: it is the lock of the name without job/.
 func TestLedgerMutexIsApart(t *testing.T) {
 	onBoth(t, func(e *env) {
@@ -265,9 +265,9 @@ func TestLedgerMutexIsApart(t *testing.T) {
 	})
 }
 
-// An onlooker hears of every change: a claim, a counted attempt, the end, a pause, a
-// trigger. Replicas do not hear of the first two, which would have them look in vain.
-// Mutants: begins are not told; they are told to all.
+// A watcher is notified of every change: a claim, a counted attempt, the end, a pause, a
+// trigger. Replicas are not notified of the first two, because they would look in vain.
+// Mutants: begins are not announced; they are announced to all.
 func TestWatch(t *testing.T) {
 	onBoth(t, func(e *env) {
 		l := e.jobLedger(e.Client("a"), ledger.Config{})
@@ -280,10 +280,10 @@ func TestWatch(t *testing.T) {
 		begins.Store(0)
 		told := func(what string, wantChanges, wantBegins int64) {
 			e.Helper()
-			e.Until(what+" is told", func() bool { return changes.Load() >= wantChanges && begins.Load() >= wantBegins })
+			e.Until(what+" is announced", func() bool { return changes.Load() >= wantChanges && begins.Load() >= wantBegins })
 			e.Pass(20 * time.Millisecond)
 			if c, b := changes.Swap(0), begins.Swap(0); c != wantChanges || b != wantBegins {
-				e.Errorf("%s: %d changes and %d begins are told, want %d and %d", what, c, b, wantChanges, wantBegins)
+				e.Errorf("%s: %d changes and %d begins are announced, want %d and %d", what, c, b, wantChanges, wantBegins)
 			}
 		}
 		run, _ := e.claimed(l)

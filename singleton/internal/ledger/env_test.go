@@ -18,7 +18,7 @@ func TestMain(m *testing.M) {
 
 func scripts() testenv.Scripts { return testenv.Scripts{Files: ledger.ScriptFiles} }
 
-// Each script's header declares what it is given, and it uses just that.
+// Each script's header declares its arguments, and the script uses exactly those.
 func TestScriptsDeclareWhatTheyUse(t *testing.T) {
 	t.Parallel()
 	scripts().CheckHeaders(t)
@@ -50,7 +50,7 @@ func (e *env) script(name string) lockcoretest.Match {
 	return scripts().Match(e, name)
 }
 
-// A timed is a test of scripts to the millisecond.
+// A timed is a test of scripts that is exact to the millisecond.
 type timed struct {
 	*env
 	t   *testenv.Timed
@@ -84,7 +84,7 @@ const (
 	me = "nl1:ALIVE.1.t/me" // an attempt
 )
 
-// allowed are the rules for the keys of the prefix, the channel of each process, and
+// allowed returns the rules for the keys of the prefix, the channel of each process, and
 // those rights but one.
 func allowed(rights []string, without string) []string {
 	rules := []string{"~noonlock:*", "resetchannels", "&noonlock:ch:*"}
@@ -96,7 +96,7 @@ func allowed(rights []string, without string) []string {
 	return rules
 }
 
-// replicas returns what is written down of each replica of the job draw.
+// replicas returns the records of the replicas of the job draw.
 func (e *env) replicas() map[string]string {
 	all := map[string]string{}
 	for field, text := range e.Raw.HGetAll(e.Context(), e.key("job/draw", "job")).Val() {

@@ -13,11 +13,11 @@ import (
 
 // The server has evicted the open runs of a job, and nothing else (class D). A tick whose
 // holder is dead is neither forgotten nor taken for ended: it is open again after one
-// attempt, for whoever claims it, or is recorded as unknown where no attempt is left. A
-// holder that lives learns that its lease is lost. Each replica says that data was lost.
+// attempt, for any claim, or is recorded as unknown if no attempt is left. A live holder
+// notices that its lease is lost. Each replica logs that data was lost.
 //
-// Caught mutants: only `open` says which runs are open; what is restored has no end; a run
-// that has ended, or a trigger, is not told apart.
+// Caught mutants: only `open` says which runs are open; a restored run has no end; an ended
+// run, or a trigger, is not distinguished.
 func TestFault22_ClassD_OpenRunsAreEvicted(t *testing.T) {
 	for _, most := range []int{1, 3} {
 		t.Run(map[int]string{1: "one attempt", 3: "three attempts"}[most], func(t *testing.T) {
@@ -84,9 +84,9 @@ func TestFault22_ClassD_OpenRunsAreEvicted(t *testing.T) {
 	}
 }
 
-// The server has evicted all keys of a job but the one that says how it stands (class D),
-// while a newer definition acts on trial. It goes on to act and is not struck, whichever
-// replica looks first, and one that starts does not take the job either.
+// The server has evicted all keys of a job except its state (class D), while a newer
+// definition acts on trial. That definition keeps acting and gets no strike, whichever
+// replica looks first, and a starting replica does not take the job either.
 func TestFault22_ClassD_WhatIsBesideTheJobIsEvicted(t *testing.T) {
 	onBoth(t, func(e *env) {
 		one, two := e.definer("1", ""), e.definer("2", "")

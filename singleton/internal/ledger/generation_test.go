@@ -10,7 +10,7 @@ import (
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )
 
-// A definer is a replica with a definition of the job.
+// A definer is a replica with its own definition of the job.
 type definer struct {
 	*env
 	def    string
@@ -23,7 +23,8 @@ func (e *env) definer(def, schedule string) *definer {
 	return &definer{env: e, def: def, ledger: e.jobLedger(e.Client(def), ledger.Config{Definition: def, Schedule: schedule})}
 }
 
-// looks has the replica look, and asserts which generation acts, and whether it is its own.
+// looks lets the replica look, and asserts which generation acts, and whether it is its
+// own.
 func (d *definer) looks(generation int, acts bool) {
 	d.Helper()
 	var err error
@@ -34,8 +35,8 @@ func (d *definer) looks(generation int, acts bool) {
 	}
 }
 
-// takesOver asserts that the replica takes over from the generation from, whose replicas have
-// died, after 90 s and not before.
+// takesOver asserts that the replica takes over from the given generation, whose replicas
+// have died, after 90 s and not earlier.
 func (d *definer) takesOver(from, generation int) {
 	d.Helper()
 	d.looks(from, false)
@@ -47,7 +48,7 @@ func (d *definer) takesOver(from, generation int) {
 	d.looks(generation, true)
 }
 
-// proven has the replica take over from the one that acts, and be proven.
+// proven lets the replica take over from the acting one, and be proven.
 func (d *definer) proven(generation int) {
 	d.Helper()
 	d.looks(generation-1, false)
@@ -57,10 +58,10 @@ func (d *definer) proven(generation int) {
 	d.looks(generation, true)
 }
 
-// An older definition acts while nobody of the newest is left, and under its own order.
-// When the newest is back it acts again, what the older one claims from then on is
-// refused, and the next start is newer than both.
-// Mutants: who acts in another's place is the newest; orders are given twice.
+// An older definition acts while no replica of the newest is left, under its own order.
+// When the newest is back, it acts again, later claims of the older one are refused, and
+// the next start is newer than both.
+// Mutants: a replacement becomes the newest; orders are given twice.
 func TestTheNewestTakesTheJobBack(t *testing.T) {
 	inBubble(t, func(e *env) {
 		one, two := e.definer("1", ""), e.definer("2", "")
@@ -103,10 +104,10 @@ func TestTheNewestTakesTheJobBack(t *testing.T) {
 	})
 }
 
-// A replica that was away, and its server with it, does not take those for dead that it
-// has not heard of, until it has looked for as long as it may not look.
-// Mutants: who is back takes over at once; or when it looks the second time; never.
-func TestWhoWasAwayTakesNobodyForDead(t *testing.T) {
+// A replica that was absent, together with its server, does not consider others dead until
+// it has looked for as long as a replica may stay silent.
+// Mutants: a returning replica takes over at once; or at its second look; or never.
+func TestReturningReplicaTakesNoneForDead(t *testing.T) {
 	inBubble(t, func(e *env) {
 		one, two := e.definer("1", ""), e.definer("2", "")
 		one.looks(1, true)
@@ -121,7 +122,7 @@ func TestWhoWasAwayTakesNobodyForDead(t *testing.T) {
 		e.Pass(2 * time.Minute)
 		two.looks(2, true)
 		one.looks(2, false)
-		// One that has looked all the time knows.
+		// A replica that has looked all the time knows.
 		for _, d := range []time.Duration{30 * time.Second, 30 * time.Second, 30*time.Second - time.Millisecond} {
 			e.Pass(d)
 			one.looks(2, false)
@@ -131,10 +132,10 @@ func TestWhoWasAwayTakesNobodyForDead(t *testing.T) {
 	})
 }
 
-// A start that gets no answer is the same start when the replica asks again, hours later
-// in the ledger's life: also one of the definition that acted then.
-// Mutants: the replica has another number after an error; a start is only remembered if
-// its definition was another; the tombstone is not kept while it is asked for.
+// A start without an answer is the same start when the replica repeats it, hours later in
+// the ledger's life, also for the definition that acted then.
+// Mutants: the replica has another number after an error; a start is only remembered if its
+// definition was another; the tombstone is not kept while it is used.
 func TestAStartThatFailsCountsOnce(t *testing.T) {
 	for _, alike := range []bool{false, true} {
 		inBubble(t, func(e *env) {

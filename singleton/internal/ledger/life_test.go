@@ -24,7 +24,7 @@ func (e *env) jobLedger(c *lockcore.Client, cfg ledger.Config) *ledger.Ledger {
 	return l
 }
 
-// opened is a ledger's state; a new one begins a minute ago.
+// opened returns a ledger's state; a new ledger begins a minute ago.
 func (e *env) opened(l *ledger.Ledger) ledger.State {
 	e.Helper()
 	now, _, err := l.Now(e.Context())
@@ -56,7 +56,7 @@ func (e *env) notClaimed(err error, why ledger.ClaimStatus) *ledger.ClaimError {
 	return refused
 }
 
-// The life of a tick: claimed by one, refused to others with the reason, renewed
+// The life of a tick: claimed by one replica, refused to others with the reason, renewed
 // beyond its TTL, completed once.
 func TestLedgerLifeOfATick(t *testing.T) {
 	onBoth(t, func(e *env) {
@@ -117,9 +117,9 @@ func TestLedgerLifeOfATick(t *testing.T) {
 	})
 }
 
-// Skips in a row, for one reason, are one entry; a run between, or another reason,
-// parts them.
-// Mutants: skips are joined whatever lies between them; the count is not added.
+// Consecutive skips with one reason are one entry. A run between them, or another reason,
+// separates them.
+// Mutants: skips are joined whatever is between them; the count is not added.
 func TestLedgerSkips(t *testing.T) {
 	onBoth(t, func(e *env) {
 		l := e.jobLedger(e.Client("a"), ledger.Config{})
@@ -159,7 +159,7 @@ func TestLedgerSkips(t *testing.T) {
 	})
 }
 
-// KeepRuns bounds the history.
+// KeepRuns limits the history.
 func TestLedgerKeepsSoManyRuns(t *testing.T) {
 	inBubble(t, func(e *env) {
 		l := e.jobLedger(e.Client("a"), ledger.Config{KeepRuns: 3})
@@ -178,8 +178,8 @@ func TestLedgerKeepsSoManyRuns(t *testing.T) {
 	})
 }
 
-// A reply that leaves no validity never starts work, and the tick is given back.
-// Mutants: the lease counts from the reply; a late grant is believed.
+// A reply that leaves no validity never starts work, and the tick is released.
+// Mutants: the lease counts from the reply; a late grant is accepted.
 func TestFault03_AClaimWithoutValidity(t *testing.T) {
 	inBubble(t, func(e *env) {
 		c, net := e.Linked("a")
@@ -204,8 +204,8 @@ func TestFault03_AClaimWithoutValidity(t *testing.T) {
 	})
 }
 
-// Out of memory: what ends runs still works, what begins them says so and leaves
-// nothing half done. A key of another type is an error, and nothing is written.
+// Out of memory: scripts that end runs still work. Scripts that begin them return an error
+// and leave nothing half done. A key of another type is an error, and nothing is written.
 func TestFault31_32_LedgerOnASpoiltServer(t *testing.T) {
 	t.Parallel()
 	e := realEnv(t, "maxmemory-policy noeviction")
@@ -229,8 +229,8 @@ func TestFault31_32_LedgerOnASpoiltServer(t *testing.T) {
 	testenv.Must(e, err)
 	testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
 
-	// Nor are a skip and an opening, or ends: of one's own run, and of a dead one that
-	// may not be run again.
+	// The same holds for a skip and an opening, and for ends: of the client's own run, and
+	// of a dead one that may not be run again.
 	testenv.Must(e, e.Raw.FlushAll(e.Context()).Err())
 	run, st = e.dead(ledger.Config{MaxAttempts: 1})
 	runs := e.key("job/draw", "runs")
@@ -256,7 +256,7 @@ func TestFault31_32_LedgerOnASpoiltServer(t *testing.T) {
 		key := e.key("job/draw", part)
 		testenv.Must(e, e.Raw.Del(e.Context(), key).Err())
 		other := "a string"
-		if part == "fence" { // which is one, and may say anything
+		if part == "fence" { // which is a string of any content
 			other = "a list"
 			testenv.Must(e, e.Raw.RPush(e.Context(), key, "text").Err())
 		} else {
@@ -346,7 +346,7 @@ func TestLedgerRefusals(t *testing.T) {
 	})
 }
 
-// Close gives the runs of a Client back: another takes them over at once.
+// Close releases the runs of a Client: another one takes them over at once.
 func TestCloseHandsRunsOver(t *testing.T) {
 	inBubble(t, func(e *env) {
 		a, b := e.Client("a"), e.Client("b")

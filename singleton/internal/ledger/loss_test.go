@@ -9,9 +9,9 @@ import (
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )
 
-// What a replica puts right after the server has lost data (class D) is told to the
-// others, which would else go on by what they know until they look.
-// Mutants: a ledger that is mended, or a run that is known to have ended, is not told.
+// A replica that repairs the ledger after the server has lost data (class D) notifies the
+// others, which would otherwise use their old state until they look.
+// Mutants: a repaired ledger, or a run that is known to have ended, is not announced.
 func TestMendingIsTold(t *testing.T) {
 	onBoth(t, func(e *env) {
 		l := e.jobLedger(e.Client("a"), ledger.Config{})
@@ -23,13 +23,13 @@ func TestMendingIsTold(t *testing.T) {
 		watcher := e.jobLedger(e.Client("w"), ledger.Config{})
 		var told atomic.Int64
 		e.Cleanup(watcher.Watch(func() { told.Add(1) }))
-		e.Until("it listens", func() bool { return told.Load() > 0 })
+		e.Until("it is subscribed", func() bool { return told.Load() > 0 })
 		heard := func(what string, want int64) {
 			e.Helper()
 			e.Until(what, func() bool { return told.Load() >= want })
 			e.Pass(20 * time.Millisecond)
 			if n := told.Swap(0); n != want {
-				e.Errorf("%s: told %d times, want %d", what, n, want)
+				e.Errorf("%s: notified %d times, want %d", what, n, want)
 			}
 		}
 		e.Pass(20 * time.Millisecond)
@@ -44,7 +44,7 @@ func TestMendingIsTold(t *testing.T) {
 		}
 
 		testenv.Must(e, e.Raw.FlushAll(e.Context()).Err())
-		_, err = watcher.Open(e.Context(), ledger.State{}) // in ignorance
+		_, err = watcher.Open(e.Context(), ledger.State{}) // without knowledge
 		testenv.Must(e, err)
 		told.Store(0)
 		st, err = l.Open(e.Context(), knows)
@@ -56,9 +56,9 @@ func TestMendingIsTold(t *testing.T) {
 	})
 }
 
-// A ledger that was begun in ignorance is mended once. Then it is as good as any, and
-// is not set back again, even when a tick of the very instant of its begin has ended.
-// Mutant: its begin is remembered after the mend.
+// A ledger that began without knowledge is repaired once. Then it is like any other, and is
+// not set back again, even if a tick at the very instant of its begin has ended.
+// Mutant: its begin is still stored after the repair.
 func TestALedgerIsMendedOnce(t *testing.T) {
 	inBubble(t, func(e *env) {
 		l := e.jobLedger(e.Client("a"), ledger.Config{})
@@ -81,9 +81,9 @@ func TestALedgerIsMendedOnce(t *testing.T) {
 	})
 }
 
-// Where a ledger began stays known while it is used, and is not made up after a loss.
-// Mutants: it is known only as long as nothing was claimed; a mended ledger claims to
-// have begun where it was mended.
+// The begin of a ledger stays known while it is used, and is not invented after a loss.
+// Mutants: it is known only until something is claimed; a repaired ledger claims to have
+// begun at its repair.
 func TestWhereALedgerBegan(t *testing.T) {
 	onBoth(t, func(e *env) {
 		l := e.jobLedger(e.Client("a"), ledger.Config{})
@@ -107,8 +107,8 @@ func TestWhereALedgerBegan(t *testing.T) {
 	})
 }
 
-// Replicas that are not heard of for long are forgotten, so that what is kept of a
-// fleet does not grow with every deploy.
+// Replicas without a sign of life are removed after a while, so the data of a fleet does
+// not grow with every deployment.
 // Mutant: the dead are not counted, and kept.
 func TestDeadReplicasAreForgotten(t *testing.T) {
 	inBubble(t, func(e *env) {
@@ -130,10 +130,10 @@ func TestDeadReplicasAreForgotten(t *testing.T) {
 	})
 }
 
-// The server has evicted how a job stands, but not what is run (class D): the run that is
-// under way is still recorded, its tick is accounted for, and the ledger goes on, schema
-// and all.
-// Mutants: an end needs a ledger, a ledger needs a schema.
+// The server has evicted the state of a job, but not its runs (class D): the run that is
+// under way is still recorded, its tick is accounted for, and the ledger continues,
+// including its schema.
+// Mutants: an end needs a ledger; a ledger needs a schema.
 func TestALedgerWithoutItsJob(t *testing.T) {
 	onBoth(t, func(e *env) {
 		l := e.jobLedger(e.Client("a"), ledger.Config{})

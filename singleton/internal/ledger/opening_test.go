@@ -8,13 +8,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A jobNoted is what job_open has noted before.
+// A jobNoted is the data that job_open has stored before.
 type jobNoted struct {
 	top   string
-	sched string // what names the ticks of definition d; old: of one before it
+	sched string // names the ticks of definition d; old: of an earlier one
 }
 
-// openingStates are those that only matter to job_open.
+// openingStates are the states that matter only to job_open.
 func openingStates() (all []jobState) {
 	for _, gen := range []string{"2", "3"} {
 		all = append(all, jobState{ledger: "used", tick: "due", tomb: "1", gen: gen})
@@ -40,8 +40,8 @@ func (b *jobBench) note(p redis.Pipeliner, n jobNoted) {
 	}
 }
 
-// open is what job_open promises: the ledger is mended as far as the caller knows better,
-// and the generation is that of who started last, of those who are alive.
+// open contains the guarantees of job_open: the ledger is repaired as far as the caller
+// knows better, and the generation is that of the live replica that started last.
 func (v jobVerdict) open() {
 	v.Helper()
 	if v.s.ledger == "newer" {
@@ -76,7 +76,7 @@ func (v jobVerdict) open() {
 	v.state(strconv.Itoa(t.own), t.dropped)
 }
 
-// A takeover is what becomes of the definition that acts.
+// A takeover is the expected change of the acting definition.
 type takeover struct {
 	own               int // the caller's order
 	takes, superseded bool
@@ -85,7 +85,8 @@ type takeover struct {
 	dropped           string
 }
 
-// takeover: whose turn it is. Definition d is proven; no other replica but r9 is alive.
+// takeover: which definition acts. Definition d is proven; no other replica except r9 is
+// alive.
 func (v jobVerdict) takeover() (t takeover) {
 	o := v.r.open
 	present, _ := strconv.Atoi(v.before.job["gen"])
@@ -118,7 +119,7 @@ func (v jobVerdict) takeover() (t takeover) {
 	return t
 }
 
-// begin: where the ledger begins or goes on.
+// begin: where the ledger begins or continues.
 func (v jobVerdict) begin(rescheduled bool) {
 	v.Helper()
 	o := v.r.open
@@ -142,11 +143,11 @@ func (v jobVerdict) begin(rescheduled bool) {
 		last, born = known, ""
 	}
 	if v.after.job["last"] != last || v.after.job["born"] != born {
-		v.complain("want it to go on after %s, begun at %q", last, born)
+		v.complain("want it to continue after %s, begun at %q", last, born)
 	}
 }
 
-// ended: what the caller knows to have ended has.
+// ended: the runs have ended that the caller knows to have ended.
 func (v jobVerdict) ended() {
 	v.Helper()
 	earlier := strconv.FormatInt(v.jobBench.tick-800, 10)
@@ -161,7 +162,7 @@ func (v jobVerdict) ended() {
 	}
 }
 
-// generation: whose the job is now.
+// generation: which generation has the job now.
 func (v jobVerdict) generation(t takeover) {
 	v.Helper()
 	o, want := v.r.open, map[string]string{}
@@ -212,18 +213,18 @@ func (v jobVerdict) generation(t takeover) {
 	}
 }
 
-// beginOf is when a span began.
+// beginOf returns the begin of a span.
 func beginOf(span string) string {
 	from, _, _ := strings.Cut(span, " ")
 	return from
 }
 
-// state: the answer is how the job stands.
+// state: the answer is the state of the job.
 func (v jobVerdict) state(own, dropped string) {
 	v.Helper()
 	list := v.answer.([]any)
 	if len(list) != 22+2*len(v.after.open) {
-		v.complain("not all is told")
+		v.complain("the answer is incomplete")
 		return
 	}
 	job := v.after.job

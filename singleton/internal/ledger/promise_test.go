@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A jobVerdict is one run of a script, to be held against what it promises.
+// A jobVerdict is one run of a script, to be compared with its guarantees.
 type jobVerdict struct {
 	*jobBench
 	where         string
@@ -25,7 +25,7 @@ func (v jobVerdict) complain(format string, args ...any) {
 	v.Errorf("%s: answer %v: %s; after it\n%+v, before\n%+v", v.where, v.answer, fmt.Sprintf(format, args...), v.after, v.before)
 }
 
-// check holds one run against what the scripts promise.
+// check compares one run with the guarantees of the scripts.
 func (b *jobBench) check(where string, r jobRequest, s jobState, before, after jobPicture, answer any) {
 	b.Helper()
 	v := jobVerdict{b, where, r, s, before, after, answer, jobAnswer(answer), strconv.FormatInt(b.tick, 10)}
@@ -53,7 +53,7 @@ func (b *jobBench) check(where string, r jobRequest, s jobState, before, after j
 			v.state("0", "")
 		}
 		if slices.Contains(after.live, "dead") && v.code == "1" || slices.Contains(after.live, "r9") != slices.Contains(before.live, "r9") {
-			v.complain("want the dead forgotten, and who lives kept")
+			v.complain("want the dead forgotten, and the live ones kept")
 		}
 	case "job_pause":
 		v.pause()
@@ -62,7 +62,7 @@ func (b *jobBench) check(where string, r jobRequest, s jobState, before, after j
 	}
 }
 
-// whole is what holds of every script.
+// whole contains the guarantees of every script.
 func (v jobVerdict) whole() {
 	v.Helper()
 	if v.before.job["later"] != v.after.job["later"] {
@@ -95,7 +95,7 @@ func (v jobVerdict) whole() {
 	}
 }
 
-// retained: the ledger has begun to live anew.
+// retained: the retention of the ledger has started again.
 func (v jobVerdict) retained() {
 	v.Helper()
 	if _, paused := v.after.job["paused"]; paused {
@@ -153,7 +153,7 @@ func (v jobVerdict) complete() {
 	}
 }
 
-// hold is what holds of scripts that change only what is this run's.
+// hold contains the guarantees of scripts that change only the state of this run.
 func (v jobVerdict) hold() {
 	v.Helper()
 	mine := v.s.isMine()
@@ -195,8 +195,8 @@ func (v jobVerdict) hold() {
 	}
 }
 
-// raise: a run that is mine has a token above the one that was seen, and the counter
-// is not behind; nothing else is different.
+// raise: the client's own run has a token above the one that was seen, and the counter is
+// not behind. Nothing else has changed.
 func (v jobVerdict) raise() {
 	v.Helper()
 	if (v.code == "1") != v.s.isMine() {
@@ -218,7 +218,7 @@ func (v jobVerdict) raise() {
 	}
 }
 
-// controls: there is a ledger that may be looked at.
+// controls: there is a ledger that can be read.
 func (v jobVerdict) controls() bool {
 	v.Helper()
 	want := map[string]string{"none": "10", "newer": "11"}[v.s.ledger]

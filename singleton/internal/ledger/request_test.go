@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A jobRequest is a script with its arguments, made for the state at hand.
+// A jobRequest is a script with its arguments, made for the present state.
 type jobRequest struct {
 	name   string
 	script string
@@ -23,24 +23,24 @@ type jobRequest struct {
 	open    jobOpening
 }
 
-// A jobOpening is what a caller of job_open says.
+// A jobOpening is the request of a caller of job_open.
 type jobOpening struct {
 	me, def    string
 	start      bool
 	own        int
 	next       string
 	knows      bool
-	ahead      int64 // what it knows to be accounted for is later than the ledger's by so many ms
+	ahead      int64 // its newest accounted tick is later than the ledger's by that many ms
 	sure       bool
-	over       bool // it knows what is earlier than the tick to have ended
+	over       bool // it knows that the runs before the tick have ended
 	sched      string
-	trust      int64 // up to so many ms from now; 0: not at all
+	trust      int64 // up to that many ms from now; 0: not at all
 	accounts   bool  // it says how many ticks the former schedule dropped
 	stale      bool  // by a tick that is not the newest accounted one
 	hasDropped bool  // two ticks
 }
 
-// jobRetain is longer than what the keys of a jobState have left to live.
+// jobRetain is longer than the remaining time of the keys of a jobState.
 const jobRetain = 2 * time.Hour
 
 func claimRequest(r jobRequest) jobRequest {

@@ -52,8 +52,8 @@ func (p *present) finish(tick int64) {
 	testenv.Must(p.env, p.runs[tick].Complete(p.Context(), ledger.OutcomeSucceeded, ""))
 }
 
-// A ledger of the next version is kept, its fields are left as they are; one of a
-// version after that is refused, and nothing is written.
+// A ledger of the next version is kept, and its fields stay. A ledger of a later version is
+// refused, and nothing is written.
 func TestNewerSchemas(t *testing.T) {
 	onBoth(t, func(e *env) {
 		p := newPresent(e, "a")
@@ -88,7 +88,7 @@ func TestNewerSchemas(t *testing.T) {
 	})
 }
 
-// Entries that were written once are read for ever.
+// Entries that were written once can be read forever.
 func TestHistoryIsReadForEver(t *testing.T) {
 	inBubble(t, func(e *env) {
 		l, err := ledger.New(e.Client("a"), "draw", ledger.Config{})

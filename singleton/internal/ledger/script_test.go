@@ -15,10 +15,10 @@ import (
 	"github.com/noonlock/noonlock/internal/testenv"
 )
 
-// A jobState is how a job stands when one of its scripts is run for the tick T.
+// A jobState is the state of a job when one of its scripts is run for the tick T.
 type jobState struct {
 	ledger  string // none, newer (schema), fresh, used
-	tick    string // due: unaccounted; ended; or the record's: mine, mine dead, live, dead, given up
+	tick    string // due: unaccounted; ended; or the record's: mine, mine dead, live, dead, abandoned
 	attempt int    // of the record
 	earlier string // an earlier open tick: "", live, dead
 	tomb    string // "", given up, ended
@@ -41,7 +41,7 @@ func jobStates() []jobState {
 		for _, ledger := range []string{"none", "newer", "fresh"} {
 			all = append(all, jobState{ledger: ledger, tick: "due", tomb: tomb, gen: "2"})
 		}
-		for _, tick := range []string{"due", "ended", "mine", "mine dead", "live", "dead", "given up"} {
+		for _, tick := range []string{"due", "ended", "mine", "mine dead", "live", "dead", "abandoned"} {
 			for _, attempt := range []int{1, 2} {
 				for _, earlier := range []string{"", "live", "dead"} {
 					for _, paused := range []bool{false, true} {
@@ -69,7 +69,7 @@ const (
 	jobName  = "job/draw"
 )
 
-// A jobBench is a job whose state is set up and looked at directly.
+// A jobBench is a job whose state is written and read directly.
 type jobBench struct {
 	*env
 	now, tick, last int64 // ms; last is the newest accounted tick
@@ -138,7 +138,7 @@ func (b *jobBench) establish(s jobState) {
 			p.HSet(ctx, b.part("open"), b.tick, jobRecord(jobOther, s.attempt, til))
 		case "dead":
 			p.HSet(ctx, b.part("open"), b.tick, jobRecord(jobOther, s.attempt, b.now)) // since now
-		case "given up":
+		case "abandoned":
 			p.HSet(ctx, b.part("open"), b.tick, jobRecord("", s.attempt, 0))
 		}
 		switch s.earlier {
@@ -160,7 +160,7 @@ func (b *jobBench) establish(s jobState) {
 	testenv.Must(b.env, err)
 }
 
-// A jobPicture is a job's keys; what depends on the time of day is left out.
+// A jobPicture is a job's keys without the parts that depend on the time of day.
 type jobPicture struct {
 	job, open map[string]string
 	runs      []string
@@ -236,9 +236,9 @@ func (s jobPicture) same(o jobPicture) bool {
 		s.fence == o.fence && slices.Equal(s.live, o.live) && s.tomb == o.tomb
 }
 
-// Every script of the ledger, in every state of a job, run twice: the state stays,
-// and the second answer is the first or the one declared. And what must hold of
-// each single run does.
+// Every script of the ledger runs twice in every state of a job: the state stays, and the
+// second answer is the first or the declared one. Each single run also keeps the guarantees
+// that check asserts.
 func TestJobScriptsTwiceInEveryState(t *testing.T) {
 	t.Parallel()
 	requests := map[string][]jobRequest{}
@@ -256,7 +256,7 @@ func TestJobScriptsTwiceInEveryState(t *testing.T) {
 					for _, state := range jobStates() {
 						answers[b.twice(sha, r, state)]++
 						if e.Failed() {
-							return // the rest would say the same
+							return // the other states would fail in the same way
 						}
 					}
 				}
@@ -294,7 +294,7 @@ func (b *jobBench) twice(sha string, r jobRequest, state jobState) string {
 	return one
 }
 
-// jobAnswer is the code of an answer.
+// jobAnswer returns the code of an answer.
 func jobAnswer(answer any) string {
 	if list, ok := answer.([]any); ok {
 		return fmt.Sprint(list[0])
@@ -302,7 +302,7 @@ func jobAnswer(answer any) string {
 	return fmt.Sprint(answer)
 }
 
-// declaredSecond is what a script says the second time where it is not the same.
+// declaredSecond returns the second answer of a script if it is not the first.
 func declaredSecond(script, first string) string {
 	switch {
 	case script == "job_abandon" && first == "1", script == "job_leave" && first == "1":

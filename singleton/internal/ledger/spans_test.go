@@ -10,9 +10,9 @@ import (
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )
 
-// When the last pause began is known when it is over, however often it was asked for
+// The begin of the last pause is known after its end, however often the pause was requested
 // and ended.
-// Mutants: it is not remembered; a pause before that one counts.
+// Mutants: it is not stored; an earlier pause counts.
 func TestWhenAPauseBegan(t *testing.T) {
 	onBoth(t, func(e *env) {
 		l := e.jobLedger(e.Client("a"), ledger.Config{})
@@ -43,13 +43,13 @@ func TestWhenAPauseBegan(t *testing.T) {
 	})
 }
 
-// spans is a ledger whose holds are looked at.
+// spans is a ledger whose holds are asserted.
 func (e *env) spans(identity string, lease time.Duration, most int) *ledger.Ledger {
 	e.Helper()
 	return e.jobLedger(e.Client(identity), ledger.Config{Lease: testenv.TTL(lease), MaxAttempts: most})
 }
 
-// claimedAt is when the only open run was claimed.
+// claimedAt returns when the only open run was claimed.
 func (e *env) claimedAt(l *ledger.Ledger) time.Time {
 	e.Helper()
 	st, err := l.Status(e.Context())
@@ -60,7 +60,7 @@ func (e *env) claimedAt(l *ledger.Ledger) time.Time {
 	return st.Open[0].Start
 }
 
-// held holds that runs were held from a time up to another; zero: up to whenever.
+// held asserts that runs were held from one time to another; zero: without an end.
 func (e *env) held(l *ledger.Ledger, what string, from, to time.Time) {
 	e.Helper()
 	st, err := l.Status(e.Context())
@@ -70,10 +70,10 @@ func (e *env) held(l *ledger.Ledger, what string, from, to time.Time) {
 	}
 }
 
-// Since when runs were held, with a new ledger for each case: who comes within its TTL
-// goes on with the hold before, be it another's or of another tick; who comes later
-// begins one.
-// Mutants: a hold is not remembered; each attempt, run or takeover begins one; none does.
+// The begin of the hold, with a new ledger for each case. A claim within the TTL of an
+// earlier hold continues that hold, even of another replica or tick. A later claim begins a
+// new hold.
+// Mutants: a hold is not stored; each attempt, run or takeover begins one; none does.
 func TestSinceWhenRunsAreHeld(t *testing.T) {
 	onBoth(t, func(e *env) {
 		patient, hasty := e.spans("patient", time.Minute, 9), e.spans("hasty", 300*time.Millisecond, 9)
@@ -131,9 +131,9 @@ func TestSinceWhenRunsAreHeld(t *testing.T) {
 	})
 }
 
-// Until when a run was held that its holder has not ended: a dead one's until its hold
-// ended, one that was given up until its holder was heard of last.
-// Mutants: each is held until its end was found out; renewals are not remembered.
+// The end of a run's hold that its holder has not ended: for a dead holder the end of the
+// hold, for a released run the last sign of life of its holder.
+// Mutants: each is held until its end was noticed; renewals are not stored.
 func TestUntilWhenRunsAreHeld(t *testing.T) {
 	inBubble(t, func(e *env) {
 		once, often := e.spans("once", time.Second, 1), e.spans("often", time.Second, 9)
@@ -176,7 +176,7 @@ func TestUntilWhenRunsAreHeld(t *testing.T) {
 					taken, err := often.Claim(e.Context(), run.Tick, st, ledger.ClaimConfig{})
 					testenv.Must(e, err)
 					testenv.Must(e, taken.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
-					e.held(often, "renewed "+strconv.FormatBool(renewed)+", given up "+strconv.FormatBool(givenUp)+", taken over "+again, start, time.Now())
+					e.held(often, "renewed "+strconv.FormatBool(renewed)+", released "+strconv.FormatBool(givenUp)+", taken over "+again, start, time.Now())
 				}
 			}
 		}

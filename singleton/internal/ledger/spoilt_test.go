@@ -11,15 +11,15 @@ import (
 	"github.com/noonlock/noonlock/internal/testenv"
 )
 
-// forgetDead leaves out a replica that is dead, which any look at the live ones drops.
+// forgetDead removes a dead replica, as any look at the live ones does.
 func (s *jobPicture) forgetDead() {
 	s.live = slices.DeleteFunc(s.live, func(replica string) bool { return replica == "dead" })
 }
 
-// One of a job's keys is of another type (fault 32): each script that needs it says so
-// before it has written anything, as what a script has written stays. And none of them
-// makes it what it should be.
-// Mutants: the history's type, or any, is found out half-way.
+// One of a job's keys is of another type (fault 32). Each script that needs it returns an
+// error before it has written anything, because its writes would stay. None of them repairs
+// the type.
+// Mutants: the type of the history, or of any key, is checked half-way.
 func TestJobScriptsOnSpoiltKeys(t *testing.T) {
 	onBoth(t, func(e *env) {
 		b := &jobBench{env: e}
@@ -41,7 +41,7 @@ func TestJobScriptsOnSpoiltKeys(t *testing.T) {
 					_, err := e.Raw.Pipelined(e.Context(), func(p redis.Pipeliner) error {
 						p.Del(e.Context(), b.part(part))
 						if part == "fence" || part == "tomb:1" {
-							p.RPush(e.Context(), b.part(part), "spoilt") // a string is what they are
+							p.RPush(e.Context(), b.part(part), "spoilt") // they are strings
 						} else {
 							p.Set(e.Context(), b.part(part), "spoilt", time.Hour)
 						}

@@ -25,14 +25,14 @@ func (j *timedJob) keys(parts ...string) []string {
 	return (&jobBench{env: j.env}).keys(parts...)
 }
 
-// stands writes the job anew: its newest accounted tick is a second ago.
+// stands writes the job again: its newest accounted tick is a second ago.
 func (j *timedJob) stands(fields ...any) {
 	j.Helper()
 	testenv.Must(j.env, j.Raw.Del(j.Context(), j.keys("job", "open", "runs", "fence", "defs", "tomb:1")...).Err())
 	testenv.Must(j.env, j.Raw.HSet(j.Context(), j.key(jobName, "job"), append([]any{"v", "1", "id", "7", "last", j.ms(-time.Second)}, fields...)...).Err())
 }
 
-// lives writes down a replica.
+// lives writes the record of a replica.
 func (j *timedJob) lives(name string, order int, since time.Duration, fit int) {
 	j.Helper()
 	testenv.Must(j.env, j.Raw.HSet(j.Context(), j.key(jobName, "job"), "live:"+name, fmt.Sprintf("%d %s %s %d", order, j.ms(minute), j.ms(since), fit)).Err())
@@ -43,8 +43,8 @@ func (j *timedJob) field(name string) string {
 	return j.Raw.HGet(j.Context(), j.key(jobName, "job"), name).Val()
 }
 
-// opens is what a replica with a definition asks, and returns of the answer which
-// generation acts and whether it is the caller's, and what names, as `2 1 proof 0 watch `.
+// opens sends the request of a replica with a definition. It returns the acting generation,
+// whether that is the caller's, and the fields after the names, as `2 1 proof 0 watch `.
 func (j *timedJob) opens(me, def string, own int, start string, trust time.Duration, sched ...any) string {
 	j.Helper()
 	args := append([]any{"", "", "", 10, 3600000, me, def, own, start, "", 300000}, "", j.ms(trust), "")
@@ -64,7 +64,7 @@ func (j *timedJob) opens(me, def string, own int, start string, trust time.Durat
 	return fmt.Sprintf("gen %s mine %s own %s dropped %s others %s watch %s proof %s handover %s", f[8], f[11], f[12], f[13], f[18], f[19], f[20], f[21])
 }
 
-// A schema that is older is brought to this one, and a newer one is left.
+// An older schema is upgraded to this one, and a newer one is left.
 func TestSchemasAreNotSetBack(t *testing.T) {
 	jobToTheMillisecond(t, func(j *timedJob) {
 		for before, after := range map[string]string{"0": "1", "1": "1", "2": "2"} {
@@ -77,7 +77,7 @@ func TestSchemasAreNotSetBack(t *testing.T) {
 	})
 }
 
-// What triggers, runs and renewals leave in the keys of a job.
+// The keys of a job after triggers, runs and renewals.
 func TestRecordsToTheMillisecond(t *testing.T) {
 	jobToTheMillisecond(t, func(j *timedJob) {
 		open, runs := j.key(jobName, "open"), j.key(jobName, "runs")
@@ -129,7 +129,7 @@ func TestRecordsToTheMillisecond(t *testing.T) {
 	})
 }
 
-// The keys of a job in its last millisecond do not outlive it.
+// The keys of a job do not outlive it in its last millisecond.
 func TestTheLastMillisecondOfALedger(t *testing.T) {
 	jobToTheMillisecond(t, func(j *timedJob) {
 		j.stands()
@@ -144,7 +144,8 @@ func TestTheLastMillisecondOfALedger(t *testing.T) {
 	})
 }
 
-// A ledger that was begun, or set right after a loss, is another one; a look changes nothing of that.
+// A ledger that was created, or repaired after a loss, is another ledger. A look changes
+// nothing of that.
 func TestIdentitiesOfLedgers(t *testing.T) {
 	jobToTheMillisecond(t, func(j *timedJob) {
 		us := strconv.FormatInt(j.now.UnixMicro(), 10)
@@ -168,7 +169,7 @@ func TestIdentitiesOfLedgers(t *testing.T) {
 		asks("", "", "")
 		j.wants("begun", j.field("id"), us)
 
-		// What is known to have ended ends, and nothing later.
+		// Runs that are known to have ended end, and no later ones.
 		j.stands()
 		ended, later := j.ms(-time.Second), j.ms(-time.Second+time.Millisecond)
 		for _, tick := range []string{ended, later} {
@@ -182,8 +183,8 @@ func TestIdentitiesOfLedgers(t *testing.T) {
 	})
 }
 
-// The list of definitions lives as long as the job, and grows only where the ticks change.
-// A replica whose job is lost, and that was fit, acts again.
+// The list of definitions lives as long as the job, and grows only when the ticks change. A
+// replica whose job is lost, and that was fit, acts again.
 func TestDefinitionsLiveAsLongAsTheJob(t *testing.T) {
 	jobToTheMillisecond(t, func(j *timedJob) {
 		defs := j.key(jobName, "defs")
@@ -200,13 +201,13 @@ func TestDefinitionsLiveAsLongAsTheJob(t *testing.T) {
 	})
 }
 
-// The list of definitions grows where the ticks change, or are not known to be the same.
+// The list of definitions grows when the ticks change, or are not known to be the same.
 func TestDefinitionsThatAreListed(t *testing.T) {
 	jobToTheMillisecond(t, func(j *timedJob) {
 		defs, last := j.key(jobName, "defs"), j.ms(-time.Second)
 		for _, row := range []struct {
 			name, former, of, sched string
-			asked                   bool // which ticks are owed
+			asked                   bool // which ticks were not recorded
 			before, after           int64
 		}{
 			{"other ticks", "s1", "d1", "s2", true, 0, 1},
@@ -243,7 +244,7 @@ func TestDefinitionsThatAreListed(t *testing.T) {
 	})
 }
 
-// All that a status says of a job.
+// The complete content of a job's status.
 func TestStatusToTheMillisecond(t *testing.T) {
 	jobToTheMillisecond(t, func(j *timedJob) {
 		us := strconv.FormatInt(j.now.UnixMicro(), 10)
@@ -266,8 +267,8 @@ func TestStatusToTheMillisecond(t *testing.T) {
 	})
 }
 
-// A run that a resource refused gets a token above the one that it has seen, and above
-// all that were handed out.
+// A run that a resource refused gets a token above the one that the resource has seen, and
+// above all granted ones.
 func TestRaisedTokens(t *testing.T) {
 	toTheMillisecond(t, func(e *timed) {
 		open, fence := e.key("job/draw", "open"), e.key("job/draw", "fence")

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// zoneNamed is the zone of that file under another name.
+// zoneNamed returns the zone of that file under another name.
 func zoneNamed(t *testing.T, name, file string) *time.Location {
 	t.Helper()
 	data, err := os.ReadFile("/usr/share/zoneinfo/" + file)
@@ -20,11 +20,11 @@ func zoneNamed(t *testing.T, name, file string) *time.Location {
 	return loc
 }
 
-// Schedules that mean the same have one fingerprint, however they are written and
-// whatever their zones are called. Those that differ in a tick have another, although
-// they are written alike.
-// Mutants: the text counts, or the name of the zone; a step of one is not a star; the
-// change of the clocks is not looked at; a policy counts that nothing meets.
+// Schedules with the same meaning have one fingerprint, however they are written and
+// whatever their zones are called. Schedules that differ in a tick have different ones,
+// although their texts are equal.
+// Mutants: the text counts, or the name of the zone; a step of one is not a star; clock
+// changes are ignored; a policy without effect counts.
 func TestFault78_FingerprintsNameTheMeaning(t *testing.T) {
 	name := func(spec string, cfg Config) string {
 		t.Helper()

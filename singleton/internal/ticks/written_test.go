@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// What is written of a schedule is read as the same ticks by a later version, also
-// where the zone's name says nothing, or the schedule is one that only this version has.
-// Mutants: a zone is known by its name; the step of a row, or its last tick, is lost.
+// A later version reads the same ticks from a stored schedule, even if the zone's name
+// means nothing, or the schedule exists only in this version.
+// Mutants: a zone is identified by its name; the step of a row, or its last tick, is lost.
 func TestFault80_AScheduleIsKeptForTheNextVersion(t *testing.T) {
 	now := time.Date(2030, 3, 30, 22, 10, 0, 0, time.UTC)
 	berlin := zoneNamed(t, "Europe/Berlin", "Europe/Berlin")
@@ -80,8 +80,8 @@ func (uneven) Next(t time.Time) time.Time {
 	return time.Unix(minute*60+minute*minute%59, 0).UTC()
 }
 
-// How many ticks are owed is counted, or computed where there may be millions.
-func TestOwedTicks(t *testing.T) {
+// The number of unrecorded ticks is counted, or computed if there may be millions.
+func TestUnrecordedTicks(t *testing.T) {
 	s := everySchedule{100}
 	at := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	for _, c := range []struct {

@@ -262,7 +262,7 @@ func TestRecordOutcomeUnknown(t *testing.T) {
 		v = unknown(drop, v, "the last one") // the previous one is on the server
 		many := strings.Split(v.String(), "|")
 		if len(many) != 64 {
-			e.Errorf("the version stands for %d", len(many))
+			e.Errorf("the version covers %d writes", len(many))
 		}
 		now := e.read(r).Version
 		if !v.Includes(now) || now.Includes(v) || !v.Includes(v) || v.Includes(cas.Version{}) || !(cas.Version{}).Includes(cas.Version{}) {

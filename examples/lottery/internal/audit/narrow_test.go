@@ -121,7 +121,7 @@ func TestNarrow(t *testing.T) {
 
 		"the newest is drawn":                        {ledger: standing{state: with(under(9, time.Second))}, to: 9, end: "noon-7 at attempt 2"},
 		"the newest is drawn for long":               {ledger: standing{state: with(under(9, time.Second), clock(500))}, to: 9, end: "noon-7"},
-		"the newest waits for who takes it over":     {ledger: standing{state: with(under(9, 0), clock(9+soon))}, to: 9, end: "within"},
+		"the newest waits for its takeover":          {ledger: standing{state: with(under(9, 0), clock(9+soon))}, to: 9, end: "within"},
 		"no replica has taken the newest over":       {ledger: standing{state: with(under(9, 0))}, to: 10},
 		"another is drawn, the newest should be":     {ledger: standing{state: with(under(5, time.Second), last(5))}, to: 10},
 		"the newest has just come due":               {ledger: standing{state: with(last(8), clock(9+soon))}, to: 9, end: "within"},

@@ -286,7 +286,7 @@ func refuse(t *testing.T, command string, good, flags, env map[string]string, ex
 	}
 }
 
-func TestEverythingWrongIsToldAtOnce(t *testing.T) {
+func TestAllProblemsAreReportedTogether(t *testing.T) {
 	t.Parallel()
 	code, _, stderr := run(t.Context(), map[string]string{"LOTTERY_LEASE": "soon"}, "serve", "--winners", "0", "--time-zone", "Nowhere")
 	if code != cli.Refused {
@@ -324,7 +324,7 @@ func TestForeignVariables(t *testing.T) {
 	}, "serve")
 	for name := range strings.FieldsSeq(stderr) {
 		if strings.Contains(name, "_PORT") || strings.Contains(name, "_SERVICE") || strings.Contains(name, "SINCE") || strings.Contains(name, "LOTTERYX") {
-			t.Errorf("told: %s", stderr)
+			t.Errorf("reported: %s", stderr)
 			break
 		}
 	}
