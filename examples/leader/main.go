@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/redis/go-redis/v9/logging"
@@ -36,12 +37,22 @@ func main() {
 		<-signals
 		os.Exit(failed)
 	}()
-	os.Exit(run(ctx, os.Args[1:], os.Getenv, os.Stdout, os.Stderr))
+	os.Exit(run(ctx, os.Args[1:], environment(), os.Stdout, os.Stderr))
+}
+
+// environment returns the environment variables by name.
+func environment() map[string]string {
+	env := map[string]string{}
+	for _, pair := range os.Environ() {
+		name, value, _ := strings.Cut(pair, "=")
+		env[name] = value
+	}
+	return env
 }
 
 // run runs the program until ctx ends.
-func run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
-	s, err := readSettings(args, getenv)
+func run(ctx context.Context, args []string, env map[string]string, stdout, stderr io.Writer) int {
+	s, err := readSettings(args, env)
 	var r *replica
 	if err == nil {
 		r, err = newReplica(ctx, s, stderr)

@@ -19,7 +19,7 @@ import (
 )
 
 // mainVariable makes this test binary run the program.
-const mainVariable = "LEADER_TEST_MAIN"
+const mainVariable = "TEST_LEADER_MAIN"
 
 // patience limits every wait for an event. Nothing is measured against it.
 const patience = 60 * time.Second

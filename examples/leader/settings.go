@@ -5,14 +5,16 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"net"
-	"net/url"
-	"strconv"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/noonlock/noonlock/examples/internal/inputs"
 )
 
 // settings are the settings of the program. Each flag can be set by an environment variable
@@ -56,7 +58,7 @@ func variable(name string) string {
 
 // readSettings reads arguments and environment. The error joins all errors in them, or is
 // flag.ErrHelp.
-func readSettings(args []string, getenv func(string) string) (*settings, error) {
+func readSettings(args []string, env map[string]string) (*settings, error) {
 	s := &settings{from: map[string]string{}}
 	flags := flag.NewFlagSet("leader", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
@@ -77,12 +79,18 @@ func readSettings(args []string, getenv func(string) string) (*settings, error) 
 	given := map[string]bool{}
 	flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
 	value := func(name string) string {
-		if v := getenv(variable(name)); v != "" && !given[name] {
+		if v := env[variable(name)]; v != "" && !given[name] {
 			s.from[name] = variable(name)
 			return v
 		}
 		return flags.Lookup(name).Value.String()
 	}
+
+	var known []string
+	for _, o := range options() {
+		known = append(known, variable(o.name))
+	}
+	unknown := inputs.Unknown(slices.Sorted(maps.Keys(env)), variable(""), known)
 
 	var errs [6]error
 	s.election, s.identity = value("election"), value("identity")
@@ -95,7 +103,7 @@ func readSettings(args []string, getenv func(string) string) (*settings, error) 
 	if s.json = format == "json"; !s.json && format != "text" {
 		errs[5] = s.refuse("log-format", format, "text or json")
 	}
-	return s, errors.Join(errs[:]...)
+	return s, errors.Join(append(unknown, errs[:]...)...)
 }
 
 func (s *settings) refuse(name, value, must string) error {
@@ -115,16 +123,13 @@ func (s *settings) duration(name, value string, least time.Duration) (time.Durat
 	return d, nil
 }
 
-// server parses the URL of Redis. An error does not contain any part of the URL, since each
-// may be part of the password.
+// server parses the URL of Redis.
 func (s *settings) server(name, value string) (*redis.Options, error) {
-	opt, err := redis.ParseURL(value)
-	u, err2 := url.Parse(value)
-	if errors.Join(err, err2) != nil || u.Scheme != "redis" && u.Scheme != "rediss" || u.Hostname() == "" || u.Fragment != "" || opt.DB < 0 || !isPort(u.Port()) {
-		return nil, fmt.Errorf("%s is not a valid Redis URL; it must be redis://user:password@host:port/db, or rediss:// for TLS, "+
-			"with special characters in user and password percent-encoded, such as %%40 for @", s.from[name])
+	options, err := inputs.Redis(value)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", s.from[name], err)
 	}
-	return opt, nil
+	return options, nil
 }
 
 // address parses the address of the HTTP server; "" is off.
@@ -132,15 +137,10 @@ func (s *settings) address(name, value string) (string, error) {
 	if value == "off" {
 		return "", nil
 	}
-	if _, port, err := net.SplitHostPort(value); err != nil || port == "" || port != "0" && !isPort(port) {
+	if _, port, err := net.SplitHostPort(value); err != nil || port == "" || port != "0" && !inputs.IsPort(port) {
 		return "", s.refuse(name, value, "an address such as :8080 or 127.0.0.1:8080, or off")
 	}
 	return value, nil
-}
-
-func isPort(s string) bool {
-	n, err := strconv.ParseUint(s, 10, 16)
-	return s == "" || err == nil && n > 0
 }
 
 func help(w io.Writer) {

@@ -12,7 +12,7 @@ import (
 func start(t *testing.T, env map[string]string, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
-	code = run(t.Context(), args, func(name string) string { return env[name] }, &out, &errs)
+	code = run(t.Context(), args, env, &out, &errs)
 	return code, out.String(), errs.String()
 }
 
@@ -20,18 +20,21 @@ func start(t *testing.T, env map[string]string, args ...string) (code int, stdou
 // variable that the user has set and contains no secret.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
-	const redisRule = " is not a valid Redis URL; it must be redis://user:password@host:port/db, or rediss:// for TLS"
+	const noScheme = ": the URL is invalid: it does not begin with redis:// or rediss://; it must be redis://user:password@host:port/db, or rediss:// for TLS"
 	for _, test := range []struct {
 		env  map[string]string
 		args []string
 		want string
 	}{
-		{nil, []string{"--redis", "redis://u:hunter2@host:99999"}, "--redis" + redisRule},
-		{nil, []string{"--redis", "http://hunter2"}, "--redis" + redisRule},
-		{nil, []string{"--redis", "redis://u:hunter2@"}, "--redis" + redisRule},
-		{nil, []string{"--redis", "redis://u:hunter2@h/0#hunter2"}, "--redis" + redisRule},
-		{nil, []string{"--redis", "redis://u:hunter2@h/-1"}, "--redis" + redisRule},
-		{map[string]string{"REDIS_URL": "hunter2"}, nil, "REDIS_URL" + redisRule},
+		{nil, []string{"--redis", "redis://u:hunter2@host:99999"}, "--redis: the URL is invalid: the port is not from 1 to 65535, or a / ? or # in the password is not percent-encoded; it must be redis://"},
+		{nil, []string{"--redis", "http://hunter2"}, "--redis" + noScheme},
+		{nil, []string{"--redis", "redis://u:hunter2@"}, "--redis: the URL is invalid: the host is missing; it must be"},
+		{nil, []string{"--redis", "redis://u:hunter2@h/0#hunter2"}, "--redis: the URL is invalid: it contains a #; a # in user or password must be written %23; it must be"},
+		{nil, []string{"--redis", "redis://u:hunter2@h/-1"}, "--redis: the URL is invalid: the database is not a number from 0"},
+		{nil, []string{"--redis", "redis://u:hunter2@h?hunter2=1"}, "--redis: the URL is invalid: a parameter after the ? is unknown"},
+		{map[string]string{"REDIS_URL": "hunter2"}, nil, "REDIS_URL" + noScheme},
+		{map[string]string{"LEADER_LEASES": "hunter2"}, nil, `"LEADER_LEASES" is set, but no flag has this name; it must be unset; did you mean LEADER_LEASE?`},
+		{map[string]string{"LEADER_PASSWORD": "hunter2"}, nil, `"LEADER_PASSWORD" is set, but no flag has this name; it must be unset` + "\n"},
 		{nil, []string{"--election", "a b"}, `--election is "a b"; it must be 1 to 191 bytes of UTF-8`},
 		{map[string]string{"LEADER_ELECTION": "{a}"}, nil, `LEADER_ELECTION is "{a}"; it must be 1 to 191 bytes of UTF-8`},
 		{nil, []string{"--identity", "a\nb"}, `--identity is "a\nb"; it must be 1 to 200 bytes of UTF-8`},
@@ -72,6 +75,18 @@ func TestManyRefusals(t *testing.T) {
 	}
 }
 
+// Variables that Kubernetes sets for a Service named leader are no errors, and neither are
+// those of other programs.
+func TestForeignVariables(t *testing.T) {
+	t.Parallel()
+	if _, err := readSettings(nil, map[string]string{
+		"LEADER_SERVICE_HOST": "10.0.0.1", "LEADER_PORT": "tcp://10.0.0.1:8080", "LEADER_PORT_8080_TCP_ADDR": "10.0.0.1",
+		"LEADERX": "1", "REDIS": "1", "HOME": "/root",
+	}); err != nil {
+		t.Error(err)
+	}
+}
+
 // An address that is in use is an error, and the replica does not campaign.
 func TestAddressTaken(t *testing.T) {
 	t.Parallel()
@@ -103,16 +118,14 @@ func TestHelp(t *testing.T) {
 // The defaults suit a local Redis.
 func TestDefaultSettings(t *testing.T) {
 	t.Parallel()
-	s, err := readSettings(nil, func(string) string { return "" })
+	s, err := readSettings(nil, nil)
 	if err != nil || s.redis.Addr != "localhost:6379" || s.election != "demo" || s.http != ":8080" || s.json || s.drain != 0 {
 		t.Errorf("%+v, %v", s, err)
 	}
 	if _, err := newReplica(t.Context(), s, new(bytes.Buffer)); err != nil {
 		t.Error(err)
 	}
-	s, err = readSettings([]string{"--http", "off"}, func(name string) string {
-		return map[string]string{"REDIS_URL": "rediss://u:p%40ss@example.org/3"}[name]
-	})
+	s, err = readSettings([]string{"--http", "off"}, map[string]string{"REDIS_URL": "rediss://u:p%40ss@example.org/3"})
 	if err != nil || s.redis.Addr != "example.org:6379" || s.redis.Password != "p@ss" || s.redis.DB != 3 || s.redis.TLSConfig == nil || s.http != "" {
 		t.Errorf("%+v, %v", s, err)
 	}
@@ -124,7 +137,7 @@ func TestStopWithoutRedis(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	var out, errs bytes.Buffer
-	if code := run(ctx, []string{"--redis", "redis://127.0.0.1:1", "--http", "127.0.0.1:0"}, func(string) string { return "" }, &out, &errs); code != done {
+	if code := run(ctx, []string{"--redis", "redis://127.0.0.1:1", "--http", "127.0.0.1:0"}, nil, &out, &errs); code != done {
 		t.Errorf("code %d, output %q", code, errs.String())
 	}
 }

@@ -3,7 +3,6 @@ package cli
 import (
 	"errors"
 	"net"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/noonlock/noonlock/examples/internal/inputs"
 	"github.com/noonlock/noonlock/examples/lottery/internal/certs"
 	"github.com/noonlock/noonlock/examples/lottery/internal/store"
 )
@@ -26,57 +26,11 @@ func (s *settings) redis(name, value string) *redis.Options {
 	if s.missing(name, value) {
 		return nil
 	}
-	options, wrong := parseRedis(value)
-	if wrong != "" {
-		s.fail(name, errors.New("the URL is invalid:  "+wrong+"; it must be redis://user:password@host:port/db, or rediss:// for TLS"))
-		return nil
+	options, err := inputs.Redis(value)
+	if err != nil {
+		s.fail(name, err)
 	}
 	return options
-}
-
-// inPassword is appended where an unencoded password can make another part invalid.
-const inPassword = ", or a / ? or # in the password is not percent-encoded"
-
-// parseRedis returns the options of a URL, or what is wrong with it.
-func parseRedis(value string) (_ *redis.Options, wrong string) {
-	scheme, _, found := strings.Cut(value, "://")
-	switch {
-	case !found || scheme != "redis" && scheme != "rediss":
-		return nil, "it does not begin with redis:// or rediss://"
-	case strings.TrimSpace(value) != value:
-		return nil, "it has a space or line break before or after it"
-	}
-	u, err := url.Parse(value)
-	var escape url.EscapeError
-	switch {
-	case errors.As(err, &escape):
-		return nil, "a % is not followed by two hexadecimal digits; a % in user or password must be written %25"
-	case err != nil && strings.Contains(err.Error(), "port"):
-		return nil, "the port is not a number" + inPassword
-	case err != nil && strings.Contains(err.Error(), "userinfo"):
-		return nil, "user or password contains a character that must be percent-encoded"
-	case err != nil:
-		return nil, "the host is invalid, or a character is not percent-encoded"
-	case u.Fragment != "" || strings.HasSuffix(value, "#"):
-		return nil, "it contains a #; a # in user or password must be written %23"
-	case u.Hostname() == "":
-		return nil, "the host is missing"
-	case !isPort(u.Port()):
-		return nil, "the port is not from 1 to 65535" + inPassword
-	}
-	if path := strings.Trim(u.Path, "/"); path != "" {
-		if n, err := strconv.Atoi(path); err != nil || n < 0 {
-			return nil, "the database is not a number from 0" + inPassword
-		}
-	}
-	options, err := redis.ParseURL(value)
-	switch {
-	case err != nil:
-		return nil, "a parameter after the ? is unknown or has an invalid value" + inPassword
-	case options.DB < 0:
-		return nil, "the database is not a number from 0"
-	}
-	return options, ""
 }
 
 // certificates are the flags that name files for TLS.
@@ -130,11 +84,6 @@ func (s *settings) secureDatabase(dsn store.DSN, c certificates) store.DSN {
 	return secured
 }
 
-func isPort(s string) bool {
-	n, err := strconv.ParseUint(s, 10, 16)
-	return s == "" || err == nil && n > 0
-}
-
 // database parses the DSN of a database. For SQLite, it checks that the file exists, or only
 // its directory if mayBeNew is set.
 func (s *settings) database(name, value string, mayBeNew bool) store.DSN {
@@ -157,9 +106,9 @@ func (s *settings) database(name, value string, mayBeNew bool) store.DSN {
 	case err != nil:
 		s.fail(name, err)
 	case mayBeNew && !info.IsDir():
-		s.fail(name, errors.New(excerpt(path)+" is a file; it must be a directory for the database file"))
+		s.fail(name, errors.New(inputs.Excerpt(path)+" is a file; it must be a directory for the database file"))
 	case !mayBeNew && info.IsDir():
-		s.fail(name, errors.New(excerpt(path)+" is a directory; it must be the database file"))
+		s.fail(name, errors.New(inputs.Excerpt(path)+" is a directory; it must be the database file"))
 	}
 	return dsn
 }
@@ -169,7 +118,7 @@ func (s *settings) listenAt(name, value string) string {
 	if value == "off" {
 		return ""
 	}
-	if _, port, err := net.SplitHostPort(value); err != nil || port != "0" && (port == "" || !isPort(port)) {
+	if _, port, err := net.SplitHostPort(value); err != nil || port != "0" && (port == "" || !inputs.IsPort(port)) {
 		s.refuse(name, value, "an address such as :8080 or 127.0.0.1:8080, or off")
 	}
 	return value

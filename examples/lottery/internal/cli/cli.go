@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/noonlock/noonlock/examples/internal/inputs"
 	"github.com/noonlock/noonlock/examples/lottery/internal/entrants"
 	"github.com/noonlock/noonlock/examples/lottery/internal/serve"
 )
@@ -77,7 +78,7 @@ func Run(ctx context.Context, p Process) int {
 			return p.run(ctx, c, args)
 		}
 	}
-	fmt.Fprintf(p.Stderr, "lottery: unknown command %s; lottery help lists all commands\n", excerpt(name))
+	fmt.Fprintf(p.Stderr, "lottery: unknown command %s; lottery help lists all commands\n", inputs.Excerpt(name))
 	return Refused
 }
 

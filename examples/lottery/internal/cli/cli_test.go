@@ -92,7 +92,7 @@ func TestBadInput(t *testing.T) {
 		"redis": serve["redis"], "database": serve["database"], "since": "2026-11-20", "until": "2026-11-21",
 	}
 	refusedURL := func(wrong string) string {
-		return "the URL is invalid:  " + wrong + "; it must be redis://user:password@host:port/db, or rediss:// for TLS"
+		return "the URL is invalid: " + wrong + "; it must be redis://user:password@host:port/db, or rediss:// for TLS"
 	}
 	const inPassword = ", or a / ? or # in the password is not percent-encoded"
 	noScheme := refusedURL("it does not begin with redis:// or rediss://")

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/noonlock/noonlock/examples/internal/inputs"
 	"github.com/noonlock/noonlock/examples/lottery/internal/audit"
 	"github.com/noonlock/noonlock/examples/lottery/internal/draw"
 	"github.com/noonlock/noonlock/examples/lottery/internal/noon"
@@ -82,7 +83,7 @@ func (s *settings) span(since, until string, in *time.Location) (from, to time.T
 	now := time.Now()
 	from, to = s.instant("since", since, in, now), s.instant("until", until, in, now)
 	if !from.IsZero() && !to.IsZero() && !from.Before(to) {
-		s.refuse("until", until, "later than since, "+excerpt(since))
+		s.refuse("until", until, "later than since, "+inputs.Excerpt(since))
 	}
 	return from, to
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-logr/logr"
 
+	"github.com/noonlock/noonlock/examples/internal/inputs"
 	"github.com/noonlock/noonlock/examples/lottery/internal/draw"
 	"github.com/noonlock/noonlock/examples/lottery/internal/entrants"
 	"github.com/noonlock/noonlock/examples/lottery/internal/serve"
@@ -126,7 +127,7 @@ func (s *settings) entrants(name, file string, winners int) entrants.List {
 		s.fail(name, err)
 	case totals.Eligible < winners:
 		s.fail(name, fmt.Errorf("%s has %s, %d of them eligible; at least %d must be eligible, one for each winner",
-			excerpt(file), counted(totals.Entrants, "entrant", "entrants"), totals.Eligible, winners))
+			inputs.Excerpt(file), counted(totals.Entrants, "entrant", "entrants"), totals.Eligible, winners))
 	}
 	return list
 }

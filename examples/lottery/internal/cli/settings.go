@@ -6,8 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -15,6 +13,8 @@ import (
 
 	// time zones for machines without a time zone database
 	_ "time/tzdata"
+
+	"github.com/noonlock/noonlock/examples/internal/inputs"
 )
 
 // settings are the flags of one command. A flag that is not given is read from the
@@ -61,7 +61,7 @@ func (s *settings) parse(ctx context.Context, args []string) error {
 		// The error does not contain them: one may be a URL with a password.
 		return fmt.Errorf("arguments after the flags: %d; there must be none", n)
 	}
-	s.unknown(ctx)
+	s.errs = append(s.errs, inputs.Unknown(s.names, variable(""), allVariables(ctx))...)
 	s.flags.Visit(func(f *flag.Flag) { s.from[f.Name] = "--" + f.Name })
 	var err error
 	s.flags.VisitAll(func(f *flag.Flag) {
@@ -77,25 +77,6 @@ func (s *settings) parse(ctx context.Context, args []string) error {
 	return err
 }
 
-// ofServices matches variables that Kubernetes sets for Services whose names begin with
-// lottery.
-var ofServices = regexp.MustCompile(`_(SERVICE_(HOST|PORT)(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)$`)
-
-// unknown reports variables that look like flags but belong to no command. It does not show
-// their values.
-func (s *settings) unknown(ctx context.Context) {
-	for _, name := range s.names {
-		if !strings.HasPrefix(name, variable("")) || ofServices.MatchString(name) || slices.Contains(allVariables(ctx), name) {
-			continue
-		}
-		hint := ""
-		if near := nearest(name, allVariables(ctx)); near != "" {
-			hint = "; did you mean " + near + "?"
-		}
-		s.errs = append(s.errs, fmt.Errorf("%s is set, but no flag has this name; it must be unset%s", excerpt(name), hint))
-	}
-}
-
 // allVariables returns the variables of all commands: one environment may serve several.
 func allVariables(ctx context.Context) []string {
 	var names []string
@@ -107,43 +88,10 @@ func allVariables(ctx context.Context) []string {
 	return names
 }
 
-// nearest returns the most similar name, or "" if none is similar.
-func nearest(name string, of []string) (near string) {
-	const most = 3
-	best := most + 1
-	for _, other := range of {
-		if d := distance(name, other); d < best {
-			best, near = d, other
-		}
-	}
-	return near
-}
-
-// distance returns the Levenshtein distance of a and b.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		before := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			change := before
-			if a[i] != b[j] {
-				change++
-			}
-			before = row[j+1]
-			row[j+1] = min(change, row[j+1]+1, row[j]+1)
-		}
-	}
-	return row[len(b)]
-}
-
 // refuse records that a flag has an invalid value. It must not be called for values that may
 // contain a password.
 func (s *settings) refuse(name, value, must string) {
-	s.errs = append(s.errs, fmt.Errorf("%s is %s; it must be %s", s.from[name], excerpt(value), must))
+	s.errs = append(s.errs, fmt.Errorf("%s is %s; it must be %s", s.from[name], inputs.Excerpt(value), must))
 }
 
 // fail records an error in the value of a flag.
@@ -242,14 +190,6 @@ func (s *settings) help(w io.Writer) {
 		fmt.Fprintf(table, "  --%s %s\t%s\t%s%s\n", f.Name, s.hints[f.Name], variable(f.Name), f.Usage, standard)
 	})
 	_ = table.Flush() // the writer below is the terminal
-}
-
-func excerpt(s string) string {
-	const shown = 60
-	if len(s) <= shown {
-		return strconv.Quote(s)
-	}
-	return strconv.Quote(s[:shown]) + "…"
 }
 
 // badArguments converts an error of parse to a refusal, except flag.ErrHelp.

@@ -1,0 +1,71 @@
+package inputs
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// ofServices matches variables that Kubernetes sets for Services whose names begin with
+// the name of the program.
+var ofServices = regexp.MustCompile(`_(SERVICE_(HOST|PORT)(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)$`)
+
+// Unknown returns an error for each environment variable that begins with prefix and is not
+// known. An error does not contain the variable's value.
+func Unknown(names []string, prefix string, known []string) (errs []error) {
+	for _, name := range names {
+		if !strings.HasPrefix(name, prefix) || ofServices.MatchString(name) || slices.Contains(known, name) {
+			continue
+		}
+		hint := ""
+		if near := nearest(name, known); near != "" {
+			hint = "; did you mean " + near + "?"
+		}
+		errs = append(errs, fmt.Errorf("%s is set, but no flag has this name; it must be unset%s", Excerpt(name), hint))
+	}
+	return errs
+}
+
+// nearest returns the most similar name, or "" if none is similar.
+func nearest(name string, of []string) (near string) {
+	const most = 3
+	best := most + 1
+	for _, other := range of {
+		if d := distance(name, other); d < best {
+			best, near = d, other
+		}
+	}
+	return near
+}
+
+// distance returns the Levenshtein distance of a and b.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		before := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			change := before
+			if a[i] != b[j] {
+				change++
+			}
+			before = row[j+1]
+			row[j+1] = min(change, row[j+1]+1, row[j]+1)
+		}
+	}
+	return row[len(b)]
+}
+
+// Excerpt returns the text in quotes, shortened if it is long.
+func Excerpt(s string) string {
+	const shown = 60
+	if len(s) <= shown {
+		return strconv.Quote(s)
+	}
+	return strconv.Quote(s[:shown]) + "…"
+}
