@@ -58,10 +58,11 @@ type Config struct {
 	// LeaseDuration: 10 s.
 	RenewDeadline time.Duration
 
-	// RetryPeriod is the time between two renewals. After a renewal that failed, the next
-	// try follows after the shorter of RetryPeriod and half of the time left until
-	// RenewDeadline, and at least 10 ms. 1.2 RetryPeriods must be less than RenewDeadline, and 2 RetryPeriods at most LeaseDuration. Candidates do not poll,
-	// so it does not delay them. Default two fifteenths of LeaseDuration: 2 s.
+	// RetryPeriod is the time between two renewals. A failed renewal is retried after
+	// RetryPeriod or half of the time left until RenewDeadline, whichever is shorter, but
+	// not before 10 ms have passed. RetryPeriod must be less than RenewDeadline/1.2 and at
+	// most LeaseDuration/2. It does not delay candidates, because they do not poll. Default
+	// two fifteenths of LeaseDuration: 2 s.
 	RetryPeriod time.Duration
 
 	// DrainTimeout is how long OnStartedLeading may take to return when its
@@ -105,9 +106,9 @@ const (
 	defaultShutdown = 10 * time.Second
 )
 
-// ConfigError is the refusal of an input, before any request was sent: Field is the
-// parameter or field, Value is its value, quoted if it is text, and Rule is what it must
-// be. It matches ErrConfig.
+// ConfigError reports an invalid argument or configuration field. Nothing was sent.
+// Field names the argument or field, Value is its value (text is quoted), and Rule
+// says which values are valid. It is ErrConfig.
 type ConfigError = input.ConfigError[refused]
 
 type refused struct{}
@@ -146,7 +147,7 @@ func (cfg Config) complete(client *lockcore.Client, cb Callbacks) (Config, error
 		},
 		{
 			cfg.RetryPeriod*6/5 >= cfg.RenewDeadline, "Config.RetryPeriod", cfg.RetryPeriod,
-			fmt.Sprintf("so short that 1.2 times as long is less than RenewDeadline, %s", cfg.RenewDeadline),
+			fmt.Sprintf("less than RenewDeadline/1.2, %s", cfg.RenewDeadline*5/6),
 		},
 		{
 			cfg.RetryPeriod > cfg.LeaseDuration/2, "Config.RetryPeriod", cfg.RetryPeriod,

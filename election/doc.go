@@ -32,8 +32,8 @@
 //     lead until the first one's next renewal. The second one has the greater token.
 //   - If DrainTimeout is set and the work overruns it, two replicas may work at a time.
 //   - A candidate that cannot be reached loses its turn.
-//   - OnNewLeader may miss a leader that was soon succeeded. The leader it names may have
-//     stopped since.
+//   - OnNewLeader may skip a leader whose term was short. The leader it reports may
+//     already have stopped.
 //
 // # States
 //
@@ -51,8 +51,8 @@
 //
 // # Timing
 //
-//	renewal          Every RetryPeriod (2 s). After a failure, after the shorter of
-//	                 RetryPeriod and half of the time left until RenewDeadline.
+//	renewal          Every RetryPeriod (2 s). A failed renewal is retried after RetryPeriod, or
+//	                 sooner: after half of the time left until RenewDeadline.
 //	end of leading   RenewDeadline (10 s) after the last answered renewal, counted from
 //	                 before its request was sent.
 //	next leader      LeaseDuration (15 s) after that renewal, counted by the server.

@@ -88,8 +88,9 @@ func RunOrDie(ctx context.Context, client *lockcore.Client, name string, callbac
 // With Once it returns after the first leadership: nil, or the reason of the loss. Any
 // other error means that Run cannot continue: ErrRunning or lockcore.ErrClosed.
 //
-// After a panic or runtime.Goexit in a callback, Run releases leadership and lets it
-// continue in Run's caller. Run may be called again after it has returned.
+// If a callback panics or calls runtime.Goexit, Run releases leadership, and then the
+// panic or Goexit continues in Run's caller. Run may be called again after it has
+// returned.
 func (le *LeaderElector) Run(ctx context.Context) error {
 	leave, ok := le.gate.Enter(ctx, le.lines.Flush)
 	if !ok {

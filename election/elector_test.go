@@ -369,7 +369,7 @@ func TestValidation(t *testing.T) {
 			{good, "board", election.Config{LeaseDuration: 10 * s, RenewDeadline: 10 * s}, "Config.RenewDeadline is 10s; it must be less than LeaseDuration"},
 			{good, "board", election.Config{LeaseDuration: 5 * s, RenewDeadline: 10 * s}, "Config.RenewDeadline is 10s"},
 			{good, "board", election.Config{RenewDeadline: 6 * s, RetryPeriod: 4999 * time.Millisecond}, ""},
-			{good, "board", election.Config{RenewDeadline: 6 * s, RetryPeriod: 5 * s}, "Config.RetryPeriod is 5s; it must be so short that 1.2 times as long is less than RenewDeadline, 6s"},
+			{good, "board", election.Config{RenewDeadline: 6 * s, RetryPeriod: 5 * s}, "Config.RetryPeriod is 5s; it must be less than RenewDeadline/1.2, 5s"},
 			{good, "board", election.Config{RenewDeadline: 12 * s, RetryPeriod: 8 * s}, "Config.RetryPeriod is 8s; it must be at most half of LeaseDuration, 7.5s"},
 			{good, "board", election.Config{LeaseDuration: -s}, "Config.LeaseDuration is -1s; it must be 0 (15s) or whole milliseconds from 100ms to 24h"},
 			{good, "board", election.Config{LeaseDuration: 25 * time.Hour}, "Config.LeaseDuration is 25h0m0s"},

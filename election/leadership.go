@@ -115,8 +115,8 @@ func (le *LeaderElector) drain(now *leadership) {
 }
 
 // Release implements holding.Holder. Resign and TransferTo release the lease, even if
-// Run's context has ended as well and KeepOnCancel is set. If the lease was lost, this
-// gives back what may be left of it.
+// Run's context has ended as well and KeepOnCancel is set. If the lease was lost,
+// Release deletes what may remain of it on the server.
 func (c *candidacy) Release(ctx context.Context, lease *record.Leadership) error {
 	now := c.le.current() // nil: the grant came too late
 	if now == nil || lease.Err() != nil || !c.le.cfg.KeepOnCancel || now.resigned.Load() ||

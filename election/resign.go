@@ -11,11 +11,12 @@ import (
 // again, at the end of the queue.
 //
 // Resign returns when leadership is released. If ctx ends before, it returns ctx's error,
-// and the release continues. From within OnStartedLeading, call it only with a context that
-// ends: otherwise it deadlocks: it waits for the callback that called it. The error is
-// ErrNotLeader if this replica does not lead. It is lockcore.ErrNotHeld joined with the cause if the lease was lost
-// meanwhile, or is already kept until it expires (KeepOnCancel). A Resign before the work
-// has returned releases leadership, even if Run's context has ended and KeepOnCancel is set.
+// and the release continues. Within OnStartedLeading, pass a context that ends. Otherwise
+// Resign deadlocks, because it waits for the callback to return. The error is ErrNotLeader
+// if this replica does not lead. It is lockcore.ErrNotHeld joined with the cause if the
+// lease was lost meanwhile, or is already kept until it expires (KeepOnCancel). A Resign
+// before the work has returned releases leadership, even if Run's context has ended and
+// KeepOnCancel is set.
 func (le *LeaderElector) Resign(ctx context.Context) error {
 	r, err := le.mine()
 	if err == nil {

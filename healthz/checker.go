@@ -37,10 +37,10 @@ func Overdue(name string, check func(tolerance time.Duration) error, tolerance t
 	return Checker{Name: name, Check: func(context.Context) error { return check(tolerance) }}
 }
 
-// Staleness fails when the last success is older than most. It also fails when a clock is
-// wrong and the last success is further than most in the future. No default set includes
-// it: a job that fails on every replica is no reason to restart a replica or to remove it
-// from a load balancer.
+// Staleness fails when the last success is older than most. It also fails if the last
+// success is more than `most` in the future, which means that a clock is wrong. No
+// default set includes it: a job that fails on every replica is no reason to restart a
+// replica or to remove it from a load balancer.
 func Staleness(name string, last func() time.Time, most time.Duration) Checker {
 	return Checker{Name: name, Check: func(context.Context) error {
 		at := last()

@@ -19,7 +19,7 @@
 //
 // # What is not guaranteed
 //
-// A check may still run when its answer is given: a check that exceeds Config.Timeout
-// counts as failed and continues in the background. A check that never returns keeps one
-// goroutine, however many probes arrive.
+// A check that exceeds Config.Timeout counts as failed, but continues to run in the
+// background. A check that never returns keeps one goroutine, however many probes
+// arrive.
 package healthz

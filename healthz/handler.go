@@ -32,9 +32,9 @@ type Config struct {
 // ErrConfig matches every *ConfigError in errors.Is.
 var ErrConfig = errors.New("healthz: refused")
 
-// ConfigError is the refusal of an input, before any request was sent: Field is the
-// parameter or field, Value is its value, quoted if it is text, and Rule is what it must
-// be. It matches ErrConfig.
+// ConfigError reports an invalid argument or configuration field. Field names the
+// argument or field, Value is its value (text is quoted), and Rule says which values
+// are valid. It is ErrConfig.
 type ConfigError = input.ConfigError[refused]
 
 type refused struct{}

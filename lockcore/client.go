@@ -69,8 +69,8 @@ type Client struct {
 // New returns a Client for the server that rdb's options name. The Client connects at its
 // first use, with connections of its own, so that an exhausted pool of the application
 // does not stop renewals. It copies the options of rdb, but not its hooks and limiter, and
-// does not use rdb afterwards. An exception is a client that redis.NewFailoverClient returned:
-// its connections to the Sentinels are used until Close.
+// does not use rdb afterwards. A client of redis.NewFailoverClient must stay open until
+// Close, because its connections to the Sentinels are used.
 //
 // rdb must be a *redis.Client. Other types, such as *redis.ClusterClient, are refused. The
 // error is a *ConfigError, or wraps an error of Config.Registerer.

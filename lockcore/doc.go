@@ -26,8 +26,8 @@
 //   - The context of a lease is done before the server may grant the lock to another
 //     client: after a hung server, a paused process, a lost reply, or a failed renewal.
 //   - Each lease has a fencing token greater than the tokens of all earlier leases of the
-//     name. An owner that acquires again while it holds keeps its token. It gets a new one
-//     when it starts to write while it reads.
+//     name. An owner that acquires again while it holds the lock keeps its token, with
+//     one exception: a reader that becomes a writer gets a new one.
 //   - Waiters are served in order of arrival and are notified by messages. A reader does
 //     not pass a waiting writer. Adjacent readers are granted together. An owner that holds
 //     the lock passes the queue, because it would otherwise wait for itself.
@@ -48,8 +48,8 @@
 //   - Waiters can starve if an owner keeps acquiring again before it releases.
 //   - Callers that use the same owner are not kept apart: each may acquire while another
 //     one writes.
-//   - Tokens order writes, not reads: an owner that keeps reading keeps its token while later
-//     readers come and go.
+//   - Tokens do not order reads: an owner that keeps reading keeps its old token,
+//     although later readers got greater ones.
 //
 // # Timing
 //

@@ -141,6 +141,6 @@ type ReplyError = wire.ReplyError
 // for example on ACL rights, a password, a certificate or memory. It is also false for
 // invalid input and for a closed Client.
 //
-// The error of a call that its own context ended may be temporary too. So check the
-// context first.
+// IsTemporary may also be true for a call that failed because its own context ended.
+// Check the context first.
 func IsTemporary(err error) bool { return wire.IsTemporary(err) }

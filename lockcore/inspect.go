@@ -169,8 +169,8 @@ func (p parsedAttempt) owner() string {
 //
 // ForceRelease is meant for operators: a holder is stuck, or another program has left a
 // key without TTL. It is logged and counted. A lease that is acquired during the call is
-// not released. There is one exception: a foreign key that another program replaces during
-// the call is deleted, too, if it has the same value or if neither is a string.
+// not released. Exception: if another program's key is replaced during the call, the new
+// key is deleted too if the values are equal, or if neither key is a string.
 func (c *Client) ForceRelease(ctx context.Context, name string) (Inspection, error) {
 	const op = "force release"
 	seen, err := c.inspect(ctx, name)

@@ -56,8 +56,8 @@ const (
 
 // attempt does the work once and records how the run ended, if it did. The lease is
 // renewed until then, whatever the context of the work. ctx ends when this replica is to
-// stop; work is the parent of the work's context. err is what the work returned, and why
-// that is unrecorded.
+// stop; work is the parent of the work's context. err is the error of the work. If the
+// outcome was not recorded, it is joined with the reason.
 func (x *execution) attempt(ctx, work context.Context) (end ending, err error) {
 	x.log.Info("run begins", "attempt", x.run.Attempt, "token", x.run.Token())
 	began := time.Now()
@@ -154,7 +154,7 @@ func (x *execution) leave(ctx context.Context, begun bool) {
 	trying, stop := x.stop.Context(ctx, 0)
 	defer stop()
 	if err := x.run.Abandon(trying, begun); err != nil && !errors.Is(err, lockcore.ErrNotHeld) {
-		engine.Log(x.log, err, "run not handed over; its lease expires", "attempt", x.run.Attempt)
+		engine.Log(x.log, err, "failed to hand over run; its lease will expire", "attempt", x.run.Attempt)
 	}
 }
 

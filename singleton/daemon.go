@@ -69,8 +69,8 @@ const (
 	daemonNames = "daemon/"
 )
 
-// A Daemon is a function that runs without end, on one of the replicas that run the Daemon
-// of its name. The other replicas wait in a queue and do not poll.
+// A Daemon keeps one long-running function running on one of many replicas. The other
+// replicas wait in a queue and do not poll.
 //
 // The function runs under a lease. Its context is done, with a cause, before another
 // replica may start it. If its replica dies, the function runs again within TTL plus a
@@ -100,11 +100,12 @@ type Daemon struct {
 // 193 bytes. NewDaemon sends no request. The error is a *ConfigError or a
 // *lockcore.ConfigError.
 //
-// work receives the fencing token of the lease, which is greater than every earlier one. A
-// restart under the same lease keeps it. The context of work is done when Run's context
-// ends or the lease ends; then context.Cause is lockcore.ErrLeaseLost,
-// lockcore.ErrLeaseExpired or lockcore.ErrClosed. Until Run's context ends, work is
-// restarted whenever it returns, even with nil. For work that ends, use Once.
+// work receives the fencing token of the lease, which is greater than every earlier
+// one. A restart of work under the same lease gets the same token. The context of
+// work is done when Run's context ends or the lease ends; then context.Cause is
+// lockcore.ErrLeaseLost, lockcore.ErrLeaseExpired or lockcore.ErrClosed. Until Run's
+// context ends, work is restarted whenever it returns, even with nil. For work that
+// ends, use Once.
 func NewDaemon(client *lockcore.Client, name string, work func(ctx context.Context, token uint64) error, cfg DaemonConfig) (*Daemon, error) {
 	if client == nil {
 		return nil, &ConfigError{Field: "client", Value: "nil", Rule: "a *lockcore.Client"}

@@ -109,7 +109,7 @@ func (d *daemonRun) Release(ctx context.Context, lease engine.Lease) error { ret
 // Released implements holding.Holder.
 func (d *daemonRun) Released(lease engine.Lease, _, err error) {
 	if err != nil && !errors.Is(err, lockcore.ErrNotHeld) { // Work has logged the end of the lease
-		engine.Log(d.cfg.Logger, err, "daemon not handed over; its lease expires", "token", lease.Token())
+		engine.Log(d.cfg.Logger, err, "failed to hand over daemon; its lease will expire", "token", lease.Token())
 	}
 }
 

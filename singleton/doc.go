@@ -7,8 +7,9 @@
 //	err = r.Run(ctx) // on every replica
 //
 // A tick is an instant of a job's schedule. A schedule is a function of absolute time, so
-// all replicas name the same ticks. They claim a tick in the job's ledger on Redis, by the
-// server's clock. The rest of this page is about the Runner.
+// all replicas name the same ticks. When a tick is due by the server's clock, the
+// replicas try to claim it in the job's ledger on Redis. The rest of this page is about
+// the Runner.
 //
 // # Guarantees
 //
@@ -17,8 +18,8 @@
 //   - A tick never runs before it is due on the server's clock. After the end of a run
 //     was recorded, its tick never runs again, even if a replica is late, frozen, or has a
 //     wrong clock.
-//   - At most one attempt at a tick has a valid lease. Its fencing token is greater than the
-//     tokens of all earlier attempts of other replicas at the job.
+//   - At most one attempt at a tick has a valid lease. Its fencing token is greater
+//     than every token that another replica got for this job before.
 //   - Each tick is accounted for once: it is recorded with its outcome, or as skipped with
 //     the reason.
 //   - If the holder of a tick dies, another replica runs the tick, up to MaxAttempts. If no
@@ -31,9 +32,9 @@
 //     most one completion of a tick is accepted. Effects happen exactly once if they commit
 //     in one transaction with a marker for (job, tick), as package sqlonce does, or if the
 //     receiver uses Run.Key as an idempotency key.
-//   - Work without a marker or key that ignores its context is stopped only by the token at
-//     the resource. Tokens follow the order of claims. Where ticks may overlap, compare tokens
-//     within one tick only: see Run.Overlap.
+//   - If work ignores its context and uses neither a marker nor a key, only a token
+//     check at the resource stops it. Tokens follow the order of claims. Where ticks
+//     may overlap, compare tokens within one tick only: see Run.Overlap.
 //   - "failed" does not mean without effect. It means that each attempt returned an error. The
 //     outcome is "unknown" if no attempt succeeded and one of them died, could not record its
 //     success, or returned ErrUnknownOutcome.
@@ -57,15 +58,15 @@
 //	                early.
 //	dead holder     Its lease ends at most one TTL after its last renewal. Another replica
 //	                then takes over within a round trip.
-//	shutdown        The tick is handed over in one round trip, after Drain at most if the work
-//	                stops when its context is done.
+//	shutdown        If the work does not finish within Drain, its context ends. When it has
+//	                returned, the tick is handed over in one round trip.
 //	outage          An outage of up to 0.62 TTL does not end the lease of a run.
 //	cost of a tick  One claim and one check per replica, and one completion.
 //	between ticks   One check every 30 s, so a lost message delays nothing for longer.
 //	deploy          The newer definition takes over when one of its replicas has lived for
 //	                5 s, or at once if no other replica can run the job. The older one takes
-//	                over again at once if the last replica of the newer one stops, or 90 to
-//	                120 s after it died (15 to 20 s if the newer one was on trial).
+//	                over again when the newer one has no replica left: at once after a stop, 90
+//	                to 120 s after a death (15 to 20 s during the trial).
 //
 // # Failures
 //

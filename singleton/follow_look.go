@@ -84,7 +84,7 @@ func (f *follower) handOver(state ledger.State) *ledger.Handover {
 			h.Skipped = &ledger.Skip{First: missed.First, Last: missed.Last, Count: missed.Count, Reason: skipRescheduled}
 		}
 		if ticks.EndsBefore(former, h.Upto) {
-			f.r.cfg.Logger.Error(errFormerSchedule, "former schedule incompletely stored; its later ticks are skipped without a record",
+			f.r.cfg.Logger.Error(errFormerSchedule, "former schedule was stored only in part; its later ticks are not recorded",
 				"job", f.j.name, "schedule", h.Spec)
 		}
 		return h

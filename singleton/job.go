@@ -16,9 +16,9 @@ import (
 // ErrConfig matches every *ConfigError.
 var ErrConfig = errors.New("singleton: refused")
 
-// ConfigError is the refusal of an input, before any request was sent: Field is the
-// parameter or field, Value is its value, quoted if it is text, and Rule is what it must
-// be. It matches ErrConfig.
+// ConfigError reports an invalid argument or configuration field. Nothing was sent.
+// Field names the argument or field, Value is its value (text is quoted), and Rule
+// says which values are valid. It is ErrConfig.
 type ConfigError = input.ConfigError[refused]
 
 type refused struct{}
@@ -134,13 +134,13 @@ type JobConfig struct {
 	// a definition therefore count as replicas of one job: each tick runs in one of them. If
 	// the Revision contains the name of the program, this is logged as an error.
 	//
-	// Schedules are compared by their ticks, not by their text. Of a Schedule of your own, the
-	// first 6,000 ticks from 2025 on and three ticks of each month are compared: change Revision
-	// if a schedule with several ticks a day changes on single dates. If the new definition has
-	// other ticks, they begin when it takes over, and no earlier tick is caught up. Each
-	// due tick of the old schedule that did not run is recorded as skipped, with the reason
-	// "rescheduled". If only other settings differ, missed ticks are caught up with the new
-	// settings.
+	// Schedules are compared by their ticks, not by their text. For your own Schedule, only
+	// a sample is compared: the first 6,000 ticks from 2025 on, and three ticks of each
+	// month. If a schedule with several ticks a day changes only on single dates, change
+	// Revision too. If the new definition has other ticks, they begin when it takes over,
+	// and no earlier tick is caught up. Each due tick of the old schedule that did not run
+	// is recorded as skipped, with the reason "rescheduled". If only other settings differ,
+	// missed ticks are caught up with the new settings.
 	Revision string
 }
 
@@ -153,8 +153,9 @@ type Func func(ctx context.Context, run Run) error
 // A Run describes one attempt at a tick to the work.
 type Run struct {
 	Job string
-	// Tick is the scheduled instant in UTC. The tick of a triggered run is a unique name
-	// thousands of years ahead: no scheduled tick has it, so the two never share a marker.
+	// Tick is the scheduled instant in UTC. A triggered run has a unique tick
+	// thousands of years in the future, so it never has the tick or the marker of a
+	// scheduled run.
 	Tick time.Time
 	// Triggered is when the run was triggered. Zero: the run is scheduled.
 	Triggered time.Time

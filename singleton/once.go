@@ -158,8 +158,8 @@ func (o *Once) Name() string { return o.name }
 //   - nil: the work has succeeded, here or on another replica, now or before. Do does
 //     not wait if a success is remembered.
 //   - a *OnceError: the run that this call did or waited for has failed. All calls
-//     that waited for that run return the same. A failure is not remembered: a Do
-//     that begins later runs the work again.
+//     that waited for that run return this error. A failure is not stored: a later Do
+//     runs the work again.
 //   - another error: the outcome is not known. If ctx has ended, the error is ctx's,
 //     joined with the error of the work. Otherwise the server has refused a request, or
 //     the Client is closed.

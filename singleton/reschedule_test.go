@@ -123,7 +123,7 @@ func TestUnrecordedTicksOfACustomSchedule(t *testing.T) {
 			if len(runs) != 2 || runs[1].Error != "rescheduled" || runs[1].Count < c.from || runs[1].Count > c.to {
 				t.Errorf("after %v the ledger has %+v", c.away, runs)
 			}
-			if n := f.log.Count("former schedule incompletely stored"); (n > 0) != c.said {
+			if n := f.log.Count("former schedule was stored only in part"); (n > 0) != c.said {
 				t.Errorf("after %v it is said %d times that there may be more", c.away, n)
 			}
 		})

@@ -19,9 +19,9 @@
 // was lost, the next write recognizes it as this Lock's own. Every write changes the raw bytes
 // that Get returns; client-go uses them to detect that a leader is alive.
 //
-// A Lock that reads its own identity in a record of another candidate does not report it as
-// its own. A Lock releases only its own record. The record is kept for Config.Retain after its
-// lease has expired, and then deleted.
+// If another candidate uses the same identity, Get does not report that candidate's
+// record as this Lock's own. A Lock releases only its own record. The record is kept
+// for Config.Retain after its lease has expired, and then deleted.
 //
 // # What is not guaranteed
 //

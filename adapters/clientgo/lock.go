@@ -117,10 +117,11 @@ func (l *Lock) Create(ctx context.Context, ler resourcelock.LeaderElectionRecord
 // error is a Conflict, also if the record was deleted. After an error that is
 // lockcore.ErrUnknown, the next Update succeeds whether or not this one was applied.
 //
-// A record without a holder is a release. The error is lockcore.ErrNotHeld if the record is not
-// this Lock's own: an elector may still act as the leader after another one has taken over, and
-// it releases the record that it has just read. The error is not a Conflict, after which
-// client-go's elector would read and release again in a loop until RenewDeadline.
+// A record without a holder is a release. If the record is not this Lock's own, the
+// error is lockcore.ErrNotHeld. This happens when an elector still acts as the leader
+// after another one has taken over, and then releases the record that it has just
+// read. The error is not a Conflict, after which client-go's elector would read and
+// release again in a loop until RenewDeadline.
 func (l *Lock) Update(ctx context.Context, ler resourcelock.LeaderElectionRecord) error {
 	if ler.HolderIdentity == "" {
 		l.hold.end(lockcore.ErrReleased) // before the write, since others may lead after it

@@ -17,10 +17,10 @@ import (
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
-// ErrClosed is lockcore's.
+// ErrClosed is lockcore.ErrClosed.
 var ErrClosed = wire.ErrClosed
 
-// IsTemporary is lockcore's.
+// IsTemporary is lockcore.IsTemporary.
 func IsTemporary(err error) bool { return wire.IsTemporary(err) }
 
 // Log writes a failure: at logr's error level if it needs an operator, otherwise as

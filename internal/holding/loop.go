@@ -87,7 +87,7 @@ func (l *Loop[L]) Run(ctx context.Context) error {
 		case ctx.Err() != nil:
 			if err == nil { // too late to begin
 				if err := l.release(ctx, lease); err != nil {
-					engine.Log(l.Log, err, "lease not released; it expires")
+					engine.Log(l.Log, err, "failed to release lease; it will expire")
 				}
 			}
 			return nil

@@ -42,8 +42,8 @@
 //
 // # Failures
 //
-//	an answer is late             the connection is closed; other connections without an
-//	                              answer since the request was sent are replaced before use
+//	an answer is late             the connection is closed. Connections that have not answered
+//	                              since then are replaced before their next use
 //	a dial or TLS handshake hangs another one begins, up to 3; the request waits no
 //	                              longer than its time
 //	a user's function hangs or    it is abandoned, and an error names it; at most 3 calls of

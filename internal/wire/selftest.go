@@ -66,9 +66,9 @@ func (s *Subscription) Suspect(since time.Duration) {
 	}
 }
 
-// Retest tests again whether the count of receivers can be trusted: the server of this
-// subscription may have been demoted, and still forwards all that is published, while its
-// master does not count this process.
+// Retest repeats the self-test and reports whether the count of receivers can be
+// trusted. A demoted server still delivers messages, but the new primary does not
+// count this process as a receiver.
 func (s *Subscription) Retest(ctx context.Context) bool {
 	s.Suspect(0)
 	s.mu.Lock()

@@ -65,8 +65,8 @@
 //   - Nothing is evicted or refused for lack of memory, and no script is too slow (no
 //     BUSY). There are no permissions (ACL), no replicas (no READONLY by itself, no lost
 //     write), no cluster slots, and no limit of clients.
-//   - Keys expire exactly in time, when they are next accessed, without notifications.
-//     Restarts and kills lose no acknowledged write.
+//   - Keys expire at the exact instant, but only when they are next accessed, and
+//     without keyspace notifications. Restarts and kills lose no acknowledged write.
 //   - Commands run one at a time, but any of the clients that wait at one instant may be
 //     first. No time passes while the server works, so a slow path that takes no virtual
 //     time stays hidden.

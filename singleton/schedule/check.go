@@ -13,7 +13,7 @@ import (
 const probeSteps = 12
 
 // Check calls Next of s for some 600 instants from 1970 to a little after 2100, and for the present. It returns a
-// *ConfigError for the first result that a fixed set of instants cannot have. It requires that
+// *ConfigError for the first result that breaks one of these rules:
 //
 //   - Next returns a time after its argument, in whole milliseconds;
 //   - Next returns the first tick: for every instant up to a tick, from the tick before it, it returns that tick

@@ -67,8 +67,8 @@ type Config struct {
 // ErrConfig matches every *ConfigError.
 var ErrConfig = ticks.ErrConfig
 
-// ConfigError is the refusal of a schedule: Field is the part that was refused, for example
-// "hour", Value is its text, and Rule is what it must be. It matches ErrConfig.
+// ConfigError reports an invalid schedule. Field names the invalid part, for example
+// "hour", Value is its text, and Rule says which values are valid. It is ErrConfig.
 type ConfigError = ticks.ConfigError
 
 // Parse parses a cron expression, a descriptor or an interval:

@@ -18,10 +18,10 @@
 //     of processes, and when they are suspended, die or retry. The rows that fn wrote through
 //     tx are in the database if and only if the marker is.
 //   - After a token has been seen in its scope, no smaller token commits there. The scope is
-//     the job, or the tick with Marker.Overlap. A token has been seen if its transaction
-//     committed. It also counts as seen if fn failed but the connection still worked: the rows
-//     are then rolled back, and the token is kept. An equal token is accepted: it is the same
-//     run, which retries.
+//     the job, or the tick with Marker.Overlap. Do records a token as seen when its
+//     transaction commits. If fn fails and the connection still works, Do rolls back the
+//     rows but still records the token. An equal token is accepted: it is the same run,
+//     which retries.
 //   - A tick older than those that Prune kept is refused with ErrPruned, because its marker may
 //     have been deleted.
 //
@@ -84,8 +84,10 @@
 //
 // # Other holders
 //
-// A leader, or the holder of any lock, has no ticks and no markers. In the holder's own
-// transaction, Admit refuses its writes if a greater token was admitted before.
+// A leader or the holder of a lock has no ticks and no markers. It calls Admit at the
+// start of its own transaction. Admit returns an error if a greater token was
+// admitted before. The file examples/lottery/sqlcheck/leader_example_test.go in the
+// repository shows this for a leader.
 //
 // # Tables
 //

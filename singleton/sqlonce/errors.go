@@ -17,7 +17,7 @@ var (
 
 	// ErrUnknownOutcome means that the run may have taken effect. If the reply to COMMIT
 	// was lost, it is safe to call Do again with the same Marker, and that resolves the
-	// doubt. For the other reason see ErrTransactionEnded.
+	// doubt. The other cause is ErrTransactionEnded.
 	//
 	// The error has a method OutcomeUnknown() bool that returns true, for which a
 	// singleton.Runner records the tick as unknown instead of failed.
@@ -96,9 +96,9 @@ func (e *unknownOutcomeError) Permanent() bool { return errors.Is(e.Err, ErrTran
 // Unwrap returns the reason.
 func (e *unknownOutcomeError) Unwrap() error { return e.Err }
 
-// ConfigError is the refusal of an input, before any request was sent: Field is the
-// parameter or field, Value is its value, quoted if it is text, and Rule is what it must
-// be. It matches ErrConfig.
+// ConfigError reports an invalid argument or configuration field. Nothing was sent.
+// Field names the argument or field, Value is its value (text is quoted), and Rule
+// says which values are valid. It is ErrConfig.
 type ConfigError = input.ConfigError[refused]
 
 type refused struct{}

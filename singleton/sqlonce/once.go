@@ -18,8 +18,8 @@ import (
 // fn must write only through tx, and must neither commit nor roll back
 // (ErrTransactionEnded). If fn returns an error, Do rolls back and returns that error. If
 // the database rolls back in favor of another transaction (deadlock, serialization, busy,
-// lock timeout), Do tries again, up to five times. A call may therefore last that many
-// LockTimeouts; on SQLite it retries for LockTimeout. If fn panics or calls
+// lock timeout), Do tries again, up to five times. So a call may take five LockTimeouts.
+// On SQLite, it retries until one LockTimeout has passed. If fn panics or calls
 // runtime.Goexit, Do rolls back, and the panic or exit continues; if fn has also ended the
 // transaction, Do panics with that error.
 //

@@ -212,7 +212,7 @@ func (obs *observers) read(ctx context.Context) {
 		case !errors.Is(err, lockcore.ErrClosed) && ctx.Err() == nil:
 			o.timer.Reset(leaderRetry + rand.N(leaderRetry)) //nolint:gosec // jitter
 			if !lockcore.IsTemporary(err) {
-				o.e.engine.Logger().Error(err, "leader record not read; trying again", "election", o.e.name)
+				o.e.engine.Logger().Error(err, "failed to read leader record; retrying", "election", o.e.name)
 			}
 		}
 	}

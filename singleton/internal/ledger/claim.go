@@ -127,9 +127,9 @@ func (r *Claim) Token() uint64 { return cmp.Or(r.raised, r.Lease.Token()) }
 const greatestSeen = 1<<53 - 2
 
 // Raise gives the run a new token, greater than seen and than every earlier token of the
-// job. All later claims get greater tokens too. It is for a run whose resource has refused
-// its token because it has seen a greater one, although no other replica holds the run: a
-// server whose clock was ahead made that token, and the counter was lost since.
+// job. All later claims get greater tokens too. Use it if the resource refused the run's
+// token although no other replica holds the run. That happens if the server's clock was
+// ahead once, and the token counter was lost later.
 //
 // The error is ErrSuperseded if another replica has the run, or one of Complete; the token
 // is then unchanged. The Claim must not be used concurrently.

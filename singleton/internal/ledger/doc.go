@@ -1,11 +1,14 @@
 // Package ledger is the Redis side of jobs: which ticks have been run, by which replica,
 // and how that ended. Only package singleton uses it.
 //
-// It guarantees that a tick which has ended, or was skipped, is never claimed again while
-// the server keeps its data; that at most one Claim of a tick has a valid lease; and that
-// each token is greater than every earlier one of the job. It does not guarantee that the
-// work of a Claim whose lease was lost has stopped, or had no effect: only the token helps
-// there, at the resource.
+// While the server keeps its data, it guarantees:
+//
+//   - A tick that has ended or was skipped is never claimed again.
+//   - At most one Claim of a tick has a valid lease.
+//   - Each token is greater than every earlier one of the job.
+//
+// If the lease of a Claim was lost, its work may still run or may have had an effect. Only a
+// token check at the resource protects against that.
 //
 // # States of a tick
 //
@@ -22,12 +25,12 @@
 //
 // # What happens when
 //
-//	a claim is not answered       it is given back in the background, and counts no attempt
+//	a claim is not answered       it is released in the background, and does not count as an attempt
 //	a completion is not answered  it is repeated until ctx ends; it is accepted once
 //	a holder dies                 its lease expires, and another replica claims the tick
 //	a lease is lost               Complete is accepted all the same, unless another replica
 //	                              claimed the tick since: ErrSuperseded
 //	the server loses its data     Open begins the ledger where the caller's State says
-//	a message is lost             replicas look every 30 s
+//	a message is lost             replicas check every 30 s
 //	a newer version wrote it      every call fails with ErrNewerSchema
 package ledger
