@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -119,6 +120,12 @@ func TestMutants(t *testing.T) {
 		t.Fatal(err)
 	}
 	all := mutants(t, l)
+	each := 1 // how many mutants there are for one that is tried
+	if text := os.Getenv("NOONLOCK_MUTANTS_EACH"); text != "" {
+		if each, err = strconv.Atoi(text); err != nil || each < 1 {
+			t.Fatalf("NOONLOCK_MUTANTS_EACH is %q; it must be a number from 1", text)
+		}
+	}
 	h := newHunt(t, l)
 	for file := range hints {
 		if l.files[file] == "" {
@@ -136,7 +143,7 @@ func TestMutants(t *testing.T) {
 		}
 	}
 	t.Run("the check", func(t *testing.T) { h.isFair(t, l, all["mutex_renew"]) })
-	var killed, listed atomic.Int64
+	var killed, listed, omitted atomic.Int64
 	t.Run("of", func(t *testing.T) {
 		for _, file := range slices.Sorted(maps.Keys(all)) {
 			t.Run(file, func(t *testing.T) {
@@ -154,7 +161,11 @@ func TestMutants(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				for _, m := range all[file] {
+				for i, m := range all[file] {
+					if i%each > 0 {
+						omitted.Add(1)
+						continue
+					}
 					isListed := slices.ContainsFunc(survivors, func(s survivor) bool { return s.file == file && s.key == m.key })
 					by, err := h.hunt(t, m, killers)
 					if err == nil && by == "" && !isListed {
@@ -181,7 +192,7 @@ func TestMutants(t *testing.T) {
 		total += len(ms)
 	}
 	if killed.Load()+listed.Load() > 0 {
-		servers.Count(t, "of %d mutants of %d files %d were noticed, %d are listed as survivors, and those of %d files were not examined", total, len(all), killed.Load(), listed.Load(), len(unexamined))
+		servers.Count(t, "of %d mutants of %d files %d were noticed, %d are listed as survivors, those of %d files were not examined, and %d were left to CI", total, len(all), killed.Load(), listed.Load(), len(unexamined), omitted.Load())
 	}
 }
 
