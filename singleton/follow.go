@@ -17,11 +17,11 @@ import (
 
 // A follower runs the ticks of one job on this replica. Its loop:
 //
-//	look at the ledger -> claim the runs of dead holders -> plan the due ticks
+//	check the ledger -> claim the runs of dead holders -> plan the due ticks
 //	  -> claim or skip -> start the run
 //
 // Between two steps it waits for the next tick, the end of another replica's lease, a
-// message, the end of a run of this replica, or the next periodic look. The ledger's scripts
+// message, the end of a run of this replica, or the next periodic check. The ledger's scripts
 // decide; the state here only selects which request to send.
 type follower struct {
 	r     *Runner
@@ -66,8 +66,8 @@ func (r *Runner) follow(ctx, work context.Context, deadline *stopping.Deadline, 
 			j.ready.Failed(r.cfg.Logger.WithValues("job", j.name), "ledger request failed; ticks are delayed", err, lockcore.IsTemporary(err))
 		}
 		if err == nil {
-			// Messages must not postpone the look: other replicas consider a replica dead
-			// that does not look.
+			// Messages must not postpone the check: other replicas consider a replica dead
+			// that does not check.
 			pause = min(pause, max(0, f.lookAfter()-time.Since(f.looked)))
 		}
 		// Without a message, the state need not be read again, as a claim on an old state is
@@ -90,7 +90,7 @@ func (f *follower) wake() {
 	}
 }
 
-// step acts until nothing is left to do now, and returns the pause before the next look.
+// step acts until nothing is left to do now, and returns the pause before the next check.
 func (f *follower) step(ctx, work context.Context) (time.Duration, error) {
 	for {
 		if !f.known {

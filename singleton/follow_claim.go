@@ -37,7 +37,7 @@ func (f *follower) claim(ctx, work context.Context, tick time.Time, cfg ledger.C
 	return true, 0, nil
 }
 
-// refused handles a claim or skip that was refused: the next look follows at once, or after
+// refused handles a claim or skip that was refused: the next check follows at once, or after
 // a pause.
 func (f *follower) refused(tick, sent time.Time, err error) (again bool, pause time.Duration, _ error) {
 	var refused *ledger.ClaimError
@@ -60,14 +60,14 @@ func (f *follower) refused(tick, sent time.Time, err error) (again bool, pause t
 		key, at := logged(tick)
 		f.r.cfg.Logger.Error(errHolderDied, "tick abandoned", "job", f.j.name, key, at, "outcome", OutcomeUnknown, "holder", f.holder(tick))
 		f.j.metrics.ended(OutcomeUnknown)
-	default: // the ledger has changed since the look
+	default: // the ledger has changed since the check
 	}
 	return true, 0, nil
 }
 
 var errHolderDied = errors.New("singleton: the holder died or released the run, and no attempt is left")
 
-// holder returns the replica that ran a tick at the latest look, if there was one.
+// holder returns the replica that ran a tick at the latest check, if there was one.
 func (f *follower) holder(tick time.Time) string {
 	for _, open := range f.state.Open {
 		if open.Tick.Equal(tick) {

@@ -97,7 +97,7 @@ func (f *follower) handOver(state ledger.State) *ledger.Handover {
 	return h
 }
 
-// report logs and counts the changes since the last look.
+// report logs and counts the changes since the last check.
 func (f *follower) report(state ledger.State, handover *ledger.Handover) {
 	log := f.r.cfg.Logger.WithValues("job", f.j.name)
 	switch {

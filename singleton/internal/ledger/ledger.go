@@ -78,7 +78,7 @@ const (
 	// tombTTL outlives any request that is still under way.
 	tombTTL = 5 * time.Minute
 
-	// trialLook is how often replicas look while a definition is on trial beside others.
+	// trialLook is how often replicas check while a definition is on trial beside others.
 	trialLook = trialLapse / 3
 )
 
@@ -202,13 +202,13 @@ func (l *Ledger) Now(ctx context.Context) (now time.Time, took time.Duration, er
 
 // Watch calls nudge when the job may have changed: a run ended or became open, or messages
 // may have been lost. A slow nudge delays nothing. Messages can be lost, so the caller must
-// also look periodically.
+// also check periodically.
 func (l *Ledger) Watch(nudge func()) (stop func()) {
 	return l.engine.Watch(l.keys.channel, nudge)
 }
 
 // WatchBegins is Watch for the beginnings of attempts. They have their own channel, because
-// replicas that wait for a tick need not look at each.
+// replicas that wait for a tick need not check each.
 func (l *Ledger) WatchBegins(nudge func()) (stop func()) {
 	return l.engine.Watch(l.keys.begins, nudge)
 }

@@ -41,7 +41,7 @@ type State struct {
 	Lost bool
 	// Spec is the schedule of the active definition, as its replicas have stored it.
 	Spec string
-	// Again is the time until the caller must look again; zero: 30 s.
+	// Again is the time until the caller must check again; zero: 30 s.
 	Again time.Duration
 	// Handover is not nil if the caller's definition can take over. Its next Open must then
 	// say which due ticks of the former schedule did not run.
@@ -66,8 +66,8 @@ type Handover struct {
 	Skipped *Skip // nil: none; its Reason is ignored
 }
 
-// away is how long a replica may go without looking until it may have missed others: half
-// of the time after which they count as dead. After such a pause it looks again for as long
+// away is how long a replica may go without a check until it may have missed others: half
+// of the time after which they count as dead. After such a pause it checks again for as long
 // before it considers others dead, as they may have been absent for the same reason.
 func (st State) away() time.Duration {
 	if st.watch {
@@ -77,7 +77,7 @@ func (st State) away() time.Duration {
 }
 
 // trust returns the time, in ms, up to which the replica may consider silent replicas dead,
-// as long as it looks without a pause.
+// as long as it checks without a pause.
 func (st State) trust() string {
 	if st.own == 0 || !st.back.IsZero() && st.Now.Sub(st.back) < st.away() {
 		return "0"
