@@ -34,6 +34,43 @@ func TestFault35_ClassD_ServerClockSetForward(t *testing.T) {
 	})
 }
 
+// A failover promotes a server whose clock is a minute ahead, and another one goes back to
+// the right clock. Ends of locks are absolute times, so the promoted server frees them at
+// once (class D): the old holder notices at its next renewal. Tokens grow in both.
+//
+// Caught mutant: a token is the server's time alone.
+func TestFault75_ClassD_FailoverToAClockThatIsAhead(t *testing.T) {
+	inBubbleAllKinds(t, func(e *env) {
+		cfg := ttl(10 * time.Second)
+		last := uint64(0)
+		grown := func(lease *lockcore.Lease) {
+			e.Helper()
+			if lease.Token() <= last {
+				e.Errorf("token %d after %d", lease.Token(), last)
+			}
+			last = lease.Token()
+		}
+		a, f := e.Linked("a")
+		b := e.Client("b")
+		lost := e.try(e.mutex(a, "orders", cfg))
+		grown(lost)
+		e.Bubble.StepClock(time.Minute)
+		f.Cut()
+		next := e.try(e.mutex(b, "orders", cfg))
+		grown(next)
+		mustIs(e, e.ended(lost), lockcore.ErrLeaseLost)
+		e.Bubble.StepClock(-time.Minute)
+		e.Pass(time.Minute)
+		if err := next.Context().Err(); err != nil {
+			e.Errorf("the lease ended when the clock was right again: %v", context.Cause(next.Context()))
+		}
+		e.unlock(next)
+		again := e.try(e.mutex(a, "orders", cfg))
+		grown(again)
+		e.unlock(again)
+	})
+}
+
 // The server's clock is set back by an hour. Tokens grow, later waiters do not pass the
 // queue, and the queue is served.
 //

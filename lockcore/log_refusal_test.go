@@ -1,6 +1,9 @@
 package lockcore_test
 
 import (
+	"context"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -46,6 +49,47 @@ func TestFault60_RefusedRenewalsAreLoggedOnce(t *testing.T) {
 		if n := log.Count("lease lost"); n != 0 {
 			e.Errorf("%d leases lost", n)
 		}
+	})
+}
+
+// The Client is connected to one shard of a cluster, as New cannot see. A name of another
+// shard is refused with MOVED: calls return that at once, also those that would wait, and
+// nothing is granted. A renewal of a name that moves is logged as an error.
+//
+// Caught mutants: MOVED is temporary, so that the call is repeated until its context ends;
+// it needs no operator.
+func TestFault76_OneShardOfACluster(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		log := &testenv.Log{}
+		c := e.ClientWith(e.Direct(), lockcore.Config{Identity: "a", Logger: log.Logger()})
+		here := e.try(e.mutex(c, "here", lockcore.LeaseConfig{TTL: 30 * time.Second}))
+		e.try(e.mutex(c, "moves", lockcore.LeaseConfig{TTL: 30 * time.Second}))
+		e.Bubble.Server().Server().SetPreHook(func(p *server.Peer, cmd string, args ...string) bool {
+			if !strings.HasPrefix(cmd, "EVAL") || slices.Contains(args, e.key("here", "lock")) {
+				return false
+			}
+			p.WriteError("MOVED 3999 127.0.0.1:7001")
+			return true
+		})
+		began := time.Now()
+		m := e.mutex(c, "there", lockcore.LeaseConfig{})
+		for name, acquire := range map[string]func(context.Context) (*lockcore.Lease, error){"TryLock": m.TryLock, "Lock": m.Lock} {
+			lease, err := acquire(e.Context())
+			if lease != nil || err == nil || !strings.Contains(err.Error(), "MOVED 3999 127.0.0.1:7001") || lockcore.IsTemporary(err) {
+				e.Errorf("%s: %v, %v; want MOVED, which is not temporary", name, lease, err)
+			}
+			mustNotBe(e, err, lockcore.ErrNotAcquired, lockcore.ErrUnknown)
+		}
+		if took := time.Since(began); took > time.Second {
+			e.Errorf("the calls took %s", took)
+		}
+		time.Sleep(time.Minute)
+		must(e, here.Context().Err())
+		if n := log.Count(`"msg"="renewal failed" "error"="MOVED`); n != 1 {
+			e.Errorf("%d errors, want 1:\n%s", n, log)
+		}
+		e.Bubble.Server().Server().SetPreHook(nil)
 	})
 }
 

@@ -125,13 +125,17 @@ func plainRefusal(err error) error {
 
 // NeedsOperator reports whether a request was not applied, or not understood, for a reason
 // that lasts until an operator changes something: a missing permission, an untrusted
-// certificate, full memory. The same rule, IsTemporary, decides for readiness.State.
+// certificate, full memory, one shard of a cluster in place of a single server. The same
+// rule, IsTemporary, decides for readiness.State.
 func NeedsOperator(err error) bool {
 	if _, odd := errors.AsType[*ReplyError](err); odd {
 		return true
 	}
-	outcome := OutcomeOf(err)
-	return (outcome == Refused || outcome == Unsent) && !IsTemporary(err)
+	switch OutcomeOf(err) {
+	case Refused, Moved, Unsent:
+		return !IsTemporary(err)
+	}
+	return false
 }
 
 // Log writes a failure: at logr's error level if it needs an operator, otherwise as

@@ -18,7 +18,7 @@ func (said) RedisError()     {}
 
 // A refusal is classified by its inner code, in whatever place of a script it was raised
 // and however the server's version wraps it.
-func TestPlainRefusal(t *testing.T) {
+func TestFault74_PlainRefusal(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		"ERR Error running script (call to f_36): @user_script:1: @user_script: 1: -READONLY no.": "READONLY no.",
@@ -55,6 +55,8 @@ func TestLogLevels(t *testing.T) {
 		{&unsentError{x509.UnknownAuthorityError{}}, "error"},
 		{said("LOADING Redis is loading the dataset in memory"), "info"},
 		{said("OOM command not allowed"), "error"},
+		{said("MOVED 3999 127.0.0.1:7001"), "error"},
+		{said("ASK 3999 127.0.0.1:7001"), "error"},
 		{said("READONLY You can't write against a read only replica."), "info"},
 		{&unsentError{io.EOF}, "info"},
 		{io.EOF, "info"},
