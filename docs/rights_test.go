@@ -8,6 +8,23 @@ import (
 	"testing"
 )
 
+// setup names the rights for setting up a connection, as the packages document them.
+const setup = "Setting up a connection also needs +select if redis.Options.DB is not 0, and +client|setname if ClientName is set."
+
+// Every package that documents rights documents those for setting up a connection.
+func TestRightsOfSetupAreTold(t *testing.T) {
+	t.Parallel()
+	for _, path := range []string{"../lockcore/doc.go", "../singleton/doc.go", "../election/doc.go", "../adapters/clientgo/doc.go"} {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if words := strings.Fields(comment.ReplaceAllString(string(text), "")); !strings.Contains(strings.Join(words, " "), setup) {
+			t.Errorf("%s does not contain %q", path, setup)
+		}
+	}
+}
+
 var comment = regexp.MustCompile(`(?m)^// ?`)
 
 // ruleLists are the lists of ACL rules of a document.

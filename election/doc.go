@@ -105,11 +105,14 @@
 //
 // # Rights
 //
-// With ACLs, a user needs these rights and no others:
+// With ACLs, a user needs these rights:
 //
 //	~noonlock:* resetchannels &noonlock:ch:* &noonlock:leader:* -@all +evalsha
 //	+eval +subscribe +unsubscribe +ping +publish +exists +get +set +del +pexpire
 //	+pttl +time +zadd +zrange +zrem +zscore +hset +hget +hdel +hmget +hgetall
+//
+// Setting up a connection also needs +select if redis.Options.DB is not 0, and
+// +client|setname if ClientName is set.
 //
 // # Metrics
 //

@@ -100,7 +100,7 @@
 //
 // # Rights
 //
-// A Mutex needs these rights (ACL) and no others:
+// A Mutex needs these rights (ACL):
 //
 //	~noonlock:* resetchannels &noonlock:ch:* -@all +evalsha +eval +subscribe
 //	+ping +publish +exists +get +set +del +pexpire +pttl +time +zadd +zrange

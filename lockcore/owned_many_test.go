@@ -221,7 +221,7 @@ func TestFault36_ClassD_RenewalAfterTheClockWasSetBack(t *testing.T) {
 //
 // Caught mutants: the owner's token is kept while it has any entry; every lease has its own
 // token.
-func TestTokenAfterALeaseThatEndedHere(t *testing.T) {
+func TestFault86_TokenAfterALeaseThatEndedHere(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"reentrant", "write", "read"} {
 		t.Run(kind, func(t *testing.T) {

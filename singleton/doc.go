@@ -103,8 +103,8 @@
 // and without limit while the job is paused. The ledger of a Once has the name
 // "job/once/NAME". A Daemon has no ledger: it is a lock.
 //
-// With ACLs, a user needs these rights and no others. For a Runner, and for a Job that pauses,
-// resumes, triggers and watches:
+// With ACLs, a user needs these rights. For a Runner, and for a Job that pauses, resumes,
+// triggers and watches:
 //
 //	~noonlock:* resetchannels &noonlock:ch:* &noonlock:job:* -@all +evalsha
 //	+eval +time +lrange +subscribe +unsubscribe +ping +publish +exists +get +set
@@ -123,6 +123,9 @@
 //	~noonlock:* resetchannels &noonlock:ch:* -@all +evalsha +eval +subscribe
 //	+ping +publish +exists +get +set +del +pexpire +pttl +time +zadd +zrange
 //	+zrem +zscore +hset +hget +hdel
+//
+// Setting up a connection also needs +select if redis.Options.DB is not 0, and
+// +client|setname if ClientName is set.
 //
 // A user of several of them needs the union. Without subscribe or publish everything works,
 // but replicas notice changes only when they check. Any other missing permission is an error

@@ -385,7 +385,7 @@ func TestPlanWithJitter(t *testing.T) {
 }
 
 // Mutants: only the next ticks are examined, or only the next years; the sum overflows.
-func TestRetentionIsBeyondTheLongestInterval(t *testing.T) {
+func TestFault87_RetentionIsBeyondTheLongestInterval(t *testing.T) {
 	const day = 24 * time.Hour
 	for spec, least := range map[string]time.Duration{
 		"@every 1s":       0,

@@ -99,4 +99,6 @@
 // # Permissions
 //
 // A user with ACLs needs the permissions ~noonlock:{clientgo/* -@all +evalsha +eval +get +set.
+// Setting up a connection also needs +select if redis.Options.DB is not 0, and
+// +client|setname if ClientName is set.
 package clientgo
