@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/noonlock/noonlock/internal/readiness"
@@ -24,6 +25,16 @@ type job struct {
 	ledger   *ledger.Ledger
 	metrics  *jobMetrics
 	ready    readiness.State
+
+	// unrecorded is the newest run of this replica whose outcome the server refused to record,
+	// until it records one; nil: none.
+	unrecorded atomic.Pointer[refusedRun]
+}
+
+// A refusedRun is a run whose outcome was refused. at is its tick, or when it was triggered.
+type refusedRun struct {
+	at  time.Time
+	err error
 }
 
 // logged returns the key and value that identify a tick in a log line. The tick of a

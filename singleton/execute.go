@@ -9,6 +9,7 @@ import (
 
 	"github.com/noonlock/noonlock/internal/retry"
 	"github.com/noonlock/noonlock/internal/stopping"
+	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )
 
@@ -74,6 +75,7 @@ func (x *jobRun) do(ctx, work context.Context) (over bool) {
 		}
 		switch end, err := x.attempt(ctx, work); end {
 		case ended:
+			x.j.unrecorded.Store(nil)
 			x.j.metrics.ended(x.outcome)
 			if _, triggered := TriggeredAt(x.run.Tick); err == nil && !triggered {
 				x.j.metrics.succeeded(x.run.Tick)
@@ -86,6 +88,10 @@ func (x *jobRun) do(ctx, work context.Context) (over bool) {
 				return false
 			}
 		case unrecorded:
+			if !lockcore.IsTemporary(err) {
+				_, at := logged(x.run.Tick)
+				x.j.unrecorded.Store(&refusedRun{at, err})
+			}
 			x.log.Error(err, "run ended, but its outcome was not recorded", "attempt", x.run.Attempt, "outcome", x.outcome, "took", x.took)
 			x.stepBack(ctx)
 			return false

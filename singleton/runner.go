@@ -229,7 +229,9 @@ func (r *Runner) drained(ctx context.Context) (context.Context, context.CancelFu
 // Ready returns nil if Run is running, the ledger of every job was opened, and the latest
 // request for each of them succeeded. Otherwise the error matches ErrNotReady and names the
 // jobs and the reasons. A server that answers PING may still refuse these requests: a
-// read-only replica, a ledger of a newer schema, a user without the rights.
+// read-only replica, a ledger of a newer schema, a user without the rights. A job is also not
+// ready after the server refused to record the outcome of a run of this replica, until it
+// records one.
 //
 // A job is ready although it is paused, or although another definition of it is in use.
 // Ready sends no request. It is meant for a readiness probe.
@@ -242,7 +244,11 @@ func (r *Runner) Ready() error {
 	}
 	var errs []error
 	for _, j := range jobs {
-		if err := j.ready.Err(); err != nil {
+		err := j.ready.Err()
+		if refused := j.unrecorded.Load(); err == nil && refused != nil {
+			err = fmt.Errorf("the outcome of the run of %s was not recorded: %w", refused.at.UTC().Format(time.RFC3339), refused.err)
+		}
+		if err != nil {
 			errs = append(errs, fmt.Errorf("singleton: job %q: %w: %w", j.name, ErrNotReady, err))
 		}
 	}

@@ -2,7 +2,9 @@ package singleton_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -181,8 +183,17 @@ func TestFault83_RunThatCannotBeRecorded(t *testing.T) {
 		})
 		defer f.bubble.Server().Server().SetPreHook(nil)
 		time.Sleep(100 * time.Minute)
+		if err := r.runner.Ready(); !errors.Is(err, singleton.ErrNotReady) || !strings.Contains(err.Error(), "NOPERM") {
+			t.Errorf("Ready while no outcome can be recorded: %v", err)
+		}
+		f.bubble.Server().Server().SetPreHook(nil)
+		time.Sleep(2 * time.Hour)
+		if err := r.runner.Ready(); err != nil {
+			t.Errorf("Ready after an outcome was recorded: %v", err)
+		}
 		f.mu.Lock()
 		defer f.mu.Unlock()
+		at = slices.DeleteFunc(at, func(a time.Time) bool { return time.Since(a) < 2*time.Hour })
 		if len(at) < 5 || len(at) > 20 {
 			t.Errorf("%d attempts\n%s", len(at), f.log.String())
 		}
