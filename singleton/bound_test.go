@@ -107,10 +107,6 @@ func everyCall(e *testenv.Env, c *lockcore.Client, add testenv.AddCall) {
 	for name, local := range map[string]func(){
 		"Runner.Add":         func() { _ = idle.Add("other", "* * * * *", nil, singleton.JobConfig{}) },
 		"Runner.AddSchedule": func() { _ = idle.AddSchedule("other", schedule.Schedule(nil), nil, singleton.JobConfig{}) },
-		// of export_test.go:
-		"Runner.ClockOffset":  func() { idle.ClockOffset() },
-		"Runner.SetWallClock": func() { idle.SetWallClock(time.Now) },
-
 		"Runner.Check": func() { _ = working.Check(0) },
 		"Runner.Ready": func() { _ = working.Ready() },
 		"Daemon.Check": func() { _ = live.Check(0) },

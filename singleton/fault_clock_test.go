@@ -64,7 +64,7 @@ func TestFault37_WallClocksThatAreOff(t *testing.T) {
 			f.once("draw")
 			f.proven("draw", every(t, time.Minute))
 			for name, r := range all {
-				if got := r.runner.ClockOffset(); (got - off).Abs() > 10*time.Millisecond {
+				if got := singleton.ClockOffset(r.runner); (got - off).Abs() > 10*time.Millisecond {
 					t.Errorf("%s says its clock is ahead by %v, it is by %v", name, got, off)
 				}
 			}
@@ -86,7 +86,7 @@ func TestFault37_OneWallClockIsOff(t *testing.T) {
 				regs[name] = prometheus.NewRegistry()
 				r := f.replica(name, singleton.Config{Registerer: regs[name]})
 				if name == "wrong" {
-					r.runner.SetWallClock(func() time.Time { return time.Now().Add(time.Duration(drift.Load())) })
+					singleton.SetWallClock(r.runner, func() time.Time { return time.Now().Add(time.Duration(drift.Load())) })
 				}
 				r.add("draw", "@every 10s", nil, singleton.JobConfig{})
 				r.run()
@@ -133,7 +133,7 @@ func TestFault37_AFleetOfWrongClocks(t *testing.T) {
 				wall = func() time.Time { return time.Now().Add(off + time.Duration(set.Load())) }
 			}
 			all[name] = f.replica(name, singleton.Config{Registerer: regs[name]})
-			all[name].runner.SetWallClock(wall)
+			singleton.SetWallClock(all[name].runner, wall)
 			all[name].add("draw", "@every 500ms", nil, singleton.JobConfig{CatchUp: singleton.CatchUpAll})
 			all[name].run()
 		}
@@ -156,7 +156,7 @@ func TestFault37_AFleetOfWrongClocks(t *testing.T) {
 			}
 			f.until(name+" tells its offset", func() bool {
 				told, _ := metric(t, regs[name], "noonlock_job_clock_offset_seconds")
-				return (time.Duration(told*1e9)-off).Abs() < 500*time.Millisecond && (all[name].runner.ClockOffset()-off).Abs() < 500*time.Millisecond
+				return (time.Duration(told*1e9)-off).Abs() < 500*time.Millisecond && (singleton.ClockOffset(all[name].runner)-off).Abs() < 500*time.Millisecond
 			})
 		}
 	})

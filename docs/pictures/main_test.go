@@ -70,7 +70,7 @@ func TestImportsGoDown(t *testing.T) {
 // internal to an example.
 func apart(path string) bool {
 	for _, prefix := range []string{
-		"bench", "docs", "test/", "examples/lottery/", "adapters/clientgo/example", "lockcore/lockcoretest",
+		"bench", "docs", "test/", "examples/internal/", "examples/lottery/", "adapters/clientgo/example", "lockcore/lockcoretest",
 		"internal/release", "internal/servers", "internal/testenv", "internal/testreport", "internal/wire/wiretest",
 	} {
 		if strings.HasPrefix(path, prefix) {

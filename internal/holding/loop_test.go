@@ -232,7 +232,7 @@ func TestLoopGrantedTooLate(t *testing.T) {
 			b.Errorf("Run: %v", err)
 		}
 		b.wantCalls("0s campaign", "0s release 1")
-		if b.log.Count("not released") != 1 {
+		if b.log.Count("failed to release lease") != 1 {
 			b.Errorf("logged:\n%s", b.log.String())
 		}
 	})

@@ -72,7 +72,10 @@ type plainConn struct {
 	dialer        *dialer
 	network, addr string // as given to the Dialer
 
-	begun bool // there was an answer; only the reading goroutine uses it
+	// Only the reading goroutine uses these.
+	begun bool  // there was an answer
+	asked bool  // whether the server speaks TLS
+	found error // errSpeaksTLS, or nil
 }
 
 func (c *plainConn) Read(p []byte) (int, error) {
@@ -84,8 +87,13 @@ func (c *plainConn) Read(p []byte) (int, error) {
 	silent := c.dialer.silent(c.begun)
 	var late net.Error
 	waits := errors.As(err, &late) && late.Timeout()
-	if silent && !waits && c.dialer.speaksTLS(c.network, c.addr) {
-		return 0, errSpeaksTLS
+	if silent && !waits && !c.asked {
+		if c.asked = true; c.dialer.speaksTLS(c.network, c.addr) {
+			c.found = errSpeaksTLS
+		}
+	}
+	if c.found != nil {
+		return 0, c.found
 	}
 	return n, err
 }
