@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/noonlock/noonlock/internal/input"
+	"github.com/noonlock/noonlock/internal/lease"
 	"github.com/noonlock/noonlock/lockcore"
 )
 
@@ -126,7 +127,7 @@ func (cfg Config) complete(client *lockcore.Client, cb Callbacks) (Config, error
 	cfg.RenewDeadline = cmp.Or(cfg.RenewDeadline, cfg.LeaseDuration*2/3)
 	cfg.RetryPeriod = cmp.Or(cfg.RetryPeriod, cfg.LeaseDuration*2/15)
 	cfg.ShutdownTimeout = cmp.Or(cfg.ShutdownTimeout, defaultShutdown)
-	margin := cfg.LeaseDuration/100 + 2*time.Millisecond
+	margin := lease.Margin(cfg.LeaseDuration)
 	for _, r := range []struct {
 		broken bool
 		field  string

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/noonlock/noonlock/internal/lease"
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
@@ -104,7 +105,7 @@ func (c *Client) checkLater(a *attempt, in time.Duration) {
 		former.Stop()
 	}
 	var check *time.Timer
-	check = time.AfterFunc(in+in/100+2*time.Millisecond, func() {
+	check = time.AfterFunc(in+lease.Margin(in), func() {
 		c.mu.Lock()
 		current := c.checks[name] == check
 		if current {

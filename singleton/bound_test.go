@@ -107,12 +107,12 @@ func everyCall(e *testenv.Env, c *lockcore.Client, add testenv.AddCall) {
 	for name, local := range map[string]func(){
 		"Runner.Add":         func() { _ = idle.Add("other", "* * * * *", nil, singleton.JobConfig{}) },
 		"Runner.AddSchedule": func() { _ = idle.AddSchedule("other", schedule.Schedule(nil), nil, singleton.JobConfig{}) },
-		"Runner.Check": func() { _ = working.Check(0) },
-		"Runner.Ready": func() { _ = working.Ready() },
-		"Daemon.Check": func() { _ = live.Check(0) },
-		"Daemon.Ready": func() { _ = live.Ready() },
-		"Daemon.Name":  func() { _ = live.Name() },
-		"Once.Name":    func() { _ = migration.Name() },
+		"Runner.Check":       func() { _ = working.Check(0) },
+		"Runner.Ready":       func() { _ = working.Ready() },
+		"Daemon.Check":       func() { _ = live.Check(0) },
+		"Daemon.Ready":       func() { _ = live.Ready() },
+		"Daemon.Name":        func() { _ = live.Name() },
+		"Once.Name":          func() { _ = migration.Name() },
 	} {
 		add(name, 0, local)
 	}

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
 	"github.com/noonlock/noonlock/singleton/schedule"
 )
@@ -29,12 +28,12 @@ func TestRunnerRefusals(t *testing.T) {
 		}{
 			"no client":          {err: second1(singleton.NewRunner(nil, singleton.Config{})), field: "client"},
 			"NewJob, no client":  {err: second1(singleton.NewJob(nil, "a")), field: "client"},
-			"NewJob, name":       {err: second1(singleton.NewJob(r.client, "a b")), is: lockcore.ErrConfig},
-			"TTL":                {err: second1(singleton.NewRunner(r.client, singleton.Config{TTL: time.Millisecond})), is: lockcore.ErrConfig},
-			"identity":           {err: second1(singleton.NewRunner(r.client, singleton.Config{Identity: "a\nb"})), is: lockcore.ErrConfig},
-			"no name":            {err: r.runner.Add("", "@daily", work, singleton.JobConfig{}), is: lockcore.ErrConfig},
-			"a name with braces": {err: r.runner.Add("a{b}", "@daily", work, singleton.JobConfig{}), is: lockcore.ErrConfig},
-			"a long name":        {err: r.runner.Add(strings.Repeat("x", 201), "@daily", work, singleton.JobConfig{}), is: lockcore.ErrConfig},
+			"NewJob, name":       {err: second1(singleton.NewJob(r.client, "a b")), field: "name"},
+			"TTL":                {err: second1(singleton.NewRunner(r.client, singleton.Config{TTL: time.Millisecond})), field: "Config.TTL"},
+			"identity":           {err: second1(singleton.NewRunner(r.client, singleton.Config{Identity: "a\nb"})), field: "Config.Identity"},
+			"no name":            {err: r.runner.Add("", "@daily", work, singleton.JobConfig{}), field: "name"},
+			"a name with braces": {err: r.runner.Add("a{b}", "@daily", work, singleton.JobConfig{}), field: "name"},
+			"a long name":        {err: r.runner.Add(strings.Repeat("x", 201), "@daily", work, singleton.JobConfig{}), field: "name"},
 			"a Once's name":      {err: r.runner.Add("once/x", "@daily", work, singleton.JobConfig{}), field: "name"},
 			"a Daemon's name":    {err: r.runner.Add("daemon/x", "@daily", work, singleton.JobConfig{}), field: "name"},
 			"no work":            {err: r.runner.Add("a", "@daily", nil, singleton.JobConfig{}), field: "work"},

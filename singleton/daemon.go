@@ -97,8 +97,7 @@ type Daemon struct {
 }
 
 // NewDaemon returns a Daemon. Its name follows the rules of a lock's name and has at most
-// 193 bytes. NewDaemon sends no request. The error is a *ConfigError or a
-// *lockcore.ConfigError.
+// 193 bytes. NewDaemon sends no request. The error is a *ConfigError.
 //
 // work receives the fencing token of the lease, which is greater than every earlier
 // one. A restart of work under the same lease gets the same token. The context of
@@ -123,7 +122,7 @@ func NewDaemon(client *lockcore.Client, name string, work func(ctx context.Conte
 	}
 	lock, err := ledger.NewLock(client, daemonNames+name, lease)
 	if err != nil {
-		return nil, fmt.Errorf("singleton: daemon: %w", err)
+		return nil, translate(err, "DaemonConfig", "daemon")
 	}
 	m, err := newDaemonMetrics(cfg.Registerer, name)
 	if err != nil {

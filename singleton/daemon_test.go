@@ -279,14 +279,14 @@ func TestDaemonRefusals(t *testing.T) {
 			{c, "a b", work, singleton.DaemonConfig{}, `name is "a b"`},
 			{c, "job/x", work, singleton.DaemonConfig{}, `name is "job/x"`},
 			{c, strings.Repeat("n", 194), work, singleton.DaemonConfig{}, "name is 194 bytes long; it must be 1 to 193 bytes"},
-			{c, "feed", work, singleton.DaemonConfig{TTL: time.Millisecond}, "LeaseConfig.TTL is 1ms"},
+			{c, "feed", work, singleton.DaemonConfig{TTL: time.Millisecond}, "DaemonConfig.TTL is 1ms"},
 			{c, "feed", work, singleton.DaemonConfig{Backoff: -1}, "DaemonConfig.Backoff is -1ns"},
 			{c, "feed", work, singleton.DaemonConfig{Backoff: time.Minute, MaxBackoff: time.Second}, "DaemonConfig.MaxBackoff is 1s; it must be 0 (1m) or at least Backoff, 1m0s"},
 			{c, "feed", work, singleton.DaemonConfig{ResetAfter: -time.Second}, "DaemonConfig.ResetAfter is -1s"},
-			{c, "feed", work, singleton.DaemonConfig{Identity: "a\nb"}, "LeaseConfig.Identity"},
+			{c, "feed", work, singleton.DaemonConfig{Identity: "a\nb"}, "DaemonConfig.Identity"},
 		} {
 			s, err := singleton.NewDaemon(r.client, r.name, r.work, r.cfg)
-			refused := errors.Is(err, singleton.ErrConfig) || errors.Is(err, lockcore.ErrConfig)
+			refused := errors.Is(err, singleton.ErrConfig)
 			if s != nil || !refused || !strings.Contains(err.Error(), r.want) {
 				t.Errorf("error %v, want a refusal with %q", err, r.want)
 			}

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/noonlock/noonlock/internal/engine"
 	"github.com/noonlock/noonlock/internal/input"
+	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton/schedule"
 	"github.com/noonlock/noonlock/singleton/sqlonce"
 )
@@ -41,6 +43,20 @@ func checkName(name, prefix string) error {
 		return nil
 	}
 	return &ConfigError{Field: "name", Value: value, Rule: rule}
+}
+
+// translate returns lockcore's refusal of a lease's field or a name as this package's. config is
+// the type here that has the field. about is what the other errors are of.
+func translate(err error, config, about string) error {
+	refused, ok := errors.AsType[*lockcore.ConfigError](err)
+	if !ok {
+		return fmt.Errorf("singleton: %s: %w", about, err)
+	}
+	field := refused.Field
+	if of, found := strings.CutPrefix(field, "LeaseConfig."); found {
+		field = config + "." + of
+	}
+	return &ConfigError{Field: field, Value: refused.Value, Rule: refused.Rule}
 }
 
 // CatchUp selects which missed ticks run late. The others are recorded as skipped.

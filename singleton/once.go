@@ -114,7 +114,7 @@ type Once struct {
 }
 
 // NewOnce returns a Once. Its name follows the rules of a lock's name and has at most 195
-// bytes. NewOnce sends no request. The error is a *ConfigError or a *lockcore.ConfigError.
+// bytes. NewOnce sends no request. The error is a *ConfigError.
 func NewOnce(client *lockcore.Client, name string, cfg OnceConfig) (*Once, error) {
 	if client == nil {
 		return nil, &ConfigError{Field: "client", Value: "nil", Rule: "a *lockcore.Client"}
@@ -138,7 +138,7 @@ func NewOnce(client *lockcore.Client, name string, cfg OnceConfig) (*Once, error
 		MaxAttempts: cfg.MaxAttempts, KeepRuns: onceKeep, Retain: cfg.Remember,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("singleton: once: %w", err)
+		return nil, translate(err, "OnceConfig", "once")
 	}
 	cfg.TTL = cmp.Or(cfg.TTL, 10*time.Second)
 	cfg.Identity = cmp.Or(cfg.Identity, client.Identity())

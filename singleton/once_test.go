@@ -278,13 +278,13 @@ func TestOnceRefusals(t *testing.T) {
 			{c, "", singleton.OnceConfig{}, `name is ""; it must be 1 to 195 bytes`},
 			{c, strings.Repeat("n", 196), singleton.OnceConfig{}, "name is 196 bytes long; it must be 1 to 195 bytes"},
 			{c, "a{b", singleton.OnceConfig{}, `name is "a{b"`},
-			{c, "x", singleton.OnceConfig{TTL: 25 * time.Hour}, "LeaseConfig.TTL is 25h0m0s"},
+			{c, "x", singleton.OnceConfig{TTL: 25 * time.Hour}, "OnceConfig.TTL is 25h0m0s"},
 			{c, "x", singleton.OnceConfig{MaxAttempts: -1}, "OnceConfig.MaxAttempts is -1"},
 			{c, "x", singleton.OnceConfig{Remember: time.Hour}, "OnceConfig.Remember is 1h0m0s; it must be 0 (8760h) or from 720h"},
-			{c, "x", singleton.OnceConfig{Identity: "\x00"}, "LeaseConfig.Identity"},
+			{c, "x", singleton.OnceConfig{Identity: "\x00"}, "OnceConfig.Identity"},
 		} {
 			o, err := singleton.NewOnce(r.client, r.name, r.cfg)
-			refused := errors.Is(err, singleton.ErrConfig) || errors.Is(err, lockcore.ErrConfig)
+			refused := errors.Is(err, singleton.ErrConfig)
 			if o != nil || !refused || !strings.Contains(err.Error(), r.want) {
 				t.Errorf("error %v, want a refusal with %q", err, r.want)
 			}

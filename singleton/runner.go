@@ -93,8 +93,8 @@ type Runner struct {
 	jobs []*job
 }
 
-// NewRunner returns a Runner without jobs. The error is a *ConfigError or a
-// *lockcore.ConfigError.
+// NewRunner returns a Runner without jobs. The error is a *ConfigError, or wraps an error of
+// Config.Registerer.
 func NewRunner(client *lockcore.Client, cfg Config) (*Runner, error) {
 	if client == nil {
 		return nil, &ConfigError{Field: "client", Value: "nil", Rule: "a *lockcore.Client"}
@@ -108,7 +108,7 @@ func NewRunner(client *lockcore.Client, cfg Config) (*Runner, error) {
 	r := &Runner{client: client, cfg: cfg, wall: time.Now}
 	err := r.lease().Validate()
 	if err != nil {
-		return nil, fmt.Errorf("singleton: Config: %w", err)
+		return nil, translate(err, "Config", "Config")
 	}
 	if r.metrics, err = newMetrics(cfg.Registerer); err != nil {
 		return nil, err
@@ -127,7 +127,7 @@ func (r *Runner) lease() lockcore.LeaseConfig {
 // Add adds a job. Its name follows the rules of a lock's name, and spec is parsed by
 // schedule.Parse. Replicas that add the same name share the job. A later version of the
 // program may add it with another schedule: see JobConfig.Revision. The error is a
-// *ConfigError, a *lockcore.ConfigError, a *schedule.ConfigError, or ErrRunning.
+// *ConfigError, a *schedule.ConfigError, or ErrRunning.
 func (r *Runner) Add(name, spec string, work Func, cfg JobConfig) error {
 	s, err := schedule.Parse(spec, schedule.Config{TimeZone: cfg.TimeZone, Gap: cfg.Gap})
 	if err != nil {
@@ -162,7 +162,7 @@ func (r *Runner) add(name string, s schedule.Schedule, work Func, cfg JobConfig)
 		KeepRuns: cfg.KeepRuns, Retain: retention(s), Definition: fingerprint(fp, cfg), Schedule: fp,
 	})
 	if err != nil {
-		return fmt.Errorf("singleton: job %q: %w", name, err)
+		return translate(err, "Config", fmt.Sprintf("job %q", name))
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -246,7 +246,7 @@ func (r *Runner) Ready() error {
 	for _, j := range jobs {
 		err := j.ready.Err()
 		if refused := j.unrecorded.Load(); err == nil && refused != nil {
-			err = fmt.Errorf("the outcome of the run of %s was not recorded: %w", refused.at.UTC().Format(time.RFC3339), refused.err)
+			err = fmt.Errorf("singleton: the outcome of the run of %s was not recorded: %w", refused.at.UTC().Format(time.RFC3339), refused.err)
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("singleton: job %q: %w: %w", j.name, ErrNotReady, err))

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/noonlock/noonlock/internal/lease"
 	"github.com/noonlock/noonlock/lockcore"
 )
 
@@ -77,8 +78,8 @@ type hold struct {
 
 // validFor returns how long a record with this lease is valid locally.
 func validFor(seconds int) time.Duration {
-	lease := time.Duration(seconds) * time.Second
-	return lease - lease/100 - 2*time.Millisecond
+	ttl := time.Duration(seconds) * time.Second
+	return ttl - lease.Margin(ttl)
 }
 
 // extend records a successful write that was sent at t0.

@@ -86,7 +86,7 @@ const (
 // The error is a *lockcore.ConfigError.
 func New(c *lockcore.Client, job string, cfg Config) (*Ledger, error) {
 	if rule := input.Fault(job, 200, true); rule != "" {
-		return nil, &lockcore.ConfigError{Field: "job", Value: input.Quote(job), Rule: rule}
+		return nil, &lockcore.ConfigError{Field: "name", Value: input.Quote(job), Rule: rule}
 	}
 	e, err := c.Engine(engine.JobNames+job, cfg.Lease)
 	if err != nil {

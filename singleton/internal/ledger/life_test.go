@@ -283,10 +283,10 @@ func TestLedgerRefusals(t *testing.T) {
 			cfg   ledger.Config
 			field string
 		}{
-			{"", ledger.Config{}, "job"},
-			{"a b", ledger.Config{}, "job"},
-			{"a{b", ledger.Config{}, "job"},
-			{strings.Repeat("x", 201), ledger.Config{}, "job"},
+			{"", ledger.Config{}, "name"},
+			{"a b", ledger.Config{}, "name"},
+			{"a{b", ledger.Config{}, "name"},
+			{strings.Repeat("x", 201), ledger.Config{}, "name"},
 			{"draw", ledger.Config{Lease: testenv.TTL(time.Millisecond)}, "LeaseConfig.TTL"},
 			{"draw", ledger.Config{MaxAttempts: -1}, "Config.MaxAttempts"},
 			{"draw", ledger.Config{KeepRuns: 10_001}, "Config.KeepRuns"},
