@@ -122,8 +122,8 @@ func noneForgotten(e *Env, calls []boundedCall, of []any) {
 	e.Helper()
 	for _, value := range of {
 		t := reflect.TypeOf(value)
-		for m := range t.NumMethod() {
-			name := t.Elem().Name() + "." + t.Method(m).Name
+		for m := range t.Methods() {
+			name := t.Elem().Name() + "." + m.Name
 			if name == "Client.Close" { // everyCall ends with it
 				continue
 			}

@@ -131,11 +131,8 @@ func NeedsOperator(err error) bool {
 	if _, odd := errors.AsType[*ReplyError](err); odd {
 		return true
 	}
-	switch OutcomeOf(err) {
-	case Refused, Moved, Unsent:
-		return !IsTemporary(err)
-	}
-	return false
+	outcome := OutcomeOf(err)
+	return (outcome == Refused || outcome == Moved || outcome == Unsent) && !IsTemporary(err)
 }
 
 // Log writes a failure: at logr's error level if it needs an operator, otherwise as

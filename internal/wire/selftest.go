@@ -216,7 +216,7 @@ func (s *Subscription) publishToSelf() (receipt, error) {
 	case retry.Sleep(s.ctx, echoWithin, s.self):
 		return receiptAbsent, nil
 	case s.ctx.Err() != nil:
-		return receiptUnknown, nil
+		return receiptUnknown, s.ctx.Err()
 	}
 	return receiptProved, nil
 }
