@@ -33,9 +33,6 @@ func quiet() {
 	redis.SetLogger(&testenv.DependencyLog)
 }
 
-// patience limits every wait for an event. Nothing is measured against it.
-const patience = testenv.Patience
-
 const (
 	lockName = "kube-system/board"
 	// recordKey is the key of lockName's record.
