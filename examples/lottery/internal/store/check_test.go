@@ -125,7 +125,7 @@ func TestCheckWhileAnotherReplicaDraws(t *testing.T) {
 	at := sqlite(t)
 	s, other := withEntrants(t, at), at.open(t)
 	trial(t, s, "at first", true)
-	_, err := other.Once().Do(t.Context(), run(0, 1), func(_ context.Context, tx *sql.Tx) error {
+	_, err := other.Once().Do(t.Context(), run(0, 1), func(context.Context, *sql.Tx) error {
 		trial(t, s, "during a draw", true)
 		s.NeverWorked()
 		trial(t, s, "during a draw that blocks for long", false)
