@@ -27,7 +27,7 @@ type job struct {
 	ready    readiness.State
 
 	// unrecorded is the newest run of this replica whose outcome the server refused to record,
-	// until it records one; nil: none.
+	// until it records one, or that tick or a later one has succeeded elsewhere; nil: none.
 	unrecorded atomic.Pointer[refusedRun]
 }
 

@@ -230,8 +230,8 @@ func (r *Runner) drained(ctx context.Context) (context.Context, context.CancelFu
 // request for each of them succeeded. Otherwise the error matches ErrNotReady and names the
 // jobs and the reasons. A server that answers PING may still refuse these requests: a
 // read-only replica, a ledger of a newer schema, a user without the rights. A job is also not
-// ready after the server refused to record the outcome of a run of this replica, until it
-// records one.
+// ready after the server refused to record the outcome of a run of this replica, until this
+// replica records one, or that tick or a later one has succeeded on another replica.
 //
 // A job is ready although it is paused, or although another definition of it is in use.
 // Ready sends no request. It is meant for a readiness probe.

@@ -73,7 +73,8 @@ type Loop[L Lease] struct {
 // releaseWithin is how long a loop waits for the answer to a release, at most.
 const releaseWithin = 5 * time.Second
 
-// Run campaigns and works until ctx ends or Next returns false; then it returns nil. The error is lockcore.ErrClosed if the Client was closed.
+// Run campaigns and works until ctx ends or Next returns false; then it returns nil. The error
+// is lockcore.ErrClosed if the Client was closed.
 func (l *Loop[L]) Run(ctx context.Context) error {
 	defer l.Ready.Run(ctx)()
 	asking := readiness.WithAnswers(ctx, func(err error) {
