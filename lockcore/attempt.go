@@ -3,7 +3,6 @@ package lockcore
 import (
 	"context"
 	"errors"
-	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -13,7 +12,7 @@ import (
 
 // An attempt is one try to acquire a lock, from its first request to its last. Its number
 // is never used again. So the server can tell a late request from a new one, and a
-// repeated request is harmless.
+// repeated request is harmless. An attempt that is not granted must be abandoned.
 type attempt struct {
 	c      *Client
 	kind   kind
@@ -45,37 +44,20 @@ type attempt struct {
 	warnedNoTTL bool
 }
 
-// The answers of mutex_acquire and owned_acquire.
-const (
-	answerHeld = iota + 1
-	answerHead
-	answerQueued
-	answerBusy
-	answerNotQueued
-	answerBuried
-	answerWrongKind
-	answerUpgrade
-)
-
-type acquireReply struct {
-	code   int64
-	token  uint64        // held
-	left   time.Duration // head, queued, busy; negative: no TTL
-	place  string        // head, queued
-	holder string        // head, queued, busy; empty: none
+// begin creates an attempt to acquire the lock.
+func (m *Mutex) begin(ctx context.Context, waits bool) (*attempt, error) {
+	if ctx.Err() != nil {
+		return nil, ended(ctx)
+	}
+	a, err := m.c.begin(m.kind, m.keys, m.terms, waits)
+	if err == nil {
+		a.queued = m.kind
+	}
+	return a, err
 }
 
-// unswept is the left of a lock that is free and has a queue: the script removed as many
-// dead waiters as one call may, and the next call continues.
-const unswept = -2 * time.Millisecond
-
-const (
-	modeTry  = "try"
-	modeJoin = "join"
-	modeLook = "look"
-)
-
-func (c *Client) newAttempt(k kind, keys *lockKeys, terms *leaseTerms, waits bool) *attempt {
+// begin creates an attempt. It returns ErrClosed if the Client is closed.
+func (c *Client) begin(k kind, keys *lockKeys, terms *leaseTerms, waits bool) (*attempt, error) {
 	n, trusted := c.attempts.Add(1), waits && c.wire.Messages(keys.name).Trusted()
 	a := &attempt{
 		c: c, kind: k, keys: keys, terms: terms, number: n, trusted: trusted,
@@ -84,70 +66,19 @@ func (c *Client) newAttempt(k kind, keys *lockKeys, terms *leaseTerms, waits boo
 	if waits {
 		a.wake = make(chan struct{}, 1)
 	}
-	return a
-}
-
-// sendAcquire sends one acquire. t0 is read before it is sent.
-func (a *attempt) sendAcquire(ctx context.Context, mode string, timeout time.Duration) (r acquireReply, t0 time.Duration, err error) {
-	if mode == modeJoin && a.place != "" {
-		mode = a.place
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil, ErrClosed
 	}
-	req := a.queued.acquire(a, mode)
-	t0 = a.c.clock.Now()
-	answer, err := a.c.wire.Send(ctx, a.keys.name, req, timeout)
-	readiness.Answered(ctx, err)
-	if err != nil {
-		if errors.Is(err, ErrUnknown) {
-			a.unanswered.Store(true)
-		}
-		if wire.MayBeApplied(err) {
-			a.mayBeStored.Store(true)
-		}
-		return r, t0, err
-	}
-	r, ok := readAcquire(answer)
-	if !ok {
-		a.mayBeStored.Store(true)
-		return r, t0, req.OddReply(answer)
-	}
-	if r.code <= answerQueued {
-		a.mayBeStored.Store(true)
-	}
-	if r.code == answerHead || r.code == answerQueued {
-		a.place = r.place
-	}
-	return r, t0, nil
-}
-
-func readAcquire(answer any) (r acquireReply, ok bool) {
-	list, _ := answer.([]any)
-	if len(list) == 0 {
-		return r, false
-	}
-	code, _ := list[0].(int64)
-	r.code = code
-	switch {
-	case code == answerHeld && len(list) == 2:
-		token, err := strconv.ParseUint(wire.Text(list[1]), 10, 64)
-		r.token = token
-		return r, err == nil && token > 0
-	case code == answerBusy && len(list) == 3, (code == answerHead || code == answerQueued) && len(list) == 4:
-		left, isInt := list[1].(int64)
-		r.left, r.holder = time.Duration(left)*time.Millisecond, wire.Text(list[len(list)-1])
-		if code != answerBusy {
-			r.place = wire.Text(list[2])
-		}
-		return r, isInt
-	case code >= answerNotQueued && code <= answerUpgrade && len(list) == 1:
-		return r, true
-	}
-	return r, false
+	c.waiting[n] = a
+	return a, nil
 }
 
 // retryAcquire sends an acquire and retries it until it is answered, ctx ends, or within
 // has passed. If within is 0 it has no limit, and also retries while the server lacks
 // memory, disk space or replicas, so that a waiter keeps its place during such a fault.
-func (a *attempt) retryAcquire(ctx context.Context, mode string, within time.Duration) (r acquireReply, t0 time.Duration, err error) {
+func (a *attempt) retryAcquire(ctx context.Context, mode string, within time.Duration) (r acquireReply, err error) {
 	retryable := wire.MayRetry
 	if within == 0 {
 		retryable = wire.MayRetryLater
@@ -155,17 +86,136 @@ func (a *attempt) retryAcquire(ctx context.Context, mode string, within time.Dur
 	retry := a.c.newRetry(a.terms.timeout(), within)
 	err = retry.Do(ctx, retryable, func() (err error) {
 		for {
-			r, t0, err = a.sendAcquire(ctx, mode, retry.Timeout())
+			r, err = a.sendAcquire(ctx, mode, retry.Timeout())
 			if err != nil || r.left != unswept {
 				return err
 			}
 		}
 	})
-	return r, t0, err
+	return r, err
 }
 
-// bury returns the TTL (ms) of the attempt's tombstone.
-func (a *attempt) bury() int64 { return millis(max(a.terms.ttl, tombTTL)) }
+// sendAcquire sends one acquire.
+func (a *attempt) sendAcquire(ctx context.Context, mode string, timeout time.Duration) (acquireReply, error) {
+	if mode == modeJoin && a.place != "" {
+		mode = a.place
+	}
+	req := a.queued.acquire(a, mode)
+	t0 := a.c.clock.Now()
+	answer, err := a.c.wire.Send(ctx, a.keys.name, req, timeout)
+	readiness.Answered(ctx, err)
+	if err != nil {
+		a.noteFailure(err)
+		return acquireReply{}, err
+	}
+	r, ok := readAcquire(answer)
+	if !ok || r.code <= answerQueued {
+		a.mayBeStored.Store(true)
+	}
+	if !ok {
+		return acquireReply{}, req.OddReply(answer)
+	}
+	if r.code == answerHead || r.code == answerQueued {
+		a.place = r.place
+	}
+	r.t0 = t0
+	return r, nil
+}
+
+// noteFailure records that a request for the attempt was not answered or was refused.
+func (a *attempt) noteFailure(err error) {
+	if errors.Is(err, ErrUnknown) {
+		a.unanswered.Store(true)
+	}
+	if wire.MayBeApplied(err) {
+		a.mayBeStored.Store(true)
+	}
+}
+
+// makeLease returns the lease if the reply r is a grant. It returns neither a lease nor an
+// error if the attempt has to wait. It then leaves the last reply in r.
+func (a *attempt) makeLease(ctx context.Context, r *acquireReply, err error) (lease *Lease, _ error) {
+	if err == nil {
+		lease, err = a.startLease(ctx, r.grant, func() (_ grant, err error) {
+			*r, err = a.sendAcquire(ctx, modeTry, a.terms.timeout())
+			return r.grant, err
+		})
+	}
+	switch {
+	case lease != nil:
+		return lease, nil
+	case err != nil && ctx.Err() != nil:
+		return nil, errors.Join(ended(ctx), err)
+	case err != nil:
+		return nil, err
+	case r.code == answerWrongKind:
+		return nil, ErrWrongKind
+	case r.code == answerUpgrade:
+		return nil, errors.Join(ErrNotAcquired, ErrUpgrade)
+	case r.code == answerBuried:
+		// Only a forged message can cause a tombstone for an attempt that is not abandoned.
+		return nil, errors.Join(ErrNotAcquired, errTombstone)
+	}
+	return nil, nil
+}
+
+// A grant is the answer of the server that it has granted a lease.
+type grant struct {
+	token uint64        // 0: not granted
+	t0    time.Duration // the time before the request was sent
+}
+
+// startLease returns the lease of a grant. A grant may arrive after its validity is over,
+// or its token may end while it is in flight. Then again sends another request, which
+// extends the hold. The third such grant is an error. If the attempt is not granted,
+// startLease returns neither a lease nor an error.
+func (a *attempt) startLease(ctx context.Context, g grant, again func() (grant, error)) (*Lease, error) {
+	for tries := 1; g.token > 0; tries++ {
+		tokenEnded := a.c.endedToken(a) >= g.token && a.endedToken < g.token
+		if a.c.clock.Now() < g.t0+a.terms.times.Valid && !tokenEnded {
+			return a.c.hold(ctx, a, g)
+		}
+		if tries == 3 {
+			return nil, errors.Join(ErrNotAcquired, ErrLeaseExpired, errSlowServer)
+		}
+		var err error
+		if g, err = again(); err != nil {
+			return nil, err
+		}
+	}
+	return nil, nil
+}
+
+var (
+	errSlowServer = errors.New("lockcore: the server takes longer to answer than a lease is valid")
+	errTombstone  = errors.New("lockcore: a tombstone for the attempt exists, although it was not abandoned")
+)
+
+// abandon ends an attempt that got no lease. If the server may have stored something for
+// it, a background task withdraws that.
+func (c *Client) abandon(a *attempt) {
+	if a.mayBeStored.Load() {
+		// The task starts before the attempt is deleted, so that Close waits for one of them.
+		c.background(func(ctx context.Context) { c.withdraw(ctx, a) })
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.waiting, a.number)
+	c.idle.Broadcast()
+}
+
+// withdraw removes an attempt from the server: its place in the queue and its lock. It
+// retries until it is answered, or until a lock that it leaves behind has expired.
+func (c *Client) withdraw(ctx context.Context, a *attempt) {
+	retry := wire.NewRetry(a.terms.timeout(), max(a.terms.ttl, 10*time.Second), nil)
+	err := retry.Do(ctx, wire.MayRetryLater, func() error {
+		_, err := a.leave(ctx, retry.Timeout())
+		return err
+	})
+	if err != nil {
+		wire.Log(c.log, err, "failed to withdraw an abandoned attempt; it expires with its TTL", "name", a.keys.name, "ttl", a.terms.ttl)
+	}
+}
 
 // leave releases the attempt, or removes it from the queue. The result is greater than 0
 // if it held the lock. If an acquire of the attempt may still arrive, the script also
@@ -201,6 +251,3 @@ func (a *attempt) sendLeave(ctx context.Context, bury bool, timeout time.Duratio
 	}
 	return req.Number(answer, err)
 }
-
-// renewal returns the request that extends the attempt's hold to its TTL.
-func (a *attempt) renewal() wire.Request { return a.kind.renewal(a) }

@@ -55,8 +55,11 @@ func endsAtOneInstant(b *testing.B, n int) []time.Duration {
 	var wg sync.WaitGroup
 	late := make([]time.Duration, n)
 	for i := range n {
-		a := c.newAttempt(mutexKind{}, c.keys.lock(fmt.Sprint("lock-", i)), terms, false)
-		l, err := c.hold(b.Context(), a, uint64(i+1), t0)
+		a, err := c.begin(mutexKind{}, c.keys.lock(fmt.Sprint("lock-", i)), terms, false)
+		if err != nil {
+			b.Fatal(err)
+		}
+		l, err := c.hold(b.Context(), a, grant{uint64(i + 1), t0})
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -1,7 +1,9 @@
 package lockcore
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"math"
 	"strconv"
 	"time"
@@ -66,6 +68,55 @@ func (e *nameEngine) Persist(ctx context.Context, r wire.Request) (any, error) {
 
 func (e *nameEngine) Once(ctx context.Context, r wire.Request) (any, error) {
 	return e.c.wire.Send(ctx, e.keys.name, r, e.terms.timeout())
+}
+
+func (e *nameEngine) Lock(ctx context.Context, k engine.Kind) (engine.Lease, error) {
+	m := &Mutex{c: e.c, keys: e.keys, terms: e.terms, kind: mutexKind{}}
+	if k != nil {
+		m.kind = engineKind{given: k}
+	}
+	lease, err := m.lock(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return engineLease{lease}, nil
+}
+
+func (e *nameEngine) Hold(ctx context.Context, k engine.Kind, acquire func(engine.Attempt) wire.Request, read func(answer any) (token uint64, granted bool, err error)) (engine.Lease, error) {
+	a, err := e.c.begin(engineKind{given: k}, e.keys, e.terms, false)
+	if err != nil {
+		return nil, err
+	}
+	var refusal error
+	req := acquire(a.engineAttempt())
+	send := func(timeout time.Duration) (g grant, err error) {
+		g.t0 = e.c.clock.Now()
+		answer, err := e.c.wire.Send(ctx, e.keys.name, req, timeout)
+		if err != nil {
+			a.noteFailure(err)
+			return g, err
+		}
+		var granted bool
+		if g.token, granted, refusal = read(answer); granted {
+			a.mayBeStored.Store(true)
+		}
+		return g, nil
+	}
+	var g grant
+	retry := e.c.newRetry(e.terms.timeout(), 2*e.terms.timeout())
+	err = retry.Do(ctx, wire.MayRetry, func() (err error) {
+		g, err = send(retry.Timeout())
+		return err
+	})
+	var lease *Lease
+	if err == nil {
+		lease, err = a.startLease(ctx, g, func() (grant, error) { return send(e.terms.timeout()) })
+	}
+	if lease == nil {
+		e.c.abandon(a)
+		return nil, cmp.Or(err, refusal)
+	}
+	return engineLease{lease}, nil
 }
 
 func (e *nameEngine) Watch(channel string, nudge func()) (stop func()) {
@@ -134,4 +185,60 @@ func (e *nameEngine) Promote(ctx context.Context, lease engine.Lease, identity s
 		return engine.NoWaiter, nil
 	}
 	return engine.NotHeld, nil
+}
+
+// engineKind is a mutex that a package above renews and releases with its own scripts.
+type engineKind struct {
+	mutexKind
+	given engine.Kind
+}
+
+func (k engineKind) name() string { return k.given.Label() }
+
+func (k engineKind) renewal(a *attempt) wire.Request {
+	if r, ok := k.given.Renewal(a.engineAttempt()); ok {
+		return r
+	}
+	return k.mutexKind.renewal(a)
+}
+
+func (k engineKind) leave(a *attempt, bury bool) wire.Request {
+	if r, ok := k.given.Release(a.engineAttempt()); ok {
+		return r
+	}
+	return k.mutexKind.leave(a, bury)
+}
+
+// engineAttempt returns what the packages above need of an attempt.
+func (a *attempt) engineAttempt() engine.Attempt {
+	return engine.Attempt{ID: a.c.attemptID(a.number), Value: a.value, TTL: a.terms.ttl, Bury: max(a.terms.ttl, tombTTL)}
+}
+
+// engineLease is a Lease with the methods that only the packages above need.
+type engineLease struct{ *Lease }
+
+func (l engineLease) Value() string { return l.a.value }
+
+func (l engineLease) Err() error { return l.life.Err() }
+
+func (l engineLease) Overdue() time.Duration { return l.life.Overdue() }
+
+func (l engineLease) Abort(reason error) bool {
+	if l.life.Err() != nil || !l.end(errors.Join(ErrLeaseExpired, reason)) {
+		return false
+	}
+	l.c.removeLease(l.Lease)
+	return true
+}
+
+func (l engineLease) Lose() {
+	if l.end(ErrLeaseLost) {
+		l.c.noteLoss(l.Lease, ErrLeaseLost)
+	}
+}
+
+func (l engineLease) Finish() {
+	if l.end(ErrReleased) {
+		l.c.removeLease(l.Lease)
+	}
 }

@@ -92,9 +92,10 @@ func TestFault08_RepliesDropped(t *testing.T) {
 	})
 }
 
-// If the answer takes longer than the lease is valid, Lock fails and the lock is released.
+// If the answer takes longer than the lease is valid, Lock sends the request again. After
+// the third late answer it fails, and the lock is released.
 //
-// Caught mutant: a grant is accepted without reading the clock.
+// Caught mutants: a grant is accepted without reading the clock; only one request is sent.
 func TestFault09_LatencyNearTheTTL(t *testing.T) {
 	inBubbleAllKinds(t, func(e *env) {
 		e.warmAll()
@@ -109,6 +110,9 @@ func TestFault09_LatencyNearTheTTL(t *testing.T) {
 			e.Error("the lock was not given back")
 		}
 		rule.Lift()
+		e.unlock(e.try(m))
+		// Two late answers: the third request is in time.
+		f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayReply, Delay: 40 * time.Millisecond, Match: e.script("mutex_acquire"), Count: 2})
 		e.unlock(e.try(m))
 	})
 }

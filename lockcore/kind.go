@@ -1,6 +1,11 @@
 package lockcore
 
-import "github.com/noonlock/noonlock/internal/wire"
+import (
+	"strconv"
+	"time"
+
+	"github.com/noonlock/noonlock/internal/wire"
+)
 
 // A kind defines the scripts that renew and release an attempt, and the value that the
 // server stores for it.
@@ -100,5 +105,62 @@ func (a *attempt) buryIf(bury bool) int64 {
 	if !bury {
 		return 0
 	}
-	return a.bury()
+	return millis(max(a.terms.ttl, tombTTL))
+}
+
+// The modes of mutex_acquire and owned_acquire. To join again, the mode is the attempt's
+// place.
+const (
+	modeTry  = "try"  // do not queue
+	modeJoin = "join" // queue
+	modeLook = "look" // of an attempt that is in the queue
+)
+
+// The answers of mutex_acquire and owned_acquire.
+const (
+	answerHeld = iota + 1
+	answerHead
+	answerQueued
+	answerBusy
+	answerNotQueued
+	answerBuried
+	answerWrongKind
+	answerUpgrade
+)
+
+type acquireReply struct {
+	grant  // held
+	code   int64
+	left   time.Duration // head, queued, busy; negative: no TTL
+	place  string        // head, queued
+	holder string        // head, queued, busy; empty: none
+}
+
+// unswept is the left of a lock that is free and has a queue: the script removed as many
+// dead waiters as one call may, and the next call continues.
+const unswept = -2 * time.Millisecond
+
+func readAcquire(answer any) (r acquireReply, ok bool) {
+	list, _ := answer.([]any)
+	if len(list) == 0 {
+		return r, false
+	}
+	code, _ := list[0].(int64)
+	r.code = code
+	switch {
+	case code == answerHeld && len(list) == 2:
+		token, err := strconv.ParseUint(wire.Text(list[1]), 10, 64)
+		r.token = token
+		return r, err == nil && token > 0
+	case code == answerBusy && len(list) == 3, (code == answerHead || code == answerQueued) && len(list) == 4:
+		left, isInt := list[1].(int64)
+		r.left, r.holder = time.Duration(left)*time.Millisecond, wire.Text(list[len(list)-1])
+		if code != answerBusy {
+			r.place = wire.Text(list[2])
+		}
+		return r, isInt
+	case code >= answerNotQueued && code <= answerUpgrade && len(list) == 1:
+		return r, true
+	}
+	return r, false
 }

@@ -30,11 +30,25 @@ type Lease struct {
 	unlocked bool // Unlock was called after the end
 }
 
-// newLease starts a lease that a request sent at t0 acquired.
-func (c *Client) newLease(ctx context.Context, a *attempt, token uint64, t0 time.Duration) *Lease {
-	l := &Lease{c: c, a: a, token: token}
-	c.keeper.Begin(ctx, &l.life, t0, &a.terms.times, holder{l})
-	return l
+// hold starts the lease of an attempt that was granted.
+func (c *Client) hold(ctx context.Context, a *attempt, g grant) (*Lease, error) {
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return nil, ErrClosed
+	}
+	l := &Lease{c: c, a: a, token: g.token}
+	c.keeper.Begin(ctx, &l.life, g.t0, &a.terms.times, holder{l})
+	delete(c.waiting, a.number)
+	c.leases[a.number] = l
+	c.owners.add(l)
+	if len(c.owners) > 1000+2*c.ownersSwept {
+		c.owners.sweep(c.clock.Now())
+		c.ownersSwept = len(c.owners)
+	}
+	c.mu.Unlock()
+	c.metrics.kind(a.kind.name()).held.Inc()
+	return l, nil
 }
 
 // holder implements lease.Holder for a Lease.
@@ -44,6 +58,23 @@ type holder struct{ *Lease }
 func (h holder) Lost(cause error) {
 	h.notHeld()
 	h.c.noteLoss(h.Lease, cause)
+}
+
+// noteLoss logs and counts a lease that ended without Unlock or Close. It does not release
+// the lock of a lease that expired here: the work has the rest of the server's TTL to stop.
+func (c *Client) noteLoss(l *Lease, cause error) {
+	c.metrics.countLoss(cause)
+	about := []any{"name", l.a.keys.name, "kind", l.a.kind.name(), "token", l.token}
+	if errors.Is(cause, ErrMaxHold) {
+		c.log.Info("lease ended by MaxHold", about...)
+	} else {
+		c.log.Error(cause, "lease lost", about...)
+	}
+	if errors.Is(cause, ErrLeaseLost) && l.a.unanswered.Load() {
+		// An acquire in flight must not take the lock again.
+		c.background(func(ctx context.Context) { c.withdraw(ctx, l.a) })
+	}
+	c.removeLease(l)
 }
 
 // Token returns the fencing token that the lease was granted. It is greater than the

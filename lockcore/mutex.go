@@ -3,7 +3,6 @@ package lockcore
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"time"
 )
 
@@ -54,24 +53,25 @@ func (m *Mutex) TryLock(ctx context.Context) (*Lease, error) {
 
 func (m *Mutex) tryLock(ctx context.Context) (*Lease, error) {
 	start := m.c.clock.Now()
-	lease, err := m.tryOnce(ctx)
+	lease, reply, err := m.tryOnce(ctx, 2*m.terms.timeout())
+	if lease == nil && err == nil {
+		err = m.heldBy(&reply)
+	}
 	m.c.metrics.countAcquire(m.kind.name(), m.c.clock.Now()-start, err)
 	return lease, err
 }
 
-// tryOnce makes one attempt that does not queue.
-func (m *Mutex) tryOnce(ctx context.Context) (*Lease, error) {
+// tryOnce makes one attempt that does not queue. reply is its last answer.
+func (m *Mutex) tryOnce(ctx context.Context, within time.Duration) (lease *Lease, reply acquireReply, err error) {
 	a, err := m.begin(ctx, false)
 	if err != nil {
-		return nil, err
+		return nil, reply, err
 	}
-	r, t0, err := a.retryAcquire(ctx, modeTry, 2*m.terms.timeout())
-	lease, err := m.makeLease(ctx, a, &r, t0, err)
-	if lease != nil || err != nil {
-		return lease, err
+	reply, err = a.retryAcquire(ctx, modeTry, within)
+	if lease, err = a.makeLease(ctx, &reply, err); lease == nil {
+		m.c.abandon(a)
 	}
-	m.c.abandon(a)
-	return nil, m.heldBy(&r)
+	return lease, reply, err
 }
 
 // heldBy returns the error that describes the holder in r. It shows the identity and the
@@ -83,31 +83,6 @@ func (m *Mutex) heldBy(r *acquireReply) *HeldError {
 		held.Owner = k.owner
 	}
 	return held
-}
-
-// lastReply is the last reply to a waiter that named a holder, and the time at which the
-// request was sent.
-type lastReply struct {
-	reply acquireReply
-	at    time.Duration
-}
-
-func (last *lastReply) record(r acquireReply, at time.Duration, err error) {
-	if err == nil && r.code >= answerHead && r.code <= answerBusy {
-		last.reply, last.at = r, at
-	}
-}
-
-// withHolder joins the error of a wait that ctx ended with the last known holder.
-func (m *Mutex) withHolder(ctx context.Context, s *lastReply, err error) error {
-	if !errors.Is(err, ErrNotAcquired) || s.reply.holder == "" || ctx.Err() == nil {
-		return err
-	}
-	held := m.heldBy(&s.reply)
-	if held.TTL >= 0 {
-		held.TTL = max(0, held.TTL-(m.c.clock.Now()-s.at))
-	}
-	return errors.Join(err, held)
 }
 
 // Lock acquires the lock. If the lock is not free, Lock queues and waits until ctx ends.
@@ -124,176 +99,14 @@ func (m *Mutex) Lock(ctx context.Context) (*Lease, error) {
 
 func (m *Mutex) lock(ctx context.Context) (*Lease, error) {
 	start := m.c.clock.Now()
-	var last lastReply
-	lease, err := m.waitInQueue(ctx, &last)
+	lease, last, err := m.waitInQueue(ctx)
 	m.c.metrics.countAcquire(m.kind.name(), m.c.clock.Now()-start, err)
-	if err != nil {
-		err = m.withHolder(ctx, &last, err)
+	if errors.Is(err, ErrNotAcquired) && ctx.Err() != nil && last.holder != "" {
+		held := m.heldBy(&last)
+		if held.TTL >= 0 {
+			held.TTL = max(0, held.TTL-(m.c.clock.Now()-last.t0))
+		}
+		err = errors.Join(err, held)
 	}
 	return lease, err
-}
-
-// waitInQueue queues an attempt and waits until it is granted.
-func (m *Mutex) waitInQueue(ctx context.Context, last *lastReply) (*Lease, error) {
-	within := max(m.terms.ttl, 3*time.Second)
-	messages := m.c.wire.Messages(m.keys.name)
-	if !messages.Up() {
-		// Subscribe before joining the queue. A free lock needs no subscription.
-		a, err := m.begin(ctx, false)
-		if err != nil {
-			return nil, err
-		}
-		r, t0, err := a.retryAcquire(ctx, modeTry, within)
-		last.record(r, t0, err)
-		if lease, err := m.makeLease(ctx, a, &r, t0, err); lease != nil || err != nil {
-			return lease, err
-		}
-		m.c.abandon(a)
-		messages.Start(ctx)
-	}
-	a, err := m.begin(ctx, true)
-	if err != nil {
-		return nil, err
-	}
-	waiting := m.c.metrics.kind(m.kind.name()).queue().waiting
-	waiting.Inc()
-	defer waiting.Dec()
-	r, t0, err := a.retryAcquire(ctx, modeJoin, within)
-	for waited := false; ; waited = true {
-		last.record(r, t0, err)
-		lease, err2 := m.makeLease(ctx, a, &r, t0, err)
-		switch heard := time.Duration(a.grantedAt.Load()); {
-		case heard == 0:
-			if lease != nil && waited {
-				messages.Suspect(m.terms.ttl) // the grant's message may have been missed
-			}
-		case lease != nil:
-			m.c.metrics.handover.Observe((m.c.clock.Now() - heard).Seconds())
-		case heard > t0:
-			// The grant may have been made after this reply, which it overtook. The next
-			// reply decides.
-		default:
-			a.grantedAt.Store(0)
-			m.c.metrics.lapsed.Inc()
-		}
-		if lease != nil || err2 != nil {
-			return lease, err2
-		}
-		if r.left == -1*time.Millisecond && !a.warnedNoTTL {
-			a.warnedNoTTL = true
-			m.c.log.Error(errNoTTL, "waiting for a lock without TTL", "name", m.keys.name)
-		}
-		if err := a.await(ctx, r); err != nil {
-			m.c.abandon(a)
-			return nil, err
-		}
-		mode := modeLook
-		if r.code == answerNotQueued {
-			mode = modeJoin
-			if a.trusted && !messages.Retest(ctx) {
-				// The server did not count this process as a receiver, and would pass the
-				// attempt over again. A new attempt, which is not trusted, keeps its place.
-				place := a.place
-				m.c.abandon(a)
-				if a, err = m.begin(ctx, true); err != nil {
-					return nil, err
-				}
-				a.place = place
-			}
-		}
-		r, t0, err = a.retryAcquire(ctx, mode, 0)
-	}
-}
-
-var (
-	errNoTTL      = errors.New("lockcore: another program wrote the key, and it may never expire")
-	errSlowServer = errors.New("lockcore: the server takes longer to answer than a lease is valid")
-	errTombstone  = errors.New("lockcore: a tombstone for the attempt exists, although it was not abandoned")
-)
-
-// begin creates an attempt and registers it.
-func (m *Mutex) begin(ctx context.Context, waits bool) (*attempt, error) {
-	if ctx.Err() != nil {
-		return nil, ended(ctx)
-	}
-	a := m.c.newAttempt(m.kind, m.keys, m.terms, waits)
-	a.queued = m.kind
-	if !m.c.register(a) {
-		return nil, ErrClosed
-	}
-	return a, nil
-}
-
-// makeLease returns the lease if the reply r is a grant. It returns neither a lease nor an
-// error if the attempt has to wait. It then leaves the last reply in r.
-func (m *Mutex) makeLease(ctx context.Context, a *attempt, r *acquireReply, t0 time.Duration, err error) (*Lease, error) {
-	for tries := 0; err == nil && r.code == answerHeld; tries++ {
-		ended := m.c.endedToken(a) >= r.token && a.endedToken < r.token // while the answer was in flight
-		if m.c.clock.Now() < t0+m.terms.times.Valid && !ended {
-			return m.c.hold(ctx, a, r.token, t0)
-		}
-		// The answer took longer than the validity, or the token ended meanwhile. Another
-		// acquire extends the hold. A server that is always this slow is an error.
-		if tries == 2 {
-			m.c.abandon(a)
-			return nil, errors.Join(ErrNotAcquired, ErrLeaseExpired, errSlowServer)
-		}
-		*r, t0, err = a.sendAcquire(ctx, modeTry, m.terms.timeout())
-	}
-	switch {
-	case err != nil:
-		m.c.abandon(a)
-		if ctx.Err() != nil {
-			return nil, errors.Join(ended(ctx), err)
-		}
-		return nil, err
-	case r.code == answerWrongKind:
-		m.c.abandon(a)
-		return nil, ErrWrongKind
-	case r.code == answerUpgrade:
-		m.c.abandon(a)
-		return nil, errors.Join(ErrNotAcquired, ErrUpgrade)
-	case r.code == answerBuried:
-		// Only a forged message can cause a tombstone for an attempt that is not abandoned.
-		m.c.abandon(a)
-		return nil, errors.Join(ErrNotAcquired, errTombstone)
-	}
-	return nil, nil
-}
-
-// await waits until the attempt must look again. It returns an error if the wait is over.
-func (a *attempt) await(ctx context.Context, r acquireReply) error {
-	if r.code == answerNotQueued {
-		return nil
-	}
-	refresh := a.terms.refresh()
-	if messages := a.c.wire.Messages(a.keys.name); !messages.Up() && !messages.Trusted() {
-		refresh = min(refresh, time.Second/2) // no messages arrive
-	}
-	refresh = refresh*9/10 + rand.N(refresh/5) //nolint:gosec // jitter
-	next := a.c.clock.Now() + refresh
-	if r.code == answerHead && r.left >= 0 {
-		next = min(next, a.c.clock.Now()+r.left+2*time.Millisecond)
-	}
-	for {
-		timer := time.NewTimer(max(0, next-a.c.clock.Now()))
-		select {
-		case <-timer.C:
-			return nil
-		case <-a.wake:
-			timer.Stop()
-			if a.look.Swap(false) {
-				return nil
-			}
-			if left := a.endsIn.Swap(0); left > 0 {
-				next = min(next, a.c.clock.Now()+time.Duration(left)+2*time.Millisecond)
-			}
-		case <-ctx.Done():
-			timer.Stop()
-			return ended(ctx)
-		case <-a.c.closing:
-			timer.Stop()
-			return ErrClosed
-		}
-	}
 }

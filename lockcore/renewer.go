@@ -23,7 +23,8 @@ func (r renewer) Renew(ctx context.Context, stream lease.Stream, t0, within time
 	defer cancel()
 	requests := make([]wire.Request, len(leases))
 	for i, l := range leases {
-		requests[i] = l.Holder().(holder).a.renewal()
+		a := l.Holder().(holder).a
+		requests[i] = a.kind.renewal(a)
 	}
 	done = make([]bool, len(leases))
 	for i, answer := range stream.(*wire.Stream).Send(ctx, requests) {

@@ -75,8 +75,10 @@ type Engine interface {
 	// Lock acquires the name's mutex, and queues until it is free. A nil Kind is a plain mutex.
 	Lock(ctx context.Context, kind Kind) (Lease, error)
 	// Hold creates a lease that the caller's own request acquires. It retries the request
-	// until it is answered, for at most two Timeouts. read decodes the answer: it returns
-	// granted and the token, or an error. If it returns both, Hold releases the grant.
+	// until it is answered, for at most two Timeouts. If the answer arrives after the lease
+	// is over, Hold sends the request again, up to twice. read decodes the answer: it
+	// returns granted and a token above 0, or an error. If it returns granted and an error,
+	// Hold releases the grant.
 	Hold(ctx context.Context, kind Kind, acquire func(Attempt) wire.Request, read func(answer any) (token uint64, granted bool, err error)) (Lease, error)
 
 	// Queue returns the attempts in the queue of the name's mutex, next holder first.

@@ -66,7 +66,7 @@ const (
 )
 
 // A lockClient is one process: an attempt (attempt.go) or its lease (lease.go), and one
-// background task that releases an attempt (client.go).
+// background task that releases an attempt (Client.withdraw).
 type lockClient struct {
 	phase       phase
 	slot        uint8
@@ -77,7 +77,7 @@ type lockClient struct {
 	open        bool  // attempt.unanswered: an acquire was not answered
 	mayBeStored bool  // attempt.mayBeStored: the attempt may exist on the server
 	placed      bool  // the client knows attempt.place
-	again       uint8 // makeLease: answers that arrived too late
+	again       uint8 // startLease: answers that arrived too late
 	belief      uint8 // ticks for which the client takes the lease as valid
 	reads       bool  // the hold was downgraded
 
@@ -316,7 +316,7 @@ func (c *lockClient) removeAttempt() {
 }
 
 // deliver models the client's handling of the answer to its acquire (attempt.sendAcquire,
-// Mutex.makeLease, Mutex.waitInQueue).
+// attempt.makeLease, Mutex.waitInQueue).
 func (c *lockClient) deliver(code int8, ttl uint8) (ok bool, broken string) {
 	age := c.age
 	c.transit, c.answer, c.age = nowhere, 0, 0

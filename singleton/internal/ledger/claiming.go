@@ -119,7 +119,7 @@ func (c *Claim) read(tick time.Time, answer any) (token uint64, granted bool, er
 	token, err1 := strconv.ParseUint(wire.Text(list[1]), 10, 64)
 	attempt, _ := list[2].(int64)
 	success, err2 := readMillis(wire.Text(list[3]))
-	if errors.Join(err1, err2) != nil || attempt < 1 {
+	if errors.Join(err1, err2) != nil || token == 0 || attempt < 1 {
 		return 0, true, c.ledger.scripts.claim.OddReply(answer)
 	}
 	c.Attempt, c.LastSuccess, c.Unsure = int(attempt), success, wire.Text(list[4]) != ""

@@ -178,7 +178,7 @@ func TestLedgerKeepsSoManyRuns(t *testing.T) {
 	})
 }
 
-// A reply that leaves no validity never starts work, and the tick is released.
+// A reply that leaves no validity never starts work. The third one releases the tick.
 // Mutants: the lease counts from the reply; a late grant is accepted.
 func TestFault03_AClaimWithoutValidity(t *testing.T) {
 	inBubble(t, func(e *env) {
@@ -191,6 +191,11 @@ func TestFault03_AClaimWithoutValidity(t *testing.T) {
 		testenv.MustIs(e, err, lockcore.ErrLeaseExpired)
 		slow.Lift()
 		e.Pass(50 * time.Millisecond)
+		// Two late replies: the third request is in time.
+		net.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayReply, Delay: 95 * time.Millisecond, Match: e.script("job_claim"), Count: 2})
+		run, err = l.Claim(e.Context(), run.Tick.Add(time.Second), e.opened(l), ledger.ClaimConfig{})
+		testenv.Must(e, err)
+		testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
 		late := net.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayReply, Delay: 60 * time.Millisecond, Match: e.script("job_claim")})
 		again, err := l.Claim(e.Context(), run.Tick.Add(time.Second), e.opened(l), ledger.ClaimConfig{})
 		testenv.Must(e, err)
