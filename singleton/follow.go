@@ -8,26 +8,24 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock/internal/engine"
-	"github.com/noonlock/noonlock/internal/retry"
 	"github.com/noonlock/noonlock/internal/stopping"
-	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
 	"github.com/noonlock/noonlock/singleton/internal/ticks"
 )
 
-// A follower runs the ticks of one job on this replica. Its loop:
+// A follower runs the ticks of one job on this replica. Its steps:
 //
 //	check the ledger -> claim the runs of dead holders -> plan the due ticks
 //	  -> claim or skip -> start the run
 //
-// Between two steps it waits for the next tick, the end of another replica's lease, a
+// Between two steps its loop waits for the next tick, the end of another replica's lease, a
 // message, the end of a run of this replica, or the next periodic check. The ledger's scripts
 // decide; the state here only selects which request to send.
 type follower struct {
-	r     *Runner
-	j     *job
-	stop  *stopping.Deadline
-	nudge chan struct{}
+	*loop
+	r    *Runner
+	j    *job
+	stop *stopping.Deadline
 
 	state    ledger.State
 	known    bool          // state need not be read again before it is used
@@ -44,68 +42,44 @@ type follower struct {
 
 // follow runs one job on this replica until ctx ends and its runs have returned.
 func (r *Runner) follow(ctx, work context.Context, deadline *stopping.Deadline, j *job) {
-	f := &follower{r: r, j: j, stop: deadline, nudge: make(chan struct{}, 1), mine: map[int64]bool{}}
+	log := r.cfg.Logger.WithValues("job", j.name)
+	f := &follower{
+		loop: newLoop(&j.ready, log, "ledger request failed; ticks are delayed", true),
+		r:    r, j: j, stop: deadline, mine: map[int64]bool{},
+	}
 	defer f.wg.Wait()
 	defer f.leave(ctx)
 	defer j.ledger.Watch(f.wake)()
-	wait := retry.Pauses(50*time.Millisecond, 2*time.Second)
 	defer j.ready.Run(ctx)() // not ready after ctx has ended, as it claims nothing then
-	for ctx.Err() == nil {
-		pause, err := f.step(ctx, work)
-		switch {
-		case err == nil:
-			wait.Reset()
-			if j.ready.Works(readyFor) {
-				r.cfg.Logger.Info("ledger available again", "job", j.name)
-			}
-		case ctx.Err() != nil:
-			return
-		default:
-			f.known = false
-			pause = wait.NextBackOff()
-			j.ready.Failed(r.cfg.Logger.WithValues("job", j.name), "ledger request failed; ticks are delayed", err, lockcore.IsTemporary(err))
-		}
-		if err == nil {
-			// Messages must not postpone the check: other replicas consider a replica dead
-			// that does not check.
-			pause = min(pause, max(0, f.lookAfter()-time.Since(f.looked)))
-		}
-		// Without a message, the state need not be read again, as a claim on an old state is
-		// refused. During a run of this replica, messages concern that run.
-		if !retry.Sleep(ctx, pause, f.nudge) {
-			f.known = f.known && f.occupied()
-		}
-		f.known = f.known && time.Since(f.looked) < f.lookAfter()
-	}
+	_ = f.run(ctx, func(nudged bool) (time.Duration, bool, error) {
+		pause, err := f.step(ctx, work, nudged)
+		return pause, false, err
+	})
 }
 
 // lookAfter returns how long the state is used after it was read.
 func (f *follower) lookAfter() time.Duration { return min(cmp.Or(f.state.Again, lookEvery), lookEvery) }
 
-// wake makes the follower take its next step now.
-func (f *follower) wake() {
-	select {
-	case f.nudge <- struct{}{}:
-	default:
-	}
-}
-
 // step acts until nothing is left to do now, and returns the pause before the next check.
-func (f *follower) step(ctx, work context.Context) (time.Duration, error) {
-	for {
-		if !f.known {
-			if err := f.look(ctx); err != nil {
-				return 0, err
-			}
+func (f *follower) step(ctx, work context.Context, nudged bool) (pause time.Duration, err error) {
+	// Without a message, the state need not be read again, as a claim on an old state is
+	// refused. During a run of this replica, messages concern that run.
+	f.known = f.known && (!nudged || f.occupied()) && time.Since(f.looked) < f.lookAfter()
+	for again := true; again && err == nil; {
+		if err = ctx.Err(); err == nil && !f.known {
+			err = f.look(ctx)
 		}
-		again, pause, err := f.act(ctx, work)
-		if err != nil || !again {
-			return pause, err
-		}
-		if ctx.Err() != nil {
-			return 0, ctx.Err()
+		if err == nil {
+			again, pause, err = f.act(ctx, work)
 		}
 	}
+	if err != nil {
+		f.known = false
+		return 0, err
+	}
+	// Messages must not postpone the check: other replicas consider a replica dead that
+	// does not check.
+	return min(pause, max(0, f.lookAfter()-time.Since(f.looked))), nil
 }
 
 // leave deregisters this replica, which claims no more ticks.
@@ -115,7 +89,7 @@ func (f *follower) leave(ctx context.Context) {
 	trying, cancel := context.WithTimeout(left, f.stop.Last())
 	defer cancel()
 	if err := f.j.ledger.Leave(trying, f.state); err != nil {
-		engine.Log(f.r.cfg.Logger, err, "failed to deregister replica; peers will time it out", "job", f.j.name)
+		engine.Log(f.log, err, "failed to deregister replica; peers will time it out")
 	}
 }
 

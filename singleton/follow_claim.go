@@ -20,7 +20,7 @@ func (f *follower) claim(ctx, work context.Context, tick time.Time, cfg ledger.C
 	}
 	f.j.metrics.skipped(cfg.Skipped)
 	key, at := logged(tick)
-	log := f.r.cfg.Logger.WithValues("job", f.j.name, key, at)
+	log := f.log.WithValues(key, at)
 	f.started(run, log)
 	if _, triggered := TriggeredAt(tick); !triggered && tick.After(f.state.Last) {
 		f.state.Last, f.state.Fresh = tick, false
@@ -58,7 +58,7 @@ func (f *follower) refused(tick, sent time.Time, err error) (again bool, pause t
 		return false, lookEvery, nil
 	case ledger.ClaimRecorded:
 		key, at := logged(tick)
-		f.r.cfg.Logger.Error(errHolderDied, "tick abandoned", "job", f.j.name, key, at, "outcome", OutcomeUnknown, "holder", f.holder(tick))
+		f.log.Error(errHolderDied, "tick abandoned", key, at, "outcome", OutcomeUnknown, "holder", f.holder(tick))
 		f.j.metrics.ended(OutcomeUnknown)
 	default: // the ledger has changed since the check
 	}

@@ -87,13 +87,11 @@ func (f *follower) handOver(state ledger.State) *ledger.Handover {
 			h.Skipped = &ledger.Skip{First: missed.First, Last: missed.Last, Count: missed.Count, Reason: skipRescheduled}
 		}
 		if ticks.EndsBefore(former, h.Upto) {
-			f.r.cfg.Logger.Error(errFormerSchedule, "former schedule was stored only in part; its later ticks are not recorded",
-				"job", f.j.name, "schedule", h.Spec)
+			f.log.Error(errFormerSchedule, "former schedule was stored only in part; its later ticks are not recorded", "schedule", h.Spec)
 		}
 		return h
 	}
-	f.r.cfg.Logger.Error(errFormerSchedule, "former schedule not readable; at most one of its skipped ticks is recorded",
-		"job", f.j.name, "schedule", h.Spec)
+	f.log.Error(errFormerSchedule, "former schedule not readable; at most one of its skipped ticks is recorded", "schedule", h.Spec)
 	if state.Next.After(state.Last) && !state.Next.After(h.Upto) {
 		h.Skipped = &ledger.Skip{First: state.Next, Last: state.Next, Count: 1, Reason: skipRescheduled}
 	}
@@ -102,7 +100,7 @@ func (f *follower) handOver(state ledger.State) *ledger.Handover {
 
 // report logs and counts the changes since the last check.
 func (f *follower) report(state ledger.State, handover *ledger.Handover) {
-	log := f.r.cfg.Logger.WithValues("job", f.j.name)
+	log := f.log
 	switch {
 	case state.Superseded && f.state.Now.IsZero():
 		log.Info("another definition of the job is active; waiting to take over")

@@ -184,17 +184,17 @@ func (o *Once) Do(ctx context.Context, work func(ctx context.Context, token uint
 	defer done()
 	c := newOnceCall(o, deadline, work)
 	defer c.unwatch()
-	for {
-		done, err := c.step(ctx)
-		var failed *OnceError
-		switch {
-		case err == nil && done:
-			return nil
-		case err == nil:
-		case errors.As(err, &failed):
-			return failed
-		default:
-			return fmt.Errorf("singleton: once %q: %w", o.name, err)
+	err := c.run(ctx, func(bool) (time.Duration, bool, error) { return c.step(ctx) })
+	if failed, ok := errors.AsType[*OnceError](err); ok {
+		return failed
+	}
+	if err == nil {
+		return nil
+	}
+	for _, why := range []error{ctx.Err(), context.Cause(ctx)} {
+		if why != nil && !errors.Is(err, why) {
+			err = errors.Join(why, err)
 		}
 	}
+	return fmt.Errorf("singleton: once %q: %w", o.name, err)
 }

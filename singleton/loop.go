@@ -1,0 +1,74 @@
+package singleton
+
+import (
+	"context"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"github.com/noonlock/noonlock/internal/readiness"
+	"github.com/noonlock/noonlock/internal/retry"
+	"github.com/noonlock/noonlock/lockcore"
+)
+
+// A loop takes the steps of a Runner's job or of a Once's Do, one after the other:
+//
+//	   ┌──────────── message, or the pause is over ◄────────────┐
+//	   ▼                                                        │
+//	step ──answered──► pause of the step ───────────────────────┤
+//	   └──failed─────► pause that grows with each failure ──────┘
+//
+// It returns when ctx ends, or when a step returns over.
+type loop struct {
+	ready   *readiness.State // of the latest step
+	log     logr.Logger
+	failing string        // what is logged with a failure
+	patient bool          // retry failures that are not temporary, too
+	nudge   chan struct{} // receives a value for each message
+	pauses  retry.Backoff // after failures
+}
+
+func newLoop(ready *readiness.State, log logr.Logger, failing string, patient bool) *loop {
+	return &loop{
+		ready: ready, log: log, failing: failing, patient: patient,
+		nudge: make(chan struct{}, 1), pauses: retry.Pauses(50*time.Millisecond, 2*time.Second),
+	}
+}
+
+// run takes steps. A step returns the pause before the next one. An error with over is
+// returned; without over it is the failure of a request. nudged: the pause before the step
+// was cut short.
+func (l *loop) run(ctx context.Context, step func(nudged bool) (pause time.Duration, over bool, err error)) error {
+	for nudged := false; ctx.Err() == nil; {
+		pause, over, err := step(nudged)
+		switch {
+		case over:
+			return err
+		case err == nil:
+			l.answered()
+		case ctx.Err() != nil || !l.patient && !lockcore.IsTemporary(err):
+			return err
+		default:
+			l.ready.Failed(l.log, l.failing, err, lockcore.IsTemporary(err))
+			pause = l.pauses.NextBackOff()
+		}
+		nudged = !retry.Sleep(ctx, pause, l.nudge)
+	}
+	return ctx.Err()
+}
+
+// answered records that the server answers.
+func (l *loop) answered() {
+	l.pauses.Reset()
+	if l.ready.Works(readyFor) {
+		l.log.Info("ledger available again")
+	}
+}
+
+// wake makes the loop take its next step now.
+func (l *loop) wake() {
+	select {
+	case l.nudge <- struct{}{}:
+	default:
+	}
+}
