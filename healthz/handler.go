@@ -140,14 +140,15 @@ func (h *Handler) serveAll(w http.ResponseWriter, r *http.Request) {
 	wg.Wait()
 
 	var lines bytes.Buffer
-	failed := []any{}
+	failed := false
 	for i, c := range h.checkers {
 		switch {
 		case excluded[c.Name]:
 			delete(excluded, c.Name)
 			fmt.Fprintf(&lines, "[+]%s excluded: ok\n", c.Name)
 		case errs[i] != nil:
-			failed = append(failed, c.Name, errs[i].Error())
+			failed = true
+			h.cfg.Logger.Info("health check failed", "endpoint", h.name, "check", c.Name, "err", errs[i])
 			fmt.Fprintf(&lines, "[-]%s failed: reason withheld\n", c.Name)
 		default:
 			fmt.Fprintf(&lines, "[+]%s ok\n", c.Name)
@@ -156,8 +157,7 @@ func (h *Handler) serveAll(w http.ResponseWriter, r *http.Request) {
 	if len(excluded) > 0 {
 		fmt.Fprintf(&lines, "warn: some health checks cannot be excluded: no matches for %s\n", quoted(excluded))
 	}
-	if len(failed) > 0 {
-		h.cfg.Logger.Info("health check failed", append([]any{"check", h.name}, failed...)...)
+	if failed {
 		http.Error(w, fmt.Sprintf("%s%s check failed", lines.String(), h.name), http.StatusInternalServerError)
 		return
 	}

@@ -38,7 +38,7 @@ type line struct {
 	Token    uint64    `json:"token"`
 	Term     uint64    `json:"term"`
 	Leader   string    `json:"leader"`
-	Cause    string    `json:"cause"`
+	Err      string    `json:"err"`
 	Address  string    `json:"address"`
 	Election string    `json:"election"`
 }
@@ -259,8 +259,8 @@ func TestStoppedLeader(t *testing.T) {
 			a.signal(sig)
 			a.await("finishing work while still leading")
 			end := a.await("work stopped")
-			if !strings.HasPrefix(end.Cause, "signal: ") {
-				t.Errorf("cause %q", end.Cause)
+			if !strings.HasPrefix(end.Err, "signal: ") {
+				t.Errorf("err %q", end.Err)
 			}
 			a.await("stopped leading")
 			a.await("stopped")
@@ -323,8 +323,8 @@ func TestStoppedProcess(t *testing.T) {
 		t.Errorf("token %d after %d", second.Token, first)
 	}
 	a.signal(syscall.SIGCONT)
-	if end := a.await("work stopped"); !strings.HasPrefix(end.Cause, "lockcore: lease ") {
-		t.Errorf("cause %q", end.Cause)
+	if end := a.await("work stopped"); !strings.HasPrefix(end.Err, "lockcore: lease ") {
+		t.Errorf("err %q", end.Err)
 	}
 	a.await("stopped leading")
 	awaitQueued(t, s, 2)
@@ -351,8 +351,8 @@ func TestRedisOutage(t *testing.T) {
 	a.until("/metrics", http.StatusOK, `leader_election_master_status{name="demo"} 1`)
 	s.Kill()
 	a.until("/readyz", http.StatusInternalServerError, "[-]redis failed: reason withheld")
-	if end := a.await("work stopped"); !strings.HasPrefix(end.Cause, "lockcore: lease ") {
-		t.Errorf("cause %q", end.Cause)
+	if end := a.await("work stopped"); !strings.HasPrefix(end.Err, "lockcore: lease ") {
+		t.Errorf("err %q", end.Err)
 	}
 	a.until("/metrics", http.StatusOK, `leader_election_master_status{name="demo"} 0`)
 	for path, want := range map[string]int{

@@ -121,7 +121,7 @@ func (r *replica) run(ctx context.Context) error {
 	if errors.Is(cause, errBroken) {
 		return cause
 	}
-	r.log.Info("stopped", "cause", cause.Error())
+	r.log.Info("stopped", "err", cause.Error())
 	return nil
 }
 
@@ -146,10 +146,10 @@ func (r *replica) lead(ctx context.Context) {
 	}
 	cause := strings.ReplaceAll(context.Cause(ctx).Error(), "\n", "; ")
 	if r.s.finish > 0 && r.elector.IsLeader() {
-		log.Info("finishing work while still leading", "cause", cause, "takes", r.s.finish.String())
+		log.Info("finishing work while still leading", "err", cause, "takes", r.s.finish.String())
 		time.Sleep(r.s.finish)
 	}
-	log.Info("work stopped", "cause", cause)
+	log.Info("work stopped", "err", cause)
 }
 
 // serve answers HTTP requests until shutdown is called. It also answers while the work
