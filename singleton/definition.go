@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"hash/fnv"
 	"strconv"
-	"sync/atomic"
 	"time"
 
 	"github.com/noonlock/noonlock/internal/readiness"
@@ -25,16 +24,6 @@ type job struct {
 	ledger   *ledger.Ledger
 	metrics  *jobMetrics
 	ready    readiness.State
-
-	// unrecorded is the newest run of this replica whose outcome the server refused to record,
-	// until it records one, or that tick or a later one has succeeded elsewhere; nil: none.
-	unrecorded atomic.Pointer[refusedRun]
-}
-
-// A refusedRun is a run whose outcome was refused. at is its tick, or when it was triggered.
-type refusedRun struct {
-	at  time.Time
-	err error
 }
 
 // logged returns the key and value that identify a tick in a log line. The tick of a
@@ -54,7 +43,7 @@ func (cfg JobConfig) complete() (JobConfig, error) {
 		must   string
 	}
 	cfg.Retry = cmp.Or(cfg.Retry, time.Second)
-	cfg.MaxAttempts = cmp.Or(cfg.MaxAttempts, defaultAttempts)
+	cfg.MaxAttempts = cmp.Or(cfg.MaxAttempts, ledger.DefaultAttempts)
 	for _, r := range []rule{
 		{cfg.Timeout < 0, "Timeout", cfg.Timeout, "0 (none) or positive"},
 		{cfg.Retry < time.Millisecond, "Retry", cfg.Retry, "0 (1s) or at least 1ms"},

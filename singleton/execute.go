@@ -3,6 +3,7 @@ package singleton
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -75,7 +76,7 @@ func (x *jobRun) do(ctx, work context.Context) (over bool) {
 		}
 		switch end, err := x.attempt(ctx, work); end {
 		case ended:
-			x.j.unrecorded.Store(nil)
+			x.j.ready.Settle(time.Time{})
 			x.j.metrics.ended(x.outcome)
 			if _, triggered := TriggeredAt(x.run.Tick); err == nil && !triggered {
 				x.j.metrics.succeeded(x.run.Tick)
@@ -90,7 +91,7 @@ func (x *jobRun) do(ctx, work context.Context) (over bool) {
 		case unrecorded:
 			if !lockcore.IsTemporary(err) {
 				_, at := logged(x.run.Tick)
-				x.j.unrecorded.Store(&refusedRun{at, err})
+				x.j.ready.Doubt(at, fmt.Errorf("singleton: the outcome of the run of %s was not recorded: %w", at.UTC().Format(time.RFC3339), err))
 			}
 			x.log.Error(err, "run ended, but its outcome was not recorded", "attempt", x.run.Attempt, "outcome", x.outcome, "took", x.took)
 			x.stepBack(ctx)

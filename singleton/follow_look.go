@@ -58,8 +58,8 @@ func (f *follower) look(ctx context.Context) error {
 	if f.state.Handover != nil {
 		f.state.Again = time.Second // other replicas claim ticks faster than this one counts them
 	}
-	if refused := f.j.unrecorded.Load(); refused != nil && !f.state.LastSuccess.Before(refused.at) {
-		f.j.unrecorded.CompareAndSwap(refused, nil) // another replica could record one since
+	if last := f.state.LastSuccess; !last.IsZero() {
+		f.j.ready.Settle(last) // another replica could record one since
 	}
 	f.j.metrics.show(&f.state)
 	f.j.metrics.due(before.Next)

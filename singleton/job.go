@@ -73,9 +73,8 @@ const (
 )
 
 const (
-	catchUpMost     = 100
-	onTimeWithin    = 10 * time.Second
-	defaultAttempts = 5
+	catchUpMost  = 100
+	onTimeWithin = 10 * time.Second
 )
 
 // Overlap selects whether a tick may run while an earlier tick is still running.

@@ -244,11 +244,7 @@ func (r *Runner) Ready() error {
 	}
 	var errs []error
 	for _, j := range jobs {
-		err := j.ready.Err()
-		if refused := j.unrecorded.Load(); err == nil && refused != nil {
-			err = fmt.Errorf("singleton: the outcome of the run of %s was not recorded: %w", refused.at.UTC().Format(time.RFC3339), refused.err)
-		}
-		if err != nil {
+		if err := j.ready.Err(); err != nil {
 			errs = append(errs, fmt.Errorf("singleton: job %q: %w: %w", j.name, ErrNotReady, err))
 		}
 	}

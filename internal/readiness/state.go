@@ -1,5 +1,5 @@
-// Package readiness records whether a worker's own requests succeed. A PING is not
-// enough: a server that answers it may refuse every other request.
+// Package readiness records whether a worker's own requests and its work succeed. A PING is
+// not enough: a server that answers it may refuse every other request.
 package readiness
 
 import (
@@ -14,14 +14,17 @@ import (
 	"github.com/go-logr/logr"
 )
 
-// A State is the result of the latest request. Its zero value is the state of a worker
-// that does not run. It is safe for concurrent use.
+// A State is the result of the latest request, and a doubt about the work that no request
+// disproves. Its zero value is the state of a worker that does not run. It is safe for
+// concurrent use.
 type State struct {
 	mu      sync.Mutex
 	running bool
 	err     error
 	until   time.Time // when the latest success is too old
 	logged  string    // kind of the failure that was logged last; empty: none
+	doubt   error     // nil: none
+	doubted time.Time // the time of the work that the doubt is about
 }
 
 // forever is large, but far from overflow when it is added to the current time.
@@ -80,6 +83,23 @@ func (s *State) Failed(log logr.Logger, message string, err error, temporary boo
 	}
 }
 
+// Doubt records a failure of the work of that time, which lasts until Settle. It replaces an
+// earlier one.
+func (s *State) Doubt(at time.Time, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.doubt, s.doubted = err, at
+}
+
+// Settle ends a doubt about work of that time or earlier; with the zero time, any doubt.
+func (s *State) Settle(upTo time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if upTo.IsZero() || !upTo.Before(s.doubted) {
+		s.doubt = nil
+	}
+}
+
 // failed records a failure and reports whether to log it.
 func (s *State) failed(err error, temporary bool) (isNew bool) {
 	kind := "temporary"
@@ -117,7 +137,7 @@ func (s *State) Err() error {
 	if old := time.Since(s.until); old > 0 {
 		return fmt.Errorf("noonlock: no answer from the server for %s longer than expected", old.Truncate(time.Millisecond))
 	}
-	return nil
+	return s.doubt
 }
 
 type answersKey struct{}

@@ -2,7 +2,11 @@ package readiness_test
 
 import (
 	"context"
+	"errors"
 	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
 
 	"github.com/noonlock/noonlock/internal/readiness"
 )
@@ -32,5 +36,38 @@ func TestRunEnds(t *testing.T) {
 				cancel()
 			}
 		})
+	}
+}
+
+// A doubt about the work lasts although requests succeed, until work of that time or a later
+// one is settled. A failed request is reported first.
+func TestDoubt(t *testing.T) {
+	t.Parallel()
+	var s readiness.State
+	defer s.Run(t.Context())()
+	s.Works(time.Hour)
+	at, refused, failed := time.Unix(1000, 0), errors.New("refused"), errors.New("failed")
+	want := func(when string, err error) {
+		t.Helper()
+		if got := s.Err(); !errors.Is(got, err) {
+			t.Errorf("%s: %v, want %v", when, got, err)
+		}
+	}
+	want("at first", nil)
+	s.Doubt(at, refused)
+	want("in doubt", refused)
+	s.Works(time.Hour)
+	want("after a request", refused)
+	s.Failed(logr.Discard(), "", failed, true)
+	want("after a failure", failed)
+	s.Works(time.Hour)
+	s.Settle(at.Add(-1))
+	want("earlier work was settled", refused)
+	s.Settle(at)
+	want("this work was settled", nil)
+	for _, settles := range []time.Time{at.Add(time.Hour), {}} {
+		s.Doubt(at, refused)
+		s.Settle(settles)
+		want("later work was settled", nil)
 	}
 }

@@ -26,7 +26,8 @@ type Ledger struct {
 	cfg     Config
 }
 
-// Config configures the ledger of a job. All replicas of a job should use the same.
+// Config configures the ledger of a job. All replicas of a job should use the same. The
+// caller has checked all fields except Lease.
 type Config struct {
 	// Lease configures the lease on a tick. After the death of a holder, the other replicas
 	// wait for at most its TTL.
@@ -66,9 +67,11 @@ type Config struct {
 }
 
 const (
-	defaultAttempts = 5
+	// DefaultAttempts is the default of Config.MaxAttempts.
+	DefaultAttempts = 5
+
 	defaultKeepRuns = 100
-	minRetain       = 30 * 24 * time.Hour
+	defaultRetain   = 30 * 24 * time.Hour
 
 	// replicaLapse is how long a replica counts as alive after its last request, and
 	// trialLapse the same of one whose definition is on trial (part_generation.lua).
@@ -96,21 +99,9 @@ func New(c *lockcore.Client, job string, cfg Config) (*Ledger, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg.MaxAttempts = cmp.Or(cfg.MaxAttempts, defaultAttempts)
+	cfg.MaxAttempts = cmp.Or(cfg.MaxAttempts, DefaultAttempts)
 	cfg.KeepRuns = cmp.Or(cfg.KeepRuns, defaultKeepRuns)
-	cfg.Retain = cmp.Or(cfg.Retain, minRetain)
-	switch {
-	case cfg.MaxAttempts < 1:
-		return nil, refuse("Config.MaxAttempts", "at least 1, or 0 (5)", "%d", cfg.MaxAttempts)
-	case cfg.KeepRuns < 1 || cfg.KeepRuns > 10_000:
-		return nil, refuse("Config.KeepRuns", "from 1 to 10000, or 0 (100)", "%d", cfg.KeepRuns)
-	case cfg.Definition != "" && input.Fault(cfg.Definition, 200, true) != "":
-		return nil, refuse("Config.Definition", input.Fault(cfg.Definition, 200, true), "%s", input.Quote(cfg.Definition))
-	case cfg.Schedule != "" && input.Fault(cfg.Schedule, 200, true) != "":
-		return nil, refuse("Config.Schedule", input.Fault(cfg.Schedule, 200, true), "%s", input.Quote(cfg.Schedule))
-	case cfg.Retain < minRetain || cfg.Retain > 100*365*24*time.Hour:
-		return nil, refuse("Config.Retain", "from 720h to a hundred years, or 0 (720h)", "%s", cfg.Retain)
-	}
+	cfg.Retain = cmp.Or(cfg.Retain, defaultRetain)
 	return &Ledger{engine: e, scripts: s, name: job, keys: keysOf(e, job), cfg: cfg}, nil
 }
 

@@ -293,12 +293,6 @@ func TestLedgerRefusals(t *testing.T) {
 			{"a{b", ledger.Config{}, "name"},
 			{strings.Repeat("x", 201), ledger.Config{}, "name"},
 			{"draw", ledger.Config{Lease: testenv.TTL(time.Millisecond)}, "LeaseConfig.TTL"},
-			{"draw", ledger.Config{MaxAttempts: -1}, "Config.MaxAttempts"},
-			{"draw", ledger.Config{KeepRuns: 10_001}, "Config.KeepRuns"},
-			{"draw", ledger.Config{KeepRuns: -1}, "Config.KeepRuns"},
-			{"draw", ledger.Config{Retain: time.Hour}, "Config.Retain"},
-			{"draw", ledger.Config{Definition: "a b"}, "Config.Definition"},
-			{"draw", ledger.Config{Schedule: "a b"}, "Config.Schedule"},
 		} {
 			_, err := ledger.New(c, c2.name, c2.cfg)
 			var refused *lockcore.ConfigError
