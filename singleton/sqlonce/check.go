@@ -16,13 +16,17 @@ import (
 // Use it for readiness: a ping also succeeds on a server that is read-only, or without the
 // tables or rights. Call it at a bounded rate, as it writes and rolls back a few rows.
 //
-// Check does not retry after a conflict with another transaction. The error is that of fn,
-// of ctx or of the driver.
+// Check does not retry after a conflict with another transaction. The error then matches
+// ErrConflict. It is that of fn, of ctx or of the driver.
 func (o *Once) Check(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx) error) error {
-	if err := o.check(ctx, fn); err != nil {
-		return fmt.Errorf("sqlonce: check: %w", withReason(ctx, err))
+	err := o.check(ctx, fn)
+	switch {
+	case err == nil:
+		return nil
+	case o.dialect.classify(err) == conflict:
+		return fmt.Errorf("sqlonce: check: %w: %w", ErrConflict, withReason(ctx, err))
 	}
-	return nil
+	return fmt.Errorf("sqlonce: check: %w", withReason(ctx, err))
 }
 
 func (o *Once) check(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx) error) error {

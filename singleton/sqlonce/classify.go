@@ -90,17 +90,16 @@ const tries = 5
 // a queue, so there persist retries until LockTimeout is over.
 func (o *Once) persist(ctx context.Context, attempt func() (again bool, err error)) error {
 	start := time.Now()
-	pause := 10 * time.Millisecond
+	pauses := retry.Growing(10*time.Millisecond, 160*time.Millisecond, 2, 0)
 	for try := 1; ; try++ {
 		again, err := attempt()
 		enough := try >= tries && (o.dialect != SQLite || time.Since(start) >= o.config.LockTimeout)
 		if err == nil || !again || enough {
 			return err
 		}
-		if !retry.Sleep(ctx, pause, nil) {
+		if !retry.Sleep(ctx, pauses.NextBackOff(), nil) {
 			return errors.Join(err, ended(ctx))
 		}
-		pause = min(2*pause, 160*time.Millisecond)
 	}
 }
 

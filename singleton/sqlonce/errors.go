@@ -36,6 +36,10 @@ var (
 	// known whether it was applied. Nothing was written.
 	ErrPruned = errors.New("sqlonce: tick older than the oldest kept marker")
 
+	// ErrConflict means that another transaction is in the way, for example one that holds
+	// SQLite's only write lock. Another call may succeed. Check returns it; Do tries again.
+	ErrConflict = errors.New("sqlonce: conflict with another transaction")
+
 	// ErrConfig matches every *ConfigError.
 	ErrConfig = errors.New("sqlonce: refused")
 )

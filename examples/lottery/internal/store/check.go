@@ -9,9 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"modernc.org/sqlite"
-
 	"github.com/noonlock/noonlock/examples/lottery/internal/draw"
+	"github.com/noonlock/noonlock/singleton/sqlonce"
 )
 
 const (
@@ -19,7 +18,7 @@ const (
 	checkEvery = 10 * time.Second
 	checkSoon  = time.Second
 
-	// busyFor is how long SQLite's write lock may be held by others. It is the default of sqlonce's LockTimeout, after
+	// busyFor is how long a draw of another replica may be in the way. It is the default of sqlonce's LockTimeout, after
 	// which a draw fails.
 	busyFor = 15 * time.Second
 
@@ -53,7 +52,7 @@ func (s *Store) Check(ctx context.Context, winners int) error {
 	switch {
 	case err == nil:
 		c.worked, c.again = now, now.Add(checkEvery)
-	case isBusy(err) && now.Sub(c.worked) < busyFor:
+	case errors.Is(err, sqlonce.ErrConflict) && now.Sub(c.worked) < busyFor:
 		return nil // another replica draws
 	default:
 		err = fmt.Errorf("store: a draw could not be recorded: %w", err)
@@ -76,10 +75,4 @@ func (s *Store) try(ctx context.Context, tx *sql.Tx, winners int) error {
 	epoch := time.UnixMilli(0)
 	job := "check-" + rand.Text() // no other trial waits for these rows
 	return s.RecordDraw(ctx, tx, Draw{Job: job, Tick: epoch, Attempt: 1, Token: 1, DrawnAt: epoch}, []string{id})
-}
-
-// isBusy reports whether another connection holds SQLite's write lock.
-func isBusy(err error) bool {
-	var lite *sqlite.Error
-	return errors.As(err, &lite) && (lite.Code()&0xff == 5 || lite.Code()&0xff == 6)
 }
