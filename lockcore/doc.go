@@ -59,7 +59,8 @@
 //	margin         1 % of the TTL + 2 ms, for clocks that run at different rates.
 //	renewal        Every TTL/3. A refused renewal is retried after TTL/48. An unanswered
 //	               renewal is retried before half of the remaining validity has passed. A
-//	               lease survives an outage of up to 0.62 TTL at any moment: 6.2 s of 10 s.
+//	               lease with a TTL of at least 200 ms survives an outage of up to 0.62 TTL
+//	               at any moment: 6.2 s of 10 s.
 //	dead holder    Its successor is granted the lock when its TTL has passed since its last
 //	               renewal, plus one round trip. A dead reader delays writers for its own TTL
 //	               only, and a dead writer delays readers for its own.

@@ -2,51 +2,241 @@ package lockcore_test
 
 import (
 	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
-// A lease of 10 s outlives an outage of 6.2 s that begins at the worst moment, right
-// before a renewal: refused connections, a server that hangs, and connections that stay
-// dead for good where new ones can be made.
+// A lease with a TTL of 200 ms or more outlives an outage of 0.62 TTL of every kind, whenever
+// it begins. A lease does not outlive an outage that begins right before a renewal and lasts
+// longer than the remaining validity.
 //
 // Caught mutants: a try of a third of the TTL, whatever is left; a pause of a twelfth of
-// the TTL after a failure.
-func TestFault72_OutageBeforeARenewal(t *testing.T) {
+// the TTL after a failure; one dial of a connection at a time.
+func TestFault72_OutageTolerance(t *testing.T) {
 	t.Parallel()
-	for name, outage := range map[string]func(e *env, f *lockcoretest.Faults){
-		"refused": func(e *env, _ *lockcoretest.Faults) {
+	for name, outage := range map[string]func(e *env, n *unreliable, lasts time.Duration){
+		"refused": func(e *env, _ *unreliable, lasts time.Duration) {
 			e.Bubble.Stop()
-			e.Pass(6200 * time.Millisecond)
+			e.Pass(lasts)
 			must(e, e.Bubble.Start(false))
 		},
-		"hanging": func(e *env, _ *lockcoretest.Faults) {
+		"hanging": func(e *env, _ *unreliable, lasts time.Duration) {
 			e.Bubble.Hang()
-			e.Pass(6200 * time.Millisecond)
+			e.Pass(lasts)
 			e.Bubble.Unhang()
 		},
-		"dead flows": func(e *env, f *lockcoretest.Faults) {
-			f.Partition()
-			e.Pass(3 * time.Second)
-			f.Cut()
-			f.Heal()
+		"dead flows": func(e *env, n *unreliable, lasts time.Duration) {
+			n.faults.Partition()
+			e.Pass(lasts)
+			n.faults.Cut()
+			n.faults.Heal()
+		},
+		"reset, SYNs dropped": func(e *env, n *unreliable, lasts time.Duration) {
+			n.drop(true)
+			n.faults.Cut()
+			e.Pass(lasts)
+			n.drop(false)
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			inBubble(t, func(e *env) {
-				a, f := e.Linked("a")
-				lease := e.try(e.mutex(a, "orders", ttl(10*time.Second)))
-				e.Pass(6660 * time.Millisecond) // renewed at 3.3 s, and to be at 6.7 s
-				outage(e, f)
-				e.Pass(time.Minute)
-				if lease.Context().Err() != nil {
-					e.Fatalf("the lease ended: %v", context.Cause(lease.Context()))
+		for _, given := range []time.Duration{200 * time.Millisecond, time.Second, 3 * time.Second, 0, time.Minute, 10 * time.Minute} {
+			t.Run(fmt.Sprintf("%s, TTL %v", name, given), func(t *testing.T) {
+				t.Parallel()
+				full := given
+				if full == 0 {
+					full = 10 * time.Second // the default
 				}
-				e.unlock(lease)
+				renew := full / 3
+				tolerated := full * 62 / 100
+				for _, before := range []time.Duration{time.Millisecond, renew / 20, renew / 4, renew / 2, renew * 3 / 4, renew - time.Millisecond} {
+					if !outlives(t, given, 2*renew-before, func(e *env, n *unreliable) { outage(e, n, tolerated) }) {
+						t.Errorf("the lease was lost in an outage of %v that began %v before a renewal", tolerated, before)
+					}
+				}
+				tooLong := full - renew - time.Millisecond
+				if outlives(t, given, 2*renew-time.Millisecond, func(e *env, n *unreliable) { outage(e, n, tooLong) }) {
+					t.Errorf("the lease outlived an outage of %v", tooLong)
+				}
 			})
-		})
+		}
 	}
+}
+
+// outlives reports whether a lease outlives an outage that begins at the given time.
+func outlives(t *testing.T, ttl, at time.Duration, outage func(e *env, n *unreliable)) (yes bool) {
+	t.Helper()
+	inBubble(t, func(e *env) {
+		n := &unreliable{faults: lockcoretest.NewFaults()}
+		opt := e.Bubble.OptionsVia(n.faults)
+		opt.DialTimeout = 30 * time.Second
+		n.next, opt.Dialer = opt.Dialer, n.dial
+		lease := e.try(e.mutex(e.ClientWith(opt, lockcore.Config{}), "orders", lockcore.LeaseConfig{TTL: ttl}))
+		e.Pass(at)
+		outage(e, n)
+		e.Pass(max(3*time.Second, ttl))
+		if yes = lease.Context().Err() == nil; yes {
+			e.unlock(lease)
+		}
+	})
+	return yes
+}
+
+// An unreliable network resets connections and drops SYNs, as a host does that is gone. A
+// dial repeats its SYN 1, 3, 7 and 15 s after it began, as on Linux.
+type unreliable struct {
+	faults *lockcoretest.Faults
+	next   func(ctx context.Context, network, addr string) (net.Conn, error)
+
+	mu    sync.Mutex
+	drops bool
+}
+
+func (n *unreliable) drop(drops bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.drops = drops
+}
+
+func (n *unreliable) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	for wait := time.Second; ; wait *= 2 {
+		n.mu.Lock()
+		drops := n.drops
+		n.mu.Unlock()
+		if !drops {
+			return n.next(ctx, network, addr)
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// All leases survive a server that hangs for half of their TTL, over TLS. go-redis's Dialer
+// ignores its context during a handshake, and dials 30 s if the user says so.
+//
+// Caught mutant: a dial on the goroutine of the renewals.
+func TestFault72_StallOverTLS(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		own := e.certificate(time.Hour)
+		key, err := tls.LoadX509KeyPair(own.cert, own.key)
+		must(e, err)
+		s := &stalling{certificate: key, running: make(chan struct{})}
+		close(s.running)
+		opt := e.Bubble.Options()
+		opt.DialTimeout = 30 * time.Second
+		s.next, opt.Dialer = opt.Dialer, s.dial
+		c := e.ClientWith(opt, lockcore.Config{})
+		var leases []*lockcore.Lease
+		for i := range 5 {
+			leases = append(leases, e.try(e.mutex(c, fmt.Sprint("m", i), ttl(6*time.Second))))
+			e.Pass(370 * time.Millisecond)
+		}
+		for i := range 10 {
+			e.Pass(10*time.Second + time.Duration(i)*210*time.Millisecond)
+			s.stall(3 * time.Second)
+		}
+		e.Pass(time.Minute)
+		for i, l := range leases {
+			if l.Context().Err() != nil {
+				e.Errorf("lease %d was lost: %v", i, context.Cause(l.Context()))
+			} else {
+				e.unlock(l)
+			}
+		}
+	})
+}
+
+// A stalling server speaks TLS. While it stalls, it does not read.
+type stalling struct {
+	certificate tls.Certificate
+	next        func(ctx context.Context, network, addr string) (net.Conn, error)
+
+	mu      sync.Mutex
+	running chan struct{} // closed while it does not stall
+}
+
+func (s *stalling) stall(lasts time.Duration) {
+	gate := make(chan struct{})
+	s.mu.Lock()
+	s.running = gate
+	s.mu.Unlock()
+	time.Sleep(lasts)
+	close(gate)
+}
+
+// dial behaves like go-redis's Dialer with TLS.
+func (s *stalling) dial(_ context.Context, network, addr string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	back, err := s.next(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	near, far := net.Pipe()
+	go s.serve(far, back)
+	client := tls.Client(near, &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // a test
+	if err := client.HandshakeContext(ctx); err != nil {
+		_ = near.Close()
+		return (*tls.Conn)(nil), err
+	}
+	return client, nil
+}
+
+func (s *stalling) serve(far, back net.Conn) {
+	received := make(chan []byte, 1000) // as in the buffer of a socket
+	go func() {
+		defer close(received)
+		for {
+			part := make([]byte, 1<<12)
+			n, err := far.Read(part)
+			if err != nil {
+				return
+			}
+			received <- part[:n]
+		}
+	}()
+	front := tls.Server(&stalled{far, s, received, nil}, &tls.Config{Certificates: []tls.Certificate{s.certificate}, MinVersion: tls.VersionTLS12})
+	go func() {
+		_, _ = io.Copy(front, back)
+		_ = far.Close()
+	}()
+	_, _ = io.Copy(back, front)
+	_ = back.Close()
+}
+
+// A stalled connection is read only while the server runs.
+type stalled struct {
+	net.Conn
+	s        *stalling
+	received <-chan []byte
+	rest     []byte
+}
+
+func (c *stalled) Read(p []byte) (int, error) {
+	if len(c.rest) == 0 {
+		part, ok := <-c.received
+		if !ok {
+			return 0, io.EOF
+		}
+		c.rest = part
+	}
+	c.s.mu.Lock()
+	running := c.s.running
+	c.s.mu.Unlock()
+	<-running
+	n := copy(p, c.rest)
+	c.rest = c.rest[n:]
+	return n, nil
 }

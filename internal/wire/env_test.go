@@ -44,22 +44,29 @@ func inBubble(t *testing.T, test func(t *testing.T, e *env)) {
 			e.dials.Add(1)
 			return dial(ctx, network, addr)
 		}
-		rdb := redis.NewClient(opt)
-		defer rdb.Close()
-		target, err := wire.TargetOf(rdb)
-		if err != nil {
-			t.Fatal(err)
-		}
-		e.Wire = target.Connect(wire.Config{
-			Channel: channel,
-			Now:     e.redis.Clock(),
-			Width:   width,
-			Failed:  func(wire.Request, error) {},
-			Message: func(string) { e.messages.Add(1) },
-			Missed:  func() { e.missed.Add(1) },
-			Silence: func() time.Duration { return 10 * time.Second },
-		})
+		e.Wire = connect(t, opt, width, func() { e.messages.Add(1) }, func() { e.missed.Add(1) })
 		defer e.Close()
 		test(t, e)
+	})
+}
+
+// connect returns a Wire with these options.
+func connect(t *testing.T, opt *redis.Options, width int, message, missed func()) wire.Wire {
+	t.Helper()
+	rdb := redis.NewClient(opt)
+	defer rdb.Close()
+	target, err := wire.TargetOf(rdb)
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	return target.Connect(wire.Config{
+		Channel: channel,
+		Now:     func() time.Duration { return time.Since(began) },
+		Width:   width,
+		Failed:  func(wire.Request, error) {},
+		Message: func(string) { message() },
+		Missed:  missed,
+		Silence: func() time.Duration { return 10 * time.Second },
 	})
 }

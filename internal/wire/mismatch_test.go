@@ -95,20 +95,9 @@ func via(t *testing.T, serve func(net.Conn)) func(ctx context.Context, network, 
 // send sends a PING with these options and returns its error.
 func send(t *testing.T, opt *redis.Options) error {
 	t.Helper()
-	rdb := redis.NewClient(opt)
-	defer rdb.Close()
-	target, err := wire.TargetOf(rdb)
-	if err != nil {
-		t.Fatal(err)
-	}
-	began := time.Now()
-	w := target.Connect(wire.Config{
-		Channel: channel, Now: func() time.Duration { return time.Since(began) }, Width: width,
-		Failed: func(wire.Request, error) {}, Message: func(string) {}, Missed: func() {},
-		Silence: func() time.Duration { return time.Minute },
-	})
+	w := connect(t, opt, width, func() {}, func() {})
 	defer w.Close()
-	_, err = w.Send(t.Context(), "name", wire.Command("ping"), 10*time.Second)
+	_, err := w.Send(t.Context(), "name", wire.Command("ping"), 10*time.Second)
 	return err
 }
 

@@ -1,0 +1,473 @@
+package wire_test
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/auth"
+
+	"github.com/noonlock/noonlock/internal/wire"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+)
+
+// A road is a Dialer, and counts its dials and connections.
+type road struct {
+	redis *lockcoretest.Redis
+	dial  func(ctx context.Context, network, addr string) (net.Conn, error)
+
+	mu      sync.Mutex
+	bar     func(ctx context.Context) error // before a connection is made; nil: nothing
+	dials   int
+	dialing int
+	most    int // at a time
+	open    int
+	longest time.Duration // the longest time that a dial was given
+}
+
+// onRoad runs a test in a bubble, with the options of a Client that uses the road.
+func onRoad(t *testing.T, test func(t *testing.T, r *road, opt *redis.Options)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := &road{redis: lockcoretest.NewRedis(t)}
+		opt := r.redis.Options()
+		r.dial, opt.Dialer = opt.Dialer, r.take
+		test(t, r, opt)
+		synctest.Wait()
+		if dialing, open, _ := r.counts(); dialing+open > 0 {
+			t.Errorf("%d dials and %d connections are left", dialing, open)
+		}
+	})
+}
+
+func (r *road) take(ctx context.Context, network, addr string) (net.Conn, error) {
+	r.mu.Lock()
+	bar := r.bar
+	r.dials++
+	r.dialing++
+	r.most = max(r.most, r.dialing)
+	if until, ok := ctx.Deadline(); ok {
+		r.longest = max(r.longest, time.Until(until))
+	} else {
+		r.longest = time.Hour
+	}
+	r.mu.Unlock()
+	defer func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.dialing--
+	}()
+	if bar != nil {
+		if err := bar(ctx); err != nil {
+			return nil, err
+		}
+	}
+	conn, err := r.dial(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.open++
+	return &counted{conn, sync.OnceFunc(func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.open--
+	})}, nil
+}
+
+// block makes dials wait, whatever their contexts say, until free is called.
+func (r *road) block() (free func()) {
+	over := make(chan struct{})
+	r.set(func(context.Context) error { <-over; return nil })
+	return func() { close(over) }
+}
+
+func (r *road) set(bar func(context.Context) error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.bar = bar
+}
+
+func (r *road) counts() (dialing, open, dials int) {
+	synctest.Wait()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.dialing, r.open, r.dials
+}
+
+type counted struct {
+	net.Conn
+	closed func()
+}
+
+func (c *counted) Close() error {
+	c.closed()
+	return c.Conn.Close()
+}
+
+// ping sends a PING and asserts that its outcome is known and how long it took.
+func ping(t *testing.T, w wire.Wire, within time.Duration) error {
+	t.Helper()
+	begun := time.Now()
+	_, err := w.Send(t.Context(), "", wire.Command("ping"), within)
+	if took := time.Since(begun); took > within {
+		t.Errorf("a request with a timeout of %v took %v", within, took)
+	}
+	if err != nil && wire.OutcomeOf(err) != wire.Unsent {
+		t.Errorf("a request without a connection: %v", err)
+	}
+	return err
+}
+
+// Dials hang and ignore their contexts. Each connection has three at a time. Once they
+// return, one connection of each serves the requests, and the others are closed.
+func TestFault69_DialsThatHangAreFew(t *testing.T) {
+	for name, late := range map[string]time.Duration{"a setup waits for them": 0, "no setup waits for them": 5 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			onRoad(t, func(t *testing.T, r *road, opt *redis.Options) {
+				w := connect(t, opt, width, func() {}, func() {})
+				defer w.Close()
+				free := r.block()
+				var err error
+				for range 20 {
+					if err = ping(t, w, 100*time.Millisecond); err == nil {
+						t.Fatal("a request without a connection was answered")
+					}
+				}
+				if dialing, _, _ := r.counts(); dialing != 3*4 || !strings.Contains(err.Error(), "earlier dials have not returned") {
+					t.Errorf("%d dials of 4 connections at a time; the last request: %v", dialing, err)
+				}
+				time.Sleep(late)
+				r.set(nil)
+				free()
+				if dialing, open, _ := r.counts(); dialing > 0 || open > 4 || late > 0 && open > 0 {
+					t.Errorf("%d dials, %d connections after the dials returned", dialing, open)
+				}
+				if err := ping(t, w, 100*time.Millisecond); err != nil {
+					t.Errorf("afterwards: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// Every dial has a deadline, of at most 3 s: that of a request, and that of a subscription,
+// which has no timeout of its own. A dial that ends in time makes room for another one.
+func TestFault69_EveryDialHasADeadline(t *testing.T) {
+	for given, want := range map[time.Duration]time.Duration{0: 3 * time.Second, 30 * time.Second: 3 * time.Second, time.Second: time.Second} {
+		for _, subscribes := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%v, subscribes %v", given, subscribes), func(t *testing.T) {
+				onRoad(t, func(t *testing.T, r *road, opt *redis.Options) {
+					opt.DialTimeout = given
+					w := connect(t, opt, 1, func() {}, func() {})
+					defer w.Close()
+					r.set(func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
+					if subscribes {
+						w.Messages("").Start(t.Context())
+					}
+					for begun := time.Now(); time.Since(begun) < 20*time.Second; synctest.Wait() {
+						if !subscribes {
+							batch(t, w.Renewals(""), time.Second, wire.Command("ping"))
+						} else {
+							time.Sleep(time.Second)
+						}
+					}
+					if r.longest != want || r.dials < 4 {
+						t.Errorf("%d dials in 20 s, with up to %v; want %v", r.dials, r.longest, want)
+					}
+					r.set(nil)
+					pings(t, w.Renewals(""))
+				})
+			})
+		}
+	}
+}
+
+// A Dialer that returns neither a connection nor an error, or panics, made no connection.
+func TestFault69_DialerThatBreaksItsContract(t *testing.T) {
+	var none *tls.Conn // go-redis's Dialer returns it beside an error
+	broken := errors.New("the handshake failed")
+	for name, test := range map[string]struct {
+		dial func() (net.Conn, error)
+		says string
+	}{
+		"nothing":              {func() (net.Conn, error) { return nil, nil }, "neither a connection nor an error"},
+		"a typed nil":          {func() (net.Conn, error) { return none, nil }, "neither a connection nor an error"},
+		"a typed nil, failed":  {func() (net.Conn, error) { return none, broken }, broken.Error()},
+		"a panic":              {func() (net.Conn, error) { panic("no route") }, "the Dialer panicked: no route"},
+		"a panic of its error": {func() (net.Conn, error) { panic(broken) }, broken.Error()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onRoad(t, func(t *testing.T, r *road, opt *redis.Options) {
+				good, bad := opt.Dialer, true
+				opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+					if bad {
+						return test.dial()
+					}
+					return good(ctx, network, addr)
+				}
+				w := connect(t, opt, width, func() {}, func() {})
+				defer w.Close()
+				for range 10 { // more than there may be dials at a time
+					if err := ping(t, w, time.Second); err == nil || !strings.Contains(err.Error(), test.says) {
+						t.Errorf("PING = %v", err)
+					}
+				}
+				bad = false
+				if err := ping(t, w, time.Second); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// Close ends dials, requests and connections at once. A connection that a dial returns
+// later is closed, and nothing dials any more.
+func TestFault69_CloseDuringDials(t *testing.T) {
+	onRoad(t, func(t *testing.T, r *road, opt *redis.Options) {
+		w := connect(t, opt, width, func() {}, func() {})
+		pings(t, w.Renewals(""))
+		free := r.block()
+		errs := make(chan error, 3)
+		go func() {
+			_, err := w.Send(t.Context(), "", wire.Command("ping"), time.Minute)
+			errs <- err
+		}()
+		go func() {
+			for range 2 { // the second one needs another connection
+				go func() {
+					ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+					defer cancel()
+					errs <- w.Renewals("").Send(ctx, []wire.Request{wire.Command("blpop", "none", 0)})[0].Err
+				}()
+			}
+		}()
+		go w.Messages("").Start(t.Context())
+		if dialing, open, _ := r.counts(); dialing != 3 || open != 1 {
+			t.Errorf("%d dials, %d connections", dialing, open)
+		}
+		begun := time.Now()
+		w.Close()
+		for range cap(errs) {
+			if err := <-errs; err == nil {
+				t.Error("a request was answered by a Wire that is closed")
+			}
+		}
+		if took := time.Since(begun); took > 0 {
+			t.Errorf("Close and the requests took %v", took)
+		}
+		if _, open, _ := r.counts(); open != 0 {
+			t.Errorf("%d connections are left", open)
+		}
+		r.set(nil)
+		free()
+		if dialing, open, _ := r.counts(); dialing+open > 0 {
+			t.Errorf("%d dials and %d connections are left", dialing, open)
+		}
+		_, _, before := r.counts()
+		if _, err := w.Send(t.Context(), "", wire.Command("ping"), time.Second); !errors.Is(err, wire.ErrClosed) {
+			t.Errorf("after Close: %v", err)
+		}
+		if err := batch(t, w.Renewals(""), time.Second, wire.Command("ping"))[0].Err; wire.OutcomeOf(err) != wire.Unsent {
+			t.Errorf("after Close: %v", err)
+		}
+		if _, _, dials := r.counts(); dials != before {
+			t.Errorf("%d dials after Close", dials-before)
+		}
+	})
+}
+
+// A connection that is ready too late for its request serves the next one, also one that
+// waits already. A connection that is not needed any more is closed.
+func TestFault69_LateConnectionIsUsed(t *testing.T) {
+	onRoad(t, func(t *testing.T, r *road, opt *redis.Options) {
+		w := connect(t, opt, 1, func() {}, func() {})
+		defer w.Close()
+		s := w.Renewals("")
+		r.set(func(context.Context) error { time.Sleep(300 * time.Millisecond); return nil })
+		begun := time.Now()
+		after := func(at time.Duration) {
+			t.Helper()
+			if took := time.Since(begun); took != at {
+				t.Errorf("answered after %v, want %v", took, at)
+			}
+		}
+		if err := batch(t, s, 100*time.Millisecond, wire.Command("ping"))[0].Err; wire.OutcomeOf(err) != wire.Unsent {
+			t.Errorf("without a connection: %v", err)
+		}
+		after(100 * time.Millisecond)
+		pings(t, s)
+		after(300 * time.Millisecond)
+		time.Sleep(300 * time.Millisecond)
+		if _, open, dials := r.counts(); open != 1 || dials != 2 {
+			t.Errorf("%d connections of %d dials", open, dials)
+		}
+		begun = time.Now()
+		pings(t, s)
+		after(0)
+	})
+}
+
+// A request without an answer costs its connection: the next one does not get the late
+// answer. One that the server answers in time costs nothing.
+func TestFault08_LateAnswerIsForNobody(t *testing.T) {
+	inBubble(t, func(t *testing.T, e *env) {
+		s := e.Renewals("")
+		for i := range 3 {
+			held := e.faults.Partition()
+			if err := batch(t, s, 100*time.Millisecond, wire.Command("echo", "late"))[0].Err; i > 0 && !errors.Is(err, wire.ErrUnknown) {
+				t.Errorf("no answer: %v", err)
+			}
+			held.Lift()
+			for range 3 {
+				if a := batch(t, s, time.Second, wire.Command("echo", "early"))[0]; a.Value != "early" {
+					t.Errorf("ECHO early: %v, %v", a.Value, a.Err)
+				}
+			}
+		}
+	})
+}
+
+// The user's functions that set up a connection hang, panic or fail. Requests end in time,
+// few calls are in progress, and later calls succeed.
+func TestFault69_SetupFunctionsThatHang(t *testing.T) {
+	for name, use := range map[string]func(opt *redis.Options, call func(ctx context.Context) error){
+		"OnConnect": func(opt *redis.Options, call func(context.Context) error) {
+			opt.OnConnect = func(ctx context.Context, _ *redis.Conn) error { return call(ctx) }
+		},
+		"CredentialsProvider": func(opt *redis.Options, call func(context.Context) error) {
+			opt.CredentialsProvider = func() (string, string) {
+				if call(context.Background()) != nil { //nolint:contextcheck // it has none
+					return "nobody", "wrong"
+				}
+				return "", ""
+			}
+		},
+		"CredentialsProviderContext": func(opt *redis.Options, call func(context.Context) error) {
+			opt.CredentialsProviderContext = func(ctx context.Context) (string, string, error) { return "", "", call(ctx) }
+		},
+		"StreamingCredentialsProvider": func(opt *redis.Options, call func(context.Context) error) {
+			opt.StreamingCredentialsProvider = &source{call: call}
+		},
+	} {
+		for fault, does := range map[string]func(over <-chan struct{}) error{
+			"hangs":  func(over <-chan struct{}) error { <-over; return nil },
+			"panics": func(<-chan struct{}) error { panic("no secret") },
+			"fails":  func(<-chan struct{}) error { return errors.New("no secret") },
+		} {
+			if name == "CredentialsProvider" && fault == "fails" {
+				continue // it cannot
+			}
+			t.Run(name+" "+fault, func(t *testing.T) {
+				onRoad(t, func(t *testing.T, r *road, opt *redis.Options) {
+					var mu sync.Mutex
+					calls, most, bad, over := 0, 0, true, make(chan struct{})
+					use(opt, func(context.Context) error {
+						mu.Lock()
+						calls++
+						most = max(most, calls)
+						b := bad
+						mu.Unlock()
+						defer func() {
+							mu.Lock()
+							defer mu.Unlock()
+							calls--
+						}()
+						if b {
+							return does(over)
+						}
+						return nil
+					})
+					w := connect(t, opt, 1, func() {}, func() {})
+					defer w.Close()
+					var err error
+					for range 10 {
+						a := batch(t, w.Renewals(""), time.Second, wire.Command("ping"))[0]
+						if err = a.Err; wire.OutcomeOf(err) != wire.Unsent {
+							t.Fatalf("PING: %v, %v", a.Value, err)
+						}
+					}
+					if fault != "hangs" && !strings.Contains(err.Error(), "no secret") || most > 3 || fault == "hangs" && most < 3 {
+						t.Errorf("%d calls at a time: %v", most, err)
+					}
+					mu.Lock()
+					bad = false
+					mu.Unlock()
+					close(over)
+					time.Sleep(3 * time.Second)
+					pings(t, w.Renewals(""))
+					mu.Lock()
+					defer mu.Unlock()
+					if calls > 0 {
+						t.Errorf("%d calls have not returned", calls)
+					}
+				})
+			})
+		}
+	}
+}
+
+// A source is a provider of credentials. It counts its listeners.
+type source struct {
+	call func(context.Context) error
+	ends func() // when a listener leaves; nil: nothing
+
+	mu        sync.Mutex
+	listeners int
+}
+
+func (s *source) Subscribe(auth.CredentialsListener) (auth.Credentials, auth.UnsubscribeFunc, error) {
+	if err := s.call(context.Background()); err != nil {
+		return nil, nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.listeners++
+	return auth.NewBasicCredentials("default", ""), func() error {
+		if s.ends != nil {
+			s.ends()
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.listeners--
+		return nil
+	}, nil
+}
+
+// A provider of credentials returns after its connection was given up. It keeps no listener,
+// and its end of a subscription delays no Close.
+func TestFault69_LateCredentials(t *testing.T) {
+	onRoad(t, func(t *testing.T, r *road, opt *redis.Options) {
+		over, end := make(chan struct{}), make(chan struct{})
+		s := &source{call: func(context.Context) error { <-over; return nil }, ends: func() { <-end }}
+		opt.StreamingCredentialsProvider = s
+		w := connect(t, opt, 1, func() {}, func() {})
+		for range 5 {
+			batch(t, w.Renewals(""), time.Second, wire.Command("ping"))
+		}
+		close(over)
+		synctest.Wait()
+		pings(t, w.Renewals(""))
+		begun := time.Now()
+		w.Close()
+		if took := time.Since(begun); took > 0 {
+			t.Errorf("Close took %v", took)
+		}
+		close(end)
+		synctest.Wait()
+		if s.listeners > 0 {
+			t.Errorf("%d listeners are left", s.listeners)
+		}
+	})
+}
