@@ -21,8 +21,8 @@ import (
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
-// A Client acquires and renews leases on one Redis server. It opens a few connections of
-// its own, one of them for a subscription. Their number, and the number of its permanent
+// A Client acquires and renews leases on a Redis server, or on all primaries of a Redis
+// Cluster. It opens a few connections of its own to each of them, one for a subscription. Their number, and the number of its permanent
 // goroutines, does not depend on the number of locks. A Client is safe for concurrent use,
 // and one per process is enough.
 type Client struct {
@@ -66,14 +66,14 @@ type Client struct {
 	ownersSwept int // how many there were after the last sweep
 }
 
-// New returns a Client for the server that rdb's options name. The Client connects at its
+// New returns a Client for the server or cluster that rdb's options name. The Client connects at its
 // first use, with connections of its own, so that an exhausted pool of the application
 // does not stop renewals. It copies the options of rdb, but not its hooks and limiter, and
 // does not use rdb afterwards. A client of redis.NewFailoverClient must stay open until
 // Close, because its connections to the Sentinels are used.
 //
-// rdb must be a *redis.Client. Other types, such as *redis.ClusterClient, are refused. The
-// error is a *ConfigError, or wraps an error of Config.Registerer.
+// rdb must be a *redis.Client or a *redis.ClusterClient. Other types are refused, and so is a
+// ClusterClient that reads from replicas. The error is a *ConfigError, or wraps an error of Config.Registerer.
 func New(rdb redis.UniversalClient, cfg Config) (*Client, error) {
 	target, err := wire.TargetOf(rdb)
 	if unfit, ok := errors.AsType[*wire.UnsupportedError](err); ok {

@@ -22,11 +22,17 @@ func TestNewRefuses(t *testing.T) {
 	t.Parallel()
 	good := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	defer good.Close()
-	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
-	defer cluster.Close()
+	nodes := []string{"127.0.0.1:1"}
+	replicas := redis.NewClusterClient(&redis.ClusterOptions{Addrs: nodes, RouteByLatency: true})
+	defer replicas.Close()
+	spread := redis.NewFailoverClusterClient(&redis.FailoverOptions{MasterName: "noon", SentinelAddrs: nodes})
+	defer spread.Close()
+	nowhere := redis.NewClusterClient(&redis.ClusterOptions{})
+	defer nowhere.Close()
 	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": "127.0.0.1:1"}, HeartbeatFrequency: time.Hour})
 	defer ring.Close()
 	var none *redis.Client
+	var noCluster *redis.ClusterClient
 	for _, c := range []struct {
 		rdb  redis.UniversalClient
 		cfg  lockcore.Config
@@ -34,7 +40,10 @@ func TestNewRefuses(t *testing.T) {
 	}{
 		{nil, lockcore.Config{}, "rdb is nil; it must be a *redis.Client"},
 		{none, lockcore.Config{}, "nil *redis.Client"},
-		{cluster, lockcore.Config{}, "ClusterClient"},
+		{noCluster, lockcore.Config{}, "nil *redis.ClusterClient"},
+		{replicas, lockcore.Config{}, "a *redis.ClusterClient that reads from replicas; it must be one without ReadOnly"},
+		{spread, lockcore.Config{}, "use redis.NewFailoverClient for Sentinel"},
+		{nowhere, lockcore.Config{}, "without Addrs"},
 		{ring, lockcore.Config{}, "Ring"},
 		{good, lockcore.Config{Prefix: "a{b"}, "Config.Prefix"},
 		{good, lockcore.Config{Prefix: "a b"}, "Config.Prefix"},

@@ -2,7 +2,6 @@ package lockcore
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/noonlock/noonlock/internal/lease"
@@ -29,14 +28,12 @@ func (r renewer) Renew(ctx context.Context, stream lease.Stream, t0, within time
 	done = make([]bool, len(leases))
 	for i, answer := range stream.(*wire.Stream).Send(ctx, requests) {
 		if answer.Err == nil && r.Stream(leases[i]) != stream {
-			answer = wire.Answer{Err: errFormerServer}
+			answer = wire.Answer{Err: wire.ErrFormerServer}
 		}
 		done[i] = leases[i].Holder().(holder).renewed(t0, requests[i], answer)
 	}
 	return done
 }
-
-var errFormerServer = errors.New("lockcore: the name has moved to another server")
 
 func (r renewer) Late(by time.Duration) { r.c.metrics.lateness.Observe(by.Seconds()) }
 

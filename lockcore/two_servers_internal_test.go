@@ -40,7 +40,7 @@ func (w *twoServers) Send(ctx context.Context, name string, r wire.Request, time
 
 func (w *twoServers) Renewals(name string) *wire.Stream { return w.at(name).Renewals(name) }
 
-func (w *twoServers) Messages(name string) *wire.Subscription { return w.at(name).Messages(name) }
+func (w *twoServers) Messages(name string) wire.Messages { return w.at(name).Messages(name) }
 
 func (w *twoServers) Close() {
 	w.Wire.Close()

@@ -83,6 +83,13 @@ func NoAnswer(within time.Duration) error { return &noAnswerError{within} }
 // Timeout reports true, as for a net.Error.
 func (e *noAnswerError) Timeout() bool { return true }
 
+// movedError is the redirection of a node of a cluster. The next try goes to the named node.
+type movedError struct{ err error }
+
+func (e *movedError) Error() string { return fmt.Sprintf("lockcore: the name is moving: %v", e.err) }
+
+func (e *movedError) Unwrap() error { return e.err }
+
 // refusal is a server's refusal without the text that the server put around it.
 type refusal struct{ text string }
 
@@ -160,6 +167,9 @@ func IsUnsent(err error) bool {
 // IsTransient reports whether the server refuses only for now, for example while it loads
 // its data, and has done nothing.
 func IsTransient(err error) bool {
+	if _, redirected := errors.AsType[*movedError](err); redirected {
+		return true
+	}
 	return HasCode(err, "LOADING", "BUSY", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "max number of clients")
 }
 

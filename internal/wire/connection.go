@@ -20,6 +20,7 @@ type connection struct {
 	opt      redis.Options
 	dials    *dialer
 	trust    *trust
+	role     role
 	replaced func() // called when a connection was made in place of an earlier one; may be nil
 
 	failed bool // the last request had no connection; only the present user writes it
@@ -38,13 +39,13 @@ func newConnections(n int, opt redis.Options) []*connection {
 	t := &trust{began: time.Now()}
 	all := make([]*connection, n)
 	for i := range all {
-		all[i] = newConnection(opt, t)
+		all[i] = newConnection(opt, t, primary)
 	}
 	return all
 }
 
-func newConnection(opt redis.Options, t *trust) *connection {
-	c := &connection{trust: t, changed: make(chan struct{})}
+func newConnection(opt redis.Options, t *trust, r role) *connection {
+	c := &connection{trust: t, role: r, changed: make(chan struct{})}
 	c.dials = newDialer(opt)
 	opt.Dialer = c.dials.take
 	guardSetup(&opt, c.dials.done)
@@ -57,7 +58,7 @@ func newConnection(opt redis.Options, t *trust) *connection {
 func (c *connection) client() *redis.Client {
 	opt := c.opt
 	rdb := redis.NewClient(&opt)
-	rdb.AddHook(greeting{authenticates: opt.OnConnect != nil})
+	rdb.AddHook(greeting{authenticates: opt.OnConnect != nil, role: c.role})
 	return rdb
 }
 

@@ -26,45 +26,83 @@ func (e *UnsupportedError) Error() string {
 	return fmt.Sprintf("lockcore: the client is %s; it must be %s", e.Given, e.Want)
 }
 
-// ownOptions returns the options of the given client, adapted for this package. The error is
-// an *UnsupportedError.
+// givenOptions returns the options of the given client. For a cluster these are the options
+// of each node, and seeds are addresses of some. The error is an *UnsupportedError.
 //
 // The Dialer of a failover client asks a Sentinel for the address of the primary, and dials
 // that. So a connection that is replaced is to the present primary.
-func ownOptions(rdb redis.UniversalClient) (*redis.Options, error) {
-	const want = "a *redis.Client, such as redis.NewClient or redis.NewFailoverClient makes"
+func givenOptions(rdb redis.UniversalClient) (opt *redis.Options, seeds []string, err error) {
+	const want = "a *redis.Client, such as redis.NewClient or redis.NewFailoverClient makes, or a *redis.ClusterClient"
 	switch r := rdb.(type) {
 	case nil:
-		return nil, &UnsupportedError{"nil", want}
+		return nil, nil, &UnsupportedError{"nil", want}
 	case *redis.Client:
 		if r == nil {
-			return nil, &UnsupportedError{"a nil *redis.Client", want}
+			return nil, nil, &UnsupportedError{"a nil *redis.Client", want}
 		}
-		opt := *r.Options()
-		opt.MaxRetries = -1 // only this library may repeat a request, with a new time
-		opt.ContextTimeoutEnabled = true
-		opt.DialerRetries = 1
-		if opt.DialTimeout <= 0 || opt.DialTimeout > maxDialTime {
-			opt.DialTimeout = maxDialTime
-		}
-		opt.ReadTimeout, opt.WriteTimeout = 5*time.Second, 5*time.Second // upper bounds; each request has its own
-		opt.PoolSize, opt.MaxActiveConns, opt.MaxConcurrentDials = poolSize, 0, 0
-		opt.MinIdleConns = 0
-		opt.MaxIdleConns = 1 // during a new authentication another one may be made
-		opt.PipelinePoolSize, opt.PipelineReadBufferSize, opt.PipelineWriteBufferSize = -1, 0, 0
-		opt.Limiter = nil
-		opt.PushNotificationProcessor = nil
-		opt.ClientSideCacheConfig = nil // answers must come from the server
-		opt.DisableIdentity = true      // a round trip for each connection, and CLIENT SETINFO needs a right
-		opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-		return &opt, nil
+		return r.Options(), nil, nil
 	case *redis.ClusterClient:
-		return nil, &UnsupportedError{"a *redis.ClusterClient", want + "; a cluster is not supported yet"}
+		if r == nil {
+			return nil, nil, &UnsupportedError{"a nil *redis.ClusterClient", want}
+		}
+		return clusterOptions(r.Options())
 	case *redis.Ring:
-		return nil, &UnsupportedError{"a *redis.Ring", want + "; a ring moves keys when a shard fails, and a lock with them"}
+		return nil, nil, &UnsupportedError{"a *redis.Ring", want + "; a ring moves keys when a shard fails, and a lock with them"}
 	case *redis.AutoPipeliner:
-		return nil, &UnsupportedError{"a *redis.AutoPipeliner", want + "; a pipeliner answers later than it is asked, and a lease counts from before"}
+		return nil, nil, &UnsupportedError{"a *redis.AutoPipeliner", want + "; a pipeliner answers later than it is asked, and a lease counts from before"}
 	default:
-		return nil, &UnsupportedError{fmt.Sprintf("%T", rdb), want}
+		return nil, nil, &UnsupportedError{fmt.Sprintf("%T", rdb), want}
 	}
+}
+
+// clusterOptions returns the options of each node of a cluster.
+func clusterOptions(c *redis.ClusterOptions) (opt *redis.Options, seeds []string, err error) {
+	switch {
+	case c.ReadOnly || c.RouteByLatency || c.RouteRandomly:
+		return nil, nil, &UnsupportedError{
+			"a *redis.ClusterClient that reads from replicas",
+			"one without ReadOnly, RouteByLatency and RouteRandomly; a replica does not know the newest locks",
+		}
+	case c.ClusterSlots != nil:
+		return nil, nil, &UnsupportedError{
+			"a *redis.ClusterClient with its own ClusterSlots",
+			"one of a Redis Cluster; use redis.NewFailoverClient for Sentinel",
+		}
+	case len(c.Addrs) == 0:
+		return nil, nil, &UnsupportedError{"a *redis.ClusterClient without Addrs", "one with the address of a node at least"}
+	}
+	// This client makes no connection. It completes the options.
+	node := redis.NewClient(&redis.Options{
+		Addr: c.Addrs[0], ClientName: c.ClientName, Dialer: c.Dialer, OnConnect: c.OnConnect, Protocol: c.Protocol,
+		Username: c.Username, Password: c.Password,
+		CredentialsProvider: c.CredentialsProvider, CredentialsProviderContext: c.CredentialsProviderContext,
+		StreamingCredentialsProvider: c.StreamingCredentialsProvider,
+		DialTimeout:                  c.DialTimeout, TLSConfig: c.TLSConfig,
+		ReadBufferSize: c.ReadBufferSize, WriteBufferSize: c.WriteBufferSize,
+		ConnMaxIdleTime: c.ConnMaxIdleTime, ConnMaxLifetime: c.ConnMaxLifetime, ConnMaxLifetimeJitter: c.ConnMaxLifetimeJitter,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	})
+	defer node.Close()
+	return node.Options(), c.Addrs, nil
+}
+
+// ownOptions adapts the options of a client for this package.
+func ownOptions(opt redis.Options) redis.Options {
+	opt.MaxRetries = -1 // only this library may repeat a request, with a new time
+	opt.ContextTimeoutEnabled = true
+	opt.DialerRetries = 1
+	if opt.DialTimeout <= 0 || opt.DialTimeout > maxDialTime {
+		opt.DialTimeout = maxDialTime
+	}
+	opt.ReadTimeout, opt.WriteTimeout = 5*time.Second, 5*time.Second // upper bounds; each request has its own
+	opt.PoolSize, opt.MaxActiveConns, opt.MaxConcurrentDials = poolSize, 0, 0
+	opt.MinIdleConns = 0
+	opt.MaxIdleConns = 1 // during a new authentication another one may be made
+	opt.PipelinePoolSize, opt.PipelineReadBufferSize, opt.PipelineWriteBufferSize = -1, 0, 0
+	opt.Limiter = nil
+	opt.PushNotificationProcessor = nil
+	opt.ClientSideCacheConfig = nil // answers must come from the server
+	opt.DisableIdentity = true      // a round trip for each connection, and CLIENT SETINFO needs a right
+	opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	return opt
 }

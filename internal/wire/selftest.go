@@ -26,8 +26,8 @@ const (
 	// another connection that failed the test is replaced.
 	longestRetest = time.Minute
 
-	// selfTest is the message of a self-test.
-	selfTest = "s"
+	// selfTest begins the message of a self-test.
+	selfTest = "s "
 
 	// echoWithin is how long the message of a self-test may take.
 	echoWithin = time.Second
@@ -202,7 +202,7 @@ func (s *Subscription) publishToSelf() (receipt, error) {
 	case <-s.self: // the message of an earlier test
 	default:
 	}
-	count, err := s.requests.do(s.ctx, Command("publish", s.cfg.Channel, selfTest), echoWithin)
+	count, err := s.requests.do(s.ctx, Command("publish", s.cfg.Channel, selfTest+s.id), echoWithin)
 	n, _ := count.(int64)
 	switch {
 	case err != nil && IsRefused(err) && !IsTransient(err) && !IsExhausted(err):

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -10,6 +11,7 @@ import (
 // A server is the Wire of one Redis server: all names are there. With Sentinel this is the
 // present primary: each dial asks a Sentinel for it, see ownOptions.
 type server struct {
+	addr     string
 	cfg      Config
 	requests *dispatcher
 	renewals *Stream
@@ -17,13 +19,14 @@ type server struct {
 }
 
 func newServer(opt redis.Options, cfg Config) *server {
-	s := &server{cfg: cfg}
+	s := &server{addr: opt.Addr, cfg: cfg}
 	s.requests = newDispatcher(opt, s.failed)
 	s.messages = newSubscription(opt, s.requests, cfg)
 	for _, c := range s.requests.all {
 		c.replaced = s.messages.retestNow
 	}
-	s.renewals = newStream(opt, cfg.Width, s.messages.demoted)
+	s.renewals = newStream(opt, cfg.Width)
+	s.renewals.answered = s.answered
 	return s
 }
 
@@ -39,9 +42,16 @@ func (s *server) failed(r Request, err error) {
 	}
 }
 
+// answered is called for each batch of renewals.
+func (s *server) answered(_ context.Context, _ []Request, answers []Answer) {
+	if slices.ContainsFunc(answers, func(a Answer) bool { return isReplica(a.Err) }) {
+		s.messages.demoted()
+	}
+}
+
 func (s *server) Renewals(string) *Stream { return s.renewals }
 
-func (s *server) Messages(string) *Subscription { return s.messages }
+func (s *server) Messages(string) Messages { return s.messages }
 
 func (s *server) Close() {
 	s.messages.close()

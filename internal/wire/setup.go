@@ -20,7 +20,16 @@ import (
 // data may be old. After a failover, a Sentinel or a name server that is late leads to one.
 type greeting struct {
 	authenticates bool // the user's OnConnect may send the password later
+	role          role
 }
+
+// A role is what a server must be.
+type role int
+
+const (
+	primary role = iota
+	anyRole
+)
 
 // turnedAwayError is such an answer. It is not a redis.Error, because go-redis would continue
 // after one: see plainRefusal.
@@ -37,7 +46,7 @@ func (g greeting) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		}
 		answer, _ := cmd.(*redis.MapStringInterfaceCmd)
 		switch {
-		case err == nil && answer != nil && answer.Val()["role"] == "replica":
+		case err == nil && g.role == primary && answer != nil && answer.Val()["role"] == "replica":
 			err = &turnedAwayError{"READONLY the server is a replica"}
 		case HasCode(err, "max number of clients", "DENIED"), HasCode(err, "NOAUTH") && !g.authenticates:
 			err = &turnedAwayError{err.Error()}

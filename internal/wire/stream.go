@@ -14,16 +14,19 @@ import (
 // most Config.Width batches are in flight, each on its own connection, so an unanswered
 // batch does not delay the next one.
 type Stream struct {
-	all     []*connection
-	demoted func() // called when the server refuses a request because it is a replica
+	all   []*connection
+	trust *trust // of all connections
+
+	// answered is called with each batch and its answers, which it may replace.
+	answered func(ctx context.Context, requests []Request, answers []Answer)
 
 	mu   sync.Mutex
 	free []*connection // idle connections; the one that worked last is last
 }
 
-func newStream(opt redis.Options, width int, demoted func()) *Stream {
+func newStream(opt redis.Options, width int) *Stream {
 	all := newConnections(width, opt)
-	return &Stream{all: all, demoted: demoted, free: slices.Clone(all)}
+	return &Stream{all: all, trust: all[0].trust, free: slices.Clone(all)}
 }
 
 func (s *Stream) close() {
@@ -45,10 +48,8 @@ func (s *Stream) Send(ctx context.Context, requests []Request) []Answer {
 		return answers
 	}
 	answers := transfer(ctx, c, requests, nil)
-	if slices.ContainsFunc(answers, func(a Answer) bool { return isReplica(a.Err) }) {
-		s.demoted()
-	}
 	s.release(c)
+	s.answered(ctx, requests, answers)
 	return answers
 }
 
@@ -77,8 +78,8 @@ func (s *Stream) release(c *connection) {
 }
 
 // Mark returns the time for a later Doubt.
-func (s *Stream) Mark() time.Duration { return s.all[0].trust.now() }
+func (s *Stream) Mark() time.Duration { return s.trust.now() }
 
 // Doubt reports that a batch which was sent at a Mark should have been answered by now.
 // Connections without an answer since then are replaced before their next use.
-func (s *Stream) Doubt(mark time.Duration) { s.all[0].trust.suspect(mark) }
+func (s *Stream) Doubt(mark time.Duration) { s.trust.suspect(mark) }

@@ -2,10 +2,12 @@ package wire
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"maps"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -35,6 +37,8 @@ type Subscription struct {
 	ctx        context.Context
 	wg         sync.WaitGroup
 	watches    watches
+	id         string // of its self-tests, as each subscription to a cluster receives all messages
+	lostAgain  func() // called at each loss and each failure to connect; may be nil
 
 	mu       sync.Mutex
 	started  bool
@@ -66,7 +70,7 @@ func newSubscription(opt redis.Options, requests *dispatcher, cfg Config) *Subsc
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Subscription{
 		cfg: cfg, connection: newConnections(1, opt)[0], requests: requests, ctx: ctx, cancel: cancel,
-		first: make(chan struct{}), self: make(chan struct{}, 1),
+		first: make(chan struct{}), self: make(chan struct{}, 1), id: rand.Text(),
 		watches: watches{all: map[string]map[*watch]struct{}{}},
 	}
 }
@@ -90,6 +94,12 @@ func (s *Subscription) start() {
 		s.started = true
 		s.wg.Go(s.run)
 	}
+}
+
+func (s *Subscription) isStarted() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.started
 }
 
 // close ends the subscription and waits for its goroutines.
@@ -151,6 +161,9 @@ func (s *Subscription) run() {
 		s.mu.Unlock()
 		if s.ctx.Err() != nil {
 			return
+		}
+		if s.lostAgain != nil {
+			s.lostAgain()
 		}
 		if !logged {
 			Log(s.cfg.Logger, err, "subscription lost; hand-overs are slower until it is back")
@@ -251,12 +264,14 @@ func (s *Subscription) begin() {
 // receive takes one message. Any client may forge one, so a message only makes a caller check,
 // or release a grant that this process does not want.
 func (s *Subscription) receive(payload string) {
-	if payload != selfTest {
+	id, test := strings.CutPrefix(payload, selfTest)
+	switch {
+	case !test:
 		s.cfg.Message(payload)
-		return
-	}
-	select {
-	case s.self <- struct{}{}:
-	default:
+	case id == s.id:
+		select {
+		case s.self <- struct{}{}:
+		default:
+		}
 	}
 }

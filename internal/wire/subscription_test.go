@@ -22,7 +22,7 @@ func (e *env) publish(t *testing.T, to string) (receivers int64) {
 }
 
 // state asserts whether the subscription is up and trusted.
-func state(t *testing.T, s *wire.Subscription, up, trusted bool) {
+func state(t *testing.T, s wire.Messages, up, trusted bool) {
 	t.Helper()
 	synctest.Wait()
 	if s.Up() != up || s.Trusted() != trusted {

@@ -19,11 +19,32 @@ type Wire interface {
 	// whose requests may share a batch have the same stream.
 	Renewals(name string) *Stream
 
-	// Messages returns the subscription on which messages about a name arrive.
-	Messages(name string) *Subscription
+	// Messages returns the messages about a name.
+	Messages(name string) Messages
 
 	// Close aborts unfinished requests, and ends all connections and goroutines.
 	Close()
+}
+
+// Messages are the messages about a name. They are hints: each one makes a caller check, and
+// scripts decide.
+type Messages interface {
+	// Start makes messages arrive. It waits until they do, for at most two seconds. Without
+	// messages, a waiter is slow but correct.
+	Start(ctx context.Context)
+	// Up reports whether messages arrive now.
+	Up() bool
+	// Trusted reports whether PUBLISH's count of receivers is correct for this process.
+	Trusted() bool
+	// Suspect tests the subscription because a message may have been missed, unless the last
+	// test ended within since.
+	Suspect(since time.Duration)
+	// Retest tests the subscription and reports whether it is Trusted.
+	Retest(ctx context.Context) bool
+	// Watch calls nudge after a message arrived on a channel, and whenever messages may have
+	// been missed. It never makes two calls at a time. It starts the messages. stop does not
+	// wait for an unfinished call.
+	Watch(channel string, nudge func()) (stop func())
 }
 
 // Config contains what a Wire needs from the package above. All fields are required. No function
@@ -48,17 +69,23 @@ type Config struct {
 // A Target is where a Wire connects to.
 type Target struct {
 	server redis.Options
+	seeds  []string // addresses of nodes of a cluster, whose options are server; nil: one server
 }
 
 // TargetOf returns the servers that rdb is for. rdb itself is not used. The error is an
 // *UnsupportedError.
 func TargetOf(rdb redis.UniversalClient) (*Target, error) {
-	opt, err := ownOptions(rdb)
+	opt, seeds, err := givenOptions(rdb)
 	if err != nil {
 		return nil, err
 	}
-	return &Target{*opt}, nil
+	return &Target{ownOptions(*opt), seeds}, nil
 }
 
 // Connect returns the Wire to the target. It makes connections when they are first used.
-func (t *Target) Connect(cfg Config) Wire { return newServer(t.server, cfg) }
+func (t *Target) Connect(cfg Config) Wire {
+	if t.seeds != nil {
+		return newCluster(t.server, t.seeds, cfg)
+	}
+	return newServer(t.server, cfg)
+}

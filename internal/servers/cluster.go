@@ -1,0 +1,216 @@
+package servers
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+// RedisCluster is a Redis Cluster that belongs to one test.
+type RedisCluster struct {
+	Primaries []*RedisServer // as at the start: the slots are spread evenly, in this order
+	Replicas  []*RedisServer // Replicas[i] is of Primaries[i%len(Primaries)]
+
+	tb testing.TB
+}
+
+// slots is the number of hash slots of a cluster.
+const slots = 16384
+
+// Cluster starts a Redis Cluster and returns when all nodes agree that it is complete. opts
+// are further lines of redis.conf.
+func Cluster(tb testing.TB, primaries, replicas int, opts ...string) *RedisCluster {
+	tb.Helper()
+	c := &RedisCluster{tb: tb}
+	all := make([]*RedisServer, primaries+replicas)
+	for i := range all {
+		all[i] = ClusterNode(tb, opts...)
+	}
+	c.Primaries, c.Replicas = all[:primaries], all[primaries:]
+	for i, s := range c.Primaries {
+		c.do(s, "cluster", "set-config-epoch", i+1)
+		args := []any{"cluster", "addslots"} // 6.2 has no ADDSLOTSRANGE
+		for slot := slots * i / primaries; slot < slots*(i+1)/primaries; slot++ {
+			args = append(args, slot)
+		}
+		c.do(s, args...)
+	}
+	for _, s := range all[1:] {
+		c.Meet(s)
+	}
+	for i, s := range c.Replicas {
+		of := c.ID(c.Primaries[i%primaries])
+		c.until(s, "the replica knows its primary", func() error {
+			return c.try(s, "cluster", "replicate", of)
+		})
+	}
+	for _, s := range all {
+		c.until(s, "the cluster is complete", func() error { return c.complete(s, len(all), replicas) })
+	}
+	for _, s := range c.Replicas {
+		c.until(s, "the replica is in sync", func() error {
+			if info := c.text(s, "info", "replication"); !strings.Contains(info, "master_link_status:up") {
+				return fmt.Errorf("INFO replication: %s", info)
+			}
+			return nil
+		})
+	}
+	return c
+}
+
+// ClusterNode starts a node that is not in a cluster yet.
+func ClusterNode(tb testing.TB, opts ...string) *RedisServer {
+	tb.Helper()
+	return Redis(tb, append([]string{
+		"cluster-enabled yes", "cluster-node-timeout 1000", "cluster-allow-replica-migration no",
+		"repl-diskless-sync-delay 0", "repl-ping-replica-period 1",
+	}, opts...)...)
+}
+
+// Meet adds a node.
+func (c *RedisCluster) Meet(s *RedisServer) {
+	c.tb.Helper()
+	c.do(c.Primaries[0], "cluster", "meet", "127.0.0.1", strconv.Itoa(s.port))
+}
+
+// ID returns the identifier of a node.
+func (c *RedisCluster) ID(s *RedisServer) string {
+	c.tb.Helper()
+	return c.text(s, "cluster", "myid")
+}
+
+// Addrs returns the addresses of all nodes.
+func (c *RedisCluster) Addrs() (all []string) {
+	for _, s := range append(append([]*RedisServer(nil), c.Primaries...), c.Replicas...) {
+		all = append(all, s.Addr())
+	}
+	return all
+}
+
+// Owner returns the one of these nodes that serves a slot, as the nodes themselves say.
+func (c *RedisCluster) Owner(slot int, among ...*RedisServer) *RedisServer {
+	c.tb.Helper()
+	for _, s := range among {
+		for line := range strings.Lines(c.text(s, "cluster", "nodes")) {
+			f := strings.Fields(line)
+			if !strings.Contains(f[2], "myself") || !strings.Contains(f[2], "master") {
+				continue
+			}
+			for _, r := range f[8:] {
+				first, last, isRange := strings.Cut(r, "-")
+				a, _ := strconv.Atoi(first)
+				b, _ := strconv.Atoi(last)
+				if !isRange {
+					b = a
+				}
+				if !strings.HasPrefix(r, "[") && a <= slot && slot <= b {
+					return s
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// A Move moves one slot from a node to another, in the steps of an operator's tool.
+type Move struct {
+	c        *RedisCluster
+	slot     int
+	from, to *RedisServer
+}
+
+// Move begins to move a slot: from now on both nodes redirect requests for missing keys.
+func (c *RedisCluster) Move(slot int, from, to *RedisServer) *Move {
+	c.tb.Helper()
+	c.do(to, "cluster", "setslot", slot, "importing", c.ID(from))
+	c.do(from, "cluster", "setslot", slot, "migrating", c.ID(to))
+	return &Move{c, slot, from, to}
+}
+
+// Keys moves up to n keys, and returns how many were left to move before.
+func (m *Move) Keys(n int) int {
+	m.c.tb.Helper()
+	rdb := client(m.from)
+	defer rdb.Close()
+	ctx := m.c.tb.Context()
+	keys, err := rdb.ClusterGetKeysInSlot(ctx, m.slot, n).Result()
+	if err != nil {
+		m.c.tb.Fatalf("CLUSTER GETKEYSINSLOT: %v", err)
+	}
+	if len(keys) > 0 {
+		args := []any{"migrate", "127.0.0.1", m.to.port, "", 0, patience.Milliseconds(), "keys"}
+		for _, k := range keys {
+			args = append(args, k)
+		}
+		if err := rdb.Do(ctx, args...).Err(); err != nil {
+			m.c.tb.Fatalf("MIGRATE: %v", err)
+		}
+	}
+	return len(keys)
+}
+
+// Finish moves the remaining keys, and then the slot. The target knows first.
+func (m *Move) Finish() {
+	m.c.tb.Helper()
+	for m.Keys(100) > 0 {
+	}
+	id := m.c.ID(m.to)
+	m.c.do(m.to, "cluster", "setslot", m.slot, "node", id)
+	m.c.do(m.from, "cluster", "setslot", m.slot, "node", id)
+}
+
+// complete returns why a node does not consider the cluster complete.
+func (c *RedisCluster) complete(s *RedisServer, nodes, replicas int) error {
+	info := c.text(s, "cluster", "info")
+	list := c.text(s, "cluster", "nodes")
+	switch {
+	case !strings.Contains(info, "cluster_state:ok"), strings.Count(list, "\n") != nodes, strings.Count(list, "slave ") != replicas,
+		strings.Contains(list, "handshake"), strings.Contains(list, "fail"):
+		return fmt.Errorf("CLUSTER NODES: %s", list)
+	}
+	return nil
+}
+
+func (c *RedisCluster) do(s *RedisServer, args ...any) {
+	c.tb.Helper()
+	if err := c.try(s, args...); err != nil {
+		c.tb.Fatalf("%v at %s: %v", args[:min(3, len(args))], s.Addr(), err)
+	}
+}
+
+func (c *RedisCluster) try(s *RedisServer, args ...any) error {
+	rdb := client(s)
+	defer rdb.Close()
+	return rdb.Do(c.tb.Context(), args...).Err()
+}
+
+func (c *RedisCluster) text(s *RedisServer, args ...any) string {
+	c.tb.Helper()
+	rdb := client(s)
+	defer rdb.Close()
+	text, err := rdb.Do(c.tb.Context(), args...).Text()
+	if err != nil {
+		c.tb.Fatalf("%v at %s: %v", args, s.Addr(), err)
+	}
+	return text
+}
+
+func (c *RedisCluster) until(s *RedisServer, what string, try func() error) {
+	c.tb.Helper()
+	var last error
+	if !poll(func() bool { last = try(); return last == nil }) {
+		c.tb.Fatalf("timed out waiting until %s (%s): %v", what, s.Addr(), last)
+	}
+}
+
+func client(s *RedisServer) *redis.Client {
+	return redis.NewClient(&redis.Options{
+		Addr: s.Addr(), DialTimeout: time.Second, PoolSize: 1,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	})
+}

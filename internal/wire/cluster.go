@@ -1,0 +1,470 @@
+package wire
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/noonlock/noonlock/internal/retry"
+)
+
+// A cluster is the Wire of a Redis Cluster. Each primary is a server of its own, with its
+// own connections, renewals and subscription, so that one that does not answer delays no
+// name of another.
+//
+// The slot table says which server a name is at:
+//
+//	no table ──► refreshing ──► a table
+//	    a request is answered MOVED: its slot changes at once, and the table is refreshed
+//	    a request, a dial or a subscription fails, or a node cannot serve: it is refreshed
+//
+// A refresh asks several nodes and takes the view with the greatest epoch. A node that is
+// cut off has an old view. A refresh without an answer leaves the table as it is, and the
+// next failure causes another one.
+//
+// A request is pinned: it is refused while its slot is moving, see Request.pinned. A
+// renewal is not, as it neither creates nor deletes a key. It follows the slot (ASK), so
+// that leases outlive a slow move.
+//
+// An answer of a server that the name was moved away from meanwhile is not believed. After
+// a failover it may be of the former primary.
+type cluster struct {
+	cfg   Config
+	opt   redis.Options // of each node, without an address
+	seeds []string
+
+	ctx  context.Context // of the goroutines
+	stop context.CancelFunc
+	wg   sync.WaitGroup
+
+	attaching sync.Mutex // held while followers move
+
+	mu         sync.Mutex
+	closed     bool
+	nodes      map[string]*server // the primaries with slots, by address
+	replicas   []string
+	owners     [slots]*server
+	followers  map[*follower]struct{}
+	dirty      bool // a slot has moved since the last refresh
+	refreshing bool
+	again      bool // a refresh was wanted during the last one
+	pause      retry.Backoff
+	refreshed  chan struct{} // closed when the present or next refresh ends
+	failure    error         // of the last refresh, nil if it succeeded
+}
+
+const (
+	// maxRedirects limits the servers that one request is sent to.
+	maxRedirects = 5
+
+	// maxAsked limits the nodes that a refresh asks.
+	maxAsked = 8
+
+	// viewWithin is how long a node may take to answer a refresh, and viewsWithin how long
+	// the others may take after the first.
+	viewWithin  = 2 * time.Second
+	viewsWithin = 100 * time.Millisecond
+)
+
+// ErrFormerServer says that an answer does not count.
+var ErrFormerServer = errors.New("lockcore: the name has moved to another server")
+
+func newCluster(opt redis.Options, seeds []string, cfg Config) *cluster {
+	c := &cluster{
+		cfg: cfg, opt: opt, seeds: seeds,
+		nodes: map[string]*server{}, followers: map[*follower]struct{}{},
+		pause: retry.Pauses(100*time.Millisecond, time.Second), refreshed: make(chan struct{}),
+	}
+	c.ctx, c.stop = context.WithCancel(context.Background())
+	return c
+}
+
+// Send sends a request to the server of the name. The answer MOVED names another server,
+// which gets the request within the same time.
+func (c *cluster) Send(ctx context.Context, name string, r Request, timeout time.Duration) (any, error) {
+	until := time.Now().Add(timeout)
+	slot := slotOf(name)
+	r = r.pinned()
+	for tries := 1; ; tries++ {
+		s, err := c.serverOf(ctx, slot, until)
+		if err != nil {
+			return nil, err
+		}
+		answer, err := s.requests.do(ctx, r, time.Until(until))
+		switch {
+		case err == nil && c.owner(slot) != s:
+			return nil, errors.Join(ErrUnknown, ErrFormerServer)
+		case !HasCode(err, "MOVED") || tries == maxRedirects || !time.Now().Before(until):
+			return answer, redirected(err)
+		}
+	}
+}
+
+// redirected marks the redirection in an error. Outside a cluster it is a mistake, here it
+// ends by itself.
+func redirected(err error) error {
+	if HasCode(err, "MOVED", "ASK") {
+		return &movedError{err}
+	}
+	return err
+}
+
+// serverOf returns the server of a slot. It waits for a table if there is none.
+func (c *cluster) serverOf(ctx context.Context, slot int, until time.Time) (*server, error) {
+	for tries := 0; ; tries++ {
+		c.mu.Lock()
+		s, closed, refreshed, failure := c.owners[slot], c.closed, c.refreshed, c.failure
+		c.mu.Unlock()
+		switch {
+		case closed:
+			return nil, ErrClosed
+		case s != nil:
+			return s, nil
+		case tries > 0 && failure != nil:
+			return nil, failure
+		case tries > 0:
+			return nil, &unsentError{fmt.Errorf("lockcore: no node of the cluster serves slot %d", slot)}
+		}
+		c.refresh()
+		bounded, cancel := context.WithDeadline(ctx, until)
+		select {
+		case <-refreshed:
+		case <-bounded.Done():
+		}
+		cancel()
+		switch {
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case !time.Now().Before(until):
+			return nil, &unsentError{errors.New("lockcore: no node of the cluster has answered in time")}
+		}
+	}
+}
+
+// owner returns the server of a slot, nil if it is not known.
+func (c *cluster) owner(slot int) *server {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.owners[slot]
+}
+
+func (c *cluster) Renewals(name string) *Stream {
+	if s := c.owner(slotOf(name)); s != nil {
+		return s.renewals
+	}
+	return nowhere
+}
+
+// nowhere is the stream of a name whose server is not known.
+var nowhere = &Stream{trust: &trust{began: time.Now()}}
+
+func (c *cluster) Messages(name string) Messages { return named{c, slotOf(name)} }
+
+func (c *cluster) Close() {
+	c.mu.Lock()
+	c.closed = true
+	nodes := c.nodes
+	c.nodes = map[string]*server{}
+	c.mu.Unlock()
+	c.stop()
+	for _, s := range nodes {
+		c.wg.Go(s.Close)
+	}
+	c.wg.Wait()
+}
+
+// node returns the server at an address. The caller holds mu, and closed is false.
+func (c *cluster) node(addr string) *server {
+	if s := c.nodes[addr]; s != nil {
+		return s
+	}
+	opt := c.opt
+	opt.Addr = addr
+	cfg := c.cfg
+	var s *server
+	cfg.Message = func(payload string) {
+		if c.delivers(s, payload) {
+			c.cfg.Message(payload)
+		}
+	}
+	cfg.Failed = func(r Request, err error) {
+		c.assess(s, err)
+		if !HasCode(err, "MOVED") {
+			c.cfg.Failed(r, err)
+		}
+	}
+	s = newServer(opt, cfg)
+	s.renewals.answered = func(ctx context.Context, requests []Request, answers []Answer) {
+		c.followSlots(ctx, s, requests, answers)
+		s.answered(ctx, requests, answers)
+	}
+	s.messages.lostAgain = c.refresh
+	c.nodes[addr] = s
+	return s
+}
+
+// delivers reports whether a message is of the server that its name is at. A message that
+// is published at one node reaches the subscriptions at all nodes.
+func (c *cluster) delivers(s *server, payload string) bool {
+	tag, ok := hashTag(payload)
+	if !ok {
+		return true
+	}
+	owner := c.owner(slotOf(tag))
+	return owner == nil || owner == s || !owner.messages.Up()
+}
+
+// assess changes or refreshes the table after a failure.
+func (c *cluster) assess(s *server, err error) {
+	switch {
+	case err == nil, errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+	case HasCode(err, "MOVED"):
+		c.moved(s, err)
+	case OutcomeOf(err) == Unsent, OutcomeOf(err) == Unknown, HasCode(err, "CLUSTERDOWN"), isReplica(err):
+		c.refresh()
+	}
+}
+
+// moved changes the table as a MOVED answer says.
+func (c *cluster) moved(from *server, err error) {
+	fields := strings.Fields(plainRefusal(err).Error()) // MOVED slot host:port
+	if len(fields) == 3 {
+		slot, odd := strconv.Atoi(fields[1])
+		addr, odd2 := redirection(from.addr, fields[2])
+		c.mu.Lock()
+		if odd == nil && odd2 == nil && slot >= 0 && slot < slots && !c.closed {
+			c.change(slot, c.node(addr))
+		}
+		c.mu.Unlock()
+	}
+	c.refresh()
+}
+
+// followSlots sends the renewals whose slot is moving to where their keys are already, and
+// notices the others that failed.
+func (c *cluster) followSlots(ctx context.Context, from *server, requests []Request, answers []Answer) {
+	targets := map[string][]int{}
+	for i, a := range answers {
+		if !HasCode(a.Err, "ASK") {
+			c.assess(from, a.Err)
+			answers[i].Err = redirected(a.Err)
+			continue
+		}
+		fields := strings.Fields(plainRefusal(a.Err).Error()) // ASK slot host:port
+		if addr, err := redirection(from.addr, fields[len(fields)-1]); err == nil {
+			targets[addr] = append(targets[addr], i)
+		}
+	}
+	for addr, which := range targets {
+		c.mu.Lock()
+		if c.closed {
+			c.mu.Unlock()
+			return
+		}
+		s := c.node(addr)
+		c.mu.Unlock()
+		var asking []Request
+		for _, i := range which {
+			asking = append(asking, Command("asking"), Command(requests[i].withSource()...))
+		}
+		for n, a := range s.renewals.Send(ctx, asking) {
+			if n%2 == 1 {
+				a.Err = redirected(a.Err)
+				answers[which[n/2]] = a
+			}
+		}
+	}
+}
+
+// refresh asks the nodes for the slot table. During a refresh and the pause after it, it has
+// the next one begin after that.
+func (c *cluster) refresh() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.closed:
+	case c.refreshing:
+		c.again = true
+	default:
+		c.refreshing = true
+		c.wg.Go(c.run)
+	}
+}
+
+func (c *cluster) run() {
+	for {
+		found, err := c.survey()
+		pause := c.install(found, err)
+		retry.Sleep(c.ctx, pause, nil)
+		c.mu.Lock()
+		again := c.again && !c.closed
+		c.again, c.refreshing = false, again
+		c.mu.Unlock()
+		if !again {
+			return
+		}
+	}
+}
+
+// survey asks several nodes and returns the newest view.
+func (c *cluster) survey() (*view, error) {
+	type result struct {
+		view *view
+		err  error
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, viewWithin)
+	asked := c.someNodes()
+	results := make(chan result, len(asked))
+	var all sync.WaitGroup
+	for _, addr := range asked {
+		all.Go(func() {
+			v, err := c.view(ctx, addr)
+			results <- result{v, err}
+		})
+	}
+	defer all.Wait()
+	defer cancel()
+	var newest *view
+	var errs []error
+	var late <-chan time.Time
+	for range asked {
+		select {
+		case r := <-results:
+			switch {
+			case r.err != nil:
+				errs = append(errs, r.err)
+			case r.view.newerThan(newest):
+				newest = r.view
+			}
+			if newest != nil && late == nil {
+				late = time.After(viewsWithin)
+			}
+		case <-late:
+			return newest, nil
+		}
+	}
+	if newest == nil {
+		return nil, errors.Join(errs...)
+	}
+	return newest, nil
+}
+
+// view asks one node, on a connection of its own. A replica answers, too.
+func (c *cluster) view(ctx context.Context, addr string) (*view, error) {
+	opt := c.opt
+	opt.Addr = addr
+	own := newConnection(opt, &trust{began: time.Now()}, anyRole)
+	defer own.close()
+	answers := own.do(ctx, [][]any{askSlots.args, askInfo.args}, nil)
+	return readView(addr, answers[0], answers[1])
+}
+
+// someNodes returns addresses of nodes to ask, in random order: of primaries, their
+// replicas, and those that the user gave.
+func (c *cluster) someNodes() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := slices.Concat(c.seeds, c.replicas)
+	for addr := range c.nodes {
+		all = append(all, addr)
+	}
+	slices.Sort(all)
+	all = slices.Compact(all)
+	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	return all[:min(len(all), maxAsked)]
+}
+
+// install makes a view the table. It returns the pause before the next refresh.
+func (c *cluster) install(found *view, err error) (pause time.Duration) {
+	c.mu.Lock()
+	c.failure = err
+	var former []*server
+	if err == nil && !c.closed {
+		c.adopt(found)
+		former = c.discard()
+	}
+	changed := c.dirty
+	c.dirty = false
+	if changed {
+		c.pause.Reset()
+	}
+	pause = c.pause.NextBackOff()
+	close(c.refreshed)
+	c.refreshed = make(chan struct{})
+	c.mu.Unlock()
+	if changed {
+		c.reattach()
+		c.cfg.Missed()
+	}
+	for _, s := range former {
+		s.Close()
+	}
+	return pause
+}
+
+// adopt changes the table. A slot that no node serves keeps its server. The caller holds mu.
+func (c *cluster) adopt(v *view) {
+	for _, r := range v.primaries {
+		s := c.node(r.addr)
+		for slot := r.first; slot <= r.last; slot++ {
+			c.change(slot, s)
+		}
+	}
+	c.replicas = v.replicas
+}
+
+// change makes s the server of a slot. Waiters of the slot, if there are any, need the
+// subscription of s at once, or the scripts take them for dead. The caller holds mu.
+func (c *cluster) change(slot int, s *server) {
+	old := c.owners[slot]
+	if old == s {
+		return
+	}
+	c.owners[slot], c.dirty = s, true
+	if old != nil && old.messages.isStarted() {
+		s.messages.start()
+	}
+}
+
+// discard removes the servers without slots and returns them. The caller holds mu.
+func (c *cluster) discard() (former []*server) {
+	used := map[*server]bool{}
+	for _, s := range c.owners {
+		used[s] = true
+	}
+	for addr, s := range c.nodes {
+		if !used[s] {
+			delete(c.nodes, addr)
+			former = append(former, s)
+		}
+	}
+	return former
+}
+
+// pinned returns the request for a cluster. Its script has one more key, which never
+// exists. While a slot moves, some of its keys are at another node, and a node refuses a
+// script of several keys if one of them is missing (TRYAGAIN, or ASK and then TRYAGAIN).
+// So no script runs on a slot that moves. Otherwise it could see a part of its keys, or
+// fail half-way when it writes a key that it has deleted before.
+func (r Request) pinned() Request {
+	if r.script == nil {
+		return r
+	}
+	n := r.args[2].(int) //nolint:errcheck // see Script.Call
+	args := make([]any, 0, len(r.args)+1)
+	args = append(args, r.args[:3+n]...)
+	args[2] = n + 1
+	args = append(args, fmt.Sprint(r.args[3], neverKey))
+	return Request{script: r.script, args: append(args, r.args[3+n:]...)}
+}
+
+// neverKey is the end of the key that never exists.
+const neverKey = ":never"

@@ -1,0 +1,152 @@
+package wire
+
+import (
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+)
+
+// slots is the number of hash slots of a Redis Cluster.
+const slots = 16384
+
+// slotOf returns the slot of all keys whose hash tag is a name.
+func slotOf(name string) int {
+	var sum uint16
+	for i := range len(name) {
+		sum ^= uint16(name[i]) << 8
+		for range 8 {
+			if sum&0x8000 != 0 {
+				sum = sum<<1 ^ 0x1021 // CRC-16/XMODEM, as the cluster specification of Redis says
+			} else {
+				sum <<= 1
+			}
+		}
+	}
+	return int(sum) % slots
+}
+
+// hashTag returns the hash tag of the first key in a text.
+func hashTag(text string) (tag string, ok bool) {
+	_, rest, _ := strings.Cut(text, "{")
+	tag, _, ok = strings.Cut(rest, "}")
+	if !ok || tag == "" {
+		return "", false
+	}
+	return tag, true
+}
+
+// A view is what one node knows of its cluster.
+type view struct {
+	epoch     uint64 // it grows with each failover and each slot that moves
+	ok        bool   // the node reaches most primaries
+	primaries []slotRange
+	replicas  []string // addresses
+}
+
+// A slotRange is a range of slots and the address of their primary.
+type slotRange struct {
+	first, last int
+	addr        string
+}
+
+// newerThan reports whether a view is to be preferred. A node that is cut off from the
+// others keeps its old epoch.
+func (v *view) newerThan(other *view) bool {
+	switch {
+	case other == nil:
+		return true
+	case v.epoch != other.epoch:
+		return v.epoch > other.epoch
+	}
+	return v.ok && !other.ok
+}
+
+var (
+	askSlots = Command("cluster", "slots")
+	askInfo  = Command("cluster", "info")
+)
+
+// readView reads the answers to askSlots and askInfo of the node at asked.
+func readView(asked string, table, info Answer) (*view, error) {
+	for _, a := range []Answer{table, info} {
+		if a.Err != nil {
+			return nil, a.Err
+		}
+	}
+	v := &view{}
+	for line := range strings.Lines(Text(info.Value)) {
+		key, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		switch key {
+		case "cluster_state":
+			v.ok = value == "ok"
+		case "cluster_current_epoch":
+			v.epoch, _ = strconv.ParseUint(value, 10, 64) // 0: an old view
+		}
+	}
+	rows, ok := table.Value.([]any)
+	if !ok {
+		return nil, askSlots.OddReply(table.Value)
+	}
+	for _, row := range rows {
+		fields, _ := row.([]any)
+		if len(fields) < 3 {
+			return nil, askSlots.OddReply(row)
+		}
+		first, ok1 := fields[0].(int64)
+		last, ok2 := fields[1].(int64)
+		if !ok1 || !ok2 || first < 0 || last >= slots {
+			return nil, askSlots.OddReply(row)
+		}
+		for i, node := range fields[2:] {
+			addr, err := nodeAddr(asked, node)
+			switch {
+			case err != nil:
+				return nil, err
+			case i == 0:
+				v.primaries = append(v.primaries, slotRange{int(first), int(last), addr})
+			default:
+				v.replicas = append(v.replicas, addr)
+			}
+		}
+	}
+	return v, nil
+}
+
+// nodeAddr returns the address of a node in the answer of the node at asked. A node that
+// does not know its own address leaves it empty, as do managed services that have one
+// address for all nodes. A cluster on another machine may report loopback addresses.
+func nodeAddr(asked string, node any) (string, error) {
+	fields, _ := node.([]any)
+	if len(fields) < 2 {
+		return "", askSlots.OddReply(node)
+	}
+	host := Text(fields[0])
+	port, ok := fields[1].(int64)
+	if !ok {
+		return "", askSlots.OddReply(node)
+	}
+	askedHost, _, err := net.SplitHostPort(asked)
+	if err != nil {
+		return "", fmt.Errorf("lockcore: the address %q of a node: %w", asked, err)
+	}
+	if host == "" || host == "?" || isLoopback(host) && !isLoopback(askedHost) {
+		host = askedHost
+	}
+	return net.JoinHostPort(host, strconv.FormatInt(port, 10)), nil
+}
+
+// redirection returns the address in a MOVED or ASK answer of the node at asked.
+func redirection(asked, given string) (string, error) {
+	i := strings.LastIndex(given, ":")
+	port, err := strconv.ParseInt(given[i+1:], 10, 64)
+	if err != nil {
+		return "", fmt.Errorf("lockcore: the address %q of a redirection: %w", given, err)
+	}
+	return nodeAddr(asked, []any{strings.Trim(given[:max(i, 0)], "[]"), port})
+}
+
+func isLoopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}

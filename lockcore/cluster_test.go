@@ -1,0 +1,189 @@
+package lockcore_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/noonlock/noonlock/internal/servers"
+	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/lockcore"
+)
+
+// A sharded is a test with a Redis Cluster of three primaries.
+type sharded struct {
+	*env
+	*servers.RedisCluster
+	raw *redis.ClusterClient
+}
+
+func clusterEnv(t *testing.T, replicas int) *sharded {
+	t.Helper()
+	s := &sharded{
+		env:          &env{Env: &testenv.Env{T: t, Start: time.Now()}},
+		RedisCluster: servers.Cluster(t, 3, replicas),
+	}
+	s.raw = redis.NewClusterClient(&redis.ClusterOptions{Addrs: s.Addrs()})
+	t.Cleanup(func() { s.raw.Close() })
+	return s
+}
+
+// clusterClient returns a Client of the cluster, which knows the addresses of these nodes,
+// by default of all.
+func (s *sharded) clusterClient(identity string, seeds ...string) *lockcore.Client {
+	s.Helper()
+	if seeds == nil {
+		seeds = s.Addrs()
+	}
+	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: seeds})
+	c, err := lockcore.New(rdb, lockcore.Config{Identity: identity})
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.Cleanup(func() {
+		_ = c.Close(s.Context())
+		rdb.Close()
+	})
+	return c
+}
+
+// slot returns the slot of a lock's keys, as the cluster computes it.
+func (s *sharded) slot(name string) int {
+	s.Helper()
+	n, err := s.raw.ClusterKeySlot(s.Context(), s.key(name, "lock")).Result()
+	must(s, err)
+	return int(n)
+}
+
+// Locks of many names are spread over all primaries. Each works like on one server, and
+// is served in order.
+func TestCluster(t *testing.T) {
+	t.Parallel()
+	s := clusterEnv(t, 0)
+	a, b := s.clusterClient("a"), s.clusterClient("b", s.Primaries[2].Addr())
+	at := map[*servers.RedisServer]int{}
+	for i := range 60 {
+		name := fmt.Sprintf("orders-%d", i)
+		at[s.Owner(s.slot(name), s.Primaries...)]++
+		held := s.try(s.mutex(a, name, ttl(10*time.Second)))
+		if by := s.refused(s.mutex(b, name, ttl(10*time.Second))); by.Holder != "a" {
+			t.Errorf("%s is held by %q", name, by.Holder)
+		}
+		if i%10 == 0 {
+			first, second := s.goLock(s.mutex(b, name, ttl(10*time.Second))), (*pending)(nil)
+			s.waiters(a, name, 1)
+			second = s.goLock(s.mutex(a, name, ttl(10*time.Second)))
+			s.waiters(b, name, 2)
+			s.unlock(held)
+			held = first.granted()
+			s.unlock(held)
+			held = second.granted()
+		}
+		s.unlock(held)
+	}
+	for _, p := range s.Primaries {
+		if at[p] < 10 {
+			t.Errorf("%d of 60 names are at %s", at[p], p.Addr())
+		}
+	}
+}
+
+// waiters waits until so many attempts are in the queue.
+func (s *sharded) waiters(c *lockcore.Client, name string, n int) {
+	s.Helper()
+	s.Until(fmt.Sprintf("%d attempts wait", n), func() bool {
+		seen, err := c.Inspect(s.Context(), name)
+		must(s, err)
+		return len(seen.Waiters) == n
+	})
+}
+
+// A slot moves while its lock is held and waited for. The lease and the queue move with it,
+// and nobody else gets the lock.
+func TestClusterSlotMoves(t *testing.T) {
+	t.Parallel()
+	s := clusterEnv(t, 0)
+	const name = "orders"
+	cfg := ttl(5 * time.Second)
+	slot := s.slot(name)
+	from := s.Owner(slot, s.Primaries...)
+	to := s.Primaries[(slices.Index(s.Primaries, from)+1)%3]
+	holder := s.try(s.mutex(s.clusterClient("holder"), name, cfg))
+	var waiters []*pending
+	other := s.clusterClient("other")
+	for i := range 3 {
+		waiters = append(waiters, s.goLock(s.mutex(s.clusterClient(fmt.Sprint("waiter-", i)), name, cfg)))
+		s.waiters(other, name, i+1)
+	}
+	move := s.Move(slot, from, to)
+	pass := func() { // longer than a lease that is not renewed
+		time.Sleep(6 * time.Second)
+		if err := holder.Context().Err(); err != nil {
+			t.Fatalf("the lease ended: %v", err)
+		}
+	}
+	pass()
+	for move.Keys(1) > 1 {
+	}
+	move.Keys(100)
+	pass()
+	move.Finish()
+	pass()
+	token := holder.Token()
+	s.unlock(holder)
+	for i, w := range waiters {
+		lease := w.granted()
+		if lease.Token() <= token {
+			t.Errorf("waiter %d has token %d after %d", i, lease.Token(), token)
+		}
+		token = lease.Token()
+		s.unlock(lease)
+	}
+	if owner := s.Owner(slot, s.Primaries...); owner != to {
+		t.Errorf("the slot is at %v", owner.Addr())
+	}
+}
+
+// A primary dies. Its replica takes its place, and leases, queues and their order stay. The
+// names of other primaries do not notice.
+func TestClusterFailover(t *testing.T) {
+	t.Parallel()
+	s := clusterEnv(t, 3)
+	cfg := ttl(20 * time.Second)
+	const name = "orders"
+	slot := s.slot(name)
+	primary := s.Owner(slot, s.Primaries...)
+	holder := s.try(s.mutex(s.clusterClient("holder"), name, cfg))
+	other := s.clusterClient("other")
+	var waiters []*pending
+	for i := range 3 {
+		waiters = append(waiters, s.goLock(s.mutex(s.clusterClient(fmt.Sprint("waiter-", i)), name, cfg)))
+		s.waiters(other, name, i+1)
+	}
+	must(s, s.raw.ForEachMaster(s.Context(), func(ctx context.Context, rdb *redis.Client) error {
+		return rdb.Wait(ctx, 1, time.Minute).Err()
+	}))
+	primary.Kill()
+	s.Until("a replica serves the slot", func() bool { return s.Owner(slot, s.Replicas...) != nil })
+	s.Until("the lease is renewed there", func() bool {
+		left, err := s.raw.PTTL(s.Context(), s.key(name, "lock")).Result()
+		return err == nil && left > 18*time.Second
+	})
+	if err := holder.Context().Err(); err != nil {
+		t.Fatalf("the lease ended: %v", err)
+	}
+	token := holder.Token()
+	s.unlock(holder)
+	for i, w := range waiters {
+		lease := w.granted()
+		if lease.Token() <= token {
+			t.Errorf("waiter %d has token %d after %d", i, lease.Token(), token)
+		}
+		token = lease.Token()
+		s.unlock(lease)
+	}
+}
