@@ -52,7 +52,7 @@ func (f *fleet) narrowUser(t *testing.T, name, channels string, rights []string,
 			rules = append(rules, "+"+r)
 		}
 	}
-	if err := f.raw.ACLSetUser(t.Context(), name, rules...).Err(); err != nil {
+	if err := f.Raw.ACLSetUser(t.Context(), name, rules...).Err(); err != nil {
 		t.Fatal(err)
 	}
 	u := &narrowUser{fleet: f, t: t, name: name, without: without, wait: 2 * time.Second}
@@ -70,7 +70,7 @@ func slow(right string) bool {
 // client makes a client of this user, with its own network.
 func (u *narrowUser) client(identity string) (*lockcore.Client, *lockcoretest.Faults) {
 	u.t.Helper()
-	opt, net := u.link()
+	opt, net := u.Link()
 	opt.Username, opt.Password = u.name, "secret"
 	rdb := redis.NewClient(opt)
 	c, err := lockcore.New(rdb, lockcore.Config{Identity: identity, Logger: u.log.Info(identity + ": ")})
@@ -120,17 +120,17 @@ func (u *narrowUser) come(what string, condition func() bool) error {
 // error, or a log line.
 func (u *narrowUser) needed(err error) {
 	u.t.Helper()
-	told := u.log.Count("NOPERM") + u.log.Count("ACL failure") + u.log.Count("can't run this command")
+	logged := u.log.Count("NOPERM") + u.log.Count("ACL failure") + u.log.Count("can't run this command")
 	switch {
 	case slow(u.without) && err != nil:
 		u.t.Errorf("a waiter must be slow without it, not wrong: %v", err)
 	case u.without == "ping": // sent to a subscription that was silent for long
 		return
-	case !slow(u.without) && err == nil && told == 0:
+	case !slow(u.without) && err == nil && logged == 0:
 		u.t.Error("not needed at all")
 	}
 	if err := u.come("the server has refused something", func() bool {
-		log, err := u.raw.ACLLog(u.t.Context(), 1000).Result()
+		log, err := u.Raw.ACLLog(u.t.Context(), 1000).Result()
 		if err != nil {
 			u.t.Fatal(err)
 		}
@@ -153,7 +153,7 @@ func eachRight(t *testing.T, f *fleet, channels string, rights []string, use fun
 	if err := use(all, "all"); err != nil {
 		t.Fatalf("with the documented rights: %v", err)
 	}
-	if log, err := f.raw.ACLLog(t.Context(), 10).Result(); err != nil || len(log) > 0 {
+	if log, err := f.Raw.ACLLog(t.Context(), 10).Result(); err != nil || len(log) > 0 {
 		for _, l := range log {
 			t.Errorf("refused: %s of %s in %s", l.Object, l.Username, l.Context)
 		}
@@ -162,7 +162,7 @@ func eachRight(t *testing.T, f *fleet, channels string, rights []string, use fun
 		t.Run("without "+right, func(t *testing.T) {
 			if right == "eval" {
 				// Alone, so no other client sends the source.
-				if err := f.raw.ScriptFlush(t.Context()).Err(); err != nil {
+				if err := f.Raw.ScriptFlush(t.Context()).Err(); err != nil {
 					t.Fatal(err)
 				}
 			} else {
@@ -188,7 +188,7 @@ func eachRight(t *testing.T, f *fleet, channels string, rights []string, use fun
 // Mutant: a script of the queue uses a command that is not documented.
 func TestFault60_ACLOfADaemon(t *testing.T) {
 	t.Parallel()
-	f := realFleet(t)
+	f := onServer(t)
 	eachRight(t, f, "noonlock:ch:*", daemonRights, func(u *narrowUser, name string) error {
 		work := func(ctx context.Context, token uint64) error {
 			u.begins(ctx, token)
@@ -214,8 +214,8 @@ func TestFault60_ACLOfADaemon(t *testing.T) {
 				<-done
 			}
 		}
-		inLine := func(n int64) func() bool {
-			return func() bool { return u.raw.ZCard(u.t.Context(), u.key("daemon/"+name, "queue")).Val() == n }
+		queued := func(n int64) func() bool {
+			return func() bool { return u.Raw.ZCard(u.t.Context(), u.key("daemon/"+name, "queue")).Val() == n }
 		}
 		stopA := start("a")
 		defer func() { stopA() }()
@@ -224,16 +224,16 @@ func TestFault60_ACLOfADaemon(t *testing.T) {
 		}
 		stopB := start("b")
 		defer stopB()
-		if err := u.come("the second one is queued", inLine(1)); err != nil {
+		if err := u.come("the second one is queued", queued(1)); err != nil {
 			return err
 		}
 		quit := start("quitter")
-		err := u.come("and one more", inLine(2))
+		err := u.come("and one more", queued(2))
 		quit()
 		if err != nil {
 			return err
 		}
-		if err := u.come("the cancelled one has left the queue", inLine(1)); err != nil {
+		if err := u.come("the cancelled one has left the queue", queued(1)); err != nil {
 			return err
 		}
 		<-time.After(1300 * time.Millisecond) // renewals
@@ -251,7 +251,7 @@ func TestFault60_ACLOfADaemon(t *testing.T) {
 // Mutant: a script of the ledger uses a command that is not documented.
 func TestFault60_ACLOfAOnce(t *testing.T) {
 	t.Parallel()
-	f := realFleet(t)
+	f := onServer(t)
 	var mu sync.Mutex
 	succeeded := map[string]bool{} // the names for which a Do has returned nil
 	eachRight(t, f, "noonlock:ch:* noonlock:job:*", onceRights, func(u *narrowUser, name string) error {
@@ -324,7 +324,7 @@ func TestFault60_ACLOfAOnce(t *testing.T) {
 
 		// It waits while it is paused; then it succeeds, and the answer is lost.
 		job := func(do func(*singleton.Job, context.Context) error) {
-			c := u.fleet.client(u.direct(), lockcore.Config{Identity: "operator"})
+			c := u.ClientWith(u.Direct(), lockcore.Config{Identity: "operator"})
 			j, err := singleton.NewJob(c, "once/"+name)
 			if err == nil {
 				err = do(j, u.t.Context())

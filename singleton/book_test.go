@@ -71,7 +71,7 @@ func (f *fleet) ledger(job string) *ledger.Ledger {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.reader == nil {
-		f.reader = f.client(f.direct(), lockcore.Config{Identity: "reader"})
+		f.reader = f.ClientWith(f.Direct(), lockcore.Config{Identity: "reader"})
 		f.readers = map[string]*ledger.Ledger{}
 	}
 	if f.readers[job] == nil {

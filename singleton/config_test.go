@@ -17,7 +17,7 @@ type pulse struct{ d time.Duration }
 func (p pulse) Next(t time.Time) time.Time { return t.Truncate(p.d).Add(p.d).UTC() }
 
 func TestRunnerRefusals(t *testing.T) {
-	bubbleFleet(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(t *testing.T, f *fleet) {
 		r := f.replica("a", singleton.Config{})
 		work := func(context.Context, singleton.Run) error { return nil }
 		const second = time.Second
@@ -71,7 +71,7 @@ func TestRunnerRefusals(t *testing.T) {
 				t.Errorf("%s: %v, want %s refused", what, c.err, c.field)
 			}
 		}
-		if keys := f.raw.Keys(t.Context(), "*").Val(); len(keys) != 0 {
+		if keys := f.Raw.Keys(t.Context(), "*").Val(); len(keys) != 0 {
 			t.Errorf("something was written: %v", keys)
 		}
 		r.add("a", "@every 1m", nil, singleton.JobConfig{})
@@ -96,7 +96,7 @@ func second1[T any](_ T, err error) error { return err }
 
 // A Runner may run again after it has ended, and keeps its state.
 func TestRunnerRunsAgain(t *testing.T) {
-	bubbleFleet(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(t *testing.T, f *fleet) {
 		r := f.replica("a", singleton.Config{})
 		if err := r.runner.AddSchedule("draw", pulse{time.Minute}, r.noted(nil), singleton.JobConfig{CatchUp: singleton.CatchUpAll}); err != nil {
 			t.Fatal(err)
@@ -104,18 +104,18 @@ func TestRunnerRunsAgain(t *testing.T) {
 		r.run()
 		f.recorded("draw", 2)
 		r.stop()
-		f.pass(3 * time.Minute)
+		f.Pass(3 * time.Minute)
 		r.done = make(chan struct{})
 		r.run()
 		f.recorded("draw", 6)
-		f.once("draw")
+		f.ranOnce("draw")
 		f.proven("draw", every(t, time.Minute))
 	})
 }
 
 // Jitter spreads jobs with one schedule; the identity of the tick stays.
 func TestJitterDelaysAndKeepsTheTick(t *testing.T) {
-	bubbleFleet(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(t *testing.T, f *fleet) {
 		for _, name := range []string{"a", "b"} {
 			r := f.replica(name, singleton.Config{})
 			for _, job := range []string{"one", "two", "three"} {
@@ -126,7 +126,7 @@ func TestJitterDelaysAndKeepsTheTick(t *testing.T) {
 		delays := map[time.Duration]bool{}
 		for _, job := range []string{"one", "two", "three"} {
 			f.recorded(job, 5)
-			f.once(job)
+			f.ranOnce(job)
 			f.proven(job, every(t, time.Minute))
 		}
 		for _, e := range f.book.all() {

@@ -38,7 +38,7 @@ func (f *fleet) status(name string) singleton.Status {
 // Any process can read a job's next and last tick, and the holder, start and attempt of its
 // run.
 func TestStatus(t *testing.T) {
-	bubbleFleet(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(t *testing.T, f *fleet) {
 		if _, err := f.job("draw").Status(t.Context()); !errors.Is(err, singleton.ErrNoLedger) {
 			t.Errorf("status of a job without replicas: %v", err)
 		}
@@ -48,13 +48,13 @@ func TestStatus(t *testing.T) {
 			}
 			return sleep(10*time.Second)(ctx, run)
 		}, singleton.JobConfig{})
-		f.pass(30 * time.Second)
+		f.Pass(30 * time.Second)
 		noon := time.Date(2000, 1, 1, 0, 1, 0, 0, time.UTC)
 		st := f.status("draw")
 		if st.Job != "draw" || !st.Next.Equal(noon) || st.Replicas != 3 || st.Generation != 1 || st.Paused || len(st.Open) != 0 || !st.LastSuccess.IsZero() {
 			t.Errorf("before the first tick: %+v", st)
 		}
-		f.pass(35 * time.Second)
+		f.Pass(35 * time.Second)
 		st = f.status("draw")
 		if len(st.Open) != 1 {
 			t.Fatalf("while it is run: %+v", st)
@@ -63,7 +63,7 @@ func TestStatus(t *testing.T) {
 		if !open.Tick.Equal(noon) || open.Attempt != 2 || open.Holder != e.replica || !open.Running || open.Token != e.run.Token || open.Since.Sub(e.begin).Abs() > 10*time.Millisecond {
 			t.Errorf("while it is run: %+v, begun at %v", open, e.begin)
 		}
-		f.pass(15 * time.Second)
+		f.Pass(15 * time.Second)
 		st = f.status("draw")
 		if len(st.Open) != 0 || !st.Last.Equal(noon) || !st.LastSuccess.Equal(noon) || !st.Next.Equal(noon.Add(time.Minute)) {
 			t.Errorf("after the run: %+v", st)
@@ -77,7 +77,7 @@ func TestStatus(t *testing.T) {
 // Mutants: only new ticks are stopped and not takeovers; the pause is not noticed until the
 // next look; the ledger expires.
 func TestPauseAndResume(t *testing.T) {
-	inFleets(t, func(t *testing.T, f *fleet) {
+	onBoth(t, func(t *testing.T, f *fleet) {
 		f.three("@every 500ms", nil, singleton.JobConfig{})
 		f.recorded("draw", 2)
 		job := f.job("draw")
@@ -89,7 +89,7 @@ func TestPauseAndResume(t *testing.T) {
 			t.Errorf("status is %+v", since)
 		}
 		for _, part := range []string{"job", "runs"} {
-			if ttl := f.raw.PTTL(t.Context(), f.key("draw", part)).Val(); ttl != -1 {
+			if ttl := f.Raw.PTTL(t.Context(), f.key("draw", part)).Val(); ttl != -1 {
 				t.Errorf("the key %s of a paused job lives for %v", part, ttl)
 			}
 		}
@@ -98,8 +98,8 @@ func TestPauseAndResume(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f.until("the trigger is run", func() bool { return len(f.ticks("draw")[tick.UnixMilli()]) == 1 })
-		f.until("three ticks have come due", func() bool { return f.status("draw").Now.Sub(since.Now) > 1600*time.Millisecond })
+		f.Until("the trigger is run", func() bool { return len(f.ticks("draw")[tick.UnixMilli()]) == 1 })
+		f.Until("three ticks have come due", func() bool { return f.status("draw").Now.Sub(since.Now) > 1600*time.Millisecond })
 		if now := len(f.book.all()); now != n+1 {
 			t.Errorf("%d runs while the job is paused", now-n-1)
 		}
@@ -108,7 +108,7 @@ func TestPauseAndResume(t *testing.T) {
 		}
 		resumed := f.status("draw").Now
 		f.begun("draw", n+2)
-		if took := f.status("draw").Now.Sub(resumed); f.bubble != nil && took > 100*time.Millisecond {
+		if took := f.status("draw").Now.Sub(resumed); f.Bubble != nil && took > 100*time.Millisecond {
 			t.Errorf("the missed tick was run %v after the job was resumed", took)
 		}
 		f.recorded("draw", 6)
@@ -118,7 +118,7 @@ func TestPauseAndResume(t *testing.T) {
 			t.Errorf("no tick is recorded as skipped for the pause: %+v", f.runs("draw"))
 		}
 		for _, part := range []string{"job", "runs"} {
-			if ttl := f.raw.PTTL(t.Context(), f.key("draw", part)).Val(); ttl <= 0 {
+			if ttl := f.Raw.PTTL(t.Context(), f.key("draw", part)).Val(); ttl <= 0 {
 				t.Errorf("the key %s of a resumed job lives for %v", part, ttl)
 			}
 		}
@@ -130,7 +130,7 @@ func TestPauseAndResume(t *testing.T) {
 // Mutants: its name is the present instant; a repeated request triggers twice; it moves the
 // newest tick.
 func TestTrigger(t *testing.T) {
-	inFleets(t, func(t *testing.T, f *fleet) {
+	onBoth(t, func(t *testing.T, f *fleet) {
 		var victim *replica
 		var rule *lockcoretest.Rule
 		all := map[string]*replica{}
@@ -150,7 +150,7 @@ func TestTrigger(t *testing.T) {
 		for _, r := range all {
 			r.run()
 		}
-		f.until("the job is known", func() bool { _, err := f.job("draw").Status(t.Context()); return err == nil })
+		f.Until("the job is known", func() bool { _, err := f.job("draw").Status(t.Context()); return err == nil })
 		before := f.status("draw")
 		var ticks []int64
 		for range 3 {
@@ -193,9 +193,9 @@ func TestTrigger(t *testing.T) {
 // A trigger whose answer is lost is still one trigger, and more than a hundred are refused.
 // Mutant: the request has no name.
 func TestTriggersAreCountedOnce(t *testing.T) {
-	bubbleFleet(t, func(t *testing.T, f *fleet) {
-		opt, net := f.link()
-		c := f.client(opt, lockcore.Config{})
+	inBubble(t, func(t *testing.T, f *fleet) {
+		opt, net := f.Link()
+		c := f.ClientWith(opt, lockcore.Config{})
 		l := f.ledger("draw")
 		if _, err := l.Trigger(t.Context()); !errors.Is(err, singleton.ErrNoLedger) {
 			t.Errorf("trigger of a job without replicas: %v", err)

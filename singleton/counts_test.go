@@ -14,7 +14,7 @@ import (
 // scripts.
 func (f *fleet) commands() map[string]int {
 	f.Helper()
-	text, err := f.raw.Info(f.Context(), "commandstats").Result()
+	text, err := f.Raw.Info(f.Context(), "commandstats").Result()
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -35,7 +35,7 @@ func (f *fleet) commands() map[string]int {
 // Mutants: a look before each claim; a claim again after "busy"; polling.
 func TestTicksCostFewCommands(t *testing.T) {
 	t.Parallel()
-	f := realFleet(t)
+	f := onServer(t)
 	const replicas, jobs, ticks = 5, 20, 5
 	var mu sync.Mutex
 	claims := map[string]map[string]int{}
@@ -58,7 +58,7 @@ func TestTicksCostFewCommands(t *testing.T) {
 		}
 		r.run()
 	}
-	f.until("every job has run", func() bool { return len(f.book.all()) >= jobs })
+	f.Until("every job has run", func() bool { return len(f.book.all()) >= jobs })
 	mu.Lock()
 	clear(claims) // at first a script may be sent twice, by its hash and whole
 	mu.Unlock()
@@ -67,9 +67,9 @@ func TestTicksCostFewCommands(t *testing.T) {
 	// machine the count is repeated.
 	counts, ran, most := map[string]int{}, 0, 0
 	for range 8 {
-		f.raw.ConfigResetStat(t.Context())
+		f.Raw.ConfigResetStat(t.Context())
 		n := len(f.book.all())
-		f.until("some more ticks are over", func() bool { return len(f.book.all()) >= n+jobs*ticks })
+		f.Until("some more ticks are over", func() bool { return len(f.book.all()) >= n+jobs*ticks })
 		counts = f.commands()
 		// A claim and a look for each replica, a completion for one of them, and the looks
 		// after the ticks that were under way at the beginning and at the end.
@@ -97,7 +97,7 @@ func TestTicksCostFewCommands(t *testing.T) {
 	if all := len(f.book.all()) - begun; len(claims) < all-jobs {
 		t.Errorf("claims of %d ticks were seen, %d were run", len(claims), all)
 	}
-	list, err := f.raw.ClientList(t.Context()).Result()
+	list, err := f.Raw.ClientList(t.Context()).Result()
 	if err != nil {
 		t.Fatal(err)
 	}

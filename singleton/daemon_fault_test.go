@@ -15,25 +15,26 @@ import (
 // (P4).
 // Mutant: release when ctx ends.
 func TestDaemonStopWaitsForTheFunction(t *testing.T) {
-	fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, f *fleet) {
 		const slow = 5 * time.Minute
 		starts := make(chan daemonStart, 2)
 		var returned time.Duration
-		first := f.run(f.daemon(f.client("slow"), func(ctx context.Context, token uint64) error {
+		first := f.run(f.daemon(f.Client("slow"), func(ctx context.Context, token uint64) error {
 			f.begins("slow", token)
-			starts <- daemonStart{"slow", token, f.clock()}
+			starts <- daemonStart{"slow", token, f.Clock()}
 			<-ctx.Done()
 			if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
 				t.Errorf("cause: %v, want Run's context's", cause)
 			}
 			time.Sleep(slow)
-			returned = f.clock()
+			returned = f.Clock()
 			f.ends("slow", token)
 			return nil
 		}, singleton.DaemonConfig{}).Run)
 		receive(f, starts, "the start")
-		f.run(f.daemon(f.client("next"), f.steady("next", starts, nil), singleton.DaemonConfig{}).Run)
-		f.until("the next one is queued", func() bool { return f.inLine("feed") == 1 })
+		f.run(f.daemon(f.Client("next"), f.steady("next", starts, nil), singleton.DaemonConfig{}).Run)
+		f.Until("the next one is queued", func() bool { return f.queued("feed") == 1 })
 		first.cancel()
 		time.Sleep(slow - time.Second)
 		if first.over() || len(starts) > 0 {
@@ -50,18 +51,18 @@ func TestDaemonStopWaitsForTheFunction(t *testing.T) {
 // FAULT 54: the holder dies. Its function is stopped by its own clock before the successor
 // starts, which happens within TTL + 0.5 s.
 func TestDaemonIsTakenOverFromTheDead(t *testing.T) {
-	fleetOnBoth(t, func(t *testing.T, f *daemonFleet) {
+	onBoth(t, func(t *testing.T, f *fleet) {
 		cfg := singleton.DaemonConfig{TTL: time.Second}
 		starts, ends := make(chan daemonStart, 3), make(chan error, 3)
-		c, faults := f.linked("dies")
+		c, faults := f.Linked("dies")
 		f.run(f.daemon(c, f.steady("dies", starts, ends), cfg).Run)
 		first := receive(f, starts, "the start")
-		f.run(f.daemon(f.client("next"), f.steady("next", starts, nil), cfg).Run)
-		f.until("the next one is queued", func() bool { return f.inLine("feed") == 1 })
-		killed := f.clock()
+		f.run(f.daemon(f.Client("next"), f.steady("next", starts, nil), cfg).Run)
+		f.Until("the next one is queued", func() bool { return f.queued("feed") == 1 })
+		killed := f.Clock()
 		f.kill(faults)
 		next := receive(f, starts, "the takeover")
-		if f.bubble != nil && len(ends) == 0 {
+		if f.Bubble != nil && len(ends) == 0 {
 			t.Error("taken over before the dead one's function has stopped")
 		}
 		if cause := receive(f, ends, "its end"); !errors.Is(cause, lockcore.ErrLeaseExpired) {
@@ -70,12 +71,12 @@ func TestDaemonIsTakenOverFromTheDead(t *testing.T) {
 		if next.token <= first.token || next.replica != "next" {
 			t.Errorf("taken over by %+v from %+v", next, first)
 		}
-		if took := next.at - killed; f.bubble != nil && took > cfg.TTL+500*time.Millisecond {
+		if took := next.at - killed; f.Bubble != nil && took > cfg.TTL+500*time.Millisecond {
 			t.Errorf("taken over after %v", took)
 		}
 		// It returns and queues.
 		faults.Heal()
-		f.until("it is queued again", func() bool { return f.inLine("feed") == 1 })
+		f.Until("it is queued again", func() bool { return f.queued("feed") == 1 })
 		f.stoppedInTime(t)
 	})
 }
@@ -83,25 +84,25 @@ func TestDaemonIsTakenOverFromTheDead(t *testing.T) {
 // FAULT 23: the lock is deleted. The function's context ends, and it is started again under
 // a new lease.
 func TestDaemonCampaignsAgainAfterALoss(t *testing.T) {
-	fleetOnBoth(t, func(t *testing.T, f *daemonFleet) {
+	onBoth(t, func(t *testing.T, f *fleet) {
 		starts, ends := make(chan daemonStart, 2), make(chan error, 2)
-		f.run(f.daemon(f.client("a"), f.steady("a", starts, ends), singleton.DaemonConfig{
+		f.run(f.daemon(f.Client("a"), f.steady("a", starts, ends), singleton.DaemonConfig{
 			TTL: 300 * time.Millisecond, Backoff: time.Minute, HandOverAfter: 1,
 		}).Run)
 		first := receive(f, starts, "the start")
-		if n, err := f.raw.Del(f.Context(), "noonlock:{job/daemon/feed}:lock").Result(); n != 1 || err != nil {
+		if n, err := f.Raw.Del(f.Context(), "noonlock:{job/daemon/feed}:lock").Result(); n != 1 || err != nil {
 			t.Fatalf("deleted %d keys: %v", n, err)
 		}
 		if cause := receive(f, ends, "its end"); !errors.Is(cause, lockcore.ErrLeaseLost) {
 			t.Errorf("cause: %v, want ErrLeaseLost", cause)
 		}
-		lost := f.clock()
+		lost := f.Clock()
 		again := receive(f, starts, "the next start")
 		if again.token <= first.token {
 			t.Errorf("token %d after %d", again.token, first.token)
 		}
 		// A loss is not a failure of the function.
-		if pause := again.at - lost; f.bubble != nil && pause > 10*time.Millisecond {
+		if pause := again.at - lost; f.Bubble != nil && pause > 10*time.Millisecond {
 			t.Errorf("started again after %v, want at once", pause)
 		}
 		f.history.Require(t)
@@ -110,8 +111,9 @@ func TestDaemonCampaignsAgainAfterALoss(t *testing.T) {
 
 // A function that ignores its context is reported, and never runs twice here.
 func TestDaemonCheckFindsAnOverrun(t *testing.T) {
-	fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
-		c, faults := f.linked("stuck")
+	t.Parallel()
+	inBubble(t, func(t *testing.T, f *fleet) {
+		c, faults := f.Linked("stuck")
 		started, leave := make(chan uint64, 2), make(chan struct{})
 		s := f.daemon(c, func(_ context.Context, token uint64) error {
 			started <- token
@@ -163,16 +165,17 @@ func TestDaemonCheckFindsAnOverrun(t *testing.T) {
 
 // FAULTS 24 and 26: the replies to acquire and release are lost.
 func TestDaemonSurvivesLostReplies(t *testing.T) {
-	fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, f *fleet) {
 		starts := make(chan daemonStart, 2)
-		c, faults := f.linked("a")
+		c, faults := f.Linked("a")
 		faults.Inject(t, lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Match: faults.ScriptContaining("'look'"), Count: 1})
 		faults.Inject(t, lockcoretest.Fault{Kind: lockcoretest.ResetAfter, Match: faults.ScriptContaining("local released = 0"), Count: 1})
 		first := f.run(f.daemon(c, f.steady("a", starts, nil), singleton.DaemonConfig{}).Run)
 		receive(f, starts, "the start")
-		f.run(f.daemon(f.client("b"), f.steady("b", starts, nil), singleton.DaemonConfig{}).Run)
-		f.until("the next one is queued", func() bool { return f.inLine("feed") == 1 })
-		stopped := f.clock()
+		f.run(f.daemon(f.Client("b"), f.steady("b", starts, nil), singleton.DaemonConfig{}).Run)
+		f.Until("the next one is queued", func() bool { return f.queued("feed") == 1 })
+		stopped := f.Clock()
 		first.cancel()
 		if next := receive(f, starts, "the hand-over"); next.at-stopped > time.Second {
 			t.Errorf("handed over after %v, want before the TTL", next.at-stopped)
@@ -186,31 +189,32 @@ func TestDaemonSurvivesLostReplies(t *testing.T) {
 
 // A Daemon waits for a server that is unreachable or refuses requests.
 func TestDaemonWaitsForTheServer(t *testing.T) {
-	fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
-		f.bubble.Stop()
+	t.Parallel()
+	inBubble(t, func(t *testing.T, f *fleet) {
+		f.Bubble.Stop()
 		starts := make(chan daemonStart, 1)
-		run := f.run(f.daemon(f.client("a"), f.steady("a", starts, nil), singleton.DaemonConfig{}).Run)
+		run := f.run(f.daemon(f.Client("a"), f.steady("a", starts, nil), singleton.DaemonConfig{}).Run)
 		time.Sleep(10 * time.Minute)
 		if run.over() || len(starts) > 0 {
 			t.Fatal("Run did not wait")
 		}
-		if err := f.bubble.Start(true); err != nil {
+		if err := f.Bubble.Start(true); err != nil {
 			t.Fatal(err)
 		}
-		f.bubble.Server().SetError("NOPERM this user has no permissions")
+		f.Bubble.Server().SetError("NOPERM this user has no permissions")
 		time.Sleep(10 * time.Minute)
 		if run.over() || len(starts) > 0 {
 			t.Fatal("Run did not wait for its rights")
 		}
-		f.bubble.Server().SetError("")
+		f.Bubble.Server().SetError("")
 		receive(f, starts, "the start")
 		run.end()
 	})
 }
 
 func TestDaemonEndsWithItsClient(t *testing.T) {
-	fleetOnBoth(t, func(t *testing.T, f *daemonFleet) {
-		c := f.client("a")
+	onBoth(t, func(t *testing.T, f *fleet) {
+		c := f.Client("a")
 		starts, ends := make(chan daemonStart, 1), make(chan error, 1)
 		run := f.run(f.daemon(c, f.steady("a", starts, ends), singleton.DaemonConfig{}).Run)
 		receive(f, starts, "the start")

@@ -14,7 +14,7 @@ import (
 	"github.com/noonlock/noonlock/singleton"
 )
 
-func (f *daemonFleet) daemon(c *lockcore.Client, work func(context.Context, uint64) error, cfg singleton.DaemonConfig) *singleton.Daemon {
+func (f *fleet) daemon(c *lockcore.Client, work func(context.Context, uint64) error, cfg singleton.DaemonConfig) *singleton.Daemon {
 	f.Helper()
 	s, err := singleton.NewDaemon(c, "feed", work, cfg)
 	if err != nil {
@@ -32,10 +32,10 @@ type daemonStart struct {
 
 // steady is a function that reports its start, works until its context is done, and returns
 // the cause.
-func (f *daemonFleet) steady(replica string, starts chan<- daemonStart, ends chan<- error) func(context.Context, uint64) error {
+func (f *fleet) steady(replica string, starts chan<- daemonStart, ends chan<- error) func(context.Context, uint64) error {
 	return func(ctx context.Context, token uint64) error {
 		f.begins(replica, token)
-		starts <- daemonStart{replica, token, f.clock()}
+		starts <- daemonStart{replica, token, f.Clock()}
 		<-ctx.Done()
 		f.ends(replica, token)
 		if ends != nil {
@@ -46,27 +46,27 @@ func (f *daemonFleet) steady(replica string, starts chan<- daemonStart, ends cha
 }
 
 func TestDaemonRunsOnOneReplicaAndIsHandedOver(t *testing.T) {
-	fleetOnBoth(t, func(t *testing.T, f *daemonFleet) {
+	onBoth(t, func(t *testing.T, f *fleet) {
 		const replicas = 5
 		starts := make(chan daemonStart, 2*replicas)
 		runs := map[string]*replicaRun{}
 		for i := range replicas {
 			name := fmt.Sprintf("replica-%d", i)
-			s := f.daemon(f.client(name), f.steady(name, starts, nil), singleton.DaemonConfig{})
+			s := f.daemon(f.Client(name), f.steady(name, starts, nil), singleton.DaemonConfig{})
 			runs[name] = f.run(s.Run)
 		}
 		first := receive(f, starts, "the first start")
-		f.until("the others are queued", func() bool { return f.inLine("feed") == replicas-1 })
+		f.Until("the others are queued", func() bool { return f.queued("feed") == replicas-1 })
 		last := first
 		for range replicas - 1 {
-			stopped := f.clock()
+			stopped := f.Clock()
 			runs[last.replica].cancel()
 			next := receive(f, starts, "the hand-over")
 			if next.token <= last.token {
 				t.Errorf("token %d after %d", next.token, last.token)
 			}
 			// Virtual time: without a hand-over it would be the rest of a TTL.
-			if took := next.at - stopped; f.bubble != nil && took > 10*time.Millisecond {
+			if took := next.at - stopped; f.Bubble != nil && took > 10*time.Millisecond {
 				t.Errorf("handed over after %v, want at once", took)
 			}
 			if err := runs[last.replica].result(); err != nil {
@@ -84,19 +84,20 @@ func TestDaemonRunsOnOneReplicaAndIsHandedOver(t *testing.T) {
 
 // Waiting costs one look per TTL (P7).
 func TestDaemonWaitersDoNotPoll(t *testing.T) {
-	fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, f *fleet) {
 		const waiters, minutes = 10, 5
 		starts := make(chan daemonStart, 1)
-		f.run(f.daemon(f.client("holder"), f.steady("holder", starts, nil), singleton.DaemonConfig{}).Run)
+		f.run(f.daemon(f.Client("holder"), f.steady("holder", starts, nil), singleton.DaemonConfig{}).Run)
 		receive(f, starts, "the start")
 		faults := lockcoretest.NewFaults()
 		// A fault that changes nothing counts the requests.
 		requests := faults.Inject(t, lockcoretest.Fault{Kind: lockcoretest.TrickleReply, Match: lockcoretest.Command("EVALSHA")})
 		for i := range waiters {
-			c := f.fleet.client(f.bubble.OptionsVia(faults), lockcore.Config{Identity: fmt.Sprintf("waiter-%d", i)})
+			c := f.ClientWith(f.Bubble.OptionsVia(faults), lockcore.Config{Identity: fmt.Sprintf("waiter-%d", i)})
 			f.run(f.daemon(c, f.steady("waiter", starts, nil), singleton.DaemonConfig{}).Run)
 		}
-		f.until("all are queued", func() bool { return f.inLine("feed") == waiters })
+		f.Until("all are queued", func() bool { return f.queued("feed") == waiters })
 		time.Sleep(minutes * time.Minute)
 		// A TTL is ten seconds; two requests to join.
 		if most := waiters * (minutes*60/9 + 2); requests.Fired() > most {
@@ -109,7 +110,8 @@ func TestDaemonWaitersDoNotPoll(t *testing.T) {
 }
 
 func TestDaemonIsRestartedWithBackoff(t *testing.T) {
-	fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, f *fleet) {
 		const never = time.Duration(1<<63 - 1)
 		// How long the function works, and how it ends.
 		ends := []struct {
@@ -133,8 +135,8 @@ func TestDaemonIsRestartedWithBackoff(t *testing.T) {
 		}
 		lives := make(chan life, len(ends))
 		i := 0
-		s := f.daemon(f.client("a"), func(ctx context.Context, token uint64) error {
-			e, began := ends[i], f.clock()
+		s := f.daemon(f.Client("a"), func(ctx context.Context, token uint64) error {
+			e, began := ends[i], f.Clock()
 			i++
 			if e.after == never {
 				lives <- life{began, 0, token}
@@ -142,7 +144,7 @@ func TestDaemonIsRestartedWithBackoff(t *testing.T) {
 				return nil
 			}
 			time.Sleep(e.after)
-			lives <- life{began, f.clock(), token}
+			lives <- life{began, f.Clock(), token}
 			return e.how()
 		}, singleton.DaemonConfig{Backoff: time.Second, MaxBackoff: 10 * time.Second, ResetAfter: 30 * time.Second, HandOverAfter: -1})
 		run := f.run(s.Run)
@@ -169,16 +171,17 @@ func TestDaemonIsRestartedWithBackoff(t *testing.T) {
 
 // A replica on which the function always fails does not keep it from the others.
 func TestDaemonGoesToTheNextAfterFailures(t *testing.T) {
-	fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, f *fleet) {
 		var count tally
 		cfg := singleton.DaemonConfig{HandOverAfter: 2}
-		broken := f.run(f.daemon(f.client("broken"), func(context.Context, uint64) error {
+		broken := f.run(f.daemon(f.Client("broken"), func(context.Context, uint64) error {
 			count.add("broken")
 			return errBroken
 		}, cfg).Run)
-		f.until("it has failed", func() bool { return count.get("broken") == 1 })
+		f.Until("it has failed", func() bool { return count.get("broken") == 1 })
 		starts, ends := make(chan daemonStart, 2), make(chan error, 2)
-		sound := f.run(f.daemon(f.client("sound"), f.steady("sound", starts, ends), cfg).Run)
+		sound := f.run(f.daemon(f.Client("sound"), f.steady("sound", starts, ends), cfg).Run)
 		got := receive(f, starts, "the sound replica's start")
 		if n := count.get("broken"); n != 2 {
 			t.Errorf("the broken replica has started it %d times, want 2", n)
@@ -187,11 +190,11 @@ func TestDaemonGoesToTheNextAfterFailures(t *testing.T) {
 			t.Errorf("handed over after %v, want right after the second failure", got.at)
 		}
 		time.Sleep(10 * time.Minute)
-		if n := count.get("broken"); n != 2 || f.inLine("feed") != 1 {
-			t.Errorf("%d starts on the broken replica, %d queued, want 2 and 1", n, f.inLine("feed"))
+		if n := count.get("broken"); n != 2 || f.queued("feed") != 1 {
+			t.Errorf("%d starts on the broken replica, %d queued, want 2 and 1", n, f.queued("feed"))
 		}
 		sound.end()
-		f.until("the broken one has its turn", func() bool { return count.get("broken") == 3 })
+		f.Until("the broken one has its turn", func() bool { return count.get("broken") == 3 })
 		broken.end()
 	})
 }
@@ -199,7 +202,8 @@ func TestDaemonGoesToTheNextAfterFailures(t *testing.T) {
 // If no other replica waits, it runs here again: after its pause, under a new lease. A run
 // that worked for a while resets the count of failures.
 func TestDaemonDoesNotQueueDuringItsPause(t *testing.T) {
-	fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, f *fleet) {
 		const well = time.Minute
 		// How long the function works before it fails, and the pause that follows.
 		lives := []struct {
@@ -219,8 +223,8 @@ func TestDaemonDoesNotQueueDuringItsPause(t *testing.T) {
 		}
 		begins := make(chan life, len(lives)+1)
 		i := 0
-		run := f.run(f.daemon(f.client("a"), func(_ context.Context, token uint64) error {
-			begins <- life{f.clock(), token}
+		run := f.run(f.daemon(f.Client("a"), func(_ context.Context, token uint64) error {
+			begins <- life{f.Clock(), token}
 			if i++; i <= len(lives) {
 				time.Sleep(lives[i-1].works)
 			}
@@ -243,19 +247,19 @@ func TestDaemonDoesNotQueueDuringItsPause(t *testing.T) {
 }
 
 func TestDaemonLeavesTheQueueWhenCancelled(t *testing.T) {
-	fleetOnBoth(t, func(t *testing.T, f *daemonFleet) {
+	onBoth(t, func(t *testing.T, f *fleet) {
 		starts := make(chan daemonStart, 2)
-		holder := f.run(f.daemon(f.client("holder"), f.steady("holder", starts, nil), singleton.DaemonConfig{}).Run)
+		holder := f.run(f.daemon(f.Client("holder"), f.steady("holder", starts, nil), singleton.DaemonConfig{}).Run)
 		receive(f, starts, "the start")
-		waiter := f.run(f.daemon(f.client("waiter"), f.steady("waiter", starts, nil), singleton.DaemonConfig{}).Run)
-		f.until("it is queued", func() bool { return f.inLine("feed") == 1 })
+		waiter := f.run(f.daemon(f.Client("waiter"), f.steady("waiter", starts, nil), singleton.DaemonConfig{}).Run)
+		f.Until("it is queued", func() bool { return f.queued("feed") == 1 })
 		waiter.cancel()
 		if err := waiter.result(); err != nil {
 			t.Errorf("Run: %v", err)
 		}
-		f.until("the queue is empty", func() bool { return f.inLine("feed") == 0 })
+		f.Until("the queue is empty", func() bool { return f.queued("feed") == 0 })
 		holder.end()
-		f.until("the lock is free", func() bool { return f.raw.Exists(f.Context(), "noonlock:{job/daemon/feed}:lock").Val() == 0 })
+		f.Until("the lock is free", func() bool { return f.Raw.Exists(f.Context(), "noonlock:{job/daemon/feed}:lock").Val() == 0 })
 		if len(starts) > 0 {
 			t.Error("started after it was cancelled")
 		}
@@ -263,8 +267,9 @@ func TestDaemonLeavesTheQueueWhenCancelled(t *testing.T) {
 }
 
 func TestDaemonRefusals(t *testing.T) {
-	fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
-		c := f.client("a")
+	t.Parallel()
+	inBubble(t, func(t *testing.T, f *fleet) {
+		c := f.Client("a")
 		work := func(context.Context, uint64) error { return nil }
 		for _, r := range []struct {
 			client *lockcore.Client

@@ -27,7 +27,7 @@ func (f *fleet) crashes(schedule string, work func(r *replica) func(context.Cont
 		r.add("draw", schedule, do, singleton.JobConfig{Revision: "bad"})
 		r.run()
 		for died := time.Now().Add(min(lives(n), time.Until(end))); !r.dead.Load() && time.Now().Before(died); {
-			f.pass(min(10*time.Second, time.Until(died)))
+			f.Pass(min(10*time.Second, time.Until(died)))
 		}
 		if !r.dead.Load() {
 			r.die()
@@ -36,7 +36,7 @@ func (f *fleet) crashes(schedule string, work func(r *replica) func(context.Cont
 		over, cancel := context.WithCancel(context.Background())
 		cancel()
 		_ = r.client.Close(over)
-		f.pass(min(pauses(n), max(0, time.Until(end))))
+		f.Pass(min(pauses(n), max(0, time.Until(end))))
 	}
 }
 
@@ -64,7 +64,7 @@ func TestFault79_AVersionThatCrashesAgainAndAgain(t *testing.T) {
 		"in its first run":      {same(30 * time.Minute), backOff, true, 45 * time.Minute, 4},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubbleFleet(t, func(t *testing.T, f *fleet) {
+			inBubble(t, func(t *testing.T, f *fleet) {
 				old := map[string]*replica{}
 				for _, name := range []string{"old-1", "old-2"} {
 					r := f.replica(name, singleton.Config{TTL: 10 * time.Second})
@@ -85,7 +85,7 @@ func TestFault79_AVersionThatCrashesAgainAndAgain(t *testing.T) {
 					}
 				}
 				f.crashes("* * * * *", work, c.over, c.lives, c.pauses)
-				f.pass(40 * time.Second)
+				f.Pass(40 * time.Second)
 				tried := 0
 				for tick, entries := range f.ticks("draw") {
 					at := time.UnixMilli(tick)
@@ -122,7 +122,7 @@ func TestFault79_AVersionThatCrashesAgainAndAgain(t *testing.T) {
 // Mutants: the trial takes long; it is required although no other replica is fit; the
 // rollback has to wait for the trial.
 func TestHandOverTakesSeconds(t *testing.T) {
-	bubbleFleet(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(t *testing.T, f *fleet) {
 		tookOver := func(name string) time.Duration {
 			t.Helper()
 			n, start := len(f.book.all()), time.Now()
@@ -154,7 +154,7 @@ func TestHandOverTakesSeconds(t *testing.T) {
 			t.Errorf("a version that is alone began after %v\n%s", took, &f.log)
 		}
 		d.stop()
-		f.pass(10 * time.Second)
+		f.Pass(10 * time.Second)
 		e := f.versioned("e", "@every 1s", "4")
 		if took := tookOver("e"); took > 1100*time.Millisecond {
 			t.Errorf("a version that is alone began after %v\n%s", took, &f.log)
@@ -164,7 +164,7 @@ func TestHandOverTakesSeconds(t *testing.T) {
 		if took := tookOver("f"); took > 8*time.Second {
 			t.Errorf("a version began %v after the one before it had died", took)
 		}
-		f.once("draw")
+		f.ranOnce("draw")
 		f.proven("draw", every(t, time.Second))
 	})
 }
@@ -205,7 +205,7 @@ func (f *fleet) accounted(schedule schedule.Schedule, from, to time.Time) (ran, 
 // alive.
 // Mutants: only one of them is recorded; those that became due since the last look are not.
 func TestFault80_AScheduleChangesWhileATickIsLate(t *testing.T) {
-	bubbleFleet(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(t *testing.T, f *fleet) {
 		a := f.replica("old", singleton.Config{TTL: 10 * time.Second})
 		slow := false
 		a.add("draw", "@every 1s", func(ctx context.Context, run singleton.Run) error {
@@ -219,12 +219,12 @@ func TestFault80_AScheduleChangesWhileATickIsLate(t *testing.T) {
 		from := f.runs("draw")[0].Tick.Add(-time.Millisecond)
 		slow = true
 		f.scheduled("new", "@every 2s", singleton.JobConfig{})
-		f.until("the new one acts", func() bool { return f.log.Count("schedule changed; remaining") > 0 })
+		f.Until("the new one acts", func() bool { return f.log.Count("schedule changed; remaining") > 0 })
 		changes, err := f.job("draw").Schedules(t.Context())
 		if err != nil || len(changes) != 2 || changes[0].Text != "@every 1s" || changes[1].Text != "@every 2s" {
 			t.Fatalf("the schedules are %+v, %v", changes, err)
 		}
-		f.pass(20 * time.Second)
+		f.Pass(20 * time.Second)
 		if _, skipped := f.accounted(every(t, time.Second), from, changes[1].Since); skipped < 3 {
 			t.Errorf("%d ticks are recorded as skipped: %+v", skipped, f.runs("draw"))
 		}
@@ -238,7 +238,7 @@ func TestFault80_AScheduleChangesWhileATickIsLate(t *testing.T) {
 		if n < 3 {
 			t.Errorf("only %d ticks of the new schedule", n)
 		}
-		f.once("draw")
+		f.ranOnce("draw")
 	})
 }
 
@@ -259,7 +259,7 @@ func TestFault80_AScheduleChangesWithoutLiveReplicas(t *testing.T) {
 	}
 	for _, former := range []schedule.Schedule{every(t, time.Minute), noon, own{10 * time.Minute}} {
 		for _, dies := range []bool{false, true} {
-			bubbleFleet(t, func(t *testing.T, f *fleet) {
+			inBubble(t, func(t *testing.T, f *fleet) {
 				a := f.replica("old", singleton.Config{})
 				if err := a.runner.AddSchedule("draw", former, a.noted(nil), singleton.JobConfig{CatchUp: singleton.CatchUpAll}); err != nil {
 					t.Fatal(err)
@@ -271,13 +271,13 @@ func TestFault80_AScheduleChangesWithoutLiveReplicas(t *testing.T) {
 					a.die()
 				}
 				a.stop()
-				f.pass(3*24*time.Hour + 30*time.Second)
+				f.Pass(3*24*time.Hour + 30*time.Second)
 				reg := prometheus.NewRegistry()
 				b := f.replica("new", singleton.Config{Registerer: reg})
 				b.add("draw", "7,37 * * * *", nil, singleton.JobConfig{CatchUp: singleton.CatchUpAll})
 				b.run()
-				f.until("the new one acts", func() bool { return f.log.Count("schedule changed; remaining") > 0 })
-				f.pass(time.Minute)
+				f.Until("the new one acts", func() bool { return f.log.Count("schedule changed; remaining") > 0 })
+				f.Pass(time.Minute)
 				_, skipped := f.accounted(former, from, time.Now().Add(-time.Minute-10*time.Second))
 				if n, _ := metric(t, reg, "noonlock_job_skipped_ticks_total", "reason", "rescheduled"); int(n) != skipped || skipped < 3 {
 					t.Errorf("%v ticks are counted, %d recorded", n, skipped)
@@ -290,11 +290,11 @@ func TestFault80_AScheduleChangesWithoutLiveReplicas(t *testing.T) {
 // Replicas of two definitions are started in turn. Each tick is run once, by one of them.
 // Mutant: a proven definition has to prove itself again.
 func TestFault79_TwoDefinitionsInTurn(t *testing.T) {
-	bubbleFleet(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(t *testing.T, f *fleet) {
 		var running []*replica
 		for i := range 20 {
 			running = append(running, f.versioned(fmt.Sprintf("%d of %d", i, i%2), "@every 1s", strconv.Itoa(i%2)))
-			f.pass(7300 * time.Millisecond)
+			f.Pass(7300 * time.Millisecond)
 			if len(running) > 2 {
 				if i%3 == 0 {
 					running[0].die()
@@ -304,10 +304,10 @@ func TestFault79_TwoDefinitionsInTurn(t *testing.T) {
 				running = running[1:]
 			}
 		}
-		f.pass(10 * time.Second)
+		f.Pass(10 * time.Second)
 		f.proven("draw", every(t, time.Second))
 		if n := len(f.book.all()); n < 120 {
-			t.Errorf("%d ticks were run in %v", n, time.Since(f.start))
+			t.Errorf("%d ticks were run in %v", n, time.Since(f.Start))
 		}
 	})
 }
@@ -315,7 +315,7 @@ func TestFault79_TwoDefinitionsInTurn(t *testing.T) {
 // The ledger is lost while its replicas are idle: each one logs and counts that once.
 // Mutants: only the first one does; it is logged at each look.
 func TestFault23_ClassD_ALostLedgerIsReported(t *testing.T) {
-	bubbleFleet(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(t *testing.T, f *fleet) {
 		regs := map[string]*prometheus.Registry{}
 		for _, name := range []string{"a", "b", "c"} {
 			regs[name] = prometheus.NewRegistry()
@@ -323,13 +323,13 @@ func TestFault23_ClassD_ALostLedgerIsReported(t *testing.T) {
 			r.add("draw", "0 12 * * *", nil, singleton.JobConfig{})
 			r.run()
 		}
-		f.pass(time.Hour)
+		f.Pass(time.Hour)
 		if n := f.log.Count("ledger lost or set back"); n != 0 {
 			t.Fatalf("%d replicas report a loss", n)
 		}
 		for loss := 1; loss <= 2; loss++ {
-			f.raw.FlushAll(t.Context())
-			f.pass(5 * time.Minute)
+			f.Raw.FlushAll(t.Context())
+			f.Pass(5 * time.Minute)
 			if n := f.log.Count("ledger lost or set back"); n != 3*loss {
 				t.Errorf("loss %d is reported %d times:\n%s", loss, n, &f.log)
 			}
@@ -362,7 +362,7 @@ func TestFault78_TwoProgramsWithOneJob(t *testing.T) {
 		"nothing":                  {every, singleton.JobConfig{}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubbleFleet(t, func(t *testing.T, f *fleet) {
+			inBubble(t, func(t *testing.T, f *fleet) {
 				regs := map[string]*prometheus.Registry{}
 				add := func(name, schedule string, cfg singleton.JobConfig) {
 					regs[name] = prometheus.NewRegistry()
@@ -383,9 +383,9 @@ func TestFault78_TwoProgramsWithOneJob(t *testing.T) {
 						}
 					}
 				}
-				f.pass(9 * time.Minute)
+				f.Pass(9 * time.Minute)
 				expect(0)
-				f.pass(30 * time.Minute)
+				f.Pass(30 * time.Minute)
 				if c.differ {
 					expect(1)
 					return

@@ -20,7 +20,7 @@ import (
 // Mutants: the last failure is that of the tick; the metric has another outcome than the
 // ledger.
 func TestFault54_ACrashAndThenFailuresIsUnknown(t *testing.T) {
-	inFleets(t, func(t *testing.T, f *fleet) {
+	onBoth(t, func(t *testing.T, f *fleet) {
 		regs, all := map[string]*prometheus.Registry{}, map[string]*replica{}
 		var cut *lockcoretest.Rule
 		for _, name := range []string{"a", "b", "c"} {
@@ -51,7 +51,7 @@ func TestFault54_ACrashAndThenFailuresIsUnknown(t *testing.T) {
 		if runs[1].Outcome != singleton.OutcomeFailed {
 			t.Errorf("without a crash: %+v", runs[1])
 		}
-		f.until("the metrics tell it", func() bool {
+		f.Until("the metrics tell it", func() bool {
 			unknown, failed := 0.0, 0.0
 			for _, reg := range regs {
 				u, _ := metric(t, reg, "noonlock_job_runs_total", "outcome", "unknown")
@@ -67,8 +67,9 @@ func TestFault54_ACrashAndThenFailuresIsUnknown(t *testing.T) {
 // The same for a Once: a caller that fails after another one has died gets the unknown
 // outcome, and so do the waiting callers.
 func TestOnceFailureAfterACrashIsUnknown(t *testing.T) {
-	fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
-		c, faults := f.linked("dies")
+	t.Parallel()
+	inBubble(t, func(t *testing.T, f *fleet) {
+		c, faults := f.Linked("dies")
 		begun := make(chan struct{})
 		f.do(f.once(c, singleton.OnceConfig{}), func(ctx context.Context, _ uint64) error {
 			close(begun)
@@ -79,7 +80,7 @@ func TestOnceFailureAfterACrashIsUnknown(t *testing.T) {
 		f.kill(faults)
 		fails := func(context.Context, uint64) error { return errBroken }
 		for _, name := range []string{"b", "c"} {
-			run := f.do(f.once(f.client(name), singleton.OnceConfig{}), fails)
+			run := f.do(f.once(f.Client(name), singleton.OnceConfig{}), fails)
 			if name == "b" {
 				continue
 			}
@@ -94,7 +95,7 @@ func TestOnceFailureAfterACrashIsUnknown(t *testing.T) {
 // others fail. The effect has happened, and the ledger does not say failed.
 // Mutant: a replica that stops had no effect.
 func TestASuccessThatIsNotRecordedIsUnknown(t *testing.T) {
-	bubbleFleet(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(t *testing.T, f *fleet) {
 		all := map[string]*replica{}
 		for _, name := range []string{"a", "b"} {
 			r := f.replica(name, singleton.Config{TTL: time.Minute})
@@ -109,9 +110,9 @@ func TestASuccessThatIsNotRecordedIsUnknown(t *testing.T) {
 			r.run()
 		}
 		first := all[f.begun("draw", 1)[0].replica]
-		f.pass(time.Second)
+		f.Pass(time.Second)
 		first.cancel()
-		f.pass(10500 * time.Millisecond) // it no longer tries to record it
+		f.Pass(10500 * time.Millisecond) // it no longer tries to record it
 		first.net.Heal()
 		if record := f.recorded("draw", 1)[0]; record.Outcome != singleton.OutcomeUnknown || record.Attempt != 2 || record.Holder == first.name {
 			t.Errorf("the record is %+v, want it unknown", record)
@@ -152,7 +153,7 @@ func TestAnUnknownOutcomeIsNoFailure(t *testing.T) {
 					if most == 1 && (stops || next == nil) {
 						continue
 					}
-					bubbleFleet(t, func(t *testing.T, f *fleet) {
+					inBubble(t, func(t *testing.T, f *fleet) {
 						all := map[string]*replica{}
 						for _, name := range []string{"a", "b"} {
 							all[name] = f.replica(name, singleton.Config{})
@@ -190,7 +191,7 @@ func TestAnUnknownOutcomeIsNoFailure(t *testing.T) {
 // another replica have it: that is as unknown as a dead holder.
 // Mutant: it is released as failed.
 func TestALeaseThatIsLostLeavesADoubt(t *testing.T) {
-	bubbleFleet(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(t *testing.T, f *fleet) {
 		all := f.three("@every 1h", func(ctx context.Context, run singleton.Run) error {
 			if run.Attempt == 1 {
 				<-ctx.Done()
@@ -219,8 +220,9 @@ func TestOnceThatMayHaveHadItsEffectIsUnknown(t *testing.T) {
 	}
 	fails := func(context.Context, uint64) error { return errBroken }
 	t.Run("success is not recorded", func(t *testing.T) {
-		fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
-			c, faults := f.linked("stops")
+		t.Parallel()
+		inBubble(t, func(t *testing.T, f *fleet) {
+			c, faults := f.Linked("stops")
 			done := make(chan struct{})
 			first := f.run(func(ctx context.Context) error {
 				return f.once(c, cfg).Do(ctx, func(context.Context, uint64) error {
@@ -231,24 +233,26 @@ func TestOnceThatMayHaveHadItsEffectIsUnknown(t *testing.T) {
 			})
 			receive(f, done, "the work")
 			first.cancel()
-			f.pass(10500 * time.Millisecond)
+			f.Pass(10500 * time.Millisecond)
 			faults.Heal()
 			if err := first.result(); err == nil {
 				t.Error("a success that is not recorded was returned")
 			}
-			unknown(t, f.do(f.once(f.client("next"), cfg), fails).result(), 2)
+			unknown(t, f.do(f.once(f.Client("next"), cfg), fails).result(), 2)
 		})
 	})
 	t.Run("the work does not know", func(t *testing.T) {
-		fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
-			unknown(t, f.do(f.once(f.client("a"), cfg), func(context.Context, uint64) error {
+		t.Parallel()
+		inBubble(t, func(t *testing.T, f *fleet) {
+			unknown(t, f.do(f.once(f.Client("a"), cfg), func(context.Context, uint64) error {
 				return errors.Join(errBroken, singleton.ErrUnknownOutcome)
 			}).result(), 1)
 		})
 	})
 	t.Run("the lease is lost", func(t *testing.T) {
-		fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
-			c, faults := f.linked("deaf")
+		t.Parallel()
+		inBubble(t, func(t *testing.T, f *fleet) {
+			c, faults := f.Linked("deaf")
 			began := make(chan struct{})
 			deaf := f.do(f.once(c, cfg), func(ctx context.Context, _ uint64) error {
 				close(began)
@@ -257,7 +261,7 @@ func TestOnceThatMayHaveHadItsEffectIsUnknown(t *testing.T) {
 			})
 			receive(f, began, "the run")
 			rule := faults.Inject(t, lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Match: request("renew")})
-			unknown(t, f.do(f.once(f.client("next"), cfg), fails).result(), 2)
+			unknown(t, f.do(f.once(f.Client("next"), cfg), fails).result(), 2)
 			rule.Lift()
 			unknown(t, deaf.result(), 2)
 			lockcoretest.MustFire(t, rule)

@@ -59,7 +59,7 @@ func TestFault81_ClassD_TheResourceHasSeenATokenOfTheFuture(t *testing.T) {
 		{"one attempt", 14 * 365 * 24 * time.Hour, singleton.JobConfig{MaxAttempts: 1}, 1},
 		{"overlapping", 14 * 365 * 24 * time.Hour, singleton.JobConfig{Overlap: singleton.OverlapAllow}, 0},
 	} {
-		bubbleFleet(t, func(t *testing.T, f *fleet) {
+		inBubble(t, func(t *testing.T, f *fleet) {
 			resource := &gate{ahead: c.ahead}
 			c.cfg.CatchUp = singleton.CatchUpAll
 			regs := map[string]*prometheus.Registry{}
@@ -71,7 +71,7 @@ func TestFault81_ClassD_TheResourceHasSeenATokenOfTheFuture(t *testing.T) {
 				}, c.cfg)
 				r.run()
 			}
-			f.pass(21 * time.Minute)
+			f.Pass(21 * time.Minute)
 			if n := resource.refusals(); n != 1 {
 				t.Errorf("%s: %d refusals, want 1", c.name, n)
 			}
@@ -93,7 +93,7 @@ func TestFault81_ClassD_TheResourceHasSeenATokenOfTheFuture(t *testing.T) {
 				t.Errorf("%s: logged %d times, counted %v times, want once", c.name, logged, raised)
 			}
 			// No replica runs for more than a week, and the counter still exists.
-			if ttl := f.raw.PTTL(t.Context(), f.key("draw", "fence")).Val(); ttl < min(c.ahead, 7*24*time.Hour) || c.ahead > 7*24*time.Hour && ttl < c.ahead {
+			if ttl := f.Raw.PTTL(t.Context(), f.key("draw", "fence")).Val(); ttl < min(c.ahead, 7*24*time.Hour) || c.ahead > 7*24*time.Hour && ttl < c.ahead {
 				t.Errorf("%s: the counter is kept for %v", c.name, ttl)
 			}
 		})
@@ -103,7 +103,7 @@ func TestFault81_ClassD_TheResourceHasSeenATokenOfTheFuture(t *testing.T) {
 // A superseded holder is refused rightly: it raises nothing.
 // Mutant: the script does not check the owner of the run.
 func TestFault81_ARefusalThatIsRightRaisesNothing(t *testing.T) {
-	bubbleFleet(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(t *testing.T, f *fleet) {
 		resource := &gate{ahead: -time.Hour}
 		frozen := make(chan struct{})
 		all := map[string]*replica{}
@@ -121,7 +121,7 @@ func TestFault81_ARefusalThatIsRightRaisesNothing(t *testing.T) {
 		all[first.replica].net.Partition()
 		f.recorded("draw", 1)
 		close(frozen)
-		f.pass(time.Minute)
+		f.Pass(time.Minute)
 		if n := resource.refusals(); n != 1 {
 			t.Fatalf("%d refusals, want that of the frozen holder", n)
 		}
@@ -133,7 +133,7 @@ func TestFault81_ARefusalThatIsRightRaisesNothing(t *testing.T) {
 
 // Two servers with one resource: each run raises its token once and no more.
 func TestFault81_TwoServersWithOneResource(t *testing.T) {
-	bubbleFleet(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(t *testing.T, f *fleet) {
 		r := f.replica("a", singleton.Config{})
 		attempts := 0
 		r.add("draw", "@every 1h", func(_ context.Context, run singleton.Run) error {
@@ -153,7 +153,7 @@ func TestFault81_TwoServersWithOneResource(t *testing.T) {
 // A run that is refused while its replica shuts down raises its token, too, so the next
 // replica is not refused.
 func TestFault81_ARefusalDuringAShutdown(t *testing.T) {
-	bubbleFleet(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(t *testing.T, f *fleet) {
 		resource := &gate{ahead: 14 * 365 * 24 * time.Hour}
 		all := map[string]*replica{}
 		for _, name := range []string{"a", "b"} {
@@ -178,7 +178,7 @@ func TestFault81_ARefusalDuringAShutdown(t *testing.T) {
 
 // A token that cannot be exceeded is logged, and does not end the job.
 func TestFault81_ATokenThatNoOtherIsAbove(t *testing.T) {
-	bubbleFleet(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(t *testing.T, f *fleet) {
 		r := f.replica("a", singleton.Config{})
 		r.add("draw", "@every 1h", func(_ context.Context, run singleton.Run) error {
 			return &sqlonce.StaleTokenError{Job: "draw", Tick: run.Tick, Given: run.Token, Seen: 1<<63 - 1}
@@ -195,9 +195,10 @@ func TestFault81_ATokenThatNoOtherIsAbove(t *testing.T) {
 
 // The same for a Once: the next call's token is greater.
 func TestFault81_AOnceIsRefusedOnce(t *testing.T) {
-	fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, f *fleet) {
 		resource := &gate{ahead: 14 * 365 * 24 * time.Hour}
-		o := f.once(f.client("a"), singleton.OnceConfig{})
+		o := f.once(f.Client("a"), singleton.OnceConfig{})
 		work := func(_ context.Context, token uint64) error { return resource.admit(token, time.UnixMilli(1)) }
 		if err := o.Do(t.Context(), work); !errors.Is(err, singleton.ErrOnceFailed) || !errors.Is(err, sqlonce.ErrStaleToken) {
 			t.Errorf("the first call: %v", err)

@@ -19,25 +19,25 @@ import (
 // "too early" waits for an hour without a look.
 func TestFault35_36_ClassD_TheServersClockIsSet(t *testing.T) {
 	for _, step := range []time.Duration{time.Minute, -time.Hour} {
-		bubbleFleet(t, func(t *testing.T, f *fleet) {
+		inBubble(t, func(t *testing.T, f *fleet) {
 			f.three("@every 10s", nil, singleton.JobConfig{CatchUp: singleton.CatchUpAll})
 			f.recorded("draw", 5)
-			f.pass(3 * time.Second)
-			f.bubble.StepClock(step)
+			f.Pass(3 * time.Second)
+			f.Bubble.StepClock(step)
 			before := len(f.book.all())
-			f.pass(40 * time.Second)
+			f.Pass(40 * time.Second)
 			switch now := len(f.book.all()); {
 			case step > 0 && now < before+9:
 				t.Errorf("a minute forward: %d runs in 40 s, want those of 100 s", now-before)
 			case step < 0 && now != before:
 				t.Errorf("an hour back: %d runs", now-before)
 			}
-			f.bubble.StepClock(-step)
-			f.pass(2 * time.Minute)
+			f.Bubble.StepClock(-step)
+			f.Pass(2 * time.Minute)
 			if now := len(f.book.all()); now < before+11 {
 				t.Errorf("after the clock was set right: %d runs", now-before)
 			}
-			f.once("draw")
+			f.ranOnce("draw")
 			f.proven("draw", every(t, 10*time.Second))
 			tokens(f, "draw")
 			t.Logf("the server's clock was set by %v and back", step)
@@ -51,8 +51,8 @@ func TestFault35_36_ClassD_TheServersClockIsSet(t *testing.T) {
 // server's.
 func TestFault37_WallClocksThatAreOff(t *testing.T) {
 	for _, off := range []time.Duration{5 * time.Minute, -5 * time.Minute} {
-		bubbleFleet(t, func(t *testing.T, f *fleet) {
-			f.bubble.StepClock(-off)
+		inBubble(t, func(t *testing.T, f *fleet) {
+			f.Bubble.StepClock(-off)
 			all := f.three("@every 1m", nil, singleton.JobConfig{})
 			f.recorded("draw", 5)
 			for _, e := range f.book.all() {
@@ -61,7 +61,7 @@ func TestFault37_WallClocksThatAreOff(t *testing.T) {
 					t.Errorf("tick %v was begun %v after it, by the server's clock", e.run.Tick, late)
 				}
 			}
-			f.once("draw")
+			f.ranOnce("draw")
 			f.proven("draw", every(t, time.Minute))
 			for name, r := range all {
 				if got := singleton.ClockOffset(r.runner); (got - off).Abs() > 10*time.Millisecond {
@@ -78,7 +78,7 @@ func TestFault37_WallClocksThatAreOff(t *testing.T) {
 // Mutants: the tick is due by the wall clock; the offset is measured once.
 func TestFault37_OneWallClockIsOff(t *testing.T) {
 	for _, off := range []time.Duration{5 * time.Minute, -5 * time.Minute} {
-		bubbleFleet(t, func(t *testing.T, f *fleet) {
+		inBubble(t, func(t *testing.T, f *fleet) {
 			regs := map[string]*prometheus.Registry{}
 			var drift atomic.Int64
 			drift.Store(int64(off))
@@ -99,14 +99,14 @@ func TestFault37_OneWallClockIsOff(t *testing.T) {
 					t.Errorf("%s began tick %v %v after it", e.replica, e.run.Tick, late)
 				}
 			}
-			f.once("draw")
+			f.ranOnce("draw")
 			got, _ := metric(t, regs["wrong"], "noonlock_job_clock_offset_seconds")
 			right, _ := metric(t, regs["right"], "noonlock_job_clock_offset_seconds")
 			if d := time.Duration(got*1e9) - off; d.Abs() > 10*time.Millisecond || right > 0.01 || right < -0.01 {
 				t.Errorf("offsets are %v and %v, want %v and 0", got, right, off)
 			}
 			drift.Store(0)
-			f.pass(time.Minute)
+			f.Pass(time.Minute)
 			if got, _ := metric(t, regs["wrong"], "noonlock_job_clock_offset_seconds"); got > 0.01 || got < -0.01 {
 				t.Errorf("offset of a clock that was set right is %v", got)
 			}
@@ -120,7 +120,7 @@ func TestFault37_OneWallClockIsOff(t *testing.T) {
 // Mutants: the due time is taken from the wall clock; the claim does not check the
 // server's; the offset is measured once.
 func TestFault37_AFleetOfWrongClocks(t *testing.T) {
-	inFleets(t, func(t *testing.T, f *fleet) {
+	onBoth(t, func(t *testing.T, f *fleet) {
 		offsets := []time.Duration{-5 * time.Minute, -90 * time.Second, 0, 3 * time.Second, 5 * time.Minute}
 		var set atomic.Int64 // how far the last one's clock has been set
 		regs := map[string]*prometheus.Registry{}
@@ -142,11 +142,11 @@ func TestFault37_AFleetOfWrongClocks(t *testing.T) {
 		f.recorded("draw", 12)
 		for _, e := range f.book.all() {
 			// The server's clock is this machine's, rounded down to a microsecond.
-			if late := e.begin.Sub(e.run.Tick); late < 0 || f.bubble != nil && late > 10*time.Millisecond {
+			if late := e.begin.Sub(e.run.Tick); late < 0 || f.Bubble != nil && late > 10*time.Millisecond {
 				t.Errorf("%s began tick %v %v after it", e.replica, e.run.Tick, late)
 			}
 		}
-		f.once("draw")
+		f.ranOnce("draw")
 		f.alone("draw")
 		f.proven("draw", every(t, 500*time.Millisecond))
 		for i, off := range offsets {
@@ -154,9 +154,9 @@ func TestFault37_AFleetOfWrongClocks(t *testing.T) {
 			if i == len(offsets)-1 {
 				off += time.Duration(set.Load())
 			}
-			f.until(name+" tells its offset", func() bool {
-				told, _ := metric(t, regs[name], "noonlock_job_clock_offset_seconds")
-				return (time.Duration(told*1e9)-off).Abs() < 500*time.Millisecond && (singleton.ClockOffset(all[name].runner)-off).Abs() < 500*time.Millisecond
+			f.Until(name+" tells its offset", func() bool {
+				shown, _ := metric(t, regs[name], "noonlock_job_clock_offset_seconds")
+				return (time.Duration(shown*1e9)-off).Abs() < 500*time.Millisecond && (singleton.ClockOffset(all[name].runner)-off).Abs() < 500*time.Millisecond
 			})
 		}
 	})

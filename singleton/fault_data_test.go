@@ -17,10 +17,10 @@ import (
 func (f *fleet) snapshot(job string) (restore func()) {
 	f.Helper()
 	ctx := f.Context()
-	state, err1 := f.raw.HGetAll(ctx, f.key(job, "job")).Result()
-	open, err2 := f.raw.HGetAll(ctx, f.key(job, "open")).Result()
-	runs, err3 := f.raw.LRange(ctx, f.key(job, "runs"), 0, -1).Result()
-	fence, err4 := f.raw.Get(ctx, f.key(job, "fence")).Result()
+	state, err1 := f.Raw.HGetAll(ctx, f.key(job, "job")).Result()
+	open, err2 := f.Raw.HGetAll(ctx, f.key(job, "open")).Result()
+	runs, err3 := f.Raw.LRange(ctx, f.key(job, "runs"), 0, -1).Result()
+	fence, err4 := f.Raw.Get(ctx, f.key(job, "fence")).Result()
 	for _, err := range []error{err1, err2, err3, err4} {
 		if err != nil {
 			f.Fatal(err)
@@ -28,7 +28,7 @@ func (f *fleet) snapshot(job string) (restore func()) {
 	}
 	return func() {
 		f.Helper()
-		pipe := f.raw.TxPipeline()
+		pipe := f.Raw.TxPipeline()
 		pipe.FlushAll(ctx)
 		pipe.HSet(ctx, f.key(job, "job"), state)
 		if len(open) > 0 {
@@ -50,7 +50,7 @@ func (f *fleet) snapshot(job string) (restore func()) {
 // Mutants: a new ledger begins at the present time; it begins at the newest tick although
 // that was open; the counter of tokens begins at 1.
 func TestFault15_ClassD_AnEmptyRestart(t *testing.T) {
-	inFleets(t, func(t *testing.T, f *fleet) {
+	onBoth(t, func(t *testing.T, f *fleet) {
 		wait := make(chan struct{})
 		var causes []error
 		hung := false
@@ -79,19 +79,19 @@ func TestFault15_ClassD_AnEmptyRestart(t *testing.T) {
 		<-wait
 		entries := f.book.all()
 		open := entries[len(entries)-1]
-		if f.bubble != nil {
-			if err := f.bubble.Restart(true); err != nil {
+		if f.Bubble != nil {
+			if err := f.Bubble.Restart(true); err != nil {
 				t.Fatal(err)
 			}
 		} else {
-			f.real.Kill()
-			f.real.Restart(t) // nothing is kept on disk
+			f.Real.Kill()
+			f.Real.Restart(t) // nothing is kept on disk
 		}
-		f.until("more ticks are recorded", func() bool {
+		f.Until("more ticks are recorded", func() bool {
 			runs, err := f.ledger("draw").Runs(t.Context(), 100)
 			return err == nil && len(runs) >= 4
 		})
-		f.until("the holder at the loss has been notified", func() bool {
+		f.Until("the holder at the loss has been notified", func() bool {
 			f.mu.Lock()
 			defer f.mu.Unlock()
 			return len(causes) == 1
@@ -119,19 +119,19 @@ func TestFault15_ClassD_AnEmptyRestart(t *testing.T) {
 // open tick is run nevertheless.
 // Mutant: a ledger that begins without knowledge is not repaired.
 func TestFault15_ClassD_AStrangerComesFirst(t *testing.T) {
-	bubbleFleet(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(t *testing.T, f *fleet) {
 		a := f.replica("a", singleton.Config{})
 		a.add("draw", "@every 1h", nil, singleton.JobConfig{})
 		a.run()
 		f.recorded("draw", 1)
 		cut := a.net.Partition()
 		time.Sleep(30 * time.Minute)
-		f.raw.FlushAll(t.Context())
+		f.Raw.FlushAll(t.Context())
 		time.Sleep(45 * time.Minute) // a tick becomes due in the meantime
 		b := f.replica("b", singleton.Config{})
 		b.add("draw", "@every 1h", nil, singleton.JobConfig{})
 		b.run()
-		f.pass(time.Second)
+		f.Pass(time.Second)
 		if n := len(f.book.all()); n != 1 {
 			t.Fatalf("%d runs before a is back", n)
 		}
@@ -150,7 +150,7 @@ func TestFault15_ClassD_AStrangerComesFirst(t *testing.T) {
 // Mutants: the ledger is not brought forward; an old open run is taken over; a replica
 // forgets what it has recorded itself; tokens come from the old counter.
 func TestFault16_ClassD_AnOldSnapshot(t *testing.T) {
-	inFleets(t, func(t *testing.T, f *fleet) {
+	onBoth(t, func(t *testing.T, f *fleet) {
 		reached, goOn := make(chan struct{}), make(chan struct{})
 		var once bool
 		for _, name := range []string{"a", "b"} {
@@ -174,8 +174,8 @@ func TestFault16_ClassD_AnOldSnapshot(t *testing.T) {
 		f.recorded("draw", 6)
 		restore()
 		n := len(f.book.all())
-		f.until("more ticks are run", func() bool { return len(f.book.all()) >= n+4 })
-		f.once("draw")
+		f.Until("more ticks are run", func() bool { return len(f.book.all()) >= n+4 })
+		f.ranOnce("draw")
 		tokens(f, "draw")
 		t.Log("1 old snapshot")
 	})
@@ -185,7 +185,7 @@ func TestFault16_ClassD_AnOldSnapshot(t *testing.T) {
 // own record.
 // Mutant: it remembers only what it has read.
 func TestFault16_ClassD_WhatItHasRecordedItself(t *testing.T) {
-	bubbleFleet(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(t *testing.T, f *fleet) {
 		goOn := make(chan struct{})
 		r := f.replica("a", singleton.Config{})
 		r.add("draw", "@every 1m", func(context.Context, singleton.Run) error {
@@ -200,11 +200,11 @@ func TestFault16_ClassD_WhatItHasRecordedItself(t *testing.T) {
 		looks := r.net.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Match: request("open")})
 		close(goOn)
 		f.recorded("draw", 2)
-		f.until("it looks", func() bool { return looks.Fired() > 0 })
+		f.Until("it looks", func() bool { return looks.Fired() > 0 })
 		restore()
 		looks.Lift()
 		f.begun("draw", 5)
-		f.once("draw")
+		f.ranOnce("draw")
 	})
 }
 
@@ -212,7 +212,7 @@ func TestFault16_ClassD_WhatItHasRecordedItself(t *testing.T) {
 // because its holder may have had an effect.
 // Mutant: it is claimed again, as is right for at least once.
 func TestFault15_ClassD_AtMostOnce(t *testing.T) {
-	bubbleFleet(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(t *testing.T, f *fleet) {
 		f.three("@every 1m", func(ctx context.Context, _ singleton.Run) error {
 			if len(f.book.all()) == 2 {
 				<-ctx.Done()
@@ -220,12 +220,12 @@ func TestFault15_ClassD_AtMostOnce(t *testing.T) {
 			return ctx.Err()
 		}, singleton.JobConfig{MaxAttempts: 1, CatchUp: singleton.CatchUpAll})
 		f.begun("draw", 2)
-		f.pass(35 * time.Second) // all have looked
-		if err := f.bubble.Restart(true); err != nil {
+		f.Pass(35 * time.Second) // all have looked
+		if err := f.Bubble.Restart(true); err != nil {
 			t.Fatal(err)
 		}
 		f.begun("draw", 5)
-		f.once("draw")
+		f.ranOnce("draw")
 		t.Log("1 empty restart")
 	})
 }
@@ -234,7 +234,7 @@ func TestFault15_ClassD_AtMostOnce(t *testing.T) {
 // and the tick is run again with a greater token.
 // Mutants: a renewal creates a lost claim; the holder continues.
 func TestFault17_ClassD_AClaimLostInAFailover(t *testing.T) {
-	bubbleFleet(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(t *testing.T, f *fleet) {
 		var causes []error
 		f.three("@every 1m", func(ctx context.Context, _ singleton.Run) error {
 			f.mu.Lock()
@@ -247,7 +247,7 @@ func TestFault17_ClassD_AClaimLostInAFailover(t *testing.T) {
 			return ctx.Err()
 		}, singleton.JobConfig{})
 		f.recorded("draw", 1)
-		f.pass(time.Second)
+		f.Pass(time.Second)
 		restore := f.snapshot("draw")
 		claimed := f.begun("draw", 2)[1]
 		restored := time.Now()
@@ -256,7 +256,7 @@ func TestFault17_ClassD_AClaimLostInAFailover(t *testing.T) {
 		if !again.run.Tick.Equal(claimed.run.Tick) {
 			t.Errorf("then came %+v", again.run)
 		}
-		f.pass(time.Second)
+		f.Pass(time.Second)
 		if len(causes) != 1 {
 			t.Fatalf("the holder's causes are %v", causes)
 		}
@@ -272,17 +272,17 @@ func TestFault17_ClassD_AClaimLostInAFailover(t *testing.T) {
 // Scripts are flushed all the time.
 // Mutant: a script is only sent by its hash.
 func TestFault30_ScriptFlush(t *testing.T) {
-	inFleets(t, func(t *testing.T, f *fleet) {
+	onBoth(t, func(t *testing.T, f *fleet) {
 		f.three("@every 200ms", nil, singleton.JobConfig{})
 		flushed := 0
-		f.until("ten ticks were run", func() bool {
-			if err := f.raw.ScriptFlush(t.Context()).Err(); err != nil {
+		f.Until("ten ticks were run", func() bool {
+			if err := f.Raw.ScriptFlush(t.Context()).Err(); err != nil {
 				t.Fatal(err)
 			}
 			flushed++
 			return len(f.runs("draw")) >= 10
 		})
-		f.once("draw")
+		f.ranOnce("draw")
 		f.proven("draw", every(t, 200*time.Millisecond))
 		t.Logf("flushed %d times", flushed)
 	})
@@ -292,13 +292,13 @@ func TestFault30_ScriptFlush(t *testing.T) {
 // run again, nothing is forgotten, and Run does not end.
 // Mutant: an error of the server ends the follower.
 func TestFault14_ARestartWithData(t *testing.T) {
-	bubbleFleet(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(t *testing.T, f *fleet) {
 		f.three("@every 1s", sleep(300*time.Millisecond), singleton.JobConfig{CatchUp: singleton.CatchUpAll})
 		for range 3 {
 			f.recorded("draw", len(f.runs("draw"))+3)
-			f.bubble.Stop()
-			f.pass(5 * time.Second)
-			if err := f.bubble.Start(false); err != nil {
+			f.Bubble.Stop()
+			f.Pass(5 * time.Second)
+			if err := f.Bubble.Start(false); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -23,9 +23,9 @@ func TestFault24_28_ALostClaim(t *testing.T) {
 		lockcoretest.DropRequest, lockcoretest.ResetBefore, lockcoretest.TrickleReply,
 	} {
 		t.Run(string(kind), func(t *testing.T) {
-			where := bubbleFleet
+			where := inBubble
 			if kind == lockcoretest.SwallowReply || kind == lockcoretest.DuplicateRequest {
-				where = inFleets
+				where = onBoth
 			}
 			where(t, func(t *testing.T, f *fleet) {
 				r := f.replica("a", singleton.Config{TTL: time.Second})
@@ -33,9 +33,9 @@ func TestFault24_28_ALostClaim(t *testing.T) {
 				r.run()
 				f.recorded("draw", 1)
 				rule := r.net.Inject(t, lockcoretest.Fault{Kind: kind, Match: request("claim"), Count: 3})
-				f.until("the fault was injected three times", func() bool { return rule.Fired() == 3 })
+				f.Until("the fault was injected three times", func() bool { return rule.Fired() == 3 })
 				f.recorded("draw", len(f.runs("draw"))+2)
-				f.once("draw")
+				f.ranOnce("draw")
 				f.proven("draw", every(t, 200*time.Millisecond))
 			})
 		})
@@ -46,7 +46,7 @@ func TestFault24_28_ALostClaim(t *testing.T) {
 // gets the tick, and no attempt is counted, because no work began.
 // Mutants: an abandoned claim stays for its TTL; it counts as an attempt.
 func TestFault24_28_AnAbandonedClaim(t *testing.T) {
-	bubbleFleet(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(t *testing.T, f *fleet) {
 		a, b := f.replica("a", singleton.Config{TTL: time.Minute}), f.replica("b", singleton.Config{TTL: time.Minute})
 		for _, r := range []*replica{a, b} {
 			r.add("draw", "@every 10m", nil, singleton.JobConfig{MaxAttempts: 1})
@@ -64,10 +64,10 @@ func TestFault24_28_AnAbandonedClaim(t *testing.T) {
 		a.net.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DropRequest, Match: func(cmd []string) bool {
 			return request("claim")(cmd) && gaveUp.Load()
 		}})
-		f.until("a has claimed and abandoned the claim", func() bool { return lost.Fired() > 0 && gaveUp.Load() })
+		f.Until("a has claimed and abandoned the claim", func() bool { return lost.Fired() > 0 && gaveUp.Load() })
 		b.net.Heal()
 		healed := time.Now()
-		f.until("the tick is recorded", func() bool { return len(f.runs("draw")) == 2 })
+		f.Until("the tick is recorded", func() bool { return len(f.runs("draw")) == 2 })
 		if took := time.Since(healed); took > 15*time.Second {
 			t.Errorf("the tick waited for %v, although its claim was abandoned", took)
 		}
@@ -75,7 +75,7 @@ func TestFault24_28_AnAbandonedClaim(t *testing.T) {
 		if record.Outcome != singleton.OutcomeSucceeded || record.Attempt != 1 {
 			t.Errorf("record is %+v", record)
 		}
-		f.once("draw")
+		f.ranOnce("draw")
 	})
 }
 
@@ -83,28 +83,28 @@ func TestFault24_28_AnAbandonedClaim(t *testing.T) {
 // nor count as attempts.
 // Mutant: no tombstone is written, or it is not checked.
 func TestFault13_ClaimsThatComeLate(t *testing.T) {
-	bubbleFleet(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(t *testing.T, f *fleet) {
 		a, b := f.replica("a", singleton.Config{TTL: time.Minute}), f.replica("b", singleton.Config{TTL: time.Minute})
 		for _, r := range []*replica{a, b} {
 			r.add("draw", "@every 10m", nil, singleton.JobConfig{MaxAttempts: 1})
 			r.run()
 		}
 		f.recorded("draw", 1)
-		f.pass(time.Minute) // the servers know the scripts now
+		f.Pass(time.Minute) // the servers know the scripts now
 		away := b.net.Partition()
 		late := a.net.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Match: request("claim")})
-		f.until("claims are held back", func() bool { return late.Fired() >= 1 })
-		f.until("they were abandoned", func() bool { return len(f.raw.Keys(t.Context(), f.key("draw", "tomb:*")).Val()) >= 2 })
+		f.Until("claims are held back", func() bool { return late.Fired() >= 1 })
+		f.Until("they were abandoned", func() bool { return len(f.Raw.Keys(t.Context(), f.key("draw", "tomb:*")).Val()) >= 2 })
 		held := late.Fired()
 		late.Lift()
-		f.pass(100 * time.Millisecond)
+		f.Pass(100 * time.Millisecond)
 		b.net.Heal()
 		given := time.Now()
 		record := f.recorded("draw", 2)[1]
 		if took := time.Since(given); took > 10*time.Second || record.Outcome != singleton.OutcomeSucceeded || record.Attempt != 1 {
 			t.Errorf("after %v the record is %+v", took, record)
 		}
-		f.once("draw")
+		f.ranOnce("draw")
 		lockcoretest.MustFire(t, away)
 		t.Logf("%d claims came late", held)
 	})
@@ -120,9 +120,9 @@ func TestFault29_ALostCompletion(t *testing.T) {
 		lockcoretest.DropRequest, lockcoretest.ResetBefore,
 	} {
 		t.Run(string(kind), func(t *testing.T) {
-			where := bubbleFleet
+			where := inBubble
 			if kind == lockcoretest.SwallowReply || kind == lockcoretest.DuplicateRequest {
-				where = inFleets
+				where = onBoth
 			}
 			where(t, func(t *testing.T, f *fleet) {
 				r := f.replica("a", singleton.Config{TTL: time.Second})
@@ -130,9 +130,9 @@ func TestFault29_ALostCompletion(t *testing.T) {
 				r.run()
 				f.recorded("draw", 1)
 				rule := r.net.Inject(t, lockcoretest.Fault{Kind: kind, Match: request("complete"), Count: 3})
-				f.until("the fault was injected three times", func() bool { return rule.Fired() == 3 })
+				f.Until("the fault was injected three times", func() bool { return rule.Fired() == 3 })
 				f.recorded("draw", len(f.runs("draw"))+2)
-				f.once("draw")
+				f.ranOnce("draw")
 				f.ended("draw")
 				f.proven("draw", every(t, 200*time.Millisecond))
 				if n := f.log.Count("another replica has taken"); n != 0 {
@@ -148,7 +148,7 @@ func TestFault29_ALostCompletion(t *testing.T) {
 // replica does not count as superseded.
 // Mutant: only the tombstone shows that the run has ended.
 func TestFault29_ACompletionUnansweredForLong(t *testing.T) {
-	bubbleFleet(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(t *testing.T, f *fleet) {
 		all := map[string]*replica{}
 		var lost *lockcoretest.Rule
 		for _, name := range []string{"a", "b", "c"} {
@@ -164,17 +164,17 @@ func TestFault29_ACompletionUnansweredForLong(t *testing.T) {
 			r.run()
 		}
 		f.recorded("draw", 1) // without an answer to its holder
-		f.pass(10 * time.Minute)
-		if n := len(f.raw.Keys(t.Context(), f.key("draw", "tomb:*")).Val()); n != 0 {
+		f.Pass(10 * time.Minute)
+		if n := len(f.Raw.Keys(t.Context(), f.key("draw", "tomb:*")).Val()); n != 0 {
 			t.Fatalf("%d tombstones are left", n)
 		}
 		lost.Lift()
-		f.until("the holder is answered", func() bool { return f.log.Count("\"run ended") > 0 })
+		f.Until("the holder is answered", func() bool { return f.log.Count("\"run ended") > 0 })
 		if n := f.log.Count("another replica has taken"); n != 0 {
 			t.Errorf("%d were answered as superseded", n)
 		}
 		f.recorded("draw", 3)
-		f.once("draw")
+		f.ranOnce("draw")
 		f.ended("draw")
 	})
 }
@@ -185,16 +185,16 @@ func TestFault25_SomeRenewalsAreLost(t *testing.T) {
 	for _, kind := range []lockcoretest.Kind{
 		lockcoretest.SwallowReply, lockcoretest.ResetAfter, lockcoretest.DuplicateRequest, lockcoretest.DropRequest,
 	} {
-		bubbleFleet(t, func(t *testing.T, f *fleet) {
+		inBubble(t, func(t *testing.T, f *fleet) {
 			all := f.three("@every 1m", sleep(20*time.Second), singleton.JobConfig{})
 			first := f.begun("draw", 1)[0]
-			f.pass(2 * time.Second)
+			f.Pass(2 * time.Second)
 			rule := all[first.replica].net.Inject(t, lockcoretest.Fault{Kind: kind, Match: request("renew"), Count: 1})
-			f.until("a renewal was hit", func() bool { return rule.Fired() == 1 })
+			f.Until("a renewal was hit", func() bool { return rule.Fired() == 1 })
 			if record := f.recorded("draw", 1)[0]; record.Attempt != 1 || record.Outcome != singleton.OutcomeSucceeded {
 				t.Errorf("%v: record is %+v", kind, record)
 			}
-			f.once("draw")
+			f.ranOnce("draw")
 		})
 	}
 }
@@ -203,10 +203,10 @@ func TestFault25_SomeRenewalsAreLost(t *testing.T) {
 // applies, the work ends before another can begin, and the tick is run again.
 // Mutant: a lease is valid from the time of its last renewal, answered or not.
 func TestFault25_AllRenewalsAreLost(t *testing.T) {
-	bubbleFleet(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(t *testing.T, f *fleet) {
 		all := f.three("@every 1h", hang(1), singleton.JobConfig{})
 		first := f.begun("draw", 1)[0]
-		f.pass(2 * time.Second)
+		f.Pass(2 * time.Second)
 		lost := time.Now()
 		rule := all[first.replica].net.Inject(t, lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Match: request("renew")})
 		second := f.begun("draw", 2)[1]
@@ -228,7 +228,7 @@ func TestFault25_AllRenewalsAreLost(t *testing.T) {
 // tick to the end of its hold.
 func TestFault26_ALostHandOver(t *testing.T) {
 	for _, kind := range []lockcoretest.Kind{lockcoretest.SwallowReply, lockcoretest.DuplicateRequest, lockcoretest.DropRequest} {
-		bubbleFleet(t, func(t *testing.T, f *fleet) {
+		inBubble(t, func(t *testing.T, f *fleet) {
 			all := map[string]*replica{}
 			for _, name := range []string{"a", "b", "c"} {
 				r := f.replica(name, singleton.Config{TTL: time.Minute, Drain: time.Second})
@@ -261,7 +261,7 @@ func TestFault27_ALostCountOfAttempts(t *testing.T) {
 	for _, kind := range []lockcoretest.Kind{
 		lockcoretest.SwallowReply, lockcoretest.ResetAfter, lockcoretest.DuplicateRequest, lockcoretest.DropRequest,
 	} {
-		bubbleFleet(t, func(t *testing.T, f *fleet) {
+		inBubble(t, func(t *testing.T, f *fleet) {
 			r := f.replica("a", singleton.Config{})
 			r.add("draw", "@every 1m", func(context.Context, singleton.Run) error { return boom }, singleton.JobConfig{MaxAttempts: 4})
 			r.run()

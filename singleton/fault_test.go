@@ -12,8 +12,8 @@ import (
 	"github.com/noonlock/noonlock/singleton/schedule"
 )
 
-// once asserts that every tick of the book was run once, at the first attempt.
-func (f *fleet) once(job string) {
+// ranOnce asserts that every tick of the book was run once, at the first attempt.
+func (f *fleet) ranOnce(job string) {
 	f.Helper()
 	for tick, entries := range f.ticks(job) {
 		if len(entries) != 1 || entries[0].run.Attempt != 1 {
@@ -27,7 +27,7 @@ func (f *fleet) once(job string) {
 // happen once.
 // Mutants: the tick is forgotten; the late completion is accepted, too.
 func TestFault59_CrashAfterTheEffect(t *testing.T) {
-	inFleets(t, func(t *testing.T, f *fleet) {
+	onBoth(t, func(t *testing.T, f *fleet) {
 		effects := map[string]int{}
 		fleet := map[string]*replica{}
 		killed := make(chan string, 1)
@@ -75,13 +75,13 @@ func TestFault59_CrashAfterTheEffect(t *testing.T) {
 // A schedule that never fires is refused when it is added.
 // Mutant: Add does not check, and the job waits forever.
 func TestFault57_The30thOfFebruary(t *testing.T) {
-	bubbleFleet(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(t *testing.T, f *fleet) {
 		r := f.replica("a", singleton.Config{})
 		err := r.runner.Add("draw", "0 12 30 2 *", func(context.Context, singleton.Run) error { return nil }, singleton.JobConfig{})
 		if !errors.Is(err, schedule.ErrConfig) {
 			t.Errorf("Add says %v", err)
 		}
-		if keys, _ := f.raw.Keys(t.Context(), "*").Result(); len(keys) != 0 {
+		if keys, _ := f.Raw.Keys(t.Context(), "*").Result(); len(keys) != 0 {
 			t.Errorf("something was written: %v", keys)
 		}
 	})
@@ -104,7 +104,7 @@ func TestFault58_AThousandMissedTicks(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			bubbleFleet(t, func(t *testing.T, f *fleet) {
+			inBubble(t, func(t *testing.T, f *fleet) {
 				a := f.replica("a", singleton.Config{})
 				a.add("draw", "@every 1m", nil, c.cfg)
 				a.run()
@@ -117,7 +117,7 @@ func TestFault58_AThousandMissedTicks(t *testing.T) {
 					r.add("draw", "@every 1m", nil, c.cfg)
 					r.run()
 				}
-				f.pass(20 * time.Second)
+				f.Pass(20 * time.Second)
 				late := 0
 				for _, e := range f.book.all()[1:] {
 					if e.run.Tick.Before(back) {
@@ -127,8 +127,8 @@ func TestFault58_AThousandMissedTicks(t *testing.T) {
 				if late != c.late {
 					t.Errorf("%d missed ticks were run, want %d", late, c.late)
 				}
-				f.pass(2 * time.Minute)
-				f.once("draw")
+				f.Pass(2 * time.Minute)
+				f.ranOnce("draw")
 				if n := f.proven("draw", every(t, time.Minute)); n < 1001 && c.late < 100 {
 					t.Errorf("the ledger knows of %d ticks", n)
 				}
@@ -158,7 +158,7 @@ func TestFault58_AThousandMissedTicks(t *testing.T) {
 // A million missed ticks cost a few requests.
 // Mutant: a request for each tick.
 func TestFault58_AMillionMissedTicks(t *testing.T) {
-	bubbleFleet(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(t *testing.T, f *fleet) {
 		a := f.replica("a", singleton.Config{})
 		a.add("draw", "@every 100ms", nil, singleton.JobConfig{})
 		a.run()
@@ -176,7 +176,7 @@ func TestFault58_AMillionMissedTicks(t *testing.T) {
 		back := time.Now()
 		b.add("draw", "@every 100ms", nil, singleton.JobConfig{})
 		b.run()
-		f.until("the newest is run", func() bool {
+		f.Until("the newest is run", func() bool {
 			entries := f.book.all()
 			return len(entries) > 1 && !entries[len(entries)-1].run.Tick.Before(back.Add(-100*time.Millisecond))
 		})
@@ -197,7 +197,7 @@ func TestFault58_AMillionMissedTicks(t *testing.T) {
 // that has ended. (See also TestFault01.)
 // Mutant: a claim does not name the newest tick that it knows.
 func TestALateReplicaNeverRunsAFinishedTick(t *testing.T) {
-	bubbleFleet(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(t *testing.T, f *fleet) {
 		a, b := f.replica("a", singleton.Config{}), f.replica("b", singleton.Config{})
 		for _, r := range []*replica{a, b} {
 			r.add("draw", "@every 1s", nil, singleton.JobConfig{})
@@ -211,7 +211,7 @@ func TestALateReplicaNeverRunsAFinishedTick(t *testing.T) {
 		f.recorded("draw", 30)
 		b.net.Heal()
 		f.recorded("draw", 40)
-		f.once("draw")
+		f.ranOnce("draw")
 		f.alone("draw")
 		f.proven("draw", every(t, time.Second))
 		lockcoretest.MustFire(t, stands)

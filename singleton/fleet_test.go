@@ -10,13 +10,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
-
-	"github.com/noonlock/noonlock/internal/servers"
 	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
@@ -25,102 +20,47 @@ import (
 	"github.com/noonlock/noonlock/singleton/schedule"
 )
 
-// patience limits every wait for an event that must happen. It is not a measurement.
-const patience = 60 * time.Second
+const patience = testenv.Patience
 
-// A fleet is a Redis server and the replicas that use it: miniredis in a bubble of virtual
-// time, or a redis-server. The same tests run on both.
+var errBroken = errors.New("broken on purpose")
+
+// A fleet is the server of a test, and what the replicas on it do.
 type fleet struct {
-	*testing.T
-	bubble *lockcoretest.Redis  // nil on a real server
-	real   *servers.RedisServer // nil in a bubble
-	raw    *redis.Client        // without lockcore, to inspect and to interfere
-	start  time.Time
-	book   book
-	log    testenv.Log
+	*testenv.Env
+	book    book                  // the runs of jobs
+	history *lockcoretest.History // the work of daemons and Onces
+	log     testenv.Log
 
 	mu      sync.Mutex
 	readers map[string]*ledger.Ledger
 	reader  *lockcore.Client
 }
 
-// inFleets runs a test in a bubble and on a real server, at the same time.
-func inFleets(t *testing.T, test func(t *testing.T, f *fleet)) {
-	t.Helper()
-	t.Parallel()
-	t.Run("bubble", func(t *testing.T) {
-		t.Parallel()
-		bubbleFleet(t, test)
+func newFleet(e *testenv.Env) *fleet {
+	e.Days = true
+	f := &fleet{Env: e, history: lockcoretest.NewHistory(e.Clock)}
+	e.Cleanup(func() {
+		if e.Failed() {
+			e.Logf("the log:\n%s", &f.log)
+		}
 	})
-	t.Run("redis", func(t *testing.T) {
-		t.Parallel()
-		test(t, realFleet(t))
-	})
-}
-
-func bubbleFleet(t *testing.T, test func(t *testing.T, f *fleet)) {
-	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		r := lockcoretest.NewRedis(t)
-		test(t, &fleet{T: t, bubble: r, raw: r.Client(), start: time.Now()})
-	})
-}
-
-func realFleet(t *testing.T, conf ...string) *fleet {
-	t.Helper()
-	s := servers.Redis(t, conf...)
-	f := &fleet{T: t, real: s, start: time.Now()}
-	f.raw = redis.NewClient(f.options(s.Addr()))
-	t.Cleanup(func() { f.raw.Close() })
 	return f
 }
 
-func (f *fleet) options(addr string) *redis.Options {
-	return &redis.Options{
-		Addr:                     addr,
-		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-	}
+// onBoth runs a test in a bubble and on a real server, at the same time.
+func onBoth(t *testing.T, test func(t *testing.T, f *fleet)) {
+	t.Helper()
+	testenv.OnBoth(t, func(e *testenv.Env) { test(e.T, newFleet(e)) })
 }
 
-// direct returns options for a client without faults.
-func (f *fleet) direct() *redis.Options {
-	if f.bubble != nil {
-		return f.bubble.Options()
-	}
-	return f.options(f.real.Addr())
+func inBubble(t *testing.T, test func(t *testing.T, f *fleet)) {
+	t.Helper()
+	testenv.InBubble(t, func(e *testenv.Env) { test(e.T, newFleet(e)) })
 }
 
-// link returns options for one client with its own network.
-func (f *fleet) link() (*redis.Options, *lockcoretest.Faults) {
-	f.Helper()
-	if f.bubble != nil {
-		faults := lockcoretest.NewFaults()
-		return f.bubble.OptionsVia(faults), faults
-	}
-	p := lockcoretest.NewProxy(f, f.real.Addr())
-	return f.options(p.Addr()), p.Faults()
-}
-
-// client makes a lockcore client, closed at the end of the test.
-func (f *fleet) client(opt *redis.Options, cfg lockcore.Config) *lockcore.Client {
-	f.Helper()
-	if cfg.Clock == nil {
-		cfg.Clock = func() time.Duration { return time.Since(f.start) }
-	}
-	rdb := redis.NewClient(opt)
-	c, err := lockcore.New(rdb, cfg)
-	if err != nil {
-		f.Fatalf("New: %v", err)
-	}
-	f.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		if err := c.Close(ctx); err != nil && !errors.Is(err, lockcore.ErrClosed) && !errors.Is(err, context.DeadlineExceeded) {
-			f.Errorf("Close: %v", err)
-		}
-		rdb.Close()
-	})
-	return c
+func onServer(t *testing.T, conf ...string) *fleet {
+	t.Helper()
+	return newFleet(testenv.OnServer(t, conf...))
 }
 
 // A replica is one process of the fleet from the view of Redis.
@@ -141,10 +81,10 @@ type replica struct {
 // replica returns a replica with its own network.
 func (f *fleet) replica(name string, cfg singleton.Config) *replica {
 	f.Helper()
-	opt, net := f.link()
+	opt, net := f.Link()
 	r := &replica{f: f, name: name, net: net, clock: lockcoretest.NewClock(), done: make(chan struct{})}
 	log := f.log.Info(name + ": ")
-	r.client = f.client(opt, lockcore.Config{Identity: name, Clock: r.clock.Now, Logger: log})
+	r.client = f.ClientWith(opt, lockcore.Config{Identity: name, Clock: r.clock.Now, Logger: log})
 	cfg.Logger = log
 	cfg.TTL = cmp.Or(cfg.TTL, 2*time.Second)
 	cfg.Drain = cmp.Or(cfg.Drain, time.Second)
@@ -215,39 +155,11 @@ func (r *replica) die() *lockcoretest.Rule {
 	return cut
 }
 
-// until waits for a condition, in a bubble for up to a day of its time.
-func (f *fleet) until(what string, condition func() bool) {
-	f.Helper()
-	longest, step, slower := patience, 2*time.Millisecond, 1.0
-	if f.bubble != nil {
-		longest, slower = 24*time.Hour, 1.05
-	}
-	for waited := time.Duration(0); ; waited += step {
-		if f.bubble != nil {
-			synctest.Wait()
-		}
-		if condition() {
-			return
-		}
-		if waited > longest {
-			f.Fatalf("in vain waited until %s; the log:\n%s", what, &f.log)
-		}
-		step = min(time.Duration(float64(step)*slower), 10*time.Second)
-		<-time.After(step)
-	}
-}
-
-// pass lets time pass in a bubble.
-func (f *fleet) pass(d time.Duration) {
-	time.Sleep(d)
-	synctest.Wait()
-}
-
 // begun waits until n attempts of a job have begun, and returns them.
 func (f *fleet) begun(job string, n int) []entry {
 	f.Helper()
 	var found []entry
-	f.until(fmt.Sprintf("%d attempts of %s have begun", n, job), func() bool {
+	f.Until(fmt.Sprintf("%d attempts of %s have begun", n, job), func() bool {
 		found = nil
 		for _, e := range f.book.all() {
 			if e.run.Job == job {
@@ -263,7 +175,7 @@ func (f *fleet) begun(job string, n int) []entry {
 func (f *fleet) recorded(job string, n int) []ledger.RunRecord {
 	f.Helper()
 	var found []ledger.RunRecord
-	f.until(fmt.Sprintf("%d entries of %s are recorded", n, job), func() bool {
+	f.Until(fmt.Sprintf("%d entries of %s are recorded", n, job), func() bool {
 		found = f.runs(job)
 		return len(found) >= n
 	})

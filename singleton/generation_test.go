@@ -15,7 +15,7 @@ func (f *fleet) versioned(name, schedule, revision string) *replica {
 	r := f.replica(name, singleton.Config{})
 	r.add("draw", schedule, nil, singleton.JobConfig{Revision: revision})
 	r.run()
-	f.pass(10 * time.Millisecond) // so the next one starts after it
+	f.Pass(10 * time.Millisecond) // so the next one starts after it
 	return r
 }
 
@@ -34,7 +34,7 @@ func (f *fleet) by(n int) map[string]int {
 // Mutants: the older version continues; the newest start does not win; no replica
 // continues; the lapse is waited for although the last one has deregistered.
 func TestRollingDeploy(t *testing.T) {
-	bubbleFleet(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(t *testing.T, f *fleet) {
 		a1 := f.versioned("old-1", "@every 1s", "1")
 		a2 := f.versioned("old-2", "@every 1s", "1")
 		f.begun("draw", 3)
@@ -42,7 +42,7 @@ func TestRollingDeploy(t *testing.T) {
 			t.Errorf("two of one version: %+v", st)
 		}
 		b1 := f.versioned("new-1", "@every 1s", "2")
-		f.pass(6 * time.Second)
+		f.Pass(6 * time.Second)
 		n := len(f.book.all())
 		f.begun("draw", n+5)
 		if by := f.by(n); by["new-1"] < 5 || len(by) != 1 {
@@ -54,7 +54,7 @@ func TestRollingDeploy(t *testing.T) {
 		// Another new replica starts, and an old one ends: nothing changes.
 		b2 := f.versioned("new-2", "@every 1s", "2")
 		a1.stop()
-		f.pass(5 * time.Second)
+		f.Pass(5 * time.Second)
 		if st := f.status("draw"); st.Generation != 2 || st.Replicas != 2 {
 			t.Errorf("two of the new version: %+v", st)
 		}
@@ -71,16 +71,16 @@ func TestRollingDeploy(t *testing.T) {
 		}
 		// A rollback by new processes of the old definition is a start, too.
 		b3 := f.versioned("new-3", "@every 1s", "2")
-		f.pass(3 * time.Second)
+		f.Pass(3 * time.Second)
 		a3 := f.versioned("old-3", "@every 1s", "1")
-		f.pass(6 * time.Second)
+		f.Pass(6 * time.Second)
 		n = len(f.book.all())
 		f.begun("draw", n+6)
 		if by := f.by(n); by["new-3"] != 0 || by["old-2"]+by["old-3"] < 6 {
 			t.Errorf("after the roll-back: %v", by)
 		}
 		_, _, _ = a2, a3, b3
-		f.once("draw")
+		f.ranOnce("draw")
 		f.proven("draw", every(t, time.Second))
 	})
 }
@@ -89,10 +89,10 @@ func TestRollingDeploy(t *testing.T) {
 // older ones continue.
 // Mutant: they only continue after a deregistration.
 func TestDeadGeneration(t *testing.T) {
-	bubbleFleet(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(t *testing.T, f *fleet) {
 		f.versioned("old", "@every 1s", "1")
 		b := f.versioned("new", "@every 1s", "2")
-		f.pass(6 * time.Minute) // it is proven
+		f.Pass(6 * time.Minute) // it is proven
 		died, n := time.Now(), len(f.book.all())
 		cut := b.die()
 		entries := f.begun("draw", n+2)
@@ -109,15 +109,15 @@ func TestDeadGeneration(t *testing.T) {
 // one, whichever replica is first.
 // Mutant: the generation is not remembered.
 func TestFault23_ClassD_GenerationsAfterALoss(t *testing.T) {
-	bubbleFleet(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(t *testing.T, f *fleet) {
 		f.versioned("old", "@every 1s", "1")
 		b := f.versioned("new", "@every 1s", "2")
-		f.pass(5 * time.Second)
+		f.Pass(5 * time.Second)
 		cut := b.net.Partition()
-		f.raw.FlushAll(t.Context())
-		f.pass(40 * time.Second) // the old one looks, and is alone
+		f.Raw.FlushAll(t.Context())
+		f.Pass(40 * time.Second) // the old one looks, and is alone
 		b.net.Heal()
-		f.pass(30 * time.Second)
+		f.Pass(30 * time.Second)
 		n := len(f.book.all())
 		f.begun("draw", n+5)
 		if by := f.by(n); by["new"] < 5 {
@@ -131,7 +131,7 @@ func TestFault23_ClassD_GenerationsAfterALoss(t *testing.T) {
 // it, and it ends with its retention. A job that is run, or paused, stays.
 // Mutants: a look does not keep the ledger alive; a paused one is not kept.
 func TestRetention(t *testing.T) {
-	bubbleFleet(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(t *testing.T, f *fleet) {
 		r := f.replica("a", singleton.Config{})
 		r.add("old", "@every 1m", nil, singleton.JobConfig{})
 		r.add("held", "@every 1m", nil, singleton.JobConfig{})
@@ -146,14 +146,14 @@ func TestRetention(t *testing.T) {
 		// Its ticks are all skipped, so only the looks keep it.
 		r.add("new", "0 12 * * 0", nil, singleton.JobConfig{CatchUp: singleton.CatchUpNone})
 		r.run()
-		f.pass(time.Second)
+		f.Pass(time.Second)
 		if n := len(f.runs("old")); n != 2 {
 			t.Errorf("%d entries of the job that is gone", n)
 		}
 		for step := 1; step <= 4; step++ { // 64 days
-			f.bubble.StepClock(16 * 24 * time.Hour)
-			f.pass(40 * time.Second)
-			keys := f.raw.Keys(t.Context(), "*{job/old}*").Val()
+			f.Bubble.StepClock(16 * 24 * time.Hour)
+			f.Pass(40 * time.Second)
+			keys := f.Raw.Keys(t.Context(), "*{job/old}*").Val()
 			if step == 1 && len(f.runs("old")) != 2 || step >= 2 && len(keys) != 0 {
 				t.Errorf("after %d days there is %v", 16*step, keys)
 			}
@@ -176,20 +176,20 @@ func TestRetention(t *testing.T) {
 // again.
 // Mutants: the replacement counts as the newest from then on; it continues for good.
 func TestTheNewestComesBack(t *testing.T) {
-	bubbleFleet(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(t *testing.T, f *fleet) {
 		f.versioned("old", "@every 10s", "1")
 		b := f.versioned("new", "@every 10s", "2")
-		f.pass(time.Minute)
+		f.Pass(time.Minute)
 		cut := b.net.Partition()
 		n := len(f.book.all())
-		f.pass(3 * time.Minute)
+		f.Pass(3 * time.Minute)
 		if by := f.by(n); by["old"] < 5 {
 			t.Errorf("while the newest was away: %v", by)
 		}
 		b.net.Heal()
-		f.pass(40 * time.Second)
+		f.Pass(40 * time.Second)
 		n = len(f.book.all())
-		f.pass(10 * time.Minute)
+		f.Pass(10 * time.Minute)
 		if by := f.by(n); by["new"] < 55 || by["old"] != 0 {
 			t.Errorf("after the newest is back: %v", by)
 		}
@@ -199,11 +199,11 @@ func TestTheNewestComesBack(t *testing.T) {
 		// A later start is newer than both.
 		f.versioned("old again", "@every 10s", "1")
 		n = len(f.book.all())
-		f.pass(time.Minute)
+		f.Pass(time.Minute)
 		if by := f.by(n); by["new"] != 0 || by["old"]+by["old again"] < 5 || f.status("draw").Generation != 3 {
 			t.Errorf("after a roll-back: %v, %+v", by, f.status("draw"))
 		}
-		f.once("draw")
+		f.ranOnce("draw")
 		f.proven("draw", every(t, 10*time.Second))
 		lockcoretest.MustFire(t, cut)
 	})
@@ -214,23 +214,23 @@ func TestTheNewestComesBack(t *testing.T) {
 // Mutant: the older one, which is back first, takes the newest for dead.
 func TestGenerationsOutliveAnOutage(t *testing.T) {
 	for i := range 6 {
-		bubbleFleet(t, func(t *testing.T, f *fleet) {
+		inBubble(t, func(t *testing.T, f *fleet) {
 			a := f.versioned("old", "@every 10s", "1")
 			b := f.versioned("new", "@every 10s", "2")
-			f.pass(6*time.Minute + time.Duration(i)*1700*time.Millisecond) // the new one is proven
+			f.Pass(6*time.Minute + time.Duration(i)*1700*time.Millisecond) // the new one is proven
 			for _, r := range []*replica{a, b} {
 				r.net.Partition()
 			}
-			f.pass(2 * time.Minute)
+			f.Pass(2 * time.Minute)
 			n := len(f.book.all())
 			first, then := a, b
 			if i%2 == 1 {
 				first, then = b, a
 			}
 			first.net.Heal()
-			f.pass(10 * time.Second)
+			f.Pass(10 * time.Second)
 			then.net.Heal()
-			f.pass(10 * time.Minute)
+			f.Pass(10 * time.Minute)
 			if by := f.by(n); by["new"] < 58 || by["old"] != 0 {
 				t.Errorf("after an outage, %s back first: %v", first.name, by)
 			}
@@ -242,7 +242,7 @@ func TestGenerationsOutliveAnOutage(t *testing.T) {
 // looks nevertheless, and does not count as dead.
 // Mutant: each message restarts the wait for the next look.
 func TestLongRunsAmongMessages(t *testing.T) {
-	bubbleFleet(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(t *testing.T, f *fleet) {
 		f.versioned("old", "@every 1h", "1")
 		b := f.replica("new", singleton.Config{TTL: 20 * time.Second})
 		long, short := sleep(10*time.Minute), sleep(time.Second)
@@ -255,7 +255,7 @@ func TestLongRunsAmongMessages(t *testing.T) {
 		b.run()
 		f.begun("draw", 1)
 		for i := range 24 {
-			f.pass(20 * time.Second)
+			f.Pass(20 * time.Second)
 			if _, err := f.job("draw").Trigger(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -263,7 +263,7 @@ func TestLongRunsAmongMessages(t *testing.T) {
 				t.Fatalf("after %d s: %+v", 20*(i+1), st)
 			}
 		}
-		f.until("the triggers are run", func() bool { return len(f.status("draw").Open) == 0 })
+		f.Until("the triggers are run", func() bool { return len(f.status("draw").Open) == 0 })
 		if by := f.by(0); by["old"] != 0 {
 			t.Errorf("runs by %v", by)
 		}
@@ -274,7 +274,7 @@ func TestLongRunsAmongMessages(t *testing.T) {
 // starts in the meantime: the older one's start is the same when it is sent again.
 // Mutant: each look without an answer is followed by another start.
 func TestAStartThatIsAnsweredLate(t *testing.T) {
-	bubbleFleet(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(t *testing.T, f *fleet) {
 		w := f.replica("w", singleton.Config{})
 		w.add("another", "@every 1s", nil, singleton.JobConfig{})
 		w.run()
@@ -283,15 +283,15 @@ func TestAStartThatIsAnsweredLate(t *testing.T) {
 		a.add("draw", "@every 10s", nil, singleton.JobConfig{Revision: "1"})
 		rule := a.net.Inject(t, lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Match: request("open")})
 		a.run()
-		f.until("it has started", func() bool { return f.raw.HGet(t.Context(), f.key("draw", "job"), "gen").Val() == "1" })
+		f.Until("it has started", func() bool { return f.Raw.HGet(t.Context(), f.key("draw", "job"), "gen").Val() == "1" })
 		f.versioned("new", "@every 10s", "2")
-		f.pass(30 * time.Second)
+		f.Pass(30 * time.Second)
 		fired := rule.Fired()
 		rule.Lift()
-		f.pass(time.Minute)
+		f.Pass(time.Minute)
 		w.stop()
 		n := len(f.book.all())
-		f.pass(10 * time.Minute)
+		f.Pass(10 * time.Minute)
 		if by := f.by(n); by["new"] < 59 || by["old"] != 0 || f.status("draw").Generation != 2 {
 			t.Errorf("after %d answers were lost: %v, %+v", fired, by, f.status("draw"))
 		}

@@ -16,7 +16,7 @@ import (
 // alerts on logs rely on: an error has the key "error" of logr's Error.
 func TestEventsAreLogged(t *testing.T) {
 	t.Parallel()
-	bubbleFleet(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(t *testing.T, f *fleet) {
 		var result atomic.Pointer[error]
 		work := func(context.Context, singleton.Run) error {
 			if err := result.Load(); err != nil {
@@ -31,13 +31,13 @@ func TestEventsAreLogged(t *testing.T) {
 		a.run()
 		logged := func(texts ...string) {
 			t.Helper()
-			f.until(fmt.Sprintf("a line with %q is logged", texts), func() bool { return f.log.Count(texts...) > 0 })
+			f.Until(fmt.Sprintf("a line with %q is logged", texts), func() bool { return f.log.Count(texts...) > 0 })
 			if n := f.log.Count(texts...); n != 1 {
 				t.Errorf("%d lines with %q, want 1\n%s", n, texts, &f.log)
 			}
 		}
 		job := f.job("draw")
-		f.until("the job is known", func() bool { return a.runner.Ready() == nil })
+		f.Until("the job is known", func() bool { return a.runner.Ready() == nil })
 		if err := job.Pause(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -53,7 +53,7 @@ func TestEventsAreLogged(t *testing.T) {
 		logged(`a: "level"=0 "msg"="run ended"`, `"job"="draw"`, `"triggered"="2000-01-01 `, `"outcome"="succeeded" "took"="0s"`)
 		for outcome, err := range map[string]error{"failed": errors.New("no winners"), "unknown": singleton.ErrUnknownOutcome} {
 			result.Store(&err)
-			f.pass(time.Hour)
+			f.Pass(time.Hour)
 			logged(`a: "msg"="run ended" "error"=`, err.Error(), `"job"="draw"`, `"tick"="2000-01-01 `, fmt.Sprintf("%q=%q", "outcome", outcome))
 		}
 		result.Store(nil)
@@ -64,7 +64,7 @@ func TestEventsAreLogged(t *testing.T) {
 		b.add("long", "@every 10h", nil, singleton.JobConfig{MaxAttempts: 2})
 		b.add("single", "@every 10h", nil, singleton.JobConfig{MaxAttempts: 1})
 		b.run()
-		f.until("b knows its jobs", func() bool { return b.runner.Ready() == nil })
+		f.Until("b knows its jobs", func() bool { return b.runner.Ready() == nil })
 		a.die()
 		logged(`b: "level"=0 "msg"="run taken over"`, `"job"="long"`, `"tick"="2000-01-01 02:00:00 `, `"from"="a" "attempt"=2`)
 		logged(`b: "msg"="tick abandoned" "error"=`, `"job"="single"`, `"tick"="2000-01-01 02:00:00 `, `"outcome"="unknown" "holder"="a"`)

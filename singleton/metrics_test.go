@@ -48,7 +48,7 @@ func metric(t testing.TB, reg *prometheus.Registry, name string, labels ...strin
 // Mutants: each replica counts an outcome; a retry counts as a takeover; the delay is
 // measured from the tick although that has a jitter.
 func TestMetrics(t *testing.T) {
-	bubbleFleet(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(t *testing.T, f *fleet) {
 		const jitter = 5 * time.Second
 		regs := map[string]*prometheus.Registry{}
 		all := map[string]*replica{}
@@ -76,7 +76,7 @@ func TestMetrics(t *testing.T) {
 			all[name] = r
 		}
 		f.recorded("draw", 7)
-		f.pass(time.Second)
+		f.Pass(time.Second)
 		runs := f.ended("draw")
 		outcomes, skipped := map[string]float64{}, 0.0
 		for _, r := range f.runs("draw") {
@@ -134,7 +134,7 @@ func TestMetrics(t *testing.T) {
 // Two Runners of a process share a Registerer. A Registerer that has another collector
 // under one of the names is refused.
 func TestMetricsAreShared(t *testing.T) {
-	bubbleFleet(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(t *testing.T, f *fleet) {
 		reg := prometheus.NewRegistry()
 		for _, name := range []string{"one", "two"} {
 			r := f.replica(name, singleton.Config{Registerer: reg})

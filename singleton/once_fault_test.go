@@ -15,9 +15,10 @@ import (
 
 // FAULT 53.
 func TestOncePanicAndGoexitAreFailures(t *testing.T) {
-	fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
-		o := f.once(f.client("a"), singleton.OnceConfig{})
-		other := f.once(f.client("b"), singleton.OnceConfig{})
+	t.Parallel()
+	inBubble(t, func(t *testing.T, f *fleet) {
+		o := f.once(f.Client("a"), singleton.OnceConfig{})
+		other := f.once(f.Client("b"), singleton.OnceConfig{})
 		for _, c := range []struct {
 			end  func()
 			is   error
@@ -32,7 +33,7 @@ func TestOncePanicAndGoexitAreFailures(t *testing.T) {
 				c.end()
 				return nil
 			})
-			f.until("it runs", func() bool { return f.raw.HLen(t.Context(), "noonlock:{job/once/migrate-7}:open").Val() == 1 })
+			f.Until("it runs", func() bool { return f.Raw.HLen(t.Context(), "noonlock:{job/once/migrate-7}:open").Val() == 1 })
 			waiter := f.do(other, mustNotRun(t))
 			f.waiting(1)
 			close(waits)
@@ -43,7 +44,7 @@ func TestOncePanicAndGoexitAreFailures(t *testing.T) {
 			if failed := onceFailure(t, waiter.result()); failed.Reason != c.text || failed.Holder != "a" {
 				t.Errorf("the waiter's error is %v, want %q of a", failed, c.text)
 			}
-			f.until("there is no subscriber", func() bool { return f.listening("migrate-7") == 0 })
+			f.Until("there is no subscriber", func() bool { return f.listening("migrate-7") == 0 })
 		}
 	})
 }
@@ -51,9 +52,9 @@ func TestOncePanicAndGoexitAreFailures(t *testing.T) {
 // FAULT 54: the runner dies. Another one takes its place within TTL + 0.5 s, with a greater
 // token. Later requests of the dead one do not count.
 func TestOnceIsTakenOverFromTheDead(t *testing.T) {
-	fleetOnBoth(t, func(t *testing.T, f *daemonFleet) {
+	onBoth(t, func(t *testing.T, f *fleet) {
 		cfg := singleton.OnceConfig{TTL: time.Second}
-		c, faults := f.linked("dies")
+		c, faults := f.Linked("dies")
 		type begin struct {
 			token uint64
 			at    time.Duration
@@ -61,7 +62,7 @@ func TestOnceIsTakenOverFromTheDead(t *testing.T) {
 		begins, stopped, wake, leave := make(chan begin, 3), make(chan error, 1), make(chan struct{}), make(chan struct{})
 		dead := f.do(f.once(c, cfg), func(ctx context.Context, token uint64) error {
 			f.begins("dies", token)
-			begins <- begin{token, f.clock()}
+			begins <- begin{token, f.Clock()}
 			<-ctx.Done()
 			f.ends("dies", token)
 			stopped <- context.Cause(ctx)
@@ -69,18 +70,18 @@ func TestOnceIsTakenOverFromTheDead(t *testing.T) {
 			return nil // it claims to have succeeded
 		})
 		first := receive(f, begins, "the run")
-		alive := f.do(f.once(f.client("alive"), cfg), func(_ context.Context, token uint64) error {
+		alive := f.do(f.once(f.Client("alive"), cfg), func(_ context.Context, token uint64) error {
 			f.begins("alive", token)
-			begins <- begin{token, f.clock()}
+			begins <- begin{token, f.Clock()}
 			<-leave
 			f.ends("alive", token)
 			return errBroken
 		})
 		f.waiting(1)
-		killed := f.clock()
+		killed := f.Clock()
 		f.kill(faults)
 		next := receive(f, begins, "the takeover")
-		if f.bubble != nil && len(stopped) == 0 {
+		if f.Bubble != nil && len(stopped) == 0 {
 			t.Error("taken over before the dead one's work was stopped")
 		}
 		if cause := receive(f, stopped, "its end"); !errors.Is(cause, lockcore.ErrLeaseExpired) {
@@ -89,7 +90,7 @@ func TestOnceIsTakenOverFromTheDead(t *testing.T) {
 		if next.token <= first.token {
 			t.Errorf("token %d after %d", next.token, first.token)
 		}
-		if took := next.at - killed; f.bubble != nil && took > cfg.TTL+500*time.Millisecond {
+		if took := next.at - killed; f.Bubble != nil && took > cfg.TTL+500*time.Millisecond {
 			t.Errorf("taken over after %v", took)
 		}
 		faults.Heal()
@@ -109,8 +110,9 @@ func TestOnceIsTakenOverFromTheDead(t *testing.T) {
 // runner must consider expired. When its work has stopped, it releases the run, so another
 // need not wait for the end of the hold.
 func TestOnceIsLeftWhenTheLeaseIsLost(t *testing.T) {
-	fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
-		c, faults := f.linked("deaf")
+	t.Parallel()
+	inBubble(t, func(t *testing.T, f *fleet) {
+		c, faults := f.Linked("deaf")
 		started, taken := make(chan struct{}), make(chan time.Duration, 1)
 		deaf := f.do(f.once(c, singleton.OnceConfig{}), func(ctx context.Context, token uint64) error {
 			f.begins("deaf", token)
@@ -120,15 +122,15 @@ func TestOnceIsLeftWhenTheLeaseIsLost(t *testing.T) {
 			return ctx.Err()
 		})
 		receive(f, started, "the run")
-		next := f.do(f.once(f.client("next"), singleton.OnceConfig{}), func(_ context.Context, token uint64) error {
+		next := f.do(f.once(f.Client("next"), singleton.OnceConfig{}), func(_ context.Context, token uint64) error {
 			f.begins("next", token)
 			f.ends("next", token)
-			taken <- f.clock()
+			taken <- f.Clock()
 			return nil
 		})
 		f.waiting(1)
 		time.Sleep(time.Minute) // it has been renewed before
-		from := f.clock()
+		from := f.Clock()
 		rule := faults.Inject(t, lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Match: faults.ScriptContaining("record.til = string.format")})
 		if took := receive(f, taken, "the takeover") - from; took > 10500*time.Millisecond {
 			t.Errorf("taken over after %v, want within TTL + 0.5s", took)
@@ -144,8 +146,9 @@ func TestOnceIsLeftWhenTheLeaseIsLost(t *testing.T) {
 // A runner lost its lease, and no other runner has taken over: it runs the work again. The
 // loss is not a failure of the work.
 func TestOnceRunsAgainAfterALoss(t *testing.T) {
-	fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
-		c, faults := f.linked("alone")
+	t.Parallel()
+	inBubble(t, func(t *testing.T, f *fleet) {
+		c, faults := f.Linked("alone")
 		tokens := make(chan uint64, 3)
 		run := f.do(f.once(c, singleton.OnceConfig{}), func(ctx context.Context, token uint64) error {
 			tokens <- token
@@ -155,7 +158,7 @@ func TestOnceRunsAgainAfterALoss(t *testing.T) {
 			<-ctx.Done()
 			return ctx.Err()
 		})
-		f.until("it runs", func() bool { return len(tokens) == 1 })
+		f.Until("it runs", func() bool { return len(tokens) == 1 })
 		f.kill(faults)
 		time.Sleep(time.Minute)
 		faults.Heal()
@@ -173,26 +176,27 @@ func TestOnceRunsAgainAfterALoss(t *testing.T) {
 func TestOnceFailsAfterTheAttempts(t *testing.T) {
 	for _, most := range []int{1, 2} {
 		t.Run(fmt.Sprintf("after %d attempts", most), func(t *testing.T) {
-			fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
+			t.Parallel()
+			inBubble(t, func(t *testing.T, f *fleet) {
 				cfg := singleton.OnceConfig{MaxAttempts: most}
 				var count tally
 				for i := range most {
-					c, faults := f.linked(fmt.Sprintf("dies-%d", i))
+					c, faults := f.Linked(fmt.Sprintf("dies-%d", i))
 					f.do(f.once(c, cfg), func(ctx context.Context, _ uint64) error {
 						count.add("run")
 						<-ctx.Done()
 						return ctx.Err()
 					})
-					f.until("it runs", func() bool { return count.get("run") == i+1 })
+					f.Until("it runs", func() bool { return count.get("run") == i+1 })
 					f.kill(faults)
 				}
-				waiters := []*replicaRun{f.do(f.once(f.client("x"), cfg), mustNotRun(t)), f.do(f.once(f.client("y"), cfg), mustNotRun(t))}
+				waiters := []*replicaRun{f.do(f.once(f.Client("x"), cfg), mustNotRun(t)), f.do(f.once(f.Client("y"), cfg), mustNotRun(t))}
 				for _, w := range waiters {
 					if failed := onceFailure(t, w.result()); failed.Outcome != singleton.OutcomeUnknown || failed.Attempt != most || failed.Holder != fmt.Sprintf("dies-%d", most-1) {
 						t.Errorf("outcome %v, want unknown after attempt %d", failed, most)
 					}
 				}
-				if err := f.do(f.once(f.client("later"), cfg), func(context.Context, uint64) error { return nil }).result(); err != nil {
+				if err := f.do(f.once(f.Client("later"), cfg), func(context.Context, uint64) error { return nil }).result(); err != nil {
 					t.Errorf("a later Do: %v", err)
 				}
 			})
@@ -204,9 +208,10 @@ func TestOnceFailsAfterTheAttempts(t *testing.T) {
 // has returned, and not earlier.
 // Mutant: the run is released when ctx ends.
 func TestOnceIsLeftToAnotherAtShutdown(t *testing.T) {
-	fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, f *fleet) {
 		tokens := make(chan uint64, 2)
-		run := f.do(f.once(f.client("a"), singleton.OnceConfig{}), func(ctx context.Context, token uint64) error {
+		run := f.do(f.once(f.Client("a"), singleton.OnceConfig{}), func(ctx context.Context, token uint64) error {
 			f.begins("a", token)
 			tokens <- token
 			<-ctx.Done()
@@ -215,19 +220,19 @@ func TestOnceIsLeftToAnotherAtShutdown(t *testing.T) {
 			return errBroken
 		})
 		first := receive(f, tokens, "the run")
-		next := f.do(f.once(f.client("b"), singleton.OnceConfig{}), func(_ context.Context, token uint64) error {
+		next := f.do(f.once(f.Client("b"), singleton.OnceConfig{}), func(_ context.Context, token uint64) error {
 			f.begins("b", token)
 			tokens <- token
 			f.ends("b", token)
 			return nil
 		})
 		f.waiting(1)
-		stop := f.clock()
+		stop := f.Clock()
 		run.cancel()
 		if err := next.result(); err != nil {
 			t.Errorf("the next one's Do: %v", err)
 		}
-		if took := f.clock() - stop; took < time.Minute || took > time.Minute+10*time.Millisecond {
+		if took := f.Clock() - stop; took < time.Minute || took > time.Minute+10*time.Millisecond {
 			t.Errorf("taken over after %v, want right after the work's minute", took)
 		}
 		if err := run.result(); !errors.Is(err, context.Canceled) || !errors.Is(err, errBroken) || errors.Is(err, singleton.ErrOnceFailed) {
@@ -242,9 +247,10 @@ func TestOnceIsLeftToAnotherAtShutdown(t *testing.T) {
 
 // A success counts although ctx has ended in the meantime.
 func TestOnceRecordsASuccessAtShutdown(t *testing.T) {
-	fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, f *fleet) {
 		started := make(chan struct{})
-		run := f.do(f.once(f.client("a"), singleton.OnceConfig{}), func(ctx context.Context, _ uint64) error {
+		run := f.do(f.once(f.Client("a"), singleton.OnceConfig{}), func(ctx context.Context, _ uint64) error {
 			close(started)
 			<-ctx.Done()
 			return nil
@@ -254,7 +260,7 @@ func TestOnceRecordsASuccessAtShutdown(t *testing.T) {
 		if err := run.result(); err != nil {
 			t.Errorf("Do: %v", err)
 		}
-		if err := f.do(f.once(f.client("b"), singleton.OnceConfig{}), mustNotRun(t)).result(); err != nil {
+		if err := f.do(f.once(f.Client("b"), singleton.OnceConfig{}), mustNotRun(t)).result(); err != nil {
 			t.Errorf("a later Do: %v", err)
 		}
 	})

@@ -18,30 +18,31 @@ import (
 // A caller that was refused because another run is in progress shares that run's outcome,
 // even if it has ended before the next look.
 func TestOnceRefusedClaimSharesTheOutcome(t *testing.T) {
-	fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, f *fleet) {
 		nothing := func(context.Context, uint64) error { return nil }
-		warm, err := singleton.NewOnce(f.client("warm"), "scripts", singleton.OnceConfig{})
+		warm, err := singleton.NewOnce(f.Client("warm"), "scripts", singleton.OnceConfig{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if err := warm.Do(t.Context(), nothing); err != nil { // the server knows the scripts now
 			t.Fatal(err)
 		}
-		c, faults := f.linked("late")
+		c, faults := f.Linked("late")
 		// Its requests are: look, claim, look.
 		claim := faults.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Match: lockcoretest.Command("EVALSHA"), Skip: 1, Count: 1})
 		look := faults.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Match: lockcoretest.Command("EVALSHA"), Skip: 2, Count: 1})
 		late := f.do(f.once(c, singleton.OnceConfig{}), mustNotRun(t))
-		f.until("its claim is on its way", func() bool { return claim.Fired() == 1 })
+		f.Until("its claim is on its way", func() bool { return claim.Fired() == 1 })
 		started, leave := make(chan struct{}), make(chan struct{})
-		first := f.do(f.once(f.client("first"), singleton.OnceConfig{}), func(context.Context, uint64) error {
+		first := f.do(f.once(f.Client("first"), singleton.OnceConfig{}), func(context.Context, uint64) error {
 			close(started)
 			<-leave
 			return errBroken
 		})
 		receive(f, started, "the run")
 		claim.Lift()
-		f.until("its second look is on its way", func() bool { return look.Fired() == 1 })
+		f.Until("its second look is on its way", func() bool { return look.Fired() == 1 })
 		close(leave)
 		want := onceFailure(t, first.result())
 		look.Lift()
@@ -57,8 +58,9 @@ func TestOnceSurvivesLostReplies(t *testing.T) {
 	for _, kind := range []lockcoretest.Kind{lockcoretest.SwallowReply, lockcoretest.ResetAfter} {
 		for _, outcome := range []error{nil, errBroken} {
 			t.Run(fmt.Sprint(kind, outcome), func(t *testing.T) {
-				fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
-					c, faults := f.linked("a")
+				t.Parallel()
+				inBubble(t, func(t *testing.T, f *fleet) {
+					c, faults := f.Linked("a")
 					// By names that occur only in the sources of these two.
 					for _, code := range []string{"local overlap, keep, retain", "local me, tick, outcome"} {
 						faults.Inject(t, lockcoretest.Fault{Kind: kind, Match: faults.ScriptContaining(code), Count: 1})
@@ -75,7 +77,7 @@ func TestOnceSurvivesLostReplies(t *testing.T) {
 					if n := count.get("run"); n != 1 {
 						t.Errorf("%d runs, want 1", n)
 					}
-					records := f.raw.LRange(t.Context(), "noonlock:{job/once/migrate-7}:runs", 0, -1).Val()
+					records := f.Raw.LRange(t.Context(), "noonlock:{job/once/migrate-7}:runs", 0, -1).Val()
 					if len(records) != 1 || !strings.Contains(records[0], `"attempt":"1"`) {
 						t.Errorf("records %q, want one of attempt 1", records)
 					}
@@ -87,24 +89,25 @@ func TestOnceSurvivesLostReplies(t *testing.T) {
 
 // A message that is lost costs time: the waiter looks when the hold would end.
 func TestOnceSurvivesALostMessage(t *testing.T) {
-	fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, f *fleet) {
 		leave, started := make(chan struct{}), make(chan struct{})
-		run := f.do(f.once(f.client("a"), singleton.OnceConfig{}), func(context.Context, uint64) error {
+		run := f.do(f.once(f.Client("a"), singleton.OnceConfig{}), func(context.Context, uint64) error {
 			close(started)
 			<-leave
 			return nil
 		})
 		receive(f, started, "the run")
-		c, faults := f.linked("b")
+		c, faults := f.Linked("b")
 		faults.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DropMessage, Match: lockcoretest.Channel("noonlock:job:once/migrate-7")})
 		waiter := f.do(f.once(c, singleton.OnceConfig{}), mustNotRun(t))
 		f.waiting(1)
-		before := f.clock()
+		before := f.Clock()
 		close(leave)
 		if err := errors.Join(run.result(), waiter.result()); err != nil {
 			t.Errorf("Do: %v", err)
 		}
-		if took := f.clock() - before; took > 11*time.Second {
+		if took := f.Clock() - before; took > 11*time.Second {
 			t.Errorf("found after %v, want within a TTL", took)
 		}
 	})
@@ -112,8 +115,9 @@ func TestOnceSurvivesALostMessage(t *testing.T) {
 
 // The server is unreachable when Do begins, while the work runs, and while others wait.
 func TestOnceWaitsForTheServer(t *testing.T) {
-	fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
-		f.bubble.Stop()
+	t.Parallel()
+	inBubble(t, func(t *testing.T, f *fleet) {
+		f.Bubble.Stop()
 		var count tally
 		leave := make(chan struct{})
 		work := func(context.Context, uint64) error {
@@ -121,25 +125,25 @@ func TestOnceWaitsForTheServer(t *testing.T) {
 			<-leave
 			return nil
 		}
-		a := f.do(f.once(f.client("a"), singleton.OnceConfig{}), work)
-		b := f.do(f.once(f.client("b"), singleton.OnceConfig{}), work)
+		a := f.do(f.once(f.Client("a"), singleton.OnceConfig{}), work)
+		b := f.do(f.once(f.Client("b"), singleton.OnceConfig{}), work)
 		time.Sleep(10 * time.Minute)
 		if a.over() || b.over() || count.get("run") > 0 {
 			t.Fatal("Do did not wait")
 		}
-		if err := f.bubble.Start(true); err != nil {
+		if err := f.Bubble.Start(true); err != nil {
 			t.Fatal(err)
 		}
-		f.until("it runs", func() bool { return count.get("run") == 1 })
+		f.Until("it runs", func() bool { return count.get("run") == 1 })
 		f.waiting(1)
-		f.bubble.Stop()
+		f.Bubble.Stop()
 		time.Sleep(3 * time.Second) // the hold continues: it outlasts 2/3 of a TTL
 		close(leave)
 		time.Sleep(2 * time.Second)
 		if a.over() || b.over() {
 			t.Fatal("Do returned while the outcome could not be recorded")
 		}
-		if err := f.bubble.Start(false); err != nil {
+		if err := f.Bubble.Start(false); err != nil {
 			t.Fatal(err)
 		}
 		if err := errors.Join(a.result(), b.result()); err != nil {
@@ -154,7 +158,8 @@ func TestOnceWaitsForTheServer(t *testing.T) {
 // Class D, FAULT 15: the server loses its data during a run. The runner notices at its next
 // renewal, the work is repeated, and the token distinguishes the two.
 func TestOnceAfterTheServerLostItsData(t *testing.T) {
-	fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, f *fleet) {
 		var mu sync.Mutex
 		var tokens []uint64
 		var causes []error
@@ -173,11 +178,11 @@ func TestOnceAfterTheServerLostItsData(t *testing.T) {
 			causes = append(causes, context.Cause(ctx))
 			return ctx.Err()
 		}
-		a := f.do(f.once(f.client("a"), singleton.OnceConfig{}), work)
-		f.until("it runs", func() bool { return f.raw.HLen(t.Context(), "noonlock:{job/once/migrate-7}:open").Val() == 1 })
-		b := f.do(f.once(f.client("b"), singleton.OnceConfig{}), work)
+		a := f.do(f.once(f.Client("a"), singleton.OnceConfig{}), work)
+		f.Until("it runs", func() bool { return f.Raw.HLen(t.Context(), "noonlock:{job/once/migrate-7}:open").Val() == 1 })
+		b := f.do(f.once(f.Client("b"), singleton.OnceConfig{}), work)
 		f.waiting(1)
-		if err := f.bubble.Restart(true); err != nil {
+		if err := f.Bubble.Restart(true); err != nil {
 			t.Fatal(err)
 		}
 		if err := errors.Join(a.result(), b.result()); err != nil {
@@ -194,23 +199,24 @@ func TestOnceAfterTheServerLostItsData(t *testing.T) {
 
 // Do returns errors that only an operator can fix, and does not wait.
 func TestOnceTellsARefusal(t *testing.T) {
-	fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
-		o := f.once(f.client("a"), singleton.OnceConfig{})
-		f.bubble.Server().SetError("NOPERM this user has no permissions")
+	t.Parallel()
+	inBubble(t, func(t *testing.T, f *fleet) {
+		o := f.once(f.Client("a"), singleton.OnceConfig{})
+		f.Bubble.Server().SetError("NOPERM this user has no permissions")
 		if err := f.do(o, mustNotRun(t)).result(); err == nil || !strings.Contains(err.Error(), `once "migrate-7"`) || !strings.Contains(err.Error(), "NOPERM") {
 			t.Errorf("Do: %v, want the server's refusal", err)
 		}
-		f.bubble.Server().SetError("LOADING Redis is loading the dataset in memory")
+		f.Bubble.Server().SetError("LOADING Redis is loading the dataset in memory")
 		run := f.do(o, func(context.Context, uint64) error { return nil })
 		time.Sleep(10 * time.Minute)
 		if run.over() {
 			t.Errorf("Do did not wait for a server that is loading: %v", run.result())
 		}
-		f.bubble.Server().SetError("")
+		f.Bubble.Server().SetError("")
 		if err := run.result(); err != nil {
 			t.Errorf("Do: %v", err)
 		}
-		c := f.client("b")
+		c := f.Client("b")
 		if err := c.Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -223,17 +229,18 @@ func TestOnceTellsARefusal(t *testing.T) {
 // A success that cannot be recorded does not count: Do returns an error, and leaves the run
 // to others.
 func TestOnceSuccessThatCannotBeRecorded(t *testing.T) {
-	fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
-		err := f.do(f.once(f.client("a"), singleton.OnceConfig{}), func(context.Context, uint64) error {
-			f.bubble.Server().SetError("NOPERM this user has no permissions")
+	t.Parallel()
+	inBubble(t, func(t *testing.T, f *fleet) {
+		err := f.do(f.once(f.Client("a"), singleton.OnceConfig{}), func(context.Context, uint64) error {
+			f.Bubble.Server().SetError("NOPERM this user has no permissions")
 			return nil
 		}).result()
 		if err == nil || !strings.Contains(err.Error(), "outcome succeeded not recorded") || errors.Is(err, singleton.ErrOnceFailed) {
 			t.Errorf("Do: %v", err)
 		}
-		f.bubble.Server().SetError("")
+		f.Bubble.Server().SetError("")
 		var count tally
-		if err := f.do(f.once(f.client("b"), singleton.OnceConfig{}), func(context.Context, uint64) error {
+		if err := f.do(f.once(f.Client("b"), singleton.OnceConfig{}), func(context.Context, uint64) error {
 			count.add("run")
 			return nil
 		}).result(); err != nil || count.get("run") != 1 {

@@ -14,7 +14,7 @@ import (
 	"github.com/noonlock/noonlock/singleton"
 )
 
-func (f *daemonFleet) once(c *lockcore.Client, cfg singleton.OnceConfig) *singleton.Once {
+func (f *fleet) once(c *lockcore.Client, cfg singleton.OnceConfig) *singleton.Once {
 	f.Helper()
 	o, err := singleton.NewOnce(c, "migrate-7", cfg)
 	if err != nil {
@@ -26,15 +26,15 @@ func (f *daemonFleet) once(c *lockcore.Client, cfg singleton.OnceConfig) *single
 type onceWork = func(context.Context, uint64) error
 
 // do starts a Do.
-func (f *daemonFleet) do(o *singleton.Once, work onceWork) *replicaRun {
+func (f *fleet) do(o *singleton.Once, work onceWork) *replicaRun {
 	f.Helper()
 	return f.run(func(ctx context.Context) error { return o.Do(ctx, work) })
 }
 
 // waiting returns when that many clients wait for the outcome.
-func (f *daemonFleet) waiting(n int64) {
+func (f *fleet) waiting(n int64) {
 	f.Helper()
-	f.until(fmt.Sprintf("%d wait", n), func() bool { return f.listening("migrate-7") == n })
+	f.Until(fmt.Sprintf("%d wait", n), func() bool { return f.listening("migrate-7") == n })
 }
 
 func onceFailure(t *testing.T, err error) *singleton.OnceError {
@@ -54,7 +54,7 @@ func TestOnceRunsOnOneOfFifty(t *testing.T) {
 		result error
 	}{{"success", nil}, {"failure", errBroken}} {
 		t.Run(c.name, func(t *testing.T) {
-			fleetOnBoth(t, func(t *testing.T, f *daemonFleet) {
+			onBoth(t, func(t *testing.T, f *fleet) {
 				const replicas = 50
 				leave := make(chan struct{})
 				runs := make(chan uint64, replicas)
@@ -65,7 +65,7 @@ func TestOnceRunsOnOneOfFifty(t *testing.T) {
 				}
 				var all []*replicaRun
 				for i := range replicas {
-					all = append(all, f.do(f.once(f.client(fmt.Sprintf("replica-%d", i)), singleton.OnceConfig{}), work))
+					all = append(all, f.do(f.once(f.Client(fmt.Sprintf("replica-%d", i)), singleton.OnceConfig{}), work))
 				}
 				token := receive(f, runs, "the run")
 				f.waiting(replicas - 1)
@@ -91,9 +91,9 @@ func TestOnceRunsOnOneOfFifty(t *testing.T) {
 				if n := len(runs) + 1; n != 1 {
 					t.Errorf("%d runs, want 1", n)
 				}
-				f.until("there is no subscriber left", func() bool { return f.listening("migrate-7") == 0 })
+				f.Until("there is no subscriber left", func() bool { return f.listening("migrate-7") == 0 })
 
-				later := f.do(f.once(f.client("later"), singleton.OnceConfig{}), func(_ context.Context, token uint64) error {
+				later := f.do(f.once(f.Client("later"), singleton.OnceConfig{}), func(_ context.Context, token uint64) error {
 					runs <- token
 					return nil
 				})
@@ -116,11 +116,11 @@ func TestOnceRunsOnOneOfFifty(t *testing.T) {
 // All start at one instant, and the work takes no time: callers that are too late to wait
 // find the success.
 func TestOnceInstantWork(t *testing.T) {
-	fleetOnBoth(t, func(t *testing.T, f *daemonFleet) {
+	onBoth(t, func(t *testing.T, f *fleet) {
 		var count tally
 		var all []*replicaRun
 		for i := range 50 {
-			all = append(all, f.do(f.once(f.client(strconv.Itoa(i)), singleton.OnceConfig{}), func(context.Context, uint64) error {
+			all = append(all, f.do(f.once(f.Client(strconv.Itoa(i)), singleton.OnceConfig{}), func(context.Context, uint64) error {
 				count.add("run")
 				return nil
 			}))
@@ -138,8 +138,9 @@ func TestOnceInstantWork(t *testing.T) {
 
 // Calls of one process share the run like replicas.
 func TestOnceInOneProcess(t *testing.T) {
-	fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
-		o := f.once(f.client("a"), singleton.OnceConfig{})
+	t.Parallel()
+	inBubble(t, func(t *testing.T, f *fleet) {
+		o := f.once(f.Client("a"), singleton.OnceConfig{})
 		var count tally
 		var all []*replicaRun
 		for range 10 {
@@ -162,10 +163,11 @@ func TestOnceInOneProcess(t *testing.T) {
 
 // Waiting costs one look per TTL (P7), and the result comes by message.
 func TestOnceWaitersDoNotPoll(t *testing.T) {
-	fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, f *fleet) {
 		const waiters, minutes = 20, 2
 		leave, started := make(chan struct{}), make(chan struct{})
-		f.do(f.once(f.client("runner"), singleton.OnceConfig{}), func(context.Context, uint64) error {
+		f.do(f.once(f.Client("runner"), singleton.OnceConfig{}), func(context.Context, uint64) error {
 			close(started)
 			<-leave
 			return nil
@@ -176,7 +178,7 @@ func TestOnceWaitersDoNotPoll(t *testing.T) {
 		looks := faults.Inject(t, lockcoretest.Fault{Kind: lockcoretest.TrickleReply, Match: lockcoretest.Command("EVALSHA")})
 		var all []*replicaRun
 		for i := range waiters {
-			c := f.fleet.client(f.bubble.OptionsVia(faults), lockcore.Config{Identity: strconv.Itoa(i)})
+			c := f.ClientWith(f.Bubble.OptionsVia(faults), lockcore.Config{Identity: strconv.Itoa(i)})
 			all = append(all, f.do(f.once(c, singleton.OnceConfig{}), mustNotRun(t)))
 		}
 		f.waiting(waiters)
@@ -186,13 +188,13 @@ func TestOnceWaitersDoNotPoll(t *testing.T) {
 			t.Errorf("%d looks, want at most %d", looks.Fired(), most)
 		}
 		close(leave)
-		before := f.clock()
+		before := f.Clock()
 		for _, r := range all {
 			if err := r.result(); err != nil {
 				t.Errorf("Do: %v", err)
 			}
 		}
-		if took := f.clock() - before; took > 10*time.Millisecond {
+		if took := f.Clock() - before; took > 10*time.Millisecond {
 			t.Errorf("the result came after %v, want at once", took)
 		}
 	})
@@ -208,9 +210,9 @@ func mustNotRun(t *testing.T) onceWork {
 }
 
 func TestOnceWaiterIsCancelled(t *testing.T) {
-	fleetOnBoth(t, func(t *testing.T, f *daemonFleet) {
+	onBoth(t, func(t *testing.T, f *fleet) {
 		started := make(chan struct{})
-		runner := f.do(f.once(f.client("a"), singleton.OnceConfig{}), func(ctx context.Context, _ uint64) error {
+		runner := f.do(f.once(f.Client("a"), singleton.OnceConfig{}), func(ctx context.Context, _ uint64) error {
 			close(started)
 			<-ctx.Done()
 			return ctx.Err()
@@ -218,7 +220,7 @@ func TestOnceWaiterIsCancelled(t *testing.T) {
 		receive(f, started, "the run")
 		why := errors.New("the pod is drained")
 		ctx, cancel := context.WithCancelCause(t.Context())
-		o := f.once(f.client("b"), singleton.OnceConfig{})
+		o := f.once(f.Client("b"), singleton.OnceConfig{})
 		waiter := f.run(func(context.Context) error { return o.Do(ctx, mustNotRun(t)) })
 		f.waiting(1)
 		cancel(why)
@@ -235,7 +237,8 @@ func TestOnceWaiterIsCancelled(t *testing.T) {
 
 // A success is kept for Remember after the last call.
 func TestOnceRemembers(t *testing.T) {
-	fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, f *fleet) {
 		const remember = 720 * time.Hour
 		var count tally
 		for i, c := range []struct {
@@ -243,7 +246,7 @@ func TestOnceRemembers(t *testing.T) {
 			runs  int
 		}{{0, 1}, {remember - time.Minute, 1}, {remember - time.Minute, 1}, {remember + time.Minute, 2}} {
 			time.Sleep(c.after)
-			client := f.client(strconv.Itoa(i))
+			client := f.Client(strconv.Itoa(i))
 			if err := f.once(client, singleton.OnceConfig{Remember: remember}).Do(t.Context(), func(context.Context, uint64) error {
 				count.add("run")
 				return nil
@@ -259,15 +262,16 @@ func TestOnceRemembers(t *testing.T) {
 		}
 		time.Sleep(8 * 24 * time.Hour)
 		time.Sleep(remember)
-		if keys := f.raw.Keys(t.Context(), "*").Val(); len(keys) > 0 {
+		if keys := f.Raw.Keys(t.Context(), "*").Val(); len(keys) > 0 {
 			t.Errorf("left behind: %q", keys)
 		}
 	})
 }
 
 func TestOnceRefusals(t *testing.T) {
-	fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
-		c := f.client("a")
+	t.Parallel()
+	inBubble(t, func(t *testing.T, f *fleet) {
+		c := f.Client("a")
 		for _, r := range []struct {
 			client *lockcore.Client
 			name   string

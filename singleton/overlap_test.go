@@ -13,7 +13,7 @@ import (
 // the meantime, all but the last are skipped.
 // Mutant: forbid does not check open runs.
 func TestOverlap(t *testing.T) {
-	inFleets(t, func(t *testing.T, f *fleet) {
+	onBoth(t, func(t *testing.T, f *fleet) {
 		f.three("@every 200ms", sleep(500*time.Millisecond), singleton.JobConfig{})
 		f.recorded("draw", 6)
 		f.alone("draw")
@@ -36,7 +36,7 @@ func TestOverlap(t *testing.T) {
 // With OverlapAllow ticks are run at once, also on one replica.
 // Mutant: they wait for the one before.
 func TestOverlapAllowed(t *testing.T) {
-	inFleets(t, func(t *testing.T, f *fleet) {
+	onBoth(t, func(t *testing.T, f *fleet) {
 		r := f.replica("a", singleton.Config{})
 		r.add("draw", "@every 200ms", sleep(500*time.Millisecond), singleton.JobConfig{Overlap: singleton.OverlapAllow})
 		r.run()
@@ -58,7 +58,7 @@ func TestOverlapAllowed(t *testing.T) {
 // With OverlapAllow a dead holder's tick is taken over while later ones are run.
 // Mutants: only the newest tick is remembered; the later ones wait for it.
 func TestFault54_OverlappingTicks(t *testing.T) {
-	bubbleFleet(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(t *testing.T, f *fleet) {
 		victim := ""
 		all := f.three("@every 1s", func(ctx context.Context, run singleton.Run) error {
 			if victim == "" {
@@ -74,7 +74,7 @@ func TestFault54_OverlappingTicks(t *testing.T) {
 		f.recorded("draw", 5)
 		died := time.Now()
 		cut := all[first.replica].die()
-		f.until("the tick is taken over", func() bool { return len(f.ticks("draw")[first.run.Tick.UnixMilli()]) == 2 })
+		f.Until("the tick is taken over", func() bool { return len(f.ticks("draw")[first.run.Tick.UnixMilli()]) == 2 })
 		if took := time.Since(died); took > 2500*time.Millisecond {
 			t.Errorf("the takeover took %v", took)
 		}

@@ -15,8 +15,9 @@ import (
 // Mutants: the end of the lease is not noticed; an attempt that has returned is still
 // reported; the tolerance is not granted.
 func TestRunnerCheckFindsAnOverrun(t *testing.T) {
-	fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
-		c, faults := f.linked("stuck")
+	t.Parallel()
+	inBubble(t, func(t *testing.T, f *fleet) {
+		c, faults := f.Linked("stuck")
 		r, err := singleton.NewRunner(c, singleton.Config{TTL: 10 * time.Second})
 		if err != nil {
 			t.Fatal(err)

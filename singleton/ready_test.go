@@ -22,7 +22,7 @@ func TestFault77_NotReadyWhileNothingCanRun(t *testing.T) {
 	t.Parallel()
 	const job = "noonlock:{job/draw}:job"
 	fails := func(text string) func(f *fleet) {
-		return func(f *fleet) { f.bubble.Server().SetError(text) }
+		return func(f *fleet) { f.Bubble.Server().SetError(text) }
 	}
 	for name, test := range map[string]struct {
 		breaks func(f *fleet)
@@ -33,17 +33,17 @@ func TestFault77_NotReadyWhileNothingCanRun(t *testing.T) {
 		"no rights":           {fails("NOPERM this user has no permissions"), fails(""), "NOPERM"},
 		"out of memory":       {fails("OOM command not allowed"), fails(""), "OOM"},
 		"a newer schema": {
-			func(f *fleet) { f.raw.HSet(f.Context(), job, "v", "999") },
-			func(f *fleet) { f.raw.Del(f.Context(), job) }, "newer schema",
+			func(f *fleet) { f.Raw.HSet(f.Context(), job, "v", "999") },
+			func(f *fleet) { f.Raw.Del(f.Context(), job) }, "newer schema",
 		},
 		"another type": {
-			func(f *fleet) { f.raw.Del(f.Context(), job); f.raw.Set(f.Context(), job, "x", 0) },
-			func(f *fleet) { f.raw.Del(f.Context(), job) }, "WRONGTYPE",
+			func(f *fleet) { f.Raw.Del(f.Context(), job); f.Raw.Set(f.Context(), job, "x", 0) },
+			func(f *fleet) { f.Raw.Del(f.Context(), job) }, "WRONGTYPE",
 		},
 		"no claims": {
 			func(f *fleet) {
-				claims := f.bubble.Faults().ScriptContaining("local overlap, keep, retain")
-				f.bubble.Server().Server().SetPreHook(func(c *server.Peer, cmd string, args ...string) bool {
+				claims := f.Bubble.Faults().ScriptContaining("local overlap, keep, retain")
+				f.Bubble.Server().Server().SetPreHook(func(c *server.Peer, cmd string, args ...string) bool {
 					refused := claims(append([]string{cmd}, args...))
 					if refused {
 						c.WriteError("NOPERM this user has no permissions")
@@ -51,9 +51,9 @@ func TestFault77_NotReadyWhileNothingCanRun(t *testing.T) {
 					return refused
 				})
 			},
-			func(f *fleet) { f.bubble.Server().Server().SetPreHook(nil) }, "NOPERM",
+			func(f *fleet) { f.Bubble.Server().Server().SetPreHook(nil) }, "NOPERM",
 		},
-		"silence": {func(f *fleet) { f.bubble.Hang() }, func(f *fleet) { f.bubble.Unhang() }, ""},
+		"silence": {func(f *fleet) { f.Bubble.Hang() }, func(f *fleet) { f.Bubble.Unhang() }, ""},
 	} {
 		for _, early := range []bool{true, false} {
 			t.Run(name, func(t *testing.T) {
@@ -61,11 +61,11 @@ func TestFault77_NotReadyWhileNothingCanRun(t *testing.T) {
 				if early && name == "no claims" {
 					t.Skip("its scripts are not known before they were sent")
 				}
-				bubbleFleet(t, func(t *testing.T, f *fleet) {
-					opt, _ := f.link()
-					c := f.client(opt, lockcore.Config{})
+				inBubble(t, func(t *testing.T, f *fleet) {
+					opt, _ := f.Link()
+					c := f.ClientWith(opt, lockcore.Config{})
 					if name == "no claims" {
-						c = f.client(f.direct(), lockcore.Config{})
+						c = f.ClientWith(f.Direct(), lockcore.Config{})
 					}
 					r, err := singleton.NewRunner(c, singleton.Config{Logger: f.log.Info("a" + ": ")})
 					if err != nil {
@@ -118,14 +118,14 @@ func TestFault77_NotReadyWhileNothingCanRun(t *testing.T) {
 func TestFault77_DaemonReady(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"READONLY You can't write against a read only replica.", "NOPERM this user has no permissions"} {
-		bubbleFleet(t, func(t *testing.T, f *fleet) {
+		inBubble(t, func(t *testing.T, f *fleet) {
 			work := func(ctx context.Context, _ uint64) error { <-ctx.Done(); return nil }
 			reg := prometheus.NewRegistry()
 			var all []*singleton.Daemon
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan error, 2)
 			for range 2 {
-				s, err := singleton.NewDaemon(f.client(f.direct(), lockcore.Config{}), "feed", work, singleton.DaemonConfig{Registerer: reg})
+				s, err := singleton.NewDaemon(f.ClientWith(f.Direct(), lockcore.Config{}), "feed", work, singleton.DaemonConfig{Registerer: reg})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -145,14 +145,14 @@ func TestFault77_DaemonReady(t *testing.T) {
 			if n, _ := metric(t, reg, "noonlock_daemon_running", "name", "feed"); n != 1 {
 				t.Errorf("it runs on %v replicas", n)
 			}
-			f.bubble.Server().SetError(text)
+			f.Bubble.Server().SetError(text)
 			time.Sleep(time.Minute)
 			for i, s := range all {
 				if s.Ready() == nil {
 					t.Errorf("%d is ready although the server says %s", i, text)
 				}
 			}
-			f.bubble.Server().SetError("")
+			f.Bubble.Server().SetError("")
 			time.Sleep(time.Minute)
 			for i, s := range all {
 				if err := s.Ready(); err != nil {
@@ -176,7 +176,7 @@ func TestFault77_DaemonReady(t *testing.T) {
 // right.
 func TestFault77_TheMissingRightIsNamed(t *testing.T) {
 	t.Parallel()
-	f := realFleet(t)
+	f := onServer(t)
 	for _, right := range []string{"time", "hset", "hgetall"} {
 		u := f.narrowUser(t, "without-"+right, "noonlock:job:*", onceRights, right)
 		c, _ := u.client(right)

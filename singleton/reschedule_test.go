@@ -17,13 +17,13 @@ func (f *fleet) scheduled(name, schedule string, cfg singleton.JobConfig) *repli
 	r := f.replica(name, singleton.Config{})
 	r.add("draw", schedule, nil, cfg)
 	r.run()
-	f.pass(10 * time.Millisecond)
+	f.Pass(10 * time.Millisecond)
 	return r
 }
 
 // clockAt is the time of day at which the tests begin.
 func (f *fleet) clockAt(hour, minute int) time.Time {
-	return f.start.Truncate(24 * time.Hour).Add(time.Duration(hour)*time.Hour + time.Duration(minute)*time.Minute).UTC()
+	return f.Start.Truncate(24 * time.Hour).Add(time.Duration(hour)*time.Hour + time.Duration(minute)*time.Minute).UTC()
 }
 
 // A version with another schedule is deployed: its ticks begin then. No tick is run, or
@@ -32,13 +32,13 @@ func (f *fleet) clockAt(hour, minute int) time.Time {
 // not recorded; they are recorded although they were run.
 func TestAnotherScheduleBeginsNow(t *testing.T) {
 	for _, catchUp := range []singleton.CatchUp{singleton.CatchUpLatest, singleton.CatchUpAll} {
-		bubbleFleet(t, func(t *testing.T, f *fleet) {
+		inBubble(t, func(t *testing.T, f *fleet) {
 			cfg := singleton.JobConfig{CatchUp: catchUp}
 			f.scheduled("old", "0 1 * * *", cfg)
 			f.recorded("draw", 1)
-			f.pass(2*time.Hour + 30*time.Second)
+			f.Pass(2*time.Hour + 30*time.Second)
 			f.scheduled("new", "30 * * * *", cfg)
-			f.pass(time.Minute)
+			f.Pass(time.Minute)
 			if n := len(f.book.all()); n != 1 {
 				t.Errorf("catch up %d: %d ticks are run at once", catchUp, n-1)
 			}
@@ -60,19 +60,19 @@ func TestAnotherScheduleBeginsNow(t *testing.T) {
 // Mutants: they are dropped without a record; only one is recorded; a lost answer, or
 // another replica, records them again.
 func TestWhatAnotherScheduleDrops(t *testing.T) {
-	bubbleFleet(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(t *testing.T, f *fleet) {
 		a := f.scheduled("old", "0 1 * * *", singleton.JobConfig{CatchUp: singleton.CatchUpAll})
 		f.recorded("draw", 1)
-		f.pass(time.Hour)
+		f.Pass(time.Hour)
 		a.stop()
-		f.pass(2 * 24 * time.Hour) // two ticks
+		f.Pass(2 * 24 * time.Hour) // two ticks
 		reg := prometheus.NewRegistry()
 		b := f.replica("new", singleton.Config{Registerer: reg})
 		b.add("draw", "30 * * * *", nil, singleton.JobConfig{CatchUp: singleton.CatchUpAll})
 		b.run()
-		f.pass(time.Second)
+		f.Pass(time.Second)
 		f.scheduled("new too", "30 * * * *", singleton.JobConfig{CatchUp: singleton.CatchUpAll})
-		f.pass(time.Minute)
+		f.Pass(time.Minute)
 		runs := f.runs("draw")
 		dropped := f.clockAt(25, 0)
 		want := ledger.RunRecord{Tick: dropped, Last: dropped.Add(24 * time.Hour), Count: 2, Outcome: singleton.OutcomeSkipped, Error: "rescheduled"}
@@ -108,7 +108,7 @@ func TestUnrecordedTicksOfACustomSchedule(t *testing.T) {
 		{6 * time.Hour, 360, 361, false},
 		{36 * time.Hour, 500, 1000, true},
 	} {
-		bubbleFleet(t, func(t *testing.T, f *fleet) {
+		inBubble(t, func(t *testing.T, f *fleet) {
 			a := f.replica("old", singleton.Config{})
 			if err := a.runner.AddSchedule("draw", minutely{}, a.noted(nil), singleton.JobConfig{}); err != nil {
 				t.Fatal(err)
@@ -116,9 +116,9 @@ func TestUnrecordedTicksOfACustomSchedule(t *testing.T) {
 			a.run()
 			f.recorded("draw", 1)
 			a.stop()
-			f.pass(c.away)
+			f.Pass(c.away)
 			f.scheduled("new", "30 12 * * *", singleton.JobConfig{})
-			f.pass(time.Second)
+			f.Pass(time.Second)
 			runs := f.runs("draw")
 			if len(runs) != 2 || runs[1].Error != "rescheduled" || runs[1].Count < c.from || runs[1].Count > c.to {
 				t.Errorf("after %v the ledger has %+v", c.away, runs)
@@ -134,16 +134,16 @@ func TestUnrecordedTicksOfACustomSchedule(t *testing.T) {
 // deployed: that tick is recorded, too.
 // Mutant: only the tick that was next when the version started is checked.
 func TestAnotherScheduleDuringAPause(t *testing.T) {
-	bubbleFleet(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(t *testing.T, f *fleet) {
 		f.scheduled("old", "0 * * * *", singleton.JobConfig{})
 		f.recorded("draw", 1)
 		first := f.runs("draw")[0].Tick
 		if err := f.job("draw").Pause(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		f.pass(90 * time.Minute)
+		f.Pass(90 * time.Minute)
 		f.scheduled("new", "30 * * * *", singleton.JobConfig{})
-		f.pass(6 * time.Second)
+		f.Pass(6 * time.Second)
 		if runs := f.runs("draw"); len(runs) != 2 || runs[1].Error != "rescheduled" || !runs[1].Tick.Equal(first.Add(time.Hour)) {
 			t.Errorf("the ledger has %+v", runs)
 		}
@@ -159,15 +159,15 @@ func TestAnotherScheduleDuringAPause(t *testing.T) {
 // A version that differs only in other settings catches up missed ticks.
 // Mutant: every new definition begins now.
 func TestOtherSettingsCatchUp(t *testing.T) {
-	bubbleFleet(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(t *testing.T, f *fleet) {
 		cfg := singleton.JobConfig{CatchUp: singleton.CatchUpAll}
 		a := f.scheduled("old", "0 * * * *", cfg)
 		f.recorded("draw", 1)
 		a.stop()
-		f.pass(3*time.Hour + time.Minute)
+		f.Pass(3*time.Hour + time.Minute)
 		cfg.Timeout = time.Minute
 		f.scheduled("new", "0 * * * *", cfg)
-		f.pass(time.Second)
+		f.Pass(time.Second)
 		entries := f.book.all()
 		if len(entries) != 4 {
 			t.Fatalf("%d runs after the deploy, want 3", len(entries)-1)
@@ -184,15 +184,15 @@ func TestOtherSettingsCatchUp(t *testing.T) {
 // first replica afterwards, continues from what it remembers: its own ticks are caught up.
 // Mutant: it begins now, as after a deployment.
 func TestFault15_ClassD_AnotherScheduleAfterALoss(t *testing.T) {
-	bubbleFleet(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(t *testing.T, f *fleet) {
 		f.scheduled("old", "@every 1h", singleton.JobConfig{})
 		b := f.scheduled("new", "@every 10m", singleton.JobConfig{CatchUp: singleton.CatchUpAll})
 		f.recorded("draw", 2)
 		cut := b.net.Partition()
-		f.raw.FlushAll(t.Context())
-		f.pass(31 * time.Minute)
+		f.Raw.FlushAll(t.Context())
+		f.Pass(31 * time.Minute)
 		b.net.Heal()
-		f.pass(20 * time.Second)
+		f.Pass(20 * time.Second)
 		n := 0
 		for _, e := range f.book.all() {
 			if e.replica == "new" {

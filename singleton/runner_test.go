@@ -15,7 +15,7 @@ import (
 // Five replicas of one job: one of them runs each tick once.
 // Mutants: job_claim does not check open runs; `last` is not advanced.
 func TestEachTickOnceOnOneReplica(t *testing.T) {
-	inFleets(t, func(t *testing.T, f *fleet) {
+	onBoth(t, func(t *testing.T, f *fleet) {
 		const d = 200 * time.Millisecond
 		for i := range 5 {
 			r := f.replica(fmt.Sprintf("r%d", i), singleton.Config{})
@@ -57,7 +57,7 @@ func tokens(f *fleet, job string) {
 
 // The arguments of the work, and the entry in the ledger.
 func TestRunTellsWhatItIsFor(t *testing.T) {
-	bubbleFleet(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(t *testing.T, f *fleet) {
 		r := f.replica("r", singleton.Config{Identity: "host-7"})
 		r.add("draw", "0 * * * *", nil, singleton.JobConfig{})
 		r.run()
@@ -101,7 +101,7 @@ func TestFailuresAreRetriedAndRecorded(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			bubbleFleet(t, func(t *testing.T, f *fleet) {
+			inBubble(t, func(t *testing.T, f *fleet) {
 				c.cfg.MaxAttempts, c.cfg.Retry = 3, 2*time.Second
 				for _, name := range []string{"a", "b"} {
 					r := f.replica(name, singleton.Config{})

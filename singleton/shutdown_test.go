@@ -12,7 +12,7 @@ import (
 // Work that ends within the drain is recorded, and not run again.
 // Mutant: the work's context ends with Run's.
 func TestShutdownWaitsForTheWork(t *testing.T) {
-	inFleets(t, func(t *testing.T, f *fleet) {
+	onBoth(t, func(t *testing.T, f *fleet) {
 		work := sleep(500 * time.Millisecond)
 		all := f.three("@every 1s", work, singleton.JobConfig{})
 		first := f.begun("draw", 1)[0]
@@ -39,7 +39,7 @@ func TestShutdownWaitsForTheWork(t *testing.T) {
 // Mutants: the tick is released before the work has returned; it is not released, so the
 // next replica waits for the TTL; the context never ends.
 func TestFault52_WorkThatIsSlowToStop(t *testing.T) {
-	bubbleFleet(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(t *testing.T, f *fleet) {
 		const drain, stubborn = 3 * time.Second, 30 * time.Second
 		var causes []error
 		work := func(ctx context.Context, run singleton.Run) error {
@@ -83,7 +83,7 @@ func TestFault52_WorkThatIsSlowToStop(t *testing.T) {
 // last attempt is left to be recorded as unknown.
 func TestShutdownBetweenAttempts(t *testing.T) {
 	for _, most := range []int{1, 2} {
-		bubbleFleet(t, func(t *testing.T, f *fleet) {
+		inBubble(t, func(t *testing.T, f *fleet) {
 			work := func(ctx context.Context, run singleton.Run) error {
 				if run.Attempt > 1 {
 					return nil
@@ -100,7 +100,7 @@ func TestShutdownBetweenAttempts(t *testing.T) {
 				all[name].run()
 			}
 			first := f.begun("draw", 1)[0]
-			f.pass(time.Second)
+			f.Pass(time.Second)
 			stopped := time.Now()
 			all[first.replica].stop()
 			if time.Since(stopped) > time.Second {

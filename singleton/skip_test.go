@@ -55,14 +55,16 @@ func TestEachSkipHasItsReason(t *testing.T) {
 		if err := job.Pause(s.Context()); err != nil {
 			s.Fatal(err)
 		}
-		s.pass(d)
+		s.Pass(d)
 		if err := job.Resume(s.Context()); err != nil {
 			s.Fatal(err)
 		}
 	}
+	betweenTicks := func(f *fleet) { f.Pass(time.Until(time.Now().Truncate(tick).Add(tick / 2))) }
 	away := func(s scene) {
 		s.recorded("draw", 1)
 		s.a.stop()
+		betweenTicks(s.fleet)
 	}
 	for _, c := range []struct {
 		name string
@@ -73,56 +75,56 @@ func TestEachSkipHasItsReason(t *testing.T) {
 	}{
 		{"all were away", singleton.JobConfig{}, func(s scene) {
 			away(s)
-			s.pass(time.Hour)
+			s.Pass(time.Hour)
 		}, []string{"59 missed"}},
 		{"the only one died in a tick", singleton.JobConfig{}, func(s scene) {
 			s.hang <- -1
 			s.begun("draw", 1)
 			s.a.die()
 			s.a.stop()
-			s.pass(time.Hour)
+			s.Pass(time.Hour)
 		}, []string{"59 missed"}},
 		{"the only replica died in a tick, and its successor takes long", singleton.JobConfig{}, func(s scene) {
 			s.hang <- -1
 			s.begun("draw", 1)
 			s.a.die()
 			s.a.stop()
-			s.pass(time.Hour)
+			s.Pass(time.Hour)
 			s.hang <- 10 * tick
 		}, []string{"60 missed", "9 overlap"}},
 		{"at most once, the only one died late in a long run", singleton.JobConfig{MaxAttempts: 1}, func(s scene) {
 			s.hang <- -1
 			s.begun("draw", 1)
-			s.pass(10 * tick)
+			s.Pass(10 * tick)
 			s.a.die()
 			s.a.stop()
-			s.pass(time.Hour)
+			s.Pass(time.Hour)
 		}, []string{"10 overlap", "59 missed"}},
 		{"away, then paused", singleton.JobConfig{}, func(s scene) {
 			away(s)
-			s.pass(time.Hour)
-			pause(s, 90*time.Second)
+			s.Pass(time.Hour)
+			pause(s, tick)
 		}, []string{"60 missed"}}, // and the one of the pause is run
 		{"away, then paused for longer", singleton.JobConfig{}, func(s scene) {
 			away(s)
-			s.pass(time.Hour)
+			s.Pass(time.Hour)
 			pause(s, 10*tick)
 		}, []string{"60 missed", "9 paused"}},
 		{"paused, then away", singleton.JobConfig{}, func(s scene) {
 			away(s)
 			pause(s, time.Hour)
-			s.pass(3 * tick)
+			s.Pass(3 * tick)
 		}, []string{"60 paused", "2 missed"}},
 		{"all of it, with a deadline", singleton.JobConfig{StartingDeadline: 20*tick + tick/2}, func(s scene) {
 			away(s)
-			s.pass(10 * tick)
+			s.Pass(10 * tick)
 			pause(s, 10*tick)
-			s.pass(40 * tick)
+			s.Pass(40 * tick)
 		}, []string{"10 deadline", "10 paused", "19 deadline", "20 missed"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			bubbleFleet(t, func(t *testing.T, f *fleet) {
+			inBubble(t, func(t *testing.T, f *fleet) {
 				s := scene{f, nil, make(chan time.Duration, 2)}
 				work := func(ctx context.Context, run singleton.Run) error {
 					select {
@@ -137,15 +139,15 @@ func TestEachSkipHasItsReason(t *testing.T) {
 				}
 				s.a = f.replica("a", singleton.Config{})
 				s.a.add("draw", "@every 1m", work, c.cfg)
-				f.pass(time.Until(time.Now().Truncate(tick).Add(tick / 2)))
+				betweenTicks(f)
 				s.a.run()
 				c.happen(s)
-				f.pass(time.Until(time.Now().Truncate(tick).Add(tick / 2)))
+				betweenTicks(f)
 				metrics := prometheus.NewRegistry()
 				b := f.replica("b", singleton.Config{Registerer: metrics})
 				b.add("draw", "@every 1m", work, c.cfg)
 				b.run()
-				f.pass(20 * tick)
+				f.Pass(20 * tick)
 				if got := f.skips("draw", metrics); !slices.Equal(got, c.want) {
 					t.Errorf("skipped were %q, want %q", got, c.want)
 				}
@@ -163,7 +165,7 @@ func TestSkipsOfARunThatIsTakenOver(t *testing.T) {
 	for _, dies := range []bool{true, false} {
 		t.Run(fmt.Sprint("dies ", dies), func(t *testing.T) {
 			t.Parallel()
-			bubbleFleet(t, func(t *testing.T, f *fleet) {
+			inBubble(t, func(t *testing.T, f *fleet) {
 				begun := 0
 				work := func(ctx context.Context, run singleton.Run) error {
 					if begun++; begun > 3 { // the first attempt, its takeover, and the trigger
@@ -182,7 +184,7 @@ func TestSkipsOfARunThatIsTakenOver(t *testing.T) {
 				a := add("a", singleton.Config{})
 				f.begun("draw", 1)
 				add("b", singleton.Config{Registerer: metrics})
-				f.pass(5*time.Minute + time.Second)
+				f.Pass(5*time.Minute + time.Second)
 				if dies {
 					a.die()
 				}
@@ -192,7 +194,7 @@ func TestSkipsOfARunThatIsTakenOver(t *testing.T) {
 					t.Fatal(err)
 				}
 				f.begun("draw", 4)
-				f.pass(time.Minute)
+				f.Pass(time.Minute)
 				if got := f.skips("draw", metrics); !slices.Equal(got, []string{"24 overlap"}) {
 					t.Errorf("skipped were %q, want the 24 of the run and the trigger", got)
 				}
@@ -204,14 +206,14 @@ func TestSkipsOfARunThatIsTakenOver(t *testing.T) {
 // There are more ticks than one plan examines, all with one reason: one entry.
 // Mutant: the skip of each plan is its own entry.
 func TestSkipsOfSeveralPlansAreOneEntry(t *testing.T) {
-	bubbleFleet(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(t *testing.T, f *fleet) {
 		a := f.replica("a", singleton.Config{})
 		a.add("draw", "@every 1s", nil, singleton.JobConfig{})
 		a.run()
 		f.recorded("draw", 1)
 		a.stop()
 		last := f.runs("draw")
-		f.pass(70 * time.Hour)
+		f.Pass(70 * time.Hour)
 		b := f.replica("b", singleton.Config{})
 		b.add("draw", "@every 1s", nil, singleton.JobConfig{})
 		b.run()

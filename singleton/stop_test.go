@@ -43,8 +43,8 @@ func TestFault84_RunnerStopsWhileTheServerHangs(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			bubbleFleet(t, func(t *testing.T, f *fleet) {
-				r, err := singleton.NewRunner(f.client(f.direct(), lockcore.Config{}), singleton.Config{Drain: test.drain, ShutdownTimeout: test.within})
+			inBubble(t, func(t *testing.T, f *fleet) {
+				r, err := singleton.NewRunner(f.ClientWith(f.Direct(), lockcore.Config{}), singleton.Config{Drain: test.drain, ShutdownTimeout: test.within})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -72,7 +72,7 @@ func TestFault84_RunnerStopsWhileTheServerHangs(t *testing.T) {
 				} else {
 					<-begun
 				}
-				f.bubble.Hang()
+				f.Bubble.Hang()
 				close(hung)
 				cancel()
 				stopped := time.Now()
@@ -82,7 +82,7 @@ func TestFault84_RunnerStopsWhileTheServerHangs(t *testing.T) {
 				if took := time.Since(stopped); took < test.least || took > test.longest {
 					t.Errorf("Run returned after %v, want from %v to %v", took, test.least, test.longest)
 				}
-				f.bubble.Unhang()
+				f.Bubble.Unhang()
 			})
 		})
 	}
@@ -97,7 +97,7 @@ func TestFault84_DaemonAndOnceStopWhileTheServerHangs(t *testing.T) {
 			for _, fail := range []bool{false, true} {
 				t.Run(fmt.Sprint(within, late, fail), func(t *testing.T) {
 					t.Parallel()
-					bubbleFleet(t, func(t *testing.T, f *fleet) {
+					inBubble(t, func(t *testing.T, f *fleet) {
 						most := within
 						if most == 0 {
 							most = 10 * time.Second
@@ -116,11 +116,11 @@ func TestFault84_DaemonAndOnceStopWhileTheServerHangs(t *testing.T) {
 						took := make(chan time.Duration, 4)
 						var stopped time.Time
 						for range 2 { // one works, one waits
-							s, err := singleton.NewDaemon(f.client(f.direct(), lockcore.Config{}), "feed", work, singleton.DaemonConfig{TTL: time.Minute, ShutdownTimeout: within})
+							s, err := singleton.NewDaemon(f.ClientWith(f.Direct(), lockcore.Config{}), "feed", work, singleton.DaemonConfig{TTL: time.Minute, ShutdownTimeout: within})
 							if err != nil {
 								t.Fatal(err)
 							}
-							o, err := singleton.NewOnce(f.client(f.direct(), lockcore.Config{}), "migrate", singleton.OnceConfig{TTL: time.Minute, ShutdownTimeout: within})
+							o, err := singleton.NewOnce(f.ClientWith(f.Direct(), lockcore.Config{}), "migrate", singleton.OnceConfig{TTL: time.Minute, ShutdownTimeout: within})
 							if err != nil {
 								t.Fatal(err)
 							}
@@ -130,7 +130,7 @@ func TestFault84_DaemonAndOnceStopWhileTheServerHangs(t *testing.T) {
 						<-begun
 						<-begun
 						time.Sleep(5 * time.Second)
-						f.bubble.Hang()
+						f.Bubble.Hang()
 						stopped = time.Now()
 						cancel()
 						for range 4 {
@@ -138,7 +138,7 @@ func TestFault84_DaemonAndOnceStopWhileTheServerHangs(t *testing.T) {
 								t.Errorf("it took %v, want at most %v", took, max(most, late+most*2/5))
 							}
 						}
-						f.bubble.Unhang()
+						f.Bubble.Unhang()
 					})
 				})
 			}
@@ -148,9 +148,10 @@ func TestFault84_DaemonAndOnceStopWhileTheServerHangs(t *testing.T) {
 
 // A function of a Daemon that returns at once is started at growing intervals.
 func TestFault83_DaemonThatReturnsAtOnce(t *testing.T) {
-	fleetInBubble(t, func(t *testing.T, f *daemonFleet) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, f *fleet) {
 		var started atomic.Int32
-		s := f.daemon(f.client("a"), func(context.Context, uint64) error { started.Add(1); return nil }, singleton.DaemonConfig{})
+		s := f.daemon(f.Client("a"), func(context.Context, uint64) error { started.Add(1); return nil }, singleton.DaemonConfig{})
 		f.run(s.Run)
 		time.Sleep(time.Hour)
 		if starts := started.Load(); starts < 50 || starts > 75 {
@@ -163,7 +164,7 @@ func TestFault83_DaemonThatReturnsAtOnce(t *testing.T) {
 // Mutant: the replica claims the tick again as soon as it has released it.
 func TestFault83_RunThatCannotBeRecorded(t *testing.T) {
 	t.Parallel()
-	bubbleFleet(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(t *testing.T, f *fleet) {
 		r := f.replica("a", singleton.Config{})
 		var at []time.Time
 		r.add("draw", "@every 1h", func(context.Context, singleton.Run) error {
@@ -174,19 +175,19 @@ func TestFault83_RunThatCannotBeRecorded(t *testing.T) {
 		}, singleton.JobConfig{MaxAttempts: 20})
 		r.run()
 		completes := r.net.ScriptContaining("local me, tick, outcome")
-		f.bubble.Server().Server().SetPreHook(func(c *server.Peer, cmd string, args ...string) bool {
+		f.Bubble.Server().Server().SetPreHook(func(c *server.Peer, cmd string, args ...string) bool {
 			refused := completes(append([]string{cmd}, args...))
 			if refused {
 				c.WriteError("NOPERM this user has no permissions")
 			}
 			return refused
 		})
-		defer f.bubble.Server().Server().SetPreHook(nil)
+		defer f.Bubble.Server().Server().SetPreHook(nil)
 		time.Sleep(100 * time.Minute)
 		if err := r.runner.Ready(); !errors.Is(err, singleton.ErrNotReady) || !strings.Contains(err.Error(), "NOPERM") {
 			t.Errorf("Ready while no outcome can be recorded: %v", err)
 		}
-		f.bubble.Server().Server().SetPreHook(nil)
+		f.Bubble.Server().Server().SetPreHook(nil)
 		time.Sleep(2 * time.Hour)
 		if err := r.runner.Ready(); err != nil {
 			t.Errorf("Ready after an outcome was recorded: %v", err)
@@ -209,21 +210,21 @@ func TestFault83_RunThatCannotBeRecorded(t *testing.T) {
 // alive afterwards.
 // Mutant: the end of Run aborts the look, which arrives after the deregistration.
 func TestAReplicaThatStopsDuringALookIsGone(t *testing.T) {
-	bubbleFleet(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(t *testing.T, f *fleet) {
 		r := f.replica("a", singleton.Config{})
 		r.add("draw", "0 0 1 1 *", nil, singleton.JobConfig{})
 		r.run()
-		f.until("the job is known", func() bool { _, err := f.job("draw").Status(t.Context()); return err == nil })
-		f.pass(time.Second)
+		f.Until("the job is known", func() bool { _, err := f.job("draw").Status(t.Context()); return err == nil })
+		f.Pass(time.Second)
 		rule := r.net.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Match: request("open"), Delay: 300 * time.Millisecond})
 		if err := f.job("draw").Pause(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		f.pass(100 * time.Millisecond)
+		f.Pass(100 * time.Millisecond)
 		lockcoretest.MustFire(t, rule)
 		r.stop()
-		f.pass(time.Second)
-		for field := range f.raw.HGetAll(t.Context(), f.key("draw", "job")).Val() {
+		f.Pass(time.Second)
+		for field := range f.Raw.HGetAll(t.Context(), f.key("draw", "job")).Val() {
 			if strings.HasPrefix(field, "live:") {
 				t.Errorf("%s is taken for alive", field)
 			}

@@ -40,7 +40,7 @@ func (f *fleet) three(schedule string, work func(context.Context, singleton.Run)
 // Mutants: an expired record is not taken over; a waiting replica looks again only after a
 // message; the takeover keeps the token.
 func TestFault54_TheHolderOfATickIsKilled(t *testing.T) {
-	inFleets(t, func(t *testing.T, f *fleet) {
+	onBoth(t, func(t *testing.T, f *fleet) {
 		all := f.three("@every 1s", hang(1), singleton.JobConfig{})
 		first := f.begun("draw", 1)[0]
 		died := time.Now()
@@ -49,7 +49,7 @@ func TestFault54_TheHolderOfATickIsKilled(t *testing.T) {
 		if second.replica == first.replica || !second.run.Tick.Equal(first.run.Tick) || second.run.Attempt != 2 || second.run.Token <= first.run.Token {
 			t.Errorf("after %+v of %s came %+v of %s", first.run, first.replica, second.run, second.replica)
 		}
-		if took := second.begin.Sub(died); f.bubble != nil && took > 2500*time.Millisecond {
+		if took := second.begin.Sub(died); f.Bubble != nil && took > 2500*time.Millisecond {
 			t.Errorf("the takeover took %v, the TTL is 2s", took)
 		}
 		record := f.recorded("draw", 1)[0]
@@ -65,7 +65,7 @@ func TestFault54_TheHolderOfATickIsKilled(t *testing.T) {
 // claim the tick, and knows of the hold from a look.
 // Mutant: a replica that sees a running tick waits for the next regular look.
 func TestFault54_ALateComerTakesOver(t *testing.T) {
-	bubbleFleet(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(t *testing.T, f *fleet) {
 		a := f.replica("a", singleton.Config{})
 		a.add("draw", "@every 1h", hang(1), singleton.JobConfig{})
 		a.run()
@@ -73,7 +73,7 @@ func TestFault54_ALateComerTakesOver(t *testing.T) {
 		b := f.replica("b", singleton.Config{})
 		b.add("draw", "@every 1h", hang(1), singleton.JobConfig{})
 		b.run()
-		f.pass(5 * time.Second)
+		f.Pass(5 * time.Second)
 		died := time.Now()
 		cut := a.die()
 		second := f.begun("draw", 2)[1]
@@ -89,7 +89,7 @@ func TestFault54_ALateComerTakesOver(t *testing.T) {
 // Mutants: attempts are not counted at a takeover; recorded as failed; never recorded, so
 // the job stops.
 func TestFault54_AllAttemptsAreKilled(t *testing.T) {
-	bubbleFleet(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(t *testing.T, f *fleet) {
 		all := f.three("@every 1m", hang(2), singleton.JobConfig{MaxAttempts: 2})
 		tick := f.begun("draw", 1)[0].run.Tick
 		cuts := []*lockcoretest.Rule{}
@@ -115,7 +115,7 @@ func TestFault54_AllAttemptsAreKilled(t *testing.T) {
 // unknown.
 // Mutant: it is taken over.
 func TestFault54_AtMostOnce(t *testing.T) {
-	inFleets(t, func(t *testing.T, f *fleet) {
+	onBoth(t, func(t *testing.T, f *fleet) {
 		all := f.three("@every 1s", func(ctx context.Context, run singleton.Run) error {
 			if f.book.all()[0].run.Tick.Equal(run.Tick) {
 				<-ctx.Done()
@@ -144,7 +144,7 @@ func TestFault54_AtMostOnce(t *testing.T) {
 // completion is accepted from any replica.
 func TestFault01_TheHolderOfATickIsFrozen(t *testing.T) {
 	for _, timeout := range []time.Duration{0, time.Hour} {
-		bubbleFleet(t, func(t *testing.T, f *fleet) {
+		inBubble(t, func(t *testing.T, f *fleet) {
 			frozen, goOn, seen := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 			all := f.three("@every 1m", func(ctx context.Context, run singleton.Run) error {
 				if run.Attempt > 1 {
@@ -166,11 +166,11 @@ func TestFault01_TheHolderOfATickIsFrozen(t *testing.T) {
 			if err := <-seen; err == nil {
 				t.Error("after the pause the attempt's context is not done")
 			}
-			f.pass(10 * time.Second)
+			f.Pass(10 * time.Second)
 			if n := len(f.runs("draw")); n != 0 {
 				t.Errorf("the frozen one's completion was accepted while %s runs the tick", second.replica)
 			}
-			f.pass(15 * time.Second)
+			f.Pass(15 * time.Second)
 			record := f.ended("draw")[first.run.Tick.UnixMilli()]
 			if record.Holder != second.replica || record.Attempt != 2 {
 				t.Errorf("record is %+v, want that of %s", record, second.replica)
@@ -185,7 +185,7 @@ func TestFault01_TheHolderOfATickIsFrozen(t *testing.T) {
 // Mutant: the timeout's context is derived from the lease's, instead of the reverse.
 func TestFault01_TheContextLooksAtTheClock(t *testing.T) {
 	for _, timeout := range []time.Duration{0, time.Hour} {
-		bubbleFleet(t, func(t *testing.T, f *fleet) {
+		inBubble(t, func(t *testing.T, f *fleet) {
 			var r *replica
 			seen := make(chan error, 2)
 			r = f.replica("a", singleton.Config{})
@@ -207,7 +207,7 @@ func TestFault01_TheContextLooksAtTheClock(t *testing.T) {
 // A run that ended after its lease is accepted if no other replica has taken the tick over.
 // Mutant: a completion requires a valid lease.
 func TestLateCompletionIsAcceptedUnlessTakenOver(t *testing.T) {
-	bubbleFleet(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(t *testing.T, f *fleet) {
 		r := f.replica("a", singleton.Config{})
 		r.add("draw", "@every 1m", func(context.Context, singleton.Run) error {
 			cut := r.net.Partition()
@@ -231,7 +231,7 @@ func TestLateCompletionIsAcceptedUnlessTakenOver(t *testing.T) {
 // one, which belongs to another replica.
 // Mutant: the lease is not checked before an attempt.
 func TestALeaseLostBetweenAttempts(t *testing.T) {
-	bubbleFleet(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(t *testing.T, f *fleet) {
 		var cut *lockcoretest.Rule
 		all := map[string]*replica{}
 		for _, name := range []string{"a", "b"} {
@@ -251,7 +251,7 @@ func TestALeaseLostBetweenAttempts(t *testing.T) {
 		record := f.recorded("draw", 1)[0]
 		first := f.book.all()[0]
 		all[first.replica].net.Heal()
-		f.pass(time.Minute)
+		f.Pass(time.Minute)
 		entries := f.book.all()
 		if len(entries) != 2 || entries[1].replica == first.replica || record.Holder != entries[1].replica || record.Attempt != 2 {
 			t.Errorf("attempts are %+v, the record is %+v", entries, record)
@@ -263,7 +263,7 @@ func TestALeaseLostBetweenAttempts(t *testing.T) {
 // Work that panics or ends its goroutine ends neither the lease nor the other jobs.
 // Mutants: the work is called on the follower's goroutine; a panic is not caught.
 func TestFault53_PanicAndGoexit(t *testing.T) {
-	bubbleFleet(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(t *testing.T, f *fleet) {
 		r := f.replica("a", singleton.Config{})
 		bad := 0
 		r.add("bad", "@every 1m", func(context.Context, singleton.Run) error { bad++; panic(fmt.Sprint("no. ", bad)) }, singleton.JobConfig{MaxAttempts: 2})

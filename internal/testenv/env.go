@@ -32,6 +32,7 @@ type Env struct {
 	Real   *servers.RedisServer // nil in a bubble
 	Raw    *redis.Client        // bypasses lockcore, to inspect and to interfere
 	Start  time.Time
+	Days   bool // Until waits for up to a day of a bubble's time, and checks less and less often
 	probes atomic.Int64
 }
 
@@ -231,20 +232,20 @@ func (e *Env) WaitIdle() {
 // Until waits for a condition.
 func (e *Env) Until(what string, condition func() bool) {
 	e.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), Patience)
-	defer cancel()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for {
+	longest, step, growth := Patience, 2*time.Millisecond, 1.0
+	if e.Bubble != nil && e.Days {
+		longest, growth = 24*time.Hour, 1.05
+	}
+	for waited := time.Duration(0); ; waited += step {
 		e.WaitIdle()
 		if condition() {
 			return
 		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
+		if waited > longest {
 			e.Fatalf("timed out waiting until %s", what)
 		}
+		step = min(time.Duration(float64(step)*growth), 10*time.Second)
+		<-time.After(step)
 	}
 }
 
