@@ -152,7 +152,7 @@ func (a *attempt) makeLease(ctx context.Context, r *acquireReply, err error) (le
 		return nil, ErrWrongKind
 	case r.code == answerUpgrade:
 		return nil, errors.Join(ErrNotAcquired, ErrUpgrade)
-	case r.code == answerBuried:
+	case r.code == answerWithdrawn:
 		// Only a forged message can cause a tombstone for an attempt that is not abandoned.
 		return nil, errors.Join(ErrNotAcquired, errTombstone)
 	}
@@ -221,14 +221,14 @@ func (c *Client) withdraw(ctx context.Context, a *attempt) {
 // if it held the lock. If an acquire of the attempt may still arrive, the script also
 // writes a tombstone.
 func (a *attempt) leave(ctx context.Context, timeout time.Duration) (int64, error) {
-	bury := a.unanswered.Load()
-	if bury {
+	withdraw := a.unanswered.Load()
+	if withdraw {
 		a.c.mu.Lock()
 		a.c.pendingTombs[a.number] = struct{}{}
 		a.c.mu.Unlock()
 	}
-	n, err := a.sendLeave(ctx, bury, timeout)
-	if bury && err == nil {
+	n, err := a.sendLeave(ctx, withdraw, timeout)
+	if withdraw && err == nil {
 		a.c.mu.Lock()
 		delete(a.c.pendingTombs, a.number)
 		a.c.mu.Unlock()
@@ -238,8 +238,8 @@ func (a *attempt) leave(ctx context.Context, timeout time.Duration) (int64, erro
 
 // sendLeave sends one leave. If it granted the lock to a waiter, the Client checks the grant
 // when it ends.
-func (a *attempt) sendLeave(ctx context.Context, bury bool, timeout time.Duration) (int64, error) {
-	req := a.kind.leave(a, bury)
+func (a *attempt) sendLeave(ctx context.Context, withdraw bool, timeout time.Duration) (int64, error) {
+	req := a.kind.leave(a, withdraw)
 	answer, err := a.c.wire.Send(ctx, a.keys.name, req, timeout)
 	if list, ok := answer.([]any); ok && len(list) == 2 {
 		in, err := req.Number(list[1], err)

@@ -58,7 +58,7 @@ type Client struct {
 	// is not known to be written.
 	pendingTombs map[uint64]struct{}
 
-	checks map[string]*time.Timer // by name, see checkLater
+	checks map[string]*grantCheck // by name, see checkLater
 
 	shared map[any]any // see nameEngine.Shared
 
@@ -93,7 +93,7 @@ func New(rdb redis.UniversalClient, cfg Config) (*Client, error) {
 		waiting:        map[uint64]*attempt{},
 		leases:         map[uint64]*Lease{},
 		pendingTombs:   map[uint64]struct{}{},
-		checks:         map[string]*time.Timer{},
+		checks:         map[string]*grantCheck{},
 		owners:         owners{},
 	}
 	err = errors.Join(checkName("Config.Prefix", c.keys.prefix), checkIdentity("Config.Identity", c.identity))
@@ -164,7 +164,9 @@ func (c *Client) Elapsed() time.Duration { return c.clock.Now() }
 //
 // Close does not wait for the work that is done under the leases: stop that work first.
 // If ctx ends before all locks are released, Close returns ctx's error, and the server
-// frees the remaining locks when their TTLs expire. A second Close returns ErrClosed.
+// frees the remaining locks when their TTLs expire. If the Client released a lock less than
+// a second ago, Close sends one request, for at most a second, with which other processes
+// notice a next holder that is frozen. A second Close returns ErrClosed.
 func (c *Client) Close(ctx context.Context) error {
 	c.mu.Lock()
 	if c.closed {
@@ -176,12 +178,15 @@ func (c *Client) Close(ctx context.Context) error {
 	for _, l := range c.leases {
 		held = append(held, l)
 	}
-	for name, check := range c.checks {
-		check.Stop()
-		delete(c.checks, name)
-	}
+	checks := c.checks
+	c.checks = nil
 	c.mu.Unlock()
 	close(c.closing)
+	for _, check := range checks {
+		if check.timer.Stop() {
+			check.passOn(c)
+		}
+	}
 	for _, l := range held {
 		if l.end(ErrClosed) {
 			c.background(func(ctx context.Context) { _, _ = c.retryRelease(ctx, l, l.a.terms.ttl, false) })

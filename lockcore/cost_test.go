@@ -55,7 +55,7 @@ func mutexCosts() []cost {
 		{name: "a look that makes the caller the head does not notify it", script: "mutex_acquire", args: acquire("look"), state: held(lapsed, me), answer: "[2 1m P " + living + "]", line: []string{me}},
 		{name: "the third waiter has a timer", script: "mutex_acquire", args: acquire("look"), state: held(neighbour, minuteAfter, me), answer: "[2 1m P " + living + "]", line: []string{neighbour, minuteAfter, me}},
 		{name: "the fourth has none", script: "mutex_acquire", args: acquire("look"), state: held(neighbour, minuteAfter, unknown, me), answer: "[3 1m P " + living + "]", line: []string{neighbour, minuteAfter, unknown, me}},
-		{name: "the fourth has one, if it served the lock", script: "mutex_acquire", args: acquire("look"), state: free(neighbour, minuteAfter, unknown, malformed, me), answer: "[2 0m P " + neighbour + "]", line: []string{minuteAfter, unknown, malformed, me}, told: []string{"OTHER g orders " + neighbour, "ALIVE h orders 0m " + minuteAfter}, sends: 2},
+		{name: "the fourth has one, if it served the lock", script: "mutex_acquire", args: acquire("look"), state: free(neighbour, minuteAfter, unknown, malformed, me), answer: "[2 0m P " + neighbour + "]", line: []string{minuteAfter, unknown, malformed, me}, told: []string{"OTHER g orders " + neighbour, "ALIVE h orders 0m " + minuteAfter}, sends: 3},
 		{name: "a malformed member is the head of a lock that is held", script: "mutex_acquire", args: acquire("try"), state: held(malformed), answer: "[4 1m " + living + "]", line: []string{malformed}},
 
 		{name: "the head leaves, and the next is notified", script: "mutex_leave", args: leave, state: held(me, neighbour), answer: "0", line: []string{neighbour}, told: []string{"OTHER h orders 1m " + neighbour}, sends: 1},

@@ -202,16 +202,16 @@ func (k engineKind) renewal(a *attempt) wire.Request {
 	return k.mutexKind.renewal(a)
 }
 
-func (k engineKind) leave(a *attempt, bury bool) wire.Request {
+func (k engineKind) leave(a *attempt, withdraw bool) wire.Request {
 	if r, ok := k.given.Release(a.engineAttempt()); ok {
 		return r
 	}
-	return k.mutexKind.leave(a, bury)
+	return k.mutexKind.leave(a, withdraw)
 }
 
 // engineAttempt returns what the packages above need of an attempt.
 func (a *attempt) engineAttempt() engine.Attempt {
-	return engine.Attempt{ID: a.c.attemptID(a.number), Value: a.value, TTL: a.terms.ttl, Bury: max(a.terms.ttl, tombTTL)}
+	return engine.Attempt{ID: a.c.attemptID(a.number), Value: a.value, TTL: a.terms.ttl, TombTTL: a.tombTTL()}
 }
 
 // engineLease is a Lease with the methods that only the packages above need.

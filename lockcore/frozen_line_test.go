@@ -68,11 +68,21 @@ func TestFault68_FrozenWaitersOfOneProcess(t *testing.T) {
 	}
 }
 
-// Several processes are frozen, with their waiters in any order: each process costs one grant.
-// The process that releases the lock checks each grant when it ends, whether or not it has
-// waiters.
+// frozenDelay is how long n frozen processes delay the queue: one grant, and after it the time
+// in which the others must answer a call.
+func frozenDelay(n int) time.Duration {
+	if n == 1 {
+		return 1050 * time.Millisecond
+	}
+	return 1300 * time.Millisecond
+}
+
+// Several processes are frozen, with their waiters in any order: together they cost one grant,
+// and the time in which called processes must answer. The process that releases the lock
+// checks each grant when it ends, whether or not it has waiters.
 //
-// Caught mutants: no process checks a grant; the releasing process checks only its own grant.
+// Caught mutants: no process checks a grant; the releasing process checks only its own grant;
+// each frozen process costs one grant.
 func TestFault68_FrozenWaitersOfManyProcesses(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -86,6 +96,7 @@ func TestFault68_FrozenWaitersOfManyProcesses(t *testing.T) {
 		{"three", "ABCL", 3},
 		{"three, in turn", "ABCCBAABCLABC", 3},
 		{"four", "ABCDDCBALABCD", 4},
+		{"twenty", "ABCDEFGHIJKMNOPQRSTUL", 20},
 		{"many of two, in turn", strings.Repeat("AB", 30) + "L", 2},
 		{"many of three", strings.Repeat("A", 40) + strings.Repeat("B", 40) + "CL" + strings.Repeat("C", 40), 3},
 	} {
@@ -95,7 +106,10 @@ func TestFault68_FrozenWaitersOfManyProcesses(t *testing.T) {
 				holder := e.try(e.mutex(e.Client("holder"), "orders", ttl(time.Minute)))
 				clients := map[rune]*lockcore.Client{'L': e.Client("live")}
 				var freeze []*lockcoretest.Faults
-				for _, process := range "ABCD" {
+				for _, process := range "ABCDEFGHIJKMNOPQRSTU" {
+					if !strings.ContainsRune(c.queue+"ABCD", process) {
+						continue
+					}
 					client, faults := e.Linked(string(process))
 					clients[process] = client
 					if strings.ContainsRune(c.queue, process) {
@@ -116,8 +130,8 @@ func TestFault68_FrozenWaitersOfManyProcesses(t *testing.T) {
 				e.unlock(holder)
 				released := e.Clock()
 				lease := next.granted()
-				if took := e.Clock() - released; took > time.Duration(c.frozen)*1050*time.Millisecond {
-					e.Errorf("the one that is alive was served after %v, want one grant's length for each of %d processes", took, c.frozen)
+				if took := e.Clock() - released; took > frozenDelay(c.frozen) {
+					e.Errorf("the one that is alive was served after %v, want %v", took, frozenDelay(c.frozen))
 				}
 				e.unlock(lease)
 				for _, cut := range cuts[:c.frozen] {
@@ -128,36 +142,72 @@ func TestFault68_FrozenWaitersOfManyProcesses(t *testing.T) {
 	}
 }
 
-// The process that releases the lock ends at once. The first waiter of another process checks
-// the grant.
+// The process that releases the lock ends at once, or the holder's process dies. Others check
+// the grant: if the Client was closed, the first waiter of each process; if the process died
+// after the release, the new head and a waiter of yet another process; and if the holder died,
+// the waiters that look when the lock expires.
+//
+// Caught mutants: a closed Client drops its checks; only the new head is notified of the end
+// of a grant; only the first three processes look when the lock expires.
 func TestFault68_ReleaseByAProcessThatEnds(t *testing.T) {
-	for _, c := range []struct{ name, queue string }{
-		{"one", "AL"}, {"many", strings.Repeat("A", 31) + "LA"}, {"very many, and the last is alive", strings.Repeat("A", 100) + "L"},
+	for _, c := range []struct {
+		name, queue string
+		frozen      int
+		ways        string // c: closed while it holds; u: closed after Unlock; k: dead after Unlock; d: dead
+	}{
+		{"one", "AL", 1, "cukd"},
+		{"many of one", strings.Repeat("A", 31) + "LA", 1, "cukd"},
+		{"very many of one, and the last is alive", strings.Repeat("A", 100) + "L", 1, "cuk"},
+		{"many of one, and more behind", strings.Repeat("A", 100) + "LA", 1, "cu"},
+		{"five", "ABCDEL", 5, "cukd"},
+		{"five, and more behind", "ABCDELAB", 5, "cud"},
+		{"twenty", "ABCDEFGHIJKMNOPQRSTULA", 20, "cud"},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			inBubbleAllKinds(t, func(e *env) {
-				releases := e.Client("releases")
-				holder := e.try(e.mutex(releases, "orders", ttl(time.Minute)))
-				frozen, faults := e.Linked("frozen")
-				live := e.Client("live")
-				var next *pending
-				for _, process := range c.queue {
-					if process == 'L' {
-						next = e.inLine(e.mutex(live, "orders", ttl(3*time.Second)))
-					} else {
-						e.inLine(e.mutex(frozen, "orders", ttl(3*time.Second)))
+		for _, way := range c.ways {
+			t.Run(c.name+"/"+string(way), func(t *testing.T) {
+				inBubbleAllKinds(t, func(e *env) {
+					const short = 3 * time.Second
+					releases, end := e.Linked("releases")
+					holder := e.try(e.mutex(releases, "orders", ttl(short)))
+					clients := map[rune]*lockcore.Client{'L': e.Client("live")}
+					var freeze []*lockcoretest.Faults
+					var next *pending
+					for _, process := range c.queue {
+						if clients[process] == nil {
+							client, faults := e.Linked(string(process))
+							clients[process] = client
+							freeze = append(freeze, faults)
+						}
+						p := e.inLine(e.mutex(clients[process], "orders", ttl(short)))
+						if process == 'L' {
+							next = p
+						}
 					}
-				}
-				faults.Partition()
-				must(e, releases.Close(e.Context()))
-				mustIs(e, holder.Context().Err(), context.Canceled)
-				released := e.Clock()
-				next.granted()
-				if took := e.Clock() - released; took > 1050*time.Millisecond {
-					e.Errorf("the one that is alive was served after %v, want one grant's length", took)
-				}
+					for _, faults := range freeze {
+						faults.Partition()
+					}
+					if way == 'u' || way == 'k' {
+						e.unlock(holder)
+					}
+					ended := e.Clock()
+					switch way {
+					case 'c', 'u':
+						must(e, releases.Close(e.Context()))
+						mustIs(e, holder.Context().Err(), context.Canceled)
+					default:
+						end.Partition()
+						end.Cut()
+					}
+					if way == 'd' {
+						ended += short
+					}
+					next.granted()
+					if took := e.Clock() - ended; took > frozenDelay(c.frozen) {
+						e.Errorf("the one that is alive was served after %v, want %v", took, frozenDelay(c.frozen))
+					}
+				})
 			})
-		})
+		}
 	}
 }
 
@@ -231,16 +281,16 @@ func TestNotesOnDeadProcessesAreBounded(t *testing.T) {
 	onBoth(t, func(e *env) {
 		keys := e.scriptKeys("orders")
 		e.run("mutex_acquire", keys, "nl1:HOLDER.1.u/a", 60000, "try", 3600000)
-		for i := range 50 {
+		for i := range 100 {
 			e.run("mutex_acquire", keys, fmt.Sprintf("nl1:DEAD%d.1.u/b", i), 60000, "join", 3600000)
 		}
 		e.run("mutex_leave", keys, "nl1:HOLDER.1.u/a", 0, 3600000)
-		for range 49 { // each is granted the lock, and dies
+		for range 99 { // each is granted the lock, and dies
 			must(e, e.Raw.Del(e.Context(), keys[0]).Err())
 			e.run("mutex_acquire", keys, "nl1:LOOKS.1.u/c", 60000, "try", 3600000)
 		}
 		notes := e.Raw.HGet(e.Context(), keys[3], "!").Val()
-		if n := strings.Count(notes, "\n"); n != 16 || !strings.HasPrefix(notes, "DEAD34 ") {
+		if n := strings.Count(notes, "\n"); n != 48 || !strings.HasPrefix(notes, "DEAD52 ") {
 			e.Errorf("%d notes are kept: %q", n, notes)
 		}
 	})

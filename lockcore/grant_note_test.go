@@ -1,6 +1,9 @@
 package lockcore_test
 
 import (
+	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -36,14 +39,20 @@ func TestRequestsConfirmGrants(t *testing.T) {
 		} {
 			for _, notes := range []struct{ before, after string }{
 				{"ALIVE 17\n", ""},
-				{"DEAD 17\nALIVE 17\nGONE 17\n", "DEAD 17\nGONE 17\n"},
+				{"ALIVE -17\n", ""},
+				{"DEAD 17\nALIVE 17\nGONE -17\n", "DEAD 17\nGONE -17\n"},
 				{"DEAD 17\n", "DEAD 17\n"},
+				{"DEAD -17\nGONE " + e.ms(time.Millisecond) + "\n", "DEAD -17\nGONE " + e.ms(time.Millisecond) + "\n"},
 			} {
 				row.establish()
 				must(e.env, e.Raw.HSet(e.Context(), k[3], "!", notes.before).Err())
 				e.run(row.script, k, append(row.args, keep.Milliseconds())...)
 				want := notes.after
-				if row.granted != "" {
+				switch {
+				case row.granted == "":
+				case strings.Contains(want, " 17\n"): // a grant has lapsed
+					want = strings.ReplaceAll(want, " 17\n", " -17\n") + row.granted + " -" + e.ms(250*time.Millisecond) + "\n"
+				default:
 					want += row.granted + " " + e.ms(time.Second) + "\n"
 				}
 				if got := e.Raw.HGet(e.Context(), k[3], "!").Val(); got != want {
@@ -71,6 +80,116 @@ func TestNotesToTheMillisecond(t *testing.T) {
 			must(e.env, e.Raw.HSet(e.Context(), k[3], "!", "ALIVE "+e.ms(till)+"\n").Err())
 			e.run("mutex_acquire", k, "nl1:OTHER.1.u/tries", 60000, "try", keep.Milliseconds())
 			e.wants("the queue, "+till.String()+" before that", e.members("orders"), line)
+		}
+	})
+}
+
+// After a grant has lapsed, the next one lasts 250 ms. The first waiters of up to 32 other
+// processes that a message reaches are called once: those ahead of the caller, among the first
+// 1000, without a note. A process that has not answered when the grant ends is passed over.
+func TestCallsAfterALapsedGrant(t *testing.T) {
+	toTheMillisecond(t, func(e *timed) {
+		k := e.scriptKeys("orders")
+		ear := e.Raw.PSubscribe(e.Context(), "noonlock:ch:P*")
+		defer ear.Close()
+		_, err := ear.Receive(e.Context())
+		must(e.env, err)
+		for _, row := range []struct {
+			name   string
+			queue  string // a letter for each waiter: its process, or n for 30 processes, or d for 1000 dead waiters
+			notes  string
+			called string
+			left   string // of the notes, before those of called processes and of the grant to A
+			short  bool
+		}{
+			{"no grant has lapsed", "ABC", "", "", "", false},
+			{"a grant is pending", "ABC", "X 1\n", "", "X 1\n", false},
+			{"a grant has lapsed", "ABBCABC", "X 0\n", "BC", "X -0\n", true},
+			{"calls have lapsed", "ABC", "X -0\nY -0\n", "", "X -0\nY -0\n", false},
+			{"a grant has lapsed, and calls before", "ABC", "X -0\nY 0\n", "BC", "X -0\nY -0\n", true},
+			{"known processes are not called", "ABCDE", "B 0\nC -0\nD 1\n", "E", "B -0\nC -0\nD 1\n", true},
+			{"of this process", "ABC", "A 1\nX 0\n", "BC", "X -0\n", true},
+			{"those behind the caller are not called", "ABMCM", "X 0\n", "B", "X -0\n", true},
+			{"thirty-two", "AnBCD", "X 0\n", "nBC", "X -0\n", true},
+			{"behind a thousand", "AdB", "X 0\n", "", "X -0\n", true},
+		} {
+			for _, kind := range []string{"mutex", "owned"} {
+				name := func(process rune) []string {
+					switch process {
+					case 'n':
+						var all []string
+						for i := range 30 {
+							all = append(all, fmt.Sprint("Pn", i))
+						}
+						return all
+					case 'd':
+						return slices.Repeat([]string{"DEAD"}, 1000)
+					}
+					return []string{"P" + string(process)}
+				}
+				form, script, holder := "nl1:%s.%d.t/id", "mutex_leave", "nl1:HOLDER.1.t/id"
+				if kind == "owned" {
+					form, script, holder = "nx1:%s.%d.t.w/owner%[2]d id", "owned_leave", "nx1:HOLDER.1.t.w/holder id"
+					e.establishOwned("orders", ownedState{kind: "nx1", entries: []ownedEntry{{"w", holder, minute}}})
+				} else {
+					must(e.env, e.Raw.Del(e.Context(), k...).Err())
+					must(e.env, e.Raw.Set(e.Context(), k[0], holder, minute).Err())
+				}
+				var line []any
+				first, caller := map[string]string{}, ""
+				for _, letter := range row.queue {
+					for _, process := range name(letter) {
+						attempt := fmt.Sprintf(form, process, len(line))
+						if first[process] == "" {
+							first[process] = attempt
+						}
+						if letter == 'M' && caller == "" {
+							caller = attempt
+						}
+						line = append(line, attempt, time.Duration(len(line))*time.Millisecond, minute)
+					}
+				}
+				e.line("orders", line...)
+				notes := func(text string) string {
+					text = strings.NewReplacer("X", "PX", "Y", "PY", "A ", "PA ", "B", "PB", "C", "PC", "D", "PD").Replace(text)
+					return strings.NewReplacer(" 0", " "+e.ms(0), " -0", " -"+e.ms(0), " 1", " "+e.ms(time.Millisecond)).Replace(text)
+				}
+				if row.notes != "" {
+					must(e.env, e.Raw.HSet(e.Context(), k[3], "!", notes(row.notes)).Err())
+				}
+				want, kept := []string{}, notes(row.left)
+				for _, letter := range row.called {
+					for _, process := range name(letter) {
+						want = append(want, fmt.Sprintf("noonlock:ch:%s l noonlock:{orders}:lock %s", process, first[process]))
+						kept += process + " -" + e.ms(250*time.Millisecond) + "\n"
+					}
+				}
+				grant := time.Second
+				if row.short {
+					grant = 250 * time.Millisecond
+					kept += "PA -" + e.ms(grant) + "\n"
+				} else {
+					kept += "PA " + e.ms(grant) + "\n"
+				}
+				where := kind + ", " + row.name
+				if caller == "" {
+					check := grant
+					if kind == "owned" && strings.Contains(row.queue, "d") {
+						check = 0 // there is more to do
+					}
+					e.wants(where, e.run(script, k, holder, 0, keep.Milliseconds()), fmt.Sprintf("[1 %d]", check.Milliseconds()))
+				} else {
+					must(e.env, e.Raw.Del(e.Context(), k[0]).Err())
+					e.run(strings.Replace(script, "leave", "acquire", 1), k, caller, 60000, "look", keep.Milliseconds())
+				}
+				calls := slices.DeleteFunc(e.told(ear, "noonlock:ch:P"), func(m string) bool { return !strings.Contains(m, " l ") })
+				e.wants(where+": calls", fmt.Sprint(calls), fmt.Sprint(want))
+				e.wants(where+": notes", e.Raw.HGet(e.Context(), k[3], "!").Val(), kept)
+				if kind == "owned" {
+					grant -= time.Millisecond // it ends at a whole one
+				}
+				e.wants(where+": the lock", e.Raw.PTTL(e.Context(), k[0]).Val().String(), grant.String())
+			}
 		}
 	})
 }

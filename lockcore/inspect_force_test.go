@@ -156,7 +156,7 @@ func checkForced(e *env, where string, then, now heldState, first bool, before o
 		if got != 0 || len(told) > 0 {
 			e.Errorf("%s: %d were released once more, %q", where, got, told)
 		}
-	} else if got != taken || len(told) != min(int(taken), 1)*3 {
+	} else if got != taken || len(told) != min(int(taken), 1) {
 		e.Errorf("%s: %d were released, want %d; messages %q", where, got, taken, told)
 	}
 	switch {

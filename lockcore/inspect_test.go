@@ -227,7 +227,7 @@ func TestInspectBehindASpoiltLine(t *testing.T) {
 
 // The first waiters in the queue are dead. A live waiter behind them is served at once.
 //
-// Caught mutant: three waiters are notified, even if none of them receives it.
+// Caught mutant: only the first waiters are notified, even if none of them receives it.
 func TestForceReleasePassesTheDead(t *testing.T) {
 	onAllKinds(t, func(e *env) {
 		a, b := e.Client("a"), e.Client("b")

@@ -15,9 +15,9 @@ type kind interface {
 	// renewal returns a request whose reply is 1 (extended) or 0 (lost).
 	renewal(a *attempt) wire.Request
 	// leave returns a request whose reply is greater than 0 if the attempt held the lock.
-	// With bury it also writes a tombstone, which makes requests of the attempt fail that
-	// arrive later.
-	leave(a *attempt, bury bool) wire.Request
+	// With withdraw it also writes a tombstone, which makes requests of the attempt fail
+	// that arrive later.
+	leave(a *attempt, withdraw bool) wire.Request
 }
 
 // A queueKind is a kind whose attempts can queue.
@@ -43,8 +43,8 @@ func (mutexKind) renewal(a *attempt) wire.Request {
 	return a.c.scripts.mutexRenew.Call([]string{a.keys.lock, a.keys.fence}, a.value, millis(a.terms.ttl), a.keepTokens())
 }
 
-func (mutexKind) leave(a *attempt, bury bool) wire.Request {
-	return a.c.scripts.mutexLeave.Call(a.scriptKeys(), a.value, a.buryIf(bury), a.keepTokens(), a.c.keys.channels)
+func (mutexKind) leave(a *attempt, withdraw bool) wire.Request {
+	return a.leaveBy(a.c.scripts.mutexLeave, withdraw)
 }
 
 // ownedKind is held by one owner that writes, or by any number of owners that read. A
@@ -87,8 +87,8 @@ func (ownedKind) renewal(a *attempt) wire.Request {
 	return a.c.scripts.ownedRenew.Call([]string{a.keys.lock}, a.value, millis(a.terms.ttl))
 }
 
-func (ownedKind) leave(a *attempt, bury bool) wire.Request {
-	return a.c.scripts.ownedLeave.Call(a.scriptKeys(), a.value, a.buryIf(bury), a.keepTokens(), a.c.keys.channels)
+func (ownedKind) leave(a *attempt, withdraw bool) wire.Request {
+	return a.leaveBy(a.c.scripts.ownedLeave, withdraw)
 }
 
 // scriptKeys returns the keys of a lock in the order of the scripts' KEYS.
@@ -100,12 +100,22 @@ func (a *attempt) scriptKeys() []string {
 // keepTokens returns the TTL (ms) of the token counter after a grant.
 func (a *attempt) keepTokens() int64 { return millis(a.terms.keepTokens) }
 
-// buryIf returns the TTL (ms) of the tombstone, or 0 for none.
-func (a *attempt) buryIf(bury bool) int64 {
-	if !bury {
-		return 0
+// tombTTL returns the TTL of the attempt's tombstone.
+func (a *attempt) tombTTL() time.Duration { return max(a.terms.ttl, tombTTL) }
+
+// leaveBy returns the request of a script that releases the attempt. A closed Client cannot
+// check a grant that the script makes.
+func (a *attempt) leaveBy(s *wire.Script, withdraw bool) wire.Request {
+	tomb, last := int64(0), "0"
+	if withdraw {
+		tomb = millis(a.tombTTL())
 	}
-	return millis(max(a.terms.ttl, tombTTL))
+	a.c.mu.Lock()
+	if a.c.closed {
+		last = "1"
+	}
+	a.c.mu.Unlock()
+	return s.Call(a.scriptKeys(), a.value, tomb, a.keepTokens(), last, a.c.keys.channels)
 }
 
 // The modes of mutex_acquire and owned_acquire. To join again, the mode is the attempt's
@@ -123,7 +133,7 @@ const (
 	answerQueued
 	answerBusy
 	answerNotQueued
-	answerBuried
+	answerWithdrawn
 	answerWrongKind
 	answerUpgrade
 )

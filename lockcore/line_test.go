@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -284,6 +285,44 @@ func TestWaitersLookOncePerTTL(t *testing.T) {
 	})
 }
 
+// A message calls a process by an attempt that no longer waits. Another attempt of the name
+// then looks, and none of another name.
+//
+// Caught mutant: such a call is ignored.
+func TestCallOfAnAttemptThatHasLeft(t *testing.T) {
+	inBubbleAllKinds(t, func(e *env) {
+		b, f := e.Linked("b")
+		cfg := ttl(10 * time.Minute)
+		e.try(e.mutex(e.Client("a"), "orders", cfg))
+		e.try(e.mutex(e.Client("a"), "other", cfg))
+		e.inLine(e.mutex(b, "other", cfg))
+		e.inLine(e.mutex(b, "orders", cfg))
+		quitter := e.inLine(e.mutex(b, "orders", cfg))
+		left := e.Raw.ZRange(e.Context(), e.key("orders", "queue"), -1, -1).Val()[0]
+		quitter.cancel()
+		if _, err := quitter.wait(); err == nil {
+			e.Fatal("it got the lock")
+		}
+		e.WaitIdle()
+		acquire, looks := e.script("mutex_acquire"), atomic.Int64{}
+		_, err := f.Add(lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Match: func(cmd []string) bool {
+			if acquire(cmd) {
+				looks.Add(1)
+			}
+			return false
+		}})
+		must(e, err)
+		for name, want := range map[string]int64{"orders": 1, "neither": 0} {
+			looks.Store(0)
+			must(e, e.Raw.Publish(e.Context(), "noonlock:ch:"+b.Process(), "l "+e.key(name, "lock")+" "+left).Err())
+			e.Pass(time.Second)
+			if n := looks.Load(); n != want {
+				e.Errorf("a call for %s: %d looks, want %d", name, n, want)
+			}
+		}
+	})
+}
+
 // Messages are hints: forged messages, floods and garbage change only the number of looks.
 func TestFault41_ForgedMessages(t *testing.T) {
 	onAllKinds(t, func(e *env) {
@@ -301,7 +340,7 @@ func TestFault41_ForgedMessages(t *testing.T) {
 			"g orders " + values[0], "g other:{orders}:lock " + stale, "g noonlock:{orders} " + stale, "", "g", "g ", "g " + lock, "g " + lock + " ", "g " + lock + " nl1", "g " + lock + " nl1:x.y.z/w", "g " + lock + " " + values[0],
 			"g noonlock:{{x}}:lock " + values[0], "h", "h " + lock, "h " + lock + " x " + values[0], "h " + lock + " -5 " + values[0],
 			"h " + lock + " 99999999999999999999 " + values[0], "h " + lock + " 9223372036854775807 " + values[0], "h " + lock + " 1 " + values[0],
-			"s", "s s s", "\x00\xff", "g " + lock + " nl1:" + b.Process() + ".zzzzzzzzzzzzzzzzzzzz.t/b", "g " + lock + " nl1:" + b.Process() + ".zz.t/b",
+			"s", "s s s", "l", "l " + lock, "l " + lock + " " + values[0], "l " + lock + " " + stale, "l x " + stale, "\x00\xff", "g " + lock + " nl1:" + b.Process() + ".zzzzzzzzzzzzzzzzzzzz.t/b", "g " + lock + " nl1:" + b.Process() + ".zz.t/b",
 			"g " + lock + " " + stale, "h " + lock + " 1 " + stale, "g noonlock:{other}:lock " + values[0], "g " + lock + " nx1:" + b.Process() + ".zz.t.w/b", "g " + lock + " ns1:" + b.Process() + ".zz.t.q/b c",
 		} {
 			for range 20 {

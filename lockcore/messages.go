@@ -29,6 +29,11 @@ func (c *Client) receive(payload string) {
 			return
 		}
 		c.handleHead(fields[2], time.Duration(left)*time.Millisecond)
+	case "l":
+		lock, value, _ := strings.Cut(rest, " ")
+		if name, ok := c.keys.nameOf(lock); ok {
+			c.handleCall(name, value)
+		}
 	}
 }
 
@@ -81,6 +86,27 @@ func (c *Client) handleHead(value string, left time.Duration) {
 	if a != nil && a.wake != nil {
 		a.endsIn.Store(int64(left))
 		a.nudge()
+	}
+}
+
+// handleCall handles the message that this process must show that it is not frozen: one of
+// its attempts looks, the named one if it still waits.
+func (c *Client) handleCall(name, value string) {
+	p, ok := parseAttempt(value)
+	if !ok || p.process != c.process {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if a := c.waiting[p.number]; a != nil {
+		a.lookNow()
+		return
+	}
+	for _, a := range c.waiting {
+		if a.keys.name == name && a.wake != nil {
+			a.lookNow()
+			return
+		}
 	}
 }
 

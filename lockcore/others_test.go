@@ -9,8 +9,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A process that is granted a lock also has the next waiters. One waiter of another process
-// is notified of the end of the grant: the last one, or else the first one that is examined.
+// A process that is granted a lock also has the next waiters, or a third process has the
+// next one. One waiter of yet another process is notified of the end of the grant: the last
+// one, or else the first one that is examined.
 func TestWaitersOfOtherProcessesLearnOfAGrant(t *testing.T) {
 	toTheMillisecond(t, func(e *timed) {
 		ear := e.Raw.Subscribe(e.Context(), "noonlock:ch:OTHER")
@@ -34,7 +35,8 @@ func TestWaitersOfOtherProcessesLearnOfAGrant(t *testing.T) {
 			{"the first of two", 40, []int{1, 2}, 0, 0, 1},
 			{"the last of the first ones", 40, []int{31}, 0, 0, 31},
 			{"behind it", 40, []int{32, 33, 34, 35, 36, 37, 38}, 0, 0, 0},
-			{"the next waiter is of a third process", 40, []int{0, 39}, 0, 0, 0},
+			{"the next waiter is of a third process", 40, []int{0, 39}, 0, 0, 39},
+			{"and there is no other", 40, []int{0}, 0, 0, 0},
 		} {
 			for kind, form := range map[string]string{"mutex": "nl1:%s.%d.u/id", "owned": "nx1:%[1]s.%[2]d.u.w/owner%[2]d id"} {
 				process := map[int]string{}

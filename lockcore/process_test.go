@@ -62,6 +62,11 @@ func obey(c *lockcore.Client, lease **lockcore.Lease, order []string) string {
 			return "error " + err.Error()
 		}
 		return fmt.Sprint("locked ", (*lease).Token())
+	case "close":
+		if err := c.Close(ctx); err != nil {
+			return "error " + err.Error()
+		}
+		return "closed"
 	case "check":
 		if err := (*lease).Context().Err(); err != nil && (*lease).Remaining() == 0 {
 			return "ended"

@@ -90,6 +90,12 @@ func (c *Client) removeLease(l *Lease) {
 	c.idle.Broadcast()
 }
 
+// A grantCheck repeats a leave that granted the lock to a waiter, when the grant ends.
+type grantCheck struct {
+	a     *attempt
+	timer *time.Timer
+}
+
 // checkLater repeats a leave after a time. A leave that grants the lock to a waiter says when
 // the grant ends. If the waiter's process is frozen, this process serves the next waiter then,
 // because nothing shows which of the others is alive. A later leave of the name replaces the
@@ -102,10 +108,10 @@ func (c *Client) checkLater(a *attempt, in time.Duration) {
 	}
 	name := a.keys.name
 	if former := c.checks[name]; former != nil {
-		former.Stop()
+		former.timer.Stop()
 	}
-	var check *time.Timer
-	check = time.AfterFunc(in+lease.Margin(in), func() {
+	check := &grantCheck{a: a}
+	check.timer = time.AfterFunc(in+lease.Margin(in), func() {
 		c.mu.Lock()
 		current := c.checks[name] == check
 		if current {
@@ -113,14 +119,24 @@ func (c *Client) checkLater(a *attempt, in time.Duration) {
 		}
 		c.mu.Unlock()
 		if current {
-			c.background(func(ctx context.Context) {
-				retry := c.newRetry(a.terms.timeout(), max(a.terms.ttl, tombTTL))
-				_ = retry.Do(ctx, wire.MayRetryLater, func() error {
-					_, err := a.sendLeave(ctx, false, retry.Timeout())
-					return err
-				})
-			})
+			check.leave(c, c.newRetry(a.terms.timeout(), max(a.terms.ttl, tombTTL)))
 		}
 	})
 	c.checks[name] = check
+}
+
+// passOn sends the leave now, because Close ends the process's checks. The server then
+// notifies other processes of the end of a grant that is not confirmed yet.
+func (check *grantCheck) passOn(c *Client) {
+	check.leave(c, wire.NewRetry(check.a.terms.timeout(), time.Second, nil))
+}
+
+// leave sends the leave in the background.
+func (check *grantCheck) leave(c *Client, retry *wire.Retry) {
+	c.background(func(ctx context.Context) {
+		_ = retry.Do(ctx, wire.MayRetryLater, func() error {
+			_, err := check.a.sendLeave(ctx, false, retry.Timeout())
+			return err
+		})
+	})
 }

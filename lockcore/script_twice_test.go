@@ -73,8 +73,8 @@ func (e *env) scriptKeys(name string) []string {
 func argv(script string, args ...any) []any {
 	const keep, ended = 604800000, 0
 	all, ok := map[string][]any{
-		"mutex_acquire": {nil, nil, nil, keep}, "mutex_leave": {nil, nil, keep},
-		"owned_acquire": {nil, nil, nil, keep, ended}, "owned_leave": {nil, nil, keep}, "owned_downgrade": {nil, keep},
+		"mutex_acquire": {nil, nil, nil, keep}, "mutex_leave": {nil, nil, keep, 0},
+		"owned_acquire": {nil, nil, nil, keep, ended}, "owned_leave": {nil, nil, keep, 0}, "owned_downgrade": {nil, keep},
 		"lock_force": {nil, nil}, "lock_promote": {nil, nil},
 	}[script]
 	if !ok {

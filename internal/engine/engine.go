@@ -120,10 +120,10 @@ type Kind interface {
 
 // An Attempt identifies one attempt to acquire a lease.
 type Attempt struct {
-	ID    string // as from NewID
-	Value string // what the server stores for it; secret
-	TTL   time.Duration
-	Bury  time.Duration // how long requests of it may be in flight
+	ID      string // as from NewID
+	Value   string // what the server stores for it; secret
+	TTL     time.Duration
+	TombTTL time.Duration // how long requests of it may be in flight
 }
 
 // A Lease is a lease of a Kind. It behaves like a lockcore.Lease, and has further methods

@@ -11,7 +11,7 @@
 --
 -- Twice is safe: an attempt that acquired the lock later is not among the given ones.
 -- A foreign key cannot be distinguished from a later one with the same value.
--- Up to three waiters that a message reaches are notified to look; they serve the queue.
+-- A waiter of each process is notified to look; the first one that lives serves the queue.
 local lock, queue = KEYS[1], KEYS[2]
 local kind, channels = ARGV[1], ARGV[3]
 
@@ -46,11 +46,6 @@ else
   end
 end
 if taken > 0 then
-  local notified = 0
-  for _, attempt in ipairs(redis.pcall('ZRANGE', queue, 0, 999)) do
-    if notified < 3 and notify(lock, attempt, 'g', '') ~= 0 then
-      notified = notified + 1
-    end
-  end
+  notify_processes(lock, queue, 'l', '', {})
 end
 return taken

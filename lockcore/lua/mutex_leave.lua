@@ -9,7 +9,8 @@
 -- ARGV[1] me      this attempt
 -- ARGV[2] tomb    ms, TTL of the tombstone, '0' for none
 -- ARGV[3] keep    ms, TTL of the token counter after a grant
--- ARGV[4] channels  the prefix of the channels of processes
+-- ARGV[4] last    '1' if the process cannot check a grant later, as it closes its Client
+-- ARGV[5] channels  the prefix of the channels of processes
 --
 -- Returns 1 the lock was mine and is released, 0 it was not mine. If a waiter was granted
 -- the lock, or there is more to do, that number is in a list: {number, check}. Send the
@@ -32,7 +33,7 @@ if redis.call('EXISTS', queue) == 0 then
   return released
 end
 
-local channels = ARGV[4]
+local channels = ARGV[5]
 
 --@include token
 --@include queue
@@ -45,10 +46,13 @@ clear_note(seen, me)
 if ARGV[2] ~= '0' then
   redis.call('SET', KEYS[5], '1', 'PX', ARGV[2])
 end
+local now, check = server_ms(), nil
 if redis.call('EXISTS', lock) == 0 then
-  local _, check = advance(lock, fence, ARGV[3], queue, seen, false, 0, server_ms())
-  return check and {released, check} or released
+  check = select(2, advance(lock, fence, ARGV[3], queue, seen, false, 0, now))
 elseif first == me then
   notify_head(lock, queue)
 end
-return released
+if ARGV[4] == '1' then
+  notify_all(lock, queue, seen, now)
+end
+return check and {released, check} or released

@@ -9,7 +9,8 @@
 -- ARGV[1] me      this attempt
 -- ARGV[2] tomb    ms, TTL of the tombstone, '0' for none
 -- ARGV[3] keep    ms, TTL of the token counter after a grant
--- ARGV[4] channels  the prefix of the channels of processes
+-- ARGV[4] last    '1' if the process cannot check a grant later, as it closes its Client
+-- ARGV[5] channels  the prefix of the channels of processes
 --
 -- Returns 1 + n   the entry was mine and is removed; my owner has n others
 --         -n      it was not mine; my owner has n entries
@@ -20,7 +21,7 @@
 -- Twice is safe: the second time nothing is mine. Deletions come first, so that they
 -- work while the server is out of memory.
 local lock, fence, queue, seen = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local me, channels = ARGV[1], ARGV[4]
+local me, channels = ARGV[1], ARGV[5]
 
 --@include token
 --@include owned
@@ -48,10 +49,13 @@ if ARGV[2] ~= '0' then
 end
 local check
 if first and s then
-  local _, stop, _, granted = serve(lock, fence, ARGV[3], queue, seen, kind, false, 0, now, not shorter and first)
-  check = stop < 0 and 0 or granted and GRANT
+  local _, stop, _, time = serve(lock, fence, ARGV[3], queue, seen, kind, false, 0, now, not shorter and first)
+  check = stop < 0 and 0 or time
 elseif first == me then
   notify_head(lock, queue) -- the name is in use by another kind of lock
+end
+if first and ARGV[4] == '1' then
+  notify_all(lock, queue, seen, now)
 end
 local answer = mine and 1 + s.count or s and -s.count or 0
 return check and {answer, check} or answer

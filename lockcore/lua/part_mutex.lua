@@ -1,9 +1,9 @@
 -- advance grants a free mutex to the first waiter that is alive. Call it only while the
 -- lock is free. It returns the token if that is `me`, and nil otherwise, and then in how
--- many ms the caller should check the lock again: GRANT after a grant, 0 if there are more
--- waiters to skip, nil if there is nothing to check. A waiter that
--- has lapsed or that no message reaches is dropped from the queue, and joins again if
--- it is alive. So are all waiters of a process that did not confirm a grant.
+-- many ms the caller should check the lock again: when a grant ends that it has made, 0 if
+-- there are more waiters to skip, nil if there is nothing to check. A waiter that has lapsed
+-- or that no message reaches is dropped from the queue, and joins again if it is alive. So
+-- are all waiters of a process that did not confirm a grant or answer a call.
 -- One call passes 1000 waiters at most, some milliseconds; the next look continues.
 -- The PUBLISH comes before the writes that depend on its reply, as a script is not
 -- rolled back.
@@ -24,15 +24,15 @@ local function advance(lock, fence, keep, queue, seen, me, ttl, now)
     local process = process_of(head)
     if string.sub(head, 1, 4) == 'nl1:' and process and not silent[process] and alive(seen, head, process, now) then
       if notify(lock, head, 'g', '') ~= 0 then
-        note_grant(seen, process, now + GRANT)
+        local time = note_grant(lock, queue, seen, process, me, now)
         drop(queue, seen, head)
         next_token(fence, keep)
-        redis.call('SET', lock, head, 'PX', GRANT)
+        redis.call('SET', lock, head, 'PX', time)
         local new = notify_head(lock, queue)
-        if new and process_of(new) == process then
-          notify_other(lock, queue, seen, process, GRANT, now)
+        if new then
+          notify_other(lock, queue, seen, process, process_of(new), time, now)
         end
-        return nil, GRANT
+        return nil, time
       end
       silent[process] = true
     end

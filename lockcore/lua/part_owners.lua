@@ -142,21 +142,22 @@ end
 -- serve grants the lock to the head of the queue, and to those behind it that may hold it
 -- together with the head. It returns the token if `me` was served; the time (ms) at which
 -- the head's wait ends if no lease is renewed, 0 if the queue is empty, or -1 if there is
--- more to do, as one call skips at most 1000 waiters; whether `me` was refused; and the
--- last process that got a grant.
+-- more to do, as one call skips at most 1000 waiters; whether `me` was refused; and for how
+-- long (ms) others were granted the lock, nil if none was.
 -- A waiter that has lapsed or that no message reaches is removed, and joins again if it is
--- alive. So are all waiters of a process that did not confirm a grant. A reader that wants
--- to write beside others is removed, too: it is notified to look, and is then refused. The
+-- alive. So are all waiters of a process that did not confirm a grant or answer a call. A
+-- reader that wants to write beside others is removed, too: it is notified to look, and is
+-- then refused. The
 -- PUBLISH comes before the writes that depend on its reply, as a script is not rolled back.
 -- known: the head that already has a timer. Another head is notified. So is a known head
 -- that writes when a reader joins behind it, as a dead one would delay readers.
 local function serve(lock, fence, keep, queue, seen, kind, me, ttl, now, known)
-  local silent, token, refused, granted = {}, nil, false, nil
+  local silent, token, refused, granted, time = {}, nil, false, nil, nil
   local _, asked = parts_of(me or '')
   for _ = 1, 1000 do
     local head = redis.call('ZRANGE', queue, 0, 0)[1]
     if not head then
-      return token, 0, refused, granted
+      return token, 0, refused, time
     end
     local sort, mode, owner = parts_of(head)
     local process = process_of(head)
@@ -165,12 +166,12 @@ local function serve(lock, fence, keep, queue, seen, kind, me, ttl, now, known)
       local s = read(lock, kind, owner, now, head)
       local answer, what = verdict(lock, s, mode, now)
       if answer == 'wait' then
-        if granted and process == granted then
-          notify_other(lock, queue, seen, process, what - now + 1, now)
+        if granted then
+          notify_other(lock, queue, seen, granted, process, what - now + 1, now)
         end
         if head == me or head == known and not (asked == 'r' and mode == 'w')
           or notify(lock, head, 'h', whole(what - now + 1) .. ' ') ~= 0 then
-          return token, what, refused, granted
+          return token, what, refused, time
         end
         silent[process] = true
       elseif head == me and answer == 'in' then
@@ -181,12 +182,11 @@ local function serve(lock, fence, keep, queue, seen, kind, me, ttl, now, known)
       elseif notify(lock, head, 'g', '') == 0 then
         silent[process] = true
       elseif answer == 'in' then
-        note_grant(seen, process, now + GRANT)
-        granted = process
-        enter(lock, kind, s, mode, head, what or next_token(fence, keep), now + GRANT)
+        granted, time = process, note_grant(lock, queue, seen, process, me, now, time)
+        enter(lock, kind, s, mode, head, what or next_token(fence, keep), now + time)
       end
     end
     drop(queue, seen, head)
   end
-  return token, -1, refused, granted
+  return token, -1, refused, time
 end

@@ -2,15 +2,17 @@
 -- server clock) each one counts as alive. The field `!` of `seen` has notes, one a line:
 -- `<process> <until>` for the last processes that were granted the lock and have sent no
 -- request since. If <until> (ms) has passed, the process is frozen or dead, with all its
--- waiters.
+-- waiters. `<process> -<until>` is the same for a process that was called after another one
+-- had let a grant lapse, and for a lapsed grant after which processes were called.
 -- An attempt begins `n<kind>1:<process>.<number>.<t|u>`. Its process listens on the channel
 -- `channels` .. process. A script that publishes sets `channels`. `t`: the count of
 -- receivers that PUBLISH returns is reliable. The kind is `l` (mutex), `x` (reentrant) or
 -- `s` (read-write). All kinds share one queue, and skip attempts of another kind. Such an
 -- attempt learns at its next look that another kind uses the name.
 
--- How long (ms) a grant lasts that the waiter does not confirm.
-local GRANT = 1000
+-- How long (ms) a grant lasts that the waiter does not confirm, and within what time (ms) a
+-- process must answer a call.
+local GRANT, CALL = 1000, 250
 
 -- How long (ms) a waiter of this ttl keeps its place without a request: three times the
 -- interval at which it looks.
@@ -45,14 +47,14 @@ end
 -- alive reports whether an attempt has sent a request lately, and its process has no
 -- unconfirmed grant that has ended.
 local function alive(seen, attempt, process, now)
-  local till = string.match(redis.call('HGET', seen, '!') or '', process .. ' (%d+)\n')
+  local till = string.match(redis.call('HGET', seen, '!') or '', process .. ' %-?(%d+)\n')
   return (tonumber(redis.call('HGET', seen, attempt)) or 0) > now and not (till and tonumber(till) <= now)
 end
 
 -- clear_note deletes the note on the process of an attempt, which has sent a request.
 local function clear_note(seen, attempt)
   local notes = redis.call('HGET', seen, '!')
-  local rest, found = string.gsub(notes or '', process_of(attempt) .. ' %d+\n', '')
+  local rest, found = string.gsub(notes or '', process_of(attempt) .. ' %-?%d+\n', '')
   if rest == '' and found > 0 then
     redis.call('HDEL', seen, '!')
   elseif found > 0 then
@@ -60,15 +62,54 @@ local function clear_note(seen, attempt)
   end
 end
 
--- note_grant notes until when a process must confirm a grant. The last 16 notes are kept.
+-- notify_processes notifies the first waiter of each process, except for those in `known`,
+-- until 32 processes were reached, and returns these. It considers the first 1000 waiters,
+-- and of those only the ones before `me`.
+local function notify_processes(lock, queue, kind, rest, known, me)
+  local reached = {}
+  for _, attempt in ipairs(redis.pcall('ZRANGE', queue, 0, 999)) do
+    local process = process_of(attempt)
+    if attempt == me or #reached == 32 then
+      break
+    elseif process and not known[process] then
+      known[process] = true
+      if notify(lock, attempt, kind, rest) ~= 0 then
+        reached[#reached + 1] = process
+      end
+    end
+  end
+  return reached
+end
+
+-- note_grant notes until when a process must confirm a grant. It returns for how long (ms) the
+-- grant lasts. After another grant has lapsed, more processes may be frozen. They must not
+-- cost one grant each. So all processes ahead of `me` are called once: each must send a
+-- request within CALL, and the grant lasts as long. time: of an earlier grant by this script.
 -- Call it before the field of the attempt is deleted, so that `seen` exists and has a TTL.
-local function note_grant(seen, process, till)
-  local notes = string.gsub(redis.call('HGET', seen, '!') or '', process .. ' %d+\n', '')
-  local _, count = string.gsub(notes, '\n', '')
-  if count >= 16 then
+local function note_grant(lock, queue, seen, process, me, now, time)
+  local lapsed, known = false, {[process] = true}
+  local notes = string.gsub(redis.call('HGET', seen, '!') or '', '(%w+) (%-?)(%d+)\n', function(of, called, till)
+    known[of] = true
+    if of == process then
+      return ''
+    elseif called == '' and tonumber(till) <= now then
+      lapsed = true
+      return of .. ' -' .. till .. '\n'
+    end
+  end)
+  if lapsed then
+    time = CALL
+    for _, called in ipairs(notify_processes(lock, queue, 'l', '', known, me)) do
+      notes = string.format('%s%s -%.0f\n', notes, called, now + CALL)
+    end
+  end
+  time = time or GRANT
+  notes = string.format('%s%s %s%.0f\n', notes, process, time == CALL and '-' or '', now + time)
+  for _ = 49, select(2, string.gsub(notes, '\n', '')) do -- the last 48 are kept
     notes = string.gsub(notes, '^.-\n', '')
   end
-  redis.call('HSET', seen, '!', string.format('%s%s %.0f\n', notes, process, till))
+  redis.call('HSET', seen, '!', notes)
+  return time
 end
 
 local function drop(queue, seen, attempt)
@@ -87,20 +128,33 @@ local function notify_head(lock, queue)
 end
 
 -- notify_other tells a waiter of another process when a grant ends, as the process of the
--- grant may be frozen with all its waiters. It considers the last waiter and the first 32,
--- so that the cost of a hand-over does not grow with the queue. This is for speed only: the
--- process that made the grant checks it, too, unless it has ended since.
-local function notify_other(lock, queue, seen, process, left, now)
+-- grant and that of the new head may be frozen. It considers the last waiter and the first
+-- 32, so that the cost of a hand-over does not grow with the queue. This is for speed only:
+-- the process that made the grant checks it, too, unless it has ended since.
+local function notify_other(lock, queue, seen, granted, head, left, now)
   local function try(first, last)
     for _, attempt in ipairs(redis.call('ZRANGE', queue, first, last)) do
       local of = process_of(attempt)
-      if of and of ~= process and alive(seen, attempt, of, now) then
+      if of and of ~= granted and of ~= head and alive(seen, attempt, of, now) then
         notify(lock, attempt, 'h', string.format('%.0f ', left))
         return true
       end
     end
   end
   return try(-1, -1) or try(1, 31)
+end
+
+-- notify_all tells a waiter of each process when the grants end that are not confirmed. A
+-- process that closes its Client cannot check them.
+local function notify_all(lock, queue, seen, now)
+  local left, granted = 0, {}
+  for process, till in string.gmatch(redis.call('HGET', seen, '!') or '', '(%w+) %-?(%d+)\n') do
+    granted[process] = true
+    left = math.max(left, tonumber(till) - now + 1)
+  end
+  if left > 1 then
+    notify_processes(lock, queue, 'h', string.format('%.0f ', left), granted)
+  end
 end
 
 -- enqueue adds `me` to the queue, or keeps its place, and extends the time for which it
@@ -137,20 +191,15 @@ local function enqueue(queue, seen, me, ttl, mode, now)
 end
 
 -- near reports whether an attempt looks again when the lock expires. These are the first
--- three in the queue. A process may die with the lock and all its waiters, so they are also
--- the first attempts of the first three processes among the first 32 attempts.
+-- three in the queue, and the first one of each process among the first 32, as the process
+-- of the holder and others may be dead or frozen, with all their waiters.
 local function near(queue, me)
   local mine, first = process_of(me), true
-  local processes, count = {}, 0
   for rank, attempt in ipairs(redis.call('ZRANGE', queue, 0, 31)) do
     if attempt == me then
-      return rank <= 3 or first and count < 3
+      return first or rank <= 3
     end
-    local of = process_of(attempt)
-    first = first and of ~= mine
-    if of and not processes[of] then
-      processes[of], count = true, count + 1
-    end
+    first = first and process_of(attempt) ~= mine
   end
   return false
 end

@@ -84,10 +84,10 @@ type lockClient struct {
 	renewal   transit
 	renewAge  uint8
 	renewed   int8
-	back      lineOp // leave or bury: the remaining work of the background task
+	back      lineOp // leave or withdraw: the remaining work of the background task
 	backSlot  uint8
 	backTrans transit
-	unburied  uint8 // slots of attempts that need a tombstone and may have none
+	tombless  uint8 // slots of attempts that need a tombstone and may have none
 }
 
 // The kinds of steps.
@@ -194,7 +194,7 @@ func (m *lockModel) call(s *lockState, worker int, c lineCall) outcome {
 	case opNone, opTry, opJoin, opRejoin, opLook:
 	case opRenew:
 		sc = m.renew
-	case opLeave, opBury:
+	case opLeave, opWithdraw:
 		sc = m.leave
 	case opDowngrade:
 		sc = m.down
@@ -276,7 +276,7 @@ func (m *lockModel) canonical(s lockState) lockState {
 		if !s.referenced(a) {
 			gone |= 1 << a
 			if !m.atlas.stands(s.world, a) {
-				s.c[a.process()].unburied &^= 1 << a.slot()
+				s.c[a.process()].tombless &^= 1 << a.slot()
 			}
 		}
 	}
@@ -312,7 +312,7 @@ func (c *lockClient) abandon() bool {
 
 // removeAttempt removes the client's attempt.
 func (c *lockClient) removeAttempt() {
-	*c = lockClient{back: c.back, backSlot: c.backSlot, backTrans: c.backTrans, unburied: c.unburied}
+	*c = lockClient{back: c.back, backSlot: c.backSlot, backTrans: c.backTrans, tombless: c.tombless}
 }
 
 // deliver models the client's handling of the answer to its acquire (attempt.sendAcquire,
@@ -594,8 +594,8 @@ func (s *lockState) release(p int) bool {
 func (c *lockClient) leaves() {
 	c.back, c.backSlot, c.backTrans = opLeave, c.slot, nowhere
 	if c.open {
-		c.back = opBury
-		c.unburied |= 1 << c.slot
+		c.back = opWithdraw
+		c.tombless |= 1 << c.slot
 	}
 }
 
@@ -606,8 +606,8 @@ func (m *lockModel) behind(s lockState, p, worker int, emit func(step, lockState
 	leave := func(from lockState, what uint8, done bool) {
 		m.each(from, worker, lineCall{op: c.back, attempt: a}, func(to lockState, out outcome, deaf uint8) {
 			if done {
-				if c.back == opBury {
-					to.c[p].unburied &^= 1 << c.backSlot
+				if c.back == opWithdraw {
+					to.c[p].tombless &^= 1 << c.backSlot
 				}
 				to.c[p].back, to.c[p].backSlot = opNone, 0
 			}
@@ -624,8 +624,8 @@ func (m *lockModel) behind(s lockState, p, worker int, emit func(step, lockState
 			if gone.process() == p && (c.phase == idle || int(c.slot) != slot) {
 				to := s
 				to.c[p].back, to.c[p].backSlot = opLeave, uint8(slot)
-				if c.unburied&(1<<slot) != 0 {
-					to.c[p].back = opBury
+				if c.tombless&(1<<slot) != 0 {
+					to.c[p].back = opWithdraw
 				}
 				emit(step{stepStray, who, 0}, to, "")
 			}

@@ -12,7 +12,8 @@ import (
 const (
 	tick       = 1001 // ms
 	grantMax   = 1000 // how long an unconfirmed grant lasts
-	buryMillis = 300_000
+	callMax    = 250  // how long a process that is called may stay silent
+	tombMillis = 300_000
 	keep       = "7200000" // TTL of the counter of tokens, in ms
 
 	keyPrefix = "n:{x}:"
@@ -94,8 +95,9 @@ func together(k lockKind, a attemptID, aReads bool, b attemptID, bReads bool) bo
 //	~order     attempts in order of arrival, by the rules, not by the queue
 //	~heard     queued attempt -> time until which it counts as alive
 //	~back      attempts that left the queue and are back at their old place
-//	~granted   process -> time until which it must confirm a grant, if it has sent nothing since
-//	~buried    aborted attempts whose abort has arrived at the server
+//	~granted   process -> time until which it must confirm a grant or answer a call, if it has
+//	           sent nothing since
+//	~withdrawn    aborted attempts whose abort has arrived at the server
 type rules struct {
 	kind    lockKind
 	hearing hearing
@@ -123,7 +125,9 @@ func (r rules) numbers(k *key, visit func(meaning, string) string) {
 			var notes strings.Builder
 			for note := range strings.Lines(p.value) {
 				process, until, _ := strings.Cut(strings.TrimSuffix(note, "\n"), " ")
-				notes.WriteString(process + " " + visit(instant, until) + "\n")
+				until, called := strings.CutPrefix(until, "-")
+				process += map[bool]string{true: " -", false: " "}[called]
+				notes.WriteString(process + visit(instant, until) + "\n")
 			}
 			k.pairs[i].value = notes.String()
 		}
@@ -184,7 +188,7 @@ func (r rules) present(w world, a attemptID) bool {
 func (r rules) forget(w world, a attemptID) world {
 	name := a.String()
 	w = w.with(key{name: r.tomb(a)})
-	for _, k := range []string{"~place", "~heard", "~buried", "~back"} {
+	for _, k := range []string{"~place", "~heard", "~withdrawn", "~back"} {
 		if w.value(k, name) != "" {
 			w = w.set(k, name, "")
 		}
@@ -226,7 +230,7 @@ const (
 	opLook
 	opRenew
 	opLeave
-	opBury // leaves and writes a tombstone
+	opWithdraw // leaves and writes a tombstone
 	opDowngrade
 )
 
@@ -250,9 +254,9 @@ func (r rules) request(w world, c lineCall) (keys, argv []string) {
 		}
 		return all[:1], []string{me, ttl}
 	case opLeave:
-		return all, []string{me, "0", keep, channels}
-	case opBury:
-		return all, []string{me, strconv.Itoa(buryMillis), keep, channels}
+		return all, []string{me, "0", keep, "0", channels}
+	case opWithdraw:
+		return all, []string{me, strconv.Itoa(tombMillis), keep, "0", channels}
 	case opDowngrade:
 		return all[:4], []string{me, keep, channels}
 	}

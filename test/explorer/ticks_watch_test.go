@@ -26,7 +26,7 @@ type record struct {
 //
 //	~clock    seconds past base
 //	~token    the greatest token so far, and those of runs
-//	~buried   abandoned runs
+//	~withdrawn   abandoned runs
 //	~done     tick -> the run whose completion was accepted
 type tickRules struct {
 	most    int  // maximum attempts of a tick
@@ -176,7 +176,7 @@ func (r tickRules) request(w world, c tickCall) (keys, argv []string) {
 		return parts
 	}
 	me, tick := r.value(c.attempt), tickText(c.tick)
-	bury := strconv.Itoa(buryMillis)
+	tomb := strconv.Itoa(tombMillis)
 	switch c.op {
 	case tickNone, tickClaim:
 	case tickRenew:
@@ -188,7 +188,7 @@ func (r tickRules) request(w world, c tickCall) (keys, argv []string) {
 		if c.op == tickStop {
 			began = "1"
 		}
-		return append(k("job", "open"), r.tomb(c.attempt)), []string{me, tick, began, bury}
+		return append(k("job", "open"), r.tomb(c.attempt)), []string{me, tick, began, tomb}
 	case tickPause:
 		return k("job", "open", "runs"), []string{"1", "2592000000"}
 	case tickResume:
@@ -269,7 +269,7 @@ func (r tickRules) watch(before world, c tickCall, after []key, reply any) (worl
 		if t == tick && was[t].Run != value && live(was[t]) && was[t] != is[t] {
 			broken("%s has changed a run that another holds", me)
 		}
-		if open && is[t].Run != "" && is[t].Run == value && w.value("~buried", me) != "" {
+		if open && is[t].Run != "" && is[t].Run == value && w.value("~withdrawn", me) != "" {
 			broken("%s runs tick %d although it was abandoned", me, i+1)
 		}
 	}
@@ -288,7 +288,7 @@ func (r tickRules) watch(before world, c tickCall, after []key, reply any) (worl
 		if !r.refusal(before, c, list, was) {
 			broken("%s was refused tick %d with %v, which is not true", me, c.tick+1, list)
 		}
-		if out.code == 5 && w.value("~buried", me) == "" && w.value("~done", tick) != me {
+		if out.code == 5 && w.value("~withdrawn", me) == "" && w.value("~done", tick) != me {
 			broken("%s was refused as abandoned", me)
 		}
 		if out.code == 1 && len(list) > 2 {
@@ -343,7 +343,7 @@ func (r tickRules) watch(before world, c tickCall, after []key, reply any) (worl
 			broken("attempt %s is %s after it was abandoned", before, is[tick].Attempt)
 		}
 		if w.value("~done", tick) != me {
-			w = w.set("~buried", me, "yes")
+			w = w.set("~withdrawn", me, "yes")
 		}
 	case tickPause, tickResume, tickNone:
 	}
@@ -412,7 +412,7 @@ func (r tickRules) granted(before world, c tickCall, was map[string]record, brok
 func (r tickRules) forget(w world, a attemptID) world {
 	name := a.String()
 	w = w.with(key{name: r.tomb(a)})
-	for _, k := range []string{"~buried", "~token"} {
+	for _, k := range []string{"~withdrawn", "~token"} {
 		if w.value(k, name) != "" {
 			w = w.set(k, name, "")
 		}

@@ -16,6 +16,7 @@ type verdict struct {
 	w       world // after the run
 	list    []any // the items of the answer
 	was, is []holder
+	called  []string // processes
 	out     outcome
 }
 
@@ -39,8 +40,12 @@ func (r rules) watch(before world, c lineCall, after []key, reply any, published
 	}
 	v.out.code = int8(code)
 	for _, m := range published {
-		if _, isMutex := r.kind.(mutex); !isMutex || strings.HasPrefix(m.text, "g ") {
-			v.out.told |= 1 << (m.channel[len(m.channel)-1] - 'A')
+		bit := uint8(1) << (m.channel[len(m.channel)-1] - 'A')
+		if _, isMutex := r.kind.(mutex); !isMutex || !strings.HasPrefix(m.text, "h ") {
+			v.out.told |= bit
+		}
+		if strings.HasPrefix(m.text, "l ") && (r.hearing != counted || c.deaf&bit == 0) {
+			v.called = append(v.called, m.channel[len(m.channel)-1:])
 		}
 	}
 	v.was, v.is = r.kind.holders(before, r.hearing), r.kind.holders(v.w, r.hearing)
@@ -52,11 +57,14 @@ func (r rules) watch(before world, c lineCall, after []key, reply any, published
 	return v.w, v.out
 }
 
-// confirms records which processes must confirm a grant.
+// confirms records which processes must confirm a grant or answer a call.
 func (v *verdict) confirms() {
 	asks := func(w world) world { return w.set("~granted", v.me[:1], "") }
 	if v.call.op != opRenew && v.call.op != opDowngrade {
 		v.before, v.w = asks(v.before), asks(v.w)
+	}
+	for _, process := range v.called {
+		v.w = v.w.set("~granted", process, strconv.FormatInt(base+callMax, 10))
 	}
 	for _, g := range v.granted() {
 		if g.attempt != v.call.attempt {
@@ -156,7 +164,7 @@ func (v *verdict) hold() {
 		if most := ttlMillis(h.attempt.process()); h.left > most {
 			v.broken("%v holds for %d ms", h.attempt, h.left)
 		}
-		if v.w.value("~buried", h.attempt.String()) != "" {
+		if v.w.value("~withdrawn", h.attempt.String()) != "" {
 			v.broken("%v holds the lock although it was aborted", h.attempt)
 		}
 		if v.inQueue(h.attempt.String()) {
@@ -175,9 +183,9 @@ func (v *verdict) hold() {
 		v.broken("%s was answered %d, and whether it holds is: %v", v.me, v.out.code, holds)
 	case c.op != opTry && c.acquires() && v.out.code == 4:
 		v.broken("%s waits but is not queued", v.me)
-	case (c.op == opLeave || c.op == opBury) && holds:
+	case (c.op == opLeave || c.op == opWithdraw) && holds:
 		v.broken("%s has left and holds still", v.me)
-	case (c.op == opLeave || c.op == opBury) && held != (v.out.code > 0):
+	case (c.op == opLeave || c.op == opWithdraw) && held != (v.out.code > 0):
 		v.broken("%s left, and was answered %d", v.me, v.out.code)
 	case (c.op == opRenew || c.op == opDowngrade) && (held != holds || holds != (v.out.code == 1)):
 		v.broken("%s was answered %d, and whether it held and holds is: %v, %v", v.me, v.out.code, held, holds)
@@ -271,7 +279,8 @@ func (v *verdict) inQueue(name string) bool {
 	return false
 }
 
-// heard: the attempt was refreshed recently, and its process confirms its grants.
+// heard: the attempt was refreshed recently, and its process confirms its grants and answers
+// calls.
 func (v *verdict) heard(name string) bool {
 	until := v.before.value("~granted", name[:1])
 	return v.w.value("~heard", name) != "" && (until == "" || number(until) > base)
@@ -328,11 +337,11 @@ func (v *verdict) arrival() {
 		}
 	case c.acquires() && (v.out.code == 5 || v.out.code == 4) && v.heard(v.me):
 		v.broken("%s has lost its place in the queue", v.me)
-	case c.op == opLeave || c.op == opBury || c.acquires() && v.out.code == 8:
+	case c.op == opLeave || c.op == opWithdraw || c.acquires() && v.out.code == 8:
 		order = slices.DeleteFunc(order, func(a string) bool { return a == v.me })
 		v.w = v.w.set("~heard", v.me, "").set("~place", v.me, "").set("~back", v.me, "")
-		if c.op == opBury {
-			v.w = v.w.set("~buried", v.me, "yes")
+		if c.op == opWithdraw {
+			v.w = v.w.set("~withdrawn", v.me, "yes")
 		}
 	}
 	for _, a := range order {

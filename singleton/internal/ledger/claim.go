@@ -57,7 +57,7 @@ func (k *kind) Renewal(a engine.Attempt) (wire.Request, bool) {
 func (k *kind) Release(a engine.Attempt) (wire.Request, bool) {
 	keys := k.ledger.keys
 	return k.ledger.scripts.abandon.Call([]string{keys.job, keys.open, keys.tomb(a.ID)},
-		a.Value, k.tick, k.work.Load(), a.Bury.Milliseconds()), true
+		a.Value, k.tick, k.work.Load(), a.TombTTL.Milliseconds()), true
 }
 
 // Complete records the outcome of the run, OutcomeSucceeded or OutcomeFailed with a reason

@@ -26,8 +26,8 @@ const (
 	ClaimDone
 	// ClaimEarly: the tick is due in Left, by the server's clock.
 	ClaimEarly
-	// claimBuried: the claim was abandoned before its request arrived.
-	claimBuried
+	// claimAbandoned: the claim was abandoned before its request arrived.
+	claimAbandoned
 	// ClaimPaused: the job is paused.
 	ClaimPaused
 	// ClaimEarlier: OpenTick is open and comes first.
@@ -81,7 +81,7 @@ func (e *ClaimError) Error() string {
 		why = "its starting deadline has passed"
 	case ClaimSuperseded:
 		why = "another definition of the job is active"
-	case claimBuried, claimNewer:
+	case claimAbandoned, claimNewer:
 	}
 	return fmt.Sprintf("singleton: job %q, tick %s: not claimed: %s", e.Job, e.Tick.Format(time.RFC3339Nano), why)
 }

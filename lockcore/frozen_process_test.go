@@ -1,0 +1,74 @@
+package lockcore_test
+
+import (
+	"fmt"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Five processes are frozen in the queue, ahead of a live one. Together they delay it by one
+// unconfirmed grant and the time in which the others must answer, whether the lock is
+// released by a process that goes on, that is killed, or that closes its Client, or whether
+// its holder is killed. When they continue, they are served in their order.
+//
+// Caught mutants: each frozen process is granted the lock for a second; the releasing process
+// alone checks the grant; Close drops that check; only the first three waiters look at the
+// lock when it expires.
+func TestFault68_FrozenProcesses(t *testing.T) {
+	const frozen = 5
+	for _, ends := range []string{"unlock", "unlock and die", "unlock and close", "close", "die"} {
+		t.Run(ends, func(t *testing.T) {
+			onServerAllKinds(t, func(e *env) {
+				holder := e.startActor("holder")
+				holder.ask("try orders 3000").number("locked")
+				var queue []*actor
+				for i := range frozen {
+					a := e.startActor(fmt.Sprint("frozen-", i))
+					a.Send("lock orders 3000")
+					e.Until("it is queued", func() bool { return e.lineLength("orders") == int64(i+1) })
+					queue = append(queue, a)
+				}
+				live := e.inLine(e.mutex(e.Client("live"), "orders", ttl(3*time.Second)))
+				for _, a := range queue {
+					a.Signal(syscall.SIGSTOP)
+				}
+				delay := 3 * time.Second // of a killed holder: its TTL
+				switch ends {
+				case "die":
+					holder.Signal(syscall.SIGKILL)
+				case "close":
+					delay = 0
+					holder.ask("close")
+				default:
+					delay = 0
+					holder.ask("unlock")
+				}
+				ended := e.Clock()
+				switch ends {
+				case "unlock and die":
+					holder.Signal(syscall.SIGKILL)
+				case "unlock and close":
+					holder.ask("close")
+				}
+				lease := live.granted()
+				took := e.Clock() - ended
+				t.Logf("%s: served %v after the end of the lease", e.kind, (took - delay).Round(time.Millisecond))
+				if took > delay+2*time.Second { // in virtual time below, exactly
+					t.Errorf("served after %v", took)
+				}
+				for _, a := range queue {
+					a.Signal(syscall.SIGCONT)
+				}
+				e.Until("they are queued again", func() bool { return e.lineLength("orders") == frozen })
+				e.unlock(lease)
+				for _, a := range queue {
+					if token := a.answer().number("locked"); token <= lease.Token() {
+						t.Errorf("token %d after %d", token, lease.Token())
+					}
+					a.ask("unlock")
+				}
+			})
+		})
+	}
+}
