@@ -20,6 +20,7 @@ var rooms = map[string]string{
 	"singleton": "singleton", "singleton/schedule": "schedule", "singleton/sqlonce": "sqlonce",
 	"singleton/internal/ticks": "schedule",
 	"healthz":                  "healthz",
+	"redisurl":                 "redisurl",
 	"adapters/clientgo":        "clientgo",
 	"internal/wire":            "lockcore", "internal/lease": "lockcore", "internal/engine": "lockcore",
 	// Several packages use these, and join their errors to one of their own.
@@ -73,7 +74,7 @@ func beginning(of ast.Expr) (text string) {
 func TestErrorsBeginWithTheirPackage(t *testing.T) {
 	t.Parallel()
 	checked := 0
-	for _, top := range []string{"lockcore", "election", "singleton", "healthz", "adapters", "internal"} {
+	for _, top := range []string{"lockcore", "election", "singleton", "healthz", "redisurl", "adapters", "internal"} {
 		err := filepath.WalkDir(filepath.Join("..", top), func(path string, entry fs.DirEntry, err error) error {
 			if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 				return err

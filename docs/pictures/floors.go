@@ -35,6 +35,7 @@ func layers() [][]room {
 		{
 			{20, 295, "validity and renewal; no Redis", []string{"internal/lease"}},
 			{335, 295, "lockcore for the layers above", []string{"internal/engine"}},
+			{650, 190, "URLs of Redis, for programs", []string{"redisurl"}},
 		},
 		{{335, 295, "connections, scripts, messages", []string{"internal/wire"}}},
 		{{20, 820, "small parts that several packages share", []string{

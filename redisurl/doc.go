@@ -1,0 +1,53 @@
+// Package redisurl parses the URL of a Redis deployment: one server, Sentinel or a cluster.
+//
+//	redis://user:password@host:6379/0
+//	unix://user:password@/run/redis.sock?db=0
+//	redis+sentinel://user:password@host:26379,host:26379/0?master=NAME
+//	redis+cluster://user:password@host:6379,host:6379
+//
+// With rediss instead of redis, all connections use TLS, those to the Sentinels too.
+//
+//   - User and password are those of the Redis servers, with any scheme. They may be absent.
+//     Without a user, the password is that of the user default.
+//   - Hosts are separated by commas. An IPv6 address is in brackets. The default port is
+//     6379, and 26379 for Sentinels. Of a deployment with several Sentinels or nodes, name at
+//     least two: the first connection needs one that answers.
+//   - The path is the number of the database. A cluster has only database 0.
+//   - master is the name under which the Sentinels watch the primary.
+//   - sentinel_username and sentinel_password are for the Sentinels, if these need a
+//     password. They are never those before the @.
+//
+// These parameters have the names and values of go-redis. A duration is such as 500ms, or a
+// number of seconds. An empty value is the default:
+//
+//	client_name protocol db
+//	dial_timeout read_timeout write_timeout
+//	max_retries min_retry_backoff max_retry_backoff
+//	pool_size pool_timeout min_idle_conns max_idle_conns max_active_conns
+//	conn_max_idle_time conn_max_lifetime
+//	skip_verify    only with TLS: certificates are not checked
+//
+// In user, password and parameters, write special characters percent-encoded: %40 for @, %2F
+// for /, %3F for ?, %23 for #, %25 for %, %26 for & and %2B for +.
+//
+// The result is go-redis's own type, because a program needs to set more than a URL can
+// contain, such as certificates or a Dialer, before it connects. redis.NewUniversalClient
+// makes the client that the scheme names, and lockcore.New accepts each of them:
+//
+//	options, err := redisurl.Parse(os.Getenv("REDIS_URL"))
+//	if err != nil {
+//		return err
+//	}
+//	if options.TLSConfig != nil {
+//		options.TLSConfig.RootCAs = authorities
+//	}
+//	client, err := lockcore.New(redis.NewUniversalClient(options), lockcore.Config{})
+//
+// go-redis's own parsers take one host, and do not tell Sentinel and cluster from a single
+// server. Their errors may contain a part of the password.
+//
+// What this package does not do: it makes no connection and resolves no name, so a URL that
+// it accepts may name nothing. With TLS, it does not compare certificates with the addresses
+// that Sentinels and nodes of a cluster announce. Those addresses must be in the
+// certificates.
+package redisurl
