@@ -19,6 +19,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/examples/internal/inputs"
 	"github.com/noonlock/noonlock/healthz"
 	"github.com/noonlock/noonlock/lockcore"
 )
@@ -27,7 +28,7 @@ import (
 type replica struct {
 	s       *settings
 	log     *slog.Logger
-	rdb     *redis.Client
+	rdb     redis.UniversalClient
 	client  *lockcore.Client
 	elector *election.LeaderElector
 	metrics *prometheus.Registry
@@ -51,11 +52,7 @@ func newReplica(ctx context.Context, s *settings, stderr io.Writer) (*replica, e
 	r := &replica{s: s, log: slog.New(handler), metrics: prometheus.NewRegistry()}
 	r.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 
-	opt := *s.redis
-	opt.MaxRetries, opt.DialerRetries = -1, 1 // this client only checks whether Redis answers now
-	opt.ContextTimeoutEnabled = true
-	opt.PoolSize = 2
-	r.rdb = redis.NewClient(&opt)
+	r.rdb = inputs.Client(s.redis)
 	library := logr.FromSlogHandler(handler)
 	var err error
 	r.client, err = lockcore.New(r.rdb, lockcore.Config{Identity: s.identity, Logger: library, Registerer: r.metrics})
@@ -113,7 +110,7 @@ func (r *replica) run(ctx context.Context) error {
 		return err
 	}
 	defer shutdown()
-	r.log.Info("campaigning", "election", r.s.election, "identity", r.elector.Identity(), "redis", r.s.redis.Addr, "lease", r.s.lease.String())
+	r.log.Info("campaigning", "election", r.s.election, "identity", r.elector.Identity(), "redis", inputs.Hosts(r.s.redis), "lease", r.s.lease.String())
 	if err := r.elector.Run(ctx); err != nil {
 		return err
 	}

@@ -15,13 +15,14 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/noonlock/noonlock/examples/internal/inputs"
+	"github.com/noonlock/noonlock/redisurl"
 )
 
 // settings are the settings of the program. Each flag can be set by an environment variable
 // instead: --log-format by LEADER_LOG_FORMAT, --redis by REDIS_URL. An empty variable
 // counts as unset.
 type settings struct {
-	redis    *redis.Options
+	redis    *redis.UniversalOptions
 	election string
 	identity string // "": the host name and random characters
 	lease    time.Duration
@@ -38,7 +39,7 @@ type option struct{ name, hint, standard, usage string }
 
 func options() []option {
 	return []option{
-		{"redis", "URL", "redis://localhost:6379", "URL of Redis, redis://user:password@host:port/db, or rediss:// for TLS"},
+		{"redis", "URL", "redis://localhost:6379", "URL of Redis, redis://user:password@host:port/db, redis+sentinel://…?master=NAME or redis+cluster://…; with TLS rediss"},
 		{"election", "NAME", "demo", "name of the election; the replicas with the same name elect one leader"},
 		{"identity", "ID", "", "name of this replica (default: the host name and random characters)"},
 		{"lease", "DURATION", "5s", "lease of the leader; after a crash the next replica leads when it has expired"},
@@ -124,8 +125,8 @@ func (s *settings) duration(name, value string, least time.Duration) (time.Durat
 }
 
 // server parses the URL of Redis.
-func (s *settings) server(name, value string) (*redis.Options, error) {
-	options, err := inputs.Redis(value)
+func (s *settings) server(name, value string) (*redis.UniversalOptions, error) {
+	options, err := redisurl.Parse(value)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", s.from[name], err)
 	}

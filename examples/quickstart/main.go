@@ -1,6 +1,6 @@
 // Quickstart runs one job on one of several replicas: it logs a greeting every five seconds.
 // Start it in several terminals, each with another HTTP_ADDR (default 127.0.0.1:8080). It
-// needs a Redis server at REDIS_ADDR (default 127.0.0.1:6379).
+// needs a Redis server at REDIS_URL (default redis://127.0.0.1:6379).
 package main
 
 import (
@@ -22,6 +22,7 @@ import (
 
 	"github.com/noonlock/noonlock/healthz"
 	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/redisurl"
 	"github.com/noonlock/noonlock/singleton"
 )
 
@@ -36,7 +37,12 @@ func run(ctx context.Context) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	logger, metrics, mux := logr.FromSlogHandler(slog.Default().Handler()), prometheus.NewRegistry(), http.NewServeMux()
-	rdb := redis.NewClient(&redis.Options{Addr: cmp.Or(os.Getenv("REDIS_ADDR"), "127.0.0.1:6379")})
+	options, err := redisurl.Parse(cmp.Or(os.Getenv("REDIS_URL"), "redis://127.0.0.1:6379"))
+	if err != nil {
+		return err
+	}
+	rdb := redis.NewUniversalClient(options)
+	defer rdb.Close()
 	client, err := lockcore.New(rdb, lockcore.Config{Logger: logger, Registerer: metrics})
 	if err != nil {
 		return err

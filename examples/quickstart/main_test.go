@@ -23,7 +23,7 @@ func TestQuickstart(t *testing.T) {
 	addr := free.Addr().String()
 	free.Close()
 	t.Setenv("HTTP_ADDR", addr)
-	t.Setenv("REDIS_ADDR", miniredis.RunT(t).Addr())
+	t.Setenv("REDIS_URL", "redis://"+miniredis.RunT(t).Addr())
 
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

@@ -1,7 +1,7 @@
 // Command manager is a controller-runtime manager whose leader is elected with Redis. Start
 // it in two or three terminals, and end the leader:
 //
-//	go run ./example/manager -redis 127.0.0.1:6379 -identity one
+//	go run ./example/manager -redis redis://127.0.0.1:6379 -identity one
 //
 // It needs no Kubernetes: the leader's work is to log a line every few seconds. A manager with
 // controllers is created in the same way, with the rest.Config of its cluster.
@@ -24,13 +24,14 @@ import (
 
 	"github.com/noonlock/noonlock/adapters/clientgo"
 	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/redisurl"
 )
 
 func main() {
-	addr := flag.String("redis", "127.0.0.1:6379", "host:port of the Redis server")
+	url := flag.String("redis", "redis://127.0.0.1:6379", "URL of Redis")
 	identity := flag.String("identity", "", "name of this replica (default: the host name and a random suffix)")
 	flag.Parse()
-	if err := run(ctrl.SetupSignalHandler(), *addr, *identity); err != nil {
+	if err := run(ctrl.SetupSignalHandler(), *url, *identity); err != nil {
 		fmt.Fprintln(os.Stderr, "manager:", err)
 		os.Exit(1)
 	}
@@ -38,11 +39,15 @@ func main() {
 
 // run returns when ctx ends or the leadership is lost. Then the process must end, since a
 // manager cannot be started twice.
-func run(ctx context.Context, addr, identity string) error {
+func run(ctx context.Context, url, identity string) error {
 	say := funcr.New(func(_, line string) { fmt.Println(time.Now().Format("15:04:05.000"), line) }, funcr.Options{})
 	ctrl.SetLogger(say)
 
-	rdb := redis.NewClient(&redis.Options{Addr: addr})
+	options, err := redisurl.Parse(url)
+	if err != nil {
+		return err
+	}
+	rdb := redis.NewUniversalClient(options)
 	defer rdb.Close()
 	client, err := lockcore.New(rdb, lockcore.Config{Identity: identity})
 	if err != nil {

@@ -13,20 +13,20 @@ import (
 	"github.com/noonlock/noonlock/examples/internal/inputs"
 	"github.com/noonlock/noonlock/examples/lottery/internal/certs"
 	"github.com/noonlock/noonlock/examples/lottery/internal/store"
+	"github.com/noonlock/noonlock/redisurl"
 )
 
 const (
-	redisUsage    = "the URL of Redis, redis://user:password@host:port/db, or rediss:// for TLS"
+	redisUsage    = "the URL of Redis, redis://user:password@host:port/db, redis+sentinel://…?master=NAME or redis+cluster://…; with TLS rediss"
 	databaseUsage = "the URL of the database, sqlite:PATH, mysql://user:password@host:port/db or postgres://…"
 )
 
-// redis parses the URL of Redis. An error names the invalid part but does not contain it,
-// since each part may be part of the password.
-func (s *settings) redis(name, value string) *redis.Options {
+// redis parses the URL of Redis.
+func (s *settings) redis(name, value string) *redis.UniversalOptions {
 	if s.missing(name, value) {
 		return nil
 	}
-	options, err := inputs.Redis(value)
+	options, err := redisurl.Parse(value)
 	if err != nil {
 		s.fail(name, err)
 	}
@@ -56,12 +56,12 @@ func (s *settings) load(name string, c certificates) (client certs.Client, set b
 }
 
 // secureRedis applies the certificates to the connections to Redis.
-func (s *settings) secureRedis(options *redis.Options, c certificates) *redis.Options {
+func (s *settings) secureRedis(options *redis.UniversalOptions, c certificates) *redis.UniversalOptions {
 	client, set := s.load("redis", c)
 	switch {
 	case !set || options == nil:
 	case options.TLSConfig == nil:
-		s.fail("redis", errors.New("the URL begins with redis://, which does not use TLS; with certificates it must begin with rediss://"))
+		s.fail("redis", errors.New("the URL does not use TLS; with certificates it must begin with rediss"))
 	case options.TLSConfig.InsecureSkipVerify && client.Roots != nil:
 		s.fail("redis", errors.New("the URL has skip_verify, which disables the check of certificates; it must be absent if --redis-ca is set"))
 	default:
@@ -124,7 +124,7 @@ func (s *settings) listenAt(name, value string) string {
 	return value
 }
 
-// address returns the address of Redis without its password.
-func address(options *redis.Options) string {
-	return options.Addr + "/" + strconv.Itoa(options.DB)
+// address returns the addresses of Redis and the number of its database.
+func address(options *redis.UniversalOptions) string {
+	return inputs.Hosts(options) + "/" + strconv.Itoa(options.DB)
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/noonlock/noonlock/examples/internal/inputs"
 	"github.com/noonlock/noonlock/examples/lottery/internal/audit"
 	"github.com/noonlock/noonlock/examples/lottery/internal/noon"
 	"github.com/noonlock/noonlock/examples/lottery/internal/store"
@@ -48,9 +49,9 @@ func (c comparison) unknown() bool {
 }
 
 // compare checks a range against the schedules that were in force.
-func compare(ctx context.Context, options *redis.Options, dsn store.DSN, want store.Expected, given audit.Stretch) (comparison, error) {
+func compare(ctx context.Context, options *redis.UniversalOptions, dsn store.DSN, want store.Expected, given audit.Stretch) (comparison, error) {
 	var seen comparison
-	rdb := redis.NewClient(options)
+	rdb := inputs.Client(options)
 	defer rdb.Close()
 	client, err := lockcore.New(rdb, lockcore.Config{})
 	if err != nil {

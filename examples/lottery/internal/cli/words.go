@@ -17,7 +17,7 @@ func counted(n int, one, many string) string {
 // command do not know.
 func plain(err error) string {
 	text := err.Error()
-	for _, name := range []string{"draw: ", "entrants: ", "noon: ", "store: ", "serve: ", "sqlonce: ", "singleton: ", "lockcore: "} {
+	for _, name := range []string{"draw: ", "entrants: ", "noon: ", "store: ", "serve: ", "sqlonce: ", "singleton: ", "lockcore: ", "redisurl: "} {
 		if short, found := strings.CutPrefix(text, name); found {
 			return short
 		}

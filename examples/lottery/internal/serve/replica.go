@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/noonlock/noonlock/examples/internal/inputs"
 	"github.com/noonlock/noonlock/examples/lottery/internal/entrants"
 	"github.com/noonlock/noonlock/examples/lottery/internal/noon"
 	"github.com/noonlock/noonlock/examples/lottery/internal/store"
@@ -26,7 +27,7 @@ import (
 // Config configures a replica. All fields up to Lease must be equal in all replicas of a
 // lottery.
 type Config struct {
-	Redis    *redis.Options
+	Redis    *redis.UniversalOptions
 	Database store.DSN
 	Entrants entrants.List
 	Schedule string
@@ -64,7 +65,7 @@ var ErrStuck = errors.New("serve: the draw in progress did not stop")
 // Replica is one replica. Create it with New, and run it once.
 type Replica struct {
 	cfg      Config
-	rdb      *redis.Client
+	rdb      redis.UniversalClient
 	client   *lockcore.Client
 	runner   *singleton.Runner
 	drawing  noon.Drawing
@@ -80,12 +81,7 @@ func New(ctx context.Context, cfg Config) (*Replica, error) { return newReplica(
 
 // newReplica is New with a clock for lockcore.Config.
 func newReplica(ctx context.Context, cfg Config, clock func() time.Duration) (*Replica, error) {
-	options := *cfg.Redis
-	options.MaxRetries = -1 // this client only checks whether Redis answers now
-	options.ContextTimeoutEnabled = true
-	options.DialerRetries = 1
-	options.PoolSize = 2
-	rdb := redis.NewClient(&options)
+	rdb := inputs.Client(cfg.Redis)
 	registry := prometheus.NewRegistry()
 	client, err := lockcore.New(rdb, lockcore.Config{Identity: cfg.Identity, Logger: cfg.Logger, Registerer: registry, Clock: clock})
 	if err != nil {
@@ -155,7 +151,7 @@ func (r *Replica) Run(ctx context.Context) error {
 		return err
 	}
 	defer shutdown()
-	log.Info("replica starts", "identity", r.client.Identity(), "redis", r.cfg.Redis.Addr, "database", r.cfg.Database.String(),
+	log.Info("replica starts", "identity", r.client.Identity(), "redis", inputs.Hosts(r.cfg.Redis), "database", r.cfg.Database.String(),
 		"schedule", r.cfg.Schedule, "zone", r.cfg.Location.String(), "winners", r.cfg.Winners, "lease", r.cfg.Lease.String(), "drain", r.cfg.Drain.String())
 	defer log.Info("replica ends")
 	unhook := context.AfterFunc(ctx, func() { r.stopping.Store(true) })

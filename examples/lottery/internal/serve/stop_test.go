@@ -14,6 +14,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/noonlock/noonlock/examples/lottery/internal/entrants"
 	"github.com/noonlock/noonlock/examples/lottery/internal/store"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
@@ -39,9 +41,13 @@ func raise(t *testing.T, drain time.Duration, during func(ctx context.Context) e
 		t.Fatal(err)
 	}
 	list := entrants.FS(fstest.MapFS{"list.csv": {Data: []byte("id,eligible\na,true\nb,true\n")}}, "list.csv")
-	begun := time.Now()
+	begun, server := time.Now(), s.redis.Options()
 	s.Replica, err = newReplica(t.Context(), Config{
-		Redis: s.redis.Options(), Database: dsn, Entrants: list, Schedule: "@every 1m", Location: time.UTC,
+		Redis: &redis.UniversalOptions{
+			Addrs: []string{server.Addr}, Dialer: server.Dialer,
+			DisableIdentity: server.DisableIdentity, MaintNotificationsConfig: server.MaintNotificationsConfig,
+		},
+		Database: dsn, Entrants: list, Schedule: "@every 1m", Location: time.UTC,
 		Winners: 1, Lease: time.Second, Drain: drain,
 	}, func() time.Duration { return time.Since(begun) })
 	if err != nil {
