@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
+
 	"github.com/noonlock/noonlock/lockcore"
 )
 
@@ -96,35 +98,57 @@ func TestFault63_NoClockInABubble(t *testing.T) {
 
 type valueKey struct{}
 
-// Many leases end at one instant. All their contexts are done before a function of the
-// user's runs that depends on one of them. Those functions run afterwards.
+// A parent is a context of the user's own type. Package context calls AfterFunc when a
+// context is derived from it, and the returned function when that context is not needed any
+// more.
+type parent struct {
+	context.Context
+	left func()
+}
+
+func (p parent) AfterFunc(f func()) func() bool {
+	stop := context.AfterFunc(p.Context, f)
+	return func() bool { p.left(); return stop() }
+}
+
+func (parent) Value(any) any { return nil } // otherwise package context uses the inner context
+
+// Many leases end at one instant. The contexts of all of them, and those bound to them, are
+// done before any code of the user's runs because of an end: functions of context.AfterFunc,
+// the logger, and methods of a parent. Such code runs afterwards.
+//
+// Caught mutants: a lease is cleaned up, or its Holder is notified, before the next one ends;
+// the contexts that are bound to a lease end during its clean-up.
 func TestFault67_ThousandsEndAtOneInstant(t *testing.T) {
 	inBubble(t, func(e *env) {
-		const n = 2000
-		c := e.Client("a")
+		const n = 1000
 		var leases []*lockcore.Lease
-		var early, called atomic.Int64
+		var ends []<-chan struct{} // of the leases, and of the contexts bound to them
+		var early, called, left, logged atomic.Int64
 		var children []context.Context
+		look := func(calls *atomic.Int64) {
+			calls.Add(1)
+			for _, end := range ends {
+				select {
+				case <-end:
+				default:
+					early.Add(1)
+				}
+			}
+		}
+		c := e.ClientWith(e.Direct(), lockcore.Config{Logger: funcr.New(func(string, string) { look(&logged) }, funcr.Options{})})
 		until := time.Now().Add(988 * time.Millisecond)
 		for i := range n {
 			lease := e.try(e.mutex(c, fmt.Sprint("lock-", i), lockcore.LeaseConfig{TTL: time.Second, NoRenewal: true}))
 			leases = append(leases, lease)
 		}
 		for _, lease := range leases {
-			context.AfterFunc(lease.Context(), func() {
-				called.Add(1)
-				for _, other := range leases {
-					select {
-					case <-other.Context().Done():
-					default:
-						early.Add(1)
-					}
-				}
-			})
+			context.AfterFunc(lease.Context(), func() { look(&called) })
 			child, cancel := context.WithCancel(lease.Context())
 			defer cancel()
-			bound, stop := lease.Bind(e.Context())
+			bound, stop := lease.Bind(parent{e.Context(), func() { look(&left) }})
 			defer stop()
+			ends = append(ends, lease.Context().Done(), bound.Done())
 			grandchild, cancel := context.WithTimeout(context.WithValue(bound, valueKey{}, 1), time.Hour)
 			defer cancel()
 			children = append(children, child, bound, grandchild)
@@ -136,8 +160,9 @@ func TestFault67_ThousandsEndAtOneInstant(t *testing.T) {
 			}
 		}
 		e.WaitIdle()
-		if early.Load() > 0 || called.Load() != n {
-			e.Errorf("%d functions were called; contexts that were not done then: %d", called.Load(), early.Load())
+		if early.Load() > 0 || called.Load() != n || left.Load() != n || logged.Load() != n {
+			e.Errorf("%d functions, %d parents and %d lines of the log; contexts that were not done then: %d",
+				called.Load(), left.Load(), logged.Load(), early.Load())
 		}
 		for _, child := range children {
 			mustIs(e, child.Err(), context.Canceled)

@@ -8,6 +8,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -29,7 +30,7 @@ type road struct {
 	dials   int
 	dialing int
 	most    int // at a time
-	open    int
+	open    map[*counted]struct{}
 	longest time.Duration // the longest time that a dial was given
 }
 
@@ -38,7 +39,7 @@ func onRoad(t *testing.T, test func(t *testing.T, r *road, opt *redis.Options)) 
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		r := &road{redis: lockcoretest.NewRedis(t)}
+		r := &road{redis: lockcoretest.NewRedis(t), open: map[*counted]struct{}{}}
 		opt := r.redis.Options()
 		r.dial, opt.Dialer = opt.Dialer, r.take
 		test(t, r, opt)
@@ -77,12 +78,19 @@ func (r *road) take(ctx context.Context, network, addr string) (net.Conn, error)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.open++
-	return &counted{conn, sync.OnceFunc(func() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.open--
-	})}, nil
+	c := &counted{Conn: conn, r: r}
+	r.open[c] = struct{}{}
+	return c, nil
+}
+
+// kill makes the open connections dead for good, although nobody closes them: what is
+// written is lost.
+func (r *road) kill() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for c := range r.open {
+		c.dead.Store(true)
+	}
 }
 
 // block makes dials wait, whatever their contexts say, until free is called.
@@ -102,16 +110,26 @@ func (r *road) counts() (dialing, open, dials int) {
 	synctest.Wait()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.dialing, r.open, r.dials
+	return r.dialing, len(r.open), r.dials
 }
 
 type counted struct {
 	net.Conn
-	closed func()
+	r    *road
+	dead atomic.Bool
+}
+
+func (c *counted) Write(p []byte) (int, error) {
+	if c.dead.Load() {
+		return len(p), nil
+	}
+	return c.Conn.Write(p)
 }
 
 func (c *counted) Close() error {
-	c.closed()
+	c.r.mu.Lock()
+	delete(c.r.open, c)
+	c.r.mu.Unlock()
 	return c.Conn.Close()
 }
 
@@ -123,8 +141,8 @@ func ping(t *testing.T, w wire.Wire, within time.Duration) error {
 	if took := time.Since(begun); took > within {
 		t.Errorf("a request with a timeout of %v took %v", within, took)
 	}
-	if err != nil && wire.OutcomeOf(err) != wire.Unsent {
-		t.Errorf("a request without a connection: %v", err)
+	if err != nil && (wire.OutcomeOf(err) != wire.Unsent || errors.Is(err, context.DeadlineExceeded)) {
+		t.Errorf("a request without a connection, whose caller has time: %v", err)
 	}
 	return err
 }
@@ -148,6 +166,14 @@ func TestFault69_DialsThatHangAreFew(t *testing.T) {
 					t.Errorf("%d dials of 4 connections at a time; the last request: %v", dialing, err)
 				}
 				time.Sleep(late)
+				if late > 0 { // the setups have ended, their dials have not
+					for range 20 {
+						_ = ping(t, w, 100*time.Millisecond)
+					}
+					if dialing, _, _ := r.counts(); dialing != 3*4 {
+						t.Errorf("%d dials of 4 connections at a time", dialing)
+					}
+				}
 				r.set(nil)
 				free()
 				if dialing, open, _ := r.counts(); dialing > 0 || open > 4 || late > 0 && open > 0 {
@@ -284,6 +310,146 @@ func TestFault69_CloseDuringDials(t *testing.T) {
 		}
 		if _, _, dials := r.counts(); dials != before {
 			t.Errorf("%d dials after Close", dials-before)
+		}
+	})
+}
+
+// The server accepts connections and never answers, so setups hang. They are few, and Close
+// ends them at once.
+func TestFault69_CloseDuringSetups(t *testing.T) {
+	onRoad(t, func(t *testing.T, r *road, opt *redis.Options) {
+		w := connect(t, opt, width, func() {}, func() {})
+		w.Messages("").Start(t.Context())
+		r.redis.Hang()
+		for range 25 {
+			_, _ = w.Send(t.Context(), "", wire.Command("ping"), 100*time.Millisecond)
+		}
+		if _, open, _ := r.counts(); open < 3*3 || open > 3*4+1 {
+			t.Errorf("%d connections for requests on 4, and 1 subscription", open)
+		}
+		begun := time.Now()
+		w.Close()
+		if _, open, _ := r.counts(); open > 0 || time.Since(begun) > 0 {
+			t.Errorf("%d connections are left; Close took %v", open, time.Since(begun))
+		}
+	})
+}
+
+// Connections that wait are dead, too, if one of them does not answer. The next request uses
+// a new one.
+func TestFault72_OneDeadConnectionIsEnough(t *testing.T) {
+	onRoad(t, func(t *testing.T, r *road, opt *redis.Options) {
+		w := connect(t, opt, width, func() {}, func() {})
+		defer w.Close()
+		warm(t, w.Renewals(""))
+		time.Sleep(time.Second)
+		r.kill()
+		if err := batch(t, w.Renewals(""), 100*time.Millisecond, wire.Command("ping"))[0].Err; !errors.Is(err, wire.ErrUnknown) {
+			t.Errorf("on a dead connection: %v", err)
+		}
+		for range width {
+			pings(t, w.Renewals(""))
+		}
+	})
+}
+
+// warm connects all connections of a stream.
+func warm(t *testing.T, s *wire.Stream) {
+	t.Helper()
+	var wg sync.WaitGroup
+	for range width {
+		wg.Go(func() { batch(t, s, time.Minute, wire.Command("blpop", "none", 1)) })
+		synctest.Wait()
+	}
+	wg.Wait()
+}
+
+// While no new connection can be made, one that works serves the requests after another one
+// has failed.
+func TestFault69_AConnectionThatWorksIsUsedFirst(t *testing.T) {
+	inBubble(t, func(t *testing.T, e *env) {
+		s := e.Renewals("")
+		warm(t, s)
+		e.faults.Inject(t, lockcoretest.Fault{Kind: lockcoretest.ResetBefore, Count: 1, Match: func(cmd []string) bool { return strings.EqualFold(cmd[0], "echo") }})
+		if _, err := e.faults.Add(lockcoretest.Fault{Kind: lockcoretest.RefuseDial}); err != nil {
+			t.Fatal(err)
+		}
+		if err := batch(t, s, time.Second, wire.Command("echo", "x"))[0].Err; !errors.Is(err, wire.ErrUnknown) {
+			t.Errorf("on a connection that was reset: %v", err)
+		}
+		for range 5 {
+			pings(t, s)
+		}
+	})
+}
+
+// A server that has become a replica loses its connections at its first answer that says so.
+func TestFault18_AnswerOfAReplicaCostsTheConnection(t *testing.T) {
+	inBubble(t, func(t *testing.T, e *env) {
+		pings(t, e.Renewals(""))
+		for _, refusal := range []string{"OOM command not allowed", "READONLY You can't write against a read only replica."} {
+			before := e.dials.Load()
+			e.redis.Server().SetError(refusal)
+			if err := batch(t, e.Renewals(""), time.Second, wire.Command("incr", "n"))[0].Err; wire.OutcomeOf(err) != wire.Refused {
+				t.Errorf("%s: %v", refusal, err)
+			}
+			e.redis.Server().SetError("")
+			pings(t, e.Renewals(""))
+			if lost := e.dials.Load() > before; lost != strings.HasPrefix(refusal, "READONLY") {
+				t.Errorf("%s: the connection was replaced: %v", refusal, lost)
+			}
+		}
+	})
+}
+
+// A caller leaves while its request waits for an answer, or in a queue for a connection. It
+// returns at once. A request that was not sent yet is never sent, and the others of its
+// batch get their own answers.
+func TestFault45_CallersThatLeave(t *testing.T) {
+	onRoad(t, func(t *testing.T, r *road, opt *redis.Options) {
+		w := connect(t, opt, width, func() {}, func() {})
+		defer w.Close()
+		if err := ping(t, w, time.Second); err != nil {
+			t.Fatal(err)
+		}
+		r.redis.Hang()
+		ctx, leave := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer leave()
+		begun := time.Now()
+		_, err := w.Send(ctx, "", wire.Command("ping"), time.Minute)
+		if took := time.Since(begun); took != 100*time.Millisecond || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Send returned after %v: %v", took, err)
+		}
+		r.redis.Unhang()
+
+		for range 4 { // all connections are in use, and fail
+			go func() { _, _ = w.Send(t.Context(), "", wire.Command("blpop", "none", 0), time.Second) }()
+			synctest.Wait()
+		}
+		var wg sync.WaitGroup
+		for i := range 10 {
+			within, leaves := 1900*time.Millisecond, i%2 == 0
+			if leaves {
+				within = 1100 * time.Millisecond
+			}
+			wg.Go(func() {
+				n, err := w.Send(t.Context(), "", wire.Command("incrby", fmt.Sprint("n", i), i), within)
+				if leaves && wire.OutcomeOf(err) != wire.Unsent || !leaves && (err != nil || n != int64(i)) {
+					t.Errorf("request %d: %v, %v", i, n, err)
+				}
+			})
+			synctest.Wait()
+		}
+		time.Sleep(900 * time.Millisecond)
+		free := r.block()
+		time.Sleep(500 * time.Millisecond) // the batch waits for a connection
+		r.set(nil)
+		free()
+		wg.Wait()
+		for i := 0; i < 10; i += 2 {
+			if r.redis.Server().Exists(fmt.Sprint("n", i)) {
+				t.Errorf("request %d was sent after its caller had left", i)
+			}
 		}
 	})
 }
