@@ -139,6 +139,7 @@ func everyCall(e *Env, n network, prepare func(e *Env, c *lockcore.Client, add A
 	over := make(chan struct{})
 	f := lockcoretest.NewFaults()
 	opt := e.Bubble.OptionsVia(f)
+	opt.DialTimeout = 30 * time.Second // no call may depend on it
 	inner := opt.Dialer
 	var mu sync.Mutex
 	broken, dialing, most := false, 0, 0

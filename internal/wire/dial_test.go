@@ -314,25 +314,34 @@ func TestFault69_CloseDuringDials(t *testing.T) {
 	})
 }
 
-// The server accepts connections and never answers, so setups hang. They are few, and Close
-// ends them at once.
+// The server accepts connections and never answers, so setups hang, of a subscription too.
+// They are few, and Close ends them at once.
 func TestFault69_CloseDuringSetups(t *testing.T) {
-	onRoad(t, func(t *testing.T, r *road, opt *redis.Options) {
-		w := connect(t, opt, width, func() {}, func() {})
-		w.Messages("").Start(t.Context())
-		r.redis.Hang()
-		for range 25 {
-			_, _ = w.Send(t.Context(), "", wire.Command("ping"), 100*time.Millisecond)
-		}
-		if _, open, _ := r.counts(); open < 3*3 || open > 3*4+1 {
-			t.Errorf("%d connections for requests on 4, and 1 subscription", open)
-		}
-		begun := time.Now()
-		w.Close()
-		if _, open, _ := r.counts(); open > 0 || time.Since(begun) > 0 {
-			t.Errorf("%d connections are left; Close took %v", open, time.Since(begun))
-		}
-	})
+	for _, subscribed := range []bool{true, false} {
+		t.Run(fmt.Sprintf("subscribed before: %v", subscribed), func(t *testing.T) {
+			onRoad(t, func(t *testing.T, r *road, opt *redis.Options) {
+				w := connect(t, opt, width, func() {}, func() {})
+				if subscribed {
+					w.Messages("").Start(t.Context())
+				}
+				r.redis.Hang()
+				if !subscribed {
+					go w.Messages("").Start(t.Context())
+				}
+				for range 25 {
+					_, _ = w.Send(t.Context(), "", wire.Command("ping"), 100*time.Millisecond)
+				}
+				if _, open, _ := r.counts(); open < 3*3 || open > 3*4+1 {
+					t.Errorf("%d connections for requests on 4, and 1 subscription", open)
+				}
+				begun := time.Now()
+				w.Close()
+				if _, open, _ := r.counts(); open > 0 || time.Since(begun) > 0 {
+					t.Errorf("%d connections are left; Close took %v", open, time.Since(begun))
+				}
+			})
+		})
+	}
 }
 
 // Connections that wait are dead, too, if one of them does not answer. The next request uses
