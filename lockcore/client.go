@@ -82,7 +82,7 @@ func New(rdb redis.UniversalClient, cfg Config) (*Client, error) {
 		return nil, err
 	}
 	c := &Client{
-		keys:     newKeyring(cmp.Or(cfg.Prefix, defaultPrefix)),
+		keys:     keyring{cmp.Or(cfg.Prefix, defaultPrefix), target.Sharded()},
 		identity: cmp.Or(cfg.Identity, defaultIdentity()),
 		process:  rand.Text(),
 
@@ -131,7 +131,8 @@ func New(rdb redis.UniversalClient, cfg Config) (*Client, error) {
 // wireConfig configures the Wire of the Client.
 func (c *Client) wireConfig() wire.Config {
 	return wire.Config{
-		Channel: c.keys.channels + c.process,
+		Channel: func(name string) string { return c.keys.channel(name, "ch:"+c.process) },
+		Sharded: c.keys.sharded,
 		Logger:  c.log,
 		Now:     c.clock.Ticks,
 		Failed:  c.metrics.countFailure,

@@ -39,7 +39,7 @@ type nameEngine struct {
 
 func (e *nameEngine) Key(part string) string { return e.keys.base + part }
 
-func (e *nameEngine) Channel(rest string) string { return e.c.keys.prefix + ":" + rest }
+func (e *nameEngine) Channel(rest string) string { return e.c.keys.channel(e.keys.name, rest) }
 
 func (e *nameEngine) NewID() string { return e.c.attemptID(e.c.attempts.Add(1)) }
 
@@ -173,7 +173,7 @@ func (e *nameEngine) Promote(ctx context.Context, lease engine.Lease, identity s
 	if err := checkIdentity("identity", identity); err != nil {
 		return 0, err
 	}
-	r := e.c.scripts.lockPromote.Call([]string{e.keys.lock, e.keys.queue, e.keys.seen}, lease.Value(), identity, e.c.keys.channels)
+	r := e.c.scripts.lockPromote.Call([]string{e.keys.lock, e.keys.queue, e.keys.seen}, lease.Value(), identity, e.keys.channels)
 	answer, err := e.Ask(ctx, r)
 	n, err := r.Number(answer, err)
 	switch {

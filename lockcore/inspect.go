@@ -181,7 +181,7 @@ func (c *Client) ForceRelease(ctx context.Context, name string) (Inspection, err
 		return seen.Inspection, nil
 	}
 	k := c.keys.lock(name)
-	req := c.scripts.lockForce.Call([]string{k.lock, k.queue}, seen.stored, strings.Join(seen.attempts, "\n"), c.keys.channels)
+	req := c.scripts.lockForce.Call([]string{k.lock, k.queue}, seen.stored, strings.Join(seen.attempts, "\n"), k.channels)
 	answer, err := c.request(ctx, name, req, defaultTTL/5, 2*defaultTTL/3)
 	if err != nil {
 		return seen.Inspection, opError(op, name, err)

@@ -17,17 +17,21 @@ import (
 //	tomb:<n>   string  tombstone: the attempt was abandoned, and a request of it may still
 //	                   arrive
 //
-// The channel of a Client is <prefix>:ch:<process>. Scripts get all keys, and the prefix of
-// the channels. The packages above define the keys and channels of their own records.
-type keyring struct{ prefix, channels string }
-
-func newKeyring(prefix string) keyring { return keyring{prefix, prefix + ":ch:"} }
+// The channel of a Client is <prefix>:ch:<process>. In a cluster it has one for each name that
+// it waits for, <prefix>:{<name>}:ch:<process>, in the slot of the keys. Scripts get all keys,
+// and the prefix of the channels. The packages above define the keys and channels of their
+// own records.
+type keyring struct {
+	prefix  string
+	sharded bool // as in a cluster
+}
 
 // lockKeys are the keys of one lock.
 type lockKeys struct {
 	name                     string
 	lock, fence, queue, seen string
 	base                     string
+	channels                 string // the prefix of the channels of processes
 }
 
 func (k keyring) lock(name string) *lockKeys {
@@ -35,7 +39,16 @@ func (k keyring) lock(name string) *lockKeys {
 	return &lockKeys{
 		name: name, base: base,
 		lock: base + "lock", fence: base + "fence", queue: base + "queue", seen: base + "seen",
+		channels: k.channel(name, "ch:"),
 	}
+}
+
+// channel returns a channel for messages about a name.
+func (k keyring) channel(name, rest string) string {
+	if k.sharded {
+		return k.prefix + ":{" + name + "}:" + rest
+	}
+	return k.prefix + ":" + rest
 }
 
 // tomb returns the key of an attempt's tombstone.

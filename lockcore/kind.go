@@ -36,7 +36,7 @@ func (mutexKind) value(process string, number uint64, trusted bool, identity str
 }
 
 func (mutexKind) acquire(a *attempt, mode string) wire.Request {
-	return a.c.scripts.mutexAcquire.Call(a.scriptKeys(), a.value, millis(a.terms.ttl), mode, a.keepTokens(), a.c.keys.channels)
+	return a.c.scripts.mutexAcquire.Call(a.scriptKeys(), a.value, millis(a.terms.ttl), mode, a.keepTokens(), a.keys.channels)
 }
 
 func (mutexKind) renewal(a *attempt) wire.Request {
@@ -80,7 +80,7 @@ func (k ownedKind) value(process string, number uint64, trusted bool, identity s
 func (ownedKind) acquire(a *attempt, mode string) wire.Request {
 	s := a.c.scripts.ownedAcquire
 	a.endedToken = a.c.endedToken(a)
-	return s.Call(a.scriptKeys(), a.value, millis(a.terms.ttl), mode, a.keepTokens(), a.endedToken, a.c.keys.channels)
+	return s.Call(a.scriptKeys(), a.value, millis(a.terms.ttl), mode, a.keepTokens(), a.endedToken, a.keys.channels)
 }
 
 func (ownedKind) renewal(a *attempt) wire.Request {
@@ -115,7 +115,7 @@ func (a *attempt) leaveBy(s *wire.Script, withdraw bool) wire.Request {
 		last = "1"
 	}
 	a.c.mu.Unlock()
-	return s.Call(a.scriptKeys(), a.value, tomb, a.keepTokens(), last, a.c.keys.channels)
+	return s.Call(a.scriptKeys(), a.value, tomb, a.keepTokens(), last, a.keys.channels)
 }
 
 // The modes of mutex_acquire and owned_acquire. To join again, the mode is the attempt's

@@ -39,7 +39,9 @@ func sentinelEnv(t *testing.T) *watched {
 			"sentinel down-after-milliseconds "+watchedName+" 1000",
 			"sentinel failover-timeout "+watchedName+" 5000"))
 	}
-	e.Raw = redis.NewFailoverClient(w.options("raw"))
+	opt := w.options("raw")
+	opt.ReadTimeout, opt.MaxRetries = 0, 0 // the defaults: a loaded machine may take long
+	e.Raw = redis.NewFailoverClient(opt)
 	t.Cleanup(func() { e.Raw.Close() })
 	for _, s := range w.sentinels {
 		about := redis.NewSentinelClient(testenv.Options(s.Addr()))

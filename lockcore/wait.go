@@ -18,8 +18,8 @@ func (m *Mutex) waitInQueue(ctx context.Context) (lease *Lease, last acquireRepl
 		if lease != nil || err != nil {
 			return lease, last, err
 		}
-		messages.Start(ctx)
 	}
+	defer messages.Start(ctx)()
 	a, err := m.begin(ctx, true)
 	if err != nil {
 		return nil, last, err

@@ -48,8 +48,8 @@ const TokenRetention = 7 * 24 * time.Hour
 type Engine interface {
 	// Key returns the key of a part of the name: <prefix>:{<name>}:<part>.
 	Key(part string) string
-	// Channel returns the channel <prefix>:<rest>. A channel is not a key, so its name
-	// needs no hash tag.
+	// Channel returns a channel for messages about the name: <prefix>:<rest>, and in a cluster
+	// <prefix>:{<name>}:<rest>.
 	Channel(rest string) string
 	// NewID returns an identifier that this process never uses again and that other
 	// processes cannot guess.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -30,7 +31,7 @@ import (
 // cut off has an old view. A refresh without an answer leaves the table as it is, and the
 // next failure causes another one.
 //
-// A request is pinned: it is refused while its slot is moving, see Request.pinned. A
+// A request is refused while its slot is moving, see Request.inCluster. A
 // renewal is not, as it neither creates nor deletes a key. It follows the slot (ASK), so
 // that leases outlive a slow move.
 //
@@ -45,14 +46,15 @@ type cluster struct {
 	stop context.CancelFunc
 	wg   sync.WaitGroup
 
-	attaching sync.Mutex // held while followers move
+	attaching  sync.Mutex // guards the followings; nothing blocks under it
+	followers  map[*following]struct{}
+	listenings map[string]*listening
 
 	mu         sync.Mutex
 	closed     bool
 	nodes      map[string]*server // the primaries with slots, by address
 	replicas   []string
 	owners     [slots]*server
-	followers  map[*follower]struct{}
 	dirty      bool // a slot has moved since the last refresh
 	refreshing bool
 	again      bool // a refresh was wanted during the last one
@@ -80,7 +82,7 @@ var ErrFormerServer = errors.New("lockcore: the name has moved to another server
 func newCluster(opt redis.Options, seeds []string, cfg Config) *cluster {
 	c := &cluster{
 		cfg: cfg, opt: opt, seeds: seeds,
-		nodes: map[string]*server{}, followers: map[*follower]struct{}{},
+		nodes: map[string]*server{}, followers: map[*following]struct{}{}, listenings: map[string]*listening{},
 		pause: retry.Pauses(100*time.Millisecond, time.Second), refreshed: make(chan struct{}),
 	}
 	c.ctx, c.stop = context.WithCancel(context.Background())
@@ -92,7 +94,7 @@ func newCluster(opt redis.Options, seeds []string, cfg Config) *cluster {
 func (c *cluster) Send(ctx context.Context, name string, r Request, timeout time.Duration) (any, error) {
 	until := time.Now().Add(timeout)
 	slot := slotOf(name)
-	r = r.pinned()
+	r = r.inCluster()
 	for tries := 1; ; tries++ {
 		s, err := c.serverOf(ctx, slot, until)
 		if err != nil {
@@ -166,7 +168,7 @@ func (c *cluster) Renewals(name string) *Stream {
 // nowhere is the stream of a name whose server is not known.
 var nowhere = &Stream{trust: &trust{began: time.Now()}}
 
-func (c *cluster) Messages(name string) Messages { return named{c, slotOf(name)} }
+func (c *cluster) Messages(name string) Messages { return named{c, name} }
 
 func (c *cluster) Close() {
 	c.mu.Lock()
@@ -190,11 +192,6 @@ func (c *cluster) node(addr string) *server {
 	opt.Addr = addr
 	cfg := c.cfg
 	var s *server
-	cfg.Message = func(payload string) {
-		if c.delivers(s, payload) {
-			c.cfg.Message(payload)
-		}
-	}
 	cfg.Failed = func(r Request, err error) {
 		c.assess(s, err)
 		if !HasCode(err, "MOVED") {
@@ -202,24 +199,14 @@ func (c *cluster) node(addr string) *server {
 		}
 	}
 	s = newServer(opt, cfg)
+	s.renewals.sharded = true
 	s.renewals.answered = func(ctx context.Context, requests []Request, answers []Answer) {
 		c.followSlots(ctx, s, requests, answers)
 		s.answered(ctx, requests, answers)
 	}
-	s.messages.lostAgain = c.refresh
+	s.messages.failed = c.refresh
 	c.nodes[addr] = s
 	return s
-}
-
-// delivers reports whether a message is of the server that its name is at. A message that
-// is published at one node reaches the subscriptions at all nodes.
-func (c *cluster) delivers(s *server, payload string) bool {
-	tag, ok := hashTag(payload)
-	if !ok {
-		return true
-	}
-	owner := c.owner(slotOf(tag))
-	return owner == nil || owner == s || !owner.messages.Up()
 }
 
 // assess changes or refreshes the table after a failure.
@@ -361,7 +348,7 @@ func (c *cluster) survey() (*view, error) {
 func (c *cluster) view(ctx context.Context, addr string) (*view, error) {
 	opt := c.opt
 	opt.Addr = addr
-	own := newConnection(opt, &trust{began: time.Now()}, anyRole)
+	own := newConnection(opt, &trust{began: time.Now()}, clusterNode)
 	defer own.close()
 	answers := own.do(ctx, [][]any{askSlots.args, askInfo.args}, nil)
 	return readView(addr, answers[0], answers[1])
@@ -393,6 +380,7 @@ func (c *cluster) install(found *view, err error) (pause time.Duration) {
 	}
 	changed := c.dirty
 	c.dirty = false
+	present := slices.Collect(maps.Values(c.nodes))
 	if changed {
 		c.pause.Reset()
 	}
@@ -403,6 +391,9 @@ func (c *cluster) install(found *view, err error) (pause time.Duration) {
 	if changed {
 		c.reattach()
 		c.cfg.Missed()
+	}
+	for _, s := range present {
+		s.messages.subscribeAgain()
 	}
 	for _, s := range former {
 		s.Close()
@@ -421,16 +412,10 @@ func (c *cluster) adopt(v *view) {
 	c.replicas = v.replicas
 }
 
-// change makes s the server of a slot. Waiters of the slot, if there are any, need the
-// subscription of s at once, or the scripts take them for dead. The caller holds mu.
+// change makes s the server of a slot. The caller holds mu.
 func (c *cluster) change(slot int, s *server) {
-	old := c.owners[slot]
-	if old == s {
-		return
-	}
-	c.owners[slot], c.dirty = s, true
-	if old != nil && old.messages.isStarted() {
-		s.messages.start()
+	if c.owners[slot] != s {
+		c.owners[slot], c.dirty = s, true
 	}
 }
 
@@ -449,21 +434,30 @@ func (c *cluster) discard() (former []*server) {
 	return former
 }
 
-// pinned returns the request for a cluster. Its script has one more key, which never
+// inCluster returns the request for a cluster. Its script has one more key, which never
 // exists. While a slot moves, some of its keys are at another node, and a node refuses a
 // script of several keys if one of them is missing (TRYAGAIN, or ASK and then TRYAGAIN).
 // So no script runs on a slot that moves. Otherwise it could see a part of its keys, or
 // fail half-way when it writes a key that it has deleted before.
-func (r Request) pinned() Request {
+func (r Request) inCluster() Request {
 	if r.script == nil {
 		return r
 	}
+	r = r.withShardedMessages()
 	n := r.args[2].(int) //nolint:errcheck // see Script.Call
-	args := make([]any, 0, len(r.args)+1)
-	args = append(args, r.args[:3+n]...)
-	args[2] = n + 1
-	args = append(args, fmt.Sprint(r.args[3], neverKey))
-	return Request{script: r.script, args: append(args, r.args[3+n:]...)}
+	r.args[2] = n + 1
+	r.args = slices.Insert(r.args, 3+n, any(fmt.Sprint(r.args[3], neverKey)))
+	return r
+}
+
+// withShardedMessages returns the request with the script for a cluster.
+func (r Request) withShardedMessages() Request {
+	if r.script == nil {
+		return r
+	}
+	args := slices.Clone(r.args)
+	args[1] = r.script.sharded.sha
+	return Request{script: r.script.sharded, args: args}
 }
 
 // neverKey is the end of the key that never exists.

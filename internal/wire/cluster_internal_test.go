@@ -94,36 +94,28 @@ func TestRedirection(t *testing.T) {
 	}
 }
 
-// A pinned request has a key more, after the others. It stays pinned when it is sent with
-// its source.
-func TestPinned(t *testing.T) {
+// A request in a cluster has a key more, after the others, and sharded messages. So has the
+// request with the source.
+func TestInCluster(t *testing.T) {
 	t.Parallel()
-	s := &Script{Name: "x", source: "return 1", sha: "f00"}
+	s := newScript("x", "return redis.pcall('PUBLISH', 1)")
 	r := s.Call([]string{"p:{n}:a", "p:{n}:b"}, "v", 1)
 	args := slices.Clone(r.args)
-	p := r.pinned()
-	if want := []any{"evalsha", "f00", 3, "p:{n}:a", "p:{n}:b", "p:{n}:a:never", "v", 1}; !reflect.DeepEqual(p.args, want) {
-		t.Errorf("pinned: %v, want %v", p.args, want)
+	p := r.inCluster()
+	if want := []any{"evalsha", s.sharded.sha, 3, "p:{n}:a", "p:{n}:b", "p:{n}:a:never", "v", 1}; !reflect.DeepEqual(p.args, want) {
+		t.Errorf("in a cluster: %v, want %v", p.args, want)
 	}
-	if want := []any{"eval", "return 1", 3, "p:{n}:a", "p:{n}:b", "p:{n}:a:never", "v", 1}; !reflect.DeepEqual(p.withSource(), want) {
+	if want := []any{"eval", "return redis.pcall('SPUBLISH', 1)", 3, "p:{n}:a", "p:{n}:b", "p:{n}:a:never", "v", 1}; !reflect.DeepEqual(p.withSource(), want) {
 		t.Errorf("with source: %v, want %v", p.withSource(), want)
 	}
+	if s.sha == s.sharded.sha || r.args[1] != s.sha {
+		t.Errorf("the request has the digest %v; the script %s and %s", r.args[1], s.sha, s.sharded.sha)
+	}
 	if !reflect.DeepEqual(r.args, args) {
-		t.Errorf("pinned changed the request to %v", r.args)
+		t.Errorf("inCluster changed the request to %v", r.args)
 	}
-	if c := Command("time").pinned(); !reflect.DeepEqual(c, Command("time")) {
+	if c := Command("time").inCluster(); !reflect.DeepEqual(c, Command("time")) {
 		t.Errorf("a plain command is %v", c)
-	}
-}
-
-func TestHashTag(t *testing.T) {
-	t.Parallel()
-	for text, want := range map[string]string{
-		"g noonlock:{orders}:lock nl1:p.1.t/host": "orders", "h 1 nl1:p.1.t/host": "", "{}": "", "{a": "", "a}": "",
-	} {
-		if tag, ok := hashTag(text); tag != want || ok != (want != "") {
-			t.Errorf("%q: %q, %v", text, tag, ok)
-		}
 	}
 }
 

@@ -61,7 +61,7 @@ func connect(t *testing.T, opt *redis.Options, width int, message, missed func()
 	}
 	began := time.Now()
 	return target.Connect(wire.Config{
-		Channel: channel,
+		Channel: func(string) string { return channel },
 		Now:     func() time.Duration { return time.Since(began) },
 		Width:   width,
 		Failed:  func(wire.Request, error) {},

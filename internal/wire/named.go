@@ -5,107 +5,158 @@ import (
 	"time"
 )
 
-// named is the subscription of the server that a name is at, whichever this is at the
-// time of a call.
+// named are the messages about a name in a cluster. They come from the server that the name
+// is at, whichever this is at the time of a call.
 type named struct {
 	c    *cluster
-	slot int
+	name string
 }
+
+func (n named) server() *server { return n.c.owner(slotOf(n.name)) }
 
 func (n named) Up() bool {
-	s := n.c.owner(n.slot)
-	return s != nil && s.messages.Up()
-}
-
-func (n named) Trusted() bool {
-	s := n.c.owner(n.slot)
-	return s != nil && s.messages.Trusted()
-}
-
-func (n named) Start(ctx context.Context) {
-	if s, err := n.c.serverOf(ctx, n.slot, time.Now().Add(subscribeWithin)); err == nil {
-		s.messages.Start(ctx)
+	s := n.server()
+	if s == nil {
+		return false
 	}
+	up, _ := s.messages.receives(n.c.cfg.Channel(n.name))
+	return up
+}
+
+func (n named) Trusted() bool { return n.Up() && n.server().messages.Trusted() }
+
+func (n named) Start(ctx context.Context) (stop func()) {
+	stop = n.c.listen(n.name)
+	ctx, cancel := context.WithTimeout(ctx, subscribeWithin)
+	defer cancel()
+	for ctx.Err() == nil {
+		s, err := n.c.serverOf(ctx, slotOf(n.name), time.Now().Add(subscribeWithin))
+		if err != nil {
+			break
+		}
+		up, changed := s.messages.receives(n.c.cfg.Channel(n.name))
+		if up {
+			break
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+		case <-n.c.ctx.Done():
+			return stop
+		}
+	}
+	return stop
 }
 
 func (n named) Suspect(since time.Duration) {
-	if s := n.c.owner(n.slot); s != nil {
+	if s := n.server(); s != nil {
 		s.messages.Suspect(since)
 	}
 }
 
 func (n named) Retest(ctx context.Context) bool {
-	s := n.c.owner(n.slot)
-	return s != nil && s.messages.Retest(ctx)
+	s := n.server()
+	return s != nil && s.messages.Retest(ctx) && n.Up()
 }
 
 // Watch watches a channel at the server of the name, and at the next one after the name
 // has moved.
 func (n named) Watch(channel string, nudge func()) (stop func()) {
-	w := &follower{slot: n.slot, channel: channel, nudge: nudge}
-	n.c.follow(w)
-	return func() { n.c.unfollow(w) }
+	n.c.attaching.Lock()
+	defer n.c.attaching.Unlock()
+	f := n.c.follow(n.name, func(m *Subscription, _ bool) func() { return m.Watch(channel, nudge) })
+	return func() {
+		n.c.attaching.Lock()
+		defer n.c.attaching.Unlock()
+		n.c.unfollow(f)
+	}
 }
 
-// A follower is a watch that moves with its slot. The fields below are guarded by
-// cluster.attaching.
-type follower struct {
-	slot    int
-	channel string
-	nudge   func()
+// lingers is how long a process receives messages about a name after its last waiter: the
+// next one needs no new subscription, and a grant that comes late is noticed.
+const lingers = 30 * time.Second
+
+// A listening is the subscription of a process to the messages about a name. Its fields are
+// guarded by cluster.attaching.
+type listening struct {
+	waiters   int
+	following *following
+	end       *time.Timer // nil: none
+}
+
+// listen makes the messages about a name arrive until stop is called, and a while longer.
+func (c *cluster) listen(name string) (stop func()) {
+	c.attaching.Lock()
+	defer c.attaching.Unlock()
+	l := c.listenings[name]
+	if l == nil {
+		l = &listening{}
+		c.listenings[name] = l
+		l.following = c.follow(name, func(m *Subscription, moved bool) func() { return m.listenTo(c.cfg.Channel(name), moved) })
+	}
+	l.waiters++
+	if l.end != nil {
+		l.end.Stop()
+	}
+	return func() {
+		c.attaching.Lock()
+		defer c.attaching.Unlock()
+		if l.waiters--; l.waiters > 0 {
+			return
+		}
+		l.end = time.AfterFunc(lingers, func() {
+			c.attaching.Lock()
+			defer c.attaching.Unlock()
+			if l.waiters == 0 && c.listenings[name] == l {
+				delete(c.listenings, name)
+				c.unfollow(l.following)
+			}
+		})
+	}
+}
+
+// A following is a use of the messages about a name that moves with the name's slot. Its
+// fields are guarded by cluster.attaching.
+type following struct {
+	slot   int
+	attach func(m *Subscription, moved bool) (stop func())
 
 	at   *server // nil: none yet
 	stop func()
-	over bool
 }
 
-// attach moves a follower to a server.
-func (w *follower) attach(s *server) {
-	if w.over || s == nil || s == w.at {
+// follow begins a following. The caller holds attaching.
+func (c *cluster) follow(name string, attach func(m *Subscription, moved bool) (stop func())) *following {
+	f := &following{slot: slotOf(name), attach: attach, stop: func() {}}
+	c.followers[f] = struct{}{}
+	if s := c.owner(f.slot); s != nil {
+		f.move(s)
+	} else {
+		c.refresh() // moves it
+	}
+	return f
+}
+
+// unfollow ends a following. The caller holds attaching.
+func (c *cluster) unfollow(f *following) {
+	delete(c.followers, f)
+	f.stop()
+}
+
+func (f *following) move(s *server) {
+	if s == nil || s == f.at {
 		return
 	}
-	if w.stop != nil {
-		w.stop()
-	}
-	w.at, w.stop = s, s.messages.Watch(w.channel, w.nudge)
+	f.stop()
+	moved := f.at != nil
+	f.at, f.stop = s, f.attach(s.messages, moved)
 }
 
-func (c *cluster) follow(w *follower) {
-	c.attaching.Lock()
-	defer c.attaching.Unlock()
-	c.mu.Lock()
-	c.followers[w] = struct{}{}
-	c.mu.Unlock()
-	if s := c.owner(w.slot); s != nil {
-		w.attach(s)
-	} else {
-		c.refresh() // attaches it
-	}
-}
-
-func (c *cluster) unfollow(w *follower) {
-	c.attaching.Lock()
-	defer c.attaching.Unlock()
-	w.over = true
-	c.mu.Lock()
-	delete(c.followers, w)
-	c.mu.Unlock()
-	if w.stop != nil {
-		w.stop()
-	}
-}
-
-// reattach moves all followers to the present servers of their slots.
+// reattach moves all followings to the present servers of their slots.
 func (c *cluster) reattach() {
 	c.attaching.Lock()
 	defer c.attaching.Unlock()
-	c.mu.Lock()
-	all := make([]*follower, 0, len(c.followers))
-	for w := range c.followers {
-		all = append(all, w)
-	}
-	c.mu.Unlock()
-	for _, w := range all {
-		w.attach(c.owner(w.slot))
+	for f := range c.followers {
+		f.move(c.owner(f.slot))
 	}
 }

@@ -20,6 +20,17 @@ var sharedFiles embed.FS
 type Script struct {
 	Name        string
 	source, sha string
+	sharded     *Script // for a cluster: its messages go to the nodes of one slot only
+}
+
+func newScript(name, source string) *Script {
+	one := func(source string) *Script {
+		sum := sha1.Sum([]byte(source)) //nolint:gosec // see the import
+		return &Script{Name: name, source: source, sha: hex.EncodeToString(sum[:])}
+	}
+	s := one(source)
+	s.sharded = one(strings.ReplaceAll(source, "'PUBLISH'", "'SPUBLISH'"))
+	return s
 }
 
 // A Loader loads the scripts of one package from its folder lua. It keeps the errors, so
@@ -54,9 +65,7 @@ func (l *Loader) Script(name string) *Script {
 		l.err = errors.Join(l.err, fmt.Errorf("lockcore: script %s: %w", name, err))
 		return nil
 	}
-	text = stripComments(text)
-	sum := sha1.Sum([]byte(text)) //nolint:gosec // see the import
-	return &Script{Name: name, source: text, sha: hex.EncodeToString(sum[:])}
+	return newScript(name, stripComments(text))
 }
 
 // stripComments removes whole-line comments, which an EVAL would send each time.

@@ -26,8 +26,8 @@ const (
 	// another connection that failed the test is replaced.
 	longestRetest = time.Minute
 
-	// selfTest begins the message of a self-test.
-	selfTest = "s "
+	// selfTest is the message of a self-test.
+	selfTest = "s"
 
 	// echoWithin is how long the message of a self-test may take.
 	echoWithin = time.Second
@@ -41,6 +41,7 @@ const (
 	receiptAbsent          // the message was not counted, or not received
 	receiptUnknown         // PUBLISH was not answered
 	receiptRefused         // PUBLISH is not allowed
+	receiptIdle            // there is no channel for messages to this process
 )
 
 // startTest begins a self-test; mu is held.
@@ -109,6 +110,7 @@ func (s *Subscription) test() {
 		s.trusted, s.tested = found == receiptProved && s.up, s.cfg.Now()
 		close(s.testing)
 		s.testing = nil
+		s.channels.announce()
 		s.react(found, err)
 		s.mu.Unlock()
 		return
@@ -119,19 +121,19 @@ func (s *Subscription) test() {
 // often the test is repeated.
 func (s *Subscription) react(found receipt, err error) {
 	if found == receiptProved {
-		s.failed, s.redials, s.refused = 0, 0, false
+		s.failures, s.redials, s.refused = 0, 0, false
 		return
 	}
-	if s.ctx.Err() != nil || !s.up || s.ps == nil {
-		return // the next connection is tested anyway
+	if s.ctx.Err() != nil || !s.up || s.ps == nil || found == receiptIdle {
+		return // the next connection or channel is tested anyway
 	}
 	const message = "receiver count not trusted; a dead waiter delays the queue by the TTL of its grant"
-	s.failed++
+	s.failures++
 	switch {
 	case found == receiptRefused && !s.refused:
 		s.refused = true
 		Log(s.cfg.Logger, err, message, "reason", found.String())
-	case s.failed == 1:
+	case s.failures == 1:
 		s.cfg.Logger.Info(message, "reason", found.String())
 	}
 	ps := s.ps
@@ -149,7 +151,7 @@ func (s *Subscription) react(found receipt, err error) {
 			}
 		})
 	case receiptUnknown:
-		s.later(min(time.Second<<min(s.failed-1, 10), longestRetest), func() {
+		s.later(min(time.Second<<min(s.failures-1, 10), longestRetest), func() {
 			if s.ps == ps && !s.trusted {
 				s.startTest()
 			}
@@ -202,9 +204,21 @@ func (s *Subscription) publishToSelf() (receipt, error) {
 	case <-s.self: // the message of an earlier test
 	default:
 	}
-	count, err := s.requests.do(s.ctx, Command("publish", s.cfg.Channel, selfTest+s.id), echoWithin)
+	s.mu.Lock()
+	channel, ok := s.channels.own()
+	s.mu.Unlock()
+	if !ok {
+		return receiptIdle, nil
+	}
+	publish := "publish"
+	if s.cfg.Sharded {
+		publish = "spublish"
+	}
+	count, err := s.requests.do(s.ctx, Command(publish, channel, selfTest), echoWithin)
 	n, _ := count.(int64)
 	switch {
+	case HasCode(err, "MOVED"):
+		return receiptUnknown, err // that channel; the others may be here
 	case err != nil && IsRefused(err) && !IsTransient(err) && !IsExhausted(err):
 		return receiptRefused, err
 	case err != nil:
@@ -222,5 +236,5 @@ func (s *Subscription) publishToSelf() (receipt, error) {
 }
 
 func (r receipt) String() string {
-	return [...]string{"proved", "a message was not counted or not received", "PUBLISH was not answered", "PUBLISH was refused"}[r]
+	return [...]string{"proved", "a message was not counted or not received", "PUBLISH was not answered", "PUBLISH was refused", "no channel"}[r]
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -27,8 +29,8 @@ type greeting struct {
 type role int
 
 const (
-	primary role = iota
-	anyRole
+	primary     role = iota
+	clusterNode      // of any role, see cluster.view
 )
 
 // turnedAwayError is such an answer. It is not a redis.Error, because go-redis would continue
@@ -48,6 +50,8 @@ func (g greeting) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		switch {
 		case err == nil && g.role == primary && answer != nil && answer.Val()["role"] == "replica":
 			err = &turnedAwayError{"READONLY the server is a replica"}
+		case err == nil && g.role == clusterNode && answer != nil && isOld(answer.Val()["version"]):
+			err = &turnedAwayError{fmt.Sprintf("ERR the node has version %v; a cluster needs Redis 7.0 or later, for sharded messages", answer.Val()["version"])}
 		case HasCode(err, "max number of clients", "DENIED"), HasCode(err, "NOAUTH") && !g.authenticates:
 			err = &turnedAwayError{err.Error()}
 		default:
@@ -56,6 +60,13 @@ func (g greeting) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		cmd.SetErr(err)
 		return err
 	}
+}
+
+// isOld reports whether a version of Redis is older than 7.
+func isOld(version any) bool {
+	major, _, _ := strings.Cut(Text(version), ".")
+	n, err := strconv.Atoi(major)
+	return err == nil && n < 7
 }
 
 // DialHook changes nothing.

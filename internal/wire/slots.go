@@ -26,16 +26,6 @@ func slotOf(name string) int {
 	return int(sum) % slots
 }
 
-// hashTag returns the hash tag of the first key in a text.
-func hashTag(text string) (tag string, ok bool) {
-	_, rest, _ := strings.Cut(text, "{")
-	tag, _, ok = strings.Cut(rest, "}")
-	if !ok || tag == "" {
-		return "", false
-	}
-	return tag, true
-}
-
 // A view is what one node knows of its cluster.
 type view struct {
 	epoch     uint64 // it grows with each failover and each slot that moves

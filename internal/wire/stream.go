@@ -17,6 +17,8 @@ type Stream struct {
 	all   []*connection
 	trust *trust // of all connections
 
+	sharded bool // the scripts are those for a cluster
+
 	// answered is called with each batch and its answers, which it may replace.
 	answered func(ctx context.Context, requests []Request, answers []Answer)
 
@@ -47,10 +49,21 @@ func (s *Stream) Send(ctx context.Context, requests []Request) []Answer {
 		}
 		return answers
 	}
+	if s.sharded {
+		requests = sharded(requests)
+	}
 	answers := transfer(ctx, c, requests, nil)
 	s.release(c)
 	s.answered(ctx, requests, answers)
 	return answers
+}
+
+func sharded(requests []Request) []Request {
+	all := make([]Request, len(requests))
+	for i, r := range requests {
+		all[i] = r.withShardedMessages()
+	}
+	return all
 }
 
 // take returns the idle connection that worked last, nil if there is none.

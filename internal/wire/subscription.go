@@ -2,12 +2,8 @@ package wire
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
-	"maps"
 	"net"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -26,9 +22,12 @@ const (
 	subscribeWithin = 2 * time.Second
 )
 
-// A Subscription is the one connection on which messages of a server arrive. Messages are
-// hints: each one makes a caller check, and scripts decide. The connection is made at the
-// first use and again after each failure, until Close.
+// A Subscription is the one connection on which messages of a server arrive. The connection
+// is made at the first use and again after each failure, until Close.
+//
+// At one server, it has one channel for the messages to this process. In a cluster, it has
+// one for each name that is waited for, in the slot of the name (sharded pub/sub). A plain
+// message would be sent to all nodes of the cluster.
 type Subscription struct {
 	cfg        Config
 	connection *connection
@@ -36,11 +35,10 @@ type Subscription struct {
 	cancel     context.CancelFunc
 	ctx        context.Context
 	wg         sync.WaitGroup
-	watches    watches
-	id         string // of its self-tests, as each subscription to a cluster receives all messages
-	lostAgain  func() // called at each loss and each failure to connect; may be nil
+	failed     func() // called when the table of slots may be out of date; nil at one server
 
 	mu       sync.Mutex
+	channels channels
 	started  bool
 	up       bool
 	first    chan struct{} // closed when the first connection was tested or failed
@@ -49,7 +47,7 @@ type Subscription struct {
 	again    bool          // it began on a connection that is gone
 	tested   time.Duration // when the last one ended, by Config.Now
 	self     chan struct{} // receives the self-test's message
-	failed   int           // self-tests since the last one that proved the count
+	failures int           // self-tests since the last one that proved the count
 	redials  int           // connections closed since then because the test failed
 	refused  bool          // the failure that was logged is a refusal
 	redialed time.Duration // when it was last replaced because a server was a replica; 0: never
@@ -68,11 +66,14 @@ func newSubscription(opt redis.Options, requests *dispatcher, cfg Config) *Subsc
 		return conn, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	return &Subscription{
+	s := &Subscription{
 		cfg: cfg, connection: newConnections(1, opt)[0], requests: requests, ctx: ctx, cancel: cancel,
-		first: make(chan struct{}), self: make(chan struct{}, 1), id: rand.Text(),
-		watches: watches{all: map[string]map[*watch]struct{}{}},
+		first: make(chan struct{}), self: make(chan struct{}, 1), channels: newChannels(),
 	}
+	if !cfg.Sharded {
+		s.channels.all[cfg.Channel("")] = &channel{listeners: 1, watches: map[*watch]struct{}{}}
+	}
+	return s
 }
 
 // probe makes TCP detect within half a minute that the other side is gone, although nothing
@@ -137,13 +138,24 @@ func (s *Subscription) Trusted() bool {
 }
 
 // Start makes the first connection and waits until it was tested or failed, for at most
-// subscribeWithin. Without a subscription, a waiter is slow but correct.
-func (s *Subscription) Start(ctx context.Context) {
+// subscribeWithin.
+func (s *Subscription) Start(ctx context.Context) (stop func()) {
 	s.start()
+	s.await(ctx, s.first)
+	return func() {}
+}
+
+// await waits until done is closed, for at most subscribeWithin.
+func (s *Subscription) await(ctx context.Context, done <-chan struct{}) {
+	select {
+	case <-done:
+		return
+	default:
+	}
 	timer := time.NewTimer(subscribeWithin)
 	defer timer.Stop()
 	select {
-	case <-s.first:
+	case <-done:
 	case <-timer.C:
 	case <-ctx.Done():
 	case <-s.ctx.Done():
@@ -152,18 +164,19 @@ func (s *Subscription) Start(ctx context.Context) {
 
 func (s *Subscription) run() {
 	wait := retry.Pauses(20*time.Millisecond, 2*time.Second)
-	for s.ctx.Err() == nil {
+	for s.wanted() {
 		began, err := s.listen()
 		s.mu.Lock()
 		s.up, s.trusted = false, false
+		s.channels.connect(nil)
 		logged := s.lost
 		s.lost = true
 		s.mu.Unlock()
 		if s.ctx.Err() != nil {
 			return
 		}
-		if s.lostAgain != nil {
-			s.lostAgain()
+		if s.failed != nil {
+			s.failed()
 		}
 		if !logged {
 			Log(s.cfg.Logger, err, "subscription lost; hand-overs are slower until it is back")
@@ -177,12 +190,25 @@ func (s *Subscription) run() {
 	}
 }
 
+// wanted waits until there is a channel to subscribe to. It returns false after close.
+func (s *Subscription) wanted() bool {
+	for {
+		s.mu.Lock()
+		n, changed := len(s.channels.all), s.channels.changed
+		s.mu.Unlock()
+		if n > 0 || s.ctx.Err() != nil {
+			return s.ctx.Err() == nil
+		}
+		select {
+		case <-changed:
+		case <-s.ctx.Done():
+		}
+	}
+}
+
 // listen makes one connection and receives on it until it fails. began reports whether it was
 // subscribed.
 func (s *Subscription) listen() (began bool, err error) {
-	s.mu.Lock()
-	watched := slices.Collect(maps.Keys(s.watches.all))
-	s.mu.Unlock()
 	ps := s.connection.rdb.Subscribe(s.ctx) // connects with the first channel
 	defer func() {
 		s.mu.Lock()
@@ -190,24 +216,18 @@ func (s *Subscription) listen() (began bool, err error) {
 		s.mu.Unlock()
 		_ = ps.Close()
 	}()
-	if err := ps.Subscribe(s.ctx, append(watched, s.cfg.Channel)...); err != nil {
+	s.mu.Lock()
+	s.channels.connect(ps)
+	s.mu.Unlock()
+	if err := s.send(ps); err != nil {
 		return false, err
 	}
-	// Others may use it only now: they would block while it connects.
 	s.mu.Lock()
 	s.ps = ps
-	var late []string
-	for channel := range s.watches.all {
-		if !slices.Contains(watched, channel) {
-			late = append(late, channel)
-		}
-	}
 	s.mu.Unlock()
-	if len(late) > 0 {
-		if err := ps.Subscribe(s.ctx, late...); err != nil {
-			return false, err
-		}
-	}
+	ctx, stop := context.WithCancel(s.ctx)
+	defer stop()
+	s.wg.Go(func() { s.transmit(ctx, ps) })
 	// With a context that has ended, PubSub does not reconnect by itself after an error.
 	// That would block other callers, too. run reconnects.
 	over, cancel := context.WithCancel(s.ctx)
@@ -215,6 +235,10 @@ func (s *Subscription) listen() (began bool, err error) {
 	pinged, silent := false, time.Duration(0)
 	for {
 		msg, err := ps.ReceiveTimeout(over, pongWithin)
+		if s.cfg.Sharded && HasCode(err, "MOVED", "CLUSTERDOWN") {
+			s.failed() // one channel is at another node; the others stay
+			continue
+		}
 		if err != nil {
 			var timeout net.Error
 			if !errors.As(err, &timeout) || !timeout.Timeout() || pinged || !began {
@@ -232,18 +256,20 @@ func (s *Subscription) listen() (began bool, err error) {
 		pinged, silent = false, 0
 		switch m := msg.(type) {
 		case *redis.Subscription:
-			if m.Kind == "subscribe" && m.Channel == s.cfg.Channel {
-				began = true
-				s.begin()
-			} else {
-				s.notify(m.Channel)
+			switch m.Kind {
+			case "subscribe", "ssubscribe":
+				own := s.subscribed(m.Channel)
+				if !began && (own || s.cfg.Sharded) {
+					began = true
+					s.begin()
+				}
+			case "sunsubscribe": // also sent when the slot has moved
+				if s.lostChannel(m.Channel) {
+					s.failed()
+				}
 			}
 		case *redis.Message:
-			if m.Channel == s.cfg.Channel {
-				s.receive(m.Payload)
-			} else {
-				s.notify(m.Channel)
-			}
+			s.arrived(m)
 		}
 	}
 }
@@ -261,17 +287,15 @@ func (s *Subscription) begin() {
 	s.cfg.Missed()
 }
 
-// receive takes one message. Any client may forge one, so a message only makes a caller check,
-// or release a grant that this process does not want.
+// receive takes one message to this process. Any client may forge one, so a message only
+// makes a caller check, or release a grant that this process does not want.
 func (s *Subscription) receive(payload string) {
-	id, test := strings.CutPrefix(payload, selfTest)
-	switch {
-	case !test:
+	if payload != selfTest {
 		s.cfg.Message(payload)
-	case id == s.id:
-		select {
-		case s.self <- struct{}{}:
-		default:
-		}
+		return
+	}
+	select {
+	case s.self <- struct{}{}:
+	default:
 	}
 }

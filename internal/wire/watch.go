@@ -1,14 +1,75 @@
 package wire
 
-import "sync"
+import (
+	"context"
+	"net"
+	"sync"
 
-// watches are the callers that watch channels.
-type watches struct {
-	// sending is held from a change of watches until it is sent, so that the end of
-	// the last watch of a channel does not overtake the next one's beginning.
-	sending sync.Mutex
+	"github.com/redis/go-redis/v9"
+)
 
-	all map[string]map[*watch]struct{} // by channel; guarded by Subscription.mu
+// channels are the channels of a Subscription. All fields are guarded by Subscription.mu.
+// transmit sends the difference between all and sent.
+type channels struct {
+	all     map[string]*channel
+	on      *redis.PubSub   // the present connection; nil: none
+	sent    map[string]bool // a subscription was sent on it
+	changed chan struct{}   // closed and replaced at each change, and after each self-test
+}
+
+func newChannels() channels {
+	return channels{all: map[string]*channel{}, sent: map[string]bool{}, changed: make(chan struct{})}
+}
+
+// announce wakes those that wait for a change.
+func (c *channels) announce() {
+	close(c.changed)
+	c.changed = make(chan struct{})
+}
+
+// A channel carries messages to this process, or signals to its watches.
+type channel struct {
+	listeners int // of messages to this process
+	watches   map[*watch]struct{}
+
+	subscribed bool // the server has confirmed it
+	missed     bool // messages may have been missed before that
+}
+
+// own returns a subscribed channel for messages to this process.
+func (c *channels) own() (name string, ok bool) {
+	for name, ch := range c.all {
+		if ch.listeners > 0 && ch.subscribed {
+			return name, true
+		}
+	}
+	return "", false
+}
+
+// connect records that another connection is used from now on; nil: none.
+func (c *channels) connect(on *redis.PubSub) {
+	c.on = on
+	clear(c.sent)
+	for _, ch := range c.all {
+		ch.subscribed = false
+	}
+}
+
+// unsent returns what has to be sent, and records that it was sent.
+func (c *channels) unsent() (begin, end []string) {
+	for name := range c.all {
+		if !c.sent[name] {
+			begin = append(begin, name)
+			c.sent[name] = true
+		}
+	}
+	for name := range c.sent {
+		if c.all[name] == nil {
+			end = append(end, name)
+			delete(c.sent, name)
+		}
+	}
+	return begin, end
 }
 
 // A watch calls its function on its own goroutine, because the function may be the
@@ -60,47 +121,158 @@ func (w *watch) end() {
 // Watch calls nudge after a message arrived on a channel, and after each new subscription
 // to it, as messages may have been missed before. It never makes two calls at a time. The
 // Subscription starts if it has not yet. stop does not wait for an unfinished call.
-func (s *Subscription) Watch(channel string, nudge func()) (stop func()) {
+func (s *Subscription) Watch(name string, nudge func()) (stop func()) {
 	w := &watch{nudge: nudge}
+	s.change(name, func(ch *channel) { ch.watches[w] = struct{}{} })
+	return func() {
+		w.end()
+		s.change(name, func(ch *channel) { delete(ch.watches, w) })
+	}
+}
+
+// listenTo receives the messages to this process on a channel. missed: some may have been
+// missed before.
+func (s *Subscription) listenTo(name string, missed bool) (stop func()) {
+	s.change(name, func(ch *channel) { ch.listeners, ch.missed = ch.listeners+1, missed })
+	return func() { s.change(name, func(ch *channel) { ch.listeners-- }) }
+}
+
+// change changes the use of a channel.
+func (s *Subscription) change(name string, change func(*channel)) {
 	s.start()
-	s.watches.sending.Lock()
-	defer s.watches.sending.Unlock()
-	s.mu.Lock()
-	fresh := s.watches.all[channel] == nil
-	if fresh {
-		s.watches.all[channel] = map[*watch]struct{}{}
-	}
-	s.watches.all[channel][w] = struct{}{}
-	ps := s.ps
-	s.mu.Unlock()
-	if fresh && ps != nil {
-		_ = ps.Subscribe(s.ctx, channel) // an error ends the connection, and the next one has it
-	}
-	return func() { s.unwatch(channel, w) }
-}
-
-func (s *Subscription) unwatch(channel string, w *watch) {
-	w.end()
-	s.watches.sending.Lock()
-	defer s.watches.sending.Unlock()
-	s.mu.Lock()
-	delete(s.watches.all[channel], w)
-	last := len(s.watches.all[channel]) == 0
-	if last {
-		delete(s.watches.all, channel)
-	}
-	ps := s.ps
-	s.mu.Unlock()
-	if last && ps != nil {
-		_ = ps.Unsubscribe(s.ctx, channel)
-	}
-}
-
-// notify notifies the watches of a channel.
-func (s *Subscription) notify(channel string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for w := range s.watches.all[channel] {
+	ch := s.channels.all[name]
+	if ch == nil {
+		ch = &channel{watches: map[*watch]struct{}{}}
+		s.channels.all[name] = ch
+		s.channels.announce()
+	}
+	change(ch)
+	if ch.listeners == 0 && len(ch.watches) == 0 {
+		delete(s.channels.all, name)
+		s.channels.announce()
+	}
+}
+
+// transmit sends changes of the channels until ctx ends.
+func (s *Subscription) transmit(ctx context.Context, ps *redis.PubSub) {
+	for {
+		s.mu.Lock()
+		changed := s.channels.changed
+		s.mu.Unlock()
+		if s.send(ps) != nil {
+			return // the connection is gone, and the next one has them
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// send sends the changes of the channels since the last call for this connection.
+func (s *Subscription) send(ps *redis.PubSub) error {
+	s.mu.Lock()
+	if s.channels.on != ps {
+		s.mu.Unlock()
+		return net.ErrClosed
+	}
+	begin, end := s.channels.unsent()
+	s.mu.Unlock()
+	if !s.cfg.Sharded {
+		var err error
+		if len(begin) > 0 {
+			err = ps.Subscribe(s.ctx, begin...)
+		}
+		if len(end) > 0 && err == nil {
+			err = ps.Unsubscribe(s.ctx, end...)
+		}
+		return err
+	}
+	for _, name := range begin { // each may be of another slot
+		if err := ps.SSubscribe(s.ctx, name); err != nil {
+			return err
+		}
+	}
+	for _, name := range end {
+		if err := ps.SUnsubscribe(s.ctx, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// subscribed records that the server has confirmed a channel. It reports whether messages to
+// this process arrive on it.
+func (s *Subscription) subscribed(name string) (own bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ch := s.channels.all[name]
+	if ch == nil {
+		return false
+	}
+	ch.subscribed = true
+	if ch.missed {
+		ch.missed = false
+		go s.cfg.Missed()
+	}
+	for w := range ch.watches {
 		w.notify()
+	}
+	if s.cfg.Sharded && s.up && !s.trusted && ch.listeners > 0 {
+		s.startTest() // there was no channel for it before
+	}
+	s.channels.announce()
+	return ch.listeners > 0
+}
+
+// lostChannel records that the server has ended a subscription to a channel. It reports
+// whether the channel is still used.
+func (s *Subscription) lostChannel(name string) (used bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ch := s.channels.all[name]
+	if ch != nil {
+		ch.subscribed = false
+	}
+	return ch != nil
+}
+
+// receives reports whether messages to this process arrive on a channel now, and the count
+// of receivers was tested. It also returns what is closed when that may have changed.
+func (s *Subscription) receives(name string) (bool, <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ch := s.channels.all[name]
+	return s.up && s.testing == nil && ch != nil && ch.subscribed, s.channels.changed
+}
+
+// subscribeAgain sends the subscriptions again that the server has not confirmed.
+func (s *Subscription) subscribeAgain() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name, ch := range s.channels.all {
+		if !ch.subscribed {
+			delete(s.channels.sent, name)
+		}
+	}
+	s.channels.announce()
+}
+
+// arrived takes one message.
+func (s *Subscription) arrived(m *redis.Message) {
+	s.mu.Lock()
+	ch := s.channels.all[m.Channel]
+	own := ch != nil && ch.listeners > 0
+	if ch != nil {
+		for w := range ch.watches {
+			w.notify()
+		}
+	}
+	s.mu.Unlock()
+	if own {
+		s.receive(m.Payload)
 	}
 }

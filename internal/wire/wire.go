@@ -29,9 +29,9 @@ type Wire interface {
 // Messages are the messages about a name. They are hints: each one makes a caller check, and
 // scripts decide.
 type Messages interface {
-	// Start makes messages arrive. It waits until they do, for at most two seconds. Without
-	// messages, a waiter is slow but correct.
-	Start(ctx context.Context)
+	// Start makes messages to this process arrive, until stop is called. It waits until they
+	// do, for at most two seconds. Without messages, a waiter is slow but correct.
+	Start(ctx context.Context) (stop func())
 	// Up reports whether messages arrive now.
 	Up() bool
 	// Trusted reports whether PUBLISH's count of receivers is correct for this process.
@@ -47,13 +47,19 @@ type Messages interface {
 	Watch(channel string, nudge func()) (stop func())
 }
 
-// Config contains what a Wire needs from the package above. All fields are required. No function
-// may block.
+// Config contains what a Wire needs from the package above. All fields but Sharded are required.
+// No function may block.
 type Config struct {
-	Channel string               // on which this process receives its messages
-	Logger  logr.Logger          // the zero value discards
-	Now     func() time.Duration // elapsed time
-	Width   int                  // maximum number of batches of a Stream in flight
+	// Channel returns the channel on which this process receives messages about a name. At one
+	// server, it is the same for all names.
+	Channel func(name string) string
+	// Sharded says that messages are sharded, as in a cluster: each channel has the hash tag of
+	// its name.
+	Sharded bool
+
+	Logger logr.Logger          // the zero value discards
+	Now    func() time.Duration // elapsed time
+	Width  int                  // maximum number of batches of a Stream in flight
 
 	// Failed is called for each request of Send whose outcome is Refused, Moved, Unsent or
 	// Unknown.
@@ -82,9 +88,12 @@ func TargetOf(rdb redis.UniversalClient) (*Target, error) {
 	return &Target{ownOptions(*opt), seeds}, nil
 }
 
+// Sharded is for Config.Sharded.
+func (t *Target) Sharded() bool { return t.seeds != nil }
+
 // Connect returns the Wire to the target. It makes connections when they are first used.
 func (t *Target) Connect(cfg Config) Wire {
-	if t.seeds != nil {
+	if t.Sharded() {
 		return newCluster(t.server, t.seeds, cfg)
 	}
 	return newServer(t.server, cfg)
