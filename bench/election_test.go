@@ -112,8 +112,8 @@ func (x *bench) stand(ctx context.Context, wg *sync.WaitGroup, client *lockcore.
 	}
 }
 
-// inLine waits until n candidates are queued for an election.
-func (x *bench) inLine(ctx context.Context, name string, n int64) {
+// queued waits until n candidates are queued for an election.
+func (x *bench) queued(ctx context.Context, name string, n int64) {
 	x.b.Helper()
 	for {
 		have, err := x.rdb.ZCard(ctx, "noonlock:{election/"+name+"}:queue").Result()
@@ -167,7 +167,7 @@ func resign(b *testing.B, replicas int) {
 		leader := <-leaders
 		<-began
 		for range rounds {
-			x.inLine(ctx, "bench", int64(replicas-1))
+			x.queued(ctx, "bench", int64(replicas-1))
 			resigned := make(chan error, 1)
 			at := time.Now()
 			go func() { resigned <- leader.Resign(ctx) }()
@@ -246,7 +246,7 @@ func afterKill(b *testing.B, lease time.Duration) {
 					election1 := name + "-" + strconv.Itoa(i)
 					led[i] = make(chan time.Time, 1)
 					x.stand(ctx, &wg, client, election1, election.Config{LeaseDuration: lease}, func(*replica) { led[i] <- time.Now() })
-					x.inLine(ctx, election1, 1)
+					x.queued(ctx, election1, 1)
 				}
 				deaths.Go(func() {
 					// At different times between two renewals.
@@ -330,7 +330,7 @@ func BenchmarkIdleCandidates(b *testing.B) {
 					})
 				}
 			}
-			x.inLine(ctx, "bench", many)
+			x.queued(ctx, "bench", many)
 			for b.Loop() {
 				<-time.After(2 * lease) // new candidates have looked once more
 				before, began := x.sent(ctx), time.Now()

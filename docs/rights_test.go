@@ -12,7 +12,7 @@ import (
 const setup = "Setting up a connection also needs +select if redis.Options.DB is not 0, and +client|setname if ClientName is set."
 
 // Every package that documents rights documents those for setting up a connection.
-func TestRightsOfSetupAreTold(t *testing.T) {
+func TestRightsOfSetupAreDocumented(t *testing.T) {
 	t.Parallel()
 	for _, path := range []string{"../lockcore/doc.go", "../singleton/doc.go", "../election/doc.go", "../adapters/clientgo/doc.go"} {
 		text, err := os.ReadFile(path)

@@ -42,12 +42,12 @@ func TestRights(t *testing.T) {
 	}
 	user("exact")
 	a, b, c := e.replica(as("exact", "a"), quick("")), e.replica(as("exact", "b"), quick("")), e.replica(as("exact", "c"), quick(""))
-	e.lineUp(a, b, c)
+	e.queueUp(a, b, c)
 	e.Pass(2 * leaseDuration)
 	must(e, a.le.TransferTo(e.Context(), "c"))
 	c.leads(1)
-	e.Until("all have been notified", func() bool { return b.told() == "a c" })
-	if got := a.line(); !strings.HasPrefix(got, "b") {
+	e.Until("all have been notified", func() bool { return b.leaderNames() == "a c" })
+	if got := a.queue(); !strings.HasPrefix(got, "b") {
 		t.Errorf("the queue is %q", got)
 	}
 	for _, r := range []*replica{b, a, c} {

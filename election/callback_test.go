@@ -34,7 +34,7 @@ func TestFault52_SlowCallback(t *testing.T) {
 			}
 			b.never()
 		}
-		e.lineUp(a, b)
+		e.queueUp(a, b)
 		a.stop()
 		b.leads(1)
 		if slow != 1 || a.stops != 1 || a.err != nil {
@@ -61,7 +61,7 @@ func TestDrainTimeout(t *testing.T) {
 			once.Do(func() { close(atWork) })
 			<-hold
 		}
-		e.lineUp(a, b)
+		e.queueUp(a, b)
 		resigned := make(chan error, 1)
 		begin := e.Clock() // before the drain begins
 		go func() { resigned <- a.le.Resign(context.Background()) }()
@@ -87,7 +87,7 @@ func TestDrainTimeout(t *testing.T) {
 		}
 		close(hold)
 		mustIs(e, <-resigned, lockcore.ErrNotHeld, election.ErrDrainOverrun)
-		e.inLine(1)
+		e.queued(1)
 		if err := a.le.Check(0); err != nil {
 			t.Errorf("after the work has returned: %v", err)
 		}
@@ -281,7 +281,7 @@ func TestTimeToLead(t *testing.T) {
 				t.Errorf("%s: it has waited for %v in all, want %v", what, got, want)
 			}
 		}
-		e.lineUp(a, b)
+		e.queueUp(a, b)
 		e.Pass(10 * leaseDuration)
 		must(e, a.le.Resign(e.Context()))
 		b.leads(1)
@@ -354,11 +354,11 @@ func TestMetrics(t *testing.T) {
 			})
 		}
 		see(0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
-		e.lineUp(a, b)
+		e.queueUp(a, b)
 		see(1, 1, 0, 0, 1, 0, 0, 0, 0, 0)
 		must(e, a.le.Resign(e.Context()))
 		b.leads(1)
-		e.inLine(1)
+		e.queued(1)
 		see(0, 1, 1, 0, 1, 1, 1, 0, 0, 1)
 		must(e, e.Raw.Del(e.Context(), key("lock")).Err())
 		a.leads(2)
@@ -384,7 +384,7 @@ func TestGoroutines(t *testing.T) { // not in parallel: it counts
 		for _, c := range clients {
 			all = append(all, e.replica(c, election.Config{}).run())
 		}
-		e.inLine(1)
+		e.queued(1)
 		e.WaitIdle()
 		before := runtime.NumGoroutine()
 		for _, c := range clients {
@@ -392,7 +392,7 @@ func TestGoroutines(t *testing.T) { // not in parallel: it counts
 				all = append(all, e.replica(c, election.Config{}).run())
 			}
 		}
-		e.inLine(2*each + 1)
+		e.queued(2*each + 1)
 		e.Pass(time.Minute)
 		if more := runtime.NumGoroutine() - before - 2*each; more >= 30 { // the server's and the connections' among them
 			t.Errorf("%d goroutines in addition to Run's", more)
@@ -404,6 +404,6 @@ func TestGoroutines(t *testing.T) { // not in parallel: it counts
 			r.wait()
 		}
 		// An abandoned attempt is withdrawn in the background.
-		e.Until("no lock and no line are left", func() bool { return !e.Exists(key("lock")) && !e.Exists(key("queue")) })
+		e.Until("no lock and no queue are left", func() bool { return !e.Exists(key("lock")) && !e.Exists(key("queue")) })
 	})
 }

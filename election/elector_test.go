@@ -30,7 +30,7 @@ func TestAcquire(t *testing.T) {
 		if !a.le.IsLeader() || term.Number != 1 || term.Token == 0 || term.Since.IsZero() {
 			t.Errorf("leader %v, term %+v", a.le.IsLeader(), term)
 		}
-		e.Until("it is notified of its own leadership", func() bool { return a.told() == "a" && a.le.GetLeader() == "a" })
+		e.Until("it is notified of its own leadership", func() bool { return a.leaderNames() == "a" && a.le.GetLeader() == "a" })
 		got := e.record()
 		for field, want := range map[string]string{
 			"v": "1", "holder": "a", "token": strconv.FormatUint(term.Token, 10), "term": "1",
@@ -79,7 +79,7 @@ func TestConflict(t *testing.T) {
 		e.Pass(2 * leaseDuration)
 		b.never()
 		c.never()
-		e.Until("it knows the leader", func() bool { return b.le.GetLeader() == "a" && b.told() == "a" })
+		e.Until("it knows the leader", func() bool { return b.le.GetLeader() == "a" && b.leaderNames() == "a" })
 		if b.le.IsLeader() || b.le.Check(0) != nil {
 			t.Errorf("a candidate leads: %v, or is unwell: %v", b.le.IsLeader(), b.le.Check(0))
 		}
@@ -92,7 +92,7 @@ func TestExpiredAndAcquiredByAnother(t *testing.T) {
 	onBoth(t, func(e *env) {
 		c, f := e.Linked("a")
 		a, b := e.replica(c, quick("")), e.replica(e.Client("b"), quick(""))
-		e.lineUp(a, b)
+		e.queueUp(a, b)
 		first := a.leads(1)
 		cut := f.Partition()
 		second := b.leads(1)
@@ -103,7 +103,7 @@ func TestExpiredAndAcquiredByAnother(t *testing.T) {
 		lockcoretest.MustFire(e, cut)
 		f.Cut()
 		f.Heal()
-		e.inLine(1)
+		e.queued(1)
 		b.stop()
 		if third := a.leads(2); third.Token <= second.Token || third.Number != 3 {
 			t.Errorf("term %+v after %+v", third, second)
@@ -124,7 +124,7 @@ func TestReleaseOnCancel(t *testing.T) {
 			close(atWork)
 			<-finish
 		}
-		e.lineUp(a, b)
+		e.queueUp(a, b)
 		a.cancel(errStopped)
 		<-atWork
 		e.Pass(2 * leaseDuration) // it is renewed in the meantime
@@ -146,7 +146,7 @@ func TestReleaseOnCancel(t *testing.T) {
 		if second.Number != 2 {
 			t.Errorf("term %+v", second)
 		}
-		e.Until("both know", func() bool { return b.told() == "a b" })
+		e.Until("both know", func() bool { return b.leaderNames() == "a b" })
 		e.history.Require(e)
 	})
 }
@@ -168,7 +168,7 @@ func TestVacancy(t *testing.T) {
 		}
 		stop()
 		if e.Exists(key("lock")) || e.Exists(key("queue")) {
-			t.Error("a lock or a line was left")
+			t.Error("a lock or a queue was left")
 		}
 		again := e.replica(e.Client("a"), quick("")).run().leads(1)
 		if again.Number != 2 || again.Token <= term.Token {
@@ -213,7 +213,7 @@ func TestKeepOnCancel(t *testing.T) {
 		cfg := quick("")
 		cfg.KeepOnCancel = true
 		a, b := e.replica(e.Client("a"), cfg), e.replica(e.Client("b"), quick(""))
-		e.lineUp(a, b)
+		e.queueUp(a, b)
 		a.stop()
 		if a.stops != 1 || a.le.IsLeader() || a.err != nil {
 			t.Errorf("%d stops, leader %v, Run: %v", a.stops, a.le.IsLeader(), a.err)
@@ -254,7 +254,7 @@ func TestCallbackReturnsEarly(t *testing.T) {
 		a.run()
 		a.leads(1)
 		b.run()
-		e.inLine(1)
+		e.queued(1)
 		e.Pass(2 * leaseDuration)
 		b.never()
 		if !a.le.IsLeader() || a.stops != 0 {
@@ -262,7 +262,7 @@ func TestCallbackReturnsEarly(t *testing.T) {
 		}
 		must(e, a.le.Resign(e.Context()))
 		b.leads(1)
-		e.inLine(1)
+		e.queued(1)
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		if a.stops != 1 {
@@ -314,7 +314,7 @@ func TestClientClosed(t *testing.T) {
 	onBoth(t, func(e *env) {
 		c := e.Client("a")
 		a, b := e.replica(c, quick("")), e.replica(c, quick("b"))
-		e.lineUp(a, b)
+		e.queueUp(a, b)
 		must(e, c.Close(e.Context()))
 		a.wait()
 		b.wait()
@@ -478,7 +478,7 @@ func TestReconfiguration(t *testing.T) {
 				r.leads(1)
 			}
 			if i == 1 {
-				e.inLine(1)
+				e.queued(1)
 				cut := f.Partition()
 				e.Pass(10 * time.Second)
 				f.Cut()

@@ -206,7 +206,7 @@ func (r *replica) term() (election.Term, int) {
 	return r.terms[len(r.terms)-1], len(r.terms)
 }
 
-func (r *replica) told() string {
+func (r *replica) leaderNames() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return strings.Join(r.leaders, " ")
@@ -251,8 +251,8 @@ func (r *replica) never() {
 	}
 }
 
-// inLine waits until n candidates are queued.
-func (e *env) inLine(n int64) {
+// queued waits until n candidates are queued.
+func (e *env) queued(n int64) {
 	e.Helper()
 	e.Until(fmt.Sprintf("%d are queued", n), func() bool {
 		have, err := e.Raw.ZCard(e.Context(), key("queue")).Result()
@@ -261,15 +261,15 @@ func (e *env) inLine(n int64) {
 	})
 }
 
-// lineUp runs replicas so that the first one leads and the others are queued in that order.
-func (e *env) lineUp(replicas ...*replica) {
+// queueUp runs replicas so that the first one leads and the others are queued in that order.
+func (e *env) queueUp(replicas ...*replica) {
 	e.Helper()
 	for i, r := range replicas {
 		r.run()
 		if i == 0 {
 			r.leads(1)
 		} else {
-			e.inLine(int64(i))
+			e.queued(int64(i))
 		}
 	}
 	e.WaitIdle()
@@ -279,7 +279,7 @@ func (e *env) lineUp(replicas ...*replica) {
 func (e *env) trio() (a, b, c *replica) {
 	e.Helper()
 	a, b, c = e.replica(e.Client("a"), quick("")), e.replica(e.Client("b"), quick("")), e.replica(e.Client("c"), quick(""))
-	e.lineUp(a, b, c)
+	e.queueUp(a, b, c)
 	return a, b, c
 }
 

@@ -20,7 +20,7 @@ func TestFault07_Blackhole(t *testing.T) {
 	onBoth(t, func(e *env) {
 		c, f := e.Linked("a")
 		a, b := e.replica(c, quick("")), e.replica(e.Client("b"), quick(""))
-		e.lineUp(a, b)
+		e.queueUp(a, b)
 		cut := f.Partition()
 		mustIs(e, a.ended(1), lockcore.ErrLeaseExpired)
 		b.leads(1)
@@ -30,7 +30,7 @@ func TestFault07_Blackhole(t *testing.T) {
 		}
 		lockcoretest.MustFire(e, cut)
 		f.Heal() // late requests are delivered
-		e.inLine(1)
+		e.queued(1)
 		if _, n := b.term(); e.Bubble != nil && (n != 1 || !b.le.IsLeader()) || errors.Is(b.lost(), lockcore.ErrLeaseLost) {
 			t.Error("what arrived late ended the successor's lead")
 		}
@@ -51,7 +51,7 @@ func TestOutage(t *testing.T) {
 			inBubble(t, func(e *env) {
 				a, b, c := e.replica(e.Client("a"), election.Config{}), e.replica(e.Client("b"), election.Config{}), e.replica(e.Client("c"), election.Config{})
 				all := []*replica{a, b, c}
-				e.lineUp(all...)
+				e.queueUp(all...)
 				first := a.leads(1)
 				e.Bubble.Stop()
 				e.Pass(outage)
@@ -70,7 +70,7 @@ func TestOutage(t *testing.T) {
 				if took := e.Clock() - begin; took > 6*time.Second {
 					t.Errorf("after an outage of %v there was no leader for %v", outage, took)
 				}
-				e.inLine(2)
+				e.queued(2)
 				if _, n := a.term(); outage < 8*time.Second && n != 1 {
 					t.Errorf("it has led %d times, from token %d", n, first.Token)
 				}
@@ -94,14 +94,14 @@ func TestFault08_RepliesDropped(t *testing.T) {
 	onBoth(t, func(e *env) {
 		c, f := e.Linked("a")
 		a, b := e.replica(c, quick("")), e.replica(e.Client("b"), quick(""))
-		e.lineUp(a, b)
+		e.queueUp(a, b)
 		lost := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.SwallowReply})
 		mustIs(e, a.ended(1), lockcore.ErrLeaseExpired)
 		// Its late tries may acquire the lock on the server; b leads when it expires.
 		b.leads(1)
 		lost.Lift()
 		f.Cut()
-		e.inLine(1)
+		e.queued(1)
 		e.history.Require(e)
 	})
 }
@@ -131,13 +131,13 @@ func TestFault08_ReleaseReplyLost(t *testing.T) {
 	onBoth(t, func(e *env) {
 		c, f := e.Linked("a")
 		a, b := e.replica(c, quick("")), e.replica(e.Client("b"), quick(""))
-		e.lineUp(a, b)
+		e.queueUp(a, b)
 		lost := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Match: script("mutex_leave"), Count: 1})
 		must(e, a.le.Resign(e.Context()))
 		if b.leads(1); lost.Fired() != 1 {
 			t.Errorf("lost %d", lost.Fired())
 		}
-		e.inLine(1)
+		e.queued(1)
 		if !b.le.IsLeader() {
 			t.Error("the second release ended the successor's lead")
 		}
@@ -152,7 +152,7 @@ func TestFault39_GrantLostWhileReconnecting(t *testing.T) {
 	onBoth(t, func(e *env) {
 		c, f := e.Linked("b")
 		a, b := e.replica(e.Client("a"), quick("")), e.replica(c, quick(""))
-		e.lineUp(a, b)
+		e.queueUp(a, b)
 		refused := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Match: lockcoretest.Command("SUBSCRIBE"), Count: 1})
 		if f.CutSubscriptions() != 1 {
 			t.Error("no subscription was cut")
@@ -165,7 +165,7 @@ func TestFault39_GrantLostWhileReconnecting(t *testing.T) {
 		if took := e.Clock() - begin; e.Bubble != nil && took > 50*time.Millisecond {
 			t.Errorf("it led %v after the subscription was back", took)
 		}
-		e.Until("it was notified", func() bool { return b.le.GetLeader() == "b" && b.told() == "a b" })
+		e.Until("it was notified", func() bool { return b.le.GetLeader() == "b" && b.leaderNames() == "a b" })
 		e.history.Require(e)
 	})
 }
@@ -179,7 +179,7 @@ func TestFault39_GrantMessageLost(t *testing.T) {
 	inBubble(t, func(e *env) {
 		client, f := e.Linked("c")
 		a, b, c := e.replica(e.Client("a"), quick("")), e.replica(e.Client("b"), quick("")), e.replica(client, quick(""))
-		e.lineUp(a, b, c)
+		e.queueUp(a, b, c)
 		lost := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DropMessage})
 		a.stop()
 		b.leads(1)

@@ -39,7 +39,7 @@ func TestFault01_LeaderFrozen(t *testing.T) {
 				c, f, clock := e.jumping("a")
 				a, b := e.replica(c, quick("")), e.replica(e.Client("b"), quick(""))
 				a.work = func(ctx context.Context) { <-ctx.Done() }
-				e.lineUp(a, b)
+				e.queueUp(a, b)
 				f.Partition() // a frozen process sends nothing
 				clock.Advance(leaseDuration)
 				jumped := time.Now()
@@ -53,7 +53,7 @@ func TestFault01_LeaderFrozen(t *testing.T) {
 				f.Cut()
 				f.Heal()
 				mustIs(e, a.ended(1), lockcore.ErrLeaseExpired)
-				e.inLine(1)
+				e.queued(1)
 				b.stop()
 				a.leads(2)
 			})
@@ -103,7 +103,7 @@ func TestFault02_FrozenBetweenCheckAndWrite(t *testing.T) {
 			}
 			<-ctx.Done()
 		}
-		e.lineUp(a, b)
+		e.queueUp(a, b)
 		cut := f.Partition()
 		b.leads(1)
 		e.WaitIdle()
@@ -138,7 +138,7 @@ func TestFault03_FrozenBeforeTheReply(t *testing.T) {
 				late.Lift()
 				e.WaitIdle()
 				a.never()
-				e.inLine(1) // it has sent a new request
+				e.queued(1) // it has sent a new request
 				must(e, b.le.Resign(e.Context()))
 				a.leads(1)
 				e.history.Require(e)
@@ -164,7 +164,7 @@ func TestFault04_RenewalsStarve(t *testing.T) {
 				<-hold // otherwise the rest of the lease would be released
 			}
 		}
-		e.lineUp(a, b)
+		e.queueUp(a, b)
 		starved := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DropRequest, Match: script("leader_renew")})
 		<-lost
 		if e.Bubble != nil {
@@ -180,7 +180,7 @@ func TestFault04_RenewalsStarve(t *testing.T) {
 			t.Errorf("%d renewals were sent", n)
 		}
 		starved.Lift()
-		e.inLine(1)
+		e.queued(1)
 	})
 }
 
@@ -213,7 +213,7 @@ func TestFault06_FrozenCandidate(t *testing.T) {
 	onBoth(t, func(e *env) {
 		c, f := e.Linked("b")
 		a, b, next := e.replica(e.Client("a"), quick("")), e.replica(c, quick("")), e.replica(e.Client("c"), quick(""))
-		e.lineUp(a, b, next)
+		e.queueUp(a, b, next)
 		cut := f.Partition()
 		begin := e.Clock()
 		must(e, a.le.Resign(e.Context()))

@@ -39,7 +39,7 @@ func TestFault40_ThousandCandidates(t *testing.T) {
 		for i := range many {
 			all = append(all, e.replica(clients[i%10], election.Config{Identity: fmt.Sprint("r", i), LeaseDuration: time.Hour, Once: true}))
 		}
-		e.lineUp(all...)
+		e.queueUp(all...)
 		for i, r := range all {
 			if term, n := r.term(); n != 1 || term.Number != uint64(i+1) {
 				t.Fatalf("candidate %d leads %d times, for term %d", i, n, term.Number)
@@ -97,7 +97,7 @@ func TestFault50_StopsRaceStarts(t *testing.T) {
 		}
 		servers.Count(t, "%d of %d candidates that were stopped had led", led.Load(), total)
 		begin := e.Clock()
-		e.Until("no lock and no line are left", func() bool {
+		e.Until("no lock and no queue are left", func() bool {
 			left := 0
 			for i := range 4 {
 				prefix := fmt.Sprintf("noonlock:{election/%s%d}:", electionName, i)
@@ -127,7 +127,7 @@ func TestFault51_ReleaseWhileRenewing(t *testing.T) {
 			a.run().leads(1)
 			if successor {
 				b.run()
-				e.inLine(1)
+				e.queued(1)
 			}
 			e.Pass(2 * retryPeriod) // the server knows the script now
 			late := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Match: script("leader_renew"), Count: 1})
@@ -155,7 +155,7 @@ func TestFault51_ReleaseWhileRenewing(t *testing.T) {
 	})
 }
 
-// Electors are started, stopped, killed, cut off and told to resign at random. At any time
+// Electors are started, stopped, killed, cut off and made to resign at random. At any time
 // at most one leads, and in the end one does.
 func TestStress(t *testing.T) {
 	t.Parallel()

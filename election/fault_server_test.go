@@ -22,7 +22,7 @@ func TestFault14_RestartWithData(t *testing.T) {
 		cfg := quick("")
 		cfg.LeaseDuration, cfg.RenewDeadline = 15*time.Second, 14*time.Second
 		a, b := e.replica(e.Client("a"), cfg), e.replica(e.Client("b"), cfg)
-		e.lineUp(a, b)
+		e.queueUp(a, b)
 		before := e.record()["renewed"]
 		restart()
 		e.Until("it renews again", func() bool { return e.record()["renewed"] > before })
@@ -105,11 +105,11 @@ func (e *env) anotherLead(than election.Term) (found election.Term) {
 func TestFault16_OldSnapshot(t *testing.T) {
 	onBoth(t, func(e *env) {
 		a, b := e.replica(e.Client("a"), quick("")), e.replica(e.Client("b"), quick(""))
-		e.lineUp(a, b)
+		e.queueUp(a, b)
 		lock, fence, rec := e.Raw.Get(e.Context(), key("lock")).Val(), e.Raw.Get(e.Context(), key("fence")).Val(), e.record()
 		must(e, a.le.Resign(e.Context()))
 		b.leads(1)
-		e.inLine(1)
+		e.queued(1)
 		_, err := e.Raw.TxPipelined(e.Context(), func(p redis.Pipeliner) error {
 			p.Del(e.Context(), key("lock"), key("fence"), key("leader"), key("queue"), key("seen"))
 			p.Set(e.Context(), key("lock"), lock, leaseDuration)
@@ -228,7 +228,7 @@ func TestFault19_ServerRefusesForAWhile(t *testing.T) {
 			t.Parallel()
 			inBubble(t, func(e *env) {
 				a, b := e.replica(e.Client("a"), quick("")), e.replica(e.Client("b"), quick(""))
-				e.lineUp(a, b)
+				e.queueUp(a, b)
 				e.Bubble.Server().SetError(refusal)
 				e.Pass(600 * time.Millisecond)
 				e.Bubble.Server().SetError("")
@@ -257,7 +257,7 @@ func TestFault36_ServerClockSetBack(t *testing.T) {
 	inBubble(t, func(e *env) {
 		c, f := e.Linked("a")
 		a, b := e.replica(c, quick("")), e.replica(e.Client("b"), quick(""))
-		e.lineUp(a, b)
+		e.queueUp(a, b)
 		first := a.leads(1)
 		e.Bubble.StepClock(-time.Hour)
 		e.Pass(5 * leaseDuration)
@@ -295,11 +295,11 @@ func TestFault37_ClocksOfReplicasDiffer(t *testing.T) {
 			clock.Advance(offset)
 			all = append(all, e.replica(c, quick("")))
 		}
-		e.lineUp(all...)
+		e.queueUp(all...)
 		for round := range 2 {
 			for _, r := range all {
 				r.leads(round + 1)
-				e.inLine(2)
+				e.queued(2)
 				begin := e.Clock()
 				must(e, r.le.Resign(e.Context()))
 				e.WaitIdle()
@@ -324,7 +324,7 @@ func TestFault38_TokensWhenTheClockStepsBack(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
 		a, b := e.replica(e.Client("a"), quick("")), e.replica(e.Client("b"), quick(""))
-		e.lineUp(a, b)
+		e.queueUp(a, b)
 		last, _ := a.term()
 		for i, r := range []*replica{b, a, b, a} {
 			e.Bubble.StepClock(-24 * time.Hour)
@@ -335,7 +335,7 @@ func TestFault38_TokensWhenTheClockStepsBack(t *testing.T) {
 				t.Errorf("step %d: term %+v after %+v", i, now, last)
 			}
 			last = now
-			e.inLine(1)
+			e.queued(1)
 		}
 		e.history.Require(e)
 	})

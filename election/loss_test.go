@@ -120,7 +120,7 @@ func TestCandidatesDoNotPoll(t *testing.T) {
 		for range 3 { // candidates near the head of the queue look when the leader's lease ends
 			all = append(all, e.replica(e.Client("near"), quick("")))
 		}
-		e.lineUp(append(all, e.replica(c, quick("")))...)
+		e.queueUp(append(all, e.replica(c, quick("")))...)
 		total, sent := 0, map[string]int{}
 		_, err := f.Add(lockcoretest.Fault{Kind: lockcoretest.DropRequest, Match: func(cmd []string) bool {
 			sent[cmd[0]]++
@@ -254,7 +254,7 @@ func TestSuccessorIsKnownBeforeTheRelease(t *testing.T) {
 	onBoth(t, func(e *env) {
 		c, f := e.Linked("a")
 		a, b := e.replica(c, quick("")), e.replica(e.Client("b"), quick(""))
-		e.lineUp(a, b)
+		e.queueUp(a, b)
 		late := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayReply, Match: script("leader_vacate"), Count: 1})
 		resigned := make(chan error, 1)
 		go func() { resigned <- a.le.Resign(context.Background()) }()
@@ -263,7 +263,7 @@ func TestSuccessorIsKnownBeforeTheRelease(t *testing.T) {
 		e.Until("a knows", func() bool { return a.le.GetLeader() == "b" })
 		late.Lift()
 		must(e, <-resigned)
-		e.inLine(1)
+		e.queued(1)
 		if got := a.le.GetLeader(); got != "b" {
 			t.Errorf("the leader is %q", got)
 		}
@@ -289,7 +289,7 @@ func TestKeepOnCancelOnly(t *testing.T) {
 			hold := make(chan struct{})
 			a, b := e.replica(e.Client("a"), cfg), e.replica(e.Client("b"), cfg)
 			a.work = func(context.Context) { <-hold }
-			e.lineUp(a, b)
+			e.queueUp(a, b)
 			resigned := make(chan error, 1)
 			go func() {
 				if transfer {

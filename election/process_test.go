@@ -142,7 +142,7 @@ func TestFault01_LeaderProcessFrozen(t *testing.T) {
 	}
 	frozen.Send("return")
 	frozen.hear("stopped")
-	e.inLine(1)
+	e.queued(1)
 	b.stop()
 	if third := frozen.started(); third <= second.Token {
 		t.Errorf("token %d after %d", third, second.Token)
@@ -160,9 +160,9 @@ func TestFault54_LeaderProcessKilled(t *testing.T) {
 	token := killed.started()
 	b, c := e.replica(e.Client("b"), quick("")), e.replica(e.Client("c"), quick(""))
 	b.run()
-	e.inLine(1)
+	e.queued(1)
 	c.run()
-	e.inLine(2)
+	e.queued(2)
 	killed.Signal(syscall.SIGKILL)
 	killed.WaitForEnd()
 	if left := e.Raw.PTTL(e.Context(), key("lock")).Val(); left > 0 {
@@ -187,7 +187,7 @@ func TestLeaderProcessStops(t *testing.T) {
 	token := first.started()
 	b := e.replica(e.Client("b"), election.Config{LeaseDuration: time.Hour})
 	b.run()
-	e.inLine(1)
+	e.queued(1)
 	first.Send("return")
 	must(e, first.Stdin.Close())
 	if cause := first.hear("cause"); cause != "context canceled" {

@@ -41,7 +41,7 @@ func TestFault77_NotReadyWhileNoReplicaCanLead(t *testing.T) {
 						a.run()
 						b.run()
 					} else {
-						e.lineUp(a, b)
+						e.queueUp(a, b)
 						time.Sleep(time.Minute)
 						if a.le.Ready() != nil || b.le.Ready() != nil {
 							t.Errorf("the leader: %v, the candidate: %v", a.le.Ready(), b.le.Ready())

@@ -13,15 +13,15 @@ import (
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
-// line returns the queued candidates by identity.
-func (r *replica) line() string {
+// queue returns the queued candidates by identity.
+func (r *replica) queue() string {
 	r.e.Helper()
-	line, err := r.le.Candidates(r.e.Context())
+	queue, err := r.le.Candidates(r.e.Context())
 	must(r.e, err)
 	var names []string
-	for i, c := range line {
-		if c.Since.IsZero() || i > 0 && !line[i-1].Promoted && c.Since.Before(line[i-1].Since) {
-			r.e.Errorf("the queue is %v", line)
+	for i, c := range queue {
+		if c.Since.IsZero() || i > 0 && !queue[i-1].Promoted && c.Since.Before(queue[i-1].Since) {
+			r.e.Errorf("the queue is %v", queue)
 		}
 		names = append(names, c.Identity)
 	}
@@ -35,9 +35,9 @@ func TestResign(t *testing.T) {
 		for round := range 2 {
 			for i, r := range []*replica{a, b, c} {
 				r.leads(round + 1)
-				e.inLine(2)
-				if want := []string{"b c", "c a", "a b"}[i]; a.line() != want {
-					t.Errorf("the queue is %q, want %q", a.line(), want)
+				e.queued(2)
+				if want := []string{"b c", "c a", "a b"}[i]; a.queue() != want {
+					t.Errorf("the queue is %q, want %q", a.queue(), want)
 				}
 				must(e, r.le.Resign(e.Context()))
 				mustIs(e, r.ended(round+1), election.ErrResigned)
@@ -73,7 +73,7 @@ func TestResignWithoutPatience(t *testing.T) {
 		a, b := e.replica(e.Client("a"), quick("")), e.replica(e.Client("b"), quick(""))
 		hold := make(chan struct{})
 		a.work = func(context.Context) { <-hold }
-		e.lineUp(a, b)
+		e.queueUp(a, b)
 		ctx, cancel := context.WithCancel(e.Context())
 		cancel()
 		mustIs(e, a.le.Resign(ctx), context.Canceled)
@@ -92,15 +92,15 @@ func TestTransfer(t *testing.T) {
 		for i := range 5 {
 			all = append(all, e.replica(e.Client(fmt.Sprint("r", i)), quick("")))
 		}
-		e.lineUp(all...)
+		e.queueUp(all...)
 		must(e, all[0].le.TransferTo(e.Context(), "r3"))
 		term := all[3].leads(1)
 		if term.Number != 2 {
 			t.Errorf("term %+v", term)
 		}
 		mustIs(e, all[0].ended(1), election.ErrResigned)
-		e.inLine(4)
-		if got := all[0].line(); got != "r1 r2 r4 r0" {
+		e.queued(4)
+		if got := all[0].queue(); got != "r1 r2 r4 r0" {
 			t.Errorf("the queue is %q", got)
 		}
 		must(e, all[3].le.TransferTo(e.Context(), "r1")) // the head
@@ -123,27 +123,27 @@ func TestTransferPassesAReturningCandidate(t *testing.T) {
 				a, b, c := e.replica(e.Client("a"), quick("")), e.replica(link, quick("")), e.replica(e.Client("c"), quick(""))
 				hold := make(chan struct{})
 				a.work = func(context.Context) { <-hold }
-				e.lineUp(a, b, c)
+				e.queueUp(a, b, c)
 				began := e.Clock()
 				if lapsed {
 					cut := f.Partition()
-					e.Until("b has lapsed", func() bool { return a.line() == "c" })
+					e.Until("b has lapsed", func() bool { return a.queue() == "c" })
 					lockcoretest.MustFire(e, cut)
 				}
 				transferred := make(chan error, 1)
 				go func() { transferred <- a.le.TransferTo(context.Background(), "c") }()
 				e.Until("c is the head", func() bool {
-					line, err := a.le.Candidates(e.Context())
+					queue, err := a.le.Candidates(e.Context())
 					must(e, err)
-					return line[0].Identity == "c" && line[0].Promoted
+					return queue[0].Identity == "c" && queue[0].Promoted
 				})
 				f.Cut()
 				f.Heal()
-				e.Until("b is back", func() bool { return a.line() == "c b" })
-				line, err := a.le.Candidates(e.Context())
+				e.Until("b is back", func() bool { return a.queue() == "c b" })
+				queue, err := a.le.Candidates(e.Context())
 				must(e, err)
-				if moved := line[0].Since.Sub(e.Start); line[1].Promoted || e.Bubble != nil && (moved < began || moved > e.Clock()) {
-					t.Errorf("the queue is %v", line)
+				if moved := queue[0].Since.Sub(e.Start); queue[1].Promoted || e.Bubble != nil && (moved < began || moved > e.Clock()) {
+					t.Errorf("the queue is %v", queue)
 				}
 				close(hold)
 				must(e, <-transferred)
@@ -161,11 +161,11 @@ func TestTransferTwice(t *testing.T) {
 		a, b, c := e.replica(e.Client("a"), quick("")), e.replica(e.Client("b"), quick("")), e.replica(e.Client("c"), quick(""))
 		hold := make(chan struct{})
 		a.work = func(context.Context) { <-hold }
-		e.lineUp(a, b, c)
+		e.queueUp(a, b, c)
 		transferred := make(chan error, 3)
 		for i, want := range []string{"c b", "b c", "c b"} {
 			go func() { transferred <- a.le.TransferTo(context.Background(), want[:1]) }()
-			e.Until(fmt.Sprint("move ", i), func() bool { return a.line() == want })
+			e.Until(fmt.Sprint("move ", i), func() bool { return a.queue() == want })
 		}
 		close(hold)
 		for range 3 {
@@ -183,13 +183,13 @@ func TestTransferThroughALostQueue(t *testing.T) {
 		a, b, c := e.replica(e.Client("a"), quick("")), e.replica(e.Client("b"), quick("")), e.replica(e.Client("c"), quick(""))
 		hold := make(chan struct{})
 		a.work = func(context.Context) { <-hold }
-		e.lineUp(a, b, c)
+		e.queueUp(a, b, c)
 		transferred := make(chan error, 1)
 		go func() { transferred <- a.le.TransferTo(context.Background(), "c") }()
-		e.Until("c is the head", func() bool { return a.line() == "c b" })
+		e.Until("c is the head", func() bool { return a.queue() == "c b" })
 		e.Pass(2 * leaseDuration) // it has looked, and knows its new place
 		must(e, e.Raw.Del(e.Context(), key("queue"), key("seen")).Err())
-		e.Until("both are back", func() bool { return a.line() == "c b" })
+		e.Until("both are back", func() bool { return a.queue() == "c b" })
 		close(hold)
 		must(e, <-transferred)
 		c.leads(1)
@@ -232,10 +232,10 @@ func TestLapsedCandidateIsNotListed(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
 		a, _, c := e.trio()
-		line, err := e.Raw.ZRange(e.Context(), key("queue"), 0, -1).Result()
+		queue, err := e.Raw.ZRange(e.Context(), key("queue"), 0, -1).Result()
 		must(e, err)
-		must(e, e.Raw.HSet(e.Context(), key("seen"), line[0], 1).Err())
-		if got := a.line(); got != "c" {
+		must(e, e.Raw.HSet(e.Context(), key("seen"), queue[0], 1).Err())
+		if got := a.queue(); got != "c" {
 			t.Errorf("the queue is %q", got)
 		}
 		mustIs(e, a.le.TransferTo(e.Context(), "b"), election.ErrNoCandidate)
@@ -249,7 +249,7 @@ func TestTransferToTheDead(t *testing.T) {
 	onBoth(t, func(e *env) {
 		c, f := e.Linked("b")
 		a, b, next := e.replica(e.Client("a"), quick("")), e.replica(c, quick("")), e.replica(e.Client("c"), quick(""))
-		e.lineUp(a, b, next)
+		e.queueUp(a, b, next)
 		cut := f.Partition()
 		f.Cut()
 		must(e, a.le.TransferTo(e.Context(), "b"))
@@ -268,7 +268,7 @@ func TestOneIdentityTwice(t *testing.T) {
 		a, b := e.replica(e.Client("twin"), quick("")), e.replica(e.Client("twin"), quick(""))
 		c, d := e.replica(shared, quick("twin")), e.replica(shared, quick("twin"))
 		all := []*replica{a, b, c, d}
-		e.lineUp(all...)
+		e.queueUp(all...)
 		for round := range 8 {
 			var leaders []*replica
 			for _, r := range all {
@@ -287,17 +287,17 @@ func TestOneIdentityTwice(t *testing.T) {
 				must(e, leaders[0].le.Resign(e.Context()))
 				want = "twin twin twin"
 			}
-			e.inLine(3)
+			e.queued(3)
 			e.Until("one leads", func() bool {
 				return a.le.IsLeader() || b.le.IsLeader() || c.le.IsLeader() || d.le.IsLeader()
 			})
-			if got := a.line(); got != want {
+			if got := a.queue(); got != want {
 				t.Errorf("the queue is %q", got)
 			}
 		}
 		for _, r := range all {
 			r.leads(2)
-			if got := r.told(); got != "twin" {
+			if got := r.leaderNames(); got != "twin" {
 				t.Errorf("it was notified of %q", got)
 			}
 		}
@@ -314,13 +314,13 @@ func TestOnNewLeaderInOrder(t *testing.T) {
 		for i := range 10 {
 			all = append(all, e.replica(e.Client(fmt.Sprint("r", i)), election.Config{}))
 		}
-		e.lineUp(all...)
+		e.queueUp(all...)
 		for i := range 30 {
 			want = append(want, fmt.Sprint("r", i%10))
 			e.Pass(2 * time.Second) // a shorter term would have a pause after it
 			for _, r := range all {
-				if r.told() != strings.Join(want, " ") || r.le.GetLeader() != want[i] {
-					t.Fatalf("%s was notified of %q, leader %q, want %q", r.le.Identity(), r.told(), r.le.GetLeader(), want)
+				if r.leaderNames() != strings.Join(want, " ") || r.le.GetLeader() != want[i] {
+					t.Fatalf("%s was notified of %q, leader %q, want %q", r.le.Identity(), r.leaderNames(), r.le.GetLeader(), want)
 				}
 			}
 			must(e, all[i%10].le.Resign(e.Context()))
@@ -339,38 +339,38 @@ func TestOnNewLeaderAfterLoss(t *testing.T) {
 	inBubble(t, func(e *env) {
 		c, f := e.Linked("c")
 		a, b, far := e.replica(e.Client("a"), quick("")), e.replica(e.Client("b"), quick("")), e.replica(c, quick(""))
-		e.lineUp(a, b, far)
+		e.queueUp(a, b, far)
 		e.Pass(10 * time.Millisecond) // what is being read has been read
 		lost := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DropMessage, Match: lockcoretest.Channel("noonlock:leader:" + electionName), Count: 1})
 		must(e, a.le.TransferTo(e.Context(), "b"))
 		b.leads(1)
 		e.Pass(10 * time.Millisecond)
-		if lost.Fired() != 1 || far.told() != "a" {
-			t.Errorf("lost %d, reported %q", lost.Fired(), far.told())
+		if lost.Fired() != 1 || far.leaderNames() != "a" {
+			t.Errorf("lost %d, reported %q", lost.Fired(), far.leaderNames())
 		}
 		f.CutSubscriptions()
-		e.Until("it has caught up", func() bool { return far.told() == "a b" })
+		e.Until("it has caught up", func() bool { return far.leaderNames() == "a b" })
 		e.Pass(time.Second) // the subscription is back
 
 		lost = f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DropMessage, Match: lockcoretest.Channel("noonlock:leader:" + electionName), Count: 2})
 		must(e, b.le.TransferTo(e.Context(), "a"))
-		e.inLine(2)
+		e.queued(2)
 		must(e, a.le.TransferTo(e.Context(), "b"))
-		e.inLine(2)
+		e.queued(2)
 		e.Pass(10 * time.Millisecond)
-		if lost.Fired() != 2 || far.told() != "a b" {
-			t.Errorf("lost %d, reported %q", lost.Fired(), far.told())
+		if lost.Fired() != 2 || far.leaderNames() != "a b" {
+			t.Errorf("lost %d, reported %q", lost.Fired(), far.leaderNames())
 		}
 		must(e, b.le.TransferTo(e.Context(), "a"))
-		e.Until("it has caught up", func() bool { return far.told() == "a b a" })
+		e.Until("it has caught up", func() bool { return far.leaderNames() == "a b a" })
 		e.Pass(10 * time.Millisecond)
 		begin := e.Clock()
 		lost = f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DropMessage, Match: lockcoretest.Channel("noonlock:leader:" + electionName), Count: 1})
-		e.inLine(2)
+		e.queued(2)
 		must(e, a.le.TransferTo(e.Context(), "b"))
 		e.Pass(66*leaseDuration + time.Second - (e.Clock() - begin))
-		if lost.Fired() != 1 || far.told() != "a b a b" {
-			t.Errorf("without a message: lost %d, reported %q", lost.Fired(), far.told())
+		if lost.Fired() != 1 || far.leaderNames() != "a b a b" {
+			t.Errorf("without a message: lost %d, reported %q", lost.Fired(), far.leaderNames())
 		}
 	})
 }
@@ -380,23 +380,23 @@ func TestOnNewLeaderAfterLoss(t *testing.T) {
 func TestSlowOnNewLeader(t *testing.T) {
 	onBoth(t, func(e *env) {
 		hold := make(chan struct{})
-		var told []string
+		var notified []string
 		slow, err := election.NewLeaderElector(e.Client("slow"), electionName, election.Callbacks{
 			OnStartedLeading: func(ctx context.Context) { <-ctx.Done() },
 			OnStoppedLeading: func() {},
-			OnNewLeader:      func(identity string) { told = append(told, identity); <-hold },
+			OnNewLeader:      func(identity string) { notified = append(notified, identity); <-hold },
 		}, quick(""))
 		must(e, err)
 		a, b := e.replica(e.Client("a"), quick("")), e.replica(e.Client("b"), quick(""))
-		e.lineUp(a, b)
+		e.queueUp(a, b)
 		ctx, cancel := context.WithCancel(e.Context())
 		done := make(chan error)
 		go func() { done <- slow.Run(ctx) }()
 		e.Until("it was notified of a", func() bool { return slow.GetLeader() == "a" })
-		e.inLine(2)
+		e.queued(2)
 		must(e, a.le.Resign(e.Context()))
 		b.leads(1)
-		e.inLine(2)
+		e.queued(2)
 		must(e, b.le.Resign(e.Context()))
 		e.Until("it leads", slow.IsLeader)
 		e.Until("it knows", func() bool { return slow.GetLeader() == "slow" })
@@ -404,7 +404,7 @@ func TestSlowOnNewLeader(t *testing.T) {
 		e.Pass(10 * time.Millisecond)
 		cancel()
 		must(e, <-done)
-		if got := strings.Join(told, " "); got != "a slow" {
+		if got := strings.Join(notified, " "); got != "a slow" {
 			t.Errorf("reported %q", got)
 		}
 	})

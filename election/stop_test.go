@@ -75,7 +75,7 @@ func TestFault84_StopWhileTheServerHangs(t *testing.T) {
 						<-ctx.Done()
 						time.Sleep(delay)
 					}
-					e.lineUp(a, b)
+					e.queueUp(a, b)
 					e.Bubble.Hang()
 					most := within
 					if most == 0 {
@@ -191,7 +191,7 @@ func TestFault63_OnNewLeaderBlocks(t *testing.T) {
 		go func() { done <- a.Run(ctx) }()
 		e.Until("a leads", a.IsLeader)
 		go func() { done <- b.Run(ctx) }()
-		e.inLine(1)
+		e.queued(1)
 		time.Sleep(time.Minute)
 		if !a.IsLeader() {
 			t.Error("a was not renewed")

@@ -87,7 +87,7 @@ func TestACL(t *testing.T) {
 			waiter <- err
 		}()
 		e.Until("it is queued or has failed", func() bool {
-			return e.lineLength(name) == 1 || len(waiter) == 1
+			return e.queueLength(name) == 1 || len(waiter) == 1
 		})
 		quitter, quit := context.WithCancel(ctx)
 		quit()
@@ -166,7 +166,7 @@ func TestScriptsTouchOnlyTheirKeys(t *testing.T) {
 		t.Fatalf("the user is not narrow: %v", err)
 	}
 	runs := 0
-	for _, state := range lineStates() {
+	for _, state := range mutexStates() {
 		for script, args := range map[string][][]any{
 			"mutex_acquire": {{me, 60000, "try"}, {me, 60000, "join"}, {me, 60000, "look"}},
 			"mutex_leave":   {{me, 0}, {me, 300000}},

@@ -91,8 +91,8 @@ func TestClose(t *testing.T) {
 		held := e.try(e.mutex(c, "held", ttl(20*time.Second)))
 		plain := e.try(e.mutex(c, "plain", lockcore.LeaseConfig{NoRenewal: true}))
 		e.try(e.mutex(other, "wanted", ttl(20*time.Second)))
-		waiter := e.inLine(e.mutex(c, "wanted", ttl(20*time.Second)))
-		behind := e.inLine(e.mutex(other, "held", ttl(20*time.Second)))
+		waiter := e.queued(e.mutex(c, "wanted", ttl(20*time.Second)))
+		behind := e.queued(e.mutex(other, "held", ttl(20*time.Second)))
 
 		if err := c.Close(e.Context()); err != nil {
 			e.Fatalf("Close: %v", err)
@@ -106,7 +106,7 @@ func TestClose(t *testing.T) {
 		}
 		_, err := waiter.wait()
 		mustIs(e, err, lockcore.ErrClosed)
-		if e.stored("plain") != "" || e.lineLength("wanted") != 0 {
+		if e.stored("plain") != "" || e.queueLength("wanted") != 0 {
 			e.Error("something was not given back")
 		}
 		e.unlock(behind.granted())
@@ -190,8 +190,8 @@ func TestCloseRacesEverything(t *testing.T) {
 			if closes.Load() != 1 {
 				e.Fatalf("%d of 3 Close calls closed", closes.Load())
 			}
-			if v := e.stored("orders"); v != "" || e.lineLength("orders") != 0 {
-				e.Fatalf("round %d: after Close the lock is %q, the queue %d long", round, v, e.lineLength("orders"))
+			if v := e.stored("orders"); v != "" || e.queueLength("orders") != 0 {
+				e.Fatalf("round %d: after Close the lock is %q, the queue %d long", round, v, e.queueLength("orders"))
 			}
 		}
 	})
@@ -210,7 +210,7 @@ func TestCloseWithoutServer(t *testing.T) {
 	inBubble(t, func(e *env) {
 		c := e.Client("a")
 		e.try(e.mutex(c, "orders", ttl(20*time.Second)))
-		e.inLine(e.mutex(c, "orders", ttl(20*time.Second)))
+		e.queued(e.mutex(c, "orders", ttl(20*time.Second)))
 		e.Bubble.Hang()
 		ctx, cancel := context.WithTimeout(e.Context(), 3*time.Second)
 		defer cancel()
@@ -230,7 +230,7 @@ func TestCloseWhileSubscribing(t *testing.T) {
 	inBubble(t, func(e *env) {
 		c, f := e.Linked("a")
 		e.try(e.mutex(e.Client("b"), "orders", ttl(10*time.Minute)))
-		waiter := e.inLine(e.mutex(c, "orders", ttl(10*time.Minute)))
+		waiter := e.queued(e.mutex(c, "orders", ttl(10*time.Minute)))
 		if f.CutSubscriptions() != 1 {
 			e.Fatal("no subscription was cut")
 		}
@@ -280,7 +280,7 @@ func TestNoGoroutineStaysAfterClose(t *testing.T) {
 		m := e.mutex(c, "orders", ttl(20*time.Second))
 		lease := e.try(m)
 		waiter := e.goLock(m)
-		e.Until("it is queued", func() bool { return e.lineLength("orders") == 1 })
+		e.Until("it is queued", func() bool { return e.queueLength("orders") == 1 })
 		if err := c.Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -16,8 +16,8 @@ func TestFault35_ClassD_ServerClockSetForward(t *testing.T) {
 		a, b, c := e.Client("a"), e.Client("b"), e.Client("c")
 		cfg := ttl(10 * time.Second)
 		lease := e.try(e.mutex(a, "orders", cfg))
-		one := e.inLine(e.mutex(b, "orders", cfg))
-		two := e.inLine(e.mutex(c, "orders", cfg))
+		one := e.queued(e.mutex(b, "orders", cfg))
+		two := e.queued(e.mutex(c, "orders", cfg))
 		e.Bubble.StepClock(time.Minute)
 		mustIs(e, e.ended(lease), lockcore.ErrLeaseLost)
 		first, other := one, two
@@ -82,9 +82,9 @@ func TestFault38_ServerClockSetBack(t *testing.T) {
 		last := uint64(0)
 		for range 3 {
 			lease := e.try(e.mutex(a, "orders", cfg))
-			one := e.inLine(e.mutex(b, "orders", cfg))
+			one := e.queued(e.mutex(b, "orders", cfg))
 			e.Bubble.StepClock(-time.Hour)
-			two := e.inLine(e.mutex(c, "orders", cfg))
+			two := e.queued(e.mutex(c, "orders", cfg))
 			e.Pass(30 * time.Second)
 			if lease.Context().Err() != nil {
 				e.Fatalf("the holder lost its lease: %v", context.Cause(lease.Context()))
@@ -114,7 +114,7 @@ func TestFault22_ClassD_SingleKeysEvicted(t *testing.T) {
 				a, b, c := e.Client("a"), e.Client("b"), e.Client("c")
 				cfg := ttl(3 * time.Second)
 				lease := e.try(e.mutex(a, "orders", cfg))
-				one, two := e.inLine(e.mutex(b, "orders", cfg)), e.inLine(e.mutex(c, "orders", cfg))
+				one, two := e.queued(e.mutex(b, "orders", cfg)), e.queued(e.mutex(c, "orders", cfg))
 				e.Pass(time.Millisecond)
 				if n := e.Raw.Del(e.Context(), e.key("orders", part)).Val(); n != 1 {
 					e.Fatal("nothing was evicted")

@@ -18,17 +18,17 @@ import (
 // A cost is what one run of a script does in one state of a name, down to each message and
 // command. So the loss of a shortcut is noticed, and so is a more expensive command.
 type cost struct {
-	name   string
-	script string
-	args   []any
-	state  any      // a lineState or an ownedState
-	answer string   // times to come in whole minutes, tokens as T
-	line   []string // after it
-	owners []string // owners of a lock, after it; nil: not looked at
-	told   []string // messages to ALIVE and OTHER, in order
-	sends  int      // messages in total: DEAD receives none
-	calls  int      // commands, messages among them; 0: not counted
-	meddle func(e *env)
+	name     string
+	script   string
+	args     []any
+	state    any      // a mutexState or an ownedState
+	answer   string   // times to come in whole minutes, tokens as T
+	queue    []string // after it
+	owners   []string // owners of a lock, after it; nil: not looked at
+	messages []string // messages to ALIVE and OTHER, in order
+	sends    int      // messages in total: DEAD receives none
+	calls    int      // commands, messages among them; 0: not counted
+	meddle   func(e *env)
 }
 
 const (
@@ -39,9 +39,9 @@ const (
 )
 
 func mutexCosts() []cost {
-	held := func(line ...string) lineState { return lineState{living, line, false, true} }
-	free := func(line ...string) lineState { return lineState{"", line, false, true} }
-	mine := func(line ...string) lineState { return lineState{me, line, false, true} }
+	held := func(queue ...string) mutexState { return mutexState{living, queue, false, true} }
+	free := func(queue ...string) mutexState { return mutexState{"", queue, false, true} }
+	mine := func(queue ...string) mutexState { return mutexState{me, queue, false, true} }
 	acquire := func(ask string) []any { return []any{me, 60000, ask} }
 	leave := []any{me, 0}
 	return []cost{
@@ -50,21 +50,21 @@ func mutexCosts() []cost {
 		{name: "a free lock, behind a queue of dead waiters", script: "mutex_acquire", args: acquire("try"), state: free(deaf, lapsed), answer: "[1 T]", sends: 1, calls: 23},
 		{name: "a release without a queue", script: "mutex_leave", args: leave, state: mine(), answer: "1", calls: 3},
 
-		{name: "a look notifies a new head", script: "mutex_acquire", args: acquire("look"), state: held(lapsed, neighbour, me), answer: "[2 1m P " + living + "]", line: []string{neighbour, me}, told: []string{"OTHER h orders 1m " + neighbour}, sends: 1},
-		{name: "the old head is not notified", script: "mutex_acquire", args: acquire("look"), state: held(neighbour, me), answer: "[2 1m P " + living + "]", line: []string{neighbour, me}},
-		{name: "a look that makes the caller the head does not notify it", script: "mutex_acquire", args: acquire("look"), state: held(lapsed, me), answer: "[2 1m P " + living + "]", line: []string{me}},
-		{name: "the third waiter has a timer", script: "mutex_acquire", args: acquire("look"), state: held(neighbour, minuteAfter, me), answer: "[2 1m P " + living + "]", line: []string{neighbour, minuteAfter, me}},
-		{name: "the fourth has none", script: "mutex_acquire", args: acquire("look"), state: held(neighbour, minuteAfter, unknown, me), answer: "[3 1m P " + living + "]", line: []string{neighbour, minuteAfter, unknown, me}},
-		{name: "the fourth has one, if it served the lock", script: "mutex_acquire", args: acquire("look"), state: free(neighbour, minuteAfter, unknown, malformed, me), answer: "[2 0m P " + neighbour + "]", line: []string{minuteAfter, unknown, malformed, me}, told: []string{"OTHER g orders " + neighbour, "ALIVE h orders 0m " + minuteAfter}, sends: 3},
-		{name: "a malformed member is the head of a lock that is held", script: "mutex_acquire", args: acquire("try"), state: held(malformed), answer: "[4 1m " + living + "]", line: []string{malformed}},
+		{name: "a look notifies a new head", script: "mutex_acquire", args: acquire("look"), state: held(lapsed, neighbour, me), answer: "[2 1m P " + living + "]", queue: []string{neighbour, me}, messages: []string{"OTHER h orders 1m " + neighbour}, sends: 1},
+		{name: "the old head is not notified", script: "mutex_acquire", args: acquire("look"), state: held(neighbour, me), answer: "[2 1m P " + living + "]", queue: []string{neighbour, me}},
+		{name: "a look that makes the caller the head does not notify it", script: "mutex_acquire", args: acquire("look"), state: held(lapsed, me), answer: "[2 1m P " + living + "]", queue: []string{me}},
+		{name: "the third waiter has a timer", script: "mutex_acquire", args: acquire("look"), state: held(neighbour, minuteAfter, me), answer: "[2 1m P " + living + "]", queue: []string{neighbour, minuteAfter, me}},
+		{name: "the fourth has none", script: "mutex_acquire", args: acquire("look"), state: held(neighbour, minuteAfter, unknown, me), answer: "[3 1m P " + living + "]", queue: []string{neighbour, minuteAfter, unknown, me}},
+		{name: "the fourth has one, if it served the lock", script: "mutex_acquire", args: acquire("look"), state: free(neighbour, minuteAfter, unknown, malformed, me), answer: "[2 0m P " + neighbour + "]", queue: []string{minuteAfter, unknown, malformed, me}, messages: []string{"OTHER g orders " + neighbour, "ALIVE h orders 0m " + minuteAfter}, sends: 3},
+		{name: "a malformed member is the head of a lock that is held", script: "mutex_acquire", args: acquire("try"), state: held(malformed), answer: "[4 1m " + living + "]", queue: []string{malformed}},
 
-		{name: "the head leaves, and the next is notified", script: "mutex_leave", args: leave, state: held(me, neighbour), answer: "0", line: []string{neighbour}, told: []string{"OTHER h orders 1m " + neighbour}, sends: 1},
-		{name: "another waiter leaves, and the head is not notified", script: "mutex_leave", args: leave, state: held(neighbour, me), answer: "0", line: []string{neighbour}},
-		{name: "a release grants to the first, and notifies the second", script: "mutex_leave", args: leave, state: mine(minuteAfter, neighbour), answer: "[1 0m]", line: []string{neighbour}, told: []string{"ALIVE g orders " + minuteAfter, "OTHER h orders 0m " + neighbour}, sends: 2},
-		{name: "a process without a subscription is tried once", script: "mutex_leave", args: leave, state: mine(deaf, deaf2, neighbour), answer: "[1 0m]", told: []string{"OTHER g orders " + neighbour}, sends: 2},
-		{name: "a malformed head is passed over", script: "mutex_leave", args: leave, state: mine(nonsense, malformed, neighbour), answer: "[1 0m]", told: []string{"OTHER g orders " + neighbour}, sends: 1},
-		{name: "a malformed head is not notified", script: "mutex_leave", args: leave, state: held(me, malformed), answer: "0", line: []string{malformed}},
-		{name: "a waiter that acquires by itself notifies the next", script: "mutex_acquire", args: acquire("look"), state: free(me, neighbour), answer: "[1 T]", line: []string{neighbour}, told: []string{"OTHER h orders 1m " + neighbour}, sends: 1},
+		{name: "the head leaves, and the next is notified", script: "mutex_leave", args: leave, state: held(me, neighbour), answer: "0", queue: []string{neighbour}, messages: []string{"OTHER h orders 1m " + neighbour}, sends: 1},
+		{name: "another waiter leaves, and the head is not notified", script: "mutex_leave", args: leave, state: held(neighbour, me), answer: "0", queue: []string{neighbour}},
+		{name: "a release grants to the first, and notifies the second", script: "mutex_leave", args: leave, state: mine(minuteAfter, neighbour), answer: "[1 0m]", queue: []string{neighbour}, messages: []string{"ALIVE g orders " + minuteAfter, "OTHER h orders 0m " + neighbour}, sends: 2},
+		{name: "a process without a subscription is tried once", script: "mutex_leave", args: leave, state: mine(deaf, deaf2, neighbour), answer: "[1 0m]", messages: []string{"OTHER g orders " + neighbour}, sends: 2},
+		{name: "a malformed head is passed over", script: "mutex_leave", args: leave, state: mine(nonsense, malformed, neighbour), answer: "[1 0m]", messages: []string{"OTHER g orders " + neighbour}, sends: 1},
+		{name: "a malformed head is not notified", script: "mutex_leave", args: leave, state: held(me, malformed), answer: "0", queue: []string{malformed}},
+		{name: "a waiter that acquires by itself notifies the next", script: "mutex_acquire", args: acquire("look"), state: free(me, neighbour), answer: "[1 T]", queue: []string{neighbour}, messages: []string{"OTHER h orders 1m " + neighbour}, sends: 1},
 	}
 }
 
@@ -83,8 +83,8 @@ func ownedCosts() []cost {
 	entry := func(a string, lasts time.Duration) ownedEntry {
 		return ownedEntry{a[strings.Index(a, "/")-1:][:1], a, lasts}
 	}
-	state := func(entries []ownedEntry, line ...string) ownedState {
-		return ownedState{kind: "ns1", entries: entries, queue: line}
+	state := func(entries []ownedEntry, queue ...string) ownedState {
+		return ownedState{kind: "ns1", entries: entries, queue: queue}
 	}
 	held := func(entries ...ownedEntry) []ownedEntry { return entries }
 	acquire := func(a, ask string) []any { return []any{a, 60000, ask} }
@@ -94,8 +94,8 @@ func ownedCosts() []cost {
 		{name: "a free lock", script: "owned_acquire", args: acquire(mine, "try"), state: state(nil), answer: "[1 T]", owners: []string{"me"}, calls: 5},
 		{name: "a free lock, by a client that believes that it waits", script: "owned_acquire", args: acquire(mine, "look"), state: state(nil), answer: "[5]"},
 		{name: "a free lock, behind a queue of dead waiters", script: "owned_acquire", args: acquire(mine, "try"), state: state(nil, deaf, deafToo), answer: "[1 T]", owners: []string{"me"}, sends: 1},
-		{name: "a free lock, behind a queue of its owner", script: "owned_acquire", args: acquire(reads, "try"), state: state(nil, siblingReads), answer: "[1 T]", told: []string{"ALIVE g orders " + siblingReads}, sends: 1, calls: 31},
-		{name: "a free lock, behind a waiter of its owner", script: "owned_acquire", args: acquire(reads, "look"), state: state(nil, siblingReads, reads), answer: "[1 T]", told: []string{"ALIVE g orders " + siblingReads}, sends: 1, calls: 38},
+		{name: "a free lock, behind a queue of its owner", script: "owned_acquire", args: acquire(reads, "try"), state: state(nil, siblingReads), answer: "[1 T]", messages: []string{"ALIVE g orders " + siblingReads}, sends: 1, calls: 31},
+		{name: "a free lock, behind a waiter of its owner", script: "owned_acquire", args: acquire(reads, "look"), state: state(nil, siblingReads, reads), answer: "[1 T]", messages: []string{"ALIVE g orders " + siblingReads}, sends: 1, calls: 38},
 		{name: "a lock whose last entry ended a moment before its key", script: "owned_acquire", args: acquire(mine, "try"), state: state(held(entry(other, minute))), meddle: func(e *env) {
 			// The key and the last entry end at the same time. But a script may read the
 			// clock a millisecond after the server has decided that a key still exists.
@@ -110,30 +110,30 @@ func ownedCosts() []cost {
 		{name: "out, and another reads for longer", script: "owned_leave", args: leave(reads), state: state(held(entry(reads, minute), entry(otherReads, hour))), answer: "1", owners: []string{"other"}, calls: 9},
 		{name: "out, and another reads as long", script: "owned_leave", args: leave(reads), state: state(held(entry(reads, minute), entry(otherReads, minute))), answer: "1", owners: []string{"other"}, calls: 11},
 
-		{name: "the waiters behind an attempt that passes the queue follow it", script: "owned_acquire", args: acquire(reads, "look"), state: state(held(entry(siblingReads, minute)), reads, thirdReads), answer: "[1 T]", owners: []string{"me", "third"}, told: []string{"OTHER g orders " + thirdReads}, sends: 1},
-		{name: "again, past the queue", script: "owned_acquire", args: acquire(mine, "join"), state: state(held(entry(sibling, minute)), third), answer: "[1 T]", line: []string{third}},
-		{name: "the answer reports that the caller cannot write", script: "owned_acquire", args: acquire(mine, "look"), state: state(nil, siblingReads, thirdReads, mine), answer: "[8]", owners: []string{"me", "third"}, told: []string{"ALIVE g orders " + siblingReads, "OTHER g orders " + thirdReads}, sends: 2},
-		{name: "a release grants to the first, and notifies the second", script: "owned_leave", args: leave(mine), state: state(held(entry(mine, minute)), third, fourth), answer: "[1 0m]", line: []string{fourth}, told: []string{"OTHER g orders " + third, "OTHER h orders 0m " + fourth}, sends: 2},
-		{name: "a release that changes nothing for the head", script: "owned_leave", args: leave(reads), state: state(held(entry(reads, minute), entry(otherReads, hour)), third), answer: "1", line: []string{third}},
-		{name: "a release that brings the end forward, by an owner that stays", script: "owned_leave", args: leave(mine), state: state(held(entry(mine, hour), entry(sibling, minute)), third), answer: "2", line: []string{third}, told: []string{"OTHER h orders 1m " + third}, sends: 1},
-		{name: "a release that brings the end forward, by an owner that goes", script: "owned_leave", args: leave(reads), state: state(held(entry(reads, hour), entry(otherReads, minute)), third), answer: "1", line: []string{third}, told: []string{"OTHER h orders 1m " + third}, sends: 1},
-		{name: "a downgrade serves the readers", script: "owned_downgrade", args: []any{mine}, state: state(held(entry(mine, minute)), thirdReads, fourth), answer: "1", line: []string{fourth}, owners: []string{"me", "third"}, told: []string{"OTHER g orders " + thirdReads, "OTHER h orders 1m " + fourth}, sends: 2},
-		{name: "a downgrade that changes nothing for the head", script: "owned_downgrade", args: []any{mine}, state: state(held(entry(mine, minute), entry(sibling, minute)), third), answer: "1", line: []string{third}},
-		{name: "the head leaves the queue of another kind's lock", script: "owned_leave", args: leave(mine), state: ownedState{kind: "ns1", foreign: "string", queue: []string{mine, neighbour}}, answer: "0", line: []string{neighbour}, told: []string{"OTHER h orders 60m " + neighbour}, sends: 1},
-		{name: "a process without a subscription is tried once, with a grant", script: "owned_leave", args: leave(mine), state: state(held(entry(mine, minute)), deaf, deafToo, third), answer: "[1 0m]", told: []string{"OTHER g orders " + third}, sends: 2},
-		{name: "a process without a subscription is tried once, with a notice", script: "owned_acquire", args: acquire(reads, "join"), state: state(held(entry(other, minute)), deaf, deafToo, third), answer: "[2 1m P " + other + "]", line: []string{third, reads}, told: []string{"OTHER h orders 1m " + third}, sends: 2},
+		{name: "the waiters behind an attempt that passes the queue follow it", script: "owned_acquire", args: acquire(reads, "look"), state: state(held(entry(siblingReads, minute)), reads, thirdReads), answer: "[1 T]", owners: []string{"me", "third"}, messages: []string{"OTHER g orders " + thirdReads}, sends: 1},
+		{name: "again, past the queue", script: "owned_acquire", args: acquire(mine, "join"), state: state(held(entry(sibling, minute)), third), answer: "[1 T]", queue: []string{third}},
+		{name: "the answer reports that the caller cannot write", script: "owned_acquire", args: acquire(mine, "look"), state: state(nil, siblingReads, thirdReads, mine), answer: "[8]", owners: []string{"me", "third"}, messages: []string{"ALIVE g orders " + siblingReads, "OTHER g orders " + thirdReads}, sends: 2},
+		{name: "a release grants to the first, and notifies the second", script: "owned_leave", args: leave(mine), state: state(held(entry(mine, minute)), third, fourth), answer: "[1 0m]", queue: []string{fourth}, messages: []string{"OTHER g orders " + third, "OTHER h orders 0m " + fourth}, sends: 2},
+		{name: "a release that changes nothing for the head", script: "owned_leave", args: leave(reads), state: state(held(entry(reads, minute), entry(otherReads, hour)), third), answer: "1", queue: []string{third}},
+		{name: "a release that brings the end forward, by an owner that stays", script: "owned_leave", args: leave(mine), state: state(held(entry(mine, hour), entry(sibling, minute)), third), answer: "2", queue: []string{third}, messages: []string{"OTHER h orders 1m " + third}, sends: 1},
+		{name: "a release that brings the end forward, by an owner that goes", script: "owned_leave", args: leave(reads), state: state(held(entry(reads, hour), entry(otherReads, minute)), third), answer: "1", queue: []string{third}, messages: []string{"OTHER h orders 1m " + third}, sends: 1},
+		{name: "a downgrade serves the readers", script: "owned_downgrade", args: []any{mine}, state: state(held(entry(mine, minute)), thirdReads, fourth), answer: "1", queue: []string{fourth}, owners: []string{"me", "third"}, messages: []string{"OTHER g orders " + thirdReads, "OTHER h orders 1m " + fourth}, sends: 2},
+		{name: "a downgrade that changes nothing for the head", script: "owned_downgrade", args: []any{mine}, state: state(held(entry(mine, minute), entry(sibling, minute)), third), answer: "1", queue: []string{third}},
+		{name: "the head leaves the queue of another kind's lock", script: "owned_leave", args: leave(mine), state: ownedState{kind: "ns1", foreign: "string", queue: []string{mine, neighbour}}, answer: "0", queue: []string{neighbour}, messages: []string{"OTHER h orders 60m " + neighbour}, sends: 1},
+		{name: "a process without a subscription is tried once, with a grant", script: "owned_leave", args: leave(mine), state: state(held(entry(mine, minute)), deaf, deafToo, third), answer: "[1 0m]", messages: []string{"OTHER g orders " + third}, sends: 2},
+		{name: "a process without a subscription is tried once, with a notice", script: "owned_acquire", args: acquire(reads, "join"), state: state(held(entry(other, minute)), deaf, deafToo, third), answer: "[2 1m P " + other + "]", queue: []string{third, reads}, messages: []string{"OTHER h orders 1m " + third}, sends: 2},
 		{name: "the caller counts as alive", script: "owned_acquire", args: acquire(asks, "look"), state: state(nil, deaf, asks), answer: "[1 T]", owners: []string{"asks"}, sends: 1},
-		{name: "the caller is not notified as head", script: "owned_acquire", args: acquire(mine, "look"), state: state(held(entry(other, minute)), mine), answer: "[2 1m P " + other + "]", line: []string{mine}},
-		{name: "a head with a timer is not notified", script: "owned_acquire", args: acquire(mine, "join"), state: state(held(entry(other, minute)), third), answer: "[2 1m P " + other + "]", line: []string{third, mine}},
-		{name: "the head that reads has a timer, too", script: "owned_acquire", args: acquire(reads, "join"), state: state(held(entry(other, minute)), thirdReads), answer: "[2 1m P " + other + "]", line: []string{thirdReads, reads}},
-		{name: "a writer does not test whether a queued writer is alive", script: "owned_acquire", args: acquire(mine, "join"), state: state(held(entry(other, minute)), third), answer: "[2 1m P " + other + "]", line: []string{third, mine}},
+		{name: "the caller is not notified as head", script: "owned_acquire", args: acquire(mine, "look"), state: state(held(entry(other, minute)), mine), answer: "[2 1m P " + other + "]", queue: []string{mine}},
+		{name: "a head with a timer is not notified", script: "owned_acquire", args: acquire(mine, "join"), state: state(held(entry(other, minute)), third), answer: "[2 1m P " + other + "]", queue: []string{third, mine}},
+		{name: "the head that reads has a timer, too", script: "owned_acquire", args: acquire(reads, "join"), state: state(held(entry(other, minute)), thirdReads), answer: "[2 1m P " + other + "]", queue: []string{thirdReads, reads}},
+		{name: "a writer does not test whether a queued writer is alive", script: "owned_acquire", args: acquire(mine, "join"), state: state(held(entry(other, minute)), third), answer: "[2 1m P " + other + "]", queue: []string{third, mine}},
 		{name: "a try reports when the lock ends", script: "owned_acquire", args: acquire(reads, "try"), state: state(held(entry(other, minute), entry(thirdReads[:len("ns1:OTHER.")]+"6.t.r/other id", hour))), answer: "[4 60m " + other + "]"},
-		{name: "a waiter learns when the writer ends", script: "owned_acquire", args: acquire(reads, "join"), state: state(held(entry(other, minute), entry(thirdReads[:len("ns1:OTHER.")]+"6.t.r/other id", hour))), answer: "[2 1m P " + other + "]", line: []string{reads}},
+		{name: "a waiter learns when the writer ends", script: "owned_acquire", args: acquire(reads, "join"), state: state(held(entry(other, minute), entry(thirdReads[:len("ns1:OTHER.")]+"6.t.r/other id", hour))), answer: "[2 1m P " + other + "]", queue: []string{reads}},
 		{name: "a lock without an end is reported as one", script: "owned_acquire", args: acquire(reads, "join"), state: state(held(entry(other, minute))), meddle: func(e *env) {
 			e.Helper()
 			must(e, e.Raw.Persist(e.Context(), e.key("orders", "lock")).Err())
-		}, answer: "[2 -1 P " + other + "]", line: []string{reads}},
-		{name: "a reader waits for the last of a writer's entries", script: "owned_acquire", args: acquire(reads, "join"), state: state(held(entry(other, hour), entry(third[:len("ns1:OTHER.")]+"6.t.w/other id", minute))), answer: "[2 60m P " + other + "]", line: []string{reads}},
+		}, answer: "[2 -1 P " + other + "]", queue: []string{reads}},
+		{name: "a reader waits for the last of a writer's entries", script: "owned_acquire", args: acquire(reads, "join"), state: state(held(entry(other, hour), entry(third[:len("ns1:OTHER.")]+"6.t.w/other id", minute))), answer: "[2 60m P " + other + "]", queue: []string{reads}},
 	}
 }
 
@@ -141,7 +141,7 @@ func TestCostOfMutexScripts(t *testing.T) {
 	t.Parallel()
 	e := realEnv(t)
 	e.costs(mutexCosts(), func(state any) {
-		s, _ := state.(lineState)
+		s, _ := state.(mutexState)
 		e.establish("orders", s)
 	})
 }
@@ -184,17 +184,17 @@ func (e *env) costs(rows []cost, establish func(state any)) {
 				total += n
 			}
 		}
-		told := e.told(ear, "noonlock:ch:ALIVE")
-		for i, m := range told {
-			told[i] = minutes(strings.TrimPrefix(strings.Replace(m, " noonlock:{orders}:lock ", " orders ", 1), "noonlock:ch:"))
+		messages := e.messages(ear, "noonlock:ch:ALIVE")
+		for i, m := range messages {
+			messages[i] = minutes(strings.TrimPrefix(strings.Replace(m, " noonlock:{orders}:lock ", " orders ", 1), "noonlock:ch:"))
 		}
-		line, err := e.Raw.ZRange(e.Context(), e.key("orders", "queue"), 0, -1).Result()
+		queue, err := e.Raw.ZRange(e.Context(), e.key("orders", "queue"), 0, -1).Result()
 		must(e, err)
 		if got := plain(answer); got != row.answer {
 			e.Errorf("%s: answers %s (%v), want %s", row.name, got, answer, row.answer)
 		}
-		if !slices.Equal(line, row.line) {
-			e.Errorf("%s: the queue is %q, want %q", row.name, line, row.line)
+		if !slices.Equal(queue, row.queue) {
+			e.Errorf("%s: the queue is %q, want %q", row.name, queue, row.queue)
 		}
 		if row.owners != nil {
 			s := e.storedOwned("orders")
@@ -202,8 +202,8 @@ func (e *env) costs(rows []cost, establish func(state any)) {
 				e.Errorf("%s: the lock has %v, want the owners %q", row.name, s.members, row.owners)
 			}
 		}
-		if !slices.Equal(told, row.told) || sends != row.sends {
-			e.Errorf("%s: %d messages, received %q, want %d and %q", row.name, sends, told, row.sends, row.told)
+		if !slices.Equal(messages, row.messages) || sends != row.sends {
+			e.Errorf("%s: %d messages, received %q, want %d and %q", row.name, sends, messages, row.sends, row.messages)
 		}
 		if row.calls != 0 && total != row.calls {
 			e.Errorf("%s: %d commands, want %d: %v", row.name, total, row.calls, calls)
@@ -248,9 +248,9 @@ func plain(answer any) string {
 	return fmt.Sprint(list)
 }
 
-// told returns the messages, as channel and text, that a subscription has received since
+// messages returns the messages, as channel and text, that a subscription has received since
 // the last call. channel must be one of its channels.
-func (e *env) told(heard *redis.PubSub, channel string) (all []string) {
+func (e *env) messages(heard *redis.PubSub, channel string) (all []string) {
 	e.Helper()
 	const end = "that is all"
 	must(e, e.Raw.Publish(e.Context(), channel, end).Err())

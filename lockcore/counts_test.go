@@ -99,7 +99,7 @@ func TestFault40_ThousandWaiters(t *testing.T) {
 				}
 			})
 		}
-		e.Until("all are queued", func() bool { return e.lineLength("orders") == waiters })
+		e.Until("all are queued", func() bool { return e.queueLength("orders") == waiters })
 		granted := grants.Load()
 		e.unlock(first)
 		wg.Wait()
@@ -172,7 +172,7 @@ func TestFiveThousandLeases(t *testing.T) {
 	// Waiters on many names share one subscription.
 	var waiting []*pending
 	for i := range 20 {
-		waiting = append(waiting, e.inLine(e.mutex(c, fmt.Sprint("lock", i), ttl(time.Minute))))
+		waiting = append(waiting, e.queued(e.mutex(c, fmt.Sprint("lock", i), ttl(time.Minute))))
 	}
 	if n := e.connections("name=holder"); n > 4+3+1 {
 		t.Errorf("%d connections, want at most four for calls, three for renewals and the subscription", n)

@@ -40,7 +40,7 @@ func TestFault18_ClassD_ListeningToADemotedServer(t *testing.T) {
 	c := e.ClientWith(opt, lockcore.Config{Identity: "a"})
 	// The subscription is up and counted as a receiver.
 	first := e.try(e.mutex(c, "orders", ttl(20*time.Second)))
-	second := e.inLine(e.mutex(c, "orders", ttl(20*time.Second)))
+	second := e.queued(e.mutex(c, "orders", ttl(20*time.Second)))
 	e.unlock(first)
 	e.unlock(second.granted())
 
@@ -57,7 +57,7 @@ func TestFault18_ClassD_ListeningToADemotedServer(t *testing.T) {
 
 	holder := e.try(e.mutex(e.client2(next.Addr()), "orders", ttl(30*time.Second)))
 	waiter := e.goLock(e.mutex(c, "orders", ttl(time.Second)))
-	e.Until("the waiter is queued at the new master", func() bool { return e.lineLength("orders") == 1 })
+	e.Until("the waiter is queued at the new master", func() bool { return e.queueLength("orders") == 1 })
 	e.unlock(holder)
 	lease := waiter.granted()
 	channel := "noonlock:ch:" + c.Process()
@@ -65,14 +65,14 @@ func TestFault18_ClassD_ListeningToADemotedServer(t *testing.T) {
 		return master.PubSubNumSub(e.Context(), channel).Val()[channel] == 1
 	})
 	e.Until("its count of receivers is trusted again", func() bool {
-		again := e.inLine(e.mutex(c, "orders", ttl(20*time.Second)))
-		line := master.ZRange(e.Context(), e.key("orders", "queue"), 0, -1).Val()
+		again := e.queued(e.mutex(c, "orders", ttl(20*time.Second)))
+		queue := master.ZRange(e.Context(), e.key("orders", "queue"), 0, -1).Val()
 		again.cancel()
 		_, _ = again.wait()
-		e.Until("it has left", func() bool { return e.lineLength("orders") == 0 })
-		return len(line) == 1 && strings.Contains(line[0], ".t/")
+		e.Until("it has left", func() bool { return e.queueLength("orders") == 0 })
+		return len(queue) == 1 && strings.Contains(queue[0], ".t/")
 	})
-	again := e.inLine(e.mutex(c, "orders", ttl(20*time.Second)))
+	again := e.queued(e.mutex(c, "orders", ttl(20*time.Second)))
 	looks := e.calls("evalsha")
 	e.unlock(lease)
 	e.unlock(again.granted())

@@ -193,14 +193,14 @@ func (e *env) goLock(m locker) *pending {
 	return p
 }
 
-// inLine starts a Lock and returns when it is in the queue.
-func (e *env) inLine(m locker) *pending {
+// queued starts a Lock and returns when it is in the queue.
+func (e *env) queued(m locker) *pending {
 	e.Helper()
-	before := e.lineLength(m.Name())
+	before := e.queueLength(m.Name())
 	p := e.goLock(m)
-	e.Until("the waiter stands in line", func() bool { return p.over() || e.lineLength(m.Name()) > before })
+	e.Until("the waiter is queued", func() bool { return p.over() || e.queueLength(m.Name()) > before })
 	if p.over() {
-		e.Fatalf("Lock returned instead of standing in line: %v, %v", p.lease, p.err)
+		e.Fatalf("Lock returned instead of queueing: %v, %v", p.lease, p.err)
 	}
 	e.WaitIdle()
 	return p
@@ -239,7 +239,7 @@ func (p *pending) over() bool {
 
 func (e *env) key(name, part string) string { return "noonlock:{" + name + "}:" + part }
 
-func (e *env) lineLength(name string) int64 {
+func (e *env) queueLength(name string) int64 {
 	e.Helper()
 	n, err := e.Raw.ZCard(e.Context(), e.key(name, "queue")).Result()
 	if err != nil {

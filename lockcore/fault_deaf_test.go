@@ -24,7 +24,7 @@ func TestFault73_DeafSubscription(t *testing.T) {
 		claims := func() string {
 			e.Helper()
 			holder := e.try(e.mutex(b, "other", cfg))
-			waiter := e.inLine(e.mutex(a, "other", cfg))
+			waiter := e.queued(e.mutex(a, "other", cfg))
 			value := e.Raw.ZRange(e.Context(), e.key("other", "queue"), 0, -1).Val()[0]
 			waiter.cancel()
 			_, _ = waiter.wait()
@@ -40,7 +40,7 @@ func TestFault73_DeafSubscription(t *testing.T) {
 		}
 		deaf := faults.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DropMessage})
 		holder := e.try(e.mutex(b, "orders", cfg))
-		waiter := e.inLine(e.mutex(a, "orders", cfg))
+		waiter := e.queued(e.mutex(a, "orders", cfg))
 		e.unlock(holder)
 		lease := waiter.granted() // at its look
 		e.Pass(3 * time.Second)
@@ -66,15 +66,15 @@ func TestFault73_SelfTestWithoutAnswer(t *testing.T) {
 		lost := faults.Inject(e, lockcoretest.Fault{Kind: lockcoretest.ResetBefore, Match: lockcoretest.Command("PUBLISH"), Count: 5})
 		cfg := ttl(time.Hour)
 		holder := e.try(e.mutex(b, "orders", cfg))
-		e.inLine(e.mutex(a, "orders", cfg)).cancel()
+		e.queued(e.mutex(a, "orders", cfg)).cancel()
 		e.Pass(time.Minute)
 		if lost.Fired() != 5 {
 			e.Fatalf("%d tests were made", lost.Fired())
 		}
-		e.inLine(e.mutex(a, "orders", cfg))
-		line := e.Raw.ZRange(e.Context(), e.key("orders", "queue"), 0, -1).Val()
-		if len(line) != 1 || !strings.Contains(line[0], ".t/") {
-			e.Errorf("the queue is %q", line)
+		e.queued(e.mutex(a, "orders", cfg))
+		queue := e.Raw.ZRange(e.Context(), e.key("orders", "queue"), 0, -1).Val()
+		if len(queue) != 1 || !strings.Contains(queue[0], ".t/") {
+			e.Errorf("the queue is %q", queue)
 		}
 		e.unlock(holder)
 	})
@@ -92,9 +92,9 @@ func TestFault73_DeafWaitersAhead(t *testing.T) {
 			name := "orders" + lease.String()
 			holder := e.try(e.mutex(c, name, cfg))
 			for range 8 {
-				e.inLine(e.mutex(a, name, cfg))
+				e.queued(e.mutex(a, name, cfg))
 			}
-			healthy := e.inLine(e.mutex(b, name, cfg))
+			healthy := e.queued(e.mutex(b, name, cfg))
 			deaf := faults.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DropMessage})
 			began := e.Clock()
 			e.unlock(holder)
@@ -123,12 +123,12 @@ func TestFault73_KilledOverTLS(t *testing.T) {
 		must(e, e.Raw.Do(e.Context(), "client", "kill", "type", "pubsub").Err())
 		must(e, e.Raw.Do(e.Context(), "client", "kill", "type", "normal", "skipme", "yes").Err())
 		e.Until("a waiter counts as a receiver", func() bool {
-			waiter := e.inLine(e.mutex(a, "orders", cfg))
-			line := e.Raw.ZRange(e.Context(), e.key("orders", "queue"), 0, -1).Val()
+			waiter := e.queued(e.mutex(a, "orders", cfg))
+			queue := e.Raw.ZRange(e.Context(), e.key("orders", "queue"), 0, -1).Val()
 			waiter.cancel()
 			_, _ = waiter.wait()
-			e.Until("it has left", func() bool { return e.lineLength("orders") == 0 })
-			return len(line) == 1 && strings.Contains(line[0], ".t/")
+			e.Until("it has left", func() bool { return e.queueLength("orders") == 0 })
+			return len(queue) == 1 && strings.Contains(queue[0], ".t/")
 		})
 	}
 	e.unlock(holder)

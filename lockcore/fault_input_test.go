@@ -94,8 +94,8 @@ func TestStrangeNames(t *testing.T) {
 			if held := e.refused(e.mutex(b, name, ttl(time.Second))); held.Holder != a.Identity() {
 				e.Errorf("%q: holder %q", name, held.Holder)
 			}
-			waiter := e.inLine(e.mutex(b, name, ttl(20*time.Second)))
-			back := e.inLine(e.mutex(a, name, ttl(20*time.Second)))
+			waiter := e.queued(e.mutex(b, name, ttl(20*time.Second)))
+			back := e.queued(e.mutex(a, name, ttl(20*time.Second)))
 			before := e.Clock()
 			e.unlock(lease)
 			e.unlock(waiter.granted())

@@ -56,7 +56,7 @@ func TestFault10_RepliesByteByByte(t *testing.T) {
 		if lease.Context().Err() != nil {
 			e.Errorf("the lease ended: %v", context.Cause(lease.Context()))
 		}
-		waiter := e.inLine(e.mutex(a, "orders", ttl(3*time.Second)))
+		waiter := e.queued(e.mutex(a, "orders", ttl(3*time.Second)))
 		e.unlock(lease)
 		e.unlock(waiter.granted())
 		if trickle.Fired() < 5 {
@@ -82,7 +82,7 @@ func TestFault16_ClassD_OldSnapshot(t *testing.T) {
 		if held := e.refused(e.mutex(b, "orders", ttl(3*time.Second))); held.Holder != "a" || held.TTL < 9*time.Minute {
 			e.Errorf("the error names %+v, want a and the remaining time", held)
 		}
-		waiter := e.inLine(e.mutex(b, "orders", ttl(3*time.Second)))
+		waiter := e.queued(e.mutex(b, "orders", ttl(3*time.Second)))
 		if n := e.Raw.Del(e.Context(), e.key("orders", "lock")).Val(); n != 1 { // as it ends in ten minutes
 			e.Fatal("nothing held the name")
 		}
@@ -166,8 +166,8 @@ func TestFault31_OutOfMemoryOwned(t *testing.T) {
 	cfg := ttl(3 * time.Second)
 	first := e.try(e.rw(a, "orders", "a", cfg))
 	second := e.try(e.rw(a, "orders", "a", ttl(30*time.Second)))
-	reader := e.inLine(reads{e.rw(b, "orders", "b", cfg)})
-	writer := e.inLine(e.rw(b, "orders", "w", cfg))
+	reader := e.queued(reads{e.rw(b, "orders", "b", cfg)})
+	writer := e.queued(e.rw(b, "orders", "w", cfg))
 	full("1")
 	e.leave(second, 1)
 	must(e, first.Downgrade(t.Context()))
@@ -198,7 +198,7 @@ func TestFault33_BusyServer(t *testing.T) {
 	onServerAllKinds(t, func(e *env) {
 		a, b := e.Client("a"), e.Client("b")
 		lease := e.try(e.mutex(a, "orders", ttl(20*time.Second)))
-		waiter := e.inLine(e.mutex(b, "orders", ttl(20*time.Second)))
+		waiter := e.queued(e.mutex(b, "orders", ttl(20*time.Second)))
 		must(e, e.Raw.ConfigSet(e.Context(), "lua-time-limit", "20").Err())
 		killed := make(chan error, 1)
 		hog := redis.NewClient(&redis.Options{Addr: e.Real.Addr(), ReadTimeout: -1, MaxRetries: -1})
@@ -235,7 +235,7 @@ func TestFault36_ServerClockSetBackWhileTheHolderIsDead(t *testing.T) {
 		c := e.Client("c")
 		cfg := ttl(10 * time.Second)
 		lease := e.try(e.mutex(dead, "orders", cfg))
-		waiter := e.inLine(e.mutex(c, "orders", cfg))
+		waiter := e.queued(e.mutex(c, "orders", cfg))
 		cut := f.Partition()
 		f.Cut()
 		e.Bubble.StepClock(-time.Hour)
@@ -269,7 +269,7 @@ func TestFault42_SlowConsumer(t *testing.T) {
 		b, f := e.Linked("b")
 		cfg := ttl(10 * time.Minute)
 		lease := e.try(e.mutex(a, "orders", cfg))
-		waiter := e.inLine(e.mutex(b, "orders", cfg))
+		waiter := e.queued(e.mutex(b, "orders", cfg))
 		channel := "noonlock:ch:" + b.Process()
 		cut := f.Partition()
 		flood := strings.Repeat("x", 1<<20)
@@ -291,7 +291,7 @@ func TestFault44_NoMoreConnections(t *testing.T) {
 	onServerAllKinds(t, func(e *env) {
 		a := e.Client("a")
 		lease := e.try(e.mutex(a, "orders", ttl(3*time.Second)))
-		waiter := e.inLine(e.mutex(a, "orders", ttl(3*time.Second)))
+		waiter := e.queued(e.mutex(a, "orders", ttl(3*time.Second)))
 		e.Until("it was renewed once, on a connection of its own", func() bool { return lease.Remaining()+e.Clock() > 4*time.Second })
 		most := e.connections("")
 		must(e, e.Raw.ConfigSet(e.Context(), "maxclients", strconv.Itoa(most)).Err())

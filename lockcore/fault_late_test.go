@@ -93,7 +93,7 @@ func TestFault13_AcquireArrivesAfterItsRelease(t *testing.T) {
 			e.Until("the server has its tombstone", func() bool { return e.tombs("orders") > tombs })
 			late.Lift()
 			e.barrier(f)
-			if n := e.lineLength("orders"); n != 0 {
+			if n := e.queueLength("orders"); n != 0 {
 				e.Errorf("the late request is queued: %d", n)
 			}
 			e.unlock(other)
@@ -115,12 +115,12 @@ func (e *env) tombs(name string) int {
 // once. Another lease must hold m.
 func (e *env) subscribed(m locker) {
 	e.Helper()
-	p := e.inLine(m)
+	p := e.queued(m)
 	p.cancel()
 	if _, err := p.wait(); !errors.Is(err, context.Canceled) {
 		e.Fatalf("Lock: %v", err)
 	}
-	e.Until("it has left the queue", func() bool { return e.lineLength(m.Name()) == 0 })
+	e.Until("it has left the queue", func() bool { return e.queueLength(m.Name()) == 0 })
 }
 
 // barrier returns when the server has executed all requests that f delayed.
@@ -192,7 +192,7 @@ func TestFault50_CancelsLeaveNoTombstones(t *testing.T) {
 			for range waiters {
 				all = append(all, e.goLock(e.mutex(c, "orders", ttl(10*time.Minute))))
 			}
-			e.Until("all are queued", func() bool { return e.lineLength("orders") == waiters })
+			e.Until("all are queued", func() bool { return e.queueLength("orders") == waiters })
 			e.WaitIdle()
 			for _, p := range all[1:] {
 				p.cancel()
@@ -208,7 +208,7 @@ func TestFault50_CancelsLeaveNoTombstones(t *testing.T) {
 				}
 			}
 			e.unlock(all[0].granted())
-			e.Until("the queue is empty and the lock is free", func() bool { return e.lineLength("orders") == 0 && e.stored("orders") == "" })
+			e.Until("the queue is empty and the lock is free", func() bool { return e.queueLength("orders") == 0 && e.stored("orders") == "" })
 			holder = e.try(e.mutex(e.Client("b"), "orders", ttl(10*time.Minute)))
 		}
 		if n := e.tombs("orders"); n > unanswered || e.Bubble != nil && n > 0 {
@@ -225,12 +225,12 @@ func TestAnsweredWaitsLeaveNothing(t *testing.T) {
 		holder := e.try(e.mutex(e.Client("a"), "orders", ttl(20*time.Second)))
 		m := e.mutex(e.Client("b"), "orders", ttl(20*time.Second))
 		for range 200 {
-			p := e.inLine(m)
+			p := e.queued(m)
 			p.cancel()
 			if _, err := p.wait(); !errors.Is(err, context.Canceled) {
 				e.Fatalf("Lock: %v", err)
 			}
-			e.Until("it has left the queue", func() bool { return e.lineLength("orders") == 0 })
+			e.Until("it has left the queue", func() bool { return e.queueLength("orders") == 0 })
 		}
 		// On a real server a cancel may come before the answer that has queued it.
 		if n := e.tombs("orders"); n > 20 || n > 0 && e.Bubble != nil {

@@ -94,7 +94,7 @@ func TestFault64_NoLinesAboutDials(t *testing.T) { //nolint:paralleltest // go-r
 		c := e.ClientWith(opt, lockcore.Config{})
 		e.try(e.mutex(c, "held", ttl(2*time.Second)))
 		e.try(e.mutex(e.Client("b"), "orders", ttl(time.Hour)))
-		w := e.inLine(e.mutex(c, "orders", ttl(2*time.Second)))
+		w := e.queued(e.mutex(c, "orders", ttl(2*time.Second)))
 		e.WaitIdle()
 		before := testenv.DependencyLog.String()
 		refused := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.RefuseDial})

@@ -34,7 +34,7 @@ func TestFault24_AcquireReplyLost(t *testing.T) {
 
 		// The same for a waiter: the reply to its confirmation is lost.
 		other := e.try(e.mutex(e.Client("b"), "orders", ttl(20*time.Second)))
-		waiter := e.inLine(m)
+		waiter := e.queued(m)
 		f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Match: e.script("mutex_acquire"), Count: 1})
 		e.unlock(other)
 		next := waiter.granted()
@@ -87,7 +87,7 @@ func TestFault26_ReleaseReplyLost(t *testing.T) {
 		a, f := e.Linked("a")
 		b := e.Client("b")
 		lease := e.try(e.mutex(a, "orders", ttl(3*time.Second)))
-		waiter := e.inLine(e.mutex(b, "orders", ttl(20*time.Second)))
+		waiter := e.queued(e.mutex(b, "orders", ttl(20*time.Second)))
 		f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Match: e.script("mutex_leave"), Count: 1})
 		if err := lease.Unlock(e.Context()); err != nil {
 			e.Errorf("Unlock: %v", err)
@@ -126,8 +126,8 @@ func TestFault39_GrantLostWhileReconnecting(t *testing.T) {
 		a := e.Client("a")
 		b, f := e.Linked("b")
 		lease := e.try(e.mutex(a, "orders", ttl(10*time.Minute)))
-		waiter := e.inLine(e.mutex(b, "orders", ttl(10*time.Minute)))
-		behind := e.inLine(e.mutex(a, "orders", ttl(10*time.Minute)))
+		waiter := e.queued(e.mutex(b, "orders", ttl(10*time.Minute)))
+		behind := e.queued(e.mutex(a, "orders", ttl(10*time.Minute)))
 		refuse := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.RefuseDial})
 		if n := f.CutSubscriptions(); n != 1 {
 			e.Fatalf("%d subscriptions were cut", n)
@@ -141,7 +141,7 @@ func TestFault39_GrantLostWhileReconnecting(t *testing.T) {
 		next := behind.granted()
 		refuse.Lift()
 		// ... and joins again at its old place when the subscription is back.
-		e.Until("it is queued again", func() bool { return e.lineLength("orders") == 1 })
+		e.Until("it is queued again", func() bool { return e.queueLength("orders") == 1 })
 		e.unlock(next)
 		e.unlock(waiter.granted())
 		if took := e.Clock() - before; e.Bubble != nil && took > 10*time.Second {
@@ -158,7 +158,7 @@ func TestFault39_GrantMessageLost(t *testing.T) {
 		a := e.Client("a")
 		b, f := e.Linked("b")
 		lease := e.try(e.mutex(a, "orders", ttl(20*time.Second)))
-		waiter := e.inLine(e.mutex(b, "orders", ttl(time.Second)))
+		waiter := e.queued(e.mutex(b, "orders", ttl(time.Second)))
 		f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DropMessage, Match: lockcoretest.Channel("noonlock:ch:" + b.Process()), Count: 1})
 		before := e.Clock()
 		e.unlock(lease)

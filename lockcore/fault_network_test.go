@@ -19,7 +19,7 @@ func TestFault07_Blackhole(t *testing.T) {
 		b := e.Client("b")
 		cfg := ttl(9 * time.Second)
 		lease := e.try(e.mutex(a, "orders", cfg))
-		waiter := e.inLine(e.mutex(b, "orders", lockcore.LeaseConfig{TTL: 9 * time.Second, NoRenewal: true}))
+		waiter := e.queued(e.mutex(b, "orders", lockcore.LeaseConfig{TTL: 9 * time.Second, NoRenewal: true}))
 		e.Pass(10 * time.Second)
 		cut := f.Partition()
 		cause := e.ended(lease)
@@ -135,7 +135,7 @@ func TestFault11_ResetInMidScript(t *testing.T) {
 				if lease.Token() <= first.Token() {
 					e.Errorf("token %d after %d: the request was counted twice, or not at all", lease.Token(), first.Token())
 				}
-				waiter := e.inLine(e.mutex(b, "orders", ttl(20*time.Second)))
+				waiter := e.queued(e.mutex(b, "orders", ttl(20*time.Second)))
 				f.Inject(e, lockcoretest.Fault{Kind: kind, Match: e.script("mutex_leave"), Count: 1})
 				e.unlock(lease)
 				next := waiter.granted()

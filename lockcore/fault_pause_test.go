@@ -225,8 +225,8 @@ func TestFault06_FrozenWaiter(t *testing.T) {
 		lease := e.try(e.mutex(a, "orders", ttl(20*time.Second)))
 		frozen := e.startActor("waiter")
 		frozen.Send("lock orders 600000")
-		e.Until("it is queued", func() bool { return e.lineLength("orders") == 1 })
-		waiter := e.inLine(e.mutex(b, "orders", ttl(20*time.Second)))
+		e.Until("it is queued", func() bool { return e.queueLength("orders") == 1 })
+		waiter := e.queued(e.mutex(b, "orders", ttl(20*time.Second)))
 		frozen.Signal(syscall.SIGSTOP)
 		e.unlock(lease)
 		if held := e.refused(e.mutex(a, "orders", ttl(time.Second))); held.Holder != "waiter" {
@@ -234,7 +234,7 @@ func TestFault06_FrozenWaiter(t *testing.T) {
 		}
 		next := waiter.granted()
 		frozen.Signal(syscall.SIGCONT)
-		e.Until("it is queued again", func() bool { return e.lineLength("orders") == 1 })
+		e.Until("it is queued again", func() bool { return e.queueLength("orders") == 1 })
 		e.unlock(next)
 		if token := frozen.answer().number("locked"); token <= next.Token() {
 			e.Errorf("token %d after %d", token, next.Token())
@@ -253,8 +253,8 @@ func TestFault54_HolderKilled(t *testing.T) {
 	onServerAllKinds(t, func(e *env) {
 		holder := e.startActor("holder")
 		token := holder.ask("try orders 3000").number("locked")
-		waiter := e.inLine(e.mutex(e.Client("b"), "orders", ttl(10*time.Minute)))
-		behind := e.inLine(e.mutex(e.Client("c"), "orders", ttl(10*time.Minute)))
+		waiter := e.queued(e.mutex(e.Client("b"), "orders", ttl(10*time.Minute)))
+		behind := e.queued(e.mutex(e.Client("c"), "orders", ttl(10*time.Minute)))
 		holder.Signal(syscall.SIGKILL)
 		holder.WaitForEnd()
 		killed := e.Clock()
@@ -276,7 +276,7 @@ func TestFault54_SuccessorInTime(t *testing.T) {
 	inBubbleAllKinds(t, func(e *env) {
 		a, f := e.Linked("a")
 		e.try(e.mutex(a, "orders", ttl(10*time.Second)))
-		waiter := e.inLine(e.mutex(e.Client("b"), "orders", ttl(10*time.Minute)))
+		waiter := e.queued(e.mutex(e.Client("b"), "orders", ttl(10*time.Minute)))
 		e.Pass(4 * time.Minute) // the head's first look at the end was long ago
 		died := e.Clock()
 		cut := f.Partition()

@@ -76,8 +76,8 @@ func TestFault50_CancelsRaceAcquires(t *testing.T) {
 			}
 		}
 		for _, name := range names {
-			if v := e.stored(name); v != "" || e.lineLength(name) != 0 {
-				e.Errorf("%s: lock %q, %d in the queue", name, v, e.lineLength(name))
+			if v := e.stored(name); v != "" || e.queueLength(name) != 0 {
+				e.Errorf("%s: lock %q, %d in the queue", name, v, e.queueLength(name))
 			}
 		}
 	})
@@ -115,7 +115,7 @@ func TestFault62_NoSecretsInLogsAndErrors(t *testing.T) {
 	lease := e.try(e.mutex(a, "orders", cfg))
 	secrets := []string{password, a.Process(), b.Process(), strings.SplitN(e.stored("orders"), "/", 2)[0]}
 	note(e.refused(e.mutex(b, "orders", cfg)))
-	waiter := e.inLine(e.mutex(b, "orders", ttl(20*time.Second)))
+	waiter := e.queued(e.mutex(b, "orders", ttl(20*time.Second)))
 	e.Raw.Del(t.Context(), e.key("orders", "lock"))
 	note(e.ended(lease))
 	note(lease.Unlock(t.Context()))
@@ -149,7 +149,7 @@ func TestFault62_NoSecretsInLogsAndErrors(t *testing.T) {
 
 	// The server goes away under a holder, a waiter and a closing client.
 	lease = e.try(e.mutex(a, "orders", cfg))
-	last := e.inLine(e.mutex(b, "orders", cfg))
+	last := e.queued(e.mutex(b, "orders", cfg))
 	e.Real.Kill()
 	note(e.ended(lease))
 	note(lease.Unlock(t.Context()))

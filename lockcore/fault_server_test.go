@@ -33,7 +33,7 @@ func restartWithData(e *env, restart func()) {
 	e.Helper()
 	a, b := e.Client("a"), e.Client("b")
 	lease := e.try(e.mutex(a, "orders", ttl(9*time.Second)))
-	waiter := e.inLine(e.mutex(b, "orders", ttl(9*time.Second)))
+	waiter := e.queued(e.mutex(b, "orders", ttl(9*time.Second)))
 	before := lease.Remaining() + e.Clock()
 	restart()
 	e.Until("the lease is renewed again", func() bool { return lease.Remaining()+e.Clock() > before })
@@ -77,7 +77,7 @@ func emptied(e *env, empty func()) {
 	e.Helper()
 	a, b := e.Client("a"), e.Client("b")
 	lease := e.try(e.mutex(a, "orders", ttl(3*time.Second)))
-	waiter := e.inLine(e.mutex(b, "orders", ttl(3*time.Second)))
+	waiter := e.queued(e.mutex(b, "orders", ttl(3*time.Second)))
 	value := e.stored("orders")
 	e.Pass(time.Millisecond)
 	empty()
@@ -175,7 +175,7 @@ func TestFault31_OutOfMemory(t *testing.T) {
 		a, b := e.Client("a"), e.Client("b")
 		m := e.mutex(a, "orders", ttl(3*time.Second))
 		lease := e.try(m)
-		waiter := e.inLine(e.mutex(b, "orders", ttl(20*time.Second)))
+		waiter := e.queued(e.mutex(b, "orders", ttl(20*time.Second)))
 		full := func(bytes string) { must(e, e.Raw.ConfigSet(e.Context(), "maxmemory", bytes).Err()) }
 		full("1")
 		extend := map[bool]string{true: "pexpireat", false: "pexpire"}[e.owned()]

@@ -43,9 +43,9 @@ func holderAndHeadsDie(t *testing.T, own int) {
 		defer f.Heal()
 		e.try(e.mutex(a, "orders", ttl(lives)))
 		for range own {
-			e.inLine(e.mutex(a, "orders", ttl(lives)))
+			e.queued(e.mutex(a, "orders", ttl(lives)))
 		}
-		next := e.inLine(e.mutex(e.Client("b"), "orders", ttl(lives)))
+		next := e.queued(e.mutex(e.Client("b"), "orders", ttl(lives)))
 		e.Pass(4 * time.Second) // out of step with the looks
 		cut := f.Partition()
 		f.Cut()

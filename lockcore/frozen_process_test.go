@@ -26,10 +26,10 @@ func TestFault68_FrozenProcesses(t *testing.T) {
 				for i := range frozen {
 					a := e.startActor(fmt.Sprint("frozen-", i))
 					a.Send("lock orders 3000")
-					e.Until("it is queued", func() bool { return e.lineLength("orders") == int64(i+1) })
+					e.Until("it is queued", func() bool { return e.queueLength("orders") == int64(i+1) })
 					queue = append(queue, a)
 				}
-				live := e.inLine(e.mutex(e.Client("live"), "orders", ttl(3*time.Second)))
+				live := e.queued(e.mutex(e.Client("live"), "orders", ttl(3*time.Second)))
 				for _, a := range queue {
 					a.Signal(syscall.SIGSTOP)
 				}
@@ -60,7 +60,7 @@ func TestFault68_FrozenProcesses(t *testing.T) {
 				for _, a := range queue {
 					a.Signal(syscall.SIGCONT)
 				}
-				e.Until("they are queued again", func() bool { return e.lineLength("orders") == frozen })
+				e.Until("they are queued again", func() bool { return e.queueLength("orders") == frozen })
 				e.unlock(lease)
 				for _, a := range queue {
 					if token := a.answer().number("locked"); token <= lease.Token() {

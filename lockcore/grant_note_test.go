@@ -14,12 +14,12 @@ func TestRequestsConfirmGrants(t *testing.T) {
 	toTheMillisecond(t, func(e *timed) {
 		const mine, again, waiter = "nx1:ALIVE.1.t.w/me id", "nx1:ALIVE.2.t.w/me id", "nx1:OTHER.2.u.w/other id"
 		k := e.scriptKeys("orders")
-		mutex := func(holder string, line ...string) func() {
-			return func() { e.establish("orders", lineState{lock: holder, queue: line, fence: true}) }
+		mutex := func(holder string, queue ...string) func() {
+			return func() { e.establish("orders", mutexState{lock: holder, queue: queue, fence: true}) }
 		}
-		owned := func(holder string, line ...string) func() {
+		owned := func(holder string, queue ...string) func() {
 			return func() {
-				e.establishOwned("orders", ownedState{kind: "nx1", entries: []ownedEntry{{"w", holder, minute}}, queue: line})
+				e.establishOwned("orders", ownedState{kind: "nx1", entries: []ownedEntry{{"w", holder, minute}}, queue: queue})
 			}
 		}
 		for _, row := range []struct {
@@ -72,14 +72,14 @@ func TestNotesToTheMillisecond(t *testing.T) {
 	toTheMillisecond(t, func(e *timed) {
 		k := e.scriptKeys("orders")
 		must(e.env, e.Raw.Set(e.Context(), k[0], stranger, minute).Err())
-		for till, line := range map[time.Duration]string{
+		for till, queue := range map[time.Duration]string{
 			time.Millisecond: "[" + living + " " + unknown + "]",
 			0:                "[" + unknown + "]",
 		} {
-			e.line("orders", living, -minute, minute, unknown, -minute/2, minute)
+			e.fillQueue("orders", living, -minute, minute, unknown, -minute/2, minute)
 			must(e.env, e.Raw.HSet(e.Context(), k[3], "!", "ALIVE "+e.ms(till)+"\n").Err())
 			e.run("mutex_acquire", k, "nl1:OTHER.1.u/tries", 60000, "try", keep.Milliseconds())
-			e.wants("the queue, "+till.String()+" before that", e.members("orders"), line)
+			e.wants("the queue, "+till.String()+" before that", e.members("orders"), queue)
 		}
 	})
 }

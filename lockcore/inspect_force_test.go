@@ -68,8 +68,8 @@ func (e *env) heldSnapshot() ownedSnapshot {
 	return e.ownedSnapshot("orders")
 }
 
-// told returns the attempts that lock_inspect reports for a state, sorted.
-func (s heldState) told() []string {
+// reported returns the attempts that lock_inspect reports for a state, sorted.
+func (s heldState) reported() []string {
 	if s.kind == "string" {
 		return []string{s.value}
 	}
@@ -106,7 +106,7 @@ func TestForceInEveryState(t *testing.T) {
 			for row := range slices.Chunk(answer[2].([]any), 4) {
 				seen = append(seen, row[0].(string))
 			}
-			if slices.Sort(seen); answer[0] != then.kind || !slices.Equal(seen, then.told()) {
+			if slices.Sort(seen); answer[0] != then.kind || !slices.Equal(seen, then.reported()) {
 				e.Errorf("%s: inspected as %v", then.name, answer)
 			}
 			for _, now := range heldStates() {
@@ -122,17 +122,17 @@ func TestForceInEveryState(t *testing.T) {
 						e.Errorf("%s: %v", where, err)
 						continue
 					}
-					checkForced(e, where, then, now, run == 0, before, got, e.told(heard, "noonlock:ch:ALIVE"))
+					checkForced(e, where, then, now, run == 0, before, got, e.messages(heard, "noonlock:ch:ALIVE"))
 				}
 			}
 		}
 	})
 }
 
-func checkForced(e *env, where string, then, now heldState, first bool, before ownedSnapshot, got int64, told []string) {
+func checkForced(e *env, where string, then, now heldState, first bool, before ownedSnapshot, got int64, messages []string) {
 	e.Helper()
 	after := e.heldSnapshot()
-	seen, taken := then.told(), int64(0)
+	seen, taken := then.reported(), int64(0)
 	left, ends := map[string]int64{}, int64(0)
 	switch {
 	case then.kind != now.kind:
@@ -153,11 +153,11 @@ func checkForced(e *env, where string, then, now heldState, first bool, before o
 	}
 	gone := taken > 0 && len(left) == 0
 	if !first {
-		if got != 0 || len(told) > 0 {
-			e.Errorf("%s: %d were released once more, %q", where, got, told)
+		if got != 0 || len(messages) > 0 {
+			e.Errorf("%s: %d were released once more, %q", where, got, messages)
 		}
-	} else if got != taken || len(told) != min(int(taken), 1) {
-		e.Errorf("%s: %d were released, want %d; messages %q", where, got, taken, told)
+	} else if got != taken || len(messages) != min(int(taken), 1) {
+		e.Errorf("%s: %d were released, want %d; messages %q", where, got, taken, messages)
 	}
 	switch {
 	case gone:

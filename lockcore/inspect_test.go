@@ -41,7 +41,7 @@ func TestInspect(t *testing.T) {
 			holds []locker
 			waits []locker
 			want  []lockcore.Holder
-			line  []lockcore.Waiter
+			queue []lockcore.Waiter
 		}{
 			{
 				"m", lockcore.LockMutex,
@@ -70,7 +70,7 @@ func TestInspect(t *testing.T) {
 				tokens[test.want[i].Identity] = e.try(m).Token()
 			}
 			for _, m := range test.waits {
-				e.inLine(m)
+				e.queued(m)
 			}
 			seen := e.inspect(b, test.name)
 			if seen.Kind != test.kind || seen.NoTTL || seen.Name != test.name {
@@ -90,10 +90,10 @@ func TestInspect(t *testing.T) {
 				if !w.Alive || w.Since.IsZero() || i > 0 && !w.Since.After(seen.Waiters[i-1].Since) {
 					e.Errorf("%s: queued %+v", test.name, seen.Waiters)
 				}
-				test.line[i].Since, test.line[i].Alive = w.Since, true
+				test.queue[i].Since, test.queue[i].Alive = w.Since, true
 			}
-			if !slices.Equal(seen.Waiters, test.line) {
-				e.Errorf("%s: queued %+v, want %+v", test.name, seen.Waiters, test.line)
+			if !slices.Equal(seen.Waiters, test.queue) {
+				e.Errorf("%s: queued %+v, want %+v", test.name, seen.Waiters, test.queue)
 			}
 		}
 	})
@@ -130,7 +130,7 @@ func TestInspectForeignKeys(t *testing.T) {
 			}
 			waiter := e.goLock(e.mutex(c, name, ttl(10*time.Second)))
 			if name == "endless" || name == "ending" {
-				e.Until("it waits", func() bool { return e.lineLength(name) == 1 })
+				e.Until("it waits", func() bool { return e.queueLength(name) == 1 })
 			} else if _, err := waiter.wait(); !errors.Is(err, lockcore.ErrWrongKind) {
 				e.Errorf("%s: Lock: %v", name, err)
 			}
@@ -152,7 +152,7 @@ func TestInspectOfWhatIsLeft(t *testing.T) {
 	onBoth(t, func(e *env) {
 		c, ctx := e.Client("a"), e.Context()
 		for _, counter := range []string{"1700000000000000", "", "a list"} {
-			e.establish("orders", lineState{lock: me, queue: []string{lapsed, unknown, living}, fence: true})
+			e.establish("orders", mutexState{lock: me, queue: []string{lapsed, unknown, living}, fence: true})
 			must(e, e.Raw.HDel(ctx, e.key("orders", "seen"), unknown).Err())
 			var token uint64
 			switch fence := e.key("orders", "fence"); counter {
@@ -168,12 +168,12 @@ func TestInspectOfWhatIsLeft(t *testing.T) {
 			if len(seen.Holders) != 1 || seen.Holders[0].Identity != "me" || seen.Holders[0].Token != token {
 				e.Errorf("with the counter %q: held by %+v", counter, seen.Holders)
 			}
-			var line []string
+			var queue []string
 			for _, w := range seen.Waiters {
-				line = append(line, fmt.Sprint(w.Identity, " ", w.Alive))
+				queue = append(queue, fmt.Sprint(w.Identity, " ", w.Alive))
 			}
-			if want := []string{"lapsed false", "maybe false", "living true"}; !slices.Equal(line, want) {
-				e.Errorf("queued %q, want %q", line, want)
+			if want := []string{"lapsed false", "maybe false", "living true"}; !slices.Equal(queue, want) {
+				e.Errorf("queued %q, want %q", queue, want)
 			}
 		}
 	})
@@ -201,12 +201,12 @@ func TestEntriesToTheMillisecond(t *testing.T) {
 }
 
 // A spoilt queue hides no holder, and a force-release works in spite of it.
-func TestInspectBehindASpoiltLine(t *testing.T) {
+func TestInspectWithASpoiltQueue(t *testing.T) {
 	onAllKinds(t, func(e *env) {
 		c := e.Client("a")
 		for _, part := range []string{"queue", "seen"} {
 			lease := e.try(e.mutex(e.Client("b"), "orders", ttl(3*time.Second)))
-			p := e.inLine(e.mutex(c, "orders", ttl(10*time.Minute)))
+			p := e.queued(e.mutex(c, "orders", ttl(10*time.Minute)))
 			must(e, e.Raw.Set(e.Context(), e.key("orders", part), "spoilt", 0).Err())
 			seen, err := c.ForceRelease(e.Context(), "orders")
 			if err != nil || len(seen.Holders) != 1 || seen.Holders[0].Identity != "b" {
@@ -239,7 +239,7 @@ func TestForceReleasePassesTheDead(t *testing.T) {
 			must(e, e.Raw.HSet(e.Context(), e.key("orders", "seen"), id, e.Raw.Time(e.Context()).Val().Add(time.Hour).UnixMilli()).Err())
 		}
 		p := e.goLock(e.mutex(b, "orders", cfg))
-		e.Until("it is queued", func() bool { return e.lineLength("orders") == 6 })
+		e.Until("it is queued", func() bool { return e.queueLength("orders") == 6 })
 		begin := e.Clock()
 		if _, err := b.ForceRelease(e.Context(), "orders"); err != nil {
 			e.Fatal(err)
@@ -268,7 +268,7 @@ func TestForceRelease(t *testing.T) {
 			{reads{e.rw(a, "s", "one", cfg)}, e.rw(b, "s", "two", long)},
 		} {
 			stuck := e.try(pair[0])
-			waiter := e.inLine(pair[1])
+			waiter := e.queued(pair[1])
 			seen, err := admin.ForceRelease(e.Context(), pair[0].Name())
 			if err != nil || len(seen.Holders) != 1 || seen.Holders[0].Identity != "a" {
 				e.Fatalf("ForceRelease: %+v, %v", seen, err)
@@ -308,7 +308,7 @@ func TestForceReleaseTwiceTakesOnce(t *testing.T) {
 			{e.rw(a, "s", "one", ttl(30*time.Second)), e.rw(b, "s", "two", ttl(30*time.Second))},
 		} {
 			e.try(pair[0])
-			waiter := e.inLine(pair[1])
+			waiter := e.queued(pair[1])
 			swallow := faults.Inject(e, lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Match: e.script("lock_force"), Count: 1})
 			done := make(chan error, 1)
 			go func() {

@@ -43,7 +43,7 @@ func TestNoRenewal(t *testing.T) {
 		cfg := lockcore.LeaseConfig{TTL: 3 * time.Second, NoRenewal: true}
 		before := e.Clock()
 		lease := e.try(e.mutex(a, "orders", cfg))
-		waiter := e.inLine(e.mutex(b, "orders", cfg))
+		waiter := e.queued(e.mutex(b, "orders", cfg))
 		cause := e.ended(lease)
 		mustIs(e, cause, lockcore.ErrLeaseExpired)
 		if e.Bubble != nil {
@@ -323,7 +323,7 @@ func TestFault52_ReleaseAfterSlowWork(t *testing.T) {
 			})
 		}()
 		e.WaitIdle()
-		waiter := e.inLine(e.mutex(other, "orders", lockcore.LeaseConfig{}))
+		waiter := e.queued(e.mutex(other, "orders", lockcore.LeaseConfig{}))
 		cancel()
 		lease := waiter.granted()
 		if err := <-done; err != nil {

@@ -109,7 +109,7 @@ func TestFault60_RefusedPublishIsLoggedOnce(t *testing.T) {
 		c := e.ClientWith(opt, lockcore.Config{Identity: "a", Logger: log.Logger()})
 		m := e.mutex(c, "x", lockcore.LeaseConfig{})
 		lease := e.try(m)
-		waiter := e.inLine(m) // begins the subscription
+		waiter := e.queued(m) // begins the subscription
 		for range 5 {
 			time.Sleep(2 * time.Minute)
 			if faults.CutSubscriptions() == 0 {

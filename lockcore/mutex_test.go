@@ -83,13 +83,13 @@ func TestNamesUsedOnceLeaveNothingBehind(t *testing.T) {
 	onBoth(t, func(e *env) {
 		a, b := e.Client("a"), e.Client("b")
 		lease := e.try(e.mutex(a, "once", ttl(5*time.Second)))
-		waiter := e.inLine(e.mutex(b, "once", ttl(5*time.Second)))
-		quitter := e.inLine(e.mutex(b, "once", ttl(5*time.Second)))
+		waiter := e.queued(e.mutex(b, "once", ttl(5*time.Second)))
+		quitter := e.queued(e.mutex(b, "once", ttl(5*time.Second)))
 		quitter.cancel()
 		if _, err := quitter.wait(); err == nil {
 			e.Fatal("the quitter got the lock")
 		}
-		e.Until("the quitter has left", func() bool { return e.lineLength("once") == 1 })
+		e.Until("the quitter has left", func() bool { return e.queueLength("once") == 1 })
 		e.unlock(lease)
 		e.unlock(waiter.granted())
 		keys, err := e.Raw.Keys(e.Context(), "*").Result()
@@ -111,7 +111,7 @@ func TestLockWaitsForTheHolder(t *testing.T) {
 	onBoth(t, func(e *env) {
 		a, b := e.Client("a"), e.Client("b")
 		lease := e.lock(e.mutex(a, "orders", ttl(10*time.Second)))
-		waiter := e.inLine(e.mutex(b, "orders", ttl(10*time.Second)))
+		waiter := e.queued(e.mutex(b, "orders", ttl(10*time.Second)))
 		if waiter.over() {
 			e.Fatal("Lock returned while another held the lock")
 		}
@@ -141,14 +141,14 @@ func TestLockEndsWithItsContext(t *testing.T) {
 			_, err := m.Lock(ctx)
 			result <- err
 		}()
-		e.Until("it is queued", func() bool { return e.lineLength("orders") == 1 })
+		e.Until("it is queued", func() bool { return e.queueLength("orders") == 1 })
 		cancel(boss)
 		err := <-result
 		mustIs(e, err, lockcore.ErrNotAcquired, context.Canceled, boss)
 		if !strings.Contains(err.Error(), `"orders"`) {
 			e.Errorf("the error does not name the lock: %v", err)
 		}
-		e.Until("it has left the queue", func() bool { return e.lineLength("orders") == 0 })
+		e.Until("it has left the queue", func() bool { return e.queueLength("orders") == 0 })
 		if _, err := m.Lock(ctx); !errors.Is(err, boss) {
 			e.Errorf("Lock with a context that is over: %v", err)
 		}
@@ -197,7 +197,7 @@ func TestForeignHolderWithoutTTL(t *testing.T) {
 		if held.TTL >= 0 || !strings.Contains(held.Error(), "without a TTL") {
 			e.Errorf("the error names  %+v: %v", held, held)
 		}
-		waiter := e.inLine(m)
+		waiter := e.queued(m)
 		e.Until("the log reports the missing TTL", func() bool { return strings.Contains(log.String(), "lock without TTL") })
 		if e.Raw.PTTL(e.Context(), e.key("orders", "lock")).Val() >= 0 {
 			e.Error("a waiter has set a TTL on a foreign lock")
@@ -219,7 +219,7 @@ func TestTextbookClientSharesTheKey(t *testing.T) {
 			if ok, err := e.Raw.SetNX(e.Context(), key, "textbook", 30*time.Second).Result(); !ok || err != nil {
 				e.Fatal(ok, err)
 			}
-			waiter := e.inLine(m)
+			waiter := e.queued(m)
 			if waiter.over() {
 				e.Fatal("two holders")
 			}
@@ -251,7 +251,7 @@ func TestWrongKind(t *testing.T) {
 		if v := e.Raw.HGet(e.Context(), e.key("orders", "lock"), "field").Val(); v != "value" {
 			e.Errorf("the stranger's hash was changed: %q", v)
 		}
-		if e.lineLength("orders") != 0 {
+		if e.queueLength("orders") != 0 {
 			e.Error("a waiter is queued for a name that cannot be acquired")
 		}
 	})

@@ -12,7 +12,7 @@ import (
 // A process that is granted a lock also has the next waiters, or a third process has the
 // next one. One waiter of yet another process is notified of the end of the grant: the last
 // one, or else the first one that is examined.
-func TestWaitersOfOtherProcessesLearnOfAGrant(t *testing.T) {
+func TestWaitersOfOtherProcessesAreNotifiedOfAGrant(t *testing.T) {
 	toTheMillisecond(t, func(e *timed) {
 		ear := e.Raw.Subscribe(e.Context(), "noonlock:ch:OTHER")
 		defer ear.Close()
@@ -20,12 +20,12 @@ func TestWaitersOfOtherProcessesLearnOfAGrant(t *testing.T) {
 		must(e.env, err)
 		k := e.scriptKeys("orders")
 		for _, row := range []struct {
-			name   string
-			length int   // of the queue after the grant
-			others []int // ranks of waiters of another process
-			spoilt int   // rank of a malformed member; 0: none
-			lapsed int   // rank of one of the others that has lapsed; 0: none
-			told   int   // 0: none
+			name     string
+			length   int   // of the queue after the grant
+			others   []int // ranks of waiters of another process
+			spoilt   int   // rank of a malformed member; 0: none
+			lapsed   int   // rank of one of the others that has lapsed; 0: none
+			messages int   // 0: none
 		}{
 			{"no other process", 40, nil, 0, 0, 0},
 			{"the last one", 40, []int{1, 39}, 0, 0, 39},
@@ -46,7 +46,7 @@ func TestWaitersOfOtherProcessesLearnOfAGrant(t *testing.T) {
 						process[rank] = "THIRD"
 					}
 				}
-				var line []any
+				var queue []any
 				for i := range row.length + 1 {
 					rank, of := i-1, "ALIVE"
 					if process[rank] != "" {
@@ -59,7 +59,7 @@ func TestWaitersOfOtherProcessesLearnOfAGrant(t *testing.T) {
 					if rank > 0 && rank == row.lapsed {
 						until = 0
 					}
-					line = append(line, attempt, time.Duration(i)*time.Millisecond, until)
+					queue = append(queue, attempt, time.Duration(i)*time.Millisecond, until)
 				}
 				script, holder, left := "mutex_leave", "nl1:HOLDER.1.u/id", "1000"
 				if kind == "mutex" {
@@ -68,13 +68,13 @@ func TestWaitersOfOtherProcessesLearnOfAGrant(t *testing.T) {
 					script, holder, left = "owned_leave", "nx1:HOLDER.1.u.w/holder id", "1001"
 					e.establishOwned("orders", ownedState{kind: "nx1", entries: []ownedEntry{{"w", holder, minute}}})
 				}
-				e.line("orders", line...)
+				e.fillQueue("orders", queue...)
 				e.wants(kind+", "+row.name, e.run(script, k, holder, 0, keep.Milliseconds()), "[1 1000]")
 				want := "[]"
-				if row.told != 0 {
-					want = "[noonlock:ch:OTHER h noonlock:{orders}:lock " + left + " " + fmt.Sprintf(form, "OTHER", row.told+1) + "]"
+				if row.messages != 0 {
+					want = "[noonlock:ch:OTHER h noonlock:{orders}:lock " + left + " " + fmt.Sprintf(form, "OTHER", row.messages+1) + "]"
 				}
-				e.wants(kind+", "+row.name+": messages", fmt.Sprint(e.told(ear, "noonlock:ch:OTHER")), want)
+				e.wants(kind+", "+row.name+": messages", fmt.Sprint(e.messages(ear, "noonlock:ch:OTHER")), want)
 			}
 		}
 	})

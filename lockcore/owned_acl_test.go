@@ -101,7 +101,7 @@ func (e *env) useOwned(name string, opt *redis.Options) error {
 		lease, err := y.RLock(ctx)
 		came <- outcome{lease, err}
 	}()
-	e.Until("it is queued or has failed", func() bool { return e.lineLength(name) == 1 || len(came) == 1 })
+	e.Until("it is queued or has failed", func() bool { return e.queueLength(name) == 1 || len(came) == 1 })
 	e.Pass(1300 * time.Millisecond) // a renewal
 	if write.Context().Err() != nil {
 		return context.Cause(write.Context())

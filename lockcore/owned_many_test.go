@@ -179,7 +179,7 @@ func TestShortTTLAfterAGrant(t *testing.T) {
 	inBubbleAllKinds(t, func(e *env) {
 		holder := e.try(e.mutex(e.Client("a"), "orders", ttl(time.Minute)))
 		dying, f := e.Linked("dying")
-		next := e.inLine(e.mutex(dying, "orders", ttl(100*time.Millisecond)))
+		next := e.queued(e.mutex(dying, "orders", ttl(100*time.Millisecond)))
 		e.unlock(holder)
 		next.granted()
 		cut := f.Partition()
@@ -200,7 +200,7 @@ func TestFault36_ClassD_RenewalAfterTheClockWasSetBack(t *testing.T) {
 	inBubbleAllKinds(t, func(e *env) {
 		dying, f := e.Linked("dying")
 		e.try(e.mutex(dying, "orders", ttl(1500*time.Millisecond)))
-		next := e.inLine(e.mutex(e.Client("b"), "orders", ttl(time.Minute)))
+		next := e.queued(e.mutex(e.Client("b"), "orders", ttl(time.Minute)))
 		e.Bubble.StepClock(-time.Minute)
 		e.Pass(600 * time.Millisecond) // a renewal
 		cut := f.Partition()

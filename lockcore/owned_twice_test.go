@@ -36,7 +36,7 @@ type ownedState struct {
 }
 
 func (s ownedState) String() string {
-	return fmt.Sprintf("%s %v%s, line %q, tomb %v", s.kind, s.entries, s.foreign, s.queue, s.tomb)
+	return fmt.Sprintf("%s %v%s, queue %q, tomb %v", s.kind, s.entries, s.foreign, s.queue, s.tomb)
 }
 
 // ownedStates are the states in which an attempt of owner `me` may find a name.
@@ -318,13 +318,13 @@ func checkOwned(e *env, where, script, mine string, args []any, state ownedState
 		now := slices.Clone(after.queue)
 		slices.Sort(now)
 		if before.lock != after.lock || !slices.Equal(rest, now) {
-			complain("another kind's lock or line was touched")
+			complain("another kind's lock or queue was touched")
 		}
 		return
 	}
 	checkHolders(e, complain, after)
 	held := before.until[mine] > 0
-	inLine := slices.Contains(after.queue, mine)
+	isQueued := slices.Contains(after.queue, mine)
 	for attempt := range after.entries {
 		if strings.Contains(attempt, "DEAD") || strings.HasSuffix(attempt, "lapsed") {
 			complain("granted to a process without a subscription")
@@ -368,7 +368,7 @@ func checkOwned(e *env, where, script, mine string, args []any, state ownedState
 		if granted != (check == 1000) || !granted && check != -1 {
 			complain("granted: %v, to be checked in %d ms", granted, check)
 		}
-		if after.entries[mine] != "" || inLine {
+		if after.entries[mine] != "" || isQueued {
 			complain("not left")
 		}
 		if args[1] != 0 && !after.tomb {
@@ -388,7 +388,7 @@ func checkOwned(e *env, where, script, mine string, args []any, state ownedState
 		}
 		switch code := list[0].(int64); code {
 		case 1:
-			if list[1] != after.tokens[mine] || inLine {
+			if list[1] != after.tokens[mine] || isQueued {
 				complain("held, but not so")
 			}
 		case 2, 3:
@@ -396,11 +396,11 @@ func checkOwned(e *env, where, script, mine string, args []any, state ownedState
 				complain("queued, but at the wrong place")
 			}
 		case 4:
-			if args[2] != "try" || inLine || after.entries[mine] != "" || after.entries[fmt.Sprint(list[2])] == "" {
+			if args[2] != "try" || isQueued || after.entries[mine] != "" || after.entries[fmt.Sprint(list[2])] == "" {
 				complain("busy, but not so")
 			}
 		case 5:
-			if args[2] != "look" || inLine || slices.Contains(before.queue, mine) {
+			if args[2] != "look" || isQueued || slices.Contains(before.queue, mine) {
 				complain("gone, but not so")
 			}
 		case 6:
@@ -412,13 +412,13 @@ func checkOwned(e *env, where, script, mine string, args []any, state ownedState
 			for attempt := range before.entries {
 				others = others || ownerOf(attempt) != "me"
 			}
-			if !others || inLine {
+			if !others || isQueued {
 				complain("an upgrade, but not so")
 			}
 		default:
 			complain("unknown code")
 		}
-		if (args[2] == "try" || args[2] == "look") && inLine && !slices.Contains(state.queue, mine) {
+		if (args[2] == "try" || args[2] == "look") && isQueued && !slices.Contains(state.queue, mine) {
 			complain("it queued unasked")
 		}
 	}

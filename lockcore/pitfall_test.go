@@ -139,7 +139,7 @@ func TestClocksOfClientsNeedNotAgree(t *testing.T) {
 			for _, other := range clients {
 				e.refused(e.mutex(other, "orders", cfg))
 			}
-			waiter := e.inLine(e.mutex(clients[(i+1)%len(clients)], "orders", cfg))
+			waiter := e.queued(e.mutex(clients[(i+1)%len(clients)], "orders", cfg))
 			e.Pass(1300 * time.Millisecond) // a renewal
 			if lease.Context().Err() != nil || waiter.over() || lease.Token() <= last {
 				e.Errorf("client %d: context %v, token %d after %d", i, lease.Context().Err(), lease.Token(), last)

@@ -14,7 +14,7 @@ import (
 
 // A queueState is one state of the keys of a mutex with a queue.
 type queueState struct {
-	lineState
+	mutexState
 	forgotten bool  // no waiter has given a sign of life
 	moved     int64 // 0, or when the head of the queue was moved there, ms
 }
@@ -23,22 +23,22 @@ type queueState struct {
 const aheadOfTime = 9000000000001 // ms
 
 func (s queueState) String() string {
-	return fmt.Sprintf("%v, forgotten %v, moved %d", s.lineState, s.forgotten, s.moved)
+	return fmt.Sprintf("%v, forgotten %v, moved %d", s.mutexState, s.forgotten, s.moved)
 }
 
 func queueStates() []queueState {
 	var all []queueState
-	for _, s := range lineStates() {
+	for _, s := range mutexStates() {
 		if !s.tomb && s.fence {
-			all = append(all, queueState{lineState: s}, queueState{lineState: s, forgotten: s.queue != nil})
+			all = append(all, queueState{mutexState: s}, queueState{mutexState: s, forgotten: s.queue != nil})
 		}
 	}
 	for _, queue := range [][]string{{lapsed, living}, {deaf, unknown, living, nonsense}} { // a waiter that is not the head
-		all = append(all, queueState{lineState: lineState{lock: me, queue: queue, fence: true}})
+		all = append(all, queueState{mutexState: mutexState{lock: me, queue: queue, fence: true}})
 	}
 	for _, queue := range [][]string{{living}, {living, deaf}, {deaf, living}, {lapsed, unknown, living}} {
 		for _, moved := range []int64{1763000000001, aheadOfTime} { // whose head was moved there
-			all = append(all, queueState{lineState: lineState{lock: me, queue: queue, fence: true}, moved: moved})
+			all = append(all, queueState{mutexState: mutexState{lock: me, queue: queue, fence: true}, moved: moved})
 		}
 	}
 	return all
@@ -46,7 +46,7 @@ func queueStates() []queueState {
 
 func (e *env) establishQueue(s queueState) {
 	e.Helper()
-	e.establish("orders", s.lineState)
+	e.establish("orders", s.mutexState)
 	if s.moved != 0 {
 		must(e, e.Raw.ZAdd(e.Context(), e.key("orders", "queue"), redis.Z{Score: -float64(s.moved), Member: s.queue[0]}).Err())
 	}
@@ -59,8 +59,8 @@ func (e *env) establishQueue(s queueState) {
 // snapshot.
 type queueSnapshot struct {
 	snapshot
-	places []redis.Z
-	told   []string
+	places   []redis.Z
+	messages []string
 }
 
 func (e *env) queueSnapshot(heard *redis.PubSub) queueSnapshot {
@@ -68,7 +68,7 @@ func (e *env) queueSnapshot(heard *redis.PubSub) queueSnapshot {
 	return queueSnapshot{
 		snapshot: e.snapshot("orders"),
 		places:   e.Raw.ZRangeWithScores(e.Context(), e.key("orders", "queue"), 0, -1).Val(),
-		told:     e.told(heard, "noonlock:ch:ALIVE"),
+		messages: e.messages(heard, "noonlock:ch:ALIVE"),
 	}
 }
 
@@ -121,7 +121,7 @@ func queueTwice(e *env, script string) {
 			if one, two := fmt.Sprint(first), fmt.Sprint(second); one != two {
 				e.Errorf("%s: answers %v, then %v", where, first, second)
 			}
-			if !middle.same(after) || after.told != nil {
+			if !middle.same(after) || after.messages != nil {
 				e.Errorf("%s: twice changed %+v to %+v", where, middle, after)
 			}
 			if script == "lock_queue" {
@@ -150,7 +150,7 @@ func checkQueue(e *env, where string, state queueState, before, after queueSnaps
 		must(e, err)
 		list[i] = score
 	}
-	if !slices.Equal(list, want) || !before.same(after) || before.left < after.left || after.told != nil {
+	if !slices.Equal(list, want) || !before.same(after) || before.left < after.left || after.messages != nil {
 		e.Errorf("%s: answer %v, after it %+v: want %v", where, answer, after, want)
 	}
 }
@@ -161,40 +161,40 @@ func checkPromote(e *env, where, identity string, state queueState, began int64,
 		e.Helper()
 		e.Errorf("%s: answer %v, after it %+v: %s", where, answer, after, fmt.Sprintf(format, v...))
 	}
-	inLine := slices.Contains(state.queue, living) && identity == "living" && !state.forgotten
+	queued := slices.Contains(state.queue, living) && identity == "living" && !state.forgotten
 	want := int64(0)
 	switch {
 	case state.lock != me:
 		want = -1
-	case inLine:
+	case queued:
 		want = 1
 	}
 	if answer != want {
 		complain("want %d", want)
 	}
-	lineStays := before.same(after)
-	var told []string
+	queueStays := before.same(after)
+	var messages []string
 	if want == 1 {
 		if at := -after.places[0].Score; after.queue[0] != living || len(before.queue) != len(after.queue) || at < float64(began) && (state.moved == 0 || state.queue[0] != living) {
 			complain("not moved to the head, past all that could come back")
 		}
 		if before.queue[0] == living {
 			// A head that was not moved there needs no message.
-			lineStays = lineStays || state.moved == 0 && slices.Equal(before.queue, after.queue)
+			queueStays = queueStays || state.moved == 0 && slices.Equal(before.queue, after.queue)
 		} else {
-			if len(after.told) != 1 || !strings.HasPrefix(after.told[0], "noonlock:ch:ALIVE h noonlock:{orders}:lock ") || !strings.HasSuffix(after.told[0], living) {
+			if len(after.messages) != 1 || !strings.HasPrefix(after.messages[0], "noonlock:ch:ALIVE h noonlock:{orders}:lock ") || !strings.HasSuffix(after.messages[0], living) {
 				complain("the new head was not notified")
 			}
 			if at := -after.places[0].Score; at <= float64(state.moved) {
 				complain("not moved past the one that was moved before")
 			}
-			lineStays, told = true, after.told
+			queueStays, messages = true, after.messages
 		}
 	}
-	if !lineStays || before.left < after.left {
+	if !queueStays || before.left < after.left {
 		complain("the lock or the queue was %+v", before)
 	}
-	if !slices.Equal(told, after.told) {
-		complain("messages %q, want %q", after.told, told)
+	if !slices.Equal(messages, after.messages) {
+		complain("messages %q, want %q", after.messages, messages)
 	}
 }

@@ -43,7 +43,7 @@ func TestReentrantMutex(t *testing.T) {
 		if held := e.refused(other); held.Holder != "a" && held.Holder != "b" {
 			e.Errorf("held by %q", held.Holder)
 		}
-		waiter := e.inLine(other)
+		waiter := e.queued(other)
 		late := e.try(e.reentrant(a, "orders", "worker-1", cfg)) // past the queue, or it would wait for itself
 		e.leave(one, 3)
 		e.leave(late, 2)
@@ -118,7 +118,7 @@ func TestFault32_KindsExcludeEachOther(t *testing.T) {
 
 // A waiter whose name is now used by another kind gets an error at its next look, because
 // it could never acquire the lock.
-func TestWaiterOfAnotherKindIsTold(t *testing.T) {
+func TestWaiterOfAnotherKindIsNotified(t *testing.T) {
 	onBoth(t, func(e *env) {
 		c := e.Client("a")
 		cfg := ttl(10 * time.Second)
@@ -130,7 +130,7 @@ func TestWaiterOfAnotherKindIsTold(t *testing.T) {
 		for _, pair := range pairs {
 			name := pair[0].Name()
 			e.try(pair[0])
-			waiter := e.inLine(e.another(pair[0]))
+			waiter := e.queued(e.another(pair[0]))
 			e.Raw.Del(e.Context(), e.key(name, "lock")) // its holder is gone without a message
 			e.unlock(e.try(pair[1]))
 			lease := e.try(pair[1])

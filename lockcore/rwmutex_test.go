@@ -85,7 +85,7 @@ func TestRWMutexTable(t *testing.T) {
 						e.Errorf("Lock: %v, want ErrUpgrade rather than a deadlock", err)
 					}
 				case waits:
-					waiter := e.inLine(asked)
+					waiter := e.queued(asked)
 					for i, h := range held {
 						if i == 0 && waiter.over() { // a reader is granted the lock when there is no writer
 							e.Fatal("it did not wait")
@@ -122,13 +122,13 @@ func TestRWMutexOrderOfArrival(t *testing.T) {
 		cfg := ttl(20 * time.Second)
 		owner := func(name string) *lockcore.RWMutex { return e.rw(e.Client(name), "orders", name, cfg) }
 		first := e.try(reads{owner("r0")})
-		w1 := e.inLine(owner("w1"))
+		w1 := e.queued(owner("w1"))
 		if _, err := owner("r9").TryRLock(e.Context()); !errors.Is(err, lockcore.ErrNotAcquired) {
 			e.Errorf("a reader that only tries passes a writer that waits: %v", err)
 		}
-		r1, r2 := e.inLine(reads{owner("r1")}), e.inLine(reads{owner("r2")})
-		w2 := e.inLine(owner("w2"))
-		r3 := e.inLine(reads{owner("r3")})
+		r1, r2 := e.queued(reads{owner("r1")}), e.queued(reads{owner("r2")})
+		w2 := e.queued(owner("w2"))
+		r3 := e.queued(reads{owner("r3")})
 		e.unlock(first)
 		writer := w1.granted()
 		if r1.over() || r2.over() || w2.over() || r3.over() {
@@ -159,8 +159,8 @@ func TestRWMutexCancelledWriter(t *testing.T) {
 	onBoth(t, func(e *env) {
 		cfg := ttl(20 * time.Second)
 		reader := e.try(reads{e.rw(e.Client("a"), "orders", "a", cfg)})
-		writer := e.inLine(e.rw(e.Client("b"), "orders", "b", cfg))
-		behind := e.inLine(reads{e.rw(e.Client("c"), "orders", "c", cfg)})
+		writer := e.queued(e.rw(e.Client("b"), "orders", "b", cfg))
+		behind := e.queued(reads{e.rw(e.Client("c"), "orders", "c", cfg)})
 		before := e.Clock()
 		writer.cancel()
 		second := behind.granted()
@@ -182,7 +182,7 @@ func TestRWMutexCrashedReader(t *testing.T) {
 		e.try(reads{e.rw(crashing, "orders", "crashing", ttl(2*time.Second))})
 		long := e.try(reads{e.rw(alive, "orders", "alive", ttl(30*time.Second))})
 		faults.Partition()
-		writer := e.inLine(e.rw(e.Client("w"), "orders", "w", ttl(20*time.Second)))
+		writer := e.queued(e.rw(e.Client("w"), "orders", "w", ttl(20*time.Second)))
 		e.Pass(time.Second / 2)
 		e.unlock(long)
 		lease := writer.granted()
@@ -232,8 +232,8 @@ func TestDowngrade(t *testing.T) {
 		cfg := ttl(6 * time.Second)
 		lease := e.try(e.rw(e.Client("a"), "orders", "a", cfg))
 		token := lease.Token()
-		reader := e.inLine(reads{e.rw(e.Client("b"), "orders", "b", cfg)})
-		writer := e.inLine(e.rw(e.Client("c"), "orders", "c", cfg))
+		reader := e.queued(reads{e.rw(e.Client("b"), "orders", "b", cfg)})
+		writer := e.queued(e.rw(e.Client("c"), "orders", "c", cfg))
 		for range 2 {
 			if err := lease.Downgrade(e.Context()); err != nil {
 				e.Fatal(err)

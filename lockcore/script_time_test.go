@@ -51,9 +51,9 @@ func (e *timed) wants(what, got, want string) {
 	}
 }
 
-// line puts attempts in line, as `attempt, place, alive until` with times from now; no
+// fillQueue fills the queue, as `attempt, place, alive until` with times from now; no
 // `until`: nothing is known of it.
-func (e *timed) line(name string, of ...any) {
+func (e *timed) fillQueue(name string, of ...any) {
 	e.Helper()
 	k := e.scriptKeys(name)
 	must(e.env, e.Raw.Del(e.Context(), k[2], k[3]).Err())
@@ -184,7 +184,7 @@ func TestEndsOfOwnedEntriesToTheMillisecond(t *testing.T) {
 		}
 		stands(ownedEntry{"w", mine, time.Second}, ownedEntry{"r", reader, minute})
 		if answer := e.run("owned_acquire", k, "ns1:ALIVE.4.t.r/you id", 60000, "join", keep.Milliseconds()); !strings.HasPrefix(answer, "[2 1001 ") {
-			e.Errorf("a reader behind an entry that writes for a second is told %s", answer)
+			e.Errorf("a reader behind an entry that writes for a second gets %s", answer)
 		}
 		stands(ownedEntry{"r", reader, minute})
 		e.run("owned_acquire", k, reader, 120000, "look", keep.Milliseconds())
@@ -199,14 +199,14 @@ func TestEndsOfOwnedEntriesToTheMillisecond(t *testing.T) {
 	})
 }
 
-// Places in line and how long they are kept.
+// Places in the queue and how long they are kept.
 func TestPlacesToTheMillisecond(t *testing.T) {
 	toTheMillisecond(t, func(e *timed) {
 		k := e.scriptKeys("orders")
 		must(e.env, e.Raw.Set(e.Context(), k[0], stranger, minute).Err())
 		for _, row := range []struct {
 			name  string
-			line  []any
+			queue []any
 			mode  string
 			place string
 		}{
@@ -216,16 +216,16 @@ func TestPlacesToTheMillisecond(t *testing.T) {
 			{"the clock was set back", []any{living, minute, minute, unknown, 2 * minute, minute}, "join", e.ms(2*minute + time.Millisecond)},
 			{"it has an old place", []any{living, -minute, minute}, "1000", "1000"},
 		} {
-			e.line("orders", row.line...)
+			e.fillQueue("orders", row.queue...)
 			e.wants(row.name, e.run("mutex_acquire", k, me, 2000, row.mode, keep.Milliseconds()), fmt.Sprintf("[2 60000 %s %s]", row.place, stranger))
 			e.wants(row.name+", alive until", e.Raw.HGet(e.Context(), k[3], me).Val(), e.ms(6600*time.Millisecond))
-			e.wants(row.name+", the line's TTL", e.left(k[2]), "6.6s")
+			e.wants(row.name+", the queue's TTL", e.left(k[2]), "6.6s")
 			e.wants(row.name+", the TTL of what is known of it", e.left(k[3]), "6.6s")
 		}
 		must(e.env, e.Raw.PExpire(e.Context(), k[2], 2*minute).Err())
 		must(e.env, e.Raw.PExpire(e.Context(), k[3], minute).Err())
 		e.run("mutex_acquire", k, me, 2000, "look", keep.Milliseconds())
-		e.wants("a look does not shorten the line's TTL", e.left(k[2]), (2 * minute).String())
+		e.wants("a look does not shorten the queue's TTL", e.left(k[2]), (2 * minute).String())
 		e.wants("a look does not shorten that of what is known of it", e.left(k[3]), minute.String())
 	})
 }
@@ -246,7 +246,7 @@ func TestLapsesToTheMillisecond(t *testing.T) {
 		} {
 			ask := func(what, script string, keys []string, args []any, lives, lapses string) {
 				e.Helper()
-				e.line("orders", living, -minute, row.until, unknown, -minute/2, minute)
+				e.fillQueue("orders", living, -minute, row.until, unknown, -minute/2, minute)
 				want := lapses
 				if row.alive {
 					want = lives
@@ -284,7 +284,7 @@ func TestGrantsToTheMillisecond(t *testing.T) {
 	toTheMillisecond(t, func(e *timed) {
 		k := e.scriptKeys("orders")
 		must(e.env, e.Raw.Set(e.Context(), k[0], me, minute).Err())
-		e.line("orders", unknown, -minute, minute)
+		e.fillQueue("orders", unknown, -minute, minute)
 		e.wants("release", e.run("mutex_leave", k, me, 0, keep.Milliseconds()), "[1 1000]")
 		e.wants("the holder", e.Raw.Get(e.Context(), k[0]).Val(), unknown)
 		e.wants("its TTL", e.left(k[0]), time.Second.String())
@@ -299,7 +299,7 @@ func TestGrantsWithoutPublish(t *testing.T) {
 	e := realEnv(t)
 	user := redis.NewClient(e.as("mute", "~noonlock:*", "+@all", "-publish"))
 	defer user.Close()
-	e.establish("orders", lineState{me, []string{living}, false, true})
+	e.establish("orders", mutexState{me, []string{living}, false, true})
 	source, err := lockcore.ScriptSource("mutex_leave")
 	must(e, err)
 	released, err := user.Eval(e.Context(), source, e.scriptKeys("orders"), argv("mutex_leave", me, 0, keep.Milliseconds())...).Result()
@@ -324,16 +324,16 @@ func TestTimersOfTheFirstWaiters(t *testing.T) {
 			"A?A": true, "A?B?": true, "??????": true,
 			strings.Repeat("A", 31): true, strings.Repeat("A", 32): false,
 		} {
-			var line []any
+			var queue []any
 			for i, process := range before {
 				attempt := fmt.Sprintf("nl1:%c.%d.u/id", process, i)
 				if process == '?' {
 					attempt = fmt.Sprint(nonsense, i)
 				}
-				line = append(line, attempt, -minute+time.Duration(i)*time.Millisecond, minute)
+				queue = append(queue, attempt, -minute+time.Duration(i)*time.Millisecond, minute)
 			}
 			const me = "nl1:M.me.u/id"
-			e.line("orders", append(line, me, time.Duration(0), minute)...)
+			e.fillQueue("orders", append(queue, me, time.Duration(0), minute)...)
 			code := map[bool]string{true: "2", false: "3"}[near]
 			e.wants("behind "+before, e.run("mutex_acquire", k, me, 60000, "look", keep.Milliseconds()), fmt.Sprintf("[%s 60000 %s %s]", code, e.ms(0), stranger))
 		}
@@ -346,11 +346,11 @@ func TestNoHolderBeforeManyDead(t *testing.T) {
 		k := e.scriptKeys("orders")
 		for form, script := range map[string]string{"nl1:%s.%d.u/id": "mutex_acquire", "nx1:%s.%d.u.w/owner id": "owned_acquire"} {
 			must(e.env, e.Raw.Del(e.Context(), k...).Err())
-			var line []any
+			var queue []any
 			for i := range 1010 {
-				line = append(line, fmt.Sprintf(form, "DEAD", i), -minute, nil)
+				queue = append(queue, fmt.Sprintf(form, "DEAD", i), -minute, nil)
 			}
-			e.line("orders", line...)
+			e.fillQueue("orders", queue...)
 			e.wants(script, e.run(script, k, fmt.Sprintf(form, "ALIVE", 1), 60000, "join", keep.Milliseconds()), fmt.Sprintf("[2 -2 %s ]", e.ms(0)))
 		}
 	})
@@ -369,11 +369,11 @@ func TestReleasesBeforeManyDead(t *testing.T) {
 					script, holder = "owned_leave", "nx1:HOLDER.1.u.w/holder id"
 					e.establishOwned("orders", ownedState{kind: "nx1", entries: []ownedEntry{{"w", holder, minute}}})
 				}
-				var line []any
+				var queue []any
 				for i := range dead {
-					line = append(line, fmt.Sprintf(form, i), -minute, nil)
+					queue = append(queue, fmt.Sprintf(form, i), -minute, nil)
 				}
-				e.line("orders", line...)
+				e.fillQueue("orders", queue...)
 				e.wants(fmt.Sprint(kind, ", ", dead, " dead waiters"), e.run(script, k, holder, 0, keep.Milliseconds()), want)
 			}
 		}
@@ -382,7 +382,7 @@ func TestReleasesBeforeManyDead(t *testing.T) {
 
 // After a forced release, the first waiter of each process is called, of at most 32 processes
 // that a message reaches, among the first 1000 waiters.
-func TestForceTellsTheFirst(t *testing.T) {
+func TestForceNotifiesTheFirst(t *testing.T) {
 	toTheMillisecond(t, func(e *timed) {
 		k := e.scriptKeys("orders")
 		ear := e.Raw.PSubscribe(e.Context(), "noonlock:ch:P*")
@@ -391,27 +391,27 @@ func TestForceTellsTheFirst(t *testing.T) {
 		must(e.env, err)
 		for _, row := range []struct {
 			dead, each, processes int // waiters of a process without a subscription, then some of each process
-			told                  int
+			messages              int
 		}{{0, 1, 1, 1}, {5, 3, 2, 2}, {0, 1, 33, 32}, {100, 1, 33, 32}, {999, 1, 1, 1}, {1000, 1, 1, 0}, {998, 2, 2, 1}} {
 			must(e.env, e.Raw.Del(e.Context(), k...).Err())
 			must(e.env, e.Raw.Set(e.Context(), k[0], stranger, minute).Err())
-			line := []any{nonsense, -minute, minute}[:0]
+			queue := []any{nonsense, -minute, minute}[:0]
 			for i := range row.dead {
-				line = append(line, fmt.Sprintf("nl1:DEAD%d.1.t/id", i), -minute, minute)
+				queue = append(queue, fmt.Sprintf("nl1:DEAD%d.1.t/id", i), -minute, minute)
 			}
 			want := []string{}
 			for i := range row.processes {
 				for n := range row.each {
 					attempt := fmt.Sprintf("nl1:P%d.%d.t/id", 10+i, n)
-					line = append(line, attempt, time.Duration(i)*time.Millisecond, minute)
-					if n == 0 && i < row.told {
+					queue = append(queue, attempt, time.Duration(i)*time.Millisecond, minute)
+					if n == 0 && i < row.messages {
 						want = append(want, fmt.Sprintf("noonlock:ch:P%d l noonlock:{orders}:lock %s", 10+i, attempt))
 					}
 				}
 			}
-			e.line("orders", line...)
+			e.fillQueue("orders", queue...)
 			e.wants("force", e.run("lock_force", []string{k[0], k[2]}, "string", stranger), "1")
-			e.wants(fmt.Sprintf("called of %+v", row), fmt.Sprint(e.told(ear, "noonlock:ch:P")), fmt.Sprint(want))
+			e.wants(fmt.Sprintf("called of %+v", row), fmt.Sprint(e.messages(ear, "noonlock:ch:P")), fmt.Sprint(want))
 		}
 	})
 }

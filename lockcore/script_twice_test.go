@@ -23,20 +23,20 @@ const (
 	stranger = "a foreign client"
 )
 
-// A lineState is one state of a name's keys.
-type lineState struct {
+// A mutexState is one state of a name's keys.
+type mutexState struct {
 	lock  string // the holder; "wrong": a key of another kind
 	queue []string
 	tomb  bool
 	fence bool
 }
 
-func (s lineState) String() string {
-	return fmt.Sprintf("lock %q, line %q, tomb %v, fence %v", s.lock, s.queue, s.tomb, s.fence)
+func (s mutexState) String() string {
+	return fmt.Sprintf("lock %q, queue %q, tomb %v, fence %v", s.lock, s.queue, s.tomb, s.fence)
 }
 
-func lineStates() []lineState {
-	var all []lineState
+func mutexStates() []mutexState {
+	var all []mutexState
 	for _, lock := range []string{"", me, living, stranger, "wrong"} {
 		for _, queue := range [][]string{
 			nil,
@@ -53,10 +53,10 @@ func lineStates() []lineState {
 				continue // a granted attempt leaves the queue in the same script
 			}
 			for _, tomb := range []bool{false, true} {
-				all = append(all, lineState{lock, queue, tomb, true})
+				all = append(all, mutexState{lock, queue, tomb, true})
 			}
 			if lock == "" || lock == me {
-				all = append(all, lineState{lock, queue, false, false})
+				all = append(all, mutexState{lock, queue, false, false})
 			}
 		}
 	}
@@ -83,7 +83,7 @@ func argv(script string, args ...any) []any {
 	return append(slices.Concat(args, all[len(args):]), "noonlock:ch:")
 }
 
-func (e *env) establish(name string, s lineState) {
+func (e *env) establish(name string, s mutexState) {
 	e.Helper()
 	k := e.scriptKeys(name)
 	now, err := e.Raw.Time(e.Context()).Result()
@@ -204,7 +204,7 @@ func TestScriptsTwiceInEveryState(t *testing.T) {
 			must(e, err)
 			sha[r.script] = e.Raw.ScriptLoad(e.Context(), source).Val()
 		}
-		for _, state := range lineStates() {
+		for _, state := range mutexStates() {
 			for _, r := range runs {
 				keys := e.scriptKeys("orders")
 				if r.script == "mutex_renew" {
@@ -281,7 +281,7 @@ func timeless(answer any) string {
 }
 
 // checkRun compares one run with the guarantees of the scripts.
-func checkRun(t testing.TB, where, script string, args []any, state lineState, before, after snapshot, answer any) {
+func checkRun(t testing.TB, where, script string, args []any, state mutexState, before, after snapshot, answer any) {
 	t.Helper()
 	complain := func(format string, v ...any) {
 		t.Helper()
@@ -329,11 +329,11 @@ func checkRun(t testing.TB, where, script string, args []any, state lineState, b
 			complain("not a list")
 			return
 		}
-		inLine := slices.Contains(after.queue, me)
+		queued := slices.Contains(after.queue, me)
 		switch code := list[0].(int64); code {
 		case 1:
 			token, err := strconv.ParseUint(fmt.Sprint(list[1]), 10, 64)
-			if after.lock != me || inLine || err != nil || list[1] != after.fence {
+			if after.lock != me || queued || err != nil || list[1] != after.fence {
 				complain("held, but not by me under the newest token")
 			}
 			if state.fence && token < 1700000000000000 || !state.fence && token < 900000000000000 {
@@ -346,18 +346,18 @@ func checkRun(t testing.TB, where, script string, args []any, state lineState, b
 				complain("it passed the queue") // except for an attempt that resumes an older place
 			}
 		case 2, 3:
-			if !inLine || after.lock == me || after.lock == "" || list[3] != after.lock {
+			if !queued || after.lock == me || after.lock == "" || list[3] != after.lock {
 				complain("queued, but at the wrong place")
 			}
 			if (code == 2) != slices.Contains(after.queue[:min(3, len(after.queue))], me) {
 				complain("near the head or not")
 			}
 		case 4:
-			if inLine || after.lock == me || after.lock == "" || list[2] != after.lock {
+			if queued || after.lock == me || after.lock == "" || list[2] != after.lock {
 				complain("busy, but not so")
 			}
 		case 5:
-			if args[2] != "look" || inLine {
+			if args[2] != "look" || queued {
 				complain("gone, but not so")
 			}
 		case 6:
@@ -374,7 +374,7 @@ func checkRun(t testing.TB, where, script string, args []any, state lineState, b
 		if state.tomb && list[0] != int64(6) {
 			complain("a tombstone was passed")
 		}
-		if (args[2] == "try" || args[2] == "look") && inLine && !slices.Contains(state.queue, me) {
+		if (args[2] == "try" || args[2] == "look") && queued && !slices.Contains(state.queue, me) {
 			complain("it queued unasked")
 		}
 		if after.lock == living && state.lock == "" && after.left > time.Second {

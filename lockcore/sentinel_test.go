@@ -147,7 +147,7 @@ func TestSentinelFailover(t *testing.T) {
 			var channels []string
 			for _, name := range []string{"first", "second", "third"} {
 				c := w.failoverClient(name, reg)
-				waiters = append(waiters, w.inLine(w.mutex(c, "orders", cfg)))
+				waiters = append(waiters, w.queued(w.mutex(c, "orders", cfg)))
 				channels = append(channels, "noonlock:ch:"+c.Process())
 			}
 			must(w, w.Raw.Wait(w.Context(), 2, time.Minute).Err())

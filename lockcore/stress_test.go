@@ -128,8 +128,8 @@ func (s *stress) run(seed uint64, lasts time.Duration, enough func() bool) {
 		}
 	}
 	for _, name := range names {
-		if v := s.stored(name); v != "" || s.lineLength(name) != 0 {
-			s.Errorf("%s: lock %q, %d in the queue", name, v, s.lineLength(name))
+		if v := s.stored(name); v != "" || s.queueLength(name) != 0 {
+			s.Errorf("%s: lock %q, %d in the queue", name, v, s.queueLength(name))
 		}
 	}
 }

@@ -10,11 +10,11 @@ import (
 
 // More dead waiters than one script passes over are queued before a live one. A try does
 // not take the lock that is free in the meantime.
-func TestTryDoesNotPassALineOfManyDead(t *testing.T) {
+func TestTryDoesNotPassAQueueOfManyDead(t *testing.T) {
 	onAllKinds(t, func(e *env) {
 		cfg := ttl(20 * time.Second)
 		e.try(e.mutex(e.Client("a"), "orders", cfg))
-		living := e.inLine(e.mutex(e.Client("b"), "orders", cfg))
+		living := e.queued(e.mutex(e.Client("b"), "orders", cfg))
 		at := e.Raw.ZRangeWithScores(e.Context(), e.key("orders", "queue"), 0, 0).Val()[0].Score
 		var dead []redis.Z
 		for i := range 1500 {
@@ -43,8 +43,8 @@ func TestTryAfterPartsWereDeleted(t *testing.T) {
 					e.kind = kind
 					cfg := ttl(20 * time.Second)
 					e.try(e.mutex(e.Client("a"), "orders", cfg))
-					e.inLine(e.mutex(e.Client("b"), "orders", cfg))
-					e.inLine(e.mutex(e.Client("c"), "orders", cfg))
+					e.queued(e.mutex(e.Client("b"), "orders", cfg))
+					e.queued(e.mutex(e.Client("c"), "orders", cfg))
 					for i, part := range parts {
 						if gone&(1<<i) != 0 {
 							must(e, e.Raw.Del(e.Context(), e.key("orders", part)).Err())

@@ -41,7 +41,7 @@ func TestTokenRetention(t *testing.T) {
 				e.unlock(lease)
 				// Also if another client serves the queue.
 				lease = e.try(m)
-				next := e.inLine(e.mutex(client, "orders", ttl(10*time.Minute)))
+				next := e.queued(e.mutex(client, "orders", ttl(10*time.Minute)))
 				e.unlock(lease)
 				second := next.granted()
 				if second.Token() <= lease.Token() {

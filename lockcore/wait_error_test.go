@@ -50,7 +50,7 @@ func TestWaitNamesTheHolder(t *testing.T) {
 		}
 		var waiters []*pending
 		for range 5 { // the first three get other replies than the later ones
-			waiters = append(waiters, e.inLine(e.mutex(b, "orders", cfg)))
+			waiters = append(waiters, e.queued(e.mutex(b, "orders", cfg)))
 		}
 		for _, w := range waiters {
 			w.cancel()
@@ -74,8 +74,8 @@ func TestWaitNamesTheLastHolderSeen(t *testing.T) {
 		a, b, c := e.Client("a"), e.Client("b"), e.Client("c")
 		cfg := ttl(20 * time.Second)
 		lease := e.try(e.mutex(a, "orders", cfg))
-		next := e.inLine(e.mutex(b, "orders", cfg))
-		last := e.inLine(e.mutex(c, "orders", cfg))
+		next := e.queued(e.mutex(b, "orders", cfg))
+		last := e.queued(e.mutex(c, "orders", cfg))
 		e.unlock(lease)
 		second := next.granted()
 		e.Pass(30 * time.Second) // everybody has looked
@@ -93,7 +93,7 @@ func TestWaitNamesTheHolderInAnOutage(t *testing.T) {
 		b, f := e.Linked("b")
 		cfg := ttl(20 * time.Second)
 		e.try(e.mutex(a, "orders", cfg))
-		w := e.inLine(e.mutex(b, "orders", cfg))
+		w := e.queued(e.mutex(b, "orders", cfg))
 		cut := f.Partition()
 		e.Pass(time.Minute)
 		lockcoretest.MustFire(e, cut)
@@ -115,7 +115,7 @@ func TestWaitNamesAReader(t *testing.T) {
 		must(e, err)
 		longer, err := e.rw(a, "orders", "r2", ttl(20*time.Second)).RLock(e.Context())
 		must(e, err)
-		w := e.inLine(e.rw(b, "orders", "w", ttl(5*time.Second)))
+		w := e.queued(e.rw(b, "orders", "w", ttl(5*time.Second)))
 		w.cancel()
 		_, err = w.wait()
 		var held *lockcore.HeldError
@@ -125,7 +125,7 @@ func TestWaitNamesAReader(t *testing.T) {
 		e.unlock(read)
 		e.unlock(longer)
 		must(e, e.Raw.Set(e.Context(), e.key("foreign", "lock"), "secret", time.Minute).Err())
-		f := e.inLine(e.mutex(b, "foreign", ttl(5*time.Second)))
+		f := e.queued(e.mutex(b, "foreign", ttl(5*time.Second)))
 		f.cancel()
 		_, err = f.wait()
 		if !errors.As(err, &held) || held.Holder != "" || strings.Contains(err.Error(), "secret") {

@@ -92,7 +92,7 @@ func TestEndsAreAccountedFor(t *testing.T) {
 // Replicas of an older definition are notified when the first replica of another one
 // starts, and when its last one leaves, so they need not wait for a look.
 // Mutants: neither is notified; each replica that leaves is, or the same one twice.
-func TestGenerationsAreTold(t *testing.T) {
+func TestGenerationsAreReplied(t *testing.T) {
 	inBubble(t, func(e *env) {
 		open := func(def string) (*ledger.Ledger, ledger.State) {
 			e.Helper()

@@ -12,7 +12,7 @@ import (
 // A replica that repairs the ledger after the server has lost data (class D) notifies the
 // others, which would otherwise use their old state until they look.
 // Mutants: a repaired ledger, or a run that is known to have ended, is not announced.
-func TestMendingIsTold(t *testing.T) {
+func TestMendingIsReported(t *testing.T) {
 	onBoth(t, func(e *env) {
 		l := e.jobLedger(e.Client("a"), ledger.Config{})
 		run, _ := e.claimed(l)

@@ -28,7 +28,7 @@ func TestQueueIsServedInOrderOfArrival(t *testing.T) {
 		var wg sync.WaitGroup
 		const waiters = 12
 		for i := range waiters {
-			p := e.inLine(e.mutex(clients[i%3], "orders", cfg))
+			p := e.queued(e.mutex(clients[i%3], "orders", cfg))
 			wg.Go(func() {
 				lease, err := p.wait()
 				if err != nil {
@@ -61,7 +61,7 @@ func TestReleaserDoesNotPassTheQueue(t *testing.T) {
 		a, b := e.Client("a"), e.Client("b")
 		cfg := ttl(20 * time.Second)
 		lease := e.try(e.mutex(a, "orders", cfg))
-		waiter := e.inLine(e.mutex(b, "orders", cfg))
+		waiter := e.queued(e.mutex(b, "orders", cfg))
 		e.unlock(lease)
 		again := e.goLock(e.mutex(a, "orders", cfg))
 		next := waiter.granted()
@@ -80,7 +80,7 @@ func TestTryLockDoesNotPassTheQueue(t *testing.T) {
 		a, b, c := e.Client("a"), e.Client("b"), e.Client("c")
 		cfg := ttl(20 * time.Second)
 		e.try(e.mutex(a, "orders", cfg))
-		waiter := e.inLine(e.mutex(b, "orders", cfg))
+		waiter := e.queued(e.mutex(b, "orders", cfg))
 		e.Raw.Del(e.Context(), e.key("orders", "lock"))
 		before := e.Clock()
 		if held := e.refused(e.mutex(c, "orders", cfg)); held.Holder != "b" {
@@ -99,12 +99,12 @@ func TestCancelledWaitLeavesTheQueue(t *testing.T) {
 		a, b, c := e.Client("a"), e.Client("b"), e.Client("c")
 		cfg := ttl(20 * time.Second)
 		lease := e.try(e.mutex(a, "orders", cfg))
-		one := e.inLine(e.mutex(b, "orders", cfg))
-		two := e.inLine(e.mutex(c, "orders", cfg))
+		one := e.queued(e.mutex(b, "orders", cfg))
+		two := e.queued(e.mutex(c, "orders", cfg))
 		one.cancel()
 		_, err := one.wait()
 		mustIs(e, err, lockcore.ErrNotAcquired, context.Canceled)
-		e.Until("it has left", func() bool { return e.lineLength("orders") == 1 })
+		e.Until("it has left", func() bool { return e.queueLength("orders") == 1 })
 		before := e.Clock()
 		e.unlock(lease)
 		next := two.granted()
@@ -126,8 +126,8 @@ func TestHeadTakesOverAtTheHoldersEnd(t *testing.T) {
 		b, c := e.Client("b"), e.Client("c")
 		cfg := ttl(30 * time.Second)
 		lease := e.try(e.mutex(dying, "orders", cfg))
-		one := e.inLine(e.mutex(b, "orders", cfg))
-		two := e.inLine(e.mutex(c, "orders", cfg))
+		one := e.queued(e.mutex(b, "orders", cfg))
+		two := e.queued(e.mutex(c, "orders", cfg))
 		one.cancel()
 		if _, err := one.wait(); err == nil {
 			e.Fatal("got the lock")
@@ -155,9 +155,9 @@ func TestDeadWaiterIsPassedOver(t *testing.T) {
 		cfg := ttl(20 * time.Second)
 		lease := e.try(e.mutex(a, "orders", cfg))
 		for range 5 {
-			e.inLine(e.mutex(dead, "orders", cfg))
+			e.queued(e.mutex(dead, "orders", cfg))
 		}
-		waiter := e.inLine(e.mutex(b, "orders", cfg))
+		waiter := e.queued(e.mutex(b, "orders", cfg))
 		refusing := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.RefuseDial})
 		f.Cut()
 		e.Until("the server has seen the connections end", func() bool {
@@ -192,7 +192,7 @@ func TestThousandsOfDeadWaitersArePassedOver(t *testing.T) {
 			e.Fatal(err)
 		}
 		p := e.goLock(e.mutex(b, "orders", cfg))
-		e.Until("it is queued", func() bool { return e.lineLength("orders") == 3501 })
+		e.Until("it is queued", func() bool { return e.queueLength("orders") == 3501 })
 		e.Raw.Del(e.Context(), e.key("orders", "lock"))
 		// A TryLock removes dead waiters until the queue is served.
 		if held := e.refused(e.mutex(c, "orders", cfg)); held.Holder != "b" || held.TTL < 0 {
@@ -224,7 +224,7 @@ func TestDeadQueueExpires(t *testing.T) {
 		dead, f := e.Linked("dead")
 		cfg := ttl(4 * time.Second)
 		lease := e.try(e.mutex(a, "orders", cfg))
-		e.inLine(e.mutex(dead, "orders", cfg))
+		e.queued(e.mutex(dead, "orders", cfg))
 		f.Partition() // the connection is still open for the server
 		e.Pass(3300*time.Millisecond*4 + 2*time.Second)
 		e.unlock(lease)
@@ -241,8 +241,8 @@ func TestGrantToAnAbandonedAttempt(t *testing.T) {
 		b, f := e.Linked("b")
 		cfg := ttl(30 * time.Second)
 		lease := e.try(e.mutex(a, "orders", cfg))
-		quitter := e.inLine(e.mutex(b, "orders", cfg))
-		waiter := e.inLine(e.mutex(c, "orders", cfg))
+		quitter := e.queued(e.mutex(b, "orders", cfg))
+		waiter := e.queued(e.mutex(c, "orders", cfg))
 		lost := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.ResetBefore, Match: e.script("mutex_leave")})
 		quitter.cancel()
 		if _, err := quitter.wait(); err == nil {
@@ -252,7 +252,7 @@ func TestGrantToAnAbandonedAttempt(t *testing.T) {
 		lost.Lift()
 		tries := lost.Fired()
 		e.Pass(20 * time.Second)
-		if lost.Fired() != tries || e.lineLength("orders") != 2 {
+		if lost.Fired() != tries || e.queueLength("orders") != 2 {
 			e.Fatal("it has left after all: this test proves nothing")
 		}
 		before := e.Clock()
@@ -272,8 +272,8 @@ func TestWaitersLookOncePerTTL(t *testing.T) {
 		b, f := e.Linked("b")
 		cfg := ttl(10 * time.Second)
 		e.try(e.mutex(a, "orders", cfg))
-		e.inLine(e.mutex(b, "orders", cfg)) // the head
-		e.inLine(e.mutex(b, "orders", cfg))
+		e.queued(e.mutex(b, "orders", cfg)) // the head
+		e.queued(e.mutex(b, "orders", cfg))
 		e.WaitIdle()
 		looks := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Delay: time.Nanosecond, Match: e.script("mutex_acquire")})
 		e.Pass(1000 * time.Second)
@@ -295,9 +295,9 @@ func TestCallOfAnAttemptThatHasLeft(t *testing.T) {
 		cfg := ttl(10 * time.Minute)
 		e.try(e.mutex(e.Client("a"), "orders", cfg))
 		e.try(e.mutex(e.Client("a"), "other", cfg))
-		e.inLine(e.mutex(b, "other", cfg))
-		e.inLine(e.mutex(b, "orders", cfg))
-		quitter := e.inLine(e.mutex(b, "orders", cfg))
+		e.queued(e.mutex(b, "other", cfg))
+		e.queued(e.mutex(b, "orders", cfg))
+		quitter := e.queued(e.mutex(b, "orders", cfg))
 		left := e.Raw.ZRange(e.Context(), e.key("orders", "queue"), -1, -1).Val()[0]
 		quitter.cancel()
 		if _, err := quitter.wait(); err == nil {
@@ -329,7 +329,7 @@ func TestFault41_ForgedMessages(t *testing.T) {
 		a, b := e.Client("a"), e.Client("b")
 		cfg := ttl(20 * time.Second)
 		lease := e.try(e.mutex(a, "orders", cfg))
-		waiter := e.inLine(e.mutex(b, "orders", cfg))
+		waiter := e.queued(e.mutex(b, "orders", cfg))
 		values, err := e.Raw.ZRange(e.Context(), e.key("orders", "queue"), 0, -1).Result()
 		if err != nil || len(values) != 1 {
 			e.Fatal(values, err)

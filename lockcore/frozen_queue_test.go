@@ -35,11 +35,11 @@ func TestFault68_FrozenWaitersOfOneProcess(t *testing.T) {
 				var waiting []*pending
 				join := func(n int) {
 					for range n {
-						waiting = append(waiting, e.inLine(e.mutex(frozen, "orders", cfg)))
+						waiting = append(waiting, e.queued(e.mutex(frozen, "orders", cfg)))
 					}
 				}
 				join(c.before)
-				next := e.inLine(e.mutex(live, "orders", cfg))
+				next := e.queued(e.mutex(live, "orders", cfg))
 				join(c.after)
 				stop := f.Partition() // its connections stay open
 				e.unlock(holder)
@@ -118,7 +118,7 @@ func TestFault68_FrozenWaitersOfManyProcesses(t *testing.T) {
 				}
 				var next *pending
 				for _, process := range c.queue {
-					p := e.inLine(e.mutex(clients[process], "orders", cfg))
+					p := e.queued(e.mutex(clients[process], "orders", cfg))
 					if process == 'L' {
 						next = p
 					}
@@ -178,7 +178,7 @@ func TestFault68_ReleaseByAProcessThatEnds(t *testing.T) {
 							clients[process] = client
 							freeze = append(freeze, faults)
 						}
-						p := e.inLine(e.mutex(clients[process], "orders", ttl(short)))
+						p := e.queued(e.mutex(clients[process], "orders", ttl(short)))
 						if process == 'L' {
 							next = p
 						}
@@ -224,7 +224,7 @@ func TestFault68_MoreDeadWaitersThanOneScriptPasses(t *testing.T) {
 		for i := range 2500 {
 			dead = append(dead, redis.Z{Score: float64(i), Member: fmt.Sprintf(form, i)})
 		}
-		next := e.inLine(e.mutex(e.Client("live"), "orders", ttl(time.Minute)))
+		next := e.queued(e.mutex(e.Client("live"), "orders", ttl(time.Minute)))
 		must(e, e.Raw.ZAdd(e.Context(), e.key("orders", "queue"), dead...).Err())
 		e.unlock(holder)
 		released := e.Clock()
@@ -256,15 +256,15 @@ func TestChecksOfGrantsAreFew(t *testing.T) {
 		const rounds = 10
 		lease := e.try(e.mutex(a, "orders", cfg))
 		for range rounds {
-			next := e.inLine(e.mutex(b, "orders", cfg))
+			next := e.queued(e.mutex(b, "orders", cfg))
 			e.unlock(lease)
 			held := next.granted()
-			next = e.inLine(e.mutex(a, "orders", cfg))
+			next = e.queued(e.mutex(a, "orders", cfg))
 			e.unlock(held)
 			lease = next.granted()
 			e.Pass(100 * time.Millisecond)
 		}
-		last := e.inLine(e.mutex(b, "orders", cfg))
+		last := e.queued(e.mutex(b, "orders", cfg))
 		e.unlock(lease)
 		last.granted()
 		e.Pass(10 * time.Second)

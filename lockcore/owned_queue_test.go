@@ -71,13 +71,13 @@ func TestLeavingTheQueueOfAnotherKind(t *testing.T) {
 		const waits = "ns1:ALIVE.1.t.w/me id"
 		m := e.mutex(e.Client("a"), "orders", ttl(20*time.Second))
 		lease := e.try(m)
-		next := e.inLine(m)
+		next := e.queued(m)
 		keys := e.scriptKeys("orders")
 		must(e, e.Raw.ZAdd(e.Context(), keys[2], redis.Z{Score: 1, Member: waits}).Err())
 		if n := e.run("owned_leave", keys, waits, 0); n != int64(0) {
 			e.Errorf("left with %v", n)
 		}
-		if n := e.lineLength("orders"); n != 1 {
+		if n := e.queueLength("orders"); n != 1 {
 			e.Fatalf("%d are queued, want the waiter for the mutex", n)
 		}
 		e.unlock(lease)
@@ -95,9 +95,9 @@ func TestNewHeadIsNotified(t *testing.T) {
 		e.try(e.mutex(dying, "orders", ttl(30*time.Second)))
 		var first []*pending
 		for range 4 { // more than the waiters that look when the lock ends
-			first = append(first, e.inLine(e.mutex(e.Client("quitter"), "orders", ttl(10*time.Minute))))
+			first = append(first, e.queued(e.mutex(e.Client("quitter"), "orders", ttl(10*time.Minute))))
 		}
-		last := e.inLine(e.mutex(e.Client("b"), "orders", ttl(10*time.Minute)))
+		last := e.queued(e.mutex(e.Client("b"), "orders", ttl(10*time.Minute)))
 		for _, p := range first {
 			p.cancel()
 			if _, err := p.wait(); err == nil {
@@ -125,8 +125,8 @@ func TestReadersPassADeadQueuedWriter(t *testing.T) {
 		c := e.Client("c")
 		cfg := ttl(10 * time.Minute)
 		reader := e.try(reads{e.rw(c, "orders", "reader", cfg)})
-		e.inLine(e.rw(dead, "orders", "writer", cfg))
-		waiting := e.inLine(reads{e.rw(c, "orders", "waiting", cfg)})
+		e.queued(e.rw(dead, "orders", "writer", cfg))
+		waiting := e.queued(reads{e.rw(c, "orders", "waiting", cfg)})
 		if _, err := e.rw(c, "orders", "tries", cfg).TryRLock(e.Context()); !errors.Is(err, lockcore.ErrNotAcquired) {
 			e.Fatalf("a reader passed a writer that lives: %v", err)
 		}
@@ -153,7 +153,7 @@ func TestReaderWaitsForTheWriteEntryOnly(t *testing.T) {
 		alive := e.Client("alive")
 		write := e.try(e.rw(dying, "orders", "x", ttl(10*time.Second)))
 		e.try(reads{e.rw(alive, "orders", "x", ttl(10*time.Minute))})
-		waiter := e.inLine(reads{e.rw(e.Client("b"), "orders", "y", ttl(10*time.Minute))})
+		waiter := e.queued(reads{e.rw(e.Client("b"), "orders", "y", ttl(10*time.Minute))})
 		died := e.Clock()
 		cut := f.Partition()
 		f.Cut()
@@ -170,15 +170,15 @@ func TestReaderWaitsForTheWriteEntryOnly(t *testing.T) {
 // acquire at once. The reader repeats its request until they are removed.
 //
 // Caught mutant: the answer does not report that dead waiters remain.
-func TestLongDeadLineBeforeAReader(t *testing.T) {
+func TestManyDeadWaitersBeforeAReader(t *testing.T) {
 	onBoth(t, func(e *env) {
 		c := e.Client("a")
 		cfg := ttl(10 * time.Minute)
 		e.try(reads{e.rw(c, "orders", "holder", cfg)})
-		writer := e.inLine(e.rw(c, "orders", "writer", cfg)) // so that c subscribes
+		writer := e.queued(e.rw(c, "orders", "writer", cfg)) // so that c subscribes
 		writer.cancel()
 		_, _ = writer.wait()
-		e.Until("it has left", func() bool { return e.lineLength("orders") == 0 })
+		e.Until("it has left", func() bool { return e.queueLength("orders") == 0 })
 		later := time.Now().Add(time.Hour).UnixMilli()
 		_, err := e.Raw.Pipelined(e.Context(), func(p redis.Pipeliner) error {
 			for i := range 2500 {
@@ -190,7 +190,7 @@ func TestLongDeadLineBeforeAReader(t *testing.T) {
 		})
 		must(e, err)
 		e.unlock(e.try(reads{e.rw(c, "orders", "tries", cfg)}))
-		if n := e.lineLength("orders"); n != 0 {
+		if n := e.queueLength("orders"); n != 0 {
 			e.Errorf("%d are still queued", n)
 		}
 	})
@@ -206,10 +206,10 @@ func TestUpgradeInTheQueue(t *testing.T) {
 		cfg := ttl(10 * time.Minute)
 		c := e.Client("c")
 		holder := e.try(e.rw(c, "orders", "holder", cfg))
-		other := e.inLine(reads{e.rw(c, "orders", "other", cfg)})
-		read := e.inLine(reads{e.rw(c, "orders", "twice", cfg)})
-		write := e.inLine(e.rw(c, "orders", "twice", cfg))
-		behind := e.inLine(reads{e.rw(c, "orders", "behind", cfg)})
+		other := e.queued(reads{e.rw(c, "orders", "other", cfg)})
+		read := e.queued(reads{e.rw(c, "orders", "twice", cfg)})
+		write := e.queued(e.rw(c, "orders", "twice", cfg))
+		behind := e.queued(reads{e.rw(c, "orders", "behind", cfg)})
 		before := e.Clock()
 		e.unlock(holder)
 		held := []*lockcore.Lease{other.granted(), read.granted(), behind.granted()}
@@ -232,10 +232,10 @@ func TestOwnerQueuedTwiceIsServedOnce(t *testing.T) {
 		c := e.Client("c")
 		holder := e.try(e.rw(c, "orders", "holder", cfg))
 		var mine []*pending
-		mine = append(mine, e.inLine(reads{e.rw(c, "orders", "twice", cfg)}))
-		mine = append(mine, e.inLine(e.rw(c, "orders", "twice", cfg)))
-		mine = append(mine, e.inLine(e.rw(c, "orders", "twice", cfg)))
-		behind := e.inLine(reads{e.rw(c, "orders", "behind", cfg)})
+		mine = append(mine, e.queued(reads{e.rw(c, "orders", "twice", cfg)}))
+		mine = append(mine, e.queued(e.rw(c, "orders", "twice", cfg)))
+		mine = append(mine, e.queued(e.rw(c, "orders", "twice", cfg)))
+		behind := e.queued(reads{e.rw(c, "orders", "behind", cfg)})
 		e.unlock(holder)
 		read, one, two := mine[0].granted(), mine[1].granted(), mine[2].granted()
 		if one.Token() != two.Token() || one.Token() < read.Token() {
@@ -262,9 +262,9 @@ func TestUnconfirmedReaderLapses(t *testing.T) {
 		c := e.Client("c")
 		quiet, f := e.Linked("quiet")
 		holder := e.try(e.rw(c, "orders", "holder", cfg))
-		e.inLine(reads{e.rw(quiet, "orders", "quiet", cfg)})
-		reader := e.inLine(reads{e.rw(c, "orders", "reader", cfg)})
-		writer := e.inLine(e.rw(c, "orders", "writer", cfg))
+		e.queued(reads{e.rw(quiet, "orders", "quiet", cfg)})
+		reader := e.queued(reads{e.rw(c, "orders", "reader", cfg)})
+		writer := e.queued(e.rw(c, "orders", "writer", cfg))
 		cut := f.Partition() // its connections stay open
 		e.unlock(holder)
 		granted := e.Clock()
