@@ -149,7 +149,7 @@ func TestCallsAfterALapsedGrant(t *testing.T) {
 						line = append(line, attempt, time.Duration(len(line))*time.Millisecond, minute)
 					}
 				}
-				e.line("orders", line...)
+				e.fillQueue("orders", line...)
 				notes := func(text string) string {
 					text = strings.NewReplacer("X", "PX", "Y", "PY", "A ", "PA ", "B", "PB", "C", "PC", "D", "PD").Replace(text)
 					return strings.NewReplacer(" 0", " "+e.ms(0), " -0", " -"+e.ms(0), " 1", " "+e.ms(time.Millisecond)).Replace(text)
@@ -182,7 +182,7 @@ func TestCallsAfterALapsedGrant(t *testing.T) {
 					must(e.env, e.Raw.Del(e.Context(), k[0]).Err())
 					e.run(strings.Replace(script, "leave", "acquire", 1), k, caller, 60000, "look", keep.Milliseconds())
 				}
-				calls := slices.DeleteFunc(e.told(ear, "noonlock:ch:P"), func(m string) bool { return !strings.Contains(m, " l ") })
+				calls := slices.DeleteFunc(e.messages(ear, "noonlock:ch:P"), func(m string) bool { return !strings.Contains(m, " l ") })
 				e.wants(where+": calls", fmt.Sprint(calls), fmt.Sprint(want))
 				e.wants(where+": notes", e.Raw.HGet(e.Context(), k[3], "!").Val(), kept)
 				if kind == "owned" {
