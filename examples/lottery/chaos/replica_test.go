@@ -26,6 +26,7 @@ import (
 	"github.com/noonlock/noonlock/internal/servers"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+	"github.com/noonlock/noonlock/redisurl"
 	"github.com/noonlock/noonlock/singleton"
 )
 
@@ -62,7 +63,8 @@ const (
 type world struct {
 	t      *testing.T
 	server *servers.RedisServer
-	redis  string // address for the replicas, host:port
+	url    string // of Redis
+	redis  string // address for the replicas, host:port, each through a proxy; "": url
 	sql    servers.SQL
 	env    []string
 	ledger *singleton.Job
@@ -84,7 +86,15 @@ func durableRedis(t *testing.T) *servers.RedisServer {
 // newWorldOn is newWorld with another address of Redis for the replicas.
 func newWorldOn(t *testing.T, server *servers.RedisServer, address string) *world {
 	t.Helper()
-	w := &world{t: t, sql: servers.MariaDB(t), server: server, redis: address}
+	w := newWorldAt(t, "redis://"+address)
+	w.server, w.redis = server, address
+	return w
+}
+
+// newWorldAt is newWorld with the URL of a Redis that the test has started.
+func newWorldAt(t *testing.T, url string) *world {
+	t.Helper()
+	w := &world{t: t, sql: servers.MariaDB(t), url: url}
 	var text strings.Builder
 	text.WriteString("id,eligible\n")
 	for i := range 60 {
@@ -99,13 +109,19 @@ func newWorldOn(t *testing.T, server *servers.RedisServer, address string) *worl
 		"LOTTERY_WINNERS=" + strconv.Itoa(winners), "LOTTERY_HTTP=127.0.0.1:0", "LOTTERY_LOG_FORMAT=json",
 		"GORACE=halt_on_error=1",
 	}
-	rdb := redis.NewClient(&redis.Options{Addr: w.redis})
-	defer rdb.Close()
+	options, err := redisurl.Parse(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rdb := redis.NewUniversalClient(options)
 	client, err := lockcore.New(rdb, lockcore.Config{Identity: "the test"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = client.Close(context.Background()) }) // it holds no leases
+	t.Cleanup(func() {
+		_ = client.Close(context.Background()) // it holds no leases
+		rdb.Close()
+	})
 	if w.ledger, err = singleton.NewJob(client, noon.Job); err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +142,7 @@ func (w *world) dsn(address string) string {
 // replica is one process with its own network to Redis and to the database.
 type replica struct {
 	name   string
-	redis  *lockcoretest.Proxy
+	redis  *lockcoretest.Proxy // nil if world.redis is ""
 	sql    *link.Link
 	logs   *logtest.Logs
 	cmd    *exec.Cmd
@@ -136,15 +152,17 @@ type replica struct {
 // start starts a replica. hear, if not nil, receives its log lines.
 func (w *world) start(name string, hear func(*replica, logtest.Entry)) *replica {
 	w.t.Helper()
-	r := &replica{
-		name: name, redis: lockcoretest.NewProxy(w.t, w.redis), sql: link.New(w.t, w.address()),
-		logs: &logtest.Logs{}, exited: make(chan struct{}),
+	r := &replica{name: name, sql: link.New(w.t, w.address()), logs: &logtest.Logs{}, exited: make(chan struct{})}
+	url := w.url
+	if w.redis != "" {
+		r.redis = lockcoretest.NewProxy(w.t, w.redis)
+		url = "redis://" + r.redis.Addr()
 	}
 	if hear != nil {
 		r.logs.Hear = func(e logtest.Entry) { hear(r, e) }
 	}
 	r.cmd = exec.Command(binary, "serve")
-	r.cmd.Env = slices.Concat(w.env, []string{"LOTTERY_REDIS=redis://" + r.redis.Addr(), "LOTTERY_DATABASE=" + w.dsn(r.sql.Addr()), "LOTTERY_IDENTITY=" + name})
+	r.cmd.Env = slices.Concat(w.env, []string{"LOTTERY_REDIS=" + url, "LOTTERY_DATABASE=" + w.dsn(r.sql.Addr()), "LOTTERY_IDENTITY=" + name})
 	r.cmd.Stderr = r.logs
 	r.cmd.SysProcAttr = dieWithUs()
 	started := make(chan error, 1)
@@ -203,7 +221,7 @@ func (r *replica) wait(ctx context.Context) (int, error) {
 func (w *world) lottery(ctx context.Context, args ...string) (code int, out string) {
 	w.t.Helper()
 	cmd := exec.CommandContext(ctx, binary, args...)
-	cmd.Env = slices.Concat(w.env, []string{"LOTTERY_REDIS=redis://" + w.redis, "LOTTERY_DATABASE=" + w.dsn(w.address())})
+	cmd.Env = slices.Concat(w.env, []string{"LOTTERY_REDIS=" + w.url, "LOTTERY_DATABASE=" + w.dsn(w.address())})
 	text, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {

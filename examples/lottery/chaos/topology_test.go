@@ -1,0 +1,102 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/noonlock/noonlock/internal/servers"
+)
+
+// The primary is killed while a replica draws, and one of its replicas takes its place.
+// Every noon is drawn once, and lottery verify finds nothing.
+
+func TestSentinelPromotesInADraw(t *testing.T) {
+	t.Parallel()
+	const name = "noon"
+	primary := servers.Redis(t, "repl-diskless-sync-delay 0")
+	host, port, err := net.SplitHostPort(primary.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		servers.Redis(t, "replicaof "+host+" "+port)
+	}
+	var sentinels []string
+	for range 3 {
+		s := servers.Sentinel(t, name, primary.Addr(), 2, "requirepass hunter2",
+			"sentinel sentinel-pass hunter2",
+			"sentinel down-after-milliseconds "+name+" 1000", "sentinel failover-timeout "+name+" 5000")
+		sentinels = append(sentinels, s.Addr())
+	}
+	w := newWorldAt(t, "redis+sentinel://"+strings.Join(sentinels, ",")+"/3?master="+name+"&sentinel_password=hunter2")
+	for _, addr := range sentinels {
+		s := redis.NewSentinelClient(&redis.Options{Addr: addr, Password: "hunter2"})
+		defer s.Close()
+		w.poll(t.Context(), "a Sentinel does not know all servers", func() bool {
+			replicas, _ := s.Replicas(t.Context(), name).Result()
+			others, _ := s.Sentinels(t.Context(), name).Result()
+			linked := 0
+			for _, r := range replicas {
+				if r["master-link-status"] == "ok" {
+					linked++
+				}
+			}
+			return linked == 2 && len(others) == 2
+		})
+	}
+	w.failsOver(func(context.Context) *servers.RedisServer { return primary })
+}
+
+func TestClusterPromotesInADraw(t *testing.T) {
+	t.Parallel()
+	c := servers.Cluster(t, 3, 3)
+	w := newWorldAt(t, "redis+cluster://"+strings.Join(c.Addrs()[:2], ","))
+	w.failsOver(func(ctx context.Context) *servers.RedisServer {
+		for _, s := range c.Primaries {
+			rdb := redis.NewClient(&redis.Options{Addr: s.Addr()})
+			defer rdb.Close()
+			if n, err := rdb.DBSize(ctx).Result(); err != nil {
+				t.Fatal(err)
+			} else if n > 0 {
+				return s
+			}
+		}
+		t.Fatal("no primary has the keys of the lottery")
+		return nil
+	})
+}
+
+// failsOver kills the server of the lottery's keys while a replica draws.
+func (w *world) failsOver(server func(context.Context) *servers.RedisServer) {
+	t := w.t
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	var fleet []*replica
+	for _, name := range []string{"a", "b", "c"} {
+		fleet = append(fleet, w.start(name, nil))
+	}
+	w.awaitDraws(ctx, 3)
+	primary := server(ctx)
+	holder, release := w.holdDraw(ctx, fleet)
+	killed := time.Now()
+	primary.Kill()
+	release()
+	before := w.countDraws(ctx)
+	w.awaitDraws(ctx, before+2)
+	back := time.Since(killed)
+	w.awaitDraws(ctx, before+10)
+	for _, r := range fleet {
+		if code, err := r.terminate(ctx); code != 0 || err != nil {
+			t.Errorf("%s: exit code %d, %v", r.name, code, err)
+		}
+	}
+	draws := w.draws(ctx)
+	servers.Count(t, "the primary of %s was killed while %s drew; the next noon was drawn after %s", strings.SplitN(w.url, ":", 2)[0], holder.name, fmt.Sprint(back.Round(100*time.Millisecond)))
+	w.verify(ctx, time.UnixMilli(draws[0].tick), time.UnixMilli(draws[len(draws)-1].tick))
+}
