@@ -185,7 +185,7 @@ func (r *replica) serve(ctx context.Context, stop context.CancelCauseFunc) (shut
 func (r *replica) handler(ctx context.Context) (http.Handler, error) {
 	cfg := healthz.Config{Logger: logr.FromSlogHandler(r.log.Handler())}
 	watchdog := healthz.Overdue("election", r.elector.Check, overdue)
-	reachable := healthz.Reachable("redis", func(ctx context.Context) error { return r.rdb.Ping(ctx).Err() })
+	reachable := healthz.Reachable("redis", func(ctx context.Context) error { return inputs.Ping(ctx, r.rdb, "election/"+r.s.election) })
 	mux := http.NewServeMux()
 	for name, checkers := range map[string][]healthz.Checker{
 		// Liveness does not depend on Redis: an outage of Redis is no reason to restart.

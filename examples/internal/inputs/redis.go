@@ -2,6 +2,7 @@ package inputs
 
 import (
 	"cmp"
+	"context"
 	"strconv"
 	"strings"
 	"time"
@@ -18,7 +19,21 @@ func Client(options *redis.UniversalOptions) redis.UniversalClient {
 	if o.MasterName != "" {
 		o.ReadTimeout = cmp.Or(o.ReadTimeout, 500*time.Millisecond) // of questions to a Sentinel
 	}
+	if o.IsClusterMode {
+		cluster := o.Cluster()
+		cluster.DisableRoutingPolicies = true // they need the right +command
+		return redis.NewClusterClient(cluster)
+	}
 	return redis.NewUniversalClient(&o)
+}
+
+// Ping asks whether Redis answers. In a cluster, it asks the node with the keys of a name,
+// since the others do not matter.
+func Ping(ctx context.Context, rdb redis.UniversalClient, name string) error {
+	if c, ok := rdb.(*redis.ClusterClient); ok {
+		return c.Exists(ctx, "noonlock:{"+name+"}").Err()
+	}
+	return rdb.Ping(ctx).Err()
 }
 
 // Hosts returns the addresses of Redis, for a person.

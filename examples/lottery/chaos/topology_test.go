@@ -16,27 +16,34 @@ import (
 // The primary is killed while a replica draws, and one of its replicas takes its place.
 // Every noon is drawn once, and lottery verify finds nothing.
 
+// lotteryRights is the user of the lottery with the rights of a Runner, as a line of
+// redis.conf.
+const lotteryRights = "user lottery on >hunter2 ~noonlock:* resetchannels &noonlock:ch:* &noonlock:job:* -@all +evalsha" +
+	" +eval +time +lrange +subscribe +unsubscribe +ping +publish +exists +get +set" +
+	" +hget +hset +hsetnx +hdel +hmget +hkeys +hgetall +hexists +hlen +lpush" +
+	" +ltrim +lindex +lpop +llen +pttl +pexpire +persist"
+
 func TestSentinelPromotesInADraw(t *testing.T) {
 	t.Parallel()
 	const name = "noon"
-	primary := servers.Redis(t, "repl-diskless-sync-delay 0")
+	primary := servers.Redis(t, "repl-diskless-sync-delay 0", lotteryRights+" +select")
 	host, port, err := net.SplitHostPort(primary.Addr())
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
-		servers.Redis(t, "replicaof "+host+" "+port)
+		servers.Redis(t, "replicaof "+host+" "+port, lotteryRights+" +select")
 	}
 	var sentinels []string
 	for range 3 {
-		s := servers.Sentinel(t, name, primary.Addr(), 2, "requirepass hunter2",
-			"sentinel sentinel-pass hunter2",
+		s := servers.Sentinel(t, name, primary.Addr(), 2,
+			"user lottery on >hunter2 -@all resetchannels &+switch-master &+replica-reconf-done +sentinel|get-master-addr-by-name +sentinel|sentinels +subscribe +ping",
 			"sentinel down-after-milliseconds "+name+" 1000", "sentinel failover-timeout "+name+" 5000")
 		sentinels = append(sentinels, s.Addr())
 	}
-	w := newWorldAt(t, "redis+sentinel://"+strings.Join(sentinels, ",")+"/3?master="+name+"&sentinel_password=hunter2")
+	w := newWorldAt(t, "redis+sentinel://lottery:hunter2@"+strings.Join(sentinels, ",")+"/3?master="+name+"&sentinel_username=lottery&sentinel_password=hunter2")
 	for _, addr := range sentinels {
-		s := redis.NewSentinelClient(&redis.Options{Addr: addr, Password: "hunter2"})
+		s := redis.NewSentinelClient(&redis.Options{Addr: addr})
 		defer s.Close()
 		w.poll(t.Context(), "a Sentinel does not know all servers", func() bool {
 			replicas, _ := s.Replicas(t.Context(), name).Result()
@@ -55,8 +62,8 @@ func TestSentinelPromotesInADraw(t *testing.T) {
 
 func TestClusterPromotesInADraw(t *testing.T) {
 	t.Parallel()
-	c := servers.Cluster(t, 3, 3)
-	w := newWorldAt(t, "redis+cluster://"+strings.Join(c.Addrs()[:2], ","))
+	c := servers.Cluster(t, 3, 3, lotteryRights+" +cluster|slots +cluster|info +asking")
+	w := newWorldAt(t, "redis+cluster://lottery:hunter2@"+strings.Join(c.Addrs()[:2], ","))
 	w.failsOver(func(ctx context.Context) *servers.RedisServer {
 		for _, s := range c.Primaries {
 			rdb := redis.NewClient(&redis.Options{Addr: s.Addr()})
@@ -94,6 +101,9 @@ func (w *world) failsOver(server func(context.Context) *servers.RedisServer) {
 	for _, r := range fleet {
 		if code, err := r.terminate(ctx); code != 0 || err != nil {
 			t.Errorf("%s: exit code %d, %v", r.name, code, err)
+		}
+		if log := r.logs.String() + r.logs.Foreign(); strings.Contains(log, "NOPERM") {
+			t.Errorf("%s lacks a right:\n%s", r.name, log)
 		}
 	}
 	draws := w.draws(ctx)

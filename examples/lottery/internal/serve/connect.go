@@ -13,6 +13,7 @@ import (
 	"github.com/cenkalti/backoff/v4"
 	"github.com/go-sql-driver/mysql"
 
+	"github.com/noonlock/noonlock/examples/internal/inputs"
 	"github.com/noonlock/noonlock/examples/lottery/internal/draw"
 	"github.com/noonlock/noonlock/examples/lottery/internal/entrants"
 	"github.com/noonlock/noonlock/examples/lottery/internal/noon"
@@ -37,7 +38,7 @@ func (r *Replica) start(ctx context.Context) error {
 }
 
 func (r *Replica) reachRedis(ctx context.Context) error {
-	ping := func(ctx context.Context) error { return r.rdb.Ping(ctx).Err() }
+	ping := func(ctx context.Context) error { return inputs.Ping(ctx, r.rdb, "job/"+noon.Job) }
 	return r.persist(ctx, "redis", &r.redis, func(ctx context.Context) error {
 		if err := ping(ctx); err != nil {
 			return err
