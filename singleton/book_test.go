@@ -38,7 +38,7 @@ func (b *book) end(n int) {
 	b.entries[n].end = time.Now()
 }
 
-func (b *book) bury(replica string) {
+func (b *book) died(replica string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.dead == nil {

@@ -151,7 +151,7 @@ func (r *replica) die() *lockcoretest.Rule {
 	cut := r.net.Partition()
 	r.net.Cut()
 	r.dead.Store(true)
-	r.f.book.bury(r.name)
+	r.f.book.died(r.name)
 	return cut
 }
 

@@ -11,6 +11,9 @@ import (
 // jobStem is the prefix of the keys of the job.
 const jobStem = "n:{job/x}:"
 
+// jobChannel is the channel of the job.
+const jobChannel = "n:job:x"
+
 // The two ticks of the job. One is due, the other is due two seconds later.
 var dueTicks = [2]int64{base, base + 2*tick}
 
@@ -182,17 +185,17 @@ func (r tickRules) request(w world, c tickCall) (keys, argv []string) {
 	case tickRenew:
 		return k("open"), []string{me, tick, strconv.FormatInt(ttlMillis(c.attempt.process()), 10)}
 	case tickComplete:
-		return k("job", "open", "runs"), []string{me, tick, "succeeded", "", "100", w.value("~token", c.attempt.String())}
+		return k("job", "open", "runs"), []string{me, tick, "succeeded", "", "100", w.value("~token", c.attempt.String()), jobChannel}
 	case tickAbandon, tickStop:
 		began := "0"
 		if c.op == tickStop {
 			began = "1"
 		}
-		return append(k("job", "open"), r.tomb(c.attempt)), []string{me, tick, began, tomb}
+		return append(k("job", "open"), r.tomb(c.attempt)), []string{me, tick, began, tomb, jobChannel}
 	case tickPause:
-		return k("job", "open", "runs"), []string{"1", "2592000000"}
+		return k("job", "open", "runs"), []string{"1", "2592000000", jobChannel}
 	case tickResume:
-		return k("job", "open", "runs"), []string{"0", "2592000000"}
+		return k("job", "open", "runs"), []string{"0", "2592000000", jobChannel}
 	}
 	overlap, first, newest, count, reason := "0", "", "", "", ""
 	if r.overlap {
@@ -207,7 +210,7 @@ func (r tickRules) request(w world, c tickCall) (keys, argv []string) {
 	}
 	return append(k("job", "open", "runs", "fence"), r.tomb(c.attempt)), []string{
 		me, tick, strconv.FormatInt(ttlMillis(c.attempt.process()), 10), knownText(c.known), strconv.Itoa(r.most), overlap,
-		"100", "2592000000", "holder", first, newest, count, reason, "", gen,
+		"100", "2592000000", "holder", first, newest, count, reason, "", gen, jobChannel, jobChannel + "{begins}",
 	}
 }
 

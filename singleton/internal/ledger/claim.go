@@ -57,7 +57,7 @@ func (k *kind) Renewal(a engine.Attempt) (wire.Request, bool) {
 func (k *kind) Release(a engine.Attempt) (wire.Request, bool) {
 	keys := k.ledger.keys
 	return k.ledger.scripts.abandon.Call([]string{keys.job, keys.open, keys.tomb(a.ID)},
-		a.Value, k.tick, k.work.Load(), a.TombTTL.Milliseconds()), true
+		a.Value, k.tick, k.work.Load(), a.TombTTL.Milliseconds(), keys.channel), true
 }
 
 // Complete records the outcome of the run, OutcomeSucceeded or OutcomeFailed with a reason
@@ -76,7 +76,7 @@ func (r *Claim) Complete(ctx context.Context, outcome, reason string) error {
 	}
 	s := l.scripts.complete
 	req := s.Call([]string{l.keys.job, l.keys.open, l.keys.runs},
-		r.Value(), decimal(r.Tick.UnixMilli()), r.Recorded(outcome), clip(reason), l.cfg.KeepRuns, strconv.FormatUint(r.Token(), 10))
+		r.Value(), decimal(r.Tick.UnixMilli()), r.Recorded(outcome), clip(reason), l.cfg.KeepRuns, strconv.FormatUint(r.Token(), 10), l.keys.channel)
 	n, err := l.persist(ctx, req)
 	if err != nil {
 		return opError(op, l.name, err)
@@ -107,7 +107,7 @@ func (r *Claim) Retry(ctx context.Context) (bool, error) {
 		return false, nil
 	}
 	s := l.scripts.retry
-	req := s.Call([]string{l.keys.job, l.keys.open}, r.Value(), decimal(r.Tick.UnixMilli()), r.Attempt)
+	req := s.Call([]string{l.keys.job, l.keys.open}, r.Value(), decimal(r.Tick.UnixMilli()), r.Attempt, l.keys.begins)
 	n, err := l.persist(ctx, req)
 	switch {
 	case err != nil:

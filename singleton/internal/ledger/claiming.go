@@ -99,7 +99,7 @@ func (l *Ledger) claim(a engine.Attempt, tick time.Time, known State, cfg ClaimC
 	}
 	return l.scripts.claim.Call([]string{k.job, k.open, k.runs, k.fence, k.tomb(a.ID)},
 		a.Value, decimal(tick.UnixMilli()), a.TTL.Milliseconds(), decimal(known.Last.UnixMilli()), l.cfg.MaxAttempts, overlap,
-		l.cfg.KeepRuns, l.cfg.Retain.Milliseconds(), l.engine.Identity(), first, newest, count, reason, until, l.generation(known))
+		l.cfg.KeepRuns, l.cfg.Retain.Milliseconds(), l.engine.Identity(), first, newest, count, reason, until, l.generation(known), k.channel, k.begins)
 }
 
 // generation returns the number of the caller's definition, as the scripts expect it.
@@ -170,7 +170,7 @@ func (l *Ledger) Skip(ctx context.Context, known State, skipped Skip) error {
 	s := l.scripts.skipped
 	answer, err := l.ask(ctx, s.Call([]string{l.keys.job, l.keys.runs},
 		decimal(skipped.First.UnixMilli()), decimal(skipped.Last.UnixMilli()), skipped.Count, skipped.Reason,
-		decimal(known.Last.UnixMilli()), l.cfg.KeepRuns, l.generation(known)))
+		decimal(known.Last.UnixMilli()), l.cfg.KeepRuns, l.generation(known), l.keys.channel))
 	if err != nil {
 		return opError(op, l.name, err)
 	}

@@ -68,7 +68,7 @@ func TestReplicasAheadOfTheClock(t *testing.T) {
 				testenv.Must(e, e.Raw.HSet(e.Context(), j.part("job"), "live:r2", before).Err())
 				for _, r := range jobRequests() {
 					if r.script == script && r.open.me == "" {
-						_, err := scripts().Eval(e.Env, r.script, j.keys(r.keys...), r.args(j, jobState{})...)
+						_, err := scripts().Eval(e.Env, r.script, j.keys(r.keys...), withChannels(r.script, r.args(j, jobState{}))...)
 						testenv.Must(e, err)
 						break
 					}

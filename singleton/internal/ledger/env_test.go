@@ -68,7 +68,7 @@ func (e *timed) ms(later time.Duration) string {
 
 func (e *timed) run(script string, keys []string, args ...any) string {
 	e.Helper()
-	return e.t.Run(script, keys, args...)
+	return e.t.Run(script, keys, withChannels(script, args)...)
 }
 
 func (e *timed) wants(what, got, want string) {

@@ -145,7 +145,7 @@ func (l *Ledger) Open(ctx context.Context, before State) (State, error) {
 	s := l.scripts.open
 	answer, err := l.ask(ctx, s.Call([]string{k.job, k.open, k.runs, k.tomb(before.replica), k.defs},
 		after, sure, ended, l.cfg.KeepRuns, l.cfg.Retain.Milliseconds(), me, l.cfg.Definition, before.own, start,
-		next, tombTTL.Milliseconds(), l.cfg.Schedule, before.trust(), before.Spec, upto, seen, first, newest, count))
+		next, tombTTL.Milliseconds(), l.cfg.Schedule, before.trust(), before.Spec, upto, seen, first, newest, count, k.channel))
 	if err != nil {
 		return before, opError(op, l.name, err)
 	}
@@ -171,7 +171,7 @@ func (l *Ledger) Leave(ctx context.Context, state State) error {
 		return nil
 	}
 	s := l.scripts.leave
-	_, err := l.persist(ctx, s.Call([]string{l.keys.job}, state.replica))
+	_, err := l.persist(ctx, s.Call([]string{l.keys.job}, state.replica, l.keys.channel))
 	return opError(op, l.name, err)
 }
 

@@ -133,7 +133,7 @@ func TestDeadReplicasAreForgotten(t *testing.T) {
 // The server has evicted the state of a job, but not its runs (class D): the run that is
 // under way is still recorded, its tick is accounted for, and the ledger continues,
 // including its schema.
-// Mutants: an end needs a ledger; a ledger needs a schema.
+// Mutants: an end needs a ledger; a ledger that an end creates has no schema.
 func TestALedgerWithoutItsJob(t *testing.T) {
 	onBoth(t, func(e *env) {
 		l := e.jobLedger(e.Client("a"), ledger.Config{})

@@ -176,7 +176,7 @@ func (v jobVerdict) hold() {
 		want = fmt.Sprintf("attempt:%d holder:h later:kept run: start:1 til:false token:5%s", attempt, doubt)
 		tomb := v.s.tomb
 		if mine || tomb == "" {
-			tomb = "given up"
+			tomb = "abandoned"
 		}
 		if v.after.tomb != tomb {
 			v.complain("the tombstone is not %q", tomb)

@@ -119,6 +119,21 @@ func openRequest(name string, o jobOpening) jobRequest {
 	return r
 }
 
+// withChannels returns the arguments of a script with those that end them: the channels to
+// which it publishes.
+func withChannels(script string, args []any) []any {
+	const channel, begins = "noonlock:job:draw", "noonlock:job:draw{begins}"
+	switch script {
+	case "job_renew", "job_raise", "job_status":
+		return args
+	case "job_retry":
+		return append(args, begins)
+	case "job_claim":
+		return append(args, channel, begins)
+	}
+	return append(args, channel)
+}
+
 func jobRequests() []jobRequest {
 	fixed := func(args ...any) func(*jobBench, jobState) []any {
 		return func(*jobBench, jobState) []any { return args }

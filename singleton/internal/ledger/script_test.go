@@ -21,7 +21,7 @@ type jobState struct {
 	tick    string // due: unaccounted; ended; or the record's: mine, mine dead, live, dead, abandoned
 	attempt int    // of the record
 	earlier string // an earlier open tick: "", live, dead
-	tomb    string // "", given up, ended
+	tomb    string // "", abandoned, ended
 	paused  bool
 	gen     string // the present generation; of 2 a replica is alive
 	noted   jobNoted
@@ -37,7 +37,7 @@ func (s jobState) isMine() bool    { return s.tick == "mine" || s.tick == "mine 
 
 func jobStates() []jobState {
 	all := openingStates()
-	for _, tomb := range []string{"", "given up", "ended"} {
+	for _, tomb := range []string{"", "abandoned", "ended"} {
 		for _, ledger := range []string{"none", "newer", "fresh"} {
 			all = append(all, jobState{ledger: ledger, tick: "due", tomb: tomb, gen: "2"})
 		}
@@ -273,7 +273,7 @@ func (b *jobBench) twice(sha string, r jobRequest, state jobState) string {
 	b.Helper()
 	b.establish(state)
 	before := b.picture()
-	keys, args := b.keys(r.keys...), r.args(b, state)
+	keys, args := b.keys(r.keys...), withChannels(r.script, r.args(b, state))
 	first, err1 := b.Raw.EvalSha(b.Context(), sha, keys, args...).Result()
 	middle := b.picture()
 	second, err2 := b.Raw.EvalSha(b.Context(), sha, keys, args...).Result()

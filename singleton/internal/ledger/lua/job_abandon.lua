@@ -7,7 +7,8 @@
 -- ARGV[2] tick    ms, the scheduled instant
 -- ARGV[3] work    '0' had not begun: the attempt does not count; '1' has failed;
 --                 '2' may have taken effect
--- ARGV[4] bury    ms, TTL of the tombstone
+-- ARGV[4] keep    ms, TTL of the tombstone
+-- ARGV[5] channel the channel of the job
 --
 -- Returns 1 released and open for others, 0 not held by this run.
 --
@@ -31,9 +32,9 @@ end
 if not mine and redis.call('EXISTS', tomb) == 1 then
   return 0
 end
-redis.call('SET', tomb, 'given up', 'PX', ARGV[4])
+redis.call('SET', tomb, 'abandoned', 'PX', ARGV[4])
 if mine then
-  announce(job, 'open ' .. tick)
+  announce(ARGV[5], 'open ' .. tick)
   return 1
 end
 return 0

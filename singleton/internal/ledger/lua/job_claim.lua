@@ -21,6 +21,8 @@
 -- ARGV[13] reason why, one word
 -- ARGV[14] until  ms, the latest start of a first attempt; '' for no limit
 -- ARGV[15] gen    the caller's generation; '' if it has none
+-- ARGV[16] channel  the channel of the job
+-- ARGV[17] begins the channel of the beginnings of attempts
 --
 -- Returns {1, token, attempt, last success or '', unsure or ''}   claimed
 --         {2, left ms, tick, holder, attempt}       that tick is being run
@@ -112,8 +114,8 @@ if record then
     unsure = '1' -- its holder died during the work, which may have taken effect
   end
   if attempt > most then
-    settle(job, open, runs, keep, tick, record, 'unknown', 'its holder died or gave up', now, held_until(record))
-    announce(job, 'settled ' .. tick)
+    end_run(job, open, runs, keep, tick, record, 'unknown', 'its holder died or released it', now, held_until(record))
+    announce(ARGV[16], 'ended ' .. tick)
     return {9}
   end
   if record.held then
@@ -142,5 +144,5 @@ if not record and first ~= '' then
   skip(job, runs, keep, accounted, first, ARGV[11], ARGV[12], ARGV[13])
 end
 stay(job, open, runs, retain)
-announce_begin(job, tick)
+announce(ARGV[17], 'begins ' .. tick)
 return {1, token, attempt, ok or '', unsure or ''}

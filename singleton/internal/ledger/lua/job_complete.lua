@@ -9,6 +9,7 @@
 -- ARGV[4] error   what went wrong, or ''
 -- ARGV[5] keep    ended runs to keep
 -- ARGV[6] token   the fencing token of this run
+-- ARGV[7] channel the channel of the job
 --
 -- Returns 1 recorded, now or by an earlier request of this run
 --         0 superseded: another has the run, or has ended it
@@ -40,10 +41,12 @@ if not record or record.run ~= me then
   return recorded(ARGV[6])
 end
 redis.call('LLEN', runs) -- a key of another type fails here, and not half-way
-redis.call('HLEN', job)
-settle(job, open, runs, ARGV[5], tick, record, outcome, ARGV[4], (server_time()))
+if redis.call('HLEN', job) == 0 then -- it was evicted, and each ledger has a schema
+  redis.call('HSET', job, 'v', SCHEMA)
+end
+end_run(job, open, runs, ARGV[5], tick, record, outcome, ARGV[4], (server_time()))
 if record.gen then
   redis.call('HSET', job, 'ran', record.gen)
 end
-announce(job, 'settled ' .. tick)
+announce(ARGV[7], 'ended ' .. tick)
 return 1

@@ -2,6 +2,7 @@
 --
 -- KEYS[1] job     hash, the job's state
 -- ARGV[1] me      the replica
+-- ARGV[2] channel the channel of the job
 --
 -- Returns 1 it was alive, 0 it was not, or has left before.
 --
@@ -21,6 +22,6 @@ if not mine then
 end
 redis.call('HDEL', job, 'live:' .. me)
 if not census(list, mine.order, me).fit then
-  announce(job, 'generation')
+  announce(ARGV[2], 'generation')
 end
 return 1

@@ -16,7 +16,7 @@
 -- ARGV[8] own     the order of that definition in the last reply; '0' if there was none
 -- ARGV[9] start   '1' if the replica starts and has not received a reply yet
 -- ARGV[10] next   ms, the next tick as the caller computes it; '' if unknown
--- ARGV[11] bury   ms, TTL of the tombstone
+-- ARGV[11] tomb   ms, TTL of the tombstone
 -- ARGV[12] sched  the fingerprint of the schedule in the caller; '' if unknown
 -- ARGV[13] trust  ms, until when the replica may consider others dead; '0' if it was
 --                 away itself
@@ -27,6 +27,7 @@
 -- ARGV[17] first  ms, the first such tick; '' if there is none
 -- ARGV[18] newest ms, the last one
 -- ARGV[19] count  how many
+-- ARGV[20] channel  the channel of the job
 --
 -- Returns the reply of part_state; {11} if the schema is too new for this version.
 --
@@ -65,7 +66,7 @@ local sched, trust, spec, upto = ARGV[12], tonumber(ARGV[13]), ARGV[14], ARGV[15
 
 local v, last, born, present, acts, top, base, took, ran, struck, former, former_of, id = unpack(redis.call('HMGET', job,
   'v', 'last', 'born', 'gen', 'def', 'top', 'base', 'took', 'ran', 'struck', 'sched', 'schedof', 'id'))
-if too_new(v) then
+if v and too_new(v) then
   return {11}
 end
 redis.call('LLEN', runs) -- a key of another type fails here, and not half-way
@@ -86,10 +87,10 @@ elseif after ~= '' then
     redis.call('HSET', job, 'last', after)
     redis.call('HDEL', job, 'born')
     id = nil
-    announce(job, 'mended ' .. after)
+    announce(ARGV[20], 'repaired ' .. after)
   end
 end
-redis.call('HSET', job, 'v', whole(math.max(tonumber(v or SCHEMA), SCHEMA)), 'retain', retain)
+redis.call('HSET', job, 'v', whole(math.max(tonumber(v or 0), SCHEMA)), 'retain', retain)
 for _, field in ipairs(redis.call('HKEYS', job)) do
   local tick = string.match(field, '^open:(%d+)$')
   if tick and redis.call('HEXISTS', open, tick) == 0 then
@@ -107,8 +108,8 @@ end
 if ended ~= '' then
   for _, tick in ipairs(redis.call('HKEYS', open)) do
     if tonumber(tick) <= tonumber(ended) then
-      settle(job, open, runs, keep, tick, read(open, tick), 'unknown', 'it had ended before the server lost data', now)
-      announce(job, 'settled ' .. tick)
+      end_run(job, open, runs, keep, tick, read(open, tick), 'unknown', 'it had ended before the server lost data', now)
+      announce(ARGV[20], 'ended ' .. tick)
     end
   end
 end
@@ -151,7 +152,7 @@ local function take(changed)
     redis.call('HSET', job, 'base', base)
   end
   present, acts, took, ran = own, def, now, nil
-  announce(job, 'generation')
+  announce(ARGV[20], 'generation')
 end
 
 if me ~= '' then
@@ -208,7 +209,7 @@ if me ~= '' then
   local all = census(list, present, '')
   g.watch = acts ~= base and all.others > 0 and '1'
   if arrived and def ~= acts and g.watch == '1' then
-    announce(job, 'generation')
+    announce(ARGV[20], 'generation')
   end
   mine.till = now + (g.watch == '1' and g.mine == '1' and TRIAL_LAPSE or LAPSE)
   mine.order, mine.fit = own, fit

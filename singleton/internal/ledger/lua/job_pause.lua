@@ -5,6 +5,7 @@
 -- KEYS[3] runs    list, ended runs
 -- ARGV[1] pause   '1' pause, '0' resume
 -- ARGV[2] retain  ms, how long a resumed ledger is kept if it has no value of its own
+-- ARGV[3] channel the channel of the job
 --
 -- Returns {1} done; {10} there is no ledger; {11} its schema is too new.
 --
@@ -28,5 +29,5 @@ elseif paused then
   redis.call('HDEL', job, 'paused')
 end
 stay(job, open, runs, retain or ARGV[2])
-announce(job, 'paused ' .. ARGV[1])
+announce(ARGV[3], 'paused ' .. ARGV[1])
 return {1}

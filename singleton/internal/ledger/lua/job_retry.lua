@@ -5,6 +5,7 @@
 -- ARGV[1] me      this run
 -- ARGV[2] tick    ms, the scheduled instant
 -- ARGV[3] attempt the one that failed
+-- ARGV[4] begins  the channel of the beginnings of attempts
 --
 -- Returns 1 the run is at the next attempt, 0 no longer held.
 --
@@ -21,6 +22,6 @@ if record.attempt == failed then
   record.attempt = whole(tonumber(failed) + 1)
   record.start = whole((server_time()))
   redis.call('HSET', open, tick, cjson.encode(record))
-  announce_begin(job, tick)
+  announce(ARGV[4], 'begins ' .. tick)
 end
 return 1

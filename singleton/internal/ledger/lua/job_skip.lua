@@ -9,6 +9,7 @@
 -- ARGV[5] last    ms, the newest accounted tick as the caller knows it
 -- ARGV[6] keep    ended runs to keep
 -- ARGV[7] gen     the caller's generation; '' if it has none
+-- ARGV[8] channel the channel of the job
 --
 -- Returns {1} recorded
 --         {3} accounted for before
@@ -51,5 +52,5 @@ end
 redis.call('LLEN', runs) -- a key of another type fails here, and not half-way
 account(job, newest)
 skip(job, runs, ARGV[6], accounted, first, newest, count, reason)
-announce(job, 'settled ' .. newest)
+announce(ARGV[8], 'ended ' .. newest)
 return {1}

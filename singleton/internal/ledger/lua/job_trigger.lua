@@ -4,7 +4,8 @@
 -- KEYS[2] open    hash, tick -> run that has not ended
 -- KEYS[3] tomb    string, the reply to this request
 -- ARGV[1] most    open triggers at most
--- ARGV[2] bury    ms, TTL of the tombstone
+-- ARGV[2] keep    ms, TTL of the tombstone
+-- ARGV[3] channel the channel of the job
 --
 -- Returns {1, tick} the run is open for replicas; tick is its identity
 --         {2} the limit is reached
@@ -47,5 +48,5 @@ redis.call('HSET', open, tick, cjson.encode({
   run = '', holder = '', attempt = '0', token = '0', start = whole(now), til = '0',
 }))
 follow(job, open)
-announce(job, 'open ' .. tick)
+announce(ARGV[3], 'open ' .. tick)
 return {1, tick}

@@ -42,9 +42,9 @@ local function instant(tick)
   return tonumber(tick) % TRIGGER
 end
 
--- This version can still work with a ledger of the next schema.
+-- This version can still work with a ledger of the next schema. Each ledger has a schema.
 local function too_new(v)
-  return tonumber(v or 1) > SCHEMA + 1
+  return tonumber(v) > SCHEMA + 1
 end
 
 local function read(open, tick)
@@ -91,8 +91,8 @@ local function log(job, runs, keep, entry)
   follow(job, runs)
 end
 
--- settle ends the run of a tick and records it. The run was held until `freed`, or until now.
-local function settle(job, open, runs, keep, tick, record, outcome, reason, now, freed)
+-- end_run ends the run of a tick and records it. The run was held until `freed`, or until now.
+local function end_run(job, open, runs, keep, tick, record, outcome, reason, now, freed)
   freed = whole(freed or now)
   redis.call('HDEL', open, tick)
   redis.call('HDEL', job, 'open:' .. tick)
@@ -134,13 +134,9 @@ local function stay(job, open, runs, retain)
   follow(job, runs)
 end
 
--- announce notifies all replicas of a change of the job. It is a hint. The begin of an
--- attempt is published on a channel of its own, which only observers subscribe to.
-local function announce(job, what, channel)
-  local prefix, name = string.match(job, '^(.*):{job/(.*)}:job$')
-  redis.pcall('PUBLISH', prefix .. ':job:' .. name .. (channel or ''), what)
-end
-
-local function announce_begin(job, tick)
-  announce(job, 'begins ' .. tick, '{begins}')
+-- announce notifies those who watch a channel of a change of the job. It is a hint, so an
+-- ACL that forbids PUBLISH stops nothing. The beginnings of attempts have a channel of their
+-- own, which only observers subscribe to.
+local function announce(channel, what)
+  redis.pcall('PUBLISH', channel, what)
 end
