@@ -109,7 +109,7 @@
 //	~noonlock:* resetchannels &noonlock:ch:* &noonlock:job:* -@all +evalsha
 //	+eval +time +lrange +subscribe +unsubscribe +ping +publish +exists +get +set
 //	+hget +hset +hsetnx +hdel +hmget +hkeys +hgetall +hexists +hlen +lpush
-//	+ltrim +lindex +lpop +llen +pttl +pexpire +persist
+//	+ltrim +llen +pttl +pexpire +persist
 //
 // For a Once:
 //

@@ -9,6 +9,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2/server"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
@@ -172,34 +173,42 @@ func TestFault77_DaemonReady(t *testing.T) {
 	}
 }
 
-// A user has one right too few: the check reports that, even if only a script needs the
-// right.
-func TestFault77_TheMissingRightIsNamed(t *testing.T) {
+// A user has one right too few, or a key has another type: the check reports that when the
+// replica starts, long before the first tick, even if only a later script needs them.
+// Mutant: a start tries only what it needs itself.
+func TestFault77_NotReadyLongBeforeTheFirstTick(t *testing.T) {
 	t.Parallel()
 	f := onServer(t)
-	for _, right := range []string{"time", "hset", "hgetall"} {
-		u := f.narrowUser(t, "without-"+right, "noonlock:job:*", onceRights, right)
-		c, _ := u.client(right)
-		r, err := singleton.NewRunner(c, singleton.Config{Logger: u.log.Info(right + ": ")})
+	for _, missing := range []string{"time", "hset", "hgetall", "exists", "persist", "fence", "runs", "defs"} {
+		says, without := "NOPERM", missing
+		if missing == "fence" || missing == "runs" || missing == "defs" {
+			says, without = "WRONGTYPE", ""
+			if err := f.Raw.XAdd(t.Context(), &redis.XAddArgs{Stream: f.key("without-"+missing, missing), Values: []string{"a", "b"}}).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		u := f.narrowUser(t, "without-"+missing, "noonlock:job:*", onceRights, without)
+		c, _ := u.client(missing)
+		r, err := singleton.NewRunner(c, singleton.Config{Logger: u.log.Info(missing + ": ")})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := r.Add("draw-"+right, "@every 1m", func(context.Context, singleton.Run) error { return nil }, singleton.JobConfig{}); err != nil {
+		if err := r.Add("without-"+missing, "0 0 1 1 *", func(context.Context, singleton.Run) error { return nil }, singleton.JobConfig{}); err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- r.Run(ctx) }()
 		u.wait = 5 * time.Second
-		if err := u.come("the check names the right", func() bool {
+		if err := u.come("the check reports it", func() bool {
 			err := r.Ready()
-			return err != nil && strings.Contains(err.Error(), "NOPERM")
+			return err != nil && strings.Contains(err.Error(), says)
 		}); err != nil {
-			t.Errorf("without %s: %v, the check says %v", right, err, r.Ready())
+			t.Errorf("without %s: %v, the check says %v", missing, err, r.Ready())
 		}
 		cancel()
 		if err := <-done; err != nil {
-			t.Errorf("without %s: Run: %v", right, err)
+			t.Errorf("without %s: Run: %v", missing, err)
 		}
 	}
 }

@@ -3,6 +3,11 @@ package ledger_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -21,7 +26,7 @@ var ledgerRights = []string{
 	// In the scripts:
 	"exists", "get", "set",
 	"hget", "hset", "hsetnx", "hdel", "hmget", "hkeys", "hgetall", "hexists", "hlen",
-	"lpush", "ltrim", "lindex", "lpop", "llen",
+	"lpush", "ltrim", "llen",
 	"pttl", "pexpire", "persist",
 }
 
@@ -36,6 +41,58 @@ func TestFault60_ALedgerThatMayNotPublish(t *testing.T) {
 	testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
 	_, err := l.Claim(e.Context(), run.Tick, st, ledger.ClaimConfig{})
 	e.notClaimed(err, ledger.ClaimDone)
+}
+
+// When a replica starts, each command is tried that its later scripts use: without the right to
+// one of them, Open fails, and leaves nothing behind. Later Opens try nothing, as that would
+// cost something each time. The commands are read from the scripts.
+// Mutant: a command that only a claim, an abandoned run or a skip needs is not tried.
+func TestFault77_OpenTriesEachRight(t *testing.T) {
+	t.Parallel()
+	e := realEnv(t)
+	commands := map[string]bool{}
+	for _, glob := range []string{"lua/*.lua", "../../../internal/wire/lua/*.lua"} {
+		files, err := filepath.Glob(glob)
+		testenv.Must(e, err)
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			testenv.Must(e, err)
+			for _, call := range regexp.MustCompile(`redis\.p?call\('(\w+)'`).FindAllSubmatch(text, -1) {
+				commands[strings.ToLower(string(call[1]))] = true
+			}
+		}
+	}
+	delete(commands, "publish") // without it replicas are slow
+	delete(commands, "hsetnx")  // only Pause needs it
+	if len(commands) < 15 {
+		t.Fatalf("the scripts use only %v", commands)
+	}
+	cfg := ledger.Config{Definition: "d", Schedule: "s"}
+	all := e.jobLedger(e.Client("all"), cfg)
+	_, err := all.Open(e.Context(), ledger.State{})
+	testenv.Must(e, err)
+	for _, paused := range []bool{false, true} {
+		if paused {
+			testenv.Must(e, all.Pause(e.Context()))
+		}
+		for command := range commands {
+			opt := e.As(fmt.Sprint(command, paused), "~noonlock:*", "+@all", "-"+command, "allchannels")
+			l := e.jobLedger(e.ClientWith(opt, lockcore.Config{}), cfg)
+			if _, err := l.Open(e.Context(), ledger.State{}); err == nil || !strings.Contains(err.Error(), "NOPERM") && !strings.Contains(err.Error(), "can't run this command") {
+				t.Errorf("without %s, paused %v: %v", command, paused, err)
+			}
+		}
+		if n := e.Raw.LLen(e.Context(), e.key("job/draw", "runs")).Val(); n != 0 {
+			t.Errorf("%d entries are left in the history", n)
+		}
+	}
+	opt := e.As("later", "~noonlock:*", "+@all", "allchannels")
+	l := e.jobLedger(e.ClientWith(opt, lockcore.Config{}), cfg)
+	st, err := l.Open(e.Context(), ledger.State{})
+	testenv.Must(e, err)
+	testenv.Must(e, e.Raw.ACLSetUser(e.Context(), "later", "-exists", "-lpush", "-ltrim", "-lrange").Err())
+	_, err = l.Open(e.Context(), st)
+	testenv.Must(e, err)
 }
 
 // A user with exactly the documented rights can do everything that a job needs. With one

@@ -143,7 +143,7 @@ func (l *Ledger) Open(ctx context.Context, before State) (State, error) {
 		}
 	}
 	s := l.scripts.open
-	answer, err := l.ask(ctx, s.Call([]string{k.job, k.open, k.runs, k.tomb(before.replica), k.defs},
+	answer, err := l.ask(ctx, s.Call([]string{k.job, k.open, k.runs, k.tomb(before.replica), k.defs, k.fence},
 		after, sure, ended, l.cfg.KeepRuns, l.cfg.Retain.Milliseconds(), me, l.cfg.Definition, before.own, start,
 		next, tombTTL.Milliseconds(), l.cfg.Schedule, before.trust(), before.Spec, upto, seen, first, newest, count, k.channel))
 	if err != nil {

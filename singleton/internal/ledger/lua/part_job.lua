@@ -112,9 +112,9 @@ end
 -- ticks up to there, skipped for the same reason, it is extended. An entry of a run has no
 -- `last`. A damaged entry is not changed.
 local function skip(job, runs, keep, last, first, newest, count, reason)
-  local _, before = pcall(cjson.decode, redis.call('LINDEX', runs, 0) or '{}')
+  local _, before = pcall(cjson.decode, redis.call('LRANGE', runs, 0, 0)[1] or '{}')
   if type(before) == 'table' and before.error == reason and before.last == last then
-    redis.call('LPOP', runs)
+    redis.call('LTRIM', runs, 1, -1)
     first = before.tick
     count = whole(tonumber(count) + tonumber(before.count))
   end
