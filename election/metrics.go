@@ -27,34 +27,24 @@ func newMetrics(reg prometheus.Registerer, name string) (*metrics, error) {
 	// The name is client-go's, as dashboards and alerts know it. Name, help and label are
 	// controller-runtime's to the letter, so that its registry, where this metric is
 	// from the start, takes the elections of this package as well.
-	status := registry.Gauges(prometheus.GaugeOpts{
-		Name: "leader_election_master_status",
-		Help: "Gauge of if the reporting system is master of the relevant lease, 0 indicates backup, 1 indicates master. 'name' is the string used to identify the lease. Please make sure to group by name.",
-	}, "name")
-	transitions := registry.Counters(prometheus.CounterOpts{
-		Name: "noonlock_election_transitions_total",
-		Help: "Terms of this process that began (gained), ended voluntarily (released), or ended involuntarily (lost).",
-	}, "name", "event")
-	timeToLead := registry.Histograms(prometheus.HistogramOpts{
-		Name:    "noonlock_election_time_to_lead_seconds",
-		Help:    "Time from the start of a campaign to leadership.",
-		Buckets: []float64{0.001, 0.005, 0.02, 0.1, 0.5, 2, 10, 30, 60, 600, 3600, 86400},
-	}, "name")
-	overruns := registry.Counters(prometheus.CounterOpts{
-		Name: "noonlock_election_drain_overruns_total",
-		Help: "Terms whose work did not stop within DrainTimeout, so that two replicas may have led.",
-	}, "name")
-	err := registry.Share(reg, &status)
-	leads := status.With
+	set := &registry.Set{Registerer: reg}
+	status := set.Gauges("leader_election_master_status",
+		"Gauge of if the reporting system is master of the relevant lease, 0 indicates backup, 1 indicates master. 'name' is the string used to identify the lease. Please make sure to group by name.", "name")
+	leads, err := status.With, set.Err()
 	if there, ok := errors.AsType[prometheus.AlreadyRegisteredError](err); ok {
 		if theirs, ok := there.ExistingCollector.(*prometheus.GaugeVec); ok { // controller-runtime's
 			leads, err = theirs.WithLabelValues, nil
 		}
 	}
-	err = errors.Join(
-		err, registry.Share(reg, &transitions), registry.Share(reg, &timeToLead), registry.Share(reg, &overruns),
-	)
-	if err != nil {
+	set = &registry.Set{Registerer: reg}
+	transitions := set.Counters("noonlock_election_transitions_total",
+		"Terms of this process that began (gained), ended voluntarily (released), or ended involuntarily (lost).", "name", "event")
+	timeToLead := set.Histograms("noonlock_election_time_to_lead_seconds",
+		"Time from the start of a campaign to leadership.",
+		[]float64{0.001, 0.005, 0.02, 0.1, 0.5, 2, 10, 30, 60, 600, 3600, 86400}, "name")
+	overruns := set.Counters("noonlock_election_drain_overruns_total",
+		"Terms whose work did not stop within DrainTimeout, so that two replicas may have led.", "name")
+	if err = errors.Join(err, set.Err()); err != nil {
 		return nil, err
 	}
 	return &metrics{

@@ -70,73 +70,41 @@ const (
 // newMetrics creates the collectors and registers them with reg, unless reg is nil.
 // Collectors that another Client has registered are shared.
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
+	set := &registry.Set{Registerer: reg}
 	m := &metrics{
-		acquires: registry.Counters(prometheus.CounterOpts{
-			Name: "noonlock_acquires_total",
-			Help: "Attempts to acquire a lock, by kind and outcome.",
-		}, "kind", "outcome"),
-		wait: registry.Histograms(prometheus.HistogramOpts{
-			Name:    "noonlock_acquire_wait_seconds",
-			Help:    "Time from the call to the lease, for attempts that acquired the lock.",
-			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 60, 600},
-		}, "kind"),
-		handover: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name:    "noonlock_handover_seconds",
-			Help:    "Time from a grant message for a waiter of this process to its lease.",
-			Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1},
-		}),
-		held: registry.Gauges(prometheus.GaugeOpts{
-			Name: "noonlock_leases_held",
-			Help: "Leases that this process holds.",
-		}, "kind"),
-		waiting: registry.Gauges(prometheus.GaugeOpts{
-			Name: "noonlock_waiters",
-			Help: "Calls of this process that wait for a lock. The sum over all processes is the total length of all queues.",
-		}, "kind"),
-		renewals: registry.Counters(prometheus.CounterOpts{
-			Name: "noonlock_renewals_total",
-			Help: "Renewals, by outcome: renewed, lost (according to the server), failed (an error, or no answer).",
-		}, "outcome"),
-		lateness: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name:    "noonlock_renewal_lateness_seconds",
-			Help:    "Delay of renewals after their due time. It grows on an overloaded machine before leases are lost.",
-			Buckets: []float64{.0005, .001, .005, .01, .05, .1, .25, .5, 1, 2.5, 5, 10},
-		}),
-		losses: registry.Counters(prometheus.CounterOpts{
-			Name: "noonlock_lease_losses_total",
-			Help: "Leases that ended before their release, by cause: lost (according to the server), expired (no renewal was answered in time), max_hold.",
-		}, "cause"),
-		lapsed: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "noonlock_lapsed_grants_total",
-			Help: "Grants to waiters of this process that were not used: the wait had ended, or the grant was not confirmed in time.",
-		}),
-		scriptErrors: registry.Counters(prometheus.CounterOpts{
-			Name: "noonlock_script_errors_total",
-			Help: "Script calls that failed, by script and reason: refused (by the server), unanswered, unsent.",
-		}, "script", "reason"),
-		forced: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "noonlock_forced_releases_total",
-			Help: "Locks that this process released by ForceRelease.",
-		}),
+		acquires: set.Counters("noonlock_acquires_total",
+			"Attempts to acquire a lock, by kind and outcome.", "kind", "outcome"),
+		wait: set.Histograms("noonlock_acquire_wait_seconds",
+			"Time from the call to the lease, for attempts that acquired the lock.",
+			[]float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 60, 600}, "kind"),
+		handover: set.Histogram("noonlock_handover_seconds",
+			"Time from a grant message for a waiter of this process to its lease.",
+			[]float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1}),
+		held: set.Gauges("noonlock_leases_held",
+			"Leases that this process holds.", "kind"),
+		waiting: set.Gauges("noonlock_waiters",
+			"Calls of this process that wait for a lock. The sum over all processes is the total length of all queues.", "kind"),
+		renewals: set.Counters("noonlock_renewals_total",
+			"Renewals, by outcome: renewed, lost (according to the server), failed (an error, or no answer).", "outcome"),
+		lateness: set.Histogram("noonlock_renewal_lateness_seconds",
+			"Delay of renewals after their due time. It grows on an overloaded machine before leases are lost.",
+			[]float64{.0005, .001, .005, .01, .05, .1, .25, .5, 1, 2.5, 5, 10}),
+		losses: set.Counters("noonlock_lease_losses_total",
+			"Leases that ended before their release, by cause: lost (according to the server), expired (no renewal was answered in time), max_hold.", "cause"),
+		lapsed: set.Counter("noonlock_lapsed_grants_total",
+			"Grants to waiters of this process that were not used: the wait had ended, or the grant was not confirmed in time."),
+		scriptErrors: set.Counters("noonlock_script_errors_total",
+			"Script calls that failed, by script and reason: refused (by the server), unanswered, unsent.", "script", "reason"),
+		forced: set.Counter("noonlock_forced_releases_total",
+			"Locks that this process released by ForceRelease."),
 	}
-	if reg != nil {
-		err := errors.Join(
-			registry.Share(reg, &m.acquires), registry.Share(reg, &m.wait), registry.Share(reg, &m.handover), registry.Share(reg, &m.held), registry.Share(reg, &m.waiting),
-			registry.Share(reg, &m.renewals), registry.Share(reg, &m.lateness), registry.Share(reg, &m.losses), registry.Share(reg, &m.lapsed),
-			registry.Share(reg, &m.scriptErrors), registry.Share(reg, &m.forced),
-		)
-		if err != nil {
-			return nil, fmt.Errorf("lockcore: Config.Registerer: %w", err)
-		}
+	if err := set.Err(); err != nil {
+		return nil, fmt.Errorf("lockcore: Config.Registerer: %w", err)
 	}
-	m.create()
-	return m, nil
-}
-
-// create creates the series that exist before the first event.
-func (m *metrics) create() {
+	// These series exist before the first event.
 	m.renewed, m.missed, m.lost = m.renewals.With("renewed"), m.renewals.With("failed"), m.renewals.With("lost")
 	m.lostLeases, m.expired, m.maxReached = m.losses.With("lost"), m.losses.With("expired"), m.losses.With("max_hold")
+	return m, nil
 }
 
 // kind returns the series of a kind and creates them at the first call. An application

@@ -1,7 +1,6 @@
 package singleton
 
 import (
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -33,67 +32,38 @@ type metrics struct {
 // newMetrics makes the collectors and registers them. Collectors that another Runner has
 // registered are shared. A nil Registerer registers none.
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
+	set := &registry.Set{Registerer: reg}
 	m := &metrics{
-		runs: registry.Counters(prometheus.CounterOpts{
-			Name: "noonlock_job_runs_total",
-			Help: "Runs whose outcome this replica recorded: succeeded, failed, unknown.",
-		}, "name", "outcome"),
-		duration: registry.Histograms(prometheus.HistogramOpts{
-			Name:    "noonlock_job_attempt_duration_seconds",
-			Help:    "Duration of the attempts on this replica.",
-			Buckets: prometheus.ExponentialBuckets(0.005, 4, 10), // to 22 minutes
-		}, "name"),
-		delay: registry.Histograms(prometheus.HistogramOpts{
-			Name:    "noonlock_job_start_delay_seconds",
-			Help:    "Delay from the due time of a tick, including its jitter, to its first attempt on this replica, by the server's clock.",
-			Buckets: []float64{.001, .002, .005, .01, .025, .05, .1, .25, .5, 1, 5, 30, 300, 3600},
-		}, "name"),
-		lastSuccess: newInstantsGauge("noonlock_job_last_success_timestamp_seconds",
+		runs: set.Counters("noonlock_job_runs_total",
+			"Runs whose outcome this replica recorded: succeeded, failed, unknown.", "name", "outcome"),
+		duration: set.Histograms("noonlock_job_attempt_duration_seconds",
+			"Duration of the attempts on this replica.",
+			prometheus.ExponentialBuckets(0.005, 4, 10), "name"), // to 22 minutes
+		delay: set.Histograms("noonlock_job_start_delay_seconds",
+			"Delay from the due time of a tick, including its jitter, to its first attempt on this replica, by the server's clock.",
+			[]float64{.001, .002, .005, .01, .025, .05, .1, .25, .5, 1, 5, 30, 300, 3600}, "name"),
+		lastSuccess: newInstantsGauge(set, "noonlock_job_last_success_timestamp_seconds",
 			"The newest tick that succeeded on any replica, as far as this replica knows."),
-		next: newInstantsGauge("noonlock_job_next_tick_timestamp_seconds",
+		next: newInstantsGauge(set, "noonlock_job_next_tick_timestamp_seconds",
 			"When the next tick is due on any replica, including its jitter, as this replica last planned it."),
-		paused: registry.Gauges(prometheus.GaugeOpts{
-			Name: "noonlock_job_paused",
-			Help: "1 while the job is paused, as far as this replica knows, otherwise 0.",
-		}, "name"),
-		superseded: registry.Gauges(prometheus.GaugeOpts{
-			Name: "noonlock_job_superseded",
-			Help: "1 while another definition of the job is in use and this replica runs none of its ticks, otherwise 0.",
-		}, "name"),
-		skipped: registry.Counters(prometheus.CounterOpts{
-			Name: "noonlock_job_skipped_ticks_total",
-			Help: "Ticks that this replica recorded as skipped, by reason: missed, overlap, deadline, paused, rescheduled.",
-		}, "name", "reason"),
-		takeovers: registry.Counters(prometheus.CounterOpts{
-			Name: "noonlock_job_takeovers_total",
-			Help: "Runs that this replica took over from a replica that died or abandoned them.",
-		}, "name"),
-		raised: registry.Counters(prometheus.CounterOpts{
-			Name: "noonlock_job_tokens_raised_total",
-			Help: "Runs whose token was raised because the resource had seen a greater one.",
-		}, "name"),
-		losses: registry.Counters(prometheus.CounterOpts{
-			Name: "noonlock_job_ledger_losses_total",
-			Help: "How often this replica found that a ledger it knew was lost or set back.",
-		}, "name"),
-		conflicts: registry.Counters(prometheus.CounterOpts{
-			Name: "noonlock_job_definition_conflicts_total",
-			Help: "How often this replica saw replicas with another definition of the job beside it for ten minutes.",
-		}, "name"),
-		offset: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "noonlock_job_clock_offset_seconds",
-			Help: "How far the wall clock of this machine is ahead of the server's.",
-		}),
+		paused: set.Gauges("noonlock_job_paused",
+			"1 while the job is paused, as far as this replica knows, otherwise 0.", "name"),
+		superseded: set.Gauges("noonlock_job_superseded",
+			"1 while another definition of the job is in use and this replica runs none of its ticks, otherwise 0.", "name"),
+		skipped: set.Counters("noonlock_job_skipped_ticks_total",
+			"Ticks that this replica recorded as skipped, by reason: missed, overlap, deadline, paused, rescheduled.", "name", "reason"),
+		takeovers: set.Counters("noonlock_job_takeovers_total",
+			"Runs that this replica took over from a replica that died or abandoned them.", "name"),
+		raised: set.Counters("noonlock_job_tokens_raised_total",
+			"Runs whose token was raised because the resource had seen a greater one.", "name"),
+		losses: set.Counters("noonlock_job_ledger_losses_total",
+			"How often this replica found that a ledger it knew was lost or set back.", "name"),
+		conflicts: set.Counters("noonlock_job_definition_conflicts_total",
+			"How often this replica saw replicas with another definition of the job beside it for ten minutes.", "name"),
+		offset: set.Gauge("noonlock_job_clock_offset_seconds",
+			"How far the wall clock of this machine is ahead of the server's."),
 	}
-	if reg == nil {
-		return m, nil
-	}
-	err := errors.Join(
-		registry.Share(reg, &m.runs), registry.Share(reg, &m.duration), registry.Share(reg, &m.delay), registry.Share(reg, &m.lastSuccess),
-		registry.Share(reg, &m.next), registry.Share(reg, &m.paused), registry.Share(reg, &m.superseded), registry.Share(reg, &m.skipped),
-		registry.Share(reg, &m.takeovers), registry.Share(reg, &m.raised), registry.Share(reg, &m.losses), registry.Share(reg, &m.conflicts), registry.Share(reg, &m.offset),
-	)
-	if err != nil {
+	if err := set.Err(); err != nil {
 		return nil, fmt.Errorf("singleton: Config.Registerer: %w", err)
 	}
 	return m, nil
@@ -171,8 +141,8 @@ type instantsGauge struct {
 	at   map[string]time.Time
 }
 
-func newInstantsGauge(name, help string) *instantsGauge {
-	return &instantsGauge{desc: prometheus.NewDesc(name, help, []string{"name"}, nil), at: map[string]time.Time{}}
+func newInstantsGauge(set *registry.Set, name, help string) *instantsGauge {
+	return registry.Add(set, &instantsGauge{desc: prometheus.NewDesc(name, help, []string{"name"}, nil), at: map[string]time.Time{}})
 }
 
 func (g *instantsGauge) set(job string, at time.Time) {
@@ -210,22 +180,15 @@ type daemonMetrics struct {
 // newDaemonMetrics makes the collectors and registers them. Collectors that another Daemon
 // has registered are shared. A nil Registerer registers none.
 func newDaemonMetrics(reg prometheus.Registerer, name string) (*daemonMetrics, error) {
-	running := registry.Gauges(prometheus.GaugeOpts{
-		Name: "noonlock_daemon_running",
-		Help: "1 while the function of the daemon runs on this replica, otherwise 0. The sum over all replicas is 1.",
-	}, "name")
-	starts := registry.Counters(prometheus.CounterOpts{
-		Name: "noonlock_daemon_starts_total",
-		Help: "How often this replica started the function of the daemon. Several starts in a row mean that the function returns by itself.",
-	}, "name")
-	lost := registry.Counters(prometheus.CounterOpts{
-		Name: "noonlock_daemon_losses_total",
-		Help: "How often the function stopped on this replica because its lease ended.",
-	}, "name")
-	if reg != nil {
-		if err := errors.Join(registry.Share(reg, &running), registry.Share(reg, &starts), registry.Share(reg, &lost)); err != nil {
-			return nil, fmt.Errorf("singleton: DaemonConfig.Registerer: %w", err)
-		}
+	set := &registry.Set{Registerer: reg}
+	running := set.Gauges("noonlock_daemon_running",
+		"1 while the function of the daemon runs on this replica, otherwise 0. The sum over all replicas is 1.", "name")
+	starts := set.Counters("noonlock_daemon_starts_total",
+		"How often this replica started the function of the daemon. Several starts in a row mean that the function returns by itself.", "name")
+	lost := set.Counters("noonlock_daemon_losses_total",
+		"How often the function stopped on this replica because its lease ended.", "name")
+	if err := set.Err(); err != nil {
+		return nil, fmt.Errorf("singleton: DaemonConfig.Registerer: %w", err)
 	}
 	return &daemonMetrics{running.With(name), starts.With(name), lost.With(name)}, nil
 }

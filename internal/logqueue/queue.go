@@ -54,20 +54,13 @@ type line struct {
 // New returns a Queue for a logger. It registers the counter of dropped lines with reg, or
 // shares the counter that another Queue has registered. A nil reg disables the counter.
 func New(to logr.Logger, reg prometheus.Registerer) (*Queue, error) {
-	q := &Queue{dropped: prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "noonlock_log_lines_dropped_total",
-		Help: "Log lines that were dropped because the logger blocked, was too slow, or panicked.",
-	})}
+	set := &registry.Set{Registerer: reg}
+	q := &Queue{dropped: set.Counter("noonlock_log_lines_dropped_total",
+		"Log lines that were dropped because the logger blocked, was too slow, or panicked.")}
 	if sink := to.GetSink(); sink != nil {
 		q.root = &node{sink: sink}
 	}
-	if reg == nil {
-		return q, nil
-	}
-	if err := registry.Share(reg, &q.dropped); err != nil {
-		return nil, err
-	}
-	return q, nil
+	return q, set.Err()
 }
 
 // Logger returns a logger that never blocks. Its lines are written later, in order.

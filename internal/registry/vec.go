@@ -19,26 +19,6 @@ type Vec[M prometheus.Metric] struct {
 	series sync.Map // values of labels to M
 }
 
-// Counters returns a Vec of counters.
-func Counters(opts prometheus.CounterOpts, labels ...string) *Vec[prometheus.Counter] {
-	of := prometheus.NewCounterVec(opts, labels)
-	return &Vec[prometheus.Counter]{of: of, with: of.WithLabelValues}
-}
-
-// Gauges returns a Vec of gauges.
-func Gauges(opts prometheus.GaugeOpts, labels ...string) *Vec[prometheus.Gauge] {
-	of := prometheus.NewGaugeVec(opts, labels)
-	return &Vec[prometheus.Gauge]{of: of, with: of.WithLabelValues}
-}
-
-// Histograms returns a Vec of histograms.
-func Histograms(opts prometheus.HistogramOpts, labels ...string) *Vec[prometheus.Histogram] {
-	of := prometheus.NewHistogramVec(opts, labels)
-	return &Vec[prometheus.Histogram]{of: of, with: func(values ...string) prometheus.Histogram {
-		return of.WithLabelValues(values...).(prometheus.Histogram)
-	}}
-}
-
 // With returns the metric with these label values.
 func (v *Vec[M]) With(values ...string) M {
 	key := strings.Join(values, "\xff")

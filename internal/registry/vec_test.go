@@ -17,8 +17,9 @@ func TestVec(t *testing.T) {
 	t.Parallel()
 	reg := prometheus.NewPedanticRegistry()
 	counters := func() *registry.Vec[prometheus.Counter] {
-		v := registry.Counters(prometheus.CounterOpts{Name: "runs_total", Help: "Runs."}, "job", "outcome")
-		if err := registry.Share(reg, &v); err != nil {
+		set := &registry.Set{Registerer: reg}
+		v := set.Counters("runs_total", "Runs.", "job", "outcome")
+		if err := set.Err(); err != nil {
 			t.Fatal(err)
 		}
 		return v
@@ -27,8 +28,8 @@ func TestVec(t *testing.T) {
 	one.With("a", "failed").Inc()
 	two.With("a", "failed").Inc()
 	two.With("b", "succeeded")
-	gauges := registry.Gauges(prometheus.GaugeOpts{Name: "held", Help: "Held."}, "kind")
-	histograms := registry.Histograms(prometheus.HistogramOpts{Name: "wait", Help: "Wait.", Buckets: []float64{1}}, "kind")
+	gauges := new(registry.Set).Gauges("held", "Held.", "kind")
+	histograms := new(registry.Set).Histograms("wait", "Wait.", []float64{1}, "kind")
 	reg.MustRegister(gauges, histograms)
 	gauges.With("x").Set(3)
 	histograms.With("y").Observe(2)
@@ -57,7 +58,7 @@ func TestVec(t *testing.T) {
 func TestVecUnderAScrapeThatHangs(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(*testing.T) {
-		v := registry.Counters(prometheus.CounterOpts{Name: "runs_total", Help: "Runs."}, "job")
+		v := new(registry.Set).Counters("runs_total", "Runs.", "job")
 		v.With("a").Inc()
 		v.With("b").Inc()
 		ch := make(chan prometheus.Metric)

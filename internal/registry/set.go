@@ -1,0 +1,69 @@
+// Package registry creates metrics and registers those that several instances share.
+package registry
+
+import (
+	"errors"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// A Set creates metrics and registers them. If an equal metric is registered, the Set
+// returns that one.
+type Set struct {
+	Registerer prometheus.Registerer // nil: none is registered
+
+	errs []error
+}
+
+// Counters returns counters with labels.
+func (s *Set) Counters(name, help string, labels ...string) *Vec[prometheus.Counter] {
+	of := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	return Add(s, &Vec[prometheus.Counter]{of: of, with: of.WithLabelValues})
+}
+
+// Gauges returns gauges with labels.
+func (s *Set) Gauges(name, help string, labels ...string) *Vec[prometheus.Gauge] {
+	of := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
+	return Add(s, &Vec[prometheus.Gauge]{of: of, with: of.WithLabelValues})
+}
+
+// Histograms returns histograms with labels.
+func (s *Set) Histograms(name, help string, buckets []float64, labels ...string) *Vec[prometheus.Histogram] {
+	of := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
+	return Add(s, &Vec[prometheus.Histogram]{of: of, with: func(values ...string) prometheus.Histogram {
+		return of.WithLabelValues(values...).(prometheus.Histogram)
+	}})
+}
+
+// Counter returns a counter without labels.
+func (s *Set) Counter(name, help string) prometheus.Counter {
+	return Add(s, prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help}))
+}
+
+// Gauge returns a gauge without labels.
+func (s *Set) Gauge(name, help string) prometheus.Gauge {
+	return Add(s, prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help}))
+}
+
+// Histogram returns a histogram without labels.
+func (s *Set) Histogram(name, help string, buckets []float64) prometheus.Histogram {
+	return Add(s, prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}))
+}
+
+// Add registers c, and returns it or the equal one that is registered.
+func Add[C prometheus.Collector](s *Set, c C) C {
+	if s.Registerer == nil {
+		return c
+	}
+	err := s.Registerer.Register(c)
+	if there, ok := errors.AsType[prometheus.AlreadyRegisteredError](err); ok {
+		if old, ok := there.ExistingCollector.(C); ok {
+			return old
+		}
+	}
+	s.errs = append(s.errs, err)
+	return c
+}
+
+// Err returns the errors of the Registerer.
+func (s *Set) Err() error { return errors.Join(s.errs...) }
