@@ -1,0 +1,138 @@
+package redisurl_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"math/big"
+	random "math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/noonlock/noonlock/internal/servers"
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/redisurl"
+)
+
+// security has the certificate of servers on loopback.
+type security struct {
+	pool *x509.CertPool
+	conf []string
+}
+
+func newSecurity(t *testing.T) security {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), IsCA: true, BasicConstraintsValid: true, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder := t.TempDir()
+	file := func(name, kind string, data []byte) string {
+		path := filepath.Join(folder, name)
+		if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: data}), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	cert := file("cert.pem", "CERTIFICATE", der)
+	s := security{x509.NewCertPool(), []string{
+		"tls-cert-file " + cert, "tls-key-file " + file("key.pem", "PRIVATE KEY", secret), "tls-ca-cert-file " + cert,
+		"tls-auth-clients no", "tls-replication yes",
+	}}
+	if parsed, err := x509.ParseCertificate(der); err != nil {
+		t.Fatal(err)
+	} else {
+		s.pool.AddCert(parsed)
+	}
+	return s
+}
+
+// on returns the lines of redis.conf for TLS, and the address at which the server speaks it.
+func (s security) on(t *testing.T) (conf []string, addr string) {
+	t.Helper()
+	for {
+		port := strconv.Itoa(30000 + random.IntN(2000)) // the bus of a cluster is 10000 above
+		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", port))
+		if err != nil {
+			continue
+		}
+		l.Close()
+		return append([]string{"tls-port " + port}, s.conf...), l.Addr().String()
+	}
+}
+
+// A lock is acquired through the client of each scheme, on servers with passwords. With TLS,
+// each host proves its own address, also those that a Sentinel or a node names.
+func TestSchemesReachTheirServers(t *testing.T) {
+	t.Parallel()
+	s := newSecurity(t)
+	socket := filepath.Join(t.TempDir(), "redis.sock")
+	conf, secure := s.on(t)
+	plain := servers.Redis(t, append(conf, "requirepass a&b", "unixsocket "+socket)...)
+
+	watcher := servers.Sentinel(t, "noon", plain.Addr(), 1, "sentinel auth-pass noon a&b", "user watcher on >c+d ~* &* +@all", "user default off")
+	conf, secureWatcher := s.on(t)
+	servers.Sentinel(t, "secure", secure, 1, append(conf, "sentinel auth-pass secure a&b", "requirepass c+d")...)
+
+	nodes := servers.Cluster(t, 3, 0)
+	conf, node := s.on(t)
+	servers.Cluster(t, 1, 0, append(conf, "tls-cluster yes")...)
+
+	const password = ":a%26b@"
+	for _, url := range []string{
+		"redis://" + password + plain.Addr() + "/2",
+		"rediss://" + password + secure,
+		"unix://" + password + socket + "?db=3",
+		"redis+sentinel://" + password + "127.0.0.1:1," + watcher.Addr() + "/4?master=noon&sentinel_username=watcher&sentinel_password=c%2Bd",
+		"rediss+sentinel://" + password + secureWatcher + "?master=secure&sentinel_password=c%2Bd",
+		"redis+cluster://127.0.0.1:1," + nodes.Primaries[1].Addr(),
+		"rediss+cluster://" + node,
+	} {
+		t.Run(strings.SplitN(url, ":", 2)[0], func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			o, err := redisurl.Parse(url)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if o.TLSConfig != nil {
+				o.TLSConfig.RootCAs = s.pool
+			}
+			rdb := redis.NewUniversalClient(o)
+			defer rdb.Close()
+			client, err := lockcore.New(rdb, lockcore.Config{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer client.Close(context.WithoutCancel(ctx))
+			for _, name := range []string{"a", "b", "c", "d"} { // of several slots
+				if err := client.Do(ctx, name, lockcore.LeaseConfig{}, func(context.Context, uint64) error { return nil }); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+	}
+}
