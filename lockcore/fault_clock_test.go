@@ -3,6 +3,7 @@ package lockcore_test
 import (
 	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -123,11 +124,14 @@ func TestFault67_ThousandsEndAtOneInstant(t *testing.T) {
 	inBubble(t, func(e *env) {
 		const n = 1000
 		var leases []*lockcore.Lease
+		var mu sync.RWMutex
 		var ends []<-chan struct{} // of the leases, and of the contexts bound to them
 		var early, called, left, logged atomic.Int64
 		var children []context.Context
 		look := func(calls *atomic.Int64) {
 			calls.Add(1)
+			mu.RLock()
+			defer mu.RUnlock()
 			for _, end := range ends {
 				select {
 				case <-end:
@@ -148,7 +152,9 @@ func TestFault67_ThousandsEndAtOneInstant(t *testing.T) {
 			defer cancel()
 			bound, stop := lease.Bind(parent{e.Context(), func() { look(&left) }})
 			defer stop()
+			mu.Lock()
 			ends = append(ends, lease.Context().Done(), bound.Done())
+			mu.Unlock()
 			grandchild, cancel := context.WithTimeout(context.WithValue(bound, valueKey{}, 1), time.Hour)
 			defer cancel()
 			children = append(children, child, bound, grandchild)
