@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/auth"
 
@@ -652,6 +653,38 @@ func TestFault69_LateCredentials(t *testing.T) {
 		defer s.mu.Unlock()
 		if s.listeners > 0 {
 			t.Errorf("%d listeners are left", s.listeners)
+		}
+	})
+}
+
+// A new connection to a replica is refused before a request is sent on it. Later, the same
+// address may lead to the master.
+func TestFault18_NoConnectionToAReplica(t *testing.T) {
+	onRoad(t, func(t *testing.T, r *road, opt *redis.Options) {
+		r.redis.Server().Server().SetPreHook(func(c *server.Peer, cmd string, _ ...string) bool {
+			if cmd != "HELLO" {
+				return false
+			}
+			c.Resp3 = true
+			c.WriteMapLen(1)
+			c.WriteBulk("role")
+			c.WriteBulk("replica")
+			return true
+		})
+		w := connect(t, opt, width, func() {}, func() {})
+		defer w.Close()
+		for range 10 {
+			err := ping(t, w, time.Second)
+			if err == nil || !strings.Contains(err.Error(), "READONLY the server is a replica") || !wire.IsTemporary(err) {
+				t.Errorf("PING = %v", err)
+			}
+		}
+		if _, open, _ := r.counts(); open > 0 {
+			t.Errorf("%d connections are left", open)
+		}
+		r.redis.Server().Server().SetPreHook(nil)
+		if err := ping(t, w, time.Second); err != nil {
+			t.Error(err)
 		}
 	})
 }
