@@ -13,14 +13,15 @@ type canvas struct {
 	body   strings.Builder
 }
 
-// width is that of every picture.
-const width = 860
+// width is that of every picture. On the screen of a phone, a picture is scaled to some 360
+// pixels: its text must then be large enough to read.
+const width = 480
 
 const style = `
-text { font: 15px system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; fill: var(--ink); }
-text.small { font-size: 14px; fill: var(--soft); }
+text { font: 16px system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; fill: var(--ink); }
+text.small { font-size: 15px; fill: var(--soft); }
 text.strong { font-weight: 600; }
-text.code { font-family: ui-monospace, "DejaVu Sans Mono", monospace; font-size: 15px; }
+text.code { font-family: ui-monospace, "DejaVu Sans Mono", monospace; font-size: 16px; }
 text.on { fill: var(--on); }
 svg { --ink: #1f2328; --soft: #59636e; --line: #818b98; --page: #ffffff; --box: #f6f8fa; --on: #ffffff;
   --good: #1a7f37; --server: #0969da; --bad: #cf222e; --wait: #9a6700; }
@@ -90,8 +91,8 @@ func (c *canvas) cross(x, y int) {
 
 // lane draws the name of a participant and its time line.
 func (c *canvas) lane(y int, name string, x1 int) {
-	c.text(16, y+5, "strong", "start", name)
-	c.line(x1, y, width-20, y, "axis")
+	c.text(12, y+5, "strong", "start", name)
+	c.line(x1, y, width-16, y, "axis")
 }
 
 // svg returns the whole file.

@@ -4,7 +4,6 @@ import "strings"
 
 // A room is one box of the picture of the packages.
 type room struct {
-	x, width int
 	does     string
 	packages []string // paths below the module's; the last part of each is its name in the box
 }
@@ -14,42 +13,43 @@ type room struct {
 func layers() [][]room {
 	return [][]room{
 		{
-			{20, 400, "programs", []string{"examples/lottery", "examples/leader", "examples/quickstart"}},
-			{440, 400, "client-go's locks on Redis", []string{"adapters/clientgo", "adapters/clientgo/internal/cas"}},
+			{"programs", []string{"examples/lottery", "examples/leader", "examples/quickstart"}},
+			{"client-go's locks on Redis", []string{"adapters/clientgo", "adapters/clientgo/internal/cas"}},
 		},
 		{
-			{20, 200, "leader election", []string{"election"}},
-			{240, 390, "jobs, daemons, tasks done once", []string{"singleton"}},
-			{650, 190, "probes", []string{"healthz"}},
+			{"leader election", []string{"election"}},
+			{"jobs, daemons, tasks done once", []string{"singleton"}},
+			{"probes", []string{"healthz"}},
 		},
 		{
-			{20, 200, "the leader's record", []string{"election/internal/record"}},
-			{240, 165, "the history of a job", []string{"singleton/internal/ledger"}},
-			{415, 215, "calendars", []string{"singleton/schedule", "singleton/internal/ticks"}},
-			{650, 190, "fenced transactions", []string{"singleton/sqlonce"}},
+			{"the leader's record", []string{"election/internal/record"}},
+			{"the history of a job", []string{"singleton/internal/ledger"}},
+			{"calendars", []string{"singleton/schedule", "singleton/internal/ticks"}},
+			{"fenced transactions", []string{"singleton/sqlonce"}},
 		},
 		{
-			{20, 610, "locks, leases with fencing tokens, a queue without polling", []string{"lockcore"}},
-			{650, 190, "campaign, work, release", []string{"internal/holding"}},
+			{"locks, leases with fencing tokens, a queue without polling", []string{"lockcore"}},
+			{"campaign, work, release", []string{"internal/holding"}},
 		},
 		{
-			{20, 295, "validity and renewal; no Redis", []string{"internal/lease"}},
-			{335, 295, "lockcore for the layers above", []string{"internal/engine"}},
-			{650, 190, "URLs of Redis, for programs", []string{"redisurl"}},
+			{"validity and renewal; no Redis", []string{"internal/lease"}},
+			{"lockcore for the layers above", []string{"internal/engine"}},
+			{"URLs of Redis, for programs", []string{"redisurl"}},
 		},
-		{{335, 295, "connections, scripts, messages", []string{"internal/wire"}}},
-		{{20, 820, "small parts that several packages share", []string{
+		{{"connections, scripts, messages", []string{"internal/wire"}}},
+		{{"small parts that several packages share", []string{
 			"internal/input", "internal/logqueue", "internal/readiness", "internal/registry", "internal/retry", "internal/stopping",
 		}}},
 	}
 }
 
-// floors shows the packages in layers.
+// floors shows the packages in layers. A layer is a frame around its boxes.
 func floors() string {
-	const height, gap = 54, 14
-	all := layers()
-	c := newCanvas(len(all)*(height+gap)+50, "The packages in layers: each imports only packages below it")
-	for i, rooms := range all {
+	const height, gap = 46, 6
+	c := newCanvas(0, "The packages in layers: each imports only packages below it")
+	y := 16
+	for _, rooms := range layers() {
+		c.add(`<rect x="10" y="%d" width="%d" height="%d" rx="8" class="axis"/>`, y, width-20, len(rooms)*(height+gap)+gap)
 		for _, r := range rooms {
 			var names []string
 			for _, p := range r.packages {
@@ -59,12 +59,16 @@ func floors() string {
 				names = append(names, strings.TrimPrefix(strings.TrimPrefix(p, "examples/"), "singleton/"))
 			}
 			title := strings.Join(names, ", ")
-			if strings.HasPrefix(title, "internal/input") {
-				title = "internal/ input, logqueue, readiness, registry, retry, stopping"
+			if len(names) > 3 {
+				title, r.does = r.does, strings.ReplaceAll(title, "internal/", "")
 			}
-			c.box(r.x, 16+i*(height+gap), r.width, height, title, r.does)
+			c.box(18, y+gap, width-36, height, title, r.does)
+			y += height + gap
 		}
+		y += 3 * gap
 	}
-	c.text(430, len(all)*(height+gap)+36, "small", "middle", "A package imports only packages of lower layers, or of its own box.")
+	c.text(width/2, y+14, "small", "middle", "A package imports only packages of lower layers,")
+	c.text(width/2, y+34, "small", "middle", "or of its own box.")
+	c.height = y + 50
 	return c.svg()
 }
