@@ -356,6 +356,51 @@ func TestNoHolderBeforeManyDead(t *testing.T) {
 	})
 }
 
+// A try looks twice at a lock without a queue, and each time removes at most 1000 entries that
+// have ended, so that the script stays short. If there are more, it is sent again.
+func TestSweepsOfManyEnded(t *testing.T) {
+	toTheMillisecond(t, func(e *timed) {
+		k := e.scriptKeys("orders")
+		for ended, left := range map[int]int{999: 0, 2500: 500} {
+			e.establishOwned("orders", ownedState{kind: "ns1", entries: []ownedEntry{{"r", "ns1:ALIVE.1.t.r/stays id", minute}}})
+			members := []redis.Z{{Score: float64(countScore + ended), Member: "n:gone"}, {Score: -1, Member: "t:gone"}}
+			for i := range ended {
+				members = append(members, redis.Z{Score: float64(e.now.UnixMilli() - 1), Member: fmt.Sprintf("ns1:GONE.%d.u.r/gone id", i)})
+			}
+			must(e.env, e.Raw.ZAdd(e.Context(), k[0], members...).Err())
+			answer := e.run("owned_acquire", k, "ns1:OTHER.1.t.r/other id", 60000, "try", keep.Milliseconds(), 0)
+			if again := strings.HasPrefix(answer, "[4 -2 "); again != (left > 0) {
+				e.Errorf("%d entries had ended: answered %s", ended, answer)
+			}
+			if n := e.Raw.ZCount(e.Context(), k[0], "0", e.ms(-time.Millisecond)).Val(); n != int64(left) {
+				e.Errorf("%d entries had ended: %d are left, want %d", ended, n, left)
+			}
+		}
+	})
+}
+
+// An entry that has ended is not extended, even if there are more ended ones than one script
+// removes. In its last millisecond it is.
+func TestEndedEntryBehindManyEnded(t *testing.T) {
+	toTheMillisecond(t, func(e *timed) {
+		k := e.scriptKeys("orders")
+		const mine = "ns1:ALIVE.1.t.r/me id"
+		for left, granted := range map[time.Duration]bool{0: true, -time.Millisecond: false} {
+			e.establishOwned("orders", ownedState{kind: "ns1", entries: []ownedEntry{{"r", mine, left}, {"r", "ns1:OTHER.1.t.r/stays id", minute}}})
+			members := []redis.Z{{Score: float64(countScore + 2500), Member: "n:gone"}, {Score: -1, Member: "t:gone"}}
+			for i := range 2500 {
+				members = append(members, redis.Z{Score: float64(e.now.UnixMilli() - 2), Member: fmt.Sprintf("ns1:GONE.%d.u.r/gone id", i)})
+			}
+			must(e.env, e.Raw.ZAdd(e.Context(), k[0], members...).Err())
+			must(e.env, e.Raw.PExpire(e.Context(), k[0], minute).Err())
+			answer := e.run("owned_acquire", k, mine, 60000, "try", keep.Milliseconds(), 0)
+			if strings.HasPrefix(answer, "[1 ") != granted || !granted && !strings.HasPrefix(answer, "[4 -2 ") {
+				e.Errorf("an entry that ends in %v: answered %s", left, answer)
+			}
+		}
+	})
+}
+
 // A release that passes 1000 waiters asks to be repeated at once if there are more.
 func TestReleasesBeforeManyDead(t *testing.T) {
 	toTheMillisecond(t, func(e *timed) {

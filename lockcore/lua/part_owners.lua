@@ -42,9 +42,6 @@ local function read(lock, kind, owner, now, attempt, leaves)
     s = look(lock, kind, owner, attempt)
     survey(lock, s)
     s.swept = all
-    if s.ends and s.ends < now then -- there are more
-      s.ends, s.writes, s.reads = now, nil, nil
-    end
     if s.mine and s.mine < now then
       s.mine = nil
     end
