@@ -9,7 +9,7 @@ import (
 )
 
 // setup names the rights for setting up a connection, as the packages document them.
-const setup = "Setting up a connection also needs +select if redis.Options.DB is not 0, and +client|setname if ClientName is set. A cluster needs +cluster|slots, +cluster|info and +asking."
+const setup = "Setting up a connection also needs +select if redis.Options.DB is not 0, and +client|setname if ClientName is set. A cluster needs in addition &noonlock:{* +cluster|slots +cluster|info +asking +ssubscribe +sunsubscribe +spublish."
 
 // Every package that documents rights documents those for setting up a connection.
 func TestRightsOfSetupAreDocumented(t *testing.T) {

@@ -112,8 +112,8 @@
 //	+pttl +time +zadd +zrange +zrem +zscore +hset +hget +hdel +hmget +hgetall
 //
 // Setting up a connection also needs +select if redis.Options.DB is not 0, and
-// +client|setname if ClientName is set. A cluster needs +cluster|slots, +cluster|info and
-// +asking.
+// +client|setname if ClientName is set. A cluster needs in addition &noonlock:{*
+// +cluster|slots +cluster|info +asking +ssubscribe +sunsubscribe +spublish.
 //
 // # Metrics
 //

@@ -125,8 +125,8 @@
 //	+zrevrangebyscore +pexpireat +publish
 //
 // Setting up a connection also needs +select if redis.Options.DB is not 0, and
-// +client|setname if ClientName is set. A cluster needs +cluster|slots, +cluster|info and
-// +asking.
+// +client|setname if ClientName is set. A cluster needs in addition &noonlock:{*
+// +cluster|slots +cluster|info +asking +ssubscribe +sunsubscribe +spublish.
 //
 // Sources: leases by Gray and Cheriton (1989), fencing tokens as described by Kleppmann
 // (2016), and single-instance locking with SET NX PX.

@@ -125,8 +125,8 @@
 //	+zrem +zscore +hset +hget +hdel
 //
 // Setting up a connection also needs +select if redis.Options.DB is not 0, and
-// +client|setname if ClientName is set. A cluster needs +cluster|slots, +cluster|info and
-// +asking.
+// +client|setname if ClientName is set. A cluster needs in addition &noonlock:{*
+// +cluster|slots +cluster|info +asking +ssubscribe +sunsubscribe +spublish.
 //
 // A user of several of them needs the union. Without subscribe or publish everything works,
 // but replicas notice changes only when they check. Any other missing permission is an error

@@ -100,6 +100,6 @@
 //
 // A user with ACLs needs the permissions ~noonlock:{clientgo/* -@all +evalsha +eval +get +set.
 // Setting up a connection also needs +select if redis.Options.DB is not 0, and
-// +client|setname if ClientName is set. A cluster needs +cluster|slots, +cluster|info and
-// +asking.
+// +client|setname if ClientName is set. A cluster needs in addition &noonlock:{*
+// +cluster|slots +cluster|info +asking +ssubscribe +sunsubscribe +spublish.
 package clientgo

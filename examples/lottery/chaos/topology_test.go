@@ -62,7 +62,7 @@ func TestSentinelPromotesInADraw(t *testing.T) {
 
 func TestClusterPromotesInADraw(t *testing.T) {
 	t.Parallel()
-	c := servers.Cluster(t, 3, 3, lotteryRights+" +cluster|slots +cluster|info +asking")
+	c := servers.Cluster(t, 3, 3, lotteryRights+" &noonlock:{* +cluster|slots +cluster|info +asking +ssubscribe +sunsubscribe +spublish")
 	w := newWorldAt(t, "redis+cluster://lottery:hunter2@"+strings.Join(c.Addrs()[:2], ","))
 	w.failsOver(func(ctx context.Context) *servers.RedisServer {
 		for _, s := range c.Primaries {
