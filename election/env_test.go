@@ -292,10 +292,12 @@ func (e *env) record() map[string]string {
 	return fields
 }
 
-// script matches one of the scripts by the number of its keys and arguments, which differ.
+// script matches one of the scripts by the number of its keys and arguments, which differ,
+// except that mutex_leave has a flag where mutex_acquire has the retention of tokens. A
+// cluster adds a key.
 func script(name string) lockcoretest.Match {
 	shape := map[string][2]int{
-		"mutex_acquire": {5, 5}, "mutex_leave": {5, 4}, "mutex_renew": {2, 3},
+		"mutex_acquire": {5, 5}, "mutex_leave": {5, 5}, "mutex_renew": {2, 3},
 		"leader_claim": {2, 6}, "leader_renew": {2, 8}, "leader_vacate": {2, 2},
 		"leader_look": {3, 0}, "lock_queue": {2, 0}, "lock_promote": {3, 3},
 	}[name]
@@ -304,6 +306,17 @@ func script(name string) lockcoretest.Match {
 			return false
 		}
 		keys, err := strconv.Atoi(cmd[2])
-		return err == nil && shape[0] > 0 && keys == shape[0] && len(cmd)-3-keys == shape[1]
+		if err != nil || shape[0] == 0 {
+			return false
+		}
+		arguments, own := cmd[3+keys:], keys
+		if strings.HasSuffix(cmd[2+keys], ":never") {
+			own--
+		}
+		if own != shape[0] || len(arguments) != shape[1] {
+			return false
+		}
+		isFlag := own == 5 && len(arguments[3]) == 1
+		return isFlag == (name == "mutex_leave")
 	}
 }

@@ -153,7 +153,7 @@ func TestFault39_GrantLostWhileReconnecting(t *testing.T) {
 		c, f := e.Linked("b")
 		a, b := e.replica(e.Client("a"), quick("")), e.replica(c, quick(""))
 		e.queueUp(a, b)
-		refused := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Match: lockcoretest.Command("SUBSCRIBE"), Count: 1})
+		refused := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Match: e.Subscribes(), Count: 1})
 		if f.CutSubscriptions() != 1 {
 			t.Error("no subscription was cut")
 		}

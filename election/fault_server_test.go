@@ -33,9 +33,7 @@ func TestFault14_RestartWithData(t *testing.T) {
 		// A candidate without a connection is passed over, which is not the subject of this
 		// test.
 		e.Until("both are subscribed again", func() bool {
-			heard, err := e.Raw.PubSubNumSub(e.Context(), "noonlock:leader:"+electionName).Result()
-			must(e, err)
-			return heard["noonlock:leader:"+electionName] == 2
+			return e.Subscribers("election/"+electionName, "leader:"+electionName) == 2
 		})
 		must(e, a.le.Resign(e.Context()))
 		b.leads(1)
@@ -66,11 +64,7 @@ func TestFault15_EmptyRestart(t *testing.T) {
 	onBoth(t, func(e *env) {
 		a, _, _ := e.trio()
 		first := a.leads(1)
-		if e.Bubble != nil {
-			must(e, e.Bubble.Restart(true))
-		} else {
-			e.Real.Restart(e) // it keeps nothing
-		}
+		e.LoseData()
 		mustIs(e, a.ended(1), lockcore.ErrLeaseLost)
 		second := e.anotherLead(first)
 		if second.Token <= first.Token {

@@ -117,7 +117,7 @@ func TestCandidatesDoNotPoll(t *testing.T) {
 	inBubble(t, func(e *env) {
 		c, f := e.Linked("b")
 		all := []*replica{e.replica(e.Client("a"), quick(""))}
-		for range 3 { // candidates near the head of the queue look when the leader's lease ends
+		for range 32 { // the first candidates of 32 processes look when the leader's lease ends
 			all = append(all, e.replica(e.Client("near"), quick("")))
 		}
 		e.queueUp(append(all, e.replica(c, quick("")))...)

@@ -22,31 +22,6 @@ var rights = []string{
 	"zadd", "zrange", "zrem", "zscore", "hset", "hget", "hdel",
 }
 
-// as creates a user with the rules of an ACL and returns options with its credentials.
-func (e *env) as(user string, rules ...string) *redis.Options {
-	e.Helper()
-	must(e, e.Raw.ACLSetUser(e.Context(), user, append([]string{"reset", "on", ">secret"}, rules...)...).Err())
-	opt := e.Direct()
-	opt.Username, opt.Password = user, "secret"
-	return opt
-}
-
-// narrowed returns a client with access to the given keys only, and with further ACL rules.
-// In a bubble it has all rights.
-func (e *env) narrowed(user string, keys []string, rules ...string) *redis.Client {
-	e.Helper()
-	if e.Real == nil {
-		return e.Raw
-	}
-	all := []string{"+@all", "allchannels"}
-	for _, k := range keys {
-		all = append(all, "~"+k)
-	}
-	c := redis.NewClient(e.as(user, append(all, rules...)...))
-	e.Cleanup(func() { c.Close() })
-	return c
-}
-
 // allowed returns the rules for the keys and channels of the prefix and for all given
 // rights but one.
 func allowed(rights []string, without string) []string {
@@ -63,7 +38,7 @@ func allowed(rights []string, without string) []string {
 func TestACL(t *testing.T) {
 	t.Parallel()
 	e := realEnv(t)
-	user := func(name, without string) *redis.Options { return e.as(name, allowed(rights, without)...) }
+	user := func(name, without string) *redis.Options { return e.As(name, allowed(rights, without)...) }
 	// use does everything that a Client does with a mutex.
 	use := func(name string, opt *redis.Options) error {
 		a := e.ClientWith(opt, lockcore.Config{Identity: "a"})
@@ -161,7 +136,7 @@ func TestScriptsTouchOnlyTheirKeys(t *testing.T) {
 	listener := e.Raw.Subscribe(t.Context(), "noonlock:ch:ALIVE")
 	defer listener.Close()
 	keys := e.scriptKeys("orders")
-	narrow := e.narrowed("narrow", keys)
+	narrow := e.Narrowed("narrow", keys)
 	if err := narrow.Get(t.Context(), "other").Err(); !redis.HasErrorPrefix(err, "NOPERM") {
 		t.Fatalf("the user is not narrow: %v", err)
 	}

@@ -197,8 +197,8 @@ func TestCloseRacesEverything(t *testing.T) {
 	})
 }
 
-func redisOf(e *env) *redis.Client {
-	rdb := redis.NewClient(e.Direct())
+func redisOf(e *env) redis.UniversalClient {
+	rdb := e.Connect(e.Direct())
 	e.Cleanup(func() { rdb.Close() })
 	return rdb
 }
@@ -272,7 +272,7 @@ func TestNoGoroutineStaysAfterClose(t *testing.T) {
 	e.Raw.Ping(t.Context())
 	before := runtime.NumGoroutine()
 	for range 5 {
-		rdb := redis.NewClient(e.Direct())
+		rdb := e.Connect(e.Direct())
 		c, err := lockcore.New(rdb, lockcore.Config{})
 		if err != nil {
 			t.Fatal(err)

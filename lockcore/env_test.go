@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/internal/wire"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
@@ -46,6 +47,12 @@ type env struct {
 func onBoth(t *testing.T, test func(e *env)) {
 	t.Helper()
 	testenv.OnBoth(t, func(e *testenv.Env) { test(&env{Env: e}) })
+}
+
+// onOneServer is onBoth without other topologies, for tests that send scripts.
+func onOneServer(t *testing.T, test func(e *env)) {
+	t.Helper()
+	testenv.OnOneServer(t, func(e *testenv.Env) { test(&env{Env: e}) })
 }
 
 // onAllKinds is onBoth for each kind of lock that excludes all others.
@@ -319,7 +326,7 @@ func (e *env) script(name string) lockcoretest.Match {
 	if err != nil {
 		e.Fatal(err)
 	}
-	return lockcoretest.Script(source)
+	return testenv.MatchScript(source)
 }
 
 // warm loads all scripts of a lock, so that faults of requests hit an EVALSHA that runs.
@@ -329,8 +336,8 @@ func (e *env) warm(name string) {
 	if err != nil {
 		e.Fatal(err)
 	}
-	if err := e.Raw.ScriptLoad(e.Context(), source).Err(); err != nil {
-		e.Fatal(err)
+	for _, text := range []string{source, wire.Sharded(source)} {
+		must(e, e.Raw.ScriptLoad(e.Context(), text).Err())
 	}
 }
 

@@ -98,15 +98,15 @@ func TestFault16_ClassD_OldSnapshot(t *testing.T) {
 func (e *env) keep(name string) {
 	e.Helper()
 	for _, part := range []string{"lock", "fence"} {
-		must(e, e.Raw.Copy(e.Context(), e.key(name, part), "kept:"+part, 0, true).Err())
+		must(e, e.Raw.Copy(e.Context(), e.key(name, part), e.key(name, "kept:"+part), 0, true).Err())
 	}
 }
 
 func (e *env) restore(name string) {
 	e.Helper()
 	for _, part := range []string{"lock", "fence"} {
-		left := e.Raw.PTTL(e.Context(), "kept:"+part).Val()
-		must(e, e.Raw.Copy(e.Context(), "kept:"+part, e.key(name, part), 0, true).Err())
+		left := e.Raw.PTTL(e.Context(), e.key(name, "kept:"+part)).Val()
+		must(e, e.Raw.Copy(e.Context(), e.key(name, "kept:"+part), e.key(name, part), 0, true).Err())
 		must(e, e.Raw.PExpire(e.Context(), e.key(name, part), left).Err())
 	}
 }

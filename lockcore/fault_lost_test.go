@@ -133,7 +133,7 @@ func TestFault39_GrantLostWhileReconnecting(t *testing.T) {
 			e.Fatalf("%d subscriptions were cut", n)
 		}
 		e.Until("there is no subscriber", func() bool {
-			return refuse.Fired() > 0 && e.Raw.PubSubNumSub(e.Context(), "noonlock:ch:"+b.Process()).Val()["noonlock:ch:"+b.Process()] == 0
+			return refuse.Fired() > 0 && e.Subscribers("orders", "ch:"+b.Process()) == 0
 		})
 		before := e.Clock()
 		e.unlock(lease)
@@ -159,7 +159,7 @@ func TestFault39_GrantMessageLost(t *testing.T) {
 		b, f := e.Linked("b")
 		lease := e.try(e.mutex(a, "orders", ttl(20*time.Second)))
 		waiter := e.queued(e.mutex(b, "orders", ttl(time.Second)))
-		f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DropMessage, Match: lockcoretest.Channel("noonlock:ch:" + b.Process()), Count: 1})
+		f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DropMessage, Match: lockcoretest.Channel(e.Channel("orders", "ch:"+b.Process())), Count: 1})
 		before := e.Clock()
 		e.unlock(lease)
 		next := waiter.granted()

@@ -276,7 +276,7 @@ func TestFault43_PoolUsedUp(t *testing.T) {
 	onServerAllKinds(t, func(e *env) {
 		opt := e.Direct()
 		opt.PoolSize, opt.PoolTimeout = 1, time.Millisecond
-		rdb := redis.NewClient(opt)
+		rdb := e.Connect(opt)
 		defer rdb.Close()
 		c, err := lockcore.New(rdb, lockcore.Config{})
 		if err != nil {

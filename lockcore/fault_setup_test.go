@@ -63,7 +63,7 @@ func TestFault70_SetupRefused(t *testing.T) {
 }
 
 func setupRefused(e *env, s setup) {
-	opt := e.as("narrow", "~noonlock:*", "resetchannels", "&noonlock:*", "+@all")
+	opt := e.As("narrow", "~noonlock:*", "resetchannels", "&noonlock:*", "+@all")
 	s.of(opt)
 	var log testenv.Log
 	c := e.ClientWith(opt, lockcore.Config{Identity: "a", Logger: log.Logger()})

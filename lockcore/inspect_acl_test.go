@@ -24,7 +24,7 @@ func TestFault60_ACLOfInspectAndForceRelease(t *testing.T) {
 	t.Parallel()
 	e := realEnv(t)
 	user := func(name, without string, rights ...string) *lockcore.Client {
-		return e.ClientWith(e.as(name, allowed(rights, without)...), lockcore.Config{Identity: name})
+		return e.ClientWith(e.As(name, allowed(rights, without)...), lockcore.Config{Identity: name})
 	}
 	a, b := e.Client("a"), e.Client("b")
 	held := 0

@@ -85,7 +85,7 @@ func (s heldState) reported() []string {
 // still hold it lose it, once, and no others do. The lock ends with the last remaining
 // entry. The waiters near the head of the queue are notified if they may acquire something.
 func TestForceInEveryState(t *testing.T) {
-	onBoth(t, func(e *env) {
+	onOneServer(t, func(e *env) {
 		heard := e.Raw.Subscribe(e.Context(), "noonlock:ch:ALIVE")
 		defer heard.Close()
 		_, err := heard.Receive(e.Context())
@@ -169,7 +169,7 @@ func checkForced(e *env, where string, then, now heldState, first bool, before o
 			e.Errorf("%s: %+v became %+v", where, before, after)
 		}
 	default:
-		if !maps.Equal(left, after.until) || after.end != ends || e.Real != nil && after.keyEnd != ends {
+		if !maps.Equal(left, after.until) || after.end != ends || e.Bubble == nil && after.keyEnd != ends {
 			e.Errorf("%s: %v are left until %d, want %v until %d", where, after.until, after.end, left, ends)
 		}
 	}

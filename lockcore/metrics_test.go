@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
@@ -201,7 +200,7 @@ func TestMetricsAreShared(t *testing.T) {
 		}
 		other := prometheus.NewRegistry()
 		other.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: "noonlock_leases_held", Help: "Somebody else's."}))
-		rdb := redis.NewClient(e.Direct())
+		rdb := e.Connect(e.Direct())
 		defer rdb.Close()
 		if _, err := lockcore.New(rdb, lockcore.Config{Registerer: other}); err == nil || errors.Is(err, lockcore.ErrConfig) {
 			e.Errorf("a registry that has another noonlock_leases_held: %v", err)

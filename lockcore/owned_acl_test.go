@@ -27,7 +27,7 @@ var ownedRights = []string{
 func TestFault60_ACLOfOwnedLocks(t *testing.T) {
 	t.Parallel()
 	e := realEnv(t)
-	user := func(name, without string) *redis.Options { return e.as(name, allowed(ownedRights, without)...) }
+	user := func(name, without string) *redis.Options { return e.As(name, allowed(ownedRights, without)...) }
 	if err := e.useOwned("all", user("all", "")); err != nil {
 		t.Fatalf("with the documented rights: %v", err)
 	}
@@ -60,7 +60,7 @@ func TestFault60_ACLOfOwnedLocks(t *testing.T) {
 func TestOwnedLockWithoutAnEndIsNotTaken(t *testing.T) {
 	t.Parallel()
 	e := realEnv(t)
-	endless := redis.NewClient(e.as("endless", "~*", "&*", "+@all", "-pexpireat"))
+	endless := redis.NewClient(e.As("endless", "~*", "&*", "+@all", "-pexpireat"))
 	defer endless.Close()
 	source, err := lockcore.ScriptSource("owned_acquire")
 	must(e, err)
@@ -137,7 +137,7 @@ func (e *env) useOwned(name string, opt *redis.Options) error {
 func TestOwnedLockThatMayNotBeRead(t *testing.T) {
 	t.Parallel()
 	e := realEnv(t)
-	user := redis.NewClient(e.as("blind", "~noonlock:*", "+@all", "-zmscore"))
+	user := redis.NewClient(e.As("blind", "~noonlock:*", "+@all", "-zmscore"))
 	defer user.Close()
 	const mine = "nx1:ALIVE.1.t.w/me id"
 	e.establishOwned("orders", ownedState{kind: "nx1", entries: []ownedEntry{{"w", mine, time.Minute}}})

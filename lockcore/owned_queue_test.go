@@ -37,7 +37,7 @@ func TestKeyEndsWithItsLastEntry(t *testing.T) {
 		ends := func() int64 {
 			e.Helper()
 			at := e.storedOwned("orders").end
-			if e.Real != nil { // miniredis keeps the remaining time, not the instant
+			if e.Bubble == nil { // miniredis keeps the remaining time, not the instant
 				if server := e.expireTime(key, at); server != at {
 					e.Errorf("the key ends at %d, its last entry at %d", server, at)
 				}

@@ -192,7 +192,7 @@ func (e *env) ownedSnapshot(name string) ownedSnapshot {
 	}
 	stored := e.storedOwned(name)
 	s.lock, s.end = "zset", stored.end
-	if e.Real != nil {
+	if e.Bubble == nil {
 		s.keyEnd = e.expireTime(e.key(name, "lock"), stored.end)
 	}
 	counts := map[string]int64{}
@@ -332,7 +332,7 @@ func checkOwned(e *env, where, script, mine string, args []any, state ownedState
 		if slices.Contains(after.queue, attempt) {
 			complain("%s holds the lock and is queued", attempt)
 		}
-		if before.entries[attempt] == "" && attempt != mine && after.until[attempt] > time.Now().UnixMilli()+1500 && e.Real != nil {
+		if before.entries[attempt] == "" && attempt != mine && after.until[attempt] > time.Now().UnixMilli()+1500 && e.Bubble == nil {
 			complain("an unconfirmed grant of more than a second")
 		}
 	}
@@ -447,7 +447,7 @@ func checkHolders(e *env, complain func(string, ...any), s ownedSnapshot) {
 	if s.end != last {
 		complain("the lock ends at %d, its last entry at %d", s.end, last)
 	}
-	if e.Real != nil && s.end > 0 && s.keyEnd != s.end { // miniredis keeps the remaining time, not the instant
+	if e.Bubble == nil && s.end > 0 && s.keyEnd != s.end { // miniredis keeps the remaining time, not the instant
 		complain("the key ends at %d, the lock at %d", s.keyEnd, s.end)
 	}
 }

@@ -83,7 +83,7 @@ func (s queueSnapshot) same(o queueSnapshot) bool {
 func TestQueueScriptsTwiceInEveryState(t *testing.T) {
 	for _, script := range []string{"lock_queue", "lock_promote"} {
 		t.Run(script, func(t *testing.T) {
-			onBoth(t, func(e *env) { queueTwice(e, script) })
+			onOneServer(t, func(e *env) { queueTwice(e, script) })
 		})
 	}
 }
@@ -104,7 +104,7 @@ func queueTwice(e *env, script string) {
 		if script == "lock_queue" {
 			keys, args = keys[1:], nil
 		}
-		user := e.narrowed(fmt.Sprint("user", len(keys)), keys)
+		user := e.Narrowed(fmt.Sprint("user", len(keys)), keys)
 		for _, state := range queueStates() {
 			e.establishQueue(state)
 			before := e.queueSnapshot(heard)

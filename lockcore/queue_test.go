@@ -161,7 +161,7 @@ func TestDeadWaiterIsPassedOver(t *testing.T) {
 		refusing := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.RefuseDial})
 		f.Cut()
 		e.Until("the server has seen the connections end", func() bool {
-			return len(e.Raw.PubSubChannels(e.Context(), "noonlock:ch:"+dead.Process()).Val()) == 0 && refusing.Fired() > 0
+			return e.Subscribers("orders", "ch:"+dead.Process()) == 0 && refusing.Fired() > 0
 		})
 		before := e.Clock()
 		e.unlock(lease)
@@ -314,7 +314,7 @@ func TestCallOfAnAttemptThatHasLeft(t *testing.T) {
 		must(e, err)
 		for name, want := range map[string]int64{"orders": 1, "neither": 0} {
 			looks.Store(0)
-			must(e, e.Raw.Publish(e.Context(), "noonlock:ch:"+b.Process(), "l "+e.key(name, "lock")+" "+left).Err())
+			must(e, e.Raw.Publish(e.Context(), e.Channel("orders", "ch:"+b.Process()), "l "+e.key(name, "lock")+" "+left).Err())
 			e.Pass(time.Second)
 			if n := looks.Load(); n != want {
 				e.Errorf("a call for %s: %d looks, want %d", name, n, want)
@@ -334,7 +334,7 @@ func TestFault41_ForgedMessages(t *testing.T) {
 		if err != nil || len(values) != 1 {
 			e.Fatal(values, err)
 		}
-		channel, lock := "noonlock:ch:"+b.Process(), e.key("orders", "lock")
+		channel, lock := e.Channel("orders", "ch:"+b.Process()), e.key("orders", "lock")
 		stale := strings.Replace(values[0], b.Process()+".", b.Process()+".zz", 1) // of an attempt that never existed
 		for _, message := range []string{
 			"g orders " + values[0], "g other:{orders}:lock " + stale, "g noonlock:{orders} " + stale, "", "g", "g ", "g " + lock, "g " + lock + " ", "g " + lock + " nl1", "g " + lock + " nl1:x.y.z/w", "g " + lock + " " + values[0],

@@ -297,7 +297,7 @@ func TestGrantsToTheMillisecond(t *testing.T) {
 func TestGrantsWithoutPublish(t *testing.T) {
 	t.Parallel()
 	e := realEnv(t)
-	user := redis.NewClient(e.as("mute", "~noonlock:*", "+@all", "-publish"))
+	user := redis.NewClient(e.As("mute", "~noonlock:*", "+@all", "-publish"))
 	defer user.Close()
 	e.establish("orders", mutexState{me, []string{living}, false, true})
 	source, err := lockcore.ScriptSource("mutex_leave")

@@ -179,7 +179,7 @@ func (s snapshot) same(o snapshot) bool {
 // first, and the state stays. Each single run also keeps the guarantees that checkRun
 // asserts.
 func TestScriptsTwiceInEveryState(t *testing.T) {
-	onBoth(t, func(e *env) {
+	onOneServer(t, func(e *env) {
 		listener := e.Raw.Subscribe(e.Context(), "noonlock:ch:ALIVE")
 		defer listener.Close()
 		if _, err := listener.Receive(e.Context()); err != nil {

@@ -21,6 +21,7 @@ type watched struct {
 	*env
 	primary   *servers.RedisServer // the first one
 	sentinels []*servers.RedisServer
+	raw       *redis.Client
 }
 
 const watchedName = "noon"
@@ -41,8 +42,9 @@ func sentinelEnv(t *testing.T) *watched {
 	}
 	opt := w.options("raw")
 	opt.ReadTimeout, opt.MaxRetries = 0, 0 // the defaults: a loaded machine may take long
-	e.Raw = redis.NewFailoverClient(opt)
-	t.Cleanup(func() { e.Raw.Close() })
+	w.raw = redis.NewFailoverClient(opt)
+	e.Raw = w.raw
+	t.Cleanup(func() { w.raw.Close() })
 	for _, s := range w.sentinels {
 		about := redis.NewSentinelClient(testenv.Options(s.Addr()))
 		defer about.Close()
@@ -150,7 +152,7 @@ func TestSentinelFailover(t *testing.T) {
 				waiters = append(waiters, w.queued(w.mutex(c, "orders", cfg)))
 				channels = append(channels, "noonlock:ch:"+c.Process())
 			}
-			must(w, w.Raw.Wait(w.Context(), 2, time.Minute).Err())
+			must(w, w.raw.Wait(w.Context(), 2, time.Minute).Err())
 			failover(w)
 			w.promoted()
 			w.Until("the lease is renewed at the new primary", func() bool {

@@ -29,7 +29,7 @@ func TestFault60_ACLOfSettingUpAConnection(t *testing.T) {
 		t.Helper()
 		n++
 		user := fmt.Sprint("setup", n)
-		opt := e.as(user, append(allowed(rights, ""), rules...)...)
+		opt := e.As(user, append(allowed(rights, ""), rules...)...)
 		set(opt)
 		client := e.ClientWith(opt, lockcore.Config{Identity: "a"})
 		ctx, cancel := context.WithTimeout(t.Context(), patience)

@@ -79,14 +79,7 @@ func TestFault15_ClassD_AnEmptyRestart(t *testing.T) {
 		<-wait
 		entries := f.book.all()
 		open := entries[len(entries)-1]
-		if f.Bubble != nil {
-			if err := f.Bubble.Restart(true); err != nil {
-				t.Fatal(err)
-			}
-		} else {
-			f.Real.Kill()
-			f.Real.Restart(t) // nothing is kept on disk
-		}
+		f.LoseData()
 		f.Until("more ticks are recorded", func() bool {
 			runs, err := f.ledger("draw").Runs(t.Context(), 100)
 			return err == nil && len(runs) >= 4

@@ -188,8 +188,8 @@ func (f *fleet) key(job, part string) string { return "noonlock:{job/" + job + "
 // must know the script, so a fault of requests hits a run of it.
 func request(name string) lockcoretest.Match {
 	shapes := map[string]string{
-		"open": "job open runs tomb defs", "claim": "job open runs fence tomb", "complete": "job open runs",
-		"abandon": "job open tomb", "skip": "job runs", "renew": "open 3", "retry": "job open 3",
+		"open": "job open runs tomb defs fence", "claim": "job open runs fence tomb", "complete": "job open runs",
+		"abandon": "job open tomb", "skip": "job runs", "renew": "open 3", "retry": "job open 4",
 	}
 	return func(cmd []string) bool {
 		if cmd[0] != "EVALSHA" && cmd[0] != "EVAL" {
@@ -199,8 +199,12 @@ func request(name string) lockcoretest.Match {
 		if err != nil || len(cmd) < 3+n {
 			return false
 		}
+		keys := cmd[3 : 3+n]
+		if strings.HasSuffix(keys[n-1], ":never") { // in a cluster
+			keys = keys[:n-1]
+		}
 		var parts []string
-		for _, key := range cmd[3 : 3+n] {
+		for _, key := range keys {
 			_, part, _ := strings.Cut(key, "}:")
 			part, _, _ = strings.Cut(part, ":")
 			parts = append(parts, part)

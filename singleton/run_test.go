@@ -51,12 +51,7 @@ func (f *fleet) queued(daemon string) int64 {
 // listening returns how many clients wait for messages about a Once.
 func (f *fleet) listening(once string) int64 {
 	f.Helper()
-	channel := "noonlock:job:once/" + once
-	n, err := f.Raw.PubSubNumSub(f.Context(), channel).Result()
-	if err != nil {
-		f.Fatal(err)
-	}
-	return n[channel]
+	return f.Subscribers("job/once/"+once, "job:once/"+once)
 }
 
 // begins and ends record when the work of a daemon or a Once runs.

@@ -2,6 +2,7 @@ package servers
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -26,12 +27,18 @@ const slots = 16384
 // are further lines of redis.conf.
 func Cluster(tb testing.TB, primaries, replicas int, opts ...string) *RedisCluster {
 	tb.Helper()
-	c := &RedisCluster{tb: tb}
 	all := make([]*RedisServer, primaries+replicas)
 	for i := range all {
 		all[i] = ClusterNode(tb, opts...)
 	}
-	c.Primaries, c.Replicas = all[:primaries], all[primaries:]
+	return joinCluster(tb, all, primaries)
+}
+
+// joinCluster makes a cluster of nodes; the first ones become primaries.
+func joinCluster(tb testing.TB, all []*RedisServer, primaries int) *RedisCluster {
+	tb.Helper()
+	replicas := len(all) - primaries
+	c := &RedisCluster{tb: tb, Primaries: all[:primaries], Replicas: all[primaries:]}
 	for i, s := range c.Primaries {
 		c.do(s, "cluster", "set-config-epoch", i+1)
 		args := []any{"cluster", "addslots"} // 6.2 has no ADDSLOTSRANGE
@@ -66,10 +73,12 @@ func Cluster(tb testing.TB, primaries, replicas int, opts ...string) *RedisClust
 // ClusterNode starts a node that is not in a cluster yet.
 func ClusterNode(tb testing.TB, opts ...string) *RedisServer {
 	tb.Helper()
-	return Redis(tb, append([]string{
-		"cluster-enabled yes", "cluster-node-timeout 1000", "cluster-allow-replica-migration no",
-		"repl-diskless-sync-delay 0", "repl-ping-replica-period 1",
-	}, opts...)...)
+	return Redis(tb, slices.Concat(clusterNode, opts)...)
+}
+
+var clusterNode = []string{
+	"cluster-enabled yes", "cluster-node-timeout 1000", "cluster-allow-replica-migration no",
+	"repl-diskless-sync-delay 0", "repl-ping-replica-period 1",
 }
 
 // Meet adds a node.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -31,13 +32,25 @@ type RedisServer struct {
 // restart, even after Kill.
 func Redis(tb testing.TB, opts ...string) *RedisServer {
 	tb.Helper()
-	return startRedis(tb, "redis-server", append([]string{`save ""`, "appendonly no"}, opts...))
+	s := startRedis(tb, "redis-server", slices.Concat(storesNothing, opts))
+	s.endWith(tb)
+	return s
 }
+
+// storesNothing are the first lines of redis.conf.
+var storesNothing = []string{`save ""`, "appendonly no"}
 
 // Sentinel starts a Sentinel that watches the primary at an address under a name, and promotes
 // a replica if quorum Sentinels miss the primary. The program is the one of Redis. opts are
 // more lines of sentinel.conf. Like Redis, it returns when the Sentinel is ready.
 func Sentinel(tb testing.TB, name, primary string, quorum int, opts ...string) *RedisServer {
+	tb.Helper()
+	s := startSentinel(tb, name, primary, quorum, opts...)
+	s.endWith(tb)
+	return s
+}
+
+func startSentinel(tb testing.TB, name, primary string, quorum int, opts ...string) *RedisServer {
 	tb.Helper()
 	host, port, err := net.SplitHostPort(primary)
 	if err != nil {
@@ -48,6 +61,7 @@ func Sentinel(tb testing.TB, name, primary string, quorum int, opts ...string) *
 }
 
 // startRedis starts redis-server with the lines of a configuration, and arguments after it.
+// The server ends with the process of the test, or earlier, after endWith.
 func startRedis(tb testing.TB, name string, conf []string, args ...string) *RedisServer {
 	tb.Helper()
 	program := cmp.Or(os.Getenv("NOONLOCK_REDIS_SERVER"), find(nil, "redis-server"))
@@ -80,9 +94,11 @@ func startRedis(tb testing.TB, name string, conf []string, args ...string) *Redi
 		remove()
 		tb.Fatalf("starting: %v", err)
 	}
-	p.endWith(tb)
 	return &RedisServer{process: p}
 }
+
+// ReplicaOf returns the line of redis.conf that makes another server a replica of this one.
+func (s *RedisServer) ReplicaOf() string { return fmt.Sprintf("replicaof 127.0.0.1 %d", s.port) }
 
 // Addr returns host:port, the same after a restart.
 func (s *RedisServer) Addr() string { return loopback(s.port) }

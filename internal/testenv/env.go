@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"sync/atomic"
 	"testing"
@@ -28,16 +29,23 @@ const Patience = 60 * time.Second
 // An Env is a test together with the server that it runs on.
 type Env struct {
 	*testing.T
-	Bubble *lockcoretest.Redis  // nil on a real server
-	Real   *servers.RedisServer // nil in a bubble
-	Raw    *redis.Client        // bypasses lockcore, to inspect and to interfere
+	Bubble *lockcoretest.Redis   // nil on real servers
+	Real   *servers.RedisServer  // nil in a bubble, in a cluster and behind a Sentinel
+	Raw    redis.UniversalClient // bypasses lockcore, to inspect and to interfere
 	Start  time.Time
 	Days   bool // Until waits for up to a day of a bubble's time, and checks less and less often
 	probes atomic.Int64
+
+	cluster  *servers.RedisCluster // nil: another topology
+	sentinel *servers.Watched      // nil: another topology
 }
 
-// OnBoth runs a test in a bubble and on a real server, in parallel.
-func OnBoth(t *testing.T, test func(e *Env)) {
+// topologiesVariable is set where tests of OnBoth also run on the other topologies.
+const topologiesVariable = "NOONLOCK_TOPOLOGIES"
+
+// OnOneServer runs a test in a bubble and on a real server, in parallel. It is for tests that
+// send scripts by themselves, and not through a Client.
+func OnOneServer(t *testing.T, test func(e *Env)) {
 	t.Helper()
 	t.Parallel()
 	t.Run("bubble", func(t *testing.T) {
@@ -48,6 +56,62 @@ func OnBoth(t *testing.T, test func(e *Env)) {
 		t.Parallel()
 		test(OnServer(t))
 	})
+}
+
+// OnBoth runs a test in a bubble and on a real server, in parallel. With NOONLOCK_TOPOLOGIES
+// set, it also runs the test on a Redis Cluster and behind a Sentinel.
+func OnBoth(t *testing.T, test func(e *Env)) {
+	t.Helper()
+	OnOneServer(t, test)
+	if os.Getenv(topologiesVariable) == "" {
+		return
+	}
+	t.Run("cluster", func(t *testing.T) {
+		t.Parallel()
+		e := &Env{T: t, cluster: servers.LendCluster(t), Start: time.Now()}
+		e.start()
+		test(e)
+	})
+	t.Run("sentinel", func(t *testing.T) {
+		t.Parallel()
+		e := &Env{T: t, sentinel: servers.LendWatched(t), Start: time.Now()}
+		e.start()
+		test(e)
+	})
+}
+
+func (e *Env) start() {
+	e.Raw = e.Connect(e.Direct())
+	if c, ok := e.Raw.(*redis.ClusterClient); ok {
+		e.Raw = everyPrimary{c}
+	}
+	e.Cleanup(func() { e.Raw.Close() })
+}
+
+// Connect returns a client with these options, which are those of Direct or Link with other
+// names, rights or dialers.
+func (e *Env) Connect(opt *redis.Options) redis.UniversalClient {
+	switch {
+	case e.cluster != nil:
+		return redis.NewClusterClient(&redis.ClusterOptions{
+			Addrs: e.cluster.Addrs(), ClientName: opt.ClientName, Dialer: opt.Dialer, OnConnect: opt.OnConnect, Protocol: opt.Protocol,
+			Username: opt.Username, Password: opt.Password, CredentialsProvider: opt.CredentialsProvider,
+			CredentialsProviderContext: opt.CredentialsProviderContext, StreamingCredentialsProvider: opt.StreamingCredentialsProvider,
+			MaxRetries: opt.MaxRetries, DialTimeout: opt.DialTimeout, ReadTimeout: opt.ReadTimeout, WriteTimeout: opt.WriteTimeout,
+			PoolSize: opt.PoolSize, DisableIdentity: opt.DisableIdentity, MaintNotificationsConfig: opt.MaintNotificationsConfig,
+		})
+	case e.sentinel != nil:
+		return redis.NewFailoverClient(&redis.FailoverOptions{
+			MasterName: servers.WatchedName, SentinelAddrs: []string{e.sentinel.Sentinel.Addr()},
+			ClientName: opt.ClientName, Dialer: opt.Dialer, OnConnect: opt.OnConnect, Protocol: opt.Protocol,
+			Username: opt.Username, Password: opt.Password, CredentialsProvider: opt.CredentialsProvider,
+			CredentialsProviderContext: opt.CredentialsProviderContext, StreamingCredentialsProvider: opt.StreamingCredentialsProvider,
+			MaxRetries: opt.MaxRetries, DialTimeout: opt.DialTimeout, ReadTimeout: opt.ReadTimeout, WriteTimeout: opt.WriteTimeout,
+			PoolSize: opt.PoolSize, DisableIdentity: opt.DisableIdentity,
+		})
+	default:
+		return redis.NewClient(opt)
+	}
 }
 
 // InBubble runs a test in a bubble.
@@ -64,8 +128,7 @@ func OnServer(t *testing.T, conf ...string) *Env {
 	t.Helper()
 	s := servers.Redis(t, conf...)
 	e := &Env{T: t, Real: s, Start: time.Now()}
-	e.Raw = redis.NewClient(Options(s.Addr()))
-	t.Cleanup(func() { e.Raw.Close() })
+	e.start()
 	return e
 }
 
@@ -104,8 +167,13 @@ func (e *Env) Clock() time.Duration { return time.Since(e.Start) }
 
 // Direct returns options for a client without faults.
 func (e *Env) Direct() *redis.Options {
-	if e.Bubble != nil {
+	switch {
+	case e.Bubble != nil:
 		return e.Bubble.Options()
+	case e.cluster != nil:
+		return Options(e.cluster.Primaries[0].Addr())
+	case e.sentinel != nil:
+		return Options(e.sentinel.Primary.Addr())
 	}
 	return Options(e.Real.Addr())
 }
@@ -116,6 +184,22 @@ func (e *Env) Link() (*redis.Options, *lockcoretest.Faults) {
 	if e.Bubble != nil {
 		f := lockcoretest.NewFaults()
 		return e.Bubble.OptionsVia(f), f
+	}
+	if e.Real == nil {
+		f := lockcoretest.NewFaults()
+		e.Cleanup(f.Close)
+		opt := e.Direct()
+		opt.Dialer = f.Dialer(nil)
+		if e.sentinel != nil { // which is reached on another network
+			faulty := opt.Dialer
+			opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+				if addr == e.sentinel.Sentinel.Addr() {
+					return new(net.Dialer).DialContext(ctx, network, addr)
+				}
+				return faulty(ctx, network, addr)
+			}
+		}
+		return opt, f
 	}
 	p := lockcoretest.NewProxy(e, e.Real.Addr())
 	return Options(p.Addr()), p.Faults()
@@ -137,7 +221,7 @@ func (e *Env) Linked(identity string) (*lockcore.Client, *lockcoretest.Faults) {
 // ClientWith returns a lockcore client. It is closed at the end of the test.
 func (e *Env) ClientWith(opt *redis.Options, cfg lockcore.Config) *lockcore.Client {
 	e.Helper()
-	rdb := redis.NewClient(opt)
+	rdb := e.Connect(opt)
 	c, err := lockcore.New(rdb, cfg)
 	if err != nil {
 		e.Fatalf("New: %v", err)
@@ -167,18 +251,59 @@ func (e *Env) As(user string, rules ...string) *redis.Options {
 
 // Narrowed returns a client that may access only these keys, with additional ACL rules. In
 // a bubble it returns Raw.
-func (e *Env) Narrowed(user string, keys []string, rules ...string) *redis.Client {
+func (e *Env) Narrowed(user string, keys []string, rules ...string) redis.UniversalClient {
 	e.Helper()
-	if e.Real == nil {
+	if e.Bubble != nil {
 		return e.Raw
 	}
 	all := []string{"+@all", "allchannels"}
 	for _, k := range keys {
 		all = append(all, "~"+k)
 	}
-	c := redis.NewClient(e.As(user, append(all, rules...)...))
+	c := e.Connect(e.As(user, append(all, rules...)...))
 	e.Cleanup(func() { c.Close() })
 	return c
+}
+
+// Channel returns the full name of a channel for messages about a name.
+func (e *Env) Channel(name, channel string) string {
+	if e.cluster != nil {
+		return "noonlock:{" + name + "}:" + channel
+	}
+	return "noonlock:" + channel
+}
+
+// Subscribes returns a Match for the requests that subscribe to a channel.
+func (e *Env) Subscribes() lockcoretest.Match {
+	if e.cluster != nil {
+		return lockcoretest.Command("SSUBSCRIBE")
+	}
+	return lockcoretest.Command("SUBSCRIBE")
+}
+
+// Subscribers returns how many clients receive the messages of a channel about a name, see
+// engine.Engine.Channel.
+func (e *Env) Subscribers(name, channel string) int64 {
+	e.Helper()
+	full := e.Channel(name, channel)
+	n, err := e.Raw.PubSubNumSub(e.Context(), full).Result()
+	Must(e, err)
+	return n[full]
+}
+
+// LoseData restarts the server without its data. In a cluster and behind a Sentinel, it deletes
+// the data.
+func (e *Env) LoseData() {
+	e.Helper()
+	switch {
+	case e.Bubble != nil:
+		Must(e, e.Bubble.Restart(true))
+	case e.Real != nil:
+		e.Real.Restart(e) // it keeps nothing
+	default:
+		Must(e, e.Raw.FlushAll(e.Context()).Err())
+		Must(e, e.Raw.ScriptFlush(e.Context()).Err())
+	}
 }
 
 // Exists reports whether a key exists.

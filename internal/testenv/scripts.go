@@ -57,7 +57,13 @@ func (s Scripts) Source(t testing.TB, name string) string {
 // Match returns a Match for requests that run a script.
 func (s Scripts) Match(t testing.TB, name string) lockcoretest.Match {
 	t.Helper()
-	return lockcoretest.Script(s.Source(t, name))
+	return MatchScript(s.Source(t, name))
+}
+
+// MatchScript returns a Match for requests that run a script, at one server or in a cluster.
+func MatchScript(source string) lockcoretest.Match {
+	one, sharded := lockcoretest.Script(source), lockcoretest.Script(wire.Sharded(source))
+	return func(cmd []string) bool { return one(cmd) || sharded(cmd) }
 }
 
 // Eval runs a script.

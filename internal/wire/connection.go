@@ -3,7 +3,9 @@ package wire
 import (
 	"context"
 	"errors"
+	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -22,6 +24,8 @@ type connection struct {
 	trust    *trust
 	role     role
 	replaced func() // called when a connection was made in place of an earlier one; may be nil
+
+	sealed atomic.Bool // go-redis must not dial now
 
 	failed bool // the last request had no connection; only the present user writes it
 
@@ -47,7 +51,12 @@ func newConnections(n int, opt redis.Options) []*connection {
 func newConnection(opt redis.Options, t *trust, r role) *connection {
 	c := &connection{trust: t, role: r, changed: make(chan struct{})}
 	c.dials = newDialer(opt)
-	opt.Dialer = c.dials.take
+	opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if c.sealed.Load() {
+			return nil, net.ErrClosed
+		}
+		return c.dials.take(ctx, network, addr)
+	}
 	guardSetup(&opt, c.dials.done)
 	c.opt = opt
 	c.rdb = c.client()

@@ -29,9 +29,12 @@ func newScript(name, source string) *Script {
 		return &Script{Name: name, source: source, sha: hex.EncodeToString(sum[:])}
 	}
 	s := one(source)
-	s.sharded = one(strings.ReplaceAll(source, "'PUBLISH'", "'SPUBLISH'"))
+	s.sharded = one(Sharded(source))
 	return s
 }
+
+// Sharded returns the text of a script for a cluster.
+func Sharded(source string) string { return strings.ReplaceAll(source, "'PUBLISH'", "'SPUBLISH'") }
 
 // A Loader loads the scripts of one package from its folder lua. It keeps the errors, so
 // that a package can fill a struct and check once, with Err.

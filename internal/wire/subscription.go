@@ -209,6 +209,9 @@ func (s *Subscription) wanted() bool {
 // listen makes one connection and receives on it until it fails. began reports whether it was
 // subscribed.
 func (s *Subscription) listen() (began bool, err error) {
+	// After an error, any method of a PubSub would dial again, and block all others meanwhile.
+	s.connection.sealed.Store(false)
+	defer s.connection.sealed.Store(true)
 	ps := s.connection.rdb.Subscribe(s.ctx) // connects with the first channel
 	defer func() {
 		s.mu.Lock()
@@ -222,6 +225,7 @@ func (s *Subscription) listen() (began bool, err error) {
 	if err := s.send(ps); err != nil {
 		return false, err
 	}
+	s.connection.sealed.Store(true)
 	s.mu.Lock()
 	s.ps = ps
 	s.mu.Unlock()

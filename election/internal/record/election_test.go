@@ -85,11 +85,7 @@ func TestElection(t *testing.T) {
 			t.Error("the lock was given back")
 		}
 		stop()
-		if stats := e.Raw.PubSubNumSub(e.Context(), "noonlock:leader:board").Val(); stats["noonlock:leader:board"] != 0 {
-			e.Until("there is no subscriber", func() bool {
-				return e.Raw.PubSubNumSub(e.Context(), "noonlock:leader:board").Val()["noonlock:leader:board"] == 0
-			})
-		}
+		e.Until("there is no subscriber", func() bool { return e.Subscribers("election/board", "leader:board") == 0 })
 	})
 }
 
@@ -159,12 +155,7 @@ func TestElectionWatchReadsOnce(t *testing.T) {
 func TestWatchesComeAndGo(t *testing.T) {
 	testenv.OnBoth(t, func(e *testenv.Env) {
 		el := election(e, e.Client("a"), record.Config{})
-		listening := func() bool {
-			const channel = "noonlock:leader:board"
-			heard, err := e.Raw.PubSubNumSub(e.Context(), channel).Result()
-			testenv.Must(e, err)
-			return heard[channel] == 1
-		}
+		listening := func() bool { return e.Subscribers("election/board", "leader:board") == 1 }
 		stop := el.Watch(func(record.Record) {})
 		e.Until("it listens", listening)
 		for range 200 {

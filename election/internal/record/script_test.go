@@ -19,7 +19,7 @@ import (
 func TestLeaderScriptsTwiceInEveryState(t *testing.T) {
 	for _, script := range []string{"leader_claim", "leader_renew", "leader_vacate", "leader_look"} {
 		t.Run(script, func(t *testing.T) {
-			testenv.OnBoth(t, func(e *testenv.Env) { leaderTwice(e, script) })
+			testenv.OnOneServer(t, func(e *testenv.Env) { leaderTwice(e, script) })
 		})
 	}
 }
