@@ -3,7 +3,10 @@ package lockcore_test
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -104,7 +107,7 @@ func (s *sharded) waiters(c *lockcore.Client, name string, n int) {
 
 // A slot moves while its lock is held and waited for. The lease and the queue move with it,
 // and nobody else gets the lock.
-func TestClusterSlotMoves(t *testing.T) {
+func TestFault21_SlotMoves(t *testing.T) {
 	t.Parallel()
 	s := clusterEnv(t, 0)
 	const name = "orders"
@@ -186,4 +189,65 @@ func TestClusterFailover(t *testing.T) {
 		token = lease.Token()
 		s.unlock(lease)
 	}
+}
+
+// A slot moves between the primaries again and again, key by key, while the locks of one of
+// its names are acquired, renewed, handed over and released. No two hold a lock, each token
+// is greater than the one before, and each call succeeds.
+func TestFault21_SlotMovesUnderLoad(t *testing.T) {
+	t.Parallel()
+	s := clusterEnv(t, 0)
+	const (
+		name  = "orders"
+		moves = 30
+	)
+	slot := s.slot(name)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var (
+		all     sync.WaitGroup
+		holders atomic.Int32
+		last    atomic.Uint64
+		holds   atomic.Int32
+	)
+	for i := range 6 {
+		m := s.mutex(s.clusterClient(fmt.Sprint("c", i)), name, ttl(5*time.Second))
+		all.Go(func() {
+			for ctx.Err() == nil {
+				lease, err := m.Lock(ctx)
+				if err != nil {
+					if ctx.Err() == nil {
+						t.Errorf("Lock: %v", err)
+					}
+					return
+				}
+				if n := holders.Add(1); n != 1 {
+					t.Errorf("%d hold the lock", n)
+				}
+				if before := last.Swap(lease.Token()); before >= lease.Token() {
+					t.Errorf("token %d after %d", lease.Token(), before)
+				}
+				time.Sleep(time.Duration(rand.IntN(3)) * time.Millisecond)
+				holds.Add(1)
+				holders.Add(-1)
+				if err := lease.Unlock(t.Context()); err != nil {
+					t.Errorf("Unlock: %v", err)
+				}
+			}
+		})
+	}
+	for i := range moves {
+		from := s.Owner(slot, s.Primaries...)
+		move := s.Move(slot, from, s.Primaries[(slices.Index(s.Primaries, from)+1)%3])
+		for range i % 5 { // some keys here, some there
+			move.Keys(1)
+			time.Sleep(5 * time.Millisecond)
+		}
+		move.Finish()
+		before := holds.Load()
+		s.Until("the lock is used at the new primary", func() bool { return t.Failed() || holds.Load() > before+5 })
+	}
+	cancel()
+	all.Wait()
+	t.Logf("%d holds during %d moves", holds.Load(), moves)
 }

@@ -1,0 +1,109 @@
+package wire_test
+
+import (
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/noonlock/noonlock/internal/servers"
+	"github.com/noonlock/noonlock/internal/wire"
+)
+
+// A script that deletes a key and writes it again does not run while the slot of the key
+// moves: the node would refuse the second command, after the first was applied.
+//
+// Caught mutant: inCluster adds no key.
+func TestFault21_NoScriptRunsOnASlotThatMoves(t *testing.T) {
+	t.Parallel()
+	c := servers.Cluster(t, 2, 0)
+	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs()})
+	defer rdb.Close()
+	target, err := wire.TargetOf(rdb)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := target.Connect(wire.Config{
+		Channel: func(name string) string { return "{" + name + "}:to this process" }, Sharded: target.Sharded(),
+		Now: func() time.Duration { return 0 }, Width: 1, Failed: func(wire.Request, error) {}, Message: func(string) {},
+		Missed: func() {}, Silence: func() time.Duration { return time.Minute },
+	})
+	defer w.Close()
+	loader := wire.NewLoader(fstest.MapFS{"lua/again.lua": {Data: []byte("redis.call('DEL', KEYS[1])\nredis.call('SET', KEYS[1], ARGV[1])\nreturn 1\n")}})
+	again := loader.Script("again")
+	if loader.Err() != nil {
+		t.Fatal(loader.Err())
+	}
+	const name, key, slot = "orders", "p:{orders}:key", 105
+	send := func(value string) error {
+		answer, err := w.Send(t.Context(), name, again.Call([]string{key}, value), 10*time.Second)
+		if err == nil && answer != int64(1) {
+			t.Errorf("answer %v", answer)
+		}
+		return err
+	}
+	if err := send("first"); err != nil {
+		t.Fatal(err)
+	}
+	move := c.Move(slot, c.Primaries[0], c.Primaries[1])
+	for _, where := range []string{"at the source", "at the target"} {
+		err := send("second")
+		if err == nil || !wire.MayRetry(err) || wire.MayBeApplied(err) || wire.NeedsOperator(err) {
+			t.Errorf("%s: %v; want a refusal that is worth another try", where, err)
+		}
+		move.Keys(10)
+	}
+	move.Finish()
+	if got := rdb.Get(t.Context(), key).Val(); got != "first" {
+		t.Errorf("the key is %q", got)
+	}
+	if err := send("third"); err != nil {
+		t.Errorf("after the move: %v", err)
+	}
+	if got := rdb.Get(t.Context(), key).Val(); got != "third" {
+		t.Errorf("the key is %q after the move", got)
+	}
+}
+
+// A replica tells where the primaries are, but gets no other request. An address that never
+// was a node, or refuses, delays nothing if another one answers.
+func TestClusterIsFoundByAnyNode(t *testing.T) {
+	t.Parallel()
+	c := servers.Cluster(t, 3, 3)
+	for what, seeds := range map[string][]string{
+		"a replica":                {c.Replicas[0].Addr()},
+		"a primary and a dead one": {"127.0.0.1:1", c.Primaries[2].Addr()},
+	} {
+		rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: seeds})
+		defer rdb.Close()
+		target, err := wire.TargetOf(rdb)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := target.Connect(wire.Config{
+			Channel: func(name string) string { return "{" + name + "}" }, Sharded: true, Now: func() time.Duration { return 0 },
+			Width: 1, Failed: func(r wire.Request, err error) { t.Errorf("%s: %s failed: %v", what, r.Name(), err) },
+			Message: func(string) {}, Missed: func() {}, Silence: func() time.Duration { return time.Minute },
+		})
+		defer w.Close()
+		for _, name := range []string{"a", "orders", "123456789", "job/x"} {
+			if answer, err := w.Send(t.Context(), name, wire.Command("set", "p:{"+name+"}:key", 1), 10*time.Second); err != nil || answer != "OK" {
+				t.Errorf("%s: %v, %v", what, answer, err)
+			}
+		}
+	}
+	// A plain server is no cluster. The error says so.
+	plain := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{servers.Redis(t).Addr()}})
+	defer plain.Close()
+	target, err := wire.TargetOf(plain)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := target.Connect(wire.Config{Channel: func(name string) string { return name }, Sharded: true, Now: func() time.Duration { return 0 }, Width: 1, Failed: func(wire.Request, error) {}, Message: func(string) {}, Missed: func() {}, Silence: func() time.Duration { return time.Minute }})
+	defer w.Close()
+	if _, err := w.Send(t.Context(), "orders", wire.Command("ping"), 10*time.Second); err == nil || !strings.Contains(err.Error(), "cluster support disabled") || wire.IsTemporary(err) {
+		t.Errorf("a server that is no cluster: %v, temporary: %v", err, wire.IsTemporary(err))
+	}
+}
