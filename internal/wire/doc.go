@@ -3,8 +3,8 @@
 // errors; they never name a server.
 //
 // A Wire is what the packages above use. A topology is one file that implements it:
-// server.go is one server. A topology decides which server a name is at; the rest of the
-// package serves one server each:
+// server.go is one server, and cluster.go a Redis Cluster. A topology decides which server a
+// name is at; the rest of the package serves one server each:
 //
 //	Send ─► dispatcher ─► 4 connections. While one is free, a request is sent at once on
 //	                      its caller's goroutine. Queued requests are sent as a batch
@@ -16,8 +16,9 @@
 //   - A call returns when it is answered, when its timeout has passed, or when its context
 //     ends. The network, the server and the user's functions (Dialer, OnConnect, credentials
 //     providers) cannot delay this.
-//   - A request is sent at most once. Only its caller sends it again: a Retry calls a
-//     function for each try, which can read the clock before it sends.
+//   - A request is applied at most once. Only its caller sends it again: a Retry calls a
+//     function for each try, which can read the clock before it sends. A cluster also sends
+//     it to the node that a redirection names.
 //   - An error says whether the request may have been applied, see OutcomeOf.
 //   - No pool of the application, and no retry or pause of go-redis, delays a request.
 //
