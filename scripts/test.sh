@@ -117,7 +117,7 @@ go build -o "$scratch/testreport" ./internal/testreport
 # -count=1: a cached result does not test the servers.
 tests() {
 	local result=0
-	go test -json "${race[@]}" -count=1 -timeout 15m "${folders[@]/%//...}" || result=$?
+	go test -json "${race[@]}" -count=1 -timeout 25m "${folders[@]/%//...}" || result=$?
 	if ((${#race[@]} > 0)); then # the deeper search, which takes too long under -race
 		# All mutants take too long to wait for. CI tries every one.
 		[[ $required == 1 ]] || export NOONLOCK_MUTANTS_EACH=${NOONLOCK_MUTANTS_EACH:-10}

@@ -320,14 +320,15 @@ func (c *cluster) survey() (*view, error) {
 	defer all.Wait()
 	defer cancel()
 	var newest *view
-	var errs []error
+	var failure error // one that lasts, if there is one
 	var late <-chan time.Time
 	for range asked {
 		select {
 		case r := <-results:
 			switch {
+			case r.err != nil && (failure == nil || IsPermanent(r.err)):
+				failure = r.err
 			case r.err != nil:
-				errs = append(errs, r.err)
 			case r.view.newerThan(newest):
 				newest = r.view
 			}
@@ -339,7 +340,7 @@ func (c *cluster) survey() (*view, error) {
 		}
 	}
 	if newest == nil {
-		return nil, errors.Join(errs...)
+		return nil, failure
 	}
 	return newest, nil
 }
