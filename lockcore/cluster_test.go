@@ -77,9 +77,9 @@ func TestCluster(t *testing.T) {
 			t.Errorf("%s is held by %q", name, by.Holder)
 		}
 		if i%10 == 0 {
-			first, second := s.goLock(s.mutex(b, name, ttl(10*time.Second))), (*pending)(nil)
+			first := s.goLock(s.mutex(b, name, ttl(10*time.Second)))
 			s.waiters(a, name, 1)
-			second = s.goLock(s.mutex(a, name, ttl(10*time.Second)))
+			second := s.goLock(s.mutex(a, name, ttl(10*time.Second)))
 			s.waiters(b, name, 2)
 			s.unlock(held)
 			held = first.granted()
@@ -130,7 +130,8 @@ func TestFault21_SlotMoves(t *testing.T) {
 		}
 	}
 	pass()
-	for move.Keys(1) > 1 {
+	for left := 2; left > 1; {
+		left = move.Keys(1)
 	}
 	move.Keys(100)
 	pass()

@@ -157,13 +157,15 @@ func TestCallsAfterALapsedGrant(t *testing.T) {
 				if row.notes != "" {
 					must(e.env, e.Raw.HSet(e.Context(), k[3], "!", notes(row.notes)).Err())
 				}
+				var called []string
 				want, kept := []string{}, notes(row.left)
 				for _, letter := range row.called {
 					for _, process := range name(letter) {
 						want = append(want, fmt.Sprintf("noonlock:ch:%s l noonlock:{orders}:lock %s", process, first[process]))
-						kept += process + " -" + e.ms(250*time.Millisecond) + "\n"
+						called = append(called, process+" -"+e.ms(250*time.Millisecond)+"\n")
 					}
 				}
+				kept += strings.Join(called, "")
 				grant := time.Second
 				if row.short {
 					grant = 250 * time.Millisecond

@@ -166,7 +166,8 @@ func (m *Move) Keys(n int) int {
 // Finish moves the remaining keys, and then the slot. The target knows first.
 func (m *Move) Finish() {
 	m.c.tb.Helper()
-	for m.Keys(100) > 0 {
+	for left := 1; left > 0; {
+		left = m.Keys(100)
 	}
 	id := m.c.ID(m.to)
 	m.c.do(m.to, "cluster", "setslot", m.slot, "node", id)

@@ -445,7 +445,7 @@ func (r Request) inCluster() Request {
 		return r
 	}
 	r = r.withShardedMessages()
-	n := r.args[2].(int) //nolint:errcheck // see Script.Call
+	n := r.args[2].(int)
 	r.args[2] = n + 1
 	r.args = slices.Insert(r.args, 3+n, any(fmt.Sprint(r.args[3], neverKey)))
 	return r

@@ -237,7 +237,7 @@ func TestFault69_DialerThatBreaksItsContract(t *testing.T) {
 		"a panic of its error": {func() (net.Conn, error) { panic(broken) }, broken.Error()},
 	} {
 		t.Run(name, func(t *testing.T) {
-			onRoad(t, func(t *testing.T, r *road, opt *redis.Options) {
+			onRoad(t, func(t *testing.T, _ *road, opt *redis.Options) {
 				var mended atomic.Bool
 				good := opt.Dialer
 				opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -531,7 +531,7 @@ func TestFault69_SetupFunctionsThatHang(t *testing.T) {
 		},
 		"CredentialsProvider": func(opt *redis.Options, call func(context.Context) error) {
 			opt.CredentialsProvider = func() (string, string) {
-				if call(context.Background()) != nil { //nolint:contextcheck // it has none
+				if call(context.Background()) != nil {
 					return "nobody", "wrong"
 				}
 				return "", ""
@@ -553,7 +553,7 @@ func TestFault69_SetupFunctionsThatHang(t *testing.T) {
 				continue // it cannot
 			}
 			t.Run(name+" "+fault, func(t *testing.T) {
-				onRoad(t, func(t *testing.T, r *road, opt *redis.Options) {
+				onRoad(t, func(t *testing.T, _ *road, opt *redis.Options) {
 					var mu sync.Mutex
 					calls, most, bad, over := 0, 0, true, make(chan struct{})
 					use(opt, func(context.Context) error {
@@ -631,7 +631,7 @@ func (s *source) Subscribe(auth.CredentialsListener) (auth.Credentials, auth.Uns
 // A provider of credentials returns after its connection was given up. It keeps no listener,
 // and its end of a subscription delays no Close.
 func TestFault69_LateCredentials(t *testing.T) {
-	onRoad(t, func(t *testing.T, r *road, opt *redis.Options) {
+	onRoad(t, func(t *testing.T, _ *road, opt *redis.Options) {
 		over, end := make(chan struct{}), make(chan struct{})
 		s := &source{call: func(context.Context) error { <-over; return nil }, ends: func() { <-end }}
 		opt.StreamingCredentialsProvider = s

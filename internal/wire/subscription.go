@@ -97,12 +97,6 @@ func (s *Subscription) start() {
 	}
 }
 
-func (s *Subscription) isStarted() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.started
-}
-
 // close ends the subscription and waits for its goroutines.
 func (s *Subscription) close() {
 	s.mu.Lock()

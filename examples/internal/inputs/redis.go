@@ -1,3 +1,4 @@
+// Package inputs contains what the examples do with their inputs.
 package inputs
 
 import (
