@@ -60,11 +60,8 @@ func (e *env) certificate(until time.Duration) certificate {
 func tlsEnv(t *testing.T, until time.Duration, conf ...string) (*env, string, certificate) {
 	t.Helper()
 	c := (&env{Env: &testenv.Env{T: t}}).certificate(until)
-	addr := unreachable(t)
-	_, port, err := net.SplitHostPort(addr)
-	must(t, err)
-	conf = append([]string{"tls-port " + port, "tls-cert-file " + c.cert, "tls-key-file " + c.key, "tls-ca-cert-file " + c.cert}, conf...)
-	return realEnv(t, conf...), addr, c
+	e := realEnv(t, append([]string{"tls-cert-file " + c.cert, "tls-key-file " + c.key, "tls-ca-cert-file " + c.cert}, conf...)...)
+	return e, e.Real.SecureAddr(), c
 }
 
 // No connection can be made, for a reason that is known at once and is not temporary. The

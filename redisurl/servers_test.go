@@ -8,11 +8,9 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"math/big"
-	random "math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -69,36 +67,20 @@ func newSecurity(t *testing.T) security {
 	return s
 }
 
-// on returns the lines of redis.conf for TLS, and the address at which the server speaks it.
-func (s security) on(t *testing.T) (conf []string, addr string) {
-	t.Helper()
-	for {
-		port := strconv.Itoa(30000 + random.IntN(2000)) // the bus of a cluster is 10000 above
-		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", port))
-		if err != nil {
-			continue
-		}
-		l.Close()
-		return append([]string{"tls-port " + port}, s.conf...), l.Addr().String()
-	}
-}
-
 // A lock is acquired through the client of each scheme, on servers with passwords. With TLS,
 // each host proves its own address, also those that a Sentinel or a node names.
 func TestSchemesReachTheirServers(t *testing.T) {
 	t.Parallel()
 	s := newSecurity(t)
 	socket := filepath.Join(t.TempDir(), "redis.sock")
-	conf, secure := s.on(t)
-	plain := servers.Redis(t, append(conf, "requirepass a&b", "unixsocket "+socket)...)
+	plain := servers.Redis(t, append([]string{"requirepass a&b", "unixsocket " + socket}, s.conf...)...)
+	secure := plain.SecureAddr()
 
 	watcher := servers.Sentinel(t, "noon", plain.Addr(), 1, "sentinel auth-pass noon a&b", "user watcher on >c+d ~* &* +@all", "user default off")
-	conf, secureWatcher := s.on(t)
-	servers.Sentinel(t, "secure", secure, 1, append(conf, "sentinel auth-pass secure a&b", "requirepass c+d")...)
+	secureWatcher := servers.Sentinel(t, "secure", secure, 1, append([]string{"sentinel auth-pass secure a&b", "requirepass c+d"}, s.conf...)...)
 
 	nodes := servers.Cluster(t, 3, 0)
-	conf, node := s.on(t)
-	servers.Cluster(t, 1, 0, append(conf, "tls-cluster yes")...)
+	secureNodes := servers.Cluster(t, 1, 0, append([]string{"tls-cluster yes"}, s.conf...)...)
 
 	const password = ":a%26b@"
 	for _, url := range []string{
@@ -106,9 +88,9 @@ func TestSchemesReachTheirServers(t *testing.T) {
 		"rediss://" + password + secure,
 		"unix://" + password + socket + "?db=3",
 		"redis+sentinel://" + password + "127.0.0.1:1," + watcher.Addr() + "/4?master=noon&sentinel_username=watcher&sentinel_password=c%2Bd",
-		"rediss+sentinel://" + password + secureWatcher + "?master=secure&sentinel_password=c%2Bd",
+		"rediss+sentinel://" + password + secureWatcher.SecureAddr() + "?master=secure&sentinel_password=c%2Bd",
 		"redis+cluster://127.0.0.1:1," + nodes.Primaries[1].Addr(),
-		"rediss+cluster://" + node,
+		"rediss+cluster://" + secureNodes.Primaries[0].SecureAddr(),
 	} {
 		t.Run(strings.SplitN(url, ":", 2)[0], func(t *testing.T) {
 			t.Parallel()

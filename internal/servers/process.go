@@ -21,8 +21,8 @@ import (
 // tests can be slow.
 const patience = 90 * time.Second
 
-// errExited means that the server exited before it was ready, for example because its
-// port was taken in the meantime.
+// errExited means that the server exited before it was ready, for example because another
+// program took one of its ports.
 var errExited = errors.New("servers: the server exited before it was ready")
 
 // process is one server program and its current run. Its exported methods are safe for
@@ -40,6 +40,7 @@ type process struct {
 	// removeFolder removes dir. The process must keep it: it holds the pipe whose closing,
 	// even by the garbage collector, removes dir.
 	removeFolder func()
+	freePort     func() // others may use port again
 
 	tb testing.TB // nil for a shared server
 
@@ -124,10 +125,14 @@ func (p *process) Restart(tb testing.TB) {
 func (p *process) launch() error {
 	var err error
 	for range 5 {
-		if p.port, err = freePort(); err != nil {
+		if p.port, p.freePort, err = reservePort(); err != nil {
 			return err
 		}
-		if err = p.start(); !errors.Is(err, errExited) {
+		if err = p.start(); err == nil {
+			return nil
+		}
+		p.freePort()
+		if !errors.Is(err, errExited) {
 			return err
 		}
 	}
@@ -225,6 +230,7 @@ func (p *process) endWith(tb testing.TB) {
 			tb.Logf("end of the log of %s:\n%s", p.name, p.logTail())
 		}
 		p.removeFolder()
+		p.freePort()
 	})
 }
 
@@ -278,20 +284,31 @@ func poll(condition func() bool) bool {
 	}
 }
 
-// freePort returns a loopback port below the range of the kernel's ephemeral ports. In that
-// range, a client could take the port of a stopped server. Another process may still take
-// the port before the server does, so launch retries.
-func freePort() (int, error) {
-	var last error
+// reservePort reserves a loopback port for a server. The port after it belongs to the same
+// server, and so do the two that are 10000 above, where Redis puts the bus of a cluster.
+//
+// All of them are below the range of the kernel's ephemeral ports, in which a client could
+// take the port of a stopped server. The UDP port of the same number stays bound, since no
+// server here uses UDP: so the servers of all test processes have different ports, also
+// while one of them is stopped. Another program may still take a port before the server
+// does, so launch retries.
+func reservePort() (port int, free func(), err error) {
 	for range 100 {
-		port := 12000 + rand.IntN(18000)
-		l, err := net.Listen("tcp", loopback(port))
-		if err == nil {
-			return port, l.Close()
+		port = 12000 + 2*rand.IntN(5000)
+		reserved, e := net.ListenPacket("udp", loopback(port))
+		if e != nil {
+			err = e
+			continue
 		}
-		last = err
+		l, e := net.Listen("tcp", loopback(port))
+		if e != nil {
+			reserved.Close()
+			err = e
+			continue
+		}
+		return port, func() { reserved.Close() }, l.Close()
 	}
-	return 0, fmt.Errorf("no free port: %w", last)
+	return 0, nil, fmt.Errorf("no free port: %w", err)
 }
 
 func loopback(port int) string {

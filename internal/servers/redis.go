@@ -24,8 +24,8 @@ type RedisServer struct {
 }
 
 // Redis starts a redis-server and returns when it is ready. Each of opts is a line of
-// redis.conf, such as "appendonly yes". opts must not contain "bind", "port", "dir" or
-// "daemonize". By default the server stores nothing on disk. The program is redis-server in
+// redis.conf, such as "appendonly yes". opts must not contain "bind", "port", "tls-port",
+// "dir" or "daemonize". With "tls-cert-file" the server also speaks TLS, at SecureAddr. By default the server stores nothing on disk. The program is redis-server in
 // PATH, or the one in the environment variable NOONLOCK_REDIS_SERVER.
 //
 // With "appendonly yes" and "appendfsync always" every acknowledged write survives a
@@ -80,14 +80,19 @@ func startRedis(tb testing.TB, name string, conf []string, args ...string) *Redi
 		stopSignal: syscall.SIGTERM, deathSignal: syscall.SIGKILL,
 	}
 	file := filepath.Join(dir, "redis.conf")
-	// The port is an argument after the file, since it differs between tries of launch.
+	secure := slices.ContainsFunc(conf, func(line string) bool { return strings.HasPrefix(line, "tls-cert-file ") })
+	// The ports are arguments after the file, since they differ between tries of launch.
 	lines := append([]string{"bind 127.0.0.1", "daemonize no"}, conf...)
 	if err := os.WriteFile(file, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
 		remove()
 		tb.Fatalf("%s: %v", name, err)
 	}
 	p.argv = func(port int) []string {
-		return append([]string{program, file, "--dir", dir, "--port", strconv.Itoa(port)}, args...)
+		argv := []string{program, file, "--dir", dir, "--port", strconv.Itoa(port)}
+		if secure {
+			argv = append(argv, "--tls-port", strconv.Itoa(port+1))
+		}
+		return append(argv, args...)
 	}
 	p.ready = func(port int) error { return pingRedis(loopback(port), p.Pid()) }
 	if err := p.launch(); err != nil {
@@ -102,6 +107,9 @@ func (s *RedisServer) ReplicaOf() string { return fmt.Sprintf("replicaof 127.0.0
 
 // Addr returns host:port, the same after a restart.
 func (s *RedisServer) Addr() string { return loopback(s.port) }
+
+// SecureAddr returns the host:port at which the server speaks TLS.
+func (s *RedisServer) SecureAddr() string { return loopback(s.port + 1) }
 
 // pingRedis checks that the server at addr answers commands and is process pid. Another
 // process may have taken the port.
