@@ -29,7 +29,7 @@ import (
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
-// A certificate is self-signed and valid for 127.0.0.1 only.
+// A certificate is self-signed and valid for 127.0.0.1, localhost and redis.example only.
 type certificate struct {
 	pool      *x509.CertPool
 	cert, key string // files
@@ -41,7 +41,7 @@ func (e *env) certificate(until time.Duration) certificate {
 	must(e, err)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, IsCA: true, BasicConstraintsValid: true,
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: time.Now().Add(until),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"localhost", "redis.example"}, NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: time.Now().Add(until),
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	must(e, err)
@@ -81,7 +81,7 @@ func TestFault61_NoConnectionEver(t *testing.T) {
 		says       string
 	}{
 		{"an unknown authority", secure, pool(old.pool), "certificate"},
-		{"another name", secure, &tls.Config{RootCAs: ours.pool, ServerName: "redis.example", MinVersion: tls.VersionTLS12}, "redis.example"},
+		{"another name", secure, &tls.Config{RootCAs: ours.pool, ServerName: "other.example", MinVersion: tls.VersionTLS12}, "other.example"},
 		{"expired", expired, pool(old.pool), "expired"},
 		{"no certificate of ours", private, pool(known.pool), "certificate required"},
 		{"TLS to a port without", e.Real.Addr(), pool(ours.pool), "does not speak TLS on this port"},

@@ -177,8 +177,12 @@ func IsTransient(err error) bool {
 // nothing: it refuses the first write of a script or none. The duration is unknown.
 func IsExhausted(err error) bool { return HasCode(err, "OOM", "MISCONF", "NOREPLICAS") }
 
-// isReplica reports whether the server refused because it is a replica.
-func isReplica(err error) bool { return HasCode(err, "READONLY") }
+// isReplica reports whether the server refused because it is a replica. A replica of a cluster
+// answers MOVED, but so does a primary of one that is asked for another slot. Without the slots,
+// only a new connection tells which, see greeting.
+func (r role) isReplica(err error) bool {
+	return HasCode(err, "READONLY") || r == primary && HasCode(err, "MOVED")
+}
 
 // HasCode reports whether the server refused with one of these codes.
 func HasCode(err error, codes ...string) bool {

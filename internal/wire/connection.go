@@ -39,11 +39,11 @@ type connection struct {
 }
 
 // newConnections makes connections for one purpose, which share a trust.
-func newConnections(n int, opt redis.Options) []*connection {
+func newConnections(n int, opt redis.Options, r role) []*connection {
 	t := &trust{began: time.Now()}
 	all := make([]*connection, n)
 	for i := range all {
-		all[i] = newConnection(opt, t, primary)
+		all[i] = newConnection(opt, t, r)
 	}
 	return all
 }
@@ -181,8 +181,8 @@ func (c *connection) assess(sent time.Duration, replies []Answer) {
 			return
 		case IsRefused(r.Err):
 			c.setReady(true)
-			if isReplica(r.Err) {
-				c.renew() // the server is a replica now, and the name may lead to its master
+			if c.role.isReplica(r.Err) {
+				c.renew() // the address may lead to the new primary
 				return
 			}
 		default:

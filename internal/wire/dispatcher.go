@@ -49,8 +49,8 @@ const (
 )
 
 // newDispatcher makes a dispatcher that calls failed for each call that fails.
-func newDispatcher(opt redis.Options, failed func(Request, error)) *dispatcher {
-	d := &dispatcher{failed: failed, all: newConnections(connections, opt)}
+func newDispatcher(opt redis.Options, r role, failed func(Request, error)) *dispatcher {
+	d := &dispatcher{failed: failed, all: newConnections(connections, opt, r)}
 	d.free = append(d.free, d.all...)
 	return d
 }

@@ -52,7 +52,8 @@
 //	the server does not know a    the request is sent again, with the source of its script
 //	script
 //	the server is a replica       the connection is closed, or not made, so that the address
-//	(READONLY, HELLO)             is looked up again; the subscription is replaced
+//	(READONLY, HELLO, or MOVED    is looked up again; the subscription is replaced
+//	outside a cluster)
 //	a connection is replaced      the subscription is tested, as it may be to another server
 //	the subscription fails        it is made again with growing pauses; Config.Missed
 //	                              reports that messages may have been missed

@@ -12,6 +12,7 @@ import (
 // present primary: each dial asks a Sentinel for it, see ownOptions.
 type server struct {
 	addr     string
+	role     role
 	cfg      Config
 	requests *dispatcher
 	renewals *Stream
@@ -20,31 +21,42 @@ type server struct {
 
 func newServer(opt redis.Options, cfg Config) *server {
 	s := &server{addr: opt.Addr, cfg: cfg}
-	s.requests = newDispatcher(opt, s.failed)
-	s.messages = newSubscription(opt, s.requests, cfg)
+	if cfg.Sharded {
+		s.role = shard
+	}
+	s.requests = newDispatcher(opt, s.role, s.failed)
+	s.messages = newSubscription(opt, s.role, s.requests, cfg)
 	for _, c := range s.requests.all {
 		c.replaced = s.messages.retestNow
 	}
-	s.renewals = newStream(opt, cfg.Width)
+	s.renewals = newStream(opt, s.role, cfg.Width)
 	s.renewals.answered = s.answered
 	return s
 }
 
+// Send sends a request. After the answer MOVED its connection is replaced. So one more try than
+// there are connections decides whether the server was demoted, or lacks the name's slot.
 func (s *server) Send(ctx context.Context, _ string, r Request, timeout time.Duration) (any, error) {
-	return s.requests.do(ctx, r, timeout)
+	until := time.Now().Add(timeout)
+	for tries := 0; ; tries++ {
+		answer, err := s.requests.do(ctx, r, time.Until(until))
+		if !HasCode(err, "MOVED") || tries == connections || !time.Now().Before(until) {
+			return answer, err
+		}
+	}
 }
 
 // failed is called for each request that failed.
 func (s *server) failed(r Request, err error) {
 	s.cfg.Failed(r, err)
-	if isReplica(err) {
+	if s.role.isReplica(err) {
 		s.messages.demoted()
 	}
 }
 
 // answered is called for each batch of renewals.
 func (s *server) answered(_ context.Context, _ []Request, answers []Answer) {
-	if slices.ContainsFunc(answers, func(a Answer) bool { return isReplica(a.Err) }) {
+	if slices.ContainsFunc(answers, func(a Answer) bool { return s.role.isReplica(a.Err) }) {
 		s.messages.demoted()
 	}
 }

@@ -29,8 +29,9 @@ type greeting struct {
 type role int
 
 const (
-	primary     role = iota
-	clusterNode      // of any role, see cluster.view
+	primary     role = iota // of all names
+	shard                   // a primary of a cluster
+	clusterNode             // primary or replica, see cluster.view
 )
 
 // turnedAwayError is such an answer. It is not a redis.Error, because go-redis would continue
@@ -48,7 +49,7 @@ func (g greeting) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		}
 		answer, _ := cmd.(*redis.MapStringInterfaceCmd)
 		switch {
-		case err == nil && g.role == primary && answer != nil && answer.Val()["role"] == "replica":
+		case err == nil && g.role != clusterNode && answer != nil && answer.Val()["role"] == "replica":
 			err = &turnedAwayError{"READONLY the server is a replica"}
 		case err == nil && g.role == clusterNode && answer != nil && isOld(answer.Val()["version"]):
 			err = &turnedAwayError{fmt.Sprintf("ERR the node has version %v; a cluster needs Redis 7.0 or later, for sharded messages", answer.Val()["version"])}

@@ -26,8 +26,8 @@ type Stream struct {
 	free []*connection // idle connections; the one that worked last is last
 }
 
-func newStream(opt redis.Options, width int) *Stream {
-	all := newConnections(width, opt)
+func newStream(opt redis.Options, r role, width int) *Stream {
+	all := newConnections(width, opt, r)
 	return &Stream{all: all, trust: all[0].trust, free: slices.Clone(all)}
 }
 

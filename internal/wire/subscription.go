@@ -56,7 +56,7 @@ type Subscription struct {
 	ps       *redis.PubSub // the present connection; nil: none
 }
 
-func newSubscription(opt redis.Options, requests *dispatcher, cfg Config) *Subscription {
+func newSubscription(opt redis.Options, r role, requests *dispatcher, cfg Config) *Subscription {
 	dial := opt.Dialer
 	opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)
@@ -67,7 +67,7 @@ func newSubscription(opt redis.Options, requests *dispatcher, cfg Config) *Subsc
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &Subscription{
-		cfg: cfg, connection: newConnections(1, opt)[0], requests: requests, ctx: ctx, cancel: cancel,
+		cfg: cfg, connection: newConnections(1, opt, r)[0], requests: requests, ctx: ctx, cancel: cancel,
 		first: make(chan struct{}), self: make(chan struct{}, 1), channels: newChannels(),
 	}
 	if !cfg.Sharded {
