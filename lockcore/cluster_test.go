@@ -137,16 +137,7 @@ func TestFault21_SlotMoves(t *testing.T) {
 	pass()
 	move.Finish()
 	pass()
-	token := holder.Token()
-	s.unlock(holder)
-	for i, w := range waiters {
-		lease := w.granted()
-		if lease.Token() <= token {
-			t.Errorf("waiter %d has token %d after %d", i, lease.Token(), token)
-		}
-		token = lease.Token()
-		s.unlock(lease)
-	}
+	s.servesInOrder(holder, waiters...)
 	if owner := s.Owner(slot, s.Primaries...); owner != to {
 		t.Errorf("the slot is at %v", owner.Addr())
 	}
@@ -180,16 +171,7 @@ func TestClusterFailover(t *testing.T) {
 	if err := holder.Context().Err(); err != nil {
 		t.Fatalf("the lease ended: %v", err)
 	}
-	token := holder.Token()
-	s.unlock(holder)
-	for i, w := range waiters {
-		lease := w.granted()
-		if lease.Token() <= token {
-			t.Errorf("waiter %d has token %d after %d", i, lease.Token(), token)
-		}
-		token = lease.Token()
-		s.unlock(lease)
-	}
+	s.servesInOrder(holder, waiters...)
 }
 
 // A slot moves between the primaries again and again, key by key, while the locks of one of

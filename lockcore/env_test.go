@@ -235,6 +235,21 @@ func (p *pending) granted() *lockcore.Lease {
 	return lease
 }
 
+// servesInOrder releases a lock, and asserts that the waiters get it one after the other, with
+// growing tokens.
+func (e *env) servesInOrder(held *lockcore.Lease, waiters ...*pending) {
+	e.Helper()
+	for i, w := range waiters {
+		e.unlock(held)
+		next := w.granted()
+		if next.Token() <= held.Token() {
+			e.Errorf("waiter %d has token %d after %d", i, next.Token(), held.Token())
+		}
+		held = next
+	}
+	e.unlock(held)
+}
+
 func (p *pending) over() bool {
 	select {
 	case <-p.done:

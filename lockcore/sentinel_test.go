@@ -165,16 +165,7 @@ func TestSentinelFailover(t *testing.T) {
 				n, err := w.Raw.PubSubNumSub(w.Context(), channels...).Result()
 				return err == nil && n[channels[0]]+n[channels[1]]+n[channels[2]] == 3
 			})
-			token := holder.Token()
-			w.unlock(holder)
-			for i, waiter := range waiters {
-				lease := waiter.granted()
-				if lease.Token() <= token {
-					t.Errorf("waiter %d has token %d after %d", i, lease.Token(), token)
-				}
-				token = lease.Token()
-				w.unlock(lease)
-			}
+			w.servesInOrder(holder, waiters...)
 			if n := metric(w, reg, "noonlock_handover_seconds"); n != 3 {
 				t.Errorf("%v of 3 waiters were served by a message", n)
 			}

@@ -91,24 +91,20 @@ func (e *Env) start() {
 // Connect returns a client with these options, which are those of Direct or Link with other
 // names, rights or dialers.
 func (e *Env) Connect(opt *redis.Options) redis.UniversalClient {
+	all := &redis.UniversalOptions{
+		ClientName: opt.ClientName, Dialer: opt.Dialer, OnConnect: opt.OnConnect, Protocol: opt.Protocol,
+		Username: opt.Username, Password: opt.Password, CredentialsProvider: opt.CredentialsProvider,
+		CredentialsProviderContext: opt.CredentialsProviderContext, StreamingCredentialsProvider: opt.StreamingCredentialsProvider,
+		MaxRetries: opt.MaxRetries, DialTimeout: opt.DialTimeout, ReadTimeout: opt.ReadTimeout, WriteTimeout: opt.WriteTimeout,
+		PoolSize: opt.PoolSize, DisableIdentity: opt.DisableIdentity, MaintNotificationsConfig: opt.MaintNotificationsConfig,
+	}
 	switch {
 	case e.cluster != nil:
-		return redis.NewClusterClient(&redis.ClusterOptions{
-			Addrs: e.cluster.Addrs(), ClientName: opt.ClientName, Dialer: opt.Dialer, OnConnect: opt.OnConnect, Protocol: opt.Protocol,
-			Username: opt.Username, Password: opt.Password, CredentialsProvider: opt.CredentialsProvider,
-			CredentialsProviderContext: opt.CredentialsProviderContext, StreamingCredentialsProvider: opt.StreamingCredentialsProvider,
-			MaxRetries: opt.MaxRetries, DialTimeout: opt.DialTimeout, ReadTimeout: opt.ReadTimeout, WriteTimeout: opt.WriteTimeout,
-			PoolSize: opt.PoolSize, DisableIdentity: opt.DisableIdentity, MaintNotificationsConfig: opt.MaintNotificationsConfig,
-		})
+		all.Addrs = e.cluster.Addrs()
+		return redis.NewClusterClient(all.Cluster())
 	case e.sentinel != nil:
-		return redis.NewFailoverClient(&redis.FailoverOptions{
-			MasterName: servers.WatchedName, SentinelAddrs: []string{e.sentinel.Sentinel.Addr()},
-			ClientName: opt.ClientName, Dialer: opt.Dialer, OnConnect: opt.OnConnect, Protocol: opt.Protocol,
-			Username: opt.Username, Password: opt.Password, CredentialsProvider: opt.CredentialsProvider,
-			CredentialsProviderContext: opt.CredentialsProviderContext, StreamingCredentialsProvider: opt.StreamingCredentialsProvider,
-			MaxRetries: opt.MaxRetries, DialTimeout: opt.DialTimeout, ReadTimeout: opt.ReadTimeout, WriteTimeout: opt.WriteTimeout,
-			PoolSize: opt.PoolSize, DisableIdentity: opt.DisableIdentity,
-		})
+		all.Addrs, all.MasterName = []string{e.sentinel.Sentinel.Addr()}, servers.WatchedName
+		return redis.NewFailoverClient(all.Failover())
 	default:
 		return redis.NewClient(opt)
 	}

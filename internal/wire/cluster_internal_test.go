@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"reflect"
@@ -177,5 +178,27 @@ func TestClusterOptions(t *testing.T) {
 		if _, _, err := clusterOptions(&bad); err == nil || !strings.Contains(fmt.Sprint(err), "the client is a *redis.ClusterClient") {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// A subscription that is not confirmed is sent again. If it is no longer wanted by then, it is
+// ended, since the server may confirm it yet.
+func TestUnconfirmedSubscriptionIsEnded(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel() // it never connects
+	s := &Subscription{channels: newChannels(), ctx: ctx}
+	stop := s.listenTo("a", false)
+	if begin, end := s.channels.unsent(); !slices.Equal(begin, []string{"a"}) || end != nil {
+		t.Errorf("first, %v begin and %v end", begin, end)
+	}
+	s.subscribeAgain()
+	if begin, end := s.channels.unsent(); !slices.Equal(begin, []string{"a"}) || end != nil {
+		t.Errorf("then, %v begin and %v end", begin, end)
+	}
+	s.subscribeAgain()
+	stop()
+	if begin, end := s.channels.unsent(); begin != nil || !slices.Equal(end, []string{"a"}) {
+		t.Errorf("last, %v begin and %v end", begin, end)
 	}
 }

@@ -12,6 +12,25 @@ import (
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
+// connectCluster returns a Wire to the cluster of these nodes. It is closed at the end of the
+// test.
+func connectCluster(t *testing.T, failed func(wire.Request, error), seeds ...string) wire.Wire {
+	t.Helper()
+	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: seeds})
+	defer rdb.Close()
+	target, err := wire.TargetOf(rdb)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := target.Connect(wire.Config{
+		Channel: func(name string) string { return "{" + name + "}:to this process" }, Sharded: target.Sharded(),
+		Now: func() time.Duration { return 0 }, Width: 1, Failed: failed, Message: func(string) {}, Missed: func() {},
+		Silence: func() time.Duration { return time.Minute },
+	})
+	t.Cleanup(w.Close)
+	return w
+}
+
 // A script that deletes a key and writes it again does not run while the slot of the key
 // moves: the node would refuse the second command, after the first was applied.
 //
@@ -21,16 +40,7 @@ func TestFault21_NoScriptRunsOnASlotThatMoves(t *testing.T) {
 	c := servers.Cluster(t, 2, 0)
 	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs()})
 	defer rdb.Close()
-	target, err := wire.TargetOf(rdb)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := target.Connect(wire.Config{
-		Channel: func(name string) string { return "{" + name + "}:to this process" }, Sharded: target.Sharded(),
-		Now: func() time.Duration { return 0 }, Width: 1, Failed: func(wire.Request, error) {}, Message: func(string) {},
-		Missed: func() {}, Silence: func() time.Duration { return time.Minute },
-	})
-	defer w.Close()
+	w := connectCluster(t, func(wire.Request, error) {}, c.Addrs()...)
 	loader := wire.NewLoader(fstest.MapFS{"lua/again.lua": {Data: []byte("redis.call('DEL', KEYS[1])\nredis.call('SET', KEYS[1], ARGV[1])\nreturn 1\n")}})
 	again := loader.Script("again")
 	if loader.Err() != nil {
@@ -76,18 +86,7 @@ func TestClusterIsFoundByAnyNode(t *testing.T) {
 		"a replica":                {c.Replicas[0].Addr()},
 		"a primary and a dead one": {"127.0.0.1:1", c.Primaries[2].Addr()},
 	} {
-		rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: seeds})
-		defer rdb.Close()
-		target, err := wire.TargetOf(rdb)
-		if err != nil {
-			t.Fatal(err)
-		}
-		w := target.Connect(wire.Config{
-			Channel: func(name string) string { return "{" + name + "}" }, Sharded: true, Now: func() time.Duration { return 0 },
-			Width: 1, Failed: func(r wire.Request, err error) { t.Errorf("%s: %s failed: %v", what, r.Name(), err) },
-			Message: func(string) {}, Missed: func() {}, Silence: func() time.Duration { return time.Minute },
-		})
-		defer w.Close()
+		w := connectCluster(t, func(r wire.Request, err error) { t.Errorf("%s: %s failed: %v", what, r.Name(), err) }, seeds...)
 		for _, name := range []string{"a", "orders", "123456789", "job/x"} {
 			if answer, err := w.Send(t.Context(), name, wire.Command("set", "p:{"+name+"}:key", 1), 10*time.Second); err != nil || answer != "OK" {
 				t.Errorf("%s: %v, %v", what, answer, err)
@@ -95,14 +94,7 @@ func TestClusterIsFoundByAnyNode(t *testing.T) {
 		}
 	}
 	// A plain server is no cluster. The error says so.
-	plain := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{servers.Redis(t).Addr()}})
-	defer plain.Close()
-	target, err := wire.TargetOf(plain)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := target.Connect(wire.Config{Channel: func(name string) string { return name }, Sharded: true, Now: func() time.Duration { return 0 }, Width: 1, Failed: func(wire.Request, error) {}, Message: func(string) {}, Missed: func() {}, Silence: func() time.Duration { return time.Minute }})
-	defer w.Close()
+	w := connectCluster(t, func(wire.Request, error) {}, servers.Redis(t).Addr())
 	if _, err := w.Send(t.Context(), "orders", wire.Command("ping"), 10*time.Second); err == nil || !strings.Contains(err.Error(), "cluster support disabled") || wire.IsTemporary(err) {
 		t.Errorf("a server that is no cluster: %v, temporary: %v", err, wire.IsTemporary(err))
 	}

@@ -13,7 +13,7 @@ import (
 type channels struct {
 	all     map[string]*channel
 	on      *redis.PubSub   // the present connection; nil: none
-	sent    map[string]bool // a subscription was sent on it
+	sent    map[string]bool // a subscription was sent on it; false: it is to be sent again
 	changed chan struct{}   // closed and replaced at each change, and after each self-test
 }
 
@@ -255,7 +255,7 @@ func (s *Subscription) subscribeAgain() {
 	defer s.mu.Unlock()
 	for name, ch := range s.channels.all {
 		if !ch.subscribed {
-			delete(s.channels.sent, name)
+			s.channels.sent[name] = false
 		}
 	}
 	s.channels.announce()
