@@ -3,6 +3,7 @@
 #   - helm lint, and the suites of helm-unittest;
 #   - each rendered object against the API schemas of Kubernetes and the Prometheus operator;
 #   - the alerts and the dashboard with the code of Prometheus;
+#   - that a parent chart can install it under a condition;
 #   - that the README matches the values.
 # After a failed check, the others still run. The schemas come from Go modules; nothing else
 # is downloaded.
@@ -33,8 +34,15 @@ done
 
 first_try=(--values "$chart/tests/first-try.yaml")
 everything=(--set "networkPolicy.enabled=true,monitoring.serviceMonitor.enabled=true,monitoring.rules.enabled=true,monitoring.dashboard.enabled=true"
-	--set "nodeSelector.disk=ssd,podAnnotations.a=b,image.pullSecrets[0]=s,tolerations[0].operator=Exists")
-production=(--set "redis.existingSecret=redis,database.existingSecret=db,entrants.claim=people")
+	--set "nodeSelector.disk=ssd,podAnnotations.a=b,podLabels.a=b,commonLabels.a=b,deploymentAnnotations.a=b,service.annotations.a=b"
+	--set "imagePullSecrets[0].name=s,serviceAccount.annotations.a=b,priorityClassName=high,tolerations[0].operator=Exists"
+	--set "env[0].name=A,env[0].value=b,envFrom[0].secretRef.name=s,extraVolumes[0].name=v,extraVolumes[0].emptyDir.medium=Memory"
+	--set "extraVolumeMounts[0].name=v,extraVolumeMounts[0].mountPath=/v,strategy.type=Recreate")
+production=(--set "redis.existingSecret=redis,database.existingSecret=db,entrants.claim=people"
+	--set "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchFields[0].key=metadata.name"
+	--set "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchFields[0].operator=In"
+	--set "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchFields[0].values[0]=a"
+	--set "topologySpreadConstraints[0].topologyKey=rack,topologySpreadConstraints[0].maxSkew=1,topologySpreadConstraints[0].whenUnsatisfiable=DoNotSchedule")
 
 # render FILE ARGUMENTS...
 render() {
@@ -76,6 +84,20 @@ limited() {
 	grep -q 'entrants.inline has 900001 bytes; it must have at most 900000' "$scratch/said" || { cat "$scratch/said"; return 1; }
 }
 
+# conditional: a parent chart installs this chart if, and only if, its condition is true.
+conditional() {
+	local parent=$scratch/parent
+	mkdir -p "$parent/charts" && cp -r "$chart" "$parent/charts/lottery" || return 1
+	printf '%s\n' 'apiVersion: v2' 'name: parent' 'version: 1.0.0' 'dependencies:' \
+		'  - {name: lottery, version: 0.1.0, condition: lottery.enabled}' >"$parent/Chart.yaml"
+	printf '%s\n' 'global: {imageRegistry: example.com}' 'lottery:' '  enabled: true' '  podSecurityContext: {runAsUser: null}' >"$parent/values.yaml"
+	sed 's/^/  /' "$chart/tests/first-try.yaml" >>"$parent/values.yaml"
+	tool helm template demo "$parent" >"$scratch/parent.yaml" && valid "$scratch/parent.yaml" || return 1
+	! grep -q runAsUser "$scratch/parent.yaml" || { echo "null in the values of a parent chart does not remove runAsUser"; return 1; }
+	tool helm template demo "$parent" --set lottery.enabled=false >"$scratch/none.yaml" || return 1
+	! grep -q '^kind:' "$scratch/none.yaml" || { echo "lottery.enabled=false installs objects"; return 1; }
+}
+
 documented() {
 	cp -r "$chart" "$scratch/chart" && tool helm-docs --log-level warning --chart-search-root "$scratch/chart" &&
 		diff -u "$chart/README.md" "$scratch/chart/README.md"
@@ -102,6 +124,7 @@ check invalid publishNotReadyAddresses publishUnreadyAddresses
 check invalid 'interval: 30s' 'intervall: 30s'
 check invalid 'for: 2m' 'for: two'
 check limited
+check conditional
 check documented
 check vetted
 check alerts

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Tests the chart, the lottery and an election on a Kubernetes cluster. The lottery draws 120
-# noons, one per second, during a rollout, an eviction, kills and a rollback. Then Redis is
-# stopped for a while. The test creates and deletes its own namespaces and takes about seven
-# minutes.
+# noons, one per second, during a rollout, the eviction of all pods, kills and a rollback. Then
+# Redis is stopped for a while. The test creates and deletes its own namespaces and takes about
+# seven minutes.
 #
 # It needs kubectl, and a cluster with a node of this machine's architecture that can run
 # privileged pods (for the kills).

@@ -1,20 +1,46 @@
-{{- define "lottery.fullname" -}}
-{{- if contains .Chart.Name .Release.Name -}}
-{{- .Release.Name | trunc 53 | trimSuffix "-" -}}
-{{- else -}}
-{{- printf "%s-%s" .Release.Name .Chart.Name | trunc 53 | trimSuffix "-" -}}
+{{- define "lottery.name" -}}
+{{ .Values.nameOverride | default .Chart.Name }}
 {{- end -}}
+
+{{/* The name of the objects. A release name has at most 53 characters. */}}
+{{- define "lottery.fullname" -}}
+{{- $name := include "lottery.name" . -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride -}}
+{{- else if contains $name .Release.Name -}}
+{{- .Release.Name -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name $name | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{/*
+The name of the bundled Redis, at most 52 characters: Kubernetes adds a dash and a hash of 10
+characters, and uses the result as a label, which has at most 63. The hash in a shortened name
+keeps apart the objects of two releases with the same beginning.
+*/}}
+{{- define "lottery.redis.fullname" -}}
+{{- $name := include "lottery.fullname" . -}}
+{{- if gt (len $name) 46 -}}
+{{- $name = printf "%s-%s" ($name | trunc 37 | trimSuffix "-") ($name | sha256sum | trunc 8) -}}
+{{- end -}}
+{{- $name }}-redis
+{{- end -}}
+
+{{- define "lottery.serviceAccount" -}}
+{{- .Values.serviceAccount.name | default (ternary (include "lottery.fullname" .) "default" .Values.serviceAccount.create) -}}
 {{- end -}}
 
 {{/* The labels that select the pods. They must never change. Takes (list context component). */}}
 {{- define "lottery.selector" -}}
 {{- $ := index . 0 -}}
-app.kubernetes.io/name: {{ $.Chart.Name }}
+app.kubernetes.io/name: {{ include "lottery.name" $ }}
 app.kubernetes.io/instance: {{ $.Release.Name | quote }}
 app.kubernetes.io/component: {{ index . 1 }}
 {{- end -}}
 
-{{- define "lottery.labels" -}}
+{{/* The chart's own labels of an object. */}}
+{{- define "lottery.ownLabels" -}}
 {{- $ := index . 0 -}}
 {{ include "lottery.selector" . }}
 app.kubernetes.io/version: {{ $.Chart.AppVersion | quote }}
@@ -22,10 +48,23 @@ app.kubernetes.io/managed-by: {{ $.Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" $.Chart.Name $.Chart.Version | replace "+" "_" }}
 {{- end -}}
 
-{{- define "lottery.image" -}}
-{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{/* All labels of an object. Takes (list context component labels…). The last ones win. */}}
+{{- define "lottery.labels" -}}
+{{- $ := index . 0 -}}
+{{- $labels := dict -}}
+{{- range prepend (slice . 2) $.Values.commonLabels -}}
+{{- $labels = mergeOverwrite $labels (. | default dict) -}}
+{{- end -}}
+{{ include "lottery.ownLabels" . }}
+{{- with $labels }}
+{{ toYaml . }}
+{{- end }}
 {{- end -}}
 
-{{- define "lottery.redis.fullname" -}}
-{{ include "lottery.fullname" . }}-redis
+{{- define "lottery.image" -}}
+{{- if .Values.image.digest -}}
+{{ .Values.image.repository }}@{{ .Values.image.digest }}
+{{- else -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end -}}
 {{- end -}}

@@ -1,24 +1,82 @@
-{{/* What the serving pods and the pod of `helm test` have in common. */}}
-
-{{/* The restricted Pod Security Standard. */}}
-{{- define "lottery.podSecurity" -}}
-runAsNonRoot: true
-runAsUser: 65532
-runAsGroup: 65532
-fsGroup: 65532
-fsGroupChangePolicy: OnRootMismatch
-seccompProfile:
-  type: RuntimeDefault
+{{/* Settings of all pods: the replicas, the pod of `helm test`, and the bundled Redis. */}}
+{{- define "lottery.pod" -}}
+serviceAccountName: {{ include "lottery.serviceAccount" . | quote }}
+automountServiceAccountToken: false
+enableServiceLinks: false
+{{- with .Values.podSecurityContext }}
+securityContext:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.priorityClassName }}
+priorityClassName: {{ . | quote }}
+{{- end }}
+{{- with .Values.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end -}}
 
-{{- define "lottery.containerSecurity" -}}
-allowPrivilegeEscalation: false
-readOnlyRootFilesystem: true
-capabilities:
-  drop: [ALL]
+{{/* The affinity of pods that use the database. Takes (list context affinity). */}}
+{{- define "lottery.affinity" -}}
+{{- $affinity := index . 1 | default dict -}}
+{{- with index . 0 -}}
+{{- if .Values.database.sqlite.enabled -}}
+{{- /* All pods that open the SQLite file run on one node. */ -}}
+{{- $labels := include "lottery.selector" (list . "replica") | fromYaml -}}
+{{- $term := dict "topologyKey" "kubernetes.io/hostname" "labelSelector" (dict "matchLabels" $labels) -}}
+{{- $affinity = merge (dict "podAffinity" (dict "requiredDuringSchedulingIgnoredDuringExecution" (list $term))) $affinity -}}
+{{- end -}}
+{{- end -}}
+{{- with $affinity -}}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end -}}
 {{- end -}}
 
-{{/* Settings that `serve` and `verify` both have. */}}
+{{/* How the replicas are spread. All of them run, even with too few nodes or zones. */}}
+{{- define "lottery.spread" -}}
+{{- $selector := dict "matchLabels" (include "lottery.selector" (list . "replica") | fromYaml) -}}
+{{- $constraints := list -}}
+{{- range .Values.topologySpreadConstraints -}}
+{{- $constraints = append $constraints (hasKey . "labelSelector" | ternary . (set (deepCopy .) "labelSelector" $selector)) -}}
+{{- end -}}
+{{- if not (or .Values.topologySpreadConstraints .Values.database.sqlite.enabled) -}}
+{{- range list "topology.kubernetes.io/zone" "kubernetes.io/hostname" -}}
+{{- /* The pods of each rollout are spread separately. */ -}}
+{{- $constraints = append $constraints (dict "topologyKey" . "maxSkew" 1 "whenUnsatisfiable" "ScheduleAnyway" "labelSelector" $selector "matchLabelKeys" (list "pod-template-hash")) -}}
+{{- end -}}
+{{- end -}}
+{{- with $constraints -}}
+topologySpreadConstraints:
+  {{- toYaml . | nindent 2 }}
+{{- end -}}
+{{- end -}}
+
+{{/* Settings of the containers that run the lottery. */}}
+{{- define "lottery.container" -}}
+image: {{ include "lottery.image" . | quote }}
+imagePullPolicy: {{ .Values.image.pullPolicy }}
+{{- with .Values.envFrom }}
+envFrom:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.securityContext }}
+securityContext:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+resources:
+  {{- toYaml .Values.resources | nindent 2 }}
+{{- end -}}
+
+{{/* Variables that `serve` and `verify` both have. */}}
 {{- define "lottery.env" -}}
 - name: LOTTERY_REDIS
   valueFrom:
@@ -42,23 +100,51 @@ capabilities:
   value: {{ .Values.lottery.winners | int | quote }}
 {{- end -}}
 
-{{- define "lottery.placement" -}}
-{{- with .Values.nodeSelector }}
-nodeSelector:
-  {{- toYaml . | nindent 2 }}
+{{/* Variables that only `serve` has. */}}
+{{- define "lottery.serveEnv" -}}
+- name: LOTTERY_IDENTITY
+  valueFrom:
+    fieldRef:
+      fieldPath: metadata.name
+- name: LOTTERY_ENTRANTS
+  value: {{ printf "/etc/lottery/%s" .Values.entrants.file | quote }}
+- name: LOTTERY_LEASE
+  value: {{ .Values.lottery.lease | quote }}
+- name: LOTTERY_DRAIN
+  value: {{ printf "%ds" (int .Values.lottery.drainSeconds) | quote }}
+- name: LOTTERY_HTTP
+  value: ":8080"
+- name: LOTTERY_LOG_FORMAT
+  value: {{ .Values.lottery.logFormat }}
+{{- with .Values.lottery.staleAfter }}
+- name: LOTTERY_STALE_AFTER
+  value: {{ . | quote }}
 {{- end }}
-{{- with .Values.tolerations }}
-tolerations:
-  {{- toYaml . | nindent 2 }}
-{{- end }}
+{{- end -}}
+
+{{/* Mounts and volumes that `serve` and `verify` both have. */}}
+{{- define "lottery.mounts" -}}
+- name: tmp
+  mountPath: /tmp
 {{- if .Values.database.sqlite.enabled }}
-# All pods that open the SQLite file run on one node.
-affinity:
-  podAffinity:
-    requiredDuringSchedulingIgnoredDuringExecution:
-      - topologyKey: kubernetes.io/hostname
-        labelSelector:
-          matchLabels:
-            {{- include "lottery.selector" (list . "replica") | nindent 12 }}
+- name: database
+  mountPath: /var/lib/lottery
+{{- end }}
+{{- with .Values.extraVolumeMounts }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{- define "lottery.volumes" -}}
+- name: tmp
+  emptyDir:
+    sizeLimit: 64Mi
+{{- if .Values.database.sqlite.enabled }}
+- name: database
+  persistentVolumeClaim:
+    claimName: {{ include "lottery.fullname" . }}
+{{- end }}
+{{- with .Values.extraVolumes }}
+{{ toYaml . }}
 {{- end }}
 {{- end -}}

@@ -6,6 +6,14 @@ reported together.
 {{- $wrong := list -}}
 {{- $v := .Values -}}
 
+{{- if not $v.enabled -}}
+{{- $wrong = append $wrong "enabled is false; only a parent chart uses it, as the condition of its dependency on this chart" -}}
+{{- end -}}
+{{- $fullname := include "lottery.fullname" . -}}
+{{- if not (regexMatch "^[a-z]([a-z0-9-]*[a-z0-9])?$" $fullname) -}}
+{{- $wrong = append $wrong (printf "the objects would have the name %q; the name of a Service must consist of lower-case letters, digits and dashes, and must begin with a letter: set fullnameOverride" $fullname) -}}
+{{- end -}}
+
 {{- $least := add $v.lottery.drainSeconds 15 | int -}}
 {{- if lt (int $v.terminationGracePeriodSeconds) $least -}}
 {{- $wrong = append $wrong (printf "terminationGracePeriodSeconds is %d; it must be at least lottery.drainSeconds + 15, %d, or a pod is killed before it has finished its draw and released it" (int $v.terminationGracePeriodSeconds) $least) -}}
@@ -84,15 +92,15 @@ reported together.
 {{- end -}}
 {{- end -}}
 
-{{- $names := dict "redis.existingSecret" $v.redis.existingSecret "database.existingSecret" $v.database.existingSecret "entrants.configMap" $v.entrants.configMap "entrants.claim" $v.entrants.claim "redis.storage.storageClass" $v.redis.storage.storageClass "database.sqlite.storageClass" $v.database.sqlite.storageClass -}}
+{{- $names := dict "redis.existingSecret" $v.redis.existingSecret "database.existingSecret" $v.database.existingSecret "entrants.configMap" $v.entrants.configMap "entrants.claim" $v.entrants.claim "redis.storage.storageClass" $v.redis.storage.storageClass "database.sqlite.storageClass" $v.database.sqlite.storageClass "serviceAccount.name" $v.serviceAccount.name "priorityClassName" $v.priorityClassName -}}
 {{- range $where, $name := $names -}}
 {{- if and $name (not (include "lottery.isName" $name)) -}}
 {{- $wrong = append $wrong (printf "%s is %q; it must be the name of an object: words of lower-case letters, digits and dashes, with dots between them" $where $name) -}}
 {{- end -}}
 {{- end -}}
-{{- range $i, $name := $v.image.pullSecrets -}}
-{{- if not (include "lottery.isName" $name) -}}
-{{- $wrong = append $wrong (printf "image.pullSecrets[%d] is %q; it must be the name of a Secret: words of lower-case letters, digits and dashes, with dots between them" $i $name) -}}
+{{- range $i, $secret := $v.imagePullSecrets -}}
+{{- if not (include "lottery.isName" $secret.name) -}}
+{{- $wrong = append $wrong (printf "imagePullSecrets[%d].name is %q; it must be the name of a Secret: words of lower-case letters, digits and dashes, with dots between them" $i $secret.name) -}}
 {{- end -}}
 {{- end -}}
 
@@ -129,12 +137,41 @@ reported together.
 {{- $wrong = append $wrong (printf "podAnnotations has %s, which is the chart's own; leave it out" $key) -}}
 {{- end -}}
 {{- end -}}
-{{- $own := include "lottery.labels" (list . "replica") | fromYaml | keys -}}
-{{- range $where, $part := $v.monitoring -}}
-{{- range $key, $label := $part.labels -}}
+{{- $own := include "lottery.ownLabels" (list . "replica") | fromYaml | keys -}}
+{{- $labels := dict "commonLabels" $v.commonLabels "podLabels" $v.podLabels -}}
+{{- range $name, $part := $v.monitoring }}{{ $labels = set $labels (printf "monitoring.%s.labels" $name) $part.labels }}{{ end -}}
+{{- range $where, $of := $labels -}}
+{{- range $key, $_ := $of -}}
 {{- if has $key $own -}}
-{{- $wrong = append $wrong (printf "monitoring.%s.labels has %s, which is the chart's own; leave it out" $where $key) -}}
+{{- $wrong = append $wrong (printf "%s has %s, which is the chart's own; leave it out" $where $key) -}}
 {{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- $own := list -}}
+{{- range concat (include "lottery.env" . | fromYamlArray) (include "lottery.serveEnv" . | fromYamlArray) }}{{ $own = append $own .name }}{{ end -}}
+{{- range $i, $variable := $v.env -}}
+{{- if has $variable.name $own -}}
+{{- $wrong = append $wrong (printf "env[%d].name is %s, which the chart sets; use its value" $i $variable.name) -}}
+{{- end -}}
+{{- end -}}
+{{- range $i, $volume := $v.extraVolumes -}}
+{{- if has $volume.name (list "entrants" "tmp" "database") -}}
+{{- $wrong = append $wrong (printf "extraVolumes[%d].name is %q, which is the chart's own; use another name" $i $volume.name) -}}
+{{- end -}}
+{{- end -}}
+{{- range $i, $mount := $v.extraVolumeMounts -}}
+{{- if has (clean $mount.mountPath) (list "/etc/lottery" "/tmp" "/var/lib/lottery") -}}
+{{- $wrong = append $wrong (printf "extraVolumeMounts[%d].mountPath is %q, which is the chart's own; use another path" $i $mount.mountPath) -}}
+{{- end -}}
+{{- end -}}
+
+{{- if $v.database.sqlite.enabled -}}
+{{- if hasKey ($v.affinity | default dict) "podAffinity" -}}
+{{- $wrong = append $wrong "affinity.podAffinity is given; with database.sqlite.enabled there must be none, because all pods run on one node" -}}
+{{- end -}}
+{{- if $v.topologySpreadConstraints -}}
+{{- $wrong = append $wrong "topologySpreadConstraints is given; with database.sqlite.enabled there must be none, because all pods run on one node" -}}
 {{- end -}}
 {{- end -}}
 
