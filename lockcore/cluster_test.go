@@ -24,13 +24,14 @@ type sharded struct {
 	raw *redis.ClusterClient
 }
 
-func clusterEnv(t *testing.T, replicas int) *sharded {
+func clusterEnv(t *testing.T, replicas int, opts ...string) *sharded {
 	t.Helper()
 	s := &sharded{
 		env:          &env{Env: &testenv.Env{T: t, Start: time.Now()}},
-		RedisCluster: servers.Cluster(t, 3, replicas),
+		RedisCluster: servers.Cluster(t, 3, replicas, slices.Concat(peersOnly, opts)...),
 	}
 	s.raw = redis.NewClusterClient(&redis.ClusterOptions{Addrs: s.Addrs()})
+	s.Raw = s.raw
 	t.Cleanup(func() { s.raw.Close() })
 	return s
 }
@@ -42,16 +43,7 @@ func (s *sharded) clusterClient(identity string, seeds ...string) *lockcore.Clie
 	if seeds == nil {
 		seeds = s.Addrs()
 	}
-	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: seeds})
-	c, err := lockcore.New(rdb, lockcore.Config{Identity: identity})
-	if err != nil {
-		s.Fatal(err)
-	}
-	s.Cleanup(func() {
-		_ = c.Close(s.Context())
-		rdb.Close()
-	})
-	return c
+	return s.clientOf(redis.NewClusterClient(&redis.ClusterOptions{Addrs: seeds, ClientName: identity}), lockcore.Config{Identity: identity})
 }
 
 // slot returns the slot of a lock's keys, as the cluster computes it.
@@ -159,9 +151,7 @@ func TestClusterFailover(t *testing.T) {
 		waiters = append(waiters, s.goLock(s.mutex(s.clusterClient(fmt.Sprint("waiter-", i)), name, cfg)))
 		s.waiters(other, name, i+1)
 	}
-	must(s, s.raw.ForEachMaster(s.Context(), func(ctx context.Context, rdb *redis.Client) error {
-		return rdb.Wait(ctx, 1, time.Minute).Err()
-	}))
+	s.reachReplicas(primary, name, 1)
 	primary.Kill()
 	s.Until("a replica serves the slot", func() bool { return s.Owner(slot, s.Replicas...) != nil })
 	s.Until("the lease is renewed there", func() bool {

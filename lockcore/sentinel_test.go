@@ -1,7 +1,6 @@
 package lockcore_test
 
 import (
-	"fmt"
 	"net"
 	"slices"
 	"strings"
@@ -26,17 +25,18 @@ type watched struct {
 
 const watchedName = "noon"
 
-func sentinelEnv(t *testing.T) *watched {
+// sentinelEnv starts the servers. opts are further lines of redis.conf.
+func sentinelEnv(t *testing.T, opts ...string) *watched {
 	t.Helper()
-	e := realEnv(t, "repl-diskless-sync-delay 0", "repl-ping-replica-period 1")
+	opts = slices.Concat(opts, peersOnly, []string{"repl-diskless-sync-delay 0", "repl-ping-replica-period 1"})
+	e := realEnv(t, opts...)
 	w := &watched{env: e, primary: e.Real}
-	host, port, err := net.SplitHostPort(e.Real.Addr())
-	must(e, err)
 	for range 2 {
-		servers.Redis(t, fmt.Sprintf("replicaof %s %s", host, port), "repl-ping-replica-period 1")
+		servers.Redis(t, append(slices.Clone(opts), e.Real.ReplicaOf())...)
 	}
 	for range 3 {
 		w.sentinels = append(w.sentinels, servers.Sentinel(t, watchedName, e.Real.Addr(), 2,
+			"sentinel auth-user "+watchedName+" peer", "sentinel auth-pass "+watchedName+" secret",
 			"sentinel down-after-milliseconds "+watchedName+" 1000",
 			"sentinel failover-timeout "+watchedName+" 5000"))
 	}
@@ -77,16 +77,7 @@ func (w *watched) options(name string) *redis.FailoverOptions {
 // failoverClient returns a Client that reaches the primary through the Sentinels.
 func (w *watched) failoverClient(identity string, reg prometheus.Registerer) *lockcore.Client {
 	w.Helper()
-	rdb := redis.NewFailoverClient(w.options(identity))
-	c, err := lockcore.New(rdb, lockcore.Config{Identity: identity, Registerer: reg})
-	if err != nil {
-		w.Fatal(err)
-	}
-	w.Cleanup(func() {
-		_ = c.Close(w.Context())
-		rdb.Close()
-	})
-	return c
+	return w.clientOf(redis.NewFailoverClient(w.options(identity)), lockcore.Config{Identity: identity, Registerer: reg})
 }
 
 // asks returns the Sentinel that a client asks for the primary.
@@ -152,7 +143,7 @@ func TestSentinelFailover(t *testing.T) {
 				waiters = append(waiters, w.queued(w.mutex(c, "orders", cfg)))
 				channels = append(channels, "noonlock:ch:"+c.Process())
 			}
-			must(w, w.raw.Wait(w.Context(), 2, time.Minute).Err())
+			w.reachReplicas(w.primary, "orders", 2)
 			failover(w)
 			w.promoted()
 			w.Until("the lease is renewed at the new primary", func() bool {

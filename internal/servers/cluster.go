@@ -93,6 +93,12 @@ func (c *RedisCluster) ID(s *RedisServer) string {
 	return c.text(s, "cluster", "myid")
 }
 
+// Info returns what a node says about the cluster.
+func (c *RedisCluster) Info(s *RedisServer) string {
+	c.tb.Helper()
+	return c.text(s, "cluster", "info")
+}
+
 // Addrs returns the addresses of all nodes.
 func (c *RedisCluster) Addrs() (all []string) {
 	for _, s := range append(append([]*RedisServer(nil), c.Primaries...), c.Replicas...) {
@@ -176,7 +182,7 @@ func (m *Move) Finish() {
 
 // complete returns why a node does not consider the cluster complete.
 func (c *RedisCluster) complete(s *RedisServer, nodes, replicas int) error {
-	info := c.text(s, "cluster", "info")
+	info := c.Info(s)
 	list := c.text(s, "cluster", "nodes")
 	switch {
 	case !strings.Contains(info, "cluster_state:ok"), strings.Count(list, "\n") != nodes, strings.Count(list, "slave ") != replicas,

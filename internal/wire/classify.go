@@ -184,6 +184,10 @@ func (r role) isReplica(err error) bool {
 	return HasCode(err, "READONLY") || r == primary && HasCode(err, "MOVED")
 }
 
+// isCutOff reports whether the server refused because it misses replicas. Another one may have
+// been promoted without its knowledge. A cluster asks other nodes, see cluster.assess.
+func (r role) isCutOff(err error) bool { return r == primary && HasCode(err, "NOREPLICAS") }
+
 // HasCode reports whether the server refused with one of these codes.
 func HasCode(err error, codes ...string) bool {
 	return slices.ContainsFunc(codes, func(code string) bool { return redis.HasErrorPrefix(err, code) })

@@ -215,7 +215,7 @@ func (c *cluster) assess(s *server, err error) {
 	case err == nil, errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 	case HasCode(err, "MOVED"):
 		c.moved(s, err)
-	case OutcomeOf(err) == Unsent, OutcomeOf(err) == Unknown, HasCode(err, "CLUSTERDOWN", "READONLY"):
+	case OutcomeOf(err) == Unsent, OutcomeOf(err) == Unknown, HasCode(err, "CLUSTERDOWN", "READONLY", "NOREPLICAS"):
 		c.refresh()
 	}
 }

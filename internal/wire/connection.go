@@ -27,7 +27,9 @@ type connection struct {
 
 	sealed atomic.Bool // go-redis must not dial now
 
-	failed bool // the last request had no connection; only the present user writes it
+	// Only the present user writes these.
+	failed bool          // the last request had no connection
+	left   time.Duration // when mayLeave last returned true
 
 	mu      sync.Mutex
 	rdb     *redis.Client
@@ -181,8 +183,13 @@ func (c *connection) assess(sent time.Duration, replies []Answer) {
 			return
 		case IsRefused(r.Err):
 			c.setReady(true)
-			if c.role.isReplica(r.Err) {
-				c.renew() // the address may lead to the new primary
+			switch { // the address may lead to the new primary
+			case c.role.isReplica(r.Err):
+				c.renew()
+				return
+			case c.role.isCutOff(r.Err) && c.mayLeave():
+				c.renew()
+				c.trust.suspect(c.trust.now()) // the others are to the same server
 				return
 			}
 		default:
@@ -194,6 +201,20 @@ func (c *connection) assess(sent time.Duration, replies []Answer) {
 			return
 		}
 	}
+}
+
+// leaveAfter is the shortest time between two replacements of a connection to a server that
+// misses replicas. If this server is still the primary, they help nothing.
+const leaveAfter = time.Second
+
+// mayLeave limits the replacements of the connection.
+func (c *connection) mayLeave() bool {
+	now := c.trust.now()
+	if c.left > 0 && now-c.left < leaveAfter {
+		return false
+	}
+	c.left = max(1, now)
+	return true
 }
 
 // setReady records that the server has just answered, or that the connection is closed.

@@ -657,6 +657,28 @@ func TestFault69_LateCredentials(t *testing.T) {
 	})
 }
 
+// A server that misses its replicas loses a connection once per second. Another server may have
+// been promoted, and the next dial leads there.
+//
+// Caught mutants: the connection is kept; each refusal replaces it.
+func TestFault18_ServerWithoutReplicasIsLeft(t *testing.T) {
+	inBubble(t, func(t *testing.T, e *env) {
+		s := e.Renewals("")
+		pings(t, s)
+		const seconds = 5
+		e.redis.Server().SetError("NOREPLICAS Not enough good replicas to write.")
+		for range seconds * 20 {
+			batch(t, s, time.Second, wire.Command("incr", "n"), wire.Command("incr", "n"))
+			time.Sleep(time.Second / 20)
+		}
+		e.redis.Server().SetError("")
+		pings(t, s)
+		if n := e.dials.Load() - 1; n != seconds {
+			t.Errorf("%d new connections in %d s", n, seconds)
+		}
+	})
+}
+
 // A new connection to a replica is refused before a request is sent on it. Later, the same
 // address may lead to the master.
 func TestFault18_NoConnectionToAReplica(t *testing.T) {

@@ -54,6 +54,9 @@
 //	the server is a replica       the connection is closed, or not made, so that the address
 //	(READONLY, HELLO, or MOVED    is looked up again; the subscription is replaced
 //	outside a cluster)
+//	the server misses replicas    at most once per second, the connection is closed, so that
+//	(NOREPLICAS)                  the address is looked up again; so are the subscription and
+//	                              the other connections
 //	a connection is replaced      the subscription is tested, as it may be to another server
 //	the subscription fails        it is made again with growing pauses; Config.Missed
 //	                              reports that messages may have been missed

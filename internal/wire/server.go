@@ -49,17 +49,19 @@ func (s *server) Send(ctx context.Context, _ string, r Request, timeout time.Dur
 // failed is called for each request that failed.
 func (s *server) failed(r Request, err error) {
 	s.cfg.Failed(r, err)
-	if s.role.isReplica(err) {
+	if s.mayBeDemoted(err) {
 		s.messages.demoted()
 	}
 }
 
 // answered is called for each batch of renewals.
 func (s *server) answered(_ context.Context, _ []Request, answers []Answer) {
-	if slices.ContainsFunc(answers, func(a Answer) bool { return s.role.isReplica(a.Err) }) {
+	if slices.ContainsFunc(answers, func(a Answer) bool { return s.mayBeDemoted(a.Err) }) {
 		s.messages.demoted()
 	}
 }
+
+func (s *server) mayBeDemoted(err error) bool { return s.role.isReplica(err) || s.role.isCutOff(err) }
 
 func (s *server) Renewals(string) *Stream { return s.renewals }
 
