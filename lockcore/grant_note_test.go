@@ -217,3 +217,67 @@ func TestTokenOfAGrantThatCameTooLate(t *testing.T) {
 		e.wants("the same owner in another process", acquire(elsewhere, "try", "0"), first)
 	})
 }
+
+// The last request of a process that closes its Client passes on when the grants that are not
+// confirmed end: to the first waiter of each process without a note. Other requests do not.
+func TestTheLastRequestPassesChecksOn(t *testing.T) {
+	toTheMillisecond(t, func(e *timed) {
+		k := e.scriptKeys("orders")
+		ear := e.Raw.PSubscribe(e.Context(), "noonlock:ch:P*")
+		defer ear.Close()
+		_, err := ear.Receive(e.Context())
+		must(e.env, err)
+		for _, kind := range []struct{ script, attempt string }{
+			{"mutex_leave", "nl1:%s.1.t/id"}, {"owned_leave", "nx1:%s.1.t.w/%[1]s id"},
+		} {
+			attempt := func(process string) string { return fmt.Sprintf(kind.attempt, process) }
+			for _, row := range []struct {
+				name, holder, queue string // a letter for each waiter: its process
+				notes               string
+				last                int
+				passed              string // to these, with the time of the grant to A or of the note
+				within              time.Duration
+			}{
+				{"not the last", "HOLDER", "ABCDEF", "", 0, "", 0},
+				{"the last", "HOLDER", "ABCDEF", "", 1, "DE", time.Second},
+				{"no waiters", "HOLDER", "", "", 1, "", 0},
+				{"only the one that is granted", "HOLDER", "A", "", 1, "", 0},
+				{"of another holder, without a grant", "PX", "AB", "", 1, "", 0},
+				{"of another holder, not the last", "PX", "AB", "PX 300", 0, "", 0},
+				{"of another holder", "PX", "AB", "PX 300", 1, "AB", 300 * time.Millisecond},
+				{"of another holder, whose grant ends now", "PX", "AB", "PX 0", 1, "", 0},
+				{"of another holder, a millisecond later", "PX", "AB", "PX 1", 1, "AB", time.Millisecond},
+			} {
+				me, holder := attempt("HOLDER"), attempt(row.holder)
+				if kind.script == "owned_leave" {
+					e.establishOwned("orders", ownedState{kind: "nx1", entries: []ownedEntry{{"w", holder, minute}}})
+				} else {
+					e.establish("orders", mutexState{fence: true})
+					must(e.env, e.Raw.Set(e.Context(), k[0], holder, minute).Err())
+				}
+				var line []any
+				for i, letter := range row.queue {
+					line = append(line, attempt("P"+string(letter)), time.Duration(i)*time.Millisecond, minute)
+				}
+				e.fillQueue("orders", line...)
+				if of, ms, found := strings.Cut(row.notes, " "); found {
+					n, err := time.ParseDuration(ms + "ms")
+					must(e.env, err)
+					must(e.env, e.Raw.HSet(e.Context(), k[3], "!", of+" "+e.ms(n)+"\n").Err())
+				}
+				e.run(kind.script, k, me, 0, keep.Milliseconds(), row.last)
+				want := []string{}
+				for _, letter := range row.passed {
+					process := "P" + string(letter)
+					want = append(want, fmt.Sprintf("noonlock:ch:%s h noonlock:{orders}:lock %d %s", process, row.within.Milliseconds()+1, attempt(process)))
+				}
+				got := slices.DeleteFunc(e.messages(ear, "noonlock:ch:P"), func(m string) bool {
+					process := strings.TrimPrefix(strings.Fields(m)[0], "noonlock:ch:")
+					granted := row.holder == "HOLDER" && strings.Contains("PB PC PF", process) // a grant also notifies the next two and the last
+					return granted || !strings.Contains(m, " h ")
+				})
+				e.wants(kind.script+", "+row.name, fmt.Sprint(got), fmt.Sprint(want))
+			}
+		}
+	})
+}

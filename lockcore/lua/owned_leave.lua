@@ -54,7 +54,7 @@ if first and s then
 elseif first == me then
   notify_head(lock, queue) -- the name is in use by another kind of lock
 end
-if first and ARGV[4] == '1' then
+if ARGV[4] == '1' then
   notify_all(lock, queue, seen, now)
 end
 local answer = mine and 1 + s.count or s and -s.count or 0
