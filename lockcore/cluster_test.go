@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -30,7 +31,7 @@ func clusterEnv(t *testing.T, replicas int, opts ...string) *sharded {
 		env:          &env{Env: &testenv.Env{T: t, Start: time.Now()}},
 		RedisCluster: servers.Cluster(t, 3, replicas, slices.Concat(peersOnly, opts)...),
 	}
-	s.raw = redis.NewClusterClient(&redis.ClusterOptions{Addrs: s.Addrs()})
+	s.raw = redis.NewClusterClient(&redis.ClusterOptions{Addrs: s.Addrs(), ClusterStateReloadInterval: time.Second})
 	s.Raw = s.raw
 	t.Cleanup(func() { s.raw.Close() })
 	return s
@@ -164,24 +165,23 @@ func TestClusterFailover(t *testing.T) {
 	s.servesInOrder(holder, waiters...)
 }
 
-// A slot moves between the primaries again and again, key by key, while the locks of one of
-// its names are acquired, renewed, handed over and released. No two hold a lock, each token
-// is greater than the one before, and each call succeeds.
-func TestFault21_SlotMovesUnderLoad(t *testing.T) {
-	t.Parallel()
-	s := clusterEnv(t, 0)
-	const (
-		name  = "orders"
-		moves = 30
-	)
-	slot := s.slot(name)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
+// A load is six clients that use one lock, again and again.
+type load struct {
+	*sharded
+	holds atomic.Int32
+	stop  func()
+}
+
+// underLoad starts a load. It asserts that no two clients hold the lock, that each token is
+// greater than the one before, and that each call succeeds.
+func (s *sharded) underLoad(name string) *load {
+	s.Helper()
+	l := &load{sharded: s}
+	ctx, cancel := context.WithCancel(s.Context())
 	var (
 		all     sync.WaitGroup
 		holders atomic.Int32
 		last    atomic.Uint64
-		holds   atomic.Int32
 	)
 	for i := range 6 {
 		m := s.mutex(s.clusterClient(fmt.Sprint("c", i)), name, ttl(5*time.Second))
@@ -190,37 +190,111 @@ func TestFault21_SlotMovesUnderLoad(t *testing.T) {
 				lease, err := m.Lock(ctx)
 				if err != nil {
 					if ctx.Err() == nil {
-						t.Errorf("Lock: %v", err)
+						s.Errorf("Lock: %v", err)
 					}
 					return
 				}
 				if n := holders.Add(1); n != 1 {
-					t.Errorf("%d hold the lock", n)
+					s.Errorf("%d hold the lock", n)
 				}
 				if before := last.Swap(lease.Token()); before >= lease.Token() {
-					t.Errorf("token %d after %d", lease.Token(), before)
+					s.Errorf("token %d after %d", lease.Token(), before)
 				}
 				time.Sleep(time.Duration(rand.IntN(3)) * time.Millisecond)
-				holds.Add(1)
+				l.holds.Add(1)
 				holders.Add(-1)
-				if err := lease.Unlock(t.Context()); err != nil {
-					t.Errorf("Unlock: %v", err)
+				if err := lease.Unlock(s.Context()); err != nil {
+					s.Errorf("Unlock: %v", err)
 				}
 			}
 		})
 	}
+	l.stop = func() {
+		cancel()
+		all.Wait()
+	}
+	s.Cleanup(l.stop)
+	return l
+}
+
+// move moves a slot key by key, and waits until the lock is used there.
+func (l *load) move(slot int, from, to *servers.RedisServer, one int) {
+	l.Helper()
+	move := l.Move(slot, from, to)
+	for range one { // some keys here, some there
+		move.Keys(1)
+		time.Sleep(5 * time.Millisecond)
+	}
+	move.Finish()
+	before := l.holds.Load()
+	l.Until("the lock is used at the new primary", func() bool { return l.Failed() || l.holds.Load() > before+5 })
+}
+
+// A slot moves between the primaries again and again, key by key, while the locks of one of
+// its names are acquired, renewed, handed over and released.
+func TestFault21_SlotMovesUnderLoad(t *testing.T) {
+	t.Parallel()
+	s := clusterEnv(t, 0)
+	const (
+		name  = "orders"
+		moves = 30
+	)
+	slot := s.slot(name)
+	l := s.underLoad(name)
 	for i := range moves {
 		from := s.Owner(slot, s.Primaries...)
-		move := s.Move(slot, from, s.Primaries[(slices.Index(s.Primaries, from)+1)%3])
-		for range i % 5 { // some keys here, some there
-			move.Keys(1)
-			time.Sleep(5 * time.Millisecond)
-		}
-		move.Finish()
-		before := holds.Load()
-		s.Until("the lock is used at the new primary", func() bool { return t.Failed() || holds.Load() > before+5 })
+		l.move(slot, from, s.Primaries[(slices.Index(s.Primaries, from)+1)%3], i%5)
 	}
-	cancel()
-	all.Wait()
-	t.Logf("%d holds during %d moves", holds.Load(), moves)
+	l.stop()
+	t.Logf("%d holds during %d moves", l.holds.Load(), moves)
+}
+
+// A node joins the cluster and gets a slot that is in use. Later the slot moves away, and the node
+// leaves. Each client has few connections to each node, and none to one without slots.
+//
+// Caught mutant: the server of a node without slots is kept.
+func TestClusterNodeJoinsAndLeaves(t *testing.T) {
+	t.Parallel()
+	s := clusterEnv(t, 0)
+	const name = "orders"
+	slot := s.slot(name)
+	home := s.Owner(slot, s.Primaries...)
+	l := s.underLoad(name)
+	node := s.Join()
+	l.move(slot, home, node, 1)
+	for _, p := range append(slices.Clone(s.Primaries), node) {
+		for client, n := range s.connections(p) {
+			if n > 8 {
+				t.Errorf("%s has %d connections to %s", client, n, p.Addr())
+			}
+		}
+	}
+	if n := len(s.connections(node)); n != 6 {
+		t.Errorf("%d of 6 clients are connected to the new node", n)
+	}
+	l.move(slot, node, home, 1)
+	s.Until("no client is connected to the node", func() bool { return len(s.connections(node)) == 0 })
+	s.Leave(node)
+	node.Kill()
+	before := l.holds.Load()
+	s.Until("the lock is used without the node", func() bool { return t.Failed() || l.holds.Load() > before+50 })
+	l.stop()
+	t.Logf("%d holds", l.holds.Load())
+}
+
+// connections returns the number of connections of each client of underLoad to a node.
+func (s *sharded) connections(node *servers.RedisServer) map[string]int {
+	s.Helper()
+	rdb := redis.NewClient(testenv.Options(node.Addr()))
+	defer rdb.Close()
+	list, err := rdb.ClientList(s.Context()).Result()
+	must(s, err)
+	all := map[string]int{}
+	for line := range strings.Lines(list) {
+		_, rest, _ := strings.Cut(line, " name=")
+		if name, _, _ := strings.Cut(rest, " "); strings.HasPrefix(name, "c") {
+			all[name]++
+		}
+	}
+	return all
 }

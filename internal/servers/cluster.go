@@ -81,6 +81,28 @@ var clusterNode = []string{
 	"repl-diskless-sync-delay 0", "repl-ping-replica-period 1",
 }
 
+// Join starts a node without slots and adds it to a cluster without replicas. It returns when
+// all nodes know it.
+func (c *RedisCluster) Join() *RedisServer {
+	c.tb.Helper()
+	s := ClusterNode(c.tb)
+	c.Meet(s)
+	all := append(slices.Clone(c.Primaries), s)
+	for _, n := range all {
+		c.until(n, "the node has joined", func() error { return c.complete(n, len(all), 0) })
+	}
+	return s
+}
+
+// Leave removes a node without slots.
+func (c *RedisCluster) Leave(s *RedisServer) {
+	c.tb.Helper()
+	id := c.ID(s)
+	for _, n := range c.Primaries {
+		c.do(n, "cluster", "forget", id)
+	}
+}
+
 // Meet adds a node.
 func (c *RedisCluster) Meet(s *RedisServer) {
 	c.tb.Helper()
