@@ -38,7 +38,8 @@ everything=(--set "networkPolicy.enabled=true,monitoring.serviceMonitor.enabled=
 	--set "imagePullSecrets[0].name=s,serviceAccount.annotations.a=b,priorityClassName=high,tolerations[0].operator=Exists"
 	--set "env[0].name=A,env[0].value=b,envFrom[0].secretRef.name=s,extraVolumes[0].name=v,extraVolumes[0].emptyDir.medium=Memory"
 	--set "extraVolumeMounts[0].name=v,extraVolumeMounts[0].mountPath=/v,strategy.type=Recreate")
-production=(--set "redis.existingSecret=redis,database.existingSecret=db,entrants.claim=people"
+production=(--values "$chart/tests/production.yaml"
+	--set "redis.tls.ca.configMap=roots,redis.tls.client.existingSecret=me,database.tls.ca.existingSecret=roots"
 	--set "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchFields[0].key=metadata.name"
 	--set "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchFields[0].operator=In"
 	--set "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchFields[0].values[0]=a"

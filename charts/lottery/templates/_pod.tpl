@@ -92,6 +92,19 @@ resources:
       name: {{ .Values.database.existingSecret | quote }}
       key: {{ .Values.database.secretKey | quote }}
 {{- end }}
+{{- range $server := list "redis" "database" }}
+{{- $tls := (index $.Values $server).tls }}
+{{- if or $tls.ca.existingSecret $tls.ca.configMap }}
+- name: LOTTERY_{{ upper $server }}_CA
+  value: /etc/lottery-tls/{{ $server }}/ca.crt
+{{- end }}
+{{- if $tls.client.existingSecret }}
+- name: LOTTERY_{{ upper $server }}_CERT
+  value: /etc/lottery-tls/{{ $server }}/tls.crt
+- name: LOTTERY_{{ upper $server }}_KEY
+  value: /etc/lottery-tls/{{ $server }}/tls.key
+{{- end }}
+{{- end }}
 - name: LOTTERY_SCHEDULE
   value: {{ .Values.lottery.schedule | quote }}
 - name: LOTTERY_TIME_ZONE
@@ -122,6 +135,17 @@ resources:
 {{- end }}
 {{- end -}}
 
+{{/* The Secrets and ConfigMaps with the certificates for a server, as sources of a volume. */}}
+{{- define "lottery.certificates" -}}
+{{- $sources := list -}}
+{{- $authorities := list (dict "key" .ca.file "path" "ca.crt") -}}
+{{- with .ca.existingSecret }}{{ $sources = append $sources (dict "secret" (dict "name" . "items" $authorities)) }}{{ end -}}
+{{- with .ca.configMap }}{{ $sources = append $sources (dict "configMap" (dict "name" . "items" $authorities)) }}{{ end -}}
+{{- $pair := list (dict "key" .client.certFile "path" "tls.crt") (dict "key" .client.keyFile "path" "tls.key") -}}
+{{- with .client.existingSecret }}{{ $sources = append $sources (dict "secret" (dict "name" . "items" $pair)) }}{{ end -}}
+{{- with $sources }}{{ toYaml . }}{{ end -}}
+{{- end -}}
+
 {{/* Mounts and volumes that `serve` and `verify` both have. */}}
 {{- define "lottery.mounts" -}}
 - name: tmp
@@ -129,6 +153,13 @@ resources:
 {{- if .Values.database.sqlite.enabled }}
 - name: database
   mountPath: /var/lib/lottery
+{{- end }}
+{{- range $server := list "redis" "database" }}
+{{- if include "lottery.certificates" (index $.Values $server).tls }}
+- name: {{ $server }}-tls
+  mountPath: /etc/lottery-tls/{{ $server }}
+  readOnly: true
+{{- end }}
 {{- end }}
 {{- with .Values.extraVolumeMounts }}
 {{ toYaml . }}
@@ -143,6 +174,14 @@ resources:
 - name: database
   persistentVolumeClaim:
     claimName: {{ include "lottery.fullname" . }}
+{{- end }}
+{{- range $server := list "redis" "database" }}
+{{- with include "lottery.certificates" (index $.Values $server).tls }}
+- name: {{ $server }}-tls
+  projected:
+    sources:
+      {{- . | nindent 6 }}
+{{- end }}
 {{- end }}
 {{- with .Values.extraVolumes }}
 {{ toYaml . }}

@@ -92,6 +92,27 @@ reported together.
 {{- end -}}
 {{- end -}}
 
+{{- range $server := list "redis" "database" -}}
+{{- $tls := (index $v $server).tls -}}
+{{- if and $tls.ca.existingSecret $tls.ca.configMap -}}
+{{- $wrong = append $wrong (printf "of %s.tls.ca.existingSecret and %s.tls.ca.configMap, both are given; there must be at most one" $server $server) -}}
+{{- end -}}
+{{- $without := ternary (list $v.redis.enabled "redis.enabled") (list $v.database.sqlite.enabled "database.sqlite.enabled") (eq $server "redis") -}}
+{{- if and (first $without) (include "lottery.certificates" $tls) -}}
+{{- $wrong = append $wrong (printf "%s.tls names certificates; with %s there must be none, because it does not use TLS" $server (last $without)) -}}
+{{- end -}}
+{{- range $where, $key := dict "ca.file" $tls.ca.file "client.certFile" $tls.client.certFile "client.keyFile" $tls.client.keyFile -}}
+{{- if not (include "lottery.isKey" $key) -}}
+{{- $wrong = append $wrong (printf "%s.tls.%s is %q; it must be a key of a Secret or ConfigMap, such as tls.crt" $server $where $key) -}}
+{{- end -}}
+{{- end -}}
+{{- range $where, $name := dict "ca.existingSecret" $tls.ca.existingSecret "ca.configMap" $tls.ca.configMap "client.existingSecret" $tls.client.existingSecret -}}
+{{- if and $name (not (include "lottery.isName" $name)) -}}
+{{- $wrong = append $wrong (printf "%s.tls.%s is %q; it must be the name of an object: words of lower-case letters, digits and dashes, with dots between them" $server $where $name) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{- $names := dict "redis.existingSecret" $v.redis.existingSecret "database.existingSecret" $v.database.existingSecret "entrants.configMap" $v.entrants.configMap "entrants.claim" $v.entrants.claim "redis.storage.storageClass" $v.redis.storage.storageClass "database.sqlite.storageClass" $v.database.sqlite.storageClass "serviceAccount.name" $v.serviceAccount.name "priorityClassName" $v.priorityClassName -}}
 {{- range $where, $name := $names -}}
 {{- if and $name (not (include "lottery.isName" $name)) -}}
@@ -156,12 +177,12 @@ reported together.
 {{- end -}}
 {{- end -}}
 {{- range $i, $volume := $v.extraVolumes -}}
-{{- if has $volume.name (list "entrants" "tmp" "database") -}}
+{{- if has $volume.name (list "entrants" "tmp" "database" "redis-tls" "database-tls") -}}
 {{- $wrong = append $wrong (printf "extraVolumes[%d].name is %q, which is the chart's own; use another name" $i $volume.name) -}}
 {{- end -}}
 {{- end -}}
 {{- range $i, $mount := $v.extraVolumeMounts -}}
-{{- if has (clean $mount.mountPath) (list "/etc/lottery" "/tmp" "/var/lib/lottery") -}}
+{{- if has (clean $mount.mountPath) (list "/etc/lottery" "/tmp" "/var/lib/lottery" "/etc/lottery-tls/redis" "/etc/lottery-tls/database") -}}
 {{- $wrong = append $wrong (printf "extraVolumeMounts[%d].mountPath is %q, which is the chart's own; use another path" $i $mount.mountPath) -}}
 {{- end -}}
 {{- end -}}
