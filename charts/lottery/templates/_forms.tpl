@@ -114,3 +114,8 @@ it must be a cron expression of five fields, @daily and the like, or @every DURA
 {{- end -}}
 {{- end -}}
 {{- end -}}
+
+{{/* Whether a URL contains a user or a password. It must not be shown then. */}}
+{{- define "lottery.hasPassword" -}}
+{{- if or (contains "@" .) (regexMatch "[?&]([a-z_]*password|sentinel_username)=" .) -}}yes{{- end -}}
+{{- end -}}

@@ -76,16 +76,48 @@ resources:
   {{- toYaml .Values.resources | nindent 2 }}
 {{- end -}}
 
+{{/* A variable from a Secret, if the key is set. Takes (list variable secret key). */}}
+{{- define "lottery.password" -}}
+{{- if index . 2 }}
+- name: {{ index . 0 }}
+  valueFrom:
+    secretKeyRef:
+      name: {{ index . 1 | quote }}
+      key: {{ index . 2 | quote }}
+{{- end }}
+{{- end -}}
+
 {{/* Variables that `serve` and `verify` both have. */}}
 {{- define "lottery.env" -}}
 - name: LOTTERY_REDIS
+{{- if .Values.redis.url }}
+  value: {{ .Values.redis.url | quote }}
+{{- with .Values.redis.auth }}
+{{- if .existingSecret }}
+{{- include "lottery.password" (list "LOTTERY_REDIS_PASSWORD" .existingSecret .passwordKey) }}
+{{- include "lottery.password" (list "LOTTERY_REDIS_SENTINEL_PASSWORD" .existingSecret .sentinelPasswordKey) }}
+{{- with .username }}
+- name: LOTTERY_REDIS_USERNAME
+  value: {{ . | quote }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- else }}
   valueFrom:
     secretKeyRef:
       name: {{ ternary (include "lottery.redis.fullname" .) .Values.redis.existingSecret .Values.redis.enabled | quote }}
       key: {{ ternary "url" .Values.redis.secretKey .Values.redis.enabled | quote }}
+{{- end }}
 - name: LOTTERY_DATABASE
 {{- if .Values.database.sqlite.enabled }}
   value: sqlite:/var/lib/lottery/lottery.db
+{{- else if .Values.database.url }}
+  value: {{ .Values.database.url | quote }}
+{{- with .Values.database.auth }}
+{{- if .existingSecret }}
+{{- include "lottery.password" (list "LOTTERY_DATABASE_PASSWORD" .existingSecret .passwordKey) }}
+{{- end }}
+{{- end }}
 {{- else }}
   valueFrom:
     secretKeyRef:

@@ -20,17 +20,52 @@ reported together.
 {{- end -}}
 
 {{- $redis := list -}}
-{{- if $v.redis.enabled }}{{ $redis = append $redis "redis.enabled" }}{{ end -}}
+{{- if $v.redis.url }}{{ $redis = append $redis "redis.url" }}{{ end -}}
 {{- if $v.redis.existingSecret }}{{ $redis = append $redis "redis.existingSecret" }}{{ end -}}
+{{- if $v.redis.enabled }}{{ $redis = append $redis "redis.enabled" }}{{ end -}}
 {{- if ne (len $redis) 1 -}}
-{{- $wrong = append $wrong (printf "of redis.existingSecret and redis.enabled, %s; there must be exactly one" (include "lottery.given" $redis)) -}}
+{{- $wrong = append $wrong (printf "of redis.url, redis.existingSecret and redis.enabled, %s; there must be exactly one" (include "lottery.given" $redis)) -}}
 {{- end -}}
 
 {{- $database := list -}}
-{{- if $v.database.sqlite.enabled }}{{ $database = append $database "database.sqlite.enabled" }}{{ end -}}
+{{- if $v.database.url }}{{ $database = append $database "database.url" }}{{ end -}}
 {{- if $v.database.existingSecret }}{{ $database = append $database "database.existingSecret" }}{{ end -}}
+{{- if $v.database.sqlite.enabled }}{{ $database = append $database "database.sqlite.enabled" }}{{ end -}}
 {{- if ne (len $database) 1 -}}
-{{- $wrong = append $wrong (printf "of database.existingSecret and database.sqlite.enabled, %s; there must be exactly one" (include "lottery.given" $database)) -}}
+{{- $wrong = append $wrong (printf "of database.url, database.existingSecret and database.sqlite.enabled, %s; there must be exactly one" (include "lottery.given" $database)) -}}
+{{- end -}}
+
+{{- if $v.redis.url -}}
+{{- if include "lottery.hasPassword" $v.redis.url -}}
+{{- $wrong = append $wrong "redis.url contains a user or a password; these must be in redis.auth" -}}
+{{- else if not (regexMatch "^rediss?(\\+sentinel|\\+cluster)?://[^/?#]" $v.redis.url) -}}
+{{- $wrong = append $wrong (printf "redis.url is %q; it must begin with redis://, redis+sentinel:// or redis+cluster://, or with rediss in place of redis, and name a host" $v.redis.url) -}}
+{{- else if and (regexMatch "^rediss?\\+sentinel:" $v.redis.url) (not (regexMatch "[?&]master=[^&]" $v.redis.url)) -}}
+{{- $wrong = append $wrong (printf "redis.url is %q; with Sentinel it must have the parameter master" $v.redis.url) -}}
+{{- end -}}
+{{- if and (include "lottery.certificates" $v.redis.tls) (not (hasPrefix "rediss" $v.redis.url)) -}}
+{{- $wrong = append $wrong "redis.tls names certificates; then redis.url must begin with rediss" -}}
+{{- end -}}
+{{- if and $v.redis.auth.sentinelPasswordKey (not (regexMatch "^rediss?\\+sentinel:" $v.redis.url)) -}}
+{{- $wrong = append $wrong "redis.auth.sentinelPasswordKey is given; then redis.url must begin with redis+sentinel or rediss+sentinel" -}}
+{{- end -}}
+{{- else if $v.redis.auth.existingSecret -}}
+{{- $wrong = append $wrong "redis.auth.existingSecret is given; it is only for redis.url" -}}
+{{- end -}}
+{{- if and $v.redis.auth.username (not (and $v.redis.auth.existingSecret $v.redis.auth.passwordKey)) -}}
+{{- $wrong = append $wrong "redis.auth.username is given; then redis.auth.existingSecret and redis.auth.passwordKey must name its password" -}}
+{{- end -}}
+{{- if and $v.redis.auth.sentinelPasswordKey (not $v.redis.auth.existingSecret) -}}
+{{- $wrong = append $wrong "redis.auth.sentinelPasswordKey is given; then redis.auth.existingSecret must be, too" -}}
+{{- end -}}
+{{- if $v.database.url -}}
+{{- if include "lottery.hasPassword" (regexReplaceAll "://[^:@/?]*@" $v.database.url "://") -}}
+{{- $wrong = append $wrong "database.url contains a password; it must be in database.auth.existingSecret" -}}
+{{- else if not (regexMatch "^(mysql|postgres|postgresql)://[^:@/?#]+@[^/?#]+/[^/?#]+" $v.database.url) -}}
+{{- $wrong = append $wrong (printf "database.url is %q; it must be mysql://user@host/database or postgres://user@host/database" $v.database.url) -}}
+{{- end -}}
+{{- else if $v.database.auth.existingSecret -}}
+{{- $wrong = append $wrong "database.auth.existingSecret is given; it is only for database.url" -}}
 {{- end -}}
 
 {{- $entrants := list -}}
@@ -86,8 +121,8 @@ reported together.
 {{- $wrong = append $wrong (printf "%s is %q; it must be the name of an image without its tag, such as registry.example.com:5000/lottery" $where $image) -}}
 {{- end -}}
 {{- end -}}
-{{- range $where, $key := dict "redis.secretKey" $v.redis.secretKey "database.secretKey" $v.database.secretKey -}}
-{{- if not (include "lottery.isKey" $key) -}}
+{{- range $where, $key := dict "redis.secretKey" $v.redis.secretKey "redis.auth.passwordKey" $v.redis.auth.passwordKey "redis.auth.sentinelPasswordKey" $v.redis.auth.sentinelPasswordKey "database.secretKey" $v.database.secretKey "database.auth.passwordKey" $v.database.auth.passwordKey -}}
+{{- if and $key (not (include "lottery.isKey" $key)) -}}
 {{- $wrong = append $wrong (printf "%s is %q; it must be a key of a Secret, such as url" $where $key) -}}
 {{- end -}}
 {{- end -}}
@@ -113,7 +148,7 @@ reported together.
 {{- end -}}
 {{- end -}}
 
-{{- $names := dict "redis.existingSecret" $v.redis.existingSecret "database.existingSecret" $v.database.existingSecret "entrants.configMap" $v.entrants.configMap "entrants.claim" $v.entrants.claim "redis.storage.storageClass" $v.redis.storage.storageClass "database.sqlite.storageClass" $v.database.sqlite.storageClass "serviceAccount.name" $v.serviceAccount.name "priorityClassName" $v.priorityClassName -}}
+{{- $names := dict "redis.auth.existingSecret" $v.redis.auth.existingSecret "database.auth.existingSecret" $v.database.auth.existingSecret "redis.existingSecret" $v.redis.existingSecret "database.existingSecret" $v.database.existingSecret "entrants.configMap" $v.entrants.configMap "entrants.claim" $v.entrants.claim "redis.storage.storageClass" $v.redis.storage.storageClass "database.sqlite.storageClass" $v.database.sqlite.storageClass "serviceAccount.name" $v.serviceAccount.name "priorityClassName" $v.priorityClassName -}}
 {{- range $where, $name := $names -}}
 {{- if and $name (not (include "lottery.isName" $name)) -}}
 {{- $wrong = append $wrong (printf "%s is %q; it must be the name of an object: words of lower-case letters, digits and dashes, with dots between them" $where $name) -}}

@@ -2,7 +2,9 @@ package cli
 
 import (
 	"errors"
+	"fmt"
 	"net"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -21,16 +23,93 @@ const (
 	databaseUsage = "the URL of the database, sqlite:PATH, mysql://user:password@host:port/db or postgres://…"
 )
 
-// redis parses the URL of Redis.
-func (s *settings) redis(name, value string) *redis.UniversalOptions {
-	if s.missing(name, value) {
+// passwordUsage is the usage of a flag for a password. Other users of a machine can see flags.
+const passwordUsage = "the password of %s, if the URL contains none; use the variable instead of the flag"
+
+// redisFlags are the flags of the connection to Redis.
+type redisFlags struct {
+	url, username, password, sentinelPassword *string
+	certificates
+}
+
+func (s *settings) redisFlags() redisFlags {
+	return redisFlags{
+		url:              s.text("redis", "URL", "", redisUsage),
+		username:         s.text("redis-username", "USER", "", "the user of redis-password; without it, the user default"),
+		password:         s.text("redis-password", "PASSWORD", "", fmt.Sprintf(passwordUsage, "Redis")),
+		sentinelPassword: s.text("redis-sentinel-password", "PASSWORD", "", fmt.Sprintf(passwordUsage, "the Sentinels")),
+		certificates:     s.certificates("redis", "Redis"),
+	}
+}
+
+// redis parses the URL of Redis, and adds passwords and certificates.
+func (s *settings) redis(f redisFlags) *redis.UniversalOptions {
+	return s.secureRedis(s.redisURL(f), f.certificates)
+}
+
+func (s *settings) redisURL(f redisFlags) *redis.UniversalOptions {
+	if s.missing("redis", *f.url) {
 		return nil
 	}
-	options, err := redisurl.Parse(value)
+	options, err := redisurl.Parse(*f.url)
 	if err != nil {
-		s.fail(name, err)
+		s.fail("redis", err)
+		return nil
+	}
+	if *f.password != "" {
+		if options.Password != "" {
+			s.fail("redis-password", errTwoPasswords)
+		}
+		options.Username, options.Password = *f.username, *f.password
+	} else if *f.username != "" {
+		s.fail("redis-username", errors.New("the password is missing; it must be set as redis-password, or user and password must be in the URL"))
+	}
+	if *f.sentinelPassword != "" {
+		switch {
+		case options.MasterName == "":
+			s.fail("redis-sentinel-password", errors.New("the URL names no Sentinels; with this password it must begin with redis+sentinel or rediss+sentinel"))
+		case options.SentinelPassword != "":
+			s.fail("redis-sentinel-password", errTwoPasswords)
+		}
+		options.SentinelPassword = *f.sentinelPassword
 	}
 	return options
+}
+
+var errTwoPasswords = errors.New("the URL also contains this password; only one of them must be set")
+
+// databaseFlags are the flags of the connection to the database.
+type databaseFlags struct {
+	dsn, password *string
+	certificates
+}
+
+func (s *settings) databaseFlags() databaseFlags {
+	return databaseFlags{
+		dsn:          s.text("database", "DSN", "", databaseUsage),
+		password:     s.text("database-password", "PASSWORD", "", fmt.Sprintf(passwordUsage, "the database")),
+		certificates: s.certificates("database", "the database"),
+	}
+}
+
+// withPassword adds the password to the DSN.
+func (s *settings) withPassword(f databaseFlags) string {
+	if *f.password == "" {
+		return *f.dsn
+	}
+	if strings.HasPrefix(*f.dsn, "sqlite:") {
+		s.fail("database-password", errors.New("the DSN names a file, which has no password; it must not be set"))
+	}
+	u, err := url.Parse(*f.dsn)
+	if err != nil || u.User == nil {
+		return *f.dsn // ParseDSN returns the error
+	}
+	if _, has := u.User.Password(); has {
+		s.fail("database-password", errTwoPasswords)
+		return *f.dsn
+	}
+	u.User = url.UserPassword(u.User.Username(), *f.password)
+	return u.String()
 }
 
 // certificates are the flags that name files for TLS.
@@ -84,15 +163,19 @@ func (s *settings) secureDatabase(dsn store.DSN, c certificates) store.DSN {
 	return secured
 }
 
-// database parses the DSN of a database. For SQLite, it checks that the file exists, or only
-// its directory if mayBeNew is set.
-func (s *settings) database(name, value string, mayBeNew bool) store.DSN {
-	if s.missing(name, value) {
+// database parses the DSN of a database, and adds password and certificates. For SQLite, it
+// checks that the file exists, or only its directory if mayBeNew is set.
+func (s *settings) database(f databaseFlags, mayBeNew bool) store.DSN {
+	return s.secureDatabase(s.dsn(s.withPassword(f), mayBeNew), f.certificates)
+}
+
+func (s *settings) dsn(value string, mayBeNew bool) store.DSN {
+	if s.missing("database", value) {
 		return store.DSN{}
 	}
 	dsn, err := store.ParseDSN(value)
 	if err != nil {
-		s.fail(name, err)
+		s.fail("database", err)
 		return store.DSN{}
 	}
 	path, isFile := strings.CutPrefix(value, "sqlite:")
@@ -104,11 +187,11 @@ func (s *settings) database(name, value string, mayBeNew bool) store.DSN {
 	}
 	switch info, err := os.Stat(path); {
 	case err != nil:
-		s.fail(name, err)
+		s.fail("database", err)
 	case mayBeNew && !info.IsDir():
-		s.fail(name, errors.New(inputs.Excerpt(path)+" is a file; it must be a directory for the database file"))
+		s.fail("database", errors.New(inputs.Excerpt(path)+" is a file; it must be a directory for the database file"))
 	case !mayBeNew && info.IsDir():
-		s.fail(name, errors.New(inputs.Excerpt(path)+" is a directory; it must be the database file"))
+		s.fail("database", errors.New(inputs.Excerpt(path)+" is a directory; it must be the database file"))
 	}
 	return dsn
 }

@@ -137,6 +137,13 @@ func TestBadInput(t *testing.T) {
 		{name: "CA for a PostgreSQL that prefers TLS", command: "winners", flags: map[string]string{"database": "postgres://u:" + secret + "@h/db?sslmode=prefer", "database-ca": authority}, want: "--database: invalid database DSN: its parameter sslmode must be verify-full, verify-ca or absent if certificates are set"},
 		{name: "CA for a PostgreSQL that is not checked", command: "winners", flags: map[string]string{"database": "postgres://u:" + secret + "@h/db?sslmode=require", "database-ca": authority}, want: "--database: invalid database DSN: its parameter sslmode must be verify-full, verify-ca or absent if certificates are set"},
 
+		{name: "two passwords of Redis", command: "serve", flags: map[string]string{"redis": "redis://u:" + secret + "@h", "redis-password": secret}, want: "--redis-password: the URL also contains this password; only one of them must be set"},
+		{name: "user of Redis without a password", command: "serve", flags: map[string]string{"redis-username": "noon"}, want: "--redis-username: the password is missing; it must be set as redis-password, or user and password must be in the URL"},
+		{name: "two passwords of the Sentinels", command: "verify", flags: map[string]string{"redis": "redis+sentinel://h?master=m&sentinel_password=" + secret}, env: map[string]string{"LOTTERY_REDIS_SENTINEL_PASSWORD": secret}, want: "LOTTERY_REDIS_SENTINEL_PASSWORD: the URL also contains this password; only one of them must be set"},
+		{name: "password of no Sentinels", command: "serve", flags: map[string]string{"redis-sentinel-password": secret}, want: "--redis-sentinel-password: the URL names no Sentinels; with this password it must begin with redis+sentinel or rediss+sentinel"},
+		{name: "two passwords of the database", command: "winners", flags: map[string]string{"database": "postgres://u:" + secret + "@h/db", "database-password": secret}, want: "--database-password: the URL also contains this password; only one of them must be set"},
+		{name: "password of a file", command: "winners", flags: map[string]string{"database": "sqlite:" + file, "database-password": secret}, want: "--database-password: the DSN names a file, which has no password; it must not be set"},
+
 		{name: "misspelt variable", command: "serve", env: map[string]string{"LOTTERY_WINNER": "3"}, want: `"LOTTERY_WINNER" is set, but no flag has this name; it must be unset; did you mean LOTTERY_WINNERS?`},
 		{name: "unknown variable", command: "verify", env: map[string]string{"LOTTERY_PASSWORD": secret}, want: `"LOTTERY_PASSWORD" is set, but no flag has this name; it must be unset`},
 

@@ -38,8 +38,7 @@ being drawn. In both cases, verify prints a line.
 
 func printWinners(ctx context.Context, p Process, s *settings, args []string) error {
 	var (
-		database = s.text("database", "DSN", "", databaseUsage)
-		ofTables = s.certificates("database", "the database")
+		database = s.databaseFlags()
 		zone     = s.text("time-zone", "ZONE", standardZone, "the time zone of the output, and of since and until")
 		since    = s.text("since", "TIME", "1970-01-02", "the start of the range")
 		until    = s.text("until", "TIME", "now", "the end of the range, exclusive")
@@ -47,7 +46,7 @@ func printWinners(ctx context.Context, p Process, s *settings, args []string) er
 	if err := s.parse(ctx, args); err != nil {
 		return badArguments(err)
 	}
-	dsn := s.secureDatabase(s.database("database", *database, false), ofTables)
+	dsn := s.database(database, false)
 	location := s.zone("time-zone", *zone)
 	from, to := s.span(*since, *until, location)
 	if err := s.err(); err != nil {
@@ -90,10 +89,8 @@ func (s *settings) span(since, until string, in *time.Location) (from, to time.T
 
 func verify(ctx context.Context, p Process, s *settings, args []string) error {
 	var (
-		redisURL = s.text("redis", "URL", "", redisUsage)
-		ofRedis  = s.certificates("redis", "Redis")
-		database = s.text("database", "DSN", "", databaseUsage)
-		ofTables = s.certificates("database", "the database")
+		redis    = s.redisFlags()
+		database = s.databaseFlags()
 		cron     = s.text("schedule", "SCHEDULE", standardSchedule, scheduleUsage+"; used only if the ledger has no schedules")
 		zone     = s.text("time-zone", "ZONE", standardZone, zoneUsage+", and of since, until and the output")
 		winners  = s.text("winners", "N", standardWinners, winnersUsage)
@@ -103,8 +100,8 @@ func verify(ctx context.Context, p Process, s *settings, args []string) error {
 	if err := s.parse(ctx, args); err != nil {
 		return badArguments(err)
 	}
-	options := s.secureRedis(s.redis("redis", *redisURL), ofRedis)
-	dsn := s.secureDatabase(s.database("database", *database, false), ofTables)
+	options := s.redis(redis)
+	dsn := s.database(database, false)
 	location := s.zone("time-zone", *zone)
 	schedule := s.schedule("schedule", *cron, location)
 	want := store.Expected{Job: noon.Job, Winners: s.number("winners", *winners, 1, draw.MaxWinners)}

@@ -52,10 +52,8 @@ reason of a failure: /readyz/redis.
 
 func serveReplica(ctx context.Context, p Process, s *settings, args []string) error {
 	var (
-		redisURL = s.text("redis", "URL", "", redisUsage)
-		ofRedis  = s.certificates("redis", "Redis")
-		database = s.text("database", "DSN", "", databaseUsage)
-		ofTables = s.certificates("database", "the database")
+		redis    = s.redisFlags()
+		database = s.databaseFlags()
 		file     = s.text("entrants", "FILE", "", "the CSV file of the entrants, with the header id,eligible")
 		schedule = s.text("schedule", "SCHEDULE", standardSchedule, scheduleUsage)
 		zone     = s.text("time-zone", "ZONE", standardZone, zoneUsage)
@@ -71,8 +69,8 @@ func serveReplica(ctx context.Context, p Process, s *settings, args []string) er
 		return badArguments(err)
 	}
 	cfg := serve.Config{
-		Redis:    s.secureRedis(s.redis("redis", *redisURL), ofRedis),
-		Database: s.secureDatabase(s.database("database", *database, true), ofTables),
+		Redis:    s.redis(redis),
+		Database: s.database(database, true),
 		Schedule: *schedule,
 		Location: s.zone("time-zone", *zone),
 		Winners:  s.number("winners", *winners, 1, draw.MaxWinners),
