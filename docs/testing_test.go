@@ -43,7 +43,7 @@ func TestNightlyReport(t *testing.T) {
 			})
 		}
 		time.Sleep(3 * time.Hour)
-		synctest.Wait() // what happens at this instant has happened
+		synctest.Wait() // until all work of this instant is done
 		if len(reports) != 1 {
 			t.Errorf("%d reports in a night: %v", len(reports), reports)
 		}

@@ -57,9 +57,9 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		raised: set.Counters("noonlock_job_tokens_raised_total",
 			"Runs whose token was raised because the resource had seen a greater one.", "name"),
 		losses: set.Counters("noonlock_job_ledger_losses_total",
-			"How often this replica found that a ledger it knew was lost or set back.", "name"),
+			"How often this replica found that a ledger had lost data since its last check.", "name"),
 		conflicts: set.Counters("noonlock_job_definition_conflicts_total",
-			"How often this replica saw replicas with another definition of the job beside it for ten minutes.", "name"),
+			"How often this replica found that replicas with another definition of the job had run at the same time for ten minutes.", "name"),
 		offset: set.Gauge("noonlock_job_clock_offset_seconds",
 			"How far the wall clock of this machine is ahead of the server's."),
 	}
