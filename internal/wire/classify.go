@@ -48,8 +48,8 @@ func OutcomeOf(err error) Outcome {
 	return Ended
 }
 
-// Errors that callers look for. Like all errors of this package, they begin with the package
-// whose users see them.
+// Errors that callers compare. Like all errors of this package, they begin with the name of
+// the package that returns them to users.
 var (
 	// ErrUnknown says that a request was sent and not answered.
 	ErrUnknown = errors.New("lockcore: outcome unknown")
@@ -98,16 +98,16 @@ func (e *refusal) Error() string { return e.text }
 // RedisError makes it a redis.Error, like the original.
 func (e *refusal) RedisError() {}
 
-// scriptPlace is where in a script the server says that an error was raised: Redis 6.2
-// of each, others of one that the script itself raises again.
+// scriptPlace matches the position in a script that the server puts before an error. Redis 6.2
+// does this for each error, later versions only if the script itself raises the error again.
 var scriptPlace = regexp.MustCompile(`^(?:ERR )?(?:Error running script \(.*?\): )?(?:@?user_script: ?\d+: )+-?`)
 
 // errorCode matches the code at the beginning of a refusal.
 var errorCode = regexp.MustCompile(`^[A-Z]{2,} `)
 
 // plainRefusal returns the error with the relevant code at the beginning. Redis 6.2 wraps
-// the refusal of a command in a script. A server that got no password reports the length of
-// the request instead.
+// the refusal of a command in a script. A server that requires a password may report the
+// length of the request instead.
 func plainRefusal(err error) error {
 	if away, ok := errors.AsType[*turnedAwayError](err); ok {
 		return &refusal{away.text}
@@ -120,7 +120,7 @@ func plainRefusal(err error) error {
 	inner := strings.TrimSpace(said[len(scriptPlace.FindString(said)):])
 	switch {
 	case strings.HasPrefix(said, "ERR Protocol error: unauthenticated "):
-		return &refusal{"NOAUTH the server asks for a password and was given none: " + strings.TrimPrefix(said, "ERR ")}
+		return &refusal{"NOAUTH the server requires a password, and none was given: " + strings.TrimPrefix(said, "ERR ")}
 	case strings.HasPrefix(strings.TrimPrefix(inner, "ERR "), "The user executing the script can't "), // Redis 7.0
 		strings.HasPrefix(strings.TrimPrefix(inner, "ERR "), "ACL failure in script: "): // Redis 7.2, Valkey
 		return &refusal{"NOPERM " + strings.TrimPrefix(inner, "ERR ")}
@@ -130,10 +130,10 @@ func plainRefusal(err error) error {
 	return err
 }
 
-// NeedsOperator reports whether a request was not applied, or not understood, for a reason
-// that lasts until an operator changes something: a missing permission, an untrusted
-// certificate, full memory, one shard of a cluster in place of a single server. The same
-// rule, IsTemporary, decides for readiness.State.
+// NeedsOperator reports whether a request was not applied, or had an unexpected reply, for a
+// reason that lasts until an operator changes something: a missing permission, an untrusted
+// certificate, full memory, one shard of a cluster in place of a single server.
+// readiness.State uses IsTemporary, too.
 func NeedsOperator(err error) bool {
 	if _, odd := errors.AsType[*ReplyError](err); odd {
 		return true
@@ -177,9 +177,9 @@ func IsTransient(err error) bool {
 // nothing: it refuses the first write of a script or none. The duration is unknown.
 func IsExhausted(err error) bool { return HasCode(err, "OOM", "MISCONF", "NOREPLICAS") }
 
-// isReplica reports whether the server refused because it is a replica. A replica of a cluster
-// answers MOVED, but so does a primary of one that is asked for another slot. Without the slots,
-// only a new connection tells which, see greeting.
+// isReplica reports whether the server may have refused because it is a replica. A replica of a
+// cluster answers MOVED, and so does a primary that does not have the slot. Without a slot table,
+// only a new connection shows which of them it is, see greeting.
 func (r role) isReplica(err error) bool {
 	return HasCode(err, "READONLY") || r == primary && HasCode(err, "MOVED")
 }
@@ -235,7 +235,7 @@ func IsPermanent(err error) bool {
 	case errors.As(err, &verification), errors.As(err, &authority), errors.As(err, &host), errors.As(err, &invalid), errors.As(err, &plain):
 		return true
 	case errors.As(err, &alert) && (alert.Op == "remote error" || alert.Op == "local error"):
-		return !strings.Contains(alert.Error(), "internal error") // TLS: the two sides do not agree
+		return !strings.Contains(alert.Error(), "internal error") // a TLS alert
 	}
 	return false
 }

@@ -26,7 +26,7 @@ func TestFault74_PlainRefusal(t *testing.T) {
 		"ERR user_script:67: READONLY no. script: 8d, on @user_script:67.": "READONLY no. script: 8d, on @user_script:67.",
 		"ERR Error running script (call to f_36): @user_script:67: user_script:67: @user_script: 64: The user executing the script can't x": "NOPERM The user executing the script can't x",
 		"ERR ACL failure in script: User u has no permissions to run the 'hgetall' command script: f3, on @user_script:103.":                "NOPERM ACL failure in script: User u has no permissions to run the 'hgetall' command script: f3, on @user_script:103.",
-		"ERR Protocol error: unauthenticated multibulk length":                                                                              "NOAUTH the server asks for a password and was given none: Protocol error: unauthenticated multibulk length",
+		"ERR Protocol error: unauthenticated multibulk length":                                                                              "NOAUTH the server requires a password, and none was given: Protocol error: unauthenticated multibulk length",
 		"READONLY no.": "READONLY no.",
 		"ERR user_script:3: attempt to index a nil value": "ERR user_script:3: attempt to index a nil value",
 		"OOM command not allowed":                         "OOM command not allowed",

@@ -17,26 +17,25 @@ import (
 	"github.com/noonlock/noonlock/internal/retry"
 )
 
-// A cluster is the Wire of a Redis Cluster. Each primary is a server of its own, with its
-// own connections, renewals and subscription, so that one that does not answer delays no
-// name of another.
+// A cluster is the Wire of a Redis Cluster. Each primary is a server with its own connections,
+// renewals and subscription. So a primary that does not answer delays only its own names.
 //
-// The slot table says which server a name is at:
+// The slot table contains the server of each name:
 //
 //	no table ──► refreshing ──► a table
 //	    a request is answered MOVED: its slot changes at once, and the table is refreshed
-//	    a request, a dial or a subscription fails, or a node cannot serve: it is refreshed
+//	    a request, a dial or a subscription fails, or a node cannot serve: the table is refreshed
 //
 // A refresh asks several nodes and takes the view with the greatest epoch. A node that is
 // cut off has an old view. A refresh without an answer leaves the table as it is, and the
 // next failure causes another one.
 //
-// A request is refused while its slot is moving, see Request.inCluster. A
-// renewal is not, as it neither creates nor deletes a key. It follows the slot (ASK), so
-// that leases outlive a slow move.
+// While a slot moves, the nodes refuse its requests, see Request.inCluster. They execute
+// renewals, which neither create nor delete a key. A renewal follows its key (ASK), so
+// leases outlive a slow move.
 //
-// An answer of a server that the name was moved away from meanwhile is not believed. After
-// a failover it may be of the former primary.
+// If the name has moved to another server before the answer arrives, the answer is ignored.
+// After a failover, it may come from the former primary.
 type cluster struct {
 	cfg   Config
 	opt   redis.Options // of each node, without an address
@@ -46,7 +45,7 @@ type cluster struct {
 	stop context.CancelFunc
 	wg   sync.WaitGroup
 
-	attaching  sync.Mutex // guards the followings; nothing blocks under it
+	attaching  sync.Mutex // guards the followings; no holder blocks
 	followers  map[*following]struct{}
 	listenings map[string]*listening
 
@@ -76,7 +75,7 @@ const (
 	viewsWithin = 100 * time.Millisecond
 )
 
-// ErrFormerServer says that an answer does not count.
+// ErrFormerServer says that an answer was ignored, because the name has moved.
 var ErrFormerServer = errors.New("lockcore: the name has moved to another server")
 
 func newCluster(opt redis.Options, seeds []string, cfg Config) *cluster {
@@ -110,8 +109,8 @@ func (c *cluster) Send(ctx context.Context, name string, r Request, timeout time
 	}
 }
 
-// redirected marks the redirection in an error. Outside a cluster it is a mistake, here it
-// ends by itself.
+// redirected marks an error that is a redirection. In a cluster, a redirection ends without
+// an operator. Elsewhere, it is a wrong configuration.
 func redirected(err error) error {
 	if HasCode(err, "MOVED", "ASK") {
 		return &movedError{err}
@@ -235,8 +234,8 @@ func (c *cluster) moved(from *server, err error) {
 	c.refresh()
 }
 
-// followSlots sends the renewals whose slot is moving to where their keys are already, and
-// notices the others that failed.
+// followSlots handles the failed renewals of a batch. If a key has already moved to another
+// node (ASK), it sends the renewal there. For the others it updates the table.
 func (c *cluster) followSlots(ctx context.Context, from *server, requests []Request, answers []Answer) {
 	targets := map[string][]int{}
 	for i, a := range answers {
@@ -271,8 +270,8 @@ func (c *cluster) followSlots(ctx context.Context, from *server, requests []Requ
 	}
 }
 
-// refresh asks the nodes for the slot table. During a refresh and the pause after it, it has
-// the next one begin after that.
+// refresh starts a refresh of the slot table. During a refresh and the pause after it, the
+// next one starts after that pause.
 func (c *cluster) refresh() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -320,7 +319,7 @@ func (c *cluster) survey() (*view, error) {
 	defer all.Wait()
 	defer cancel()
 	var newest *view
-	var failure error // one that lasts, if there is one
+	var failure error // a permanent one, if there is one
 	var late <-chan time.Time
 	for range asked {
 		select {

@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A connection is a connection to the server that is made when it is needed, and made again
+// A connection is a connection to the server. It is made when it is needed, and made again
 // after a failure. One request, one batch or one subscription uses it at a time. A request
 // ends when its context ends. go-redis ignores the context while it reads, so the connection
 // is then closed.
@@ -23,7 +23,7 @@ type connection struct {
 	dials    *dialer
 	trust    *trust
 	role     role
-	replaced func() // called when a connection was made in place of an earlier one; may be nil
+	replaced func() // called when a connection has replaced an earlier one; may be nil
 
 	sealed atomic.Bool // go-redis must not dial now
 
@@ -73,9 +73,8 @@ func (c *connection) client() *redis.Client {
 	return rdb
 }
 
-// do sends commands in one round trip and waits for their answers until ctx, which has a
-// deadline, ends. Commands that are no longer wanted when the connection is ready are not
-// sent.
+// do sends commands in one round trip and waits for their answers until ctx ends, which has a
+// deadline. When the connection is ready, it omits the commands that are no longer wanted.
 func (c *connection) do(ctx context.Context, commands [][]any, wanted func(i int) bool) []Answer {
 	rdb, err := c.connected(ctx)
 	replies := make([]Answer, len(commands))
@@ -109,7 +108,7 @@ var errDropped = errors.New("lockcore: the caller has dropped the call")
 
 // exchange sends commands on a connection that is set up.
 func (c *connection) exchange(ctx context.Context, rdb *redis.Client, commands [][]any) []Answer {
-	over := false // guarded by mu: the next request on this connection must not be aborted
+	over := false // guarded by mu; the next request on this connection must not be aborted
 	stop := context.AfterFunc(ctx, func() {
 		c.mu.Lock()
 		hit := !over
@@ -239,7 +238,7 @@ func (c *connection) renew() {
 	_ = old.Close()
 }
 
-// close ends the present request and lets no other begin.
+// close ends the present request and prevents others.
 func (c *connection) close() {
 	c.mu.Lock()
 	c.closed = true

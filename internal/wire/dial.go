@@ -26,9 +26,9 @@ type dialer struct {
 	closed  bool
 	speaks  bool        // the server needs no TLS check any more: see mismatch
 	running int         // dials that have not returned
-	probing int         // the same, to find a mismatch: see mismatch.go
+	probing int         // dials of probe that have not returned, see mismatch.go
 	open    []net.Conn  // the newest ones that go-redis got; older ones are closed
-	spare   []*net.Conn // dialed before go-redis has asked for one
+	spare   []*net.Conn // dialed before go-redis needs one
 }
 
 type dial = func(ctx context.Context, network, addr string) (net.Conn, error)
@@ -43,8 +43,8 @@ func newDialer(opt redis.Options) *dialer {
 	return d
 }
 
-// isDefault reports whether a Dialer is go-redis's own. One of the user ignores TLSConfig
-// and may reach the server through a proxy.
+// isDefault reports whether a Dialer is go-redis's own. A Dialer of the user ignores TLSConfig
+// and may use a proxy.
 func isDefault(d dial) bool {
 	plain := redis.NewClient(&redis.Options{}) // it makes no connection
 	defer plain.Close()
@@ -169,7 +169,7 @@ func try(ctx context.Context, dial dial, network, addr string) (conn net.Conn, e
 	conn, err = dial(ctx, network, addr)
 	switch {
 	case err != nil:
-		return nil, err // go-redis's own returns a nil *tls.Conn beside it, which is not nil
+		return nil, err // go-redis's own also returns a nil *tls.Conn, which is not a nil net.Conn
 	case conn == nil || reflect.ValueOf(conn).Kind() == reflect.Pointer && reflect.ValueOf(conn).IsNil():
 		return nil, errors.New("lockcore: the Dialer returned neither a connection nor an error")
 	}

@@ -21,7 +21,8 @@ const (
 // A dispatcher sends the calls of all goroutines of a Client. While a connection is free, a
 // call is sent at once on its caller's goroutine. While all are in use, calls queue. The
 // first free connection then sends them as one batch. A caller whose context ends returns at
-// once. A call that was not sent yet is then never sent. Otherwise it is abandoned.
+// once. If the call was not sent before, it is never sent. If it was sent, its answer is
+// ignored.
 type dispatcher struct {
 	mu     sync.Mutex
 	free   []*connection // those that failed are first, the one used last is last
@@ -113,7 +114,7 @@ func (d *dispatcher) send(ctx context.Context, r Request, timeout time.Duration)
 	case dropped && err != nil:
 		return nil, err
 	case dropped:
-		return nil, &unsentError{fmt.Errorf("lockcore: none was free: %w", context.Cause(bounded))}
+		return nil, &unsentError{fmt.Errorf("lockcore: all connections were in use: %w", context.Cause(bounded))}
 	case err != nil:
 		return nil, errors.Join(err, ErrUnknown)
 	}
@@ -182,7 +183,7 @@ func (d *dispatcher) next(f *connection) []*call {
 	}
 	if batch == nil {
 		if f.failed {
-			// Another one may be connected while no new connection can be made.
+			// It comes last, as the others may still be connected while no dial succeeds.
 			d.free = append([]*connection{f}, d.free...)
 		} else {
 			d.free = append(d.free, f)

@@ -2,9 +2,9 @@
 // that knows servers and connections. The packages above it know names, scripts and
 // errors; they never name a server.
 //
-// A Wire is what the packages above use. A topology is one file that implements it:
-// server.go is one server, and cluster.go a Redis Cluster. A topology decides which server a
-// name is at; the rest of the package serves one server each:
+// The packages above use the interface Wire. One file implements it for each topology:
+// server.go for one server, and cluster.go for a Redis Cluster. It finds the server of a name.
+// The rest of the package works with one server:
 //
 //	Send ─► dispatcher ─► 4 connections. While one is free, a request is sent at once on
 //	                      its caller's goroutine. Queued requests are sent as a batch
@@ -16,9 +16,9 @@
 //   - A call returns when it is answered, when its timeout has passed, or when its context
 //     ends. The network, the server and the user's functions (Dialer, OnConnect, credentials
 //     providers) cannot delay this.
-//   - A request is applied at most once. Only its caller sends it again: a Retry calls a
-//     function for each try, which can read the clock before it sends. A cluster also sends
-//     it to the node that a redirection names.
+//   - A request is applied at most once. Only its caller sends it again, with a Retry. It
+//     calls a function for each try, which can read the clock before it sends. A cluster also
+//     sends a request to the node that a redirection names.
 //   - An error says whether the request may have been applied, see OutcomeOf.
 //   - No pool of the application, and no retry or pause of go-redis, delays a request.
 //
@@ -55,13 +55,13 @@
 //	(READONLY, HELLO, or MOVED    is looked up again; the subscription is replaced
 //	outside a cluster)
 //	the server misses replicas    at most once per second, the connection is closed, so that
-//	(NOREPLICAS)                  the address is looked up again; so are the subscription and
-//	                              the other connections
-//	a connection is replaced      the subscription is tested, as it may be to another server
-//	the subscription fails        it is made again with growing pauses; Config.Missed
-//	                              reports that messages may have been missed
-//	the subscription is up and    a self-test fails: the count of receivers is not
-//	carries nothing               trusted, and the connection is replaced
-//	no certificate, password or   MayRetry is false, and so is IsTemporary
-//	right
+//	(NOREPLICAS)                  the address is looked up again. The subscription and the
+//	                              other connections are closed, too
+//	a connection is replaced      the subscription is tested: it may be at another server
+//	the subscription fails        it is made again after growing pauses; Config.Missed is
+//	                              called, because messages may have been missed
+//	the subscription is up but    a self-test fails: the count of receivers is not
+//	delivers nothing              trusted, and the connection is replaced
+//	a wrong or missing            MayRetry and IsTemporary are false
+//	certificate, password or right
 package wire

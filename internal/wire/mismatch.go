@@ -45,13 +45,14 @@ func (d *dialer) mismatch(ctx context.Context, network, addr string) <-chan erro
 	return found
 }
 
-// probe makes another connection, one at a time. It leaves the other dials their number.
+// probe makes another connection, one at a time. It does not count as one of the dials that
+// maxDialing limits.
 func (d *dialer) probe(ctx context.Context, dial dial, network, addr string) (net.Conn, error) {
 	return d.reach(ctx, dial, network, addr, &d.probing, 1, nil)
 }
 
-// speaksPlain reports whether the server answers without TLS. A refusal is an answer, too.
-// It closes the connection.
+// speaksPlain reports whether the server answers without TLS, and closes the connection. A
+// refusal is an answer, too.
 func speaksPlain(ctx context.Context, conn net.Conn) bool {
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	defer conn.Close()

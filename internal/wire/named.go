@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// named are the messages about a name in a cluster. They come from the server that the name
-// is at, whichever this is at the time of a call.
+// named are the messages about a name in a cluster. Each call uses the server that has the
+// name at that time.
 type named struct {
 	c    *cluster
 	name string
@@ -59,8 +59,8 @@ func (n named) Retest(ctx context.Context) bool {
 	return s != nil && s.messages.Retest(ctx) && n.Up()
 }
 
-// Watch watches a channel at the server of the name, and at the next one after the name
-// has moved.
+// Watch watches a channel at the server of the name. After the name has moved, it watches the
+// channel at the new server.
 func (n named) Watch(channel string, nudge func()) (stop func()) {
 	n.c.attaching.Lock()
 	defer n.c.attaching.Unlock()
@@ -72,8 +72,8 @@ func (n named) Watch(channel string, nudge func()) (stop func()) {
 	}
 }
 
-// lingers is how long a process receives messages about a name after its last waiter: the
-// next one needs no new subscription, and a grant that comes late is noticed.
+// lingers is how long a process stays subscribed to a name after its last waiter. Within this
+// time, the next waiter needs no new subscription, and the process notices a late grant.
 const lingers = 30 * time.Second
 
 // A listening is the subscription of a process to the messages about a name. Its fields are
@@ -84,7 +84,7 @@ type listening struct {
 	end       *time.Timer // nil: none
 }
 
-// listen makes the messages about a name arrive until stop is called, and a while longer.
+// listen subscribes to the messages about a name until stop is called, and lingers.
 func (c *cluster) listen(name string) (stop func()) {
 	c.attaching.Lock()
 	defer c.attaching.Unlock()
@@ -115,8 +115,8 @@ func (c *cluster) listen(name string) (stop func()) {
 	}
 }
 
-// A following is a use of the messages about a name that moves with the name's slot. Its
-// fields are guarded by cluster.attaching.
+// A following attaches a user to the messages about a name. When the name's slot moves, it
+// attaches the user to the new server. Its fields are guarded by cluster.attaching.
 type following struct {
 	slot   int
 	attach func(m *Subscription, moved bool) (stop func())
@@ -132,7 +132,7 @@ func (c *cluster) follow(name string, attach func(m *Subscription, moved bool) (
 	if s := c.owner(f.slot); s != nil {
 		f.move(s)
 	} else {
-		c.refresh() // moves it
+		c.refresh() // attaches it when the server is known
 	}
 	return f
 }

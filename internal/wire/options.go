@@ -9,8 +9,8 @@ import (
 )
 
 // poolSize is not the number of connections: each connection of this package uses one of the
-// pool at a time. But after poolSize failures in a row, go-redis dials only once per second,
-// and a holder cannot wait that long when the server is back.
+// pool at a time. It is large because go-redis dials only once per second after poolSize
+// failures in a row. When the server is back, a holder cannot wait that long.
 const poolSize = 1000
 
 // maxDialTime limits a dial that honors its context.
@@ -27,10 +27,10 @@ func (e *UnsupportedError) Error() string {
 }
 
 // givenOptions returns the options of the given client. For a cluster these are the options
-// of each node, and seeds are addresses of some. The error is an *UnsupportedError.
+// of each node, and seeds are the addresses of some nodes. The error is an *UnsupportedError.
 //
 // The Dialer of a failover client asks a Sentinel for the address of the primary, and dials
-// that. So a connection that is replaced is to the present primary.
+// that. So a new connection leads to the present primary.
 func givenOptions(rdb redis.UniversalClient) (opt *redis.Options, seeds []string, err error) {
 	const want = "a *redis.Client, such as redis.NewClient or redis.NewFailoverClient makes, or a *redis.ClusterClient"
 	switch r := rdb.(type) {
@@ -47,9 +47,9 @@ func givenOptions(rdb redis.UniversalClient) (opt *redis.Options, seeds []string
 		}
 		return clusterOptions(r.Options())
 	case *redis.Ring:
-		return nil, nil, &UnsupportedError{"a *redis.Ring", want + "; a ring moves keys when a shard fails, and a lock with them"}
+		return nil, nil, &UnsupportedError{"a *redis.Ring", want + "; a ring moves keys, and therefore locks, when a shard fails"}
 	case *redis.AutoPipeliner:
-		return nil, nil, &UnsupportedError{"a *redis.AutoPipeliner", want + "; a pipeliner answers later than it is asked, and a lease counts from before"}
+		return nil, nil, &UnsupportedError{"a *redis.AutoPipeliner", want + "; a pipeliner delays requests, and a lease counts from before its request"}
 	default:
 		return nil, nil, &UnsupportedError{fmt.Sprintf("%T", rdb), want}
 	}
@@ -61,7 +61,7 @@ func clusterOptions(c *redis.ClusterOptions) (opt *redis.Options, seeds []string
 	case c.ReadOnly || c.RouteByLatency || c.RouteRandomly:
 		return nil, nil, &UnsupportedError{
 			"a *redis.ClusterClient that reads from replicas",
-			"one without ReadOnly, RouteByLatency and RouteRandomly; a replica does not know the newest locks",
+			"one without ReadOnly, RouteByLatency and RouteRandomly; a replica may not have the newest locks",
 		}
 	case c.ClusterSlots != nil:
 		return nil, nil, &UnsupportedError{
@@ -97,12 +97,12 @@ func ownOptions(opt redis.Options) redis.Options {
 	opt.ReadTimeout, opt.WriteTimeout = 5*time.Second, 5*time.Second // upper bounds; each request has its own
 	opt.PoolSize, opt.MaxActiveConns, opt.MaxConcurrentDials = poolSize, 0, 0
 	opt.MinIdleConns = 0
-	opt.MaxIdleConns = 1 // during a new authentication another one may be made
+	opt.MaxIdleConns = 1 // go-redis may make another one during a new authentication
 	opt.PipelinePoolSize, opt.PipelineReadBufferSize, opt.PipelineWriteBufferSize = -1, 0, 0
 	opt.Limiter = nil
 	opt.PushNotificationProcessor = nil
 	opt.ClientSideCacheConfig = nil // answers must come from the server
-	opt.DisableIdentity = true      // a round trip for each connection, and CLIENT SETINFO needs a right
+	opt.DisableIdentity = true      // CLIENT SETINFO costs a round trip and needs a right
 	opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	return opt
 }

@@ -52,7 +52,7 @@ type ReplyError struct {
 }
 
 func (e *ReplyError) Error() string {
-	return fmt.Sprintf("lockcore: script %s answered %s, which it never does", e.Script, e.Reply)
+	return fmt.Sprintf("lockcore: unexpected reply to %s: %s", e.Script, e.Reply)
 }
 
 // shape describes a reply without its text, which may contain a secret.

@@ -15,8 +15,8 @@ type Retry struct {
 	until time.Time     // zero: until the caller's context ends
 	stop  <-chan struct{}
 	wait  retry.Backoff
-	cut   bool  // the last try had less than each, as the retry ends
-	why   error // of the last try that was not cut short without a connection
+	cut   bool  // the last try had less time than each, because the Retry ends
+	why   error // of the last try that had enough time to connect
 }
 
 // NewRetry returns a Retry. A try may take each, and all tries together within; 0 means no
@@ -41,7 +41,7 @@ func (r *Retry) Timeout() time.Duration {
 
 // Do calls try until it succeeds, its error is not worth another try, or the Retry or ctx
 // ends. The error is then that of the last try, joined with what ended the wait, and with
-// ErrUnknown if an earlier try had no answer.
+// ErrUnknown if an earlier try was not answered.
 func (r *Retry) Do(ctx context.Context, worthIt func(error) bool, try func() error) error {
 	unknown := false
 	for {
@@ -62,11 +62,12 @@ func (r *Retry) Do(ctx context.Context, worthIt func(error) bool, try func() err
 	}
 }
 
-// pause waits until it is time for another try. If there is none, it returns why.
+// pause waits until it is time for another try. If there is no other try, it returns the
+// error of Do.
 func (r *Retry) pause(ctx context.Context, err error) error {
 	var late interface{ Timeout() bool }
 	if r.cut && r.why != nil && IsUnsent(err) && errors.As(err, &late) && late.Timeout() {
-		err = r.why // the error of a try of the last millisecond says less
+		err = r.why // more useful than the error of a try that had only a moment
 	} else {
 		r.why = err
 	}

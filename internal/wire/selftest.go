@@ -7,10 +7,11 @@ import (
 	"github.com/noonlock/noonlock/internal/retry"
 )
 
-// The receiver count of PUBLISH tells the scripts of the queue whether a waiter's process is
-// alive, if it counts the subscription of that process. A self-test checks this: the process
-// publishes a message to itself. It also checks that the subscription works, because a
-// connection may be up and carry nothing, or lead to a server that was demoted.
+// The scripts of the queue use the receiver count of PUBLISH to find out whether a waiter's
+// process is alive. This works only if the count includes the subscription of that process. A
+// self-test checks it: the process publishes a message to itself. The test also checks that the
+// subscription works, because a connection may be up and deliver nothing, or lead to a server
+// that was demoted.
 //
 //	begin, doubt ──► testing ──► proved
 //	                    ├─ not counted or received ─► a new connection, tested again
@@ -85,8 +86,8 @@ func (s *Subscription) Retest(ctx context.Context) bool {
 	return s.Trusted()
 }
 
-// retestNow starts a self-test because a connection for requests was replaced. The new one
-// may be to another server than the subscription.
+// retestNow starts a self-test because a connection for requests was replaced. The new
+// connection may lead to another server than the subscription.
 func (s *Subscription) retestNow() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -174,7 +175,7 @@ func (s *Subscription) later(pause time.Duration, f func()) {
 }
 
 // demoted is called when a server has refused a request as a replica does. The
-// subscription may be on it, too, and it says nothing.
+// subscription may be at the same server, which does not report there that it was demoted.
 func (s *Subscription) demoted() {
 	now := s.cfg.Now()
 	s.mu.Lock()
@@ -182,8 +183,8 @@ func (s *Subscription) demoted() {
 	if !s.up || s.ps == nil || s.leaving || s.ctx.Err() != nil {
 		return
 	}
-	// This is limited in rate but never omitted: the requests may use the new master from
-	// now on, and there may be no other refusal.
+	// The replacement may be delayed, but is never omitted: from now on, the requests may use
+	// the new primary, and cause no other refusal.
 	pause := time.Duration(0)
 	if s.redialed > 0 {
 		pause = max(0, s.redialed+retestAfter-now)
@@ -218,7 +219,7 @@ func (s *Subscription) publishToSelf() (receipt, error) {
 	n, _ := count.(int64)
 	switch {
 	case HasCode(err, "MOVED"):
-		return receiptUnknown, err // that channel; the others may be here
+		return receiptUnknown, err // only this channel has moved
 	case err != nil && IsRefused(err) && !IsTransient(err) && !IsExhausted(err):
 		return receiptRefused, err
 	case err != nil:

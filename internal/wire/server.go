@@ -8,8 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A server is the Wire of one Redis server: all names are there. With Sentinel this is the
-// present primary: each dial asks a Sentinel for it, see ownOptions.
+// A server is the Wire of one Redis server, which has all names. With Sentinel it is the
+// present primary: each dial asks a Sentinel for its address, see givenOptions.
 type server struct {
 	addr     string
 	role     role
@@ -34,8 +34,9 @@ func newServer(opt redis.Options, cfg Config) *server {
 	return s
 }
 
-// Send sends a request. After the answer MOVED its connection is replaced. So one more try than
-// there are connections decides whether the server was demoted, or lacks the name's slot.
+// Send sends a request. After the answer MOVED, its connection is replaced. If a try on each
+// connection and one on a new connection are answered MOVED, the server was not demoted: it
+// does not have the name's slot.
 func (s *server) Send(ctx context.Context, _ string, r Request, timeout time.Duration) (any, error) {
 	until := time.Now().Add(timeout)
 	for tries := 0; ; tries++ {

@@ -12,14 +12,14 @@ import (
 	"github.com/redis/go-redis/v9/auth"
 )
 
-// A greeting reads the answer to HELLO, the first request of a connection. go-redis continues
-// after a refusal, because old servers do not know HELLO. But a server with too many
-// connections, or one that rejects the client, refuses and closes the connection. A server
-// that requires a password refuses every later call, or closes the connection during a long
-// one. The outcome of that request would be unknown.
+// A greeting reads the answer to HELLO, the first request of a connection. After a refusal,
+// go-redis continues, because old servers do not know HELLO. The setup must fail instead: a
+// server that has too many connections or rejects the client closes the connection. A server
+// that requires a password refuses every later request, or closes the connection during a long
+// one. The outcome of such a request would be unknown.
 //
 // The answer also contains the role of the server. A replica refuses every script, and its
-// data may be old. After a failover, a Sentinel or a name server that is late leads to one.
+// data may be old. After a failover, a Sentinel or a name server may still return its address.
 type greeting struct {
 	authenticates bool // the user's OnConnect may send the password later
 	role          role
@@ -34,8 +34,8 @@ const (
 	clusterNode             // primary or replica, see cluster.view
 )
 
-// turnedAwayError is such an answer. It is not a redis.Error, because go-redis would continue
-// after one: see plainRefusal.
+// turnedAwayError is a refusal of HELLO. It is not a redis.Error, because go-redis would
+// continue after one: see plainRefusal.
 type turnedAwayError struct{ text string }
 
 func (e *turnedAwayError) Error() string { return e.text }

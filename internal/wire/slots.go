@@ -40,7 +40,7 @@ type slotRange struct {
 	addr        string
 }
 
-// newerThan reports whether a view is to be preferred. A node that is cut off from the
+// newerThan reports whether to prefer a view to another one. A node that is cut off from the
 // others keeps its old epoch.
 func (v *view) newerThan(other *view) bool {
 	switch {
@@ -103,9 +103,9 @@ func readView(asked string, table, info Answer) (*view, error) {
 	return v, nil
 }
 
-// nodeAddr returns the address of a node in the answer of the node at asked. A node that
-// does not know its own address leaves it empty, as do managed services that have one
-// address for all nodes. A cluster on another machine may report loopback addresses.
+// nodeAddr returns the address of a node in the answer of the node at asked. The address may
+// be empty: a node may not know its own, and some managed services have one address for all
+// nodes. A cluster on another machine may report loopback addresses.
 func nodeAddr(asked string, node any) (string, error) {
 	fields, _ := node.([]any)
 	if len(fields) < 2 {

@@ -39,7 +39,7 @@ func (s *Stream) close() {
 
 var errStreamBusy = errors.New("lockcore: all connections of the stream are in use")
 
-// Send sends a batch and waits for its answers until ctx, which has a deadline, ends.
+// Send sends a batch and waits for its answers until ctx ends, which has a deadline.
 func (s *Stream) Send(ctx context.Context, requests []Request) []Answer {
 	c := s.take()
 	if c == nil {

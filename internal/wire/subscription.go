@@ -17,8 +17,8 @@ const (
 	// replaced.
 	pongWithin = 5 * time.Second
 
-	// subscribeWithin is the time for which a waiter waits for the first subscription. After
-	// that, it joins the queue without one.
+	// subscribeWithin is how long a waiter waits for the first subscription, before it joins
+	// the queue without one.
 	subscribeWithin = 2 * time.Second
 )
 
@@ -26,8 +26,8 @@ const (
 // is made at the first use and again after each failure, until Close.
 //
 // At one server, it has one channel for the messages to this process. In a cluster, it has
-// one for each name that is waited for, in the slot of the name (sharded pub/sub). A plain
-// message would be sent to all nodes of the cluster.
+// one channel for each name that has waiters, in the slot of the name (sharded pub/sub). A
+// plain message would go to all nodes of the cluster.
 type Subscription struct {
 	cfg        Config
 	connection *connection
@@ -203,7 +203,7 @@ func (s *Subscription) wanted() bool {
 // listen makes one connection and receives on it until it fails. began reports whether it was
 // subscribed.
 func (s *Subscription) listen() (began bool, err error) {
-	// After an error, any method of a PubSub would dial again, and block all others meanwhile.
+	// After an error, each method of a PubSub would dial again, and block the other methods.
 	s.connection.sealed.Store(false)
 	defer s.connection.sealed.Store(true)
 	ps := s.connection.rdb.Subscribe(s.ctx) // connects with the first channel
@@ -272,7 +272,8 @@ func (s *Subscription) listen() (began bool, err error) {
 	}
 }
 
-// begin is called at each new subscription. Checks find what was missed before.
+// begin is called at each new subscription. It causes checks, because messages may have been
+// missed before.
 func (s *Subscription) begin() {
 	s.mu.Lock()
 	s.up = true

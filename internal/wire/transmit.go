@@ -51,15 +51,15 @@ func transmit(ctx context.Context, rdb *redis.Client, commands [][]any) []Answer
 	return replies
 }
 
-// readReply returns the answer of one command of a batch whose error was whole.
+// readReply returns the answer of one command. whole is the error of its batch.
 func readReply(ctx context.Context, cmd *redis.Cmd, written bool, whole error) Answer {
 	value, err := cmd.Result()
 	switch {
 	case written && errors.Is(err, redis.Nil), written && err == nil && value != nil:
 		return Answer{Value: value}
 	case err == nil:
-		// go-redis leaves a batch without errors of its own when setting up the
-		// connection was refused.
+		// If the setup of the connection is refused, go-redis sets no errors on the commands
+		// of a batch.
 		if err = whole; err == nil {
 			err = errors.New("lockcore: the server answered nothing")
 		}
@@ -68,11 +68,11 @@ func readReply(ctx context.Context, cmd *redis.Cmd, written bool, whole error) A
 	if !IsRefused(err) {
 		var timeout net.Error
 		if at, ok := ctx.Deadline(); ok && errors.As(err, &timeout) && timeout.Timeout() && !time.Now().Before(at) {
-			<-ctx.Done() // the deadline of the connection is the context's, and comes a moment earlier
+			<-ctx.Done() // the connection has the deadline of ctx, and reports it a moment earlier
 		}
 		var own *noAnswerError
 		if cause := context.Cause(ctx); errors.As(cause, &own) {
-			err = cause // the caller's context is not over, as context.DeadlineExceeded would say
+			err = cause // not context.DeadlineExceeded: the caller's context has not ended
 		}
 	}
 	switch {

@@ -21,7 +21,7 @@ func newChannels() channels {
 	return channels{all: map[string]*channel{}, sent: map[string]bool{}, changed: make(chan struct{})}
 }
 
-// announce wakes those that wait for a change.
+// announce wakes the goroutines that wait for a change.
 func (c *channels) announce() {
 	close(c.changed)
 	c.changed = make(chan struct{})
@@ -46,7 +46,7 @@ func (c *channels) own() (name string, ok bool) {
 	return "", false
 }
 
-// connect records that another connection is used from now on; nil: none.
+// connect records the connection that is used from now on; nil: none.
 func (c *channels) connect(on *redis.PubSub) {
 	c.on = on
 	clear(c.sent)
@@ -111,7 +111,7 @@ func (w *watch) call() {
 	w.nudge()
 }
 
-// end lets no other call begin.
+// end prevents further calls.
 func (w *watch) end() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -162,7 +162,7 @@ func (s *Subscription) transmit(ctx context.Context, ps *redis.PubSub) {
 		changed := s.channels.changed
 		s.mu.Unlock()
 		if s.send(ps) != nil {
-			return // the connection is gone, and the next one has them
+			return // the connection is closed, and the next one sends them again
 		}
 		select {
 		case <-changed:
@@ -222,7 +222,7 @@ func (s *Subscription) subscribed(name string) (own bool) {
 		w.notify()
 	}
 	if s.cfg.Sharded && s.up && !s.trusted && ch.listeners > 0 {
-		s.startTest() // there was no channel for it before
+		s.startTest() // until now, there was no channel for a test
 	}
 	s.channels.announce()
 	return ch.listeners > 0

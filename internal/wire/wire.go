@@ -8,11 +8,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A Wire reaches the servers of all names of a Client. The packages above it name no
-// server: each request, stream and subscription is of a name.
+// A Wire connects a Client to the servers of all its names. The packages above it name no
+// server: each request, stream and subscription belongs to a name.
 type Wire interface {
-	// Send sends a request to the server of the name and waits for the answer. The request
-	// is abandoned when the timeout has passed or ctx ends. OutcomeOf interprets the error.
+	// Send sends a request to the server of the name and waits for the answer, until the
+	// timeout has passed or ctx ends. OutcomeOf interprets the error.
 	Send(ctx context.Context, name string, r Request, timeout time.Duration) (any, error)
 
 	// Renewals returns the stream of a name, with connections that Send does not use. Names
@@ -29,8 +29,8 @@ type Wire interface {
 // Messages are the messages about a name. They are hints: each one makes a caller check, and
 // scripts decide.
 type Messages interface {
-	// Start makes messages to this process arrive, until stop is called. It waits until they
-	// do, for at most two seconds. Without messages, a waiter is slow but correct.
+	// Start subscribes this process to the messages, until stop is called. It waits for the
+	// subscription for at most two seconds. Without messages, a waiter is slow but correct.
 	Start(ctx context.Context) (stop func())
 	// Up reports whether messages arrive now.
 	Up() bool
@@ -78,8 +78,8 @@ type Target struct {
 	seeds  []string // addresses of nodes of a cluster, whose options are server; nil: one server
 }
 
-// TargetOf returns the servers that rdb is for. rdb itself is not used. The error is an
-// *UnsupportedError.
+// TargetOf returns the Target that the options of rdb name. It does not use rdb itself. The
+// error is an *UnsupportedError.
 func TargetOf(rdb redis.UniversalClient) (*Target, error) {
 	opt, seeds, err := givenOptions(rdb)
 	if err != nil {
@@ -88,7 +88,7 @@ func TargetOf(rdb redis.UniversalClient) (*Target, error) {
 	return &Target{ownOptions(*opt), seeds}, nil
 }
 
-// Sharded is for Config.Sharded.
+// Sharded returns the value for Config.Sharded.
 func (t *Target) Sharded() bool { return t.seeds != nil }
 
 // Connect returns the Wire to the target. It makes connections when they are first used.

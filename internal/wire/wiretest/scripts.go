@@ -11,8 +11,8 @@ import (
 )
 
 // Edit returns the scripts with one file changed: text is {"File","Text"} as JSON.
-// test/explorer makes such changes, and expects a test to fail. A shared part is changed
-// by a file that the package then has itself.
+// test/explorer makes such changes, and expects a test to fail. To change a part that several
+// packages share, Edit adds a copy of it to the scripts of this package.
 func Edit(files fs.FS, text string) (fs.FS, error) {
 	var m struct{ File, Text string }
 	if err := json.Unmarshal([]byte(text), &m); err != nil {
