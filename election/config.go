@@ -33,8 +33,8 @@ type Callbacks struct {
 
 	// OnNewLeader is called with the identity of a new leader, this replica included.
 	// Calls are in order, never overlap, and never repeat the identity of the call
-	// before. If leaders change faster than the callback returns, only the latest one
-	// is passed on. A slow call delays no leadership. Before Run returns, it waits for an
+	// before. If leaders change while a call runs, the next call gets only the latest
+	// one. A slow call delays no leadership. Before Run returns, it waits for an
 	// unfinished call, for at most ShutdownTimeout. Optional.
 	OnNewLeader func(identity string)
 }
@@ -70,8 +70,8 @@ type Config struct {
 	// context was ended by choice: by Run's context, Resign or TransferTo. The
 	// lease is renewed until the callback has returned or DrainTimeout is over. Then
 	// renewal ends, Check fails, and another replica leads within LeaseDuration. From then
-	// on, only the token distinguishes the writes of the two. Default 0: no limit, so that
-	// two replicas never lead; Check fails when the callback takes long.
+	// on, only the token distinguishes the writes of the two. Default 0: no limit. Then two
+	// replicas never lead, and Check fails when the callback takes long.
 	DrainTimeout time.Duration
 
 	// ShutdownTimeout is how long Run may take to return after its context has ended,
@@ -90,8 +90,8 @@ type Config struct {
 	// Default: Run campaigns again.
 	Once bool
 
-	// Metadata is stored in the record while this replica leads: an address, a
-	// version. At most 4096 bytes as JSON, and no secrets.
+	// Metadata is stored in the record while this replica leads, for example an address or
+	// a version. At most 4096 bytes as JSON, and no secrets.
 	Metadata map[string]string
 
 	// Logger receives messages for operators; its zero value discards them.
@@ -109,7 +109,7 @@ const (
 
 // ConfigError reports an invalid argument or configuration field. Nothing was sent.
 // Field names the argument or field, Value is its value (text is quoted), and Rule
-// says which values are valid. It is ErrConfig.
+// says which values are valid. It matches ErrConfig.
 type ConfigError = input.ConfigError[refused]
 
 type refused struct{}
@@ -155,7 +155,7 @@ func (cfg Config) complete(client *lockcore.Client, cb Callbacks) (Config, error
 			fmt.Sprintf("at most half of LeaseDuration, %s", cfg.LeaseDuration/2),
 		},
 		{cfg.ShutdownTimeout < 0, "Config.ShutdownTimeout", cfg.ShutdownTimeout, "0 (10s) or positive"},
-		{cfg.DrainTimeout < 0, "Config.DrainTimeout", cfg.DrainTimeout, "0 (for ever) or positive"},
+		{cfg.DrainTimeout < 0, "Config.DrainTimeout", cfg.DrainTimeout, "0 (no limit) or positive"},
 	} {
 		if r.broken {
 			return cfg, &ConfigError{Field: r.field, Value: fmt.Sprint(r.value), Rule: r.must}
@@ -164,7 +164,8 @@ func (cfg Config) complete(client *lockcore.Client, cb Callbacks) (Config, error
 	return cfg, nil
 }
 
-// translate makes lockcore's refusal one of the field here that was its.
+// translate returns an error of lockcore as an error of this package. A *ConfigError names the
+// field of Config that has the value.
 func translate(err error) error {
 	var refused *lockcore.ConfigError
 	if !errors.As(err, &refused) {

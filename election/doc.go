@@ -31,7 +31,7 @@
 //   - If the server loses data, as in a failover to a replica that lagged, two replicas may
 //     lead until the first one's next renewal. The second one has the greater token.
 //   - If DrainTimeout is set and the work overruns it, two replicas may work at a time.
-//   - A candidate that cannot be reached loses its turn.
+//   - A candidate that no message reaches loses its turn.
 //   - OnNewLeader may skip a leader whose term was short. The leader it reports may
 //     already have stopped.
 //
@@ -58,13 +58,13 @@
 //	next leader      LeaseDuration (15 s) after that renewal, counted by the server.
 //	time to stop     LeaseDuration − RenewDeadline = 5 s, less 1 % of LeaseDuration + 2 ms for
 //	                 clocks that run at different rates.
-//	hand-over        A few round trips after the work has returned.
-//	dead leader      Its successor leads within LeaseDuration and a round trip.
+//	hand-over        The next leader starts a few round trips after the work has returned.
+//	dead leader      The next replica leads within LeaseDuration and a round trip.
 //	outage           An outage of up to RenewDeadline - RetryPeriod - 0.1 s (7.9 s) does not
 //	                 end leadership.
-//	candidate        One check per 1.1 LeaseDurations. It does not poll.
-//	stop             ShutdownTimeout (10 s) at most, if the work returns when its context is
-//	                 done, whether or not the server answers.
+//	candidate        One check per 1.1 LeaseDurations, in case a message was lost.
+//	stop             At most ShutdownTimeout (10 s), if the work returns when its context is
+//	                 done. The server need not answer.
 //	Client           One subscription, which is pinged after 10 s of silence. While a
 //	                 candidate queues, the ping comes after 60 times the shortest
 //	                 LeaseDuration, if that is longer. TCP probes a silent connection every
@@ -78,7 +78,7 @@
 //	its network fails             ctx is done with lockcore.ErrLeaseExpired.
 //	its lock is removed           ctx is done with lockcore.ErrLeaseLost.
 //	the work does not stop        Another replica leads after LeaseDuration. Check fails, Run
-//	                              waits, and only the fencing token distinguishes them.
+//	                              waits, and only fencing tokens distinguish the two leaders.
 //	the work ignores Resign       Its lease is renewed and nobody else leads. Check fails
 //	                              LeaseDuration later, or DrainTimeout ends the lease.
 //	it resigns again and again    After each short term the elector pauses, from RetryPeriod
@@ -90,12 +90,12 @@
 //	a callback panics or exits    The lease is released. The panic or Goexit continues in
 //	                              Run's caller.
 //	a grant's message is lost     The candidate finds the grant at its next check.
-//	a leader's message is lost    The record is read when the subscription is back, or after
-//	                              66 LeaseDurations.
+//	the message of a new leader   The record is read when the subscription is back, or after
+//	is lost                       66 LeaseDurations.
 //	the record is deleted         The next renewal writes it again.
 //	two replicas, one identity    They are two candidates: each lease has a secret of its own.
-//	the server is away            Leaders stop in time. All replicas campaign again when it is
-//	                              back, in the same order if it kept the queue.
+//	the server is unavailable     Leaders stop in time. When it is back, all replicas campaign
+//	                              again, in the same order if it kept the queue.
 //	the Client is closed          Run returns lockcore.ErrClosed.
 //
 // # The record

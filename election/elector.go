@@ -65,8 +65,8 @@ func NewLeaderElector(client *lockcore.Client, name string, callbacks Callbacks,
 	}, nil
 }
 
-// RunOrDie is NewLeaderElector and Run for programs that cannot work without them. It
-// panics if the configuration is refused, and logs the error of Run.
+// RunOrDie calls NewLeaderElector and Run. It panics if the configuration is refused, and logs
+// the error of Run.
 func RunOrDie(ctx context.Context, client *lockcore.Client, name string, callbacks Callbacks, cfg Config) {
 	le, err := NewLeaderElector(client, name, callbacks, cfg)
 	if err != nil {
@@ -85,8 +85,8 @@ func RunOrDie(ctx context.Context, client *lockcore.Client, name string, callbac
 // outage of the server, however long, does not end Run. A leader needs no goroutine but
 // Run's.
 //
-// With Once it returns after the first leadership: nil, or the reason of the loss. Any
-// other error means that Run cannot continue: ErrRunning or lockcore.ErrClosed.
+// With Once, it returns after the first leadership: nil, or the reason why leadership was
+// lost. Any other error means that Run cannot continue: ErrRunning or lockcore.ErrClosed.
 //
 // If a callback panics or calls runtime.Goexit, Run releases leadership, and then the
 // panic or Goexit continues in Run's caller. Run may be called again after it has
@@ -107,7 +107,7 @@ func (le *LeaderElector) Run(ctx context.Context) error {
 	loop := holding.Loop[*record.Leadership]{
 		Holder: c, TTL: le.cfg.LeaseDuration, Retry: retry.Growing(le.cfg.RetryPeriod, le.cfg.RetryPeriod, 1, 0),
 		Ready: &le.ready, Deadline: deadline, Log: le.log,
-		Doubt: le.cfg.LeaseDuration, // the queue may answer where the record cannot be written
+		Doubt: le.cfg.LeaseDuration, // requests for the queue may succeed although the record cannot be written
 	}
 	if err := loop.Run(run); err != nil {
 		return fmt.Errorf("election: run %q: %w", le.name, err)
@@ -154,8 +154,8 @@ func (le *LeaderElector) IsLeader() bool {
 	return r != nil && r.lease.Remaining() > 0
 }
 
-// Check fails while a callback takes longer than it may, so that a restart of this
-// process helps. It is meant for a liveness probe and does not depend on the server: a
+// Check fails while a callback takes longer than it may: a restart of this process helps
+// then. It is meant for a liveness probe and does not depend on the server: a
 // replica that does not lead is healthy. The error is ErrOverdue if
 //
 //   - OnStartedLeading has not returned, and its lease ended longer than tolerance ago:

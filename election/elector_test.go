@@ -381,7 +381,7 @@ func TestValidation(t *testing.T) {
 			{good, "board", election.Config{RenewDeadline: 12 * s, RetryPeriod: 7500 * time.Millisecond}, ""},
 			{good, "board", election.Config{LeaseDuration: 24 * time.Hour}, ""},
 			{good, "board", election.Config{RenewDeadline: -1}, "Config.RenewDeadline is -1ns; it must be 0 (two thirds of LeaseDuration) or positive"},
-			{good, "board", election.Config{DrainTimeout: -1}, "Config.DrainTimeout is -1ns; it must be 0 (for ever) or positive"},
+			{good, "board", election.Config{DrainTimeout: -1}, "Config.DrainTimeout is -1ns; it must be 0 (no limit) or positive"},
 			{good, "board", election.Config{Identity: "a\nb"}, `election: Config.Identity is "a\nb"; it must be`},
 			{good, "board", election.Config{Metadata: map[string]string{"a": strings.Repeat("b", 5000)}}, "election: Config.Metadata is 5008 bytes; it must be at most 4096 bytes as JSON"},
 			{good, "", election.Config{}, `election: name is ""`},

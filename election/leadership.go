@@ -44,7 +44,7 @@ type leadership struct {
 	chosen   atomic.Pointer[time.Time] // when that was; nil: not yet
 	resigned atomic.Bool               // the choice was Resign or TransferTo
 	returned atomic.Bool               // OnStartedLeading has returned
-	uncount  func()                    // has the metrics show that this process does not lead
+	uncount  func()                    // removes this leadership from the metrics
 	released chan struct{}
 	err      error // of the release; read it after released
 }
@@ -63,7 +63,7 @@ func (c *candidacy) Campaign(ctx context.Context) (*record.Leadership, error) {
 	return c.le.election.Campaign(ctx)
 }
 
-// Work calls OnStartedLeading on Run's goroutine, so that its panic or Goexit is Run's. It
+// Work calls OnStartedLeading on Run's goroutine, so that a panic or Goexit continues there. It
 // returns when the callback has returned and its context has ended.
 func (c *candidacy) Work(run context.Context, lease *record.Leadership, waited time.Duration) {
 	le := c.le
@@ -98,8 +98,8 @@ func (c *candidacy) Work(run context.Context, lease *record.Leadership, waited t
 	normal = true
 }
 
-// drain begins when the leadership is ended by choice. The timer need not be stopped:
-// after the release there is nothing to abort.
+// drain begins when leadership is ended by choice. The timer need not be stopped: after the
+// release, Abort has no effect.
 func (le *LeaderElector) drain(now *leadership) {
 	at := time.Now()
 	now.chosen.Store(&at)

@@ -24,9 +24,9 @@ func newMetrics(reg prometheus.Registerer, name string) (*metrics, error) {
 	if reg == nil {
 		return nil, nil //nolint:nilnil // nil is the metrics that count nothing
 	}
-	// The name is client-go's, as dashboards and alerts know it. Name, help and label are
-	// controller-runtime's to the letter, so that its registry, where this metric is
-	// from the start, takes the elections of this package as well.
+	// Dashboards and alerts use this name of client-go. controller-runtime's registry already
+	// contains a metric of this name. The help text and the label are the same as there, so
+	// that elections can share the metric.
 	set := &registry.Set{Registerer: reg}
 	status := set.Gauges("leader_election_master_status",
 		"Gauge of if the reporting system is master of the relevant lease, 0 indicates backup, 1 indicates master. 'name' is the string used to identify the lease. Please make sure to group by name.", "name")

@@ -14,9 +14,9 @@ import (
 // and the release continues. Within OnStartedLeading, pass a context that ends. Otherwise
 // Resign deadlocks, because it waits for the callback to return. The error is ErrNotLeader
 // if this replica does not lead. It is lockcore.ErrNotHeld joined with the cause if the
-// lease was lost meanwhile, or is already kept until it expires (KeepOnCancel). A Resign
-// before the work has returned releases leadership, even if Run's context has ended and
-// KeepOnCancel is set.
+// lease was lost meanwhile, or if the work has returned and the lease is kept until it expires
+// (KeepOnCancel). If Resign is called before the work has returned, it releases leadership,
+// even if Run's context has ended and KeepOnCancel is set.
 func (le *LeaderElector) Resign(ctx context.Context) error {
 	r, err := le.mine()
 	if err == nil {
@@ -28,12 +28,12 @@ func (le *LeaderElector) Resign(ctx context.Context) error {
 	return nil
 }
 
-// TransferTo hands leadership over to the first candidate of an identity. It moves the
-// candidate to the head of the queue and then resigns like Resign. If no candidate has that
-// identity, the error is ErrNoCandidate, and this replica remains the leader. While the work drains,
-// no other candidate passes the chosen one, not even one that returns to an older place in
-// the queue; only a later TransferTo replaces it. If the candidate cannot be reached at the
-// release, the next one leads. If the server does not answer, TransferTo returns an error
+// TransferTo hands leadership over to the first candidate with the identity. It moves this
+// candidate to the head of the queue and then resigns like Resign. If no candidate has the
+// identity, the error is ErrNoCandidate, and this replica remains the leader. While the work
+// drains, no other candidate passes the chosen one, not even one that rejoins at an older
+// place. Only a later TransferTo puts another candidate first. If no message reaches the
+// candidate at the release, the next one leads. If the server does not answer, TransferTo returns an error
 // after at most two thirds of LeaseDuration, and does not resign.
 func (le *LeaderElector) TransferTo(ctx context.Context, identity string) error {
 	r, err := le.mine()

@@ -1,5 +1,5 @@
-// Package healthz answers /livez, /readyz and /healthz the way the Kubernetes API
-// server does: with the same paths, parameters, texts and status codes.
+// Package healthz serves /livez, /readyz and /healthz like the Kubernetes API server:
+// with the same paths, parameters, texts and status codes.
 //
 //	live, err := healthz.New("livez", healthz.Config{}, healthz.Overdue("election", elector.Check, 10*time.Second))
 //	mux.Handle("/livez", live)

@@ -34,7 +34,7 @@ var ErrConfig = errors.New("healthz: refused")
 
 // ConfigError reports an invalid argument or configuration field. Field names the
 // argument or field, Value is its value (text is quoted), and Rule says which values
-// are valid. It is ErrConfig.
+// are valid. It matches ErrConfig.
 type ConfigError = input.ConfigError[refused]
 
 type refused struct{}

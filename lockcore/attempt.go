@@ -21,13 +21,13 @@ type attempt struct {
 	terms  *leaseTerms
 	number uint64
 	value  string
-	place  string // its last score in the queue, to join again at
+	place  string // its last score in the queue, for joining again
 
 	trusted bool // the value says that PUBLISH counts this process as a receiver
 
-	endedToken uint64 // as sent with the last acquire, see owners
+	endedToken uint64 // sent with the last acquire, see owners
 
-	// unanswered: an acquire has no answer and may still arrive. mayBeStored: the server
+	// unanswered: an acquire was not answered and may still arrive. mayBeStored: the server
 	// may have stored the attempt, so it has to be withdrawn.
 	unanswered, mayBeStored atomic.Bool
 
@@ -159,16 +159,16 @@ func (a *attempt) makeLease(ctx context.Context, r *acquireReply, err error) (le
 	return nil, nil
 }
 
-// A grant is the answer of the server that it has granted a lease.
+// A grant is an answer of the server that grants a lease.
 type grant struct {
 	token uint64        // 0: not granted
 	t0    time.Duration // the time before the request was sent
 }
 
-// startLease returns the lease of a grant. A grant may arrive after its validity is over,
-// or its token may end while it is in flight. Then again sends another request, which
-// extends the hold. The third such grant is an error. If the attempt is not granted,
-// startLease returns neither a lease nor an error.
+// startLease returns the lease of a grant. While a grant is in flight, its validity may end,
+// or the last lease with its token may expire. In these cases, startLease calls again, which
+// sends another request and so extends the hold. The third such grant is an error. If the
+// attempt is not granted, startLease returns neither a lease nor an error.
 func (a *attempt) startLease(ctx context.Context, g grant, again func() (grant, error)) (*Lease, error) {
 	for tries := 1; g.token > 0; tries++ {
 		tokenEnded := a.c.endedToken(a) >= g.token && a.endedToken < g.token
@@ -195,7 +195,8 @@ var (
 // it, a background task withdraws that.
 func (c *Client) abandon(a *attempt) {
 	if a.mayBeStored.Load() {
-		// The task starts before the attempt is deleted, so that Close waits for one of them.
+		// The task starts before the attempt is deleted, so that Close always waits for one of
+		// the two.
 		c.background(func(ctx context.Context) { c.withdraw(ctx, a) })
 	}
 	c.mu.Lock()
@@ -236,8 +237,8 @@ func (a *attempt) leave(ctx context.Context, timeout time.Duration) (int64, erro
 	return n, err
 }
 
-// sendLeave sends one leave. If it granted the lock to a waiter, the Client checks the grant
-// when it ends.
+// sendLeave sends one leave. If the leave grants the lock to a waiter, the Client checks this
+// when the grant ends.
 func (a *attempt) sendLeave(ctx context.Context, withdraw bool, timeout time.Duration) (int64, error) {
 	req := a.kind.leave(a, withdraw)
 	answer, err := a.c.wire.Send(ctx, a.keys.name, req, timeout)

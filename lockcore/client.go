@@ -22,9 +22,9 @@ import (
 )
 
 // A Client acquires and renews leases on a Redis server, or on all primaries of a Redis
-// Cluster. It opens a few connections of its own to each of them, one for a subscription. Their number, and the number of its permanent
-// goroutines, does not depend on the number of locks. A Client is safe for concurrent use,
-// and one per process is enough.
+// Cluster. It opens a few connections of its own to each server, one of them for a
+// subscription. The number of its connections and permanent goroutines does not depend on the
+// number of locks. A Client is safe for concurrent use, and one per process is enough.
 type Client struct {
 	keys     keyring
 	scripts  *scripts
@@ -54,8 +54,8 @@ type Client struct {
 	waiting     map[uint64]*attempt
 	leases      map[uint64]*Lease
 
-	// pendingTombs has the abandoned attempts with an unanswered acquire whose tombstone
-	// is not known to be written.
+	// pendingTombs has the abandoned attempts that need a tombstone, because an acquire was
+	// not answered, until it is known that the tombstone was written.
 	pendingTombs map[uint64]struct{}
 
 	checks map[string]*grantCheck // by name, see checkLater
@@ -66,14 +66,16 @@ type Client struct {
 	ownersSwept int // how many there were after the last sweep
 }
 
-// New returns a Client for the server or cluster that rdb's options name. The Client connects at its
-// first use, with connections of its own, so that an exhausted pool of the application
-// does not stop renewals. It copies the options of rdb, but not its hooks and limiter, and
-// does not use rdb afterwards. A client of redis.NewFailoverClient must stay open until
-// Close, because its connections to the Sentinels are used.
+// New returns a Client for the server or cluster that the options of rdb name. The Client
+// connects at its first use, with connections of its own, so that an exhausted pool of the
+// application does not stop renewals. It copies the options of rdb, but not its hooks and
+// limiter, and does not use rdb afterwards. There is one exception: a client of
+// redis.NewFailoverClient must stay open until Close, because the Client uses its connections
+// to the Sentinels.
 //
 // rdb must be a *redis.Client or a *redis.ClusterClient. Other types are refused, and so is a
-// ClusterClient that reads from replicas. The error is a *ConfigError, or wraps an error of Config.Registerer.
+// ClusterClient that reads from replicas. The error is a *ConfigError, or wraps an error of
+// Config.Registerer.
 func New(rdb redis.UniversalClient, cfg Config) (*Client, error) {
 	target, err := wire.TargetOf(rdb)
 	if unfit, ok := errors.AsType[*wire.UnsupportedError](err); ok {
@@ -166,8 +168,8 @@ func (c *Client) Elapsed() time.Duration { return c.clock.Now() }
 // Close does not wait for the work that is done under the leases: stop that work first.
 // If ctx ends before all locks are released, Close returns ctx's error, and the server
 // frees the remaining locks when their TTLs expire. If the Client released a lock less than
-// a second ago, Close sends one request, for at most a second, with which other processes
-// notice a next holder that is frozen. A second Close returns ErrClosed.
+// a second ago, Close sends one more request, for at most a second. With it, other processes
+// notice if the next holder is frozen. A second Close returns ErrClosed.
 func (c *Client) Close(ctx context.Context) error {
 	c.mu.Lock()
 	if c.closed {

@@ -31,7 +31,7 @@
 //   - Waiters are served in order of arrival and are notified by messages. A reader does
 //     not pass a waiting writer. Adjacent readers are granted together. An owner that holds
 //     the lock passes the queue, because it would otherwise wait for itself.
-//   - Any request may be lost, delayed or repeated without harm. Each acquire has its own
+//   - A request may be lost, delayed or repeated without harm. Each acquire has its own
 //     id, so a repeated one counts once.
 //
 // # Not guaranteed
@@ -48,8 +48,8 @@
 //   - Waiters can starve if an owner keeps acquiring again before it releases.
 //   - Callers that use the same owner are not kept apart: each may acquire while another
 //     one writes.
-//   - Tokens do not order reads: an owner that keeps reading keeps its old token,
-//     although later readers got greater ones.
+//   - Tokens do not order reads: an owner that reads without a break keeps its old token,
+//     although later readers have greater ones.
 //
 // # Timing
 //
@@ -61,12 +61,12 @@
 //	               renewal is retried before half of the remaining validity has passed. A
 //	               lease with a TTL of at least 200 ms survives an outage of up to 0.62 TTL
 //	               at any moment: 6.2 s of 10 s.
-//	dead holder    Its successor is granted the lock when its TTL has passed since its last
-//	               renewal, plus one round trip. A dead reader delays writers for its own TTL
-//	               only, and a dead writer delays readers for its own.
-//	dead waiter    It costs nothing once its connection is closed. A frozen process costs
-//	               the queue one second: its grant is not confirmed, and then all its waiters
-//	               are passed over. Up to 32 more frozen processes cost 0.25 s together.
+//	dead holder    The next waiter gets the lock one TTL and one round trip after the holder's
+//	               last renewal. A dead reader delays writers for its own TTL only, and a dead
+//	               writer delays readers for its own.
+//	dead waiter    It delays nobody once its connection is closed. A frozen process delays
+//	               the queue by one second: it does not confirm its grant, and then all its
+//	               waiters are skipped. Up to 32 more frozen processes cost 0.25 s together.
 //	many leases    Acquire, renew and release of a ReentrantMutex or RWMutex cost the same
 //	               however many leases exist.
 //
@@ -88,15 +88,15 @@
 //	to write                   wait for each other. Otherwise it is granted.
 //	a downgrade gets no reply  It is sent again. If the error is ErrUnknown, do not write.
 //	another kind is held       ErrWrongKind, for waiters at their next check.
-//	a waiting writer dies      The next reader passes it at once if its connection is closed,
-//	                           otherwise after the writer has missed three checks.
+//	a waiting writer dies      If its connection is closed, the next reader passes it at once.
+//	                           Otherwise it does so after the writer has missed three checks.
 //	a message is lost          Each waiter checks once per 1.1 TTL, at least 1.1 s apart.
 //	the subscription breaks    All waiters check when it is back.
 //	scripts are flushed        They are sent again with their source.
 //	the server is busy,        The request is sent again. Nothing was applied.
 //	loading or read-only
 //	the server lacks memory,   TryLock returns the error. Waits and releases are retried.
-//	disk space or replicas     Nothing is half done.
+//	disk space or replicas     No request is applied in part.
 //	an ACL right is missing    The call returns the error. IsTemporary is false for it.
 //
 // # Rights

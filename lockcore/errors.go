@@ -46,8 +46,9 @@ var (
 	// is not a lock.
 	ErrWrongKind = errors.New("lockcore: name is in use by another kind of lock")
 
-	// ErrUpgrade means that an owner that reads an RWMutex wants to write while other
-	// owners read. Waiting could deadlock: two such owners would wait for each other.
+	// ErrUpgrade means that an owner with a read lease of an RWMutex called Lock or TryLock
+	// while other owners read. Waiting could deadlock: two such owners would wait for each
+	// other.
 	// Release the read lease first. This error is joined with ErrNotAcquired.
 	ErrUpgrade = errors.New("lockcore: cannot upgrade to write while other owners read")
 
@@ -63,7 +64,7 @@ var (
 	ErrConfig = errors.New("lockcore: refused")
 )
 
-// HeldError describes the holder of a lock that was not acquired. It is ErrNotAcquired.
+// HeldError describes the holder of a lock that was not acquired. It matches ErrNotAcquired.
 // TryLock reports the holder at the time of the call. Lock reports the holder at its last
 // request, which may be a little more than one TTL old.
 type HeldError struct {
@@ -97,7 +98,7 @@ func (e *HeldError) Is(target error) bool { return target == ErrNotAcquired }
 
 // ConfigError reports an invalid argument or configuration field. Nothing was sent. Field
 // names the argument or field, Value is its value (text is quoted), and Rule says which
-// values are valid. It is ErrConfig.
+// values are valid. It matches ErrConfig.
 type ConfigError = input.ConfigError[refused]
 
 type refused struct{}
@@ -131,8 +132,8 @@ func causeOf(ctx context.Context) error {
 	return nil
 }
 
-// ReplyError means that a script returned a reply that it never returns on a Redis server
-// with valid data.
+// ReplyError means that a script returned an unexpected reply. On a Redis server with valid
+// data, this never happens.
 type ReplyError = wire.ReplyError
 
 // IsTemporary reports whether the call that failed with err may succeed if it is repeated.

@@ -18,8 +18,8 @@ import (
 //	                   arrive
 //
 // The channel of a Client is <prefix>:ch:<process>. In a cluster it has one for each name that
-// it waits for, <prefix>:{<name>}:ch:<process>, in the slot of the keys. Scripts get all keys,
-// and the prefix of the channels. The packages above define the keys and channels of their
+// it waits for, <prefix>:{<name>}:ch:<process>, in the slot of the keys. Scripts get all keys
+// and the prefix of the channels as arguments. The packages above define the keys and channels of their
 // own records.
 type keyring struct {
 	prefix  string

@@ -15,8 +15,8 @@ type kind interface {
 	// renewal returns a request whose reply is 1 (extended) or 0 (lost).
 	renewal(a *attempt) wire.Request
 	// leave returns a request whose reply is greater than 0 if the attempt held the lock.
-	// With withdraw it also writes a tombstone, which makes requests of the attempt fail
-	// that arrive later.
+	// With withdraw it also writes a tombstone. Requests of the attempt that arrive later
+	// then fail.
 	leave(a *attempt, withdraw bool) wire.Request
 }
 
@@ -103,8 +103,8 @@ func (a *attempt) keepTokens() int64 { return millis(a.terms.keepTokens) }
 // tombTTL returns the TTL of the attempt's tombstone.
 func (a *attempt) tombTTL() time.Duration { return max(a.terms.ttl, tombTTL) }
 
-// leaveBy returns the request of a script that releases the attempt. A closed Client cannot
-// check a grant that the script makes.
+// leaveBy returns the request of a script that releases the attempt. It includes whether the
+// Client is closed, because a closed Client cannot check a grant that the script makes.
 func (a *attempt) leaveBy(s *wire.Script, withdraw bool) wire.Request {
 	tomb, last := int64(0), "0"
 	if withdraw {
@@ -118,12 +118,12 @@ func (a *attempt) leaveBy(s *wire.Script, withdraw bool) wire.Request {
 	return s.Call(a.scriptKeys(), a.value, tomb, a.keepTokens(), last, a.keys.channels)
 }
 
-// The modes of mutex_acquire and owned_acquire. To join again, the mode is the attempt's
-// place.
+// The modes of mutex_acquire and owned_acquire. An attempt that joins again sends its place
+// as the mode.
 const (
 	modeTry  = "try"  // do not queue
 	modeJoin = "join" // queue
-	modeLook = "look" // of an attempt that is in the queue
+	modeLook = "look" // check an attempt that is in the queue
 )
 
 // The answers of mutex_acquire and owned_acquire.
@@ -146,8 +146,8 @@ type acquireReply struct {
 	holder string        // head, queued, busy; empty: none
 }
 
-// unswept is the left of a lock that is free and has a queue: the script removed as many
-// dead waiters as one call may, and the next call continues.
+// unswept is the value of left for a free lock with a queue. One call removes only a limited
+// number of dead waiters, and the next call continues.
 const unswept = -2 * time.Millisecond
 
 func readAcquire(answer any) (r acquireReply, ok bool) {

@@ -24,7 +24,7 @@ type Lease struct {
 	token uint64
 	life  lease.Lease
 
-	refused atomic.Bool // the last renewals were refused, and that was logged
+	refused atomic.Bool // the last renewals were refused, which was logged
 
 	mu       sync.Mutex
 	unlocked bool // Unlock was called after the end
@@ -122,7 +122,7 @@ func (l *Lease) notHeld() { l.c.metrics.kind(l.a.kind.name()).held.Dec() }
 //
 // If the server does not answer, Unlock retries for up to one TTL, until the lock expires.
 // If ctx ends meanwhile, Unlock returns an error and a background task continues. If ctx
-// is done before the call, Unlock still sends the request, and waits for the answer for
+// is done before the call, Unlock still sends the request. It then waits for the answer for
 // one TTL or 10 s, whichever is shorter.
 //
 // If the lease had ended before, Unlock returns ErrNotHeld joined with the reason:

@@ -89,8 +89,8 @@ func (c *Client) handleHead(value string, left time.Duration) {
 	}
 }
 
-// handleCall handles the message that this process must show that it is not frozen: one of
-// its attempts looks, the named one if it still waits.
+// handleCall handles the message that asks whether this process is frozen. One of its attempts
+// looks: the named one if it still waits, otherwise another one of that lock.
 func (c *Client) handleCall(name, value string) {
 	p, ok := parseAttempt(value)
 	if !ok || p.process != c.process {
@@ -136,10 +136,9 @@ func (a *attempt) nudge() {
 const (
 	// A silent subscription is pinged after minSilence. While calls wait, it is pinged
 	// after silentTTLs times the shortest TTL, if that is longer. Each waiter already looks
-	// once per 1.1 TTL,
-	// and an idle waiter must not cost more than one command per TTL. TCP keepalive finds
+	// once per 1.1 TTL, and an idle waiter must not cost more than one command per TTL. TCP keepalive finds
 	// a dead connection sooner. If only keepalive still works, waiters miss messages and
-	// acquire a lock at their next look. The first such waiter has the subscription tested.
+	// acquire a lock at their next look. The first such waiter starts a self-test.
 	minSilence = 10 * time.Second
 	silentTTLs = 60
 )

@@ -89,10 +89,11 @@ func (m *Mutex) heldBy(r *acquireReply) *HeldError {
 // The error is then ErrNotAcquired joined with the error of ctx, and with a *HeldError if
 // the holder is known. Waiters are served in order of arrival.
 //
-// A waiter sends one request per 1.1 TTL, or per 1.1 s if TTL is less than 1 s. The first
-// waiter of each of the first 32 processes sends one per TTL. A waiter that is in the queue
-// waits until an outage of the server is over. Until the server has queued it, Lock fails if
-// the server does not answer for one TTL, and at least 3 s.
+// A waiter sends one request per 1.1 TTL, or per 1.1 s if TTL is less than 1 s. The first three
+// waiters, and the first waiter of each process among the first 32, send one per TTL. A waiter
+// that is in the queue
+// keeps waiting during an outage of the server. Before the server has queued it, Lock fails if
+// the server does not answer for one TTL, or for 3 s if that is longer.
 func (m *Mutex) Lock(ctx context.Context) (*Lease, error) {
 	lease, err := m.lock(ctx)
 	return lease, opError("lock", m.keys.name, err)

@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// owners records for each owner which tokens have valid leases in this process, and which
-// token's leases have expired here. The server may still have an entry with such a token:
-// for example, an acquire that was executed late outlives its lease. A new lease must not
-// get that token. Client.mu guards owners.
+// owners records for each owner the tokens with valid leases in this process, and the token
+// whose leases have expired here. The server may still have an entry with the expired token:
+// for example, the entry of an acquire that was executed late outlives its lease. A new lease
+// must not get that token. Client.mu guards owners.
 type owners map[ownerKey]*ownerTokens
 
 type ownerKey struct{ name, owner string }

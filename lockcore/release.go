@@ -96,10 +96,10 @@ type grantCheck struct {
 	timer *time.Timer
 }
 
-// checkLater repeats a leave after a time. A leave that grants the lock to a waiter says when
-// the grant ends. If the waiter's process is frozen, this process serves the next waiter then,
-// because nothing shows which of the others is alive. A later leave of the name replaces the
-// check, as it found that grant confirmed or ended.
+// checkLater repeats a leave after the given time. The reply to a leave that grants the lock to
+// a waiter contains the time until the grant ends. If the waiter's process is frozen, this
+// process then grants the lock to the next waiter, because it is known to be alive. A later
+// leave of the name replaces the check, because the earlier grant was confirmed or has ended.
 func (c *Client) checkLater(a *attempt, in time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -125,7 +125,7 @@ func (c *Client) checkLater(a *attempt, in time.Duration) {
 	c.checks[name] = check
 }
 
-// passOn sends the leave now, because Close ends the process's checks. The server then
+// passOn sends the leave now, because Close ends all checks of the Client. The server then
 // notifies other processes of the end of a grant that is not confirmed yet.
 func (check *grantCheck) passOn(c *Client) {
 	check.leave(c, wire.NewRetry(check.a.terms.timeout(), time.Second, nil))

@@ -37,7 +37,8 @@ func (r renewer) Renew(ctx context.Context, stream lease.Stream, t0, within time
 
 func (r renewer) Late(by time.Duration) { r.c.metrics.lateness.Observe(by.Seconds()) }
 
-// renewed counts the answer to a renewal sent at t0; false: try again.
+// renewed handles the answer to a renewal that was sent at t0. It returns false if the renewal
+// must be tried again.
 func (l *Lease) renewed(t0 time.Duration, req wire.Request, r wire.Answer) bool {
 	counts := l.c.metrics
 	if r.Err != nil {
@@ -63,8 +64,8 @@ func (l *Lease) renewed(t0 time.Duration, req wire.Request, r wire.Answer) bool 
 	return true
 }
 
-// logFailure logs a renewal that failed: as an error if it needs an operator, once until a
-// renewal is answered. Each lease is renewed many times in its TTL.
+// logFailure logs a renewal that failed. If an operator is needed, it logs an error, but only
+// once until a renewal is answered: a lease is renewed several times per TTL.
 func (l *Lease) logFailure(err error) {
 	log := l.c.log.V(1)
 	about := []any{"name", l.a.keys.name, "token", l.token, "remaining", l.Remaining().String()}

@@ -48,8 +48,8 @@ func (m *Mutex) waitInQueue(ctx context.Context) (lease *Lease, last acquireRepl
 		case lease != nil:
 			m.c.metrics.handover.Observe((m.c.clock.Now() - heard).Seconds())
 		case heard > r.t0:
-			// The grant may have been made after this reply, which it overtook. The next
-			// reply decides.
+			// The server may have made the grant after this reply, and its message arrived
+			// first. The next reply decides.
 		default:
 			a.grantedAt.Store(0)
 			m.c.metrics.lapsed.Inc()
@@ -68,8 +68,8 @@ func (m *Mutex) waitInQueue(ctx context.Context) (lease *Lease, last acquireRepl
 		if r.code == answerNotQueued {
 			mode = modeJoin
 			if a.trusted && !messages.Retest(ctx) {
-				// The server did not count this process as a receiver, and would pass the
-				// attempt over again. A new attempt, which is not trusted, keeps its place.
+				// The server did not count this process as a receiver, and would skip the
+				// attempt again. A new attempt, which is not trusted, takes the same place.
 				next, err := m.begin(ctx, true)
 				if err != nil {
 					return nil, last, err

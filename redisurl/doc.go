@@ -5,20 +5,20 @@
 //	redis+sentinel://user:password@host:26379,host:26379/0?master=NAME
 //	redis+cluster://user:password@host:6379,host:6379
 //
-// With rediss instead of redis, all connections use TLS, those to the Sentinels too.
+// With rediss instead of redis, all connections use TLS, including those to the Sentinels.
 //
-//   - User and password are those of the Redis servers, with any scheme. They may be absent.
+//   - With every scheme, user and password are for the Redis servers. They may be absent.
 //     Without a user, the password is that of the user default.
 //   - Hosts are separated by commas. An IPv6 address is in brackets. The default port is
-//     6379, and 26379 for Sentinels. Of a deployment with several Sentinels or nodes, name at
-//     least two: the first connection needs one that answers.
+//     6379, and 26379 for Sentinels. If there are several Sentinels or nodes, name at least
+//     two, because the first connection needs one that answers.
 //   - The path is the number of the database. A cluster has only database 0.
 //   - master is the name under which the Sentinels watch the primary.
 //   - sentinel_username and sentinel_password are for the Sentinels, if these need a
-//     password. They are never those before the @.
+//     password. The user and password before the @ are never sent to a Sentinel.
 //
-// These parameters have the names and values of go-redis. A duration is such as 500ms, or a
-// number of seconds. An empty value is the default:
+// The following parameters have the names and values of go-redis. A duration is a text such
+// as 500ms, or a number of seconds. An empty value selects the default:
 //
 //	client_name protocol db
 //	dial_timeout read_timeout write_timeout
@@ -32,7 +32,7 @@
 //
 // The result is go-redis's own type, because a program needs to set more than a URL can
 // contain, such as certificates or a Dialer, before it connects. redis.NewUniversalClient
-// makes the client that the scheme names, and lockcore.New accepts each of them:
+// makes the kind of client that the scheme names, and lockcore.New accepts every kind:
 //
 //	options, err := redisurl.Parse(os.Getenv("REDIS_URL"))
 //	if err != nil {
@@ -43,11 +43,10 @@
 //	}
 //	client, err := lockcore.New(redis.NewUniversalClient(options), lockcore.Config{})
 //
-// go-redis's own parsers take one host, and do not tell Sentinel and cluster from a single
-// server. Their errors may contain a part of the password.
+// go-redis has its own parsers. They accept one host, do not distinguish Sentinel or a cluster
+// from a single server, and may return errors that contain a part of the password.
 //
-// What this package does not do: it makes no connection and resolves no name, so a URL that
-// it accepts may name nothing. With TLS, it does not compare certificates with the addresses
-// that Sentinels and nodes of a cluster announce. Those addresses must be in the
-// certificates.
+// This package makes no connection and resolves no name, so there may be no server at a URL
+// that it accepts. It also does not check certificates. With TLS, these must contain the
+// addresses that Sentinels and nodes of a cluster announce.
 package redisurl

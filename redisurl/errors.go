@@ -11,7 +11,7 @@ var ErrConfig = errors.New("redisurl: refused")
 
 // ConfigError reports an invalid URL. Field names the invalid part, Value is what it is, and
 // Rule says what it must be. The texts contain no part of a user or password, even if the URL
-// is malformed. It is ErrConfig.
+// is malformed. It matches ErrConfig.
 type ConfigError = input.ConfigError[refused]
 
 type refused struct{}

@@ -26,8 +26,8 @@ import (
 //	   ├──failed, ctx has ended────────► stopped
 //	   └──failed───────────────────────► failing: still held
 //
-// After lost, stopped and unrecorded another replica may claim the run at once. A run
-// whose effect may have come about in any of its attempts is Unsure from then on.
+// After lost, stopped and unrecorded another replica may claim the run at once. A run is
+// Unsure after an attempt that may have taken effect.
 type execution struct {
 	run     *ledger.Claim
 	stop    *stopping.Deadline
@@ -80,7 +80,7 @@ func (x *execution) attempt(ctx, work context.Context) (end ending, err error) {
 	switch cause := x.run.Err(); {
 	case cause != nil:
 		x.log.Error(withCause(err, cause), "run lost; another replica takes over", "attempt", x.run.Attempt, "took", x.took)
-		x.run.Unsure = true // as its next holder finds if this replica cannot say so
+		x.run.Unsure = true // if leave fails, the next holder sets this itself
 		x.leave(ctx, true)
 		return lost, err
 	case x.last(err):
@@ -148,8 +148,8 @@ func (x *execution) record(ctx context.Context, outcome string, failure error) (
 	return ended, failure
 }
 
-// leave releases a run that has not ended, so that another replica can claim it at once.
-// begun: the attempt counts, and has failed unless the run is Unsure.
+// leave releases a run that has not ended, so that another replica can claim it at once. If
+// begun is true, the attempt counts. It has failed unless the run is Unsure.
 func (x *execution) leave(ctx context.Context, begun bool) {
 	trying, stop := x.stop.Context(ctx, 0)
 	defer stop()
@@ -204,8 +204,8 @@ func tokenSeen(err error) uint64 {
 }
 
 // raise gives the run a token greater than the one that its resource has seen. It is called
-// once per run: if the resource refuses the new token as well, two servers share it, and
-// their runs would raise each other's tokens without end.
+// once per run: if the resource refuses the new token too, two Redis servers use the resource,
+// and their runs would raise each other's tokens without end.
 func raise(ctx context.Context, run *ledger.Claim, log logr.Logger, seen uint64) (raised bool) {
 	refused := run.Token()
 	switch err := run.Raise(ctx, seen); {
@@ -214,7 +214,7 @@ func raise(ctx context.Context, run *ledger.Claim, log logr.Logger, seen uint64)
 			"attempt", run.Attempt, "refused", refused, "seen", seen, "token", run.Token())
 		return true
 	case errors.Is(err, ledger.ErrSuperseded):
-		return false // the resource was right: another replica has the run
+		return false // the refusal was correct: another replica has the run
 	default:
 		log.Error(err, "failed to raise token",
 			"attempt", run.Attempt, "refused", refused, "seen", seen)

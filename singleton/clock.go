@@ -22,8 +22,7 @@ const (
 	trustFor = time.Minute
 
 	// grain is the difference that two samples may have beyond their round trips. It is
-	// also the longest that a replica waits after a tick, so that it does not claim too
-	// early.
+	// also the longest wait of a replica after a tick, so that it does not claim too early.
 	grain = time.Millisecond
 )
 

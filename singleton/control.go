@@ -105,8 +105,8 @@ type Entry struct {
 	Outcome string `json:"outcome"`
 	// Error is the error of the work or, for skipped ticks, the reason:
 	//
-	//   - paused: the ticks were due while the job was paused. Of two pauses between two checks of the ledger, only the last one is known.
-	//   - overlap: they were due during a run. The same limit applies. Not used with OverlapAllow.
+	//   - paused: the ticks were due while the job was paused. If there were several pauses between two checks of the ledger, only the last one is known.
+	//   - overlap: they were due during a run, of which also only the last one is known. Not used with OverlapAllow.
 	//   - deadline: StartingDeadline was over
 	//   - rescheduled: another definition with another schedule took over
 	//   - missed: no replica ran them in time

@@ -95,8 +95,8 @@ func retention(s schedule.Schedule) time.Duration {
 	return min(2*min(longestInterval(s, time.Now()), most/2), most) + 30*24*time.Hour
 }
 
-// longestInterval returns the longest interval of the schedule in the coming years, less
-// ten days at most. It skips shorter intervals, as they do not affect the retention.
+// longestInterval returns the longest interval of the schedule in the coming years. The result
+// may be up to ten days too short. It skips shorter intervals, which do not affect the retention.
 func longestInterval(s schedule.Schedule, now time.Time) (longest time.Duration) {
 	const (
 		step  = 10 * 24 * time.Hour

@@ -19,7 +19,7 @@
 //     was recorded, its tick never runs again, even if a replica is late, frozen, or has a
 //     wrong clock.
 //   - At most one attempt at a tick has a valid lease. Its fencing token is greater
-//     than every token that another replica got for this job before.
+//     than all tokens that other replicas got for this job before.
 //   - Each tick is accounted for once: it is recorded with its outcome, or as skipped with
 //     the reason.
 //   - If the holder of a tick dies, another replica runs the tick, up to MaxAttempts. If no
@@ -45,8 +45,8 @@
 //     know, so ticks are not forgotten and rarely run twice. The token still grows, unless the
 //     server's clock is also set back. The history is lost.
 //   - A resource may refuse the token of a valid run. This happens if the server's clock was
-//     ahead once, and the server has since lost its token counter. If the work's error names
-//     the token that was seen (a *sqlonce.StaleTokenError, or any error with a method
+//     once ahead, and the server has since lost its token counter. If the work's error names
+//     the token that the resource has seen (a *sqlonce.StaleTokenError, or any error with a method
 //     TokenSeen() uint64), the next attempt and all later claims get greater tokens. The
 //     tokens are raised once per run, and this is logged as an error.
 //
@@ -54,7 +54,7 @@
 //
 // With the defaults, TTL 10 s:
 //
-//	start           A few ms after the tick at most: one timer and one round trip. Never
+//	start           At most a few ms after the tick: one timer and one round trip. Never
 //	                early.
 //	dead holder     Its lease ends at most one TTL after its last renewal. Another replica
 //	                then takes over within a round trip.
@@ -64,9 +64,9 @@
 //	cost of a tick  One claim and one check per replica, and one completion.
 //	between ticks   One check every 30 s, so a lost message delays nothing for longer.
 //	deploy          The newer definition takes over when one of its replicas has lived for
-//	                5 s, or at once if no other replica can run the job. The older one takes
-//	                over again when the newer one has no replica left: at once after a stop, 90
-//	                to 120 s after a death (15 to 20 s during the trial).
+//	                5 s, or at once if no other replica can run the job. When the newer one
+//	                has no replica left, the older one takes over again: at once after a
+//	                stop, 90 to 120 s after a death (15 to 20 s during the trial).
 //
 // # Failures
 //
@@ -74,8 +74,8 @@
 //	a claim's reply is lost      The claim is sent again under the same id and granted once. If
 //	                             it is abandoned, it counts as no attempt.
 //	a completion's reply is lost It is sent again and recorded once.
-//	the holder is paused         Its context is done at first use. Its completion is refused if
-//	                             another attempt has ended.
+//	the holder is paused         Its context is done at its first use after the pause. Its
+//	                             completion is refused if another attempt has ended.
 //	the work fails, panics, or   The same replica tries again after Retry, then after twice
 //	exceeds its Timeout          that, up to MaxAttempts. Then the tick is recorded as failed.
 //	the lease is lost            The context is done with the cause. Another replica may claim
@@ -84,15 +84,15 @@
 //	                             runs the tick again. If all those attempts fail although the
 //	                             work succeeded here, the tick is recorded as unknown.
 //	the outcome is unknown       The run is retried like a failure, and recorded as unknown.
-//	no replica was running       The newest missed tick runs (CatchUp). The others are skipped
-//	                             in one entry. Ticks due in a pause or during a run have entries
-//	                             of their own.
+//	no replica was running       The newest missed tick runs (CatchUp). The others are recorded
+//	                             as skipped in one entry. Ticks due in a pause or during a run
+//	                             have entries of their own.
 //	a run exceeds its interval   The next tick waits. Of several, the newest one runs.
 //	daylight saving time         See schedule.Parse.
 //	a replica's clock is wrong   A metric shows it. Ticks follow the server's clock.
 //	the server's clock is set    Forward: ticks come early by the difference. Back: nothing runs
 //	                             until the clock has caught up. No tick runs twice.
-//	a schedule is changed        Its ticks begin when the new definition takes over: see
+//	a schedule is changed        The new ticks begin when the new definition takes over: see
 //	                             JobConfig.Revision.
 //	a job leaves the code        Its ledger expires after 30 days or more.
 //
@@ -128,7 +128,7 @@
 // +client|setname if ClientName is set. A cluster needs in addition &noonlock:{*
 // +cluster|slots +cluster|info +asking +ssubscribe +sunsubscribe +spublish.
 //
-// A user of several of them needs the union. Without subscribe or publish everything works,
+// A user for several of them needs the rights of all. Without subscribe or publish everything works,
 // but replicas notice changes only when they check. Any other missing permission is an error
 // that is logged or returned. No tick runs twice because of it.
 package singleton

@@ -61,7 +61,7 @@ func (r *Runner) jobRun(j *job, run *ledger.Claim, stop *stopping.Deadline, log 
 }
 
 // do makes as many attempts as the job allows, and reports whether the run has ended. ctx
-// ends when the Runner shuts down, work when the drain is over.
+// ends when the Runner shuts down, and work ends when the drain is over.
 func (x *jobRun) do(ctx, work context.Context) (over bool) {
 	for begun := false; ; begun = true {
 		switch cause := x.run.Err(); {
@@ -130,8 +130,8 @@ func (j *job) retryPause(attempt int) time.Duration {
 	return pauses.NextBackOff()
 }
 
-// stepBack leaves the tick to the other replicas for a while, after this one has lost its
-// lease or could not record the outcome. Without the pause it would claim the tick again at
+// stepBack pauses after this replica has lost its lease or could not record the outcome, so
+// that another replica claims the tick. Without the pause, this one would claim it again at
 // once and use up all attempts.
 func (x *jobRun) stepBack(ctx context.Context) {
 	retry.Sleep(ctx, x.j.retryPause(x.run.Attempt), nil)

@@ -50,7 +50,7 @@ func (r *Runner) follow(ctx, work context.Context, deadline *stopping.Deadline, 
 	defer f.wg.Wait()
 	defer f.leave(ctx)
 	defer j.ledger.Watch(f.wake)()
-	defer j.ready.Run(ctx)() // not ready after ctx has ended, as it claims nothing then
+	defer j.ready.Run(ctx)() // after the end of ctx it claims nothing, so it is not ready
 	_ = f.run(ctx, func(nudged bool) (time.Duration, bool, error) {
 		pause, err := f.step(ctx, work, nudged)
 		return pause, false, err
@@ -62,8 +62,8 @@ func (f *follower) lookAfter() time.Duration { return min(cmp.Or(f.state.Again, 
 
 // step acts until nothing is left to do now, and returns the pause before the next check.
 func (f *follower) step(ctx, work context.Context, nudged bool) (pause time.Duration, err error) {
-	// Without a message, the state need not be read again, as a claim on an old state is
-	// refused. During a run of this replica, messages concern that run.
+	// Without a message, the state need not be read again, because a claim with an old state
+	// is refused. During a run of this replica, messages are about that run.
 	f.known = f.known && (!nudged || f.occupied()) && time.Since(f.looked) < f.lookAfter()
 	for again := true; again && err == nil; {
 		if err = ctx.Err(); err == nil && !f.known {
@@ -77,8 +77,8 @@ func (f *follower) step(ctx, work context.Context, nudged bool) (pause time.Dura
 		f.known = false
 		return 0, err
 	}
-	// Messages must not postpone the check: other replicas consider a replica dead that
-	// does not check.
+	// Messages must not postpone the check: the others consider a replica without checks
+	// dead.
 	return min(pause, max(0, f.lookAfter()-time.Since(f.looked))), nil
 }
 

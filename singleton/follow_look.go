@@ -19,8 +19,8 @@ var (
 // for longer is logged as an error.
 const rolloutWithin = 10 * time.Minute
 
-// look reads the ledger. The request carries the former state, so that a ledger that was
-// lost begins again after the last tick that is known to have ended.
+// look reads the ledger. The request contains the former state. If the ledger was lost, a new
+// one begins after the last tick in this state that has ended.
 func (f *follower) look(ctx context.Context) error {
 	now, ok := f.r.clock.now()
 	if !ok {
@@ -56,7 +56,7 @@ func (f *follower) look(ctx context.Context) error {
 		before.Next, before.Spec, before.Handover = next, spec, f.handOver(state)
 	}
 	if f.state.Handover != nil {
-		f.state.Again = time.Second // other replicas claim ticks faster than this one counts them
+		f.state.Again = time.Second // others may claim ticks faster than this replica counts them
 	}
 	if last := f.state.LastSuccess; !last.IsZero() {
 		f.j.ready.Settle(last) // another replica could record one since

@@ -20,15 +20,15 @@ var ErrConfig = errors.New("singleton: refused")
 
 // ConfigError reports an invalid argument or configuration field. Nothing was sent.
 // Field names the argument or field, Value is its value (text is quoted), and Rule
-// says which values are valid. It is ErrConfig.
+// says which values are valid. It matches ErrConfig.
 type ConfigError = input.ConfigError[refused]
 
 type refused struct{}
 
 func (refused) Refusal() error { return ErrConfig }
 
-// checkName returns an error for a name that breaks the rules of a lock's name, given that
-// prefix precedes it there.
+// checkName returns an error for a name that, after the prefix, breaks the rules of a lock's
+// name.
 func checkName(name, prefix string) error {
 	const longest = 200
 	value := input.Quote(name)
@@ -45,8 +45,8 @@ func checkName(name, prefix string) error {
 	return &ConfigError{Field: "name", Value: value, Rule: rule}
 }
 
-// translate returns lockcore's refusal of a lease's field or a name as this package's. config is
-// the type here that has the field. about is what the other errors are of.
+// translate returns an error of lockcore as an error of this package. A *ConfigError names the
+// field of the type config. Other errors begin with about.
 func translate(err error, config, about string) error {
 	refused, ok := errors.AsType[*lockcore.ConfigError](err)
 	if !ok {
@@ -85,8 +85,8 @@ const (
 	// delayed, CatchUp selects which of them run.
 	OverlapForbid Overlap = iota
 	// OverlapAllow runs the tick at once, on any replica. The later tick has the greater
-	// token and may take effect first, so a resource must compare tokens within one tick
-	// only: see Run.Overlap.
+	// token and may take effect first. So a resource must compare only tokens of one tick:
+	// see Run.Overlap.
 	OverlapAllow
 )
 
@@ -141,18 +141,19 @@ type JobConfig struct {
 	// and the schedule. Replicas with different definitions do not run the job at the same
 	// time. The definition that started last takes over when one of its replicas has lived
 	// for 5 s, or at once if no other replica can run the job. It is then on trial until it
-	// has ended a run and has lived for 5 minutes. If its replicas stop or die before, an
-	// older definition becomes active again. Change Revision together with the work if
+	// has ended a run and has lived for 5 minutes. If its replicas stop or die before that,
+	// an older definition becomes active again. Change Revision together with the work if
 	// older replicas must not run the job any more. Default "".
 	//
-	// The work is no part of the definition. Two programs that share a prefix, a job name and
+	// The work is not part of the definition. Two programs that share a prefix, a job name and
 	// a definition therefore count as replicas of one job: each tick runs in one of them. If
-	// the Revision contains the name of the program, this is logged as an error.
+	// each Revision contains the name of its program, their definitions differ, and an error
+	// is logged.
 	//
 	// Schedules are compared by their ticks, not by their text. For your own Schedule, only
 	// a sample is compared: the first 6,000 ticks from 2025 on, and three ticks of each
-	// month. If a schedule with several ticks a day changes only on single dates, change
-	// Revision too. If the new definition has other ticks, they begin when it takes over,
+	// month. If a schedule has several ticks a day, and a change affects only single dates,
+	// change Revision too. If the new definition has other ticks, they begin when it takes over,
 	// and no earlier tick is caught up. Each due tick of the old schedule that did not run
 	// is recorded as skipped, with the reason "rescheduled". If only other settings differ,
 	// missed ticks are caught up with the new settings.

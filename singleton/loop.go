@@ -35,9 +35,9 @@ func newLoop(ready *readiness.State, log logr.Logger, failing string, patient bo
 	}
 }
 
-// run takes steps. A step returns the pause before the next one. An error with over is
-// returned; without over it is the failure of a request. nudged: the pause before the step
-// was cut short.
+// run takes steps. A step returns the pause before the next one. If it returns over, run
+// returns its error. An error without over is a failed request, and run continues. nudged
+// means that a message ended the pause before the step.
 func (l *loop) run(ctx context.Context, step func(nudged bool) (pause time.Duration, over bool, err error)) error {
 	for nudged := false; ctx.Err() == nil; {
 		pause, over, err := step(nudged)

@@ -51,8 +51,8 @@ func (c *onceCall) unwatch() {
 	}
 }
 
-// step looks at the ledger and takes the next step. over without an error: the work has
-// succeeded.
+// step looks at the ledger and takes the next step. It returns over without an error when the
+// work has succeeded.
 func (c *onceCall) step(ctx context.Context) (pause time.Duration, over bool, err error) {
 	state, err := c.o.ledger.Open(ctx, onceStart())
 	if err != nil {
@@ -136,8 +136,8 @@ func (c *onceCall) claim(ctx context.Context, tick time.Time, known ledger.State
 // onceStepBack is how long a replica that has lost a run leaves it to the others.
 const onceStepBack = 500 * time.Millisecond
 
-// execute does the work of a claimed run. over without an error: it has succeeded, and that
-// is recorded. With neither, another replica has the run, and the call shares its outcome.
+// execute does the work of a claimed run. It returns over without an error after a recorded
+// success. It returns neither if another replica has the run: the call then shares its outcome.
 func (c *onceCall) execute(ctx context.Context, run *ledger.Claim) (over bool, err error) {
 	x := &execution{
 		run: run, stop: c.stop, log: c.log,
@@ -157,7 +157,7 @@ func (c *onceCall) execute(ctx context.Context, run *ledger.Claim) (over bool, e
 	case unrecorded:
 		return true, err
 	case lost:
-		retry.Sleep(ctx, onceStepBack, nil) // the others first: this replica could not hold the run
+		retry.Sleep(ctx, onceStepBack, nil) // another replica should claim it: this one could not keep it
 	case failing, stopped, superseded:
 	}
 	if ctx.Err() != nil {

@@ -34,8 +34,8 @@ const (
 	kept = catchUpMost + 1
 )
 
-// dueTicks are the ticks that are due. Only the newest are kept individually; the oldest
-// with one reason to be skipped are kept as one Skip.
+// dueTicks are the ticks that are due. Only the newest are kept individually. The oldest
+// ticks, as long as their reason for being skipped is the same, are kept as one Skip.
 type dueTicks struct {
 	count  int
 	newest []time.Time
@@ -142,6 +142,6 @@ func (j *job) reason(tick, at, now time.Time, view *ledger.State) string {
 	return skipMissed
 }
 
-// within reports whether at is in [begin, end]. A zero begin means that it is not known and
-// long ago, a zero end that there is no such span.
+// within reports whether at is in [begin, end]. A zero begin is an unknown time, long ago. A
+// zero end means that there is no such span.
 func within(at, begin, end time.Time) bool { return !at.After(end) && !at.Before(begin) }

@@ -38,7 +38,7 @@ type Config struct {
 	// ShutdownTimeout is how long Run may take to return after its context has ended,
 	// whether or not the server answers, if the work returns when its context is done. It
 	// covers the drain, and recording or releasing the runs. Run waits for work that takes
-	// longer, and then has up to three fifths of the time beyond Drain to record or release
+	// longer. It then has up to three fifths of (ShutdownTimeout - Drain) to record or release
 	// the runs. It must be more than Drain. Default: 10 s more than Drain.
 	ShutdownTimeout time.Duration
 
@@ -171,7 +171,7 @@ func (r *Runner) add(name string, s schedule.Schedule, work Func, cfg JobConfig)
 	}
 	for _, other := range r.jobs {
 		if other.name == name {
-			return &ConfigError{Field: "name", Value: input.Quote(name), Rule: "of no other job of this runner"}
+			return &ConfigError{Field: "name", Value: input.Quote(name), Rule: "unique among the jobs of the runner"}
 		}
 	}
 	r.jobs = append(r.jobs, &job{
@@ -184,9 +184,9 @@ func (r *Runner) add(name string, s schedule.Schedule, work Func, cfg JobConfig)
 // the drain to finish. It waits until they have returned, and records them. A run that
 // fails because of the shutdown is released, so that another replica can run its tick.
 //
-// Run returns nil after that, within ShutdownTimeout if the work returns when its context
-// is done. It returns an error only if it did not start. An outage of the server delays
-// ticks and does not end Run.
+// Then Run returns nil. If the work returns when its context is done, this takes at most
+// ShutdownTimeout. Run returns an error only if it did not start. An outage of the server
+// delays ticks and does not end Run.
 func (r *Runner) Run(ctx context.Context) error {
 	leave, ok := r.gate.Enter(ctx, r.lines.Flush)
 	if !ok {

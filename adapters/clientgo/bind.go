@@ -11,8 +11,8 @@ import (
 
 // Bind returns a context that is done when parent is done or when the leadership ends,
 // whichever comes first. The leadership ends LeaseDuration, less a margin of 1 % and 2 ms,
-// after the last successful write of the record was sent. This is before other candidates
-// may lead. It ends earlier if another candidate has written the record or the record was
+// after the last successful write of the record was sent. Other candidates may lead only after
+// that. It ends earlier if another candidate has written the record or the record was
 // lost, and before a release is sent.
 //
 // The Err of the context reads the clock, so it is correct even if the process was paused
@@ -45,7 +45,7 @@ func (l *Lock) Bind(parent context.Context) (ctx context.Context, stop context.C
 }
 
 // A boundContext is a context of package context that also ends with a hold. Package context
-// treats it as the context inside, so contexts derived from it end with that one.
+// treats it like the context inside, so contexts derived from it end with the one inside.
 type boundContext struct {
 	context.Context
 	hold   *hold

@@ -38,7 +38,7 @@ type Lock struct {
 	last sight
 }
 
-// A sight is the last known version of the record.
+// A sight is the last version of the record that the Lock knows.
 type sight struct {
 	version cas.Version // zero: there was none, or it was not read yet
 	own     bool        // written by this Lock

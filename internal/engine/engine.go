@@ -29,8 +29,8 @@ func Log(log logr.Logger, err error, message string, keysAndValues ...any) {
 	wire.Log(log, err, message, keysAndValues...)
 }
 
-// The prefixes of the names that jobs and elections use. Locks of users are refused them,
-// also in a program that imports neither package: another one may use the same server.
+// The prefixes of the names that jobs and elections use. lockcore refuses them for users' locks,
+// even in a program that imports neither package: another program may use the same server.
 const (
 	JobNames      = "job/"
 	ElectionNames = "election/"
@@ -75,8 +75,8 @@ type Engine interface {
 	// Lock acquires the name's mutex, and queues until it is free. A nil Kind is a plain mutex.
 	Lock(ctx context.Context, kind Kind) (Lease, error)
 	// Hold creates a lease that the caller's own request acquires. It retries the request
-	// until it is answered, for at most two Timeouts. If the answer arrives after the lease
-	// is over, Hold sends the request again, up to twice. read decodes the answer: it
+	// until it is answered, for at most two Timeouts. If the lease is already over when the
+	// answer arrives, Hold sends the request again, up to twice. read decodes the answer: it
 	// returns granted and a token above 0, or an error. If it returns granted and an error,
 	// Hold releases the grant.
 	Hold(ctx context.Context, kind Kind, acquire func(Attempt) wire.Request, read func(answer any) (token uint64, granted bool, err error)) (Lease, error)
@@ -101,7 +101,7 @@ type Engine interface {
 	// Logger returns the Client's logger.
 	Logger() logr.Logger
 	// Expect creates the metrics of a kind of lease that queues, so that they exist before
-	// the first lease of the kind.
+	// the first lease.
 	Expect(label string)
 }
 

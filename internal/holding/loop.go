@@ -1,5 +1,5 @@
-// Package holding has the loop of work that runs under a lease for as long as a process
-// lives: a leader's, or a daemon's.
+// Package holding has the loop of a leader or a daemon: work that runs under a lease for as
+// long as a process lives.
 //
 //	                 ┌───────────────── pause ◄──────────────┐
 //	                 ▼                                       │
@@ -58,12 +58,12 @@ type Loop[L Lease] struct {
 	Holder   Holder[L]
 	TTL      time.Duration      // of the lease
 	Retry    retry.Backoff      // pauses after campaigns that failed
-	Ready    *readiness.State   // fit while the lease is held, or can be waited for
+	Ready    *readiness.State   // ready while the lease is held, or can be waited for
 	Deadline *stopping.Deadline // for releases after the end of Run's context
 	Log      logr.Logger
 
-	// Doubt is how long after a failed campaign a reply to one of its requests does not
-	// count as a success: the server may accept requests of the queue and still refuse
+	// Doubt is the time after a failed campaign in which the reply to a request does not
+	// count as a success: the server may accept requests for the queue and still refuse
 	// the lease.
 	Doubt time.Duration
 

@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// A Package is a package that refuses inputs.
+// A Package identifies the package that refuses an input.
 type Package interface {
-	// Refusal returns the error that all its refusals are. Its text is the name of the
-	// package and ": refused".
+	// Refusal returns the sentinel that all ConfigErrors of the package match. Its text is
+	// the name of the package and ": refused".
 	Refusal() error
 }
 
@@ -24,7 +24,7 @@ func (e *ConfigError[P]) Error() string {
 	return fmt.Sprintf("%s: %s is %s; it must be %s", name, e.Field, e.Value, e.Rule)
 }
 
-// Is reports true for the package's refusal.
+// Is reports true for the sentinel of the package.
 func (e *ConfigError[P]) Is(target error) bool { return target == e.refusal() }
 
 func (e *ConfigError[P]) refusal() error {

@@ -25,7 +25,7 @@
 //	a renewal fails or is late    another one is sent on another connection when half of
 //	                              the remaining time is over
 //	a server is dead              only the leases of its Stream are affected
-//	a name moves to another       the next try of its leases uses the Stream of the new
+//	a name moves to another       the next renewals of its leases use the Stream of the new
 //	server                        server
 //	all connections hang          the oldest renewal is aborted and its connection reused
 //	the server has no such lease  the Renewer ends the lease

@@ -14,8 +14,8 @@ import (
 	"github.com/go-logr/logr"
 )
 
-// A State is the result of the latest request, and a doubt about the work that no request
-// disproves. Its zero value is the state of a worker that does not run. It is safe for
+// A State contains the result of the latest request. It may also contain a doubt about the
+// work, which successful requests do not end. Its zero value is the state of a worker that does not run. It is safe for
 // concurrent use.
 type State struct {
 	mu      sync.Mutex
@@ -71,8 +71,9 @@ func (s *State) Works(valid time.Duration) (again bool) {
 	return again
 }
 
-// Failed records a failure, which is valid until the next result, and logs it: a
-// temporary one once in a row, any other once per text, and as an error.
+// Failed records a failure, which is valid until the next result, and logs it. Of several
+// temporary failures in a row, it logs the first one. It logs other failures as errors, once
+// per text.
 func (s *State) Failed(log logr.Logger, message string, err error, temporary bool) {
 	switch {
 	case !s.failed(err, temporary):

@@ -30,7 +30,7 @@ type Backoff = backoff.BackOff
 // each up to 50 % longer or shorter. They never run out.
 func Pauses(first, longest time.Duration) Backoff { return Growing(first, longest, 1.5, 0.5) }
 
-// Growing is Pauses with another factor and another share of jitter.
+// Growing is Pauses with a given factor and jitter.
 func Growing(first, longest time.Duration, factor, jitter float64) Backoff {
 	return backoff.NewExponentialBackOff(
 		backoff.WithInitialInterval(first), backoff.WithMaxInterval(longest), backoff.WithMaxElapsedTime(0),

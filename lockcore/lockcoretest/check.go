@@ -21,7 +21,7 @@ const (
 	// UseOutside: work was done without a hold or after its end.
 	UseOutside Problem = "use outside a hold"
 	// NoHold: an event refers to a hold that was never acquired, or that had been released
-	// or lost. The error may be in the test that recorded it.
+	// or lost. The test may have recorded a wrong event.
 	NoHold Problem = "event without a hold"
 )
 
@@ -114,10 +114,10 @@ func earlier(a, b instant) instant {
 // ValidUntil. The interval excludes its end: at one instant a name may pass from one
 // holder to the next, in the order of the events.
 //
-// Tokens are compared only for holds that do not overlap: of two readers, the one that was
-// granted first may be recorded last. An owner that reads keeps its token while the server
-// has an entry of it, and may then write with a higher one. So the token of a reader with
-// an owner is compared only with those of writers with other owners.
+// Tokens are compared only for holds that do not overlap: if two readers overlap, the one that
+// was granted first may be recorded last. A reading owner keeps its token while the server has
+// an entry of it, and may later write with a higher one. So the token of a reader with an
+// owner is compared only with the tokens of writers with other owners.
 func (h *History) Check() []Violation {
 	holds, found := replay(h.Events())
 	byName := map[string][]*hold{}

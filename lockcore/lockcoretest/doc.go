@@ -42,7 +42,7 @@
 //	a restart with or without data             Redis.Restart; with time in between: Stop, Start
 //	the server's clock is set                  Redis.StepClock
 //	the server answers LOADING, READONLY, …    Redis.Server().SetError
-//	a process wakes after its host slept       Clock.Advance, and for the others time.Sleep or StepClock
+//	a process wakes after its host slept       Clock.Advance; for the others time.Sleep or StepClock
 //	scripts are forgotten                      SCRIPT FLUSH, by a client
 //
 // Faults parse RESP2 and RESP3, requests as arrays of strings or inline. They do not
@@ -67,9 +67,8 @@
 //     write), no cluster slots, and no limit of clients.
 //   - Keys expire at the exact instant, but only when they are next accessed, and
 //     without keyspace notifications. Restarts and kills lose no acknowledged write.
-//   - Commands run one at a time, but any of the clients that wait at one instant may be
-//     first. No time passes while the server works, so a slow path that takes no virtual
-//     time stays hidden.
+//   - Commands run one at a time. If several clients wait at one instant, any of them may be
+//     first. No virtual time passes while the server works, so slow code stays hidden.
 //
 // It is stricter or different in these points:
 //

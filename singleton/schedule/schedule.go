@@ -68,7 +68,7 @@ type Config struct {
 var ErrConfig = ticks.ErrConfig
 
 // ConfigError reports an invalid schedule. Field names the invalid part, for example
-// "hour", Value is its text, and Rule says which values are valid. It is ErrConfig.
+// "hour", Value is its text, and Rule says which values are valid. It matches ErrConfig.
 type ConfigError = ticks.ConfigError
 
 // Parse parses a cron expression, a descriptor or an interval:

@@ -14,14 +14,14 @@
 //
 // # Guarantees
 //
-//   - At most one transaction of Do commits for a (job, tick), whatever the tokens, the number
-//     of processes, and when they are suspended, die or retry. The rows that fn wrote through
+//   - At most one transaction of Do commits for a (job, tick). This does not depend on the
+//     tokens, on the number of processes, or on when they are suspended, die or retry. The rows that fn wrote through
 //     tx are in the database if and only if the marker is.
 //   - After a token has been seen in its scope, no smaller token commits there. The scope is
 //     the job, or the tick with Marker.Overlap. Do records a token as seen when its
 //     transaction commits. If fn fails and the connection still works, Do rolls back the
-//     rows but still records the token. An equal token is accepted: it is the same run,
-//     which retries.
+//     rows but still records the token. An equal token is accepted: it is a retry of the
+//     same run.
 //   - A tick older than those that Prune kept is refused with ErrPruned, because its marker may
 //     have been deleted.
 //
@@ -78,7 +78,7 @@
 // and connections accumulate. Set a read timeout a little above Config.LockTimeout, and
 // db.SetMaxOpenConns, to limit both.
 //
-// Do checks ctx a last time right before COMMIT. With the context of a lease, it therefore does
+// Do checks ctx a last time just before COMMIT. With the context of a lease, it therefore does
 // not commit after the end of the lease, even if no timer has fired yet. A process that is
 // suspended after that check is stopped by the database, as above.
 //

@@ -16,20 +16,20 @@ var (
 	ErrStaleToken = errors.New("sqlonce: stale token")
 
 	// ErrUnknownOutcome means that the run may have taken effect. If the reply to COMMIT
-	// was lost, it is safe to call Do again with the same Marker, and that resolves the
-	// doubt. The other cause is ErrTransactionEnded.
+	// was lost, call Do again with the same Marker: this is safe, and shows the outcome. The
+	// other cause is ErrTransactionEnded.
 	//
-	// The error has a method OutcomeUnknown() bool that returns true, for which a
-	// singleton.Runner records the tick as unknown instead of failed.
+	// The error has a method OutcomeUnknown() bool that returns true. A singleton.Runner
+	// therefore records the tick as unknown instead of failed.
 	ErrUnknownOutcome = errors.New("sqlonce: outcome unknown")
 
 	// ErrTransactionEnded means that fn has ended its transaction, or has ignored an error
-	// with which the database ended it. Rows that fn wrote before may be in the database
-	// with the marker, and rows that it wrote after that without one. Another call of fn
-	// may therefore take effect twice.
+	// with which the database ended it. The rows that fn wrote before the end may be in the
+	// database with the marker, and the rows that it wrote afterwards may be there without
+	// one. Another call of fn may therefore take effect twice.
 	//
 	// The error matches ErrUnknownOutcome too. It has a method Permanent() bool that
-	// returns true, for which a singleton.Runner does not retry.
+	// returns true. A singleton.Runner therefore does not retry.
 	ErrTransactionEnded = errors.New("sqlonce: fn ended the transaction")
 
 	// ErrPruned means that the tick is older than the markers that Prune kept, so it is not
@@ -102,7 +102,7 @@ func (e *unknownOutcomeError) Unwrap() error { return e.Err }
 
 // ConfigError reports an invalid argument or configuration field. Nothing was sent.
 // Field names the argument or field, Value is its value (text is quoted), and Rule
-// says which values are valid. It is ErrConfig.
+// says which values are valid. It matches ErrConfig.
 type ConfigError = input.ConfigError[refused]
 
 type refused struct{}

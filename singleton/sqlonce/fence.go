@@ -65,7 +65,7 @@ func (m Marker) fenceRow() int64 {
 }
 
 // admitRun stores the token of the run and refuses it if it is smaller than one that was
-// seen. keptFrom is that of the row; in the row of one tick it has no meaning.
+// seen. keptFrom is the kept_from of the row; in the row of one tick it has no meaning.
 func (o *Once) admitRun(ctx context.Context, tx *sql.Tx, m Marker) (keptFrom int64, err error) {
 	seen, keptFrom, err := o.raise(ctx, tx, m.Job, m.fenceRow(), m.Token)
 	if err != nil {

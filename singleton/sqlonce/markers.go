@@ -35,8 +35,8 @@ func (o *Once) Markers(ctx context.Context, job string, since, until time.Time) 
 }
 
 // triggered is the difference between the tick of a triggered run and when it was
-// triggered, in milliseconds. Package singleton names such runs so because no schedule
-// reaches the year 6429.
+// triggered, in milliseconds. Package singleton uses such ticks because no schedule reaches
+// the year 6429.
 const triggered = 1 << 47
 
 // Prune deletes the job's markers, and the fences of single ticks, that are older than

@@ -23,8 +23,8 @@ import (
 // runtime.Goexit, Do rolls back, and the panic or exit continues; if fn has also ended the
 // transaction, Do panics with that error.
 //
-// fn receives ctx. After ctx is done nothing is committed, and Do returns its error and
-// cause once fn has returned. The error is a *StaleTokenError or a *ConfigError, matches
+// fn receives ctx. After ctx is done, nothing is committed. When fn has returned, Do then
+// returns the error and the cause of ctx. The error is a *StaleTokenError or a *ConfigError, matches
 // ErrUnknownOutcome or ErrPruned, or is that of ctx, fn or the driver.
 func (o *Once) Do(ctx context.Context, m Marker, fn func(ctx context.Context, tx *sql.Tx) error) (applied bool, err error) {
 	if fn == nil {

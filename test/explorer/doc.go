@@ -34,7 +34,7 @@
 // For locks:
 //
 //   - No two clients hold the lock at the same time unless both may.
-//   - A client that takes its hold as valid holds the lock on the server for at least as long.
+//   - While a client considers its hold valid, it holds the lock on the server.
 //   - A script changes only the hold of its caller.
 //   - Tokens grow with every grant, and the tokens of one owner are as documented.
 //   - An unconfirmed grant expires after a second.
@@ -43,8 +43,8 @@
 //   - An aborted attempt never holds the lock.
 //   - No later attempt overtakes a live and reachable one.
 //   - An attempt that has not been refreshed for long is not granted the lock.
-//   - A client that looks and must wait does not leave a lock free that the first waiter could
-//     have.
+//   - A client that looks and must wait does not leave the lock free if the first waiter could
+//     have it.
 //   - From every state, without further faults, every live waiter is served within a limited
 //     number of looks, one per second, without any message.
 //

@@ -14,10 +14,10 @@ func (e *Election) Candidates(ctx context.Context) ([]engine.Waiter, error) {
 	return line, opError("candidates", e.name, err)
 }
 
-// Promote moves the first candidate of that identity to the head of the queue, so that it
-// is the next to lead. No other candidate passes it, not even one that returns to an older
-// place in the queue; only a later Promote replaces it. found is false if no candidate has that identity. The error is ErrNotHeld if the leadership
-// has ended.
+// Promote moves the first candidate with the identity to the head of the queue, so that it
+// is the next to lead. No other candidate passes it, not even one that rejoins at an older
+// place. Only a later Promote puts another candidate first. found is false if no candidate has
+// the identity. The error is ErrNotHeld if the leadership has ended.
 func (l *Leadership) Promote(ctx context.Context, identity string) (found bool, err error) {
 	const op = "promote"
 	if cause := l.Err(); cause != nil {

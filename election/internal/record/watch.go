@@ -37,7 +37,7 @@ type observer struct {
 	last     Record
 	known    bool // last is valid: it was read, or written by this process
 
-	hearing             bool // a read follows within a few ms
+	hearing             bool // a message has arrived; a read follows within a few ms
 	due, reading, again bool
 	noted               bool // written by this process during a read, whose reply may be older
 	timer               *time.Timer
@@ -51,8 +51,8 @@ const (
 	leaderReaders = 8
 
 	// leaderLooks is the number of lease durations after which a record is read without
-	// a message. A candidate alone on its Client checks the queue once per 1.1 lease
-	// durations. Together with these reads and the pings (silentTTLs), it must cost less
+	// a message. A candidate that is alone on its Client checks the queue once per 1.1 lease
+	// durations. These checks, these reads and the pings (silentTTLs) together must be less
 	// than one command per lease duration.
 	leaderLooks = 60
 

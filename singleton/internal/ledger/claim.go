@@ -22,9 +22,9 @@ type Claim struct {
 	Attempt int       // 1, or more if the tick was taken over
 	// LastSuccess is the newest tick that succeeded; zero: none.
 	LastSuccess time.Time
-	// Unsure means that an earlier attempt may have taken effect: its holder died, or could
-	// not tell. A failure is then recorded as OutcomeUnknown. Set it if an attempt of this
-	// Claim ends like that: Abandon passes it on to the next holder.
+	// Unsure means that an earlier attempt may have taken effect: its holder died, or did
+	// not know the outcome. A failure is then recorded as OutcomeUnknown. Set it if an
+	// attempt of this Claim ends like that. Abandon stores it for the next holder.
 	Unsure bool
 
 	raised uint64 // the token of Raise; 0: none

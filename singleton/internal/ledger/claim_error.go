@@ -32,7 +32,8 @@ const (
 	ClaimPaused
 	// ClaimEarlier: OpenTick is open and comes first.
 	ClaimEarlier
-	// ClaimStale: the newest accounted tick is Last, which differs from the claim's.
+	// ClaimStale: the newest tick that was claimed or skipped is Last. The claim contains
+	// another one.
 	ClaimStale
 	// ClaimRecorded: the holder died or abandoned the tick, and no attempt is left. It is
 	// now recorded as OutcomeUnknown.

@@ -20,7 +20,7 @@ type Skip struct {
 
 // ClaimConfig has the optional parameters of a claim.
 type ClaimConfig struct {
-	// Skipped are the due ticks between the newest accounted one and the claimed one. They
+	// Skipped are the due ticks between the last one of the ledger and the claimed one. They
 	// are recorded together with the claim.
 	Skipped *Skip
 
@@ -31,7 +31,7 @@ type ClaimConfig struct {
 
 // Claim claims the run of a tick for this process. known is the state of the ledger that
 // the caller has read. The ticks between known.Last and this one must be in cfg.Skipped, so
-// the claim is refused if the newest accounted tick has changed since. Of all replicas that
+// the claim is refused if the last tick of the ledger has changed since. Of all replicas that
 // claim a tick, one is granted the Claim; for the others the error is a *ClaimError.
 //
 // If the error matches lockcore.ErrUnknown, the tick may have been claimed. It is then

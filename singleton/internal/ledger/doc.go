@@ -19,8 +19,9 @@
 //	                        or Abandon    open, not held ──attempts used up──► unknown
 //	(no record, tick > last) ──Skip─────► skipped
 //
-// A claim names the newest tick that it knows to be accounted for, and accounts for all
-// ticks between, or is refused. So a tick at or before `last` that is not open has ended.
+// `last` is the newest tick that was claimed or skipped. A claim contains the `last` that its
+// replica knows, and records the due ticks between the two as skipped. If the ledger has
+// another `last`, the claim is refused. So a tick at or before `last` that is not open has ended.
 // All times are the server's.
 //
 // # What happens when
@@ -28,9 +29,9 @@
 //	a claim is not answered       it is released in the background, and does not count as an attempt
 //	a completion is not answered  it is repeated until ctx ends; it is accepted once
 //	a holder dies                 its lease expires, and another replica claims the tick
-//	a lease is lost               Complete is accepted all the same, unless another replica
+//	a lease is lost               Complete is still accepted, unless another replica has
 //	                              claimed the tick since: ErrSuperseded
-//	the server loses its data     Open begins the ledger where the caller's State says
+//	the server loses its data     Open starts a ledger after the last tick of the caller's State
 //	a message is lost             replicas check every 30 s
 //	a newer version wrote it      every call fails with ErrNewerSchema
 package ledger

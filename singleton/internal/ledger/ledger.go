@@ -106,9 +106,9 @@ func New(c *lockcore.Client, job string, cfg Config) (*Ledger, error) {
 }
 
 // Open creates the ledger of the job if there is none, extends its lifetime, and returns
-// its state. before is the state that the caller got last, or, the first time, where the
-// ledger begins: with the zero value, at the server's clock. Status reports before.Next to
-// others: set it to the next tick. before.Spec is stored for a later version that takes
+// its state. before is the last state that the caller got. In the first call, before is where
+// a new ledger begins: the zero value means the server's present time. Set before.Next to the
+// next tick, which Status then returns. before.Spec is stored for a later version that takes
 // over, and before.Handover is the reply to the Handover that Open has requested.
 //
 // A replica must call Open at least every 30 s, or after State.Again if that is shorter,

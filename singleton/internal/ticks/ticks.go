@@ -29,10 +29,10 @@ var ErrConfig = errors.New("schedule: refused")
 // ConfigError is the refusal of a schedule.
 type ConfigError = input.ConfigError[Package]
 
-// Package makes refusals those of package schedule.
+// Package implements input.Package for package schedule.
 type Package struct{}
 
-// Refusal implements input.Package.
+// Refusal returns the sentinel of package schedule.
 func (Package) Refusal() error { return ErrConfig }
 
 // refuse refuses a text.
