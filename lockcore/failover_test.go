@@ -204,7 +204,8 @@ func TestFault18_ClassD_TwoPrimaries(t *testing.T) {
 }
 
 // As above, but the servers require a replica. The old primary refuses writes, so its clients
-// ask a Sentinel again, and continue at the new primary with their leases, queues and order.
+// ask a Sentinel again, and continue at the new primary with their leases, queues and order. A
+// waiter asks at its next check.
 //
 // Caught mutant: the connections to the old primary are kept.
 func TestFault18_PrimaryWithoutReplicasIsLeft(t *testing.T) {
@@ -213,13 +214,17 @@ func TestFault18_PrimaryWithoutReplicasIsLeft(t *testing.T) {
 	cfg := ttl(20 * time.Second)
 	holder := w.try(w.mutex(w.failoverClient("holder", nil), firstName, cfg))
 	var waiters []*pending
+	var channels []string
 	for i := range 3 {
-		waiters = append(waiters, w.queued(w.mutex(w.failoverClient(fmt.Sprint("waiter-", i), nil), firstName, cfg)))
+		c := w.failoverClient(fmt.Sprint("waiter-", i), nil)
+		waiters = append(waiters, w.queued(w.mutex(c, firstName, cfg)))
+		channels = append(channels, "noonlock:ch:"+c.Process())
 	}
 	w.reachReplicas(w.primary, firstName, 2)
 	w.cutOff(w.primary)
 	w.promoted()
 	w.Until("the lease is renewed at the new primary", func() bool { return w.pttl(firstName) > 18*time.Second })
+	w.subscribed(channels)
 	if err := holder.Context().Err(); err != nil {
 		t.Fatalf("the lease ended: %v", context.Cause(holder.Context()))
 	}

@@ -40,7 +40,7 @@ type Env struct {
 	sentinel *servers.Watched      // nil: another topology
 }
 
-// topologiesVariable is set where tests of OnBoth also run on the other topologies.
+// topologiesVariable is set where tests of OnBoth run on the other topologies.
 const topologiesVariable = "NOONLOCK_TOPOLOGIES"
 
 // OnOneServer runs a test in a bubble and on a real server, in parallel. It is for tests that
@@ -59,13 +59,14 @@ func OnOneServer(t *testing.T, test func(e *Env)) {
 }
 
 // OnBoth runs a test in a bubble and on a real server, in parallel. With NOONLOCK_TOPOLOGIES
-// set, it also runs the test on a Redis Cluster and behind a Sentinel.
+// set, it runs the test on a Redis Cluster and behind a Sentinel instead.
 func OnBoth(t *testing.T, test func(e *Env)) {
 	t.Helper()
-	OnOneServer(t, test)
 	if os.Getenv(topologiesVariable) == "" {
+		OnOneServer(t, test)
 		return
 	}
+	t.Parallel()
 	t.Run("cluster", func(t *testing.T) {
 		t.Parallel()
 		e := &Env{T: t, cluster: servers.LendCluster(t), Start: time.Now()}
