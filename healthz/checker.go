@@ -38,9 +38,9 @@ func Overdue(name string, check func(tolerance time.Duration) error, tolerance t
 }
 
 // Staleness fails when the last success is older than most. It also fails if the last
-// success is more than `most` in the future, which means that a clock is wrong. No
-// default set includes it: a job that fails on every replica is no reason to restart a
-// replica or to remove it from a load balancer.
+// success is more than `most` in the future, which means that a clock is wrong. Use it
+// neither for liveness nor for readiness: a job that fails on every replica is no reason to
+// restart a replica or to remove it from a load balancer.
 func Staleness(name string, last func() time.Time, most time.Duration) Checker {
 	return Checker{Name: name, Check: func(context.Context) error {
 		at := last()

@@ -48,9 +48,9 @@ type Config struct {
 	// has gained on it. So Clock can end leases earlier, but not later. While Clock blocks
 	// or panics, leases use the monotonic clock alone.
 	//
-	// Default: CLOCK_BOOTTIME on Linux, none elsewhere. Without a Clock, leases look valid
-	// for too long after a suspend. In a testing/synctest bubble leases use the bubble's
-	// clock, and no Clock is needed.
+	// Default: CLOCK_BOOTTIME on Linux, none elsewhere. With none, leases look valid for too
+	// long after a suspend. In a testing/synctest bubble leases use the bubble's clock, and
+	// no Clock is needed.
 	Clock func() time.Duration
 }
 

@@ -90,9 +90,9 @@ const (
 	OverlapAllow
 )
 
-// JobConfig configures a job. All replicas must use the same. With the zero value each tick
-// runs at least once and ticks do not overlap. After an outage only the newest missed tick
-// runs.
+// JobConfig configures a job. All replicas must use the same. With the zero value, each tick
+// has up to five attempts, and ticks do not overlap. After an outage, only the newest missed
+// tick runs.
 type JobConfig struct {
 	// TimeZone is the zone of a cron expression's wall-clock times. Default UTC.
 	TimeZone *time.Location

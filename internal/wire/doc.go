@@ -62,6 +62,6 @@
 //	                              called, because messages may have been missed
 //	the subscription is up but    a self-test fails: the count of receivers is not
 //	delivers nothing              trusted, and the connection is replaced
-//	a wrong or missing            MayRetry and IsTemporary are false
-//	certificate, password or right
+//	a certificate, password or    MayRetry and IsTemporary are false
+//	right is wrong or missing
 package wire

@@ -73,7 +73,7 @@ func (e *ClaimError) Error() string {
 	case ClaimEarlier:
 		why = "tick " + e.OpenTick.Format(time.RFC3339Nano) + " is open and comes first"
 	case ClaimStale:
-		why = "the newest accounted tick is now " + e.Last.Format(time.RFC3339Nano)
+		why = "the newest tick that was claimed or skipped is now " + e.Last.Format(time.RFC3339Nano)
 	case ClaimRecorded:
 		why = "its holder died and no attempt is left; it is recorded as " + OutcomeUnknown
 	case ClaimNoLedger:

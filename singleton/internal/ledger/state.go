@@ -36,7 +36,7 @@ type State struct {
 	Replicas   int       // known replicas of the active definition
 	Others     int       // of other definitions
 	Open       []OpenRun // runs that have not ended, oldest first
-	// Lost: the ledger that the caller knew was lost or set back, and was created again or
+	// Lost: the ledger was lost or set back since the caller's last request, and was created again or
 	// restored since.
 	Lost bool
 	// Spec is the schedule of the active definition, as its replicas have stored it.
