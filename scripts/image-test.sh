@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Builds the lottery's image twice, from copies in two folders, and fails if the digests
 # differ. The second build has an empty build cache and takes some minutes. Then the script
-# checks that the programs in the image are static and have the right architecture.
+# checks that the programs in the image are static, without the demo, and of the right
+# architecture.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -32,6 +33,10 @@ for blob in "$scratch"/layers/blobs/sha256/*; do
 	built=$(go version -m "$scratch/lottery") || built="go version cannot read it"
 	if [[ $built != *$'\tCGO_ENABLED=0'* ]]; then
 		echo "image-test failed: the program was not built with CGO_ENABLED=0, so it may not be static: $built"
+		exit 1
+	fi
+	if [[ $built == *miniredis* ]]; then
+		echo "image-test failed: the program contains miniredis, which only the demo needs"
 		exit 1
 	fi
 done

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Builds a container image of an example as an OCI archive. It needs neither Docker nor a
-# registry. The image contains static binaries for amd64 and arm64 in one index. The same
-# sources and Go version give the same digest in any folder.
+# registry. The image contains static binaries for amd64 and arm64 in one index, without the
+# demo of the lottery and its in-process Redis. The same sources, commit and Go version give
+# the same digest in any folder.
 #
 # usage: scripts/image.sh [PROGRAM [OUTPUT]]
 #   PROGRAM  a folder of examples/ (default lottery)
@@ -46,12 +47,20 @@ for platform in "${platforms[@]}"; do
 	folder=$scratch/$architecture
 	mkdir -p "$folder"
 	(cd "examples/$program" && env "${settings[@]}" GOOS=linux GOARCH="$architecture" GOAMD64=v1 GOARM64=v8.0 \
-		go build -trimpath -buildvcs=false -mod=readonly -ldflags '-s -w' -o "$folder/$program" .)
+		go build -tags nodemo -trimpath -buildvcs=false -mod=readonly -ldflags '-s -w' -o "$folder/$program" .)
 	folders+=("$platform=$folder")
 done
+
+oci=org.opencontainers.image
+labels=(--label "$oci.title=$program" --label "$oci.version=${name##*:}" --label "$oci.licenses=Apache-2.0"
+	--label "$oci.source=https://github.com/noonlock/noonlock")
+# Sources that were unpacked from an archive have no commit.
+if [[ -e .git ]]; then
+	labels+=(--label "$oci.revision=$(git describe --always --dirty --abbrev=40 --exclude '*')")
+fi
 
 mkdir -p "$(dirname "$output")"
 output=$(cd "$(dirname "$output")" && pwd)/$(basename "$output")
 (cd internal/ociimage && env "${settings[@]}" go run -trimpath -buildvcs=false . \
-	--output "$output" --name "$name" --entrypoint "/$program" "${folders[@]}")
+	--output "$output" --name "$name" --entrypoint "/$program" "${labels[@]}" "${folders[@]}")
 echo "  built with   $(env GOTOOLCHAIN=local go env GOVERSION)"

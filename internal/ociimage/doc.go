@@ -11,6 +11,9 @@
 // /etc/passwd and /etc/group with its user, /tmp, and the certificates of public
 // authorities in /etc/ssl/certs/ca-certificates.crt.
 //
+// Labels are in the configuration of each platform, where container tools show them, and are
+// annotations of the manifests and the index, where registries read them.
+//
 // The same files produce the same bytes. Times are 1970, owners are root, and names are
 // sorted. The certificates are Mozilla's in the version that go.mod pins, not those of the
 // machine. Compression is Go's, so another version of Go may produce another digest.

@@ -39,7 +39,7 @@ func (l layout) addJSON(mediaType string, value any) (v1.Descriptor, error) {
 func (img image) pack() ([]byte, []packed, error) {
 	folder := entry{mode: fs.ModeDir | 0o755}
 	l := layout{"blobs": folder, "blobs/sha256": folder}
-	index := v1.Index{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: v1.MediaTypeImageIndex}
+	index := v1.Index{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: v1.MediaTypeImageIndex, Annotations: img.labels}
 	var digests []packed
 	for _, p := range img.platforms {
 		manifest, err := img.packPlatform(l, p)
@@ -103,6 +103,7 @@ func (img image) packPlatform(l layout, p platform) (v1.Descriptor, error) {
 			Entrypoint: []string{img.entrypoint},
 			Env:        []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/tmp"},
 			WorkingDir: "/",
+			Labels:     img.labels,
 		},
 		RootFS:  v1.RootFS{Type: "layers", DiffIDs: []digest.Digest{digest.FromBytes(files)}},
 		History: []v1.History{{Created: &created, CreatedBy: "internal/ociimage"}},
@@ -113,6 +114,7 @@ func (img image) packPlatform(l layout, p platform) (v1.Descriptor, error) {
 	manifest, err := l.addJSON(v1.MediaTypeImageManifest, v1.Manifest{
 		Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: v1.MediaTypeImageManifest,
 		Config: config, Layers: []v1.Descriptor{l.add(v1.MediaTypeImageLayerGzip, smaller)},
+		Annotations: img.labels,
 	})
 	manifest.Platform = &p.Platform
 	return manifest, err

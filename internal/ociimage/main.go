@@ -24,6 +24,7 @@ func main() {
 type image struct {
 	name       string // including registry and tag
 	entrypoint string
+	labels     map[string]string
 	user       user
 	platforms  []platform
 }
@@ -48,6 +49,15 @@ func run(args []string, out io.Writer) error {
 	output := flags.String("output", "", "tar `file` to write")
 	name := flags.String("name", "", "`name` of the image with registry and tag, such as noonlock.local/lottery:dev")
 	entrypoint := flags.String("entrypoint", "", "absolute `path` in the image of the program to start")
+	labels := map[string]string{}
+	flags.Func("label", "`KEY=VALUE` of a label of the image; may be repeated", func(text string) error {
+		key, value, _ := strings.Cut(text, "=")
+		if key == "" || value == "" {
+			return errors.New("it must be KEY=VALUE")
+		}
+		labels[key] = value
+		return nil
+	})
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			return nil
@@ -58,6 +68,7 @@ func run(args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+	img.labels = labels
 	if *output == "" {
 		return errors.New("--output is empty; it must be the path of the tar file to write")
 	}

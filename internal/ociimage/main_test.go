@@ -9,6 +9,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -42,7 +43,10 @@ func build(t *testing.T, platforms ...string) (archive []byte, printed string) {
 	t.Helper()
 	output := filepath.Join(t.TempDir(), "image.tar")
 	var out strings.Builder
-	err := run(append([]string{"--output", output, "--name", "noonlock.local/lottery:dev", "--entrypoint", "/lottery"}, platforms...), &out)
+	err := run(append([]string{
+		"--output", output, "--name", "noonlock.local/lottery:dev", "--entrypoint", "/lottery",
+		"--label", "org.opencontainers.image.version=dev", "--label", "a=b=c",
+	}, platforms...), &out)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,6 +129,10 @@ func TestLayout(t *testing.T) {
 		t.Errorf("the printed digest is not that of the archive: %s", printed)
 	}
 	index := decode[v1.Index](t, blob(t, contents, entrance.Manifests[0]))
+	labels := map[string]string{v1.AnnotationVersion: "dev", "a": "b=c"}
+	if !maps.Equal(index.Annotations, labels) {
+		t.Errorf("the index has the annotations %v", index.Annotations)
+	}
 	if len(index.Manifests) != 2 {
 		t.Fatalf("the index has %d manifests", len(index.Manifests))
 	}
@@ -136,6 +144,9 @@ func TestLayout(t *testing.T) {
 		config := decode[v1.Image](t, blob(t, contents, manifest.Config))
 		if config.Config.User != "65532:65532" || config.Architecture != architecture || config.Config.Entrypoint[0] != "/lottery" {
 			t.Errorf("the configuration is %+v", config)
+		}
+		if !maps.Equal(config.Config.Labels, labels) || !maps.Equal(manifest.Annotations, labels) {
+			t.Errorf("the labels are %v, and annotations %v", config.Config.Labels, manifest.Annotations)
 		}
 		unpacked, err := gzip.NewReader(bytes.NewReader(blob(t, contents, manifest.Layers[0])))
 		if err != nil {
@@ -172,13 +183,14 @@ func TestRefused(t *testing.T) {
 	if err := os.Symlink("lottery", filepath.Join(linked, "link")); err != nil {
 		t.Fatal(err)
 	}
-	good := map[string]string{"--output": filepath.Join(t.TempDir(), "x.tar"), "--name": "noonlock.local/lottery:dev", "--entrypoint": "/lottery"}
+	good := map[string]string{"--output": filepath.Join(t.TempDir(), "x.tar"), "--name": "noonlock.local/lottery:dev", "--entrypoint": "/lottery", "--label": "a=b"}
 	for want, c := range map[string]struct{ flag, value, platform string }{
 		"--name is \"lottery\"":         {"--name", "lottery", "linux/amd64=" + folder},
 		"--name is \"noonlock.local/":   {"--name", "noonlock.local/lottery", "linux/amd64=" + folder},
 		"--entrypoint is \"lottery\"":   {"--entrypoint", "lottery", "linux/amd64=" + folder},
 		"--entrypoint is \"/other\"":    {"--entrypoint", "/other", "linux/amd64=" + folder},
 		"--entrypoint is \"/etc\"":      {"--entrypoint", "/etc", "linux/amd64=" + folder},
+		"it must be KEY=VALUE":          {"--label", "version", "linux/amd64=" + folder},
 		"--output is empty":             {"--output", "", "linux/amd64=" + folder},
 		"there is no platform argument": {"--output", "x", ""},
 		"platform argument is \"amd64=": {"--name", good["--name"], "amd64=" + folder},

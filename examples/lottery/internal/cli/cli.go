@@ -55,17 +55,17 @@ type command struct {
 }
 
 func commands() []command {
-	return []command{
-		{"demo", "demonstrate three replicas in one process, one of which is cut off in the middle of a draw (the default)", demoHelp, demonstrate},
-		{"serve", "run one replica", fmt.Sprintf(serveHelp, serve.Ending), serveReplica},
-		{"winners", "print the winners", winnersHelp, printWinners},
-		{"verify", "compare the draws with the schedule and the ledger", verifyHelp, verify},
-	}
+	return append(
+		demos(),
+		command{"serve", "run one replica", fmt.Sprintf(serveHelp, serve.Ending), serveReplica},
+		command{"winners", "print the winners", winnersHelp, printWinners},
+		command{"verify", "compare the draws with the schedule and the ledger", verifyHelp, verify},
+	)
 }
 
 // Run runs the program and returns its exit code.
 func Run(ctx context.Context, p Process) int {
-	name, args := "demo", p.Args
+	name, args := commands()[0].name, p.Args
 	if len(args) > 0 && (args[0] == "" || args[0][0] != '-' || isHelp(args[0])) {
 		name, args = args[0], args[1:]
 	}

@@ -1,3 +1,5 @@
+//go:build !nodemo
+
 package cli
 
 import (
@@ -18,6 +20,11 @@ draws from the ledger in Redis and checks them in the database.
 It takes about fifteen seconds. The exit code is 0 only if all checks pass. NO_COLOR=1
 disables colours. The demo takes no flags.
 `
+
+// demos returns the demo. Images are built with the tag nodemo, without it.
+func demos() []command {
+	return []command{{"demo", "demonstrate three replicas in one process, one of which is cut off in the middle of a draw (the default)", demoHelp, demonstrate}}
+}
 
 func demonstrate(ctx context.Context, p Process, s *settings, args []string) error {
 	if err := s.parse(ctx, args); err != nil {

@@ -1,0 +1,5 @@
+//go:build nodemo
+
+package cli
+
+func demos() []command { return nil }
