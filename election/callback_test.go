@@ -299,7 +299,7 @@ func TestTimeToLead(t *testing.T) {
 
 		tries := 0
 		_, err := e.Bubble.Faults().Add(lockcoretest.Fault{Kind: lockcoretest.DropRequest, Match: func(cmd []string) bool {
-			if script("mutex_acquire")(cmd) {
+			if script("lock_rights")(cmd) {
 				tries++
 			}
 			return false // it only counts

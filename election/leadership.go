@@ -58,6 +58,9 @@ type candidacy struct {
 	lost   error         // why the only term was lost, with Config.Once
 }
 
+// Prepare implements holding.Holder.
+func (c *candidacy) Prepare(ctx context.Context) error { return c.le.election.Prepare(ctx) }
+
 // Campaign implements holding.Holder.
 func (c *candidacy) Campaign(ctx context.Context) (*record.Leadership, error) {
 	return c.le.election.Campaign(ctx)

@@ -3,10 +3,15 @@ package election_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/lockcore"
 )
 
 // Ready returns an error while no replica can be elected, although the server answers:
@@ -104,5 +109,74 @@ func TestFault77_NotReadyWhileACallbackHangs(t *testing.T) {
 			cancel()
 			must(e, <-done)
 		})
+	}
+}
+
+// A candidate lacks a right that only a leader needs, or a key of the leader has another type:
+// it is not ready although another replica leads, and logs the reason once, with the command.
+// The commands are read from the scripts.
+// Mutants: a campaign tries only what it needs itself; a command is not tried.
+func TestFault77_NotReadyLongBeforeItLeads(t *testing.T) {
+	t.Parallel()
+	e := realEnv(t)
+	e.queueUp(e.replica(e.Client("a"), quick("")))
+	type candidate struct {
+		*replica
+		name, says string
+		log        testenv.Log
+	}
+	start := func(name, says string, rules ...string) *candidate {
+		c := &candidate{name: name, says: says}
+		cfg := quick("")
+		cfg.Logger = c.log.Info("")
+		opt := e.As(name, append([]string{"~noonlock:*", "+@all", "allchannels"}, rules...)...)
+		c.replica = e.replica(e.ClientWith(opt, lockcore.Config{Identity: name}), cfg).run()
+		return c
+	}
+	check := func(all ...*candidate) {
+		said := func(c *candidate) bool {
+			err := c.le.Ready()
+			return errors.Is(err, election.ErrNotReady) && strings.Contains(err.Error(), c.says)
+		}
+		for _, c := range all {
+			e.Until(c.name+" is not ready", func() bool { return said(c) })
+		}
+		e.Pass(3 * retryPeriod)
+		for _, c := range all {
+			if !said(c) || c.log.Count("cannot campaign", c.says, `"error"=`) != 1 {
+				t.Errorf("%s: Ready says %v, and it logs\n%s", c.name, c.le.Ready(), c.log.String())
+			}
+		}
+	}
+	var all []*candidate
+	lua := "../lockcore/lua/"
+	for _, command := range append(testenv.Commands(t, lua+"mutex_*.lua", lua+"part_mutex.lua", lua+"part_queue.lua", "../internal/wire/lua/*.lua", "internal/record/lua/*.lua"), "eval") {
+		says := strings.ToUpper(command)
+		if command == "eval" {
+			says = "NOPERM" // it is no command of a script
+		}
+		all = append(all, start(command, says, "-"+command))
+	}
+	check(all...)
+	for _, c := range all {
+		must(e, e.Raw.ACLSetUser(e.Context(), c.name, "+"+c.name).Err())
+	}
+	for _, c := range all {
+		e.Until(c.name+" is ready", func() bool { return c.le.Ready() == nil })
+		c.stop()
+	}
+	must(e, e.Raw.HSet(e.Context(), key("leader"), "v", 2).Err())
+	newer := start("newer", "newer schema")
+	check(newer)
+	newer.stop()
+	for _, part := range []string{"leader", "fence"} {
+		must(e, e.Raw.Del(e.Context(), key("leader"), key("fence")).Err())
+		must(e, e.Raw.XAdd(e.Context(), &redis.XAddArgs{Stream: key(part), Values: []string{"a", "b"}}).Err())
+		c := start(part, "WRONGTYPE")
+		check(c)
+		c.stop()
+	}
+	if e.Exists(key("never")) {
+		t.Error("a key is left behind")
 	}
 }

@@ -16,6 +16,7 @@ import (
 //	seen       hash    attempt -> alive until (server ms), see part_queue.lua
 //	tomb:<n>   string  tombstone: the attempt was abandoned, and a request of it may still
 //	                   arrive
+//	never      none    never exists, see lock_rights.lua
 //
 // The channel of a Client is <prefix>:ch:<process>. In a cluster it has one for each name that
 // it waits for, <prefix>:{<name>}:ch:<process>, in the slot of the keys. Scripts get all keys
@@ -30,6 +31,7 @@ type keyring struct {
 type lockKeys struct {
 	name                     string
 	lock, fence, queue, seen string
+	never                    string
 	base                     string
 	channels                 string // the prefix of the channels of processes
 }
@@ -38,7 +40,7 @@ func (k keyring) lock(name string) *lockKeys {
 	base := k.prefix + ":{" + name + "}:"
 	return &lockKeys{
 		name: name, base: base,
-		lock: base + "lock", fence: base + "fence", queue: base + "queue", seen: base + "seen",
+		lock: base + "lock", fence: base + "fence", queue: base + "queue", seen: base + "seen", never: base + "never",
 		channels: k.channel(name, "ch:"),
 	}
 }

@@ -20,6 +20,7 @@ type scripts struct {
 	mutexAcquire, mutexRenew, mutexLeave                 *wire.Script
 	ownedAcquire, ownedRenew, ownedLeave, ownedDowngrade *wire.Script
 	lockInspect, lockForce, lockQueue, lockPromote       *wire.Script
+	lockRights                                           *wire.Script
 }
 
 func loadScripts(files fs.FS) (*scripts, error) {
@@ -38,6 +39,7 @@ func loadScripts(files fs.FS) (*scripts, error) {
 		lockForce:   l.Script("lock_force"),
 		lockQueue:   l.Script("lock_queue"),
 		lockPromote: l.Script("lock_promote"),
+		lockRights:  l.Script("lock_rights"),
 	}
 	if err := l.Err(); err != nil {
 		return nil, fmt.Errorf("lockcore: %w", err)

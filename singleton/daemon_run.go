@@ -49,6 +49,9 @@ type daemonRun struct {
 	out    time.Duration // the pause before the next campaign
 }
 
+// Prepare implements holding.Holder.
+func (d *daemonRun) Prepare(ctx context.Context) error { return d.lock.Prepare(ctx) }
+
 // Campaign implements holding.Holder.
 func (d *daemonRun) Campaign(ctx context.Context) (engine.Lease, error) { return d.lock.Lock(ctx) }
 

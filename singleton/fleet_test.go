@@ -188,7 +188,7 @@ func (f *fleet) key(job, part string) string { return "noonlock:{job/" + job + "
 // must know the script, so a fault of requests hits a run of it.
 func request(name string) lockcoretest.Match {
 	shapes := map[string]string{
-		"open": "job open runs tomb defs fence", "claim": "job open runs fence tomb", "complete": "job open runs",
+		"open": "job open runs tomb defs", "claim": "job open runs fence tomb", "complete": "job open runs",
 		"abandon": "job open tomb", "skip": "job runs", "renew": "open 3", "retry": "job open 4",
 	}
 	return func(cmd []string) bool {

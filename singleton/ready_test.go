@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
 )
@@ -211,4 +213,78 @@ func TestFault77_NotReadyLongBeforeTheFirstTick(t *testing.T) {
 			t.Errorf("without %s: Run: %v", missing, err)
 		}
 	}
+}
+
+// The same for a Daemon whose function another replica runs: a right that only the holder of
+// the lease needs, and a token counter of another type.
+// Mutants: a campaign tries only what it needs itself; a command is not tried.
+func TestFault77_DaemonNotReadyLongBeforeItRuns(t *testing.T) {
+	t.Parallel()
+	f := onServer(t)
+	type daemon struct {
+		*singleton.Daemon
+		name, says string
+		log        testenv.Log
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	start := func(name, says string, rules ...string) *daemon {
+		d := &daemon{name: name, says: says}
+		opt := f.As(name, append([]string{"~noonlock:*", "+@all", "allchannels"}, rules...)...)
+		var err error
+		d.Daemon, err = singleton.NewDaemon(f.ClientWith(opt, lockcore.Config{Identity: name}), "feed", func(ctx context.Context, _ uint64) error {
+			<-ctx.Done()
+			return nil
+		}, singleton.DaemonConfig{TTL: 2 * time.Second, Logger: d.log.Info("")})
+		testenv.Must(t, err)
+		running.Go(func() {
+			if err := d.Run(ctx); err != nil {
+				t.Errorf("%s: Run: %v", name, err)
+			}
+		})
+		return d
+	}
+	holder := start("holder", "")
+	f.Until("it runs", func() bool { return holder.Ready() == nil })
+	var all []*daemon
+	lua := "../lockcore/lua/"
+	for _, command := range append(testenv.Commands(t, lua+"mutex_*.lua", lua+"part_mutex.lua", lua+"part_queue.lua", "../internal/wire/lua/*.lua"), "eval") {
+		says := strings.ToUpper(command)
+		if command == "eval" {
+			says = "NOPERM" // it is no command of a script
+		}
+		all = append(all, start(command, says, "-"+command))
+	}
+	check := func(all ...*daemon) {
+		said := func(d *daemon) bool {
+			err := d.Ready()
+			return errors.Is(err, singleton.ErrNotReady) && strings.Contains(err.Error(), d.says)
+		}
+		for _, d := range all {
+			f.Until(d.name+" is not ready", func() bool { return said(d) })
+		}
+		f.Pass(300 * time.Millisecond)
+		for _, d := range all {
+			if !said(d) || d.log.Count("cannot campaign", d.says, `"error"=`) != 1 {
+				t.Errorf("%s: Ready says %v, and it logs\n%s", d.name, d.Ready(), d.log.String())
+			}
+		}
+	}
+	check(all...)
+	for _, d := range all {
+		testenv.Must(t, f.Raw.ACLSetUser(t.Context(), d.name, "+"+d.name).Err())
+	}
+	for _, d := range all {
+		f.Until(d.name+" is ready", func() bool { return d.Ready() == nil })
+	}
+	fence := f.key("daemon/feed", "fence")
+	testenv.Must(t, f.Raw.Del(t.Context(), fence).Err())
+	testenv.Must(t, f.Raw.XAdd(t.Context(), &redis.XAddArgs{Stream: fence, Values: []string{"a", "b"}}).Err())
+	check(start("fence", "WRONGTYPE"))
+	if f.Exists(f.key("daemon/feed", "never")) {
+		t.Error("a key is left behind")
+	}
+	testenv.Must(t, f.Raw.Del(t.Context(), fence).Err())
 }

@@ -81,6 +81,13 @@ type Engine interface {
 	// Hold releases the grant.
 	Hold(ctx context.Context, kind Kind, acquire func(Attempt) wire.Request, read func(answer any) (token uint64, granted bool, err error)) (Lease, error)
 
+	// LockScripts returns the scripts that acquire, renew and release the leases of Lock.
+	LockScripts() []*wire.Script
+	// CheckRights tries each command of the scripts, without an effect, and whether the
+	// name's token counter can be read. A missing right is otherwise found only when a
+	// script needs it. It does not try PUBLISH, which scripts can do without.
+	CheckRights(ctx context.Context, scripts ...*wire.Script) error
+
 	// Queue returns the attempts in the queue of the name's mutex, next holder first.
 	Queue(ctx context.Context) ([]Waiter, error)
 	// Promote moves the first waiter of an identity to the head of the queue, if lease

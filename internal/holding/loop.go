@@ -35,6 +35,10 @@ type Lease interface {
 // A Holder implements the steps that differ between loops. Run calls its methods one after
 // the other, on its own goroutine.
 type Holder[L Lease] interface {
+	// Prepare checks that nothing prevents this replica from holding the lease. A campaign
+	// cannot find that out while another replica holds it. Run calls Prepare before the first
+	// campaign, and again after one that failed.
+	Prepare(ctx context.Context) error
 	// Campaign waits for the lease.
 	Campaign(ctx context.Context) (L, error)
 	// Work does the work and returns when all of it has ended. waited is the duration of
@@ -82,8 +86,17 @@ func (l *Loop[L]) Run(ctx context.Context) error {
 			l.answered(err)
 		}
 	})
+	prepared := false
 	for began := time.Now(); ctx.Err() == nil; {
-		lease, err := l.Holder.Campaign(asking)
+		var lease L
+		var err error
+		if !prepared {
+			err = l.Holder.Prepare(asking)
+		}
+		if err == nil {
+			lease, err = l.Holder.Campaign(asking)
+		}
+		prepared = err == nil
 		switch {
 		case ctx.Err() != nil:
 			if err == nil { // too late to begin

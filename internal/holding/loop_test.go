@@ -31,6 +31,7 @@ type holder struct {
 	began    time.Time
 	calls    []string
 	leases   int
+	prepare  func() error // noted if it is not nil
 	campaign func(ctx context.Context) error
 	work     func(ctx context.Context, l *lease)
 	release  func(ctx context.Context) error
@@ -39,6 +40,14 @@ type holder struct {
 
 func (h *holder) note(what string, args ...any) {
 	h.calls = append(h.calls, fmt.Sprintf("%v "+what, append([]any{time.Since(h.began)}, args...)...))
+}
+
+func (h *holder) Prepare(context.Context) error {
+	if h.prepare == nil {
+		return nil
+	}
+	h.note("prepare")
+	return h.prepare()
 }
 
 func (h *holder) Campaign(ctx context.Context) (*lease, error) {
@@ -187,6 +196,40 @@ func TestLoopCampaignFails(t *testing.T) {
 			"7s work 1 after 7s", "7s release 1", "7s released 1: <nil>, <nil>", "7s next: <nil>, held 0s",
 		)
 		if b.log.Count("cannot campaign") != 2 || b.log.Count("answers again") != 1 {
+			b.Errorf("logged:\n%s", b.log.String())
+		}
+	})
+}
+
+// The loop prepares before its first campaign, and again after a campaign that failed. It
+// does not campaign and is not ready until that has succeeded.
+func TestLoopPrepares(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(b *bench) {
+		prepares := []error{errAway, nil, errAway, nil}
+		b.prepare = func() error {
+			err := prepares[0]
+			prepares = prepares[1:]
+			return err
+		}
+		campaigns := []error{nil, nil, errAway, nil}
+		b.campaign = func(context.Context) error {
+			err := campaigns[0]
+			campaigns = campaigns[1:]
+			return err
+		}
+		b.pauses = []time.Duration{time.Minute, time.Minute}
+		time.AfterFunc(retryIn/2, func() { b.wantReady("not prepared", false) })
+		if err := b.loop.Run(b.ctx); err != nil {
+			b.Errorf("Run: %v", err)
+		}
+		b.calls = slices.DeleteFunc(b.calls, func(call string) bool { return strings.Contains(call, "release") || strings.Contains(call, "next") })
+		b.wantCalls(
+			"0s prepare", "1s prepare", "1s campaign", "1s work 1 after 1s",
+			"1m1s campaign", "1m1s work 2 after 0s",
+			"2m1s campaign", "2m2s prepare", "2m3s prepare", "2m3s campaign", "2m3s work 3 after 2s",
+		)
+		if b.log.Count("cannot campaign") != 2 {
 			b.Errorf("logged:\n%s", b.log.String())
 		}
 	})

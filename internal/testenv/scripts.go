@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -65,6 +66,31 @@ func MatchScript(source string) lockcoretest.Match {
 	one, sharded := lockcoretest.Script(source), lockcoretest.Script(wire.Sharded(source))
 	return func(cmd []string) bool { return one(cmd) || sharded(cmd) }
 }
+
+// Commands returns the commands that the Lua files of these patterns use, in lower case,
+// without PUBLISH: without that right, everything works but is slower.
+func Commands(t testing.TB, patterns ...string) []string {
+	t.Helper()
+	all := map[string]bool{}
+	for _, pattern := range patterns {
+		files, err := filepath.Glob(pattern)
+		Must(t, err)
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			Must(t, err)
+			for _, call := range called.FindAllSubmatch(text, -1) {
+				all[strings.ToLower(string(call[1]))] = true
+			}
+		}
+	}
+	delete(all, "publish")
+	if len(all) < 12 {
+		t.Fatalf("the scripts use only %v", all)
+	}
+	return slices.Sorted(maps.Keys(all))
+}
+
+var called = regexp.MustCompile(`redis\.p?call\('(\w+)'`)
 
 // Eval runs a script.
 func (s Scripts) Eval(e *Env, name string, keys []string, args ...any) (any, error) {

@@ -25,6 +25,17 @@ type Leadership struct {
 	Since time.Time
 }
 
+// Prepare returns an error if Campaign may wait although this candidate could never lead: a
+// right is missing that only a leader needs, or the record cannot be written.
+func (e *Election) Prepare(ctx context.Context) error {
+	s := e.scripts
+	err := e.engine.CheckRights(ctx, append(e.engine.LockScripts(), s.claim, s.renew, s.vacate, s.look)...)
+	if err == nil {
+		_, _, err = e.read(ctx)
+	}
+	return opError("campaign", e.name, err)
+}
+
 // Campaign waits in the queue until this candidate leads and the record is written. Its
 // errors are those of lockcore.Mutex.Lock.
 func (e *Election) Campaign(ctx context.Context) (*Leadership, error) {

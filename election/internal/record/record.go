@@ -55,24 +55,30 @@ func (e *Election) Leader(ctx context.Context) (Record, error) {
 	return r, nil
 }
 
-func (e *Election) look(ctx context.Context) (r Record, err error) {
+// read returns the answer of leader_look, and the fields of the record.
+func (e *Election) read(ctx context.Context) (answer []any, fields map[string]string, err error) {
 	ask := e.scripts.look.Call([]string{e.keys.lock, e.keys.fence, e.keys.leader})
-	answer, err := e.list(ctx, ask)
+	answer, err = e.list(ctx, ask)
 	if err != nil {
-		return r, err
+		return nil, nil, err
 	}
 	if len(answer) < 2 || len(answer)%2 != 0 {
-		return r, ask.OddReply(answer)
+		return nil, nil, ask.OddReply(answer)
 	}
-	if len(answer) == 2 {
-		return r, nil
-	}
-	fields := make(map[string]string, len(answer)/2)
+	fields = make(map[string]string, len(answer)/2)
 	for i := 2; i < len(answer); i += 2 {
 		fields[wire.Text(answer[i])] = wire.Text(answer[i+1])
 	}
 	if v, err := strconv.Atoi(cmp.Or(fields["v"], "1")); err != nil || v > 1 {
-		return r, ErrNewerSchema
+		return nil, nil, ErrNewerSchema
+	}
+	return answer, fields, nil
+}
+
+func (e *Election) look(ctx context.Context) (r Record, err error) {
+	answer, fields, err := e.read(ctx)
+	if err != nil || len(fields) == 0 {
+		return r, err
 	}
 	if r, err = readLeader(fields); err != nil {
 		return r, err

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
-	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -50,23 +48,9 @@ func TestFault60_ALedgerThatMayNotPublish(t *testing.T) {
 func TestFault77_OpenTriesEachRight(t *testing.T) {
 	t.Parallel()
 	e := realEnv(t)
-	commands := map[string]bool{}
-	for _, glob := range []string{"lua/*.lua", "../../../internal/wire/lua/*.lua"} {
-		files, err := filepath.Glob(glob)
-		testenv.Must(e, err)
-		for _, file := range files {
-			text, err := os.ReadFile(file)
-			testenv.Must(e, err)
-			for _, call := range regexp.MustCompile(`redis\.p?call\('(\w+)'`).FindAllSubmatch(text, -1) {
-				commands[strings.ToLower(string(call[1]))] = true
-			}
-		}
-	}
-	delete(commands, "publish") // without it replicas are slow
-	delete(commands, "hsetnx")  // only Pause needs it
-	if len(commands) < 15 {
-		t.Fatalf("the scripts use only %v", commands)
-	}
+	commands := slices.DeleteFunc(testenv.Commands(t, "lua/*.lua", "../../../internal/wire/lua/*.lua"), func(command string) bool {
+		return command == "hsetnx" // only Pause needs it
+	})
 	cfg := ledger.Config{Definition: "d", Schedule: "s"}
 	all := e.jobLedger(e.Client("all"), cfg)
 	_, err := all.Open(e.Context(), ledger.State{})
@@ -75,7 +59,7 @@ func TestFault77_OpenTriesEachRight(t *testing.T) {
 		if paused {
 			testenv.Must(e, all.Pause(e.Context()))
 		}
-		for command := range commands {
+		for _, command := range commands {
 			opt := e.As(fmt.Sprint(command, paused), "~noonlock:*", "+@all", "-"+command, "allchannels")
 			l := e.jobLedger(e.ClientWith(opt, lockcore.Config{}), cfg)
 			if _, err := l.Open(e.Context(), ledger.State{}); err == nil || !strings.Contains(err.Error(), "NOPERM") && !strings.Contains(err.Error(), "can't run this command") {

@@ -143,7 +143,12 @@ func (l *Ledger) Open(ctx context.Context, before State) (State, error) {
 		}
 	}
 	s := l.scripts.open
-	answer, err := l.ask(ctx, s.Call([]string{k.job, k.open, k.runs, k.tomb(before.replica), k.defs, k.fence},
+	if start == "1" && me != "" {
+		if err := l.checkRights(ctx); err != nil {
+			return before, opError(op, l.name, err)
+		}
+	}
+	answer, err := l.ask(ctx, s.Call([]string{k.job, k.open, k.runs, k.tomb(before.replica), k.defs},
 		after, sure, ended, l.cfg.KeepRuns, l.cfg.Retain.Milliseconds(), me, l.cfg.Definition, before.own, start,
 		next, tombTTL.Milliseconds(), l.cfg.Schedule, before.trust(), before.Spec, upto, seen, first, newest, count, k.channel))
 	if err != nil {
@@ -161,6 +166,12 @@ func (l *Ledger) Open(ctx context.Context, before State) (State, error) {
 	}
 	state.Lost = before.id != "" && state.id != before.id
 	return state, nil
+}
+
+// checkRights returns an error if the replica could not run a tick that is due later.
+func (l *Ledger) checkRights(ctx context.Context) error {
+	s := l.scripts
+	return l.engine.CheckRights(ctx, s.open, s.leave, s.claim, s.renew, s.complete, s.abandon, s.retry, s.raise, s.skipped)
 }
 
 // Leave deregisters the replica of that state, which runs no more ticks. Replicas of an

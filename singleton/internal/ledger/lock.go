@@ -29,6 +29,12 @@ func NewLock(c *lockcore.Client, job string, cfg lockcore.LeaseConfig) (*Lock, e
 	return &Lock{engine: e, name: job}, nil
 }
 
+// Prepare returns an error if Lock may wait although it could never hold the lock: a right
+// is missing that only a holder needs.
+func (l *Lock) Prepare(ctx context.Context) error {
+	return opError("lock", l.name, l.engine.CheckRights(ctx, l.engine.LockScripts()...))
+}
+
 // Lock waits in the queue of the lock and holds it, as lockcore.Mutex.Lock does.
 func (l *Lock) Lock(ctx context.Context) (engine.Lease, error) {
 	lease, err := l.engine.Lock(ctx, nil)

@@ -86,7 +86,7 @@ func skipRequest(r jobRequest) jobRequest {
 }
 
 func openRequest(name string, o jobOpening) jobRequest {
-	r := jobRequest{name: name, script: "job_open", keys: []string{"job", "open", "runs", "tomb:1", "defs", "fence"}, open: o}
+	r := jobRequest{name: name, script: "job_open", keys: []string{"job", "open", "runs", "tomb:1", "defs"}, open: o}
 	r.args = func(b *jobBench, _ jobState) []any {
 		after, sure, ended, start, trust := "", "", "", "0", int64(0)
 		if o.knows {

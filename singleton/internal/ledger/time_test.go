@@ -55,7 +55,7 @@ func (j *timedJob) opens(me, def string, own int, start string, trust time.Durat
 	for len(args) < 19 {
 		args = append(args, "")
 	}
-	answer := j.run("job_open", j.keys("job", "open", "runs", "tomb:1", "defs", "fence"), args...)
+	answer := j.run("job_open", j.keys("job", "open", "runs", "tomb:1", "defs"), args...)
 	f := strings.Split(strings.Trim(answer, "[]"), " ")
 	if len(f) < 22 {
 		j.Fatalf("job_open answers %s", answer)
@@ -73,7 +73,7 @@ func TestSchemasAreNotSetBack(t *testing.T) {
 			j.wants("schema "+before+", TTL, and the next tick, which the caller does not know", j.field("v")+" "+j.field("retain")+" "+j.field("next"), after+" 3600000 n")
 		}
 		j.stands("v", "3")
-		j.wants("schema 3", j.run("job_open", j.keys("job", "open", "runs", "tomb:1", "defs", "fence"), "", "", "", 10, 3600000, "", "", 0, "", "", 300000, "", "0", "", "", "", "", "", ""), "[11]")
+		j.wants("schema 3", j.run("job_open", j.keys("job", "open", "runs", "tomb:1", "defs"), "", "", "", 10, 3600000, "", "", 0, "", "", 300000, "", "0", "", "", "", "", "", ""), "[11]")
 	})
 }
 
@@ -151,7 +151,7 @@ func TestIdentitiesOfLedgers(t *testing.T) {
 		us := strconv.FormatInt(j.now.UnixMicro(), 10)
 		asks := func(after, sure, ended string) {
 			j.Helper()
-			j.run("job_open", j.keys("job", "open", "runs", "tomb:1", "defs", "fence"), after, sure, ended, 10, 3600000, "", "", 0, "", "", 300000, "", "0", "", "", "", "", "", "")
+			j.run("job_open", j.keys("job", "open", "runs", "tomb:1", "defs"), after, sure, ended, 10, 3600000, "", "", 0, "", "", 300000, "", "0", "", "", "", "", "", "")
 		}
 		for _, row := range []struct {
 			name, after, sure, want string

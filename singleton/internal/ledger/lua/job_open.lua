@@ -5,7 +5,6 @@
 -- KEYS[3] runs    list, ended runs
 -- KEYS[4] tomb    string, the order that this replica's start got
 -- KEYS[5] defs    list, changes of the schedule
--- KEYS[6] fence   string, the counter of fencing tokens
 -- ARGV[1] after   ms, a lost ledger begins after this tick; '' for now
 -- ARGV[2] sure    '1' if the caller knows that no tick up to `after` may be claimed
 --                 again
@@ -54,13 +53,9 @@
 -- recorded as skipped, and its own ticks begin after that. After a loss of data, the replica
 -- that remembers the last tick decides where the ticks continue, not the ledger.
 --
--- When a replica starts, the script also runs the commands that only later scripts of the
--- replica need. So it fails at once, and not at the first tick, if the user lacks a right
--- or a key has another type.
---
 -- Twice is safe: the caller's knowledge does not change, a start gets one order, and the
 -- second time the definition has already taken over.
-local job, open, runs, tomb, defs, fence = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local job, open, runs, tomb, defs = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local after, sure, ended, keep, retain = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local me, def, own, start, next_tick = ARGV[6], ARGV[7], tonumber(ARGV[8]), ARGV[9], ARGV[10]
 local sched, trust, spec, upto = ARGV[12], tonumber(ARGV[13]), ARGV[14], ARGV[15]
@@ -77,18 +72,6 @@ end
 redis.call('LLEN', runs) -- a key of another type fails here, and not half-way
 redis.call('HLEN', open)
 redis.call('LLEN', defs)
-if me ~= '' and start == '1' then
-  redis.call('GET', fence)
-  redis.call('EXISTS', tomb)
-  redis.call('HGET', open, '')
-  redis.call('HDEL', open, '')
-  redis.call('LRANGE', runs, 0, 0)
-  redis.call('LTRIM', runs, 0, -1)
-  redis.call('LPUSH', runs, '') -- and away again
-  redis.call('LTRIM', runs, 1, -1)
-  redis.call('PEXPIRE', runs, retain) -- `stay` below sets it as it must be
-  redis.call('PERSIST', runs)
-end
 local given = redis.call('GET', tomb)
 local now, us = server_time()
 if not last then

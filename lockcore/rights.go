@@ -1,0 +1,76 @@
+package lockcore
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/noonlock/noonlock/internal/wire"
+)
+
+// harmless has, for each command of a script that CheckRights may get, calls which leave
+// nothing behind on the key * that does not exist. A call that writes comes after the one
+// that deletes it again, so that it is not made if that one is refused.
+var harmless = map[string]string{
+	"DEL":     "DEL *",
+	"EXISTS":  "EXISTS *",
+	"GET":     "GET *",
+	"HDEL":    "HDEL * f",
+	"HEXISTS": "HEXISTS * f",
+	"HGET":    "HGET * f",
+	"HGETALL": "HGETALL *",
+	"HKEYS":   "HKEYS *",
+	"HLEN":    "HLEN *",
+	"HMGET":   "HMGET * f",
+	"HSET":    "HDEL * f\nHSET * f v\nHDEL * f",
+	"LLEN":    "LLEN *",
+	"LPUSH":   "LTRIM * 1 0\nLPUSH * v\nLTRIM * 1 0",
+	"LRANGE":  "LRANGE * 0 0",
+	"LTRIM":   "LTRIM * 1 0",
+	"PERSIST": "PERSIST *",
+	"PEXPIRE": "PEXPIRE * 1",
+	"PTTL":    "PTTL *",
+	"PUBLISH": "", // without messages, waiters are slow but correct
+	"SET":     "SET * v XX",
+	"TIME":    "TIME",
+	"ZADD":    "ZADD * XX 1 m",
+	"ZRANGE":  "ZRANGE * 0 0",
+	"ZREM":    "ZREM * m",
+	"ZSCORE":  "ZSCORE * m",
+}
+
+var scriptCommand = regexp.MustCompile(`\bredis\.p?call\('(\w+)'`)
+
+// trials returns the calls that try each command of the scripts.
+func trials(scripts []*wire.Script) (calls string, err error) {
+	all := map[string]bool{}
+	for _, s := range scripts {
+		for _, found := range scriptCommand.FindAllStringSubmatch(s.Source(), -1) {
+			call, known := harmless[found[1]]
+			if !known {
+				return "", fmt.Errorf("lockcore: script %s uses %s, which CheckRights cannot try", s.Name, found[1])
+			}
+			all[call] = true
+		}
+	}
+	return strings.Join(slices.Sorted(maps.Keys(all)), "\n"), nil
+}
+
+func (e *nameEngine) LockScripts() []*wire.Script {
+	s := e.c.scripts
+	return []*wire.Script{s.mutexAcquire, s.mutexRenew, s.mutexLeave}
+}
+
+func (e *nameEngine) CheckRights(ctx context.Context, scripts ...*wire.Script) error {
+	calls, err := trials(scripts)
+	if err != nil {
+		return err
+	}
+	// As an EVAL: a server that does not know a script needs its source.
+	r := e.c.scripts.lockRights.Call([]string{e.keys.never, e.keys.fence}, calls).WithSource()
+	_, err = r.Number(e.Ask(ctx, r))
+	return err
+}
