@@ -66,4 +66,8 @@ func TestVerifyBeforeTheLottery(t *testing.T) {
 	if code != cli.Unseen || stderr != want || !strings.HasPrefix(stdout, "beginning   ") {
 		t.Errorf("exit code %d\n%s%s\nwant %s", code, stdout, stderr, want)
 	}
+	code, stdout, stderr = p.verify(t, p.changed(t), "--if-nothing=pass", "--since=2001-01-01", "--until=2001-01-01T00:00:01Z")
+	if code != cli.Done || !strings.HasSuffix(stdout, "\n"+strings.TrimPrefix(want, "lottery verify: ")) || stderr != "" {
+		t.Errorf("with --if-nothing=pass: exit code %d\n%s%s", code, stdout, stderr)
+	}
 }

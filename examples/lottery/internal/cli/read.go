@@ -23,7 +23,8 @@ The exit code is 3 if the database cannot be read.
 	verifyHelp = `It reads the database and the ledger in Redis, and changes neither. For the database, an
 account with read permission is enough. The exit code is 1 if noons are missing, too
 many, short or repeated, if winners are not eligible, or if database and ledger
-disagree. It is 3 if the data cannot be read, or if there is nothing to verify.
+disagree. It is 3 if the data cannot be read, or if there is nothing to verify, unless
+--if-nothing is pass.
 
 Each noon is checked against the schedule that was in force at its time according to the
 ledger, and against --schedule only if the ledger has no schedules. Where the schedule
@@ -96,6 +97,7 @@ func verify(ctx context.Context, p Process, s *settings, args []string) error {
 		winners  = s.text("winners", "N", standardWinners, winnersUsage)
 		since    = s.text("since", "TIME", "", "the start of the range, such as 2026-11-21")
 		until    = s.text("until", "TIME", "", `the end of the range, exclusive, such as "2026-11-22 13:00", or now`)
+		empty    = s.text("if-nothing", "RESULT", "fail", "the result if there is nothing to verify: fail, or pass with exit code 0")
 	)
 	if err := s.parse(ctx, args); err != nil {
 		return badArguments(err)
@@ -105,6 +107,7 @@ func verify(ctx context.Context, p Process, s *settings, args []string) error {
 	location := s.zone("time-zone", *zone)
 	schedule := s.schedule("schedule", *cron, location)
 	want := store.Expected{Job: noon.Job, Winners: s.number("winners", *winners, 1, draw.MaxWinners)}
+	result := s.choice("if-nothing", *empty, "fail", "pass")
 	if !s.missing("since", *since) && !s.missing("until", *until) {
 		want.Since, want.Until = s.span(*since, *until, location)
 	}
@@ -124,9 +127,16 @@ func verify(ctx context.Context, p Process, s *settings, args []string) error {
 	if err != nil && !nothing {
 		return unseen{err}
 	}
+	end := func(format string, args ...any) error {
+		if result == "pass" {
+			fmt.Fprintf(p.Stdout, format+"\n", args...)
+			return nil
+		}
+		return unseen{fmt.Errorf(format, args...)}
+	}
 	if nothing && seen.asked.count() == 0 {
-		return unseen{fmt.Errorf("%s no noon from %s to before %s (%s), so there is nothing to verify",
-			seen.asked.subject(location), stamp(given.Since), stamp(given.Until), location)}
+		return end("%s no noon from %s to before %s (%s), so there is nothing to verify",
+			seen.asked.subject(location), stamp(given.Since), stamp(given.Until), location)
 	}
 	if cut := seen.cut.Since; cut != nil {
 		fmt.Fprintf(p.Stdout, "%-10s  %s  earlier noons are not checked: %s\n", "beginning", stamp(cut.At), cut.Reason)
@@ -143,8 +153,8 @@ func verify(ctx context.Context, p Process, s *settings, args []string) error {
 		}
 	}
 	if nothing {
-		return unseen{fmt.Errorf("none of the %s that %s from %s to before %s (%s) can be checked, so there is nothing to verify",
-			counted(seen.asked.count(), "noon", "noons"), seen.asked.subject(location), stamp(given.Since), stamp(given.Until), location)}
+		return end("none of the %s that %s from %s to before %s (%s) can be checked, so there is nothing to verify",
+			counted(seen.asked.count(), "noon", "noons"), seen.asked.subject(location), stamp(given.Since), stamp(given.Until), location)
 	}
 	if seen.otherwise {
 		fmt.Fprintf(p.Stdout, "schedule    %s, as given, is not the newest one in the ledger in Redis, and was not used\n", given.Name)

@@ -187,6 +187,11 @@ func TestVerifyNothing(t *testing.T) {
 	if code != cli.Unseen || stdout != "" || stderr != want {
 		t.Errorf("exit code %d, %q, %q; want %d, %q", code, stdout, stderr, cli.Unseen, want)
 	}
+	code, stdout, stderr = p.verify(t, p.changed(t), "--if-nothing=pass", "--schedule=0 12 * * *", "--time-zone=Asia/Shanghai", "--since=2026-11-21 12:01", "--until=2026-11-22")
+	want = strings.TrimPrefix(want, "lottery verify: ")
+	if code != cli.Done || stdout != want || stderr != "" {
+		t.Errorf("with --if-nothing=pass: exit code %d, %q, %q; want %d, %q", code, stdout, stderr, cli.Done, want)
+	}
 }
 
 // Data that cannot be read is an error, which contains no password.
