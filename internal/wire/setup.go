@@ -50,15 +50,12 @@ func (g greeting) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		answer, _ := cmd.(*redis.MapStringInterfaceCmd)
 		switch {
 		case err == nil && g.role != clusterNode && answer != nil && answer.Val()["role"] == "replica":
-			err = &turnedAwayError{"READONLY the server is a replica"}
+			return &turnedAwayError{"READONLY the server is a replica"}
 		case err == nil && g.role == clusterNode && answer != nil && isOld(answer.Val()["version"]):
-			err = &turnedAwayError{fmt.Sprintf("ERR the node has version %v; a cluster needs Redis 7.0 or later, for sharded messages", answer.Val()["version"])}
+			return &turnedAwayError{fmt.Sprintf("ERR the node has version %v; a cluster needs Redis 7.0 or later, for sharded messages", answer.Val()["version"])}
 		case HasCode(err, "max number of clients", "DENIED"), HasCode(err, "NOAUTH") && !g.authenticates:
-			err = &turnedAwayError{err.Error()}
-		default:
-			return err
+			return &turnedAwayError{err.Error()}
 		}
-		cmd.SetErr(err)
 		return err
 	}
 }
