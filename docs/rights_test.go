@@ -11,6 +11,9 @@ import (
 // setup names the rights for setting up a connection, as the packages document them.
 const setup = "Setting up a connection also needs +select if redis.Options.DB is not 0, and +client|setname if ClientName is set. A cluster needs in addition &noonlock:{* +cluster|slots +cluster|info +asking +ssubscribe +sunsubscribe +spublish."
 
+// replicas names the right for MinReplicas. Leases of adapters/clientgo have none.
+const replicas = "MinReplicas needs +wait."
+
 // Every package that documents rights documents those for setting up a connection.
 func TestRightsOfSetupAreDocumented(t *testing.T) {
 	t.Parallel()
@@ -19,8 +22,11 @@ func TestRightsOfSetupAreDocumented(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if words := strings.Fields(comment.ReplaceAllString(string(text), "")); !strings.Contains(strings.Join(words, " "), setup) {
-			t.Errorf("%s does not contain %q", path, setup)
+		words := strings.Join(strings.Fields(comment.ReplaceAllString(string(text), "")), " ")
+		for _, rule := range []string{setup, replicas} {
+			if !strings.Contains(words, rule) && (rule == setup || !strings.Contains(path, "clientgo")) {
+				t.Errorf("%s does not contain %q", path, rule)
+			}
 		}
 	}
 }

@@ -100,9 +100,10 @@ func (a *attempt) sendAcquire(ctx context.Context, mode string, timeout time.Dur
 	if mode == modeJoin && a.place != "" {
 		mode = a.place
 	}
-	req := a.queued.acquire(a, mode)
+	req := a.terms.replicated(a.queued.acquire(a, mode))
 	t0 := a.c.clock.Now()
 	answer, err := a.c.wire.Send(ctx, a.keys.name, req, timeout)
+	answer, short, err := shortOf(answer, err)
 	readiness.Answered(ctx, err)
 	if err != nil {
 		a.noteFailure(err)
@@ -118,8 +119,17 @@ func (a *attempt) sendAcquire(ctx context.Context, mode string, timeout time.Dur
 	if r.code == answerHead || r.code == answerQueued {
 		a.place = r.place
 	}
-	r.t0 = t0
+	r.t0, r.short = t0, short
 	return r, nil
+}
+
+// shortOf takes ErrNotReplicated out of the result of a request that may grant a lease. Only a
+// grant needs the replicas. If the server refuses to ask them, no grant can follow.
+func shortOf(answer any, err error) (_ any, short, _ error) {
+	if answer != nil && errors.Is(err, ErrNotReplicated) && !wire.IsRefused(err) {
+		return answer, err, nil
+	}
+	return answer, nil, err
 }
 
 // noteFailure records that a request for the attempt was not answered or was refused.
@@ -163,14 +173,19 @@ func (a *attempt) makeLease(ctx context.Context, r *acquireReply, err error) (le
 type grant struct {
 	token uint64        // 0: not granted
 	t0    time.Duration // the time before the request was sent
+	short error         // ErrNotReplicated; nil: enough replicas have the grant
 }
 
 // startLease returns the lease of a grant. While a grant is in flight, its validity may end,
 // or the last lease with its token may expire. In these cases, startLease calls again, which
-// sends another request and so extends the hold. The third such grant is an error. If the
-// attempt is not granted, startLease returns neither a lease nor an error.
+// sends another request and so extends the hold. The third such grant is an error, and
+// so is one that too few replicas have. If the attempt is not granted, startLease returns
+// neither a lease nor an error.
 func (a *attempt) startLease(ctx context.Context, g grant, again func() (grant, error)) (*Lease, error) {
 	for tries := 1; g.token > 0; tries++ {
+		if g.short != nil {
+			return nil, errors.Join(ErrNotAcquired, g.short)
+		}
 		tokenEnded := a.c.endedToken(a) >= g.token && a.endedToken < g.token
 		if a.c.clock.Now() < g.t0+a.terms.times.Valid && !tokenEnded {
 			return a.c.hold(ctx, a, g)

@@ -11,6 +11,7 @@ import (
 	"github.com/noonlock/noonlock/internal/engine"
 	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/internal/lease"
+	"github.com/noonlock/noonlock/internal/wire"
 )
 
 // Config configures a Client. Its zero value has working defaults.
@@ -85,6 +86,14 @@ type LeaseConfig struct {
 	// NoRenewal disables renewals: the lease ends ValidFor after its acquisition.
 	NoRenewal bool
 
+	// MinReplicas is the number of replicas that must acknowledge each grant and each renewal
+	// before it counts (WAIT). So a lease survives the loss of the primary if one of these
+	// replicas is promoted: see docs/SAFETY.md. A grant that too few replicas acknowledge in
+	// time is given back, with ErrNotReplicated. A renewal does then not extend the lease, and
+	// is retried until the lease ends. A request waits for the replicas for at most a sixth of
+	// TTL and 1.5 s. Default 0: the primary alone decides.
+	MinReplicas int
+
 	// Identity names the leases, as Config.Identity does. Default: that of the Client.
 	Identity string
 }
@@ -107,6 +116,7 @@ type leaseTerms struct {
 	ttl        time.Duration
 	times      lease.Times
 	identity   string
+	replicas   int
 	keepTokens time.Duration // see Config.TokenRetention
 }
 
@@ -120,6 +130,7 @@ func (cfg LeaseConfig) terms(identity string) (*leaseTerms, error) {
 	t := &leaseTerms{
 		ttl:      cmp.Or(cfg.TTL, defaultTTL),
 		identity: cmp.Or(cfg.Identity, identity),
+		replicas: cfg.MinReplicas,
 	}
 	if t.ttl < minTTL || t.ttl > maxTTL || t.ttl%time.Millisecond != 0 {
 		return nil, refuse("LeaseConfig.TTL", "0 (10s) or whole milliseconds from 100ms to 24h", cfg.TTL)
@@ -146,6 +157,9 @@ func (cfg LeaseConfig) terms(identity string) (*leaseTerms, error) {
 	if cfg.MaxHold > 0 && cfg.NoRenewal {
 		return nil, refuse("LeaseConfig.MaxHold", "0 if NoRenewal is set", cfg.MaxHold)
 	}
+	if cfg.MinReplicas < 0 {
+		return nil, refuse("LeaseConfig.MinReplicas", "0 or positive", cfg.MinReplicas)
+	}
 	if err := checkIdentity("LeaseConfig.Identity", t.identity); err != nil {
 		return nil, err
 	}
@@ -160,6 +174,11 @@ func (cfg LeaseConfig) terms(identity string) (*leaseTerms, error) {
 // short enough for several tries within the TTL.
 func (t *leaseTerms) timeout() time.Duration {
 	return min(max(t.ttl/3, 50*time.Millisecond), 3*time.Second)
+}
+
+// replicated returns a request that counts only if MinReplicas replicas have acknowledged it.
+func (t *leaseTerms) replicated(r wire.Request) wire.Request {
+	return r.Replicated(t.replicas, t.timeout()/2)
 }
 
 // refresh returns the interval at which a waiter checks without a message. The queue drops

@@ -95,6 +95,8 @@
 //	scripts are flushed        They are sent again with their source.
 //	the server is busy,        The request is sent again. Nothing was applied.
 //	loading or read-only
+//	replicas are slow or gone  With MinReplicas, a grant is given back (ErrNotReplicated), and
+//	                           a renewal does not extend the lease.
 //	the server lacks memory,   TryLock returns the error. Waits and releases are retried.
 //	disk space or replicas     No request is applied in part.
 //	an ACL right is missing    The call returns the error. IsTemporary is false for it.
@@ -127,6 +129,7 @@
 // Setting up a connection also needs +select if redis.Options.DB is not 0, and
 // +client|setname if ClientName is set. A cluster needs in addition &noonlock:{*
 // +cluster|slots +cluster|info +asking +ssubscribe +sunsubscribe +spublish.
+// MinReplicas needs +wait.
 //
 // Sources: leases by Gray and Cheriton (1989), fencing tokens as described by Kleppmann
 // (2016), and single-instance locking with SET NX PX.

@@ -66,6 +66,10 @@ func (e *nameEngine) Persist(ctx context.Context, r wire.Request) (any, error) {
 	return wire.NewRetry(e.terms.timeout(), 0, nil).Send(ctx, e.c.wire, e.keys.name, r, wire.MayRetryLater)
 }
 
+func (e *nameEngine) Commit(ctx context.Context, r wire.Request) (any, error) {
+	return e.Persist(ctx, e.terms.replicated(r).Marked(e.keys.base+"ack"))
+}
+
 func (e *nameEngine) Once(ctx context.Context, r wire.Request) (any, error) {
 	return e.c.wire.Send(ctx, e.keys.name, r, e.terms.timeout())
 }
@@ -88,10 +92,11 @@ func (e *nameEngine) Hold(ctx context.Context, k engine.Kind, acquire func(engin
 		return nil, err
 	}
 	var refusal error
-	req := acquire(a.engineAttempt())
+	req := e.terms.replicated(acquire(a.engineAttempt()))
 	send := func(timeout time.Duration) (g grant, err error) {
 		g.t0 = e.c.clock.Now()
 		answer, err := e.c.wire.Send(ctx, e.keys.name, req, timeout)
+		answer, g.short, err = shortOf(answer, err)
 		if err != nil {
 			a.noteFailure(err)
 			return g, err

@@ -38,6 +38,12 @@ var (
 	// LeaseConfig.MaxHold.
 	ErrMaxHold = errors.New("lockcore: lease reached MaxHold")
 
+	// ErrNotReplicated means that the server applied a request, and that fewer replicas than
+	// LeaseConfig.MinReplicas acknowledged it in time. A grant is then given back, and the
+	// error is joined with ErrNotAcquired. If renewals were not acknowledged until the lease
+	// ended, it is joined with ErrLeaseExpired.
+	ErrNotReplicated = wire.ErrNotReplicated
+
 	// ErrUnknown means that a request was sent and not answered. The server may have
 	// applied it or not. This error never means "not held".
 	ErrUnknown = wire.ErrUnknown
@@ -137,8 +143,8 @@ func causeOf(ctx context.Context) error {
 type ReplyError = wire.ReplyError
 
 // IsTemporary reports whether the call that failed with err may succeed if it is repeated.
-// It is true if no answer arrived, if there was no connection, and if the server is
-// loading, busy, read-only or failing over. It is false if an operator has to act first,
+// It is true if no answer arrived, if there was no connection, if the server is loading,
+// busy, read-only or failing over, and after ErrNotReplicated. It is false if an operator has to act first,
 // for example on ACL rights, a password, a certificate or memory. It is also false for
 // invalid input and for a closed Client.
 //

@@ -30,8 +30,8 @@ type metrics struct {
 
 	kinds sync.Map // label to *kindMetrics
 
-	renewed, missed, lost           prometheus.Counter // of renewals
-	lostLeases, expired, maxReached prometheus.Counter // of losses
+	renewed, missed, lost, short                  prometheus.Counter // of renewals
+	lostLeases, expired, maxReached, unreplicated prometheus.Counter // of losses
 }
 
 // kindMetrics are the series of one kind of lease. They exist from the first lock of the
@@ -64,6 +64,7 @@ const (
 	outcomeWrongKind = "wrong_kind"
 	outcomeUpgrade   = "upgrade"
 	outcomeUnknown   = "unknown"
+	outcomeShort     = "not_replicated"
 	outcomeError     = "error"
 )
 
@@ -85,16 +86,16 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		waiting: set.Gauges("noonlock_waiters",
 			"Calls of this process that wait for a lock. The sum over all processes is the total length of all queues.", "kind"),
 		renewals: set.Counters("noonlock_renewals_total",
-			"Renewals, by outcome: renewed, lost (according to the server), failed (an error, or no answer).", "outcome"),
+			"Renewals, by outcome: renewed, lost (according to the server), not_replicated (see LeaseConfig.MinReplicas), failed (an error, or no answer).", "outcome"),
 		lateness: set.Histogram("noonlock_renewal_lateness_seconds",
 			"Delay of renewals after their due time. It grows on an overloaded machine before leases are lost.",
 			[]float64{.0005, .001, .005, .01, .05, .1, .25, .5, 1, 2.5, 5, 10}),
 		losses: set.Counters("noonlock_lease_losses_total",
-			"Leases that ended before their release, by cause: lost (according to the server), expired (no renewal was answered in time), max_hold.", "cause"),
+			"Leases that ended before their release, by cause: lost (according to the server), expired (no renewal was answered in time), not_replicated (no renewal was acknowledged in time), max_hold.", "cause"),
 		lapsed: set.Counter("noonlock_lapsed_grants_total",
 			"Grants to waiters of this process that were not used: the wait had ended, or the grant was not confirmed in time."),
 		scriptErrors: set.Counters("noonlock_script_errors_total",
-			"Script calls that failed, by script and reason: refused (by the server), unanswered, unsent.", "script", "reason"),
+			"Script calls that failed, by script and reason: refused (by the server), not_replicated, unanswered, unsent.", "script", "reason"),
 		forced: set.Counter("noonlock_forced_releases_total",
 			"Locks that this process released by ForceRelease."),
 	}
@@ -102,8 +103,8 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		return nil, fmt.Errorf("lockcore: Config.Registerer: %w", err)
 	}
 	// These series exist before the first event.
-	m.renewed, m.missed, m.lost = m.renewals.With("renewed"), m.renewals.With("failed"), m.renewals.With("lost")
-	m.lostLeases, m.expired, m.maxReached = m.losses.With("lost"), m.losses.With("expired"), m.losses.With("max_hold")
+	m.renewed, m.missed, m.lost, m.short = m.renewals.With("renewed"), m.renewals.With("failed"), m.renewals.With("lost"), m.renewals.With("not_replicated")
+	m.lostLeases, m.expired, m.maxReached, m.unreplicated = m.losses.With("lost"), m.losses.With("expired"), m.losses.With("max_hold"), m.losses.With("not_replicated")
 	return m, nil
 }
 
@@ -146,6 +147,8 @@ func outcomeOf(err error) string {
 		return outcomeEnded
 	case errors.Is(err, ErrUnknown):
 		return outcomeUnknown
+	case errors.Is(err, ErrNotReplicated):
+		return outcomeShort
 	}
 	return outcomeError
 }
@@ -155,6 +158,8 @@ func (m *metrics) countLoss(cause error) {
 	switch {
 	case errors.Is(cause, ErrMaxHold):
 		m.maxReached.Inc()
+	case errors.Is(cause, ErrNotReplicated):
+		m.unreplicated.Inc()
 	case errors.Is(cause, ErrLeaseExpired):
 		m.expired.Inc()
 	default:
@@ -169,6 +174,8 @@ func (m *metrics) countFailure(req wire.Request, err error) {
 	}
 	reason := "refused"
 	switch wire.OutcomeOf(err) {
+	case wire.Unreplicated:
+		reason = "not_replicated"
 	case wire.Unknown:
 		reason = "unanswered"
 	case wire.Unsent:

@@ -2,6 +2,7 @@ package lockcore
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/noonlock/noonlock/internal/lease"
@@ -13,7 +14,8 @@ type renewer struct{ c *Client }
 
 // Stream returns the stream of the server that the lease's name is at.
 func (r renewer) Stream(l *lease.Lease) lease.Stream {
-	return r.c.wire.Renewals(l.Holder().(holder).a.keys.name)
+	a := l.Holder().(holder).a
+	return r.c.wire.Renewals(a.keys.name, a.terms.replicas)
 }
 
 // Renew renews leases in one batch and counts the answers.
@@ -23,7 +25,8 @@ func (r renewer) Renew(ctx context.Context, stream lease.Stream, t0, within time
 	requests := make([]wire.Request, len(leases))
 	for i, l := range leases {
 		a := l.Holder().(holder).a
-		requests[i] = a.kind.renewal(a)
+		// An answer that takes longer than Patience causes another renewal.
+		requests[i] = a.kind.renewal(a).Replicated(a.terms.replicas, l.Patience()/2)
 	}
 	done = make([]bool, len(leases))
 	for i, answer := range stream.(*wire.Stream).Send(ctx, requests) {
@@ -41,6 +44,15 @@ func (r renewer) Late(by time.Duration) { r.c.metrics.lateness.Observe(by.Second
 // must be tried again.
 func (l *Lease) renewed(t0 time.Duration, req wire.Request, r wire.Answer) bool {
 	counts := l.c.metrics
+	if errors.Is(r.Err, ErrNotReplicated) {
+		if r.Value != int64(0) { // the server's end of the lease needs no replica
+			counts.short.Inc()
+			l.life.ExpireAs(errors.Join(ErrLeaseExpired, r.Err))
+			l.logFailure(r.Err)
+			return false
+		}
+		r.Err = nil
+	}
 	if r.Err != nil {
 		counts.missed.Inc()
 		l.logFailure(r.Err)

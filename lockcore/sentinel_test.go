@@ -19,6 +19,7 @@ import (
 type watched struct {
 	*env
 	primary   *servers.RedisServer // the first one
+	replicas  []*servers.RedisServer
 	sentinels []*servers.RedisServer
 	raw       *redis.Client
 }
@@ -32,7 +33,7 @@ func sentinelEnv(t *testing.T, opts ...string) *watched {
 	e := realEnv(t, opts...)
 	w := &watched{env: e, primary: e.Real}
 	for range 2 {
-		servers.Redis(t, append(slices.Clone(opts), e.Real.ReplicaOf())...)
+		w.replicas = append(w.replicas, servers.Redis(t, append(slices.Clone(opts), e.Real.ReplicaOf())...))
 	}
 	for range 3 {
 		w.sentinels = append(w.sentinels, servers.Sentinel(t, watchedName, e.Real.Addr(), 2,

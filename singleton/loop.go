@@ -2,6 +2,7 @@ package singleton
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -41,6 +42,10 @@ func newLoop(ready *readiness.State, log logr.Logger, failing string, patient bo
 func (l *loop) run(ctx context.Context, step func(nudged bool) (pause time.Duration, over bool, err error)) error {
 	for nudged := false; ctx.Err() == nil; {
 		pause, over, err := step(nudged)
+		nudge := l.nudge
+		if errors.Is(err, lockcore.ErrNotReplicated) {
+			nudge = nil // the claim was given back, and the message about that is no reason to claim again
+		}
 		switch {
 		case over:
 			return err
@@ -52,7 +57,7 @@ func (l *loop) run(ctx context.Context, step func(nudged bool) (pause time.Durat
 			l.ready.Failed(l.log, l.failing, err, lockcore.IsTemporary(err))
 			pause = l.pauses.NextBackOff()
 		}
-		nudged = !retry.Sleep(ctx, pause, l.nudge)
+		nudged = !retry.Sleep(ctx, pause, nudge)
 	}
 	return ctx.Err()
 }

@@ -28,6 +28,12 @@ type Config struct {
 	// most one TTL before one of them takes over. Default 10 s; 100 ms to 24 h.
 	TTL time.Duration
 
+	// MinReplicas is the number of replicas that must acknowledge each claim, renewal and
+	// completion of a run before it counts: see lockcore.LeaseConfig. If too few acknowledge a
+	// completion until the lease would have ended, the outcome is unknown to this replica.
+	// Default 0.
+	MinReplicas int
+
 	// Identity is the name of this replica in the ledger. Default: the Client's.
 	Identity string
 
@@ -121,7 +127,7 @@ func NewRunner(client *lockcore.Client, cfg Config) (*Runner, error) {
 }
 
 func (r *Runner) lease() lockcore.LeaseConfig {
-	return lockcore.LeaseConfig{TTL: r.cfg.TTL, Identity: r.cfg.Identity}
+	return lockcore.LeaseConfig{TTL: r.cfg.TTL, MinReplicas: r.cfg.MinReplicas, Identity: r.cfg.Identity}
 }
 
 // Add adds a job. Its name follows the rules of a lock's name, and spec is parsed by

@@ -17,8 +17,11 @@ import (
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
-// ErrClosed is lockcore.ErrClosed.
-var ErrClosed = wire.ErrClosed
+// The errors of lockcore with the same names.
+var (
+	ErrClosed        = wire.ErrClosed
+	ErrNotReplicated = wire.ErrNotReplicated
+)
 
 // IsTemporary is lockcore.IsTemporary.
 func IsTemporary(err error) bool { return wire.IsTemporary(err) }
@@ -69,6 +72,10 @@ type Engine interface {
 	// Persist sends a request and retries it until it is answered or ctx ends. It also
 	// retries while the server has too little memory or too few replicas.
 	Persist(ctx context.Context, r wire.Request) (any, error)
+	// Commit is Persist for a request whose effect must survive a failover. If too few
+	// replicas have acknowledged it in time, it returns the answer and ErrNotReplicated. A
+	// request that is sent again is acknowledged even if it writes nothing.
+	Commit(ctx context.Context, r wire.Request) (any, error)
 	// Once sends a request without retries.
 	Once(ctx context.Context, r wire.Request) (any, error)
 

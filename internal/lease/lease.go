@@ -14,9 +14,10 @@ type Lease struct {
 	times  *Times
 	holder Holder
 
-	acquired   time.Duration // start of the lease
-	validUntil atomic.Int64  // in ns
-	over       atomic.Int64  // end of the lease, in ns
+	acquired   time.Duration         // start of the lease
+	validUntil atomic.Int64          // in ns
+	over       atomic.Int64          // end of the lease, in ns
+	expiresAs  atomic.Pointer[error] // see ExpireAs
 	ctx        leaseContext
 	ending     ending
 
@@ -95,6 +96,7 @@ func (l *Lease) Extend(t0 time.Duration) {
 	if l.Err() != nil {
 		return
 	}
+	l.expiresAs.Store(nil)
 	until := int64(t0 + l.times.Valid)
 	for {
 		old := l.validUntil.Load()
@@ -103,6 +105,14 @@ func (l *Lease) Extend(t0 time.Duration) {
 		}
 	}
 }
+
+// ExpireAs makes cause the cause if the lease expires before the next Extend: a renewal
+// failed for a known reason.
+func (l *Lease) ExpireAs(cause error) { l.expiresAs.Store(&cause) }
+
+// Patience returns how long a renewal that is sent now may stay unanswered before another
+// one is sent.
+func (l *Lease) Patience() time.Duration { return l.times.try(l.until() - l.k.clock.Ticks()) }
 
 // End ends the lease with a cause, without notifying its Holder. It returns false if the
 // lease has ended before.
@@ -124,6 +134,9 @@ func (l *Lease) expire() bool {
 	}
 	if l.capped(now) {
 		return l.finish(l.k.maxHeld)
+	}
+	if cause := l.expiresAs.Load(); cause != nil {
+		return l.finish(*cause)
 	}
 	return l.finish(l.k.expired)
 }

@@ -23,12 +23,13 @@ type Outcome int
 
 // The outcomes.
 const (
-	Applied Outcome = iota
-	Refused         // by the server; a script may have written before that, see MayBeApplied
-	Moved           // surely not applied: the name is at another server
-	Unsent          // surely not applied: there was no connection, or its setup was refused
-	Ended           // surely not applied: the caller or Close ended it before it was sent
-	Unknown         // sent and not answered
+	Applied      Outcome = iota
+	Unreplicated         // applied, and too few replicas have acknowledged it
+	Refused              // by the server; a script may have written before that, see MayBeApplied
+	Moved                // surely not applied: the name is at another server
+	Unsent               // surely not applied: there was no connection, or its setup was refused
+	Ended                // surely not applied: the caller or Close ended it before it was sent
+	Unknown              // sent and not answered
 )
 
 // OutcomeOf returns the outcome of a request with this error.
@@ -38,6 +39,8 @@ func OutcomeOf(err error) Outcome {
 		return Applied
 	case errors.Is(err, ErrUnknown):
 		return Unknown
+	case errors.Is(err, ErrNotReplicated):
+		return Unreplicated
 	case IsUnsent(err):
 		return Unsent
 	case HasCode(err, "MOVED", "ASK"):
@@ -139,7 +142,7 @@ func NeedsOperator(err error) bool {
 		return true
 	}
 	outcome := OutcomeOf(err)
-	return (outcome == Refused || outcome == Moved || outcome == Unsent) && !IsTemporary(err)
+	return (outcome == Unreplicated || outcome == Refused || outcome == Moved || outcome == Unsent) && !IsTemporary(err)
 }
 
 // Log writes a failure: at logr's error level if it needs an operator, otherwise as
@@ -184,9 +187,11 @@ func (r role) isReplica(err error) bool {
 	return HasCode(err, "READONLY") || r == primary && HasCode(err, "MOVED")
 }
 
-// isCutOff reports whether the server refused because it misses replicas. Another one may have
+// isCutOff reports whether the server misses replicas. Another one may have
 // been promoted without its knowledge. A cluster asks other nodes, see cluster.assess.
-func (r role) isCutOff(err error) bool { return r == primary && HasCode(err, "NOREPLICAS") }
+func (r role) isCutOff(err error) bool {
+	return r == primary && (HasCode(err, "NOREPLICAS") || errors.Is(err, ErrNotReplicated))
+}
 
 // HasCode reports whether the server refused with one of these codes.
 func HasCode(err error, codes ...string) bool {
@@ -199,7 +204,7 @@ func isNoScript(err error) bool { return redis.HasErrorPrefix(err, "NOSCRIPT") }
 // that fails after a write is not rolled back.
 func MayBeApplied(err error) bool {
 	switch OutcomeOf(err) {
-	case Unknown:
+	case Unknown, Unreplicated:
 		return true
 	case Refused:
 		return !IsTransient(err) && !IsExhausted(err)
@@ -245,4 +250,12 @@ func IsPermanent(err error) bool {
 func MayRetryLater(err error) bool { return MayRetry(err) || IsExhausted(err) }
 
 // IsTemporary reports whether a later call may succeed without an operator's help.
-func IsTemporary(err error) bool { return MayRetry(err) && !errors.Is(err, ErrClosed) }
+func IsTemporary(err error) bool {
+	if errors.Is(err, ErrClosed) {
+		return false
+	}
+	// The replicas may be back soon. The server refuses WAIT without the right to it, but
+	// also if it is demoted meanwhile.
+	replicas := errors.Is(err, ErrNotReplicated) && (!IsRefused(err) || HasCode(err, "UNBLOCKED"))
+	return MayRetry(err) || replicas
+}

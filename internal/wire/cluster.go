@@ -99,9 +99,9 @@ func (c *cluster) Send(ctx context.Context, name string, r Request, timeout time
 		if err != nil {
 			return nil, err
 		}
-		answer, err := s.requests.do(ctx, r, time.Until(until))
+		answer, err := s.lane(r.replicas).requests.do(ctx, r, time.Until(until))
 		switch {
-		case err == nil && c.owner(slot) != s:
+		case (err == nil || errors.Is(err, ErrNotReplicated)) && c.owner(slot) != s:
 			return nil, errors.Join(ErrUnknown, ErrFormerServer)
 		case !HasCode(err, "MOVED") || tries == maxRedirects || !time.Now().Before(until):
 			return answer, redirected(err)
@@ -157,9 +157,9 @@ func (c *cluster) owner(slot int) *server {
 	return c.owners[slot]
 }
 
-func (c *cluster) Renewals(name string) *Stream {
+func (c *cluster) Renewals(name string, replicas int) *Stream {
 	if s := c.owner(slotOf(name)); s != nil {
-		return s.renewals
+		return s.lane(replicas).renewals
 	}
 	return nowhere
 }
@@ -198,10 +198,8 @@ func (c *cluster) node(addr string) *server {
 		}
 	}
 	s = newServer(opt, cfg)
-	s.renewals.sharded = true
-	s.renewals.answered = func(ctx context.Context, requests []Request, answers []Answer) {
+	s.followSlots = func(ctx context.Context, requests []Request, answers []Answer) {
 		c.followSlots(ctx, s, requests, answers)
-		s.answered(ctx, requests, answers)
 	}
 	s.messages.failed = c.refresh
 	c.nodes[addr] = s
@@ -259,9 +257,11 @@ func (c *cluster) followSlots(ctx context.Context, from *server, requests []Requ
 		c.mu.Unlock()
 		var asking []Request
 		for _, i := range which {
-			asking = append(asking, Command("asking"), Command(requests[i].withSource()...))
+			r := requests[i]
+			r.script, r.args = nil, r.withSource()
+			asking = append(asking, Command("asking"), r)
 		}
-		for n, a := range s.renewals.Send(ctx, asking) {
+		for n, a := range s.lane(requests[0].replicas).renewals.Send(ctx, asking) {
 			if n%2 == 1 {
 				a.Err = redirected(a.Err)
 				answers[which[n/2]] = a
@@ -455,9 +455,10 @@ func (r Request) withShardedMessages() Request {
 	if r.script == nil {
 		return r
 	}
-	args := slices.Clone(r.args)
-	args[1] = r.script.sharded.sha
-	return Request{script: r.script.sharded, args: args}
+	r.args = slices.Clone(r.args)
+	r.args[1] = r.script.sharded.sha
+	r.script = r.script.sharded
+	return r
 }
 
 // neverKey is the end of the key that never exists.

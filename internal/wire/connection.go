@@ -186,9 +186,7 @@ func (c *connection) assess(sent time.Duration, replies []Answer) {
 			case c.role.isReplica(r.Err):
 				c.renew()
 				return
-			case c.role.isCutOff(r.Err) && c.mayLeave():
-				c.renew()
-				c.trust.suspect(c.trust.now()) // the others are to the same server
+			case c.role.isCutOff(r.Err) && c.leave():
 				return
 			}
 		default:
@@ -206,13 +204,16 @@ func (c *connection) assess(sent time.Duration, replies []Answer) {
 // misses replicas. If this server is still the primary, they help nothing.
 const leaveAfter = time.Second
 
-// mayLeave limits the replacements of the connection.
-func (c *connection) mayLeave() bool {
+// leave replaces the connection, and the others before their next use: they are to the same
+// server. It returns false if the last replacement was too short ago.
+func (c *connection) leave() bool {
 	now := c.trust.now()
 	if c.left > 0 && now-c.left < leaveAfter {
 		return false
 	}
 	c.left = max(1, now)
+	c.renew()
+	c.trust.suspect(c.trust.now())
 	return true
 }
 

@@ -204,7 +204,7 @@ func TestFault69_EveryDialHasADeadline(t *testing.T) {
 					}
 					for begun := time.Now(); time.Since(begun) < 20*time.Second; synctest.Wait() {
 						if !subscribes {
-							batch(t, w.Renewals(""), time.Second, wire.Command("ping"))
+							batch(t, w.Renewals("", 0), time.Second, wire.Command("ping"))
 						} else {
 							time.Sleep(time.Second)
 						}
@@ -215,7 +215,7 @@ func TestFault69_EveryDialHasADeadline(t *testing.T) {
 						t.Errorf("%d dials in 20 s, with up to %v; want %v", r.dials, r.longest, want)
 					}
 					r.mu.Unlock()
-					pings(t, w.Renewals(""))
+					pings(t, w.Renewals("", 0))
 				})
 			})
 		}
@@ -267,7 +267,7 @@ func TestFault69_DialerThatBreaksItsContract(t *testing.T) {
 func TestFault69_CloseDuringDials(t *testing.T) {
 	onRoad(t, func(t *testing.T, r *road, opt *redis.Options) {
 		w := connect(t, opt, width, func() {}, func() {})
-		pings(t, w.Renewals(""))
+		pings(t, w.Renewals("", 0))
 		free := r.block()
 		errs := make(chan error, 3)
 		go func() {
@@ -279,7 +279,7 @@ func TestFault69_CloseDuringDials(t *testing.T) {
 				go func() {
 					ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 					defer cancel()
-					errs <- w.Renewals("").Send(ctx, []wire.Request{wire.Command("blpop", "none", 0)})[0].Err
+					errs <- w.Renewals("", 0).Send(ctx, []wire.Request{wire.Command("blpop", "none", 0)})[0].Err
 				}()
 			}
 		}()
@@ -309,7 +309,7 @@ func TestFault69_CloseDuringDials(t *testing.T) {
 		if _, err := w.Send(t.Context(), "", wire.Command("ping"), time.Second); !errors.Is(err, wire.ErrClosed) {
 			t.Errorf("after Close: %v", err)
 		}
-		if err := batch(t, w.Renewals(""), time.Second, wire.Command("ping"))[0].Err; wire.OutcomeOf(err) != wire.Unsent {
+		if err := batch(t, w.Renewals("", 0), time.Second, wire.Command("ping"))[0].Err; wire.OutcomeOf(err) != wire.Unsent {
 			t.Errorf("after Close: %v", err)
 		}
 		if _, _, dials := r.counts(); dials != before {
@@ -354,13 +354,13 @@ func TestFault72_OneDeadConnectionIsEnough(t *testing.T) {
 	onRoad(t, func(t *testing.T, r *road, opt *redis.Options) {
 		w := connect(t, opt, width, func() {}, func() {})
 		defer w.Close()
-		warm(t, w.Renewals(""))
+		warm(t, w.Renewals("", 0))
 		time.Sleep(time.Second)
 		r.kill()
-		if err := batch(t, w.Renewals(""), 100*time.Millisecond, wire.Command("ping"))[0].Err; !errors.Is(err, wire.ErrUnknown) {
+		if err := batch(t, w.Renewals("", 0), 100*time.Millisecond, wire.Command("ping"))[0].Err; !errors.Is(err, wire.ErrUnknown) {
 			t.Errorf("on a dead connection: %v", err)
 		}
-		warm(t, w.Renewals(""))
+		warm(t, w.Renewals("", 0))
 	})
 }
 
@@ -383,7 +383,7 @@ func warm(t *testing.T, s *wire.Stream) {
 // has failed.
 func TestFault69_AConnectionThatWorksIsUsedFirst(t *testing.T) {
 	inBubble(t, func(t *testing.T, e *env) {
-		s := e.Renewals("")
+		s := e.Renewals("", 0)
 		warm(t, s)
 		e.faults.Inject(t, lockcoretest.Fault{Kind: lockcoretest.ResetBefore, Count: 1, Match: func(cmd []string) bool { return strings.EqualFold(cmd[0], "echo") }})
 		if _, err := e.faults.Add(lockcoretest.Fault{Kind: lockcoretest.RefuseDial}); err != nil {
@@ -404,13 +404,13 @@ func TestFault18_AnswerOfAReplicaCostsTheConnection(t *testing.T) {
 	for _, refusal := range []string{"OOM command not allowed", readOnly, "ERR Error running script (call to f_1): @user_script:1: @user_script: 1: -" + readOnly} {
 		t.Run(refusal, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, e *env) {
-				pings(t, e.Renewals(""))
+				pings(t, e.Renewals("", 0))
 				e.redis.Server().SetError(refusal)
-				if err := batch(t, e.Renewals(""), time.Second, wire.Command("incr", "n"), wire.Command("incr", "n"))[0].Err; wire.OutcomeOf(err) != wire.Refused {
+				if err := batch(t, e.Renewals("", 0), time.Second, wire.Command("incr", "n"), wire.Command("incr", "n"))[0].Err; wire.OutcomeOf(err) != wire.Refused {
 					t.Errorf("INCR: %v", err)
 				}
 				e.redis.Server().SetError("")
-				pings(t, e.Renewals(""))
+				pings(t, e.Renewals("", 0))
 				if lost := e.dials.Load() > 1; lost != strings.HasSuffix(refusal, readOnly) {
 					t.Errorf("the connection was replaced: %v", lost)
 				}
@@ -477,7 +477,7 @@ func TestFault69_LateConnectionIsUsed(t *testing.T) {
 	onRoad(t, func(t *testing.T, r *road, opt *redis.Options) {
 		w := connect(t, opt, 1, func() {}, func() {})
 		defer w.Close()
-		s := w.Renewals("")
+		s := w.Renewals("", 0)
 		r.set(func(context.Context) error { time.Sleep(300 * time.Millisecond); return nil })
 		begun := time.Now()
 		after := func(at time.Duration) {
@@ -506,7 +506,7 @@ func TestFault69_LateConnectionIsUsed(t *testing.T) {
 // answer. One that the server answers in time costs nothing.
 func TestFault08_LateAnswerIsForNobody(t *testing.T) {
 	inBubble(t, func(t *testing.T, e *env) {
-		s := e.Renewals("")
+		s := e.Renewals("", 0)
 		for i := range 3 {
 			held := e.faults.Partition()
 			if err := batch(t, s, 100*time.Millisecond, wire.Command("echo", "late"))[0].Err; i > 0 && !errors.Is(err, wire.ErrUnknown) {
@@ -576,7 +576,7 @@ func TestFault69_SetupFunctionsThatHang(t *testing.T) {
 					defer w.Close()
 					var err error
 					for range 10 {
-						a := batch(t, w.Renewals(""), time.Second, wire.Command("ping"))[0]
+						a := batch(t, w.Renewals("", 0), time.Second, wire.Command("ping"))[0]
 						if err = a.Err; wire.OutcomeOf(err) != wire.Unsent {
 							t.Fatalf("PING: %v, %v", a.Value, err)
 						}
@@ -589,7 +589,7 @@ func TestFault69_SetupFunctionsThatHang(t *testing.T) {
 					mu.Unlock()
 					close(over)
 					time.Sleep(3 * time.Second)
-					pings(t, w.Renewals(""))
+					pings(t, w.Renewals("", 0))
 					mu.Lock()
 					defer mu.Unlock()
 					if calls > 0 {
@@ -637,11 +637,11 @@ func TestFault69_LateCredentials(t *testing.T) {
 		opt.StreamingCredentialsProvider = s
 		w := connect(t, opt, 1, func() {}, func() {})
 		for range 5 {
-			batch(t, w.Renewals(""), time.Second, wire.Command("ping"))
+			batch(t, w.Renewals("", 0), time.Second, wire.Command("ping"))
 		}
 		close(over)
 		synctest.Wait()
-		pings(t, w.Renewals(""))
+		pings(t, w.Renewals("", 0))
 		begun := time.Now()
 		w.Close()
 		if took := time.Since(begun); took > 0 {
@@ -663,7 +663,7 @@ func TestFault69_LateCredentials(t *testing.T) {
 // Caught mutants: the connection is kept; each refusal replaces it.
 func TestFault18_ServerWithoutReplicasIsLeft(t *testing.T) {
 	inBubble(t, func(t *testing.T, e *env) {
-		s := e.Renewals("")
+		s := e.Renewals("", 0)
 		pings(t, s)
 		const seconds = 5
 		e.redis.Server().SetError("NOREPLICAS Not enough good replicas to write.")

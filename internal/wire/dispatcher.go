@@ -76,7 +76,7 @@ func (d *dispatcher) close() {
 // error is ErrUnknown, the command may have been applied.
 func (d *dispatcher) do(ctx context.Context, r Request, timeout time.Duration) (any, error) {
 	answer, err := d.send(ctx, r, timeout)
-	if err != nil && (errors.Is(err, ErrUnknown) || IsRefused(err) || IsUnsent(err)) {
+	if err != nil && (errors.Is(err, ErrUnknown) || errors.Is(err, ErrNotReplicated) || IsRefused(err) || IsUnsent(err)) {
 		d.failed(r, err)
 	}
 	return answer, err
@@ -202,18 +202,19 @@ func transfer(ctx context.Context, l *connection, requests []Request, wanted fun
 	for i, r := range requests {
 		commands[i] = r.args
 	}
-	answers := l.do(ctx, commands, wanted)
+	answers := replicate(ctx, l, requests, commands, wanted)
 	// Unknown scripts are sent again, each once with its source. If another client flushes
 	// the scripts in between, all of them are sent with their source the next time.
 	for pass := range 2 {
 		var again []int
+		var resent []Request
 		known := map[*Script]bool{}
 		commands = commands[:0]
 		for i, r := range requests {
 			if r.script == nil || !isNoScript(answers[i].Err) {
 				continue
 			}
-			again = append(again, i)
+			again, resent = append(again, i), append(resent, r)
 			if known[r.script] && pass == 0 {
 				commands = append(commands, r.args)
 				continue
@@ -224,7 +225,7 @@ func transfer(ctx context.Context, l *connection, requests []Request, wanted fun
 		if again == nil {
 			break
 		}
-		for n, answer := range l.do(ctx, commands, nil) {
+		for n, answer := range replicate(ctx, l, resent, commands, nil) {
 			answers[again[n]] = answer
 		}
 	}

@@ -3,16 +3,37 @@ package wire
 import (
 	"fmt"
 	"strconv"
+	"time"
 )
 
 // A Request is a script call, or a command, on one name. It may be sent several times.
 type Request struct {
 	script *Script // nil for a plain command
 	args   []any
+
+	replicas int           // see Replicated
+	within   time.Duration // for their acknowledgement
+	mark     string        // see Marked; "" means none
 }
 
 // Command returns a request that sends a plain command.
 func Command(args ...any) Request { return Request{args: args} }
+
+// Replicated returns the request for an answer that counts only if so many replicas have
+// acknowledged the write within the time. Otherwise, the error is ErrNotReplicated and the
+// answer is returned, too: the server has applied the request.
+func (r Request) Replicated(replicas int, within time.Duration) Request {
+	r.replicas, r.within = replicas, within
+	return r
+}
+
+// Marked returns the request for a script that writes nothing if an earlier request has
+// done its work. A server asks replicas only for the writes of the connection, so a batch
+// with the request also writes the key.
+func (r Request) Marked(key string) Request {
+	r.mark = key
+	return r
+}
 
 // IsScript reports whether the request runs a script.
 func (r Request) IsScript() bool { return r.script != nil }

@@ -2,7 +2,9 @@ package wire
 
 import (
 	"context"
+	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -13,25 +15,66 @@ import (
 type server struct {
 	addr     string
 	role     role
+	opt      redis.Options
 	cfg      Config
+	messages *Subscription
+
+	// followSlots is called with each batch of renewals in a cluster, nil at one server.
+	followSlots func(ctx context.Context, requests []Request, answers []Answer)
+
+	mu     sync.Mutex
+	closed bool
+	lanes  map[int]*lane // by Request.replicas
+}
+
+// A lane is the connections for requests that wait for the same number of replicas. WAIT
+// blocks its connection until the replicas have answered. So a replica that does not answer
+// delays only the requests that need it.
+type lane struct {
 	requests *dispatcher
 	renewals *Stream
-	messages *Subscription
 }
 
 func newServer(opt redis.Options, cfg Config) *server {
-	s := &server{addr: opt.Addr, cfg: cfg}
+	s := &server{addr: opt.Addr, opt: opt, cfg: cfg, lanes: map[int]*lane{}}
 	if cfg.Sharded {
 		s.role = shard
 	}
-	s.requests = newDispatcher(opt, s.role, s.failed)
-	s.messages = newSubscription(opt, s.role, s.requests, cfg)
-	for _, c := range s.requests.all {
+	requests := newDispatcher(opt, s.role, s.failed)
+	s.messages = newSubscription(opt, s.role, requests, cfg)
+	s.lanes[0] = s.newLane(requests)
+	return s
+}
+
+func (s *server) newLane(requests *dispatcher) *lane {
+	for _, c := range requests.all {
 		c.replaced = s.messages.retestNow
 	}
-	s.renewals = newStream(opt, s.role, cfg.Width)
-	s.renewals.answered = s.answered
-	return s
+	l := &lane{requests, newStream(s.opt, s.role, s.cfg.Width)}
+	l.renewals.answered = s.answered
+	l.renewals.sharded = s.cfg.Sharded
+	return l
+}
+
+// lane returns the connections for requests that wait for so many replicas. They connect when
+// they are first used.
+func (s *server) lane(replicas int) *lane {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.lanes[replicas]
+	if l == nil {
+		l = s.newLane(newDispatcher(s.opt, s.role, s.failed))
+		s.lanes[replicas] = l
+		if s.closed {
+			l.close()
+		}
+	}
+	return l
+}
+
+func (l *lane) close() {
+	l.renewals.close()
+	l.requests.close()
 }
 
 // Send sends a request. After the answer MOVED, its connection is replaced. If a try on each
@@ -40,7 +83,7 @@ func newServer(opt redis.Options, cfg Config) *server {
 func (s *server) Send(ctx context.Context, _ string, r Request, timeout time.Duration) (any, error) {
 	until := time.Now().Add(timeout)
 	for tries := 0; ; tries++ {
-		answer, err := s.requests.do(ctx, r, time.Until(until))
+		answer, err := s.lane(r.replicas).requests.do(ctx, r, time.Until(until))
 		if !HasCode(err, "MOVED") || tries == connections || !time.Now().Before(until) {
 			return answer, err
 		}
@@ -56,7 +99,10 @@ func (s *server) failed(r Request, err error) {
 }
 
 // answered is called for each batch of renewals.
-func (s *server) answered(_ context.Context, _ []Request, answers []Answer) {
+func (s *server) answered(ctx context.Context, requests []Request, answers []Answer) {
+	if s.followSlots != nil {
+		s.followSlots(ctx, requests, answers)
+	}
 	if slices.ContainsFunc(answers, func(a Answer) bool { return s.mayBeDemoted(a.Err) }) {
 		s.messages.demoted()
 	}
@@ -64,12 +110,17 @@ func (s *server) answered(_ context.Context, _ []Request, answers []Answer) {
 
 func (s *server) mayBeDemoted(err error) bool { return s.role.isReplica(err) || s.role.isCutOff(err) }
 
-func (s *server) Renewals(string) *Stream { return s.renewals }
+func (s *server) Renewals(_ string, replicas int) *Stream { return s.lane(replicas).renewals }
 
 func (s *server) Messages(string) Messages { return s.messages }
 
 func (s *server) Close() {
 	s.messages.close()
-	s.renewals.close()
-	s.requests.close()
+	s.mu.Lock()
+	s.closed = true
+	lanes := slices.Collect(maps.Values(s.lanes))
+	s.mu.Unlock()
+	for _, l := range lanes {
+		l.close()
+	}
 }

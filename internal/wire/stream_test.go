@@ -40,7 +40,7 @@ func TestStreamAnswersEachRequest(t *testing.T) {
 		if err := scripts.Err(); err != nil {
 			t.Fatal(err)
 		}
-		answers := batch(t, e.Renewals("any"), time.Second,
+		answers := batch(t, e.Renewals("any", 0), time.Second,
 			echo.Call([]string{"k"}, "first"), wire.Command("set", "k", "v"), wire.Command("hget", "k", "f"),
 			wire.Command("get", "none"), echo.Call([]string{"k"}, "second"), wire.Command("incr", "n"))
 		for i, want := range []any{"first", "OK", nil, nil, "second", int64(1)} {
@@ -52,7 +52,7 @@ func TestStreamAnswersEachRequest(t *testing.T) {
 				t.Errorf("answer %d is %v, %v; want %v", i, answers[i].Value, answers[i].Err, want)
 			}
 		}
-		if e.Renewals("any") != e.Renewals("another") {
+		if e.Renewals("any", 0) != e.Renewals("another", 0) {
 			t.Error("two names of one server have two streams")
 		}
 	})
@@ -61,7 +61,7 @@ func TestStreamAnswersEachRequest(t *testing.T) {
 // A connection that broke is used after all others, and is replaced when its turn comes.
 func TestStreamReplacesABrokenConnection(t *testing.T) {
 	inBubble(t, func(t *testing.T, e *env) {
-		s := e.Renewals("")
+		s := e.Renewals("", 0)
 		for range 3 {
 			pings(t, s)
 		}
@@ -85,7 +85,7 @@ func TestStreamReplacesABrokenConnection(t *testing.T) {
 // end with their contexts, and the outcome is unknown. Then all connections are replaced.
 func TestStreamIsBounded(t *testing.T) {
 	inBubble(t, func(t *testing.T, e *env) {
-		s := e.Renewals("")
+		s := e.Renewals("", 0)
 		pings(t, s)
 		held := e.faults.Partition()
 		outcomes := make(chan wire.Outcome, width)
@@ -113,7 +113,7 @@ func TestStreamIsBounded(t *testing.T) {
 // Doubt replaces the connections that were not answered since the mark, and no others.
 func TestStreamDoubt(t *testing.T) {
 	inBubble(t, func(t *testing.T, e *env) {
-		s := e.Renewals("")
+		s := e.Renewals("", 0)
 		pings(t, s)
 		time.Sleep(time.Second)
 		mark := s.Mark()

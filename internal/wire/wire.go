@@ -15,9 +15,10 @@ type Wire interface {
 	// timeout has passed or ctx ends. OutcomeOf interprets the error.
 	Send(ctx context.Context, name string, r Request, timeout time.Duration) (any, error)
 
-	// Renewals returns the stream of a name, with connections that Send does not use. Names
-	// whose requests may share a batch have the same stream.
-	Renewals(name string) *Stream
+	// Renewals returns the stream of a name for requests that wait for so many replicas, with
+	// connections that Send does not use. Names whose requests may share a batch have the
+	// same stream.
+	Renewals(name string, replicas int) *Stream
 
 	// Messages returns the messages about a name.
 	Messages(name string) Messages
@@ -61,8 +62,8 @@ type Config struct {
 	Now    func() time.Duration // elapsed time
 	Width  int                  // maximum number of batches of a Stream in flight
 
-	// Failed is called for each request of Send whose outcome is Refused, Moved, Unsent or
-	// Unknown.
+	// Failed is called for each request of Send whose outcome is Unreplicated, Refused, Moved,
+	// Unsent or Unknown.
 	Failed func(Request, error)
 	// Message is called with each message on Channel.
 	Message func(payload string)

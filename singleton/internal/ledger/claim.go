@@ -3,13 +3,16 @@ package ledger
 import (
 	"cmp"
 	"context"
+	"errors"
 	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/noonlock/noonlock/internal/engine"
+	"github.com/noonlock/noonlock/internal/retry"
 	"github.com/noonlock/noonlock/internal/wire"
+	"github.com/noonlock/noonlock/lockcore"
 )
 
 // A Claim is the right to run one tick of a job, as a lease. Its work ends with Complete or
@@ -65,7 +68,10 @@ func (k *kind) Release(a engine.Attempt) (wire.Request, bool) {
 // outcome is accepted unless another replica has claimed the tick (ErrSuperseded).
 //
 // If there is no reply, or the server is short of memory or replicas, Complete retries
-// until ctx ends. The lease is renewed meanwhile. If the error matches lockcore.ErrUnknown,
+// until ctx ends. The lease is renewed meanwhile. If the server has recorded the outcome,
+// and too few replicas have acknowledged it, Complete retries until the lease would have
+// ended. The error then matches lockcore.ErrNotReplicated and lockcore.ErrUnknown: only a
+// failover can undo the completion. If the error matches lockcore.ErrUnknown,
 // the outcome may have been recorded. A repeated call returns the same result as long as
 // the history contains the run.
 func (r *Claim) Complete(ctx context.Context, outcome, reason string) error {
@@ -77,7 +83,10 @@ func (r *Claim) Complete(ctx context.Context, outcome, reason string) error {
 	s := l.scripts.complete
 	req := s.Call([]string{l.keys.job, l.keys.open, l.keys.runs},
 		r.Value(), decimal(r.Tick.UnixMilli()), r.Recorded(outcome), clip(reason), l.cfg.KeepRuns, strconv.FormatUint(r.Token(), 10), l.keys.channel)
-	n, err := l.persist(ctx, req)
+	n, err := l.commit(ctx, req)
+	if errors.Is(err, lockcore.ErrNotReplicated) {
+		n, err = r.replicate(ctx, req, err)
+	}
 	if err != nil {
 		return opError(op, l.name, err)
 	}
@@ -86,6 +95,22 @@ func (r *Claim) Complete(ctx context.Context, outcome, reason string) error {
 		return opError(op, l.name, ErrSuperseded)
 	}
 	return nil
+}
+
+// replicate sends a completion again until enough replicas have it, until the lease would have
+// ended, or until ctx ends. The server has recorded the completion, so the lease is not
+// renewed any more.
+func (r *Claim) replicate(ctx context.Context, req wire.Request, err error) (n int64, _ error) {
+	ctx, cancel := context.WithTimeout(ctx, r.Remaining())
+	defer cancel()
+	r.Finish()
+	for pauses := retry.Pauses(10*time.Millisecond, 500*time.Millisecond); errors.Is(err, lockcore.ErrNotReplicated); {
+		if !retry.Sleep(ctx, pauses.NextBackOff(), nil) {
+			return 0, errors.Join(lockcore.ErrUnknown, err)
+		}
+		n, err = r.ledger.commit(ctx, req)
+	}
+	return n, err
 }
 
 // Recorded returns the outcome that Complete records: OutcomeUnknown for a failure of a run
@@ -177,6 +202,16 @@ func (r *Claim) Abandon(ctx context.Context, began bool) error {
 // persist sends a script that returns a number until there is a reply or ctx ends.
 func (l *Ledger) persist(ctx context.Context, r wire.Request) (int64, error) {
 	answer, err := l.engine.Persist(ctx, r)
+	return r.Number(answer, err)
+}
+
+// commit is persist for a request whose effect must survive a failover. The answer 0 means
+// that there was no effect, so it needs no replicas.
+func (l *Ledger) commit(ctx context.Context, r wire.Request) (int64, error) {
+	answer, err := l.engine.Commit(ctx, r)
+	if answer == any(int64(0)) && errors.Is(err, lockcore.ErrNotReplicated) {
+		err = nil
+	}
 	return r.Number(answer, err)
 }
 

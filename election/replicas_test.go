@@ -1,0 +1,28 @@
+package election_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/noonlock/noonlock/lockcore"
+)
+
+// A server without replicas elects nobody who needs one.
+func TestMinReplicas(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		cfg := quick("a")
+		cfg.MinReplicas = 1
+		a := e.replica(e.Client("a"), cfg).run()
+		time.Sleep(time.Minute)
+		if err := a.le.Ready(); !errors.Is(err, lockcore.ErrNotReplicated) {
+			t.Errorf("Ready: %v", err)
+		}
+		b := e.replica(e.Client("b"), quick("b")).run()
+		e.Until("another replica leads", b.le.IsLeader)
+		if a.le.IsLeader() {
+			t.Error("it leads")
+		}
+	})
+}

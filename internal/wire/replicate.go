@@ -1,0 +1,90 @@
+package wire
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// ErrNotReplicated says that a request was applied, and that too few replicas acknowledged it
+// in time.
+var ErrNotReplicated = errors.New("lockcore: not replicated")
+
+// notReplicatedError is ErrNotReplicated with the numbers.
+type notReplicatedError struct {
+	want int
+	have int64
+}
+
+func (e *notReplicatedError) Error() string {
+	return fmt.Sprintf("lockcore: not replicated: %d of %d replicas acknowledged the write in time", e.have, e.want)
+}
+
+func (e *notReplicatedError) Is(target error) bool { return target == ErrNotReplicated }
+
+// markTTL (ms) is how long the key of Request.Marked exists.
+const markTTL = 1000
+
+// replicate sends the commands of requests in one round trip. If the requests need replicas,
+// one WAIT follows them all. It covers every write of the batch, as a replica acknowledges
+// the writes in their order.
+func replicate(ctx context.Context, l *connection, requests []Request, commands [][]any, wanted func(i int) bool) []Answer {
+	n, want := len(requests), requests[0].replicas // of all: see lane
+	if want == 0 {
+		return l.do(ctx, commands, wanted)
+	}
+	var within time.Duration
+	for _, r := range requests {
+		if r.within > 0 && (within == 0 || r.within < within) {
+			within = r.within
+		}
+		if r.mark != "" {
+			commands = append(commands, []any{"set", r.mark, "", "px", markTTL})
+		}
+	}
+	if until, ok := ctx.Deadline(); ok {
+		within = min(within, time.Until(until)/2) // the rest is for the round trip
+	}
+	commands = append(commands, []any{"wait", want, max(1, within.Milliseconds())}) // 0 would be for ever
+	some := wanted
+	if wanted != nil {
+		sent := false
+		some = func(i int) bool {
+			if i < n && wanted(i) {
+				sent = true
+				return true
+			}
+			return i >= n && sent
+		}
+	}
+	answers := l.do(ctx, commands, some)
+	if err := shortage(answers[n:], want); err != nil {
+		if l.role.isCutOff(err) {
+			l.leave()
+		}
+		for i, a := range answers[:n] {
+			if a.Err == nil {
+				answers[i].Err = err
+			}
+		}
+	}
+	return answers[:n]
+}
+
+// shortage returns why the writes of a batch do not count, nil if enough replicas have them.
+// The answers are those to the marks and to WAIT.
+func shortage(answers []Answer, want int) error {
+	for _, a := range answers {
+		switch {
+		case a.Err != nil && IsRefused(a.Err):
+			return errors.Join(ErrNotReplicated, a.Err) // no right to it, or the server was demoted meanwhile
+		case a.Err != nil:
+			return a.Err
+		}
+	}
+	if have, ok := answers[len(answers)-1].Value.(int64); !ok || have < int64(want) {
+		return &notReplicatedError{want, have}
+	}
+	return nil
+}

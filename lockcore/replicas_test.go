@@ -1,0 +1,314 @@
+package lockcore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/noonlock/noonlock/internal/servers"
+	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/lockcore"
+)
+
+// replicatedEnv is a server with a replica that is in sync.
+func replicatedEnv(t *testing.T) (*env, *servers.RedisServer) {
+	t.Helper()
+	e := realEnv(t, "repl-diskless-sync-delay 0")
+	replica := servers.Redis(t, e.Real.ReplicaOf())
+	e.Until("the replica is in sync", e.answers)
+	return e, replica
+}
+
+// answers reports whether the replica acknowledges a write.
+func (e *env) answers() bool {
+	must(e, e.Raw.Set(e.Context(), "probe", 1, time.Minute).Err())
+	n, err := e.Raw.Do(e.Context(), "wait", 1, 1000).Int()
+	must(e, err)
+	return n == 1
+}
+
+// needsReplica is a lock that needs one replica.
+func needsReplica(d time.Duration) lockcore.LeaseConfig {
+	return lockcore.LeaseConfig{TTL: d, MinReplicas: 1}
+}
+
+// onAllReplicated runs a test with a replica, for each kind of lock that excludes all others.
+func onAllReplicated(t *testing.T, test func(e *env, replica *servers.RedisServer)) {
+	t.Helper()
+	t.Parallel()
+	for _, kind := range []string{"mutex", "reentrant", "write"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			e, replica := replicatedEnv(t)
+			e.kind = kind
+			test(e, replica)
+		})
+	}
+}
+
+// While the replica answers, locks with MinReplicas work like others. The replica has each
+// grant when it is returned, also that of a waiter.
+func TestMinReplicas(t *testing.T) {
+	onAllReplicated(t, func(e *env, replica *servers.RedisServer) {
+		follower := redis.NewClient(testenv.Options(replica.Addr()))
+		defer follower.Close()
+		reg := prometheus.NewRegistry()
+		c := e.ClientWith(e.Direct(), lockcore.Config{Registerer: reg})
+		const long = 900 * time.Millisecond
+		holder := e.try(e.mutex(c, "orders", needsReplica(long)))
+		// Another connection makes the scripts unknown. They are sent again, and WAIT with them.
+		must(e, e.Raw.ScriptFlush(e.Context()).Err())
+		for range 20 {
+			waiter := e.queued(e.mutex(c, "orders", needsReplica(long)))
+			e.unlock(holder)
+			holder = waiter.granted()
+			if left := follower.PTTL(e.Context(), e.key("orders", "lock")).Val(); left <= 0 {
+				e.Fatalf("the replica does not have the grant: PTTL %v", left)
+			}
+		}
+		e.Pass(2 * long)
+		must(e, holder.Context().Err())
+		e.unlock(holder)
+		if n := metric(e, reg, "noonlock_renewals_total", "outcome", "renewed"); n < 2 {
+			t.Errorf("%v renewals", n)
+		}
+		_, err := e.mutex(c, "orders", lockcore.LeaseConfig{TTL: long, MinReplicas: 2}).TryLock(e.Context())
+		mustIs(e, err, lockcore.ErrNotReplicated, lockcore.ErrNotAcquired)
+		if want := "1 of 2 replicas acknowledged the write in time"; !strings.Contains(fmt.Sprint(err), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	})
+}
+
+// Without the replica, a grant is given back: TryLock and Lock return ErrNotReplicated, for a
+// grant of a holder that unlocks, too. Locks without MinReplicas are not delayed. Once the
+// replica is back, another client acquires the lock at once.
+//
+// Caught mutants: the grant counts without the replica, always or if its script was not known;
+// it is not given back.
+func TestFault88_GrantIsNotReplicated(t *testing.T) {
+	onAllReplicated(t, func(e *env, replica *servers.RedisServer) {
+		reg := prometheus.NewRegistry()
+		a := e.ClientWith(e.Direct(), lockcore.Config{Identity: "a", Registerer: reg})
+		b := e.Client("b")
+		const long = 9 * time.Second
+		free := func() { e.Until("the lock is given back", func() bool { return e.stored("orders") == "" }) }
+		refused := func(err error) {
+			e.Helper()
+			mustIs(e, err, lockcore.ErrNotReplicated, lockcore.ErrNotAcquired)
+			mustNotBe(e, err, lockcore.ErrUnknown)
+			if !lockcore.IsTemporary(err) {
+				e.Errorf("not temporary: %v", err)
+			}
+			free()
+		}
+		plain := e.try(e.mutex(b, "orders", ttl(long)))
+		waiter := e.queued(e.mutex(a, "orders", needsReplica(long)))
+		replica.Pause()
+		defer replica.Resume()
+		e.unlock(plain)
+		_, err := waiter.wait()
+		refused(err)
+		must(e, e.Raw.ScriptFlush(e.Context()).Err()) // the script is sent twice, and waits for the replica again
+		_, err = e.mutex(a, "orders", needsReplica(long)).TryLock(e.Context())
+		refused(err)
+		_, err = e.mutex(a, "orders", needsReplica(long)).Lock(e.Context())
+		refused(err)
+
+		// More requests than connections wait for the replica.
+		var waiting []*pending
+		for i := range 8 {
+			waiting = append(waiting, e.goLock(e.mutex(a, fmt.Sprintf("orders-%d", i), needsReplica(long))))
+		}
+		began := time.Now()
+		e.unlock(e.try(e.mutex(a, "another", ttl(long))))
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("a lock without MinReplicas took %v", took)
+		}
+		for _, w := range waiting {
+			_, err := w.wait()
+			mustIs(e, err, lockcore.ErrNotReplicated)
+		}
+		if n := metric(e, reg, "noonlock_acquires_total", "kind", e.kindLabel(), "outcome", "not_replicated"); n != 11 {
+			t.Errorf("%v acquires were not replicated, want 11", n)
+		}
+
+		replica.Resume()
+		e.Until("the replica answers", e.answers)
+		e.unlock(e.try(e.mutex(b, "orders", needsReplica(long))))
+	})
+}
+
+// kindLabel is the test's kind of lock in metrics.
+func (e *env) kindLabel() string {
+	if e.kind == "" {
+		return "mutex"
+	}
+	return e.kind
+}
+
+// A renewal that is not acknowledged does not extend the lease. The lease ends one validity
+// after its last acknowledged renewal, and cause, metric and log say why. A shorter outage of
+// the replica ends no lease. Leases without MinReplicas are renewed.
+//
+// Caught mutants: a renewal counts without the replica; the other leases share connections
+// or batches with these.
+func TestFault88_RenewalIsNotReplicated(t *testing.T) {
+	onAllReplicated(t, func(e *env, replica *servers.RedisServer) {
+		reg, log := prometheus.NewRegistry(), &testenv.Log{}
+		c := e.ClientWith(e.Direct(), lockcore.Config{Registerer: reg, Logger: log.Logger()})
+		const long = 3 * time.Second
+		plain := e.try(e.mutex(c, "plain", ttl(long/3)))
+		lease := e.try(e.mutex(c, "orders", needsReplica(long)))
+		e.Pass(long)
+
+		replica.Pause()
+		e.Pass(long / 3)
+		replica.Resume()
+		e.Pass(2 * long)
+		must(e, lease.Context().Err())
+		must(e, plain.Context().Err())
+
+		replica.Pause()
+		defer replica.Resume()
+		frozen := time.Now()
+		cause := e.ended(lease)
+		mustIs(e, cause, lockcore.ErrLeaseExpired, lockcore.ErrNotReplicated)
+		if took := time.Since(frozen); took > long {
+			t.Errorf("the lease ended %v after the replica was frozen", took)
+		}
+		if e.stored("orders") == "" || e.PTTL(e.key("orders", "lock")) < long/2 {
+			t.Error("the server has no renewed lock: the work had no time to stop")
+		}
+		e.Pass(long)
+		must(e, plain.Context().Err())
+		mustIs(e, lease.Unlock(e.Context()), lockcore.ErrNotHeld, lockcore.ErrNotReplicated)
+		e.Until("the lock is given back", func() bool { return e.stored("orders") == "" })
+		if n := metric(e, reg, "noonlock_lease_losses_total", "cause", "not_replicated"); n != 1 {
+			t.Errorf("%v leases lost", n)
+		}
+		if n := metric(e, reg, "noonlock_renewals_total", "outcome", "not_replicated"); n < 2 {
+			t.Errorf("%v renewals not replicated", n)
+		}
+		e.Until("the log says so", func() bool {
+			return log.Count("lease lost", "0 of 1 replicas acknowledged the write in time") == 1
+		})
+	})
+}
+
+// Two replicas, one of which is frozen: the other one has acknowledged the lease, and is
+// promoted. The lease continues at the new primary.
+func TestSentinelPromotesAReplicaWithTheLease(t *testing.T) {
+	t.Parallel()
+	w := sentinelEnv(t)
+	w.replicas[0].Pause()
+	defer w.replicas[0].Resume()
+	lease := w.try(w.mutex(w.failoverClient("holder", nil), "orders", needsReplica(30*time.Second)))
+	w.primary.Kill()
+	w.promoted()
+	w.replicas[0].Resume() // the next replica to acknowledge
+	if by := w.refused(w.mutex(w.failoverClient("other", nil), "orders", ttl(time.Second))); by.Holder != "holder" {
+		t.Errorf("the new primary knows %+v", by)
+	}
+	w.Until("the lease is renewed at the new primary, with its replica", func() bool {
+		return lease.Remaining() > 25*time.Second
+	})
+	must(w, lease.Context().Err())
+	w.unlock(lease)
+}
+
+// In a cluster, the replicas of the primary of the name count. A shard without its replica
+// refuses grants, and the other shards are not affected. The replica that acknowledged a lease
+// is promoted, and has it.
+func TestClusterMinReplicas(t *testing.T) {
+	t.Parallel()
+	s := clusterEnv(t, 3)
+	c := s.clusterClient("a")
+	cfg := needsReplica(12 * time.Second)
+	names := map[*servers.RedisServer]string{}
+	for i := 0; len(names) < 3; i++ {
+		name := fmt.Sprintf("orders-%d", i)
+		names[s.Owner(s.slot(name), s.Primaries...)] = name
+	}
+	dead, cut := s.Primaries[0], s.Replicas[1]
+	lease := s.try(s.mutex(c, names[dead], cfg))
+	left := lease.Remaining()
+	s.Until("the lease is renewed", func() bool {
+		before := left
+		left = lease.Remaining()
+		return left > before
+	})
+
+	cut.Pause()
+	_, err := s.mutex(c, names[s.Primaries[1]], cfg).TryLock(s.Context())
+	mustIs(s, err, lockcore.ErrNotReplicated)
+	s.unlock(s.try(s.mutex(c, names[s.Primaries[2]], cfg)))
+	cut.Resume()
+	s.Until("the shard grants again", func() bool {
+		l, err := s.mutex(c, names[s.Primaries[1]], cfg).TryLock(s.Context())
+		if err != nil {
+			mustIs(s, err, lockcore.ErrNotReplicated)
+			return false
+		}
+		s.unlock(l)
+		return true
+	})
+
+	dead.Kill()
+	s.Until("the replica is promoted", func() bool { return s.Owner(s.slot(names[dead]), s.Replicas[0]) != nil })
+	at := redis.NewClient(testenv.Options(s.Replicas[0].Addr()))
+	defer at.Close()
+	if at.PTTL(s.Context(), s.key(names[dead], "lock")).Val() <= 0 {
+		t.Error("the promoted replica does not have the lease")
+	}
+	mustIs(s, s.ended(lease), lockcore.ErrLeaseExpired, lockcore.ErrNotReplicated) // it has no replica
+}
+
+// Without the right to WAIT, no lock with MinReplicas is granted, and the error says so.
+func TestFault60_WaitIsNotAllowed(t *testing.T) {
+	t.Parallel()
+	e, _ := replicatedEnv(t)
+	for name, rules := range map[string][]string{"without": rights, "with": append([]string{"wait"}, rights...)} {
+		m := e.mutex(e.ClientWith(e.As(name, allowed(rules, "")...), lockcore.Config{}), name, needsReplica(3*time.Second))
+		lease, err := m.TryLock(e.Context())
+		if name == "with" {
+			must(e, err)
+			e.unlock(lease)
+			continue
+		}
+		mustIs(e, err, lockcore.ErrNotReplicated)
+		if !strings.Contains(err.Error(), "NOPERM") || lockcore.IsTemporary(err) {
+			t.Errorf("temporary, or without the reason: %v", err)
+		}
+		e.Until("the lock is given back", func() bool { return e.stored(name) == "" })
+	}
+}
+
+// The server is demoted while requests wait for the replica. It refuses to wait on, and the
+// lock is given back where it was granted, or lost with the server.
+func TestFault18_ClassD_DemotedDuringWait(t *testing.T) {
+	t.Parallel()
+	e, replica := replicatedEnv(t)
+	replica.Pause()
+	defer replica.Resume()
+	waiting := e.goLock(e.mutex(e.Client("a"), "orders", needsReplica(15*time.Second)))
+	e.Until("it is granted", func() bool { return e.stored("orders") != "" })
+	host, port, err := net.SplitHostPort(unreachable(t))
+	must(e, err)
+	must(e, e.Raw.ReplicaOf(e.Context(), host, port).Err())
+	lease, err := waiting.wait()
+	if lease != nil || errors.Is(err, context.Canceled) {
+		t.Fatalf("%v, %v", lease, err)
+	}
+	if !errors.Is(err, lockcore.ErrNotReplicated) && !errors.Is(err, lockcore.ErrUnknown) || !lockcore.IsTemporary(err) {
+		t.Errorf("not a temporary error: %v", err)
+	}
+	must(e, e.Raw.ReplicaOf(e.Context(), "NO", "ONE").Err())
+}

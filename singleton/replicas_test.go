@@ -1,0 +1,45 @@
+package singleton_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/singleton"
+)
+
+// A server without replicas grants no tick, no daemon and no Once that needs one.
+func TestMinReplicas(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, f *fleet) {
+		c := f.Client("a")
+		mustNot := func(what string) { t.Errorf("%s ran without a replica", what) }
+		r, err := singleton.NewRunner(c, singleton.Config{MinReplicas: 1, Logger: f.log.Info("")})
+		testenv.Must(t, err)
+		testenv.Must(t, r.Add("draw", "@every 1m", func(context.Context, singleton.Run) error { mustNot("a tick"); return nil }, singleton.JobConfig{}))
+		d, err := singleton.NewDaemon(c, "watch", func(context.Context, uint64) error { mustNot("the daemon"); return nil }, singleton.DaemonConfig{MinReplicas: 1, Logger: f.log.Info("")})
+		testenv.Must(t, err)
+		o, err := singleton.NewOnce(c, "migrate", singleton.OnceConfig{MinReplicas: 1})
+		testenv.Must(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+		defer cancel()
+		ended := make(chan error, 3)
+		go func() { ended <- r.Run(ctx) }()
+		go func() { ended <- d.Run(ctx) }()
+		go func() {
+			ended <- o.Do(ctx, func(context.Context, uint64) error { mustNot("the Once"); return nil })
+		}()
+		time.Sleep(9 * time.Minute)
+		for _, err := range []error{r.Ready(), d.Ready()} {
+			if !errors.Is(err, lockcore.ErrNotReplicated) {
+				t.Errorf("Ready: %v", err)
+			}
+		}
+		for range 3 {
+			<-ended
+		}
+	})
+}
