@@ -9,7 +9,8 @@ help: ## List the targets.
 test: ## Run all tests of every module under -race, on real servers; install those first where allowed.
 	@bash scripts/test.sh
 
-chaos: ## Run the long chaos: 8 replicas of the lottery, 300 noons, real servers.
+chaos: ## Run the long chaos: each fault 100 times behind a Sentinel and in a cluster; 8 replicas of the lottery, 300 noons.
+	@NOONLOCK_INJECTIONS=100 go test -count=1 -timeout 3h -run '^TestInjections$$' -v ./lockcore
 	@cd examples/lottery && NOONLOCK_CHAOS_REPLICAS=8 NOONLOCK_CHAOS_NOONS=300 \
 		go test -race -count=1 -timeout 30m -run '^TestChaos$$' -v ./chaos
 

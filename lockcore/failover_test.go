@@ -37,6 +37,12 @@ func (e *env) admin(s *servers.RedisServer, commands ...string) {
 	e.Helper()
 	rdb := redis.NewClient(testenv.Options(s.Addr()))
 	defer rdb.Close()
+	e.send(rdb, commands...)
+}
+
+// send sends commands, one after the other.
+func (e *env) send(rdb *redis.Client, commands ...string) {
+	e.Helper()
 	for _, line := range commands {
 		var args []any
 		for word := range strings.FieldsSeq(line) {
