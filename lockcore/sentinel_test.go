@@ -42,7 +42,9 @@ func sentinelEnv(t *testing.T, opts ...string) *watched {
 			"sentinel failover-timeout "+watchedName+" 5000"))
 	}
 	opt := w.options("raw")
-	opt.ReadTimeout, opt.MaxRetries = 0, 0 // the defaults: a loaded machine may take long
+	// A loaded machine may take long. A dial must outlast two questions to a frozen Sentinel:
+	// go-redis asks another one after them only.
+	opt.ReadTimeout, opt.DialTimeout = 5*time.Second, time.Minute
 	w.raw = redis.NewFailoverClient(opt)
 	e.Raw = w.raw
 	t.Cleanup(func() { w.raw.Close() })

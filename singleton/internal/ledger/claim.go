@@ -108,7 +108,10 @@ func (r *Claim) replicate(ctx context.Context, req wire.Request, err error) (n i
 		if !retry.Sleep(ctx, pauses.NextBackOff(), nil) {
 			return 0, errors.Join(lockcore.ErrUnknown, err)
 		}
-		n, err = r.ledger.commit(ctx, req)
+		short := err
+		if n, err = r.ledger.commit(ctx, req); err != nil && !errors.Is(err, lockcore.ErrNotReplicated) {
+			return 0, errors.Join(lockcore.ErrUnknown, short, err)
+		}
 	}
 	return n, err
 }

@@ -24,22 +24,28 @@ func replicatedLedger(t *testing.T, lease time.Duration) (e *env, replica *serve
 	return e, replica, l, e.opened(l)
 }
 
+// claimed claims the next tick. A claim is given back while the replica is slow.
+func claimed(e *env, l *ledger.Ledger, st ledger.State) (run *ledger.Claim) {
+	e.Helper()
+	e.Until("it is claimed", func() bool {
+		var err error
+		run, err = l.Claim(e.Context(), st.Last.Add(time.Millisecond), st, ledger.ClaimConfig{})
+		return err == nil
+	})
+	return run
+}
+
 // A claim that the replica does not acknowledge is given back, and counts as no attempt.
 //
 // Caught mutant: the claim counts.
 func TestFault88_ClaimIsNotReplicated(t *testing.T) {
 	t.Parallel()
 	e, replica, l, st := replicatedLedger(t, 3*time.Second)
-	tick := st.Last.Add(time.Millisecond)
 	replica.Pause()
-	_, err := l.Claim(e.Context(), tick, st, ledger.ClaimConfig{})
+	_, err := l.Claim(e.Context(), st.Last.Add(time.Millisecond), st, ledger.ClaimConfig{})
 	testenv.MustIs(e, err, lockcore.ErrNotReplicated)
 	replica.Resume()
-	var run *ledger.Claim
-	e.Until("it is claimed", func() bool {
-		run, err = l.Claim(e.Context(), tick, st, ledger.ClaimConfig{})
-		return err == nil
-	})
+	run := claimed(e, l, st)
 	if run.Attempt != 1 || run.Unsure {
 		t.Errorf("attempt %d, unsure: %v", run.Attempt, run.Unsure)
 	}
@@ -61,15 +67,14 @@ func TestFault88_CompletionIsNotReplicated(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			e, replica, l, st := replicatedLedger(t, test.lease)
-			run, err := l.Claim(e.Context(), st.Last.Add(time.Millisecond), st, ledger.ClaimConfig{})
-			testenv.Must(e, err)
+			run := claimed(e, l, st)
 			replica.Pause()
 			defer replica.Resume()
 			if test.back > 0 {
 				time.AfterFunc(test.back, replica.Resume)
 			}
 			began := time.Now()
-			err = run.Complete(e.Context(), ledger.OutcomeSucceeded, "")
+			err := run.Complete(e.Context(), ledger.OutcomeSucceeded, "")
 			took := time.Since(began)
 			testenv.MustIs(e, run.Err(), lockcore.ErrReleased)
 			runs, listed := l.Runs(e.Context(), 10)
