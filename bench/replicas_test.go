@@ -19,7 +19,9 @@ func BenchmarkMinReplicas(b *testing.B) {
 	x := start(b)
 	ctx := b.Context()
 	servers.Redis(b, x.server.ReplicaOf())
-	for x.rdb.Wait(ctx, 1, time.Second).Val() != 1 {
+	synced := func() bool { return x.rdb.Wait(ctx, 1, time.Second).Val() == 1 }
+	for !synced() {
+		time.Sleep(10 * time.Millisecond)
 	}
 	c := x.client()
 	replicated := x.mutex(c, "bench", lockcore.LeaseConfig{MinReplicas: 1})

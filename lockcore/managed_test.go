@@ -175,8 +175,8 @@ func TestServerNameIsSent(t *testing.T) {
 				conn.Close()
 				continue
 			}
-			relays.Go(func() { io.Copy(back, conn); back.Close() })
-			relays.Go(func() { io.Copy(conn, back); conn.Close() })
+			relays.Go(func() { _, _ = io.Copy(back, conn); back.Close() })
+			relays.Go(func() { _, _ = io.Copy(conn, back); conn.Close() })
 		}
 	})
 	_, port, err := net.SplitHostPort(front.Addr().String())

@@ -180,7 +180,7 @@ func TestReplicaIsRefused(t *testing.T) {
 	e := realEnv(t)
 	must(e, e.Raw.ReplicaOf(e.Context(), "127.0.0.1", "1").Err())
 	c := e.Client("a")
-	m := e.mutex(c, "orders", ttl(time.Second))
+	m := e.mutex(c, "orders", ttl(time.Minute))
 	_, err := m.TryLock(e.Context())
 	if err == nil || !strings.Contains(err.Error(), "the server is a replica") || !lockcore.IsTemporary(err) {
 		t.Errorf("TryLock at a replica: %v", err)

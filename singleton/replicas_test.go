@@ -39,7 +39,7 @@ func TestMinReplicas(t *testing.T) {
 			}
 		}
 		for range 3 {
-			<-ended
+			_ = <-ended // it ends with its context
 		}
 	})
 }
