@@ -99,7 +99,7 @@ func (c *cluster) Send(ctx context.Context, name string, r Request, timeout time
 		if err != nil {
 			return nil, err
 		}
-		answer, err := s.lane(r.replicas).requests.do(ctx, r, time.Until(until))
+		answer, err := s.group(r.replicas).requests.do(ctx, r, time.Until(until))
 		switch {
 		case (err == nil || errors.Is(err, ErrNotReplicated)) && c.owner(slot) != s:
 			return nil, errors.Join(ErrUnknown, ErrFormerServer)
@@ -159,7 +159,7 @@ func (c *cluster) owner(slot int) *server {
 
 func (c *cluster) Renewals(name string, replicas int) *Stream {
 	if s := c.owner(slotOf(name)); s != nil {
-		return s.lane(replicas).renewals
+		return s.group(replicas).renewals
 	}
 	return nowhere
 }
@@ -261,7 +261,7 @@ func (c *cluster) followSlots(ctx context.Context, from *server, requests []Requ
 			r.script, r.args = nil, r.withSource()
 			asking = append(asking, Command("asking"), r)
 		}
-		for n, a := range s.lane(requests[0].replicas).renewals.Send(ctx, asking) {
+		for n, a := range s.group(requests[0].replicas).renewals.Send(ctx, asking) {
 			if n%2 == 1 {
 				a.Err = redirected(a.Err)
 				answers[which[n/2]] = a

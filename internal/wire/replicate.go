@@ -30,7 +30,7 @@ const markTTL = 1000
 // one WAIT follows them all. It covers every write of the batch, as a replica acknowledges
 // the writes in their order.
 func replicate(ctx context.Context, l *connection, requests []Request, commands [][]any, wanted func(i int) bool) []Answer {
-	n, want := len(requests), requests[0].replicas // of all: see lane
+	n, want := len(requests), requests[0].replicas // of all: see group
 	if want == 0 {
 		return l.do(ctx, commands, wanted)
 	}

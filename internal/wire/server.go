@@ -24,57 +24,57 @@ type server struct {
 
 	mu     sync.Mutex
 	closed bool
-	lanes  map[int]*lane // by Request.replicas
+	groups map[int]*group // by Request.replicas
 }
 
-// A lane is the connections for requests that wait for the same number of replicas. WAIT
+// A group is the connections for requests that wait for the same number of replicas. WAIT
 // blocks its connection until the replicas have answered. So a replica that does not answer
 // delays only the requests that need it.
-type lane struct {
+type group struct {
 	requests *dispatcher
 	renewals *Stream
 }
 
 func newServer(opt redis.Options, cfg Config) *server {
-	s := &server{addr: opt.Addr, opt: opt, cfg: cfg, lanes: map[int]*lane{}}
+	s := &server{addr: opt.Addr, opt: opt, cfg: cfg, groups: map[int]*group{}}
 	if cfg.Sharded {
 		s.role = shard
 	}
 	requests := newDispatcher(opt, s.role, s.failed)
 	s.messages = newSubscription(opt, s.role, requests, cfg)
-	s.lanes[0] = s.newLane(requests)
+	s.groups[0] = s.newGroup(requests)
 	return s
 }
 
-func (s *server) newLane(requests *dispatcher) *lane {
+func (s *server) newGroup(requests *dispatcher) *group {
 	for _, c := range requests.all {
 		c.replaced = s.messages.retestNow
 	}
-	l := &lane{requests, newStream(s.opt, s.role, s.cfg.Width)}
-	l.renewals.answered = s.answered
-	l.renewals.sharded = s.cfg.Sharded
-	return l
+	g := &group{requests, newStream(s.opt, s.role, s.cfg.Width)}
+	g.renewals.answered = s.answered
+	g.renewals.sharded = s.cfg.Sharded
+	return g
 }
 
-// lane returns the connections for requests that wait for so many replicas. They connect when
+// group returns the connections for requests that wait for so many replicas. They connect when
 // they are first used.
-func (s *server) lane(replicas int) *lane {
+func (s *server) group(replicas int) *group {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	l := s.lanes[replicas]
-	if l == nil {
-		l = s.newLane(newDispatcher(s.opt, s.role, s.failed))
-		s.lanes[replicas] = l
+	g := s.groups[replicas]
+	if g == nil {
+		g = s.newGroup(newDispatcher(s.opt, s.role, s.failed))
+		s.groups[replicas] = g
 		if s.closed {
-			l.close()
+			g.close()
 		}
 	}
-	return l
+	return g
 }
 
-func (l *lane) close() {
-	l.renewals.close()
-	l.requests.close()
+func (g *group) close() {
+	g.renewals.close()
+	g.requests.close()
 }
 
 // Send sends a request. After the answer MOVED, its connection is replaced. If a try on each
@@ -83,7 +83,7 @@ func (l *lane) close() {
 func (s *server) Send(ctx context.Context, _ string, r Request, timeout time.Duration) (any, error) {
 	until := time.Now().Add(timeout)
 	for tries := 0; ; tries++ {
-		answer, err := s.lane(r.replicas).requests.do(ctx, r, time.Until(until))
+		answer, err := s.group(r.replicas).requests.do(ctx, r, time.Until(until))
 		if !HasCode(err, "MOVED") || tries == connections || !time.Now().Before(until) {
 			return answer, err
 		}
@@ -110,7 +110,7 @@ func (s *server) answered(ctx context.Context, requests []Request, answers []Ans
 
 func (s *server) mayBeDemoted(err error) bool { return s.role.isReplica(err) || s.role.isCutOff(err) }
 
-func (s *server) Renewals(_ string, replicas int) *Stream { return s.lane(replicas).renewals }
+func (s *server) Renewals(_ string, replicas int) *Stream { return s.group(replicas).renewals }
 
 func (s *server) Messages(string) Messages { return s.messages }
 
@@ -118,9 +118,9 @@ func (s *server) Close() {
 	s.messages.close()
 	s.mu.Lock()
 	s.closed = true
-	lanes := slices.Collect(maps.Values(s.lanes))
+	groups := slices.Collect(maps.Values(s.groups))
 	s.mu.Unlock()
-	for _, l := range lanes {
-		l.close()
+	for _, g := range groups {
+		g.close()
 	}
 }
