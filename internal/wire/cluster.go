@@ -257,9 +257,7 @@ func (c *cluster) followSlots(ctx context.Context, from *server, requests []Requ
 		c.mu.Unlock()
 		var asking []Request
 		for _, i := range which {
-			r := requests[i]
-			r.script, r.args = nil, r.withSource()
-			asking = append(asking, Command("asking"), r)
+			asking = append(asking, Command("asking"), requests[i].WithSource())
 		}
 		for n, a := range s.group(requests[0].replicas).renewals.Send(ctx, asking) {
 			if n%2 == 1 {

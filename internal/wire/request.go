@@ -53,7 +53,10 @@ func (r Request) OddReply(reply any) error {
 
 // WithSource returns a script call as a plain command that sends the source each time, so
 // that the right to do that is needed, too.
-func (r Request) WithSource() Request { return Command(r.withSource()...) }
+func (r Request) WithSource() Request {
+	r.script, r.args = nil, r.withSource()
+	return r
+}
 
 // withSource returns the request with the source of its script instead of the SHA, for a
 // server that does not know the script. The arguments are shared, not changed.
