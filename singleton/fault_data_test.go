@@ -138,8 +138,9 @@ func TestFault15_ClassD_AStrangerComesFirst(t *testing.T) {
 }
 
 // The server returns with an old state (a snapshot, or a replica that lagged). Ticks that
-// have ended since are not run again while a replica remembers them, including one that was
-// open in the old state.
+// have ended since are not run again if all replicas know it, including one that was open in
+// the old state. A replica that begins a run knows that the ticks before it have ended. A
+// later tick may be run again: the replica that looks first may not know of its end.
 // Mutants: the ledger is not brought forward; an old open run is taken over; a replica
 // forgets what it has recorded itself; tokens come from the old counter.
 func TestFault16_ClassD_AnOldSnapshot(t *testing.T) {
@@ -162,13 +163,34 @@ func TestFault16_ClassD_AnOldSnapshot(t *testing.T) {
 			r.run()
 		}
 		<-reached
+		open := f.book.all()[2].run.Tick
 		restore := f.snapshot("draw") // the third tick is open in it
 		close(goOn)
-		f.recorded("draw", 6)
+		var known time.Time // all replicas know that the ticks before it have ended
+		f.Until("both replicas have begun later ticks", func() bool {
+			newest := map[string]time.Time{}
+			for _, e := range f.book.all() {
+				newest[e.replica] = e.run.Tick
+			}
+			known = newest["a"]
+			if newest["b"].Before(known) {
+				known = newest["b"]
+			}
+			return known.After(open.Add(400 * time.Millisecond))
+		})
 		restore()
+		restored := time.Now()
 		n := len(f.book.all())
 		f.Until("more ticks are run", func() bool { return len(f.book.all()) >= n+4 })
-		f.ranOnce("draw")
+		for tick, entries := range f.ticks("draw") {
+			most := 1
+			if begun := entries[0].run.Tick; !begun.Before(known) && !entries[0].begin.After(restored) {
+				most = 2
+			}
+			if len(entries) > most || entries[0].run.Attempt != 1 {
+				t.Errorf("tick %v was run %d times, all replicas know of those before %v: %+v", time.UnixMilli(tick).UTC(), len(entries), known, entries)
+			}
+		}
 		tokens(f, "draw")
 		t.Log("1 old snapshot")
 	})
