@@ -3,6 +3,8 @@ package election
 import (
 	"context"
 	"time"
+
+	"github.com/noonlock/noonlock/election/internal/record"
 )
 
 // LeaderRecord is the record of an election. At the server it is a hash,
@@ -56,7 +58,11 @@ type Candidate struct {
 // is listed for up to 3.3 LeaseDurations. If the server does not answer, Candidates returns
 // an error after at most two thirds of LeaseDuration.
 func (le *LeaderElector) Candidates(ctx context.Context) ([]Candidate, error) {
-	waiters, err := le.election.Candidates(ctx)
+	return candidates(ctx, le.election)
+}
+
+func candidates(ctx context.Context, e *record.Election) ([]Candidate, error) {
+	waiters, err := e.Candidates(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -126,6 +126,8 @@
 //	resetchannels &noonlock:ch:* +del +zmscore +zadd +zrem +zrangebyscore
 //	+zrevrangebyscore +pexpireat +publish
 //
+// Locks, and the lists of elections, jobs and Daemons, need only +scan.
+//
 // Setting up a connection also needs +select if redis.Options.DB is not 0, and
 // +client|setname if ClientName is set. A cluster needs in addition &noonlock:{*
 // +cluster|slots +cluster|info +asking +ssubscribe +sunsubscribe +spublish.

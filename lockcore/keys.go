@@ -3,6 +3,9 @@ package lockcore
 import (
 	"strconv"
 	"strings"
+
+	"github.com/noonlock/noonlock/internal/engine"
+	"github.com/noonlock/noonlock/internal/input"
 )
 
 // The key schema, version 1. Every key of a name is built here, as
@@ -65,6 +68,33 @@ func (k keyring) nameOf(lock string) (name string, ok bool) {
 		name, ok = strings.CutSuffix(name, "}:lock")
 	}
 	return name, ok
+}
+
+// pattern returns a glob pattern that matches the keys of a Search, and few others.
+func (k keyring) pattern(s engine.Search) string {
+	part := s.Parts[0]
+	if len(s.Parts) > 1 {
+		first := ""
+		for _, p := range s.Parts {
+			first += p[:1]
+		}
+		part = "[" + first + "]*"
+	}
+	return globbed.Replace(k.prefix) + ":{" + s.Prefix + "*}:" + part
+}
+
+// globbed makes a text match itself in a glob pattern.
+var globbed = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`)
+
+// split returns the name and the part of a key that is built here or by the packages above.
+// A name has no braces.
+func (k keyring) split(key string) (name, part string, ok bool) {
+	rest, ok := strings.CutPrefix(key, k.prefix+":{")
+	if !ok {
+		return "", "", false
+	}
+	name, part, ok = strings.Cut(rest, "}:")
+	return name, part, ok && input.Fault(name, 210, true) == ""
 }
 
 // attemptValue returns the text that the server stores for an attempt: the process, the

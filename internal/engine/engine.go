@@ -44,6 +44,14 @@ func IsReserved(name string) bool {
 	return strings.HasPrefix(name, JobNames) || strings.HasPrefix(name, ElectionNames)
 }
 
+// A Search selects names by their keys on the servers.
+type Search struct {
+	Prefix string   // of the names
+	Parts  []string // a name is found if it has a key of one of these parts
+	// Progress is called with how many keys have been looked at, about. It may be nil.
+	Progress func(keys int)
+}
+
 // TokenRetention is how long the server keeps the last fencing token of an Engine's name.
 const TokenRetention = 7 * 24 * time.Hour
 

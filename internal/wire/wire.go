@@ -23,6 +23,10 @@ type Wire interface {
 	// Messages returns the messages about a name.
 	Messages(name string) Messages
 
+	// Scan searches the keys of all servers. It returns when all of them have been searched, or
+	// with the errors of those that were not.
+	Scan(ctx context.Context, s Scan) error
+
 	// Close aborts unfinished requests, and ends all connections and goroutines.
 	Close()
 }

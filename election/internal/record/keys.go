@@ -18,3 +18,6 @@ func keysOf(e engine.Engine, name string) keys {
 		channel: e.Channel("leader:" + name),
 	}
 }
+
+// Parts returns the parts of the keys by which an election is found.
+func Parts() []string { return []string{"lock", "leader"} }

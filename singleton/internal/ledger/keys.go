@@ -28,3 +28,6 @@ func keysOf(e engine.Engine, job string) keys {
 }
 
 func (k keys) tomb(id string) string { return k.key("tomb:" + id) }
+
+// Parts returns the parts of the keys by which a job is found.
+func Parts() []string { return []string{"job"} }

@@ -1,0 +1,67 @@
+package election_test
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/lockcore"
+)
+
+// Any process can list the elections, and read the record and the candidates of each.
+func TestNamesAndElection(t *testing.T) {
+	onBoth(t, func(e *env) {
+		reader := e.Client("reader")
+		names := func() []string {
+			all, err := election.Names(e.Context(), reader, lockcore.ListConfig{})
+			must(e, err)
+			return all
+		}
+		if all := names(); len(all) != 0 {
+			e.Errorf("an empty server has the elections %q", all)
+		}
+		a := e.replica(e.Client("a"), quick("a")).run()
+		e.Until("a leads", a.le.IsLeader)
+		b := e.replica(e.Client("b"), quick("b")).run()
+		for _, key := range []string{"noonlock:{elections/x}:leader", "noonlock:{x}:leader", "noonlock:{election/x}:leaders", "noonlock:{election/x}:fence", "other:{election/x}:leader"} {
+			must(e, e.Raw.Set(e.Context(), key, 1, 0).Err())
+		}
+		if all := names(); !slices.Equal(all, []string{electionName}) {
+			e.Errorf("elections %q", all)
+		}
+		board, err := election.NewElection(reader, electionName)
+		must(e, err)
+		e.Until("b waits", func() bool {
+			waiting, err := board.Candidates(e.Context())
+			must(e, err)
+			return len(waiting) == 1 && waiting[0].Identity == "b"
+		})
+		if r, err := board.Record(e.Context()); err != nil || r.Holder != "a" || r.Left <= 0 || board.Name() != electionName {
+			e.Errorf("record of %q: %+v, %v", board.Name(), r, err)
+		}
+		b.stop()
+		a.stop()
+		if all := names(); !slices.Equal(all, []string{electionName}) { // its last leader is still on record
+			e.Errorf("elections %q", all)
+		}
+		if r, err := board.Record(e.Context()); err != nil || r.Left > 0 {
+			e.Errorf("record after all have stopped: %+v, %v", r, err)
+		}
+	})
+}
+
+func TestNewElectionRefuses(t *testing.T) {
+	t.Parallel()
+	if _, err := election.NewElection(nil, "board"); !errors.Is(err, election.ErrConfig) {
+		t.Errorf("no client: %v", err)
+	}
+	if _, err := election.Names(t.Context(), nil, lockcore.ListConfig{}); !errors.Is(err, election.ErrConfig) {
+		t.Errorf("no client: %v", err)
+	}
+	inBubble(t, func(e *env) {
+		if _, err := election.NewElection(e.Client("a"), "a b"); !errors.Is(err, election.ErrConfig) {
+			e.Errorf("a name with a space: %v", err)
+		}
+	})
+}

@@ -1,0 +1,137 @@
+package wire
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+)
+
+// A Scan searches the keys of all servers.
+type Scan struct {
+	Match string // a glob pattern of Redis
+
+	Each   time.Duration // the timeout of one request
+	Within time.Duration // of one request and its repetitions
+
+	// Found is called with the keys of each batch, and with how many keys the server has looked
+	// at for it, about. A key may be found several times. Two calls do not overlap.
+	Found func(keys []string, searched int)
+}
+
+const (
+	// scanned is how many keys a server looks at for one request. On a server with a million
+	// keys of other programs, that takes less than a millisecond, so other requests need not
+	// wait for it.
+	scanned = 1000
+
+	// maxRescans limits how often the scan of one server begins again.
+	maxRescans = 3
+)
+
+// Scan finds all keys that exist during the whole call.
+func (s *server) Scan(ctx context.Context, scan Scan) error {
+	cursor, rescans := "0", 0
+	for {
+		request := Command("scan", cursor, "match", scan.Match, "count", scanned)
+		var failure error
+		var answer any
+		retry := NewRetry(scan.Each, scan.Within, nil)
+		err := retry.Do(ctx, MayRetry, func() (err error) {
+			answer, err = s.Send(ctx, "", request, retry.Timeout())
+			failure = errors.Join(failure, err)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		// After a failure another server may answer, for which the cursor has no meaning.
+		if failure != nil && cursor != "0" {
+			if rescans++; rescans > maxRescans {
+				return failure
+			}
+			cursor = "0"
+			continue
+		}
+		list, _ := answer.([]any)
+		if len(list) != 2 {
+			return request.OddReply(answer)
+		}
+		rows, ok := list[1].([]any)
+		if cursor = Text(list[0]); !ok || cursor == "" {
+			return request.OddReply(answer)
+		}
+		keys := make([]string, len(rows))
+		for i, key := range rows {
+			keys[i] = Text(key)
+		}
+		scan.Found(keys, scanned)
+		if cursor == "0" {
+			return nil
+		}
+	}
+}
+
+// Scan searches all primaries at the same time. It may miss the keys of a slot that moves
+// during the call.
+func (c *cluster) Scan(ctx context.Context, scan Scan) error {
+	servers, err := c.primaries(ctx, time.Now().Add(scan.Within))
+	if servers == nil {
+		return err
+	}
+	var mu sync.Mutex
+	found := scan.Found
+	scan.Found = func(keys []string, searched int) {
+		mu.Lock()
+		defer mu.Unlock()
+		found(keys, searched)
+	}
+	errs := make([]error, len(servers))
+	var all sync.WaitGroup
+	for i, s := range servers {
+		all.Go(func() { errs[i] = s.Scan(ctx, scan) })
+	}
+	all.Wait()
+	return errors.Join(append(errs, err)...)
+}
+
+// primaries refreshes the slot table, as nothing else shows that another primary has got slots,
+// and returns the servers of all slots. If a slot has no server, it also returns an error.
+func (c *cluster) primaries(ctx context.Context, until time.Time) ([]*server, error) {
+	c.mu.Lock()
+	refreshed := c.refreshed
+	c.mu.Unlock()
+	c.refresh()
+	bounded, cancel := context.WithDeadline(ctx, until)
+	defer cancel()
+	select {
+	case <-refreshed:
+	case <-bounded.Done():
+	case <-c.ctx.Done():
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var servers []*server
+	unserved := slots
+	for slot, s := range c.owners {
+		switch {
+		case s == nil:
+			unserved = min(unserved, slot)
+		case !slices.Contains(servers, s):
+			servers = append(servers, s)
+		}
+	}
+	switch {
+	case c.closed:
+		return nil, ErrClosed
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case servers == nil && c.failure != nil:
+		return nil, c.failure
+	case unserved < slots:
+		return servers, &unsentError{fmt.Errorf("lockcore: no node of the cluster serves slot %d", unserved)}
+	}
+	return servers, nil
+}

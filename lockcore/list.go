@@ -1,0 +1,62 @@
+package lockcore
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/noonlock/noonlock/internal/engine"
+	"github.com/noonlock/noonlock/internal/wire"
+)
+
+// ListConfig configures a search for names: Client.Locks, and the functions Names of election
+// and Jobs and Daemons of singleton.
+type ListConfig struct {
+	// Progress is called during the search, at most once for each thousand keys, with the
+	// approximate number of keys that the servers have looked at. Calls do not overlap, and the
+	// search waits for them. Nil: no calls.
+	Progress func(keys int)
+}
+
+// Locks returns the names of the locks of all kinds that are held or have waiters, sorted. A
+// name that another program's key occupies is among them. The locks of jobs and elections are
+// not: see the functions Names of election and Jobs and Daemons of singleton. Use it for
+// diagnosis: a lock that is acquired or released during the call may be missing or listed.
+//
+// Locks searches all keys of the server, or of all primaries of a cluster, a thousand per
+// request, so it takes about a second for some million keys of any program. It delays other
+// requests by less than a millisecond. The number of requests at the same time is one for each
+// server. In a cluster, names whose slot moves during the call may be missing. If a
+// server does not answer, Locks retries for up to 6.7 s. It then returns the error together with
+// the names that it found.
+func (c *Client) Locks(ctx context.Context, cfg ListConfig) ([]string, error) {
+	names, err := c.Search(ctx, engine.Search{Parts: []string{"lock", "queue"}, Progress: cfg.Progress})
+	names = slices.DeleteFunc(names, engine.IsReserved)
+	if err != nil {
+		return names, fmt.Errorf("lockcore: list locks: %w", err)
+	}
+	return names, nil
+}
+
+// Search is for the packages of this module that are built on leases. Use Locks, and the
+// functions of those packages.
+func (c *Client) Search(ctx context.Context, s engine.Search) ([]string, error) {
+	names := map[string]struct{}{}
+	total := 0
+	err := c.wire.Scan(ctx, wire.Scan{
+		Match: c.keys.pattern(s), Each: defaultTTL / 5, Within: 2 * defaultTTL / 3,
+		Found: func(keys []string, searched int) {
+			for _, key := range keys {
+				if name, part, ok := c.keys.split(key); ok && strings.HasPrefix(name, s.Prefix) && slices.Contains(s.Parts, part) {
+					names[name] = struct{}{}
+				}
+			}
+			if total += searched; s.Progress != nil {
+				s.Progress(total)
+			}
+		},
+	})
+	return slices.Sorted(maps.Keys(names)), err
+}
