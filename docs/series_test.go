@@ -35,7 +35,7 @@ func TestSeriesOfTheKindsInUse(t *testing.T) {
 		must(t, f(ctx))
 	}
 	ofClient := []string{
-		"noonlock_forced_releases_total", "noonlock_handover_seconds", "noonlock_lapsed_grants_total",
+		"noonlock_forced_releases_total", "noonlock_handover_seconds", "noonlock_lapsed_grants_total", "noonlock_lock_delays_total",
 		"noonlock_lease_losses_total{expired}", "noonlock_lease_losses_total{lost}", "noonlock_lease_losses_total{max_hold}",
 		"noonlock_lease_losses_total{not_replicated}",
 		"noonlock_log_lines_dropped_total", "noonlock_renewal_lateness_seconds",

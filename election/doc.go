@@ -114,7 +114,7 @@
 // Setting up a connection also needs +select if redis.Options.DB is not 0, and
 // +client|setname if ClientName is set. A cluster needs in addition &noonlock:{*
 // +cluster|slots +cluster|info +asking +ssubscribe +sunsubscribe +spublish.
-// MinReplicas needs +wait.
+// MinReplicas needs +wait. LockDelay needs +info +get +set +time.
 //
 // # Metrics
 //

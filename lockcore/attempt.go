@@ -100,11 +100,15 @@ func (a *attempt) sendAcquire(ctx context.Context, mode string, timeout time.Dur
 	if mode == modeJoin && a.place != "" {
 		mode = a.place
 	}
-	req := a.terms.replicated(a.queued.acquire(a, mode))
+	req := a.terms.replicated(a.queued.acquire(a, mode)).Granting()
 	t0 := a.c.clock.Now()
 	answer, err := a.c.wire.Send(ctx, a.keys.name, req, timeout)
 	answer, short, err := shortOf(answer, err)
-	readiness.Answered(ctx, err)
+	if delayOf(err) == nil { // during a delay, a candidate is as ready as one that waits
+		readiness.Answered(ctx, err)
+	} else {
+		readiness.Answered(ctx, nil)
+	}
 	if err != nil {
 		a.noteFailure(err)
 		return acquireReply{}, err
@@ -156,6 +160,8 @@ func (a *attempt) makeLease(ctx context.Context, r *acquireReply, err error) (le
 		return lease, nil
 	case err != nil && ctx.Err() != nil:
 		return nil, errors.Join(ended(ctx), err)
+	case delayOf(err) != nil:
+		return nil, errors.Join(ErrNotAcquired, err)
 	case err != nil:
 		return nil, err
 	case r.code == answerWrongKind:

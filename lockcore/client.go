@@ -35,7 +35,7 @@ type Client struct {
 	identity string
 	process  string // secret: with it, other clients could forge this Client's requests
 
-	tokenRetention time.Duration
+	tokenRetention, lockDelay time.Duration
 
 	attempts       atomic.Uint64
 	wire           wire.Wire
@@ -89,6 +89,7 @@ func New(rdb redis.UniversalClient, cfg Config) (*Client, error) {
 		process:  rand.Text(),
 
 		tokenRetention: cmp.Or(cfg.TokenRetention, defaultTokenRetention),
+		lockDelay:      cfg.LockDelay,
 
 		unwantedGrants: make(chan struct{}, 16),
 		closing:        make(chan struct{}),
@@ -101,6 +102,9 @@ func New(rdb redis.UniversalClient, cfg Config) (*Client, error) {
 	err = errors.Join(checkName("Config.Prefix", c.keys.prefix), checkIdentity("Config.Identity", c.identity))
 	if err == nil && c.tokenRetention < time.Minute {
 		err = refuse("Config.TokenRetention", "0 (2h) or at least 1m", cfg.TokenRetention)
+	}
+	if d := c.lockDelay; err == nil && d != 0 && (d < minTTL || d > maxTTL || d%time.Millisecond != 0) {
+		err = refuse("Config.LockDelay", "0 (no delay) or whole milliseconds from 100ms to 24h", d)
 	}
 	if err == nil {
 		c.scripts, err = ownScripts()
@@ -132,7 +136,21 @@ func New(rdb redis.UniversalClient, cfg Config) (*Client, error) {
 
 // wireConfig configures the Wire of the Client.
 func (c *Client) wireConfig() wire.Config {
+	var delay *wire.Delay
+	if c.lockDelay > 0 {
+		delay = &wire.Delay{
+			For: c.lockDelay,
+			Check: func(tag, known string, reached int64) wire.Request {
+				return c.scripts.lockHistory.Call([]string{c.keys.history(tag)}, known, reached)
+			},
+			Began: func(server string, left time.Duration, reason string) {
+				c.metrics.delays.Inc()
+				c.log.Info("grants delayed, because the server may have lost data", "server", server, "delay", left.String(), "reason", reason)
+			},
+		}
+	}
 	return wire.Config{
+		Delay:   delay,
 		Channel: func(name string) string { return c.keys.channel(name, "ch:"+c.process) },
 		Sharded: c.keys.sharded,
 		Logger:  c.log,

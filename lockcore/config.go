@@ -44,6 +44,21 @@ type Config struct {
 	// their tokens for a week. At least 1 min. Default 2 h.
 	TokenRetention time.Duration
 
+	// LockDelay is how long nothing is granted after the server may have lost data. Leases that
+	// were lost with the data have then ended, so that no second one is valid beside them.
+	// Leases that the server still has are renewed meanwhile. Lock waits, and TryLock returns
+	// a *DelayError. Elections, claims of jobs, Daemons and Onces wait, too.
+	//
+	// Set it to the longest TTL of all leases that the server has, of all programs, in all
+	// Clients. A longer TTL is refused. Each restart and each failover counts as a loss, because
+	// no client can know that nothing was lost: see docs/SAFETY.md. So does a server without a
+	// record of its history, which includes the first use of a server. The record is the key
+	// <Prefix>:history, through which also Clients obey that start after the loss.
+	//
+	// Each new connection for requests needs one more round trip. The server must report its run
+	// id and replication id (INFO). Whole milliseconds from 100 ms to 24 h. Default 0: no delay.
+	LockDelay time.Duration
+
 	// Clock returns the time elapsed since any fixed point, including the time for which
 	// the machine was suspended. Leases use Go's monotonic clock plus the time that Clock
 	// has gained on it. So Clock can end leases earlier, but not later. While Clock blocks
@@ -166,6 +181,18 @@ func (cfg LeaseConfig) terms(identity string) (*leaseTerms, error) {
 	t.times = lease.Times{Valid: valid, Renew: renew, Retry: retry, Try: t.timeout(), MaxHold: cfg.MaxHold}
 	if cfg.NoRenewal {
 		t.times.Renew = 0
+	}
+	return t, nil
+}
+
+// terms checks the configuration of a lease.
+func (c *Client) terms(cfg LeaseConfig) (*leaseTerms, error) {
+	t, err := cfg.terms(c.identity)
+	if err == nil && c.lockDelay > 0 && t.ttl > c.lockDelay {
+		err = refuse("LeaseConfig.TTL", "at most Config.LockDelay ("+c.lockDelay.String()+")", t.ttl)
+	}
+	if err != nil {
+		return nil, err
 	}
 	return t, nil
 }

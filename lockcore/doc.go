@@ -41,7 +41,7 @@
 //   - A lock does not survive the loss of the server's data: a failover to a replica that
 //     lagged, an eviction, a restart without persistence. Two leases may then be valid until
 //     the first one's next renewal, which reports the loss. The second lease has the
-//     greater token.
+//     greater token. Config.LockDelay prevents this for restarts and failovers.
 //   - Tokens may repeat if the server loses its data and its clock is also set back.
 //   - If the server's clock is set back, keys live longer, so locks are free later.
 //   - A waiter whose process does not answer loses its turn.
@@ -95,6 +95,8 @@
 //	scripts are flushed        They are sent again with their source.
 //	the server is busy,        The request is sent again. Nothing was applied.
 //	loading or read-only
+//	the server restarts or     With LockDelay, nothing is granted for that time, and leases that
+//	fails over                 the server has are renewed.
 //	replicas are slow or gone  With MinReplicas, a grant is given back (ErrNotReplicated), and
 //	                           a renewal does not extend the lease.
 //	the server lacks memory,   TryLock returns the error. Waits and releases are retried.
@@ -131,7 +133,7 @@
 // Setting up a connection also needs +select if redis.Options.DB is not 0, and
 // +client|setname if ClientName is set. A cluster needs in addition &noonlock:{*
 // +cluster|slots +cluster|info +asking +ssubscribe +sunsubscribe +spublish.
-// MinReplicas needs +wait.
+// MinReplicas needs +wait. LockDelay needs +info +get +set +time.
 //
 // Sources: leases by Gray and Cheriton (1989), fencing tokens as described by Kleppmann
 // (2016), and single-instance locking with SET NX PX.

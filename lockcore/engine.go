@@ -22,7 +22,7 @@ func (c *Client) Engine(name string, cfg LeaseConfig) (engine.Engine, error) {
 	if rule := input.Fault(name, 210, true); rule != "" {
 		return nil, &ConfigError{Field: "name", Value: input.Quote(name), Rule: rule}
 	}
-	terms, err := cfg.terms(c.identity)
+	terms, err := c.terms(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +92,7 @@ func (e *nameEngine) Hold(ctx context.Context, k engine.Kind, acquire func(engin
 		return nil, err
 	}
 	var refusal error
-	req := e.terms.replicated(acquire(a.engineAttempt()))
+	req := e.terms.replicated(acquire(a.engineAttempt())).Granting()
 	send := func(timeout time.Duration) (g grant, err error) {
 		g.t0 = e.c.clock.Now()
 		answer, err := e.c.wire.Send(ctx, e.keys.name, req, timeout)

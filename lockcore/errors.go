@@ -102,6 +102,16 @@ func (e *HeldError) Error() string {
 // Is reports true for ErrNotAcquired.
 func (e *HeldError) Is(target error) bool { return target == ErrNotAcquired }
 
+// DelayError means that Config.LockDelay forbids grants for now, because the server may have
+// lost data. Nothing was sent. It is joined with ErrNotAcquired.
+type DelayError = wire.DelayError
+
+// delayOf returns the *DelayError in err, or nil.
+func delayOf(err error) *DelayError {
+	delayed, _ := errors.AsType[*DelayError](err)
+	return delayed
+}
+
 // ConfigError reports an invalid argument or configuration field. Nothing was sent. Field
 // names the argument or field, Value is its value (text is quoted), and Rule says which
 // values are valid. It matches ErrConfig.
@@ -144,7 +154,7 @@ type ReplyError = wire.ReplyError
 
 // IsTemporary reports whether the call that failed with err may succeed if it is repeated.
 // It is true if no answer arrived, if there was no connection, if the server is loading,
-// busy, read-only or failing over, and after ErrNotReplicated. It is false if an operator has to act first,
+// busy, read-only or failing over, after ErrNotReplicated, and during Config.LockDelay. It is false if an operator has to act first,
 // for example on ACL rights, a password, a certificate or memory. It is also false for
 // invalid input and for a closed Client.
 //

@@ -21,6 +21,9 @@ import (
 //	                   arrive
 //	never      none    never exists, see lock_rights.lua
 //
+// With Config.LockDelay, <prefix>:history is a string, see lock_history.lua. In a cluster, each
+// primary has one, <prefix>:{<tag>}:history. The tag puts it into a slot of the primary.
+//
 // The channel of a Client is <prefix>:ch:<process>. In a cluster it has one for each name that
 // it waits for, <prefix>:{<name>}:ch:<process>, in the slot of the keys. Scripts get all keys
 // and the prefix of the channels as arguments. The packages above define the keys and channels of their
@@ -46,6 +49,14 @@ func (k keyring) lock(name string) *lockKeys {
 		lock: base + "lock", fence: base + "fence", queue: base + "queue", seen: base + "seen", never: base + "never",
 		channels: k.channel(name, "ch:"),
 	}
+}
+
+// history returns the key of the history of a server's data.
+func (k keyring) history(tag string) string {
+	if tag == "" {
+		return k.prefix + ":history"
+	}
+	return k.prefix + ":{" + tag + "}:history"
 }
 
 // channel returns a channel for messages about a name.

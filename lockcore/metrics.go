@@ -27,6 +27,7 @@ type metrics struct {
 	lapsed       prometheus.Counter
 	scriptErrors *registry.Vec[prometheus.Counter]
 	forced       prometheus.Counter
+	delays       prometheus.Counter
 
 	kinds sync.Map // label to *kindMetrics
 
@@ -65,6 +66,7 @@ const (
 	outcomeUpgrade   = "upgrade"
 	outcomeUnknown   = "unknown"
 	outcomeShort     = "not_replicated"
+	outcomeDelayed   = "delayed"
 	outcomeError     = "error"
 )
 
@@ -98,6 +100,8 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			"Script calls that failed, by script and reason: refused (by the server), not_replicated, unanswered, unsent.", "script", "reason"),
 		forced: set.Counter("noonlock_forced_releases_total",
 			"Locks that this process released by ForceRelease."),
+		delays: set.Counter("noonlock_lock_delays_total",
+			"How often this process found that a server may have lost data, and delayed its grants (see Config.LockDelay)."),
 	}
 	if err := set.Err(); err != nil {
 		return nil, fmt.Errorf("lockcore: Config.Registerer: %w", err)
@@ -145,6 +149,8 @@ func outcomeOf(err error) string {
 		return outcomeWrongKind
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), errors.Is(err, ErrClosed):
 		return outcomeEnded
+	case delayOf(err) != nil:
+		return outcomeDelayed
 	case errors.Is(err, ErrUnknown):
 		return outcomeUnknown
 	case errors.Is(err, ErrNotReplicated):

@@ -28,7 +28,7 @@ func (c *Client) lock(name string, k queueKind, cfg LeaseConfig) (*Mutex, error)
 	if err := checkUserName(name); err != nil {
 		return nil, err
 	}
-	terms, err := cfg.terms(c.identity)
+	terms, err := c.terms(cfg)
 	if err != nil {
 		return nil, err
 	}

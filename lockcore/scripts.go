@@ -20,7 +20,7 @@ type scripts struct {
 	mutexAcquire, mutexRenew, mutexLeave                 *wire.Script
 	ownedAcquire, ownedRenew, ownedLeave, ownedDowngrade *wire.Script
 	lockInspect, lockForce, lockQueue, lockPromote       *wire.Script
-	lockRights                                           *wire.Script
+	lockRights, lockHistory                              *wire.Script
 }
 
 func loadScripts(files fs.FS) (*scripts, error) {
@@ -40,6 +40,7 @@ func loadScripts(files fs.FS) (*scripts, error) {
 		lockQueue:   l.Script("lock_queue"),
 		lockPromote: l.Script("lock_promote"),
 		lockRights:  l.Script("lock_rights"),
+		lockHistory: l.Script("lock_history"),
 	}
 	if err := l.Err(); err != nil {
 		return nil, fmt.Errorf("lockcore: %w", err)

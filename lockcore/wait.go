@@ -15,7 +15,7 @@ func (m *Mutex) waitInQueue(ctx context.Context) (lease *Lease, last acquireRepl
 	if !messages.Up() {
 		// Subscribe before joining the queue. A free lock needs no subscription.
 		lease, last, err = m.tryOnce(ctx, within)
-		if lease != nil || err != nil {
+		if lease != nil || err != nil && delayOf(err) == nil {
 			return lease, last, err
 		}
 	}
@@ -34,6 +34,17 @@ func (m *Mutex) waitInQueue(ctx context.Context) (lease *Lease, last acquireRepl
 	defer waiting.Dec()
 	r, err := a.retryAcquire(ctx, modeJoin, within)
 	for waited := false; ; waited = true {
+		if delayed := delayOf(err); delayed != nil {
+			if err := a.pause(ctx, delayed); err != nil {
+				return nil, last, err
+			}
+			if a.place == "" {
+				r, err = a.retryAcquire(ctx, modeJoin, within)
+			} else {
+				r, err = a.retryAcquire(ctx, modeLook, 0)
+			}
+			continue
+		}
 		if r.code >= answerHead && r.code <= answerBusy {
 			last = r
 		}
@@ -84,6 +95,20 @@ func (m *Mutex) waitInQueue(ctx context.Context) (lease *Lease, last acquireRepl
 }
 
 var errNoTTL = errors.New("lockcore: another program wrote the key, and it may never expire")
+
+// pause waits until the server grants leases again. It returns an error if the wait is over.
+func (a *attempt) pause(ctx context.Context, delayed *DelayError) error {
+	timer := time.NewTimer(delayed.Left)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return errors.Join(ended(ctx), delayed)
+	case <-a.c.closing:
+		return ErrClosed
+	}
+}
 
 // await waits until the attempt must look again. It returns an error if the wait is over.
 func (a *attempt) await(ctx context.Context, r acquireReply) error {

@@ -127,7 +127,7 @@
 // Setting up a connection also needs +select if redis.Options.DB is not 0, and
 // +client|setname if ClientName is set. A cluster needs in addition &noonlock:{*
 // +cluster|slots +cluster|info +asking +ssubscribe +sunsubscribe +spublish.
-// MinReplicas needs +wait.
+// MinReplicas needs +wait. LockDelay needs +info +get +set +time.
 //
 // A user for several of them needs the rights of all. Without subscribe or publish everything works,
 // but replicas notice changes only when they check. Any other missing permission is an error

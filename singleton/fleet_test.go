@@ -30,6 +30,7 @@ type fleet struct {
 	book    book                  // the runs of jobs
 	history *lockcoretest.History // the work of daemons and Onces
 	log     testenv.Log
+	delay   time.Duration // LockDelay of the replicas
 
 	mu      sync.Mutex
 	readers map[string]*ledger.Ledger
@@ -84,7 +85,7 @@ func (f *fleet) replica(name string, cfg singleton.Config) *replica {
 	opt, net := f.Link()
 	r := &replica{f: f, name: name, net: net, clock: lockcoretest.NewClock(), done: make(chan struct{})}
 	log := f.log.Info(name + ": ")
-	r.client = f.ClientWith(opt, lockcore.Config{Identity: name, Clock: r.clock.Now, Logger: log})
+	r.client = f.ClientWith(opt, lockcore.Config{Identity: name, Clock: r.clock.Now, Logger: log, LockDelay: f.delay})
 	cfg.Logger = log
 	cfg.TTL = cmp.Or(cfg.TTL, 2*time.Second)
 	cfg.Drain = cmp.Or(cfg.Drain, time.Second)

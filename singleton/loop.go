@@ -43,6 +43,7 @@ func (l *loop) run(ctx context.Context, step func(nudged bool) (pause time.Durat
 	for nudged := false; ctx.Err() == nil; {
 		pause, over, err := step(nudged)
 		nudge := l.nudge
+		delayed, isDelayed := errors.AsType[*lockcore.DelayError](err)
 		if errors.Is(err, lockcore.ErrNotReplicated) {
 			nudge = nil // the claim was given back, and the message about that is no reason to claim again
 		}
@@ -51,6 +52,9 @@ func (l *loop) run(ctx context.Context, step func(nudged bool) (pause time.Durat
 			return err
 		case err == nil:
 			l.answered()
+		case isDelayed && ctx.Err() == nil: // a claim; other requests are answered
+			l.answered()
+			pause = delayed.Left
 		case ctx.Err() != nil || !l.patient && !lockcore.IsTemporary(err):
 			return err
 		default:

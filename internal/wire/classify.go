@@ -28,7 +28,7 @@ const (
 	Refused              // by the server; a script may have written before that, see MayBeApplied
 	Moved                // surely not applied: the name is at another server
 	Unsent               // surely not applied: there was no connection, or its setup was refused
-	Ended                // surely not applied: the caller or Close ended it before it was sent
+	Ended                // surely not applied: the caller or Close ended it before it was sent, or see DelayError
 	Unknown              // sent and not answered
 )
 
@@ -233,7 +233,7 @@ func IsPermanent(err error) bool {
 		alert        *net.OpError
 	)
 	switch {
-	case errors.Is(err, errSpeaksTLS):
+	case errors.Is(err, errSpeaksTLS), errors.Is(err, errNoHistory):
 		return true
 	case IsRefused(err):
 		return !IsTransient(err) && !IsExhausted(err) // the password, the rights, the number of the database
@@ -256,6 +256,7 @@ func IsTemporary(err error) bool {
 	}
 	// The replicas may be back soon. The server refuses WAIT without the right to it, but
 	// also if it is demoted meanwhile.
+	_, delayed := errors.AsType[*DelayError](err)
 	replicas := errors.Is(err, ErrNotReplicated) && (!IsRefused(err) || HasCode(err, "UNBLOCKED"))
-	return MayRetry(err) || replicas
+	return MayRetry(err) || replicas || delayed
 }

@@ -202,8 +202,22 @@ func (c *cluster) node(addr string) *server {
 		c.followSlots(ctx, s, requests, answers)
 	}
 	s.messages.failed = c.refresh
+	if s.history != nil {
+		s.history.tag = func() (string, bool) { return c.tag(s) }
+	}
 	c.nodes[addr] = s
 	return s
+}
+
+// tag returns a name of the lowest slot of a server.
+func (c *cluster) tag(s *server) (string, bool) {
+	c.mu.Lock()
+	slot := slices.Index(c.owners[:], s)
+	c.mu.Unlock()
+	if slot < 0 {
+		return "", false
+	}
+	return tagOf(slot), true
 }
 
 // assess changes or refreshes the table after a failure.
@@ -346,7 +360,7 @@ func (c *cluster) survey() (*view, error) {
 func (c *cluster) view(ctx context.Context, addr string) (*view, error) {
 	opt := c.opt
 	opt.Addr = addr
-	own := newConnection(opt, &trust{began: time.Now()}, clusterNode)
+	own := newConnection(opt, &trust{began: time.Now()}, clusterNode, nil)
 	defer own.close()
 	answers := own.do(ctx, [][]any{askSlots.args, askInfo.args}, nil)
 	return readView(addr, answers[0], answers[1])

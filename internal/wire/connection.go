@@ -23,7 +23,8 @@ type connection struct {
 	dials    *dialer
 	trust    *trust
 	role     role
-	replaced func() // called when a connection has replaced an earlier one; may be nil
+	history  *history // checked by each new connection; nil: not
+	replaced func()   // called when a connection has replaced an earlier one; may be nil
 
 	sealed atomic.Bool // go-redis must not dial now
 
@@ -41,17 +42,17 @@ type connection struct {
 }
 
 // newConnections makes connections for one purpose, which share a trust.
-func newConnections(n int, opt redis.Options, r role) []*connection {
+func newConnections(n int, opt redis.Options, r role, h *history) []*connection {
 	t := &trust{began: time.Now()}
 	all := make([]*connection, n)
 	for i := range all {
-		all[i] = newConnection(opt, t, r)
+		all[i] = newConnection(opt, t, r, h)
 	}
 	return all
 }
 
-func newConnection(opt redis.Options, t *trust, r role) *connection {
-	c := &connection{trust: t, role: r, changed: make(chan struct{})}
+func newConnection(opt redis.Options, t *trust, r role, h *history) *connection {
+	c := &connection{trust: t, role: r, history: h, changed: make(chan struct{})}
 	c.dials = newDialer(opt)
 	opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		if c.sealed.Load() {
@@ -68,14 +69,34 @@ func newConnection(opt redis.Options, t *trust, r role) *connection {
 // client returns a go-redis client for the one connection.
 func (c *connection) client() *redis.Client {
 	opt := c.opt
+	if c.history != nil {
+		opt.OnConnect = c.check
+	}
 	rdb := redis.NewClient(&opt)
-	rdb.AddHook(greeting{authenticates: opt.OnConnect != nil, role: c.role})
+	rdb.AddHook(greeting{authenticates: c.opt.OnConnect != nil, role: c.role})
 	return rdb
 }
 
+// check is the OnConnect of a connection with a history.
+func (c *connection) check(ctx context.Context, cn *redis.Conn) error {
+	if c.opt.OnConnect != nil {
+		if err := c.opt.OnConnect(ctx, cn); err != nil {
+			return err
+		}
+	}
+	if err := c.history.check(ctx, cn); err != nil {
+		return err
+	}
+	if ctx.Value(grantingKey{}) != nil {
+		return c.history.refusal() // go-redis dials again for a batch that has passed wanted
+	}
+	return nil
+}
+
 // do sends commands in one round trip and waits for their answers until ctx ends, which has a
-// deadline. When the connection is ready, it omits the commands that are no longer wanted.
-func (c *connection) do(ctx context.Context, commands [][]any, wanted func(i int) bool) []Answer {
+// deadline. When the connection is ready, it omits the commands for which refusal returns an
+// error.
+func (c *connection) do(ctx context.Context, commands [][]any, refusal func(i int) error) []Answer {
 	rdb, err := c.connected(ctx)
 	replies := make([]Answer, len(commands))
 	if err != nil {
@@ -85,15 +106,13 @@ func (c *connection) do(ctx context.Context, commands [][]any, wanted func(i int
 		}
 		return replies
 	}
-	if wanted == nil {
+	if refusal == nil {
 		return c.exchange(ctx, rdb, commands)
 	}
 	sent, at := make([][]any, 0, len(commands)), make([]int, 0, len(commands))
 	for i, args := range commands {
-		if wanted(i) {
+		if replies[i].Err = refusal(i); replies[i].Err == nil {
 			sent, at = append(sent, args), append(at, i)
-		} else {
-			replies[i].Err = &unsentError{errDropped}
 		}
 	}
 	if len(sent) > 0 {

@@ -50,8 +50,8 @@ const (
 )
 
 // newDispatcher makes a dispatcher that calls failed for each call that fails.
-func newDispatcher(opt redis.Options, r role, failed func(Request, error)) *dispatcher {
-	d := &dispatcher{failed: failed, all: newConnections(connections, opt, r)}
+func newDispatcher(opt redis.Options, r role, h *history, failed func(Request, error)) *dispatcher {
+	d := &dispatcher{failed: failed, all: newConnections(connections, opt, r, h)}
 	d.free = append(d.free, d.all...)
 	return d
 }

@@ -31,8 +31,12 @@ const markTTL = 1000
 // the writes in their order.
 func replicate(ctx context.Context, l *connection, requests []Request, commands [][]any, wanted func(i int) bool) []Answer {
 	n, want := len(requests), requests[0].replicas // of all: see group
+	refusal := refusals(l.history, requests, wanted)
+	if l.history != nil {
+		ctx = granting(ctx, requests)
+	}
 	if want == 0 {
-		return l.do(ctx, commands, wanted)
+		return l.do(ctx, commands, refusal)
 	}
 	var within time.Duration
 	for _, r := range requests {
@@ -47,15 +51,18 @@ func replicate(ctx context.Context, l *connection, requests []Request, commands 
 		within = min(within, time.Until(until)/2) // the rest is for the round trip
 	}
 	commands = append(commands, []any{"wait", want, max(1, within.Milliseconds())}) // 0 would be for ever
-	some := wanted
-	if wanted != nil {
+	some := refusal
+	if refusal != nil {
 		sent := false
-		some = func(i int) bool {
-			if i < n && wanted(i) {
-				sent = true
-				return true
+		some = func(i int) (err error) {
+			switch {
+			case i < n:
+				err = refusal(i)
+				sent = sent || err == nil
+			case !sent:
+				err = &unsentError{errDropped} // nothing to wait for
 			}
-			return i >= n && sent
+			return err
 		}
 	}
 	answers := l.do(ctx, commands, some)
@@ -70,6 +77,25 @@ func replicate(ctx context.Context, l *connection, requests []Request, commands 
 		}
 	}
 	return answers[:n]
+}
+
+// refusals returns why a request is not sent once the connection is ready: its caller has
+// dropped it, or it may grant a lease during a delay. nil means that all are sent.
+func refusals(h *history, requests []Request, wanted func(i int) bool) func(i int) error {
+	if h == nil && wanted == nil {
+		return nil
+	}
+	return func(i int) error {
+		if requests[i].grants {
+			if err := h.refusal(); err != nil {
+				return err
+			}
+		}
+		if wanted != nil && !wanted(i) {
+			return &unsentError{errDropped}
+		}
+		return nil
+	}
 }
 
 // shortage returns why the writes of a batch do not count, nil if enough replicas have them.

@@ -14,6 +14,7 @@ type Request struct {
 	replicas int           // see Replicated
 	within   time.Duration // for their acknowledgement
 	mark     string        // see Marked; "" means none
+	grants   bool          // see Granting
 }
 
 // Command returns a request that sends a plain command.
@@ -32,6 +33,13 @@ func (r Request) Replicated(replicas int, within time.Duration) Request {
 // with the request also writes the key.
 func (r Request) Marked(key string) Request {
 	r.mark = key
+	return r
+}
+
+// Granting returns the request as one that may grant a lease. It is not sent while Config.Delay
+// forbids that. The error is then a *DelayError.
+func (r Request) Granting() Request {
+	r.grants = true
 	return r
 }
 

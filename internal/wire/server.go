@@ -18,6 +18,7 @@ type server struct {
 	opt      redis.Options
 	cfg      Config
 	messages *Subscription
+	history  *history // nil without Config.Delay
 
 	// followSlots is called with each batch of renewals in a cluster, nil at one server.
 	followSlots func(ctx context.Context, requests []Request, answers []Answer)
@@ -40,7 +41,10 @@ func newServer(opt redis.Options, cfg Config) *server {
 	if cfg.Sharded {
 		s.role = shard
 	}
-	requests := newDispatcher(opt, s.role, s.failed)
+	if cfg.Delay != nil {
+		s.history = &history{Delay: *cfg.Delay, addr: opt.Addr, tag: func() (string, bool) { return "", true }, now: cfg.Now}
+	}
+	requests := newDispatcher(opt, s.role, s.history, s.failed)
 	s.messages = newSubscription(opt, s.role, requests, cfg)
 	s.groups[0] = s.newGroup(requests)
 	return s
@@ -63,7 +67,7 @@ func (s *server) group(replicas int) *group {
 	defer s.mu.Unlock()
 	g := s.groups[replicas]
 	if g == nil {
-		g = s.newGroup(newDispatcher(s.opt, s.role, s.failed))
+		g = s.newGroup(newDispatcher(s.opt, s.role, s.history, s.failed))
 		s.groups[replicas] = g
 		if s.closed {
 			g.close()

@@ -27,7 +27,7 @@ type Stream struct {
 }
 
 func newStream(opt redis.Options, r role, width int) *Stream {
-	all := newConnections(width, opt, r)
+	all := newConnections(width, opt, r, nil)
 	return &Stream{all: all, trust: all[0].trust, free: slices.Clone(all)}
 }
 

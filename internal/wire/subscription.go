@@ -67,7 +67,7 @@ func newSubscription(opt redis.Options, r role, requests *dispatcher, cfg Config
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &Subscription{
-		cfg: cfg, connection: newConnections(1, opt, r)[0], requests: requests, ctx: ctx, cancel: cancel,
+		cfg: cfg, connection: newConnections(1, opt, r, nil)[0], requests: requests, ctx: ctx, cancel: cancel,
 		first: make(chan struct{}), self: make(chan struct{}, 1), channels: newChannels(),
 	}
 	if !cfg.Sharded {

@@ -52,7 +52,8 @@ type Messages interface {
 	Watch(channel string, nudge func()) (stop func())
 }
 
-// Config contains what a Wire needs from the package above. All fields but Sharded are required.
+// Config contains what a Wire needs from the package above. All fields but Sharded and
+// Delay are required.
 // No function may block.
 type Config struct {
 	// Channel returns the channel on which this process receives messages about a name. At one
@@ -61,6 +62,9 @@ type Config struct {
 	// Sharded says that messages are sharded, as in a cluster: each channel has the hash tag of
 	// its name.
 	Sharded bool
+
+	// Delay delays grants after a loss of data; nil: not at all.
+	Delay *Delay
 
 	Logger logr.Logger          // the zero value discards
 	Now    func() time.Duration // elapsed time

@@ -72,6 +72,8 @@
 //
 // It is stricter or different in these points:
 //
+//   - INFO server and INFO replication contain only the ids that lockcore.Config.LockDelay
+//     needs. They are new after each start. A pre-hook replaces them.
 //   - Errors inside scripts begin with "ERR Error compiling script", so WRONGTYPE and
 //     other errors cannot be recognized by their prefix.
 //   - bit, struct and cmsgpack are missing in Lua.

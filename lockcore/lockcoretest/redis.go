@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -30,6 +31,7 @@ type Redis struct {
 	mini   *miniredis.Miniredis
 	faults *Faults
 	start  time.Time
+	starts int
 
 	mu      sync.Mutex
 	conns   map[*memConn]struct{} // the server's ends
@@ -77,7 +79,25 @@ func (r *Redis) serve() error {
 	if err != nil {
 		return err
 	}
+	r.starts++
+	r.mini.Server().SetPreHook(ids(r.starts))
 	return c.Close()
+}
+
+// ids answers two sections of INFO that miniredis does not have. Each start of the server has
+// other ids, like a process of Redis.
+func ids(start int) server.Hook {
+	sections := map[string]string{
+		"server":      fmt.Sprintf("# Server\r\nrun_id:%040x\r\n", start),
+		"replication": fmt.Sprintf("# Replication\r\nrole:master\r\nmaster_replid:%040x\r\nmaster_replid2:%040x\r\nmaster_repl_offset:0\r\n", start, 0),
+	}
+	return func(c *server.Peer, cmd string, args ...string) bool {
+		if cmd != "INFO" || len(args) != 1 || sections[strings.ToLower(args[0])] == "" {
+			return false
+		}
+		c.WriteBulk(sections[strings.ToLower(args[0])])
+		return true
+	}
 }
 
 // Close closes the clients of [Redis.Client], the networks of [Redis.OptionsVia] and the

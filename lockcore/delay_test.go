@@ -1,0 +1,370 @@
+package lockcore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2/server"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/noonlock/noonlock/internal/servers"
+	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/lockcore"
+)
+
+// delayed returns a Client with LockDelay.
+func (e *env) delayed(identity string, delay time.Duration) *lockcore.Client {
+	e.Helper()
+	return e.ClientWith(e.Direct(), lockcore.Config{Identity: identity, LockDelay: delay})
+}
+
+// refusedFor asserts that TryLock is refused during a delay, and returns the rest of it.
+func (e *env) refusedFor(m locker) time.Duration {
+	e.Helper()
+	_, err := m.TryLock(e.Context())
+	var delayed *lockcore.DelayError
+	if !errors.As(err, &delayed) || !errors.Is(err, lockcore.ErrNotAcquired) || !lockcore.IsTemporary(err) || delayed.Left <= 0 {
+		e.Fatalf("TryLock: %v, want ErrNotAcquired and a DelayError", err)
+	}
+	return delayed.Left
+}
+
+// The record of a server's history is renewed whenever data may be missing, and at no other time.
+func TestHistoriesToTheMillisecond(t *testing.T) {
+	toTheMillisecond(t, func(e *timed) {
+		const key = "noonlock:history"
+		none, a, b := strings.Repeat("0", 40), strings.Repeat("a", 40), strings.Repeat("b", 40)
+		var info map[string]string
+		e.Bubble.Server().Server().SetPreHook(func(p *server.Peer, cmd string, args ...string) bool {
+			if cmd == "INFO" {
+				p.WriteBulk(info[args[0]])
+			}
+			return cmd == "INFO"
+		})
+		old, now := e.ms(-5*time.Second), e.ms(0)
+		for _, row := range []struct {
+			name                string
+			stored              string
+			run, id, second     string
+			known               string
+			reached, offset     int
+			history, age, since string
+		}{
+			{name: "first use", run: "r", id: a, second: none, history: "r " + a + " " + now, age: "0 7 1"},
+			{name: "known", stored: "r " + a + " " + old, run: "r", id: a, second: none, history: "r " + a + " " + old, age: "5000 7 0"},
+			{name: "known, and once promoted", stored: "r " + a + " " + old, run: "r", id: a, second: b, history: "r " + a + " " + old, age: "5000 7 0"},
+			{name: "restarted", stored: "s " + b + " " + old, run: "r", id: a, second: none, history: "r " + a + " " + now, age: "0 7 2"},
+			{name: "restarted with the id of its snapshot", stored: "s " + b + " " + old, run: "r", id: a, second: b, history: "r " + a + " " + now, age: "0 7 2"},
+			{name: "promoted", stored: "s " + a + " " + old, run: "r", id: b, second: a, history: "r " + b + " " + now, age: "0 7 2"},
+			{name: "demoted and promoted again", stored: "r " + b + " " + old, run: "r", id: a, second: b, history: "r " + a + " " + now, age: "0 7 2"},
+			{name: "its first replica", stored: "r " + b + " " + old, run: "r", id: a, second: none, history: "r " + a + " " + old, age: "5000 7 0"},
+			{name: "the same id of another process", stored: "s " + a + " " + old, run: "r", id: a, second: none, history: "r " + a + " " + now, age: "0 7 2"},
+			{name: "not behind", stored: "r " + a + " " + old, run: "r", id: a, second: none, known: "r " + a + " " + old, reached: 7, history: "r " + a + " " + old, age: "5000 7 0"},
+			{name: "behind", stored: "r " + a + " " + old, run: "r", id: a, second: none, known: "r " + a + " " + old, reached: 8, history: "r " + a + " " + now, age: "0 7 3"},
+			{name: "behind another history", stored: "r " + a + " " + old, run: "r", id: a, second: none, known: "r " + b + " " + old, reached: 8, history: "r " + a + " " + old, age: "5000 7 0"},
+			{name: "not a record", stored: "r " + a, run: "r", id: a, second: none, history: "r " + a + " " + now, age: "0 7 1"},
+			{name: "more than a record", stored: "x r " + a + " " + old + " ", run: "r", id: a, second: none, history: "r " + a + " " + now, age: "0 7 1"},
+		} {
+			info = map[string]string{
+				"server":      "# Server\r\nredis_version:7\r\nrun_id:" + row.run + "\r\n",
+				"replication": fmt.Sprintf("# Replication\r\nmaster_replid:%s\r\nmaster_replid2:%s\r\nmaster_repl_offset:7\r\nsecond_repl_offset:1\r\n", row.id, row.second),
+			}
+			must(e, e.Raw.Del(e.Context(), key).Err())
+			if row.stored != "" {
+				must(e, e.Raw.Set(e.Context(), key, row.stored, 0).Err())
+			}
+			e.wants(row.name, e.run("lock_history", []string{key}, row.known, row.reached), "["+row.history+" "+row.age+"]")
+			e.wants(row.name+": the record", e.Raw.Get(e.Context(), key).Val(), row.history)
+			age, _, _ := strings.Cut(row.age, " ")
+			e.wants(row.name+", again", e.run("lock_history", []string{key}, row.known, 0), "["+row.history+" "+age+" 7 0]")
+		}
+		whole := info
+		for section, text := range whole {
+			for line := range strings.Lines(text) {
+				if !strings.Contains(line, "id") && !strings.Contains(line, "master_repl_offset") {
+					continue
+				}
+				info = map[string]string{"server": whole["server"], "replication": whole["replication"]}
+				info[section] = strings.ReplaceAll(text, line, "")
+				e.wants("without "+line, e.run("lock_history", []string{key}, "", 0), "[]")
+			}
+		}
+	})
+}
+
+// Nothing is granted for the delay after a restart, with or without data, and at the first use
+// of a server. TryLock says so, and Lock waits. Clients that start meanwhile obey. Leases that
+// the server has are renewed.
+func TestFault89_RestartDelaysGrants(t *testing.T) {
+	onOneServer(t, func(e *env) {
+		const delay = 4 * time.Second
+		cfg := ttl(2 * time.Second)
+		began := e.Clock()
+		a := e.delayed("a", delay)
+		if left := e.refusedFor(e.mutex(a, firstName, cfg)); left > delay {
+			e.Errorf("the delay is %v at the first use", left)
+		}
+		held := e.lock(e.mutex(a, firstName, cfg))
+		if took := e.Clock() - began; took < delay {
+			e.Errorf("Lock returned after %v", took)
+		}
+		idle := e.mutex(e.delayed("b", delay), secondName, cfg) // without a subscription
+		e.unlock(e.try(idle))
+
+		if e.Bubble != nil {
+			must(e, e.Bubble.Restart(false))
+		} else {
+			must(e, e.Raw.Save(e.Context()).Err())
+			e.Real.Kill()
+			e.Real.Restart(e)
+		}
+		restarted := e.Clock()
+		e.warmAll() // otherwise, the first request only finds that its script is unknown
+		e.refusedFor(idle)
+		e.refusedFor(e.mutex(a, secondName, cfg))
+		c := e.delayed("c", delay)
+		e.refusedFor(e.mutex(c, secondName, cfg))
+		next := e.lock(e.mutex(c, secondName, cfg))
+		if took := e.Clock() - restarted; took < delay {
+			e.Errorf("after the restart, Lock returned after %v", took)
+		}
+		must(e, held.Context().Err())
+		e.unlock(held)
+		e.unlock(next)
+
+		held = e.lock(e.mutex(a, firstName, cfg))
+		waiter := e.queued(e.mutex(c, firstName, cfg))
+		e.LoseData()
+		lost := e.Clock()
+		mustIs(e, e.ended(held), lockcore.ErrLeaseLost)
+		next = waiter.granted()
+		if took := e.Clock() - lost; took < delay {
+			e.Errorf("after the loss, Lock returned after %v", took)
+		}
+		e.unlock(next)
+	})
+}
+
+// The delay is logged and counted once per loss, and refused calls are counted. The end of a
+// wait names it.
+func TestLockDelayIsReported(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		var log testenv.Log
+		reg := prometheus.NewRegistry()
+		c := e.ClientWith(e.Direct(), lockcore.Config{LockDelay: 10 * time.Second, Registerer: reg, Logger: log.Info("")})
+		m := e.mutex(c, "orders", ttl(3*time.Second))
+		for restarts := range 2 {
+			e.refusedFor(m)
+			e.refusedFor(m)
+			e.WaitIdle() // another goroutine writes the log
+			if n, lines := metric(e, reg, "noonlock_lock_delays_total"), log.Count("grants delayed"); int(n) != restarts+1 || lines != restarts+1 {
+				e.Errorf("after %d restarts, %v delays were counted and %d logged", restarts, n, lines)
+			}
+			must(e, e.Bubble.Restart(false))
+			e.Pass(10 * time.Second)
+		}
+		e.refusedFor(m)
+		if log.Count("no record of the server's history", "10s") != 1 || log.Count("restarted or promoted") < 1 {
+			e.Errorf("the log is:\n%s", &log)
+		}
+		if n := metric(e, reg, "noonlock_acquires_total", "kind", "mutex", "outcome", "delayed"); n != 5 {
+			e.Errorf("%v refused calls were counted", n)
+		}
+		ctx, cancel := context.WithTimeout(e.Context(), time.Second)
+		defer cancel()
+		_, err := m.Lock(ctx)
+		mustIs(e, err, lockcore.ErrNotAcquired, context.DeadlineExceeded)
+		var delayed *lockcore.DelayError
+		if !errors.As(err, &delayed) || delayed.Delay != 10*time.Second || !strings.Contains(err.Error(), "Config.LockDelay 10s: nothing is granted for another ") {
+			e.Errorf("Lock: %v", err)
+		}
+		began := e.Clock()
+		pending := e.goLock(m)
+		e.Pass(time.Second)
+		must(e, c.Close(e.Context()))
+		if _, err := pending.wait(); !errors.Is(err, lockcore.ErrClosed) || e.Clock()-began > 2*time.Second {
+			e.Errorf("Lock of a closed Client: %v", err)
+		}
+	})
+}
+
+// A server's clock that is set back does not extend the delay.
+func TestLockDelayAfterTheClockWasSetBack(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		const delay = 10 * time.Second
+		a := e.mutex(e.delayed("a", delay), "orders", ttl(3*time.Second))
+		e.refusedFor(a)
+		e.Bubble.StepClock(-time.Hour)
+		if left := e.refusedFor(e.mutex(e.delayed("b", delay), "orders", ttl(3*time.Second))); left != delay {
+			e.Errorf("a new Client waits for %v", left)
+		}
+		e.Pass(delay)
+		e.unlock(e.try(a))
+		e.Bubble.Faults().Cut()
+		e.unlock(e.try(a)) // on a new connection
+	})
+}
+
+// As fault 17, with LockDelay: the failover loses a lease, and nobody acquires the lock before
+// that lease has ended. A Client that starts after the failover obeys, too.
+func TestFault89_FailoverDelaysGrants(t *testing.T) {
+	onReplicated(t, func(r *replicated) {
+		const delay = 8 * time.Second
+		c := r.client(lockcore.Config{Identity: "holder", LockDelay: delay})
+		kept := r.lock(r.mutex(c, firstName, ttl(delay)))
+		r.reachReplicas(r.primary, firstName, r.replicas)
+		r.lag(r.primary)
+		lost := r.try(r.mutex(c, secondName, lockcore.LeaseConfig{TTL: delay, NoRenewal: true}))
+		waiter := r.goLock(r.mutex(r.client(lockcore.Config{Identity: "waiter", LockDelay: delay}), secondName, ttl(delay)))
+		r.primary.Kill()
+		r.promoted()
+		fresh := r.mutex(r.client(lockcore.Config{Identity: "fresh", LockDelay: delay}), secondName, ttl(delay))
+		r.Until("the new primary answers", func() bool {
+			lease, err := fresh.TryLock(r.Context())
+			if lease != nil {
+				r.Fatalf("a lease for a lock that is held until %v", lost.Remaining())
+			}
+			var delayed *lockcore.DelayError
+			return errors.As(err, &delayed)
+		})
+		next := waiter.granted()
+		if left := lost.Remaining(); left > 0 || next.Token() <= lost.Token() {
+			r.Errorf("the lost lease is valid for %v, with token %d; the next one has token %d", left, lost.Token(), next.Token())
+		}
+		must(r, kept.Context().Err())
+		r.unlock(next)
+		r.unlock(kept)
+	})
+}
+
+// A server returns with an old snapshot. As above.
+func TestFault89_OldSnapshotDelaysGrants(t *testing.T) {
+	t.Parallel()
+	e := realEnv(t)
+	const delay = 5 * time.Second
+	c := e.delayed("a", delay)
+	kept := e.lock(e.mutex(c, firstName, ttl(delay)))
+	must(e, e.Raw.Save(e.Context()).Err())
+	lost := e.try(e.mutex(c, secondName, lockcore.LeaseConfig{TTL: delay, NoRenewal: true}))
+	e.Real.Kill()
+	e.Real.Restart(e)
+	next := e.lock(e.mutex(e.delayed("b", delay), secondName, ttl(delay)))
+	if left := lost.Remaining(); left > 0 || next.Token() <= lost.Token() {
+		e.Errorf("the lost lease is valid for %v, with token %d; the next one has token %d", left, lost.Token(), next.Token())
+	}
+	must(e, kept.Context().Err())
+}
+
+// In a cluster, only the names of the primary that failed are delayed.
+func TestFault89_OneShardIsDelayed(t *testing.T) {
+	t.Parallel()
+	s := clusterEnv(t, 3)
+	const delay = 20 * time.Second
+	cfg := ttl(delay)
+	c := s.clientOf(redis.NewClusterClient(&redis.ClusterOptions{Addrs: s.Addrs()}), lockcore.Config{LockDelay: delay})
+	names := map[*servers.RedisServer]string{}
+	for i := 0; len(names) < 3; i++ {
+		name := fmt.Sprintf("orders-%d", i)
+		names[s.Owner(s.slot(name), s.Primaries...)] = name
+	}
+	pendings := map[*servers.RedisServer]*pending{}
+	for p, name := range names {
+		pendings[p] = s.goLock(s.mutex(c, name, cfg)) // the first use of each
+	}
+	for _, p := range pendings {
+		s.unlock(p.granted())
+	}
+	for p := range names {
+		s.reachReplicas(p, names[p], 1)
+	}
+	dead := s.Primaries[1]
+	dead.Kill()
+	s.Until("the replica is promoted", func() bool { return s.Owner(s.slot(names[dead]), s.Replicas[1]) != nil })
+	s.Until("the names of the dead primary are delayed", func() bool {
+		_, err := s.mutex(c, names[dead], cfg).TryLock(s.Context())
+		var delayed *lockcore.DelayError
+		return errors.As(err, &delayed)
+	})
+	for _, p := range []*servers.RedisServer{s.Primaries[0], s.Primaries[2]} {
+		s.unlock(s.try(s.mutex(c, names[p], cfg)))
+	}
+}
+
+// The record cannot be written while the server is out of memory. Leases are released and
+// renewed, and grants are delayed.
+func TestFault31_NoMemoryForTheHistory(t *testing.T) {
+	t.Parallel()
+	e := realEnv(t)
+	c := e.delayed("a", 3*time.Second)
+	held := e.lock(e.mutex(c, firstName, ttl(3*time.Second)))
+	must(e, e.Raw.Del(e.Context(), "noonlock:history").Err())
+	must(e, e.Raw.ConfigSet(e.Context(), "maxmemory", "1").Err())
+	must(e, e.Raw.ClientKillByFilter(e.Context(), "type", "normal", "skipme", "yes").Err())
+	e.refusedFor(e.mutex(c, secondName, ttl(3*time.Second)))
+	e.unlock(held)
+	must(e, e.Raw.ConfigSet(e.Context(), "maxmemory", "0").Err())
+	e.unlock(e.lock(e.mutex(c, secondName, ttl(3*time.Second))))
+}
+
+// LockDelay needs the right to INFO, and no other one. Without it, the error says so.
+func TestFault60_InfoIsNotAllowed(t *testing.T) {
+	t.Parallel()
+	e := realEnv(t)
+	for _, without := range []string{"", "info"} {
+		opt := e.As("user"+without, allowed(append([]string{"info"}, rights...), without)...)
+		c := e.ClientWith(opt, lockcore.Config{LockDelay: time.Second})
+		m := e.mutex(c, "orders", ttl(time.Second))
+		if without == "" {
+			e.unlock(e.lock(m))
+			continue
+		}
+		_, err := m.TryLock(e.Context())
+		if err == nil || !strings.Contains(err.Error(), "NOPERM") || lockcore.IsTemporary(err) {
+			e.Errorf("temporary, or without the reason: %v", err)
+		}
+	}
+}
+
+// A server that does not report its ids is refused.
+func TestLockDelayNeedsIDs(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		e.Bubble.Server().Server().SetPreHook(func(p *server.Peer, cmd string, _ ...string) bool {
+			if cmd == "INFO" {
+				p.WriteBulk("# Server\r\n")
+			}
+			return cmd == "INFO"
+		})
+		_, err := e.mutex(e.delayed("a", time.Second), "orders", ttl(time.Second)).TryLock(e.Context())
+		if err == nil || !strings.Contains(err.Error(), "Config.LockDelay needs a server that reports") || lockcore.IsTemporary(err) {
+			e.Errorf("TryLock: %v", err)
+		}
+	})
+}
+
+// Invalid delays are refused, and so are leases that outlive the delay.
+func TestLockDelayConfig(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		for _, d := range []time.Duration{-time.Second, time.Millisecond, 25 * time.Hour, time.Second + 1} {
+			_, err := lockcore.New(redis.NewClient(e.Direct()), lockcore.Config{LockDelay: d})
+			var refused *lockcore.ConfigError
+			if !errors.As(err, &refused) || refused.Field != "Config.LockDelay" {
+				e.Errorf("%v: %v", d, err)
+			}
+		}
+		c := e.delayed("a", time.Second)
+		_, err := c.Mutex("orders", ttl(2*time.Second))
+		var refused *lockcore.ConfigError
+		if !errors.As(err, &refused) || refused.Field != "LeaseConfig.TTL" || !strings.Contains(refused.Rule, "Config.LockDelay (1s)") {
+			e.Errorf("a TTL of 2s: %v", err)
+		}
+	})
+}

@@ -1,0 +1,103 @@
+package singleton_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+	"github.com/noonlock/noonlock/singleton"
+)
+
+// An old snapshot is restored, and the replica that looks first does not know of the latest
+// runs. With LockDelay it claims nothing before the other replica has reported them. Without
+// LockDelay, it runs these ticks again.
+func TestFault89_ReplicasReportBeforeTheyClaim(t *testing.T) {
+	t.Parallel()
+	f := onServer(t)
+	f.delay = 4 * time.Second
+	all := map[string]*replica{}
+	for _, name := range []string{"knows", "first"} {
+		r := f.replica(name, singleton.Config{})
+		r.add("draw", "@every 1s", nil, singleton.JobConfig{CatchUp: singleton.CatchUpAll})
+		r.run()
+		all[name] = r
+	}
+	f.recorded("draw", 6)
+	cut := all["first"].net.Partition()
+	if err := f.Raw.Save(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	n := len(f.recorded("draw", len(f.runs("draw"))+5))
+	f.Real.Kill()
+	reports := all["knows"].net.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Match: request("open")})
+	all["first"].net.Heal()
+	all["first"].net.Cut()
+	f.Real.Restart(f)
+	time.Sleep(f.delay / 2)
+	reports.Lift()
+	f.recorded("draw", n+5)
+	f.ranOnce("draw")
+	tokens(f, "draw")
+	if f.log.Count("first: ", "grants delayed") == 0 {
+		t.Error("the delay was not logged")
+	}
+	if f.log.Count("ledger request failed", "LockDelay") > 0 {
+		t.Error("the delay was logged as a failure")
+	}
+	lockcoretest.MustFire(t, cut, reports)
+}
+
+// During the delay a replica is ready, and Once and Daemon wait, too.
+func TestLockDelayOfJobs(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fleet) {
+		const delay = 20 * time.Second
+		f.delay = delay
+		r := f.replica("a", singleton.Config{})
+		r.add("draw", "@every 5s", nil, singleton.JobConfig{CatchUp: singleton.CatchUpAll})
+		r.run()
+		f.Pass(10 * time.Second)
+		if err := r.runner.Ready(); err != nil || len(f.book.all()) > 0 {
+			t.Errorf("during the delay, %d runs have begun, and Ready is %v", len(f.book.all()), err)
+		}
+		once, err := singleton.NewOnce(r.client, "migrate", singleton.OnceConfig{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := f.Clock()
+		if err := once.Do(t.Context(), func(context.Context, uint64) error { return nil }); err != nil || f.Clock()-began < delay/2 {
+			t.Errorf("Do returned %v after %v", err, f.Clock()-began)
+		}
+		f.recorded("draw", 4)
+		f.ranOnce("draw")
+		if err := f.Bubble.Restart(false); err != nil {
+			t.Fatal(err)
+		}
+		runs := make(chan struct{})
+		daemon, err := singleton.NewDaemon(r.client, "sync", func(ctx context.Context, _ uint64) error {
+			close(runs)
+			<-ctx.Done()
+			return nil
+		}, singleton.DaemonConfig{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- daemon.Run(ctx) }()
+		f.Pass(delay / 4)
+		select {
+		case <-runs:
+			t.Error("the daemon runs during the delay")
+		default:
+		}
+		if err := daemon.Ready(); err != nil {
+			t.Errorf("the daemon waits, and Ready is %v", err)
+		}
+		<-runs
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
