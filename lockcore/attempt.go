@@ -3,6 +3,7 @@ package lockcore
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -22,6 +23,9 @@ type attempt struct {
 	number uint64
 	value  string
 	place  string // its last score in the queue, for joining again
+
+	keyArgs  []any // the keys in the order of the scripts' KEYS
+	valueArg any   // value
 
 	trusted bool // the value says that PUBLISH counts this process as a receiver
 
@@ -56,13 +60,18 @@ func (m *Mutex) begin(ctx context.Context, waits bool) (*attempt, error) {
 	return a, err
 }
 
+func newAttempt(c *Client, k kind, keys *lockKeys, terms *leaseTerms, number uint64, value string) *attempt {
+	return &attempt{
+		c: c, kind: k, keys: keys, terms: terms, number: number, value: value,
+		keyArgs: append(slices.Clip(keys.args), keys.tomb(c.process, number)), valueArg: value,
+	}
+}
+
 // begin creates an attempt. It returns ErrClosed if the Client is closed.
 func (c *Client) begin(k kind, keys *lockKeys, terms *leaseTerms, waits bool) (*attempt, error) {
 	n, trusted := c.attempts.Add(1), waits && c.wire.Messages(keys.name).Trusted()
-	a := &attempt{
-		c: c, kind: k, keys: keys, terms: terms, number: n, trusted: trusted,
-		value: k.value(c.process, n, trusted, terms.identity),
-	}
+	a := newAttempt(c, k, keys, terms, n, k.value(c.process, n, trusted, terms.identity))
+	a.trusted = trusted
 	if waits {
 		a.wake = make(chan struct{}, 1)
 	}

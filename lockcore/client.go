@@ -141,7 +141,7 @@ func (c *Client) wireConfig() wire.Config {
 		delay = &wire.Delay{
 			For: c.lockDelay,
 			Check: func(tag, known string, reached int64) wire.Request {
-				return c.scripts.lockHistory.Call([]string{c.keys.history(tag)}, known, reached)
+				return c.scripts.lockHistory.Call(wire.Keys(c.keys.history(tag)), known, reached)
 			},
 			Began: func(server string, left time.Duration, reason string) {
 				c.metrics.delays.Inc()

@@ -128,11 +128,13 @@ const (
 
 // leaseTerms is a LeaseConfig with its defaults filled in.
 type leaseTerms struct {
-	ttl        time.Duration
-	times      lease.Times
-	identity   string
-	replicas   int
-	keepTokens time.Duration // see Config.TokenRetention
+	ttl      time.Duration
+	times    lease.Times
+	identity string
+	replicas int
+
+	// Arguments of requests, in ms: ttl, and the TTL of the token counter after a grant.
+	ttlArg, keepArg any
 }
 
 // Validate returns a *ConfigError for the first invalid field, or nil.
@@ -178,6 +180,7 @@ func (cfg LeaseConfig) terms(identity string) (*leaseTerms, error) {
 	if err := checkIdentity("LeaseConfig.Identity", t.identity); err != nil {
 		return nil, err
 	}
+	t.ttlArg = millis(t.ttl)
 	t.times = lease.Times{Valid: valid, Renew: renew, Retry: retry, Try: t.timeout(), MaxHold: cfg.MaxHold}
 	if cfg.NoRenewal {
 		t.times.Renew = 0

@@ -26,7 +26,7 @@ func (c *Client) Engine(name string, cfg LeaseConfig) (engine.Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	terms.keepTokens = engine.TokenRetention
+	terms.keepArg = millis(engine.TokenRetention)
 	return &nameEngine{c: c, keys: c.keys.lock(name), terms: terms}, nil
 }
 
@@ -149,7 +149,7 @@ func (e *nameEngine) Logger() logr.Logger { return e.c.log }
 func (e *nameEngine) Expect(label string) { e.c.metrics.kind(label).queue() }
 
 func (e *nameEngine) Queue(ctx context.Context) ([]engine.Waiter, error) {
-	r := e.c.scripts.lockQueue.Call([]string{e.keys.queue, e.keys.seen})
+	r := e.c.scripts.lockQueue.Call(wire.Keys(e.keys.queue, e.keys.seen))
 	answer, err := e.Ask(ctx, r)
 	if err != nil {
 		return nil, err
@@ -178,7 +178,7 @@ func (e *nameEngine) Promote(ctx context.Context, lease engine.Lease, identity s
 	if err := checkIdentity("identity", identity); err != nil {
 		return 0, err
 	}
-	r := e.c.scripts.lockPromote.Call([]string{e.keys.lock, e.keys.queue, e.keys.seen}, lease.Value(), identity, e.keys.channels)
+	r := e.c.scripts.lockPromote.Call(wire.Keys(e.keys.lock, e.keys.queue, e.keys.seen), lease.Value(), identity, e.keys.channels)
 	answer, err := e.Ask(ctx, r)
 	n, err := r.Number(answer, err)
 	switch {

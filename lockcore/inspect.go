@@ -81,7 +81,7 @@ func (c *Client) inspect(ctx context.Context, name string) (inspected, error) {
 		return seen, err
 	}
 	k := c.keys.lock(name)
-	req := c.scripts.lockInspect.Call([]string{k.lock, k.fence, k.queue, k.seen})
+	req := c.scripts.lockInspect.Call(wire.Keys(k.lock, k.fence, k.queue, k.seen))
 	answer, err := c.request(ctx, name, req, defaultTTL/5, 2*defaultTTL/3)
 	if err != nil {
 		return seen, err
@@ -181,7 +181,7 @@ func (c *Client) ForceRelease(ctx context.Context, name string) (Inspection, err
 		return seen.Inspection, nil
 	}
 	k := c.keys.lock(name)
-	req := c.scripts.lockForce.Call([]string{k.lock, k.queue}, seen.stored, strings.Join(seen.attempts, "\n"), k.channels)
+	req := c.scripts.lockForce.Call(wire.Keys(k.lock, k.queue), seen.stored, strings.Join(seen.attempts, "\n"), k.channels)
 	answer, err := c.request(ctx, name, req, defaultTTL/5, 2*defaultTTL/3)
 	if err != nil {
 		return seen.Inspection, opError(op, name, err)

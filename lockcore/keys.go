@@ -4,6 +4,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/noonlock/noonlock/internal/wire"
+
 	"github.com/noonlock/noonlock/internal/engine"
 	"github.com/noonlock/noonlock/internal/input"
 )
@@ -40,15 +42,22 @@ type lockKeys struct {
 	never                    string
 	base                     string
 	channels                 string // the prefix of the channels of processes
+
+	// The same as arguments of requests: lock, fence, queue and seen, and channels.
+	args        []any
+	channelsArg any
 }
 
 func (k keyring) lock(name string) *lockKeys {
 	base := k.prefix + ":{" + name + "}:"
-	return &lockKeys{
+	keys := &lockKeys{
 		name: name, base: base,
 		lock: base + "lock", fence: base + "fence", queue: base + "queue", seen: base + "seen", never: base + "never",
 		channels: k.channel(name, "ch:"),
 	}
+	keys.args = wire.Keys(keys.lock, keys.fence, keys.queue, keys.seen)
+	keys.channelsArg = keys.channels
+	return keys
 }
 
 // history returns the key of the history of a server's data.

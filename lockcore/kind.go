@@ -36,11 +36,11 @@ func (mutexKind) value(process string, number uint64, trusted bool, identity str
 }
 
 func (mutexKind) acquire(a *attempt, mode string) wire.Request {
-	return a.c.scripts.mutexAcquire.Call(a.scriptKeys(), a.value, millis(a.terms.ttl), mode, a.keepTokens(), a.keys.channels)
+	return a.c.scripts.mutexAcquire.Call(a.keyArgs, a.valueArg, a.terms.ttlArg, mode, a.terms.keepArg, a.keys.channelsArg)
 }
 
 func (mutexKind) renewal(a *attempt) wire.Request {
-	return a.c.scripts.mutexRenew.Call([]string{a.keys.lock, a.keys.fence}, a.value, millis(a.terms.ttl), a.keepTokens())
+	return a.c.scripts.mutexRenew.Call(a.keyArgs[:2], a.valueArg, a.terms.ttlArg, a.terms.keepArg)
 }
 
 func (mutexKind) leave(a *attempt, withdraw bool) wire.Request {
@@ -80,25 +80,16 @@ func (k ownedKind) value(process string, number uint64, trusted bool, identity s
 func (ownedKind) acquire(a *attempt, mode string) wire.Request {
 	s := a.c.scripts.ownedAcquire
 	a.endedToken = a.c.endedToken(a)
-	return s.Call(a.scriptKeys(), a.value, millis(a.terms.ttl), mode, a.keepTokens(), a.endedToken, a.keys.channels)
+	return s.Call(a.keyArgs, a.valueArg, a.terms.ttlArg, mode, a.terms.keepArg, a.endedToken, a.keys.channelsArg)
 }
 
 func (ownedKind) renewal(a *attempt) wire.Request {
-	return a.c.scripts.ownedRenew.Call([]string{a.keys.lock}, a.value, millis(a.terms.ttl))
+	return a.c.scripts.ownedRenew.Call(a.keyArgs[:1], a.valueArg, a.terms.ttlArg)
 }
 
 func (ownedKind) leave(a *attempt, withdraw bool) wire.Request {
 	return a.leaveBy(a.c.scripts.ownedLeave, withdraw)
 }
-
-// scriptKeys returns the keys of a lock in the order of the scripts' KEYS.
-func (a *attempt) scriptKeys() []string {
-	k := a.keys
-	return []string{k.lock, k.fence, k.queue, k.seen, k.tomb(a.c.process, a.number)}
-}
-
-// keepTokens returns the TTL (ms) of the token counter after a grant.
-func (a *attempt) keepTokens() int64 { return millis(a.terms.keepTokens) }
 
 // tombTTL returns the TTL of the attempt's tombstone.
 func (a *attempt) tombTTL() time.Duration { return max(a.terms.ttl, tombTTL) }
@@ -115,7 +106,7 @@ func (a *attempt) leaveBy(s *wire.Script, withdraw bool) wire.Request {
 		last = "1"
 	}
 	a.c.mu.Unlock()
-	return s.Call(a.scriptKeys(), a.value, tomb, a.keepTokens(), last, a.keys.channels)
+	return s.Call(a.keyArgs, a.valueArg, tomb, a.terms.keepArg, last, a.keys.channelsArg)
 }
 
 // The modes of mutex_acquire and owned_acquire. An attempt that joins again sends its place

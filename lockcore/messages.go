@@ -61,8 +61,8 @@ func (c *Client) handleGrant(name, value string) {
 			return // too many at once: the grant expires
 		}
 		// The name may be a job's or a user's. The longer of the two retentions is safe.
-		terms := &leaseTerms{ttl: defaultTTL, keepTokens: max(c.tokenRetention, engine.TokenRetention)}
-		unwanted := &attempt{c: c, kind: p.kind, keys: c.keys.lock(name), terms: terms, number: p.number, value: value}
+		terms := &leaseTerms{ttl: defaultTTL, ttlArg: millis(defaultTTL), keepArg: millis(max(c.tokenRetention, engine.TokenRetention))}
+		unwanted := newAttempt(c, p.kind, c.keys.lock(name), terms, p.number, value)
 		unwanted.unanswered.Store(unanswered)
 		if !c.background(func(ctx context.Context) {
 			defer func() { <-c.unwantedGrants }()

@@ -32,7 +32,7 @@ func (c *Client) lock(name string, k queueKind, cfg LeaseConfig) (*Mutex, error)
 	if err != nil {
 		return nil, err
 	}
-	terms.keepTokens = c.tokenRetention
+	terms.keepArg = millis(c.tokenRetention)
 	c.metrics.kind(k.name()).queue()
 	return &Mutex{c: c, keys: c.keys.lock(name), terms: terms, kind: k}, nil
 }
@@ -52,12 +52,12 @@ func (m *Mutex) TryLock(ctx context.Context) (*Lease, error) {
 }
 
 func (m *Mutex) tryLock(ctx context.Context) (*Lease, error) {
-	start := m.c.clock.Now()
+	start := m.c.clock.Ticks()
 	lease, reply, err := m.tryOnce(ctx, 2*m.terms.timeout())
 	if lease == nil && err == nil {
 		err = m.heldBy(&reply)
 	}
-	m.c.metrics.countAcquire(m.kind.name(), m.c.clock.Now()-start, err)
+	m.c.metrics.countAcquire(m.kind.name(), m.c.clock.Ticks()-start, err)
 	return lease, err
 }
 
@@ -100,9 +100,9 @@ func (m *Mutex) Lock(ctx context.Context) (*Lease, error) {
 }
 
 func (m *Mutex) lock(ctx context.Context) (*Lease, error) {
-	start := m.c.clock.Now()
+	start := m.c.clock.Ticks()
 	lease, last, err := m.waitInQueue(ctx)
-	m.c.metrics.countAcquire(m.kind.name(), m.c.clock.Now()-start, err)
+	m.c.metrics.countAcquire(m.kind.name(), m.c.clock.Ticks()-start, err)
 	if errors.Is(err, ErrNotAcquired) && ctx.Err() != nil && last.holder != "" {
 		held := m.heldBy(&last)
 		if held.TTL >= 0 {

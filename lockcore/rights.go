@@ -70,7 +70,7 @@ func (e *nameEngine) CheckRights(ctx context.Context, scripts ...*wire.Script) e
 		return err
 	}
 	// As an EVAL: a server that does not know a script needs its source.
-	r := e.c.scripts.lockRights.Call([]string{e.keys.never, e.keys.fence}, calls).WithSource()
+	r := e.c.scripts.lockRights.Call(wire.Keys(e.keys.never, e.keys.fence), calls).WithSource()
 	_, err = r.Number(e.Ask(ctx, r))
 	return err
 }

@@ -195,10 +195,10 @@ func (r role) isCutOff(err error) bool {
 
 // HasCode reports whether the server refused with one of these codes.
 func HasCode(err error, codes ...string) bool {
-	return slices.ContainsFunc(codes, func(code string) bool { return redis.HasErrorPrefix(err, code) })
+	return err != nil && slices.ContainsFunc(codes, func(code string) bool { return redis.HasErrorPrefix(err, code) })
 }
 
-func isNoScript(err error) bool { return redis.HasErrorPrefix(err, "NOSCRIPT") }
+func isNoScript(err error) bool { return HasCode(err, "NOSCRIPT") }
 
 // MayBeApplied reports whether the failed request may have changed something. A script
 // that fails after a write is not rolled back.

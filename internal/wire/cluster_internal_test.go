@@ -100,7 +100,7 @@ func TestRedirection(t *testing.T) {
 func TestInCluster(t *testing.T) {
 	t.Parallel()
 	s := newScript("x", "return redis.pcall('PUBLISH', 1)")
-	r := s.Call([]string{"p:{n}:a", "p:{n}:b"}, "v", 1)
+	r := s.Call(Keys("p:{n}:a", "p:{n}:b"), "v", 1)
 	args := slices.Clone(r.args)
 	p := r.inCluster()
 	if want := []any{"evalsha", s.sharded.sha, 3, "p:{n}:a", "p:{n}:b", "p:{n}:a:never", "v", 1}; !reflect.DeepEqual(p.args, want) {

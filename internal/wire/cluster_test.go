@@ -48,7 +48,7 @@ func TestFault21_NoScriptRunsOnASlotThatMoves(t *testing.T) {
 	}
 	const name, key, slot = "orders", "p:{orders}:key", 105
 	send := func(value string) error {
-		answer, err := w.Send(t.Context(), name, again.Call([]string{key}, value), 10*time.Second)
+		answer, err := w.Send(t.Context(), name, again.Call(wire.Keys(key), value), 10*time.Second)
 		if err == nil && answer != int64(1) {
 			t.Errorf("answer %v", answer)
 		}

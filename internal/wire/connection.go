@@ -150,10 +150,19 @@ func (c *connection) exchange(ctx context.Context, rdb *redis.Client, commands [
 func (c *connection) connected(ctx context.Context) (*redis.Client, error) {
 	c.mu.Lock()
 	doubted := c.ready && c.proved < time.Duration(c.trust.suspectedAt.Load())
+	rdb, usable := c.rdb, c.closed || c.ready && !doubted
 	c.mu.Unlock()
-	if doubted {
+	switch {
+	case usable:
+		return rdb, nil
+	case doubted:
 		c.renew()
 	}
+	return c.connect(ctx)
+}
+
+// connect sets up the connection, or waits until that is done.
+func (c *connection) connect(ctx context.Context) (*redis.Client, error) {
 	var own chan error
 	for {
 		c.mu.Lock()

@@ -30,6 +30,7 @@ type dispatcher struct {
 	closed bool
 	all    []*connection
 	wg     sync.WaitGroup // requests and batches in flight
+	timers sync.Pool      // of callers that wait, *time.Timer
 	failed func(Request, error)
 }
 
@@ -53,6 +54,7 @@ const (
 func newDispatcher(opt redis.Options, r role, h *history, failed func(Request, error)) *dispatcher {
 	d := &dispatcher{failed: failed, all: newConnections(connections, opt, r, h)}
 	d.free = append(d.free, d.all...)
+	d.timers.New = func() any { return time.NewTimer(time.Hour) }
 	return d
 }
 
@@ -87,8 +89,6 @@ func (d *dispatcher) send(ctx context.Context, r Request, timeout time.Duration)
 		return nil, err
 	}
 	c := &call{request: r, until: time.Now().Add(timeout), timeout: timeout}
-	bounded, cancel := c.bind(ctx)
-	defer cancel()
 	d.mu.Lock()
 	if d.closed {
 		d.mu.Unlock()
@@ -99,36 +99,47 @@ func (d *dispatcher) send(ctx context.Context, r Request, timeout time.Duration)
 		d.free = d.free[:last]
 		d.wg.Add(1)
 		d.mu.Unlock()
-		return d.sendNow(ctx, bounded, f, c)
+		return d.sendNow(ctx, f, c)
 	}
 	c.done = make(chan struct{})
 	d.queue = append(d.queue, c)
 	d.mu.Unlock()
+	timer := d.timers.Get().(*time.Timer) //nolint:errcheck,forcetypeassert // the only type
+	timer.Reset(timeout)
+	select {
+	case <-c.done:
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+	timer.Stop()
+	d.timers.Put(timer)
 	select {
 	case <-c.done:
 		return c.answer.Value, c.answer.Err
-	case <-bounded.Done():
+	default:
 	}
 	dropped := c.state.CompareAndSwap(callQueued, callDropped) // never sent, and never will be
 	switch err := ctx.Err(); {
 	case dropped && err != nil:
 		return nil, err
 	case dropped:
-		return nil, &unsentError{fmt.Errorf("lockcore: all connections were in use: %w", context.Cause(bounded))}
+		return nil, &unsentError{fmt.Errorf("lockcore: all connections were in use: %w", NoAnswer(timeout))}
 	case err != nil:
 		return nil, errors.Join(err, ErrUnknown)
 	}
-	return nil, errors.Join(ErrUnknown, context.Cause(bounded))
+	return nil, errors.Join(ErrUnknown, NoAnswer(timeout))
 }
 
 // bind limits ctx to the timeout of the call.
 func (c *call) bind(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithDeadlineCause(ctx, c.until, &noAnswerError{c.timeout})
+	return context.WithDeadlineCause(ctx, c.until, NoAnswer(c.timeout))
 }
 
 // sendNow sends a call on the caller's goroutine.
-func (d *dispatcher) sendNow(ctx, bounded context.Context, f *connection, c *call) (any, error) {
+func (d *dispatcher) sendNow(ctx context.Context, f *connection, c *call) (any, error) {
+	bounded, cancel := c.bind(ctx)
 	c.answer = transfer(bounded, f, []Request{c.request}, nil)[0]
+	cancel()
 	d.sendQueued(f) //nolint:contextcheck // the next batch is other callers'
 	if c.answer.Err != nil && ctx.Err() != nil {
 		return nil, errors.Join(ctx.Err(), c.answer.Err)
@@ -140,24 +151,28 @@ func (d *dispatcher) sendNow(ctx, bounded context.Context, f *connection, c *cal
 func (d *dispatcher) sendQueued(f *connection) {
 	if batch := d.next(f); batch != nil {
 		go func() {
-			for ; batch != nil; batch = d.next(f) {
-				last := slices.MaxFunc(batch, func(a, b *call) int { return a.until.Compare(b.until) })
-				ctx, cancel := last.bind(context.Background())
-				requests := make([]Request, len(batch))
-				for i, c := range batch {
-					requests[i] = c.request
-				}
-				// A caller may drop its call until the connection is ready.
-				answers := transfer(ctx, f, requests, func(i int) bool {
-					return batch[i].state.CompareAndSwap(callQueued, callSent)
-				})
-				cancel()
-				for i, c := range batch {
-					c.answer = answers[i]
-					close(c.done)
-				}
+			for next := batch; next != nil; next = d.next(f) {
+				sendBatch(f, next)
 			}
 		}()
+	}
+}
+
+func sendBatch(f *connection, batch []*call) {
+	last := slices.MaxFunc(batch, func(a, b *call) int { return a.until.Compare(b.until) })
+	ctx, cancel := last.bind(context.Background())
+	defer cancel()
+	requests := make([]Request, len(batch))
+	for i, c := range batch {
+		requests[i] = c.request
+	}
+	// A caller may drop its call until the connection is ready.
+	answers := transfer(ctx, f, requests, func(i int) bool {
+		return batch[i].state.CompareAndSwap(callQueued, callSent)
+	})
+	for i, c := range batch {
+		c.answer = answers[i]
+		close(c.done)
 	}
 }
 

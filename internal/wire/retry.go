@@ -14,15 +14,15 @@ type Retry struct {
 	each  time.Duration // the timeout of one try
 	until time.Time     // zero: until the caller's context ends
 	stop  <-chan struct{}
-	wait  retry.Backoff
-	cut   bool  // the last try had less time than each, because the Retry ends
-	why   error // of the last try that had enough time to connect
+	wait  retry.Backoff // nil before the first pause
+	cut   bool          // the last try had less time than each, because the Retry ends
+	why   error         // of the last try that had enough time to connect
 }
 
 // NewRetry returns a Retry. A try may take each, and all tries together within; 0 means no
 // limit. The Retry also ends, with ErrClosed, when stop is closed. stop may be nil.
 func NewRetry(each, within time.Duration, stop <-chan struct{}) *Retry {
-	r := &Retry{each: each, stop: stop, wait: retry.Pauses(10*time.Millisecond, 500*time.Millisecond)}
+	r := &Retry{each: each, stop: stop}
 	if within > 0 {
 		r.until = time.Now().Add(within)
 	}
@@ -70,6 +70,9 @@ func (r *Retry) pause(ctx context.Context, err error) error {
 		err = r.why // more useful than the error of a try that had only a moment
 	} else {
 		r.why = err
+	}
+	if r.wait == nil {
+		r.wait = retry.Pauses(10*time.Millisecond, 500*time.Millisecond)
 	}
 	d := r.wait.NextBackOff()
 	switch {

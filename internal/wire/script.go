@@ -18,9 +18,10 @@ var sharedFiles embed.FS
 
 // A Script is one Lua file of a package, with its parts included.
 type Script struct {
-	Name        string
-	source, sha string
-	sharded     *Script // for a cluster: its messages go to the nodes of one slot only
+	Name    string
+	source  string
+	sha     any     // a string; arguments of commands are of this type
+	sharded *Script // for a cluster: its messages go to the nodes of one slot only
 }
 
 func newScript(name, source string) *Script {
@@ -85,13 +86,20 @@ func stripComments(text string) string {
 // Source returns the text of the script as it is sent.
 func (s *Script) Source() string { return s.source }
 
+// Keys returns keys as arguments. Who sends many requests keeps the result.
+func Keys(keys ...string) []any {
+	args := make([]any, len(keys))
+	for i, k := range keys {
+		args[i] = k
+	}
+	return args
+}
+
 // Call returns a request that runs the script. All keys belong to one name.
-func (s *Script) Call(keys []string, argv ...any) Request {
+func (s *Script) Call(keys []any, argv ...any) Request {
 	args := make([]any, 0, 3+len(keys)+len(argv))
 	args = append(args, "evalsha", s.sha, len(keys))
-	for _, k := range keys {
-		args = append(args, k)
-	}
+	args = append(args, keys...)
 	return Request{script: s, args: append(args, argv...)}
 }
 

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"fmt"
 	"io/fs"
 	"strings"
 	"testing"
@@ -28,7 +29,7 @@ func TestLoader(t *testing.T) {
 		t.Errorf("a is %q, want %q", a.Source(), want)
 	}
 	files["lua/part_token.lua"] = &fstest.MapFile{Data: []byte("local mine = 1\n")}
-	if source := l.Script("a").Source(); !strings.Contains(source, "local mine = 1\n") || len(l.Script("a").sha) != 40 {
+	if source := l.Script("a").Source(); !strings.Contains(source, "local mine = 1\n") || len(fmt.Sprint(l.Script("a").sha)) != 40 {
 		t.Errorf("a is %q, without the package's own part", source)
 	}
 	for _, missing := range []string{"b", "c"} {

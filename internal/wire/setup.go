@@ -44,7 +44,7 @@ func (e *turnedAwayError) Error() string { return e.text }
 func (g greeting) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		err := next(ctx, cmd)
-		if cmd.Name() != "hello" {
+		if _, ours := cmd.(*redis.Cmd); ours || cmd.Name() != "hello" {
 			return err
 		}
 		answer, _ := cmd.(*redis.MapStringInterfaceCmd)

@@ -41,8 +41,8 @@ func TestStreamAnswersEachRequest(t *testing.T) {
 			t.Fatal(err)
 		}
 		answers := batch(t, e.Renewals("any", 0), time.Second,
-			echo.Call([]string{"k"}, "first"), wire.Command("set", "k", "v"), wire.Command("hget", "k", "f"),
-			wire.Command("get", "none"), echo.Call([]string{"k"}, "second"), wire.Command("incr", "n"))
+			echo.Call(wire.Keys("k"), "first"), wire.Command("set", "k", "v"), wire.Command("hget", "k", "f"),
+			wire.Command("get", "none"), echo.Call(wire.Keys("k"), "second"), wire.Command("incr", "n"))
 		for i, want := range []any{"first", "OK", nil, nil, "second", int64(1)} {
 			if i == 2 {
 				if wire.OutcomeOf(answers[i].Err) != wire.Refused {

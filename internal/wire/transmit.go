@@ -26,14 +26,19 @@ func (m *mark) String() string { return m.text }
 
 // transmit sends commands in one round trip.
 func transmit(ctx context.Context, rdb *redis.Client, commands [][]any) []Answer {
+	n := 0
+	for _, args := range commands {
+		n += len(args)
+	}
+	all := make([]any, 0, n) // the arguments, with the marks
 	replies := make([]Answer, len(commands))
 	marks := make([]mark, len(commands))
 	cmds := make([]*redis.Cmd, len(commands))
 	for i, args := range commands {
 		marks[i].text = Text(args[0])
-		marked := append([]any(nil), args...)
-		marked[0] = &marks[i]
-		cmds[i] = redis.NewCmd(ctx, marked...)
+		first := len(all)
+		all = append(append(all, &marks[i]), args[1:]...)
+		cmds[i] = redis.NewCmd(ctx, all[first:len(all):len(all)]...)
 	}
 	var err error
 	if len(cmds) == 1 {

@@ -64,7 +64,7 @@ func (e *Election) Campaign(ctx context.Context) (*Leadership, error) {
 // claim writes the record. It retries while the lease is valid.
 func (l *Leadership) claim(ctx context.Context, k *kind) error {
 	e := l.e
-	r := e.scripts.claim.Call([]string{e.keys.lock, e.keys.leader},
+	r := e.scripts.claim.Call(wire.Keys(e.keys.lock, e.keys.leader),
 		l.Value(), e.engine.TTL().Milliseconds(), l.Token(), e.Identity(), e.encoded, e.keys.channel)
 	bound, stop := l.Bind(ctx)
 	defer stop()
@@ -115,7 +115,7 @@ func (l *Leadership) Resign(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, e.engine.Timeout())
 	defer cancel()
-	r := e.scripts.vacate.Call([]string{e.keys.lock, e.keys.leader}, l.Token(), e.keys.channel)
+	r := e.scripts.vacate.Call(wire.Keys(e.keys.lock, e.keys.leader), l.Token(), e.keys.channel)
 	if _, err := e.engine.Once(ctx, r); err != nil {
 		engine.Log(e.engine.Logger().V(1), err, "leader record still names the leader that resigned", "election", e.name)
 	}
@@ -146,7 +146,7 @@ func (k *kind) Renewal(a engine.Attempt) (r wire.Request, ok bool) {
 		return r, false
 	}
 	e := k.e
-	return e.scripts.renew.Call([]string{e.keys.lock, e.keys.leader},
+	return e.scripts.renew.Call(wire.Keys(e.keys.lock, e.keys.leader),
 		a.Value, a.TTL.Milliseconds(), now.token, e.Identity(), e.encoded, now.term, now.since, e.keys.channel), true
 }
 

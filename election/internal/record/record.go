@@ -57,7 +57,7 @@ func (e *Election) Leader(ctx context.Context) (Record, error) {
 
 // read returns the answer of leader_look, and the fields of the record.
 func (e *Election) read(ctx context.Context) (answer []any, fields map[string]string, err error) {
-	ask := e.scripts.look.Call([]string{e.keys.lock, e.keys.fence, e.keys.leader})
+	ask := e.scripts.look.Call(wire.Keys(e.keys.lock, e.keys.fence, e.keys.leader))
 	answer, err = e.list(ctx, ask)
 	if err != nil {
 		return nil, nil, err

@@ -53,13 +53,13 @@ type kind struct {
 func (k *kind) Label() string { return label }
 
 func (k *kind) Renewal(a engine.Attempt) (wire.Request, bool) {
-	return k.ledger.scripts.renew.Call([]string{k.ledger.keys.open}, a.Value, k.tick, a.TTL.Milliseconds()), true
+	return k.ledger.scripts.renew.Call(wire.Keys(k.ledger.keys.open), a.Value, k.tick, a.TTL.Milliseconds()), true
 }
 
 // Release abandons the run. If its work had begun, that counts as an attempt.
 func (k *kind) Release(a engine.Attempt) (wire.Request, bool) {
 	keys := k.ledger.keys
-	return k.ledger.scripts.abandon.Call([]string{keys.job, keys.open, keys.tomb(a.ID)},
+	return k.ledger.scripts.abandon.Call(wire.Keys(keys.job, keys.open, keys.tomb(a.ID)),
 		a.Value, k.tick, k.work.Load(), a.TombTTL.Milliseconds(), keys.channel), true
 }
 
@@ -81,7 +81,7 @@ func (r *Claim) Complete(ctx context.Context, outcome, reason string) error {
 		return opError(op, l.name, refuse("outcome", `"succeeded" or "failed"`, "%q", outcome))
 	}
 	s := l.scripts.complete
-	req := s.Call([]string{l.keys.job, l.keys.open, l.keys.runs},
+	req := s.Call(wire.Keys(l.keys.job, l.keys.open, l.keys.runs),
 		r.Value(), decimal(r.Tick.UnixMilli()), r.Recorded(outcome), clip(reason), l.cfg.KeepRuns, strconv.FormatUint(r.Token(), 10), l.keys.channel)
 	n, err := l.commit(ctx, req)
 	if errors.Is(err, lockcore.ErrNotReplicated) {
@@ -135,7 +135,7 @@ func (r *Claim) Retry(ctx context.Context) (bool, error) {
 		return false, nil
 	}
 	s := l.scripts.retry
-	req := s.Call([]string{l.keys.job, l.keys.open}, r.Value(), decimal(r.Tick.UnixMilli()), r.Attempt, l.keys.begins)
+	req := s.Call(wire.Keys(l.keys.job, l.keys.open), r.Value(), decimal(r.Tick.UnixMilli()), r.Attempt, l.keys.begins)
 	n, err := l.persist(ctx, req)
 	switch {
 	case err != nil:
@@ -168,7 +168,7 @@ func (r *Claim) Raise(ctx context.Context, seen uint64) error {
 		return opError(op, l.name, refuse("seen", "a token below 2^53-1", "%d", seen))
 	}
 	s := l.scripts.raise
-	req := s.Call([]string{l.keys.open, l.keys.fence}, r.Value(), decimal(r.Tick.UnixMilli()), strconv.FormatUint(seen, 10))
+	req := s.Call(wire.Keys(l.keys.open, l.keys.fence), r.Value(), decimal(r.Tick.UnixMilli()), strconv.FormatUint(seen, 10))
 	answer, err := l.ask(ctx, req)
 	switch {
 	case err != nil:

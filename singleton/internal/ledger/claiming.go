@@ -97,7 +97,7 @@ func (l *Ledger) claim(a engine.Attempt, tick time.Time, known State, cfg ClaimC
 	if !cfg.Until.IsZero() {
 		until = decimal(cfg.Until.UnixMilli())
 	}
-	return l.scripts.claim.Call([]string{k.job, k.open, k.runs, k.fence, k.tomb(a.ID)},
+	return l.scripts.claim.Call(wire.Keys(k.job, k.open, k.runs, k.fence, k.tomb(a.ID)),
 		a.Value, decimal(tick.UnixMilli()), a.TTL.Milliseconds(), decimal(known.Last.UnixMilli()), l.cfg.MaxAttempts, overlap,
 		l.cfg.KeepRuns, l.cfg.Retain.Milliseconds(), l.engine.Identity(), first, newest, count, reason, until, l.generation(known), k.channel, k.begins)
 }
@@ -168,7 +168,7 @@ func (l *Ledger) Skip(ctx context.Context, known State, skipped Skip) error {
 		return opError(op, l.name, err)
 	}
 	s := l.scripts.skipped
-	answer, err := l.ask(ctx, s.Call([]string{l.keys.job, l.keys.runs},
+	answer, err := l.ask(ctx, s.Call(wire.Keys(l.keys.job, l.keys.runs),
 		decimal(skipped.First.UnixMilli()), decimal(skipped.Last.UnixMilli()), skipped.Count, skipped.Reason,
 		decimal(known.Last.UnixMilli()), l.cfg.KeepRuns, l.generation(known), l.keys.channel))
 	if err != nil {

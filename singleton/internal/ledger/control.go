@@ -29,7 +29,7 @@ const maxTriggers = 100
 func (l *Ledger) Status(ctx context.Context) (State, error) {
 	const op = "job status"
 	s := l.scripts.status
-	answer, err := l.ask(ctx, s.Call([]string{l.keys.job, l.keys.open}))
+	answer, err := l.ask(ctx, s.Call(wire.Keys(l.keys.job, l.keys.open)))
 	if err != nil {
 		return State{}, opError(op, l.name, err)
 	}
@@ -47,7 +47,7 @@ func (l *Ledger) Resume(ctx context.Context) error { return l.pause(ctx, "resume
 
 func (l *Ledger) pause(ctx context.Context, op, pause string) error {
 	s := l.scripts.pause
-	answer, err := l.ask(ctx, s.Call([]string{l.keys.job, l.keys.open, l.keys.runs}, pause, l.cfg.Retain.Milliseconds(), l.keys.channel))
+	answer, err := l.ask(ctx, s.Call(wire.Keys(l.keys.job, l.keys.open, l.keys.runs), pause, l.cfg.Retain.Milliseconds(), l.keys.channel))
 	if err == nil {
 		_, err = controlled(s, answer)
 	}
@@ -62,7 +62,7 @@ func (l *Ledger) pause(ctx context.Context, op, pause string) error {
 func (l *Ledger) Trigger(ctx context.Context) (tick time.Time, err error) {
 	const op = "trigger job"
 	s := l.scripts.trigger
-	answer, err := l.ask(ctx, s.Call([]string{l.keys.job, l.keys.open, l.keys.tomb(l.engine.NewID())},
+	answer, err := l.ask(ctx, s.Call(wire.Keys(l.keys.job, l.keys.open, l.keys.tomb(l.engine.NewID())),
 		maxTriggers, tombTTL.Milliseconds(), l.keys.channel))
 	if err != nil {
 		return time.Time{}, opError(op, l.name, err)

@@ -148,7 +148,7 @@ func (l *Ledger) Open(ctx context.Context, before State) (State, error) {
 			return before, opError(op, l.name, err)
 		}
 	}
-	answer, err := l.ask(ctx, s.Call([]string{k.job, k.open, k.runs, k.tomb(before.replica), k.defs},
+	answer, err := l.ask(ctx, s.Call(wire.Keys(k.job, k.open, k.runs, k.tomb(before.replica), k.defs),
 		after, sure, ended, l.cfg.KeepRuns, l.cfg.Retain.Milliseconds(), me, l.cfg.Definition, before.own, start,
 		next, tombTTL.Milliseconds(), l.cfg.Schedule, before.trust(), before.Spec, upto, seen, first, newest, count, k.channel))
 	if err != nil {
@@ -182,7 +182,7 @@ func (l *Ledger) Leave(ctx context.Context, state State) error {
 		return nil
 	}
 	s := l.scripts.leave
-	_, err := l.persist(ctx, s.Call([]string{l.keys.job}, state.replica, l.keys.channel))
+	_, err := l.persist(ctx, s.Call(wire.Keys(l.keys.job), state.replica, l.keys.channel))
 	return opError(op, l.name, err)
 }
 

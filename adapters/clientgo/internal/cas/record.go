@@ -97,7 +97,7 @@ func (r *Record) read(stored string) (State, error) {
 // returned version covers both cases, so a Put with it succeeds in either case.
 func (r *Record) Put(ctx context.Context, seen Version, value []byte, keep time.Duration) (Version, error) {
 	me := r.writer + "." + strconv.FormatUint(r.writes.Add(1), 36)
-	answer, err := r.ask(ctx, r.put.Call([]string{r.key}, me, value, keep.Milliseconds(),
+	answer, err := r.ask(ctx, r.put.Call(wire.Keys(r.key), me, value, keep.Milliseconds(),
 		" "+strings.Join(seen.all(), " ")+" "))
 	if err == nil {
 		switch answer {
