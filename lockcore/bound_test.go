@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/noonlock/noonlock/internal/engine"
 	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 )
@@ -52,6 +53,8 @@ func everyCall(e *testenv.Env, c *lockcore.Client, add testenv.AddCall) {
 	add("Lease.Unlock", lease, func() { _ = held.Unlock(bg) })
 	add("Lease.Unlock with 1 s", time.Second, e.Within(func(ctx context.Context) { _ = writes.Unlock(ctx) }))
 	add("Client.Inspect", 7*time.Second, func() { _, _ = c.Inspect(bg, "orders") })
+	add("Client.Locks", 7*time.Second, func() { _, _ = c.Locks(bg, lockcore.ListConfig{}) })
+	add("Client.Search", 7*time.Second, func() { _, _ = c.Search(bg, engine.Search{Parts: []string{"lock"}}) })
 	add("Client.ForceRelease", 7*time.Second, func() { _, _ = c.ForceRelease(bg, "orders") })
 	add("Lease.Release with 1 s", time.Second, e.Within(func(ctx context.Context) { _, _ = released.Release(ctx) }))
 	add("Lease.Bind", 0, func() {
