@@ -143,7 +143,7 @@ func (c *cluster) serverOf(ctx context.Context, slot int, until time.Time) (*ser
 		cancel()
 		switch {
 		case ctx.Err() != nil:
-			return nil, ctx.Err()
+			return nil, errors.Join(ctx.Err(), failure)
 		case !time.Now().Before(until):
 			return nil, &unsentError{errors.New("lockcore: no node of the cluster has answered in time")}
 		}

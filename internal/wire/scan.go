@@ -77,7 +77,12 @@ func (s *server) Scan(ctx context.Context, scan Scan) error {
 // Scan searches all primaries at the same time. It may miss the keys of a slot that moves
 // during the call.
 func (c *cluster) Scan(ctx context.Context, scan Scan) error {
-	servers, err := c.primaries(ctx, time.Now().Add(scan.Within))
+	var servers []*server
+	retry := NewRetry(scan.Each, scan.Within, nil)
+	err := retry.Do(ctx, MayRetry, func() (err error) {
+		servers, err = c.primaries(ctx, time.Now().Add(retry.Timeout()))
+		return err
+	})
 	if servers == nil {
 		return err
 	}
@@ -127,7 +132,7 @@ func (c *cluster) primaries(ctx context.Context, until time.Time) ([]*server, er
 	case c.closed:
 		return nil, ErrClosed
 	case ctx.Err() != nil:
-		return nil, ctx.Err()
+		return nil, errors.Join(ctx.Err(), c.failure)
 	case servers == nil && c.failure != nil:
 		return nil, c.failure
 	case unserved < slots:
