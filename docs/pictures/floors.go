@@ -13,7 +13,7 @@ type room struct {
 func layers() [][]room {
 	return [][]room{
 		{
-			{"programs", []string{"examples/lottery", "examples/leader", "examples/quickstart"}},
+			{"programs", []string{"examples/lottery", "examples/leader", "examples/quickstart", "cmd/noonctl"}},
 			{"client-go's locks on Redis", []string{"adapters/clientgo", "adapters/clientgo/internal/cas"}},
 		},
 		{

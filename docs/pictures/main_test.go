@@ -34,7 +34,7 @@ func TestImportsGoDown(t *testing.T) {
 		}
 	}
 	seen := 0
-	for _, folder := range []string{"../..", "../../examples/lottery", "../../adapters/clientgo"} {
+	for _, folder := range []string{"../..", "../../examples/lottery", "../../adapters/clientgo", "../../cmd/noonctl"} {
 		cmd := exec.Command("go", "list", "-f", `{{.ImportPath}} {{join .Imports " "}}`, "./...")
 		cmd.Dir = folder
 		cmd.Stderr = os.Stderr
@@ -70,7 +70,7 @@ func TestImportsGoDown(t *testing.T) {
 // internal to an example.
 func apart(path string) bool {
 	for _, prefix := range []string{
-		"bench", "docs", "test/", "examples/internal/", "examples/lottery/", "adapters/clientgo/example", "lockcore/lockcoretest",
+		"bench", "docs", "test/", "examples/internal/", "examples/lottery/", "adapters/clientgo/example", "cmd/noonctl/internal/", "lockcore/lockcoretest",
 		"internal/release", "internal/servers", "internal/testenv", "internal/testreport", "internal/wire/wiretest",
 	} {
 		if strings.HasPrefix(path, prefix) {

@@ -1,0 +1,191 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/singleton"
+)
+
+// actCommands returns the commands that change something.
+func (a *app) actCommands() []*cobra.Command {
+	pause := a.jobCommand("pause", "Stop a job from starting runs, until resume",
+		`pause stops all replicas from claiming ticks of the job. A run that has begun continues, and
+the job can be triggered. The replicas notice the pause at their next claim.`,
+		func(ctx context.Context, j *singleton.Job) (string, error) {
+			return "paused", j.Pause(ctx)
+		})
+	resume := a.jobCommand("resume", "End a pause",
+		`resume ends a pause. JobConfig.CatchUp decides which of the ticks that were due meanwhile run.
+The others are recorded as skipped, with the reason "paused".`,
+		func(ctx context.Context, j *singleton.Job) (string, error) {
+			return "resumed", j.Resume(ctx)
+		})
+	trigger := a.jobCommand("trigger", "Run a job once more, now",
+		`trigger requests one more run of the job, in addition to its schedule, also while it is
+paused. A replica runs it at once, or after the current run if runs may not overlap. The printed
+tick is the name of the run in the history. If the outcome is unknown because Redis did not
+answer, look at "noonctl describe job" before you repeat the command: each trigger is a run of
+its own.`,
+		func(ctx context.Context, j *singleton.Job) (string, error) {
+			tick, err := j.Trigger(ctx)
+			if errors.Is(err, lockcore.ErrUnknown) {
+				err = fmt.Errorf("the run may have been triggered: %w", err)
+			}
+			return "triggered: tick " + instant(tick), err
+		})
+	return []*cobra.Command{pause, resume, trigger, a.releaseCommand()}
+}
+
+// jobCommand returns a command that acts on one job.
+func (a *app) jobCommand(verb, short, long string, act func(ctx context.Context, j *singleton.Job) (string, error)) *cobra.Command {
+	return &cobra.Command{
+		Use: verb + " JOB", Short: short, Long: long, Args: exactly("JOB"), ValidArgsFunction: a.completeNames(jobKind, 1),
+		RunE: a.asks(func(ctx context.Context, args []string) error {
+			j, err := singleton.NewJob(a.client, args[0])
+			if err != nil {
+				return err
+			}
+			did, err := asked(ctx, a, func(ctx context.Context) (string, error) { return act(ctx, j) })
+			if errors.Is(err, singleton.ErrNoLedger) {
+				return a.unknown(ctx, jobKind, args[0])
+			}
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(a.Stdout, "job %s %s\n", shown(args[0]), did)
+			return nil
+		}),
+	}
+}
+
+// unknown returns the error for a name that does not exist.
+func (a *app) unknown(ctx context.Context, k kind, name string) error {
+	known, err := a.names(ctx, k)
+	if err != nil {
+		known = nil // the name is unknown all the same
+	}
+	return unknownName(k, name, known)
+}
+
+// exactly returns a check for the arguments of a command.
+func exactly(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) != len(names) {
+			return usage(fmt.Errorf("%s needs %s", cmd.CommandPath(), strings.Join(names, " and ")))
+		}
+		return nil
+	}
+}
+
+func (a *app) releaseCommand() *cobra.Command {
+	var yes bool
+	cmd := &cobra.Command{
+		Use: "release LOCK", Short: "Take a lock away from its holders",
+		Long: `release deletes the lock, of any kind, for all its holders, and serves the waiters. It first
+shows the holders and asks for the name of the lock to be typed.
+
+The work of a holder does not end at once: its lease ends with ErrLeaseLost at its next renewal,
+by default within a third of its TTL. Until then, the old and the new holder may both work, and
+only the fencing token keeps them apart. If a holder is stuck, stop its process instead, if you
+can: the lock is then free after one TTL.
+
+release also removes a key that another program left without a TTL. The locks of an election and
+a daemon are election/NAME and job/daemon/NAME.`,
+		Args: exactly("LOCK"), ValidArgsFunction: a.completeNames(lockKind, 1),
+		RunE: a.asks(func(ctx context.Context, args []string) error { return a.release(ctx, args[0], yes) }),
+	}
+	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	return cmd
+}
+
+func (a *app) release(ctx context.Context, name string, yes bool) error {
+	inspect := func(ctx context.Context) (lockcore.Inspection, error) { return a.client.Inspect(ctx, name) }
+	seen, err := asked(ctx, a, inspect)
+	if err != nil {
+		return err
+	}
+	if seen.Kind == lockcore.LockFree {
+		return a.unknown(ctx, lockKind, name)
+	}
+	if !yes {
+		a.describeLock(a.Stdout, name, seen)
+		if err := a.confirm(ctx, name); err != nil {
+			return err
+		}
+		// The operator has seen these holders, and no others.
+		now, err := asked(ctx, a, inspect)
+		if err != nil {
+			return err
+		}
+		if !sameHolders(seen, now) {
+			return errors.New("the holders have changed meanwhile; nothing was released")
+		}
+	}
+	released, err := asked(ctx, a, func(ctx context.Context) (lockcore.Inspection, error) { return a.client.ForceRelease(ctx, name) })
+	if err != nil {
+		return err
+	}
+	if len(released.Holders) == 0 {
+		fmt.Fprintf(a.Stdout, "lock %s: its holders had released it before\n", shown(name))
+		return nil
+	}
+	fmt.Fprintf(a.Stdout, "lock %s released; it was held by %s\n", shown(name), holderNames(released))
+	return nil
+}
+
+// confirm asks for the name of the thing to be typed.
+func (a *app) confirm(ctx context.Context, name string) error {
+	if _, terminal := isTerminal(a.Stdin); !terminal {
+		return usage(errors.New("release asks for a confirmation, and the input is not a terminal; use --yes"))
+	}
+	fmt.Fprint(a.Stdout, "Type the name of the lock to release it: ")
+	lines := make(chan string, 1)
+	go func() {
+		line, _ := bufio.NewReader(io.LimitReader(a.Stdin, 1000)).ReadString('\n')
+		lines <- strings.TrimSpace(line)
+	}()
+	select {
+	case line := <-lines:
+		if line != name {
+			return errors.New("the name does not match; nothing was released")
+		}
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// sameHolders reports whether two Inspections show the same leases.
+func sameHolders(a, b lockcore.Inspection) bool {
+	if a.Kind != b.Kind || len(a.Holders) != len(b.Holders) {
+		return false
+	}
+	for i, h := range a.Holders {
+		other := b.Holders[i]
+		h.TTL, other.TTL = time.Duration(0), time.Duration(0)
+		if h != other {
+			return false
+		}
+	}
+	return true
+}
+
+func holderNames(seen lockcore.Inspection) string {
+	var names []string
+	for _, h := range seen.Holders {
+		if h.Identity == "" {
+			h.Identity = "another program"
+		}
+		names = append(names, shown(h.Identity))
+	}
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,212 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/user"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/redisurl"
+)
+
+// Process is the environment of the program.
+type Process struct {
+	Args   []string // without the program's name
+	Getenv func(string) string
+	Stdin  io.Reader
+	Stdout io.Writer
+	Stderr io.Writer
+}
+
+// redisVariable is the environment variable for --redis.
+const redisVariable = "NOONLOCK_REDIS"
+
+// An app is one run of the program.
+type app struct {
+	Process
+	url     string
+	prefix  string
+	timeout time.Duration
+
+	client *lockcore.Client // nil until connect
+	addrs  string           // of the servers, without user and password
+}
+
+// Run runs the program and returns its exit code.
+func Run(ctx context.Context, p Process) int {
+	a := &app{Process: p}
+	root := a.root()
+	err := root.ExecuteContext(ctx)
+	code, text := a.verdict(err)
+	if text != "" {
+		fmt.Fprintf(p.Stderr, "noonctl: %s\n", text)
+	}
+	return code
+}
+
+// Root returns the root command, for the documentation.
+func Root() *cobra.Command {
+	return (&app{Process: Process{Getenv: func(string) string { return "" }}}).root()
+}
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "noonctl",
+		Short: "Operate the locks, elections and jobs of noonlock",
+		Long: `noonctl shows and controls the locks, elections, jobs and daemons that programs with
+noonlock have on a Redis server, and runs any command under a lock.
+
+The server is given by --redis, or in the environment variable NOONLOCK_REDIS. The URL may
+name one server, Sentinel or a cluster:
+
+    redis://user:password@host:6379/0
+    unix://user:password@/run/redis.sock?db=0
+    redis+sentinel://user:password@host:26379,host:26379/0?master=NAME
+    redis+cluster://user:password@host:6379,host:6379
+
+With rediss instead of redis, all connections use TLS. Other users of the machine can see the
+arguments of a process, so put a password in NOONLOCK_REDIS.
+
+Exit codes:
+
+    0    done
+    1    an error that has no code of its own
+    64   a wrong argument or flag; nothing was sent
+    66   no lock, election, job or daemon has this name
+    69   Redis did not answer within --timeout
+    75   run: the lock was not acquired
+    76   run: the lease ended while the command ran, and the command was stopped
+    77   the Redis user lacks a right, or the password is wrong
+    126  run, elect: the command cannot be executed; 127: it was not found
+    130  interrupted
+
+run and elect otherwise exit with the code of their command, and with 128 + N if signal N
+ended it.`,
+		SilenceErrors: true, SilenceUsage: true,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetArgs(a.Args)
+	root.SetIn(a.Stdin)
+	root.SetOut(a.Stdout)
+	root.SetErr(a.Stderr)
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(err) })
+	root.CompletionOptions.HiddenDefaultCmd = false
+	root.DisableAutoGenTag = true
+	flags := root.PersistentFlags()
+	flags.StringVar(&a.url, "redis", "", "URL of Redis (default: the environment variable "+redisVariable+")")
+	flags.StringVar(&a.prefix, "prefix", "noonlock", "first part of all keys, as in lockcore.Config.Prefix")
+	flags.DurationVar(&a.timeout, "timeout", 5*time.Second, "how long Redis may take to answer")
+	_ = root.RegisterFlagCompletionFunc("redis", cobra.NoFileCompletions)
+	_ = root.RegisterFlagCompletionFunc("prefix", cobra.NoFileCompletions)
+	_ = root.RegisterFlagCompletionFunc("timeout", cobra.NoFileCompletions)
+	root.AddCommand(a.getCommand(), a.describeCommand(), a.historyCommand())
+	root.AddCommand(a.actCommands()...)
+	root.AddCommand(a.commandCommands()...)
+
+	return root
+}
+
+// connect makes the Client. It sends nothing.
+func (a *app) connect(ctx context.Context, cfg lockcore.Config) (closeAll func(), err error) {
+	if a.timeout <= 0 {
+		return nil, usage(fmt.Errorf("--timeout is %s; it must be above 0", a.timeout))
+	}
+	url := cmp.Or(a.url, a.Getenv(redisVariable))
+	if url == "" {
+		return nil, usage(errors.New("no Redis server is given; use --redis or the environment variable " + redisVariable))
+	}
+	options, err := redisurl.Parse(url)
+	if err != nil {
+		return nil, err
+	}
+	a.addrs = strings.Join(options.Addrs, ", ")
+	rdb := redis.NewUniversalClient(options)
+	cfg.Prefix, cfg.Identity = a.prefix, cmp.Or(cfg.Identity, operator())
+	if a.client, err = lockcore.New(rdb, cfg); err != nil {
+		rdb.Close()
+		return nil, err
+	}
+	return func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		_ = a.client.Close(ctx) // at worst, a lock expires with its TTL
+		rdb.Close()
+	}, nil
+}
+
+// operator returns user@host, which the history and other users see.
+func operator() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown-host"
+	}
+	name := "unknown"
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	return name + "@" + host
+}
+
+// asks returns a command's RunE for work that asks Redis one question after another.
+func (a *app) asks(work func(ctx context.Context, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		closeAll, err := a.connect(cmd.Context(), lockcore.Config{})
+		if err != nil {
+			return err
+		}
+		defer closeAll()
+		return work(cmd.Context(), args)
+	}
+}
+
+// errAway is the cause of a context that ended because Redis did not answer in time.
+var errAway = errors.New("no answer in time")
+
+// within returns a context that ends when Redis has not answered for --timeout. The caller
+// calls answered after each answer.
+func (a *app) within(ctx context.Context) (bounded context.Context, answered, stop func()) {
+	bounded, cancel := context.WithCancelCause(ctx)
+	timer := time.AfterFunc(a.timeout, func() { cancel(errAway) })
+	return bounded, func() { timer.Reset(a.timeout) }, func() {
+		timer.Stop()
+		cancel(nil)
+	}
+}
+
+// asked calls a function with a context that ends after --timeout, and marks its error if Redis
+// was away.
+func asked[T any](ctx context.Context, a *app, ask func(ctx context.Context) (T, error)) (T, error) {
+	bounded, _, stop := a.within(ctx)
+	defer stop()
+	value, err := ask(bounded)
+	return value, a.awayError(bounded, err)
+}
+
+// awayError marks the error of a request whose context ended because Redis did not answer.
+func (a *app) awayError(ctx context.Context, err error) error {
+	if err != nil && errors.Is(context.Cause(ctx), errAway) {
+		return &awayError{err}
+	}
+	return err
+}
+
+// isTerminal reports whether a stream is a terminal, and how many columns it has.
+func isTerminal(stream any) (columns int, ok bool) {
+	file, ok := stream.(*os.File)
+	if !ok || !term.IsTerminal(int(file.Fd())) {
+		return 0, false
+	}
+	columns, _, err := term.GetSize(int(file.Fd()))
+	return columns, err == nil && columns > 0
+}

@@ -1,0 +1,216 @@
+//go:build unix
+
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/cobra"
+
+	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/lockcore"
+)
+
+// An electing is one call of elect.
+type electing struct {
+	*app
+	name, identity, http string
+	lease                time.Duration
+	minReplicas          int
+	argv                 []string
+
+	signals *signals
+	elector *election.LeaderElector
+	end     context.CancelFunc // of the campaign
+
+	mu    sync.Mutex
+	term  election.Term // zero: this replica does not lead
+	ended error         // of the command, when it has ended by itself or could not be started
+}
+
+func (a *app) electCommand() *cobra.Command {
+	e := &electing{app: a}
+	cmd := &cobra.Command{
+		Use: "elect NAME [flags] [-- COMMAND [ARG...]]", Short: "Take part in an election, and run a command while leading",
+		Long: `elect campaigns in the election. While it leads, it runs the command. If leadership is lost, the
+command is stopped as by run: SIGTERM, and SIGKILL before another replica may lead. elect then
+campaigns again. If the command ends by itself, elect resigns and ends with its exit code.
+
+The command has these environment variables:
+
+    NOONLOCK_ELECTION   the name of the election
+    NOONLOCK_TERM       the number of the leadership
+    NOONLOCK_TOKEN      the fencing token of the leadership, greater than that of every earlier one
+
+On HUP, INT, QUIT or TERM, elect passes the signal on to the command, waits until it has ended,
+and then resigns, so that the next replica leads at once. It waits without limit and keeps
+the lease meanwhile.
+
+With --http, elect answers
+
+    GET /         the leader and this replica, as JSON
+    GET /leader   200 if this replica leads, otherwise 503. As the readiness probe of a container,
+                  it makes a Service send traffic only to the leader
+
+Without a command, elect is a sidecar: it leads, and another container asks it.`,
+		Example: `  noonctl elect controller -- ./controller
+  noonctl elect controller --http 127.0.0.1:4040`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			dash := cmd.ArgsLenAtDash()
+			if dash < 0 && len(args) == 1 || dash == 1 && len(args) > 1 {
+				return nil
+			}
+			return usage(errors.New("noonctl elect needs a NAME, and -- before a command"))
+		},
+		ValidArgsFunction: a.completeNames(electionKind, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			e.name, e.argv = args[0], args[1:]
+			return e.run(cmd.Context())
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&e.http, "http", "", "address to answer HTTP requests at, such as 127.0.0.1:4040")
+	flags.DurationVar(&e.lease, "lease", 15*time.Second, "how long the other replicas wait if this one dies")
+	flags.StringVar(&e.identity, "identity", "", "name of this replica that others see (default: user@host/PID)")
+	flags.IntVar(&e.minReplicas, "min-replicas", 0, "number of replicas that must acknowledge the lease")
+	return cmd
+}
+
+func (e *electing) run(ctx context.Context) error {
+	if len(e.argv) == 0 && e.http == "" {
+		return usage(errors.New("elect needs --http, a command, or both"))
+	}
+	identity := holderIdentity(e.identity)
+	log := logr.FromSlogHandler(slog.NewTextHandler(e.Stderr, nil))
+	closeAll, err := e.connect(ctx, lockcore.Config{Identity: identity, Logger: log})
+	if err != nil {
+		return err
+	}
+	defer closeAll()
+	e.elector, err = election.NewLeaderElector(e.client, e.name, election.Callbacks{
+		OnStartedLeading: e.lead, OnStoppedLeading: func() {},
+	}, election.Config{Identity: identity, LeaseDuration: e.lease, MinReplicas: e.minReplicas, Logger: log})
+	if err != nil {
+		return err
+	}
+	s, asked, stop := receiveSignals(ctx)
+	defer stop()
+	e.signals = s
+	campaign, end := context.WithCancel(asked)
+	defer end()
+	e.end = end
+	if e.http != "" {
+		closeServer, err := e.serve(log)
+		if err != nil {
+			return err
+		}
+		defer closeServer()
+	}
+	if err := e.elector.Run(campaign); err != nil {
+		return err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.ended == nil && asked.Err() != nil && len(e.argv) > 0 {
+		return endedBy(asked)
+	}
+	return e.ended
+}
+
+// lead runs the command while this replica leads.
+func (e *electing) lead(ctx context.Context) {
+	term, _ := election.TermFrom(ctx)
+	e.setTerm(term)
+	defer e.setTerm(election.Term{})
+	if len(e.argv) == 0 {
+		<-ctx.Done()
+		return
+	}
+	c, err := e.start(e.argv, []string{
+		"NOONLOCK_ELECTION=" + e.name, "NOONLOCK_TERM=" + strconv.FormatUint(term.Number, 10),
+		"NOONLOCK_TOKEN=" + strconv.FormatUint(term.Token, 10),
+	})
+	if err == nil {
+		var lost error
+		var code int
+		code, lost = c.supervise(guard{
+			ctx: ctx, valid: e.elector.IsLeader, grace: e.grace(), elapsed: e.client.Elapsed,
+		}, e.signals)
+		if lost != nil || errors.Is(context.Cause(ctx), election.ErrResigned) {
+			return // Run campaigns again
+		}
+		err = &exitError{code: code}
+	}
+	e.mu.Lock()
+	e.ended = err
+	e.mu.Unlock()
+	e.end()
+}
+
+// grace returns the time from the local end of a lease until another replica may lead. The
+// default of election.Config.RenewDeadline is two thirds of the lease.
+func (e *electing) grace() time.Duration { return e.lease - margin(e.lease) - e.lease*2/3 }
+
+func (e *electing) setTerm(term election.Term) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.term = term
+}
+
+// leadership is the answer to GET /.
+type leadership struct {
+	Election string `json:"election"`
+	Leader   string `json:"leader,omitempty"` // empty: none is known
+	Identity string `json:"identity"`
+	Leading  bool   `json:"leading"`
+	Term     uint64 `json:"term,omitempty"`
+	Token    uint64 `json:"token,omitempty"`
+}
+
+// serve answers HTTP requests.
+func (e *electing) serve(log logr.Logger) (closeServer func(), err error) {
+	listener, err := net.Listen("tcp", e.http)
+	if err != nil {
+		return nil, usage(fmt.Errorf("--http: %w", err))
+	}
+	log.Info("answering HTTP requests", "addr", listener.Addr().String())
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
+		e.mu.Lock()
+		term := e.term
+		e.mu.Unlock()
+		answer := leadership{Election: e.name, Leader: e.elector.GetLeader(), Identity: e.elector.Identity(), Leading: e.elector.IsLeader()}
+		if answer.Leading {
+			answer.Leader, answer.Term, answer.Token = answer.Identity, term.Number, term.Token
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(answer)
+	})
+	mux.HandleFunc("GET /leader", func(w http.ResponseWriter, _ *http.Request) {
+		if !e.elector.IsLeader() {
+			http.Error(w, "this replica does not lead", http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(w, "this replica leads")
+	})
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		_ = server.Serve(listener) // until Close
+	}()
+	return func() {
+		server.Close()
+		<-served
+	}, nil
+}

@@ -1,0 +1,191 @@
+package cli_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9/logging"
+
+	"github.com/noonlock/noonlock/cmd/noonctl/internal/cli"
+	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/singleton"
+)
+
+// programVariable makes the test binary behave as noonctl.
+const programVariable = "NOONCTL_TEST_PROGRAM"
+
+func TestMain(m *testing.M) {
+	logging.Disable()
+	if os.Getenv(programVariable) != "" {
+		os.Exit(cli.Run(context.Background(), cli.Process{
+			Args: os.Args[1:], Getenv: os.Getenv, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+		}))
+	}
+	os.Exit(m.Run())
+}
+
+// An env is a server, and a client of it.
+type env struct {
+	*testenv.Env
+	url    string
+	client *lockcore.Client
+}
+
+func newEnv(t *testing.T, conf ...string) *env {
+	t.Helper()
+	e := testenv.OnServer(t, conf...)
+	return &env{Env: e, url: "redis://" + e.Real.Addr(), client: e.Client("worker-1")}
+}
+
+// A result is what one run of noonctl has printed.
+type result struct {
+	code        int
+	out, errOut string
+}
+
+// noonctl runs the program within the process of the test.
+func (e *env) noonctl(args ...string) result {
+	e.Helper()
+	return run(e.Context(), e.url, args...)
+}
+
+func run(ctx context.Context, url string, args ...string) result {
+	var out, errOut bytes.Buffer
+	getenv := func(name string) string {
+		if name == "NOONLOCK_REDIS" {
+			return url
+		}
+		return ""
+	}
+	code := cli.Run(ctx, cli.Process{Args: args, Getenv: getenv, Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errOut})
+	return result{code, out.String(), errOut.String()}
+}
+
+// must runs the program, which must succeed and write nothing to standard error.
+func (e *env) must(args ...string) string {
+	e.Helper()
+	r := e.noonctl(args...)
+	if r.code != 0 || r.errOut != "" {
+		e.Fatalf("noonctl %q: exit code %d, %s", args, r.code, r.errOut)
+	}
+	return r.out
+}
+
+// fails runs the program, which must fail with a code and one line that contains each text.
+func (e *env) fails(code int, texts []string, args ...string) {
+	e.Helper()
+	check(e, e.noonctl(args...), code, texts, args)
+}
+
+func check(t testing.TB, r result, code int, texts, args []string) {
+	t.Helper()
+	if r.code != code {
+		t.Errorf("noonctl %q: exit code %d, want %d: %s", args, r.code, code, r.errOut)
+	}
+	if strings.Count(r.errOut, "\n") != 1 || !strings.HasPrefix(r.errOut, "noonctl: ") {
+		t.Errorf("noonctl %q: the error is not one line: %q", args, r.errOut)
+	}
+	for _, text := range texts {
+		if !strings.Contains(r.errOut, text) {
+			t.Errorf("noonctl %q: the error %q does not contain %q", args, r.errOut, text)
+		}
+	}
+}
+
+// program returns noonctl as a process of its own.
+func (e *env) program(args ...string) *exec.Cmd {
+	e.Helper()
+	self, err := os.Executable()
+	testenv.Must(e, err)
+	cmd := exec.Command(self, args...)
+	cmd.Env = append(os.Environ(), programVariable+"=1", "NOONLOCK_REDIS="+e.url)
+	return cmd
+}
+
+// decode reads JSON that the program has printed.
+func decode[T any](t testing.TB, text string) (v T) {
+	t.Helper()
+	decoder := json.NewDecoder(strings.NewReader(text))
+	if err := decoder.Decode(&v); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	return v
+}
+
+// hold acquires a mutex until the end of the test.
+func (e *env) hold(name string) *lockcore.Lease {
+	e.Helper()
+	m, err := e.client.Mutex(name, testenv.TTL(time.Minute))
+	testenv.Must(e, err)
+	l, err := m.TryLock(e.Context())
+	testenv.Must(e, err)
+	return l
+}
+
+// wait queues for a mutex, and then holds it until the end of the test.
+func (e *env) wait(identity, name string) {
+	e.Helper()
+	c := e.Client(identity)
+	m, err := c.Mutex(name, testenv.TTL(time.Minute))
+	testenv.Must(e, err)
+	before := e.waiters(name)
+	ctx, cancel := context.WithCancel(context.Background())
+	var done sync.WaitGroup
+	done.Go(func() {
+		if l, err := m.Lock(ctx); err == nil {
+			<-ctx.Done()
+			_ = l.Unlock(context.Background())
+		}
+	})
+	e.Cleanup(func() {
+		cancel()
+		done.Wait()
+	})
+	e.Until("it waits", func() bool { return e.waiters(name) > before })
+}
+
+func (e *env) waiters(name string) int64 {
+	return e.Raw.ZCard(e.Context(), "noonlock:{"+name+"}:queue").Val()
+}
+
+// runs runs a job until the end of the test.
+func (e *env) runs(job, schedule string, work singleton.Func, cfg singleton.JobConfig) {
+	e.Helper()
+	r, err := singleton.NewRunner(e.client, singleton.Config{TTL: 5 * time.Second, Drain: -1, Identity: "worker-1"})
+	testenv.Must(e, err)
+	testenv.Must(e, r.Add(job, schedule, work, cfg))
+	e.background(r.Run)
+	e.Until("the job has a ledger", func() bool { return e.Exists("noonlock:{job/" + job + "}:job") })
+}
+
+// background runs a function until the end of the test.
+func (e *env) background(f func(ctx context.Context) error) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var done sync.WaitGroup
+	done.Go(func() {
+		if err := f(ctx); err != nil && !errors.Is(err, context.Canceled) {
+			e.Errorf("in the background: %v", err)
+		}
+	})
+	stop = sync.OnceFunc(func() {
+		cancel()
+		done.Wait()
+	})
+	e.Cleanup(stop)
+	return stop
+}
+
+// set writes a key of another program.
+func (e *env) set(key, value string) {
+	e.Helper()
+	testenv.Must(e, e.Raw.Set(e.Context(), key, value, 0).Err())
+}

@@ -1,0 +1,117 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/redisurl"
+	"github.com/noonlock/noonlock/singleton"
+)
+
+// The exit codes. Those above 63 are the ones of sysexits.h, so that they differ from the codes
+// of most commands that run and elect start.
+const (
+	exitDone        = 0
+	exitFailed      = 1
+	exitUsage       = 64
+	exitUnknown     = 66
+	exitAway        = 69
+	exitNotAcquired = 75
+	exitLost        = 76
+	exitForbidden   = 77
+	exitNotRunnable = 126
+	exitNotFound    = 127
+	exitInterrupted = 130
+)
+
+// An exitError ends the program with a code. Without err, it prints nothing.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e *exitError) Error() string {
+	if e.err == nil {
+		return fmt.Sprint("exit code ", e.code)
+	}
+	return e.err.Error()
+}
+
+func (e *exitError) Unwrap() error { return e.err }
+
+// usage marks the error of a wrong argument.
+func usage(err error) error { return &exitError{exitUsage, err} }
+
+// An awayError is the error of a request that Redis did not answer within --timeout.
+type awayError struct{ err error }
+
+func (e *awayError) Error() string { return e.err.Error() }
+
+func (e *awayError) Unwrap() error { return e.err }
+
+// verdict returns the exit code for an error, and the sentence to print.
+func (a *app) verdict(err error) (code int, text string) {
+	if err == nil {
+		return exitDone, ""
+	}
+	if exit, ok := errors.AsType[*exitError](err); ok {
+		if exit.err == nil {
+			return exit.code, ""
+		}
+		return exit.code, sentence(exit.err)
+	}
+	_, away := errors.AsType[*awayError](err)
+	switch {
+	case errors.Is(err, lockcore.ErrConfig), errors.Is(err, election.ErrConfig), errors.Is(err, singleton.ErrConfig), errors.Is(err, redisurl.ErrConfig):
+		return exitUsage, sentence(err)
+	case hasCode(err, "NOPERM"):
+		return exitForbidden, "the Redis user lacks a right: " + sentence(err)
+	case hasCode(err, "NOAUTH", "WRONGPASS"):
+		return exitForbidden, "Redis refuses the user or the password: " + sentence(err)
+	case away:
+		return exitAway, fmt.Sprintf("Redis at %s did not answer within %s: %s", a.addrs, a.timeout, sentence(err))
+	case lockcore.IsTemporary(err):
+		return exitAway, fmt.Sprintf("Redis at %s does not answer: %s", a.addrs, sentence(err))
+	case errors.Is(err, context.Canceled):
+		return exitInterrupted, "interrupted"
+	case strings.HasPrefix(err.Error(), "unknown command "), strings.Contains(err.Error(), "arg(s)"):
+		return exitUsage, sentence(err) // of cobra, which has no type for it
+	}
+	return exitFailed, sentence(err)
+}
+
+func hasCode(err error, codes ...string) bool {
+	for _, code := range codes {
+		if redis.HasErrorPrefix(err, code) {
+			return true
+		}
+	}
+	return false
+}
+
+// sentence returns the text of an error in one line. The texts of joined errors are separated by
+// semicolons. That a context has ended is left out if there is another text, as it says
+// nothing more.
+func sentence(err error) string {
+	var parts []string
+	lines := strings.Split(err.Error(), "\n")
+	for _, line := range lines {
+		said := line
+		for _, end := range []error{context.Canceled, context.DeadlineExceeded, errAway} {
+			said = strings.TrimSuffix(strings.TrimSuffix(said, end.Error()), ": ")
+		}
+		if said = strings.TrimSpace(said); said != "" {
+			parts = append(parts, said)
+		}
+	}
+	if parts == nil {
+		parts = lines
+	}
+	return shown(strings.Join(parts, "; "))
+}

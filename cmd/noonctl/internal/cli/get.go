@@ -1,0 +1,344 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/noonlock/noonlock/lockcore"
+)
+
+// concurrentReads is how many things are read at the same time. The Client sends waiting
+// requests in batches, so a thousand reads take only some round trips.
+const concurrentReads = 256
+
+// A getting is one call of get.
+type getting struct {
+	*app
+	kind
+	output   string
+	watch    bool
+	interval time.Duration
+}
+
+func (a *app) getCommand() *cobra.Command {
+	get := &cobra.Command{
+		Use: "get", Short: "List locks, elections, jobs or daemons",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_ = cmd.Help()
+			return usage(errors.New("get needs one of locks, elections, jobs, daemons"))
+		},
+	}
+	for _, k := range []kind{lockKind, electionKind, jobKind, daemonKind} {
+		g := &getting{app: a, kind: k}
+		cmd := &cobra.Command{
+			Use: k.plural + " [NAME...]", Aliases: []string{k.singular}, Short: k.summary,
+			ValidArgsFunction: a.completeNames(k, -1),
+			RunE:              a.asks(g.run),
+		}
+		flags := cmd.Flags()
+		flags.StringVarP(&g.output, "output", "o", asTable, "table, wide, json, yaml or name")
+		flags.BoolVarP(&g.watch, "watch", "w", false, "print each change until interrupted")
+		flags.DurationVar(&g.interval, "interval", 2*time.Second, "with --watch: the time between two looks")
+		_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{asTable, asWide, asJSON, asYAML, asName}, cobra.ShellCompDirectiveNoFileComp))
+		get.AddCommand(cmd)
+	}
+	return get
+}
+
+func (g *getting) run(ctx context.Context, names []string) error {
+	switch {
+	case !slices.Contains([]string{asTable, asWide, asJSON, asYAML, asName}, g.output):
+		return usage(fmt.Errorf("--output is %q; it must be table, wide, json, yaml or name", g.output))
+	case g.watch && g.interval < 100*time.Millisecond:
+		return usage(fmt.Errorf("--interval is %s; it must be at least 100ms", g.interval))
+	case g.watch:
+		return g.follow(ctx, names)
+	}
+	items, err := g.items(ctx, names)
+	if err != nil && len(items) == 0 {
+		return err
+	}
+	return errors.Join(g.print(items, len(names) == 1, true), err)
+}
+
+// items reads the named things, or all. It returns what it has read even if there is an error.
+func (g *getting) items(ctx context.Context, names []string) ([]item, error) {
+	if len(names) > 0 {
+		return g.named(ctx, names)
+	}
+	names, failure := g.names(ctx, g.kind)
+	found, err := g.readAll(ctx, g.kind, names)
+	var items []item
+	for i, it := range found {
+		// One that ended since it was listed is left out, except a daemon that waits for a
+		// replica: that it does not run is what an operator looks for.
+		if it != nil {
+			items = append(items, *it)
+		} else if g.singular == daemonKind.singular && err == nil {
+			items = append(items, lockItemOfDaemon(names[i]))
+		}
+	}
+	return items, errors.Join(failure, err)
+}
+
+// lockItemOfDaemon returns the item of a daemon that no replica runs.
+func lockItemOfDaemon(name string) item {
+	it := lockItem(name, lockcore.Inspection{Kind: lockcore.LockFree})
+	it.cells = []string{"", "", "0", "", ""}
+	return it
+}
+
+func (g *getting) named(ctx context.Context, names []string) ([]item, error) {
+	found, err := g.readAll(ctx, g.kind, names)
+	var items []item
+	for i, it := range found {
+		if it != nil {
+			items = append(items, *it)
+			continue
+		}
+		if err != nil {
+			continue
+		}
+		known, failure := g.names(ctx, g.kind)
+		switch {
+		case failure != nil:
+			err = failure
+		case g.singular == daemonKind.singular && slices.Contains(known, names[i]):
+			items = append(items, lockItemOfDaemon(names[i]))
+		default:
+			err = unknownName(g.kind, names[i], known)
+		}
+	}
+	return items, err
+}
+
+// names lists the names of a kind. On a terminal, it reports its progress if it takes long. It
+// may return names together with an error.
+func (a *app) names(ctx context.Context, k kind) ([]string, error) {
+	bounded, answered, stop := a.within(ctx)
+	defer stop()
+	began, reported := time.Now(), false
+	_, terminal := isTerminal(a.Stderr)
+	names, err := k.list(bounded, a, lockcore.ListConfig{Progress: func(keys int) {
+		answered()
+		if terminal && time.Since(began) > time.Second {
+			reported = true
+			fmt.Fprintf(a.Stderr, "\rsearching: %d keys\x1b[K", keys)
+		}
+	}})
+	if reported {
+		fmt.Fprint(a.Stderr, "\r\x1b[K")
+	}
+	return names, a.awayError(bounded, err)
+}
+
+// readAll reads things, many at a time. The result is nil for names that do not exist.
+func (a *app) readAll(ctx context.Context, k kind, names []string) ([]*item, error) {
+	bounded, answered, stop := a.within(ctx)
+	defer stop()
+	failing, fail := context.WithCancel(bounded)
+	defer fail()
+	var once sync.Once
+	var failure error // the first one, which ends the other reads
+	items := make([]*item, len(names))
+	slots := make(chan struct{}, concurrentReads)
+	var all sync.WaitGroup
+	for i, name := range names {
+		slots <- struct{}{}
+		if failing.Err() != nil {
+			break
+		}
+		all.Go(func() {
+			defer func() { <-slots }()
+			it, found, err := k.read(failing, a, name)
+			if err != nil {
+				once.Do(func() { failure = err })
+				fail()
+				return
+			}
+			answered()
+			if found {
+				items[i] = &it
+			}
+		})
+	}
+	all.Wait()
+	return items, a.awayError(bounded, failure)
+}
+
+// print prints items. single says that one was asked for by name.
+func (g *getting) print(items []item, single, titled bool) error {
+	data := make([]any, len(items))
+	for i, it := range items {
+		data[i] = it.data
+	}
+	var value any = data
+	if single && len(data) == 1 {
+		value = data[0]
+	}
+	switch g.output {
+	case asJSON:
+		return writeJSON(g.Stdout, value, false)
+	case asYAML:
+		return writeYAML(g.Stdout, value)
+	case asName:
+		for _, it := range items {
+			fmt.Fprintln(g.Stdout, it.name)
+		}
+		return nil
+	}
+	if len(items) == 0 {
+		fmt.Fprintf(g.Stderr, "There are no %s with the prefix %s.\n", g.plural, shown(g.prefix))
+		return nil
+	}
+	g.tableOf(items).write(g.Stdout, "", g.columns(), titled)
+	return nil
+}
+
+// columns returns the width of the terminal, 0 if the output is not a terminal.
+func (a *app) columns() int {
+	columns, _ := isTerminal(a.Stdout)
+	return columns
+}
+
+func (g *getting) tableOf(items []item) *table {
+	show := g.wide
+	if g.output == asWide {
+		show = len(g.titles)
+	}
+	t := &table{titles: g.titles[:show]}
+	for _, it := range items {
+		t.add(append([]string{it.name}, it.cells...)[:show]...)
+	}
+	return t
+}
+
+// follow prints all things, and then each that changes, until ctx ends. It looks for new names
+// at every fifth look, because that costs more.
+func (g *getting) follow(ctx context.Context, names []string) error {
+	known := map[string]string{}
+	fixed := len(names) > 0
+	for look := 0; ; look++ {
+		var changed []item
+		var items []item
+		var err error
+		switch {
+		case look == 0 || !fixed && look%5 == 0:
+			items, err = g.items(ctx, names)
+		default:
+			var found []*item
+			names := sortedKeys(known)
+			found, err = g.readAll(ctx, g.kind, names)
+			for i, it := range found {
+				if it != nil {
+					items = append(items, *it)
+				} else if err == nil && known[names[i]] != ended {
+					items = append(items, item{name: names[i], cells: []string{ended}, data: map[string]string{"name": names[i], "state": ended}, state: ended})
+				}
+			}
+		}
+		if err != nil && (look == 0 || !lockcore.IsTemporary(err)) {
+			return err
+		}
+		for _, it := range items {
+			if state, seen := known[it.name]; !seen || state != it.state {
+				known[it.name] = it.state
+				changed = append(changed, it)
+			}
+		}
+		if err := g.printChanges(changed, look == 0); err != nil {
+			return err
+		}
+		if err != nil {
+			_, text := g.verdict(err)
+			fmt.Fprintf(g.Stderr, "noonctl: %s\n", text)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(g.interval):
+		}
+	}
+}
+
+// ended is the state of a thing that does not exist any more.
+const ended = "ended"
+
+func (g *getting) printChanges(items []item, first bool) error {
+	switch g.output {
+	case asJSON:
+		for _, it := range items {
+			if err := writeJSON(g.Stdout, it.data, true); err != nil {
+				return err
+			}
+		}
+		return nil
+	case asYAML:
+		for _, it := range items {
+			if _, err := io.WriteString(g.Stdout, "---\n"); err != nil {
+				return err
+			}
+			if err := writeYAML(g.Stdout, it.data); err != nil {
+				return err
+			}
+		}
+		return nil
+	case asName:
+		return g.print(items, false, false)
+	}
+	if len(items) == 0 {
+		return nil
+	}
+	for i := range items {
+		for len(items[i].cells) < len(g.titles)-1 {
+			items[i].cells = append(items[i].cells, "")
+		}
+	}
+	return g.print(items, false, first)
+}
+
+// unknownName returns the error for a name that does not exist. It names similar ones.
+func unknownName(k kind, name string, known []string) error {
+	text := fmt.Sprintf("there is no %s %q", k.singular, name)
+	if k.singular == lockKind.singular {
+		text = fmt.Sprintf("no lock %q is held or has waiters", name)
+	}
+	if near := similar(name, known); len(near) > 0 {
+		for i := range near {
+			near[i] = fmt.Sprintf("%q", near[i])
+		}
+		text += "; did you mean " + strings.Join(near, " or ") + "?"
+	}
+	return &exitError{exitUnknown, errors.New(text)}
+}
+
+// completeNames returns a completion with the names of a kind. limit is how many names the
+// command takes, -1 means any number.
+func (a *app) completeNames(k kind, limit int) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, begin string) ([]string, cobra.ShellCompDirective) {
+		const none = cobra.ShellCompDirectiveNoFileComp
+		if limit >= 0 && len(args) >= limit {
+			return nil, none
+		}
+		a.timeout = min(a.timeout, 2*time.Second) // the user waits for a key
+		closeAll, err := a.connect(cmd.Context(), lockcore.Config{})
+		if err != nil {
+			return nil, none
+		}
+		defer closeAll()
+		a.Stderr = io.Discard
+		names, _ := a.names(cmd.Context(), k)
+		return slices.DeleteFunc(names, func(name string) bool {
+			return !strings.HasPrefix(name, begin) || slices.Contains(args, name)
+		}), none
+	}
+}

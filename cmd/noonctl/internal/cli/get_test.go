@@ -1,0 +1,503 @@
+package cli_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/internal/servers"
+	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/singleton"
+)
+
+type lockJSON struct {
+	Name    string
+	Kind    string
+	NoTTL   bool `json:"no_ttl"`
+	Holders []struct {
+		Identity, Owner string
+		Reads           bool
+		Token           uint64
+		TTL             int64 `json:"ttl_ms"`
+	}
+	Waiters []struct {
+		Identity string
+		Since    time.Time
+		Alive    bool
+	}
+}
+
+// get locks shows what Inspect returns, for all kinds and for keys of other programs.
+func TestGetLocks(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	e.hold("orders")
+	e.wait("worker-2", "orders")
+	rw, err := e.client.RWMutex("catalogue", "reader-1", lockcore.RWConfig{})
+	testenv.Must(t, err)
+	_, err = rw.TryRLock(t.Context())
+	testenv.Must(t, err)
+	e.set("noonlock:{foreign}:lock", "sesame")
+	testenv.Must(t, e.Raw.HSet(t.Context(), "noonlock:{hash}:lock", "sesame", "sesame").Err())
+
+	all := decode[[]lockJSON](t, e.must("get", "locks", "-o", "json"))
+	var names []string
+	for _, l := range all {
+		names = append(names, l.Name)
+		seen, err := e.client.Inspect(t.Context(), l.Name)
+		testenv.Must(t, err)
+		if l.Kind != string(seen.Kind) || l.NoTTL != seen.NoTTL || len(l.Holders) != len(seen.Holders) || len(l.Waiters) != len(seen.Waiters) {
+			t.Errorf("get %+v, Inspect %+v", l, seen)
+			continue
+		}
+		for i, h := range seen.Holders {
+			got := l.Holders[i]
+			if got.Identity != h.Identity || got.Owner != h.Owner || got.Reads != h.Reads || got.Token != h.Token || got.TTL < h.TTL.Milliseconds() {
+				t.Errorf("%s: holder %+v, Inspect %+v", l.Name, got, h)
+			}
+		}
+		for i, w := range seen.Waiters {
+			if got := l.Waiters[i]; got.Identity != w.Identity || !got.Since.Equal(w.Since) || got.Alive != w.Alive {
+				t.Errorf("%s: waiter %+v, Inspect %+v", l.Name, got, w)
+			}
+		}
+	}
+	if want := []string{"catalogue", "foreign", "hash", "orders"}; !slices.Equal(names, want) {
+		t.Errorf("locks %q, want %q", names, want)
+	}
+	if out := e.must("get", "locks", "-o", "name"); out != "catalogue\nforeign\nhash\norders\n" {
+		t.Errorf("names: %q", out)
+	}
+	one := decode[lockJSON](t, e.must("get", "lock", "orders", "-o", "json"))
+	if one.Holders[0].Identity != "worker-1" || one.Waiters[0].Identity != "worker-2" {
+		t.Errorf("orders: %+v", one)
+	}
+	table := e.must("get", "locks")
+	for _, want := range []string{"NAME ", "orders ", "worker-1 ", "worker-1 (reads)", "another program", "never"} {
+		if !strings.Contains(table, want) {
+			t.Errorf("the table does not contain %q:\n%s", want, table)
+		}
+	}
+	if strings.Contains(table, "TOKEN") || !strings.Contains(e.must("get", "locks", "-o", "wide"), strconv.FormatUint(one.Holders[0].Token, 10)) {
+		t.Errorf("only the wide table has tokens:\n%s", table)
+	}
+	if yaml := e.must("get", "locks", "catalogue", "-o", "yaml"); !strings.HasPrefix(yaml, "name: catalogue\nkind: readwrite\nholders:\n") {
+		t.Errorf("YAML:\n%s", yaml)
+	}
+	for _, out := range []string{table, e.must("get", "locks", "-o", "json"), e.must("describe", "lock", "foreign")} {
+		if strings.Contains(out, "sesame") {
+			t.Errorf("a value of another program is printed:\n%s", out)
+		}
+	}
+	if out := e.must("describe", "lock", "orders"); !strings.Contains(out, "worker-2") || !strings.Contains(out, "unless renewed") {
+		t.Errorf("describe:\n%s", out)
+	}
+	if out := e.must("describe", "lock", "foreign"); !strings.Contains(out, "never") || !strings.Contains(out, "another program wrote this key") {
+		t.Errorf("describe:\n%s", out)
+	}
+}
+
+// get elections shows what Record and Candidates return.
+func TestGetElections(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	elector := func(identity string) *election.LeaderElector {
+		le, err := election.NewLeaderElector(e.Client(identity), "board", election.Callbacks{
+			OnStartedLeading: func(ctx context.Context) { <-ctx.Done() }, OnStoppedLeading: func() {},
+		}, election.Config{Metadata: map[string]string{"version": "7"}})
+		testenv.Must(t, err)
+		return le
+	}
+	a, b := elector("a"), elector("b")
+	stop := e.background(a.Run)
+	e.Until("a leads", a.IsLeader)
+	stopB := e.background(b.Run)
+	e.Until("b waits", func() bool { return e.waiters("election/board") == 1 })
+	type electionJSON struct {
+		Name, Leader string
+		Last         string `json:"last_leader"`
+		Term, Token  uint64
+		Candidates   []struct{ Identity string }
+		Metadata     map[string]string
+	}
+	got := decode[electionJSON](t, e.must("get", "election", "board", "-o", "json"))
+	r, err := a.Record(t.Context())
+	testenv.Must(t, err)
+	if got.Name != "board" || got.Leader != "a" || got.Term != r.Term || got.Token != r.Token || len(got.Candidates) != 1 || got.Candidates[0].Identity != "b" || got.Metadata["version"] != "7" {
+		t.Errorf("get %+v, Record %+v", got, r)
+	}
+	if out := e.must("describe", "election", "board"); !strings.Contains(out, "Leader:") || !strings.Contains(out, "version:") || !strings.Contains(out, "  b ") {
+		t.Errorf("describe:\n%s", out)
+	}
+	stopB()
+	stop()
+	got = decode[[]electionJSON](t, e.must("get", "elections", "-o", "json"))[0]
+	if got.Leader != "" || got.Term != r.Term || len(got.Candidates) != 0 {
+		t.Errorf("after its end: %+v", got)
+	}
+	if out := e.must("describe", "election", "board"); !strings.Contains(out, "none") || !strings.Contains(out, "Resigned") {
+		t.Errorf("describe:\n%s", out)
+	}
+}
+
+// get jobs and describe job show what Status, Schedules and Runs return.
+func TestGetJobs(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	begun, end := make(chan struct{}, 10), make(chan struct{})
+	e.runs("draw", "@daily", func(ctx context.Context, _ singleton.Run) error {
+		begun <- struct{}{}
+		select {
+		case <-end:
+			return errors.New("no\nwinners\x1b[2J")
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}, singleton.JobConfig{MaxAttempts: 1})
+	if out := e.must("get", "jobs"); !strings.Contains(out, "idle") {
+		t.Errorf("before the run:\n%s", out)
+	}
+	if out := e.must("trigger", "draw"); !strings.HasPrefix(out, "job draw triggered: tick ") {
+		t.Errorf("trigger: %q", out)
+	}
+	<-begun
+	j, err := singleton.NewJob(e.client, "draw")
+	testenv.Must(t, err)
+	want, err := j.Status(t.Context())
+	testenv.Must(t, err)
+	got := decode[singleton.Status](t, e.must("get", "job", "draw", "-o", "json"))
+	got.Now = want.Now
+	if a, b := toJSON(t, got), toJSON(t, want); a != b {
+		t.Errorf("get %s, Status %s", a, b)
+	}
+	if out := e.must("describe", "job", "draw"); !strings.Contains(out, "running") || !strings.Contains(out, "worker-1") || !strings.Contains(out, "0 0 * * *") {
+		t.Errorf("describe:\n%s", out)
+	}
+	close(end)
+	e.Until("it has ended", func() bool { return e.Raw.LLen(t.Context(), "noonlock:{job/draw}:runs").Val() == 1 })
+	for _, args := range [][]string{{"history", "draw"}, {"describe", "job", "draw"}, {"history", "draw", "--since", "1h"}, {"history", "draw", "--since", "2020-01-01T00:00:00Z"}} {
+		if out := e.must(args...); !strings.Contains(out, "failed") || !strings.Contains(out, "no; winners\\x1b[2J") || !strings.Contains(out, "(triggered)") {
+			t.Errorf("%q:\n%s", args, out)
+		}
+	}
+	entries := decode[[]singleton.Entry](t, e.must("history", "draw", "-o", "json"))
+	runs, err := j.Runs(t.Context(), 5)
+	testenv.Must(t, err)
+	if a, b := toJSON(t, entries), toJSON(t, runs); a != b {
+		t.Errorf("history %s, Runs %s", a, b)
+	}
+	if r := e.noonctl("history", "draw", "--since", time.Now().Add(time.Hour).Format(time.RFC3339)); r.code != 0 || r.out != "" {
+		t.Errorf("since later: %+v", r)
+	}
+	e.must("pause", "draw")
+	if out := e.must("get", "jobs"); !strings.Contains(out, "paused") {
+		t.Errorf("after pause:\n%s", out)
+	}
+	if out := e.must("resume", "draw"); out != "job draw resumed\n" {
+		t.Errorf("resume: %q", out)
+	}
+	if out := e.must("get", "jobs"); strings.Contains(out, "paused") {
+		t.Errorf("after resume:\n%s", out)
+	}
+}
+
+func toJSON(t *testing.T, v any) string {
+	t.Helper()
+	text, err := json.Marshal(v)
+	testenv.Must(t, err)
+	return string(text)
+}
+
+// get daemons shows which replica runs each daemon, also if none does.
+func TestGetDaemons(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	d, err := singleton.NewDaemon(e.client, "feed", func(ctx context.Context, _ uint64) error {
+		<-ctx.Done()
+		return nil
+	}, singleton.DaemonConfig{})
+	testenv.Must(t, err)
+	stop := e.background(d.Run)
+	e.Until("it runs", func() bool { return e.Exists("noonlock:{job/daemon/feed}:lock") })
+	for _, args := range [][]string{{"get", "daemons"}, {"get", "daemon", "feed"}, {"describe", "daemon", "feed"}} {
+		if out := e.must(args...); !strings.Contains(out, "feed") || !strings.Contains(out, "worker-1") {
+			t.Errorf("%q:\n%s", args, out)
+		}
+	}
+	stop()
+	for _, args := range [][]string{{"get", "daemons"}, {"get", "daemon", "feed"}} {
+		if out := e.must(args...); !strings.Contains(out, "feed") || strings.Contains(out, "worker-1") {
+			t.Errorf("%q after its end:\n%s", args, out)
+		}
+	}
+	if out := e.must("describe", "daemon", "feed"); !strings.Contains(out, "no replica runs it") {
+		t.Errorf("describe after its end:\n%s", out)
+	}
+}
+
+// An unknown name is reported with similar names and its own exit code.
+func TestUnknownNames(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	e.hold("orders")
+	e.hold("orders/eu-west-1")
+	e.hold("billing")
+	e.runs("draw", "@daily", func(context.Context, singleton.Run) error { return nil }, singleton.JobConfig{})
+	e.fails(66, []string{`"ordres"`, `did you mean "orders"?`}, "get", "lock", "ordres")
+	e.fails(66, []string{`did you mean "orders"`}, "describe", "lock", "Orders")
+	e.fails(66, []string{`did you mean "orders/eu-west-1"?`}, "release", "eu-west", "--yes")
+	for _, verb := range [][]string{{"pause"}, {"resume"}, {"trigger"}, {"history"}, {"get", "job"}, {"describe", "job"}} {
+		e.fails(66, []string{`there is no job "darw"`, `did you mean "draw"?`}, append(verb, "darw")...)
+	}
+	e.fails(66, []string{`there is no election "x"`}, "get", "election", "x")
+	e.fails(66, []string{`there is no election "x"`}, "describe", "election", "x")
+	e.fails(66, []string{`there is no daemon "x"`}, "get", "daemon", "x")
+	e.fails(66, []string{`there is no daemon "x"`}, "describe", "daemon", "x")
+	// What exists is printed all the same.
+	if r := e.noonctl("get", "locks", "orders", "nope"); r.code != 66 || !strings.Contains(r.out, "orders") {
+		t.Errorf("a known and an unknown name: %+v", r)
+	}
+	if r := e.noonctl("get", "job", "nope", "-o", "json"); r.code != 66 || r.out != "" {
+		t.Errorf("an unknown name as JSON: %+v", r)
+	}
+}
+
+// Wrong arguments are refused before anything is sent.
+func TestWrongArguments(t *testing.T) {
+	t.Parallel()
+	const nowhere = "redis://127.0.0.1:1"
+	for _, test := range []struct {
+		url  string
+		args []string
+		want string
+	}{
+		{"", []string{"get", "locks"}, "--redis"},
+		{"http://x", []string{"get", "locks"}, "redisurl: "},
+		{"redis://u:sesame@host:port", []string{"get", "locks"}, "redisurl: "},
+		{nowhere, []string{"get", "locks", "-o", "xml"}, "--output"},
+		{nowhere, []string{"get", "locks", "--bogus"}, "--bogus"},
+		{nowhere, []string{"get", "locks", "-w", "--interval", "1ms"}, "--interval"},
+		{nowhere, []string{"get", "locks", "--timeout", "0"}, "--timeout"},
+		{nowhere, []string{"get", "locks", "--prefix", "a b"}, "Config.Prefix"},
+		{nowhere, []string{"get", "locks", "a b"}, "name"},
+		{nowhere, []string{"get", "jobs", "a{b"}, "name"},
+		{nowhere, []string{"get", "jobs", strings.Repeat("x", 300)}, "name"},
+		{nowhere, []string{"history", "draw", "--limit", "0"}, "--limit"},
+		{nowhere, []string{"history", "draw", "--since", "yesterday"}, "--since"},
+		{nowhere, []string{"history"}, "JOB"},
+		{nowhere, []string{"pause", "a", "b"}, "JOB"},
+		{nowhere, []string{"bogus"}, "bogus"},
+	} {
+		r := run(t.Context(), test.url, test.args...)
+		check(t, r, 64, []string{test.want}, test.args)
+		if strings.Contains(r.errOut, "sesame") {
+			t.Errorf("a password is printed: %s", r.errOut)
+		}
+	}
+}
+
+// If Redis is away, a command fails after --timeout with one sentence and its own exit code.
+func TestRedisIsAway(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	e.Real.Pause()
+	for url, want := range map[string]string{
+		"redis://127.0.0.1:1": "connection refused", e.url: "",
+		"redis+cluster://127.0.0.1:1":             "connection refused",
+		"redis+sentinel://127.0.0.1:1?master=who": "",
+	} {
+		for _, args := range [][]string{{"get", "locks"}, {"get", "locks", "x"}, {"describe", "job", "x"}, {"pause", "x"}, {"release", "x", "--yes"}} {
+			t.Run(url+" "+strings.Join(args, " "), func(t *testing.T) {
+				t.Parallel()
+				start := time.Now()
+				r := run(t.Context(), url, append(args, "--timeout", "300ms")...)
+				check(t, r, 69, []string{"Redis at ", "did not answer within 300ms: ", want}, args)
+				if took := time.Since(start); took > testenv.Patience/4 {
+					t.Errorf("%q took %s", args, took)
+				}
+			})
+		}
+	}
+}
+
+// A missing right and a wrong password are named.
+func TestMissingRights(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	e.hold("orders")
+	for name, rules := range map[string][]string{"noscan": {"~*", "+@all", "-scan"}, "noscripts": {"~*", "+@all", "-evalsha"}, "nokeys": {"~other*", "+@all"}} {
+		e.As(name, rules...)
+	}
+	as := func(user, password string) string { return "redis://" + user + ":" + password + "@" + e.Real.Addr() }
+	for _, test := range []struct {
+		url, want string
+		args      []string
+	}{
+		{as("noscan", "secret"), "scan", []string{"get", "locks"}},
+		{as("noscripts", "secret"), "evalsha", []string{"get", "locks", "orders"}},
+		{as("nokeys", "secret"), "NOPERM", []string{"release", "orders", "--yes"}},
+		{as("noscan", "sesame"), "WRONGPASS", []string{"get", "jobs"}},
+	} {
+		r := run(t.Context(), test.url, test.args...)
+		check(t, r, 77, []string{test.want}, test.args)
+		if strings.Contains(r.errOut, "sesame") {
+			t.Errorf("a password is printed: %s", r.errOut)
+		}
+	}
+}
+
+// Names with unusual characters are listed, completed and found. What could control the
+// terminal is escaped.
+func TestUnusualNames(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	names := []string{"-o", "a*b?[c]", "räksmörgås", "雪", `back\slash`, "a:b:lock", "--", "\u202egnp", "😀", "a'b\"c"}
+	for _, name := range names {
+		e.hold(name)
+	}
+	slices.Sort(names)
+	out := e.must("get", "locks", "-o", "json")
+	var got []string
+	for _, l := range decode[[]lockJSON](t, out) {
+		got = append(got, l.Name)
+	}
+	if !slices.Equal(got, names) {
+		t.Errorf("locks %q, want %q", got, names)
+	}
+	if table := e.must("get", "locks"); strings.Contains(table, "\u202e") || !strings.Contains(table, `\u202egnp`) {
+		t.Errorf("the table:\n%s", table)
+	}
+	for _, name := range names {
+		if l := decode[lockJSON](t, e.must("get", "lock", "-o", "json", "--", name)); l.Name != name {
+			t.Errorf("%q: %+v", name, l)
+		}
+	}
+}
+
+// All topologies that the library supports are supported.
+func TestTopologies(t *testing.T) {
+	t.Parallel()
+	cluster, watched := servers.LendCluster(t), servers.LendWatched(t)
+	for _, test := range []struct {
+		url  string
+		make func() redis.UniversalClient
+	}{
+		{"redis+cluster://" + strings.Join(cluster.Addrs(), ","), func() redis.UniversalClient {
+			return redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()})
+		}},
+		{"redis+sentinel://" + watched.Sentinel.Addr() + "?master=" + servers.WatchedName, func() redis.UniversalClient {
+			return redis.NewClient(testenv.Options(watched.Primary.Addr()))
+		}},
+	} {
+		rdb := test.make()
+		c, err := lockcore.New(rdb, lockcore.Config{})
+		testenv.Must(t, err)
+		var want strings.Builder
+		for i := range 20 {
+			name := fmt.Sprintf("orders-%02d", i)
+			want.WriteString(name + "\n")
+			m, err := c.Mutex(name, testenv.TTL(time.Minute))
+			testenv.Must(t, err)
+			_, err = m.TryLock(t.Context())
+			testenv.Must(t, err)
+		}
+		if r := run(t.Context(), test.url, "get", "locks", "-o", "name"); r.code != 0 || r.out != want.String() {
+			t.Errorf("%s: %+v", test.url, r)
+		}
+		if r := run(t.Context(), test.url, "release", "orders-07", "--yes"); r.code != 0 {
+			t.Errorf("%s: %+v", test.url, r)
+		}
+		_ = c.Close(t.Context())
+		rdb.Close()
+	}
+}
+
+// Completion lists the names that begin with what was typed, and nothing if Redis is away.
+func TestCompletion(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	e.hold("orders")
+	e.hold("orders-eu")
+	e.hold("billing")
+	for _, test := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"get", "locks", "ord"}, "orders\norders-eu\n:4\n"},
+		{[]string{"get", "locks", "orders", ""}, "billing\norders-eu\n:4\n"},
+		{[]string{"describe", "lock", "b"}, "billing\n:4\n"},
+		{[]string{"release", "bi"}, "billing\n:4\n"},
+		{[]string{"release", "billing", ""}, ":4\n"},
+		{[]string{"pause", ""}, ":4\n"},
+		{[]string{"get", "locks", "-o", ""}, "table\nwide\njson\nyaml\nname\n:4\n"},
+	} {
+		if r := e.noonctl(append([]string{"__complete"}, test.args...)...); r.code != 0 || r.out != test.want {
+			t.Errorf("%q: %q", test.args, r.out)
+		}
+	}
+	if r := run(t.Context(), "redis://127.0.0.1:1", "__complete", "get", "locks", ""); r.out != ":4\n" {
+		t.Errorf("while Redis is away: %+v", r)
+	}
+}
+
+// get --watch prints what is there, and then each change.
+func TestWatch(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	l := e.hold("orders")
+	e.hold("billing")
+	cmd := e.program("get", "locks", "--watch", "--interval", "100ms", "-o", "json")
+	lines := follow(t, cmd)
+	next := func() lockJSON { return decode[lockJSON](t, lines()) }
+	if a, b := next(), next(); a.Name != "billing" || b.Name != "orders" || b.Waiters == nil || len(b.Waiters) != 0 {
+		t.Errorf("at first %+v, %+v", a, b)
+	}
+	e.wait("worker-2", "orders")
+	if got := next(); got.Name != "orders" || len(got.Waiters) != 1 {
+		t.Errorf("with a waiter: %+v", got)
+	}
+	testenv.Must(t, l.Unlock(t.Context()))
+	for got := next(); ; got = next() {
+		if got.Name == "orders" && len(got.Holders) == 1 && got.Holders[0].Identity == "worker-2" {
+			break
+		}
+	}
+	e.hold("new")
+	for next().Name != "new" {
+		continue
+	}
+}
+
+// If nobody reads the output, the program ends without an error message.
+func TestClosedPipe(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	for i := range 2000 {
+		e.set(fmt.Sprintf("noonlock:{orders-%d}:lock", i), "x")
+	}
+	cmd := e.program("get", "locks")
+	reader, writer, err := os.Pipe()
+	testenv.Must(t, err)
+	reader.Close()
+	var said strings.Builder
+	cmd.Stdout, cmd.Stderr = writer, &said
+	err = cmd.Run()
+	writer.Close()
+	exit, ok := errors.AsType[*exec.ExitError](err)
+	if !ok || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGPIPE || said.Len() > 0 {
+		t.Errorf("it ended with %v, %q", err, said.String())
+	}
+}

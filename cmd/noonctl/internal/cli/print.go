@@ -1,0 +1,193 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// The values of --output.
+const (
+	asTable = "table"
+	asWide  = "wide"
+	asJSON  = "json"
+	asYAML  = "yaml"
+	asName  = "name"
+)
+
+// shown returns a text for a terminal. Names, identities and errors come from other programs:
+// characters that could move the cursor or reorder the line are escaped.
+func shown(s string) string {
+	if !strings.ContainsFunc(s, unprintable) && utf8.ValidString(s) {
+		return s
+	}
+	var b strings.Builder
+	for _, r := range s {
+		if unprintable(r) || r == utf8.RuneError {
+			quoted := strconv.QuoteRuneToASCII(r)
+			b.WriteString(quoted[1 : len(quoted)-1])
+			continue
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}
+
+func unprintable(r rune) bool { return !unicode.IsPrint(r) }
+
+// A table is printed in columns that are as wide as their widest cell.
+type table struct {
+	titles []string
+	rows   [][]string
+}
+
+func (t *table) add(cells ...string) {
+	for i, cell := range cells {
+		cells[i] = shown(cell)
+		if cell == "" {
+			cells[i] = "-"
+		}
+	}
+	t.rows = append(t.rows, cells)
+}
+
+const gap = "   "
+
+// write prints the table. If it is wider than the terminal, it prints one line for each cell
+// instead, so that nothing is cut off. columns is the width of the terminal, 0 means no limit.
+// titled says whether to print the titles of the columns.
+func (t *table) write(w io.Writer, indent string, columns int, titled bool) {
+	widths := make([]int, len(t.titles))
+	for _, row := range append([][]string{t.titles}, t.rows...) {
+		for i, cell := range row {
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+		}
+	}
+	total := len(indent) + len(gap)*(len(widths)-1)
+	for _, n := range widths {
+		total += n
+	}
+	if columns > 0 && total > columns {
+		for _, row := range t.rows {
+			fmt.Fprintf(w, "%s%s\n", indent, row[0])
+			for i, cell := range row[1:] {
+				if cell != "-" {
+					fmt.Fprintf(w, "%s  %s: %s\n", indent, strings.ToLower(t.titles[i+1]), cell)
+				}
+			}
+		}
+		return
+	}
+	line := func(cells []string) {
+		var b strings.Builder
+		b.WriteString(indent)
+		for i, cell := range cells {
+			b.WriteString(cell)
+			if i < len(cells)-1 {
+				b.WriteString(strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell)) + gap)
+			}
+		}
+		fmt.Fprintln(w, strings.TrimRight(b.String(), " "))
+	}
+	if titled {
+		line(t.titles)
+	}
+	for _, row := range t.rows {
+		line(row)
+	}
+}
+
+// writeJSON prints a value, in one line if compact.
+func writeJSON(w io.Writer, v any, compact bool) error {
+	encoder := json.NewEncoder(w)
+	encoder.SetEscapeHTML(false)
+	if !compact {
+		encoder.SetIndent("", "  ")
+	}
+	return encoder.Encode(v)
+}
+
+// writeYAML prints the fields that writeJSON prints, in the same order.
+func writeYAML(w io.Writer, v any) error {
+	var text bytes.Buffer
+	if err := writeJSON(&text, v, true); err != nil {
+		return err
+	}
+	var node yaml.Node // JSON is YAML
+	if err := yaml.Unmarshal(text.Bytes(), &node); err != nil {
+		return err
+	}
+	block(&node)
+	encoder := yaml.NewEncoder(w)
+	encoder.SetIndent(2)
+	if err := encoder.Encode(&node); err != nil {
+		return err
+	}
+	return encoder.Close()
+}
+
+// block makes the encoder choose the style of a node.
+func block(n *yaml.Node) {
+	if n.Kind != yaml.ScalarNode && len(n.Content) > 0 {
+		n.Style = 0
+	} else if n.Kind == yaml.ScalarNode && n.Tag == "!!str" {
+		n.Style = 0
+	}
+	for _, child := range n.Content {
+		block(child)
+	}
+}
+
+// span returns a duration with the precision that a reader needs.
+func span(d time.Duration) string {
+	switch {
+	case d < 0:
+		return "-" + span(-d)
+	case d < 10*time.Second:
+		return d.Round(100 * time.Millisecond).String()
+	case d < time.Hour:
+		return trimmed(d.Round(time.Second).String())
+	case d < 48*time.Hour:
+		return trimmed(d.Round(time.Minute).String())
+	}
+	return fmt.Sprintf("%dd%dh", int(d.Hours())/24, int(d.Hours())%24)
+}
+
+// trimmed removes units that are 0 from the end.
+func trimmed(s string) string {
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
+
+// relative returns an instant relative to now.
+func relative(t, now time.Time) string {
+	switch d := t.Sub(now); {
+	case t.IsZero():
+		return ""
+	case d > 0:
+		return "in " + span(d)
+	default:
+		return span(-d) + " ago"
+	}
+}
+
+// instant returns an instant in UTC, with milliseconds only if there are some.
+func instant(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format("2006-01-02T15:04:05.999Z07:00")
+}

@@ -1,0 +1,430 @@
+//go:build unix
+
+package cli_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/lockcore"
+)
+
+// exits runs a process and returns its exit code and what it printed.
+func exits(t *testing.T, cmd *exec.Cmd) result {
+	t.Helper()
+	var out, errOut bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errOut
+	err := cmd.Run()
+	exit, failed := errors.AsType[*exec.ExitError](err)
+	if err != nil && !failed {
+		t.Fatal(err)
+	}
+	code := 0
+	if failed {
+		code = exit.ExitCode()
+	}
+	return result{code, out.String(), errOut.String()}
+}
+
+// lockFree reports whether a lock is free.
+func (e *env) lockFree(name string) bool { return !e.Exists("noonlock:{" + name + "}:lock") }
+
+// The exit code of run is that of the command, and the lock is free afterwards.
+func TestRunExitCodes(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	for _, test := range []struct {
+		args []string
+		code int
+		err  string
+	}{
+		{[]string{"true"}, 0, ""},
+		{[]string{"sh", "-c", "exit 7"}, 7, ""},
+		{[]string{"sh", "-c", "kill -KILL $$"}, 137, ""},
+		{[]string{"/nonexistent"}, 127, "/nonexistent"},
+		{[]string{"no-such-command"}, 127, "no-such-command"},
+		{[]string{"/"}, 126, "/"},
+	} {
+		r := exits(t, e.program(append([]string{"run", "--lock", "orders", "--"}, test.args...)...))
+		if r.code != test.code || (test.err == "") != (r.errOut == "") || !strings.Contains(r.errOut, test.err) {
+			t.Errorf("%q: %+v, want exit code %d", test.args, r, test.code)
+		}
+		if !e.lockFree("orders") {
+			t.Errorf("%q: the lock is not free", test.args)
+		}
+	}
+}
+
+// The command has the environment variables, the input and the output of run. Each run has a
+// greater token.
+func TestRunEnvironment(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	last := uint64(0)
+	for _, mode := range []string{"mutex", "mutex", "read", "write"} {
+		cmd := e.program("run", "--lock", "orders", "--mode", mode, "--", "sh", "-c", `echo "$NOONLOCK_LOCK $NOONLOCK_TOKEN"; cat; echo oops >&2`)
+		cmd.Stdin = strings.NewReader("from the input\n")
+		r := exits(t, cmd)
+		fields := strings.Fields(r.out)
+		if r.code != 0 || r.errOut != "oops\n" || len(fields) != 5 || fields[0] != "orders" || fields[4] != "input" {
+			t.Fatalf("%s: %+v", mode, r)
+		}
+		token, err := strconv.ParseUint(fields[1], 10, 64)
+		if err != nil || token <= last {
+			t.Errorf("%s: token %s after %d", mode, fields[1], last)
+		}
+		last = token
+	}
+}
+
+// While another client holds the lock, run waits, or exits with 75 and names the holder.
+func TestRunNotAcquired(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	l := e.hold("orders")
+	for _, wait := range [][]string{{"--no-wait"}, {"--wait", "200ms"}} {
+		args := append(append([]string{"run", "--lock", "orders"}, wait...), "--", "echo", "hello")
+		r := exits(t, e.program(args...))
+		if r.code != 75 || r.out != "" || !strings.Contains(r.errOut, `"orders"`) || !strings.Contains(r.errOut, "worker-1") || strings.Count(r.errOut, "\n") != 1 {
+			t.Errorf("%q: %+v", wait, r)
+		}
+	}
+	e.Until("nobody waits", func() bool { return e.waiters("orders") == 0 })
+	cmd := e.program("run", "--lock", "orders", "--", "echo", "hello")
+	next := follow(t, cmd)
+	e.Until("it waits", func() bool { return e.waiters("orders") == 1 })
+	testenv.Must(t, l.Unlock(t.Context()))
+	if line := next(); line != "hello" {
+		t.Errorf("after the wait: %q", line)
+	}
+}
+
+// Readers hold the lock together, and a writer excludes them.
+func TestRunModes(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	next := follow(t, e.program("run", "--lock", "orders", "--mode", "read", "--", "sh", "-c", "echo on; sleep 600"))
+	next()
+	if r := exits(t, e.program("run", "--lock", "orders", "--mode", "read", "--no-wait", "--", "true")); r.code != 0 {
+		t.Errorf("a second reader: %+v", r)
+	}
+	if r := exits(t, e.program("run", "--lock", "orders", "--mode", "write", "--no-wait", "--", "true")); r.code != 75 {
+		t.Errorf("a writer: %+v", r)
+	}
+	if r := exits(t, e.program("run", "--lock", "orders", "--no-wait", "--", "true")); r.code == 0 {
+		t.Errorf("a mutex of the same name: %+v", r)
+	}
+}
+
+func TestRunWrongArguments(t *testing.T) {
+	t.Parallel()
+	const nowhere = "redis://127.0.0.1:1"
+	for _, args := range [][]string{
+		{"run", "--", "true"},
+		{"run", "--lock", "orders"},
+		{"run", "--lock", "orders", "--"},
+		{"run", "--lock", "a b", "--", "true"},
+		{"run", "--lock", "job/x", "--", "true"},
+		{"run", "--lock", "orders", "--mode", "shared", "--", "true"},
+		{"run", "--lock", "orders", "--no-wait", "--wait", "1s", "--", "true"},
+		{"run", "--lock", "orders", "--wait", "0s", "--", "true"},
+		{"run", "--lock", "orders", "--ttl", "1ms", "--", "true"},
+		{"run", "--lock", "orders", "--ttl", "25h", "--", "true"},
+		{"run", "--lock", "orders", "--kill-after", "6s", "--", "true"},
+		{"run", "--lock", "orders", "--kill-after", "-1s", "--", "true"},
+		{"run", "--lock", "orders", "--min-replicas", "-1", "--", "true"},
+		{"elect"},
+		{"elect", "board"},
+		{"elect", "board", "true"},
+		{"elect", "--", "true"},
+		{"elect", "a b", "--", "true"},
+		{"elect", "board", "--lease", "1ms", "--", "true"},
+		{"elect", "board", "--http", "nowhere", "--timeout", "1s"},
+	} {
+		check(t, run(t.Context(), nowhere, args...), 64, nil, args)
+	}
+	args := []string{"run", "--lock", "orders", "--timeout", "300ms", "--", "true"}
+	check(t, run(t.Context(), nowhere, args...), 69, []string{"did not answer within 300ms"}, args)
+}
+
+// Signals reach the command and all that it has started, and its exit code is that of the
+// signal. A signal during the wait ends run.
+func TestRunPassesSignalsOn(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1} {
+		cmd := e.program("run", "--lock", "orders", "--", "sh", "-c", "echo on; sleep 600 & wait")
+		next := follow(t, cmd)
+		next()
+		testenv.Must(t, cmd.Process.Signal(sig))
+		if code := exitOf(t, cmd); code != 128+int(sig) {
+			t.Errorf("%v: exit code %d", sig, code)
+		}
+		if !e.lockFree("orders") {
+			t.Errorf("%v: the lock is not free", sig)
+		}
+	}
+	// A command that handles the signal decides about its exit code.
+	cmd := e.program("run", "--lock", "orders", "--", "sh", "-c", "trap 'echo bye; exit 3' TERM; echo on; while :; do sleep 0.05; done")
+	next := follow(t, cmd)
+	next()
+	testenv.Must(t, cmd.Process.Signal(syscall.SIGTERM))
+	if line := next(); line != "bye" {
+		t.Errorf("it prints %q", line)
+	}
+	if code := exitOf(t, cmd); code != 3 {
+		t.Errorf("exit code %d", code)
+	}
+
+	e.hold("orders")
+	cmd = e.program("run", "--lock", "orders", "--", "true")
+	follow(t, cmd)
+	e.Until("it waits", func() bool { return e.waiters("orders") == 1 })
+	testenv.Must(t, cmd.Process.Signal(syscall.SIGINT))
+	if code := exitOf(t, cmd); code != 130 {
+		t.Errorf("during the wait: exit code %d", code)
+	}
+	e.Until("nobody waits", func() bool { return e.waiters("orders") == 0 })
+}
+
+// exitOf waits for a process that follow has started.
+func exitOf(t *testing.T, cmd *exec.Cmd) int {
+	t.Helper()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = cmd.Wait()
+	}()
+	select {
+	case <-done:
+	case <-time.After(testenv.Patience):
+		t.Fatal("the process does not end")
+	}
+	return cmd.ProcessState.ExitCode()
+}
+
+// stubborn is a command that appends a line to a file every few milliseconds, ignores SIGTERM,
+// and has a child that does the same.
+func stubborn(t *testing.T) (file string, argv []string) {
+	t.Helper()
+	file = filepath.Join(t.TempDir(), "lines")
+	script := fmt.Sprintf(`trap '' TERM; work() { while :; do echo "$1" >>%s; sleep 0.01; done; }; work child & echo on; work parent`, file)
+	return file, []string{"sh", "-c", script}
+}
+
+func size(t *testing.T, file string) int64 {
+	t.Helper()
+	info, err := os.Stat(file)
+	testenv.Must(t, err)
+	return info.Size()
+}
+
+// When Redis stops answering, the command and what it has started have ended before the lock is
+// free: a client that acquires the lock afterwards sees no further line.
+func TestRunEndsTheCommandBeforeItsLease(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	file, argv := stubborn(t)
+	cmd := e.program(append([]string{"run", "--lock", "orders", "--ttl", "3s", "--"}, argv...)...)
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	follow(t, cmd)()
+	m, err := e.client.Mutex("orders", testenv.TTL(time.Minute))
+	testenv.Must(t, err)
+	// Renewals are refused from now on. The lease lasts for its TTL at the server.
+	testenv.Must(t, e.Raw.ConfigSet(t.Context(), "min-replicas-to-write", "1").Err())
+	e.Until("the lock is free", func() bool { return e.lockFree("orders") })
+	before := size(t, file)
+	if code := exitOf(t, cmd); code != 76 || !strings.Contains(said.String(), "ended while the command ran") || strings.Count(said.String(), "\n") != 1 {
+		t.Errorf("exit code %d, %q", code, said.String())
+	}
+	testenv.Must(t, e.Raw.ConfigSet(t.Context(), "min-replicas-to-write", "0").Err())
+	l, err := m.Lock(t.Context())
+	testenv.Must(t, err)
+	defer func() { testenv.Must(t, l.Unlock(context.Background())) }()
+	if after := size(t, file); after != before {
+		t.Errorf("the command wrote %d bytes after the lock was free", after-before)
+	}
+}
+
+// A lock that was released by force ends the command at the next renewal.
+func TestRunAfterForceRelease(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	cmd := e.program("run", "--lock", "orders", "--ttl", "1s", "--", "sh", "-c", "echo on; sleep 600")
+	follow(t, cmd)()
+	if out := e.must("release", "orders", "--yes"); !strings.HasPrefix(out, "lock orders released; it was held by ") {
+		t.Errorf("release: %q", out)
+	}
+	if code := exitOf(t, cmd); code != 76 {
+		t.Errorf("exit code %d", code)
+	}
+	// Without --yes, release asks, and without a terminal it cannot.
+	e.hold("orders")
+	r := e.noonctl("release", "orders")
+	if r.code != 64 || !strings.Contains(r.out, "worker-1") || !strings.Contains(r.errOut, "--yes") || e.lockFree("orders") {
+		t.Errorf("without a terminal: %+v", r)
+	}
+	// A foreign key without a TTL is released, too.
+	e.set("noonlock:{foreign}:lock", "sesame")
+	if out := e.must("release", "foreign", "--yes"); !strings.Contains(out, "another program") || !e.lockFree("foreign") {
+		t.Errorf("release of a foreign key: %q", out)
+	}
+}
+
+// If noonctl is killed, the system kills the command, and the lock is free after its TTL.
+func TestRunIsKilled(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	cmd := e.program("run", "--lock", "orders", "--ttl", "1s", "--", "sh", "-c", "echo $$; exec sleep 600")
+	line := follow(t, cmd)()
+	pid, err := strconv.Atoi(line)
+	testenv.Must(t, err)
+	testenv.Must(t, cmd.Process.Kill())
+	e.Until("the command has ended", func() bool { return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) || zombie(pid) })
+	m, err := e.client.Mutex("orders", lockcore.LeaseConfig{})
+	testenv.Must(t, err)
+	l, err := m.Lock(t.Context())
+	testenv.Must(t, err)
+	testenv.Must(t, l.Unlock(t.Context()))
+}
+
+// zombie reports whether a process has ended and nobody has waited for it.
+func zombie(pid int) bool {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err != nil || strings.Contains(string(text), ") Z ")
+}
+
+// Of two replicas, one runs the command. When it is stopped, it waits for the command and hands
+// over at once.
+func TestElect(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	replica := func(name string) (*exec.Cmd, func() string) {
+		cmd := e.program("elect", "board", "--identity", name, "--", "sh", "-c",
+			`trap 'sleep 0.2; echo off; exit 4' TERM; echo "$NOONLOCK_ELECTION $NOONLOCK_TERM $NOONLOCK_TOKEN"; while :; do sleep 0.02; done`)
+		return cmd, follow(t, cmd)
+	}
+	a, linesA := replica("a")
+	var term, token uint64
+	leads := func(line string) {
+		var thisTerm, thisToken uint64
+		if _, err := fmt.Sscanf(line, "board %d %d", &thisTerm, &thisToken); err != nil || thisTerm <= term || thisToken <= token {
+			t.Errorf("the command has %q after term %d, token %d", line, term, token)
+		}
+		term, token = thisTerm, thisToken
+	}
+	leads(linesA())
+	b, linesB := replica("b")
+	e.Until("b waits", func() bool { return e.waiters("election/board") == 1 })
+	testenv.Must(t, a.Process.Signal(syscall.SIGTERM))
+	if line := linesA(); line != "off" {
+		t.Errorf("a prints %q", line)
+	}
+	if code := exitOf(t, a); code != 4 {
+		t.Errorf("a has the exit code %d", code)
+	}
+	leads(linesB())
+	// A lost leadership stops the command, and b campaigns again.
+	e.must("release", "election/board", "--yes")
+	if line := linesB(); line != "off" {
+		t.Errorf("b prints %q", line)
+	}
+	leads(linesB())
+	testenv.Must(t, b.Process.Signal(syscall.SIGINT)) // which sh does not handle
+	if code := exitOf(t, b); code != 130 && code != 4 {
+		t.Errorf("b has the exit code %d", code)
+	}
+	if !e.lockFree("election/board") {
+		t.Error("the election has a leader still")
+	}
+}
+
+// If the command ends by itself, elect resigns and exits with its code.
+func TestElectCommandEnds(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	for code, argv := range map[int][]string{0: {"true"}, 3: {"sh", "-c", "exit 3"}, 127: {"no-such-command"}} {
+		if r := exits(t, e.program(append([]string{"elect", "board", "--"}, argv...)...)); r.code != code {
+			t.Errorf("%q: %+v", argv, r)
+		}
+		if !e.lockFree("election/board") {
+			t.Errorf("%q: the election has a leader still", argv)
+		}
+	}
+}
+
+// As a sidecar, elect answers who leads, and is ready only while it leads.
+func TestElectHTTP(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	type replica struct {
+		cmd  *exec.Cmd
+		addr string
+	}
+	start := func(name string) replica {
+		cmd := e.program("elect", "board", "--identity", name, "--http", "127.0.0.1:0")
+		reader, writer, err := os.Pipe()
+		testenv.Must(t, err)
+		cmd.Stderr = writer
+		follow(t, cmd)
+		writer.Close()
+		t.Cleanup(func() { reader.Close() })
+		lines := bufio.NewScanner(reader)
+		for lines.Scan() {
+			if _, addr, ok := strings.Cut(lines.Text(), " addr="); ok {
+				return replica{cmd, addr}
+			}
+		}
+		t.Fatal("it does not log its address")
+		return replica{}
+	}
+	get := func(r replica, path string) (int, string) {
+		resp, err := http.Get("http://" + r.addr + path)
+		if err != nil {
+			return 0, err.Error()
+		}
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		testenv.Must(t, err)
+		return resp.StatusCode, string(body)
+	}
+	a := start("a")
+	e.Until("a leads", func() bool { code, _ := get(a, "/leader"); return code == 200 })
+	b := start("b")
+	e.Until("b knows the leader", func() bool { _, body := get(b, "/"); return strings.Contains(body, `"leader":"a"`) })
+	if code, body := get(b, "/leader"); code != 503 {
+		t.Errorf("b: %d %s", code, body)
+	}
+	if code, _ := get(b, "/x"); code != 404 {
+		t.Errorf("another path: %d", code)
+	}
+	code, body := get(a, "/")
+	answer := decode[struct {
+		Election, Leader, Identity string
+		Leading                    bool
+		Term, Token                uint64
+	}](t, body)
+	if code != 200 || answer.Election != "board" || answer.Leader != "a" || answer.Identity != "a" || !answer.Leading || answer.Term != 1 || answer.Token == 0 {
+		t.Errorf("a: %d %s", code, body)
+	}
+	testenv.Must(t, a.cmd.Process.Signal(syscall.SIGTERM))
+	if code := exitOf(t, a.cmd); code != 0 {
+		t.Errorf("a has the exit code %d", code)
+	}
+	e.Until("b leads", func() bool { code, _ := get(b, "/leader"); return code == 200 })
+}

@@ -1,0 +1,217 @@
+//go:build unix
+
+package cli
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/noonlock/noonlock/lockcore"
+)
+
+// commandCommands returns the commands that run a command of the user.
+func (a *app) commandCommands() []*cobra.Command {
+	return []*cobra.Command{a.runCommand(), a.electCommand()}
+}
+
+// A running is one call of run.
+type running struct {
+	*app
+	lock, mode  string
+	ttl, wait   time.Duration
+	killAfter   time.Duration
+	noWait      bool
+	waitGiven   bool
+	identity    string
+	minReplicas int
+}
+
+func (a *app) runCommand() *cobra.Command {
+	r := &running{app: a}
+	cmd := &cobra.Command{
+		Use: "run --lock NAME [flags] -- COMMAND [ARG...]", Short: "Run a command while holding a lock",
+		Long: `run acquires the lock, runs the command, and releases the lock when the command has ended. It
+waits in the queue of the lock until it is free, without polling. The exit code is that of the
+command, or 128 + N if signal N ended it. If the lock was not acquired, it is 75.
+
+The command has these environment variables:
+
+    NOONLOCK_LOCK    the name of the lock
+    NOONLOCK_TOKEN   the fencing token of the lease, greater than that of every earlier one. A
+                     resource that refuses smaller tokens than it has seen is safe even from a
+                     command that was stopped too late
+
+Standard input, output and errors are those of run. The command has a process group of its own, to
+which run passes on the signals HUP, INT, QUIT, TERM, USR1, USR2 and WINCH.
+
+If the lease ends while the command runs, because Redis did not answer in time or somebody has
+released the lock, the process group gets SIGTERM, and after --kill-after SIGKILL. The lease ends
+by that time before its TTL, so the command has ended when Redis hands the lock to another client.
+The exit code is then 76. On Linux, the command is killed if noonctl dies.
+
+Not guaranteed: while noonctl itself is stopped or frozen, it cannot end the command, and processes
+that leave the process group are not ended. Only a check of the token protects the resource then.`,
+		Example: `  noonctl run --lock backup -- pg_dump --file /backup/db.sql db
+  noonctl run --lock deploy --no-wait -- ./deploy.sh
+  noonctl run --lock catalogue --mode read --wait 30s -- ./export.sh`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usage(errors.New("noonctl run needs a command"))
+			}
+			return nil
+		},
+		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r.waitGiven = cmd.Flags().Changed("wait")
+			return r.run(cmd.Context(), args)
+		},
+	}
+	flags := cmd.Flags()
+	flags.SetInterspersed(false)
+	flags.StringVar(&r.lock, "lock", "", "name of the lock (required)")
+	flags.StringVar(&r.mode, "mode", "mutex", "mutex, read or write; read and write are the two sides of a read-write lock")
+	flags.DurationVar(&r.wait, "wait", 0, "how long to wait for the lock (default: without limit)")
+	flags.BoolVar(&r.noWait, "no-wait", false, "do not wait")
+	flags.DurationVar(&r.ttl, "ttl", 10*time.Second, "TTL of the lease: how long others wait if this machine dies")
+	flags.DurationVar(&r.killAfter, "kill-after", 0, "time from SIGTERM to SIGKILL when the lease has ended (default: a fifth of --ttl)")
+	flags.StringVar(&r.identity, "identity", "", "name of the holder that others see (default: user@host/PID)")
+	flags.IntVar(&r.minReplicas, "min-replicas", 0, "number of replicas that must acknowledge the lease")
+	_ = cmd.RegisterFlagCompletionFunc("lock", a.completeNames(lockKind, -1))
+	_ = cmd.RegisterFlagCompletionFunc("mode", cobra.FixedCompletions([]string{"mutex", "read", "write"}, cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+// margin is the part of a TTL by which the library ends each lease early.
+func margin(ttl time.Duration) time.Duration { return ttl/100 + 2*time.Millisecond }
+
+// lockers returns the functions that acquire the lock at once, and with waiting.
+func (r *running) lockers() (try, lock func(ctx context.Context) (*lockcore.Lease, error), err error) {
+	cfg := lockcore.LeaseConfig{TTL: r.ttl, ValidFor: r.ttl - margin(r.ttl) - r.killAfter, MinReplicas: r.minReplicas}
+	switch r.mode {
+	case "mutex":
+		m, err := r.client.Mutex(r.lock, cfg)
+		if err != nil {
+			return nil, nil, err
+		}
+		return m.TryLock, m.Lock, nil
+	case "read", "write":
+		owner := "noonctl-" + strings.ToLower(rand.Text()[:12])
+		m, err := r.client.RWMutex(r.lock, owner, lockcore.RWConfig{Read: cfg, Write: cfg})
+		if err != nil {
+			return nil, nil, err
+		}
+		if r.mode == "read" {
+			return m.TryRLock, m.RLock, nil
+		}
+		return m.TryLock, m.Lock, nil
+	}
+	return nil, nil, usage(fmt.Errorf("--mode is %q; it must be mutex, read or write", r.mode))
+}
+
+func (r *running) run(ctx context.Context, argv []string) error {
+	switch {
+	case r.lock == "":
+		return usage(errors.New("run needs --lock"))
+	case r.noWait && r.waitGiven:
+		return usage(errors.New("--wait and --no-wait exclude each other"))
+	case r.waitGiven && r.wait <= 0:
+		return usage(fmt.Errorf("--wait is %s; it must be above 0", r.wait))
+	case r.ttl < 100*time.Millisecond:
+		return usage(fmt.Errorf("--ttl is %s; it must be at least 100ms", r.ttl))
+	}
+	if r.killAfter == 0 {
+		r.killAfter = r.ttl / 5
+	}
+	if r.killAfter < 0 || r.killAfter > r.ttl/2 {
+		return usage(fmt.Errorf("--kill-after is %s; it must be at most half of --ttl", r.killAfter))
+	}
+	closeAll, err := r.connect(ctx, lockcore.Config{Identity: holderIdentity(r.identity)})
+	if err != nil {
+		return err
+	}
+	defer closeAll()
+	try, lock, err := r.lockers()
+	if err != nil {
+		return err
+	}
+	s, waiting, stop := receiveSignals(ctx)
+	defer stop()
+	lease, err := r.acquire(waiting, try, lock)
+	if err != nil {
+		if waiting.Err() != nil {
+			return endedBy(waiting)
+		}
+		return err
+	}
+	c, err := r.start(argv, []string{"NOONLOCK_LOCK=" + r.lock, "NOONLOCK_TOKEN=" + strconv.FormatUint(lease.Token(), 10)})
+	if err != nil {
+		_ = r.unlock(ctx, lease)
+		return err
+	}
+	code, lost := c.supervise(guard{
+		ctx: lease.Context(), valid: func() bool { return lease.Remaining() > 0 }, grace: r.killAfter, elapsed: r.client.Elapsed,
+	}, s)
+	err = r.unlock(ctx, lease)
+	switch {
+	case lost != nil || errors.Is(err, lockcore.ErrNotHeld):
+		if lost == nil {
+			lost = err
+		}
+		return &exitError{exitLost, fmt.Errorf("the lease of the lock %q ended while the command ran: %w", r.lock, lost)}
+	case err != nil:
+		fmt.Fprintf(r.Stderr, "noonctl: %s\n", sentence(err)) // the lock expires with its TTL
+	}
+	return &exitError{code: code}
+}
+
+// acquire acquires the lock. It tries once first, so that it is known soon whether Redis answers.
+func (r *running) acquire(ctx context.Context, try, lock func(ctx context.Context) (*lockcore.Lease, error)) (*lockcore.Lease, error) {
+	lease, err := asked(ctx, r.app, try)
+	if _, away := errors.AsType[*awayError](err); err == nil || away || !errors.Is(err, lockcore.ErrNotAcquired) {
+		return lease, err
+	}
+	within := "at once"
+	if !r.noWait {
+		waiting, cancel := ctx, context.CancelFunc(func() {})
+		if r.waitGiven {
+			waiting, cancel = context.WithTimeout(ctx, r.wait)
+			within = "within " + r.wait.String()
+		}
+		defer cancel()
+		lease, err = lock(waiting)
+		if err == nil || !errors.Is(err, lockcore.ErrNotAcquired) || ctx.Err() != nil {
+			return lease, err
+		}
+	}
+	return nil, &exitError{exitNotAcquired, fmt.Errorf("the lock %q was not acquired %s: %w", r.lock, within, reason(err))}
+}
+
+// reason returns who holds the lock, or the whole error.
+func reason(err error) error {
+	if held, ok := errors.AsType[*lockcore.HeldError](err); ok {
+		return held
+	}
+	return err
+}
+
+func (r *running) unlock(ctx context.Context, lease *lockcore.Lease) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.timeout)
+	defer cancel()
+	return lease.Unlock(ctx)
+}
+
+// holderIdentity returns the name that others see as the holder.
+func holderIdentity(given string) string {
+	if given != "" {
+		return given
+	}
+	return operator() + "/" + strconv.Itoa(os.Getpid())
+}

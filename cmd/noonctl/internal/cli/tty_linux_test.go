@@ -1,0 +1,181 @@
+package cli_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/noonlock/noonlock/internal/testenv"
+)
+
+// A terminal is a pseudo-terminal. What programs print to it is collected.
+type terminal struct {
+	t              *testing.T
+	master, screen *os.File
+
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func newTerminal(t *testing.T, columns uint16) *terminal {
+	t.Helper()
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	if err != nil {
+		t.Skipf("no pseudo-terminals: %v", err)
+	}
+	testenv.Must(t, unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0))
+	number, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
+	testenv.Must(t, err)
+	screen, err := os.OpenFile(fmt.Sprint("/dev/pts/", number), os.O_RDWR|syscall.O_NOCTTY, 0)
+	testenv.Must(t, err)
+	testenv.Must(t, unix.IoctlSetWinsize(int(master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: columns}))
+	term := &terminal{t: t, master: master, screen: screen}
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		buf := make([]byte, 4096)
+		for {
+			n, err := master.Read(buf)
+			term.mu.Lock()
+			term.text.Write(buf[:n])
+			term.mu.Unlock()
+			if err != nil {
+				return
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		screen.Close()
+		master.Close()
+	})
+	return term
+}
+
+// start starts a process that has the terminal as its controlling terminal.
+func (term *terminal) start(cmd *exec.Cmd) {
+	term.t.Helper()
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = term.screen, term.screen, term.screen
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	testenv.Must(term.t, cmd.Start())
+	term.t.Cleanup(func() { _ = cmd.Process.Kill() })
+}
+
+func (term *terminal) printed() string {
+	term.mu.Lock()
+	defer term.mu.Unlock()
+	return strings.ReplaceAll(term.text.String(), "\r\n", "\n")
+}
+
+func (term *terminal) enter(text string) {
+	term.t.Helper()
+	_, err := term.master.WriteString(text)
+	testenv.Must(term.t, err)
+}
+
+// On a terminal of 40 columns, no line of a table is longer, and nothing is cut off.
+func TestNarrowTerminal(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	e.hold("orders/eu-west-1")
+	e.wait("worker-2", "orders/eu-west-1")
+	for _, args := range [][]string{{"get", "locks"}, {"get", "locks", "-o", "wide"}, {"describe", "lock", "orders/eu-west-1"}} {
+		narrow := newTerminal(t, 40)
+		cmd := e.program(args...)
+		narrow.start(cmd)
+		if code := exitOf(t, cmd); code != 0 {
+			t.Errorf("%q: exit code %d: %s", args, code, narrow.printed())
+		}
+		e.Until("it is printed", func() bool { return strings.Contains(narrow.printed(), "worker-1") })
+		for line := range strings.Lines(narrow.printed()) {
+			if len([]rune(strings.TrimSpace(line))) > 40 {
+				t.Errorf("%q: the line %q is too long", args, line)
+			}
+		}
+	}
+}
+
+// release shows the holder, and releases only if the name is typed.
+func TestReleaseAsks(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	e.hold("orders")
+	for typed, code := range map[string]int{"yes\n": 1, "order\n": 1, "\n": 1} {
+		term := newTerminal(t, 80)
+		cmd := e.program("release", "orders")
+		term.start(cmd)
+		e.Until("it asks", func() bool { return strings.Contains(term.printed(), "Type the name") })
+		if !strings.Contains(term.printed(), "worker-1") {
+			t.Errorf("it does not show the holder: %s", term.printed())
+		}
+		term.enter(typed)
+		if got := exitOf(t, cmd); got != code || e.lockFree("orders") {
+			t.Errorf("%q: exit code %d, %s", typed, got, term.printed())
+		}
+	}
+	term := newTerminal(t, 80)
+	cmd := e.program("release", "orders")
+	term.start(cmd)
+	e.Until("it asks", func() bool { return strings.Contains(term.printed(), "Type the name") })
+	// Another client gets the lock in the meantime. The operator has not seen it.
+	testenv.Must(t, e.Raw.Del(t.Context(), "noonlock:{orders}:lock").Err())
+	e.hold("orders")
+	term.enter("orders\n")
+	if got := exitOf(t, cmd); got != 1 || e.lockFree("orders") {
+		t.Errorf("after a change: exit code %d, %s", got, term.printed())
+	}
+	term = newTerminal(t, 80)
+	cmd = e.program("release", "orders")
+	term.start(cmd)
+	e.Until("it asks", func() bool { return strings.Contains(term.printed(), "Type the name") })
+	term.enter("orders\n")
+	if got := exitOf(t, cmd); got != 0 || !e.lockFree("orders") {
+		t.Errorf("with the name: exit code %d, %s", got, term.printed())
+	}
+}
+
+// A command under run reads from the terminal, and gets its signals.
+func TestRunOnATerminal(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	term := newTerminal(t, 80)
+	cmd := e.program("run", "--lock", "orders", "--", "sh", "-c", `read line; echo "read: $line"; trap 'echo interrupted; exit 5' INT; while :; do sleep 0.02; done`)
+	term.start(cmd)
+	e.Until("it runs", func() bool { return !e.lockFree("orders") })
+	term.enter("hello\n")
+	e.Until("it has read", func() bool { return strings.Contains(term.printed(), "read: hello") })
+	term.enter("\x03")
+	if code := exitOf(t, cmd); code != 5 || !strings.Contains(term.printed(), "interrupted") {
+		t.Errorf("exit code %d, %q", code, term.printed())
+	}
+}
+
+// Ctrl-Z suspends the command and noonctl. When both continue and the lease has not ended, the
+// command continues.
+func TestRunIsSuspended(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	term := newTerminal(t, 80)
+	// A shell with job control.
+	self := e.program()
+	script := self.Path + ` run --lock orders --ttl 1h -- sh -c 'echo on; read line; echo "read: $line"'; echo "suspended: $?"; fg; echo "code: $?"`
+	cmd := exec.Command("bash", "--norc", "-i", "-c", "set -m; "+script)
+	cmd.Env = self.Env
+	if cmd.Err != nil {
+		t.Skip(cmd.Err)
+	}
+	term.start(cmd)
+	e.Until("it runs", func() bool { return strings.Contains(term.printed(), "on\n") })
+	term.enter("\x1a")
+	e.Until("it is suspended and continued", func() bool { return strings.Contains(term.printed(), "suspended: 148") })
+	e.Until("it reads", func() bool {
+		term.enter("hello\n")
+		return strings.Contains(term.printed(), "read: hello")
+	})
+	e.Until("the shell has its code", func() bool { return strings.Contains(term.printed(), "code: 0") })
+}

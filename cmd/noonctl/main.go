@@ -1,0 +1,21 @@
+// noonctl shows and controls the locks, elections, jobs and daemons of noonlock, and runs
+// commands under a lock, as the leader of an election, or on a schedule. docs/NOONCTL.md
+// describes its commands.
+package main
+
+import (
+	"context"
+	"os"
+
+	"github.com/redis/go-redis/v9/logging"
+
+	"github.com/noonlock/noonlock/cmd/noonctl/internal/cli"
+)
+
+func main() {
+	// go-redis prints errors to standard error in its own format, and also returns them.
+	logging.Disable()
+	os.Exit(cli.Run(context.Background(), cli.Process{
+		Args: os.Args[1:], Getenv: os.Getenv, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+	}))
+}
