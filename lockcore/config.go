@@ -90,7 +90,9 @@ type LeaseConfig struct {
 	// ValidFor is the time for which the lease is valid after the last renewal was sent. A
 	// smaller value leaves the work more time to stop before the TTL expires. It must be
 	// longer than RenewInterval, unless NoRenewal is set. Default and maximum: TTL less a
-	// margin for clocks that run at different rates (1 % of TTL + 2 ms).
+	// margin for clocks that run at different rates (1 % of TTL + 2 ms). If a Client holds 256
+	// leases or more, they end up to 20 ms earlier: 2 µs for each lease, so that even the last
+	// of them ends in time if they end at one instant.
 	ValidFor time.Duration
 
 	// MaxHold stops renewals that long after the acquisition, so that stuck work does not

@@ -40,9 +40,10 @@ func (x *expiry) add(l *Lease) {
 	if l.expires.index > 0 || l.ending.cause() != nil {
 		return
 	}
+	before := x.early()
 	x.ends.add(l, l.until())
-	if l.expires.at < x.wakeAt {
-		x.wakeAt = l.expires.at
+	if l.expires.at < x.wakeAt || x.early() > before {
+		x.wakeAt = min(x.wakeAt, l.expires.at)
 		x.wake()
 	}
 }
@@ -79,14 +80,30 @@ func (x *expiry) run() {
 // or releases waits for the heap no longer than this takes.
 const endsAtOnce = 256
 
+// endCost is the time that the end of one lease may take on a busy machine, mostly to wake the
+// goroutine that waits for it. maxEarly limits early.
+const (
+	endCost  = 2 * time.Microsecond
+	maxEarly = 20 * time.Millisecond
+)
+
+// early returns how long before their time leases end, so that even the last context is done
+// in time if all leases end at one instant. It grows in steps, from 256 leases on.
+func (x *expiry) early() time.Duration {
+	return min(maxEarly, time.Duration(x.ends.Len()/endsAtOnce*endsAtOnce)*endCost)
+}
+
 // step ends the leases whose time is over, and returns how long to sleep.
 func (x *expiry) step() time.Duration {
+	x.mu.Lock()
+	early := x.early()
+	x.mu.Unlock()
 	var over []*Lease
 	var sleep time.Duration
 	for batch := make([]*Lease, 0, endsAtOnce); ; {
-		batch, sleep = x.due(batch[:0])
+		batch, sleep = x.due(batch[:0], early)
 		for _, l := range batch {
-			if l.expire() {
+			if l.expire(early) {
 				over = append(over, l)
 			} else {
 				x.add(l) // renewed in the meantime
@@ -105,12 +122,12 @@ func (x *expiry) step() time.Duration {
 	return sleep
 }
 
-// due removes due leases from the heap. If none are left, it also returns how long to
-// sleep.
-func (x *expiry) due(batch []*Lease) ([]*Lease, time.Duration) {
+// due removes leases from the heap that are due in early at most. If none are left, it also
+// returns how long to sleep.
+func (x *expiry) due(batch []*Lease, early time.Duration) ([]*Lease, time.Duration) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	now := x.clock.Ticks()
+	now := x.clock.Ticks() + early
 	x.wakeAt = never
 	for len(batch) < endsAtOnce {
 		l, at := x.ends.first()

@@ -80,7 +80,7 @@ func (l *Lease) Err() error {
 	if cause := l.ending.cause(); cause != nil {
 		return cause
 	}
-	if l.k.clock.reached(l.until()) && l.expire() {
+	if l.k.clock.reached(l.until()) && l.expire(0) {
 		l.endBound()
 		l.k.lost([]*Lease{l})
 	}
@@ -125,10 +125,10 @@ func (l *Lease) End(cause error) bool {
 	return true
 }
 
-// expire ends a lease whose time is over. It returns false if the lease is still valid or
-// has ended before. The caller then calls endBound and cleanUp.
-func (l *Lease) expire() bool {
-	now := l.k.clock.Ticks()
+// expire ends a lease whose time is over in early at most. It returns false if the lease is
+// still valid or has ended before. The caller then calls endBound and cleanUp.
+func (l *Lease) expire(early time.Duration) bool {
+	now := l.k.clock.Ticks() + early
 	if now < l.until() {
 		return false // renewed in the meantime
 	}

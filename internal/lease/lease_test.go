@@ -184,6 +184,50 @@ func TestLeaseEndsInTime(t *testing.T) {
 	})
 }
 
+// Many leases that end at one instant end a little earlier, 2 µs for each in steps of 256, so
+// that even the last one ends in time. The cause is the same. A few leases are not affected, and
+// neither are leases that end later.
+func TestManyLeasesEndEarlier(t *testing.T) {
+	for leases, want := range map[int]time.Duration{
+		250: 0, 2000: 3584 * time.Microsecond, 5119: 10240 * time.Microsecond, 20_000: 20 * time.Millisecond,
+	} {
+		t.Run(fmt.Sprint(leases), func(t *testing.T) {
+			inBubble(t, nil, func(t *testing.T, k *lease.Keeper, c *lease.Clock, _ *server) {
+				once, later, capped := times, times, times
+				once.Renew, later.Renew, capped.Renew = 0, 0, 0
+				later.Valid += 30 * time.Millisecond
+				capped.MaxHold = capped.Valid
+				last := begin(t, k, c.Now(), &later, make(holder, 1))
+				held := make(holder, 1)
+				begin(t, k, c.Now(), &capped, held)
+				all := make([]*lease.Lease, 0, leases)
+				for range leases {
+					all = append(all, begin(t, k, c.Now(), &once, make(holder, 1)))
+				}
+				<-all[leases-1].Context().Done()
+				synctest.Wait()
+				if early := all[0].Remaining(); early != 0 {
+					t.Errorf("%v remain after the end", early)
+				}
+				if early := once.Valid - c.Now(); early != want {
+					t.Errorf("the leases ended %v before their time, want %v", early, want)
+				}
+				for _, l := range all {
+					if !errors.Is(context.Cause(l.Context()), errExpired) {
+						t.Fatalf("the cause is %v", context.Cause(l.Context()))
+					}
+				}
+				if cause := <-held; !errors.Is(cause, errMaxHeld) {
+					t.Errorf("the cause of MaxHold is %v", cause)
+				}
+				if last.Err() != nil {
+					t.Errorf("the last lease ended %v before its time", later.Valid-c.Now())
+				}
+			})
+		})
+	}
+}
+
 // Few pipelines renew leases with different timings, and no lease ends, except by MaxHold.
 func TestLeasesAreRenewed(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, k *lease.Keeper, c *lease.Clock, s *server) {
