@@ -91,6 +91,7 @@ func (a *app) start(argv, env []string) (*child, error) {
 	cmd.Env = append(os.Environ(), env...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = a.Stdin, a.Stdout, a.Stderr
 	c := &child{done: make(chan struct{}), terminal: -1}
+	cmd.WaitDelay = time.Second // for output that is copied: what the command leaves behind may keep it open
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	dieTogether(cmd.SysProcAttr)
 	if file, ok := a.Stdin.(*os.File); ok && inForeground(int(file.Fd())) {
@@ -153,6 +154,9 @@ type guard struct {
 	grace time.Duration
 	// elapsed is the clock of the lease.
 	elapsed func() time.Duration
+	// killAfter is the time from SIGTERM to SIGKILL when the context ends for another reason
+	// than the lease. 0 means no limit.
+	killAfter time.Duration
 }
 
 // looks is the time between two looks at the clock of the lease. After a pause of the process
@@ -190,6 +194,9 @@ func (c *child) supervise(g guard, s *signals) (code int, lost error) {
 				lost = cause
 				kill = time.After(valid + g.grace - g.elapsed())
 			}
+			if lost == nil && g.killAfter > 0 {
+				kill = time.After(g.killAfter)
+			}
 			if _, signaled := errors.AsType[signalError](cause); !signaled { // it has got that signal
 				c.signal(syscall.SIGTERM)
 			}
@@ -204,7 +211,7 @@ func (c *child) supervise(g guard, s *signals) (code int, lost error) {
 func exitCode(err error) int {
 	exit, ok := errors.AsType[*exec.ExitError](err)
 	switch {
-	case err == nil:
+	case err == nil, errors.Is(err, exec.ErrWaitDelay):
 		return exitDone
 	case !ok:
 		return exitFailed // its output could not be copied

@@ -64,7 +64,7 @@ func (a *app) root() *cobra.Command {
 		Use:   "noonctl",
 		Short: "Operate the locks, elections and jobs of noonlock",
 		Long: `noonctl shows and controls the locks, elections, jobs and daemons that programs with
-noonlock have on a Redis server, and runs any command under a lock.
+noonlock have on a Redis server, and runs any command under a lock, as the leader of an election, or on a schedule.
 
 The server is given by --redis, or in the environment variable NOONLOCK_REDIS. The URL may
 name one server, Sentinel or a cluster:
@@ -87,7 +87,7 @@ Exit codes:
     75   run: the lock was not acquired
     76   run: the lease ended while the command ran, and the command was stopped
     77   the Redis user lacks a right, or the password is wrong
-    126  run, elect: the command cannot be executed; 127: it was not found
+    126  run, elect: their command cannot be executed; 127: it was not found
     130  interrupted
 
 run and elect otherwise exit with the code of their command, and with 128 + N if signal N

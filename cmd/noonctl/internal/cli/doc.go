@@ -5,8 +5,9 @@
 //	kinds.go    locks, elections, jobs and daemons: how each is listed, read and shown
 //	get.go      get, and watching; describe.go, history.go and act.go the other commands on them
 //	print.go    tables, JSON, YAML
-//	run.go      run: a command under a lock; elect.go: as the leader
-//	child.go    the process of a command, and how it ends before its lease
+//	run_unix.go run: a command under a lock; elect_unix.go: as the leader;
+//	            cron_unix.go: on a schedule
+//	child_*.go  the process of a command, and how it ends before its lease
 //
 // Everything that the commands do with Redis, they do with the public API of the library.
 package cli

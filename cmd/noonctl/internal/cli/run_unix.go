@@ -19,7 +19,7 @@ import (
 
 // commandCommands returns the commands that run a command of the user.
 func (a *app) commandCommands() []*cobra.Command {
-	return []*cobra.Command{a.runCommand(), a.electCommand()}
+	return []*cobra.Command{a.runCommand(), a.electCommand(), a.cronCommand()}
 }
 
 // A running is one call of run.

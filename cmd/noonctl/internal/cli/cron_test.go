@@ -1,0 +1,143 @@
+//go:build unix
+
+package cli_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/singleton"
+)
+
+// ended returns the newest entry of a job's history when it has n entries.
+func (e *env) ended(job string, n int) singleton.Entry {
+	e.Helper()
+	e.Until("a run has ended", func() bool { return e.Raw.LLen(e.Context(), "noonlock:{job/"+job+"}:runs").Val() >= int64(n) })
+	return decode[[]singleton.Entry](e, e.must("history", job, "-o", "json"))[0]
+}
+
+// The exit code of the command is the outcome of the run, and the end of its standard error
+// stands in the history.
+func TestCronOutcomes(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	for i, test := range []struct {
+		script, outcome, text string
+		attempts              int
+	}{
+		{"exit 0", "succeeded", "", 1},
+		{"echo to stdout; echo oops >&2; exit 3", "failed", "exit code 3: oops", 1},
+		{"[ $NOONLOCK_ATTEMPT = 2 ] || exit 75", "succeeded", "", 2},
+		{"echo again >&2; exit 75", "failed", "exit code 75: again", 2},
+		{"exit 76", "unknown", "exit code 76", 2},
+		{"kill -KILL $$", "failed", "exit code 137", 1},
+		{"sleep 600 & exit 0", "succeeded", "", 1},
+	} {
+		t.Run(test.script, func(t *testing.T) {
+			t.Parallel()
+			job := fmt.Sprint("job-", i)
+			cmd := e.program("cron", job, "@yearly", "--max-attempts", "2", "--", "sh", "-c", test.script)
+			follow(t, cmd)
+			e.Until("the job has a ledger", func() bool { return e.Exists("noonlock:{job/" + job + "}:job") })
+			e.must("trigger", job)
+			got := e.ended(job, 1)
+			if got.Outcome != test.outcome || got.Attempt != test.attempts || !strings.Contains(got.Error, test.text) {
+				t.Errorf("%+v, want %+v", got, test)
+			}
+			testenv.Must(t, cmd.Process.Signal(syscall.SIGTERM))
+			if code := exitOf(t, cmd); code != 0 {
+				t.Errorf("exit code %d", code)
+			}
+		})
+	}
+}
+
+// Of several replicas, one runs each tick. The command has its tick, its attempt and its token.
+func TestCronRunsEachTickOnce(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	file := filepath.Join(t.TempDir(), "ticks")
+	for range 3 {
+		follow(t, e.program("cron", "poll", "@every 1s", "--", "sh", "-c", `echo "$NOONLOCK_JOB $NOONLOCK_TICK $NOONLOCK_ATTEMPT $NOONLOCK_TOKEN $NOONLOCK_KEY" >>`+file))
+	}
+	e.ended("poll", 3)
+	runs := decode[[]singleton.Entry](t, e.must("history", "poll", "-o", "json"))
+	seen := map[string]bool{}
+	for line := range strings.Lines(read(t, file)) {
+		fields := strings.Fields(line)
+		if len(fields) != 5 || fields[0] != "poll" || fields[2] != "1" || seen[fields[1]] {
+			t.Errorf("the command has printed %q", line)
+			continue
+		}
+		seen[fields[1]] = true
+	}
+	for _, run := range runs {
+		if run.Outcome != "succeeded" || !seen[run.Tick.Format("2006-01-02T15:04:05Z07:00")] {
+			t.Errorf("%+v is in the history, and not in %v", run, seen)
+		}
+	}
+}
+
+// A command that exceeds its time gets SIGTERM, and then SIGKILL.
+func TestCronTimeout(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	follow(t, e.program("cron", "slow", "@yearly", "--max-attempts", "1", "--run-timeout", "200ms", "--kill-after", "200ms", "--",
+		"sh", "-c", "trap '' TERM; while :; do sleep 0.02; done"))
+	e.Until("the job has a ledger", func() bool { return e.Exists("noonlock:{job/slow}:job") })
+	e.must("trigger", "slow")
+	if got := e.ended("slow", 1); got.Outcome != "failed" || !strings.Contains(got.Error, "timed out") {
+		t.Errorf("%+v", got)
+	}
+}
+
+// When the lease of a run ends, the command and what it has started are killed.
+func TestCronEndsTheCommandWithItsLease(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	cmd := e.program("cron", "draw", "@yearly", "--ttl", "1s", "--", "sh", "-c", "trap '' TERM; sleep 600 & echo $! $$; while :; do sleep 0.02; done")
+	next := follow(t, cmd)
+	e.Until("the job has a ledger", func() bool { return e.Exists("noonlock:{job/draw}:job") })
+	e.must("trigger", "draw")
+	pids := strings.Fields(next())
+	testenv.Must(t, e.Raw.ConfigSet(t.Context(), "min-replicas-to-write", "1").Err())
+	for _, text := range pids {
+		pid, err := strconv.Atoi(text)
+		testenv.Must(t, err)
+		e.Until("it has ended", func() bool { return zombie(pid) })
+	}
+	testenv.Must(t, e.Raw.ConfigSet(t.Context(), "min-replicas-to-write", "0").Err())
+}
+
+func TestCronWrongArguments(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{
+		{"cron", "poll"},
+		{"cron", "poll", "@daily"},
+		{"cron", "poll", "@daily", "--"},
+		{"cron", "poll", "--", "true"},
+		{"cron", "poll", "never", "--", "true"},
+		{"cron", "a b", "@daily", "--", "true"},
+		{"cron", "poll", "@daily", "--time-zone", "Nowhere", "--", "true"},
+		{"cron", "poll", "@daily", "--catch-up", "some", "--", "true"},
+		{"cron", "poll", "@daily", "--max-attempts", "0", "--", "true"},
+		{"cron", "poll", "@daily", "--unknown-code", "0", "--", "true"},
+		{"cron", "poll", "@daily", "--drain", "0s", "--", "true"},
+		{"cron", "poll", "@daily", "--ttl", "1ms", "--", "true"},
+	} {
+		check(t, run(t.Context(), "redis://127.0.0.1:1", args...), 64, nil, args)
+	}
+}
+
+func read(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	testenv.Must(t, err)
+	return string(text)
+}

@@ -1,0 +1,211 @@
+//go:build unix
+
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/cobra"
+
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/singleton"
+)
+
+// exitUnknownOutcome is the default exit code of a command that cannot tell whether it took effect.
+const exitUnknownOutcome = 76
+
+// A ticking is one call of cron.
+type ticking struct {
+	*app
+	zone, catchUp, identity string
+	ttl, runTimeout, drain  time.Duration
+	killAfter               time.Duration
+	maxAttempts             int
+	minReplicas             int
+	unknownCode             int
+	argv                    []string
+}
+
+// catchUps are the values of --catch-up.
+var catchUps = map[string]singleton.CatchUp{"latest": singleton.CatchUpLatest, "all": singleton.CatchUpAll, "none": singleton.CatchUpNone}
+
+func (a *app) cronCommand() *cobra.Command {
+	c := &ticking{app: a}
+	cmd := &cobra.Command{
+		Use: "cron NAME SCHEDULE [flags] -- COMMAND [ARG...]", Short: "Run a command on a schedule, on one of many replicas",
+		Long: `cron is started on every replica with the same arguments. When a tick of the schedule is due, one
+replica runs the command. If that replica dies, another one runs it again. The schedule is a cron
+expression such as "0 12 * * *", or "@every 10m". The job is one of package singleton: get jobs,
+history, pause, resume and trigger work with it.
+
+The command has these environment variables:
+
+    NOONLOCK_JOB       the name of the job
+    NOONLOCK_TICK      the scheduled instant, such as 2026-01-02T12:00:00Z
+    NOONLOCK_ATTEMPT   the number of the attempt at this tick, from 1
+    NOONLOCK_TOKEN     the fencing token, greater than that of every earlier holder
+    NOONLOCK_KEY       an idempotency key, the same for all attempts at this tick
+
+Its exit code is the outcome:
+
+    0    succeeded
+    75   failed; the command is tried again, up to --max-attempts
+    76   unknown: it cannot tell whether it took effect (--unknown-code chooses another code). It
+         is tried again, and if no attempt succeeds, the tick is recorded as unknown
+    any other code, or a signal: failed, and not tried again
+
+The end of its standard error stands in the history.
+
+If the lease of the run ends, the process group of the command is killed at once, because another
+replica may then start. At --run-timeout, it gets SIGTERM, and SIGKILL after --kill-after. On HUP, INT,
+QUIT or TERM, cron claims no further tick and waits for the command for --drain, which then gets
+SIGTERM.`,
+		Example: `  noonctl cron backup "0 3 * * *" --time-zone Europe/Paris --run-timeout 1h -- ./backup.sh
+  noonctl cron poll "@every 30s" --max-attempts 1 -- curl --fail https://example.com/poll`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if cmd.ArgsLenAtDash() != 2 || len(args) < 3 {
+				return usage(errors.New("noonctl cron needs a NAME, a SCHEDULE, and -- before a command"))
+			}
+			return nil
+		},
+		ValidArgsFunction: a.completeNames(jobKind, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c.argv = args[2:]
+			return c.run(cmd.Context(), args[0], args[1])
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&c.zone, "time-zone", "UTC", "time zone of the schedule, such as Europe/Paris")
+	flags.DurationVar(&c.runTimeout, "run-timeout", 0, "how long one attempt may take (default: without limit)")
+	flags.IntVar(&c.maxAttempts, "max-attempts", singletonAttempts, "number of attempts at a tick, over all replicas")
+	flags.StringVar(&c.catchUp, "catch-up", "latest", "which missed ticks run late: latest, all or none")
+	flags.IntVar(&c.unknownCode, "unknown-code", exitUnknownOutcome, "exit code for an unknown outcome")
+	flags.DurationVar(&c.ttl, "ttl", 10*time.Second, "how long the other replicas wait if this one dies")
+	flags.DurationVar(&c.drain, "drain", 20*time.Second, "how long the command may continue after a signal to cron")
+	flags.DurationVar(&c.killAfter, "kill-after", 10*time.Second, "time from SIGTERM to SIGKILL")
+	flags.StringVar(&c.identity, "identity", "", "name of this replica in the history (default: user@host/PID)")
+	flags.IntVar(&c.minReplicas, "min-replicas", 0, "number of replicas that must acknowledge each claim and completion")
+	_ = cmd.RegisterFlagCompletionFunc("catch-up", cobra.FixedCompletions([]string{"latest", "all", "none"}, cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+// singletonAttempts is the default of singleton.JobConfig.MaxAttempts.
+const singletonAttempts = 5
+
+func (c *ticking) run(ctx context.Context, name, schedule string) error {
+	zone, err := time.LoadLocation(c.zone)
+	catchUp, known := catchUps[c.catchUp]
+	switch {
+	case err != nil:
+		return usage(fmt.Errorf("--time-zone is %q; it must be a name such as Europe/Paris", c.zone))
+	case !known:
+		return usage(fmt.Errorf("--catch-up is %q; it must be latest, all or none", c.catchUp))
+	case c.maxAttempts < 1:
+		return usage(fmt.Errorf("--max-attempts is %d; it must be at least 1", c.maxAttempts))
+	case c.unknownCode < 1 || c.unknownCode > 255:
+		return usage(fmt.Errorf("--unknown-code is %d; it must be from 1 to 255", c.unknownCode))
+	case c.drain <= 0 || c.killAfter <= 0:
+		return usage(errors.New("--drain and --kill-after must be above 0"))
+	}
+	log := logr.FromSlogHandler(slog.NewTextHandler(c.Stderr, nil))
+	identity := holderIdentity(c.identity)
+	closeAll, err := c.connect(ctx, lockcore.Config{Identity: identity, Logger: log})
+	if err != nil {
+		return err
+	}
+	defer closeAll()
+	runner, err := singleton.NewRunner(c.client, singleton.Config{
+		TTL: c.ttl, MinReplicas: c.minReplicas, Identity: identity, Drain: c.drain, ShutdownTimeout: c.drain + c.killAfter + 10*time.Second, Logger: log,
+	})
+	if err != nil {
+		return err
+	}
+	err = runner.Add(name, schedule, c.attempt, singleton.JobConfig{
+		TimeZone: zone, Timeout: c.runTimeout, MaxAttempts: c.maxAttempts, CatchUp: catchUp,
+	})
+	if err != nil {
+		return usage(err)
+	}
+	_, asked, stop := receiveSignals(ctx)
+	defer stop()
+	return runner.Run(asked)
+}
+
+// An attemptError is the failure of a command.
+type attemptError struct {
+	text      string
+	permanent bool
+	unknown   bool
+}
+
+func (e *attemptError) Error() string { return e.text }
+
+// Permanent says that no other attempt is made.
+func (e *attemptError) Permanent() bool { return e.permanent }
+
+// OutcomeUnknown says that the command cannot tell whether it took effect.
+func (e *attemptError) OutcomeUnknown() bool { return e.unknown }
+
+// attempt runs the command once.
+func (c *ticking) attempt(ctx context.Context, run singleton.Run) error {
+	end := &tail{}
+	apart := *c.app
+	apart.Stdin, apart.Stderr = nil, io.MultiWriter(c.Stderr, end)
+	child, err := apart.start(c.argv, []string{
+		"NOONLOCK_JOB=" + run.Job, "NOONLOCK_TICK=" + instant(run.Tick), "NOONLOCK_ATTEMPT=" + strconv.Itoa(run.Attempt),
+		"NOONLOCK_TOKEN=" + strconv.FormatUint(run.Token, 10), "NOONLOCK_KEY=" + run.Key(),
+	})
+	if err != nil {
+		return &attemptError{text: err.Error(), permanent: true}
+	}
+	code, _ := child.supervise(guard{
+		ctx: ctx, valid: func() bool { return true }, elapsed: c.client.Elapsed, killAfter: c.killAfter,
+	}, &signals{})
+	switch {
+	case ctx.Err() != nil && code != exitDone:
+		return fmt.Errorf("exit code %d: %w", code, context.Cause(ctx))
+	case code == exitDone:
+		return nil
+	}
+	text := fmt.Sprint("exit code ", code)
+	if said := end.text(); said != "" {
+		text += ": " + said
+	}
+	return &attemptError{text: text, permanent: code != exitNotAcquired && code != c.unknownCode, unknown: code == c.unknownCode}
+}
+
+// A tail keeps the end of what is written to it.
+type tail struct {
+	mu  sync.Mutex
+	buf []byte
+}
+
+// tailed is how many bytes of standard error the ledger keeps.
+const tailed = 500
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.buf = append(t.buf, p...)
+	if n := len(t.buf) - tailed; n > 0 {
+		t.buf = slices.Delete(t.buf, 0, n)
+	}
+	return len(p), nil
+}
+
+func (t *tail) text() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return strings.TrimSpace(string(bytes.ToValidUTF8(t.buf, nil)))
+}
