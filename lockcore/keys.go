@@ -94,11 +94,11 @@ func (k keyring) nameOf(lock string) (name string, ok bool) {
 func (k keyring) pattern(s engine.Search) string {
 	part := s.Parts[0]
 	if len(s.Parts) > 1 {
-		first := ""
+		var first strings.Builder
 		for _, p := range s.Parts {
-			first += p[:1]
+			first.WriteString(p[:1])
 		}
-		part = "[" + first + "]*"
+		part = "[" + first.String() + "]*"
 	}
 	return globbed.Replace(k.prefix) + ":{" + s.Prefix + "*}:" + part
 }

@@ -45,7 +45,7 @@ type app struct {
 // Run runs the program and returns its exit code.
 func Run(ctx context.Context, p Process) int {
 	a := &app{Process: p}
-	root := a.root()
+	root := a.root() //nolint:contextcheck // a completion uses the context of its command
 	err := root.ExecuteContext(ctx)
 	code, text := a.verdict(err)
 	if text != "" {
