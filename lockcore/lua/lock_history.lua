@@ -45,7 +45,5 @@ if reason > 0 then
   since = string.format('%.0f', now)
 end
 local history = run .. ' ' .. id .. ' ' .. since
-if history ~= stored then
-  redis.pcall('SET', key, history)
-end
+redis.pcall('SET', key, history)
 return {history, now - tonumber(since), tonumber(offset), reason}
