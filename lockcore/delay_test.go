@@ -297,6 +297,39 @@ func TestFault89_OneShardIsDelayed(t *testing.T) {
 	}
 }
 
+// While the slot with the record of a primary moves, grants are delayed, and nothing else. After
+// the move, the primary gets a new record.
+func TestLockDelayWhileTheRecordMoves(t *testing.T) {
+	t.Parallel()
+	s := clusterEnv(t, 0)
+	const delay = 2 * time.Second
+	from := s.Primaries[0]
+	name := firstName
+	for i := 0; s.Owner(s.slot(name), s.Primaries...) != from; i++ {
+		name = fmt.Sprintf("orders-%d", i)
+	}
+	var log testenv.Log
+	lock := func() locker {
+		c := s.clientOf(redis.NewClusterClient(&redis.ClusterOptions{Addrs: s.Addrs()}), lockcore.Config{LockDelay: delay, Logger: log.Info("")})
+		return s.mutex(c, name, ttl(delay))
+	}
+	s.unlock(s.lock(lock()))
+	s.unlock(s.try(lock())) // there is a record
+	move := s.Move(0, from, s.Primaries[1])
+	if move.Keys(100) == 0 {
+		t.Error("there is no record in the first slot")
+	}
+	during := lock()
+	s.refusedFor(during)
+	s.unlock(s.lock(during))
+	move.Finish()
+	after := lock()
+	s.refusedFor(after)
+	s.unlock(s.lock(after))
+	s.unlock(s.try(lock()))
+	s.Until("the delay is logged", func() bool { return log.Count("moving to another node") > 0 })
+}
+
 // The record cannot be written while the server is out of memory. Leases are released and
 // renewed, and grants are delayed.
 func TestFault31_NoMemoryForTheHistory(t *testing.T) {

@@ -99,8 +99,7 @@ func (d *deployment) injections() []injection {
 			p.Kill()
 			d.promote(p, true)
 		}},
-		// In a cluster, the old primary waits until its replica has everything.
-		{"18 a failover on request", d.move == nil, func(d *deployment, p *servers.RedisServer) { d.promote(p, false) }},
+		{"18 a failover on request", true, func(d *deployment, p *servers.RedisServer) { d.promote(p, false) }},
 		{"20 too few replicas", false, during("config set min-replicas-to-write 9", "config set min-replicas-to-write 0")},
 		{"21 a slot moves", false, func(d *deployment, p *servers.RedisServer) {
 			if d.move != nil {
@@ -147,7 +146,8 @@ func (d *deployment) restart(p *servers.RedisServer) {
 	d.linked()
 }
 
-// linked waits until all replicas are linked to the primary.
+// linked waits until all other servers are linked to a primary. In a cluster, the old primary may
+// take its place again at once.
 func (d *deployment) linked() {
 	d.Helper()
 	info := func(s *servers.RedisServer) string {
@@ -156,14 +156,18 @@ func (d *deployment) linked() {
 		return rdb.Info(d.Context(), "replication").Val()
 	}
 	d.Until("all replicas are linked", func() bool {
+		primary, linked := (*servers.RedisServer)(nil), 0
 		for _, s := range d.all {
 			text := info(s)
-			if s == d.primary && strings.Count(text, "state=online") != len(d.all)-1 ||
-				s != d.primary && !strings.Contains(text, "master_link_status:up") {
-				return false
+			switch {
+			case strings.Contains(text, "role:master") && strings.Count(text, "state=online") == len(d.all)-1:
+				primary = s
+			case strings.Contains(text, "master_link_status:up"):
+				linked++
 			}
 		}
-		return true
+		d.primary = primary
+		return primary != nil && linked == len(d.all)-1
 	})
 }
 
@@ -201,6 +205,7 @@ func TestInjections(t *testing.T) {
 		d.promote = func(old *servers.RedisServer, dead bool) {
 			about := redis.NewSentinelClient(testenv.Options(w.sentinels[0].Addr()))
 			defer about.Close()
+			var next string // the address
 			if dead {
 				set("down-after-milliseconds 500")
 			} else {
@@ -210,18 +215,18 @@ func TestInjections(t *testing.T) {
 				about := redis.NewSentinelClient(testenv.Options(s.Addr()))
 				w.Until("another primary is there", func() bool {
 					addr, err := about.GetMasterAddrByName(w.Context(), watchedName).Result()
-					if err != nil || net.JoinHostPort(addr[0], addr[1]) == old.Addr() {
-						return false
+					next = ""
+					if err == nil {
+						next = net.JoinHostPort(addr[0], addr[1])
 					}
-					d.primary = d.all[slices.IndexFunc(d.all, func(s *servers.RedisServer) bool { return s.Addr() == net.JoinHostPort(addr[0], addr[1]) })]
-					return true
+					return next != "" && next != old.Addr()
 				})
 				about.Close()
 			}
 			if dead {
 				set(never)
 				old.Restart(w)
-				host, port, err := net.SplitHostPort(d.primary.Addr())
+				host, port, err := net.SplitHostPort(next)
 				must(w, err)
 				w.admin(old, "replicaof "+host+" "+port, "config rewrite") // a Sentinel does so after 8 s
 			}
@@ -251,7 +256,6 @@ func TestInjections(t *testing.T) {
 			}
 			d.admin(next, how)
 			d.Until("the replica serves the slot", func() bool { return s.Owner(slot, next) != nil })
-			d.primary = next
 			if dead {
 				old.Restart(d)
 			}

@@ -44,7 +44,8 @@
 //     until the manager ends.
 //   - A leader does not keep its leadership if Redis loses its data, for example in a failover
 //     to a replica that lagged. The next candidate finds no record and leads immediately. The
-//     old leader detects this at its next renewal.
+//     old leader detects this at its next renewal. With lockcore.Config.LockDelay of at least
+//     LeaseDuration, and at least 10 s, the candidate waits until the old leader has stopped.
 //   - Two candidates that share one Lock count as one candidate, so both can lead. With
 //     separate Locks they are two candidates, even if they have the same identity.
 //   - A process that restarts under the identity of one that died does not lead immediately,

@@ -57,6 +57,8 @@
 //	the server misses replicas    at most once per second, the connection is closed, so that
 //	(NOREPLICAS)                  the address is looked up again. The subscription and the
 //	                              other connections are closed, too
+//	the server may have lost data with Config.Delay, a new connection finds that before its first
+//	                              request. Requests that may grant a lease are not sent for a time
 //	a connection is replaced      the subscription is tested: it may be at another server
 //	the subscription fails        it is made again after growing pauses; Config.Missed is
 //	                              called, because messages may have been missed

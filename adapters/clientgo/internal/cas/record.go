@@ -94,11 +94,15 @@ func (r *Record) read(stored string) (State, error) {
 //
 // The error is ErrConflict if the record has another version or was deleted. After an error
 // that is lockcore.ErrUnknown, the value may have been written or may still be written. The
-// returned version covers both cases, so a Put with it succeeds in either case.
+// returned version covers both cases, so a Put with it succeeds in either case. During
+// lockcore.Config.LockDelay, a Put of the first record fails with a *lockcore.DelayError.
 func (r *Record) Put(ctx context.Context, seen Version, value []byte, keep time.Duration) (Version, error) {
 	me := r.writer + "." + strconv.FormatUint(r.writes.Add(1), 36)
-	answer, err := r.ask(ctx, r.put.Call(wire.Keys(r.key), me, value, keep.Milliseconds(),
-		" "+strings.Join(seen.all(), " ")+" "))
+	req := r.put.Call(wire.Keys(r.key), me, value, keep.Milliseconds(), " "+strings.Join(seen.all(), " ")+" ")
+	if seen.seen == nil {
+		req = req.Granting() // the record may have been lost
+	}
+	answer, err := r.ask(ctx, req)
 	if err == nil {
 		switch answer {
 		case int64(1):

@@ -2,6 +2,7 @@ package cas_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -391,4 +392,36 @@ func TestRecordACL(t *testing.T) {
 			t.Errorf("without %q: something was written", without)
 		}
 	}
+}
+
+// During LockDelay no first record is written, as the record may have been lost. A record that
+// the server has is written.
+func TestFault89_FirstRecordIsDelayed(t *testing.T) {
+	t.Parallel()
+	testenv.InBubble(t, func(te *testenv.Env) {
+		e := &env{te}
+		const delay = 10 * time.Second
+		r := e.record(e.ClientWith(e.Direct(), lockcore.Config{LockDelay: delay}), time.Second)
+		delayed := func() {
+			e.Helper()
+			_, err := r.Put(e.Context(), cas.Version{}, []byte("a"), time.Hour)
+			var refused *lockcore.DelayError
+			if !errors.As(err, &refused) || !lockcore.IsTemporary(err) {
+				e.Fatalf("Put: %v, want a DelayError", err)
+			}
+		}
+		delayed() // at the first use of the server
+		e.Pass(delay)
+		version := e.put(r, cas.Version{}, "a")
+		must(e, e.Bubble.Restart(false))
+		version = e.put(r, version, "b")
+		e.holds(r, "b")
+		must(e, e.Bubble.Restart(true))
+		if _, err := r.Put(e.Context(), version, []byte("c"), time.Hour); !errors.Is(err, cas.ErrConflict) {
+			e.Errorf("Put: %v, want a conflict", err)
+		}
+		delayed()
+		e.Pass(delay)
+		e.put(r, cas.Version{}, "d")
+	})
 }
