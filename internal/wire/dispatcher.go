@@ -104,7 +104,7 @@ func (d *dispatcher) send(ctx context.Context, r Request, timeout time.Duration)
 	c.done = make(chan struct{})
 	d.queue = append(d.queue, c)
 	d.mu.Unlock()
-	timer := d.timers.Get().(*time.Timer) //nolint:errcheck,forcetypeassert // the only type
+	timer := d.timers.Get().(*time.Timer)
 	timer.Reset(timeout)
 	select {
 	case <-c.done:

@@ -68,7 +68,7 @@ func runnable(root *cobra.Command) (all []*cobra.Command) {
 }
 
 func indented(text string) string {
-	return "    " + strings.ReplaceAll(strings.ReplaceAll(text, "\n  ", "\n    "), "  noonctl", "noonctl")
+	return "  " + strings.ReplaceAll(text, "\n", "\n  ")
 }
 
 func flags(set *pflag.FlagSet) string {
