@@ -72,12 +72,13 @@ func TestEntriesEndByThemselves(t *testing.T) {
 	onBoth(t, func(e *env) {
 		live := e.Client("live")
 		dead, faults := e.Linked("dead")
-		cfg := ttl(time.Second)
+		const lease = 3 * time.Second
+		cfg := ttl(lease)
 		kept := e.try(e.reentrant(live, "orders", "worker", cfg))
 		gone := e.try(e.reentrant(dead, "orders", "worker", cfg))
 		faults.Partition()
 		mustIs(e, e.ended(gone), lockcore.ErrLeaseExpired)
-		e.Pass(time.Second)
+		e.Pass(lease)
 		e.leave(kept, 0)
 		e.unlock(e.try(e.reentrant(live, "orders", "stranger", cfg)))
 		faults.Heal()
