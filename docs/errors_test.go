@@ -22,6 +22,7 @@ var rooms = map[string]string{
 	"healthz":                  "healthz",
 	"redisurl":                 "redisurl",
 	"adapters/clientgo":        "clientgo",
+	"internal/quorum":          "lockcore",
 	"internal/wire":            "lockcore", "internal/lease": "lockcore", "internal/engine": "lockcore",
 	// Several packages use these, and join their errors to one of their own.
 	"internal/holding": "noonlock", "internal/input": "noonlock", "internal/logqueue": "noonlock",

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock/internal/readiness"
+	wait "github.com/noonlock/noonlock/internal/retry"
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
@@ -28,6 +29,9 @@ type attempt struct {
 	valueArg any   // value
 
 	trusted bool // the value says that PUBLISH counts this process as a receiver
+
+	token uint64     // of a grant of a quorum, which renewals commit
+	trail wire.Trail // of its requests to the servers of a quorum
 
 	endedToken uint64 // sent with the last acquire, see owners
 
@@ -93,9 +97,14 @@ func (a *attempt) retryAcquire(ctx context.Context, mode string, within time.Dur
 		retryable = wire.MayRetryLater
 	}
 	retry := a.c.newRetry(a.terms.timeout(), within)
+	ahead := 0
 	err = retry.Do(ctx, retryable, func() (err error) {
 		for {
 			r, err = a.sendAcquire(ctx, mode, retry.Timeout())
+			if isAhead(err) && wait.Sleep(ctx, aheadPause, a.c.closing) && ahead < aheadTries {
+				ahead++
+				continue
+			}
 			if err != nil || r.left != unswept {
 				return err
 			}
@@ -108,6 +117,12 @@ func (a *attempt) retryAcquire(ctx context.Context, mode string, within time.Dur
 func (a *attempt) sendAcquire(ctx context.Context, mode string, timeout time.Duration) (acquireReply, error) {
 	if mode == modeJoin && a.place != "" {
 		mode = a.place
+	}
+	if a.c.council != nil {
+		if err := a.c.council.ready(ctx); err != nil {
+			return acquireReply{}, err
+		}
+		a.mayBeStored.Store(true) // a minority may grant, whatever the answer is
 	}
 	req := a.terms.replicated(a.queued.acquire(a, mode)).Granting()
 	t0 := a.c.clock.Now()
@@ -133,6 +148,9 @@ func (a *attempt) sendAcquire(ctx context.Context, mode string, timeout time.Dur
 		a.place = r.place
 	}
 	r.t0, r.short = t0, short
+	if r.code == answerHeld && a.c.council != nil {
+		return a.confirm(ctx, r, timeout)
+	}
 	return r, nil
 }
 

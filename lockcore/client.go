@@ -39,6 +39,7 @@ type Client struct {
 
 	attempts       atomic.Uint64
 	wire           wire.Wire
+	council        *council // nil: not a quorum
 	keeper         *lease.Keeper
 	unwantedGrants chan struct{} // limits concurrent releases of grants without a waiter
 
@@ -83,8 +84,13 @@ func New(rdb redis.UniversalClient, cfg Config) (*Client, error) {
 	} else if err != nil {
 		return nil, err
 	}
+	return newClient(cfg, target.Sharded(), func(_ *Client, config wire.Config) wire.Wire { return target.Connect(config) })
+}
+
+// newClient returns a Client with the Wire that connect returns.
+func newClient(cfg Config, sharded bool, connect func(*Client, wire.Config) wire.Wire) (*Client, error) {
 	c := &Client{
-		keys:     keyring{cmp.Or(cfg.Prefix, defaultPrefix), target.Sharded()},
+		keys:     keyring{cmp.Or(cfg.Prefix, defaultPrefix), sharded},
 		identity: cmp.Or(cfg.Identity, defaultIdentity()),
 		process:  rand.Text(),
 
@@ -99,7 +105,7 @@ func New(rdb redis.UniversalClient, cfg Config) (*Client, error) {
 		checks:         map[string]*grantCheck{},
 		owners:         owners{},
 	}
-	err = errors.Join(checkName("Config.Prefix", c.keys.prefix), checkIdentity("Config.Identity", c.identity))
+	err := errors.Join(checkName("Config.Prefix", c.keys.prefix), checkIdentity("Config.Identity", c.identity))
 	if err == nil && c.tokenRetention < time.Minute {
 		err = refuse("Config.TokenRetention", "0 (2h) or at least 1m", cfg.TokenRetention)
 	}
@@ -129,7 +135,7 @@ func New(rdb redis.UniversalClient, cfg Config) (*Client, error) {
 	})
 	c.idle = sync.NewCond(&c.mu)
 	c.ctx, c.cancel = context.WithCancel(context.Background())
-	c.wire = target.Connect(c.wireConfig())
+	c.wire = connect(c, c.wireConfig())
 	c.keeper = lease.NewKeeper(lease.Config{Clock: c.clock, Renewer: renewer{c}, Expired: ErrLeaseExpired, MaxHeld: errors.Join(ErrLeaseExpired, ErrMaxHold)})
 	return c, nil
 }

@@ -34,6 +34,8 @@
 //   - A request may be lost, delayed or repeated without harm. Each acquire has its own
 //     id, so a repeated one counts once.
 //
+// NewQuorum holds a Mutex on a majority of several servers, with other guarantees: see there.
+//
 // # Not guaranteed
 //
 //   - Work that ignores its context does not stop. A resource that must never see two
@@ -129,6 +131,12 @@
 //	+zrevrangebyscore +pexpireat +publish
 //
 // Locks, and the lists of elections, jobs and Daemons, need only +scan.
+//
+// A Client of NewQuorum needs on each server:
+//
+//	~noonlock:* resetchannels &noonlock:ch:* &noonlock:free:* -@all +evalsha +eval
+//	+subscribe +unsubscribe +ping +publish +exists +get +set +del +pexpire +pttl +time +hmget
+//	+hset +hdel +info
 //
 // Setting up a connection also needs +select if redis.Options.DB is not 0, and
 // +client|setname if ClientName is set. A cluster needs in addition &noonlock:{*

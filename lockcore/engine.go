@@ -26,6 +26,9 @@ func (c *Client) Engine(name string, cfg LeaseConfig) (engine.Engine, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := c.checkQuorum(mutexKind{}, terms); err != nil {
+		return nil, err
+	}
 	terms.keepArg = millis(engine.TokenRetention)
 	return &nameEngine{c: c, keys: c.keys.lock(name), terms: terms}, nil
 }
@@ -75,7 +78,7 @@ func (e *nameEngine) Once(ctx context.Context, r wire.Request) (any, error) {
 }
 
 func (e *nameEngine) Lock(ctx context.Context, k engine.Kind) (engine.Lease, error) {
-	m := &Mutex{c: e.c, keys: e.keys, terms: e.terms, kind: mutexKind{}}
+	m := &Mutex{c: e.c, keys: e.keys, terms: e.terms, kind: e.c.mutexKind()}
 	if k != nil {
 		m.kind = engineKind{given: k}
 	}
@@ -145,6 +148,8 @@ func (e *nameEngine) Shared(key any, create func() any) any {
 func (e *nameEngine) Now() time.Duration { return e.c.clock.Now() }
 
 func (e *nameEngine) Logger() logr.Logger { return e.c.log }
+
+func (e *nameEngine) Quorum() bool { return e.c.council != nil }
 
 func (e *nameEngine) Expect(label string) { e.c.metrics.kind(label).queue() }
 

@@ -23,6 +23,9 @@ func TestMain(m *testing.M) {
 	if role := os.Getenv(roleVariable); role != "" {
 		os.Exit(playRole(role))
 	}
+	if addresses := os.Getenv(quorumVariable); addresses != "" {
+		os.Exit(playQuorum(addresses))
+	}
 	os.Exit(testenv.Run(m, lockcore.ScriptFiles(), lockcore.UseScripts))
 }
 

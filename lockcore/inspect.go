@@ -77,6 +77,9 @@ type inspected struct {
 
 func (c *Client) inspect(ctx context.Context, name string) (inspected, error) {
 	seen := inspected{Inspection: Inspection{Name: name}}
+	if err := c.oneServer("Inspect and ForceRelease"); err != nil {
+		return seen, err
+	}
 	if err := checkName("name", name); err != nil {
 		return seen, err
 	}

@@ -46,6 +46,7 @@ type lockKeys struct {
 	// The same as arguments of requests: lock, fence, queue and seen, and channels.
 	args        []any
 	channelsArg any
+	freed       string // channel of releases, in a quorum
 }
 
 func (k keyring) lock(name string) *lockKeys {
@@ -54,6 +55,7 @@ func (k keyring) lock(name string) *lockKeys {
 		name: name, base: base,
 		lock: base + "lock", fence: base + "fence", queue: base + "queue", seen: base + "seen", never: base + "never",
 		channels: k.channel(name, "ch:"),
+		freed:    k.channel(name, "free:"+name),
 	}
 	keys.args = wire.Keys(keys.lock, keys.fence, keys.queue, keys.seen)
 	keys.channelsArg = keys.channels
@@ -67,6 +69,10 @@ func (k keyring) history(tag string) string {
 	}
 	return k.prefix + ":{" + tag + "}:history"
 }
+
+// marker returns the key of the state of a server in a quorum, see quorum_join.lua. Keys of locks
+// have a brace after the colon.
+func (k keyring) marker() string { return k.prefix + ":quorum" }
 
 // channel returns a channel for messages about a name.
 func (k keyring) channel(name, rest string) string {

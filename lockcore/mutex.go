@@ -20,7 +20,7 @@ type Mutex struct {
 // spaces and braces. Names must not begin with job/ or election/. Mutex sends nothing. The
 // error is a *ConfigError.
 func (c *Client) Mutex(name string, cfg LeaseConfig) (*Mutex, error) {
-	return c.lock(name, mutexKind{}, cfg)
+	return c.lock(name, c.mutexKind(), cfg)
 }
 
 // lock returns a lock of a kind.
@@ -30,6 +30,9 @@ func (c *Client) lock(name string, k queueKind, cfg LeaseConfig) (*Mutex, error)
 	}
 	terms, err := c.terms(cfg)
 	if err != nil {
+		return nil, err
+	}
+	if err := c.checkQuorum(k, terms); err != nil {
 		return nil, err
 	}
 	terms.keepArg = millis(c.tokenRetention)
@@ -101,7 +104,11 @@ func (m *Mutex) Lock(ctx context.Context) (*Lease, error) {
 
 func (m *Mutex) lock(ctx context.Context) (*Lease, error) {
 	start := m.c.clock.Ticks()
-	lease, last, err := m.waitInQueue(ctx)
+	wait := m.waitInQueue
+	if m.c.council != nil {
+		wait = m.waitByTrying
+	}
+	lease, last, err := wait(ctx)
 	m.c.metrics.countAcquire(m.kind.name(), m.c.clock.Ticks()-start, err)
 	if errors.Is(err, ErrNotAcquired) && ctx.Err() != nil && last.holder != "" {
 		held := m.heldBy(&last)

@@ -29,7 +29,7 @@ func (r renewer) Renew(ctx context.Context, stream lease.Stream, t0, within time
 		requests[i] = a.kind.renewal(a).Replicated(a.terms.replicas, l.Patience()/2)
 	}
 	done = make([]bool, len(leases))
-	for i, answer := range stream.(*wire.Stream).Send(ctx, requests) {
+	for i, answer := range stream.(wire.Renewals).Send(ctx, requests) {
 		if answer.Err == nil && r.Stream(leases[i]) != stream {
 			answer = wire.Answer{Err: wire.ErrFormerServer}
 		}

@@ -21,6 +21,8 @@ type scripts struct {
 	ownedAcquire, ownedRenew, ownedLeave, ownedDowngrade *wire.Script
 	lockInspect, lockForce, lockQueue, lockPromote       *wire.Script
 	lockRights, lockHistory                              *wire.Script
+
+	quorumAcquire, quorumRenew, quorumLeave, quorumState, quorumJoin *wire.Script
 }
 
 func loadScripts(files fs.FS) (*scripts, error) {
@@ -41,6 +43,12 @@ func loadScripts(files fs.FS) (*scripts, error) {
 		lockPromote: l.Script("lock_promote"),
 		lockRights:  l.Script("lock_rights"),
 		lockHistory: l.Script("lock_history"),
+
+		quorumAcquire: l.Script("quorum_acquire"),
+		quorumRenew:   l.Script("quorum_renew"),
+		quorumLeave:   l.Script("quorum_leave"),
+		quorumState:   l.Script("quorum_state"),
+		quorumJoin:    l.Script("quorum_join"),
 	}
 	if err := l.Err(); err != nil {
 		return nil, fmt.Errorf("lockcore: %w", err)

@@ -38,7 +38,7 @@ func (w *twoServers) Send(ctx context.Context, name string, r wire.Request, time
 	return w.at(name).Send(ctx, name, r, timeout)
 }
 
-func (w *twoServers) Renewals(name string, replicas int) *wire.Stream {
+func (w *twoServers) Renewals(name string, replicas int) wire.Renewals {
 	return w.at(name).Renewals(name, replicas)
 }
 

@@ -105,6 +105,9 @@ func NewRunner(client *lockcore.Client, cfg Config) (*Runner, error) {
 	if client == nil {
 		return nil, &ConfigError{Field: "client", Value: "nil", Rule: "a *lockcore.Client"}
 	}
+	if err := ledger.CheckClient(client); err != nil {
+		return nil, translate(err, "", "Config")
+	}
 	cfg.Drain = max(0, cmp.Or(cfg.Drain, defaultDrain))
 	cfg.ShutdownTimeout = cmp.Or(cfg.ShutdownTimeout, cfg.Drain+defaultShutdown)
 	if cfg.ShutdownTimeout <= cfg.Drain {

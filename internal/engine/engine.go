@@ -120,6 +120,9 @@ type Engine interface {
 	Shared(key any, create func() any) any
 	// Now returns the elapsed time by the clock of the Client's leases.
 	Now() time.Duration
+	// Quorum reports whether the name is on several servers. Then only Lock, Watch and the
+	// methods without requests work.
+	Quorum() bool
 	// Logger returns the Client's logger.
 	Logger() logr.Logger
 	// Expect creates the metrics of a kind of lease that queues, so that they exist before

@@ -37,7 +37,7 @@ func OutcomeOf(err error) Outcome {
 	switch {
 	case err == nil:
 		return Applied
-	case errors.Is(err, ErrUnknown):
+	case errors.Is(err, ErrUnknown), noQuorum(err) != nil:
 		return Unknown
 	case errors.Is(err, ErrNotReplicated):
 		return Unreplicated
@@ -141,6 +141,9 @@ func NeedsOperator(err error) bool {
 	if _, odd := errors.AsType[*ReplyError](err); odd {
 		return true
 	}
+	if few := noQuorum(err); few != nil {
+		return few.Permanent
+	}
 	outcome := OutcomeOf(err)
 	return (outcome == Unreplicated || outcome == Refused || outcome == Moved || outcome == Unsent) && !IsTemporary(err)
 }
@@ -215,12 +218,18 @@ func MayBeApplied(err error) bool {
 
 // MayRetry reports whether sending the same request again may help.
 func MayRetry(err error) bool {
+	if few := noQuorum(err); few != nil {
+		return !few.Permanent
+	}
 	return !IsPermanent(err) && (errors.Is(err, ErrUnknown) || IsUnsent(err) || IsTransient(err))
 }
 
 // IsPermanent reports whether no connection can be made before an operator changes
 // something.
 func IsPermanent(err error) bool {
+	if few := noQuorum(err); few != nil {
+		return few.Permanent
+	}
 	if !IsUnsent(err) {
 		return false
 	}

@@ -157,7 +157,7 @@ func (c *cluster) owner(slot int) *server {
 	return c.owners[slot]
 }
 
-func (c *cluster) Renewals(name string, replicas int) *Stream {
+func (c *cluster) Renewals(name string, replicas int) Renewals {
 	if s := c.owner(slotOf(name)); s != nil {
 		return s.group(replicas).renewals
 	}

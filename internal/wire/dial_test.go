@@ -365,7 +365,7 @@ func TestFault72_OneDeadConnectionIsEnough(t *testing.T) {
 }
 
 // warm uses all connections of a stream at a time.
-func warm(t *testing.T, s *wire.Stream) {
+func warm(t *testing.T, s wire.Renewals) {
 	t.Helper()
 	var wg sync.WaitGroup
 	for range width {

@@ -15,6 +15,11 @@ type Request struct {
 	within   time.Duration // for their acknowledgement
 	mark     string        // see Marked; "" means none
 	grants   bool          // see Granting
+
+	count Count // see Counted; nil: not for several servers
+	trail *Trail
+	late  *Request // see Leaving
+	owed  time.Duration
 }
 
 // Command returns a request that sends a plain command.

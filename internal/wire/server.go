@@ -114,7 +114,7 @@ func (s *server) answered(ctx context.Context, requests []Request, answers []Ans
 
 func (s *server) mayBeDemoted(err error) bool { return s.role.isReplica(err) || s.role.isCutOff(err) }
 
-func (s *server) Renewals(_ string, replicas int) *Stream { return s.group(replicas).renewals }
+func (s *server) Renewals(_ string, replicas int) Renewals { return s.group(replicas).renewals }
 
 func (s *server) Messages(string) Messages { return s.messages }
 

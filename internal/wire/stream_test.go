@@ -12,7 +12,7 @@ import (
 )
 
 // batch sends a batch and waits for its answers for that long.
-func batch(t *testing.T, s *wire.Stream, within time.Duration, requests ...wire.Request) []wire.Answer {
+func batch(t *testing.T, s wire.Renewals, within time.Duration, requests ...wire.Request) []wire.Answer {
 	t.Helper()
 	ctx, cancel := context.WithTimeoutCause(t.Context(), within, wire.NoAnswer(within))
 	defer cancel()
@@ -24,7 +24,7 @@ func batch(t *testing.T, s *wire.Stream, within time.Duration, requests ...wire.
 }
 
 // pings asserts that the stream works.
-func pings(t *testing.T, s *wire.Stream) {
+func pings(t *testing.T, s wire.Renewals) {
 	t.Helper()
 	if a := batch(t, s, time.Second, wire.Command("ping"))[0]; a.Err != nil || a.Value != "PONG" {
 		t.Fatalf("PING: %v, %v", a.Value, a.Err)

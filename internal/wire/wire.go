@@ -18,7 +18,7 @@ type Wire interface {
 	// Renewals returns the stream of a name for requests that wait for so many replicas, with
 	// connections that Send does not use. Names whose requests may share a batch have the
 	// same stream.
-	Renewals(name string, replicas int) *Stream
+	Renewals(name string, replicas int) Renewals
 
 	// Messages returns the messages about a name.
 	Messages(name string) Messages
@@ -29,6 +29,16 @@ type Wire interface {
 
 	// Close aborts unfinished requests, and ends all connections and goroutines.
 	Close()
+}
+
+// Renewals are a stream of batches. The dynamic type is comparable.
+type Renewals interface {
+	// Send sends a batch and waits for its answers until ctx ends, which has a deadline.
+	Send(ctx context.Context, requests []Request) []Answer
+	// Mark returns the time for a later Doubt.
+	Mark() time.Duration
+	// Doubt reports that a batch which was sent at a Mark should have been answered by now.
+	Doubt(mark time.Duration)
 }
 
 // Messages are the messages about a name. They are hints: each one makes a caller check, and

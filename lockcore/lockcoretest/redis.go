@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"strings"
 	"sync"
@@ -31,6 +32,7 @@ type Redis struct {
 	mini   *miniredis.Miniredis
 	faults *Faults
 	start  time.Time
+	id     uint64 // no other server has it
 	starts int
 
 	mu      sync.Mutex
@@ -64,6 +66,7 @@ func StartRedis() (*Redis, error) {
 		mini:   miniredis.NewMiniRedis(),
 		faults: NewFaults(),
 		start:  time.Now(),
+		id:     rand.Uint64(), //nolint:gosec // no secret
 		conns:  map[*memConn]struct{}{},
 	}
 	r.mini.ClockTTL(true)
@@ -80,16 +83,16 @@ func (r *Redis) serve() error {
 		return err
 	}
 	r.starts++
-	r.mini.Server().SetPreHook(ids(r.starts))
+	r.mini.Server().SetPreHook(ids(r.id, r.starts))
 	return c.Close()
 }
 
 // ids answers two sections of INFO that miniredis does not have. Each start of the server has
-// other ids, like a process of Redis.
-func ids(start int) server.Hook {
+// other ids, and so has each server, like a process of Redis.
+func ids(id uint64, start int) server.Hook {
 	sections := map[string]string{
-		"server":      fmt.Sprintf("# Server\r\nrun_id:%040x\r\n", start),
-		"replication": fmt.Sprintf("# Replication\r\nrole:master\r\nmaster_replid:%040x\r\nmaster_replid2:%040x\r\nmaster_repl_offset:0\r\n", start, 0),
+		"server":      fmt.Sprintf("# Server\r\nrun_id:%016x%024x\r\n", id, start),
+		"replication": fmt.Sprintf("# Replication\r\nrole:master\r\nmaster_replid:%016x%024x\r\nmaster_replid2:%040x\r\nmaster_repl_offset:0\r\n", id, start, 0),
 	}
 	return func(c *server.Peer, cmd string, args ...string) bool {
 		if cmd != "INFO" || len(args) != 1 || sections[strings.ToLower(args[0])] == "" {

@@ -59,6 +59,14 @@
 //   - The reason of each refusal is true.
 //   - From every state, without further faults, all ticks end.
 //
+// For a quorum of three servers (quorum_test.go), with the rules of internal/quorum:
+//
+//   - No two clients hold a valid lease, and each lease has a greater token than all earlier ones.
+//     One server is unreachable at any time, requests and answers are lost or late, and servers
+//     are flushed, restart empty, or restart with an old disk.
+//   - The lock of a server ends within one TTL.
+//   - Without one of the rules, one of these promises is broken (TestQuorumNeedsItsRules).
+//
 // # What is left out, and why
 //
 // Time advances in steps of a second, and TTLs are one or two seconds. Scripts only compare

@@ -54,6 +54,13 @@ func (tr tickTrial) exploration(l *library) exploration {
 	}}
 }
 
+func (tr quorumTrial) exploration(l *library) exploration {
+	return exploration{quorumScripts[:], func(tb testing.TB, edits []edit) found {
+		tb.Helper()
+		return search(tr.model(tb, l, edits, 1, noFlaw), tr.depth, 0, 1)
+	}}
+}
+
 func newHunt(tb testing.TB, l *library) *hunt {
 	tb.Helper()
 	h := &hunt{suite: newSuite(tb), library: l, killers: map[string]*killer{}}
@@ -80,6 +87,10 @@ func newHunt(tb testing.TB, l *library) *hunt {
 		tickTrial{tickRules{2, false, true}, 2, 0, 0, 5}.exploration(l),
 		tickTrial{tickRules{2, true, false}, 2, 1, 1, 5}.exploration(l),
 		tickTrial{tickRules{2, false, false}, 2, 2, 1, 6}.exploration(l),
+	})
+	h.explore(l, "quorum", []exploration{
+		quorumTrial{2, 0, 0, 8}.exploration(l),
+		quorumTrial{1, 0, 2, 10}.exploration(l),
 	})
 	return h
 }

@@ -28,6 +28,8 @@ type redisServer struct {
 	// receivers is the result of PUBLISH; negative: an error.
 	receivers func(channel string) int
 	published []message
+
+	runID string // in the answer of INFO
 }
 
 // A message is a message that a script has published.
@@ -42,6 +44,10 @@ func newServer() (*redisServer, error) {
 	_ = conn.Close()
 	s.peer = server.NewPeer(bufio.NewWriter(s.out))
 	s.redis.Server().SetPreHook(func(p *server.Peer, cmd string, args ...string) bool {
+		if cmd == "INFO" {
+			p.WriteBulk("run_id:" + s.runID + "\r\n")
+			return true
+		}
 		if cmd != "PUBLISH" {
 			return false
 		}

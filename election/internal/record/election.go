@@ -50,6 +50,12 @@ func New(c *lockcore.Client, name string, cfg Config) (*Election, error) {
 	if err != nil {
 		return nil, err
 	}
+	if e.Quorum() {
+		return nil, &lockcore.ConfigError{
+			Field: "client", Value: "a Client of NewQuorum",
+			Rule: "a Client of New: the record of the leader is kept on one server",
+		}
+	}
 	s, err := ownScripts()
 	if err != nil {
 		return nil, err

@@ -95,6 +95,9 @@ func New(c *lockcore.Client, job string, cfg Config) (*Ledger, error) {
 	if err != nil {
 		return nil, err
 	}
+	if e.Quorum() {
+		return nil, errQuorum
+	}
 	s, err := ownScripts()
 	if err != nil {
 		return nil, err
@@ -103,6 +106,17 @@ func New(c *lockcore.Client, job string, cfg Config) (*Ledger, error) {
 	cfg.KeepRuns = cmp.Or(cfg.KeepRuns, defaultKeepRuns)
 	cfg.Retain = cmp.Or(cfg.Retain, defaultRetain)
 	return &Ledger{engine: e, scripts: s, name: job, keys: keysOf(e, job), cfg: cfg}, nil
+}
+
+var errQuorum = &lockcore.ConfigError{
+	Field: "client", Value: "a Client of NewQuorum",
+	Rule: "a Client of New: the ledger of a job is kept on one server",
+}
+
+// CheckClient returns a *lockcore.ConfigError if no ledger can be on the servers of a Client.
+func CheckClient(c *lockcore.Client) error {
+	_, err := New(c, "any", Config{Lease: lockcore.LeaseConfig{TTL: 100 * time.Millisecond}})
+	return err
 }
 
 // Open creates the ledger of the job if there is none, extends its lifetime, and returns

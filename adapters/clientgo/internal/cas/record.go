@@ -52,6 +52,12 @@ func New(c *lockcore.Client, name string, timeout time.Duration) (*Record, error
 	if err != nil {
 		return nil, err
 	}
+	if e.Quorum() {
+		return nil, &lockcore.ConfigError{
+			Field: "client", Value: "a Client of NewQuorum",
+			Rule: "a Client of New: a record is compared and set on one server",
+		}
+	}
 	put, err := ownScript()
 	if err != nil {
 		return nil, err

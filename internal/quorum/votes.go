@@ -1,0 +1,166 @@
+package quorum
+
+// A Vote is the answer of one server. The codes are those of the scripts.
+type Vote struct {
+	From   int // the server
+	Code   int64
+	Token  uint64 // Granted: its proposal
+	Run    string // Granted: identifies the server
+	Left   int64  // Held: ms; Waiting: ms
+	Holder string // Held: the value of the lock
+}
+
+// The codes of a Vote.
+const (
+	Failed    = 0 // the server did not answer
+	Granted   = 1
+	Held      = 4 // by another
+	Abandoned = 6
+	WrongKind = 7
+	Lost      = 8 // the server may have lost data
+	OtherList = 9
+	Waiting   = 10 // the server grants nothing for a while
+	TooLong   = 11 // the TTL
+)
+
+// Released is the code of a server that had the lock, and NotMine of one that did not.
+const (
+	NotMine  = 0
+	Released = 1
+)
+
+// Majority returns how many of n servers are a majority.
+func Majority(n int) int { return n/2 + 1 }
+
+// A Verdict is the result of an acquire or a renewal.
+type Verdict int
+
+// The verdicts.
+const (
+	Undecided Verdict = iota
+	Yes               // a majority granted
+	No                // another holds a majority
+	Ahead             // several try, and this attempt has the most servers: try again
+	Behind            // several try, and another has more: give way
+	Foreign           // keys of another kind are at too many servers
+	Short             // too few servers can grant
+	Twice             // two of the votes are from one server
+)
+
+// Acquire counts the votes of an acquire. pending is how many of n servers have not answered.
+// If the verdict is Yes, token is the one to commit. If it is No, by is a vote of the holder.
+//
+// If several clients try at the same time, each may get a minority. Then only the one with the
+// most servers keeps them and tries again, so that one of them succeeds. me is the value of this
+// attempt, which decides between equals.
+func Acquire(votes []Vote, pending, n int, me string) (v Verdict, token uint64, by Vote) {
+	granted, free := 0, pending // free: may still grant
+	for i, a := range votes {
+		if a.Code != Granted {
+			continue
+		}
+		for _, b := range votes[:i] {
+			if b.Code == Granted && a.Run == b.Run {
+				return Twice, 0, a
+			}
+		}
+		granted++
+		token = max(token, a.Token)
+	}
+	free += granted
+	switch {
+	case granted >= Majority(n):
+		return Yes, token, by
+	case free >= Majority(n):
+		return Undecided, 0, by
+	}
+	held, best, by := holder(votes)
+	foreign := count(votes, WrongKind)
+	switch {
+	case best >= Majority(n):
+		return No, 0, by
+	case free+held >= Majority(n) && pending > 0:
+		return Undecided, 0, by // who has the most servers is not known yet
+	case free+held >= Majority(n) && (granted > best || granted == best && me < by.Holder):
+		return Ahead, 0, by
+	case free+held >= Majority(n):
+		return Behind, 0, by
+	case free+held+foreign >= Majority(n) && foreign > 0:
+		return Foreign, 0, by
+	case pending > 0:
+		return Undecided, 0, by // the reason is not known yet
+	}
+	return Short, 0, by
+}
+
+// holder returns how many servers are held by others, how many of them by one, and a vote of that
+// one, with its longest time.
+func holder(votes []Vote) (held, best int, most Vote) {
+	for _, a := range votes {
+		if a.Code != Held {
+			continue
+		}
+		held++
+		same, left := 0, a.Left
+		for _, b := range votes {
+			if b.Code == Held && b.Holder == a.Holder {
+				same++
+				left = longest(left, b.Left)
+			}
+		}
+		if same > best {
+			best, most = same, a
+			most.Left = left
+		}
+	}
+	return held, best, most
+}
+
+// longest returns the longer of two PTTLs; -1 is no end.
+func longest(a, b int64) int64 {
+	if a == -1 || b == -1 {
+		return -1
+	}
+	return max(a, b)
+}
+
+func count(votes []Vote, code int64) (n int) {
+	for _, a := range votes {
+		if a.Code == code {
+			n++
+		}
+	}
+	return n
+}
+
+// Renew counts the votes of a renewal, which also commits the token.
+func Renew(votes []Vote, pending, n int) Verdict {
+	granted, lost := count(votes, Granted), count(votes, Held)+count(votes, Abandoned)
+	switch {
+	case granted >= Majority(n):
+		return Yes
+	case lost > n-Majority(n):
+		return No
+	case granted+pending >= Majority(n), lost+pending > n-Majority(n):
+		return Undecided
+	}
+	return Short
+}
+
+// Release counts the answers to a release: how many servers had the lock, and how many did
+// not. The verdict is No if the lease was lost.
+func Release(released, notMine, pending, n int) Verdict {
+	switch {
+	case released >= Majority(n):
+		return Yes
+	case notMine >= Majority(n):
+		return No
+	case pending > 0:
+		return Undecided
+	case released+notMine < Majority(n):
+		return Short
+	case released > 0:
+		return Yes // the servers that did not answer may have had it
+	}
+	return No
+}

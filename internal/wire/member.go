@@ -1,0 +1,306 @@
+package wire
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/noonlock/noonlock/internal/retry"
+)
+
+// A member is one server of a Quorum.
+type member struct {
+	q       *Quorum
+	number  int
+	server  *server
+	circuit circuit
+
+	mu       sync.Mutex
+	owed     map[*Trail]debt // what ends the attempts that this server may have
+	settling bool            // a goroutine sends it
+}
+
+// A debt is a request that a server must get until a time, if it answers by then.
+type debt struct {
+	request Request
+	timeout time.Duration
+	until   time.Time
+}
+
+// maxOwed limits the debts of a server. What is dropped expires with its TTL.
+const maxOwed = 10_000
+
+// errAbsent is the error of a request to a server that did not answer lately.
+var errAbsent = errors.New("lockcore: the server did not answer, and the next trial is not due")
+
+// ask sends one request. A server that got no request of an attempt needs none that ends it.
+func (m *member) ask(r Request, timeout time.Duration) Answer {
+	if r.late == nil {
+		if !r.trail.begin(m.number) {
+			return Answer{Err: &unsentError{errDropped}}
+		}
+		defer r.trail.end(m.number)
+		return m.send(r, timeout)
+	}
+	reached, mayArrive := r.trail.settle(m.q.ctx, m.number, timeout)
+	if !reached {
+		return Answer{Err: &unsentError{errAbsent}}
+	}
+	late := *r.late
+	if mayArrive {
+		r = late
+	}
+	a := m.send(r, timeout)
+	if isSilence(a.Err) {
+		m.owe(late, timeout)
+	}
+	return a
+}
+
+// send sends one request, unless the server does not answer at present.
+func (m *member) send(r Request, timeout time.Duration) Answer {
+	if !m.circuit.enter() {
+		return Answer{Err: &unsentError{errAbsent}}
+	}
+	value, err := m.server.Send(m.q.ctx, "", r, timeout)
+	m.circuit.leave(err)
+	r.trail.note(m.number, err)
+	if err == nil && r.count != nil {
+		m.q.watch.Answered(m.number, value)
+	}
+	return Answer{value, err}
+}
+
+// renew sends a batch of renewals.
+func (m *member) renew(ctx context.Context, requests []Request) []Answer {
+	answers := make([]Answer, len(requests))
+	var sent []Request
+	var at []int
+	for i, r := range requests {
+		answers[i].Err = &unsentError{errDropped}
+		if r.trail.begin(m.number) {
+			defer r.trail.end(m.number)
+			sent, at = append(sent, r), append(at, i)
+		}
+	}
+	switch {
+	case len(sent) == 0:
+		return answers
+	case !m.circuit.enter():
+		for _, i := range at {
+			answers[i].Err = &unsentError{errAbsent}
+		}
+		return answers
+	}
+	results := m.server.Renewals("", 0).Send(ctx, sent)
+	m.circuit.leave(results[0].Err)
+	for n, i := range at {
+		answers[i] = results[n]
+		sent[n].trail.note(m.number, results[n].Err)
+		if results[n].Err == nil {
+			m.q.watch.Answered(m.number, results[n].Value)
+		}
+	}
+	return answers
+}
+
+// isSilence reports whether a server has not answered a request.
+func isSilence(err error) bool {
+	return err != nil && (errors.Is(err, ErrUnknown) || IsUnsent(err))
+}
+
+// owe sends a request again, in the background, until the server has answered it.
+func (m *member) owe(r Request, timeout time.Duration) {
+	m.q.mu.Lock()
+	defer m.q.mu.Unlock()
+	if m.q.closed {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.owed) >= maxOwed {
+		return
+	}
+	m.owed[r.trail] = debt{r, timeout, time.Now().Add(r.owed)}
+	if !m.settling {
+		m.settling = true
+		m.q.wg.Go(m.settle)
+	}
+}
+
+// settle sends what the server is owed.
+func (m *member) settle() {
+	for {
+		m.mu.Lock()
+		var due []debt
+		for key, d := range m.owed {
+			if !time.Now().Before(d.until) {
+				delete(m.owed, key)
+			} else {
+				due = append(due, d)
+			}
+		}
+		m.settling = len(due) > 0 && m.q.ctx.Err() == nil
+		again := m.settling
+		m.mu.Unlock()
+		if !again {
+			return
+		}
+		for _, d := range due {
+			if isSilence(m.send(d.request, d.timeout).Err) {
+				break
+			}
+			m.mu.Lock()
+			delete(m.owed, d.request.trail)
+			m.mu.Unlock()
+		}
+		retry.Sleep(m.q.ctx, 50*time.Millisecond, nil)
+	}
+}
+
+// A circuit keeps requests from a server that does not answer.
+//
+//	closed ──no answer──► open ──pause is over, one request──► trying ──answer──► closed
+//	                       ▲                                     │
+//	                       └───────── no answer: longer pause ───┘
+type circuit struct {
+	health func(err error) // called when the server stops to answer, and with nil when it answers again
+	pauses retry.Backoff
+
+	mu     sync.Mutex
+	open   bool
+	trying bool
+	until  time.Time // of the pause
+}
+
+// enter reports whether a request may be sent. leave must follow.
+func (c *circuit) enter() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case !c.open:
+		return true
+	case c.trying || time.Now().Before(c.until):
+		return false
+	}
+	c.trying = true
+	return true
+}
+
+// leave records the end of a request.
+func (c *circuit) leave(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case errors.Is(err, ErrClosed), errors.Is(err, context.Canceled), errors.Is(err, errStreamBusy):
+		c.trying = false
+	case isSilence(err):
+		if !c.open {
+			c.health(err)
+		}
+		if !c.open || c.trying {
+			c.until = time.Now().Add(c.pauses.NextBackOff())
+		}
+		c.open, c.trying = true, false
+	default:
+		if c.open {
+			c.health(nil)
+			c.pauses.Reset()
+		}
+		c.open, c.trying = false, false
+	}
+}
+
+// A Trail knows which servers may still get a request of an attempt.
+type Trail struct {
+	mu      sync.Mutex
+	closed  bool // the attempt has ended
+	servers [maxMembers]footprint
+	changed chan struct{} // closed when a request has ended; nil: nobody waits
+}
+
+// A footprint is the part of a Trail that is at one server.
+type footprint struct {
+	pending int  // requests that have not ended
+	reached bool // the server may have got a request
+	lost    bool // a request was not answered
+}
+
+// maxMembers is the greatest number of servers of a Quorum.
+const maxMembers = 9
+
+// begin is called before a request that does not end the attempt. It returns false if the
+// request must not be sent any more. Otherwise, end must follow.
+func (t *Trail) begin(server int) bool {
+	if t == nil {
+		return true
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.closed {
+		t.servers[server].pending++
+	}
+	return !t.closed
+}
+
+// note records the result of a request.
+func (t *Trail) note(server int, err error) {
+	if t == nil || OutcomeOf(err) == Unsent {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := &t.servers[server]
+	s.reached = true
+	s.lost = s.lost || errors.Is(err, ErrUnknown)
+}
+
+func (t *Trail) end(server int) {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.servers[server].pending--
+	if t.changed != nil {
+		close(t.changed)
+		t.changed = nil
+	}
+}
+
+// close prevents further requests of the attempt, except for those that end it.
+func (t *Trail) close() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.closed = true
+}
+
+// settle waits until the requests to a server have ended, for at most a timeout. reached reports
+// whether the server may have got one, and mayArrive whether one may still arrive there.
+func (t *Trail) settle(ctx context.Context, server int, timeout time.Duration) (reached, mayArrive bool) {
+	var timer <-chan time.Time
+	for {
+		t.mu.Lock()
+		s := t.servers[server]
+		if s.pending == 0 || s.lost {
+			t.mu.Unlock()
+			return s.reached, s.lost
+		}
+		if t.changed == nil {
+			t.changed = make(chan struct{})
+		}
+		changed := t.changed
+		t.mu.Unlock()
+		if timer == nil {
+			timer = time.After(timeout)
+		}
+		select {
+		case <-changed:
+			continue
+		case <-timer:
+		case <-ctx.Done():
+		}
+		return true, true
+	}
+}

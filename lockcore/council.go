@@ -1,0 +1,238 @@
+package lockcore
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/noonlock/noonlock/internal/quorum"
+	"github.com/noonlock/noonlock/internal/retry"
+	"github.com/noonlock/noonlock/internal/wire"
+)
+
+// A council lets the servers of a quorum in: at their first start, after a loss of data, and
+// after a change of the list. All rules are in internal/quorum and in the scripts, so any number
+// of Clients may do this at the same time.
+//
+// It examines the servers when one of them has answered that it is not a member. So it costs
+// nothing while all are.
+type council struct {
+	c       *Client
+	wire    *wire.Quorum
+	targets []*wire.Target
+	list    int
+	name    string // of the list: its number and its size
+	longest time.Duration
+	marker  string // key
+
+	examined chan struct{} // closed after the first examination
+
+	mu      sync.Mutex
+	started bool
+	fault   error // two servers are the same one
+	running bool
+	again   bool
+	last    quorum.Action // that was logged
+	worked  bool          // this Client has seen members
+}
+
+// examinePause is the shortest time between two examinations.
+const examinePause = 100 * time.Millisecond
+
+// examineWithin is how long a server may take to answer one.
+const examineWithin = time.Second
+
+func newCouncil(c *Client, targets []*wire.Target, cfg wire.Config, list int, longest time.Duration) *council {
+	k := &council{
+		c: c, targets: targets, list: list, name: strconv.Itoa(list) + "/" + strconv.Itoa(len(targets)),
+		longest: longest, marker: c.keys.marker(), examined: make(chan struct{}),
+	}
+	k.wire = wire.NewQuorum(targets, cfg, wire.Watchers{Health: k.health, Answered: k.answered})
+	return k
+}
+
+// health is called when a server stops to answer, or begins to.
+func (k *council) health(server int, err error) {
+	if err != nil {
+		wire.Log(k.c.log, err, "server of the quorum does not answer", "server", k.targets[server].Address())
+		return
+	}
+	k.c.log.Info("server of the quorum answers again", "server", k.targets[server].Address())
+}
+
+// answered is called with each answer of a server.
+func (k *council) answered(_ int, value any) {
+	list, _ := value.([]any)
+	if len(list) == 0 {
+		return
+	}
+	switch list[0] {
+	case int64(quorum.Lost), int64(quorum.OtherList), int64(quorum.TooLong):
+		k.examine()
+	}
+}
+
+// ready waits for the first examination. It finds out whether two servers are the same one.
+func (k *council) ready(ctx context.Context) error {
+	k.mu.Lock()
+	first := !k.started
+	k.started = true
+	k.mu.Unlock()
+	if first {
+		k.examine()
+	}
+	select {
+	case <-k.examined:
+	case <-ctx.Done():
+		return ended(ctx)
+	case <-k.c.closing:
+		return ErrClosed
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.fault
+}
+
+// examine begins an examination, or notes that another one is needed.
+func (k *council) examine() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.running {
+		k.again = true
+		return
+	}
+	k.running = k.c.background(func(ctx context.Context) {
+		for {
+			k.letIn()
+			select {
+			case <-k.examined:
+			default:
+				close(k.examined)
+			}
+			retry.Sleep(ctx, examinePause, k.c.closing)
+			k.mu.Lock()
+			k.running = k.again && ctx.Err() == nil
+			k.again = false
+			more := k.running
+			k.mu.Unlock()
+			if !more {
+				return
+			}
+		}
+	})
+}
+
+// letIn examines all servers once, and lets in those that may come.
+func (k *council) letIn() {
+	first := k.states()
+	do, whom, _, _ := quorum.Next(first, k.list, millis(k.longest))
+	switch do {
+	case quorum.Join, quorum.Form, quorum.Raise:
+		// The tokens must be read after the servers that lost data have got the numbers of
+		// their returns.
+		states := k.states()
+		again, whomNow, longest, top := quorum.Next(states, k.list, millis(k.longest))
+		if again != do {
+			k.examine()
+			return
+		}
+		k.report(do, states, whomNow)
+		k.admit(states, quorum.Confirmed(first, states, whomNow), longest, top)
+	case quorum.Double:
+		text := fmt.Sprintf("servers[%d] and servers[%d] of NewQuorum are the same server", whom[0], whom[1])
+		k.mu.Lock()
+		k.fault = &wire.NoQuorumError{Permanent: true, Text: text}
+		k.mu.Unlock()
+		k.report(do, first, whom)
+	default:
+		k.report(do, first, whom)
+	}
+}
+
+// admit lets servers in.
+func (k *council) admit(states []quorum.State, whom []int, longest int64, top uint64) {
+	for _, i := range whom {
+		r := k.c.scripts.quorumJoin.Call(wire.Keys(k.marker), states[i].Return, k.list, len(states), longest, strconv.FormatUint(top, 10))
+		about := []any{"server", k.targets[i].Address()}
+		answer, err := k.wire.Ask(i, r, examineWithin)
+		switch n, err := r.Number(answer, err); {
+		case err != nil:
+			wire.Log(k.c.log, err, "failed to let a server into the quorum", about...)
+		case n == 1:
+			k.c.log.Info("server is a member of the quorum; after a loss of data, it grants nothing for a while", append(about, "for", (time.Duration(longest)*time.Millisecond).String())...)
+		}
+	}
+}
+
+var (
+	errOutdated = errors.New("lockcore: a server has a later list, or one with another number of servers: QuorumConfig.List and the servers must be the same everywhere")
+	errDouble   = errors.New("lockcore: two of the clients given to NewQuorum are for the same server")
+	errFormed   = errors.New("lockcore: a majority of the servers has no data of this run: tokens may repeat if a clock is behind")
+)
+
+// report logs what was found, once.
+func (k *council) report(do quorum.Action, states []quorum.State, whom []int) {
+	k.mu.Lock()
+	known := k.last == do
+	k.last = do
+	worked := k.worked
+	for _, s := range states {
+		worked = worked || s.List > 0
+		k.worked = k.worked || s.Member
+	}
+	k.mu.Unlock()
+	servers := make([]string, 0, len(whom))
+	for _, i := range whom {
+		servers = append(servers, k.targets[i].Address())
+	}
+	switch {
+	case do == quorum.Form && worked:
+		k.c.log.Error(errFormed, "quorum lost its data; nothing is granted for MaxTTL", "servers", servers)
+	case known:
+	case do == quorum.Form:
+		k.c.log.Info("no server of the quorum has data: first start, or all data was lost; nothing is granted for MaxTTL", "servers", servers)
+	case do == quorum.Outdated:
+		k.c.log.Error(errOutdated, "this process has another list of servers than the quorum", "servers", servers)
+	case do == quorum.Double:
+		k.c.log.Error(errDouble, "quorum with one server twice", "servers", servers)
+	case do == quorum.Await:
+		k.c.log.Info("too few servers of the quorum answer to let the others in")
+	}
+}
+
+// states asks all servers.
+func (k *council) states() []quorum.State {
+	id := rand.Text()
+	r := k.c.scripts.quorumState.Call(wire.Keys(k.marker), id)
+	states := make([]quorum.State, len(k.targets))
+	for i, a := range k.wire.Each(func(int) wire.Request { return r }, examineWithin) {
+		if a.Err == nil {
+			states[i] = stateOf(a.Value)
+		}
+	}
+	return states
+}
+
+// stateOf reads the answer of quorum_state.
+func stateOf(answer any) (s quorum.State) {
+	list, _ := answer.([]any)
+	if len(list) != 7 {
+		return s
+	}
+	number := func(at int) int64 {
+		n, _ := strconv.ParseInt(wire.Text(list[at]), 10, 64) // 0: none
+		return n
+	}
+	list0, size, _ := strings.Cut(wire.Text(list[2]), "/")
+	s.List, _ = strconv.Atoi(list0)
+	s.Size, _ = strconv.Atoi(size)
+	s.Run, s.Member, s.Return = wire.Text(list[0]), wire.Text(list[1]) == "member", wire.Text(list[6])
+	s.Left, s.Longest, s.Top = number(3), number(4), uint64(number(5))
+	s.Known = s.Run != ""
+	return s
+}

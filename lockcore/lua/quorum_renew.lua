@@ -1,0 +1,46 @@
+-- quorum_renew: extend the lock of one server of a quorum, and commit its token.
+--
+-- KEYS[1] lock    string, the holder's attempt; absent: free
+-- KEYS[2] tomb    string, exists if this attempt was abandoned
+-- KEYS[3] marker  hash, the state of this server, see quorum_join
+-- ARGV[1] me      this attempt
+-- ARGV[2] ttl     ms, of the lock
+-- ARGV[3] list    the list of servers that the client has: its number and its size
+-- ARGV[4] token   of the lease
+--
+-- Returns {1}         held by me for ttl from now, and the token is committed
+--         {4}         held by another: lost
+--         {6}         the attempt was abandoned: this request came too late
+--         {8} to {11} this server grants nothing, see part_member.lua
+--
+-- A lock that is free is acquired again: this server missed the acquire or an earlier
+-- renewal, or has lost the lock. This needs the same permission as an acquire. A lock that
+-- is mine is extended without it, except for a client with another list of servers.
+--
+-- Twice is safe: it extends a lock that is mine, and the committed token never decreases.
+local lock, tomb, marker = KEYS[1], KEYS[2], KEYS[3]
+local me, ttl, list, token = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+
+--@include member
+
+local holder = redis.pcall('GET', lock)
+if not holder then
+  local no = refusal(marker, list, ttl)
+  if no then
+    return no
+  end
+  if redis.call('EXISTS', tomb) == 1 then
+    return {6}
+  end
+elseif holder ~= me then
+  return {4}
+end
+local m = redis.call('HMGET', marker, 'list', 'top')
+if m[1] ~= list then
+  return {9, m[1]}
+end
+if tonumber(token) > tonumber(m[2]) then
+  redis.call('HSET', marker, 'top', token)
+end
+redis.call('SET', lock, me, 'PX', ttl)
+return {1}

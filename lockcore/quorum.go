@@ -1,0 +1,147 @@
+package lockcore
+
+import (
+	"cmp"
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/noonlock/noonlock/internal/wire"
+)
+
+// ErrNoQuorum means that too few servers of a quorum could do what was requested: they did not
+// answer, have lost their data, or have another list of servers. A lock that only some of them
+// granted is released. The error is temporary, see IsTemporary, unless so many servers need an
+// operator.
+var ErrNoQuorum = wire.ErrNoQuorum
+
+// QuorumConfig configures a Client on several servers. All Clients of the same servers must
+// have the same List and, except during a change, the same MaxTTL.
+type QuorumConfig struct {
+	Config
+
+	// List is the number of the list of servers. Increase it when the list changes. As soon as
+	// a Client with a later list has begun, Clients with an earlier one hold and acquire nothing
+	// more: see docs/OPERATIONS.md. From 1. Default 1.
+	List int
+
+	// MaxTTL is the longest TTL of any lease on these servers. A server that restarts or loses
+	// its data grants nothing for so long, because leases that it has lost may be valid until
+	// then. The same holds for all servers at their first start. It can be increased. Whole
+	// milliseconds from 100 ms to 24 h. Default 15 s.
+	MaxTTL time.Duration
+}
+
+const (
+	defaultMaxTTL = 15 * time.Second
+
+	minServers = 3
+	maxServers = 9
+)
+
+// NewQuorum returns a Client whose locks are held on a majority of several independent servers.
+// A minority of them may crash, restart, hang or lose its data without an effect on leases.
+//
+// The servers must not replicate each other. Each one is a *redis.Client, as for New; it may
+// be of redis.NewFailoverClient. There must be 3, 5, 7 or 9. A server that is given twice is
+// noticed at the first use, and nothing is acquired then.
+//
+// Mutex, election and singleton.Daemon work as on one server, with these differences:
+//
+//   - There is no queue. Waiters try again when a message says that the lock is free, and after
+//     random pauses of up to half a second. The order of waiters is not kept.
+//   - A lease counts when a majority has granted it and stored its fencing token. This takes two
+//     round trips. A renewal counts when a majority has answered.
+//   - The first lease is granted MaxTTL after the first start of the servers.
+//
+// ReentrantMutex, RWMutex, jobs with a ledger (singleton.Runner, Job and Once), MinReplicas,
+// Inspect and ForceRelease are refused.
+//
+// # Guarantees
+//
+// These hold while no clock of a majority of the servers is stepped, and while fewer servers
+// than a majority lose data within one MaxTTL.
+//
+//   - At most one lease of a Mutex is valid at a time.
+//   - Each lease has a greater token than all earlier ones, whatever minority is down, slow, or
+//     has lost its data.
+//   - A server that has lost its data, or has an old copy of it, is noticed. It grants nothing
+//     for MaxTTL.
+//
+// # Not guaranteed
+//
+// If a majority loses its data at once, leases are still exclusive, as all of these servers wait
+// for MaxTTL. Tokens then grow only if no server's clock is behind those of the others. This is
+// logged as an error. A server that loses single keys, by eviction or deletion, is not noticed:
+// use maxmemory-policy noeviction. Work that ignores its context does not stop.
+//
+// The error is a *ConfigError, or wraps an error of Config.Registerer. NewQuorum sends nothing.
+//
+// Sources: "Distributed Locks with Redis" in the manual of Redis (the Redlock algorithm), "How to
+// do distributed locking" by Kleppmann (2016), who asks for tokens, and "Is Redlock safe?", the
+// answer by Sanfilippo (2016), who asks for the delay after a restart.
+func NewQuorum(servers []redis.UniversalClient, cfg QuorumConfig) (*Client, error) {
+	if n := len(servers); n < minServers || n > maxServers || n%2 == 0 {
+		return nil, refuse("servers", "3, 5, 7 or 9 clients", strconv.Itoa(n)+" clients")
+	}
+	list, longest := cmp.Or(cfg.List, 1), cmp.Or(cfg.MaxTTL, defaultMaxTTL)
+	switch {
+	case list < 1:
+		return nil, refuse("QuorumConfig.List", "0 (1) or positive", cfg.List)
+	case longest < minTTL || longest > maxTTL || longest%time.Millisecond != 0:
+		return nil, refuse("QuorumConfig.MaxTTL", "0 (15s) or whole milliseconds from 100ms to 24h", cfg.MaxTTL)
+	case cfg.LockDelay != 0:
+		return nil, refuse("Config.LockDelay", "0: a server of a quorum grants nothing for MaxTTL after a loss of data", cfg.LockDelay)
+	case cfg.TokenRetention != 0:
+		return nil, refuse("Config.TokenRetention", "0: a server of a quorum keeps one token for all names, for ever", cfg.TokenRetention)
+	}
+	targets := make([]*wire.Target, len(servers))
+	for i, rdb := range servers {
+		field := "servers[" + strconv.Itoa(i) + "]"
+		target, err := wire.TargetOf(rdb)
+		if unfit, ok := errors.AsType[*wire.UnsupportedError](err); ok {
+			return nil, &ConfigError{Field: field, Value: unfit.Given, Rule: unfit.Want}
+		} else if err != nil {
+			return nil, err
+		}
+		if target.Sharded() {
+			return nil, &ConfigError{Field: field, Value: "a *redis.ClusterClient", Rule: "a *redis.Client: a cluster moves keys between servers, and they would count as lost"}
+		}
+		targets[i] = target
+	}
+	return newClient(cfg.Config, false, func(c *Client, config wire.Config) wire.Wire {
+		c.council = newCouncil(c, targets, config, list, longest)
+		return c.council.wire
+	})
+}
+
+// checkQuorum refuses what a quorum does not serve.
+func (c *Client) checkQuorum(k kind, terms *leaseTerms) error {
+	if c.council == nil {
+		return nil
+	}
+	if k, owned := k.(ownedKind); owned {
+		what := "ReentrantMutex"
+		if k.tag == readWriteKind {
+			what = "RWMutex"
+		}
+		return &ConfigError{Field: "the Client of a " + what, Value: "of NewQuorum", Rule: "of New: entries of owners cannot be counted across servers"}
+	}
+	switch {
+	case terms.replicas > 0:
+		return refuse("LeaseConfig.MinReplicas", "0 for a Client of NewQuorum, whose servers have no replicas", terms.replicas)
+	case terms.ttl > c.council.longest:
+		return refuse("LeaseConfig.TTL", "at most QuorumConfig.MaxTTL ("+c.council.longest.String()+")", terms.ttl)
+	}
+	return nil
+}
+
+// errOneServer is the refusal of a call that only makes sense on one server.
+func (c *Client) oneServer(what string) error {
+	if c.council == nil {
+		return nil
+	}
+	return &ConfigError{Field: "the Client of " + what, Value: "of NewQuorum", Rule: "of New: the servers of a quorum have different views; use New with one of them"}
+}

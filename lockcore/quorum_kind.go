@@ -1,0 +1,258 @@
+package lockcore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/noonlock/noonlock/internal/quorum"
+	"github.com/noonlock/noonlock/internal/wire"
+)
+
+// quorumKind is a mutex on several servers. Its scripts run on each of them, and the answers
+// are counted.
+type quorumKind struct{ mutexKind }
+
+// mutexKind returns the kind of a Mutex of the Client.
+func (c *Client) mutexKind() queueKind {
+	if c.council != nil {
+		return quorumKind{}
+	}
+	return mutexKind{}
+}
+
+func (a *attempt) quorumKeys() []any {
+	return wire.Keys(a.keys.lock, a.keys.tomb(a.c.process, a.number), a.c.council.marker)
+}
+
+func (quorumKind) acquire(a *attempt, _ string) wire.Request {
+	r := a.c.scripts.quorumAcquire.Call(a.quorumKeys(), a.value, millis(a.terms.ttl), a.c.council.name)
+	return r.Counted(countAcquire(r, a.value), &a.trail)
+}
+
+func (quorumKind) renewal(a *attempt) wire.Request {
+	r := a.c.scripts.quorumRenew.Call(a.quorumKeys(), a.value, millis(a.terms.ttl), a.c.council.name, strconv.FormatUint(a.token, 10))
+	return r.Counted(countRenewal(r), &a.trail)
+}
+
+func (quorumKind) leave(a *attempt, _ bool) wire.Request {
+	call := func(tomb int64) wire.Request {
+		channel := ""
+		if a.token > 0 { // it was a lease, so others may wait
+			channel = a.keys.freed
+		}
+		return a.c.scripts.quorumLeave.Call(a.quorumKeys()[:2], a.value, tomb, channel)
+	}
+	r := call(0)
+	return r.Counted(countLeave(r), &a.trail).Leaving(call(millis(a.tombTTL())), max(a.terms.ttl, 10*time.Second))
+}
+
+// confirm commits the token of a grant to a majority. Only then it counts.
+func (a *attempt) confirm(ctx context.Context, r acquireReply, timeout time.Duration) (acquireReply, error) {
+	a.token = r.token
+	req := quorumKind{}.renewal(a)
+	answer, err := a.c.wire.Send(ctx, a.keys.name, req, timeout)
+	n, err := req.Number(answer, err)
+	switch {
+	case err != nil:
+		a.noteFailure(err)
+		return acquireReply{}, err
+	case n != 1:
+		return acquireReply{}, errors.Join(ErrNotAcquired, errOvertaken)
+	}
+	return r, nil
+}
+
+// errAhead means that this attempt has more servers than the others, which give way.
+var errAhead = errors.New("lockcore: other clients try at the same time")
+
+func isAhead(err error) bool { return errors.Is(err, errAhead) }
+
+var errOvertaken = errors.New("lockcore: another client acquired the lock at the same time")
+
+// countAcquire counts the answers to quorum_acquire. The one answer has the form of that to
+// mutex_acquire.
+func countAcquire(r wire.Request, me string) wire.Count {
+	return func(answers map[int]wire.Answer, n int) (wire.Answer, bool) {
+		votes := votesOf(answers)
+		verdict, token, by := quorum.Acquire(votes, n-len(answers), n, me)
+		switch verdict {
+		case quorum.Yes:
+			return wire.Answer{Value: []any{int64(answerHeld), strconv.FormatUint(token, 10)}}, true
+		case quorum.No:
+			return wire.Answer{Value: []any{int64(answerBusy), by.Left, by.Holder}}, true
+		case quorum.Ahead:
+			return wire.Answer{Err: &wire.NoQuorumError{Text: "other clients try at the same time", Of: []error{errAhead}}}, true
+		case quorum.Behind:
+			return wire.Answer{Err: errors.Join(ErrNotAcquired, errOvertaken)}, true
+		case quorum.Foreign:
+			return wire.Answer{Value: []any{int64(answerWrongKind)}}, true
+		case quorum.Twice:
+			return wire.Answer{Err: &wire.NoQuorumError{Permanent: true, Text: "two of the clients given to NewQuorum are for the same server, with run id " + by.Run}}, true
+		case quorum.Short:
+			return wire.Answer{Err: shortage(r, answers, votes, n)}, true
+		default:
+			return wire.Answer{}, false
+		}
+	}
+}
+
+func countRenewal(r wire.Request) wire.Count {
+	return func(answers map[int]wire.Answer, n int) (wire.Answer, bool) {
+		votes := votesOf(answers)
+		switch quorum.Renew(votes, n-len(answers), n) {
+		case quorum.Yes:
+			return wire.Answer{Value: int64(1)}, true
+		case quorum.No:
+			return wire.Answer{Value: int64(0)}, true
+		case quorum.Short:
+			return wire.Answer{Err: shortage(r, answers, votes, n)}, true
+		default:
+			return wire.Answer{}, false
+		}
+	}
+}
+
+func countLeave(r wire.Request) wire.Count {
+	return func(answers map[int]wire.Answer, n int) (wire.Answer, bool) {
+		released, notMine := 0, 0
+		for _, a := range answers {
+			switch a.Value {
+			case int64(quorum.Released):
+				released++
+			case int64(quorum.NotMine):
+				notMine++
+			}
+		}
+		switch quorum.Release(released, notMine, n-len(answers), n) {
+		case quorum.Yes:
+			return wire.Answer{Value: int64(1)}, true
+		case quorum.No:
+			return wire.Answer{Value: int64(0)}, true
+		case quorum.Short:
+			return wire.Answer{Err: shortage(r, answers, nil, n)}, true
+		default:
+			return wire.Answer{}, false
+		}
+	}
+}
+
+// countRights counts the answers of lock_rights. A server that refuses is an error, even if a
+// majority does not.
+func countRights(r wire.Request) wire.Count {
+	return func(answers map[int]wire.Answer, n int) (wire.Answer, bool) {
+		fine := 0
+		for _, a := range answers {
+			if a.Err != nil && wire.IsRefused(a.Err) && !wire.IsTransient(a.Err) {
+				return a, true
+			}
+			if a.Err == nil {
+				fine++
+			}
+		}
+		switch {
+		case len(answers) < n:
+			return wire.Answer{}, false
+		case fine < quorum.Majority(n):
+			return wire.Answer{Err: shortage(r, answers, nil, n)}, true
+		}
+		return wire.Answer{Value: int64(1)}, true
+	}
+}
+
+// votesOf reads the answers of quorum_acquire and quorum_renew. An answer that is none of them
+// counts as missing, see shortage.
+func votesOf(answers map[int]wire.Answer) []quorum.Vote {
+	votes := make([]quorum.Vote, 0, len(answers))
+	for from, a := range answers {
+		votes = append(votes, voteOf(from, a))
+	}
+	return votes
+}
+
+func voteOf(from int, a wire.Answer) quorum.Vote {
+	v := quorum.Vote{From: from}
+	list, _ := a.Value.([]any)
+	if a.Err != nil || len(list) == 0 {
+		return v
+	}
+	code, _ := list[0].(int64)
+	number := func(at int) (n int64) {
+		if at < len(list) {
+			n, _ = list[at].(int64)
+		}
+		return n
+	}
+	switch v.Code = code; {
+	case code == quorum.Granted && len(list) == 3:
+		var err error
+		v.Run = wire.Text(list[2])
+		if v.Token, err = strconv.ParseUint(wire.Text(list[1]), 10, 64); err != nil || v.Token == 0 || v.Run == "" {
+			v.Code = quorum.Failed
+		}
+	case code == quorum.Held && len(list) == 3:
+		v.Left, v.Holder = number(1), wire.Text(list[2])
+	case code == quorum.Waiting, code == quorum.TooLong:
+		v.Left = number(1)
+	}
+	return v
+}
+
+// shortage describes why too few servers could do what was requested.
+func shortage(r wire.Request, answers map[int]wire.Answer, votes []quorum.Vote, n int) error {
+	e := &wire.NoQuorumError{}
+	reasons := map[string]int{}
+	for _, v := range votes {
+		switch v.Code {
+		case quorum.Granted:
+			reasons["granted"]++
+		case quorum.Held:
+			reasons["held by others"]++
+		case quorum.Lost:
+			reasons["lost data"]++
+		case quorum.OtherList:
+			reasons["with another list of servers"]++
+		case quorum.Waiting:
+			reasons["granting nothing after a loss of data"]++
+		case quorum.TooLong:
+			reasons["with a shorter MaxTTL"]++
+		case quorum.Abandoned, quorum.WrongKind:
+			reasons["with another refusal"]++
+		}
+	}
+	permanent, silent := 0, 0
+	for _, from := range slices.Sorted(maps.Keys(answers)) {
+		a := answers[from]
+		switch {
+		case a.Err != nil:
+			silent++
+			e.Of = append(e.Of, a.Err)
+			if !wire.MayRetryLater(a.Err) {
+				permanent++
+			}
+		case votes != nil && voteOf(from, a).Code == quorum.Failed:
+			silent++
+			e.Of = append(e.Of, r.OddReply(a.Value))
+			permanent++
+		}
+	}
+	if silent > 0 {
+		reasons["without an answer"] = silent
+	}
+	var parts []string
+	for _, reason := range slices.Sorted(maps.Keys(reasons)) {
+		parts = append(parts, fmt.Sprintf("%d %s", reasons[reason], reason))
+	}
+	e.Text = fmt.Sprintf("%d of %d servers are needed: %s", quorum.Majority(n), n, strings.Join(parts, ", "))
+	if len(e.Of) > 0 {
+		e.Text += ": " + e.Of[0].Error()
+	}
+	e.Answered = len(answers)-silent >= quorum.Majority(n)
+	e.Permanent = permanent > n-quorum.Majority(n)
+	return e
+}

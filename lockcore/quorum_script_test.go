@@ -1,0 +1,274 @@
+package lockcore_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/lockcore"
+)
+
+const (
+	quorumMarkerKey = "noonlock:quorum"
+	quorumLockKey   = "noonlock:{orders}:lock"
+	quorumTombKey   = "noonlock:{orders}:tomb:ALIVE.1"
+)
+
+// timedQuorum is one server of a quorum, with exact milliseconds.
+type timedQuorum struct {
+	*testenv.Timed
+	run string
+}
+
+func quorumToTheMillisecond(t *testing.T, test func(e *timedQuorum)) {
+	t.Helper()
+	testenv.Scripts{Files: lockcore.ScriptFiles()}.ToTheMillisecond(t, func(e *testenv.Timed) {
+		info := e.Raw.Info(e.Context(), "server").Val()
+		_, run, _ := strings.Cut(strings.TrimSpace(info), "run_id:")
+		test(&timedQuorum{e, run})
+	})
+}
+
+// member makes the server one of list 2/5 that may grant.
+func (e *timedQuorum) member(fields ...any) {
+	e.Helper()
+	must(e, e.Raw.FlushDB(e.Context()).Err())
+	must(e, e.Raw.HSet(e.Context(), quorumMarkerKey, "run", e.run, "list", "2/5", "after", e.MS(0), "longest", 60000, "top", 7).Err())
+	if fields != nil {
+		must(e, e.Raw.HSet(e.Context(), quorumMarkerKey, fields...).Err())
+	}
+}
+
+// marker returns the marker as text, with times relative to now and the run as R.
+func (e *timedQuorum) marker() string {
+	e.Helper()
+	all := e.Raw.HGetAll(e.Context(), quorumMarkerKey).Val()
+	var parts []string
+	for _, f := range []string{"run", "list", "after", "longest", "top", "return", "returned"} {
+		if v, ok := all[f]; ok {
+			parts = append(parts, f+"="+strings.ReplaceAll(v, e.run, "R"))
+		}
+	}
+	return strings.Join(parts, " ")
+}
+
+func (e *timedQuorum) acquire(me string, ttl int, list string) string {
+	e.Helper()
+	answer := e.Run("quorum_acquire", []string{quorumLockKey, quorumTombKey, quorumMarkerKey}, me, ttl, list)
+	return strings.ReplaceAll(answer, e.run, "R")
+}
+
+func (e *timedQuorum) renew(me, list, token string) string {
+	e.Helper()
+	return e.Run("quorum_renew", []string{quorumLockKey, quorumTombKey, quorumMarkerKey}, me, 50000, list, token)
+}
+
+// lock returns the holder and the TTL of the lock.
+func (e *timedQuorum) lock() string {
+	e.Helper()
+	if !e.Exists(quorumLockKey) {
+		return "free"
+	}
+	return fmt.Sprint(e.Raw.Get(e.Context(), quorumLockKey).Val(), " ", e.Raw.PTTL(e.Context(), quorumLockKey).Val())
+}
+
+func TestQuorumAcquireToTheMillisecond(t *testing.T) {
+	quorumToTheMillisecond(t, func(e *timedQuorum) {
+		clock := fmt.Sprint(e.Now.UnixMicro())
+		ahead := "4000000000000000"
+		for _, c := range []struct {
+			name    string
+			marker  []any
+			prepare func()
+			me      string
+			ttl     int
+			list    string
+			want    string
+			lock    string
+		}{
+			{name: "free", want: "[1 " + clock + " R]", lock: "me 50s"},
+			{name: "the last token is ahead of the clock", marker: []any{"top", ahead}, want: "[1 4000000000000001 R]", lock: "me 50s"},
+			{name: "mine", prepare: func() { e.Raw.Set(e.Context(), quorumLockKey, "me", time.Second) }, want: "[1 " + clock + " R]", lock: "me 50s"},
+			{name: "another's", prepare: func() { e.Raw.Set(e.Context(), quorumLockKey, "other", 2*time.Second) }, want: "[4 2000 other]", lock: "other 2s"},
+			{name: "of another kind", prepare: func() { e.Raw.HSet(e.Context(), quorumLockKey, "a", "b") }, want: "[7]", lock: " -1ns"},
+			{name: "abandoned", prepare: func() { e.Raw.Set(e.Context(), quorumTombKey, "1", 0) }, want: "[6]", lock: "free"},
+			{name: "another run", marker: []any{"run", "f00"}, want: "[8]", lock: "free"},
+			{name: "no marker", prepare: func() { e.Raw.Del(e.Context(), quorumMarkerKey) }, want: "[8]", lock: "free"},
+			{name: "an earlier list", list: "1/5", want: "[9 2/5]", lock: "free"},
+			{name: "waits", marker: []any{"after", e.MS(time.Millisecond)}, want: "[10 1]", lock: "free"},
+			{name: "waits longer", marker: []any{"after", e.MS(3 * time.Second)}, want: "[10 3000]", lock: "free"},
+			{name: "the longest TTL", ttl: 60000, want: "[1 " + clock + " R]", lock: "me 1m0s"},
+			{name: "a longer TTL", ttl: 60001, want: "[11 60000]", lock: "free"},
+		} {
+			e.member(c.marker...)
+			if c.prepare != nil {
+				c.prepare()
+			}
+			ttl, list := c.ttl, c.list
+			if ttl == 0 {
+				ttl = 50000
+			}
+			if list == "" {
+				list = "2/5"
+			}
+			before := e.marker()
+			for range 2 { // twice is safe
+				e.Wants(c.name, e.acquire("me", ttl, list), c.want)
+				e.Wants(c.name+": the lock", e.lock(), c.lock)
+				e.Wants(c.name+": the marker", e.marker(), before)
+			}
+		}
+	})
+}
+
+func TestQuorumRenewToTheMillisecond(t *testing.T) {
+	quorumToTheMillisecond(t, func(e *timedQuorum) {
+		mine := func() { e.Raw.Set(e.Context(), quorumLockKey, "me", time.Second) }
+		for _, c := range []struct {
+			name    string
+			marker  []any
+			prepare func()
+			list    string
+			token   string
+			want    string
+			lock    string
+			top     string
+		}{
+			{name: "mine", prepare: mine, token: "8", want: "[1]", lock: "me 50s", top: "8"},
+			{name: "mine, and the token is known", prepare: mine, token: "7", want: "[1]", lock: "me 50s", top: "7"},
+			{name: "mine, and a greater token is known", prepare: mine, token: "6", want: "[1]", lock: "me 50s", top: "7"},
+			{name: "mine, after a restart", marker: []any{"run", "f00"}, prepare: mine, token: "8", want: "[1]", lock: "me 50s", top: "8"},
+			{name: "mine, while the server waits", marker: []any{"after", e.MS(time.Hour)}, prepare: mine, token: "8", want: "[1]", lock: "me 50s", top: "8"},
+			{name: "mine, of an earlier list", prepare: mine, list: "1/5", token: "8", want: "[9 2/5]", lock: "me 1s", top: "7"},
+			{name: "free", token: "8", want: "[1]", lock: "me 50s", top: "8"},
+			{name: "free, after a restart", marker: []any{"run", "f00"}, token: "8", want: "[8]", lock: "free", top: "7"},
+			{name: "free, while the server waits", marker: []any{"after", e.MS(time.Second)}, token: "8", want: "[10 1000]", lock: "free", top: "7"},
+			{name: "free, of an earlier list", list: "1/5", token: "8", want: "[9 2/5]", lock: "free", top: "7"},
+			{name: "free, with a TTL that is too long", marker: []any{"longest", 49999}, token: "8", want: "[11 49999]", lock: "free", top: "7"},
+			{name: "free, and abandoned", prepare: func() { e.Raw.Set(e.Context(), quorumTombKey, "1", 0) }, token: "8", want: "[6]", lock: "free", top: "7"},
+			{name: "another's", prepare: func() { e.Raw.Set(e.Context(), quorumLockKey, "other", 2*time.Second) }, token: "8", want: "[4]", lock: "other 2s", top: "7"},
+			{name: "of another kind", prepare: func() { e.Raw.HSet(e.Context(), quorumLockKey, "a", "b") }, token: "8", want: "[4]", lock: " -1ns", top: "7"},
+		} {
+			e.member(c.marker...)
+			if c.prepare != nil {
+				c.prepare()
+			}
+			list := c.list
+			if list == "" {
+				list = "2/5"
+			}
+			for range 2 {
+				e.Wants(c.name, e.renew("me", list, c.token), c.want)
+				e.Wants(c.name+": the lock", e.lock(), c.lock)
+				e.Wants(c.name+": the token", e.Raw.HGet(e.Context(), quorumMarkerKey, "top").Val(), c.top)
+			}
+		}
+		must(e, e.Raw.FlushDB(e.Context()).Err())
+		mine()
+		e.Wants("mine, without a marker", e.renew("me", "2/5", "8"), "[9 <nil>]")
+	})
+}
+
+func TestQuorumLeaveToTheMillisecond(t *testing.T) {
+	quorumToTheMillisecond(t, func(e *timedQuorum) {
+		sub := e.Raw.Subscribe(e.Context(), "freed")
+		defer sub.Close()
+		_, err := sub.Receive(e.Context())
+		must(e, err)
+		leave := func(me string, tomb int, channel string) string {
+			return e.Run("quorum_leave", []string{quorumLockKey, quorumTombKey}, me, tomb, channel)
+		}
+		must(e, e.Raw.Set(e.Context(), quorumLockKey, "me", 0).Err())
+		e.Wants("another's", leave("other", 0, "freed"), "0")
+		e.Wants("the lock", e.lock(), "me -1ns")
+		e.Wants("mine", leave("me", 0, "freed"), "1")
+		e.Wants("the lock", e.lock(), "free")
+		e.Wants("again", leave("me", 0, "freed"), "0")
+		if e.Exists(quorumTombKey) {
+			e.Error("there is a tombstone")
+		}
+		e.Wants("with a tombstone", leave("me", 4000, "freed"), "0")
+		e.Wants("the tombstone", fmt.Sprint(e.Raw.Get(e.Context(), quorumTombKey).Val(), e.PTTL(quorumTombKey)), "14s")
+		must(e, e.Raw.Set(e.Context(), quorumLockKey, "me", 0).Err())
+		e.Wants("without messages", leave("me", 0, ""), "1")
+		must(e, e.Raw.HSet(e.Context(), quorumLockKey, "a", "b").Err())
+		e.Wants("of another kind", leave("me", 0, "freed"), "0")
+		if got := e.Received(sub, "freed"); len(got) != 1 {
+			e.Errorf("messages %q, want one", got)
+		}
+	})
+}
+
+func TestQuorumStateToTheMillisecond(t *testing.T) {
+	quorumToTheMillisecond(t, func(e *timedQuorum) {
+		state := func(id string) string {
+			return strings.ReplaceAll(e.Run("quorum_state", []string{quorumMarkerKey}, id), e.run, "R")
+		}
+		e.Wants("empty", state("x"), "[R lost  0   x]")
+		e.Wants("empty: the marker", e.marker(), "return=x returned=R")
+		e.Wants("again", state("y"), "[R lost  0   x]")
+		e.member()
+		e.Wants("a member", state("x"), "[R member 2/5 0 60000 7 ]")
+		e.member("after", e.MS(1500*time.Millisecond))
+		before := e.marker()
+		e.Wants("a member that waits", state("x"), "[R member 2/5 1500 60000 7 ]")
+		e.Wants("a member: the marker", e.marker(), before)
+		e.member("run", "f00", "return", "old", "returned", "f00")
+		e.Wants("an old disk", state("x"), "[R lost 2/5 0 60000 7 x]")
+		e.Wants("an old disk, again", state("y"), "[R lost 2/5 0 60000 7 x]")
+	})
+}
+
+func TestQuorumJoinToTheMillisecond(t *testing.T) {
+	quorumToTheMillisecond(t, func(e *timedQuorum) {
+		after := e.MS(80 * time.Second)
+		if e.Now.UnixMicro()%1000 != 0 {
+			after = e.MS(80*time.Second + time.Millisecond)
+		}
+		lost := []any{"run", "f00", "return", "id", "returned", e.run}
+		for _, c := range []struct {
+			name       string
+			marker     []any // nil: none
+			id         string
+			list, size int
+			longest    int
+			top        string
+			want       string
+			after      string // the marker
+		}{
+			{name: "returns", marker: lost, id: "id", list: 2, size: 5, longest: 80000, top: "9", want: "1", after: "run=R list=2/5 after=" + after + " longest=80000 top=9"},
+			{name: "returns, and knows more", marker: append(lost[:len(lost):len(lost)], "longest", 80000, "top", 12), id: "id", list: 2, size: 5, longest: 70000, top: "9", want: "1", after: "run=R list=2/5 after=" + after + " longest=80000 top=12"},
+			{name: "returns to a later list", marker: lost, id: "id", list: 3, size: 7, longest: 80000, top: "9", want: "1", after: "run=R list=3/7 after=" + after + " longest=80000 top=9"},
+			{name: "a late request", marker: lost, id: "earlier", list: 2, size: 5, longest: 80000, top: "9", want: "0"},
+			{name: "of another run", marker: []any{"run", "f00", "return", "id", "returned", "f00"}, id: "id", list: 2, size: 5, longest: 80000, top: "9", want: "0"},
+			{name: "an earlier list", marker: lost, id: "id", list: 1, size: 5, longest: 80000, top: "9", want: "0"},
+			{name: "fewer servers", marker: lost, id: "id", list: 3, size: 3, longest: 80000, top: "9", want: "0"},
+			{name: "the same list with more servers", marker: lost, id: "id", list: 2, size: 7, longest: 80000, top: "9", want: "0"},
+			{name: "a member", marker: []any{}, list: 2, size: 5, longest: 50000, top: "9", want: "1"},
+			{name: "a member, a longer TTL", marker: []any{}, list: 2, size: 5, longest: 80000, top: "9", want: "1", after: "run=R list=2/5 after=" + e.MS(0) + " longest=80000 top=7"},
+			{name: "a member, a later list", marker: []any{}, list: 3, size: 5, longest: 80000, top: "9", want: "1", after: "run=R list=3/5 after=" + after + " longest=80000 top=9"},
+			{name: "a member, an earlier list", marker: []any{}, list: 1, size: 5, longest: 80000, top: "9", want: "0"},
+			{name: "a member, fewer servers", marker: []any{}, list: 3, size: 3, longest: 80000, top: "9", want: "0"},
+		} {
+			e.member(append([]any{"top", 7}, c.marker...)...)
+			want := c.after
+			if want == "" {
+				want = e.marker()
+			}
+			join := func() string {
+				return e.Run("quorum_join", []string{quorumMarkerKey}, c.id, c.list, c.size, c.longest, c.top)
+			}
+			for range 2 {
+				e.Wants(c.name, join(), c.want)
+				e.Wants(c.name+": the marker", e.marker(), want)
+			}
+		}
+		must(e, e.Raw.FlushDB(e.Context()).Err())
+		e.Wants("empty, and not examined", e.Run("quorum_join", []string{quorumMarkerKey}, "", 2, 5, 80000, "9"), "0")
+		must(e, e.Raw.HSet(e.Context(), quorumMarkerKey, "return", "id", "returned", e.run).Err())
+		e.Wants("empty", e.Run("quorum_join", []string{quorumMarkerKey}, "id", 1, 3, 80000, "9"), "1")
+		e.Wants("empty: the marker", e.marker(), "run=R list=1/3 after="+after+" longest=80000 top=9")
+	})
+}

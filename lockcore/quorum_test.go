@@ -1,0 +1,281 @@
+package lockcore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/noonlock/noonlock/internal/servers"
+	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+)
+
+// A quorumEnv has several servers, in a bubble or real.
+type quorumEnv struct {
+	*testing.T
+	bubbles []*lockcoretest.Redis
+	real    []*servers.RedisServer
+	maxTTL  time.Duration
+}
+
+// inQuorumBubble runs a test with n servers in a bubble, which grant locks.
+func inQuorumBubble(t *testing.T, n int, test func(e *quorumEnv)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e := &quorumEnv{T: t, maxTTL: 3 * time.Second}
+		for range n {
+			e.bubbles = append(e.bubbles, lockcoretest.NewRedis(t))
+		}
+		e.form()
+		test(e)
+	})
+}
+
+// onQuorum runs a test with n servers in a bubble, and with n real ones.
+func onQuorum(t *testing.T, n int, test func(e *quorumEnv)) {
+	t.Helper()
+	t.Run("bubble", func(t *testing.T) { inQuorumBubble(t, n, test) })
+	t.Run("redis", func(t *testing.T) {
+		t.Parallel()
+		e := &quorumEnv{T: t, maxTTL: time.Second}
+		for range n {
+			e.real = append(e.real, servers.Redis(t))
+		}
+		e.form()
+		test(e)
+	})
+}
+
+// form makes the servers grant locks.
+func (e *quorumEnv) form() {
+	e.Helper()
+	c := e.client("first")
+	e.unlock(e.lock(e.mutex(c, "first")))
+	must(e, c.Close(e.Context()))
+}
+
+func (e *quorumEnv) options() (all []*redis.Options) {
+	for _, r := range e.bubbles {
+		all = append(all, r.Options())
+	}
+	for _, r := range e.real {
+		all = append(all, testenv.Options(r.Addr()))
+	}
+	return all
+}
+
+func (e *quorumEnv) client(identity string) *lockcore.Client {
+	e.Helper()
+	return e.clientWith(lockcore.QuorumConfig{Config: lockcore.Config{Identity: identity}})
+}
+
+func (e *quorumEnv) clientWith(cfg lockcore.QuorumConfig) *lockcore.Client {
+	e.Helper()
+	cfg.MaxTTL = e.maxTTL
+	return e.clientOf(e.options(), cfg)
+}
+
+func (e *quorumEnv) clientOf(options []*redis.Options, cfg lockcore.QuorumConfig) *lockcore.Client {
+	e.Helper()
+	var all []redis.UniversalClient
+	for _, opt := range options {
+		all = append(all, redis.NewClient(opt))
+	}
+	c, err := lockcore.NewQuorum(all, cfg)
+	must(e, err)
+	e.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = c.Close(ctx)
+		for _, rdb := range all {
+			_ = rdb.Close()
+		}
+	})
+	return c
+}
+
+func (e *quorumEnv) mutex(c *lockcore.Client, name string) *lockcore.Mutex {
+	e.Helper()
+	m, err := c.Mutex(name, lockcore.LeaseConfig{TTL: e.maxTTL})
+	must(e, err)
+	return m
+}
+
+func (e *quorumEnv) lock(m *lockcore.Mutex) *lockcore.Lease {
+	e.Helper()
+	ctx, cancel := context.WithTimeout(e.Context(), patience)
+	defer cancel()
+	lease, err := m.Lock(ctx)
+	must(e, err)
+	return lease
+}
+
+func (e *quorumEnv) unlock(l *lockcore.Lease) {
+	e.Helper()
+	must(e, l.Unlock(e.Context()))
+}
+
+func (e *quorumEnv) pass(d time.Duration) { time.Sleep(d) }
+
+// raw returns a client of one server.
+func (e *quorumEnv) raw(i int) *redis.Client {
+	rdb := redis.NewClient(e.options()[i])
+	e.Cleanup(func() { _ = rdb.Close() })
+	return rdb
+}
+
+func (e *quorumEnv) crash(i int) {
+	if e.bubbles != nil {
+		e.bubbles[i].Stop()
+	} else {
+		e.real[i].Kill()
+	}
+}
+
+func (e *quorumEnv) restart(i int) {
+	if e.bubbles != nil {
+		must(e, e.bubbles[i].Start(true))
+	} else {
+		e.real[i].Restart(e.T)
+	}
+}
+
+// A lock of a quorum excludes others, has growing tokens, and is free after its release. The
+// loss of a minority changes nothing.
+func TestQuorumLocks(t *testing.T) {
+	onQuorum(t, 5, func(e *quorumEnv) {
+		a, b := e.mutex(e.client("a"), "orders"), e.mutex(e.client("b"), "orders")
+		first, err := a.TryLock(e.Context())
+		must(e, err)
+		_, err = b.TryLock(e.Context())
+		var held *lockcore.HeldError
+		if !errors.As(err, &held) || held.Holder != "a" || held.TTL <= 0 || held.TTL > e.maxTTL {
+			e.Fatalf("%v, want a HeldError that names a", err)
+		}
+		e.crash(1)
+		e.crash(4)
+		if first.Context().Err() != nil {
+			e.Fatal(context.Cause(first.Context()))
+		}
+		_, err = b.TryLock(e.Context())
+		mustIs(e, err, lockcore.ErrNotAcquired)
+		got := make(chan *lockcore.Lease)
+		go func() {
+			l, err := b.Lock(e.Context())
+			if err != nil {
+				e.Error(err)
+			}
+			got <- l
+		}()
+		time.Sleep(e.maxTTL + 100*time.Millisecond)
+		if first.Remaining() == 0 {
+			e.Fatal("a majority did not renew the lease")
+		}
+		e.unlock(first)
+		second := <-got
+		if second.Token() <= first.Token() {
+			e.Errorf("token %d after %d", second.Token(), first.Token())
+		}
+		e.unlock(second)
+	})
+}
+
+// A majority that is down grants nothing, and nothing is left on the others.
+func TestFault12_QuorumWithAMinorityUp(t *testing.T) {
+	onQuorum(t, 3, func(e *quorumEnv) {
+		e.crash(0)
+		e.crash(2)
+		m := e.mutex(e.client("a"), "orders")
+		_, err := m.TryLock(e.Context())
+		mustIs(e, err, lockcore.ErrNoQuorum)
+		if !lockcore.IsTemporary(err) {
+			e.Errorf("%v is not temporary", err)
+		}
+		rdb := e.raw(1)
+		for deadline := time.Now().Add(e.maxTTL / 2); rdb.Exists(e.Context(), "noonlock:{orders}:lock").Val() > 0; time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				e.Fatal("the lock was not undone")
+			}
+		}
+	})
+}
+
+// A server that restarts empty grants nothing for MaxTTL, and its token then exceeds the
+// earlier ones.
+func TestQuorumServerThatLostItsData(t *testing.T) {
+	onQuorum(t, 3, func(e *quorumEnv) {
+		c := e.client("a")
+		lease := e.lock(e.mutex(c, "orders"))
+		e.crash(0)
+		e.restart(0)
+		rdb := e.raw(0)
+		began := time.Now()
+		for rdb.Exists(e.Context(), "noonlock:{orders}:lock").Val() == 0 {
+			if time.Since(began) > e.maxTTL+patience {
+				e.Fatal("the server is not won back")
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+		if took := time.Since(began); took < e.maxTTL-100*time.Millisecond {
+			e.Errorf("it granted after %v", took)
+		}
+		if lease.Remaining() == 0 {
+			e.Error("the lease was lost")
+		}
+		top, err := rdb.HGet(e.Context(), "noonlock:quorum", "top").Uint64()
+		must(e, err)
+		if top < lease.Token() {
+			e.Errorf("it knows token %d, want at least %d", top, lease.Token())
+		}
+		e.unlock(lease)
+	})
+}
+
+func TestQuorumRefusals(t *testing.T) {
+	t.Parallel()
+	one := func(n int) (all []redis.UniversalClient) {
+		for i := range n {
+			rdb := redis.NewClient(&redis.Options{Addr: fmt.Sprintf("127.0.0.1:%d", i+1)})
+			t.Cleanup(func() { _ = rdb.Close() })
+			all = append(all, rdb)
+		}
+		return all
+	}
+	for _, n := range []int{0, 1, 2, 4, 11} {
+		_, err := lockcore.NewQuorum(one(n), lockcore.QuorumConfig{})
+		mustIs(t, err, lockcore.ErrConfig)
+	}
+	c, err := lockcore.NewQuorum(one(3), lockcore.QuorumConfig{})
+	must(t, err)
+	defer func() { must(t, c.Close(t.Context())) }()
+	_, err = c.Mutex("orders", lockcore.LeaseConfig{TTL: 16 * time.Second})
+	mustIs(t, err, lockcore.ErrConfig)
+	_, err = c.Mutex("orders", lockcore.LeaseConfig{MinReplicas: 1})
+	mustIs(t, err, lockcore.ErrConfig)
+	_, err = c.ReentrantMutex("orders", "me", lockcore.LeaseConfig{})
+	mustIs(t, err, lockcore.ErrConfig)
+	_, err = c.RWMutex("orders", "me", lockcore.RWConfig{})
+	mustIs(t, err, lockcore.ErrConfig)
+	_, err = c.Inspect(t.Context(), "orders")
+	mustIs(t, err, lockcore.ErrConfig)
+}
+
+// One server that is given twice grants nothing.
+func TestQuorumOfOneServerTwice(t *testing.T) {
+	onQuorum(t, 3, func(e *quorumEnv) {
+		opt := e.options()
+		c := e.clientOf([]*redis.Options{opt[0], opt[1], opt[0]}, lockcore.QuorumConfig{MaxTTL: e.maxTTL})
+		_, err := e.mutex(c, "orders").TryLock(e.Context())
+		mustIs(e, err, lockcore.ErrNoQuorum)
+		if err == nil || lockcore.IsTemporary(err) {
+			e.Errorf("%v is temporary", err)
+		}
+	})
+}

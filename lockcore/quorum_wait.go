@@ -1,0 +1,99 @@
+package lockcore
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/noonlock/noonlock/internal/retry"
+	"github.com/noonlock/noonlock/internal/wire"
+)
+
+const (
+	// firstPause and longestPause are the means of the random pauses between two tries of a
+	// waiter. A pause is between 0 and twice its mean.
+	firstPause   = 10 * time.Millisecond
+	longestPause = 250 * time.Millisecond
+
+	// splitPause limits the random pause after a message. All waiters receive it at the same
+	// time. Without a pause, each of them could get a minority of the servers. It doubles each
+	// time that this happens.
+	splitPause = 4 * time.Millisecond
+
+	// aheadPause and aheadTries are for an attempt that has more servers than the others that try
+	// at the same time. The others give way within a round trip.
+	aheadPause = time.Millisecond
+	aheadTries = 20
+)
+
+// waitByTrying acquires the lock of a quorum. There is no queue: each try is a new attempt,
+// which is undone if it fails. As in waitInQueue, a wait that has begun outlasts an outage.
+func (m *Mutex) waitByTrying(ctx context.Context) (lease *Lease, last acquireReply, err error) {
+	within := max(m.terms.ttl, 3*time.Second)
+	lease, last, err = m.tryOnce(ctx, within)
+	if lease != nil || err != nil && !overtaken(err) {
+		return lease, last, err
+	}
+	waiting := m.c.metrics.kind(m.kind.name()).queue().waiting
+	waiting.Inc()
+	defer waiting.Dec()
+	freed := make(chan struct{}, 1)
+	defer m.c.wire.Messages(m.keys.name).Watch(m.keys.freed, func() {
+		select {
+		case freed <- struct{}{}:
+		default:
+		}
+	})()
+	pauses, split := retry.Growing(firstPause, longestPause, 2, 1), splitPause
+	for {
+		pause := pauses.NextBackOff()
+		if errors.Is(err, errOvertaken) || isAhead(err) { // nobody holds the lock, so there may be no message
+			split = min(2*split, longestPause)
+			pause = rand.N(split) //nolint:gosec // jitter
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-freed:
+			pauses.Reset()
+			timer.Reset(rand.N(split)) //nolint:gosec // jitter
+			select {
+			case <-timer.C:
+			case <-ctx.Done():
+			case <-m.c.closing:
+			}
+		case <-ctx.Done():
+		case <-m.c.closing:
+		}
+		timer.Stop()
+		select {
+		case <-m.c.closing:
+			return nil, last, ErrClosed
+		default:
+		}
+		if ctx.Err() != nil {
+			return nil, last, ended(ctx)
+		}
+		var r acquireReply
+		lease, r, err = m.tryOnce(ctx, m.terms.timeout())
+		if r.holder != "" {
+			last = r
+		}
+		switch {
+		case lease != nil:
+			return lease, last, nil
+		case err == nil, overtaken(err), wire.MayRetryLater(err) && ctx.Err() == nil:
+		default:
+			return nil, last, err
+		}
+	}
+}
+
+// overtaken reports whether a try failed because others tried at the same time, because its
+// validity was over before the majority had answered, or because the servers wait after a loss of
+// data.
+func overtaken(err error) bool {
+	few, _ := errors.AsType[*wire.NoQuorumError](err)
+	return errors.Is(err, errOvertaken) || isAhead(err) || errors.Is(err, errSlowServer) || few != nil && few.Answered && !few.Permanent
+}

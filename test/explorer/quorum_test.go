@@ -1,0 +1,832 @@
+package explorer
+
+import (
+	"cmp"
+	"fmt"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/noonlock/noonlock/internal/quorum"
+	"github.com/noonlock/noonlock/internal/servers"
+)
+
+// quorumModel models two clients of a Mutex on three servers, with the real scripts and the real
+// rules of internal/quorum. Each client follows the rules of lockcore: attempt.sendAcquire,
+// attempt.confirm, council.letIn and wire.Trail.
+//
+// A client sends each request to all servers at once. One server may be unreachable; more lost
+// requests, lost answers and late requests are faults. The clocks of the servers add nothing to
+// the tokens, because the first token is far ahead of them.
+type quorumModel struct {
+	atlas   *atlas
+	servers []*redisServer
+	scripts [5]script // by quorumOp
+	faults  uint8
+	losses  uint8 // of the data of a server
+	flaw    flaw
+	alone   bool // there is one client
+
+	mu    sync.Mutex
+	calls map[quorumCall]quorumReply
+}
+
+// A flaw is a rule of the clients that is left out, to show that the exploration needs it.
+type flaw uint8
+
+const (
+	noFlaw           flaw = iota
+	minorityGrants        // one server is enough for an acquire
+	minorityConfirms      // one server is enough for a renewal
+	firstProposal         // the token is that of any server, not the greatest
+	lateStart             // the validity counts from the confirmation
+	oneReader             // the greatest token is read from one member
+	flaws
+)
+
+var flawNames = [flaws]string{
+	"none", "a minority grants", "a minority confirms", "the token is any proposal", "the validity counts from the confirmation",
+	"one member knows the last token",
+}
+
+const (
+	quorumServers = 3
+	quorumClients = 2
+	quorumTTL     = 2 // s
+	firstToken    = int64(4_000_000_000_000_000)
+	attemptsEach  = 3
+)
+
+type quorumOp uint8
+
+const (
+	quorumAcquire quorumOp = iota
+	quorumRenew
+	quorumLeave
+	quorumState
+	quorumJoin
+)
+
+var quorumScripts = [...]string{"quorum_acquire", "quorum_renew", "quorum_leave", "quorum_state", "quorum_join"}
+
+// A quorumRequest is a request to one server, without the server.
+type quorumRequest struct {
+	op      quorumOp
+	attempt uint8 // client*attemptsEach + number
+	token   uint8 // since firstToken
+	id      uint8 // of a return
+	tomb    bool
+}
+
+type quorumCall struct {
+	world worldID
+	quorumRequest
+}
+
+type quorumReply struct {
+	world  worldID
+	code   int64
+	token  uint8
+	holder string
+	state  quorum.State
+	broken string
+}
+
+// A quorumClient is one client.
+type quorumClient struct {
+	phase   quorumPhase
+	number  uint8 // of its attempt
+	age     uint8 // s since the first request
+	belief  uint8 // s for which the lease counts as valid
+	token   uint8
+	unsure  uint8 // servers that may still get a request of the attempt
+	reached uint8 // servers that may have got one
+}
+
+type quorumPhase uint8
+
+const (
+	quorumIdle quorumPhase = iota
+	quorumGranted
+	quorumHolding
+	quorumLeaving
+	quorumDead
+)
+
+type quorumWorld struct {
+	world  [quorumServers]worldID
+	disk   [quorumServers]worldID
+	c      [quorumClients]quorumClient
+	late   [3]quorumLate
+	warden struct { // an examination that has begun
+		began   bool
+		returns [quorumServers]uint8
+	}
+	greatest       uint8 // token of all leases
+	faults, losses uint8
+}
+
+// quorumGrammar knows the times in the markers.
+type quorumGrammar struct{}
+
+const quorumMarker = "noonlock:quorum"
+
+func (quorumGrammar) numbers(k *key, visit func(meaning, string) string) {
+	for i, p := range k.pairs {
+		if k.name == quorumMarker && p.name == "after" {
+			k.pairs[i].value = visit(instant, p.value)
+		}
+	}
+}
+
+func (quorumGrammar) lasting(name string) bool { return strings.HasPrefix(name, "tomb") }
+
+func (quorumGrammar) tidy(w world) world { return w }
+
+// A quorumTrial is one exploration of a quorum.
+type quorumTrial struct {
+	clients        int
+	faults, losses uint8
+	depth          int
+}
+
+func (tr quorumTrial) model(tb testing.TB, l *library, edits []edit, workers int, flaw flaw) *quorumModel {
+	tb.Helper()
+	m := &quorumModel{
+		atlas: newAtlas(quorumGrammar{}, func(world) facts { return facts{} }), servers: newServers(tb, workers),
+		faults: tr.faults, losses: tr.losses, flaw: flaw, alone: tr.clients == 1, calls: map[quorumCall]quorumReply{},
+	}
+	for i, name := range quorumScripts {
+		s, err := l.load(name, edits)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		m.scripts[i] = s
+	}
+	return m
+}
+
+func runOf(n int64) string { return fmt.Sprintf("%x", n) }
+
+func (m *quorumModel) start() quorumWorld {
+	var s quorumWorld
+	for i := range s.world {
+		member := key{name: quorumMarker, kind: 'h', pairs: []pair{
+			{"after", strconv.FormatInt(base-1, 10)}, {"list", "1/3"}, {"longest", strconv.Itoa(quorumTTL * 1000)},
+			{"run", runOf(1)}, {"top", strconv.FormatInt(firstToken, 10)},
+		}}
+		s.world[i] = m.atlas.id(world{member, runKeyOf(1)})
+	}
+	s.disk = s.world
+	if m.alone {
+		s.c[1].phase = quorumDead
+	}
+	return s
+}
+
+func runKeyOf(run int64) key {
+	return key{name: "~run", kind: 's', pairs: []pair{{"", runOf(run)}}}
+}
+
+// call runs a script at a server.
+func (m *quorumModel) call(s *quorumWorld, server int, r quorumRequest, worker int) quorumReply {
+	k := quorumCall{s.world[server], r}
+	m.mu.Lock()
+	reply, known := m.calls[k]
+	m.mu.Unlock()
+	if !known {
+		reply = m.execute(m.atlas.world(k.world), r, worker)
+		m.mu.Lock()
+		m.calls[k] = reply
+		m.mu.Unlock()
+	}
+	s.world[server] = reply.world
+	return reply
+}
+
+func (m *quorumModel) execute(w world, r quorumRequest, worker int) (reply quorumReply) {
+	me := fmt.Sprintf("nl1:%c.%d.u/x", 'A'+r.attempt/attemptsEach, r.attempt%attemptsEach)
+	tomb, top := fmt.Sprintf("tomb%d", r.attempt), strconv.FormatInt(firstToken+int64(r.token), 10)
+	ttl, id := strconv.Itoa(quorumTTL*1000), fmt.Sprintf("r%d", r.id)
+	keys, argv := []string{"lock", tomb, quorumMarker}, []string{me, ttl, "1/3"}
+	switch r.op {
+	case quorumAcquire:
+	case quorumRenew:
+		argv = append(argv, top)
+	case quorumLeave:
+		keep := "0"
+		if r.tomb {
+			keep = "300000"
+		}
+		keys, argv = keys[:2], []string{me, keep, ""}
+	case quorumState:
+		keys, argv = keys[2:], []string{id}
+	case quorumJoin:
+		keys, argv = keys[2:], []string{id, "1", "3", ttl, top}
+	}
+	server := m.servers[worker]
+	server.runID = w.value("~run", "")
+	after, answer, _, err := server.run(m.scripts[r.op], w, base, keys, argv)
+	if err != nil {
+		return quorumReply{broken: "the script failed: " + err.Error()}
+	}
+	next := world(after)
+	if run, ok := w.get("~run"); ok {
+		next = append(next, run)
+	}
+	for _, k := range next {
+		if k.name == "lock" && (k.ttl <= 0 || k.ttl > quorumTTL*1000) {
+			return quorumReply{broken: fmt.Sprintf("the lock ends in %d ms", k.ttl)}
+		}
+	}
+	reply.world = m.atlas.id(normal(m.atlas.grammar, next, 0))
+	switch answer := answer.(type) {
+	case int64:
+		reply.code = answer
+	case []any:
+		if r.op == quorumState {
+			reply.state = stateOf(answer)
+			return reply
+		}
+		reply.code, _ = answer[0].(int64)
+		if reply.code == quorum.Granted && r.op == quorumAcquire {
+			token, _ := strconv.ParseInt(answer[1].(string), 10, 64)
+			reply.token = uint8(token - firstToken)
+		}
+	}
+	return reply
+}
+
+// stateOf reads an answer of quorum_state, as lockcore does.
+func stateOf(answer []any) (s quorum.State) {
+	text := func(i int) string { return answer[i].(string) }
+	s = quorum.State{Known: true, Run: text(0), Member: text(1) == "member", Return: text(6)}
+	if text(2) == "1/3" {
+		s.List, s.Size = 1, 3
+	}
+	s.Left, _ = strconv.ParseInt(text(3), 10, 64)
+	s.Longest, _ = strconv.ParseInt(text(4), 10, 64)
+	s.Top, _ = strconv.ParseUint(text(5), 10, 64)
+	return s
+}
+
+// The fates of a request.
+const (
+	answeredNow = iota
+	unreachable // it does not arrive
+	unanswered  // it is executed, and the answer is lost
+	arrivesLate
+	fates
+)
+
+// broadcast sends a request to all servers, with every combination of fates that the faults allow.
+func (m *quorumModel) broadcast(s quorumWorld, worker int, r func(server int) (quorumRequest, bool), then func(to quorumWorld, replies [quorumServers]*quorumReply, fate [quorumServers]int, broken string)) {
+	var fate [quorumServers]int
+	for code := range fates * fates * fates {
+		fate[0], fate[1], fate[2] = code%fates, code/fates%fates, code/fates/fates
+		to, cost, free := s, uint8(0), 1
+		var replies [quorumServers]*quorumReply
+		broken, ok := "", true
+		for i, f := range fate {
+			request, wanted := r(i)
+			if !wanted {
+				ok = ok && f == answeredNow
+				continue
+			}
+			switch f {
+			case answeredNow, unanswered:
+				reply := m.call(&to, i, request, worker)
+				if reply.broken != "" {
+					broken = reply.broken
+				}
+				if f == answeredNow {
+					replies[i] = &reply
+				} else {
+					cost++
+				}
+			case unreachable:
+				if free--; free < 0 {
+					cost++
+				}
+			case arrivesLate:
+				cost++
+				ok = ok && to.add(i, request)
+			}
+		}
+		if ok && s.faults+cost <= m.faults {
+			to.faults += cost
+			then(to, replies, fate, broken)
+		}
+	}
+}
+
+func (s *quorumWorld) add(server int, r quorumRequest) bool {
+	for i := range s.late {
+		if s.late[i].at == 0 {
+			s.late[i].at, s.late[i].quorumRequest = uint8(server+1), r
+			return true
+		}
+	}
+	return false
+}
+
+func votesOf(replies [quorumServers]*quorumReply) (votes []quorum.Vote) {
+	for i, r := range replies {
+		v := quorum.Vote{From: i}
+		if r != nil {
+			v.Code, v.Token, v.Run, v.Holder = r.code, uint64(r.token), strconv.Itoa(i), "other"
+		}
+		votes = append(votes, v)
+	}
+	return votes
+}
+
+const (
+	qAcquire uint8 = iota
+	qConfirm
+	qRenew
+	qGiveUp
+	qLeave
+	qDie
+	qTime
+	qLate
+	qFlush
+	qEmpty
+	qOld
+	qSave
+	qExamine
+	qLetIn
+)
+
+var quorumSteps = [...]string{
+	"acquires", "confirms", "renews", "stops", "leaves", "dies", "1 s passes", "a late request arrives", "is flushed", "restarts empty",
+	"restarts with an old disk", "saves its data", "the servers are examined", "servers are let in",
+}
+
+func (m *quorumModel) tell(s step) string {
+	switch s.what {
+	case qAcquire, qConfirm, qRenew, qGiveUp, qLeave, qDie:
+		return fmt.Sprintf("%c %s (fates %d %d %d)", 'A'+s.who, quorumSteps[s.what], s.detail%4, s.detail/4%4, s.detail/16)
+	case qFlush, qEmpty, qOld, qSave, qLate:
+		return fmt.Sprintf("server %d: %s", s.who, quorumSteps[s.what])
+	}
+	return fmt.Sprintf("%s (fates %d %d %d)", quorumSteps[s.what], s.detail%4, s.detail/4%4, s.detail/16)
+}
+
+func (m *quorumModel) show(s quorumWorld) string {
+	var b strings.Builder
+	for i, c := range s.c {
+		fmt.Fprintf(&b, "\n   %c %+v", 'A'+i, c)
+	}
+	fmt.Fprintf(&b, "\n   late %+v, warden %+v, greatest %d", s.late, s.warden, s.greatest)
+	for i, id := range s.world {
+		fmt.Fprintf(&b, "\n   server %d%s", i, m.atlas.world(id).String())
+	}
+	return b.String()
+}
+
+func fateCode(f [quorumServers]int) uint8 { return uint8(f[0] + 4*f[1] + 16*f[2]) }
+
+func (m *quorumModel) steps(s quorumWorld, worker int, emitted func(step, quorumWorld, string)) {
+	emit := func(what step, to quorumWorld, broken string) { emitted(what, canonicalQuorum(to), broken) }
+	for p := range s.c {
+		m.clientSteps(s, p, worker, emit)
+	}
+	to := s
+	m.pass(&to)
+	emit(step{qTime, 0, 0}, to, "")
+	for i, l := range s.late {
+		if l.at == 0 {
+			continue
+		}
+		to := s
+		to.late[i].at, to.late[i].quorumRequest = 0, quorumRequest{}
+		reply := m.call(&to, int(l.at-1), l.quorumRequest, worker)
+		emit(step{qLate, l.at - 1, uint8(l.op)}, to, reply.broken)
+	}
+	m.serverSteps(s, worker, emit)
+	m.wardenSteps(s, worker, emit)
+}
+
+// pass lets a second pass.
+func (m *quorumModel) pass(s *quorumWorld) {
+	for i := range s.world {
+		s.world[i], s.disk[i] = m.atlas.later(s.world[i], 1000), m.atlas.later(s.disk[i], 1000)
+	}
+	for p := range s.c {
+		c := &s.c[p]
+		if c.phase == quorumGranted {
+			c.age = min(c.age+1, quorumTTL)
+		}
+		if c.belief > 0 {
+			c.belief--
+		}
+	}
+}
+
+func (m *quorumModel) clientSteps(s quorumWorld, p, worker int, emit func(step, quorumWorld, string)) {
+	c := s.c[p]
+	attempt := uint8(p*attemptsEach) + c.number
+	// send broadcasts an acquire or a renewal, and records what is not known of it.
+	send := func(what uint8, r quorumRequest, then func(to *quorumWorld, c *quorumClient, votes []quorum.Vote) string) {
+		r.attempt = attempt
+		m.broadcast(s, worker, func(int) (quorumRequest, bool) { return r, true }, func(to quorumWorld, replies [quorumServers]*quorumReply, fate [quorumServers]int, broken string) {
+			c := &to.c[p]
+			for i, f := range fate {
+				if f == unanswered || f == arrivesLate {
+					c.unsure |= 1 << i
+				}
+				c.reached |= 1 << i
+			}
+			if broken == "" {
+				broken = then(&to, c, votesOf(replies))
+			}
+			emit(step{what, uint8(p), fateCode(fate)}, to, broken)
+		})
+	}
+	switch c.phase {
+	case quorumIdle:
+		if c.number == attemptsEach {
+			return
+		}
+		if c.reached != 0 {
+			m.leave(s, p, worker, emit)
+		}
+		send(qAcquire, quorumRequest{op: quorumAcquire}, func(_ *quorumWorld, c *quorumClient, votes []quorum.Vote) string {
+			verdict, token, _ := quorum.Acquire(votes, 0, quorumServers, fmt.Sprint(attempt))
+			if m.flaw == minorityGrants || m.flaw == firstProposal {
+				for _, v := range votes {
+					if v.Code == quorum.Granted && (verdict == quorum.Yes || m.flaw == minorityGrants) {
+						verdict, token = quorum.Yes, v.Token
+					}
+				}
+			}
+			c.phase, c.age, c.token = quorumLeaving, 0, uint8(token)
+			switch verdict {
+			case quorum.Yes:
+				c.phase = quorumGranted
+			case quorum.Ahead, quorum.Short: // the same attempt tries again, or stops
+				c.phase = quorumIdle
+			default:
+			}
+			return ""
+		})
+	case quorumGranted:
+		m.leaveOrDie(s, p, worker, emit)
+		send(qConfirm, quorumRequest{op: quorumRenew, token: c.token}, func(to *quorumWorld, c *quorumClient, votes []quorum.Vote) string {
+			age := c.age
+			if m.flaw == lateStart {
+				age = 0
+			}
+			c.age = 0
+			if !m.yes(votes) || age >= quorumTTL {
+				c.phase = quorumLeaving
+				return ""
+			}
+			c.phase, c.belief = quorumHolding, quorumTTL-age
+			if c.token <= to.greatest {
+				return fmt.Sprintf("a lease has token %d after %d", c.token, to.greatest)
+			}
+			to.greatest = c.token
+			return ""
+		})
+	case quorumHolding:
+		m.leaveOrDie(s, p, worker, emit)
+		if c.belief == 0 {
+			return
+		}
+		send(qRenew, quorumRequest{op: quorumRenew, token: c.token}, func(_ *quorumWorld, c *quorumClient, votes []quorum.Vote) string {
+			switch {
+			case m.yes(votes):
+				c.belief = quorumTTL
+			case quorum.Renew(votes, 0, quorumServers) == quorum.No:
+				c.belief, c.phase = 0, quorumLeaving
+			}
+			return ""
+		})
+	case quorumLeaving:
+		m.leave(s, p, worker, emit)
+	case quorumDead:
+	}
+}
+
+func (m *quorumModel) yes(votes []quorum.Vote) bool {
+	if m.flaw == minorityConfirms {
+		for _, v := range votes {
+			if v.Code == quorum.Granted {
+				return true
+			}
+		}
+	}
+	return quorum.Renew(votes, 0, quorumServers) == quorum.Yes
+}
+
+// leaveOrDie emits the ends of an attempt that was granted.
+func (m *quorumModel) leaveOrDie(s quorumWorld, p, worker int, emit func(step, quorumWorld, string)) {
+	m.leave(s, p, worker, emit)
+	to := s
+	to.c[p] = quorumClient{phase: quorumDead}
+	if s.c[1-p].phase != quorumDead {
+		emit(step{qDie, uint8(p), 0}, to, "")
+	}
+}
+
+// leave emits the releases.
+func (m *quorumModel) leave(s quorumWorld, p, worker int, emit func(step, quorumWorld, string)) {
+	c := s.c[p]
+	attempt := uint8(p*attemptsEach) + c.number
+	s.c[p] = quorumClient{number: c.number + 1}
+	m.broadcast(s, worker, func(server int) (quorumRequest, bool) {
+		return quorumRequest{op: quorumLeave, attempt: attempt, tomb: c.unsure&(1<<server) != 0}, c.reached&(1<<server) != 0
+	}, func(to quorumWorld, _ [quorumServers]*quorumReply, fate [quorumServers]int, broken string) {
+		emit(step{qLeave, uint8(p), fateCode(fate)}, to, broken)
+	})
+}
+
+// grants reports whether a server is a member and does not wait.
+func (m *quorumModel) grants(id worldID) bool {
+	w := m.atlas.world(id)
+	after, err := strconv.ParseInt(w.value(quorumMarker, "after"), 10, 64)
+	return err == nil && after <= base && w.value(quorumMarker, "run") == w.value("~run", "")
+}
+
+func (m *quorumModel) serverSteps(s quorumWorld, _ int, emit func(step, quorumWorld, string)) {
+	if s.losses == m.losses {
+		return
+	}
+	for i := range s.world {
+		others := true
+		for j := range s.world {
+			others = others && (j == i || m.grants(s.world[j]))
+		}
+		if !others {
+			continue // more than a minority would lose its data within one TTL
+		}
+		lose := func(what uint8, w world) {
+			to := s
+			to.losses++
+			to.world[i] = m.atlas.id(w)
+			emit(step{what, uint8(i), 0}, to, "")
+		}
+		now, _ := m.atlas.world(s.world[i]).get("~run")
+		run, _ := strconv.ParseInt(now.pairs[0].value, 16, 64)
+		lose(qFlush, world{now})
+		lose(qEmpty, world{runKeyOf(run + 1)})
+		if s.disk[i] != s.world[i] {
+			lose(qOld, m.atlas.world(s.disk[i]).with(key{name: "~run"}).with(runKeyOf(run+1)))
+			to := s
+			to.disk[i] = s.world[i]
+			emit(step{qSave, uint8(i), 0}, to, "")
+		}
+	}
+}
+
+// wardenSteps emits the two halves of an examination.
+func (m *quorumModel) wardenSteps(s quorumWorld, worker int, emit func(step, quorumWorld, string)) {
+	all := true
+	for _, id := range s.world {
+		w := m.atlas.world(id)
+		all = all && w.value(quorumMarker, "run") == w.value("~run", "")
+	}
+	if all && !s.warden.began {
+		return // nobody examines the servers
+	}
+	id := m.freshID(s)
+	m.broadcast(s, worker, func(int) (quorumRequest, bool) { return quorumRequest{op: quorumState, id: id}, true }, func(to quorumWorld, replies [quorumServers]*quorumReply, fate [quorumServers]int, broken string) {
+		for _, f := range fate {
+			if f > unreachable {
+				return // the same as unreachable
+			}
+		}
+		states := make([]quorum.State, quorumServers)
+		for i, r := range replies {
+			if r != nil {
+				states[i] = r.state
+				states[i].Run = fmt.Sprint(i, r.state.Run) // each server has its own
+			}
+		}
+		if !s.warden.began {
+			to.warden.began = true
+			for i, st := range states {
+				to.warden.returns[i] = returnOf(st)
+			}
+			emit(step{qExamine, 0, fateCode(fate)}, to, broken)
+			return
+		}
+		do, whom, _, top := quorum.Next(states, 1, quorumTTL*1000)
+		first := make([]quorum.State, quorumServers)
+		for i, r := range s.warden.returns {
+			if r > 0 {
+				first[i] = quorum.State{Known: true, Return: fmt.Sprintf("r%d", r)}
+			}
+		}
+		to.warden.began, to.warden.returns = false, [quorumServers]uint8{}
+		if broken == "" && do == quorum.Form {
+			broken = "a majority is thought to have lost its data"
+		}
+		sure := quorum.Confirmed(first, states, whom)
+		if m.flaw == oneReader {
+			do, top = m.oneReader(states, do, &sure)
+		}
+		if do != quorum.Join || len(sure) == 0 {
+			emit(step{qLetIn, 0, fateCode(fate)}, to, broken)
+			return
+		}
+		for _, late := range []bool{false, true} {
+			next := to
+			ok := true
+			for _, i := range sure {
+				r := quorumRequest{op: quorumJoin, id: returnOf(states[i]), token: uint8(top - uint64(firstToken))}
+				if late {
+					next.faults++
+					ok = ok && next.faults <= m.faults && next.add(i, r)
+				} else if reply := m.call(&next, i, r, worker); reply.broken != "" {
+					broken = reply.broken
+				}
+			}
+			if ok {
+				detail := fateCode(fate)
+				emit(step{qLetIn, 0, detail}, next, broken)
+			}
+		}
+	})
+}
+
+// freshID returns a number of a return that occurs nowhere.
+func (m *quorumModel) freshID(s quorumWorld) uint8 {
+	used := map[string]bool{}
+	for i := range s.world {
+		used[m.atlas.world(s.world[i]).value(quorumMarker, "return")] = true
+		used[m.atlas.world(s.disk[i]).value(quorumMarker, "return")] = true
+		used[fmt.Sprintf("r%d", s.warden.returns[i])] = true
+	}
+	for _, l := range s.late {
+		used[fmt.Sprintf("r%d", l.id)] = true
+	}
+	id := uint8(1)
+	for used[fmt.Sprintf("r%d", id)] {
+		id++
+	}
+	return id
+}
+
+// canonicalQuorum returns one of the states that differ only in the order of servers and of late
+// requests.
+func canonicalQuorum(s quorumWorld) quorumWorld {
+	bits := func(i int) (b int64) {
+		for _, c := range s.c {
+			b = b<<2 | int64(c.unsure>>i&1)<<1 | int64(c.reached>>i&1)
+		}
+		b = b<<8 | int64(s.warden.returns[i])
+		for _, l := range s.late {
+			if int(l.at) == i+1 {
+				b += int64(l.op)<<20 + int64(l.attempt)<<24 + int64(l.token)<<32 + 1<<45
+			}
+		}
+		return b
+	}
+	order := []int{0, 1, 2}
+	slices.SortStableFunc(order, func(a, b int) int {
+		return cmp.Or(cmp.Compare(s.world[a], s.world[b]), cmp.Compare(s.disk[a], s.disk[b]), cmp.Compare(bits(a), bits(b)))
+	})
+	to := s
+	for n, i := range order {
+		to.world[n], to.disk[n], to.warden.returns[n] = s.world[i], s.disk[i], s.warden.returns[i]
+		for p := range s.c {
+			set := func(mask *uint8, old uint8) { *mask = *mask&^(1<<n) | old>>i&1<<n }
+			set(&to.c[p].unsure, s.c[p].unsure)
+			set(&to.c[p].reached, s.c[p].reached)
+		}
+		for k, l := range s.late {
+			if int(l.at) == i+1 {
+				to.late[k].at = uint8(n + 1)
+			}
+		}
+	}
+	slices.SortFunc(to.late[:], func(a, b quorumLate) int {
+		return cmp.Or(cmp.Compare(b.at, a.at), cmp.Compare(a.op, b.op), cmp.Compare(a.attempt, b.attempt), cmp.Compare(a.token, b.token), cmp.Compare(a.id, b.id))
+	})
+	return to
+}
+
+// A quorumLate is a request that arrives later.
+type quorumLate struct {
+	at uint8 // server + 1; 0: none
+	quorumRequest
+}
+
+// oneReader is the plan of a client with the flaw of that name.
+func (m *quorumModel) oneReader(states []quorum.State, do quorum.Action, sure *[]int) (quorum.Action, uint64) {
+	for _, st := range states {
+		if !st.Known || !st.Member {
+			continue
+		}
+		*sure = nil
+		for i, lost := range states {
+			if lost.Known && !lost.Member {
+				*sure = append(*sure, i)
+			}
+		}
+		return quorum.Join, st.Top
+	}
+	return do, 0
+}
+
+// returnOf returns the number of a return, 0: none.
+func returnOf(s quorum.State) uint8 {
+	n, _ := strconv.Atoi(strings.TrimPrefix(s.Return, "r"))
+	return uint8(n)
+}
+
+// fault returns a broken promise. It also checks that the lock can be acquired soon without
+// further faults.
+func (m *quorumModel) fault(s quorumWorld, worker int) string {
+	if s.c[0].belief > 0 && s.c[1].belief > 0 {
+		return "both clients hold a valid lease"
+	}
+	return ""
+}
+
+// The explorations of a quorum, from the one that detects most mutants.
+var quorumTrials = []quorumTrial{
+	{2, 0, 0, 9},
+	{1, 0, 2, 9},
+	{2, 1, 0, 6},
+	{1, 1, 1, 7},
+	{2, 0, 1, 7},
+	{1, 2, 0, 6},
+}
+
+func TestQuorum(t *testing.T) {
+	l, err := newLibrary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	workers := runtime.GOMAXPROCS(0)
+	for _, tr := range quorumTrials {
+		t.Run(fmt.Sprintf("%d clients, %d faults, %d losses of data", tr.clients, tr.faults, tr.losses), func(t *testing.T) {
+			m := tr.model(t, l, nil, workers, noFlaw)
+			f := search(m, tr.depth+deeper(t), 0, workers)
+			if f.broken != "" {
+				t.Fatal(f)
+			}
+			servers.Count(t, "a quorum of 3, %d clients: %v, with up to %d faults and %d losses of data", tr.clients, f, tr.faults, tr.losses)
+			t.Log("new states by depth: ", f.atDepth, ", in ", f.took.Round(time.Millisecond))
+		})
+	}
+}
+
+// Each rule of the clients, and each guard of the scripts, is needed: without it, a promise is
+// broken.
+func TestQuorumNeedsItsRules(t *testing.T) {
+	l, err := newLibrary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	workers := runtime.GOMAXPROCS(0)
+	for _, c := range []struct {
+		name string
+		flaw flaw
+		file string
+		old  string
+		new  string
+		quorumTrial
+	}{
+		{flaw: minorityGrants, quorumTrial: quorumTrial{1, 0, 0, 8}},
+		{flaw: minorityConfirms, quorumTrial: quorumTrial{2, 0, 0, 8}},
+		{flaw: firstProposal, quorumTrial: quorumTrial{2, 1, 0, 8}},
+		{flaw: lateStart, quorumTrial: quorumTrial{2, 0, 0, 8}},
+		{flaw: oneReader, quorumTrial: quorumTrial{1, 0, 2, 14}},
+		{name: "the token is committed", file: "quorum_renew", old: "redis.call('HSET', marker, 'top', token)", new: "", quorumTrial: quorumTrial{1, 0, 0, 8}},
+		{name: "the run counts, not only the data", file: "part_member", old: "m[1] ~= run", new: "not m[1]", quorumTrial: quorumTrial{1, 0, 2, 14}},
+		{name: "a server waits after its return", file: "part_member", old: "clock < tonumber(m[3]) * 1000", new: "false", quorumTrial: quorumTrial{2, 0, 1, 10}},
+		{name: "the wait is one TTL", file: "quorum_join", old: "* 1000 + math.ceil(tonumber(time[2]) / 1000) + longest", new: "* 1000 + math.ceil(tonumber(time[2]) / 1000)", quorumTrial: quorumTrial{2, 0, 1, 10}},
+		{name: "the other servers know the last token", file: "quorum_join", old: "local list, size, longest, top = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])", new: "local list, size, longest, top = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), 4000000000000000", quorumTrial: quorumTrial{1, 0, 2, 14}},
+		{name: "a lock of another is not renewed", file: "quorum_renew", old: "elseif holder ~= me then", new: "elseif false then", quorumTrial: quorumTrial{2, 0, 0, 10}},
+	} {
+		name := cmp.Or(c.name, flawNames[c.flaw])
+		t.Run(name, func(t *testing.T) {
+			if testing.Short() && c.losses == 2 {
+				t.Skip("a deep exploration")
+			}
+			var edits []edit
+			if c.file != "" {
+				text := strings.Replace(l.files[c.file], c.old, c.new, 1)
+				if text == l.files[c.file] {
+					t.Fatalf("%s.lua has no %q", c.file, c.old)
+				}
+				edits = []edit{{c.file, text}}
+			}
+			m := c.model(t, l, edits, workers, c.flaw)
+			f := search(m, c.depth, 1_500_000, workers)
+			if f.broken == "" {
+				t.Errorf("nothing notices it: %v", f)
+			}
+			t.Log(f)
+		})
+	}
+}
