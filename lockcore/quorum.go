@@ -48,7 +48,7 @@ const (
 // be of redis.NewFailoverClient. There must be 3, 5, 7 or 9. A server that is given twice is
 // noticed at the first use, and nothing is acquired then.
 //
-// Mutex, election and singleton.Daemon work as on one server, with these differences:
+// Mutex and singleton.Daemon work as on one server, with these differences:
 //
 //   - There is no queue. Waiters try again when a message says that the lock is free, and after
 //     random pauses of up to half a second. The order of waiters is not kept.
@@ -56,8 +56,8 @@ const (
 //     round trips. A renewal counts when a majority has answered.
 //   - The first lease is granted MaxTTL after the first start of the servers.
 //
-// ReentrantMutex, RWMutex, jobs with a ledger (singleton.Runner, Job and Once), MinReplicas,
-// Inspect and ForceRelease are refused.
+// Elections, jobs with a ledger (singleton.Runner, Job and Once), ReentrantMutex, RWMutex,
+// MinReplicas, Inspect, ForceRelease and lists of names are refused with a *ConfigError.
 //
 // # Guarantees
 //
@@ -138,7 +138,7 @@ func (c *Client) checkQuorum(k kind, terms *leaseTerms) error {
 	return nil
 }
 
-// errOneServer is the refusal of a call that only makes sense on one server.
+// oneServer refuses a call that only makes sense on one server.
 func (c *Client) oneServer(what string) error {
 	if c.council == nil {
 		return nil
