@@ -85,8 +85,9 @@ func chaosCycles(t *testing.T) int {
 // Eight processes hand a lock on, while a random minority of five servers is killed, frozen or
 // flushed at any time. No two hold it at the same time, the tokens increase, and nobody waits
 // longer than a TTL and a second after the end of a lease.
+//
+//nolint:paralleltest // its processes load the machine so much that other tests would be late
 func TestQuorumChaos(t *testing.T) {
-	t.Parallel()
 	var all []*servers.RedisServer
 	var addresses []string
 	for range 5 {
