@@ -1,0 +1,61 @@
+//go:build !race
+
+package explorer
+
+import (
+	"cmp"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// Each rule of the clients, and each guard of the scripts, is needed: without it, a promise is
+// broken.
+func TestQuorumNeedsItsRules(t *testing.T) {
+	l, err := newLibrary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	workers := runtime.GOMAXPROCS(0)
+	for _, c := range []struct {
+		name string
+		flaw flaw
+		file string
+		old  string
+		new  string
+		quorumTrial
+	}{
+		{flaw: minorityGrants, quorumTrial: quorumTrial{1, 0, 0, 8}},
+		{flaw: minorityConfirms, quorumTrial: quorumTrial{2, 0, 0, 8}},
+		{flaw: firstProposal, quorumTrial: quorumTrial{2, 1, 0, 8}},
+		{flaw: lateStart, quorumTrial: quorumTrial{2, 0, 0, 8}},
+		{flaw: oneReader, quorumTrial: quorumTrial{1, 0, 2, 14}},
+		{name: "the token is committed", file: "quorum_renew", old: "redis.call('HSET', marker, 'top', token)", new: "", quorumTrial: quorumTrial{1, 0, 0, 8}},
+		{name: "the run counts, not only the data", file: "part_member", old: "m[1] ~= run", new: "not m[1]", quorumTrial: quorumTrial{1, 0, 2, 14}},
+		{name: "a server waits after its return", file: "part_member", old: "clock < tonumber(m[3]) * 1000", new: "false", quorumTrial: quorumTrial{2, 0, 1, 10}},
+		{name: "the wait is one TTL", file: "quorum_join", old: "* 1000 + math.ceil(tonumber(time[2]) / 1000) + longest", new: "* 1000 + math.ceil(tonumber(time[2]) / 1000)", quorumTrial: quorumTrial{2, 0, 1, 10}},
+		{name: "the other servers know the last token", file: "quorum_join", old: "local list, size, longest, top = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])", new: "local list, size, longest, top = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), 4000000000000000", quorumTrial: quorumTrial{1, 0, 2, 14}},
+		{name: "a lock of another is not renewed", file: "quorum_renew", old: "elseif holder ~= me then", new: "elseif false then", quorumTrial: quorumTrial{2, 0, 0, 10}},
+	} {
+		name := cmp.Or(c.name, flawNames[c.flaw])
+		t.Run(name, func(t *testing.T) {
+			if testing.Short() && c.losses == 2 {
+				t.Skip("a deep exploration")
+			}
+			var edits []edit
+			if c.file != "" {
+				text := strings.Replace(l.files[c.file], c.old, c.new, 1)
+				if text == l.files[c.file] {
+					t.Fatalf("%s.lua has no %q", c.file, c.old)
+				}
+				edits = []edit{{c.file, text}}
+			}
+			m := c.model(t, l, edits, workers, c.flaw)
+			f := search(m, c.depth, 1_500_000, workers)
+			if f.broken == "" {
+				t.Errorf("nothing notices it: %v", f)
+			}
+			t.Log(f)
+		})
+	}
+}
