@@ -2,6 +2,8 @@ package lockcore_test
 
 import (
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -76,7 +78,7 @@ func (e *timedQuorum) lock() string {
 
 func TestQuorumAcquireToTheMillisecond(t *testing.T) {
 	quorumToTheMillisecond(t, func(e *timedQuorum) {
-		clock := fmt.Sprint(e.Now.UnixMicro())
+		clock := strconv.FormatInt(e.Now.UnixMicro(), 10)
 		ahead := "4000000000000000"
 		for _, c := range []struct {
 			name    string
@@ -239,7 +241,7 @@ func TestQuorumJoinToTheMillisecond(t *testing.T) {
 			after      string // the marker
 		}{
 			{name: "returns", marker: lost, id: "id", list: 2, size: 5, longest: 80000, top: "9", want: "1", after: "run=R list=2/5 after=" + after + " longest=80000 top=9"},
-			{name: "returns, and knows more", marker: append(lost[:len(lost):len(lost)], "longest", 80000, "top", 12), id: "id", list: 2, size: 5, longest: 70000, top: "9", want: "1", after: "run=R list=2/5 after=" + after + " longest=80000 top=12"},
+			{name: "returns, and knows more", marker: append(slices.Clip(lost), "longest", 80000, "top", 12), id: "id", list: 2, size: 5, longest: 70000, top: "9", want: "1", after: "run=R list=2/5 after=" + after + " longest=80000 top=12"},
 			{name: "returns to a later list", marker: lost, id: "id", list: 3, size: 7, longest: 80000, top: "9", want: "1", after: "run=R list=3/7 after=" + after + " longest=80000 top=9"},
 			{name: "a late request", marker: lost, id: "earlier", list: 2, size: 5, longest: 80000, top: "9", want: "0"},
 			{name: "of another run", marker: []any{"run", "f00", "return", "id", "returned", "f00"}, id: "id", list: 2, size: 5, longest: 80000, top: "9", want: "0"},

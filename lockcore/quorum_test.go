@@ -122,8 +122,6 @@ func (e *quorumEnv) unlock(l *lockcore.Lease) {
 	must(e, l.Unlock(e.Context()))
 }
 
-func (e *quorumEnv) pass(d time.Duration) { time.Sleep(d) }
-
 // raw returns a client of one server.
 func (e *quorumEnv) raw(i int) *redis.Client {
 	rdb := redis.NewClient(e.options()[i])

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -191,7 +192,7 @@ func TestManyLeasesEndEarlier(t *testing.T) {
 	for leases, want := range map[int]time.Duration{
 		250: 0, 2000: 3584 * time.Microsecond, 5119: 10240 * time.Microsecond, 20_000: 20 * time.Millisecond,
 	} {
-		t.Run(fmt.Sprint(leases), func(t *testing.T) {
+		t.Run(strconv.Itoa(leases), func(t *testing.T) {
 			inBubble(t, nil, func(t *testing.T, k *lease.Keeper, c *lease.Clock, _ *server) {
 				once, later, capped := times, times, times
 				once.Renew, later.Renew, capped.Renew = 0, 0, 0

@@ -3,6 +3,7 @@ package quorum_test
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/noonlock/noonlock/internal/quorum"
@@ -13,7 +14,7 @@ func vote(from int, text string) quorum.Vote {
 	v := quorum.Vote{From: from}
 	switch text[0] {
 	case 'g':
-		v.Code, v.Run = quorum.Granted, fmt.Sprint(from)
+		v.Code, v.Run = quorum.Granted, strconv.Itoa(from)
 		_, _ = fmt.Sscan(text[1:], &v.Token)
 	case 'h':
 		v.Code, v.Holder, v.Left = quorum.Held, text[1:], int64(from+1)
@@ -133,7 +134,7 @@ func TestNext(t *testing.T) {
 	run := 0
 	state := func(member bool, list, size int, longest int64, top uint64) quorum.State {
 		run++
-		return quorum.State{Known: true, Run: fmt.Sprint(run), Member: member, List: list, Size: size, Longest: longest, Top: top}
+		return quorum.State{Known: true, Run: strconv.Itoa(run), Member: member, List: list, Size: size, Longest: longest, Top: top}
 	}
 	member := func() quorum.State { return state(true, 2, 3, 20, 5) }
 	older := func() quorum.State { return state(true, 1, 3, 30, 6) }

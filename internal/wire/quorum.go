@@ -185,7 +185,7 @@ func (s *quorumStream) Send(ctx context.Context, requests []Request) []Answer {
 		answers []Answer
 	}
 	results := make(chan result, n)
-	if !s.q.each(func(m *member) {
+	if !s.q.each(func(m *member) { //nolint:contextcheck // the slow servers are awaited longer than ctx
 		bounded, cancel := context.WithDeadlineCause(s.q.ctx, until, NoAnswer(time.Until(until)))
 		defer cancel()
 		results <- result{m.number, m.renew(bounded, requests)}

@@ -91,7 +91,6 @@ type quorumReply struct {
 	world  worldID
 	code   int64
 	token  uint8
-	holder string
 	state  quorum.State
 	broken string
 }
@@ -176,8 +175,11 @@ func (m *quorumModel) start() quorumWorld {
 	var s quorumWorld
 	for i := range s.world {
 		member := key{name: quorumMarker, kind: 'h', pairs: []pair{
-			{"after", strconv.FormatInt(base-1, 10)}, {"list", "1/3"}, {"longest", strconv.Itoa(quorumTTL * 1000)},
-			{"run", runOf(1)}, {"top", strconv.FormatInt(firstToken, 10)},
+			{"after", strconv.FormatInt(base-1, 10)},
+			{"list", "1/3"},
+			{"longest", strconv.Itoa(quorumTTL * 1000)},
+			{"run", runOf(1)},
+			{"top", strconv.FormatInt(firstToken, 10)},
 		}}
 		s.world[i] = m.atlas.id(world{member, runKeyOf(1)})
 	}
@@ -457,7 +459,7 @@ func (m *quorumModel) clientSteps(s quorumWorld, p, worker int, emit func(step, 
 			m.leave(s, p, worker, emit)
 		}
 		send(qAcquire, quorumRequest{op: quorumAcquire}, func(_ *quorumWorld, c *quorumClient, votes []quorum.Vote) string {
-			verdict, token, _ := quorum.Acquire(votes, 0, quorumServers, fmt.Sprint(attempt))
+			verdict, token, _ := quorum.Acquire(votes, 0, quorumServers, strconv.FormatUint(uint64(attempt), 10))
 			if m.flaw == minorityGrants || m.flaw == firstProposal {
 				for _, v := range votes {
 					if v.Code == quorum.Granted && (verdict == quorum.Yes || m.flaw == minorityGrants) {
@@ -744,7 +746,7 @@ func returnOf(s quorum.State) uint8 {
 
 // fault returns a broken promise. It also checks that the lock can be acquired soon without
 // further faults.
-func (m *quorumModel) fault(s quorumWorld, worker int) string {
+func (m *quorumModel) fault(s quorumWorld, _ int) string {
 	if s.c[0].belief > 0 && s.c[1].belief > 0 {
 		return "both clients hold a valid lease"
 	}
