@@ -28,7 +28,9 @@ type council struct {
 	list    int
 	name    string // of the list: its number and its size
 	longest time.Duration
-	marker  string // key
+
+	marker    string // key
+	markerArg any    // marker, as an argument of requests
 
 	examined chan struct{} // closed after the first examination
 
@@ -52,6 +54,7 @@ func newCouncil(c *Client, targets []*wire.Target, cfg wire.Config, list int, lo
 		c: c, targets: targets, list: list, name: strconv.Itoa(list) + "/" + strconv.Itoa(len(targets)),
 		longest: longest, marker: c.keys.marker(), examined: make(chan struct{}),
 	}
+	k.markerArg = k.marker
 	k.wire = wire.NewQuorum(targets, cfg, wire.Watchers{Health: k.health, Answered: k.answered})
 	return k
 }

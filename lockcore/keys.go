@@ -4,10 +4,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/noonlock/noonlock/internal/wire"
-
 	"github.com/noonlock/noonlock/internal/engine"
 	"github.com/noonlock/noonlock/internal/input"
+	"github.com/noonlock/noonlock/internal/wire"
 )
 
 // The key schema, version 1. Every key of a name is built here, as

@@ -26,17 +26,18 @@ func (c *Client) mutexKind() queueKind {
 	return mutexKind{}
 }
 
+// quorumKeys returns the lock, the tombstone and the marker.
 func (a *attempt) quorumKeys() []any {
-	return wire.Keys(a.keys.lock, a.keys.tomb(a.c.process, a.number), a.c.council.marker)
+	return []any{a.keyArgs[0], a.keyArgs[4], a.c.council.markerArg}
 }
 
 func (quorumKind) acquire(a *attempt, _ string) wire.Request {
-	r := a.c.scripts.quorumAcquire.Call(a.quorumKeys(), a.value, millis(a.terms.ttl), a.c.council.name)
+	r := a.c.scripts.quorumAcquire.Call(a.quorumKeys(), a.valueArg, a.terms.ttlArg, a.c.council.name)
 	return r.Counted(countAcquire(r, a.value), &a.trail)
 }
 
 func (quorumKind) renewal(a *attempt) wire.Request {
-	r := a.c.scripts.quorumRenew.Call(a.quorumKeys(), a.value, millis(a.terms.ttl), a.c.council.name, strconv.FormatUint(a.token, 10))
+	r := a.c.scripts.quorumRenew.Call(a.quorumKeys(), a.valueArg, a.terms.ttlArg, a.c.council.name, strconv.FormatUint(a.token, 10))
 	return r.Counted(countRenewal(r), &a.trail)
 }
 
@@ -46,7 +47,7 @@ func (quorumKind) leave(a *attempt, _ bool) wire.Request {
 		if a.token > 0 { // it was a lease, so others may wait
 			channel = a.keys.freed
 		}
-		return a.c.scripts.quorumLeave.Call(a.quorumKeys()[:2], a.value, tomb, channel)
+		return a.c.scripts.quorumLeave.Call(a.quorumKeys()[:2], a.valueArg, tomb, channel)
 	}
 	r := call(0)
 	return r.Counted(countLeave(r), &a.trail).Leaving(call(millis(a.tombTTL())), max(a.terms.ttl, 10*time.Second))
@@ -105,16 +106,21 @@ func countAcquire(r wire.Request, me string) wire.Count {
 func countRenewal(r wire.Request) wire.Count {
 	return func(answers map[int]wire.Answer, n int) (wire.Answer, bool) {
 		votes := votesOf(answers)
-		switch quorum.Renew(votes, n-len(answers), n) {
-		case quorum.Yes:
-			return wire.Answer{Value: int64(1)}, true
-		case quorum.No:
-			return wire.Answer{Value: int64(0)}, true
-		case quorum.Short:
-			return wire.Answer{Err: shortage(r, answers, votes, n)}, true
-		default:
-			return wire.Answer{}, false
-		}
+		return ruling(quorum.Renew(votes, n-len(answers), n), func() error { return shortage(r, answers, votes, n) })
+	}
+}
+
+// ruling returns the one answer of a verdict that is about yes or no.
+func ruling(v quorum.Verdict, short func() error) (one wire.Answer, decided bool) {
+	switch v {
+	case quorum.Yes:
+		return wire.Answer{Value: int64(1)}, true
+	case quorum.No:
+		return wire.Answer{Value: int64(0)}, true
+	case quorum.Short:
+		return wire.Answer{Err: short()}, true
+	default:
+		return wire.Answer{}, false
 	}
 }
 
@@ -129,16 +135,7 @@ func countLeave(r wire.Request) wire.Count {
 				notMine++
 			}
 		}
-		switch quorum.Release(released, notMine, n-len(answers), n) {
-		case quorum.Yes:
-			return wire.Answer{Value: int64(1)}, true
-		case quorum.No:
-			return wire.Answer{Value: int64(0)}, true
-		case quorum.Short:
-			return wire.Answer{Err: shortage(r, answers, nil, n)}, true
-		default:
-			return wire.Answer{}, false
-		}
+		return ruling(quorum.Release(released, notMine, n-len(answers), n), func() error { return shortage(r, answers, nil, n) })
 	}
 }
 

@@ -57,12 +57,7 @@ func (m *Mutex) waitByTrying(ctx context.Context) (lease *Lease, last acquireRep
 		case <-timer.C:
 		case <-freed:
 			pauses.Reset()
-			timer.Reset(rand.N(split)) //nolint:gosec // jitter
-			select {
-			case <-timer.C:
-			case <-ctx.Done():
-			case <-m.c.closing:
-			}
+			retry.Sleep(ctx, rand.N(split), m.c.closing) //nolint:gosec // jitter
 		case <-ctx.Done():
 		case <-m.c.closing:
 		}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"math/rand/v2"
 	"time"
+
+	"github.com/noonlock/noonlock/internal/retry"
 )
 
 // waitInQueue queues an attempt and waits until it is granted. last has the last reply
@@ -98,16 +100,13 @@ var errNoTTL = errors.New("lockcore: another program wrote the key, and it may n
 
 // pause waits until the server grants leases again. It returns an error if the wait is over.
 func (a *attempt) pause(ctx context.Context, delayed *DelayError) error {
-	timer := time.NewTimer(delayed.Left)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
+	switch {
+	case retry.Sleep(ctx, delayed.Left, a.c.closing):
 		return nil
-	case <-ctx.Done():
+	case ctx.Err() != nil:
 		return errors.Join(ended(ctx), delayed)
-	case <-a.c.closing:
-		return ErrClosed
 	}
+	return ErrClosed
 }
 
 // await waits until the attempt must look again. It returns an error if the wait is over.

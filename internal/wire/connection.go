@@ -88,7 +88,7 @@ func (c *connection) check(ctx context.Context, cn *redis.Conn) error {
 		return err
 	}
 	if ctx.Value(grantingKey{}) != nil {
-		return c.history.refusal() // go-redis dials again for a batch that has passed wanted
+		return c.history.refusal() // go-redis dials again for a batch after do has examined it
 	}
 	return nil
 }
