@@ -142,9 +142,14 @@ type locker interface {
 	Lock(ctx context.Context) (*lockcore.Lease, error)
 }
 
+// try acquires a free lock. On a loaded machine the server may not answer in the time that
+// TryLock waits, a third of the TTL; then Lock asks again.
 func (e *env) try(m locker) *lockcore.Lease {
 	e.Helper()
 	lease, err := m.TryLock(e.Context())
+	if lockcore.IsTemporary(err) && e.Real != nil {
+		return e.lock(m)
+	}
 	if err != nil {
 		e.Fatalf("TryLock: %v", err)
 	}

@@ -176,9 +176,9 @@ func TestFault17_LastWritesAreLostInAFailover(t *testing.T) {
 	})
 }
 
-// Another primary is promoted behind a Sentinel, while the old one is alive and its clients reach
-// it. Its lease and that of the new primary exist at the same time, but the new token is greater.
-// When the Sentinels reach the old primary again, the loss is noticed and reported.
+// Another primary is promoted, while a client reaches only the old one and a Sentinel that does
+// not know this. Its lease and that of the new primary exist at the same time, but the new token
+// is greater. When that Sentinel knows the new primary, the loss is noticed and reported.
 func TestFault18_ClassD_TwoPrimaries(t *testing.T) {
 	t.Parallel()
 	w := sentinelEnv(t)
@@ -189,6 +189,13 @@ func TestFault18_ClassD_TwoPrimaries(t *testing.T) {
 	old := r.try(r.mutex(c, firstName, ttl(5*time.Second)))
 	r.reachReplicas(w.primary, firstName, 2)
 	r.cutOff(w.primary)
+	copied := redis.NewClient(testenv.Options(w.replicas[0].Addr()))
+	defer copied.Close()
+	asked := w.asks("observed")
+	w.freezes(asked)
+	r.Until("the lease has ended at the replicas", func() bool {
+		return copied.PTTL(r.Context(), r.key(firstName, "lock")).Val() < 0
+	})
 	w.promoted()
 	next := r.lock(r.mutex(r.client(lockcore.Config{Identity: "new"}), firstName, ttl(5*time.Second)))
 	if next.Token() <= old.Token() {
@@ -199,6 +206,7 @@ func TestFault18_ClassD_TwoPrimaries(t *testing.T) {
 	}
 	r.unlock(r.try(r.mutex(c, secondName, ttl(5*time.Second)))) // it has clients
 	r.admin(w.primary, "acl setuser peer +@all")
+	asked.Resume()
 	r.reportsLoss(old)
 	if err := next.Context().Err(); err != nil {
 		t.Errorf("the lease at the new primary: %v", err)

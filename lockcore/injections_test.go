@@ -187,14 +187,9 @@ func TestInjections(t *testing.T) {
 	t.Run("sentinel", func(t *testing.T) {
 		t.Parallel()
 		w := sentinelEnv(t, injectedConf...)
-		set := func(option string) {
-			for _, s := range w.sentinels {
-				w.admin(s, "sentinel set "+watchedName+" "+option)
-			}
+		for _, s := range w.sentinels {
+			w.admin(s, "sentinel set "+watchedName+" failover-timeout 1000")
 		}
-		const never = "down-after-milliseconds 60000" // a slow server is no reason for a failover
-		set(never)
-		set("failover-timeout 1000")
 		d := &deployment{env: w.env, primary: w.primary, all: append([]*servers.RedisServer{w.primary}, w.replicas...)}
 		d.client = func(identity string) *lockcore.Client {
 			opt := w.options(identity)
@@ -202,28 +197,8 @@ func TestInjections(t *testing.T) {
 			return w.clientOf(redis.NewFailoverClient(opt), lockcore.Config{Identity: identity, Logger: d.log.Logger()})
 		}
 		d.promote = func(old *servers.RedisServer, dead bool) {
-			about := redis.NewSentinelClient(testenv.Options(w.sentinels[0].Addr()))
-			defer about.Close()
-			var next string // the address
+			next := servers.Promote(w, watchedName, old.Addr(), w.sentinels...)
 			if dead {
-				set("down-after-milliseconds 500")
-			} else {
-				w.Until("a Sentinel starts a failover", func() bool { return about.Failover(w.Context(), watchedName).Err() == nil })
-			}
-			for _, s := range w.sentinels {
-				about := redis.NewSentinelClient(testenv.Options(s.Addr()))
-				w.Until("another primary is there", func() bool {
-					addr, err := about.GetMasterAddrByName(w.Context(), watchedName).Result()
-					next = ""
-					if err == nil {
-						next = net.JoinHostPort(addr[0], addr[1])
-					}
-					return next != "" && next != old.Addr()
-				})
-				about.Close()
-			}
-			if dead {
-				set(never)
 				old.Restart(w)
 				host, port, err := net.SplitHostPort(next)
 				must(w, err)

@@ -114,18 +114,19 @@ mapfile -t folders < <(modules)
 
 go build -o "$scratch/testreport" ./internal/testreport
 
-# -count=1: a cached result does not test the servers.
+# -count=1: a cached result does not test the servers. Compilers and linkers run with a low
+# priority, as they would slow down the servers of the tests that run beside them.
 tests() {
-	local result=0 topologies=${NOONLOCK_TOPOLOGIES:-}
+	local flags=(-json -count=1 -toolexec 'nice -n 19') result=0 topologies=${NOONLOCK_TOPOLOGIES:-}
 	unset NOONLOCK_TOPOLOGIES
-	go test -json "${race[@]}" -count=1 -timeout 25m "${folders[@]/%//...}" || result=$?
+	go test "${flags[@]}" "${race[@]}" -timeout 25m "${folders[@]/%//...}" || result=$?
 	if [[ -n $topologies ]]; then # without -race: most of these tests wait for real servers
-		NOONLOCK_TOPOLOGIES=$topologies go test -json -count=1 -timeout 25m ./lockcore ./election/... ./singleton ./singleton/internal/... || result=$?
+		NOONLOCK_TOPOLOGIES=$topologies go test "${flags[@]}" -timeout 25m ./lockcore ./election/... ./singleton ./singleton/internal/... || result=$?
 	fi
 	if ((${#race[@]} > 0)); then # the deeper search, which takes too long under -race
 		# All mutants take too long to wait for. CI tries every one.
 		[[ $required == 1 ]] || export NOONLOCK_MUTANTS_EACH=${NOONLOCK_MUTANTS_EACH:-10}
-		go test -json -count=1 -timeout 30m ./test/explorer || result=$?
+		go test "${flags[@]}" -timeout 30m ./test/explorer || result=$?
 	fi
 	return "$result"
 }

@@ -246,9 +246,11 @@ func (c *RedisCluster) until(s *RedisServer, what string, try func() error) {
 	}
 }
 
-func client(s *RedisServer) *redis.Client {
-	return redis.NewClient(&redis.Options{
+func client(s *RedisServer) *redis.Client { return redis.NewClient(options(s)) }
+
+func options(s *RedisServer) *redis.Options {
+	return &redis.Options{
 		Addr: s.Addr(), DialTimeout: time.Second, PoolSize: 1,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-	})
+	}
 }

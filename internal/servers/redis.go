@@ -40,26 +40,6 @@ func Redis(tb testing.TB, opts ...string) *RedisServer {
 // storesNothing are the first lines of redis.conf.
 var storesNothing = []string{`save ""`, "appendonly no"}
 
-// Sentinel starts a Sentinel that watches the primary at an address under a name, and promotes
-// a replica if quorum Sentinels miss the primary. The program is the one of Redis. opts are
-// more lines of sentinel.conf. Like Redis, it returns when the Sentinel is ready.
-func Sentinel(tb testing.TB, name, primary string, quorum int, opts ...string) *RedisServer {
-	tb.Helper()
-	s := startSentinel(tb, name, primary, quorum, opts...)
-	s.endWith(tb)
-	return s
-}
-
-func startSentinel(tb testing.TB, name, primary string, quorum int, opts ...string) *RedisServer {
-	tb.Helper()
-	host, port, err := net.SplitHostPort(primary)
-	if err != nil {
-		tb.Fatalf("sentinel: %v", err)
-	}
-	monitor := fmt.Sprintf("sentinel monitor %s %s %s %d", name, host, port, quorum)
-	return startRedis(tb, "redis-sentinel", append([]string{monitor}, opts...), "--sentinel")
-}
-
 // startRedis starts redis-server with the lines of a configuration, and arguments after it.
 // The server ends with the process of the test, or earlier, after endWith.
 func startRedis(tb testing.TB, name string, conf []string, args ...string) *RedisServer {

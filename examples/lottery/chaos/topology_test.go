@@ -34,15 +34,17 @@ func TestSentinelPromotesInADraw(t *testing.T) {
 	for range 2 {
 		servers.Redis(t, "replicaof "+host+" "+port, lotteryRights+" +select")
 	}
-	var sentinels []string
+	var sentinels []*servers.RedisServer
+	var addrs []string
 	for range 3 {
 		s := servers.Sentinel(t, name, primary.Addr(), 2,
 			"user lottery on >hunter2 -@all resetchannels &+switch-master &+replica-reconf-done +sentinel|get-master-addr-by-name +sentinel|sentinels +subscribe +ping",
-			"sentinel down-after-milliseconds "+name+" 1000", "sentinel failover-timeout "+name+" 5000")
-		sentinels = append(sentinels, s.Addr())
+			"sentinel failover-timeout "+name+" 5000")
+		sentinels = append(sentinels, s)
+		addrs = append(addrs, s.Addr())
 	}
-	w := newWorldAt(t, "redis+sentinel://lottery:hunter2@"+strings.Join(sentinels, ",")+"/3?master="+name+"&sentinel_username=lottery&sentinel_password=hunter2")
-	for _, addr := range sentinels {
+	w := newWorldAt(t, "redis+sentinel://lottery:hunter2@"+strings.Join(addrs, ",")+"/3?master="+name+"&sentinel_username=lottery&sentinel_password=hunter2")
+	for _, addr := range addrs {
 		s := redis.NewSentinelClient(&redis.Options{Addr: addr})
 		defer s.Close()
 		w.poll(t.Context(), "a Sentinel does not know all servers", func() bool {
@@ -57,7 +59,9 @@ func TestSentinelPromotesInADraw(t *testing.T) {
 			return linked == 2 && len(others) == 2
 		})
 	}
-	w.failsOver(func(context.Context) *servers.RedisServer { return primary })
+	w.failsOver(func(context.Context) *servers.RedisServer { return primary }, func() {
+		servers.Promote(t, name, primary.Addr(), sentinels...)
+	})
 }
 
 func TestClusterPromotesInADraw(t *testing.T) {
@@ -76,11 +80,12 @@ func TestClusterPromotesInADraw(t *testing.T) {
 		}
 		t.Fatal("no primary has the keys of the lottery")
 		return nil
-	})
+	}, func() {})
 }
 
-// failsOver kills the server of the lottery's keys while a replica draws.
-func (w *world) failsOver(server func(context.Context) *servers.RedisServer) {
+// failsOver kills the server of the lottery's keys while a replica draws. promote makes another
+// server the primary, unless the servers do so by themselves.
+func (w *world) failsOver(server func(context.Context) *servers.RedisServer, promote func()) {
 	t := w.t
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -94,6 +99,7 @@ func (w *world) failsOver(server func(context.Context) *servers.RedisServer) {
 	killed := time.Now()
 	primary.Kill()
 	release()
+	promote()
 	before := w.countDraws(ctx)
 	w.awaitDraws(ctx, before+2)
 	back := time.Since(killed)

@@ -1,0 +1,64 @@
+package servers
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Sentinel starts a Sentinel that watches the primary at an address under a name. The program is
+// the one of Redis. opts are more lines of sentinel.conf. Like Redis, it returns when the
+// Sentinel is ready. Promote starts a failover. The Sentinel starts none by itself for a minute:
+// on a loaded machine, a slow server would be a reason for a second one.
+func Sentinel(tb testing.TB, name, primary string, quorum int, opts ...string) *RedisServer {
+	tb.Helper()
+	s := startSentinel(tb, name, primary, quorum, opts...)
+	s.endWith(tb)
+	return s
+}
+
+func startSentinel(tb testing.TB, name, primary string, quorum int, opts ...string) *RedisServer {
+	tb.Helper()
+	host, port, err := net.SplitHostPort(primary)
+	if err != nil {
+		tb.Fatalf("sentinel: %v", err)
+	}
+	lines := []string{
+		fmt.Sprintf("sentinel monitor %s %s %s %d", name, host, port, quorum),
+		fmt.Sprintf("sentinel down-after-milliseconds %s 60000", name),
+	}
+	return startRedis(tb, "redis-sentinel", slices.Concat(lines, opts), "--sentinel")
+}
+
+// Promote makes the first of these Sentinels promote a replica of the primary at address old,
+// which may be dead, and waits until all of them name another primary. It returns its address.
+func Promote(tb testing.TB, name, old string, sentinels ...*RedisServer) string {
+	tb.Helper()
+	next := old
+	for i, s := range sentinels {
+		about := redis.NewSentinelClient(options(s))
+		defer about.Close()
+		named := poll(func() bool {
+			// One reply: a failover that has just ended is not followed by another one.
+			state, err := about.Master(context.Background(), name).Result()
+			if err != nil {
+				return false
+			}
+			next = net.JoinHostPort(state["ip"], state["port"])
+			if i == 0 && next == old && !strings.Contains(state["flags"], "failover_in_progress") {
+				// It fails while no replica can be chosen.
+				_ = about.Failover(context.Background(), name).Err()
+			}
+			return next != old
+		})
+		if !named {
+			tb.Fatalf("the Sentinel at %s still names %s as the primary", s.Addr(), old)
+		}
+	}
+	return next
+}
