@@ -20,8 +20,8 @@ test-chart: ## Check the chart without a cluster.
 test-kube: ## Test on the cluster of KUBECONFIG; KUBE_LOAD is the command that loads an image archive.
 	@bash scripts/kube-test.sh
 
-image: ## Build the lottery's image as an OCI archive in dist/, without Docker.
-	@bash scripts/image.sh
+image: ## Build the image of an example (PROGRAM=lottery) as an OCI archive in dist/, without Docker.
+	@bash scripts/image.sh $(PROGRAM)
 
 lint: ## Check formatting, vet, golangci-lint, tidiness of every module, syntax of the scripts.
 	@bash scripts/lint.sh

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"strings"
@@ -220,11 +221,64 @@ func TestKilledLeader(t *testing.T) {
 		t.Errorf("c was notified of %q", got)
 	}
 	b.until("/leader", http.StatusOK, `"leader":"b","leading":true`)
-	c.until("/leader", http.StatusOK, `"leader":"b","leading":false`)
+	c.until("/leader", http.StatusServiceUnavailable, `"leader":"b","leading":false`)
 	c.until("/record", http.StatusOK, `"holder":"b","lease":"2s","renewed":"2`)
 	b.signal(syscall.SIGKILL)
 	if third := c.await("work started"); third.Token <= second.Token || third.Term != 3 {
 		t.Errorf("term %d under token %d after %d", third.Term, third.Token, second.Token)
+	}
+}
+
+// A request to /leader with a wait is answered when the replica leads, or at its end. A
+// shutdown does not wait for it.
+func TestWaitForLeader(t *testing.T) {
+	t.Parallel()
+	_, a, b, c := startReplicas(t, "--lease", "1h", "--linger", "1h")
+	a.until("/leader?wait=30s", http.StatusOK, `"leader":"a","leading":true`)
+	b.until("/leader?wait=1ms", http.StatusServiceUnavailable, `"leader":"a","leading":false`)
+	for _, wait := range []string{"-1s", "31s", "soon"} {
+		a.until("/leader?wait="+wait, http.StatusBadRequest, `wait is "`+wait+`"; it must be a duration from 0s to 30s`)
+	}
+	answered := make(chan int, 1)
+	go func() {
+		code, _ := b.get("/leader?wait=30s")
+		answered <- code
+	}()
+	a.signal(syscall.SIGTERM)
+	if code := <-answered; code != http.StatusOK {
+		t.Errorf("b answers %d when it leads", code)
+	}
+	c.until("/leader", http.StatusServiceUnavailable, `"leader":"b"`)
+	a.until("/leader?wait=30s", http.StatusServiceUnavailable, `"leading":false`) // with --linger
+	a.signal(syscall.SIGTERM)
+	if code := a.ends(); code != failed {
+		t.Errorf("exit code %d after a second signal", code)
+	}
+}
+
+// A shutdown does not wait for requests to /leader.
+func TestWaitForLeaderEndsWithTheReplica(t *testing.T) {
+	t.Parallel()
+	s, err := readSettings(nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := newReplica(t.Context(), s, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.close(t.Context())
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	h, err := r.handler(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := httptest.NewRecorder()
+	begin := time.Now()
+	h.ServeHTTP(got, httptest.NewRequest(http.MethodGet, "/leader?wait=30s", nil))
+	if got.Code != http.StatusServiceUnavailable || time.Since(begin) >= maxWait {
+		t.Errorf("answer %d after %s", got.Code, time.Since(begin))
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -32,6 +33,9 @@ type replica struct {
 	client  *lockcore.Client
 	elector *election.LeaderElector
 	metrics *prometheus.Registry
+
+	mu      sync.Mutex
+	leading chan struct{} // closed while this replica leads; replaced when it stops
 }
 
 const (
@@ -41,6 +45,9 @@ const (
 	// overdue is how long the work may continue after the lease was lost before /livez
 	// fails, since a restart would help then.
 	overdue = 10 * time.Second
+
+	// maxWait limits how long a request to /leader waits.
+	maxWait = 30 * time.Second
 )
 
 // errBroken ends a replica whose HTTP server has failed, since its probes would fail, too.
@@ -49,7 +56,7 @@ var errBroken = errors.New("the HTTP server failed")
 // newReplica opens no connection. It returns an error if the settings are invalid.
 func newReplica(ctx context.Context, s *settings, stderr io.Writer) (*replica, error) {
 	handler := logTo(stderr, s.json)
-	r := &replica{s: s, log: slog.New(handler), metrics: prometheus.NewRegistry()}
+	r := &replica{s: s, log: slog.New(handler), metrics: prometheus.NewRegistry(), leading: make(chan struct{})}
 	r.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 
 	r.rdb = inputs.Client(s.redis)
@@ -118,6 +125,7 @@ func (r *replica) run(ctx context.Context) error {
 	if errors.Is(cause, errBroken) {
 		return cause
 	}
+	time.Sleep(r.s.linger)
 	r.log.Info("stopped", "err", cause.Error())
 	return nil
 }
@@ -129,6 +137,14 @@ func (r *replica) lead(ctx context.Context) {
 	term, _ := election.TermFrom(ctx)
 	log := r.log.With("term", term.Number, "token", term.Token)
 	log.Info("work started")
+	r.mu.Lock()
+	close(r.leading)
+	r.mu.Unlock()
+	defer func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.leading = make(chan struct{})
+	}()
 	next := time.NewTicker(time.Second)
 	defer next.Stop()
 	for step := 1; ; step++ {
@@ -206,14 +222,41 @@ func (r *replica) handler(ctx context.Context) (http.Handler, error) {
 		mux.Handle("/"+name+"/", h)
 	}
 	mux.Handle("GET /metrics", promhttp.HandlerFor(r.metrics, promhttp.HandlerOpts{}))
-	mux.HandleFunc("GET /leader", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(map[string]any{ // the client may have disconnected
-			"identity": r.elector.Identity(), "leader": r.elector.GetLeader(), "leading": r.elector.IsLeader(),
-		})
-	})
+	mux.HandleFunc("GET /leader", func(w http.ResponseWriter, request *http.Request) { r.leader(ctx, w, request) })
 	mux.HandleFunc("GET /record", r.record)
 	return mux, nil
+}
+
+// leader answers 200 if this replica leads, otherwise 503. With the parameter wait, a replica
+// that does not lead delays its answer until it leads, at most for this duration. So a
+// readiness probe notices a new leader before its next period.
+func (r *replica) leader(ctx context.Context, w http.ResponseWriter, request *http.Request) {
+	if text := request.FormValue("wait"); text != "" {
+		wait, err := time.ParseDuration(text)
+		if err != nil || wait < 0 || wait > maxWait {
+			http.Error(w, fmt.Sprintf("wait is %.60q; it must be a duration from 0s to %s", text, maxWait), http.StatusBadRequest)
+			return
+		}
+		r.mu.Lock()
+		leading := r.leading
+		r.mu.Unlock()
+		over := time.NewTimer(wait)
+		defer over.Stop()
+		select {
+		case <-leading:
+		case <-over.C:
+		case <-request.Context().Done():
+		case <-ctx.Done(): // a shutdown does not wait for this request
+		}
+	}
+	leads := r.elector.IsLeader()
+	w.Header().Set("Content-Type", "application/json")
+	if !leads {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
+	_ = json.NewEncoder(w).Encode(map[string]any{ // the client may have disconnected
+		"identity": r.elector.Identity(), "leader": r.elector.GetLeader(), "leading": leads,
+	})
 }
 
 // record serves the leader record from Redis. Its times are those of the server's clock.

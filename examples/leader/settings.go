@@ -28,7 +28,8 @@ type settings struct {
 	lease    time.Duration
 	finish   time.Duration
 	drain    time.Duration // 0: no limit
-	http     string        // "": no HTTP server
+	linger   time.Duration
+	http     string // "": no HTTP server
 	json     bool
 
 	from map[string]string // flag or variable that the user has set, by flag
@@ -45,6 +46,7 @@ func options() []option {
 		{"lease", "DURATION", "5s", "lease of the leader; after a crash the next replica leads when it has expired"},
 		{"finish", "DURATION", "0s", "simulated time that the work needs to stop"},
 		{"drain", "DURATION", "0s", "longest time that the work may take to stop before the lease is left to expire; 0s is no limit"},
+		{"linger", "DURATION", "0s", "time for which HTTP requests are answered after the leadership was released; see kubernetes.yaml"},
 		{"http", "ADDRESS", ":8080", "address of the HTTP server for /livez, /readyz, /healthz, /metrics, /leader and /record, or off"},
 		{"log-format", "FORMAT", "text", "format of the log on standard error: text or json"},
 	}
@@ -93,12 +95,13 @@ func readSettings(args []string, env map[string]string) (*settings, error) {
 	}
 	unknown := inputs.Unknown(slices.Sorted(maps.Keys(env)), variable(""), known)
 
-	var errs [6]error
+	var errs [7]error
 	s.election, s.identity = value("election"), value("identity")
 	s.redis, errs[0] = s.server("redis", value("redis"))
 	s.lease, errs[1] = s.duration("lease", value("lease"), 100*time.Millisecond)
 	s.finish, errs[2] = s.duration("finish", value("finish"), 0)
 	s.drain, errs[3] = s.duration("drain", value("drain"), 0)
+	s.linger, errs[6] = s.duration("linger", value("linger"), 0)
 	s.http, errs[4] = s.address("http", value("http"))
 	format := value("log-format")
 	if s.json = format == "json"; !s.json && format != "text" {

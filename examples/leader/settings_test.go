@@ -40,6 +40,7 @@ func TestRefusals(t *testing.T) {
 		{map[string]string{"LEADER_LEASE": "soon"}, nil, `LEADER_LEASE is "soon"`},
 		{nil, []string{"--finish", "-1s"}, `--finish is "-1s"; it must be a duration in whole milliseconds from 0s to`},
 		{nil, []string{"--drain", "-1s"}, `--drain is "-1s"; it must be a duration in whole milliseconds from 0s to`},
+		{nil, []string{"--linger", "-1s"}, `--linger is "-1s"; it must be a duration in whole milliseconds from 0s to`},
 		{nil, []string{"--http", "8080"}, `--http is "8080"; it must be an address such as :8080 or 127.0.0.1:8080, or off`},
 		{nil, []string{"--http", "host:"}, `--http is "host:"`},
 		{nil, []string{"--http", "host:65536"}, `--http is "host:65536"`},

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -25,8 +26,11 @@ type cluster struct {
 	namespace string
 }
 
-// newCluster creates the namespace, which allows only pods of the restricted Pod Security
-// Standard, and removes it at the end.
+// restricted is the label of a namespace that allows only pods of the restricted Pod Security
+// Standard.
+const restricted = "pod-security.kubernetes.io/enforce=restricted"
+
+// newCluster creates the namespace and removes it at the end.
 func newCluster(t *testing.T, namespace string, labels ...string) *cluster {
 	t.Helper()
 	c := &cluster{T: t, helmPath: cmp.Or(os.Getenv("KUBE_HELM"), "helm"), namespace: namespace}
@@ -199,7 +203,18 @@ func (c *cluster) dump() {
 	}
 }
 
-// hand affects a process of a pod; see the program hand.
+// running waits until the selector matches this number of pods, all of them running.
+func (c *cluster) running(selector string, n int) []pod {
+	c.Helper()
+	var pods []pod
+	c.await("pods "+selector+" to run", func() bool {
+		pods = c.pods(selector)
+		return len(pods) == n && !slices.ContainsFunc(pods, func(p pod) bool { return p.Status.Phase != "Running" })
+	})
+	return pods
+}
+
+// hand affects a process of a pod; see the program hand. The namespace NAME-hand must exist.
 func (c *cluster) hand(verb, pod, program string) string {
 	c.Helper()
 	h := &cluster{T: c.T, namespace: c.namespace + "-hand"}

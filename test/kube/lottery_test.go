@@ -210,7 +210,6 @@ func TestLottery(t *testing.T) {
 	}
 	l.tested()
 	l.namesMetrics()
-	elected(c)
 }
 
 // disturbed disturbs the pods in all ways within the counted noons.
@@ -449,6 +448,16 @@ func (c *cluster) follow(pod string) *follower {
 // hear waits for a message and returns the time at which it was logged.
 func (c *cluster) hear(f *follower, msg string) time.Time {
 	c.Helper()
+	at, err := time.Parse(time.RFC3339Nano, fmt.Sprint(c.line(f, msg)["time"]))
+	if err != nil {
+		c.Fatal(err)
+	}
+	return at
+}
+
+// line waits for a message and returns its line.
+func (c *cluster) line(f *follower, msg string) map[string]any {
+	c.Helper()
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	for {
@@ -458,11 +467,7 @@ func (c *cluster) hear(f *follower, msg string) time.Time {
 				c.Fatalf("a pod's log ended without %q", msg)
 			}
 			if line["msg"] == msg {
-				at, err := time.Parse(time.RFC3339Nano, fmt.Sprint(line["time"]))
-				if err != nil {
-					c.Fatal(err)
-				}
-				return at
+				return line
 			}
 		case <-timer.C:
 			c.Fatalf("no pod said %q", msg)

@@ -4,12 +4,20 @@
 //	hand kill POD PROGRAM   SIGKILL to the process
 //	hand oom POD PROGRAM    takes memory in the process's cgroup until the kernel
 //	                        kills the process for it
+//
+// Two other commands need no rights:
+//
+//	hand ask URL            sends requests, each on its own connection, and prints each
+//	                        change of the answer as JSON
+//	hand write FILE TEXT    writes a file
 package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -30,8 +38,14 @@ func run(args []string) error {
 	if len(args) == 2 && args[0] == "fill" {
 		return fill(args[1])
 	}
+	if len(args) == 2 && args[0] == "ask" {
+		return ask(args[1])
+	}
+	if len(args) == 3 && args[0] == "write" {
+		return os.WriteFile(args[1], []byte(args[2]), 0o644)
+	}
 	if len(args) != 3 {
-		return errors.New("the arguments must be kill or oom, a pod and a program")
+		return errors.New("the arguments must be kill or oom, a pod and a program; or ask and a URL; or write, a file and its text")
 	}
 	pid, err := find(args[1], args[2])
 	if err != nil {
@@ -153,4 +167,30 @@ func fill(group string) error {
 		}
 	}
 	return errors.New("there seems to be no limit")
+}
+
+// ask sends a request every 10 ms. The pod ends it.
+func ask(url string) error {
+	client := &http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	type answer struct {
+		Code     int    `json:"code"` // 0: no answer
+		Identity string `json:"identity"`
+	}
+	for last := (answer{Code: -1}); ; time.Sleep(10 * time.Millisecond) {
+		var now answer
+		response, err := client.Get(url)
+		if err == nil {
+			_ = json.NewDecoder(response.Body).Decode(&now) // without an identity, it is another answer
+			response.Body.Close()
+			now.Code = response.StatusCode
+		}
+		if now != last {
+			last = now
+			if err := json.NewEncoder(os.Stdout).Encode(map[string]any{
+				"time": time.Now(), "msg": "answer", "code": now.Code, "identity": now.Identity,
+			}); err != nil {
+				return err
+			}
+		}
+	}
 }
