@@ -77,6 +77,7 @@ func (x *execution) attempt(ctx, work context.Context) (end ending, err error) {
 	if err == nil {
 		return x.record(ctx, OutcomeSucceeded, nil)
 	}
+	x.run.Fail(err.Error())
 	switch cause := x.run.Err(); {
 	case cause != nil:
 		x.log.Error(withCause(err, cause), "run lost; another replica takes over", "attempt", x.run.Attempt, "took", x.took)
@@ -138,8 +139,10 @@ func (x *execution) record(ctx context.Context, outcome string, failure error) (
 		return superseded, failure
 	case err != nil:
 		x.run.Unsure = x.run.Unsure || failure == nil
+		err = errors.Join(fmt.Errorf("singleton: outcome %s not recorded: %w", outcome, err), failure)
+		x.run.Fail(err.Error())
 		x.leave(ctx, true)
-		return unrecorded, errors.Join(fmt.Errorf("singleton: outcome %s not recorded: %w", outcome, err), failure)
+		return unrecorded, err
 	case failure != nil:
 		log.Error(failure, "run ended")
 	default:

@@ -61,6 +61,19 @@ type Open struct {
 	// Running is true while the lease of the run is valid. If it is false, another replica
 	// may take over.
 	Running bool `json:"running"`
+	// Attempts are the attempts that have ended, oldest first.
+	Attempts []Attempt `json:"attempts,omitempty"`
+}
+
+// An Attempt is an attempt at a tick that has ended. The first attempt at a tick and the newest
+// ten are kept. The times are those of the server's clock.
+type Attempt struct {
+	Number int       `json:"number"`
+	Holder string    `json:"holder,omitempty"`
+	Token  uint64    `json:"token,omitempty"`
+	Start  time.Time `json:"start,omitzero"`
+	End    time.Time `json:"end,omitzero"`    // if its holder died, the end of its lease
+	Error  string    `json:"error,omitempty"` // up to 500 bytes; empty: the attempt succeeded
 }
 
 // Status returns the state of the job.
@@ -78,10 +91,18 @@ func (j *Job) Status(ctx context.Context) (Status, error) {
 		triggered, _ := TriggeredAt(open.Tick)
 		st.Open = append(st.Open, Open{
 			Tick: open.Tick, Triggered: triggered, Attempt: open.Attempt, Holder: open.Holder, Token: open.Token,
-			Since: open.Start, Running: open.Left > 0,
+			Since: open.Start, Running: open.Left > 0, Attempts: attempts(open.Attempts),
 		})
 	}
 	return st, nil
+}
+
+func attempts(recorded []ledger.Attempt) []Attempt {
+	var all []Attempt
+	for _, a := range recorded {
+		all = append(all, Attempt(a))
+	}
+	return all
 }
 
 // An Entry is an entry of a job's history: a run that ended, or consecutive ticks that were
@@ -111,6 +132,8 @@ type Entry struct {
 	//   - rescheduled: another definition with another schedule took over
 	//   - missed: no replica ran them in time
 	Error string `json:"error,omitempty"`
+	// Attempts are all attempts of a run, oldest first.
+	Attempts []Attempt `json:"attempts,omitempty"`
 }
 
 // Runs returns the newest n entries of the history, newest first. JobConfig.KeepRuns limits
@@ -126,6 +149,7 @@ func (j *Job) Runs(ctx context.Context, n int) ([]Entry, error) {
 		entries = append(entries, Entry{
 			Tick: r.Tick, Last: r.Last, Count: r.Count, Triggered: triggered, Attempt: r.Attempt, Holder: r.Holder,
 			Token: r.Token, Start: r.Start, End: r.End, Outcome: r.Outcome, Error: r.Error,
+			Attempts: attempts(r.Attempts),
 		})
 	}
 	return entries, nil

@@ -85,7 +85,7 @@ func (x *jobRun) do(ctx, work context.Context) (over bool) {
 		case failing:
 			pause := x.j.retryPause(x.run.Attempt)
 			x.log.Info("attempt failed; retrying", "attempt", x.run.Attempt, "err", err, "pause", pause)
-			if retry.Sleep(ctx, pause, x.run.Context().Done()) && !x.next(ctx) {
+			if x.pause(ctx, pause) && !x.next(ctx) {
 				return false
 			}
 		case unrecorded:
@@ -103,6 +103,17 @@ func (x *jobRun) do(ctx, work context.Context) (over bool) {
 			return false
 		}
 	}
+}
+
+// pause waits before the next attempt. It returns false if ctx or the lease has ended.
+func (x *jobRun) pause(ctx context.Context, pause time.Duration) bool {
+	until := time.Now().Add(pause)
+	recording, done := context.WithTimeout(ctx, pause)
+	defer done()
+	if err := x.run.Record(recording); err != nil {
+		x.log.V(1).Info("failed to record the failure of the attempt; it is recorded with the next attempt", "err", err)
+	}
+	return retry.Sleep(ctx, time.Until(until), x.run.Context().Done())
 }
 
 // next counts the next attempt before it begins: if its holder dies, the attempt may have

@@ -1,6 +1,7 @@
 package singleton_test
 
 import (
+	"reflect"
 	"testing"
 	"time"
 
@@ -76,7 +77,7 @@ func TestWhatAnotherScheduleDrops(t *testing.T) {
 		runs := f.runs("draw")
 		dropped := f.clockAt(25, 0)
 		want := ledger.RunRecord{Tick: dropped, Last: dropped.Add(24 * time.Hour), Count: 2, Outcome: singleton.OutcomeSkipped, Error: "rescheduled"}
-		if len(runs) != 2 || runs[1] != want {
+		if len(runs) != 2 || !reflect.DeepEqual(runs[1], want) {
 			t.Errorf("the ledger has %+v, want %+v", runs, want)
 		}
 		if n, _ := metric(t, reg, "noonlock_job_skipped_ticks_total", "reason", "rescheduled"); n != 2 {

@@ -47,6 +47,7 @@ func everyCall(e *testenv.Env, c *lockcore.Client, add testenv.AddCall) {
 		_, _ = l.Claim(bg, st.Last.Add(time.Hour).Truncate(time.Second), st, ledger.ClaimConfig{})
 	})
 	add("Run.Complete with 1 s", time.Second, e.Within(func(ctx context.Context) { _ = run.Complete(ctx, ledger.OutcomeSucceeded, "") }))
+	add("Run.Record", time.Second, func() { _ = run.Record(bg) })
 	add("Run.Retry with 1 s", time.Second, e.Within(func(ctx context.Context) { _, _ = run.Retry(ctx) }))
 	add("Run.Abandon", lease, func() { _ = run.Abandon(bg, true) })
 }

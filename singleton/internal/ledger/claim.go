@@ -31,6 +31,9 @@ type Claim struct {
 	Unsure bool
 
 	raised uint64 // the token of Raise; 0: none
+
+	failure  string        // of the present attempt; see Fail
+	failedAt time.Duration // by engine.Now
 }
 
 // label is the kind of the lease in metrics.
@@ -48,6 +51,7 @@ type kind struct {
 	ledger *Ledger
 	tick   string
 	work   atomic.Int32 // the progress of the work
+	reason atomic.Pointer[string]
 }
 
 func (k *kind) Label() string { return label }
@@ -60,8 +64,11 @@ func (k *kind) Renewal(a engine.Attempt) (wire.Request, bool) {
 func (k *kind) Release(a engine.Attempt) (wire.Request, bool) {
 	keys := k.ledger.keys
 	return k.ledger.scripts.abandon.Call(wire.Keys(keys.job, keys.open, keys.tomb(a.ID)),
-		a.Value, k.tick, k.work.Load(), a.TombTTL.Milliseconds(), keys.channel), true
+		a.Value, k.tick, k.work.Load(), a.TombTTL.Milliseconds(), *k.reason.Load(), keys.channel), true
 }
+
+// reasonClosed is recorded for an attempt whose lease ends without Complete and Abandon.
+const reasonClosed = "its holder released the run without an outcome"
 
 // Complete records the outcome of the run, OutcomeSucceeded or OutcomeFailed with a reason
 // (see Unsure), and ends its lease. It may be called after the end of the lease: the
@@ -125,6 +132,32 @@ func (r *Claim) Recorded(outcome string) string {
 	return outcome
 }
 
+// Fail sets the error of the present attempt. Record, Retry or Abandon stores it.
+func (r *Claim) Fail(reason string) {
+	r.failure, r.failedAt = clip(reason), r.ledger.engine.Now()
+}
+
+// Record stores the error of Fail. It is for pauses before Retry, which stores it too, so the
+// request is sent once and its error may be ignored.
+func (r *Claim) Record(ctx context.Context) error {
+	req := r.retry("0")
+	answer, err := r.ledger.engine.Once(ctx, req)
+	_, err = req.Number(answer, err)
+	return opError("record", r.ledger.name, err)
+}
+
+// retry returns the request that stores the error of Fail and, if begin is "1", counts the
+// next attempt.
+func (r *Claim) retry(begin string) wire.Request {
+	l := r.ledger
+	ago := time.Duration(0)
+	if r.failedAt > 0 {
+		ago = l.engine.Now() - r.failedAt
+	}
+	return l.scripts.retry.Call(wire.Keys(l.keys.job, l.keys.open),
+		r.Value(), decimal(r.Tick.UnixMilli()), r.Attempt, r.failure, ago.Milliseconds(), begin, l.keys.begins)
+}
+
 // Retry counts another attempt of this run on this holder, after a temporary failure. It
 // increments Attempt and keeps the token. It returns false if no attempt is left. The
 // errors are ErrSuperseded and those of Complete.
@@ -134,9 +167,7 @@ func (r *Claim) Retry(ctx context.Context) (bool, error) {
 	if r.Attempt >= l.cfg.MaxAttempts {
 		return false, nil
 	}
-	s := l.scripts.retry
-	req := s.Call(wire.Keys(l.keys.job, l.keys.open), r.Value(), decimal(r.Tick.UnixMilli()), r.Attempt, l.keys.begins)
-	n, err := l.persist(ctx, req)
+	n, err := l.persist(ctx, r.retry("1"))
 	switch {
 	case err != nil:
 		return false, opError(op, l.name, err)
@@ -144,6 +175,7 @@ func (r *Claim) Retry(ctx context.Context) (bool, error) {
 		return false, opError(op, l.name, ErrSuperseded)
 	}
 	r.Attempt++
+	r.failure, r.failedAt = "", 0
 	return true, nil
 }
 
@@ -189,8 +221,10 @@ func (r *Claim) Raise(ctx context.Context, seen uint64) error {
 // Abandon releases the run, so that another replica can claim the tick at once. began means
 // that the work had begun, so this counts as an attempt. That attempt has failed, or may
 // have taken effect if Unsure is set. It may also have taken effect if the Claim ends with
-// Unlock or Client.Close. Abandon returns like Unlock.
+// Unlock or Client.Close. Abandon stores the error of Fail, and returns like Unlock.
 func (r *Claim) Abandon(ctx context.Context, began bool) error {
+	reason := cmp.Or(r.failure, reasonClosed)
+	r.kind.reason.Store(&reason)
 	switch {
 	case !began:
 		r.kind.work.Store(workNotBegun)

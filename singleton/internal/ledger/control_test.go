@@ -228,7 +228,7 @@ func TestFault27_ALateCountOfAttempts(t *testing.T) {
 		}
 		source := scripts().Source(e, "job_retry")
 		keys := []string{e.key("job/draw", "job"), e.key("job/draw", "open")}
-		if n, err := e.Raw.Eval(e.Context(), source, keys, withChannels("job_retry", []any{record.Run, tick, 1})...).Int(); n != 1 || err != nil {
+		if n, err := e.Raw.Eval(e.Context(), source, keys, withChannels("job_retry", []any{record.Run, tick, 1, "boom", 0, "1"})...).Int(); n != 1 || err != nil {
 			e.Errorf("the late request is answered %d, %v", n, err)
 		}
 		st, err := l.Status(e.Context())

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -172,7 +173,7 @@ func TestCompletionsAreKnownFromTheHistory(t *testing.T) {
 			e.Errorf("a run that has ended left %v", tombs)
 		}
 		testenv.MustIs(e, run.Complete(e.Context(), ledger.OutcomeFailed, "another word"), ledger.ErrSuperseded)
-		if after, err := l.Runs(e.Context(), 10); err != nil || len(after) != 1 || after[0] != before[0] {
+		if after, err := l.Runs(e.Context(), 10); err != nil || len(after) != 1 || !reflect.DeepEqual(after[0], before[0]) {
 			e.Errorf("the history is %+v, was %+v: %v", after, before, err)
 		}
 

@@ -26,6 +26,19 @@ type RunRecord struct {
 	End     time.Time
 	Outcome string // OutcomeSucceeded, OutcomeFailed, OutcomeUnknown, OutcomeSkipped
 	Error   string // the error of the work, or why ticks were skipped
+
+	Attempts []Attempt // of a run, oldest first; see Attempt
+}
+
+// An Attempt is an attempt at a tick that has ended. A run keeps the first
+// attempt and the newest ten.
+type Attempt struct {
+	Number int
+	Holder string
+	Token  uint64
+	Start  time.Time // on the server's clock
+	End    time.Time // if its holder died, the end of its lease
+	Error  string    // empty: it succeeded
 }
 
 // The outcomes that a ledger records.
@@ -58,12 +71,16 @@ func (l *Ledger) Runs(ctx context.Context, n int) ([]RunRecord, error) {
 }
 
 func readRun(entry string) (RunRecord, error) {
-	var e struct{ Tick, Last, Count, Attempt, Holder, Token, Start, End, Outcome, Error string }
+	var e struct {
+		Tick, Last, Count, Attempt, Holder, Token, Start, End, Outcome, Error string
+
+		Tries []storedTry
+	}
 	if err := json.Unmarshal([]byte(entry), &e); err != nil {
 		return RunRecord{}, fmt.Errorf("singleton: invalid ledger entry: %w", err)
 	}
 	r := RunRecord{Holder: e.Holder, Outcome: e.Outcome, Error: e.Error}
-	var errs [7]error
+	var errs [8]error
 	r.Tick, errs[0] = readMillis(e.Tick)
 	r.Last, errs[1] = readMillis(e.Last)
 	r.Start, errs[2] = readMillis(e.Start)
@@ -71,10 +88,34 @@ func readRun(entry string) (RunRecord, error) {
 	r.Count, errs[4] = strconv.Atoi(cmp.Or(e.Count, "0"))
 	r.Attempt, errs[5] = strconv.Atoi(cmp.Or(e.Attempt, "0"))
 	r.Token, errs[6] = strconv.ParseUint(cmp.Or(e.Token, "0"), 10, 64)
+	r.Attempts, errs[7] = readTries(e.Tries)
+	if n := len(r.Attempts); r.Attempt > 0 && (n == 0 || r.Attempts[n-1].Number < r.Attempt) {
+		r.Attempts = append(r.Attempts, Attempt{r.Attempt, r.Holder, r.Token, r.Start, r.End, r.Error})
+	}
 	if err := errors.Join(errs[:]...); err != nil {
 		return r, fmt.Errorf("singleton: invalid ledger entry: %w", err)
 	}
 	return r, nil
+}
+
+// A storedTry is the JSON of an Attempt.
+type storedTry struct{ Attempt, Holder, Token, Start, End, Error string }
+
+func readTries(stored []storedTry) ([]Attempt, error) {
+	var all []Attempt
+	for _, s := range stored {
+		var errs [4]error
+		a := Attempt{Holder: s.Holder, Error: s.Error}
+		a.Number, errs[0] = strconv.Atoi(s.Attempt)
+		a.Token, errs[1] = strconv.ParseUint(cmp.Or(s.Token, "0"), 10, 64)
+		a.Start, errs[2] = readMillis(s.Start)
+		a.End, errs[3] = readMillis(s.End)
+		if err := errors.Join(errs[:]...); err != nil {
+			return nil, err
+		}
+		all = append(all, a)
+	}
+	return all, nil
 }
 
 // A SpecChange is the text of a schedule and the instant since when it was in use, until

@@ -183,6 +183,8 @@ func (v jobVerdict) hold() {
 		}
 	case "renew":
 		want = fmt.Sprintf("attempt:%d holder:h later:kept run:%s start:1 til:true token:5", attempt, jobMe)
+	case "record":
+		want = fmt.Sprintf("attempt:%d holder:h later:kept run:%s start:1 til:%v token:5", attempt, jobMe, v.s.tick == "mine")
 	case "retry":
 		start := "1"
 		if attempt == 1 {

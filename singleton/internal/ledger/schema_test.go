@@ -3,6 +3,7 @@ package ledger_test
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"testing"
 	"time"
 
@@ -103,6 +104,7 @@ func TestHistoryIsReadForEver(t *testing.T) {
 				ledger.RunRecord{
 					Tick: noon, Attempt: 2, Holder: "host-7", Token: 1893499200000001, Start: noon.Add(time.Millisecond),
 					End: noon.Add(time.Second), Outcome: ledger.OutcomeSucceeded,
+					Attempts: []ledger.Attempt{{Number: 2, Holder: "host-7", Token: 1893499200000001, Start: noon.Add(time.Millisecond), End: noon.Add(time.Second)}},
 				},
 			},
 			{
@@ -111,13 +113,23 @@ func TestHistoryIsReadForEver(t *testing.T) {
 			},
 			{
 				`{"tick":"1893499200000","attempt":"1","holder":"h","token":"7","start":"1893499200000","end":"1893499200000","outcome":"unknown","error":"x","a later field":[1]}`,
-				ledger.RunRecord{Tick: noon, Attempt: 1, Holder: "h", Token: 7, Start: noon, End: noon, Outcome: ledger.OutcomeUnknown, Error: "x"},
+				ledger.RunRecord{Tick: noon, Attempt: 1, Holder: "h", Token: 7, Start: noon, End: noon, Outcome: ledger.OutcomeUnknown, Error: "x", Attempts: []ledger.Attempt{{Number: 1, Holder: "h", Token: 7, Start: noon, End: noon, Error: "x"}}},
+			},
+			{
+				`{"tick":"1893499200000","attempt":"2","holder":"h","token":"8","start":"1893499201000","end":"1893499202000","outcome":"failed","error":"y","tries":[{"attempt":"1","holder":"g","token":"7","start":"1893499200000","end":"1893499201000","error":"x"}]}`,
+				ledger.RunRecord{
+					Tick: noon, Attempt: 2, Holder: "h", Token: 8, Start: noon.Add(time.Second), End: noon.Add(2 * time.Second), Outcome: ledger.OutcomeFailed, Error: "y",
+					Attempts: []ledger.Attempt{
+						{Number: 1, Holder: "g", Token: 7, Start: noon, End: noon.Add(time.Second), Error: "x"},
+						{Number: 2, Holder: "h", Token: 8, Start: noon.Add(time.Second), End: noon.Add(2 * time.Second), Error: "y"},
+					},
+				},
 			},
 		} {
 			testenv.Must(e, e.Raw.LPush(e.Context(), e.key("job/draw", "runs"), c.entry).Err())
 			runs, err := l.Runs(e.Context(), 1)
 			testenv.Must(e, err)
-			if runs[0] != c.want {
+			if !reflect.DeepEqual(runs[0], c.want) {
 				e.Errorf("read\n%+v, want\n%+v", runs[0], c.want)
 			}
 		}

@@ -94,6 +94,8 @@ type OpenRun struct {
 	Token   uint64
 	Start   time.Time // of the attempt
 	Left    time.Duration
+
+	Attempts []Attempt // those that have ended, oldest first
 }
 
 // triggerShift is the difference between the tick of a triggered run and when it was
@@ -197,18 +199,23 @@ func readState(s *wire.Script, answer []any) (st State, err error) {
 }
 
 func readOpen(tick, record string, now time.Time) (r OpenRun, err error) {
-	var e struct{ Holder, Attempt, Token, Start, Til string }
+	var e struct {
+		Holder, Attempt, Token, Start, Til string
+
+		Tries []storedTry
+	}
 	if err := json.Unmarshal([]byte(record), &e); err != nil {
 		return r, err
 	}
 	var til time.Time
-	var errs [5]error
+	var errs [6]error
 	r.Holder = e.Holder
 	r.Tick, errs[0] = readMillis(tick)
 	r.Start, errs[1] = readMillis(e.Start)
 	til, errs[2] = readMillis(e.Til)
 	r.Attempt, errs[3] = strconv.Atoi(e.Attempt)
 	r.Token, errs[4] = strconv.ParseUint(e.Token, 10, 64)
+	r.Attempts, errs[5] = readTries(e.Tries)
 	r.Left = til.Sub(now)
 	return r, errors.Join(errs[:]...)
 }

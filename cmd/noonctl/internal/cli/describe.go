@@ -33,7 +33,7 @@ func (a *app) describeCommand() *cobra.Command {
 	}{
 		{lockKind, "Show the holders and waiters of a lock", a.describeLockNamed},
 		{electionKind, "Show the leader and the candidates of an election", a.describeElection},
-		{jobKind, "Show the state, the schedule and the newest runs of a job", a.describeJob},
+		{jobKind, "Show the state, the schedule and the newest runs of a job, and why attempts failed", a.describeJob},
 		{daemonKind, "Show which replica runs a daemon, and which ones wait", a.describeDaemon},
 	} {
 		describe.AddCommand(&cobra.Command{
@@ -272,5 +272,38 @@ func (a *app) describeJob(ctx context.Context, name string) error {
 		p.title("Newest runs")
 		historyTable(runs).write(p.w, "  ", a.columns(), true)
 	}
+	if t := attemptTable(st.Open, runs); len(t.rows) > 0 {
+		p.title("Their attempts that failed")
+		t.write(p.w, "  ", a.columns(), true)
+	}
 	return nil
+}
+
+// attemptTable shows the failed attempts of open runs, and those of runs with several attempts.
+func attemptTable(open []singleton.Open, runs []singleton.Entry) *table {
+	t := &table{titles: []string{"TICK", "ATTEMPT", "HOLDER", "START", "TOOK", "TOKEN", "ERROR"}}
+	add := func(tick time.Time, attempts []singleton.Attempt) {
+		for _, at := range attempts {
+			if at.Error == "" {
+				continue
+			}
+			took, token := "", ""
+			if !at.Start.IsZero() && !at.End.IsZero() {
+				took = span(at.End.Sub(at.Start))
+			}
+			if at.Token > 0 {
+				token = strconv.FormatUint(at.Token, 10)
+			}
+			t.add(instant(tick), strconv.Itoa(at.Number), at.Holder, instant(at.Start), took, token, oneLine(at.Error))
+		}
+	}
+	for _, o := range open {
+		add(o.Tick, o.Attempts)
+	}
+	for _, e := range runs {
+		if len(e.Attempts) > 1 {
+			add(e.Tick, e.Attempts)
+		}
+	}
+	return t
 }

@@ -221,6 +221,35 @@ func toJSON(t *testing.T, v any) string {
 	return string(text)
 }
 
+// describe job tells why each attempt failed, during the run and after it.
+func TestDescribeAttempts(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	begun, end := make(chan struct{}, 10), make(chan struct{})
+	e.runs("draw", "@daily", func(ctx context.Context, run singleton.Run) error {
+		if run.Attempt < 3 {
+			return fmt.Errorf("boom %d", run.Attempt)
+		}
+		begun <- struct{}{}
+		<-end
+		return nil
+	}, singleton.JobConfig{Retry: time.Millisecond})
+	e.must("trigger", "draw")
+	<-begun
+	during := e.must("describe", "job", "draw")
+	close(end)
+	e.Until("it has ended", func() bool { return e.Raw.LLen(t.Context(), "noonlock:{job/draw}:runs").Val() == 1 })
+	for _, out := range []string{during, e.must("describe", "job", "draw")} {
+		if !strings.Contains(out, "boom 1") || !strings.Contains(out, "boom 2") {
+			t.Errorf("describe:\n%s", out)
+		}
+	}
+	runs := decode[[]singleton.Entry](t, e.must("history", "draw", "-o", "json"))
+	if a := runs[0].Attempts; len(a) != 3 || a[0].Error != "boom 1" || a[0].Holder != "worker-1" || a[2].Error != "" {
+		t.Errorf("history: %+v", runs)
+	}
+}
+
 // get daemons shows which replica runs each daemon, also if none does.
 func TestGetDaemons(t *testing.T) {
 	t.Parallel()

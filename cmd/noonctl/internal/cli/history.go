@@ -121,7 +121,10 @@ func historyTable(entries []singleton.Entry) *table {
 		if !e.Start.IsZero() && !e.End.IsZero() {
 			took = span(e.End.Sub(e.Start))
 		}
-		t.add(tick, e.Outcome, attempt, e.Holder, instant(e.Start), took, strings.ReplaceAll(e.Error, "\n", "; "))
+		t.add(tick, e.Outcome, attempt, e.Holder, instant(e.Start), took, oneLine(e.Error))
 	}
 	return t
 }
+
+// oneLine returns the text of an error for a table. Joined errors have one line each.
+func oneLine(text string) string { return strings.ReplaceAll(text, "\n", "; ") }

@@ -8,7 +8,8 @@
 -- ARGV[3] work    '0' had not begun: the attempt does not count; '1' has failed;
 --                 '2' may have taken effect
 -- ARGV[4] keep    ms, TTL of the tombstone
--- ARGV[5] channel the channel of the job
+-- ARGV[5] error   of the attempt
+-- ARGV[6] channel the channel of the job
 --
 -- Returns 1 released and open for others, 0 not held by this run.
 --
@@ -23,7 +24,10 @@ local mine = record and record.run == me
 if mine then
   if ARGV[3] == '0' then
     record.attempt = whole(tonumber(record.attempt) - 1)
-  elseif ARGV[3] == '2' then
+  else
+    tried(record, server_time(), ARGV[5])
+  end
+  if ARGV[3] == '2' then
     record.unsure = '1'
   end
   record.run, record.til = '', '0'
@@ -34,7 +38,7 @@ if not mine and redis.call('EXISTS', tomb) == 1 then
 end
 redis.call('SET', tomb, 'abandoned', 'PX', ARGV[4])
 if mine then
-  announce(ARGV[5], 'open ' .. tick)
+  announce(ARGV[6], 'open ' .. tick)
   return 1
 end
 return 0

@@ -112,6 +112,7 @@ if record then
   attempt, unsure = tonumber(record.attempt) + 1, record.unsure
   if record.run ~= '' then
     unsure = '1' -- its holder died during the work, which may have taken effect
+    tried(record, held_until(record), 'its holder died')
   end
   if attempt > most then
     end_run(job, open, runs, keep, tick, record, 'unknown', 'its holder died or released it', now, held_until(record))
@@ -136,6 +137,7 @@ local token = next_token(fence)
 redis.call('HSET', open, tick, cjson.encode({
   run = me, holder = holder, attempt = whole(attempt), token = token,
   start = whole(now), til = whole(now + ttl), unsure = unsure, held = held, seen = whole(now),
+  tries = record and record.tries or nil,
   gen = ARGV[15] ~= '' and ARGV[15] or nil,
 }))
 redis.call('HSET', job, 'open:' .. tick, tick)

@@ -96,6 +96,7 @@ for _, field in ipairs(redis.call('HKEYS', job)) do
   if tick and redis.call('HEXISTS', open, tick) == 0 then
     redis.call('HSET', open, tick, cjson.encode({
       attempt = '1', token = '0', start = whole(now), til = '0', held = whole(now), seen = whole(now),
+      tries = {{attempt = '1', error = 'the server lost its record'}},
     }))
     id = nil
   end

@@ -12,7 +12,9 @@
 --                have taken effect and no success was recorded, because its holder died
 --                during the work or did not know; seen: when its holder sent its last
 --                request; held: since when runs are held without a gap; gen: the
---                generation that claimed it
+--                generation that claimed it; tries: the attempts that have ended, oldest
+--                first: attempt, holder, token, start, end, error. Of more than TRIES, the
+--                first and the newest
 --   runs  list:  ended runs, newest first, as JSON
 -- A tick at or before `last` that is not open has ended. A triggered run has no scheduled
 -- instant. Its tick is the instant of the trigger plus TRIGGER, which no schedule reaches.
@@ -20,6 +22,7 @@
 -- because a newer version has written them.
 local SCHEMA = 1
 local TRIGGER = 140737488355328
+local TRIES = 10
 
 -- server_time returns the server's time in ms, the unit of all instants, and in µs, for
 -- callers that must return at an exact instant.
@@ -68,6 +71,23 @@ local function begin_of(span)
   return string.match(span or '', '^(%d+) ') or ''
 end
 
+-- tried adds the attempt of a record to those that have ended, unless it is there already.
+local function tried(record, ended, reason)
+  local tries = record.tries or {}
+  local newest = tries[#tries]
+  if newest and newest.attempt == record.attempt then
+    return
+  end
+  if #tries == TRIES then
+    table.remove(tries, 2)
+  end
+  tries[#tries + 1] = {
+    attempt = record.attempt, holder = record.holder, token = record.token, start = record.start,
+    ['end'] = whole(ended), error = reason,
+  }
+  record.tries = tries
+end
+
 -- account makes a tick the newest accounted one, unless a newer one is.
 local function account(job, tick)
   if not triggered(tick) and tonumber(tick) > tonumber(redis.call('HGET', job, 'last') or 0) then
@@ -105,6 +125,7 @@ local function end_run(job, open, runs, keep, tick, record, outcome, reason, now
   log(job, runs, keep, {
     tick = tick, attempt = record.attempt, holder = record.holder, token = record.token,
     start = record.start, ['end'] = whole(now), outcome = outcome, error = reason,
+    tries = record.tries,
   })
 end
 
