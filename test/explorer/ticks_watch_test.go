@@ -46,8 +46,8 @@ func (tickRules) clock(w world) int64 {
 	return base + n*tick
 }
 
-// tidy removes times that do not matter: when a run began, ended or was held, and since when it
-// has been expired.
+// tidy removes what does not matter: when a run began, ended or was held, since when it has been
+// expired, and its earlier attempts.
 func (r tickRules) tidy(w world) world {
 	now := r.clock(w)
 	out := make(world, len(w))
@@ -56,16 +56,17 @@ func (r tickRules) tidy(w world) world {
 		for j, p := range k.pairs {
 			switch {
 			case k.name == jobStem+"open" || k.name == jobStem+"runs":
-				var fields map[string]string
+				var fields map[string]any
 				if json.Unmarshal([]byte(p.value), &fields) != nil {
 					break
 				}
 				for _, name := range []string{"start", "end", "held", "seen"} {
-					if fields[name] != "" {
+					if fields[name] != nil {
 						fields[name] = "0"
 					}
 				}
-				if til := fields["til"]; til != "" && number(til) <= now {
+				delete(fields, "tries") // no script decides by them
+				if til, ok := fields["til"].(string); ok && number(til) <= now {
 					fields["til"] = "0"
 				}
 				text, _ := json.Marshal(fields)
@@ -191,7 +192,7 @@ func (r tickRules) request(w world, c tickCall) (keys, argv []string) {
 		if c.op == tickStop {
 			began = "1"
 		}
-		return append(k("job", "open"), r.tomb(c.attempt)), []string{me, tick, began, tomb, jobChannel}
+		return append(k("job", "open"), r.tomb(c.attempt)), []string{me, tick, began, tomb, "an error", jobChannel}
 	case tickPause:
 		return k("job", "open", "runs"), []string{"1", "2592000000", jobChannel}
 	case tickResume:
