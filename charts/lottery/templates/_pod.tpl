@@ -28,7 +28,7 @@ tolerations:
 {{- define "lottery.affinity" -}}
 {{- $affinity := index . 1 | default dict -}}
 {{- with index . 0 -}}
-{{- if .Values.database.sqlite.enabled -}}
+{{- if include "lottery.sqlite" . -}}
 {{- /* All pods that open the SQLite file run on one node. */ -}}
 {{- $labels := include "lottery.selector" (list . "replica") | fromYaml -}}
 {{- $term := dict "topologyKey" "kubernetes.io/hostname" "labelSelector" (dict "matchLabels" $labels) -}}
@@ -48,7 +48,7 @@ affinity:
 {{- range .Values.topologySpreadConstraints -}}
 {{- $constraints = append $constraints (hasKey . "labelSelector" | ternary . (set (deepCopy .) "labelSelector" $selector)) -}}
 {{- end -}}
-{{- if not (or .Values.topologySpreadConstraints .Values.database.sqlite.enabled) -}}
+{{- if not (or .Values.topologySpreadConstraints (include "lottery.sqlite" .)) -}}
 {{- range list "topology.kubernetes.io/zone" "kubernetes.io/hostname" -}}
 {{- /* The pods of each rollout are spread separately. */ -}}
 {{- $constraints = append $constraints (dict "topologyKey" . "maxSkew" 1 "whenUnsatisfiable" "ScheduleAnyway" "labelSelector" $selector "matchLabelKeys" (list "pod-template-hash")) -}}
@@ -105,11 +105,11 @@ resources:
 {{- else }}
   valueFrom:
     secretKeyRef:
-      name: {{ ternary (include "lottery.redis.fullname" .) .Values.redis.existingSecret .Values.redis.enabled | quote }}
-      key: {{ ternary "url" .Values.redis.secretKey .Values.redis.enabled | quote }}
+      name: {{ ternary .Values.redis.existingSecret (include "lottery.redis.fullname" .) (empty (include "lottery.redis.bundled" .)) | quote }}
+      key: {{ ternary .Values.redis.secretKey "url" (empty (include "lottery.redis.bundled" .)) | quote }}
 {{- end }}
 - name: LOTTERY_DATABASE
-{{- if .Values.database.sqlite.enabled }}
+{{- if include "lottery.sqlite" . }}
   value: sqlite:/var/lib/lottery/lottery.db
 {{- else if .Values.database.url }}
   value: {{ .Values.database.url | quote }}
@@ -182,7 +182,7 @@ resources:
 {{- define "lottery.mounts" -}}
 - name: tmp
   mountPath: /tmp
-{{- if .Values.database.sqlite.enabled }}
+{{- if include "lottery.sqlite" . }}
 - name: database
   mountPath: /var/lib/lottery
 {{- end }}
@@ -202,7 +202,7 @@ resources:
 - name: tmp
   emptyDir:
     sizeLimit: 64Mi
-{{- if .Values.database.sqlite.enabled }}
+{{- if include "lottery.sqlite" . }}
 - name: database
   persistentVolumeClaim:
     claimName: {{ include "lottery.fullname" . }}

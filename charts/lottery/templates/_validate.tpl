@@ -19,11 +19,25 @@ reported together.
 {{- $wrong = append $wrong (printf "terminationGracePeriodSeconds is %d; it must be at least lottery.drainSeconds + 15, %d, or a pod is killed before it has finished its draw and released it" (int $v.terminationGracePeriodSeconds) $least) -}}
 {{- end -}}
 
+{{- $firstTry := include "lottery.firstTry" . -}}
+{{- if and $firstTry .Release.IsUpgrade -}}
+{{- with lookup "apps/v1" "Deployment" .Release.Namespace $fullname -}}
+{{- $bundled := list "sqlite:/var/lib/lottery/lottery.db" (include "lottery.redis.fullname" $) -}}
+{{- range (first .spec.template.spec.containers).env -}}
+{{- if has .name (list "LOTTERY_REDIS" "LOTTERY_DATABASE") -}}
+{{- if not (has (.value | default (dig "valueFrom" "secretKeyRef" "name" "" .)) $bundled) -}}
+{{- $wrong = append $wrong (printf "neither Redis nor a database is given, but %s of this release is not the bundled one; repeat the values of the installation, for example with --reuse-values" .name) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{- $redis := list -}}
 {{- if $v.redis.url }}{{ $redis = append $redis "redis.url" }}{{ end -}}
 {{- if $v.redis.existingSecret }}{{ $redis = append $redis "redis.existingSecret" }}{{ end -}}
 {{- if $v.redis.enabled }}{{ $redis = append $redis "redis.enabled" }}{{ end -}}
-{{- if ne (len $redis) 1 -}}
+{{- if and (ne (len $redis) 1) (not $firstTry) -}}
 {{- $wrong = append $wrong (printf "of redis.url, redis.existingSecret and redis.enabled, %s; there must be exactly one" (include "lottery.given" $redis)) -}}
 {{- end -}}
 
@@ -31,7 +45,7 @@ reported together.
 {{- if $v.database.url }}{{ $database = append $database "database.url" }}{{ end -}}
 {{- if $v.database.existingSecret }}{{ $database = append $database "database.existingSecret" }}{{ end -}}
 {{- if $v.database.sqlite.enabled }}{{ $database = append $database "database.sqlite.enabled" }}{{ end -}}
-{{- if ne (len $database) 1 -}}
+{{- if and (ne (len $database) 1) (not $firstTry) -}}
 {{- $wrong = append $wrong (printf "of database.url, database.existingSecret and database.sqlite.enabled, %s; there must be exactly one" (include "lottery.given" $database)) -}}
 {{- end -}}
 
@@ -72,7 +86,7 @@ reported together.
 {{- range $name := list "inline" "configMap" "claim" -}}
 {{- if index $v.entrants $name }}{{ $entrants = append $entrants (printf "entrants.%s" $name) }}{{ end -}}
 {{- end -}}
-{{- if ne (len $entrants) 1 -}}
+{{- if and (ne (len $entrants) 1) (not (and $firstTry (eq (len $entrants) 0))) -}}
 {{- $wrong = append $wrong (printf "of entrants.inline, entrants.configMap and entrants.claim, %s; there must be exactly one, such as --set-file entrants.inline=entrants.csv" (include "lottery.given" $entrants)) -}}
 {{- end -}}
 {{- if $v.entrants.inline -}}
@@ -132,7 +146,7 @@ reported together.
 {{- if and $tls.ca.existingSecret $tls.ca.configMap -}}
 {{- $wrong = append $wrong (printf "of %s.tls.ca.existingSecret and %s.tls.ca.configMap, both are given; there must be at most one" $server $server) -}}
 {{- end -}}
-{{- $without := ternary (list $v.redis.enabled "redis.enabled") (list $v.database.sqlite.enabled "database.sqlite.enabled") (eq $server "redis") -}}
+{{- $without := ternary (list (include "lottery.redis.bundled" $) "redis.enabled") (list (include "lottery.sqlite" $) "database.sqlite.enabled") (eq $server "redis") -}}
 {{- if and (first $without) (include "lottery.certificates" $tls) -}}
 {{- $wrong = append $wrong (printf "%s.tls names certificates; with %s there must be none, because it does not use TLS" $server (last $without)) -}}
 {{- end -}}
@@ -222,7 +236,7 @@ reported together.
 {{- end -}}
 {{- end -}}
 
-{{- if $v.database.sqlite.enabled -}}
+{{- if include "lottery.sqlite" . -}}
 {{- if hasKey ($v.affinity | default dict) "podAffinity" -}}
 {{- $wrong = append $wrong "affinity.podAffinity is given; with database.sqlite.enabled there must be none, because all pods run on one node" -}}
 {{- end -}}
