@@ -20,7 +20,9 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/noonlock/noonlock/examples/lottery/internal/cli"
+	"github.com/noonlock/noonlock/examples/lottery/internal/store"
 	"github.com/noonlock/noonlock/internal/servers"
+	"github.com/noonlock/noonlock/singleton/sqlonce"
 )
 
 // An account with read permission can run winners and verify. Neither creates tables: if
@@ -130,7 +132,8 @@ func TestReadersDoNotChangeTheFile(t *testing.T) {
 }
 
 // A file in a directory without write permission, as on a read-only file system, can still be
-// read. Root may write everywhere, so for root the test runs as another user.
+// read. A replica, which writes, reports its user and the path. Root may write everywhere, so for
+// root the test runs as another user.
 func TestReadersOfAReadOnlyFile(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS == "windows" {
@@ -141,6 +144,17 @@ func TestReadersOfAReadOnlyFile(t *testing.T) {
 		code, stdout, stderr := run(t.Context(), nil, "winners", "--database=sqlite:"+file)
 		if code != cli.Done || strings.Count(stdout, "\n") < 4 {
 			t.Errorf("exit code %d\n%s%s", code, stdout, stderr)
+		}
+		for name, unwritable := range map[string]string{file: filepath.Dir(file), "/dev/null/lottery.db": ""} {
+			dsn, err := store.ParseDSN("sqlite:" + name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = store.Open(t.Context(), dsn, sqlonce.Config{})
+			want := fmt.Sprintf("uid %d with gid %d cannot write to %q: permission denied; set owner, group or mode of the volume", os.Getuid(), os.Getgid(), unwritable)
+			if err == nil || strings.Contains(err.Error(), want) != (unwritable != "") {
+				t.Errorf("a replica with %s: %v; want %q", name, err, want)
+			}
 		}
 		return
 	}

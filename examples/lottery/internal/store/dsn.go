@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/url"
 	"os"
@@ -233,6 +234,31 @@ func (d DSN) openToRead(ctx context.Context) (*sql.DB, error) {
 // file returns the URI of SQLite's file.
 func (d DSN) file() string {
 	return "file:" + (&url.URL{Path: filepath.ToSlash(filepath.Clean(d.path))}).EscapedPath()
+}
+
+// unwritable returns an error if this process cannot write to the file of SQLite, or cannot create files beside it. The
+// errors of SQLite do not name the user.
+func (d DSN) unwritable() error {
+	if d.dialect != sqlonce.SQLite {
+		return nil
+	}
+	folder := filepath.Dir(d.path)
+	path := folder
+	probe, err := os.CreateTemp(folder, ".lottery-")
+	if err == nil {
+		probe.Close()
+		os.Remove(probe.Name())
+		path = d.path
+		if probe, err = os.OpenFile(path, os.O_RDWR, 0); err == nil {
+			probe.Close()
+		}
+	}
+	var failed *fs.PathError
+	if err == nil || errors.Is(err, fs.ErrNotExist) || !errors.As(err, &failed) {
+		return nil
+	}
+	return fmt.Errorf("uid %d with gid %d cannot write to %q: %w; set owner, group or mode of the volume, or in the chart podSecurityContext.fsGroup",
+		os.Getuid(), os.Getgid(), path, failed.Err)
 }
 
 // open creates the pool. It opens no connection yet.

@@ -15,6 +15,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -57,7 +58,7 @@ func Open(ctx context.Context, dsn DSN, cfg sqlonce.Config) (*Store, error) {
 	}
 	if err != nil {
 		db.Close()
-		return nil, fmt.Errorf("store: opening %s: %w", dsn, err)
+		return nil, fmt.Errorf("store: opening %s: %w", dsn, cmp.Or(dsn.unwritable(), err))
 	}
 	return s, nil
 }
