@@ -32,6 +32,9 @@
 //     lead until the first one's next renewal. The second one has the greater token.
 //   - If DrainTimeout is set and the work overruns it, two replicas may work at a time.
 //   - A candidate that no message reaches loses its turn.
+//   - On a Client of lockcore.NewQuorum, candidates have no order, and TransferTo is refused.
+//     After Resign, the elector campaigns again after RetryPeriod. docs/SAFETY.md says what a
+//     reader of the record gets while servers are away.
 //   - OnNewLeader may skip a leader whose term was short. The leader it reports may
 //     already have stopped.
 //
@@ -114,7 +117,8 @@
 // Setting up a connection also needs +select if redis.Options.DB is not 0, and
 // +client|setname if ClientName is set. A cluster needs in addition &noonlock:{*
 // +cluster|slots +cluster|info +asking +ssubscribe +sunsubscribe +spublish.
-// MinReplicas needs +wait. LockDelay needs +info +get +set +time.
+// MinReplicas needs +wait. LockDelay needs +info +get +set +time. A quorum needs +info and
+// &noonlock:free:*.
 //
 // # Metrics
 //

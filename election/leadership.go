@@ -179,6 +179,9 @@ func (c *candidacy) Next(lost error, held time.Duration) (pause time.Duration, a
 	if chosen || held > cfg.LeaseDuration {
 		c.pauses.Reset()
 	}
+	if chosen && !c.le.election.HasQueue() {
+		return cfg.RetryPeriod, true // otherwise this replica would be the first to try
+	}
 	if chosen {
 		return 0, true
 	}

@@ -34,7 +34,7 @@
 //   - A request may be lost, delayed or repeated without harm. Each acquire has its own
 //     id, so a repeated one counts once.
 //
-// NewQuorum holds a Mutex on a majority of several servers, with other guarantees: see there.
+// NewQuorum holds a Mutex or an election on a majority of several servers, with other guarantees: see there.
 //
 // # Not guaranteed
 //

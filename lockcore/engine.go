@@ -80,7 +80,7 @@ func (e *nameEngine) Once(ctx context.Context, r wire.Request) (any, error) {
 func (e *nameEngine) Lock(ctx context.Context, k engine.Kind) (engine.Lease, error) {
 	m := &Mutex{c: e.c, keys: e.keys, terms: e.terms, kind: e.c.mutexKind()}
 	if k != nil {
-		m.kind = engineKind{given: k}
+		m.kind = engineKind{m.kind, k}
 	}
 	lease, err := m.lock(ctx)
 	if err != nil {
@@ -90,7 +90,7 @@ func (e *nameEngine) Lock(ctx context.Context, k engine.Kind) (engine.Lease, err
 }
 
 func (e *nameEngine) Hold(ctx context.Context, k engine.Kind, acquire func(engine.Attempt) wire.Request, read func(answer any) (token uint64, granted bool, err error)) (engine.Lease, error) {
-	a, err := e.c.begin(engineKind{given: k}, e.keys, e.terms, false)
+	a, err := e.c.begin(engineKind{mutexKind{}, k}, e.keys, e.terms, false)
 	if err != nil {
 		return nil, err
 	}
@@ -149,7 +149,41 @@ func (e *nameEngine) Now() time.Duration { return e.c.clock.Now() }
 
 func (e *nameEngine) Logger() logr.Logger { return e.c.log }
 
-func (e *nameEngine) Quorum() bool { return e.c.council != nil }
+func (e *nameEngine) Quorum() *engine.Quorum {
+	k := e.c.council
+	if k == nil {
+		return nil
+	}
+	return &engine.Quorum{Marker: k.marker, List: k.name}
+}
+
+func (e *nameEngine) AskAll(ctx context.Context, r wire.Request) ([]any, error) {
+	if err := e.c.council.ready(ctx); err != nil {
+		return nil, err
+	}
+	answer, err := e.Ask(ctx, r.Counted(countAnswers(r), nil))
+	all, _ := answer.([]any)
+	return all, err
+}
+
+func (e *nameEngine) Renew(ctx context.Context, lease engine.Lease) error {
+	l := lease.(engineLease).Lease
+	retry := wire.NewRetry(e.terms.timeout(), 0, nil)
+	return retry.Do(ctx, wire.MayRetryLater, func() error {
+		t0 := e.c.clock.Now()
+		r := l.a.kind.renewal(l.a)
+		n, err := r.Number(e.c.wire.Send(ctx, e.keys.name, r, retry.Timeout()))
+		switch {
+		case err != nil:
+			return err
+		case n == 0:
+			lease.Lose()
+			return ErrLeaseLost
+		}
+		l.life.Extend(t0)
+		return nil
+	})
+}
 
 func (e *nameEngine) Expect(label string) { e.c.metrics.kind(label).queue() }
 
@@ -199,29 +233,36 @@ func (e *nameEngine) Promote(ctx context.Context, lease engine.Lease, identity s
 
 // engineKind is a mutex that a package above renews and releases with its own scripts.
 type engineKind struct {
-	mutexKind
+	queueKind
 	given engine.Kind
 }
 
 func (k engineKind) name() string { return k.given.Label() }
 
 func (k engineKind) renewal(a *attempt) wire.Request {
-	if r, ok := k.given.Renewal(a.engineAttempt()); ok {
-		return r
+	r, ok := k.given.Renewal(a.engineAttempt())
+	switch {
+	case !ok:
+		return k.queueKind.renewal(a)
+	case a.c.council != nil:
+		return r.Counted(countRenewal(r), &a.trail)
 	}
-	return k.mutexKind.renewal(a)
+	return r
 }
 
 func (k engineKind) leave(a *attempt, withdraw bool) wire.Request {
 	if r, ok := k.given.Release(a.engineAttempt()); ok {
 		return r
 	}
-	return k.mutexKind.leave(a, withdraw)
+	return k.queueKind.leave(a, withdraw)
 }
 
 // engineAttempt returns what the packages above need of an attempt.
 func (a *attempt) engineAttempt() engine.Attempt {
-	return engine.Attempt{ID: a.c.attemptID(a.number), Value: a.value, TTL: a.terms.ttl, TombTTL: a.tombTTL()}
+	return engine.Attempt{
+		ID: a.c.attemptID(a.number), Value: a.value, TTL: a.terms.ttl, TombTTL: a.tombTTL(),
+		Token: a.token, Tomb: a.keyArgs[4].(string),
+	}
 }
 
 // engineLease is a Lease with the methods that only the packages above need.

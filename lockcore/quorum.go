@@ -48,7 +48,7 @@ const (
 // be of redis.NewFailoverClient. There must be 3, 5, 7 or 9. A server that is given twice is
 // noticed at the first use, and nothing is acquired then.
 //
-// Mutex and singleton.Daemon work as on one server, with these differences:
+// Mutex, package election and singleton.Daemon work as on one server, with these differences:
 //
 //   - There is no queue. Waiters try again when a message says that the lock is free, and after
 //     random pauses of up to half a second. The order of waiters is not kept.
@@ -56,8 +56,7 @@ const (
 //     round trips. A renewal counts when a majority has answered.
 //   - The first lease is granted MaxTTL after the first start of the servers.
 //
-// Elections, jobs with a ledger (singleton.Runner, Job and Once), ReentrantMutex, RWMutex,
-// MinReplicas, Inspect, ForceRelease and lists of names are refused with a *ConfigError.
+// Jobs with a ledger (singleton.Runner, Job and Once), ReentrantMutex, RWMutex, MinReplicas, Inspect, ForceRelease and lists of names are refused with a *ConfigError.
 //
 // # Guarantees
 //

@@ -162,6 +162,32 @@ func countRights(r wire.Request) wire.Count {
 	}
 }
 
+// countAnswers takes the answers of a majority, of a request that neither grants nor releases. The
+// one answer is the list of them.
+func countAnswers(r wire.Request) wire.Count {
+	return func(answers map[int]wire.Answer, n int) (wire.Answer, bool) {
+		var fine []any
+		rest, votes := map[int]wire.Answer{}, []quorum.Vote{}
+		for from, a := range answers {
+			switch v := voteOf(from, a); {
+			case v.Code >= quorum.Lost:
+				rest[from], votes = a, append(votes, v)
+			case a.Err != nil:
+				rest[from] = a
+			default:
+				fine = append(fine, a.Value)
+			}
+		}
+		switch {
+		case len(fine) >= quorum.Majority(n):
+			return wire.Answer{Value: fine}, true
+		case len(answers) < n:
+			return wire.Answer{}, false
+		}
+		return wire.Answer{Err: shortage(r, rest, votes, n)}, true
+	}
+}
+
 // votesOf reads the answers of quorum_acquire and quorum_renew. An answer that is none of them
 // counts as missing, see shortage.
 func votesOf(answers map[int]wire.Answer) []quorum.Vote {

@@ -8,7 +8,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/noonlock/noonlock/election"
 	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
@@ -75,7 +74,5 @@ func TestDaemonOnAQuorum(t *testing.T) {
 		testenv.MustIs(t, err, singleton.ErrConfig)
 		_, err = singleton.NewJob(c, "job")
 		testenv.MustIs(t, err, singleton.ErrConfig)
-		_, err = election.NewLeaderElector(c, "leader", election.Callbacks{OnStartedLeading: func(context.Context) {}, OnStoppedLeading: func() {}}, election.Config{})
-		testenv.MustIs(t, err, election.ErrConfig)
 	})
 }

@@ -120,9 +120,16 @@ type Engine interface {
 	Shared(key any, create func() any) any
 	// Now returns the elapsed time by the clock of the Client's leases.
 	Now() time.Duration
-	// Quorum reports whether the name is on several servers. Then only Lock, Watch and the
-	// methods without requests work.
-	Quorum() bool
+	// Quorum returns what scripts need at several servers, nil for one server. At several, only
+	// Lock, CheckRights, Watch, the methods without requests, and the next two work.
+	Quorum() *Quorum
+	// AskAll sends a request to all servers of a quorum, and retries it like Ask. It returns the
+	// answers that have arrived when a majority has answered. Answers of servers that grant
+	// nothing, see part_member.lua, do not count.
+	AskAll(ctx context.Context, r wire.Request) ([]any, error)
+	// Renew sends a renewal of a lease of a quorum now, and retries it until a majority has
+	// extended the lease or ctx ends. If the lease is lost, it ends.
+	Renew(ctx context.Context, lease Lease) error
 	// Logger returns the Client's logger.
 	Logger() logr.Logger
 	// Expect creates the metrics of a kind of lease that queues, so that they exist before
@@ -135,7 +142,8 @@ type Kind interface {
 	// Label names the kind in metrics and logs.
 	Label() string
 	// Renewal returns the request that extends a hold to its TTL from now. Its answer is
-	// 1, or 0 if the hold is lost. If ok is false, the request of a mutex is used.
+	// 1, or 0 if the hold is lost. On a quorum, each server gives an answer of quorum_renew. If
+	// ok is false, the request of a mutex is used.
 	Renewal(a Attempt) (r wire.Request, ok bool)
 	// Release returns the request that releases an attempt and invalidates requests of it
 	// that are still in flight. Its answer is 1, or 0 if there was nothing to release. If
@@ -149,6 +157,15 @@ type Attempt struct {
 	Value   string // what the server stores for it; secret
 	TTL     time.Duration
 	TombTTL time.Duration // how long requests of it may be in flight
+
+	Token uint64 // of the lease, for renewals on a quorum
+	Tomb  string // the key that exists if the attempt was abandoned, on a quorum
+}
+
+// A Quorum is what scripts need at each of several servers.
+type Quorum struct {
+	Marker string // key of the state of the server
+	List   string // the list of servers that the Client has: its number and its size
 }
 
 // A Lease is a lease of a Kind. It behaves like a lockcore.Lease, and has further methods

@@ -10,9 +10,16 @@ import (
 // Candidates returns the candidates that wait, next leader first, without the leader. One
 // that died is listed for up to 3.3 TTLs.
 func (e *Election) Candidates(ctx context.Context) ([]engine.Waiter, error) {
-	line, err := e.engine.Queue(ctx)
+	queue := e.engine.Queue
+	if e.quorum != nil {
+		queue = e.quorum.candidates
+	}
+	line, err := queue(ctx)
 	return line, opError("candidates", e.name, err)
 }
+
+// HasQueue reports whether the candidates have an order. On a quorum they have none.
+func (e *Election) HasQueue() bool { return e.quorum == nil }
 
 // Promote moves the first candidate with the identity to the head of the queue, so that it
 // is the next to lead. No other candidate passes it, not even one that rejoins at an older
@@ -22,6 +29,9 @@ func (l *Leadership) Promote(ctx context.Context, identity string) (found bool, 
 	const op = "promote"
 	if cause := l.Err(); cause != nil {
 		return false, opError(op, l.e.name, lockcore.ErrNotHeld, cause)
+	}
+	if l.e.quorum != nil {
+		return false, opError(op, l.e.name, errNoQueue)
 	}
 	done, err := l.e.engine.Promote(ctx, l.Lease, identity)
 	switch {

@@ -1,6 +1,8 @@
 // Package record stores elections in Redis: a lock, and a record of its holder that any
 // client can read and watch. Only package election uses it.
 //
+// On a quorum, each server has a copy of the record, see quorum.
+//
 // It guarantees that at most one Leadership of an election has a valid lease, as
 // lockcore.Mutex does, and that a replica whose record could not be written does not lead.
 // It does not guarantee that the record is always up to date. The record is written only

@@ -17,7 +17,7 @@ import (
 // names the leader. Candidates wait in the lock's queue, with the guarantees of
 // lockcore.Mutex.Lock.
 //
-// It is a handle without state and safe for concurrent use.
+// It is safe for concurrent use. On one server it is a handle without state.
 type Election struct {
 	engine   engine.Engine
 	scripts  *scripts
@@ -25,7 +25,8 @@ type Election struct {
 	keys     keys
 	watched  *observers
 	metadata map[string]string
-	encoded  string // metadata as JSON
+	encoded  string  // metadata as JSON
+	quorum   *quorum // nil: one server
 }
 
 // Config configures a candidate. All candidates should use the same Lease times.
@@ -50,12 +51,6 @@ func New(c *lockcore.Client, name string, cfg Config) (*Election, error) {
 	if err != nil {
 		return nil, err
 	}
-	if e.Quorum() {
-		return nil, &lockcore.ConfigError{
-			Field: "client", Value: "a Client of NewQuorum",
-			Rule: "a Client of New: the record of the leader is kept on one server",
-		}
-	}
 	s, err := ownScripts()
 	if err != nil {
 		return nil, err
@@ -70,10 +65,14 @@ func New(c *lockcore.Client, name string, cfg Config) (*Election, error) {
 		return nil, &lockcore.ConfigError{Field: "Config.Metadata", Value: fmt.Sprint(len(encoded), " bytes"), Rule: "at most 4096 bytes as JSON"}
 	}
 	e.Expect(label)
-	return &Election{
+	el := &Election{
 		engine: e, scripts: s, name: name, keys: keysOf(e, name), watched: observersOf(e),
 		metadata: maps.Clone(cfg.Metadata), encoded: string(encoded),
-	}, nil
+	}
+	if q := e.Quorum(); q != nil {
+		el.quorum = &quorum{e: el, of: q}
+	}
+	return el, nil
 }
 
 // Name returns the name of the election.

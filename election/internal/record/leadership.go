@@ -29,9 +29,19 @@ type Leadership struct {
 // right is missing that only a leader needs, or the record cannot be written.
 func (e *Election) Prepare(ctx context.Context) error {
 	s := e.scripts
-	err := e.engine.CheckRights(ctx, append(e.engine.LockScripts(), s.claim, s.renew, s.vacate, s.look)...)
+	own, read := []*wire.Script{s.claim, s.renew, s.vacate, s.look}, func() error {
+		_, _, err := e.read(ctx)
+		return err
+	}
+	if e.quorum != nil {
+		own, read = []*wire.Script{s.keep, s.view, s.waiting, s.vacate}, func() error {
+			_, _, err := e.quorum.look(ctx)
+			return err
+		}
+	}
+	err := e.engine.CheckRights(ctx, append(e.engine.LockScripts(), own...)...)
 	if err == nil {
-		_, _, err = e.read(ctx)
+		err = read()
 	}
 	return opError("campaign", e.name, err)
 }
@@ -41,12 +51,16 @@ func (e *Election) Prepare(ctx context.Context) error {
 func (e *Election) Campaign(ctx context.Context) (*Leadership, error) {
 	const op = "campaign"
 	k := &kind{e: e}
-	lease, err := e.engine.Lock(ctx, k)
+	lease, err := e.lock(ctx, k)
 	if err != nil {
 		return nil, opError(op, e.name, err)
 	}
 	l := &Leadership{Lease: lease, e: e}
-	err = l.claim(ctx, k)
+	if e.quorum != nil {
+		err = e.quorum.claim(ctx, l, k)
+	} else {
+		err = l.claim(ctx, k)
+	}
 	if cause := l.Err(); err == nil && cause != nil {
 		err = errors.Join(lockcore.ErrNotAcquired, cause) // the reply took too long
 	}
@@ -59,6 +73,14 @@ func (e *Election) Campaign(ctx context.Context) (*Leadership, error) {
 		return nil, opError(op, e.name, err)
 	}
 	return l, nil
+}
+
+// lock waits for the lock. On a quorum, which has no queue, the candidate is listed meanwhile.
+func (e *Election) lock(ctx context.Context, k *kind) (engine.Lease, error) {
+	if e.quorum != nil {
+		defer e.quorum.list()()
+	}
+	return e.engine.Lock(ctx, k)
 }
 
 // claim writes the record. It retries while the lease is valid.
@@ -85,12 +107,8 @@ func (l *Leadership) begin(k *kind, r wire.Request, answer any) error {
 		if !ok1 || !ok2 || term < 1 {
 			break
 		}
-		l.Term, l.Since = uint64(term), time.UnixMilli(since).UTC()
 		k.led.Store(&led{token: l.Token(), term: term, since: since})
-		l.e.note(Record{
-			Holder: l.e.Identity(), Token: l.Token(), Term: l.Term, Acquired: l.Since, Renewed: l.Since,
-			Lease: l.e.engine.TTL(), Metadata: l.e.metadata,
-		})
+		l.begun(term, since)
 		return nil
 	case len(list) == 1 && list[0] == int64(0):
 		l.Lose()
@@ -99,6 +117,19 @@ func (l *Leadership) begin(k *kind, r wire.Request, answer any) error {
 		return errors.Join(lockcore.ErrNotAcquired, ErrNewerSchema)
 	}
 	return r.OddReply(answer)
+}
+
+// begun takes the number and the beginning of the term.
+func (l *Leadership) begun(term, since int64) {
+	l.Term, l.Since = uint64(term), time.UnixMilli(since).UTC()
+	r := Record{
+		Holder: l.e.Identity(), Token: l.Token(), Term: l.Term, Acquired: l.Since, Renewed: l.Since,
+		Lease: l.e.engine.TTL(), Metadata: l.e.metadata,
+	}
+	if l.e.quorum != nil {
+		l.e.quorum.remember(r)
+	}
+	l.e.note(r)
 }
 
 // Resign releases the lock to the next candidate. If there is none, it records that nobody
@@ -116,7 +147,11 @@ func (l *Leadership) Resign(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, e.engine.Timeout())
 	defer cancel()
 	r := e.scripts.vacate.Call(wire.Keys(e.keys.lock, e.keys.leader), l.Token(), e.keys.channel)
-	if _, err := e.engine.Once(ctx, r); err != nil {
+	send := e.engine.Once
+	if e.quorum != nil {
+		send = e.quorum.vacate
+	}
+	if _, err := send(ctx, r); err != nil {
 		engine.Log(e.engine.Logger().V(1), err, "leader record still names the leader that resigned", "election", e.name)
 	}
 	return nil
@@ -136,6 +171,7 @@ type kind struct {
 type led struct {
 	token       uint64
 	term, since int64
+	claims      bool // on a quorum: the term has not begun
 }
 
 func (k *kind) Label() string { return label }
@@ -146,6 +182,9 @@ func (k *kind) Renewal(a engine.Attempt) (r wire.Request, ok bool) {
 		return r, false
 	}
 	e := k.e
+	if e.quorum != nil {
+		return e.quorum.keep(a, now), true
+	}
 	return e.scripts.renew.Call(wire.Keys(e.keys.lock, e.keys.leader),
 		a.Value, a.TTL.Milliseconds(), now.token, e.Identity(), e.encoded, now.term, now.since, e.keys.channel), true
 }

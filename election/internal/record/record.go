@@ -65,17 +65,31 @@ func (e *Election) read(ctx context.Context) (answer []any, fields map[string]st
 	if len(answer) < 2 || len(answer)%2 != 0 {
 		return nil, nil, ask.OddReply(answer)
 	}
-	fields = make(map[string]string, len(answer)/2)
-	for i := 2; i < len(answer); i += 2 {
+	fields = fieldsOf(answer[2:])
+	return answer, fields, checkSchema(fields)
+}
+
+// fieldsOf reads an answer of HGETALL.
+func fieldsOf(answer []any) map[string]string {
+	fields := make(map[string]string, len(answer)/2)
+	for i := 0; i+1 < len(answer); i += 2 {
 		fields[wire.Text(answer[i])] = wire.Text(answer[i+1])
 	}
+	return fields
+}
+
+func checkSchema(fields map[string]string) error {
 	if v, err := strconv.Atoi(cmp.Or(fields["v"], "1")); err != nil || v > 1 {
-		return nil, nil, ErrNewerSchema
+		return ErrNewerSchema
 	}
-	return answer, fields, nil
+	return nil
 }
 
 func (e *Election) look(ctx context.Context) (r Record, err error) {
+	if e.quorum != nil {
+		r, _, err = e.quorum.look(ctx)
+		return r, err
+	}
 	answer, fields, err := e.read(ctx)
 	if err != nil || len(fields) == 0 {
 		return r, err
@@ -109,9 +123,10 @@ func readLeader(fields map[string]string) (Record, error) {
 	return r, nil
 }
 
-// sameLead reports whether two records describe the same state of the same term.
+// sameLead reports whether two records describe the same state of the same term. The servers of
+// a quorum have different times of its end.
 func (r Record) sameLead(o Record) bool {
-	return r.Token == o.Token && r.Holder == o.Holder && r.Term == o.Term && r.Released.Equal(o.Released)
+	return r.Token == o.Token && r.Holder == o.Holder && r.Term == o.Term && r.Released.IsZero() == o.Released.IsZero()
 }
 
 // readMillis parses Unix milliseconds. An empty string is the zero time.

@@ -13,7 +13,10 @@ import (
 var luaFiles embed.FS
 
 // scripts are the only requests that change the record.
-type scripts struct{ claim, renew, vacate, look *wire.Script }
+type scripts struct {
+	claim, renew, vacate, look *wire.Script
+	keep, view, waiting        *wire.Script // on a quorum, with vacate
+}
 
 // ownScripts loads the scripts once, for all Clients.
 var ownScripts = sync.OnceValues(func() (*scripts, error) { return load(luaFiles) })
@@ -23,6 +26,7 @@ func load(files fs.FS) (*scripts, error) {
 	s := &scripts{
 		claim: l.Script("leader_claim"), renew: l.Script("leader_renew"),
 		vacate: l.Script("leader_vacate"), look: l.Script("leader_look"),
+		keep: l.Script("leader_keep"), view: l.Script("leader_view"), waiting: l.Script("leader_waiting"),
 	}
 	if err := l.Err(); err != nil {
 		return nil, fmt.Errorf("election: %w", err)

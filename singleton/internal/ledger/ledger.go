@@ -95,7 +95,7 @@ func New(c *lockcore.Client, job string, cfg Config) (*Ledger, error) {
 	if err != nil {
 		return nil, err
 	}
-	if e.Quorum() {
+	if e.Quorum() != nil {
 		return nil, errQuorum
 	}
 	s, err := ownScripts()

@@ -52,7 +52,7 @@ func New(c *lockcore.Client, name string, timeout time.Duration) (*Record, error
 	if err != nil {
 		return nil, err
 	}
-	if e.Quorum() {
+	if e.Quorum() != nil {
 		return nil, &lockcore.ConfigError{
 			Field: "client", Value: "a Client of NewQuorum",
 			Rule: "a Client of New: a record is compared and set on one server",

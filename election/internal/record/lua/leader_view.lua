@@ -1,0 +1,26 @@
+-- leader_view: the record of an election at one server of a quorum.
+--
+-- KEYS[1] lock    string, the holder's attempt
+-- KEYS[2] leader  hash, the record
+-- KEYS[3] marker  hash, the state of this server, see quorum_join
+-- ARGV[1] list    the list of servers that the client has: its number and its size
+--
+-- Returns {1, left ms, server ms, field, value, field, value, …}  left: of the lock, whoever
+--                    holds it; negative if nobody does
+--         {8}, {9}   this server may have lost the record, see part_member.lua
+--
+-- Twice is safe: it only reads.
+local lock, leader, marker, list = KEYS[1], KEYS[2], KEYS[3], ARGV[1]
+
+--@include member
+--@include leader
+
+local no = refusal(marker, list, 0)
+if no and no[1] ~= 10 then
+  return no
+end
+local answer = {1, redis.call('PTTL', lock), server_ms()}
+for _, text in ipairs(redis.call('HGETALL', leader)) do
+  answer[#answer + 1] = text
+end
+return answer

@@ -1,0 +1,286 @@
+package record_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/noonlock/noonlock/election/internal/record"
+	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+)
+
+const (
+	marker  = "noonlock:quorum"
+	channel = "noonlock:leader:board"
+	tomb    = "noonlock:{election/board}:tomb:ALIVE.1"
+)
+
+// timedServer is one server of a quorum, in list 2/5, with exact milliseconds.
+type timedServer struct {
+	*testenv.Timed
+	sub *redis.PubSub
+}
+
+func onTimedServer(t *testing.T, test func(e *timedServer)) {
+	t.Helper()
+	scripts().ToTheMillisecond(t, func(e *testenv.Timed) {
+		sub := e.Raw.Subscribe(e.Context(), channel)
+		defer sub.Close()
+		_, err := sub.Receive(e.Context())
+		testenv.Must(e, err)
+		test(&timedServer{e, sub})
+	})
+}
+
+func (e *timedServer) member(fields ...any) {
+	e.Helper()
+	testenv.Must(e, e.Raw.FlushDB(e.Context()).Err())
+	_, run, _ := strings.Cut(strings.TrimSpace(e.Raw.Info(e.Context(), "server").Val()), "run_id:")
+	testenv.Must(e, e.Raw.HSet(e.Context(), marker, "run", run, "list", "2/5", "after", e.MS(0), "longest", 60000, "top", 7).Err())
+	if fields != nil {
+		testenv.Must(e, e.Raw.HSet(e.Context(), marker, fields...).Err())
+	}
+}
+
+// state returns the record as text, and the TTL of the lock.
+func (e *timedServer) state() string {
+	e.Helper()
+	var parts []string
+	all := e.Raw.HGetAll(e.Context(), key("leader")).Val()
+	for _, f := range []string{"v", "holder", "token", "term", "acquired", "renewed", "lease", "metadata", "released"} {
+		if v, ok := all[f]; ok {
+			parts = append(parts, f+"="+strings.ReplaceAll(v, e.MS(0), "NOW"))
+		}
+	}
+	if len(all) > 0 {
+		parts = append(parts, "for "+e.PTTL(key("leader")).String())
+	}
+	if e.Exists(key("lock")) {
+		parts = append(parts, "locked for "+e.PTTL(key("lock")).String())
+	}
+	return strings.Join(parts, " ")
+}
+
+func TestLeaderKeepToTheMillisecond(t *testing.T) {
+	onTimedServer(t, func(e *timedServer) {
+		record := func(fields ...any) func() {
+			all := append([]any{"v", "1", "holder", "other", "token", "17", "term", "2", "released", "5"}, fields...)
+			return func() { e.Raw.HSet(e.Context(), key("leader"), all...) }
+		}
+		const mine = "v=1 holder=pod-1 token=17 term=3 acquired=5 renewed=NOW lease=50000 metadata={} for 168h0m0s locked for 50s"
+		const stays = "v=1 holder=other token=%s term=2 released=5 for -1ns locked for 50s"
+		const refused = "ERR the leader record cannot be written"
+		for _, c := range []struct {
+			name    string
+			marker  []any
+			prepare func()
+			want    string
+			must    string // want, if the record is needed
+			state   string
+			told    int
+		}{
+			{name: "no record", want: "[1]", must: "[1]", state: mine, told: 1},
+			{name: "of an earlier term", prepare: record("token", "16"), want: "[1]", must: "[1]", state: mine, told: 1},
+			{name: "of this term", prepare: record("released", ""), want: "[1]", must: "[1]", state: "v=1 holder=other token=17 term=2 renewed=NOW released= for 168h0m0s locked for 50s"},
+			{name: "of a later term", prepare: record("token", "18"), want: "[1]", must: refused, state: fmt.Sprintf(stays, "18")},
+			{name: "of a newer schema", prepare: record("token", "16", "v", "2"), want: "[1]", must: refused, state: strings.Replace(fmt.Sprintf(stays, "16"), "v=1", "v=2", 1)},
+			{name: "with another schema", prepare: record("token", "16", "v", "x"), want: "[1]", must: refused, state: strings.Replace(fmt.Sprintf(stays, "16"), "v=1", "v=x", 1)},
+			{name: "without a number", prepare: record("token", "x"), want: "[1]", must: "[1]", state: mine, told: 1},
+			{name: "of another type", prepare: func() { e.Raw.Set(e.Context(), key("leader"), "x", 0) }, want: "[1]", must: refused, state: "locked for 50s"},
+			{name: "the server waits", marker: []any{"after", e.MS(time.Second)}, want: "[10 1000]", must: "[10 1000]", state: strings.TrimSuffix(mine, " locked for 50s"), told: 1},
+			{name: "the server has lost data", marker: []any{"run", "f00"}, want: "[8]", must: "[8]"},
+			{name: "another list", marker: []any{"list", "3/5"}, want: "[9 3/5]", must: "[9 3/5]"},
+			{name: "a longer TTL", marker: []any{"longest", "49999"}, want: "[11 49999]", must: "[11 49999]"},
+			{name: "abandoned", prepare: func() { e.Raw.Set(e.Context(), tomb, "1", 0) }, want: "[6]", must: "[6]"},
+			{name: "the lock is another's", prepare: func() { e.Raw.Set(e.Context(), key("lock"), "other", time.Second) }, want: "[4]", must: "[4]", state: "locked for 1s"},
+			{name: "the lock is mine", prepare: func() { e.Raw.Set(e.Context(), key("lock"), me, time.Second) }, want: "[1]", must: "[1]", state: mine, told: 1},
+		} {
+			for _, must := range []int{0, 1} {
+				e.member(c.marker...)
+				if c.prepare != nil {
+					c.prepare()
+				}
+				want := c.want
+				if must == 1 {
+					want = c.must
+				}
+				for range 2 { // twice is safe
+					e.Wants(c.name, e.Run("leader_keep", []string{key("lock"), tomb, marker, key("leader")},
+						me, 50000, "2/5", "17", "pod-1", "{}", 3, 5, channel, must), want)
+					if c.name != "of another type" {
+						e.Wants(c.name+": the state", e.state(), c.state)
+					}
+				}
+				if told := e.Received(e.sub, channel); len(told) != c.told {
+					e.Errorf("%s: messages %q, want %d", c.name, told, c.told)
+				}
+			}
+		}
+		if top := e.Raw.HGet(e.Context(), marker, "top").Val(); top != "17" {
+			e.Errorf("the committed token is %s", top)
+		}
+	})
+}
+
+func TestLeaderViewToTheMillisecond(t *testing.T) {
+	onTimedServer(t, func(e *timedServer) {
+		view := func() string {
+			return e.Run("leader_view", []string{key("lock"), key("leader"), marker}, "2/5")
+		}
+		e.member()
+		e.Wants("nothing", view(), "[1 -2 "+e.MS(0)+"]")
+		testenv.Must(e, e.Raw.Set(e.Context(), key("lock"), me, 3*time.Second).Err())
+		testenv.Must(e, e.Raw.HSet(e.Context(), key("leader"), "token", "17").Err())
+		e.Wants("a record", view(), "[1 3000 "+e.MS(0)+" token 17]")
+		before := e.state()
+		e.member("after", e.MS(time.Second))
+		e.Wants("the server waits", view(), "[1 -2 "+e.MS(0)+"]")
+		e.member("longest", 0)
+		e.Wants("any TTL", view(), "[1 -2 "+e.MS(0)+"]")
+		e.member("run", "f00")
+		e.Wants("the server has lost data", view(), "[8]")
+		e.member("list", "3/5")
+		e.Wants("another list", view(), "[9 3/5]")
+		e.Wants("the state", before, "token=17 for -1ns locked for 3s")
+	})
+}
+
+func TestLeaderWaitingToTheMillisecond(t *testing.T) {
+	onTimedServer(t, func(e *timedServer) {
+		waiting := func(id string, keep int, identity string) string {
+			return strings.ReplaceAll(e.Run("leader_waiting", []string{key("waiting")}, id, keep, identity), e.MS(0), "NOW")
+		}
+		e.Wants("none", waiting("", 0, ""), "[1]")
+		one := "[1 a NOW " + e.MS(5*time.Second) + " pod 1]"
+		e.Wants("one", waiting("a", 5000, "pod 1"), one)
+		e.Wants("again", waiting("a", 5000, "pod 1"), one)
+		e.Wants("its TTL", e.PTTL(key("waiting")).String(), "5s")
+		e.Wants("it is read", waiting("", 0, ""), one)
+		e.Wants("two", waiting("b", 9000, "pod 2"), strings.TrimSuffix(one, "]")+" b NOW "+e.MS(9*time.Second)+" pod 2]")
+		e.Pass(4999 * time.Millisecond)
+		e.Wants("the first is listed", fmt.Sprint(strings.Contains(waiting("", 0, ""), "pod 1")), "true")
+		e.Pass(time.Millisecond)
+		two := "[1 b NOW " + e.MS(9*time.Second) + " pod 2]"
+		e.Wants("the first is no longer listed", waiting("", 0, ""), two)
+		e.Wants("reading deletes nothing", fmt.Sprint(e.Raw.HLen(e.Context(), key("waiting")).Val()), "2")
+		e.Wants("a refresh keeps the time of arrival", waiting("b", 4000, "pod 2"), two)
+		e.Wants("a refresh deletes the dead", fmt.Sprint(e.Raw.HLen(e.Context(), key("waiting")).Val()), "1")
+		e.Wants("the second leaves", waiting("b", 0, "pod 2"), "[1]")
+		e.Wants("nothing is left", fmt.Sprint(e.Exists(key("waiting"))), "false")
+	})
+}
+
+// A trio has three servers in a bubble that have formed a quorum.
+type trio struct {
+	*testenv.Env
+	servers []*lockcoretest.Redis
+}
+
+func onTrio(t *testing.T, test func(e *trio)) {
+	t.Helper()
+	t.Parallel()
+	testenv.InBubble(t, func(e *testenv.Env) {
+		q := &trio{Env: e}
+		for range 3 {
+			q.servers = append(q.servers, lockcoretest.NewRedis(e.T))
+		}
+		el := q.election("first")
+		testenv.Must(e, campaign(e, el).Resign(e.Context()))
+		for i := range q.servers {
+			q.raw(i).Del(e.Context(), key("leader"))
+		}
+		test(q)
+	})
+}
+
+func (e *trio) raw(i int) *redis.Client {
+	rdb := redis.NewClient(e.servers[i].Options())
+	e.Cleanup(func() { _ = rdb.Close() })
+	return rdb
+}
+
+func (e *trio) election(identity string) *record.Election {
+	e.Helper()
+	var all []redis.UniversalClient
+	for _, s := range e.servers {
+		all = append(all, redis.NewClient(s.Options()))
+	}
+	c, err := lockcore.NewQuorum(all, lockcore.QuorumConfig{MaxTTL: 5 * time.Second, Config: lockcore.Config{Identity: identity}})
+	testenv.Must(e, err)
+	e.Cleanup(func() {
+		_ = c.Close(context.Background())
+		for _, rdb := range all {
+			_ = rdb.Close()
+		}
+	})
+	return election(e.Env, c, record.Config{Lease: testenv.TTL(5 * time.Second)})
+}
+
+// A handle that has read a term never returns an earlier one, even after a fault that no majority
+// covers: the only other server with the record does not answer, and one has lost its data.
+func TestQuorumReadsDoNotGoBack(t *testing.T) {
+	onTrio(t, func(e *trio) {
+		a, reader := e.election("a"), e.election("reader")
+		testenv.Must(e, campaign(e.Env, a).Resign(e.Context()))
+		e.servers[2].Stop()
+		l := campaign(e.Env, a)
+		r, err := reader.Leader(e.Context())
+		testenv.Must(e, err)
+		if r.Term != 2 || r.Holder != "a" || r.Token != l.Token() {
+			e.Errorf("the record is %+v", r)
+		}
+		testenv.Must(e, l.Resign(e.Context()))
+		r, err = reader.Leader(e.Context())
+		testenv.Must(e, err)
+		if r.Term != 2 || r.Holder != "" || r.Released.IsZero() || r.Left != 0 {
+			e.Errorf("after the end, the record is %+v", r)
+		}
+		testenv.Must(e, e.servers[2].Start(false))
+		testenv.Must(e, e.servers[0].Restart(true))
+		e.Until("all servers are members", func() bool {
+			_, err := reader.Leader(e.Context())
+			return err == nil && e.raw(0).HGet(e.Context(), marker, "list").Val() != "" && e.raw(2).HGet(e.Context(), marker, "list").Val() != ""
+		})
+		e.servers[1].Stop()
+		got, err := reader.Leader(e.Context())
+		testenv.Must(e, err)
+		if got.Term != 2 || got.Token != r.Token || got.Released.IsZero() {
+			e.Errorf("the record went back to %+v", got)
+		}
+		if got, err := e.election("new").Leader(e.Context()); err != nil || got.Term != 1 {
+			e.Errorf("a new reader gets %+v, %v: the fault did not happen", got, err)
+		}
+	})
+}
+
+// A candidate whose record a majority cannot store does not lead, and leaves no lock.
+func TestQuorumRecordCannotBeWritten(t *testing.T) {
+	onTrio(t, func(e *trio) {
+		a := e.election("a")
+		for i := range 2 {
+			testenv.Must(e, e.raw(i).HSet(e.Context(), key("leader"), "v", "2").Err())
+		}
+		_, err := a.Campaign(e.Context())
+		testenv.MustIs(e, err, record.ErrNewerSchema, lockcore.ErrNotAcquired)
+		testenv.MustIs(e, a.Prepare(e.Context()), record.ErrNewerSchema)
+		for i := range 2 {
+			testenv.Must(e, e.raw(i).Del(e.Context(), key("leader")).Err())
+			testenv.Must(e, e.raw(i).Set(e.Context(), key("leader"), "x", 0).Err())
+		}
+		_, err = a.Campaign(e.Context())
+		testenv.MustIs(e, err, lockcore.ErrNotAcquired)
+		e.Until("the lock is free", func() bool { return e.raw(0).Exists(e.Context(), key("lock")).Val() == 0 })
+		testenv.Must(e, e.raw(1).Del(e.Context(), key("leader")).Err())
+		l := campaign(e.Env, a) // one server cannot store it
+		if l.Term != 1 || l.Since.IsZero() {
+			e.Errorf("term %d since %v", l.Term, l.Since)
+		}
+		testenv.Must(e, l.Resign(e.Context()))
+	})
+}
