@@ -61,6 +61,11 @@ func TestMetricsAreDocumented(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer client.Close(t.Context())
+	several, err := lockcore.NewQuorum([]redis.UniversalClient{rdb, rdb, rdb}, lockcore.QuorumConfig{Config: lockcore.Config{Registerer: reg}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer several.Close(t.Context())
 	if _, err := singleton.NewRunner(client, singleton.Config{Registerer: reg}); err != nil {
 		t.Fatal(err)
 	}

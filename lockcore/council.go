@@ -32,6 +32,8 @@ type council struct {
 	marker    string // key
 	markerArg any    // marker, as an argument of requests
 
+	counts []serverMetrics // by server
+
 	examined chan struct{} // closed after the first examination
 
 	mu      sync.Mutex
@@ -49,35 +51,59 @@ const examinePause = 100 * time.Millisecond
 // examineWithin is how long a server may take to answer one.
 const examineWithin = time.Second
 
-func newCouncil(c *Client, targets []*wire.Target, cfg wire.Config, list int, longest time.Duration) *council {
+func newCouncil(c *Client, targets []*wire.Target, counts []serverMetrics, cfg wire.Config, list int, longest time.Duration) *council {
 	k := &council{
-		c: c, targets: targets, list: list, name: strconv.Itoa(list) + "/" + strconv.Itoa(len(targets)),
+		c: c, targets: targets, counts: counts, list: list, name: strconv.Itoa(list) + "/" + strconv.Itoa(len(targets)),
 		longest: longest, marker: c.keys.marker(), examined: make(chan struct{}),
 	}
 	k.markerArg = k.marker
-	k.wire = wire.NewQuorum(targets, cfg, wire.Watchers{Health: k.health, Answered: k.answered})
+	k.wire = wire.NewQuorum(targets, cfg, wire.Watchers{Health: k.health, Answered: k.answered, Failed: k.failed})
 	return k
+}
+
+// failed is called for each request that has failed.
+func (k *council) failed(server int, skipped bool) {
+	if skipped {
+		k.counts[server].skipped.Inc()
+	} else {
+		k.counts[server].failed.Inc()
+	}
 }
 
 // health is called when a server stops to answer, or begins to.
 func (k *council) health(server int, err error) {
 	if err != nil {
+		k.counts[server].up.Set(0)
 		wire.Log(k.c.log, err, "server of the quorum does not answer", "server", k.targets[server].Address())
 		return
 	}
+	k.counts[server].up.Set(1)
 	k.c.log.Info("server of the quorum answers again", "server", k.targets[server].Address())
 }
 
 // answered is called with each answer of a server.
-func (k *council) answered(_ int, value any) {
+func (k *council) answered(server int, value any) {
 	list, _ := value.([]any)
-	if len(list) == 0 {
+	code := int64(0)
+	if len(list) > 0 {
+		code, _ = list[0].(int64)
+	}
+	counts := &k.counts[server]
+	switch code {
+	case quorum.Lost:
+		counts.lost.Inc()
+	case quorum.OtherList:
+		counts.otherList.Inc()
+	case quorum.Waiting:
+		counts.waiting.Inc()
+		return
+	case quorum.TooLong:
+		counts.tooLong.Inc()
+	default:
+		counts.answered.Inc()
 		return
 	}
-	switch list[0] {
-	case int64(quorum.Lost), int64(quorum.OtherList), int64(quorum.TooLong):
-		k.examine()
-	}
+	k.examine()
 }
 
 // ready waits for the first examination. It finds out whether two servers are the same one.

@@ -32,6 +32,26 @@ type Inspection struct {
 	// NoTTL is true if the key of the lock has no TTL. Only another program writes such a
 	// key. Waiters may wait for ever; see ForceRelease.
 	NoTTL bool
+
+	// Servers are the servers of a quorum, in the order of NewQuorum; nil for one server. Holders
+	// then has the lease that a majority of the answers names, with the shortest TTL of them.
+	Servers []ServerView
+}
+
+// A ServerView is what one server of a quorum answered to Inspect.
+type ServerView struct {
+	Address string
+	Err     error // it did not answer; the other fields are zero
+
+	// Member: it has its data. If not, it grants nothing until a Client has let it in.
+	Member bool
+	// List is the number of its list of servers; 0: none.
+	List int
+	// Waits is how long it grants nothing after a loss of data.
+	Waits time.Duration
+	// Kind and Holders are as in an Inspection. A holder may be a try to acquire the lock.
+	Kind    LockKind
+	Holders []Holder
 }
 
 // A Holder is one lease of a name.
@@ -60,7 +80,15 @@ type Waiter struct {
 // nothing. It also accepts the names election/NAME and job/daemon/NAME, which elections
 // and Daemons use. If the server does not answer, Inspect retries for up to 6.7 s. The ACL
 // rights that it needs are listed in the package documentation.
+//
+// On a quorum, it asks each server once, for at most 3 s. If a majority does not answer, the error
+// is ErrNoQuorum, and the Inspection has Servers. A server that has lost its data gets a number
+// for its return, which is the only write.
 func (c *Client) Inspect(ctx context.Context, name string) (Inspection, error) {
+	if c.council != nil {
+		seen, err := c.council.inspect(ctx, name)
+		return seen, opError("inspect", name, err)
+	}
 	seen, err := c.inspect(ctx, name)
 	if err != nil {
 		return Inspection{}, opError("inspect", name, err)
@@ -77,32 +105,42 @@ type inspected struct {
 
 func (c *Client) inspect(ctx context.Context, name string) (inspected, error) {
 	seen := inspected{Inspection: Inspection{Name: name}}
-	if err := c.oneServer("Inspect and ForceRelease"); err != nil {
+	if err := c.oneServer("ForceRelease"); err != nil {
 		return seen, err
 	}
 	if err := checkName("name", name); err != nil {
 		return seen, err
 	}
-	k := c.keys.lock(name)
-	req := c.scripts.lockInspect.Call(wire.Keys(k.lock, k.fence, k.queue, k.seen))
+	req := c.inspection(name)
 	answer, err := c.request(ctx, name, req, defaultTTL/5, 2*defaultTTL/3)
 	if err != nil {
 		return seen, err
 	}
+	return seen, seen.read(req, answer)
+}
+
+// inspection returns the request that inspects a lock.
+func (c *Client) inspection(name string) wire.Request {
+	k := c.keys.lock(name)
+	return c.scripts.lockInspect.Call(wire.Keys(k.lock, k.fence, k.queue, k.seen))
+}
+
+// read reads the answer of lock_inspect.
+func (seen *inspected) read(req wire.Request, answer any) error {
 	list, _ := answer.([]any)
 	if len(list) != 4 {
-		return seen, req.OddReply(answer)
+		return req.OddReply(answer)
 	}
 	left, ok1 := list[1].(int64)
 	holders, ok2 := list[2].([]any)
 	line, ok3 := list[3].([]any)
 	seen.stored = wire.Text(list[0])
 	if !ok1 || !ok2 || !ok3 || !seen.readHolders(holders) || !seen.readWaiters(line) {
-		return seen, req.OddReply(answer)
+		return req.OddReply(answer)
 	}
 	seen.Kind = lockKindOf(seen.stored, seen.attempts)
 	seen.NoTTL = seen.stored != "" && left == -1
-	return seen, nil
+	return nil
 }
 
 func lockKindOf(stored string, attempts []string) LockKind {

@@ -56,7 +56,7 @@ const (
 //     round trips. A renewal counts when a majority has answered.
 //   - The first lease is granted MaxTTL after the first start of the servers.
 //
-// Jobs with a ledger (singleton.Runner, Job and Once), ReentrantMutex, RWMutex, MinReplicas, Inspect, ForceRelease and lists of names are refused with a *ConfigError.
+// Jobs with a ledger (singleton.Runner, Job and Once), ReentrantMutex, RWMutex, MinReplicas, ForceRelease and lists of names are refused with a *ConfigError.
 //
 // # Guarantees
 //
@@ -110,8 +110,12 @@ func NewQuorum(servers []redis.UniversalClient, cfg QuorumConfig) (*Client, erro
 		}
 		targets[i] = target
 	}
+	counts, err := newServerMetrics(cfg.Registerer, targets)
+	if err != nil {
+		return nil, err
+	}
 	return newClient(cfg.Config, false, func(c *Client, config wire.Config) wire.Wire {
-		c.council = newCouncil(c, targets, config, list, longest)
+		c.council = newCouncil(c, targets, counts, config, list, longest)
 		return c.council.wire
 	})
 }

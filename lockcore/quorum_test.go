@@ -261,7 +261,7 @@ func TestQuorumRefusals(t *testing.T) {
 	mustIs(t, err, lockcore.ErrConfig)
 	_, err = c.RWMutex("orders", "me", lockcore.RWConfig{})
 	mustIs(t, err, lockcore.ErrConfig)
-	_, err = c.Inspect(t.Context(), "orders")
+	_, err = c.ForceRelease(t.Context(), "orders")
 	mustIs(t, err, lockcore.ErrConfig)
 }
 

@@ -61,15 +61,24 @@ func (m *member) ask(r Request, timeout time.Duration) Answer {
 // send sends one request, unless the server does not answer at present.
 func (m *member) send(r Request, timeout time.Duration) Answer {
 	if !m.circuit.enter() {
+		m.q.watch.Failed(m.number, true)
 		return Answer{Err: &unsentError{errAbsent}}
 	}
 	value, err := m.server.Send(m.q.ctx, "", r, timeout)
 	m.circuit.leave(err)
 	r.trail.note(m.number, err)
-	if err == nil && r.count != nil {
-		m.q.watch.Answered(m.number, value)
-	}
+	m.count(r, Answer{value, err})
 	return Answer{value, err}
+}
+
+// count passes a result on.
+func (m *member) count(r Request, a Answer) {
+	switch {
+	case a.Err != nil:
+		m.q.watch.Failed(m.number, false)
+	case r.count != nil:
+		m.q.watch.Answered(m.number, a.Value)
+	}
 }
 
 // renew sends a batch of renewals.
@@ -89,6 +98,7 @@ func (m *member) renew(ctx context.Context, requests []Request) []Answer {
 		return answers
 	case !m.circuit.enter():
 		for _, i := range at {
+			m.q.watch.Failed(m.number, true)
 			answers[i].Err = &unsentError{errAbsent}
 		}
 		return answers
@@ -98,9 +108,7 @@ func (m *member) renew(ctx context.Context, requests []Request) []Answer {
 	for n, i := range at {
 		answers[i] = results[n]
 		sent[n].trail.note(m.number, results[n].Err)
-		if results[n].Err == nil {
-			m.q.watch.Answered(m.number, results[n].Value)
-		}
+		m.count(sent[n], results[n])
 	}
 	return answers
 }

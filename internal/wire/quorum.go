@@ -54,6 +54,9 @@ type Watchers struct {
 	Health func(server int, err error)
 	// Answered is called with each answer of a server to a request that is Counted.
 	Answered func(server int, value any)
+	// Failed is called for each request of a server that has failed: it was not answered, or
+	// refused. skipped: it was not sent, because the server did not answer lately.
+	Failed func(server int, skipped bool)
 }
 
 // NewQuorum returns the Wire of several servers.

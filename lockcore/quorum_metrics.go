@@ -1,0 +1,40 @@
+package lockcore
+
+import (
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/noonlock/noonlock/internal/registry"
+	"github.com/noonlock/noonlock/internal/wire"
+)
+
+// serverMetrics are the series of one server of a quorum.
+type serverMetrics struct {
+	answered, failed, skipped         prometheus.Counter
+	lost, waiting, otherList, tooLong prometheus.Counter // answers of a server that grants nothing
+	up                                prometheus.Gauge
+}
+
+// newServerMetrics returns the series of each server. They have its address as a label, so there
+// are at most nine values for each list of servers.
+func newServerMetrics(reg prometheus.Registerer, targets []*wire.Target) ([]serverMetrics, error) {
+	set := &registry.Set{Registerer: reg}
+	requests := set.Counters("noonlock_quorum_requests_total",
+		"Requests to a server of a quorum, by outcome: answered, lost_data, waiting, other_list, ttl_too_long (it answered that it grants nothing, with the reason), failed (refused, or no answer), skipped (not sent, because it did not answer lately).", "server", "outcome")
+	up := set.Gauges("noonlock_quorum_server_up", "Whether a server of a quorum answers: 0 from a request without an answer to the next answer.", "server")
+	if err := set.Err(); err != nil {
+		return nil, fmt.Errorf("lockcore: Config.Registerer: %w", err)
+	}
+	all := make([]serverMetrics, len(targets))
+	for i, t := range targets {
+		of := func(outcome string) prometheus.Counter { return requests.With(t.Address(), outcome) }
+		all[i] = serverMetrics{
+			answered: of("answered"), failed: of("failed"), skipped: of("skipped"),
+			lost: of("lost_data"), waiting: of("waiting"), otherList: of("other_list"), tooLong: of("ttl_too_long"),
+			up: up.With(t.Address()),
+		}
+		all[i].up.Set(1)
+	}
+	return all, nil
+}
