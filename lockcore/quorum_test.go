@@ -27,28 +27,44 @@ type quorumEnv struct {
 // inQuorumBubble runs a test with n servers in a bubble, which grant locks.
 func inQuorumBubble(t *testing.T, n int, test func(e *quorumEnv)) {
 	t.Helper()
+	inServersBubble(t, n, formed(test))
+}
+
+// onQuorum runs a test with n servers in a bubble, and with n real ones, which grant locks.
+func onQuorum(t *testing.T, n int, test func(e *quorumEnv)) {
+	t.Helper()
+	onServers(t, n, formed(test))
+}
+
+func formed(test func(e *quorumEnv)) func(e *quorumEnv) {
+	return func(e *quorumEnv) {
+		e.form()
+		test(e)
+	}
+}
+
+func inServersBubble(t *testing.T, n int, test func(e *quorumEnv)) {
+	t.Helper()
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		e := &quorumEnv{T: t, maxTTL: 3 * time.Second}
 		for range n {
 			e.bubbles = append(e.bubbles, lockcoretest.NewRedis(t))
 		}
-		e.form()
 		test(e)
 	})
 }
 
-// onQuorum runs a test with n servers in a bubble, and with n real ones.
-func onQuorum(t *testing.T, n int, test func(e *quorumEnv)) {
+// onServers is onQuorum with empty servers.
+func onServers(t *testing.T, n int, test func(e *quorumEnv)) {
 	t.Helper()
-	t.Run("bubble", func(t *testing.T) { inQuorumBubble(t, n, test) })
+	t.Run("bubble", func(t *testing.T) { inServersBubble(t, n, test) })
 	t.Run("redis", func(t *testing.T) {
 		t.Parallel()
 		e := &quorumEnv{T: t, maxTTL: time.Second}
 		for range n {
 			e.real = append(e.real, servers.Redis(t))
 		}
-		e.form()
 		test(e)
 	})
 }
