@@ -63,6 +63,22 @@ type Open struct {
 	Running bool `json:"running"`
 	// Attempts are the attempts that have ended, oldest first.
 	Attempts []Attempt `json:"attempts,omitempty"`
+	// Request is not nil if an operator has requested the run.
+	Request *Request `json:"request,omitempty"`
+}
+
+// A Request is what an operator has requested: a trigger or a rerun.
+type Request struct {
+	Action string `json:"action"`
+	By     string `json:"by"`
+	Reason string `json:"reason,omitempty"`
+}
+
+func requested(r *ledger.Request) *Request {
+	if r == nil {
+		return nil
+	}
+	return &Request{Action: r.What, By: r.Who, Reason: r.Why}
 }
 
 // An Attempt is an attempt at a tick that has ended. The first attempt at a tick and the newest
@@ -92,6 +108,7 @@ func (j *Job) Status(ctx context.Context) (Status, error) {
 		st.Open = append(st.Open, Open{
 			Tick: open.Tick, Triggered: triggered, Attempt: open.Attempt, Holder: open.Holder, Token: open.Token,
 			Since: open.Start, Running: open.Left > 0, Attempts: attempts(open.Attempts),
+			Request: requested(open.Asked),
 		})
 	}
 	return st, nil
@@ -170,6 +187,41 @@ func (j *Job) Trigger(ctx context.Context) (tick time.Time, err error) {
 	return j.ledger.Trigger(ctx)
 }
 
+// Rerun runs a tick again that ended as failed or unknown, or was skipped. Any replica may claim it,
+// at once if Overlap allows that, otherwise after the current run, and also while the job is
+// paused. The run has the name of the tick and a greater token, and its attempts count from 1.
+// So an effect that commits with its marker (package sqlonce) still happens once. The history
+// keeps the former entry, and the newest entry of a tick counts.
+//
+// The errors are ErrNotEnded, ErrSucceeded, ErrNoRun, ErrTriggers while a hundred runs are open,
+// ErrNoLedger and ErrNewerSchema. If the error matches lockcore.ErrUnknown, the tick may run
+// again. A repeated call then returns ErrNotEnded or ErrSucceeded if it does or did.
+func (j *Job) Rerun(ctx context.Context, tick time.Time) error {
+	changes, err := j.Schedules(ctx)
+	if err != nil {
+		return err
+	}
+	scheduled := false
+	for _, c := range changes {
+		if c.Since.Before(tick) { // the newest one counts
+			scheduled = c.Schedule != nil && c.Schedule.Next(tick.Add(-time.Millisecond)).Equal(tick)
+		}
+	}
+	return j.ledger.Rerun(ctx, tick, scheduled)
+}
+
+// By returns a handle on the job for an operator, such as user@host, and the reason for what it does.
+// Replicas log both when they notice the change. Each is at most 200 bytes of UTF-8 without
+// control characters. The default of who is the identity of the Client. The error is a
+// *ConfigError.
+func (j *Job) By(who, reason string) (*Job, error) {
+	l, err := j.ledger.By(ledger.By{Who: who, Why: reason})
+	if err != nil {
+		return nil, translate(err, "", fmt.Sprintf("job %q", j.name))
+	}
+	return &Job{name: j.name, ledger: l}, nil
+}
+
 // Watch calls nudge when the job may have changed, until stop is called: an attempt began,
 // a run ended or was released, or the job was paused, resumed or triggered. It also calls
 // nudge when messages may have been lost. The death of a holder causes no call until
@@ -232,8 +284,18 @@ var (
 	// ledger has expired.
 	ErrNoLedger = ledger.ErrNoLedger
 
-	// ErrTriggers is returned by Trigger while a hundred triggered runs are open.
+	// ErrTriggers is returned by Trigger while a hundred triggered runs are open, and by Rerun
+	// while a hundred runs are open.
 	ErrTriggers = ledger.ErrTriggers
+
+	// ErrNotEnded is returned by Rerun if the tick is running, or is open for replicas.
+	ErrNotEnded = ledger.ErrNotEnded
+
+	// ErrSucceeded is returned by Rerun if the tick has succeeded.
+	ErrSucceeded = ledger.ErrSucceeded
+
+	// ErrNoRun is returned by Rerun if the history does not have the tick.
+	ErrNoRun = ledger.ErrNoRun
 )
 
 // TriggeredAt returns when a run was triggered, given its tick. triggered is false for a

@@ -17,11 +17,11 @@
 //
 //   - A tick never runs before it is due on the server's clock. After the end of a run
 //     was recorded, its tick never runs again, even if a replica is late, frozen, or has a
-//     wrong clock.
+//     wrong clock. Only Job.Rerun runs a tick again, and none that has succeeded.
 //   - At most one attempt at a tick has a valid lease. Its fencing token is greater
 //     than all tokens that other replicas got for this job before.
 //   - Each tick is accounted for once: it is recorded with its outcome, or as skipped with
-//     the reason.
+//     the reason. A rerun has an entry of its own.
 //   - If the holder of a tick dies, another replica runs the tick, up to MaxAttempts. If no
 //     attempt is left, as with MaxAttempts 1, the tick is recorded as unknown.
 //

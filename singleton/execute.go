@@ -78,7 +78,7 @@ func (x *jobRun) do(ctx, work context.Context) (over bool) {
 		case ended:
 			x.j.ready.Settle(time.Time{})
 			x.j.metrics.ended(x.outcome)
-			if _, triggered := TriggeredAt(x.run.Tick); err == nil && !triggered {
+			if _, triggered := TriggeredAt(x.run.Tick); err == nil && !triggered && x.run.Tick.After(x.run.LastSuccess) {
 				x.j.metrics.succeeded(x.run.Tick)
 			}
 			return true

@@ -109,7 +109,7 @@ func (f *follower) act(ctx, work context.Context) (again bool, pause time.Durati
 		case left > 0:
 			others = true
 			pause = min(pause, left+2*time.Millisecond)
-		case triggered || !f.state.Paused:
+		case triggered || open.Asked != nil || !f.state.Paused:
 			return f.claim(ctx, work, open.Tick, ledger.ClaimConfig{})
 		}
 	}

@@ -25,7 +25,7 @@ func (f *follower) claim(ctx, work context.Context, tick time.Time, cfg ledger.C
 	if _, triggered := TriggeredAt(tick); !triggered && tick.After(f.state.Last) {
 		f.state.Last, f.state.Fresh = tick, false
 	}
-	f.state.Open = append(f.state.Open, ledger.OpenRun{Tick: tick, Attempt: run.Attempt, Token: run.Token(), Left: run.Remaining()})
+	f.state.Open = append(f.state.Open, ledger.OpenRun{Tick: tick, Attempt: run.Attempt, Token: run.Token(), Left: run.Remaining(), Asked: run.Asked})
 	f.setMine(tick, true)
 	f.wg.Go(func() {
 		if f.r.jobRun(f.j, run, f.stop, log).do(ctx, work) {
@@ -77,15 +77,20 @@ func (f *follower) holder(tick time.Time) string {
 	return ""
 }
 
-// started counts a takeover, or measures the delay of a first attempt.
+// started counts a request or a takeover, or measures the delay of a first attempt.
 func (f *follower) started(run *ledger.Claim, log logr.Logger) {
 	if run.Attempt > 1 {
 		log.Info("run taken over", "from", f.holder(run.Tick), "attempt", run.Attempt)
 		f.j.metrics.takeovers.Inc()
 		return
 	}
+	if asked := run.Asked; asked != nil {
+		log.Info("run requested", "action", asked.What, "by", asked.Who, "reason", asked.Why)
+		f.j.metrics.intervened(asked.What)
+		return
+	}
 	now, ok := f.r.clock.now()
-	if _, triggered := TriggeredAt(run.Tick); ok && !triggered {
+	if ok {
 		due := run.Tick.Add(f.j.delay(run.Tick, f.j.schedule.Next(run.Tick)))
 		f.j.metrics.delay.Observe(max(0, now.Sub(due)).Seconds())
 	}

@@ -26,6 +26,7 @@ type metrics struct {
 	raised      *registry.Vec[prometheus.Counter]
 	losses      *registry.Vec[prometheus.Counter]
 	conflicts   *registry.Vec[prometheus.Counter]
+	acts        *registry.Vec[prometheus.Counter]
 	offset      prometheus.Gauge
 }
 
@@ -60,6 +61,8 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			"How often this replica found that a ledger had lost data since its last check.", "name"),
 		conflicts: set.Counters("noonlock_job_definition_conflicts_total",
 			"How often this replica found that replicas with another definition of the job had run at the same time for ten minutes.", "name"),
+		acts: set.Counters("noonlock_job_interventions_total",
+			"Requests of operators that this replica carried out: trigger, rerun.", "name", "action"),
 		offset: set.Gauge("noonlock_job_clock_offset_seconds",
 			"How far the wall clock of this machine is ahead of the server's."),
 	}
@@ -73,7 +76,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 // before the first event.
 type jobMetrics struct {
 	name               string
-	runs, skips        map[string]prometheus.Counter
+	runs, skips, acts  map[string]prometheus.Counter
 	duration, delay    prometheus.Observer
 	takeovers, raised  prometheus.Counter
 	losses, conflicts  prometheus.Counter
@@ -83,7 +86,7 @@ type jobMetrics struct {
 
 func (m *metrics) job(name string) *jobMetrics {
 	j := &jobMetrics{
-		name: name, runs: map[string]prometheus.Counter{}, skips: map[string]prometheus.Counter{},
+		name: name, runs: map[string]prometheus.Counter{}, skips: map[string]prometheus.Counter{}, acts: map[string]prometheus.Counter{},
 		duration: m.duration.With(name), delay: m.delay.With(name),
 		takeovers: m.takeovers.With(name), raised: m.raised.With(name),
 		losses: m.losses.With(name), conflicts: m.conflicts.With(name),
@@ -96,12 +99,22 @@ func (m *metrics) job(name string) *jobMetrics {
 	for _, reason := range []string{skipMissed, skipOverlap, skipDeadline, skipPaused, skipRescheduled} {
 		j.skips[reason] = m.skipped.With(name, reason)
 	}
+	for _, action := range []string{ledger.RequestTrigger, ledger.RequestRerun} {
+		j.acts[action] = m.acts.With(name, action)
+	}
 	return j
 }
 
 // ended counts a run. An unknown outcome is ignored: a newer version recorded it.
 func (j *jobMetrics) ended(outcome string) {
 	if c := j.runs[outcome]; c != nil {
+		c.Inc()
+	}
+}
+
+// intervened counts a request of an operator. An unknown action is ignored, as in ended.
+func (j *jobMetrics) intervened(action string) {
+	if c := j.acts[action]; c != nil {
 		c.Inc()
 	}
 }

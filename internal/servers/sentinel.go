@@ -41,18 +41,18 @@ func Promote(tb testing.TB, name, old string, sentinels ...*RedisServer) string 
 	tb.Helper()
 	next := old
 	for i, s := range sentinels {
-		about := redis.NewSentinelClient(options(s))
-		defer about.Close()
+		rdb := redis.NewSentinelClient(options(s))
+		defer rdb.Close()
 		named := poll(func() bool {
 			// One reply: a failover that has just ended is not followed by another one.
-			state, err := about.Master(context.Background(), name).Result()
+			state, err := rdb.Master(context.Background(), name).Result()
 			if err != nil {
 				return false
 			}
 			next = net.JoinHostPort(state["ip"], state["port"])
 			if i == 0 && next == old && !strings.Contains(state["flags"], "failover_in_progress") {
 				// It fails while no replica can be chosen.
-				_ = about.Failover(context.Background(), name).Err()
+				_ = rdb.Failover(context.Background(), name).Err()
 			}
 			return next != old
 		})

@@ -152,6 +152,7 @@ func TestFault60_ACLOfTheLedger(t *testing.T) {
 		note(err)
 		_, err = l.Runs(ctx, 10)
 		note(err)
+		note(l.Rerun(ctx, st.Last, false))
 		note(l.Leave(ctx, st))
 		return errs
 	}

@@ -37,6 +37,7 @@ func everyCall(e *testenv.Env, c *lockcore.Client, add testenv.AddCall) {
 	add("Ledger.Pause", two3, func() { _ = l.Pause(bg) })
 	add("Ledger.Resume", two3, func() { _ = l.Resume(bg) })
 	add("Ledger.Trigger", two3, func() { _, _ = l.Trigger(bg) })
+	add("Ledger.Rerun", two3, func() { _ = l.Rerun(bg, st.Last, false) })
 	add("Ledger.Runs", two3, func() { _, _ = l.Runs(bg, 10) })
 	add("Ledger.Now", two3, func() { _, _, _ = l.Now(bg) })
 	add("Ledger.Leave", two3, func() { _ = l.Leave(bg, st) })

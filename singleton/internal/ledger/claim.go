@@ -29,6 +29,8 @@ type Claim struct {
 	// not know the outcome. A failure is then recorded as OutcomeUnknown. Set it if an
 	// attempt of this Claim ends like that. Abandon stores it for the next holder.
 	Unsure bool
+	// Asked is the request of an operator that has opened the run; nil: it is scheduled.
+	Asked *Request
 
 	raised uint64 // the token of Raise; 0: none
 

@@ -115,16 +115,17 @@ func (l *Ledger) generation(known State) string {
 // read reads the reply to a claim.
 func (c *Claim) read(tick time.Time, answer any) (token uint64, granted bool, err error) {
 	list, _ := answer.([]any)
-	if len(list) != 5 || list[0] != int64(1) {
+	if len(list) != 6 || list[0] != int64(1) {
 		return 0, false, c.ledger.refusal(c.ledger.scripts.claim, tick, list)
 	}
 	token, err1 := strconv.ParseUint(wire.Text(list[1]), 10, 64)
 	attempt, _ := list[2].(int64)
 	success, err2 := readMillis(wire.Text(list[3]))
-	if errors.Join(err1, err2) != nil || token == 0 || attempt < 1 {
+	asked, err3 := readRequest(wire.Text(list[5]))
+	if errors.Join(err1, err2, err3) != nil || token == 0 || attempt < 1 {
 		return 0, true, c.ledger.scripts.claim.OddReply(answer)
 	}
-	c.Attempt, c.LastSuccess, c.Unsure = int(attempt), success, wire.Text(list[4]) != ""
+	c.Attempt, c.LastSuccess, c.Unsure, c.Asked = int(attempt), success, wire.Text(list[4]) != "", asked
 	return token, true, nil
 }
 

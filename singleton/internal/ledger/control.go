@@ -1,10 +1,16 @@
 package ledger
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
+	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
@@ -21,8 +27,53 @@ var (
 	ErrTriggers = errors.New("singleton: too many open triggers")
 )
 
-// maxTriggers limits the open triggers of a job.
-const maxTriggers = 100
+var (
+	// ErrNotEnded is returned by Rerun if the tick is open.
+	ErrNotEnded = errors.New("singleton: the tick has not ended")
+
+	// ErrSucceeded is returned by Rerun if the tick has succeeded.
+	ErrSucceeded = errors.New("singleton: the tick has succeeded")
+
+	// ErrNoRun is returned by Rerun if the history does not have the tick.
+	ErrNoRun = errors.New("singleton: the history does not have the tick")
+)
+
+// maxTriggers limits the open triggers of a job, and maxReruns its open runs for a Rerun.
+const (
+	maxTriggers = 100
+	maxReruns   = 100
+)
+
+// By is who controls a job, and why. Why may be empty.
+type By struct{ Who, Why string }
+
+// A Request is what an operator has requested of a tick: RequestTrigger or RequestRerun.
+type Request struct {
+	What string
+	By
+}
+
+// The values of Request.What.
+const (
+	RequestTrigger = "trigger"
+	RequestRerun   = "rerun"
+)
+
+// longestWhy limits the bytes of By.Who and By.Why.
+const longestWhy = 200
+
+// By returns the Ledger with who controls the job. Each is at most 200 bytes. By default, it is the
+// identity of the Client. The error is a *lockcore.ConfigError.
+func (l *Ledger) By(by By) (*Ledger, error) {
+	for _, text := range []struct{ field, value string }{{"who", by.Who}, {"reason", by.Why}} {
+		if len(text.value) > longestWhy || !utf8.ValidString(text.value) || strings.ContainsFunc(text.value, unicode.IsControl) {
+			return nil, refuse(text.field, fmt.Sprintf("up to %d bytes of UTF-8 without control characters", longestWhy), "%s", input.Quote(text.value))
+		}
+	}
+	other := *l
+	other.by = By{Who: cmp.Or(by.Who, l.by.Who), Why: by.Why}
+	return &other, nil
+}
 
 // Status returns the state of the job. Unlike Open it neither creates a ledger nor extends
 // its lifetime, and returns ErrNoLedger if there is none.
@@ -63,7 +114,7 @@ func (l *Ledger) Trigger(ctx context.Context) (tick time.Time, err error) {
 	const op = "trigger job"
 	s := l.scripts.trigger
 	answer, err := l.ask(ctx, s.Call(wire.Keys(l.keys.job, l.keys.open, l.keys.tomb(l.engine.NewID())),
-		maxTriggers, tombTTL.Milliseconds(), l.keys.channel))
+		maxTriggers, tombTTL.Milliseconds(), l.by.Who, l.by.Why, l.keys.channel))
 	if err != nil {
 		return time.Time{}, opError(op, l.name, err)
 	}
@@ -80,6 +131,30 @@ func (l *Ledger) Trigger(ctx context.Context) (tick time.Time, err error) {
 	return tick, nil
 }
 
+// Rerun opens a tick again that ended as failed or unknown, or was skipped. A replica claims it
+// like the run of a dead holder, with a greater token, also while the job is paused. scheduled
+// says that the tick is one of the schedule; without it, of several ticks that were skipped
+// together only the first and the last one are found. The errors are ErrNotEnded, ErrSucceeded,
+// ErrNoRun, ErrTriggers, ErrNoLedger and ErrNewerSchema. If the error matches
+// lockcore.ErrUnknown, the tick may have been opened.
+func (l *Ledger) Rerun(ctx context.Context, tick time.Time, scheduled bool) error {
+	const op = "rerun job"
+	if err := checkTick("tick", tick); err != nil {
+		return opError(op, l.name, err)
+	}
+	sure := "0"
+	if scheduled {
+		sure = "1"
+	}
+	s, k := l.scripts.rerun, l.keys
+	answer, err := l.ask(ctx, s.Call(wire.Keys(k.job, k.open, k.runs, k.tomb(l.engine.NewID())),
+		decimal(tick.UnixMilli()), sure, maxReruns, tombTTL.Milliseconds(), l.by.Who, l.by.Why, k.channel))
+	if err == nil {
+		_, err = controlled(s, answer)
+	}
+	return opError(op, l.name, err)
+}
+
 // controlled reads the reply of a script that an operator runs.
 func controlled(s *wire.Script, answer []any) (rest []any, err error) {
 	switch answer[0] {
@@ -87,6 +162,12 @@ func controlled(s *wire.Script, answer []any) (rest []any, err error) {
 		return answer[1:], nil
 	case int64(2):
 		return nil, ErrTriggers
+	case int64(14):
+		return nil, ErrNotEnded
+	case int64(15):
+		return nil, ErrSucceeded
+	case int64(16):
+		return nil, ErrNoRun
 	case int64(ClaimNoLedger):
 		return nil, ErrNoLedger
 	case int64(claimNewer):

@@ -3,7 +3,7 @@
 //
 // While the server keeps its data, it guarantees:
 //
-//   - A tick that has ended or was skipped is never claimed again.
+//   - A tick that has ended or was skipped is never claimed again, unless Rerun opens it.
 //   - At most one Claim of a tick has a valid lease.
 //   - Each token is greater than every earlier one of the job.
 //
@@ -18,6 +18,7 @@
 //	                        holder dies,  ▼   │ Claim: attempt + 1, new token
 //	                        or Abandon    open, not held ──attempts used up──► unknown
 //	(no record, tick > last) ──Skip─────► skipped
+//	failed, unknown, skipped ──Rerun────► open, not held
 //
 // `last` is the newest tick that was claimed or skipped. A claim contains the `last` that its
 // replica knows, and records the due ticks between the two as skipped. If the ledger has

@@ -24,6 +24,7 @@ type Ledger struct {
 	name    string
 	keys    keys
 	cfg     Config
+	by      By
 }
 
 // Config configures the ledger of a job. All replicas of a job should use the same. The
@@ -105,7 +106,7 @@ func New(c *lockcore.Client, job string, cfg Config) (*Ledger, error) {
 	cfg.MaxAttempts = cmp.Or(cfg.MaxAttempts, DefaultAttempts)
 	cfg.KeepRuns = cmp.Or(cfg.KeepRuns, defaultKeepRuns)
 	cfg.Retain = cmp.Or(cfg.Retain, defaultRetain)
-	return &Ledger{engine: e, scripts: s, name: job, keys: keysOf(e, job), cfg: cfg}, nil
+	return &Ledger{engine: e, scripts: s, name: job, keys: keysOf(e, job), cfg: cfg, by: By{Who: e.Identity()}}, nil
 }
 
 var errQuorum = &lockcore.ConfigError{

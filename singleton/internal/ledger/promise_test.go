@@ -59,6 +59,8 @@ func (b *jobBench) check(where string, r jobRequest, s jobState, before, after j
 		v.pause()
 	case "job_trigger":
 		v.trigger()
+	case "job_rerun":
+		v.rerun()
 	}
 }
 
@@ -252,6 +254,32 @@ func (v jobVerdict) pause() {
 		v.complain("want paused %q, resumed %q", since, resumed)
 	}
 	v.retained()
+}
+
+func (v jobVerdict) rerun() {
+	v.Helper()
+	want := map[string]string{"none": "10", "newer": "11", "fresh": "16"}[v.s.ledger]
+	switch {
+	case v.s.tomb != "":
+		want = "1"
+	case v.s.ledger != "used":
+	case v.s.hasRecord():
+		want = "14"
+	case v.s.tick == "ended":
+		want = "1"
+	default:
+		want = "16"
+	}
+	if v.code != want {
+		v.complain("want %s", want)
+	}
+	if want != "1" || v.s.tomb != "" {
+		v.unchanged()
+		return
+	}
+	if record := v.after.open[v.tick]; !strings.Contains(record, "attempt:0") || !strings.Contains(record, "til:false") || v.after.tomb != v.tick || v.after.job["open:"+v.tick] != v.tick {
+		v.complain("want it open")
+	}
 }
 
 func (v jobVerdict) trigger() {

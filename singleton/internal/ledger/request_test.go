@@ -187,7 +187,10 @@ func jobRequests() []jobRequest {
 		{name: "status", script: "job_status", keys: []string{"job", "open"}, args: fixed()},
 		{name: "pause", script: "job_pause", keys: []string{"job", "open", "runs"}, args: fixed("1", jobRetain.Milliseconds())},
 		{name: "resume", script: "job_pause", keys: []string{"job", "open", "runs"}, args: fixed("0", jobRetain.Milliseconds())},
-		{name: "trigger", script: "job_trigger", keys: []string{"job", "open", "tomb:1"}, args: fixed(100, 300_000)},
-		{name: "trigger where none may wait", script: "job_trigger", keys: []string{"job", "open", "tomb:1"}, args: fixed(0, 300_000)},
+		{name: "trigger", script: "job_trigger", keys: []string{"job", "open", "tomb:1"}, args: fixed(100, 300_000, "ann", "why")},
+		{name: "trigger where none may wait", script: "job_trigger", keys: []string{"job", "open", "tomb:1"}, args: fixed(0, 300_000, "ann", "why")},
+		{name: "rerun", script: "job_rerun", keys: []string{"job", "open", "runs", "tomb:1"}, args: func(b *jobBench, _ jobState) []any {
+			return []any{b.tick, "0", 100, 300_000, "ann", "why"}
+		}},
 	}
 }

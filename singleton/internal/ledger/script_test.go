@@ -121,6 +121,9 @@ func (b *jobBench) establish(s jobState) {
 			}
 			b.note(p, s.noted)
 			p.LPush(ctx, b.part("runs"), `{"tick":"1","outcome":"succeeded"}`)
+			if s.tick == "ended" {
+				p.LPush(ctx, b.part("runs"), fmt.Sprintf(`{"tick":"%d","outcome":"failed"}`, b.tick))
+			}
 			p.HSet(ctx, b.part("job"), "live:dead", fmt.Sprintf("2 %d 1 1", b.now))
 			if s.gen == "2" {
 				p.HSet(ctx, b.part("job"), "live:r9", fmt.Sprintf("2 %d 1 1", til))
@@ -229,6 +232,7 @@ func jobFields(text string) map[string]string {
 	fields := map[string]string{}
 	_ = json.Unmarshal([]byte(text), &fields)
 	delete(fields, "tries") // TestAttemptsAreKept looks at them
+	delete(fields, "asked") // TestRerun looks at it
 	return fields
 }
 

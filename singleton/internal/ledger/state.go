@@ -96,6 +96,27 @@ type OpenRun struct {
 	Left    time.Duration
 
 	Attempts []Attempt // those that have ended, oldest first
+	Asked    *Request  // nil: the run is scheduled
+}
+
+// storedRequest is the JSON of a Request.
+type storedRequest struct{ What, Who, Why string }
+
+func (s *storedRequest) request() *Request {
+	if s == nil {
+		return nil
+	}
+	return &Request{s.What, By{s.Who, s.Why}}
+}
+
+// readRequest reads a Request; empty: none.
+func readRequest(text string) (*Request, error) {
+	if text == "" {
+		return nil, nil
+	}
+	var s *storedRequest
+	err := json.Unmarshal([]byte(text), &s)
+	return s.request(), err
 }
 
 // triggerShift is the difference between the tick of a triggered run and when it was
@@ -132,7 +153,9 @@ func (l *Ledger) remembered(st State) (after, sure, ended string) {
 	}
 	over := last
 	for _, open := range st.Open {
-		over = min(over, open.Tick.UnixMilli()-1)
+		if open.Asked == nil { // otherwise the ticks after a rerun would run again
+			over = min(over, open.Tick.UnixMilli()-1)
+		}
 	}
 	if l.cfg.MaxAttempts == 1 {
 		return decimal(last), "1", decimal(over) // open runs are not run again
@@ -203,13 +226,14 @@ func readOpen(tick, record string, now time.Time) (r OpenRun, err error) {
 		Holder, Attempt, Token, Start, Til string
 
 		Tries []storedTry
+		Asked *storedRequest
 	}
 	if err := json.Unmarshal([]byte(record), &e); err != nil {
 		return r, err
 	}
 	var til time.Time
 	var errs [6]error
-	r.Holder = e.Holder
+	r.Holder, r.Asked = e.Holder, e.Asked.request()
 	r.Tick, errs[0] = readMillis(tick)
 	r.Start, errs[1] = readMillis(e.Start)
 	til, errs[2] = readMillis(e.Til)

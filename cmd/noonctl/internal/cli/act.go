@@ -42,7 +42,41 @@ its own.`,
 			}
 			return "triggered: tick " + instant(tick), err
 		})
-	return []*cobra.Command{pause, resume, trigger, a.releaseCommand()}
+	return []*cobra.Command{pause, resume, a.withReason(trigger), a.rerunCommand(), a.releaseCommand()}
+}
+
+// withReason adds the flag --reason to a command that controls a job.
+func (a *app) withReason(cmd *cobra.Command) *cobra.Command {
+	cmd.Flags().StringVar(&a.reason, "reason", "", "why; replicas log it together with user@host")
+	return cmd
+}
+
+func (a *app) rerunCommand() *cobra.Command {
+	var at string
+	cmd := a.jobCommand("rerun", "Run a tick again that did not succeed",
+		`rerun runs a tick again that ended as failed or unknown, or was skipped. The run has the same
+name, so an effect that commits with its marker (package sqlonce) or that uses NOONLOCK_KEY happens
+once, even if the former run took effect. A tick that has succeeded is refused. So is one that is
+not in the history.
+
+Any replica may claim the run, at once, or after the current run if runs may not overlap, and also
+while the job is paused. Its token is greater, and its attempts count from 1. If the outcome is
+unknown because Redis did not answer, repeat the command: it tells whether the tick runs.`,
+		func(ctx context.Context, j *singleton.Job) (string, error) {
+			tick, err := time.Parse(time.RFC3339, at)
+			if err != nil {
+				return "", usage(fmt.Errorf("--tick is %q; it must be an instant such as 2026-01-02T15:04:05Z, as shown by history", at))
+			}
+			err = j.Rerun(ctx, tick)
+			if errors.Is(err, singleton.ErrNoRun) {
+				err = &exitError{exitUnknown, fmt.Errorf("there is no tick %s in the history: %w", instant(tick), err)}
+			}
+			return "tick " + instant(tick) + " runs again", err
+		})
+	cmd.Use = "rerun JOB --tick INSTANT"
+	cmd.Flags().StringVar(&at, "tick", "", "the tick, as shown by history (required)")
+	cmd.Example = `  noonctl rerun draw --tick 2026-01-02T12:00:00Z --reason "the database was away"`
+	return a.withReason(cmd)
 }
 
 // jobCommand returns a command that acts on one job.
@@ -51,6 +85,9 @@ func (a *app) jobCommand(verb, short, long string, act func(ctx context.Context,
 		Use: verb + " JOB", Short: short, Long: long, Args: exactly("JOB"), ValidArgsFunction: a.completeNames(jobKind, 1),
 		RunE: a.asks(func(ctx context.Context, args []string) error {
 			j, err := singleton.NewJob(a.client, args[0])
+			if err == nil {
+				j, err = j.By("", a.reason) // who: the identity of the Client
+			}
 			if err != nil {
 				return err
 			}

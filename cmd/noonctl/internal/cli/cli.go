@@ -37,6 +37,7 @@ type app struct {
 	url     string
 	prefix  string
 	timeout time.Duration
+	reason  string // of a command that controls something
 
 	client *lockcore.Client // nil until connect
 	addrs  string           // of the servers, without user and password

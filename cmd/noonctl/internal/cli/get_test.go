@@ -250,6 +250,33 @@ func TestDescribeAttempts(t *testing.T) {
 	}
 }
 
+// rerun runs a failed tick again, once.
+func TestRerun(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	ran := 0
+	e.runs("draw", "@daily", func(context.Context, singleton.Run) error {
+		if ran++; ran == 1 {
+			return errors.New("no winners")
+		}
+		return nil
+	}, singleton.JobConfig{MaxAttempts: 1})
+	e.must("trigger", "draw")
+	history := func() []singleton.Entry { return decode[[]singleton.Entry](t, e.must("history", "draw", "-o", "json")) }
+	e.Until("it has failed", func() bool { return len(history()) == 1 })
+	tick := history()[0].Tick.Format(time.RFC3339Nano)
+	if out := e.must("rerun", "draw", "--tick", tick, "--reason", "mended"); !strings.HasSuffix(out, "runs again\n") {
+		t.Errorf("rerun: %q", out)
+	}
+	e.Until("it has succeeded", func() bool { return history()[0].Outcome == singleton.OutcomeSucceeded })
+	e.fails(1, []string{"the tick has succeeded"}, "rerun", "draw", "--tick", tick)
+	e.fails(66, []string{"there is no tick 2020-01-01T00:00:00Z in the history"}, "rerun", "draw", "--tick", "2020-01-01T00:00:00Z")
+	e.fails(64, []string{`--tick is "yesterday"`}, "rerun", "draw", "--tick", "yesterday")
+	e.fails(64, []string{"--tick"}, "rerun", "draw")
+	e.fails(64, []string{"reason"}, "rerun", "draw", "--tick", tick, "--reason", strings.Repeat("x", 201))
+	e.fails(66, []string{"there is no job"}, "rerun", "x", "--tick", tick)
+}
+
 // get daemons shows which replica runs each daemon, also if none does.
 func TestGetDaemons(t *testing.T) {
 	t.Parallel()

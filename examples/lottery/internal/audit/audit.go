@@ -32,7 +32,8 @@ type Ledger interface {
 //
 // In addition to the checks of store.Verify, each draw must be in the ledger as a run that
 // succeeded. That run may be a later attempt than the one that drew: if a replica dies
-// between its commit and the record in the ledger, the next attempt finds the draw done.
+// between its commit and the record in the ledger, the next attempt finds the draw done. So does
+// a rerun, whose attempts count from 1 again.
 func Check(ctx context.Context, st *store.Store, ledger Ledger, want store.Expected) (Report, error) {
 	findings, err := st.Verify(ctx, want, nil)
 	if err != nil {
@@ -55,12 +56,15 @@ func Check(ctx context.Context, st *store.Store, ledger Ledger, want store.Expec
 	return report, nil
 }
 
-// within returns the runs in the range by their noon, without skipped noons.
+// within returns the runs in the range by their noon, without skipped noons. Of a noon that was run
+// again, it returns the newest run.
 func within(runs []singleton.Entry, since, until time.Time) map[int64]singleton.Entry {
 	found := map[int64]singleton.Entry{}
 	for _, run := range runs {
 		if run.Outcome != singleton.OutcomeSkipped && !run.Tick.Before(since) && run.Tick.Before(until) {
-			found[run.Tick.UnixMilli()] = run
+			if _, newer := found[run.Tick.UnixMilli()]; !newer {
+				found[run.Tick.UnixMilli()] = run
+			}
 		}
 	}
 	return found
@@ -76,7 +80,7 @@ func (r *Report) compare(draws []store.Draw, runs map[int64]singleton.Entry) {
 			r.find(d.Tick, store.Unledgered, "the ledger in Redis has no run of it")
 		case run.Outcome != singleton.OutcomeSucceeded:
 			r.find(d.Tick, store.Unledgered, "the ledger in Redis records it as "+run.Outcome)
-		case d.Token > run.Token || d.Attempt > run.Attempt || d.Token == run.Token && d.Attempt == run.Attempt && d.DrawnBy != run.Holder:
+		case d.Token > run.Token || d.Token == run.Token && (d.Attempt > run.Attempt || d.Attempt == run.Attempt && d.DrawnBy != run.Holder):
 			r.find(d.Tick, store.Unledgered, "the ledger in Redis records it as done by another run")
 		}
 	}

@@ -3,6 +3,7 @@ package audit_test
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/noonlock/noonlock/examples/lottery/internal/audit"
 	"github.com/noonlock/noonlock/examples/lottery/internal/noon"
@@ -37,5 +38,22 @@ func TestSkippedNoonsAreExplained(t *testing.T) {
 	}
 	if !slices.Equal(skipped, []int{2, 3, 4}) || !slices.Equal(unexplained, []int{0, 1, 6}) {
 		t.Errorf("skipped %v, missing %v in %v", skipped, unexplained, report.Findings)
+	}
+}
+
+// A noon that was recorded as unknown and then run again is in order: the newest entry counts, and
+// its first attempt may have found the draw of a later attempt of the former run.
+func TestReruns(t *testing.T) {
+	t.Parallel()
+	ledger := standing{runs: []singleton.Entry{
+		{Tick: at(1), Attempt: 1, Token: 9, Holder: "other", Outcome: singleton.OutcomeSucceeded},
+		{Tick: at(1), Attempt: 2, Token: 1, Holder: "me", Outcome: singleton.OutcomeUnknown},
+	}}
+	report, err := audit.Check(t.Context(), drawnBy(t, 2, 1), ledger, store.Expected{Job: noon.Job, Winners: 1, Since: at(1), Until: at(2), Ticks: []time.Time{at(1)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if report.Recorded != 1 || slices.ContainsFunc(report.Findings, func(f store.Finding) bool { return f.Kind == store.Unledgered || f.Kind == store.Unrecorded }) {
+		t.Errorf("the report is %+v", report)
 	}
 }

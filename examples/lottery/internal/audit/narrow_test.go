@@ -35,6 +35,12 @@ func at(minute float64) time.Time { return base.Add(time.Duration(minute * float
 // drawn returns a database with draws of these noons.
 func drawn(t *testing.T, minutes ...float64) *store.Store {
 	t.Helper()
+	return drawnBy(t, 1, minutes...)
+}
+
+// drawnBy returns a store with draws of these minutes by an attempt.
+func drawnBy(t *testing.T, attempt int, minutes ...float64) *store.Store {
+	t.Helper()
 	dsn, err := store.ParseDSN("sqlite:" + filepath.Join(t.TempDir(), "lottery.db"))
 	if err != nil {
 		t.Fatal(err)
@@ -45,9 +51,9 @@ func drawn(t *testing.T, minutes ...float64) *store.Store {
 	}
 	t.Cleanup(func() { st.Close() })
 	for _, minute := range minutes {
-		run := sqlonce.Marker{Job: noon.Job, Tick: at(minute), Attempt: 1, Token: 1, Holder: "me"}
+		run := sqlonce.Marker{Job: noon.Job, Tick: at(minute), Attempt: attempt, Token: 1, Holder: "me"}
 		_, err := st.Once().Do(t.Context(), run, func(ctx context.Context, tx *sql.Tx) error {
-			return st.RecordDraw(ctx, tx, store.Draw{Job: noon.Job, Tick: run.Tick, Attempt: 1, Token: 1, DrawnBy: "me", DrawnAt: run.Tick}, []string{"a"})
+			return st.RecordDraw(ctx, tx, store.Draw{Job: noon.Job, Tick: run.Tick, Attempt: attempt, Token: 1, DrawnBy: "me", DrawnAt: run.Tick}, []string{"a"})
 		})
 		if err != nil {
 			t.Fatal(err)

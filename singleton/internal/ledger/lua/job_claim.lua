@@ -24,12 +24,13 @@
 -- ARGV[16] channel  the channel of the job
 -- ARGV[17] begins the channel of the beginnings of attempts
 --
--- Returns {1, token, attempt, last success or '', unsure or ''}   claimed
+-- Returns {1, token, attempt, last success or '', unsure or '', asked or ''}   claimed;
+--                             asked: JSON of what, who, why
 --         {2, left ms, tick, holder, attempt}       that tick is being run
 --         {3}                 ended or skipped
 --         {4, µs}             not due for this long, by the server's clock
 --         {5}                 abandoned before this request arrived
---         {6}                 paused; triggered runs are not affected
+--         {6}                 paused; requested runs are not affected
 --         {7, tick}           an earlier tick is open: claim that first
 --         {8, last}           the caller's state is old; last is the newest
 --         {9}                 recorded now as unknown: its holder died or released it,
@@ -64,7 +65,7 @@ local record = read(open, tick)
 if record and record.run == me then
   record.til = whole(now + ttl)
   redis.call('HSET', open, tick, cjson.encode(record))
-  return {1, record.token, tonumber(record.attempt), ok or '', record.unsure or ''}
+  return {1, record.token, tonumber(record.attempt), ok or '', record.unsure or '', record.asked and cjson.encode(record.asked) or ''}
 end
 if ARGV[15] ~= '' and gen ~= ARGV[15] then
   return {13}
@@ -77,7 +78,7 @@ if not record then
     return {4, tonumber(tick) * 1000 - us}
   end
 end
-if paused and not triggered(tick) then
+if paused and not requested(tick, record) then
   return {6}
 end
 
@@ -90,8 +91,8 @@ if overlap ~= '1' then
       if left > 0 then
         return {2, left, other, held.holder, tonumber(held.attempt)}
       end
-      -- While the job is paused, triggers pass the run of a dead holder.
-      if (not paused or triggered(other)) and (not oldest or instant(other) < instant(oldest)) then
+      -- While the job is paused, requested runs pass the run of a dead holder.
+      if (not paused or requested(other, held)) and (not oldest or instant(other) < instant(oldest)) then
         oldest = other
       end
     end
@@ -133,11 +134,11 @@ local held = whole(now)
 if began ~= '' and now - tonumber(freed) <= ttl then
   held = began
 end
-local token = next_token(fence)
+local token, asked = next_token(fence), record and record.asked
 redis.call('HSET', open, tick, cjson.encode({
   run = me, holder = holder, attempt = whole(attempt), token = token,
   start = whole(now), til = whole(now + ttl), unsure = unsure, held = held, seen = whole(now),
-  tries = record and record.tries or nil,
+  tries = record and record.tries or nil, asked = asked or nil,
   gen = ARGV[15] ~= '' and ARGV[15] or nil,
 }))
 redis.call('HSET', job, 'open:' .. tick, tick)
@@ -147,4 +148,4 @@ if not record and first ~= '' then
 end
 stay(job, open, runs, retain)
 announce(ARGV[17], 'begins ' .. tick)
-return {1, token, attempt, ok or '', unsure or ''}
+return {1, token, attempt, ok or '', unsure or '', asked and cjson.encode(asked) or ''}

@@ -8,7 +8,8 @@
 -- ARGV[1] after   ms, a lost ledger begins after this tick; '' for now
 -- ARGV[2] sure    '1' if the caller knows that no tick up to `after` may be claimed
 --                 again
--- ARGV[3] ended   ms, the caller knows that all ticks up to here have ended; '' for none
+-- ARGV[3] ended   ms, the caller knows that all ticks up to here have ended, except for
+--                 reruns; '' for none
 -- ARGV[4] keep    ended runs to keep
 -- ARGV[5] retain  ms, how long the ledger is kept without being used
 -- ARGV[6] me      this replica; '' if it runs no ticks by a definition
@@ -108,8 +109,9 @@ if not id then
 end
 if ended ~= '' then
   for _, tick in ipairs(redis.call('HKEYS', open)) do
-    if tonumber(tick) <= tonumber(ended) then
-      end_run(job, open, runs, keep, tick, read(open, tick), 'unknown', 'it had ended before the server lost data', now)
+    local record = read(open, tick)
+    if tonumber(tick) <= tonumber(ended) and not record.asked then
+      end_run(job, open, runs, keep, tick, record, 'unknown', 'it had ended before the server lost data', now)
       announce(ARGV[20], 'ended ' .. tick)
     end
   end

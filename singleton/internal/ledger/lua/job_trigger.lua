@@ -5,7 +5,9 @@
 -- KEYS[3] tomb    string, the reply to this request
 -- ARGV[1] most    open triggers at most
 -- ARGV[2] keep    ms, TTL of the tombstone
--- ARGV[3] channel the channel of the job
+-- ARGV[3] who     the operator
+-- ARGV[4] why     the reason; may be empty
+-- ARGV[5] channel the channel of the job
 --
 -- Returns {1, tick} the run is open for replicas; tick is its identity
 --         {2} the limit is reached
@@ -44,9 +46,6 @@ local now = server_time()
 local tick = whole(math.max(now + TRIGGER, tonumber(newest or 0) + 1))
 redis.call('SET', tomb, tick, 'PX', ARGV[2])
 redis.call('HSET', job, 'trig', tick, 'open:' .. tick, tick)
-redis.call('HSET', open, tick, cjson.encode({
-  run = '', holder = '', attempt = '0', token = '0', start = whole(now), til = '0',
-}))
-follow(job, open)
-announce(ARGV[3], 'open ' .. tick)
+request(job, open, tick, 'trigger', ARGV[3], ARGV[4])
+announce(ARGV[5], 'open ' .. tick)
 return {1, tick}

@@ -14,7 +14,8 @@
 --                request; held: since when runs are held without a gap; gen: the
 --                generation that claimed it; tries: the attempts that have ended, oldest
 --                first: attempt, holder, token, start, end, error. Of more than TRIES, the
---                first and the newest
+--                first and the newest; asked: what an operator has requested, trigger or
+--                rerun, with who and why
 --   runs  list:  ended runs, newest first, as JSON
 -- A tick at or before `last` that is not open has ended. A triggered run has no scheduled
 -- instant. Its tick is the instant of the trigger plus TRIGGER, which no schedule reaches.
@@ -142,6 +143,21 @@ local function skip(job, runs, keep, last, first, newest, count, reason)
   log(job, runs, keep, {
     tick = first, last = newest, count = count, outcome = 'skipped', error = reason,
   })
+end
+
+-- request opens the run of a tick that an operator has requested, like a run that was released
+-- before it began.
+local function request(job, open, tick, what, who, why, unsure)
+  redis.call('HSET', open, tick, cjson.encode({
+    run = '', holder = '', attempt = '0', token = '0', start = whole((server_time())), til = '0',
+    asked = {what = what, who = who, why = why}, unsure = unsure and '1' or nil,
+  }))
+  follow(job, open)
+end
+
+-- requested reports whether a run does not wait for the end of a pause.
+local function requested(tick, record)
+  return triggered(tick) or record and record.asked
 end
 
 -- stay keeps a job's keys for `retain` ms from now, and without a TTL while it is paused.

@@ -1,0 +1,78 @@
+-- job_rerun: open a tick again that has ended without success.
+--
+-- KEYS[1] job     hash, the job's state
+-- KEYS[2] open    hash, tick -> run that has not ended
+-- KEYS[3] runs    list, ended runs
+-- KEYS[4] tomb    string, exists if this request was executed
+-- ARGV[1] tick    ms, the tick
+-- ARGV[2] sure    '1' if the caller knows that the tick is one of the schedule
+-- ARGV[3] most    open runs at most
+-- ARGV[4] keep    ms, TTL of the tombstone
+-- ARGV[5] who     the operator
+-- ARGV[6] why     the reason; may be empty
+-- ARGV[7] channel the channel of the job
+--
+-- Returns {1} the tick is open for replicas
+--         {2} the limit is reached
+--         {10} there is no ledger
+--         {11} its schema is too new
+--         {14} it is open: it has not ended
+--         {15} it has succeeded
+--         {16} the history does not have it
+--
+--	failed, unknown, skipped ──rerun──► open, not held ──claim──► as any run
+--
+-- The attempts count from 1 again. A tick that ended as unknown may have taken effect, so it
+-- is unsure from the beginning. The newest entry of a tick counts. An entry of several
+-- skipped ticks has only its first and last one for sure.
+--
+-- If the message is lost, replicas find the tick at their next check. A caller that dies has
+-- sent the request or has not. A dead holder of the run is replaced as any other.
+--
+-- Twice is safe: the tombstone says that it is done.
+local job, open, runs, tomb = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local tick, sure = ARGV[1], ARGV[2]
+
+--@include job
+
+-- ended_as returns the outcome in the newest entry of the tick.
+local function ended_as()
+  for _, text in ipairs(redis.call('LRANGE', runs, 0, -1)) do
+    if string.find(text, tick, 1, true) or sure == '1' and string.find(text, '"last"', 1, true) then
+      local entry = cjson.decode(text)
+      if entry.tick == tick or entry.last == tick
+        or sure == '1' and entry.last and tonumber(entry.tick) < tonumber(tick) and tonumber(tick) < tonumber(entry.last) then
+        return entry.outcome
+      end
+    end
+  end
+end
+
+if redis.call('EXISTS', tomb) == 1 then
+  return {1}
+end
+local v, last = unpack(redis.call('HMGET', job, 'v', 'last'))
+if not last then
+  return {10}
+end
+if too_new(v) then
+  return {11}
+end
+if redis.call('HEXISTS', open, tick) == 1 then
+  return {14}
+end
+local outcome = ended_as()
+if not outcome then
+  return {16}
+end
+if outcome == 'succeeded' then
+  return {15}
+end
+if redis.call('HLEN', open) >= tonumber(ARGV[3]) then
+  return {2}
+end
+redis.call('SET', tomb, tick, 'PX', ARGV[4])
+redis.call('HSET', job, 'open:' .. tick, tick)
+request(job, open, tick, 'rerun', ARGV[5], ARGV[6], outcome == 'unknown')
+announce(ARGV[7], 'open ' .. tick)
+return {1}

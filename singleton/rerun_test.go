@@ -1,0 +1,143 @@
+package singleton_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/singleton"
+	"github.com/noonlock/noonlock/singleton/internal/ledger"
+)
+
+// A tick that failed runs again under its own name, with a greater token, also while the job is
+// paused, on whichever replica claims it. Replicas log and count who has requested it. A tick
+// that has succeeded does not run again. The schedule continues, and the delay of a rerun is
+// not measured.
+// Mutants: a rerun waits for the next check; it counts as a late tick; it sets the newest success
+// back.
+func TestRerun(t *testing.T) {
+	onBoth(t, func(t *testing.T, f *fleet) {
+		reg := prometheus.NewRegistry()
+		var mended atomic.Bool
+		for _, name := range []string{"a", "b"} {
+			r := f.replica(name, singleton.Config{Registerer: reg})
+			r.add("draw", "@every 500ms", func(context.Context, singleton.Run) error {
+				if mended.Load() {
+					return nil
+				}
+				return errBroken
+			}, singleton.JobConfig{MaxAttempts: 1})
+			r.run()
+		}
+		failed := f.recorded("draw", 1)[0]
+		mended.Store(true)
+		job, err := f.job("draw").By("ann@host", "the database was away")
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Until("a later tick has succeeded", func() bool { return !f.status("draw").LastSuccess.IsZero() })
+		if err := job.Pause(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		f.Until("no tick is open", func() bool { return len(f.status("draw").Open) == 0 })
+		delays, _ := metric(t, reg, "noonlock_job_start_delay_seconds")
+		newest, _ := metric(t, reg, "noonlock_job_last_success_timestamp_seconds")
+		if err := job.Rerun(t.Context(), failed.Tick); err != nil {
+			t.Fatal(err)
+		}
+		newestRun := func() ledger.RunRecord {
+			runs := f.runs("draw")
+			return runs[len(runs)-1]
+		}
+		f.Until("the tick has run again", func() bool { return newestRun().Tick.Equal(failed.Tick) })
+		again := newestRun()
+		if again.Outcome != singleton.OutcomeSucceeded || again.Token <= failed.Token || again.Attempt != 1 {
+			t.Errorf("the rerun is %+v after %+v", again, failed)
+		}
+		if err := job.Rerun(t.Context(), failed.Tick); !errors.Is(err, singleton.ErrSucceeded) {
+			t.Errorf("a second rerun: %v", err)
+		}
+		for _, never := range []time.Time{failed.Tick.Add(time.Millisecond), failed.Tick.Add(-time.Hour)} {
+			if err := job.Rerun(t.Context(), never); !errors.Is(err, singleton.ErrNoRun) {
+				t.Errorf("a rerun of a tick that never was: %v", err)
+			}
+		}
+		var runs []uint64
+		for _, e := range f.book.all() {
+			if e.run.Tick.Equal(failed.Tick) {
+				runs = append(runs, e.run.Token)
+			}
+		}
+		if len(runs) != 2 || runs[0] >= runs[1] {
+			t.Errorf("the tokens of the tick are %v", runs)
+		}
+		if n, _ := metric(t, reg, "noonlock_job_interventions_total", "name", "draw", "action", "rerun"); n != 1 {
+			t.Errorf("%v reruns are counted", n)
+		}
+		if n := f.log.Count(`"action"="rerun" "by"="ann@host" "reason"="the database was away"`); n != 1 {
+			t.Errorf("%d log lines name who has requested the rerun", n)
+		}
+		if n, _ := metric(t, reg, "noonlock_job_start_delay_seconds"); n != delays {
+			t.Errorf("%v delays were measured, want %v", n, delays)
+		}
+		if at, _ := metric(t, reg, "noonlock_job_last_success_timestamp_seconds"); at < newest {
+			t.Errorf("the newest success went from %v back to %v", newest, at)
+		}
+	})
+}
+
+// A tick in the midst of those that were skipped together can run, and no other instant there.
+// Mutants: the schedule is not asked; that of another time is.
+func TestRerunOfASkippedTick(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fleet) {
+		f.three("@every 1m", nil, singleton.JobConfig{CatchUp: singleton.CatchUpNone})
+		f.Pass(90 * time.Second)
+		job := f.job("draw")
+		if err := job.Pause(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		f.Pass(5*time.Minute + 30*time.Second)
+		if err := job.Resume(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		var skipped ledger.RunRecord
+		f.Until("the ticks of the pause are recorded", func() bool {
+			for _, r := range f.runs("draw") {
+				skipped = r
+				if r.Count >= 4 {
+					return true
+				}
+			}
+			return false
+		})
+		tick := skipped.Tick.Add(2 * time.Minute)
+		if err := job.Rerun(t.Context(), tick.Add(time.Second)); !errors.Is(err, singleton.ErrNoRun) {
+			t.Errorf("an instant that is no tick: %v", err)
+		}
+		if err := job.Rerun(t.Context(), tick); err != nil {
+			t.Fatal(err)
+		}
+		f.Until("the skipped tick has run", func() bool { return len(f.ticks("draw")[tick.UnixMilli()]) == 1 })
+	})
+}
+
+// Without an answer it is unknown whether the tick runs again.
+func TestRerunWithoutAnAnswer(t *testing.T) {
+	onBoth(t, func(t *testing.T, f *fleet) {
+		opt, net := f.Link()
+		c := f.ClientWith(opt, lockcore.Config{})
+		job, err := singleton.NewJob(c, "draw")
+		if err != nil {
+			t.Fatal(err)
+		}
+		net.Partition()
+		if err := job.Rerun(t.Context(), time.UnixMilli(60_000)); err == nil || errors.Is(err, singleton.ErrNoRun) {
+			t.Errorf("without a server: %v", err)
+		}
+	})
+}
