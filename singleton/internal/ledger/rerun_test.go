@@ -1,6 +1,7 @@
 package ledger_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -76,12 +77,15 @@ func TestRerun(t *testing.T) {
 
 // Of ticks that were skipped together, the first and the last one run again, and those between
 // if the caller knows that they are ticks.
-// Mutants: each instant between them is taken for a tick; the first one or the last one is not.
+// Mutants: each instant between them is taken for a tick; the first one or the last one is not;
+// so is a token that begins with the digits of a tick.
 func TestRerunOfSkippedTicks(t *testing.T) {
 	onBoth(t, func(e *env) {
 		l := e.jobLedger(e.Client("a"), ledger.Config{AllowOverlap: true})
 		st := e.opened(l)
 		first := st.Last.Add(time.Second)
+		other := fmt.Sprintf(`{"tick":"1","token":"%d999","outcome":"failed"}`, first.Add(-time.Millisecond).UnixMilli())
+		testenv.Must(e, e.Raw.LPush(e.Context(), e.key("job/draw", "runs"), other).Err())
 		testenv.Must(e, l.Skip(e.Context(), st, ledger.Skip{First: first, Last: first.Add(4 * time.Second), Count: 5, Reason: "missed"}))
 		for _, c := range []struct {
 			after     time.Duration

@@ -35,10 +35,10 @@ local tick, sure = ARGV[1], ARGV[2]
 
 --@include job
 
--- ended_as returns the outcome in the newest entry of the tick.
+-- ended_as returns the outcome in the newest entry of the tick. Most entries are not decoded.
 local function ended_as()
   for _, text in ipairs(redis.call('LRANGE', runs, 0, -1)) do
-    if string.find(text, tick, 1, true) or sure == '1' and string.find(text, '"last"', 1, true) then
+    if string.find(text, tick, 1, true) or string.find(text, '"last"', 1, true) then
       local entry = cjson.decode(text)
       if entry.tick == tick or entry.last == tick
         or sure == '1' and entry.last and tonumber(entry.tick) < tonumber(tick) and tonumber(tick) < tonumber(entry.last) then
