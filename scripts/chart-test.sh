@@ -60,7 +60,7 @@ schemas() {
 	local api crds
 	api=$(module "k8s.io/kubernetes@$kubernetes")/api/openapi-spec/swagger.json
 	crds=$(module "github.com/prometheus-operator/prometheus-operator@$operator")/example/prometheus-operator-crd
-	(cd test/kube && go run ./schemas "$scratch/schemas" "$api" \
+	(cd test/kube && GOWORK='' go run ./schemas "$scratch/schemas" "$api" \
 		"$crds/monitoring.coreos.com_servicemonitors.yaml" "$crds/monitoring.coreos.com_prometheusrules.yaml")
 }
 
@@ -114,7 +114,7 @@ alerts() {
 }
 
 vetted() {
-	(cd test/kube && go vet -tags kube ./...) && (cd test/kube/alerts && go vet ./...)
+	(cd test/kube && GOWORK='' go vet -tags kube ./...) && (cd test/kube/alerts && go vet ./...)
 }
 
 check tool helm lint --strict "$chart"

@@ -38,7 +38,7 @@ exec 9>"$KUBE_HOME/lock"
 flock -n 9 || { echo "kube-ci.sh: another run uses $KUBE_HOME"; exit 1; }
 
 missing=()
-for program in containerd runc etcd iptables nft conntrack socat ip openssl redis-server; do
+for program in containerd runc etcd iptables nft conntrack socat ip openssl redis-server redis-cli; do
 	PATH="$PATH:/usr/sbin" command -v "$program" >/dev/null || missing+=("$program")
 done
 if ((${#missing[@]} > 0)); then
@@ -55,7 +55,7 @@ done
 [[ -f $IMG/coredns.tar ]] || "$rig/build.sh" dns
 
 scratch=$(mktemp -d)
-# The test's volumes are folders of this machine.
+# The test's volumes are folders of this machine, without a StorageClass.
 volumes=$KUBE_HOME/volumes
 running=
 for program in kubelet kube-apiserver; do
@@ -86,21 +86,22 @@ trap 'exit 130' INT TERM HUP
 k apply -f "$rig/manifests/coredns.yaml"
 k -n kube-system rollout status deployment/coredns --timeout=120s
 
-# Build an image of redis-server with its shared libraries.
+# Build an image of redis-server and redis-cli with their shared libraries.
 root=$scratch/redis
-redis=$(command -v redis-server)
 mkdir -p "$root/usr/bin"
-cp -L "$redis" "$root/usr/bin/redis-server"
-ldd "$redis" | grep -o '/[^ ]*' | while read -r library; do
-	mkdir -p "$root$(dirname "$library")"
-	cp -L "$library" "$root$library"
+for program in redis-server redis-cli; do
+	cp -L "$(command -v "$program")" "$root/usr/bin/$program"
+	ldd "$root/usr/bin/$program" | grep -o '/[^ ]*' | while read -r library; do
+		mkdir -p "$root$(dirname "$library")"
+		cp -L "$library" "$root$library"
+	done
 done
 (cd internal/ociimage && go run -buildvcs=false . --output "$scratch/redis.tar" --name noonlock.local/redis:kube-ci \
 	--entrypoint /usr/bin/redis-server "linux/$(go env GOARCH)=$root")
 ctr -a "$CTRD_SOCK" -n k8s.io images import "$scratch/redis.tar"
 
 rm -rf "$volumes"
-for n in 1 2; do
+for n in {1..8}; do
 	mkdir -p "$volumes/$n"
 	chmod 777 "$volumes/$n" # fsGroup does not apply to a hostPath
 	k apply -f - <<Y
@@ -110,12 +111,11 @@ metadata: {name: noonlock-ci-$n, labels: {noonlock: kube-ci}}
 spec:
   capacity: {storage: 1Gi}
   accessModes: [ReadWriteOnce]
-  storageClassName: noonlock-ci
   hostPath: {path: "$volumes/$n"}
 Y
 done
 
 export KUBE_LOAD="ctr -a $CTRD_SOCK -n k8s.io images import"
-export KUBE_REDIS_IMAGE=noonlock.local/redis:kube-ci KUBE_STORAGE_CLASS=noonlock-ci
+export KUBE_REDIS_IMAGE=noonlock.local/redis:kube-ci KUBE_HOST_ADDRESS=$NODE_IP
 export KUBE_EXEC="nsenter --net=/run/netns/$NETNS"
 bash scripts/kube-test.sh 9>&-

@@ -1,10 +1,16 @@
 #!/usr/bin/env bash
-# Tests the chart, the lottery and an election on a Kubernetes cluster. The lottery draws 120
-# noons, one per second, during a rollout, the eviction of all pods, kills and a rollback. Then
-# Redis is stopped for a while. The test creates and deletes its own namespaces and takes about
-# seven minutes.
+# Tests the chart, the lottery and an election on a Kubernetes cluster, several at a time:
+#   - 120 noons, one per second, during a rollout, the eviction of all pods, kills and a rollback.
+#     Then Redis is stopped for a while;
+#   - an installation without values, and the drain of its node;
+#   - the chart as a part of another one, with the user of OpenShift, the longest name of a
+#     release, a full quota, and changes of the schedule;
+#   - Sentinel with MariaDB, and a cluster with PostgreSQL, while the primary's pod is killed;
+#   - certificates for Redis and the databases;
+#   - traffic to the leader of examples/leader.
+# The test creates and deletes its own namespaces and takes about seven minutes.
 #
-# It needs kubectl, and a cluster with a node of this machine's architecture that can run
+# It needs kubectl, mariadbd and postgres, and a cluster with a node of this machine's architecture that can run
 # privileged pods (for the kills).
 #
 #   KUBE_LOAD='kind load image-archive' scripts/kube-test.sh
@@ -16,6 +22,8 @@
 #                       'k3d image import', 'sudo ctr -n k8s.io images import'
 #   KUBE_REDIS_IMAGE    name and tag of the bundled Redis (default: the chart's)
 #   KUBE_STORAGE_CLASS  for the volumes (default: the cluster's)
+#   KUBE_HOST_ADDRESS   an address of this machine that pods reach. The databases of the test
+#                       run on this machine. Without it, the tests with them are skipped
 #   KUBE_OUTAGE         how long Redis is stopped (default 2m; at least 1m, because an idle
 #                       replica sends a request only every 30 s, and its metrics must show
 #                       the outage)
@@ -58,4 +66,4 @@ KUBE_HELM=$(bash scripts/chart-tool.sh --path helm)
 export KUBE_HELM
 (cd test/kube && go test -c -tags kube -o "$scratch/kube.test" .)
 cd test/kube # the test reads the chart by a relative path
-"${prefix[@]}" "$scratch/kube.test" -test.v -test.count=1 -test.timeout 30m
+"${prefix[@]}" "$scratch/kube.test" -test.v -test.count=1 -test.timeout 30m -test.parallel 5

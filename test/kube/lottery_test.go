@@ -19,8 +19,7 @@ import (
 )
 
 const (
-	chart    = "../../charts/lottery"
-	replicas = "app.kubernetes.io/instance=demo,app.kubernetes.io/component=replica"
+	chart = "../../charts/lottery"
 
 	noons   = 120
 	winners = 10
@@ -33,33 +32,53 @@ const (
 // lottery is a release of the chart with one noon per second.
 type lottery struct {
 	*cluster
-	first time.Time // the first noon that is counted
+	release  string
+	name     string    // of the Deployment
+	replicas string    // the selector of its pods
+	first    time.Time // the first noon that is counted
 }
 
-func install(c *cluster) *lottery {
+// install installs a release of the chart, which may be part of another one.
+func (c *cluster) install(release, name, chart string, args ...string) *lottery {
 	c.Helper()
-	args := []string{
-		"install", "demo", chart, "--wait", "--timeout", patience.String(),
-		"--set", "image.tag=kube-test,redis.enabled=true,database.sqlite.enabled=true",
-		"--set-file", "entrants.inline=../../examples/lottery/entrants.csv",
+	c.Log(c.helm(append([]string{"install", release, chart, "--wait", "--timeout", patience.String()}, args...)...))
+	l := &lottery{
+		cluster: c, release: release, name: name,
+		replicas: "app.kubernetes.io/instance=" + release + ",app.kubernetes.io/component=replica",
+	}
+	l.ready(l.replicas, 3)
+	return l
+}
+
+// each1s are the values of a lottery that draws each second.
+func each1s() []string {
+	return []string{
+		"--set", "image.tag=kube-test",
 		"--set-string", "lottery.schedule=@every 1s",
 		"--set", "lottery.lease=2s,lottery.drainSeconds=5,terminationGracePeriodSeconds=20,resources.limits.memory=96Mi",
 	}
+}
+
+// bundled are the values of the bundled Redis and SQLite on this cluster.
+func bundled() (args []string) {
 	if class := os.Getenv("KUBE_STORAGE_CLASS"); class != "" {
 		args = append(args, "--set", "redis.storage.storageClass="+class+",database.sqlite.storageClass="+class)
 	}
-	if image := os.Getenv("KUBE_REDIS_IMAGE"); image != "" {
-		colon := strings.LastIndex(image, ":")
-		args = append(args, "--set", "redis.image.repository="+image[:colon]+",redis.image.tag="+image[colon+1:])
-	}
-	c.Log(c.helm(args...))
-	return &lottery{cluster: c}
+	colon := strings.LastIndex(redisImage, ":")
+	return append(args, "--set", "redis.image.repository="+redisImage[:colon]+",redis.image.tag="+redisImage[colon+1:])
+}
+
+// counts waits for a first noon. The noons after it are counted.
+func (l *lottery) counts() {
+	l.Helper()
+	l.await("a first noon", func() bool { return l.newest().Unix() > 0 })
+	l.first = l.newest().Add(2 * time.Second)
 }
 
 // metric returns the greatest value of the series among the pods, 0 if there is none.
 func (l *lottery) metric(series string) (greatest float64) {
 	l.Helper()
-	for _, p := range l.pods(replicas) {
+	for _, p := range l.pods(l.replicas) {
 		page, err := l.get(p.Metadata.Name, "/metrics")
 		if err != nil {
 			continue // the pod may have been killed
@@ -117,7 +136,7 @@ var finding = regexp.MustCompile(`(?m)^([a-z]+) +(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d
 // returns their number. Any other problem fails the test.
 func (l *lottery) verified(since, until string, mayBeSkipped time.Time) (out string, skipped int) {
 	l.Helper()
-	out, err := l.try("", "kubectl", "-n", l.namespace, "exec", "deploy/demo-lottery", "--", "/lottery", "verify", since, until)
+	out, err := l.try("", "kubectl", "-n", l.namespace, "exec", "deploy/"+l.name, "--", "/lottery", "verify", since, until)
 	l.Logf("\n%s", out)
 	for _, line := range finding.FindAllStringSubmatch(out, -1) {
 		at, errAt := time.Parse("2006-01-02 15:04:05 -07:00", line[2])
@@ -148,7 +167,7 @@ func (l *lottery) check(n int, mayBeSkipped time.Time) (skipped int) {
 			l.Errorf("verify does not say %q", want)
 		}
 	}
-	out = l.kubectl("exec", "deploy/demo-lottery", "--", "/lottery", "winners", since, "--until="+until.Format(time.RFC3339))
+	out = l.kubectl("exec", "deploy/"+l.name, "--", "/lottery", "winners", since, "--until="+until.Format(time.RFC3339))
 	drawn, by := map[string]map[string]bool{}, map[string]int{}
 	var noon string
 	for line := range strings.Lines(out) {
@@ -182,19 +201,21 @@ func (l *lottery) check(n int, mayBeSkipped time.Time) (skipped int) {
 func (l *lottery) restartCounts() map[string]int {
 	l.Helper()
 	counts := map[string]int{}
-	for _, p := range l.pods(replicas) {
+	for _, p := range l.pods(l.replicas) {
 		counts[p.Metadata.Name] = p.restarts()
 	}
 	return counts
 }
 
 func TestLottery(t *testing.T) {
+	t.Parallel()
 	newCluster(t, "noonlock-test-hand")
-	c := newCluster(t, "noonlock-test", "pod-security.kubernetes.io/enforce=restricted")
-	l := install(c)
-	l.ready(replicas, 3)
-	l.await("a first noon", func() bool { return l.newest().Unix() > 0 })
-	l.first = l.newest().Add(2 * time.Second)
+	c := newCluster(t, "noonlock-test", restricted)
+	l := c.install("demo", "demo-lottery", chart, slices.Concat(each1s(), bundled(), []string{
+		"--set", "redis.enabled=true,database.sqlite.enabled=true",
+		"--set-file", "entrants.inline=../../examples/lottery/entrants.csv",
+	})...)
+	l.counts()
 
 	l.disturbed()
 	if t.Failed() {
@@ -221,14 +242,14 @@ func (l *lottery) disturbed() {
 
 	l.drawn(35)
 	// As kubectl drain does. With SQLite, a budget would block it.
-	for _, p := range l.ready(replicas, 3) {
+	for _, p := range l.ready(l.replicas, 3) {
 		if err := l.evict(p.Metadata.Name); err != nil {
 			l.Errorf("the eviction of %s is refused: %v", p.Metadata.Name, err)
 		}
 	}
 	l.Log("evicted all pods")
 
-	pods := l.ready(replicas, 3)
+	pods := l.ready(l.replicas, 3)
 	l.drawn(55)
 	victim := pods[0].Metadata.Name
 	l.Log(l.hand("kill", victim, "/lottery"))
@@ -246,7 +267,7 @@ func (l *lottery) disturbed() {
 	l.Log("rolled back to revision 1")
 
 	l.drawn(noons + 5)
-	l.ready(replicas, 3)
+	l.ready(l.replicas, 3)
 	l.check(noons, time.Time{})
 }
 
@@ -260,7 +281,7 @@ func (l *lottery) evict(pod string) error {
 func (l *lottery) dies(name, reason string, code int) {
 	l.Helper()
 	l.await(name+" to die and come back", func() bool {
-		for _, p := range l.pods(replicas) {
+		for _, p := range l.pods(l.replicas) {
 			if p.Metadata.Name == name {
 				gotReason, gotCode := p.died()
 				return gotReason == reason && gotCode == code && p.ready()
@@ -287,7 +308,7 @@ func (l *lottery) withoutRedis() {
 	}
 	l.kubectl("scale", "statefulset/demo-lottery-redis", "--replicas=0")
 	l.await("no pod to be ready", func() bool {
-		return !slices.ContainsFunc(l.pods(replicas), pod.ready)
+		return !slices.ContainsFunc(l.pods(l.replicas), pod.ready)
 	})
 	gone := time.Now()
 	over := time.NewTimer(outage)
@@ -334,7 +355,7 @@ func (l *lottery) withoutRedis() {
 
 	again := time.Now()
 	l.kubectl("scale", "statefulset/demo-lottery-redis", "--replicas=1")
-	l.ready(replicas, 3)
+	l.ready(l.replicas, 3)
 	back := time.Now()
 	l.await("the missed noons and more", func() bool { return l.newest().After(back) })
 	l.Logf("caught up %s after the pods were ready; the last noon before was %s", time.Since(back).Round(100*time.Millisecond), last.Format(time.TimeOnly))
@@ -386,7 +407,7 @@ func (l *lottery) tested() {
 
 // namesMetrics checks that a pod has all metrics that the alerts and the dashboard use.
 func (l *lottery) namesMetrics() {
-	page, err := l.get(l.pods(replicas)[0].Metadata.Name, "/metrics")
+	page, err := l.get(l.pods(l.replicas)[0].Metadata.Name, "/metrics")
 	if err != nil {
 		l.Fatal(err)
 	}

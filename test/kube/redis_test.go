@@ -4,6 +4,7 @@ package kube
 
 import (
 	"cmp"
+	"fmt"
 	"os"
 	"strings"
 )
@@ -11,15 +12,35 @@ import (
 // redisImage is the image of Redis for this test and for the chart.
 var redisImage = cmp.Or(os.Getenv("KUBE_REDIS_IMAGE"), "docker.io/library/redis:7.0")
 
-// redis runs a Redis server in a pod and a Service of this name. It keeps nothing on disk. args are
-// additional arguments of redis-server.
-func (c *cluster) redis(name string, args ...string) {
+// redis runs redis-server in a pod and a Service of this name, and returns the address of the pod.
+// It keeps nothing on disk. args are additional arguments.
+func (c *cluster) redis(name string, args ...string) (ip string) {
 	c.Helper()
-	c.apply(strings.NewReplacer("@NAME@", name, "@IMAGE@", redisImage, "@ARGS@", quoted(args)).Replace(`
+	return c.redisWith(name, "", 6379, append([]string{"--save", "", "--dir", "/data", "--protected-mode", "no"}, args...)...)
+}
+
+// sentinel runs a Sentinel in a pod and a Service of this name.
+func (c *cluster) sentinel(name, primary, password string) {
+	c.Helper()
+	c.redisWith(name, fmt.Sprintf(`port 26379
+dir /data
+protected-mode no
+sentinel monitor lottery %[1]s 6379 2
+sentinel auth-pass lottery %[2]s
+sentinel down-after-milliseconds lottery 3000
+sentinel failover-timeout lottery 10000
+`, primary, password), 26379, "/data/redis.conf", "--sentinel")
+}
+
+// redisWith runs redis-server. If there is a configuration, it is written to /data/redis.conf. A
+// Secret certs with certificates may exist.
+func (c *cluster) redisWith(name, config string, port int, args ...string) (ip string) {
+	c.Helper()
+	c.apply(strings.NewReplacer("@NAME@", name, "@IMAGE@", redisImage, "@ARGS@", list(args), "@CONFIG@", list([]string{config}), "@PORT@", fmt.Sprint(port)).Replace(`
 apiVersion: v1
 kind: Service
 metadata: {name: "@NAME@"}
-spec: {selector: {redis: "@NAME@"}, ports: [{port: 6379}]}
+spec: {selector: {redis: "@NAME@"}, ports: [{port: @PORT@}]}
 ---
 apiVersion: v1
 kind: Pod
@@ -28,25 +49,33 @@ spec:
   restartPolicy: Never
   automountServiceAccountToken: false
   enableServiceLinks: false
-  securityContext: {runAsNonRoot: true, runAsUser: 65532, seccompProfile: {type: RuntimeDefault}}
+  securityContext: {runAsNonRoot: true, runAsUser: 65532, fsGroup: 65532, seccompProfile: {type: RuntimeDefault}}
+  initContainers:
+    - name: config
+      image: noonlock.local/hand:kube-test
+      imagePullPolicy: IfNotPresent
+      args: [write, /data/redis.conf, @CONFIG@]
+      securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}
+      volumeMounts: [{name: data, mountPath: /data}]
   containers:
     - name: redis
       image: "@IMAGE@"
       imagePullPolicy: IfNotPresent
-      command: [redis-server, --save, "", --dir, /data, --protected-mode, "no" @ARGS@]
-      readinessProbe: {tcpSocket: {port: 6379}, periodSeconds: 1}
+      command: [redis-server, @ARGS@]
+      readinessProbe: {tcpSocket: {port: @PORT@}, periodSeconds: 1}
       securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}
-      volumeMounts: [{name: data, mountPath: /data}]
-  volumes: [{name: data, emptyDir: {}}]
+      volumeMounts: [{name: data, mountPath: /data}, {name: certs, mountPath: /certs}]
+  volumes: [{name: data, emptyDir: {}}, {name: certs, secret: {secretName: certs, optional: true}}]
 `))
 	c.ready("redis="+name, 1)
+	return c.kubectl("get", "pod", name, "-o", "jsonpath={.status.podIP}")
 }
 
-// quoted returns the arguments as the continuation of a list in YAML.
-func quoted(args []string) string {
-	var list strings.Builder
-	for _, arg := range args {
-		list.WriteString(", '" + strings.ReplaceAll(arg, "'", "''") + "'")
+// list returns the elements of a list in YAML.
+func list(elements []string) string {
+	quoted := make([]string, len(elements))
+	for i, element := range elements {
+		quoted[i] = fmt.Sprintf("%q", element) // JSON's quotes are valid in YAML
 	}
-	return list.String()
+	return strings.Join(quoted, ", ")
 }

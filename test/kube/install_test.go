@@ -1,0 +1,109 @@
+//go:build kube
+
+package kube
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestFirstTry installs the chart without values, except for the names of the images of this test,
+// and follows the notes. Then the node is drained.
+func TestFirstTry(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, "noonlock-try", restricted)
+	l := c.install("lottery", "lottery", chart, append(bundled(), "--set", "image.tag=kube-test")...)
+
+	// Before the first noon, helm test passes and says so.
+	out := l.helm("test", "lottery", "--logs", "--timeout", patience.String())
+	if !strings.Contains(out, "Phase:          Succeeded") {
+		l.Errorf("helm test before the first noon:\n%s", out)
+	}
+	notes := l.helm("get", "notes", "lottery")
+	upgrade := regexp.MustCompile(`(?m)^  helm -n \S+ (upgrade .*) --set-string lottery\.schedule='\* \* \* \* \*'$`).FindStringSubmatch(notes)
+	if upgrade == nil || !strings.Contains(upgrade[1], "charts/lottery") {
+		t.Fatalf("the notes do not say how to draw each minute:\n%s", notes)
+	}
+	arguments := strings.Fields(strings.Replace(upgrade[1], "charts/lottery", chart, 1))
+	l.helm(append(arguments, "--set-string", "lottery.schedule=@every 1s", "--wait", "--timeout", patience.String())...)
+	l.counts()
+	l.drawn(5)
+
+	// One node has all pods and the volumes of the release. Its drain ends, and the pods return.
+	node := l.kubectl("get", "pods", "-l", l.replicas, "-o", "jsonpath={.items[0].spec.nodeName}")
+	uncordon := func() { l.kubectl("uncordon", node) }
+	t.Cleanup(uncordon)
+	l.kubectl("drain", node, "--pod-selector=app.kubernetes.io/instance=lottery", "--ignore-daemonsets", "--delete-emptydir-data", "--timeout="+patience.String())
+	uncordon()
+	l.ready(l.replicas, 3)
+	back := time.Now()
+	l.await("noons after the drain", func() bool { return l.newest().After(back) })
+	l.check(int(l.newest().Sub(l.first)/time.Second), time.Time{})
+}
+
+// TestNarrow installs a parent chart whose part is the lottery: with the longest name of a release,
+// as a user of OpenShift, and with a quota of exactly the pods that it needs. The schedule changes
+// twice under load, and every noon is accounted for.
+func TestNarrow(t *testing.T) {
+	t.Parallel()
+	const release = "abcdefghi-abcdefghi-abcdefghi-abcdefghi-abcdefghi-abc"
+	c := newCluster(t, "noonlock-narrow", restricted)
+	c.kubectl("create", "quota", "full", "--hard=pods=4") // three replicas and Redis
+	parent := t.TempDir()
+	if err := os.CopyFS(filepath.Join(parent, "charts/lottery"), os.DirFS(chart)); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		"Chart.yaml": "apiVersion: v2\nname: parent\nversion: 1.0.0\ndependencies:\n  - {name: lottery, version: 0.1.0, condition: lottery.enabled}\n",
+		"values.yaml": "lottery:\n  enabled: true\n" +
+			"  podSecurityContext: {runAsUser: 1000680000, runAsGroup: 0, fsGroup: null, fsGroupChangePolicy: null}\n",
+	} {
+		if err := os.WriteFile(filepath.Join(parent, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var args []string
+	for _, arg := range append(each1s(), bundled()...) {
+		if arg != "--set" && arg != "--set-string" {
+			values := strings.Split(arg, ",")
+			for i := range values {
+				values[i] = "lottery." + values[i]
+			}
+			arg = strings.Join(values, ",")
+		}
+		args = append(args, arg)
+	}
+	l := c.install(release, release+"-lottery", parent, args...)
+	if ids := l.kubectl("get", "pods", "-l", l.replicas, "-o", "jsonpath={.items[*].spec.securityContext}"); strings.Count(ids, `"runAsGroup":0,"runAsNonRoot":true,"runAsUser":1000680000`) != 3 || strings.Contains(ids, "fsGroup") {
+		t.Errorf("the replicas run as %s", ids)
+	}
+	l.counts()
+	for _, schedule := range []string{"@every 2s", "@every 500ms"} {
+		before := l.newest()
+		l.await("more noons", func() bool { return l.newest().Sub(before) >= 5*time.Second })
+		l.helm("upgrade", release, parent, "--reuse-values", "--set-string", "lottery.lottery.schedule="+schedule, "--wait", "--timeout", patience.String())
+		l.Logf("changed the schedule to %s", schedule)
+	}
+	changed := l.newest()
+	l.await("noons of the last schedule", func() bool { return l.newest().Sub(changed) >= 5*time.Second })
+	until := l.newest()
+	out, _ := l.verified("--since="+l.first.Format(time.RFC3339), "--until="+until.Format(time.RFC3339), time.Time{})
+	for _, want := range []string{`"@every 1s"`, `"@every 2s"`, `"@every 500ms"`, "all noons were drawn"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("verify does not say %s", want)
+		}
+	}
+	drawn := strings.Count(l.kubectl("exec", "deploy/"+l.name, "--", "/lottery", "winners", "--since="+l.first.Format(time.RFC3339), "--until="+until.Format(time.RFC3339)), "  drawn by ")
+	if least := int(until.Sub(l.first)/(2*time.Second)) - 1; drawn < least || !strings.Contains(out, fmt.Sprintf("%d draws", drawn)) {
+		t.Errorf("%d noons have winners; want the draws of verify, at least %d", drawn, least)
+	}
+	if names := strings.Fields(l.kubectl("get", "pods", "-o", "jsonpath={.items[*].metadata.name}")); len(names) > 4 || !slices.ContainsFunc(names, func(name string) bool { return strings.HasSuffix(name, "-redis-0") }) {
+		t.Errorf("the pods are %v", names)
+	}
+}
