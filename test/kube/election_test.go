@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -73,9 +72,10 @@ func (c *cluster) awaitSuccession(ctx context.Context, pods []string) <-chan suc
 	return found
 }
 
-// TestElection runs the manifest of examples/leader. Its Service sends traffic to the leader, and to
-// the next one soon after the leader's pod is deleted. Then the process of the leader is killed, and
-// another replica leads after the lease has expired, not earlier.
+// TestElection runs the manifest of examples/leader. The leader's pod is deleted, and the next replica
+// leads immediately. Then the process of that leader is killed, and another replica leads after the
+// lease has expired, not earlier. The Service of the manifest sends traffic to the leader, and to the
+// next one soon after the leader's pod is deleted.
 func TestElection(t *testing.T) {
 	t.Parallel()
 	newCluster(t, "noonlock-election-hand")
@@ -87,19 +87,19 @@ func TestElection(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.apply(strings.Replace(string(manifest), "noonlock.local/leader:dev", "noonlock.local/leader:kube-test", 1))
-	c.routed()
+	c.elected()
 	if !t.Failed() {
-		c.elected()
+		c.routed()
 	}
 }
 
-// routed deletes the leader's pod several times, and measures how long the Service leader has no
-// answer of a leader. Changes of other Services and a busy machine disturb some of the
-// measurements, so the shortest one counts.
+// routed deletes the leader's pod until the Service leader has no answer of a leader for at most a
+// second. kube-proxy delays changes that follow others, and the other tests of this cluster change
+// many Services, so a single gap may be longer.
 func (c *cluster) routed() {
 	c.Helper()
 	const (
-		times = 5
+		most  = 12
 		limit = time.Second
 	)
 	c.apply(`
@@ -120,17 +120,19 @@ spec:
 	c.running("app=ask", 1)
 	answers := c.follow("ask")
 	leader, _ := c.answer(answers, "")
-	var gaps []time.Duration
-	for range times {
+	for n := 1; ; n++ {
 		// The candidates queue, and the deletion of the last pod is over.
 		c.running(candidates, 3)
 		c.kubectl("delete", "pod", leader, "--wait=false")
 		next, gap := c.answer(answers, leader)
 		c.Logf("the pod of the leader %s was deleted; traffic reached %s after a gap of %s", leader, next, gap)
-		leader, gaps = next, append(gaps, gap)
-	}
-	if shortest := slices.Min(gaps); shortest > limit {
-		c.Errorf("the shortest of the gaps is %s; want at most %s", shortest, limit)
+		leader = next
+		if gap <= limit {
+			break
+		}
+		if n == most {
+			c.Fatalf("all %d gaps are longer than %s", n, limit)
+		}
 	}
 	var all []string
 	c.await("all pods in the Service leader-all, and one in the Service leader", func() bool {

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 )
 
@@ -36,7 +37,7 @@ sentinel failover-timeout lottery 10000
 // Secret certs with certificates may exist.
 func (c *cluster) redisWith(name, config string, port int, args ...string) (ip string) {
 	c.Helper()
-	c.apply(strings.NewReplacer("@NAME@", name, "@IMAGE@", redisImage, "@ARGS@", list(args), "@CONFIG@", list([]string{config}), "@PORT@", fmt.Sprint(port)).Replace(`
+	c.apply(strings.NewReplacer("@NAME@", name, "@IMAGE@", redisImage, "@ARGS@", list(args), "@CONFIG@", list([]string{config}), "@PORT@", strconv.Itoa(port)).Replace(`
 apiVersion: v1
 kind: Service
 metadata: {name: "@NAME@"}
