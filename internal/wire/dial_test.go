@@ -710,3 +710,48 @@ func TestFault18_NoConnectionToAReplica(t *testing.T) {
 		}
 	})
 }
+
+// A server that turns a connection away in its answer to HELLO gets no request on it. The error is
+// the server's. After NOAUTH, the user's OnConnect may still send the password.
+//
+// Caught mutants: one of the answers is ignored; NOAUTH counts in spite of OnConnect.
+func TestFault70_TurnedAway(t *testing.T) {
+	for _, row := range []struct {
+		answer    string
+		onConnect bool
+		refused   bool
+	}{
+		{"ERR max number of clients reached", false, true},
+		{"DENIED Redis is running in protected mode", false, true},
+		{"NOAUTH HELLO must be called with the client already authenticated", false, true},
+		{"NOAUTH HELLO must be called with the client already authenticated", true, false},
+		{"ERR unknown command 'HELLO'", false, false},
+	} {
+		t.Run(fmt.Sprint(row.answer, row.onConnect), func(t *testing.T) {
+			onRoad(t, func(t *testing.T, r *road, opt *redis.Options) {
+				r.redis.Server().Server().SetPreHook(func(c *server.Peer, cmd string, _ ...string) bool {
+					if cmd == "HELLO" {
+						c.WriteError(row.answer)
+					}
+					return cmd == "HELLO"
+				})
+				connected := 0
+				if row.onConnect {
+					opt.OnConnect = func(context.Context, *redis.Conn) error { connected++; return nil }
+				}
+				w := connect(t, opt, width, func() {}, func() {})
+				defer w.Close()
+				err := ping(t, w, time.Second)
+				switch {
+				case !row.refused && err != nil:
+					t.Errorf("PING = %v", err)
+				case row.refused && (err == nil || !strings.Contains(err.Error(), row.answer) || wire.OutcomeOf(err) != wire.Unsent):
+					t.Errorf("PING = %v", err)
+				}
+				if row.onConnect && connected == 0 {
+					t.Error("OnConnect was not called")
+				}
+			})
+		})
+	}
+}

@@ -1,10 +1,15 @@
 package wire_test
 
 import (
+	"errors"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/alicebob/miniredis/v2/server"
 
 	"github.com/noonlock/noonlock/internal/wire"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
@@ -175,6 +180,54 @@ func TestSubscriptionLeavesAReplica(t *testing.T) {
 			if n := e.missed.Load() - missed; n != 1 {
 				t.Errorf("%d new subscriptions, want 1", n)
 			}
+		}
+	})
+}
+
+// A new connection for requests may lead to another server than the subscription, so the count of
+// receivers is tested again. The first connections need no such test.
+//
+// Caught mutants: a replacement is no reason for a test; each first connection is one.
+func TestReplacedConnectionIsATest(t *testing.T) {
+	inBubble(t, func(t *testing.T, e *env) {
+		s := e.Messages("")
+		s.Start(t.Context())
+		state(t, s, true, true)
+		var tests atomic.Int64
+		e.redis.Server().Server().SetPreHook(func(_ *server.Peer, cmd string, _ ...string) bool {
+			if cmd == "PUBLISH" {
+				tests.Add(1)
+			}
+			return false
+		})
+		send := func(command ...any) error {
+			_, err := e.Send(t.Context(), "", wire.Command(command...), time.Minute)
+			return err
+		}
+		useAll := func() {
+			var all sync.WaitGroup
+			for range 4 {
+				all.Go(func() {
+					if err := send("blpop", "none", 1); err != nil {
+						t.Errorf("BLPOP: %v", err)
+					}
+				})
+				synctest.Wait() // so that each request uses a connection of its own
+			}
+			all.Wait()
+			time.Sleep(time.Minute) // a test waits for a connection, too
+		}
+		useAll()
+		if n := tests.Load(); n != 0 {
+			t.Errorf("%d tests after the first connections", n)
+		}
+		e.faults.Inject(t, lockcoretest.Fault{Kind: lockcoretest.ResetBefore, Count: 1, Match: func(cmd []string) bool { return strings.EqualFold(cmd[0], "echo") }})
+		if err := send("echo", "x"); !errors.Is(err, wire.ErrUnknown) {
+			t.Errorf("on a connection that was reset: %v", err)
+		}
+		useAll()
+		if n := tests.Load(); n != 1 {
+			t.Errorf("%d tests after a connection was replaced", n)
 		}
 	})
 }
