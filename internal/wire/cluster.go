@@ -45,9 +45,9 @@ type cluster struct {
 	stop context.CancelFunc
 	wg   sync.WaitGroup
 
-	attaching  sync.Mutex // guards the followings; no holder blocks
-	followers  map[*following]struct{}
-	listenings map[string]*listening
+	namesMu    sync.Mutex // guards the uses of names; no holder blocks
+	uses       map[*nameUse]struct{}
+	subscribed map[string]*nameSubscription
 
 	mu         sync.Mutex
 	closed     bool
@@ -81,7 +81,7 @@ var ErrFormerServer = errors.New("lockcore: the name has moved to another server
 func newCluster(opt redis.Options, seeds []string, cfg Config) *cluster {
 	c := &cluster{
 		cfg: cfg, opt: opt, seeds: seeds,
-		nodes: map[string]*server{}, followers: map[*following]struct{}{}, listenings: map[string]*listening{},
+		nodes: map[string]*server{}, uses: map[*nameUse]struct{}{}, subscribed: map[string]*nameSubscription{},
 		pause: retry.Pauses(100*time.Millisecond, time.Second), refreshed: make(chan struct{}),
 	}
 	c.ctx, c.stop = context.WithCancel(context.Background())

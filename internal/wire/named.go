@@ -62,13 +62,13 @@ func (n named) Retest(ctx context.Context) bool {
 // Watch watches a channel at the server of the name. After the name has moved, it watches the
 // channel at the new server.
 func (n named) Watch(channel string, nudge func()) (stop func()) {
-	n.c.attaching.Lock()
-	defer n.c.attaching.Unlock()
-	f := n.c.follow(n.name, func(m *Subscription, _ bool) func() { return m.Watch(channel, nudge) })
+	n.c.namesMu.Lock()
+	defer n.c.namesMu.Unlock()
+	u := n.c.use(n.name, func(m *Subscription, _ bool) func() { return m.Watch(channel, nudge) })
 	return func() {
-		n.c.attaching.Lock()
-		defer n.c.attaching.Unlock()
-		n.c.unfollow(f)
+		n.c.namesMu.Lock()
+		defer n.c.namesMu.Unlock()
+		n.c.endUse(u)
 	}
 }
 
@@ -76,48 +76,48 @@ func (n named) Watch(channel string, nudge func()) (stop func()) {
 // time, the next waiter needs no new subscription, and the process notices a late grant.
 const lingers = 30 * time.Second
 
-// A listening is the subscription of a process to the messages about a name. Its fields are
-// guarded by cluster.attaching.
-type listening struct {
-	waiters   int
-	following *following
-	end       *time.Timer // nil: none
+// A nameSubscription is the subscription of a process to the messages about a name. Its fields are
+// guarded by cluster.namesMu.
+type nameSubscription struct {
+	waiters int
+	use     *nameUse
+	end     *time.Timer // nil: none
 }
 
 // listen subscribes to the messages about a name until stop is called, and lingers.
 func (c *cluster) listen(name string) (stop func()) {
-	c.attaching.Lock()
-	defer c.attaching.Unlock()
-	l := c.listenings[name]
+	c.namesMu.Lock()
+	defer c.namesMu.Unlock()
+	l := c.subscribed[name]
 	if l == nil {
-		l = &listening{}
-		c.listenings[name] = l
-		l.following = c.follow(name, func(m *Subscription, moved bool) func() { return m.listenTo(c.cfg.Channel(name), moved) })
+		l = &nameSubscription{}
+		c.subscribed[name] = l
+		l.use = c.use(name, func(m *Subscription, moved bool) func() { return m.listenTo(c.cfg.Channel(name), moved) })
 	}
 	l.waiters++
 	if l.end != nil {
 		l.end.Stop()
 	}
 	return func() {
-		c.attaching.Lock()
-		defer c.attaching.Unlock()
+		c.namesMu.Lock()
+		defer c.namesMu.Unlock()
 		if l.waiters--; l.waiters > 0 {
 			return
 		}
 		l.end = time.AfterFunc(lingers, func() {
-			c.attaching.Lock()
-			defer c.attaching.Unlock()
-			if l.waiters == 0 && c.listenings[name] == l {
-				delete(c.listenings, name)
-				c.unfollow(l.following)
+			c.namesMu.Lock()
+			defer c.namesMu.Unlock()
+			if l.waiters == 0 && c.subscribed[name] == l {
+				delete(c.subscribed, name)
+				c.endUse(l.use)
 			}
 		})
 	}
 }
 
-// A following attaches a user to the messages about a name. When the name's slot moves, it
-// attaches the user to the new server. Its fields are guarded by cluster.attaching.
-type following struct {
+// A nameUse is a use of the messages about a name. When the name's slot moves, it continues at
+// the new server. Its fields are guarded by cluster.namesMu.
+type nameUse struct {
 	slot   int
 	attach func(m *Subscription, moved bool) (stop func())
 
@@ -125,38 +125,38 @@ type following struct {
 	stop func()
 }
 
-// follow begins a following. The caller holds attaching.
-func (c *cluster) follow(name string, attach func(m *Subscription, moved bool) (stop func())) *following {
-	f := &following{slot: slotOf(name), attach: attach, stop: func() {}}
-	c.followers[f] = struct{}{}
-	if s := c.owner(f.slot); s != nil {
-		f.move(s)
+// use begins a use of the messages about a name. The caller holds namesMu.
+func (c *cluster) use(name string, attach func(m *Subscription, moved bool) (stop func())) *nameUse {
+	u := &nameUse{slot: slotOf(name), attach: attach, stop: func() {}}
+	c.uses[u] = struct{}{}
+	if s := c.owner(u.slot); s != nil {
+		u.move(s)
 	} else {
 		c.refresh() // attaches it when the server is known
 	}
-	return f
+	return u
 }
 
-// unfollow ends a following. The caller holds attaching.
-func (c *cluster) unfollow(f *following) {
-	delete(c.followers, f)
-	f.stop()
+// endUse ends one. The caller holds namesMu.
+func (c *cluster) endUse(u *nameUse) {
+	delete(c.uses, u)
+	u.stop()
 }
 
-func (f *following) move(s *server) {
-	if s == nil || s == f.at {
+func (u *nameUse) move(s *server) {
+	if s == nil || s == u.at {
 		return
 	}
-	f.stop()
-	moved := f.at != nil
-	f.at, f.stop = s, f.attach(s.messages, moved)
+	u.stop()
+	moved := u.at != nil
+	u.at, u.stop = s, u.attach(s.messages, moved)
 }
 
-// reattach moves all followings to the present servers of their slots.
+// reattach moves all uses to the present servers of their slots.
 func (c *cluster) reattach() {
-	c.attaching.Lock()
-	defer c.attaching.Unlock()
-	for f := range c.followers {
-		f.move(c.owner(f.slot))
+	c.namesMu.Lock()
+	defer c.namesMu.Unlock()
+	for u := range c.uses {
+		u.move(c.owner(u.slot))
 	}
 }

@@ -34,11 +34,11 @@ const (
 	clusterNode             // primary or replica, see cluster.view
 )
 
-// turnedAwayError is a refusal of HELLO. It is not a redis.Error, because go-redis would
+// helloRefusedError is a refusal of HELLO. It is not a redis.Error, because go-redis would
 // continue after one: see plainRefusal.
-type turnedAwayError struct{ text string }
+type helloRefusedError struct{ text string }
 
-func (e *turnedAwayError) Error() string { return e.text }
+func (e *helloRefusedError) Error() string { return e.text }
 
 // ProcessHook makes the setup fail if the server rejects the connection.
 func (g greeting) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
@@ -50,11 +50,11 @@ func (g greeting) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		answer, _ := cmd.(*redis.MapStringInterfaceCmd)
 		switch {
 		case err == nil && g.role != clusterNode && answer != nil && answer.Val()["role"] == "replica":
-			return &turnedAwayError{"READONLY the server is a replica"}
+			return &helloRefusedError{"READONLY the server is a replica"}
 		case err == nil && g.role == clusterNode && answer != nil && isOld(answer.Val()["version"]):
-			return &turnedAwayError{fmt.Sprintf("ERR the node has version %v; a cluster needs Redis 7.0 or later, for sharded messages", answer.Val()["version"])}
+			return &helloRefusedError{fmt.Sprintf("ERR the node has version %v; a cluster needs Redis 7.0 or later, for sharded messages", answer.Val()["version"])}
 		case HasCode(err, "max number of clients", "DENIED"), HasCode(err, "NOAUTH") && !g.authenticates:
-			return &turnedAwayError{err.Error()}
+			return &helloRefusedError{err.Error()}
 		}
 		return err
 	}
