@@ -28,13 +28,15 @@ const passwordUsage = "the password of %s, if the URL contains none; use the var
 
 // redisFlags are the flags of the connection to Redis.
 type redisFlags struct {
-	url, username, password, sentinelPassword *string
+	urls *words
+
+	username, password, sentinelPassword *string
 	certificates
 }
 
 func (s *settings) redisFlags() redisFlags {
 	return redisFlags{
-		url:              s.text("redis", "URL", "", redisUsage),
+		urls:             s.words("redis", "URL", redisUsage),
 		username:         s.text("redis-username", "USER", "", "the user of redis-password; without it, the user default"),
 		password:         s.text("redis-password", "PASSWORD", "", fmt.Sprintf(passwordUsage, "Redis")),
 		sentinelPassword: s.text("redis-sentinel-password", "PASSWORD", "", fmt.Sprintf(passwordUsage, "the Sentinels")),
@@ -44,14 +46,29 @@ func (s *settings) redisFlags() redisFlags {
 
 // redis parses the URL of Redis, and adds passwords and certificates.
 func (s *settings) redis(f redisFlags) *redis.UniversalOptions {
-	return s.secureRedis(s.redisURL(f), f.certificates)
-}
-
-func (s *settings) redisURL(f redisFlags) *redis.UniversalOptions {
-	if s.missing("redis", *f.url) {
+	if len(*f.urls) > 1 {
+		s.fail("redis", errors.New("there are several URLs; it must be one, because several servers have no ledger to read"))
 		return nil
 	}
-	options, err := redisurl.Parse(*f.url)
+	return s.redisServers(f)[0]
+}
+
+// redisServers parses the URL of Redis, or those of several independent servers.
+func (s *settings) redisServers(f redisFlags) (all []*redis.UniversalOptions) {
+	if s.missing("redis", strings.Join(*f.urls, " ")) {
+		return []*redis.UniversalOptions{nil}
+	}
+	if n := len(*f.urls); n%2 == 0 || n > 9 {
+		s.fail("redis", fmt.Errorf("there are %d URLs; it must be one, or 3, 5, 7 or 9 of independent servers", n))
+	}
+	for _, text := range *f.urls {
+		all = append(all, s.secureRedis(s.redisURL(f, text), f.certificates))
+	}
+	return all
+}
+
+func (s *settings) redisURL(f redisFlags, text string) *redis.UniversalOptions {
+	options, err := redisurl.Parse(text)
 	if err != nil {
 		s.fail("redis", err)
 		return nil

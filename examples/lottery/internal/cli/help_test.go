@@ -28,12 +28,11 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// The help of each command describes it. The help of the demo, which has no flags, describes
-// the steps of the demo.
+// The help of each command describes it. The help of the demo describes its steps.
 func TestHelpOfCommands(t *testing.T) {
 	t.Parallel()
 	for command, want := range map[string][]string{
-		"demo":    {"cut off", "a noon passes", "exit code", "no flags"},
+		"demo":    {"cut off", "a noon passes", "exit code", "--quorum"},
 		"serve":   {"within --drain and " + lottery.Ending.String() + ",", "/livez", "/readyz", "/healthz", "/metrics", "SIGTERM"},
 		"winners": {"--database"},
 		"verify":  {"exit code", "--redis"},

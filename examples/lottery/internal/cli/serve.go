@@ -35,6 +35,12 @@ const (
 const serveHelp = `Start any number of replicas with the same flags, except for --identity and --http. If
 Redis or the database is unavailable, a replica waits for it.
 
+With one URL of Redis, a ledger there records the noons. With 3, 5, 7 or 9 URLs (--redis
+several times, or LOTTERY_REDIS with spaces between them), the replica that draws holds
+a lease on a majority of these independent servers, so a minority of them may fail. Only
+the database records the noons then, and there is no ledger for verify. On SIGTERM, a
+draw in progress is rolled back, and another replica draws.
+
 On SIGTERM or SIGINT a replica claims no more noons, finishes the draw in progress,
 releases its leases and exits with 0. It ends within --drain and %s, even if neither
 Redis nor the database answers. Allow more than this time before the process is killed
@@ -53,6 +59,7 @@ reason of a failure: /readyz/redis.
 func serveReplica(ctx context.Context, p Process, s *settings, args []string) error {
 	var (
 		redis    = s.redisFlags()
+		list     = s.text("redis-list", "N", "1", "with several URLs of Redis, the number of their list; increase it when the list changes")
 		database = s.databaseFlags()
 		file     = s.text("entrants", "FILE", "", "the CSV file of the entrants, with the header id,eligible")
 		schedule = s.text("schedule", "SCHEDULE", standardSchedule, scheduleUsage)
@@ -69,7 +76,8 @@ func serveReplica(ctx context.Context, p Process, s *settings, args []string) er
 		return badArguments(err)
 	}
 	cfg := serve.Config{
-		Redis:    s.redis(redis),
+		Redis:    s.redisServers(redis),
+		List:     s.number("redis-list", *list, 1, 1_000_000),
 		Database: s.database(database, true),
 		Schedule: *schedule,
 		Location: s.zone("time-zone", *zone),

@@ -48,6 +48,25 @@ func (s *settings) text(name, hint, standard, usage string) *string {
 	return s.flags.String(name, standard, usage)
 }
 
+// words are the values of a flag that can be given several times. One value, as that of a
+// variable, may have several words.
+type words []string
+
+func (w *words) String() string { return strings.Join(*w, " ") }
+
+// Set implements flag.Value.
+func (w *words) Set(value string) error {
+	*w = append(*w, strings.Fields(value)...)
+	return nil
+}
+
+func (s *settings) words(name, hint, usage string) *words {
+	s.hints[name] = hint
+	w := &words{}
+	s.flags.Var(w, name, usage)
+	return w
+}
+
 func variable(name string) string {
 	return "LOTTERY_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
 }

@@ -38,7 +38,22 @@ func (r *Replica) start(ctx context.Context) error {
 }
 
 func (r *Replica) reachRedis(ctx context.Context) error {
-	ping := func(ctx context.Context) error { return inputs.Ping(ctx, r.rdb, "job/"+noon.Job) }
+	ping := func(ctx context.Context) error {
+		answers := make(chan error, len(r.rdbs))
+		for _, rdb := range r.rdbs {
+			go func() { answers <- inputs.Ping(ctx, rdb, "job/"+noon.Job) }()
+		}
+		var failed error
+		answered := 0
+		for range r.rdbs {
+			if err := <-answers; err != nil {
+				failed = errors.Join(failed, err)
+			} else if answered++; answered > len(r.rdbs)/2 {
+				return nil // a majority is enough
+			}
+		}
+		return failed
+	}
 	return r.persist(ctx, "redis", &r.redis, func(ctx context.Context) error {
 		if err := ping(ctx); err != nil {
 			return err

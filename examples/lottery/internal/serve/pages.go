@@ -24,7 +24,7 @@ const stopWithin = 3 * time.Second
 // the database, since their outage must not restart the replicas.
 func (r *Replica) alive() []healthz.Checker {
 	return []healthz.Checker{
-		healthz.Overdue("draw", r.runner.Check, stopWithin),
+		healthz.Overdue("draw", r.work.Check, stopWithin),
 	}
 }
 
@@ -33,7 +33,7 @@ func (r *Replica) ready() []healthz.Checker {
 	return []healthz.Checker{
 		healthz.Reachable("redis", r.redis.check),
 		healthz.Reachable("database", r.database.check),
-		healthz.Ready("ledger", r.runner.Ready),
+		healthz.Ready("ledger", r.work.Ready),
 	}
 }
 
@@ -42,19 +42,40 @@ func (r *Replica) ready() []healthz.Checker {
 func (r *Replica) watched() ([]healthz.Checker, error) {
 	var checks []healthz.Checker
 	if most := r.cfg.StaleAfter; most > 0 {
-		job, err := singleton.NewJob(r.client, noon.Job)
+		last, err := r.lastDraw()
 		if err != nil {
 			return nil, err
 		}
 		checks = append(checks, healthz.Checker{Name: "stale", Check: func(ctx context.Context) error {
-			status, err := job.Status(ctx)
+			at, err := last(ctx)
 			if err != nil {
 				return err
 			}
-			return healthz.Staleness("stale", func() time.Time { return status.LastSuccess }, most).Check(ctx)
+			return healthz.Staleness("stale", func() time.Time { return at }, most).Check(ctx)
 		}})
 	}
 	return checks, nil
+}
+
+// lastDraw returns a function that asks for the time of the newest draw: the ledger, or on several
+// servers, which have none, the database.
+func (r *Replica) lastDraw() (func(context.Context) (time.Time, error), error) {
+	if len(r.rdbs) > 1 {
+		return func(ctx context.Context) (time.Time, error) {
+			if err := r.database.check(ctx); err != nil {
+				return time.Time{}, err
+			}
+			return r.drawing.Store.Last(ctx, noon.Job)
+		}, nil
+	}
+	job, err := singleton.NewJob(r.client, noon.Job)
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) (time.Time, error) {
+		status, err := job.Status(ctx)
+		return status.LastSuccess, err
+	}, nil
 }
 
 var errStopping = errors.New("the replica is stopping")

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -22,12 +23,14 @@ import (
 	"github.com/noonlock/noonlock/examples/lottery/internal/store"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
+	"github.com/noonlock/noonlock/singleton/schedule"
 )
 
 // Config configures a replica. All fields up to Lease must be equal in all replicas of a
 // lottery.
 type Config struct {
-	Redis    *redis.UniversalOptions
+	Redis    []*redis.UniversalOptions // one server, or 3, 5, 7 or 9 independent ones
+	List     int                       // the number of the list of independent servers, from 1
 	Database store.DSN
 	Entrants entrants.List
 	Schedule string
@@ -65,9 +68,9 @@ var ErrStuck = errors.New("serve: the draw in progress did not stop")
 // Replica is one replica. Create it with New, and run it once.
 type Replica struct {
 	cfg      Config
-	rdb      redis.UniversalClient
+	rdbs     []redis.UniversalClient
 	client   *lockcore.Client
-	runner   *singleton.Runner
+	work     work
 	drawing  noon.Drawing
 	redis    place
 	database place
@@ -81,14 +84,22 @@ func New(ctx context.Context, cfg Config) (*Replica, error) { return newReplica(
 
 // newReplica is New with a clock for lockcore.Config.
 func newReplica(ctx context.Context, cfg Config, clock func() time.Duration) (*Replica, error) {
-	rdb := inputs.Client(cfg.Redis)
 	registry := prometheus.NewRegistry()
-	client, err := lockcore.New(rdb, lockcore.Config{Identity: cfg.Identity, Logger: cfg.Logger, Registerer: registry, Clock: clock})
+	r := &Replica{cfg: cfg}
+	for _, options := range cfg.Redis {
+		r.rdbs = append(r.rdbs, inputs.Client(options))
+	}
+	var err error
+	with := lockcore.Config{Identity: cfg.Identity, Logger: cfg.Logger, Registerer: registry, Clock: clock}
+	if len(r.rdbs) == 1 {
+		r.client, err = lockcore.New(r.rdbs[0], with)
+	} else {
+		r.client, err = lockcore.NewQuorum(r.rdbs, lockcore.QuorumConfig{Config: with, List: cfg.List, MaxTTL: cfg.Lease})
+	}
 	if err != nil {
-		rdb.Close()
+		_ = r.disconnect()
 		return nil, err
 	}
-	r := &Replica{cfg: cfg, rdb: rdb, client: client}
 	if err := r.build(registry); err != nil {
 		r.close(ctx)
 		return nil, err
@@ -98,23 +109,61 @@ func newReplica(ctx context.Context, cfg Config, clock func() time.Duration) (*R
 
 func (r *Replica) build(registry *prometheus.Registry) error {
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	r.drawing = noon.Drawing{Winners: r.cfg.Winners, Logger: r.cfg.Logger}
+	err := r.employ(registry)
+	if err == nil {
+		r.handler, err = r.pages(registry)
+	}
+	return err
+}
+
+// work draws the noons: a singleton.Runner, or a singleton.Daemon on several servers.
+type work interface {
+	Run(ctx context.Context) error
+	Check(tolerance time.Duration) error
+	Ready() error
+}
+
+func (r *Replica) employ(registry *prometheus.Registry) error {
+	if len(r.rdbs) > 1 {
+		times, err := schedule.Parse(r.cfg.Schedule, schedule.Config{TimeZone: r.cfg.Location})
+		if err != nil {
+			return err
+		}
+		vigil := &noon.Vigil{Drawing: &r.drawing, Schedule: times, Began: time.Now(), Holder: r.client.Identity()}
+		r.work, err = singleton.NewDaemon(r.client, noon.Job, vigil.Keep, singleton.DaemonConfig{
+			TTL: r.cfg.Lease, ShutdownTimeout: r.cfg.Drain + recordWithin, Logger: r.cfg.Logger, Registerer: registry,
+		})
+		return err
+	}
 	drain := r.cfg.Drain
 	if drain == 0 {
 		drain = -1 // singleton: no drain
 	}
-	var err error
-	r.runner, err = singleton.NewRunner(r.client, singleton.Config{
+	runner, err := singleton.NewRunner(r.client, singleton.Config{
 		TTL: r.cfg.Lease, Drain: drain, ShutdownTimeout: r.cfg.Drain + recordWithin, Logger: r.cfg.Logger, Registerer: registry,
 	})
 	if err != nil {
 		return err
 	}
-	r.drawing = noon.Drawing{Winners: r.cfg.Winners, Logger: r.cfg.Logger}
-	if err := r.runner.Add(noon.Job, r.cfg.Schedule, r.drawing.Draw, noon.JobConfig(r.cfg.Location)); err != nil {
-		return err
+	r.work = runner
+	return runner.Add(noon.Job, r.cfg.Schedule, r.drawing.Draw, noon.JobConfig(r.cfg.Location))
+}
+
+func (r *Replica) disconnect() (err error) {
+	for _, rdb := range r.rdbs {
+		err = errors.Join(err, rdb.Close())
 	}
-	r.handler, err = r.pages(registry)
 	return err
+}
+
+// hosts returns the addresses of Redis, for a person.
+func (r *Replica) hosts() string {
+	var all []string
+	for _, options := range r.cfg.Redis {
+		all = append(all, inputs.Hosts(options))
+	}
+	return strings.Join(all, " ")
 }
 
 // close releases all leases and closes the connections to Redis, even if ctx has ended.
@@ -123,7 +172,7 @@ func (r *Replica) close(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeWithin)
 	defer cancel()
 	closed := make(chan error, 1)
-	go func() { closed <- errors.Join(r.client.Close(ctx), r.rdb.Close()) }()
+	go func() { closed <- errors.Join(r.client.Close(ctx), r.disconnect()) }()
 	var err error
 	select {
 	case err = <-closed:
@@ -151,7 +200,7 @@ func (r *Replica) Run(ctx context.Context) error {
 		return err
 	}
 	defer shutdown()
-	log.Info("replica starts", "identity", r.client.Identity(), "redis", inputs.Hosts(r.cfg.Redis), "database", r.cfg.Database.String(),
+	log.Info("replica starts", "identity", r.client.Identity(), "redis", r.hosts(), "database", r.cfg.Database.String(),
 		"schedule", r.cfg.Schedule, "zone", r.cfg.Location.String(), "winners", r.cfg.Winners, "lease", r.cfg.Lease.String(), "drain", r.cfg.Drain.String())
 	defer log.Info("replica ends")
 	unhook := context.AfterFunc(ctx, func() { r.stopping.Store(true) })
@@ -214,7 +263,7 @@ func (r *Replica) live(ctx context.Context) error {
 	log.Info("replica is ready")
 	unhook := context.AfterFunc(ctx, func() { log.Info("replica is stopping; it finishes the draw in progress") })
 	defer unhook()
-	if err := r.runner.Run(ctx); err != nil {
+	if err := r.work.Run(ctx); err != nil {
 		return fmt.Errorf("running: %w", err)
 	}
 	return nil

@@ -43,10 +43,10 @@ func raise(t *testing.T, drain time.Duration, during func(ctx context.Context) e
 	list := entrants.FS(fstest.MapFS{"list.csv": {Data: []byte("id,eligible\na,true\nb,true\n")}}, "list.csv")
 	begun, server := time.Now(), s.redis.Options()
 	s.Replica, err = newReplica(t.Context(), Config{
-		Redis: &redis.UniversalOptions{
+		Redis: []*redis.UniversalOptions{{
 			Addrs: []string{server.Addr}, Dialer: server.Dialer,
 			DisableIdentity: server.DisableIdentity, MaintNotificationsConfig: server.MaintNotificationsConfig,
-		},
+		}},
 		Database: dsn, Entrants: list, Schedule: "@every 1m", Location: time.UTC,
 		Winners: 1, Lease: time.Second, Drain: drain,
 	}, func() time.Duration { return time.Since(begun) })

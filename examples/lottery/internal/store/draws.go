@@ -92,6 +92,18 @@ func (s *Store) First(ctx context.Context, job string) (time.Time, error) {
 	return time.UnixMilli(tick.Int64).UTC(), nil
 }
 
+// Last returns the newest tick that has a draw, the zero time if there is none.
+func (s *Store) Last(ctx context.Context, job string) (time.Time, error) {
+	var tick sql.NullInt64
+	if err := s.db.QueryRowContext(ctx, s.sql("SELECT MAX(tick) FROM draws WHERE job = ?"), job).Scan(&tick); err != nil {
+		return time.Time{}, fmt.Errorf("store: reading the last draw: %w", err)
+	}
+	if !tick.Valid {
+		return time.Time{}, nil
+	}
+	return time.UnixMilli(tick.Int64).UTC(), nil
+}
+
 // Winners returns the ids of the winners at tick, ordered by position.
 func (s *Store) Winners(ctx context.Context, job string, tick time.Time) ([]string, error) {
 	rows, err := s.db.QueryContext(ctx, s.sql("SELECT entrant_id FROM winners WHERE job = ? AND tick = ? ORDER BY position"), job, tick.UnixMilli())
