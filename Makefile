@@ -1,7 +1,7 @@
 SHELL := /bin/bash
 
 .DEFAULT_GOAL := help
-.PHONY: help test chaos test-chart test-kube image lint fmt tidy bench ci
+.PHONY: help test chaos test-chart test-kube image sbom lint fmt tidy bench ci
 
 help: ## List the targets.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -22,6 +22,9 @@ test-kube: ## Test on the cluster of KUBECONFIG; KUBE_LOAD is the command that l
 
 image: ## Build the image of an example (PROGRAM=lottery) as an OCI archive in dist/, without Docker.
 	@bash scripts/image.sh $(PROGRAM)
+
+sbom: image ## Write a bill of materials (CycloneDX) of the image's programs to dist/.
+	@bash scripts/sbom.sh $(PROGRAM)
 
 lint: ## Check formatting, vet, golangci-lint, tidiness of every module, syntax of the scripts.
 	@bash scripts/lint.sh

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Runs a pinned tool for charts: chart-tool.sh helm|helm-unittest|helm-docs|kubeconform
-# ARGUMENTS... With --path TOOL it prints the path of the tool. The first run builds the tool
-# from its Go module, which takes minutes. The binary is kept outside the clone.
+# Runs a pinned tool for charts and images: chart-tool.sh TOOL ARGUMENTS... The tools are helm,
+# helm-unittest, helm-docs, kubeconform and cyclonedx-gomod. With --path TOOL it prints the path
+# of the tool. The first run builds the tool from its Go module, which takes minutes. The binary
+# is kept outside the clone.
 set -euo pipefail
 
 kubernetes=34 # the minor version that helm assumes without a cluster
@@ -10,15 +11,16 @@ if [[ ${1:-} == --path ]]; then
 	only_path=yes
 	shift
 fi
-tool=${1:?name a tool: helm, helm-unittest, helm-docs or kubeconform}
+tool=${1:?name a tool: helm, helm-unittest, helm-docs, kubeconform or cyclonedx-gomod}
 shift
 case $tool in
 helm) version=v3.22.0 package=helm.sh/helm/v3/cmd/helm ;;
 helm-unittest) version=v1.1.2 package=github.com/helm-unittest/helm-unittest/cmd/helm-unittest ;;
 helm-docs) version=v1.14.2 package=github.com/norwoodj/helm-docs/cmd/helm-docs ;;
 kubeconform) version=v0.8.0 package=github.com/yannh/kubeconform/cmd/kubeconform ;;
+cyclonedx-gomod) version=v1.7.0 package=github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod ;; # v1.9.0 is not in the checksum database
 *)
-	echo "chart-tool.sh: the tool is \"$tool\"; it must be helm, helm-unittest, helm-docs or kubeconform" >&2
+	echo "chart-tool.sh: the tool is \"$tool\"; it must be helm, helm-unittest, helm-docs, kubeconform or cyclonedx-gomod" >&2
 	exit 2
 	;;
 esac
@@ -31,17 +33,15 @@ for place in pkg/chartutil pkg/lint/rules; do
 	flags+=" -X $helm/$place.k8sVersionMajor=1 -X $helm/$place.k8sVersionMinor=$kubernetes"
 done
 
-# The go.mod of helm-unittest has a replace directive, which `go install` rejects. So the
-# tool is built from a new module with the same directive.
-build_unittest() {
+# built ARGUMENTS... builds the tool from a new module with these requirements.
+built() {
 	local scratch
 	scratch=$(mktemp -d)
 	trap 'rm -rf "$scratch"' RETURN
 	cd "$scratch"
-	go mod init unittest
-	go mod edit -go=1.26 -require="github.com/helm-unittest/helm-unittest@$version" -require="$helm@v3.22.0" \
-		-replace=github.com/vmware-labs/yaml-jsonpath@v0.3.2=github.com/helm-unittest/yaml-jsonpath@v0.4.0
-	printf '//go:build tools\n\npackage unittest\n\nimport _ "%s"\n' "$package" >tools.go
+	go mod init built
+	go mod edit -go=1.26 -require="${package%/cmd/*}@$version" "$@"
+	printf '//go:build tools\n\npackage built\n\nimport _ "%s"\n' "$package" >tools.go
 	go mod tidy
 	go build -trimpath -ldflags "$flags" -o "$folder/" "$package"
 }
@@ -50,11 +50,16 @@ if [[ ! -x $folder/$tool ]]; then
 	echo "building $tool $version; this takes a few minutes, once" >&2
 	export GOWORK=off GOFLAGS='' CGO_ENABLED=0
 	mkdir -p "$folder"
-	if [[ $tool == helm-unittest ]]; then
-		(build_unittest) >&2
-	else
-		GOBIN=$folder go install -trimpath -ldflags "$flags" "$package@$version" >&2
-	fi
+	case $tool in
+	# The go.mod of helm-unittest has a replace directive, which `go install` rejects.
+	helm-unittest)
+		(built -require="$helm@v3.22.0" \
+			-replace=github.com/vmware-labs/yaml-jsonpath@v0.3.2=github.com/helm-unittest/yaml-jsonpath@v0.4.0) >&2
+		;;
+	# `go install` asks for a list of its versions, which not every proxy has.
+	cyclonedx-gomod) (built) >&2 ;;
+	*) GOBIN=$folder go install -trimpath -ldflags "$flags" "$package@$version" >&2 ;;
+	esac
 fi
 if [[ -n $only_path ]]; then
 	echo "$folder/$tool"

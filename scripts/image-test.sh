@@ -2,7 +2,7 @@
 # Builds the lottery's image twice, from copies in two folders, and fails if the digests
 # differ. The second build has an empty build cache and takes some minutes. Then the script
 # checks that the programs in the image are static, without the demo, and of the right
-# architecture.
+# architecture, and that scripts/sbom.sh lists their modules.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -41,4 +41,11 @@ for blob in "$scratch"/layers/blobs/sha256/*; do
 	fi
 done
 [[ $seen == "62 183 " || $seen == "183 62 " ]] || { echo "image-test failed: the programs are of machines $seen; want amd64 (62) and arm64 (183)"; exit 1; }
+mkdir "$scratch/sbom"
+bash scripts/sbom.sh lottery "$scratch/one.tar" "$scratch/sbom"
+for architecture in amd64 arm64; do
+	for module in github.com/noonlock/noonlock github.com/redis/go-redis/v9 modernc.org/sqlite std; do
+		grep -q "\"name\": \"$module\"" "$scratch/sbom/lottery-$architecture.cdx.json" || { echo "image-test failed: the bill of materials for $architecture does not contain $module"; exit 1; }
+	done
+done
 echo "two builds in two folders, the second with an empty cache, are identical"
