@@ -18,13 +18,24 @@ import (
 func TestFirstTry(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, "noonlock-try", restricted)
-	l := c.install("lottery", "lottery", chart, append(bundled(), "--set", "image.tag=kube-test")...)
+	l := c.install("lottery", "lottery", chart, append(bundled(), "--set", "image.tag=kube-test,verify.keepSeconds=10")...)
 
-	// Before the first noon, helm test passes and says so.
+	// Before the first noon, helm test passes and says so. Its pod is deleted by itself, and belongs
+	// to a Job that creates none.
 	out := l.helm("test", "lottery", "--logs", "--timeout", patience.String())
-	if !strings.Contains(out, "Phase:          Succeeded") {
+	if !strings.Contains(out, "Phase:          Succeeded") || strings.Count(out, "POD LOGS: lottery-verify\n") != 1 || !strings.Contains(out, "no noon") {
 		l.Errorf("helm test before the first noon:\n%s", out)
 	}
+	const tests = "app.kubernetes.io/instance=lottery,app.kubernetes.io/component=verify"
+	if pods := c.kubectl("get", "pods", "-l", tests, "-o", "name"); pods != "pod/lottery-verify\n" {
+		l.Errorf("the pods of helm test are %q", pods)
+	}
+	defer func() {
+		c.helm("uninstall", "lottery", "--wait", "--timeout", patience.String())
+		c.await("the pod and the Job of helm test to be deleted", func() bool {
+			return c.kubectl("get", "pods,jobs", "-l", tests, "-o", "name") == ""
+		})
+	}()
 	notes := l.helm("get", "notes", "lottery")
 	upgrade := regexp.MustCompile(`(?m)^  helm -n \S+ (upgrade .*) --set-string lottery\.schedule='\* \* \* \* \*'$`).FindStringSubmatch(notes)
 	if upgrade == nil || !strings.Contains(upgrade[1], "charts/lottery") {
