@@ -247,7 +247,7 @@ func (d DSN) unwritable() error {
 	probe, err := os.CreateTemp(folder, ".lottery-")
 	if err == nil {
 		probe.Close()
-		os.Remove(probe.Name())
+		_ = os.Remove(probe.Name()) // an empty file that SQLite ignores
 		path = d.path
 		if probe, err = os.OpenFile(path, os.O_RDWR, 0); err == nil {
 			probe.Close()
