@@ -90,8 +90,12 @@ resources:
 {{/* Variables that `serve` and `verify` both have. */}}
 {{- define "lottery.env" -}}
 - name: LOTTERY_REDIS
-{{- if .Values.redis.url }}
-  value: {{ .Values.redis.url | quote }}
+{{- if or .Values.redis.url .Values.redis.urls }}
+  value: {{ .Values.redis.url | default (join " " .Values.redis.urls) | quote }}
+{{- if .Values.redis.urls }}
+- name: LOTTERY_REDIS_LIST
+  value: {{ .Values.redis.list | quote }}
+{{- end }}
 {{- with .Values.redis.auth }}
 {{- if .existingSecret }}
 {{- include "lottery.password" (list "LOTTERY_REDIS_PASSWORD" .existingSecret .passwordKey) }}

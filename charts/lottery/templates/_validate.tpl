@@ -35,10 +35,11 @@ reported together.
 
 {{- $redis := list -}}
 {{- if $v.redis.url }}{{ $redis = append $redis "redis.url" }}{{ end -}}
+{{- if $v.redis.urls }}{{ $redis = append $redis "redis.urls" }}{{ end -}}
 {{- if $v.redis.existingSecret }}{{ $redis = append $redis "redis.existingSecret" }}{{ end -}}
 {{- if $v.redis.enabled }}{{ $redis = append $redis "redis.enabled" }}{{ end -}}
 {{- if and (ne (len $redis) 1) (not $firstTry) -}}
-{{- $wrong = append $wrong (printf "of redis.url, redis.existingSecret and redis.enabled, %s; there must be exactly one" (include "lottery.given" $redis)) -}}
+{{- $wrong = append $wrong (printf "of redis.url, redis.urls, redis.existingSecret and redis.enabled, %s; there must be exactly one" (include "lottery.given" $redis)) -}}
 {{- end -}}
 
 {{- $database := list -}}
@@ -63,8 +64,27 @@ reported together.
 {{- if and $v.redis.auth.sentinelPasswordKey (not (regexMatch "^rediss?\\+sentinel:" $v.redis.url)) -}}
 {{- $wrong = append $wrong "redis.auth.sentinelPasswordKey is given; then redis.url must begin with redis+sentinel or rediss+sentinel" -}}
 {{- end -}}
+{{- else if $v.redis.urls -}}
+{{- if not (has (len $v.redis.urls) (list 3 5 7 9)) -}}
+{{- $wrong = append $wrong (printf "redis.urls has %d URLs; it must have 3, 5, 7 or 9, of independent servers" (len $v.redis.urls)) -}}
+{{- end -}}
+{{- range $i, $url := $v.redis.urls -}}
+{{- if include "lottery.hasPassword" $url -}}
+{{- $wrong = append $wrong (printf "redis.urls[%d] contains a user or a password; these must be in redis.auth" $i) -}}
+{{- else if not (regexMatch "^rediss?://[^/?#\\s]+(/[0-9]*)?(\\?[^\\s]*)?$" $url) -}}
+{{- $wrong = append $wrong (printf "redis.urls[%d] is %q; it must begin with redis:// or rediss:// and name a host" $i $url) -}}
+{{- else if and (include "lottery.certificates" $v.redis.tls) (not (hasPrefix "rediss" $url)) -}}
+{{- $wrong = append $wrong (printf "redis.tls names certificates; then redis.urls[%d] must begin with rediss" $i) -}}
+{{- end -}}
+{{- end -}}
+{{- if $v.redis.auth.sentinelPasswordKey -}}
+{{- $wrong = append $wrong "redis.auth.sentinelPasswordKey is given; it is only for redis.url" -}}
+{{- end -}}
+{{- if $v.monitoring.rules.enabled -}}
+{{- $wrong = append $wrong "monitoring.rules.enabled is true; with redis.urls there is no ledger, which the alerts are about" -}}
+{{- end -}}
 {{- else if $v.redis.auth.existingSecret -}}
-{{- $wrong = append $wrong "redis.auth.existingSecret is given; it is only for redis.url" -}}
+{{- $wrong = append $wrong "redis.auth.existingSecret is given; it is only for redis.url and redis.urls" -}}
 {{- end -}}
 {{- if and $v.redis.auth.username (not (and $v.redis.auth.existingSecret $v.redis.auth.passwordKey)) -}}
 {{- $wrong = append $wrong "redis.auth.username is given; then redis.auth.existingSecret and redis.auth.passwordKey must name its password" -}}
