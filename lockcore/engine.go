@@ -257,6 +257,14 @@ func (k engineKind) leave(a *attempt, withdraw bool) wire.Request {
 	return k.queueKind.leave(a, withdraw)
 }
 
+// noticer returns the Kind of the attempt if it takes notices.
+func (a *attempt) noticer() (n engine.Noticer, ok bool) {
+	if k, isEngine := a.kind.(engineKind); isEngine {
+		n, ok = k.given.(engine.Noticer)
+	}
+	return n, ok
+}
+
 // engineAttempt returns what the packages above need of an attempt.
 func (a *attempt) engineAttempt() engine.Attempt {
 	return engine.Attempt{

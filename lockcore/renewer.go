@@ -58,6 +58,11 @@ func (l *Lease) renewed(t0 time.Duration, req wire.Request, r wire.Answer) bool 
 		l.logFailure(r.Err)
 		return false
 	}
+	noticer, notices := l.a.noticer()
+	if notices && r.Value == int64(2) {
+		noticer.Noticed(l.a.engineAttempt())
+		r.Value = int64(1)
+	}
 	switch r.Value {
 	case int64(1):
 		counts.renewed.Inc()

@@ -21,6 +21,7 @@ import (
 //
 //	attempt ──nil──────────────────────────► recorded: ended ──not accepted──► superseded
 //	   │    ──failed, and the last one─────► recorded  │
+//	   │    ──failed, and canceled─────────► recorded  │
 //	   │                                               └──not answered──► unrecorded
 //	   ├──failed, the lease has ended──► lost
 //	   ├──failed, ctx has ended────────► stopped
@@ -59,6 +60,9 @@ const (
 // stop; work is the parent of the work's context. err is the error of the work. If the
 // outcome was not recorded, it is joined with the reason.
 func (x *execution) attempt(ctx, work context.Context) (end ending, err error) {
+	if canceled := x.run.Canceled(); canceled.Err() != nil {
+		return x.record(ctx, OutcomeFailed, context.Cause(canceled))
+	}
 	x.log.Info("run begins", "attempt", x.run.Attempt, "token", x.run.Token())
 	began := time.Now()
 	err = x.do(work)
@@ -84,7 +88,7 @@ func (x *execution) attempt(ctx, work context.Context) (end ending, err error) {
 		x.run.Unsure = true // if leave fails, the next holder sets this itself
 		x.leave(ctx, true)
 		return lost, err
-	case x.last(err):
+	case x.last(err) || x.run.Canceled().Err() != nil:
 		return x.record(ctx, OutcomeFailed, err)
 	case ctx.Err() != nil:
 		x.log.Info("run left to another replica", "attempt", x.run.Attempt, "err", err, "took", x.took)
@@ -102,6 +106,10 @@ func (x *execution) do(parent context.Context) error {
 		parent, cancel = context.WithTimeoutCause(parent, x.timeout, ErrTimeout)
 		defer cancel()
 	}
+	parent, cancel := context.WithCancelCause(parent)
+	defer cancel(nil)
+	canceled := x.run.Canceled()
+	defer context.AfterFunc(canceled, func() { cancel(context.Cause(canceled)) })()
 	// Bind comes last: only the lease's context compares with the clock when Err is called.
 	ctx, stop := x.run.Bind(parent)
 	defer stop()

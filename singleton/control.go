@@ -148,6 +148,7 @@ type Entry struct {
 	//   - deadline: StartingDeadline was over
 	//   - rescheduled: another definition with another schedule took over
 	//   - missed: no replica ran them in time
+	//   - canceled: Cancel ended the run before it began
 	Error string `json:"error,omitempty"`
 	// Attempts are all attempts of a run, oldest first.
 	Attempts []Attempt `json:"attempts,omitempty"`
@@ -208,6 +209,20 @@ func (j *Job) Rerun(ctx context.Context, tick time.Time) error {
 		}
 	}
 	return j.ledger.Rerun(ctx, tick, scheduled)
+}
+
+// Cancel ends the run of a tick or, if tick is zero, all runs of the job that are running, and returns
+// their ticks. The context of the work ends with a *CanceledError as its cause: at once by a
+// message, and at the latest when the lease is renewed next, by default within a third of the TTL.
+// The run is recorded as what the work then returns, with the cause, and is not attempted again:
+// as succeeded if the error is nil, otherwise as failed, or as unknown. If its replica dies first, it
+// is recorded as unknown. A run that waits for a replica ends at once, as skipped with the reason
+// canceled if it had not begun, otherwise as unknown. Rerun runs the tick again.
+//
+// The errors are ErrNotOpen, ErrNoLedger and ErrNewerSchema. If the error matches
+// lockcore.ErrUnknown, the run may have been canceled.
+func (j *Job) Cancel(ctx context.Context, tick time.Time) (canceled []time.Time, err error) {
+	return j.ledger.Cancel(ctx, tick)
 }
 
 // By returns a handle on the job for an operator, such as user@host, and the reason for what it does.
@@ -294,9 +309,20 @@ var (
 	// ErrSucceeded is returned by Rerun if the tick has succeeded.
 	ErrSucceeded = ledger.ErrSucceeded
 
+	// ErrNotOpen is returned by Cancel if the tick is neither running nor open for replicas, or, without a
+	// tick, if nothing is running.
+	ErrNotOpen = ledger.ErrNotOpen
+
+	// ErrCanceled is matched by the cause of a run's context that ended because of Cancel, a
+	// *CanceledError.
+	ErrCanceled = ledger.ErrCanceled
+
 	// ErrNoRun is returned by Rerun if the history does not have the tick.
 	ErrNoRun = ledger.ErrNoRun
 )
+
+// CanceledError says who has canceled a run. By is empty if that is not known.
+type CanceledError = ledger.CanceledError
 
 // TriggeredAt returns when a run was triggered, given its tick. triggered is false for a
 // scheduled tick.

@@ -84,6 +84,8 @@
 //	                             runs the tick again. If all those attempts fail although the
 //	                             work succeeded here, the tick is recorded as unknown.
 //	the outcome is unknown       The run is retried like a failure, and recorded as unknown.
+//	a run is canceled            Its context ends at once, or at the next renewal if the message is
+//	                             lost. It is recorded and not retried.
 //	no replica was running       The newest missed tick runs (CatchUp). The others are recorded
 //	                             as skipped in one entry. Ticks due in a pause or during a run
 //	                             have entries of their own.

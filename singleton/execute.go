@@ -63,6 +63,12 @@ func (r *Runner) jobRun(j *job, run *ledger.Claim, stop *stopping.Deadline, log 
 // do makes as many attempts as the job allows, and reports whether the run has ended. ctx
 // ends when the Runner shuts down, and work ends when the drain is over.
 func (x *jobRun) do(ctx, work context.Context) (over bool) {
+	canceled := x.run.Canceled()
+	defer context.AfterFunc(canceled, func() {
+		by, _ := errors.AsType[*CanceledError](context.Cause(canceled))
+		x.log.Info("run canceled", "by", by.By, "reason", by.Reason)
+		x.j.metrics.intervened(ledger.ActionCancel)
+	})()
 	for begun := false; ; begun = true {
 		switch cause := x.run.Err(); {
 		case cause != nil:
@@ -105,7 +111,8 @@ func (x *jobRun) do(ctx, work context.Context) (over bool) {
 	}
 }
 
-// pause waits before the next attempt. It returns false if ctx or the lease has ended.
+// pause waits before the next attempt. It returns false if ctx or the lease has ended, or the run
+// is canceled.
 func (x *jobRun) pause(ctx context.Context, pause time.Duration) bool {
 	until := time.Now().Add(pause)
 	recording, done := context.WithTimeout(ctx, pause)
@@ -113,7 +120,10 @@ func (x *jobRun) pause(ctx context.Context, pause time.Duration) bool {
 	if err := x.run.Record(recording); err != nil {
 		x.log.V(1).Info("failed to record the failure of the attempt; it is recorded with the next attempt", "err", err)
 	}
-	return retry.Sleep(ctx, time.Until(until), x.run.Context().Done())
+	waiting, stop := context.WithCancel(ctx)
+	defer stop()
+	defer context.AfterFunc(x.run.Canceled(), stop)()
+	return retry.Sleep(waiting, time.Until(until), x.run.Context().Done())
 }
 
 // next counts the next attempt before it begins: if its holder dies, the attempt may have

@@ -3,6 +3,7 @@ package singleton
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -36,8 +37,8 @@ type follower struct {
 
 	wg   sync.WaitGroup // of the runs of this replica
 	mu   sync.Mutex
-	mine map[int64]bool // ticks that this replica runs now
-	over []time.Time    // ticks whose end this replica has recorded since it looked
+	mine map[int64]*ledger.Claim // of the ticks that this replica runs now
+	over []time.Time             // ticks whose end this replica has recorded since it looked
 }
 
 // follow runs one job on this replica until ctx ends and its runs have returned.
@@ -45,11 +46,12 @@ func (r *Runner) follow(ctx, work context.Context, deadline *stopping.Deadline, 
 	log := r.cfg.Logger.WithValues("job", j.name)
 	f := &follower{
 		loop: newLoop(&j.ready, log, "ledger request failed; ticks are delayed", true),
-		r:    r, j: j, stop: deadline, mine: map[int64]bool{},
+		r:    r, j: j, stop: deadline, mine: map[int64]*ledger.Claim{},
 	}
 	defer f.wg.Wait()
 	defer f.leave(ctx)
 	defer j.ledger.Watch(f.wake)()
+	defer j.ledger.WatchCancels(func() { f.lookForCancels(work) })()
 	defer j.ready.Run(ctx)() // after the end of ctx it claims nothing, so it is not ready
 	_ = f.run(ctx, func(nudged bool) (time.Duration, bool, error) {
 		pause, err := f.step(ctx, work, nudged)
@@ -163,15 +165,29 @@ func (f *follower) forget() {
 func (f *follower) isMine(tick time.Time) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.mine[tick.UnixMilli()]
+	return f.mine[tick.UnixMilli()] != nil
 }
 
-func (f *follower) setMine(tick time.Time, is bool) {
+// setMine sets the run of a tick on this replica; nil: it has returned.
+func (f *follower) setMine(tick time.Time, run *ledger.Claim) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if is {
-		f.mine[tick.UnixMilli()] = true
+	if run != nil {
+		f.mine[tick.UnixMilli()] = run
 	} else {
 		delete(f.mine, tick.UnixMilli())
+	}
+}
+
+// lookForCancels reads whether runs of this replica were canceled. If that fails, the next renewal
+// finds it.
+func (f *follower) lookForCancels(ctx context.Context) {
+	f.mu.Lock()
+	runs := slices.Collect(maps.Values(f.mine))
+	f.mu.Unlock()
+	for _, run := range runs {
+		if err := run.Look(ctx); err != nil {
+			f.log.V(1).Info("failed to read whether the run is canceled; the next renewal finds it", "err", err)
+		}
 	}
 }

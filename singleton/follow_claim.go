@@ -26,12 +26,12 @@ func (f *follower) claim(ctx, work context.Context, tick time.Time, cfg ledger.C
 		f.state.Last, f.state.Fresh = tick, false
 	}
 	f.state.Open = append(f.state.Open, ledger.OpenRun{Tick: tick, Attempt: run.Attempt, Token: run.Token(), Left: run.Remaining(), Asked: run.Asked})
-	f.setMine(tick, true)
+	f.setMine(tick, run)
 	f.wg.Go(func() {
 		if f.r.jobRun(f.j, run, f.stop, log).do(ctx, work) {
 			f.setOver(tick)
 		}
-		f.setMine(tick, false)
+		f.setMine(tick, nil)
 		f.wake()
 	})
 	return true, 0, nil

@@ -161,7 +161,7 @@ type JobConfig struct {
 }
 
 // Func is the work of a job. Its context is done when the lease on the tick ends, when the
-// attempt times out, and when the replica shuts down and the drain is over; context.Cause
+// attempt times out or is canceled, and when the replica shuts down and the drain is over; context.Cause
 // says which. A nil error is recorded as success. Work that cannot tell whether it took
 // effect returns ErrUnknownOutcome.
 type Func func(ctx context.Context, run Run) error

@@ -151,6 +151,10 @@ type Kind interface {
 	Release(a Attempt) (r wire.Request, ok bool)
 }
 
+// A Noticer is a Kind whose renewals may also be answered with 2: the hold is extended, and
+// Noticed is called. It must not block.
+type Noticer interface{ Noticed(a Attempt) }
+
 // An Attempt identifies one attempt to acquire a lease.
 type Attempt struct {
 	ID      string // as from NewID

@@ -153,6 +153,8 @@ func TestFault60_ACLOfTheLedger(t *testing.T) {
 		_, err = l.Runs(ctx, 10)
 		note(err)
 		note(l.Rerun(ctx, st.Last, false))
+		_, err = l.Cancel(ctx, st.Last)
+		note(err)
 		note(l.Leave(ctx, st))
 		return errs
 	}

@@ -3,6 +3,7 @@ package ledger
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"strconv"
 	"strings"
@@ -54,7 +55,56 @@ type kind struct {
 	tick   string
 	work   atomic.Int32 // the progress of the work
 	reason atomic.Pointer[string]
+
+	canceled context.Context // ends with a *CanceledError
+	cancel   context.CancelCauseFunc
 }
+
+// Noticed implements engine.Noticer: the run is canceled. If the server does not say by whom, the
+// work ends all the same.
+func (k *kind) Noticed(a engine.Attempt) {
+	if k.canceled.Err() != nil {
+		return
+	}
+	look := func(ctx context.Context) {
+		if err := k.look(ctx, a.Value); err != nil {
+			k.cancel(&CanceledError{})
+		}
+	}
+	if !k.ledger.engine.Background(look) {
+		k.cancel(&CanceledError{})
+	}
+}
+
+// look reads whether the run is canceled.
+func (k *kind) look(ctx context.Context, me string) error {
+	req := wire.Command("hget", k.ledger.keys.open, k.tick)
+	answer, err := k.ledger.engine.Ask(ctx, req)
+	if err != nil || answer == nil {
+		return err
+	}
+	var record struct {
+		Run    string
+		Cancel *struct{ Who, Why string }
+	}
+	if err := json.Unmarshal([]byte(wire.Text(answer)), &record); err != nil {
+		return req.OddReply(answer)
+	}
+	if record.Run == me && record.Cancel != nil {
+		k.cancel(&CanceledError{By: record.Cancel.Who, Reason: record.Cancel.Why})
+	}
+	return nil
+}
+
+// Look reads whether the run is canceled, and ends Canceled then. It is for messages of
+// WatchCancels. A renewal finds it as well.
+func (r *Claim) Look(ctx context.Context) error {
+	return opError("look", r.ledger.name, r.kind.look(ctx, r.Value()))
+}
+
+// Canceled returns a context that ends with a *CanceledError when an operator has canceled the
+// run. The lease remains.
+func (r *Claim) Canceled() context.Context { return r.kind.canceled }
 
 func (k *kind) Label() string { return label }
 

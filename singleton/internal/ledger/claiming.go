@@ -45,6 +45,7 @@ func (l *Ledger) Claim(ctx context.Context, tick time.Time, known State, cfg Cla
 	k := &kind{ledger: l, tick: decimal(tick.UnixMilli())}
 	closed := reasonClosed
 	k.reason.Store(&closed)
+	k.canceled, k.cancel = context.WithCancelCause(context.Background())
 	lease, err := l.engine.Hold(ctx, k,
 		func(a engine.Attempt) wire.Request { return l.claim(a, tick, known, cfg) },
 		func(answer any) (token uint64, granted bool, err error) { return c.read(tick, answer) })

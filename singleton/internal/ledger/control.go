@@ -36,6 +36,12 @@ var (
 
 	// ErrNoRun is returned by Rerun if the history does not have the tick.
 	ErrNoRun = errors.New("singleton: the history does not have the tick")
+
+	// ErrNotOpen is returned by Cancel if no such run is open.
+	ErrNotOpen = errors.New("singleton: no such run is open")
+
+	// ErrCanceled matches every *CanceledError.
+	ErrCanceled = errors.New("singleton: canceled by an operator")
 )
 
 // maxTriggers limits the open triggers of a job, and maxReruns its open runs for a Rerun.
@@ -57,7 +63,31 @@ type Request struct {
 const (
 	RequestTrigger = "trigger"
 	RequestRerun   = "rerun"
+
+	// ActionCancel is the action of Cancel.
+	ActionCancel = "cancel"
 )
+
+// A CanceledError is the cause of the end of a run that an operator has canceled. It matches
+// ErrCanceled.
+type CanceledError struct {
+	By     string // empty: not known, because the server did not answer in time
+	Reason string // may be empty
+}
+
+func (e *CanceledError) Error() string {
+	text := "singleton: canceled by " + cmp.Or(e.By, "an operator")
+	if e.Reason != "" {
+		text += ": " + e.Reason
+	}
+	return text
+}
+
+// Is reports true for ErrCanceled.
+func (e *CanceledError) Is(target error) bool { return target == ErrCanceled }
+
+// mostRuns is the greatest Config.KeepRuns. The handle of an operator does not know that of the job.
+const mostRuns = 10_000
 
 // longestWhy limits the bytes of By.Who and By.Why.
 const longestWhy = 200
@@ -155,6 +185,31 @@ func (l *Ledger) Rerun(ctx context.Context, tick time.Time, scheduled bool) erro
 	return opError(op, l.name, err)
 }
 
+// Cancel ends the run of a tick or, if tick is zero, all runs that are held, and returns their
+// ticks. Their holders end the contexts of the work and record what it returns; it is not
+// attempted again. A run that is open and not held ends at once, as skipped if it had not begun,
+// otherwise as unknown. The errors are ErrNotOpen, ErrNoLedger and ErrNewerSchema.
+func (l *Ledger) Cancel(ctx context.Context, tick time.Time) ([]time.Time, error) {
+	const op = "cancel run"
+	of := ""
+	if !tick.IsZero() {
+		of = decimal(tick.UnixMilli())
+	}
+	s, k := l.scripts.cancel, l.keys
+	answer, err := l.ask(ctx, s.Call(wire.Keys(k.job, k.open, k.runs), of, mostRuns, l.by.Who, l.by.Why, k.cancels, k.channel))
+	var rest []any
+	if err == nil {
+		rest, err = controlled(s, answer)
+	}
+	var ticks []time.Time
+	for _, text := range rest {
+		tick, wrong := readMillis(wire.Text(text))
+		err = errors.Join(err, wrong)
+		ticks = append(ticks, tick)
+	}
+	return ticks, opError(op, l.name, err)
+}
+
 // controlled reads the reply of a script that an operator runs.
 func controlled(s *wire.Script, answer []any) (rest []any, err error) {
 	switch answer[0] {
@@ -168,6 +223,8 @@ func controlled(s *wire.Script, answer []any) (rest []any, err error) {
 		return nil, ErrSucceeded
 	case int64(16):
 		return nil, ErrNoRun
+	case int64(17):
+		return nil, ErrNotOpen
 	case int64(ClaimNoLedger):
 		return nil, ErrNoLedger
 	case int64(claimNewer):

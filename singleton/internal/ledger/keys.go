@@ -11,11 +11,11 @@ import "github.com/noonlock/noonlock/internal/engine"
 //	fence      string  counter of fencing tokens
 //	tomb:<id>  string  marks a run, start or trigger that was processed, for minutes
 //
-// The channels are <prefix>:job:<job>, and <prefix>:job:<job>{begins} for the beginnings of
-// attempts. Names have no braces, so the second is not the channel of another job.
+// The channels are <prefix>:job:<job>, <prefix>:job:<job>{begins} for the beginnings of
+// attempts, and <prefix>:job:<job>{cancels}. Names have no braces, so no channel is that of another job.
 type keys struct {
 	job, open, runs, defs, fence string
-	channel, begins              string
+	channel, begins, cancels     string
 	key                          func(part string) string
 }
 
@@ -23,7 +23,7 @@ func keysOf(e engine.Engine, job string) keys {
 	channel := e.Channel("job:" + job)
 	return keys{
 		job: e.Key("job"), open: e.Key("open"), runs: e.Key("runs"), defs: e.Key("defs"), fence: e.Key("fence"),
-		channel: channel, begins: channel + "{begins}", key: e.Key,
+		channel: channel, begins: channel + "{begins}", cancels: channel + "{cancels}", key: e.Key,
 	}
 }
 

@@ -230,6 +230,11 @@ func (l *Ledger) WatchBegins(nudge func()) (stop func()) {
 	return l.engine.Watch(l.keys.begins, nudge)
 }
 
+// WatchCancels is Watch for cancellations of runs.
+func (l *Ledger) WatchCancels(nudge func()) (stop func()) {
+	return l.engine.Watch(l.keys.cancels, nudge)
+}
+
 // ask runs a script or command that returns a list and may be repeated.
 func (l *Ledger) ask(ctx context.Context, req wire.Request) ([]any, error) {
 	answer, err := l.engine.Ask(ctx, req)

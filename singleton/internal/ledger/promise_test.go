@@ -61,6 +61,8 @@ func (b *jobBench) check(where string, r jobRequest, s jobState, before, after j
 		v.trigger()
 	case "job_rerun":
 		v.rerun()
+	case "job_cancel":
+		v.cancel()
 	}
 }
 
@@ -254,6 +256,32 @@ func (v jobVerdict) pause() {
 		v.complain("want paused %q, resumed %q", since, resumed)
 	}
 	v.retained()
+}
+
+func (v jobVerdict) cancel() {
+	v.Helper()
+	all := v.r.name != "cancel"
+	held := v.s.tick == "mine" || v.s.tick == "live"
+	want := map[string]string{"none": "10", "newer": "11"}[v.s.ledger]
+	switch {
+	case want != "":
+	case held || all && v.s.earlier == "live" || !all && v.s.hasRecord():
+		want = "1"
+	default:
+		want = "17"
+	}
+	if v.code != want {
+		v.complain("want %s", want)
+	}
+	switch _, open := v.after.open[v.tick]; {
+	case v.code != "1" || held:
+		v.unchanged()
+	case !all:
+		v.entry("tick:"+v.tick, "outcome:unknown", "canceled", "attempt:"+strconv.Itoa(v.s.attempt))
+		if open {
+			v.complain("not ended")
+		}
+	}
 }
 
 func (v jobVerdict) rerun() {

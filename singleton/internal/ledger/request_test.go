@@ -128,6 +128,8 @@ func withChannels(script string, args []any) []any {
 		return args
 	case "job_retry":
 		return append(args, begins)
+	case "job_cancel":
+		return append(args, "noonlock:job:draw{cancels}", channel)
 	case "job_claim":
 		return append(args, channel, begins)
 	}
@@ -189,6 +191,10 @@ func jobRequests() []jobRequest {
 		{name: "resume", script: "job_pause", keys: []string{"job", "open", "runs"}, args: fixed("0", jobRetain.Milliseconds())},
 		{name: "trigger", script: "job_trigger", keys: []string{"job", "open", "tomb:1"}, args: fixed(100, 300_000, "ann", "why")},
 		{name: "trigger where none may wait", script: "job_trigger", keys: []string{"job", "open", "tomb:1"}, args: fixed(0, 300_000, "ann", "why")},
+		{name: "cancel", script: "job_cancel", keys: []string{"job", "open", "runs"}, args: func(b *jobBench, _ jobState) []any {
+			return []any{b.tick, 10, "ann", "why"}
+		}},
+		{name: "cancel what is held", script: "job_cancel", keys: []string{"job", "open", "runs"}, args: fixed("", 10, "ann", "why")},
 		{name: "rerun", script: "job_rerun", keys: []string{"job", "open", "runs", "tomb:1"}, args: func(b *jobBench, _ jobState) []any {
 			return []any{b.tick, "0", 100, 300_000, "ann", "why"}
 		}},

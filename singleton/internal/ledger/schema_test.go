@@ -80,7 +80,8 @@ func TestNewerSchemas(t *testing.T) {
 		_, err4 := p.ledger.Trigger(e.Context())
 		tick := p.state.Now.Truncate(time.Second)
 		err5 := p.ledger.Skip(e.Context(), p.state, ledger.Skip{First: tick, Last: tick, Count: 1, Reason: "missed"})
-		for _, err := range []error{err1, err2, err3, err4, err5, p.ledger.Pause(e.Context()), p.ledger.Resume(e.Context()), p.ledger.Rerun(e.Context(), tick, true)} {
+		_, err6 := p.ledger.Cancel(e.Context(), tick)
+		for _, err := range []error{err1, err2, err3, err4, err5, err6, p.ledger.Pause(e.Context()), p.ledger.Resume(e.Context()), p.ledger.Rerun(e.Context(), tick, true)} {
 			testenv.MustIs(e, err, ledger.ErrNewerSchema)
 		}
 		if after := fmt.Sprint(e.Raw.HGetAll(e.Context(), job).Val(), e.Raw.HGetAll(e.Context(), open).Val()); after != before {

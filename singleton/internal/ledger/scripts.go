@@ -14,7 +14,7 @@ var luaFiles embed.FS
 
 // scripts are all scripts that change a ledger.
 type scripts struct {
-	open, leave, status, pause, trigger, rerun             *wire.Script
+	open, leave, status, pause, trigger, rerun, cancel     *wire.Script
 	claim, renew, complete, abandon, retry, raise, skipped *wire.Script
 }
 
@@ -25,7 +25,7 @@ func load(files fs.FS) (*scripts, error) {
 	l := wire.NewLoader(files)
 	s := &scripts{
 		open: l.Script("job_open"), leave: l.Script("job_leave"), status: l.Script("job_status"),
-		pause: l.Script("job_pause"), trigger: l.Script("job_trigger"), rerun: l.Script("job_rerun"),
+		pause: l.Script("job_pause"), trigger: l.Script("job_trigger"), rerun: l.Script("job_rerun"), cancel: l.Script("job_cancel"),
 		claim: l.Script("job_claim"), renew: l.Script("job_renew"), complete: l.Script("job_complete"),
 		abandon: l.Script("job_abandon"), retry: l.Script("job_retry"), raise: l.Script("job_raise"),
 		skipped: l.Script("job_skip"),

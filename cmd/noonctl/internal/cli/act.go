@@ -42,13 +42,61 @@ its own.`,
 			}
 			return "triggered: tick " + instant(tick), err
 		})
-	return []*cobra.Command{pause, resume, a.withReason(trigger), a.rerunCommand(), a.releaseCommand()}
+	return []*cobra.Command{pause, resume, a.withReason(trigger), a.rerunCommand(), a.cancelCommand(), a.releaseCommand()}
 }
 
 // withReason adds the flag --reason to a command that controls a job.
 func (a *app) withReason(cmd *cobra.Command) *cobra.Command {
 	cmd.Flags().StringVar(&a.reason, "reason", "", "why; replicas log it together with user@host")
 	return cmd
+}
+
+func (a *app) cancelCommand() *cobra.Command {
+	var at string
+	cmd := a.jobCommand("cancel", "Stop a run of a job",
+		`cancel ends the contexts of the runs that are running now, or with --tick the run of one tick.
+Their replicas notice it at once by a message, and at the latest when they renew the lease of the
+run, by default within a third of its TTL. A command of "noonctl cron" gets SIGTERM.
+
+A run is recorded as what its work then returns: succeeded, failed or unknown. It is not attempted
+again. If its replica dies before, it is recorded as unknown. With --tick, a run that waits for a
+replica ends at once: as skipped if it had not begun, otherwise as unknown. "noonctl rerun" runs
+the tick again.`,
+		func(ctx context.Context, j *singleton.Job) (string, error) {
+			var tick time.Time
+			if at != "" {
+				var err error
+				if tick, err = parseTick(at); err != nil {
+					return "", err
+				}
+			}
+			ticks, err := j.Cancel(ctx, tick)
+			if errors.Is(err, singleton.ErrNotOpen) {
+				what := "nothing is running"
+				if at != "" {
+					what = "tick " + instant(tick) + " is not open"
+				}
+				err = &exitError{exitUnknown, errors.New(what)}
+			}
+			var names []string
+			for _, tick := range ticks {
+				names = append(names, instant(tick))
+			}
+			return "canceled: tick " + strings.Join(names, ", "), err
+		})
+	cmd.Use = "cancel JOB [--tick INSTANT]"
+	cmd.Flags().StringVar(&at, "tick", "", "the tick, as shown by describe job (default: all that are running)")
+	cmd.Example = `  noonctl cancel draw --reason "wrong input"`
+	return a.withReason(cmd)
+}
+
+// parseTick parses the value of --tick.
+func parseTick(at string) (time.Time, error) {
+	tick, err := time.Parse(time.RFC3339, at)
+	if err != nil {
+		return tick, usage(fmt.Errorf("--tick is %q; it must be an instant such as 2026-01-02T15:04:05Z, as shown by history", at))
+	}
+	return tick, nil
 }
 
 func (a *app) rerunCommand() *cobra.Command {
@@ -63,9 +111,9 @@ Any replica may claim the run, at once, or after the current run if runs may not
 while the job is paused. Its token is greater, and its attempts count from 1. If the outcome is
 unknown because Redis did not answer, repeat the command: it tells whether the tick runs.`,
 		func(ctx context.Context, j *singleton.Job) (string, error) {
-			tick, err := time.Parse(time.RFC3339, at)
+			tick, err := parseTick(at)
 			if err != nil {
-				return "", usage(fmt.Errorf("--tick is %q; it must be an instant such as 2026-01-02T15:04:05Z, as shown by history", at))
+				return "", err
 			}
 			err = j.Rerun(ctx, tick)
 			if errors.Is(err, singleton.ErrNoRun) {

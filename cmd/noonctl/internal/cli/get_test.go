@@ -277,6 +277,28 @@ func TestRerun(t *testing.T) {
 	e.fails(66, []string{"there is no job"}, "rerun", "x", "--tick", tick)
 }
 
+// cancel ends the context of the work.
+func TestCancel(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	e.runs("draw", "@daily", func(ctx context.Context, _ singleton.Run) error {
+		<-ctx.Done()
+		return ctx.Err()
+	}, singleton.JobConfig{})
+	e.fails(66, []string{"nothing is running"}, "cancel", "draw")
+	e.fails(66, []string{"tick 2020-01-01T00:00:00Z is not open"}, "cancel", "draw", "--tick", "2020-01-01T00:00:00Z")
+	e.fails(64, []string{`--tick is "now"`}, "cancel", "draw", "--tick", "now")
+	e.must("trigger", "draw")
+	e.Until("it runs", func() bool { return strings.Contains(e.must("get", "jobs"), "running") })
+	if out := e.must("cancel", "draw", "--reason", "wrong input"); !strings.HasPrefix(out, "job draw canceled: tick ") {
+		t.Errorf("cancel: %q", out)
+	}
+	e.Until("it has ended", func() bool {
+		out := e.must("history", "draw")
+		return strings.Contains(out, "failed") && strings.Contains(out, "wrong input")
+	})
+}
+
 // get daemons shows which replica runs each daemon, also if none does.
 func TestGetDaemons(t *testing.T) {
 	t.Parallel()

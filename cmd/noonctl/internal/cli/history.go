@@ -31,7 +31,8 @@ The outcome is one of
     succeeded
     failed     every attempt returned an error
     unknown    no attempt is known to have succeeded, and one may have taken effect
-    skipped    the error is the reason: paused, overlap, deadline, rescheduled or missed`,
+    skipped    the error is the reason: paused, overlap, deadline, rescheduled, missed
+               or canceled`,
 		Args: exactly("JOB"), ValidArgsFunction: a.completeNames(jobKind, 1),
 		RunE: a.asks(func(ctx context.Context, args []string) error {
 			if limit < 1 || limit > longestHistory {

@@ -34,7 +34,7 @@
 --         {7, tick}           an earlier tick is open: claim that first
 --         {8, last}           the caller's state is old; last is the newest
 --         {9}                 recorded now as unknown: its holder died or released it,
---                             and no attempt is left
+--                             and no attempt is left, or it was canceled
 --         {10}                there is no ledger: open it first
 --         {11}                the schema is too new for this version
 --         {12}                too late: `until` is over
@@ -114,6 +114,11 @@ if record then
   if record.run ~= '' then
     unsure = '1' -- its holder died during the work, which may have taken effect
     tried(record, held_until(record), 'its holder died')
+  end
+  if record.cancel then
+    end_canceled(job, open, runs, keep, tick, record, now)
+    announce(ARGV[16], 'ended ' .. tick)
+    return {9}
   end
   if attempt > most then
     end_run(job, open, runs, keep, tick, record, 'unknown', 'its holder died or released it', now, held_until(record))

@@ -5,7 +5,8 @@
 -- ARGV[2] tick    ms, the scheduled instant
 -- ARGV[3] ttl     ms
 --
--- Returns 1 held for ttl from now, 0 no longer held: taken over or ended.
+-- Returns 1 held for ttl from now, 2 the same, and the run is canceled, 0 no longer held: taken
+-- over or ended.
 --
 -- Twice is safe: it only moves the end of the lease, and creates nothing.
 local text = redis.call('HGET', KEYS[1], ARGV[2])
@@ -18,4 +19,4 @@ local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 record.seen = string.format('%.0f', now)
 record.til = string.format('%.0f', now + tonumber(ARGV[3]))
 redis.call('HSET', KEYS[1], ARGV[2], cjson.encode(record))
-return 1
+return record.cancel and 2 or 1

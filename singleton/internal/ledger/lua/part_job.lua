@@ -15,7 +15,7 @@
 --                generation that claimed it; tries: the attempts that have ended, oldest
 --                first: attempt, holder, token, start, end, error. Of more than TRIES, the
 --                first and the newest; asked: what an operator has requested, trigger or
---                rerun, with who and why
+--                rerun, with who and why; cancel: who has canceled it, and why
 --   runs  list:  ended runs, newest first, as JSON
 -- A tick at or before `last` that is not open has ended. A triggered run has no scheduled
 -- instant. Its tick is the instant of the trigger plus TRIGGER, which no schedule reaches.
@@ -143,6 +143,12 @@ local function skip(job, runs, keep, last, first, newest, count, reason)
   log(job, runs, keep, {
     tick = first, last = newest, count = count, outcome = 'skipped', error = reason,
   })
+end
+
+-- end_canceled ends a canceled run whose holder died or abandoned it.
+local function end_canceled(job, open, runs, keep, tick, record, now)
+  tried(record, held_until(record), 'its holder died')
+  end_run(job, open, runs, keep, tick, record, 'unknown', 'canceled; its holder died or released it', now, held_until(record))
 end
 
 -- request opens the run of a tick that an operator has requested, like a run that was released

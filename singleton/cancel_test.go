@@ -1,0 +1,85 @@
+package singleton_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+	"github.com/noonlock/noonlock/singleton"
+)
+
+// Cancel ends the context of the work with a cause that says who has done it and why, by a message
+// or, if messages are lost, in the answer to the next renewal. The run is recorded with what the
+// work returns and is not attempted again, and the next tick runs.
+// Mutants: no message; the renewal does not tell; the work is retried; the pause before a retry goes
+// on.
+func TestCancel(t *testing.T) {
+	for name, deaf := range map[string]bool{"by message": false, "by renewal": true} {
+		t.Run(name, func(t *testing.T) {
+			onBoth(t, func(t *testing.T, f *fleet) {
+				reg := prometheus.NewRegistry()
+				r := f.replica("a", singleton.Config{TTL: 12 * time.Second, Registerer: reg})
+				if deaf {
+					r.net.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DropMessage})
+				}
+				begun, causes := make(chan time.Time, 10), make(chan error, 10)
+				pausing := false
+				r.add("draw", "0 0 1 1 *", func(ctx context.Context, run singleton.Run) error {
+					begun <- run.Tick
+					if pausing {
+						return errBroken
+					}
+					<-ctx.Done()
+					causes <- context.Cause(ctx)
+					return ctx.Err()
+				}, singleton.JobConfig{Retry: time.Hour})
+				r.run()
+				job, err := f.job("draw").By("ann@host", "wrong data")
+				if err != nil {
+					t.Fatal(err)
+				}
+				f.Until("the job has a ledger", func() bool { _, err := job.Status(t.Context()); return err == nil })
+				if _, err := job.Cancel(t.Context(), time.Time{}); !errors.Is(err, singleton.ErrNotOpen) {
+					t.Errorf("nothing runs: %v", err)
+				}
+				for i, when := range []string{"during the work", "in the pause"} {
+					pausing = i == 1
+					if _, err := job.Trigger(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+					tick := <-begun
+					if pausing {
+						f.Until("it has failed", func() bool { return f.log.Count("attempt failed; retrying") == 1 })
+					}
+					if ticks, err := job.Cancel(t.Context(), time.Time{}); err != nil || len(ticks) != 1 || !ticks[0].Equal(tick) {
+						t.Errorf("%s: canceled %v, %v; want %v", when, ticks, err, tick)
+					}
+					if !pausing {
+						cause := <-causes
+						if by, ok := errors.AsType[*singleton.CanceledError](cause); !ok || by.By != "ann@host" || by.Reason != "wrong data" {
+							t.Errorf("%s: the cause is %v", when, cause)
+						}
+					}
+					end := f.recorded("draw", i+1)[i]
+					if !end.Tick.Equal(tick) || end.Outcome != singleton.OutcomeFailed || !strings.Contains(end.Error, "canceled by ann@host: wrong data") || len(end.Attempts) != 1 || pausing && end.Attempts[0].Error != errBroken.Error() {
+						t.Errorf("%s: recorded is %+v", when, end)
+					}
+				}
+				if n := len(f.book.all()); n != 2 {
+					t.Errorf("%d attempts", n)
+				}
+				if n, _ := metric(t, reg, "noonlock_job_interventions_total", "name", "draw", "action", "cancel"); n != 2 {
+					t.Errorf("%v cancellations are counted", n)
+				}
+				if n := f.log.Count(`"by"="ann@host" "reason"="wrong data"`); n < 2 {
+					t.Errorf("%d log lines name who has canceled the run", n)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,111 @@
+package ledger_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/singleton/internal/ledger"
+)
+
+func (e *env) operator() *ledger.Ledger {
+	e.Helper()
+	l, err := e.jobLedger(e.Client("operator"), ledger.Config{}).By(ledger.By{Who: "ann@host", Why: "wrong data"})
+	testenv.Must(e, err)
+	return l
+}
+
+// canceled cancels the run of a tick; zero: all that are held.
+func (e *env) canceled(tick time.Time, want ...time.Time) {
+	e.Helper()
+	ticks, err := e.operator().Cancel(e.Context(), tick)
+	testenv.Must(e, err)
+	if len(ticks) != len(want) {
+		e.Errorf("canceled are %v, want %v", ticks, want)
+		return
+	}
+	for i := range want {
+		if !ticks[i].Equal(want[i]) {
+			e.Errorf("canceled are %v, want %v", ticks, want)
+		}
+	}
+}
+
+// The holder of a run learns of its cancellation in the answer to its next renewal, without any
+// message. It keeps the lease and records the outcome.
+// Mutants: the renewal does not tell; the lease ends; the first operator is replaced by a later one.
+func TestCancelOfAHeldRun(t *testing.T) {
+	onBoth(t, func(e *env) {
+		l := e.jobLedger(e.Client("a"), ledger.Config{Lease: lockcore.LeaseConfig{TTL: 12 * time.Second, RenewInterval: 100 * time.Millisecond}})
+		run, _ := e.claimed(l)
+		if run.Canceled().Err() != nil {
+			e.Error("a run is canceled from the beginning")
+		}
+		e.canceled(time.Time{}, run.Tick)
+		_, err := e.jobLedger(e.Client("later"), ledger.Config{}).Cancel(e.Context(), run.Tick)
+		testenv.Must(e, err)
+		e.Until("the renewal has told", func() bool { return run.Canceled().Err() != nil })
+		cause := context.Cause(run.Canceled())
+		if by, ok := errors.AsType[*ledger.CanceledError](cause); !ok || by.By != "ann@host" || by.Reason != "wrong data" || !errors.Is(cause, ledger.ErrCanceled) {
+			e.Errorf("the cause is %v", cause)
+		}
+		if run.Err() != nil {
+			e.Errorf("the lease has ended: %v", run.Err())
+		}
+		testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeFailed, "stopped"))
+		_, err = e.operator().Cancel(e.Context(), run.Tick)
+		testenv.MustIs(e, err, ledger.ErrNotOpen)
+	})
+}
+
+// A canceled run is not claimed again if its holder dies or abandons it. A run that nobody holds
+// ends at once.
+// Mutants: the next replica claims it; a run that had not begun counts as one that may have taken
+// effect; the history is cut to the length that the operator would keep.
+func TestCancelOfARunThatNobodyHolds(t *testing.T) {
+	onBoth(t, func(e *env) {
+		for range 110 {
+			testenv.Must(e, e.Raw.LPush(e.Context(), e.key("job/draw", "runs"), `{"tick":"1","outcome":"succeeded"}`).Err())
+		}
+		l := e.jobLedger(e.Client("a"), ledger.Config{KeepRuns: 1000})
+		newest := func(what, outcome, reason string, attempts int) {
+			e.Helper()
+			runs, err := l.Runs(e.Context(), 1)
+			testenv.Must(e, err)
+			if r := runs[0]; r.Outcome != outcome || r.Error != reason || len(r.Attempts) != attempts {
+				e.Errorf("%s: %+v, want %s, %s", what, r, outcome, reason)
+			}
+			if st := e.opened(l); len(st.Open) != 0 {
+				e.Errorf("%s: open are %+v", what, st.Open)
+			}
+		}
+		const left = "canceled; its holder died or released it"
+		run, st := e.claimed(l)
+		e.canceled(run.Tick, run.Tick)
+		testenv.Must(e, run.Abandon(e.Context(), true))
+		_, err := l.Claim(e.Context(), run.Tick, st, ledger.ClaimConfig{})
+		e.notClaimed(err, ledger.ClaimRecorded)
+		newest("abandoned after the cancellation", ledger.OutcomeUnknown, left, 1)
+
+		st = e.opened(l)
+		run, err = l.Claim(e.Context(), st.Last.Add(time.Second), st, ledger.ClaimConfig{})
+		testenv.Must(e, err)
+		testenv.Must(e, run.Abandon(e.Context(), true))
+		_, err = e.operator().Cancel(e.Context(), time.Time{})
+		testenv.MustIs(e, err, ledger.ErrNotOpen)
+		e.canceled(run.Tick, run.Tick)
+		newest("abandoned before it", ledger.OutcomeUnknown, left, 1)
+
+		tick, err := l.Trigger(e.Context())
+		testenv.Must(e, err)
+		e.canceled(tick, tick)
+		newest("not begun", ledger.OutcomeSkipped, "canceled", 0)
+		if n := e.Raw.LLen(e.Context(), e.key("job/draw", "runs")).Val(); n != 113 {
+			e.Errorf("%d entries are left", n)
+		}
+		testenv.Must(e, l.Rerun(e.Context(), tick, false))
+	})
+}

@@ -1,0 +1,66 @@
+-- job_cancel: end the runs of a job on behalf of an operator.
+--
+-- KEYS[1] job     hash, the job's state
+-- KEYS[2] open    hash, tick -> run that has not ended
+-- KEYS[3] runs    list, ended runs
+-- ARGV[1] tick    ms, the tick; '' for all runs that are held
+-- ARGV[2] keep    ended runs to keep
+-- ARGV[3] who     the operator
+-- ARGV[4] why     the reason; may be empty
+-- ARGV[5] cancels the channel of cancellations
+-- ARGV[6] channel the channel of the job
+--
+-- Returns {1, tick, tick, …} these are canceled
+--         {10} there is no ledger
+--         {11} its schema is too new
+--         {17} no such run is open
+--
+--	held ──cancel──► held, canceled ──the work returns──► recorded by the holder
+--	                       └──holder dies or abandons──► unknown, by the next claim
+--	not held, attempt 0 ──cancel──► skipped
+--	not held, attempt 1 or more ──cancel──► unknown
+--
+-- The holder learns it by message, and at the latest in the answer to its next renewal. A
+-- caller that dies has sent the request or has not.
+--
+-- Twice is safe: a canceled run keeps who canceled it first. One that has ended is not open.
+local job, open, runs = KEYS[1], KEYS[2], KEYS[3]
+
+--@include job
+
+local v, last = unpack(redis.call('HMGET', job, 'v', 'last'))
+if not last then
+  return {10}
+end
+if too_new(v) then
+  return {11}
+end
+redis.call('LLEN', runs) -- a key of another type fails here, and not half-way
+local now = server_time()
+local answer = {1}
+for _, tick in ipairs(redis.call('HKEYS', open)) do
+  local record = read(open, tick)
+  local held = left_of(record, now) > 0
+  if tick == ARGV[1] or ARGV[1] == '' and held then
+    answer[#answer + 1] = tick
+    if held then
+      record.cancel = record.cancel or {who = ARGV[3], why = ARGV[4]}
+      redis.call('HSET', open, tick, cjson.encode(record))
+      announce(ARGV[5], tick)
+    elseif record.attempt == '0' then
+      redis.call('HDEL', open, tick)
+      redis.call('HDEL', job, 'open:' .. tick)
+      log(job, runs, ARGV[2], {
+        tick = tick, last = tick, count = '1', outcome = 'skipped', error = 'canceled',
+      })
+      announce(ARGV[6], 'ended ' .. tick)
+    else
+      end_canceled(job, open, runs, ARGV[2], tick, record, now)
+      announce(ARGV[6], 'ended ' .. tick)
+    end
+  end
+end
+if #answer == 1 then
+  return {17}
+end
+return answer
