@@ -20,6 +20,7 @@ type quorumEnv struct {
 	*env
 	bubbles []*lockcoretest.Redis
 	real    []*servers.RedisServer
+	raws    map[int]*redis.Client
 }
 
 const quorumTTL = 10 * time.Second
@@ -75,9 +76,14 @@ func (e *quorumEnv) options() (all []*redis.Options) {
 
 // raw returns a client of one server.
 func (e *quorumEnv) raw(i int) *redis.Client {
-	rdb := redis.NewClient(e.options()[i])
-	e.Cleanup(func() { _ = rdb.Close() })
-	return rdb
+	if e.raws == nil {
+		e.raws = map[int]*redis.Client{}
+	}
+	if e.raws[i] == nil {
+		e.raws[i] = redis.NewClient(e.options()[i])
+		e.Cleanup(func() { _ = e.raws[i].Close() })
+	}
+	return e.raws[i]
 }
 
 func (e *quorumEnv) client(identity string) *lockcore.Client {
