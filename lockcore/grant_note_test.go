@@ -8,6 +8,9 @@ import (
 	"time"
 )
 
+// note returns a line of the notes. It is so long that Redis keeps their hash as a table.
+func note(process, mark, till string) string { return fmt.Sprintf("%s %s%040s\n", process, mark, till) }
+
 // Each request of a process confirms the grants of that process: its note is removed, and
 // the notes on other processes stay. The field is deleted with its last note.
 func TestRequestsConfirmGrants(t *testing.T) {
@@ -51,9 +54,9 @@ func TestRequestsConfirmGrants(t *testing.T) {
 				switch {
 				case row.granted == "":
 				case strings.Contains(want, " 17\n"): // a grant has lapsed
-					want = strings.ReplaceAll(want, " 17\n", " -17\n") + row.granted + " -" + e.ms(250*time.Millisecond) + "\n"
+					want = strings.ReplaceAll(want, " 17\n", " -17\n") + note(row.granted, "-", e.ms(250*time.Millisecond))
 				default:
-					want += row.granted + " " + e.ms(time.Second) + "\n"
+					want += note(row.granted, "", e.ms(time.Second))
 				}
 				if got := e.Raw.HGet(e.Context(), k[3], "!").Val(); got != want {
 					e.Errorf("%s: of the notes %q are left %q, want %q", row.name, notes.before, got, want)
@@ -162,16 +165,16 @@ func TestCallsAfterALapsedGrant(t *testing.T) {
 				for _, letter := range row.called {
 					for _, process := range name(letter) {
 						want = append(want, fmt.Sprintf("noonlock:ch:%s l noonlock:{orders}:lock %s", process, first[process]))
-						called = append(called, process+" -"+e.ms(250*time.Millisecond)+"\n")
+						called = append(called, note(process, "-", e.ms(250*time.Millisecond)))
 					}
 				}
 				kept += strings.Join(called, "")
 				grant := time.Second
 				if row.short {
 					grant = 250 * time.Millisecond
-					kept += "PA -" + e.ms(grant) + "\n"
+					kept += note("PA", "-", e.ms(grant))
 				} else {
-					kept += "PA " + e.ms(grant) + "\n"
+					kept += note("PA", "", e.ms(grant))
 				}
 				where := kind + ", " + row.name
 				if caller == "" {
@@ -280,4 +283,22 @@ func TestTheLastRequestPassesChecksOn(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Redis searches a hash of up to 512 short fields from its start, and finds a field of a table at
+// once. The note on a process of the length of real ones makes it a table.
+func TestANoteMakesATable(t *testing.T) {
+	t.Parallel()
+	e := realEnv(t)
+	cfg := ttl(time.Minute)
+	holder := e.try(e.mutex(e.Client("holder"), "orders", cfg))
+	m := e.mutex(e.Client("waiter"), "orders", cfg)
+	first, second := e.queued(m), e.queued(m)
+	e.unlock(holder)
+	granted := first.granted()
+	if encoding := e.Raw.ObjectEncoding(e.Context(), e.key("orders", "seen")).Val(); encoding != "hashtable" {
+		t.Errorf("after a grant, the hash is a %s", encoding)
+	}
+	e.unlock(granted)
+	e.unlock(second.granted())
 }

@@ -44,17 +44,30 @@ local function notify(lock, attempt, kind, rest)
   return receivers
 end
 
+-- notes_of returns the field `!`. One call of a script reads it once.
+local noted
+local function notes_of(seen)
+  noted = noted or redis.call('HGET', seen, '!') or ''
+  return noted
+end
+
+-- note returns one line of the notes. It is longer than 64 bytes: Redis keeps a hash with such a
+-- value as a table, and finds the fields of 500 attempts at once.
+local function note(process, called, till)
+  return string.format('%s %s%040.0f\n', process, called, till)
+end
+
 -- alive reports whether an attempt has sent a request lately, and its process has no
 -- unconfirmed grant that has ended.
 local function alive(seen, attempt, process, now)
-  local till = string.match(redis.call('HGET', seen, '!') or '', process .. ' %-?(%d+)\n')
+  local till = string.match(notes_of(seen), process .. ' %-?(%d+)\n')
   return (tonumber(redis.call('HGET', seen, attempt)) or 0) > now and not (till and tonumber(till) <= now)
 end
 
 -- clear_note deletes the note on the process of an attempt, which has sent a request.
 local function clear_note(seen, attempt)
-  local notes = redis.call('HGET', seen, '!')
-  local rest, found = string.gsub(notes or '', process_of(attempt) .. ' %-?%d+\n', '')
+  local rest, found = string.gsub(notes_of(seen), process_of(attempt) .. ' %-?%d+\n', '')
+  noted = rest
   if rest == '' and found > 0 then
     redis.call('HDEL', seen, '!')
   elseif found > 0 then
@@ -88,7 +101,7 @@ end
 -- Call it before the field of the attempt is deleted, so that `seen` exists and has a TTL.
 local function note_grant(lock, queue, seen, process, me, now, time)
   local lapsed, known = false, {[process] = true}
-  local notes = string.gsub(redis.call('HGET', seen, '!') or '', '(%w+) (%-?)(%d+)\n', function(of, called, till)
+  local notes = string.gsub(notes_of(seen), '(%w+) (%-?)(%d+)\n', function(of, called, till)
     known[of] = true
     if of == process then
       return ''
@@ -100,14 +113,15 @@ local function note_grant(lock, queue, seen, process, me, now, time)
   if lapsed then
     time = CALL
     for _, called in ipairs(notify_processes(lock, queue, 'l', '', known, me)) do
-      notes = string.format('%s%s -%.0f\n', notes, called, now + CALL)
+      notes = notes .. note(called, '-', now + CALL)
     end
   end
   time = time or GRANT
-  notes = string.format('%s%s %s%.0f\n', notes, process, time == CALL and '-' or '', now + time)
+  notes = notes .. note(process, time == CALL and '-' or '', now + time)
   for _ = 49, select(2, string.gsub(notes, '\n', '')) do -- the last 48 are kept
     notes = string.gsub(notes, '^.-\n', '')
   end
+  noted = notes
   redis.call('HSET', seen, '!', notes)
   return time
 end
@@ -132,10 +146,13 @@ end
 -- 32, so that the cost of a hand-over does not grow with the queue. This is for speed only:
 -- the process that made the grant checks it, too, unless it has ended since.
 local function notify_other(lock, queue, seen, granted, head, left, now)
+  -- A plain search from where the process begins takes less time than process_of.
+  local this, that = granted .. '.', (head or '') .. '.'
   local function try(first, last)
     for _, attempt in ipairs(redis.call('ZRANGE', queue, first, last)) do
-      local of = process_of(attempt)
-      if of and of ~= granted and of ~= head and alive(seen, attempt, of, now) then
+      local other = string.find(attempt, this, 5, true) ~= 5 and string.find(attempt, that, 5, true) ~= 5
+      local of = other and process_of(attempt)
+      if of and alive(seen, attempt, of, now) then
         notify(lock, attempt, 'h', string.format('%.0f ', left))
         return true
       end
@@ -148,7 +165,7 @@ end
 -- process that closes its Client cannot check them.
 local function notify_all(lock, queue, seen, now)
   local left, granted = 0, {}
-  for process, till in string.gmatch(redis.call('HGET', seen, '!') or '', '(%w+) %-?(%d+)\n') do
+  for process, till in string.gmatch(notes_of(seen), '(%w+) %-?(%d+)\n') do
     granted[process] = true
     left = math.max(left, tonumber(till) - now + 1)
   end
