@@ -60,8 +60,8 @@ const (
 // stop; work is the parent of the work's context. err is the error of the work. If the
 // outcome was not recorded, it is joined with the reason.
 func (x *execution) attempt(ctx, work context.Context) (end ending, err error) {
-	if canceled := x.run.Canceled(); canceled.Err() != nil {
-		return x.record(ctx, OutcomeFailed, context.Cause(canceled))
+	if cause := x.run.Canceled(); cause != nil {
+		return x.record(ctx, OutcomeFailed, cause)
 	}
 	x.log.Info("run begins", "attempt", x.run.Attempt, "token", x.run.Token())
 	began := time.Now()
@@ -88,7 +88,7 @@ func (x *execution) attempt(ctx, work context.Context) (end ending, err error) {
 		x.run.Unsure = true // if leave fails, the next holder sets this itself
 		x.leave(ctx, true)
 		return lost, err
-	case x.last(err) || x.run.Canceled().Err() != nil:
+	case x.last(err) || x.run.Canceled() != nil:
 		return x.record(ctx, OutcomeFailed, err)
 	case ctx.Err() != nil:
 		x.log.Info("run left to another replica", "attempt", x.run.Attempt, "err", err, "took", x.took)
@@ -108,8 +108,7 @@ func (x *execution) do(parent context.Context) error {
 	}
 	parent, cancel := context.WithCancelCause(parent)
 	defer cancel(nil)
-	canceled := x.run.Canceled()
-	defer context.AfterFunc(canceled, func() { cancel(context.Cause(canceled)) })()
+	defer x.run.OnCancel(cancel)()
 	// Bind comes last: only the lease's context compares with the clock when Err is called.
 	ctx, stop := x.run.Bind(parent)
 	defer stop()

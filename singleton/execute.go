@@ -63,9 +63,8 @@ func (r *Runner) jobRun(j *job, run *ledger.Claim, stop *stopping.Deadline, log 
 // do makes as many attempts as the job allows, and reports whether the run has ended. ctx
 // ends when the Runner shuts down, and work ends when the drain is over.
 func (x *jobRun) do(ctx, work context.Context) (over bool) {
-	canceled := x.run.Canceled()
-	defer context.AfterFunc(canceled, func() {
-		by, _ := errors.AsType[*CanceledError](context.Cause(canceled))
+	defer x.run.OnCancel(func(cause error) {
+		by, _ := errors.AsType[*CanceledError](cause)
 		x.log.Info("run canceled", "by", by.By, "reason", by.Reason)
 		x.j.metrics.intervened(ledger.ActionCancel)
 	})()
@@ -122,7 +121,7 @@ func (x *jobRun) pause(ctx context.Context, pause time.Duration) bool {
 	}
 	waiting, stop := context.WithCancel(ctx)
 	defer stop()
-	defer context.AfterFunc(x.run.Canceled(), stop)()
+	defer x.run.OnCancel(func(error) { stop() })()
 	return retry.Sleep(waiting, time.Until(until), x.run.Context().Done())
 }
 

@@ -3,6 +3,7 @@ package record_test
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -164,15 +165,15 @@ func TestLeaderWaitingToTheMillisecond(t *testing.T) {
 		e.Wants("it is read", waiting("", 0, ""), one)
 		e.Wants("two", waiting("b", 9000, "pod 2"), strings.TrimSuffix(one, "]")+" b NOW "+e.MS(9*time.Second)+" pod 2]")
 		e.Pass(4999 * time.Millisecond)
-		e.Wants("the first is listed", fmt.Sprint(strings.Contains(waiting("", 0, ""), "pod 1")), "true")
+		e.Wants("the first is listed", strconv.FormatBool(strings.Contains(waiting("", 0, ""), "pod 1")), "true")
 		e.Pass(time.Millisecond)
 		two := "[1 b NOW " + e.MS(9*time.Second) + " pod 2]"
 		e.Wants("the first is no longer listed", waiting("", 0, ""), two)
-		e.Wants("reading deletes nothing", fmt.Sprint(e.Raw.HLen(e.Context(), key("waiting")).Val()), "2")
+		e.Wants("reading deletes nothing", strconv.FormatInt(e.Raw.HLen(e.Context(), key("waiting")).Val(), 10), "2")
 		e.Wants("a refresh keeps the time of arrival", waiting("b", 4000, "pod 2"), two)
-		e.Wants("a refresh deletes the dead", fmt.Sprint(e.Raw.HLen(e.Context(), key("waiting")).Val()), "1")
+		e.Wants("a refresh deletes the dead", strconv.FormatInt(e.Raw.HLen(e.Context(), key("waiting")).Val(), 10), "1")
 		e.Wants("the second leaves", waiting("b", 0, "pod 2"), "[1]")
-		e.Wants("nothing is left", fmt.Sprint(e.Exists(key("waiting"))), "false")
+		e.Wants("nothing is left", strconv.FormatBool(e.Exists(key("waiting"))), "false")
 	})
 }
 

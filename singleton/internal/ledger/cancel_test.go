@@ -1,7 +1,6 @@
 package ledger_test
 
 import (
-	"context"
 	"errors"
 	"testing"
 	"time"
@@ -41,14 +40,14 @@ func TestCancelOfAHeldRun(t *testing.T) {
 	onBoth(t, func(e *env) {
 		l := e.jobLedger(e.Client("a"), ledger.Config{Lease: lockcore.LeaseConfig{TTL: 12 * time.Second, RenewInterval: 100 * time.Millisecond}})
 		run, _ := e.claimed(l)
-		if run.Canceled().Err() != nil {
+		if run.Canceled() != nil {
 			e.Error("a run is canceled from the beginning")
 		}
 		e.canceled(time.Time{}, run.Tick)
 		_, err := e.jobLedger(e.Client("later"), ledger.Config{}).Cancel(e.Context(), run.Tick)
 		testenv.Must(e, err)
-		e.Until("the renewal has told", func() bool { return run.Canceled().Err() != nil })
-		cause := context.Cause(run.Canceled())
+		e.Until("the renewal has told", func() bool { return run.Canceled() != nil })
+		cause := run.Canceled()
 		if by, ok := errors.AsType[*ledger.CanceledError](cause); !ok || by.By != "ann@host" || by.Reason != "wrong data" || !errors.Is(cause, ledger.ErrCanceled) {
 			e.Errorf("the cause is %v", cause)
 		}

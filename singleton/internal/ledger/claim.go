@@ -102,9 +102,15 @@ func (r *Claim) Look(ctx context.Context) error {
 	return opError("look", r.ledger.name, r.kind.look(ctx, r.Value()))
 }
 
-// Canceled returns a context that ends with a *CanceledError when an operator has canceled the
-// run. The lease remains.
-func (r *Claim) Canceled() context.Context { return r.kind.canceled }
+// Canceled returns a *CanceledError if an operator has canceled the run, otherwise nil. The lease
+// remains.
+func (r *Claim) Canceled() error { return context.Cause(r.kind.canceled) }
+
+// OnCancel calls f with the result of Canceled, on a goroutine of its own, when that is not nil.
+// stop is that of context.AfterFunc.
+func (r *Claim) OnCancel(f func(cause error)) (stop func() bool) {
+	return context.AfterFunc(r.kind.canceled, func() { f(r.Canceled()) })
+}
 
 func (k *kind) Label() string { return label }
 

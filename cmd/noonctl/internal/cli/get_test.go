@@ -226,7 +226,7 @@ func TestDescribeAttempts(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	begun, end := make(chan struct{}, 10), make(chan struct{})
-	e.runs("draw", "@daily", func(ctx context.Context, run singleton.Run) error {
+	e.runs("draw", "@daily", func(_ context.Context, run singleton.Run) error {
 		if run.Attempt < 3 {
 			return fmt.Errorf("boom %d", run.Attempt)
 		}

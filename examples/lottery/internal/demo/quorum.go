@@ -53,7 +53,7 @@ func RunQuorum(ctx context.Context, cfg Config) (err error) {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(folder)
+	defer func() { _ = os.RemoveAll(folder) }()
 	if d.schedule, err = schedule.Every(every); err != nil {
 		return err
 	}
