@@ -250,6 +250,8 @@ func TestTheLastRequestPassesChecksOn(t *testing.T) {
 				{"of another holder", "PX", "AB", "PX 300", 1, "AB", 300 * time.Millisecond},
 				{"of another holder, whose grant ends now", "PX", "AB", "PX 0", 1, "", 0},
 				{"of another holder, a millisecond later", "PX", "AB", "PX 1", 1, "AB", time.Millisecond},
+				{"of two, the last to end counts", "PX", "AB", "PX 300,PY 200", 1, "AB", 300 * time.Millisecond},
+				{"a process with a note is not called", "PX", "AB", "PX 300,PA 200", 1, "B", 300 * time.Millisecond},
 			} {
 				me, holder := attempt("HOLDER"), attempt(row.holder)
 				if kind.script == "owned_leave" {
@@ -263,10 +265,16 @@ func TestTheLastRequestPassesChecksOn(t *testing.T) {
 					line = append(line, attempt("P"+string(letter)), time.Duration(i)*time.Millisecond, minute)
 				}
 				e.fillQueue("orders", line...)
-				if of, ms, found := strings.Cut(row.notes, " "); found {
-					n, err := time.ParseDuration(ms + "ms")
-					must(e.env, err)
-					must(e.env, e.Raw.HSet(e.Context(), k[3], "!", of+" "+e.ms(n)+"\n").Err())
+				notes := ""
+				for text := range strings.SplitSeq(row.notes, ",") {
+					if of, ms, found := strings.Cut(text, " "); found {
+						n, err := time.ParseDuration(ms + "ms")
+						must(e.env, err)
+						notes += of + " " + e.ms(n) + "\n"
+					}
+				}
+				if notes != "" {
+					must(e.env, e.Raw.HSet(e.Context(), k[3], "!", notes).Err())
 				}
 				e.run(kind.script, k, me, 0, keep.Milliseconds(), row.last)
 				want := []string{}

@@ -23,20 +23,22 @@ func TestWaitersOfOtherProcessesAreNotifiedOfAGrant(t *testing.T) {
 			name     string
 			length   int   // of the queue after the grant
 			others   []int // ranks of waiters of another process
-			spoilt   int   // rank of a malformed member; 0: none
+			spoilt   int   // rank of a malformed member; -1: none
 			lapsed   int   // rank of one of the others that has lapsed; 0: none
 			messages int   // 0: none
 		}{
-			{"no other process", 40, nil, 0, 0, 0},
-			{"the last one", 40, []int{1, 39}, 0, 0, 39},
-			{"the last one has lapsed", 40, []int{5, 39}, 0, 39, 5},
-			{"all have lapsed", 40, []int{39}, 0, 39, 0},
+			{"no other process", 40, nil, -1, 0, 0},
+			{"the last one", 40, []int{1, 39}, -1, 0, 39},
+			{"the last one has lapsed", 40, []int{5, 39}, -1, 39, 5},
+			{"all have lapsed", 40, []int{39}, -1, 39, 0},
 			{"the last one is no attempt", 40, []int{5}, 39, 0, 5},
-			{"the first of two", 40, []int{1, 2}, 0, 0, 1},
-			{"the last of the first ones", 40, []int{31}, 0, 0, 31},
-			{"behind it", 40, []int{32, 33, 34, 35, 36, 37, 38}, 0, 0, 0},
-			{"the next waiter is of a third process", 40, []int{0, 39}, 0, 0, 39},
-			{"and there is no other", 40, []int{0}, 0, 0, 0},
+			{"the first of two", 40, []int{1, 2}, -1, 0, 1},
+			{"the last of the first ones", 40, []int{31}, -1, 0, 31},
+			{"behind it", 40, []int{32, 33, 34, 35, 36, 37, 38}, -1, 0, 0},
+			{"the next waiter is of a third process", 40, []int{0, 39}, -1, 0, 39},
+			{"and there is no other", 40, []int{0}, -1, 0, 0},
+			{"the next waiter is no attempt", 40, []int{39}, 0, 0, 39},
+			{"the last one is of the process that is granted", 40, []int{0, 5}, -1, 0, 5},
 		} {
 			for kind, form := range map[string]string{"mutex": "nl1:%s.%d.u/id", "owned": "nx1:%[1]s.%[2]d.u.w/owner%[2]d id"} {
 				process := map[int]string{}
@@ -53,7 +55,7 @@ func TestWaitersOfOtherProcessesAreNotifiedOfAGrant(t *testing.T) {
 						of = process[rank]
 					}
 					attempt, until := fmt.Sprintf(form, of, i), minute
-					if rank > 0 && rank == row.spoilt {
+					if rank >= 0 && rank == row.spoilt {
 						attempt = nonsense
 					}
 					if rank > 0 && rank == row.lapsed {
