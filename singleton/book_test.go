@@ -1,6 +1,7 @@
 package singleton_test
 
 import (
+	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -128,7 +129,17 @@ func (f *fleet) proven(job string, schedule schedule.Schedule) int {
 			last = tick
 		}
 	}
-	for _, r := range f.runs(job) {
+	var runs []ledger.RunRecord
+	var state ledger.State
+	f.Until("no run ends between the readings of the history and of the open runs", func() (same bool) {
+		var err error
+		runs = f.runs(job)
+		if state, err = f.ledger(job).Open(f.Context(), ledger.State{}); err != nil {
+			f.Fatal(err)
+		}
+		return reflect.DeepEqual(runs, f.runs(job))
+	})
+	for _, r := range runs {
 		if r.Count == 0 {
 			note(r.Tick)
 			continue
@@ -141,10 +152,6 @@ func (f *fleet) proven(job string, schedule schedule.Schedule) int {
 		if n != r.Count {
 			f.Errorf("skipped %v to %v: the entry counts %d, the schedule has %d", r.Tick, r.Last, r.Count, n)
 		}
-	}
-	state, err := f.ledger(job).Open(f.Context(), ledger.State{})
-	if err != nil {
-		f.Fatal(err)
 	}
 	for _, open := range state.Open {
 		note(open.Tick)
