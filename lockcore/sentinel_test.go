@@ -46,21 +46,7 @@ func sentinelEnv(t *testing.T, opts ...string) *watched {
 	w.raw = redis.NewFailoverClient(opt)
 	e.Raw = w.raw
 	t.Cleanup(func() { w.raw.Close() })
-	for _, s := range w.sentinels {
-		about := redis.NewSentinelClient(testenv.Options(s.Addr()))
-		defer about.Close()
-		e.Until("a Sentinel knows all servers", func() bool {
-			replicas, _ := about.Replicas(e.Context(), watchedName).Result()
-			others, _ := about.Sentinels(e.Context(), watchedName).Result()
-			linked := 0
-			for _, r := range replicas {
-				if r["master-link-status"] == "ok" {
-					linked++
-				}
-			}
-			return linked == 2 && len(others) == 2
-		})
-	}
+	servers.AwaitSentinels(t, watchedName, len(w.replicas), w.sentinels...)
 	return w
 }
 

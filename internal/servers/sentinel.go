@@ -35,6 +35,30 @@ func startSentinel(tb testing.TB, name, primary string, quorum int, opts ...stri
 	return startRedis(tb, "redis-sentinel", slices.Concat(lines, opts), "--sentinel")
 }
 
+// AwaitSentinels waits until each of these Sentinels knows the others, and so many replicas that are
+// linked to the primary.
+func AwaitSentinels(tb testing.TB, name string, replicas int, sentinels ...*RedisServer) {
+	tb.Helper()
+	for _, s := range sentinels {
+		rdb := redis.NewSentinelClient(options(s))
+		defer rdb.Close()
+		known := poll(func() bool {
+			all, _ := rdb.Replicas(context.Background(), name).Result()
+			others, _ := rdb.Sentinels(context.Background(), name).Result()
+			linked := 0
+			for _, r := range all {
+				if r["master-link-status"] == "ok" {
+					linked++
+				}
+			}
+			return linked == replicas && len(others) == len(sentinels)-1
+		})
+		if !known {
+			tb.Fatalf("the Sentinel at %s does not know all servers", s.Addr())
+		}
+	}
+}
+
 // Promote makes the first of these Sentinels promote a replica of the primary at address old,
 // which may be dead, and waits until all of them name another primary. It returns its address.
 func Promote(tb testing.TB, name, old string, sentinels ...*RedisServer) string {

@@ -44,21 +44,7 @@ func TestSentinelPromotesInADraw(t *testing.T) {
 		addrs = append(addrs, s.Addr())
 	}
 	w := newWorldAt(t, "redis+sentinel://lottery:hunter2@"+strings.Join(addrs, ",")+"/3?master="+name+"&sentinel_username=lottery&sentinel_password=hunter2")
-	for _, addr := range addrs {
-		s := redis.NewSentinelClient(&redis.Options{Addr: addr})
-		defer s.Close()
-		w.poll(t.Context(), "a Sentinel does not know all servers", func() bool {
-			replicas, _ := s.Replicas(t.Context(), name).Result()
-			others, _ := s.Sentinels(t.Context(), name).Result()
-			linked := 0
-			for _, r := range replicas {
-				if r["master-link-status"] == "ok" {
-					linked++
-				}
-			}
-			return linked == 2 && len(others) == 2
-		})
-	}
+	servers.AwaitSentinels(t, name, 2, sentinels...)
 	w.failsOver(func(context.Context) *servers.RedisServer { return primary }, func() {
 		servers.Promote(t, name, primary.Addr(), sentinels...)
 	})
