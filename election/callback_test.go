@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
@@ -386,7 +387,7 @@ func TestGoroutines(t *testing.T) { // not in parallel: it counts
 		}
 		e.queued(1)
 		e.WaitIdle()
-		before := runtime.NumGoroutine()
+		before := testenv.Goroutines()
 		for _, c := range clients {
 			for range each {
 				all = append(all, e.replica(c, election.Config{}).run())
@@ -394,7 +395,7 @@ func TestGoroutines(t *testing.T) { // not in parallel: it counts
 		}
 		e.queued(2*each + 1)
 		e.Pass(time.Minute)
-		if more := runtime.NumGoroutine() - before - 2*each; more >= 30 { // the server's and the connections' among them
+		if more := testenv.Goroutines() - before - 2*each; more >= 30 { // the server's and the connections' among them
 			t.Errorf("%d goroutines in addition to Run's", more)
 		}
 		for _, r := range all {

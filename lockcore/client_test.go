@@ -13,6 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
@@ -270,7 +271,7 @@ func TestNoGoroutineStaysAfterClose(t *testing.T) {
 	// Not parallel: it counts the goroutines of the process.
 	e := realEnv(t)
 	e.Raw.Ping(t.Context())
-	before := runtime.NumGoroutine()
+	before := testenv.Goroutines()
 	for range 5 {
 		rdb := e.Connect(e.Direct())
 		c, err := lockcore.New(rdb, lockcore.Config{})
@@ -289,7 +290,7 @@ func TestNoGoroutineStaysAfterClose(t *testing.T) {
 		mustIs(t, context.Cause(lease.Context()), lockcore.ErrClosed)
 		rdb.Close()
 	}
-	e.Until("all goroutines are gone", func() bool { return runtime.NumGoroutine() <= before })
+	e.Until("all goroutines are gone", func() bool { return testenv.Goroutines() <= before })
 }
 
 func TestClientIdentity(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -13,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9/auth"
 
 	"github.com/noonlock/noonlock/internal/servers"
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 )
 
@@ -46,7 +46,7 @@ func TestManyTimingsFewConnections(t *testing.T) {
 		c := e.ClientWith(opt, lockcore.Config{})
 		e.unlock(e.try(e.mutex(c, "first", ttl(time.Second))))
 		e.WaitIdle()
-		goroutines := runtime.NumGoroutine()
+		goroutines := testenv.Goroutines()
 		var leases []*lockcore.Lease
 		for i := range 600 {
 			leases = append(leases, e.try(e.mutex(c, fmt.Sprint("m", i), ttl(3*time.Second+time.Duration(i)*time.Millisecond))))
@@ -59,7 +59,7 @@ func TestManyTimingsFewConnections(t *testing.T) {
 				e.Errorf("%s: %d connections", when, n)
 			}
 			// The servers of a bubble have goroutines for each connection.
-			if n := runtime.NumGoroutine() - goroutines; n > 100 {
+			if n := testenv.Goroutines() - goroutines; n > 100 {
 				e.Errorf("%s: %d more goroutines", when, n)
 			}
 		}
@@ -88,7 +88,7 @@ func TestManyTimingsFewConnections(t *testing.T) {
 		if n := open.Load(); n > 4+3 {
 			e.Errorf("%d connections stay", n)
 		}
-		if n := runtime.NumGoroutine() - goroutines; n > 40 {
+		if n := testenv.Goroutines() - goroutines; n > 40 {
 			e.Errorf("%d goroutines stay", n)
 		}
 		e.unlock(e.lock(e.mutex(c, "m1", ttl(time.Second))))

@@ -3,7 +3,6 @@ package lockcore_test
 import (
 	"context"
 	"fmt"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -11,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
@@ -128,7 +128,7 @@ func TestFiveThousandLeases(t *testing.T) {
 	e := realEnv(t)
 	e.Raw.Ping(t.Context())
 	const leases = 5000
-	goroutines := runtime.NumGoroutine()
+	goroutines := testenv.Goroutines()
 	clientsBefore := e.connections("")
 	opt := e.Direct()
 	opt.ClientName = "holder"
@@ -154,7 +154,7 @@ func TestFiveThousandLeases(t *testing.T) {
 	most := 0
 	renewed := e.calls("pexpire")
 	e.Until("every lease was renewed several times", func() bool {
-		most = max(most, runtime.NumGoroutine()-goroutines)
+		most = max(most, testenv.Goroutines()-goroutines)
 		return e.calls("pexpire")-renewed >= 2*leases
 	})
 	if most >= 10 {
@@ -193,7 +193,7 @@ func TestFiveThousandLeases(t *testing.T) {
 		t.Errorf("%d locks are left after Close", n)
 	}
 	e.Until("goroutines and connections are gone", func() bool {
-		return runtime.NumGoroutine() <= goroutines+1 && e.connections("") <= clientsBefore
+		return testenv.Goroutines() <= goroutines+1 && e.connections("") <= clientsBefore
 	})
 }
 

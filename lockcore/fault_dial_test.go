@@ -15,7 +15,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -154,7 +153,7 @@ func TestFault69_DialFailsInItsOwnWay(t *testing.T) {
 				opt.Dialer = func(context.Context, string, string) (net.Conn, error) { return nil, fail }
 				c := e.ClientWith(opt, lockcore.Config{})
 				e.WaitIdle()
-				before := runtime.NumGoroutine()
+				before := testenv.Goroutines()
 				var wg sync.WaitGroup
 				for i := range 300 {
 					wg.Go(func() {
@@ -166,7 +165,7 @@ func TestFault69_DialFailsInItsOwnWay(t *testing.T) {
 				}
 				wg.Wait()
 				e.WaitIdle()
-				if n := runtime.NumGoroutine() - before; n > 10 {
+				if n := testenv.Goroutines() - before; n > 10 {
 					e.Errorf("%d goroutines stay behind", n)
 				}
 				began := e.Clock()
@@ -188,7 +187,7 @@ func TestFault69_TakenBackByFew(t *testing.T) {
 		c, f := e.Linked("a")
 		e.unlock(e.try(e.mutex(c, "first", ttl(time.Second))))
 		lost := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.SwallowReply})
-		before := runtime.NumGoroutine()
+		before := testenv.Goroutines()
 		var wg sync.WaitGroup
 		for i := range 2000 {
 			wg.Go(func() {
@@ -200,7 +199,7 @@ func TestFault69_TakenBackByFew(t *testing.T) {
 		}
 		wg.Wait()
 		e.WaitIdle()
-		if n := runtime.NumGoroutine() - before; n > 100 {
+		if n := testenv.Goroutines() - before; n > 100 {
 			e.Errorf("%d goroutines take back what 2000 calls may have left", n)
 		}
 		lost.Lift()
