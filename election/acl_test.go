@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/noonlock/noonlock/election"
 	"github.com/noonlock/noonlock/lockcore"
 )
 
@@ -41,6 +42,9 @@ func TestRights(t *testing.T) {
 		return e.ClientWith(opt, lockcore.Config{Identity: identity})
 	}
 	user("exact")
+	board, err := election.NewElection(as("exact", "x"), electionName)
+	must(e, err)
+	must(e, board.CheckRights(e.Context()))
 	a, b, c := e.replica(as("exact", "a"), quick("")), e.replica(as("exact", "b"), quick("")), e.replica(as("exact", "c"), quick(""))
 	e.queueUp(a, b, c)
 	e.Pass(2 * leaseDuration)

@@ -53,6 +53,7 @@ func everyCall(e *testenv.Env, c *lockcore.Client, add testenv.AddCall) {
 	add("Lease.Unlock", lease, func() { _ = held.Unlock(bg) })
 	add("Lease.Unlock with 1 s", time.Second, e.Within(func(ctx context.Context) { _ = writes.Unlock(ctx) }))
 	add("Client.Inspect", 7*time.Second, func() { _, _ = c.Inspect(bg, "orders") })
+	add("Client.CheckRights", 7*time.Second, func() { _ = c.CheckRights(bg, "orders", lockcore.LockMutex) })
 	add("Client.Locks", 7*time.Second, func() { _, _ = c.Locks(bg, lockcore.ListConfig{}) })
 	add("Client.Search", 7*time.Second, func() { _, _ = c.Search(bg, engine.Search{Parts: []string{"lock"}}) })
 	add("Client.ForceRelease", 7*time.Second, func() { _, _ = c.ForceRelease(bg, "orders") })

@@ -12,35 +12,41 @@ import (
 )
 
 // harmless has, for each command of a script that CheckRights may get, calls which leave
-// nothing behind on the key * that does not exist. A call that writes comes after the one
+// nothing behind: on the key *, which does not exist, and on the counter of tokens, fence. A call that writes comes after the one
 // that deletes it again, so that it is not made if that one is refused.
 var harmless = map[string]string{
-	"DEL":     "DEL *",
-	"EXISTS":  "EXISTS *",
-	"GET":     "GET *",
-	"HDEL":    "HDEL * f",
-	"HEXISTS": "HEXISTS * f",
-	"HGET":    "HGET * f",
-	"HGETALL": "HGETALL *",
-	"HKEYS":   "HKEYS *",
-	"HLEN":    "HLEN *",
-	"HMGET":   "HMGET * f",
-	"HSET":    "HDEL * f\nHSET * f v\nHDEL * f",
-	"INFO":    "INFO server",
-	"LLEN":    "LLEN *",
-	"LPUSH":   "LTRIM * 1 0\nLPUSH * v\nLTRIM * 1 0",
-	"LRANGE":  "LRANGE * 0 0",
-	"LTRIM":   "LTRIM * 1 0",
-	"PERSIST": "PERSIST *",
-	"PEXPIRE": "PEXPIRE * 1",
-	"PTTL":    "PTTL *",
-	"PUBLISH": "", // without messages, waiters are slow but correct
-	"SET":     "SET * v XX",
-	"TIME":    "TIME",
-	"ZADD":    "ZADD * XX 1 m",
-	"ZRANGE":  "ZRANGE * 0 0",
-	"ZREM":    "ZREM * m",
-	"ZSCORE":  "ZSCORE * m",
+	"DEL":              "DEL *",
+	"EXISTS":           "EXISTS *",
+	"GET":              "GET *\nGET fence", // a counter of another type fails here, and not at the grant
+	"HDEL":             "HDEL * f",
+	"HEXISTS":          "HEXISTS * f",
+	"HGET":             "HGET * f",
+	"HGETALL":          "HGETALL *",
+	"HKEYS":            "HKEYS *",
+	"HLEN":             "HLEN *",
+	"HMGET":            "HMGET * f",
+	"HSET":             "HDEL * f\nHSET * f v\nHDEL * f",
+	"INFO":             "INFO server",
+	"LLEN":             "LLEN *",
+	"LPUSH":            "LTRIM * 1 0\nLPUSH * v\nLTRIM * 1 0",
+	"LRANGE":           "LRANGE * 0 0",
+	"LTRIM":            "LTRIM * 1 0",
+	"PERSIST":          "PERSIST *",
+	"PEXPIRE":          "PEXPIRE * 1",
+	"PEXPIREAT":        "PEXPIREAT * 1",
+	"PTTL":             "PTTL *",
+	"PUBLISH":          "", // without messages, waiters are slow but correct
+	"SET":              "SET * v XX",
+	"TIME":             "TIME",
+	"ZADD":             "ZADD * XX 1 m",
+	"ZCARD":            "ZCARD *",
+	"ZCOUNT":           "ZCOUNT * 0 0",
+	"ZMSCORE":          "ZMSCORE * m",
+	"ZRANGE":           "ZRANGE * 0 0",
+	"ZRANGEBYSCORE":    "ZRANGEBYSCORE * 0 0",
+	"ZREM":             "ZREM * m",
+	"ZREVRANGEBYSCORE": "ZREVRANGEBYSCORE * 0 0",
+	"ZSCORE":           "ZSCORE * m",
 }
 
 var scriptCommand = regexp.MustCompile(`\bredis\.p?call\('(\w+)'`)
@@ -66,6 +72,34 @@ func (e *nameEngine) LockScripts() []*wire.Script {
 		return []*wire.Script{s.quorumAcquire, s.quorumRenew, s.quorumLeave, s.quorumState, s.quorumJoin}
 	}
 	return []*wire.Script{s.mutexAcquire, s.mutexRenew, s.mutexLeave}
+}
+
+// CheckRights returns an error if the Redis user lacks a right that the locks of a kind need:
+// LockMutex, LockReentrant or LockReadWrite. It tries each command of their scripts at the server
+// of the name, on a key of the name that never exists. So it leaves nothing behind. It does not try
+// PUBLISH, which scripts can do without. If the server does not answer, it retries for up to 6.7 s.
+func (c *Client) CheckRights(ctx context.Context, name string, kind LockKind) error {
+	terms, err := c.terms(LeaseConfig{})
+	if err == nil {
+		err = checkUserName(name)
+	}
+	if err != nil {
+		return err
+	}
+	e := &nameEngine{c: c, keys: c.keys.lock(name), terms: terms}
+	scripts := e.LockScripts()
+	switch kind {
+	case LockMutex:
+	case LockReentrant, LockReadWrite:
+		if err := c.oneServer("a lock with owners"); err != nil {
+			return err
+		}
+		s := c.scripts
+		scripts = []*wire.Script{s.ownedAcquire, s.ownedRenew, s.ownedLeave, s.ownedDowngrade}
+	default:
+		return refuse("kind", "LockMutex, LockReentrant or LockReadWrite", kind)
+	}
+	return opError("check rights", name, e.CheckRights(ctx, scripts...))
 }
 
 func (e *nameEngine) CheckRights(ctx context.Context, scripts ...*wire.Script) error {

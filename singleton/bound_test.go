@@ -97,6 +97,7 @@ func everyCall(e *testenv.Env, c *lockcore.Client, add testenv.AddCall) {
 	job, err := singleton.NewJob(c, "draw")
 	testenv.Must(e, err)
 	add("Job.Status", ofJob, func() { _, _ = job.Status(bg) })
+	add("Job.CheckRights", ofJob, func() { _ = job.CheckRights(bg) })
 	add("Job.Runs", ofJob, func() { _, _ = job.Runs(bg, 10) })
 	add("Job.Schedules", ofJob, func() { _, _ = job.Schedules(bg) })
 	add("Job.Pause", ofJob, func() { _ = job.Pause(bg) })

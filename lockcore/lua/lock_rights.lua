@@ -2,21 +2,22 @@
 --
 -- KEYS[1] never   a key that does not exist
 -- KEYS[2] fence   string, the counter of fencing tokens
--- ARGV[1] calls   the commands, one a line, words separated by spaces; * is the key `never`
+-- ARGV[1] calls   the commands, one a line, words separated by spaces; * is the key
+--                 `never`, and `fence` is the counter
 --
 -- Returns 1, or the error of the first command that fails, with its name.
 --
 -- Twice is safe: the commands leave nothing behind.
 local never, fence, calls = KEYS[1], KEYS[2], ARGV[1]
+local keys = {['*'] = never, fence = fence}
 for line in string.gmatch(calls, '[^\n]+') do
   local words = {}
   for word in string.gmatch(line, '%S+') do
-    words[#words + 1] = word == '*' and never or word
+    words[#words + 1] = keys[word] or word
   end
   local answer = redis.pcall(unpack(words))
   if type(answer) == 'table' and answer.err then
     return redis.error_reply(answer.err .. ': ' .. words[1])
   end
 end
-redis.call('GET', fence) -- a key of another type fails here, and not at the grant
 return 1

@@ -28,22 +28,29 @@ type Leadership struct {
 // Prepare returns an error if Campaign may wait although this candidate could never lead: a
 // right is missing that only a leader needs, or the record cannot be written.
 func (e *Election) Prepare(ctx context.Context) error {
-	s := e.scripts
-	own, read := []*wire.Script{s.claim, s.renew, s.vacate, s.look}, func() error {
-		_, _, err := e.read(ctx)
-		return err
-	}
-	if e.quorum != nil {
-		own, read = []*wire.Script{s.keep, s.view, s.waiting, s.vacate}, func() error {
-			_, _, err := e.quorum.look(ctx)
-			return err
-		}
-	}
-	err := e.engine.CheckRights(ctx, append(e.engine.LockScripts(), own...)...)
-	if err == nil {
-		err = read()
+	err := e.checkRights(ctx)
+	switch {
+	case err != nil:
+	case e.quorum != nil:
+		_, _, err = e.quorum.look(ctx)
+	default:
+		_, _, err = e.read(ctx)
 	}
 	return opError("campaign", e.name, err)
+}
+
+// CheckRights returns an error if a right is missing that a candidate or leader needs.
+func (e *Election) CheckRights(ctx context.Context) error {
+	return opError("check rights", e.name, e.checkRights(ctx))
+}
+
+func (e *Election) checkRights(ctx context.Context) error {
+	s := e.scripts
+	own := []*wire.Script{s.claim, s.renew, s.vacate, s.look}
+	if e.quorum != nil {
+		own = []*wire.Script{s.keep, s.view, s.waiting, s.vacate}
+	}
+	return e.engine.CheckRights(ctx, append(e.engine.LockScripts(), own...)...)
 }
 
 // Campaign waits in the queue until this candidate leads and the record is written. Its
