@@ -65,7 +65,7 @@ func TestSeriesOfTheKindsInUse(t *testing.T) {
 				t.Error("it did not lead")
 			}
 		}, append(ofLock("election"),
-			"leader_election_master_status{orders}", "noonlock_election_drain_overruns_total{orders}", "noonlock_election_time_to_lead_seconds{orders}",
+			"leader_election_master_status{orders}", "noonlock_election_drain_overruns_total{orders}", "noonlock_election_interventions_total{resign,orders}", "noonlock_election_interventions_total{transfer,orders}", "noonlock_election_time_to_lead_seconds{orders}",
 			"noonlock_election_transitions_total{gained,orders}", "noonlock_election_transitions_total{lost,orders}", "noonlock_election_transitions_total{released,orders}",
 		)},
 		"a job": {func(t *testing.T, client *lockcore.Client, reg prometheus.Registerer) {

@@ -12,7 +12,7 @@ import (
 
 // Every call returns within its documented bound, whatever the network does.
 func TestFault69_EveryCallReturnsInTime(t *testing.T) {
-	testenv.EveryCallIsBounded(t, everyCall, (*election.LeaderElector)(nil))
+	testenv.EveryCallIsBounded(t, everyCall, (*election.LeaderElector)(nil), (*election.Election)(nil))
 }
 
 func everyCall(e *testenv.Env, c *lockcore.Client, add testenv.AddCall) {
@@ -60,6 +60,13 @@ func everyCall(e *testenv.Env, c *lockcore.Client, add testenv.AddCall) {
 	add("LeaderElector.TransferTo with 1 s", time.Second, e.Within(func(ctx context.Context) { _ = transfers.TransferTo(ctx, "x") }))
 	add("LeaderElector.Record", two3, func() { _, _ = transfers.Record(bg) })
 	add("LeaderElector.Candidates", two3, func() { _, _ = transfers.Candidates(bg) })
+	board, err := election.NewElection(c, "transfers")
+	testenv.Must(e, err)
+	const one = 7 * time.Second
+	add("Election.Record", one, func() { _, _ = board.Record(bg) })
+	add("Election.Candidates", one, func() { _, _ = board.Candidates(bg) })
+	add("Election.Resign", 2*one, func() { _, _ = board.Resign(bg, 0) })
+	add("Election.TransferTo", 3*one, func() { _, _ = board.TransferTo(bg, 0, "x") })
 	for name, local := range map[string]func(){
 		"LeaderElector.Check":     func() { _ = transfers.Check(0) },
 		"LeaderElector.Ready":     func() { _ = transfers.Ready() },
@@ -67,6 +74,8 @@ func everyCall(e *testenv.Env, c *lockcore.Client, add testenv.AddCall) {
 		"LeaderElector.IsLeader":  func() { _ = transfers.IsLeader() },
 		"LeaderElector.Identity":  func() { _ = transfers.Identity() },
 		"LeaderElector.Name":      func() { _ = transfers.Name() },
+		"Election.By":             func() { _, _ = board.By("ann@host", "") },
+		"Election.Name":           func() { _ = board.Name() },
 	} {
 		add(name, 0, local)
 	}

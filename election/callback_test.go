@@ -221,7 +221,7 @@ func TestCheck(t *testing.T) {
 	})
 }
 
-// value returns one metric of the election; label is that of "event".
+// value returns one metric of the election; label is that of "event" or "action".
 func value(t testing.TB, reg prometheus.Gatherer, name, label string) float64 {
 	t.Helper()
 	families, err := reg.Gather()
@@ -235,7 +235,7 @@ func value(t testing.TB, reg prometheus.Gatherer, name, label string) float64 {
 			for _, l := range m.GetLabel() {
 				labels[l.GetName()] = l.GetValue()
 			}
-			if labels["name"] != electionName || labels["event"] != label {
+			if labels["name"] != electionName || labels["event"]+labels["action"] != label {
 				continue
 			}
 			switch {

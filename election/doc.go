@@ -48,7 +48,8 @@
 //	                       (after a pause if the term was shorter than RetryPeriod)
 //	overdue  ──returned──► a pause ──► campaigning, or stopped
 //
-// Only Run changes the state, on its caller's goroutine, which also runs OnStartedLeading.
+// An operator calls Resign and TransferTo of an Election, in any process, and the leader
+// carries them out. Only Run changes the state, on its caller's goroutine, which also runs OnStartedLeading.
 // A request that is lost, late or repeated has no second effect. Messages only trigger a
 // check at the server.
 //
@@ -95,7 +96,9 @@
 //	a grant's message is lost     The candidate finds the grant at its next check.
 //	the message of a new leader   The record is read when the subscription is back, or after
 //	is lost                       66 LeaseDurations.
-//	the record is deleted         The next renewal writes it again.
+//	the record is deleted         The next renewal writes it again, without an operator's request.
+//	an operator's request to      The leader finds it at its next renewal. If it dies before, no
+//	resign: its message is lost   later leader resigns.
 //	two replicas, one identity    They are two candidates: each lease has a secret of its own.
 //	the server is unavailable     Leaders stop in time. When it is back, all replicas campaign
 //	                              again, in the same order if it kept the queue.
@@ -126,4 +129,5 @@
 //	noonlock_election_transitions_total{name,event}   leaderships gained, released, lost
 //	noonlock_election_time_to_lead_seconds{name}      from campaigning to leading
 //	noonlock_election_drain_overruns_total{name}      times that DrainTimeout was overrun
+//	noonlock_election_interventions_total{name,action}  requests of operators: resign, transfer
 package election

@@ -18,10 +18,18 @@ var (
 	// ErrNotLeader is the error of Resign and TransferTo if this replica does not lead.
 	ErrNotLeader = errors.New("election: not the leader")
 
-	// ErrNoCandidate is the error of TransferTo if no candidate has the identity.
+	// ErrNoCandidate is the error of both TransferTo if no candidate has the identity.
 	ErrNoCandidate = errors.New("election: no such candidate")
 
-	// ErrResigned is the cause of a leader's context after Resign or TransferTo.
+	// ErrNoLeader is the error of Election.Resign and Election.TransferTo if no replica leads.
+	ErrNoLeader = record.ErrNoLeader
+
+	// ErrTermOver is the error of Election.Resign and Election.TransferTo if the term with the
+	// given token is over.
+	ErrTermOver = record.ErrTermOver
+
+	// ErrResigned is the cause of a leader's context after Resign or TransferTo. After those of an
+	// Election, the cause is a *ResignedError.
 	ErrResigned = errors.New("election: resigned")
 
 	// ErrDrainOverrun is joined with lockcore.ErrLeaseExpired in the errors of Resign

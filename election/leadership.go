@@ -45,6 +45,7 @@ type leadership struct {
 	resigned atomic.Bool               // the choice was Resign or TransferTo
 	returned atomic.Bool               // OnStartedLeading has returned
 	uncount  func()                    // removes this leadership from the metrics
+	request  string                    // the ID of the newest request of an operator; guarded by LeaderElector.mu
 	released chan struct{}
 	err      error // of the release; read it after released
 }
@@ -86,7 +87,9 @@ func (c *candidacy) Work(run context.Context, lease *record.Leadership, waited t
 	defer context.AfterFunc(chosen, func() { le.drain(now) })()
 	le.mu.Lock()
 	le.leadership = now
+	asked, request := le.asked()
 	le.mu.Unlock()
+	le.obey(asked, request)
 
 	normal := false
 	defer func() {

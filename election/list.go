@@ -27,9 +27,12 @@ func Names(ctx context.Context, client *lockcore.Client, cfg lockcore.ListConfig
 }
 
 // An Election is a handle on an election, in any process, whether or not it campaigns. It has
-// no state and is safe for concurrent use. If the server does not answer, its methods return
-// an error after at most 7 s.
-type Election struct{ election *record.Election }
+// no state and is safe for concurrent use. If the server does not answer, Record and Candidates
+// return an error after at most 7 s.
+type Election struct {
+	election   *record.Election
+	by, reason string // see By; by may be empty
+}
 
 // NewElection returns a handle on the election of a name. It sends no request. The error is a
 // *ConfigError.
@@ -41,7 +44,7 @@ func NewElection(client *lockcore.Client, name string) (*Election, error) {
 	if err != nil {
 		return nil, translate(err)
 	}
-	return &Election{e}, nil
+	return &Election{election: e}, nil
 }
 
 // Name returns the name of the election.

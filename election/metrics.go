@@ -16,6 +16,7 @@ type metrics struct {
 	gained, released, lost prometheus.Counter
 	timeToLead             prometheus.Observer
 	overruns               prometheus.Counter
+	resigns, transfers     prometheus.Counter // requests of operators
 }
 
 // newMetrics registers the metrics, or takes those that another elector has
@@ -44,6 +45,8 @@ func newMetrics(reg prometheus.Registerer, name string) (*metrics, error) {
 		[]float64{0.001, 0.005, 0.02, 0.1, 0.5, 2, 10, 30, 60, 600, 3600, 86400}, "name")
 	overruns := set.Counters("noonlock_election_drain_overruns_total",
 		"Terms whose work did not stop within DrainTimeout, so that two replicas may have led.", "name")
+	acts := set.Counters("noonlock_election_interventions_total",
+		"Requests of operators that this replica carried out: resign, transfer.", "name", "action")
 	if err = errors.Join(err, set.Err()); err != nil {
 		return nil, err
 	}
@@ -52,6 +55,7 @@ func newMetrics(reg prometheus.Registerer, name string) (*metrics, error) {
 		gained: transitions.With(name, "gained"), released: transitions.With(name, "released"),
 		lost:       transitions.With(name, "lost"),
 		timeToLead: timeToLead.With(name), overruns: overruns.With(name),
+		resigns: acts.With(name, "resign"), transfers: acts.With(name, "transfer"),
 	}, nil
 }
 
@@ -86,5 +90,16 @@ func (m *metrics) ended(lost bool) {
 func (m *metrics) overran() {
 	if m != nil {
 		m.overruns.Inc()
+	}
+}
+
+// obeyed counts a request of an operator, to transfer leadership or only to resign.
+func (m *metrics) obeyed(transfer bool) {
+	switch {
+	case m == nil:
+	case transfer:
+		m.transfers.Inc()
+	default:
+		m.resigns.Inc()
 	}
 }

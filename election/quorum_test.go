@@ -199,6 +199,10 @@ func TestFault90_ElectionOnAQuorum(t *testing.T) {
 			e.Errorf("the record is %+v, %v", rec, err)
 		}
 		mustIs(e, a.le.TransferTo(e.Context(), "b"), lockcore.ErrConfig)
+		board, err := election.NewElection(e.client("operator"), electionName)
+		must(e, err)
+		_, err = board.Resign(e.Context(), 0)
+		mustIs(e, err, lockcore.ErrConfig)
 
 		e.kill(0) // and a server loses its data during the term
 		must(e, e.raw(1).FlushAll(e.Context()).Err())

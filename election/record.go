@@ -19,9 +19,11 @@ import (
 //	lease     ms, how long it leads from there unless it renews
 //	metadata  Config.Metadata of the leader, a JSON object of strings
 //	released  when it resigned, ms; absent while it leads
+//	asked     the token, if an operator has asked this leader to resign
+//	request   who asks it and why, a JSON object
 //
 // Scripts write the record only while the writer holds the lock, or while the lock is
-// still free after it. The record is for information: the lock alone decides who leads.
+// still free after it. An operator writes only the last two fields. The record is for information: the lock alone decides who leads.
 type LeaderRecord struct {
 	Holder   string
 	Token    uint64
@@ -31,6 +33,10 @@ type LeaderRecord struct {
 	Lease    time.Duration
 	Metadata map[string]string
 	Released time.Time // zero: it has not resigned
+
+	// Asked is the newest request of an operator to this leader, see Election.Resign. It is nil if
+	// there is none.
+	Asked *ResignRequest
 
 	// Left is the remaining time of the lease when the record was read. If it is not
 	// positive, the holder no longer leads.

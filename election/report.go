@@ -47,7 +47,9 @@ func (le *LeaderElector) observe(crash context.CancelCauseFunc) *observer {
 func (p *observer) changed(r record.Record) {
 	p.le.mu.Lock()
 	p.le.observed = r
+	asked, request := p.le.asked()
 	p.le.mu.Unlock()
+	p.le.obey(asked, request)
 	if p.le.callbacks.OnNewLeader == nil || r.Holder == "" {
 		return
 	}

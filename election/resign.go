@@ -64,10 +64,15 @@ func (le *LeaderElector) mine() (*leadership, error) {
 	return r, nil
 }
 
+// resign ends the work.
+func (r *leadership) resign(cause error) {
+	r.resigned.Store(true)
+	r.stop(cause)
+}
+
 // end ends the work and waits for the release.
 func (r *leadership) end(ctx context.Context) error {
-	r.resigned.Store(true)
-	r.stop(ErrResigned)
+	r.resign(ErrResigned)
 	select {
 	case <-r.released:
 		return r.err

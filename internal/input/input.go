@@ -5,6 +5,7 @@ package input
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"unicode"
 	"unicode/utf8"
 )
@@ -23,6 +24,17 @@ func Fault(s string, longest int, name bool) string {
 		if unicode.IsControl(r) || name && (unicode.IsSpace(r) || r == '{' || r == '}') {
 			return rule
 		}
+	}
+	return ""
+}
+
+// longestRemark limits the bytes of a remark.
+const longestRemark = 200
+
+// Remark returns the rule that the name or the reason of an operator breaks, or "". It may be empty.
+func Remark(s string) string {
+	if len(s) > longestRemark || !utf8.ValidString(s) || strings.ContainsFunc(s, unicode.IsControl) {
+		return fmt.Sprintf("up to %d bytes of UTF-8 without control characters", longestRemark)
 	}
 	return ""
 }

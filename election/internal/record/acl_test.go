@@ -34,6 +34,8 @@ func TestLeaderScriptsUnderACL(t *testing.T) {
 		{"leader_renew", "older", []string{"-publish"}, int64(1), "me"},
 		{"leader_claim", "older", []string{"-hset"}, nil, "older"},
 		{"leader_vacate", "mine", []string{"-publish"}, int64(1), ""},
+		{"leader_resign", "mine", []string{"-publish"}, int64(1), "me"},
+		{"leader_resign", "mine", []string{"-hset"}, nil, "me"},
 	} {
 		if slices.Equal(test.rules, lockOnly) && !e.Knows("pexpiretime") {
 			continue // Redis 6.2 has no selectors: a right for all keys, or for none

@@ -25,6 +25,7 @@ func TestFault69_EveryCallReturnsInTime(t *testing.T) {
 		add("Campaign with 1 s", time.Second, e.Within(func(ctx context.Context) { _, _ = el.Campaign(ctx) }))
 		add("Leader", two3, func() { _, _ = el.Leader(bg) })
 		add("Candidates", two3, func() { _, _ = el.Candidates(bg) })
+		add("Ask", two3, func() { _ = el.Ask(bg, led.Token(), record.Request{}) })
 		add("Leadership.Promote", two3, func() { _, _ = led.Promote(bg, "x") })
 		add("Leadership.Resign", lease, func() { _ = led.Resign(bg) })
 	})

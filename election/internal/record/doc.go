@@ -25,6 +25,7 @@
 //	the record cannot be written  Campaign fails and releases the lock
 //	the record is lost or old     the next renewal writes it again
 //	a newer version wrote it      a claim fails; a renewal does not change it
+//	leader_resign is not answered the operator repeats it; the leader drains once
 //	leader_vacate is lost         the record still names the leader that resigned; its Left
 //	                              is not positive
 //	a message is lost             watchers read the record when the subscription is

@@ -24,9 +24,11 @@ import (
 //	lease     ms, the duration of the lease, counted from renewed
 //	metadata  Config.Metadata of the leader, a JSON object of strings
 //	released  when it resigned, ms; absent while it leads
+//	asked     the token, if an operator has asked this leader to resign
+//	request   who asks it and why, a Request in JSON
 //
 // Scripts write the record only while the writer holds the lock, or while the lock is still
-// free after it. The record is for information: the lock alone decides who leads.
+// free after it. An operator writes only the last two fields. The record is for information: the lock alone decides who leads.
 type Record struct {
 	Holder   string
 	Token    uint64
@@ -36,6 +38,7 @@ type Record struct {
 	Lease    time.Duration
 	Metadata map[string]string
 	Released time.Time // zero: it has not resigned
+	Asked    *Request  // nil: no operator has asked the leader to resign
 
 	// Left is the remaining time of the lease when the record was read. If it is not
 	// positive, the holder no longer leads. Watch does not set it.
@@ -107,7 +110,7 @@ func (e *Election) look(ctx context.Context) (r Record, err error) {
 
 func readLeader(fields map[string]string) (Record, error) {
 	r := Record{Holder: fields["holder"]}
-	var errs [7]error
+	var errs [8]error
 	var lease int64
 	r.Token, errs[0] = strconv.ParseUint(fields["token"], 10, 64)
 	r.Term, errs[1] = strconv.ParseUint(fields["term"], 10, 64)
@@ -117,16 +120,18 @@ func readLeader(fields map[string]string) (Record, error) {
 	r.Lease = time.Duration(lease) * time.Millisecond
 	errs[5] = json.Unmarshal([]byte(cmp.Or(fields["metadata"], "{}")), &r.Metadata)
 	r.Released, errs[6] = readMillis(fields["released"])
+	errs[7] = r.readRequest(fields)
 	if err := errors.Join(errs[:]...); err != nil {
 		return r, fmt.Errorf("election: leader record: %w", err)
 	}
 	return r, nil
 }
 
-// sameLead reports whether two records describe the same state of the same term. The servers of
-// a quorum have different times of its end.
+// sameLead reports whether two records describe the same state of the same term, with the same
+// request. The servers of a quorum have different times of its end.
 func (r Record) sameLead(o Record) bool {
-	return r.Token == o.Token && r.Holder == o.Holder && r.Term == o.Term && r.Released.IsZero() == o.Released.IsZero()
+	return r.Token == o.Token && r.Holder == o.Holder && r.Term == o.Term && r.Released.IsZero() == o.Released.IsZero() &&
+		r.request() == o.request()
 }
 
 // readMillis parses Unix milliseconds. An empty string is the zero time.

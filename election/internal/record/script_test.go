@@ -17,7 +17,7 @@ import (
 // equal to the first, the state stays, no message is repeated, and other keys are not
 // touched. Each script runs as a user with access to its own keys only.
 func TestLeaderScriptsTwiceInEveryState(t *testing.T) {
-	for _, script := range []string{"leader_claim", "leader_renew", "leader_vacate", "leader_look"} {
+	for _, script := range []string{"leader_claim", "leader_renew", "leader_vacate", "leader_look", "leader_resign"} {
 		t.Run(script, func(t *testing.T) {
 			testenv.OnOneServer(t, func(e *testenv.Env) { leaderTwice(e, script) })
 		})
@@ -101,7 +101,8 @@ func checkLeaderRun(e *testenv.Env, where string, r leaderRun, state leaderState
 	}
 	recordStays, lockStays := maps.Equal(before.record, rec) && before.kept >= after.kept, before.left >= after.left
 	var told []string
-	if before.record["token"] != rec["token"] || before.record["holder"] != rec["holder"] || before.record["released"] != rec["released"] {
+	isMine := slices.Contains([]string{"mine", "resigned", "asked", "asked again", "asked before"}, state.record)
+	if before.record["token"] != rec["token"] || r.script == "leader_resign" && (before.record["asked"] != rec["asked"] || before.record["request"] != rec["request"]) || before.record["holder"] != rec["holder"] || before.record["released"] != rec["released"] {
 		told = []string{"noonlock:leader:board " + leaderToken}
 	}
 	written := after.kept > 24*time.Hour
@@ -117,16 +118,16 @@ func checkLeaderRun(e *testenv.Env, where string, r leaderRun, state leaderState
 			if answered(0) != "-1" || !recordStays {
 				complain("a newer version's record was touched")
 			}
-		case state.record == "mine" || state.record == "resigned":
+		case isMine:
 			if answered(0) != "7" || answered(1) != longAgo || !recordStays {
 				complain("claimed once more")
 			}
 		default:
-			want := map[string]string{"none": "1", "broken": "1", "older": "8", "greater": "8", "older's end": "8"}[state.record]
+			want := map[string]string{"none": "1", "broken": "1", "older": "8", "older asked": "8", "greater": "8", "older's end": "8"}[state.record]
 			if answered(0) != want || rec["term"] != want || rec["token"] != leaderToken || rec["lease"] != "90000" {
 				complain("want term %s", want)
 			}
-			if rec["v"] != "1" || rec["holder"] != "me" || rec["released"] != "" || !written {
+			if rec["v"] != "1" || rec["holder"] != "me" || rec["released"]+rec["asked"]+rec["request"] != "" || !written {
 				complain("not the claim's record")
 			}
 			if !fresh("acquired") || !fresh("renewed") || answered(1) != rec["acquired"] {
@@ -134,8 +135,15 @@ func checkLeaderRun(e *testenv.Env, where string, r leaderRun, state leaderState
 			}
 		}
 	case "leader_renew":
-		if (answer == int64(1)) != mine || mine && after.left <= time.Minute {
-			complain("renewed what is not mine, or not what is")
+		want := int64(0)
+		switch {
+		case mine && (state.record == "asked" || state.record == "asked again"):
+			want = 2
+		case mine:
+			want = 1
+		}
+		if answer != want || mine && after.left <= time.Minute {
+			complain("renewed what is not mine, or not what is; want %d", want)
 		}
 		lockStays = lockStays || mine
 		switch {
@@ -143,26 +151,44 @@ func checkLeaderRun(e *testenv.Env, where string, r leaderRun, state leaderState
 			if !recordStays {
 				complain("the record was touched")
 			}
-		case state.record == "resigned": // as after a lock set back with the server's data
-			if !fresh("renewed") || !written {
-				complain("the record was not renewed")
+		case isMine: // "resigned" as after a lock set back with the server's data
+			same := maps.Clone(before.record)
+			same["renewed"] = rec["renewed"]
+			if !fresh("renewed") || !written || !maps.Equal(same, rec) {
+				complain("the record was not renewed, or more than that")
 			}
 		default:
-			if rec["holder"] != "me" || rec["term"] != "7" || rec["acquired"] != longAgo || rec["released"] != "" || !fresh("renewed") || !written {
+			if rec["asked"]+rec["request"] != "" || rec["holder"] != "me" || rec["term"] != "7" || rec["acquired"] != longAgo || rec["released"] != "" || !fresh("renewed") || !written {
 				complain("the record was not mended")
 			}
 		}
 	case "leader_vacate":
-		vacant := state.lock == "" && (state.record == "mine" || state.record == "resigned")
+		vacant := state.lock == "" && isMine
 		if (answer == int64(1)) != vacant {
 			complain("want %v", vacant)
 		}
-		if vacant && state.record == "mine" {
+		if vacant && state.record != "resigned" {
 			if rec["holder"] != "" || !fresh("released") || after.kept <= 0 {
 				complain("not vacated")
 			}
 		} else if !recordStays {
 			complain("the record was touched")
+		}
+	case "leader_resign":
+		want, asks := int64(-2), false
+		switch {
+		case state.lock == "":
+			want = 0
+		case state.record == "newer" || state.record == "newer's mine":
+			want = -1
+		case isMine:
+			want, asks = 1, true
+		}
+		if answer != want {
+			complain("want %d", want)
+		}
+		if asks && (rec["asked"] != leaderToken || rec["request"] != leaderRequest) || !asks && !recordStays {
+			complain("not asked, or the record was touched")
 		}
 	case "leader_look":
 		if (mine || state.lock == living) == strings.HasPrefix(answered(0), "-") {

@@ -14,8 +14,8 @@ var luaFiles embed.FS
 
 // scripts are the only requests that change the record.
 type scripts struct {
-	claim, renew, vacate, look *wire.Script
-	keep, view, waiting        *wire.Script // on a quorum, with vacate
+	claim, renew, vacate, look, resign *wire.Script
+	keep, view, waiting                *wire.Script // on a quorum, with vacate
 }
 
 // ownScripts loads the scripts once, for all Clients.
@@ -25,7 +25,7 @@ func load(files fs.FS) (*scripts, error) {
 	l := wire.NewLoader(files)
 	s := &scripts{
 		claim: l.Script("leader_claim"), renew: l.Script("leader_renew"),
-		vacate: l.Script("leader_vacate"), look: l.Script("leader_look"),
+		vacate: l.Script("leader_vacate"), look: l.Script("leader_look"), resign: l.Script("leader_resign"),
 		keep: l.Script("leader_keep"), view: l.Script("leader_view"), waiting: l.Script("leader_waiting"),
 	}
 	if err := l.Err(); err != nil {

@@ -15,8 +15,9 @@ const (
 	living   = "nl1:ALIVE.2.t/living"
 	stranger = "a foreign client"
 
-	leaderToken = "1700000000000000"
-	longAgo     = "1763000000000" // ms
+	leaderToken   = "1700000000000000"
+	leaderRequest = `{"id":"1"}`
+	longAgo       = "1763000000000" // ms
 )
 
 // A leaderRun is a script of an election with its keys and arguments; me is the attempt of
@@ -36,6 +37,7 @@ func leaderRuns() []leaderRun {
 		{"leader_renew", keys, []any{me, 90000, leaderToken, "me", "{}", 7, longAgo, channel}},
 		{"leader_vacate", keys, []any{leaderToken, channel}},
 		{"leader_look", []string{key("lock"), key("fence"), key("leader")}, nil},
+		{"leader_resign", []string{key("lock"), key("fence"), key("leader")}, []any{leaderToken, leaderRequest, channel}},
 	}
 }
 
@@ -58,6 +60,10 @@ func leaderRecords() map[string]map[string]any {
 		"greater":      record("1800000000000000", "greater"),
 		"resigned":     record(leaderToken, "", "released", longAgo),
 		"older's end":  record("1600000000000000", "", "released", longAgo),
+		"asked":        record(leaderToken, "me", "asked", leaderToken, "request", leaderRequest),
+		"asked again":  record(leaderToken, "me", "asked", leaderToken, "request", `{"id":"2"}`),
+		"older asked":  record("1600000000000000", "older", "asked", "1600000000000000", "request", leaderRequest),
+		"asked before": record(leaderToken, "me", "asked", "1600000000000000", "request", leaderRequest),
 		"newer":        {"v": "2", "holder": "newer"},
 		"newer's mine": record(leaderToken, "newer", "v", "2"),
 		"unreadable":   record(leaderToken, "newer", "v", "x"),

@@ -4,11 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
-	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/internal/wire"
@@ -89,15 +85,12 @@ func (e *CanceledError) Is(target error) bool { return target == ErrCanceled }
 // mostRuns is the greatest Config.KeepRuns. The handle of an operator does not know that of the job.
 const mostRuns = 10_000
 
-// longestWhy limits the bytes of By.Who and By.Why.
-const longestWhy = 200
-
 // By returns the Ledger with who controls the job. Each is at most 200 bytes. By default, it is the
 // identity of the Client. The error is a *lockcore.ConfigError.
 func (l *Ledger) By(by By) (*Ledger, error) {
 	for _, text := range []struct{ field, value string }{{"who", by.Who}, {"reason", by.Why}} {
-		if len(text.value) > longestWhy || !utf8.ValidString(text.value) || strings.ContainsFunc(text.value, unicode.IsControl) {
-			return nil, refuse(text.field, fmt.Sprintf("up to %d bytes of UTF-8 without control characters", longestWhy), "%s", input.Quote(text.value))
+		if rule := input.Remark(text.value); rule != "" {
+			return nil, refuse(text.field, rule, "%s", input.Quote(text.value))
 		}
 	}
 	other := *l

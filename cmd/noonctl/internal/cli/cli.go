@@ -83,7 +83,7 @@ Exit codes:
     0    done
     1    an error that has no code of its own
     64   a wrong argument or flag; nothing was sent
-    66   no lock, election, job or daemon has this name
+    66   no lock, election, job or daemon has this name, or it has no such tick, leader or candidate
     69   Redis did not answer within --timeout
     75   run: the lock was not acquired
     76   run: the lease ended while the command ran, and the command was stopped

@@ -183,6 +183,9 @@ func (a *app) describeElection(ctx context.Context, name string) error {
 		p.line("Last renewal", instant(data.Renewed))
 		p.line("Resigned", instant(data.Released))
 	}
+	if data.Asked != nil {
+		p.line("Asked", askedText(*data.Asked))
+	}
 	if data.Term > 0 {
 		p.line("Term", strconv.FormatUint(data.Term, 10))
 		p.line("Token", strconv.FormatUint(data.Token, 10))
@@ -206,6 +209,18 @@ func (a *app) describeElection(ctx context.Context, name string) error {
 		t.write(p.w, "  ", a.columns(), true)
 	}
 	return nil
+}
+
+// askedText says what an operator has asked the leader to do.
+func askedText(asked askedData) string {
+	text := "to resign, by " + asked.By
+	if asked.To != "" {
+		text = "to transfer to " + asked.To + ", by " + asked.By
+	}
+	if asked.Reason != "" {
+		text += ": " + asked.Reason
+	}
+	return text
 }
 
 // newestRuns is how many runs describe job shows.

@@ -207,9 +207,16 @@ type electionData struct {
 	Released   time.Time         `json:"released,omitzero"`
 	Left       int64             `json:"left_ms,omitempty"`
 	Metadata   map[string]string `json:"metadata,omitempty"`
+	Asked      *askedData        `json:"asked,omitempty"` // the leader was asked to resign
 	Candidates []candidateData   `json:"candidates"`
 
 	now time.Time // of the server, about
+}
+
+type askedData struct {
+	By     string `json:"by"`
+	Reason string `json:"reason,omitempty"`
+	To     string `json:"to,omitempty"`
 }
 
 type candidateData struct {
@@ -240,6 +247,9 @@ func readElection(ctx context.Context, a *app, name string) (electionData, error
 		data.now = r.Renewed.Add(r.Lease - r.Left)
 	} else {
 		data.Last = r.Holder
+	}
+	if r.Asked != nil {
+		data.Asked = &askedData{r.Asked.By, r.Asked.Reason, r.Asked.To}
 	}
 	for _, c := range candidates {
 		data.Candidates = append(data.Candidates, candidateData(c))

@@ -11,7 +11,8 @@
 -- ARGV[7] acquired  ms, as leader_claim answered it
 -- ARGV[8] channel   where a record that is written anew is announced
 --
--- Returns 1 extended to ttl from now, 0 not mine (any more): lost.
+-- Returns 1 extended to ttl from now, 2 the same, and the record asks me to resign, 0 not mine
+-- (any more): lost.
 --
 -- Twice is safe: it only moves the end of what is mine, and never creates the
 -- lock. The lock comes first, and nothing about the record can make it fail. A
@@ -26,14 +27,14 @@ if redis.pcall('GET', lock) ~= me then
   return 0
 end
 redis.call('PEXPIRE', lock, ttl)
-local found = redis.pcall('HMGET', leader, 'v', 'token')
+local found = redis.pcall('HMGET', leader, 'v', 'token', 'asked')
 if found.err or (tonumber(found[1] or 1) or 2) > 1 then
   return 1
 end
 if found[2] == token then
   redis.pcall('HSET', leader, 'renewed', server_ms())
   redis.pcall('PEXPIRE', leader, LEADER_KEPT)
-else
-  record(leader, channel, holder, token, term, acquired, server_ms(), ttl, metadata)
+  return found[3] == token and 2 or 1
 end
+record(leader, channel, holder, token, term, acquired, server_ms(), ttl, metadata)
 return 1

@@ -1,5 +1,6 @@
 -- The record of an election, `leader`: a hash, written only by the holder of the
--- lock, or by the last one while nobody else holds it.
+-- lock, or by the last one while nobody else holds it. Only `asked` and `request` are
+-- written by others, see leader_resign.lua.
 --
 --   v         1, the version of this form
 --   holder    identity of the leader; empty: it has resigned, and nobody followed
@@ -10,6 +11,8 @@
 --   lease     ms, how long it leads from `renewed` unless it renews
 --   metadata  what the leader says of itself, a JSON object of strings
 --   released  ms, server clock, when it resigned; absent while it leads
+--   asked     token of the leader that an operator has asked to resign, or absent
+--   request   who asks it to, and why, a JSON object
 local LEADER_KEPT = 604800000 -- a week: terms count on while somebody leads that often
 
 local function server_ms()
@@ -26,7 +29,7 @@ end
 -- record writes down a leadership as a whole. pcall: a renewal must not fail for
 -- the record's sake. Answers whether it was written.
 local function record(leader, channel, holder, token, term, acquired, renewed, lease, metadata)
-  redis.pcall('HDEL', leader, 'released')
+  redis.pcall('HDEL', leader, 'released', 'asked', 'request')
   local done = redis.pcall('HSET', leader, 'v', '1', 'holder', holder, 'token', token, 'term', term,
     'acquired', acquired, 'renewed', renewed, 'lease', lease, 'metadata', metadata)
   if type(done) == 'table' then

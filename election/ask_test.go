@@ -1,0 +1,200 @@
+package election_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+)
+
+// calm is a config whose lease survives a stall of a busy machine.
+func calm(identity string) election.Config {
+	return election.Config{Identity: identity, LeaseDuration: 20 * time.Second, RetryPeriod: 200 * time.Millisecond}
+}
+
+// operator returns a handle on the election for ann@host.
+func (e *env) operator() *election.Election {
+	e.Helper()
+	board, err := election.NewElection(e.Client("operator"), electionName)
+	must(e, err)
+	board, err = board.By("ann@host", "rollout")
+	must(e, err)
+	return board
+}
+
+// An operator asks the leader to resign, or to transfer leadership. The leader notices it by
+// message, or if messages are lost, at its next renewal. It drains, and the cause says who asks and
+// why. The leader logs and counts it.
+// Mutants: no message; the renewal does not tell; the request is carried out twice.
+func TestOperatorResigns(t *testing.T) {
+	for name, deaf := range map[string]bool{"by message": false, "by renewal": true} {
+		t.Run(name, func(t *testing.T) {
+			onBoth(t, func(e *env) {
+				var log testenv.Log
+				reg := prometheus.NewRegistry()
+				client, net := e.Linked("a")
+				cfg := calm("")
+				if deaf {
+					net.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DropMessage, Match: lockcoretest.Channel("noonlock:leader:" + electionName)})
+				} else {
+					cfg.RetryPeriod = 2 * time.Second
+				}
+				cfg.Logger, cfg.Registerer = log.Info(""), reg
+				a, b, c := e.replica(client, cfg), e.replica(e.Client("b"), calm("")), e.replica(e.Client("c"), calm(""))
+				drained := make(chan struct{})
+				a.work = func(ctx context.Context) {
+					<-ctx.Done()
+					<-drained
+				}
+				e.queueUp(a, b, c)
+				board := e.operator()
+				begin := e.Clock()
+				r, err := board.Resign(e.Context(), 0)
+				must(e, err)
+				if r.Holder != "a" || r.Token != a.leads(1).Token {
+					e.Errorf("asked is %+v", r)
+				}
+				e.Until("a knows it", func() bool { return a.leading().Err() != nil })
+				if took := e.Clock() - begin; !deaf && e.Bubble != nil && took > time.Second {
+					e.Errorf("it took %v", took)
+				}
+				cause := context.Cause(a.leading())
+				if by, ok := errors.AsType[*election.ResignedError](cause); !ok || by.By != "ann@host" || by.Reason != "rollout" || by.To != "" || !errors.Is(cause, election.ErrResigned) {
+					e.Errorf("the cause is %v", cause)
+				}
+				r, err = board.Resign(e.Context(), r.Token) // while it drains
+				if err != nil || r.Asked == nil || r.Asked.By != "ann@host" || r.Asked.Reason != "rollout" {
+					e.Errorf("asked again: %+v, %v", r.Asked, err)
+				}
+				b.never()
+				close(drained)
+				second := b.leads(1)
+				_, err = board.Resign(e.Context(), r.Token)
+				mustIs(e, err, election.ErrTermOver)
+				_, err = board.TransferTo(e.Context(), 0, "x")
+				mustIs(e, err, election.ErrNoCandidate)
+				e.queued(2)
+				r, err = board.TransferTo(e.Context(), second.Token, "a")
+				must(e, err)
+				a.leads(2)
+				mustIs(e, b.ended(1), election.ErrResigned)
+				if r.Holder != "b" {
+					e.Errorf("asked is %+v", r)
+				}
+				e.queued(2)
+				_, err = board.TransferTo(e.Context(), 0, "b")
+				must(e, err)
+				b.leads(2)
+				e.queued(2)
+				c.never()
+				e.Until("it is logged", func() bool {
+					return log.Count("resigning at the request of an operator", `"by"="ann@host" "reason"="rollout"`) >= 2
+				})
+				for action, least := range map[string]float64{"resign": 1, "transfer": 1} {
+					if n := value(e, reg, "noonlock_election_interventions_total", action); n < least || n > 2 {
+						e.Errorf("%s is counted %v times", action, n)
+					}
+				}
+				if n := log.Count(`"to"="b"`); n != 1 {
+					e.Errorf("the transfer to b is logged %d times:\n%s", n, &log)
+				}
+				r, err = board.Record(e.Context())
+				if err != nil || r.Asked != nil {
+					e.Errorf("the new leader was asked: %+v, %v", r.Asked, err)
+				}
+				e.history.Require(e)
+			})
+		})
+	}
+}
+
+// A request that arrives before the work has begun is carried out when it begins.
+func TestOperatorResignsATermThatBegins(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		client, net := e.Linked("a")
+		a := e.replica(client, calm(""))
+		claim := net.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayReply, Match: script("leader_claim"), Count: 1})
+		a.run()
+		must(e, claim.Wait(e.Context(), 1))
+		board := e.operator()
+		e.Until("the record names a", func() bool {
+			r, err := board.Record(e.Context())
+			return err == nil && r.Holder == "a"
+		})
+		_, err := board.Resign(e.Context(), 0)
+		must(e, err)
+		e.Pass(time.Second)
+		claim.Lift()
+		a.leads(1)
+		mustIs(e, a.ended(1), election.ErrResigned)
+	})
+}
+
+// A leader whose successor has left meanwhile remains the leader, and says so.
+func TestOperatorTransfersToACandidateThatLeaves(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		var log testenv.Log
+		client, net := e.Linked("a")
+		cfg := calm("")
+		cfg.Logger = log.Info("")
+		a, b := e.replica(client, cfg), e.replica(e.Client("b"), calm(""))
+		e.queueUp(a, b)
+		late := net.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Match: script("lock_promote"), Count: 1})
+		_, err := e.operator().TransferTo(e.Context(), 0, "b")
+		must(e, err)
+		must(e, late.Wait(e.Context(), 1))
+		b.stop()
+		e.queued(0)
+		late.Lift()
+		e.Until("it is logged", func() bool {
+			return log.Count("leadership not transferred", election.ErrNoCandidate.Error(), `"by"="ann@host"`, `"to"="b"`) == 1
+		})
+		e.Pass(time.Minute)
+		if _, n := a.term(); n != 1 || !a.le.IsLeader() {
+			e.Errorf("a does not lead any more, term %d", n)
+		}
+		if n := log.Count("not transferred"); n != 1 {
+			e.Errorf("it is logged %d times", n)
+		}
+		_, err = e.operator().Resign(e.Context(), 0)
+		must(e, err)
+		a.leads(2)
+	})
+}
+
+// Without a leader nothing is asked, and a wrong name or reason is refused.
+func TestOperatorIsRefused(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		board := e.operator()
+		_, err := board.Resign(e.Context(), 0)
+		mustIs(e, err, election.ErrNoLeader)
+		_, err = board.TransferTo(e.Context(), 0, "a")
+		mustIs(e, err, election.ErrNoLeader)
+		a := e.replica(e.Client("a"), calm(""))
+		a.run().leads(1)
+		a.stop()
+		_, err = board.Resign(e.Context(), 0)
+		mustIs(e, err, election.ErrNoLeader)
+		for _, by := range [][2]string{{"a\nb", ""}, {"", strings.Repeat("x", 201)}, {"\xff", ""}} {
+			_, err := board.By(by[0], by[1])
+			mustIs(e, err, election.ErrConfig)
+		}
+	})
+}
+
+// leading returns the context of its newest work.
+func (r *replica) leading() context.Context {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.ctx
+}

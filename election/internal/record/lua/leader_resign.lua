@@ -1,0 +1,43 @@
+-- leader_resign: ask the leader of a term to resign, on behalf of an operator.
+--
+-- KEYS[1] lock     string, the holder's attempt
+-- KEYS[2] fence    string, the counter of fencing tokens
+-- KEYS[3] leader   hash, the record
+-- ARGV[1] token    fencing token of the term that the operator means
+-- ARGV[2] request  who asks and why, JSON object with an id
+-- ARGV[3] channel  where the request is announced
+--
+-- Returns 1 the request is in the record, 0 nobody leads, -1 the record is of a newer version:
+--         left alone, -2 the term is over, another replica leads or may lead.
+--
+--	leads ──request──► leads, asked ──the leader reads it──► drains ──the work returns──► vacated
+--	                       │    └──no such successor: the leader logs it──► leads
+--	                       └──the leader dies or loses the lock──► the next term, not asked
+--
+-- The operator writes the request, only the leader acts on it. It reads the record after the
+-- message; if that is lost, its next renewal is answered with 2 instead of 1. If the leader
+-- dies, its lock expires as usual, and the request concerns no later term. If the operator
+-- dies, the request was sent or was not. If the record is lost, the request is lost with it.
+--
+-- Twice is safe: the same request stays. Another one replaces it; a leader that drains
+-- continues.
+local lock, fence, leader = KEYS[1], KEYS[2], KEYS[3]
+local token, request, channel = ARGV[1], ARGV[2], ARGV[3]
+
+--@include leader
+
+if redis.call('EXISTS', lock) == 0 then
+  return 0
+end
+local v, of, asked, last = unpack(redis.call('HMGET', leader, 'v', 'token', 'asked', 'request'))
+if tonumber(v or 1) > 1 then
+  return -1
+end
+if of ~= token or (redis.call('GET', fence) or of) ~= of then
+  return -2
+end
+if asked ~= token or last ~= request then
+  redis.call('HSET', leader, 'asked', token, 'request', request)
+  announce(channel, token)
+end
+return 1

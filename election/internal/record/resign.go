@@ -1,0 +1,93 @@
+package record
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strconv"
+
+	"github.com/noonlock/noonlock/internal/engine"
+	"github.com/noonlock/noonlock/internal/wire"
+	"github.com/noonlock/noonlock/lockcore"
+)
+
+// A Request of an operator asks the leader to resign.
+type Request struct {
+	ID     string `json:"id"`               // differs for each request
+	By     string `json:"by"`               // the operator, such as user@host
+	Reason string `json:"reason,omitempty"` // may be empty
+	To     string `json:"to,omitempty"`     // the candidate that is to lead next; empty: the first one
+}
+
+var (
+	// ErrNoLeader means that nobody leads.
+	ErrNoLeader = errors.New("election: no replica leads")
+
+	// ErrTermOver means that the term that was meant is over.
+	ErrTermOver = errors.New("election: the term is over")
+)
+
+var errAskQuorum = &lockcore.ConfigError{
+	Field: "the Client of Election.Resign", Value: "of NewQuorum",
+	Rule: "of New: on several servers, only LeaderElector.Resign in the process of the leader can do it",
+}
+
+// Ask asks the leader to resign if its lease has the token. The leader gets the request with the
+// record, after a message or after its next renewal. The errors are ErrNoLeader, ErrTermOver and
+// ErrNewerSchema.
+func (e *Election) Ask(ctx context.Context, token uint64, r Request) error {
+	if e.quorum != nil {
+		return errAskQuorum
+	}
+	r.ID = e.engine.NewID()
+	text, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	ask := e.scripts.resign.Call(wire.Keys(e.keys.lock, e.keys.fence, e.keys.leader),
+		strconv.FormatUint(token, 10), string(text), e.keys.channel)
+	switch n, err := ask.Number(e.engine.Ask(ctx, ask)); {
+	case err != nil:
+		return err
+	case n == 0:
+		return ErrNoLeader
+	case n == -1:
+		return ErrNewerSchema
+	case n == -2:
+		return ErrTermOver
+	}
+	return nil
+}
+
+// readRequest sets Asked.
+func (r *Record) readRequest(fields map[string]string) error {
+	if asked := fields["asked"]; asked == "" || asked != fields["token"] {
+		return nil
+	}
+	r.Asked = &Request{}
+	return json.Unmarshal([]byte(fields["request"]), r.Asked)
+}
+
+// request returns the ID of Asked.
+func (r Record) request() string {
+	if r.Asked == nil {
+		return ""
+	}
+	return r.Asked.ID
+}
+
+// Noticed implements engine.Noticer: the record asks the leader to resign. Watchers of the record
+// get the request.
+func (k *kind) Noticed(engine.Attempt) {
+	obs := k.e.watched
+	obs.mu.Lock()
+	o := obs.all[k.e.name]
+	obs.mu.Unlock()
+	if o != nil {
+		obs.readSoon(o)
+	}
+}
+
+// Background runs a task that Close of the Client waits for. It returns false, and does not run
+// the task, if Close no longer waits.
+func (l *Leadership) Background(task func(context.Context)) bool { return l.e.engine.Background(task) }

@@ -1,0 +1,53 @@
+package record_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/noonlock/noonlock/election/internal/record"
+	"github.com/noonlock/noonlock/internal/testenv"
+)
+
+// A request concerns one term: not the one before, and not a leadership whose lock another
+// candidate holds already. The counter of tokens may be gone.
+// Mutants: the token is not compared; nor is the counter; a leader of more than a week is not asked.
+func TestAskOfOneTerm(t *testing.T) {
+	testenv.OnBoth(t, func(e *testenv.Env) {
+		a := election(e, e.Client("a"), record.Config{Lease: testenv.TTL(time.Hour)})
+		asks := func(what string, token uint64, want error) {
+			e.Helper()
+			before, err := a.Leader(e.Context())
+			testenv.Must(e, err)
+			err = a.Ask(e.Context(), token, record.Request{By: "ann@host", Reason: what, To: "b"})
+			if want != nil {
+				testenv.MustIs(e, err, want)
+			} else {
+				testenv.Must(e, err)
+			}
+			r, err := a.Leader(e.Context())
+			testenv.Must(e, err)
+			if want == nil && (r.Asked == nil || r.Asked.By != "ann@host" || r.Asked.Reason != what || r.Asked.To != "b") {
+				e.Errorf("%s: asked is %+v", what, r.Asked)
+			}
+			if want != nil && r.Asked != before.Asked {
+				e.Errorf("%s: asked is %+v", what, r.Asked)
+			}
+		}
+		asks("nobody has led", 1, record.ErrNoLeader)
+		l := campaign(e, a)
+		asks("a term before", l.Token()-1, record.ErrTermOver)
+		testenv.Must(e, e.Raw.Incr(e.Context(), key("fence")).Err())
+		asks("another candidate has the lock", l.Token(), record.ErrTermOver)
+		testenv.Must(e, e.Raw.Del(e.Context(), key("fence")).Err())
+		asks("after a week", l.Token(), nil)
+		testenv.Must(e, l.Resign(e.Context()))
+		e.Pass(10 * time.Millisecond) // without the counter, the clock makes tokens greater
+		second := campaign(e, a)
+		if r, err := a.Leader(e.Context()); err != nil || r.Asked != nil {
+			e.Errorf("the next term is asked: %+v, %v", r.Asked, err)
+		}
+		asks("the term before", l.Token(), record.ErrTermOver)
+		testenv.Must(e, e.Raw.HSet(e.Context(), key("leader"), "v", 2).Err())
+		testenv.MustIs(e, a.Ask(e.Context(), second.Token(), record.Request{}), record.ErrNewerSchema)
+	})
+}
