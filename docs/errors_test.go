@@ -20,6 +20,7 @@ var rooms = map[string]string{
 	"singleton": "singleton", "singleton/schedule": "schedule", "singleton/sqlonce": "sqlonce",
 	"singleton/internal/ticks": "schedule",
 	"healthz":                  "healthz",
+	"statusz":                  "statusz",
 	"redisurl":                 "redisurl",
 	"adapters/clientgo":        "clientgo",
 	"internal/quorum":          "lockcore",
@@ -75,7 +76,7 @@ func beginning(of ast.Expr) (text string) {
 func TestErrorsBeginWithTheirPackage(t *testing.T) {
 	t.Parallel()
 	checked := 0
-	for _, top := range []string{"lockcore", "election", "singleton", "healthz", "redisurl", "adapters", "internal"} {
+	for _, top := range []string{"lockcore", "election", "singleton", "healthz", "redisurl", "statusz", "adapters", "internal"} {
 		err := filepath.WalkDir(filepath.Join("..", top), func(path string, entry fs.DirEntry, err error) error {
 			if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 				return err

@@ -111,7 +111,7 @@ ended it.`,
 	_ = root.RegisterFlagCompletionFunc("redis", cobra.NoFileCompletions)
 	_ = root.RegisterFlagCompletionFunc("prefix", cobra.NoFileCompletions)
 	_ = root.RegisterFlagCompletionFunc("timeout", cobra.NoFileCompletions)
-	root.AddCommand(a.getCommand(), a.describeCommand(), a.historyCommand())
+	root.AddCommand(a.getCommand(), a.describeCommand(), a.historyCommand(), a.serveCommand())
 	root.AddCommand(a.actCommands()...)
 	root.AddCommand(a.commandCommands()...)
 

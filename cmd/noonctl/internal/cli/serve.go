@@ -1,0 +1,145 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/statusz"
+)
+
+// A serving is one call of serve.
+type serving struct {
+	*app
+	http, tokenFile string
+}
+
+func (a *app) serveCommand() *cobra.Command {
+	s := &serving{app: a}
+	cmd := &cobra.Command{
+		Use: "serve", Short: "Serve a web page that shows elections, jobs, daemons and locks",
+		Long: `serve answers HTTP requests with one page. It shows the leader and the candidates of each election,
+the next tick, the history and the open runs of each job, and the holders and waiters of daemons and
+locks. The page follows changes, and says when it is out of date. It changes nothing.
+
+Nothing is read from Redis while no browser shows the page. In Go, package statusz serves the same
+page.
+
+With a loopback address, only names of this machine are accepted as the host of a URL. With any other
+address, serve needs --token-file. Browsers then ask for a password, which is the content of the
+file; the user name does not matter. serve has no TLS: beyond one machine, put a proxy with TLS
+before it, or use "kubectl port-forward" or "ssh -L".`,
+		Example: `  noonctl serve
+  noonctl serve --http :7475 --token-file /run/secrets/token`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return s.run(cmd.Context()) },
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&s.http, "http", "127.0.0.1:7475", "address to answer HTTP requests at")
+	flags.StringVar(&s.tokenFile, "token-file", "", "file with the password that browsers must send, of 16 bytes or more")
+	return cmd
+}
+
+func (s *serving) run(ctx context.Context) error {
+	cfg, token, err := s.configure()
+	if err != nil {
+		return err
+	}
+	closeAll, err := s.connect(ctx, lockcore.Config{})
+	if err != nil {
+		return err
+	}
+	defer closeAll()
+	cfg.Title = "noonlock at " + shown(s.addrs)
+	if len(cfg.Title) > 200 {
+		cfg.Title = "noonlock"
+	}
+	page, err := statusz.Handler(s.client, cfg)
+	if err != nil {
+		return err
+	}
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", s.http)
+	if err != nil {
+		return usage(fmt.Errorf("--http: %w", err))
+	}
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	mux := http.NewServeMux()
+	mux.Handle("/", page)
+	server := &http.Server{Handler: guarded(mux, token), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, IdleTimeout: time.Minute}
+	fmt.Fprintf(s.Stderr, "noonctl: serving http://%s/\n", listener.Addr())
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	select {
+	case err = <-served:
+	case <-ctx.Done():
+	}
+	page.Close()
+	server.Close()
+	if err == nil {
+		<-served // http.ErrServerClosed
+	}
+	return err
+}
+
+// configure checks the flags. token is empty if no password is needed.
+func (s *serving) configure() (cfg statusz.Config, token string, err error) {
+	host, _, err := net.SplitHostPort(s.http)
+	if err != nil {
+		return cfg, "", usage(fmt.Errorf("--http is %q; it must be an address such as 127.0.0.1:7475", s.http))
+	}
+	if s.tokenFile != "" {
+		content, err := os.ReadFile(s.tokenFile)
+		if err != nil {
+			return cfg, "", usage(fmt.Errorf("--token-file: %w", err))
+		}
+		token = string(bytes.TrimSpace(content))
+		if len(token) < 16 {
+			return cfg, "", usage(fmt.Errorf("--token-file contains %d bytes; it must contain 16 or more", len(token)))
+		}
+	}
+	switch ip := net.ParseIP(host); {
+	case host == "localhost", ip != nil && ip.IsLoopback():
+		// Otherwise, a site could give its own name this address, and read the page.
+		cfg.Hosts = []string{"localhost", "127.0.0.1", "::1"}
+		if ip != nil {
+			cfg.Hosts = append(cfg.Hosts, ip.String())
+		}
+	case token == "":
+		return cfg, "", usage(fmt.Errorf("--http is %q, which other machines can reach; it needs --token-file", s.http))
+	}
+	return cfg, token, nil
+}
+
+// guarded answers only requests with the token, as the password of a browser or as a bearer token.
+func guarded(next http.Handler, token string) http.Handler {
+	if token == "" {
+		return next
+	}
+	want := sha256.Sum256([]byte(token))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, given, ok := r.BasicAuth()
+		if !ok {
+			given, _ = strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+		}
+		// The hashes have the same length, so the time tells nothing about the token.
+		if got := sha256.Sum256([]byte(given)); subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
+			w.Header().Set("WWW-Authenticate", `Basic realm="noonctl", charset="UTF-8"`)
+			http.Error(w, "noonctl: the token of --token-file is required as password", http.StatusUnauthorized)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}

@@ -1,0 +1,144 @@
+package cli_test
+
+import (
+	"bufio"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/noonlock/noonlock/internal/testenv"
+)
+
+// serve starts "noonctl serve" and returns the URL that it prints, and a function that ends it and
+// returns its exit code.
+func (e *env) serve(args ...string) (url string, stop func() int) {
+	e.Helper()
+	cmd := e.program(append([]string{"serve", "--http", "127.0.0.1:0"}, args...)...)
+	errOut, err := cmd.StderrPipe()
+	testenv.Must(e, err)
+	testenv.Must(e, cmd.Start())
+	ended := false
+	stop = func() int {
+		ended = true
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		_, _ = io.Copy(io.Discard, errOut)
+		_ = cmd.Wait()
+		return cmd.ProcessState.ExitCode()
+	}
+	e.Cleanup(func() {
+		if !ended {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+		}
+	})
+	line, err := bufio.NewReader(errOut).ReadString('\n')
+	testenv.Must(e, err)
+	url, ok := strings.CutPrefix(strings.TrimSpace(line), "noonctl: serving ")
+	if !ok {
+		e.Fatalf("noonctl printed %q", line)
+	}
+	return url, stop
+}
+
+// ask sends a request, and returns its answer and the beginning of the body.
+func (e *env) ask(url string, change func(r *http.Request)) (*http.Response, string) {
+	e.Helper()
+	r, err := http.NewRequestWithContext(e.Context(), http.MethodGet, url, http.NoBody)
+	testenv.Must(e, err)
+	if change != nil {
+		change(r)
+	}
+	answer, err := http.DefaultClient.Do(r)
+	testenv.Must(e, err)
+	defer answer.Body.Close()
+	body := make([]byte, 300)
+	n, err := io.ReadAtLeast(answer.Body, body, 20)
+	testenv.Must(e, err)
+	return answer, string(body[:n])
+}
+
+// serve shows the page to browsers of this machine, also while a browser has it open, and ends at a
+// signal.
+func TestServe(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	url, stop := e.serve()
+	if a, body := e.ask(url, nil); a.StatusCode != http.StatusOK || !strings.HasPrefix(body, "<!DOCTYPE html>") || !strings.Contains(a.Header.Get("Content-Security-Policy"), "default-src 'none'") {
+		t.Errorf("GET /: %d %q", a.StatusCode, body)
+	}
+	if a, body := e.ask(url, func(r *http.Request) { r.Host = "evil.example" }); a.StatusCode != http.StatusMisdirectedRequest {
+		t.Errorf("with another host: %d %q", a.StatusCode, body)
+	}
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"events", http.NoBody)
+	testenv.Must(t, err)
+	stream, err := http.DefaultClient.Do(r)
+	testenv.Must(t, err)
+	defer stream.Body.Close()
+	first, err := bufio.NewReader(stream.Body).ReadString('\n')
+	testenv.Must(t, err)
+	if want := `data: {"title":"noonlock at ` + e.Real.Addr(); !strings.HasPrefix(first, want) {
+		t.Errorf("the first event is %q, want %q", first, want)
+	}
+	if code := stop(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+// With --token-file, every request needs the token.
+func TestServeNeedsTheToken(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	const token = "0123456789abcdef"
+	file := filepath.Join(t.TempDir(), "token")
+	testenv.Must(t, os.WriteFile(file, []byte(token+"\n"), 0o600))
+	url, _ := e.serve("--token-file", file)
+	for name, c := range map[string]struct {
+		change func(r *http.Request)
+		code   int
+	}{
+		"none":           {nil, http.StatusUnauthorized},
+		"wrong":          {func(r *http.Request) { r.SetBasicAuth("me", token+"0") }, http.StatusUnauthorized},
+		"as user":        {func(r *http.Request) { r.SetBasicAuth(token, "") }, http.StatusUnauthorized},
+		"empty":          {func(r *http.Request) { r.Header.Set("Authorization", "Bearer ") }, http.StatusUnauthorized},
+		"password":       {func(r *http.Request) { r.SetBasicAuth("anybody", token) }, http.StatusOK},
+		"bearer":         {func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+token) }, http.StatusOK},
+		"part of bearer": {func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+token[:15]) }, http.StatusUnauthorized},
+	} {
+		for _, part := range []string{"", "page.js", "events"} {
+			a, body := e.ask(url+part, c.change)
+			if a.StatusCode != c.code {
+				t.Errorf("%s, /%s: %d %q, want %d", name, part, a.StatusCode, body, c.code)
+			}
+			if strings.HasPrefix(a.Header.Get("WWW-Authenticate"), "Basic ") != (c.code == http.StatusUnauthorized) {
+				t.Errorf("%s, /%s: WWW-Authenticate %q", name, part, a.Header.Get("WWW-Authenticate"))
+			}
+		}
+	}
+}
+
+func TestServeRefuses(t *testing.T) {
+	t.Parallel()
+	short := filepath.Join(t.TempDir(), "token")
+	testenv.Must(t, os.WriteFile(short, []byte("0123456789abcde\n"), 0o600))
+	for _, c := range []struct {
+		texts, args []string
+	}{
+		{[]string{"--http", `":7475"`, "--token-file"}, []string{"--http", ":7475"}},
+		{[]string{"--http", "--token-file"}, []string{"--http", "0.0.0.0:0"}},
+		{[]string{"--http", "--token-file"}, []string{"--http", "[::]:0"}},
+		{[]string{"--http", "--token-file"}, []string{"--http", "198.51.100.7:0"}},
+		{[]string{"--http", "--token-file"}, []string{"--http", "host.example:0"}},
+		{[]string{"--http", `"7475"`, "127.0.0.1:7475"}, []string{"--http", "7475"}},
+		{[]string{"--token-file", "15 bytes", "16"}, []string{"--http", ":0", "--token-file", short}},
+		{[]string{"--token-file", "missing"}, []string{"--token-file", filepath.Join(t.TempDir(), "missing")}},
+		{[]string{"--http", "listen"}, []string{"--http", "127.0.0.1:99999"}},
+		{[]string{"unknown command"}, []string{"page"}},
+	} {
+		args := append([]string{"serve"}, c.args...)
+		check(t, run(t.Context(), "redis://127.0.0.1:1", args...), 64, c.texts, args)
+	}
+}

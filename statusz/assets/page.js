@@ -1,0 +1,370 @@
+// The page. It sets texts from the server only with textContent, and never makes HTML of them.
+'use strict';
+(() => {
+  const $ = (id) => document.getElementById(id);
+  const make = (tag, cls, ...children) => {
+    const e = document.createElement(tag);
+    if (cls) e.className = cls;
+    e.append(...children.filter(Boolean)); // strings become text nodes
+    return e;
+  };
+  const put = (e, text) => { if (e.textContent !== text) e.textContent = text; };
+  const fill = (e, ...children) => e.replaceChildren(...children.filter(Boolean));
+
+  // ---- Times. The server's clock is this one plus skew.
+  let skew = 0;
+  const clock = () => Date.now() + skew;
+  const span = (ms) => {
+    const s = ms / 1000;
+    if (s < 1) return Math.round(ms) + ' ms';
+    return s < 10 ? s.toFixed(1) + ' s' : rough(s);
+  };
+  const rough = (seconds) => { // whole seconds, for what changes while it is shown
+    const s = Math.max(0, Math.floor(seconds)), m = Math.floor(s / 60), h = Math.floor(m / 60);
+    if (s < 120) return s + ' s';
+    if (m < 60) return m + ' min ' + (s % 60) + ' s';
+    return h < 48 ? h + ' h ' + (m % 60) + ' min' : Math.floor(h / 24) + ' days';
+  };
+  const age = (at) => rough((clock() - at) / 1000);
+  const left = (at) => rough(Math.ceil((at - clock()) / 1000));
+  const due = (at) => at <= clock();
+  const instant = (at) => {
+    const d = new Date(at);
+    return isNaN(d) ? '' : d.toISOString().replace('T', ' ').replace(/\.000Z|Z$/, '') + ' UTC';
+  };
+  const word = (n, one, many) => n + ' ' + (n === 1 ? one : many);
+  // live is a text that changes with time.
+  const live = (cls, text) => {
+    const e = make('span', cls);
+    e.live = () => put(e, text());
+    e.live();
+    return e;
+  };
+  const at = (e, ms) => { e.title = instant(ms); return e; };
+
+  // ---- Rows. A row is made once and then changed, so that the focus stays.
+  const row = (name) => {
+    const r = { name, data: null, body: make('div', 'body') };
+    r.root = make('li', 'row', make('div', 'name', name), r.body);
+    return r;
+  };
+  const queue = (title, all, more, text) => {
+    if (!all.length) return null;
+    const list = make('ol', 'queue', make('li', '', title));
+    all.forEach((one, i) => list.append(text(one, i + 1)));
+    if (more) list.append(make('li', '', 'and ' + more + ' more'));
+    return list;
+  };
+
+  const lease = (ends) => {
+    const e = live('quiet number', () => (due(ends) ? 'lease has ended' : left(ends) + ' left'));
+    e.title = 'The lease ends then unless it is renewed.';
+    return e;
+  };
+  const showElection = (r, e) => {
+    const parts = [];
+    const first = make('div', 'line');
+    if (e.leader) {
+      first.append(make('span', 'who', e.leader),
+        at(live('quiet', () => 'leads since ' + age(e.acquired)), e.acquired),
+        make('span', 'quiet', 'term ' + e.term), make('span', 'quiet number', 'token ' + e.token));
+      const fillOf = make('i'), bar = make('div', 'bar', fillOf);
+      bar.setAttribute('aria-hidden', 'true'); // the text says the same
+      bar.live = () => {
+        const part = Math.min(1, Math.max(0, (e.ends - clock()) / e.lease));
+        fillOf.style.transform = 'scaleX(' + part.toFixed(3) + ')';
+        bar.classList.toggle('low', part < 1 / 3);
+      };
+      parts.push(first, make('div', 'lease', bar, lease(e.ends)));
+    } else {
+      first.append(make('span', 'none', 'no leader'));
+      if (e.last) first.append(make('span', 'quiet', 'last leader ' + e.last));
+      if (e.released) first.append(at(live('quiet', () => 'resigned ' + age(e.released) + ' ago'), e.released));
+      if (e.term !== '0') first.append(make('span', 'quiet', 'term ' + e.term));
+      parts.push(first);
+    }
+    const about = Object.entries(e.metadata || {});
+    if (about.length) parts.push(make('div', 'line quiet', ...about.map(([k, v]) => make('span', '', k + '=' + v))));
+    parts.push(queue('Candidates:', e.candidates, e.more, (c, i) =>
+      at(make('li', '', i + '. ' + c.identity + (c.promoted ? ' (promoted)' : '')), c.since)));
+    fill(r.body, ...parts);
+  };
+
+  const owner = (x) => (x.owner ? ' for ' + x.owner : '');
+  const showLock = (r, l) => {
+    const parts = [];
+    for (const h of l.holders) {
+      parts.push(make('div', 'line', make('span', 'who', (h.identity || 'another program') + owner(h)),
+        l.kind === 'readwrite' && make('span', 'quiet', h.reads ? 'reads' : 'writes'),
+        h.token !== '0' && make('span', 'quiet number', 'token ' + h.token),
+        h.ends && lease(h.ends)));
+    }
+    if (l.more_holders) parts.push(make('div', 'quiet', 'and ' + word(l.more_holders, 'more holder', 'more holders')));
+    if (!l.holders.length) {
+      const text = l.kind === 'foreign' ? 'another program wrote this key' : r.daemon ? 'no replica runs it' : 'free';
+      parts.push(make('div', r.daemon ? 'none' : 'quiet', text));
+    }
+    if (l.no_ttl) parts.push(make('div', 'error', 'The key has no TTL, so waiters may wait for ever.'));
+    parts.push(queue('Queue:', l.waiters, l.more_waiters, (w, i) =>
+      at(make('li', '', i + '. ' + w.identity + owner(w) + (w.reads ? ' (reads)' : '') + (w.alive ? '' : ' (does not answer)')), w.since)));
+    fill(r.body, ...parts);
+  };
+
+  const outcomes = { s: 'succeeded', f: 'failed', u: 'unknown', k: 'skipped', r: 'running', w: 'waits for a replica' };
+  // squares returns what the squares of a job show, oldest first.
+  const squares = (j) => {
+    const all = j.ended.map((e) => ({
+      id: 'e' + e.k + '.' + (e.s || 0) + '.' + (e.l || 0), tick: e.k, triggered: e.t, last: e.l, count: e.c, attempt: e.a,
+      type: e.o, holder: e.h ? j.texts[e.h - 1] : '', start: e.s, took: e.d, error: e.e ? j.texts[e.e - 1] : '', ended: true,
+    })).reverse();
+    for (const o of j.open || []) {
+      all.push({
+        id: 'o' + o.tick + '.' + o.attempt, tick: o.tick, triggered: o.triggered, attempt: o.attempt, type: o.running ? 'r' : 'w', holder: o.holder,
+        start: o.attempt ? o.since : 0, error: o.error, by: o.by && o.request + ' by ' + o.by + (o.reason ? ': ' + o.reason : ''),
+      });
+    }
+    return all.slice(-60);
+  };
+  const tickName = (q) => (q.triggered ? 'triggered ' + instant(q.triggered) : instant(q.tick));
+  const describe = (q) => {
+    const lines = [tickName(q) + ': ' + outcomes[q.type]];
+    if (q.count > 1) lines[0] = word(q.count, 'tick', 'ticks') + ' from ' + instant(q.tick) + ' to ' + instant(q.last) + ': ' + outcomes[q.type];
+    if (q.attempt) lines.push('attempt ' + q.attempt + (q.holder ? ' on ' + q.holder : ''));
+    if (q.start && q.ended) lines.push('took ' + span(q.took || 0));
+    else if (q.start) lines.push('for ' + age(q.start));
+    if (q.error) lines.push((q.type === 'k' ? 'reason: ' : 'error: ') + q.error);
+    if (q.by) lines.push(q.by);
+    return lines.join('\n');
+  };
+
+  let strips = 0;
+  // The strip is one stop of the Tab key. The arrow keys move between its squares.
+  const makeStrip = (r) => {
+    const strip = make('ol', 'strip');
+    strip.id = 'strip' + ++strips;
+    strip.tabIndex = 0;
+    strip.setAttribute('role', 'listbox');
+    strip.setAttribute('aria-label', 'Runs of ' + r.name + ', oldest first');
+    r.squares = [];
+    r.chosen = '';
+    const show = (i) => {
+      if (i < 0 || i >= r.squares.length) return;
+      r.chosen = r.squares[i].id;
+      [...strip.children].forEach((e, n) => e.classList.toggle('on', n === i));
+      strip.setAttribute('aria-activedescendant', strip.children[i].id);
+      tip(strip.children[i], r.squares[i]);
+    };
+    const current = () => r.squares.findIndex((q) => q.id === r.chosen);
+    const last = () => r.squares.length - 1;
+    const clear = () => {
+      r.chosen = '';
+      [...strip.children].forEach((e) => e.classList.remove('on'));
+      strip.removeAttribute('aria-activedescendant');
+      hideTip();
+    };
+    strip.addEventListener('focus', () => { if (strip.matches(':focus-visible')) show(last()); });
+    strip.addEventListener('blur', clear);
+    strip.addEventListener('keydown', (event) => {
+      const i = current();
+      const to = { ArrowLeft: Math.max(0, i - 1), ArrowRight: Math.min(last(), i + 1), Home: 0, End: last() }[event.key];
+      if (event.key === 'Escape') hideTip();
+      else if ((event.key === 'Enter' || event.key === ' ') && i >= 0) { event.preventDefault(); details(r, r.squares[i]); }
+      else if (to !== undefined) { event.preventDefault(); show(to); }
+    });
+    const index = (event) => [...strip.children].indexOf(event.target.closest('li'));
+    strip.addEventListener('pointerover', (event) => { const i = index(event); if (i >= 0) tip(strip.children[i], r.squares[i]); });
+    strip.addEventListener('pointerout', hideTip);
+    strip.addEventListener('click', (event) => { const i = index(event); if (i >= 0) details(r, r.squares[i]); });
+    r.strip = strip;
+    r.restrip = (all) => {
+      const same = all.length === r.squares.length && all.every((q, i) => q.id === r.squares[i].id && q.type === r.squares[i].type);
+      r.squares = all;
+      if (same) { all.forEach((q, i) => strip.children[i].setAttribute('aria-label', describe(q))); return; }
+      strip.replaceChildren(...all.map((q, i) => {
+        const e = make('li', q.type + (q.id === r.chosen ? ' on' : ''));
+        e.id = strip.id + '.' + i;
+        e.setAttribute('role', 'option');
+        e.setAttribute('aria-label', describe(q));
+        return e;
+      }));
+      const i = current();
+      if (i >= 0) strip.setAttribute('aria-activedescendant', strip.children[i].id);
+      hideTip();
+    };
+  };
+
+  const showJob = (r, j) => {
+    if (!r.strip) {
+      r.first = make('div', 'line');
+      r.second = make('div', 'line quiet');
+      makeStrip(r);
+      fill(r.body, r.first, r.strip, r.second);
+    }
+    const runs = (j.open || []).filter((o) => o.running);
+    const waits = (j.open || []).length - runs.length;
+    fill(r.first,
+      j.paused && at(make('span', 'chip warn', 'paused'), j.since),
+      !j.replicas && make('span', 'chip warn', 'no replicas'),
+      runs.length && make('span', 'chip run', runs.length > 1 ? 'running (' + runs.length + ')' : 'running'),
+      runs.length && live('who', () => runs[0].holder + ', attempt ' + runs[0].attempt + ', for ' + age(runs[0].since)),
+      waits && make('span', 'quiet', word(waits, 'run waits', 'runs wait') + ' for a replica'),
+      j.next && !j.paused && at(live('number', () => (due(j.next) ? 'next tick is due' : 'next tick in ' + left(j.next))), j.next),
+      j.success ? at(live('quiet', () => 'last success ' + age(j.success) + ' ago'), j.success) : make('span', 'quiet', 'no success yet'));
+    fill(r.second, j.schedule && make('span', '', 'schedule ' + j.schedule), make('span', '', 'definition ' + j.generation),
+      make('span', '', word(j.replicas, 'replica', 'replicas')), j.more && make('span', '', word(j.more, 'more open run', 'more open runs')));
+    r.restrip(squares(j));
+  };
+
+  const lists = {
+    elections: { title: 'Elections', show: showElection, none: 'No election had a leader within the last week.' },
+    jobs: { title: 'Jobs', show: showJob, none: 'No job has a history.' },
+    daemons: { title: 'Daemons', show: showLock, none: 'No daemon ran within the last week.' },
+    locks: { title: 'Locks', show: showLock, none: 'No lock is held or waited for.' },
+  };
+
+  // ---- The details of a square, by mouse, tap and keyboard.
+  const tip = (over, q) => {
+    const t = $('tip');
+    put(t, describe(q));
+    t.hidden = false;
+    const box = over.getBoundingClientRect();
+    t.style.left = Math.max(8, Math.min(box.left, innerWidth - t.offsetWidth - 8)) + 'px';
+    const above = box.top - t.offsetHeight - 6;
+    t.style.top = (above > 4 ? above : box.bottom + 6) + 'px';
+  };
+  const hideTip = () => { $('tip').hidden = true; };
+  addEventListener('scroll', hideTip, { passive: true });
+
+  const button = (text, act) => {
+    const b = make('button', '', text);
+    b.type = 'button';
+    b.addEventListener('click', act);
+    return b;
+  };
+  const openDialog = (title, ...parts) => {
+    hideTip();
+    const h = make('h2', '', title);
+    h.id = 'dialog-title';
+    fill($('dialog'), h, ...parts);
+    $('dialog').showModal();
+  };
+  const closeDialog = () => $('dialog').close();
+  const details = (r, q) => {
+    openDialog('Job ' + r.name, make('p', '', describe(q)), make('div', 'buttons', button('Close', closeDialog)));
+  };
+
+  // ---- Lists.
+  const view = new URLSearchParams(location.search);
+  for (const [kind, l] of Object.entries(lists)) {
+    l.rows = new Map();
+    l.ul = make('ul', 'rows');
+    l.count = make('span', 'quiet');
+    l.error = make('p', 'error');
+    l.error.hidden = true;
+    const go = (by) => () => {
+      view.set(kind, Math.max(1, l.page + by));
+      connect();
+    };
+    l.back = button('‹', go(-1));
+    l.on = button('›', go(1));
+    l.back.setAttribute('aria-label', 'Previous page of ' + l.title.toLowerCase());
+    l.on.setAttribute('aria-label', 'Next page of ' + l.title.toLowerCase());
+    l.root = make('section', '', make('div', 'head', make('h2', '', l.title), l.count, l.back, l.on), l.error, l.ul);
+    l.root.id = kind;
+    l.back.hidden = l.on.hidden = true;
+    put(l.count, 'searching');
+    $('main').append(l.root);
+  }
+  const showSection = (l, s) => {
+    l.page = s.page;
+    let text = s.state === 'searching' ? 'searching' : s.all ? String(s.all) : s.error ? '' : l.none;
+    if (s.all && s.fit !== s.all) text = s.fit + ' of ' + s.all;
+    if (s.pages > 1) text += ', page ' + s.page + ' of ' + s.pages;
+    put(l.count, text);
+    put(l.error, s.error || '');
+    l.error.hidden = !s.error;
+    l.back.hidden = l.on.hidden = s.pages < 2;
+    l.back.disabled = s.page <= 1;
+    l.on.disabled = s.page >= s.pages;
+    const old = l.rows;
+    l.rows = new Map();
+    for (const name of s.names) {
+      const r = old.get(name) || row(name);
+      r.daemon = l === lists.daemons;
+      l.rows.set(name, r);
+    }
+    const roots = [...l.rows.values()].map((r) => r.root);
+    if (roots.length !== l.ul.children.length || roots.some((e, i) => l.ul.children[i] !== e)) l.ul.replaceChildren(...roots);
+  };
+  const showItem = (l, data) => {
+    const r = l.rows.get(data.name);
+    if (!r) return;
+    r.data = data;
+    r.root.classList.toggle('gone', !!data.gone);
+    if (data.error || (data.gone && !r.daemon)) {
+      r.strip = null;
+      fill(r.body, make('div', data.error ? 'error' : 'quiet', data.error || 'ended'));
+    } else l.show(r, data);
+  };
+
+  // ---- The stream.
+  let source = null, heard = 0, stale = '', retry = 0;
+  const connect = () => {
+    if (source) source.close();
+    clearTimeout(retry);
+    const query = view.toString();
+    history.replaceState(null, '', query ? '?' + query : location.pathname);
+    source = new EventSource('events' + (query ? '?' + query : ''));
+    source.onmessage = (event) => {
+      const f = JSON.parse(event.data);
+      heard = Date.now();
+      skew = f.now - heard;
+      stale = f.stale || '';
+      if (f.title) { put($('title'), f.title); document.title = f.title; }
+      for (const [kind, s] of Object.entries(f.sections || {})) showSection(lists[kind], s);
+      for (const [kind, all] of Object.entries(f.items || {})) for (const one of all) showItem(lists[kind], one);
+      state();
+      update();
+    };
+    source.onerror = () => {
+      lost = true;
+      state();
+      // The browser connects again by itself, unless the answer was an error.
+      if (source.readyState === EventSource.CLOSED) retry = setTimeout(connect, 3000);
+    };
+    source.onopen = () => { lost = false; state(); };
+  };
+  let lost = false;
+  const state = () => {
+    const silent = heard && Date.now() - heard > 12000;
+    let text = 'live';
+    if (lost || silent) text = 'Out of date. There is no connection to the server of this page' + (heard ? ' since ' + new Date(heard).toLocaleTimeString() : '') + '.';
+    else if (stale) text = 'Out of date. ' + stale;
+    else if (!heard) text = 'connecting';
+    put($('state'), text);
+    document.body.classList.toggle('live', text === 'live');
+    document.body.classList.toggle('stale', text !== 'live' && text !== 'connecting');
+  };
+  const update = () => {
+    for (const l of Object.values(lists)) {
+      for (const r of l.rows.values()) for (const e of r.body.querySelectorAll('*')) if (e.live) e.live();
+    }
+  };
+  setInterval(() => { if (!document.hidden) { state(); update(); } }, 250);
+  // A hidden page needs no reads of Redis.
+  document.addEventListener('visibilitychange', () => {
+    if (document.hidden) { source.close(); clearTimeout(retry); } else connect();
+  });
+
+  let typing = 0;
+  $('filter').value = view.get('q') || '';
+  $('filter').addEventListener('input', () => {
+    clearTimeout(typing);
+    typing = setTimeout(() => {
+      for (const kind of Object.keys(lists)) view.delete(kind);
+      if ($('filter').value) view.set('q', $('filter').value); else view.delete('q');
+      connect();
+    }, 250);
+  });
+  connect();
+})();

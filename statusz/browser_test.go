@@ -1,0 +1,266 @@
+package statusz_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/redis/go-redis/v9/logging"
+
+	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/statusz"
+)
+
+func TestMain(m *testing.M) {
+	logging.Disable()
+	os.Exit(m.Run())
+}
+
+// A row is what a browser received about a thing, of any kind.
+type row struct {
+	Name       string
+	Gone       bool
+	Error      string
+	Leader     string
+	Last       string
+	Term       uint64 `json:",string"`
+	Token      uint64 `json:",string"`
+	Acquired   int64
+	Ends       int64
+	Lease      int64
+	Metadata   map[string]string
+	Candidates []struct {
+		Identity string
+		Since    int64
+		Promoted bool
+	}
+	Kind    string
+	NoTTL   bool `json:"no_ttl"`
+	Holders []struct {
+		Identity, Owner string
+		Reads           bool
+		Token           uint64 `json:",string"`
+		Ends            int64
+	}
+	Waiters []struct {
+		Identity, Owner string
+		Reads, Alive    bool
+		Since           int64
+	}
+	MoreWaiters int `json:"more_waiters"`
+	Next        int64
+	Success     int64
+	Paused      bool
+	Replicas    int
+	Generation  int
+	Schedule    string
+	Open        []struct {
+		Tick, Triggered, Since int64
+		Attempt                int
+		Holder                 string
+		Running                bool
+		By, Reason, Request    string
+	}
+	Ended []struct {
+		Tick      int64  `json:"k"`
+		Outcome   string `json:"o"`
+		Count     int    `json:"c"`
+		Triggered int64  `json:"t"`
+		Attempt   int    `json:"a"`
+		Holder    int    `json:"h"`
+		Start     int64  `json:"s"`
+		Took      int64  `json:"d"`
+		Error     int    `json:"e"`
+	}
+	Texts []string
+}
+
+// text returns a text of a job's entry.
+func (r row) text(i int) string {
+	if i == 0 {
+		return ""
+	}
+	return r.Texts[i-1]
+}
+
+type section struct {
+	State, Error          string
+	All, Fit, Page, Pages int
+	Names                 []string
+}
+
+// A browser has the page open. It keeps what it received as page.js does.
+type browser struct {
+	tb   testing.TB
+	stop func()
+	done chan struct{} // closed when the stream has ended
+
+	mu       sync.Mutex
+	header   http.Header
+	code     int
+	rest     []byte
+	size     int
+	frames   int
+	raw      []byte // everything
+	title    string
+	now      int64
+	stale    string
+	sections map[string]section
+	rows     map[string]map[string]row
+}
+
+// open opens the stream of a page until the end of the test.
+func open(e *testenv.Env, page *statusz.Page, query string) *browser {
+	e.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	b := &browser{tb: e, done: make(chan struct{}), header: http.Header{}, sections: map[string]section{}, rows: map[string]map[string]row{}}
+	request := httptest.NewRequestWithContext(ctx, http.MethodGet, "/statusz/events?"+query, http.NoBody)
+	go func() {
+		defer close(b.done)
+		page.ServeHTTP(b, request)
+	}()
+	b.stop = func() {
+		cancel()
+		<-b.done
+	}
+	e.Cleanup(b.stop)
+	return b
+}
+
+func (b *browser) Header() http.Header { return b.header }
+
+func (b *browser) WriteHeader(code int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.code = code
+}
+
+func (b *browser) Flush() {}
+
+func (b *browser) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.size += len(p)
+	b.raw = append(b.raw, p...)
+	b.rest = append(b.rest, p...)
+	for {
+		event, rest, found := bytes.Cut(b.rest, []byte("\n\n"))
+		if !found {
+			return len(p), nil
+		}
+		b.rest = rest
+		data, ok := bytes.CutPrefix(event, []byte("data: "))
+		if !ok {
+			b.tb.Errorf("the event %q has no data", event)
+			continue
+		}
+		b.take(data)
+	}
+}
+
+func (b *browser) take(data []byte) {
+	var f struct {
+		Title, Stale string
+		Now          int64
+		Sections     map[string]section
+		Items        map[string][]row
+	}
+	if err := json.Unmarshal(data, &f); err != nil {
+		b.tb.Errorf("%v: %s", err, data)
+		return
+	}
+	b.frames++
+	b.now, b.stale = f.Now, f.Stale
+	if f.Title != "" {
+		b.title = f.Title
+	}
+	for kind, s := range f.Sections {
+		b.sections[kind] = s
+		for name := range b.rows[kind] {
+			if !slices.Contains(s.Names, name) {
+				delete(b.rows[kind], name)
+			}
+		}
+	}
+	for kind, items := range f.Items {
+		for _, r := range items {
+			if !slices.Contains(b.sections[kind].Names, r.Name) {
+				b.tb.Errorf("%s %q is not one of the names %q", kind, r.Name, b.sections[kind].Names)
+			}
+			if b.rows[kind] == nil {
+				b.rows[kind] = map[string]row{}
+			}
+			b.rows[kind][r.Name] = r
+		}
+	}
+}
+
+// row returns a thing as the browser shows it now.
+func (b *browser) row(kind, name string) row {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.rows[kind][name]
+}
+
+// section returns a list as the browser shows it now, and how many of its rows have been read.
+func (b *browser) section(kind string) (s section, read int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.sections[kind], len(b.rows[kind])
+}
+
+func (b *browser) staleness() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.stale
+}
+
+func (b *browser) received() (size, frames int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.size, b.frames
+}
+
+// ended reports whether the stream has ended.
+func (b *browser) ended() bool {
+	select {
+	case <-b.done:
+		return true
+	default:
+		return false
+	}
+}
+
+func newPage(e *testenv.Env, client *lockcore.Client, cfg statusz.Config) *statusz.Page {
+	e.Helper()
+	page, err := statusz.Handler(client, cfg)
+	testenv.Must(e, err)
+	return page
+}
+
+// background runs a function until the end of the test.
+func background(e *testenv.Env, f func(ctx context.Context)) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var done sync.WaitGroup
+	done.Go(func() { f(ctx) })
+	stop = sync.OnceFunc(func() {
+		cancel()
+		done.Wait()
+	})
+	e.Cleanup(stop)
+	return stop
+}
+
+// hostile is a text that would run a script if it became HTML or a part of one.
+const hostile = `</script><img/src=x/onerror=alert(1)>"'&amp;\u003c`
+
+// hostileName is hostile as far as the rules of names allow.
+func hostileName(of string) string { return of + strings.NewReplacer(" ", "").Replace(hostile) }

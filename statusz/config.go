@@ -1,0 +1,50 @@
+package statusz
+
+import (
+	"cmp"
+	"errors"
+
+	"github.com/noonlock/noonlock/internal/input"
+	"github.com/noonlock/noonlock/lockcore"
+)
+
+// Config configures a Page. Its zero value is valid.
+type Config struct {
+	// Title is the heading of the page: up to 200 bytes. Default "noonlock".
+	Title string
+
+	// Hosts are the host names at which browsers may reach the page, without ports, such as
+	// "localhost" and "127.0.0.1". A request with another name is refused. Default: any name.
+	Hosts []string
+}
+
+// ErrConfig matches every *ConfigError.
+var ErrConfig = errors.New("statusz: refused")
+
+// ConfigError reports an invalid argument or configuration field. Field names the argument or
+// field, Value is its value (text is quoted), and Rule says which values are valid. It matches
+// ErrConfig.
+type ConfigError = input.ConfigError[refused]
+
+type refused struct{}
+
+func (refused) Refusal() error { return ErrConfig }
+
+// Handler returns the page about everything that the Client can list. It sends nothing until a
+// browser opens the page. Mount it at a path that ends with a slash. The error is a
+// *ConfigError.
+func Handler(client *lockcore.Client, cfg Config) (*Page, error) {
+	if client == nil {
+		return nil, &ConfigError{Field: "client", Value: "nil", Rule: "a *lockcore.Client"}
+	}
+	cfg.Title = cmp.Or(cfg.Title, "noonlock")
+	if rule := input.Fault(cfg.Title, 200, false); rule != "" {
+		return nil, &ConfigError{Field: "Config.Title", Value: input.Quote(cfg.Title), Rule: rule}
+	}
+	for _, host := range cfg.Hosts {
+		if hostname(host) != host || host == "" {
+			return nil, &ConfigError{Field: "Config.Hosts", Value: input.Quote(host), Rule: "names in lower case or addresses, without ports and brackets"}
+		}
+	}
+	return &Page{cfg: cfg, reader: newReader(client)}, nil
+}

@@ -1,0 +1,64 @@
+// Package statusz serves a web page that shows the elections, jobs, daemons and locks on a
+// server, and follows their changes.
+//
+//	page, err := statusz.Handler(client, statusz.Config{})
+//	mux.Handle("/statusz/", page)
+//	server.RegisterOnShutdown(page.Close)
+//
+// The page has no build step, and loads nothing from other sites. It has one stream of
+// server-sent events, which the browser opens again if it ends. "noonctl serve" serves the same
+// page.
+//
+// # What it shows
+//
+//	elections   the leader, its term and token, the time left of its lease, the candidates in
+//	            order
+//	jobs        the next tick, the last 60 entries of the history, open runs, whether the
+//	            job is paused, its schedule and the definition in use
+//	daemons     the replica that runs it, and those that wait
+//	locks       the holders, their tokens, and the queue
+//
+// A list shows 25 names at a time, and can be filtered by a part of the name. Of long queues it
+// shows the first 20. Errors are shortened; "noonctl describe job" prints all of them. So a page has
+// less than 500 KB, whatever the number of jobs.
+//
+// # Timing
+//
+//	leader of an election         read every 0.5 s
+//	locks, daemons, runs          read every 2 s
+//	a run begins or ends,         read within 0.5 s of a message, and every 10 s in case it
+//	pause, resume, trigger        is lost
+//	new names                     searched for every 10 s, or every 50 times as long as the
+//	                              search takes, if that is longer
+//
+// Only what a browser shows is read, once for all browsers. While no browser has the page open
+// and visible, nothing is sent to the server.
+//
+// # Failures
+//
+//	Redis does not answer         After 3 s, the page says so. It keeps the last state.
+//	the stream ends               The page says so, and connects again.
+//	a right is missing            The list or the row shows the error.
+//	more than 100 browsers        The others are refused with 503.
+//
+// # Security
+//
+// The page has no users and no passwords. Everybody who reaches the handler sees names,
+// identities, metadata and the beginnings of errors, so protect it as you protect metrics of
+// the same detail. If browsers reach it without a password, as on a loopback address, set
+// Config.Hosts: otherwise a foreign site can read it with DNS rebinding.
+//
+// Texts from Redis are only ever set as text, never as HTML. The Content-Security-Policy allows
+// scripts and styles of the handler alone, and no frame may contain the page.
+//
+// # Rights
+//
+// The Client needs the rights that package singleton lists for a Job, those that lockcore lists for
+// Client.Inspect and Client.Locks, and those of the elections.
+//
+// # Not guaranteed
+//
+// The page is for people. What it shows may be out of date by the times above. A lock that is
+// held for less than those times may never be shown. A Client of lockcore.NewQuorum cannot list
+// names, so the page then shows only that error.
+package statusz

@@ -1,0 +1,79 @@
+package statusz
+
+import (
+	"embed"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+)
+
+//go:embed assets
+var assets embed.FS
+
+// A Page is the handler of the page and of its parts. It is safe for concurrent use.
+type Page struct {
+	cfg    Config
+	reader *reader
+}
+
+// policy is the Content-Security-Policy of all answers.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
+	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+// files are the parts of the page that do not change, with their types.
+var files = map[string]string{
+	"page.html": "text/html; charset=utf-8",
+	"page.css":  "text/css; charset=utf-8",
+	"page.js":   "text/javascript; charset=utf-8",
+	"icon.svg":  "image/svg+xml",
+}
+
+// ServeHTTP answers GET and HEAD for the page, and for the parts below its path.
+func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	header := w.Header()
+	header.Set("Content-Security-Policy", policy)
+	header.Set("X-Content-Type-Options", "nosniff")
+	header.Set("Referrer-Policy", "no-referrer")
+	header.Set("Cross-Origin-Resource-Policy", "same-origin")
+	header.Set("Cross-Origin-Opener-Policy", "same-origin")
+	header.Set("Cache-Control", "no-store")
+	if len(p.cfg.Hosts) > 0 && !slices.Contains(p.cfg.Hosts, hostname(r.Host)) {
+		http.Error(w, "statusz: this host name is not one of Config.Hosts", http.StatusMisdirectedRequest)
+		return
+	}
+	part := r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		header.Set("Allow", "GET, HEAD")
+		http.Error(w, "statusz: the method must be GET or HEAD", http.StatusMethodNotAllowed)
+		return
+	}
+	if part == "events" {
+		p.stream(w, r)
+		return
+	}
+	if part == "" {
+		part = "page.html"
+	}
+	kind, ok := files[part]
+	if !ok {
+		http.NotFound(w, r)
+		return
+	}
+	content, _ := assets.ReadFile("assets/" + part) // each of files exists
+	header.Set("Content-Type", kind)
+	_, _ = w.Write(content)
+}
+
+// Close ends the streams of all browsers, and waits for the requests that are sent for them.
+// Later streams are refused. http.Server.Shutdown waits for streams, so call
+// RegisterOnShutdown(page.Close) before.
+func (p *Page) Close() { p.reader.close() }
+
+// hostname returns the host of a Host header, without its port, in lower case.
+func hostname(host string) string {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	return strings.ToLower(strings.TrimSuffix(strings.TrimPrefix(host, "["), "]"))
+}

@@ -1,0 +1,174 @@
+package statusz_test
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/statusz"
+)
+
+// get sends one request to a page.
+func get(page http.Handler, method, url string) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	page.ServeHTTP(w, httptest.NewRequest(method, url, http.NoBody))
+	return w
+}
+
+// The parts of the page load nothing from other sites, and have no inline scripts and styles,
+// so the strict policy stops nothing of them.
+func TestPartsObeyThePolicy(t *testing.T) {
+	testenv.InBubble(t, func(e *testenv.Env) {
+		page := newPage(e, e.Client("page"), statusz.Config{})
+		const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+		for url, kind := range map[string]string{
+			"/": "text/html; charset=utf-8", "/statusz/": "text/html; charset=utf-8", "/a/b/page.css": "text/css; charset=utf-8",
+			"/statusz/page.js": "text/javascript; charset=utf-8", "/icon.svg": "image/svg+xml",
+		} {
+			w := get(page, http.MethodGet, url)
+			if w.Code != http.StatusOK || w.Body.Len() == 0 || w.Header().Get("Content-Type") != kind {
+				e.Errorf("%s: %d, %s, %d bytes", url, w.Code, w.Header().Get("Content-Type"), w.Body.Len())
+			}
+			for name, want := range map[string]string{
+				"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer",
+				"Cross-Origin-Resource-Policy": "same-origin", "Cache-Control": "no-store",
+			} {
+				if got := w.Header().Get(name); got != want {
+					e.Errorf("%s: %s is %q, want %q", url, name, got, want)
+				}
+			}
+			for _, bad := range []string{
+				`https?://[^w]`, `\bstyle=`, `\bon[a-z]+=`, `<script>`, `<style`, `@import`, `url\(`, `innerHTML`, `outerHTML`,
+				`insertAdjacentHTML`, `document\.write`, `\beval\b`, `new Function`, `setAttribute\('style`, `javascript:`,
+			} {
+				if found := regexp.MustCompile(bad).FindString(w.Body.String()); found != "" {
+					e.Errorf("%s contains %q", url, found)
+				}
+			}
+		}
+	})
+}
+
+func TestOtherRequests(t *testing.T) {
+	testenv.InBubble(t, func(e *testenv.Env) {
+		page := newPage(e, e.Client("page"), statusz.Config{Hosts: []string{"localhost", "::1", "page.example"}})
+		for _, c := range []struct {
+			method, url string
+			code        int
+		}{
+			{http.MethodGet, "http://localhost/", http.StatusOK},
+			{http.MethodGet, "http://LOCALHOST:80/", http.StatusOK},
+			{http.MethodGet, "http://[::1]:7475/", http.StatusOK},
+			{http.MethodGet, "http://page.example/", http.StatusOK},
+			{http.MethodHead, "http://localhost/", http.StatusOK},
+			{http.MethodHead, "http://localhost/events", http.StatusOK},
+			{http.MethodGet, "http://evil.example/", http.StatusMisdirectedRequest},
+			{http.MethodGet, "http://evil.example/events", http.StatusMisdirectedRequest},
+			{http.MethodGet, "http://localhost.evil.example/", http.StatusMisdirectedRequest},
+			{http.MethodPost, "http://localhost/", http.StatusMethodNotAllowed},
+			{http.MethodDelete, "http://localhost/events", http.StatusMethodNotAllowed},
+			{http.MethodGet, "http://localhost/assets", http.StatusNotFound},
+			{http.MethodGet, "http://localhost/doc.go", http.StatusNotFound},
+			{http.MethodGet, "http://localhost/%2e%2e%2fpage.go", http.StatusNotFound},
+		} {
+			if w := get(page, c.method, c.url); w.Code != c.code {
+				e.Errorf("%s %s: %d, want %d: %s", c.method, c.url, w.Code, c.code, w.Body)
+			}
+		}
+	})
+}
+
+func TestConfigIsChecked(t *testing.T) {
+	testenv.InBubble(t, func(e *testenv.Env) {
+		client := e.Client("page")
+		for field, call := range map[string]func() error{
+			"client":       func() error { _, err := statusz.Handler(nil, statusz.Config{}); return err },
+			"Config.Title": func() error { _, err := statusz.Handler(client, statusz.Config{Title: "a\nb"}); return err },
+			"Config.Hosts": func() error {
+				_, err := statusz.Handler(client, statusz.Config{Hosts: []string{"localhost:7475"}})
+				return err
+			},
+		} {
+			err := call()
+			refused, ok := errors.AsType[*statusz.ConfigError](err)
+			if !ok || refused.Field != field || !errors.Is(err, statusz.ErrConfig) || !strings.HasPrefix(err.Error(), "statusz: "+field+" is ") {
+				e.Errorf("%s: %v", field, err)
+			}
+		}
+		for _, hosts := range [][]string{{""}, {"Localhost"}, {"[::1]"}} {
+			if _, err := statusz.Handler(client, statusz.Config{Hosts: hosts}); !errors.Is(err, statusz.ErrConfig) {
+				e.Errorf("Hosts %q: %v", hosts, err)
+			}
+		}
+	})
+}
+
+// A stream outlives the timeouts of an http.Server, which are meant for other requests.
+func TestStreamOutlivesTimeoutsOfTheServer(t *testing.T) {
+	t.Parallel()
+	e := testenv.OnServer(t)
+	page := newPage(e, e.Client("page"), statusz.Config{})
+	server := httptest.NewUnstartedServer(page)
+	server.Config.ReadTimeout, server.Config.WriteTimeout = time.Second, time.Second
+	server.Start()
+	t.Cleanup(server.Close)
+	t.Cleanup(page.Close)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+"/events", http.NoBody)
+	testenv.Must(t, err)
+	answer, err := server.Client().Do(request)
+	testenv.Must(t, err)
+	defer answer.Body.Close()
+	if kind := answer.Header.Get("Content-Type"); kind != "text/event-stream" {
+		t.Errorf("the type is %q", kind)
+	}
+	m, err := e.Client("worker").Mutex("late", testenv.TTL(time.Minute))
+	testenv.Must(t, err)
+	e.Pass(3 * time.Second)
+	_, err = m.TryLock(t.Context())
+	testenv.Must(t, err)
+	var all []byte
+	for part := make([]byte, 4096); !strings.Contains(string(all), `"late"`); {
+		n, err := answer.Body.Read(part)
+		testenv.Must(t, err)
+		all = append(all, part[:n]...)
+	}
+}
+
+// Close ends all streams, and refuses later ones. The number of streams is limited.
+func TestCloseAndLimit(t *testing.T) {
+	testenv.InBubble(t, func(e *testenv.Env) {
+		page := newPage(e, e.Client("page"), statusz.Config{Title: "a title"})
+		var all []*browser
+		for range 100 {
+			all = append(all, open(e, page, ""))
+		}
+		e.WaitIdle()
+		for i, b := range all {
+			if b.title != "a title" || b.ended() {
+				e.Fatalf("browser %d: title %q, ended %t", i, b.title, b.ended())
+			}
+		}
+		if w := get(page, http.MethodGet, "/events"); w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "statusz: too many browsers") {
+			e.Errorf("the 101st browser: %d %s", w.Code, w.Body)
+		}
+		all[0].stop()
+		extra := open(e, page, "")
+		e.WaitIdle()
+		if extra.title != "a title" {
+			e.Error("after a browser has left, another one is refused")
+		}
+		page.Close()
+		for _, b := range append(all, extra) {
+			<-b.done
+		}
+		page.Close()
+		if w := get(page, http.MethodGet, "/events"); w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "statusz: the page is closed") {
+			e.Errorf("after Close: %d %s", w.Code, w.Body)
+		}
+	})
+}

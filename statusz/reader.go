@@ -1,0 +1,298 @@
+package statusz
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/singleton"
+)
+
+const (
+	lookInterval   = 500 * time.Millisecond
+	lockInterval   = 2 * time.Second  // between two reads of a lock, a daemon, and a job with open runs
+	jobInterval    = 10 * time.Second // between two reads of another job, in case a message is lost
+	searchInterval = 10 * time.Second
+	searchShare    = 50 // at most this part of the time is spent on searches for names
+	patience       = 3 * time.Second
+	readTimeout    = 10 * time.Second
+	readsAtOnce    = 64 // the Client sends them in batches
+	mostStreams    = 100
+)
+
+var (
+	errClosed = errors.New("statusz: the page is closed")
+	errFull   = errors.New("statusz: too many browsers have the page open")
+)
+
+// A key names a thing.
+type key struct {
+	kind kind
+	name string
+}
+
+// A list is the result of a search. It does not change.
+type list struct {
+	names []string
+	err   error
+}
+
+// A reader reads what the views show, as long as there are views.
+type reader struct {
+	client *lockcore.Client
+
+	mu      sync.Mutex
+	views   map[*view]struct{}
+	run     *run // nil: there are no views
+	closed  bool
+	lists   [kinds]*list // nil: not searched yet
+	items   map[key]*item
+	ahead   time.Duration // of the server's clock, compared with this one
+	pending time.Time     // when the look began that has not ended; zero: none
+	failure error         // of the last look or search
+}
+
+func newReader(client *lockcore.Client) *reader {
+	return &reader{client: client, views: map[*view]struct{}{}, items: map[key]*item{}}
+}
+
+// join adds a view, and starts to read if it is the first one.
+func (r *reader) join(ctx context.Context, v *view) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.closed:
+		return errClosed
+	case len(r.views) >= mostStreams:
+		return errFull
+	}
+	r.views[v] = struct{}{}
+	if r.run == nil {
+		r.start(context.WithoutCancel(ctx))
+	}
+	r.run.wakeUp()
+	return nil
+}
+
+// leave removes a view. With the last one, it stops reading, and waits for that.
+func (r *reader) leave(v *view) {
+	r.mu.Lock()
+	delete(r.views, v)
+	var last *run
+	if len(r.views) == 0 {
+		last, r.run = r.run, nil
+	}
+	r.mu.Unlock()
+	if last != nil {
+		last.stop()
+	}
+}
+
+func (r *reader) close() {
+	r.mu.Lock()
+	if !r.closed {
+		r.closed = true
+		for v := range r.views {
+			close(v.ended)
+		}
+	}
+	last := r.run
+	r.mu.Unlock()
+	if last != nil {
+		last.stop()
+	}
+}
+
+// stale returns why the state may be out of date, or "". The caller has locked r.mu.
+func (r *reader) stale() string {
+	switch {
+	case !r.pending.IsZero() && time.Since(r.pending) > patience:
+		return "Redis has not answered for more than " + patience.String()
+	case r.failure != nil:
+		return r.failure.Error()
+	}
+	return ""
+}
+
+// A run is the time from the first view until there is none.
+type run struct {
+	*reader
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+	wake   chan struct{}
+	things map[key]*thing // of the looks
+}
+
+// start begins a run. The caller has locked r.mu.
+func (r *reader) start(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	a := &run{reader: r, cancel: cancel, wake: make(chan struct{}, 1), things: map[key]*thing{}}
+	// What an earlier run has read is old.
+	r.run, r.items, r.pending, r.failure = a, map[key]*item{}, time.Time{}, nil
+	a.done.Go(func() { a.search(ctx) })
+	a.done.Go(func() { a.look(ctx) })
+}
+
+func (a *run) stop() {
+	a.cancel()
+	a.done.Wait()
+}
+
+func (a *run) wakeUp() {
+	select {
+	case a.wake <- struct{}{}:
+	default:
+	}
+}
+
+// update changes the state of the reader, unless this run has been replaced. If the change may
+// be visible, it nudges the views.
+func (a *run) update(change func() (visible bool)) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.reader.run != a || !change() {
+		return
+	}
+	for v := range a.views {
+		v.nudge()
+	}
+}
+
+// search searches for the names of all kinds, again and again.
+func (a *run) search(ctx context.Context) {
+	searches := [kinds]func(context.Context, *lockcore.Client, lockcore.ListConfig) ([]string, error){
+		elections: election.Names, jobs: singleton.Jobs, daemons: singleton.Daemons,
+		locks: func(ctx context.Context, c *lockcore.Client, cfg lockcore.ListConfig) ([]string, error) {
+			return c.Locks(ctx, cfg)
+		},
+	}
+	for {
+		began := time.Now()
+		for k, search := range searches {
+			names, err := search(ctx, a.client, lockcore.ListConfig{})
+			if ctx.Err() != nil {
+				return
+			}
+			a.update(func() bool {
+				old := a.lists[k]
+				if old != nil && err != nil && len(names) == 0 {
+					names = old.names // better than nothing
+				}
+				if old != nil && old.err == nil && err == nil && slices.Equal(old.names, names) {
+					return false
+				}
+				a.lists[k] = &list{names, err}
+				return true
+			})
+			a.wakeUp()
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(max(searchInterval, searchShare*time.Since(began))):
+		}
+	}
+}
+
+// look reads what the views show, again and again.
+func (a *run) look(ctx context.Context) {
+	defer func() {
+		for _, t := range a.things {
+			t.forget()
+		}
+	}()
+	for {
+		a.lookOnce(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-a.wake:
+		case <-time.After(lookInterval):
+		}
+	}
+}
+
+func (a *run) lookOnce(ctx context.Context) {
+	due, ahead := a.due(time.Now())
+	if len(due) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	var mu sync.Mutex
+	var failure error
+	var all sync.WaitGroup
+	slots := make(chan struct{}, readsAtOnce)
+	for _, t := range due {
+		slots <- struct{}{}
+		all.Go(func() {
+			defer func() { <-slots }()
+			if err := t.read(ctx, a.client, ahead); err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				failure = err
+			}
+		})
+	}
+	all.Wait()
+	a.update(func() (visible bool) {
+		visible = failure != nil || a.failure != nil
+		a.pending, a.failure = time.Time{}, failure
+		for _, t := range due {
+			if t.ahead != nil {
+				a.ahead = *t.ahead
+			}
+			if t.fresh != nil {
+				a.items[t.key], t.fresh = t.fresh, nil
+				visible = true
+			}
+		}
+		return visible
+	})
+}
+
+// due returns the things to read now. It adds those that are newly shown, and forgets the
+// others.
+func (a *run) due(now time.Time) (due []*thing, ahead time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.reader.run != a {
+		return nil, 0
+	}
+	shown := map[key]bool{}
+	for v := range a.views {
+		for k, l := range a.lists {
+			for _, name := range v.section(kind(k), l).Names {
+				shown[key{kind(k), name}] = true
+			}
+		}
+	}
+	for k, t := range a.things {
+		if !shown[k] {
+			t.forget()
+			delete(a.things, k)
+			delete(a.items, k)
+		}
+	}
+	for k := range shown {
+		t := a.things[k]
+		if t == nil {
+			t = &thing{key: k}
+			a.things[k] = t
+		}
+		if t.changed.Load() || !now.Before(t.next) {
+			due = append(due, t)
+		}
+	}
+	if a.pending = now; len(due) == 0 {
+		a.pending = time.Time{}
+	}
+	if len(shown) == 0 {
+		a.failure = nil
+	}
+	return due, a.ahead
+}

@@ -1,0 +1,112 @@
+package statusz
+
+import (
+	"encoding/json"
+	"errors"
+	"maps"
+	"net/http"
+	"slices"
+	"time"
+)
+
+const (
+	checkInterval = time.Second     // between two checks whether the state is stale
+	quiet         = 5 * time.Second // without a change, a frame is sent after this
+	writeTimeout  = 10 * time.Second
+)
+
+// A frame is one event. Times are ms since 1970 on the server's clock.
+type frame struct {
+	Title    string                       `json:"title,omitempty"` // in the first one
+	Now      int64                        `json:"now"`
+	Stale    string                       `json:"stale,omitempty"` // why the state may be out of date
+	Sections map[string]section           `json:"sections,omitempty"`
+	Items    map[string][]json.RawMessage `json:"items,omitempty"`
+}
+
+// A stream is what one browser has received.
+type stream struct {
+	view     *view
+	lists    [kinds]*list
+	sections bool // they were sent
+	items    map[key]*item
+	stale    string
+	at       time.Time // of the last frame
+}
+
+// stream sends the state that the query asks for, and its changes, until the browser leaves.
+func (p *Page) stream(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	if r.Method == http.MethodHead {
+		return
+	}
+	v := parseView(r.URL.Query())
+	if err := p.reader.join(r.Context(), v); err != nil {
+		w.Header().Set("Retry-After", "10")
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	defer p.reader.leave(v)
+	w.Header().Set("X-Accel-Buffering", "no") // nginx would keep events back
+	out := http.NewResponseController(w)
+	// After Server.ReadTimeout, the context of the request would end. A server may lack deadlines.
+	_ = out.SetReadDeadline(time.Time{})
+	s := &stream{view: v, items: map[key]*item{}}
+	title := p.cfg.Title
+	check := time.NewTicker(checkInterval)
+	defer check.Stop()
+	for {
+		if f, ok := p.reader.frame(s, time.Now()); ok {
+			f.Title, title = title, ""
+			data, err := json.Marshal(f)
+			if err != nil {
+				return
+			}
+			// A browser that does not read is disconnected.
+			_ = out.SetWriteDeadline(time.Now().Add(writeTimeout))
+			if _, err := w.Write(append(append([]byte("data: "), data...), "\n\n"...)); err != nil {
+				return
+			}
+			if err := out.Flush(); err != nil && !errors.Is(err, http.ErrNotSupported) {
+				return
+			}
+		}
+		select {
+		case <-r.Context().Done():
+			return
+		case <-v.ended:
+			return
+		case <-v.nudged:
+		case <-check.C:
+		}
+	}
+}
+
+// frame returns what a browser has not received yet. ok is false if that is nothing.
+func (r *reader) frame(s *stream, now time.Time) (f frame, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f = frame{Now: now.Add(r.ahead).UnixMilli(), Stale: r.stale(), Sections: map[string]section{}, Items: map[string][]json.RawMessage{}}
+	for k, l := range r.lists {
+		k := kind(k)
+		section := s.view.section(k, l)
+		if !s.sections || s.lists[k] != l {
+			f.Sections[k.String()] = section
+			s.lists[k] = l
+			// The browser has dropped the other rows.
+			maps.DeleteFunc(s.items, func(at key, _ *item) bool { return at.kind == k && !slices.Contains(section.Names, at.name) })
+		}
+		for _, name := range section.Names {
+			at := key{k, name}
+			if it := r.items[at]; it != nil && s.items[at] != it {
+				f.Items[k.String()] = append(f.Items[k.String()], it.json)
+				s.items[at] = it
+			}
+		}
+	}
+	ok = !s.sections || len(f.Sections) > 0 || len(f.Items) > 0 || f.Stale != s.stale || now.Sub(s.at) >= quiet
+	if ok {
+		s.sections, s.stale, s.at = true, f.Stale, now
+	}
+	return f, ok
+}

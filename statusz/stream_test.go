@@ -1,0 +1,431 @@
+package statusz_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+	"github.com/noonlock/noonlock/singleton"
+	"github.com/noonlock/noonlock/statusz"
+)
+
+// elector runs a candidate until the end of the test.
+func elector(e *testenv.Env, identity, name string) (le *election.LeaderElector, stop func()) {
+	e.Helper()
+	le, err := election.NewLeaderElector(e.Client(identity), name, election.Callbacks{
+		OnStartedLeading: func(ctx context.Context) { <-ctx.Done() }, OnStoppedLeading: func() {},
+	}, election.Config{Metadata: map[string]string{"note": hostile}})
+	testenv.Must(e, err)
+	return le, background(e, func(ctx context.Context) { _ = le.Run(ctx) })
+}
+
+// runner runs one job until the end of the test.
+func runner(e *testenv.Env, identity, name, schedule string, cfg singleton.JobConfig, work singleton.Func) *singleton.Job {
+	e.Helper()
+	client := e.Client(identity)
+	r, err := singleton.NewRunner(client, singleton.Config{Drain: -1})
+	testenv.Must(e, err)
+	testenv.Must(e, r.Add(name, schedule, work, cfg))
+	background(e, func(ctx context.Context) { _ = r.Run(ctx) })
+	j, err := singleton.NewJob(client, name)
+	testenv.Must(e, err)
+	e.Until("the job has a ledger", func() bool {
+		_, err := j.Status(e.Context())
+		return err == nil
+	})
+	return j
+}
+
+// hold holds a mutex until the end of the test.
+func hold(e *testenv.Env, identity, name string) *lockcore.Lease {
+	e.Helper()
+	m, err := e.Client(identity).Mutex(name, testenv.TTL(time.Minute))
+	testenv.Must(e, err)
+	l, err := m.TryLock(e.Context())
+	testenv.Must(e, err)
+	return l
+}
+
+// The page shows what Record, Candidates, Status, Runs and Inspect return. All texts that users
+// choose arrive unchanged, and never as HTML.
+func TestShowsWhatRedisHolds(t *testing.T) {
+	testenv.OnBoth(t, func(e *testenv.Env) {
+		board, job, daemon, lock := hostileName("board"), hostileName("draw"), hostileName("mailer"), hostileName("orders")
+		a, _ := elector(e, hostile+"a", board)
+		e.Until("a leads", a.IsLeader)
+		elector(e, hostile+"b", board)
+
+		fail := atomic.Bool{}
+		fail.Store(true)
+		hang := make(chan struct{})
+		j := runner(e, hostile+"c", job, "@every 24h", singleton.JobConfig{MaxAttempts: 1}, func(ctx context.Context, _ singleton.Run) error {
+			if fail.Load() {
+				return errors.New(hostile + strings.Repeat("x", 200))
+			}
+			select {
+			case <-hang:
+			case <-ctx.Done():
+			}
+			return nil
+		})
+		d, err := singleton.NewDaemon(e.Client(hostile+"d"), daemon, func(ctx context.Context, _ uint64) error {
+			<-ctx.Done()
+			return nil
+		}, singleton.DaemonConfig{})
+		testenv.Must(e, err)
+		background(e, func(ctx context.Context) { _ = d.Run(ctx) })
+		holder := hold(e, hostile+"e", lock)
+		waiter, err := e.Client(hostile+"f").Mutex(lock, testenv.TTL(time.Minute))
+		testenv.Must(e, err)
+		background(e, func(ctx context.Context) { _, _ = waiter.Lock(ctx) })
+		rw, err := e.Client("reader").RWMutex("shared", hostileName("owner"), lockcore.RWConfig{})
+		testenv.Must(e, err)
+		_, err = rw.TryRLock(e.Context())
+		testenv.Must(e, err)
+		testenv.Must(e, e.Raw.Set(e.Context(), "noonlock:{foreign}:lock", "sesame", 0).Err())
+		by, err := j.By(hostile, hostile)
+		testenv.Must(e, err)
+		_, err = by.Trigger(e.Context())
+		testenv.Must(e, err)
+		e.Until("a run has failed", func() bool {
+			runs, err := j.Runs(e.Context(), 1)
+			testenv.Must(e, err)
+			return len(runs) == 1
+		})
+		fail.Store(false)
+		_, err = by.Trigger(e.Context())
+		testenv.Must(e, err)
+		defer close(hang)
+
+		client := e.Client("page")
+		b := open(e, newPage(e, client, statusz.Config{}), "")
+		e.Until("everything is shown", func() bool {
+			_, shownJobs := b.section("jobs")
+			_, shownLocks := b.section("locks")
+			return shownLocks == 3 && shownJobs == 1 && len(b.row("elections", board).Candidates) == 1 && len(b.row("daemons", daemon).Holders) == 1 &&
+				len(b.row("jobs", job).Open) == 1 && b.row("jobs", job).Open[0].Running && len(b.row("locks", lock).Waiters) == 1
+		})
+		el, err := election.NewElection(client, board)
+		testenv.Must(e, err)
+		record, err := el.Record(e.Context())
+		testenv.Must(e, err)
+		r := b.row("elections", board)
+		if r.Leader != hostile+"a" || r.Leader != record.Holder || r.Term != record.Term || r.Token != record.Token || r.Acquired != record.Acquired.UnixMilli() ||
+			r.Lease != record.Lease.Milliseconds() || r.Ends < record.Acquired.UnixMilli() || r.Metadata["note"] != hostile || r.Candidates[0].Identity != hostile+"b" {
+			e.Errorf("election %+v, Record %+v", r, record)
+		}
+		st, err := j.Status(e.Context())
+		testenv.Must(e, err)
+		runs, err := j.Runs(e.Context(), 60)
+		testenv.Must(e, err)
+		r = b.row("jobs", job)
+		if r.Next != st.Next.UnixMilli() || r.Replicas != 1 || r.Generation != st.Generation || r.Schedule != "@every 24h0m0s" || r.Paused || r.Success != 0 {
+			e.Errorf("job %+v, Status %+v", r, st)
+		}
+		open, want := r.Open[0], st.Open[0]
+		if open.Tick != want.Tick.UnixMilli() || open.Triggered != want.Triggered.UnixMilli() || open.Since != want.Since.UnixMilli() || open.Attempt != want.Attempt ||
+			open.Holder != hostile+"c" || open.By != hostile || open.Reason != hostile || open.Request != "trigger" {
+			e.Errorf("open run %+v, Status %+v, %+v", open, want, want.Request)
+		}
+		got, entry := r.Ended[0], runs[0]
+		if len(r.Ended) != 1 || got.Outcome != "f" || got.Tick != entry.Tick.UnixMilli() || got.Attempt != entry.Attempt || got.Start != entry.Start.UnixMilli() ||
+			got.Took != entry.End.Sub(entry.Start).Milliseconds() || got.Triggered != entry.Triggered.UnixMilli() || r.text(got.Holder) != hostile+"c" || r.text(got.Error) != (hostile + strings.Repeat("x", 200))[:160]+"…" {
+			e.Errorf("ended run %+v of %q, Runs %+v", got, r.Texts, entry)
+		}
+		r = b.row("daemons", daemon)
+		if r.Kind != "mutex" || r.Holders[0].Identity != hostile+"d" {
+			e.Errorf("daemon %+v", r)
+		}
+		r = b.row("locks", lock)
+		if r.Kind != "mutex" || r.Holders[0].Identity != hostile+"e" || r.Holders[0].Token != holder.Token() || r.Holders[0].Ends <= b.now || r.Waiters[0].Identity != hostile+"f" || !r.Waiters[0].Alive {
+			e.Errorf("lock %+v", r)
+		}
+		if r = b.row("locks", "shared"); r.Kind != "readwrite" || !r.Holders[0].Reads || r.Holders[0].Owner != hostileName("owner") {
+			e.Errorf("lock %+v", r)
+		}
+		if r = b.row("locks", "foreign"); r.Kind != "foreign" || !r.NoTTL {
+			e.Errorf("lock %+v", r)
+		}
+		b.stop()
+		for _, bad := range []string{"<", ">", "sesame"} {
+			if strings.Contains(string(b.raw), bad) {
+				e.Errorf("the stream contains %q", bad)
+			}
+		}
+		if b.header.Get("Content-Type") != "text/event-stream" {
+			e.Errorf("the type is %q", b.header.Get("Content-Type"))
+		}
+	})
+}
+
+// Changes are shown: another leader, a pause, a run, another holder, new and lost names. In a
+// bubble, the time until then is known.
+func TestFollowsChanges(t *testing.T) {
+	testenv.OnBoth(t, func(e *testenv.Env) {
+		a, _ := elector(e, "a", "board")
+		e.Until("a leads", a.IsLeader)
+		elector(e, "b", "board")
+		j := runner(e, "c", "draw", "@every 24h", singleton.JobConfig{}, func(context.Context, singleton.Run) error { return nil })
+		l := hold(e, "d", "orders")
+		page := newPage(e, e.Client("page"), statusz.Config{})
+		b := open(e, page, "")
+		e.Until("all is shown", func() bool {
+			return len(b.row("elections", "board").Candidates) == 1 && b.row("jobs", "draw").Replicas == 1 && len(b.row("locks", "orders").Holders) == 1
+		})
+		within := func(most time.Duration, what string, change func() error, shown func() bool) {
+			e.Helper()
+			testenv.Must(e, change())
+			began := time.Now()
+			e.Until(what, shown)
+			if took := time.Since(began); e.Bubble != nil && took > most {
+				e.Errorf("after %s: %s", took, what)
+			}
+		}
+		term := b.row("elections", "board").Term
+		within(time.Second, "b is shown as the leader", func() error { return a.Resign(e.Context()) }, func() bool {
+			r := b.row("elections", "board")
+			return r.Leader == "b" && r.Term == term+1
+		})
+		within(time.Second, "the pause is shown", func() error { return j.Pause(e.Context()) }, func() bool { return b.row("jobs", "draw").Paused })
+		within(time.Second, "the end of the pause is shown", func() error { return j.Resume(e.Context()) }, func() bool { return !b.row("jobs", "draw").Paused })
+		within(2*time.Second, "a run is shown", func() error { _, err := j.Trigger(e.Context()); return err }, func() bool {
+			r := b.row("jobs", "draw")
+			return len(r.Open) == 0 && len(r.Ended) == 1 && r.Ended[0].Outcome == "s"
+		})
+		within(3*time.Second, "the release is shown", func() error { return l.Unlock(e.Context()) }, func() bool { return b.row("locks", "orders").Gone })
+		within(12*time.Second, "the lock is not shown any more", func() error { return nil }, func() bool {
+			s, _ := b.section("locks")
+			return s.All == 0
+		})
+		hold(e, "d", "orders")
+		within(15*time.Second, "the lock is shown again", func() error { return nil }, func() bool { return len(b.row("locks", "orders").Holders) == 1 })
+	})
+}
+
+// If Redis does not answer, the page says so, and keeps what it shows.
+func TestSaysWhenItIsStale(t *testing.T) {
+	testenv.OnBoth(t, func(e *testenv.Env) {
+		l := hold(e, "a", "orders")
+		client, network := e.Linked("page")
+		page := newPage(e, client, statusz.Config{})
+		b := open(e, page, "")
+		e.Until("the lock is shown", func() bool { return len(b.row("locks", "orders").Holders) == 1 })
+		if b.staleness() != "" {
+			e.Errorf("stale at first: %s", b.staleness())
+		}
+		network.Partition()
+		began := time.Now()
+		e.Until("the page is stale", func() bool { return b.staleness() != "" })
+		if took := time.Since(began); e.Bubble != nil && took > 7*time.Second {
+			e.Errorf("stale after %s", took)
+		}
+		if r := b.row("locks", "orders"); len(r.Holders) != 1 || r.Holders[0].Token != l.Token() {
+			e.Errorf("while it is stale: %+v", r)
+		}
+		// A browser that comes now learns it, too.
+		other := open(e, page, "")
+		e.Until("the other one is stale", func() bool { return other.staleness() != "" })
+		network.Heal()
+		e.Until("the page is live", func() bool { return b.staleness() == "" && other.staleness() == "" })
+		b.stop()
+		other.stop()
+		again := open(e, page, "")
+		e.Until("the lock is shown again", func() bool { return len(again.row("locks", "orders").Holders) == 1 })
+	})
+}
+
+// Long lists have pages, and names can be filtered.
+func TestPagesAndFilter(t *testing.T) {
+	testenv.InBubble(t, func(e *testenv.Env) {
+		for i := range 60 {
+			testenv.Must(e, e.Raw.Set(e.Context(), fmt.Sprintf("noonlock:{lock-%02d}:lock", i), "x", 0).Err())
+		}
+		page := newPage(e, e.Client("page"), statusz.Config{})
+		for _, c := range []struct {
+			query                 string
+			fit, page, pages, len int
+			first                 string
+		}{
+			{"", 60, 1, 3, 25, "lock-00"},
+			{"locks=2", 60, 2, 3, 25, "lock-25"},
+			{"locks=3&jobs=9", 60, 3, 3, 10, "lock-50"},
+			{"locks=99", 60, 3, 3, 10, "lock-50"},
+			{"locks=0", 60, 1, 3, 25, "lock-00"},
+			{"locks=-1", 60, 1, 3, 25, "lock-00"},
+			{"locks=9223372036854775807", 60, 3, 3, 10, "lock-50"},
+			{"locks=x&elections=%00", 60, 1, 3, 25, "lock-00"},
+			{"q=K-3", 10, 1, 1, 10, "lock-30"},
+			{"q=none", 0, 1, 1, 0, ""},
+			{"q=" + strings.Repeat("x", 201), 60, 1, 3, 25, "lock-00"},
+			{"q=%ff%00%3C", 0, 1, 1, 0, ""},
+		} {
+			b := open(e, page, c.query)
+			e.Until("the page of "+c.query, func() bool {
+				s, read := b.section("locks")
+				return s.State == "found" && read == c.len
+			})
+			s, _ := b.section("locks")
+			if s.All != 60 || s.Fit != c.fit || s.Page != c.page || s.Pages != c.pages || len(s.Names) != c.len || c.len > 0 && s.Names[0] != c.first {
+				e.Errorf("%q: %+v", c.query, s)
+			}
+			b.stop()
+		}
+	})
+}
+
+// Queues and holders of any length fit on the page.
+func TestLongQueueIsShortened(t *testing.T) {
+	testenv.InBubble(t, func(e *testenv.Env) {
+		hold(e, "a", "orders")
+		m, err := e.Client("w").Mutex("orders", testenv.TTL(time.Minute))
+		testenv.Must(e, err)
+		for range 30 {
+			background(e, func(ctx context.Context) { _, _ = m.Lock(ctx) })
+		}
+		b := open(e, newPage(e, e.Client("page"), statusz.Config{}), "")
+		e.Until("the queue is shown", func() bool {
+			r := b.row("locks", "orders")
+			return len(r.Waiters) == 20 && r.MoreWaiters == 10
+		})
+	})
+}
+
+// All browsers share one reader. Without a browser, nothing is sent to Redis, and no goroutine
+// is left.
+func TestReadsOnceForAllBrowsers(t *testing.T) {
+	testenv.InBubble(t, func(e *testenv.Env) {
+		elector(e, "a", "board")
+		hold(e, "b", "orders")
+		runner(e, "c", "draw", "@every 24h", singleton.JobConfig{}, func(context.Context, singleton.Run) error { return nil })
+		client, network := e.Linked("page")
+		page := newPage(e, client, statusz.Config{})
+		var requests atomic.Int64
+		_, err := network.Add(lockcoretest.Fault{Kind: lockcoretest.DropRequest, Match: func(cmd []string) bool {
+			if cmd[0] != "PING" && cmd[0] != "HELLO" {
+				requests.Add(1)
+			}
+			return false // nothing is dropped
+		}})
+		testenv.Must(e, err)
+		count := func(d time.Duration) int64 {
+			before := requests.Load()
+			e.Pass(d)
+			return requests.Load() - before
+		}
+		if n := count(time.Minute); n != 0 {
+			e.Errorf("before the first browser, %d requests were sent", n)
+		}
+		first := open(e, page, "")
+		e.Pass(15 * time.Second)
+		one := count(time.Minute)
+		for range 20 {
+			open(e, page, "")
+		}
+		e.Pass(15 * time.Second)
+		many := count(time.Minute)
+		// A minute has 120 looks at the election with 2 requests each, 30 at the lock, 6 at the job, and
+		// 6 searches of 4 kinds.
+		if one < 200 || one > 450 || many > one+one/20 {
+			e.Errorf("one browser causes %d requests in a minute, and 21 cause %d", one, many)
+		}
+		first.stop()
+		page.Close()
+		e.Pass(time.Second)
+		if n := count(time.Minute); n != 0 {
+			e.Errorf("after the last browser, %d requests were sent", n)
+		}
+	})
+}
+
+// A stream without changes has little traffic.
+func TestIdleStreamIsQuiet(t *testing.T) {
+	testenv.InBubble(t, func(e *testenv.Env) {
+		for i := range 25 {
+			testenv.Must(e, e.Raw.Set(e.Context(), fmt.Sprintf("noonlock:{lock-%02d}:lock", i), "x", 0).Err())
+		}
+		hold(e, "a", "held")
+		b := open(e, newPage(e, e.Client("page"), statusz.Config{}), "")
+		e.Pass(30 * time.Second)
+		size, frames := b.received()
+		e.Pass(time.Minute)
+		size2, frames2 := b.received()
+		if n := frames2 - frames; n < 10 || n > 30 {
+			e.Errorf("%d frames in a minute", n)
+		}
+		if n := size2 - size; n > 10_000 {
+			e.Errorf("%d bytes in a minute", n)
+		}
+	})
+}
+
+// The page of 1,000 jobs has less than 500 KB, although all runs have failed with long errors.
+func TestSizeOfThePageOf1000Jobs(t *testing.T) {
+	testenv.InBubble(t, func(e *testenv.Env) {
+		client := e.Client("worker")
+		r, err := singleton.NewRunner(client, singleton.Config{Identity: strings.Repeat("host", 15)})
+		testenv.Must(e, err)
+		n := atomic.Int64{}
+		name := func(i int) string { return fmt.Sprintf("job-%04d-%s", i, strings.Repeat("x", 40)) }
+		for i := range 1000 {
+			if i >= 25 {
+				testenv.Must(e, e.Raw.HSet(e.Context(), "noonlock:{job/"+name(i)+"}:job", "v", 1).Err()) // another page shows it
+				continue
+			}
+			testenv.Must(e, r.Add(name(i), "@every 1m", func(context.Context, singleton.Run) error {
+				return errors.New(fmt.Sprint(n.Add(1)) + strings.Repeat("<", 500))
+			}, singleton.JobConfig{MaxAttempts: 1}))
+		}
+		var ran sync.WaitGroup
+		ctx, cancel := context.WithCancel(e.Context())
+		ran.Go(func() { _ = r.Run(ctx) })
+		defer ran.Wait()
+		defer cancel()
+		e.Pass(62 * time.Minute)
+		page := newPage(e, e.Client("page"), statusz.Config{})
+		b := open(e, page, "")
+		e.Until("the jobs are shown", func() bool {
+			s, read := b.section("jobs")
+			return s.All == 1000 && read == 25
+		})
+		total, _ := b.received()
+		for _, part := range []string{"", "page.css", "page.js", "icon.svg"} {
+			total += get(page, "GET", "/"+part).Body.Len()
+		}
+		if ended := b.row("jobs", name(0)).Ended; len(ended) != 60 {
+			e.Errorf("a job shows %d runs", len(ended))
+		}
+		e.Logf("the page has %d KB", total/1000)
+		if total > 500_000 {
+			e.Errorf("the page has %d bytes", total)
+		}
+	})
+}
+
+// If a right is missing, the page shows the error of Redis, and what can be read.
+func TestMissingRight(t *testing.T) {
+	t.Parallel()
+	e := testenv.OnServer(t)
+	hold(e, "a", "orders")
+	client := e.ClientWith(e.As("reader", "~noonlock:*", "&*", "+@all", "-scan"), lockcore.Config{})
+	b := open(e, newPage(e, client, statusz.Config{}), "")
+	e.Until("the error is shown", func() bool {
+		s, _ := b.section("locks")
+		return s.State == "failed" && strings.Contains(s.Error, "NOPERM")
+	})
+	client = e.ClientWith(e.As("lister", "~noonlock:*", "&*", "+@all", "-evalsha", "-eval"), lockcore.Config{})
+	b = open(e, newPage(e, client, statusz.Config{}), "")
+	e.Until("the error is shown in the row", func() bool { return strings.Contains(b.row("locks", "orders").Error, "NOPERM") })
+	if s, _ := b.section("locks"); !slices.Equal(s.Names, []string{"orders"}) || b.staleness() != "" {
+		e.Errorf("locks %+v, stale: %q", s, b.staleness())
+	}
+}

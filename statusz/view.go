@@ -1,0 +1,104 @@
+package statusz
+
+import (
+	"net/url"
+	"strconv"
+	"strings"
+)
+
+// A kind is a kind of thing that the page lists.
+type kind int
+
+const (
+	elections kind = iota
+	jobs
+	daemons
+	locks
+	kinds // how many there are
+)
+
+func (k kind) String() string { return [...]string{"elections", "jobs", "daemons", "locks"}[k] }
+
+const (
+	pageSize    = 25
+	longestPart = 200 // bytes of the text that filters names, as long as the longest name
+)
+
+// A view is what one browser shows.
+type view struct {
+	part   string     // names contain it, in lower case
+	pages  [kinds]int // from 0
+	nudged chan struct{}
+	ended  chan struct{} // closed by close of the reader
+
+	lists    [kinds]*list // of sections
+	sections [kinds]section
+}
+
+// parseView reads a view from the query of a URL. Invalid values count as missing.
+func parseView(query url.Values) *view {
+	v := &view{nudged: make(chan struct{}, 1), ended: make(chan struct{})}
+	if part := query.Get("q"); len(part) <= longestPart {
+		v.part = strings.ToLower(part)
+	}
+	for k := range kinds {
+		if n, err := strconv.Atoi(query.Get(k.String())); err == nil && n > 0 {
+			v.pages[k] = n - 1
+		}
+	}
+	return v
+}
+
+// nudge makes the stream look for changes.
+func (v *view) nudge() {
+	select {
+	case v.nudged <- struct{}{}:
+	default:
+	}
+}
+
+// A section is a page of a list.
+type section struct {
+	State string   `json:"state"` // "searching", "found" or "failed"
+	Error string   `json:"error,omitempty"`
+	All   int      `json:"all"`   // names of the kind
+	Fit   int      `json:"fit"`   // those that contain the text
+	Page  int      `json:"page"`  // from 1
+	Pages int      `json:"pages"` // at least 1
+	Names []string `json:"names"`
+}
+
+// section returns the page of a list that the view shows. If the list has become shorter, it is
+// the last page.
+func (v *view) section(k kind, l *list) section {
+	if v.lists[k] != l || v.sections[k].Names == nil {
+		v.lists[k], v.sections[k] = l, v.cut(k, l)
+	}
+	return v.sections[k]
+}
+
+func (v *view) cut(k kind, l *list) section {
+	s := section{State: "searching", Page: 1, Pages: 1, Names: []string{}}
+	if l == nil {
+		return s
+	}
+	s.State, s.All = "found", len(l.names)
+	if l.err != nil {
+		s.State, s.Error = "failed", l.err.Error()
+	}
+	names := l.names
+	if v.part != "" {
+		names = nil
+		for _, name := range l.names {
+			if strings.Contains(strings.ToLower(name), v.part) {
+				names = append(names, name)
+			}
+		}
+	}
+	s.Fit = len(names)
+	s.Pages = max(1, (len(names)+pageSize-1)/pageSize)
+	page := min(v.pages[k], s.Pages-1)
+	s.Page = page + 1
+	s.Names = append(s.Names, names[min(page*pageSize, len(names)):min((page+1)*pageSize, len(names))]...)
+	return s
+}
