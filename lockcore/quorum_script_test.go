@@ -122,7 +122,26 @@ func TestQuorumAcquireToTheMillisecond(t *testing.T) {
 				e.Wants(c.name+": the marker", e.marker(), before)
 			}
 		}
+		e.Pass(433 * time.Microsecond)
+		e.member("after", e.MS(time.Millisecond)) // this very microsecond
+		e.Wants("has waited", e.acquire("me", 50000, "2/5"), "[1 "+strconv.FormatInt(time.Now().UnixMicro(), 10)+" R]")
 	})
+}
+
+// A user without the right to publish releases all the same.
+func TestQuorumLeaveUnderACL(t *testing.T) {
+	t.Parallel()
+	e := testenv.OnServer(t)
+	keys := []string{quorumLockKey, quorumTombKey}
+	must(t, e.Raw.Set(e.Context(), quorumLockKey, "me", time.Minute).Err())
+	leave := testenv.Scripts{Files: lockcore.ScriptFiles()}.Source(t, "quorum_leave")
+	got, err := e.Narrowed("mute", keys, "-publish").Eval(e.Context(), leave, keys, "me", "1000", "woken").Result()
+	if err != nil || got != int64(1) {
+		t.Errorf("%v, %v", got, err)
+	}
+	if !e.Exists(quorumTombKey) || e.Exists(quorumLockKey) {
+		t.Error("the lock is not released, or there is no tombstone")
+	}
 }
 
 func TestQuorumRenewToTheMillisecond(t *testing.T) {

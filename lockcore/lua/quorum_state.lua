@@ -24,4 +24,4 @@ end
 local time = redis.call('TIME')
 local left = (tonumber(m[3]) or 0) - tonumber(time[1]) * 1000 - math.floor(tonumber(time[2]) / 1000)
 return {run, lost and 'lost' or 'member', m[2] or '', string.format('%.0f', math.max(left, 0)),
-  m[4] or '', m[5] or '', lost and m[6] or ''}
+  m[4] or '', m[5] or '', m[6] or ''}

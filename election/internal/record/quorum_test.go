@@ -172,7 +172,9 @@ func TestLeaderWaitingToTheMillisecond(t *testing.T) {
 		e.Wants("reading deletes nothing", strconv.FormatInt(e.Raw.HLen(e.Context(), key("waiting")).Val(), 10), "2")
 		e.Wants("a refresh keeps the time of arrival", waiting("b", 4000, "pod 2"), two)
 		e.Wants("a refresh deletes the dead", strconv.FormatInt(e.Raw.HLen(e.Context(), key("waiting")).Val(), 10), "1")
-		e.Wants("the second leaves", waiting("b", 0, "pod 2"), "[1]")
+		waiting("c", 9000, "pod 3")
+		e.Wants("the second leaves", waiting("b", 0, "pod 2"), "[1 c "+e.MS(5*time.Second)+" "+e.MS(14*time.Second)+" pod 3]")
+		e.Wants("the third leaves", waiting("c", 0, "pod 3"), "[1]")
 		e.Wants("nothing is left", strconv.FormatBool(e.Exists(key("waiting"))), "false")
 	})
 }
@@ -228,7 +230,9 @@ func (e *trio) election(identity string) *record.Election {
 func TestQuorumReadsDoNotGoBack(t *testing.T) {
 	onTrio(t, func(e *trio) {
 		a, reader := e.election("a"), e.election("reader")
-		testenv.Must(e, campaign(e.Env, a).Resign(e.Context()))
+		first := campaign(e.Env, a)
+		e.Until("the last server has the record, too", func() bool { return e.raw(2).HGet(e.Context(), key("leader"), "term").Val() == "1" })
+		testenv.Must(e, first.Resign(e.Context()))
 		e.servers[2].Stop()
 		l := campaign(e.Env, a)
 		r, err := reader.Leader(e.Context())
@@ -261,6 +265,28 @@ func TestQuorumReadsDoNotGoBack(t *testing.T) {
 }
 
 // A candidate whose record a majority cannot store does not lead, and leaves no lock.
+// An operator may take rights away while a replica leads. The record stays as it is, and the
+// lock is extended all the same.
+func TestLeaderKeepUnderACL(t *testing.T) {
+	t.Parallel()
+	e := testenv.OnServer(t)
+	keys := []string{key("lock"), tomb, marker, key("leader")}
+	run := e.Raw.InfoMap(e.Context(), "server").Item("Server", "run_id")
+	testenv.Must(e, e.Raw.HSet(e.Context(), marker, "run", run, "list", "2/5", "after", 0, "longest", 60000, "top", 17).Err())
+	testenv.Must(e, e.Raw.HSet(e.Context(), key("leader"), "v", "1", "holder", "pod-1", "token", "17").Err())
+	for i, rule := range []string{"-hset", "-pexpire"} {
+		testenv.Must(e, e.Raw.Set(e.Context(), key("lock"), me, time.Minute).Err())
+		rdb := e.Narrowed(fmt.Sprint("user", i), keys, rule)
+		got, err := rdb.Eval(e.Context(), scripts().Source(t, "leader_keep"), keys, me, time.Hour.Milliseconds(), "2/5", "17", "pod-1", "{}", 3, 5, channel, 1).Result()
+		if err != nil || fmt.Sprint(got) != "[1]" {
+			t.Errorf("with %s: %v, %v", rule, got, err)
+		}
+		if left := e.PTTL(key("lock")); left <= time.Minute {
+			t.Errorf("with %s, the lock ends in %v", rule, left)
+		}
+	}
+}
+
 func TestQuorumRecordCannotBeWritten(t *testing.T) {
 	onTrio(t, func(e *trio) {
 		a := e.election("a")
