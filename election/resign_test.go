@@ -180,14 +180,16 @@ func TestTransferTwice(t *testing.T) {
 // The queue is lost while the work drains: the named candidate returns to the head.
 func TestTransferThroughALostQueue(t *testing.T) {
 	onBoth(t, func(e *env) {
-		a, b, c := e.replica(e.Client("a"), quick("")), e.replica(e.Client("b"), quick("")), e.replica(e.Client("c"), quick(""))
+		cfg := quick("")
+		cfg.LeaseDuration, cfg.RenewDeadline = 4*time.Second, 3*time.Second
+		a, b, c := e.replica(e.Client("a"), cfg), e.replica(e.Client("b"), cfg), e.replica(e.Client("c"), cfg)
 		hold := make(chan struct{})
 		a.work = func(context.Context) { <-hold }
 		e.queueUp(a, b, c)
 		transferred := make(chan error, 1)
 		go func() { transferred <- a.le.TransferTo(context.Background(), "c") }()
 		e.Until("c is the head", func() bool { return a.queue() == "c b" })
-		e.Pass(2 * leaseDuration) // it has looked, and knows its new place
+		e.Pass(2 * cfg.LeaseDuration) // it has looked, and knows its new place
 		must(e, e.Raw.Del(e.Context(), key("queue"), key("seen")).Err())
 		e.Until("both are back", func() bool { return a.queue() == "c b" })
 		close(hold)

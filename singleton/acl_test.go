@@ -197,7 +197,7 @@ func TestFault60_ACLOfADaemon(t *testing.T) {
 		}
 		start := func(identity string) (stop func()) {
 			c, _ := u.client(identity)
-			s, err := singleton.NewDaemon(c, name, work, singleton.DaemonConfig{TTL: time.Second, Logger: u.log.Info(identity + ": ")})
+			s, err := singleton.NewDaemon(c, name, work, singleton.DaemonConfig{TTL: 3 * time.Second, Logger: u.log.Info(identity + ": ")})
 			if err != nil {
 				u.t.Fatal(err)
 			}
@@ -236,7 +236,7 @@ func TestFault60_ACLOfADaemon(t *testing.T) {
 		if err := u.come("the cancelled one has left the queue", queued(1)); err != nil {
 			return err
 		}
-		<-time.After(1300 * time.Millisecond) // renewals
+		<-time.After(3300 * time.Millisecond) // renewals
 		if n := u.begun(); n != 1 {
 			return fmt.Errorf("%d starts before the hand-over; the log:\n%s", n, &u.log)
 		}
