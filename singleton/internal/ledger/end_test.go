@@ -34,7 +34,7 @@ func (e *env) dead(cfg ledger.Config) (*ledger.Claim, ledger.State) {
 // after its work had returned is in doubt, too.
 func TestAFailureAfterACrashIsUnknown(t *testing.T) {
 	onBoth(t, func(e *env) {
-		patient := ledger.Config{Lease: testenv.TTL(3 * time.Second)} // of a busy machine
+		patient := ledger.Config{Lease: testenv.TTL(6 * time.Second)} // of a busy machine
 		for _, c := range []struct {
 			name                    string
 			dies, givenUp, retries  bool
