@@ -21,6 +21,7 @@ var rooms = map[string]string{
 	"singleton/internal/ticks": "schedule",
 	"healthz":                  "healthz",
 	"statusz":                  "statusz",
+	"doctor":                   "doctor",
 	"redisurl":                 "redisurl",
 	"adapters/clientgo":        "clientgo",
 	"internal/quorum":          "lockcore",
@@ -76,7 +77,7 @@ func beginning(of ast.Expr) (text string) {
 func TestErrorsBeginWithTheirPackage(t *testing.T) {
 	t.Parallel()
 	checked := 0
-	for _, top := range []string{"lockcore", "election", "singleton", "healthz", "redisurl", "statusz", "adapters", "internal"} {
+	for _, top := range []string{"lockcore", "election", "singleton", "healthz", "doctor", "redisurl", "statusz", "adapters", "internal"} {
 		err := filepath.WalkDir(filepath.Join("..", top), func(path string, entry fs.DirEntry, err error) error {
 			if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 				return err

@@ -16,7 +16,10 @@ func layers() [][]room {
 			{"programs", []string{"examples/lottery", "examples/leader", "examples/quickstart", "cmd/noonctl"}},
 			{"client-go's locks on Redis", []string{"adapters/clientgo", "adapters/clientgo/internal/cas"}},
 		},
-		{{"a web page about all of them", []string{"statusz"}}},
+		{
+			{"a web page about all of them", []string{"statusz"}},
+			{"what Redis must be like for all of them", []string{"doctor"}},
+		},
 		{
 			{"leader election", []string{"election"}},
 			{"jobs, daemons, tasks done once", []string{"singleton"}},

@@ -82,7 +82,7 @@ func flags(set *pflag.FlagSet) string {
 			name = "-" + f.Shorthand + ", " + name
 		}
 		fallback := ""
-		if f.DefValue != "" && f.DefValue != "false" && f.DefValue != "0" && f.DefValue != "0s" {
+		if f.DefValue != "" && f.DefValue != "[]" && f.DefValue != "false" && f.DefValue != "0" && f.DefValue != "0s" {
 			fallback = " (default: " + f.DefValue + ")"
 		}
 		fmt.Fprintf(&b, "| `%s` | %s%s |\n", name, f.Usage, fallback)

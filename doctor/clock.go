@@ -1,0 +1,131 @@
+package doctor
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+)
+
+// A sample is one reading of a server's clock.
+type sample struct {
+	at     time.Duration // halfway between request and answer
+	rtt    time.Duration
+	offset time.Duration // how far the server's clock was ahead of ours
+}
+
+// An estimate is what samples say about a clock. The errors are bounds: a reading is exact to half
+// of its round trip.
+type estimate struct {
+	offset, offsetError time.Duration
+	drift, driftError   float64 // how much faster the server's clock is, as a fraction
+}
+
+// estimateClock compares the fastest samples at the beginning and at the end.
+func estimateClock(samples []sample) (e estimate) {
+	fastest := func(some []sample) sample {
+		return slices.MinFunc(some, func(a, b sample) int { return cmp.Compare(a.rtt, b.rtt) })
+	}
+	third := max(1, len(samples)/3)
+	first, last := fastest(samples[:third]), fastest(samples[len(samples)-third:])
+	e.offset, e.offsetError = last.offset, last.rtt/2
+	if between := last.at - first.at; between > 0 {
+		e.drift = float64(last.offset-first.offset) / float64(between)
+		e.driftError = float64(first.rtt+last.rtt) / 2 / float64(between)
+	}
+	return e
+}
+
+// percentile returns the smallest value that is not exceeded by p percent of the values.
+func percentile(sorted []time.Duration, p float64) time.Duration {
+	rank := int(math.Ceil(p / 100 * float64(len(sorted))))
+	return sorted[min(max(rank, 1), len(sorted))-1]
+}
+
+// margin is the part of a TTL by which a lease ends early at its holder.
+func margin(ttl time.Duration) time.Duration { return ttl/100 + 2*time.Millisecond }
+
+const (
+	// farOff is the difference from the server's clock from which ticks are noticeably early or
+	// late.
+	farOff = time.Second
+
+	// A clock that drifts by 1 % uses up the margin of a lease. Clocks drift by less than 0.01 %,
+	// and are slewed by 0.05 %.
+	driftWarns, driftFails = 0.002, 0.01
+)
+
+// judgeClock judges the clock of the server against ours. It is unknown which one is wrong.
+func (n *node) judgeClock(samples []sample) {
+	e := estimateClock(samples)
+	n.clock = &e
+	verdict := OK
+	certain := math.Abs(e.drift) - e.driftError
+	switch {
+	case certain > driftFails:
+		verdict = Fail
+	case certain > driftWarns, e.offset.Abs()-e.offsetError > farOff:
+		verdict = Warn
+	}
+	n.add(checkClock, verdict, "%s the clock of this machine (± %s); drift %+.3f %% (± %.3f %%)",
+		relation(e.offset), short(e.offsetError), 100*e.drift, 100*e.driftError)
+}
+
+// relation says how a clock differs from another one.
+func relation(offset time.Duration) string {
+	if offset < 0 {
+		return short(-offset) + " behind"
+	}
+	return short(offset) + " ahead of"
+}
+
+// short returns a duration with the precision that a reader needs.
+func short(d time.Duration) string {
+	for unit := time.Second; unit >= time.Microsecond; unit /= 1000 {
+		if d >= unit {
+			return d.Round(unit / 100).String()
+		}
+	}
+	return d.String()
+}
+
+// judgeRoundTrips compares the round trips with the TTL. A request times out after a third of it,
+// and a renewal is sent again after a 48th.
+func (n *node) judgeRoundTrips(samples []sample) {
+	var all []time.Duration
+	for _, s := range samples {
+		all = append(all, s.rtt)
+	}
+	slices.Sort(all)
+	p50, p99, ttl := percentile(all, 50), percentile(all, 99), n.e.cfg.TTL
+	verdict := OK
+	switch {
+	case p50 > ttl/3:
+		verdict = Fail
+	case p99 > ttl/48:
+		verdict = Warn
+	}
+	n.add(checkRoundTrip, verdict, "p50 %s, p99 %s of %s; leases have a TTL of %s", short(p50), short(p99), count(len(all), "request"), ttl)
+}
+
+// compareClocks compares the clocks of several servers.
+func (e *examination) compareClocks() {
+	var known []*node
+	for _, n := range e.nodes {
+		if n.clock != nil {
+			known = append(known, n)
+		}
+	}
+	if len(known) < 2 {
+		return
+	}
+	byOffset := func(a, b *node) int { return cmp.Compare(a.clock.offset, b.clock.offset) }
+	first, last := slices.MinFunc(known, byOffset), slices.MaxFunc(known, byOffset)
+	apart, within := last.clock.offset-first.clock.offset, first.clock.offsetError+last.clock.offsetError
+	verdict, most := OK, margin(e.cfg.TTL)
+	if apart-within > most {
+		verdict = Warn
+	}
+	e.add(checkClock, verdict, fmt.Sprintf("the clocks of the servers differ by %s (± %s); at most %s for a TTL of %s", short(apart), short(within), most, e.cfg.TTL))
+}

@@ -1,0 +1,31 @@
+// Package doctor asks Redis about everything that the guarantees of noonlock depend on, and judges
+// the answers. "noonctl doctor" prints them. A program can show them to its operators:
+//
+//	report, err := doctor.Examine(ctx, []redis.UniversalClient{rdb}, doctor.Config{})
+//	if err == nil && report.Verdict == doctor.Fail { … }
+//
+// It accepts the clients that lockcore.New accepts: of one server, Sentinel or a cluster. Several
+// clients are the servers of lockcore.NewQuorum. Each server is asked on a connection of its own.
+//
+// # Guarantees
+//
+//   - Nothing is left in Redis. Rights are tried on a key that never exists, and the one message is
+//     sent on a channel of its own.
+//   - Examine returns after Config.Observe + 4 Config.Timeout at the latest, also if a server hangs.
+//   - A question that the server refuses is a warning which names the missing right. It does not
+//     prevent the other checks.
+//
+// # Not guaranteed
+//
+//   - The answers are those of one moment and of one client. Another client may have another
+//     network, another clock and another user.
+//   - The replicas behind Sentinel, or of a single primary, are not asked. Their primary says how
+//     far behind they are. In a cluster, all nodes are asked.
+//   - Of a server with many keys, only some are searched: see Config.MaxKeys. At most 10,000 keys
+//     under the prefix are examined. The report says so.
+//
+// # Rights
+//
+// INFO and CONFIG GET need +info and +config|get, the search for keys needs +scan +type +pttl +get
+// +hget. All other checks need only the rights of the locks, elections and jobs themselves.
+package doctor

@@ -1,0 +1,567 @@
+package doctor_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
+
+	"github.com/noonlock/noonlock/doctor"
+	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/internal/servers"
+	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/singleton"
+)
+
+func TestMain(m *testing.M) {
+	logging.Disable()
+	os.Exit(m.Run())
+}
+
+// quick is a short examination that a busy machine does not disturb.
+var quick = doctor.Config{Observe: 100 * time.Millisecond, Timeout: time.Minute}
+
+// A patient is what Examine has found.
+type patient struct {
+	testing.TB
+	*doctor.Report
+}
+
+func examine(t testing.TB, cfg doctor.Config, clients ...redis.UniversalClient) *patient {
+	t.Helper()
+	r, err := doctor.Examine(t.Context(), clients, cfg)
+	testenv.Must(t, err)
+	for _, c := range r.Checks {
+		if c.Rule == "" || c.Found == "" || strings.Contains(c.Found, "%!") {
+			t.Errorf("incomplete: %+v", c)
+		}
+	}
+	return &patient{t, r}
+}
+
+// has asserts that a check has a verdict, with these texts.
+func (p *patient) has(check string, verdict doctor.Verdict, texts ...string) {
+	p.Helper()
+	var all []string
+	for _, c := range p.Checks {
+		if c.Name != check {
+			continue
+		}
+		all = append(all, fmt.Sprintf("%s %s: %s", c.Server, c.Verdict, c.Found))
+		if c.Verdict == verdict && !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(c.Found, text) }) {
+			return
+		}
+	}
+	p.Errorf("%s: want %s with %q, got %q", check, verdict, texts, all)
+}
+
+func client(t testing.TB, opt *redis.Options) *redis.Client {
+	t.Helper()
+	c := redis.NewClient(opt)
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+func at(t testing.TB, s *servers.RedisServer) *redis.Client {
+	t.Helper()
+	return client(t, testenv.Options(s.Addr()))
+}
+
+func set(t testing.TB, rdb redis.UniversalClient, parameter, value string) {
+	t.Helper()
+	testenv.Must(t, rdb.ConfigSet(t.Context(), parameter, value).Err())
+}
+
+// All checks of a server with good settings are ok while it is in use, and nothing is left there.
+// Round trips depend on the machine.
+func TestAGoodServer(t *testing.T) {
+	t.Parallel()
+	e := testenv.OnServer(t, "appendonly yes", "appendfsync always")
+	c := e.Client("a")
+	m, err := c.Mutex("orders", testenv.TTL(time.Hour))
+	testenv.Must(t, err)
+	_, err = m.TryLock(t.Context())
+	testenv.Must(t, err)
+	le, err := election.NewLeaderElector(c, "board", election.Callbacks{
+		OnStartedLeading: func(ctx context.Context) { <-ctx.Done() }, OnStoppedLeading: func() {},
+	}, election.Config{})
+	testenv.Must(t, err)
+	r, err := singleton.NewRunner(c, singleton.Config{})
+	testenv.Must(t, err)
+	testenv.Must(t, r.Add("draw", "@yearly", func(context.Context, singleton.Run) error { return nil }, singleton.JobConfig{}))
+	for _, run := range []func(context.Context) error{le.Run, r.Run} {
+		ctx, stop := context.WithCancel(context.Background())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_ = run(ctx)
+		}()
+		t.Cleanup(func() {
+			stop()
+			<-done
+		})
+	}
+	e.Until("all have begun", func() bool { return le.IsLeader() && e.Exists("noonlock:{job/draw}:job") })
+	p := examine(t, quick, at(t, e.Real))
+	for _, check := range p.Checks {
+		if check.Verdict != doctor.OK && check.Name != "round trip" || check.Server != e.Real.Addr() {
+			t.Errorf("%+v", check)
+		}
+	}
+	p.has("persistence", doctor.OK, "appendfsync always")
+	p.has("schema", doctor.OK, "job 1 (1)", "leader 1 (1)", "lock nl1 (")
+	p.has("keys", doctor.OK, " keys under the prefix")
+	for _, use := range doctor.Uses() {
+		p.has("rights", doctor.OK, use+": ")
+	}
+	p.has("round trip", p.worst("round trip"), "p50", "TTL of 10s")
+	if p.Topology != "one server" {
+		t.Errorf("topology %q", p.Topology)
+	}
+	if left := e.Raw.Keys(t.Context(), "*doctor*").Val(); len(left) > 0 {
+		t.Errorf("keys are left: %q", left)
+	}
+}
+
+// worst returns the worst verdict of a check.
+func (p *patient) worst(check string) doctor.Verdict {
+	worst := doctor.OK
+	for _, c := range p.Checks {
+		if c.Name == check && (c.Verdict == doctor.Fail || worst == doctor.OK) {
+			worst = c.Verdict
+		}
+	}
+	return worst
+}
+
+// Each setting that weakens a guarantee is found.
+func TestSettings(t *testing.T) {
+	t.Parallel()
+	s := servers.Redis(t)
+	rdb := at(t, s)
+	look := func() *patient { return examine(t, quick, rdb) }
+
+	p := look()
+	p.has("persistence", doctor.Warn, "appendonly no, and no snapshots")
+	p.has("memory", doctor.OK, "noeviction")
+	p.has("timeouts", doctor.OK)
+	p.has("min-replicas", doctor.OK, "no replicas")
+
+	set(t, rdb, "save", "3600 1")
+	set(t, rdb, "maxmemory-policy", "allkeys-lru")
+	set(t, rdb, "timeout", "600")
+	set(t, rdb, "min-replicas-to-write", "1")
+	p = look()
+	p.has("persistence", doctor.Warn, "since the last snapshot")
+	p.has("memory", doctor.Warn, "allkeys-lru", "without limit", "0 keys evicted")
+	p.has("timeouts", doctor.Warn, "timeout 600")
+	p.has("min-replicas", doctor.Fail, "min-replicas-to-write 1, and 0 replicas", "refuses writes")
+
+	set(t, rdb, "min-replicas-to-write", "0")
+	used, err := strconv.Atoi(strings.TrimSpace(rdb.InfoMap(t.Context(), "memory").Item("Memory", "used_memory")))
+	testenv.Must(t, err)
+	set(t, rdb, "maxmemory", strconv.Itoa(used+1_000_000))
+	for i := range 30 {
+		testenv.Must(t, rdb.Set(t.Context(), fmt.Sprint("big", i), strings.Repeat("x", 100_000), 0).Err())
+	}
+	look().has("memory", doctor.Fail, "allkeys-lru", " MB used, ")
+	set(t, rdb, "maxmemory-policy", "noeviction")
+	set(t, rdb, "maxmemory", "1gb")
+	p = look()
+	p.has("memory", doctor.Warn, "noeviction", "evicted")
+	if strings.Contains(fmt.Sprint(p.Checks), " 0 keys evicted") {
+		t.Error("nothing was evicted")
+	}
+
+	set(t, rdb, "appendonly", "yes")
+	look().has("persistence", doctor.OK, "appendfsync everysec")
+	set(t, rdb, "appendfsync", "no")
+	look().has("persistence", doctor.Warn, "appendfsync no")
+}
+
+// A primary with a replica, and the replica itself.
+func TestReplicas(t *testing.T) {
+	t.Parallel()
+	e := testenv.OnServer(t, "repl-diskless-sync-delay 0", "repl-ping-replica-period 1")
+	replica := servers.Redis(t, e.Real.ReplicaOf())
+	e.Until("the replica is in sync", func() bool {
+		return strings.Contains(e.Raw.Info(t.Context(), "replication").Val(), "state=online")
+	})
+	p := examine(t, quick, at(t, e.Real))
+	p.has("min-replicas", doctor.Warn, "min-replicas-to-write 0, and 1 replica")
+	p.has("replication", doctor.OK, replica.Addr()+" online")
+	if p.Topology != "a primary with 1 replica" {
+		t.Errorf("topology %q", p.Topology)
+	}
+	set(t, e.Raw, "min-replicas-to-write", "1")
+	set(t, e.Raw, "min-replicas-max-lag", "600")
+	e.Until("the replica counts", func() bool {
+		return strings.Contains(e.Raw.Info(t.Context(), "replication").Val(), "min_slaves_good_slaves:1")
+	})
+	examine(t, quick, at(t, e.Real)).has("min-replicas", doctor.OK, "1 replica in time")
+
+	p = examine(t, quick, at(t, replica))
+	p.has("role", doctor.Fail, "replica of 127.0.0.1:")
+	p.has("replication", doctor.OK, "connected")
+	p.has("rights", doctor.Warn, "the server is a replica")
+	e.Real.Kill()
+	down := at(t, replica)
+	e.Until("the replica has noticed", func() bool {
+		return strings.Contains(down.Info(t.Context(), "replication").Val(), "master_link_status:down")
+	})
+	examine(t, quick, down).has("replication", doctor.Warn, "not connected")
+}
+
+// Each missing right is named, and does not prevent the other checks.
+func TestMissingRights(t *testing.T) {
+	t.Parallel()
+	e := testenv.OnServer(t)
+	mutex := strings.Fields("~noonlock:* resetchannels &noonlock:ch:* -@all +evalsha +eval +subscribe +ping +publish " +
+		"+exists +get +set +del +pexpire +pttl +time +zadd +zrange +zrem +zscore +hset +hget +hdel")
+	as := func(user string, rules ...string) *redis.Client { return client(t, e.As(user, rules...)) }
+
+	p := examine(t, quick, as("exact", mutex...))
+	for _, check := range []string{"version", "role", "persistence", "memory", "min-replicas", "replication"} {
+		p.has(check, doctor.Warn, "the user lacks the right +info")
+	}
+	p.has("timeouts", doctor.Warn, "the user lacks the right +config|get")
+	p.has("keys", doctor.Warn, "the user lacks the right +scan")
+	p.has("schema", doctor.Warn, "the user lacks the right +scan")
+	p.has("messages", doctor.OK)
+	p.has("rights", doctor.OK, "mutex: the user has all rights")
+	p.has("rights", doctor.Fail, "rwmutex: the user lacks the right +")
+	p.has("rights", doctor.Fail, "election: the user lacks the right +")
+	p.has("rights", doctor.Fail, "job: the user lacks the right +")
+
+	only := quick
+	only.Uses = []string{doctor.UseMutex}
+	if p := examine(t, only, as("exact", mutex...)); p.Verdict != doctor.Warn {
+		t.Errorf("a user with the rights of a mutex, for mutexes: %+v", p.Report)
+	}
+	examine(t, only, as("less", append(mutex, "-hdel")...)).has("rights", doctor.Fail, "mutex: the user lacks the right +hdel")
+	examine(t, only, as("mute", append(mutex, "-publish")...)).has("messages", doctor.Warn, "the user lacks the right +publish")
+	examine(t, only, as("deaf", append(mutex, "-subscribe")...)).has("messages", doctor.Warn, "the user lacks the right +subscribe")
+	p = examine(t, only, as("untimed", append(mutex, "-time", "+scan")...))
+	p.has("clock", doctor.Warn, "the user lacks the right +time")
+	p.has("keys", doctor.OK)
+	testenv.Must(t, e.Raw.Set(t.Context(), "noonlock:{x}:fence", "1", time.Hour).Err())
+	examine(t, only, as("blind", append(mutex, "+scan")...)).has("keys", doctor.Warn, "the user lacks the right +type")
+
+	all := []string{"allkeys", "allchannels", "+@all", "-config"}
+	p = examine(t, quick, as("managed", all...))
+	p.has("version", doctor.OK)
+	p.has("persistence", doctor.Warn, "appendonly no", "+config|get")
+	p.has("timeouts", doctor.Warn, "+config|get")
+}
+
+// A managed service has no CONFIG.
+func TestNoConfig(t *testing.T) {
+	t.Parallel()
+	p := examine(t, quick, at(t, servers.Redis(t, "appendonly yes", `rename-command CONFIG ""`)))
+	p.has("timeouts", doctor.Warn, "the server has no CONFIG")
+	p.has("persistence", doctor.Warn, "appendfsync is unknown", "CONFIG")
+	p.has("memory", doctor.OK)
+}
+
+// Keys of other programs, keys without an end, and data of a newer version are found. The search
+// is bounded.
+func TestKeys(t *testing.T) {
+	t.Parallel()
+	e := testenv.OnServer(t)
+	put := func(key, value string, ttl time.Duration) {
+		t.Helper()
+		testenv.Must(t, e.Raw.Set(t.Context(), key, value, ttl).Err())
+	}
+	look := func(cfg doctor.Config) *patient { return examine(t, cfg, at(t, e.Real)) }
+	put("other:{x}:lock", "x", 0)
+	put("noonlock2:{x}:lock", "x", 0)
+	put("noonlock:history", "x", 0)
+	look(quick).has("keys", doctor.OK, "1 key under the prefix")
+	for _, foreign := range []string{"noonlock:cache", "noonlock:{x}:cache", "noonlock:{x}:lock:more", "noonlock:{x}:tomb", "noonlock:{x}:queue", "noonlock:{y}:lock"} {
+		put(foreign, "x", time.Hour)
+		p := look(quick)
+		p.has("keys", doctor.Warn, "1 key of other programs", fmt.Sprintf("%q", foreign))
+		testenv.Must(t, e.Raw.Del(t.Context(), foreign).Err())
+	}
+	put("noonlock:{x}:fence", "7", 0)
+	look(quick).has("keys", doctor.Warn, `1 key without a TTL: "noonlock:{x}:fence"`)
+	put("noonlock:{x}:lock", "x", 0)
+	look(quick).has("keys", doctor.Fail, "2 keys without a TTL", `"noonlock:{x}:lock"`)
+
+	testenv.Must(t, e.Raw.HSet(t.Context(), "noonlock:{job/x}:job", "v", "2").Err())
+	look(quick).has("schema", doctor.Warn, "job 2 (1)")
+
+	other := quick
+	other.Prefix = "a*b"
+	put("a*b:{x}:cache", "x", 0)
+	put("aXb:{x}:cache", "x", 0)
+	look(other).has("keys", doctor.Warn, "1 key under the prefix")
+
+	pipe := e.Raw.Pipeline()
+	for i := range 5000 {
+		pipe.Set(t.Context(), fmt.Sprint("filler", i), "x", 0)
+	}
+	_, err := pipe.Exec(t.Context())
+	testenv.Must(t, err)
+	bounded := quick
+	bounded.MaxKeys = 1000
+	p := look(bounded)
+	if c := p.Checks[slices.IndexFunc(p.Checks, func(c doctor.Check) bool { return c.Name == "keys" })]; !strings.Contains(c.Found, "only about 1000 keys") {
+		t.Errorf("%+v", c)
+	}
+}
+
+// Whatever does not answer is reported, and Examine returns.
+func TestNoAnswer(t *testing.T) {
+	t.Parallel()
+	e := testenv.OnServer(t, "requirepass secret")
+	impatient := doctor.Config{Observe: 100 * time.Millisecond, Timeout: 3 * time.Second}
+	good := testenv.Options(e.Real.Addr())
+	good.Password = "secret"
+
+	wrong := testenv.Options(e.Real.Addr())
+	wrong.Password = "wrong"
+	examine(t, quick, client(t, wrong)).has("connection", doctor.Fail, "WRONGPASS")
+	examine(t, quick, client(t, testenv.Options(e.Real.Addr()))).has("connection", doctor.Fail, "NOAUTH")
+
+	nobody := testenv.Options("127.0.0.1:1")
+	if p := examine(t, quick, client(t, nobody)); p.Verdict != doctor.Fail {
+		t.Errorf("nobody listens: %+v", p.Report)
+	}
+
+	// The server freezes during the examination, and before it.
+	raw := client(t, good)
+	long := doctor.Config{Observe: time.Hour, Timeout: 5 * time.Second}
+	frozen := make(chan *doctor.Report)
+	go func() {
+		r, err := doctor.Examine(context.Background(), []redis.UniversalClient{client(t, good)}, long)
+		if err != nil {
+			t.Error(err)
+		}
+		frozen <- r
+	}()
+	e.Until("the clock is read", func() bool {
+		return strings.Contains(raw.Info(t.Context(), "commandstats").Val(), "cmdstat_time:")
+	})
+	e.Real.Pause()
+	p := &patient{t, <-frozen}
+	p.has("connection", doctor.Fail, "no answer within 5s")
+	p.has("version", doctor.OK)
+	examine(t, impatient, client(t, good)).has("connection", doctor.Fail, "no answer within 3s")
+	e.Real.Resume()
+
+	// A Dialer ignores its context.
+	hangs := *good
+	end := make(chan struct{})
+	hangs.Dialer = func(context.Context, string, string) (net.Conn, error) {
+		<-end
+		return nil, errors.New("ended")
+	}
+	stuck := redis.NewClient(&hangs)
+	impatient.Timeout = 300 * time.Millisecond
+	if p := examine(t, impatient, stuck); p.Verdict != doctor.Fail {
+		t.Errorf("a dialer hangs: %+v", p.Report)
+	}
+	close(end)
+	stuck.Close()
+
+	// The caller gives up.
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	r, err := doctor.Examine(ctx, []redis.UniversalClient{client(t, good)}, long)
+	if err != nil || r.Verdict != doctor.Fail {
+		t.Errorf("canceled: %+v, %v", r, err)
+	}
+}
+
+// A clock that stands still is found. miniredis has no CONFIG.
+func TestAClockThatStands(t *testing.T) {
+	t.Parallel()
+	m := miniredis.RunT(t)
+	m.SetTime(time.Now().Add(-time.Hour))
+	p := examine(t, quick, client(t, testenv.Options(m.Addr())))
+	p.has("clock", doctor.Fail, "behind the clock of this machine", "drift -")
+	p.has("timeouts", doctor.Warn)
+}
+
+// All nodes of a cluster are asked.
+func TestCluster(t *testing.T) {
+	t.Parallel()
+	c := servers.Cluster(t, 1, 1, "appendonly no")
+	cluster := func(addrs []string) *redis.ClusterClient {
+		rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs, DisableRoutingPolicies: true})
+		t.Cleanup(func() { rdb.Close() })
+		return rdb
+	}
+	p := examine(t, quick, cluster(c.Addrs()))
+	p.has("cluster", doctor.Warn, "cluster-require-full-coverage yes")
+	p.has("role", doctor.OK, "replica of ")
+	p.has("role", doctor.OK, "primary")
+	p.has("replication", doctor.OK, "connected to its primary")
+	p.has("messages", doctor.OK)
+	p.has("rights", doctor.OK, "job: ")
+	if p.Topology != "a cluster of 1 primary and 1 replica" {
+		t.Errorf("topology %q", p.Topology)
+	}
+	set(t, at(t, c.Primaries[0]), "cluster-require-full-coverage", "no")
+	set(t, at(t, c.Replicas[0]), "cluster-require-full-coverage", "no")
+	p = examine(t, quick, cluster(c.Addrs()))
+	if p.worst("cluster") != doctor.OK {
+		t.Errorf("%+v", p.Checks)
+	}
+	examine(t, quick, at(t, c.Primaries[0])).has("role", doctor.OK, "the only primary of a cluster")
+	c.Primaries[0].Kill()
+	c.Replicas[0].Kill()
+	examine(t, quick, cluster(c.Addrs())).has("connection", doctor.Fail, "no node of the cluster has answered")
+}
+
+// Each primary of a cluster has a name for trials. One node alone is not a server for all names.
+func TestClusterOfThree(t *testing.T) {
+	t.Parallel()
+	c := servers.LendCluster(t)
+	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs()[:1], DisableRoutingPolicies: true})
+	t.Cleanup(func() { rdb.Close() })
+	p := examine(t, quick, rdb)
+	for _, check := range []string{"messages", "rights", "keys"} {
+		at := map[string]bool{}
+		for _, c := range p.Checks {
+			at[c.Server] = at[c.Server] || c.Name == check && c.Verdict == doctor.OK
+		}
+		for _, addr := range c.Addrs() {
+			if !at[addr] {
+				t.Errorf("%s of %s: %+v", check, addr, p.Checks)
+			}
+		}
+	}
+	examine(t, quick, at(t, c.Primaries[0])).has("role", doctor.Fail, "one node of a cluster with 3 primaries")
+}
+
+// Behind Sentinel, the primary is asked. The failover client has the settings that
+// docs/OPERATIONS.md requires, or not.
+func TestSentinel(t *testing.T) {
+	t.Parallel()
+	w := servers.LendWatched(t)
+	failover := func(opt redis.FailoverOptions) *redis.Client {
+		opt.MasterName, opt.SentinelAddrs = servers.WatchedName, []string{w.Sentinel.Addr()}
+		rdb := redis.NewFailoverClient(&opt)
+		t.Cleanup(func() { rdb.Close() })
+		return rdb
+	}
+	p := examine(t, quick, failover(redis.FailoverOptions{}))
+	p.has("timeouts", doctor.Warn, "a frozen Sentinel delays connections")
+	p.has("min-replicas", doctor.Warn)
+	p.has("role", doctor.OK, "primary")
+	if !strings.HasPrefix(p.Topology, "Sentinel with ") {
+		t.Errorf("topology %q", p.Topology)
+	}
+	p = examine(t, quick, failover(redis.FailoverOptions{ReadTimeout: 500 * time.Millisecond, MaxRetries: -1}))
+	p.has("timeouts", doctor.OK)
+}
+
+// The servers of a quorum are compared.
+func TestQuorum(t *testing.T) {
+	t.Parallel()
+	e := testenv.OnServer(t)
+	all := []*servers.RedisServer{e.Real, servers.Redis(t), servers.Redis(t)}
+	clients := func() (c []redis.UniversalClient) {
+		for _, s := range all {
+			c = append(c, at(t, s))
+		}
+		return c
+	}
+	p := examine(t, quick, clients()...)
+	p.has("quorum", doctor.OK, "no server has been used as one of a quorum yet")
+	p.has("rights", doctor.OK, "election: ")
+	for _, s := range all {
+		if keys := at(t, s).Keys(t.Context(), "*").Val(); len(keys) > 0 {
+			t.Errorf("keys %q", keys)
+		}
+	}
+	if p.Topology != "3 independent servers" {
+		t.Errorf("topology %q", p.Topology)
+	}
+
+	c, err := lockcore.NewQuorum(clients(), lockcore.QuorumConfig{MaxTTL: 10 * time.Second})
+	testenv.Must(t, err)
+	m, err := c.Mutex("orders", lockcore.LeaseConfig{})
+	testenv.Must(t, err)
+	_, _ = m.TryLock(t.Context()) // the servers wait for MaxTTL
+	marker := func(s *servers.RedisServer, field string) string {
+		return at(t, s).HGet(t.Context(), "noonlock:quorum", field).Val()
+	}
+	e.Until("all servers were let in", func() bool {
+		return !slices.ContainsFunc(all, func(s *servers.RedisServer) bool { return marker(s, "list") != "1/3" })
+	})
+	testenv.Must(t, c.Close(t.Context()))
+	change := func(s *servers.RedisServer, field, value string) {
+		testenv.Must(t, at(t, s).HSet(t.Context(), "noonlock:quorum", field, value).Err())
+	}
+	for _, s := range all {
+		change(s, "after", "1000")
+	}
+	p = examine(t, quick, clients()...)
+	for range all {
+		p.has("quorum", doctor.OK, "list 1/3, MaxTTL 10000 ms")
+	}
+	if p.worst("quorum") != doctor.OK {
+		t.Errorf("%+v", p.Checks)
+	}
+
+	change(all[0], "after", strconv.FormatInt(time.Now().Add(time.Hour).UnixMilli(), 10))
+	change(all[0], "longest", "20000")
+	change(all[1], "list", "2/5")
+	all[2].Kill()
+	all[2].Restart(t)
+	p = examine(t, quick, clients()...)
+	p.has("quorum", doctor.Warn, "grants nothing for another")
+	p.has("quorum", doctor.Warn, "different MaxTTL")
+	p.has("quorum", doctor.Fail, "different lists")
+	p.has("quorum", doctor.Warn, "has 5 servers, and 3 were given")
+	p.has("quorum", doctor.Warn, "no data of the quorum")
+	change(all[2], "run", "another")
+	change(all[2], "list", "1/3")
+	examine(t, quick, clients()...).has("quorum", doctor.Warn, "has restarted")
+	all[2] = all[0]
+	examine(t, quick, clients()...).has("quorum", doctor.Fail, "are the same server")
+}
+
+// Wrong arguments are refused.
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	one := []redis.UniversalClient{client(t, testenv.Options("127.0.0.1:1"))}
+	for field, cfg := range map[string]doctor.Config{
+		"Config.TTL":     {TTL: time.Millisecond},
+		"Config.Observe": {Observe: -1},
+		"Config.Timeout": {Timeout: time.Hour},
+		"Config.MaxKeys": {MaxKeys: -1},
+		"Config.Uses":    {Uses: []string{"everything"}},
+	} {
+		if _, err := doctor.Examine(t.Context(), one, cfg); !errors.Is(err, doctor.ErrConfig) || !strings.Contains(err.Error(), field) {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+	if _, err := doctor.Examine(t.Context(), nil, doctor.Config{}); !errors.Is(err, doctor.ErrConfig) {
+		t.Errorf("no servers: %v", err)
+	}
+	three := slices.Concat(one, one, one)
+	if _, err := doctor.Examine(t.Context(), three, doctor.Config{Uses: []string{doctor.UseJob}}); !errors.Is(err, doctor.ErrConfig) {
+		t.Errorf("jobs on a quorum: %v", err)
+	}
+	if _, err := doctor.Examine(t.Context(), three[:2], doctor.Config{}); !errors.Is(err, lockcore.ErrConfig) {
+		t.Errorf("two servers: %v", err)
+	}
+	if _, err := doctor.Examine(t.Context(), one, doctor.Config{Prefix: "a b"}); !errors.Is(err, lockcore.ErrConfig) {
+		t.Errorf("a wrong prefix: %v", err)
+	}
+}

@@ -1,0 +1,95 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A member is what a server of a quorum has stored about itself, see lockcore's quorum_join.lua.
+type member struct {
+	run     string // the present run of the server
+	joined  string // the run that was let in
+	list    string // number/size
+	longest string // ms
+	waits   time.Duration
+}
+
+// readMember reads the state of a server of a quorum. It writes nothing.
+func (n *node) readMember(ctx context.Context) error {
+	marker := n.e.cfg.Prefix + ":quorum"
+	return n.ask(ctx, func(ctx context.Context) error {
+		pipe := n.rdb.Pipeline()
+		stored, clock := pipe.HMGet(ctx, marker, "run", "list", "after", "longest"), pipe.Time(ctx)
+		switch _, err := pipe.Exec(ctx); {
+		case isRefusal(err):
+			n.add(checkQuorum, Warn, "unknown: %s", refusal("hmget", err))
+			return nil
+		case err != nil:
+			return err
+		}
+		texts := make([]string, 4)
+		for i, value := range stored.Val() {
+			texts[i], _ = value.(string)
+		}
+		m := &member{run: n.info["run_id"], joined: texts[0], list: texts[1], longest: texts[3]}
+		if after, err := strconv.ParseInt(texts[2], 10, 64); err == nil {
+			m.waits = max(0, time.UnixMilli(after).Sub(clock.Val()))
+		}
+		n.member = m
+		return nil
+	})
+}
+
+// compareMembers judges the servers of a quorum together.
+func (e *examination) compareMembers() {
+	var known []*node
+	runs := map[string]*node{}
+	for _, n := range e.nodes {
+		if n.member == nil {
+			continue
+		}
+		known = append(known, n)
+		if run := n.member.run; run != "" {
+			if same := runs[run]; same != nil {
+				e.add(checkQuorum, Fail, fmt.Sprintf("%s and %s are the same server", same.name, n.name))
+			}
+			runs[run] = n
+		}
+	}
+	used := false // somebody has used these servers as a quorum
+	for _, n := range known {
+		used = used || n.member.list != ""
+	}
+	if !used {
+		e.add(checkQuorum, OK, "no server has been used as one of a quorum yet")
+		return
+	}
+	lists, longest := map[string]bool{}, map[string]bool{}
+	for _, n := range known {
+		m := n.member
+		switch {
+		case m.list == "":
+			n.add(checkQuorum, Warn, "the server has no data of the quorum; it grants nothing until a client has let it in, and then for MaxTTL")
+			continue
+		case m.run != "" && m.joined != m.run:
+			n.add(checkQuorum, Warn, "the server has restarted; it grants nothing until a client has let it in, and then for MaxTTL")
+		case m.waits > 0:
+			n.add(checkQuorum, Warn, "the server grants nothing for another %s", short(m.waits))
+		default:
+			n.add(checkQuorum, OK, "list %s, MaxTTL %s ms", m.list, m.longest)
+		}
+		lists[m.list], longest[m.longest] = true, true
+		if _, size, _ := strings.Cut(m.list, "/"); size != strconv.Itoa(len(e.nodes)) {
+			e.add(checkQuorum, Warn, fmt.Sprintf("the list of %s has %s servers, and %d were given", n.name, size, len(e.nodes)))
+		}
+	}
+	if len(lists) > 1 {
+		e.add(checkQuorum, Fail, "the servers have different lists")
+	}
+	if len(longest) > 1 {
+		e.add(checkQuorum, Warn, "the servers have different MaxTTL")
+	}
+}

@@ -1,0 +1,90 @@
+package doctor
+
+import (
+	"context"
+	"regexp"
+	"strings"
+	"sync"
+
+	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/singleton"
+)
+
+// tryRights tries the rights for each use at each primary that has answered. A quorum is tried as
+// a whole.
+func (e *examination) tryRights(ctx context.Context) {
+	type answer struct {
+		verdict Verdict
+		found   string
+	}
+	var all sync.WaitGroup
+	for _, n := range e.nodes {
+		switch {
+		case !n.reachable || n.scratch == "":
+			continue
+		case n.isWrong:
+			n.add(checkRights, Warn, "unknown: the server is a replica, which refuses all scripts")
+			continue
+		}
+		all.Go(func() {
+			answers := make([]answer, len(e.cfg.Uses))
+			var uses sync.WaitGroup
+			for i, use := range e.cfg.Uses {
+				uses.Go(func() { answers[i].verdict, answers[i].found = e.tryRight(ctx, n.scratch, use) })
+			}
+			uses.Wait()
+			for i, use := range e.cfg.Uses {
+				found := use + ": " + answers[i].found
+				if e.quorum {
+					e.add(checkRights, answers[i].verdict, found)
+				} else {
+					n.add(checkRights, answers[i].verdict, "%s", found)
+				}
+			}
+		})
+		if e.quorum {
+			break
+		}
+	}
+	all.Wait()
+}
+
+func (e *examination) tryRight(ctx context.Context, name, use string) (Verdict, string) {
+	ctx, cancel := context.WithTimeout(ctx, e.cfg.Timeout)
+	defer cancel()
+	var err error
+	switch use {
+	case UseMutex:
+		err = e.client.CheckRights(ctx, name, lockcore.LockMutex)
+	case UseOwned:
+		err = e.client.CheckRights(ctx, name, lockcore.LockReadWrite)
+	case UseElection:
+		var of *election.Election
+		if of, err = election.NewElection(e.client, name); err == nil {
+			err = of.CheckRights(ctx)
+		}
+	case UseJob:
+		var of *singleton.Job
+		if of, err = singleton.NewJob(e.client, name); err == nil {
+			err = of.CheckRights(ctx)
+		}
+	}
+	switch {
+	case err == nil:
+		return OK, "the user has all rights"
+	case lockcore.IsTemporary(err), ctx.Err() != nil:
+		return Warn, "unknown: " + oneLine(err)
+	}
+	return Fail, missingRight(oneLine(err))
+}
+
+// refusedCommand is the end of the error of a script that could not use a command.
+var refusedCommand = regexp.MustCompile(`: ([A-Z]+)$`)
+
+func missingRight(text string) string {
+	if found := refusedCommand.FindStringSubmatch(text); found != nil && !strings.Contains(text, "WRONGTYPE") {
+		return "the user lacks the right +" + strings.ToLower(found[1])
+	}
+	return text
+}
