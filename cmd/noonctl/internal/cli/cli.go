@@ -81,7 +81,7 @@ arguments of a process, so put a password in NOONLOCK_REDIS.
 Exit codes:
 
     0    done
-    1    an error that has no code of its own
+    1    an error that has no code of its own; doctor: a check failed
     64   a wrong argument or flag; nothing was sent
     66   no lock, election, job or daemon has this name, or it has no such tick, leader or candidate
     69   Redis did not answer within --timeout
@@ -111,7 +111,7 @@ ended it.`,
 	_ = root.RegisterFlagCompletionFunc("redis", cobra.NoFileCompletions)
 	_ = root.RegisterFlagCompletionFunc("prefix", cobra.NoFileCompletions)
 	_ = root.RegisterFlagCompletionFunc("timeout", cobra.NoFileCompletions)
-	root.AddCommand(a.getCommand(), a.describeCommand(), a.historyCommand(), a.serveCommand())
+	root.AddCommand(a.getCommand(), a.describeCommand(), a.historyCommand(), a.doctorCommand(), a.serveCommand())
 	root.AddCommand(a.actCommands()...)
 	root.AddCommand(a.commandCommands()...)
 
@@ -125,7 +125,7 @@ func (a *app) connect(ctx context.Context, cfg lockcore.Config) (closeAll func()
 	}
 	url := cmp.Or(a.url, a.Getenv(redisVariable))
 	if url == "" {
-		return nil, usage(errors.New("no Redis server is given; use --redis or the environment variable " + redisVariable))
+		return nil, usage(errNoServer)
 	}
 	options, err := redisurl.Parse(url)
 	if err != nil {

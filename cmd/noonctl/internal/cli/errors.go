@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/noonlock/noonlock/doctor"
 	"github.com/noonlock/noonlock/election"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/redisurl"
@@ -45,6 +46,8 @@ func (e *exitError) Error() string {
 
 func (e *exitError) Unwrap() error { return e.err }
 
+var errNoServer = errors.New("no Redis server is given; use --redis or the environment variable " + redisVariable)
+
 // usage marks the error of a wrong argument.
 func usage(err error) error { return &exitError{exitUsage, err} }
 
@@ -68,7 +71,7 @@ func (a *app) verdict(err error) (code int, text string) {
 	}
 	_, away := errors.AsType[*awayError](err)
 	switch {
-	case errors.Is(err, lockcore.ErrConfig), errors.Is(err, election.ErrConfig), errors.Is(err, singleton.ErrConfig), errors.Is(err, redisurl.ErrConfig):
+	case errors.Is(err, lockcore.ErrConfig), errors.Is(err, election.ErrConfig), errors.Is(err, singleton.ErrConfig), errors.Is(err, redisurl.ErrConfig), errors.Is(err, doctor.ErrConfig):
 		return exitUsage, sentence(err)
 	case hasCode(err, "NOPERM"):
 		return exitForbidden, "the Redis user lacks a right: " + sentence(err)

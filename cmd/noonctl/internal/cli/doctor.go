@@ -1,0 +1,124 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/spf13/cobra"
+
+	"github.com/noonlock/noonlock/doctor"
+	"github.com/noonlock/noonlock/redisurl"
+)
+
+// A consultation is one call of doctor.
+type consultation struct {
+	*app
+	urls   []string
+	cfg    doctor.Config
+	output string
+}
+
+func (a *app) doctorCommand() *cobra.Command {
+	d := &consultation{app: a}
+	cmd := &cobra.Command{
+		Use: "doctor", Short: "Check the settings and the state of Redis that the guarantees depend on",
+		Long: `doctor asks Redis about everything that the guarantees depend on: version, role, persistence,
+memory, replicas, timeouts, rights, messages, keys under the prefix, clock and round trips. The
+answers are ok, warn or fail. For each warn and fail it prints the rule of docs/OPERATIONS.md.
+
+With --redis given several times, or several URLs with spaces between them in NOONLOCK_REDIS, it
+also checks that they are the servers of one quorum.
+
+Nothing is left in Redis. INFO and CONFIG GET need +info and +config|get, and the search for keys
+needs +scan +type +pttl +get +hget. If the server refuses one of them, the answer is warn and names
+the missing right. The exit code is 1 if a check fails.`,
+		Example: `  noonctl doctor
+  noonctl doctor --uses mutex,election --ttl 5s
+  noonctl doctor --redis redis://a --redis redis://b --redis redis://c`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return d.run(cmd.Context()) },
+	}
+	flags := cmd.Flags()
+	flags.StringArrayVar(&d.urls, "redis", nil, "URL of Redis, or of each server of a quorum (default: the environment variable "+redisVariable+")")
+	flags.StringSliceVar(&d.cfg.Uses, "uses", nil, "what the user must have the rights for: "+strings.Join(doctor.Uses(), ", ")+" (default: all)")
+	flags.DurationVar(&d.cfg.TTL, "ttl", 10*time.Second, "shortest TTL of the leases, with which clocks and round trips are compared")
+	flags.DurationVar(&d.cfg.Observe, "observe", 3*time.Second, "how long clocks and round trips are measured")
+	flags.IntVar(&d.cfg.MaxKeys, "max-keys", 1_000_000, "about how many keys of each server are searched")
+	flags.StringVarP(&d.output, "output", "o", asTable, "table, json or yaml")
+	_ = cmd.RegisterFlagCompletionFunc("redis", cobra.NoFileCompletions)
+	_ = cmd.RegisterFlagCompletionFunc("uses", cobra.FixedCompletions(doctor.Uses(), cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{asTable, asJSON, asYAML}, cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+func (d *consultation) run(ctx context.Context) error {
+	if !slices.Contains([]string{asTable, asJSON, asYAML}, d.output) {
+		return usage(fmt.Errorf("--output is %q; it must be table, json or yaml", d.output))
+	}
+	if d.timeout <= 0 {
+		return usage(fmt.Errorf("--timeout is %s; it must be above 0", d.timeout))
+	}
+	urls := d.urls
+	if len(urls) == 0 {
+		urls = strings.Fields(d.Getenv(redisVariable))
+	}
+	if len(urls) == 0 {
+		return usage(errNoServer)
+	}
+	var servers []redis.UniversalClient
+	defer func() {
+		for _, s := range servers {
+			s.Close()
+		}
+	}()
+	for _, url := range urls {
+		options, err := redisurl.Parse(url)
+		if err != nil {
+			return err
+		}
+		servers = append(servers, redis.NewUniversalClient(options))
+	}
+	d.cfg.Prefix, d.cfg.Timeout = d.prefix, d.timeout
+	report, err := doctor.Examine(ctx, servers, d.cfg)
+	if err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err := d.print(report); err != nil {
+		return err
+	}
+	if report.Verdict == doctor.Fail {
+		return &exitError{code: exitFailed}
+	}
+	return nil
+}
+
+func (d *consultation) print(r *doctor.Report) error {
+	switch d.output {
+	case asJSON:
+		return writeJSON(d.Stdout, r, false)
+	case asYAML:
+		return writeYAML(d.Stdout, r)
+	}
+	t := &table{titles: []string{"VERDICT", "CHECK", "SERVER", "FOUND"}}
+	var rules []string
+	for _, c := range r.Checks {
+		t.add(string(c.Verdict), c.Name, cmp.Or(c.Server, "all"), c.Found)
+		if rule := c.Name + ": " + c.Rule; c.Verdict != doctor.OK && !slices.Contains(rules, rule) {
+			rules = append(rules, rule)
+		}
+	}
+	fmt.Fprintf(d.Stdout, "%s, prefix %s: %s\n\n", shown(r.Topology), shown(d.prefix), r.Verdict)
+	t.write(d.Stdout, "", d.columns(), true)
+	if len(rules) > 0 {
+		fmt.Fprintf(d.Stdout, "\n%s\n", strings.Join(rules, "\n"))
+	}
+	return nil
+}

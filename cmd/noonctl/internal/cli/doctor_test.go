@@ -1,0 +1,91 @@
+package cli_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/noonlock/noonlock/doctor"
+	"github.com/noonlock/noonlock/internal/servers"
+)
+
+// doctor prints each check, and the rules of those that are not ok. Its exit code is 1 if one
+// fails.
+func TestDoctor(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	args := func(more ...string) []string {
+		return append([]string{"doctor", "--observe", "100ms", "--timeout", "1m"}, more...)
+	}
+	out := e.must(args()...)
+	for _, want := range []string{"one server, prefix noonlock: warn\n", "VERDICT   CHECK ", "ok        version ", e.Real.Addr(), "warn      persistence ", "\npersistence: Set `appendonly yes`"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("the output does not contain %q:\n%s", want, out)
+		}
+	}
+	if strings.Contains(out, "\nversion: ") {
+		t.Errorf("the rule of a check that is ok is printed:\n%s", out)
+	}
+
+	e.set("app:{x}:lock", "a value\x1b[2J")
+	e.set("app:\x1b[2J", "x")
+	r := e.noonctl(args("--prefix", "app")...)
+	if r.code != 1 || r.errOut != "" || !strings.Contains(r.out, "fail      keys ") || strings.Contains(r.out, "\x1b") {
+		t.Errorf("a lock without an end: %+v", r)
+	}
+	for _, format := range []string{"json", "yaml"} {
+		r := e.noonctl(args("--prefix", "app", "-o", format)...)
+		if r.code != 1 || !strings.Contains(r.out, "fail") || format == "yaml" && !strings.HasPrefix(r.out, "verdict: fail\ntopology: one server\nchecks:\n  - check: connection\n") {
+			t.Errorf("%s: %+v", format, r)
+		}
+	}
+	report := decode[doctor.Report](t, e.must(args("-o", "json", "--uses", "mutex")...))
+	rights := 0
+	for _, c := range report.Checks {
+		if c.Name == "rights" {
+			rights++
+		}
+	}
+	if report.Verdict != doctor.Warn || rights != 1 {
+		t.Errorf("%+v", report)
+	}
+}
+
+// The servers of a quorum are given by several flags, or in the environment.
+func TestDoctorOfAQuorum(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	urls := []string{e.url, "redis://" + servers.Redis(t).Addr(), "redis://" + servers.Redis(t).Addr()}
+	args := []string{"doctor", "--observe", "100ms", "--timeout", "1m"}
+	flags := slices.Clone(args)
+	for _, url := range urls {
+		flags = append(flags, "--redis", url)
+	}
+	for _, r := range []result{e.noonctl(flags...), run(t.Context(), strings.Join(urls, " "), args...)} {
+		if r.code != 0 || !strings.HasPrefix(r.out, "3 independent servers, ") || !strings.Contains(r.out, "no server has been used as one of a quorum yet") {
+			t.Errorf("%+v", r)
+		}
+	}
+	e.fails(64, []string{"3, 5, 7 or 9 clients"}, "doctor", "--redis", urls[0], "--redis", urls[1])
+}
+
+// Wrong arguments are refused, and a server that does not answer is a failed check.
+func TestDoctorFails(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	e.fails(64, []string{`--output is "xml"`}, "doctor", "-o", "xml")
+	e.fails(64, []string{"--timeout is 0s"}, "doctor", "--timeout", "0s")
+	e.fails(64, []string{"Config.Timeout is 2m0s"}, "doctor", "--timeout", "2m")
+	e.fails(64, []string{"Config.Uses is", "everything"}, "doctor", "--uses", "mutex,everything")
+	e.fails(64, []string{"Config.Observe is 1ms"}, "doctor", "--observe", "1ms")
+	check(t, run(t.Context(), "", "doctor"), 64, []string{"no Redis server is given"}, nil)
+	check(t, run(t.Context(), "http://u:sesame@h", "doctor"), 64, []string{"redisurl"}, nil)
+	if r := run(t.Context(), "redis://:sesame@127.0.0.1:1", "doctor"); r.code != 1 || !strings.Contains(r.out, "fail      connection") || strings.Contains(r.out+r.errOut, "sesame") {
+		t.Errorf("no server: %+v", r)
+	}
+	e.Real.Pause()
+	if r := e.noonctl("doctor", "--timeout", "3s"); r.code != 1 || !strings.Contains(r.out, "no answer within 3s") {
+		t.Errorf("a frozen server: %+v", r)
+	}
+	e.Real.Resume()
+}
