@@ -111,6 +111,7 @@ type browser struct {
 	frames   int
 	raw      []byte // everything
 	title    string
+	actions  bool
 	now      int64
 	stale    string
 	sections map[string]section
@@ -169,6 +170,7 @@ func (b *browser) Write(p []byte) (int, error) {
 func (b *browser) take(data []byte) {
 	var f struct {
 		Title, Stale string
+		Actions      bool
 		Now          int64
 		Sections     map[string]section
 		Items        map[string][]row
@@ -180,7 +182,7 @@ func (b *browser) take(data []byte) {
 	b.frames++
 	b.now, b.stale = f.Now, f.Stale
 	if f.Title != "" {
-		b.title = f.Title
+		b.title, b.actions = f.Title, f.Actions
 	}
 	for kind, s := range f.Sections {
 		b.sections[kind] = s

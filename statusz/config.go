@@ -3,6 +3,7 @@ package statusz
 import (
 	"cmp"
 	"errors"
+	"net/http"
 
 	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/lockcore"
@@ -16,6 +17,15 @@ type Config struct {
 	// Hosts are the host names at which browsers may reach the page, without ports, such as
 	// "localhost" and "127.0.0.1". A request with another name is refused. Default: any name.
 	Hosts []string
+
+	// AllowActions allows users of the page to pause, resume and trigger jobs, to run ticks again and
+	// cancel runs, to make leaders resign, and to release locks. Everybody who reaches the handler
+	// can do that, so protect it. Default: the page changes nothing.
+	AllowActions bool
+
+	// Operator returns who sends a request, such as the name of an authenticated user. Replicas
+	// log it together with the reason. Default: the identity of the Client.
+	Operator func(*http.Request) string
 }
 
 // ErrConfig matches every *ConfigError.

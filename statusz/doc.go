@@ -41,6 +41,15 @@
 //	a right is missing            The list or the row shows the error.
 //	more than 100 browsers        The others are refused with 503.
 //
+// # Actions
+//
+// With Config.AllowActions, users of the page can pause, resume and trigger a job, run a tick
+// again, cancel a run, make a leader resign, and release a lock. Each asks for confirmation. A leader or
+// a holder that has changed since the page has shown it is left alone.
+//
+// An action is a POST with a header that scripts of other sites cannot set. It is refused if the
+// browser does not say that it comes from the same origin (Sec-Fetch-Site, or Origin).
+//
 // # Security
 //
 // The page has no users and no passwords. Everybody who reaches the handler sees names,

@@ -29,7 +29,8 @@ var files = map[string]string{
 	"icon.svg":  "image/svg+xml",
 }
 
-// ServeHTTP answers GET and HEAD for the page, and for the parts below its path.
+// ServeHTTP answers GET and HEAD for the page and for the parts below its path, and POST for
+// actions.
 func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header := w.Header()
 	header.Set("Content-Security-Policy", policy)
@@ -43,6 +44,10 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	part := r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]
+	if part == "act" {
+		p.act(w, r)
+		return
+	}
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		header.Set("Allow", "GET, HEAD")
 		http.Error(w, "statusz: the method must be GET or HEAD", http.StatusMethodNotAllowed)

@@ -72,6 +72,7 @@ func TestOtherRequests(t *testing.T) {
 			{http.MethodGet, "http://localhost.evil.example/", http.StatusMisdirectedRequest},
 			{http.MethodPost, "http://localhost/", http.StatusMethodNotAllowed},
 			{http.MethodDelete, "http://localhost/events", http.StatusMethodNotAllowed},
+			{http.MethodPost, "http://localhost/act", http.StatusForbidden},
 			{http.MethodGet, "http://localhost/assets", http.StatusNotFound},
 			{http.MethodGet, "http://localhost/doc.go", http.StatusNotFound},
 			{http.MethodGet, "http://localhost/%2e%2e%2fpage.go", http.StatusNotFound},

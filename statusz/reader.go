@@ -52,12 +52,13 @@ type reader struct {
 	lists   [kinds]*list // nil: not searched yet
 	items   map[key]*item
 	ahead   time.Duration // of the server's clock, compared with this one
+	touched map[key]bool  // to be read at once
 	pending time.Time     // when the look began that has not ended; zero: none
 	failure error         // of the last look or search
 }
 
 func newReader(client *lockcore.Client) *reader {
-	return &reader{client: client, views: map[*view]struct{}{}, items: map[key]*item{}}
+	return &reader{client: client, views: map[*view]struct{}{}, items: map[key]*item{}, touched: map[key]bool{}}
 }
 
 // join adds a view, and starts to read if it is the first one.
@@ -104,6 +105,16 @@ func (r *reader) close() {
 	r.mu.Unlock()
 	if last != nil {
 		last.stop()
+	}
+}
+
+// touch makes the next look, which is now, read a thing.
+func (r *reader) touch(k key) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.run != nil {
+		r.touched[k] = true
+		r.run.wakeUp()
 	}
 }
 
@@ -154,7 +165,7 @@ func (a *run) wakeUp() {
 func (a *run) update(change func() (visible bool)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.reader.run != a || !change() {
+	if a.run != a || !change() {
 		return
 	}
 	for v := range a.views {
@@ -260,7 +271,7 @@ func (a *run) lookOnce(ctx context.Context) {
 func (a *run) due(now time.Time) (due []*thing, ahead time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.reader.run != a {
+	if a.run != a {
 		return nil, 0
 	}
 	shown := map[key]bool{}
@@ -284,10 +295,11 @@ func (a *run) due(now time.Time) (due []*thing, ahead time.Duration) {
 			t = &thing{key: k}
 			a.things[k] = t
 		}
-		if t.changed.Load() || !now.Before(t.next) {
+		if a.touched[k] || t.changed.Load() || !now.Before(t.next) {
 			due = append(due, t)
 		}
 	}
+	clear(a.touched)
 	if a.pending = now; len(due) == 0 {
 		a.pending = time.Time{}
 	}

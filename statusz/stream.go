@@ -17,7 +17,8 @@ const (
 
 // A frame is one event. Times are ms since 1970 on the server's clock.
 type frame struct {
-	Title    string                       `json:"title,omitempty"` // in the first one
+	Title    string                       `json:"title,omitempty"`   // in the first one
+	Actions  bool                         `json:"actions,omitempty"` // in the first one: they are allowed
 	Now      int64                        `json:"now"`
 	Stale    string                       `json:"stale,omitempty"` // why the state may be out of date
 	Sections map[string]section           `json:"sections,omitempty"`
@@ -57,7 +58,7 @@ func (p *Page) stream(w http.ResponseWriter, r *http.Request) {
 	defer check.Stop()
 	for {
 		if f, ok := p.reader.frame(s, time.Now()); ok {
-			f.Title, title = title, ""
+			f.Actions, f.Title, title = title != "" && p.cfg.AllowActions, title, ""
 			data, err := json.Marshal(f)
 			if err != nil {
 				return

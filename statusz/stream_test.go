@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -370,6 +371,9 @@ func TestIdleStreamIsQuiet(t *testing.T) {
 
 // The page of 1,000 jobs has less than 500 KB, although all runs have failed with long errors.
 func TestSizeOfThePageOf1000Jobs(t *testing.T) {
+	if testing.Short() {
+		t.Skip("1,500 runs take long")
+	}
 	testenv.InBubble(t, func(e *testenv.Env) {
 		client := e.Client("worker")
 		r, err := singleton.NewRunner(client, singleton.Config{Identity: strings.Repeat("host", 15)})
@@ -382,7 +386,7 @@ func TestSizeOfThePageOf1000Jobs(t *testing.T) {
 				continue
 			}
 			testenv.Must(e, r.Add(name(i), "@every 1m", func(context.Context, singleton.Run) error {
-				return errors.New(fmt.Sprint(n.Add(1)) + strings.Repeat("<", 500))
+				return errors.New(strconv.FormatInt(n.Add(1), 10) + strings.Repeat("<", 500))
 			}, singleton.JobConfig{MaxAttempts: 1}))
 		}
 		var ran sync.WaitGroup

@@ -121,6 +121,7 @@ type electionRow struct {
 	Ends       int64             `json:"ends,omitempty"`  // of the lease
 	Lease      int64             `json:"lease,omitempty"` // its whole length
 	Metadata   map[string]string `json:"metadata,omitempty"`
+	Asked      string            `json:"asked,omitempty"` // the leader was asked to resign
 	Candidates []candidate       `json:"candidates"`
 	More       int               `json:"more,omitempty"`
 }
@@ -157,6 +158,15 @@ func (t *thing) readElection(ctx context.Context, client *lockcore.Client) (row 
 		row.Leader, row.Ends, row.Lease = r.Holder, ms(r.Renewed.Add(r.Lease)), r.Lease.Milliseconds()
 	} else {
 		row.Last = r.Holder
+	}
+	if r.Asked != nil {
+		row.Asked = "to resign, by " + r.Asked.By
+		if r.Asked.To != "" {
+			row.Asked = "to transfer to " + r.Asked.To + ", by " + r.Asked.By
+		}
+		if r.Asked.Reason != "" {
+			row.Asked += ": " + r.Asked.Reason
+		}
 	}
 	waiting, row.More = shorten(waiting)
 	for _, c := range waiting {

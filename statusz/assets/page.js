@@ -43,9 +43,10 @@
   const at = (e, ms) => { e.title = instant(ms); return e; };
 
   // ---- Rows. A row is made once and then changed, so that the focus stays.
-  const row = (name) => {
-    const r = { name, data: null, body: make('div', 'body') };
-    r.root = make('li', 'row', make('div', 'name', name), r.body);
+  const row = (name, kind) => {
+    const r = { name, data: null, body: make('div', 'body'), acts: make('div', 'acts') };
+    r.root = make('li', 'row', make('div', '', make('div', 'name', name), r.acts), r.body);
+    if (acting) addActs(r, kind);
     return r;
   };
   const queue = (title, all, more, text) => {
@@ -83,6 +84,7 @@
       if (e.term !== '0') first.append(make('span', 'quiet', 'term ' + e.term));
       parts.push(first);
     }
+    if (e.asked) parts.push(make('div', 'quiet', 'The leader was asked ' + e.asked));
     const about = Object.entries(e.metadata || {});
     if (about.length) parts.push(make('div', 'line quiet', ...about.map(([k, v]) => make('span', '', k + '=' + v))));
     parts.push(queue('Candidates:', e.candidates, e.more, (c, i) =>
@@ -250,7 +252,72 @@
   };
   const closeDialog = () => $('dialog').close();
   const details = (r, q) => {
-    openDialog('Job ' + r.name, make('p', '', describe(q)), make('div', 'buttons', button('Close', closeDialog)));
+    const again = acting && q.ended && q.type !== 's' && !(q.count > 1);
+    openDialog('Job ' + r.name, make('p', '', describe(q)), make('div', 'buttons',
+      again && button('Run again…', () => confirm('rerun', r, q)),
+      acting && !q.ended && button('Cancel this run…', () => confirm('cancel', r, q)),
+      button('Close', closeDialog)));
+  };
+
+  // ---- Actions. Each needs a confirmation.
+  let acting = false;
+  const acts = {
+    pause: { kind: 'jobs', label: 'Pause', what: 'Replicas start no run of this job until it is resumed. Runs that have begun continue.', fits: (d) => !d.paused },
+    resume: { kind: 'jobs', label: 'Resume', what: 'Replicas run the job again. Ticks that were due meanwhile run or are skipped as the job is configured.', fits: (d) => d.paused },
+    trigger: { kind: 'jobs', label: 'Trigger', reason: true, what: 'A replica runs the job once more, now or after the current run. It is a run of its own, in addition to the schedule.' },
+    cancel: { kind: 'jobs', label: 'Cancel', reason: true, what: 'The context of the run ends. The run is recorded, and not attempted again.', fits: (d) => (d.open || []).some((o) => o.running) },
+    rerun: { label: 'Run again', reason: true, what: 'A replica runs the tick again under the same name. Effects that do not use a marker or an idempotency key may happen twice.' },
+    resign: { kind: 'elections', label: 'Resign', reason: true, what: 'The leader is asked to resign. The first candidate leads when its work has ended.', fits: (d) => d.leader, token: (d) => d.token },
+    release: { kind: 'locks', label: 'Release', type: true, what: 'The lock is taken away from all its holders. Their work does not end at once, so until their next renewal two of them may work. Stop the process of the holder instead if you can.', fits: (d) => d.holders && (d.holders.length || d.no_ttl), token: (d) => (d.holders.length ? d.holders[0].token : '0') },
+  };
+  const addActs = (r, kind) => {
+    r.buttons = Object.entries(acts).filter(([, a]) => a.kind === kind).map(([name, a]) => {
+      const b = button(a.label, () => confirm(name, r));
+      b.setAttribute('aria-label', a.label + ' ' + r.name);
+      b.fits = a.fits;
+      b.hidden = true;
+      return b;
+    });
+    fill(r.acts, ...r.buttons);
+  };
+  const confirm = (name, r, q) => {
+    const a = acts[name], token = a.token ? a.token(r.data) : ''; // as shown now
+    const parts = [make('p', '', a.what)];
+    if (q) parts.unshift(make('p', '', describe(q)));
+    else if (a.kind === 'locks') parts.unshift(make('p', '', r.data.holders.map((h) => 'held by ' + (h.identity || 'another program') + owner(h)).join('\n')));
+    else if (a.kind === 'elections') parts.unshift(make('p', '', 'leader ' + r.data.leader));
+    const go = button(a.label, () => send()), error = make('p', 'error');
+    error.setAttribute('role', 'alert');
+    const field = (label) => {
+      const input = make('input');
+      input.maxLength = 200;
+      input.autocomplete = 'off';
+      parts.push(make('label', 'field', label, input));
+      return input;
+    };
+    const reason = a.reason && field('Reason, which replicas log (optional)');
+    if (a.type) {
+      const typed = field('Type the name of the lock');
+      go.disabled = true;
+      typed.addEventListener('input', () => { go.disabled = typed.value !== r.name; });
+    }
+    go.className = 'go';
+    const send = async () => {
+      go.disabled = true;
+      put(error, '');
+      try {
+        const answer = await fetch('act', {
+          method: 'POST', headers: { 'Content-Type': 'application/json', 'Noonlock-Action': name },
+          body: JSON.stringify({ action: name, name: r.name, tick: q ? q.tick : 0, token, reason: reason ? reason.value : '' }),
+        });
+        if (answer.ok) { closeDialog(); return; }
+        put(error, (await answer.text()).trim() || 'The answer was ' + answer.status + '.');
+      } catch (failure) {
+        put(error, 'There was no answer, so the action may have been done: ' + failure.message);
+      }
+      go.disabled = false;
+    };
+    openDialog(a.label + ': ' + r.name, ...parts, error, make('div', 'buttons', button('Close', closeDialog), go));
   };
 
   // ---- Lists.
@@ -275,7 +342,7 @@
     put(l.count, 'searching');
     $('main').append(l.root);
   }
-  const showSection = (l, s) => {
+  const showSection = (kind, l, s) => {
     l.page = s.page;
     let text = s.state === 'searching' ? 'searching' : s.all ? String(s.all) : s.error ? '' : l.none;
     if (s.all && s.fit !== s.all) text = s.fit + ' of ' + s.all;
@@ -289,7 +356,7 @@
     const old = l.rows;
     l.rows = new Map();
     for (const name of s.names) {
-      const r = old.get(name) || row(name);
+      const r = old.get(name) || row(name, kind);
       r.daemon = l === lists.daemons;
       l.rows.set(name, r);
     }
@@ -301,6 +368,7 @@
     if (!r) return;
     r.data = data;
     r.root.classList.toggle('gone', !!data.gone);
+    for (const b of r.buttons || []) b.hidden = !!(data.error || data.gone || (b.fits && !b.fits(data)));
     if (data.error || (data.gone && !r.daemon)) {
       r.strip = null;
       fill(r.body, make('div', data.error ? 'error' : 'quiet', data.error || 'ended'));
@@ -320,8 +388,9 @@
       heard = Date.now();
       skew = f.now - heard;
       stale = f.stale || '';
+      if (f.title) acting = !!f.actions; // the first frame has both
       if (f.title) { put($('title'), f.title); document.title = f.title; }
-      for (const [kind, s] of Object.entries(f.sections || {})) showSection(lists[kind], s);
+      for (const [kind, s] of Object.entries(f.sections || {})) showSection(kind, lists[kind], s);
       for (const [kind, all] of Object.entries(f.items || {})) for (const one of all) showItem(lists[kind], one);
       state();
       update();

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -24,6 +25,7 @@ import (
 type serving struct {
 	*app
 	http, tokenFile string
+	allowActions    bool
 }
 
 func (a *app) serveCommand() *cobra.Command {
@@ -32,7 +34,11 @@ func (a *app) serveCommand() *cobra.Command {
 		Use: "serve", Short: "Serve a web page that shows elections, jobs, daemons and locks",
 		Long: `serve answers HTTP requests with one page. It shows the leader and the candidates of each election,
 the next tick, the history and the open runs of each job, and the holders and waiters of daemons and
-locks. The page follows changes, and says when it is out of date. It changes nothing.
+locks. The page follows changes, and says when it is out of date.
+
+With --allow-actions, users of the page can pause, resume and trigger jobs, run ticks again, cancel
+runs, make leaders resign, and release locks. The page asks for confirmation. Replicas log user@host
+of serve as the operator. Without the flag, the page changes nothing.
 
 Nothing is read from Redis while no browser shows the page. In Go, package statusz serves the same
 page.
@@ -48,6 +54,7 @@ before it, or use "kubectl port-forward" or "ssh -L".`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&s.http, "http", "127.0.0.1:7475", "address to answer HTTP requests at")
+	flags.BoolVar(&s.allowActions, "allow-actions", false, "allow users of the page to change things")
 	flags.StringVar(&s.tokenFile, "token-file", "", "file with the password that browsers must send, of 16 bytes or more")
 	return cmd
 }
@@ -62,6 +69,7 @@ func (s *serving) run(ctx context.Context) error {
 		return err
 	}
 	defer closeAll()
+	cfg.AllowActions = s.allowActions
 	cfg.Title = "noonlock at " + shown(s.addrs)
 	if len(cfg.Title) > 200 {
 		cfg.Title = "noonlock"
@@ -89,7 +97,10 @@ func (s *serving) run(ctx context.Context) error {
 	page.Close()
 	server.Close()
 	if err == nil {
-		<-served // http.ErrServerClosed
+		err = <-served
+	}
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
 	}
 	return err
 }

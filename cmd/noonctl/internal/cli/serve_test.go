@@ -120,6 +120,39 @@ func TestServeNeedsTheToken(t *testing.T) {
 	}
 }
 
+// Without --allow-actions, the page is read-only. With it, the token is needed all the same.
+func TestServeActions(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	const token = "0123456789abcdef"
+	file := filepath.Join(t.TempDir(), "token")
+	testenv.Must(t, os.WriteFile(file, []byte(token), 0o600))
+	act := func(url, password string) (code int, answer string) {
+		a, body := e.ask(url+"act", func(r *http.Request) {
+			r.Method = http.MethodPost
+			r.Body = io.NopCloser(strings.NewReader(`{"action":"pause","name":"none"}`))
+			r.Header.Set("Content-Type", "application/json")
+			r.Header.Set("Noonlock-Action", "pause")
+			r.Header.Set("Origin", strings.TrimSuffix(url, "/"))
+			if password != "" {
+				r.SetBasicAuth("me", password)
+			}
+		})
+		return a.StatusCode, body
+	}
+	readOnly, _ := e.serve()
+	if code, answer := act(readOnly, ""); code != http.StatusForbidden || !strings.Contains(answer, "read-only") {
+		t.Errorf("without --allow-actions: %d %q", code, answer)
+	}
+	acting, _ := e.serve("--allow-actions", "--token-file", file)
+	if code, answer := act(acting, ""); code != http.StatusUnauthorized {
+		t.Errorf("without the token: %d %q", code, answer)
+	}
+	if code, answer := act(acting, token); code != http.StatusNotFound || !strings.Contains(answer, "singleton: ") {
+		t.Errorf("with the token: %d %q", code, answer)
+	}
+}
+
 func TestServeRefuses(t *testing.T) {
 	t.Parallel()
 	short := filepath.Join(t.TempDir(), "token")
@@ -128,6 +161,7 @@ func TestServeRefuses(t *testing.T) {
 		texts, args []string
 	}{
 		{[]string{"--http", `":7475"`, "--token-file"}, []string{"--http", ":7475"}},
+		{[]string{"--http", "--token-file"}, []string{"--http", ":0", "--allow-actions"}},
 		{[]string{"--http", "--token-file"}, []string{"--http", "0.0.0.0:0"}},
 		{[]string{"--http", "--token-file"}, []string{"--http", "[::]:0"}},
 		{[]string{"--http", "--token-file"}, []string{"--http", "198.51.100.7:0"}},
