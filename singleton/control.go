@@ -173,6 +173,31 @@ func (j *Job) Runs(ctx context.Context, n int) ([]Entry, error) {
 	return entries, nil
 }
 
+// An Act is what an operator has done to a job.
+type Act struct {
+	At time.Time `json:"at"` // on the server's clock
+	// Action is one of pause, resume, trigger, rerun and cancel.
+	Action string    `json:"action"`
+	Tick   time.Time `json:"tick,omitzero"` // of a trigger, rerun or cancel
+	By     string    `json:"by"`            // see Job.By
+	Reason string    `json:"reason,omitempty"`
+}
+
+// Acts returns the newest n acts of operators, newest first. The newest hundred are kept. Counted from
+// the last act, they are kept for as long as a ledger without replicas, and without limit while
+// the job is paused. A call that changed nothing, such as Pause of a paused job, is no act.
+func (j *Job) Acts(ctx context.Context, n int) ([]Act, error) {
+	acts, err := j.ledger.Acts(ctx, n)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]Act, len(acts))
+	for i, a := range acts {
+		all[i] = Act{At: a.At, Action: a.What, Tick: a.Tick, By: a.Who, Reason: a.Why}
+	}
+	return all, nil
+}
+
 // Pause stops all replicas from claiming ticks, at once and until Resume. Current runs
 // continue, and the job can be triggered. The ledger of a paused job does not expire.
 func (j *Job) Pause(ctx context.Context) error { return j.ledger.Pause(ctx) }
@@ -226,7 +251,7 @@ func (j *Job) Cancel(ctx context.Context, tick time.Time) (canceled []time.Time,
 }
 
 // By returns a handle on the job for an operator, such as user@host, and the reason for what it does.
-// Replicas log both when they notice the change. Each is at most 200 bytes of UTF-8 without
+// Acts returns both, and replicas log them when they notice the change. Each is at most 200 bytes of UTF-8 without
 // control characters. The default of who is the identity of the Client. The error is a
 // *ConfigError.
 func (j *Job) By(who, reason string) (*Job, error) {

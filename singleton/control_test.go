@@ -207,7 +207,7 @@ func TestTriggersAreCountedOnce(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		net.Inject(t, lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Match: request("abandon"), Count: 1}) // the same keys
+		net.Inject(t, lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Match: request("trigger"), Count: 1})
 		for range 100 {
 			if _, err := job.Trigger(t.Context()); err != nil {
 				t.Fatal(err)

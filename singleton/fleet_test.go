@@ -190,7 +190,7 @@ func (f *fleet) key(job, part string) string { return "noonlock:{job/" + job + "
 func request(name string) lockcoretest.Match {
 	shapes := map[string]string{
 		"open": "job open runs tomb defs", "claim": "job open runs fence tomb", "complete": "job open runs",
-		"abandon": "job open tomb", "skip": "job runs", "renew": "open 3", "retry": "job open 7",
+		"abandon": "job open tomb", "trigger": "job open tomb acts", "skip": "job runs", "renew": "open 3", "retry": "job open 7",
 	}
 	return func(cmd []string) bool {
 		if cmd[0] != "EVALSHA" && cmd[0] != "EVAL" {

@@ -36,16 +36,19 @@ func TestEventsAreLogged(t *testing.T) {
 				t.Errorf("%d lines with %q, want 1\n%s", n, texts, &f.log)
 			}
 		}
-		job := f.job("draw")
+		job, err := f.job("draw").By("ann@host", "no data")
+		if err != nil {
+			t.Fatal(err)
+		}
 		f.Until("the job is known", func() bool { return a.runner.Ready() == nil })
 		if err := job.Pause(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		logged(`a: "level"=0 "msg"="job paused"`, `"job"="draw"`, `"since"="2000-01-01 `)
+		logged(`a: "level"=0 "msg"="job paused"`, `"job"="draw"`, `"since"="2000-01-01 `, `"by"="ann@host" "reason"="no data"`)
 		if err := job.Resume(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		logged(`a: "level"=0 "msg"="job resumed"`, `"job"="draw"`)
+		logged(`a: "level"=0 "msg"="job resumed"`, `"job"="draw"`, `"by"="ann@host" "reason"="no data"`)
 		if _, err := job.Trigger(t.Context()); err != nil {
 			t.Fatal(err)
 		}

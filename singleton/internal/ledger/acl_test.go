@@ -152,6 +152,8 @@ func TestFault60_ACLOfTheLedger(t *testing.T) {
 		note(err)
 		_, err = l.Runs(ctx, 10)
 		note(err)
+		_, err = l.Acts(ctx, 10)
+		note(err)
 		note(l.Rerun(ctx, st.Last, false))
 		_, err = l.Cancel(ctx, st.Last)
 		note(err)

@@ -38,6 +38,7 @@ func everyCall(e *testenv.Env, c *lockcore.Client, add testenv.AddCall) {
 	add("Ledger.Resume", two3, func() { _ = l.Resume(bg) })
 	add("Ledger.Trigger", two3, func() { _, _ = l.Trigger(bg) })
 	add("Ledger.Rerun", two3, func() { _ = l.Rerun(bg, st.Last, false) })
+	add("Ledger.Acts", two3, func() { _, _ = l.Acts(bg, 10) })
 	add("Ledger.Cancel", two3, func() { _, _ = l.Cancel(bg, st.Last) })
 	add("Run.Look", two3, func() { _ = run.Look(bg) })
 	add("Ledger.Runs", two3, func() { _, _ = l.Runs(bg, 10) })

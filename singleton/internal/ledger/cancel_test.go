@@ -12,7 +12,7 @@ import (
 
 func (e *env) operator() *ledger.Ledger {
 	e.Helper()
-	l, err := e.jobLedger(e.Client("operator"), ledger.Config{}).By(ledger.By{Who: "ann@host", Why: "wrong data"})
+	l, err := e.jobLedger(e.Client("operator"), ledger.Config{Lease: testenv.TTL(time.Minute)}).By(ledger.By{Who: "ann@host", Why: "wrong data"})
 	testenv.Must(e, err)
 	return l
 }
@@ -69,7 +69,7 @@ func TestCancelOfARunThatNobodyHolds(t *testing.T) {
 		for range 110 {
 			testenv.Must(e, e.Raw.LPush(e.Context(), e.key("job/draw", "runs"), `{"tick":"1","outcome":"succeeded"}`).Err())
 		}
-		l := e.jobLedger(e.Client("a"), ledger.Config{KeepRuns: 1000})
+		l := e.jobLedger(e.Client("a"), ledger.Config{KeepRuns: 1000, Lease: testenv.TTL(time.Minute)})
 		newest := func(what, outcome, reason string, attempts int) {
 			e.Helper()
 			runs, err := l.Runs(e.Context(), 1)

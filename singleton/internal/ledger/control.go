@@ -60,8 +60,10 @@ const (
 	RequestTrigger = "trigger"
 	RequestRerun   = "rerun"
 
-	// ActionCancel is the action of Cancel.
+	// The actions of Cancel, Pause and Resume.
 	ActionCancel = "cancel"
+	ActionPause  = "pause"
+	ActionResume = "resume"
 )
 
 // A CanceledError is the cause of the end of a run that an operator has canceled. It matches
@@ -121,7 +123,8 @@ func (l *Ledger) Resume(ctx context.Context) error { return l.pause(ctx, "resume
 
 func (l *Ledger) pause(ctx context.Context, op, pause string) error {
 	s := l.scripts.pause
-	answer, err := l.ask(ctx, s.Call(wire.Keys(l.keys.job, l.keys.open, l.keys.runs), pause, l.cfg.Retain.Milliseconds(), l.keys.channel))
+	answer, err := l.ask(ctx, s.Call(wire.Keys(l.keys.job, l.keys.open, l.keys.runs, l.keys.acts),
+		pause, l.cfg.Retain.Milliseconds(), l.by.Who, l.by.Why, l.keys.channel))
 	if err == nil {
 		_, err = controlled(s, answer)
 	}
@@ -136,7 +139,7 @@ func (l *Ledger) pause(ctx context.Context, op, pause string) error {
 func (l *Ledger) Trigger(ctx context.Context) (tick time.Time, err error) {
 	const op = "trigger job"
 	s := l.scripts.trigger
-	answer, err := l.ask(ctx, s.Call(wire.Keys(l.keys.job, l.keys.open, l.keys.tomb(l.engine.NewID())),
+	answer, err := l.ask(ctx, s.Call(wire.Keys(l.keys.job, l.keys.open, l.keys.tomb(l.engine.NewID()), l.keys.acts),
 		maxTriggers, tombTTL.Milliseconds(), l.by.Who, l.by.Why, l.keys.channel))
 	if err != nil {
 		return time.Time{}, opError(op, l.name, err)
@@ -170,7 +173,7 @@ func (l *Ledger) Rerun(ctx context.Context, tick time.Time, scheduled bool) erro
 		sure = "1"
 	}
 	s, k := l.scripts.rerun, l.keys
-	answer, err := l.ask(ctx, s.Call(wire.Keys(k.job, k.open, k.runs, k.tomb(l.engine.NewID())),
+	answer, err := l.ask(ctx, s.Call(wire.Keys(k.job, k.open, k.runs, k.tomb(l.engine.NewID()), k.acts),
 		decimal(tick.UnixMilli()), sure, maxReruns, tombTTL.Milliseconds(), l.by.Who, l.by.Why, k.channel))
 	if err == nil {
 		_, err = controlled(s, answer)
@@ -189,7 +192,7 @@ func (l *Ledger) Cancel(ctx context.Context, tick time.Time) ([]time.Time, error
 		of = decimal(tick.UnixMilli())
 	}
 	s, k := l.scripts.cancel, l.keys
-	answer, err := l.ask(ctx, s.Call(wire.Keys(k.job, k.open, k.runs), of, mostRuns, l.by.Who, l.by.Why, k.cancels, k.channel))
+	answer, err := l.ask(ctx, s.Call(wire.Keys(k.job, k.open, k.runs, k.acts), of, mostRuns, l.by.Who, l.by.Why, k.cancels, k.channel))
 	var rest []any
 	if err == nil {
 		rest, err = controlled(s, answer)

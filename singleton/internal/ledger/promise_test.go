@@ -255,7 +255,28 @@ func (v jobVerdict) pause() {
 	if v.after.job["paused"] != since || v.after.job["resumed"] != resumed {
 		v.complain("want paused %q, resumed %q", since, resumed)
 	}
+	if since == v.before.job["paused"] {
+		v.acted("", "")
+	} else {
+		v.acted(v.r.name, "")
+	}
 	v.retained()
+}
+
+// acted: the acts of operators are what they were, or begin with this one.
+func (v jobVerdict) acted(what, tick string) {
+	v.Helper()
+	want := v.before.acts
+	if what != "" {
+		act := map[string]string{"what": what, "who": "ann", "why": "why"}
+		if tick != "" {
+			act["tick"] = tick
+		}
+		want = append([]string{fmt.Sprint(act)}, want...)
+	}
+	if !slices.Equal(v.after.acts, want) {
+		v.complain("want the acts %q", want)
+	}
 }
 
 func (v jobVerdict) cancel() {
@@ -274,9 +295,19 @@ func (v jobVerdict) cancel() {
 		v.complain("want %s", want)
 	}
 	switch _, open := v.after.open[v.tick]; {
-	case v.code != "1" || held:
+	case v.code != "1":
 		v.unchanged()
+	case held:
+		same := v.after
+		same.acts = v.before.acts
+		if !v.before.same(same) {
+			v.complain("more than the act was changed")
+		}
+		if !all || v.s.earlier != "live" {
+			v.acted("cancel", v.tick)
+		}
 	case !all:
+		v.acted("cancel", v.tick)
 		v.entry("tick:"+v.tick, "outcome:unknown", "canceled", "attempt:"+strconv.Itoa(v.s.attempt))
 		if open {
 			v.complain("not ended")
@@ -308,6 +339,7 @@ func (v jobVerdict) rerun() {
 	if record := v.after.open[v.tick]; !strings.Contains(record, "attempt:0") || !strings.Contains(record, "til:false") || v.after.tomb != v.tick || v.after.job["open:"+v.tick] != v.tick {
 		v.complain("want it open")
 	}
+	v.acted("rerun", v.tick)
 }
 
 func (v jobVerdict) trigger() {
@@ -337,4 +369,5 @@ func (v jobVerdict) trigger() {
 	if record := v.after.open[tick]; !strings.Contains(record, "attempt:0") || !strings.Contains(record, "til:false") {
 		v.complain("want it open")
 	}
+	v.acted("trigger", tick)
 }

@@ -187,15 +187,15 @@ func jobRequests() []jobRequest {
 		openRequest("open and guess more", jobOpening{knows: true, ahead: 100}),
 		{name: "leave", script: "job_leave", keys: []string{"job"}, args: fixed("r9")},
 		{name: "status", script: "job_status", keys: []string{"job", "open"}, args: fixed()},
-		{name: "pause", script: "job_pause", keys: []string{"job", "open", "runs"}, args: fixed("1", jobRetain.Milliseconds())},
-		{name: "resume", script: "job_pause", keys: []string{"job", "open", "runs"}, args: fixed("0", jobRetain.Milliseconds())},
-		{name: "trigger", script: "job_trigger", keys: []string{"job", "open", "tomb:1"}, args: fixed(100, 300_000, "ann", "why")},
-		{name: "trigger where none may wait", script: "job_trigger", keys: []string{"job", "open", "tomb:1"}, args: fixed(0, 300_000, "ann", "why")},
-		{name: "cancel", script: "job_cancel", keys: []string{"job", "open", "runs"}, args: func(b *jobBench, _ jobState) []any {
+		{name: "pause", script: "job_pause", keys: []string{"job", "open", "runs", "acts"}, args: fixed("1", jobRetain.Milliseconds(), "ann", "why")},
+		{name: "resume", script: "job_pause", keys: []string{"job", "open", "runs", "acts"}, args: fixed("0", jobRetain.Milliseconds(), "ann", "why")},
+		{name: "trigger", script: "job_trigger", keys: []string{"job", "open", "tomb:1", "acts"}, args: fixed(100, 300_000, "ann", "why")},
+		{name: "trigger where none may wait", script: "job_trigger", keys: []string{"job", "open", "tomb:1", "acts"}, args: fixed(0, 300_000, "ann", "why")},
+		{name: "cancel", script: "job_cancel", keys: []string{"job", "open", "runs", "acts"}, args: func(b *jobBench, _ jobState) []any {
 			return []any{b.tick, 10, "ann", "why"}
 		}},
-		{name: "cancel what is held", script: "job_cancel", keys: []string{"job", "open", "runs"}, args: fixed("", 10, "ann", "why")},
-		{name: "rerun", script: "job_rerun", keys: []string{"job", "open", "runs", "tomb:1"}, args: func(b *jobBench, _ jobState) []any {
+		{name: "cancel what is held", script: "job_cancel", keys: []string{"job", "open", "runs", "acts"}, args: fixed("", 10, "ann", "why")},
+		{name: "rerun", script: "job_rerun", keys: []string{"job", "open", "runs", "tomb:1", "acts"}, args: func(b *jobBench, _ jobState) []any {
 			return []any{b.tick, "0", 100, 300_000, "ann", "why"}
 		}},
 	}

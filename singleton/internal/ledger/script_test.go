@@ -105,7 +105,7 @@ func (b *jobBench) establish(s jobState) {
 	last := b.last
 	ctx := b.Context()
 	_, err = b.Raw.Pipelined(ctx, func(p redis.Pipeliner) error {
-		p.Del(ctx, b.keys("job", "open", "runs", "fence", "defs", "tomb:1")...)
+		p.Del(ctx, b.keys("job", "open", "runs", "acts", "fence", "defs", "tomb:1")...)
 		p.Set(ctx, b.part("fence"), "1000000000000000", time.Hour)
 		til := b.now + 60_000
 		switch s.ledger {
@@ -167,6 +167,7 @@ func (b *jobBench) establish(s jobState) {
 type jobPicture struct {
 	job, open map[string]string
 	runs      []string
+	acts      []string
 	fence     string
 	live      []string
 	tomb      string
@@ -177,11 +178,12 @@ func (b *jobBench) picture() jobPicture {
 	b.Helper()
 	ctx := b.Context()
 	var job, open *redis.MapStringStringCmd
-	var runs *redis.StringSliceCmd
+	var runs, acts *redis.StringSliceCmd
 	var fence, tomb *redis.StringCmd
 	ttls := map[string]*redis.DurationCmd{}
 	_, _ = b.Raw.Pipelined(ctx, func(p redis.Pipeliner) error {
 		job, open, runs = p.HGetAll(ctx, b.part("job")), p.HGetAll(ctx, b.part("open")), p.LRange(ctx, b.part("runs"), 0, -1)
+		acts = p.LRange(ctx, b.part("acts"), 0, -1)
 		fence, tomb = p.Get(ctx, b.part("fence")), p.Get(ctx, b.part("tomb:1"))
 		for _, part := range []string{"job", "open", "runs", "fence", "tomb:1"} {
 			ttls[part] = p.PTTL(ctx, b.part(part))
@@ -221,6 +223,11 @@ func (b *jobBench) picture() jobPicture {
 		delete(entry, "start")
 		s.runs = append(s.runs, fmt.Sprint(entry))
 	}
+	for _, text := range acts.Val() {
+		act := jobFields(text)
+		delete(act, "at")
+		s.acts = append(s.acts, fmt.Sprint(act))
+	}
 	slices.Sort(s.live)
 	for part, ttl := range ttls {
 		s.ttl[part] = ttl.Val()
@@ -239,7 +246,7 @@ func jobFields(text string) map[string]string {
 
 func (s jobPicture) same(o jobPicture) bool {
 	return maps.Equal(s.job, o.job) && maps.Equal(s.open, o.open) && slices.Equal(s.runs, o.runs) &&
-		s.fence == o.fence && slices.Equal(s.live, o.live) && s.tomb == o.tomb
+		s.fence == o.fence && slices.Equal(s.live, o.live) && s.tomb == o.tomb && slices.Equal(s.acts, o.acts)
 }
 
 // Every script of the ledger runs twice in every state of a job: the state stays, and the

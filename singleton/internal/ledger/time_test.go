@@ -28,7 +28,7 @@ func (j *timedJob) keys(parts ...string) []string {
 // stands writes the job again: its newest accounted tick is a second ago.
 func (j *timedJob) stands(fields ...any) {
 	j.Helper()
-	testenv.Must(j.env, j.Raw.Del(j.Context(), j.keys("job", "open", "runs", "fence", "defs", "tomb:1")...).Err())
+	testenv.Must(j.env, j.Raw.Del(j.Context(), j.keys("job", "open", "runs", "acts", "fence", "defs", "tomb:1")...).Err())
 	testenv.Must(j.env, j.Raw.HSet(j.Context(), j.key(jobName, "job"), append([]any{"v", "1", "id", "7", "last", j.ms(-time.Second)}, fields...)...).Err())
 }
 
@@ -92,7 +92,7 @@ func TestRecordsToTheMillisecond(t *testing.T) {
 			return ""
 		}
 		j.stands()
-		j.run("job_trigger", j.keys("job", "open", "tomb:1"), 5, 60000)
+		j.run("job_trigger", j.keys("job", "open", "tomb:1", "acts"), 5, 60000, "ann", "why")
 		tick := only("a trigger", map[string]string{"run": "", "holder": "", "attempt": "0", "token": "0", "start": j.ms(0), "til": "0"})
 		instant, err := strconv.ParseInt(tick, 10, 64)
 		if testenv.Must(j.env, err); instant != j.now.UnixMilli()+1<<47 {

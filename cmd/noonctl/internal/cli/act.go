@@ -42,12 +42,12 @@ its own.`,
 			}
 			return "triggered: tick " + instant(tick), err
 		})
-	return []*cobra.Command{pause, resume, a.withReason(trigger), a.rerunCommand(), a.cancelCommand(), a.resignCommand(), a.releaseCommand()}
+	return []*cobra.Command{a.withReason(pause), a.withReason(resume), a.withReason(trigger), a.rerunCommand(), a.cancelCommand(), a.resignCommand(), a.releaseCommand()}
 }
 
 // withReason adds the flag --reason to a command that controls a job or an election.
 func (a *app) withReason(cmd *cobra.Command) *cobra.Command {
-	cmd.Flags().StringVar(&a.reason, "reason", "", "why; replicas log it together with user@host")
+	cmd.Flags().StringVar(&a.reason, "reason", "", "why; it is logged together with user@host, and describe shows it")
 	return cmd
 }
 

@@ -223,7 +223,7 @@ func askedText(asked askedData) string {
 	return text
 }
 
-// newestRuns is how many runs describe job shows.
+// newestRuns is how many runs, and how many acts of operators, describe job shows.
 const newestRuns = 10
 
 func (a *app) describeJob(ctx context.Context, name string) error {
@@ -246,6 +246,10 @@ func (a *app) describeJob(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
+	acts, err := asked(ctx, a, func(ctx context.Context) ([]singleton.Act, error) { return j.Acts(ctx, newestRuns) })
+	if err != nil {
+		return err
+	}
 	p := page{w: a.Stdout, width: 14}
 	at := func(label string, t time.Time) {
 		if !t.IsZero() {
@@ -255,6 +259,11 @@ func (a *app) describeJob(ctx context.Context, name string) error {
 	p.line("Name", st.Job)
 	p.line("State", jobState(st))
 	at("Paused since", st.PausedSince)
+	for _, act := range acts {
+		if st.Paused && act.At.Equal(st.PausedSince) {
+			p.line("Paused by", byWhom(act))
+		}
+	}
 	at("Next tick", st.Next)
 	at("Last tick", st.Last)
 	at("Last success", st.LastSuccess)
@@ -291,7 +300,23 @@ func (a *app) describeJob(ctx context.Context, name string) error {
 		p.title("Their attempts that failed")
 		t.write(p.w, "  ", a.columns(), true)
 	}
+	if len(acts) > 0 {
+		p.title("Newest acts of operators")
+		t := &table{titles: []string{"AT", "ACTION", "TICK", "BY", "REASON"}}
+		for _, act := range acts {
+			t.add(instant(act.At), act.Action, instant(act.Tick), act.By, act.Reason)
+		}
+		t.write(p.w, "  ", a.columns(), true)
+	}
 	return nil
+}
+
+// byWhom returns who has done something, and why.
+func byWhom(act singleton.Act) string {
+	if act.Reason == "" {
+		return act.By
+	}
+	return act.By + ": " + act.Reason
 }
 
 // attemptTable shows the failed attempts of open runs, and those of runs with several attempts.

@@ -202,7 +202,10 @@ func TestGetJobs(t *testing.T) {
 	if r := e.noonctl("history", "draw", "--since", time.Now().Add(time.Hour).Format(time.RFC3339)); r.code != 0 || r.out != "" {
 		t.Errorf("since later: %+v", r)
 	}
-	e.must("pause", "draw")
+	e.must("pause", "draw", "--reason", "no winners")
+	if out := e.must("describe", "job", "draw"); !strings.Contains(out, "Paused by:") || strings.Count(out, ": no winners") != 1 || !strings.Contains(out, " pause ") {
+		t.Errorf("describe:\n%s", out)
+	}
 	if out := e.must("get", "jobs"); !strings.Contains(out, "paused") {
 		t.Errorf("after pause:\n%s", out)
 	}

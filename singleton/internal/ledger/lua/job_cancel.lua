@@ -3,6 +3,7 @@
 -- KEYS[1] job     hash, the job's state
 -- KEYS[2] open    hash, tick -> run that has not ended
 -- KEYS[3] runs    list, ended runs
+-- KEYS[4] acts    list, what operators have done
 -- ARGV[1] tick    ms, the tick; '' for all runs that are held
 -- ARGV[2] keep    ended runs to keep
 -- ARGV[3] who     the operator
@@ -24,7 +25,7 @@
 -- caller that dies has sent the request or has not.
 --
 -- Twice is safe: a canceled run keeps who canceled it first. One that has ended is not open.
-local job, open, runs = KEYS[1], KEYS[2], KEYS[3]
+local job, open, runs, acts = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 
 --@include job
 
@@ -43,6 +44,10 @@ for _, tick in ipairs(redis.call('HKEYS', open)) do
   local held = left_of(record, now) > 0
   if tick == ARGV[1] or ARGV[1] == '' and held then
     answer[#answer + 1] = tick
+    if not record.cancel then
+      acted(acts, whole(now), 'cancel', tick, ARGV[3], ARGV[4])
+      follow(job, acts)
+    end
     if held then
       record.cancel = record.cancel or {who = ARGV[3], why = ARGV[4]}
       redis.call('HSET', open, tick, cjson.encode(record))

@@ -3,14 +3,22 @@
 -- KEYS[1] job     hash, the job's state
 -- KEYS[2] open    hash, tick -> run that has not ended
 -- KEYS[3] runs    list, ended runs
+-- KEYS[4] acts    list, what operators have done
 -- ARGV[1] pause   '1' pause, '0' resume
 -- ARGV[2] retain  ms, how long a resumed ledger is kept if it has no value of its own
--- ARGV[3] channel the channel of the job
+-- ARGV[3] who     the operator
+-- ARGV[4] why     the reason; may be empty
+-- ARGV[5] channel the channel of the job
 --
 -- Returns {1} done; {10} there is no ledger; {11} its schema is too new.
 --
--- Twice is safe: a paused job keeps the time since which it is paused.
-local job, open, runs = KEYS[1], KEYS[2], KEYS[3]
+--	claiming ──pause──► paused ──resume──► claiming
+--
+-- If the message is lost, replicas notice a pause at their next claim, and its end at their next
+-- check. A caller that dies has sent the request or has not.
+--
+-- Twice is safe: a paused job keeps the time since which it is paused, and who did it.
+local job, open, runs, acts = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 
 --@include job
 
@@ -22,12 +30,15 @@ if too_new(v) then
   return {11}
 end
 local now = whole((server_time()))
-if ARGV[1] == '1' then
+if ARGV[1] == '1' and not paused then
+  acted(acts, now, 'pause', nil, ARGV[3], ARGV[4])
   redis.call('HSETNX', job, 'paused', now)
-elseif paused then
+elseif ARGV[1] ~= '1' and paused then
+  acted(acts, now, 'resume', nil, ARGV[3], ARGV[4])
   redis.call('HSET', job, 'resumed', now, 'halt', paused .. ' ' .. now)
   redis.call('HDEL', job, 'paused')
 end
 stay(job, open, runs, retain or ARGV[2])
-announce(ARGV[3], 'paused ' .. ARGV[1])
+follow(job, acts)
+announce(ARGV[5], 'paused ' .. ARGV[1])
 return {1}

@@ -4,6 +4,7 @@
 -- KEYS[2] open    hash, tick -> run that has not ended
 -- KEYS[3] runs    list, ended runs
 -- KEYS[4] tomb    string, exists if this request was executed
+-- KEYS[5] acts    list, what operators have done
 -- ARGV[1] tick    ms, the tick
 -- ARGV[2] sure    '1' if the caller knows that the tick is one of the schedule
 -- ARGV[3] most    open runs at most
@@ -30,7 +31,7 @@
 -- sent the request or has not. A dead holder of the run is replaced as any other.
 --
 -- Twice is safe: the tombstone says that it is done.
-local job, open, runs, tomb = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local job, open, runs, tomb, acts = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local tick, sure = ARGV[1], ARGV[2]
 
 --@include job
@@ -71,6 +72,8 @@ end
 if redis.call('HLEN', open) >= tonumber(ARGV[3]) then
   return {2}
 end
+acted(acts, whole((server_time())), 'rerun', tick, ARGV[5], ARGV[6])
+follow(job, acts)
 redis.call('SET', tomb, tick, 'PX', ARGV[4])
 redis.call('HSET', job, 'open:' .. tick, tick)
 request(job, open, tick, 'rerun', ARGV[5], ARGV[6], outcome == 'unknown')

@@ -3,6 +3,7 @@
 -- KEYS[1] job     hash, the job's state
 -- KEYS[2] open    hash, tick -> run that has not ended
 -- KEYS[3] tomb    string, the reply to this request
+-- KEYS[4] acts    list, what operators have done
 -- ARGV[1] most    open triggers at most
 -- ARGV[2] keep    ms, TTL of the tombstone
 -- ARGV[3] who     the operator
@@ -18,7 +19,7 @@
 -- completed and taken over like any other.
 --
 -- Twice is safe: the tombstone has the reply.
-local job, open, tomb = KEYS[1], KEYS[2], KEYS[3]
+local job, open, tomb, acts = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 
 --@include job
 
@@ -44,6 +45,8 @@ if count >= tonumber(ARGV[1]) then
 end
 local now = server_time()
 local tick = whole(math.max(now + TRIGGER, tonumber(newest or 0) + 1))
+acted(acts, whole(now), 'trigger', tick, ARGV[3], ARGV[4])
+follow(job, acts)
 redis.call('SET', tomb, tick, 'PX', ARGV[2])
 redis.call('HSET', job, 'trig', tick, 'open:' .. tick, tick)
 request(job, open, tick, 'trigger', ARGV[3], ARGV[4])

@@ -17,6 +17,9 @@
 --                first and the newest; asked: what an operator has requested, trigger or
 --                rerun, with who and why; cancel: who has canceled it, and why
 --   runs  list:  ended runs, newest first, as JSON
+--   acts  list:  what operators have done, newest first, as JSON: at (ms), what, who, why and
+--                the tick. Each script that changes something for an operator adds an entry
+--                with the change, and none when it is repeated. The newest ACTS are kept
 -- A tick at or before `last` that is not open has ended. A triggered run has no scheduled
 -- instant. Its tick is the instant of the trigger plus TRIGGER, which no schedule reaches.
 -- Numbers are decimal strings, because cjson rounds to 14 digits. Unknown fields are kept,
@@ -24,6 +27,7 @@
 local SCHEMA = 1
 local TRIGGER = 140737488355328
 local TRIES = 10
+local ACTS = 100
 
 -- server_time returns the server's time in ms, the unit of all instants, and in µs, for
 -- callers that must return at an exact instant.
@@ -143,6 +147,13 @@ local function skip(job, runs, keep, last, first, newest, count, reason)
   log(job, runs, keep, {
     tick = first, last = newest, count = count, outcome = 'skipped', error = reason,
   })
+end
+
+-- acted adds what an operator has done. It is the first write of a change, so a damaged list
+-- fails here, and not half-way. The caller gives the list the TTL of the job.
+local function acted(acts, at, what, tick, who, why)
+  redis.call('LPUSH', acts, cjson.encode({at = at, what = what, tick = tick, who = who, why = why}))
+  redis.call('LTRIM', acts, 0, ACTS - 1)
 end
 
 -- end_canceled ends a canceled run whose holder died or abandoned it.
