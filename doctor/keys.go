@@ -36,6 +36,7 @@ var parts = map[string]part{
 	"job":     {types: []string{"hash"}, endless: true}, // while paused
 	"open":    {types: []string{"hash"}, endless: true},
 	"runs":    {types: []string{"list"}, endless: true},
+	"acts":    {types: []string{"list"}, endless: true},
 	"defs":    {types: []string{"list"}, endless: true},
 	"ack":     {types: []string{"string"}},
 	"leader":  {types: []string{"hash"}},
