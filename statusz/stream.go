@@ -50,8 +50,6 @@ func (p *Page) stream(w http.ResponseWriter, r *http.Request) {
 	defer p.reader.leave(v)
 	w.Header().Set("X-Accel-Buffering", "no") // nginx would keep events back
 	out := http.NewResponseController(w)
-	// After Server.ReadTimeout, the context of the request would end. A server may lack deadlines.
-	_ = out.SetReadDeadline(time.Time{})
 	s := &stream{view: v, items: map[key]*item{}}
 	title := p.cfg.Title
 	check := time.NewTicker(checkInterval)
@@ -63,7 +61,7 @@ func (p *Page) stream(w http.ResponseWriter, r *http.Request) {
 			if err != nil {
 				return
 			}
-			// A browser that does not read is disconnected.
+			// A browser that does not read is disconnected. A server may lack deadlines.
 			_ = out.SetWriteDeadline(time.Now().Add(writeTimeout))
 			if _, err := w.Write(append(append([]byte("data: "), data...), "\n\n"...)); err != nil {
 				return
