@@ -30,6 +30,7 @@ func TestRunnerRefusals(t *testing.T) {
 			"NewJob, no client": {err: second1(singleton.NewJob(nil, "a")), field: "client"},
 			"NewJob, name":      {err: second1(singleton.NewJob(r.client, "a b")), field: "name"},
 			"TTL":               {err: second1(singleton.NewRunner(r.client, singleton.Config{TTL: time.Millisecond})), field: "Config.TTL"},
+			"ValidFor":          {err: second1(singleton.NewRunner(r.client, singleton.Config{ValidFor: 10 * time.Second})), field: "Config.ValidFor"},
 			"identity":          {err: second1(singleton.NewRunner(r.client, singleton.Config{Identity: "a\nb"})), field: "Config.Identity"},
 			"MinReplicas":       {err: second1(singleton.NewRunner(r.client, singleton.Config{MinReplicas: -1})), field: "Config.MinReplicas"},
 			"Once, MinReplicas": {err: second1(singleton.NewOnce(r.client, "a", singleton.OnceConfig{MinReplicas: -1})), field: "OnceConfig.MinReplicas"},

@@ -28,6 +28,11 @@ type Config struct {
 	// most one TTL before one of them takes over. Default 10 s; 100 ms to 24 h.
 	TTL time.Duration
 
+	// ValidFor is how long the lease on a tick is valid here after its last renewal was sent. A smaller
+	// value leaves the work more time to stop before another replica may start: see
+	// lockcore.LeaseConfig. Default and maximum: TTL less a margin for clocks, 1 % of TTL + 2 ms.
+	ValidFor time.Duration
+
 	// MinReplicas is the number of replicas that must acknowledge each claim, renewal and
 	// completion of a run before it counts: see lockcore.LeaseConfig. If too few acknowledge a
 	// completion until the lease would have ended, the outcome is unknown to this replica.
@@ -130,7 +135,7 @@ func NewRunner(client *lockcore.Client, cfg Config) (*Runner, error) {
 }
 
 func (r *Runner) lease() lockcore.LeaseConfig {
-	return lockcore.LeaseConfig{TTL: r.cfg.TTL, MinReplicas: r.cfg.MinReplicas, Identity: r.cfg.Identity}
+	return lockcore.LeaseConfig{TTL: r.cfg.TTL, ValidFor: r.cfg.ValidFor, MinReplicas: r.cfg.MinReplicas, Identity: r.cfg.Identity}
 }
 
 // Add adds a job. Its name follows the rules of a lock's name, and spec is parsed by

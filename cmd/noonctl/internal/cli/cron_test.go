@@ -97,16 +97,20 @@ func TestCronTimeout(t *testing.T) {
 	}
 }
 
-// When the lease of a run ends, the command and what it has started are killed.
+// When the lease of a run ends, the command gets SIGTERM, and it and what it has started are killed
+// before the TTL ends.
 func TestCronEndsTheCommandWithItsLease(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
-	cmd := e.program("cron", "draw", "@yearly", "--ttl", "1s", "--", "sh", "-c", "trap '' TERM; sleep 600 & echo $! $$; while :; do sleep 0.02; done")
+	cmd := e.program("cron", "draw", "@yearly", "--ttl", "20s", "--", "sh", "-c", "trap 'echo off' TERM; sleep 600 & echo $! $$; while :; do sleep 0.02; done")
 	next := follow(t, cmd)
 	e.Until("the job has a ledger", func() bool { return e.Exists("noonlock:{job/draw}:job") })
 	e.must("trigger", "draw")
 	pids := strings.Fields(next())
 	testenv.Must(t, e.Raw.ConfigSet(t.Context(), "min-replicas-to-write", "1").Err())
+	if line := next(); line != "off" {
+		t.Errorf("the command prints %q", line)
+	}
 	for _, text := range pids {
 		pid, err := strconv.Atoi(text)
 		testenv.Must(t, err)

@@ -67,9 +67,9 @@ Its exit code is the outcome:
 
 The end of its standard error stands in the history.
 
-If the lease of the run ends, the process group of the command is killed at once, because another
-replica may then start. At --run-timeout, it gets SIGTERM, and SIGKILL after --kill-after. On HUP, INT,
-QUIT or TERM, cron claims no further tick and waits for the command for --drain, which then gets
+If the lease of the run ends, the process group of the command gets SIGTERM, and SIGKILL after a fifth
+of --ttl. The lease ends by that time before its TTL, so the command has ended when another replica may
+start. At --run-timeout, it gets SIGTERM, and SIGKILL after --kill-after. On HUP, INT, QUIT or TERM, cron claims no further tick and waits for the command for --drain, which then gets
 SIGTERM.`,
 		Example: `  noonctl cron backup "0 3 * * *" --time-zone Europe/Paris --run-timeout 1h -- ./backup.sh
   noonctl cron poll "@every 30s" --max-attempts 1 -- curl --fail https://example.com/poll`,
@@ -126,7 +126,7 @@ func (c *ticking) run(ctx context.Context, name, schedule string) error {
 	}
 	defer closeAll()
 	runner, err := singleton.NewRunner(c.client, singleton.Config{
-		TTL: c.ttl, MinReplicas: c.minReplicas, Identity: identity, Drain: c.drain, ShutdownTimeout: c.drain + c.killAfter + 10*time.Second, Logger: log,
+		TTL: c.ttl, ValidFor: c.ttl - margin(c.ttl) - c.grace(), MinReplicas: c.minReplicas, Identity: identity, Drain: c.drain, ShutdownTimeout: c.drain + c.killAfter + 10*time.Second, Logger: log,
 	})
 	if err != nil {
 		return err
@@ -141,6 +141,9 @@ func (c *ticking) run(ctx context.Context, name, schedule string) error {
 	defer stop()
 	return runner.Run(asked)
 }
+
+// grace is the time from the end of a lease to SIGKILL. The TTL ends not before that.
+func (c *ticking) grace() time.Duration { return c.ttl / 5 }
 
 // An attemptError is the failure of a command.
 type attemptError struct {
@@ -170,7 +173,7 @@ func (c *ticking) attempt(ctx context.Context, run singleton.Run) error {
 		return &attemptError{text: err.Error(), permanent: true}
 	}
 	code, _ := child.supervise(guard{
-		ctx: ctx, valid: func() bool { return true }, elapsed: c.client.Elapsed, killAfter: c.killAfter,
+		ctx: ctx, valid: func() bool { return true }, grace: c.grace(), elapsed: c.client.Elapsed, killAfter: c.killAfter,
 	}, &signals{})
 	switch {
 	case ctx.Err() != nil && code != exitDone:
