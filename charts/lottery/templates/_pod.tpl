@@ -169,6 +169,10 @@ resources:
 - name: LOTTERY_STALE_AFTER
   value: {{ . | quote }}
 {{- end }}
+{{- if .Values.lottery.statusz }}
+- name: LOTTERY_STATUSZ
+  value: "on"
+{{- end }}
 {{- end -}}
 
 {{/* The Secrets and ConfigMaps with the certificates for a server, as sources of a volume. */}}

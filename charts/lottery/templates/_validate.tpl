@@ -139,6 +139,9 @@ reported together.
 {{- if and $v.lottery.staleAfter (or (lt $stale 1000000000) (gt $stale 315360000000000000)) -}}
 {{- $wrong = append $wrong (printf "lottery.staleAfter is %q; it must be a duration from 1s to 87600h, such as 26h, or empty: then /healthz does not look" $v.lottery.staleAfter) -}}
 {{- end -}}
+{{- if and $v.lottery.statusz $v.redis.urls -}}
+{{- $wrong = append $wrong "lottery.statusz is true; it must be false with redis.urls, because independent servers have no lists of names" -}}
+{{- end -}}
 {{- $interval := $v.monitoring.serviceMonitor.interval -}}
 {{- if not (and (regexMatch "[1-9]" $interval) (regexMatch "^([0-9]+y)?([0-9]+w)?([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?$" $interval)) -}}
 {{- $wrong = append $wrong (printf "monitoring.serviceMonitor.interval is %q; it must be a duration such as 30s or 1m30s" $interval) -}}

@@ -51,6 +51,7 @@ process immediately.
   /readyz    fails if Redis or the database cannot be used, or the replica is stopping
   /healthz   both, and the check of --stale-after
   /metrics   metrics for Prometheus
+  /statusz/  with --statusz on, a page for people
 
 With ?verbose each endpoint lists its checks. With the name of a check it gives the
 reason of a failure: /readyz/redis.
@@ -70,6 +71,7 @@ func serveReplica(ctx context.Context, p Process, s *settings, args []string) er
 		drain    = s.text("drain", "DURATION", "15s", "the time that a draw in progress may continue after SIGTERM; the replica ends at most "+serve.Ending.String()+" later")
 		listen   = s.text("http", "ADDRESS", ":8080", "the address of the HTTP server for /livez, /readyz, /healthz and /metrics, or off")
 		stale    = s.text("stale-after", "DURATION", "off", "the age of the newest draw above which /healthz fails, or off")
+		status   = s.text("statusz", "SWITCH", "off", "on: serve a page at /statusz/ that shows the noons, elections and locks on this Redis; needs one URL of Redis")
 		format   = s.text("log-format", "FORMAT", "text", "the format of the log on standard error: text or json")
 	)
 	if err := s.parse(ctx, args); err != nil {
@@ -88,10 +90,14 @@ func serveReplica(ctx context.Context, p Process, s *settings, args []string) er
 		HTTP:     s.listenAt("http", *listen),
 
 		StaleAfter: s.durationOrOff("stale-after", *stale, time.Second, 10*365*24*time.Hour),
+		Statusz:    s.choice("statusz", *status, "off", "on") == "on",
 
 		Logger: logger(p.Stderr, s.choice("log-format", *format, "text", "json")),
 	}
 	s.schedule("schedule", *schedule, cfg.Location)
+	if cfg.Statusz && len(cfg.Redis) > 1 {
+		s.fail("statusz", errors.New("it must be off with several URLs of Redis, because they have no lists of names"))
+	}
 	cfg.Entrants = s.entrants("entrants", *file, cfg.Winners)
 	if err := s.err(); err != nil {
 		return refusal{err}

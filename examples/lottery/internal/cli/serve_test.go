@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"io"
@@ -222,6 +223,7 @@ func TestServeReportsMetrics(t *testing.T) {
 	r.awaitPage("/metrics", http.StatusOK, `noonlock_job_runs_total{name="lottery",outcome="succeeded"} `,
 		`noonlock_job_last_success_timestamp_seconds{name="lottery"}`, "noonlock_job_clock_offset_seconds", "go_goroutines", "process_start_time_seconds")
 	r.awaitPage("/healthz?verbose", http.StatusOK, "[+]stale ok")
+	r.awaitPage("/statusz/", http.StatusNotFound)
 	for _, page := range []string{"/livez", "/readyz"} {
 		if _, text := r.get(page + "?verbose"); strings.Contains(text, "stale") {
 			t.Errorf("%s looks at what neither a restart nor another replica helps: %s", page, text)
@@ -237,6 +239,47 @@ func TestServeReportsMetrics(t *testing.T) {
 	off.awaitPage("/healthz", http.StatusInternalServerError, "[-]stale failed")
 	off.awaitPage("/readyz", http.StatusOK)
 	off.awaitPage("/livez", http.StatusOK)
+}
+
+// The page for people shows the job, and a browser that has it open does not delay a stop.
+func TestServeStatusz(t *testing.T) {
+	t.Parallel()
+	redis := "--redis=redis://" + startRedis(t).Addr()
+	rest := []string{
+		"--winners=3", "--schedule=@every 1s", "--statusz=on",
+		"--database=sqlite:" + filepath.Join(t.TempDir(), "lottery.db"), "--entrants=" + write(t, "entrants.csv", fiveEntrants),
+	}
+	r := serve(t, append(rest, redis)...)
+	r.await("run ended", 1)
+	r.awaitPage("/statusz/", http.StatusOK, "<title>noonlock</title>")
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+r.await("listening", 1).Address+"/statusz/events", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	lines := bufio.NewScanner(response.Body)
+	lines.Buffer(nil, 1<<20)
+	shown := false
+	for !shown && lines.Scan() {
+		shown = strings.Contains(lines.Text(), `"name":"lottery"`)
+	}
+	if !shown {
+		t.Errorf("the stream ended without the job: %v", lines.Err())
+	}
+	if code := r.end(); code != cli.Done {
+		t.Errorf("exit code %d, want %d", code, cli.Done)
+	}
+	for lines.Scan() { // until the stream ends
+	}
+
+	code, _, stderr := run(t.Context(), nil, append([]string{"serve", "--redis=redis://127.0.0.1:1", "--redis=redis://127.0.0.1:2", "--redis=redis://127.0.0.1:3"}, rest...)...)
+	if code != cli.Refused || !strings.Contains(stderr, "--statusz") || !strings.Contains(stderr, "several URLs of Redis") {
+		t.Errorf("with several servers: exit code %d, %s", code, stderr)
+	}
 }
 
 func TestServeRefusesAnAddressThatIsTaken(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 	"github.com/noonlock/noonlock/examples/lottery/internal/noon"
 	"github.com/noonlock/noonlock/healthz"
 	"github.com/noonlock/noonlock/singleton"
+	"github.com/noonlock/noonlock/statusz"
 )
 
 // stopWithin is the time that a draw has to stop after its lease or drain has ended.
@@ -109,6 +110,12 @@ func (r *Replica) pages(registry *prometheus.Registry) (http.Handler, error) {
 		mux.Handle("/"+page.name+"/", handler)
 	}
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	if r.cfg.Statusz {
+		if r.status, err = statusz.Handler(r.client, statusz.Config{Title: noon.Job}); err != nil {
+			return nil, err
+		}
+		mux.Handle("/statusz/", r.status)
+	}
 	return mux, nil
 }
 
@@ -124,6 +131,9 @@ func (r *Replica) listen(ctx context.Context) (shutdown func(), err error) {
 	}
 	r.cfg.Logger.Info("listening", "address", listener.Addr().String())
 	server := &http.Server{Handler: r.handler, ReadHeaderTimeout: 5 * time.Second}
+	if r.status != nil {
+		server.RegisterOnShutdown(r.status.Close)
+	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

@@ -24,6 +24,7 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
 	"github.com/noonlock/noonlock/singleton/schedule"
+	"github.com/noonlock/noonlock/statusz"
 )
 
 // Config configures a replica. All fields up to Lease must be equal in all replicas of a
@@ -45,6 +46,7 @@ type Config struct {
 
 	HTTP       string        // address of the HTTP server; "": no server
 	StaleAfter time.Duration // age of the newest draw above which /healthz fails; 0: no check
+	Statusz    bool          // serve package statusz at /statusz/, read-only; only with one server
 	Logger     logr.Logger
 }
 
@@ -76,6 +78,7 @@ type Replica struct {
 	database place
 	stopping atomic.Bool
 	handler  http.Handler
+	status   *statusz.Page // nil: none
 }
 
 // New checks the configuration. It opens no connection. Its errors are those of lockcore and
