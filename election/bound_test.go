@@ -65,6 +65,7 @@ func everyCall(e *testenv.Env, c *lockcore.Client, add testenv.AddCall) {
 	const one = 7 * time.Second
 	add("Election.Record", one, func() { _, _ = board.Record(bg) })
 	add("Election.Candidates", one, func() { _, _ = board.Candidates(bg) })
+	add("Election.CheckRights", one, func() { _ = board.CheckRights(bg) })
 	add("Election.Resign", 2*one, func() { _, _ = board.Resign(bg, 0) })
 	add("Election.TransferTo", 3*one, func() { _, _ = board.TransferTo(bg, 0, "x") })
 	for name, local := range map[string]func(){
