@@ -8,6 +8,10 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/noonlock/noonlock/internal/servers"
 )
 
 func TestEstimateClock(t *testing.T) {
@@ -105,6 +109,15 @@ func TestJudgements(t *testing.T) {
 		v, _ := lagOf(parseInfo("master_repl_offset:100\r\n"+line+"\r\n"), sentinel)
 		return v
 	}
+	least := func(good, config string) Verdict {
+		n := of(time.Second)
+		n.info, n.config = parseInfo("connected_slaves:2\r\nmin_slaves_good_slaves:"+good), map[string]string{"!": "refused"}
+		if config != "" {
+			n.config["min-replicas-to-write"] = config
+		}
+		n.judgeReplicas()
+		return n.checks[0].Verdict
+	}
 	version := func(info string, sharded bool) Verdict {
 		n := of(time.Second)
 		n.sharded, n.info = sharded, parseInfo(info)
@@ -128,6 +141,10 @@ func TestJudgements(t *testing.T) {
 		"no replica":                       {replicas("", false), OK},
 		"no replica behind Sentinel":       {replicas("", true), Warn},
 		"a replica":                        {replicas("slave0:ip=h,port=1,state=online,offset=90,lag=1", false), OK},
+		"enough replicas":                  {least("1", "1"), OK},
+		"too few replicas":                 {least("1", "2"), Fail},
+		"enough replicas, CONFIG refused":  {least("1", ""), Warn},
+		"too few replicas, CONFIG refused": {least("0", ""), Fail},
 		"a replica that is late":           {replicas("slave0:ip=h,port=1,state=online,offset=90,lag=11", true), Warn},
 		"a replica without data":           {replicas("slave0:ip=h,port=1,state=wait_bgsave,offset=0,lag=0", false), Warn},
 		"a second replica that is late":    {replicas("slave0:ip=h,port=1,state=online,offset=90,lag=0\nslave1:ip=h,port=2,state=online,offset=1,lag=99", false), Warn},
@@ -144,6 +161,25 @@ func TestJudgements(t *testing.T) {
 		if tt.got != tt.want {
 			t.Errorf("%s: %s, want %s", name, tt.got, tt.want)
 		}
+	}
+}
+
+// The client of a cluster appends to its addresses. Those of the caller's client stay as they are:
+// it appends to them itself.
+func TestAddressesOfTheCaller(t *testing.T) {
+	t.Parallel()
+	addrs := append(make([]string, 0, 10), servers.LendCluster(t).Addrs()[0])
+	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs, DisableRoutingPolicies: true})
+	defer rdb.Close()
+	nodes, err := (&examination{cfg: Config{Timeout: time.Minute}}).clusterNodes(t.Context(), rdb)
+	if err != nil || len(nodes) != 3 {
+		t.Errorf("%d nodes, %v", len(nodes), err)
+	}
+	for _, n := range nodes {
+		n.rdb.Close()
+	}
+	if after := addrs[:2]; after[1] != "" {
+		t.Errorf("%q was appended", after[1])
 	}
 }
 

@@ -9,10 +9,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+	"github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
 
@@ -167,6 +169,9 @@ func TestSettings(t *testing.T) {
 	p.has("memory", doctor.Warn, "allkeys-lru", "without limit", "0 keys evicted")
 	p.has("timeouts", doctor.Warn, "timeout 600")
 	p.has("min-replicas", doctor.Fail, "min-replicas-to-write 1, and 0 replicas", "refuses writes")
+	for _, use := range doctor.Uses() {
+		p.has("rights", doctor.Warn, use+": unknown: ", "NOREPLICAS")
+	}
 
 	set(t, rdb, "min-replicas-to-write", "0")
 	used, err := strconv.Atoi(strings.TrimSpace(rdb.InfoMap(t.Context(), "memory").Item("Memory", "used_memory")))
@@ -252,6 +257,7 @@ func TestMissingRights(t *testing.T) {
 	examine(t, only, as("less", append(mutex, "-hdel")...)).has("rights", doctor.Fail, "mutex: the user lacks the right +hdel")
 	examine(t, only, as("mute", append(mutex, "-publish")...)).has("messages", doctor.Warn, "the user lacks the right +publish")
 	examine(t, only, as("deaf", append(mutex, "-subscribe")...)).has("messages", doctor.Warn, "the user lacks the right +subscribe")
+	examine(t, only, as("elsewhere", append(mutex, "resetchannels", "&other:*")...)).has("messages", doctor.Warn, "permissions to access")
 	p = examine(t, only, as("untimed", append(mutex, "-time", "+scan")...))
 	p.has("clock", doctor.Warn, "the user lacks the right +time")
 	p.has("keys", doctor.OK)
@@ -390,9 +396,26 @@ func TestAClockThatStands(t *testing.T) {
 	t.Parallel()
 	m := miniredis.RunT(t)
 	m.SetTime(time.Now().Add(-time.Hour))
-	p := examine(t, quick, client(t, testenv.Options(m.Addr())))
+	cfg := quick
+	cfg.Observe = 4 * time.Second // a reading that takes long does not prove much
+	p := examine(t, cfg, client(t, testenv.Options(m.Addr())))
 	p.has("clock", doctor.Fail, "behind the clock of this machine", "drift -")
 	p.has("timeouts", doctor.Warn)
+}
+
+// If one reading of the clock takes longer than Observe, there is a second one: the drift is not
+// known without it.
+func TestASlowClock(t *testing.T) {
+	t.Parallel()
+	m := miniredis.RunT(t)
+	m.Server().SetPreHook(func(_ *server.Peer, cmd string, _ ...string) bool {
+		if cmd == "TIME" {
+			time.Sleep(2 * quick.Observe)
+		}
+		return false
+	})
+	p := examine(t, quick, client(t, testenv.Options(m.Addr())))
+	p.has("round trip", p.worst("round trip"), "of 2 requests")
 }
 
 // All nodes of a cluster are asked.
@@ -445,6 +468,33 @@ func TestClusterOfThree(t *testing.T) {
 		}
 	}
 	examine(t, quick, at(t, c.Primaries[0])).has("role", doctor.Fail, "one node of a cluster with 3 primaries")
+}
+
+// Some of the addresses of a cluster do not answer. The order in which they are asked is random.
+func TestClusterWithSilentAddresses(t *testing.T) {
+	t.Parallel()
+	var addrs []string
+	for range 2 {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		testenv.Must(t, err)
+		t.Cleanup(func() { l.Close() })
+		addrs = append(addrs, l.Addr().String())
+	}
+	c := servers.LendCluster(t)
+	addrs = append(addrs, c.Addrs()[0])
+	patient := quick
+	patient.Timeout = 15 * time.Second
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: slices.Clone(addrs), DisableRoutingPolicies: true})
+			defer rdb.Close()
+			if p := examine(t, patient, rdb); p.Topology != "a cluster of 3 primaries and 0 replicas" {
+				t.Errorf("%+v", p.Report)
+			}
+		})
+	}
+	all.Wait()
 }
 
 // Behind Sentinel, the primary is asked. The failover client has the settings that

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -170,13 +171,15 @@ func (n *node) judgeReplicas() {
 		return
 	}
 	n.replicas = int(n.number("connected_slaves"))
-	least, _ := n.setting("min-replicas-to-write")
+	least, missing := n.setting("min-replicas-to-write")
 	needed, _ := strconv.Atoi(least)
 	_, counted := n.info["min_slaves_good_slaves"] // absent if the server needs no replicas
 	good := int(n.number("min_slaves_good_slaves"))
 	switch {
 	case counted && (good < needed || good == 0):
-		n.add(checkMinReplicas, Fail, "min-replicas-to-write %s, and %s in time: the server refuses writes", least, count(good, "replica"))
+		n.add(checkMinReplicas, Fail, "min-replicas-to-write %s, and %s in time: the server refuses writes", cmp.Or(least, "above 0"), count(good, "replica"))
+	case counted && missing != "":
+		n.add(checkMinReplicas, Warn, "min-replicas-to-write is above 0, its value is unknown: %s; %s in time", missing, count(good, "replica"))
 	case counted:
 		n.add(checkMinReplicas, OK, "min-replicas-to-write %s, and %s in time", least, count(good, "replica"))
 	case n.replicas > 0 || n.sentinel:

@@ -85,12 +85,15 @@ func (e *examination) node(opt *redis.Options) *node {
 // scratchName returns a name for which rights are tried.
 func scratchName(i int) string { return "doctor/" + strconv.Itoa(i) }
 
-// clusterNodes asks the cluster for its nodes.
+// clusterNodes asks the cluster for its nodes. The client asks its addresses one after the other,
+// and the first ones may not answer.
 func (e *examination) clusterNodes(ctx context.Context, c *redis.ClusterClient) ([]*node, error) {
 	opt := *c.Options()
+	opt.Addrs = slices.Clone(opt.Addrs) // each client appends to its own
 	opt.ContextTimeoutEnabled = true
-	opt.MaxRetries = -1
-	opt.DialTimeout, opt.ReadTimeout, opt.WriteTimeout = e.cfg.Timeout, e.cfg.Timeout, e.cfg.Timeout
+	opt.MaxRetries, opt.DialerRetries = -1, 1
+	each := e.cfg.Timeout / time.Duration(max(1, min(len(opt.Addrs), 3)))
+	opt.DialTimeout, opt.ReadTimeout, opt.WriteTimeout = each, each, each
 	cluster := redis.NewClusterClient(&opt)
 	defer cluster.Close()
 	ctx, cancel := context.WithTimeout(ctx, e.cfg.Timeout)
@@ -187,6 +190,8 @@ func isRefusal(err error) bool {
 // refusal says why a server has refused a command. right is the right that it needs.
 func refusal(right string, err error) string {
 	switch {
+	case redis.HasErrorPrefix(err, "NOPERM") && strings.Contains(err.Error(), "permissions to access"): // a key or a channel
+		return oneLine(err)
 	case redis.HasErrorPrefix(err, "NOPERM"):
 		return "the user lacks the right +" + right
 	case strings.HasPrefix(strings.ToLower(err.Error()), "err unknown command"):
@@ -274,7 +279,7 @@ func (n *node) readConfig(ctx context.Context) error {
 	})
 }
 
-// observe measures the clock and the round trips.
+// observe measures the clock and the round trips. A drift needs two readings at least.
 func (n *node) observe(ctx context.Context) error {
 	began := time.Now()
 	var samples []sample
@@ -295,7 +300,7 @@ func (n *node) observe(ctx context.Context) error {
 		}
 		middle := (asked + answered) / 2
 		samples = append(samples, sample{at: middle, rtt: answered - asked, offset: answer.Sub(began.Add(middle))})
-		if answered > n.e.cfg.Observe {
+		if answered > n.e.cfg.Observe && len(samples) > 1 {
 			break
 		}
 		select {

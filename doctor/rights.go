@@ -6,6 +6,8 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/noonlock/noonlock/election"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
@@ -73,17 +75,23 @@ func (e *examination) tryRight(ctx context.Context, name, use string) (Verdict, 
 	switch {
 	case err == nil:
 		return OK, "the user has all rights"
-	case lockcore.IsTemporary(err), ctx.Err() != nil:
+	case lockcore.IsTemporary(err), isExhausted(err), ctx.Err() != nil:
 		return Warn, "unknown: " + oneLine(err)
 	}
 	return Fail, missingRight(oneLine(err))
+}
+
+// isExhausted reports whether the server refuses all writes, because it has too little memory,
+// disk or replicas. Other checks say so.
+func isExhausted(err error) bool {
+	return redis.HasErrorPrefix(err, "OOM") || redis.HasErrorPrefix(err, "MISCONF") || redis.HasErrorPrefix(err, "NOREPLICAS")
 }
 
 // refusedCommand is the end of the error of a script that could not use a command.
 var refusedCommand = regexp.MustCompile(`: ([A-Z]+)$`)
 
 func missingRight(text string) string {
-	if found := refusedCommand.FindStringSubmatch(text); found != nil && !strings.Contains(text, "WRONGTYPE") {
+	if found := refusedCommand.FindStringSubmatch(text); found != nil && strings.Contains(text, "NOPERM ") {
 		return "the user lacks the right +" + strings.ToLower(found[1])
 	}
 	return text
