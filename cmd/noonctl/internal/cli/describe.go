@@ -223,8 +223,12 @@ func askedText(asked askedData) string {
 	return text
 }
 
-// newestRuns is how many runs, and how many acts of operators, describe job shows.
-const newestRuns = 10
+// newestRuns is how many runs, and how many acts of operators, describe job shows. It reads all
+// acts, to find the one that has paused the job.
+const (
+	newestRuns = 10
+	allActs    = 100
+)
 
 func (a *app) describeJob(ctx context.Context, name string) error {
 	j, err := singleton.NewJob(a.client, name)
@@ -246,7 +250,7 @@ func (a *app) describeJob(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	acts, err := asked(ctx, a, func(ctx context.Context) ([]singleton.Act, error) { return j.Acts(ctx, newestRuns) })
+	acts, err := asked(ctx, a, func(ctx context.Context) ([]singleton.Act, error) { return j.Acts(ctx, allActs) })
 	if err != nil {
 		return err
 	}
@@ -260,7 +264,7 @@ func (a *app) describeJob(ctx context.Context, name string) error {
 	p.line("State", jobState(st))
 	at("Paused since", st.PausedSince)
 	for _, act := range acts {
-		if st.Paused && act.At.Equal(st.PausedSince) {
+		if st.Paused && act.Action == "pause" && act.At.Equal(st.PausedSince) {
 			p.line("Paused by", byWhom(act))
 		}
 	}
@@ -303,7 +307,7 @@ func (a *app) describeJob(ctx context.Context, name string) error {
 	if len(acts) > 0 {
 		p.title("Newest acts of operators")
 		t := &table{titles: []string{"AT", "ACTION", "TICK", "BY", "REASON"}}
-		for _, act := range acts {
+		for _, act := range acts[:min(newestRuns, len(acts))] {
 			t.add(instant(act.At), act.Action, instant(act.Tick), act.By, act.Reason)
 		}
 		t.write(p.w, "  ", a.columns(), true)

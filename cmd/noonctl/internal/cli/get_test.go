@@ -206,6 +206,13 @@ func TestGetJobs(t *testing.T) {
 	if out := e.must("describe", "job", "draw"); !strings.Contains(out, "Paused by:") || strings.Count(out, ": no winners") != 1 || !strings.Contains(out, " pause ") {
 		t.Errorf("describe:\n%s", out)
 	}
+	for range 10 {
+		_, err := j.Trigger(t.Context())
+		testenv.Must(t, err)
+	}
+	if out := e.must("describe", "job", "draw"); !strings.Contains(out, ": no winners") || strings.Contains(out, " pause ") {
+		t.Errorf("describe after ten newer acts:\n%s", out)
+	}
 	if out := e.must("get", "jobs"); !strings.Contains(out, "paused") {
 		t.Errorf("after pause:\n%s", out)
 	}
