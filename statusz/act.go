@@ -36,6 +36,7 @@ type action struct {
 var (
 	errTick   = errors.New("statusz: rerun needs a tick")
 	errToken  = errors.New("statusz: the token is not a number")
+	errLeader = errors.New("statusz: resign needs the token of the leader")
 	errHolder = errors.New("statusz: the holder of the lock has changed meanwhile")
 )
 
@@ -81,6 +82,9 @@ func onJob(do func(ctx context.Context, j *singleton.Job, a action) error) func(
 
 func resign(ctx context.Context, p *Page, who string, a action) error {
 	token, err := seenToken(a)
+	if err == nil && token == 0 {
+		err = errLeader // with 0, Resign asks any leader
+	}
 	if err != nil {
 		return err
 	}
@@ -95,7 +99,8 @@ func resign(ctx context.Context, p *Page, who string, a action) error {
 	return err
 }
 
-// release releases a lock, unless the holder that the user has seen does not hold it any more.
+// release releases a lock, unless the holder that the user has seen does not hold it any more. A
+// lock may change hands between Inspect and ForceRelease, which is about a round trip.
 func release(ctx context.Context, p *Page, _ string, a action) error {
 	token, err := seenToken(a)
 	if err != nil {
@@ -187,7 +192,7 @@ func codeOf(err error) int {
 		return slices.ContainsFunc(targets, func(target error) bool { return errors.Is(err, target) })
 	}
 	switch {
-	case is(lockcore.ErrConfig, election.ErrConfig, singleton.ErrConfig, errTick, errToken):
+	case is(lockcore.ErrConfig, election.ErrConfig, singleton.ErrConfig, errTick, errToken, errLeader):
 		return http.StatusBadRequest
 	case is(singleton.ErrNoLedger, singleton.ErrNoRun, singleton.ErrNotOpen, election.ErrNoLeader):
 		return http.StatusNotFound

@@ -135,6 +135,7 @@ func TestActionsOnLeadersAndHolders(t *testing.T) {
 		})
 		token := strconv.FormatUint(shown.row("elections", "board").Token, 10)
 		does(e, page, http.StatusBadRequest, "the token is not a number", action{Action: "resign", Name: "board"})
+		does(e, page, http.StatusBadRequest, "resign needs the token", action{Action: "resign", Name: "board", Token: "0"})
 		does(e, page, http.StatusNotFound, "election: ", action{Action: "resign", Name: "none", Token: token})
 		does(e, page, http.StatusOK, "ok", action{Action: "resign", Name: "board", Token: token, Reason: "a test"})
 		e.Until("b leads", b.IsLeader)

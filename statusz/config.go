@@ -24,7 +24,8 @@ type Config struct {
 	AllowActions bool
 
 	// Operator returns who sends a request, such as the name of an authenticated user. Replicas
-	// log it together with the reason. Default: the identity of the Client.
+	// log it together with the reason. The Client logs a release, without the operator. Default: the
+	// identity of the Client.
 	Operator func(*http.Request) string
 }
 

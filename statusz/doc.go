@@ -36,7 +36,7 @@
 //
 // # Failures
 //
-//	Redis does not answer         After 3 s, the page says so. It keeps the last state.
+//	Redis does not answer         3 s after a request, the page says so. It keeps the last state.
 //	the stream ends               The page says so, and connects again.
 //	a right is missing            The list or the row shows the error.
 //	more than 100 browsers        The others are refused with 503.
@@ -48,7 +48,8 @@
 // a holder that has changed since the page has shown it is left alone.
 //
 // An action is a POST with a header that scripts of other sites cannot set. It is refused if the
-// browser does not say that it comes from the same origin (Sec-Fetch-Site, or Origin).
+// browser does not say that it comes from the same origin (Sec-Fetch-Site, or Origin). A release
+// ends the leases of all holders, also of those that the page has not shown.
 //
 // # Security
 //
@@ -58,12 +59,14 @@
 // Config.Hosts: otherwise a foreign site can read it with DNS rebinding.
 //
 // Texts from Redis are only ever set as text, never as HTML. The Content-Security-Policy allows
-// scripts and styles of the handler alone, and no frame may contain the page.
+// scripts and styles of the same origin alone, none of them inline, and no frame may contain the
+// page.
 //
 // # Rights
 //
 // The Client needs the rights that package singleton lists for a Job, those that lockcore lists for
-// Client.Inspect and Client.Locks, and those of the elections.
+// Client.Inspect and Client.Locks, and those of the elections. To release locks, it also needs those
+// of ForceRelease.
 //
 // # Not guaranteed
 //

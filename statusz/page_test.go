@@ -1,6 +1,7 @@
 package statusz_test
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"net/http/httptest"
@@ -84,6 +85,26 @@ func TestOtherRequests(t *testing.T) {
 	})
 }
 
+// Another site cannot use up the streams.
+func TestStreamsAreForThePage(t *testing.T) {
+	testenv.InBubble(t, func(e *testenv.Env) {
+		page := newPage(e, e.Client("page"), statusz.Config{})
+		left, leave := context.WithCancel(e.Context())
+		leave()
+		for site, code := range map[string]int{
+			"cross-site": http.StatusForbidden, "same-site": http.StatusForbidden, "same-origin": http.StatusOK, "none": http.StatusOK, "": http.StatusOK,
+		} {
+			r := httptest.NewRequestWithContext(left, http.MethodGet, "/events", http.NoBody)
+			r.Header.Set("Sec-Fetch-Site", site)
+			w := httptest.NewRecorder()
+			page.ServeHTTP(w, r)
+			if w.Code != code || strings.Contains(w.Body.String(), "data:") != (code == http.StatusOK) {
+				e.Errorf("from %q: %d %q, want %d", site, w.Code, w.Body, code)
+			}
+		}
+	})
+}
+
 func TestConfigIsChecked(t *testing.T) {
 	testenv.InBubble(t, func(e *testenv.Env) {
 		client := e.Client("page")
@@ -115,7 +136,7 @@ func TestStreamOutlivesTimeoutsOfTheServer(t *testing.T) {
 	e := testenv.OnServer(t)
 	page := newPage(e, e.Client("page"), statusz.Config{})
 	server := httptest.NewUnstartedServer(page)
-	server.Config.ReadTimeout, server.Config.WriteTimeout = time.Second, time.Second
+	server.Config.ReadTimeout, server.Config.WriteTimeout = 5*time.Second, 5*time.Second
 	server.Start()
 	t.Cleanup(server.Close)
 	t.Cleanup(page.Close)
@@ -129,7 +150,7 @@ func TestStreamOutlivesTimeoutsOfTheServer(t *testing.T) {
 	}
 	m, err := e.Client("worker").Mutex("late", testenv.TTL(time.Minute))
 	testenv.Must(t, err)
-	e.Pass(3 * time.Second)
+	e.Pass(7 * time.Second)
 	_, err = m.TryLock(t.Context())
 	testenv.Must(t, err)
 	var all []byte

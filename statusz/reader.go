@@ -45,16 +45,17 @@ type list struct {
 type reader struct {
 	client *lockcore.Client
 
-	mu      sync.Mutex
-	views   map[*view]struct{}
-	run     *run // nil: there are no views
-	closed  bool
-	lists   [kinds]*list // nil: not searched yet
-	items   map[key]*item
-	ahead   time.Duration // of the server's clock, compared with this one
-	touched map[key]bool  // to be read at once
-	pending time.Time     // when the look began that has not ended; zero: none
-	failure error         // of the last look or search
+	mu       sync.Mutex
+	views    map[*view]struct{}
+	run      *run // nil: there are no views
+	closed   bool
+	lists    [kinds]*list // nil: not searched yet
+	items    map[key]*item
+	ahead    time.Duration // of the server's clock, compared with this one
+	touched  map[key]bool  // to be read at once
+	pending  time.Time     // when the look began that has not ended; zero: none
+	searched time.Time     // when the search that has not ended got its last answer; zero: none
+	failure  error         // of the last look
 }
 
 func newReader(client *lockcore.Client) *reader {
@@ -120,11 +121,17 @@ func (r *reader) touch(k key) {
 
 // stale returns why the state may be out of date, or "". The caller has locked r.mu.
 func (r *reader) stale() string {
+	late := func(since time.Time) bool { return !since.IsZero() && time.Since(since) > patience }
 	switch {
-	case !r.pending.IsZero() && time.Since(r.pending) > patience:
+	case late(r.pending) || late(r.searched):
 		return "Redis has not answered for more than " + patience.String()
 	case r.failure != nil:
 		return r.failure.Error()
+	}
+	for _, l := range r.lists {
+		if l != nil && l.err != nil && lockcore.IsTemporary(l.err) {
+			return l.err.Error()
+		}
 	}
 	return ""
 }
@@ -143,7 +150,7 @@ func (r *reader) start(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	a := &run{reader: r, cancel: cancel, wake: make(chan struct{}, 1), things: map[key]*thing{}}
 	// What an earlier run has read is old.
-	r.run, r.items, r.pending, r.failure = a, map[key]*item{}, time.Time{}, nil
+	r.run, r.items, r.pending, r.searched, r.failure = a, map[key]*item{}, time.Time{}, time.Time{}, nil
 	a.done.Go(func() { a.search(ctx) })
 	a.done.Go(func() { a.look(ctx) })
 }
@@ -182,16 +189,25 @@ func (a *run) search(ctx context.Context) {
 		},
 	}
 	for {
-		began := time.Now()
+		busy := time.Duration(0) // without outages, which would delay the next search
 		for k, search := range searches {
-			names, err := search(ctx, a.client, lockcore.ListConfig{})
+			last := time.Now()
+			progress := func(int) {
+				now := time.Now()
+				busy += min(now.Sub(last), lookInterval)
+				last = now
+				a.update(func() bool { a.searched = now; return false })
+			}
+			a.update(func() bool { a.searched = last; return false })
+			names, err := search(ctx, a.client, lockcore.ListConfig{Progress: progress})
 			if ctx.Err() != nil {
 				return
 			}
 			a.update(func() bool {
+				a.searched = time.Time{}
 				old := a.lists[k]
-				if old != nil && err != nil && len(names) == 0 {
-					names = old.names // better than nothing
+				if old != nil && err != nil { // it has not found all names
+					names = slices.Compact(slices.Sorted(slices.Values(slices.Concat(names, old.names))))
 				}
 				if old != nil && old.err == nil && err == nil && slices.Equal(old.names, names) {
 					return false
@@ -204,7 +220,7 @@ func (a *run) search(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(max(searchInterval, searchShare*time.Since(began))):
+		case <-time.After(max(searchInterval, searchShare*busy)):
 		}
 	}
 }

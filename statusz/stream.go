@@ -41,6 +41,11 @@ func (p *Page) stream(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodHead {
 		return
 	}
+	if site := r.Header.Get("Sec-Fetch-Site"); site == "cross-site" || site == "same-site" {
+		// It could not read them, but use them up.
+		http.Error(w, "statusz: streams are only for the page itself", http.StatusForbidden)
+		return
+	}
 	v := parseView(r.URL.Query())
 	if err := p.reader.join(r.Context(), v); err != nil {
 		w.Header().Set("Retry-After", "10")

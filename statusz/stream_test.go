@@ -213,6 +213,26 @@ func TestFollowsChanges(t *testing.T) {
 	})
 }
 
+// Without messages, the page shows the end of a run after 10 s. A triggered run that fails changes
+// only the history.
+func TestFollowsJobsWithoutMessages(t *testing.T) {
+	testenv.InBubble(t, func(e *testenv.Env) {
+		j := runner(e, "a", "draw", "@every 24h", singleton.JobConfig{MaxAttempts: 1}, func(context.Context, singleton.Run) error { return errors.New("no") })
+		client, network := e.Linked("page")
+		lost, err := network.Add(lockcoretest.Fault{Kind: lockcoretest.DropMessage, Match: func(message []string) bool {
+			return strings.HasPrefix(message[1], "noonlock:job:")
+		}})
+		testenv.Must(e, err)
+		b := open(e, newPage(e, client, statusz.Config{}), "")
+		e.Until("the job is shown", func() bool { return b.row("jobs", "draw").Replicas == 1 })
+		e.Pass(time.Second)
+		_, err = j.Trigger(e.Context())
+		testenv.Must(e, err)
+		e.Until("the run is shown", func() bool { return len(b.row("jobs", "draw").Ended) == 1 })
+		lockcoretest.MustFire(e, lost)
+	})
+}
+
 // If Redis does not answer, the page says so, and keeps what it shows.
 func TestSaysWhenItIsStale(t *testing.T) {
 	testenv.OnBoth(t, func(e *testenv.Env) {

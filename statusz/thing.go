@@ -29,7 +29,8 @@ type thing struct {
 
 	election *election.Election
 	job      *singleton.Job
-	jobRow   jobRow // with the history that was last read
+	jobRow   jobRow    // with the history that was last read
+	history  time.Time // when that was
 	ends     []int64
 }
 
@@ -341,10 +342,12 @@ func (t *thing) readJob(ctx context.Context, client *lockcore.Client, changed bo
 	}
 	now.Open, now.More = shorten(now.Open)
 	old := t.jobRow
-	if changed || now.Success != old.Success || now.Next != old.Next || now.Generation != old.Generation || len(now.Open) != len(old.Open) {
+	// A run that begins and ends between two reads leaves no trace in the status, if its messages are lost.
+	if changed || time.Since(t.history) >= jobInterval || now.Success != old.Success || now.Next != old.Next || now.Generation != old.Generation || len(now.Open) != len(old.Open) {
 		if err := t.readHistory(ctx, &now); err != nil {
 			return nil, 0, err
 		}
+		t.history = time.Now()
 	} else {
 		now.Schedule, now.Ended, now.Texts = old.Schedule, old.Ended, old.Texts
 	}

@@ -243,7 +243,9 @@
     b.addEventListener('click', act);
     return b;
   };
+  let sending = false; // an action, whose dialog shows the answer
   const openDialog = (title, ...parts) => {
+    if (sending) return;
     hideTip();
     const h = make('h2', '', title);
     h.id = 'dialog-title';
@@ -265,7 +267,7 @@
     pause: { kind: 'jobs', label: 'Pause', what: 'Replicas start no run of this job until it is resumed. Runs that have begun continue.', fits: (d) => !d.paused },
     resume: { kind: 'jobs', label: 'Resume', what: 'Replicas run the job again. Ticks that were due meanwhile run or are skipped as the job is configured.', fits: (d) => d.paused },
     trigger: { kind: 'jobs', label: 'Trigger', reason: true, what: 'A replica runs the job once more, now or after the current run. It is a run of its own, in addition to the schedule.' },
-    cancel: { kind: 'jobs', label: 'Cancel', reason: true, what: 'The context of the run ends. The run is recorded, and not attempted again.', fits: (d) => (d.open || []).some((o) => o.running) },
+    cancel: { kind: 'jobs', label: 'Cancel', reason: true, what: 'The context of the run ends. The run is recorded, and not attempted again.', all: 'All runs of this job that are running are canceled.', fits: (d) => (d.open || []).some((o) => o.running) },
     rerun: { label: 'Run again', reason: true, what: 'A replica runs the tick again under the same name. Effects that do not use a marker or an idempotency key may happen twice.' },
     resign: { kind: 'elections', label: 'Resign', reason: true, what: 'The leader is asked to resign. The first candidate leads when its work has ended.', fits: (d) => d.leader, token: (d) => d.token },
     release: { kind: 'locks', label: 'Release', type: true, what: 'The lock is taken away from all its holders. Their work does not end at once, so until their next renewal two of them may work. Stop the process of the holder instead if you can.', fits: (d) => d.holders && (d.holders.length || d.no_ttl), token: (d) => (d.holders.length ? d.holders[0].token : '0') },
@@ -284,6 +286,7 @@
     const a = acts[name], token = a.token ? a.token(r.data) : ''; // as shown now
     const parts = [make('p', '', a.what)];
     if (q) parts.unshift(make('p', '', describe(q)));
+    else if (a.all) parts.unshift(make('p', '', a.all));
     else if (a.kind === 'locks') parts.unshift(make('p', '', r.data.holders.map((h) => 'held by ' + (h.identity || 'another program') + owner(h)).join('\n')));
     else if (a.kind === 'elections') parts.unshift(make('p', '', 'leader ' + r.data.leader));
     const go = button(a.label, () => send()), error = make('p', 'error');
@@ -303,19 +306,21 @@
     }
     go.className = 'go';
     const send = async () => {
-      go.disabled = true;
+      sending = go.disabled = true;
       put(error, '');
       try {
         const answer = await fetch('act', {
           method: 'POST', headers: { 'Content-Type': 'application/json', 'Noonlock-Action': name },
-          body: JSON.stringify({ action: name, name: r.name, tick: q ? q.tick : 0, token, reason: reason ? reason.value : '' }),
+          signal: AbortSignal.timeout(30000), body: JSON.stringify({ action: name, name: r.name, tick: q ? q.tick : 0, token, reason: reason ? reason.value : '' }),
         });
         if (answer.ok) { closeDialog(); return; }
         put(error, (await answer.text()).trim() || 'The answer was ' + answer.status + '.');
       } catch (failure) {
         put(error, 'There was no answer, so the action may have been done: ' + failure.message);
+      } finally {
+        sending = go.disabled = false;
       }
-      go.disabled = false;
+      if (!$('dialog').open) $('dialog').showModal(); // the user has closed it before the answer
     };
     openDialog(a.label + ': ' + r.name, ...parts, error, make('div', 'buttons', button('Close', closeDialog), go));
   };
@@ -380,6 +385,7 @@
   const connect = () => {
     if (source) source.close();
     clearTimeout(retry);
+    if (document.hidden) return; // as in a tab that opens in the background
     const query = view.toString();
     history.replaceState(null, '', query ? '?' + query : location.pathname);
     source = new EventSource('events' + (query ? '?' + query : ''));
@@ -420,10 +426,8 @@
     }
   };
   setInterval(() => { if (!document.hidden) { state(); update(); } }, 250);
-  // A hidden page needs no reads of Redis.
-  document.addEventListener('visibilitychange', () => {
-    if (document.hidden) { source.close(); clearTimeout(retry); } else connect();
-  });
+  // A hidden page needs no reads of Redis, so connect then only closes the stream.
+  document.addEventListener('visibilitychange', connect);
 
   let typing = 0;
   $('filter').value = view.get('q') || '';

@@ -7,6 +7,7 @@ import (
 	"crypto/subtle"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -15,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 
 	"github.com/noonlock/noonlock/lockcore"
@@ -38,15 +40,15 @@ locks. The page follows changes, and says when it is out of date.
 
 With --allow-actions, users of the page can pause, resume and trigger jobs, run ticks again, cancel
 runs, make leaders resign, and release locks. The page asks for confirmation. Replicas log user@host
-of serve as the operator. Without the flag, the page changes nothing.
+of serve as the operator; serve logs a release. Without the flag, the page changes nothing.
 
 Nothing is read from Redis while no browser shows the page. In Go, package statusz serves the same
 page.
 
-With a loopback address, only names of this machine are accepted as the host of a URL. With any other
-address, serve needs --token-file. Browsers then ask for a password, which is the content of the
-file; the user name does not matter. serve has no TLS: beyond one machine, put a proxy with TLS
-before it, or use "kubectl port-forward" or "ssh -L".`,
+With a loopback address, only names of this machine are accepted as the host of a URL, and every user of
+this machine can open the page. --token-file prevents that: browsers then ask for a password, which is
+the content of the file; the user name does not matter. Any other address needs --token-file. serve has
+no TLS: beyond one machine, put a proxy with TLS before it, or use "kubectl port-forward" or "ssh -L".`,
 		Example: `  noonctl serve
   noonctl serve --http :7475 --token-file /run/secrets/token`,
 		Args: cobra.NoArgs,
@@ -64,7 +66,7 @@ func (s *serving) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	closeAll, err := s.connect(ctx, lockcore.Config{})
+	closeAll, err := s.connect(ctx, lockcore.Config{Logger: logr.FromSlogHandler(slog.NewTextHandler(s.Stderr, nil))})
 	if err != nil {
 		return err
 	}
