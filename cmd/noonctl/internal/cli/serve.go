@@ -45,10 +45,10 @@ of serve as the operator; serve logs a release. Without the flag, the page chang
 Nothing is read from Redis while no browser shows the page. In Go, package statusz serves the same
 page.
 
-With a loopback address, only names of this machine are accepted as the host of a URL, and every user of
-this machine can open the page. --token-file prevents that: browsers then ask for a password, which is
-the content of the file; the user name does not matter. Any other address needs --token-file. serve has
-no TLS: beyond one machine, put a proxy with TLS before it, or use "kubectl port-forward" or "ssh -L".`,
+Without --token-file, the address must be a loopback address, only names of this machine are accepted as
+the host of a URL, and every user of this machine can open the page. With it, browsers ask for a
+password, which is the content of the file; the user name does not matter. serve has no TLS: beyond
+one machine, put a proxy with TLS before it, or use "kubectl port-forward" or "ssh -L".`,
 		Example: `  noonctl serve
   noonctl serve --http :7475 --token-file /run/secrets/token`,
 		Args: cobra.NoArgs,
@@ -124,13 +124,14 @@ func (s *serving) configure() (cfg statusz.Config, token string, err error) {
 		}
 	}
 	switch ip := net.ParseIP(host); {
+	case token != "": // browsers send it only to the name for which it was typed
 	case host == "localhost", ip != nil && ip.IsLoopback():
 		// Otherwise, a site could give its own name this address, and read the page.
 		cfg.Hosts = []string{"localhost", "127.0.0.1", "::1"}
 		if ip != nil {
 			cfg.Hosts = append(cfg.Hosts, ip.String())
 		}
-	case token == "":
+	default:
 		return cfg, "", usage(fmt.Errorf("--http is %q, which other machines can reach; it needs --token-file", s.http))
 	}
 	return cfg, token, nil

@@ -109,6 +109,8 @@ func TestServeNeedsTheToken(t *testing.T) {
 		"as user":        {func(r *http.Request) { r.SetBasicAuth(token, "") }, http.StatusUnauthorized},
 		"empty":          {func(r *http.Request) { r.Header.Set("Authorization", "Bearer ") }, http.StatusUnauthorized},
 		"password":       {func(r *http.Request) { r.SetBasicAuth("anybody", token) }, http.StatusOK},
+		"behind a proxy": {func(r *http.Request) { r.SetBasicAuth("me", token); r.Host = "proxy.example" }, http.StatusOK},
+		"rebound":        {func(r *http.Request) { r.Host = "evil.example" }, http.StatusUnauthorized},
 		"bearer":         {func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+token) }, http.StatusOK},
 		"part of bearer": {func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+token[:15]) }, http.StatusUnauthorized},
 	} {
