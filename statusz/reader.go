@@ -271,7 +271,7 @@ func (a *run) lookOnce(ctx context.Context) {
 		a.pending, a.failure = time.Time{}, failure
 		for _, t := range due {
 			if t.ahead != nil {
-				a.ahead = *t.ahead
+				a.ahead, t.ahead = *t.ahead, nil
 			}
 			if t.fresh != nil {
 				a.items[t.key], t.fresh = t.fresh, nil

@@ -265,6 +265,29 @@ func TestSaysWhenItIsStale(t *testing.T) {
 	})
 }
 
+// A slow answer with the server's time does not change the time that the page shows.
+func TestClockAfterASlowAnswer(t *testing.T) {
+	testenv.InBubble(t, func(e *testenv.Env) {
+		runner(e, "a", "draw", "@every 24h", singleton.JobConfig{}, func(context.Context, singleton.Run) error { return nil })
+		client, network := e.Linked("page")
+		b := open(e, newPage(e, client, statusz.Config{}), "")
+		e.Until("the job is shown", func() bool { return b.row("jobs", "draw").Replicas == 1 })
+		lost, err := network.Add(lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Count: 1, Match: lockcoretest.Command("EVALSHA")})
+		testenv.Must(e, err)
+		_, frames := b.received()
+		for range 300 {
+			e.Pass(100 * time.Millisecond)
+			b.mu.Lock()
+			if off := time.Now().UnixMilli() - b.now; b.frames > frames && (off < -50 || off > 150) {
+				e.Errorf("a frame of the last 100 ms has a time of %d ms ago", off)
+			}
+			frames = b.frames
+			b.mu.Unlock()
+		}
+		lockcoretest.MustFire(e, lost)
+	})
+}
+
 // Long lists have pages, and names can be filtered.
 func TestPagesAndFilter(t *testing.T) {
 	testenv.InBubble(t, func(e *testenv.Env) {

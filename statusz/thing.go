@@ -50,10 +50,10 @@ func (t *thing) read(ctx context.Context, client *lockcore.Client, ahead time.Du
 	interval := lockInterval
 	switch t.kind {
 	case elections:
-		row, err = t.readElection(ctx, client)
+		row, err = t.readElection(ctx, client, ahead)
 		interval = 0
 	case jobs:
-		row, interval, err = t.readJob(ctx, client, changed)
+		row, interval, err = t.readJob(ctx, client, ahead, changed)
 	case daemons:
 		row, err = t.readLock(ctx, client, "job/daemon/"+t.name, ahead)
 	default:
@@ -102,10 +102,15 @@ func ms(t time.Time) int64 {
 	return t.UnixMilli()
 }
 
-// clock notes how far the server's clock is ahead, by an answer with the server's time.
-func (t *thing) clock(now, sent time.Time) {
-	ahead := now.Sub(sent.Add(time.Since(sent) / 2)).Round(time.Millisecond)
-	t.ahead = &ahead
+// clock notes how far the server's clock is ahead, by an answer with the server's time. It keeps
+// the known value if that is possible, because an answer may have taken seconds.
+func (t *thing) clock(now, sent time.Time, known time.Duration) {
+	took := time.Since(sent)
+	most := now.Sub(sent) + time.Millisecond // now is rounded
+	if known > most || known < most-took-2*time.Millisecond {
+		ahead := (most - took/2).Round(time.Millisecond)
+		t.ahead = &ahead
+	}
 }
 
 // An electionRow is the JSON of an election. Tokens are strings, because a number of
@@ -133,7 +138,7 @@ type candidate struct {
 	Promoted bool   `json:"promoted,omitempty"`
 }
 
-func (t *thing) readElection(ctx context.Context, client *lockcore.Client) (row electionRow, err error) {
+func (t *thing) readElection(ctx context.Context, client *lockcore.Client, ahead time.Duration) (row electionRow, err error) {
 	if t.election == nil {
 		if t.election, err = election.NewElection(client, t.name); err != nil {
 			return row, err
@@ -145,7 +150,7 @@ func (t *thing) readElection(ctx context.Context, client *lockcore.Client) (row 
 		return row, err
 	}
 	if r.Left > 0 {
-		t.clock(r.Renewed.Add(r.Lease-r.Left), sent)
+		t.clock(r.Renewed.Add(r.Lease-r.Left), sent, ahead)
 	}
 	waiting, err := t.election.Candidates(ctx)
 	if err != nil {
@@ -308,7 +313,7 @@ func begin(text string) string {
 	return string(bytes.ToValidUTF8([]byte(text[:longestError]), nil)) + "…"
 }
 
-func (t *thing) readJob(ctx context.Context, client *lockcore.Client, changed bool) (row any, interval time.Duration, err error) {
+func (t *thing) readJob(ctx context.Context, client *lockcore.Client, ahead time.Duration, changed bool) (row any, interval time.Duration, err error) {
 	if t.job == nil {
 		if t.job, err = singleton.NewJob(client, t.name); err != nil {
 			return nil, 0, err
@@ -325,7 +330,7 @@ func (t *thing) readJob(ctx context.Context, client *lockcore.Client, changed bo
 	if err != nil {
 		return nil, 0, err
 	}
-	t.clock(st.Now, sent)
+	t.clock(st.Now, sent, ahead)
 	now := jobRow{
 		Name: t.name, Next: ms(st.Next), Success: ms(st.LastSuccess), Paused: st.Paused, Since: ms(st.PausedSince),
 		Replicas: st.Replicas, Generation: st.Generation,
