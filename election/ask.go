@@ -55,8 +55,9 @@ func (e *Election) By(who, reason string) (*Election, error) {
 // drains already continues.
 //
 // The errors are ErrNoLeader, ErrTermOver, ErrNewerSchema, and a *lockcore.ConfigError on a Client of
-// lockcore.NewQuorum. If the error matches lockcore.ErrUnknown, the leader may have been asked. If
-// the server does not answer, Resign returns an error after at most 14 s.
+// lockcore.NewQuorum. If the error matches lockcore.ErrUnknown, also together with one of the others,
+// the leader may have been asked. If the server does not answer, Resign returns an error after at
+// most 14 s.
 func (e *Election) Resign(ctx context.Context, token uint64) (LeaderRecord, error) {
 	r, err := e.term(ctx, token)
 	if err == nil {

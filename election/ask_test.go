@@ -11,6 +11,7 @@ import (
 
 	"github.com/noonlock/noonlock/election"
 	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
@@ -135,6 +136,25 @@ func TestOperatorResignsATermThatBegins(t *testing.T) {
 		claim.Lift()
 		a.leads(1)
 		mustIs(e, a.ended(1), election.ErrResigned)
+	})
+}
+
+// If the reply is lost, and the leader has resigned before the request is sent again, the operator
+// gets ErrUnknown: somebody was asked.
+func TestOperatorLosesTheReply(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		client, net := e.Linked("operator")
+		net.Inject(e, lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Match: script("leader_resign"), Count: 1})
+		board, err := election.NewElection(client, electionName)
+		must(e, err)
+		a, b := e.replica(e.Client("a"), calm("")), e.replica(e.Client("b"), calm(""))
+		e.queueUp(a, b)
+		_, err = board.Resign(e.Context(), 0)
+		mustIs(e, err, election.ErrTermOver)
+		mustIs(e, err, lockcore.ErrUnknown)
+		mustIs(e, a.ended(1), election.ErrResigned)
+		b.leads(1)
 	})
 }
 

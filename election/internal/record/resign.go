@@ -34,7 +34,7 @@ var errAskQuorum = &lockcore.ConfigError{
 
 // Ask asks the leader to resign if its lease has the token. The leader gets the request with the
 // record, after a message or after its next renewal. The errors are ErrNoLeader, ErrTermOver and
-// ErrNewerSchema.
+// ErrNewerSchema; joined with lockcore.ErrUnknown, the leader may have been asked.
 func (e *Election) Ask(ctx context.Context, token uint64, r Request) error {
 	if e.quorum != nil {
 		return errAskQuorum
@@ -46,17 +46,25 @@ func (e *Election) Ask(ctx context.Context, token uint64, r Request) error {
 	}
 	ask := e.scripts.resign.Call(wire.Keys(e.keys.lock, e.keys.fence, e.keys.leader),
 		strconv.FormatUint(token, 10), string(text), e.keys.channel)
-	switch n, err := ask.Number(e.engine.Ask(ctx, ask)); {
-	case err != nil:
-		return err
-	case n == 0:
-		return ErrNoLeader
-	case n == -1:
-		return ErrNewerSchema
-	case n == -2:
-		return ErrTermOver
-	}
-	return nil
+	// If the reply to a try is lost, the leader may have resigned before the next try. Do then joins
+	// ErrUnknown, so that the caller does not believe that nobody was asked.
+	within := 2 * e.engine.Timeout()
+	ctx, cancel := context.WithTimeoutCause(ctx, within, wire.NoAnswer(within))
+	defer cancel()
+	retry := wire.NewRetry(e.engine.Timeout(), within, nil)
+	return retry.Do(ctx, wire.MayRetry, func() error {
+		switch n, err := ask.Number(e.engine.Once(ctx, ask)); {
+		case err != nil:
+			return err
+		case n == 0:
+			return ErrNoLeader
+		case n == -1:
+			return ErrNewerSchema
+		case n == -2:
+			return ErrTermOver
+		}
+		return nil
+	})
 }
 
 // readRequest sets Asked.

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/lockcore"
 )
 
 func (a *app) resignCommand() *cobra.Command {
@@ -48,6 +49,8 @@ func (a *app) resign(ctx context.Context, name, to string) error {
 		return board.Resign(ctx, 0)
 	})
 	switch {
+	case errors.Is(err, lockcore.ErrUnknown): // perhaps the leader has changed because it was asked
+		return err
 	case errors.Is(err, election.ErrNoLeader) && r.Term == 0:
 		return a.unknown(ctx, electionKind, name)
 	case errors.Is(err, election.ErrNoLeader):
