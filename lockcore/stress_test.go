@@ -19,7 +19,7 @@ import (
 // tokens grow, and after the faults every request succeeds.
 func TestRandomFaults(t *testing.T) {
 	onBoth(t, func(e *env) {
-		lasts := 4 * time.Second
+		lasts := 10 * time.Second
 		if e.Bubble != nil {
 			lasts = 40 * time.Second
 		}
@@ -40,7 +40,7 @@ func TestRandomFaults(t *testing.T) {
 func TestRandomFaultsOfReadersAndWriters(t *testing.T) {
 	onBoth(t, func(e *env) {
 		e.kind = "write" // for the names of scripts
-		lasts := 4 * time.Second
+		lasts := 10 * time.Second
 		if e.Bubble != nil {
 			lasts = 40 * time.Second
 		}
@@ -67,7 +67,13 @@ type stress struct {
 	written, read, downgraded atomic.Int64
 }
 
-const stressTTL = 500 * time.Millisecond
+// ttl is longer on a real server, because the machine may be busy.
+func (s *stress) ttl() time.Duration {
+	if s.Bubble == nil {
+		return 2 * time.Second
+	}
+	return 500 * time.Millisecond
+}
 
 // run lasts for that time, and until enough has happened.
 func (s *stress) run(seed uint64, lasts time.Duration, enough func() bool) {
@@ -139,7 +145,7 @@ func (s *stress) run(seed uint64, lasts time.Duration, enough func() bool) {
 func (s *stress) calm(c *lockcore.Client, name string) {
 	s.Helper()
 	s.Until("it can be taken and given back", func() bool {
-		m := s.mutex(c, name, ttl(stressTTL))
+		m := s.mutex(c, name, ttl(s.ttl()))
 		lease, err := m.Lock(s.Context())
 		if err == nil {
 			err = lease.Unlock(s.Context())
@@ -157,7 +163,7 @@ func (s *stress) work(ctx context.Context, c *lockcore.Client, proc string, name
 	for ctx.Err() == nil {
 		name := names[r.IntN(len(names))]
 		renewed := r.IntN(4) > 0
-		cfg := lockcore.LeaseConfig{TTL: stressTTL, NoRenewal: !renewed}
+		cfg := lockcore.LeaseConfig{TTL: s.ttl(), NoRenewal: !renewed}
 		event := lockcoretest.Event{Proc: proc, Name: name}
 		m := s.side(c, cfg, &event, r)
 		take := m.Lock
@@ -270,7 +276,7 @@ func (s *stress) havoc(ctx context.Context, networks []*lockcoretest.Faults, r *
 		switch r.IntN(20) {
 		case 0:
 			rules[""] = append(rules[""], f.Partition()) // it has no kind
-			s.nap(r, 2*stressTTL)
+			s.nap(r, 2*s.ttl())
 			f.Heal()
 			continue
 		case 1:
@@ -288,7 +294,7 @@ func (s *stress) havoc(ctx context.Context, networks []*lockcoretest.Faults, r *
 		}
 		switch fault.Kind {
 		case lockcoretest.DelayRequest, lockcoretest.DelayReply, lockcoretest.DelayMessage:
-			fault.Delay = time.Duration(1+r.Int64N(int64(2*stressTTL/time.Millisecond))) * time.Millisecond
+			fault.Delay = time.Duration(1+r.Int64N(int64(2*s.ttl()/time.Millisecond))) * time.Millisecond
 		default: // it takes no time
 		}
 		rule, err := f.Add(fault)

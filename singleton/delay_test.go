@@ -15,7 +15,7 @@ import (
 func TestFault89_ReplicasReportBeforeTheyClaim(t *testing.T) {
 	t.Parallel()
 	f := onServer(t)
-	f.delay = 4 * time.Second
+	f.delay = 8 * time.Second
 	all := map[string]*replica{}
 	for _, name := range []string{"knows", "first"} {
 		r := f.replica(name, singleton.Config{})
@@ -34,7 +34,8 @@ func TestFault89_ReplicasReportBeforeTheyClaim(t *testing.T) {
 	all["first"].net.Heal()
 	all["first"].net.Cut()
 	f.Real.Restart(f)
-	time.Sleep(f.delay / 2)
+	f.Until("the report is under way", func() bool { return reports.Fired() > 0 })
+	time.Sleep(f.delay / 4)
 	reports.Lift()
 	f.recorded("draw", n+5)
 	f.ranOnce("draw")

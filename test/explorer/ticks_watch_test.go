@@ -47,11 +47,14 @@ func (tickRules) clock(w world) int64 {
 }
 
 // tidy removes what does not matter: when a run began, ended or was held, since when it has been
-// expired, and its earlier attempts.
+// expired, its earlier attempts, and what operators have done.
 func (r tickRules) tidy(w world) world {
 	now := r.clock(w)
-	out := make(world, len(w))
-	for i, k := range w {
+	out := make(world, 0, len(w))
+	for _, k := range w {
+		if k.name == jobStem+"acts" {
+			continue // no script reads it
+		}
 		pairs := make([]pair, len(k.pairs))
 		for j, p := range k.pairs {
 			switch {
@@ -77,7 +80,7 @@ func (r tickRules) tidy(w world) world {
 			pairs[j] = p
 		}
 		k.pairs = pairs
-		out[i] = k
+		out = append(out, k)
 	}
 	return out
 }
@@ -194,9 +197,9 @@ func (r tickRules) request(w world, c tickCall) (keys, argv []string) {
 		}
 		return append(k("job", "open"), r.tomb(c.attempt)), []string{me, tick, began, tomb, "an error", jobChannel}
 	case tickPause:
-		return k("job", "open", "runs"), []string{"1", "2592000000", jobChannel}
+		return k("job", "open", "runs", "acts"), []string{"1", "2592000000", "ann", "", jobChannel}
 	case tickResume:
-		return k("job", "open", "runs"), []string{"0", "2592000000", jobChannel}
+		return k("job", "open", "runs", "acts"), []string{"0", "2592000000", "ann", "", jobChannel}
 	}
 	overlap, first, newest, count, reason := "0", "", "", "", ""
 	if r.overlap {
