@@ -59,8 +59,10 @@ type Request struct {
 const (
 	RequestTrigger = "trigger"
 	RequestRerun   = "rerun"
+)
 
-	// The actions of Cancel, Pause and Resume.
+// Further values of Act.What, which can also be one of Request.What.
+const (
 	ActionCancel = "cancel"
 	ActionPause  = "pause"
 	ActionResume = "resume"
