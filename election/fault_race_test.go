@@ -122,8 +122,10 @@ func TestFault51_ReleaseWhileRenewing(t *testing.T) {
 		c, f := e.Linked("a")
 		for _, successor := range []bool{false, true} {
 			cfg := quick("")
+			cfg.LeaseDuration, cfg.RenewDeadline = 10*time.Second, 8*time.Second
+			next := cfg
 			cfg.Once = true
-			a, b := e.replica(c, cfg), e.replica(e.Client("b"), quick(""))
+			a, b := e.replica(c, cfg), e.replica(e.Client("b"), next)
 			a.run().leads(1)
 			if successor {
 				b.run()
