@@ -23,7 +23,7 @@ func TestFault89_ReplicasReportBeforeTheyClaim(t *testing.T) {
 		r.run()
 		all[name] = r
 	}
-	f.recorded("draw", 6)
+	f.recorded("draw", 12) // the ticks of the first delay run at once; the partition comes after them
 	cut := all["first"].net.Partition()
 	if err := f.Raw.Save(t.Context()).Err(); err != nil {
 		t.Fatal(err)
