@@ -143,7 +143,9 @@ func TestFault17_LockLostInFailover(t *testing.T) {
 // Caught mutants: leader_renew without pcall; a record that is only updated, never created.
 func TestRecordLost(t *testing.T) {
 	onBoth(t, func(e *env) {
-		a := e.replica(e.Client("a"), quick(""))
+		cfg := quick("")
+		cfg.LeaseDuration, cfg.RenewDeadline = 4*time.Second, 3*time.Second
+		a := e.replica(e.Client("a"), cfg)
 		term := a.run().leads(1)
 		must(e, e.Raw.Del(e.Context(), key("leader")).Err())
 		e.Until("it is written again", func() bool { return e.record()["term"] == "1" })
@@ -167,7 +169,7 @@ func TestRecordLost(t *testing.T) {
 			},
 		} {
 			spoil()
-			e.Pass(2 * leaseDuration)
+			e.Pass(2 * cfg.LeaseDuration)
 			if _, n := a.term(); n != 1 || !a.le.IsLeader() {
 				t.Errorf("it has led %d times, leads now: %v", n, a.le.IsLeader())
 			}
