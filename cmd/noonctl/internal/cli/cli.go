@@ -118,10 +118,17 @@ ended it.`,
 	return root
 }
 
+func (a *app) checkTimeout() error {
+	if a.timeout <= 0 {
+		return usage(fmt.Errorf("--timeout is %s; it must be above 0", a.timeout))
+	}
+	return nil
+}
+
 // connect makes the Client. It sends nothing.
 func (a *app) connect(ctx context.Context, cfg lockcore.Config) (closeAll func(), err error) {
-	if a.timeout <= 0 {
-		return nil, usage(fmt.Errorf("--timeout is %s; it must be above 0", a.timeout))
+	if err := a.checkTimeout(); err != nil {
+		return nil, err
 	}
 	url := cmp.Or(a.url, a.Getenv(redisVariable))
 	if url == "" {

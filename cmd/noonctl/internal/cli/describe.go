@@ -213,14 +213,11 @@ func (a *app) describeElection(ctx context.Context, name string) error {
 
 // askedText says what an operator has asked the leader to do.
 func askedText(asked askedData) string {
-	text := "to resign, by " + asked.By
+	what := "to resign"
 	if asked.To != "" {
-		text = "to transfer to " + asked.To + ", by " + asked.By
+		what = "to transfer to " + asked.To
 	}
-	if asked.Reason != "" {
-		text += ": " + asked.Reason
-	}
-	return text
+	return what + ", by " + byWhom(asked.By, asked.Reason)
 }
 
 // newestRuns is how many runs, and how many acts of operators, describe job shows. It reads all
@@ -265,7 +262,7 @@ func (a *app) describeJob(ctx context.Context, name string) error {
 	at("Paused since", st.PausedSince)
 	for _, act := range acts {
 		if st.Paused && act.Action == "pause" && act.At.Equal(st.PausedSince) {
-			p.line("Paused by", byWhom(act))
+			p.line("Paused by", byWhom(act.By, act.Reason))
 		}
 	}
 	at("Next tick", st.Next)
@@ -316,11 +313,11 @@ func (a *app) describeJob(ctx context.Context, name string) error {
 }
 
 // byWhom returns who has done something, and why.
-func byWhom(act singleton.Act) string {
-	if act.Reason == "" {
-		return act.By
+func byWhom(by, reason string) string {
+	if reason == "" {
+		return by
 	}
-	return act.By + ": " + act.Reason
+	return by + ": " + reason
 }
 
 // attemptTable shows the failed attempts of open runs, and those of runs with several attempts.

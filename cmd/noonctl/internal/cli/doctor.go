@@ -60,8 +60,8 @@ func (d *consultation) run(ctx context.Context) error {
 	if !slices.Contains([]string{asTable, asJSON, asYAML}, d.output) {
 		return usage(fmt.Errorf("--output is %q; it must be table, json or yaml", d.output))
 	}
-	if d.timeout <= 0 {
-		return usage(fmt.Errorf("--timeout is %s; it must be above 0", d.timeout))
+	if err := d.checkTimeout(); err != nil {
+		return err
 	}
 	urls := d.urls
 	if len(urls) == 0 {
