@@ -49,9 +49,9 @@
 //	overdue  ──returned──► a pause ──► campaigning, or stopped
 //
 // An operator calls Resign and TransferTo of an Election, in any process, and the leader
-// carries them out. Only Run changes the state, on its caller's goroutine, which also runs OnStartedLeading.
-// A request that is lost, late or repeated has no second effect. Messages only trigger a
-// check at the server.
+// carries them out. Only Run changes the state, on its caller's goroutine, which also runs
+// OnStartedLeading. A request that is lost, late or repeated has no second effect. Messages
+// only trigger a check at the server.
 //
 // # Timing
 //

@@ -23,7 +23,8 @@ import (
 //	request   who asks it and why, a JSON object
 //
 // Scripts write the record only while the writer holds the lock, or while the lock is
-// still free after it. An operator writes only the last two fields. The record is for information: the lock alone decides who leads.
+// still free after it. An operator writes only the last two fields. The record is for
+// information: the lock alone decides who leads.
 type LeaderRecord struct {
 	Holder   string
 	Token    uint64

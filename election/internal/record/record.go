@@ -28,7 +28,8 @@ import (
 //	request   who asks it and why, a Request in JSON
 //
 // Scripts write the record only while the writer holds the lock, or while the lock is still
-// free after it. An operator writes only the last two fields. The record is for information: the lock alone decides who leads.
+// free after it. An operator writes only the last two fields. The record is for information:
+// the lock alone decides who leads.
 type Record struct {
 	Holder   string
 	Token    uint64

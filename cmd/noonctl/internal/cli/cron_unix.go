@@ -69,8 +69,8 @@ The end of its standard error stands in the history.
 
 If the lease of the run ends, the process group of the command gets SIGTERM, and SIGKILL after a fifth
 of --ttl. The lease ends by that time before its TTL, so the command has ended when another replica may
-start. At --run-timeout, it gets SIGTERM, and SIGKILL after --kill-after. On HUP, INT, QUIT or TERM, cron claims no further tick and waits for the command for --drain, which then gets
-SIGTERM.`,
+start. At --run-timeout, it gets SIGTERM, and SIGKILL after --kill-after. On HUP, INT, QUIT or TERM,
+cron claims no further tick and waits for the command for --drain, which then gets SIGTERM.`,
 		Example: `  noonctl cron backup "0 3 * * *" --time-zone Europe/Paris --run-timeout 1h -- ./backup.sh
   noonctl cron poll "@every 30s" --max-attempts 1 -- curl --fail https://example.com/poll`,
 		Args: func(cmd *cobra.Command, args []string) error {
