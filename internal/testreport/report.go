@@ -34,7 +34,7 @@ type report struct {
 	builds   map[string]*strings.Builder // output of builds, by import path
 
 	passed, failed int
-	failures       []string // one line each
+	failures       []string // one line each, and the end of the test's output
 	skips          []string // one line each
 	reasons        []string // of the skips
 	counted        []string // one line each
@@ -135,7 +135,7 @@ func (r *report) end(e event, s *suite) {
 			r.skips = append(r.skips, fmt.Sprintf("%s: %s: %s", name, path, why))
 		case "fail":
 			s.failed++
-			r.failures = append(r.failures, name+": "+path)
+			r.failures = append(r.failures, name+": "+path+ending(t.output.String()))
 		}
 	}
 	if e.Action == "fail" && s.failed == 0 {
@@ -183,6 +183,18 @@ func (r *report) printFailed(e event, s *suite) {
 		}
 	}
 	r.print("%s\n", &s.other)
+}
+
+// ending returns the last lines of a failed test's output, indented. Whoever sees only the end of
+// a report has the reason of a failure there.
+func ending(output string) string {
+	const most = 12
+	lines := strings.Split(strings.TrimSuffix(progress.ReplaceAllString(output, ""), "\n"), "\n")
+	var text strings.Builder
+	for _, line := range lines[max(0, len(lines)-most):] {
+		fmt.Fprintf(&text, "\n    %.300s", line)
+	}
+	return text.String()
 }
 
 // progress matches the lines that the testing package prints about a test that runs.

@@ -83,10 +83,10 @@ func TestReport(t *testing.T) {
 		why        string // the reasons of the skipped tests
 	}{
 		{"good", "2 passed, 0 failed, 2 skipped", []string{"ok   good", "good: TestSkips: no cow here\n", "good: TestParts/b: no b here\n", "TestPasses: 7 cows\n"}, "1 skipped: no b here; 1 skipped: no cow here"},
-		{"bad", "1 passed, 1 failed, 0 skipped", []string{"FAIL bad", "what came before", "what broke", "bad: TestFails/part\n"}, "none was skipped"},
+		{"bad", "1 passed, 1 failed, 0 skipped", []string{"FAIL bad", "what came before", "bad: TestFails/part\n", "what broke\n    --- FAIL: TestFails/part (0.00s)\n\nAll tests took"}, "none was skipped"},
 		{"unbuilt", "0 passed, 1 failed, 0 skipped", []string{"FAIL unbuilt", "undefined: undefinedName", "unbuilt: does not build\n"}, "none was skipped"},
 		{"unvetted", "0 passed, 1 failed, 0 skipped", []string{"FAIL unvetted", "%d", "wrong type"}, "none was skipped"},
-		{"panics", "0 passed, 1 failed, 0 skipped", []string{"FAIL panics", "panic: what panicked", "goroutine", "panics: TestPanics\n"}, "none was skipped"},
+		{"panics", "0 passed, 1 failed, 0 skipped", []string{"FAIL panics", "panic: what panicked", "goroutine", "panics: TestPanics\n    "}, "none was skipped"},
 		{"exits", "0 passed, 1 failed, 0 skipped", []string{"FAIL exits", "exits: TestExits\n"}, "none was skipped"},
 		{"hangs", "0 passed, 1 failed, 0 skipped", []string{"FAIL hangs", "test timed out after", "hangs: TestHangs\n"}, "none was skipped"},
 		{"noted", "1 passed, 1 failed, 0 skipped", []string{"FAIL noted", "what TestMain said", "noted: failed outside of its tests\n"}, "none was skipped"},

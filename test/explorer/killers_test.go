@@ -14,8 +14,8 @@ import (
 // A killer is a test or a set of explorations that may detect a mutant.
 type killer struct {
 	name  string
-	sound func(tb testing.TB) error // without a mutant it must not fail
-	kills func(tb testing.TB, m edit) (bool, error)
+	sound func(tb testing.TB) error                           // without a mutant it must not fail
+	kills func(tb testing.TB, m edit) (why string, err error) // "" if it detects nothing
 }
 
 // A hunt runs killers against mutants.
@@ -123,10 +123,9 @@ func (h *hunt) explore(l *library, name string, tries []exploration) {
 			})
 			return wrong
 		},
-		kills: func(tb testing.TB, m edit) (bool, error) {
+		kills: func(tb testing.TB, m edit) (string, error) {
 			tb.Helper()
-			broken, err := explored(tb, []edit{m})
-			return broken != "", err
+			return explored(tb, []edit{m})
 		},
 	}
 }
@@ -150,29 +149,30 @@ func (h *hunt) named(names []string) ([]*killer, error) {
 	return all, nil
 }
 
-// hunt returns the name of the killer that detects a mutant, "" if none does. A fast killer moves
-// to the front, since it often detects the next mutants, too. A slow one would delay all of them.
-func (h *hunt) hunt(tb testing.TB, m mutant, killers []*killer) (string, error) {
+// hunt returns the name of the killer that detects a mutant and what it says, "" if none does. A
+// fast killer moves to the front, since it often detects the next mutants, too. A slow one would
+// delay all of them.
+func (h *hunt) hunt(tb testing.TB, m mutant, killers []*killer) (by, why string, err error) {
 	tb.Helper()
 	for i, k := range killers {
 		start := time.Now()
-		killed, err := k.kills(tb, m.edit)
+		why, err := k.kills(tb, m.edit)
 		if errors.Is(err, errTimedOut) {
 			tb.Logf("%s says nothing of %v: %v", k.name, m, err)
 			continue
 		}
 		if err != nil {
-			return "", err
+			return "", "", fmt.Errorf("%s: %w", k.name, err)
 		}
-		if killed {
+		if why != "" {
 			if time.Since(start) < time.Second {
 				copy(killers[1:i+1], killers[:i])
 				killers[0] = k
 			}
-			return k.name, nil
+			return k.name, why, nil
 		}
 	}
-	return "", nil
+	return "", "", nil
 }
 
 // anything is hunt with all explorations, and with all tests in bubbles of the packages that use
@@ -181,11 +181,11 @@ func (h *hunt) anything(tb testing.TB, m mutant) (string, error) {
 	tb.Helper()
 	by := ""
 	for _, name := range []string{"explore:mutexes", "explore:owned", "explore:ticks"} {
-		killed, err := h.killers[name].kills(tb, m.edit)
+		why, err := h.killers[name].kills(tb, m.edit)
 		if err != nil {
 			return "", err
 		}
-		if killed {
+		if why != "" {
 			by = name
 			break
 		}
@@ -194,7 +194,7 @@ func (h *hunt) anything(tb testing.TB, m mutant) (string, error) {
 		if by != "" {
 			break
 		}
-		out, failed, err := h.suite.run(room, everything, m.edit)
+		out, failed, err := h.suite.run(room, everything, m.edit, 10*h.suite.timeout)
 		if err != nil {
 			return "", err
 		}

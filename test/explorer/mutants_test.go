@@ -167,7 +167,7 @@ func TestMutants(t *testing.T) {
 						continue
 					}
 					isListed := slices.ContainsFunc(survivors, func(s survivor) bool { return s.file == file && s.key == m.key })
-					by, err := h.hunt(t, m, killers)
+					by, why, err := h.hunt(t, m, killers)
 					if err == nil && by == "" && !isListed {
 						by, err = h.anything(t, m)
 					}
@@ -177,7 +177,7 @@ func TestMutants(t *testing.T) {
 					case by == "" && !isListed:
 						t.Errorf("nothing notices %v", m)
 					case by != "" && isListed:
-						t.Errorf("survivors.txt lists what %s notices: %v", by, m)
+						t.Errorf("survivors.txt lists what %s notices: %v: %s", by, m, why)
 					case isListed:
 						listed.Add(1)
 					default:
@@ -208,7 +208,7 @@ func (h *hunt) isFair(t *testing.T, l *library, mutants []mutant) {
 		}
 		by := ""
 		if err == nil {
-			by, err = h.hunt(t, m, killers)
+			by, _, err = h.hunt(t, m, killers)
 		}
 		if err != nil {
 			t.Errorf("%v: %v", m, err)
@@ -233,11 +233,10 @@ func (h *hunt) isFair(t *testing.T, l *library, mutants []mutant) {
 		t.Errorf("%s notices that nothing was changed", by)
 	}
 	endless := mutant{edit: edit{"mutex_renew", "while redis do\nend\n" + same.text}, key: "it does not end"}
-	impatient := &suite{compile: h.suite.compile, timeout: time.Second}
-	if _, failed, err := impatient.run("lockcore", strong, endless.edit); failed || !errors.Is(err, errTimedOut) {
+	if _, failed, err := h.suite.run("lockcore", strong, endless.edit, time.Second); failed || !errors.Is(err, errTimedOut) {
 		t.Errorf("of a script that does not end the suite says %v, %v", failed, err)
 	}
-	if _, _, err := h.suite.run("lockcore", "TestNothing", same.edit); err == nil {
+	if _, _, err := h.suite.run("lockcore", "TestNothing", same.edit, time.Minute); err == nil {
 		t.Error("a test that does not exist passes")
 	}
 }
