@@ -14,8 +14,9 @@ import (
 // A killer is a test or a set of explorations that may detect a mutant.
 type killer struct {
 	name  string
-	sound func(tb testing.TB) error                           // without a mutant it must not fail
-	kills func(tb testing.TB, m edit) (why string, err error) // "" if it detects nothing
+	sound func(tb testing.TB) error // without a mutant it must not fail
+	// kills returns why it fails with a mutant, "" if it does not. If again is set, it must fail twice.
+	kills func(tb testing.TB, m edit, again bool) (why string, err error)
 }
 
 // A hunt runs killers against mutants.
@@ -123,7 +124,7 @@ func (h *hunt) explore(l *library, name string, tries []exploration) {
 			})
 			return wrong
 		},
-		kills: func(tb testing.TB, m edit) (string, error) {
+		kills: func(tb testing.TB, m edit, _ bool) (string, error) {
 			tb.Helper()
 			return explored(tb, []edit{m})
 		},
@@ -151,12 +152,12 @@ func (h *hunt) named(names []string) ([]*killer, error) {
 
 // hunt returns the name of the killer that detects a mutant and what it says, "" if none does. A
 // fast killer moves to the front, since it often detects the next mutants, too. A slow one would
-// delay all of them.
-func (h *hunt) hunt(tb testing.TB, m mutant, killers []*killer) (by, why string, err error) {
+// delay all of them. The killer must fail twice if again is set.
+func (h *hunt) hunt(tb testing.TB, m mutant, killers []*killer, again bool) (by, why string, err error) {
 	tb.Helper()
 	for i, k := range killers {
 		start := time.Now()
-		why, err := k.kills(tb, m.edit)
+		why, err := k.kills(tb, m.edit, again)
 		if errors.Is(err, errTimedOut) {
 			tb.Logf("%s says nothing of %v: %v", k.name, m, err)
 			continue
@@ -181,7 +182,7 @@ func (h *hunt) anything(tb testing.TB, m mutant) (string, error) {
 	tb.Helper()
 	by := ""
 	for _, name := range []string{"explore:mutexes", "explore:owned", "explore:ticks"} {
-		why, err := h.killers[name].kills(tb, m.edit)
+		why, err := h.killers[name].kills(tb, m.edit, false)
 		if err != nil {
 			return "", err
 		}

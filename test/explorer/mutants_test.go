@@ -167,7 +167,7 @@ func TestMutants(t *testing.T) {
 						continue
 					}
 					isListed := slices.ContainsFunc(survivors, func(s survivor) bool { return s.file == file && s.key == m.key })
-					by, why, err := h.hunt(t, m, killers)
+					by, why, err := h.hunt(t, m, killers, isListed)
 					if err == nil && by == "" && !isListed {
 						by, err = h.anything(t, m)
 					}
@@ -208,7 +208,7 @@ func (h *hunt) isFair(t *testing.T, l *library, mutants []mutant) {
 		}
 		by := ""
 		if err == nil {
-			by, _, err = h.hunt(t, m, killers)
+			by, _, err = h.hunt(t, m, killers, true)
 		}
 		if err != nil {
 			t.Errorf("%v: %v", m, err)
