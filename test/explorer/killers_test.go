@@ -3,8 +3,10 @@
 package explorer
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -150,16 +152,19 @@ func (h *hunt) named(names []string) ([]*killer, error) {
 	return all, nil
 }
 
-// hunt returns the name of the killer that detects a mutant and what it says, "" if none does. A
-// fast killer moves to the front, since it often detects the next mutants, too. A slow one would
-// delay all of them. The killer must fail twice if again is set.
+// hunt returns the name of the killer that detects a mutant and what it says, "" if none does. The
+// killer must fail twice if again is set. A fast killer moves to the front, since it often detects
+// the next mutants, too. A slow one would delay all of them, and one that did not end moves to the
+// back.
 func (h *hunt) hunt(tb testing.TB, m mutant, killers []*killer, again bool) (by, why string, err error) {
 	tb.Helper()
+	var endless []*killer
 	for i, k := range killers {
 		start := time.Now()
 		why, err := k.kills(tb, m.edit, again)
 		if errors.Is(err, errTimedOut) {
 			tb.Logf("%s says nothing of %v: %v", k.name, m, err)
+			endless = append(endless, k)
 			continue
 		}
 		if err != nil {
@@ -170,6 +175,9 @@ func (h *hunt) hunt(tb testing.TB, m mutant, killers []*killer, again bool) (by,
 				copy(killers[1:i+1], killers[:i])
 				killers[0] = k
 			}
+			slices.SortStableFunc(killers, func(a, b *killer) int {
+				return cmp.Compare(slices.Index(endless, a), slices.Index(endless, b))
+			})
 			return k.name, why, nil
 		}
 	}
