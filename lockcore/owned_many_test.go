@@ -262,6 +262,40 @@ func TestFault86_TokenAfterALeaseThatEndedHere(t *testing.T) {
 	}
 }
 
+// The time of a lease is over, and nothing has noticed it, as after a pause of the process. The next
+// lease of its owner has another token, also if both overlap for the server.
+func TestFault86_TokenAfterALeaseWhoseEndIsNotNoticed(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"reentrant", "write", "read"} {
+		t.Run(kind, func(t *testing.T) {
+			inBubble(t, func(e *env) {
+				clock := lockcoretest.NewClock()
+				c := e.ClientWith(e.Direct(), lockcore.Config{Clock: clock.Now})
+				last := uint64(0)
+				for i := range 300 {
+					name, cfg := fmt.Sprintf("orders-%d", i/100), lockcore.LeaseConfig{TTL: 30 * time.Second, NoRenewal: true}
+					m := locker(e.reentrant(c, name, "me", cfg))
+					switch kind {
+					case "write":
+						m = e.rw(c, name, "me", cfg)
+					case "read":
+						m = reads{e.rw(c, name, "me", cfg)}
+					}
+					if i%100 == 0 {
+						last = 0
+					}
+					lease := e.try(m)
+					if lease.Token() <= last {
+						e.Errorf("lease %d has token %d, after %d of a lease whose time is over", i, lease.Token(), last)
+					}
+					last = lease.Token()
+					clock.Advance(30 * time.Second)
+				}
+			})
+		})
+	}
+}
+
 // A lease ends in one process while the same owner has a valid lease in another one: the
 // token stays.
 func TestTokenOfAnOwnerThatIsInsideElsewhere(t *testing.T) {

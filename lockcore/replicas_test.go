@@ -273,7 +273,7 @@ func TestFault60_WaitIsNotAllowed(t *testing.T) {
 	t.Parallel()
 	e, _ := replicatedEnv(t)
 	for name, rules := range map[string][]string{"without": rights, "with": append([]string{"wait"}, rights...)} {
-		m := e.mutex(e.ClientWith(e.As(name, allowed(rules, "")...), lockcore.Config{}), name, needsReplica(3*time.Second))
+		m := e.mutex(e.ClientWith(e.As(name, allowed(rules, "")...), lockcore.Config{}), name, needsReplica(30*time.Second))
 		lease, err := m.TryLock(e.Context())
 		if name == "with" {
 			must(e, err)

@@ -90,6 +90,18 @@ func (l *Lease) Err() error {
 // Cause is like Err, but does not read the clock.
 func (l *Lease) Cause() error { return l.ending.cause() }
 
+// Over returns the cause of the lease's end, also if its time is over at now and nothing has
+// noticed it yet. It does not end the lease, runs no code of the user's and does not block.
+func (l *Lease) Over(now time.Duration) error {
+	if cause := l.ending.cause(); cause != nil {
+		return cause
+	}
+	if now >= l.until() {
+		return l.k.expired
+	}
+	return nil
+}
+
 // Extend records a renewal that was sent at t0. A renewal that is answered after the
 // lease's end does not revive the lease.
 func (l *Lease) Extend(t0 time.Duration) {

@@ -76,7 +76,7 @@ func (e *env) held(l *ledger.Ledger, what string, from, to time.Time) {
 // Mutants: a hold is not stored; each attempt, run or takeover begins one; none does.
 func TestSinceWhenRunsAreHeld(t *testing.T) {
 	onBoth(t, func(e *env) {
-		patient, hasty := e.spans("patient", time.Minute, 9), e.spans("hasty", 300*time.Millisecond, 9)
+		patient, hasty := e.spans("patient", time.Minute, 9), e.spans("hasty", 3*time.Second, 9)
 		run, st := e.claimed(patient)
 		if st.Held != (time.Time{}) {
 			e.Errorf("nothing has ended, and was held since %v", st.Held)
@@ -106,7 +106,7 @@ func TestSinceWhenRunsAreHeld(t *testing.T) {
 		}
 		next(patient)
 		e.held(patient, "and the next tick's", first, time.Time{})
-		e.Pass(600 * time.Millisecond)
+		e.Pass(3500 * time.Millisecond)
 		e.held(patient, "and a later one's", next(hasty), time.Time{})
 
 		for _, late := range []bool{false, true} {
@@ -116,7 +116,7 @@ func TestSinceWhenRunsAreHeld(t *testing.T) {
 			other := patient
 			if late {
 				other = hasty
-				e.Pass(600 * time.Millisecond)
+				e.Pass(3500 * time.Millisecond)
 			}
 			run, err := other.Claim(e.Context(), dead.Tick, st, ledger.ClaimConfig{})
 			testenv.Must(e, err)
