@@ -17,19 +17,26 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 
+	"github.com/noonlock/noonlock/cmd/noonctl/internal/podlabel"
 	"github.com/noonlock/noonlock/election"
 	"github.com/noonlock/noonlock/lockcore"
 )
+
+// serviceAccount is a variable for tests.
+var serviceAccount = podlabel.Account
 
 // An electing is one call of elect.
 type electing struct {
 	*app
 	name, identity, http string
+	podLabel             string
 	lease                time.Duration
 	minReplicas          int
 	argv                 []string
 
 	signals *signals
+	onEnd   func(f func()) (stop func() bool) // starts f at the first signal
+	label   *podlabel.Label                   // nil: none
 	elector *election.LeaderElector
 	end     context.CancelFunc // of the campaign
 
@@ -62,9 +69,17 @@ With --http, elect answers
     GET /leader   200 if this replica leads, otherwise 503. As the readiness probe of a container,
                   it makes a Service send traffic only to the leader
 
+With --pod-label, the pod has this label while this replica leads, so that a selector finds the
+leader. elect removes it at the start, when it is asked to stop, and when leadership ends, and only
+then resigns; if the API of Kubernetes does not answer, it resigns after two seconds. The service
+account of the pod needs the right to patch pods. POD_NAME must be the name of the pod if HOSTNAME
+is not. If the container is killed, the pod keeps the label until the container has started again;
+GET /leader as its readiness probe keeps the pod out of a Service meanwhile.
+
 Without a command, elect is a sidecar: it leads, and another container asks it.`,
 		Example: `  noonctl elect controller -- ./controller
-  noonctl elect controller --http 127.0.0.1:4040`,
+  noonctl elect controller --http 127.0.0.1:4040
+  noonctl elect controller --http :4040 --pod-label leader=yes`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			dash := cmd.ArgsLenAtDash()
 			if dash < 0 && len(args) == 1 || dash == 1 && len(args) > 1 {
@@ -82,13 +97,14 @@ Without a command, elect is a sidecar: it leads, and another container asks it.`
 	flags.StringVar(&e.http, "http", "", "address to answer HTTP requests at, such as 127.0.0.1:4040")
 	flags.DurationVar(&e.lease, "lease", 15*time.Second, "how long the other replicas wait if this one dies")
 	flags.StringVar(&e.identity, "identity", "", "name of this replica that others see (default: user@host/PID)")
+	flags.StringVar(&e.podLabel, "pod-label", "", "label KEY=VALUE that this pod has while it leads")
 	flags.IntVar(&e.minReplicas, "min-replicas", 0, "number of replicas that must acknowledge the lease")
 	return cmd
 }
 
 func (e *electing) run(ctx context.Context) error {
-	if len(e.argv) == 0 && e.http == "" {
-		return usage(errors.New("elect needs --http, a command, or both"))
+	if len(e.argv) == 0 && e.http == "" && e.podLabel == "" {
+		return usage(errors.New("elect needs a command, --http or --pod-label"))
 	}
 	identity := holderIdentity(e.identity)
 	log := logr.FromSlogHandler(slog.NewTextHandler(e.Stderr, nil))
@@ -106,9 +122,17 @@ func (e *electing) run(ctx context.Context) error {
 	s, asked, stop := receiveSignals(ctx)
 	defer stop()
 	e.signals = s
+	e.onEnd = func(f func()) func() bool { return context.AfterFunc(asked, f) }
 	campaign, end := context.WithCancel(asked)
 	defer end()
 	e.end = end
+	if e.podLabel != "" {
+		e.label, err = podlabel.New(ctx, e.podLabel, e.Getenv, serviceAccount, log)
+		if err != nil {
+			return usage(fmt.Errorf("--pod-label: %w", err))
+		}
+		defer e.label.Close()
+	}
 	if e.http != "" {
 		closeServer, err := e.serve(log)
 		if err != nil {
@@ -132,6 +156,9 @@ func (e *electing) lead(ctx context.Context) {
 	term, _ := election.TermFrom(ctx)
 	e.setTerm(term)
 	defer e.setTerm(election.Term{})
+	if e.label != nil {
+		defer e.labelWhileLeading(ctx)()
+	}
 	if len(e.argv) == 0 {
 		<-ctx.Done()
 		return
@@ -155,6 +182,23 @@ func (e *electing) lead(ctx context.Context) {
 	e.ended = err
 	e.mu.Unlock()
 	e.end()
+}
+
+// labelWhileLeading sets the label of the pod, and removes it as soon as leadership ends or a signal
+// asks for the end. The function that it returns waits until the label is removed.
+func (e *electing) labelWhileLeading(ctx context.Context) (removed func()) {
+	e.label.Set(true)
+	remove := func() { e.label.Set(false) }
+	lost, asked := context.AfterFunc(ctx, remove), e.onEnd(remove)
+	return func() {
+		lost()
+		asked()
+		remove()
+		const most = 2 * time.Second // the next replica waits meanwhile
+		waiting, cancel := context.WithTimeout(context.WithoutCancel(ctx), most)
+		defer cancel()
+		e.label.Await(waiting)
+	}
 }
 
 // grace returns the time from the local end of a lease until another replica may lead. The

@@ -23,9 +23,15 @@ import (
 // programVariable makes the test binary behave as noonctl.
 const programVariable = "NOONCTL_TEST_PROGRAM"
 
+// accountVariable names the folder of the service account for that program.
+const accountVariable = "NOONCTL_TEST_ACCOUNT"
+
 func TestMain(m *testing.M) {
 	logging.Disable()
 	if os.Getenv(programVariable) != "" {
+		if folder := os.Getenv(accountVariable); folder != "" {
+			cli.SetServiceAccount(folder)
+		}
 		os.Exit(cli.Run(context.Background(), cli.Process{
 			Args: os.Args[1:], Getenv: os.Getenv, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 		}))

@@ -1,0 +1,261 @@
+// Package podlabel sets and removes one label of the pod that this process runs in, through the
+// API of Kubernetes. A selector then finds the leader's pod.
+//
+// It sends one kind of request, so it needs no client library. The pod's service account needs the
+// right to patch pods in its namespace.
+package podlabel
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"github.com/noonlock/noonlock/internal/retry"
+)
+
+// Account is the folder in which Kubernetes puts the token of the pod's service account.
+const Account = "/var/run/secrets/kubernetes.io/serviceaccount"
+
+// patience limits one request.
+const patience = 5 * time.Second
+
+// A Label is a label of this process's pod. It is set or removed by a goroutine, which tries again
+// until the API has accepted the last call of Set. All methods can be called concurrently.
+type Label struct {
+	key, value string
+	pod        string // namespace/name
+	url        string
+	account    string
+	client     *http.Client
+	log        logr.Logger
+
+	changed chan struct{}      // has room for one
+	end     context.CancelFunc // of the goroutine
+	done    chan struct{}      // closed when it has ended
+
+	mu   sync.Mutex
+	want bool
+	next chan struct{} // closed when the pod has what is wanted
+}
+
+// New returns the label of a pod, and removes it from the pod, which may have it from an earlier
+// process. The end of ctx does not end it. text is KEY=VALUE. getenv returns the environment of a container of the pod, and account
+// is the folder of the service account, normally Account.
+//
+// The pod's name is POD_NAME, or else HOSTNAME, which differs from it on the network of the host and
+// if the name is longer than 63 characters.
+func New(ctx context.Context, text string, getenv func(string) string, account string, log logr.Logger) (*Label, error) {
+	key, value, ok := strings.Cut(text, "=")
+	if rule := remark(key, value); !ok || rule != "" {
+		return nil, fmt.Errorf("the label is %q; it must be KEY=VALUE%s", text, rule)
+	}
+	host, port := getenv("KUBERNETES_SERVICE_HOST"), getenv("KUBERNETES_SERVICE_PORT")
+	if host == "" || port == "" {
+		return nil, errors.New("KUBERNETES_SERVICE_HOST is not set, so this process does not run in a pod")
+	}
+	name := cmp.Or(getenv("POD_NAME"), getenv("HOSTNAME"))
+	if name == "" {
+		return nil, errors.New("neither POD_NAME nor HOSTNAME is set; one must be the name of the pod")
+	}
+	namespace, err := os.ReadFile(filepath.Join(account, "namespace"))
+	if err != nil {
+		return nil, fmt.Errorf("the pod has no token of a service account (automountServiceAccountToken): %w", err)
+	}
+	roots, err := os.ReadFile(filepath.Join(account, "ca.crt"))
+	if err != nil {
+		return nil, fmt.Errorf("the certificate of the API of Kubernetes: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(roots) {
+		return nil, fmt.Errorf("the file %s has no certificate", filepath.Join(account, "ca.crt"))
+	}
+	space := strings.TrimSpace(string(namespace))
+	running, end := context.WithCancel(context.WithoutCancel(ctx))
+	l := &Label{
+		key: key, value: value, account: account, log: log,
+		pod: space + "/" + name,
+		url: "https://" + net.JoinHostPort(host, port) + "/api/v1/namespaces/" + url.PathEscape(space) + "/pods/" + url.PathEscape(name),
+		client: &http.Client{
+			Timeout:   patience,
+			Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, TLSHandshakeTimeout: patience},
+			// A redirect would send the token elsewhere.
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+		changed: make(chan struct{}, 1), end: end, done: make(chan struct{}), next: make(chan struct{}),
+	}
+	go l.follow(running)
+	return l, nil
+}
+
+// Set sets the label, or removes it, and returns at once.
+func (l *Label) Set(on bool) {
+	l.mu.Lock()
+	if l.want == on {
+		l.mu.Unlock()
+		return
+	}
+	l.want = on
+	if isClosed(l.next) {
+		l.next = make(chan struct{})
+	}
+	l.mu.Unlock()
+	select {
+	case l.changed <- struct{}{}:
+	default: // the goroutine has not read the last change, and will read this one instead
+	}
+}
+
+// Await waits until the pod has what the last call of Set wants, and reports whether it has. It
+// returns early if ctx ends.
+func (l *Label) Await(ctx context.Context) bool {
+	l.mu.Lock()
+	next := l.next
+	l.mu.Unlock()
+	select {
+	case <-next:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// Close ends the goroutine. The label stays as it is.
+func (l *Label) Close() {
+	l.end()
+	<-l.done
+	l.client.CloseIdleConnections()
+}
+
+// follow makes the pod have what is wanted. It begins with a request, since an earlier process may
+// have left the label.
+func (l *Label) follow(ctx context.Context) {
+	defer close(l.done)
+	pauses := retry.Pauses(100*time.Millisecond, 5*time.Second)
+	said := ""
+	for has, known := false, false; ; {
+		want := l.wanted(has, known)
+		if known && want == has {
+			select {
+			case <-l.changed:
+				continue
+			case <-ctx.Done():
+				return
+			}
+		}
+		err := l.patch(ctx, want)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err == nil:
+			has, known, said = want, true, ""
+			pauses.Reset()
+			l.log.Info("label of the pod changed", "pod", l.pod, "label", l.key, "set", want)
+			continue
+		case err.Error() != said: // not at each try
+			said = err.Error()
+			l.log.Error(err, "the label of the pod was not changed; trying again", "pod", l.pod, "label", l.key, "set", want)
+		}
+		known = false // the API may have done it
+		retry.Sleep(ctx, pauses.NextBackOff(), l.changed)
+		if ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// wanted returns what is wanted, and wakes Await if it is what the pod has.
+func (l *Label) wanted(has, known bool) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if known && l.want == has && !isClosed(l.next) {
+		close(l.next)
+	}
+	return l.want
+}
+
+// patch sends one request. To set the label twice, or to remove it twice, changes nothing.
+func (l *Label) patch(ctx context.Context, on bool) error {
+	labels := map[string]any{l.key: nil} // null removes it
+	if on {
+		labels[l.key] = l.value
+	}
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": labels}})
+	if err != nil {
+		return err
+	}
+	token, err := os.ReadFile(filepath.Join(l.account, "token")) // Kubernetes replaces it now and then
+	if err != nil {
+		return fmt.Errorf("the token of the service account: %w", err)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPatch, l.url, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+	req.Header.Set("Content-Type", "application/merge-patch+json")
+	resp, err := l.client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20)) // a whole pod, so that the connection is used again
+	if resp.StatusCode == http.StatusOK {
+		return nil
+	}
+	var status struct{ Message string }
+	if err == nil && json.Unmarshal(answer, &status) == nil && status.Message != "" {
+		return fmt.Errorf("the API of Kubernetes answered %d: %s", resp.StatusCode, status.Message)
+	}
+	return fmt.Errorf("the API of Kubernetes answered %d", resp.StatusCode)
+}
+
+var (
+	labelName   = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`)
+	labelPrefix = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
+)
+
+// remark returns which rule of Kubernetes a label breaks, "" if it breaks none.
+//
+// Source: "Labels and Selectors" in the documentation of Kubernetes.
+func remark(key, value string) string {
+	name := key
+	if prefix, rest, ok := strings.Cut(key, "/"); ok {
+		if len(prefix) > 253 || !labelPrefix.MatchString(prefix) {
+			return ", where the key's prefix is a DNS name of at most 253 characters"
+		}
+		name = rest
+	}
+	if !labelName.MatchString(name) {
+		return ", where the key's name has 1 to 63 letters, digits, -, _ and ., and begins and ends with a letter or digit"
+	}
+	if value != "" && !labelName.MatchString(value) {
+		return ", where the value has at most 63 letters, digits, -, _ and ., and begins and ends with a letter or digit"
+	}
+	return ""
+}
+
+func isClosed(c chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
