@@ -34,7 +34,7 @@ type report struct {
 	builds   map[string]*strings.Builder // output of builds, by import path
 
 	passed, failed int
-	failures       []string // one line each, and the end of the test's output
+	failures       []string // one line each, and an excerpt of the test's output
 	skips          []string // one line each
 	reasons        []string // of the skips
 	counted        []string // one line each
@@ -135,7 +135,7 @@ func (r *report) end(e event, s *suite) {
 			r.skips = append(r.skips, fmt.Sprintf("%s: %s: %s", name, path, why))
 		case "fail":
 			s.failed++
-			r.failures = append(r.failures, name+": "+path+ending(t.output.String()))
+			r.failures = append(r.failures, name+": "+path+excerpt(t.output.String()))
 		}
 	}
 	if e.Action == "fail" && s.failed == 0 {
@@ -185,13 +185,16 @@ func (r *report) printFailed(e event, s *suite) {
 	r.print("%s\n", &s.other)
 }
 
-// ending returns the last lines of a failed test's output, indented. Whoever sees only the end of
-// a report has the reason of a failure there.
-func ending(output string) string {
-	const most = 12
+// excerpt returns the first and the last lines of a failed test's output, indented. Whoever sees
+// only the end of a report has the reason of a failure there.
+func excerpt(output string) string {
+	const each = 8
 	lines := strings.Split(strings.TrimSuffix(progress.ReplaceAllString(output, ""), "\n"), "\n")
+	if len(lines) > 2*each {
+		lines = slices.Concat(lines[:each], []string{"..."}, lines[len(lines)-each:])
+	}
 	var text strings.Builder
-	for _, line := range lines[max(0, len(lines)-most):] {
+	for _, line := range lines {
 		fmt.Fprintf(&text, "\n    %.300s", line)
 	}
 	return text.String()
