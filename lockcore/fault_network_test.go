@@ -2,6 +2,7 @@ package lockcore_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -87,7 +88,12 @@ func TestFault08_RepliesDropped(t *testing.T) {
 		ctx, cancel := context.WithTimeout(e.Context(), 300*time.Millisecond)
 		defer cancel()
 		_, err = long.TryLock(ctx)
-		mustIs(e, err, lockcore.ErrUnknown, context.DeadlineExceeded)
+		mustIs(e, err, context.DeadlineExceeded)
+		// On a busy machine, the renewals may have given up all connections. A new one gets no
+		// answer either, so nothing is sent.
+		if sent := !strings.Contains(err.Error(), "no connection"); e.Bubble != nil || sent {
+			mustIs(e, err, lockcore.ErrUnknown)
+		}
 		all.Lift()
 	})
 }
