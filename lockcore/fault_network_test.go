@@ -63,7 +63,7 @@ func TestFault08_RepliesDropped(t *testing.T) {
 	onAllKinds(t, func(e *env) {
 		e.warmAll()
 		a, f := e.Linked("a")
-		m := e.mutex(a, "orders", ttl(900*time.Millisecond))
+		m := e.mutex(a, "orders", ttl(6*time.Second))
 		rule := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Match: e.script("mutex_acquire")})
 		lease, err := m.TryLock(e.Context())
 		if lease != nil {
@@ -78,14 +78,14 @@ func TestFault08_RepliesDropped(t *testing.T) {
 		e.Until("the lock was given back", func() bool { return e.stored("orders") == "" })
 
 		// The same while renewing: the lease ends here first.
-		long := e.mutex(a, "long", ttl(3*time.Second))
+		long := e.mutex(a, "long", ttl(6*time.Second))
 		held := e.try(long)
 		all := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.SwallowReply})
 		mustIs(e, e.ended(held), lockcore.ErrLeaseExpired)
 		if e.Bubble != nil && e.stored("long") == "" {
 			e.Error("the server freed the name first")
 		}
-		ctx, cancel := context.WithTimeout(e.Context(), 300*time.Millisecond)
+		ctx, cancel := context.WithTimeout(e.Context(), time.Second)
 		defer cancel()
 		_, err = long.TryLock(ctx)
 		mustIs(e, err, context.DeadlineExceeded)
