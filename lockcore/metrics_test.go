@@ -129,7 +129,7 @@ func TestMetrics(t *testing.T) {
 			e.Error("the renewal that found the loss is not counted")
 		}
 
-		capped := e.try(e.mutex(c, "capped", lockcore.LeaseConfig{TTL: time.Second, MaxHold: 100 * time.Millisecond}))
+		capped := e.try(e.mutex(c, "capped", lockcore.LeaseConfig{TTL: 10 * time.Second, MaxHold: 100 * time.Millisecond}))
 		mustIs(e, e.ended(capped), lockcore.ErrLeaseExpired)
 		counted("noonlock_lease_losses_total", "cause", "max_hold")
 

@@ -288,10 +288,10 @@ func TestDeadOwnersAreSwept(t *testing.T) {
 		c := e.Client("c")
 		kept := e.try(reads{e.rw(c, "orders", "kept", ttl(30*time.Second))})
 		for i := range 20 {
-			e.try(reads{e.rw(c, "orders", fmt.Sprint("dead", i), lockcore.LeaseConfig{TTL: 300 * time.Millisecond, NoRenewal: true})})
+			e.try(reads{e.rw(c, "orders", fmt.Sprint("dead", i), lockcore.LeaseConfig{TTL: 3 * time.Second, NoRenewal: true})})
 		}
-		e.Pass(400 * time.Millisecond)
-		e.refused(e.rw(c, "orders", "writer", ttl(time.Second)))
+		e.Pass(3100 * time.Millisecond)
+		e.refused(e.rw(c, "orders", "writer", ttl(10*time.Second)))
 		if s := e.storedOwned("orders"); len(s.members) != 4 { // kind, and of the one owner entry, count and token
 			e.Errorf("%v are left", s.members)
 		}
@@ -308,12 +308,12 @@ func TestDeadOwnersAreSwept(t *testing.T) {
 func TestPersistedLockEndsAllTheSame(t *testing.T) {
 	onBoth(t, func(e *env) {
 		c := e.Client("c")
-		cfg := lockcore.LeaseConfig{TTL: 500 * time.Millisecond, NoRenewal: true}
+		cfg := lockcore.LeaseConfig{TTL: 3 * time.Second, NoRenewal: true}
 		e.try(e.rw(c, "orders", "x", cfg))
 		must(e, e.Raw.Persist(e.Context(), e.key("orders", "lock")).Err())
 		e.refused(e.rw(c, "orders", "y", cfg))
-		e.Pass(600 * time.Millisecond)
-		e.unlock(e.try(e.rw(c, "orders", "y", ttl(time.Second))))
+		e.Pass(3100 * time.Millisecond)
+		e.unlock(e.try(e.rw(c, "orders", "y", ttl(10*time.Second))))
 		if e.Exists(e.key("orders", "lock")) {
 			e.Error("the key is left behind")
 		}

@@ -87,7 +87,7 @@ func TestDaemonCampaignsAgainAfterALoss(t *testing.T) {
 	onBoth(t, func(t *testing.T, f *fleet) {
 		starts, ends := make(chan daemonStart, 2), make(chan error, 2)
 		f.run(f.daemon(f.Client("a"), f.steady("a", starts, ends), singleton.DaemonConfig{
-			TTL: 300 * time.Millisecond, Backoff: time.Minute, HandOverAfter: 1,
+			TTL: 6 * time.Second, Backoff: time.Minute, HandOverAfter: 1,
 		}).Run)
 		first := receive(f, starts, "the start")
 		if n, err := f.Raw.Del(f.Context(), "noonlock:{job/daemon/feed}:lock").Result(); n != 1 || err != nil {

@@ -29,10 +29,10 @@ func TestFault22_ClassD_OpenRunsAreEvicted(t *testing.T) {
 				testenv.Must(e, ended.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
 				st, err := other.Open(e.Context(), st)
 				testenv.Must(e, err)
-				cfg.Lease = lockcore.LeaseConfig{TTL: 500 * time.Millisecond, NoRenewal: true}
+				cfg.Lease = lockcore.LeaseConfig{TTL: 3 * time.Second, NoRenewal: true}
 				dead, err := e.jobLedger(e.Client("dead"), cfg).Claim(e.Context(), ended.Tick.Add(time.Second), st, ledger.ClaimConfig{})
 				testenv.Must(e, err)
-				e.Pass(600 * time.Millisecond)
+				e.Pass(3100 * time.Millisecond)
 				trigger, err := other.Trigger(e.Context())
 				testenv.Must(e, err)
 
