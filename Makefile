@@ -1,7 +1,7 @@
 SHELL := /bin/bash
 
 .DEFAULT_GOAL := help
-.PHONY: help test chaos test-chart test-kube image sbom lint fmt tidy bench ci
+.PHONY: help test chaos test-chart test-kube image sbom lint fmt tidy bench bench-peers ci
 
 help: ## List the targets.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -39,6 +39,9 @@ bench: ## Compare with raw commands, and client-go's elector; raw samples go to 
 	@go test -run '^$$' -bench . -benchtime 1x -timeout 30m ./bench/
 	@cd examples/lottery && go test -run '^$$' -bench . -benchtime 1x -timeout 10m ./internal/store
 	@cd adapters/clientgo && go test -run '^$$' -bench . -benchtime 1x -timeout 10m .
+
+bench-peers: ## Compare with other libraries; writes the tables and plots of docs/PERFORMANCE.md. Up to 20 minutes.
+	@cd bench/peers && GOWORK=off timeout 20m go test -run '^$$' -bench . -benchtime 1x -timeout 20m .
 
 ci: ## Do what CI does: test with all servers required, then lint.
 	@bash .ci/run
