@@ -139,32 +139,34 @@ func openNoonlock(addr string, opt options) (*client, error) {
 	}, err
 }
 
-// openElector has an elector for each lock. It campaigns again after its resignation.
+// openElector has an elector for each campaign: one that has led for less than its RetryPeriod
+// would pause before the next one.
 func openElector(addr string, opt options) (*client, error) {
 	rdb := newRedis(addr, opt)
 	c, err := lockcore.New(rdb, lockcore.Config{})
 	return &client{
-		lock: func(ctx context.Context, name string) (hold, error) {
-			leads := make(chan struct{}, 1)
-			le, err := election.NewLeaderElector(c, name, election.Callbacks{
-				OnStartedLeading: func(ctx context.Context) {
-					leads <- struct{}{}
-					<-ctx.Done()
-				},
-				OnStoppedLeading: func() {},
-			}, election.Config{LeaseDuration: opt.ttl})
-			if err != nil {
-				return nil, err
-			}
-			go func() { _ = le.Run(ctx) }()
+		lock: func(_ context.Context, name string) (hold, error) {
 			return func(ctx context.Context, work func()) error {
+				leads := make(chan struct{}, 1)
+				le, err := election.NewLeaderElector(c, name, election.Callbacks{
+					OnStartedLeading: func(ctx context.Context) {
+						leads <- struct{}{}
+						<-ctx.Done()
+					},
+					OnStoppedLeading: func() {},
+				}, election.Config{LeaseDuration: opt.ttl, Once: true})
+				if err != nil {
+					return err
+				}
+				ended := make(chan error, 1)
+				go func() { ended <- le.Run(ctx) }()
 				select {
 				case <-leads:
-				case <-ctx.Done():
-					return ctx.Err()
+				case err := <-ended:
+					return errors.Join(err, ctx.Err())
 				}
 				work()
-				return le.Resign(ctx)
+				return errors.Join(le.Resign(ctx), <-ended)
 			}, nil
 		},
 		close: func() {
