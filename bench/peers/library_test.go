@@ -51,6 +51,7 @@ var (
 	redisLock   = library{"redislock", openRedisLock, same}
 	redSync     = library{"redsync", openRedSync, same}
 	rueidisLock = library{"rueidislock", openRueidisLock, func(name string) string { return "rueidislock:0:" + name }}
+	rueidis20ms = library{"rueidislock, TryNextAfter 20 ms", openRueidisLock20ms, rueidisLock.key}
 	etcdMutex   = library{"etcd", openEtcd(mutexOf), nil}
 	etcdElector = library{"etcd, elector", openEtcd(electionOf), nil}
 )
@@ -228,16 +229,21 @@ func openRedSync(addr string, opt options) (*client, error) {
 	}, nil
 }
 
+// openRueidisLock gives each request a second. If a request takes longer than TryNextAfter, the
+// locker deletes its own key and waits, but is not notified of that. So with the default of
+// 20 ms, which the row of stalls uses, a busy machine leaves goroutines that wait for ever.
 func openRueidisLock(addr string, opt options) (*client, error) {
-	locker, err := rueidislock.NewLocker(rueidislock.LockerOption{
-		ClientOption:   rueidis.ClientOption{InitAddress: []string{addr}},
-		KeyMajority:    1,
-		NoLoopTracking: true,
-		KeyValidity:    opt.ttl,
-		// If a request takes longer than this, the locker deletes its own key and waits, but is
-		// not notified of that. With the default of 20 ms it then waits for ever on a busy machine.
-		TryNextAfter: time.Second,
-	})
+	return openLocker(addr, rueidislock.LockerOption{KeyValidity: opt.ttl, TryNextAfter: time.Second})
+}
+
+func openRueidisLock20ms(addr string, opt options) (*client, error) {
+	return openLocker(addr, rueidislock.LockerOption{KeyValidity: opt.ttl})
+}
+
+func openLocker(addr string, opt rueidislock.LockerOption) (*client, error) {
+	opt.ClientOption = rueidis.ClientOption{InitAddress: []string{addr}}
+	opt.KeyMajority, opt.NoLoopTracking = 1, true
+	locker, err := rueidislock.NewLocker(opt)
 	if err != nil {
 		return nil, err
 	}

@@ -99,7 +99,7 @@ func follow(l library, o order) error {
 	}
 	ctx := context.Background()
 	for range o.Clients {
-		c, err := l.open(o.Addr, options{connections: 10})
+		c, err := l.open(o.Addr, options{ttl: o.TTL, connections: 10})
 		if err != nil {
 			return err
 		}

@@ -151,7 +151,8 @@ func (s *server) expires(l library, name string) time.Time {
 // followers: one process has 200 clients that wait for a lock. Another process holds it.
 func followers(x *bench) {
 	const clients = 200
-	window := max(10*time.Second, length())
+	const ttl = 10 * time.Second
+	window := max(ttl, length())
 	libraries := []library{noonlock, blpop, redisLock, redSync, rueidisLock, etcdMutex}
 	t := x.table("", "library")
 	for r := range *repetitions {
@@ -159,7 +160,7 @@ func followers(x *bench) {
 			s := x.serve(l)
 			ctx, cancel := context.WithCancel(x.ctx())
 			name := strconv.Itoa(r)
-			var opt options
+			opt := options{ttl: ttl}
 			if l.name == redisLock.name || l.name == redSync.name {
 				opt.ttl = time.Hour // these do not renew
 			}
@@ -173,7 +174,7 @@ func followers(x *bench) {
 				})
 			})
 			<-held
-			kill, line := x.process("followers", order{Library: l.name, Addr: s.addr, Name: name, Clients: clients})
+			kill, line := x.process("followers", order{Library: l.name, Addr: s.addr, Name: name, TTL: ttl, Clients: clients})
 			var f followed
 			x.check(json.Unmarshal([]byte(line), &f))
 			server, stop := s.processor(), s.count()

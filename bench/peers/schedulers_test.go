@@ -21,7 +21,8 @@ type scheduler struct {
 	start func(x *bench, s *server, wg *sync.WaitGroup, ctx context.Context, ahead time.Duration, work func())
 }
 
-// schedulers: five replicas with a job that is due every other second.
+// schedulers: five replicas with a job that is due every other second. All kinds are measured at
+// the same time, since they mostly wait.
 func schedulers(x *bench) {
 	apart := []time.Duration{-127300 * time.Millisecond, -61100 * time.Millisecond, 0, 59400 * time.Millisecond, 191900 * time.Millisecond}
 	all := []scheduler{
@@ -34,24 +35,30 @@ func schedulers(x *bench) {
 	const interval, ticks = 2 * time.Second, 10
 	t := x.table("", "scheduler")
 	for range *repetitions {
-		for _, kind := range all {
-			s := x.serve(raw)
-			ctx, cancel := context.WithCancel(x.ctx())
-			var wg sync.WaitGroup
-			var runs atomic.Int64
+		runs := make([]atomic.Int64, len(all))
+		stops := make([]func() (sent, inside float64), len(all))
+		ctx, cancel := context.WithCancel(x.ctx())
+		var wg sync.WaitGroup
+		on := make([]*server, len(all))
+		for i, kind := range all {
+			on[i] = x.serve(raw)
 			for _, ahead := range apart {
-				kind.start(x, s, &wg, ctx, ahead, func() { runs.Add(1) })
+				kind.start(x, on[i], &wg, ctx, ahead, func() { runs[i].Add(1) })
 			}
-			sleep(ctx, 2*interval)
-			stop, before := s.count(), runs.Load()
-			sleep(ctx, ticks*interval)
-			sent, _ := stop()
-			n := float64(runs.Load() - before)
-			cancel()
-			wg.Wait()
-			t.add(kind.name, "runs of a tick", n/ticks)
+		}
+		sleep(ctx, 2*interval)
+		before := make([]int64, len(all))
+		for i := range all {
+			stops[i], before[i] = on[i].count(), runs[i].Load()
+		}
+		sleep(ctx, ticks*interval)
+		for i, kind := range all {
+			sent, _ := stops[i]()
+			t.add(kind.name, "runs of a tick", float64(runs[i].Load()-before[i])/ticks)
 			t.add(kind.name, "commands of a tick", sent/ticks)
 		}
+		cancel()
+		wg.Wait()
 	}
 }
 
