@@ -67,10 +67,10 @@ for folder in "${folders[@]}"; do
 	check unraised "$folder"
 done
 # bench/peers is not in go.work.
-vetted() {
-	GOWORK=off go vet ./... && GOWORK=off go mod tidy -diff
-}
-check in_module bench/peers vetted
+export GOWORK=off
+check in_module bench/peers go vet ./...
+check in_module bench/peers bash "$PWD/scripts/golangci-lint.sh" run ./...
+check in_module bench/peers go mod tidy -diff
 for script in .ci/run scripts/*.sh; do
 	check bash -n "$script"
 done

@@ -177,16 +177,14 @@ func followers(x *bench) {
 			kill, line := x.process("followers", order{Library: l.name, Addr: s.addr, Name: name, TTL: ttl, Clients: clients})
 			var f followed
 			x.check(json.Unmarshal([]byte(line), &f))
-			server, stop := s.processor(), s.count()
+			stop := s.count()
 			sleep(ctx, window)
 			sent, _ := stop()
-			server = s.processor() - server
 			kill()
 			close(end)
 			wg.Wait()
 			cancel()
 			t.add(l.name, "commands a second", sent/window.Seconds())
-			t.add(l.name, "server CPU, %", 100*server/window.Seconds())
 			t.add(l.name, "KiB each", f.Memory/clients/1024)
 			t.add(l.name, "goroutines each", f.Goroutines/clients)
 			t.add(l.name, "connections each", f.Sockets/clients)

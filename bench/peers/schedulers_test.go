@@ -18,7 +18,7 @@ import (
 // A scheduler runs a job every other second on one replica, until ctx ends. Its clock is ahead.
 type scheduler struct {
 	name  string
-	start func(x *bench, s *server, wg *sync.WaitGroup, ctx context.Context, ahead time.Duration, work func())
+	start func(ctx context.Context, x *bench, s *server, wg *sync.WaitGroup, ahead time.Duration, work func())
 }
 
 // schedulers: five replicas with a job that is due every other second. All kinds are measured at
@@ -27,8 +27,8 @@ func schedulers(x *bench) {
 	apart := []time.Duration{-127300 * time.Millisecond, -61100 * time.Millisecond, 0, 59400 * time.Millisecond, 191900 * time.Millisecond}
 	all := []scheduler{
 		{"noonlock", startRunner},
-		{"gocron + redsync, equal clocks", func(x *bench, s *server, wg *sync.WaitGroup, ctx context.Context, _ time.Duration, work func()) {
-			startGocron(x, s, wg, ctx, 0, work)
+		{"gocron + redsync, equal clocks", func(ctx context.Context, x *bench, s *server, wg *sync.WaitGroup, _ time.Duration, work func()) {
+			startGocron(ctx, x, s, wg, 0, work)
 		}},
 		{"gocron + redsync, clocks minutes apart", startGocron},
 	}
@@ -43,7 +43,7 @@ func schedulers(x *bench) {
 		for i, kind := range all {
 			on[i] = x.serve(raw)
 			for _, ahead := range apart {
-				kind.start(x, on[i], &wg, ctx, ahead, func() { runs[i].Add(1) })
+				kind.start(ctx, x, on[i], &wg, ahead, func() { runs[i].Add(1) })
 			}
 		}
 		sleep(ctx, 2*interval)
@@ -63,7 +63,7 @@ func schedulers(x *bench) {
 }
 
 // startRunner starts a noonlock Runner. It reads the server's clock alone.
-func startRunner(x *bench, s *server, wg *sync.WaitGroup, ctx context.Context, _ time.Duration, work func()) {
+func startRunner(ctx context.Context, x *bench, s *server, wg *sync.WaitGroup, _ time.Duration, work func()) {
 	x.b.Helper()
 	rdb := newRedis(s.addr, options{})
 	c, err := lockcore.New(rdb, lockcore.Config{})
@@ -84,7 +84,7 @@ func startRunner(x *bench, s *server, wg *sync.WaitGroup, ctx context.Context, _
 }
 
 // startGocron starts a scheduler with a distributed locker on redsync, which tries once.
-func startGocron(x *bench, s *server, wg *sync.WaitGroup, ctx context.Context, ahead time.Duration, work func()) {
+func startGocron(ctx context.Context, x *bench, s *server, wg *sync.WaitGroup, ahead time.Duration, work func()) {
 	x.b.Helper()
 	rdb := newRedis(s.addr, options{})
 	scheduler, err := gocron.NewScheduler(
