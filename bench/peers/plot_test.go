@@ -63,7 +63,10 @@ func (p *plot) svg() string {
 	}
 	fmt.Fprintf(&s, `<text x="12" y="24">%s</text>`+"\n", html.EscapeString(p.unit))
 	fmt.Fprintf(&s, `<text x="%d" y="%d" text-anchor="end">%s</text>`+"\n", right, top+high+42, html.EscapeString(p.of))
-	under := top + high + 64
+	under, abreast := top+high+64, 3 // names in a row
+	if slices.ContainsFunc(p.table.lines, func(name string) bool { return len(name) > 16 }) {
+		abreast = 1
+	}
 	for i, line := range p.table.lines {
 		var points []string
 		color := fmt.Sprintf("var(--c%d)", i%7)
@@ -76,12 +79,11 @@ func (p *plot) svg() string {
 			fmt.Fprintf(&s, `<circle cx="%.1f" cy="%.1f" r="3.5" style="fill:%s"/>`+"\n", x(xs[j]), y(v), color)
 		}
 		fmt.Fprintf(&s, `<polyline points="%s" style="fill:none;stroke-width:2;stroke:%s"/>`+"\n", strings.Join(points, " "), color)
-		// Three names in a row.
-		at := 24 + 152*(i%3)
-		fmt.Fprintf(&s, `<rect x="%d" y="%d" width="14" height="5" style="fill:%s"/>`+"\n", at, under+22*(i/3)-8, color)
-		fmt.Fprintf(&s, `<text x="%d" y="%d">%s</text>`+"\n", at+20, under+22*(i/3), html.EscapeString(line))
+		at, on := 24+(right-24)/abreast*(i%abreast), under+22*(i/abreast)
+		fmt.Fprintf(&s, `<rect x="%d" y="%d" width="14" height="5" style="fill:%s"/>`+"\n", at, on-8, color)
+		fmt.Fprintf(&s, `<text x="%d" y="%d">%s</text>`+"\n", at+20, on, html.EscapeString(line))
 	}
-	height := under + 22*((len(p.table.lines)-1)/3) + 16
+	height := under + 22*((len(p.table.lines)-1)/abreast) + 16
 	return fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %[1]d %[2]d" width="%[1]d" height="%[2]d" role="img" aria-label="%[3]s">
 <title>%[3]s</title>
 <style>%[4]s</style>
