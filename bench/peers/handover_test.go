@@ -10,26 +10,48 @@ import (
 // handOvers: from the end of the work of a holder to the work of the next one. The waiters use
 // two clients in turn, as in two processes.
 func handOvers(x *bench) {
+	const of = "library; waiters:"
+	took := x.table("Time, ms", of)
+	commands := x.table("Commands", of)
+	order := x.table("To the waiter that had waited longest, %", of)
 	libraries := []library{noonlock, blpop, redisLock, redSync, rueidisLock, etcdMutex}
-	x.compare(libraries, []int{2, 10, 100, 500}, func(int) int { return 2 })
-	x.report = append(x.report, &plot{
-		file: "peers-handover.svg", title: "Time of a hand-over by the number of waiters",
-		of: "waiters", unit: "ms", table: x.report[0].(*table),
+	p := pace{moment: 5 * time.Millisecond, clients: 2, lasts: length()}
+	x.compare(libraries, []int{2, 10, 100, 500}, p, func(name string, waiters int, h handed) {
+		column := figure(float64(waiters))
+		took.add(name, column, median(h.took)*1e3)
+		order.add(name, column, 100*float64(h.inOrder)/float64(len(h.took)))
+		if h.counted > 0 {
+			commands.add(name, column, h.sent/float64(h.counted))
+		}
 	})
+	x.report = append(x.report, &plot{"peers-handover.svg", "Time of a hand-over by the number of waiters", "waiters", "ms", took})
 }
 
 // elections: a leader resigns, and two other candidates wait. Each has a client of its own. The
-// locks are measured beside the electors.
+// locks are measured beside the electors. A leader leads for longer than etcd takes to begin a
+// watch, which is up to 100 ms.
 func elections(x *bench) {
+	t := x.table("", "library")
 	libraries := []library{elector, etcdElector, noonlock, rueidisLock, redisLock, etcdMutex}
-	x.compare(libraries, []int{2}, func(waiters int) int { return waiters + 1 })
+	p := pace{moment: 120 * time.Millisecond, clients: 3, lasts: 4 * length()}
+	x.compare(libraries, []int{2}, p, func(name string, _ int, h handed) {
+		t.add(name, "ms", median(h.took)*1e3)
+		if h.counted > 0 {
+			t.add(name, "commands", h.sent/float64(h.counted))
+		}
+		t.add(name, "to the one that had waited longest, %", 100*float64(h.inOrder)/float64(len(h.took)))
+	})
+}
+
+// A pace says how hand-overs follow each other.
+type pace struct {
+	moment  time.Duration // between the arrival of the last waiter and the release
+	clients int           // the waiters use them in turn
+	lasts   time.Duration
 }
 
 // compare measures hand-overs with some numbers of waiters.
-func (x *bench) compare(libraries []library, waiters []int, clients func(waiters int) int) {
-	took := x.table("Time of a hand-over in ms, by the number of waiters", "library")
-	commands := x.table("Commands of a hand-over, by the number of waiters", "library")
-	order := x.table("Hand-overs to the waiter that had waited longest, in %, by the number of waiters", "library")
+func (x *bench) compare(libraries []library, waiters []int, p pace, add func(name string, waiters int, h handed)) {
 	on := make([]*server, len(libraries))
 	for i, l := range libraries {
 		on[i] = x.serve(l)
@@ -37,14 +59,8 @@ func (x *bench) compare(libraries []library, waiters []int, clients func(waiters
 	for r := range *repetitions {
 		for _, n := range waiters {
 			for i, l := range libraries {
-				h := x.handOver(l, on[i], fmt.Sprintf("%d-%d", n, r), n, clients(n))
-				column := figure(float64(n))
-				if len(h.took) > 0 {
-					took.add(l.name, column, median(h.took)*1e3)
-					order.add(l.name, column, 100*float64(h.inOrder)/float64(len(h.took)))
-				}
-				if h.counted > 0 {
-					commands.add(l.name, column, h.sent/float64(h.counted))
+				if h := x.handOver(l, on[i], fmt.Sprintf("%d-%d", n, r), n, p); len(h.took) > 0 {
+					add(l.name, n, h)
 				}
 			}
 		}
@@ -121,12 +137,12 @@ func (q *queue) grants() int {
 // handOver lets a lock pass between waiters+1 goroutines. A holder waits until the one before it
 // waits again, and for a moment, so that the order of arrival is known. That one waits again
 // only after the hand-over: otherwise it could take the lock itself.
-func (x *bench) handOver(l library, s *server, name string, waiters, clients int) handed {
+func (x *bench) handOver(l library, s *server, name string, waiters int, p pace) handed {
 	x.b.Helper()
-	const moment = 5 * time.Millisecond
+	const poll = time.Millisecond / 2
 	ctx, cancel := context.WithCancel(x.ctx())
 	defer cancel()
-	all := make([]*client, clients)
+	all := make([]*client, p.clients)
 	for i := range all {
 		var err error
 		all[i], err = l.open(s.addr, options{connections: waiters + 10})
@@ -135,7 +151,7 @@ func (x *bench) handOver(l library, s *server, name string, waiters, clients int
 	var q queue
 	holds := make([]hold, waiters+1)
 	for i := range holds {
-		holds[i] = x.hold(ctx, all[i%clients], name)
+		holds[i] = x.hold(ctx, all[i%p.clients], name)
 	}
 	var wg sync.WaitGroup
 	for i, h := range holds {
@@ -145,9 +161,9 @@ func (x *bench) handOver(l library, s *server, name string, waiters, clients int
 				err := h(ctx, func() {
 					q.grant(i)
 					for q.length() < waiters && ctx.Err() == nil {
-						sleep(ctx, moment/10)
+						sleep(ctx, poll)
 					}
-					sleep(ctx, moment)
+					sleep(ctx, p.moment)
 					q.release()
 				})
 				if err != nil && ctx.Err() == nil {
@@ -155,18 +171,18 @@ func (x *bench) handOver(l library, s *server, name string, waiters, clients int
 					return
 				}
 				for q.free() && ctx.Err() == nil {
-					sleep(ctx, moment/10)
+					sleep(ctx, poll)
 				}
 			}
 		})
-		sleep(ctx, moment/2)
+		sleep(ctx, 5*poll)
 	}
 	for began := time.Now(); q.grants() == 0 && time.Since(began) < time.Minute; {
-		sleep(ctx, moment)
+		sleep(ctx, poll)
 	}
-	sleep(ctx, length())
+	sleep(ctx, p.lasts)
 	stop, before := s.count(), q.grants()
-	sleep(ctx, length()/2)
+	sleep(ctx, p.lasts/2)
 	sent, _ := stop()
 	q.mu.Lock()
 	result := q.handed

@@ -32,7 +32,7 @@ svg { --ink: #1f2328; --soft: #59636e; --line: #d1d9e0; --page: #ffffff;
 `
 
 func (p *plot) svg() string {
-	const width, left, right, top, high = 480, 62, 462, 44, 250
+	const width, left, right, top, high = 480, 66, 448, 44, 250
 	var xs, ys []float64
 	value := map[[2]string]float64{}
 	for at, samples := range p.table.cells {
@@ -55,7 +55,7 @@ func (p *plot) svg() string {
 	for e := least; e <= most; e++ {
 		at := y(math.Pow(10, e))
 		fmt.Fprintf(&s, `<path d="M%d %.1fH%d" class="grid"/>`+"\n", left, at, right)
-		fmt.Fprintf(&s, `<text x="%d" y="%.1f" class="soft" text-anchor="end">%s</text>`+"\n", left-8, at+5, strconv.FormatFloat(math.Pow(10, e), 'g', 3, 64))
+		fmt.Fprintf(&s, `<text x="%d" y="%.1f" class="soft" text-anchor="end">%s</text>`+"\n", left-8, at+5, figure(math.Pow(10, e)))
 	}
 	for i, column := range p.table.columns {
 		fmt.Fprintf(&s, `<path d="M%.1f %dV%d" class="grid"/>`+"\n", x(xs[i]), top, top+high)
