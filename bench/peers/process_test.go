@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"runtime"
@@ -35,6 +36,8 @@ func (x *bench) process(role string, o order) (kill func(), line string) {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), roleVariable+"="+role, orderVariable+"="+string(text))
 	cmd.Stderr = os.Stderr
+	_, err = cmd.StdinPipe() // closed when this process ends
+	x.check(err)
 	out, err := cmd.StdoutPipe()
 	x.check(err)
 	x.check(cmd.Start())
@@ -51,8 +54,13 @@ func (x *bench) process(role string, o order) (kill func(), line string) {
 	return kill, strings.TrimSpace(line)
 }
 
-// play is the life of such a process. It ends when it is killed.
+// play is the life of such a process. It ends when it is killed, or when the process that started
+// it has ended.
 func play(role string) error {
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		os.Exit(0)
+	}()
 	var o order
 	if err := json.Unmarshal([]byte(os.Getenv(orderVariable)), &o); err != nil {
 		return err

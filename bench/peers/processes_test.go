@@ -51,8 +51,13 @@ func takeover(x *bench) {
 		for i, c := range cases {
 			wg.Go(func() {
 				var late []float64
-				for n := range c.rounds {
-					late = append(late, x.takeOver(c.library, on[i], waits[i], fmt.Sprintf("%d-%d", r, n), ttl).Seconds()*1e3)
+				for n := 0; len(late) < c.rounds && !x.b.Failed(); n++ {
+					if after, ok := x.takeOver(c.library, on[i], waits[i], fmt.Sprintf("%d-%d", r, n), ttl); ok {
+						late = append(late, after.Seconds()*1e3)
+					}
+				}
+				if x.b.Failed() {
+					return
 				}
 				mu.Lock()
 				defer mu.Unlock()
@@ -64,8 +69,9 @@ func takeover(x *bench) {
 	}
 }
 
-// takeOver returns how long after the end of the holder's lock the next one holds it.
-func (x *bench) takeOver(l library, s *server, c *client, name string, ttl time.Duration) time.Duration {
+// takeOver returns how long after the end of the holder's lock the next one holds it. ok is false
+// if that end is not known.
+func (x *bench) takeOver(l library, s *server, c *client, name string, ttl time.Duration) (after time.Duration, ok bool) {
 	ctx := x.ctx()
 	kill, _ := x.process("holder", order{Library: l.name, Addr: s.addr, Name: name, TTL: ttl})
 	h := x.hold(ctx, c, name)
@@ -79,8 +85,8 @@ func (x *bench) takeOver(l library, s *server, c *client, name string, ttl time.
 	// At different times between two renewals.
 	sleep(ctx, ttl/6+rand.N(ttl/3))
 	kill()
-	end := s.expires(l, name)
-	return (<-granted).Sub(end)
+	end, ok := s.expires(l, name)
+	return (<-granted).Sub(end), ok
 }
 
 // fill writes keys that have nothing to do with a lock.
@@ -118,31 +124,33 @@ func (s *server) etcdClient() *clientv3.Client {
 }
 
 // expires returns when a lock expires whose holder is dead.
-func (s *server) expires(l library, name string) time.Time {
+func (s *server) expires(l library, name string) (at time.Time, ok bool) {
 	ctx := s.x.ctx()
 	if s.redis != nil {
 		at, err := s.rdb.PExpireTime(ctx, l.key(name)).Result()
-		if err != nil || at <= 0 {
-			s.x.b.Errorf("%s: the lock ends at %v: %v", l.name, at, err)
+		if err != nil {
+			s.x.b.Error(l.name, err)
 		}
-		return time.UnixMilli(at.Milliseconds())
+		return time.UnixMilli(at.Milliseconds()), at > 0
 	}
 	c := s.etcdClient()
 	defer c.Close()
 	first, err := c.Get(ctx, "/"+name+"/", clientv3.WithFirstCreate()...)
 	if err != nil || len(first.Kvs) == 0 {
 		s.x.b.Errorf("etcd has no holder: %v", err)
-		return time.Time{}
+		return time.Time{}, false
 	}
 	// etcd tells whole seconds, rounded down. So one of them is over when the answer changes.
 	for last := int64(0); ; sleep(ctx, time.Millisecond) {
 		left, err := c.TimeToLive(ctx, clientv3.LeaseID(first.Kvs[0].Lease))
-		if err != nil || left.TTL <= 0 {
-			s.x.b.Errorf("etcd: the lease has ended: %v", err)
-			return time.Time{}
-		}
-		if last > left.TTL {
-			return time.Now().Add(time.Duration(last) * time.Second)
+		switch {
+		case err != nil:
+			s.x.b.Error("etcd:", err)
+			return time.Time{}, false
+		case last > left.TTL:
+			return time.Now().Add(time.Duration(last) * time.Second), true
+		case left.TTL <= 0:
+			return time.Time{}, false // asked too late
 		}
 		last = left.TTL
 	}

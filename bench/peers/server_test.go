@@ -54,13 +54,16 @@ func (x *bench) serveEtcd() *server {
 		ports[i] = l.Addr().String()
 		x.check(l.Close())
 	}
-	cmd := exec.Command(program, "--data-dir", dir, "--logger", "zap", "--log-level", "error",
+	// The shell ends etcd when this process has ended, even if it was killed: its input is closed.
+	cmd := exec.Command("sh", "-c", `"$@" & cat >/dev/null; kill -KILL $!; wait`, "sh", program, "--data-dir", dir, "--logger", "zap", "--log-level", "error",
 		"--listen-client-urls", "http://"+ports[0], "--advertise-client-urls", "http://"+ports[0],
 		"--listen-peer-urls", "http://"+ports[1], "--initial-advertise-peer-urls", "http://"+ports[1],
 		"--initial-cluster", "default=http://"+ports[1])
+	input, err := cmd.StdinPipe()
+	x.check(err)
 	x.check(cmd.Start())
 	x.b.Cleanup(func() {
-		_ = cmd.Process.Kill()
+		_ = input.Close()
 		_ = cmd.Wait() // reports the kill
 	})
 	s := &server{x: x, addr: ports[0]}
