@@ -75,6 +75,7 @@ func (x *bench) takeOver(l library, s *server, c *client, name string, ttl time.
 	ctx := x.ctx()
 	kill, _ := x.process("holder", order{Library: l.name, Addr: s.addr, Name: name, TTL: ttl})
 	h := x.hold(ctx, c, name)
+	sleep(ctx, rand.N(200*time.Millisecond)) // so that no retry falls on the end of the TTL
 	granted := make(chan time.Time, 1)
 	go func() {
 		if err := h(ctx, func() { granted <- time.Now() }); err != nil {
