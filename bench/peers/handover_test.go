@@ -33,7 +33,7 @@ func handOvers(x *bench) {
 func elections(x *bench) {
 	t := x.table("", "library")
 	libraries := []library{elector, etcdElector, noonlock, rueidisLock, redisLock, etcdMutex}
-	p := pace{moment: 120 * time.Millisecond, clients: 3, lasts: 4 * length()}
+	p := pace{moment: 120 * time.Millisecond, clients: 3, lasts: 2 * length()}
 	x.compare(libraries, []int{2}, p, func(name string, _ int, h handed) {
 		t.add(name, "ms", median(h.took)*1e3)
 		if h.counted > 0 {

@@ -120,7 +120,8 @@ func (x *bench) how() string {
 	if x.etcd != "" {
 		with = append(with, "etcd "+x.etcd)
 	}
-	return fmt.Sprintf("%s, %d processors; repetitions: %d.", strings.Join(with, ", "), runtime.NumCPU(), *repetitions)
+	return fmt.Sprintf("%s, %d processors; repetitions: %d, seconds: %v.",
+		strings.Join(with, ", "), runtime.NumCPU(), *repetitions, *seconds)
 }
 
 // sleep returns after d, or when the benchmark ends.

@@ -9,12 +9,12 @@ import (
 )
 
 // stalls: 16 goroutines lock and unlock names that nobody else uses, and the server stops for a
-// while, five times. A call of lock or unlock that has not returned long afterwards waits for
+// while, three times. A call of lock or unlock that has not returned long afterwards waits for
 // nobody.
 func stalls(x *bench) {
-	const goroutines, times, pause, patience = 16, 5, 200 * time.Millisecond, 3 * time.Second
+	const goroutines, times, pause, patience = 16, 3, 100 * time.Millisecond, 2 * time.Second
 	libraries := []library{noonlock, redisLock, redSync, rueidisLock, rueidis20ms}
-	stuck := x.table("Goroutines of 16 that are stuck 3 s after the stalls", "library")
+	stuck := x.table("Goroutines of 16 that are stuck 2 s after the stalls", "library")
 	failed := x.table("Calls that returned an error", "library")
 	for range *repetitions {
 		for _, stall := range []time.Duration{15 * time.Millisecond, 60 * time.Millisecond, 600 * time.Millisecond} {
