@@ -123,13 +123,16 @@ func (e *env) mutex(c *lockcore.Client, name string, cfg lockcore.LeaseConfig) l
 	return m
 }
 
-// lockOf returns a lock of a kind whose holders exclude each other.
+// lockOf returns a lock of a kind. The holders exclude each other, except those of the kind "read".
 func lockOf(c *lockcore.Client, kind, name, owner string, cfg lockcore.LeaseConfig) (locker, error) {
 	switch kind {
 	case "reentrant":
 		return c.ReentrantMutex(name, owner, cfg)
 	case "write":
 		return c.RWMutex(name, owner, lockcore.RWConfig{Read: cfg, Write: cfg})
+	case "read":
+		m, err := c.RWMutex(name, owner, lockcore.RWConfig{Read: cfg, Write: cfg})
+		return reads{m}, err
 	default:
 		return c.Mutex(name, cfg)
 	}

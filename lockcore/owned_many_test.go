@@ -230,14 +230,9 @@ func TestFault86_TokenAfterALeaseThatEndedHere(t *testing.T) {
 				e.warmAll()
 				a, f := e.Linked("a")
 				lock := func(c *lockcore.Client) locker {
-					cfg := lockcore.LeaseConfig{TTL: 3 * time.Second, NoRenewal: true}
-					switch kind {
-					case "reentrant":
-						return e.reentrant(c, "orders", "me", cfg)
-					case "write":
-						return e.rw(c, "orders", "me", cfg)
-					}
-					return reads{e.rw(c, "orders", "me", cfg)}
+					m, err := lockOf(c, kind, "orders", "me", lockcore.LeaseConfig{TTL: 3 * time.Second, NoRenewal: true})
+					must(e, err)
+					return m
 				}
 				late := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Match: e.script("mutex_acquire"), Count: 1, Delay: 900 * time.Millisecond})
 				first := e.try(lock(a))
@@ -273,14 +268,8 @@ func TestFault86_TokenAfterALeaseWhoseEndIsNotNoticed(t *testing.T) {
 				c := e.ClientWith(e.Direct(), lockcore.Config{Clock: clock.Now})
 				last := uint64(0)
 				for i := range 300 {
-					name, cfg := fmt.Sprintf("orders-%d", i/100), lockcore.LeaseConfig{TTL: 30 * time.Second, NoRenewal: true}
-					m := locker(e.reentrant(c, name, "me", cfg))
-					switch kind {
-					case "write":
-						m = e.rw(c, name, "me", cfg)
-					case "read":
-						m = reads{e.rw(c, name, "me", cfg)}
-					}
+					m, err := lockOf(c, kind, fmt.Sprintf("orders-%d", i/100), "me", lockcore.LeaseConfig{TTL: 30 * time.Second, NoRenewal: true})
+					must(e, err)
 					if i%100 == 0 {
 						last = 0
 					}

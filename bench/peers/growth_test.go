@@ -100,6 +100,7 @@ func (t *table) turned() *table {
 	return turned
 }
 
+// heapInUse returns the heap and the stacks after a garbage collection, in bytes.
 func heapInUse() float64 {
 	runtime.GC()
 	runtime.GC()

@@ -136,11 +136,7 @@ func follow(l library, o order) error {
 }
 
 func used() (followed, error) {
-	runtime.GC()
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	u := followed{Memory: float64(m.HeapAlloc + m.StackInuse), Goroutines: float64(runtime.NumGoroutine())}
+	u := followed{Memory: heapInUse(), Goroutines: float64(runtime.NumGoroutine())}
 	files, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
 		return u, err

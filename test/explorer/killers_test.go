@@ -16,7 +16,7 @@ import (
 // A killer is a test or a set of explorations that may detect a mutant.
 type killer struct {
 	name  string
-	sound func(tb testing.TB) error // without a mutant it must not fail
+	sound func(tb testing.TB) error // without a mutant it must not fail; to call before kills
 	// kills returns why it fails with a mutant, "" if it does not. If again is set, it must fail twice.
 	kills func(tb testing.TB, m edit, again bool) (why string, err error)
 }

@@ -93,9 +93,6 @@ func (s *suite) killer(test string) *killer {
 		sound: sound,
 		kills: func(tb testing.TB, m edit, again bool) (why string, err error) {
 			tb.Helper()
-			if err := sound(tb); err != nil {
-				return "", err
-			}
 			var failed bool
 			if again {
 				why, failed, err = sure(tb, m, limit)

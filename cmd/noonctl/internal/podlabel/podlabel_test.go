@@ -94,6 +94,17 @@ func (a *api) refuses(with func(w http.ResponseWriter) bool) {
 	a.refuse = with
 }
 
+// delays makes the API answer when answer is closed. arrived gets a value for each request.
+func (a *api) delays() (arrived <-chan struct{}, answer chan<- struct{}) {
+	requests, answers := make(chan struct{}, 10), make(chan struct{})
+	a.refuses(func(http.ResponseWriter) bool {
+		requests <- struct{}{}
+		<-answers
+		return false
+	})
+	return requests, answers
+}
+
 // label returns the label leader=yes of the pod.
 func (a *api) label() *podlabel.Label {
 	a.Helper()
@@ -202,12 +213,7 @@ func TestTriesAgain(t *testing.T) {
 func TestTheLastCallWins(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
-	arrived, answer := make(chan struct{}, 10), make(chan struct{})
-	a.refuses(func(http.ResponseWriter) bool {
-		arrived <- struct{}{}
-		<-answer
-		return false
-	})
+	arrived, answer := a.delays()
 	l := a.label()
 	<-arrived
 	for range 10 {
@@ -225,13 +231,8 @@ func TestTheLastCallWins(t *testing.T) {
 func TestClose(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
-	arrived, answer := make(chan struct{}, 1), make(chan struct{})
+	arrived, answer := a.delays()
 	defer close(answer)
-	a.refuses(func(http.ResponseWriter) bool {
-		arrived <- struct{}{}
-		<-answer
-		return true
-	})
 	l := a.label()
 	<-arrived
 	before := time.Now()
