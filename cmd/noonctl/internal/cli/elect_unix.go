@@ -40,13 +40,17 @@ type electing struct {
 	elector *election.LeaderElector
 	end     context.CancelFunc // of the campaign
 
-	mu    sync.Mutex
-	term  election.Term // zero: this replica does not lead
-	ended error         // of the command, when it has ended by itself or could not be started
+	mu      sync.Mutex
+	term    election.Term // zero: this replica does not lead
+	leading chan struct{} // closed while this replica leads; replaced when it stops
+	ended   error         // of the command, when it has ended by itself or could not be started
 }
 
+// maxWait limits how long a request to /leader waits.
+const maxWait = 30 * time.Second
+
 func (a *app) electCommand() *cobra.Command {
-	e := &electing{app: a}
+	e := &electing{app: a, leading: make(chan struct{})}
 	cmd := &cobra.Command{
 		Use: "elect NAME [flags] [-- COMMAND [ARG...]]", Short: "Take part in an election, and run a command while leading",
 		Long: `elect campaigns in the election. While it leads, it runs the command. If leadership is lost, the
@@ -67,7 +71,9 @@ With --http, elect answers
 
     GET /         the leader and this replica, as JSON
     GET /leader   200 if this replica leads, otherwise 503. As the readiness probe of a container,
-                  it makes a Service send traffic only to the leader
+                  it makes a Service send traffic only to the leader. With ?wait=900ms, a replica
+                  that does not lead answers when it leads, or after this time: so a probe
+                  notices a new leader before its next period
 
 With --pod-label, the pod has this label while this replica leads, so that a selector finds the
 leader. elect removes it at the start, when it is asked to stop, and when leadership ends, and only
@@ -209,6 +215,25 @@ func (e *electing) setTerm(term election.Term) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.term = term
+	if term.Number > 0 {
+		close(e.leading)
+	} else {
+		e.leading = make(chan struct{})
+	}
+}
+
+// awaitLeadership waits until this replica leads, the time is over or ctx is done.
+func (e *electing) awaitLeadership(ctx context.Context, most time.Duration) {
+	e.mu.Lock()
+	leading := e.leading
+	e.mu.Unlock()
+	over := time.NewTimer(most)
+	defer over.Stop()
+	select {
+	case <-leading:
+	case <-over.C:
+	case <-ctx.Done():
+	}
 }
 
 // leadership is the answer to GET /.
@@ -240,7 +265,15 @@ func (e *electing) serve(log logr.Logger) (closeServer func(), err error) {
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(answer)
 	})
-	mux.HandleFunc("GET /leader", func(w http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("GET /leader", func(w http.ResponseWriter, r *http.Request) {
+		if text := r.FormValue("wait"); text != "" {
+			wait, err := time.ParseDuration(text)
+			if err != nil || wait < 0 || wait > maxWait {
+				http.Error(w, fmt.Sprintf("wait is %.60q; it must be a duration from 0s to %s", text, maxWait), http.StatusBadRequest)
+				return
+			}
+			e.awaitLeadership(r.Context(), wait)
+		}
 		if !e.elector.IsLeader() {
 			http.Error(w, "this replica does not lead", http.StatusServiceUnavailable)
 			return

@@ -418,6 +418,15 @@ func TestElectHTTP(t *testing.T) {
 	if code, _ := get(b, "/x"); code != 404 {
 		t.Errorf("another path: %d", code)
 	}
+	for _, c := range []struct {
+		replica replica
+		wait    string
+		want    int
+	}{{a, "30s", 200}, {b, "1ms", 503}, {b, "0s", 503}, {b, "soon", 400}, {b, "-1s", 400}, {b, "31s", 400}} {
+		if code, body := get(c.replica, "/leader?wait="+c.wait); code != c.want || code == 400 && body != `wait is "`+c.wait+"\"; it must be a duration from 0s to 30s\n" {
+			t.Errorf("wait=%s: %d %s, want %d", c.wait, code, body, c.want)
+		}
+	}
 	code, body := get(a, "/")
 	answer := decode[struct {
 		Election, Leader, Identity string
@@ -427,9 +436,20 @@ func TestElectHTTP(t *testing.T) {
 	if code != 200 || answer.Election != "board" || answer.Leader != "a" || answer.Identity != "a" || !answer.Leading || answer.Term != 1 || answer.Token == 0 {
 		t.Errorf("a: %d %s", code, body)
 	}
+	waited := make(chan int, 1) // the answer of b to a request that arrives before it leads
+	go func() {
+		defer close(waited)
+		if resp, err := http.Get("http://" + b.addr + "/leader?wait=30s"); err == nil {
+			resp.Body.Close()
+			waited <- resp.StatusCode
+		}
+	}()
 	testenv.Must(t, a.cmd.Process.Signal(syscall.SIGTERM))
 	if code := exitOf(t, a.cmd); code != 0 {
 		t.Errorf("a has the exit code %d", code)
+	}
+	if code := <-waited; code != 200 {
+		t.Errorf("the request that waited: %d", code)
 	}
 	e.Until("b leads", func() bool { code, _ := get(b, "/leader"); return code == 200 })
 }
