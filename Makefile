@@ -20,7 +20,7 @@ test-chart: ## Check the chart without a cluster.
 test-kube: ## Test on the cluster of KUBECONFIG; KUBE_LOAD is the command that loads an image archive.
 	@bash scripts/kube-test.sh
 
-image: ## Build the image of an example (PROGRAM=lottery) as an OCI archive in dist/, without Docker.
+image: ## Build the image of an example or of noonctl (PROGRAM=lottery) as an OCI archive in dist/, without Docker.
 	@bash scripts/image.sh $(PROGRAM)
 
 sbom: image ## Write a bill of materials (CycloneDX) of the image's programs to dist/.

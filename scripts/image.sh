@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Builds a container image of an example as an OCI archive. It needs neither Docker nor a
-# registry. The image contains static binaries for amd64 and arm64 in one index, without the
+# Builds a container image of noonctl or an example as an OCI archive. It needs neither Docker nor
+# a registry. The image contains static binaries for amd64 and arm64 in one index, without the
 # demo of the lottery and its in-process Redis. The same sources, commit and Go version give
 # the same digest in any folder.
 #
 # usage: scripts/image.sh [PROGRAM [OUTPUT]]
-#   PROGRAM  a folder of examples/ (default lottery)
+#   PROGRAM  a folder of examples/ or cmd/ (default lottery)
 #   OUTPUT   the file to write (default dist/PROGRAM-image.tar)
 # environment:
 #   IMAGE_NAME       name with registry and tag (default noonlock.local/PROGRAM:dev)
@@ -18,8 +18,10 @@ output=${2:-dist/$program-image.tar}
 name=${IMAGE_NAME:-noonlock.local/$program:dev}
 read -ra platforms <<<"${IMAGE_PLATFORMS:-linux/amd64 linux/arm64}"
 
-[[ $program =~ ^[a-z]+$ && -f examples/$program/main.go ]] || {
-	echo "image.sh: the program is \"$program\"; it must be a folder of examples/ with a main.go" >&2
+source=examples/$program
+[[ -d $source ]] || source=cmd/$program
+[[ $program =~ ^[a-z]+$ && -f $source/main.go ]] || {
+	echo "image.sh: the program is \"$program\"; it must be a folder of examples/ or cmd/ with a main.go" >&2
 	exit 2
 }
 ((${#platforms[@]} > 0)) || {
@@ -46,7 +48,7 @@ for platform in "${platforms[@]}"; do
 	architecture=${platform#linux/}
 	folder=$scratch/$architecture
 	mkdir -p "$folder"
-	(cd "examples/$program" && env "${settings[@]}" GOOS=linux GOARCH="$architecture" GOAMD64=v1 GOARM64=v8.0 \
+	(cd "$source" && env "${settings[@]}" GOOS=linux GOARCH="$architecture" GOAMD64=v1 GOARM64=v8.0 \
 		go build -tags nodemo -trimpath -buildvcs=false -mod=readonly -ldflags '-s -w' -o "$folder/$program" .)
 	folders+=("$platform=$folder")
 done
