@@ -24,6 +24,10 @@ import (
 // lockcore.ErrLeaseLost or lockcore.ErrReleased, or lockcore.ErrNotHeld if this Lock has
 // not written the record yet.
 //
+// Timers stop while a machine is suspended. The first request of the elector after that
+// corrects the timer of the context. If the leadership is over by then, the context is done
+// 100 ms later, unless that request renews the record.
+//
 // Call Bind in OnStartedLeading, and stop when the work is done. The end of the work does
 // not stop the elector, which may renew the record again. So end the elector's own context
 // with the work:
@@ -74,6 +78,26 @@ type hold struct {
 	wins  int   // number of this Lock's successful writes
 	bound map[*boundContext]struct{}
 	timer *time.Timer // nil: no context was bound yet
+	over  bool        // the time was over at a request, and timer ends the hold soon
+}
+
+// decideWithin is how long the hold lasts after a request has found that its time is over. If
+// the request writes the record in that time, no other candidate has led.
+const decideWithin = 100 * time.Millisecond
+
+// beforeRequest sets the timer again. Timers stop while the machine is suspended, so the hold
+// would otherwise end later by the time of the suspension.
+func (h *hold) beforeRequest() {
+	left := -h.elapsed()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if left += h.until; !h.valid || len(h.bound) == 0 || h.over {
+		return
+	}
+	if h.over = left <= 0; h.over {
+		left = decideWithin
+	}
+	h.timer.Reset(left)
 }
 
 // validFor returns how long a record with this lease is valid locally.
@@ -86,7 +110,7 @@ func validFor(seconds int) time.Duration {
 func (h *hold) extend(t0 time.Duration, seconds int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.valid, h.until, h.wins = true, t0+validFor(seconds), h.wins+1
+	h.valid, h.over, h.until, h.wins = true, false, t0+validFor(seconds), h.wins+1
 }
 
 // won returns the number of successful writes.

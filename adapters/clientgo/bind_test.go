@@ -235,7 +235,7 @@ func TestBindEndsWithItsParent(t *testing.T) {
 
 // A leader was paused, and no other candidate has written the record. Its elector renews the
 // record, and the work continues: the write proves that no other candidate has led.
-func TestBindEndsAfterAnUnnoticedPause(t *testing.T) {
+func TestBindSurvivesAnUnnoticedPause(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
 		lock, clock, _ := e.clocked()
@@ -250,6 +250,37 @@ func TestBindEndsAfterAnUnnoticedPause(t *testing.T) {
 		clock.Advance(validFor)
 		mustEnd(ctx, e, lockcore.ErrLeaseExpired)
 	})
+}
+
+// The leader's machine was suspended, and its network does not work when it resumes. Timers
+// stopped meanwhile. The first request of the elector corrects the timer, so the context
+// ends with the validity, or soon after that request if the validity is over by then.
+func TestFault05_BindEndsInTimeAfterASuspension(t *testing.T) {
+	t.Parallel()
+	for name, suspended := range map[string]time.Duration{"beyond its validity": 2 * leaseDuration, "for a part of it": leaseDuration / 2} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(e *env) {
+				lock, clock, f := e.clocked()
+				e.bound(lock)
+				ctx, stop := lock.Bind(context.Background()) // the elector does not end this context
+				defer stop()
+				e.Pass(time.Minute)
+				last, _ := e.get(e.lock("c"))
+				f.Partition()
+				clock.Advance(suspended)
+				resumed := time.Now()
+				want := max(last.RenewTime.Add(validFor).Add(-suspended).Sub(resumed), 0)
+				const latest = retryPeriod + 100*time.Millisecond // the first request, and its time to decide
+				<-ctx.Done()
+				if after := time.Since(resumed); after < want-time.Millisecond || after > max(want, latest)+time.Millisecond {
+					e.Errorf("done %v after the resumption, want %v, or at the first request in %v", after, want, latest)
+				}
+				mustEnd(ctx, e, lockcore.ErrLeaseExpired)
+				f.Heal()
+			})
+		})
+	}
 }
 
 // The reply to a renewal is late. The validity counts from the time of sending, not from the

@@ -73,6 +73,7 @@ func (l *Lock) seeRead(s sight) {
 // If another candidate with this Lock's identity holds the record, Get appends a remark to the
 // identity, so that the elector does not take the record for its own.
 func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	l.hold.beforeRequest()
 	won := l.hold.won()
 	state, err := l.record.Get(ctx)
 	if errors.Is(err, cas.ErrNone) {
@@ -151,6 +152,7 @@ func (l *Lock) write(ctx context.Context, verb string, s sight, ler resourcelock
 		return &ConfigError{Field: "LeaderElectionRecord", Value: strconv.Itoa(len(value)) + " bytes", Rule: "at most 65536 bytes as JSON"}
 	}
 	keep := time.Duration(ler.LeaseDurationSeconds)*time.Second + l.retain
+	l.hold.beforeRequest()
 	t0 := l.hold.elapsed()
 	version, err := l.record.Put(ctx, s.version, value, keep)
 	switch {
