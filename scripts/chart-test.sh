@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Checks charts/lottery without a cluster:
+# Checks charts/lottery and the manifests of the examples without a cluster:
 #   - helm lint, and the suites of helm-unittest;
-#   - each rendered object against the API schemas of Kubernetes and the Prometheus operator;
+#   - each rendered object, and the manifests of the examples, against the API schemas of Kubernetes
+#     and the Prometheus operator;
 #   - the alerts and the dashboard with the code of Prometheus;
 #   - that a parent chart can install it under a condition;
 #   - that the README matches the values.
@@ -127,6 +128,7 @@ check render everything.yaml "${first_try[@]}" "${everything[@]}"
 check render production.yaml "${production[@]}"
 check schemas
 check valid "$scratch/none.yaml" "$scratch/first-try.yaml" "$scratch/everything.yaml" "$scratch/production.yaml"
+check valid examples/*/kubernetes.yaml
 check invalid periodSeconds periodSecond
 check invalid publishNotReadyAddresses publishUnreadyAddresses
 check invalid 'interval: 30s' 'intervall: 30s'

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Starts a Kubernetes cluster with one node and without Docker, runs scripts/kube-test.sh on
-# it, and stops it. Redis is an image built from this machine's redis-server.
+# it, and stops it. Redis and busybox are images built from the programs of this machine.
 #
 # The folder shared/kube beside the clone contains the scripts that start the cluster. If it
 # is missing, nothing is tested; with NOONLOCK_REQUIRE_SERVERS=1, this script fails.
@@ -45,6 +45,9 @@ if ((${#missing[@]} > 0)); then
 	echo "installing packages for the cluster; missing programs: ${missing[*]}"
 	env DEBIAN_FRONTEND=noninteractive "$rig/deps.sh" >"$KUBE_HOME/deps.log" 2>&1 9>&- || { tail -n 15 "$KUBE_HOME/deps.log"; exit 1; }
 fi
+if ! command -v busybox >/dev/null; then
+	{ export DEBIAN_FRONTEND=noninteractive; apt-get update -q && apt-get install -y -q --no-install-recommends busybox-static; } >"$KUBE_HOME/deps.log" 2>&1 9>&- || { tail -n 15 "$KUBE_HOME/deps.log"; exit 1; }
+fi
 
 # shellcheck source=/dev/null
 . "$rig/env.sh"
@@ -86,19 +89,34 @@ trap 'exit 130' INT TERM HUP
 k apply -f "$rig/manifests/coredns.yaml"
 k -n kube-system rollout status deployment/coredns --timeout=120s
 
-# Build an image of redis-server and redis-cli with their shared libraries.
-root=$scratch/redis
-mkdir -p "$root/usr/bin"
-for program in redis-server redis-cli; do
-	cp -L "$(command -v "$program")" "$root/usr/bin/$program"
-	ldd "$root/usr/bin/$program" | grep -o '/[^ ]*' | while read -r library; do
+# pack IMAGE PROGRAM NAME...: adds a program of this machine to the files of an image, under these
+# names, and its shared libraries. Images contain no links.
+pack() {
+	local root=$scratch/$1 program name
+	program=$(command -v "$2")
+	mkdir -p "$root/usr/bin"
+	for name in "${@:3}"; do
+		cp -L "$program" "$root/usr/bin/$name"
+	done
+	# ldd fails for a static program.
+	(ldd "$program" || true) | (grep -o '/[^ ]*' || true) | while read -r library; do
 		mkdir -p "$root$(dirname "$library")"
 		cp -L "$library" "$root$library"
 	done
-done
-(cd internal/ociimage && go run -buildvcs=false . --output "$scratch/redis.tar" --name noonlock.local/redis:kube-ci \
-	--entrypoint /usr/bin/redis-server "linux/$(go env GOARCH)=$root")
-ctr -a "$CTRD_SOCK" -n k8s.io images import "$scratch/redis.tar"
+}
+
+# load IMAGE ENTRYPOINT: builds the image and loads it into the node.
+load() {
+	(cd internal/ociimage && go run -buildvcs=false . --output "$scratch/$1.tar" --name "noonlock.local/$1:kube-ci" \
+		--entrypoint "$2" "linux/$(go env GOARCH)=$scratch/$1")
+	ctr -a "$CTRD_SOCK" -n k8s.io images import "$scratch/$1.tar"
+}
+
+pack redis redis-server redis-server
+pack redis redis-cli redis-cli
+load redis /usr/bin/redis-server
+pack busybox busybox sh httpd sleep wget # what examples/sidecar uses
+load busybox /usr/bin/sh
 
 rm -rf "$volumes"
 for n in {1..8}; do
@@ -116,6 +134,6 @@ Y
 done
 
 export KUBE_LOAD="ctr -a $CTRD_SOCK -n k8s.io images import"
-export KUBE_REDIS_IMAGE=noonlock.local/redis:kube-ci KUBE_HOST_ADDRESS=$NODE_IP
+export KUBE_REDIS_IMAGE=noonlock.local/redis:kube-ci KUBE_BUSYBOX_IMAGE=noonlock.local/busybox:kube-ci KUBE_HOST_ADDRESS=$NODE_IP
 export KUBE_EXEC="nsenter --net=/run/netns/$NETNS"
 bash scripts/kube-test.sh 9>&-

@@ -7,7 +7,8 @@
 #     release, a full quota, and changes of the schedule;
 #   - Sentinel with MariaDB, and a cluster with PostgreSQL, while the primary's pod is killed;
 #   - certificates for Redis and the databases;
-#   - traffic to the leader of examples/leader.
+#   - traffic to the leader of examples/leader;
+#   - the leader of examples/sidecar, where noonctl elects it.
 # The test creates and deletes its own namespaces and takes about seven minutes.
 #
 # It needs kubectl, mariadbd and postgres, and a cluster with a node of this machine's architecture that can run
@@ -21,6 +22,7 @@
 #                       is appended to it. Examples: 'kind load image-archive',
 #                       'k3d image import', 'sudo ctr -n k8s.io images import'
 #   KUBE_REDIS_IMAGE    name and tag of the bundled Redis (default: the chart's)
+#   KUBE_BUSYBOX_IMAGE  name and tag of busybox (default: that of examples/sidecar)
 #   KUBE_STORAGE_CLASS  for the volumes (default: the cluster's)
 #   KUBE_HOST_ADDRESS   an address of this machine that pods reach. The databases of the test
 #                       run on this machine. Without it, the tests with them are skipped
@@ -51,14 +53,14 @@ trap 'exit 130' INT TERM HUP
 architecture=$(env GOTOOLCHAIN=local go env GOARCH)
 export IMAGE_PLATFORMS="linux/$architecture"
 
-for program in lottery leader; do
+for program in lottery leader noonctl; do
 	IMAGE_NAME=noonlock.local/$program:kube-test bash scripts/image.sh "$program" "$scratch/$program.tar"
 done
 mkdir "$scratch/hand"
 (cd test/kube && CGO_ENABLED=0 GOOS=linux go build -trimpath -buildvcs=false -o "$scratch/hand/hand" ./hand)
 (cd internal/ociimage && go run -buildvcs=false . --output "$scratch/hand.tar" --name noonlock.local/hand:kube-test \
 	--entrypoint /hand "linux/$architecture=$scratch/hand")
-for program in lottery leader hand; do
+for program in lottery leader noonctl hand; do
 	"${load[@]}" "$scratch/$program.tar"
 done
 

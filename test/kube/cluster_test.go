@@ -90,8 +90,9 @@ func (c *cluster) helm(args ...string) string {
 // pod has the fields of a pod that this test uses.
 type pod struct {
 	Metadata struct {
-		Name              string  `json:"name"`
-		DeletionTimestamp *string `json:"deletionTimestamp"`
+		Name              string            `json:"name"`
+		Labels            map[string]string `json:"labels"`
+		DeletionTimestamp *string           `json:"deletionTimestamp"`
 	} `json:"metadata"`
 	Status struct {
 		Phase      string `json:"phase"`
