@@ -45,6 +45,111 @@ func TestFault35_36_ClassD_TheServersClockIsSet(t *testing.T) {
 	}
 }
 
+// The server's clock was ahead once, and is right again: the ledger has accounted for all ticks
+// until then, so none runs. Every replica says so: it is not ready, logs one error, and its next
+// tick becomes overdue. A clock that is set back by less than two ticks is no reason.
+// Mutants: the job stays ready; the log repeats the error; the next tick moves on; the stored
+// next tick is one that does not run.
+func TestFault35_ClassD_TheServersClockWasAhead(t *testing.T) {
+	for name, ahead := range map[string]time.Duration{"a month": 30 * 24 * time.Hour, "hours": 2 * time.Hour, "one tick": time.Minute} {
+		inBubble(t, func(t *testing.T, f *fleet) {
+			hindered := ahead > time.Hour
+			all := map[string]*replica{}
+			regs := map[string]*prometheus.Registry{}
+			for _, name := range []string{"a", "b"} {
+				regs[name] = prometheus.NewRegistry()
+				all[name] = f.replica(name, singleton.Config{Registerer: regs[name]})
+				all[name].add("draw", "@every 1m", nil, singleton.JobConfig{})
+				all[name].run()
+			}
+			f.recorded("draw", 2)
+			f.Bubble.StepClock(ahead)
+			f.Pass(90 * time.Second)
+			f.Bubble.StepClock(-ahead)
+			before := len(f.book.all())
+			f.Pass(40 * time.Second)
+			right := time.Now()
+			logged := f.log.Count("no tick runs until")
+			f.Pass(10 * time.Minute)
+			for name, r := range all {
+				if err := r.runner.Ready(); (err != nil) != hindered {
+					t.Errorf("Ready of %s: %v", name, err)
+				}
+				next, _ := metric(t, regs[name], "noonlock_job_next_tick_timestamp_seconds", "name", "draw")
+				overdue := time.Since(time.Unix(int64(next), 0))
+				if hindered != (overdue > 9*time.Minute && overdue <= time.Since(right)+2*time.Minute) {
+					t.Errorf("the next tick of %s is overdue by %v", name, overdue)
+				}
+			}
+			if !hindered {
+				if now := len(f.book.all()); now < before+9 || logged > 0 {
+					t.Errorf("%s: %d runs in ten minutes, %d errors", name, now-before, logged)
+				}
+				return
+			}
+			if now := len(f.book.all()); now != before {
+				t.Errorf("%s: %d runs", name, now-before)
+			}
+			if after := f.log.Count("no tick runs until"); logged != len(all) || after != logged {
+				t.Errorf("%s: logged %d times, then %d", name, logged, after-logged)
+			}
+			job, err := singleton.NewJob(f.Client("operator"), "draw")
+			if err != nil {
+				t.Fatal(err)
+			}
+			st, err := job.Status(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if st.Next.Before(st.Last) || st.Next.Sub(st.Last) > time.Minute {
+				t.Errorf("%s: the next tick is %v, the last one was %v", name, st.Next, st.Last)
+			}
+
+			// What docs/OPERATIONS.md says: stop all, delete the keys of the job, start again.
+			for _, r := range all {
+				r.stop()
+			}
+			f.Raw.Del(t.Context(), f.Raw.Keys(t.Context(), "noonlock:{job/draw}:*").Val()...)
+			c := f.replica("c", singleton.Config{})
+			c.add("draw", "@every 1m", nil, singleton.JobConfig{})
+			c.run()
+			f.Pass(5 * time.Minute)
+			if now := len(f.book.all()); now < before+4 {
+				t.Errorf("%s: %d runs with a new ledger", name, now-before)
+			}
+			if err := c.runner.Ready(); err != nil {
+				t.Errorf("%s: Ready with a new ledger: %v", name, err)
+			}
+		})
+	}
+}
+
+// When the clock reaches the ledger again, the job is ready again by itself.
+// Mutant: the error is never taken back.
+func TestFault36_ClassD_TheServersClockReachesTheLedger(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fleet) {
+		all := f.three("@every 1m", nil, singleton.JobConfig{})
+		f.recorded("draw", 2)
+		f.Bubble.StepClock(-time.Hour)
+		f.Pass(time.Minute)
+		for name, r := range all {
+			if r.runner.Ready() == nil {
+				t.Errorf("%s is ready, an hour before the ledger", name)
+			}
+		}
+		f.Pass(64 * time.Minute)
+		for name, r := range all {
+			if err := r.runner.Ready(); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		f.ranOnce("draw")
+		if n := f.log.Count("ticks run again"); n != len(all) {
+			t.Errorf("logged %d times", n)
+		}
+	})
+}
+
 // The machines' wall clocks are five minutes off the server's: no tick is run early, late
 // or twice, and each replica reports its offset.
 // Mutants: the due time is taken from the local clock; the claim does not check the

@@ -34,6 +34,7 @@ type follower struct {
 	own      ticks.Written // the schedule of the job, as stored
 	beside   time.Time     // since when there are replicas of other definitions
 	reported bool          // that they have been there for long
+	owed     time.Time     // the first due tick that does not run, see lookAhead; zero: none
 
 	wg   sync.WaitGroup // of the runs of this replica
 	mu   sync.Mutex
@@ -132,7 +133,7 @@ func (f *follower) act(ctx, work context.Context) (again bool, pause time.Durati
 		f.known = false
 		return f.refused(p.skip.Last, sent, err)
 	case !p.next.IsZero():
-		f.j.metrics.due(p.next)
+		f.due(p.next)
 		pause = min(pause, p.next.Sub(now)+f.r.clock.slack())
 	}
 	return false, pause, nil

@@ -3,6 +3,7 @@ package singleton
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
@@ -13,6 +14,7 @@ var (
 	errLedgerLost     = errors.New("singleton: ledger lost")
 	errFormerSchedule = errors.New("singleton: ticks of the former schedule may be missing in the ledger")
 	errTwoDefinitions = errors.New("singleton: two definitions of one job")
+	errLedgerAhead    = errors.New("singleton: ledger ahead of the server's clock")
 )
 
 // rolloutWithin is how long a rollout may take: a job that has replicas of two definitions
@@ -33,7 +35,7 @@ func (f *follower) look(ctx context.Context) error {
 	}
 	f.forget()
 	before := f.state
-	before.Next, before.Spec, before.Handover = f.j.schedule.Next(now), f.spec(now), nil
+	before.Next, before.Spec, before.Handover = f.j.schedule.Next(later(now, before.Last)), f.spec(now), nil
 	// An aborted request may arrive after leave, and would register this replica again.
 	opening, done := f.stop.Finish(ctx)
 	defer done()
@@ -62,8 +64,44 @@ func (f *follower) look(ctx context.Context) error {
 		f.j.ready.Settle(last) // another replica could record one since
 	}
 	f.j.metrics.show(&f.state)
-	f.j.metrics.due(before.Next)
+	f.lookAhead()
+	f.due(before.Next)
 	return nil
+}
+
+func later(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
+}
+
+// lookAhead checks whether ticks are due that will not run, because the ledger has accounted for
+// them: the server's clock was ahead, and was then set right. One tick may have run just before
+// a clock was set back. From two on, the job is not ready.
+func (f *follower) lookAhead() {
+	first := f.j.schedule.Next(f.state.Now).UTC()
+	if first.IsZero() || !first.Before(f.state.Last) {
+		f.owed = time.Time{}
+		if f.j.ready.Hindered(nil) {
+			f.log.Info("server's clock has reached the ledger; ticks run again")
+		}
+		return
+	}
+	err := fmt.Errorf("%w: no tick runs before %s", errLedgerAhead, f.state.Last.UTC().Format(time.RFC3339))
+	if f.j.ready.Hindered(err) {
+		f.owed = first
+		f.log.Error(errLedgerAhead, "no tick runs until the server's clock has reached the ledger", "last", f.state.Last, "now", f.state.Now)
+	}
+}
+
+// due shows when the next tick is due. While ticks are due that do not run, it is the first of
+// them, so that the job counts as overdue.
+func (f *follower) due(next time.Time) {
+	if !f.owed.IsZero() {
+		next = f.owed
+	}
+	f.j.metrics.due(next)
 }
 
 // spec returns the job's schedule as text, for a later version.

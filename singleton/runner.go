@@ -247,6 +247,9 @@ func (r *Runner) drained(ctx context.Context) (context.Context, context.CancelFu
 // ready after the server refused to record the outcome of a run of this replica, until this
 // replica records one, or that tick or a later one has succeeded on another replica.
 //
+// A job is also not ready while two or more of its ticks are due that its ledger has already
+// accounted for: the server's clock was ahead, or was set back.
+//
 // A job is ready although it is paused, or although another definition of it is in use.
 // Ready sends no request. It is meant for a readiness probe.
 func (r *Runner) Ready() error {

@@ -15,8 +15,8 @@ import (
 )
 
 // A State contains the result of the latest request. It may also contain a doubt about the
-// work, which successful requests do not end. Its zero value is the state of a worker that does not run. It is safe for
-// concurrent use.
+// work, or what hinders it; successful requests end neither. Its zero value is the state of a
+// worker that does not run. It is safe for concurrent use.
 type State struct {
 	mu      sync.Mutex
 	running bool
@@ -25,6 +25,7 @@ type State struct {
 	logged  string    // kind of the failure that was logged last; empty: none
 	doubt   error     // nil: none
 	doubted time.Time // the time of the work that the doubt is about
+	hinders error     // see Hindered
 }
 
 // forever is large, but far from overflow when it is added to the current time.
@@ -58,7 +59,7 @@ func (s *State) Run(ctx context.Context) (end func()) {
 func (s *State) set(running bool, err error, until time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.running, s.err, s.until, s.logged = running, err, until, ""
+	s.running, s.err, s.until, s.logged, s.hinders = running, err, until, "", nil
 }
 
 // Works records a success that is valid for the given time. It reports whether a failure
@@ -101,6 +102,16 @@ func (s *State) Settle(upTo time.Time) {
 	}
 }
 
+// Hindered records why the worker cannot do its work, although its requests succeed; nil: it
+// can. It reports whether that has changed.
+func (s *State) Hindered(err error) (changed bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	changed = (err == nil) != (s.hinders == nil)
+	s.hinders = err
+	return changed
+}
+
 // failed records a failure and reports whether to log it.
 func (s *State) failed(err error, temporary bool) (isNew bool) {
 	kind := "temporary"
@@ -137,6 +148,9 @@ func (s *State) Err() error {
 	}
 	if old := time.Since(s.until); old > 0 {
 		return fmt.Errorf("noonlock: no answer from the server for %s longer than expected", old.Truncate(time.Millisecond))
+	}
+	if s.hinders != nil {
+		return s.hinders
 	}
 	return s.doubt
 }

@@ -71,3 +71,32 @@ func TestDoubt(t *testing.T) {
 		want("later work was settled", nil)
 	}
 }
+
+// What hinders the work lasts although requests succeed, until it is taken back. A later Run
+// begins without it.
+func TestHindered(t *testing.T) {
+	t.Parallel()
+	var s readiness.State
+	ahead := errors.New("ahead")
+	end := s.Run(t.Context())
+	if s.Hindered(nil) {
+		t.Error("nothing has changed")
+	}
+	if !s.Hindered(ahead) || s.Hindered(ahead) {
+		t.Error("changed once")
+	}
+	s.Works(time.Hour)
+	if err := s.Err(); !errors.Is(err, ahead) {
+		t.Errorf("hindered: %v", err)
+	}
+	if !s.Hindered(nil) || s.Err() != nil {
+		t.Errorf("afterwards: %v", s.Err())
+	}
+	s.Hindered(ahead)
+	end()
+	defer s.Run(t.Context())()
+	s.Works(time.Hour)
+	if err := s.Err(); err != nil {
+		t.Errorf("the next Run: %v", err)
+	}
+}

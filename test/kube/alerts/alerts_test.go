@@ -200,6 +200,7 @@ func TestAlerts(t *testing.T) {
 		{"LotteryNoonMissed", "missed", map[string]string{`noonlock_job_skipped_ticks_total{` + noons + `,reason="missed"}`: "0x30 1x30"}},
 		{"LotteryNoonMissed", "too late", map[string]string{`noonlock_job_skipped_ticks_total{` + noons + `,reason="deadline"}`: "0x30 1x30"}},
 		{"LotteryStale", "no noon for long", map[string]string{drawn: "-93600x60"}},
+		{"LotteryStale", "noons of a clock that was ahead", map[string]string{drawn: "200000x60"}},
 		{"LotteryNeverDrew", "no noon ever", map[string]string{drawn: ""}},
 		{"LotteryRunsFail", "failed", map[string]string{`noonlock_job_runs_total{` + noons + `,outcome="failed"}`: "2x30 3x30"}},
 		{"LotteryRunsFail", "unknown", map[string]string{`noonlock_job_runs_total{` + noons + `,outcome="unknown"}`: "2x30 3x30"}},
