@@ -41,11 +41,11 @@ func TestSidecar(t *testing.T) {
 	}
 	c.apply(strings.NewReplacer("noonlock.local/noonctl:dev", "noonlock.local/noonctl:kube-test", "docker.io/library/busybox:1.36", busyboxImage).Replace(string(manifest)))
 	w := c.watchSites()
-	w.moves(10, time.Second, func(leader string) time.Time {
+	w.moves(5, time.Second, func(leader string) time.Time {
 		c.kubectl("delete", "pod", leader, "--wait=false")
 		return w.until("the deletion of "+leader, func(time.Time) bool { return w.pods[leader].Metadata.DeletionTimestamp != nil })
 	})
-	w.moves(3, lease+lateness, func(leader string) time.Time {
+	w.moves(2, lease+2*time.Second, func(leader string) time.Time {
 		said := c.hand("kill", leader, "/noonctl")
 		at, err := time.Parse(time.RFC3339Nano, strings.TrimSpace(said[strings.LastIndex(said, " ")+1:]))
 		if err != nil {
@@ -145,6 +145,19 @@ func (w *siteWatch) until(what string, holds func(at time.Time) bool) (at time.T
 	return at
 }
 
+// settle reads events until there is none for a while. The kubelet may end a pod that it has just
+// changed about two seconds late.
+func (w *siteWatch) settle() {
+	for {
+		select {
+		case e := <-w.events:
+			w.read(e)
+		case <-time.After(3 * time.Second):
+			return
+		}
+	}
+}
+
 func (w *siteWatch) read(e siteEvent) {
 	switch {
 	case e.pod != nil && e.deleted:
@@ -216,14 +229,14 @@ func (w *siteWatch) awaitLeader(last string) (next siteLeader) {
 }
 
 // moves stops the leader until the label, the readiness and the Service have once moved within the
-// limit. A busy machine may delay some of the hand-overs. stop returns when the leader was stopped.
+// limit, or most times. Then the fastest may be as late as a busy machine is. stop returns when the
+// leader was stopped.
 func (w *siteWatch) moves(most int, limit time.Duration, stop func(leader string) time.Time) {
 	w.Helper()
-	for n := 1; ; n++ {
+	best := patience
+	for range most {
 		w.running(sites, 3) // all of them campaign
-		for len(w.events) > 0 {
-			w.read(<-w.events)
-		}
+		w.settle()
 		last := w.awaitLeader("").pod
 		w.twice = false
 		at := stop(last)
@@ -235,12 +248,12 @@ func (w *siteWatch) moves(most int, limit time.Duration, stop func(leader string
 			w.Error("two pods had the label at once")
 		}
 		w.works(next.pod)
-		if took <= limit {
+		if best = min(best, took); best <= limit {
 			return
 		}
-		if n == most {
-			w.Fatalf("the Service did not move within %s in %d tries", limit, n)
-		}
+	}
+	if best > limit+lateness {
+		w.Errorf("the fastest of %d hand-overs took %s; want at most %s, and %s more on a busy machine", most, best, limit, lateness)
 	}
 }
 
