@@ -250,14 +250,15 @@ func (c *Client) Close(ctx context.Context) error {
 }
 
 // newRetry returns a Retry that Close ends.
-func (c *Client) newRetry(each, within time.Duration) *wire.Retry {
+func (c *Client) newRetry(each, within time.Duration) wire.Retry {
 	return wire.NewRetry(each, within, c.closing)
 }
 
 // request sends a request and retries it until it is answered, ctx ends, or within has
 // passed.
 func (c *Client) request(ctx context.Context, name string, req wire.Request, each, within time.Duration) (any, error) {
-	return c.newRetry(each, within).Send(ctx, c.wire, name, req, wire.MayRetry)
+	retry := c.newRetry(each, within)
+	return retry.Send(ctx, c.wire, name, req, wire.MayRetry)
 }
 
 // background runs a task that Close waits for. It returns false, and does not run the

@@ -66,7 +66,8 @@ func (e *nameEngine) AskWithin(ctx context.Context, r wire.Request, each, within
 }
 
 func (e *nameEngine) Persist(ctx context.Context, r wire.Request) (any, error) {
-	return wire.NewRetry(e.terms.timeout(), 0, nil).Send(ctx, e.c.wire, e.keys.name, r, wire.MayRetryLater)
+	retry := wire.NewRetry(e.terms.timeout(), 0, nil)
+	return retry.Send(ctx, e.c.wire, e.keys.name, r, wire.MayRetryLater)
 }
 
 func (e *nameEngine) Commit(ctx context.Context, r wire.Request) (any, error) {

@@ -132,7 +132,7 @@ func (check *grantCheck) passOn(c *Client) {
 }
 
 // leave sends the leave in the background.
-func (check *grantCheck) leave(c *Client, retry *wire.Retry) {
+func (check *grantCheck) leave(c *Client, retry wire.Retry) {
 	c.background(func(ctx context.Context) {
 		_ = retry.Do(ctx, wire.MayRetryLater, func() error {
 			_, err := check.a.sendLeave(ctx, false, retry.Timeout())

@@ -132,7 +132,8 @@ func (l *Lease) downgrade(ctx context.Context) (int64, error) {
 	defer stop()
 	s, keys := l.c.scripts.ownedDowngrade, l.a.keys
 	req := s.Call(wire.Keys(keys.lock, keys.fence, keys.queue, keys.seen), l.a.value, l.a.terms.keepArg, keys.channels)
-	answer, err := l.c.newRetry(l.a.terms.timeout(), 0).Send(bound, l.c.wire, keys.name, req, wire.MayRetryLater)
+	retry := l.c.newRetry(l.a.terms.timeout(), 0)
+	answer, err := retry.Send(bound, l.c.wire, keys.name, req, wire.MayRetryLater)
 	if err != nil {
 		return 0, errors.Join(context.Cause(bound), err)
 	}

@@ -19,7 +19,7 @@ func (l *Lease) Context() context.Context { return l.ctx }
 
 func (x leaseContext) Deadline() (time.Time, bool) { return x.values.Deadline() }
 
-func (x leaseContext) Done() <-chan struct{} { return x.l.ending.done }
+func (x leaseContext) Done() <-chan struct{} { return x.l.ending.ended() }
 
 func (x leaseContext) Err() error {
 	_ = x.l.Err()
@@ -46,7 +46,7 @@ type boundContext struct {
 // Bind returns a context that is done when parent is done or the lease ends, whichever
 // comes first. Its Err reads the clock. Call stop when the work is done.
 func (l *Lease) Bind(parent context.Context) (ctx context.Context, stop context.CancelFunc) {
-	b := &boundContext{Context: parent, l: l, ending: newEnding()}
+	b := &boundContext{Context: parent, l: l}
 	b.mirror, b.unbind = context.WithCancel(parent)
 	b.unhook = context.AfterFunc(b.mirror, b.parentEnded)
 	if b.mirror.Err() != nil {
@@ -83,7 +83,7 @@ func (b *boundContext) release() {
 	b.ending.follow()
 }
 
-func (b *boundContext) Done() <-chan struct{} { return b.ending.done }
+func (b *boundContext) Done() <-chan struct{} { return b.ending.ended() }
 
 func (b *boundContext) Err() error {
 	if b.ending.cause() == nil {

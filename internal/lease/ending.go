@@ -12,8 +12,10 @@ import (
 // Package context ends all children of a context before it returns. So leases that end at
 // the same instant would delay each other.
 type ending struct {
-	done  chan struct{}
 	state atomic.Pointer[endState]
+
+	closing sync.Mutex
+	done    chan struct{} // guarded by closing; nil: nobody has asked for it
 
 	mu     sync.Mutex
 	final  context.Context // a context of package context, so that context.Cause finds the cause
@@ -23,15 +25,30 @@ type ending struct {
 
 type endState struct{ err, cause error }
 
-func newEnding() ending { return ending{done: make(chan struct{})} }
-
 // end sets the error and the cause. It returns false if e has ended before. Call follow next.
 func (e *ending) end(err, cause error) bool {
+	e.closing.Lock()
+	defer e.closing.Unlock()
 	if !e.state.CompareAndSwap(nil, &endState{err, cause}) {
 		return false
 	}
-	close(e.done)
+	if e.done != nil {
+		close(e.done)
+	}
 	return true
+}
+
+// ended returns the channel that end closes.
+func (e *ending) ended() <-chan struct{} {
+	e.closing.Lock()
+	defer e.closing.Unlock()
+	if e.done == nil {
+		e.done = make(chan struct{})
+		if e.state.Load() != nil {
+			close(e.done)
+		}
+	}
+	return e.done
 }
 
 // follow ends the derived contexts and starts the functions of context.AfterFunc.
@@ -57,7 +74,8 @@ func (e *ending) err() error {
 	if s == nil {
 		return nil
 	}
-	<-e.done // returns immediately; a caller that sees the error must also see Done closed
+	e.closing.Lock() // a caller that sees the error must also see Done closed
+	defer e.closing.Unlock()
 	return s.err
 }
 

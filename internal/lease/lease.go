@@ -45,7 +45,7 @@ type Holder interface {
 // Begin starts a lease that was granted by a request sent at t0. l must be the zero value.
 // Its Context carries the values of ctx, but does not end with it.
 func (k *Keeper) Begin(ctx context.Context, l *Lease, t0 time.Duration, times *Times, holder Holder) {
-	l.k, l.times, l.holder, l.acquired, l.ending.done = k, times, holder, t0, make(chan struct{})
+	l.k, l.times, l.holder, l.acquired = k, times, holder, t0
 	l.ctx = leaseContext{context.WithoutCancel(ctx), l}
 	l.validUntil.Store(int64(t0 + times.Valid))
 	k.expiry.add(l)

@@ -362,7 +362,10 @@ func (c *cluster) view(ctx context.Context, addr string) (*view, error) {
 	opt.Addr = addr
 	own := newConnection(opt, &trust{began: time.Now()}, clusterNode, nil)
 	defer own.close()
-	answers := own.do(ctx, [][]any{askSlots.args, askInfo.args}, nil)
+	var limit deadline
+	own.limit(ctx, &limit, time.Time{}, 0)
+	defer limit.stop()
+	answers := own.do(&limit, []Request{askSlots, askInfo}, nil)
 	return readView(addr, answers[0], answers[1])
 }
 

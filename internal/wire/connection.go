@@ -27,6 +27,7 @@ type connection struct {
 	replaced func()   // called when a connection has replaced an earlier one; may be nil
 
 	sealed atomic.Bool // go-redis must not dial now
+	alarm  alarm
 
 	// Only the present user writes these.
 	failed bool          // the last request had no connection
@@ -93,30 +94,26 @@ func (c *connection) check(ctx context.Context, cn *redis.Conn) error {
 	return nil
 }
 
-// do sends commands in one round trip and waits for their answers until ctx ends, which has a
-// deadline. When the connection is ready, it omits the commands for which refusal returns an
-// error.
-func (c *connection) do(ctx context.Context, commands [][]any, refusal func(i int) error) []Answer {
-	rdb, err := c.connected(ctx)
-	replies := make([]Answer, len(commands))
+// do sends commands in one round trip and waits for their answers until d ends. When the
+// connection is ready, it omits the commands for which refusal returns an error.
+func (c *connection) do(d *deadline, commands []Request, refusal func(i int) error) []Answer {
+	rdb, err := c.connected(d)
 	if err != nil {
 		c.failed = true
-		for i := range replies {
-			replies[i].Err = &unsentError{err}
-		}
-		return replies
+		return unsent(len(commands), err)
 	}
 	if refusal == nil {
-		return c.exchange(ctx, rdb, commands)
+		return c.exchange(d, rdb, commands)
 	}
-	sent, at := make([][]any, 0, len(commands)), make([]int, 0, len(commands))
-	for i, args := range commands {
+	replies := make([]Answer, len(commands))
+	sent, at := make([]Request, 0, len(commands)), make([]int, 0, len(commands))
+	for i, r := range commands {
 		if replies[i].Err = refusal(i); replies[i].Err == nil {
-			sent, at = append(sent, args), append(at, i)
+			sent, at = append(sent, r), append(at, i)
 		}
 	}
 	if len(sent) > 0 {
-		for i, r := range c.exchange(ctx, rdb, sent) {
+		for i, r := range c.exchange(d, rdb, sent) {
 			replies[at[i]] = r
 		}
 	}
@@ -126,28 +123,28 @@ func (c *connection) do(ctx context.Context, commands [][]any, refusal func(i in
 var errDropped = errors.New("lockcore: the caller has dropped the call")
 
 // exchange sends commands on a connection that is set up.
-func (c *connection) exchange(ctx context.Context, rdb *redis.Client, commands [][]any) []Answer {
-	over := false // guarded by mu; the next request on this connection must not be aborted
-	stop := context.AfterFunc(ctx, func() {
-		c.mu.Lock()
-		hit := !over
-		c.mu.Unlock()
-		if hit {
-			c.renew()
-		}
-	})
+func (c *connection) exchange(d *deadline, rdb *redis.Client, commands []Request) []Answer {
+	if !d.exchange(true) {
+		return unsent(len(commands), d.why())
+	}
 	sent := c.trust.now()
-	replies := transmit(ctx, rdb, commands)
-	stop()
-	c.mu.Lock()
-	over = true
-	c.mu.Unlock()
+	replies := transmit(d, rdb, commands)
+	d.exchange(false)
 	c.assess(sent, replies)
 	return replies
 }
 
-// connected waits until the connection is set up, for the request of ctx.
-func (c *connection) connected(ctx context.Context) (*redis.Client, error) {
+// unsent returns the answers to commands that were not sent.
+func unsent(n int, err error) []Answer {
+	replies := make([]Answer, n)
+	for i := range replies {
+		replies[i].Err = &unsentError{err}
+	}
+	return replies
+}
+
+// connected waits until the connection is set up, for the request of d.
+func (c *connection) connected(d *deadline) (*redis.Client, error) {
 	c.mu.Lock()
 	doubted := c.ready && c.proved < time.Duration(c.trust.suspectedAt.Load())
 	rdb, usable := c.rdb, c.closed || c.ready && !doubted
@@ -158,11 +155,11 @@ func (c *connection) connected(ctx context.Context) (*redis.Client, error) {
 	case doubted:
 		c.renew()
 	}
-	return c.connect(ctx)
+	return c.connect(d)
 }
 
 // connect sets up the connection, or waits until that is done.
-func (c *connection) connect(ctx context.Context) (*redis.Client, error) {
+func (c *connection) connect(d *deadline) (*redis.Client, error) {
 	var own chan error
 	for {
 		c.mu.Lock()
@@ -187,8 +184,8 @@ func (c *connection) connect(ctx context.Context) (*redis.Client, error) {
 			}
 			own = nil // the connection may have been closed since
 		case <-changed:
-		case <-ctx.Done():
-			err := context.Cause(ctx)
+		case <-d.Done():
+			err := d.why()
 			if own == nil {
 				err = errors.Join(err, errDialsHang)
 			}
@@ -257,14 +254,17 @@ func (c *connection) setReady(answered bool) {
 }
 
 // renew closes the connection; the next request makes another.
-func (c *connection) renew() {
+func (c *connection) renew() { c.replace()() }
+
+// replace makes the next request use another connection. finish closes the present one.
+func (c *connection) replace() (finish func()) {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	old := c.rdb
 	if !c.closed {
 		c.rdb, c.ready = c.client(), false
 	}
-	c.mu.Unlock()
-	_ = old.Close()
+	return func() { _ = old.Close() }
 }
 
 // close ends the present request and prevents others.

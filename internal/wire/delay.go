@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -139,14 +138,6 @@ func (h *history) refusal() error {
 
 // grantingKey is in the context of a batch with a request that may grant a lease.
 type grantingKey struct{}
-
-// granting returns the context of a batch.
-func granting(ctx context.Context, requests []Request) context.Context {
-	if slices.ContainsFunc(requests, func(r Request) bool { return r.grants }) {
-		return context.WithValue(ctx, grantingKey{}, true)
-	}
-	return ctx
-}
 
 // tagOf returns a name of a slot, the same in each process.
 func tagOf(slot int) string {

@@ -88,7 +88,7 @@ func (d *dispatcher) send(ctx context.Context, r Request, timeout time.Duration)
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	c := &call{request: r, until: time.Now().Add(timeout), timeout: timeout}
+	until := time.Now().Add(timeout)
 	d.mu.Lock()
 	if d.closed {
 		d.mu.Unlock()
@@ -99,9 +99,9 @@ func (d *dispatcher) send(ctx context.Context, r Request, timeout time.Duration)
 		d.free = d.free[:last]
 		d.wg.Add(1)
 		d.mu.Unlock()
-		return d.sendNow(ctx, f, c)
+		return d.sendNow(ctx, f, r, until, timeout)
 	}
-	c.done = make(chan struct{})
+	c := &call{request: r, until: until, timeout: timeout, done: make(chan struct{})}
 	d.queue = append(d.queue, c)
 	d.mu.Unlock()
 	timer := d.timers.Get().(*time.Timer)
@@ -130,21 +130,21 @@ func (d *dispatcher) send(ctx context.Context, r Request, timeout time.Duration)
 	return nil, errors.Join(ErrUnknown, NoAnswer(timeout))
 }
 
-// bind limits ctx to the timeout of the call.
-func (c *call) bind(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithDeadlineCause(ctx, c.until, NoAnswer(c.timeout))
-}
-
-// sendNow sends a call on the caller's goroutine.
-func (d *dispatcher) sendNow(ctx context.Context, f *connection, c *call) (any, error) {
-	bounded, cancel := c.bind(ctx)
-	c.answer = transfer(bounded, f, []Request{c.request}, nil)[0]
-	cancel()
-	d.sendQueued(f) //nolint:contextcheck // the next batch is other callers'
-	if c.answer.Err != nil && ctx.Err() != nil {
-		return nil, errors.Join(ctx.Err(), c.answer.Err)
+// sendNow sends a request on the caller's goroutine.
+func (d *dispatcher) sendNow(ctx context.Context, f *connection, r Request, until time.Time, timeout time.Duration) (any, error) {
+	var one struct {
+		requests [1]Request
+		limit    deadline
 	}
-	return c.answer.Value, c.answer.Err
+	one.requests[0] = r
+	f.limit(ctx, &one.limit, until, timeout)
+	answer := transfer(&one.limit, f, one.requests[:], nil)[0]
+	one.limit.stop()
+	d.sendQueued(f) //nolint:contextcheck // the next batch is other callers'
+	if answer.Err != nil && ctx.Err() != nil {
+		return nil, errors.Join(ctx.Err(), answer.Err)
+	}
+	return answer.Value, answer.Err
 }
 
 // sendQueued sends the queued calls, batch by batch, and then returns the connection.
@@ -160,14 +160,15 @@ func (d *dispatcher) sendQueued(f *connection) {
 
 func sendBatch(f *connection, batch []*call) {
 	last := slices.MaxFunc(batch, func(a, b *call) int { return a.until.Compare(b.until) })
-	ctx, cancel := last.bind(context.Background())
-	defer cancel()
+	var limit deadline
+	f.limit(context.Background(), &limit, last.until, last.timeout)
+	defer limit.stop()
 	requests := make([]Request, len(batch))
 	for i, c := range batch {
 		requests[i] = c.request
 	}
 	// A caller may drop its call until the connection is ready.
-	answers := transfer(ctx, f, requests, func(i int) bool {
+	answers := transfer(&limit, f, requests, func(i int) bool {
 		return batch[i].state.CompareAndSwap(callQueued, callSent)
 	})
 	for i, c := range batch {
@@ -212,35 +213,28 @@ func waitClass(timeout time.Duration) int { return bits.Len64(uint64(timeout / t
 
 // transfer sends requests in one round trip and returns their answers. It omits requests
 // that are not wanted when the connection is ready. If wanted is nil, all are sent.
-func transfer(ctx context.Context, l *connection, requests []Request, wanted func(i int) bool) []Answer {
-	commands := make([][]any, len(requests))
-	for i, r := range requests {
-		commands[i] = r.args
-	}
-	answers := replicate(ctx, l, requests, commands, wanted)
+func transfer(d *deadline, l *connection, requests []Request, wanted func(i int) bool) []Answer {
+	answers := replicate(d, l, requests, wanted)
 	// Unknown scripts are sent again, each once with its source. If another client flushes
 	// the scripts in between, all of them are sent with their source the next time.
 	for pass := range 2 {
 		var again []int
 		var resent []Request
 		known := map[*Script]bool{}
-		commands = commands[:0]
 		for i, r := range requests {
 			if r.script == nil || !isNoScript(answers[i].Err) {
 				continue
 			}
-			again, resent = append(again, i), append(resent, r)
-			if known[r.script] && pass == 0 {
-				commands = append(commands, r.args)
-				continue
+			if !known[r.script] || pass > 0 {
+				known[r.script] = true
+				r = r.WithSource()
 			}
-			known[r.script] = true
-			commands = append(commands, r.withSource())
+			again, resent = append(again, i), append(resent, r)
 		}
 		if again == nil {
 			break
 		}
-		for n, answer := range replicate(ctx, l, resent, commands, nil) {
+		for n, answer := range replicate(d, l, resent, nil) {
 			answers[again[n]] = answer
 		}
 	}

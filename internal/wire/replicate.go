@@ -1,9 +1,9 @@
 package wire
 
 import (
-	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -26,31 +26,31 @@ func (e *notReplicatedError) Is(target error) bool { return target == ErrNotRepl
 // markTTL (ms) is how long the key of Request.Marked exists.
 const markTTL = 1000
 
-// replicate sends the commands of requests in one round trip. If the requests need replicas,
-// one WAIT follows them all. It covers every write of the batch, as a replica acknowledges
-// the writes in their order.
-func replicate(ctx context.Context, l *connection, requests []Request, commands [][]any, wanted func(i int) bool) []Answer {
+// replicate sends requests in one round trip. If they need replicas, one WAIT follows them all.
+// It covers every write of the batch, as a replica acknowledges the writes in their order.
+func replicate(d *deadline, l *connection, requests []Request, wanted func(i int) bool) []Answer {
 	n, want := len(requests), requests[0].replicas // of all: see group
 	refusal := refusals(l.history, requests, wanted)
 	if l.history != nil {
-		ctx = granting(ctx, requests)
+		d.grants = d.grants || slices.ContainsFunc(requests, func(r Request) bool { return r.grants })
 	}
 	if want == 0 {
-		return l.do(ctx, commands, refusal)
+		return l.do(d, requests, refusal)
 	}
 	var within time.Duration
+	commands := slices.Clone(requests)
 	for _, r := range requests {
 		if r.within > 0 && (within == 0 || r.within < within) {
 			within = r.within
 		}
 		if r.mark != "" {
-			commands = append(commands, []any{"set", r.mark, "", "px", markTTL})
+			commands = append(commands, Command("set", r.mark, "", "px", markTTL))
 		}
 	}
-	if until, ok := ctx.Deadline(); ok {
+	if until, ok := d.Deadline(); ok {
 		within = min(within, time.Until(until)/2) // the rest is for the round trip
 	}
-	commands = append(commands, []any{"wait", want, max(1, within.Milliseconds())}) // 0 would be for ever
+	commands = append(commands, Command("wait", want, max(1, within.Milliseconds()))) // 0 would be for ever
 	some := refusal
 	if refusal != nil {
 		sent := false
@@ -65,7 +65,7 @@ func replicate(ctx context.Context, l *connection, requests []Request, commands 
 			return err
 		}
 	}
-	answers := l.do(ctx, commands, some)
+	answers := l.do(d, commands, some)
 	if err := shortage(answers[n:], want); err != nil {
 		if l.role.isCutOff(err) {
 			l.leave()

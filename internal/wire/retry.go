@@ -21,8 +21,8 @@ type Retry struct {
 
 // NewRetry returns a Retry. A try may take each, and all tries together within; 0 means no
 // limit. The Retry also ends, with ErrClosed, when stop is closed. stop may be nil.
-func NewRetry(each, within time.Duration, stop <-chan struct{}) *Retry {
-	r := &Retry{each: each, stop: stop}
+func NewRetry(each, within time.Duration, stop <-chan struct{}) Retry {
+	r := Retry{each: each, stop: stop}
 	if within > 0 {
 		r.until = time.Now().Add(within)
 	}

@@ -78,7 +78,8 @@ func TestRetryEndsAtAPermanentError(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				n := 0
-				err := wire.NewRetry(time.Second, time.Minute, nil).Do(t.Context(), worthIt, func() error { n++; return errs[n-1] })
+				r := wire.NewRetry(time.Second, time.Minute, nil)
+				err := r.Do(t.Context(), worthIt, func() error { n++; return errs[n-1] })
 				if n != len(errs) || !errors.Is(err, errRefused) || errors.Is(err, errBusy) {
 					t.Errorf("%d tries: %v", n, err)
 				}
@@ -105,7 +106,8 @@ func TestRetryEndsDuringAPause(t *testing.T) {
 				n := 0
 				done := make(chan error, 1)
 				go func() {
-					done <- wire.NewRetry(time.Second, 0, stop).Do(ctx, always, func() error { n++; return errBusy })
+					r := wire.NewRetry(time.Second, 0, stop)
+					done <- r.Do(ctx, always, func() error { n++; return errBusy })
 				}()
 				time.Sleep(20 * time.Second)
 				synctest.Wait() // in a pause, as a try takes no time

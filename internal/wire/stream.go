@@ -52,7 +52,10 @@ func (s *Stream) Send(ctx context.Context, requests []Request) []Answer {
 	if s.sharded {
 		requests = sharded(requests)
 	}
-	answers := transfer(ctx, c, requests, nil)
+	var limit deadline
+	c.limit(ctx, &limit, time.Time{}, 0)
+	answers := transfer(&limit, c, requests, nil)
+	limit.stop()
 	s.release(c)
 	s.answered(ctx, requests, answers)
 	return answers

@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"context"
 	"errors"
 	"net"
 	"time"
@@ -19,45 +18,54 @@ type mark struct {
 
 func (m *mark) MarshalBinary() ([]byte, error) {
 	m.written = true
+	if m.text == evalsha {
+		return evalshaBytes, nil
+	}
 	return []byte(m.text), nil
 }
+
+const evalsha = "evalsha" // most commands
+
+var evalshaBytes = []byte(evalsha)
 
 func (m *mark) String() string { return m.text }
 
 // transmit sends commands in one round trip.
-func transmit(ctx context.Context, rdb *redis.Client, commands [][]any) []Answer {
+func transmit(d *deadline, rdb *redis.Client, commands []Request) []Answer {
 	n := 0
-	for _, args := range commands {
-		n += len(args)
+	for _, r := range commands {
+		n += len(r.args)
 	}
 	all := make([]any, 0, n) // the arguments, with the marks
 	replies := make([]Answer, len(commands))
-	marks := make([]mark, len(commands))
-	cmds := make([]*redis.Cmd, len(commands))
-	for i, args := range commands {
-		marks[i].text = Text(args[0])
+	sent := make([]struct {
+		mark mark
+		cmd  *redis.Cmd
+	}, len(commands))
+	for i, r := range commands {
+		sent[i].mark.text = Text(r.args[0])
 		first := len(all)
-		all = append(append(all, &marks[i]), args[1:]...)
-		cmds[i] = redis.NewCmd(ctx, all[first:len(all):len(all)]...)
+		all = append(append(all, &sent[i].mark), r.args[1:]...)
+		sent[i].cmd = redis.NewCmd(d, all[first:len(all):len(all)]...)
 	}
 	var err error
-	if len(cmds) == 1 {
-		err = rdb.Process(ctx, cmds[0])
+	if len(sent) == 1 {
+		err = rdb.Process(d, sent[0].cmd)
 	} else {
 		pipe := rdb.Pipeline()
-		for _, cmd := range cmds {
-			_ = pipe.Process(ctx, cmd)
+		for i := range sent {
+			_ = pipe.Process(d, sent[i].cmd)
 		}
-		_, err = pipe.Exec(ctx)
+		_, err = pipe.Exec(d)
 	}
-	for i, cmd := range cmds {
-		replies[i] = readReply(ctx, cmd, marks[i].written, err)
+	for i := range sent {
+		replies[i] = readReply(d, sent[i].cmd, sent[i].mark.written, err)
 	}
 	return replies
 }
 
 // readReply returns the answer of one command. whole is the error of its batch.
-func readReply(ctx context.Context, cmd *redis.Cmd, written bool, whole error) Answer {
+func readReply(d *deadline, cmd *redis.Cmd, written bool, whole error) Answer {
 	value, err := cmd.Result()
 	switch {
 	case written && errors.Is(err, redis.Nil), written && err == nil && value != nil:
@@ -72,11 +80,11 @@ func readReply(ctx context.Context, cmd *redis.Cmd, written bool, whole error) A
 	err = plainRefusal(err)
 	if !IsRefused(err) {
 		var timeout net.Error
-		if at, ok := ctx.Deadline(); ok && errors.As(err, &timeout) && timeout.Timeout() && !time.Now().Before(at) {
-			<-ctx.Done() // the connection has the deadline of ctx, and reports it a moment earlier
+		if at, ok := d.Deadline(); ok && errors.As(err, &timeout) && timeout.Timeout() && !time.Now().Before(at) {
+			<-d.Done() // the connection has the same deadline, and reports it a moment earlier
 		}
 		var own *noAnswerError
-		if cause := context.Cause(ctx); errors.As(cause, &own) {
+		if cause := d.why(); errors.As(cause, &own) {
 			err = cause // not context.DeadlineExceeded: the caller's context has not ended
 		}
 	}

@@ -1,0 +1,160 @@
+package wire
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// A deadline is the context of one use of a connection. It is done when its parent is, or when
+// its time is over, and then aborts the exchange. The contexts of package context allocate ten
+// times for that. This one uses the timer of its connection, and makes a channel only when
+// Done is called.
+type deadline struct {
+	context.Context               // the parent
+	at              time.Time     // zero: only the parent ends it
+	within          time.Duration // the time that ends at that time, for the error
+	grants          bool          // see grantingKey
+
+	conn   *connection
+	unhook func() bool // from the parent; nil: the parent never ends
+
+	mu         sync.Mutex
+	done       chan struct{} // nil: Done was not called
+	err, cause error         // nil: it has not ended
+	exchanging bool
+}
+
+// limit makes d the context of the use of c. Call d.stop when the use is over.
+func (c *connection) limit(ctx context.Context, d *deadline, at time.Time, within time.Duration) {
+	d.Context, d.conn, d.at, d.within = ctx, c, at, within
+	if !at.IsZero() {
+		c.alarm.set(d)
+	}
+	if ctx.Done() != nil {
+		d.unhook = context.AfterFunc(ctx, d.parentEnded)
+	}
+}
+
+// stop ends the use of the connection.
+func (d *deadline) stop() {
+	if d.unhook != nil {
+		d.unhook()
+	}
+	if !d.at.IsZero() {
+		d.conn.alarm.clear()
+	}
+}
+
+func (d *deadline) parentEnded() { d.end(d.Context.Err(), context.Cause(d.Context)) }
+
+// end makes d done. An exchange that is under way fails, as its connection is closed.
+func (d *deadline) end(err, cause error) {
+	d.mu.Lock()
+	if d.err != nil {
+		d.mu.Unlock()
+		return
+	}
+	d.err, d.cause = err, cause
+	if d.done != nil {
+		close(d.done)
+	}
+	var aborted func()
+	if d.exchanging {
+		aborted = d.conn.replace() // before d.mu is unlocked, and the next exchange begins
+	}
+	d.mu.Unlock()
+	if aborted != nil {
+		aborted()
+	}
+}
+
+// exchange reports the begin and the end of an exchange. It returns false if d has ended.
+func (d *deadline) exchange(running bool) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.exchanging = running
+	return d.err == nil
+}
+
+// Deadline returns when d ends at the latest.
+func (d *deadline) Deadline() (time.Time, bool) {
+	at, ok := d.Context.Deadline()
+	if !d.at.IsZero() && (!ok || d.at.Before(at)) {
+		return d.at, true
+	}
+	return at, ok
+}
+
+func (d *deadline) Done() <-chan struct{} {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.done == nil {
+		d.done = make(chan struct{})
+		if d.err != nil {
+			close(d.done)
+		}
+	}
+	return d.done
+}
+
+func (d *deadline) Err() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.err
+}
+
+// why returns what context.Cause returns for contexts of package context.
+func (d *deadline) why() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.cause
+}
+
+func (d *deadline) Value(key any) any {
+	if key == (grantingKey{}) && d.grants {
+		return true
+	}
+	return d.Context.Value(key)
+}
+
+// An alarm ends the deadline of a connection at its time.
+type alarm struct {
+	mu    sync.Mutex
+	timer *time.Timer
+	of    *deadline // nil: the connection is not used
+}
+
+func (a *alarm) set(d *deadline) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.of = d
+	if left := time.Until(d.at); a.timer == nil {
+		a.timer = time.AfterFunc(left, a.ring)
+	} else {
+		a.timer.Reset(left)
+	}
+}
+
+func (a *alarm) clear() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.of = nil
+	a.timer.Stop()
+}
+
+// ring is called by the timer, perhaps only after the next use of the connection has begun.
+func (a *alarm) ring() {
+	a.mu.Lock()
+	d := a.of
+	if d != nil {
+		if left := time.Until(d.at); left > 0 {
+			a.timer.Reset(left)
+			d = nil
+		}
+	}
+	a.mu.Unlock()
+	if d != nil {
+		d.end(context.DeadlineExceeded, NoAnswer(d.within))
+	}
+}
