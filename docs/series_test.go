@@ -36,7 +36,7 @@ func TestSeriesOfTheKindsInUse(t *testing.T) {
 	}
 	ofClient := []string{
 		"noonlock_forced_releases_total", "noonlock_handover_seconds", "noonlock_lapsed_grants_total", "noonlock_lock_delays_total",
-		"noonlock_lease_losses_total{expired}", "noonlock_lease_losses_total{lost}", "noonlock_lease_losses_total{max_hold}",
+		"noonlock_lease_losses_total{expired}", "noonlock_lease_losses_total{forced}", "noonlock_lease_losses_total{lost}", "noonlock_lease_losses_total{max_hold}",
 		"noonlock_lease_losses_total{not_replicated}",
 		"noonlock_log_lines_dropped_total", "noonlock_renewal_lateness_seconds",
 		"noonlock_renewals_total{failed}", "noonlock_renewals_total{lost}", "noonlock_renewals_total{not_replicated}", "noonlock_renewals_total{renewed}",

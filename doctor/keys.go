@@ -31,6 +31,7 @@ var parts = map[string]part{
 	"fence":   {types: []string{"string"}},
 	"queue":   {types: []string{"zset"}},
 	"seen":    {types: []string{"hash"}},
+	"forced":  {types: []string{"hash"}},
 	"tomb":    {types: []string{"string"}},
 	"never":   {},
 	"job":     {types: []string{"hash"}, endless: true}, // while paused

@@ -84,7 +84,8 @@
 //	an acquire is abandoned    If its request may still arrive, a tombstone makes that request
 //	                           fail.
 //	renewals fail              The context is done with ErrLeaseExpired before the TTL ends.
-//	the lock was removed       The next renewal ends the context with ErrLeaseLost.
+//	the lock was removed       The next renewal ends the context with ErrLeaseLost, or with a
+//	                           *ForcedError after ForceRelease.
 //	the server restarts empty  As above. Waiters queue again in their old order.
 //	an owner that reads wants  ErrUpgrade if others read too, because two such owners would
 //	to write                   wait for each other. Otherwise it is granted.
@@ -127,8 +128,8 @@
 //
 // ForceRelease needs in addition:
 //
-//	resetchannels &noonlock:ch:* +del +zmscore +zadd +zrem +zrangebyscore
-//	+zrevrangebyscore +pexpireat +publish
+//	resetchannels &noonlock:ch:* +del +hset +pexpire +zmscore +zadd +zrem
+//	+zrangebyscore +zrevrangebyscore +pexpireat +publish
 //
 // Locks, and the lists of elections, jobs and Daemons, need only +scan.
 //

@@ -27,8 +27,12 @@ var (
 
 	// ErrLeaseLost is the cause of a lease's context if a renewal or Downgrade found that
 	// the server no longer has the lease. The key was deleted, has expired, or belongs to
-	// another lease.
+	// another lease. After ForceRelease, the cause is a *ForcedError, which matches it.
 	ErrLeaseLost = errors.New("lockcore: lease lost")
+
+	// ErrChanged is returned by ForceRelease if the lock is held, and not by one of the
+	// holders in the given Inspection.
+	ErrChanged = errors.New("lockcore: the lock has other holders than those of the Inspection")
 
 	// ErrLeaseExpired is the cause of a lease's context if no renewal was answered in time,
 	// or if renewals had stopped (NoRenewal, MaxHold).
@@ -101,6 +105,24 @@ func (e *HeldError) Error() string {
 
 // Is reports true for ErrNotAcquired.
 func (e *HeldError) Is(target error) bool { return target == ErrNotAcquired }
+
+// ForcedError is the cause of a lease's context if ForceRelease has released the lock. It
+// matches ErrLeaseLost.
+type ForcedError struct {
+	By     string // the operator
+	Reason string // may be empty
+}
+
+func (e *ForcedError) Error() string {
+	text := "lockcore: lease lost: the lock was released by force, by " + e.By
+	if e.Reason != "" {
+		text += ": " + e.Reason
+	}
+	return text
+}
+
+// Is reports true for ErrLeaseLost.
+func (e *ForcedError) Is(target error) bool { return target == ErrLeaseLost }
 
 // DelayError means that Config.LockDelay forbids grants for now, because the server may have
 // lost data. Nothing was sent. It is joined with ErrNotAcquired.

@@ -246,7 +246,7 @@ func TestFault36_ServerClockSetBackWhileTheHolderIsDead(t *testing.T) {
 		if held := e.refused(e.mutex(c, "orders", cfg)); held.TTL < 50*time.Minute || held.Holder != "dead" {
 			e.Errorf("the error names %+v, want the hour", held)
 		}
-		if _, err := c.ForceRelease(e.Context(), "orders"); err != nil {
+		if _, err := e.force(c, "orders"); err != nil {
 			e.Fatal(err)
 		}
 		next := waiter.granted()

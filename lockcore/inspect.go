@@ -3,7 +3,6 @@ package lockcore
 import (
 	"context"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/noonlock/noonlock/internal/wire"
@@ -199,44 +198,4 @@ func (seen *inspected) readWaiters(rows []any) bool {
 func (p parsedAttempt) owner() string {
 	k, _ := p.kind.(ownedKind)
 	return k.owner
-}
-
-// ForceRelease releases the lock of a name, of any kind, for all its holders, and returns
-// the Inspection that it was based on. Waiters are notified and served in order.
-//
-// The leases of the old holders end with ErrLeaseLost at their next renewal. Until then,
-// normally for up to RenewInterval, old and new holders may both work, and only fencing
-// tokens protect the resource.
-//
-// ForceRelease is meant for operators: a holder is stuck, or another program has left a
-// key without TTL. It is logged and counted. A lease that is acquired during the call is
-// not released. Exception: if another program's key is replaced during the call, the new
-// key is deleted too if the values are equal, or if neither key is a string.
-func (c *Client) ForceRelease(ctx context.Context, name string) (Inspection, error) {
-	const op = "force release"
-	seen, err := c.inspect(ctx, name)
-	if err != nil {
-		return Inspection{}, opError(op, name, err)
-	}
-	if seen.Kind == LockFree {
-		return seen.Inspection, nil
-	}
-	k := c.keys.lock(name)
-	req := c.scripts.lockForce.Call(wire.Keys(k.lock, k.queue), seen.stored, strings.Join(seen.attempts, "\n"), k.channels)
-	answer, err := c.request(ctx, name, req, defaultTTL/5, 2*defaultTTL/3)
-	if err != nil {
-		return seen.Inspection, opError(op, name, err)
-	}
-	if n, ok := answer.(int64); !ok || n < 0 {
-		return seen.Inspection, opError(op, name, req.OddReply(answer))
-	} else if n == 0 {
-		return seen.Inspection, nil // the holders have released it
-	}
-	c.metrics.forced.Inc()
-	identities := make([]string, 0, len(seen.Holders))
-	for _, h := range seen.Holders {
-		identities = append(identities, h.Identity)
-	}
-	c.log.Info("lock was force-released", "name", name, "kind", string(seen.Kind), "holders", identities)
-	return seen.Inspection, nil
 }

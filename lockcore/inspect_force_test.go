@@ -50,6 +50,7 @@ func (e *env) establishHeld(s heldState, queue []string) {
 	e.Helper()
 	e.establishOwned("orders", ownedState{kind: s.kind, entries: s.entries, queue: queue})
 	key := e.key("orders", "lock")
+	must(e, e.Raw.Del(e.Context(), e.key("orders", "forced")).Err())
 	switch {
 	case s.kind == "string":
 		must(e, e.Raw.Set(e.Context(), key, s.value, time.Minute).Err())
@@ -116,7 +117,7 @@ func TestForceInEveryState(t *testing.T) {
 				e.establishHeld(now, queue)
 				before := e.heldSnapshot()
 				for run := range 2 {
-					got, err := e.Raw.EvalSha(e.Context(), force, []string{k[0], k[2]}, argv("lock_force", then.kind, strings.Join(seen, "\n"))...).Int64()
+					got, err := e.Raw.EvalSha(e.Context(), force, []string{k[0], k[2], e.key("orders", "forced")}, argv("lock_force", then.kind, strings.Join(seen, "\n"))...).Int64()
 					where := fmt.Sprintf("%s, then %s, run %d", then.name, now.name, run+1)
 					if err != nil {
 						e.Errorf("%s: %v", where, err)
@@ -133,16 +134,22 @@ func checkForced(e *env, where string, then, now heldState, first bool, before o
 	e.Helper()
 	after := e.heldSnapshot()
 	seen, taken := then.reported(), int64(0)
+	remarks := map[string]string{}
 	left, ends := map[string]int64{}, int64(0)
 	switch {
 	case then.kind != now.kind:
 		maps.Copy(left, before.until)
-	case now.kind == "other" || now.kind == "string" && now.value == then.value:
+	case now.kind == "other":
 		taken = 1
+		remarks[""] = "op\nwhy"
+	case now.kind == "string" && now.value == then.value:
+		taken = 1
+		remarks[now.value] = "op\nwhy"
 	default:
 		for attempt, until := range before.until {
 			if slices.Contains(seen, attempt) {
 				taken++
+				remarks[attempt] = "op\nwhy"
 				continue
 			}
 			left[attempt] = until
@@ -158,6 +165,11 @@ func checkForced(e *env, where string, then, now heldState, first bool, before o
 		}
 	} else if got != taken || len(messages) != min(int(taken), 1) {
 		e.Errorf("%s: %d were released, want %d; messages %q", where, got, taken, messages)
+	}
+	if first {
+		if got := e.Raw.HGetAll(e.Context(), e.key("orders", "forced")).Val(); !maps.Equal(got, remarks) {
+			e.Errorf("%s: remarks %q, want %q", where, got, remarks)
+		}
 	}
 	switch {
 	case gone:

@@ -1,7 +1,6 @@
 package lockcore_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -134,7 +133,7 @@ func TestInspectForeignKeys(t *testing.T) {
 			} else if _, err := waiter.wait(); !errors.Is(err, lockcore.ErrWrongKind) {
 				e.Errorf("%s: Lock: %v", name, err)
 			}
-			if _, err := c.ForceRelease(ctx, name); err != nil {
+			if _, err := e.force(c, name); err != nil {
 				e.Errorf("%s: %v", name, err)
 			}
 			if name == "endless" || name == "ending" {
@@ -196,7 +195,7 @@ func TestEntriesToTheMillisecond(t *testing.T) {
 		).Err())
 		must(e.env, e.Raw.PExpire(e.Context(), k[0], minute).Err())
 		e.wants("inspected", e.run("lock_inspect", k[:4]), "[ns1 60000 ["+two+" r 0 8 foreign r 5  "+three+" w 1000 8] []]")
-		e.wants("taken", e.run("lock_force", []string{k[0], k[2]}, "ns1", "foreign\n"+two+"\n"+three), "2")
+		e.wants("taken", e.run("lock_force", []string{k[0], k[2], e.key("orders", "forced")}, "ns1", "foreign\n"+two+"\n"+three), "2")
 	})
 }
 
@@ -208,9 +207,11 @@ func TestInspectWithASpoiltQueue(t *testing.T) {
 			lease := e.try(e.mutex(e.Client("b"), "orders", ttl(3*time.Second)))
 			p := e.queued(e.mutex(c, "orders", ttl(10*time.Minute)))
 			must(e, e.Raw.Set(e.Context(), e.key("orders", part), "spoilt", 0).Err())
-			seen, err := c.ForceRelease(e.Context(), "orders")
-			if err != nil || len(seen.Holders) != 1 || seen.Holders[0].Identity != "b" {
-				e.Errorf("%s spoilt: %+v, %v", part, seen, err)
+			if seen := e.inspect(c, "orders"); len(seen.Holders) != 1 || seen.Holders[0].Identity != "b" {
+				e.Errorf("%s spoilt: %+v", part, seen)
+			}
+			if n, err := e.force(c, "orders"); err != nil || n != 1 {
+				e.Errorf("%s spoilt: %d, %v", part, n, err)
 			}
 			if v := e.stored("orders"); v != "" {
 				e.Errorf("%s spoilt: the lock is %q", part, v)
@@ -241,7 +242,7 @@ func TestForceReleasePassesTheDead(t *testing.T) {
 		p := e.goLock(e.mutex(b, "orders", cfg))
 		e.Until("it is queued", func() bool { return e.queueLength("orders") == 6 })
 		begin := e.Clock()
-		if _, err := b.ForceRelease(e.Context(), "orders"); err != nil {
+		if _, err := e.force(b, "orders"); err != nil {
 			e.Fatal(err)
 		}
 		lease := p.granted()
@@ -269,15 +270,15 @@ func TestForceRelease(t *testing.T) {
 		} {
 			stuck := e.try(pair[0])
 			waiter := e.queued(pair[1])
-			seen, err := admin.ForceRelease(e.Context(), pair[0].Name())
-			if err != nil || len(seen.Holders) != 1 || seen.Holders[0].Identity != "a" {
-				e.Fatalf("ForceRelease: %+v, %v", seen, err)
+			seen := e.inspect(admin, pair[0].Name())
+			if n, err := admin.ForceRelease(e.Context(), seen, lockcore.Operator{Who: "ann@desk", Reason: "it is stuck"}); err != nil || n != 1 {
+				e.Fatalf("ForceRelease: %d, %v", n, err)
 			}
 			next := waiter.granted()
 			if next.Token() <= stuck.Token() {
 				e.Errorf("token %d after %d", next.Token(), stuck.Token())
 			}
-			mustIs(e, e.ended(stuck), lockcore.ErrLeaseLost)
+			e.forcedOut(stuck, "ann@desk", "it is stuck")
 			if next.Context().Err() != nil {
 				e.Error("the next one lost its lease, too")
 			}
@@ -288,8 +289,8 @@ func TestForceRelease(t *testing.T) {
 		if text := log.String(); !strings.Contains(text, `"a"`) || strings.Contains(text, a.Process()) {
 			e.Errorf("log: %s", text)
 		}
-		if seen, err := admin.ForceRelease(e.Context(), "free"); err != nil || seen.Kind != lockcore.LockFree {
-			e.Errorf("of a free name: %+v, %v", seen, err)
+		if n, err := e.force(admin, "free"); err != nil || n != 0 {
+			e.Errorf("of a free name: %d, %v", n, err)
 		}
 	})
 }
@@ -312,7 +313,7 @@ func TestForceReleaseTwiceTakesOnce(t *testing.T) {
 			swallow := faults.Inject(e, lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Match: e.script("lock_force"), Count: 1})
 			done := make(chan error, 1)
 			go func() {
-				_, err := admin.ForceRelease(context.Background(), pair[0].Name())
+				_, err := e.force(admin, pair[0].Name())
 				done <- err
 			}()
 			next := waiter.granted()
@@ -333,7 +334,7 @@ func TestFault46_InspectNames(t *testing.T) {
 		for _, name := range []string{"", "a b", "{x}"} {
 			_, err := c.Inspect(e.Context(), name)
 			mustIs(e, err, lockcore.ErrConfig)
-			_, err = c.ForceRelease(e.Context(), name)
+			_, err = c.ForceRelease(e.Context(), lockcore.Inspection{Name: name}, lockcore.Operator{})
 			mustIs(e, err, lockcore.ErrConfig)
 		}
 	})

@@ -20,6 +20,8 @@ import (
 //	seen       hash    attempt -> alive until (server ms), see part_queue.lua
 //	tomb:<n>   string  tombstone: the attempt was abandoned, and a request of it may still
 //	                   arrive
+//	forced     hash    attempt -> who has released it by force, and why; as long as the
+//	                   lock would have lasted
 //	never      none    never exists, see lock_rights.lua
 //
 // With Config.LockDelay, <prefix>:history is a string, see lock_history.lua. In a cluster, each
@@ -38,6 +40,7 @@ type keyring struct {
 type lockKeys struct {
 	name                     string
 	lock, fence, queue, seen string
+	forced                   string
 	never                    string
 	base                     string
 	channels                 string // the prefix of the channels of processes
@@ -52,7 +55,7 @@ func (k keyring) lock(name string) *lockKeys {
 	base := k.prefix + ":{" + name + "}:"
 	keys := &lockKeys{
 		name: name, base: base,
-		lock: base + "lock", fence: base + "fence", queue: base + "queue", seen: base + "seen", never: base + "never",
+		lock: base + "lock", fence: base + "fence", queue: base + "queue", seen: base + "seen", forced: base + "forced", never: base + "never",
 		channels: k.channel(name, "ch:"),
 		freed:    k.channel(name, "free:"+name),
 	}

@@ -31,8 +31,8 @@ type metrics struct {
 
 	kinds sync.Map // label to *kindMetrics
 
-	renewed, missed, lost, short                  prometheus.Counter // of renewals
-	lostLeases, expired, maxReached, unreplicated prometheus.Counter // of losses
+	renewed, missed, lost, short                                prometheus.Counter // of renewals
+	lostLeases, forcedLeases, expired, maxReached, unreplicated prometheus.Counter // of losses
 }
 
 // kindMetrics are the series of one kind of lease. They exist from the first lock of the
@@ -93,7 +93,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			"Delay of renewals after their due time. It grows on an overloaded machine before leases are lost.",
 			[]float64{.0005, .001, .005, .01, .05, .1, .25, .5, 1, 2.5, 5, 10}),
 		losses: set.Counters("noonlock_lease_losses_total",
-			"Leases that ended before their release, by cause: lost (according to the server), expired (no renewal was answered in time), not_replicated (no renewal was acknowledged in time), max_hold.", "cause"),
+			"Leases that ended before their release, by cause: lost (according to the server), forced (by ForceRelease), expired (no renewal was answered in time), not_replicated (no renewal was acknowledged in time), max_hold.", "cause"),
 		lapsed: set.Counter("noonlock_lapsed_grants_total",
 			"Grants to waiters of this process that were not used: the wait had ended, or the grant was not confirmed in time."),
 		scriptErrors: set.Counters("noonlock_script_errors_total",
@@ -108,7 +108,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	}
 	// These series exist before the first event.
 	m.renewed, m.missed, m.lost, m.short = m.renewals.With("renewed"), m.renewals.With("failed"), m.renewals.With("lost"), m.renewals.With("not_replicated")
-	m.lostLeases, m.expired, m.maxReached, m.unreplicated = m.losses.With("lost"), m.losses.With("expired"), m.losses.With("max_hold"), m.losses.With("not_replicated")
+	m.lostLeases, m.forcedLeases, m.expired, m.maxReached, m.unreplicated = m.losses.With("lost"), m.losses.With("forced"), m.losses.With("expired"), m.losses.With("max_hold"), m.losses.With("not_replicated")
 	return m, nil
 }
 
@@ -161,7 +161,10 @@ func outcomeOf(err error) string {
 
 // countLoss counts a lease that ended without Unlock or Close.
 func (m *metrics) countLoss(cause error) {
+	_, forced := errors.AsType[*ForcedError](cause)
 	switch {
+	case forced:
+		m.forcedLeases.Inc()
 	case errors.Is(cause, ErrMaxHold):
 		m.maxReached.Inc()
 	case errors.Is(cause, ErrNotReplicated):

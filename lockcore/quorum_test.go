@@ -277,7 +277,7 @@ func TestQuorumRefusals(t *testing.T) {
 	mustIs(t, err, lockcore.ErrConfig)
 	_, err = c.RWMutex("orders", "me", lockcore.RWConfig{})
 	mustIs(t, err, lockcore.ErrConfig)
-	_, err = c.ForceRelease(t.Context(), "orders")
+	_, err = c.ForceRelease(t.Context(), lockcore.Inspection{Name: "orders"}, lockcore.Operator{})
 	mustIs(t, err, lockcore.ErrConfig)
 }
 

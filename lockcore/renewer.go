@@ -70,9 +70,7 @@ func (l *Lease) renewed(t0 time.Duration, req wire.Request, r wire.Answer) bool 
 		l.life.Extend(t0)
 	case int64(0):
 		counts.lost.Inc()
-		if l.end(ErrLeaseLost) {
-			l.c.noteLoss(l, ErrLeaseLost)
-		}
+		l.lose()
 	default:
 		counts.missed.Inc()
 		l.logFailure(req.OddReply(r.Value))

@@ -119,10 +119,10 @@ func (l *Lease) Downgrade(ctx context.Context) error {
 	case err != nil:
 		return opError(op, l.Name(), err)
 	case n == 0:
-		if l.end(ErrLeaseLost) {
-			l.c.noteLoss(l, ErrLeaseLost)
+		if lost := l.c.lossOf(ctx, l.a); l.end(lost) {
+			l.c.noteLoss(l, lost)
 		}
-		return opError(op, l.Name(), ErrNotHeld, ErrLeaseLost)
+		return opError(op, l.Name(), ErrNotHeld, l.life.Cause())
 	}
 	return nil
 }

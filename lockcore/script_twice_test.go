@@ -75,7 +75,7 @@ func argv(script string, args ...any) []any {
 	all, ok := map[string][]any{
 		"mutex_acquire": {nil, nil, nil, keep}, "mutex_leave": {nil, nil, keep, 0},
 		"owned_acquire": {nil, nil, nil, keep, ended}, "owned_leave": {nil, nil, keep, 0}, "owned_downgrade": {nil, keep},
-		"lock_force": {nil, nil}, "lock_promote": {nil, nil},
+		"lock_force": {nil, nil, "op\nwhy"}, "lock_promote": {nil, nil},
 	}[script]
 	if !ok {
 		return args

@@ -37,7 +37,6 @@ var (
 	errTick   = errors.New("statusz: rerun needs a tick")
 	errToken  = errors.New("statusz: the token is not a number")
 	errLeader = errors.New("statusz: resign needs the token of the leader")
-	errHolder = errors.New("statusz: the holder of the lock has changed meanwhile")
 )
 
 // verbs are the actions, with the lists that they change.
@@ -99,9 +98,8 @@ func resign(ctx context.Context, p *Page, who string, a action) error {
 	return err
 }
 
-// release releases a lock, unless the holder that the user has seen does not hold it any more. A
-// lock may change hands between Inspect and ForceRelease, which is about a round trip.
-func release(ctx context.Context, p *Page, _ string, a action) error {
+// release releases a lock, unless the holder that the user has seen does not hold it any more.
+func release(ctx context.Context, p *Page, who string, a action) error {
 	token, err := seenToken(a)
 	if err != nil {
 		return err
@@ -112,9 +110,9 @@ func release(ctx context.Context, p *Page, _ string, a action) error {
 	}
 	holds := func(h lockcore.Holder) bool { return h.Token == token }
 	if foreign := seen.Kind == lockcore.LockForeign && token == 0; !foreign && !slices.ContainsFunc(seen.Holders, holds) {
-		return errHolder
+		return lockcore.ErrChanged
 	}
-	_, err = p.reader.client.ForceRelease(ctx, a.Name)
+	_, err = p.reader.client.ForceRelease(ctx, seen, lockcore.Operator{Who: who, Reason: a.Reason})
 	return err
 }
 
@@ -196,7 +194,7 @@ func codeOf(err error) int {
 		return http.StatusBadRequest
 	case is(singleton.ErrNoLedger, singleton.ErrNoRun, singleton.ErrNotOpen, election.ErrNoLeader):
 		return http.StatusNotFound
-	case is(singleton.ErrNotEnded, singleton.ErrSucceeded, singleton.ErrTriggers, election.ErrTermOver, errHolder):
+	case is(singleton.ErrNotEnded, singleton.ErrSucceeded, singleton.ErrTriggers, election.ErrTermOver, lockcore.ErrChanged):
 		return http.StatusConflict
 	case lockcore.IsTemporary(err):
 		return http.StatusServiceUnavailable

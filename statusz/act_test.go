@@ -145,9 +145,9 @@ func TestActionsOnLeadersAndHolders(t *testing.T) {
 			e.Error("a leader was asked to resign that the user had not seen")
 		}
 
-		does(e, page, http.StatusConflict, "the holder of the lock has changed", action{Action: "release", Name: "orders", Token: strconv.FormatUint(l.Token()-1, 10)})
-		does(e, page, http.StatusConflict, "the holder of the lock has changed", action{Action: "release", Name: "orders", Token: "0"})
-		does(e, page, http.StatusConflict, "the holder of the lock has changed", action{Action: "release", Name: "none", Token: "7"})
+		does(e, page, http.StatusConflict, "the lock has other holders", action{Action: "release", Name: "orders", Token: strconv.FormatUint(l.Token()-1, 10)})
+		does(e, page, http.StatusConflict, "the lock has other holders", action{Action: "release", Name: "orders", Token: "0"})
+		does(e, page, http.StatusConflict, "the lock has other holders", action{Action: "release", Name: "none", Token: "7"})
 		does(e, page, http.StatusBadRequest, "the token is not a number", action{Action: "release", Name: "orders", Token: "-1"})
 		if l.Context().Err() != nil {
 			e.Error("the lease has ended")

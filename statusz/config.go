@@ -24,7 +24,7 @@ type Config struct {
 	AllowActions bool
 
 	// Operator returns who sends a request, such as the name of an authenticated user. Replicas
-	// log it together with the reason. The Client logs a release, without the operator. Default: the
+	// log it together with the reason. So does the holder of a lock that is released. Default: the
 	// identity of the Client.
 	Operator func(*http.Request) string
 }

@@ -2,9 +2,11 @@
 --
 -- KEYS[1] lock    string or sorted set, see mutex_acquire and part_owned.lua
 -- KEYS[2] queue   sorted set, attempts in order of arrival
+-- KEYS[3] forced  hash, attempt -> who has released it by force, and why
 -- ARGV[1] kind    the kind that lock_inspect returned
--- ARGV[2] seen    the holders' attempts that it returned, one a line
--- ARGV[3] channels  the prefix of the channels of processes
+-- ARGV[2] seen    the holders' attempts to remove, one a line
+-- ARGV[3] remark  the operator, a line break, and the reason
+-- ARGV[4] channels  the prefix of the channels of processes
 --
 -- Returns how many of them still held the lock; 1 for a foreign key, which is deleted
 -- as a whole.
@@ -12,40 +14,45 @@
 -- Twice is safe: an attempt that acquired the lock later is not among the given ones.
 -- A foreign key cannot be distinguished from a later one with the same value.
 -- A waiter of each process is notified to look; the first one that lives serves the queue.
-local lock, queue = KEYS[1], KEYS[2]
-local kind, channels = ARGV[1], ARGV[3]
+-- A holder reads the remark when a renewal finds no lock. So the remark lasts as long as the lock
+-- would have. It is written last, because the release must work while the server is out of memory.
+local lock, queue, forced = KEYS[1], KEYS[2], KEYS[3]
+local kind, remark, channels = ARGV[1], ARGV[3], ARGV[4]
 
 --@include kind
 --@include owned
 --@include queue
 --@include owners
 
-local seen = {}
-for attempt in string.gmatch(ARGV[2], '[^\n]+') do
-  seen[attempt] = true
-end
-local now = server_ms()
-local taken = 0
 if kind_of(lock) ~= kind then
   return 0
 end
+local now = server_ms()
+local lasts = math.max(redis.call('PTTL', lock), redis.call('PTTL', forced), 1000)
+local taken = {}
 if kind == 'string' then
   if ARGV[2] == redis.call('GET', lock) then
-    taken = redis.call('DEL', lock)
+    redis.call('DEL', lock)
+    taken[1] = ARGV[2]
   end
 elseif kind == 'other' then
-  taken = redis.call('DEL', lock)
+  redis.call('DEL', lock)
+  taken[1] = ''
 else
-  for attempt in pairs(seen) do
+  for attempt in string.gmatch(ARGV[2], '[^\n]+') do
     local sort, _, owner = parts_of(attempt)
     local s = sort == kind and read(lock, kind, owner, now, attempt)
     if s and s.mine then
-      taken = taken + 1
+      taken[#taken + 1] = attempt
       remove(lock, s, attempt)
     end
   end
 end
-if taken > 0 then
+if #taken > 0 then
   notify_processes(lock, queue, 'l', '', {})
+  for _, attempt in ipairs(taken) do
+    redis.pcall('HSET', forced, attempt, remark)
+  end
+  redis.call('PEXPIRE', forced, string.format('%.0f', lasts))
 end
-return taken
+return #taken

@@ -270,7 +270,7 @@
     cancel: { kind: 'jobs', label: 'Cancel', reason: true, what: 'The context of the run ends. The run is recorded, and not attempted again.', all: 'All runs of this job that are running are canceled.', fits: (d) => (d.open || []).some((o) => o.running) },
     rerun: { label: 'Run again', reason: true, what: 'A replica runs the tick again under the same name. Effects that do not use a marker or an idempotency key may happen twice.' },
     resign: { kind: 'elections', label: 'Resign', reason: true, what: 'The leader is asked to resign. The first candidate leads when its work has ended.', fits: (d) => d.leader, token: (d) => d.token },
-    release: { kind: 'locks', label: 'Release', type: true, what: 'The lock is taken away from all its holders. Their work does not end at once, so until their next renewal two of them may work. Stop the process of the holder instead if you can.', fits: (d) => d.holders && (d.holders.length || d.no_ttl), token: (d) => (d.holders.length ? d.holders[0].token : '0') },
+    release: { kind: 'locks', label: 'Release', type: true, reason: true, what: 'The lock is taken away from all its holders. Their work does not end at once, so until their next renewal two of them may work. Stop the process of the holder instead if you can.', fits: (d) => d.holders && (d.holders.length || d.no_ttl), token: (d) => (d.holders.length ? d.holders[0].token : '0') },
   };
   const addActs = (r, kind) => {
     r.buttons = Object.entries(acts).filter(([, a]) => a.kind === kind).map(([name, a]) => {

@@ -45,9 +45,9 @@ its own.`,
 	return []*cobra.Command{a.withReason(pause), a.withReason(resume), a.withReason(trigger), a.rerunCommand(), a.cancelCommand(), a.resignCommand(), a.releaseCommand()}
 }
 
-// withReason adds the flag --reason to a command that controls a job or an election.
+// withReason adds the flag --reason to a command that controls something.
 func (a *app) withReason(cmd *cobra.Command) *cobra.Command {
-	cmd.Flags().StringVar(&a.reason, "reason", "", "why; it is logged together with user@host, and describe shows it")
+	cmd.Flags().StringVar(&a.reason, "reason", "", "why; it is logged together with user@host, and stands in the history of a job")
 	return cmd
 }
 
@@ -178,9 +178,10 @@ func (a *app) releaseCommand() *cobra.Command {
 		Long: `release deletes the lock, of any kind, for all its holders, and serves the waiters. It first
 shows the holders and asks for the name of the lock to be typed.
 
-The work of a holder does not end at once: its lease ends with ErrLeaseLost at its next renewal,
-by default within a third of its TTL. Until then, the old and the new holder may both work, and
-only the fencing token keeps them apart. If a holder is stuck, stop its process instead, if you
+The work of a holder does not end at once: its lease ends at its next renewal, by default within
+a third of its TTL, and the holder logs who has released the lock and why. Until then, the old and
+the new holder may both work, and only the fencing token keeps them apart. A lease that began after
+the holders were shown is not taken away. If a holder is stuck, stop its process instead, if you
 can: the lock is then free after one TTL.
 
 release also removes a key that another program left without a TTL. The locks of an election and
@@ -189,7 +190,7 @@ a daemon are election/NAME and job/daemon/NAME.`,
 		RunE: a.asks(func(ctx context.Context, args []string) error { return a.release(ctx, args[0], yes) }),
 	}
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
-	return cmd
+	return a.withReason(cmd)
 }
 
 func (a *app) release(ctx context.Context, name string, yes bool) error {
@@ -206,24 +207,22 @@ func (a *app) release(ctx context.Context, name string, yes bool) error {
 		if err := a.confirm(ctx, name); err != nil {
 			return err
 		}
-		// The operator has seen these holders, and no others.
-		now, err := asked(ctx, a, inspect)
-		if err != nil {
-			return err
-		}
-		if !sameHolders(seen, now) {
-			return errors.New("the holders have changed meanwhile; nothing was released")
-		}
 	}
-	released, err := asked(ctx, a, func(ctx context.Context) (lockcore.Inspection, error) { return a.client.ForceRelease(ctx, name) })
-	if err != nil {
+	released, err := asked(ctx, a, func(ctx context.Context) (int, error) {
+		return a.client.ForceRelease(ctx, seen, lockcore.Operator{Reason: a.reason}) // who: the identity of the Client
+	})
+	switch {
+	case errors.Is(err, lockcore.ErrChanged):
+		return errors.New("the holders have changed meanwhile; nothing was released")
+	case errors.Is(err, lockcore.ErrUnknown):
+		return fmt.Errorf("the lock may have been released: %w", err)
+	case err != nil:
 		return err
-	}
-	if len(released.Holders) == 0 {
+	case released == 0:
 		fmt.Fprintf(a.Stdout, "lock %s: its holders had released it before\n", shown(name))
-		return nil
+	default:
+		fmt.Fprintf(a.Stdout, "lock %s released; it was held by %s\n", shown(name), holderNames(seen))
 	}
-	fmt.Fprintf(a.Stdout, "lock %s released; it was held by %s\n", shown(name), holderNames(released))
 	return nil
 }
 
@@ -247,21 +246,6 @@ func (a *app) confirm(ctx context.Context, name string) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-}
-
-// sameHolders reports whether two Inspections show the same leases.
-func sameHolders(a, b lockcore.Inspection) bool {
-	if a.Kind != b.Kind || len(a.Holders) != len(b.Holders) {
-		return false
-	}
-	for i, h := range a.Holders {
-		other := b.Holders[i]
-		h.TTL, other.TTL = time.Duration(0), time.Duration(0)
-		if h != other {
-			return false
-		}
-	}
-	return true
 }
 
 func holderNames(seen lockcore.Inspection) string {

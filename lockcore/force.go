@@ -1,0 +1,108 @@
+package lockcore
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/noonlock/noonlock/internal/input"
+	"github.com/noonlock/noonlock/internal/wire"
+)
+
+// An Operator says who controls something, such as user@host, and why. Each is at most 200
+// bytes of UTF-8 without control characters. The default of Who is the identity of the Client.
+type Operator struct{ Who, Reason string }
+
+// ForceRelease releases the lock of a name, of any kind, for the holders of an Inspection,
+// and returns how many leases it has released. Waiters are notified and served in order.
+// A lease that began after the Inspection is not released: if the lock is held, and by none
+// of those holders, the error is ErrChanged. A holder is recognized by its token.
+//
+// The leases of the old holders end at their next renewal. The cause is a *ForcedError with
+// the operator, and the holder logs it. Until then, normally for up to RenewInterval, old and
+// new holders may both work, and only fencing tokens protect the resource.
+//
+// ForceRelease is meant for operators: a holder is stuck, or another program has left a
+// key without TTL. It is logged and counted. Such a foreign key is released as a whole. If it
+// is replaced during the call, the new key is deleted too if the values are equal, or if
+// neither key is a string. If the error matches ErrUnknown, the lock may have been released.
+func (c *Client) ForceRelease(ctx context.Context, seen Inspection, by Operator) (released int, err error) {
+	const op = "force release"
+	for _, text := range []struct{ field, value string }{{"Operator.Who", by.Who}, {"Operator.Reason", by.Reason}} {
+		if rule := input.Remark(text.value); rule != "" {
+			return 0, opError(op, seen.Name, &ConfigError{Field: text.field, Value: input.Quote(text.value), Rule: rule})
+		}
+	}
+	by.Who = cmp.Or(by.Who, c.identity)
+	now, err := c.inspect(ctx, seen.Name)
+	if err != nil {
+		return 0, opError(op, seen.Name, err)
+	}
+	if now.Kind == LockFree {
+		return 0, nil // the holders have released it
+	}
+	identities := now.only(seen)
+	if len(now.attempts) == 0 && (now.Kind != LockForeign || seen.Kind != LockForeign) {
+		return 0, opError(op, seen.Name, ErrChanged)
+	}
+	k := c.keys.lock(seen.Name)
+	req := c.scripts.lockForce.Call(wire.Keys(k.lock, k.queue, k.forced), now.stored, strings.Join(now.attempts, "\n"), by.Who+"\n"+by.Reason, k.channels)
+	answer, err := c.request(ctx, seen.Name, req, defaultTTL/5, 2*defaultTTL/3)
+	n, err := req.Number(answer, err)
+	if err != nil || n == 0 {
+		return 0, opError(op, seen.Name, err)
+	}
+	c.metrics.forced.Inc()
+	c.log.Info("lock was force-released", "name", seen.Name, "kind", string(now.Kind), "holders", identities, "by", by.Who, "reason", by.Reason)
+	return int(n), nil
+}
+
+// only removes the holders that an earlier Inspection does not have. It returns the
+// identities of the others.
+func (seen *inspected) only(before Inspection) (identities []string) {
+	var attempts []string
+	for i, h := range seen.Holders {
+		if seen.Kind == before.Kind && slices.ContainsFunc(before.Holders, h.same) {
+			attempts = append(attempts, seen.attempts[i])
+			identities = append(identities, h.Identity)
+		}
+	}
+	seen.attempts = attempts
+	return identities
+}
+
+// same reports whether two Holders are one lease, or leases of one owner with one token.
+func (h Holder) same(other Holder) bool {
+	h.TTL, other.TTL = 0, 0
+	return h == other
+}
+
+// lossOf returns why the server no longer has an attempt: ErrLeaseLost or a *ForcedError. It
+// waits for the server for at most 5 % of the TTL, or 100 ms if that is less.
+func (c *Client) lossOf(ctx context.Context, a *attempt) error {
+	if c.council != nil {
+		return ErrLeaseLost // ForceRelease does not work there
+	}
+	within := min(a.terms.ttl/20, 100*time.Millisecond)
+	answer, err := c.wire.Send(ctx, a.keys.name, wire.Command("hget", a.keys.forced, a.value), within)
+	who, why, forced := strings.Cut(wire.Text(answer), "\n")
+	if err != nil || !forced {
+		return ErrLeaseLost
+	}
+	return &ForcedError{By: who, Reason: why}
+}
+
+// lose ends a lease that the server no longer has. It reads the cause first, because a context
+// ends once.
+func (l *Lease) lose() {
+	end := func(cause error) {
+		if l.end(cause) {
+			l.c.noteLoss(l, cause)
+		}
+	}
+	if !l.c.background(func(ctx context.Context) { end(l.c.lossOf(ctx, l.a)) }) {
+		end(ErrLeaseLost)
+	}
+}

@@ -1,0 +1,141 @@
+package lockcore_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/lockcore"
+)
+
+// force releases the lock of a name for its present holders.
+func (e *env) force(c *lockcore.Client, name string) (int, error) {
+	seen, err := c.Inspect(e.Context(), name)
+	if err != nil {
+		return 0, err
+	}
+	return c.ForceRelease(e.Context(), seen, lockcore.Operator{})
+}
+
+// forcedOut checks the cause of the end of a lease that an operator has released. On a real
+// server, a slow machine may not read it in time.
+func (e *env) forcedOut(lease *lockcore.Lease, by, reason string) {
+	e.Helper()
+	cause := e.ended(lease)
+	mustIs(e, cause, lockcore.ErrLeaseLost)
+	e.saysWho(cause, by, reason)
+}
+
+func (e *env) saysWho(err error, by, reason string) {
+	e.Helper()
+	forced, ok := errors.AsType[*lockcore.ForcedError](err)
+	if !ok && e.Bubble != nil || ok && (forced.By != by || forced.Reason != reason) {
+		e.Errorf("%v does not say that %s released it because of %q", err, by, reason)
+	}
+}
+
+// Only the leases that the operator has seen are released. The next holder, and readers that
+// came later, keep the lock.
+//
+// Caught mutant: ForceRelease releases whoever holds the lock.
+func TestForceReleaseOfOthers(t *testing.T) {
+	onBoth(t, func(e *env) {
+		admin, a, b := e.Client("admin"), e.Client("a"), e.Client("b")
+		by := lockcore.Operator{Who: "ann@desk"}
+		long := ttl(10 * time.Minute)
+
+		old := e.try(e.mutex(a, "m", long))
+		seen := e.inspect(admin, "m")
+		e.unlock(old)
+		if n, err := admin.ForceRelease(e.Context(), seen, by); n != 0 || err != nil {
+			e.Errorf("a lock that was released: %d, %v", n, err)
+		}
+		for _, next := range []*lockcore.Client{a, b} {
+			lease := e.try(e.mutex(next, "m", long))
+			n, err := admin.ForceRelease(e.Context(), seen, by)
+			if mustIs(e, err, lockcore.ErrChanged); n != 0 {
+				e.Errorf("%d leases of the next holder were released", n)
+			}
+			e.unlock(lease)
+		}
+
+		first := e.try(reads{e.rw(a, "s", "one", long)})
+		seen = e.inspect(admin, "s")
+		second := e.try(reads{e.rw(b, "s", "two", long)})
+		if n, err := admin.ForceRelease(e.Context(), seen, by); n != 1 || err != nil {
+			e.Errorf("the first reader: %d, %v", n, err)
+		}
+		_, err := admin.ForceRelease(e.Context(), seen, by)
+		mustIs(e, err, lockcore.ErrChanged)
+		e.unlock(second)
+		err = first.Unlock(e.Context())
+		mustIs(e, err, lockcore.ErrNotHeld, lockcore.ErrLeaseLost)
+		e.saysWho(err, "ann@desk", "")
+
+		// Leases of one owner have one token, so a later one of them is not another holder.
+		e.try(e.reentrant(a, "x", "one", long))
+		seen = e.inspect(admin, "x")
+		e.try(e.reentrant(b, "x", "one", long))
+		if n, err := admin.ForceRelease(e.Context(), seen, by); n != 1 || err != nil || len(e.inspect(admin, "x").Holders) != 1 {
+			e.Errorf("an owner's lease: %d, %v", n, err)
+		}
+	})
+}
+
+// A holder says who has released its lock and why: in its log, in its metrics, and as the cause
+// of Downgrade. The operator is by default the Client.
+func TestForceReleaseSaysWho(t *testing.T) {
+	inBubble(t, func(e *env) {
+		var log testenv.Log
+		reg := prometheus.NewRegistry()
+		admin := e.Client("admin")
+		holder := e.ClientWith(e.Direct(), lockcore.Config{Identity: "holder", Logger: log.Logger(), Registerer: reg})
+		lease := e.try(e.rw(holder, "s", "one", ttl(10*time.Minute)))
+		if n, err := admin.ForceRelease(e.Context(), e.inspect(admin, "s"), lockcore.Operator{Reason: "it is stuck"}); n != 1 || err != nil {
+			e.Fatalf("ForceRelease: %d, %v", n, err)
+		}
+		err := lease.Downgrade(e.Context())
+		mustIs(e, err, lockcore.ErrNotHeld)
+		e.saysWho(err, "admin", "it is stuck")
+		e.forcedOut(lease, "admin", "it is stuck")
+		e.Until("it is logged", func() bool {
+			return strings.Contains(log.String(), "the lock was released by force, by admin: it is stuck")
+		})
+		if got := metric(e, reg, "noonlock_lease_losses_total", "cause", "forced"); got != 1 {
+			e.Errorf("%v losses are counted as forced", got)
+		}
+		for _, by := range []lockcore.Operator{{Who: "a\nb"}, {Reason: strings.Repeat("x", 201)}} {
+			_, err := admin.ForceRelease(e.Context(), lockcore.Inspection{Name: "s"}, by)
+			mustIs(e, err, lockcore.ErrConfig)
+		}
+	})
+}
+
+// The remark about a release lasts until the last lease would have ended, or for a second if the
+// key had no TTL.
+func TestForceReleaseRemarkLasts(t *testing.T) {
+	onBoth(t, func(e *env) {
+		admin, a := e.Client("admin"), e.Client("a")
+		must(e, e.Raw.Set(e.Context(), e.key("foreign", "lock"), "sesame", 0).Err())
+		if _, err := e.force(admin, "foreign"); err != nil {
+			e.Fatal(err)
+		}
+		if left := e.Raw.PTTL(e.Context(), e.key("foreign", "forced")).Val(); left > time.Second || e.Bubble != nil && left != time.Second {
+			e.Errorf("the remark about a foreign key lasts %v", left)
+		}
+		for _, lasts := range []time.Duration{time.Hour, time.Minute} {
+			e.try(e.mutex(a, "m", ttl(lasts)))
+			if _, err := e.force(admin, "m"); err != nil {
+				e.Fatal(err)
+			}
+			left := e.Raw.PTTL(e.Context(), e.key("m", "forced")).Val()
+			if n := e.Raw.HLen(e.Context(), e.key("m", "forced")).Val(); left > time.Hour || left < 50*time.Minute || n == 0 {
+				e.Errorf("%d remarks for %v", n, left)
+			}
+		}
+	})
+}
