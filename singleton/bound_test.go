@@ -103,6 +103,7 @@ func everyCall(e *testenv.Env, c *lockcore.Client, add testenv.AddCall) {
 	add("Job.Pause", ofJob, func() { _ = job.Pause(bg) })
 	add("Job.Resume", ofJob, func() { _ = job.Resume(bg) })
 	add("Job.Rerun", ofJob, func() { _ = job.Rerun(bg, time.UnixMilli(60_000)) })
+	add("Job.Verify", 3*ofJob, func() { _, _ = job.Verify(bg, singleton.VerifyConfig{}) })
 	add("Job.Acts", ofJob, func() { _, _ = job.Acts(bg, 10) })
 	add("Job.Cancel", ofJob, func() { _, _ = job.Cancel(bg, time.Time{}) })
 	add("Job.By", 0, func() { _, _ = job.By("ann@host", "") })

@@ -83,7 +83,9 @@ Exit codes:
     0    done
     1    an error that has no code of its own; doctor: a check failed
     64   a wrong argument or flag; nothing was sent
-    66   no lock, election, job or daemon has this name, or it has no such tick, leader or candidate
+    65   verify: a tick did not succeed exactly once
+    66   no lock, election, job or daemon has this name, or it has no such tick, leader or candidate;
+         verify: the ledger keeps no ticks of this time
     69   Redis did not answer within --timeout
     75   run: the lock was not acquired
     76   run: the lease ended while the command ran, and the command was stopped
@@ -111,7 +113,7 @@ ended it.`,
 	_ = root.RegisterFlagCompletionFunc("redis", cobra.NoFileCompletions)
 	_ = root.RegisterFlagCompletionFunc("prefix", cobra.NoFileCompletions)
 	_ = root.RegisterFlagCompletionFunc("timeout", cobra.NoFileCompletions)
-	root.AddCommand(a.getCommand(), a.describeCommand(), a.historyCommand(), a.doctorCommand(), a.serveCommand())
+	root.AddCommand(a.getCommand(), a.describeCommand(), a.historyCommand(), a.verifyCommand(), a.doctorCommand(), a.serveCommand())
 	root.AddCommand(a.actCommands()...)
 	root.AddCommand(a.commandCommands()...)
 

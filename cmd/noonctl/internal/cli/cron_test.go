@@ -19,7 +19,7 @@ import (
 func (e *env) ended(job string, n int) singleton.Entry {
 	e.Helper()
 	e.Until("a run has ended", func() bool { return e.Raw.LLen(e.Context(), "noonlock:{job/"+job+"}:runs").Val() >= int64(n) })
-	return decode[[]singleton.Entry](e, e.must("history", job, "-o", "json"))[0]
+	return e.history(job)[0]
 }
 
 // The exit code of the command is the outcome of the run, and the end of its standard error
@@ -67,7 +67,7 @@ func TestCronRunsEachTickOnce(t *testing.T) {
 		follow(t, e.program("cron", "poll", "@every 1s", "--", "sh", "-c", `echo "$NOONLOCK_JOB $NOONLOCK_TICK $NOONLOCK_ATTEMPT $NOONLOCK_TOKEN $NOONLOCK_KEY" >>`+file))
 	}
 	e.ended("poll", 3)
-	runs := decode[[]singleton.Entry](t, e.must("history", "poll", "-o", "json"))
+	runs := e.history("poll")
 	seen := map[string]bool{}
 	for line := range strings.Lines(read(t, file)) {
 		fields := strings.Fields(line)

@@ -303,11 +303,7 @@ func (a *app) describeJob(ctx context.Context, name string) error {
 	}
 	if len(acts) > 0 {
 		p.title("Newest acts of operators")
-		t := &table{titles: []string{"AT", "ACTION", "TICK", "BY", "REASON"}}
-		for _, act := range acts[:min(newestRuns, len(acts))] {
-			t.add(instant(act.At), act.Action, instant(act.Tick), act.By, act.Reason)
-		}
-		t.write(p.w, "  ", a.columns(), true)
+		actTable(acts[:min(newestRuns, len(acts))]).write(p.w, "  ", a.columns(), true)
 	}
 	return nil
 }

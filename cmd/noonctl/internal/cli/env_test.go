@@ -127,6 +127,12 @@ func decode[T any](t testing.TB, text string) (v T) {
 	return v
 }
 
+// history returns the runs in the history of a job.
+func (e *env) history(job string) []singleton.Entry {
+	e.Helper()
+	return decode[struct{ Runs []singleton.Entry }](e, e.must("history", job, "-o", "json")).Runs
+}
+
 // hold acquires a mutex until the end of the test.
 func (e *env) hold(name string) *lockcore.Lease {
 	e.Helper()

@@ -21,6 +21,7 @@ const (
 	exitDone        = 0
 	exitFailed      = 1
 	exitUsage       = 64
+	exitWrong       = 65
 	exitUnknown     = 66
 	exitAway        = 69
 	exitNotAcquired = 75

@@ -193,7 +193,7 @@ func TestGetJobs(t *testing.T) {
 			t.Errorf("%q:\n%s", args, out)
 		}
 	}
-	entries := decode[[]singleton.Entry](t, e.must("history", "draw", "-o", "json"))
+	entries := e.history("draw")
 	runs, err := j.Runs(t.Context(), 5)
 	testenv.Must(t, err)
 	if a, b := toJSON(t, entries), toJSON(t, runs); a != b {
@@ -205,6 +205,13 @@ func TestGetJobs(t *testing.T) {
 	e.must("pause", "draw", "--reason", "no winners")
 	if out := e.must("describe", "job", "draw"); !strings.Contains(out, "Paused by:") || strings.Count(out, ": no winners") != 1 || !strings.Contains(out, " pause ") {
 		t.Errorf("describe:\n%s", out)
+	}
+	if out := e.must("history", "draw"); !strings.Contains(out, "Acts of operators:") || strings.Count(out, "no winners") != 1 || !strings.Contains(out, " pause ") {
+		t.Errorf("history:\n%s", out)
+	}
+	acts := decode[struct{ Acts []singleton.Act }](t, e.must("history", "draw", "-o", "json", "--limit", "1")).Acts
+	if len(acts) != 1 || acts[0].Action != "pause" || acts[0].Reason != "no winners" || acts[0].By == "" {
+		t.Errorf("the newest act: %+v", acts)
 	}
 	for range 10 {
 		_, err := j.Trigger(t.Context())
@@ -254,7 +261,7 @@ func TestDescribeAttempts(t *testing.T) {
 			t.Errorf("describe:\n%s", out)
 		}
 	}
-	runs := decode[[]singleton.Entry](t, e.must("history", "draw", "-o", "json"))
+	runs := e.history("draw")
 	if a := runs[0].Attempts; len(a) != 3 || a[0].Error != "boom 1" || a[0].Holder != "worker-1" || a[2].Error != "" {
 		t.Errorf("history: %+v", runs)
 	}
@@ -272,7 +279,7 @@ func TestRerun(t *testing.T) {
 		return nil
 	}, singleton.JobConfig{MaxAttempts: 1})
 	e.must("trigger", "draw")
-	history := func() []singleton.Entry { return decode[[]singleton.Entry](t, e.must("history", "draw", "-o", "json")) }
+	history := func() []singleton.Entry { return e.history("draw") }
 	e.Until("it has failed", func() bool { return len(history()) == 1 })
 	tick := history()[0].Tick.Format(time.RFC3339Nano)
 	if out := e.must("rerun", "draw", "--tick", tick, "--reason", "mended"); !strings.HasSuffix(out, "runs again\n") {

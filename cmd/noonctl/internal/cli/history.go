@@ -21,7 +21,7 @@ func (a *app) historyCommand() *cobra.Command {
 	var since, output string
 	var limit int
 	cmd := &cobra.Command{
-		Use: "history JOB", Short: "Show the runs of a job that have ended, and the ticks that did not run",
+		Use: "history JOB", Short: "Show the runs of a job that have ended, the ticks that did not run, and what operators did",
 		Long: `history shows the newest entries of the job's ledger, newest first. Each is a run that ended, or
 consecutive ticks that were skipped for one reason. JobConfig.KeepRuns limits how many entries
 are kept (by default 100).
@@ -32,7 +32,10 @@ The outcome is one of
     failed     every attempt returned an error
     unknown    no attempt is known to have succeeded, and one may have taken effect
     skipped    the error is the reason: paused, overlap, deadline, rescheduled, missed
-               or canceled`,
+               or canceled
+
+Below, it shows what operators have done to the job: pause, resume, trigger, rerun and cancel, with
+who, when and why. The newest 100 acts are kept. --since and --limit apply to both.`,
 		Args: exactly("JOB"), ValidArgsFunction: a.completeNames(jobKind, 1),
 		RunE: a.asks(func(ctx context.Context, args []string) error {
 			if limit < 1 || limit > longestHistory {
@@ -45,8 +48,8 @@ The outcome is one of
 		}),
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&since, "since", "", "only runs that ended since then: a duration such as 24h, or an instant such as 2026-01-02T15:04:05Z")
-	flags.IntVar(&limit, "limit", 20, "how many entries to show")
+	flags.StringVar(&since, "since", "", "only runs that ended and acts since then: a duration such as 24h, or an instant such as 2026-01-02T15:04:05Z")
+	flags.IntVar(&limit, "limit", 20, "how many runs, and how many acts, to show")
 	flags.StringVarP(&output, "output", "o", asTable, "table, json or yaml")
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{asTable, asJSON, asYAML}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
@@ -57,15 +60,9 @@ func (a *app) history(ctx context.Context, name, since string, limit int, output
 	if err != nil {
 		return err
 	}
-	var ago time.Duration
-	var from time.Time
-	if since != "" {
-		var wrong error
-		if ago, wrong = time.ParseDuration(since); wrong != nil || ago <= 0 {
-			if from, err = time.Parse(time.RFC3339, since); err != nil {
-				return usage(fmt.Errorf("--since is %q; it must be a duration such as 24h or an instant such as 2026-01-02T15:04:05Z", since))
-			}
-		}
+	begin, err := parseMoment("--since", since)
+	if err != nil {
+		return err
 	}
 	st, err := asked(ctx, a, j.Status) // for the time of the server, and whether there is such a job
 	if errors.Is(err, singleton.ErrNoLedger) {
@@ -74,26 +71,54 @@ func (a *app) history(ctx context.Context, name, since string, limit int, output
 	if err != nil {
 		return err
 	}
-	if ago > 0 {
-		from = st.Now.Add(-ago)
-	}
+	from := begin.at(st.Now)
 	entries, err := asked(ctx, a, func(ctx context.Context) ([]singleton.Entry, error) { return j.Runs(ctx, limit) })
 	if err != nil {
 		return err
 	}
-	entries = slices.DeleteFunc(entries, func(e singleton.Entry) bool { return endOf(e).Before(from) })
+	acts, err := asked(ctx, a, func(ctx context.Context) ([]singleton.Act, error) { return j.Acts(ctx, min(limit, allActs)) })
+	if err != nil {
+		return err
+	}
+	data := historyData{
+		Runs: slices.DeleteFunc(entries, func(e singleton.Entry) bool { return endOf(e).Before(from) }),
+		Acts: slices.DeleteFunc(acts, func(act singleton.Act) bool { return act.At.Before(from) }),
+	}
 	switch output {
 	case asJSON:
-		return writeJSON(a.Stdout, entries, false)
+		return writeJSON(a.Stdout, data, false)
 	case asYAML:
-		return writeYAML(a.Stdout, entries)
+		return writeYAML(a.Stdout, data)
 	}
-	if len(entries) == 0 {
+	if len(data.Runs) == 0 && len(data.Acts) == 0 {
 		fmt.Fprintf(a.Stderr, "The history of the job %s has no such entry.\n", shown(name))
 		return nil
 	}
-	historyTable(entries).write(a.Stdout, "", a.columns(), true)
+	if len(data.Runs) > 0 {
+		historyTable(data.Runs).write(a.Stdout, "", a.columns(), true)
+		if len(data.Acts) > 0 {
+			fmt.Fprintln(a.Stdout)
+		}
+	}
+	if len(data.Acts) > 0 {
+		fmt.Fprintln(a.Stdout, "Acts of operators:")
+		actTable(data.Acts).write(a.Stdout, "  ", a.columns(), true)
+	}
 	return nil
+}
+
+// historyData is what history prints.
+type historyData struct {
+	Runs []singleton.Entry `json:"runs"` // newest first
+	Acts []singleton.Act   `json:"acts"` // newest first
+}
+
+func actTable(acts []singleton.Act) *table {
+	t := &table{titles: []string{"AT", "ACTION", "TICK", "BY", "REASON"}}
+	for _, act := range acts {
+		t.add(instant(act.At), act.Action, instant(act.Tick), act.By, act.Reason)
+	}
+	return t
 }
 
 // endOf returns when an entry was complete: skipped ticks have no end.

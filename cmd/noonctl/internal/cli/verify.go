@@ -1,0 +1,173 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/noonlock/noonlock/singleton"
+	"github.com/noonlock/noonlock/singleton/schedule"
+)
+
+// verifying are the flags of verify.
+type verifying struct {
+	*app
+	schedule, zone, since, until, output string
+	keepRuns                             int
+}
+
+func (a *app) verifyCommand() *cobra.Command {
+	v := &verifying{app: a}
+	cmd := &cobra.Command{
+		Use: "verify JOB", Short: "Check that each tick of a job succeeded exactly once",
+		Long: `verify compares the history of the job with its schedule. Each tick is judged by the schedule that
+was in use at its time, according to the ledger. --schedule is used only for the time in which the
+ledger does not know it. Triggered runs are not judged.
+
+It reports the ticks that are
+
+    missing    not in the history
+    failed     every attempt returned an error
+    unknown    no attempt is known to have succeeded, and one may have taken effect
+    skipped    the detail is the reason
+    repeated   recorded again after a success
+    extra      not in the schedule that was in use
+
+A tick that was run again ("noonctl rerun") counts as its newest entry. Ticks that are running are not
+judged. JobConfig.KeepRuns limits the history (by default 100 entries). Ticks before its start are not
+reported as missing: verify says from when on it has judged. With --keep-runs, it can tell that a
+short history is complete.
+
+The exit code is 0 if all ticks succeeded once, 65 if not, and 66 if the history has nothing of this
+time. Other codes mean that verify could not read the ledger.`,
+		Example: `  noonctl verify draw --since 48h
+  noonctl verify draw --since 2026-01-01T00:00:00Z --until 2026-02-01T00:00:00Z -o json`,
+		Args: exactly("JOB"), ValidArgsFunction: a.completeNames(jobKind, 1),
+		RunE: a.asks(func(ctx context.Context, args []string) error { return v.verify(ctx, args[0]) }),
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&v.since, "since", "", "start of the time: a duration such as 24h, or an instant such as 2026-01-02T15:04:05Z (default: all that is kept)")
+	flags.StringVar(&v.until, "until", "", "end of the time, exclusive, in the same form (default: now)")
+	flags.StringVar(&v.schedule, "schedule", "", `schedule for the time in which the ledger does not know it, such as "0 12 * * *"`)
+	flags.StringVar(&v.zone, "time-zone", "UTC", "time zone of --schedule, such as Europe/Paris")
+	flags.IntVar(&v.keepRuns, "keep-runs", 0, "JobConfig.KeepRuns of the job (default: not known)")
+	flags.StringVarP(&v.output, "output", "o", asTable, "table, json or yaml")
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{asTable, asJSON, asYAML}, cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+func (v *verifying) verify(ctx context.Context, name string) error {
+	if !slices.Contains([]string{asTable, asJSON, asYAML}, v.output) {
+		return usage(fmt.Errorf("--output is %q; it must be table, json or yaml", v.output))
+	}
+	cfg := singleton.VerifyConfig{KeepRuns: v.keepRuns}
+	since, err := parseMoment("--since", v.since)
+	if err != nil {
+		return err
+	}
+	until, err := parseMoment("--until", v.until)
+	if err != nil {
+		return err
+	}
+	if v.schedule != "" {
+		zone, err := time.LoadLocation(v.zone)
+		if err != nil {
+			return usage(fmt.Errorf("--time-zone is %q; it must be a name such as Europe/Paris", v.zone))
+		}
+		if cfg.Schedule, err = schedule.Parse(v.schedule, schedule.Config{TimeZone: zone}); err != nil {
+			return usage(err)
+		}
+	}
+	j, err := singleton.NewJob(v.client, name)
+	if err != nil {
+		return err
+	}
+	st, err := asked(ctx, v.app, j.Status) // for the time of the server, and whether there is such a job
+	if errors.Is(err, singleton.ErrNoLedger) {
+		return v.unknown(ctx, jobKind, name)
+	}
+	if err != nil {
+		return err
+	}
+	cfg.Since, cfg.Until = since.at(st.Now), until.at(st.Now)
+	if !cfg.Since.IsZero() && !cfg.Until.IsZero() && !cfg.Since.Before(cfg.Until) {
+		return usage(fmt.Errorf("--until is %q; it must be later than --since, %q", v.until, v.since))
+	}
+	seen, err := asked(ctx, v.app, func(ctx context.Context) (singleton.Verification, error) { return j.Verify(ctx, cfg) })
+	if errors.Is(err, singleton.ErrNothingKept) {
+		return &exitError{exitUnknown, err}
+	}
+	if err != nil {
+		return err
+	}
+	switch v.output {
+	case asJSON:
+		err = writeJSON(v.Stdout, seen, false)
+	case asYAML:
+		err = writeYAML(v.Stdout, seen)
+	default:
+		v.print(seen)
+	}
+	if err == nil && len(seen.Findings) > 0 {
+		err = &exitError{code: exitWrong}
+	}
+	return err
+}
+
+// print prints the result of verify for people.
+func (v *verifying) print(seen singleton.Verification) {
+	fmt.Fprintf(v.Stdout, "job %s, from %s to before %s: %d of %d ticks succeeded\n",
+		shown(seen.Job), instant(seen.Since), instant(seen.Until), seen.Succeeded, seen.Ticks)
+	if seen.Limit != "" {
+		fmt.Fprintf(v.Stdout, "Earlier ticks are not judged: %s.\n", seen.Limit)
+	}
+	for _, s := range seen.Unknown {
+		fmt.Fprintf(v.Stdout, "The schedule from %s to before %s is not known; use --schedule.\n", instant(s.Since), instant(s.Until))
+	}
+	if n := len(seen.Pending); n > 0 {
+		fmt.Fprintf(v.Stdout, "Not judged, because they are running or have just become due: %d, from %s on\n", n, instant(seen.Pending[0]))
+	}
+	if len(seen.Findings) == 0 {
+		return
+	}
+	t := &table{titles: []string{"TICK", "FINDING", "DETAIL"}}
+	for _, f := range seen.Findings {
+		tick := instant(f.Tick)
+		if f.Count > 1 {
+			tick = fmt.Sprintf("%s to %s (%d ticks)", tick, instant(f.Last), f.Count)
+		}
+		t.add(tick, f.Kind, oneLine(f.Detail))
+	}
+	t.write(v.Stdout, "", v.columns(), true)
+}
+
+// A moment is an instant, or a time before now; the zero value is none.
+type moment struct {
+	ago     time.Duration
+	instant time.Time
+}
+
+// parseMoment parses the value of a flag such as --since.
+func parseMoment(flag, text string) (m moment, err error) {
+	if text == "" {
+		return m, nil
+	}
+	if m.ago, err = time.ParseDuration(text); err == nil && m.ago > 0 {
+		return m, nil
+	}
+	if m.instant, err = time.Parse(time.RFC3339, text); err != nil {
+		return m, usage(fmt.Errorf("%s is %q; it must be a duration such as 24h or an instant such as 2026-01-02T15:04:05Z", flag, text))
+	}
+	return moment{instant: m.instant}, nil
+}
+
+func (m moment) at(now time.Time) time.Time {
+	if m.ago > 0 {
+		return now.Add(-m.ago)
+	}
+	return m.instant
+}

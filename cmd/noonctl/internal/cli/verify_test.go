@@ -1,0 +1,43 @@
+package cli_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/noonlock/noonlock/singleton"
+)
+
+// verify finds a tick that failed, and tells that apart from a history that it cannot judge.
+func TestVerify(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	e.runs("good", "@every 1s", func(context.Context, singleton.Run) error { return nil }, singleton.JobConfig{})
+	e.runs("bad", "@every 1s", func(context.Context, singleton.Run) error { return errors.New("the disk is full") }, singleton.JobConfig{MaxAttempts: 1})
+	e.Until("both ran", func() bool {
+		return e.Raw.LLen(t.Context(), "noonlock:{job/good}:runs").Val() > 2 && e.Raw.LLen(t.Context(), "noonlock:{job/bad}:runs").Val() > 2
+	})
+	e.must("pause", "bad")
+	seen := decode[singleton.Verification](t, e.noonctl("verify", "bad", "-o", "json").out)
+	if len(seen.Findings) == 0 || seen.Limit == "" {
+		t.Errorf("verify: %+v", seen)
+	}
+	if r := e.noonctl("verify", "bad", "--keep-runs", "100"); r.code != 65 || !strings.Contains(r.out, "the disk is full") || r.errOut != "" {
+		t.Errorf("verify of failures: %+v", r)
+	}
+	// On a slow machine, a tick may have been skipped.
+	if r := e.noonctl("verify", "good", "--since", "1h"); r.code != 0 && (r.code != 65 || strings.Contains(r.out, "failed")) || !strings.Contains(r.out, "Earlier ticks are not judged") {
+		t.Errorf("verify of successes: %+v", r)
+	}
+	old := time.Now().Add(-time.Hour).Format(time.RFC3339)
+	e.fails(66, []string{"the ledger keeps no ticks of this time"}, "verify", "good", "--until", old)
+	e.fails(66, []string{`did you mean "good"`}, "verify", "god")
+	for _, args := range [][]string{
+		{"--since", "noon"}, {"--until", "noon"}, {"--since", "1h", "--until", "2h"}, {"--schedule", "noon"},
+		{"--schedule", "@daily", "--time-zone", "Mars/North"}, {"--output", "wide"}, {"--keep-runs", "-1"},
+	} {
+		e.fails(64, nil, append([]string{"verify", "good"}, args...)...)
+	}
+}

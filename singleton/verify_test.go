@@ -1,0 +1,155 @@
+package singleton_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/noonlock/noonlock/singleton"
+	"github.com/noonlock/noonlock/singleton/schedule"
+)
+
+func (f *fleet) verify(job string, cfg singleton.VerifyConfig) singleton.Verification {
+	f.Helper()
+	v, err := f.job(job).Verify(f.Context(), cfg)
+	if err != nil {
+		f.Fatalf("Verify: %v", err)
+	}
+	return v
+}
+
+func isError(t *testing.T, err, target error) {
+	t.Helper()
+	if !errors.Is(err, target) {
+		t.Errorf("%v, want %v", err, target)
+	}
+}
+
+// findings returns the findings as text: minutes after begin, and the kind.
+func findings(v singleton.Verification, begin time.Time) []string {
+	var all []string
+	for _, x := range v.Findings {
+		text := fmt.Sprintf("%g %s", x.Tick.Sub(begin).Minutes(), x.Kind)
+		if x.Count > 0 {
+			text += fmt.Sprintf(" %d until %g", x.Count, x.Last.Sub(begin).Minutes())
+		}
+		all = append(all, text)
+	}
+	return all
+}
+
+// A job ran every ten minutes and then every fifteen. Verify finds the tick that failed, those
+// that were skipped, and each entry that is taken out of the ledger or added to it.
+func TestVerify(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fleet) {
+		time.Sleep(time.Until(time.Now().Truncate(time.Hour).Add(time.Hour + time.Minute)))
+		begin := time.Now().Truncate(time.Hour)
+		minute := func(n int) time.Time { return begin.Add(time.Duration(n) * time.Minute) }
+		until := func(n int) { time.Sleep(time.Until(minute(n))) }
+		first := f.replica("a", singleton.Config{})
+		first.add("draw", "@every 10m", func(_ context.Context, run singleton.Run) error {
+			if run.Tick.Equal(minute(20)) {
+				return errBroken
+			}
+			return nil
+		}, singleton.JobConfig{MaxAttempts: 1})
+		first.run()
+		until(31)
+		if err := f.job("draw").Pause(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		until(65)
+		if v := f.verify("draw", singleton.VerifyConfig{KeepRuns: 100}); !slices.Equal(findings(v, begin), []string{"20 failed", "40 missing 3 until 60"}) || v.Findings[1].Detail != "the job is paused" {
+			t.Errorf("while it is paused: %+v", v)
+		}
+		if err := f.job("draw").Resume(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		until(85)
+		first.stop()
+		second := f.replica("b", singleton.Config{})
+		second.add("draw", "@every 15m", func(context.Context, singleton.Run) error { return nil }, singleton.JobConfig{})
+		second.run()
+		if _, err := f.job("draw").Trigger(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		until(130)
+		whole := singleton.VerifyConfig{KeepRuns: 100}
+		v := f.verify("draw", whole)
+		want := []string{"20 failed", "40 skipped 2 until 50"}
+		if got := findings(v, begin); !slices.Equal(got, want) || v.Ticks != 11 || v.Succeeded != 8 || v.Limit != "the ledger began then" || len(v.Pending) > 0 {
+			t.Errorf("findings %q in %+v", got, v)
+		}
+		if v := f.verify("draw", singleton.VerifyConfig{Since: minute(60), Until: minute(90)}); len(v.Findings) > 0 || v.Ticks != 3 || v.Limit != "" {
+			t.Errorf("a part: %+v", v)
+		}
+
+		// The history has lost an entry, has one of another instant, and one after a success.
+		key := f.key("draw", "runs")
+		all := f.Raw.LRange(t.Context(), key, 0, -1).Val()
+		lost := slices.IndexFunc(all, func(e string) bool { return strings.Contains(e, fmt.Sprint(minute(70).UnixMilli())) })
+		entry := func(n, token int, outcome string) {
+			f.Raw.LPush(t.Context(), key, fmt.Sprintf(`{"tick":"%d","attempt":"1","token":"%d","outcome":"%s"}`, minute(n).UnixMilli(), token, outcome))
+		}
+		f.Raw.LRem(t.Context(), key, 1, all[lost])
+		entry(75, 7, "succeeded")
+		entry(60, 8, "succeeded")
+		entry(105, 9, "unknown")
+		want = []string{"20 failed", "40 skipped 2 until 50", "60 repeated", "70 missing", "75 extra", "105 unknown", "105 repeated"}
+		v = f.verify("draw", whole)
+		if got := findings(v, begin); !slices.Equal(got, want) || !strings.Contains(v.Findings[2].Detail, "token 8") {
+			t.Errorf("findings %q in %+v", got, v)
+		}
+
+		// A short history may be incomplete. What it does not keep is not missing.
+		f.Raw.LTrim(t.Context(), key, 0, -3)
+		v = f.verify("draw", singleton.VerifyConfig{Since: minute(0)})
+		if v.Limit != "the history keeps no older entries" || !v.Since.After(minute(20)) || slices.Contains(findings(v, begin), "10 missing") {
+			t.Errorf("a short history: %+v", v)
+		}
+		_, err := f.job("draw").Verify(t.Context(), singleton.VerifyConfig{Until: minute(15)})
+		isError(t, err, singleton.ErrNothingKept)
+	})
+}
+
+// A tick that runs is not judged. Where the ledger does not know the schedule, the given one is
+// used, or the ticks are not judged.
+func TestVerifyWhatIsNotKnown(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fleet) {
+		r := f.replica("a", singleton.Config{})
+		end := make(chan struct{})
+		r.add("draw", "@every 10m", func(context.Context, singleton.Run) error {
+			<-end
+			return nil
+		}, singleton.JobConfig{})
+		r.run()
+		f.begun("draw", 1)
+		time.Sleep(time.Hour)
+		v := f.verify("draw", singleton.VerifyConfig{KeepRuns: 100})
+		if len(v.Pending) != 7 || len(v.Findings) > 0 || v.Ticks != 7 {
+			t.Errorf("while it runs: %+v", v)
+		}
+		f.Raw.Del(t.Context(), f.key("draw", "defs"))
+		if v := f.verify("draw", singleton.VerifyConfig{KeepRuns: 100}); len(v.Unknown) != 1 || v.Ticks != 0 || len(v.Findings) > 0 {
+			t.Errorf("without a schedule: %+v", v)
+		}
+		given, err := schedule.Parse("@every 5m", schedule.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v := f.verify("draw", singleton.VerifyConfig{KeepRuns: 100, Schedule: given}); len(v.Unknown) > 0 || v.Ticks < 13 {
+			t.Errorf("with a schedule: %+v", v)
+		}
+		for _, cfg := range []singleton.VerifyConfig{{KeepRuns: -1}, {KeepRuns: 10_001}} {
+			_, err := f.job("draw").Verify(t.Context(), cfg)
+			isError(t, err, singleton.ErrConfig)
+		}
+		close(end)
+		_, err = f.job("none").Verify(t.Context(), singleton.VerifyConfig{})
+		isError(t, err, singleton.ErrNoLedger)
+	})
+}
