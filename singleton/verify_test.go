@@ -50,7 +50,7 @@ func TestVerify(t *testing.T) {
 		begin := time.Now().Truncate(time.Hour)
 		minute := func(n int) time.Time { return begin.Add(time.Duration(n) * time.Minute) }
 		until := func(n int) { time.Sleep(time.Until(minute(n))) }
-		first := f.replica("a", singleton.Config{})
+		first := f.replica("a", singleton.Config{TTL: time.Minute})
 		first.add("draw", "@every 10m", func(_ context.Context, run singleton.Run) error {
 			if run.Tick.Equal(minute(20)) {
 				return errBroken
@@ -71,7 +71,7 @@ func TestVerify(t *testing.T) {
 		}
 		until(85)
 		first.stop()
-		second := f.replica("b", singleton.Config{})
+		second := f.replica("b", singleton.Config{TTL: time.Minute})
 		second.add("draw", "@every 15m", func(context.Context, singleton.Run) error { return nil }, singleton.JobConfig{})
 		second.run()
 		if _, err := f.job("draw").Trigger(t.Context()); err != nil {
@@ -120,7 +120,7 @@ func TestVerify(t *testing.T) {
 // used, or the ticks are not judged.
 func TestVerifyWhatIsNotKnown(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
-		r := f.replica("a", singleton.Config{})
+		r := f.replica("a", singleton.Config{TTL: time.Minute})
 		end := make(chan struct{})
 		r.add("draw", "@every 10m", func(context.Context, singleton.Run) error {
 			<-end
