@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/noonlock/noonlock/singleton/schedule"
@@ -97,7 +98,7 @@ const (
 // The errors are ErrNoLedger, ErrNothingKept, ErrNewerSchema and a *ConfigError.
 func (j *Job) Verify(ctx context.Context, cfg VerifyConfig) (Verification, error) {
 	if cfg.KeepRuns < 0 || cfg.KeepRuns > mostEntries {
-		return Verification{}, &ConfigError{Field: "VerifyConfig.KeepRuns", Value: fmt.Sprint(cfg.KeepRuns), Rule: "0 (not known) or up to 10000"}
+		return Verification{}, &ConfigError{Field: "VerifyConfig.KeepRuns", Value: strconv.Itoa(cfg.KeepRuns), Rule: "0 (not known) or up to 10000"}
 	}
 	// In this order, a tick that ends meanwhile is in the history.
 	state, err := j.Status(ctx)

@@ -91,7 +91,7 @@ func TestVerify(t *testing.T) {
 		// The history has lost an entry, has one of another instant, and one after a success.
 		key := f.key("draw", "runs")
 		all := f.Raw.LRange(t.Context(), key, 0, -1).Val()
-		lost := slices.IndexFunc(all, func(e string) bool { return strings.Contains(e, fmt.Sprint(minute(70).UnixMilli())) })
+		lost := slices.IndexFunc(all, func(e string) bool { return strings.Contains(e, fmt.Sprintf(`"%d"`, minute(70).UnixMilli())) })
 		entry := func(n, token int, outcome string) {
 			f.Raw.LPush(t.Context(), key, fmt.Sprintf(`{"tick":"%d","attempt":"1","token":"%d","outcome":"%s"}`, minute(n).UnixMilli(), token, outcome))
 		}

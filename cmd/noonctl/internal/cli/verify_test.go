@@ -35,8 +35,13 @@ func TestVerify(t *testing.T) {
 	e.fails(66, []string{"the ledger keeps no ticks of this time"}, "verify", "good", "--until", old)
 	e.fails(66, []string{`did you mean "good"`}, "verify", "god")
 	for _, args := range [][]string{
-		{"--since", "noon"}, {"--until", "noon"}, {"--since", "1h", "--until", "2h"}, {"--schedule", "noon"},
-		{"--schedule", "@daily", "--time-zone", "Mars/North"}, {"--output", "wide"}, {"--keep-runs", "-1"},
+		{"--since", "noon"},
+		{"--until", "noon"},
+		{"--since", "1h", "--until", "2h"},
+		{"--schedule", "noon"},
+		{"--schedule", "@daily", "--time-zone", "Mars/North"},
+		{"--output", "wide"},
+		{"--keep-runs", "-1"},
 	} {
 		e.fails(64, nil, append([]string{"verify", "good"}, args...)...)
 	}
