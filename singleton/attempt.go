@@ -124,7 +124,7 @@ func withCause(err, cause error) error {
 	if errors.Is(err, cause) {
 		return err
 	}
-	return errors.Join(err, cause)
+	return errors.Join(err, failed(cause)) // the application may have set the cause
 }
 
 // record records the outcome of the run. If the server does not answer, it retries until
@@ -170,35 +170,31 @@ func (x *execution) leave(ctx context.Context, begun bool) {
 
 // outcomeUnknown reports whether err means that the work may have taken effect.
 func outcomeUnknown(err error) bool {
-	var says interface{ OutcomeUnknown() bool }
-	return errors.Is(err, ErrUnknownOutcome) || errors.As(err, &says) && says.OutcomeUnknown()
+	f, ok := errors.AsType[*failure](err)
+	return ok && f.unknown
 }
 
 // permanent reports whether err means that no other attempt must be made.
 func permanent(err error) bool {
-	var says interface{ Permanent() bool }
-	return errors.As(err, &says) && says.Permanent()
+	f, ok := errors.AsType[*failure](err)
+	return ok && f.permanent
 }
 
 // protect calls work on its own goroutine and waits for its end. A panic becomes an error
 // that matches ErrPanic, and runtime.Goexit becomes an error too. Otherwise they would end
-// the goroutine that holds the lease.
+// the goroutine that holds the lease. The error is a *failure.
 func protect(log logr.Logger, work func() error) error {
 	result := make(chan error, 1)
 	go func() {
-		err := errExited
+		err := failed(errExited)
+		defer func() { result <- err }()
 		defer func() {
 			if p := recover(); p != nil {
-				if cause, ok := p.(error); ok {
-					err = fmt.Errorf("%w: %w", ErrPanic, cause) // it may have a method OutcomeUnknown
-				} else {
-					err = fmt.Errorf("%w: %v", ErrPanic, p)
-				}
+				err = failed(panicked(p))
 				log.Error(err, "the work panicked", "stack", string(debug.Stack()))
 			}
-			result <- err
 		}()
-		err = work()
+		err = failed(work())
 	}()
 	return <-result
 }
@@ -206,9 +202,8 @@ func protect(log logr.Logger, work func() error) error {
 // tokenSeen returns the token that a resource has seen, if err has a method TokenSeen.
 // Otherwise it returns 0.
 func tokenSeen(err error) uint64 {
-	var seer interface{ TokenSeen() uint64 }
-	if errors.As(err, &seer) {
-		return seer.TokenSeen()
+	if f, ok := errors.AsType[*failure](err); ok {
+		return f.seen
 	}
 	return 0
 }

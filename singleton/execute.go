@@ -52,10 +52,10 @@ func (r *Runner) jobRun(j *job, run *ledger.Claim, stop *stopping.Deadline, log 
 		work: func(ctx context.Context) error {
 			defer r.work.begin(j.name, ctx)()
 			defer func(began time.Time) { j.metrics.duration.Observe(time.Since(began).Seconds()) }(time.Now())
-			return j.work(ctx, Run{
+			return failed(j.work(ctx, Run{
 				Job: j.name, Tick: run.Tick, Triggered: triggered, Attempt: run.Attempt, Token: run.Token(),
 				Overlap: j.cfg.Overlap == OverlapAllow, Holder: r.cfg.Identity, LastSuccess: run.LastSuccess,
-			})
+			})) // here, because Check reports work whose error blocks
 		},
 	}}
 }

@@ -54,8 +54,9 @@ func (r *Runner) follow(ctx, work context.Context, deadline *stopping.Deadline, 
 	defer j.ledger.Watch(f.wake)()
 	defer j.ledger.WatchCancels(func() { f.lookForCancels(work) })()
 	defer j.ready.Run(ctx)() // after the end of ctx it claims nothing, so it is not ready
-	_ = f.run(ctx, func(nudged bool) (time.Duration, bool, error) {
-		pause, err := f.step(ctx, work, nudged)
+	_ = f.run(ctx, func(nudged bool) (pause time.Duration, _ bool, err error) {
+		defer catch(&err)
+		pause, err = f.step(ctx, work, nudged)
 		return pause, false, err
 	})
 }

@@ -27,6 +27,7 @@ func (f *follower) claim(ctx, work context.Context, tick time.Time, cfg ledger.C
 	}
 	f.state.Open = append(f.state.Open, ledger.OpenRun{Tick: tick, Attempt: run.Attempt, Token: run.Token(), Left: run.Remaining(), Asked: run.Asked})
 	f.setMine(tick, run)
+	first := run.Attempt == 1 && run.Asked == nil
 	f.wg.Go(func() {
 		if f.r.jobRun(f.j, run, f.stop, log).do(ctx, work) {
 			f.setOver(tick)
@@ -34,6 +35,9 @@ func (f *follower) claim(ctx, work context.Context, tick time.Time, cfg ledger.C
 		f.setMine(tick, nil)
 		f.wake()
 	})
+	if first {
+		f.measure(tick) // last, because the schedule may panic
+	}
 	return true, 0, nil
 }
 
@@ -77,7 +81,7 @@ func (f *follower) holder(tick time.Time) string {
 	return ""
 }
 
-// started counts a request or a takeover, or measures the delay of a first attempt.
+// started counts a request or a takeover.
 func (f *follower) started(run *ledger.Claim, log logr.Logger) {
 	if run.Attempt > 1 {
 		log.Info("run taken over", "from", f.holder(run.Tick), "attempt", run.Attempt)
@@ -87,11 +91,14 @@ func (f *follower) started(run *ledger.Claim, log logr.Logger) {
 	if asked := run.Asked; asked != nil {
 		log.Info("run requested", "action", asked.What, "by", asked.Who, "reason", asked.Why)
 		f.j.metrics.intervened(asked.What)
-		return
 	}
+}
+
+// measure measures the delay of a first attempt.
+func (f *follower) measure(tick time.Time) {
 	now, ok := f.r.clock.now()
 	if ok {
-		due := run.Tick.Add(f.j.delay(run.Tick, f.j.schedule.Next(run.Tick)))
+		due := tick.Add(f.j.delay(tick, f.j.schedule.Next(tick)))
 		f.j.metrics.delay.Observe(max(0, now.Sub(due)).Seconds())
 	}
 }

@@ -58,7 +58,11 @@ func (l *loop) run(ctx context.Context, step func(nudged bool) (pause time.Durat
 		case ctx.Err() != nil || !l.patient && !lockcore.IsTemporary(err):
 			return err
 		default:
-			l.ready.Failed(l.log, l.failing, err, lockcore.IsTemporary(err))
+			failing := l.failing
+			if isBroken(err) {
+				failing = "schedule failed; ticks are delayed"
+			}
+			l.ready.Failed(l.log, failing, err, lockcore.IsTemporary(err))
 			pause = l.pauses.NextBackOff()
 		}
 		nudged = !retry.Sleep(ctx, pause, nudge)

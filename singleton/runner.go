@@ -151,7 +151,8 @@ func (r *Runner) Add(name, spec string, work Func, cfg JobConfig) error {
 }
 
 // AddSchedule adds a job with a Schedule of your own, which must pass schedule.Check.
-// TimeZone and Gap of cfg are ignored.
+// TimeZone and Gap of cfg are ignored. If Next panics later, or takes longer than 5 s, this
+// replica claims no ticks of the job until Next succeeds again; Ready returns the reason.
 func (r *Runner) AddSchedule(name string, s schedule.Schedule, work Func, cfg JobConfig) error {
 	if err := schedule.Check(s); err != nil {
 		return fmt.Errorf("singleton: job %q: %w", name, err)
@@ -170,10 +171,18 @@ func (r *Runner) add(name string, s schedule.Schedule, work Func, cfg JobConfig)
 	if err != nil {
 		return fmt.Errorf("singleton: job %q: %w", name, err)
 	}
-	fp := ticks.Fingerprint(s)
+	var fp string
+	var retain time.Duration
+	if p := guard(func() { fp, retain = ticks.Fingerprint(s), retention(s) }); p != nil {
+		refused := &ConfigError{Field: "the result of Next", Value: input.Quote("panic: " + fmt.Sprint(p)), Rule: "an instant"}
+		return fmt.Errorf("singleton: job %q: %w", name, refused)
+	}
+	if !ticks.IsOwn(s) {
+		s = &guarded{own: s}
+	}
 	l, err := ledger.New(r.client, name, ledger.Config{
 		Lease: r.lease(), MaxAttempts: cfg.MaxAttempts, AllowOverlap: cfg.Overlap == OverlapAllow,
-		KeepRuns: cfg.KeepRuns, Retain: retention(s), Definition: fingerprint(fp, cfg), Schedule: fp,
+		KeepRuns: cfg.KeepRuns, Retain: retain, Definition: fingerprint(fp, cfg), Schedule: fp,
 	})
 	if err != nil {
 		return translate(err, "Config", fmt.Sprintf("job %q", name))
