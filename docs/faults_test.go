@@ -5,18 +5,20 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 )
 
 var (
-	faultTest   = regexp.MustCompile(`(?m)^func TestFault((?:\d\d(?:_|And))*\d\d)(?:_|\()`)
+	faultTest   = regexp.MustCompile(`(?m)^func (TestFault((?:\d\d(?:_|And))*\d\d)(?:_\w+)?)\(`)
 	faultNumber = regexp.MustCompile(`\d\d`)
 	faultRow    = regexp.MustCompile(`(?m)^\| (\d+)(?:(–|, )(\d+))? \| .* \| [SD] \| `)
 )
 
 // Every row of docs/FAULTS.md has a test with its number, and every such test has a row.
+// testdata/faults.txt lists all these tests, so that none can be lost unnoticed.
 func TestFaultsAreTested(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("FAULTS.md")
@@ -38,14 +40,16 @@ func TestFaultsAreTested(t *testing.T) {
 	if len(told) < 50 {
 		t.Fatalf("only %d faults were read from FAULTS.md", len(told))
 	}
-	tested := map[int]bool{}
+	tested, found := map[int]bool{}, map[string]bool{}
 	err = filepath.WalkDir("..", func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || !strings.HasSuffix(path, "_test.go") {
 			return err
 		}
 		source, err := os.ReadFile(path)
 		for _, m := range faultTest.FindAllStringSubmatch(string(source), -1) {
-			for _, n := range faultNumber.FindAllString(m[1], -1) {
+			folder, _ := filepath.Rel("..", filepath.Dir(path))
+			found[filepath.ToSlash(folder)+" "+m[1]] = true
+			for _, n := range faultNumber.FindAllString(m[2], -1) {
 				number, _ := strconv.Atoi(n)
 				tested[number] = true
 			}
@@ -59,5 +63,22 @@ func TestFaultsAreTested(t *testing.T) {
 		if told[n] != tested[n] {
 			t.Errorf("fault %d: in FAULTS.md %v, with a test %v", n, told[n], tested[n])
 		}
+	}
+	list, err := os.ReadFile("testdata/faults.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed := strings.Split(strings.TrimSpace(string(list)), "\n")
+	for _, name := range listed {
+		if !found[name] {
+			t.Errorf("testdata/faults.txt lists a test that does not exist: %s", name)
+		}
+		delete(found, name)
+	}
+	for name := range found {
+		t.Errorf("testdata/faults.txt does not list the test %s", name)
+	}
+	if !slices.IsSorted(listed) {
+		t.Error("testdata/faults.txt is not sorted")
 	}
 }
