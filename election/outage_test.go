@@ -7,45 +7,29 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
 // A lead at the default durations outlives an outage that begins right before a renewal and
 // lasts RenewDeadline - RetryPeriod, less a tenth of a second for the last tries; and none
-// that is longer than the whole. So it is with refused connections, a server that hangs,
-// and connections that stay dead where new ones can be made.
+// that is longer than the whole, whatever the kind of the outage.
 func TestFault72_OutageBeforeARenewal(t *testing.T) {
 	t.Parallel()
 	const whole = 8 * time.Second // 10 s - 2 s
-	for name, outage := range map[string]func(e *env, f *lockcoretest.Faults, d time.Duration){
-		"refused": func(e *env, _ *lockcoretest.Faults, d time.Duration) {
-			e.Bubble.Stop()
-			e.Pass(d)
-			must(e, e.Bubble.Start(false))
-		},
-		"hanging": func(e *env, _ *lockcoretest.Faults, d time.Duration) {
-			e.Bubble.Hang()
-			e.Pass(d)
-			e.Bubble.Unhang()
-		},
-		"dead flows": func(e *env, f *lockcoretest.Faults, d time.Duration) {
-			f.Partition()
-			e.Pass(d)
-			f.Cut()
-			f.Heal()
-		},
-	} {
+	for name, outage := range testenv.Outages() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for lasts, survives := range map[time.Duration]bool{whole - 100*time.Millisecond: true, whole + 100*time.Millisecond: false} {
 				for _, before := range []int{1, 20, 100, 500, 1000, 1900} { // ms before a renewal
 					inBubble(t, func(e *env) {
-						c, f := e.Linked("a")
-						a := e.replica(c, election.Config{})
+						o := outage(e.Env)
+						a := e.replica(e.ClientWith(o.Options, lockcore.Config{Identity: "a"}), election.Config{})
 						a.run().leads(1)
 						var mu sync.Mutex
 						var renewals []time.Time
-						_, err := f.Add(lockcoretest.Fault{Kind: lockcoretest.DropRequest, Match: func(cmd []string) bool {
+						_, err := o.Faults.Add(lockcoretest.Fault{Kind: lockcoretest.DropRequest, Match: func(cmd []string) bool {
 							if script("leader_renew")(cmd) {
 								mu.Lock()
 								defer mu.Unlock()
@@ -60,7 +44,7 @@ func TestFault72_OutageBeforeARenewal(t *testing.T) {
 						period := last.Sub(renewals[len(renewals)-2])
 						mu.Unlock()
 						e.Pass(time.Until(last.Add(period - time.Duration(before)*time.Millisecond)))
-						outage(e, f, lasts)
+						o.Last(lasts)
 						e.Pass(time.Minute)
 						_, terms := a.term()
 						lost := terms > 1 || a.ctx.Err() != nil
@@ -70,6 +54,7 @@ func TestFault72_OutageBeforeARenewal(t *testing.T) {
 						if !survives && before == 1 && !lost {
 							t.Errorf("an outage of %v went unnoticed: the documents promise too little", lasts)
 						}
+						o.Faults.Heal()
 					})
 				}
 			}

@@ -62,7 +62,8 @@
 //	renewal        Every TTL/3. A refused renewal is retried after TTL/48. An unanswered
 //	               renewal is retried before half of the remaining validity has passed. A
 //	               lease with a TTL of at least 200 ms survives an outage of up to 0.62 TTL
-//	               at any moment: 6.2 s of 10 s.
+//	               at any moment: 6.2 s of 10 s. The old connections may stay silent if new
+//	               ones can be made after it.
 //	dead holder    The next waiter gets the lock one TTL and one round trip after the holder's
 //	               last renewal. A dead reader delays writers for its own TTL only, and a dead
 //	               writer delays readers for its own.

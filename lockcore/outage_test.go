@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
-	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
 // A lease with a TTL of 200 ms or more outlives an outage of 0.62 TTL of every kind, whenever
@@ -22,30 +22,7 @@ import (
 // the TTL after a failure; one dial of a connection at a time.
 func TestFault72_OutageTolerance(t *testing.T) {
 	t.Parallel()
-	for name, outage := range map[string]func(e *env, n *unreliable, lasts time.Duration){
-		"refused": func(e *env, _ *unreliable, lasts time.Duration) {
-			e.Bubble.Stop()
-			e.Pass(lasts)
-			must(e, e.Bubble.Start(false))
-		},
-		"hanging": func(e *env, _ *unreliable, lasts time.Duration) {
-			e.Bubble.Hang()
-			e.Pass(lasts)
-			e.Bubble.Unhang()
-		},
-		"dead flows": func(e *env, n *unreliable, lasts time.Duration) {
-			n.faults.Partition()
-			e.Pass(lasts)
-			n.faults.Cut()
-			n.faults.Heal()
-		},
-		"reset, SYNs dropped": func(e *env, n *unreliable, lasts time.Duration) {
-			n.drop(true)
-			n.faults.Cut()
-			e.Pass(lasts)
-			n.drop(false)
-		},
-	} {
+	for name, outage := range testenv.Outages() {
 		for _, given := range []time.Duration{200 * time.Millisecond, time.Second, 3 * time.Second, 0, time.Minute, 10 * time.Minute} {
 			t.Run(fmt.Sprintf("%s, TTL %v", name, given), func(t *testing.T) {
 				t.Parallel()
@@ -56,12 +33,12 @@ func TestFault72_OutageTolerance(t *testing.T) {
 				renew := full / 3
 				tolerated := full * 62 / 100
 				for _, before := range []time.Duration{time.Millisecond, renew / 20, renew / 4, renew / 2, renew * 3 / 4, renew - time.Millisecond} {
-					if !outlives(t, given, 2*renew-before, func(e *env, n *unreliable) { outage(e, n, tolerated) }) {
+					if !outlives(t, outage, given, 2*renew-before, tolerated) {
 						t.Errorf("the lease was lost in an outage of %v that began %v before a renewal", tolerated, before)
 					}
 				}
 				tooLong := full - renew - time.Millisecond
-				if outlives(t, given, 2*renew-time.Millisecond, func(e *env, n *unreliable) { outage(e, n, tooLong) }) {
+				if outlives(t, outage, given, 2*renew-time.Millisecond, tooLong) {
 					t.Errorf("the lease outlived an outage of %v", tooLong)
 				}
 			})
@@ -70,56 +47,20 @@ func TestFault72_OutageTolerance(t *testing.T) {
 }
 
 // outlives reports whether a lease outlives an outage that begins at the given time.
-func outlives(t *testing.T, ttl, at time.Duration, outage func(e *env, n *unreliable)) (yes bool) {
+func outlives(t *testing.T, outage func(*testenv.Env) *testenv.Outage, ttl, at, lasts time.Duration) (yes bool) {
 	t.Helper()
 	inBubble(t, func(e *env) {
-		n := &unreliable{faults: lockcoretest.NewFaults()}
-		opt := e.Bubble.OptionsVia(n.faults)
-		opt.DialTimeout = 30 * time.Second
-		n.next, opt.Dialer = opt.Dialer, n.dial
-		lease := e.try(e.mutex(e.ClientWith(opt, lockcore.Config{}), "orders", lockcore.LeaseConfig{TTL: ttl}))
+		o := outage(e.Env)
+		lease := e.try(e.mutex(e.ClientWith(o.Options, lockcore.Config{}), "orders", lockcore.LeaseConfig{TTL: ttl}))
 		e.Pass(at)
-		outage(e, n)
+		o.Last(lasts)
 		e.Pass(max(3*time.Second, ttl))
 		if yes = lease.Context().Err() == nil; yes {
 			e.unlock(lease)
 		}
+		o.Faults.Heal()
 	})
 	return yes
-}
-
-// An unreliable network resets connections and drops SYNs, as a host does that is gone. A
-// dial repeats its SYN 1, 3, 7 and 15 s after it began, as on Linux.
-type unreliable struct {
-	faults *lockcoretest.Faults
-	next   func(ctx context.Context, network, addr string) (net.Conn, error)
-
-	mu    sync.Mutex
-	drops bool
-}
-
-func (n *unreliable) drop(drops bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.drops = drops
-}
-
-func (n *unreliable) dial(ctx context.Context, network, addr string) (net.Conn, error) {
-	for wait := time.Second; ; wait *= 2 {
-		n.mu.Lock()
-		drops := n.drops
-		n.mu.Unlock()
-		if !drops {
-			return n.next(ctx, network, addr)
-		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return nil, ctx.Err()
-		}
-	}
 }
 
 // All leases survive a server that hangs for half of their TTL, over TLS. go-redis's Dialer

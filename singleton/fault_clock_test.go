@@ -266,3 +266,29 @@ func TestFault37_AFleetOfWrongClocks(t *testing.T) {
 		}
 	})
 }
+
+// The server's clock is set back by an hour while a definition is on trial. The trial then
+// lasts for its five minutes, not for an hour more: after it, the death of the replica gives
+// the job to the older definition only after the time that a proven definition has.
+func TestFault36_ClassD_TheServersClockIsSetBackDuringATrial(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fleet) {
+		base := func() string { return f.Raw.HGet(t.Context(), f.key("draw", "job"), "base").Val() }
+		f.versioned("old", "@every 10s", "1")
+		f.Pass(time.Minute)
+		old := base()
+		f.versioned("new", "@every 10s", "2")
+		f.Pass(time.Minute)
+		if st := f.status("draw"); st.Generation != 2 || base() != old {
+			t.Fatalf("it is not on trial: %+v", st)
+		}
+		f.Bubble.StepClock(-time.Hour)
+		f.Pass(4 * time.Minute)
+		if base() != old {
+			t.Error("the trial ended before its time")
+		}
+		f.Pass(2 * time.Minute)
+		if base() == old {
+			t.Error("the trial continues after its time")
+		}
+	})
+}

@@ -90,7 +90,12 @@ func TestTrialsToTheMillisecond(t *testing.T) {
 			name := fmt.Sprintf("%+v", row)
 			j.wants(name, j.opens("b", "d2", 2, "", 0), "gen 2 mine 1 own 2 dropped  others 1 watch "+watch+" proof 0 handover ")
 			j.wants(name+": base and strikes", j.field("base")+" "+j.field("struck"), base+" "+struck)
+			j.wants(name+": since when it acts", j.field("took"), j.ms(row.took))
 		}
+		j.stands("def", "d2", "base", "d1", "gen", "2", "top", "2", "took", j.ms(time.Hour), "ran", "2")
+		j.lives("b", 2, -time.Hour, 1)
+		j.opens("b", "d2", 2, "", 0)
+		j.wants("the clock was set back since: base, and since when it acts", j.field("base")+" "+j.field("took"), "d1 "+j.ms(0))
 		j.stands("def", "d2", "base", "d2", "gen", "2", "top", "2", "took", j.ms(-trial), "ran", "2", "struck", `{"d3":1}`)
 		j.wants("it was proven before", j.opens("b", "d2", 2, "", 0), "gen 2 mine 1 own 2 dropped  others 0 watch  proof 0 handover ")
 		j.wants("strikes of another", j.field("struck"), `{"d3":1}`)

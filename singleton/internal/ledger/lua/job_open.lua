@@ -148,7 +148,7 @@ local function take(changed)
     redis.call('LTRIM', defs, 0, 999)
     follow(job, defs)
   end
-  redis.call('HSET', job, 'gen', whole(own), 'def', def, 'top', whole(math.max(top, own)), 'took', whole(now))
+  redis.call('HSET', job, 'gen', whole(own), 'def', def, 'top', whole(math.max(top, own)))
   redis.call('HDEL', job, 'ran')
   if not base then
     base = def
@@ -196,6 +196,8 @@ if me ~= '' then
   end
   list[me] = mine
   if def == acts and fit then
+    -- If the clock was set back since, the trial begins again instead of lasting longer by that.
+    redis.call('HSET', job, 'took', whole(math.min(tonumber(took or now), now)))
     if acts ~= base and ran == whole(own) and now - tonumber(took) >= TRIAL then
       base = def
       redis.call('HSET', job, 'base', base)
