@@ -1,7 +1,7 @@
 SHELL := /bin/bash
 
 .DEFAULT_GOAL := help
-.PHONY: help test chaos test-chart test-kube image sbom lint fmt tidy bench bench-peers ci
+.PHONY: help test chaos test-chart test-kube screenshots image sbom lint fmt tidy bench bench-peers ci
 
 help: ## List the targets.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -19,6 +19,9 @@ test-chart: ## Check the chart without a cluster.
 
 test-kube: ## Test on the cluster of KUBECONFIG; KUBE_LOAD is the command that loads an image archive.
 	@bash scripts/kube-test.sh
+
+screenshots: ## Make the screenshots of the page of statusz in docs/ with Chromium.
+	@cd test/browser && NOONLOCK_REQUIRE_SERVERS=1 NOONLOCK_SCREENSHOTS=../../docs go test -count=1 -run '^TestScreenshots$$' .
 
 image: ## Build the image of an example or of noonctl (PROGRAM=lottery) as an OCI archive in dist/, without Docker.
 	@bash scripts/image.sh $(PROGRAM)

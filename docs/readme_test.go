@@ -104,6 +104,9 @@ func TestLinks(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, link := range linkTarget.FindAllStringSubmatch(string(text), -1) {
+			if link[1] == "" {
+				link[1] = link[2]
+			}
 			if strings.Contains(link[1], "://") {
 				continue
 			}
@@ -122,7 +125,7 @@ func TestLinks(t *testing.T) {
 }
 
 var (
-	linkTarget = regexp.MustCompile(`\]\(([^)]+)\)`)
+	linkTarget = regexp.MustCompile(`\]\(([^)]+)\)| src(?:set)?="([^"]+)"`)
 	heading    = regexp.MustCompile(`(?m)^#+ (.*)$`)
 	notAnchor  = regexp.MustCompile(`[^a-z0-9 _-]`)
 )

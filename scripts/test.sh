@@ -40,6 +40,7 @@ missing() {
 	[[ -n ${NOONLOCK_REDIS_SERVER:-} ]] || has redis-server || echo redis-server
 	{ has mariadbd && has mariadb-install-db && has mariadb; } || echo mariadb-server
 	has_postgres || echo postgresql
+	has chromium || has google-chrome || echo chromium
 	has_race || printf '%s\n' gcc libc6-dev
 }
 

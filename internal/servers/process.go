@@ -311,6 +311,18 @@ func reservePort() (port int, free func(), err error) {
 	return 0, nil, fmt.Errorf("no free port: %w", err)
 }
 
+// Port returns a loopback port that no other test uses until the end of this one. A server of the
+// test may stop there and start again.
+func Port(tb testing.TB) int {
+	tb.Helper()
+	port, free, err := reservePort()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(free)
+	return port
+}
+
 func loopback(port int) string {
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 }

@@ -35,7 +35,7 @@
   const word = (n, one, many) => n + ' ' + (n === 1 ? one : many);
   // live is a text that changes with time.
   const live = (cls, text) => {
-    const e = make('span', cls);
+    const e = make('span', cls + ' ticks');
     e.live = () => put(e, text());
     e.live();
     return e;
@@ -67,9 +67,9 @@
     const first = make('div', 'line');
     if (e.leader) {
       first.append(make('span', 'who', e.leader),
-        at(live('quiet', () => 'leads since ' + age(e.acquired)), e.acquired),
+        at(live('quiet', () => 'leading for ' + age(e.acquired)), e.acquired),
         make('span', 'quiet', 'term ' + e.term), make('span', 'quiet number', 'token ' + e.token));
-      const fillOf = make('i'), bar = make('div', 'bar', fillOf);
+      const fillOf = make('i'), bar = make('div', 'bar ticks', fillOf);
       bar.setAttribute('aria-hidden', 'true'); // the text says the same
       bar.live = () => {
         const part = Math.min(1, Math.max(0, (e.ends - clock()) / e.lease));
@@ -158,14 +158,11 @@
     };
     const current = () => r.squares.findIndex((q) => q.id === r.chosen);
     const last = () => r.squares.length - 1;
-    const clear = () => {
-      r.chosen = '';
+    strip.addEventListener('focus', () => { if (strip.matches(':focus-visible')) show(current() < 0 ? last() : current()); });
+    strip.addEventListener('blur', () => { // the choice stays, for the return from a dialog
       [...strip.children].forEach((e) => e.classList.remove('on'));
-      strip.removeAttribute('aria-activedescendant');
       hideTip();
-    };
-    strip.addEventListener('focus', () => { if (strip.matches(':focus-visible')) show(last()); });
-    strip.addEventListener('blur', clear);
+    });
     strip.addEventListener('keydown', (event) => {
       const i = current();
       const to = { ArrowLeft: Math.max(0, i - 1), ArrowRight: Math.min(last(), i + 1), Home: 0, End: last() }[event.key];
@@ -180,18 +177,27 @@
     r.strip = strip;
     r.restrip = (all) => {
       const same = all.length === r.squares.length && all.every((q, i) => q.id === r.squares[i].id && q.type === r.squares[i].type);
+      const chosen = current(), tippedAt = [...strip.children].indexOf(tipped?.over);
+      const tippedId = tippedAt < 0 ? '' : r.squares[tippedAt].id;
       r.squares = all;
-      if (same) { all.forEach((q, i) => strip.children[i].setAttribute('aria-label', describe(q))); return; }
-      strip.replaceChildren(...all.map((q, i) => {
-        const e = make('li', q.type + (q.id === r.chosen ? ' on' : ''));
-        e.id = strip.id + '.' + i;
-        e.setAttribute('role', 'option');
-        e.setAttribute('aria-label', describe(q));
-        return e;
-      }));
-      const i = current();
-      if (i >= 0) strip.setAttribute('aria-activedescendant', strip.children[i].id);
-      hideTip();
+      if (!same) {
+        strip.replaceChildren(...all.map((q, i) => {
+          const e = make('li', q.type);
+          e.id = strip.id + '.' + i;
+          e.setAttribute('role', 'option');
+          return e;
+        }));
+      }
+      all.forEach((q, i) => strip.children[i].setAttribute('aria-label', describe(q)));
+      // The square of a run that has ended replaces that of the open run.
+      const place = (id, before) => { const i = all.findIndex((q) => q.id === id); return i < 0 ? Math.min(before, last()) : i; };
+      if (tippedAt >= 0 && last() < 0) hideTip();
+      else if (tippedAt >= 0) { const i = place(tippedId, tippedAt); tip(strip.children[i], all[i]); }
+      if (chosen < 0 || last() < 0) return;
+      const i = place(r.chosen, chosen);
+      r.chosen = all[i].id;
+      strip.setAttribute('aria-activedescendant', strip.children[i].id);
+      strip.children[i].classList.toggle('on', document.activeElement === strip && strip.matches(':focus-visible'));
     };
   };
 
@@ -225,7 +231,9 @@
   };
 
   // ---- The details of a square, by mouse, tap and keyboard.
+  let tipped = null; // the square whose details are shown, and its element
   const tip = (over, q) => {
+    tipped = { over, q };
     const t = $('tip');
     put(t, describe(q));
     t.hidden = false;
@@ -234,8 +242,14 @@
     const above = box.top - t.offsetHeight - 6;
     t.style.top = (above > 4 ? above : box.bottom + 6) + 'px';
   };
-  const hideTip = () => { $('tip').hidden = true; };
-  addEventListener('scroll', hideTip, { passive: true });
+  const hideTip = () => { tipped = null; $('tip').hidden = true; };
+  const retip = () => { if (tipped?.over.isConnected) tip(tipped.over, tipped.q); else hideTip(); };
+  // The browser scrolls to a square that gets the focus.
+  addEventListener('scroll', retip, { passive: true });
+  addEventListener('resize', retip);
+
+  // An action may hide the button that has the focus. Another one of the row then gets it.
+  const focusRow = (r) => ((r.buttons || []).find((b) => !b.hidden) || r.strip)?.focus();
 
   const button = (text, act) => {
     const b = make('button', '', text);
@@ -244,21 +258,30 @@
     return b;
   };
   let sending = false; // an action, whose dialog shows the answer
-  const openDialog = (title, ...parts) => {
+  let opener = null; // the row that the dialog is about
+  const openDialog = (r, title, ...parts) => {
     if (sending) return;
     hideTip();
+    opener = r;
     const h = make('h2', '', title);
     h.id = 'dialog-title';
     fill($('dialog'), h, ...parts);
-    $('dialog').showModal();
+    if (!$('dialog').open) $('dialog').showModal();
+    $('dialog').querySelector('input, .close').focus(); // an Enter too many does no harm
   };
   const closeDialog = () => $('dialog').close();
+  const closeButton = () => {
+    const b = button('Close', closeDialog);
+    b.className = 'close';
+    return b;
+  };
+  $('dialog').addEventListener('close', () => { if (document.activeElement === document.body) focusRow(opener); });
   const details = (r, q) => {
     const again = acting && q.ended && q.type !== 's' && !(q.count > 1);
-    openDialog('Job ' + r.name, make('p', '', describe(q)), make('div', 'buttons',
+    openDialog(r, 'Job ' + r.name, make('p', '', describe(q)), make('div', 'buttons',
       again && button('Run again…', () => confirm('rerun', r, q)),
       acting && !q.ended && button('Cancel this run…', () => confirm('cancel', r, q)),
-      button('Close', closeDialog)));
+      closeButton()));
   };
 
   // ---- Actions. Each needs a confirmation.
@@ -295,6 +318,7 @@
       const input = make('input');
       input.maxLength = 200;
       input.autocomplete = 'off';
+      input.addEventListener('keydown', (event) => { if (event.key === 'Enter' && !event.repeat && !go.disabled) go.click(); });
       parts.push(make('label', 'field', label, input));
       return input;
     };
@@ -322,7 +346,7 @@
       }
       if (!$('dialog').open) $('dialog').showModal(); // the user has closed it before the answer
     };
-    openDialog(a.label + ': ' + r.name, ...parts, error, make('div', 'buttons', button('Close', closeDialog), go));
+    openDialog(r, a.label + ': ' + r.name, ...parts, error, make('div', 'buttons', closeButton(), go));
   };
 
   // ---- Lists.
@@ -333,7 +357,8 @@
     l.count = make('span', 'quiet');
     l.error = make('p', 'error');
     l.error.hidden = true;
-    const go = (by) => () => {
+    const go = (by) => (event) => {
+      if (event.currentTarget.ariaDisabled === 'true') return;
       view.set(kind, Math.max(1, l.page + by));
       connect();
     };
@@ -356,8 +381,9 @@
     put(l.error, s.error || '');
     l.error.hidden = !s.error;
     l.back.hidden = l.on.hidden = s.pages < 2;
-    l.back.disabled = s.page <= 1;
-    l.on.disabled = s.page >= s.pages;
+    // A button that is disabled otherwise loses the focus.
+    l.back.ariaDisabled = s.page <= 1;
+    l.on.ariaDisabled = s.page >= s.pages;
     const old = l.rows;
     l.rows = new Map();
     for (const name of s.names) {
@@ -366,14 +392,18 @@
       l.rows.set(name, r);
     }
     const roots = [...l.rows.values()].map((r) => r.root);
-    if (roots.length !== l.ul.children.length || roots.some((e, i) => l.ul.children[i] !== e)) l.ul.replaceChildren(...roots);
+    // Rows that stay are not moved, since a row that is moved loses the focus.
+    for (const e of [...l.ul.children]) if (!roots.includes(e)) e.remove();
+    roots.forEach((e, i) => { if (l.ul.children[i] !== e) l.ul.insertBefore(e, l.ul.children[i]); });
   };
   const showItem = (l, data) => {
     const r = l.rows.get(data.name);
     if (!r) return;
     r.data = data;
     r.root.classList.toggle('gone', !!data.gone);
+    const focused = document.activeElement;
     for (const b of r.buttons || []) b.hidden = !!(data.error || data.gone || (b.fits && !b.fits(data)));
+    if (focused.hidden && r.acts.contains(focused)) focusRow(r);
     if (data.error || (data.gone && !r.daemon)) {
       r.strip = null;
       fill(r.body, make('div', data.error ? 'error' : 'quiet', data.error || 'ended'));
@@ -421,9 +451,8 @@
     document.body.classList.toggle('stale', text !== 'live' && text !== 'connecting');
   };
   const update = () => {
-    for (const l of Object.values(lists)) {
-      for (const r of l.rows.values()) for (const e of r.body.querySelectorAll('*')) if (e.live) e.live();
-    }
+    for (const e of document.querySelectorAll('.ticks')) e.live();
+    retip();
   };
   setInterval(() => { if (!document.hidden) { state(); update(); } }, 250);
   // A hidden page needs no reads of Redis, so connect then only closes the stream.

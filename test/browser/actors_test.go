@@ -1,0 +1,147 @@
+package browser_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/singleton"
+)
+
+// background runs a function until the end of the test, or until stop.
+func background(e *testenv.Env, f func(ctx context.Context)) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var done sync.WaitGroup
+	done.Go(func() { f(ctx) })
+	stop = sync.OnceFunc(func() {
+		cancel()
+		done.Wait()
+	})
+	e.Cleanup(stop)
+	return stop
+}
+
+// elector runs a candidate, and waits until it leads or queues.
+func elector(e *testenv.Env, client *lockcore.Client, name string, cfg election.Config) *election.LeaderElector {
+	e.Helper()
+	le, err := election.NewLeaderElector(client, name, election.Callbacks{
+		OnStartedLeading: func(ctx context.Context) { <-ctx.Done() }, OnStoppedLeading: func() {},
+	}, cfg)
+	testenv.Must(e, err)
+	background(e, func(ctx context.Context) { _ = le.Run(ctx) })
+	e.Until(client.Identity()+" takes part", func() bool {
+		waiting, err := le.Candidates(e.Context())
+		testenv.Must(e, err)
+		for _, c := range waiting {
+			if c.Identity == client.Identity() {
+				return true
+			}
+		}
+		return le.IsLeader()
+	})
+	return le
+}
+
+// runner runs a job, and waits until it has a ledger.
+func runner(e *testenv.Env, client *lockcore.Client, name string, when string, cfg singleton.JobConfig, work singleton.Func) *singleton.Job {
+	e.Helper()
+	r, err := singleton.NewRunner(client, singleton.Config{Drain: -1})
+	testenv.Must(e, err)
+	testenv.Must(e, r.Add(name, when, work, cfg))
+	background(e, func(ctx context.Context) { _ = r.Run(ctx) })
+	return job(e, client, name)
+}
+
+// job returns a job that has a ledger, or will have one soon.
+func job(e *testenv.Env, client *lockcore.Client, name string) *singleton.Job {
+	e.Helper()
+	j, err := singleton.NewJob(client, name)
+	testenv.Must(e, err)
+	e.Until("the job has a ledger", func() bool {
+		_, err := j.Status(e.Context())
+		return err == nil
+	})
+	return j
+}
+
+// hold holds a mutex until the end of the test.
+func hold(e *testenv.Env, client *lockcore.Client, name string) *lockcore.Lease {
+	e.Helper()
+	m, err := client.Mutex(name, testenv.TTL(time.Minute))
+	testenv.Must(e, err)
+	l, err := m.TryLock(e.Context())
+	testenv.Must(e, err)
+	return l
+}
+
+// wait waits for a mutex until the end of the test.
+func wait(e *testenv.Env, client *lockcore.Client, name string) {
+	e.Helper()
+	m, err := client.Mutex(name, testenv.TTL(time.Minute))
+	testenv.Must(e, err)
+	before := len(inspect(e, client, name).Waiters)
+	background(e, func(ctx context.Context) { _, _ = m.Lock(ctx) })
+	e.Until(client.Identity()+" waits", func() bool { return len(inspect(e, client, name).Waiters) > before })
+}
+
+func inspect(e *testenv.Env, client *lockcore.Client, name string) lockcore.Inspection {
+	e.Helper()
+	seen, err := client.Inspect(e.Context(), name)
+	testenv.Must(e, err)
+	return seen
+}
+
+// daemon runs a Daemon until the end of the test.
+func daemon(e *testenv.Env, client *lockcore.Client, name string) {
+	e.Helper()
+	d, err := singleton.NewDaemon(client, name, func(ctx context.Context, _ uint64) error {
+		<-ctx.Done()
+		return nil
+	}, singleton.DaemonConfig{})
+	testenv.Must(e, err)
+	background(e, func(ctx context.Context) { _ = d.Run(ctx) })
+}
+
+// A script is the work of a job in a test. Each run does what the test has said for it.
+type script struct{ results chan error }
+
+var (
+	errHang  = errors.New("the run continues until its context ends")
+	errWorse = errors.New("the address is unknown")
+)
+
+func newScript() *script { return &script{make(chan error, 100)} }
+
+func (s *script) work(ctx context.Context, _ singleton.Run) error {
+	err := <-s.results
+	if errors.Is(err, errHang) {
+		<-ctx.Done()
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// trigger triggers a run with a result, and waits until it has ended, or runs if the result is
+// errHang.
+func (s *script) trigger(e *testenv.Env, j *singleton.Job, result error) {
+	e.Helper()
+	before, err := j.Runs(e.Context(), 1000)
+	testenv.Must(e, err)
+	s.results <- result
+	_, err = j.Trigger(e.Context())
+	testenv.Must(e, err)
+	e.Until("the run has ended", func() bool {
+		if errors.Is(result, errHang) {
+			st, err := j.Status(e.Context())
+			testenv.Must(e, err)
+			return len(st.Open) == 1 && st.Open[0].Running
+		}
+		runs, err := j.Runs(e.Context(), 1000)
+		testenv.Must(e, err)
+		return len(runs) > len(before)
+	})
+}

@@ -1,0 +1,282 @@
+package browser_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/page"
+
+	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/singleton"
+	"github.com/noonlock/noonlock/statusz"
+)
+
+// hostile returns a text for a field that runs a script if it becomes HTML, an attribute or a part
+// of a script. It is valid as a name.
+func hostile(field string) string {
+	return field + `"'></span><img/src=x/onerror=hacked("` + field + `")><script>hacked("` + field + `")</script>&lt;b&gt;\u003cb\u003e`
+}
+
+// watchForScripts makes the page count scripts that run, and violations of its policy.
+func (b *tab) watchForScripts() {
+	b.Helper()
+	call(b, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: `
+		window.hacks = [];
+		window.violations = [];
+		window.hacked = (field) => { hacks.push(field); };
+		document.addEventListener('securitypolicyviolation', (v) => { violations.push(v.effectiveDirective); });`})
+}
+
+// A text of every field that users or other programs can fill is shown as it is, and runs no script.
+func TestHostileTexts(t *testing.T) {
+	t.Parallel()
+	e := testenv.OnServer(t)
+	fields := map[string]bool{}
+	text := func(field string) string {
+		fields[field] = true
+		return hostile(field)
+	}
+	client := func(field string) *lockcore.Client { return e.Client(text(field)) }
+
+	// Locks.
+	lock := text("lock")
+	hold(e, client("holder"), lock)
+	wait(e, client("waiter"), lock)
+	shared := text("shared")
+	for _, reads := range []bool{true, false} {
+		rw, err := client("rw-identity-"+strconv.FormatBool(reads)).RWMutex(shared, text("rw-owner-"+strconv.FormatBool(reads)), lockcore.RWConfig{})
+		testenv.Must(e, err)
+		if reads {
+			_, err = rw.TryRLock(e.Context())
+			testenv.Must(e, err)
+		} else {
+			background(e, func(ctx context.Context) { _, _ = rw.Lock(ctx) })
+		}
+	}
+	testenv.Must(e, e.Raw.Set(e.Context(), "noonlock:{"+text("foreign")+"}:lock", text("value"), 0).Err())
+	delete(fields, "value") // is not shown
+	daemon(e, client("daemon-holder"), text("daemon"))
+
+	// Elections. The leader is asked to resign, and does not return until the test ends.
+	board := text("election")
+	returns := make(chan struct{})
+	le, err := election.NewLeaderElector(client("leader"), board, election.Callbacks{
+		OnStartedLeading: func(context.Context) { <-returns }, OnStoppedLeading: func() {},
+	}, election.Config{Metadata: map[string]string{text("metadata-key"): text("metadata-value")}})
+	testenv.Must(e, err)
+	background(e, func(ctx context.Context) { _ = le.Run(ctx) })
+	e.Cleanup(func() { close(returns) })
+	e.Until("the leader leads", le.IsLeader)
+	elector(e, client("candidate"), board, election.Config{})
+	operator := e.Client("operator")
+	asking, err := election.NewElection(operator, board)
+	testenv.Must(e, err)
+	asking, err = asking.By(text("asked-by"), text("asked-reason"))
+	testenv.Must(e, err)
+	record, err := asking.Record(e.Context())
+	testenv.Must(e, err)
+	_, err = asking.TransferTo(e.Context(), record.Token, hostile("candidate"))
+	testenv.Must(e, err)
+
+	// Jobs.
+	draw := text("job")
+	work := newScript()
+	worker := client("worker")
+	runner(e, worker, draw, "@every 24h", singleton.JobConfig{MaxAttempts: 1}, work.work)
+	by, err := job(e, operator, draw).By(text("by"), text("reason"))
+	testenv.Must(e, err)
+	work.trigger(e, by, errors.New(text("error")))
+	work.trigger(e, by, errHang)
+	st, err := by.Status(e.Context())
+	testenv.Must(e, err)
+	testenv.Must(e, e.Raw.LPush(e.Context(), "noonlock:{job/"+draw+"}:defs", fmt.Sprintf(`{"from":"%d","spec":%s}`, st.Last.UnixMilli(), quote(text("schedule")))).Err())
+	retried := text("retried-job")
+	tries := make(chan struct{}, 1)
+	runner(e, worker, retried, "@every 24h", singleton.JobConfig{Retry: time.Minute}, func(context.Context, singleton.Run) error {
+		select {
+		case tries <- struct{}{}:
+		default:
+		}
+		return errors.New(hostile("attempt-error"))
+	})
+	fields["attempt-error"] = true
+	_, err = job(e, operator, retried).Trigger(e.Context())
+	testenv.Must(e, err)
+	<-tries
+
+	s := serve(e, statusz.Config{Title: text("title"), AllowActions: true})
+	b := newTab(e)
+	b.watchForScripts()
+	b.visit(s.URL)
+	b.until("all rows are shown", `document.querySelectorAll('.row').length === 7 && [...document.querySelectorAll('.row .body')].every((e) => e.textContent)`)
+	b.shows("elections", board, hostile("leader"), hostile("candidate"), hostile("asked-by"))
+	b.shows("jobs", draw, "running", hostile("worker"))
+	b.shows("jobs", retried, "attempt 1")
+	b.shows("locks", lock, hostile("waiter"))
+	b.shows("locks", shared, hostile("rw-owner-false"))
+	b.shows("daemons", hostile("daemon"), hostile("daemon-holder"))
+
+	// Everything that can be opened is opened: the details of each square by pointing and by a click,
+	// and the dialog of each action.
+	seen := b.everything()
+	for _, row := range eval[[][]any](b, `[...document.querySelectorAll('.row')].map((r) => [r.closest('section').id, r.querySelector('.name').textContent, r.querySelectorAll('.strip li').length])`) {
+		for i := range int(row[2].(float64)) {
+			square := `(` + strings.Replace(rowOf(row[0], row[1]), "%", "%%", -1) + fmt.Sprintf(`).querySelectorAll('.strip li')[%d]`, i)
+			b.hover(square)
+			seen += b.everything()
+			b.click(square)
+			b.until("the dialog is shown", `document.getElementById('dialog').open`)
+			seen += b.everything()
+			b.click(`[...document.querySelectorAll('#dialog button')].find((b) => b.textContent === 'Close')`)
+		}
+	}
+	for i := range eval[int](b, `document.querySelectorAll('.acts button').length`) {
+		if !eval[bool](b, `document.querySelectorAll('.acts button')[%s].checkVisibility()`, i) {
+			continue
+		}
+		b.click(`document.querySelectorAll('.acts button')[%s]`, i)
+		b.until("the dialog is shown", `document.getElementById('dialog').open`)
+		seen += b.everything()
+		b.click(`[...document.querySelectorAll('#dialog button')].find((b) => b.textContent === 'Close')`)
+	}
+	for field := range fields {
+		// Quoted texts, as in errors, are shown with more backslashes.
+		if !strings.Contains(seen, hostile(field)) && !strings.Contains(seen, strings.Trim(quote(hostile(field)), `"`)) {
+			e.Errorf("the text of the field %q is not shown as it is", field)
+		}
+	}
+	// The filter and the query of the URL.
+	for _, query := range []string{"javascript:hacked(1)", hostile("lock")} {
+		eval[bool](b, `(() => {
+			const filter = document.getElementById('filter');
+			filter.value = %s;
+			filter.dispatchEvent(new Event('input'));
+			return true;
+		})()`, query)
+		b.until("the URL has the filter", `new URLSearchParams(location.search).get('q') === %s`, query)
+	}
+	b.until("the filter is applied", `document.querySelectorAll('.row').length === 1`)
+	b.visit(eval[string](b, `location.href + '#' + encodeURIComponent(%s)`, hostile("hash")))
+	b.until("the filter is applied", `document.getElementById('filter').value === %s && document.querySelectorAll('.row').length === 1`, hostile("lock"))
+	b.ranNoScript(s.URL)
+}
+
+// If Redis refuses a command, its error contains the name of the user.
+func TestHostileUser(t *testing.T) {
+	t.Parallel()
+	e := testenv.OnServer(t)
+	hold(e, e.Client("billing-1"), "invoices")
+	for _, right := range []string{"-scan", "-evalsha"} {
+		opt := e.As(hostile("user"), "~noonlock:*", "&*", "+@all", right)
+		raw := e.Connect(opt)
+		e.Cleanup(func() { raw.Close() })
+		refusal := raw.Do(e.Context(), strings.TrimPrefix(right, "-"), "0", "0").Err()
+		if refusal == nil {
+			e.Fatalf("%s was not refused", right)
+		}
+		s := serveAs(e, e.ClientWith(opt, lockcore.Config{Identity: "page"}), statusz.Config{})
+		b := newTab(e)
+		b.watchForScripts()
+		b.visit(s.URL)
+		// Older servers do not name the user.
+		b.until("the error is shown", `document.getElementById('locks').innerText.includes(%s)`, refusal.Error())
+		b.ranNoScript(s.URL)
+	}
+}
+
+// A script that stands in the page all the same does not run, and the page reaches no other server.
+func TestPolicyStopsInjectedScripts(t *testing.T) {
+	t.Parallel()
+	e := testenv.OnServer(t)
+	var reached atomic.Int64
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		reached.Add(1)
+		w.Header().Set("Access-Control-Allow-Origin", "*")
+		w.Header().Set("Content-Type", "text/javascript")
+		_, _ = w.Write([]byte("hacked('other')"))
+	}))
+	e.Cleanup(other.Close)
+	s := serve(e, statusz.Config{})
+	b := newTab(e)
+	b.watchForScripts()
+	b.visit(s.URL)
+	for name, injection := range map[string]string{
+		"script-src-elem": `const s = document.createElement('script'); s.textContent = 'hacked(1)'; document.body.append(s);`,
+		"script-src-attr": `const d = document.createElement('div'); d.innerHTML = '<img src="icon.svg?" onload="hacked(2)">'; document.body.append(d);`,
+		"style-src-elem":  `const s = document.createElement('style'); s.textContent = 'body { display: none }'; document.body.append(s);`,
+		"connect-src":     `fetch('` + other.URL + `/').catch(() => {});`,
+		"img-src":         `new Image().src = '` + other.URL + `/';`,
+		"frame-src":       `const f = document.createElement('iframe'); f.src = '` + other.URL + `/'; document.body.append(f);`,
+		"base-uri":        `const s = document.createElement('base'); s.href = '` + other.URL + `/'; document.head.append(s);`,
+		"form-action":     `const f = document.createElement('form'); f.action = '` + other.URL + `/'; f.method = 'post'; document.body.append(f); f.submit();`,
+	} {
+		eval[bool](b, `(() => { `+strings.ReplaceAll(injection, "%", "%%")+` return true; })()`)
+		b.until("the policy stops "+name, `violations.includes(%s)`, name)
+	}
+	eval[bool](b, `(() => { const s = document.createElement('script'); s.src = %s; document.body.append(s); return true; })()`, other.URL+"/x.js")
+	b.until("the policy stops the second script", `violations.filter((v) => v === 'script-src-elem').length === 2`)
+	if hacks := eval[[]string](b, "hacks.map(String)"); len(hacks) > 0 || reached.Load() > 0 {
+		e.Errorf("scripts ran: %q; %d requests reached another server", hacks, reached.Load())
+	}
+}
+
+// ranNoScript asserts that no script of a text ran or was stopped only by the policy, that no text
+// became an element, and that nothing was requested except the parts of the page.
+func (b *tab) ranNoScript(base string) {
+	b.Helper()
+	if hacks := eval[[]string](b, "hacks"); len(hacks) > 0 {
+		b.Errorf("scripts ran in the fields %q", hacks)
+	}
+	if violations := eval[[]string](b, "violations"); len(violations) > 0 {
+		b.Errorf("the policy was violated: %q", violations)
+	}
+	if found := eval[[]string](b, `[...document.querySelectorAll('img, b, iframe, object, embed, style, base, script:not([src="page.js"]), [onerror], [src="x/onerror"], [style]:not(.bar i):not(#tip)')].map((e) => e.outerHTML)`); len(found) > 0 {
+		b.Errorf("texts have become elements: %q", found)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, u := range b.requests {
+		part, ok := strings.CutPrefix(u, base)
+		path, _, _ := strings.Cut(part, "?")
+		path, _, _ = strings.Cut(path, "#")
+		switch {
+		case ok && (path == "" || path == "/" || path == "/page.css" || path == "/page.js" || path == "/icon.svg" || path == "/events"):
+		default:
+			b.Errorf("the page requested %s", u)
+		}
+	}
+	if len(b.dialogs) > 0 || len(b.console) > 0 {
+		b.Errorf("dialogs %q, exceptions %q", b.dialogs, b.console)
+	}
+}
+
+// everything returns all texts that the page shows now.
+func (b *tab) everything() string {
+	b.Helper()
+	return eval[string](b, `document.title + '\n' + document.body.innerText + '\n' + [...document.querySelectorAll('#tip, #dialog')].map((e) => e.textContent).join('\n') + '\n'`)
+}
+
+// quote returns a text as JSON without escapes for HTML.
+func quote(text string) string {
+	var b strings.Builder
+	out := json.NewEncoder(&b)
+	out.SetEscapeHTML(false)
+	_ = out.Encode(text) // a string has no errors
+	return strings.TrimSpace(b.String())
+}
+
+// rowOf returns row with its arguments.
+func rowOf(kind, name any) string {
+	return fmt.Sprintf(row, quote(kind.(string)), quote(name.(string)))
+}
