@@ -30,10 +30,15 @@ import (
 
 // chromium is the browser of all tests.
 var chromium struct {
-	start sync.Once
-	ctx   context.Context
-	stop  func()
-	err   error
+	sync.Once
+	process
+}
+
+// A process is a browser that runs.
+type process struct {
+	ctx  context.Context
+	stop func()
+	err  error
 }
 
 func TestMain(m *testing.M) {
@@ -49,21 +54,23 @@ func TestMain(m *testing.M) {
 func theChromium(tb testing.TB) context.Context {
 	tb.Helper()
 	path := servers.Chromium(tb)
-	chromium.start.Do(func() {
-		// Host names are not looked up, and nothing is sent to another machine.
-		opts := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.DisableGPU,
-			chromedp.Flag("host-resolver-rules", "MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost"),
-			chromedp.Flag("disable-component-update", true), chromedp.Flag("no-proxy-server", true),
-			// A tab of another test may cover this one.
-			chromedp.Flag("disable-features", "CalculateNativeWinOcclusion,Translate,OptimizationHints,MediaRouter"),
-			chromedp.Flag("lang", "en-US"))
-		all, stopAll := chromedp.NewExecAllocator(context.Background(), opts...)
-		ctx, stop := chromedp.NewContext(all)
-		chromium.ctx, chromium.stop = ctx, func() { stop(); stopAll() }
-		_, chromium.err = chromedp.Run(ctx, chromedp.Evaluate[int]("1"))
-	})
+	chromium.Do(func() { chromium.start(path) })
 	testenv.Must(tb, chromium.err)
 	return chromium.ctx
+}
+
+func (p *process) start(path string) {
+	// Host names are not looked up, and nothing is sent to another machine. A tab of another test may
+	// cover this one.
+	opts := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.DisableGPU,
+		chromedp.Flag("host-resolver-rules", "MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost"),
+		chromedp.Flag("disable-component-update", true), chromedp.Flag("no-proxy-server", true),
+		chromedp.Flag("disable-features", "CalculateNativeWinOcclusion,Translate,OptimizationHints,MediaRouter"),
+		chromedp.Flag("lang", "en-US"))
+	all, stopAll := chromedp.NewExecAllocator(context.Background(), opts...)
+	ctx, stop := chromedp.NewContext(all)
+	p.ctx, p.stop = ctx, func() { stop(); stopAll() }
+	_, p.err = chromedp.Run(ctx, chromedp.Evaluate[int]("1"))
 }
 
 // A tab is a tab of the browser, with an own profile.

@@ -129,15 +129,16 @@ func TestHostileTexts(t *testing.T) {
 
 	// Everything that can be opened is opened: the details of each square by pointing and by a click,
 	// and the dialog of each action.
-	seen := b.everything()
+	var seen strings.Builder
+	seen.WriteString(b.everything())
 	for _, row := range eval[[][]any](b, `[...document.querySelectorAll('.row')].map((r) => [r.closest('section').id, r.querySelector('.name').textContent, r.querySelectorAll('.strip li').length])`) {
 		for i := range int(row[2].(float64)) {
-			square := `(` + strings.Replace(rowOf(row[0], row[1]), "%", "%%", -1) + fmt.Sprintf(`).querySelectorAll('.strip li')[%d]`, i)
+			square := `(` + strings.ReplaceAll(rowOf(row[0], row[1]), "%", "%%") + fmt.Sprintf(`).querySelectorAll('.strip li')[%d]`, i)
 			b.hover(square)
-			seen += b.everything()
+			seen.WriteString(b.everything())
 			b.click(square)
 			b.until("the dialog is shown", `document.getElementById('dialog').open`)
-			seen += b.everything()
+			seen.WriteString(b.everything())
 			b.click(`[...document.querySelectorAll('#dialog button')].find((b) => b.textContent === 'Close')`)
 		}
 	}
@@ -147,12 +148,12 @@ func TestHostileTexts(t *testing.T) {
 		}
 		b.click(`document.querySelectorAll('.acts button')[%s]`, i)
 		b.until("the dialog is shown", `document.getElementById('dialog').open`)
-		seen += b.everything()
+		seen.WriteString(b.everything())
 		b.click(`[...document.querySelectorAll('#dialog button')].find((b) => b.textContent === 'Close')`)
 	}
 	for field := range fields {
 		// Quoted texts, as in errors, are shown with more backslashes.
-		if !strings.Contains(seen, hostile(field)) && !strings.Contains(seen, strings.Trim(quote(hostile(field)), `"`)) {
+		if !strings.Contains(seen.String(), hostile(field)) && !strings.Contains(seen.String(), strings.Trim(quote(hostile(field)), `"`)) {
 			e.Errorf("the text of the field %q is not shown as it is", field)
 		}
 	}
