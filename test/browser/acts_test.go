@@ -131,6 +131,7 @@ func TestActions(t *testing.T) {
 	if !eval[bool](b, `(`+answer+`).disabled`, "Release") {
 		e.Error("a release needs no name")
 	}
+	b.click(`[...document.querySelectorAll('#dialog input')].at(-1)`) // after that of the reason
 	b.press("invoice", "s")
 	b.until("the button can be clicked", `!(`+answer+`).disabled`, "Release")
 	confirm("Release")
@@ -141,10 +142,11 @@ func TestActions(t *testing.T) {
 	// What fails is said in the dialog.
 	b.shows("locks", "prices", "billing-2")
 	choose("locks", "prices", "Release")
-	_, err := client.ForceRelease(e.Context(), "prices")
+	_, err := client.ForceRelease(e.Context(), inspect(e, client, "prices"), lockcore.Operator{})
 	testenv.Must(e, err)
+	b.click(`[...document.querySelectorAll('#dialog input')].at(-1)`)
 	b.press("prices", kb.Enter)
-	b.until("the error is shown", `document.querySelector('#dialog [role=alert]').textContent.includes('the holder of the lock has changed')`)
+	b.until("the error is shown", `document.querySelector('#dialog [role=alert]').textContent.includes('the lock has other holders')`)
 }
 
 // A page that is read-only has no buttons, and refuses actions. Pages of other origins in the same
