@@ -140,17 +140,22 @@ func call[P, R any](b *tab, command cdp.Command[P, R], params P) R {
 // eval returns the value of an expression in the page, which may be a promise.
 func eval[T any](b *tab, expression string, args ...any) T {
 	b.Helper()
+	value, err := tryEval[T](b, expression, args...)
+	if err != nil {
+		b.Fatalf("%s: %v", expression, err)
+	}
+	return value
+}
+
+func tryEval[T any](b *tab, expression string, args ...any) (T, error) {
+	b.Helper()
 	var quoted []any
 	for _, arg := range args {
 		text, err := json.Marshal(arg)
 		testenv.Must(b, err)
 		quoted = append(quoted, string(text))
 	}
-	value, err := chromedp.Run(b.ctx, chromedp.Evaluate[T](fmt.Sprintf(expression, quoted...), chromedp.EvalAwaitPromise))
-	if err != nil {
-		b.Fatalf("%s: %v", expression, err)
-	}
-	return value
+	return chromedp.Run(b.ctx, chromedp.Evaluate[T](fmt.Sprintf(expression, quoted...), chromedp.EvalAwaitPromise))
 }
 
 // size sets the size of the window in CSS pixels.
@@ -173,10 +178,16 @@ func (b *tab) visit(url string) {
 	eval[bool](b, "window.mark = true")
 }
 
-// until waits until an expression is true in the page.
+// until waits until an expression is true in the page. While a page loads, there may be none.
 func (b *tab) until(what, expression string, args ...any) {
 	b.Helper()
-	b.Until(what, func() bool { return eval[bool](b, expression, args...) })
+	b.Until(what, func() bool {
+		ok, err := tryEval[bool](b, expression, args...)
+		if err != nil && !strings.Contains(err.Error(), "navigated") {
+			b.Fatalf("%s: %v", expression, err)
+		}
+		return ok && err == nil
+	})
 }
 
 // press presses keys, one after the other.
