@@ -30,7 +30,7 @@ func TestFault72_OutageBeforeARenewal(t *testing.T) {
 		} {
 			t.Run(name+", "+kind, func(t *testing.T) {
 				t.Parallel()
-				inBubble(t, func(t *testing.T, f *fleet) { f.outlives(outage(f.Env), start) })
+				inBubble(t, func(_ *testing.T, f *fleet) { f.outlives(outage(f.Env), start) })
 			})
 		}
 	}
