@@ -365,7 +365,7 @@ func (c *cluster) view(ctx context.Context, addr string) (*view, error) {
 	var limit deadline
 	own.limit(ctx, &limit, time.Time{}, 0)
 	defer limit.stop()
-	answers := own.do(&limit, []Request{askSlots, askInfo}, nil)
+	answers := own.do(&limit, []Request{askSlots, askInfo}, nil) //nolint:contextcheck // limit is a context of ctx
 	return readView(addr, answers[0], answers[1])
 }
 

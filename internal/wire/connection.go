@@ -170,7 +170,7 @@ func (c *connection) connect(d *deadline) (*redis.Client, error) {
 		if own == nil && c.setting < maxDialing {
 			own = make(chan error, 1)
 			c.setting++
-			go c.setUp(c.rdb, own) //nolint:contextcheck // the connection outlives the request that began it
+			go c.setUp(c.rdb, own) // the connection outlives the request that began it
 		}
 		changed := c.changed
 		c.mu.Unlock()

@@ -138,7 +138,7 @@ func (d *dispatcher) sendNow(ctx context.Context, f *connection, r Request, unti
 	}
 	one.requests[0] = r
 	f.limit(ctx, &one.limit, until, timeout)
-	answer := transfer(&one.limit, f, one.requests[:], nil)[0]
+	answer := transfer(&one.limit, f, one.requests[:], nil)[0] //nolint:contextcheck // limit is a context of ctx
 	one.limit.stop()
 	d.sendQueued(f) //nolint:contextcheck // the next batch is other callers'
 	if answer.Err != nil && ctx.Err() != nil {

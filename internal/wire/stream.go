@@ -54,7 +54,7 @@ func (s *Stream) Send(ctx context.Context, requests []Request) []Answer {
 	}
 	var limit deadline
 	c.limit(ctx, &limit, time.Time{}, 0)
-	answers := transfer(&limit, c, requests, nil)
+	answers := transfer(&limit, c, requests, nil) //nolint:contextcheck // limit is a context of ctx
 	limit.stop()
 	s.release(c)
 	s.answered(ctx, requests, answers)
