@@ -57,3 +57,25 @@ func TestOperationsCodeIsThisCode(t *testing.T) { //nolint:paralleltest // go-re
 type silent struct{}
 
 func (silent) Printf(context.Context, string, ...any) {}
+
+// The first thing to do at each alert of the chart is one command.
+func TestAlertsHaveACommand(t *testing.T) {
+	t.Parallel()
+	rules, err := os.ReadFile("../charts/lottery/templates/rules.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile("OPERATIONS.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	alerts := regexp.MustCompile(`(?m)^\s*- alert: (\w+)$`).FindAllStringSubmatch(string(rules), -1)
+	if len(alerts) < 8 {
+		t.Fatalf("found %d alerts", len(alerts))
+	}
+	for _, a := range alerts {
+		if !regexp.MustCompile(`(?m)^\| ` + a[1] + " \\|[^|]+\\| `noonctl [a-z]+").Match(page) {
+			t.Errorf("docs/OPERATIONS.md: the row of %s does not begin its check with a command of noonctl", a[1])
+		}
+	}
+}
