@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -49,16 +48,14 @@ var harmless = map[string]string{
 	"ZSCORE":           "ZSCORE * m",
 }
 
-var scriptCommand = regexp.MustCompile(`\bredis\.p?call\('(\w+)'`)
-
 // trials returns the calls that try each command of the scripts.
 func trials(scripts []*wire.Script) (calls string, err error) {
 	all := map[string]bool{}
 	for _, s := range scripts {
-		for _, found := range scriptCommand.FindAllStringSubmatch(s.Source(), -1) {
-			call, known := harmless[found[1]]
+		for _, command := range s.Commands() {
+			call, known := harmless[command]
 			if !known {
-				return "", fmt.Errorf("lockcore: script %s uses %s, which CheckRights cannot try", s.Name, found[1])
+				return "", fmt.Errorf("lockcore: script %s uses %s, which CheckRights cannot try", s.Name, command)
 			}
 			all[call] = true
 		}

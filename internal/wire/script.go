@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -22,6 +23,8 @@ type Script struct {
 	source  string
 	sha     any     // a string; arguments of commands are of this type
 	sharded *Script // for a cluster: its messages go to the nodes of one slot only
+
+	commands []string // see Commands
 }
 
 func newScript(name, source string) *Script {
@@ -31,8 +34,19 @@ func newScript(name, source string) *Script {
 	}
 	s := one(source)
 	s.sharded = one(Sharded(source))
+	for _, found := range commandCall.FindAllStringSubmatch(source, -1) {
+		s.commands = append(s.commands, found[1])
+	}
+	slices.Sort(s.commands)
+	s.commands = slices.Compact(s.commands)
 	return s
 }
+
+var commandCall = regexp.MustCompile(`\bredis\.p?call\('(\w+)'`)
+
+// Commands returns the commands that the script calls, each once. The caller must not change
+// them.
+func (s *Script) Commands() []string { return s.commands }
 
 // Sharded returns the text of a script for a cluster.
 func Sharded(source string) string { return strings.ReplaceAll(source, "'PUBLISH'", "'SPUBLISH'") }
