@@ -79,7 +79,7 @@ func TestSeriesOfTheKindsInUse(t *testing.T) {
 			}
 		}, []string{
 			"noonlock_leases_held{run}",
-			"noonlock_job_clock_offset_seconds", "noonlock_job_definition_conflicts_total{draw}", "noonlock_job_interventions_total{cancel,draw}", "noonlock_job_interventions_total{rerun,draw}", "noonlock_job_interventions_total{trigger,draw}", "noonlock_job_last_success_timestamp_seconds{draw}",
+			"noonlock_job_clock_offset_seconds", "noonlock_job_definition_conflicts_total{draw}", "noonlock_job_interventions_total{cancel,draw}", "noonlock_job_interventions_total{pause,draw}", "noonlock_job_interventions_total{rerun,draw}", "noonlock_job_interventions_total{resume,draw}", "noonlock_job_interventions_total{trigger,draw}", "noonlock_job_last_success_timestamp_seconds{draw}",
 			"noonlock_job_ledger_losses_total{draw}", "noonlock_job_next_tick_timestamp_seconds{draw}", "noonlock_job_paused{draw}",
 			"noonlock_job_attempt_duration_seconds{draw}", "noonlock_job_runs_total{draw,failed}", "noonlock_job_runs_total{draw,succeeded}",
 			"noonlock_job_runs_total{draw,unknown}", "noonlock_job_skipped_ticks_total{draw,deadline}", "noonlock_job_skipped_ticks_total{draw,missed}",

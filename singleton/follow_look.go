@@ -167,9 +167,11 @@ func (f *follower) report(ctx context.Context, state ledger.State, handover *led
 	case state.Paused && !f.state.Paused:
 		by := f.by(ctx, ledger.ActionPause, state.PausedSince)
 		log.Info("job paused", "since", state.PausedSince, "by", by.Who, "reason", by.Why)
+		f.j.metrics.intervened(ledger.ActionPause)
 	case !state.Paused && f.state.Paused:
 		by := f.by(ctx, ledger.ActionResume, state.Resumed)
 		log.Info("job resumed", "by", by.Who, "reason", by.Why)
+		f.j.metrics.intervened(ledger.ActionResume)
 	}
 	if state.Lost {
 		log.Error(errLedgerLost, "ledger lost or set back; restored from the state of the replicas", "last", state.Last)

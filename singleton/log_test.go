@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/noonlock/noonlock/singleton"
 )
 
@@ -24,7 +26,15 @@ func TestEventsAreLogged(t *testing.T) {
 			}
 			return nil
 		}
-		a := f.replica("a", singleton.Config{})
+		reg := prometheus.NewRegistry()
+		counted := func(action string) {
+			t.Helper()
+			f.Until(action+" is counted once", func() bool {
+				n, _ := metric(t, reg, "noonlock_job_interventions_total", "name", "draw", "action", action)
+				return n == 1
+			})
+		}
+		a := f.replica("a", singleton.Config{Registerer: reg})
 		a.add("draw", "@every 1h", work, singleton.JobConfig{MaxAttempts: 1})
 		a.add("long", "@every 10h", sleep(time.Hour), singleton.JobConfig{MaxAttempts: 2})
 		a.add("single", "@every 10h", sleep(time.Hour), singleton.JobConfig{MaxAttempts: 1})
@@ -45,10 +55,12 @@ func TestEventsAreLogged(t *testing.T) {
 			t.Fatal(err)
 		}
 		logged(`a: "level"=0 "msg"="job paused"`, `"job"="draw"`, `"since"="2000-01-01 `, `"by"="ann@host" "reason"="no data"`)
+		counted("pause")
 		if err := job.Resume(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		logged(`a: "level"=0 "msg"="job resumed"`, `"job"="draw"`, `"by"="ann@host" "reason"="no data"`)
+		counted("resume")
 		if _, err := job.Trigger(t.Context()); err != nil {
 			t.Fatal(err)
 		}

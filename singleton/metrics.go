@@ -62,7 +62,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		conflicts: set.Counters("noonlock_job_definition_conflicts_total",
 			"How often this replica found that replicas with another definition of the job had run at the same time for ten minutes.", "name"),
 		acts: set.Counters("noonlock_job_interventions_total",
-			"Requests of operators that this replica carried out: trigger, rerun, cancel.", "name", "action"),
+			"Requests of operators that this replica carried out: trigger, rerun, cancel, pause, resume. Every replica carries out a pause and its end.", "name", "action"),
 		offset: set.Gauge("noonlock_job_clock_offset_seconds",
 			"How far the wall clock of this machine is ahead of the server's."),
 	}
@@ -99,7 +99,7 @@ func (m *metrics) job(name string) *jobMetrics {
 	for _, reason := range []string{skipMissed, skipOverlap, skipDeadline, skipPaused, skipRescheduled} {
 		j.skips[reason] = m.skipped.With(name, reason)
 	}
-	for _, action := range []string{ledger.RequestTrigger, ledger.RequestRerun, ledger.ActionCancel} {
+	for _, action := range []string{ledger.RequestTrigger, ledger.RequestRerun, ledger.ActionCancel, ledger.ActionPause, ledger.ActionResume} {
 		j.acts[action] = m.acts.With(name, action)
 	}
 	return j
