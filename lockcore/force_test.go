@@ -139,3 +139,42 @@ func TestForceReleaseRemarkLasts(t *testing.T) {
 		}
 	})
 }
+
+// A release succeeds if its remark cannot be written: the key is of another type, the user may
+// not call HSET, or the server is out of memory.
+//
+// Caught mutant: an error of HSET ends the script, after the lock was removed.
+func TestForceReleaseWithoutARemark(t *testing.T) {
+	released := func(e *env, admin *lockcore.Client, spoil, mend func() error) {
+		e.Helper()
+		e.try(e.mutex(e.Client("a"), "orders", ttl(10*time.Minute)))
+		waiter := e.queued(e.mutex(e.Client("b"), "orders", ttl(10*time.Minute)))
+		must(e, spoil())
+		if n, err := e.force(admin, "orders"); n != 1 || err != nil {
+			e.Errorf("ForceRelease: %d, %v", n, err)
+		}
+		must(e, mend())
+		e.unlock(waiter.granted())
+	}
+	nothing := func() error { return nil }
+	t.Run("another type", func(t *testing.T) {
+		onAllKinds(t, func(e *env) {
+			released(e, e.Client("admin"), func() error {
+				return e.Raw.RPush(e.Context(), e.key("orders", "forced"), "spoilt").Err()
+			}, nothing)
+		})
+	})
+	t.Run("no right", func(t *testing.T) {
+		onServerAllKinds(t, func(e *env) {
+			released(e, e.ClientWith(e.As("admin", "~*", "&*", "+@all", "-hset"), lockcore.Config{}), nothing, nothing)
+		})
+	})
+	t.Run("no memory", func(t *testing.T) {
+		onServerAllKinds(t, func(e *env) {
+			most := func(bytes string) func() error {
+				return func() error { return e.Raw.ConfigSet(e.Context(), "maxmemory", bytes).Err() }
+			}
+			released(e, e.Client("admin"), most("1"), most("0"))
+		}, "maxmemory-policy noeviction")
+	})
+}
