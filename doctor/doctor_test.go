@@ -206,6 +206,8 @@ func TestReplicas(t *testing.T) {
 	p := examine(t, quick, at(t, e.Real))
 	p.has("min-replicas", doctor.Warn, "min-replicas-to-write 0, and 1 replica")
 	p.has("replication", doctor.OK, replica.Addr()+" online")
+	p.has("rights", doctor.OK, "MinReplicas: the user has the right +wait")
+	examine(t, quick, client(t, e.As("hasty", "allkeys", "allchannels", "+@all", "-wait"))).has("rights", doctor.Warn, "MinReplicas: the user lacks the right +wait")
 	if p.Topology != "a primary with 1 replica" {
 		t.Errorf("topology %q", p.Topology)
 	}
@@ -240,6 +242,7 @@ func TestMissingRights(t *testing.T) {
 	for _, check := range []string{"version", "role", "persistence", "memory", "min-replicas", "replication"} {
 		p.has(check, doctor.Warn, "the user lacks the right +info")
 	}
+	p.has("rights", doctor.Warn, "LockDelay: the user lacks the right +info")
 	p.has("timeouts", doctor.Warn, "the user lacks the right +config|get")
 	p.has("keys", doctor.Warn, "the user lacks the right +scan")
 	p.has("schema", doctor.Warn, "the user lacks the right +scan")
@@ -323,7 +326,7 @@ func TestKeys(t *testing.T) {
 	bounded := quick
 	bounded.MaxKeys = 1000
 	p := look(bounded)
-	if c := p.Checks[slices.IndexFunc(p.Checks, func(c doctor.Check) bool { return c.Name == "keys" })]; !strings.Contains(c.Found, "only about 1000 keys") {
+	if c := p.Checks[slices.IndexFunc(p.Checks, func(c doctor.Check) bool { return c.Name == "keys" })]; !strings.Contains(c.Found, "only about 1000 keys of the server were searched: the limit is ") {
 		t.Errorf("%+v", c)
 	}
 }

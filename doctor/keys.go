@@ -107,7 +107,16 @@ func (n *node) searchKeys(ctx context.Context) error {
 	}
 	limit := ""
 	if cursor != 0 {
-		limit = fmt.Sprintf("; only about %d keys of the server were searched", looked)
+		var why string
+		switch {
+		case looked >= n.e.cfg.MaxKeys:
+			why = fmt.Sprintf("the limit is %d keys", n.e.cfg.MaxKeys)
+		case len(found) >= mostKeys:
+			why = fmt.Sprintf("they have more than %d keys of the prefix", mostKeys)
+		default:
+			why = fmt.Sprintf("the search ended after %s", n.e.cfg.Timeout)
+		}
+		limit = fmt.Sprintf("; only about %d keys of the server were searched: %s", looked, why)
 	}
 	var keys []*foundKey
 	var foreign, endless []string

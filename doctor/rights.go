@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -79,6 +80,30 @@ func (e *examination) tryRight(ctx context.Context, name, use string) (Verdict, 
 		return Warn, "unknown: " + oneLine(err)
 	}
 	return Fail, missingRight(oneLine(err))
+}
+
+// tryOptions tries the rights that only some options of the Client need. A missing one is a
+// warning, because most programs do not use these options.
+func (n *node) tryOptions(ctx context.Context) error {
+	if n.e.quorum {
+		return nil // it refuses both options
+	}
+	if n.infoErr != nil {
+		n.add(checkRights, Warn, "LockDelay: %s", refusal("info", n.infoErr))
+	}
+	if n.replicas == 0 && !n.sentinel {
+		return nil
+	}
+	err := n.ask(ctx, func(ctx context.Context) error { return n.rdb.Wait(ctx, 0, time.Millisecond).Err() })
+	switch {
+	case err == nil:
+		n.add(checkRights, OK, "MinReplicas: the user has the right +wait")
+	case isRefusal(err):
+		n.add(checkRights, Warn, "MinReplicas: %s", refusal("wait", err))
+	default:
+		return err
+	}
+	return nil
 }
 
 // isExhausted reports whether the server refuses all writes, because it has too little memory,

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/user"
+	"runtime/debug"
 	"strings"
 	"time"
 
@@ -63,7 +64,7 @@ func Root() *cobra.Command {
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "noonctl",
-		Short: "Operate the locks, elections and jobs of noonlock",
+		Short: "Operate the locks, elections and jobs of noonlock", Version: version(),
 		Long: `noonctl shows and controls the locks, elections, jobs and daemons that programs with
 noonlock have on a Redis server, and runs any command under a lock, as the leader of an election, or on a schedule.
 
@@ -118,6 +119,25 @@ ended it.`,
 	root.AddCommand(a.commandCommands()...)
 
 	return root
+}
+
+// version returns the version of the module, and of Go.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	return cmp.Or(info.Main.Version, "(devel)") + " " + info.GoVersion
+}
+
+// kindOf refuses the arguments of a command that needs the name of a kind, and got another one.
+func kindOf(kinds string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return usage(fmt.Errorf("the kind is %q; it must be one of %s", shown(args[0]), kinds))
+		}
+		return nil
+	}
 }
 
 func (a *app) checkTimeout() error {

@@ -20,7 +20,7 @@ import (
 func (a *app) describeCommand() *cobra.Command {
 	describe := &cobra.Command{
 		Use: "describe", Short: "Show all about one lock, election, job or daemon",
-		Args: cobra.NoArgs,
+		Args: kindOf("lock, election, job or daemon"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_ = cmd.Help()
 			return usage(errors.New("describe needs one of lock, election, job, daemon, and a name"))

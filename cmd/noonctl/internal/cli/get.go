@@ -10,9 +10,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
+	"github.com/noonlock/noonlock/election"
 	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/singleton"
 )
 
 // concurrentReads is how many things are read at the same time. The Client sends waiting
@@ -31,7 +34,7 @@ type getting struct {
 func (a *app) getCommand() *cobra.Command {
 	get := &cobra.Command{
 		Use: "get", Short: "List locks, elections, jobs or daemons",
-		Args: cobra.NoArgs,
+		Args: kindOf("locks, elections, jobs or daemons"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_ = cmd.Help()
 			return usage(errors.New("get needs one of locks, elections, jobs, daemons"))
@@ -141,14 +144,41 @@ func (a *app) names(ctx context.Context, k kind) ([]string, error) {
 	return names, a.awayError(bounded, err)
 }
 
-// readAll reads things, many at a time. The result is nil for names that do not exist.
+// A partialError has the errors of things that could not be read while others could. Such a thing
+// has a key of another program, or one of a newer version.
+type partialError struct{ errs []error }
+
+func (e *partialError) Error() string {
+	const most = 3
+	text := errors.Join(e.errs[:min(most, len(e.errs))]...).Error()
+	if more := len(e.errs) - most; more > 0 {
+		text += fmt.Sprintf("\nand %d more could not be read", more)
+	}
+	return text
+}
+
+func (e *partialError) Unwrap() []error { return e.errs }
+
+// isPartial reports whether an error of a read says nothing about the next one. Without an answer,
+// or without a right, all reads fail.
+func isPartial(err error) bool {
+	if lockcore.IsTemporary(err) || errors.Is(err, lockcore.ErrUnknown) || hasCode(err, "NOPERM", "NOAUTH", "WRONGPASS") {
+		return false
+	}
+	_, answered := errors.AsType[redis.Error](err)
+	return answered || errors.Is(err, singleton.ErrNewerSchema) || errors.Is(err, election.ErrNewerSchema)
+}
+
+// readAll reads things, many at a time. The result is nil for names that do not exist. If only some
+// things cannot be read, the error is a *partialError.
 func (a *app) readAll(ctx context.Context, k kind, names []string) ([]*item, error) {
 	bounded, answered, stop := a.within(ctx)
 	defer stop()
 	failing, fail := context.WithCancel(bounded)
 	defer fail()
 	var once sync.Once
-	var failure error // the first one, which ends the other reads
+	var failure error // the first one that is not partial, which ends the other reads
+	partial := make([]error, len(names))
 	items := make([]*item, len(names))
 	slots := make(chan struct{}, concurrentReads)
 	var all sync.WaitGroup
@@ -160,18 +190,23 @@ func (a *app) readAll(ctx context.Context, k kind, names []string) ([]*item, err
 		all.Go(func() {
 			defer func() { <-slots }()
 			it, found, err := k.read(failing, a, name)
-			if err != nil {
+			switch {
+			case err != nil && isPartial(err):
+				partial[i] = err
+			case err != nil:
 				once.Do(func() { failure = err })
 				fail()
 				return
-			}
-			answered()
-			if found {
+			case found:
 				items[i] = &it
 			}
+			answered()
 		})
 	}
 	all.Wait()
+	if partial = slices.DeleteFunc(partial, func(err error) bool { return err == nil }); failure == nil && len(partial) > 0 {
+		failure = &partialError{partial}
+	}
 	return items, a.awayError(bounded, failure)
 }
 
@@ -227,6 +262,7 @@ func (g *getting) tableOf(items []item) *table {
 func (g *getting) follow(ctx context.Context, names []string) error {
 	known := map[string]string{}
 	fixed := len(names) > 0
+	failure := "" // that was printed last
 	for look := 0; ; look++ {
 		var changed []item
 		var items []item
@@ -246,7 +282,7 @@ func (g *getting) follow(ctx context.Context, names []string) error {
 				}
 			}
 		}
-		if err != nil && (look == 0 || !lockcore.IsTemporary(err)) {
+		if _, partial := errors.AsType[*partialError](err); err != nil && !partial && (look == 0 || !lockcore.IsTemporary(err)) {
 			return err
 		}
 		for _, it := range items {
@@ -258,10 +294,11 @@ func (g *getting) follow(ctx context.Context, names []string) error {
 		if err := g.printChanges(changed, look == 0); err != nil {
 			return err
 		}
-		if err != nil {
-			_, text := g.verdict(err)
+		_, text := g.verdict(err)
+		if text != "" && text != failure {
 			fmt.Fprintf(g.Stderr, "noonctl: %s\n", text)
 		}
+		failure = text
 		select {
 		case <-ctx.Done():
 			return nil

@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -367,6 +368,44 @@ func TestUnknownNames(t *testing.T) {
 	}
 	if r := e.noonctl("get", "job", "nope", "-o", "json"); r.code != 66 || r.out != "" {
 		t.Errorf("an unknown name as JSON: %+v", r)
+	}
+}
+
+// A job that cannot be read does not hide the others.
+func TestBrokenThings(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	for _, job := range []string{"first", "zebra"} {
+		e.runs(job, "@daily", func(context.Context, singleton.Run) error { return nil }, singleton.JobConfig{})
+	}
+	for i := range 5 {
+		e.set(fmt.Sprintf("noonlock:{job/m%d}:job", i), "x")
+	}
+	testenv.Must(t, e.Raw.HSet(t.Context(), "noonlock:{job/newer}:job", "v", "9999", "last", "1").Err())
+	for _, args := range [][]string{{"get", "jobs", "-o", "name"}, {"get", "jobs", "-o", "name", "first", "m0", "m1", "m2", "m3", "newer", "zebra"}} {
+		r := e.noonctl(args...)
+		check(t, r, 1, []string{"another program", `"m0"`, `"m2"`, "more could not be read"}, args)
+		if r.out != "first\nzebra\n" {
+			t.Errorf("noonctl %q: the output is %q", args, r.out)
+		}
+	}
+	e.fails(1, []string{`"newer"`, "newer schema"}, "get", "job", "newer")
+
+	cmd := e.program("get", "jobs", "--watch", "--interval", "100ms", "-o", "name")
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	lines := follow(t, cmd)
+	if a, b := lines(), lines(); a != "first" || b != "zebra" {
+		t.Errorf("at first %q, %q", a, b)
+	}
+	e.must("pause", "zebra")
+	if got := lines(); got != "zebra" {
+		t.Errorf("then %q", got)
+	}
+	testenv.Must(t, cmd.Process.Kill())
+	_ = cmd.Wait()
+	if strings.Count(said.String(), "\n") != 1 {
+		t.Errorf("the errors did not change, and are not one line: %q", said.String())
 	}
 }
 

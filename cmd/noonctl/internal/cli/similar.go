@@ -17,6 +17,8 @@ func similar(name string, known []string) []string {
 		candidate := strings.ToLower(k)
 		d := distance(lower, candidate)
 		switch {
+		case k == name: // its keys are incomplete
+			continue
 		case d <= max(1, len([]rune(name))/3):
 		case len(name) >= 3 && (strings.Contains(candidate, lower) || strings.Contains(lower, candidate)):
 			d = 1000 + d // after all misspelt names
