@@ -2,6 +2,7 @@ package ledger_test
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -70,16 +71,18 @@ func TestCancelOfARunThatNobodyHolds(t *testing.T) {
 			testenv.Must(e, e.Raw.LPush(e.Context(), e.key("job/draw", "runs"), `{"tick":"1","outcome":"succeeded"}`).Err())
 		}
 		l := e.jobLedger(e.Client("a"), ledger.Config{KeepRuns: 1000, Lease: testenv.TTL(time.Minute)})
-		newest := func(what, outcome, reason string, attempts int) {
+		newest := func(what, outcome, reason string, attempts int) ledger.RunRecord {
 			e.Helper()
 			runs, err := l.Runs(e.Context(), 1)
 			testenv.Must(e, err)
-			if r := runs[0]; r.Outcome != outcome || r.Error != reason || len(r.Attempts) != attempts {
+			r := runs[0]
+			if r.Outcome != outcome || r.Error != reason || len(r.Attempts) != attempts {
 				e.Errorf("%s: %+v, want %s, %s", what, r, outcome, reason)
 			}
 			if st := e.opened(l); len(st.Open) != 0 {
 				e.Errorf("%s: open are %+v", what, st.Open)
 			}
+			return r
 		}
 		const left = "canceled; its holder died or released it"
 		run, st := e.claimed(l)
@@ -101,10 +104,31 @@ func TestCancelOfARunThatNobodyHolds(t *testing.T) {
 		tick, err := l.Trigger(e.Context())
 		testenv.Must(e, err)
 		e.canceled(tick, tick)
-		newest("not begun", ledger.OutcomeSkipped, "canceled", 0)
+		if r := newest("not begun", ledger.OutcomeSkipped, "canceled", 0); !r.Tick.Equal(tick) || !r.Last.Equal(tick) || r.Count != 1 {
+			e.Errorf("%+v, want one skipped tick, %v", r, tick)
+		}
 		if n := e.Raw.LLen(e.Context(), e.key("job/draw", "runs")).Val(); n != 113 {
 			e.Errorf("%d entries are left", n)
 		}
 		testenv.Must(e, l.Rerun(e.Context(), tick, false))
+	})
+}
+
+// The history shows when the holder of a canceled run died, and not when the run was canceled.
+// Mutants: the attempt of the dead holder is not recorded; the run is held until it is canceled.
+func TestCancelOfARunWhoseHolderDied(t *testing.T) {
+	inBubble(t, func(e *env) {
+		run, _ := e.dead(ledger.Config{})
+		l := e.jobLedger(e.Client("a"), ledger.Config{})
+		start := e.claimedAt(l)
+		end := start.Add(2 * time.Second)
+		e.canceled(run.Tick, run.Tick)
+		runs, err := l.Runs(e.Context(), 1)
+		testenv.Must(e, err)
+		want := []ledger.Attempt{{Number: 1, Holder: "dead", Token: run.Token(), Start: start, End: end, Error: "its holder died"}}
+		if got := runs[0].Attempts; !slices.Equal(got, want) {
+			e.Errorf("attempts are %+v, want %+v", got, want)
+		}
+		e.held(l, "canceled after its holder died", start, end)
 	})
 }

@@ -267,7 +267,7 @@ func TestLedgerMutexIsApart(t *testing.T) {
 }
 
 // A watcher is notified of every change: a claim, a counted attempt, the end, a pause, a
-// trigger. Replicas are not notified of the first two, because they would look in vain.
+// trigger, the end of a canceled run. Replicas are not notified of the first two, because they would look in vain.
 // Mutants: begins are not announced; they are announced to all.
 func TestWatch(t *testing.T) {
 	onBoth(t, func(e *env) {
@@ -305,14 +305,32 @@ func TestWatch(t *testing.T) {
 		told("a pause", 1, 0)
 		testenv.Must(e, l.Resume(e.Context()))
 		told("its end", 1, 0)
-		_, err = l.Trigger(e.Context())
+		tick, err := l.Trigger(e.Context())
 		testenv.Must(e, err)
 		told("a trigger", 1, 0)
+		e.canceled(tick, tick)
+		told("the cancellation of a run that has not begun", 1, 0)
 		testenv.Must(e, e.Raw.FlushAll(e.Context()).Err())
 		dead, st := e.dead(ledger.Config{MaxAttempts: 1})
 		told("a claim", 0, 1)
 		_, err = e.jobLedger(e.Client("b"), ledger.Config{MaxAttempts: 1}).Claim(e.Context(), dead.Tick, st, ledger.ClaimConfig{})
 		e.notClaimed(err, ledger.ClaimRecorded)
 		told("the end of a dead run", 1, 0)
+		testenv.Must(e, e.Raw.FlushAll(e.Context()).Err())
+		run, st = e.claimed(l)
+		told("a claim", 0, 1)
+		testenv.Must(e, run.Abandon(e.Context(), true))
+		told("giving up", 1, 0)
+		e.canceled(run.Tick, run.Tick)
+		told("the cancellation of an abandoned run", 1, 0)
+		run, err = l.Claim(e.Context(), run.Tick.Add(time.Second), e.opened(l), ledger.ClaimConfig{})
+		testenv.Must(e, err)
+		told("a claim", 0, 1)
+		e.canceled(run.Tick, run.Tick)
+		testenv.Must(e, run.Abandon(e.Context(), true))
+		told("giving up what was canceled", 1, 0)
+		_, err = l.Claim(e.Context(), run.Tick, st, ledger.ClaimConfig{})
+		e.notClaimed(err, ledger.ClaimRecorded)
+		told("its end", 1, 0)
 	})
 }

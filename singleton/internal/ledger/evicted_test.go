@@ -55,6 +55,9 @@ func TestFault22_ClassD_OpenRunsAreEvicted(t *testing.T) {
 					if err != nil || !runs[0].Tick.Equal(dead.Tick) || runs[0].Outcome != ledger.OutcomeUnknown || runs[0].Start.Before(ended.Tick) {
 						e.Errorf("the history has %+v, %v, want the tick as unknown", runs, err)
 					}
+					if a := runs[0].Attempts; len(a) != 1 || a[0].Error != "the server lost its record" {
+						e.Errorf("the attempts are %+v, want the one whose record was lost", a)
+					}
 					return
 				}
 				testenv.Must(e, err)
@@ -79,6 +82,10 @@ func TestFault22_ClassD_OpenRunsAreEvicted(t *testing.T) {
 				if st, err = other.Open(e.Context(), st); err != nil || len(st.Open) != 1 || !st.Open[0].Tick.Equal(trigger) {
 					e.Errorf("at last the ledger is %+v, %v, want the trigger open", st, err)
 				}
+				testenv.Must(e, other.Pause(e.Context())) // a trigger does not wait for its end
+				last, err = other.Claim(e.Context(), trigger, st, ledger.ClaimConfig{})
+				testenv.Must(e, err)
+				testenv.Must(e, last.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
 			})
 		})
 	}

@@ -92,11 +92,34 @@ func TestRecordsToTheMillisecond(t *testing.T) {
 			return ""
 		}
 		j.stands()
+		testenv.Must(j.env, j.Raw.PExpire(j.Context(), j.key(jobName, "job"), time.Hour).Err())
 		j.run("job_trigger", j.keys("job", "open", "tomb:1", "acts"), 5, 60000, "ann", "why")
+		j.wants("the TTL of what is open", j.left(open), "1h0m0s")
 		tick := only("a trigger", map[string]string{"run": "", "holder": "", "attempt": "0", "token": "0", "start": j.ms(0), "til": "0"})
 		instant, err := strconv.ParseInt(tick, 10, 64)
 		if testenv.Must(j.env, err); instant != j.now.UnixMilli()+1<<47 {
 			j.Errorf("the trigger is called %s", tick)
+		}
+		claims := func() string {
+			j.Helper()
+			return j.run("job_claim", j.keys("job", "open", "runs", "fence", "tomb:2"), jobMe, tick, 2000, j.ms(-time.Second), 3, "0", 10, 3600000, "h", "", "", "", "", "", "")
+		}
+		first := claims()
+		if !strings.HasPrefix(first, "[1 ") {
+			j.Errorf("a claim of the trigger: %s", first)
+		}
+		j.wants("the same claim again", claims(), first)
+
+		for outcome, unsure := range map[string]string{"failed": "", "unknown": "1"} {
+			j.stands()
+			due := j.ms(-time.Second)
+			testenv.Must(j.env, j.Raw.LPush(j.Context(), runs, fmt.Sprintf(`{"tick":%q,"outcome":%q}`, due, outcome)).Err())
+			j.run("job_rerun", j.keys("job", "open", "runs", "tomb:1", "acts"), due, "0", 5, 60000, "ann", "why")
+			record := map[string]string{"run": "", "holder": "", "attempt": "0", "token": "0", "start": j.ms(0), "til": "0"}
+			if unsure != "" {
+				record["unsure"] = unsure
+			}
+			only("a rerun after "+outcome, record)
 		}
 
 		j.stands("gen", "3")
