@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -43,7 +44,11 @@ var (
 type env struct {
 	*testenv.Env
 	kind   string // of the locks that mutex makes: "" is a Mutex
+	reads  bool   // the first lock of each name is a reading side
 	owners atomic.Int64
+
+	mu   sync.Mutex
+	made map[string]bool // names that have a lock
 }
 
 // onBoth runs a test in a bubble and on a real server, at the same time.
@@ -58,45 +63,49 @@ func onOneServer(t *testing.T, test func(e *env)) {
 	testenv.OnOneServer(t, func(e *testenv.Env) { test(&env{Env: e}) })
 }
 
-// onAllKinds is onBoth for each kind of lock that excludes all others.
+// kinds are the kinds of locks that a test runs on. With "read", the first lock of a name
+// is the reading side of an RWMutex, usually that of the faulty holder. All further ones are
+// writing sides, so that its holder still excludes them.
+var kinds = []string{"mutex", "reentrant", "write", "read"}
+
+// onAllKinds is onBoth for each kind of lock.
 func onAllKinds(t *testing.T, test func(e *env)) {
 	t.Helper()
 	t.Parallel()
-	for _, kind := range []string{"mutex", "reentrant", "write"} {
+	for _, kind := range kinds {
 		t.Run(kind, func(t *testing.T) {
 			onBoth(t, func(e *env) {
-				e.kind = kind
+				e.use(kind)
 				test(e)
 			})
 		})
 	}
 }
 
-// inBubbleAllKinds is inBubble for each kind of lock that excludes all others.
+// inBubbleAllKinds is inBubble for each kind of lock.
 func inBubbleAllKinds(t *testing.T, test func(e *env)) {
 	t.Helper()
 	t.Parallel()
-	for _, kind := range []string{"mutex", "reentrant", "write"} {
+	for _, kind := range kinds {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			inBubble(t, func(e *env) {
-				e.kind = kind
+				e.use(kind)
 				test(e)
 			})
 		})
 	}
 }
 
-// onServerAllKinds runs a test on a real server for each kind of lock that excludes all
-// others.
+// onServerAllKinds runs a test on a real server for each kind of lock.
 func onServerAllKinds(t *testing.T, test func(e *env), conf ...string) {
 	t.Helper()
 	t.Parallel()
-	for _, kind := range []string{"mutex", "reentrant", "write"} {
+	for _, kind := range kinds {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			e := realEnv(t, conf...)
-			e.kind = kind
+			e.use(kind)
 			test(e)
 		})
 	}
@@ -112,11 +121,36 @@ func realEnv(t *testing.T, conf ...string) *env {
 	return &env{Env: testenv.OnServer(t, conf...)}
 }
 
+// use sets the kind of the test's locks. The readers of a test are first, and of the kind "write".
+func (e *env) use(kind string) {
+	if e.kind = kind; kind == "read" {
+		e.kind, e.reads = "write", true
+	}
+}
+
+// kindFor returns the kind of the next lock of a name, or of all locks of a process.
+func (e *env) kindFor(name string) string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	first := e.reads && !e.made[name] && !e.made[anyName] && (name != anyName || len(e.made) == 0)
+	if e.made == nil {
+		e.made = map[string]bool{}
+	}
+	e.made[name] = true
+	if first {
+		return "read"
+	}
+	return e.kind
+}
+
+// anyName is the name of the locks of a process.
+const anyName = "of processes"
+
 // mutex returns a lock of c, of the kind that the test runs on. Each has an owner of its
 // own, so that locks of all kinds exclude each other.
 func (e *env) mutex(c *lockcore.Client, name string, cfg lockcore.LeaseConfig) locker {
 	e.Helper()
-	m, err := lockOf(c, e.kind, name, fmt.Sprintf("owner-%d", e.owners.Add(1)), cfg)
+	m, err := lockOf(c, e.kindFor(name), name, fmt.Sprintf("owner-%d", e.owners.Add(1)), cfg)
 	if err != nil {
 		e.Errorf("%s: %v", e.kind, err) // not Fatal: goroutines call this, too
 	}

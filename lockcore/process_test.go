@@ -93,7 +93,7 @@ type actor struct {
 
 func (e *env) startActor(identity string) *actor {
 	e.Helper()
-	return &actor{e.StartActor(roleVariable+"="+identity, serverVariable+"="+e.Real.Addr(), kindVariable+"="+e.kind), e.T}
+	return &actor{e.StartActor(roleVariable+"="+identity, serverVariable+"="+e.Real.Addr(), kindVariable+"="+e.kindFor(anyName)), e.T}
 }
 
 // An answer of an actor: its word, and the details.

@@ -35,12 +35,12 @@ func TestTryDoesNotPassAQueueOfManyDead(t *testing.T) {
 func TestTryAfterPartsWereDeleted(t *testing.T) {
 	t.Parallel()
 	parts := []string{"lock", "queue", "seen"}
-	for _, kind := range []string{"mutex", "reentrant", "write"} {
+	for _, kind := range kinds {
 		for gone := range 1 << (len(parts) + 1) {
 			t.Run(fmt.Sprintf("%s/%04b", kind, gone), func(t *testing.T) {
 				t.Parallel()
 				inBubble(t, func(e *env) {
-					e.kind = kind
+					e.use(kind)
 					cfg := ttl(20 * time.Second)
 					e.try(e.mutex(e.Client("a"), "orders", cfg))
 					e.queued(e.mutex(e.Client("b"), "orders", cfg))
