@@ -1,0 +1,235 @@
+package lockcore_test
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/noonlock/noonlock/lockcore"
+)
+
+// The server's time for an entry of an owner with 2,000 entries is at most 1.5 times that of
+// an owner with 10.
+func TestFault65_ServerTimeOfManyEntries(t *testing.T) {
+	t.Parallel()
+	e := realEnv(t, "slowlog-log-slower-than 0", "slowlog-max-len 10000")
+	for _, kind := range []string{"nx1 w", "ns1 w", "ns1 r"} {
+		attempt := func(i int) string { return fmt.Sprintf("%s:ALIVE.%d.u.%s/me id", kind[:3], i, kind[4:]) }
+		e.constantTime(kind, func(i int) scriptRun {
+			return scriptRun{"owned_acquire", []any{attempt(i), 600000 + i, "try"}}
+		}, func(i int) []scriptRun {
+			return []scriptRun{
+				{"owned_acquire", []any{attempt(i), 3000000, "try"}},
+				{"owned_renew", []any{attempt(i), 3000000}},
+				{"owned_leave", []any{attempt(i), 0}},
+			}
+		})
+	}
+}
+
+// A writer waits for 2,000 readers, each with an owner of its own. The server's time for each of its
+// requests is at most 1.5 times that with 10 readers.
+//
+// Caught mutant: the script of a writer reads the entries of all readers.
+func TestFault65_ServerTimeOfAWriterAmongReaders(t *testing.T) {
+	t.Parallel()
+	e := realEnv(t, "slowlog-log-slower-than 0", "slowlog-max-len 10000")
+	e.constantTime("a writer", func(i int) scriptRun {
+		return scriptRun{"owned_acquire", []any{fmt.Sprintf("ns1:ALIVE.%d.u.r/reader-%d id", i, i), 600000 + i, "try"}}
+	}, func(i int) []scriptRun {
+		writer := fmt.Sprintf("ns1:OTHER.%d.u.w/writer id", i)
+		return []scriptRun{
+			{"owned_acquire", []any{writer, 60000, "try"}},
+			{"owned_acquire", []any{writer, 60000, "join"}},
+			{"owned_acquire", []any{writer, 60000, "look"}},
+			{"owned_leave", []any{writer, 0}},
+		}
+	})
+}
+
+// A scriptRun is one run of a script.
+type scriptRun struct {
+	name string
+	args []any
+}
+
+// constantTime asserts that requests take the server at most 1.5 times as long at a lock with 2,000
+// entries as at one with 10. Both are measured in turn, and the medians of single requests compared.
+func (e *env) constantTime(what string, entry func(i int) scriptRun, requests func(i int) []scriptRun) {
+	e.Helper()
+	const few, many, rounds, repeats = 10, 2000, 20, 10
+	sha := map[string]string{}
+	pipeline := func(key string, runs []scriptRun) {
+		e.Helper()
+		_, err := e.Raw.Pipelined(e.Context(), func(p redis.Pipeliner) error {
+			for _, r := range runs {
+				if sha[r.name] == "" {
+					source, err := lockcore.ScriptSource(r.name)
+					must(e, err)
+					sha[r.name] = e.Raw.ScriptLoad(e.Context(), source).Val()
+				}
+				keys := e.scriptKeys(key)
+				if r.name == "owned_renew" {
+					keys = keys[:1]
+				}
+				p.EvalSha(e.Context(), sha[r.name], keys, argv(r.name, r.args...)...)
+			}
+			return nil
+		})
+		must(e, err)
+	}
+	key := func(entries int) string { return fmt.Sprint(what, entries) }
+	times := map[int][][]time.Duration{} // of each request
+	for _, entries := range []int{few, many} {
+		var runs []scriptRun
+		for i := range entries {
+			runs = append(runs, entry(1000+i))
+		}
+		pipeline(key(entries), runs)
+		times[entries] = make([][]time.Duration, len(requests(0)))
+	}
+	for range repeats {
+		for entries, of := range times {
+			var runs []scriptRun
+			for i := range rounds {
+				runs = append(runs, requests(i)...)
+			}
+			must(e, e.Raw.Do(e.Context(), "slowlog", "reset").Err())
+			pipeline(key(entries), runs)
+			calls, err := e.Raw.SlowLogGet(e.Context(), 10000).Result()
+			must(e, err)
+			// Some servers also list the commands that scripts call.
+			calls = slices.DeleteFunc(calls, func(call redis.SlowLog) bool { return call.Args[0] != "evalsha" })
+			if len(calls) != len(runs) {
+				e.Fatalf("%s: %d requests were measured, want %d", what, len(calls), len(runs))
+			}
+			slices.Reverse(calls) // the newest was first
+			for i, call := range calls {
+				of[i%len(of)] = append(of[i%len(of)], call.Duration)
+			}
+		}
+	}
+	sum := func(entries int) (all time.Duration) {
+		for _, ds := range times[entries] {
+			slices.Sort(ds)
+			all += ds[len(ds)/2]
+		}
+		return all
+	}
+	if of, than := sum(many), sum(few); 2*of > 3*than {
+		e.Errorf("%s: the server needs %v with 2,000 entries, and %v with 10, want at most 1.5 times that", what, of, than)
+	} else {
+		e.Logf("%s: %v with 2,000 entries, %.2f times that with 10", what, of, float64(of)/float64(than))
+	}
+}
+
+// One process reads for 1,000 and 2,000 requests at once, and its name is the owner of all. While
+// these leases are renewed, the server answers others as fast as with as many owners, and needs as
+// little processor time. No lease is lost. Both are measured at the same time, at a server each.
+//
+// Caught mutant: a renewal reads all entries of its owner.
+func TestFault65_LeasesOfOneOwner(t *testing.T) {
+	t.Parallel()
+	for _, leases := range []int{1000, 2000} {
+		t.Run(fmt.Sprint(leases), func(t *testing.T) {
+			one, distinct := readersOf(t, leases, 1), readersOf(t, leases, leases)
+			both := []*readers{one, distinct}
+			for slices.ContainsFunc(both, func(r *readers) bool { return len(r.pings) < 1000 || r.renewals() < r.renewed+4*leases }) {
+				for range 20 {
+					for _, r := range both {
+						began := time.Now()
+						must(t, r.Raw.Ping(t.Context()).Err())
+						r.pings = append(r.pings, time.Since(began))
+					}
+				}
+			}
+			costs := map[*readers]float64{}
+			for _, r := range both {
+				costs[r] = 1e6 * (r.serverTime() - r.before) / float64(r.renewals()-r.renewed)
+				if n := metric(t, r.reg, "noonlock_lease_losses_total"); n != 0 {
+					t.Errorf("%v of %d leases were lost", n, leases)
+				}
+				for _, lease := range r.held {
+					must(t, lease.Context().Err())
+				}
+			}
+			t.Logf("of %d pings 99%% took at most %v, with distinct owners %v; a renewal took %.1f and %.1f µs", len(one.pings), one.p99(), distinct.p99(), costs[one], costs[distinct])
+			if one.p99() > 5*distinct.p99() {
+				t.Errorf("the slowest pings took %v, with distinct owners %v", one.p99(), distinct.p99())
+			}
+			if costs[one] > 1.5*costs[distinct] {
+				t.Errorf("a renewal took the server %.1f µs, with distinct owners %.1f", costs[one], costs[distinct])
+			}
+		})
+	}
+}
+
+// readers hold leases of one lock, at a server of their own.
+type readers struct {
+	*env
+	reg     *prometheus.Registry
+	held    []*lockcore.Lease
+	pings   []time.Duration
+	before  float64 // the server's processor time (s) when all had their lease
+	renewed int     // by then
+}
+
+// readersOf returns readers that belong to so many owners.
+func readersOf(t *testing.T, leases, owners int) *readers {
+	t.Helper()
+	r := &readers{env: realEnv(t), reg: prometheus.NewRegistry(), held: make([]*lockcore.Lease, leases)}
+	c := r.ClientWith(r.Direct(), lockcore.Config{Registerer: r.reg})
+	cfg := lockcore.LeaseConfig{TTL: 30 * time.Second, RenewInterval: time.Second}
+	const atOnce = 20
+	var all sync.WaitGroup
+	for first := range atOnce {
+		all.Go(func() {
+			for i := first; i < leases; i += atOnce {
+				m, err := c.RWMutex("orders", fmt.Sprint("owner-", i%owners), lockcore.RWConfig{Read: cfg})
+				if err == nil {
+					r.held[i], err = m.RLock(t.Context())
+				}
+				if err != nil {
+					t.Errorf("lease %d: %v", i, err)
+				}
+			}
+		})
+	}
+	if all.Wait(); t.Failed() {
+		t.FailNow()
+	}
+	r.before = r.serverTime()
+	r.renewed = r.renewals()
+	return r
+}
+
+func (r *readers) renewals() int {
+	r.Helper()
+	return int(metric(r, r.reg, "noonlock_renewals_total", "outcome", "renewed"))
+}
+
+// serverTime returns the processor time (s) that the server has used.
+func (r *readers) serverTime() (sum float64) {
+	r.Helper()
+	text, err := r.Raw.Info(r.Context(), "cpu").Result()
+	must(r, err)
+	for _, m := range regexp.MustCompile(`(?m)^used_cpu_(?:sys|user):([\d.]+)`).FindAllStringSubmatch(text, -1) {
+		seconds, err := strconv.ParseFloat(m[1], 64)
+		must(r, err)
+		sum += seconds
+	}
+	return sum
+}
+
+// p99 returns the time that 99 of 100 pings did not exceed.
+func (r *readers) p99() time.Duration {
+	slices.Sort(r.pings)
+	return r.pings[len(r.pings)*99/100]
+}
