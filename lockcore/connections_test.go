@@ -1,6 +1,7 @@
 package lockcore_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net"
@@ -197,17 +198,23 @@ func TestFault71_RotatedCredentials(t *testing.T) {
 	}
 }
 
-// A server becomes a replica, and its name now leads to another server. The connections to
-// the former server are replaced, although it still answers.
+// A server becomes a replica, and its name now leads to another server. Each connection that
+// answered READONLY is closed, although the former server still answers. Its successor is at the
+// other server. go-redis does this, too, for most wordings of the answer.
 func TestFault19_ReadOnlyConnectionIsDropped(t *testing.T) {
 	t.Parallel()
 	e := realEnv(t)
 	next := servers.Redis(t)
 	var at atomic.Value
 	at.Store(e.Real.Addr())
+	var refused, closed atomic.Int64
 	opt := e.Direct()
 	opt.Dialer = func(ctx context.Context, network, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, network, at.Load().(string))
+		conn, err := (&net.Dialer{}).DialContext(ctx, network, at.Load().(string))
+		if err != nil {
+			return nil, err
+		}
+		return &readOnlyConn{Conn: conn, refused: &refused, closed: &closed}, nil
 	}
 	c := e.ClientWith(opt, lockcore.Config{})
 	var wg sync.WaitGroup
@@ -221,4 +228,31 @@ func TestFault19_ReadOnlyConnectionIsDropped(t *testing.T) {
 		lease := e.lock(e.mutex(c, "orders", ttl(time.Minute)))
 		e.unlock(lease)
 	}
+	if refused.Load() == 0 {
+		t.Error("no connection answered READONLY: this test proves nothing")
+	}
+	e.Until("they are closed", func() bool { return closed.Load() == refused.Load() })
+}
+
+// A readOnlyConn counts itself once if an answer says READONLY, and once more when it is
+// closed after that.
+type readOnlyConn struct {
+	net.Conn
+	refused, closed *atomic.Int64
+	is, was         atomic.Bool
+}
+
+func (c *readOnlyConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if bytes.Contains(b[:n], []byte("READONLY")) && c.is.CompareAndSwap(false, true) {
+		c.refused.Add(1)
+	}
+	return n, err
+}
+
+func (c *readOnlyConn) Close() error {
+	if c.is.Load() && c.was.CompareAndSwap(false, true) {
+		c.closed.Add(1)
+	}
+	return c.Conn.Close()
 }

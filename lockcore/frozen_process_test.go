@@ -72,3 +72,38 @@ func TestFault68_FrozenProcesses(t *testing.T) {
 		})
 	}
 }
+
+// A process is frozen with 20 waiters ahead of a live one. They delay it as long as one frozen
+// waiter does: by one unconfirmed grant in all. When the process continues, all are served.
+//
+// Caught mutant: each waiter of the frozen process is granted the lock.
+func TestFault68_FrozenProcessWithManyWaiters(t *testing.T) {
+	onServerAllKinds(t, func(e *env) {
+		delay := func(waiters int) time.Duration {
+			e.Helper()
+			name, cfg := fmt.Sprint("orders-", waiters), ttl(10*time.Second)
+			holder := e.lock(e.mutex(e.Client("holder"), name, cfg))
+			frozen := e.startActor("frozen")
+			frozen.Send(fmt.Sprint("waiters ", name, " ", waiters))
+			if got := frozen.answer(); got.text != "waiting" {
+				e.Fatalf("the process answered %q %q", got.text, got.arg)
+			}
+			e.Until("they are queued", func() bool { return e.queueLength(name) == int64(waiters) })
+			live := e.queued(e.mutex(e.Client("live"), name, cfg))
+			frozen.Signal(syscall.SIGSTOP)
+			e.unlock(holder)
+			released := e.Clock()
+			lease := live.granted()
+			took := e.Clock() - released
+			frozen.Signal(syscall.SIGCONT)
+			e.unlock(lease)
+			e.Until("all were served", func() bool { return e.queueLength(name) == 0 && e.stored(name) == "" })
+			return took
+		}
+		one, twenty := delay(1), delay(20)
+		e.Logf("one frozen waiter: %v, twenty: %v", one.Round(time.Millisecond), twenty.Round(time.Millisecond))
+		if twenty > 2*one {
+			e.Errorf("twenty frozen waiters cost %v, one costs %v", twenty, one)
+		}
+	})
+}

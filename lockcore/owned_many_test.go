@@ -233,3 +233,41 @@ func TestTokenOfAnOwnerThatIsInsideElsewhere(t *testing.T) {
 		e.unlock(keeps)
 	})
 }
+
+// An acquire is executed late, so the server keeps its entry after its lease has ended. The server
+// cannot know that, so until the entry ends, a lease of the same owner in another process gets the
+// same token. This limit is documented.
+func TestFault86_TokenInAnotherProcess(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"reentrant", "write", "read"} {
+		t.Run(kind, func(t *testing.T) {
+			inBubble(t, func(e *env) {
+				e.kind = "reentrant"
+				e.warmAll()
+				a, f := e.Linked("a")
+				lock := func(c *lockcore.Client) locker {
+					m, err := lockOf(c, kind, "orders", "me", lockcore.LeaseConfig{TTL: 3 * time.Second, NoRenewal: true})
+					must(e, err)
+					return m
+				}
+				const delay, margin = 900 * time.Millisecond, 32 * time.Millisecond
+				late := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Match: e.script("mutex_acquire"), Count: 1, Delay: delay})
+				stale := e.try(lock(a))
+				lockcoretest.MustFire(e, late)
+				mustIs(e, e.ended(stale), lockcore.ErrLeaseExpired)
+				if left := e.pttl("orders"); left <= 0 || left > delay+margin {
+					e.Fatalf("the entry outlives its lease by %v, want at most the delay and the margin", left)
+				}
+				joined := e.try(lock(e.Client("b")))
+				if joined.Token() != stale.Token() {
+					e.Errorf("token %d after %d: the limit in docs/SAFETY.md is gone", joined.Token(), stale.Token())
+				}
+				e.unlock(joined)
+				e.Pass(delay + margin)
+				if next := e.try(lock(e.Client("c"))); next.Token() <= stale.Token() {
+					e.Errorf("token %d after %d, whose entry has ended", next.Token(), stale.Token())
+				}
+			})
+		})
+	}
+}

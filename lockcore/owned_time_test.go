@@ -138,7 +138,7 @@ func (e *env) constantTime(what string, entry func(i int) scriptRun, requests fu
 func TestFault65_LeasesOfOneOwner(t *testing.T) {
 	t.Parallel()
 	for _, leases := range []int{1000, 2000} {
-		t.Run(fmt.Sprint(leases), func(t *testing.T) {
+		t.Run(strconv.Itoa(leases), func(t *testing.T) {
 			one, distinct := readersOf(t, leases, 1), readersOf(t, leases, leases)
 			both := []*readers{one, distinct}
 			for slices.ContainsFunc(both, func(r *readers) bool { return len(r.pings) < 1000 || r.renewals() < r.renewed+4*leases }) {

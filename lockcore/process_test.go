@@ -62,6 +62,23 @@ func obey(c *lockcore.Client, lease **lockcore.Lease, order []string) string {
 			return "error " + err.Error()
 		}
 		return fmt.Sprint("locked ", (*lease).Token())
+	case "waiters": // acquire and release in the background, each for an owner of its own
+		count, err := strconv.Atoi(order[2])
+		if err != nil {
+			return "error " + err.Error()
+		}
+		for i := range count {
+			m, err := lockOf(c, os.Getenv(kindVariable), order[1], fmt.Sprint(c.Identity(), "-", i), ttl(10*time.Second))
+			if err != nil {
+				return "error " + err.Error()
+			}
+			go func() {
+				if lease, err := m.Lock(ctx); err == nil {
+					_ = lease.Unlock(ctx) // the test looks at the server
+				}
+			}()
+		}
+		return "waiting"
 	case "close":
 		if err := c.Close(ctx); err != nil {
 			return "error " + err.Error()

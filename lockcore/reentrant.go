@@ -8,9 +8,12 @@ import "context"
 //
 // Each Lock returns a Lease of its own, which is renewed and released separately. If a
 // process dies, its leases expire, and the owner's leases in other processes are not
-// affected. Overlapping leases of an owner have the same token. An owner that holds the
-// lock acquires it again without queueing. Other owners are served in order of arrival
-// after its last lease has ended.
+// affected. An owner that holds the lock acquires it again without queueing. Other owners
+// are served in order of arrival after its last lease has ended.
+//
+// Overlapping leases of an owner have the same token. The server's entry of a lease outlives it
+// if a request was executed late or its answer was lost. Until the entry ends, a lease of the
+// owner in another process gets the token of the ended lease.
 //
 // A ReentrantMutex has no state of its own and is safe for concurrent use.
 type ReentrantMutex struct{ mutex *Mutex }

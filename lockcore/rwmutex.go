@@ -24,7 +24,8 @@ import (
 // together. A reader does not pass a waiting writer, so neither side starves.
 //
 // Overlapping leases of an owner have the same token, with one exception: an owner that
-// starts to write while it reads gets a new token. Its earlier leases keep their token.
+// starts to write while it reads gets a new token. Its earlier leases keep their token. As with
+// ReentrantMutex, leases overlap until the server's entry of the first one ends.
 //
 // An RWMutex has no state of its own and is safe for concurrent use.
 type RWMutex struct{ read, write *Mutex }
