@@ -27,24 +27,25 @@ type part struct {
 }
 
 var parts = map[string]part{
-	"lock":    {types: []string{"string", "zset"}},
-	"fence":   {types: []string{"string"}},
-	"queue":   {types: []string{"zset"}},
-	"seen":    {types: []string{"hash"}},
-	"forced":  {types: []string{"hash"}},
-	"tomb":    {types: []string{"string"}},
-	"never":   {},
-	"job":     {types: []string{"hash"}, endless: true}, // while paused
-	"open":    {types: []string{"hash"}, endless: true},
-	"runs":    {types: []string{"list"}, endless: true},
-	"acts":    {types: []string{"list"}, endless: true},
-	"defs":    {types: []string{"list"}, endless: true},
-	"ack":     {types: []string{"string"}},
-	"leader":  {types: []string{"hash"}},
-	"waiting": {types: []string{"hash"}},
-	"record":  {types: []string{"string"}},
-	"history": {types: []string{"string"}, endless: true}, // of a server
-	"quorum":  {types: []string{"hash"}, endless: true},
+	"lock":     {types: []string{"string", "zset"}},
+	"fence":    {types: []string{"string"}},
+	"queue":    {types: []string{"zset"}},
+	"seen":     {types: []string{"hash"}},
+	"forced":   {types: []string{"hash"}},
+	"releases": {types: []string{"list"}},
+	"tomb":     {types: []string{"string"}},
+	"never":    {},
+	"job":      {types: []string{"hash"}, endless: true}, // while paused
+	"open":     {types: []string{"hash"}, endless: true},
+	"runs":     {types: []string{"list"}, endless: true},
+	"acts":     {types: []string{"list"}, endless: true},
+	"defs":     {types: []string{"list"}, endless: true},
+	"ack":      {types: []string{"string"}},
+	"leader":   {types: []string{"hash"}},
+	"waiting":  {types: []string{"hash"}},
+	"record":   {types: []string{"string"}},
+	"history":  {types: []string{"string"}, endless: true}, // of a server
+	"quorum":   {types: []string{"hash"}, endless: true},
 }
 
 var keyOfName = regexp.MustCompile(`^\{[^{}]+\}:([a-z]+)(:.+)?$`)

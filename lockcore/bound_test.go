@@ -56,6 +56,7 @@ func everyCall(e *testenv.Env, c *lockcore.Client, add testenv.AddCall) {
 	add("Client.CheckRights", 7*time.Second, func() { _ = c.CheckRights(bg, "orders", lockcore.LockMutex) })
 	add("Client.Locks", 7*time.Second, func() { _, _ = c.Locks(bg, lockcore.ListConfig{}) })
 	add("Client.Search", 7*time.Second, func() { _, _ = c.Search(bg, engine.Search{Parts: []string{"lock"}}) })
+	add("Client.ForcedReleases", 7*time.Second, func() { _, _ = c.ForcedReleases(bg, "orders") })
 	add("Client.ForceRelease", 7*time.Second, func() { _, _ = c.ForceRelease(bg, lockcore.Inspection{Name: "orders"}, lockcore.Operator{}) })
 	add("Lease.Release with 1 s", time.Second, e.Within(func(ctx context.Context) { _, _ = released.Release(ctx) }))
 	add("Lease.Bind", 0, func() {

@@ -130,7 +130,9 @@
 // ForceRelease needs in addition:
 //
 //	resetchannels &noonlock:ch:* +del +hset +pexpire +zmscore +zadd +zrem
-//	+zrangebyscore +zrevrangebyscore +pexpireat +publish
+//	+zrangebyscore +zrevrangebyscore +pexpireat +publish +lpush +ltrim
+//
+// ForcedReleases needs only +lrange.
 //
 // Locks, and the lists of elections, jobs and Daemons, need only +scan.
 //

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -48,7 +49,7 @@ func (c *Client) ForceRelease(ctx context.Context, seen Inspection, by Operator)
 		return 0, opError(op, seen.Name, ErrChanged)
 	}
 	k := c.keys.lock(seen.Name)
-	req := c.scripts.lockForce.Call(wire.Keys(k.lock, k.queue, k.forced), now.stored, strings.Join(now.attempts, "\n"), by.Who+"\n"+by.Reason, k.channels)
+	req := c.scripts.lockForce.Call(wire.Keys(k.lock, k.queue, k.forced, k.releases), now.stored, strings.Join(now.attempts, "\n"), by.Who+"\n"+by.Reason, k.channels)
 	answer, err := c.request(ctx, seen.Name, req, defaultTTL/5, 2*defaultTTL/3)
 	n, err := req.Number(answer, err)
 	if err != nil || n == 0 {
@@ -57,6 +58,50 @@ func (c *Client) ForceRelease(ctx context.Context, seen Inspection, by Operator)
 	c.metrics.forced.Inc()
 	c.log.Info("lock was force-released", "name", seen.Name, "kind", string(now.Kind), "holders", identities, "by", by.Who, "reason", by.Reason)
 	return int(n), nil
+}
+
+// A ForcedRelease is one call of ForceRelease that has released a lock.
+type ForcedRelease struct {
+	At     time.Time // by the server's clock
+	By     Operator
+	Leases int // that were released
+}
+
+// ForcedReleases returns what ForceRelease has done to the lock of a name, newest first. The server
+// keeps the newest 100, for a week after the last one. It keeps none on a quorum. If the
+// server does not answer, ForcedReleases retries for up to 6.7 s.
+func (c *Client) ForcedReleases(ctx context.Context, name string) ([]ForcedRelease, error) {
+	const op = "list forced releases of"
+	err := c.oneServer("ForcedReleases")
+	if err == nil {
+		err = checkName("name", name)
+	}
+	if err != nil {
+		return nil, opError(op, name, err)
+	}
+	req := wire.Command("lrange", c.keys.lock(name).releases, "0", "-1")
+	answer, err := c.request(ctx, name, req, defaultTTL/5, 2*defaultTTL/3)
+	if err != nil {
+		return nil, opError(op, name, err)
+	}
+	list, ok := answer.([]any)
+	if !ok {
+		return nil, opError(op, name, req.OddReply(answer))
+	}
+	var all []ForcedRelease
+	for _, act := range list {
+		parts := strings.SplitN(wire.Text(act), "\n", 4)
+		if len(parts) != 4 {
+			return all, opError(op, name, req.OddReply(answer))
+		}
+		at, err1 := strconv.ParseInt(parts[0], 10, 64)
+		leases, err2 := strconv.Atoi(parts[1])
+		if err1 != nil || err2 != nil {
+			return all, opError(op, name, req.OddReply(answer))
+		}
+		all = append(all, ForcedRelease{At: time.UnixMilli(at).UTC(), By: Operator{Who: parts[2], Reason: parts[3]}, Leases: leases})
+	}
+	return all, nil
 }
 
 // only removes the holders that an earlier Inspection does not have. It returns the

@@ -140,6 +140,60 @@ func TestForceReleaseRemarkLasts(t *testing.T) {
 	})
 }
 
+// What operators have released is listed, newest first: the last 100 releases, for a week.
+func TestForcedReleases(t *testing.T) {
+	onBoth(t, func(e *env) {
+		admin, a := e.Client("admin"), e.Client("a")
+		list := func(name string) []lockcore.ForcedRelease {
+			all, err := admin.ForcedReleases(e.Context(), name)
+			must(e, err)
+			return all
+		}
+		if got := list("s"); len(got) > 0 {
+			e.Errorf("before the first one: %+v", got)
+		}
+		now, err := e.Raw.Time(e.Context()).Result()
+		must(e, err)
+		for _, by := range []lockcore.Operator{{Who: "ann@desk", Reason: "it is stuck"}, {Who: "bob"}} {
+			for range 2 {
+				e.try(reads{e.rw(a, "s", "one", ttl(time.Minute))})
+			}
+			n, err := admin.ForceRelease(e.Context(), e.inspect(admin, "s"), by)
+			must(e, err)
+			if n != 2 {
+				e.Errorf("%d leases were released", n)
+			}
+			got := list("s")
+			if got[0].By != by || got[0].Leases != 2 || got[0].At.Before(now.Truncate(time.Millisecond)) || got[0].At.After(now.Add(time.Hour)) {
+				e.Errorf("%+v by %+v", got[0], by)
+			}
+		}
+		if got := list("s"); len(got) != 2 || got[1].By.Reason != "it is stuck" {
+			e.Errorf("two releases: %+v", got)
+		}
+		const week = 7 * 24 * time.Hour
+		if left := e.Raw.PTTL(e.Context(), e.key("s", "releases")).Val(); left > week || left < week-time.Hour || e.Bubble != nil && left != week {
+			e.Errorf("the list is kept for %v", left)
+		}
+		for range 99 {
+			e.try(e.rw(a, "s", "one", ttl(time.Minute)))
+			_, err := admin.ForceRelease(e.Context(), e.inspect(admin, "s"), lockcore.Operator{})
+			must(e, err)
+		}
+		if got := list("s"); len(got) != 100 || got[0].By.Who != "admin" || got[99].By.Who != "bob" {
+			e.Errorf("%d releases are kept; the oldest is %+v", len(got), got[len(got)-1])
+		}
+		must(e, e.Raw.Del(e.Context(), e.key("s", "releases")).Err())
+		for _, spoilt := range []string{"x", "1\nx\nann\n", "x\n1\nann\n"} {
+			must(e, e.Raw.LPush(e.Context(), e.key("s", "releases"), spoilt).Err())
+			if _, err := admin.ForcedReleases(e.Context(), "s"); err == nil {
+				e.Errorf("the entry %q: %v", spoilt, err)
+			}
+			must(e, e.Raw.LPop(e.Context(), e.key("s", "releases")).Err())
+		}
+	})
+}
+
 // A release succeeds if its remark cannot be written: the key is of another type, the user may
 // not call HSET, or the server is out of memory.
 //
@@ -159,14 +213,24 @@ func TestForceReleaseWithoutARemark(t *testing.T) {
 	nothing := func() error { return nil }
 	t.Run("another type", func(t *testing.T) {
 		onAllKinds(t, func(e *env) {
+			forced, releases := e.key("orders", "forced"), e.key("orders", "releases")
 			released(e, e.Client("admin"), func() error {
-				return e.Raw.RPush(e.Context(), e.key("orders", "forced"), "spoilt").Err()
+				return errors.Join(e.Raw.RPush(e.Context(), forced, "spoilt").Err(), e.Raw.Set(e.Context(), releases, "spoilt", 0).Err())
 			}, nothing)
+			// The second call looks for the remark.
+			must(e, e.Raw.RPush(e.Context(), forced, "spoilt").Err())
+			source, err := lockcore.ScriptSource("lock_force")
+			must(e, err)
+			k := e.scriptKeys("orders")
+			again := e.Raw.Eval(e.Context(), source, []string{k[0], k[2], forced, releases}, argv("lock_force", "string", living)...)
+			if n, err := again.Int64(); n != 0 || err != nil {
+				e.Errorf("a call that finds nothing: %d, %v", n, err)
+			}
 		})
 	})
 	t.Run("no right", func(t *testing.T) {
 		onServerAllKinds(t, func(e *env) {
-			released(e, e.ClientWith(e.As("admin", "~*", "&*", "+@all", "-hset"), lockcore.Config{}), nothing, nothing)
+			released(e, e.ClientWith(e.As("admin", "~*", "&*", "+@all", "-hset", "-lpush", "-ltrim"), lockcore.Config{}), nothing, nothing)
 		})
 	})
 	t.Run("no memory", func(t *testing.T) {

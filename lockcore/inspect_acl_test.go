@@ -15,7 +15,7 @@ import (
 // ForceRelease.
 var (
 	inspectRights = []string{"evalsha", "eval", "time", "type", "pttl", "get", "zrange", "zscore", "hget"}
-	forceRights   = []string{"del", "hset", "pexpire", "zmscore", "zadd", "zrem", "zrangebyscore", "zrevrangebyscore", "pexpireat", "publish"}
+	forceRights   = []string{"del", "hset", "pexpire", "zmscore", "zadd", "zrem", "zrangebyscore", "zrevrangebyscore", "pexpireat", "publish", "lpush", "ltrim"}
 )
 
 // A user with exactly the documented rights can inspect and force-release locks of all

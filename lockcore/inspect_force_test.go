@@ -50,7 +50,7 @@ func (e *env) establishHeld(s heldState, queue []string) {
 	e.Helper()
 	e.establishOwned("orders", ownedState{kind: s.kind, entries: s.entries, queue: queue})
 	key := e.key("orders", "lock")
-	must(e, e.Raw.Del(e.Context(), e.key("orders", "forced")).Err())
+	must(e, e.Raw.Del(e.Context(), e.key("orders", "forced"), e.key("orders", "releases")).Err())
 	switch {
 	case s.kind == "string":
 		must(e, e.Raw.Set(e.Context(), key, s.value, time.Minute).Err())
@@ -117,7 +117,7 @@ func TestForceInEveryState(t *testing.T) {
 				e.establishHeld(now, queue)
 				before := e.heldSnapshot()
 				for run := range 2 {
-					got, err := e.Raw.EvalSha(e.Context(), force, []string{k[0], k[2], e.key("orders", "forced")}, argv("lock_force", then.kind, strings.Join(seen, "\n"))...).Int64()
+					got, err := e.Raw.EvalSha(e.Context(), force, []string{k[0], k[2], e.key("orders", "forced"), e.key("orders", "releases")}, argv("lock_force", then.kind, strings.Join(seen, "\n"))...).Int64()
 					where := fmt.Sprintf("%s, then %s, run %d", then.name, now.name, run+1)
 					if err != nil {
 						e.Errorf("%s: %v", where, err)
@@ -159,9 +159,14 @@ func checkForced(e *env, where string, then, now heldState, first bool, before o
 		ends = max(ends, until)
 	}
 	gone := taken > 0 && len(left) == 0
+	acts := e.Raw.LLen(e.Context(), e.key("orders", "releases")).Val()
+	if acts != min(taken, 1) {
+		e.Errorf("%s: %d releases are recorded", where, acts)
+	}
 	if !first {
-		if got != 0 || len(messages) > 0 {
-			e.Errorf("%s: %d were released once more, %q", where, got, messages)
+		delete(remarks, "") // of no attempt
+		if int(got) != len(remarks) || len(messages) > 0 {
+			e.Errorf("%s: the second call released %d, want %d; messages %q", where, got, len(remarks), messages)
 		}
 	} else if got != taken || len(messages) != min(int(taken), 1) {
 		e.Errorf("%s: %d were released, want %d; messages %q", where, got, taken, messages)

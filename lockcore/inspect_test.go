@@ -195,7 +195,7 @@ func TestEntriesToTheMillisecond(t *testing.T) {
 		).Err())
 		must(e.env, e.Raw.PExpire(e.Context(), k[0], minute).Err())
 		e.wants("inspected", e.run("lock_inspect", k[:4]), "[ns1 60000 ["+two+" r 0 8 foreign r 5  "+three+" w 1000 8] []]")
-		e.wants("taken", e.run("lock_force", []string{k[0], k[2], e.key("orders", "forced")}, "ns1", "foreign\n"+two+"\n"+three), "2")
+		e.wants("taken", e.run("lock_force", []string{k[0], k[2], e.key("orders", "forced"), e.key("orders", "releases")}, "ns1", "foreign\n"+two+"\n"+three), "2")
 	})
 }
 
@@ -313,7 +313,10 @@ func TestForceReleaseTwiceTakesOnce(t *testing.T) {
 			swallow := faults.Inject(e, lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Match: e.script("lock_force"), Count: 1})
 			done := make(chan error, 1)
 			go func() {
-				_, err := e.force(admin, pair[0].Name())
+				n, err := e.force(admin, pair[0].Name())
+				if n != 1 {
+					e.Errorf("%s: %d leases were released", pair[0].Name(), n)
+				}
 				done <- err
 			}()
 			next := waiter.granted()

@@ -22,6 +22,7 @@ import (
 //	                   arrive
 //	forced     hash    attempt -> who has released it by force, and why; as long as the
 //	                   lock would have lasted
+//	releases   list    the newest releases by force, see lock_force.lua; a week
 //	never      none    never exists, see lock_rights.lua
 //
 // With Config.LockDelay, <prefix>:history is a string, see lock_history.lua. In a cluster, each
@@ -40,7 +41,7 @@ type keyring struct {
 type lockKeys struct {
 	name                     string
 	lock, fence, queue, seen string
-	forced                   string
+	forced, releases         string
 	never                    string
 	base                     string
 	channels                 string // the prefix of the channels of processes
@@ -55,7 +56,7 @@ func (k keyring) lock(name string) *lockKeys {
 	base := k.prefix + ":{" + name + "}:"
 	keys := &lockKeys{
 		name: name, base: base,
-		lock: base + "lock", fence: base + "fence", queue: base + "queue", seen: base + "seen", forced: base + "forced", never: base + "never",
+		lock: base + "lock", fence: base + "fence", queue: base + "queue", seen: base + "seen", forced: base + "forced", releases: base + "releases", never: base + "never",
 		channels: k.channel(name, "ch:"),
 		freed:    k.channel(name, "free:"+name),
 	}

@@ -458,7 +458,7 @@ func TestForceNotifiesTheFirst(t *testing.T) {
 				}
 			}
 			e.fillQueue("orders", queue...)
-			e.wants("force", e.run("lock_force", []string{k[0], k[2], e.key("orders", "forced")}, "string", stranger), "1")
+			e.wants("force", e.run("lock_force", []string{k[0], k[2], e.key("orders", "forced"), e.key("orders", "releases")}, "string", stranger), "1")
 			e.wants(fmt.Sprintf("called of %+v", row), fmt.Sprint(e.messages(ear, "noonlock:ch:P")), fmt.Sprint(want))
 		}
 	})

@@ -3,29 +3,43 @@
 -- KEYS[1] lock    string or sorted set, see mutex_acquire and part_owned.lua
 -- KEYS[2] queue   sorted set, attempts in order of arrival
 -- KEYS[3] forced  hash, attempt -> who has released it by force, and why
+-- KEYS[4] releases  list, the newest releases by force: server ms, leases and remark, a line each
 -- ARGV[1] kind    the kind that lock_inspect returned
 -- ARGV[2] seen    the holders' attempts to remove, one a line
 -- ARGV[3] remark  the operator, a line break, and the reason
 -- ARGV[4] channels  the prefix of the channels of processes
 --
--- Returns how many of them still held the lock; 1 for a foreign key, which is deleted
--- as a whole.
+-- Returns how many of them this operator has released, for this reason; 1 for a foreign key, which
+-- is deleted as a whole.
 --
--- Twice is safe: an attempt that acquired the lock later is not among the given ones.
+-- Twice is safe: an attempt that acquired the lock later is not among the given ones. The second
+-- call finds the remarks of the first one, and returns the same.
 -- A foreign key cannot be distinguished from a later one with the same value.
 -- A waiter of each process is notified to look; the first one that lives serves the queue.
 -- A holder reads the remark when a renewal finds no lock. So the remark lasts as long as the lock
 -- would have. It is written last, because the release must work while the server is out of memory.
-local lock, queue, forced = KEYS[1], KEYS[2], KEYS[3]
+local lock, queue, forced, releases = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local kind, remark, channels = ARGV[1], ARGV[3], ARGV[4]
+local KEPT, MOST = 604800000, 100 -- of releases: ms, entries
 
 --@include kind
 --@include owned
 --@include queue
 --@include owners
 
+-- released_before returns how many of the attempts an earlier call has released.
+local function released_before()
+  local n = 0
+  for attempt in string.gmatch(ARGV[2], '[^\n]+') do
+    if redis.pcall('HGET', forced, attempt) == remark then
+      n = n + 1
+    end
+  end
+  return n
+end
+
 if kind_of(lock) ~= kind then
-  return 0
+  return released_before()
 end
 local now = server_ms()
 local lasts = math.max(redis.call('PTTL', lock), redis.call('PTTL', forced), 1000)
@@ -48,11 +62,15 @@ else
     end
   end
 end
-if #taken > 0 then
-  notify_processes(lock, queue, 'l', '', {})
-  for _, attempt in ipairs(taken) do
-    redis.pcall('HSET', forced, attempt, remark)
-  end
-  redis.call('PEXPIRE', forced, string.format('%.0f', lasts))
+if #taken == 0 then
+  return released_before()
 end
+notify_processes(lock, queue, 'l', '', {})
+for _, attempt in ipairs(taken) do
+  redis.pcall('HSET', forced, attempt, remark)
+end
+redis.call('PEXPIRE', forced, string.format('%.0f', lasts))
+redis.pcall('LPUSH', releases, string.format('%.0f\n%d\n%s', now, #taken, remark))
+redis.pcall('LTRIM', releases, 0, MOST - 1)
+redis.call('PEXPIRE', releases, KEPT)
 return #taken

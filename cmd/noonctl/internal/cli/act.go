@@ -47,7 +47,7 @@ its own.`,
 
 // withReason adds the flag --reason to a command that controls something.
 func (a *app) withReason(cmd *cobra.Command) *cobra.Command {
-	cmd.Flags().StringVar(&a.reason, "reason", "", "why; it is logged together with user@host, and stands in the history of a job")
+	cmd.Flags().StringVar(&a.reason, "reason", "", "why; it is logged and recorded together with user@host")
 	return cmd
 }
 
@@ -183,6 +183,8 @@ a third of its TTL, and the holder logs who has released the lock and why. Until
 the new holder may both work, and only the fencing token keeps them apart. A lease that began after
 the holders were shown is not taken away. If a holder is stuck, stop its process instead, if you
 can: the lock is then free after one TTL.
+
+"noonctl describe lock" shows for a week who has released the lock, when and why.
 
 release also removes a key that another program left without a TTL. The locks of an election and
 a daemon are election/NAME and job/daemon/NAME.`,

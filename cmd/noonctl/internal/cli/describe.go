@@ -65,11 +65,37 @@ func (a *app) describeLockNamed(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	if seen.Kind == lockcore.LockFree && len(seen.Waiters) == 0 {
+	releases, err := a.releases(ctx, name)
+	if seen.Kind == lockcore.LockFree && len(seen.Waiters) == 0 && len(releases) == 0 {
+		if err != nil {
+			return err
+		}
 		return a.unknown(ctx, lockKind, name)
 	}
 	a.describeLock(a.Stdout, name, seen)
-	return nil
+	a.describeReleases(page{w: a.Stdout}, releases)
+	return err
+}
+
+// releases returns the releases by force of a lock, none if the user may not read them.
+func (a *app) releases(ctx context.Context, name string) ([]lockcore.ForcedRelease, error) {
+	all, err := asked(ctx, a, func(ctx context.Context) ([]lockcore.ForcedRelease, error) { return a.client.ForcedReleases(ctx, name) })
+	if hasCode(err, "NOPERM") {
+		return nil, nil
+	}
+	return all, err
+}
+
+func (a *app) describeReleases(p page, releases []lockcore.ForcedRelease) {
+	if len(releases) == 0 {
+		return
+	}
+	p.title("Released by force, the last one first")
+	t := &table{titles: []string{"AT", "BY", "LEASES", "REASON"}}
+	for _, r := range releases {
+		t.add(instant(r.At), r.By.Who, strconv.Itoa(r.Leases), r.By.Reason)
+	}
+	t.write(p.w, p.indent+"  ", a.columns(), true)
 }
 
 func (a *app) describeLock(w io.Writer, name string, seen lockcore.Inspection) {
@@ -160,7 +186,9 @@ func (a *app) describeDaemon(ctx context.Context, name string) error {
 	p.line("State", state)
 	p.line("Lock", daemonLock(name))
 	a.describeHolders(p, seen)
-	return nil
+	releases, err := a.releases(ctx, daemonLock(name))
+	a.describeReleases(p, releases)
+	return err
 }
 
 func (a *app) describeElection(ctx context.Context, name string) error {
@@ -208,7 +236,9 @@ func (a *app) describeElection(ctx context.Context, name string) error {
 		}
 		t.write(p.w, "  ", a.columns(), true)
 	}
-	return nil
+	releases, err := a.releases(ctx, "election/"+name)
+	a.describeReleases(p, releases)
+	return err
 }
 
 // askedText says what an operator has asked the leader to do.

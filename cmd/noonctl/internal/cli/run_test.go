@@ -281,8 +281,14 @@ func TestRunAfterForceRelease(t *testing.T) {
 	}
 	// A foreign key without a TTL is released, too.
 	e.set("noonlock:{foreign}:lock", "sesame")
-	if out := e.must("release", "foreign", "--yes"); !strings.Contains(out, "another program") || !e.lockFree("foreign") {
+	if out := e.must("release", "foreign", "--yes", "--reason", "nobody knows it"); !strings.Contains(out, "another program") || !e.lockFree("foreign") {
 		t.Errorf("release of a foreign key: %q", out)
+	}
+	// Who has released a lock is shown, also when nobody holds it any more.
+	for name, want := range map[string]string{"orders": "1        -\n", "foreign": "1        nobody knows it\n"} {
+		if out := e.must("describe", "lock", name); !strings.Contains(out, "Released by force, the last one first:\n") || !strings.Contains(out, "@") || !strings.HasSuffix(out, want) {
+			t.Errorf("describe: %q", out)
+		}
 	}
 }
 
