@@ -15,6 +15,11 @@ func TestFault69_EveryCallReturnsInTime(t *testing.T) {
 	testenv.EveryCallIsBounded(t, everyCall, (*election.LeaderElector)(nil), (*election.Election)(nil))
 }
 
+// The calls return in time on a quorum, too, whichever of its servers have the fault.
+func TestFault69_EveryCallToAQuorumReturnsInTime(t *testing.T) {
+	testenv.EveryCallIsBoundedOnAQuorum(t, everyCall)
+}
+
 func everyCall(e *testenv.Env, c *lockcore.Client, add testenv.AddCall) {
 	const (
 		lease    = 3 * time.Second

@@ -20,6 +20,41 @@ func TestFault69_EveryCallReturnsInTime(t *testing.T) {
 		(*lockcore.Mutex)(nil), (*lockcore.ReentrantMutex)(nil), (*lockcore.RWMutex)(nil))
 }
 
+// The calls of a Client of a quorum return in time, too, whichever of its servers have the fault.
+func TestFault69_EveryCallToAQuorumReturnsInTime(t *testing.T) {
+	testenv.EveryCallIsBoundedOnAQuorum(t, func(e *testenv.Env, c *lockcore.Client, add testenv.AddCall) {
+		const lease = 3 * time.Second
+		m, err := c.Mutex("orders", ttl(lease))
+		testenv.Must(e, err)
+		vacant, err := c.Mutex("vacant", ttl(lease))
+		testenv.Must(e, err)
+		another, err := c.Mutex("another", ttl(lease))
+		testenv.Must(e, err)
+		held, err := m.TryLock(e.Context())
+		testenv.Must(e, err)
+		bg := context.Background()
+		const two3 = 2 * lease / 3
+		add("Mutex.TryLock", two3, func() { _, _ = m.TryLock(bg) })
+		add("Mutex.TryLock of a vacant lock", two3, func() { _, _ = vacant.TryLock(bg) })
+		add("Mutex.Lock", lease, func() { _, _ = another.Lock(bg) })
+		add("Mutex.Lock with 1 s", time.Second, e.Within(func(ctx context.Context) { _, _ = m.Lock(ctx) }))
+		add("Client.Do", 10*time.Second, func() {
+			_ = c.Do(bg, "work", lockcore.LeaseConfig{}, func(context.Context, uint64) error { return nil })
+		})
+		add("Client.Inspect", 7*time.Second, func() { _, _ = c.Inspect(bg, "orders") })
+		add("Client.CheckRights", 7*time.Second, func() { _ = c.CheckRights(bg, "orders", lockcore.LockMutex) })
+		add("Lease.Unlock", lease, func() { _ = held.Unlock(bg) })
+	})
+}
+
+// Dials never return for two minutes. That costs a few of them, also of those that ask the nodes
+// of a cluster for their slots.
+//
+// Caught mutant: a new dialer for each of these questions.
+func TestFault69_DialsThatNeverReturnAreFew(t *testing.T) {
+	testenv.DialsAreLimited(t)
+}
+
 func everyCall(e *testenv.Env, c *lockcore.Client, add testenv.AddCall) {
 	const lease = 3 * time.Second
 	cfg := ttl(lease)

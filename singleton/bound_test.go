@@ -17,36 +17,69 @@ func TestFault69_EveryCallReturnsInTime(t *testing.T) {
 		(*singleton.Runner)(nil), (*singleton.Job)(nil), (*singleton.Once)(nil), (*singleton.Daemon)(nil))
 }
 
-func everyCall(e *testenv.Env, c *lockcore.Client, add testenv.AddCall) {
-	const (
-		lease    = 3 * time.Second
-		shutdown = 2 * time.Second
-		ofJob    = 7 * time.Second // two thirds of the default TTL
-	)
-	bg := context.Background()
-	// began waits until work has begun under run, and returns a function that ends run.
-	begun := func(what string, run func(context.Context) error, began <-chan struct{}) (stop func()) {
-		ctx, cancel := context.WithCancel(bg)
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			_ = run(ctx)
-		}()
-		stop = func() {
-			cancel()
-			<-done
-		}
-		e.Cleanup(stop)
-		select {
-		case <-began:
-		case <-time.After(5 * time.Minute):
-			e.Fatalf("%s has not begun", what)
-		}
-		return stop
+// A Daemon's calls return in time on a quorum, too, whichever of its servers have the fault.
+func TestFault69_EveryCallToAQuorumReturnsInTime(t *testing.T) {
+	testenv.EveryCallIsBoundedOnAQuorum(t, callsOfADaemon)
+}
+
+const (
+	boundLease    = 3 * time.Second
+	boundShutdown = 2 * time.Second
+)
+
+// begun waits until work has begun under run, and returns a function that ends run.
+func begun(e *testenv.Env, what string, run func(context.Context) error, began <-chan struct{}) (stop func()) {
+	e.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = run(ctx)
+	}()
+	stop = func() {
+		cancel()
+		<-done
 	}
+	e.Cleanup(stop)
+	select {
+	case <-began:
+	case <-time.After(5 * time.Minute):
+		e.Fatalf("%s has not begun", what)
+	}
+	return stop
+}
+
+func callsOfADaemon(e *testenv.Env, c *lockcore.Client, add testenv.AddCall) {
+	daemon := func(name string) (*singleton.Daemon, <-chan struct{}) {
+		began := make(chan struct{}, 100)
+		d, err := singleton.NewDaemon(c, name, func(ctx context.Context, _ uint64) error {
+			began <- struct{}{}
+			<-ctx.Done()
+			return nil
+		}, singleton.DaemonConfig{TTL: boundLease, ShutdownTimeout: boundShutdown})
+		testenv.Must(e, err)
+		return d, began
+	}
+	live, began := daemon("feed")
+	add("Daemon.Run during its work", boundShutdown, begun(e, "the daemon", live.Run, began))
+	queued, _ := daemon("feed")
+	add("Daemon.Run in the queue with 1 s", time.Second+boundShutdown, e.Within(func(ctx context.Context) { _ = queued.Run(ctx) }))
+	for name, local := range map[string]func(){
+		"Daemon.Check": func() { _ = live.Check(0) },
+		"Daemon.Ready": func() { _ = live.Ready() },
+		"Daemon.Name":  func() { _ = live.Name() },
+	} {
+		add(name, 0, local)
+	}
+}
+
+func everyCall(e *testenv.Env, c *lockcore.Client, add testenv.AddCall) {
+	const ofJob = 7 * time.Second // two thirds of the default TTL
+	callsOfADaemon(e, c, add)
+	bg := context.Background()
 	runner := func(name string) (*singleton.Runner, <-chan struct{}) {
 		began := make(chan struct{}, 100)
-		r, err := singleton.NewRunner(c, singleton.Config{TTL: lease, Drain: -1, ShutdownTimeout: shutdown})
+		r, err := singleton.NewRunner(c, singleton.Config{TTL: boundLease, Drain: -1, ShutdownTimeout: boundShutdown})
 		testenv.Must(e, err)
 		testenv.Must(e, r.Add(name, "* * * * *", func(ctx context.Context, _ singleton.Run) error {
 			began <- struct{}{}
@@ -55,19 +88,9 @@ func everyCall(e *testenv.Env, c *lockcore.Client, add testenv.AddCall) {
 		}, singleton.JobConfig{}))
 		return r, began
 	}
-	daemon := func(name string) (*singleton.Daemon, <-chan struct{}) {
-		began := make(chan struct{}, 100)
-		d, err := singleton.NewDaemon(c, name, func(ctx context.Context, _ uint64) error {
-			began <- struct{}{}
-			<-ctx.Done()
-			return nil
-		}, singleton.DaemonConfig{TTL: lease, ShutdownTimeout: shutdown})
-		testenv.Must(e, err)
-		return d, began
-	}
 	once := func(name string) (*singleton.Once, func(context.Context) error, <-chan struct{}) {
 		began := make(chan struct{}, 100)
-		o, err := singleton.NewOnce(c, name, singleton.OnceConfig{TTL: lease, ShutdownTimeout: shutdown})
+		o, err := singleton.NewOnce(c, name, singleton.OnceConfig{TTL: boundLease, ShutdownTimeout: boundShutdown})
 		testenv.Must(e, err)
 		return o, func(ctx context.Context) error {
 			return o.Do(ctx, func(ctx context.Context, _ uint64) error {
@@ -78,21 +101,16 @@ func everyCall(e *testenv.Env, c *lockcore.Client, add testenv.AddCall) {
 		}, began
 	}
 	working, began := runner("draw")
-	add("Runner.Run during a run", shutdown, begun("the run", working.Run, began))
+	add("Runner.Run during a run", boundShutdown, begun(e, "the run", working.Run, began))
 	idle, _ := runner("idle")
-	add("Runner.Run with 1 s", time.Second+shutdown, e.Within(func(ctx context.Context) { _ = idle.Run(ctx) }))
-
-	live, began := daemon("feed")
-	add("Daemon.Run during its work", shutdown, begun("the daemon", live.Run, began))
-	queued, _ := daemon("feed")
-	add("Daemon.Run in the queue with 1 s", time.Second+shutdown, e.Within(func(ctx context.Context) { _ = queued.Run(ctx) }))
+	add("Runner.Run with 1 s", time.Second+boundShutdown, e.Within(func(ctx context.Context) { _ = idle.Run(ctx) }))
 
 	migration, do, began := once("migration")
-	add("Once.Do during its work", shutdown, begun("the work", do, began))
+	add("Once.Do during its work", boundShutdown, begun(e, "the work", do, began))
 	_, again, _ := once("migration")
-	add("Once.Do while it waits, with 1 s", time.Second+shutdown, e.Within(func(ctx context.Context) { _ = again(ctx) }))
+	add("Once.Do while it waits, with 1 s", time.Second+boundShutdown, e.Within(func(ctx context.Context) { _ = again(ctx) }))
 	_, first, _ := once("vacant")
-	add("Once.Do with 1 s", time.Second+shutdown, e.Within(func(ctx context.Context) { _ = first(ctx) }))
+	add("Once.Do with 1 s", time.Second+boundShutdown, e.Within(func(ctx context.Context) { _ = first(ctx) }))
 
 	job, err := singleton.NewJob(c, "draw")
 	testenv.Must(e, err)
@@ -115,9 +133,6 @@ func everyCall(e *testenv.Env, c *lockcore.Client, add testenv.AddCall) {
 		"Runner.AddSchedule": func() { _ = idle.AddSchedule("other", schedule.Schedule(nil), nil, singleton.JobConfig{}) },
 		"Runner.Check":       func() { _ = working.Check(0) },
 		"Runner.Ready":       func() { _ = working.Ready() },
-		"Daemon.Check":       func() { _ = live.Check(0) },
-		"Daemon.Ready":       func() { _ = live.Ready() },
-		"Daemon.Name":        func() { _ = live.Name() },
 		"Once.Name":          func() { _ = migration.Name() },
 	} {
 		add(name, 0, local)

@@ -14,8 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
@@ -26,26 +24,40 @@ type network struct {
 	// dial replaces the Dialer; nil: the Dialer still works.
 	dial func(ctx context.Context, over <-chan struct{}) (net.Conn, error)
 	// begin applies the fault to existing connections.
-	begin func(e *Env, f *lockcoretest.Faults)
+	begin func(e *Env, n *node)
 }
+
+var errDialEnded = errors.New("the dial has ended")
+
+// basic is how many of networks are tried with all topologies, and not only with one server.
+const basic = 4
 
 func networks() []network {
 	hang := func(_ context.Context, over <-chan struct{}) (net.Conn, error) {
 		<-over
-		return nil, errors.New("the dial has ended")
+		return nil, errDialEnded
 	}
+	cut := func(_ *Env, n *node) { n.faults.Cut() }
 	return []network{
-		{"dials ignore their context", hang, func(_ *Env, f *lockcoretest.Faults) { f.Cut() }},
-		{"SYNs are dropped after a reset", func(ctx context.Context, _ <-chan struct{}) (net.Conn, error) {
-			<-ctx.Done()
-			return nil, ctx.Err()
-		}, func(_ *Env, f *lockcoretest.Faults) { f.Cut() }},
+		{"dials ignore their context", hang, cut},
+		{"SYNs are dropped after a reset", func(ctx context.Context, over <-chan struct{}) (net.Conn, error) {
+			select {
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			case <-over:
+				return nil, errDialEnded
+			}
+		}, cut},
+		{"connections are refused", func(context.Context, <-chan struct{}) (net.Conn, error) {
+			return nil, &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
+		}, cut},
+		{"the server accepts and never answers", nil, func(_ *Env, n *node) { n.Hang() }},
 		{"dials bring a late connection", func(_ context.Context, over <-chan struct{}) (net.Conn, error) {
 			<-over
 			client, server := net.Pipe()
 			go func() { _, _ = io.Copy(io.Discard, server) }()
 			return client, nil
-		}, func(_ *Env, f *lockcoretest.Faults) { f.Cut() }},
+		}, cut},
 		{"TLS handshakes hang", func(_ context.Context, over <-chan struct{}) (net.Conn, error) {
 			client, server := net.Pipe()
 			go func() {
@@ -59,24 +71,20 @@ func networks() []network {
 				return typed, err
 			}
 			return client, nil
-		}, func(_ *Env, f *lockcoretest.Faults) { f.Cut() }},
+		}, cut},
 		{"dials return a typed nil", func(context.Context, <-chan struct{}) (net.Conn, error) {
 			var none *net.TCPConn
 			return none, nil
-		}, func(_ *Env, f *lockcoretest.Faults) { f.Cut() }},
+		}, cut},
 		{
 			"dials panic", func(context.Context, <-chan struct{}) (net.Conn, error) { panic("the Dialer panics") },
-			func(_ *Env, f *lockcoretest.Faults) { f.Cut() },
+			cut,
 		},
 		{"dials fail with an error of the Dialer's own", func(context.Context, <-chan struct{}) (net.Conn, error) {
 			return nil, errors.New("the tunnel is down")
-		}, func(_ *Env, f *lockcoretest.Faults) { f.Cut() }},
-		{"connections are refused", func(context.Context, <-chan struct{}) (net.Conn, error) {
-			return nil, &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
-		}, func(_ *Env, f *lockcoretest.Faults) { f.Cut() }},
-		{"the server accepts and never answers", nil, func(e *Env, _ *lockcoretest.Faults) { e.Bubble.Hang() }},
-		{"replies are lost", nil, func(e *Env, f *lockcoretest.Faults) {
-			_, err := f.Add(lockcoretest.Fault{Kind: lockcoretest.SwallowReply})
+		}, cut},
+		{"replies are lost", nil, func(e *Env, n *node) {
+			_, err := n.faults.Add(lockcoretest.Fault{Kind: lockcoretest.SwallowReply})
 			Must(e, err)
 		}},
 	}
@@ -101,18 +109,40 @@ func (e *Env) Within(call func(ctx context.Context)) func() {
 }
 
 // EveryCallIsBounded asserts that calls return within their documented bounds, whatever
-// the network does, and that no goroutine remains after the Client is closed. prepare adds
-// the calls while the network works.
+// the network does, and that no goroutine remains after the Client is closed: with one server,
+// behind a Sentinel and in a cluster. prepare adds the calls while the network works.
 //
 // Each exported method of the types of the values must be the beginning of a call's name:
 // "Mutex.Lock" or "Mutex.Lock with 1 s". A new method can therefore not be forgotten.
-func EveryCallIsBounded(t *testing.T, prepare func(e *Env, c *lockcore.Client, add AddCall), of ...any) {
+func EveryCallIsBounded(t *testing.T, prepare Prepare, of ...any) {
+	t.Helper()
+	everyTopology(t, topologies(), prepare, of)
+}
+
+// EveryCallIsBoundedOnAQuorum is EveryCallIsBounded with the calls of a quorum.
+func EveryCallIsBoundedOnAQuorum(t *testing.T, prepare Prepare) {
+	t.Helper()
+	everyTopology(t, quorums(), prepare, nil)
+}
+
+// Prepare adds calls of a Client.
+type Prepare = func(e *Env, c *lockcore.Client, add AddCall)
+
+func everyTopology(t *testing.T, all []topology, prepare Prepare, of []any) {
 	t.Helper()
 	t.Parallel()
-	for _, n := range networks() {
-		t.Run(n.name, func(t *testing.T) {
+	for _, where := range all {
+		t.Run(where.name, func(t *testing.T) {
 			t.Parallel()
-			InBubble(t, func(e *Env) { everyCall(e, n, prepare, of) })
+			for i, n := range networks() {
+				if where.name != oneServer && i >= basic {
+					break
+				}
+				t.Run(n.name, func(t *testing.T) {
+					t.Parallel()
+					InBubble(t, func(e *Env) { everyCall(e, n, where, prepare, of) })
+				})
+			}
 		})
 	}
 }
@@ -134,34 +164,15 @@ func noneForgotten(e *Env, calls []boundedCall, of []any) {
 	}
 }
 
-func everyCall(e *Env, n network, prepare func(e *Env, c *lockcore.Client, add AddCall), of []any) {
+// maxDials is the greatest number of concurrent dials to one server: three for each connection,
+// one of which asks a node of a cluster for its slots.
+const maxDials = 3 * 9
+
+func everyCall(e *Env, n network, where topology, prepare Prepare, of []any) {
 	e.Helper()
-	over := make(chan struct{})
-	f := lockcoretest.NewFaults()
-	opt := e.Bubble.OptionsVia(f)
-	opt.DialTimeout = 30 * time.Second // no call may depend on it
-	inner := opt.Dialer
-	var mu sync.Mutex
-	broken, dialing, most := false, 0, 0
-	opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		mu.Lock()
-		b := broken && n.dial != nil
-		if dialing++; dialing > most {
-			most = dialing
-		}
-		mu.Unlock()
-		defer func() {
-			mu.Lock()
-			dialing--
-			mu.Unlock()
-		}()
-		if b {
-			return n.dial(ctx, over)
-		}
-		return inner(ctx, network, addr)
-	}
-	rdb := redis.NewClient(opt)
-	c, err := lockcore.New(rdb, lockcore.Config{Clock: e.Clock})
+	s := &site{Env: e, network: n, over: make(chan struct{})}
+	rdb := where.add(s)
+	c, err := rdb.open(lockcore.Config{Clock: e.Clock})
 	Must(e, err)
 	var calls []boundedCall
 	prepare(e, c, func(name string, bound time.Duration, call func()) {
@@ -170,10 +181,7 @@ func everyCall(e *Env, n network, prepare func(e *Env, c *lockcore.Client, add A
 	noneForgotten(e, calls, of)
 	e.Pass(time.Millisecond)
 
-	mu.Lock()
-	broken = true
-	mu.Unlock()
-	n.begin(e, f)
+	s.breaks()
 	ends := make(chan string, len(calls))
 	for _, k := range calls {
 		go func() {
@@ -193,11 +201,6 @@ func everyCall(e *Env, n network, prepare func(e *Env, c *lockcore.Client, add A
 			e.Fatal("a call did not return")
 		}
 	}
-	mu.Lock()
-	if most > 3*8 {
-		e.Errorf("%d concurrent dials", most)
-	}
-	mu.Unlock()
 	ctx, cancel := context.WithTimeout(e.Context(), time.Second)
 	defer cancel()
 	began := e.Clock()
@@ -205,13 +208,62 @@ func everyCall(e *Env, n network, prepare func(e *Env, c *lockcore.Client, add A
 	if took := e.Clock() - began; took > time.Second {
 		e.Errorf("Close with a context of 1 s returned after %v", took)
 	}
-	_ = rdb.Close()
-	close(over)
-	e.Bubble.Unhang()
+	s.heals()
+	rdb.end()
 	e.Pass(10 * time.Second) // the bubble ends only after every goroutine has ended
-	mu.Lock()
-	defer mu.Unlock()
-	if dialing > 0 {
-		e.Errorf("%d dials have not returned", dialing)
+	s.requireFewDials()
+}
+
+// requireFewDials asserts that there were never many dials at a time, and that all have ended.
+func (s *site) requireFewDials() {
+	s.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, n := range s.nodes {
+		if n.most > maxDials {
+			s.Errorf("%d concurrent dials to %s", n.most, n.addr)
+		}
+		if n.dialing > 0 {
+			s.Errorf("%d dials to %s have not returned", n.dialing, n.addr)
+		}
+	}
+}
+
+// DialsAreLimited asserts that two minutes of dials that never return cost a few of them.
+func DialsAreLimited(t *testing.T) {
+	t.Helper()
+	t.Parallel()
+	for _, where := range append(topologies(), quorums()...) {
+		t.Run(where.name, func(t *testing.T) {
+			t.Parallel()
+			InBubble(t, func(e *Env) {
+				s := &site{Env: e, network: networks()[0], over: make(chan struct{})}
+				rdb := where.add(s)
+				c, err := rdb.open(lockcore.Config{Clock: e.Clock})
+				Must(e, err)
+				ctx, cancel := context.WithTimeout(e.Context(), 2*time.Minute)
+				defer cancel()
+				var all sync.WaitGroup
+				for _, name := range []string{"a", "b", "c"} { // in a cluster, they have different servers
+					m, err := c.Mutex(name, TTL(3*time.Second))
+					Must(e, err)
+					_, err = m.Lock(ctx)
+					Must(e, err)
+					all.Go(func() {
+						for ctx.Err() == nil {
+							_, _ = m.TryLock(ctx)
+							time.Sleep(time.Second)
+						}
+					})
+				}
+				s.breaks()
+				all.Wait()
+				_ = c.Close(ctx)
+				s.heals()
+				rdb.end()
+				e.Pass(10 * time.Second)
+				s.requireFewDials()
+			})
+		})
 	}
 }

@@ -49,6 +49,8 @@ type cluster struct {
 	uses       map[*nameUse]struct{}
 	subscribed map[string]*nameSubscription
 
+	surveyors map[string]*connection // by address; only a refresh uses them
+
 	mu         sync.Mutex
 	closed     bool
 	nodes      map[string]*server // the primaries with slots, by address
@@ -82,7 +84,8 @@ func newCluster(opt redis.Options, seeds []string, cfg Config) *cluster {
 	c := &cluster{
 		cfg: cfg, opt: opt, seeds: seeds,
 		nodes: map[string]*server{}, uses: map[*nameUse]struct{}{}, subscribed: map[string]*nameSubscription{},
-		pause: retry.Pauses(100*time.Millisecond, time.Second), refreshed: make(chan struct{}),
+		surveyors: map[string]*connection{},
+		pause:     retry.Pauses(100*time.Millisecond, time.Second), refreshed: make(chan struct{}),
 	}
 	c.ctx, c.stop = context.WithCancel(context.Background())
 	return c
@@ -180,6 +183,9 @@ func (c *cluster) Close() {
 		c.wg.Go(s.Close)
 	}
 	c.wg.Wait()
+	for _, s := range c.surveyors {
+		s.close()
+	}
 }
 
 // node returns the server at an address. The caller holds mu, and closed is false.
@@ -320,6 +326,7 @@ func (c *cluster) survey() (*view, error) {
 	}
 	ctx, cancel := context.WithTimeout(c.ctx, viewWithin)
 	asked := c.someNodes()
+	c.prepareSurvey(asked)
 	results := make(chan result, len(asked))
 	var all sync.WaitGroup
 	for _, addr := range asked {
@@ -356,12 +363,30 @@ func (c *cluster) survey() (*view, error) {
 	return newest, nil
 }
 
-// view asks one node, on a connection of its own. A replica answers, too.
+// prepareSurvey makes a connection for each node to ask. Those of former surveys are used again,
+// as their dials may not have returned: a node that cannot be reached costs a few dials, however
+// long that lasts.
+func (c *cluster) prepareSurvey(asked []string) {
+	for addr, s := range c.surveyors {
+		if !slices.Contains(asked, addr) && !c.knows(addr) {
+			s.close()
+			delete(c.surveyors, addr)
+		}
+	}
+	for _, addr := range asked {
+		if c.surveyors[addr] == nil {
+			opt := c.opt
+			opt.Addr = addr
+			c.surveyors[addr] = newConnection(opt, &trust{began: time.Now()}, clusterNode, nil)
+		}
+	}
+}
+
+// view asks one node, on a connection of its own, which does not stay open. A replica answers,
+// too.
 func (c *cluster) view(ctx context.Context, addr string) (*view, error) {
-	opt := c.opt
-	opt.Addr = addr
-	own := newConnection(opt, &trust{began: time.Now()}, clusterNode, nil)
-	defer own.close()
+	own := c.surveyors[addr]
+	defer own.renew()
 	var limit deadline
 	own.limit(ctx, &limit, time.Time{}, 0)
 	defer limit.stop()
@@ -374,14 +399,22 @@ func (c *cluster) view(ctx context.Context, addr string) (*view, error) {
 func (c *cluster) someNodes() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	all := slices.Concat(c.seeds, c.replicas)
-	for addr := range c.nodes {
-		all = append(all, addr)
-	}
-	slices.Sort(all)
-	all = slices.Compact(all)
+	all := c.addresses()
 	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	return all[:min(len(all), maxAsked)]
+}
+
+// addresses returns those of all known nodes, sorted. The caller holds mu.
+func (c *cluster) addresses() []string {
+	all := slices.Concat(c.seeds, c.replicas, slices.Collect(maps.Keys(c.nodes)))
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+func (c *cluster) knows(addr string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Contains(c.addresses(), addr)
 }
 
 // install makes a view the table. It returns the pause before the next refresh.

@@ -77,8 +77,9 @@ func (s *server) Scan(ctx context.Context, scan Scan) error {
 // Scan searches all primaries at the same time. It may miss the keys of a slot that moves
 // during the call.
 func (c *cluster) Scan(ctx context.Context, scan Scan) error {
+	began := time.Now()
 	var servers []*server
-	retry := NewRetry(scan.Each, scan.Within, nil)
+	retry := NewRetry(scan.Each, scan.Within/2, nil)
 	err := retry.Do(ctx, MayRetry, func() (err error) {
 		servers, err = c.primaries(ctx, time.Now().Add(retry.Timeout()))
 		return err
@@ -86,6 +87,7 @@ func (c *cluster) Scan(ctx context.Context, scan Scan) error {
 	if servers == nil {
 		return err
 	}
+	scan.Within -= time.Since(began) // of the whole call, if no server answers
 	var mu sync.Mutex
 	found := scan.Found
 	scan.Found = func(keys []string, searched int) {

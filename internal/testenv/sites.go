@@ -1,0 +1,297 @@
+package testenv
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/alicebob/miniredis/v2/server"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+)
+
+// A site is the servers of one Client in a bubble, and the networks between them.
+type site struct {
+	*Env
+	network network
+	over    chan struct{} // closed when the dials of the network may end
+	nodes   []*node
+
+	mu     sync.Mutex
+	broken bool
+}
+
+// A node is a server, and the network between it and the Client.
+type node struct {
+	*lockcoretest.Redis
+	faults  *lockcoretest.Faults
+	addr    string
+	spared  bool // the fault does not affect it
+	dialing int
+	most    int // the greatest dialing
+}
+
+// A topology adds the nodes of a site and returns options for a Client of them.
+type topology struct {
+	name string
+	add  func(s *site) client
+}
+
+// A client is a Client's connection to a site.
+type client struct {
+	open func(cfg lockcore.Config) (*lockcore.Client, error)
+	end  func() // closes the clients of go-redis
+}
+
+const oneServer = "one server"
+
+// topologies are those with all functions.
+func topologies() []topology {
+	return []topology{
+		{oneServer, func(s *site) client {
+			opt := s.options(s.node(s.Bubble))
+			return clientOf(redis.NewClient(opt))
+		}},
+		{"Sentinel and primary", func(s *site) client { return s.sentinel(false) }},
+		{"Sentinel", func(s *site) client { return s.sentinel(true) }},
+		{"cluster", func(s *site) client { return s.cluster(false) }},
+		{"one primary of a cluster", func(s *site) client { return s.cluster(true) }},
+	}
+}
+
+// quorums are quorums of three servers, of which some have the fault.
+func quorums() []topology {
+	of := func(faulty int) func(s *site) client {
+		return func(s *site) client { return s.quorum(faulty) }
+	}
+	return []topology{
+		{"quorum", of(3)},
+		{"two servers of a quorum", of(2)},
+		{"one server of a quorum", of(1)},
+	}
+}
+
+func clientOf(rdb redis.UniversalClient) client {
+	return client{
+		func(cfg lockcore.Config) (*lockcore.Client, error) { return lockcore.New(rdb, cfg) },
+		func() { _ = rdb.Close() },
+	}
+}
+
+// node adds a server.
+func (s *site) node(r *lockcoretest.Redis) *node {
+	n := &node{Redis: r, faults: lockcoretest.NewFaults(), addr: fmt.Sprintf("127.0.0.1:%d", len(s.nodes)+1)}
+	s.nodes = append(s.nodes, n)
+	return n
+}
+
+// options returns options for a client of a node, or of all of them: the Dialer finds the
+// node of an address.
+func (s *site) options(n *node) *redis.Options {
+	dials := map[string]func(context.Context, string, string) (net.Conn, error){}
+	for _, n := range s.nodes {
+		dials[n.addr] = n.OptionsVia(n.faults).Dialer
+	}
+	opt := n.OptionsVia(n.faults)
+	opt.Addr = n.addr
+	opt.DialTimeout = 30 * time.Second // no call may depend on it
+	opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		n := s.at(addr)
+		defer s.dials(n)()
+		s.mu.Lock()
+		fails := s.broken && !n.spared && s.network.dial != nil
+		s.mu.Unlock()
+		if fails {
+			return s.network.dial(ctx, s.over)
+		}
+		return dials[addr](ctx, network, addr)
+	}
+	return opt
+}
+
+func (s *site) at(addr string) *node {
+	for _, n := range s.nodes {
+		if n.addr == addr {
+			return n
+		}
+	}
+	panic("there is no node at " + addr)
+}
+
+// dials counts a dial, until it has ended.
+func (s *site) dials(n *node) (ended func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n.dialing++
+	n.most = max(n.most, n.dialing)
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		n.dialing--
+	}
+}
+
+// breaks applies the network's fault.
+func (s *site) breaks() {
+	s.mu.Lock()
+	s.broken = true
+	s.mu.Unlock()
+	for _, n := range s.nodes {
+		if !n.spared {
+			s.network.begin(s.Env, n)
+		}
+	}
+}
+
+// heals lets dials that hang return.
+func (s *site) heals() {
+	close(s.over)
+	for _, n := range s.nodes {
+		n.Unhang()
+	}
+}
+
+// sentinel is a primary that a Sentinel watches. The connections to the primary break, too; if
+// spared is true, the next ones could be made.
+//
+// The Dialer does what that of redis.NewFailoverClient does. This one itself does not work here:
+// it asks the Sentinel while it holds a mutex, and the time of a bubble does not pass while a
+// goroutine waits for a mutex.
+func (s *site) sentinel(spared bool) client {
+	primary := s.node(s.Bubble)
+	sentinel := s.node(lockcoretest.NewRedis(s.T))
+	opt := s.options(primary)
+	dial, turn := opt.Dialer, make(chan struct{}, 1)
+	opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		select {
+		case turn <- struct{}{}:
+		case <-s.over:
+			return nil, errDialEnded
+		}
+		err := s.ask(ctx, dial, sentinel.addr)
+		<-turn
+		if err != nil {
+			return nil, err
+		}
+		return dial(ctx, network, addr)
+	}
+	if spared {
+		begin := s.network.begin
+		s.network.begin = func(e *Env, n *node) {
+			begin(e, n)
+			primary.faults.Cut()
+		}
+		primary.spared = true
+	}
+	return clientOf(redis.NewClient(opt))
+}
+
+// ask asks a Sentinel on a new connection. Like go-redis, it tries four times for three seconds
+// each, which are the defaults.
+func (s *site) ask(ctx context.Context, dial func(ctx context.Context, network, addr string) (net.Conn, error), addr string) (err error) {
+	for range 4 {
+		if err = askOnce(ctx, dial, addr); err == nil || ctx.Err() != nil {
+			return err
+		}
+		select {
+		case <-s.over:
+			return err
+		default:
+		}
+	}
+	return err
+}
+
+func askOnce(ctx context.Context, dial func(ctx context.Context, network, addr string) (net.Conn, error), addr string) error {
+	conn, err := dial(ctx, "tcp", addr)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if err = conn.SetReadDeadline(time.Now().Add(3 * time.Second)); err == nil {
+		_, err = io.WriteString(conn, "*1\r\n$4\r\nPING\r\n")
+	}
+	if err == nil {
+		_, err = conn.Read(make([]byte, 100))
+	}
+	return err
+}
+
+// cluster is a cluster of two primaries. If one is true, only one of them has the fault.
+func (s *site) cluster(one bool) client {
+	all := []*node{s.node(s.Bubble), s.node(lockcoretest.NewRedis(s.T))}
+	all[1].spared = one
+	for _, n := range all {
+		answersAsNode(s.Env, n.Server().Server(), all)
+	}
+	opt := s.options(all[0])
+	return clientOf(redis.NewClusterClient(&redis.ClusterOptions{
+		Addrs: []string{all[0].addr, all[1].addr}, Dialer: opt.Dialer, DialTimeout: opt.DialTimeout, Protocol: opt.Protocol,
+	}))
+}
+
+// answersAsNode makes a miniredis a node of a cluster, which has half of the slots. It accepts
+// the names of the other half, too.
+func answersAsNode(e *Env, srv *server.Server, all []*node) {
+	srv.SetPreHook(func(c *server.Peer, cmd string, args ...string) bool {
+		if cmd != "CLUSTER" {
+			return false
+		}
+		if strings.EqualFold(args[0], "info") {
+			c.WriteBulk("cluster_state:ok\r\ncluster_current_epoch:1\r\n")
+			return true
+		}
+		c.WriteLen(len(all)) // of CLUSTER SLOTS
+		for i, n := range all {
+			_, port, _ := net.SplitHostPort(n.addr)
+			number, _ := strconv.Atoi(port)
+			c.WriteLen(3)
+			c.WriteInt(i * 16384 / len(all))
+			c.WriteInt((i+1)*16384/len(all) - 1)
+			c.WriteLen(2)
+			c.WriteBulk("127.0.0.1")
+			c.WriteInt(number)
+		}
+		return true
+	})
+	for sharded, plain := range map[string]string{"SPUBLISH": "PUBLISH", "SSUBSCRIBE": "SUBSCRIBE", "SUNSUBSCRIBE": "UNSUBSCRIBE"} {
+		Must(e, srv.Register(sharded, func(c *server.Peer, _ string, args []string) {
+			srv.Dispatch(c, append([]string{plain}, args...))
+		}))
+	}
+}
+
+// quorum is a quorum of three servers that grant locks. Some of them have the fault.
+func (s *site) quorum(faulty int) client {
+	members := []*node{s.node(s.Bubble), s.node(lockcoretest.NewRedis(s.T)), s.node(lockcoretest.NewRedis(s.T))}
+	var all []redis.UniversalClient
+	for i, n := range members {
+		n.spared = i >= faulty
+		all = append(all, redis.NewClient(s.options(n)))
+	}
+	c := client{
+		func(cfg lockcore.Config) (*lockcore.Client, error) {
+			return lockcore.NewQuorum(all, lockcore.QuorumConfig{Config: cfg})
+		},
+		func() {
+			for _, rdb := range all {
+				_ = rdb.Close()
+			}
+		},
+	}
+	first, err := c.open(lockcore.Config{})
+	Must(s.Env, err)
+	m, err := first.Mutex("first", TTL(time.Second))
+	Must(s.Env, err)
+	_, err = m.Lock(s.Context())
+	Must(s.Env, err)
+	Must(s.Env, first.Close(s.Context()))
+	return c
+}
