@@ -63,7 +63,9 @@
 //	               renewal is retried before half of the remaining validity has passed. A
 //	               lease with a TTL of at least 200 ms survives an outage of up to 0.62 TTL
 //	               at any moment: 6.2 s of 10 s. The old connections may stay silent if new
-//	               ones can be made after it.
+//	               ones can be made after it. If a Client holds 256 leases or more and the
+//	               TTL is below 2 s, the outage must be up to 20 ms shorter: these leases
+//	               end earlier, see LeaseConfig.ValidFor.
 //	dead holder    The next waiter gets the lock one TTL and one round trip after the holder's
 //	               last renewal. A dead reader delays writers for its own TTL only, and a dead
 //	               writer delays readers for its own.

@@ -124,9 +124,10 @@ tests() {
 	if [[ -n $topologies ]]; then # without -race: most of these tests wait for real servers
 		NOONLOCK_TOPOLOGIES=$topologies go test "${flags[@]}" -timeout 25m ./lockcore ./election/... ./singleton ./singleton/internal/... || result=$?
 	fi
-	if ((${#race[@]} > 0)); then # the deeper search, which takes too long under -race
+	if ((${#race[@]} > 0)); then # a measurement and the deeper search, which take too long under -race
 		# All mutants take too long to wait for. CI tries every one.
 		[[ $required == 1 ]] || export NOONLOCK_MUTANTS_EACH=${NOONLOCK_MUTANTS_EACH:-10}
+		go test "${flags[@]}" -run TestManyLeasesEndWithinTheMargin ./internal/lease || result=$?
 		go test "${flags[@]}" -timeout 30m ./test/explorer || result=$?
 	fi
 	return "$result"
