@@ -104,10 +104,10 @@ func TestEntriesOfOtherProcesses(t *testing.T) {
 			{"another process has read, and this one writes", []ownedEntry{{"w", own, minute}, {"r", reads, -time.Millisecond}}, 0, false},
 			{"another process has written", []ownedEntry{{"w", own, minute}, {"w", writes, -time.Millisecond}}, 0, false},
 			{"another process has read", []ownedEntry{{"r", read, minute}, {"r", reads, -time.Millisecond}}, 0, false},
-			{"behind a thousand", []ownedEntry{{"r", read, minute}, {"r", reads, time.Hour}}, 1500, true},
-			{"of exactly a thousand", []ownedEntry{{"r", read, minute}}, 999, false},
-			{"of as many as are looked at", []ownedEntry{{"r", read, minute}}, 10998, false},
-			{"of more", []ownedEntry{{"r", read, minute}}, 10999, true},
+			{"behind many", []ownedEntry{{"r", read, minute}, {"r", reads, time.Hour}}, 1500, true},
+			{"fewer than are looked at", []ownedEntry{{"r", read, minute}}, 9998, false},
+			{"as many", []ownedEntry{{"r", read, minute}}, 9999, true},
+			{"more", []ownedEntry{{"r", read, minute}}, 10000, true},
 		} {
 			e.establishOwned("orders", ownedState{kind: "ns1", entries: row.entries})
 			if row.more > 0 {

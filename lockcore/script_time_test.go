@@ -340,6 +340,50 @@ func TestTimersOfTheFirstWaiters(t *testing.T) {
 	})
 }
 
+// The first waiter has a timer for the end of the lock, so a release notifies it only if the lock ends
+// earlier than before. The message says when.
+func TestReleaseBeforeTheEndOfALock(t *testing.T) {
+	toTheMillisecond(t, func(e *timed) {
+		const mine, reader, writer = "ns1:ALIVE.1.t.r/me id", "ns1:ALIVE.2.t.r/other id", "ns1:OTHER.3.t.w/you id"
+		k := e.scriptKeys("orders")
+		ear := e.Raw.Subscribe(e.Context(), "noonlock:ch:OTHER")
+		defer ear.Close()
+		_, err := ear.Receive(e.Context())
+		must(e.env, err)
+		for _, row := range []struct {
+			lasts    time.Duration // the entry of the other reader
+			messages string
+		}{
+			{minute + time.Millisecond, "[]"},
+			{minute, "[]"},
+			{minute - time.Millisecond, "[noonlock:ch:OTHER h noonlock:{orders}:lock 60000 " + writer + "]"},
+		} {
+			e.establishOwned("orders", ownedState{kind: "ns1", entries: []ownedEntry{{"r", mine, minute}, {"r", reader, row.lasts}}})
+			e.fillQueue("orders", writer, -time.Second, minute)
+			e.run("owned_leave", k, mine, 0, keep.Milliseconds())
+			e.wants("the other reader's entry lasts "+row.lasts.String()+": messages", fmt.Sprint(e.messages(ear, "noonlock:ch:OTHER")), row.messages)
+		}
+	})
+}
+
+// A waiter has an entry again if the clock of the server was set back behind the end of that entry. A
+// grant then counts it once. Otherwise its owner would have one entry more than it can leave.
+func TestEntriesOfWaiters(t *testing.T) {
+	toTheMillisecond(t, func(e *timed) {
+		const waiter, other = "ns1:ALIVE.1.t.r/me id", "ns1:ALIVE.2.t.r/other id"
+		k := e.scriptKeys("orders")
+		ear := e.Raw.Subscribe(e.Context(), "noonlock:ch:ALIVE")
+		defer ear.Close()
+		_, err := ear.Receive(e.Context())
+		must(e.env, err)
+		e.establishOwned("orders", ownedState{kind: "ns1", entries: []ownedEntry{{"r", waiter, time.Second}, {"r", other, minute}}})
+		e.fillQueue("orders", waiter, -time.Second, minute)
+		e.run("owned_leave", k, other, 0, keep.Milliseconds())
+		e.wants("the queue after a grant", e.members("orders"), "[]")
+		e.wants("the entries of its owner", strconv.Itoa(int(e.Raw.ZScore(e.Context(), k[0], "n:me").Val())-countScore), "1")
+	})
+}
+
 // A waiter of a free lock with more dead waiters than one script removes gets no holder.
 func TestNoHolderBeforeManyDead(t *testing.T) {
 	toTheMillisecond(t, func(e *timed) {

@@ -48,7 +48,6 @@ local function read(lock, kind, owner, now, attempt, leaves)
   end
   if not s.ends then
     redis.call('DEL', lock)
-    s.count, s.token, s.mine, s.there = 0, nil, nil, nil
   end
   return s
 end
@@ -74,25 +73,20 @@ local function verdict(lock, s, mode, now)
   return 'in'
 end
 
--- elsewhere reports whether an attempt of another process has an entry of that owner. It
--- reads at most 10000 entries of each mode, and is called rarely.
+-- elsewhere returns true if an attempt of another process has an entry of that owner, or may
+-- have one: it reads at most 10000 entries of each mode, and is called rarely.
 local function elsewhere(lock, owner, process, now)
   for from, to in pairs({[now] = WRITES, [WRITES + now] = COUNT}) do
-    for skip = 0, 10000, 1000 do
-      local list = redis.call('ZRANGEBYSCORE', lock, whole(from), '(' .. whole(to), 'LIMIT', skip, 1000)
-      for _, attempt in ipairs(list) do
-        if select(3, parts_of(attempt)) == owner and process_of(attempt) ~= process then
-          return true
-        end
-      end
-      if #list < 1000 then
-        break
-      elseif skip == 10000 then
+    local list = redis.call('ZRANGEBYSCORE', lock, whole(from), '(' .. whole(to), 'LIMIT', 0, 10000)
+    for _, attempt in ipairs(list) do
+      if select(3, parts_of(attempt)) == owner and process_of(attempt) ~= process then
         return true
       end
     end
+    if #list == 10000 then
+      return true
+    end
   end
-  return false
 end
 
 -- remove deletes the attempt's entry, and lets the lock expire with the last of the others.

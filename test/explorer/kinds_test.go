@@ -112,8 +112,9 @@ func (k owned) holders(w world, _ hearing) []holder {
 	lock, _ := w.get(keyPrefix + "lock")
 	for _, p := range lock.pairs {
 		end, writes, entry := ownedScore(p)
-		if left := end - base; entry && left > 0 {
-			_, rest, _ := strings.Cut(p.name, ":")
+		_, rest, _ := strings.Cut(p.name, ":")
+		// A mutant may give a count the score of an entry.
+		if left := end - base; entry && left > 0 && len(rest) > 2 {
 			a := parseAttemptID(rest[:1] + rest[2:3])
 			t, _ := lock.find(fmt.Sprintf("t:o%d", k.owner(a)))
 			all = append(all, holder{a, left, !writes, strings.TrimPrefix(t, "-")})
