@@ -61,3 +61,36 @@ func TestFault72_OutageBeforeARenewal(t *testing.T) {
 		})
 	}
 }
+
+// A real server is killed right before a renewal, and is away for 60 % of the time that a lead
+// outlives. The lead continues, with its token.
+func TestFault72_RealRestartBeforeARenewal(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("a server is away for five seconds")
+	}
+	const retryPeriod, tolerated = 2 * time.Second, 7900 * time.Millisecond // the defaults, and what the documents say
+	e := realEnv(t, "appendonly yes", "appendfsync always")
+	a, b := e.replica(e.Client("a"), election.Config{}), e.replica(e.Client("b"), election.Config{})
+	e.queueUp(a, b)
+	term, _ := a.term()
+	renewed := func() string { return e.Raw.HGet(e.Context(), key("leader"), "renewed").Val() } // none without a server
+	first := renewed()
+	e.Until("it was renewed", func() bool { return renewed() > first })
+	e.Pass(retryPeriod * 9 / 10)
+	last := renewed()
+	began := e.Clock()
+	e.Real.Kill()
+	<-time.After(tolerated * 6 / 10)
+	e.Real.Restart(e)
+	away := e.Clock() - began
+	e.Until("it renews again", func() bool { return renewed() > last })
+	now, terms := a.term()
+	if away > tolerated*9/10 {
+		t.Skipf("the machine is busy: the server was away for %v", away)
+	}
+	if terms != 1 || now.Token != term.Token || !a.le.IsLeader() {
+		t.Errorf("the server was away for %v: it has led %d times, leads now: %v, because %v", away, terms, a.le.IsLeader(), a.lost())
+	}
+	b.never()
+}
