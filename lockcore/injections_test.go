@@ -83,16 +83,16 @@ func (d *deployment) injections() []injection {
 		}},
 		{"15 the primary restarts empty", true, func(d *deployment, p *servers.RedisServer) {
 			p.Kill()
-			must(d, os.RemoveAll(filepath.Join(p.Dir(), aofFolder)))
+			must(d, os.RemoveAll(aofOf(p)))
 			d.restart(p)
 		}},
 		{"16 the primary restarts with an old snapshot", true, func(d *deployment, p *servers.RedisServer) {
-			data, old := filepath.Join(p.Dir(), aofFolder), filepath.Join(d.TempDir(), "old")
-			must(d, os.CopyFS(old, os.DirFS(data)))
+			data, old := aofOf(p), filepath.Join(d.TempDir(), "old")
+			must(d, copyAOF(old, data))
 			time.Sleep(lasts)
 			p.Kill()
 			must(d, os.RemoveAll(data))
-			must(d, os.CopyFS(data, os.DirFS(old)))
+			must(d, copyAOF(data, old))
 			d.restart(p)
 		}},
 		{"17 the primary is killed", true, func(d *deployment, p *servers.RedisServer) {
@@ -135,8 +135,26 @@ func (d *deployment) injections() []injection {
 	}
 }
 
-// aofFolder is where a server with "appendonly yes" has its data.
-const aofFolder = "appendonlydir"
+// aofOf returns where a server with "appendonly yes" has its data: a folder, or a file before
+// Redis 7.
+func aofOf(p *servers.RedisServer) string {
+	folder := filepath.Join(p.Dir(), "appendonlydir")
+	if _, err := os.Stat(folder); err != nil {
+		return filepath.Join(p.Dir(), "appendonly.aof")
+	}
+	return folder
+}
+
+func copyAOF(to, from string) error {
+	if info, err := os.Stat(from); err != nil || info.IsDir() {
+		return os.CopyFS(to, os.DirFS(from))
+	}
+	data, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, data, 0o600)
+}
 
 // restart starts a primary again, and waits until its replicas are linked: the next fault must not
 // meet a server that is already alone.
