@@ -226,8 +226,10 @@ func TestReplacedConnectionIsATest(t *testing.T) {
 			t.Errorf("on a connection that was reset: %v", err)
 		}
 		useAll()
-		if n := tests.Load(); n != 1 {
-			t.Errorf("%d tests after a connection was replaced", n)
+		// After the reset, the other connections are replaced before their next use, too. Tests that
+		// are requested during a test are one test.
+		if n := tests.Load(); n < 1 || n > 4 {
+			t.Errorf("%d tests after the connections were replaced", n)
 		}
 	})
 }
