@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/noonlock/noonlock/internal/certs"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/redisurl"
 )
@@ -36,6 +37,7 @@ const redisVariable = "NOONLOCK_REDIS"
 type app struct {
 	Process
 	url     string
+	tls     certs.Files
 	prefix  string
 	timeout time.Duration
 	reason  string // of a command that controls something
@@ -76,7 +78,9 @@ name one server, Sentinel or a cluster:
     redis+sentinel://user:password@host:26379,host:26379/0?master=NAME
     redis+cluster://user:password@host:6379,host:6379
 
-With rediss instead of redis, all connections use TLS. Other users of the machine can see the
+With rediss instead of redis, all connections use TLS. --redis-ca, --redis-cert and --redis-key
+name the certificates for a private authority, and for a server that asks for one
+(tls-auth-clients, which is yes by default). Other users of the machine can see the
 arguments of a process, so put a password in NOONLOCK_REDIS.
 
 Exit codes:
@@ -109,6 +113,9 @@ ended it.`,
 	root.DisableAutoGenTag = true
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.url, "redis", "", "URL of Redis (default: the environment variable "+redisVariable+")")
+	for _, f := range a.tlsFlags() {
+		flags.StringVar(f.value, f.flag, "", f.usage+" (default: the environment variable "+f.variable+")")
+	}
 	flags.StringVar(&a.prefix, "prefix", "noonlock", "first part of all keys, as in lockcore.Config.Prefix")
 	flags.DurationVar(&a.timeout, "timeout", 5*time.Second, "how long Redis may take to answer")
 	_ = root.RegisterFlagCompletionFunc("redis", cobra.NoFileCompletions)
@@ -140,6 +147,46 @@ func kindOf(kinds string) cobra.PositionalArgs {
 	}
 }
 
+// A tlsFlag names a file for TLS.
+type tlsFlag struct {
+	value                 *string
+	flag, variable, usage string
+}
+
+func (a *app) tlsFlags() []tlsFlag {
+	return []tlsFlag{
+		{&a.tls.CA, "redis-ca", redisVariable + "_CA", "PEM file of the certificate authorities to trust, instead of the system's"},
+		{&a.tls.Cert, "redis-cert", redisVariable + "_CERT", "PEM file of the client certificate; reloaded for each connection"},
+		{&a.tls.Key, "redis-key", redisVariable + "_KEY", "PEM file of the private key of the client certificate"},
+	}
+}
+
+// parse returns the options of a URL, with the certificates.
+func (a *app) parse(url string) (*redis.UniversalOptions, error) {
+	options, err := redisurl.Parse(url)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range a.tlsFlags() {
+		*f.value = cmp.Or(*f.value, a.Getenv(f.variable))
+	}
+	if !a.tls.Set() {
+		return options, nil
+	}
+	client, err := a.tls.Load()
+	if wrong, ok := errors.AsType[*certs.Error](err); ok {
+		return nil, usage(fmt.Errorf("--redis-%s: %w", wrong.File, err))
+	}
+	switch {
+	case options.TLSConfig == nil:
+		return nil, usage(errors.New("--redis-ca, --redis-cert and --redis-key need a URL with TLS; it must begin with rediss"))
+	case options.TLSConfig.InsecureSkipVerify && client.Roots != nil:
+		return nil, usage(errors.New("the URL has skip_verify, which disables the check of certificates; it must be absent if --redis-ca is set"))
+	}
+	client.Apply(options.TLSConfig)
+	return options, nil
+}
+
 func (a *app) checkTimeout() error {
 	if a.timeout <= 0 {
 		return usage(fmt.Errorf("--timeout is %s; it must be above 0", a.timeout))
@@ -156,7 +203,7 @@ func (a *app) connect(ctx context.Context, cfg lockcore.Config) (closeAll func()
 	if url == "" {
 		return nil, usage(errNoServer)
 	}
-	options, err := redisurl.Parse(url)
+	options, err := a.parse(url)
 	if err != nil {
 		return nil, err
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/noonlock/noonlock/doctor"
-	"github.com/noonlock/noonlock/redisurl"
 )
 
 // A consultation is one call of doctor.
@@ -77,7 +76,7 @@ func (d *consultation) run(ctx context.Context) error {
 		}
 	}()
 	for _, url := range urls {
-		options, err := redisurl.Parse(url)
+		options, err := d.parse(url)
 		if err != nil {
 			return err
 		}

@@ -13,8 +13,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/noonlock/noonlock/examples/internal/inputs"
-	"github.com/noonlock/noonlock/examples/lottery/internal/certs"
 	"github.com/noonlock/noonlock/examples/lottery/internal/store"
+	"github.com/noonlock/noonlock/internal/certs"
 	"github.com/noonlock/noonlock/redisurl"
 )
 

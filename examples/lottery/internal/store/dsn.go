@@ -22,7 +22,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 	_ "modernc.org/sqlite" // registers the driver "sqlite"
 
-	"github.com/noonlock/noonlock/examples/lottery/internal/certs"
+	"github.com/noonlock/noonlock/internal/certs"
 	"github.com/noonlock/noonlock/singleton/sqlonce"
 )
 

@@ -1,5 +1,4 @@
-// Package certs loads the certificates for TLS connections between the lottery and its
-// servers.
+// Package certs loads the certificates for TLS connections of the programs to their servers.
 package certs
 
 import (

@@ -1,0 +1,53 @@
+package cli_test
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/noonlock/noonlock/cmd/noonctl/internal/cli"
+	"github.com/noonlock/noonlock/internal/testenv"
+)
+
+// A server with a private authority, which asks for the certificates of clients, is reached with
+// the flags, and with the environment.
+func TestClientCertificates(t *testing.T) {
+	t.Parallel()
+	cert, key := testenv.SelfSigned(t)
+	e := newEnv(t, "tls-cert-file "+cert, "tls-key-file "+key, "tls-ca-cert-file "+cert, "tls-auth-clients yes")
+	e.hold("orders")
+	url := "rediss://" + e.Real.SecureAddr()
+	with := func(variables map[string]string, args ...string) result {
+		var out, errOut bytes.Buffer
+		code := cli.Run(t.Context(), cli.Process{
+			Args: args, Getenv: func(name string) string { return variables[name] }, Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errOut,
+		})
+		return result{code, out.String(), errOut.String()}
+	}
+	all := []string{"--redis-ca", cert, "--redis-cert", cert, "--redis-key", key}
+	for name, r := range map[string]result{
+		"flags": with(nil, append([]string{"get", "locks", "-o", "name", "--redis", url}, all...)...),
+		"environment": with(map[string]string{
+			"NOONLOCK_REDIS": url, "NOONLOCK_REDIS_CA": cert, "NOONLOCK_REDIS_CERT": cert, "NOONLOCK_REDIS_KEY": key,
+		}, "get", "locks", "-o", "name"),
+	} {
+		if r.code != 0 || r.out != "orders\n" {
+			t.Errorf("%s: %+v", name, r)
+		}
+	}
+	if r := with(nil, append([]string{"doctor", "--observe", "100ms", "--redis", url}, all...)...); r.code != 0 || !strings.Contains(r.out, "ok        connection ") {
+		t.Errorf("doctor: %+v", r)
+	}
+	refused := func(code int, says, url string, files ...string) {
+		t.Helper()
+		args := append([]string{"get", "locks", "--redis", url}, files...)
+		check(t, with(nil, args...), code, []string{says}, args)
+	}
+	refused(1, "certificate", url)
+	refused(1, "certificate", url, "--redis-ca", cert)
+	refused(64, "--redis-key: it is not set", url, "--redis-cert", cert)
+	refused(64, "--redis-ca: ", url, "--redis-ca", "/nowhere.pem")
+	refused(64, "are not a pair", url, "--redis-cert", key, "--redis-key", key)
+	refused(64, "must begin with rediss", e.url, "--redis-ca", cert)
+	refused(64, "skip_verify", url+"?skip_verify=true", "--redis-ca", cert)
+}
