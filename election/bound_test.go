@@ -12,12 +12,21 @@ import (
 
 // Every call returns within its documented bound, whatever the network does.
 func TestFault69_EveryCallReturnsInTime(t *testing.T) {
-	testenv.EveryCallIsBounded(t, everyCall, (*election.LeaderElector)(nil), (*election.Election)(nil))
+	testenv.EveryCallIsBounded(t, func(e *testenv.Env, c *lockcore.Client, add testenv.AddCall) {
+		everyCall(e, c, add)
+		add("Names", 7*time.Second, func() { _, _ = election.Names(context.Background(), c, lockcore.ListConfig{}) })
+	}, (*election.LeaderElector)(nil), (*election.Election)(nil))
 }
 
 // The calls return in time on a quorum, too, whichever of its servers have the fault.
 func TestFault69_EveryCallToAQuorumReturnsInTime(t *testing.T) {
-	testenv.EveryCallIsBoundedOnAQuorum(t, everyCall)
+	testenv.EveryCallIsBoundedOnAQuorum(t, func(e *testenv.Env, c *lockcore.Client, add testenv.AddCall) {
+		everyCall(e, c, add)
+		add("Names", 0, e.Refuses(lockcore.ErrConfig, func() error {
+			_, err := election.Names(context.Background(), c, lockcore.ListConfig{})
+			return err
+		}))
+	}, (*election.LeaderElector)(nil), (*election.Election)(nil))
 }
 
 func everyCall(e *testenv.Env, c *lockcore.Client, add testenv.AddCall) {
@@ -27,12 +36,14 @@ func everyCall(e *testenv.Env, c *lockcore.Client, add testenv.AddCall) {
 		shutdown = 2 * time.Second
 	)
 	bg := context.Background()
+	callbacks := election.Callbacks{
+		OnStartedLeading: func(ctx context.Context) { <-ctx.Done() },
+		OnStoppedLeading: func() {},
+		OnNewLeader:      func(string) {},
+	}
+	cfg := election.Config{LeaseDuration: lease, ShutdownTimeout: shutdown}
 	elector := func(name string) *election.LeaderElector {
-		le, err := election.NewLeaderElector(c, name, election.Callbacks{
-			OnStartedLeading: func(ctx context.Context) { <-ctx.Done() },
-			OnStoppedLeading: func() {},
-			OnNewLeader:      func(string) {},
-		}, election.Config{LeaseDuration: lease, ShutdownTimeout: shutdown})
+		le, err := election.NewLeaderElector(c, name, callbacks, cfg)
 		testenv.Must(e, err)
 		return le
 	}
@@ -60,6 +71,7 @@ func everyCall(e *testenv.Env, c *lockcore.Client, add testenv.AddCall) {
 	add("LeaderElector.Run while it leads", shutdown, stop)
 	add("LeaderElector.Run of a vacant election with 1 s", time.Second+shutdown, e.Within(func(ctx context.Context) { _ = vacant.Run(ctx) }))
 	add("LeaderElector.Run in the queue with 1 s", time.Second+shutdown, e.Within(func(ctx context.Context) { _ = queued.Run(ctx) }))
+	add("RunOrDie with 1 s", time.Second+shutdown, e.Within(func(ctx context.Context) { election.RunOrDie(ctx, c, "vacant", callbacks, cfg) }))
 	add("LeaderElector.Resign", lease, func() { _ = resigns.Resign(bg) })
 	add("LeaderElector.TransferTo", two3, func() { _ = transfers.TransferTo(bg, "x") })
 	add("LeaderElector.TransferTo with 1 s", time.Second, e.Within(func(ctx context.Context) { _ = transfers.TransferTo(ctx, "x") }))
@@ -82,6 +94,7 @@ func everyCall(e *testenv.Env, c *lockcore.Client, add testenv.AddCall) {
 		"LeaderElector.Name":      func() { _ = transfers.Name() },
 		"Election.By":             func() { _, _ = board.By("ann@host", "") },
 		"Election.Name":           func() { _ = board.Name() },
+		"TermFrom":                func() { _, _ = election.TermFrom(bg) },
 	} {
 		add(name, 0, local)
 	}

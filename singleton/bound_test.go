@@ -19,7 +19,21 @@ func TestFault69_EveryCallReturnsInTime(t *testing.T) {
 
 // A Daemon's calls return in time on a quorum, too, whichever of its servers have the fault.
 func TestFault69_EveryCallToAQuorumReturnsInTime(t *testing.T) {
-	testenv.EveryCallIsBoundedOnAQuorum(t, callsOfADaemon)
+	testenv.EveryCallIsBoundedOnAQuorum(t, func(e *testenv.Env, c *lockcore.Client, add testenv.AddCall) {
+		callsOfADaemon(e, c, add)
+		for name, refused := range map[string]func() error{
+			"Jobs": func() error {
+				_, err := singleton.Jobs(context.Background(), c, lockcore.ListConfig{})
+				return err
+			},
+			"Daemons": func() error {
+				_, err := singleton.Daemons(context.Background(), c, lockcore.ListConfig{})
+				return err
+			},
+		} {
+			add(name, 0, e.Refuses(lockcore.ErrConfig, refused))
+		}
+	}, (*singleton.Daemon)(nil))
 }
 
 const (
@@ -127,6 +141,8 @@ func everyCall(e *testenv.Env, c *lockcore.Client, add testenv.AddCall) {
 	add("Job.By", 0, func() { _, _ = job.By("ann@host", "") })
 	add("Job.Trigger", ofJob, func() { _, _ = job.Trigger(bg) })
 	add("Job.Trigger with 1 s", time.Second, e.Within(func(ctx context.Context) { _, _ = job.Trigger(ctx) }))
+	add("Jobs", ofJob, func() { _, _ = singleton.Jobs(bg, c, lockcore.ListConfig{}) })
+	add("Daemons", ofJob, func() { _, _ = singleton.Daemons(bg, c, lockcore.ListConfig{}) })
 	add("Job.Watch", 0, func() { job.Watch(func() {})() })
 	for name, local := range map[string]func(){
 		"Runner.Add":         func() { _ = idle.Add("other", "* * * * *", nil, singleton.JobConfig{}) },

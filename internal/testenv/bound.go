@@ -4,8 +4,12 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"io"
 	"net"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -28,9 +32,6 @@ type network struct {
 }
 
 var errDialEnded = errors.New("the dial has ended")
-
-// basic is how many of networks are tried with all topologies, and not only with one server.
-const basic = 4
 
 func networks() []network {
 	hang := func(_ context.Context, over <-chan struct{}) (net.Conn, error) {
@@ -113,16 +114,22 @@ func (e *Env) Within(call func(ctx context.Context)) func() {
 // behind a Sentinel and in a cluster. prepare adds the calls while the network works.
 //
 // Each exported method of the types of the values must be the beginning of a call's name:
-// "Mutex.Lock" or "Mutex.Lock with 1 s". A new method can therefore not be forgotten.
+// "Mutex.Lock" or "Mutex.Lock with 1 s". So must each exported function of the tested package
+// that takes a context: "Names". A new one can therefore not be forgotten.
 func EveryCallIsBounded(t *testing.T, prepare Prepare, of ...any) {
 	t.Helper()
 	everyTopology(t, topologies(), prepare, of)
 }
 
 // EveryCallIsBoundedOnAQuorum is EveryCallIsBounded with the calls of a quorum.
-func EveryCallIsBoundedOnAQuorum(t *testing.T, prepare Prepare) {
+func EveryCallIsBoundedOnAQuorum(t *testing.T, prepare Prepare, of ...any) {
 	t.Helper()
-	everyTopology(t, quorums(), prepare, nil)
+	everyTopology(t, quorums(), prepare, of)
+}
+
+// Refuses returns a function that asserts that the error of a call is want.
+func (e *Env) Refuses(want error, call func() error) func() {
+	return func() { MustIs(e, call(), want) }
 }
 
 // Prepare adds calls of a Client.
@@ -134,10 +141,7 @@ func everyTopology(t *testing.T, all []topology, prepare Prepare, of []any) {
 	for _, where := range all {
 		t.Run(where.name, func(t *testing.T) {
 			t.Parallel()
-			for i, n := range networks() {
-				if where.name != oneServer && i >= basic {
-					break
-				}
+			for _, n := range networks() {
 				t.Run(n.name, func(t *testing.T) {
 					t.Parallel()
 					InBubble(t, func(e *Env) { everyCall(e, n, where, prepare, of) })
@@ -147,21 +151,50 @@ func everyTopology(t *testing.T, all []topology, prepare Prepare, of []any) {
 	}
 }
 
-// noneForgotten fails unless there is a call of each exported method.
+// noneForgotten fails unless there is a call of each exported method, and of each exported
+// function that takes a context.
 func noneForgotten(e *Env, calls []boundedCall, of []any) {
 	e.Helper()
+	names := functionsWithContext(e)
 	for _, value := range of {
 		t := reflect.TypeOf(value)
 		for m := range t.Methods() {
-			name := t.Elem().Name() + "." + m.Name
-			if name == "Client.Close" { // everyCall ends with it
+			names = append(names, t.Elem().Name()+"."+m.Name)
+		}
+	}
+	for _, name := range names {
+		if name == "Client.Close" { // everyCall ends with it
+			continue
+		}
+		if !slices.ContainsFunc(calls, func(c boundedCall) bool { return c.name == name || strings.HasPrefix(c.name, name+" ") }) {
+			e.Errorf("no call of %s", name)
+		}
+	}
+}
+
+// functionsWithContext returns the names of the exported functions of the tested package whose
+// first parameter is a context.
+func functionsWithContext(e *Env) (names []string) {
+	e.Helper()
+	files, err := filepath.Glob("*.go") // a test runs in the directory of its package
+	Must(e, err)
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+		Must(e, err)
+		for _, d := range file.Decls {
+			f, ok := d.(*ast.FuncDecl)
+			if !ok || f.Recv != nil || !f.Name.IsExported() || f.Type.Params.NumFields() == 0 {
 				continue
 			}
-			if !slices.ContainsFunc(calls, func(c boundedCall) bool { return c.name == name || strings.HasPrefix(c.name, name+" ") }) {
-				e.Errorf("no call of %s", name)
+			if of, ok := f.Type.Params.List[0].Type.(*ast.SelectorExpr); ok && of.Sel.Name == "Context" {
+				names = append(names, f.Name.Name)
 			}
 		}
 	}
+	return names
 }
 
 // maxDials is the greatest number of concurrent dials to one server: three for each connection,
@@ -201,6 +234,9 @@ func everyCall(e *Env, n network, where topology, prepare Prepare, of []any) {
 			e.Fatal("a call did not return")
 		}
 	}
+	for i := 0; i < 20 && !s.hasMet(); i++ { // calls need only a majority of a quorum
+		e.Pass(100 * time.Millisecond)
+	}
 	ctx, cancel := context.WithTimeout(e.Context(), time.Second)
 	defer cancel()
 	began := e.Clock()
@@ -208,10 +244,34 @@ func everyCall(e *Env, n network, where topology, prepare Prepare, of []any) {
 	if took := e.Clock() - began; took > time.Second {
 		e.Errorf("Close with a context of 1 s returned after %v", took)
 	}
+	e.Pass(10 * time.Second)
+	s.requireNoGoroutines("the end of the network's fault", "testenv.(*site).")
 	s.heals()
 	rdb.end()
-	e.Pass(10 * time.Second) // the bubble ends only after every goroutine has ended
+	e.Pass(10 * time.Second)
+	s.requireNoGoroutines("the end of the test", "")
 	s.requireFewDials()
+	if !s.hasMet() {
+		e.Error("no dial has met the fault")
+	}
+}
+
+// hasMet reports whether a dial has met the fault, if it concerns dials.
+func (s *site) hasMet() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.network.dial == nil || s.met > 0
+}
+
+// requireNoGoroutines asserts that no goroutine of the library is left, except those that wait
+// for the function of a name, if it is not empty.
+func (s *site) requireNoGoroutines(before, except string) {
+	s.Helper()
+	for _, g := range goroutinesOfLibrary() {
+		if except == "" || !strings.Contains(g, except) {
+			s.Errorf("a goroutine is left after Close, and before %s:\n%s", before, g)
+		}
+	}
 }
 
 // requireFewDials asserts that there were never many dials at a time, and that all have ended.

@@ -26,6 +26,7 @@ type site struct {
 
 	mu     sync.Mutex
 	broken bool
+	met    int // how many dials have met the fault
 }
 
 // A node is a server, and the network between it and the Client.
@@ -50,17 +51,16 @@ type client struct {
 	end  func() // closes the clients of go-redis
 }
 
-const oneServer = "one server"
-
 // topologies are those with all functions.
 func topologies() []topology {
 	return []topology{
-		{oneServer, func(s *site) client {
+		{"one server", func(s *site) client {
 			opt := s.options(s.node(s.Bubble))
 			return clientOf(redis.NewClient(opt))
 		}},
-		{"Sentinel and primary", func(s *site) client { return s.sentinel(false) }},
-		{"Sentinel", func(s *site) client { return s.sentinel(true) }},
+		{"Sentinel and primary", func(s *site) client { return s.sentinel(true, true) }},
+		{"Sentinel", func(s *site) client { return s.sentinel(true, false) }},
+		{"primary behind a Sentinel", func(s *site) client { return s.sentinel(false, true) }},
 		{"cluster", func(s *site) client { return s.cluster(false) }},
 		{"one primary of a cluster", func(s *site) client { return s.cluster(true) }},
 	}
@@ -107,6 +107,9 @@ func (s *site) options(n *node) *redis.Options {
 		defer s.dials(n)()
 		s.mu.Lock()
 		fails := s.broken && !n.spared && s.network.dial != nil
+		if fails {
+			s.met++
+		}
 		s.mu.Unlock()
 		if fails {
 			return s.network.dial(ctx, s.over)
@@ -158,15 +161,16 @@ func (s *site) heals() {
 	}
 }
 
-// sentinel is a primary that a Sentinel watches. The connections to the primary break, too; if
-// spared is true, the next ones could be made.
+// sentinel is a primary that a Sentinel watches. The Sentinel, the primary or both have the fault.
+// The connections to the primary break in any case; if it has no fault, the next ones could be made.
 //
 // The Dialer does what that of redis.NewFailoverClient does. This one itself does not work here:
 // it asks the Sentinel while it holds a mutex, and the time of a bubble does not pass while a
 // goroutine waits for a mutex.
-func (s *site) sentinel(spared bool) client {
+func (s *site) sentinel(ofSentinel, ofPrimary bool) client {
 	primary := s.node(s.Bubble)
 	sentinel := s.node(lockcoretest.NewRedis(s.T))
+	sentinel.spared, primary.spared = !ofSentinel, !ofPrimary
 	opt := s.options(primary)
 	dial, turn := opt.Dialer, make(chan struct{}, 1)
 	opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -175,20 +179,20 @@ func (s *site) sentinel(spared bool) client {
 		case <-s.over:
 			return nil, errDialEnded
 		}
-		err := s.ask(ctx, dial, sentinel.addr)
-		<-turn
-		if err != nil {
+		if err := func() error {
+			defer func() { <-turn }() // also if the dial panics
+			return s.ask(ctx, dial, sentinel.addr)
+		}(); err != nil {
 			return nil, err
 		}
 		return dial(ctx, network, addr)
 	}
-	if spared {
+	if primary.spared {
 		begin := s.network.begin
 		s.network.begin = func(e *Env, n *node) {
 			begin(e, n)
 			primary.faults.Cut()
 		}
-		primary.spared = true
 	}
 	return clientOf(redis.NewClient(opt))
 }
