@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -23,6 +24,8 @@ type site struct {
 	network network
 	over    chan struct{} // closed when the dials of the network may end
 	nodes   []*node
+
+	avoidable bool // all names may be on servers without the fault
 
 	mu     sync.Mutex
 	broken bool
@@ -61,8 +64,9 @@ func topologies() []topology {
 		{"Sentinel and primary", func(s *site) client { return s.sentinel(true, true) }},
 		{"Sentinel", func(s *site) client { return s.sentinel(true, false) }},
 		{"primary behind a Sentinel", func(s *site) client { return s.sentinel(false, true) }},
-		{"cluster", func(s *site) client { return s.cluster(false) }},
-		{"one primary of a cluster", func(s *site) client { return s.cluster(true) }},
+		{"cluster", func(s *site) client { return s.cluster(0, 1) }},
+		{"first primary of a cluster", func(s *site) client { return s.cluster(0) }},
+		{"second primary of a cluster", func(s *site) client { return s.cluster(1) }},
 	}
 }
 
@@ -228,11 +232,12 @@ func askOnce(ctx context.Context, dial func(ctx context.Context, network, addr s
 	return err
 }
 
-// cluster is a cluster of two primaries. If one is true, only one of them has the fault.
-func (s *site) cluster(one bool) client {
+// cluster is a cluster of two primaries. Those with these indexes have the fault.
+func (s *site) cluster(faulty ...int) client {
 	all := []*node{s.node(s.Bubble), s.node(lockcoretest.NewRedis(s.T))}
-	all[1].spared = one
-	for _, n := range all {
+	s.avoidable = len(faulty) < len(all)
+	for i, n := range all {
+		n.spared = !slices.Contains(faulty, i)
 		answersAsNode(s.Env, n.Server().Server(), all)
 	}
 	opt := s.options(all[0])
