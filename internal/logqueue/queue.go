@@ -37,6 +37,7 @@ type Queue struct {
 	lines   []line
 	writing bool
 	missed  int           // dropped lines that are not yet reported
+	since   int           // lines taken since the last report
 	idle    chan struct{} // closed when the queue is empty; nil: no Flush waits
 }
 
@@ -120,19 +121,21 @@ func (q *Queue) put(l line) {
 }
 
 // next returns the next line to write. It returns false if the queue is empty; then the
-// goroutine ends.
+// goroutine ends. Dropped lines are reported when the queue is empty, and after each
+// capacity lines: a logger that is too slow for all lines never empties the queue.
 func (q *Queue) next() (line, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if n := q.missed; n > 0 && (len(q.lines) == 0 || q.since >= capacity) {
+		q.missed, q.since = 0, 0
+		return line{from: q.root, text: "log lines dropped", values: []any{"lines", n}, at: time.Now(), notice: true}, true
+	}
 	if len(q.lines) > 0 {
 		l := q.lines[0]
 		q.lines[0] = line{}
 		q.lines = q.lines[1:]
+		q.since++
 		return l, true
-	}
-	if n := q.missed; n > 0 {
-		q.missed = 0
-		return line{from: q.root, text: "log lines dropped", values: []any{"lines", n}, at: time.Now(), notice: true}, true
 	}
 	q.lines, q.writing = nil, false
 	if q.idle != nil {

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -142,6 +144,38 @@ func TestQueue_BlockedLogger(t *testing.T) {
 		}
 		if !strings.Contains(text, `"delayed"="1.05s"`) {
 			t.Error("delayed lines carry no delay")
+		}
+	})
+}
+
+// Dropped lines are reported while the queue is never empty, because more lines arrive than
+// the logger writes.
+func TestQueue_SlowLogger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const lines = 40_000
+		b := &recorder{before: func(string) { time.Sleep(2 * time.Millisecond) }}
+		reg := prometheus.NewRegistry()
+		q := queue(t, b.logger(0), reg)
+		log := q.Logger()
+		for i := range lines {
+			log.Info("fact", "i", i)
+			time.Sleep(time.Millisecond)
+		}
+		if text := b.text(); !strings.Contains(text, `"msg"="log lines dropped" "lines"=`) {
+			t.Errorf("%g lines were dropped, and no line reports that", dropped(t, reg))
+		}
+		time.Sleep(time.Minute) // the logger writes the rest
+		written := strings.Count(b.text(), `"msg"="fact"`)
+		reported := 0
+		for _, found := range regexp.MustCompile(`"log lines dropped" "lines"=(\d+)`).FindAllStringSubmatch(b.text(), -1) {
+			n, err := strconv.Atoi(found[1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			reported += n
+		}
+		if written+reported != lines || float64(reported) != dropped(t, reg) {
+			t.Errorf("of %d lines, %d were written and %d reported as dropped; the counter is %g", lines, written, reported, dropped(t, reg))
 		}
 	})
 }
