@@ -15,6 +15,8 @@ import (
 	"syscall"
 
 	"github.com/redis/go-redis/v9/logging"
+
+	"github.com/noonlock/noonlock/examples/internal/inputs"
 )
 
 // The exit codes.
@@ -80,5 +82,5 @@ func printError(w io.Writer, err error) {
 		}
 		return
 	}
-	fmt.Fprintf(w, "leader: %s\n", err)
+	inputs.Print(w, fmt.Sprintf("leader: %s\n", err))
 }

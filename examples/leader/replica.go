@@ -22,12 +22,14 @@ import (
 	"github.com/noonlock/noonlock/election"
 	"github.com/noonlock/noonlock/examples/internal/inputs"
 	"github.com/noonlock/noonlock/healthz"
+	"github.com/noonlock/noonlock/internal/logqueue"
 	"github.com/noonlock/noonlock/lockcore"
 )
 
 // A replica campaigns, and works while it leads.
 type replica struct {
 	s       *settings
+	lines   *logqueue.Queue // writes to standard error
 	log     *slog.Logger
 	rdb     redis.UniversalClient
 	client  *lockcore.Client
@@ -55,13 +57,17 @@ var errBroken = errors.New("the HTTP server failed")
 
 // newReplica opens no connection. It returns an error if the settings are invalid.
 func newReplica(ctx context.Context, s *settings, stderr io.Writer) (*replica, error) {
-	handler := logTo(stderr, s.json)
-	r := &replica{s: s, log: slog.New(handler), metrics: prometheus.NewRegistry(), leading: make(chan struct{})}
+	r := &replica{s: s, metrics: prometheus.NewRegistry(), leading: make(chan struct{})}
+	var err error
+	// A full pipe must delay neither the work, which has to stop in time, nor the end.
+	if r.lines, err = logqueue.New(logr.FromSlogHandler(logTo(stderr, s.json)), r.metrics); err != nil {
+		return nil, err
+	}
+	library := r.lines.Logger()
+	r.log = slog.New(logr.ToSlogHandler(library))
 	r.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 
 	r.rdb = inputs.Client(s.redis)
-	library := logr.FromSlogHandler(handler)
-	var err error
 	r.client, err = lockcore.New(r.rdb, lockcore.Config{Identity: s.identity, Logger: library, Registerer: r.metrics})
 	if err != nil {
 		return nil, r.refusal(err)
@@ -109,6 +115,7 @@ func (r *replica) close(ctx context.Context) {
 
 // run campaigns until ctx ends. It retries while Redis is unavailable.
 func (r *replica) run(ctx context.Context) error {
+	defer r.lines.Flush(context.WithoutCancel(ctx))
 	defer r.close(ctx)
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -180,7 +187,10 @@ func (r *replica) serve(ctx context.Context, stop context.CancelCauseFunc) (shut
 		return nil, fmt.Errorf("%s: %w", r.s.from["http"], err)
 	}
 	r.log.Info("listening", "address", listener.Addr().String())
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: closeWithin}
+	server := &http.Server{
+		Handler: mux, ReadHeaderTimeout: closeWithin,
+		ErrorLog: slog.NewLogLogger(r.log.Handler(), slog.LevelError),
+	}
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)

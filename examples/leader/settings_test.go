@@ -3,9 +3,11 @@ package main
 import (
 	"bytes"
 	"context"
+	"io"
 	"net"
 	"strings"
 	"testing"
+	"time"
 )
 
 // start runs the program in this process. It must end by itself.
@@ -136,5 +138,26 @@ func TestStopWithoutRedis(t *testing.T) {
 	var out, errs bytes.Buffer
 	if code := run(ctx, []string{"--redis", "redis://127.0.0.1:1", "--http", "127.0.0.1:0"}, nil, &out, &errs); code != done {
 		t.Errorf("code %d, output %q", code, errs.String())
+	}
+}
+
+// A full pipe on standard error does not keep a replica from stopping.
+func TestFault63_FullPipe(t *testing.T) {
+	t.Parallel()
+	_, full := io.Pipe() // nobody reads it
+	defer full.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	code := make(chan int, 1)
+	go func() {
+		code <- run(ctx, []string{"--redis", "redis://127.0.0.1:1", "--http", "127.0.0.1:0"}, nil, io.Discard, full)
+	}()
+	select {
+	case got := <-code:
+		if got != done {
+			t.Errorf("code %d", got)
+		}
+	case <-time.After(patience):
+		t.Error("the replica does not stop")
 	}
 }

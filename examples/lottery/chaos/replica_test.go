@@ -67,6 +67,7 @@ type world struct {
 	redis  string // address for the replicas, host:port, each through a proxy; "": url
 	sql    servers.SQL
 	env    []string
+	stderr *os.File // of the replicas, instead of their logs; usually nil
 	ledger *singleton.Job
 	db     *sql.DB
 }
@@ -164,6 +165,9 @@ func (w *world) start(name string, hear func(*replica, logtest.Entry)) *replica 
 	r.cmd = exec.Command(binary, "serve")
 	r.cmd.Env = slices.Concat(w.env, []string{"LOTTERY_REDIS=" + url, "LOTTERY_DATABASE=" + w.dsn(r.sql.Addr()), "LOTTERY_IDENTITY=" + name})
 	r.cmd.Stderr = r.logs
+	if w.stderr != nil {
+		r.cmd.Stderr = w.stderr
+	}
 	r.cmd.SysProcAttr = dieWithUs()
 	started := make(chan error, 1)
 	go func() {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/noonlock/noonlock/examples/lottery/internal/noon"
 	"github.com/noonlock/noonlock/internal/servers"
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton"
 )
@@ -129,6 +130,31 @@ func TestStopWithoutServers(t *testing.T) {
 		t.Errorf("the next replica drew %+v; want that of %+v at attempt 2 under a greater token", drawn, held)
 	}
 	if code, err := next.terminate(ctx); code != 0 || err != nil {
+		t.Errorf("exit code %d, %v", code, err)
+	}
+}
+
+// Nobody reads the standard error of a replica, and the pipe is full. The replica draws and
+// records, and it still ends.
+func TestFault63_FullPipe(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	w := newWorld(t)
+	w.stderr = testenv.FullPipe(t)
+	r := w.start("silenced", nil)
+	var runs []singleton.Entry
+	w.poll(ctx, "no draws are recorded", func() bool {
+		var err error
+		runs, err = w.ledger.Runs(ctx, 2)
+		return err == nil && len(runs) == 2
+	})
+	for _, run := range runs {
+		if run.Outcome != singleton.OutcomeSucceeded || run.Attempt != 1 {
+			t.Errorf("a draw is recorded as %+v", run)
+		}
+	}
+	if code, err := r.terminate(ctx); code != 0 || err != nil {
 		t.Errorf("exit code %d, %v", code, err)
 	}
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/noonlock/noonlock/cmd/noonctl/internal/podlabel"
 	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/internal/logqueue"
 	"github.com/noonlock/noonlock/lockcore"
 )
 
@@ -113,7 +114,13 @@ func (e *electing) run(ctx context.Context) error {
 		return usage(errors.New("elect needs a command, --http or --pod-label"))
 	}
 	identity := holderIdentity(e.identity)
-	log := logr.FromSlogHandler(slog.NewTextHandler(e.Stderr, nil))
+	// A full pipe must not delay the label of the pod.
+	lines, err := logqueue.New(logr.FromSlogHandler(slog.NewTextHandler(e.Stderr, nil)), nil)
+	if err != nil {
+		return err
+	}
+	defer lines.Flush(ctx)
+	log := lines.Logger()
 	closeAll, err := e.connect(ctx, lockcore.Config{Identity: identity, Logger: log})
 	if err != nil {
 		return err

@@ -24,6 +24,7 @@ type pods struct {
 	*testing.T
 	server  *httptest.Server
 	account string
+	stderr  *os.File // of the replicas; nil: discarded
 
 	mu      sync.Mutex
 	leaders []string // the pods with the label
@@ -80,6 +81,9 @@ func (p *pods) elect(e *env, pod string, args ...string) *exec.Cmd {
 	cmd := e.program(append([]string{"elect", "board", "--identity", pod, "--pod-label", "leader=yes"}, args...)...)
 	cmd.Env = append(cmd.Env, accountVariable+"="+p.account, "POD_NAME="+pod,
 		"KUBERNETES_SERVICE_HOST="+u.Hostname(), "KUBERNETES_SERVICE_PORT="+u.Port())
+	if p.stderr != nil {
+		cmd.Stderr = p.stderr
+	}
 	testenv.Must(p, cmd.Start())
 	p.Cleanup(func() {
 		_ = cmd.Process.Kill()
@@ -113,6 +117,19 @@ func TestElectLabelsItsPod(t *testing.T) {
 	e.Until("c waits", func() bool { return e.waiters("election/board") == 1 })
 	e.must("release", "election/board", "--yes") // b notices it at its next renewal
 	awaits("[c]")
+}
+
+// Nobody reads the standard error of a replica, and the pipe is full. The label follows the leader.
+func TestFault63_FullPipe(t *testing.T) {
+	t.Parallel()
+	e, p := newEnv(t), newPods(t)
+	p.stderr = testenv.FullPipe(t)
+	a := p.elect(e, "a", "--http", "127.0.0.1:0")
+	e.Until("a has the label", func() bool { return p.labeled() == "[a]" })
+	testenv.Must(t, a.Process.Signal(syscall.SIGTERM))
+	if code := exitOf(t, a); code != 0 || p.labeled() != "[]" {
+		t.Errorf("a has the exit code %d, and the label is at %s", code, p.labeled())
+	}
 }
 
 // A process that was killed leaves the label. The next one in its pod removes it.

@@ -114,7 +114,7 @@ func printError(w io.Writer, command string, err error) {
 		}
 		return
 	}
-	fmt.Fprintf(w, "lottery %s: %s\n", command, plain(err))
+	inputs.Print(w, fmt.Sprintf("lottery %s: %s\n", command, plain(err)))
 }
 
 func isHelp(s string) bool { return s == "help" || s == "-h" || s == "-help" || s == "--help" }

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"slices"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
@@ -120,9 +122,9 @@ func (r *Replica) pages(registry *prometheus.Registry) (http.Handler, error) {
 }
 
 // listen starts the HTTP server. It runs until shutdown is called.
-func (r *Replica) listen(ctx context.Context) (shutdown func(), err error) {
+func (r *Replica) listen(ctx context.Context) (shutdown func(context.Context), err error) {
 	if r.cfg.HTTP == "" {
-		return func() {}, nil
+		return func(context.Context) {}, nil
 	}
 	var config net.ListenConfig
 	listener, err := config.Listen(ctx, "tcp", r.cfg.HTTP)
@@ -130,7 +132,10 @@ func (r *Replica) listen(ctx context.Context) (shutdown func(), err error) {
 		return nil, fmt.Errorf("http: %w", err)
 	}
 	r.cfg.Logger.Info("listening", "address", listener.Addr().String())
-	server := &http.Server{Handler: r.handler, ReadHeaderTimeout: 5 * time.Second}
+	server := &http.Server{
+		Handler: r.handler, ReadHeaderTimeout: 5 * time.Second,
+		ErrorLog: slog.NewLogLogger(logr.ToSlogHandler(r.cfg.Logger), slog.LevelError),
+	}
 	if r.status != nil {
 		server.RegisterOnShutdown(r.status.Close)
 	}
@@ -141,9 +146,7 @@ func (r *Replica) listen(ctx context.Context) (shutdown func(), err error) {
 			r.cfg.Logger.Error(err, "HTTP server failed")
 		}
 	}()
-	return func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeWithin)
-		defer cancel()
+	return func(ctx context.Context) {
 		if server.Shutdown(ctx) != nil {
 			server.Close()
 		}

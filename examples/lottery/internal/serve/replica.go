@@ -21,6 +21,7 @@ import (
 	"github.com/noonlock/noonlock/examples/lottery/internal/entrants"
 	"github.com/noonlock/noonlock/examples/lottery/internal/noon"
 	"github.com/noonlock/noonlock/examples/lottery/internal/store"
+	"github.com/noonlock/noonlock/internal/logqueue"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
 	"github.com/noonlock/noonlock/singleton/schedule"
@@ -70,6 +71,7 @@ var ErrStuck = errors.New("serve: the draw in progress did not stop")
 // Replica is one replica. Create it with New, and run it once.
 type Replica struct {
 	cfg      Config
+	lines    *logqueue.Queue // writes to the Logger of the config
 	rdbs     []redis.UniversalClient
 	client   *lockcore.Client
 	work     work
@@ -88,11 +90,16 @@ func New(ctx context.Context, cfg Config) (*Replica, error) { return newReplica(
 // newReplica is New with a clock for lockcore.Config.
 func newReplica(ctx context.Context, cfg Config, clock func() time.Duration) (*Replica, error) {
 	registry := prometheus.NewRegistry()
-	r := &Replica{cfg: cfg}
+	// A logger that blocks, such as a full pipe, must not delay a draw, its record or the end.
+	lines, err := logqueue.New(cfg.Logger, registry)
+	if err != nil {
+		return nil, err
+	}
+	cfg.Logger = lines.Logger()
+	r := &Replica{cfg: cfg, lines: lines}
 	for _, options := range cfg.Redis {
 		r.rdbs = append(r.rdbs, inputs.Client(options))
 	}
-	var err error
 	with := lockcore.Config{Identity: cfg.Identity, Logger: cfg.Logger, Registerer: registry, Clock: clock}
 	if len(r.rdbs) == 1 {
 		r.client, err = lockcore.New(r.rdbs[0], with)
@@ -202,7 +209,12 @@ func (r *Replica) Run(ctx context.Context) error {
 		r.close(ctx)
 		return err
 	}
-	defer shutdown()
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeWithin)
+		defer cancel()
+		shutdown(ctx)
+		r.lines.Flush(ctx)
+	}()
 	log.Info("replica starts", "identity", r.client.Identity(), "redis", r.hosts(), "database", r.cfg.Database.String(),
 		"schedule", r.cfg.Schedule, "zone", r.cfg.Location.String(), "winners", r.cfg.Winners, "lease", r.cfg.Lease.String(), "drain", r.cfg.Drain.String())
 	defer log.Info("replica ends")

@@ -9,14 +9,18 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/fstest"
 	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/noonlock/noonlock/examples/lottery/internal/entrants"
+	"github.com/noonlock/noonlock/examples/lottery/internal/noon"
 	"github.com/noonlock/noonlock/examples/lottery/internal/store"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton"
@@ -35,6 +39,12 @@ type stage struct {
 // raise returns when the replica draws. during is the work of the draw.
 func raise(t *testing.T, drain time.Duration, during func(ctx context.Context) error) *stage {
 	t.Helper()
+	return raiseLogging(t, logr.Discard(), drain, during)
+}
+
+// raiseLogging is raise with a logger.
+func raiseLogging(t *testing.T, log logr.Logger, drain time.Duration, during func(ctx context.Context) error) *stage {
+	t.Helper()
 	s := &stage{redis: lockcoretest.NewRedis(t), ended: make(chan error, 1)}
 	dsn, err := store.ParseDSN("sqlite:" + filepath.Join(t.TempDir(), "lottery.db"))
 	if err != nil {
@@ -48,7 +58,7 @@ func raise(t *testing.T, drain time.Duration, during func(ctx context.Context) e
 			DisableIdentity: server.DisableIdentity, MaintNotificationsConfig: server.MaintNotificationsConfig,
 		}},
 		Database: dsn, Entrants: list, Schedule: "@every 1m", Location: time.UTC,
-		Winners: 1, Lease: time.Second, Drain: drain,
+		Winners: 1, Lease: time.Second, Drain: drain, Logger: log,
 	}, func() time.Duration { return time.Since(begun) })
 	if err != nil {
 		t.Fatal(err)
@@ -147,6 +157,45 @@ func TestStopIsBounded(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A logger that blocks, such as a full pipe, keeps neither a draw from being recorded nor the
+// replica from stopping.
+func TestFault63_BlockedLogger(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		blocks, free, asked := atomic.Bool{}, make(chan struct{}), make(chan struct{})
+		log := funcr.New(func(string, string) {
+			if blocks.Load() {
+				<-free
+			}
+		}, funcr.Options{})
+		s := raiseLogging(t, log, drain, func(context.Context) error {
+			<-asked
+			return nil
+		})
+		blocks.Store(true)
+		close(asked)
+		job, err := singleton.NewJob(s.client, noon.Job)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Millisecond)
+		if runs, err := job.Runs(t.Context(), 1); err != nil || len(runs) != 1 || runs[0].Outcome != singleton.OutcomeSucceeded {
+			t.Errorf("the ledger has %+v, %v; want the draw", runs, err)
+		}
+		begun := time.Now()
+		s.stop()
+		select {
+		case err := <-s.ended:
+			if err != nil {
+				t.Error(err)
+			}
+		case <-time.After(drain + Ending):
+			t.Errorf("the replica continues %s after it was stopped", time.Since(begun))
+		}
+		close(free)
+	})
 }
 
 // Without a drain, the draw in progress must stop immediately, and is left to another replica.
