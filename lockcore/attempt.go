@@ -3,7 +3,6 @@ package lockcore
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -65,10 +64,12 @@ func (m *Mutex) begin(ctx context.Context, waits bool) (*attempt, error) {
 }
 
 func newAttempt(c *Client, k kind, keys *lockKeys, terms *leaseTerms, number uint64, value string) *attempt {
-	return &attempt{
+	a := &attempt{
 		c: c, kind: k, keys: keys, terms: terms, number: number, value: value,
-		keyArgs: append(slices.Clip(keys.args), keys.tomb(c.process, number)), valueArg: value,
+		keyArgs: make([]any, len(keys.args)+1), valueArg: value,
 	}
+	a.keyArgs[copy(a.keyArgs, keys.args)] = keys.tomb(c.process, number)
+	return a
 }
 
 // begin creates an attempt. It returns ErrClosed if the Client is closed.

@@ -44,7 +44,7 @@ func (o owners) add(l *Lease) {
 	}
 }
 
-// remove records the end of a lease.
+// remove records the end of a lease. now is used only if it has expired.
 func (o owners) remove(l *Lease, cause error, now time.Duration) {
 	key, ok := ownerOfAttempt(l.a)
 	t := o[key]

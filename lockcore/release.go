@@ -80,7 +80,10 @@ func (c *Client) retryRelease(ctx context.Context, l *Lease, within time.Duratio
 
 // removeLease removes a lease from the Client.
 func (c *Client) removeLease(l *Lease) {
-	cause, now := l.life.Err(), c.clock.Now()
+	cause, now := l.life.Err(), time.Duration(0)
+	if errors.Is(cause, ErrLeaseExpired) {
+		now = c.clock.Now() // may call the user's clock, so without the mutex
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.leases[l.a.number] == l {

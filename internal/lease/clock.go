@@ -51,7 +51,10 @@ func (k *Clock) Now() time.Duration {
 	case k.user != nil:
 		k.user.look()
 	case k.system != nil:
-		k.gain(min(k.system(), never/4) - k.origin)
+		second := min(k.system(), never/4) - k.origin
+		ticks := time.Since(k.start)
+		k.gain(second - ticks)
+		return ticks + time.Duration(k.gained.Load())
 	}
 	return k.Ticks()
 }
@@ -59,20 +62,18 @@ func (k *Clock) Now() time.Duration {
 // reached reports whether the elapsed time is at least at.
 func (k *Clock) reached(at time.Duration) bool { return k.Ticks() >= at || k.Now() >= at }
 
-// gain records that the second clock has advanced by elapsed since the start. The caller
-// read it earlier, so a goroutine that was paused in between records too little, not too
-// much.
-func (k *Clock) gain(elapsed time.Duration) {
-	ahead := int64(elapsed - time.Since(k.start))
+// gain records by how much the second clock is ahead of Go's. The caller has read the second
+// clock first, so a goroutine that was paused in between records too little, not too much.
+func (k *Clock) gain(ahead time.Duration) {
 	for {
 		old := k.gained.Load()
-		if ahead <= old {
+		if int64(ahead) <= old {
 			return
 		}
-		if !k.gained.CompareAndSwap(old, ahead) {
+		if !k.gained.CompareAndSwap(old, int64(ahead)) {
 			continue
 		}
-		if ahead-old > int64(jump) {
+		if int64(ahead)-old > int64(jump) {
 			select {
 			case k.jumps <- struct{}{}:
 			default:
@@ -153,7 +154,7 @@ func (u *userClock) readOnce() (ok bool) {
 	if !u.begun { // only serve calls this function
 		u.begun, u.origin = true, at-time.Since(u.clock.start)
 	}
-	u.clock.gain(at - u.origin)
+	u.clock.gain(at - u.origin - time.Since(u.clock.start))
 	return true
 }
 

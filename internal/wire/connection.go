@@ -31,6 +31,7 @@ type connection struct {
 
 	// Only the present user writes these.
 	failed bool          // the last request had no connection
+	batch  batch         // the commands of the present exchange
 	left   time.Duration // when mayLeave last returned true
 
 	mu      sync.Mutex
@@ -105,10 +106,22 @@ func (c *connection) do(d *deadline, commands []Request, refusal func(i int) err
 	if refusal == nil {
 		return c.exchange(d, rdb, commands)
 	}
-	replies := make([]Answer, len(commands))
-	sent, at := make([]Request, 0, len(commands)), make([]int, 0, len(commands))
+	var replies []Answer // nil: nothing was refused
+	for i := range commands {
+		if err := refusal(i); err != nil {
+			if replies == nil {
+				replies = make([]Answer, len(commands))
+			}
+			replies[i].Err = err
+		}
+	}
+	if replies == nil {
+		return c.exchange(d, rdb, commands)
+	}
+	var sent []Request
+	var at []int
 	for i, r := range commands {
-		if replies[i].Err = refusal(i); replies[i].Err == nil {
+		if replies[i].Err == nil {
 			sent, at = append(sent, r), append(at, i)
 		}
 	}
@@ -128,7 +141,7 @@ func (c *connection) exchange(d *deadline, rdb *redis.Client, commands []Request
 		return unsent(len(commands), d.why())
 	}
 	sent := c.trust.now()
-	replies := transmit(d, rdb, commands)
+	replies := c.transmit(d, rdb, commands)
 	d.exchange(false)
 	c.assess(sent, replies)
 	return replies

@@ -30,7 +30,7 @@ type dispatcher struct {
 	closed bool
 	all    []*connection
 	wg     sync.WaitGroup // requests and batches in flight
-	timers sync.Pool      // of callers that wait, *time.Timer
+	calls  sync.Pool      // *call, of callers that were answered
 	failed func(Request, error)
 }
 
@@ -40,8 +40,9 @@ type call struct {
 	timeout time.Duration
 	until   time.Time // the end of timeout
 	state   atomic.Int32
-	done    chan struct{}
 	answer  Answer
+	done    chan struct{} // gets a value once answer is set; nothing uses the call after that
+	timer   *time.Timer   // of the caller
 }
 
 const (
@@ -54,7 +55,7 @@ const (
 func newDispatcher(opt redis.Options, r role, h *history, failed func(Request, error)) *dispatcher {
 	d := &dispatcher{failed: failed, all: newConnections(connections, opt, r, h)}
 	d.free = append(d.free, d.all...)
-	d.timers.New = func() any { return time.NewTimer(time.Hour) }
+	d.calls.New = func() any { return &call{done: make(chan struct{}, 1), timer: time.NewTimer(time.Hour)} }
 	return d
 }
 
@@ -64,7 +65,7 @@ func (d *dispatcher) close() {
 	d.closed = true
 	for _, c := range d.queue {
 		c.answer.Err = ErrClosed
-		close(c.done)
+		c.done <- struct{}{}
 	}
 	d.queue = nil
 	d.mu.Unlock()
@@ -101,22 +102,16 @@ func (d *dispatcher) send(ctx context.Context, r Request, timeout time.Duration)
 		d.mu.Unlock()
 		return d.sendNow(ctx, f, r, until, timeout)
 	}
-	c := &call{request: r, until: until, timeout: timeout, done: make(chan struct{})}
+	c := d.calls.Get().(*call)
+	c.request, c.until, c.timeout = r, until, timeout
 	d.queue = append(d.queue, c)
 	d.mu.Unlock()
-	timer := d.timers.Get().(*time.Timer)
-	timer.Reset(timeout)
-	select {
-	case <-c.done:
-	case <-ctx.Done():
-	case <-timer.C:
-	}
-	timer.Stop()
-	d.timers.Put(timer)
-	select {
-	case <-c.done:
-		return c.answer.Value, c.answer.Err
-	default:
+	if c.wait(ctx) {
+		answer := c.answer
+		c.request, c.answer = Request{}, Answer{}
+		c.state.Store(callQueued)
+		d.calls.Put(c)
+		return answer.Value, answer.Err
 	}
 	dropped := c.state.CompareAndSwap(callQueued, callDropped) // never sent, and never will be
 	switch err := ctx.Err(); {
@@ -128,6 +123,24 @@ func (d *dispatcher) send(ctx context.Context, r Request, timeout time.Duration)
 		return nil, errors.Join(err, ErrUnknown)
 	}
 	return nil, errors.Join(ErrUnknown, NoAnswer(timeout))
+}
+
+// wait reports whether the call is answered before its timeout and the end of ctx.
+func (c *call) wait(ctx context.Context) bool {
+	c.timer.Reset(c.timeout)
+	defer c.timer.Stop()
+	select {
+	case <-c.done:
+		return true
+	case <-ctx.Done():
+	case <-c.timer.C:
+	}
+	select {
+	case <-c.done:
+		return true
+	default:
+		return false
+	}
 }
 
 // sendNow sends a request on the caller's goroutine.
@@ -173,7 +186,7 @@ func sendBatch(f *connection, batch []*call) {
 	})
 	for i, c := range batch {
 		c.answer = answers[i]
-		close(c.done)
+		c.done <- struct{}{}
 	}
 }
 

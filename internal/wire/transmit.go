@@ -3,6 +3,7 @@ package wire
 import (
 	"errors"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -30,36 +31,52 @@ var evalshaBytes = []byte(evalsha)
 
 func (m *mark) String() string { return m.text }
 
-// transmit sends commands in one round trip.
-func transmit(d *deadline, rdb *redis.Client, commands []Request) []Answer {
-	n := 0
-	for _, r := range commands {
-		n += len(r.args)
+// A batch is the commands of one exchange, as go-redis takes them. A connection uses the memory
+// again for the next exchange.
+type batch struct {
+	args  []any // of all commands, with the marks
+	marks []mark
+	cmds  []redis.Cmder
+}
+
+// add adds a command. It must not exceed the capacity of marks.
+func (b *batch) add(d *deadline, r Request) {
+	b.marks = append(b.marks, mark{text: Text(r.args[0])})
+	first := len(b.args)
+	b.args = append(append(b.args, &b.marks[len(b.marks)-1]), r.args[1:]...)
+	b.cmds = append(b.cmds, redis.NewCmd(d, b.args[first:len(b.args):len(b.args)]...))
+}
+
+// clear forgets the commands, and the memory if it is more than most batches need.
+func (b *batch) clear() {
+	if cap(b.marks) > 2*maxBatch {
+		*b = batch{}
+		return
 	}
-	all := make([]any, 0, n) // the arguments, with the marks
-	replies := make([]Answer, len(commands))
-	sent := make([]struct {
-		mark mark
-		cmd  *redis.Cmd
-	}, len(commands))
-	for i, r := range commands {
-		sent[i].mark.text = Text(r.args[0])
-		first := len(all)
-		all = append(append(all, &sent[i].mark), r.args[1:]...)
-		sent[i].cmd = redis.NewCmd(d, all[first:len(all):len(all)]...)
+	clear(b.args)
+	clear(b.cmds)
+	b.args, b.marks, b.cmds = b.args[:0], b.marks[:0], b.cmds[:0]
+}
+
+// transmit sends commands in one round trip.
+func (c *connection) transmit(d *deadline, rdb *redis.Client, commands []Request) []Answer {
+	b := &c.batch
+	defer b.clear()
+	b.marks = slices.Grow(b.marks, len(commands))
+	for _, r := range commands {
+		b.add(d, r)
 	}
 	var err error
-	if len(sent) == 1 {
-		err = rdb.Process(d, sent[0].cmd)
+	if len(b.cmds) == 1 {
+		err = rdb.Process(d, b.cmds[0])
 	} else {
 		pipe := rdb.Pipeline()
-		for i := range sent {
-			_ = pipe.Process(d, sent[i].cmd)
-		}
+		_ = pipe.BatchProcess(d, b.cmds...)
 		_, err = pipe.Exec(d)
 	}
-	for i := range sent {
-		replies[i] = readReply(d, sent[i].cmd, sent[i].mark.written, err)
+	replies := make([]Answer, len(commands))
+	for i, cmd := range b.cmds {
+		replies[i] = readReply(d, cmd.(*redis.Cmd), b.marks[i].written, err)
 	}
 	return replies
 }
