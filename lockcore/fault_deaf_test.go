@@ -115,7 +115,7 @@ func TestFault73_KilledOverTLS(t *testing.T) {
 	t.Parallel()
 	e, secure, ours := tlsEnv(t, time.Hour, "tls-auth-clients no")
 	opt := testenv.Options(secure)
-	opt.TLSConfig = &tls.Config{RootCAs: ours.pool, MinVersion: tls.VersionTLS12}
+	opt.TLSConfig = &tls.Config{RootCAs: ours.Pool, MinVersion: tls.VersionTLS12}
 	a, b := e.ClientWith(opt, lockcore.Config{}), e.Client("b")
 	cfg := ttl(time.Minute)
 	holder := e.try(e.mutex(b, "orders", cfg))

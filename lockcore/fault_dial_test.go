@@ -2,19 +2,11 @@ package lockcore_test
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
 	"fmt"
-	"math/big"
 	"net"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -23,43 +15,23 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/noonlock/noonlock/internal/servers"
 	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
-// A certificate is self-signed and valid for 127.0.0.1, localhost and redis.example only.
-type certificate struct {
-	pool      *x509.CertPool
-	cert, key string // files
-}
-
-func (e *env) certificate(until time.Duration) certificate {
+// certificate returns a certificate that is valid for 127.0.0.1, localhost and redis.example only.
+func (e *env) certificate(until time.Duration) *servers.Certificate {
 	e.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must(e, err)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, IsCA: true, BasicConstraintsValid: true,
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"localhost", "redis.example"}, NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: time.Now().Add(until),
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	must(e, err)
-	parsed, err := x509.ParseCertificate(der)
-	must(e, err)
-	secret, err := x509.MarshalPKCS8PrivateKey(key)
-	must(e, err)
-	c := certificate{x509.NewCertPool(), filepath.Join(e.TempDir(), "cert.pem"), filepath.Join(e.TempDir(), "key.pem")}
-	c.pool.AddCert(parsed)
-	must(e, os.WriteFile(c.cert, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
-	must(e, os.WriteFile(c.key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}), 0o600))
-	return c
+	return servers.SelfSignedUntil(e, until, "127.0.0.1", "localhost", "redis.example")
 }
 
 // tlsEnv starts a server that speaks TLS on its own port, and returns its address.
-func tlsEnv(t *testing.T, until time.Duration, conf ...string) (*env, string, certificate) {
+func tlsEnv(t *testing.T, until time.Duration, conf ...string) (*env, string, *servers.Certificate) {
 	t.Helper()
 	c := (&env{Env: &testenv.Env{T: t}}).certificate(until)
-	e := realEnv(t, append([]string{"tls-cert-file " + c.cert, "tls-key-file " + c.key, "tls-ca-cert-file " + c.cert}, conf...)...)
+	e := realEnv(t, c.RedisConf(conf...)...)
 	return e, e.Real.SecureAddr(), c
 }
 
@@ -79,11 +51,11 @@ func TestFault61_NoConnectionEver(t *testing.T) {
 		tls        *tls.Config
 		says       string
 	}{
-		{"an unknown authority", secure, pool(old.pool), "certificate"},
-		{"another name", secure, &tls.Config{RootCAs: ours.pool, ServerName: "other.example", MinVersion: tls.VersionTLS12}, "other.example"},
-		{"expired", expired, pool(old.pool), "expired"},
-		{"no certificate of ours", private, pool(known.pool), "certificate required"},
-		{"TLS to a port without", e.Real.Addr(), pool(ours.pool), "does not speak TLS on this port"},
+		{"an unknown authority", secure, pool(old.Pool), "certificate"},
+		{"another name", secure, &tls.Config{RootCAs: ours.Pool, ServerName: "other.example", MinVersion: tls.VersionTLS12}, "other.example"},
+		{"expired", expired, pool(old.Pool), "expired"},
+		{"no certificate of ours", private, pool(known.Pool), "certificate required"},
+		{"TLS to a port without", e.Real.Addr(), pool(ours.Pool), "does not speak TLS on this port"},
 		{"no TLS to a port with it", secure, nil, "speaks TLS on this port"},
 	} {
 		if !strings.HasPrefix(c.name, "TLS to") { // a Dialer does not reveal that it uses TLS

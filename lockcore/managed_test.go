@@ -101,13 +101,12 @@ func TestFault61_CertificatesAreReplaced(t *testing.T) {
 	t.Parallel()
 	e, addr, now := tlsEnv(t, time.Hour, "tls-auth-clients yes")
 	later := e.certificate(time.Hour)
-	both := now.pool.Clone()
-	text, err := os.ReadFile(later.cert)
+	both := now.Pool.Clone()
+	text, err := os.ReadFile(later.Cert)
 	must(t, err)
 	both.AppendCertsFromPEM(text)
-	load := func(c certificate) *tls.Certificate {
-		pair, err := tls.LoadX509KeyPair(c.cert, c.key)
-		must(t, err)
+	load := func(c *servers.Certificate) *tls.Certificate {
+		pair := c.Load(t)
 		return &pair
 	}
 	var shown atomic.Pointer[tls.Certificate]
@@ -122,12 +121,12 @@ func TestFault61_CertificatesAreReplaced(t *testing.T) {
 	waiter := e.queued(e.mutex(c, "orders", ttl(30*time.Second)))
 
 	old := load(now)
-	for from, to := range map[string]string{later.cert: now.cert, later.key: now.key} {
+	for from, to := range map[string]string{later.Cert: now.Cert, later.Key: now.Key} {
 		text, err := os.ReadFile(from)
 		must(t, err)
 		must(t, os.WriteFile(to, text, 0o600))
 	}
-	must(t, e.Raw.ConfigSet(t.Context(), "tls-cert-file", now.cert).Err()) // reads all files again
+	must(t, e.Raw.ConfigSet(t.Context(), "tls-cert-file", now.Cert).Err()) // reads all files again
 	shown.Store(load(later))
 	for _, kind := range []string{"normal", "pubsub"} {
 		must(t, e.Raw.Do(t.Context(), "client", "kill", "type", kind).Err())
@@ -148,11 +147,9 @@ func TestServerNameIsSent(t *testing.T) {
 	t.Parallel()
 	e := realEnv(t)
 	c := e.certificate(time.Hour)
-	pair, err := tls.LoadX509KeyPair(c.cert, c.key)
-	must(t, err)
 	var names sync.Map
 	front, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{
-		MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair},
+		MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{c.Load(t)},
 		GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 			names.Store(hello.ServerName, true)
 			return nil, nil
@@ -183,7 +180,7 @@ func TestServerNameIsSent(t *testing.T) {
 	must(t, err)
 	for addr, given := range map[string]string{"localhost:" + port: "", "127.0.0.1:" + port: "redis.example"} {
 		opt := testenv.Options(addr)
-		opt.TLSConfig = &tls.Config{RootCAs: c.pool, ServerName: given, MinVersion: tls.VersionTLS12}
+		opt.TLSConfig = &tls.Config{RootCAs: c.Pool, ServerName: given, MinVersion: tls.VersionTLS12}
 		client := e.ClientWith(opt, lockcore.Config{})
 		e.unlock(e.try(e.mutex(client, "orders", ttl(time.Minute))))
 		want, _, _ := strings.Cut(addr, ":")

@@ -70,10 +70,7 @@ func outlives(t *testing.T, outage func(*testenv.Env) *testenv.Outage, ttl, at, 
 func TestFault72_StallOverTLS(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
-		own := e.certificate(time.Hour)
-		key, err := tls.LoadX509KeyPair(own.cert, own.key)
-		must(e, err)
-		s := &stalling{certificate: key, running: make(chan struct{})}
+		s := &stalling{certificate: e.certificate(time.Hour).Load(e), running: make(chan struct{})}
 		close(s.running)
 		opt := e.Bubble.Options()
 		opt.DialTimeout = 30 * time.Second

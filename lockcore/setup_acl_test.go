@@ -62,7 +62,7 @@ func TestFault60_ACLOfSettingUpAConnection(t *testing.T) {
 		"credentials that change": {func(opt *redis.Options) { whole(opt); asStream(opt) }, both},
 		"TLS": {func(opt *redis.Options) {
 			whole(opt)
-			opt.Addr, opt.TLSConfig = secure, &tls.Config{RootCAs: c.pool, MinVersion: tls.VersionTLS12}
+			opt.Addr, opt.TLSConfig = secure, &tls.Config{RootCAs: c.Pool, MinVersion: tls.VersionTLS12}
 		}, both},
 	} {
 		t.Run(name, func(t *testing.T) {

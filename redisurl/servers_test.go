@@ -2,14 +2,6 @@ package redisurl_test
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"encoding/pem"
-	"math/big"
-	"net"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -22,65 +14,21 @@ import (
 	"github.com/noonlock/noonlock/redisurl"
 )
 
-// security has the certificate of servers on loopback.
-type security struct {
-	pool *x509.CertPool
-	conf []string
-}
-
-func newSecurity(t *testing.T) security {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), IsCA: true, BasicConstraintsValid: true, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	secret, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	folder := t.TempDir()
-	file := func(name, kind string, data []byte) string {
-		path := filepath.Join(folder, name)
-		if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: data}), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
-	cert := file("cert.pem", "CERTIFICATE", der)
-	s := security{x509.NewCertPool(), []string{
-		"tls-cert-file " + cert, "tls-key-file " + file("key.pem", "PRIVATE KEY", secret), "tls-ca-cert-file " + cert,
-		"tls-auth-clients no", "tls-replication yes",
-	}}
-	if parsed, err := x509.ParseCertificate(der); err != nil {
-		t.Fatal(err)
-	} else {
-		s.pool.AddCert(parsed)
-	}
-	return s
-}
-
 // A lock is acquired through the client of each scheme, on servers with passwords. With TLS,
 // each host proves its own address, also those that a Sentinel or a node names.
 func TestSchemesReachTheirServers(t *testing.T) {
 	t.Parallel()
-	s := newSecurity(t)
+	own := servers.SelfSigned(t)
+	conf := own.RedisConf("tls-auth-clients no", "tls-replication yes")
 	socket := filepath.Join(t.TempDir(), "redis.sock")
-	plain := servers.Redis(t, append([]string{"requirepass a&b", "unixsocket " + socket}, s.conf...)...)
+	plain := servers.Redis(t, append([]string{"requirepass a&b", "unixsocket " + socket}, conf...)...)
 	secure := plain.SecureAddr()
 
 	watcher := servers.Sentinel(t, "noon", plain.Addr(), 1, "sentinel auth-pass noon a&b", "user watcher on >c+d ~* &* +@all", "user default off")
-	secureWatcher := servers.Sentinel(t, "secure", secure, 1, append([]string{"sentinel auth-pass secure a&b", "requirepass c+d"}, s.conf...)...)
+	secureWatcher := servers.Sentinel(t, "secure", secure, 1, append([]string{"sentinel auth-pass secure a&b", "requirepass c+d"}, conf...)...)
 
 	nodes := servers.Cluster(t, 3, 0)
-	secureNodes := servers.Cluster(t, 1, 0, append([]string{"tls-cluster yes"}, s.conf...)...)
+	secureNodes := servers.Cluster(t, 1, 0, append([]string{"tls-cluster yes"}, conf...)...)
 
 	const password = ":a%26b@"
 	for _, url := range []string{
@@ -101,7 +49,7 @@ func TestSchemesReachTheirServers(t *testing.T) {
 				t.Fatal(err)
 			}
 			if o.TLSConfig != nil {
-				o.TLSConfig.RootCAs = s.pool
+				o.TLSConfig.RootCAs = own.Pool
 			}
 			rdb := redis.NewUniversalClient(o)
 			defer rdb.Close()

@@ -82,6 +82,21 @@ func (f Files) pair() (*tls.Certificate, error) {
 	return &pair, nil
 }
 
+// Secure adds the fields that are set to the TLS configuration of a Redis URL. The
+// configuration is nil if the URL does not use TLS.
+func (c Client) Secure(config *tls.Config) error {
+	switch {
+	case c.Roots == nil && c.Certificate == nil:
+	case config == nil:
+		return errors.New("the URL does not use TLS; with certificates it must begin with rediss")
+	case config.InsecureSkipVerify && c.Roots != nil:
+		return errors.New("the URL has skip_verify, which disables the check of certificates; it must be absent if --redis-ca is set")
+	default:
+		c.Apply(config)
+	}
+	return nil
+}
+
 // Apply adds the fields that are set to a configuration.
 func (c Client) Apply(config *tls.Config) {
 	if c.Roots != nil {

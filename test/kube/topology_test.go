@@ -69,15 +69,15 @@ func (l *lottery) failsOver(primary string) {
 // that requires TLS and a client certificate of its own authority.
 func TestSentinel(t *testing.T) {
 	t.Parallel()
-	ours := newAuthority(t)
-	ours.sign("server", os.Getenv("KUBE_HOST_ADDRESS"))
-	server := servers.MariaDBServer(t, "--ssl-ca="+ours.file("ca.crt"), "--ssl-cert="+ours.file("server.crt"), "--ssl-key="+ours.file("server.key"))
+	ours := servers.SelfSigned(t)
+	own := ours.Sign(t, os.Getenv("KUBE_HOST_ADDRESS"))
+	server := servers.MariaDBServer(t, "--ssl-ca="+ours.Cert, "--ssl-cert="+own.Cert, "--ssl-key="+own.Key)
 	db := server.Database(t)
 	server.Administer(t, fmt.Sprintf("ALTER USER %s@'%%' REQUIRE X509", db.User))
 	host, port := lent(t, db.Port)
 
 	c := newCluster(t, "noonlock-sentinel", restricted)
-	ours.known(c)
+	c.knows(ours)
 	c.kubectl("create", "secret", "generic", "redis", "--from-literal=password="+password)
 	c.kubectl("create", "secret", "generic", "db", "--from-literal=password="+db.Password)
 	c.kubectl("create", "configmap", "people", "--from-file=entrants.csv=../../examples/lottery/entrants.csv")
@@ -107,13 +107,13 @@ func TestSentinel(t *testing.T) {
 // external PostgreSQL with a certificate of its own authority.
 func TestCluster(t *testing.T) {
 	t.Parallel()
-	ours := newAuthority(t)
-	ours.sign("server", os.Getenv("KUBE_HOST_ADDRESS"))
-	db := servers.PostgreSQLServer(t, ours.file("server.crt"), ours.file("server.key")).Database(t)
+	ours := servers.SelfSigned(t)
+	own := ours.Sign(t, os.Getenv("KUBE_HOST_ADDRESS"))
+	db := servers.PostgreSQLServer(t, own.Cert, own.Key).Database(t)
 	host, port := lent(t, db.Port)
 
 	c := newCluster(t, "noonlock-cluster", restricted)
-	ours.known(c)
+	c.knows(ours)
 	c.kubectl("create", "secret", "generic", "redis", "--from-literal=password="+password)
 	c.kubectl("create", "secret", "generic", "db", "--from-literal=password="+db.Password)
 	c.kubectl("create", "configmap", "people", "--from-file=entrants.csv=../../examples/lottery/entrants.csv")
@@ -154,10 +154,10 @@ func TestCluster(t *testing.T) {
 func TestCertificates(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, "noonlock-certs", restricted)
-	ours := newAuthority(t)
-	ours.known(c)
-	ours.sign("server", "redis")
-	c.kubectl("create", "secret", "generic", "certs", "--from-file="+ours.folder)
+	ours := servers.SelfSigned(t)
+	c.knows(ours)
+	own := ours.Sign(t, "redis")
+	c.kubectl("create", "secret", "generic", "certs", "--from-file=ca.crt="+ours.Cert, "--from-file=server.crt="+own.Cert, "--from-file=server.key="+own.Key)
 	c.redis("redis", "--port", "0", "--tls-port", "6379", "--tls-ca-cert-file", "/certs/ca.crt",
 		"--tls-cert-file", "/certs/server.crt", "--tls-key-file", "/certs/server.key")
 	l := c.install("demo", "demo-lottery", chart, slices.Concat(each1s(), bundled(), []string{

@@ -6,15 +6,16 @@ import (
 	"testing"
 
 	"github.com/noonlock/noonlock/cmd/noonctl/internal/cli"
-	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/internal/servers"
 )
 
 // A server with a private authority, which asks for the certificates of clients, is reached with
 // the flags, and with the environment.
 func TestClientCertificates(t *testing.T) {
 	t.Parallel()
-	cert, key := testenv.SelfSigned(t)
-	e := newEnv(t, "tls-cert-file "+cert, "tls-key-file "+key, "tls-ca-cert-file "+cert, "tls-auth-clients yes")
+	own := servers.SelfSigned(t)
+	cert, key := own.Cert, own.Key
+	e := newEnv(t, own.RedisConf("tls-auth-clients yes")...)
 	e.hold("orders")
 	url := "rediss://" + e.Real.SecureAddr()
 	with := func(variables map[string]string, args ...string) result {

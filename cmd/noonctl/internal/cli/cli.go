@@ -170,20 +170,13 @@ func (a *app) parse(url string) (*redis.UniversalOptions, error) {
 	for _, f := range a.tlsFlags() {
 		*f.value = cmp.Or(*f.value, a.Getenv(f.variable))
 	}
-	if !a.tls.Set() {
-		return options, nil
-	}
 	client, err := a.tls.Load()
 	if wrong, ok := errors.AsType[*certs.Error](err); ok {
 		return nil, usage(fmt.Errorf("--redis-%s: %w", wrong.File, err))
 	}
-	switch {
-	case options.TLSConfig == nil:
-		return nil, usage(errors.New("--redis-ca, --redis-cert and --redis-key need a URL with TLS; it must begin with rediss"))
-	case options.TLSConfig.InsecureSkipVerify && client.Roots != nil:
-		return nil, usage(errors.New("the URL has skip_verify, which disables the check of certificates; it must be absent if --redis-ca is set"))
+	if err := client.Secure(options.TLSConfig); err != nil {
+		return nil, usage(fmt.Errorf("--redis: %w", err))
 	}
-	client.Apply(options.TLSConfig)
 	return options, nil
 }
 

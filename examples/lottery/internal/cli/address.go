@@ -154,14 +154,11 @@ func (s *settings) load(name string, c certificates) (client certs.Client, set b
 // secureRedis applies the certificates to the connections to Redis.
 func (s *settings) secureRedis(options *redis.UniversalOptions, c certificates) *redis.UniversalOptions {
 	client, set := s.load("redis", c)
-	switch {
-	case !set || options == nil:
-	case options.TLSConfig == nil:
-		s.fail("redis", errors.New("the URL does not use TLS; with certificates it must begin with rediss"))
-	case options.TLSConfig.InsecureSkipVerify && client.Roots != nil:
-		s.fail("redis", errors.New("the URL has skip_verify, which disables the check of certificates; it must be absent if --redis-ca is set"))
-	default:
-		client.Apply(options.TLSConfig)
+	if !set || options == nil {
+		return options
+	}
+	if err := client.Secure(options.TLSConfig); err != nil {
+		s.fail("redis", err)
 	}
 	return options
 }

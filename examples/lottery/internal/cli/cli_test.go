@@ -16,6 +16,7 @@ import (
 
 	"github.com/noonlock/noonlock/examples/lottery/internal/cli"
 	"github.com/noonlock/noonlock/examples/lottery/internal/entrants"
+	"github.com/noonlock/noonlock/internal/servers"
 )
 
 const secret = "hunter2secret"
@@ -81,7 +82,7 @@ func TestBadInput(t *testing.T) {
 	single := write(t, "single.csv", "id,eligible\na,true\n")
 	file := write(t, "lottery.db", "")
 	hidden := write(t, "key.pem", secret)
-	authority := write(t, "ca.pem", string(newAuthority(t, "ours").pem))
+	authority := servers.SelfSigned(t).Cert
 	csv := func(text string) string { return write(t, "list.csv", text) }
 
 	serve := map[string]string{

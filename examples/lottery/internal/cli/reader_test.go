@@ -3,7 +3,6 @@ package cli_test
 import (
 	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
 	"database/sql"
 	"fmt"
 	"os"
@@ -191,14 +190,12 @@ func TestReadersOfAReadOnlyFile(t *testing.T) {
 // logging an error and shows no key. New connections use a replaced certificate.
 func TestServeWithCertificatesForRedis(t *testing.T) {
 	t.Parallel()
-	ours := newAuthority(t, "ours")
-	client := ours.sign(t, "client")
-	pool := x509.NewCertPool()
-	pool.AddCert(ours.cert)
+	ours := servers.SelfSigned(t)
+	client := ours.Sign(t)
 	redis := miniredis.NewMiniRedis()
 	redis.ClockTTL(true)
 	err := redis.StartTLS(&tls.Config{
-		Certificates: []tls.Certificate{ours.sign(t, "server").load(t)}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool, MinVersion: tls.VersionTLS12,
+		Certificates: []tls.Certificate{ours.Sign(t).Load(t)}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: ours.Pool, MinVersion: tls.VersionTLS12,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -211,7 +208,7 @@ func TestServeWithCertificatesForRedis(t *testing.T) {
 	}
 	for name, more := range map[string][]string{
 		"an unknown authority": nil,
-		"no certificate":       {"--redis-ca=" + ours.file(t)},
+		"no certificate":       {"--redis-ca=" + ours.Cert},
 	} {
 		r := serve(t, append(args, more...)...)
 		r.awaitPage("/readyz", 500, "[-]redis failed")
@@ -219,7 +216,7 @@ func TestServeWithCertificatesForRedis(t *testing.T) {
 			t.Errorf("%s: exit code %d\n%s", name, code, r.logs)
 		}
 	}
-	good := []string{"--redis-ca=" + ours.file(t), "--redis-cert=" + client.cert, "--redis-key=" + client.key}
+	good := []string{"--redis-ca=" + ours.Cert, "--redis-cert=" + client.Cert, "--redis-key=" + client.Key}
 	r := serve(t, append(args, good...)...)
 	first := r.await("draw committed", 1).Tick
 	if code := r.end(); code != cli.Done {
@@ -237,9 +234,9 @@ func TestServeWithCertificatesForRedis(t *testing.T) {
 // The same for MariaDB, and the errors that both drivers return for the files.
 func TestCertificatesForTheDatabase(t *testing.T) {
 	t.Parallel()
-	ours, theirs := newAuthority(t, "ours"), newAuthority(t, "theirs")
-	server, client := ours.sign(t, "server"), ours.sign(t, "client")
-	maria := servers.MariaDBServer(t, "--ssl-cert="+server.cert, "--ssl-key="+server.key, "--ssl-ca="+ours.file(t), "--require-secure-transport=ON")
+	ours, theirs := servers.SelfSigned(t), servers.SelfSigned(t)
+	server, client := ours.Sign(t), ours.Sign(t)
+	maria := servers.MariaDBServer(t, "--ssl-cert="+server.Cert, "--ssl-key="+server.Key, "--ssl-ca="+ours.Cert, "--require-secure-transport=ON")
 	d := maria.Database(t)
 	plain := dsn("mysql", d)
 	winners := func(more ...string) (int, string) {
@@ -250,11 +247,11 @@ func TestCertificatesForTheDatabase(t *testing.T) {
 		args []string
 		want string // of the error
 	}{
-		"our authority":                      {[]string{"--database=" + plain, "--database-ca=" + ours.file(t)}, "no tables"},
-		"our authority, and a certificate":   {[]string{"--database=" + plain + "?tls=true", "--database-ca=" + ours.file(t), "--database-cert=" + client.cert, "--database-key=" + client.key}, "no tables"},
-		"another authority":                  {[]string{"--database=" + plain, "--database-ca=" + theirs.file(t)}, "certificate"},
+		"our authority":                      {[]string{"--database=" + plain, "--database-ca=" + ours.Cert}, "no tables"},
+		"our authority, and a certificate":   {[]string{"--database=" + plain + "?tls=true", "--database-ca=" + ours.Cert, "--database-cert=" + client.Cert, "--database-key=" + client.Key}, "no tables"},
+		"another authority":                  {[]string{"--database=" + plain, "--database-ca=" + theirs.Cert}, "certificate"},
 		"the system's authorities":           {[]string{"--database=" + plain + "?tls=true"}, "certificate"},
-		"a certificate, and nothing checked": {[]string{"--database=" + plain + "?tls=skip-verify", "--database-cert=" + client.cert, "--database-key=" + client.key}, "no tables"},
+		"a certificate, and nothing checked": {[]string{"--database=" + plain + "?tls=skip-verify", "--database-cert=" + client.Cert, "--database-key=" + client.Key}, "no tables"},
 		"none":                               {[]string{"--database=" + plain}, "denied"},
 	} {
 		code, stderr := winners(c.args...)
@@ -268,25 +265,36 @@ func TestCertificatesForTheDatabase(t *testing.T) {
 // with another authority the error is one line.
 func TestCertificatesForPostgreSQL(t *testing.T) {
 	t.Parallel()
-	ours, theirs := newAuthority(t, "ours"), newAuthority(t, "theirs")
-	server, client := ours.sign(t, "server"), ours.sign(t, "client")
-	d := servers.PostgreSQLServer(t, server.cert, server.key).Database(t)
+	ours, theirs := servers.SelfSigned(t), servers.SelfSigned(t)
+	server, client := ours.Sign(t), ours.Sign(t)
+	d := servers.PostgreSQLServer(t, server.Cert, server.Key).Database(t)
 	plain := dsn("postgres", d)
 	for name, c := range map[string]struct {
 		args []string
 		want string // of the error
 	}{
-		"our authority":                              {[]string{"--database=" + plain + "?sslmode=verify-full", "--database-ca=" + ours.file(t)}, "no tables"},
-		"our authority by default":                   {[]string{"--database=" + plain, "--database-ca=" + ours.file(t)}, "no tables"},
-		"our authority in the DSN":                   {[]string{"--database=" + plain + "?sslmode=verify-full&sslrootcert=" + ours.file(t)}, "no tables"},
-		"our authority, and a certificate":           {[]string{"--database=" + plain, "--database-ca=" + ours.file(t), "--database-cert=" + client.cert, "--database-key=" + client.key}, "no tables"},
-		"another authority":                          {[]string{"--database=" + plain + "?sslmode=verify-full", "--database-ca=" + theirs.file(t)}, "unknown authority"},
-		"another authority, the name is not checked": {[]string{"--database=" + plain + "?sslmode=verify-ca", "--database-ca=" + theirs.file(t)}, "unknown authority"},
+		"our authority":                              {[]string{"--database=" + plain + "?sslmode=verify-full", "--database-ca=" + ours.Cert}, "no tables"},
+		"our authority by default":                   {[]string{"--database=" + plain, "--database-ca=" + ours.Cert}, "no tables"},
+		"our authority in the DSN":                   {[]string{"--database=" + plain + "?sslmode=verify-full&sslrootcert=" + ours.Cert}, "no tables"},
+		"our authority, and a certificate":           {[]string{"--database=" + plain, "--database-ca=" + ours.Cert, "--database-cert=" + client.Cert, "--database-key=" + client.Key}, "no tables"},
+		"another authority":                          {[]string{"--database=" + plain + "?sslmode=verify-full", "--database-ca=" + theirs.Cert}, "unknown authority"},
+		"another authority, the name is not checked": {[]string{"--database=" + plain + "?sslmode=verify-ca", "--database-ca=" + theirs.Cert}, "unknown authority"},
 		"the system's authorities":                   {[]string{"--database=" + plain + "?sslmode=verify-full"}, "unknown authority"},
 	} {
 		code, _, stderr := run(t.Context(), nil, append([]string{"winners"}, c.args...)...)
 		if code != cli.Unseen || !strings.Contains(stderr, c.want) || strings.Contains(stderr, d.Password) || strings.Count(strings.TrimSpace(stderr), "\n") != 0 {
 			t.Errorf("%s: exit code %d, want one line with %q\n%s", name, code, c.want, stderr)
 		}
+	}
+}
+
+func copyFile(t *testing.T, from, to string) {
+	t.Helper()
+	data, err := os.ReadFile(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Clean(to), data, 0o600); err != nil {
+		t.Fatal(err)
 	}
 }
