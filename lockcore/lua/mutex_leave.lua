@@ -40,8 +40,11 @@ local channels = ARGV[5]
 --@include mutex
 
 local fence, seen = KEYS[2], KEYS[4]
-local first = redis.call('ZRANGE', queue, 0, 0)[1]
-drop(queue, seen, me)
+local first
+if released == 0 then -- a holder is not in the queue
+  first = redis.call('ZRANGE', queue, 0, 0)[1]
+  drop(queue, seen, me)
+end
 clear_note(seen, me)
 if ARGV[2] ~= '0' then
   redis.call('SET', KEYS[5], '1', 'PX', ARGV[2])

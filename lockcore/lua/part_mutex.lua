@@ -18,7 +18,7 @@ local function advance(lock, fence, keep, queue, seen, me, ttl, now)
       drop(queue, seen, me)
       local token = next_token(fence, keep)
       redis.call('SET', lock, me, 'PX', ttl)
-      notify_head(lock, queue)
+      notify_head(lock, queue, ttl)
       return token
     end
     local process = process_of(head)
@@ -28,7 +28,7 @@ local function advance(lock, fence, keep, queue, seen, me, ttl, now)
         drop(queue, seen, head)
         next_token(fence, keep)
         redis.call('SET', lock, head, 'PX', time)
-        local new = notify_head(lock, queue)
+        local new = notify_head(lock, queue, time)
         if new then
           notify_other(lock, queue, seen, process, process_of(new), time, now)
         end

@@ -132,11 +132,12 @@ local function drop(queue, seen, attempt)
 end
 
 -- notify_head tells the first waiter that it is the head, and in how many ms the lock
--- expires. This is for speed only: each waiter looks once per TTL anyway.
-local function notify_head(lock, queue)
+-- expires: left, by default its TTL. This is for speed only: each waiter looks once per TTL
+-- anyway.
+local function notify_head(lock, queue, left)
   local head = redis.call('ZRANGE', queue, 0, 0)[1]
   if head then
-    notify(lock, head, 'h', string.format('%.0f ', redis.call('PTTL', lock)))
+    notify(lock, head, 'h', string.format('%.0f ', left or redis.call('PTTL', lock)))
   end
   return head
 end
@@ -210,13 +211,18 @@ end
 -- near reports whether an attempt looks again when the lock expires. These are the first
 -- three in the queue, and the first one of each process among the first 32, as the process
 -- of the holder and others may be dead or frozen, with all their waiters.
-local function near(queue, me)
-  local mine, first = process_of(me), true
+local function near(queue, me, at)
+  -- A look at one attempt and a plain search take less time than a list and process_of.
+  local behind = redis.call('ZRANGE', queue, 31, 31, 'WITHSCORES')[2]
+  if behind and tonumber(behind) < tonumber(at) then
+    return false
+  end
+  local mine, first = process_of(me) .. '.', true
   for rank, attempt in ipairs(redis.call('ZRANGE', queue, 0, 31)) do
     if attempt == me then
       return first or rank <= 3
     end
-    first = first and process_of(attempt) ~= mine
+    first = first and string.find(attempt, mine, 5, true) ~= 5
   end
   return false
 end
@@ -225,6 +231,6 @@ end
 -- served another one, otherwise {3, left, place, holder}. left: ms, by default the TTL of
 -- the lock. holder: '' if the lock is free.
 local function placed(lock, queue, me, at, holder, left, served)
-  local code = (served or near(queue, me)) and 2 or 3
+  local code = (served or near(queue, me, at)) and 2 or 3
   return {code, left or redis.call('PTTL', lock), string.format('%.0f', tonumber(at)), holder or ''}
 end
