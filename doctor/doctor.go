@@ -47,6 +47,10 @@ type Check struct {
 	Verdict Verdict `json:"verdict"`
 	Found   string  `json:"found"`
 	Rule    string  `json:"rule"` // what docs/OPERATIONS.md says about it
+
+	// Unanswered is true if the check failed because a server did not answer. Whether
+	// anything is wrong with its settings or its state is not known then.
+	Unanswered bool `json:"unanswered,omitempty"`
 }
 
 // A Report has the answers of all servers.
@@ -186,7 +190,9 @@ func (e *examination) add(check string, verdict Verdict, found string) {
 func (e *examination) run(ctx context.Context, servers []redis.UniversalClient) {
 	nodes, err := findNodes(ctx, e, servers)
 	if err != nil {
-		e.add(checkConnection, Fail, "no node of the cluster has answered: "+oneLine(err))
+		e.mu.Lock()
+		e.common = append(e.common, unconnected("", "no node of the cluster has answered: "+oneLine(err), err))
+		e.mu.Unlock()
 		e.end("a cluster")
 		return
 	}
@@ -261,7 +267,7 @@ func (e *examination) report() *Report {
 	}
 	r.Checks = append(r.Checks, e.common...)
 	if !e.complete {
-		r.Checks = append(r.Checks, Check{Name: checkConnection, Verdict: Fail, Found: "the examination has not ended in time", Rule: rules[checkConnection]})
+		r.Checks = append(r.Checks, unconnected("", "the examination has not ended in time", nil))
 	}
 	for _, c := range r.Checks {
 		if c.Verdict.rank() > r.Verdict.rank() {

@@ -156,7 +156,9 @@ func (n *node) examine(ctx context.Context) {
 	}
 	for _, step := range append(steps, n.observe) {
 		if err := step(ctx); err != nil {
-			n.add(checkConnection, Fail, "%s", n.silence(err))
+			n.e.mu.Lock()
+			defer n.e.mu.Unlock()
+			n.checks = append(n.checks, unconnected(n.name, n.silence(err), err))
 			return
 		}
 	}
@@ -164,6 +166,11 @@ func (n *node) examine(ctx context.Context) {
 	defer n.e.mu.Unlock()
 	n.reachable = true
 	n.checks = slices.Insert(n.checks, 0, Check{Name: checkConnection, Server: n.name, Verdict: OK, Found: "the server answers", Rule: rules[checkConnection]})
+}
+
+// unconnected returns the check of a server that did not answer, or refused the user.
+func unconnected(server, found string, err error) Check {
+	return Check{Name: checkConnection, Server: server, Verdict: Fail, Found: found, Rule: rules[checkConnection], Unanswered: !isRefusal(err)}
 }
 
 // silence says why the server did not answer.

@@ -91,7 +91,7 @@ Exit codes:
     65   verify: a tick did not succeed exactly once
     66   no lock, election, job or daemon has this name, or it has no such tick, leader or candidate;
          verify: the ledger keeps no ticks of this time
-    69   Redis did not answer within --timeout
+    69   Redis did not answer within --timeout; doctor: nothing else failed
     75   run: the lock was not acquired
     76   run: the lease ended while the command ran, and the command was stopped
     77   the Redis user lacks a right, or the password is wrong

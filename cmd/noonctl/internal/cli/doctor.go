@@ -35,7 +35,8 @@ also checks that they are the servers of one quorum.
 
 Nothing is left in Redis. INFO and CONFIG GET need +info and +config|get, and the search for keys
 needs +scan +type +pttl +get +hget. If the server refuses one of them, the answer is warn and names
-the missing right. The exit code is 1 if a check fails.`,
+the missing right. The exit code is 1 if a check fails, or 69 if checks fail only because a server
+did not answer.`,
 		Example: `  noonctl doctor
   noonctl doctor --uses mutex,election --ttl 5s
   noonctl doctor --redis redis://a --redis redis://b --redis redis://c`,
@@ -93,10 +94,15 @@ func (d *consultation) run(ctx context.Context) error {
 	if err := d.print(report); err != nil {
 		return err
 	}
-	if report.Verdict == doctor.Fail {
-		return &exitError{code: exitFailed}
+	if report.Verdict != doctor.Fail {
+		return nil
 	}
-	return nil
+	for _, c := range report.Checks {
+		if c.Verdict == doctor.Fail && !c.Unanswered {
+			return &exitError{code: exitFailed}
+		}
+	}
+	return &exitError{code: exitAway}
 }
 
 func (d *consultation) print(r *doctor.Report) error {

@@ -69,7 +69,8 @@ func TestDoctorOfAQuorum(t *testing.T) {
 	e.fails(64, []string{"3, 5, 7 or 9 clients"}, "doctor", "--redis", urls[0], "--redis", urls[1])
 }
 
-// Wrong arguments are refused, and a server that does not answer is a failed check.
+// Wrong arguments are refused. A server that does not answer has another exit code than a failed
+// check, such as that of a wrong password.
 func TestDoctorFails(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -80,11 +81,14 @@ func TestDoctorFails(t *testing.T) {
 	e.fails(64, []string{"Config.Observe is 1ms"}, "doctor", "--observe", "1ms")
 	check(t, run(t.Context(), "", "doctor"), 64, []string{"no Redis server is given"}, nil)
 	check(t, run(t.Context(), "http://u:sesame@h", "doctor"), 64, []string{"redisurl"}, nil)
-	if r := run(t.Context(), "redis://:sesame@127.0.0.1:1", "doctor"); r.code != 1 || !strings.Contains(r.out, "fail      connection") || strings.Contains(r.out+r.errOut, "sesame") {
+	if r := run(t.Context(), "redis://:sesame@127.0.0.1:1", "doctor"); r.code != 69 || !strings.Contains(r.out, "fail      connection") || strings.Contains(r.out+r.errOut, "sesame") {
 		t.Errorf("no server: %+v", r)
 	}
+	if r := run(t.Context(), strings.Replace(e.url, "redis://", "redis://u:sesame@", 1), "doctor", "-o", "json"); r.code != 1 || !strings.Contains(r.out, "WRONGPASS") {
+		t.Errorf("a wrong password: %+v", r)
+	}
 	e.Real.Pause()
-	if r := e.noonctl("doctor", "--timeout", "3s"); r.code != 1 || !strings.Contains(r.out, "no answer within 3s") {
+	if r := e.noonctl("doctor", "--timeout", "3s"); r.code != 69 || !strings.Contains(r.out, "no answer within 3s") {
 		t.Errorf("a frozen server: %+v", r)
 	}
 	e.Real.Resume()
