@@ -7,8 +7,10 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -36,7 +38,18 @@ func TestMain(m *testing.M) {
 			Args: os.Args[1:], Getenv: os.Getenv, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 		}))
 	}
+	heedSignals()
 	os.Exit(m.Run())
+}
+
+// heedSignals ends the ignoring of signals that this process was started with, by nohup or as the
+// background job of a script. noonctl would inherit it, and such signals would not end it.
+func heedSignals() {
+	for _, sig := range []os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT} {
+		if signal.Ignored(sig) {
+			signal.Notify(make(chan os.Signal, 1), sig)
+		}
+	}
 }
 
 // An env is a server, and a client of it.

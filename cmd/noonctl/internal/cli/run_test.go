@@ -167,7 +167,7 @@ func TestRunPassesSignalsOn(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1} {
-		cmd := e.program("run", "--lock", "orders", "--", "sh", "-c", "echo on; sleep 600 & wait")
+		cmd := e.program("run", "--lock", "orders", "--", "sh", "-c", "echo on; sleep 20 & wait")
 		next := follow(t, cmd)
 		next()
 		testenv.Must(t, cmd.Process.Signal(sig))
@@ -199,6 +199,24 @@ func TestRunPassesSignalsOn(t *testing.T) {
 		t.Errorf("during the wait: exit code %d", code)
 	}
 	e.Until("nobody waits", func() bool { return e.waiters("orders") == 0 })
+}
+
+// A signal that noonctl was told to ignore, as by nohup, does not reach the command.
+func TestRunUnderNohup(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	cmd := e.program("run", "--lock", "orders", "--", "sh", "-c", "echo on; sleep 20 & wait")
+	sh, err := exec.LookPath("sh")
+	testenv.Must(t, err)
+	cmd.Args = append([]string{"sh", "-c", `trap '' HUP; exec "$@"`, "sh", cmd.Path}, cmd.Args[1:]...)
+	cmd.Path = sh
+	next := follow(t, cmd)
+	next()
+	testenv.Must(t, cmd.Process.Signal(syscall.SIGHUP))
+	testenv.Must(t, cmd.Process.Signal(syscall.SIGTERM))
+	if code := exitOf(t, cmd); code != 128+int(syscall.SIGTERM) {
+		t.Errorf("exit code %d", code)
+	}
 }
 
 // exitOf waits for a process that follow has started.
