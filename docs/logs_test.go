@@ -122,7 +122,7 @@ func checkSpread(t *testing.T, at token.Position, of ast.Expr) {
 func TestLogLinesAreAlike(t *testing.T) {
 	t.Parallel()
 	checked := 0
-	for _, top := range []string{"lockcore", "election", "singleton", "healthz", "doctor", "adapters", "internal", "examples"} {
+	for _, top := range []string{"lockcore", "election", "singleton", "healthz", "statusz", "doctor", "adapters", "internal", "examples", "cmd"} {
 		err := filepath.WalkDir(filepath.Join("..", top), func(path string, entry fs.DirEntry, err error) error {
 			if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") ||
 				strings.Contains(filepath.ToSlash(path), "internal/logqueue/") { // it passes lines on

@@ -62,35 +62,39 @@ func TestFault72_OutageBeforeARenewal(t *testing.T) {
 	}
 }
 
-// A real server is killed right before a renewal, and is away for 60 % of the time that a lead
-// outlives. The lead continues, with its token.
+// A real server is killed right before a renewal, and is away for more than nine tenths of the
+// time that a lead outlives. The lead continues, with its token.
 func TestFault72_RealRestartBeforeARenewal(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
-		t.Skip("a server is away for five seconds")
+		t.Skip("a server is away for fifteen seconds")
 	}
-	const retryPeriod, tolerated = 2 * time.Second, 7900 * time.Millisecond // the defaults, and what the documents say
+	// Twice the defaults, so that a busy machine has a second and more for the restart.
+	cfg := election.Config{LeaseDuration: 30 * time.Second, RenewDeadline: 20 * time.Second, RetryPeriod: 4 * time.Second}
+	tolerated := cfg.RenewDeadline - cfg.RetryPeriod - 100*time.Millisecond // what the documents say
 	e := realEnv(t, "appendonly yes", "appendfsync always")
-	a, b := e.replica(e.Client("a"), election.Config{}), e.replica(e.Client("b"), election.Config{})
+	a, b := e.replica(e.Client("a"), cfg), e.replica(e.Client("b"), cfg)
 	e.queueUp(a, b)
 	term, _ := a.term()
 	renewed := func() string { return e.Raw.HGet(e.Context(), key("leader"), "renewed").Val() } // none without a server
 	first := renewed()
 	e.Until("it was renewed", func() bool { return renewed() > first })
-	e.Pass(retryPeriod * 9 / 10)
+	e.Pass(cfg.RetryPeriod * 9 / 10)
 	last := renewed()
 	began := e.Clock()
 	e.Real.Kill()
-	<-time.After(tolerated * 6 / 10)
+	<-time.After(tolerated * 9 / 10)
 	e.Real.Restart(e)
 	away := e.Clock() - began
 	e.Until("it renews again", func() bool { return renewed() > last })
 	now, terms := a.term()
-	if away > tolerated*9/10 {
-		t.Skipf("the machine is busy: the server was away for %v", away)
+	t.Logf("a lead outlives %v; the server was away for %v", tolerated, away)
+	switch continues := terms == 1 && now.Token == term.Token && a.le.IsLeader(); {
+	case continues:
+		b.never()
+	case away <= tolerated:
+		t.Errorf("it has led %d times, leads now: %v, because %v", terms, a.le.IsLeader(), a.lost())
+	case a.ctx.Err() == nil:
+		t.Error("the machine delayed the restart, so the lead was lost, but its work goes on")
 	}
-	if terms != 1 || now.Token != term.Token || !a.le.IsLeader() {
-		t.Errorf("the server was away for %v: it has led %d times, leads now: %v, because %v", away, terms, a.le.IsLeader(), a.lost())
-	}
-	b.never()
 }

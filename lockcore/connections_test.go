@@ -30,7 +30,7 @@ func (c *counted) Close() error {
 
 // Six hundred leases with different timings use as many connections and goroutines as one
 // lease. This also holds while the server hangs, for a moment or for good, and afterwards.
-func TestManyTimingsFewConnections(t *testing.T) {
+func TestFault66_ManyTimingsFewConnections(t *testing.T) {
 	// Not parallel: it counts the goroutines of the process.
 	inBubble(t, func(e *env) {
 		var open, most atomic.Int64

@@ -411,7 +411,7 @@ func TestRedisOutage(t *testing.T) {
 	a.until("/metrics", http.StatusOK, `leader_election_master_status{name="demo"} 0`)
 	for path, want := range map[string]int{
 		"/record": http.StatusServiceUnavailable,
-		"/livez":  http.StatusOK, "/healthz": http.StatusInternalServerError, "/healthz?exclude=redis": http.StatusOK,
+		"/livez":  http.StatusOK, "/healthz": http.StatusInternalServerError, "/healthz?exclude=redis&exclude=standing": http.StatusOK,
 	} {
 		if code, body := a.get(path); code != want {
 			t.Errorf("%s: %d %q, want %d", path, code, body, want)
@@ -420,6 +420,18 @@ func TestRedisOutage(t *testing.T) {
 	s.Restart(t)
 	a.await("work started")
 	a.until("/readyz", http.StatusOK, "ok")
+}
+
+// A server with a private authority, which asks for the certificates of clients, is reached.
+func TestClientCertificates(t *testing.T) {
+	t.Parallel()
+	own := servers.SelfSigned(t)
+	s := servers.Redis(t, own.RedisConf("tls-auth-clients yes")...)
+	a := launch(t, "rediss://"+s.SecureAddr(), "a", "--redis-ca", own.Cert, "--redis-cert", own.Cert, "--redis-key", own.Key)
+	a.await("work started")
+	a.until("/readyz", http.StatusOK, "ok")
+	b := launch(t, "rediss://"+s.SecureAddr(), "b", "--redis-ca", own.Cert)
+	b.until("/healthz", http.StatusInternalServerError, "[-]redis failed")
 }
 
 // A password that Redis refuses appears in no output.

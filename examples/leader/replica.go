@@ -212,15 +212,16 @@ func (r *replica) handler(ctx context.Context) (http.Handler, error) {
 	cfg := healthz.Config{Logger: logr.FromSlogHandler(r.log.Handler())}
 	watchdog := healthz.Overdue("election", r.elector.Check, overdue)
 	reachable := healthz.Reachable("redis", func(ctx context.Context) error { return inputs.Ping(ctx, r.rdb, "election/"+r.s.election) })
+	standing := healthz.Ready("standing", r.elector.Ready)
 	mux := http.NewServeMux()
 	for name, checkers := range map[string][]healthz.Checker{
 		// Liveness does not depend on Redis: an outage of Redis is no reason to restart.
 		"livez":   {watchdog},
-		"healthz": {watchdog, reachable},
+		"healthz": {watchdog, reachable, standing},
 		"readyz": {
 			watchdog,
 			reachable,
-			healthz.Ready("standing", r.elector.Ready),
+			standing,
 			{Name: "running", Check: func(context.Context) error { return context.Cause(ctx) }},
 		},
 	} {

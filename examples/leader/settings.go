@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/noonlock/noonlock/examples/internal/inputs"
+	"github.com/noonlock/noonlock/internal/certs"
 	"github.com/noonlock/noonlock/redisurl"
 )
 
@@ -41,6 +42,9 @@ type option struct{ name, hint, standard, usage string }
 func options() []option {
 	return []option{
 		{"redis", "URL", "redis://localhost:6379", "URL of Redis, redis://user:password@host:port/db, redis+sentinel://…?master=NAME or redis+cluster://…; with TLS rediss"},
+		{"redis-ca", "FILE", "", "PEM file of the certificate authorities for Redis, instead of the system's"},
+		{"redis-cert", "FILE", "", "PEM file of the client certificate for Redis; reloaded for each connection"},
+		{"redis-key", "FILE", "", "PEM file of the private key of the client certificate for Redis"},
 		{"election", "NAME", "demo", "name of the election; the replicas with the same name elect one leader"},
 		{"identity", "ID", "", "name of this replica (default: the host name and random characters)"},
 		{"lease", "DURATION", "5s", "lease of the leader; after a crash the next replica leads when it has expired"},
@@ -97,7 +101,7 @@ func readSettings(args []string, env map[string]string) (*settings, error) {
 
 	var errs [7]error
 	s.election, s.identity = value("election"), value("identity")
-	s.redis, errs[0] = s.server("redis", value("redis"))
+	s.redis, errs[0] = s.server(value)
 	s.lease, errs[1] = s.duration("lease", value("lease"), 100*time.Millisecond)
 	s.finish, errs[2] = s.duration("finish", value("finish"), 0)
 	s.drain, errs[3] = s.duration("drain", value("drain"), 0)
@@ -127,11 +131,18 @@ func (s *settings) duration(name, value string, least time.Duration) (time.Durat
 	return d, nil
 }
 
-// server parses the URL of Redis.
-func (s *settings) server(name, value string) (*redis.UniversalOptions, error) {
-	options, err := redisurl.Parse(value)
+// server parses the URL of Redis, and loads the certificates.
+func (s *settings) server(value func(string) string) (*redis.UniversalOptions, error) {
+	options, err := redisurl.Parse(value("redis"))
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", s.from[name], err)
+		return nil, fmt.Errorf("%s: %w", s.from["redis"], err)
+	}
+	client, err := certs.Files{CA: value("redis-ca"), Cert: value("redis-cert"), Key: value("redis-key")}.Load()
+	if wrong, ok := errors.AsType[*certs.Error](err); ok {
+		return nil, fmt.Errorf("%s: %w", s.from["redis-"+wrong.File], err)
+	}
+	if err := client.Secure(options.TLSConfig); err != nil {
+		return nil, fmt.Errorf("%s: %w", s.from["redis"], err)
 	}
 	return options, nil
 }

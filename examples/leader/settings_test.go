@@ -33,6 +33,8 @@ func TestRefusals(t *testing.T) {
 		{map[string]string{"REDIS_URL": "hunter2"}, nil, "REDIS_URL" + noScheme},
 		{map[string]string{"LEADER_LEASES": "hunter2"}, nil, `"LEADER_LEASES" is set, but no flag has this name; it must be unset; did you mean LEADER_LEASE?`},
 		{map[string]string{"LEADER_PASSWORD": "hunter2"}, nil, `"LEADER_PASSWORD" is set, but no flag has this name; it must be unset` + "\n"},
+		{map[string]string{"LEADER_REDIS_CA": "/nowhere.pem"}, nil, `LEADER_REDIS_CA: open /nowhere.pem`},
+		{nil, []string{"--redis", "rediss://host", "--redis-cert", "/nowhere.pem"}, `--redis-key: it is not set; it must be set together with the certificate`},
 		{nil, []string{"--election", "a b"}, `--election is "a b"; it must be 1 to 191 bytes of UTF-8`},
 		{map[string]string{"LEADER_ELECTION": "{a}"}, nil, `LEADER_ELECTION is "{a}"; it must be 1 to 191 bytes of UTF-8`},
 		{nil, []string{"--identity", "a\nb"}, `--identity is "a\nb"; it must be 1 to 200 bytes of UTF-8`},
