@@ -63,6 +63,35 @@ func outlives(t *testing.T, outage func(*testenv.Env) *testenv.Outage, ttl, at, 
 	return yes
 }
 
+// A real server is killed right before a renewal, and is away for more than nine tenths of the
+// time that a lease outlives. The lease continues.
+func TestFault72_RealRestartBeforeARenewal(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a server is away for seventeen seconds")
+	}
+	onServerAllKinds(t, func(e *env) {
+		const full = 30 * time.Second
+		const tolerated = full * 62 / 100 // what the documents say
+		lease := e.try(e.mutex(e.Client("a"), "orders", ttl(full)))
+		before := lease.Remaining() + e.Clock()
+		e.Pass(full/3 - 500*time.Millisecond)
+		began := e.Clock()
+		e.Real.Kill()
+		<-time.After(tolerated * 9 / 10)
+		e.Real.Restart(e)
+		away := e.Clock() - began
+		ended := func() bool { return lease.Context().Err() != nil }
+		e.Until("it is renewed, or has ended", func() bool { return ended() || lease.Remaining()+e.Clock() > before+time.Second })
+		e.Logf("a lease outlives %v; the server was away for %v", tolerated, away)
+		switch {
+		case !ended():
+			e.unlock(lease)
+		case away <= tolerated:
+			e.Errorf("the lease was lost: %v", context.Cause(lease.Context()))
+		}
+	}, "appendonly yes", "appendfsync always")
+}
+
 // All leases survive a server that hangs for half of their TTL, over TLS. go-redis's Dialer
 // ignores its context during a handshake, and dials 30 s if the user says so.
 //

@@ -15,19 +15,7 @@ import (
 func TestFault72_OutageBeforeARenewal(t *testing.T) {
 	t.Parallel()
 	for name, outage := range testenv.Outages() {
-		for kind, start := range map[string]starter{
-			"job": func(t *testing.T, c *lockcore.Client, work func(context.Context) error) func(context.Context) error {
-				r, err := singleton.NewRunner(c, singleton.Config{TTL: 10 * time.Second})
-				testenv.Must(t, err)
-				testenv.Must(t, r.Add("draw", "* * * * *", func(ctx context.Context, _ singleton.Run) error { return work(ctx) }, singleton.JobConfig{}))
-				return r.Run
-			},
-			"daemon": func(t *testing.T, c *lockcore.Client, work func(context.Context) error) func(context.Context) error {
-				d, err := singleton.NewDaemon(c, "feed", func(ctx context.Context, _ uint64) error { return work(ctx) }, singleton.DaemonConfig{TTL: 10 * time.Second})
-				testenv.Must(t, err)
-				return d.Run
-			},
-		} {
+		for kind, start := range starters(10 * time.Second) {
 			t.Run(name+", "+kind, func(t *testing.T) {
 				t.Parallel()
 				inBubble(t, func(_ *testing.T, f *fleet) { f.outlives(outage(f.Env), start) })
@@ -36,30 +24,89 @@ func TestFault72_OutageBeforeARenewal(t *testing.T) {
 	}
 }
 
+// A real server is killed right before a renewal, and is away for more than nine tenths of the
+// time that a lease outlives. The work continues.
+func TestFault72_RealRestartBeforeARenewal(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("a server is away for seventeen seconds")
+	}
+	const full = 30 * time.Second
+	const tolerated = full * 62 / 100 // what the documents say
+	for kind, start := range starters(full) {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			f := onServer(t, "appendonly yes", "appendfsync always")
+			began, lost := make(chan struct{}, 100), make(chan error, 100)
+			ctx, cancel := context.WithCancel(f.Context())
+			done := f.work(ctx, start, f.Client("a"), began, lost)
+			<-began
+			f.Pass(full/3 - 500*time.Millisecond)
+			at := f.Clock()
+			f.Real.Kill()
+			<-time.After(tolerated * 9 / 10)
+			f.Real.Restart(f)
+			away := f.Clock() - at
+			f.Pass(full / 2) // without a renewal the lease has ended
+			cancel()
+			testenv.Must(f, <-done)
+			f.Logf("a lease outlives %v; the server was away for %v", tolerated, away)
+			select {
+			case err := <-lost:
+				if away <= tolerated {
+					f.Errorf("the work ended: %v", err)
+				}
+			default:
+			}
+		})
+	}
+}
+
 // A starter returns the Run of a replica that does the work.
 type starter func(t *testing.T, c *lockcore.Client, work func(context.Context) error) (run func(context.Context) error)
+
+// starters returns those of a job and of a Daemon.
+func starters(ttl time.Duration) map[string]starter {
+	return map[string]starter{
+		"job": func(t *testing.T, c *lockcore.Client, work func(context.Context) error) func(context.Context) error {
+			r, err := singleton.NewRunner(c, singleton.Config{TTL: ttl})
+			testenv.Must(t, err)
+			testenv.Must(t, r.Add("draw", "* * * * *", func(ctx context.Context, _ singleton.Run) error { return work(ctx) }, singleton.JobConfig{}))
+			return r.Run
+		},
+		"daemon": func(t *testing.T, c *lockcore.Client, work func(context.Context) error) func(context.Context) error {
+			d, err := singleton.NewDaemon(c, "feed", func(ctx context.Context, _ uint64) error { return work(ctx) }, singleton.DaemonConfig{TTL: ttl})
+			testenv.Must(t, err)
+			return d.Run
+		},
+	}
+}
+
+// work starts a replica. began and lost report each beginning of the work, and why it ended
+// before ctx.
+func (f *fleet) work(ctx context.Context, start starter, c *lockcore.Client, began chan struct{}, lost chan error) (done chan error) {
+	f.Helper()
+	run := start(f.T, c, func(work context.Context) error {
+		began <- struct{}{}
+		<-work.Done()
+		if ctx.Err() == nil {
+			lost <- context.Cause(work)
+		}
+		return work.Err()
+	})
+	done = make(chan error, 1)
+	go func() { done <- run(ctx) }()
+	return done
+}
 
 // outlives asserts that the work on a replica outlives the outage.
 func (f *fleet) outlives(o *testenv.Outage, start starter) {
 	f.Helper()
 	began, lost := make(chan struct{}, 100), make(chan error, 100)
 	ctx, cancel := context.WithCancel(f.Context())
-	replica := func(c *lockcore.Client) (done chan error) {
-		run := start(f.T, c, func(work context.Context) error {
-			began <- struct{}{}
-			<-work.Done()
-			if ctx.Err() == nil {
-				lost <- context.Cause(work)
-			}
-			return work.Err()
-		})
-		done = make(chan error, 1)
-		go func() { done <- run(ctx) }()
-		return done
-	}
-	first := replica(f.ClientWith(o.Options, lockcore.Config{Identity: "a"}))
+	first := f.work(ctx, start, f.ClientWith(o.Options, lockcore.Config{Identity: "a"}), began, lost)
 	<-began
-	second := replica(f.Client("b"))
+	second := f.work(ctx, start, f.Client("b"), began, lost)
 	f.Pass(6660 * time.Millisecond) // it was renewed after 3.3 s, and will be after 6.7 s
 	o.Last(6200 * time.Millisecond)
 	f.Pass(30 * time.Second)
