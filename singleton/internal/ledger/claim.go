@@ -17,7 +17,8 @@ import (
 )
 
 // A Claim is the right to run one tick of a job, as a lease. Its work ends with Complete or
-// Abandon. A Claim that ends with Unlock counts as Unsure.
+// Abandon. A Claim that ends with Unlock counts as Unsure. Look, Canceled, OnCancel and the
+// methods of Lease may be called concurrently; the other methods must be called one at a time.
 type Claim struct {
 	engine.Lease
 	ledger  *Ledger
@@ -250,7 +251,7 @@ const greatestSeen = 1<<53 - 2
 // ahead once, and the token counter was lost later.
 //
 // The error is ErrSuperseded if another replica has the run, or one of Complete; the token
-// is then unchanged. The Claim must not be used concurrently.
+// is then unchanged.
 func (r *Claim) Raise(ctx context.Context, seen uint64) error {
 	const op = "raise"
 	l := r.ledger
