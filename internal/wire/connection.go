@@ -222,7 +222,7 @@ func (c *connection) assess(sent time.Duration, replies []Answer) {
 			c.setReady(true)
 			switch { // the address may lead to the new primary
 			case c.role.isReplica(r.Err):
-				c.renew()
+				c.abandon()
 				return
 			case c.role.isCutOff(r.Err) && c.leave():
 				return
@@ -242,17 +242,22 @@ func (c *connection) assess(sent time.Duration, replies []Answer) {
 // misses replicas. If this server is still the primary, they help nothing.
 const leaveAfter = time.Second
 
-// leave replaces the connection, and the others before their next use: they are to the same
-// server. It returns false if the last replacement was too short ago.
+// leave abandons the connection. It returns false if it did so too short a time ago.
 func (c *connection) leave() bool {
 	now := c.trust.now()
 	if c.left > 0 && now-c.left < leaveAfter {
 		return false
 	}
 	c.left = max(1, now)
-	c.renew()
-	c.trust.suspect(c.trust.now())
+	c.abandon()
 	return true
+}
+
+// abandon replaces the connection, and the others before their next use: they are to the same
+// server.
+func (c *connection) abandon() {
+	c.trust.suspect(c.trust.now())
+	c.renew()
 }
 
 // setReady records that the server has just answered, or that the connection is closed.
