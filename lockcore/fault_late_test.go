@@ -101,6 +101,29 @@ func TestFault13_AcquireArrivesAfterItsRelease(t *testing.T) {
 	})
 }
 
+// Locks that are acquired, renewed, handed over, refused and released without a fault leave no
+// tombstone.
+//
+// Caught mutant: each release writes one.
+func TestOrdinaryReleasesLeaveNoTombstones(t *testing.T) {
+	onAllKinds(t, func(e *env) {
+		a, b := e.mutex(e.Client("a"), "orders", ttl(20*time.Second)), e.mutex(e.Client("b"), "orders", ttl(20*time.Second))
+		for range 20 {
+			holder := e.try(a)
+			e.refused(b)
+			next := e.queued(b)
+			if e.Bubble != nil {
+				e.Pass(20 * time.Second) // it is renewed
+			}
+			e.unlock(holder)
+			e.unlock(next.granted())
+		}
+		if n := e.tombs("orders"); n > 0 {
+			e.Errorf("%d tombstones of 40 leases", n)
+		}
+	})
+}
+
 // tombs counts the tombstones of a name.
 func (e *env) tombs(name string) int {
 	e.Helper()

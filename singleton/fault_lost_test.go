@@ -143,6 +143,36 @@ func TestFault29_ALostCompletion(t *testing.T) {
 	}
 }
 
+// Runs that end without a fault leave no tombstone, whatever their outcome is and however many
+// replicas want them. Each start of a replica leaves one.
+//
+// Mutants: each completion writes one; each lost claim does.
+func TestOrdinaryRunsLeaveNoTombstones(t *testing.T) {
+	onBoth(t, func(t *testing.T, f *fleet) {
+		for _, name := range []string{"a", "b", "c"} {
+			r := f.replica(name, singleton.Config{})
+			for _, job := range []string{"draw", "fails", "waits"} {
+				r.add(job, "@every 1s", func(context.Context, singleton.Run) error {
+					if job == "fails" {
+						return errBroken
+					}
+					if job == "waits" {
+						time.Sleep(1500 * time.Millisecond) // the next tick is late
+					}
+					return nil
+				}, singleton.JobConfig{MaxAttempts: 1})
+			}
+			r.run()
+		}
+		for _, job := range []string{"draw", "fails", "waits"} {
+			f.recorded(job, 6)
+			if left := f.Raw.Keys(t.Context(), f.key(job, "tomb:*")).Val(); len(left) != 3 {
+				t.Errorf("job %s: want one tombstone for each replica: %q", job, left)
+			}
+		}
+	})
+}
+
 // The reply to a completion is lost, and then the server is unreachable for longer than the
 // tombstone of the run lasts. The repeated request is answered from the history, and the
 // replica does not count as superseded.
