@@ -45,7 +45,7 @@ func TestRights(t *testing.T) {
 	board, err := election.NewElection(as("exact", "x"), electionName)
 	must(e, err)
 	must(e, board.CheckRights(e.Context()))
-	a, b, c := e.replica(as("exact", "a"), quick("")), e.replica(as("exact", "b"), quick("")), e.replica(as("exact", "c"), quick(""))
+	a, b, c := e.replica(as("exact", "a"), e.quick("")), e.replica(as("exact", "b"), e.quick("")), e.replica(as("exact", "c"), e.quick(""))
 	e.queueUp(a, b, c)
 	e.Pass(2 * leaseDuration)
 	must(e, a.le.TransferTo(e.Context(), "c"))

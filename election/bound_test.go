@@ -18,17 +18,6 @@ func TestFault69_EveryCallReturnsInTime(t *testing.T) {
 	}, (*election.LeaderElector)(nil), (*election.Election)(nil))
 }
 
-// The calls return in time on a quorum, too, whichever of its servers have the fault.
-func TestFault69_EveryCallToAQuorumReturnsInTime(t *testing.T) {
-	testenv.EveryCallIsBoundedOnAQuorum(t, func(e *testenv.Env, c *lockcore.Client, add testenv.AddCall) {
-		everyCall(e, c, add)
-		add("Names", 0, e.Refuses(lockcore.ErrConfig, func() error {
-			_, err := election.Names(context.Background(), c, lockcore.ListConfig{})
-			return err
-		}))
-	}, (*election.LeaderElector)(nil), (*election.Election)(nil))
-}
-
 func everyCall(e *testenv.Env, c *lockcore.Client, add testenv.AddCall) {
 	const (
 		lease    = 3 * time.Second

@@ -23,7 +23,8 @@ import (
 // Caught mutants: release before the callback has returned; the lease is bound to Run's
 // context, so renewals end with it.
 func TestFault52_SlowCallback(t *testing.T) {
-	onBoth(t, func(e *env) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
 		a, b := e.replica(e.Client("a"), quick("")), e.replica(e.Client("b"), quick(""))
 		slow := 0
 		a.work = func(ctx context.Context) {
@@ -49,7 +50,8 @@ func TestFault52_SlowCallback(t *testing.T) {
 // successor leads when the lease has expired, and only the token distinguishes the two.
 // When the work returns, Run completes.
 func TestDrainTimeout(t *testing.T) {
-	onBoth(t, func(e *env) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
 		reg := prometheus.NewRegistry()
 		cfg := quick("")
 		cfg.DrainTimeout = 300 * time.Millisecond
@@ -83,7 +85,7 @@ func TestDrainTimeout(t *testing.T) {
 		}
 		second := b.leads(1)
 		first, _ := a.term()
-		if took := e.Clock() - begin; second.Token <= first.Token || e.Bubble != nil && took > cfg.DrainTimeout+leaseDuration+20*time.Millisecond {
+		if took := e.Clock() - begin; second.Token <= first.Token || took > cfg.DrainTimeout+leaseDuration+20*time.Millisecond {
 			t.Errorf("token %d after %d, %v after the stop", second.Token, first.Token, took)
 		}
 		close(hold)
@@ -125,7 +127,7 @@ func TestFault53_PanicAndGoexit(t *testing.T) {
 			}
 			hits, stops := 0, 0
 			c := e.Client("a")
-			cfg := quick("")
+			cfg := e.quick("")
 			cfg.LeaseDuration = time.Hour // too long to wait for its end
 			le, err := election.NewLeaderElector(c, electionName, election.Callbacks{
 				OnStartedLeading: func(ctx context.Context) {
@@ -173,7 +175,7 @@ func TestFault53_PanicAndGoexit(t *testing.T) {
 				t.Errorf("%s: the lock was left", test.name)
 			}
 			// Another replica leads, and this one could lead again.
-			b := e.replica(e.Client("b"), quick(""))
+			b := e.replica(e.Client("b"), e.quick(""))
 			b.run().leads(1)
 			b.stop()
 			must(e, c.Close(e.Context()))
@@ -185,7 +187,7 @@ func TestFault53_PanicAndGoexit(t *testing.T) {
 // OnStoppedLeading waits for the work.
 func TestCheck(t *testing.T) {
 	onBoth(t, func(e *env) {
-		a := e.replica(e.Client("a"), quick(""))
+		a := e.replica(e.Client("a"), e.quick(""))
 		hold := make(chan struct{})
 		a.work = func(ctx context.Context) {
 			if n := len(a.terms); n == 1 {
@@ -323,7 +325,8 @@ func TestTimeToLead(t *testing.T) {
 
 // The metrics, on a registry that all electors share.
 func TestMetrics(t *testing.T) {
-	onBoth(t, func(e *env) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
 		ours, theirs := prometheus.NewRegistry(), prometheus.NewRegistry()
 		cfgA, cfgB := quick("a"), quick("b")
 		cfgA.Registerer, cfgB.Registerer = ours, theirs

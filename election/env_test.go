@@ -25,9 +25,6 @@ func (silence) Printf(context.Context, string, ...any) {}
 
 func TestMain(m *testing.M) {
 	redis.SetLogger(silence{}) // it logs every connection that a test cuts
-	if os.Getenv(roleVariable) != "" {
-		os.Exit(playRole())
-	}
 	os.Exit(m.Run())
 }
 
@@ -99,6 +96,15 @@ func quick(identity string) election.Config {
 	return election.Config{
 		Identity: identity, LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod,
 	}
+}
+
+// quick returns short durations in a bubble. On a real server, a lease survives a stall of a busy
+// machine.
+func (e *env) quick(identity string) election.Config {
+	if e.Bubble == nil {
+		return calm(identity)
+	}
+	return quick(identity)
 }
 
 // replica returns a replica that is not running yet.
@@ -225,14 +231,6 @@ func (r *replica) ended(n int) error {
 	return r.causes[n-1]
 }
 
-// lost returns the causes for which the contexts of its work have ended so far. On a real
-// server and a busy machine, one may be a late renewal.
-func (r *replica) lost() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return errors.Join(r.causes...)
-}
-
 // leads waits until it leads for the nth time.
 func (r *replica) leads(n int) election.Term {
 	r.e.Helper()
@@ -278,7 +276,7 @@ func (e *env) queueUp(replicas ...*replica) {
 // A trio is a leader and two candidates, each on its own Client.
 func (e *env) trio() (a, b, c *replica) {
 	e.Helper()
-	a, b, c = e.replica(e.Client("a"), quick("")), e.replica(e.Client("b"), quick("")), e.replica(e.Client("c"), quick(""))
+	a, b, c = e.replica(e.Client("a"), e.quick("")), e.replica(e.Client("b"), e.quick("")), e.replica(e.Client("c"), e.quick(""))
 	e.queueUp(a, b, c)
 	return a, b, c
 }

@@ -1,16 +1,9 @@
 package election_test
 
 import (
-	"context"
-	"fmt"
-	"slices"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
-
-	"github.com/noonlock/noonlock/election"
 	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 )
@@ -57,72 +50,5 @@ func TestFault63_LoggerThatFails(t *testing.T) {
 				}
 			})
 		})
-	}
-}
-
-// Twenty leaders of one Client lose their leases at once, and the logger takes 100 ms for each
-// line. The work of all of them ends in time.
-func TestFault63_ASlowLoggerDelaysNoLoss(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(e *env) {
-		logger := testenv.BadLoggers()["slow"](e.Env)
-		opt, faults := e.Link()
-		c := e.ClientWith(opt, lockcore.Config{Logger: logger})
-		var mu sync.Mutex
-		var ends []time.Duration
-		var stops []func()
-		for i := range 20 {
-			le, ctx, stop := e.leader(c, fmt.Sprint("board-", i), logger)
-			e.Until("it leads", le.IsLeader)
-			stops = append(stops, stop)
-			go func() {
-				<-(<-ctx).Done()
-				mu.Lock()
-				defer mu.Unlock()
-				ends = append(ends, e.Clock())
-			}()
-		}
-		e.Pass(leaseDuration)
-		cut := e.Clock()
-		faults.Partition()
-		e.Pass(leaseDuration)
-		mu.Lock()
-		defer mu.Unlock()
-		if len(ends) != 20 || slices.Max(ends)-cut > leaseDuration {
-			t.Errorf("%d contexts are done, %v after the cut", len(ends), ends)
-		}
-		faults.Heal()
-		for _, stop := range stops {
-			stop()
-		}
-	})
-}
-
-// leader runs an elector. The channel delivers the first context of its work.
-func (e *env) leader(c *lockcore.Client, name string, logger logr.Logger) (le *election.LeaderElector, work <-chan context.Context, stop func()) {
-	e.Helper()
-	contexts := make(chan context.Context, 1)
-	cfg := quick("")
-	cfg.Logger = logger
-	le, err := election.NewLeaderElector(c, name, election.Callbacks{
-		OnStartedLeading: func(ctx context.Context) {
-			select {
-			case contexts <- ctx:
-			default:
-			}
-			<-ctx.Done()
-		},
-		OnStoppedLeading: func() {},
-	}, cfg)
-	must(e, err)
-	ctx, cancel := context.WithCancel(e.Context())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = le.Run(ctx)
-	}()
-	return le, contexts, func() {
-		cancel()
-		<-done
 	}
 }

@@ -1,7 +1,6 @@
 package election_test
 
 import (
-	"errors"
 	"strconv"
 	"testing"
 	"time"
@@ -17,21 +16,23 @@ import (
 //
 // Caught mutants: Run returns after a loss; a renewal creates the lock.
 func TestFault07_Blackhole(t *testing.T) {
-	onBoth(t, func(e *env) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
 		c, f := e.Linked("a")
 		a, b := e.replica(c, quick("")), e.replica(e.Client("b"), quick(""))
 		e.queueUp(a, b)
+		first := a.leads(1)
 		cut := f.Partition()
 		mustIs(e, a.ended(1), lockcore.ErrLeaseExpired)
-		b.leads(1)
-		e.Pass(2 * leaseDuration)
-		if e.Bubble != nil {
-			e.Pass(10 * time.Minute) // of any length
+		second := b.leads(1)
+		if second.Token <= first.Token || second.Number != 2 {
+			t.Errorf("term %+v after %+v", second, first)
 		}
+		e.Pass(10 * time.Minute) // of any length
 		lockcoretest.MustFire(e, cut)
 		f.Heal() // late requests are delivered
 		e.queued(1)
-		if _, n := b.term(); e.Bubble != nil && (n != 1 || !b.le.IsLeader()) || errors.Is(b.lost(), lockcore.ErrLeaseLost) {
+		if _, n := b.term(); n != 1 || !b.le.IsLeader() {
 			t.Error("what arrived late ended the successor's lead")
 		}
 		b.stop()
@@ -45,7 +46,7 @@ func TestFault07_Blackhole(t *testing.T) {
 // leads again without intervention.
 func TestOutage(t *testing.T) {
 	t.Parallel()
-	for _, outage := range []time.Duration{time.Second, 10 * time.Second, time.Minute, 20 * time.Minute} {
+	for _, outage := range []time.Duration{time.Second, 20 * time.Minute} {
 		t.Run(outage.String(), func(t *testing.T) {
 			t.Parallel()
 			inBubble(t, func(e *env) {
@@ -86,26 +87,6 @@ func TestOutage(t *testing.T) {
 	}
 }
 
-// Requests pass and replies are lost. The leader stops in time, although it is still the
-// leader for the server. A candidate whose replies are lost does not lead.
-//
-// Caught mutant: a request that was not answered counts as refused.
-func TestFault08_RepliesDropped(t *testing.T) {
-	onBoth(t, func(e *env) {
-		c, f := e.Linked("a")
-		a, b := e.replica(c, quick("")), e.replica(e.Client("b"), quick(""))
-		e.queueUp(a, b)
-		lost := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.SwallowReply})
-		mustIs(e, a.ended(1), lockcore.ErrLeaseExpired)
-		// Its late tries may acquire the lock on the server; b leads when it expires.
-		b.leads(1)
-		lost.Lift()
-		f.Cut()
-		e.queued(1)
-		e.history.Require(e)
-	})
-}
-
 // The reply to the claim of a term is lost: the term is counted once, and its record is
 // announced once.
 //
@@ -114,7 +95,7 @@ func TestFault08_ClaimReplyLost(t *testing.T) {
 	onBoth(t, func(e *env) {
 		c, f := e.Linked("a")
 		lost := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Match: script("leader_claim"), Count: 1})
-		a := e.replica(c, quick(""))
+		a := e.replica(c, e.quick(""))
 		term := a.run().leads(1)
 		if lost.Fired() != 1 || term.Number != 1 {
 			t.Errorf("lost %d, term %+v", lost.Fired(), term)
@@ -122,73 +103,5 @@ func TestFault08_ClaimReplyLost(t *testing.T) {
 		if r := e.record(); r["term"] != "1" || r["acquired"] != strconv.FormatInt(term.Since.UnixMilli(), 10) {
 			t.Errorf("the record is %v", r)
 		}
-	})
-}
-
-// The reply to the release is lost: the successor leads, and the release does not count as
-// a loss.
-func TestFault08_ReleaseReplyLost(t *testing.T) {
-	onBoth(t, func(e *env) {
-		c, f := e.Linked("a")
-		a, b := e.replica(c, quick("")), e.replica(e.Client("b"), quick(""))
-		e.queueUp(a, b)
-		lost := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Match: script("mutex_leave"), Count: 1})
-		must(e, a.le.Resign(e.Context()))
-		if b.leads(1); lost.Fired() != 1 {
-			t.Errorf("lost %d", lost.Fired())
-		}
-		e.queued(1)
-		if !b.le.IsLeader() {
-			t.Error("the second release ended the successor's lead")
-		}
-	})
-}
-
-// The grant and the message about the new leader are published while the candidate
-// subscribes again. It leads nevertheless, and is notified.
-//
-// Caught mutant: no look when the subscription is back.
-func TestFault39_GrantLostWhileReconnecting(t *testing.T) {
-	onBoth(t, func(e *env) {
-		c, f := e.Linked("b")
-		a, b := e.replica(e.Client("a"), quick("")), e.replica(c, quick(""))
-		e.queueUp(a, b)
-		refused := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Match: e.Subscribes(), Count: 1})
-		if f.CutSubscriptions() != 1 {
-			t.Error("no subscription was cut")
-		}
-		must(e, refused.Wait(e.Context(), 1))
-		a.stop() // b is not subscribed and is passed over
-		begin := e.Clock()
-		refused.Lift()
-		b.leads(1)
-		if took := e.Clock() - begin; e.Bubble != nil && took > 50*time.Millisecond {
-			t.Errorf("it led %v after the subscription was back", took)
-		}
-		e.Until("it was notified", func() bool { return b.le.GetLeader() == "b" && b.leaderNames() == "a b" })
-		e.history.Require(e)
-	})
-}
-
-// All messages to a candidate are lost without a trace, including its grant: it leads after
-// its next look.
-//
-// Caught mutant: a candidate looks only after a message.
-func TestFault39_GrantMessageLost(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(e *env) {
-		client, f := e.Linked("c")
-		a, b, c := e.replica(e.Client("a"), quick("")), e.replica(e.Client("b"), quick("")), e.replica(client, quick(""))
-		e.queueUp(a, b, c)
-		lost := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DropMessage})
-		a.stop()
-		b.leads(1)
-		b.stop()
-		begin := e.Clock()
-		c.leads(1)
-		if took := e.Clock() - begin; took > 2*leaseDuration || lost.Fired() == 0 {
-			t.Errorf("lost %d, it led after %v", lost.Fired(), took)
-		}
-		lost.Lift()
 	})
 }

@@ -21,9 +21,9 @@ func TestNamesAndElection(t *testing.T) {
 		if all := names(); len(all) != 0 {
 			e.Errorf("an empty server has the elections %q", all)
 		}
-		a := e.replica(e.Client("a"), quick("a")).run()
+		a := e.replica(e.Client("a"), e.quick("a")).run()
 		e.Until("a leads", a.le.IsLeader)
-		b := e.replica(e.Client("b"), quick("b")).run()
+		b := e.replica(e.Client("b"), e.quick("b")).run()
 		for _, key := range []string{"noonlock:{elections/x}:leader", "noonlock:{x}:leader", "noonlock:{election/x}:leaders", "noonlock:{election/x}:fence", "other:{election/x}:leader"} {
 			must(e, e.Raw.Set(e.Context(), key, 1, 0).Err())
 		}

@@ -28,7 +28,9 @@ const quorumTTL = 10 * time.Second
 // onQuorum runs a test with n servers in a bubble, and with n real ones. They grant at once.
 func onQuorum(t *testing.T, n int, test func(e *quorumEnv)) {
 	t.Helper()
+	t.Parallel()
 	t.Run("bubble", func(t *testing.T) {
+		t.Parallel()
 		inBubble(t, func(e *env) {
 			q := &quorumEnv{env: e}
 			for range n {
@@ -39,6 +41,7 @@ func onQuorum(t *testing.T, n int, test func(e *quorumEnv)) {
 		})
 	})
 	t.Run("redis", func(t *testing.T) {
+		t.Parallel()
 		if testing.Short() {
 			t.Skip("it waits for servers that have lost their data")
 		}
@@ -202,6 +205,8 @@ func TestFault90_ElectionOnAQuorum(t *testing.T) {
 		board, err := election.NewElection(e.client("operator"), electionName)
 		must(e, err)
 		_, err = board.Resign(e.Context(), 0)
+		mustIs(e, err, lockcore.ErrConfig)
+		_, err = election.Names(e.Context(), e.client("reader of names"), lockcore.ListConfig{})
 		mustIs(e, err, lockcore.ErrConfig)
 
 		e.kill(0) // and a server loses its data during the term

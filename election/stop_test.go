@@ -112,8 +112,8 @@ func TestFault83_CheckFindsWhatDoesNotEnd(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			inBubble(t, func(e *env) {
+				const lease = 15 * time.Second
 				hold := make(chan struct{})
-				cfg := quick("")
 				le, err := election.NewLeaderElector(e.Client("a"), electionName, election.Callbacks{
 					OnStartedLeading: func(ctx context.Context) {
 						<-ctx.Done()
@@ -122,7 +122,7 @@ func TestFault83_CheckFindsWhatDoesNotEnd(t *testing.T) {
 						}
 					},
 					OnStoppedLeading: func() { <-hold },
-				}, cfg)
+				}, election.Config{LeaseDuration: lease})
 				must(e, err)
 				ctx, cancel := context.WithCancel(context.Background())
 				done := make(chan error, 1)
@@ -134,7 +134,7 @@ func TestFault83_CheckFindsWhatDoesNotEnd(t *testing.T) {
 				}
 				if name == "Run's context" {
 					cancel()
-					time.Sleep(time.Hour)
+					time.Sleep(10 * time.Minute)
 					if err := le.Check(0); err != nil {
 						t.Errorf("while the process is stopped: %v", err)
 					}
@@ -145,7 +145,7 @@ func TestFault83_CheckFindsWhatDoesNotEnd(t *testing.T) {
 				if name == "Run's context" {
 					time.Sleep(time.Minute)
 				}
-				time.Sleep(leaseDuration - 10*time.Millisecond)
+				time.Sleep(lease - 10*time.Millisecond)
 				if err := le.Check(0); err != nil && name != "Run's context" {
 					t.Errorf("before its time is over: %v", err)
 				}

@@ -3,7 +3,6 @@ package clientgo_test
 import (
 	"context"
 	"errors"
-	"syscall"
 	"testing"
 	"time"
 
@@ -78,25 +77,6 @@ func TestFault01_LeaderPausedPastItsLease(t *testing.T) {
 			e.Errorf("a derived context: %v, cause %v", child.Err(), context.Cause(child))
 		}
 	})
-}
-
-// The same with real processes that are stopped by SIGSTOP.
-func TestFault01_LeadersProcessStopped(t *testing.T) {
-	t.Parallel()
-	e := realEnv(t)
-	first := e.startActor(boundRole, "first")
-	first.hear("started")
-	first.Send("check")
-	first.hear("valid")
-	second := e.startActor(boundRole, "second")
-	second.hear("leader first")
-	first.Signal(syscall.SIGSTOP)
-	second.hear("started")
-	first.Send("check") // stays in the pipe
-	first.Signal(syscall.SIGCONT)
-	first.hear("ended")
-	second.Send("check")
-	second.hear("valid")
 }
 
 // A leader is cut off. The bound context ends in time by itself, before another candidate leads.

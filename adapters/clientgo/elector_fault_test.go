@@ -6,8 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/client-go/tools/leaderelection"
-
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
@@ -122,24 +120,6 @@ func TestElectorNamesakes(t *testing.T) {
 		e.Pass(time.Minute)
 		if first.leads() || !second.leads() {
 			e.Error("the first leads again")
-		}
-	})
-}
-
-// client-go's health check detects a leader that could not renew and has not ended.
-func TestElectorHealth(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(e *env) {
-		lock, f := e.linked("a")
-		a := e.elect(lock, timing{keep: true}).elected()
-		health := leaderelection.NewLeaderHealthzAdaptor(5 * time.Second)
-		health.SetLeaderElection(a.le)
-		e.Pass(time.Minute)
-		must(e, health.Check(nil))
-		f.Partition()
-		e.Pass(leaseDuration + 5*time.Second + retryPeriod + time.Second)
-		if health.Check(nil) == nil {
-			e.Error("the check is content with a leader that is none")
 		}
 	})
 }

@@ -60,23 +60,6 @@ func TestElectorReleasesNothingOfAnothers(t *testing.T) {
 	})
 }
 
-// Without ReleaseOnCancel the lease expires first.
-func TestElectorKeepsOnCancel(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(e *env) {
-		a := e.elect(e.lock("a"), timing{keep: true}).elected()
-		b := e.elect(e.lock("b"), timing{})
-		e.Pass(time.Minute)
-		a.stop()
-		last, _ := e.get(e.lock("c"))
-		b.elected()
-		took := b.since().Sub(last.RenewTime.Time)
-		if took < leaseDuration || took > leaseDuration+2*lookPeriod {
-			e.Errorf("b led %v after the last renewal", took)
-		}
-	})
-}
-
 // The leadership ends during a request that is lost or whose reply is lost. The record is released
 // nevertheless.
 func TestElectorReleasesAmidARenewal(t *testing.T) {

@@ -90,24 +90,6 @@ func TestElectorAcquires(t *testing.T) {
 	})
 }
 
-// Any candidate may take a record without a holder, whatever its lease is.
-func TestElectorAcquiresAReleasedRecord(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(e *env) {
-		other := e.lock("other")
-		must(e, other.Create(e.Context(), ler("other", 3600)))
-		must(e, other.Update(e.Context(), ler("", 3600)))
-		begin := time.Now()
-		a := e.elect(e.lock("a"), timing{}).elected()
-		if took := a.since().Sub(begin); took > lookPeriod {
-			e.Errorf("it led after %v", took)
-		}
-		if now, _ := e.get(other); now.LeaderTransitions != 1 || now.HolderIdentity != "a" {
-			e.Errorf("the record says %+v", now)
-		}
-	})
-}
-
 // A candidate waits for a lease for as long as the record says, counted from its last change. A lease
 // that is renewed does not end. (This fails if Get's bytes do not include the version: then a renewal
 // within the same second is not detected.)
@@ -147,7 +129,7 @@ func TestElectorRenews(t *testing.T) {
 		a := e.elect(counted, timing{}).elected()
 		b := e.elect(e.lock("b"), timing{})
 		acquired, _ := e.get(e.lock("c"))
-		e.Pass(time.Hour)
+		e.Pass(10 * time.Minute)
 		if !a.leads() || b.leads() || a.noted("stopped") {
 			e.Error("the lead did not last")
 		}
@@ -160,7 +142,7 @@ func TestElectorRenews(t *testing.T) {
 		}
 		calls := counted.told()
 		updates := calls[2:]
-		if slices.Contains(updates, "get") || slices.Contains(updates, "create") || len(updates) < 1000 {
+		if slices.Contains(updates, "get") || slices.Contains(updates, "create") || len(updates) < 200 {
 			e.Errorf("%d calls, not just Updates", len(updates))
 		}
 	})

@@ -18,9 +18,6 @@ import (
 
 func TestMain(m *testing.M) {
 	quiet()
-	if role := os.Getenv(roleVariable); role != "" {
-		os.Exit(playRole(role))
-	}
 	if err := flag.Set("test.parallel", "4"); err != nil {
 		panic(err)
 	}

@@ -43,44 +43,6 @@ func TestElectionRecordCannotBeWritten(t *testing.T) {
 	})
 }
 
-// The same holds if the server does not permit the write.
-func TestElectionRecordIsForbidden(t *testing.T) {
-	t.Parallel()
-	e := testenv.OnServer(t)
-	testenv.Must(e, e.Raw.ACLSetUser(e.Context(), "narrow", "reset", "on", ">secret", "allkeys", "allchannels", "+@all", "-hset").Err())
-	opt := e.Direct()
-	opt.Username, opt.Password = "narrow", "secret"
-	el := election(e, e.ClientWith(opt, lockcore.Config{Identity: "a"}), record.Config{Lease: testenv.TTL(time.Hour)})
-	ctx, cancel := context.WithTimeout(e.Context(), testenv.Patience)
-	defer cancel()
-	if l, err := el.Campaign(ctx); err == nil || ctx.Err() != nil {
-		t.Errorf("Campaign: %+v, %v", l, err)
-	}
-	e.Until("the lock is given back", func() bool { return e.Raw.Exists(e.Context(), key("lock")).Val() == 0 })
-}
-
-// A leader that can no longer read the record keeps leading, and overwrites nothing that it
-// has not read.
-func TestElectionRecordCannotBeRead(t *testing.T) {
-	t.Parallel()
-	e := testenv.OnServer(t)
-	testenv.Must(e, e.Raw.ACLSetUser(e.Context(), "narrow", "reset", "on", ">secret", "allkeys", "allchannels", "+@all").Err())
-	opt := e.Direct()
-	opt.Username, opt.Password = "narrow", "secret"
-	cfg := lockcore.LeaseConfig{TTL: time.Second, RenewInterval: 100 * time.Millisecond}
-	l := campaign(e, election(e, e.ClientWith(opt, lockcore.Config{Identity: "a"}), record.Config{Lease: cfg}))
-	testenv.Must(e, e.Raw.ACLSetUser(e.Context(), "narrow", "-hmget").Err())
-	leader := key("leader")
-	testenv.Must(e, e.Raw.HSet(e.Context(), leader, "v", 2, "holder", "newer", "token", 1).Err())
-	e.Pass(2 * time.Second)
-	if err := l.Context().Err(); err != nil {
-		t.Errorf("it does not lead any more: %v", err)
-	}
-	if got := e.Raw.HGet(e.Context(), leader, "holder").Val(); got != "newer" {
-		t.Errorf("the record was written over: %q", got)
-	}
-}
-
 // A candidate whose claim is not answered fails when its lease has ended, and does not wait
 // for a later answer. If its ctx ends, it fails at once.
 func TestElectionClaimUnanswered(t *testing.T) {

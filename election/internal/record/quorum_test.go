@@ -274,7 +274,6 @@ func TestQuorumReadsDoNotGoBack(t *testing.T) {
 	})
 }
 
-// A candidate whose record a majority cannot store does not lead, and leaves no lock.
 // An operator may take rights away while a replica leads. The record stays as it is, and the
 // lock is extended all the same.
 func TestLeaderKeepUnderACL(t *testing.T) {
@@ -297,6 +296,7 @@ func TestLeaderKeepUnderACL(t *testing.T) {
 	}
 }
 
+// A candidate whose record a majority cannot store does not lead, and leaves no lock.
 func TestQuorumRecordCannotBeWritten(t *testing.T) {
 	onTrio(t, func(e *trio) {
 		a := e.election("a")

@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -145,44 +143,6 @@ func TestRecord(t *testing.T) {
 		mustIs(e, err, cas.ErrConflict)
 		if keys := e.Raw.Keys(ctx, "noonlock:*").Val(); len(keys) > 0 {
 			e.Errorf("left behind: %v", keys)
-		}
-	})
-}
-
-// Of several writers that have read the same version, one writes.
-func TestRecordConcurrentPuts(t *testing.T) {
-	onBoth(t, func(e *env) {
-		records := []*cas.Record{
-			e.record(e.Client("a"), time.Second),
-			e.record(e.Client("b"), time.Second),
-		}
-		seen := cas.Version{}
-		for round := range 50 {
-			errs := make([]error, 6)
-			var wg sync.WaitGroup
-			for i := range errs {
-				wg.Go(func() {
-					_, errs[i] = records[i%2].Put(e.Context(), seen, fmt.Appendf(nil, "%d by %d", round, i), time.Hour)
-				})
-			}
-			wg.Wait()
-			state, err := records[0].Get(e.Context())
-			must(e, err)
-			writers := 0
-			for i, err := range errs {
-				if err == nil {
-					writers++
-					if want := fmt.Sprintf("%d by %d", round, i); string(state.Value) != want {
-						e.Errorf("%q was written, and the record says %q", want, state.Value)
-					}
-					continue
-				}
-				mustIs(e, err, cas.ErrConflict)
-			}
-			if writers != 1 {
-				e.Fatalf("round %d: %d wrote", round, writers)
-			}
-			seen = state.Version
 		}
 	})
 }
@@ -358,40 +318,6 @@ func TestRecordErrors(t *testing.T) {
 		_, err = r.Get(ctx)
 		mustIs(e, err, lockcore.ErrClosed)
 	})
-}
-
-// A user with exactly the documented permissions can use all functions, and needs each permission.
-func TestRecordACL(t *testing.T) {
-	t.Parallel()
-	e := &env{testenv.OnServer(t)}
-	rights := []string{"evalsha", "eval", "get", "set"}
-	for _, without := range append(slices.Clone(rights), "") {
-		must(e, e.Raw.ScriptFlush(e.Context()).Err())
-		must(e, e.Raw.Del(e.Context(), key).Err())
-		rules := []string{"reset", "on", ">secret", "~noonlock:*", "-@all"}
-		for _, right := range rights {
-			if right != without {
-				rules = append(rules, "+"+right)
-			}
-		}
-		must(e, e.Raw.ACLSetUser(e.Context(), "user"+without, rules...).Err())
-		opt := e.Direct()
-		opt.Username, opt.Password = "user"+without, "secret"
-		r := e.record(e.ClientWith(opt, lockcore.Config{}), time.Second)
-		v, err := r.Put(e.Context(), cas.Version{}, []byte("x"), time.Hour)
-		if err == nil {
-			_, err = r.Put(e.Context(), v, []byte("y"), time.Hour)
-		}
-		if err == nil {
-			_, err = r.Get(e.Context())
-		}
-		if (err == nil) != (without == "") {
-			t.Errorf("without %q: %v", without, err)
-		}
-		if err != nil && e.Exists(key) && without != "get" {
-			t.Errorf("without %q: something was written", without)
-		}
-	}
 }
 
 // During LockDelay no first record is written, as the record may have been lost. A record that
