@@ -17,25 +17,6 @@ func TestFault69_EveryCallReturnsInTime(t *testing.T) {
 		(*singleton.Runner)(nil), (*singleton.Job)(nil), (*singleton.Once)(nil), (*singleton.Daemon)(nil))
 }
 
-// A Daemon's calls return in time on a quorum, too, whichever of its servers have the fault.
-func TestFault69_EveryCallToAQuorumReturnsInTime(t *testing.T) {
-	testenv.EveryCallIsBoundedOnAQuorum(t, func(e *testenv.Env, c *lockcore.Client, add testenv.AddCall) {
-		callsOfADaemon(e, c, add)
-		for name, refused := range map[string]func() error{
-			"Jobs": func() error {
-				_, err := singleton.Jobs(context.Background(), c, lockcore.ListConfig{})
-				return err
-			},
-			"Daemons": func() error {
-				_, err := singleton.Daemons(context.Background(), c, lockcore.ListConfig{})
-				return err
-			},
-		} {
-			add(name, 0, e.Refuses(lockcore.ErrConfig, refused))
-		}
-	}, (*singleton.Daemon)(nil))
-}
-
 const (
 	boundLease    = 3 * time.Second
 	boundShutdown = 2 * time.Second

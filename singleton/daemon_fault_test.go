@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock/lockcore"
-	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton"
 )
 
@@ -52,7 +51,7 @@ func TestDaemonStopWaitsForTheFunction(t *testing.T) {
 // starts, which happens within TTL + 0.5 s.
 func TestDaemonIsTakenOverFromTheDead(t *testing.T) {
 	onBoth(t, func(t *testing.T, f *fleet) {
-		cfg := singleton.DaemonConfig{TTL: time.Second}
+		cfg := singleton.DaemonConfig{TTL: f.ttl(time.Second)}
 		starts, ends := make(chan daemonStart, 3), make(chan error, 3)
 		c, faults := f.Linked("dies")
 		f.run(f.daemon(c, f.steady("dies", starts, ends), cfg).Run)
@@ -160,30 +159,6 @@ func TestDaemonCheckFindsAnOverrun(t *testing.T) {
 		if err := s.Check(0); err != nil {
 			t.Errorf("Check after Run: %v", err)
 		}
-	})
-}
-
-// FAULTS 24 and 26: the replies to acquire and release are lost.
-func TestDaemonSurvivesLostReplies(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(t *testing.T, f *fleet) {
-		starts := make(chan daemonStart, 2)
-		c, faults := f.Linked("a")
-		faults.Inject(t, lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Match: faults.ScriptContaining("'look'"), Count: 1})
-		faults.Inject(t, lockcoretest.Fault{Kind: lockcoretest.ResetAfter, Match: faults.ScriptContaining("local released = 0"), Count: 1})
-		first := f.run(f.daemon(c, f.steady("a", starts, nil), singleton.DaemonConfig{}).Run)
-		receive(f, starts, "the start")
-		f.run(f.daemon(f.Client("b"), f.steady("b", starts, nil), singleton.DaemonConfig{}).Run)
-		f.Until("the next one is queued", func() bool { return f.queued("feed") == 1 })
-		stopped := f.Clock()
-		first.cancel()
-		if next := receive(f, starts, "the hand-over"); next.at-stopped > time.Second {
-			t.Errorf("handed over after %v, want before the TTL", next.at-stopped)
-		}
-		if err := first.result(); err != nil {
-			t.Errorf("Run: %v", err)
-		}
-		f.history.Require(t)
 	})
 }
 

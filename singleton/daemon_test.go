@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock/lockcore"
-	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton"
 )
 
@@ -79,33 +78,6 @@ func TestDaemonRunsOnOneReplicaAndIsHandedOver(t *testing.T) {
 			t.Errorf("%d more starts than replicas", n)
 		}
 		f.history.Require(t)
-	})
-}
-
-// Waiting costs one look per TTL (P7).
-func TestDaemonWaitersDoNotPoll(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(t *testing.T, f *fleet) {
-		const waiters, minutes = 10, 5
-		starts := make(chan daemonStart, 1)
-		f.run(f.daemon(f.Client("holder"), f.steady("holder", starts, nil), singleton.DaemonConfig{}).Run)
-		receive(f, starts, "the start")
-		faults := lockcoretest.NewFaults()
-		// A fault that changes nothing counts the requests.
-		requests := faults.Inject(t, lockcoretest.Fault{Kind: lockcoretest.TrickleReply, Match: lockcoretest.Command("EVALSHA")})
-		for i := range waiters {
-			c := f.ClientWith(f.Bubble.OptionsVia(faults), lockcore.Config{Identity: fmt.Sprintf("waiter-%d", i)})
-			f.run(f.daemon(c, f.steady("waiter", starts, nil), singleton.DaemonConfig{}).Run)
-		}
-		f.Until("all are queued", func() bool { return f.queued("feed") == waiters })
-		time.Sleep(minutes * time.Minute)
-		// A TTL is ten seconds; two requests to join.
-		if most := waiters * (minutes*60/9 + 2); requests.Fired() > most {
-			t.Errorf("%d requests, want at most %d", requests.Fired(), most)
-		}
-		if len(starts) > 0 {
-			t.Errorf("a waiter has started: %+v", <-starts)
-		}
 	})
 }
 
@@ -243,26 +215,6 @@ func TestDaemonDoesNotQueueDuringItsPause(t *testing.T) {
 			last = next
 		}
 		run.end()
-	})
-}
-
-func TestDaemonLeavesTheQueueWhenCancelled(t *testing.T) {
-	onBoth(t, func(t *testing.T, f *fleet) {
-		starts := make(chan daemonStart, 2)
-		holder := f.run(f.daemon(f.Client("holder"), f.steady("holder", starts, nil), singleton.DaemonConfig{}).Run)
-		receive(f, starts, "the start")
-		waiter := f.run(f.daemon(f.Client("waiter"), f.steady("waiter", starts, nil), singleton.DaemonConfig{}).Run)
-		f.Until("it is queued", func() bool { return f.queued("feed") == 1 })
-		waiter.cancel()
-		if err := waiter.result(); err != nil {
-			t.Errorf("Run: %v", err)
-		}
-		f.Until("the queue is empty", func() bool { return f.queued("feed") == 0 })
-		holder.end()
-		f.Until("the lock is free", func() bool { return f.Raw.Exists(f.Context(), "noonlock:{job/daemon/feed}:lock").Val() == 0 })
-		if len(starts) > 0 {
-			t.Error("started after it was cancelled")
-		}
 	})
 }
 

@@ -15,15 +15,15 @@ import (
 func TestFault89_ReplicasReportBeforeTheyClaim(t *testing.T) {
 	t.Parallel()
 	f := onServer(t)
-	f.delay = 8 * time.Second
+	f.delay = 3 * time.Second
 	all := map[string]*replica{}
 	for _, name := range []string{"knows", "first"} {
 		r := f.replica(name, singleton.Config{})
-		r.add("draw", "@every 1s", nil, singleton.JobConfig{CatchUp: singleton.CatchUpAll})
+		r.add("draw", "@every 500ms", nil, singleton.JobConfig{CatchUp: singleton.CatchUpAll})
 		r.run()
 		all[name] = r
 	}
-	f.recorded("draw", 12) // the ticks of the first delay run at once; the partition comes after them
+	f.recorded("draw", 10) // the ticks of the first delay run at once; the partition comes after them
 	cut := all["first"].net.Partition()
 	if err := f.Raw.Save(t.Context()).Err(); err != nil {
 		t.Fatal(err)

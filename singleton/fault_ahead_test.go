@@ -100,56 +100,6 @@ func TestFault81_ClassD_TheResourceHasSeenATokenOfTheFuture(t *testing.T) {
 	}
 }
 
-// A superseded holder is refused rightly: it raises nothing.
-// Mutant: the script does not check the owner of the run.
-func TestFault81_ARefusalThatIsRightRaisesNothing(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
-		resource := &gate{ahead: -time.Hour}
-		frozen := make(chan struct{})
-		all := map[string]*replica{}
-		for _, name := range []string{"a", "b"} {
-			all[name] = f.replica(name, singleton.Config{})
-			all[name].add("draw", "@every 1h", func(_ context.Context, run singleton.Run) error {
-				if run.Attempt == 1 {
-					<-frozen
-				}
-				return resource.admit(run.Token, run.Tick)
-			}, singleton.JobConfig{})
-			all[name].run()
-		}
-		first := f.begun("draw", 1)[0]
-		all[first.replica].net.Partition()
-		f.recorded("draw", 1)
-		close(frozen)
-		f.Pass(time.Minute)
-		if n := resource.refusals(); n != 1 {
-			t.Fatalf("%d refusals, want that of the frozen holder", n)
-		}
-		if n := f.log.Count("token raised"); n != 0 {
-			t.Errorf("a superseded holder has raised its token %d times", n)
-		}
-	})
-}
-
-// Two servers with one resource: each run raises its token once and no more.
-func TestFault81_TwoServersWithOneResource(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
-		r := f.replica("a", singleton.Config{})
-		attempts := 0
-		r.add("draw", "@every 1h", func(_ context.Context, run singleton.Run) error {
-			attempts++
-			return &sqlonce.StaleTokenError{Job: "draw", Tick: run.Tick, Given: run.Token, Seen: run.Token + 1e6}
-		}, singleton.JobConfig{MaxAttempts: 4})
-		r.run()
-		if record := f.recorded("draw", 1)[0]; record.Outcome != singleton.OutcomeFailed || attempts != 4 {
-			t.Errorf("after %d attempts the record is %+v", attempts, record)
-		}
-		if n := f.log.Count("token raised"); n != 1 {
-			t.Errorf("the token was raised %d times, want once", n)
-		}
-	})
-}
-
 // A run that is refused while its replica shuts down raises its token, too, so the next
 // replica is not refused.
 func TestFault81_ARefusalDuringAShutdown(t *testing.T) {

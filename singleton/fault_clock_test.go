@@ -150,76 +150,6 @@ func TestFault36_ClassD_TheServersClockReachesTheLedger(t *testing.T) {
 	})
 }
 
-// The machines' wall clocks are five minutes off the server's: no tick is run early, late
-// or twice, and each replica reports its offset.
-// Mutants: the due time is taken from the local clock; the claim does not check the
-// server's.
-func TestFault37_WallClocksThatAreOff(t *testing.T) {
-	for _, off := range []time.Duration{5 * time.Minute, -5 * time.Minute} {
-		inBubble(t, func(t *testing.T, f *fleet) {
-			f.Bubble.StepClock(-off)
-			all := f.three("@every 1m", nil, singleton.JobConfig{})
-			f.recorded("draw", 5)
-			for _, e := range f.book.all() {
-				server := e.begin.Add(-off)
-				if late := server.Sub(e.run.Tick); late < 0 || late > 10*time.Millisecond {
-					t.Errorf("tick %v was begun %v after it, by the server's clock", e.run.Tick, late)
-				}
-			}
-			f.ranOnce("draw")
-			f.proven("draw", every(t, time.Minute))
-			for name, r := range all {
-				if got := singleton.ClockOffset(r.runner); (got - off).Abs() > 10*time.Millisecond {
-					t.Errorf("%s says its clock is ahead by %v, it is by %v", name, got, off)
-				}
-			}
-			t.Logf("clocks off by %v", off)
-		})
-	}
-}
-
-// The wall clock of one replica is five minutes off: only its metric shows that, and its
-// ticks are as punctual as the others'.
-// Mutants: the tick is due by the wall clock; the offset is measured once.
-func TestFault37_OneWallClockIsOff(t *testing.T) {
-	for _, off := range []time.Duration{5 * time.Minute, -5 * time.Minute} {
-		inBubble(t, func(t *testing.T, f *fleet) {
-			regs := map[string]*prometheus.Registry{}
-			var drift atomic.Int64
-			drift.Store(int64(off))
-			for _, name := range []string{"right", "wrong"} {
-				regs[name] = prometheus.NewRegistry()
-				r := f.replica(name, singleton.Config{Registerer: regs[name]})
-				if name == "wrong" {
-					singleton.SetWallClock(r.runner, func() time.Time { return time.Now().Add(time.Duration(drift.Load())) })
-				}
-				r.add("draw", "@every 10s", nil, singleton.JobConfig{})
-				r.run()
-			}
-			f.recorded("draw", 20)
-			ran := map[string]int{}
-			for _, e := range f.book.all() {
-				ran[e.replica]++
-				if late := e.begin.Sub(e.run.Tick); late < 0 || late > 10*time.Millisecond {
-					t.Errorf("%s began tick %v %v after it", e.replica, e.run.Tick, late)
-				}
-			}
-			f.ranOnce("draw")
-			got, _ := metric(t, regs["wrong"], "noonlock_job_clock_offset_seconds")
-			right, _ := metric(t, regs["right"], "noonlock_job_clock_offset_seconds")
-			if d := time.Duration(got*1e9) - off; d.Abs() > 10*time.Millisecond || right > 0.01 || right < -0.01 {
-				t.Errorf("offsets are %v and %v, want %v and 0", got, right, off)
-			}
-			drift.Store(0)
-			f.Pass(time.Minute)
-			if got, _ := metric(t, regs["wrong"], "noonlock_job_clock_offset_seconds"); got > 0.01 || got < -0.01 {
-				t.Errorf("offset of a clock that was set right is %v", got)
-			}
-			t.Logf("one clock off by %v; runs: %v", off, ran)
-		})
-	}
-}
-
 // All wall clocks of a fleet are wrong, each in its own way, and one is set while it runs.
 // No tick is begun early or twice, none is missed, and each replica reports its own offset.
 // Mutants: the due time is taken from the wall clock; the claim does not check the
@@ -263,32 +193,6 @@ func TestFault37_AFleetOfWrongClocks(t *testing.T) {
 				shown, _ := metric(t, regs[name], "noonlock_job_clock_offset_seconds")
 				return (time.Duration(shown*1e9)-off).Abs() < 500*time.Millisecond && (singleton.ClockOffset(all[name].runner)-off).Abs() < 500*time.Millisecond
 			})
-		}
-	})
-}
-
-// The server's clock is set back by an hour while a definition is on trial. The trial then
-// lasts for its five minutes, not for an hour more: after it, the death of the replica gives
-// the job to the older definition only after the time that a proven definition has.
-func TestFault36_ClassD_TheServersClockIsSetBackDuringATrial(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
-		base := func() string { return f.Raw.HGet(t.Context(), f.key("draw", "job"), "base").Val() }
-		f.versioned("old", "@every 10s", "1")
-		f.Pass(time.Minute)
-		old := base()
-		f.versioned("new", "@every 10s", "2")
-		f.Pass(time.Minute)
-		if st := f.status("draw"); st.Generation != 2 || base() != old {
-			t.Fatalf("it is not on trial: %+v", st)
-		}
-		f.Bubble.StepClock(-time.Hour)
-		f.Pass(4 * time.Minute)
-		if base() != old {
-			t.Error("the trial ended before its time")
-		}
-		f.Pass(2 * time.Minute)
-		if base() == old {
-			t.Error("the trial continues after its time")
 		}
 	})
 }

@@ -2,14 +2,11 @@ package singleton_test
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"testing"
 	"time"
 
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton"
-	"github.com/noonlock/noonlock/singleton/schedule"
 )
 
 // ranOnce asserts that every tick of the book was run once, at the first attempt.
@@ -69,21 +66,6 @@ func TestFault59_CrashAfterTheEffect(t *testing.T) {
 			t.Errorf("the effect came about %d times", n)
 		}
 		t.Logf("%d crash between effect and record", 1)
-	})
-}
-
-// A schedule that never fires is refused when it is added.
-// Mutant: Add does not check, and the job waits forever.
-func TestFault57_The30thOfFebruary(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
-		r := f.replica("a", singleton.Config{})
-		err := r.runner.Add("draw", "0 12 30 2 *", func(context.Context, singleton.Run) error { return nil }, singleton.JobConfig{})
-		if !errors.Is(err, schedule.ErrConfig) {
-			t.Errorf("Add says %v", err)
-		}
-		if keys, _ := f.Raw.Keys(t.Context(), "*").Result(); len(keys) != 0 {
-			t.Errorf("something was written: %v", keys)
-		}
 	})
 }
 
@@ -183,42 +165,18 @@ func TestFault58_AMillionMissedTicks(t *testing.T) {
 		if requests > 60 {
 			t.Errorf("%d requests", requests)
 		}
-		total := 0
+		total, skips := 0, 0
 		for _, r := range f.runs("draw") {
-			total += r.Count
+			if r.Count > 0 {
+				skips++
+				total += r.Count
+			}
+		}
+		if skips != 1 {
+			t.Errorf("%d entries of skipped ticks, want one of all plans", skips)
 		}
 		if total < 999_990 || total > 1_000_010 {
 			t.Errorf("%d ticks are recorded as skipped", total)
 		}
-	})
-}
-
-// A late replica, one whose requests are slow, and one that was frozen: none runs a tick
-// that has ended. (See also TestFault01.)
-// Mutant: a claim does not name the newest tick that it knows.
-func TestALateReplicaNeverRunsAFinishedTick(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
-		a, b := f.replica("a", singleton.Config{}), f.replica("b", singleton.Config{})
-		for _, r := range []*replica{a, b} {
-			r.add("draw", "@every 1s", nil, singleton.JobConfig{})
-			r.run()
-		}
-		f.recorded("draw", 2)
-		slow := b.net.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Delay: 400 * time.Millisecond, Match: request("claim")})
-		f.recorded("draw", 12)
-		slow.Lift()
-		stands := b.net.Partition()
-		f.recorded("draw", 30)
-		b.net.Heal()
-		f.recorded("draw", 40)
-		f.ranOnce("draw")
-		f.alone("draw")
-		f.proven("draw", every(t, time.Second))
-		lockcoretest.MustFire(t, stands)
-		ran := map[string]int{}
-		for _, e := range f.book.all() {
-			ran[e.replica]++
-		}
-		t.Log(fmt.Sprint("ticks run: ", ran))
 	})
 }

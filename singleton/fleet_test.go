@@ -64,6 +64,14 @@ func onServer(t *testing.T, conf ...string) *fleet {
 	return newFleet(testenv.OnServer(t, conf...))
 }
 
+// ttl returns d in a bubble. On a real server it returns a TTL that a busy machine keeps.
+func (f *fleet) ttl(d time.Duration) time.Duration {
+	if f.Bubble != nil {
+		return d
+	}
+	return min(5*time.Second, cmp.Or(f.delay, time.Hour))
+}
+
 // A replica is one process of the fleet from the view of Redis.
 type replica struct {
 	f      *fleet
@@ -87,7 +95,7 @@ func (f *fleet) replica(name string, cfg singleton.Config) *replica {
 	log := f.log.Info(name + ": ")
 	r.client = f.ClientWith(opt, lockcore.Config{Identity: name, Clock: r.clock.Now, Logger: log, LockDelay: f.delay})
 	cfg.Logger = log
-	cfg.TTL = cmp.Or(cfg.TTL, 2*time.Second)
+	cfg.TTL = cmp.Or(cfg.TTL, f.ttl(2*time.Second))
 	cfg.Drain = cmp.Or(cfg.Drain, time.Second)
 	var err error
 	if r.runner, err = singleton.NewRunner(r.client, cfg); err != nil {

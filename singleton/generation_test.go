@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton"
 )
 
@@ -85,48 +84,6 @@ func TestRollingDeploy(t *testing.T) {
 	})
 }
 
-// The replicas of the newest version are killed without deregistering: after a lapse the
-// older ones continue.
-// Mutant: they only continue after a deregistration.
-func TestDeadGeneration(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
-		f.versioned("old", "@every 1s", "1")
-		b := f.versioned("new", "@every 1s", "2")
-		f.Pass(6 * time.Minute) // it is proven
-		died, n := time.Now(), len(f.book.all())
-		cut := b.die()
-		entries := f.begun("draw", n+2)
-		last := entries[len(entries)-1]
-		if took := last.begin.Sub(died); last.replica != "old" || took > 125*time.Second || took < 60*time.Second {
-			t.Errorf("%s continued after %v", last.replica, took)
-		}
-		f.proven("draw", every(t, time.Second))
-		lockcoretest.MustFire(t, cut)
-	})
-}
-
-// The server loses its data in the middle of a rollout: the newest version stays the newest
-// one, whichever replica is first.
-// Mutant: the generation is not remembered.
-func TestFault23_ClassD_GenerationsAfterALoss(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
-		f.versioned("old", "@every 1s", "1")
-		b := f.versioned("new", "@every 1s", "2")
-		f.Pass(5 * time.Second)
-		cut := b.net.Partition()
-		f.Raw.FlushAll(t.Context())
-		f.Pass(40 * time.Second) // the old one looks, and is alone
-		b.net.Heal()
-		f.Pass(30 * time.Second)
-		n := len(f.book.all())
-		f.begun("draw", n+5)
-		if by := f.by(n); by["new"] < 5 {
-			t.Errorf("after the loss: %v", by)
-		}
-		lockcoretest.MustFire(t, cut)
-	})
-}
-
 // A job that is no longer in the code is left alone: its ledger stays, no replica touches
 // it, and it ends with its retention. A job that is run, or paused, stays.
 // Mutants: a look does not keep the ledger alive; a paused one is not kept.
@@ -171,73 +128,6 @@ func TestRetention(t *testing.T) {
 	})
 }
 
-// The newest version cannot reach the server for long, and the older one continues. When
-// the newest is back, it takes the job back at its next look, and the older one stops
-// again.
-// Mutants: the replacement counts as the newest from then on; it continues for good.
-func TestTheNewestComesBack(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
-		f.versioned("old", "@every 10s", "1")
-		b := f.versioned("new", "@every 10s", "2")
-		f.Pass(time.Minute)
-		cut := b.net.Partition()
-		n := len(f.book.all())
-		f.Pass(3 * time.Minute)
-		if by := f.by(n); by["old"] < 5 {
-			t.Errorf("while the newest was away: %v", by)
-		}
-		b.net.Heal()
-		f.Pass(40 * time.Second)
-		n = len(f.book.all())
-		f.Pass(10 * time.Minute)
-		if by := f.by(n); by["new"] < 55 || by["old"] != 0 {
-			t.Errorf("after the newest is back: %v", by)
-		}
-		if st := f.status("draw"); st.Generation != 2 || st.Replicas != 1 {
-			t.Errorf("the newest is back: %+v", st)
-		}
-		// A later start is newer than both.
-		f.versioned("old again", "@every 10s", "1")
-		n = len(f.book.all())
-		f.Pass(time.Minute)
-		if by := f.by(n); by["new"] != 0 || by["old"]+by["old again"] < 5 || f.status("draw").Generation != 3 {
-			t.Errorf("after a roll-back: %v, %+v", by, f.status("draw"))
-		}
-		f.ranOnce("draw")
-		f.proven("draw", every(t, 10*time.Second))
-		lockcoretest.MustFire(t, cut)
-	})
-}
-
-// No replica can reach the server for so long that all count as dead. Whichever is back
-// first, the job stays with the newest version.
-// Mutant: the older one, which is back first, takes the newest for dead.
-func TestGenerationsOutliveAnOutage(t *testing.T) {
-	for i := range 6 {
-		inBubble(t, func(t *testing.T, f *fleet) {
-			a := f.versioned("old", "@every 10s", "1")
-			b := f.versioned("new", "@every 10s", "2")
-			f.Pass(6*time.Minute + time.Duration(i)*1700*time.Millisecond) // the new one is proven
-			for _, r := range []*replica{a, b} {
-				r.net.Partition()
-			}
-			f.Pass(2 * time.Minute)
-			n := len(f.book.all())
-			first, then := a, b
-			if i%2 == 1 {
-				first, then = b, a
-			}
-			first.net.Heal()
-			f.Pass(10 * time.Second)
-			then.net.Heal()
-			f.Pass(10 * time.Minute)
-			if by := f.by(n); by["new"] < 58 || by["old"] != 0 {
-				t.Errorf("after an outage, %s back first: %v", first.name, by)
-			}
-		})
-	}
-}
-
 // The newest version is in a long run, and messages about the job arrive all the time: it
 // looks nevertheless, and does not count as dead.
 // Mutant: each message restarts the wait for the next look.
@@ -266,37 +156,6 @@ func TestLongRunsAmongMessages(t *testing.T) {
 		f.Until("the triggers are run", func() bool { return len(f.status("draw").Open) == 0 })
 		if by := f.by(0); by["old"] != 0 {
 			t.Errorf("runs by %v", by)
-		}
-	})
-}
-
-// The start of a replica gets no answer for longer than one look takes, and a newer version
-// starts in the meantime: the older one's start is the same when it is sent again.
-// Mutant: each look without an answer is followed by another start.
-func TestAStartThatIsAnsweredLate(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
-		w := f.replica("w", singleton.Config{})
-		w.add("another", "@every 1s", nil, singleton.JobConfig{})
-		w.run()
-		f.recorded("another", 1) // the scripts are known
-		a := f.replica("old", singleton.Config{})
-		a.add("draw", "@every 10s", nil, singleton.JobConfig{Revision: "1"})
-		rule := a.net.Inject(t, lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Match: request("open")})
-		a.run()
-		f.Until("it has started", func() bool { return f.Raw.HGet(t.Context(), f.key("draw", "job"), "gen").Val() == "1" })
-		f.versioned("new", "@every 10s", "2")
-		f.Pass(30 * time.Second)
-		fired := rule.Fired()
-		rule.Lift()
-		f.Pass(time.Minute)
-		w.stop()
-		n := len(f.book.all())
-		f.Pass(10 * time.Minute)
-		if by := f.by(n); by["new"] < 59 || by["old"] != 0 || f.status("draw").Generation != 2 {
-			t.Errorf("after %d answers were lost: %v, %+v", fired, by, f.status("draw"))
-		}
-		if fired < 3 {
-			t.Errorf("only %d answers were lost", fired)
 		}
 	})
 }

@@ -4,56 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"testing"
 	"time"
 
 	"github.com/noonlock/noonlock/lockcore"
-	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton"
 )
-
-// FAULT 53.
-func TestOncePanicAndGoexitAreFailures(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(t *testing.T, f *fleet) {
-		o := f.once(f.Client("a"), singleton.OnceConfig{})
-		other := f.once(f.Client("b"), singleton.OnceConfig{})
-		for _, c := range []struct {
-			end  func()
-			is   error
-			text string
-		}{
-			{func() { panic("at the disco") }, singleton.ErrPanic, "singleton: the work panicked: at the disco"},
-			{runtime.Goexit, singleton.ErrOnceFailed, "singleton: the work called runtime.Goexit"},
-		} {
-			waits := make(chan struct{})
-			run := f.do(o, func(context.Context, uint64) error {
-				<-waits
-				c.end()
-				return nil
-			})
-			f.Until("it runs", func() bool { return f.Raw.HLen(t.Context(), "noonlock:{job/once/migrate-7}:open").Val() == 1 })
-			waiter := f.do(other, mustNotRun(t))
-			f.waiting(1)
-			close(waits)
-			err := run.result()
-			if failed := onceFailure(t, err); !errors.Is(err, c.is) || failed.Reason != c.text {
-				t.Errorf("the runner's error is %v, want %q", err, c.text)
-			}
-			if failed := onceFailure(t, waiter.result()); failed.Reason != c.text || failed.Holder != "a" {
-				t.Errorf("the waiter's error is %v, want %q of a", failed, c.text)
-			}
-			f.Until("there is no subscriber", func() bool { return f.listening("migrate-7") == 0 })
-		}
-	})
-}
 
 // FAULT 54: the runner dies. Another one takes its place within TTL + 0.5 s, with a greater
 // token. Later requests of the dead one do not count.
 func TestOnceIsTakenOverFromTheDead(t *testing.T) {
 	onBoth(t, func(t *testing.T, f *fleet) {
-		cfg := singleton.OnceConfig{TTL: time.Second}
+		cfg := singleton.OnceConfig{TTL: f.ttl(time.Second)}
 		c, faults := f.Linked("dies")
 		type begin struct {
 			token uint64
@@ -103,43 +65,6 @@ func TestOnceIsTakenOverFromTheDead(t *testing.T) {
 			}
 		}
 		f.stoppedInTime(t)
-	})
-}
-
-// FAULT 25: the replies to the renewals are lost. The server has renewed a hold that the
-// runner must consider expired. When its work has stopped, it releases the run, so another
-// need not wait for the end of the hold.
-func TestOnceIsLeftWhenTheLeaseIsLost(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(t *testing.T, f *fleet) {
-		c, faults := f.Linked("deaf")
-		started, taken := make(chan struct{}), make(chan time.Duration, 1)
-		deaf := f.do(f.once(c, singleton.OnceConfig{}), func(ctx context.Context, token uint64) error {
-			f.begins("deaf", token)
-			close(started)
-			<-ctx.Done()
-			f.ends("deaf", token)
-			return ctx.Err()
-		})
-		receive(f, started, "the run")
-		next := f.do(f.once(f.Client("next"), singleton.OnceConfig{}), func(_ context.Context, token uint64) error {
-			f.begins("next", token)
-			f.ends("next", token)
-			taken <- f.Clock()
-			return nil
-		})
-		f.waiting(1)
-		time.Sleep(time.Minute) // it has been renewed before
-		from := f.Clock()
-		rule := faults.Inject(t, lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Match: faults.ScriptContaining("record.til = string.format")})
-		if took := receive(f, taken, "the takeover") - from; took > 10500*time.Millisecond {
-			t.Errorf("taken over after %v, want within TTL + 0.5s", took)
-		}
-		rule.Lift()
-		if err := errors.Join(next.result(), deaf.result()); err != nil {
-			t.Errorf("Do: %v", err)
-		}
-		f.history.Require(t)
 	})
 }
 

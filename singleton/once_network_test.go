@@ -3,10 +3,7 @@ package singleton_test
 import (
 	"context"
 	"errors"
-	"fmt"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -50,41 +47,6 @@ func TestOnceRefusedClaimSharesTheOutcome(t *testing.T) {
 			t.Errorf("outcome %v, want %v", failed, want)
 		}
 	})
-}
-
-// FAULTS 28 and 29: the replies to the claim and to its completion are lost. The
-// work runs once and is recorded once.
-func TestOnceSurvivesLostReplies(t *testing.T) {
-	for _, kind := range []lockcoretest.Kind{lockcoretest.SwallowReply, lockcoretest.ResetAfter} {
-		for _, outcome := range []error{nil, errBroken} {
-			t.Run(fmt.Sprint(kind, outcome), func(t *testing.T) {
-				t.Parallel()
-				inBubble(t, func(t *testing.T, f *fleet) {
-					c, faults := f.Linked("a")
-					// By names that occur only in the sources of these two.
-					for _, code := range []string{"local overlap, keep, retain", "local me, tick, outcome"} {
-						faults.Inject(t, lockcoretest.Fault{Kind: kind, Match: faults.ScriptContaining(code), Count: 1})
-					}
-					var count tally
-					o := f.once(c, singleton.OnceConfig{})
-					run := f.do(o, func(context.Context, uint64) error {
-						count.add("run")
-						return outcome
-					})
-					if err := run.result(); outcome == nil && err != nil || outcome != nil && onceFailure(t, err).Attempt != 1 {
-						t.Errorf("Do: %v", err)
-					}
-					if n := count.get("run"); n != 1 {
-						t.Errorf("%d runs, want 1", n)
-					}
-					records := f.Raw.LRange(t.Context(), "noonlock:{job/once/migrate-7}:runs", 0, -1).Val()
-					if len(records) != 1 || !strings.Contains(records[0], `"attempt":"1"`) {
-						t.Errorf("records %q, want one of attempt 1", records)
-					}
-				})
-			})
-		}
-	}
 }
 
 // A message that is lost costs time: the waiter looks when the hold would end.
@@ -151,48 +113,6 @@ func TestOnceWaitsForTheServer(t *testing.T) {
 		}
 		if n := count.get("run"); n != 1 {
 			t.Errorf("%d runs, want 1", n)
-		}
-	})
-}
-
-// Class D, FAULT 15: the server loses its data during a run. The runner notices at its next
-// renewal, the work is repeated, and the token distinguishes the two.
-func TestOnceAfterTheServerLostItsData(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(t *testing.T, f *fleet) {
-		var mu sync.Mutex
-		var tokens []uint64
-		var causes []error
-		work := func(ctx context.Context, token uint64) error {
-			mu.Lock()
-			tokens = append(tokens, token)
-			first := len(tokens) == 1
-			mu.Unlock()
-			if !first {
-				time.Sleep(time.Minute)
-				return nil
-			}
-			<-ctx.Done()
-			mu.Lock()
-			defer mu.Unlock()
-			causes = append(causes, context.Cause(ctx))
-			return ctx.Err()
-		}
-		a := f.do(f.once(f.Client("a"), singleton.OnceConfig{}), work)
-		f.Until("it runs", func() bool { return f.Raw.HLen(t.Context(), "noonlock:{job/once/migrate-7}:open").Val() == 1 })
-		b := f.do(f.once(f.Client("b"), singleton.OnceConfig{}), work)
-		f.waiting(1)
-		if err := f.Bubble.Restart(true); err != nil {
-			t.Fatal(err)
-		}
-		if err := errors.Join(a.result(), b.result()); err != nil {
-			t.Errorf("Do: %v", err)
-		}
-		if len(tokens) != 2 || !slices.IsSorted(tokens) || tokens[0] == tokens[1] {
-			t.Errorf("tokens %d, want two that grow", tokens)
-		}
-		if len(causes) != 1 || !errors.Is(causes[0], lockcore.ErrLeaseLost) {
-			t.Errorf("causes %v, want ErrLeaseLost", causes)
 		}
 	})
 }

@@ -113,29 +113,6 @@ func TestOnceRunsOnOneOfFifty(t *testing.T) {
 	}
 }
 
-// All start at one instant, and the work takes no time: callers that are too late to wait
-// find the success.
-func TestOnceInstantWork(t *testing.T) {
-	onBoth(t, func(t *testing.T, f *fleet) {
-		var count tally
-		var all []*replicaRun
-		for i := range 50 {
-			all = append(all, f.do(f.once(f.Client(strconv.Itoa(i)), singleton.OnceConfig{}), func(context.Context, uint64) error {
-				count.add("run")
-				return nil
-			}))
-		}
-		for _, r := range all {
-			if err := r.result(); err != nil {
-				t.Errorf("Do: %v", err)
-			}
-		}
-		if n := count.get("run"); n != 1 {
-			t.Errorf("%d runs, want 1", n)
-		}
-	})
-}
-
 // Calls of one process share the run like replicas.
 func TestOnceInOneProcess(t *testing.T) {
 	t.Parallel()

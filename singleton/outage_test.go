@@ -10,54 +10,15 @@ import (
 	"github.com/noonlock/noonlock/singleton"
 )
 
-// The run of a job and the work of a Daemon outlive an outage of 0.62 TTL of every kind that
-// begins at the worst moment, right before a renewal. Another replica waits meanwhile.
+// The run of a job and the work of a Daemon outlive an outage of 0.62 TTL that begins at the
+// worst moment, right before a renewal. Another replica waits meanwhile. The other kinds of
+// outages are tested in lockcore.
 func TestFault72_OutageBeforeARenewal(t *testing.T) {
 	t.Parallel()
-	for name, outage := range testenv.Outages() {
-		for kind, start := range starters(10 * time.Second) {
-			t.Run(name+", "+kind, func(t *testing.T) {
-				t.Parallel()
-				inBubble(t, func(_ *testing.T, f *fleet) { f.outlives(outage(f.Env), start) })
-			})
-		}
-	}
-}
-
-// A real server is killed right before a renewal, and is away for more than nine tenths of the
-// time that a lease outlives. The work continues.
-func TestFault72_RealRestartBeforeARenewal(t *testing.T) {
-	t.Parallel()
-	if testing.Short() {
-		t.Skip("a server is away for seventeen seconds")
-	}
-	const full = 30 * time.Second
-	const tolerated = full * 62 / 100 // what the documents say
-	for kind, start := range starters(full) {
+	for kind, start := range starters(10 * time.Second) {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			f := onServer(t, "appendonly yes", "appendfsync always")
-			began, lost := make(chan struct{}, 100), make(chan error, 100)
-			ctx, cancel := context.WithCancel(f.Context())
-			done := f.work(ctx, start, f.Client("a"), began, lost)
-			<-began
-			f.Pass(full/3 - 500*time.Millisecond)
-			at := f.Clock()
-			f.Real.Kill()
-			<-time.After(tolerated * 9 / 10)
-			f.Real.Restart(f)
-			away := f.Clock() - at
-			f.Pass(full / 2) // without a renewal the lease has ended
-			cancel()
-			testenv.Must(f, <-done)
-			f.Logf("a lease outlives %v; the server was away for %v", tolerated, away)
-			select {
-			case err := <-lost:
-				if away <= tolerated {
-					f.Errorf("the work ended: %v", err)
-				}
-			default:
-			}
+			inBubble(t, func(_ *testing.T, f *fleet) { f.outlives(testenv.Outages()["hanging"](f.Env), start) })
 		})
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -34,7 +33,6 @@ func TestFault77_NotReadyWhileNothingCanRun(t *testing.T) {
 	}{
 		"a read-only replica": {fails("READONLY You can't write against a read only replica."), fails(""), "READONLY"},
 		"no rights":           {fails("NOPERM this user has no permissions"), fails(""), "NOPERM"},
-		"out of memory":       {fails("OOM command not allowed"), fails(""), "OOM"},
 		"a newer schema": {
 			func(f *fleet) { f.Raw.HSet(f.Context(), job, "v", "999") },
 			func(f *fleet) { f.Raw.Del(f.Context(), job) }, "newer schema",
@@ -120,169 +118,126 @@ func TestFault77_NotReadyWhileNothingCanRun(t *testing.T) {
 // A Daemon is ready while it is queued or works, and not while no replica could take over.
 func TestFault77_DaemonReady(t *testing.T) {
 	t.Parallel()
-	for _, text := range []string{"READONLY You can't write against a read only replica.", "NOPERM this user has no permissions"} {
-		inBubble(t, func(t *testing.T, f *fleet) {
-			work := func(ctx context.Context, _ uint64) error { <-ctx.Done(); return nil }
-			reg := prometheus.NewRegistry()
-			var all []*singleton.Daemon
-			ctx, cancel := context.WithCancel(t.Context())
-			done := make(chan error, 2)
-			for range 2 {
-				s, err := singleton.NewDaemon(f.ClientWith(f.Direct(), lockcore.Config{}), "feed", work, singleton.DaemonConfig{Registerer: reg})
-				if err != nil {
-					t.Fatal(err)
-				}
-				if s.Ready() == nil {
-					t.Error("ready before Run")
-				}
-				go func() { done <- s.Run(ctx) }()
-				time.Sleep(time.Second)
-				all = append(all, s)
+	const text = "NOPERM this user has no permissions"
+	inBubble(t, func(t *testing.T, f *fleet) {
+		work := func(ctx context.Context, _ uint64) error { <-ctx.Done(); return nil }
+		reg := prometheus.NewRegistry()
+		var all []*singleton.Daemon
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 2)
+		for range 2 {
+			s, err := singleton.NewDaemon(f.ClientWith(f.Direct(), lockcore.Config{}), "feed", work, singleton.DaemonConfig{Registerer: reg})
+			if err != nil {
+				t.Fatal(err)
 			}
-			time.Sleep(time.Hour)
-			for i, s := range all {
-				if err := s.Ready(); err != nil {
-					t.Errorf("%d: %v", i, err)
-				}
+			if s.Ready() == nil {
+				t.Error("ready before Run")
 			}
-			if n, _ := metric(t, reg, "noonlock_daemon_running", "name", "feed"); n != 1 {
-				t.Errorf("it runs on %v replicas", n)
+			go func() { done <- s.Run(ctx) }()
+			time.Sleep(time.Second)
+			all = append(all, s)
+		}
+		time.Sleep(10 * time.Minute)
+		for i, s := range all {
+			if err := s.Ready(); err != nil {
+				t.Errorf("%d: %v", i, err)
 			}
-			f.Bubble.Server().SetError(text)
-			time.Sleep(time.Minute)
-			for i, s := range all {
-				if s.Ready() == nil {
-					t.Errorf("%d is ready although the server says %s", i, text)
-				}
+		}
+		if n, _ := metric(t, reg, "noonlock_daemon_running", "name", "feed"); n != 1 {
+			t.Errorf("it runs on %v replicas", n)
+		}
+		f.Bubble.Server().SetError(text)
+		time.Sleep(time.Minute)
+		for i, s := range all {
+			if s.Ready() == nil {
+				t.Errorf("%d is ready although the server says %s", i, text)
 			}
-			f.Bubble.Server().SetError("")
-			time.Sleep(time.Minute)
-			for i, s := range all {
-				if err := s.Ready(); err != nil {
-					t.Errorf("%d: %v", i, err)
-				}
+		}
+		f.Bubble.Server().SetError("")
+		time.Sleep(time.Minute)
+		for i, s := range all {
+			if err := s.Ready(); err != nil {
+				t.Errorf("%d: %v", i, err)
 			}
-			cancel()
-			for range all {
-				if err := <-done; err != nil {
-					t.Error(err)
-				}
+		}
+		cancel()
+		for range all {
+			if err := <-done; err != nil {
+				t.Error(err)
 			}
-			if n, _ := metric(t, reg, "noonlock_daemon_running", "name", "feed"); n != 0 || all[0].Ready() == nil {
-				t.Errorf("after Run: running %v, Ready %v", n, all[0].Ready())
-			}
-		})
-	}
+		}
+		if n, _ := metric(t, reg, "noonlock_daemon_running", "name", "feed"); n != 0 || all[0].Ready() == nil {
+			t.Errorf("after Run: running %v, Ready %v", n, all[0].Ready())
+		}
+	})
 }
 
 // A user has one right too few, or a key has another type: the check reports that when the
-// replica starts, long before the first tick, even if only a later script needs them.
-// Mutant: a start tries only what it needs itself.
+// replica starts, long before the first tick, even if only a later script needs it. Which
+// rights a start tries, the ledger tests.
+// Mutant: Ready only requires what a look needs.
 func TestFault77_NotReadyLongBeforeTheFirstTick(t *testing.T) {
 	t.Parallel()
 	f := onServer(t)
-	for _, missing := range []string{"time", "hset", "hgetall", "exists", "persist", "fence", "runs", "defs"} {
-		says, without := "NOPERM", missing
-		if missing == "fence" || missing == "runs" || missing == "defs" {
-			says, without = "WRONGTYPE", ""
-			if err := f.Raw.XAdd(t.Context(), &redis.XAddArgs{Stream: f.key("without-"+missing, missing), Values: []string{"a", "b"}}).Err(); err != nil {
-				t.Fatal(err)
-			}
+	for says, rule := range map[string]string{"NOPERM": "-persist", "WRONGTYPE": "+@all"} {
+		job := "draw-" + says
+		if says == "WRONGTYPE" {
+			testenv.Must(t, f.Raw.Set(t.Context(), f.key(job, "runs"), "text", 0).Err())
 		}
-		u := f.narrowUser(t, "without-"+missing, "noonlock:job:*", onceRights, without)
-		c, _ := u.client(missing)
-		r, err := singleton.NewRunner(c, singleton.Config{Logger: u.log.Info(missing + ": ")})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := r.Add("without-"+missing, "0 0 1 1 *", func(context.Context, singleton.Run) error { return nil }, singleton.JobConfig{}); err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- r.Run(ctx) }()
-		u.wait = 5 * time.Second
-		if err := u.come("the check reports it", func() bool {
+		opt := f.As(job, "~noonlock:*", "+@all", "allchannels", rule)
+		r, err := singleton.NewRunner(f.ClientWith(opt, lockcore.Config{}), singleton.Config{Logger: f.log.Info(job)})
+		testenv.Must(t, err)
+		testenv.Must(t, r.Add(job, "0 0 1 1 *", func(context.Context, singleton.Run) error { return nil }, singleton.JobConfig{}))
+		run := f.run(r.Run)
+		f.Until("the check reports "+says, func() bool {
 			err := r.Ready()
 			return err != nil && strings.Contains(err.Error(), says)
-		}); err != nil {
-			t.Errorf("without %s: %v, the check says %v", missing, err, r.Ready())
-		}
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("without %s: Run: %v", missing, err)
-		}
+		})
+		run.cancel()
+		testenv.Must(t, run.result())
 	}
 }
 
-// The same for a Daemon whose function another replica runs: a right that only the holder of
-// the lease needs, and a token counter of another type.
-// Mutants: a campaign tries only what it needs itself; a command is not tried.
+// A right that only the holder of the lease needs is missing on a replica that waits, or the
+// token counter has another type: Ready says so, and the log once. Which commands a campaign
+// tries, lockcore tests.
+// Mutant: a campaign tries only what it needs itself.
 func TestFault77_DaemonNotReadyLongBeforeItRuns(t *testing.T) {
 	t.Parallel()
 	f := onServer(t)
-	type daemon struct {
-		*singleton.Daemon
-		name, says string
-		log        testenv.Log
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	defer running.Wait()
-	defer cancel()
-	start := func(name, says string, rules ...string) *daemon {
-		d := &daemon{name: name, says: says}
-		opt := f.As(name, append([]string{"~noonlock:*", "+@all", "allchannels"}, rules...)...)
-		var err error
-		d.Daemon, err = singleton.NewDaemon(f.ClientWith(opt, lockcore.Config{Identity: name}), "feed", func(ctx context.Context, _ uint64) error {
+	start := func(name, rule string, log *testenv.Log) *singleton.Daemon {
+		opt := f.As(name, "~noonlock:*", "+@all", "allchannels", rule)
+		d, err := singleton.NewDaemon(f.ClientWith(opt, lockcore.Config{Identity: name}), "feed", func(ctx context.Context, _ uint64) error {
 			<-ctx.Done()
 			return nil
-		}, singleton.DaemonConfig{TTL: 2 * time.Second, Logger: d.log.Info("")})
+		}, singleton.DaemonConfig{Logger: log.Info("")})
 		testenv.Must(t, err)
-		running.Go(func() {
-			if err := d.Run(ctx); err != nil {
-				t.Errorf("%s: Run: %v", name, err)
-			}
-		})
+		f.run(d.Run)
 		return d
 	}
-	holder := start("holder", "")
+	holder := start("holder", "+@all", &f.log)
 	f.Until("it runs", func() bool { return holder.Ready() == nil })
-	var all []*daemon
-	lua := "../lockcore/lua/"
-	for _, command := range append(testenv.Commands(t, lua+"mutex_*.lua", lua+"part_mutex.lua", lua+"part_queue.lua", "../internal/wire/lua/part_token.lua"), "eval") {
-		says := strings.ToUpper(command)
-		if command == "eval" {
-			says = "NOPERM" // it is no command of a script
-		}
-		all = append(all, start(command, says, "-"+command))
-	}
-	check := func(all ...*daemon) {
-		said := func(d *daemon) bool {
+	check := func(name, rule, says string) *singleton.Daemon {
+		var log testenv.Log
+		d := start(name, rule, &log)
+		said := func() bool {
 			err := d.Ready()
-			return errors.Is(err, singleton.ErrNotReady) && strings.Contains(err.Error(), d.says)
+			return errors.Is(err, singleton.ErrNotReady) && strings.Contains(err.Error(), says)
 		}
-		for _, d := range all {
-			f.Until(d.name+" is not ready", func() bool { return said(d) })
-		}
+		f.Until(name+" is not ready", said)
 		f.Pass(300 * time.Millisecond)
-		for _, d := range all {
-			if !said(d) || d.log.Count("cannot campaign", d.says, `"error"=`) != 1 {
-				t.Errorf("%s: Ready says %v, and it logs\n%s", d.name, d.Ready(), d.log.String())
-			}
+		if !said() || log.Count("cannot campaign", says, `"error"=`) != 1 {
+			t.Errorf("%s: Ready says %v, and it logs\n%s", name, d.Ready(), log.String())
 		}
+		return d
 	}
-	check(all...)
-	for _, d := range all {
-		testenv.Must(t, f.Raw.ACLSetUser(t.Context(), d.name, "+"+d.name).Err())
-	}
-	for _, d := range all {
-		f.Until(d.name+" is ready", func() bool { return d.Ready() == nil })
-	}
+	narrow := check("narrow", "-del", "DEL")
+	testenv.Must(t, f.Raw.ACLSetUser(t.Context(), "narrow", "+del").Err())
+	f.Until("it is ready", func() bool { return narrow.Ready() == nil })
 	fence := f.key("daemon/feed", "fence")
 	testenv.Must(t, f.Raw.Del(t.Context(), fence).Err())
 	testenv.Must(t, f.Raw.XAdd(t.Context(), &redis.XAddArgs{Stream: fence, Values: []string{"a", "b"}}).Err())
-	check(start("fence", "WRONGTYPE"))
+	check("fence", "+@all", "WRONGTYPE")
 	if f.Exists(f.key("daemon/feed", "never")) {
 		t.Error("a key is left behind")
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
@@ -45,6 +46,11 @@ func TestRerun(t *testing.T) {
 			t.Fatal(err)
 		}
 		f.Until("no tick is open", func() bool { return len(f.status("draw").Open) == 0 })
+		// The ledger has a run before its replica has the answer, and measures it.
+		f.Until("the replicas have measured all runs", func() bool {
+			n := testutil.CollectAndCount(reg, "noonlock_job_last_success_timestamp_seconds")
+			return n > 0 && f.log.Count("run ended") == len(f.runs("draw"))
+		})
 		delays, _ := metric(t, reg, "noonlock_job_start_delay_seconds")
 		newest, _ := metric(t, reg, "noonlock_job_last_success_timestamp_seconds")
 		if err := job.Rerun(t.Context(), failed.Tick); err != nil {
@@ -128,7 +134,7 @@ func TestRerunOfASkippedTick(t *testing.T) {
 
 // Without an answer it is unknown whether the tick runs again.
 func TestRerunWithoutAnAnswer(t *testing.T) {
-	onBoth(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(t *testing.T, f *fleet) {
 		opt, net := f.Link()
 		c := f.ClientWith(opt, lockcore.Config{})
 		job, err := singleton.NewJob(c, "draw")

@@ -1,15 +1,11 @@
 package singleton_test
 
 import (
-	"reflect"
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton"
-	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )
 
 // scheduled returns a replica that runs the job with that schedule.
@@ -32,62 +28,24 @@ func (f *fleet) clockAt(hour, minute int) time.Time {
 // Mutants: the new schedule continues from the newest tick of the old one; due ticks are
 // not recorded; they are recorded although they were run.
 func TestAnotherScheduleBeginsNow(t *testing.T) {
-	for _, catchUp := range []singleton.CatchUp{singleton.CatchUpLatest, singleton.CatchUpAll} {
-		inBubble(t, func(t *testing.T, f *fleet) {
-			cfg := singleton.JobConfig{CatchUp: catchUp}
-			f.scheduled("old", "0 1 * * *", cfg)
-			f.recorded("draw", 1)
-			f.Pass(2*time.Hour + 30*time.Second)
-			f.scheduled("new", "30 * * * *", cfg)
-			f.Pass(time.Minute)
-			if n := len(f.book.all()); n != 1 {
-				t.Errorf("catch up %d: %d ticks are run at once", catchUp, n-1)
-			}
-			if runs := f.runs("draw"); len(runs) != 1 {
-				t.Errorf("catch up %d: the ledger has %+v", catchUp, runs)
-			}
-			entries := f.begun("draw", 3)
-			for i, want := range []time.Time{f.clockAt(1, 0), f.clockAt(3, 30), f.clockAt(4, 30)} {
-				if !entries[i].run.Tick.Equal(want) {
-					t.Errorf("catch up %d: run %d is of %v, want %v", catchUp, i, entries[i].run.Tick, want)
-				}
-			}
-		})
-	}
-}
-
-// Ticks of the old schedule were due, and no replica was there to run them. The new
-// schedule records that they were not run, with their number.
-// Mutants: they are dropped without a record; only one is recorded; a lost answer, or
-// another replica, records them again.
-func TestWhatAnotherScheduleDrops(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
-		a := f.scheduled("old", "0 1 * * *", singleton.JobConfig{CatchUp: singleton.CatchUpAll})
+		cfg := singleton.JobConfig{CatchUp: singleton.CatchUpAll}
+		f.scheduled("old", "0 1 * * *", cfg)
 		f.recorded("draw", 1)
-		f.Pass(time.Hour)
-		a.stop()
-		f.Pass(2 * 24 * time.Hour) // two ticks
-		reg := prometheus.NewRegistry()
-		b := f.replica("new", singleton.Config{Registerer: reg})
-		b.add("draw", "30 * * * *", nil, singleton.JobConfig{CatchUp: singleton.CatchUpAll})
-		b.run()
-		f.Pass(time.Second)
-		f.scheduled("new too", "30 * * * *", singleton.JobConfig{CatchUp: singleton.CatchUpAll})
+		f.Pass(2*time.Hour + 30*time.Second)
+		f.scheduled("new", "30 * * * *", cfg)
 		f.Pass(time.Minute)
-		runs := f.runs("draw")
-		dropped := f.clockAt(25, 0)
-		want := ledger.RunRecord{Tick: dropped, Last: dropped.Add(24 * time.Hour), Count: 2, Outcome: singleton.OutcomeSkipped, Error: "rescheduled"}
-		if len(runs) != 2 || !reflect.DeepEqual(runs[1], want) {
-			t.Errorf("the ledger has %+v, want %+v", runs, want)
+		if n := len(f.book.all()); n != 1 {
+			t.Errorf("%d ticks are run at once", n-1)
 		}
-		if n, _ := metric(t, reg, "noonlock_job_skipped_ticks_total", "reason", "rescheduled"); n != 2 {
-			t.Errorf("%v ticks are counted", n)
+		if runs := f.runs("draw"); len(runs) != 1 {
+			t.Errorf("the ledger has %+v", runs)
 		}
-		if n := f.log.Count("schedule changed; remaining"); n != 1 {
-			t.Errorf("it is said %d times", n)
-		}
-		if entries := f.begun("draw", 2); !entries[1].run.Tick.Equal(f.clockAt(2*24+2, 30)) {
-			t.Errorf("the first tick of the new one is %v", entries[1].run.Tick)
+		entries := f.begun("draw", 3)
+		for i, want := range []time.Time{f.clockAt(1, 0), f.clockAt(3, 30), f.clockAt(4, 30)} {
+			if !entries[i].run.Tick.Equal(want) {
+				t.Errorf("run %d is of %v, want %v", i, entries[i].run.Tick, want)
+			}
 		}
 	})
 }
@@ -129,32 +87,6 @@ func TestUnrecordedTicksOfACustomSchedule(t *testing.T) {
 			}
 		})
 	}
-}
-
-// The job is paused, and a tick becomes due before a version with another schedule is
-// deployed: that tick is recorded, too.
-// Mutant: only the tick that was next when the version started is checked.
-func TestAnotherScheduleDuringAPause(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
-		f.scheduled("old", "0 * * * *", singleton.JobConfig{})
-		f.recorded("draw", 1)
-		first := f.runs("draw")[0].Tick
-		if err := f.job("draw").Pause(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		f.Pass(90 * time.Minute)
-		f.scheduled("new", "30 * * * *", singleton.JobConfig{})
-		f.Pass(6 * time.Second)
-		if runs := f.runs("draw"); len(runs) != 2 || runs[1].Error != "rescheduled" || !runs[1].Tick.Equal(first.Add(time.Hour)) {
-			t.Errorf("the ledger has %+v", runs)
-		}
-		if err := f.job("draw").Resume(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if entries := f.begun("draw", 2); entries[1].replica != "new" || !entries[1].run.Tick.Equal(first.Add(150*time.Minute)) {
-			t.Errorf("after it %s runs %v", entries[1].replica, entries[1].run.Tick)
-		}
-	})
 }
 
 // A version that differs only in other settings catches up missed ticks.

@@ -10,6 +10,10 @@ import (
 	"github.com/noonlock/noonlock/singleton"
 )
 
+// onceRights are the ACL rights that the replicas of a job need, in addition to keys and channels.
+var onceRights = strings.Fields("evalsha eval time lrange subscribe unsubscribe ping publish" +
+	" exists get set hget hset hdel hmget hkeys hgetall hexists hlen lpush ltrim llen pttl pexpire persist")
+
 // CheckRights finds each right that replicas of a job need, and leaves nothing behind.
 func TestCheckRights(t *testing.T) {
 	t.Parallel()

@@ -77,13 +77,6 @@ func TestEachSkipHasItsReason(t *testing.T) {
 			away(s)
 			s.Pass(time.Hour)
 		}, []string{"59 missed"}},
-		{"the only one died in a tick", singleton.JobConfig{}, func(s scene) {
-			s.hang <- -1
-			s.begun("draw", 1)
-			s.a.die()
-			s.a.stop()
-			s.Pass(time.Hour)
-		}, []string{"59 missed"}},
 		{"the only replica died in a tick, and its successor takes long", singleton.JobConfig{}, func(s scene) {
 			s.hang <- -1
 			s.begun("draw", 1)
@@ -100,21 +93,6 @@ func TestEachSkipHasItsReason(t *testing.T) {
 			s.a.stop()
 			s.Pass(time.Hour)
 		}, []string{"10 overlap", "59 missed"}},
-		{"away, then paused", singleton.JobConfig{}, func(s scene) {
-			away(s)
-			s.Pass(time.Hour)
-			pause(s, tick)
-		}, []string{"60 missed"}}, // and the one of the pause is run
-		{"away, then paused for longer", singleton.JobConfig{}, func(s scene) {
-			away(s)
-			s.Pass(time.Hour)
-			pause(s, 10*tick)
-		}, []string{"60 missed", "9 paused"}},
-		{"paused, then away", singleton.JobConfig{}, func(s scene) {
-			away(s)
-			pause(s, time.Hour)
-			s.Pass(3 * tick)
-		}, []string{"60 paused", "2 missed"}},
 		{"all of it, with a deadline", singleton.JobConfig{StartingDeadline: 20*tick + tick/2}, func(s scene) {
 			away(s)
 			s.Pass(10 * tick)
@@ -155,81 +133,4 @@ func TestEachSkipHasItsReason(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A run that takes longer than its interval is one hold, even if its holder dies or shuts
-// down during it and another one continues. A trigger waits for its end. No tick counts as
-// missed.
-// Mutant: the successor begins its own hold.
-func TestSkipsOfARunThatIsTakenOver(t *testing.T) {
-	for _, dies := range []bool{true, false} {
-		t.Run(fmt.Sprint("dies ", dies), func(t *testing.T) {
-			t.Parallel()
-			inBubble(t, func(t *testing.T, f *fleet) {
-				begun := 0
-				work := func(ctx context.Context, run singleton.Run) error {
-					if begun++; begun > 3 { // the first attempt, its takeover, and the trigger
-						return nil
-					}
-					return sleep(10*time.Minute+time.Second)(ctx, run)
-				}
-				metrics := prometheus.NewRegistry()
-				add := func(name string, cfg singleton.Config) *replica {
-					cfg.Drain = -1
-					r := f.replica(name, cfg)
-					r.add("draw", "@every 1m", work, singleton.JobConfig{})
-					r.run()
-					return r
-				}
-				a := add("a", singleton.Config{})
-				f.begun("draw", 1)
-				add("b", singleton.Config{Registerer: metrics})
-				f.Pass(5*time.Minute + time.Second)
-				if dies {
-					a.die()
-				}
-				a.stop()
-				f.begun("draw", 2)
-				if _, err := f.job("draw").Trigger(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-				f.begun("draw", 4)
-				f.Pass(time.Minute)
-				if got := f.skips("draw", metrics); !slices.Equal(got, []string{"24 overlap"}) {
-					t.Errorf("skipped were %q, want the 24 of the run and the trigger", got)
-				}
-			})
-		})
-	}
-}
-
-// There are more ticks than one plan examines, all with one reason: one entry.
-// Mutant: the skip of each plan is its own entry.
-func TestSkipsOfSeveralPlansAreOneEntry(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
-		a := f.replica("a", singleton.Config{})
-		a.add("draw", "@every 1s", nil, singleton.JobConfig{})
-		a.run()
-		f.recorded("draw", 1)
-		a.stop()
-		last := f.runs("draw")
-		f.Pass(70 * time.Hour)
-		b := f.replica("b", singleton.Config{})
-		b.add("draw", "@every 1s", nil, singleton.JobConfig{})
-		b.run()
-		f.recorded("draw", len(last)+2)
-		b.stop()
-		var skips []string
-		for _, r := range f.runs("draw") {
-			if r.Count > 0 {
-				skips = append(skips, r.Error)
-				if r.Count < 2*100_000 {
-					t.Errorf("only %d ticks were skipped: %+v", r.Count, r)
-				}
-			}
-		}
-		if !slices.Equal(skips, []string{"missed"}) {
-			t.Errorf("skipped for %q, want one entry", skips)
-		}
-	})
 }

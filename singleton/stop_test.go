@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -144,20 +143,6 @@ func TestFault84_DaemonAndOnceStopWhileTheServerHangs(t *testing.T) {
 			}
 		}
 	}
-}
-
-// A function of a Daemon that returns at once is started at growing intervals.
-func TestFault83_DaemonThatReturnsAtOnce(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(t *testing.T, f *fleet) {
-		var started atomic.Int32
-		s := f.daemon(f.Client("a"), func(context.Context, uint64) error { started.Add(1); return nil }, singleton.DaemonConfig{})
-		f.run(s.Run)
-		time.Sleep(time.Hour)
-		if starts := started.Load(); starts < 50 || starts > 75 {
-			t.Errorf("%d starts in an hour, want one in a minute", starts)
-		}
-	})
 }
 
 // A run that ends at once and cannot be recorded is not repeated without a pause.

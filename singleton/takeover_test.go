@@ -3,7 +3,6 @@ package singleton_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"testing"
 	"time"
 
@@ -81,33 +80,6 @@ func TestFault54_ALateComerTakesOver(t *testing.T) {
 			t.Errorf("after %v came %+v of %s", took, second.run, second.replica)
 		}
 		lockcoretest.MustFire(t, cut)
-	})
-}
-
-// Each replica that tries a tick is killed: after MaxAttempts it is recorded as unknown,
-// because the effect may have happened, and the next tick is run.
-// Mutants: attempts are not counted at a takeover; recorded as failed; never recorded, so
-// the job stops.
-func TestFault54_AllAttemptsAreKilled(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
-		all := f.three("@every 1m", hang(2), singleton.JobConfig{MaxAttempts: 2})
-		tick := f.begun("draw", 1)[0].run.Tick
-		cuts := []*lockcoretest.Rule{}
-		for n := 1; n <= 2; n++ {
-			e := f.begun("draw", n)[n-1]
-			if e.run.Attempt != n || !e.run.Tick.Equal(tick) {
-				t.Errorf("attempt %d is %+v", n, e.run)
-			}
-			cuts = append(cuts, all[e.replica].die())
-		}
-		record := f.recorded("draw", 1)[0]
-		if record.Outcome != singleton.OutcomeUnknown || record.Attempt != 2 || !record.Tick.Equal(tick) {
-			t.Errorf("record is %+v", record)
-		}
-		if next := f.begun("draw", 3)[2]; !next.run.Tick.Equal(tick.Add(time.Minute)) || next.run.Attempt != 1 {
-			t.Errorf("then came %+v", next.run)
-		}
-		lockcoretest.MustFire(t, cuts...)
 	})
 }
 
@@ -257,25 +229,5 @@ func TestALeaseLostBetweenAttempts(t *testing.T) {
 			t.Errorf("attempts are %+v, the record is %+v", entries, record)
 		}
 		lockcoretest.MustFire(t, cut)
-	})
-}
-
-// Work that panics or ends its goroutine ends neither the lease nor the other jobs.
-// Mutants: the work is called on the follower's goroutine; a panic is not caught.
-func TestFault53_PanicAndGoexit(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
-		r := f.replica("a", singleton.Config{})
-		bad := 0
-		r.add("bad", "@every 1m", func(context.Context, singleton.Run) error { bad++; panic(fmt.Sprint("no. ", bad)) }, singleton.JobConfig{MaxAttempts: 2})
-		r.add("good", "@every 1m", nil, singleton.JobConfig{})
-		r.run()
-		f.recorded("good", 3)
-		f.recorded("bad", 3)
-		if n := f.log.Count("panicked"); n < 6 || bad < 6 {
-			t.Errorf("%d panics, %d in the log", bad, n)
-		}
-		if n := f.log.Count("lease lost"); n != 0 {
-			t.Errorf("%d leases were lost:\n%s", n, &f.log)
-		}
 	})
 }

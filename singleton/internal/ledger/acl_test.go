@@ -102,7 +102,7 @@ func TestFault60_ACLOfTheLedger(t *testing.T) {
 			}
 			return err == nil
 		}
-		l := e.jobLedger(e.ClientWith(opt, lockcore.Config{}), ledger.Config{Definition: "d", Lease: testenv.TTL(300 * time.Millisecond), KeepRuns: 10})
+		l := e.jobLedger(e.ClientWith(opt, lockcore.Config{}), ledger.Config{Definition: "d", Lease: lockcore.LeaseConfig{TTL: 5 * time.Second, RenewInterval: 100 * time.Millisecond}, KeepRuns: 10})
 		now, _, err := l.Now(ctx)
 		if !note(err) {
 			now = time.Now()

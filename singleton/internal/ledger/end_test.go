@@ -61,7 +61,11 @@ func TestAFailureAfterACrashIsUnknown(t *testing.T) {
 				l := e.jobLedger(next, patient)
 				_, err := l.Claim(e.Context(), run.Tick.Add(-time.Hour), st, ledger.ClaimConfig{}) // the script is known
 				testenv.MustIs(e, err, ledger.ErrNotClaimed)
-				lost := net.Inject(e, lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Match: e.script("job_claim"), Count: 1})
+				kind := lockcoretest.SwallowReply
+				if e.Bubble == nil {
+					kind = lockcoretest.ResetAfter // as lost, but noticed at once
+				}
+				lost := net.Inject(e, lockcoretest.Fault{Kind: kind, Match: e.script("job_claim"), Count: 1})
 				run, err = l.Claim(e.Context(), run.Tick, st, ledger.ClaimConfig{})
 				testenv.Must(e, err)
 				lockcoretest.MustFire(e, lost)

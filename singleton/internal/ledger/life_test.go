@@ -3,7 +3,6 @@ package ledger_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -214,8 +213,8 @@ func TestFault03_AClaimWithoutValidity(t *testing.T) {
 }
 
 // Out of memory: scripts that end runs still work. Scripts that begin them return an error
-// and leave nothing half done. A key of another type is an error, and nothing is written.
-func TestFault31_32_LedgerOnASpoiltServer(t *testing.T) {
+// and leave nothing half done. TestJobScriptsOnSpoiltKeys has the keys of another type.
+func TestFault31_NoMemoryForTheLedger(t *testing.T) {
 	t.Parallel()
 	e := realEnv(t, "maxmemory-policy noeviction")
 	c := e.Client("a")
@@ -237,51 +236,6 @@ func TestFault31_32_LedgerOnASpoiltServer(t *testing.T) {
 	run, err = l.Claim(e.Context(), run.Tick.Add(time.Second), st, ledger.ClaimConfig{})
 	testenv.Must(e, err)
 	testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
-
-	// The same holds for a skip and an opening, and for ends: of the client's own run, and
-	// of a dead one that may not be run again.
-	testenv.Must(e, e.Raw.FlushAll(e.Context()).Err())
-	run, st = e.dead(ledger.Config{MaxAttempts: 1})
-	runs := e.key("job/draw", "runs")
-	testenv.Must(e, e.Raw.Set(e.Context(), runs, "text", 0).Err())
-	before := fmt.Sprint(e.Raw.HGetAll(e.Context(), e.key("job/draw", "open")).Val(), e.Raw.HGetAll(e.Context(), e.key("job/draw", "job")).Val())
-	_, err = e.jobLedger(e.Client("b"), ledger.Config{MaxAttempts: 1}).Claim(e.Context(), run.Tick, st, ledger.ClaimConfig{})
-	next := run.Tick.Add(time.Second)
-	skipped := l.Skip(e.Context(), ledger.State{Last: run.Tick}, ledger.Skip{First: next, Last: next, Count: 1, Reason: "missed"})
-	_, opened := l.Open(e.Context(), ledger.State{Last: next})
-	for _, err := range []error{err, skipped, opened, run.Complete(e.Context(), ledger.OutcomeSucceeded, "")} {
-		if err == nil || errors.Is(err, ledger.ErrNotClaimed) || errors.Is(err, ledger.ErrSuperseded) {
-			t.Errorf("with a history that is a string: %v", err)
-		}
-	}
-	if after := fmt.Sprint(e.Raw.HGetAll(e.Context(), e.key("job/draw", "open")).Val(), e.Raw.HGetAll(e.Context(), e.key("job/draw", "job")).Val()); after != before {
-		t.Errorf("an end that could not be recorded has changed %s to %s", before, after)
-	}
-
-	for _, part := range []string{"job", "open", "runs", "fence"} {
-		testenv.Must(e, e.Raw.FlushAll(e.Context()).Err())
-		st := e.opened(l)
-		tick := st.Last.Add(2 * time.Second)
-		key := e.key("job/draw", part)
-		testenv.Must(e, e.Raw.Del(e.Context(), key).Err())
-		other := "a string"
-		if part == "fence" { // which is a string of any content
-			other = "a list"
-			testenv.Must(e, e.Raw.RPush(e.Context(), key, "text").Err())
-		} else {
-			testenv.Must(e, e.Raw.Set(e.Context(), key, "text", 0).Err())
-		}
-		before := e.Raw.HGetAll(e.Context(), e.key("job/draw", "job")).Val()
-		_, err := l.Claim(e.Context(), tick, st, ledger.ClaimConfig{Skipped: &ledger.Skip{First: tick.Add(-time.Second), Last: tick.Add(-time.Second), Count: 1, Reason: "missed"}})
-		if err == nil || errors.Is(err, ledger.ErrNotClaimed) {
-			t.Errorf("%s is %s: claim says %v", part, other, err)
-		}
-		if part != "job" {
-			if after := e.Raw.HGetAll(e.Context(), e.key("job/draw", "job")).Val(); len(after) != len(before) || after["last"] != before["last"] {
-				t.Errorf("%s is %s: the claim has changed %v to %v", part, other, before, after)
-			}
-		}
-	}
 }
 
 func TestLedgerRefusals(t *testing.T) {
@@ -346,24 +300,5 @@ func TestLedgerRefusals(t *testing.T) {
 		testenv.MustIs(e, claim(good, nil), lockcore.ErrClosed)
 		_, err = l.Open(e.Context(), st)
 		testenv.MustIs(e, err, lockcore.ErrClosed)
-	})
-}
-
-// Close releases the runs of a Client: another one takes them over at once.
-func TestCloseHandsRunsOver(t *testing.T) {
-	inBubble(t, func(e *env) {
-		a, b := e.Client("a"), e.Client("b")
-		run, _ := e.claimed(e.jobLedger(a, ledger.Config{Lease: testenv.TTL(time.Minute)}))
-		testenv.Must(e, a.Close(e.Context()))
-		if !errors.Is(context.Cause(run.Context()), lockcore.ErrClosed) {
-			e.Errorf("the run's context ended with %v", context.Cause(run.Context()))
-		}
-		l := e.jobLedger(b, ledger.Config{})
-		again, err := l.Claim(e.Context(), run.Tick, e.opened(l), ledger.ClaimConfig{})
-		testenv.Must(e, err)
-		if again.Attempt != 2 || again.Token() <= run.Token() {
-			e.Errorf("attempt %d, token %d after %d", again.Attempt, again.Token(), run.Token())
-		}
-		testenv.MustIs(e, run.Complete(e.Context(), ledger.OutcomeSucceeded, ""), lockcore.ErrClosed)
 	})
 }

@@ -265,8 +265,12 @@ func TestJobScriptsTwiceInEveryState(t *testing.T) {
 				source := scripts().Source(e, name)
 				sha := e.Raw.ScriptLoad(e.Context(), source).Val()
 				answers := map[string]int{}
-				for _, r := range requests {
-					for _, state := range jobStates() {
+				states, step := jobStates(), 1
+				if e.Bubble == nil {
+					step = testenv.Size(5, 1) // a real server gets another fifth of the states for each request
+				}
+				for i, r := range requests {
+					for _, state := range every(states, i%step, step) {
 						answers[b.twice(sha, r, state)]++
 						if e.Failed() {
 							return // the other states would fail in the same way
@@ -279,6 +283,14 @@ func TestJobScriptsTwiceInEveryState(t *testing.T) {
 			})
 		})
 	}
+}
+
+// every returns every step-th of the states.
+func every(states []jobState, from, step int) (some []jobState) {
+	for i := from; i < len(states); i += step {
+		some = append(some, states[i])
+	}
+	return some
 }
 
 // twice runs a script twice in a state, and returns its first answer.
