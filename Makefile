@@ -1,18 +1,13 @@
 SHELL := /bin/bash
 
 .DEFAULT_GOAL := help
-.PHONY: help test chaos test-chart test-kube screenshots image sbom lint fmt tidy bench bench-peers ci
+.PHONY: help test test-chart test-kube screenshots image sbom lint fmt tidy bench bench-peers ci nightly
 
 help: ## List the targets.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
 
-test: ## Run all tests of every module under -race, on real servers; install those first where allowed.
+test: ## Run all tests of every module, on real servers; install those first where allowed. Budget: 6 minutes.
 	@bash scripts/test.sh
-
-chaos: ## Run the long chaos: each fault 100 times behind a Sentinel and in a cluster; 8 replicas of the lottery, 300 noons.
-	@NOONLOCK_INJECTIONS=100 go test -count=1 -timeout 3h -run '^TestInjections$$' -v ./lockcore
-	@cd examples/lottery && NOONLOCK_CHAOS_REPLICAS=8 NOONLOCK_CHAOS_NOONS=300 \
-		go test -race -count=1 -timeout 30m -run '^TestChaos$$' -v ./chaos
 
 test-chart: ## Check the chart without a cluster.
 	@bash scripts/chart-test.sh
@@ -41,10 +36,13 @@ tidy: ## Run go mod tidy in all modules.
 bench: ## Compare with raw commands, and client-go's elector; raw samples go to bench/results.
 	@go test -run '^$$' -bench . -benchtime 1x -timeout 30m ./bench/
 	@cd examples/lottery && go test -run '^$$' -bench . -benchtime 1x -timeout 10m ./internal/store
-	@cd adapters/clientgo && go test -run '^$$' -bench . -benchtime 1x -timeout 10m .
+	@cd adapters/clientgo && go test -tags kube -run '^$$' -bench . -benchtime 1x -timeout 10m .
 
 bench-peers: ## Compare with other libraries; writes the tables and plots of docs/PERFORMANCE.md. Up to 20 minutes.
 	@cd bench/peers && GOWORK=off timeout 20m go test -run '^$$' -bench . -benchtime 1x -timeout 20m .
 
-ci: ## Do what CI does: test with all servers required, then lint.
+ci: ## Do what CI does: test, race, other topologies, mutants of changed scripts, lint, chart, images, Kubernetes. Budget: 20 minutes.
 	@bash .ci/run
+
+nightly: ## Do what CI does with all mutants, many more repetitions and long chaos. An hour or two.
+	@NOONLOCK_NIGHTLY=1 MUTANTS=all bash .ci/run

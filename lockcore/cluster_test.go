@@ -116,20 +116,24 @@ func TestFault21_SlotMoves(t *testing.T) {
 		s.waiters(other, name, i+1)
 	}
 	move := s.Move(slot, from, to)
-	pass := func() { // longer than a lease that is not renewed
-		time.Sleep(6 * time.Second)
+	end := func() time.Duration { return holder.Remaining() + s.Clock() }
+	renewed := func() { // the second renewal began after the call
+		for range 2 {
+			before := end()
+			s.Until("the lease is renewed", func() bool { return holder.Context().Err() != nil || end() > before+time.Millisecond })
+		}
 		if err := holder.Context().Err(); err != nil {
 			t.Fatalf("the lease ended: %v", err)
 		}
 	}
-	pass()
+	renewed()
 	for left := 2; left > 1; {
 		left = move.Keys(1)
 	}
 	move.Keys(100)
-	pass()
+	renewed()
 	move.Finish()
-	pass()
+	renewed()
 	s.servesInOrder(holder, waiters...)
 	if owner := s.Owner(slot, s.Primaries...); owner != to {
 		t.Errorf("the slot is at %v", owner.Addr())

@@ -42,13 +42,13 @@ func TestLockAndUnlockAreTwoCommands(t *testing.T) {
 	})
 }
 
-// A thousand waiters: one grant per release and three commands per hand-over (the holder's
+// Hundreds of waiters, at night a thousand: one grant per release and three commands per hand-over (the holder's
 // release, the next one's confirmation, one join), whatever the length of the queue.
 //
 // Caught mutants: a release notifies all waiters; all waiters look at each hand-over.
 func TestFault40_ThousandWaiters(t *testing.T) {
 	onServerAllKinds(t, func(e *env) {
-		const waiters = 1000
+		waiters := testenv.Size(400, 1000)
 		watch := e.Raw.PSubscribe(e.Context(), "noonlock:ch:*")
 		defer watch.Close()
 		if _, err := watch.Receive(e.Context()); err != nil {
@@ -99,20 +99,20 @@ func TestFault40_ThousandWaiters(t *testing.T) {
 				}
 			})
 		}
-		e.Until("all are queued", func() bool { return e.queueLength("orders") == waiters })
+		e.Until("all are queued", func() bool { return e.queueLength("orders") == int64(waiters) })
 		granted := grants.Load()
 		e.unlock(first)
 		wg.Wait()
 		commands := e.clientCommands() - before
-		if served.Load() != waiters || !slices.IsSorted(tokens) {
+		if served.Load() != int64(waiters) || !slices.IsSorted(tokens) {
 			e.Errorf("%d were served, tokens in order: %v", served.Load(), slices.IsSorted(tokens))
 		}
-		// On a slow machine the new head may look once more.
-		if commands < 3*waiters+1 || commands > 3*waiters+1+waiters/10 {
-			e.Errorf("%d commands for %d hand-overs, want 3 each and the first release", commands, waiters)
+		// A new head that is served late looks once more, on a busy machine at each hand-over.
+		if commands < 3*waiters+1 || commands > 4*waiters+1 {
+			e.Errorf("%d commands for %d hand-overs, want 3 each, at most 4, and the first release", commands, waiters)
 		}
-		e.Until("all messages were received", func() bool { return grants.Load()-granted >= waiters })
-		if n := grants.Load() - granted; n != waiters {
+		e.Until("all messages were received", func() bool { return grants.Load()-granted >= int64(waiters) })
+		if n := grants.Load() - granted; n != int64(waiters) {
 			e.Errorf("%d grants for %d releases", n, waiters)
 		}
 		watch.Close()

@@ -216,7 +216,7 @@ func TestLockDelayAfterTheClockWasSetBack(t *testing.T) {
 // that lease has ended. A Client that starts after the failover obeys, too.
 func TestFault89_FailoverDelaysGrants(t *testing.T) {
 	onReplicated(t, func(r *replicated) {
-		const delay = 8 * time.Second
+		const delay = 5 * time.Second
 		c := r.client(lockcore.Config{Identity: "holder", LockDelay: delay})
 		kept := r.lock(r.mutex(c, firstName, ttl(delay)))
 		r.reachReplicas(r.primary, firstName, r.replicas)
@@ -266,7 +266,7 @@ func TestFault89_OldSnapshotDelaysGrants(t *testing.T) {
 func TestFault89_OneShardIsDelayed(t *testing.T) {
 	t.Parallel()
 	s := clusterEnv(t, 3)
-	const delay = 20 * time.Second
+	const delay = 8 * time.Second
 	cfg := ttl(delay)
 	c := s.clientOf(redis.NewClusterClient(&redis.ClusterOptions{Addrs: s.Addrs()}), lockcore.Config{LockDelay: delay})
 	names := map[*servers.RedisServer]string{}

@@ -180,6 +180,7 @@ func TestFault17_LastWritesAreLostInAFailover(t *testing.T) {
 // not know this. Its lease and that of the new primary exist at the same time, but the new token
 // is greater. When that Sentinel knows the new primary, the loss is noticed and reported.
 func TestFault18_ClassD_TwoPrimaries(t *testing.T) {
+	testenv.OnTopologies(t)
 	t.Parallel()
 	w := sentinelEnv(t)
 	r := &replicated{env: w.env, client: func(cfg lockcore.Config) *lockcore.Client {
@@ -223,6 +224,7 @@ func TestFault18_ClassD_TwoPrimaries(t *testing.T) {
 //
 // Caught mutant: the connections to the old primary are kept.
 func TestFault18_PrimaryWithoutReplicasIsLeft(t *testing.T) {
+	testenv.OnTopologies(t)
 	t.Parallel()
 	w := sentinelEnv(t, "min-replicas-to-write 1", "min-replicas-max-lag 10")
 	cfg := ttl(20 * time.Second)

@@ -23,7 +23,7 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 )
 
-// injectionsVariable is how often TestInjections injects each fault; the default is 1.
+// injectionsVariable is how often TestInjections injects each fault; the default is 3.
 const injectionsVariable = "NOONLOCK_INJECTIONS"
 
 // A deployment is where TestInjections runs.
@@ -194,8 +194,9 @@ func (d *deployment) linked() {
 // error contains a secret (fault 62). Fault 12 does not exist here, and fault 37 cannot be
 // injected into a lock, which does not read the wall clock.
 func TestInjections(t *testing.T) {
+	testenv.OnlyNightly(t)
 	t.Parallel()
-	count := 1
+	count := 3
 	if text := os.Getenv(injectionsVariable); text != "" {
 		var err error
 		if count, err = strconv.Atoi(text); err != nil {

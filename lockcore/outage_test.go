@@ -67,10 +67,10 @@ func outlives(t *testing.T, outage func(*testenv.Env) *testenv.Outage, ttl, at, 
 // time that a lease outlives. The lease continues.
 func TestFault72_RealRestartBeforeARenewal(t *testing.T) {
 	if testing.Short() {
-		t.Skip("a server is away for seventeen seconds")
+		t.Skip("a server is away for ten seconds")
 	}
 	onServerAllKinds(t, func(e *env) {
-		const full = 30 * time.Second
+		const full = 18 * time.Second
 		const tolerated = full * 62 / 100 // what the documents say
 		lease := e.try(e.mutex(e.Client("a"), "orders", ttl(full)))
 		before := lease.Remaining() + e.Clock()

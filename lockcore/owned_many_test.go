@@ -83,7 +83,7 @@ func TestManyEndedEntries(t *testing.T) {
 			e.unlock(e.try(reads{e.rw(c, "orders", "kept", cfg)}))
 			kept := e.try(reads{e.rw(c, "orders", "kept", cfg)})
 			_, err := e.Raw.Pipelined(e.Context(), func(p redis.Pipeliner) error {
-				for i := range 2500 {
+				for i := range 1200 {
 					p.Eval(e.Context(), source, keys, argv("owned_acquire", fmt.Sprintf("ns1:GONE.%d.u.r/gone id", i), 500, "try", 3600000, 0)...)
 				}
 				return nil

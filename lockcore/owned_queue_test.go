@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
@@ -47,12 +48,16 @@ func TestKeyEndsWithItsLastEntry(t *testing.T) {
 		before := ends()
 		const other = "ns1:ALIVE.1.t.r/other short"
 		keys := e.scriptKeys("orders")
-		for range 3000 {
+		repeated := testenv.Size(1000, 3000)
+		if e.Bubble != nil { // where time stands still between two readings
+			repeated = 50
+		}
+		for range repeated {
 			e.run("owned_acquire", keys, other, 60000, "try")
 			e.run("owned_renew", keys[:1], other, 60000)
 		}
 		if after := ends(); after != before {
-			e.Errorf("6,000 calls of another reader moved the end by %d ms", after-before)
+			e.Errorf("%d calls of another reader moved the end by %d ms", 2*repeated, after-before)
 		}
 		e.unlock(long)
 		if left := e.pttl("orders"); left > time.Minute {

@@ -122,7 +122,7 @@ func TestFault32_KindsExcludeEachOther(t *testing.T) {
 func TestWaiterOfAnotherKindIsNotified(t *testing.T) {
 	onBoth(t, func(e *env) {
 		c := e.Client("a")
-		cfg := ttl(10 * time.Second)
+		cfg := ttl(4 * time.Second)
 		pairs := [][2]locker{
 			{e.mutex(c, "one", cfg), e.rw(c, "one", "me", cfg)},
 			{e.rw(c, "two", "me", cfg), e.mutex(c, "two", cfg)},
@@ -147,7 +147,7 @@ func TestWaiterOfAnotherKindIsNotified(t *testing.T) {
 func (e *env) another(m locker) locker {
 	e.Helper()
 	c := e.Client("another")
-	cfg := ttl(10 * time.Second)
+	cfg := ttl(4 * time.Second)
 	switch m.(type) {
 	case *lockcore.Mutex:
 		return e.mutex(c, m.Name(), cfg)

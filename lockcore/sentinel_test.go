@@ -109,6 +109,7 @@ func (w *watched) subscribed(channels []string) {
 // A failover keeps leases, queues and their order, if the replica has all data. The
 // subscriptions move to the new primary, so that the waiters are served by messages.
 func TestSentinelFailover(t *testing.T) {
+	testenv.OnTopologies(t)
 	t.Parallel()
 	for how, failover := range map[string]func(w *watched){
 		"the primary works":     func(*watched) {},

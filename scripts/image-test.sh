@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Builds each image twice, from copies in two folders, and fails if the digests differ. The
-# second build has an empty build cache and takes some minutes. Then the script checks that the
-# programs in the images are static, without the lottery's demo, and of the right architecture,
-# and that scripts/sbom.sh lists their modules.
+# Builds each image, and checks that the programs in it are static, without the lottery's demo, and of
+# the right architecture, and that scripts/sbom.sh lists their modules. With NOONLOCK_NIGHTLY=1, it
+# builds each image again, from a copy in another folder and with an empty build cache, which takes
+# some minutes, and fails if the digests differ.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -28,8 +28,10 @@ check() {
 	shift
 	mkdir -p "$folder/layers" "$folder/sbom"
 	bash "${copies[0]}/scripts/image.sh" "$program" "$folder/one.tar"
-	GOCACHE=$scratch/cache bash "${copies[1]}/scripts/image.sh" "$program" "$folder/two.tar"
-	cmp "$folder/one.tar" "$folder/two.tar" || fail "two builds of $program from the same sources differ"
+	if [[ -n ${NOONLOCK_NIGHTLY:-} ]]; then
+		GOCACHE=$scratch/cache bash "${copies[1]}/scripts/image.sh" "$program" "$folder/two.tar"
+		cmp "$folder/one.tar" "$folder/two.tar" || fail "two builds of $program from the same sources differ"
+	fi
 
 	tar --extract --directory "$folder/layers" --file "$folder/one.tar"
 	for blob in "$folder"/layers/blobs/sha256/*; do
@@ -53,4 +55,4 @@ check() {
 check lottery modernc.org/sqlite
 check leader
 check noonctl github.com/spf13/cobra
-echo "for each image, two builds in two folders, the second with an empty cache, are identical"
+[[ -z ${NOONLOCK_NIGHTLY:-} ]] || echo "for each image, two builds in two folders, the second with an empty cache, are identical"

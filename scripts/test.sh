@@ -1,16 +1,35 @@
 #!/usr/bin/env bash
-# Runs all tests of every module in go.work under the race detector, with real
-# servers. Missing packages are installed if that is allowed. If a server is still missing,
-# its tests are skipped. With NOONLOCK_REQUIRE_SERVERS=1, they fail.
+# Runs tests with real servers, and reports them. Missing packages are installed if that is
+# allowed. If a server is still missing, its tests are skipped. With NOONLOCK_REQUIRE_SERVERS=1,
+# they fail.
 #
-# internal/testreport prints a line for each package and a summary. The last two lines of
-# the summary are also written to the file in NOONLOCK_TEST_SUMMARY.
+# usage: scripts/test.sh [all | race | topologies | mutants]
+#
+#   all         every test of every module in go.work (default)
+#   race        the packages in which goroutines of the library meet, under the race detector
+#   topologies  locks, elections and jobs in a Redis Cluster and behind a Sentinel
+#   mutants     the explorations, and the hunt for mutants of the scripts in NOONLOCK_MUTANTS
+#
+# NOONLOCK_NIGHTLY=1 repeats more, see testenv.Size. A test that fails runs once more, alone, at the
+# end. If it passes then, the run passes, and the last lines name it. The very last line is also
+# written to the file in NOONLOCK_TEST_SUMMARY.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
+mode=${1:-all}
+began=$SECONDS
+
 # Git may refuse to read a clone that belongs to another user, and no test needs
-# the commit in a binary.
-export GOFLAGS="${GOFLAGS:-} -buildvcs=false"
+# the commit in a binary. Building everything takes longer than testing it. Without debug
+# information it takes a fifth less. Every package that uses go-redis compiles hundreds of methods that
+# it promotes; without inlining, that takes half as long.
+quickly="'-gcflags=all=-dwarf=false'"
+for pattern in github.com/noonlock/... github.com/redis/... github.com/jackc/... k8s.io/... sigs.k8s.io/...; do
+	quickly+=" '-gcflags=$pattern=-l -dwarf=false'"
+done
+export GOFLAGS="${GOFLAGS:-} -buildvcs=false $quickly"
+# Collecting less often saves the compiler and the tests a third of their processor time.
+export GOGC=${GOGC:-400}
 
 required=${NOONLOCK_REQUIRE_SERVERS:-}
 scratch=$(mktemp -d)
@@ -32,7 +51,7 @@ has_postgres() {
 
 # -race needs a C compiler and its headers. Only a build proves that both work.
 has_race() {
-	(cd / && go build -race net) 2>"$scratch/race"
+	[[ $mode != race ]] || (cd / && GOFLAGS='' go build -race net) 2>"$scratch/race"
 }
 
 # missing prints the Debian packages that are needed and not installed, one per line.
@@ -98,38 +117,47 @@ if ((${#packages[@]} > 0)); then
 	fi
 fi
 
-# The Lua interpreter of miniredis shares nothing between goroutines. Without -race it saves a
-# fifth of the time.
-race=(-race '-gcflags=github.com/yuin/gopher-lua/...=-race=false')
-if ! has_race; then
-	race=()
-	cat "$scratch/race"
-	echo "the race detector is off: it needs a working C compiler (Debian packages gcc, libc6-dev)"
-	[[ $required != 1 ]] || { echo "NOONLOCK_REQUIRE_SERVERS=1 requires the race detector"; exit 1; }
-fi
-
 # shellcheck source=scripts/modules.sh
 . scripts/modules.sh
 mapfile -t folders < <(modules)
 ((${#folders[@]} > 0)) || { echo "go.work names no module"; exit 1; }
 
-go build -o "$scratch/testreport" ./internal/testreport
-
 # -count=1: a cached result does not test the servers. Compilers and linkers run with a low
-# priority, as they would slow down the servers of the tests that run beside them.
-tests() {
-	local flags=(-json -count=1 -toolexec 'nice -n 19') result=0 topologies=${NOONLOCK_TOPOLOGIES:-}
-	unset NOONLOCK_TOPOLOGIES
-	go test "${flags[@]}" "${race[@]}" -timeout 25m "${folders[@]/%//...}" || result=$?
-	if [[ -n $topologies ]]; then # without -race: most of these tests wait for real servers
-		NOONLOCK_TOPOLOGIES=$topologies go test "${flags[@]}" -timeout 25m ./lockcore ./election/... ./singleton ./singleton/internal/... || result=$?
-	fi
-	if ((${#race[@]} > 0)); then # a measurement and the deeper search, which take too long under -race
-		# All mutants take too long to wait for. CI tries every one.
-		[[ $required == 1 ]] || export NOONLOCK_MUTANTS_EACH=${NOONLOCK_MUTANTS_EACH:-10}
-		go test "${flags[@]}" -run TestManyLeasesEndWithinTheMargin ./internal/lease || result=$?
-		go test "${flags[@]}" -timeout 30m ./test/explorer || result=$?
-	fi
-	return "$result"
-}
-tests | "$scratch/testreport" -summary "${NOONLOCK_TEST_SUMMARY:-}"
+# priority, as they would slow down the servers of the tests that run beside them. go vet is a part
+# of lint. Most tests wait for servers, so more of them run at a time than there are processors.
+limit=20m
+[[ -z ${NOONLOCK_NIGHTLY:-} ]] || limit=90m
+flags=(-count=1 -vet=off -toolexec 'nice -n 19' -timeout "$limit" -p 3 -parallel 12)
+# The first of them, the library, is last: the modules that take longest to build begin first.
+packages=("${folders[@]:1}" "${folders[0]}")
+packages=("${packages[@]/%//...}")
+budget=360
+case $mode in
+all) ;;
+race)
+	# The Lua interpreter of miniredis shares nothing between goroutines.
+	flags+=(-race '-gcflags=github.com/yuin/gopher-lua/...=-race=false')
+	packages=(./internal/... ./lockcore ./lockcore/lockcoretest ./election/... ./singleton/... ./statusz/... ./healthz)
+	budget=600
+	;;
+topologies)
+	export NOONLOCK_TOPOLOGIES=1
+	packages=(./lockcore ./election/... ./singleton ./singleton/internal/...)
+	budget=240
+	;;
+mutants)
+	packages=(./test/explorer)
+	budget=300
+	;;
+*)
+	echo "test.sh: the tests are \"$mode\"; they must be all, race, topologies or mutants" >&2
+	exit 2
+	;;
+esac
+
+(cd tools && GOWORK=off go build -o "$scratch/gotestsum" gotest.tools/gotestsum)
+result=0
+"$scratch/gotestsum" --no-color --format pkgname --format-hide-empty-pkg --format-icons text --hide-summary skipped,output \
+	--jsonfile "$scratch/events" --rerun-fails=1 --rerun-fails-max-failures 20 --rerun-fails-abort-on-data-race \
+	--packages "${packages[*]}" -- "${flags[@]}" || result=$?
+awk -v what="$mode" -v took=$((SECONDS - began)) -v budget="$budget" -v failed_run="$result" -v summary="${NOONLOCK_TEST_SUMMARY:-}" -f scripts/test-summary.awk "$scratch/events"

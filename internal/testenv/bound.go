@@ -29,6 +29,8 @@ type network struct {
 	dial func(ctx context.Context, over <-chan struct{}) (net.Conn, error)
 	// begin applies the fault to existing connections.
 	begin func(e *Env, n *node)
+	// everywhere: it is tried on all topologies also by day.
+	everywhere bool
 }
 
 var errDialEnded = errors.New("the dial has ended")
@@ -40,7 +42,7 @@ func networks() []network {
 	}
 	cut := func(_ *Env, n *node) { n.faults.Cut() }
 	return []network{
-		{"dials ignore their context", hang, cut},
+		{"dials ignore their context", hang, cut, true},
 		{"SYNs are dropped after a reset", func(ctx context.Context, over <-chan struct{}) (net.Conn, error) {
 			select {
 			case <-ctx.Done():
@@ -48,17 +50,17 @@ func networks() []network {
 			case <-over:
 				return nil, errDialEnded
 			}
-		}, cut},
+		}, cut, false},
 		{"connections are refused", func(context.Context, <-chan struct{}) (net.Conn, error) {
 			return nil, &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
-		}, cut},
-		{"the server accepts and never answers", nil, func(_ *Env, n *node) { n.Hang() }},
+		}, cut, false},
+		{"the server accepts and never answers", nil, func(_ *Env, n *node) { n.Hang() }, true},
 		{"dials bring a late connection", func(_ context.Context, over <-chan struct{}) (net.Conn, error) {
 			<-over
 			client, server := net.Pipe()
 			go func() { _, _ = io.Copy(io.Discard, server) }()
 			return client, nil
-		}, cut},
+		}, cut, false},
 		{"TLS handshakes hang", func(_ context.Context, over <-chan struct{}) (net.Conn, error) {
 			client, server := net.Pipe()
 			go func() {
@@ -72,22 +74,22 @@ func networks() []network {
 				return typed, err
 			}
 			return client, nil
-		}, cut},
+		}, cut, false},
 		{"dials return a typed nil", func(context.Context, <-chan struct{}) (net.Conn, error) {
 			var none *net.TCPConn
 			return none, nil
-		}, cut},
+		}, cut, false},
 		{
 			"dials panic", func(context.Context, <-chan struct{}) (net.Conn, error) { panic("the Dialer panics") },
-			cut,
+			cut, false,
 		},
 		{"dials fail with an error of the Dialer's own", func(context.Context, <-chan struct{}) (net.Conn, error) {
 			return nil, errors.New("the tunnel is down")
-		}, cut},
+		}, cut, false},
 		{"replies are lost", nil, func(e *Env, n *node) {
 			_, err := n.faults.Add(lockcoretest.Fault{Kind: lockcoretest.SwallowReply})
 			Must(e, err)
-		}},
+		}, false},
 	}
 }
 
@@ -111,7 +113,8 @@ func (e *Env) Within(call func(ctx context.Context)) func() {
 
 // EveryCallIsBounded asserts that calls return within their documented bounds, whatever
 // the network does, and that no goroutine remains after the Client is closed: with one server,
-// behind a Sentinel and in a cluster. prepare adds the calls while the network works.
+// behind a Sentinel and in a cluster. prepare adds the calls while the network works. By day, only
+// some of the networks are tried on more than the first topology.
 //
 // Each exported method of the types of the values must be the beginning of a call's name:
 // "Mutex.Lock" or "Mutex.Lock with 1 s". So must each exported function of the tested package
@@ -138,10 +141,13 @@ type Prepare = func(e *Env, c *lockcore.Client, add AddCall)
 func everyTopology(t *testing.T, all []topology, prepare Prepare, of []any) {
 	t.Helper()
 	t.Parallel()
-	for _, where := range all {
+	for i, where := range all {
 		t.Run(where.name, func(t *testing.T) {
 			t.Parallel()
 			for _, n := range networks() {
+				if i > 0 && !n.everywhere && !Nightly() {
+					continue
+				}
 				t.Run(n.name, func(t *testing.T) {
 					t.Parallel()
 					InBubble(t, func(e *Env) { everyCall(e, n, where, prepare, of) })

@@ -26,6 +26,36 @@ import (
 // it.
 const Patience = 60 * time.Second
 
+// Size returns by how much a test is repeated: by day in `make test`, by night in `make nightly`,
+// which sets NOONLOCK_NIGHTLY.
+func Size(day, night int) int {
+	if Nightly() {
+		return night
+	}
+	return day
+}
+
+// Nightly reports whether `make nightly` runs the tests.
+func Nightly() bool { return os.Getenv("NOONLOCK_NIGHTLY") != "" }
+
+// OnlyNightly skips a test that confirms with many repetitions what others have shown, and takes
+// minutes for it.
+func OnlyNightly(t *testing.T) {
+	t.Helper()
+	if !Nightly() {
+		t.Skip("it takes minutes: make nightly runs it")
+	}
+}
+
+// OnTopologies skips a test unless the tests run on other topologies, too. It is for failovers that
+// last longer than 20 s, because a Sentinel waits for so long.
+func OnTopologies(t *testing.T) {
+	t.Helper()
+	if os.Getenv(topologiesVariable) == "" && !Nightly() {
+		t.Skip("a failover takes half a minute: .ci/run runs it")
+	}
+}
+
 // An Env is a test together with the server that it runs on.
 type Env struct {
 	*testing.T
@@ -354,9 +384,12 @@ func (e *Env) WaitIdle() {
 // Until waits for a condition.
 func (e *Env) Until(what string, condition func() bool) {
 	e.Helper()
-	longest, step, growth := Patience, 2*time.Millisecond, 1.0
-	if e.Bubble != nil && e.Days {
+	longest, step, growth, most := Patience, 2*time.Millisecond, 1.0, 10*time.Second
+	switch {
+	case e.Bubble != nil && e.Days:
 		longest, growth = 24*time.Hour, 1.05
+	case e.Bubble == nil: // looking costs the machine time
+		growth, most = 1.1, 10*time.Millisecond
 	}
 	for waited := time.Duration(0); ; waited += step {
 		e.WaitIdle()
@@ -366,7 +399,7 @@ func (e *Env) Until(what string, condition func() bool) {
 		if waited > longest {
 			e.Fatalf("timed out waiting until %s", what)
 		}
-		step = min(time.Duration(float64(step)*growth), 10*time.Second)
+		step = min(time.Duration(float64(step)*growth), most)
 		<-time.After(step)
 	}
 }

@@ -26,8 +26,9 @@
 //
 // The search is breadth first and visits each state once, so a broken promise is shown with a
 // minimal number of steps. The depths are in explorer_test.go. All states within them are
-// visited. NOONLOCK_EXPLORE_DEEPER=1 explores one step further, and so on; each step means about
-// three times as many states.
+// visited. `make test` explores one step less; the full depth is that of the hunt for mutants and of
+// `make nightly`. NOONLOCK_EXPLORE_DEEPER=1 explores one step further, and so on; each step means
+// about three times as many states.
 //
 // # What is checked
 //
@@ -94,7 +95,7 @@
 //
 // # Mutants
 //
-// TestMutants (not under the race detector) changes the scripts at one place at a time, and fails
+// TestMutants changes the scripts at one place at a time, and fails
 // if a change is not detected. Package luamutant generates the mutants. First the tests of
 // lockcore run that testdata/killers.txt lists for the file; one of them must fail. If none does,
 // the explorations run, and then all tests in bubbles. A test that does not end or cannot run
@@ -102,7 +103,7 @@
 //
 // After a change of a script:
 //
-//	go test ./test/explorer -run 'TestMutants/of/mutex_acquire$'
+//	NOONLOCK_MUTANTS=mutex_acquire,part_mutex go test ./test/explorer -run TestMutants
 //
 // It prints "nothing notices" for each survivor. There are three solutions: write the test that
 // detects it, delete the changed code if it has no effect, or list it in testdata/survivors.txt

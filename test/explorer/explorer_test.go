@@ -8,21 +8,28 @@ import (
 	"testing"
 
 	"github.com/noonlock/noonlock/internal/servers"
+	"github.com/noonlock/noonlock/internal/testenv"
 )
 
-// deeper is the number of steps beyond the default depth, from the environment. Under the race
-// detector the depth is smaller.
+// deep reports whether the explorations have their full depth: with the hunt for mutants, and at
+// night. Otherwise the scripts are as they were then, and one step less is explored.
+func deep() bool { return os.Getenv("NOONLOCK_MUTANTS") != "" || testenv.Nightly() }
+
+// deeper is the number of steps beyond the full depth, from the environment.
 func deeper(tb testing.TB) int {
 	tb.Helper()
 	text := os.Getenv("NOONLOCK_EXPLORE_DEEPER")
-	if text == "" {
-		return -lessDeep
+	switch {
+	case text == "" && deep():
+		return 0
+	case text == "":
+		return -1
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil {
 		tb.Fatalf("NOONLOCK_EXPLORE_DEEPER is %q, want a number of steps", text)
 	}
-	return n - lessDeep
+	return n
 }
 
 // A trial is one exploration of a lock.

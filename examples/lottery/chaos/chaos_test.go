@@ -16,6 +16,7 @@ import (
 	"github.com/noonlock/noonlock/examples/lottery/internal/noon"
 
 	"github.com/noonlock/noonlock/internal/servers"
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/singleton"
 )
 
@@ -27,10 +28,10 @@ func (s scale) leastInRun() int      { return s.noons / 6 }  // kills between cl
 func (s scale) leastInComplete() int { return s.noons / 20 } // kills between COMMIT and complete
 func (s scale) leastRestarts() int   { return s.noons / 15 } // restarts of Redis
 
-// newScale returns the scale of make test, or that of the environment.
+// newScale returns the scale of make test, make nightly, or the environment.
 func newScale(t *testing.T) scale {
 	t.Helper()
-	s := scale{replicas: 5, noons: 60}
+	s := scale{replicas: testenv.Size(5, 8), noons: testenv.Size(20, 300)}
 	for name, number := range map[string]*int{"NOONLOCK_CHAOS_REPLICAS": &s.replicas, "NOONLOCK_CHAOS_NOONS": &s.noons} {
 		text := os.Getenv(name)
 		if text == "" {
