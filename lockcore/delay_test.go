@@ -103,7 +103,7 @@ func TestHistoriesToTheMillisecond(t *testing.T) {
 func TestFault89_RestartDelaysGrants(t *testing.T) {
 	onOneServer(t, func(e *env) {
 		const delay = 4 * time.Second
-		cfg := ttl(2 * time.Second)
+		cfg := ttl(delay)
 		began := e.Clock()
 		a := e.delayed("a", delay)
 		if left := e.refusedFor(e.mutex(a, firstName, cfg)); left > delay {
@@ -216,7 +216,7 @@ func TestLockDelayAfterTheClockWasSetBack(t *testing.T) {
 // that lease has ended. A Client that starts after the failover obeys, too.
 func TestFault89_FailoverDelaysGrants(t *testing.T) {
 	onReplicated(t, func(r *replicated) {
-		const delay = 5 * time.Second
+		const delay = 8 * time.Second // a failover takes half of it
 		c := r.client(lockcore.Config{Identity: "holder", LockDelay: delay})
 		kept := r.lock(r.mutex(c, firstName, ttl(delay)))
 		r.reachReplicas(r.primary, firstName, r.replicas)

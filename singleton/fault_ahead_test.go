@@ -100,6 +100,25 @@ func TestFault81_ClassD_TheResourceHasSeenATokenOfTheFuture(t *testing.T) {
 	}
 }
 
+// Two servers with one resource: each run raises its token once and no more.
+func TestFault81_TwoServersWithOneResource(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fleet) {
+		r := f.replica("a", singleton.Config{})
+		attempts := 0
+		r.add("draw", "@every 1h", func(_ context.Context, run singleton.Run) error {
+			attempts++
+			return &sqlonce.StaleTokenError{Job: "draw", Tick: run.Tick, Given: run.Token, Seen: run.Token + 1e6}
+		}, singleton.JobConfig{MaxAttempts: 4})
+		r.run()
+		if record := f.recorded("draw", 1)[0]; record.Outcome != singleton.OutcomeFailed || attempts != 4 {
+			t.Errorf("after %d attempts the record is %+v", attempts, record)
+		}
+		if n := f.log.Count("token raised"); n != 1 {
+			t.Errorf("the token was raised %d times, want once", n)
+		}
+	})
+}
+
 // A run that is refused while its replica shuts down raises its token, too, so the next
 // replica is not refused.
 func TestFault81_ARefusalDuringAShutdown(t *testing.T) {

@@ -9,10 +9,9 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/redis/go-redis/v9"
 
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
-	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton"
 )
 
@@ -48,78 +47,38 @@ func (r *stuckRegisterer) scrape() (goOn func()) {
 	}
 }
 
-// nothingIsHeldUp runs a job. It asserts that a lease is renewed, that a waiter is granted
-// a lock at once, that ticks are run, and that everything ends in time.
-func nothingIsHeldUp(t *testing.T, cfg singleton.Config, meddle func(runner *singleton.Runner, job *singleton.Job) (undo func())) {
+// nothingIsHeldUp runs a job. It asserts that leases are renewed, that ticks are run, that
+// another watcher is notified, and that everything ends at once.
+func nothingIsHeldUp(t *testing.T, reg prometheus.Registerer, meddle func(runner *singleton.Runner, job *singleton.Job) (undo func())) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		r := lockcoretest.NewRedis(t)
-		rdb := redis.NewClient(r.Options())
-		defer rdb.Close()
-		client, err := lockcore.New(rdb, lockcore.Config{Clock: r.Clock(), Registerer: cfg.Registerer})
-		if err != nil {
-			t.Fatal(err)
-		}
-		runner, err := singleton.NewRunner(client, cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var runs atomic.Int32
-		run := func(context.Context, singleton.Run) error {
+	inBubble(t, func(t *testing.T, f *fleet) {
+		client := f.ClientWith(f.Direct(), lockcore.Config{Registerer: reg})
+		runner, err := singleton.NewRunner(client, singleton.Config{TTL: 2 * time.Second, Registerer: reg})
+		testenv.Must(t, err)
+		var runs, lost, heard atomic.Int32
+		testenv.Must(t, runner.Add("report", "@every 10s", func(ctx context.Context, _ singleton.Run) error {
 			runs.Add(1)
-			return nil
-		}
-		if err := runner.Add("report", "@every 10s", run, singleton.JobConfig{}); err != nil {
-			t.Fatal(err)
-		}
-		job, err := singleton.NewJob(client, "report")
-		if err != nil {
-			t.Fatal(err)
-		}
-		var heard atomic.Int32
-		defer job.Watch(func() { heard.Add(1) })()
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		undo := meddle(runner, job)
-		go func() { ended <- runner.Run(ctx) }()
-		m, err := client.Mutex("orders", lockcore.LeaseConfig{TTL: time.Second})
-		if err != nil {
-			t.Fatal(err)
-		}
-		lease, err := m.Lock(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(65 * time.Second)
-		if lease.Context().Err() != nil {
-			t.Errorf("the lease ended: %v", context.Cause(lease.Context()))
-		}
-		if runs.Load() < 6 || heard.Load() == 0 {
-			t.Errorf("%d runs, another watcher was called %d times", runs.Load(), heard.Load())
-		}
-		granted := make(chan *lockcore.Lease, 1)
-		go func() {
-			next, err := m.Lock(ctx)
-			if err != nil {
-				t.Error(err)
+			time.Sleep(5 * time.Second)
+			if ctx.Err() != nil {
+				lost.Add(1)
 			}
-			granted <- next
-		}()
-		synctest.Wait()
+			return nil
+		}, singleton.JobConfig{}))
+		job, err := singleton.NewJob(client, "report")
+		testenv.Must(t, err)
+		defer job.Watch(func() { heard.Add(1) })()
+		undo := meddle(runner, job)
+		run := f.run(runner.Run)
+		f.Pass(68 * time.Second)
+		if runs.Load() < 6 || lost.Load() > 0 || heard.Load() < 6 {
+			t.Errorf("%d runs, %d of them lost their lease; another watcher was called %d times", runs.Load(), lost.Load(), heard.Load())
+		}
 		begun := time.Now()
-		if err := lease.Unlock(ctx); err != nil {
-			t.Error(err)
-		}
-		<-granted
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-		if err := client.Close(context.Background()); err != nil {
-			t.Error(err)
-		}
+		run.cancel()
+		testenv.Must(t, run.result())
+		testenv.Must(t, client.Close(context.Background()))
 		if took := time.Since(begun); took > 100*time.Millisecond {
-			t.Errorf("the hand-over and the end took %v", took)
+			t.Errorf("the end took %v", took)
 		}
 		undo()
 	})
@@ -130,7 +89,7 @@ func nothingIsHeldUp(t *testing.T, cfg singleton.Config, meddle func(runner *sin
 // Caught mutant: nudge is called by the goroutine that receives messages.
 func TestFault63_WatcherThatBlocks(t *testing.T) {
 	t.Parallel()
-	nothingIsHeldUp(t, singleton.Config{}, func(_ *singleton.Runner, job *singleton.Job) func() {
+	nothingIsHeldUp(t, nil, func(_ *singleton.Runner, job *singleton.Job) func() {
 		free := make(chan struct{})
 		stop := job.Watch(func() { <-free })
 		var calls atomic.Int32
@@ -156,7 +115,7 @@ func TestFault63_WatcherThatBlocks(t *testing.T) {
 func TestFault63_ScrapeThatHangs(t *testing.T) {
 	t.Parallel()
 	reg := &stuckRegisterer{Registerer: prometheus.NewRegistry()}
-	nothingIsHeldUp(t, singleton.Config{Registerer: reg}, func(runner *singleton.Runner, _ *singleton.Job) func() {
+	nothingIsHeldUp(t, reg, func(runner *singleton.Runner, _ *singleton.Job) func() {
 		goOn := reg.scrape()
 		if err := runner.Add("second", "@every 1h", func(context.Context, singleton.Run) error { return nil }, singleton.JobConfig{}); err != nil {
 			t.Error(err)

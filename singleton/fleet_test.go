@@ -191,6 +191,22 @@ func (f *fleet) recorded(job string, n int) []ledger.RunRecord {
 	return found
 }
 
+// firstEnd waits for the first end of a run in the history of a job. On a busy machine the
+// history may begin with skipped ticks.
+func (f *fleet) firstEnd(job string) (first ledger.RunRecord) {
+	f.Helper()
+	f.Until("a run of "+job+" is recorded", func() bool {
+		for _, r := range f.runs(job) {
+			if r.Count == 0 {
+				first = r
+				return true
+			}
+		}
+		return false
+	})
+	return first
+}
+
 func (f *fleet) key(job, part string) string { return "noonlock:{job/" + job + "}:" + part }
 
 // request matches the requests of one of the ledger's scripts by their keys. The server

@@ -35,7 +35,7 @@ func TestRerun(t *testing.T) {
 			}, singleton.JobConfig{MaxAttempts: 1})
 			r.run()
 		}
-		failed := f.recorded("draw", 1)[0]
+		failed := f.firstEnd("draw")
 		mended.Store(true)
 		job, err := f.job("draw").By("ann@host", "the database was away")
 		if err != nil {
@@ -49,7 +49,7 @@ func TestRerun(t *testing.T) {
 		// The ledger has a run before its replica has the answer, and measures it.
 		f.Until("the replicas have measured all runs", func() bool {
 			n := testutil.CollectAndCount(reg, "noonlock_job_last_success_timestamp_seconds")
-			return n > 0 && f.log.Count("run ended") == len(f.runs("draw"))
+			return n > 0 && f.log.Count("run ended") == len(f.ended("draw"))
 		})
 		delays, _ := metric(t, reg, "noonlock_job_start_delay_seconds")
 		newest, _ := metric(t, reg, "noonlock_job_last_success_timestamp_seconds")

@@ -21,7 +21,7 @@ func TestShutdownWaitsForTheWork(t *testing.T) {
 		if entries[0].end.IsZero() {
 			t.Error("Run has returned before its work")
 		}
-		if record := f.recorded("draw", 1)[0]; record.Outcome != singleton.OutcomeSucceeded || record.Holder != first.replica || record.Attempt != 1 {
+		if record := f.firstEnd("draw"); record.Outcome != singleton.OutcomeSucceeded || record.Holder != first.replica || record.Attempt != 1 {
 			t.Errorf("record is %+v", record)
 		}
 		f.begun("draw", 3)

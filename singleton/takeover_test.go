@@ -51,7 +51,7 @@ func TestFault54_TheHolderOfATickIsKilled(t *testing.T) {
 		if took := second.begin.Sub(died); f.Bubble != nil && took > 2500*time.Millisecond {
 			t.Errorf("the takeover took %v, the TTL is 2s", took)
 		}
-		record := f.recorded("draw", 1)[0]
+		record := f.firstEnd("draw")
 		if record.Outcome != singleton.OutcomeSucceeded || record.Attempt != 2 || record.Token != second.run.Token {
 			t.Errorf("record is %+v", record)
 		}
@@ -96,7 +96,7 @@ func TestFault54_AtMostOnce(t *testing.T) {
 		}, singleton.JobConfig{MaxAttempts: 1})
 		first := f.begun("draw", 1)[0]
 		cut := all[first.replica].die()
-		record := f.recorded("draw", 1)[0]
+		record := f.firstEnd("draw")
 		if record.Outcome != singleton.OutcomeUnknown || !record.Tick.Equal(first.run.Tick) || record.Attempt != 1 {
 			t.Errorf("record is %+v", record)
 		}

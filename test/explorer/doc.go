@@ -26,7 +26,7 @@
 //
 // The search is breadth first and visits each state once, so a broken promise is shown with a
 // minimal number of steps. The depths are in explorer_test.go. All states within them are
-// visited. `make test` explores one step less; the full depth is that of the hunt for mutants and of
+// visited. `make test` explores two steps less; the full depth is that of the hunt for mutants and of
 // `make nightly`. NOONLOCK_EXPLORE_DEEPER=1 explores one step further, and so on; each step means
 // about three times as many states.
 //

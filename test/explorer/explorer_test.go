@@ -12,7 +12,7 @@ import (
 )
 
 // deep reports whether the explorations have their full depth: with the hunt for mutants, and at
-// night. Otherwise the scripts are as they were then, and one step less is explored.
+// night. Otherwise the scripts are as they were then, and two steps less are explored.
 func deep() bool { return os.Getenv("NOONLOCK_MUTANTS") != "" || testenv.Nightly() }
 
 // deeper is the number of steps beyond the full depth, from the environment.
@@ -23,7 +23,7 @@ func deeper(tb testing.TB) int {
 	case text == "" && deep():
 		return 0
 	case text == "":
-		return -1
+		return -2
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil {
