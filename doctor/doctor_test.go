@@ -424,7 +424,7 @@ func TestASlowClock(t *testing.T) {
 // All nodes of a cluster are asked.
 func TestCluster(t *testing.T) {
 	t.Parallel()
-	c := servers.Cluster(t, 1, 1, "appendonly no")
+	c := servers.Cluster(t, 1, 1, "appendonly no", "cluster-node-timeout 30000") // a busy machine must not lose a node
 	cluster := func(addrs []string) *redis.ClusterClient {
 		rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs, DisableRoutingPolicies: true})
 		t.Cleanup(func() { rdb.Close() })

@@ -125,7 +125,7 @@ func TestFault77_NotReadyLongBeforeItLeads(t *testing.T) {
 	}
 	start := func(name, says string, rules ...string) *candidate {
 		c := &candidate{name: name, says: says}
-		cfg := quick("")
+		cfg := e.quick("")
 		cfg.Logger = c.log.Info("")
 		opt := e.As(name, append([]string{"~noonlock:*", "+@all", "allchannels"}, rules...)...)
 		c.replica = e.replica(e.ClientWith(opt, lockcore.Config{Identity: name}), cfg).run()

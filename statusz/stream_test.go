@@ -417,9 +417,7 @@ func TestIdleStreamIsQuiet(t *testing.T) {
 
 // The page of 1,000 jobs has less than 500 KB, although all runs have failed with long errors.
 func TestSizeOfThePageOf1000Jobs(t *testing.T) {
-	if testing.Short() {
-		t.Skip("1,500 runs take long")
-	}
+	testenv.OnlyNightly(t)
 	testenv.InBubble(t, func(e *testenv.Env) {
 		client := e.Client("worker")
 		r, err := singleton.NewRunner(client, singleton.Config{Identity: strings.Repeat("host", 15)})

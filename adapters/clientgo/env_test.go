@@ -18,6 +18,7 @@ import (
 
 func TestMain(m *testing.M) {
 	quiet()
+	flag.Parse()
 	if err := flag.Set("test.parallel", "4"); err != nil {
 		panic(err)
 	}

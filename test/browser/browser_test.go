@@ -3,6 +3,7 @@ package browser_test
 import (
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"net"
 	"net/http/httptest"
@@ -43,6 +44,10 @@ type process struct {
 
 func TestMain(m *testing.M) {
 	logging.Disable()
+	flag.Parse()
+	if err := flag.Set("test.parallel", "4"); err != nil { // they share one browser, which computes more than it waits
+		panic(err)
+	}
 	code := m.Run()
 	if chromium.stop != nil {
 		chromium.stop()
