@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
@@ -19,9 +20,9 @@ import (
 // tokens grow, and after the faults every request succeeds.
 func TestRandomFaults(t *testing.T) {
 	onBoth(t, func(e *env) {
-		lasts := 10 * time.Second
+		lasts := time.Duration(testenv.Size(5, 10)) * time.Second
 		if e.Bubble != nil {
-			lasts = 40 * time.Second
+			lasts = time.Duration(testenv.Size(20, 40)) * time.Second
 		}
 		seed := rand.Uint64() //nolint:gosec // a test's choices
 		s := &stress{env: e, history: lockcoretest.NewHistory(e.Clock)}
@@ -40,9 +41,9 @@ func TestRandomFaults(t *testing.T) {
 func TestRandomFaultsOfReadersAndWriters(t *testing.T) {
 	onBoth(t, func(e *env) {
 		e.kind = "write" // for the names of scripts
-		lasts := 10 * time.Second
+		lasts := time.Duration(testenv.Size(5, 10)) * time.Second
 		if e.Bubble != nil {
-			lasts = 40 * time.Second
+			lasts = time.Duration(testenv.Size(20, 40)) * time.Second
 		}
 		seed := rand.Uint64() //nolint:gosec // a test's choices
 		s := &stress{env: e, history: lockcoretest.NewHistory(e.Clock)}
