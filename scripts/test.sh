@@ -140,7 +140,7 @@ race)
 	# real server runs only in the bubble, and fewer tests run at a time, as they compute all the time.
 	flags+=(-race '-gcflags=github.com/yuin/gopher-lua/...=-race=false' -skip '/^redis$|//^redis$' -p 2 -parallel 4)
 	packages=(./internal/... ./lockcore ./lockcore/lockcoretest ./election/... ./singleton/... ./statusz/... ./healthz)
-	budget=600
+	budget=480
 	;;
 topologies)
 	export NOONLOCK_TOPOLOGIES=1
