@@ -169,8 +169,12 @@ func TestFault77_NotReadyLongBeforeItLeads(t *testing.T) {
 	check(newer)
 	newer.stop()
 	for _, part := range []string{"leader", "fence"} {
-		must(e, e.Raw.Del(e.Context(), key("leader"), key("fence")).Err())
-		must(e, e.Raw.XAdd(e.Context(), &redis.XAddArgs{Stream: key(part), Values: []string{"a", "b"}}).Err())
+		_, err := e.Raw.TxPipelined(e.Context(), func(p redis.Pipeliner) error { // at once: the leader writes its record again
+			p.Del(e.Context(), key("leader"), key("fence"))
+			p.XAdd(e.Context(), &redis.XAddArgs{Stream: key(part), Values: []string{"a", "b"}})
+			return nil
+		})
+		must(e, err)
 		c := start(part, "WRONGTYPE")
 		check(c)
 		c.stop()
