@@ -29,7 +29,7 @@ func TestFault50_CancelsRaceAcquires(t *testing.T) {
 		const workers = 20
 		cancels := testenv.Size(2000, 12000)
 		if e.Bubble != nil {
-			cancels = testenv.Size(200, 600)
+			cancels = 600
 		}
 		e.warmAll()
 		clients := []*lockcore.Client{e.Client("a"), e.Client("b"), e.Client("c")}
