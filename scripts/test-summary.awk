@@ -25,13 +25,19 @@ function decoded(text) {
 	return text
 }
 
-function leaf(test,   other) { # whether no other test is a part of it
+function test_name(   test) { # of the event's test, with its package
+	test = field("Package") " " field("Test")
+	sub(/^github.com\/noonlock\/noonlock\//, "", test)
+	return test
+}
+
+function leaf(test) { # whether no other test is a part of it
 	return !(test in parent)
 }
 
 /"Action":"output"/ {
-	test = field("Package") " " field("Test")
-	# The lines of a failure begin with its place. Only the first run of a test counts.
+	test = test_name()
+	# Only the first run of a test counts.
 	if (!(test in result))
 		output[test] = output[test] decoded(field("Output"))
 	next
@@ -40,9 +46,8 @@ function leaf(test,   other) { # whether no other test is a part of it
 /"Action":"attr"/ { counted[++counted_n] = field("Test") ": " decoded(field("Value")) }
 
 /"Action":"(pass|fail|skip)"/ && /"Test":"/ {
-	test = field("Package") " " field("Test")
+	test = test_name()
 	action = field("Action")
-	sub(/^github.com\/noonlock\/noonlock\//, "", test)
 	if (!(test in result))
 		order[++tests] = test
 	if (action == "fail")
@@ -82,7 +87,7 @@ END {
 	}
 	for (i = 1; i <= flakies; i++) {
 		print (i == 1 ? "\nflaky: these failed, and passed when they ran again, alone. Each is a defect:\n  " : "  ") flaky[i]
-		print excerpt("github.com/noonlock/noonlock/" flaky[i])
+		print excerpt(flaky[i])
 	}
 	if (failed_run && !number["fail"])
 		number["fail"] = 1 # a package that does not build or ended early
@@ -95,7 +100,7 @@ END {
 }
 
 function reason(test,   lines, n, i, line) {
-	n = split(output["github.com/noonlock/noonlock/" test], lines, "\n")
+	n = split(output[test], lines, "\n")
 	for (i = n; i > 0; i--)
 		if (lines[i] ~ /^ +[a-zA-Z0-9_.-]+\.go:[0-9]+: /) {
 			line = lines[i]

@@ -31,7 +31,6 @@ export GOFLAGS="${GOFLAGS:-} -buildvcs=false $quickly"
 # Collecting less often saves the compiler and the tests a third of their processor time.
 export GOGC=${GOGC:-800}
 
-required=${NOONLOCK_REQUIRE_SERVERS:-}
 scratch=$(mktemp -d)
 
 as_root=()                   # the command that runs another one as root

@@ -8,12 +8,11 @@ import (
 	"testing"
 
 	"github.com/noonlock/noonlock/internal/servers"
-	"github.com/noonlock/noonlock/internal/testenv"
 )
 
-// deep reports whether the explorations have their full depth: with the hunt for mutants, and at
-// night. Otherwise the scripts are as they were then, and two steps less are explored.
-func deep() bool { return os.Getenv("NOONLOCK_MUTANTS") != "" || testenv.Nightly() }
+// deep reports whether the explorations have their full depth: with the hunt for mutants, which make
+// nightly always runs. Otherwise the scripts are as they were then, and two steps less are explored.
+func deep() bool { return os.Getenv("NOONLOCK_MUTANTS") != "" }
 
 // deeper is the number of steps beyond the full depth, from the environment.
 func deeper(tb testing.TB) int {
