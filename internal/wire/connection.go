@@ -38,6 +38,7 @@ type connection struct {
 	rdb     *redis.Client
 	closed  bool
 	ready   bool          // rdb has a connection that is set up
+	dialed  time.Duration // when the setup of this connection began
 	proved  time.Duration // when the server last answered on this connection
 	setting int           // setups that have not ended
 	changed chan struct{} // closed when one of them ends
@@ -156,16 +157,16 @@ func unsent(n int, err error) []Answer {
 	return replies
 }
 
-// connected waits until the connection is set up, for the request of d.
+// connected waits until the connection is set up, for the request of d. If it is doubted, it is
+// replaced first.
 func (c *connection) connected(d *deadline) (*redis.Client, error) {
 	c.mu.Lock()
-	doubted := c.ready && c.proved < time.Duration(c.trust.suspectedAt.Load())
-	rdb, usable := c.rdb, c.closed || c.ready && !doubted
+	rdb, ready, closed, doubted := c.rdb, c.ready, c.closed, c.trust.doubts(c.dialed, c.proved)
 	c.mu.Unlock()
 	switch {
-	case usable:
+	case closed || ready && !doubted:
 		return rdb, nil
-	case doubted:
+	case ready:
 		c.renew()
 	}
 	return c.connect(d)
@@ -256,7 +257,7 @@ func (c *connection) leave() bool {
 // abandon replaces the connection, and the others before their next use: they are to the same
 // server.
 func (c *connection) abandon() {
-	c.trust.suspect(c.trust.now())
+	c.trust.abandon(c.trust.now())
 	c.renew()
 }
 

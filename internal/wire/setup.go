@@ -187,6 +187,7 @@ func (p *guardedProvider) Subscribe(listener auth.CredentialsListener) (auth.Cre
 func (c *connection) setUp(rdb *redis.Client, result chan<- error) {
 	ctx, cancel := context.WithTimeout(context.Background(), c.opt.DialTimeout)
 	defer cancel()
+	began := c.trust.now()
 	err := c.dialAndSetUp(ctx, rdb)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -195,7 +196,7 @@ func (c *connection) setUp(rdb *redis.Client, result chan<- error) {
 		if c.proved > 0 && c.replaced != nil {
 			go c.replaced()
 		}
-		c.ready, c.proved = true, c.trust.now()
+		c.ready, c.dialed, c.proved = true, began, c.trust.now()
 	}
 	result <- err
 	close(c.changed)
