@@ -126,6 +126,7 @@ func TestFault77_NotReadyLongBeforeItLeads(t *testing.T) {
 	start := func(name, says string, rules ...string) *candidate {
 		c := &candidate{name: name, says: says}
 		cfg := e.quick("")
+		cfg.LeaseDuration /= 4 // it asks once in a lease
 		cfg.Logger = c.log.Info("")
 		opt := e.As(name, append([]string{"~noonlock:*", "+@all", "allchannels"}, rules...)...)
 		c.replica = e.replica(e.ClientWith(opt, lockcore.Config{Identity: name}), cfg).run()

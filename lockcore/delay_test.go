@@ -216,7 +216,7 @@ func TestLockDelayAfterTheClockWasSetBack(t *testing.T) {
 // that lease has ended. A Client that starts after the failover obeys, too.
 func TestFault89_FailoverDelaysGrants(t *testing.T) {
 	onReplicated(t, func(r *replicated) {
-		const delay = 8 * time.Second // a failover takes half of it
+		const delay = 7 * time.Second // a failover takes half of it
 		c := r.client(lockcore.Config{Identity: "holder", LockDelay: delay})
 		kept := r.lock(r.mutex(c, firstName, ttl(delay)))
 		r.reachReplicas(r.primary, firstName, r.replicas)

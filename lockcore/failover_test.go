@@ -252,7 +252,7 @@ func TestFault18_PrimaryWithoutReplicasIsLeft(t *testing.T) {
 // is reported. A lease that the replica has continues.
 func TestFault18_ClassD_PrimaryIsCutOffInACluster(t *testing.T) {
 	t.Parallel()
-	s := clusterEnv(t, 3, "cluster-node-timeout 4000")
+	s := clusterEnv(t, 3, "cluster-node-timeout 3000")
 	slot := s.slot(firstName)
 	r := &replicated{env: s.env, primary: s.Owner(slot, s.Primaries...), client: func(cfg lockcore.Config) *lockcore.Client {
 		return s.clientOf(redis.NewClusterClient(&redis.ClusterOptions{Addrs: s.Addrs()}), cfg)

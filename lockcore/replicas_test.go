@@ -157,8 +157,8 @@ func TestFault88_RenewalIsNotReplicated(t *testing.T) {
 	onAllReplicated(t, func(e *env, replica *servers.RedisServer) {
 		reg, log := prometheus.NewRegistry(), &testenv.Log{}
 		c := e.ClientWith(e.Direct(), lockcore.Config{Registerer: reg, Logger: log.Logger()})
-		const long = 6 * time.Second
-		plain := e.try(e.mutex(c, "plain", ttl(long/3)))
+		const long = 4500 * time.Millisecond
+		plain := e.try(e.mutex(c, "plain", ttl(long/2)))
 		lease := e.try(e.mutex(c, "orders", needsReplica(long)))
 		e.Pass(long / 3)
 

@@ -114,10 +114,6 @@ alerts() {
 	(cd test/kube/alerts && HELM=$(bash ../../../scripts/chart-tool.sh --path helm) go test -count=1 ./...)
 }
 
-vetted() {
-	(cd test/kube && GOWORK='' go vet -tags kube ./...) && (cd test/kube/alerts && go vet ./...)
-}
-
 check tool helm lint --strict "$chart"
 check tool helm lint --strict "$chart" "${first_try[@]}" "${everything[@]}"
 check tool helm lint --strict "$chart" "${production[@]}"
@@ -137,7 +133,6 @@ check limited
 check sampled
 check conditional
 check documented
-check vetted
 check alerts
 
 if ((${#failed[@]} > 0)); then

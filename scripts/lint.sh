@@ -59,7 +59,6 @@ if ((${#folders[@]} == 0)); then
 fi
 
 check formatted
-check go vet "${folders[@]/%//...}"
 check bash scripts/golangci-lint.sh config verify
 for folder in "${folders[@]}"; do
 	check in_module "$folder" bash "$PWD/scripts/golangci-lint.sh" run ./...
@@ -68,7 +67,6 @@ for folder in "${folders[@]}"; do
 done
 # bench/peers and tools are not in go.work.
 export GOWORK=off
-check in_module bench/peers go vet ./...
 check in_module bench/peers bash "$PWD/scripts/golangci-lint.sh" run ./...
 check in_module bench/peers go mod tidy -diff
 check in_module tools go mod tidy -diff

@@ -3,9 +3,10 @@
 # allowed. If a server is still missing, its tests are skipped. With NOONLOCK_REQUIRE_SERVERS=1,
 # they fail.
 #
-# usage: scripts/test.sh [all | race | topologies | mutants]
+# usage: scripts/test.sh [all | clientgo | race | topologies | mutants]
 #
-#   all         every test of every module in go.work (default)
+#   all         the tests of all modules in go.work except adapters/clientgo (default)
+#   clientgo    adapters/clientgo, with the electors of client-go and controller-runtime
 #   race        the packages in which goroutines of the library meet, under the race detector
 #   topologies  locks, elections and jobs in a Redis Cluster and behind a Sentinel
 #   mutants     the explorations, and the hunt for mutants of the scripts in NOONLOCK_MUTANTS
@@ -126,14 +127,23 @@ mapfile -t folders < <(modules)
 # of lint. Most tests wait for servers, so more of them run at a time than there are processors.
 limit=20m
 [[ -z ${NOONLOCK_NIGHTLY:-} ]] || limit=90m
-flags=(-count=1 -vet=off -toolexec 'nice -n 19' -timeout "$limit" -p 3 -parallel 12)
-# lockcore is first, because its tests take longest, and mostly wait. Meanwhile the rest is built, the
-# library last.
-packages=("${folders[@]:1}" "${folders[0]}")
-packages=(./lockcore "${packages[@]/%//...}")
+flags=(-count=1 -vet=off -toolexec 'nice -n 19' -timeout "$limit" -p 6 -parallel 12)
 budget=360
 case $mode in
-all) ;;
+all)
+	# The packages whose tests take longest are first. They mostly wait. Meanwhile the rest is built,
+	# except for SQLite, which would then take minutes.
+	go test -vet=off -p 3 -c -o "$scratch/" ./lockcore ./singleton ./examples/lottery/internal/store
+	packages=(./lockcore/... ./singleton ./examples/lottery/...)
+	for folder in "${folders[@]:1}" "${folders[0]}"; do
+		[[ $folder == */adapters/clientgo ]] || packages+=("$folder/...")
+	done
+	;;
+clientgo)
+	# client-go alone takes longer to build than all tests of lockcore compute.
+	packages=(./adapters/clientgo/...)
+	budget=120
+	;;
 race)
 	# The Lua interpreter of miniredis shares nothing between goroutines. What runs in a bubble and on a
 	# real server runs only in the bubble, and fewer tests run at a time, as they compute all the time.
@@ -151,10 +161,13 @@ mutants)
 	budget=300
 	;;
 *)
-	echo "test.sh: the tests are \"$mode\"; they must be all, race, topologies or mutants" >&2
+	echo "test.sh: the tests are \"$mode\"; they must be all, clientgo, race, topologies or mutants" >&2
 	exit 2
 	;;
 esac
+
+# What has no tests is built by lint.
+mapfile -t packages < <(go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' "${packages[@]}")
 
 (cd tools && GOWORK=off go build -o "$scratch/gotestsum" gotest.tools/gotestsum)
 result=0

@@ -15,7 +15,7 @@ import (
 func TestFault89_ReplicasReportBeforeTheyClaim(t *testing.T) {
 	t.Parallel()
 	f := onServer(t)
-	f.delay = 3 * time.Second
+	f.delay = 5 * time.Second
 	all := map[string]*replica{}
 	for _, name := range []string{"knows", "first"} {
 		r := f.replica(name, singleton.Config{})
@@ -35,7 +35,7 @@ func TestFault89_ReplicasReportBeforeTheyClaim(t *testing.T) {
 	all["first"].net.Cut()
 	f.Real.Restart(f)
 	f.Until("the report is under way", func() bool { return reports.Fired() > 0 })
-	time.Sleep(f.delay / 4)
+	time.Sleep(f.delay / 10)
 	reports.Lift()
 	f.recorded("draw", n+5)
 	f.ranOnce("draw")

@@ -21,8 +21,10 @@ func TestOverlap(t *testing.T) {
 		skipped := 0
 		for _, r := range f.runs("draw") {
 			if r.Count > 0 {
-				skipped++
-				if r.Error != "overlap" {
+				// On a machine that stalls, the run of the tick before it may begin after it is due.
+				if r.Error == "overlap" {
+					skipped++
+				} else if r.Error != "missed" || f.Bubble != nil {
 					t.Errorf("skipped for %q: %+v", r.Error, r)
 				}
 			}

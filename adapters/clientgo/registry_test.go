@@ -1,5 +1,3 @@
-//go:build kube
-
 package clientgo_test
 
 import (

@@ -215,7 +215,28 @@ func (c *RedisCluster) complete(s *RedisServer, nodes, replicas int) error {
 		strings.Contains(list, "handshake"), strings.Contains(list, "fail"):
 		return fmt.Errorf("CLUSTER NODES: %s", list)
 	}
+	// A replica is listed after its first offset has arrived.
+	if listed := c.listed(s); listed != replicas {
+		return fmt.Errorf("CLUSTER SLOTS lists %d replicas", listed)
+	}
 	return nil
+}
+
+// listed returns how many replicas a node tells clients about.
+func (c *RedisCluster) listed(s *RedisServer) int {
+	rdb := client(s)
+	defer rdb.Close()
+	slots, err := rdb.ClusterSlots(c.tb.Context()).Result()
+	if err != nil {
+		c.tb.Fatalf("CLUSTER SLOTS at %s: %v", s.Addr(), err)
+	}
+	replicas := map[string]bool{}
+	for _, r := range slots {
+		for _, n := range r.Nodes[1:] {
+			replicas[n.ID] = true
+		}
+	}
+	return len(replicas)
 }
 
 func (c *RedisCluster) do(s *RedisServer, args ...any) {

@@ -51,7 +51,7 @@ func OnlyNightly(t *testing.T) {
 // last longer than 20 s, because a Sentinel waits for so long.
 func OnTopologies(t *testing.T) {
 	t.Helper()
-	if os.Getenv(topologiesVariable) == "" && !Nightly() {
+	if !onTopologies() && !Nightly() {
 		t.Skip("a failover takes half a minute: .ci/run runs it")
 	}
 }
@@ -70,13 +70,23 @@ type Env struct {
 	sentinel *servers.Watched      // nil: another topology
 }
 
-// topologiesVariable is set where tests of OnBoth run on the other topologies.
-const topologiesVariable = "NOONLOCK_TOPOLOGIES"
+// onTopologies reports whether tests of OnBoth run on the other topologies.
+func onTopologies() bool { return os.Getenv("NOONLOCK_TOPOLOGIES") != "" }
+
+// here skips a test that needs no other topology where the tests run on those.
+// scripts/test-summary.awk knows the reason.
+func here(t *testing.T) {
+	t.Helper()
+	if onTopologies() {
+		t.Skip("make test runs it")
+	}
+}
 
 // OnOneServer runs a test in a bubble and on a real server, in parallel. It is for tests that
 // send scripts by themselves, and not through a Client.
 func OnOneServer(t *testing.T, test func(e *Env)) {
 	t.Helper()
+	here(t)
 	t.Parallel()
 	t.Run("bubble", func(t *testing.T) {
 		t.Parallel()
@@ -92,7 +102,7 @@ func OnOneServer(t *testing.T, test func(e *Env)) {
 // set, it runs the test on a Redis Cluster and behind a Sentinel instead.
 func OnBoth(t *testing.T, test func(e *Env)) {
 	t.Helper()
-	if os.Getenv(topologiesVariable) == "" {
+	if !onTopologies() {
 		OnOneServer(t, test)
 		return
 	}
@@ -144,6 +154,7 @@ func (e *Env) Connect(opt *redis.Options) redis.UniversalClient {
 // InBubble runs a test in a bubble.
 func InBubble(t *testing.T, test func(e *Env)) {
 	t.Helper()
+	here(t)
 	synctest.Test(t, func(t *testing.T) {
 		r := lockcoretest.NewRedis(t)
 		test(&Env{T: t, Bubble: r, Raw: r.Client(), Start: time.Now()})
@@ -153,6 +164,7 @@ func InBubble(t *testing.T, test func(e *Env)) {
 // OnServer starts a real server. conf holds lines of its configuration.
 func OnServer(t *testing.T, conf ...string) *Env {
 	t.Helper()
+	here(t)
 	s := servers.Redis(t, conf...)
 	e := &Env{T: t, Real: s, Start: time.Now()}
 	e.start()

@@ -31,7 +31,7 @@ func (s scale) leastRestarts() int   { return s.noons / 15 } // restarts of Redi
 // newScale returns the scale of make test, make nightly, or the environment.
 func newScale(t *testing.T) scale {
 	t.Helper()
-	s := scale{replicas: testenv.Size(5, 8), noons: testenv.Size(20, 300)}
+	s := scale{replicas: testenv.Size(5, 8), noons: testenv.Size(14, 300)}
 	for name, number := range map[string]*int{"NOONLOCK_CHAOS_REPLICAS": &s.replicas, "NOONLOCK_CHAOS_NOONS": &s.noons} {
 		text := os.Getenv(name)
 		if text == "" {

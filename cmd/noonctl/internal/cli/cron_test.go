@@ -102,7 +102,7 @@ func TestCronTimeout(t *testing.T) {
 func TestCronEndsTheCommandWithItsLease(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
-	cmd := e.program("cron", "draw", "@yearly", "--ttl", "20s", "--", "sh", "-c", "trap 'echo off' TERM; sleep 600 & echo $! $$; while :; do sleep 0.02; done")
+	cmd := e.program("cron", "draw", "@yearly", "--ttl", "12s", "--", "sh", "-c", "trap 'echo off' TERM; sleep 600 & echo $! $$; while :; do sleep 0.02; done")
 	next := follow(t, cmd)
 	e.Until("the job has a ledger", func() bool { return e.Exists("noonlock:{job/draw}:job") })
 	e.must("trigger", "draw")
