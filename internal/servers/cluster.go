@@ -215,28 +215,30 @@ func (c *RedisCluster) complete(s *RedisServer, nodes, replicas int) error {
 		strings.Contains(list, "handshake"), strings.Contains(list, "fail"):
 		return fmt.Errorf("CLUSTER NODES: %s", list)
 	}
-	// A replica is listed after its first offset has arrived.
-	if listed := c.listed(s); listed != replicas {
-		return fmt.Errorf("CLUSTER SLOTS lists %d replicas", listed)
+	// Clients are told of a replica after its first offset has arrived.
+	if online := c.online(s); online != replicas {
+		return fmt.Errorf("CLUSTER SHARDS has %d replicas that are online", online)
 	}
 	return nil
 }
 
-// listed returns how many replicas a node tells clients about.
-func (c *RedisCluster) listed(s *RedisServer) int {
+// online returns how many replicas a node tells clients about.
+func (c *RedisCluster) online(s *RedisServer) (replicas int) {
+	c.tb.Helper()
 	rdb := client(s)
 	defer rdb.Close()
-	slots, err := rdb.ClusterSlots(c.tb.Context()).Result()
+	shards, err := rdb.ClusterShards(c.tb.Context()).Result()
 	if err != nil {
-		c.tb.Fatalf("CLUSTER SLOTS at %s: %v", s.Addr(), err)
+		c.tb.Fatalf("CLUSTER SHARDS at %s: %v", s.Addr(), err)
 	}
-	replicas := map[string]bool{}
-	for _, r := range slots {
-		for _, n := range r.Nodes[1:] {
-			replicas[n.ID] = true
+	for _, shard := range shards {
+		for _, n := range shard.Nodes {
+			if n.Role != "master" && n.Health == "online" {
+				replicas++
+			}
 		}
 	}
-	return len(replicas)
+	return replicas
 }
 
 func (c *RedisCluster) do(s *RedisServer, args ...any) {
