@@ -123,7 +123,7 @@ func TestCandidatesDoNotPoll(t *testing.T) {
 			return false // it only counts
 		}})
 		must(e, err)
-		const leases = 120
+		const leases = 60
 		e.Pass(leases * leaseDuration)
 		if sent["PING"] < 1 || sent["EVALSHA"] < leases*8/10 || total > leases*97/100 {
 			t.Errorf("it has asked %d times in %d leases: %v", total, leases, sent)

@@ -144,12 +144,12 @@ race)
 	flags+=(-race '-gcflags=github.com/yuin/gopher-lua/...=-race=false' -p 2 -parallel 4)
 	flags+=(-skip 'Scripts|TestManyEndedEntries|/^(redis|reentrant|write)$|//^redis$')
 	packages=(./lockcore/... ./election ./singleton ./singleton/internal/ledger ./statusz ./healthz ./internal/...)
-	budget=480
+	budget=600
 	;;
 topologies)
 	export NOONLOCK_TOPOLOGIES=1
 	packages=(./lockcore ./election/... ./singleton ./singleton/internal/...)
-	budget=240
+	budget=180
 	;;
 mutants)
 	packages=(./test/explorer)
