@@ -42,6 +42,8 @@ func TestNewRefuses(t *testing.T) {
 		{nil, lockcore.Config{}, "rdb is nil; it must be a *redis.Client"},
 		{none, lockcore.Config{}, "nil *redis.Client"},
 		{noCluster, lockcore.Config{}, "nil *redis.ClusterClient"},
+		{&redis.Client{}, lockcore.Config{}, "a redis.Client{} without options; it must be a *redis.Client, such as redis.NewClient"},
+		{&redis.ClusterClient{}, lockcore.Config{}, "a redis.ClusterClient{} without options"},
 		{replicas, lockcore.Config{}, "a *redis.ClusterClient that reads from replicas; it must be one without ReadOnly"},
 		{spread, lockcore.Config{}, "use redis.NewFailoverClient for Sentinel"},
 		{nowhere, lockcore.Config{}, "without Addrs"},

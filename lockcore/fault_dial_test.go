@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -110,19 +111,27 @@ func never(t *testing.T, e *env, opt *redis.Options, says string) {
 	}
 }
 
-// A Dialer fails with its own error type, or a name cannot be resolved. Nothing was sent
-// and nothing is left, for every TTL. Close has nothing to withdraw.
+// A Dialer fails with its own error type, ends its goroutine, or a name cannot be resolved. Nothing
+// was sent and nothing is left, for every TTL. Close has nothing to withdraw.
 func TestFault69_DialFailsInItsOwnWay(t *testing.T) {
-	own := errors.New("the tunnel is down")
+	own, exits := errors.New("the tunnel is down"), errors.New("Goexit")
 	for name, fail := range map[string]error{
 		"own": own, "wrapped": fmt.Errorf("dial: %w", own), "timeout": &net.DNSError{Err: "i/o timeout", Name: "redis", IsTimeout: true},
 		"no such host": &net.DNSError{Err: "no such host", Name: "redis", IsNotFound: true}, "context's": context.DeadlineExceeded,
-		"eof": fmt.Errorf("proxy: %w", net.ErrClosed),
+		"eof": fmt.Errorf("proxy: %w", net.ErrClosed), "exits": exits,
 	} {
 		t.Run(name, func(t *testing.T) { // not parallel: it counts goroutines
 			inBubble(t, func(e *env) {
 				opt := e.Bubble.Options()
-				opt.Dialer = func(context.Context, string, string) (net.Conn, error) { return nil, fail }
+				opt.Dialer = func(context.Context, string, string) (net.Conn, error) {
+					if fail == exits { //nolint:errorlint // it is never wrapped
+						runtime.Goexit()
+					}
+					return nil, fail
+				}
+				told := func(err error) bool {
+					return errors.Is(err, fail) || err != nil && strings.Contains(err.Error(), "ended its goroutine") && name == "exits"
+				}
 				c := e.ClientWith(opt, lockcore.Config{})
 				e.WaitIdle()
 				before := testenv.Goroutines()
@@ -130,7 +139,7 @@ func TestFault69_DialFailsInItsOwnWay(t *testing.T) {
 				for i := range 300 {
 					wg.Go(func() {
 						_, err := e.mutex(c, fmt.Sprint("m", i), ttl(time.Hour)).TryLock(e.Context())
-						if !errors.Is(err, fail) || errors.Is(err, lockcore.ErrUnknown) || errors.Is(err, lockcore.ErrNotAcquired) || !lockcore.IsTemporary(err) {
+						if !told(err) || errors.Is(err, lockcore.ErrUnknown) || errors.Is(err, lockcore.ErrNotAcquired) || !lockcore.IsTemporary(err) {
 							e.Errorf("TryLock: %v", err)
 						}
 					})

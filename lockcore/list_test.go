@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/noonlock/noonlock/internal/servers"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
@@ -99,6 +100,29 @@ func fill(e *env, n int) {
 		})
 		must(e, err)
 	}
+}
+
+// A Progress that panics does so on the goroutine of its caller, also in a cluster, where several
+// servers are searched at a time. The Client can be closed after that.
+func TestProgressPanicsAtItsCaller(t *testing.T) {
+	t.Parallel()
+	cluster := servers.LendCluster(t)
+	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()})
+	defer rdb.Close()
+	c, err := lockcore.New(rdb, lockcore.Config{})
+	must(t, err)
+	for range 3 {
+		func() {
+			defer func() {
+				if p := recover(); p != "no terminal" {
+					t.Errorf("recovered %v", p)
+				}
+			}()
+			_, _ = c.Locks(t.Context(), lockcore.ListConfig{Progress: func(int) { panic("no terminal") }})
+			t.Error("Locks returned")
+		}()
+	}
+	must(t, c.Close(t.Context()))
 }
 
 // Among many keys of other programs, each request looks at a limited number, and the search

@@ -3,6 +3,7 @@ package lockcore_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -204,6 +205,11 @@ func TestMetricsAreShared(t *testing.T) {
 		defer rdb.Close()
 		if _, err := lockcore.New(rdb, lockcore.Config{Registerer: other}); err == nil || errors.Is(err, lockcore.ErrConfig) {
 			e.Errorf("a registry that has another noonlock_leases_held: %v", err)
+		}
+		var none *prometheus.Registry
+		_, err := lockcore.New(rdb, lockcore.Config{Registerer: none})
+		if err == nil || !strings.Contains(err.Error(), "Config.Registerer: it is a nil *prometheus.Registry") {
+			e.Errorf("a nil registry: %v", err)
 		}
 	})
 }

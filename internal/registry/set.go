@@ -3,6 +3,8 @@ package registry
 
 import (
 	"errors"
+	"fmt"
+	"reflect"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -53,6 +55,12 @@ func (s *Set) Histogram(name, help string, buckets []float64) prometheus.Histogr
 // Add registers c, and returns it or the equal one that is registered.
 func Add[C prometheus.Collector](s *Set, c C) C {
 	if s.Registerer == nil {
+		return c
+	}
+	if v := reflect.ValueOf(s.Registerer); v.Kind() == reflect.Pointer && v.IsNil() {
+		if s.errs == nil {
+			s.errs = []error{fmt.Errorf("it is a nil %T; it must be nil, or one that is not", s.Registerer)}
+		}
 		return c
 	}
 	err := s.Registerer.Register(c)

@@ -63,6 +63,8 @@ const (
 
 var errDialsHang = errors.New("lockcore: earlier dials have not returned, although their time is over: does the Dialer honor its context?")
 
+var errDialExits = errors.New("lockcore: the Dialer has ended its goroutine with runtime.Goexit")
+
 // take is the Dialer for go-redis.
 func (d *dialer) take(ctx context.Context, network, addr string) (net.Conn, error) {
 	d.mu.Lock()
@@ -135,17 +137,20 @@ func (d *dialer) reach(ctx context.Context, dial dial, network, addr string, run
 	defer cancel()
 	ended := make(chan result)
 	go func() {
-		conn, err := try(ctx, dial, network, addr)
-		d.mu.Lock()
-		*running--
-		d.mu.Unlock()
-		select {
-		case ended <- result{conn, err}:
-		case <-ctx.Done(): // the caller has gone
-			if err == nil {
-				_ = conn.Close()
+		r := result{err: errDialExits}
+		defer func() { // also if the Dialer ends the goroutine
+			d.mu.Lock()
+			*running--
+			d.mu.Unlock()
+			select {
+			case ended <- r:
+			case <-ctx.Done(): // the caller has gone
+				if r.err == nil {
+					_ = r.conn.Close()
+				}
 			}
-		}
+		}()
+		r.conn, r.err = try(ctx, dial, network, addr)
 	}()
 	select {
 	case r := <-ended:

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"fmt"
+	"reflect"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -37,13 +38,19 @@ func givenOptions(rdb redis.UniversalClient) (opt *redis.Options, seeds []string
 	case nil:
 		return nil, nil, &UnsupportedError{"nil", want}
 	case *redis.Client:
-		if r == nil {
+		switch {
+		case r == nil:
 			return nil, nil, &UnsupportedError{"a nil *redis.Client", want}
+		case reflect.ValueOf(r).Elem().IsZero():
+			return nil, nil, &UnsupportedError{"a redis.Client{} without options", want}
 		}
 		return r.Options(), nil, nil
 	case *redis.ClusterClient:
-		if r == nil {
+		switch {
+		case r == nil:
 			return nil, nil, &UnsupportedError{"a nil *redis.ClusterClient", want}
+		case reflect.ValueOf(r).Elem().IsZero():
+			return nil, nil, &UnsupportedError{"a redis.ClusterClient{} without options", want}
 		}
 		return clusterOptions(r.Options())
 	case *redis.Ring:

@@ -17,8 +17,14 @@ type Scan struct {
 	Within time.Duration // of one request and its repetitions
 
 	// Found is called with the keys of each batch, and with how many keys the server has looked
-	// at for it, about. A key may be found several times. Two calls do not overlap.
+	// at for it, about. A key may be found several times. It is called on the goroutine of Scan.
 	Found func(keys []string, searched int)
+}
+
+// A page is what Found is called with.
+type page struct {
+	keys     []string
+	searched int
 }
 
 const (
@@ -88,19 +94,28 @@ func (c *cluster) Scan(ctx context.Context, scan Scan) error {
 		return err
 	}
 	scan.Within -= time.Since(began) // of the whole call, if no server answers
-	var mu sync.Mutex
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // if Found panics
+	pages := make(chan page)
 	found := scan.Found
 	scan.Found = func(keys []string, searched int) {
-		mu.Lock()
-		defer mu.Unlock()
-		found(keys, searched)
+		select {
+		case pages <- page{keys, searched}:
+		case <-ctx.Done():
+		}
 	}
 	errs := make([]error, len(servers))
 	var all sync.WaitGroup
 	for i, s := range servers {
 		all.Go(func() { errs[i] = s.Scan(ctx, scan) })
 	}
-	all.Wait()
+	go func() {
+		all.Wait()
+		close(pages)
+	}()
+	for p := range pages {
+		found(p.keys, p.searched)
+	}
 	return errors.Join(append(errs, err)...)
 }
 

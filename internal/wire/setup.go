@@ -129,22 +129,20 @@ func apart[T any](ctx context.Context, g *guard, name string, f func(context.Con
 	go func() {
 		defer cancel()
 		defer func() { <-g.running }()
-		var r result
-		func() {
-			defer func() {
-				if p := recover(); p != nil {
-					r.err = fmt.Errorf("lockcore: %s panicked: %v", name, p)
-				}
-			}()
-			r.value, r.err = f(ctx)
-		}()
-		select {
-		case done <- r:
-		case <-ctx.Done():
-			if r.err == nil && late != nil {
-				late(r.value)
+		r := result{err: fmt.Errorf("lockcore: %s has ended its goroutine with runtime.Goexit", name)}
+		defer func() {
+			if p := recover(); p != nil {
+				r.err = fmt.Errorf("lockcore: %s panicked: %v", name, p)
 			}
-		}
+			select {
+			case done <- r:
+			case <-ctx.Done():
+				if r.err == nil && late != nil {
+					late(r.value)
+				}
+			}
+		}()
+		r.value, r.err = f(ctx)
 	}()
 	select {
 	case r := <-done:
