@@ -115,12 +115,12 @@ fi
 mapfile -t folders < <(modules)
 ((${#folders[@]} > 0)) || { echo "go.work names no module"; exit 1; }
 
-# -count=1: a cached result does not test the servers. Compilers and linkers run with a low
+# -count=1: a cached result does not test the servers. Compilers and linkers run with a lower
 # priority, as they would slow down the servers of the tests that run beside them. go vet is a part
 # of lint. Most tests wait for servers, so more of them run at a time than there are processors.
 limit=20m
 [[ -z ${NOONLOCK_NIGHTLY:-} ]] || limit=90m
-flags=(-count=1 -vet=off -toolexec 'nice -n 19' -timeout "$limit" -p 6 -parallel 12)
+flags=(-count=1 -vet=off -toolexec 'nice -n 5' -timeout "$limit" -p 6 -parallel 12)
 budget=360
 case $mode in
 all)
