@@ -208,7 +208,7 @@ func TestMetricsAreShared(t *testing.T) {
 		}
 		var none *prometheus.Registry
 		_, err := lockcore.New(rdb, lockcore.Config{Registerer: none})
-		if err == nil || !strings.Contains(err.Error(), "Config.Registerer: it is a nil *prometheus.Registry") {
+		if err == nil || !strings.Contains(err.Error(), "Config.Registerer: noonlock: it is a nil *prometheus.Registry") {
 			e.Errorf("a nil registry: %v", err)
 		}
 	})

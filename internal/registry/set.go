@@ -59,7 +59,7 @@ func Add[C prometheus.Collector](s *Set, c C) C {
 	}
 	if v := reflect.ValueOf(s.Registerer); v.Kind() == reflect.Pointer && v.IsNil() {
 		if s.errs == nil {
-			s.errs = []error{fmt.Errorf("it is a nil %T; it must be nil, or one that is not", s.Registerer)}
+			s.errs = []error{fmt.Errorf("noonlock: it is a nil %T; for no metrics, it must be nil without a type", s.Registerer)}
 		}
 		return c
 	}
