@@ -154,7 +154,8 @@ func (l *Lease) Release(ctx context.Context) (left int, err error) {
 
 // Do acquires the mutex of a name, as Mutex.Lock does, and runs fn. The context of fn is done
 // when ctx is done or the lease ends, whichever comes first. Do releases the lock after fn
-// has returned, panicked or called runtime.Goexit.
+// has returned, panicked or called runtime.Goexit. When ctx is done, it waits for the answer for one
+// TTL or 10 s, whichever is shorter.
 //
 // The error is that of fn, joined with that of Lease.Unlock, which has the reason if the
 // lease ended before fn returned. If the lock was not acquired, fn is not called and the
@@ -172,9 +173,11 @@ func (c *Client) Do(ctx context.Context, name string, cfg LeaseConfig, fn func(c
 		return err
 	}
 	work, stop := lease.Bind(ctx)
+	leaving, cancel := longer(ctx, lease.a.terms.detached())
 	defer func() {
 		stop()
-		err = errors.Join(err, lease.Unlock(context.WithoutCancel(ctx)))
+		err = errors.Join(err, lease.Unlock(leaving))
+		cancel()
 	}()
 	return fn(work, lease.Token())
 }

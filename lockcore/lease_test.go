@@ -3,6 +3,7 @@ package lockcore_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"testing"
 	"time"
@@ -217,6 +218,38 @@ func TestBind(t *testing.T) {
 		}
 		e.unlock(lease)
 	})
+}
+
+// When the caller's context is done and the server hangs, Do waits as long as Unlock, and not for the
+// TTL. The context ends during the work, or while the release waits for its answer.
+func TestFault07_DoReturnsWhenTheServerHangs(t *testing.T) {
+	for _, during := range []time.Duration{0, time.Second} {
+		for bound, d := range map[time.Duration]time.Duration{10 * time.Second: time.Hour, 4 * time.Second: 4 * time.Second} {
+			t.Run(fmt.Sprint(during, " ", d), func(t *testing.T) {
+				inBubble(t, func(e *env) {
+					c, f := e.Linked("a")
+					ctx, cancel := context.WithCancel(e.Context())
+					defer cancel()
+					var ended time.Duration
+					err := c.Do(ctx, "orders", ttl(d), func(context.Context, uint64) error {
+						f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.SwallowReply})
+						ended = e.Clock() + during
+						time.AfterFunc(during, cancel)
+						if during == 0 {
+							<-ctx.Done()
+						}
+						return nil
+					})
+					if err == nil {
+						e.Error("it was not answered")
+					}
+					if took := e.Clock() - ended; took > bound {
+						e.Errorf("Do returned %v after its context had ended: %v", took, err)
+					}
+				})
+			})
+		}
+	}
 }
 
 func TestDo(t *testing.T) {

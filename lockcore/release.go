@@ -16,7 +16,7 @@ func (c *Client) release(ctx context.Context, l *Lease) (int64, error) {
 	if ctx.Err() != nil {
 		// Release the lock even if the caller's context is done.
 		var cancel context.CancelFunc
-		first, cancel = context.WithTimeout(context.WithoutCancel(ctx), min(l.a.terms.ttl, detachedWait))
+		first, cancel = context.WithTimeout(context.WithoutCancel(ctx), l.a.terms.detached())
 		defer cancel()
 	}
 	began := time.Now()
@@ -51,8 +51,26 @@ func (c *Client) release(ctx context.Context, l *Lease) (int64, error) {
 	}
 }
 
-// detachedWait is how long Unlock waits for the answer if its context is done.
-const detachedWait = 10 * time.Second
+// detached returns how long a release waits for the answer if its context is done.
+func (t *leaseTerms) detached() time.Duration { return min(t.ttl, 10*time.Second) }
+
+// longer returns a context that ends some time after ctx.
+func longer(ctx context.Context, by time.Duration) (late context.Context, cancel context.CancelFunc) {
+	late, end := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		defer end()
+		timer := time.NewTimer(by)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-late.Done():
+		}
+	})
+	return late, func() {
+		stop()
+		end()
+	}
+}
 
 var errReleasing = errors.New("lockcore: the release continues in the background; the lock expires with its TTL at the latest")
 
