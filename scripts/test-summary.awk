@@ -43,7 +43,11 @@ function leaf(test) { # whether no other test is a part of it
 	next
 }
 
-/"Action":"attr"/ { counted[++counted_n] = field("Test") ": " decoded(field("Value")) }
+/"Action":"attr"/ {
+	value = decoded(field("Value"))
+	counted[++counted_n] = field("Test") ": " value
+	is_count[value] = 1
+}
 
 /"Action":"(pass|fail|skip)"/ && /"Test":"/ {
 	test = test_name()
@@ -116,12 +120,15 @@ function reason(test,   lines, n, i, line) {
 	return "no reason given"
 }
 
-function excerpt(test,   lines, n, i, text, many) {
+function excerpt(test,   lines, n, i, text, many, said) {
 	n = split(output[test], lines, "\n")
-	for (i = 1; i <= n && many < 8; i++)
-		if (lines[i] !~ /^=== / && lines[i] != "") {
+	for (i = 1; i <= n && many < 8; i++) {
+		said = lines[i]
+		sub(/^ +[^ ]+: /, "", said)
+		if (lines[i] !~ /^=== / && lines[i] != "" && !(said in is_count)) {
 			text = text "      " substr(lines[i], 1, 300) "\n"
 			many++
 		}
+	}
 	return text
 }

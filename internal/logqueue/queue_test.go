@@ -114,6 +114,9 @@ func TestQueue_BlockedLogger(t *testing.T) {
 		log := q.Logger()
 		for i := range 9000 {
 			log.V(1).Info("detail", "i", i)
+			if i == 0 {
+				synctest.Wait() // the logger has this line
+			}
 			log.Info("fact", "i", i)
 			log.Error(nil, "trouble", "i", i)
 		}
