@@ -173,11 +173,11 @@ func (c *Client) Do(ctx context.Context, name string, cfg LeaseConfig, fn func(c
 		return err
 	}
 	work, stop := lease.Bind(ctx)
-	leaving, cancel := longer(ctx, lease.a.terms.detached())
 	defer func() {
 		stop()
+		leaving, cancel := longer(ctx, lease.a.terms.detached())
+		defer cancel()
 		err = errors.Join(err, lease.Unlock(leaving))
-		cancel()
 	}()
 	return fn(work, lease.Token())
 }

@@ -58,11 +58,9 @@ func (t *leaseTerms) detached() time.Duration { return min(t.ttl, 10*time.Second
 func longer(ctx context.Context, by time.Duration) (late context.Context, cancel context.CancelFunc) {
 	late, end := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
-		defer end()
-		timer := time.NewTimer(by)
-		defer timer.Stop()
 		select {
-		case <-timer.C:
+		case <-time.After(by):
+			end()
 		case <-late.Done():
 		}
 	})

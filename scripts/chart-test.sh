@@ -111,7 +111,7 @@ documented() {
 }
 
 alerts() {
-	(cd test/kube/alerts && HELM=$(bash ../../../scripts/chart-tool.sh --path helm) go test -count=1 ./...)
+	(cd test/kube/alerts && go vet ./... && HELM=$(bash ../../../scripts/chart-tool.sh --path helm) go test -count=1 ./...)
 }
 
 check tool helm lint --strict "$chart"

@@ -54,13 +54,7 @@ func (s *Set) Histogram(name, help string, buckets []float64) prometheus.Histogr
 
 // Add registers c, and returns it or the equal one that is registered.
 func Add[C prometheus.Collector](s *Set, c C) C {
-	if s.Registerer == nil {
-		return c
-	}
-	if v := reflect.ValueOf(s.Registerer); v.Kind() == reflect.Pointer && v.IsNil() {
-		if s.errs == nil {
-			s.errs = []error{fmt.Errorf("noonlock: it is a nil %T; for no metrics, it must be nil without a type", s.Registerer)}
-		}
+	if s.Registerer == nil || s.isNilPointer() {
 		return c
 	}
 	err := s.Registerer.Register(c)
@@ -73,5 +67,16 @@ func Add[C prometheus.Collector](s *Set, c C) C {
 	return c
 }
 
+// isNilPointer reports whether the Registerer is a nil pointer, which is not nil.
+func (s *Set) isNilPointer() bool {
+	v := reflect.ValueOf(s.Registerer)
+	return v.Kind() == reflect.Pointer && v.IsNil()
+}
+
 // Err returns the errors of the Registerer.
-func (s *Set) Err() error { return errors.Join(s.errs...) }
+func (s *Set) Err() error {
+	if s.isNilPointer() {
+		return fmt.Errorf("noonlock: it is a nil %T; for no metrics, it must be nil without a type", s.Registerer)
+	}
+	return errors.Join(s.errs...)
+}

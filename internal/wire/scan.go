@@ -95,13 +95,16 @@ func (c *cluster) Scan(ctx context.Context, scan Scan) error {
 	}
 	scan.Within -= time.Since(began) // of the whole call, if no server answers
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // if Found panics
-	pages := make(chan page)
+	pages, left := make(chan page), make(chan struct{})
+	defer func() { // also if Found panics
+		close(left)
+		cancel()
+	}()
 	found := scan.Found
 	scan.Found = func(keys []string, searched int) {
 		select {
 		case pages <- page{keys, searched}:
-		case <-ctx.Done():
+		case <-left:
 		}
 	}
 	errs := make([]error, len(servers))
