@@ -166,7 +166,7 @@ mapfile -t packages < <(go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.Impor
 
 (cd tools && GOWORK=off go build -o "$scratch/gotestsum" gotest.tools/gotestsum)
 result=0
-"$scratch/gotestsum" --no-color --format pkgname --format-hide-empty-pkg --format-icons text --hide-summary skipped,output \
+"$scratch/gotestsum" --no-color --format pkgname --format-hide-empty-pkg --format-icons text --hide-summary skipped \
 	--jsonfile "$scratch/events" --rerun-fails=1 --rerun-fails-max-failures 20 --rerun-fails-abort-on-data-race \
 	--packages "${packages[*]}" -- "${flags[@]}" || result=$?
 awk -v what="$mode" -v took=$((SECONDS - began)) -v budget="$budget" -v failed_run="$result" -v summary="${NOONLOCK_TEST_SUMMARY:-}" -f scripts/test-summary.awk "$scratch/events"

@@ -199,7 +199,8 @@ func TestFault03_AClaimWithoutValidity(t *testing.T) {
 		run, err = l.Claim(e.Context(), run.Tick.Add(time.Second), e.opened(l), ledger.ClaimConfig{})
 		testenv.Must(e, err)
 		testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
-		late := net.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayReply, Delay: 60 * time.Millisecond, Match: e.script("job_claim")})
+		// All replies: the first renewal is sent at once, and must not be answered before Remaining is read.
+		late := net.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayReply, Delay: 60 * time.Millisecond})
 		again, err := l.Claim(e.Context(), run.Tick.Add(time.Second), e.opened(l), ledger.ClaimConfig{})
 		testenv.Must(e, err)
 		if again.Attempt != 1 {
