@@ -149,9 +149,17 @@ func (le *LeaderElector) current() *leadership {
 //
 // The result may be out of date when the caller uses it. Guard work that two replicas must
 // not do at once with the token of the term.
-func (le *LeaderElector) IsLeader() bool {
+func (le *LeaderElector) IsLeader() bool { return le.Remaining() > 0 }
+
+// Remaining returns how long this replica leads without another renewal. It returns 0 if this
+// replica does not lead. While the work drains, the lease is renewed, so work whose context has
+// ended can still see whether another replica may lead.
+func (le *LeaderElector) Remaining() time.Duration {
 	r := le.current()
-	return r != nil && r.lease.Remaining() > 0
+	if r == nil {
+		return 0
+	}
+	return r.lease.Remaining()
 }
 
 // Check fails while a callback takes longer than it may: a restart of this process helps

@@ -54,7 +54,7 @@ func (r *Runner) jobRun(j *job, run *ledger.Claim, stop *stopping.Deadline, log 
 			defer func(began time.Time) { j.metrics.duration.Observe(time.Since(began).Seconds()) }(time.Now())
 			return failed(j.work(ctx, Run{
 				Job: j.name, Tick: run.Tick, Triggered: triggered, Attempt: run.Attempt, Token: run.Token(),
-				Overlap: j.cfg.Overlap == OverlapAllow, Holder: r.cfg.Identity, LastSuccess: run.LastSuccess,
+				Overlap: j.cfg.Overlap == OverlapAllow, Holder: r.cfg.Identity, LastSuccess: run.LastSuccess, claim: run,
 			})) // here, because Check reports work whose error blocks
 		},
 	}}

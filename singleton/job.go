@@ -11,6 +11,7 @@ import (
 	"github.com/noonlock/noonlock/internal/engine"
 	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/singleton/internal/ledger"
 	"github.com/noonlock/noonlock/singleton/schedule"
 	"github.com/noonlock/noonlock/singleton/sqlonce"
 )
@@ -186,6 +187,18 @@ type Run struct {
 	Holder string
 	// LastSuccess is the newest tick that succeeded. Zero: none.
 	LastSuccess time.Time
+
+	claim *ledger.Claim // nil: the run was not made by a Runner
+}
+
+// Remaining returns how long the lease of the run stays valid without another renewal. It returns
+// 0 if the lease has ended. The lease is renewed until the work returns, so work whose context has
+// ended, by a timeout or a drain, can still see whether another replica may claim the tick.
+func (r Run) Remaining() time.Duration {
+	if r.claim == nil {
+		return 0
+	}
+	return r.claim.Remaining()
 }
 
 // Key returns an idempotency key: the same for all attempts at a tick, and different for

@@ -42,6 +42,7 @@ func TestFault52_WorkThatIsSlowToStop(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
 		const drain, stubborn = 3 * time.Second, 30 * time.Second
 		var causes []error
+		var left time.Duration
 		work := func(ctx context.Context, run singleton.Run) error {
 			if run.Attempt > 1 {
 				return nil
@@ -49,6 +50,7 @@ func TestFault52_WorkThatIsSlowToStop(t *testing.T) {
 			<-ctx.Done()
 			causes = append(causes, context.Cause(ctx))
 			time.Sleep(stubborn)
+			left = run.Remaining()
 			return ctx.Err()
 		}
 		all := map[string]*replica{}
@@ -72,6 +74,9 @@ func TestFault52_WorkThatIsSlowToStop(t *testing.T) {
 		}
 		if len(causes) != 1 || !errors.Is(causes[0], singleton.ErrStopping) {
 			t.Errorf("the work's context ended with %v", causes)
+		}
+		if left <= 0 || first.run.Remaining() != 0 {
+			t.Errorf("the lease was valid for %v when the work returned, and is for %v after that", left, first.run.Remaining())
 		}
 		f.alone("draw")
 	})

@@ -1,17 +1,57 @@
 package cli
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// dieTogether makes the system kill the command if noonctl dies.
-func dieTogether(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGKILL }
+// executable returns the program that runs, even if its file was replaced.
+func executable() (string, error) { return "/proc/self/exe", nil }
+
+// now reads a clock that all processes share. It continues while the machine is suspended.
+func now() time.Duration {
+	var ts unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts) // Linux has this clock since 2.6.39
+	return time.Duration(ts.Nano())
+}
+
+// onlyZombies reports whether all processes of a group have ended, and nobody has waited for them:
+// the first process of a container may never do so.
+func onlyZombies(group int) bool {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return false
+	}
+	zombies := 0
+	for _, entry := range entries {
+		if name := entry.Name(); name[0] < '0' || name[0] > '9' {
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join("/proc", entry.Name(), "stat"))
+		if err != nil {
+			continue // it has ended
+		}
+		// The name of the program, in parentheses, is the only field with spaces.
+		fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+		if len(fields) < 18 || fields[2] != strconv.Itoa(group) {
+			continue
+		}
+		if state, threads := fields[0], fields[17]; state != "Z" && state != "X" || threads > "1" {
+			return false
+		}
+		zombies++
+	}
+	return zombies > 0
+}
 
 // suspendTogether suspends noonctl when the command is suspended at its terminal (Ctrl-Z), so
 // that the shell continues, and continues the command when the shell continues noonctl. The

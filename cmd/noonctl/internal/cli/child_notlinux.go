@@ -2,10 +2,24 @@
 
 package cli
 
-import "syscall"
+import (
+	"os"
+	"time"
 
-// dieTogether does nothing: only Linux has a signal for the death of a parent.
-func dieTogether(*syscall.SysProcAttr) {}
+	"golang.org/x/sys/unix"
+)
+
+func executable() (string, error) { return os.Executable() }
+
+// now reads a clock that all processes share.
+func now() time.Duration {
+	var ts unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) // every one of these systems has this clock
+	return time.Duration(ts.Nano())
+}
+
+// onlyZombies returns false: the first process of these systems waits for others.
+func onlyZombies(int) bool { return false }
 
 // suspendTogether does nothing: a command that is suspended with Ctrl-Z keeps the terminal.
 func (c *child) suspendTogether() {}

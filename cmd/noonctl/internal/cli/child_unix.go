@@ -6,18 +6,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
+	"io"
 	"os"
 	"os/exec"
 	"os/signal"
-	"runtime"
 	"slices"
+	"sync"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/noonlock/noonlock/lockcore"
 )
 
 // passedOn are the signals that a command gets when noonctl gets them.
@@ -75,55 +73,93 @@ func endedBy(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// A child is the process of a command, in a process group of its own. If noonctl dies, the
-// system kills the child, where it can (Linux).
+// A child is the process of a command, in a process group of its own. It has ended when all
+// processes of its group have.
 type child struct {
-	pid  int
-	done chan struct{}
-	err  error // of Wait
+	gate  *gate
+	guard *guard
+	pid   int           // and the number of the group
+	done  chan struct{} // closed when the process has ended
+	err   error         // of Wait
 
-	terminal int // descriptor of the terminal that the group has in the foreground, -1: none
+	looked   time.Duration  // when onlyZombies was called last
+	pipes    []*os.File     // whose content is copied to Stdout and Stderr
+	copies   sync.WaitGroup // of the pipes
+	terminal int            // descriptor of the terminal that the group has in the foreground, -1: none
 }
 
-// start starts a command. Its input, output and errors are those of noonctl.
+// start prepares a command, which supervise starts. Its input, output and errors are those of noonctl.
 func (a *app) start(argv, env []string) (*child, error) {
-	cmd := exec.Command(argv[0], argv[1:]...)
-	cmd.Env = append(os.Environ(), env...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = a.Stdin, a.Stdout, a.Stderr
-	c := &child{done: make(chan struct{}), terminal: -1}
-	cmd.WaitDelay = time.Second // for output that is copied: what the command leaves behind may keep it open
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	dieTogether(cmd.SysProcAttr)
+	gate, err := newGate(argv)
+	if err != nil {
+		return nil, err
+	}
+	c := &child{gate: gate, done: make(chan struct{}), terminal: -1}
+	cmd := gate.cmd
+	cmd.Env, cmd.Stdin = append(os.Environ(), env...), a.Stdin
 	if file, ok := a.Stdin.(*os.File); ok && inForeground(int(file.Fd())) {
 		// Otherwise, the command could not read from the terminal.
 		c.terminal = int(file.Fd())
 		cmd.SysProcAttr.Foreground, cmd.SysProcAttr.Ctty = true, c.terminal
 		signal.Ignore(syscall.SIGTTOU) // noonctl takes the terminal back from the background
 	}
-	started := make(chan error, 1)
+	out, closeOut, err1 := c.output(a.Stdout)
+	errOut, closeErr, err2 := c.output(a.Stderr)
+	cmd.Stdout, cmd.Stderr = out, errOut
+	err = errors.Join(err1, err2)
+	if err == nil {
+		err = gate.start()
+	}
+	closeOut()
+	closeErr()
+	if err != nil {
+		c.close()
+		return nil, notStarted(err)
+	}
+	c.pid = cmd.Process.Pid
 	go func() {
-		// The system sends the signal of the parent's death when this thread ends.
-		runtime.LockOSThread()
-		err := cmd.Start()
-		started <- err
-		if err != nil {
-			return
-		}
 		c.err = cmd.Wait()
 		close(c.done)
 	}()
-	err := <-started
-	switch {
-	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
-		return nil, &exitError{exitNotFound, err}
-	case err != nil:
-		return nil, &exitError{exitNotRunnable, err}
+	c.guard, err = startGuard(c.pid)
+	if err != nil {
+		c.close()
+		<-c.done
+		return nil, notStarted(err)
 	}
-	c.pid = cmd.Process.Pid
 	if c.terminal >= 0 {
 		go c.suspendTogether()
 	}
 	return c, nil
+}
+
+// output returns a file for what the command writes to w. Call opened when the command has it.
+func (c *child) output(w io.Writer) (file *os.File, opened func(), err error) {
+	if file, ok := w.(*os.File); ok {
+		return file, func() {}, nil
+	}
+	read, write, err := os.Pipe()
+	if err != nil {
+		return nil, func() {}, err
+	}
+	c.pipes = append(c.pipes, read)
+	c.copies.Go(func() { _, _ = io.Copy(w, read) })
+	return write, func() { write.Close() }, nil
+}
+
+// close frees what the child needed. Processes that have left the group may have the pipes open.
+func (c *child) close() {
+	c.gate.close()
+	if c.guard != nil {
+		c.guard.dismiss()
+	}
+	for _, pipe := range c.pipes {
+		_ = pipe.SetReadDeadline(time.Now().Add(time.Second))
+	}
+	c.copies.Wait()
+	for _, pipe := range c.pipes {
+		pipe.Close()
+	}
 }
 
 // inForeground reports whether a descriptor is a terminal with noonctl in its foreground.
@@ -143,65 +179,94 @@ func (c *child) foreground(group int) {
 // among them.
 func (c *child) signal(sig syscall.Signal) { _ = syscall.Kill(-c.pid, sig) }
 
-// A guard says how long a command may run.
-type guard struct {
-	// ctx ends when the command must end.
+// alive reports whether a process of the group has not ended.
+func (c *child) alive() bool {
+	if errors.Is(syscall.Kill(-c.pid, 0), syscall.ESRCH) {
+		return false
+	}
+	if at := now(); c.looked == 0 || at > c.looked+time.Second {
+		c.looked = at
+		return !onlyZombies(c.pid)
+	}
+	return true
+}
+
+// A watch says how long a command may run.
+type watch struct {
+	// ctx ends when the command must end, for whatever reason.
 	ctx context.Context
-	// valid reports whether the lease is valid at this moment.
-	valid func() bool
-	// grace is the time from the local end of the lease until the server may hand it to
-	// another client.
+	// remaining returns how long the lease is still valid, also after the end of ctx.
+	remaining func() time.Duration
+	// grace is the time from the end of the lease until the server may hand it to another client.
 	grace time.Duration
-	// elapsed is the clock of the lease.
-	elapsed func() time.Duration
-	// killAfter is the time from SIGTERM to SIGKILL when the context ends for another reason
-	// than the lease. 0 means no limit.
+	// killAfter is the time from SIGTERM to SIGKILL if ctx ends before the lease. 0 means no limit.
 	killAfter time.Duration
 }
 
-// looks is the time between two looks at the clock of the lease. After a pause of the process
-// they show how long ago the lease ended.
+// looks is the time between two looks at the lease and at the group.
 const looks = 50 * time.Millisecond
 
-// supervise waits until the command has ended, and returns its exit code. When the context of
-// the guard ends, the command gets SIGTERM. If it ended because the lease ended, the command gets
-// SIGKILL before another client may get the lock, and lost is the cause.
-func (c *child) supervise(g guard, s *signals) (code int, lost error) {
+// supervise starts the command, waits until all processes of its group have ended, and returns its
+// exit code. When the context of the watch ends, the group gets SIGTERM. When the lease ends, before
+// or after that, lost is true: the group gets SIGTERM unless it has got it, and SIGKILL before
+// another client may get the lease.
+//
+// The guard sends SIGKILL. While the lease is valid, it would do so at the end of the grace.
+func (c *child) supervise(w watch, s *signals) (code int, lost bool) {
+	defer c.close()
 	tick := time.NewTicker(looks)
 	defer tick.Stop()
-	valid := g.elapsed()
-	ended := g.ctx.Done()
-	var kill <-chan time.Time
+	asked, exited, guarded := w.ctx.Done(), c.done, c.guard.ended
+	told := false
+	tell := func() {
+		if !told {
+			c.signal(syscall.SIGTERM)
+		}
+		c.signal(syscall.SIGCONT) // if it is stopped, it cannot end
+		told = true
+	}
+	seen, end, limit := now(), time.Duration(0), never
 	for {
-		select {
-		case <-c.done:
-			c.foreground(unix.Getpgrp())
-			if lost != nil {
-				c.signal(syscall.SIGKILL) // what the command has left behind
+		at := now() // read before the lease, so that end is not too late
+		if left := w.remaining(); !lost && left > 0 {
+			seen = at
+			if next := at + left + w.grace; next > end+time.Millisecond { // or the clocks were read at other instants
+				end = next
 			}
+		} else if !lost {
+			lost = true
+			end = seen + w.grace
+			tell()
+		}
+		c.guard.kills(min(end, limit))
+		if !lost {
+			c.gate.open() // the first time
+		}
+		c.gate.close()
+		if exited == nil && !c.alive() {
 			return exitCode(c.err), lost
+		}
+		select {
+		case <-exited:
+			exited = nil
+			c.foreground(unix.Getpgrp())
 		case sig := <-s.received:
 			c.signal(sig.(syscall.Signal))
 		case <-tick.C:
-			now := g.elapsed()
-			if g.ctx.Err() == nil && g.valid() {
-				valid = now
+		case <-asked:
+			asked = nil
+			if w.remaining() > 0 {
+				if w.killAfter > 0 {
+					limit = at + w.killAfter
+				}
+				// It has got the signal that has ended the context.
+				if _, signaled := errors.AsType[signalError](context.Cause(w.ctx)); !signaled {
+					tell()
+				}
+				c.signal(syscall.SIGCONT)
 			}
-		case <-ended:
-			ended = nil
-			cause := context.Cause(g.ctx)
-			if errors.Is(cause, lockcore.ErrLeaseLost) || errors.Is(cause, lockcore.ErrLeaseExpired) {
-				lost = cause
-				kill = time.After(valid + g.grace - g.elapsed())
-			}
-			if lost == nil && g.killAfter > 0 {
-				kill = time.After(g.killAfter)
-			}
-			if _, signaled := errors.AsType[signalError](cause); !signaled { // it has got that signal
-				c.signal(syscall.SIGTERM)
-			}
-			c.signal(syscall.SIGCONT) // if it is stopped, it cannot end
-		case <-kill:
+		case <-guarded: // somebody has killed it
+			guarded, lost = nil, true
 			c.signal(syscall.SIGKILL)
 		}
 	}
@@ -211,10 +276,10 @@ func (c *child) supervise(g guard, s *signals) (code int, lost error) {
 func exitCode(err error) int {
 	exit, ok := errors.AsType[*exec.ExitError](err)
 	switch {
-	case err == nil, errors.Is(err, exec.ErrWaitDelay):
+	case err == nil:
 		return exitDone
 	case !ok:
-		return exitFailed // its output could not be copied
+		return exitFailed // its input could not be copied
 	}
 	if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 		return 128 + int(status.Signal())

@@ -93,7 +93,8 @@ Exit codes:
          verify: the ledger keeps no ticks of this time
     69   Redis did not answer within --timeout; doctor: nothing else failed
     75   run: the lock was not acquired
-    76   run: the lease ended while the command ran, and the command was stopped
+    76   run: the lease ended while the command ran, and the command was stopped; elect, cron: this
+         happened while they were asked to end
     77   the Redis user lacks a right, or the password is wrong
     126  run, elect: their command cannot be executed; 127: it was not found
     130  interrupted

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -35,6 +36,9 @@ type ticking struct {
 	minReplicas             int
 	unknownCode             int
 	argv                    []string
+
+	stopping func() bool // reports whether a signal has asked for the end
+	lost     atomic.Bool // then, a lease has ended before its command
 }
 
 // catchUps are the values of --catch-up.
@@ -70,7 +74,9 @@ The end of its standard error stands in the history.
 If the lease of the run ends, the process group of the command gets SIGTERM, and SIGKILL after a fifth
 of --ttl. The lease ends by that time before its TTL, so the command has ended when another replica may
 start. At --run-timeout, it gets SIGTERM, and SIGKILL after --kill-after. On HUP, INT, QUIT or TERM,
-cron claims no further tick and waits for the command for --drain, which then gets SIGTERM.`,
+cron claims no further tick and waits for the command for --drain, which then gets SIGTERM. If the lease
+ends meanwhile, the exit code is 76. As with run, the command has ended when all processes of its
+group have: a run, and the next attempt at it, waits for them.`,
 		Example: `  noonctl cron backup "0 3 * * *" --time-zone Europe/Paris --run-timeout 1h -- ./backup.sh
   noonctl cron poll "@every 30s" --max-attempts 1 -- curl --fail https://example.com/poll`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -139,7 +145,12 @@ func (c *ticking) run(ctx context.Context, name, schedule string) error {
 	}
 	_, asked, stop := receiveSignals(ctx)
 	defer stop()
-	return runner.Run(asked)
+	c.stopping = func() bool { return asked.Err() != nil }
+	err = runner.Run(asked)
+	if err == nil && c.lost.Load() {
+		return &exitError{exitLost, fmt.Errorf("the lease of a run of %q ended while the command ran", name)}
+	}
+	return err
 }
 
 // grace is the time from the end of a lease to SIGKILL. The TTL ends not before that.
@@ -172,9 +183,8 @@ func (c *ticking) attempt(ctx context.Context, run singleton.Run) error {
 	if err != nil {
 		return &attemptError{text: err.Error(), permanent: true}
 	}
-	code, _ := child.supervise(guard{
-		ctx: ctx, valid: func() bool { return true }, grace: c.grace(), elapsed: c.client.Elapsed, killAfter: c.killAfter,
-	}, &signals{})
+	code, lost := child.supervise(watch{ctx: ctx, remaining: run.Remaining, grace: c.grace(), killAfter: c.killAfter}, &signals{})
+	c.lost.Store(lost && c.stopping())
 	switch {
 	case ctx.Err() != nil && code != exitDone:
 		return fmt.Errorf("exit code %d: %w", code, context.Cause(ctx))

@@ -35,16 +35,17 @@ type electing struct {
 	minReplicas          int
 	argv                 []string
 
-	signals *signals
-	onEnd   func(f func()) (stop func() bool) // starts f at the first signal
-	label   *podlabel.Label                   // nil: none
-	elector *election.LeaderElector
-	end     context.CancelFunc // of the campaign
+	signals  *signals
+	stopping func() bool                       // reports whether a signal has asked for the end
+	onEnd    func(f func()) (stop func() bool) // starts f at the first signal
+	label    *podlabel.Label                   // nil: none
+	elector  *election.LeaderElector
+	end      context.CancelFunc // of the campaign
 
 	mu      sync.Mutex
 	term    election.Term // zero: this replica does not lead
 	leading chan struct{} // closed while this replica leads; replaced when it stops
-	ended   error         // of the command, when it has ended by itself or could not be started
+	ended   error         // of the command, when it has ended by itself or could not be started, or of its lease
 }
 
 // maxWait limits how long a request to /leader waits.
@@ -56,7 +57,8 @@ func (a *app) electCommand() *cobra.Command {
 		Use: "elect NAME [flags] [-- COMMAND [ARG...]]", Short: "Take part in an election, and run a command while leading",
 		Long: `elect campaigns in the election. While it leads, it runs the command. If leadership is lost, the
 command is stopped as by run: SIGTERM, and SIGKILL before another replica may lead. elect then
-campaigns again. If the command ends by itself, elect resigns and ends with its exit code.
+campaigns again. If the command ends by itself, elect resigns and ends with its exit code. As with
+run, the command has ended when all processes of its group have.
 
 The command has these environment variables:
 
@@ -66,7 +68,7 @@ The command has these environment variables:
 
 On HUP, INT, QUIT or TERM, elect passes the signal on to the command, waits until it has ended,
 and then resigns, so that the next replica leads at once. It waits without limit and keeps
-the lease meanwhile.
+the lease meanwhile. If the lease ends nevertheless, the exit code is 76.
 
 With --http, elect answers
 
@@ -134,7 +136,7 @@ func (e *electing) run(ctx context.Context) error {
 	}
 	s, asked, stop := receiveSignals(ctx)
 	defer stop()
-	e.signals = s
+	e.signals, e.stopping = s, func() bool { return asked.Err() != nil }
 	e.onEnd = func(f func()) func() bool { return context.AfterFunc(asked, f) }
 	campaign, end := context.WithCancel(asked)
 	defer end()
@@ -181,15 +183,15 @@ func (e *electing) lead(ctx context.Context) {
 		"NOONLOCK_TOKEN=" + strconv.FormatUint(term.Token, 10),
 	})
 	if err == nil {
-		var lost error
-		var code int
-		code, lost = c.supervise(guard{
-			ctx: ctx, valid: e.elector.IsLeader, grace: e.grace(), elapsed: e.client.Elapsed,
-		}, e.signals)
-		if lost != nil || errors.Is(context.Cause(ctx), election.ErrResigned) {
+		code, lost := c.supervise(watch{ctx: ctx, remaining: e.elector.Remaining, grace: e.grace()}, e.signals)
+		switch {
+		case lost && e.stopping():
+			err = &exitError{exitLost, fmt.Errorf("the leadership of %q ended while the command ran", e.name)}
+		case lost || errors.Is(context.Cause(ctx), election.ErrResigned):
 			return // Run campaigns again
+		default:
+			err = &exitError{code: code}
 		}
-		err = &exitError{code: code}
 	}
 	e.mu.Lock()
 	e.ended = err

@@ -54,6 +54,7 @@ func TestRunExitCodes(t *testing.T) {
 	}{
 		{[]string{"true"}, 0, ""},
 		{[]string{"sh", "-c", "exit 7"}, 7, ""},
+		{[]string{"sh", "-c", "setsid sleep 600 >/dev/null 2>&1 & exit 7"}, 7, ""}, // what leaves the group is not awaited
 		{[]string{"sh", "-c", "kill -KILL $$"}, 137, ""},
 		{[]string{"/nonexistent"}, 127, "/nonexistent"},
 		{[]string{"no-such-command"}, 127, "no-such-command"},
@@ -310,7 +311,7 @@ func TestRunAfterForceRelease(t *testing.T) {
 	}
 }
 
-// If noonctl is killed, the system kills the command, and the lock is free after its TTL.
+// If noonctl is killed, its guard kills the command, and the lock is free after its TTL.
 func TestRunIsKilled(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)

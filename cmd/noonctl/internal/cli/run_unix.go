@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -19,7 +20,7 @@ import (
 
 // commandCommands returns the commands that run a command of the user.
 func (a *app) commandCommands() []*cobra.Command {
-	return []*cobra.Command{a.runCommand(), a.electCommand(), a.cronCommand()}
+	return append(a.internalCommands(), a.runCommand(), a.electCommand(), a.cronCommand())
 }
 
 // A running is one call of run.
@@ -50,15 +51,17 @@ The command has these environment variables:
                      command that was stopped too late
 
 Standard input, output and errors are those of run. The command has a process group of its own, to
-which run passes on the signals HUP, INT, QUIT, TERM, USR1, USR2 and WINCH.
+which run passes on the signals HUP, INT, QUIT, TERM, USR1, USR2 and WINCH. run holds the lock until
+all processes of the group have ended, also those that the command leaves behind.
 
-If the lease ends while the command runs, because Redis did not answer in time or somebody has
-released the lock, the process group gets SIGTERM, and after --kill-after SIGKILL. The lease ends
-by that time before its TTL, so the command has ended when Redis hands the lock to another client.
-The exit code is then 76. On Linux, the command is killed if noonctl dies.
+If the lease ends before that, because Redis did not answer in time or somebody has released the
+lock, the group gets SIGTERM, and after --kill-after SIGKILL. The lease ends by that time before its
+TTL, so the group has ended when Redis hands the lock to another client. The exit code is then 76.
+A second process of noonctl, command-guard, sends SIGKILL in time even if run is killed or frozen.
 
-Not guaranteed: while noonctl itself is stopped or frozen, it cannot end the command, and processes
-that leave the process group are not ended. Only a check of the token protects the resource then.`,
+Not guaranteed: processes that leave the group, as with setsid, or run as another user, are neither
+awaited nor ended. Nothing is ended in time while the whole machine or container stands still. Only a
+check of the token protects the resource then.`,
 		Example: `  noonctl run --lock backup -- pg_dump --file /backup/db.sql db
   noonctl run --lock deploy --no-wait -- ./deploy.sh
   noonctl run --lock catalogue --mode read --wait 30s -- ./export.sh`,
@@ -156,16 +159,12 @@ func (r *running) run(ctx context.Context, argv []string) error {
 		_ = r.unlock(ctx, lease)
 		return err
 	}
-	code, lost := c.supervise(guard{
-		ctx: lease.Context(), valid: func() bool { return lease.Remaining() > 0 }, grace: r.killAfter, elapsed: r.client.Elapsed,
-	}, s)
+	code, lost := c.supervise(watch{ctx: lease.Context(), remaining: lease.Remaining, grace: r.killAfter}, s)
+	cause := context.Cause(lease.Context())
 	err = r.unlock(ctx, lease)
 	switch {
-	case lost != nil || errors.Is(err, lockcore.ErrNotHeld):
-		if lost == nil {
-			lost = err
-		}
-		return &exitError{exitLost, fmt.Errorf("the lease of the lock %q ended while the command ran: %w", r.lock, lost)}
+	case lost || errors.Is(err, lockcore.ErrNotHeld):
+		return &exitError{exitLost, fmt.Errorf("the lease of the lock %q ended while the command ran: %w", r.lock, cmp.Or(cause, err))}
 	case err != nil:
 		fmt.Fprintf(r.Stderr, "noonctl: %s\n", sentence(err)) // the lock expires with its TTL
 	}

@@ -1,0 +1,201 @@
+//go:build unix
+
+package cli
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+)
+
+// A command and its guard are started by noonctl in these steps. noonctl may die after each.
+//
+//	the gate     noonctl, in the process group of the command, before it becomes the command. It
+//	             waits for a byte from noonctl. Without one, it ends.
+//	the guard    noonctl, in a session of its own, so that what stops or ends the job of noonctl does
+//	             not reach it. It kills the group at the time that noonctl has told it last, and when
+//	             noonctl ends without having dismissed it.
+//	the byte     The guard has been told a time. The gate becomes the command.
+//
+// So a noonctl that was killed or is frozen ends its command in time, like one that works.
+const (
+	gateName  = "command-gate"
+	guardName = "command-guard" // its process has this name too, so that pkill noonctl leaves it alone
+)
+
+// internalCommands returns the commands that noonctl starts itself.
+func (a *app) internalCommands() []*cobra.Command {
+	return []*cobra.Command{
+		{
+			Use: gateName + " DESCRIPTOR FILE ARG...", Hidden: true, DisableFlagParsing: true,
+			RunE: func(_ *cobra.Command, args []string) error { return passGate(args[0], args[1], args[2:]) },
+		},
+		{
+			Use: guardName + " GROUP", Hidden: true,
+			RunE: func(_ *cobra.Command, args []string) error { return keepGuard(args[0], a.Stdin) },
+		},
+	}
+}
+
+// A gate is a process that becomes a command when it is opened.
+type gate struct {
+	cmd         *exec.Cmd
+	read, write *os.File
+}
+
+// newGate returns a gate that is not started.
+func newGate(argv []string) (*gate, error) {
+	file, err := exec.LookPath(argv[0])
+	if err != nil {
+		return nil, notStarted(err)
+	}
+	program, err := executable()
+	if err != nil {
+		return nil, notStarted(err)
+	}
+	read, write, err := os.Pipe()
+	if err != nil {
+		return nil, notStarted(err)
+	}
+	// Not ExtraFiles: the command may have been given a file with the number 3.
+	fd := int(read.Fd())
+	_, err = unix.FcntlInt(uintptr(fd), unix.F_SETFD, 0) // the process inherits it
+	if err != nil {
+		return nil, notStarted(err)
+	}
+	g := &gate{exec.Command(program, append([]string{gateName, strconv.Itoa(fd), file}, argv...)...), read, write}
+	g.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	return g, nil
+}
+
+func (g *gate) start() error {
+	err := g.cmd.Start()
+	g.read.Close()
+	return err
+}
+
+func (g *gate) open() { _, _ = g.write.Write([]byte{1}) }
+
+// close ends the process if the gate was not opened.
+func (g *gate) close() { g.write.Close() }
+
+// passGate waits until the gate is open, and becomes the command.
+func passGate(descriptor, file string, argv []string) error {
+	fd, err := strconv.Atoi(descriptor)
+	if err != nil {
+		return usage(err)
+	}
+	wait := os.NewFile(uintptr(fd), gateName)
+	if n, _ := wait.Read(make([]byte, 1)); n == 0 {
+		return &exitError{code: exitLost} // noonctl has ended, or the lease
+	}
+	wait.Close()
+	return notStarted(fmt.Errorf("exec %s: %w", file, syscall.Exec(file, argv, os.Environ())))
+}
+
+// notStarted returns the error for a command that could not be started, with the exit code of a shell.
+func notStarted(err error) error {
+	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
+		return &exitError{exitNotFound, err}
+	}
+	return &exitError{exitNotRunnable, err}
+}
+
+// A guard is the process that kills the group.
+type guard struct {
+	process *os.Process
+	orders  *os.File      // the guard reads them
+	ended   chan struct{} // closed when the process has ended
+	at      time.Duration // the last order
+}
+
+const never = time.Duration(math.MaxInt64)
+
+func startGuard(group int) (*guard, error) {
+	program, err := executable()
+	if err != nil {
+		return nil, err
+	}
+	read, write, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer read.Close()
+	cmd := exec.Command(program, guardName, strconv.Itoa(group))
+	cmd.Args[0] = guardName
+	cmd.Stdin, cmd.SysProcAttr = read, &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		write.Close()
+		return nil, err
+	}
+	g := &guard{process: cmd.Process, orders: write, ended: make(chan struct{}), at: never}
+	go func() {
+		defer close(g.ended)
+		_ = cmd.Wait()
+	}()
+	return g, nil
+}
+
+// kills sets the time, by now, when the group is killed.
+func (g *guard) kills(at time.Duration) {
+	if at != g.at && binary.Write(g.orders, binary.NativeEndian, at) == nil {
+		g.at = at
+	}
+}
+
+// dismiss ends the guard, which kills nothing any more.
+func (g *guard) dismiss() {
+	_ = g.process.Kill()
+	<-g.ended
+	g.orders.Close()
+}
+
+// keepGuard kills a group when it is time to. It returns at the end of the orders, which is the end
+// of noonctl.
+func keepGuard(argument string, orders io.Reader) error {
+	group, err := strconv.Atoi(argument)
+	if err != nil || group < 2 {
+		return usage(fmt.Errorf("the group is %q; it must be a number above 1", argument))
+	}
+	signal.Ignore()                                           // all
+	_ = os.WriteFile("/proc/self/comm", []byte(guardName), 0) // Linux
+	times := make(chan time.Duration)
+	go func() {
+		defer close(times)
+		for {
+			var at time.Duration
+			if binary.Read(orders, binary.NativeEndian, &at) != nil {
+				return
+			}
+			times <- at
+		}
+	}()
+	kill := func() { _ = syscall.Kill(-group, syscall.SIGKILL) }
+	at, told := never, true
+	for {
+		select {
+		case at, told = <-times:
+			if !told {
+				kill()
+				return nil
+			}
+		case <-time.After(min(at-now(), time.Second)): // a timer may stand still while the machine is suspended
+		}
+		if at <= now() {
+			kill()
+			at = never
+		}
+	}
+}
