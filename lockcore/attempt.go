@@ -90,11 +90,11 @@ func (c *Client) begin(k kind, keys *lockKeys, terms *leaseTerms, waits bool) (*
 }
 
 // retryAcquire sends an acquire and retries it until it is answered, ctx ends, or within
-// has passed. If within is 0 it has no limit, and also retries while the server lacks
-// memory, disk space or replicas, so that a waiter keeps its place during such a fault.
+// has passed; 0: without limit. A waiter that has a place in the queue keeps it: its acquire is also
+// retried while the server lacks memory, disk space or replicas.
 func (a *attempt) retryAcquire(ctx context.Context, mode string, within time.Duration) (r acquireReply, err error) {
 	retryable := wire.MayRetry
-	if within == 0 {
+	if a.place != "" {
 		retryable = wire.MayRetryLater
 	}
 	retry := a.c.newRetry(a.terms.timeout(), within)

@@ -93,10 +93,11 @@ func (m *Mutex) heldBy(r *acquireReply) *HeldError {
 // the holder is known. Waiters are served in order of arrival.
 //
 // A waiter sends one request per 1.1 TTL, or per 1.1 s if TTL is less than 1 s. The first three
-// waiters, and the first waiter of each process among the first 32, send one per TTL. A waiter
-// that is in the queue
-// keeps waiting during an outage of the server. Before the server has queued it, Lock fails if
-// the server does not answer for one TTL, or for 3 s if that is longer.
+// waiters, and the first waiter of each process among the first 32, send one per TTL.
+//
+// Lock also waits while no server can be reached, until ctx ends: give ctx a deadline. It returns
+// other errors at once, such as a wrong password. In the queue, it keeps its place while the server
+// lacks memory or replicas.
 func (m *Mutex) Lock(ctx context.Context) (*Lease, error) {
 	lease, err := m.lock(ctx)
 	return lease, opError("lock", m.keys.name, err)

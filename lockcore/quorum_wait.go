@@ -28,11 +28,10 @@ const (
 )
 
 // waitByTrying acquires the lock of a quorum. There is no queue: each try is a new attempt,
-// which is undone if it fails. As in waitInQueue, a wait that has begun outlasts an outage.
+// which is undone if it fails. As in waitInQueue, a wait outlasts an outage.
 func (m *Mutex) waitByTrying(ctx context.Context) (lease *Lease, last acquireReply, err error) {
-	within := max(m.terms.ttl, 3*time.Second)
-	lease, last, err = m.tryOnce(ctx, within)
-	if lease != nil || err != nil && !overtaken(err) {
+	lease, last, err = m.tryOnce(ctx, m.terms.timeout())
+	if lease != nil || err != nil && !overtaken(err) && (!wire.MayRetry(err) || ctx.Err() != nil) {
 		return lease, last, err
 	}
 	waiting := m.c.metrics.kind(m.kind.name()).queue().waiting

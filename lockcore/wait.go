@@ -12,11 +12,10 @@ import (
 // waitInQueue queues an attempt and waits until it is granted. last has the last reply
 // that named a holder.
 func (m *Mutex) waitInQueue(ctx context.Context) (lease *Lease, last acquireReply, err error) {
-	within := max(m.terms.ttl, 3*time.Second)
 	messages := m.c.wire.Messages(m.keys.name)
 	if !messages.Up() {
 		// Subscribe before joining the queue. A free lock needs no subscription.
-		lease, last, err = m.tryOnce(ctx, within)
+		lease, last, err = m.tryOnce(ctx, 0)
 		if lease != nil || err != nil && delayOf(err) == nil {
 			return lease, last, err
 		}
@@ -34,17 +33,17 @@ func (m *Mutex) waitInQueue(ctx context.Context) (lease *Lease, last acquireRepl
 	waiting := m.c.metrics.kind(m.kind.name()).queue().waiting
 	waiting.Inc()
 	defer waiting.Dec()
-	r, err := a.retryAcquire(ctx, modeJoin, within)
+	r, err := a.retryAcquire(ctx, modeJoin, 0)
 	for waited := false; ; waited = true {
 		if delayed := delayOf(err); delayed != nil {
 			if err := a.pause(ctx, delayed); err != nil {
 				return nil, last, err
 			}
-			if a.place == "" {
-				r, err = a.retryAcquire(ctx, modeJoin, within)
-			} else {
-				r, err = a.retryAcquire(ctx, modeLook, 0)
+			mode := modeJoin
+			if a.place != "" {
+				mode = modeLook
 			}
+			r, err = a.retryAcquire(ctx, mode, 0)
 			continue
 		}
 		if r.code >= answerHead && r.code <= answerBusy {
