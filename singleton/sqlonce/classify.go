@@ -77,6 +77,13 @@ func (d Dialect) isGone(err error) bool {
 	}
 }
 
+// isDuplicate reports whether the error is that of an INSERT whose key exists. It can only be MySQL's: the other
+// dialects report no row instead.
+func (d Dialect) isDuplicate(err error) bool {
+	_, number := codeOf(err)
+	return d == MySQL && number == 1062
+}
+
 // untouched reports whether another try may succeed after an error before COMMIT. A connection may have died in the pool.
 func (o *Once) untouched(err error) bool {
 	return o.dialect.classify(err) == conflict || errors.Is(err, driver.ErrBadConn)

@@ -67,6 +67,8 @@
 //	                                      ErrUnknownOutcome
 //	deadlock, serialization, busy         rolled back and tried again, five times in all
 //	database unavailable                  the error of the driver
+//	a row is not stored                   rolled back, before fn is called; ErrNotStored, or the
+//	                                      error of the database
 //
 // SQLite has no server that ends the transaction of a suspended holder. Such a process blocks
 // all writers of the file until it resumes or dies. Config.IdleTimeout has no effect there.
@@ -99,6 +101,16 @@
 // tick, kept_from and applied_at are milliseconds since the Unix epoch. In fences, tick is 0 in
 // the row of a whole job, and -1 in the row of a name given to Admit. kept_from of a job is the
 // instant up to which Prune has deleted markers. Text is compared byte by byte.
+//
+// The tables may be partitioned by tick. If no partition takes a tick, the database refuses
+// its run. So add partitions in time, and one without an upper limit for triggered runs,
+// whose ticks are in the year 6429 and later.
+//
+// Do reads each marker that it has inserted, in one more round trip to the database. A
+// trigger, a rule or a missing key can keep a marker out of the table, or allow a second
+// one, although the INSERT succeeds. That no row was inserted is not taken for an earlier
+// success either: only a marker that was read is. Do does not see that a marker is deleted
+// later, for example by a deferred trigger.
 //
 // Do takes a connection from the pool and sets its time limits. It restores them before it
 // returns the connection, or closes it if that fails. On PostgreSQL, transactions run at READ

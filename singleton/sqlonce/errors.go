@@ -36,6 +36,12 @@ var (
 	// known whether it was applied. Nothing was written.
 	ErrPruned = errors.New("sqlonce: tick older than the oldest kept marker")
 
+	// ErrNotStored means that the database accepted the marker or the token without an
+	// error, but does not have its row. A trigger or a rule has suppressed, changed or
+	// deleted it, a policy hides it, or the table has no key. Nothing was committed, and fn
+	// was not called. Calls fail until the table is corrected.
+	ErrNotStored = errors.New("sqlonce: row not stored")
+
 	// ErrConflict means that another transaction is in the way, for example one that holds
 	// SQLite's only write lock. Another call may succeed. Check returns it; Do tries again.
 	ErrConflict = errors.New("sqlonce: conflict with another transaction")
@@ -99,6 +105,16 @@ func (e *unknownOutcomeError) Permanent() bool { return errors.Is(e.Err, ErrTran
 
 // Unwrap returns the reason.
 func (e *unknownOutcomeError) Unwrap() error { return e.Err }
+
+// notStored returns the error for a row that is not as it was written. refusal may be nil.
+func notStored(table, what string, refusal error) error {
+	err := fmt.Errorf("%w: table %s: after the INSERT %s; look at the triggers, rules, policies, partitions and keys of the table",
+		ErrNotStored, table, what)
+	if refusal != nil {
+		err = fmt.Errorf("%w: %w", err, refusal)
+	}
+	return err
+}
 
 // ConfigError reports an invalid argument or configuration field. Nothing was sent.
 // Field names the argument or field, Value is its value (text is quoted), and Rule

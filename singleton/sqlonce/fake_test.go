@@ -115,6 +115,8 @@ func (c fakeConn) QueryContext(_ context.Context, query string, _ []driver.Named
 		row = []driver.Value{int64(100), int64(60), int64(50), int64(1)}
 	case strings.HasPrefix(query, "INSERT"), strings.Contains(query, "FOR UPDATE"): // the fence
 		row = []driver.Value{int64(1), int64(0)}
+	case strings.HasPrefix(query, "SELECT attempt"): // the marker, with the attempt and token of run
+		row = []driver.Value{int64(1), int64(1)}
 	default:
 		row = []driver.Value{int64(0)}
 	}

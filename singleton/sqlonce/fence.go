@@ -3,6 +3,7 @@ package sqlonce
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -77,7 +78,8 @@ func (o *Once) admitRun(ctx context.Context, tx *sql.Tx, m Marker) (keptFrom int
 	return keptFrom, nil
 }
 
-// raise locks a row of the fences and stores token there if that is greater.
+// raise locks a row of the fences and stores token there if that is greater. seen is the token in the row afterwards,
+// which is never smaller than token.
 func (o *Once) raise(ctx context.Context, tx *sql.Tx, name string, row int64, token uint64) (seen uint64, keptFrom int64, err error) {
 	t := int64(token) // at most 2^63-1: see validateToken
 	var answer *sql.Row
@@ -91,7 +93,22 @@ func (o *Once) raise(ctx context.Context, tx *sql.Tx, name string, row int64, to
 	}
 	var greatest int64
 	err = answer.Scan(&greatest, &keptFrom)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		err = notStored(o.queries.fencesTable, "the row is not there", nil)
+	case err == nil && greatest < t:
+		err = notStored(o.queries.fencesTable, fmt.Sprintf("the row has token %d instead of %d", greatest, t), nil)
+	}
 	return uint64(greatest), keptFrom, err
+}
+
+// floor returns kept_from of the job, 0 if it has never been pruned.
+func (o *Once) floor(ctx context.Context, tx *sql.Tx, job string) (keptFrom int64, err error) {
+	err = tx.QueryRowContext(ctx, o.queries.floor, job).Scan(&keptFrom)
+	if errors.Is(err, sql.ErrNoRows) {
+		err = nil
+	}
+	return keptFrom, err
 }
 
 // instant returns when the tick was due, or the run was triggered, in milliseconds since

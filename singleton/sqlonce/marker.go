@@ -42,6 +42,9 @@ const (
 	maxHolder = 255
 )
 
+// isOf reports whether m has the attempt and the token of run.
+func (m *Marker) isOf(run Marker) bool { return m.Attempt == run.Attempt && m.Token == run.Token }
+
 // validate returns a *ConfigError for the first invalid field.
 func (m Marker) validate() error {
 	if err := validateJob("Marker.Job", m.Job); err != nil {

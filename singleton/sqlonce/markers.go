@@ -63,7 +63,13 @@ func (o *Once) Prune(ctx context.Context, job string, before time.Time) (int64, 
 		args = append(args, floor)
 	}
 	err := o.transact(ctx, func(tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, o.queries.raiseFloor, args...)
+		if _, err := tx.ExecContext(ctx, o.queries.raiseFloor, args...); err != nil {
+			return err
+		}
+		now, err := o.floor(ctx, tx, job)
+		if err == nil && now < floor {
+			err = notStored(o.queries.fencesTable, fmt.Sprintf("kept_from is %d instead of %d", now, floor), nil)
+		}
 		return err
 	})
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 // both.
 //
 // applied is true if this call committed them. It is false, with a nil error, if the tick
-// was applied before: that is a success too, and fn was not called. With an error applied
-// is always false.
+// was applied before, which means that Do has read its marker. That is a success too, and fn
+// was not called. With an error applied is always false.
 //
 // fn must write only through tx, and must neither commit nor roll back
 // (ErrTransactionEnded). If fn returns an error, Do rolls back and returns that error. If
@@ -25,7 +25,7 @@ import (
 //
 // fn receives ctx. After ctx is done, nothing is committed. When fn has returned, Do then
 // returns the error and the cause of ctx. The error is a *StaleTokenError or a *ConfigError, matches
-// ErrUnknownOutcome or ErrPruned, or is that of ctx, fn or the driver.
+// ErrUnknownOutcome, ErrPruned or ErrNotStored, or is that of ctx, fn or the driver.
 func (o *Once) Do(ctx context.Context, m Marker, fn func(ctx context.Context, tx *sql.Tx) error) (applied bool, err error) {
 	if fn == nil {
 		return false, &ConfigError{Field: "fn", Value: "nil", Rule: "a function"}
@@ -51,13 +51,14 @@ func (o *Once) attempt(ctx context.Context, m Marker, repeated bool, fn func(con
 	if err != nil {
 		return false, o.untouched(err), o.describe(m, "beginning", withReason(ctx, err))
 	}
-	done, err := o.admit(ctx, s, m)
+	prior, err := o.admit(ctx, s, m)
 	if err != nil {
-		s.abandon(ctx, s.tx.Rollback)
+		s.undo(ctx, err)
 		return false, o.untouched(err), withReason(ctx, err)
 	}
-	if done {
-		if repeated && o.isOwn(ctx, s.tx, m) {
+	if prior != nil {
+		if repeated && prior.isOf(m) {
+			// The earlier tries were rolled back, so fn must have committed this marker.
 			s.abandon(ctx, s.tx.Rollback)
 			return false, false, endedUnder(m, ErrTransactionEnded)
 		}
@@ -111,68 +112,93 @@ func endedUnder(m Marker, reason error) error {
 	return &unknownOutcomeError{m.Job, m.Tick, reason}
 }
 
-// admit stores the token, refuses a stale token or a pruned tick, and inserts the marker. done means that the tick
-// already has a marker.
-func (o *Once) admit(ctx context.Context, s *session, m Marker) (done bool, err error) {
+// admit stores the token, refuses a stale token or a pruned tick, and inserts the marker. prior is the marker that the
+// tick has already; nothing was inserted then.
+func (o *Once) admit(ctx context.Context, s *session, m Marker) (prior *Marker, err error) {
 	tx := s.tx
 	keptFrom, err := o.admitRun(ctx, tx, m)
 	if err != nil {
 		if stale := (*StaleTokenError)(nil); errors.As(err, &stale) {
 			// Best effort: Applied only informs the caller.
-			stale.Applied, _ = o.marked(ctx, tx, m)
+			found, _ := o.marker(ctx, tx, m)
+			stale.Applied = found != nil
 		}
-		return false, err
+		return nil, err
 	}
 	if o.dialect == SQLite {
 		// With the write lock held, a longer wait for other locks is better than another call of fn.
 		if err := setBusyTimeout(ctx, tx, o.config.LockTimeout); err != nil {
-			return false, o.describe(m, "setting the lock timeout", err)
+			return nil, o.describe(m, "setting the lock timeout", err)
 		}
 	}
 	if _, err := tx.ExecContext(ctx, "SAVEPOINT "+s.savepoint); err != nil {
-		return false, o.describe(m, "setting the savepoint", err)
+		return nil, o.describe(m, "setting the savepoint", err)
 	}
 	// The marker is inserted before fn runs: if fn ends the transaction, its rows are committed with the marker. The
 	// primary key also keeps two runs of a tick apart that use different fence rows.
-	result, err := tx.ExecContext(ctx, o.queries.mark,
-		m.Job, m.Tick.UnixMilli(), m.Attempt, int64(m.Token), m.Holder, time.Now().UnixMilli())
-	if err != nil {
-		return false, o.describe(m, "inserting the marker", err)
+	inserted, refusal := o.insert(ctx, tx, m)
+	if refusal != nil && !o.dialect.isDuplicate(refusal) {
+		return nil, o.describe(m, "inserting the marker", refusal)
 	}
-	inserted, err := result.RowsAffected()
-	if err != nil {
-		return false, o.describe(m, "inserting the marker", err)
+	if !inserted {
+		// A trigger may have inserted the row itself. It is undone, so that only a marker of an earlier transaction counts.
+		if _, err := tx.ExecContext(ctx, "ROLLBACK TO SAVEPOINT "+s.savepoint); err != nil {
+			return nil, o.describe(m, "inserting the marker", err)
+		}
 	}
-	if inserted == 0 {
-		return true, nil
+	// The database's report of the INSERT proves nothing in either case: triggers, rules and partitions may keep a row
+	// out, and may change, move or delete an inserted one.
+	found, err := o.marker(ctx, tx, m)
+	if err != nil {
+		return nil, o.describe(m, "reading the marker", err)
+	}
+	if found != nil && !inserted {
+		return found, nil
 	}
 	if m.Overlap {
 		// Prune raises the floor before it deletes. If the old marker is deleted, the floor is therefore visible
 		// here.
-		err := tx.QueryRowContext(ctx, o.queries.floor, m.Job).Scan(&keptFrom)
-		if err != nil && !errors.Is(err, sql.ErrNoRows) {
-			return false, o.describe(m, "reading the floor", err)
+		if keptFrom, err = o.floor(ctx, tx, m.Job); err != nil {
+			return nil, o.describe(m, "reading the floor", err)
 		}
 	}
-	if instant(m.Tick) < keptFrom {
-		return false, o.describe(m, "kept from "+stamp(time.UnixMilli(keptFrom)), ErrPruned)
+	switch {
+	case instant(m.Tick) < keptFrom:
+		return nil, o.describe(m, "kept from "+stamp(time.UnixMilli(keptFrom)), ErrPruned)
+	case found == nil:
+		return nil, o.describe(m, "inserting the marker", notStored(o.queries.markersTable, "the row is not there", refusal))
+	case !found.isOf(m):
+		return nil, o.describe(m, "inserting the marker", notStored(o.queries.markersTable,
+			fmt.Sprintf("the row has attempt %d and token %d", found.Attempt, found.Token), nil))
 	}
-	return false, nil
+	return nil, nil
 }
 
-func (o *Once) marked(ctx context.Context, tx *sql.Tx, m Marker) (bool, error) {
-	var n int
-	err := tx.QueryRowContext(ctx, o.queries.marked, m.Job, m.Tick.UnixMilli()).Scan(&n)
+// insert inserts the marker before fn runs: if fn ends the transaction, its rows are committed with the marker. The
+// primary key also keeps two runs of a tick apart that use different fence rows.
+func (o *Once) insert(ctx context.Context, tx *sql.Tx, m Marker) (inserted bool, err error) {
+	result, err := tx.ExecContext(ctx, o.queries.mark,
+		m.Job, m.Tick.UnixMilli(), m.Attempt, int64(m.Token), m.Holder, time.Now().UnixMilli())
+	if err != nil {
+		return false, err
+	}
+	n, err := result.RowsAffected()
 	return n > 0, err
 }
 
-// isOwn reports whether the tick's marker has the token and attempt of m. In a repeated try fn must have committed it,
-// because the earlier tries were rolled back.
-func (o *Once) isOwn(ctx context.Context, tx *sql.Tx, m Marker) bool {
-	var attempt int
+// marker returns attempt and token of the tick's marker, nil if there is none.
+func (o *Once) marker(ctx context.Context, tx *sql.Tx, m Marker) (*Marker, error) {
+	found := Marker{Job: m.Job, Tick: m.Tick}
 	var token int64
-	err := tx.QueryRowContext(ctx, o.queries.markedBy, m.Job, m.Tick.UnixMilli()).Scan(&attempt, &token)
-	return err == nil && attempt == m.Attempt && uint64(token) == m.Token
+	err := tx.QueryRowContext(ctx, o.queries.marker, m.Job, m.Tick.UnixMilli()).Scan(&found.Attempt, &token)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return nil, nil //nolint:nilnil // no marker is no failure
+	case err != nil:
+		return nil, err
+	}
+	found.Token = uint64(token)
+	return &found, nil
 }
 
 // conclude commits if fn has not ended the transaction and ctx is not done.
@@ -182,8 +208,9 @@ func (o *Once) conclude(ctx context.Context, s *session, m Marker) (applied, aga
 	}
 	if _, err := s.tx.ExecContext(ctx, "RELEASE SAVEPOINT "+s.savepoint); err != nil {
 		if o.dialect.isGone(err) {
-			s.discardAfter(ctx)
-			return false, false, endedUnder(m, fmt.Errorf("%w: %w", ErrTransactionEnded, err))
+			err = fmt.Errorf("%w: %w", ErrTransactionEnded, err)
+			s.undo(ctx, err)
+			return false, false, endedUnder(m, err)
 		}
 		return o.undo(ctx, s, m, o.describe(m, "not committed", withReason(ctx, err)))
 	}

@@ -24,12 +24,12 @@ func TestStatements(t *testing.T) {
 	t.Parallel()
 	for d, want := range map[sqlonce.Dialect]string{
 		sqlonce.SQLite: "PRAGMA busy_timeout; PRAGMA busy_timeout = 100; BEGIN; INSERT INTO noonlock_fences; PRAGMA busy_timeout = 15000; " +
-			"SAVEPOINT noonlock_NAME; INSERT INTO noonlock_markers; fn; RELEASE SAVEPOINT noonlock_NAME; COMMIT; PRAGMA busy_timeout = 0",
+			"SAVEPOINT noonlock_NAME; INSERT INTO noonlock_markers; SELECT attempt, token; fn; RELEASE SAVEPOINT noonlock_NAME; COMMIT; PRAGMA busy_timeout = 0",
 		sqlonce.MySQL: "SELECT @@SESSION.wait_timeout, @@SESSION.net_write_timeout,; SET SESSION wait_timeout; BEGIN; " +
-			"INSERT INTO noonlock_fences; SELECT token, kept_from; SAVEPOINT noonlock_NAME; INSERT IGNORE INTO; fn; " +
+			"INSERT INTO noonlock_fences; SELECT token, kept_from; SAVEPOINT noonlock_NAME; INSERT INTO noonlock_markers; SELECT attempt, token; fn; " +
 			"RELEASE SAVEPOINT noonlock_NAME; COMMIT; SET SESSION wait_timeout",
 		sqlonce.PostgreSQL: "BEGIN Read Committed; SELECT set_config('idle_in_transaction_session_timeout', $1,; " +
-			"INSERT INTO noonlock_fences; SAVEPOINT noonlock_NAME; INSERT INTO noonlock_markers; fn; " +
+			"INSERT INTO noonlock_fences; SAVEPOINT noonlock_NAME; INSERT INTO noonlock_markers; SELECT attempt, token; fn; " +
 			"RELEASE SAVEPOINT noonlock_NAME; COMMIT",
 	} {
 		t.Run(d.String(), func(t *testing.T) {
@@ -250,7 +250,7 @@ func TestErrWithoutDone(t *testing.T) {
 		t.Errorf("Do = %v, %v; want the lease's error", applied, err)
 	}
 	// The COMMIT that follows keeps the fence, after fn was rolled back.
-	if said := f.said(); !strings.HasSuffix(said, "INSERT INTO noonlock_markers; ROLLBACK TO SAVEPOINT; COMMIT") {
+	if said := f.said(); !strings.HasSuffix(said, "SELECT attempt, token; ROLLBACK TO SAVEPOINT; COMMIT") {
 		t.Errorf("statements: %s", said)
 	}
 }

@@ -8,15 +8,16 @@ import (
 // queries are the statements of a dialect. No other file contains names of tables.
 type queries struct {
 	schema []string
+	// The names of the tables.
+	fencesTable, markersTable string
 	// admit raises the fence of (job, tick, token) and locks its row. It returns token and kept_from, except on
 	// MySQL: there the token is passed twice, and fence returns them.
 	admit, fence string
-	// mark inserts a marker (job, tick, attempt, token, holder, applied_at), or no row if the tick has one.
+	// mark inserts a marker (job, tick, attempt, token, holder, applied_at). If the tick has one, it inserts no row, or
+	// fails on MySQL.
 	mark string
-	// marked counts the markers of (job, tick).
-	marked string
-	// markedBy reads attempt and token of the marker of (job, tick).
-	markedBy string
+	// marker reads attempt and token of the marker of (job, tick).
+	marker string
 	// floor reads kept_from of a job.
 	floor string
 	// raiseFloor sets kept_from of (job, kept_from) unless it is greater; on MySQL it is passed twice.
@@ -30,13 +31,13 @@ type queries struct {
 
 func newQueries(d Dialect, prefix string) queries {
 	q := queries{
+		fencesTable: prefix + "_fences", markersTable: prefix + "_markers",
 		admit: "INSERT INTO {fences} (job, tick, token, kept_from) VALUES (?, ?, ?, 0) " +
 			"ON CONFLICT (job, tick) DO UPDATE SET token = {greatest}({fences}.token, excluded.token) RETURNING token, kept_from",
 		mark: "INSERT INTO {markers} (job, tick, attempt, token, holder, applied_at) VALUES (?, ?, ?, ?, ?, ?) " +
 			"ON CONFLICT (job, tick) DO NOTHING",
-		marked:   "SELECT COUNT(*) FROM {markers} WHERE job = ? AND tick = ?",
-		markedBy: "SELECT attempt, token FROM {markers} WHERE job = ? AND tick = ?",
-		floor:    "SELECT kept_from FROM {fences} WHERE job = ? AND tick = 0",
+		marker: "SELECT attempt, token FROM {markers} WHERE job = ? AND tick = ?",
+		floor:  "SELECT kept_from FROM {fences} WHERE job = ? AND tick = 0",
 		raiseFloor: "INSERT INTO {fences} (job, tick, token, kept_from) VALUES (?, 0, 0, ?) " +
 			"ON CONFLICT (job, tick) DO UPDATE SET kept_from = {greatest}({fences}.kept_from, excluded.kept_from)",
 		pruneMarkers: "DELETE FROM {markers} WHERE job = ? AND (tick < ? OR tick >= ? AND tick < ?)",
@@ -60,8 +61,11 @@ func newQueries(d Dialect, prefix string) queries {
 			"ON DUPLICATE KEY UPDATE token = GREATEST(token, ?)"
 		// FOR UPDATE although the row is locked already: a plain SELECT would create the snapshot that fn reads.
 		q.fence = "SELECT token, kept_from FROM {fences} WHERE job = ? AND tick = ? FOR UPDATE"
-		// Not ON DUPLICATE KEY UPDATE: with the driver's option clientFoundRows it counts an existing row.
-		q.mark = "INSERT IGNORE INTO {markers} (job, tick, attempt, token, holder, applied_at) VALUES (?, ?, ?, ?, ?, ?)"
+		// Not ON DUPLICATE KEY UPDATE: with the driver's option clientFoundRows it counts an existing row. Not INSERT
+		// IGNORE: it also ignores that no partition takes the row, that a constraint refuses it, or that a value is cut.
+		q.mark = "INSERT INTO {markers} (job, tick, attempt, token, holder, applied_at) VALUES (?, ?, ?, ?, ?, ?)"
+		// The lock finds a row that was committed after the snapshot of the transaction, and creates no snapshot.
+		q.marker += " LOCK IN SHARE MODE"
 		q.raiseFloor = "INSERT INTO {fences} (job, tick, token, kept_from) VALUES (?, 0, 0, ?) " +
 			"ON DUPLICATE KEY UPDATE kept_from = GREATEST(kept_from, ?)"
 	}
@@ -71,9 +75,9 @@ func newQueries(d Dialect, prefix string) queries {
 		"CREATE TABLE IF NOT EXISTS {markers} (job {text} NOT NULL, tick BIGINT NOT NULL, attempt INT NOT NULL, " +
 			"token BIGINT NOT NULL, holder {text} NOT NULL, applied_at BIGINT NOT NULL, PRIMARY KEY (job, tick))" + end,
 	}
-	names := strings.NewReplacer("{fences}", prefix+"_fences", "{markers}", prefix+"_markers", "{text}", text, "{greatest}", greatest)
+	names := strings.NewReplacer("{fences}", q.fencesTable, "{markers}", q.markersTable, "{text}", text, "{greatest}", greatest)
 	for _, s := range []*string{
-		&q.schema[0], &q.schema[1], &q.admit, &q.fence, &q.mark, &q.marked, &q.markedBy, &q.floor, &q.raiseFloor,
+		&q.schema[0], &q.schema[1], &q.admit, &q.fence, &q.mark, &q.marker, &q.floor, &q.raiseFloor,
 		&q.pruneMarkers, &q.pruneFences, &q.markers,
 	} {
 		*s = names.Replace(*s)

@@ -196,9 +196,16 @@ func (s *session) keepFence(ctx context.Context) func() error {
 	}
 }
 
-// discardAfter rolls back and closes the connection, as fn may have left it in any state.
-func (s *session) discardAfter(ctx context.Context) {
-	s.abandon(ctx, func() error { return errors.Join(ErrTransactionEnded, s.tx.Rollback()) })
+// undo rolls back after err. It closes the connection after ErrTransactionEnded, as fn may have left it in any state,
+// and after ErrNotStored: PostgreSQL applies a rule in prepared statements even after the rule was dropped.
+func (s *session) undo(ctx context.Context, err error) {
+	s.abandon(ctx, func() error {
+		failed := s.tx.Rollback()
+		if errors.Is(err, ErrTransactionEnded) || errors.Is(err, ErrNotStored) {
+			return errors.Join(err, failed)
+		}
+		return failed
+	})
 }
 
 // rollBack returns a finish that rolls back everything. Its error is ErrTransactionEnded if the savepoint did not exist.

@@ -34,9 +34,9 @@ type checking struct {
 	worked time.Time // when a trial last succeeded
 }
 
-// Check reports whether a draw of so many winners could be recorded now. At a bounded rate it draws one winner at an
-// instant that is no noon, and rolls that back. So it fails if the database is read-only, or if tables, rights or
-// eligible entrants are missing, although the server answers.
+// Check reports whether a draw of so many winners could be recorded now. At a bounded rate it draws one winner at this
+// instant for a job of its own, and rolls that back. So it fails if the database is read-only, if tables, rights or
+// eligible entrants are missing, or if a table does not store its rows, although the server answers.
 func (s *Store) Check(ctx context.Context, winners int) error {
 	c := &s.checking
 	c.mu.Lock()
@@ -72,7 +72,7 @@ func (s *Store) try(ctx context.Context, tx *sql.Tx, winners int) error {
 	if n < limit {
 		return &draw.TooFewError{Entrants: n, Winners: winners}
 	}
-	epoch := time.UnixMilli(0)
 	job := "check-" + rand.Text() // no other trial waits for these rows
-	return s.RecordDraw(ctx, tx, Draw{Job: job, Tick: epoch, Attempt: 1, Token: 1, DrawnAt: epoch}, []string{id})
+	now := time.Now()             // tables may be partitioned by tick
+	return s.RecordDraw(ctx, tx, Draw{Job: job, Tick: now, Attempt: 1, Token: 1, DrawnAt: now}, []string{id})
 }

@@ -61,6 +61,52 @@ func TestFault85_NoDrawCanBeRecorded(t *testing.T) {
 	})
 }
 
+// A trigger suppresses rows without an error, or the last partition has ended. Then no draw is
+// recorded without its rows, and Check says so.
+func TestFault91_RowsAreNotStored(t *testing.T) {
+	t.Parallel()
+	on(t, func(t *testing.T, at address) {
+		s := withEntrants(t, at)
+		mustDraw(t, s, run(0, 1), 3)
+		for i, table := range []string{"draws", "winners", "noonlock_markers", "entrants"} {
+			lose := []string{"CREATE TRIGGER lose BEFORE INSERT ON " + table + " BEGIN SELECT RAISE(IGNORE); END"}
+			keep := "DROP TRIGGER lose"
+			switch at.driver {
+			case "pgx":
+				lose = []string{
+					"CREATE OR REPLACE FUNCTION lose() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'",
+					"CREATE TRIGGER lose BEFORE INSERT ON " + table + " FOR EACH ROW EXECUTE FUNCTION lose()",
+				}
+				keep += " ON " + table
+			case "mysql": // its triggers cannot suppress a row
+				if table == "entrants" {
+					return
+				}
+				lose = []string{"ALTER TABLE " + table + " PARTITION BY RANGE (tick) (PARTITION p0 VALUES LESS THAN (" + itoa(noon(1+i).UnixMilli()) + "))"}
+				keep = "ALTER TABLE " + table + " REMOVE PARTITIONING"
+			}
+			at.exec(t, lose...)
+			if table == "entrants" {
+				// As many are eligible as the list has, but not the same.
+				if _, err := s.LoadEntrants(t.Context(), list("entrant-0000000,true", "entrant-0000001,true", "b,true", "c,true", "d,true")); err == nil {
+					t.Error("new entrants were not stored: LoadEntrants = nil")
+				}
+				if got := eligible(t, s); len(got) != 5 || got[2] != "entrant-0000002" {
+					t.Errorf("eligible: %q", got)
+				}
+				return
+			}
+			trial(t, s, "without rows in "+table, false)
+			if applied, err := drawNoon(t.Context(), s, run(1+i, 2), 3); applied || err == nil {
+				t.Errorf("%s: drawing = %v, %v", table, applied, err)
+			}
+			at.exec(t, keep)
+			trial(t, s, "with rows in "+table, true)
+			mustDraw(t, s, run(1+i, 2), 3)
+		}
+	})
+}
+
 func TestFault85_PostgreSQLIsReadOnly(t *testing.T) {
 	t.Parallel()
 	at := postgreSQL(t)

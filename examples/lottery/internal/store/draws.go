@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"time"
 )
 
@@ -20,7 +21,7 @@ type Draw struct {
 }
 
 // RecordDraw writes the draw and its winners, the first at position 1, in the transaction tx. It returns the database's
-// error if there is already a draw of that tick.
+// error if there is already a draw of that tick, and an error if not all rows were stored.
 func (s *Store) RecordDraw(ctx context.Context, tx *sql.Tx, d Draw, winners []string) error {
 	if err := s.recordDraw(ctx, tx, d, winners); err != nil {
 		return fmt.Errorf("store: recording the draw of %s: %w", stamp(d.Tick), err)
@@ -35,7 +36,7 @@ func (s *Store) recordDraw(ctx context.Context, tx *sql.Tx, d Draw, winners []st
 	if d.Token > math.MaxInt64 {
 		return fmt.Errorf("the token is %d; it must be at most 2^63-1", d.Token)
 	}
-	_, err := tx.ExecContext(ctx, s.sql("INSERT INTO draws (job, tick, attempt, token, drawn_by, drawn_at) VALUES (?, ?, ?, ?, ?, ?)"),
+	err := s.insert(ctx, tx, 1, "INSERT INTO draws (job, tick, attempt, token, drawn_by, drawn_at) VALUES (?, ?, ?, ?, ?, ?)",
 		d.Job, d.Tick.UnixMilli(), d.Attempt, int64(d.Token), d.DrawnBy, d.DrawnAt.UnixMilli())
 	if err != nil {
 		return err
@@ -47,11 +48,25 @@ func (s *Store) recordDraw(ctx context.Context, tx *sql.Tx, d Draw, winners []st
 			args = append(args, d.Job, d.Tick.UnixMilli(), done+i+1, id)
 		}
 		query := "INSERT INTO winners (job, tick, position, entrant_id) VALUES " + values(len(part), 4)
-		if _, err := tx.ExecContext(ctx, s.sql(query), args...); err != nil {
+		if err := s.insert(ctx, tx, len(part), query, args...); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// insert executes an INSERT of so many rows. A trigger or a rule can suppress some of them without an error of the database.
+func (s *Store) insert(ctx context.Context, tx *sql.Tx, rows int, query string, args ...any) error {
+	result, err := tx.ExecContext(ctx, s.sql(query), args...)
+	if err != nil {
+		return err
+	}
+	stored, err := result.RowsAffected()
+	if err == nil && stored != int64(rows) {
+		into, _, _ := strings.Cut(query, " (")
+		err = fmt.Errorf("%s stored %d of %d rows; look at the triggers and rules of the table", into, stored, rows)
+	}
+	return err
 }
 
 // Draws returns the draws of the job with since ≤ tick < until, in the order of their ticks.

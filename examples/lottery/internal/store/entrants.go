@@ -222,7 +222,14 @@ func (l *loading) write(ctx context.Context, tx *sql.Tx, part []entrants.Entrant
 	} else {
 		query += " ON CONFLICT (id) DO UPDATE SET eligible = excluded.eligible"
 	}
-	_, err = tx.ExecContext(ctx, l.store.sql(query), args...)
+	if _, err = tx.ExecContext(ctx, l.store.sql(query), args...); err != nil {
+		return err
+	}
+	// A trigger or a rule can suppress rows without an error, and surplus assumes that no entrant differs.
+	differing, err = l.differing(ctx, tx, part)
+	if err == nil && len(differing) > 0 {
+		err = fmt.Errorf("the table entrants does not store %q, and %d more entrants; look at its triggers and rules", differing[0].ID, len(differing)-1)
+	}
 	return err
 }
 
