@@ -201,8 +201,8 @@ func (g *group) answered(one *batch, done []bool) {
 		}
 		switch {
 		case l.renews.index == 0: // it has ended
-		case done[i] && (latest || one.sent+l.times.Renew > l.dueAt):
-			l.group.move(l, one.sent+l.times.Renew)
+		case done[i] && (latest || g.r.next(l, one.sent) > l.dueAt):
+			l.group.move(l, g.r.next(l, one.sent))
 		case !done[i] && latest:
 			l.group.move(l, min(max(l.dueAt, now), now+l.times.Retry))
 		}

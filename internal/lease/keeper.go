@@ -68,6 +68,10 @@ func (k *Keeper) Close() {
 	k.expiry.close()
 }
 
+// RenewAll renews all leases at once, because another server has become the primary. It may
+// lack a lease, or its last renewal.
+func (k *Keeper) RenewAll() { k.renewals.renewAll() }
+
 // lost completes the end of leases whose time is over.
 func (k *Keeper) lost(leases []*Lease) {
 	for _, l := range leases {

@@ -2,6 +2,7 @@ package lease
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 )
@@ -37,6 +38,7 @@ type renewals struct {
 	mu     sync.Mutex
 	groups map[Stream]*group // those with leases or batches
 	moved  bool              // step has moved a lease to another group
+	since  time.Duration     // requests that were sent before went to another primary
 	wakeAt time.Duration
 }
 
@@ -58,11 +60,34 @@ func (r *renewals) add(l *Lease) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.join(l, r.renewer.Stream(l), l.acquired+l.times.Renew)
+	r.join(l, r.renewer.Stream(l), r.next(l, l.acquired))
 	if l.dueAt < r.wakeAt {
 		r.wakeAt = l.dueAt
 		r.wake()
 	}
+}
+
+// next returns when to renew a lease after the answer to a request that was sent at t0.
+func (r *renewals) next(l *Lease, t0 time.Duration) time.Duration {
+	if t0 < r.since {
+		return r.since
+	}
+	return t0 + l.times.Renew
+}
+
+// renewAll makes all leases due now, because another server has become the primary. So are
+// leases whose grants or renewals it has not answered.
+func (r *renewals) renewAll() {
+	now := r.clock.Ticks()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.since = now
+	for _, g := range r.groups {
+		for _, l := range slices.Clone(g.due.leases) {
+			g.move(l, now)
+		}
+	}
+	r.wake()
 }
 
 // join adds a lease to the group of a stream. The caller holds r.mu.

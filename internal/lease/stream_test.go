@@ -150,6 +150,56 @@ func TestLeaseMovesBetweenStreams(t *testing.T) {
 	}
 }
 
+// After a call of RenewAll, each lease is renewed at once. So is one whose grant or renewal was under
+// way during the call, and one that began before it and is added later.
+//
+// Caught mutants: only leases that wait for their next renewal count; an answer to an earlier
+// request postpones the renewal; so does a later one.
+func TestRenewAll(t *testing.T) {
+	inNetwork(t, nil, func(t *testing.T, k *lease.Keeper, c *lease.Clock, n *network) {
+		renewed := func(what string, want int) {
+			t.Helper()
+			time.Sleep(10 * time.Millisecond)
+			synctest.Wait()
+			n.first.mu.Lock()
+			defer n.first.mu.Unlock()
+			got := 0
+			for _, s := range n.first.sent {
+				got += s.leases
+			}
+			if n.first.sent = nil; got != want {
+				t.Errorf("%s: %d renewals, want %d", what, got, want)
+			}
+		}
+		waiting := begin(t, k, c.Now(), &times, make(holder, 1))
+		time.Sleep(100 * time.Millisecond)
+		granted := c.Now()
+		time.Sleep(100 * time.Millisecond)
+		k.RenewAll()
+		renewed("one waits", 1)
+		late := begin(t, k, granted, &times, make(holder, 1))
+		renewed("one was granted before", 1)
+		renewed("both were renewed", 0)
+
+		n.first.set(func(context.Context, sent) (bool, bool) { time.Sleep(200 * time.Millisecond); return true, true })
+		time.Sleep(time.Second)
+		renewed("the renewals are under way", 2)
+		k.RenewAll()
+		n.first.set(nil)
+		time.Sleep(300 * time.Millisecond)
+		renewed("they were answered", 2)
+		time.Sleep(500 * time.Millisecond)
+		renewed("and answered again", 0)
+		time.Sleep(time.Minute)
+		if waiting.Err() != nil || late.Err() != nil {
+			t.Errorf("%v, %v", waiting.Err(), late.Err())
+		}
+		waiting.End(errLost)
+		late.End(errLost)
+		time.Sleep(10 * time.Second)
+	})
+}
+
 // Leases end before they are renewed, even if the renewals of several streams are due at
 // the same instant: after a pause, no stream receives a renewal of a lease that is over.
 func TestEndsComeBeforeRenewals(t *testing.T) {
