@@ -163,10 +163,19 @@ func (c *Client) wireConfig() wire.Config {
 		Now:     c.clock.Ticks,
 		Failed:  c.metrics.countFailure,
 		Message: c.receive,
+		InUse:   c.inUse,
+		Moved:   func() { c.keeper.RenewAll() }, // the keeper is made later
 		Missed:  c.wakeAll,
 		Silence: c.silence,
 		Width:   lease.MaxInFlight,
 	}
+}
+
+// inUse reports whether a lease is held, or waited for, or released.
+func (c *Client) inUse() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.tasks+len(c.waiting)+len(c.leases) > 0
 }
 
 func defaultIdentity() string {

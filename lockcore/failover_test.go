@@ -2,9 +2,12 @@ package lockcore_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -183,16 +186,37 @@ func TestFault18_ClassD_TwoPrimaries(t *testing.T) {
 	testenv.OnTopologies(t)
 	t.Parallel()
 	w := sentinelEnv(t)
+	var closed sync.Map // addresses that the client does not reach
 	r := &replicated{env: w.env, client: func(cfg lockcore.Config) *lockcore.Client {
-		return w.clientOf(redis.NewFailoverClient(w.options(cfg.Identity)), cfg)
+		opt := w.options(cfg.Identity)
+		if cfg.Identity == "observed" {
+			opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+				if _, yes := closed.Load(addr); yes {
+					return nil, errors.New("the network is cut")
+				}
+				return new(net.Dialer).DialContext(ctx, network, addr)
+			}
+		}
+		return w.clientOf(redis.NewFailoverClient(opt), cfg)
 	}}
 	c := r.observed()
 	old := r.try(r.mutex(c, firstName, ttl(5*time.Second)))
+	left := old.Remaining()
+	r.Until("the lease is renewed", func() bool { // on a connection that stays
+		before := left
+		left = old.Remaining()
+		return left > before
+	})
 	r.reachReplicas(w.primary, firstName, 2)
 	r.cutOff(w.primary)
 	copied := redis.NewClient(testenv.Options(w.replicas[0].Addr()))
 	defer copied.Close()
 	asked := w.asks("observed")
+	for _, s := range w.sentinels {
+		if s != asked {
+			closed.Store(s.Addr(), true)
+		}
+	}
 	w.freezes(asked)
 	r.Until("the lease has ended at the replicas", func() bool {
 		return copied.PTTL(r.Context(), r.key(firstName, "lock")).Val() < 0

@@ -112,7 +112,6 @@ func TestSentinelFailover(t *testing.T) {
 	testenv.OnTopologies(t)
 	t.Parallel()
 	for how, failover := range map[string]func(w *watched){
-		"the primary works":     func(*watched) {},
 		"the primary is killed": func(w *watched) { w.primary.Kill() },
 		"the primary and a Sentinel are frozen": func(w *watched) {
 			w.freezes(w.asks("holder"))

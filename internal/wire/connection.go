@@ -36,6 +36,7 @@ type connection struct {
 
 	mu      sync.Mutex
 	rdb     *redis.Client
+	at      *address // of the server of rdb
 	closed  bool
 	ready   bool          // rdb has a connection that is set up
 	dialed  time.Duration // when the setup of this connection began
@@ -65,19 +66,45 @@ func newConnection(opt redis.Options, t *trust, r role, h *history) *connection 
 	}
 	guardSetup(&opt, c.dials.done)
 	c.opt = opt
-	c.rdb = c.client()
+	c.rdb, c.at = c.client()
 	return c
 }
 
+// An address is where the last connection of a go-redis client leads to; nil: it made none.
+type address struct{ atomic.Pointer[string] }
+
+// differs reports whether a connection was made, and not to that address.
+func (a *address) differs(from string) bool {
+	at := a.Load()
+	return at != nil && *at != from
+}
+
+// remoteAddr returns where a connection leads to. The connection may be the user's.
+func remoteAddr(conn net.Conn) string {
+	if at := conn.RemoteAddr(); at != nil {
+		return at.String()
+	}
+	return ""
+}
+
 // client returns a go-redis client for the one connection.
-func (c *connection) client() *redis.Client {
+func (c *connection) client() (*redis.Client, *address) {
 	opt := c.opt
+	at := new(address)
+	opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := c.opt.Dialer(ctx, network, addr)
+		if err == nil {
+			text := remoteAddr(conn)
+			at.Store(&text)
+		}
+		return conn, err
+	}
 	if c.history != nil {
 		opt.OnConnect = c.check
 	}
 	rdb := redis.NewClient(&opt)
 	rdb.AddHook(greeting{authenticates: c.opt.OnConnect != nil, role: c.role})
-	return rdb
+	return rdb, at
 }
 
 // check is the OnConnect of a connection with a history.
@@ -281,9 +308,28 @@ func (c *connection) replace() (finish func()) {
 	defer c.mu.Unlock()
 	old := c.rdb
 	if !c.closed {
-		c.rdb, c.ready = c.client(), false
+		c.rdb, c.at = c.client()
+		c.ready = false
 	}
 	return func() { _ = old.Close() }
+}
+
+// strays reports whether the connection is set up, to a server at another address.
+func (c *connection) strays(from string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ready && c.at.differs(from)
+}
+
+// follow closes the connection unless it is set up to this address. A request on it fails: the
+// answer of another server does not count.
+func (c *connection) follow(to string) {
+	c.mu.Lock()
+	stays := c.ready && !c.at.differs(to)
+	c.mu.Unlock()
+	if !stays {
+		c.renew()
+	}
 }
 
 // close ends the present request and prevents others.

@@ -54,6 +54,8 @@
 //	the server is a replica       the connection is closed, or not made, so that the address
 //	(READONLY, HELLO, or MOVED    is looked up again; the subscription is replaced
 //	outside a cluster)
+//	the Sentinels name another    noticed by a dial per second; all connections are replaced, and
+//	primary                       Config.Moved is called
 //	the server misses replicas    at most once per second, the connection is closed, so that
 //	(NOREPLICAS)                  the address is looked up again. The subscription and the
 //	                              other connections are closed, too

@@ -174,8 +174,9 @@ func (s *Subscription) later(pause time.Duration, f func()) {
 	})
 }
 
-// demoted is called when a server has refused a request as a replica does. The
-// subscription may be at the same server, which does not report there that it was demoted.
+// demoted is called when a server has refused a request as a replica does, or when another one
+// has become the primary. The subscription may be at the former primary, which does not report
+// there that it was demoted.
 func (s *Subscription) demoted() {
 	now := s.cfg.Now()
 	s.mu.Lock()
@@ -196,6 +197,13 @@ func (s *Subscription) demoted() {
 			go s.ps.Close() // run sees it, and makes another
 		}
 	})
+}
+
+// strays reports whether the subscription is at a server with another address.
+func (s *Subscription) strays(from string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ps != nil && s.connection.at.differs(from)
 }
 
 // publishToSelf sends this process a message. If it is counted and arrives, the count of

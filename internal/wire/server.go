@@ -18,6 +18,7 @@ type server struct {
 	opt      redis.Options
 	cfg      Config
 	messages *Subscription
+	lookout  *lookout // nil unless Sentinels name the primary
 	history  *history // nil without Config.Delay
 
 	// followSlots is called with each batch of renewals in a cluster, nil at one server.
@@ -46,6 +47,7 @@ func newServer(opt redis.Options, cfg Config) *server {
 	}
 	requests := newDispatcher(opt, s.role, s.history, s.failed)
 	s.messages = newSubscription(opt, s.role, requests, cfg)
+	s.lookout = newLookout(s, opt)
 	s.groups[0] = s.newGroup(requests)
 	return s
 }
@@ -55,7 +57,7 @@ func (s *server) newGroup(requests *dispatcher) *group {
 		c.replaced = s.messages.retestNow
 	}
 	g := &group{requests, newStream(s.opt, s.role, s.cfg.Width)}
-	g.renewals.answered = s.answered
+	g.renewals.used, g.renewals.answered = s.lookout.use, s.answered
 	g.renewals.sharded = s.cfg.Sharded
 	return g
 }
@@ -85,6 +87,7 @@ func (g *group) close() {
 // connection and one on a new connection are answered MOVED, the server was not demoted: it
 // does not have the name's slot.
 func (s *server) Send(ctx context.Context, _ string, r Request, timeout time.Duration) (any, error) {
+	s.lookout.use()
 	until := time.Now().Add(timeout)
 	for tries := 0; ; tries++ {
 		answer, err := s.group(r.replicas).requests.do(ctx, r, time.Until(until))
@@ -118,7 +121,36 @@ func (s *server) Renewals(_ string, replicas int) Renewals { return s.group(repl
 
 func (s *server) Messages(string) Messages { return s.messages }
 
+// strays reports whether a connection leads to a server at another address.
+func (s *server) strays(from string) bool {
+	return s.messages.strays(from) || slices.ContainsFunc(s.connections(), func(c *connection) bool { return c.strays(from) })
+}
+
+// follow moves all connections to the primary at an address. Then everything that the old one
+// may have granted is checked at the new one.
+func (s *server) follow(to string) {
+	s.cfg.Logger.Info("primary changed", "address", to)
+	for _, c := range s.connections() {
+		c.follow(to)
+	}
+	if s.messages.strays(to) {
+		s.messages.demoted()
+	}
+	s.cfg.Moved()
+}
+
+// connections returns all connections except that of the subscription.
+func (s *server) connections() (all []*connection) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, g := range s.groups {
+		all = slices.Concat(all, g.requests.all, g.renewals.all)
+	}
+	return all
+}
+
 func (s *server) Close() {
+	s.lookout.close()
 	s.messages.close()
 	s.mu.Lock()
 	s.closed = true

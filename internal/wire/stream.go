@@ -19,6 +19,8 @@ type Stream struct {
 
 	sharded bool // the scripts are those for a cluster
 
+	used func() // called before each batch
+
 	// answered is called with each batch and its answers, which it may replace.
 	answered func(ctx context.Context, requests []Request, answers []Answer)
 
@@ -41,6 +43,7 @@ var errStreamBusy = errors.New("lockcore: all connections of the stream are in u
 
 // Send sends a batch and waits for its answers until ctx ends, which has a deadline.
 func (s *Stream) Send(ctx context.Context, requests []Request) []Answer {
+	s.used()
 	c := s.take()
 	if c == nil {
 		answers := make([]Answer, len(requests))

@@ -85,6 +85,11 @@ type Config struct {
 	Failed func(Request, error)
 	// Message is called with each message on Channel.
 	Message func(payload string)
+	// InUse reports whether a lease is held or waited for.
+	InUse func() bool
+	// Moved is called when all names have moved to another primary, which may lack what the old
+	// one has granted lately.
+	Moved func()
 	// Missed is called when messages may have been missed.
 	Missed func()
 	// Silence is how long a subscription may be silent before it is pinged.
