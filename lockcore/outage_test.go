@@ -46,6 +46,30 @@ func TestFault72_OutageTolerance(t *testing.T) {
 	}
 }
 
+// Lock waits through an outage that has begun before its first request, until ctx ends.
+//
+// Caught mutant: before it is queued, a waiter has only one TTL.
+func TestFault72_LockDuringAnOutage(t *testing.T) {
+	t.Parallel()
+	for name, outage := range testenv.Outages() {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(e *env) {
+				o := outage(e.Env)
+				m := e.mutex(e.ClientWith(o.Options, lockcore.Config{}), "orders", ttl(time.Second))
+				go o.Last(20 * time.Second)
+				e.Pass(time.Millisecond)
+				patient, cancel := context.WithTimeout(e.Context(), 10*time.Second)
+				defer cancel()
+				_, err := m.Lock(patient)
+				mustIs(e, err, context.DeadlineExceeded)
+				lease, err := m.Lock(e.Context())
+				must(e, err)
+				e.unlock(lease)
+			})
+		})
+	}
+}
+
 // outlives reports whether a lease outlives an outage that begins at the given time.
 func outlives(t *testing.T, outage func(*testenv.Env) *testenv.Outage, ttl, at, lasts time.Duration) (yes bool) {
 	t.Helper()
