@@ -128,7 +128,7 @@ func (l *lookout) look() {
 	defer cancel()
 	var limit deadline
 	l.probe.limit(ctx, &limit, time.Time{}, 0)
-	_, err = l.probe.connect(&limit) //nolint:contextcheck // limit is a context of ctx
+	_, err = l.probe.connect(&limit)
 	limit.stop()
 	l.probe.renew()
 	if l.ctx.Err() == nil && !l.server.role.isReplica(err) {

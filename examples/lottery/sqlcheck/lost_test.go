@@ -58,8 +58,10 @@ func losses(d sqlonce.Dialect) []loss {
 			trigger("the marker is deleted", "AFTER INSERT", markers,
 				"DELETE FROM noonlock_markers WHERE job = NEW.job AND tick = NEW.tick; RETURN NULL", true),
 			{
-				"rule", []string{"CREATE RULE lose AS ON INSERT TO noonlock_markers DO INSTEAD NOTHING"},
-				[]string{"DROP RULE lose ON noonlock_markers"}, true, false,
+				"rule",
+				[]string{"CREATE RULE lose AS ON INSERT TO noonlock_markers DO INSTEAD NOTHING"},
+				[]string{"DROP RULE lose ON noonlock_markers"},
+				true, false,
 			},
 			trigger("no fence", "BEFORE INSERT OR UPDATE", fences, "RETURN NULL", false),
 			trigger("an old fence", "BEFORE UPDATE", fences, "RETURN OLD", true),
@@ -69,19 +71,25 @@ func losses(d sqlonce.Dialect) []loss {
 	default:
 		return []loss{
 			{
-				"the last partition has ended", []string{fmt.Sprintf("ALTER TABLE noonlock_markers PARTITION BY RANGE (tick) "+
+				"the last partition has ended",
+				[]string{fmt.Sprintf("ALTER TABLE noonlock_markers PARTITION BY RANGE (tick) "+
 					"(PARTITION p0 VALUES LESS THAN (%d))", noon(1, 0).Tick.UnixMilli())},
-				[]string{"ALTER TABLE noonlock_markers REMOVE PARTITIONING"}, true, false,
+				[]string{"ALTER TABLE noonlock_markers REMOVE PARTITIONING"},
+				true, false,
 			},
 			{
-				"constraint", []string{fmt.Sprintf("ALTER TABLE noonlock_markers ADD CONSTRAINT lose CHECK (tick < %d)", noon(2, 0).Tick.UnixMilli())},
-				[]string{"ALTER TABLE noonlock_markers DROP CONSTRAINT lose"}, true, false,
+				"constraint",
+				[]string{fmt.Sprintf("ALTER TABLE noonlock_markers ADD CONSTRAINT lose CHECK (tick < %d)", noon(2, 0).Tick.UnixMilli())},
+				[]string{"ALTER TABLE noonlock_markers DROP CONSTRAINT lose"},
+				true, false,
 			},
 			trigger("the marker is moved", "BEFORE INSERT", markers, "SET NEW.tick = NEW.tick + 1", false),
 			trigger("an old fence", "BEFORE UPDATE", fences, "SET NEW.token = OLD.token, NEW.kept_from = OLD.kept_from", true),
 			{
-				"no key", []string{"ALTER TABLE noonlock_markers DROP PRIMARY KEY"},
-				[]string{"ALTER TABLE noonlock_markers ADD PRIMARY KEY (job, tick)"}, false, true,
+				"no key",
+				[]string{"ALTER TABLE noonlock_markers DROP PRIMARY KEY"},
+				[]string{"ALTER TABLE noonlock_markers ADD PRIMARY KEY (job, tick)"},
+				false, true,
 			},
 		}
 	}

@@ -183,14 +183,15 @@ func keepGuard(argument string, orders io.Reader) error {
 		}
 	}()
 	kill := func() { _ = syscall.Kill(-group, syscall.SIGKILL) }
-	at, told := never, true
+	at := never
 	for {
 		select {
-		case at, told = <-times:
-			if !told {
+		case next, ok := <-times:
+			if !ok {
 				kill()
 				return nil
 			}
+			at = next
 		case <-time.After(min(at-now(), time.Second)): // a timer may stand still while the machine is suspended
 		}
 		if at <= now() {

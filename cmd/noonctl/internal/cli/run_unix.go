@@ -159,8 +159,9 @@ func (r *running) run(ctx context.Context, argv []string) error {
 		_ = r.unlock(ctx, lease)
 		return err
 	}
-	code, lost := c.supervise(watch{ctx: lease.Context(), remaining: lease.Remaining, grace: r.killAfter}, s)
-	cause := context.Cause(lease.Context())
+	w := watch{ctx: lease.Context(), remaining: lease.Remaining, grace: r.killAfter}
+	code, lost := c.supervise(w, s)
+	cause := w.cause()
 	err = r.unlock(ctx, lease)
 	switch {
 	case lost || errors.Is(err, lockcore.ErrNotHeld):
