@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -54,7 +56,11 @@ func OnTopologies(t *testing.T) {
 	if !onTopologies() && !Nightly() {
 		t.Skip("a failover takes half a minute: .ci/run runs it")
 	}
+	onlyThere.Store(t.Name(), nil)
 }
+
+// onlyThere has the tests that called OnTopologies.
+var onlyThere sync.Map
 
 // An Env is a test together with the server that it runs on.
 type Env struct {
@@ -77,7 +83,8 @@ func onTopologies() bool { return os.Getenv("NOONLOCK_TOPOLOGIES") != "" }
 // scripts/test-summary.awk knows the reason.
 func here(t *testing.T) {
 	t.Helper()
-	if onTopologies() {
+	name, _, _ := strings.Cut(t.Name(), "/")
+	if _, ok := onlyThere.Load(name); onTopologies() && !ok {
 		t.Skip("make test runs it")
 	}
 }
