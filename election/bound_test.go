@@ -79,6 +79,7 @@ func everyCall(e *testenv.Env, c *lockcore.Client, add testenv.AddCall) {
 		"LeaderElector.Ready":     func() { _ = transfers.Ready() },
 		"LeaderElector.GetLeader": func() { _ = transfers.GetLeader() },
 		"LeaderElector.IsLeader":  func() { _ = transfers.IsLeader() },
+		"LeaderElector.Remaining": func() { _ = transfers.Remaining() },
 		"LeaderElector.Identity":  func() { _ = transfers.Identity() },
 		"LeaderElector.Name":      func() { _ = transfers.Name() },
 		"Election.By":             func() { _, _ = board.By("ann@host", "") },

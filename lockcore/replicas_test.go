@@ -207,7 +207,7 @@ func TestSentinelPromotesAReplicaWithTheLease(t *testing.T) {
 	w.primary.Kill()
 	w.promoted()
 	w.replicas[0].Resume() // the next replica to acknowledge
-	if by := w.refused(w.mutex(w.failoverClient("other", nil), "orders", ttl(time.Second))); by.Holder != "holder" {
+	if by := w.refused(w.mutex(w.failoverClient("other", nil), "orders", ttl(10*time.Second))); by.Holder != "holder" {
 		t.Errorf("the new primary knows %+v", by)
 	}
 	w.Until("the lease is renewed at the new primary, with its replica", func() bool {

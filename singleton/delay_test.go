@@ -39,9 +39,9 @@ func TestFault89_ReplicasReportBeforeTheyClaim(t *testing.T) {
 	reports.Lift()
 	f.recorded("draw", n+5)
 	for tick, entries := range f.ticks("draw") {
-		// The partition may hit a run, which is then taken over.
+		// The partition may hit a run, or the answer to its claim. It is then taken over.
 		takenOver := len(entries) == 2 && entries[0].replica == "first" && entries[1].run.Attempt == 2
-		if len(entries) != 1 && !takenOver || entries[0].run.Attempt != 1 {
+		if len(entries) != 1 && !takenOver || entries[0].run.Attempt > 2 {
 			t.Errorf("tick %v was run again: %+v", time.UnixMilli(tick).UTC(), entries)
 		}
 	}
