@@ -59,6 +59,7 @@ func (e *Election) By(who, reason string) (*Election, error) {
 // the leader may have been asked. If the server does not answer, Resign returns an error after at
 // most 14 s.
 func (e *Election) Resign(ctx context.Context, token uint64) (LeaderRecord, error) {
+	ctx = input.Context(ctx)
 	r, err := e.term(ctx, token)
 	if err == nil {
 		err = e.election.Ask(ctx, r.Token, record.Request{By: e.operator(), Reason: e.reason})
@@ -75,6 +76,7 @@ func (e *Election) Resign(ctx context.Context, token uint64) (LeaderRecord, erro
 // leader logs that and continues to lead. If the server does not answer, TransferTo returns an
 // error after at most 21 s.
 func (e *Election) TransferTo(ctx context.Context, token uint64, identity string) (LeaderRecord, error) {
+	ctx = input.Context(ctx)
 	r, err := e.term(ctx, token)
 	var all []Candidate
 	if err == nil {

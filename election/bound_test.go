@@ -12,10 +12,12 @@ import (
 
 // Every call returns within its documented bound, whatever the network does.
 func TestFault69_EveryCallReturnsInTime(t *testing.T) {
-	testenv.EveryCallIsBounded(t, func(e *testenv.Env, c *lockcore.Client, add testenv.AddCall) {
-		everyCall(e, c, add)
-		add("Names", 7*time.Second, func() { _, _ = election.Names(context.Background(), c, lockcore.ListConfig{}) })
-	}, (*election.LeaderElector)(nil), (*election.Election)(nil))
+	testenv.EveryCallIsBounded(t, everyCall, (*election.LeaderElector)(nil), (*election.Election)(nil))
+}
+
+// A context of the caller with a defect costs nothing.
+func TestFault101_EveryCallSurvivesItsContext(t *testing.T) {
+	testenv.EveryCallSurvivesItsContext(t, everyCall, (*election.LeaderElector)(nil), (*election.Election)(nil))
 }
 
 func everyCall(e *testenv.Env, c *lockcore.Client, add testenv.AddCall) {
@@ -24,7 +26,6 @@ func everyCall(e *testenv.Env, c *lockcore.Client, add testenv.AddCall) {
 		two3     = 2 * lease / 3
 		shutdown = 2 * time.Second
 	)
-	bg := context.Background()
 	callbacks := election.Callbacks{
 		OnStartedLeading: func(ctx context.Context) { <-ctx.Done() },
 		OnStoppedLeading: func() {},
@@ -39,7 +40,7 @@ func everyCall(e *testenv.Env, c *lockcore.Client, add testenv.AddCall) {
 	// leading returns an elector that leads, and a function that ends its Run.
 	leading := func(name string) (le *election.LeaderElector, stop func()) {
 		le = elector(name)
-		ctx, cancel := context.WithCancel(bg)
+		ctx, cancel := context.WithCancel(context.Background())
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
@@ -57,23 +58,25 @@ func everyCall(e *testenv.Env, c *lockcore.Client, add testenv.AddCall) {
 	transfers, _ := leading("transfers")
 	_, stop := leading("stops")
 	vacant, queued := elector("vacant"), elector("stops")
-	add("LeaderElector.Run while it leads", shutdown, stop)
+	add("LeaderElector.Run while it leads", shutdown, func(context.Context) { stop() })
 	add("LeaderElector.Run of a vacant election with 1 s", time.Second+shutdown, e.Within(func(ctx context.Context) { _ = vacant.Run(ctx) }))
 	add("LeaderElector.Run in the queue with 1 s", time.Second+shutdown, e.Within(func(ctx context.Context) { _ = queued.Run(ctx) }))
 	add("RunOrDie with 1 s", time.Second+shutdown, e.Within(func(ctx context.Context) { election.RunOrDie(ctx, c, "vacant", callbacks, cfg) }))
-	add("LeaderElector.Resign", lease, func() { _ = resigns.Resign(bg) })
-	add("LeaderElector.TransferTo", two3, func() { _ = transfers.TransferTo(bg, "x") })
+	add("LeaderElector.Resign", lease, func(ctx context.Context) { _ = resigns.Resign(ctx) })
+	add("LeaderElector.TransferTo", two3, func(ctx context.Context) { _ = transfers.TransferTo(ctx, "x") })
 	add("LeaderElector.TransferTo with 1 s", time.Second, e.Within(func(ctx context.Context) { _ = transfers.TransferTo(ctx, "x") }))
-	add("LeaderElector.Record", two3, func() { _, _ = transfers.Record(bg) })
-	add("LeaderElector.Candidates", two3, func() { _, _ = transfers.Candidates(bg) })
+	add("LeaderElector.Record", two3, func(ctx context.Context) { _, _ = transfers.Record(ctx) })
+	add("LeaderElector.Candidates", two3, func(ctx context.Context) { _, _ = transfers.Candidates(ctx) })
 	board, err := election.NewElection(c, "transfers")
 	testenv.Must(e, err)
 	const one = 7 * time.Second
-	add("Election.Record", one, func() { _, _ = board.Record(bg) })
-	add("Election.Candidates", one, func() { _, _ = board.Candidates(bg) })
-	add("Election.CheckRights", one, func() { _ = board.CheckRights(bg) })
-	add("Election.Resign", 2*one, func() { _, _ = board.Resign(bg, 0) })
-	add("Election.TransferTo", 3*one, func() { _, _ = board.TransferTo(bg, 0, "x") })
+	add("Election.Record", one, func(ctx context.Context) { _, _ = board.Record(ctx) })
+	add("Election.Candidates", one, func(ctx context.Context) { _, _ = board.Candidates(ctx) })
+	add("Election.CheckRights", one, func(ctx context.Context) { _ = board.CheckRights(ctx) })
+	add("Election.Resign", 2*one, func(ctx context.Context) { _, _ = board.Resign(ctx, 0) })
+	add("Election.TransferTo", 3*one, func(ctx context.Context) { _, _ = board.TransferTo(ctx, 0, "x") })
+	add("Names", one, func(ctx context.Context) { _, _ = election.Names(ctx, c, lockcore.ListConfig{}) })
+	add("TermFrom", 0, func(ctx context.Context) { _, _ = election.TermFrom(ctx) })
 	for name, local := range map[string]func(){
 		"LeaderElector.Check":     func() { _ = transfers.Check(0) },
 		"LeaderElector.Ready":     func() { _ = transfers.Ready() },
@@ -84,8 +87,7 @@ func everyCall(e *testenv.Env, c *lockcore.Client, add testenv.AddCall) {
 		"LeaderElector.Name":      func() { _ = transfers.Name() },
 		"Election.By":             func() { _, _ = board.By("ann@host", "") },
 		"Election.Name":           func() { _ = board.Name() },
-		"TermFrom":                func() { _, _ = election.TermFrom(bg) },
 	} {
-		add(name, 0, local)
+		add(name, 0, func(context.Context) { local() })
 	}
 }

@@ -22,41 +22,58 @@ func TestFault69_EveryCallReturnsInTime(t *testing.T) {
 
 // The calls of a Client of a quorum return in time, too, whichever of its servers have the fault.
 func TestFault69_EveryCallToAQuorumReturnsInTime(t *testing.T) {
-	testenv.EveryCallIsBoundedOnAQuorum(t, func(e *testenv.Env, c *lockcore.Client, add testenv.AddCall) {
-		callsOfAMutex(e, c, add)
-		bg := context.Background()
-		for name, refused := range map[string]func() error{
-			"Client.Locks": func() error {
-				_, err := c.Locks(bg, lockcore.ListConfig{})
-				return err
-			},
-			"Client.Search": func() error {
-				_, err := c.Search(bg, engine.Search{Parts: []string{"lock"}})
-				return err
-			},
-			"Client.ForcedReleases": func() error {
-				_, err := c.ForcedReleases(bg, "orders")
-				return err
-			},
-			"Client.ForceRelease": func() error {
-				_, err := c.ForceRelease(bg, lockcore.Inspection{Name: "orders"}, lockcore.Operator{})
-				return err
-			},
-			"Client.CheckRights of a lock with owners": func() error {
-				return c.CheckRights(bg, "orders", lockcore.LockReentrant)
-			},
-			"Client.ReentrantMutex": func() error {
-				_, err := c.ReentrantMutex("other", "owner", lockcore.LeaseConfig{})
-				return err
-			},
-			"Client.RWMutex": func() error {
-				_, err := c.RWMutex("other", "owner", lockcore.RWConfig{})
-				return err
-			},
-		} {
-			add(name, 0, e.Refuses(lockcore.ErrConfig, refused))
-		}
-	}, (*lockcore.Client)(nil), (*lockcore.Lease)(nil), (*lockcore.Mutex)(nil))
+	testenv.EveryCallIsBoundedOnAQuorum(t, everyCallToAQuorum, (*lockcore.Client)(nil), (*lockcore.Lease)(nil), (*lockcore.Mutex)(nil))
+}
+
+// A method of the caller's context panics, or a context that is done has no error. That costs no
+// connection, no lock and no goroutine, and the process continues.
+//
+// Caught mutants: a context that is not read before an attempt begins; one of package context that
+// is derived from the caller's.
+func TestFault101_EveryCallSurvivesItsContext(t *testing.T) {
+	testenv.EveryCallSurvivesItsContext(t, everyCall, (*lockcore.Client)(nil), (*lockcore.Lease)(nil),
+		(*lockcore.Mutex)(nil), (*lockcore.ReentrantMutex)(nil), (*lockcore.RWMutex)(nil))
+}
+
+// The same with a Client of a quorum.
+func TestFault101_EveryCallToAQuorumSurvivesItsContext(t *testing.T) {
+	testenv.EveryCallSurvivesItsContextOnAQuorum(t, everyCallToAQuorum, (*lockcore.Client)(nil), (*lockcore.Lease)(nil), (*lockcore.Mutex)(nil))
+}
+
+// everyCallToAQuorum adds the calls of a Client of a quorum.
+func everyCallToAQuorum(e *testenv.Env, c *lockcore.Client, add testenv.AddCall) {
+	callsOfAMutex(e, c, add)
+	for name, refused := range map[string]func(context.Context) error{
+		"Client.Locks": func(ctx context.Context) error {
+			_, err := c.Locks(ctx, lockcore.ListConfig{})
+			return err
+		},
+		"Client.Search": func(ctx context.Context) error {
+			_, err := c.Search(ctx, engine.Search{Parts: []string{"lock"}})
+			return err
+		},
+		"Client.ForcedReleases": func(ctx context.Context) error {
+			_, err := c.ForcedReleases(ctx, "orders")
+			return err
+		},
+		"Client.ForceRelease": func(ctx context.Context) error {
+			_, err := c.ForceRelease(ctx, lockcore.Inspection{Name: "orders"}, lockcore.Operator{})
+			return err
+		},
+		"Client.CheckRights of a lock with owners": func(ctx context.Context) error {
+			return c.CheckRights(ctx, "orders", lockcore.LockReentrant)
+		},
+		"Client.ReentrantMutex": func(context.Context) error {
+			_, err := c.ReentrantMutex("other", "owner", lockcore.LeaseConfig{})
+			return err
+		},
+		"Client.RWMutex": func(context.Context) error {
+			_, err := c.RWMutex("other", "owner", lockcore.RWConfig{})
+			return err
+		},
+	} {
+		add(name, 0, e.Refuses(lockcore.ErrConfig, refused))
+	}
 }
 
 // Dials never return for two minutes. That costs a few of them, also of those that ask the nodes
@@ -84,7 +101,7 @@ func release(l *lockcore.Lease, err error) {
 // everyCall adds the calls of a Client of one server, or of one primary for each name.
 func everyCall(e *testenv.Env, c *lockcore.Client, add testenv.AddCall) {
 	callsOfAMutex(e, c, add)
-	bg, cfg := context.Background(), ttl(boundLease)
+	cfg := ttl(boundLease)
 	re, err := c.ReentrantMutex("re", "owner", cfg)
 	testenv.Must(e, err)
 	rw, err := c.RWMutex("rw", "owner", lockcore.RWConfig{Read: cfg, Write: cfg})
@@ -96,32 +113,34 @@ func everyCall(e *testenv.Env, c *lockcore.Client, add testenv.AddCall) {
 	queued, err := c.Mutex("orders", cfg) // which callsOfAMutex holds
 	testenv.Must(e, err)
 	add("Mutex.Lock in the queue", time.Second, e.Within(func(ctx context.Context) { release(queued.Lock(ctx)) }))
-	add("ReentrantMutex.TryLock", boundTry, func() { release(re.TryLock(bg)) })
-	add("RWMutex.TryRLock", boundTry, func() { release(rw.TryRLock(bg)) })
-	add("RWMutex.TryLock", boundTry, func() { release(rw.TryLock(bg)) })
+	add("ReentrantMutex.TryLock", boundTry, func(ctx context.Context) { release(re.TryLock(ctx)) })
+	add("RWMutex.TryRLock", boundTry, func(ctx context.Context) { release(rw.TryRLock(ctx)) })
+	add("RWMutex.TryLock", boundTry, func(ctx context.Context) { release(rw.TryLock(ctx)) })
 	add("ReentrantMutex.Lock", time.Second, e.Within(func(ctx context.Context) { release(re.Lock(ctx)) }))
 	add("RWMutex.RLock", time.Second, e.Within(func(ctx context.Context) { release(rw.RLock(ctx)) }))
 	add("RWMutex.Lock", time.Second, e.Within(func(ctx context.Context) { release(rw.Lock(ctx)) }))
-	add("Lease.Downgrade of a writer", boundLease, func() { _ = writes.Downgrade(bg) })
+	add("Lease.Downgrade of a writer", boundLease, func(ctx context.Context) { _ = writes.Downgrade(ctx) })
 	add("Lease.Unlock of a writer with 1 s", time.Second, e.Within(func(ctx context.Context) { _ = writes.Unlock(ctx) }))
 	add("Lease.Release with 1 s", time.Second, e.Within(func(ctx context.Context) { _, _ = released.Release(ctx) }))
-	add("Client.Locks", boundAsk, func() { _, _ = c.Locks(bg, lockcore.ListConfig{}) })
-	add("Client.Search", boundAsk, func() { _, _ = c.Search(bg, engine.Search{Parts: []string{"lock"}}) })
-	add("Client.ForcedReleases", boundAsk, func() { _, _ = c.ForcedReleases(bg, "orders") })
-	add("Client.ForceRelease", boundAsk, func() { _, _ = c.ForceRelease(bg, lockcore.Inspection{Name: "orders"}, lockcore.Operator{}) })
+	add("Client.Locks", boundAsk, func(ctx context.Context) { _, _ = c.Locks(ctx, lockcore.ListConfig{}) })
+	add("Client.Search", boundAsk, func(ctx context.Context) { _, _ = c.Search(ctx, engine.Search{Parts: []string{"lock"}}) })
+	add("Client.ForcedReleases", boundAsk, func(ctx context.Context) { _, _ = c.ForcedReleases(ctx, "orders") })
+	add("Client.ForceRelease", boundAsk, func(ctx context.Context) {
+		_, _ = c.ForceRelease(ctx, lockcore.Inspection{Name: "orders"}, lockcore.Operator{})
+	})
 	for name, local := range map[string]func(){
 		"ReentrantMutex.Name":   func() { _ = re.Name() },
 		"RWMutex.Name":          func() { _ = rw.Name() },
 		"Client.ReentrantMutex": func() { _, _ = c.ReentrantMutex("other", "owner", cfg) },
 		"Client.RWMutex":        func() { _, _ = c.RWMutex("other", "owner", lockcore.RWConfig{}) },
 	} {
-		add(name, 0, local)
+		add(name, 0, func(context.Context) { local() })
 	}
 }
 
 // callsOfAMutex adds the calls that a quorum serves, too.
 func callsOfAMutex(e *testenv.Env, c *lockcore.Client, add testenv.AddCall) {
-	bg, cfg := context.Background(), ttl(boundLease)
+	cfg := ttl(boundLease)
 	mutex := func(name string) *lockcore.Mutex {
 		m, err := c.Mutex(name, cfg)
 		testenv.Must(e, err)
@@ -132,21 +151,21 @@ func callsOfAMutex(e *testenv.Env, c *lockcore.Client, add testenv.AddCall) {
 	testenv.Must(e, err)
 	released, err := mutex("released").TryLock(e.Context())
 	testenv.Must(e, err)
-	add("Mutex.TryLock", boundTry, func() { release(m.TryLock(bg)) })
-	add("Mutex.TryLock of a vacant lock", boundTry, func() { release(vacant.TryLock(bg)) })
+	add("Mutex.TryLock", boundTry, func(ctx context.Context) { release(m.TryLock(ctx)) })
+	add("Mutex.TryLock of a vacant lock", boundTry, func(ctx context.Context) { release(vacant.TryLock(ctx)) })
 	add("Mutex.Lock", time.Second, e.Within(func(ctx context.Context) { release(m.Lock(ctx)) }))
 	add("Client.Do", time.Second, e.Within(func(ctx context.Context) {
 		_ = c.Do(ctx, "work", lockcore.LeaseConfig{}, func(context.Context, uint64) error { return nil })
 	}))
-	add("Client.Inspect", boundAsk, func() { _, _ = c.Inspect(bg, "orders") })
-	add("Client.CheckRights", boundAsk, func() { _ = c.CheckRights(bg, "orders", lockcore.LockMutex) })
-	add("Lease.Downgrade", boundLease, func() { _ = held.Downgrade(bg) })
-	add("Lease.Unlock", boundLease, func() { _ = held.Unlock(bg) })
-	add("Lease.Release", boundLease, func() { _, _ = released.Release(bg) })
-	add("Lease.Bind", 0, func() {
-		ctx, stop := held.Bind(bg)
+	add("Client.Inspect", boundAsk, func(ctx context.Context) { _, _ = c.Inspect(ctx, "orders") })
+	add("Client.CheckRights", boundAsk, func(ctx context.Context) { _ = c.CheckRights(ctx, "orders", lockcore.LockMutex) })
+	add("Lease.Downgrade", boundLease, func(ctx context.Context) { _ = held.Downgrade(ctx) })
+	add("Lease.Unlock", boundLease, func(ctx context.Context) { _ = held.Unlock(ctx) })
+	add("Lease.Release", boundLease, func(ctx context.Context) { _, _ = released.Release(ctx) })
+	add("Lease.Bind", 0, func(ctx context.Context) {
+		bound, stop := held.Bind(ctx)
 		stop()
-		_ = ctx.Err()
+		_ = bound.Err()
 	})
 	for name, local := range map[string]func(){
 		"Lease.Name":      func() { _ = held.Name() },
@@ -160,6 +179,6 @@ func callsOfAMutex(e *testenv.Env, c *lockcore.Client, add testenv.AddCall) {
 		"Client.Engine":   func() { _, _ = c.Engine("other", cfg) },
 		"Client.Mutex":    func() { _, _ = c.Mutex("other", cfg) },
 	} {
-		add(name, 0, local)
+		add(name, 0, func(context.Context) { local() })
 	}
 }

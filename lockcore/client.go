@@ -204,6 +204,7 @@ func (c *Client) Elapsed() time.Duration { return c.clock.Now() }
 // a second ago, Close sends one more request, for at most a second. With it, other processes
 // notice if the next holder is frozen. A second Close returns ErrClosed.
 func (c *Client) Close(ctx context.Context) error {
+	ctx = input.Context(ctx)
 	c.mu.Lock()
 	if c.closed {
 		c.mu.Unlock()
@@ -267,7 +268,7 @@ func (c *Client) newRetry(each, within time.Duration) wire.Retry {
 // passed.
 func (c *Client) request(ctx context.Context, name string, req wire.Request, each, within time.Duration) (any, error) {
 	retry := c.newRetry(each, within)
-	return retry.Send(ctx, c.wire, name, req, wire.MayRetry)
+	return retry.Send(input.Context(ctx), c.wire, name, req, wire.MayRetry)
 }
 
 // background runs a task that Close waits for. It returns false, and does not run the

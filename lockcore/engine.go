@@ -67,7 +67,7 @@ func (e *nameEngine) AskWithin(ctx context.Context, r wire.Request, each, within
 
 func (e *nameEngine) Persist(ctx context.Context, r wire.Request) (any, error) {
 	retry := wire.NewRetry(e.terms.timeout(), 0, nil)
-	return retry.Send(ctx, e.c.wire, e.keys.name, r, wire.MayRetryLater)
+	return retry.Send(input.Context(ctx), e.c.wire, e.keys.name, r, wire.MayRetryLater)
 }
 
 func (e *nameEngine) Commit(ctx context.Context, r wire.Request) (any, error) {
@@ -75,7 +75,7 @@ func (e *nameEngine) Commit(ctx context.Context, r wire.Request) (any, error) {
 }
 
 func (e *nameEngine) Once(ctx context.Context, r wire.Request) (any, error) {
-	return e.c.wire.Send(ctx, e.keys.name, r, e.terms.timeout())
+	return e.c.wire.Send(input.Context(ctx), e.keys.name, r, e.terms.timeout())
 }
 
 func (e *nameEngine) Lock(ctx context.Context, k engine.Kind) (engine.Lease, error) {
@@ -91,6 +91,7 @@ func (e *nameEngine) Lock(ctx context.Context, k engine.Kind) (engine.Lease, err
 }
 
 func (e *nameEngine) Hold(ctx context.Context, k engine.Kind, acquire func(engine.Attempt) wire.Request, read func(answer any) (token uint64, granted bool, err error)) (engine.Lease, error) {
+	ctx = input.Context(ctx)
 	a, err := e.c.begin(engineKind{mutexKind{}, k}, e.keys, e.terms, false)
 	if err != nil {
 		return nil, err
@@ -159,6 +160,7 @@ func (e *nameEngine) Quorum() *engine.Quorum {
 }
 
 func (e *nameEngine) AskAll(ctx context.Context, r wire.Request) ([]any, error) {
+	ctx = input.Context(ctx)
 	if err := e.c.council.ready(ctx); err != nil {
 		return nil, err
 	}
@@ -168,6 +170,7 @@ func (e *nameEngine) AskAll(ctx context.Context, r wire.Request) ([]any, error) 
 }
 
 func (e *nameEngine) Renew(ctx context.Context, lease engine.Lease) error {
+	ctx = input.Context(ctx)
 	l := lease.(engineLease).Lease
 	retry := wire.NewRetry(e.terms.timeout(), 0, nil)
 	return retry.Do(ctx, wire.MayRetryLater, func() error {

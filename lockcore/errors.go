@@ -164,7 +164,7 @@ func ended(ctx context.Context) error {
 
 // causeOf returns the cause of a context that is done, or nil if it equals ctx.Err().
 func causeOf(ctx context.Context) error {
-	if cause := context.Cause(ctx); cause != ctx.Err() { //nolint:errorlint // identity: the same error twice would be noise
+	if cause := context.Cause(ctx); !errors.Is(ctx.Err(), cause) {
 		return cause
 	}
 	return nil

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
@@ -85,7 +86,7 @@ type Waiter struct {
 // for its return, which is the only write.
 func (c *Client) Inspect(ctx context.Context, name string) (Inspection, error) {
 	if c.council != nil {
-		seen, err := c.council.inspect(ctx, name)
+		seen, err := c.council.inspect(input.Context(ctx), name)
 		return seen, opError("inspect", name, err)
 	}
 	seen, err := c.inspect(ctx, name)

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/internal/lease"
 )
 
@@ -103,7 +104,7 @@ func (l *Lease) Context() context.Context { return l.life.Context() }
 // comes first. Its Err method reads the clock, as that of Context does. Call stop when the
 // work is done, to free the resources of the context.
 func (l *Lease) Bind(parent context.Context) (ctx context.Context, stop context.CancelFunc) {
-	return l.life.Bind(parent)
+	return l.life.Bind(input.Context(parent))
 }
 
 // end ends the lease with a cause. It returns false if the lease had ended before.
@@ -136,6 +137,7 @@ func (l *Lease) Unlock(ctx context.Context) error {
 // Release is Unlock for owners of a ReentrantMutex or RWMutex. It also returns how many
 // other leases of the name the owner has. left is 0 if there is an error.
 func (l *Lease) Release(ctx context.Context) (left int, err error) {
+	ctx = input.Context(ctx)
 	if l.life.Err() == nil && l.end(ErrReleased) {
 		n, err := l.c.release(ctx, l)
 		return int(n), err
@@ -164,6 +166,7 @@ func (c *Client) Do(ctx context.Context, name string, cfg LeaseConfig, fn func(c
 	if fn == nil {
 		return refuse("fn", "a function", "nil")
 	}
+	ctx = input.Context(ctx)
 	m, err := c.Mutex(name, cfg)
 	if err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/noonlock/noonlock/internal/engine"
+	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
@@ -48,7 +49,7 @@ func (c *Client) Search(ctx context.Context, s engine.Search) ([]string, error) 
 	}
 	names := map[string]struct{}{}
 	total := 0
-	err := c.wire.Scan(ctx, wire.Scan{
+	err := c.wire.Scan(input.Context(ctx), wire.Scan{
 		Match: c.keys.pattern(s), Each: defaultTTL / 5, Within: 2 * defaultTTL / 3,
 		Found: func(keys []string, searched int) {
 			for _, key := range keys {

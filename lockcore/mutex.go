@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/noonlock/noonlock/internal/input"
 )
 
 // A Mutex is a named lock that at most one lease holds at a time. It has no state of its
@@ -55,6 +57,7 @@ func (m *Mutex) TryLock(ctx context.Context) (*Lease, error) {
 }
 
 func (m *Mutex) tryLock(ctx context.Context) (*Lease, error) {
+	ctx = input.Context(ctx)
 	start := m.c.clock.Ticks()
 	lease, reply, err := m.tryOnce(ctx, 2*m.terms.timeout())
 	if lease == nil && err == nil {
@@ -104,6 +107,7 @@ func (m *Mutex) Lock(ctx context.Context) (*Lease, error) {
 }
 
 func (m *Mutex) lock(ctx context.Context) (*Lease, error) {
+	ctx = input.Context(ctx)
 	start := m.c.clock.Ticks()
 	wait := m.waitInQueue
 	if m.c.council != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 
+	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
@@ -105,6 +106,7 @@ func (rw *RWMutex) Lock(ctx context.Context) (*Lease, error) {
 // that RWMutex.Lock or RWMutex.TryLock did not return, the error is ErrNotWriter.
 func (l *Lease) Downgrade(ctx context.Context) error {
 	const op = "downgrade"
+	ctx = input.Context(ctx)
 	k, ok := l.a.kind.(ownedKind)
 	if !ok || k.tag != readWriteKind || k.mode != modeWrite {
 		return opError(op, l.Name(), ErrNotWriter)

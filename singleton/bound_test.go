@@ -17,13 +17,19 @@ func TestFault69_EveryCallReturnsInTime(t *testing.T) {
 		(*singleton.Runner)(nil), (*singleton.Job)(nil), (*singleton.Once)(nil), (*singleton.Daemon)(nil))
 }
 
+// A context of the caller with a defect costs nothing.
+func TestFault101_EveryCallSurvivesItsContext(t *testing.T) {
+	testenv.EveryCallSurvivesItsContext(t, everyCall,
+		(*singleton.Runner)(nil), (*singleton.Job)(nil), (*singleton.Once)(nil), (*singleton.Daemon)(nil))
+}
+
 const (
 	boundLease    = 3 * time.Second
 	boundShutdown = 2 * time.Second
 )
 
 // begun waits until work has begun under run, and returns a function that ends run.
-func begun(e *testenv.Env, what string, run func(context.Context) error, began <-chan struct{}) (stop func()) {
+func begun(e *testenv.Env, what string, run func(context.Context) error, began <-chan struct{}) (stop func(context.Context)) {
 	e.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -31,11 +37,11 @@ func begun(e *testenv.Env, what string, run func(context.Context) error, began <
 		defer close(done)
 		_ = run(ctx)
 	}()
-	stop = func() {
+	stop = func(context.Context) {
 		cancel()
 		<-done
 	}
-	e.Cleanup(stop)
+	e.Cleanup(func() { stop(ctx) })
 	select {
 	case <-began:
 	case <-time.After(5 * time.Minute):
@@ -64,14 +70,13 @@ func callsOfADaemon(e *testenv.Env, c *lockcore.Client, add testenv.AddCall) {
 		"Daemon.Ready": func() { _ = live.Ready() },
 		"Daemon.Name":  func() { _ = live.Name() },
 	} {
-		add(name, 0, local)
+		add(name, 0, func(context.Context) { local() })
 	}
 }
 
 func everyCall(e *testenv.Env, c *lockcore.Client, add testenv.AddCall) {
 	const ofJob = 7 * time.Second // two thirds of the default TTL
 	callsOfADaemon(e, c, add)
-	bg := context.Background()
 	runner := func(name string) (*singleton.Runner, <-chan struct{}) {
 		began := make(chan struct{}, 100)
 		r, err := singleton.NewRunner(c, singleton.Config{TTL: boundLease, Drain: -1, ShutdownTimeout: boundShutdown})
@@ -109,22 +114,22 @@ func everyCall(e *testenv.Env, c *lockcore.Client, add testenv.AddCall) {
 
 	job, err := singleton.NewJob(c, "draw")
 	testenv.Must(e, err)
-	add("Job.Status", ofJob, func() { _, _ = job.Status(bg) })
-	add("Job.CheckRights", ofJob, func() { _ = job.CheckRights(bg) })
-	add("Job.Runs", ofJob, func() { _, _ = job.Runs(bg, 10) })
-	add("Job.Schedules", ofJob, func() { _, _ = job.Schedules(bg) })
-	add("Job.Pause", ofJob, func() { _ = job.Pause(bg) })
-	add("Job.Resume", ofJob, func() { _ = job.Resume(bg) })
-	add("Job.Rerun", ofJob, func() { _ = job.Rerun(bg, time.UnixMilli(60_000)) })
-	add("Job.Verify", 3*ofJob, func() { _, _ = job.Verify(bg, singleton.VerifyConfig{}) })
-	add("Job.Acts", ofJob, func() { _, _ = job.Acts(bg, 10) })
-	add("Job.Cancel", ofJob, func() { _, _ = job.Cancel(bg, time.Time{}) })
-	add("Job.By", 0, func() { _, _ = job.By("ann@host", "") })
-	add("Job.Trigger", ofJob, func() { _, _ = job.Trigger(bg) })
+	add("Job.Status", ofJob, func(ctx context.Context) { _, _ = job.Status(ctx) })
+	add("Job.CheckRights", ofJob, func(ctx context.Context) { _ = job.CheckRights(ctx) })
+	add("Job.Runs", ofJob, func(ctx context.Context) { _, _ = job.Runs(ctx, 10) })
+	add("Job.Schedules", ofJob, func(ctx context.Context) { _, _ = job.Schedules(ctx) })
+	add("Job.Pause", ofJob, func(ctx context.Context) { _ = job.Pause(ctx) })
+	add("Job.Resume", ofJob, func(ctx context.Context) { _ = job.Resume(ctx) })
+	add("Job.Rerun", ofJob, func(ctx context.Context) { _ = job.Rerun(ctx, time.UnixMilli(60_000)) })
+	add("Job.Verify", 3*ofJob, func(ctx context.Context) { _, _ = job.Verify(ctx, singleton.VerifyConfig{}) })
+	add("Job.Acts", ofJob, func(ctx context.Context) { _, _ = job.Acts(ctx, 10) })
+	add("Job.Cancel", ofJob, func(ctx context.Context) { _, _ = job.Cancel(ctx, time.Time{}) })
+	add("Job.By", 0, func(context.Context) { _, _ = job.By("ann@host", "") })
+	add("Job.Trigger", ofJob, func(ctx context.Context) { _, _ = job.Trigger(ctx) })
 	add("Job.Trigger with 1 s", time.Second, e.Within(func(ctx context.Context) { _, _ = job.Trigger(ctx) }))
-	add("Jobs", ofJob, func() { _, _ = singleton.Jobs(bg, c, lockcore.ListConfig{}) })
-	add("Daemons", ofJob, func() { _, _ = singleton.Daemons(bg, c, lockcore.ListConfig{}) })
-	add("Job.Watch", 0, func() { job.Watch(func() {})() })
+	add("Jobs", ofJob, func(ctx context.Context) { _, _ = singleton.Jobs(ctx, c, lockcore.ListConfig{}) })
+	add("Daemons", ofJob, func(ctx context.Context) { _, _ = singleton.Daemons(ctx, c, lockcore.ListConfig{}) })
+	add("Job.Watch", 0, func(context.Context) { job.Watch(func() {})() })
 	for name, local := range map[string]func(){
 		"Runner.Add":         func() { _ = idle.Add("other", "* * * * *", nil, singleton.JobConfig{}) },
 		"Runner.AddSchedule": func() { _ = idle.AddSchedule("other", schedule.Schedule(nil), nil, singleton.JobConfig{}) },
@@ -132,6 +137,6 @@ func everyCall(e *testenv.Env, c *lockcore.Client, add testenv.AddCall) {
 		"Runner.Ready":       func() { _ = working.Ready() },
 		"Once.Name":          func() { _ = migration.Name() },
 	} {
-		add(name, 0, local)
+		add(name, 0, func(context.Context) { local() })
 	}
 }

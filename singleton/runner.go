@@ -211,6 +211,7 @@ func (r *Runner) add(name string, s schedule.Schedule, work Func, cfg JobConfig)
 // ShutdownTimeout. Run returns an error only if it did not start. An outage of the server
 // delays ticks and does not end Run.
 func (r *Runner) Run(ctx context.Context) error {
+	ctx = input.Context(ctx)
 	leave, ok := r.gate.Enter(ctx, r.lines.Flush)
 	if !ok {
 		return ErrRunning

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
 )
@@ -162,7 +163,7 @@ func (p *Page) act(w http.ResponseWriter, r *http.Request) {
 	if p.cfg.Operator != nil {
 		who = p.cfg.Operator(r)
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), actTimeout)
+	ctx, cancel := context.WithTimeout(input.Context(r.Context()), actTimeout)
 	defer cancel()
 	err := verb.do(ctx, p, who, a)
 	p.reader.touch(key{verb.kind, a.Name})

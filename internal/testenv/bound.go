@@ -94,19 +94,22 @@ func networks() []network {
 }
 
 // AddCall adds a call and the longest time that it may take.
-type AddCall func(name string, bound time.Duration, call func())
+type AddCall func(name string, bound time.Duration, call func(ctx context.Context))
 
 type boundedCall struct {
 	name  string
 	bound time.Duration
-	call  func()
+	call  func(ctx context.Context)
 }
 
 // Within returns a function that runs call with a context of one second.
-func (e *Env) Within(call func(ctx context.Context)) func() {
-	return func() {
+func (e *Env) Within(call func(ctx context.Context)) func(context.Context) {
+	return func(context.Context) {
 		ctx, cancel := context.WithTimeout(e.Context(), time.Second)
 		defer cancel()
+		if e.asCaller != nil {
+			ctx = e.asCaller(ctx)
+		}
 		call(ctx)
 	}
 }
@@ -131,8 +134,8 @@ func EveryCallIsBoundedOnAQuorum(t *testing.T, prepare Prepare, of ...any) {
 }
 
 // Refuses returns a function that asserts that the error of a call is want.
-func (e *Env) Refuses(want error, call func() error) func() {
-	return func() { MustIs(e, call(), want) }
+func (e *Env) Refuses(want error, call func(ctx context.Context) error) func(context.Context) {
+	return func(ctx context.Context) { MustIs(e, call(ctx), want) }
 }
 
 // Prepare adds calls of a Client.
@@ -214,7 +217,7 @@ func everyCall(e *Env, n network, where topology, prepare Prepare, of []any) {
 	c, err := rdb.open(lockcore.Config{Clock: e.Clock})
 	Must(e, err)
 	var calls []boundedCall
-	prepare(e, c, func(name string, bound time.Duration, call func()) {
+	prepare(e, c, func(name string, bound time.Duration, call func(context.Context)) {
 		calls = append(calls, boundedCall{name, bound, call})
 	})
 	noneForgotten(e, calls, of)
@@ -225,7 +228,7 @@ func everyCall(e *Env, n network, where topology, prepare Prepare, of []any) {
 	for _, k := range calls {
 		go func() {
 			began := e.Clock()
-			k.call()
+			k.call(context.Background())
 			took := e.Clock() - began
 			if took > k.bound+10*time.Millisecond {
 				e.Errorf("%s returned after %v; the documented bound is %v", k.name, took, k.bound)

@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"fmt"
 	"time"
+
+	"github.com/noonlock/noonlock/internal/input"
 )
 
 // Markers returns the markers of the job with since ≤ tick < until, ordered by tick.
@@ -13,7 +15,7 @@ func (o *Once) Markers(ctx context.Context, job string, since, until time.Time) 
 	if err := validateJob("job", job); err != nil {
 		return nil, err
 	}
-	rows, err := o.db.QueryContext(ctx, o.queries.markers, job, since.UnixMilli(), until.UnixMilli())
+	rows, err := o.db.QueryContext(input.Context(ctx), o.queries.markers, job, since.UnixMilli(), until.UnixMilli())
 	if err != nil {
 		return nil, fmt.Errorf("sqlonce: markers of job %q: %w", job, err)
 	}
@@ -47,6 +49,7 @@ const triggered = 1 << 47
 // must therefore be older than any tick that a replica may still run, and it must not be in
 // the future.
 func (o *Once) Prune(ctx context.Context, job string, before time.Time) (int64, error) {
+	ctx = input.Context(ctx)
 	if err := validateJob("job", job); err != nil {
 		return 0, err
 	}
