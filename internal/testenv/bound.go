@@ -110,7 +110,7 @@ func (e *Env) Within(call func(ctx context.Context)) func(context.Context) {
 		if e.asCaller != nil {
 			ctx = e.asCaller(ctx)
 		}
-		call(ctx)
+		call(ctx) //nolint:contextcheck // package context must not derive it from a context with a defect
 	}
 }
 
