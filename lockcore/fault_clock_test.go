@@ -99,24 +99,9 @@ func TestFault63_NoClockInABubble(t *testing.T) {
 
 type valueKey struct{}
 
-// A parent is a context of the user's own type. Package context calls AfterFunc when a
-// context is derived from it, and the returned function when that context is not needed any
-// more.
-type parent struct {
-	context.Context
-	left func()
-}
-
-func (p parent) AfterFunc(f func()) func() bool {
-	stop := context.AfterFunc(p.Context, f)
-	return func() bool { p.left(); return stop() }
-}
-
-func (parent) Value(any) any { return nil } // otherwise package context uses the inner context
-
 // Many leases end at one instant. The contexts of all of them, and those bound to them, are
-// done before any code of the user's runs because of an end: functions of context.AfterFunc,
-// the logger, and methods of a parent. Such code runs afterwards.
+// done before any code of the user's runs because of an end: functions of context.AfterFunc, and
+// the logger. Such code runs afterwards.
 //
 // Caught mutants: a lease is cleaned up, or its Holder is notified, before the next one ends;
 // the contexts that are bound to a lease end during its clean-up.
@@ -126,7 +111,7 @@ func TestFault67_ThousandsEndAtOneInstant(t *testing.T) {
 		var leases []*lockcore.Lease
 		var mu sync.RWMutex
 		var ends []<-chan struct{} // of the leases, and of the contexts bound to them
-		var early, called, left, logged atomic.Int64
+		var early, called, logged atomic.Int64
 		var children []context.Context
 		look := func(calls *atomic.Int64) {
 			calls.Add(1)
@@ -150,7 +135,7 @@ func TestFault67_ThousandsEndAtOneInstant(t *testing.T) {
 			context.AfterFunc(lease.Context(), func() { look(&called) })
 			child, cancel := context.WithCancel(lease.Context())
 			defer cancel()
-			bound, stop := lease.Bind(parent{e.Context(), func() { look(&left) }})
+			bound, stop := lease.Bind(e.Context())
 			defer stop()
 			mu.Lock()
 			ends = append(ends, lease.Context().Done(), bound.Done())
@@ -166,9 +151,8 @@ func TestFault67_ThousandsEndAtOneInstant(t *testing.T) {
 			}
 		}
 		e.WaitIdle()
-		if early.Load() > 0 || called.Load() != n || left.Load() != n || logged.Load() != n {
-			e.Errorf("%d functions, %d parents and %d lines of the log; contexts that were not done then: %d",
-				called.Load(), left.Load(), logged.Load(), early.Load())
+		if early.Load() > 0 || called.Load() != n || logged.Load() != n {
+			e.Errorf("%d functions and %d lines of the log; contexts that were not done then: %d", called.Load(), logged.Load(), early.Load())
 		}
 		for _, child := range children {
 			mustIs(e, child.Err(), context.Canceled)
