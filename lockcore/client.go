@@ -164,7 +164,10 @@ func (c *Client) wireConfig() wire.Config {
 		Failed:  c.metrics.countFailure,
 		Message: c.receive,
 		InUse:   c.inUse,
-		Moved:   func() { c.keeper.RenewAll() }, // the keeper is made later
+		Moved: func() {
+			c.keeper.RenewAll()
+			c.wakeAll()
+		},
 		Missed:  c.wakeAll,
 		Silence: c.silence,
 		Width:   lease.MaxInFlight,

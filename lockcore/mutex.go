@@ -98,9 +98,10 @@ func (m *Mutex) heldBy(r *acquireReply) *HeldError {
 // A waiter sends one request per 1.1 TTL, or per 1.1 s if TTL is less than 1 s. The first three
 // waiters, and the first waiter of each process among the first 32, send one per TTL.
 //
-// Lock also waits while no server can be reached, until ctx ends: give ctx a deadline. It returns
-// other errors at once, such as a wrong password. In the queue, it keeps its place while the server
-// lacks memory or replicas.
+// Lock also waits while no server can be reached, or while the server refuses only for now, as it
+// does while it loads its data, in a failover, or because of Config.LockDelay. Give ctx a deadline.
+// Lock returns other errors at once, such as a wrong password. In the queue, it keeps its place while
+// the server lacks memory or replicas.
 func (m *Mutex) Lock(ctx context.Context) (*Lease, error) {
 	lease, err := m.lock(ctx)
 	return lease, opError("lock", m.keys.name, err)

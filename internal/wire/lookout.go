@@ -113,7 +113,7 @@ func (l *lookout) inUse() bool {
 }
 
 // look finds the primary, and follows it to another server. A Sentinel that was cut off may
-// name a replica, which is not followed.
+// name a replica, or a server that does not answer. These are not followed.
 func (l *lookout) look() {
 	conn, err := l.probe.dials.connect(l.ctx, l.probe.opt.Network, l.probe.opt.Addr)
 	if err != nil {
@@ -131,7 +131,7 @@ func (l *lookout) look() {
 	_, err = l.probe.connect(&limit)
 	limit.stop()
 	l.probe.renew()
-	if l.ctx.Err() == nil && !l.server.role.isReplica(err) {
+	if err == nil && l.ctx.Err() == nil {
 		l.server.follow(at)
 	}
 }

@@ -137,8 +137,6 @@ func (o *Once) admit(ctx context.Context, s *session, m Marker) (prior *Marker, 
 	if _, err := tx.ExecContext(ctx, "SAVEPOINT "+s.savepoint); err != nil {
 		return nil, o.describe(m, "setting the savepoint", err)
 	}
-	// The marker is inserted before fn runs: if fn ends the transaction, its rows are committed with the marker. The
-	// primary key also keeps two runs of a tick apart that use different fence rows.
 	inserted, refusal := o.insert(ctx, tx, m)
 	if refusal != nil && !o.dialect.isDuplicate(refusal) {
 		return nil, o.describe(m, "inserting the marker", refusal)

@@ -83,6 +83,7 @@ type child struct {
 	err   error         // of Wait
 
 	looked   time.Duration  // when onlyZombies was called last
+	zombies  bool           // what it returned
 	pipes    []*os.File     // whose content is copied to Stdout and Stderr
 	copies   sync.WaitGroup // of the pipes
 	terminal int            // descriptor of the terminal that the group has in the foreground, -1: none
@@ -184,9 +185,10 @@ func (c *child) alive() bool {
 	if errors.Is(syscall.Kill(-c.pid, 0), syscall.ESRCH) {
 		return false
 	}
-	if at := now(); c.looked == 0 || at > c.looked+time.Second {
-		c.looked = at
-		return !onlyZombies(c.pid)
+	if at := now(); c.looked == 0 || c.zombies || at > c.looked+time.Second {
+		before := c.zombies
+		c.looked, c.zombies = at, onlyZombies(c.pid)
+		return !before || !c.zombies // one look may miss a process that is started meanwhile
 	}
 	return true
 }
@@ -209,13 +211,18 @@ func (w watch) cause() error { return context.Cause(w.ctx) }
 // looks is the time between two looks at the lease and at the group.
 const looks = 50 * time.Millisecond
 
+var (
+	errLost      = errors.New("the lease ended")
+	errUnguarded = errors.New("the guard of the command ended, so the command was killed")
+)
+
 // supervise starts the command, waits until all processes of its group have ended, and returns its
 // exit code. When the context of the watch ends, the group gets SIGTERM. When the lease ends, before
-// or after that, lost is true: the group gets SIGTERM unless it has got it, and SIGKILL before
-// another client may get the lease.
+// or after that, the error is errLost: the group gets SIGTERM unless it has got it, and SIGKILL before
+// another client may get the lease. The error is errUnguarded if something has killed the guard.
 //
-// The guard sends SIGKILL. While the lease is valid, it would do so at the end of the grace.
-func (c *child) supervise(w watch, s *signals) (code int, lost bool) {
+// The guard knows when to send SIGKILL at any time: while the lease is valid, at the end of the grace.
+func (c *child) supervise(w watch, s *signals) (code int, err error) {
 	defer c.close()
 	tick := time.NewTicker(looks)
 	defer tick.Stop()
@@ -228,26 +235,30 @@ func (c *child) supervise(w watch, s *signals) (code int, lost bool) {
 		c.signal(syscall.SIGCONT) // if it is stopped, it cannot end
 		told = true
 	}
-	seen, end, limit := now(), time.Duration(0), never
+	end, limit := time.Duration(0), never
 	for {
 		at := now() // read before the lease, so that end is not too late
-		if left := w.remaining(); !lost && left > 0 {
-			seen = at
+		switch left := w.remaining(); {
+		case err != nil:
+		case left > 0:
 			if next := at + left + w.grace; next > end+time.Millisecond { // or the clocks were read at other instants
 				end = next
 			}
-		} else if !lost {
-			lost = true
-			end = seen + w.grace
+		default:
+			err = errLost
+			end = min(end, at+w.grace)
 			tell()
 		}
 		c.guard.kills(min(end, limit))
-		if !lost {
+		if err == nil {
 			c.gate.open() // the first time
 		}
 		c.gate.close()
+		if at >= min(end, limit) {
+			c.signal(syscall.SIGKILL) // the guard may be stopped
+		}
 		if exited == nil && !c.alive() {
-			return exitCode(c.err), lost
+			return exitCode(c.err), err
 		}
 		select {
 		case <-exited:
@@ -269,7 +280,7 @@ func (c *child) supervise(w watch, s *signals) (code int, lost bool) {
 				c.signal(syscall.SIGCONT)
 			}
 		case <-guarded: // somebody has killed it
-			guarded, lost = nil, true
+			guarded, err = nil, errUnguarded
 			c.signal(syscall.SIGKILL)
 		}
 	}

@@ -183,9 +183,11 @@ func (c *ticking) attempt(ctx context.Context, run singleton.Run) error {
 	if err != nil {
 		return &attemptError{text: err.Error(), permanent: true}
 	}
-	code, lost := child.supervise(watch{ctx: ctx, remaining: run.Remaining, grace: c.grace(), killAfter: c.killAfter}, &signals{})
-	c.lost.Store(lost && c.stopping())
+	code, err := child.supervise(watch{ctx: ctx, remaining: run.Remaining, grace: c.grace(), killAfter: c.killAfter}, &signals{})
+	c.lost.Store(errors.Is(err, errLost) && c.stopping())
 	switch {
+	case errors.Is(err, errUnguarded):
+		return &attemptError{text: err.Error(), unknown: true}
 	case ctx.Err() != nil && code != exitDone:
 		return fmt.Errorf("exit code %d: %w", code, context.Cause(ctx))
 	case code == exitDone:

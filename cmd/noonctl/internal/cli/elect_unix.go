@@ -183,10 +183,12 @@ func (e *electing) lead(ctx context.Context) {
 		"NOONLOCK_TOKEN=" + strconv.FormatUint(term.Token, 10),
 	})
 	if err == nil {
-		code, lost := c.supervise(watch{ctx: ctx, remaining: e.elector.Remaining, grace: e.grace()}, e.signals)
-		switch {
+		var code int
+		code, err = c.supervise(watch{ctx: ctx, remaining: e.elector.Remaining, grace: e.grace()}, e.signals)
+		switch lost := errors.Is(err, errLost); {
 		case lost && e.stopping():
 			err = &exitError{exitLost, fmt.Errorf("the leadership of %q ended while the command ran", e.name)}
+		case errors.Is(err, errUnguarded):
 		case lost || errors.Is(context.Cause(ctx), election.ErrResigned):
 			return // Run campaigns again
 		default:

@@ -182,9 +182,15 @@ func keepGuard(argument string, orders io.Reader) error {
 			times <- at
 		}
 	}()
-	kill := func() { _ = syscall.Kill(-group, syscall.SIGKILL) }
+	gone := false // another group may have its number then
+	kill := func() {
+		if !gone {
+			_ = syscall.Kill(-group, syscall.SIGKILL)
+		}
+	}
 	at := never
 	for {
+		gone = gone || errors.Is(syscall.Kill(-group, 0), syscall.ESRCH)
 		select {
 		case next, ok := <-times:
 			if !ok {

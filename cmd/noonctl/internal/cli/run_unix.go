@@ -59,8 +59,9 @@ lock, the group gets SIGTERM, and after --kill-after SIGKILL. The lease ends by 
 TTL, so the group has ended when Redis hands the lock to another client. The exit code is then 76.
 A second process of noonctl, command-guard, sends SIGKILL in time even if run is killed or frozen.
 
-Not guaranteed: processes that leave the group, as with setsid, or run as another user, are neither
-awaited nor ended. Nothing is ended in time while the whole machine or container stands still. Only a
+Not guaranteed: processes that run as another user or leave the group are neither awaited nor ended.
+setsid, "set -m" in a shell, and timeout within a script without its option --foreground make a group
+of their own. Nothing is ended in time while the whole machine or container stands still. Only a
 check of the token protects the resource then.`,
 		Example: `  noonctl run --lock backup -- pg_dump --file /backup/db.sql db
   noonctl run --lock deploy --no-wait -- ./deploy.sh
@@ -160,11 +161,13 @@ func (r *running) run(ctx context.Context, argv []string) error {
 		return err
 	}
 	w := watch{ctx: lease.Context(), remaining: lease.Remaining, grace: r.killAfter}
-	code, lost := c.supervise(w, s)
+	code, ended := c.supervise(w, s)
 	cause := w.cause()
 	err = r.unlock(ctx, lease)
 	switch {
-	case lost || errors.Is(err, lockcore.ErrNotHeld):
+	case errors.Is(ended, errUnguarded):
+		return ended
+	case ended != nil || errors.Is(err, lockcore.ErrNotHeld):
 		return &exitError{exitLost, fmt.Errorf("the lease of the lock %q ended while the command ran: %w", r.lock, cmp.Or(cause, err))}
 	case err != nil:
 		fmt.Fprintf(r.Stderr, "noonctl: %s\n", sentence(err)) // the lock expires with its TTL

@@ -57,7 +57,7 @@ func page() string {
 func runnable(root *cobra.Command) (all []*cobra.Command) {
 	for _, c := range root.Commands() {
 		switch {
-		case c.Name() == "completion" || c.Name() == "help":
+		case c.Name() == "completion" || c.Name() == "help" || c.Hidden:
 		case c.HasSubCommands():
 			all = append(all, runnable(c)...)
 		default:
