@@ -204,6 +204,12 @@ func TestSentinelPromotesAReplicaWithTheLease(t *testing.T) {
 	w.replicas[0].Pause()
 	defer w.replicas[0].Resume()
 	lease := w.try(w.mutex(w.failoverClient("holder", nil), "orders", needsReplica(30*time.Second)))
+	strange := w.options("other")
+	strange.MasterName = "noonn"
+	_, err := w.mutex(w.clientOf(redis.NewFailoverClient(strange), lockcore.Config{}), "orders", ttl(3*time.Second)).TryLock(w.Context())
+	if err == nil || !strings.Contains(err.Error(), "the Sentinels know no primary of the name in MasterName") {
+		t.Errorf("with a name that the Sentinels do not know: %v", err)
+	}
 	w.primary.Kill()
 	w.promoted()
 	w.replicas[0].Resume() // the next replica to acknowledge

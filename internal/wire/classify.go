@@ -65,10 +65,13 @@ var (
 type unsentError struct{ err error }
 
 func (e *unsentError) Error() string {
+	why := ""
 	if _, plain := errors.AsType[tls.RecordHeaderError](e.err); plain {
-		return fmt.Sprintf("lockcore: no connection: the server does not speak TLS on this port: %v", e.err)
+		why = "the server does not speak TLS on this port: "
+	} else if errors.Is(e.err, redis.Nil) { // an answer of a Sentinel
+		why = "the Sentinels know no primary of the name in MasterName: "
 	}
-	return fmt.Sprintf("lockcore: no connection: %v", e.err)
+	return fmt.Sprintf("lockcore: no connection: %s%v", why, e.err)
 }
 
 func (e *unsentError) Unwrap() error { return e.err }
