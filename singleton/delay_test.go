@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton"
 )
@@ -13,49 +14,38 @@ import (
 // runs. With LockDelay it claims nothing before the other replica has reported them. Without
 // LockDelay, it runs these ticks again.
 func TestFault89_ReplicasReportBeforeTheyClaim(t *testing.T) {
-	t.Parallel()
-	f := onServer(t)
-	f.delay = 3 * time.Second
-	all := map[string]*replica{}
-	for _, name := range []string{"knows", "first"} {
-		r := f.replica(name, singleton.Config{})
-		r.add("draw", "@every 500ms", nil, singleton.JobConfig{CatchUp: singleton.CatchUpAll})
-		r.run()
-		all[name] = r
-	}
-	f.recorded("draw", 10) // the ticks of the first delay run at once; the partition comes after them
-	cut := all["first"].net.Partition()
-	if err := f.Raw.Save(t.Context()).Err(); err != nil {
-		t.Fatal(err)
-	}
-	ended := map[int64]bool{} // ticks; those that are under way may run again
-	for _, run := range f.recorded("draw", len(f.runs("draw"))+5) {
-		ended[run.Tick.UnixMilli()] = true
-	}
-	f.Real.Kill()
-	reports := all["knows"].net.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Match: request("open")})
-	all["first"].net.Heal()
-	all["first"].net.Cut()
-	f.Real.Restart(f)
-	f.Until("the report is under way", func() bool { return reports.Fired() > 0 })
-	time.Sleep(f.delay / 4)
-	reports.Lift()
-	f.recorded("draw", len(ended)+5)
-	for tick, entries := range f.ticks("draw") {
-		// The partition may hit a run, which is then taken over.
-		takenOver := len(entries) == 2 && entries[0].replica == "first" && entries[1].run.Attempt == 2
-		if ended[tick] && len(entries) != 1 && !takenOver {
-			t.Errorf("tick %v was run again: %+v", time.UnixMilli(tick).UTC(), entries)
+	inBubble(t, func(t *testing.T, f *fleet) {
+		f.delay = 3 * time.Second
+		all := map[string]*replica{}
+		for _, name := range []string{"knows", "first"} {
+			r := f.replica(name, singleton.Config{})
+			r.add("draw", "@every 500ms", nil, singleton.JobConfig{CatchUp: singleton.CatchUpAll})
+			r.run()
+			all[name] = r
 		}
-	}
-	tokens(f, "draw")
-	if f.log.Count("first: ", "grants delayed") == 0 {
-		t.Error("the delay was not logged")
-	}
-	if f.log.Count("ledger request failed", "LockDelay") > 0 {
-		t.Error("the delay was logged as a failure")
-	}
-	lockcoretest.MustFire(t, cut, reports)
+		f.recorded("draw", 10) // the ticks of the first delay run at once; the partition comes after them
+		cut := all["first"].net.Partition()
+		restore := f.snapshot("draw")
+		n := len(f.recorded("draw", len(f.runs("draw"))+5))
+		reports := all["knows"].net.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Match: request("open")})
+		all["first"].net.Heal()
+		all["first"].net.Cut()
+		restore()
+		testenv.Must(t, f.Bubble.Restart(false))
+		f.Until("the report is under way", func() bool { return reports.Fired() > 0 })
+		time.Sleep(f.delay / 4)
+		reports.Lift()
+		f.recorded("draw", n+5)
+		f.ranOnce("draw")
+		tokens(f, "draw")
+		if f.log.Count("first: ", "grants delayed") == 0 {
+			t.Error("the delay was not logged")
+		}
+		if f.log.Count("ledger request failed", "LockDelay") > 0 {
+			t.Error("the delay was logged as a failure")
+		}
+		lockcoretest.MustFire(t, cut, reports)
+	})
 }
 
 // During the delay a replica is ready, and Once and Daemon wait, too.
