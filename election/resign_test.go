@@ -248,7 +248,7 @@ func TestTransferToTheDead(t *testing.T) {
 		must(e, a.le.TransferTo(e.Context(), "b"))
 		next.leads(1)
 		b.never()
-		lockcoretest.MustFire(e, cut)
+		must(e, cut.Wait(e.Context(), 1)) // b has tried to connect again
 		f.Heal()
 		e.history.Require(e)
 	})

@@ -32,6 +32,9 @@ type attempt struct {
 	token uint64     // of a grant of a quorum, which renewals commit
 	trail wire.Trail // of its requests to the servers of a quorum
 
+	wait wire.Wait   // of the first acquire
+	sent atomic.Bool // it is in use
+
 	endedToken uint64 // sent with the last acquire, see owners
 
 	// unanswered: an acquire was not answered and may still arrive. mayBeStored: the server
@@ -126,8 +129,12 @@ func (a *attempt) sendAcquire(ctx context.Context, mode string, timeout time.Dur
 		a.mayBeStored.Store(true) // a minority may grant, whatever the answer is
 	}
 	req := a.terms.replicated(a.queued.acquire(a, mode)).Granting()
+	wait := &a.wait
+	if a.sent.Swap(true) {
+		wait = new(wire.Wait) // an earlier request of the attempt may still use the other
+	}
 	t0 := a.c.clock.Now()
-	answer, err := a.c.wire.Send(ctx, a.keys.name, req, timeout)
+	answer, err := a.c.wire.Send(ctx, a.keys.name, req.Timed(wait), timeout)
 	answer, short, err := shortOf(answer, err)
 	if delayOf(err) == nil { // during a delay, a candidate is as ready as one that waits
 		readiness.Answered(ctx, err)
@@ -148,11 +155,18 @@ func (a *attempt) sendAcquire(ctx context.Context, mode string, timeout time.Dur
 	if r.code == answerHead || r.code == answerQueued {
 		a.place = r.place
 	}
-	r.t0, r.short = t0, short
+	r.t0, r.short = a.c.sentAt(t0, wait), short
 	if r.code == answerHeld && a.c.council != nil {
 		return a.confirm(ctx, r, timeout)
 	}
 	return r, nil
+}
+
+// sentAt returns when a request was sent that was made at a time and then waited, for example for
+// a connection. The wait is measured by a clock that may stop while the machine is suspended.
+// Then, the result is too early, which only makes a lease shorter.
+func (c *Client) sentAt(made time.Duration, wait *wire.Wait) time.Duration {
+	return min(made+wait.Took(), c.clock.Now())
 }
 
 // shortOf takes ErrNotReplicated out of the result of a request that may grant a lease. Only a
@@ -206,7 +220,7 @@ func (a *attempt) makeLease(ctx context.Context, r *acquireReply, err error) (le
 // A grant is an answer of the server that grants a lease.
 type grant struct {
 	token uint64        // 0: not granted
-	t0    time.Duration // the time before the request was sent
+	t0    time.Duration // just before the request was sent
 	short error         // ErrNotReplicated; nil: enough replicas have the grant
 }
 

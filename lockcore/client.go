@@ -205,7 +205,8 @@ func (c *Client) Elapsed() time.Duration { return c.clock.Now() }
 // If ctx ends before all locks are released, Close returns ctx's error, and the server
 // frees the remaining locks when their TTLs expire. If the Client released a lock less than
 // a second ago, Close sends one more request, for at most a second. With it, other processes
-// notice if the next holder is frozen. A second Close returns ErrClosed.
+// notice if the next holder is frozen. A Client of a quorum also waits for the answers of the
+// slower servers to the last releases. A second Close returns ErrClosed.
 func (c *Client) Close(ctx context.Context) error {
 	ctx = input.Context(ctx)
 	c.mu.Lock()
@@ -247,6 +248,9 @@ func (c *Client) Close(ctx context.Context) error {
 	c.mu.Unlock()
 	wake()
 
+	if c.council != nil {
+		c.council.wire.Drain(ctx)
+	}
 	c.cancel()
 	c.wire.Close()
 	c.keeper.Close()

@@ -55,9 +55,12 @@
 //
 // # Timing
 //
-//	validity       A lease is valid until t0 + TTL - margin. t0 is read before the request
-//	               that granted or renewed the lease was sent. So the lease ends before the
-//	               server's TTL, however slow the network was.
+//	validity       A lease is valid until t0 + TTL - margin. t0 is the time just before the
+//	               request that granted or renewed the lease was sent. So the lease ends
+//	               before the server's TTL, however slow the network was.
+//	round trip     It may take almost a third of the TTL, at most 3 s. In a cluster, it must
+//	               be shorter than 1.5 s, with Sentinels than 1 s, and with NewQuorum than a
+//	               fifth of the TTL and 1.5 s. Beyond that, errors say that there was no answer.
 //	margin         1 % of the TTL + 2 ms, for clocks that run at different rates.
 //	renewal        Every TTL/3. A refused renewal is retried after TTL/48. An unanswered
 //	               renewal is retried before half of the remaining validity has passed. A

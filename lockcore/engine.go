@@ -99,9 +99,11 @@ func (e *nameEngine) Hold(ctx context.Context, k engine.Kind, acquire func(engin
 	var refusal error
 	req := e.terms.replicated(acquire(a.engineAttempt())).Granting()
 	send := func(timeout time.Duration) (g grant, err error) {
-		g.t0 = e.c.clock.Now()
-		answer, err := e.c.wire.Send(ctx, e.keys.name, req, timeout)
+		var wait wire.Wait
+		made := e.c.clock.Now()
+		answer, err := e.c.wire.Send(ctx, e.keys.name, req.Timed(&wait), timeout)
 		answer, g.short, err = shortOf(answer, err)
+		g.t0 = e.c.sentAt(made, &wait)
 		if err != nil {
 			a.noteFailure(err)
 			return g, err

@@ -89,9 +89,9 @@ func TestFault08_RepliesDropped(t *testing.T) {
 		defer cancel()
 		_, err = long.TryLock(ctx)
 		mustIs(e, err, context.DeadlineExceeded)
-		// On a busy machine, the renewals may have given up all connections. A new one gets no
-		// answer either, so nothing is sent.
-		if sent := !strings.Contains(err.Error(), "no connection"); e.Bubble != nil || sent {
+		// The renewals may have given up all connections. A new one gets no answer either, so
+		// nothing is sent.
+		if !strings.Contains(err.Error(), "no connection") {
 			mustIs(e, err, lockcore.ErrUnknown)
 		}
 		all.Lift()

@@ -14,8 +14,8 @@ import (
 // A Lease is one acquisition of a lock. The holder may act until Context is done. A Lease
 // is safe for concurrent use.
 //
-// A lease is valid until t0 + ValidFor, by default t0 + TTL - margin. t0 is read from the
-// local clock before the request is sent that grants or renews the lease. No method asks
+// A lease is valid until t0 + ValidFor, by default t0 + TTL - margin. t0 is the time of the
+// local clock just before the request is sent that grants or renews the lease. No method asks
 // the server whether the lease is still held, because the answer would be old when it
 // arrives. Work that checks neither Context nor Remaining does not stop in time. Only a
 // resource that checks the Token can then refuse it.

@@ -25,7 +25,8 @@ type site struct {
 	over    chan struct{} // closed when the dials of the network may end
 	nodes   []*node
 
-	avoidable bool // all names may be on servers without the fault
+	distance  *Distance // to all nodes; nil: none
+	avoidable bool      // all names may be on servers without the fault
 
 	mu     sync.Mutex
 	broken bool
@@ -115,8 +116,11 @@ func (s *site) options(n *node) *redis.Options {
 			s.met++
 		}
 		s.mu.Unlock()
-		if fails {
+		switch {
+		case fails:
 			return s.network.dial(ctx, s.over)
+		case s.distance != nil:
+			return s.distance.dial(ctx, func() (net.Conn, error) { return dials[addr](ctx, network, addr) })
 		}
 		return dials[addr](ctx, network, addr)
 	}

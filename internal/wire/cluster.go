@@ -71,9 +71,9 @@ const (
 	// maxAsked limits the nodes that a refresh asks.
 	maxAsked = 8
 
-	// viewWithin is how long a node may take to answer a refresh, and viewsWithin how long
-	// the others may take after the first.
-	viewWithin  = 2 * time.Second
+	// viewWithin is how long a refresh may wait for a connection to a node, and again for its
+	// answer. viewsWithin is how long the others may take after the first.
+	viewWithin  = 3 * time.Second
 	viewsWithin = 100 * time.Millisecond
 )
 
@@ -92,7 +92,7 @@ func newCluster(opt redis.Options, seeds []string, cfg Config) *cluster {
 }
 
 // Send sends a request to the server of the name. The answer MOVED names another server,
-// which gets the request within the same time.
+// which gets the request if it arrives within the timeout.
 func (c *cluster) Send(ctx context.Context, name string, r Request, timeout time.Duration) (any, error) {
 	until := time.Now().Add(timeout)
 	slot := slotOf(name)
@@ -102,7 +102,7 @@ func (c *cluster) Send(ctx context.Context, name string, r Request, timeout time
 		if err != nil {
 			return nil, err
 		}
-		answer, err := s.group(r.replicas).requests.do(ctx, r, time.Until(until))
+		answer, err := s.group(r.replicas).requests.do(ctx, r, timeout)
 		switch {
 		case (err == nil || errors.Is(err, ErrNotReplicated)) && c.owner(slot) != s:
 			return nil, errors.Join(ErrUnknown, ErrFormerServer)
@@ -324,7 +324,7 @@ func (c *cluster) survey() (*view, error) {
 		view *view
 		err  error
 	}
-	ctx, cancel := context.WithTimeout(c.ctx, viewWithin)
+	ctx, cancel := context.WithCancel(c.ctx)
 	asked := c.someNodes()
 	c.prepareSurvey(asked)
 	results := make(chan result, len(asked))
@@ -388,7 +388,7 @@ func (c *cluster) view(ctx context.Context, addr string) (*view, error) {
 	own := c.surveyors[addr]
 	defer own.renew()
 	var limit deadline
-	own.limit(ctx, &limit, time.Time{}, 0)
+	own.limit(ctx, &limit, time.Now().Add(viewWithin), viewWithin)
 	defer limit.stop()
 	answers := own.do(&limit, []Request{askSlots, askInfo}, nil) //nolint:contextcheck // limit is a context of ctx
 	return readView(addr, answers[0], answers[1])

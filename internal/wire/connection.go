@@ -31,6 +31,7 @@ type connection struct {
 
 	// Only the present user writes these.
 	failed bool          // the last request had no connection
+	rest   time.Duration // until when none is made unless it is needed
 	batch  batch         // the commands of the present exchange
 	left   time.Duration // when mayLeave last returned true
 
@@ -128,7 +129,7 @@ func (c *connection) check(ctx context.Context, cn *redis.Conn) error {
 func (c *connection) do(d *deadline, commands []Request, refusal func(i int) error) []Answer {
 	rdb, err := c.connected(d)
 	if err != nil {
-		c.failed = true
+		c.failed, c.rest = true, c.trust.now()+restAfter
 		return unsent(len(commands), err)
 	}
 	if refusal == nil {
@@ -169,6 +170,11 @@ func (c *connection) exchange(d *deadline, rdb *redis.Client, commands []Request
 		return unsent(len(commands), d.why())
 	}
 	sent := c.trust.now()
+	for i := range commands {
+		if w := commands[i].wait; w != nil {
+			w.end(&commands[i])
+		}
+	}
 	replies := c.transmit(d, rdb, commands)
 	d.exchange(false)
 	c.assess(sent, replies)
@@ -188,33 +194,64 @@ func unsent(n int, err error) []Answer {
 // replaced first.
 func (c *connection) connected(d *deadline) (*redis.Client, error) {
 	c.mu.Lock()
-	rdb, ready, closed, doubted := c.rdb, c.ready, c.closed, c.trust.doubts(c.dialed, c.proved)
-	c.mu.Unlock()
-	switch {
-	case closed || ready && !doubted:
-		return rdb, nil
-	case ready:
-		c.renew()
+	if c.closed || c.usableLocked() {
+		defer c.mu.Unlock()
+		return c.rdb, nil
 	}
-	return c.connect(d)
+	c.mu.Unlock()
+	rdb, err := c.connect(d, c.prepare(maxDialing))
+	d.nextPart()
+	return rdb, err
 }
 
-// connect sets up the connection, or waits until that is done.
-func (c *connection) connect(d *deadline) (*redis.Client, error) {
-	var own chan error
+// restAfter is how long a connection that could not be made is not tried again while others work.
+const restAfter = 100 * time.Millisecond
+
+// rests reports whether the connection could not be made a moment ago.
+func (c *connection) rests() bool { return c.failed && c.trust.now() < c.rest }
+
+// usable reports whether a request need not wait for the connection.
+func (c *connection) usable() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !c.closed && c.usableLocked()
+}
+
+func (c *connection) usableLocked() bool { return c.ready && !c.trust.doubts(c.dialed, c.proved) }
+
+// prepare begins to set up a connection that is not usable, in the background, unless so many
+// setups have not ended: the connection outlives the request that began it. The result is nil
+// then, and is otherwise what gets the error.
+func (c *connection) prepare(limit int) (setup chan error) {
+	finish := func() {}
+	c.mu.Lock()
+	if c.ready && !c.usableLocked() {
+		finish = c.replaceLocked()
+	}
+	if !c.ready && !c.closed && c.setting < limit {
+		setup = make(chan error, 1)
+		c.setting++
+		go c.setUp(c.rdb, setup)
+	}
+	c.mu.Unlock()
+	finish()
+	return setup
+}
+
+// connect waits until the connection is set up. own is the setup that the request of d has begun,
+// or nil.
+func (c *connection) connect(d *deadline, own chan error) (*redis.Client, error) {
 	for {
 		c.mu.Lock()
 		if c.ready || c.closed {
 			defer c.mu.Unlock()
 			return c.rdb, nil
 		}
-		if own == nil && c.setting < maxDialing {
-			own = make(chan error, 1)
-			c.setting++
-			go c.setUp(c.rdb, own) // the connection outlives the request that began it
-		}
 		changed := c.changed
 		c.mu.Unlock()
+		if own == nil {
+			own = c.prepare(maxDialing)
+		}
 		select {
 		case err := <-own:
 			c.mu.Lock()
@@ -233,6 +270,15 @@ func (c *connection) connect(d *deadline) (*redis.Client, error) {
 			return nil, err
 		}
 	}
+}
+
+// await waits until the connection is set up, or ctx ends. own is as in connect.
+func (c *connection) await(ctx context.Context, own chan error) error {
+	var d deadline
+	c.limit(ctx, &d, time.Time{}, 0)
+	defer d.stop()
+	_, err := c.connect(&d, own) //nolint:contextcheck // d is a context of ctx
+	return err
 }
 
 // assess records what the answers say about the connection.
@@ -306,6 +352,10 @@ func (c *connection) renew() { c.replace()() }
 func (c *connection) replace() (finish func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.replaceLocked()
+}
+
+func (c *connection) replaceLocked() (finish func()) {
 	old := c.rdb
 	if !c.closed {
 		c.rdb, c.at = c.client()

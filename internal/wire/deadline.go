@@ -7,13 +7,14 @@ import (
 )
 
 // A deadline is the context of one use of a connection. It is done when its parent is, or when
-// its time is over, and then aborts the exchange. The contexts of package context allocate ten
-// times for that. This one uses the timer of its connection, and makes a channel only when
-// Done is called.
+// the time of a part of the use is over, and then aborts the exchange. The parts are the wait for
+// the connection, and each round trip: a request that had to wait for a dial still has the whole
+// time for its answer. The contexts of package context allocate ten times for that. This one uses
+// the timer of its connection, and makes a channel only when Done is called.
 type deadline struct {
 	context.Context               // the parent
-	at              time.Time     // zero: only the parent ends it
-	within          time.Duration // the time that ends at that time, for the error
+	at              time.Time     // the end of the present part; zero: only the parent ends it
+	within          time.Duration // the time of a part
 	grants          bool          // see grantingKey
 
 	conn   *connection
@@ -27,12 +28,19 @@ type deadline struct {
 
 // limit makes d the context of the use of c. Call d.stop when the use is over.
 func (c *connection) limit(ctx context.Context, d *deadline, at time.Time, within time.Duration) {
-	d.Context, d.conn, d.at, d.within = ctx, c, at, within
+	d.Context, d.conn, d.within = ctx, c, within
 	if !at.IsZero() {
-		c.alarm.set(d)
+		c.alarm.set(d, at)
 	}
 	if ctx.Done() != nil {
 		d.unhook = context.AfterFunc(ctx, d.parentEnded)
+	}
+}
+
+// nextPart begins another part.
+func (d *deadline) nextPart() {
+	if !d.at.IsZero() {
+		d.conn.alarm.set(d, time.Now().Add(d.within))
 	}
 }
 
@@ -125,10 +133,10 @@ type alarm struct {
 	of    *deadline // nil: the connection is not used
 }
 
-func (a *alarm) set(d *deadline) {
+func (a *alarm) set(d *deadline, at time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.of = d
+	a.of, d.at = d, at
 	if left := time.Until(d.at); a.timer == nil {
 		a.timer = time.AfterFunc(left, a.ring)
 	} else {

@@ -439,10 +439,11 @@ func TestFault45_CallersThatLeave(t *testing.T) {
 		}
 		r.redis.Unhang()
 
-		for range 4 { // all connections are in use, and fail
-			go func() { _, _ = w.Send(t.Context(), "", wire.Command("blpop", "none", 0), time.Second) }()
+		for range 4 { // all connections are in use
+			go func() { _, _ = w.Send(t.Context(), "", wire.Command("blpop", "none", 0), 10*time.Second) }()
 			synctest.Wait()
 		}
+		free := r.block() // another one is needed
 		var wg sync.WaitGroup
 		for i := range 10 {
 			within, leaves := 1900*time.Millisecond, i%2 == 0
@@ -457,9 +458,7 @@ func TestFault45_CallersThatLeave(t *testing.T) {
 			})
 			synctest.Wait()
 		}
-		time.Sleep(900 * time.Millisecond)
-		free := r.block()
-		time.Sleep(500 * time.Millisecond) // the batch waits for a connection
+		time.Sleep(1400 * time.Millisecond) // the batch waits for it
 		r.set(nil)
 		free()
 		wg.Wait()

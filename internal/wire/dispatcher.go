@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/bits"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -14,8 +13,9 @@ import (
 )
 
 const (
-	connections = 4   // concurrent requests or batches
-	maxBatch    = 128 // calls in one batch
+	connections    = 4   // concurrent requests or batches
+	maxConnections = 12  // of them, while some do not answer
+	maxBatch       = 128 // calls in one batch
 )
 
 // A dispatcher sends the calls of all goroutines of a Client. While a connection is free, a
@@ -23,23 +23,31 @@ const (
 // first free connection then sends them as one batch. A caller whose context ends returns at
 // once. If the call was not sent before, it is never sent. If it was sent, its answer is
 // ignored.
+//
+// A call may wait for its answer for longer than another one may wait for a connection. So if
+// a call has queued for a third of its timeout, there is another connection. It is closed
+// when more than the usual number are free.
 type dispatcher struct {
-	mu     sync.Mutex
-	free   []*connection // those that failed are first, the one used last is last
-	queue  []*call       // empty while a connection is free
-	closed bool
-	all    []*connection
-	wg     sync.WaitGroup // requests and batches in flight
-	calls  sync.Pool      // *call, of callers that were answered
-	failed func(Request, error)
+	trust *trust // of all connections
+	make  func() *connection
+
+	mu      sync.Mutex
+	all     []*connection
+	free    []*connection      // those that failed are first, the one used last is last
+	queue   []*call            // empty while a connection is free
+	borrows []chan *connection // of those that wait for one
+	closed  bool
+	wg      sync.WaitGroup // requests and batches in flight
+	calls   sync.Pool      // *call, of callers that were answered
+	failed  func(Request, error)
 }
 
 // A call is one command and its state.
 type call struct {
 	request Request
-	timeout time.Duration
-	until   time.Time // the end of timeout
+	timeout time.Duration // of the wait for a connection, and again of that for the answer
 	state   atomic.Int32
+	sent    time.Time // set before the state is callSent
 	answer  Answer
 	done    chan struct{} // gets a value once answer is set; nothing uses the call after that
 	timer   *time.Timer   // of the caller
@@ -54,6 +62,8 @@ const (
 // newDispatcher makes a dispatcher that calls failed for each call that fails.
 func newDispatcher(opt redis.Options, r role, h *history, failed func(Request, error)) *dispatcher {
 	d := &dispatcher{failed: failed, all: newConnections(connections, opt, r, h)}
+	d.trust = d.all[0].trust
+	d.make = func() *connection { return newConnection(opt, d.trust, r, h) }
 	d.free = append(d.free, d.all...)
 	d.calls.New = func() any { return &call{done: make(chan struct{}, 1), timer: time.NewTimer(time.Hour)} }
 	return d
@@ -68,15 +78,24 @@ func (d *dispatcher) close() {
 		c.done <- struct{}{}
 	}
 	d.queue = nil
+	all := d.all
 	d.mu.Unlock()
-	for _, f := range d.all {
+	for _, f := range all {
 		f.close()
 	}
 	d.wg.Wait()
 }
 
-// do sends one command and waits for its answer for the timeout, or until ctx ends. If the
-// error is ErrUnknown, the command may have been applied.
+// connections returns all connections.
+func (d *dispatcher) connections() []*connection {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.all)
+}
+
+// do sends one command and waits for its answer, until ctx ends. The timeout is that of the
+// wait for a connection, and again of each round trip. If the error is ErrUnknown, the command
+// may have been applied.
 func (d *dispatcher) do(ctx context.Context, r Request, timeout time.Duration) (any, error) {
 	answer, err := d.send(ctx, r, timeout)
 	if err != nil && (errors.Is(err, ErrUnknown) || errors.Is(err, ErrNotReplicated) || IsRefused(err) || IsUnsent(err)) {
@@ -89,145 +108,323 @@ func (d *dispatcher) send(ctx context.Context, r Request, timeout time.Duration)
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	until := time.Now().Add(timeout)
 	d.mu.Lock()
 	if d.closed {
 		d.mu.Unlock()
 		return nil, ErrClosed
 	}
-	if last := len(d.free) - 1; last >= 0 {
+	if last := len(d.free) - 1; last >= 0 && (!d.free[last].rests() || !d.anyUsable()) {
 		f := d.free[last]
 		d.free = d.free[:last]
 		d.wg.Add(1)
 		d.mu.Unlock()
-		return d.sendNow(ctx, f, r, until, timeout)
+		answer, c := d.sendNow(ctx, f, r, timeout)
+		if c != nil {
+			return d.await(ctx, c)
+		}
+		return answer.Value, answer.Err
 	}
-	c := d.calls.Get().(*call)
-	c.request, c.until, c.timeout = r, until, timeout
+	c := d.newCall(r, timeout)
 	d.queue = append(d.queue, c)
 	d.mu.Unlock()
-	if c.wait(ctx) {
+	return d.await(ctx, c)
+}
+
+func (d *dispatcher) newCall(r Request, timeout time.Duration) *call {
+	c := d.calls.Get().(*call)
+	c.request, c.timeout = r, timeout
+	return c
+}
+
+// await returns the answer of a call that queues.
+func (d *dispatcher) await(ctx context.Context, c *call) (any, error) {
+	if d.wait(ctx, c) {
 		answer := c.answer
 		c.request, c.answer = Request{}, Answer{}
 		c.state.Store(callQueued)
 		d.calls.Put(c)
 		return answer.Value, answer.Err
 	}
-	dropped := c.state.CompareAndSwap(callQueued, callDropped) // never sent, and never will be
+	dropped := !c.wasSent() // and it never will be
 	switch err := ctx.Err(); {
 	case dropped && err != nil:
 		return nil, err
 	case dropped:
-		return nil, &unsentError{fmt.Errorf("lockcore: all connections were in use: %w", NoAnswer(timeout))}
+		return nil, &unsentError{fmt.Errorf("lockcore: all connections were in use: %w", NoAnswer(c.timeout))}
 	case err != nil:
 		return nil, errors.Join(err, ErrUnknown)
 	}
-	return nil, errors.Join(ErrUnknown, NoAnswer(timeout))
+	return nil, errors.Join(ErrUnknown, NoAnswer(c.timeout))
 }
 
-// wait reports whether the call is answered before its timeout and the end of ctx.
-func (c *call) wait(ctx context.Context) bool {
-	c.timer.Reset(c.timeout)
+// wait reports whether a call is answered before its timeout and the end of ctx.
+func (d *dispatcher) wait(ctx context.Context, c *call) bool {
+	patience := c.timeout / 3
+	c.timer.Reset(patience)
 	defer c.timer.Stop()
-	select {
-	case <-c.done:
-		return true
-	case <-ctx.Done():
-	case <-c.timer.C:
-	}
-	select {
-	case <-c.done:
-		return true
-	default:
-		return false
+	for grown := false; ; {
+		select {
+		case <-c.done:
+			return true
+		case <-c.timer.C:
+			switch {
+			case !grown:
+				grown = true
+				d.grow()
+				c.timer.Reset(c.timeout - patience)
+				continue
+			case c.wasSent():
+				if left := c.timeout - time.Since(c.sent); left > 0 {
+					c.timer.Reset(left)
+					continue
+				}
+			}
+		case <-ctx.Done():
+		}
+		select {
+		case <-c.done:
+			return true
+		default:
+			return false
+		}
 	}
 }
 
-// sendNow sends a request on the caller's goroutine.
-func (d *dispatcher) sendNow(ctx context.Context, f *connection, r Request, until time.Time, timeout time.Duration) (any, error) {
+// wasSent reports whether a call was sent. If not, it is dropped.
+func (c *call) wasSent() bool {
+	return !c.state.CompareAndSwap(callQueued, callDropped) && c.state.Load() == callSent
+}
+
+// grow adds a connection for the calls that queue, while all connections wait for answers. While
+// none can be made, another one would not help.
+func (d *dispatcher) grow() {
+	d.mu.Lock()
+	if d.closed || len(d.queue) == 0 || len(d.all) == maxConnections || !d.anyUsable() {
+		d.mu.Unlock()
+		return
+	}
+	f := d.make()
+	f.replaced = d.all[0].replaced
+	d.all = append(slices.Clip(d.all), f)
+	d.wg.Add(1)
+	d.mu.Unlock()
+	d.sendQueued(f)
+}
+
+// borrow returns a channel that gets a connection which is set up, as soon as one is free, or nil
+// if there is none. sendQueued returns the connection. withdraw must follow if it was not received.
+func (d *dispatcher) borrow() chan *connection {
+	lent := make(chan *connection, 1)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for i := len(d.free) - 1; i >= 0 && !d.closed; i-- {
+		if f := d.free[i]; f.usable() {
+			d.free = slices.Delete(d.free, i, i+1)
+			d.wg.Add(1)
+			lent <- f
+			return lent
+		}
+	}
+	if d.closed || !d.anyUsable() {
+		lent <- nil
+		return lent
+	}
+	d.borrows = append(d.borrows, lent)
+	return lent
+}
+
+// withdraw ends a borrow.
+func (d *dispatcher) withdraw(lent chan *connection) {
+	d.mu.Lock()
+	i := slices.Index(d.borrows, lent)
+	if i >= 0 {
+		d.borrows = slices.Delete(d.borrows, i, i+1)
+	}
+	d.mu.Unlock()
+	if i >= 0 {
+		return
+	}
+	if f := <-lent; f != nil {
+		d.sendQueued(f)
+	}
+}
+
+// anyUsable reports whether a connection is set up. The caller holds mu.
+func (d *dispatcher) anyUsable() bool { return slices.ContainsFunc(d.all, (*connection).usable) }
+
+// sendNow sends a request on the caller's goroutine. If the connection cannot be made, and others
+// exist, the request becomes a call that queues for them.
+func (d *dispatcher) sendNow(ctx context.Context, f *connection, r Request, timeout time.Duration) (Answer, *call) {
 	var one struct {
 		requests [1]Request
 		limit    deadline
 	}
 	one.requests[0] = r
-	f.limit(ctx, &one.limit, until, timeout)
+	f.limit(ctx, &one.limit, time.Now().Add(timeout), timeout)
 	answer := transfer(&one.limit, f, one.requests[:], nil)[0] //nolint:contextcheck // limit is a context of ctx
 	one.limit.stop()
+	if f.failed && one.limit.Err() == nil && IsUnsent(answer.Err) {
+		if c := d.newCall(r, timeout); d.passOn(f, []*call{c}) {
+			return answer, c
+		}
+	}
 	d.sendQueued(f) //nolint:contextcheck // the next batch is other callers'
 	if answer.Err != nil && ctx.Err() != nil {
-		return nil, errors.Join(ctx.Err(), answer.Err)
+		answer = Answer{Err: errors.Join(ctx.Err(), answer.Err)}
 	}
-	return answer.Value, answer.Err
+	return answer, nil
 }
 
 // sendQueued sends the queued calls, batch by batch, and then returns the connection.
 func (d *dispatcher) sendQueued(f *connection) {
 	if batch := d.next(f); batch != nil {
-		go func() {
-			for next := batch; next != nil; next = d.next(f) {
-				sendBatch(f, next)
-			}
-		}()
+		go d.sendBatches(f, batch)
 	}
 }
 
-func sendBatch(f *connection, batch []*call) {
-	last := slices.MaxFunc(batch, func(a, b *call) int { return a.until.Compare(b.until) })
-	var limit deadline
-	f.limit(context.Background(), &limit, last.until, last.timeout)
-	defer limit.stop()
+func (d *dispatcher) sendBatches(f *connection, batch []*call) {
+	for next := batch; next != nil; next = d.next(f) {
+		if !d.sendBatch(f, next) {
+			return
+		}
+	}
+}
+
+// sendBatch returns false if it has returned the connection.
+func (d *dispatcher) sendBatch(f *connection, batch []*call) bool {
+	longest := time.Duration(0)
 	requests := make([]Request, len(batch))
 	for i, c := range batch {
 		requests[i] = c.request
+		longest = max(longest, c.timeout)
 	}
+	var limit deadline
+	f.limit(context.Background(), &limit, time.Now().Add(longest), longest)
 	// A caller may drop its call until the connection is ready.
+	var now time.Time
 	answers := transfer(&limit, f, requests, func(i int) bool {
+		if now.IsZero() {
+			now = time.Now()
+		}
+		batch[i].sent = now
 		return batch[i].state.CompareAndSwap(callQueued, callSent)
 	})
+	limit.stop()
+	if f.failed && limit.Err() == nil && now.IsZero() && d.passOn(f, batch) {
+		return false
+	}
 	for i, c := range batch {
 		c.answer = answers[i]
 		c.done <- struct{}{}
 	}
+	return true
 }
 
-// next takes the calls of the next batch, or returns the connection. The batch contains the
-// first calls of the queue with similar timeouts, so that none waits for a connection much
-// longer than for its answer.
+// passOn returns a connection that cannot be made, and queues its calls for the others. It
+// returns false, and does nothing, if none of them is set up.
+func (d *dispatcher) passOn(f *connection, batch []*call) bool {
+	d.mu.Lock()
+	if d.closed || !d.anyUsable() {
+		d.mu.Unlock()
+		return false
+	}
+	d.queue = slices.Concat(batch, d.queue)
+	var idle *connection
+	if i := slices.IndexFunc(d.free, (*connection).usable); i >= 0 {
+		idle = d.free[i]
+		d.free = slices.Delete(d.free, i, i+1)
+		d.wg.Add(1)
+	} // otherwise, the connection that is set up is in use, and sends the queue next
+	surplus := d.giveBack(f)
+	d.mu.Unlock()
+	if surplus != nil {
+		surplus.close()
+	}
+	d.wg.Done()
+	if idle != nil {
+		d.sendQueued(idle)
+	}
+	return true
+}
+
+// next takes the first calls of the queue as the next batch, or returns the connection.
 func (d *dispatcher) next(f *connection) []*call {
 	d.mu.Lock()
-	defer d.mu.Unlock()
+	if d.lend(f) {
+		d.mu.Unlock()
+		return nil
+	}
 	var batch []*call
 	n := 0
 	for ; n < len(d.queue) && len(batch) < maxBatch; n++ {
-		c := d.queue[n]
-		if len(batch) > 0 && waitClass(c.timeout) != waitClass(batch[0].timeout) {
-			break
-		}
-		if c.state.Load() != callDropped {
+		if c := d.queue[n]; c.state.Load() != callDropped {
 			batch = append(batch, c)
 		}
 	}
 	if d.queue = d.queue[n:]; len(d.queue) == 0 {
 		d.queue = nil
 	}
-	if batch == nil {
-		if f.failed {
-			// It comes last, as the others may still be connected while no dial succeeds.
-			d.free = append([]*connection{f}, d.free...)
-		} else {
-			d.free = append(d.free, f)
-		}
-		d.wg.Done()
+	if batch != nil {
+		d.mu.Unlock()
+		return batch
 	}
-	return batch
+	surplus := d.giveBack(f)
+	d.mu.Unlock()
+	if surplus != nil {
+		surplus.close()
+	}
+	d.wg.Done()
+	return nil
 }
 
-func waitClass(timeout time.Duration) int { return bits.Len64(uint64(timeout / time.Millisecond)) }
+// lend gives a connection to the first borrower. If no connection can be lent any more, all
+// borrowers get none. The caller holds mu.
+func (d *dispatcher) lend(f *connection) bool {
+	if len(d.borrows) == 0 {
+		return false
+	}
+	if !d.closed && f.usable() {
+		d.borrows[0] <- f
+		d.borrows = d.borrows[1:]
+		return true
+	}
+	if d.closed || !d.anyUsable() {
+		for _, b := range d.borrows {
+			b <- nil
+		}
+		d.borrows = nil
+	}
+	return false
+}
+
+// giveBack makes a connection free. It returns the one to close if that is one too many. The
+// caller holds mu.
+func (d *dispatcher) giveBack(f *connection) (surplus *connection) {
+	if f.failed {
+		// It comes last, as the others may still be connected while no dial succeeds.
+		d.free = slices.Insert(d.free, 0, f)
+	} else {
+		d.free = append(d.free, f)
+	}
+	if d.closed || len(d.free) <= connections {
+		return nil
+	}
+	surplus = d.free[0]
+	d.free = d.free[1:]
+	d.all = slices.DeleteFunc(slices.Clone(d.all), func(c *connection) bool { return c == surplus })
+	return surplus
+}
 
 // transfer sends requests in one round trip and returns their answers. It omits requests
 // that are not wanted when the connection is ready. If wanted is nil, all are sent.
 func transfer(d *deadline, l *connection, requests []Request, wanted func(i int) bool) []Answer {
-	answers := replicate(d, l, requests, wanted)
+	first, loads := l.trust.withSources(requests)
+	answers := replicate(d, l, first, wanted)
+	for _, i := range loads {
+		if answers[i].Err == nil {
+			l.trust.loaded.Store(requests[i].script, true)
+		}
+	}
 	// Unknown scripts are sent again, each once with its source. If another client flushes
 	// the scripts in between, all of them are sent with their source the next time.
 	for pass := range 2 {
@@ -247,6 +444,7 @@ func transfer(d *deadline, l *connection, requests []Request, wanted func(i int)
 		if again == nil {
 			break
 		}
+		d.nextPart()
 		for n, answer := range replicate(d, l, resent, nil) {
 			answers[again[n]] = answer
 		}

@@ -126,10 +126,7 @@ func (l *lookout) look() {
 	}
 	ctx, cancel := context.WithTimeout(l.ctx, l.probe.opt.DialTimeout)
 	defer cancel()
-	var limit deadline
-	l.probe.limit(ctx, &limit, time.Time{}, 0)
-	_, err = l.probe.connect(&limit)
-	limit.stop()
+	err = l.probe.await(ctx, nil)
 	l.probe.renew()
 	if err == nil && l.ctx.Err() == nil {
 		l.server.follow(at)

@@ -24,8 +24,10 @@ type Quorum struct {
 	stop    context.CancelFunc
 	wg      sync.WaitGroup
 
-	mu     sync.Mutex
-	closed bool
+	mu      sync.Mutex
+	closed  bool
+	leaving int           // requests in flight that end attempts
+	drained chan struct{} // closed when there is none; nil: nobody waits
 }
 
 // A Count makes one answer of those of several servers. answers has those that arrived, by
@@ -98,7 +100,19 @@ func (q *Quorum) Send(ctx context.Context, _ string, r Request, timeout time.Dur
 		Answer
 	}
 	results := make(chan result, n)
-	if !q.each(func(m *member) { results <- result{m.number, m.ask(r, timeout)} }) {
+	ends := r.late != nil
+	if ends {
+		q.leave(n)
+	}
+	if !q.each(func(m *member) {
+		results <- result{m.number, m.ask(r, timeout)}
+		if ends {
+			q.leave(-1)
+		}
+	}) {
+		if ends {
+			q.leave(-n)
+		}
 		return nil, ErrClosed
 	}
 	answers := make(map[int]Answer, n)
@@ -150,6 +164,35 @@ func (q *Quorum) each(task func(m *member)) bool {
 		q.wg.Go(func() { task(m) })
 	}
 	return true
+}
+
+// leave records the begin or the end of requests that end attempts.
+func (q *Quorum) leave(n int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.leaving += n
+	if q.leaving == 0 && q.drained != nil {
+		close(q.drained)
+		q.drained = nil
+	}
+}
+
+// Drain waits, until ctx ends, for the requests that end attempts. Send returns when a majority
+// has answered. If Close then aborted the others, they could leave another lock at each server,
+// and all of these together would block the name.
+func (q *Quorum) Drain(ctx context.Context) {
+	q.mu.Lock()
+	if q.leaving > 0 && q.drained == nil {
+		q.drained = make(chan struct{})
+	}
+	drained := q.drained
+	q.mu.Unlock()
+	if drained != nil {
+		select {
+		case <-drained:
+		case <-ctx.Done():
+		}
+	}
 }
 
 // Renewals returns the stream of all names.

@@ -3,6 +3,7 @@ package wire
 import (
 	"fmt"
 	"strconv"
+	"sync/atomic"
 	"time"
 )
 
@@ -15,6 +16,7 @@ type Request struct {
 	within   time.Duration // for their acknowledgement
 	mark     string        // see Marked; "" means none
 	grants   bool          // see Granting
+	wait     *Wait         // see Timed; nil: not measured
 
 	count Count // see Counted; nil: not for several servers
 	trail *Trail
@@ -46,6 +48,34 @@ func (r Request) Marked(key string) Request {
 func (r Request) Granting() Request {
 	r.grants = true
 	return r
+}
+
+// Timed returns the request for one call of Send, which measures the Wait.
+func (r Request) Timed(w *Wait) Request {
+	w.began = time.Now()
+	r.wait = w
+	return r
+}
+
+// A Wait is the time between Timed and the moment just before the request is sent. If the request
+// is sent again, because the server did not know its script or did not have its name, it ends when
+// the request is sent for the last time. If it is sent to several servers, it ends with the first.
+type Wait struct {
+	began time.Time
+	took  atomic.Int64
+}
+
+// Took returns the Wait of an answered request.
+func (w *Wait) Took() time.Duration { return time.Duration(w.took.Load()) }
+
+// end is called just before the request is sent.
+func (w *Wait) end(r *Request) {
+	took := max(1, int64(time.Since(w.began)))
+	if r.count != nil {
+		w.took.CompareAndSwap(0, took)
+	} else {
+		w.took.Store(took)
+	}
 }
 
 // IsScript reports whether the request runs a script.

@@ -30,7 +30,11 @@ const (
 	// selfTest is the message of a self-test.
 	selfTest = "s"
 
-	// echoWithin is how long the message of a self-test may take.
+	// publishWithin is how long the answer to PUBLISH may take in a self-test: as long as to any
+	// request. It fails as a request does, and then its connection is replaced.
+	publishWithin = 3 * time.Second
+
+	// echoWithin is how long the message of a self-test may take after that.
 	echoWithin = time.Second
 )
 
@@ -223,7 +227,7 @@ func (s *Subscription) publishToSelf() (receipt, error) {
 	if s.cfg.Sharded {
 		publish = "spublish"
 	}
-	count, err := s.requests.do(s.ctx, Command(publish, channel, selfTest), echoWithin)
+	count, err := s.requests.do(s.ctx, Command(publish, channel, selfTest), publishWithin)
 	n, _ := count.(int64)
 	switch {
 	case HasCode(err, "MOVED"):

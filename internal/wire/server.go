@@ -56,7 +56,7 @@ func (s *server) newGroup(requests *dispatcher) *group {
 	for _, c := range requests.all {
 		c.replaced = s.messages.retestNow
 	}
-	g := &group{requests, newStream(s.opt, s.role, s.cfg.Width)}
+	g := &group{requests, newStream(s.opt, s.role, s.cfg.Width, requests)}
 	g.renewals.used, g.renewals.answered = s.lookout.use, s.answered
 	g.renewals.sharded = s.cfg.Sharded
 	return g
@@ -88,10 +88,10 @@ func (g *group) close() {
 // does not have the name's slot.
 func (s *server) Send(ctx context.Context, _ string, r Request, timeout time.Duration) (any, error) {
 	s.lookout.use()
-	until := time.Now().Add(timeout)
+	began := time.Now()
 	for tries := 0; ; tries++ {
-		answer, err := s.group(r.replicas).requests.do(ctx, r, time.Until(until))
-		if !HasCode(err, "MOVED") || tries == connections || !time.Now().Before(until) {
+		answer, err := s.group(r.replicas).requests.do(ctx, r, timeout)
+		if !HasCode(err, "MOVED") || tries == connections || time.Since(began) >= timeout {
 			return answer, err
 		}
 	}
@@ -144,7 +144,7 @@ func (s *server) connections() (all []*connection) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, g := range s.groups {
-		all = slices.Concat(all, g.requests.all, g.renewals.all)
+		all = slices.Concat(all, g.requests.connections(), g.renewals.all)
 	}
 	return all
 }

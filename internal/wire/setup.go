@@ -183,10 +183,8 @@ func (p *guardedProvider) Subscribe(listener auth.CredentialsListener) (auth.Cre
 
 // setUp makes a connection ready, or reports why it could not.
 func (c *connection) setUp(rdb *redis.Client, result chan<- error) {
-	ctx, cancel := context.WithTimeout(context.Background(), c.opt.DialTimeout)
-	defer cancel()
 	began := c.trust.now()
-	err := c.dialAndSetUp(ctx, rdb)
+	err := c.dialAndSetUp(context.Background(), rdb)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.setting--
@@ -202,13 +200,16 @@ func (c *connection) setUp(rdb *redis.Client, result chan<- error) {
 }
 
 // dialAndSetUp dials before go-redis does, which writes a line to standard error for each
-// dial that fails: thousands of them in an outage.
+// dial that fails: thousands of them in an outage. The requests of the setup have as much time as
+// two dials, because there are up to three: HELLO, what OnConnect asks, and the history.
 func (c *connection) dialAndSetUp(ctx context.Context, rdb *redis.Client) error {
 	conn, err := c.dials.connect(ctx, c.opt.Network, c.opt.Addr)
 	if err != nil {
 		return err
 	}
 	defer c.dials.offer(conn)() // it is not used if rdb was closed meanwhile
+	ctx, cancel := context.WithTimeout(ctx, 2*c.opt.DialTimeout)
+	defer cancel()
 	err = plainRefusal(rdb.Process(ctx, redis.NewCmd(ctx, nothing{})))
 	if IsRefused(err) && err.Error() == errNothing.text {
 		return nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -13,9 +14,15 @@ import (
 // A Stream sends batches, each in one round trip, on connections that Send does not use. At
 // most Config.Width batches are in flight, each on its own connection, so an unanswered
 // batch does not delay the next one.
+//
+// While a connection is not set up, its batch borrows one from the requests: a lease with a
+// short TTL cannot wait for a dial over a slow network, and a server that is full accepts no
+// other connection.
 type Stream struct {
 	all   []*connection
 	trust *trust // of all connections
+	spare *dispatcher
+	lent  atomic.Int64 // when a batch was sent on a connection that was lent
 
 	sharded bool // the scripts are those for a cluster
 
@@ -28,9 +35,11 @@ type Stream struct {
 	free []*connection // idle connections; the one that worked last is last
 }
 
-func newStream(opt redis.Options, r role, width int) *Stream {
+func newStream(opt redis.Options, r role, width int, spare *dispatcher) *Stream {
 	all := newConnections(width, opt, r, nil)
-	return &Stream{all: all, trust: all[0].trust, free: slices.Clone(all)}
+	s := &Stream{all: all, trust: all[0].trust, spare: spare, free: slices.Clone(all)}
+	s.trust.began = spare.trust.began // Doubt gives both the same time
+	return s
 }
 
 func (s *Stream) close() {
@@ -55,13 +64,60 @@ func (s *Stream) Send(ctx context.Context, requests []Request) []Answer {
 	if s.sharded {
 		requests = sharded(requests)
 	}
-	var limit deadline
-	c.limit(ctx, &limit, time.Time{}, 0)
-	answers := transfer(&limit, c, requests, nil) //nolint:contextcheck // limit is a context of ctx
-	limit.stop()
+	answers := s.exchange(ctx, c, requests)
 	s.release(c)
 	s.answered(ctx, requests, answers)
 	return answers
+}
+
+// exchange sends a batch on a connection. If that one is not set up, the batch is sent on it or
+// on one that is lent, whichever can be used first.
+func (s *Stream) exchange(ctx context.Context, c *connection, requests []Request) []Answer {
+	if c.usable() {
+		return on(ctx, c, requests)
+	}
+	lent := s.spare.borrow()
+	waiting, stop := context.WithCancel(ctx)
+	own := make(chan error, 1)
+	setup := c.prepare(1) // it goes on if it is not awaited
+	go func() { own <- c.await(waiting, setup) }()
+	var other *connection
+	var err error
+	select {
+	case other = <-lent:
+		if other != nil {
+			stop()
+		}
+		err = <-own
+	case err = <-own:
+		if err == nil {
+			s.spare.withdraw(lent) //nolint:contextcheck // the connection is for other callers
+			break
+		}
+		select {
+		case other = <-lent:
+		case <-ctx.Done():
+			s.spare.withdraw(lent) //nolint:contextcheck // as above
+		}
+	}
+	stop()
+	switch {
+	case other != nil:
+		raise(&s.lent, s.trust.now())
+		defer s.spare.sendQueued(other) //nolint:contextcheck // the next batch is other callers'
+		return on(ctx, other, requests)
+	case err != nil:
+		c.failed = true
+		return unsent(len(requests), err)
+	}
+	return on(ctx, c, requests)
+}
+
+func on(ctx context.Context, c *connection, requests []Request) []Answer {
+	var limit deadline
+	c.limit(ctx, &limit, time.Time{}, 0)
+	defer limit.stop()
+	return transfer(&limit, c, requests, nil) //nolint:contextcheck // limit is a context of ctx
 }
 
 func sharded(requests []Request) []Request {
@@ -101,4 +157,9 @@ func (s *Stream) Mark() time.Duration { return s.trust.now() }
 
 // Doubt reports that a batch which was sent at a Mark should have been answered by now.
 // Connections without an answer since then are replaced before their next use.
-func (s *Stream) Doubt(mark time.Duration) { s.trust.suspect(mark) }
+func (s *Stream) Doubt(mark time.Duration) {
+	s.trust.suspect(mark)
+	if int64(mark) <= s.lent.Load() {
+		s.spare.trust.suspect(mark)
+	}
+}

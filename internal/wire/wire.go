@@ -11,8 +11,9 @@ import (
 // A Wire connects a Client to the servers of all its names. The packages above it name no
 // server: each request, stream and subscription belongs to a name.
 type Wire interface {
-	// Send sends a request to the server of the name and waits for the answer, until the
-	// timeout has passed or ctx ends. OutcomeOf interprets the error.
+	// Send sends a request to the server of the name and waits for the answer, until ctx ends.
+	// The timeout is that of the wait for a connection, and again of each round trip. OutcomeOf
+	// interprets the error.
 	Send(ctx context.Context, name string, r Request, timeout time.Duration) (any, error)
 
 	// Renewals returns the stream of a name for requests that wait for so many replicas, with

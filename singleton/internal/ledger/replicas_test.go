@@ -40,7 +40,7 @@ func claimed(e *env, l *ledger.Ledger, st ledger.State) (run *ledger.Claim) {
 // Caught mutant: the claim counts.
 func TestFault88_ClaimIsNotReplicated(t *testing.T) {
 	t.Parallel()
-	e, replica, l, st := replicatedLedger(t, 3*time.Second)
+	e, replica, l, st := replicatedLedger(t, 9*time.Second)
 	replica.Pause()
 	_, err := l.Claim(e.Context(), st.Last.Add(time.Millisecond), st, ledger.ClaimConfig{})
 	testenv.MustIs(e, err, lockcore.ErrNotReplicated)

@@ -1,0 +1,167 @@
+package lockcore_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+)
+
+// A round trip takes almost a third of the TTL, or of the longest time for one answer. A new Client
+// acquires a lock, renews it for several TTLs and releases it, although a connection takes several
+// round trips. No connection is given up meanwhile.
+func TestFault105_RoundTripIsAPartOfTheTTL(t *testing.T) {
+	for _, lasts := range []struct{ roundTrip, ttl time.Duration }{
+		{30 * time.Millisecond, 300 * time.Millisecond},
+		{60 * time.Millisecond, 300 * time.Millisecond},
+		{95 * time.Millisecond, 300 * time.Millisecond},
+		{950 * time.Millisecond, 10 * time.Second},
+		{1400 * time.Millisecond, 10 * time.Second},
+		{2900 * time.Millisecond, 10 * time.Second},
+	} {
+		t.Run(fmt.Sprintf("%v of %v", lasts.roundTrip, lasts.ttl), func(t *testing.T) {
+			testenv.FarAway(t, lasts.roundTrip, func(e *testenv.Env, c *lockcore.Client, _ *testenv.Distance) {
+				m, err := c.Mutex("orders", ttl(lasts.ttl))
+				must(e, err)
+				ctx, cancel := context.WithTimeout(e.Context(), time.Minute)
+				defer cancel()
+				l, err := m.Lock(ctx)
+				must(e, err)
+				e.Pass(10 * lasts.ttl)
+				must(e, context.Cause(l.Context()))
+				must(e, l.Unlock(e.Context()))
+			})
+		})
+	}
+}
+
+// A round trip takes longer than an answer may take. Nothing is acquired, the error says so, and
+// connections do not pile up.
+func TestFault105_RoundTripIsTooLong(t *testing.T) {
+	testenv.FarAway(t, 200*time.Millisecond, func(e *testenv.Env, c *lockcore.Client, d *testenv.Distance) {
+		m, err := c.Mutex("orders", ttl(300*time.Millisecond))
+		must(e, err)
+		_, err = m.TryLock(e.Context())
+		if err == nil || !strings.Contains(err.Error(), "no answer within") && !strings.Contains(err.Error(), "answered in time") {
+			e.Errorf("TryLock: %v", err)
+		}
+		ctx, cancel := context.WithTimeout(e.Context(), 12*time.Second)
+		defer cancel()
+		_, err = m.Lock(ctx)
+		mustIs(e, err, lockcore.ErrNotAcquired, context.DeadlineExceeded)
+		if n := d.Dials(); n > 60 {
+			e.Errorf("%d dials in 12 s", n)
+		}
+	})
+}
+
+// Locks with different TTLs use the same connections. They share batches, so that they are acquired
+// almost as often as those with one TTL.
+func TestFault103_MixedTTLs(t *testing.T) {
+	testenv.FarAway(t, 2*time.Millisecond, func(e *testenv.Env, c *lockcore.Client, _ *testenv.Distance) {
+		cycles := func(ttls ...time.Duration) int {
+			var n atomic.Int64
+			var all sync.WaitGroup
+			until := e.Clock() + 100*time.Millisecond
+			for i := range 30 {
+				m, err := c.Mutex(fmt.Sprint("lock", i), ttl(ttls[i%len(ttls)]))
+				must(e, err)
+				all.Go(func() {
+					for e.Clock() < until {
+						l, err := m.TryLock(e.Context())
+						if err == nil {
+							err = l.Unlock(e.Context())
+						}
+						if err != nil {
+							e.Error(err)
+							return
+						}
+						n.Add(1)
+					}
+				})
+			}
+			all.Wait()
+			return int(n.Load())
+		}
+		cycles(10 * time.Second) // connects
+		one := cycles(10 * time.Second)
+		six := cycles(150*time.Millisecond, 300*time.Millisecond, time.Second, 3*time.Second, 6*time.Second, 10*time.Second)
+		if six*10 < one*7 {
+			e.Errorf("%d cycles with one TTL, %d with six", one, six)
+		}
+	})
+}
+
+// The answers to requests on all connections are lost. Requests of locks with a long TTL wait for
+// theirs for seconds. Those of a lock with a short TTL need another connection.
+func TestFault104_PatientCallersHoldEveryConnection(t *testing.T) {
+	inBubble(t, func(e *env) {
+		c, f := e.Linked("a")
+		short, err := c.Mutex("short", ttl(300*time.Millisecond))
+		must(e, err)
+		held, err := short.Lock(e.Context())
+		must(e, err)
+		lost := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Match: e.script("mutex_acquire"), Count: 4})
+		var all sync.WaitGroup
+		for i := range 8 {
+			m, err := c.Mutex(fmt.Sprint("long", i), ttl(10*time.Second))
+			must(e, err)
+			all.Go(func() {
+				_, err := m.TryLock(e.Context())
+				must(e, err)
+			})
+		}
+		must(e, lost.Wait(e.Context(), 4))
+		for range 20 {
+			must(e, held.Unlock(e.Context()))
+			held, err = short.TryLock(e.Context())
+			must(e, err)
+		}
+		all.Wait()
+		must(e, held.Unlock(e.Context()))
+	})
+}
+
+// The server accepts no other connection from a grant on. The lease is renewed, also while the
+// connections for requests are never idle.
+func TestFault105_NoConnectionForRenewals(t *testing.T) {
+	testenv.FarAway(t, 4*time.Millisecond, func(e *testenv.Env, c *lockcore.Client, d *testenv.Distance) {
+		m, err := c.Mutex("orders", ttl(300*time.Millisecond))
+		must(e, err)
+		l, err := m.Lock(e.Context())
+		must(e, err)
+		var busy []*lockcore.Mutex
+		for i := range 20 {
+			m, err := c.Mutex(fmt.Sprint("busy", i), ttl(10*time.Second))
+			must(e, err)
+			one, err := m.TryLock(e.Context()) // connects
+			must(e, err)
+			must(e, one.Unlock(e.Context()))
+			busy = append(busy, m)
+		}
+		d.Refuse()
+		e.Pass(3 * time.Second)
+		must(e, context.Cause(l.Context()))
+		var all sync.WaitGroup
+		until := e.Clock() + 600*time.Millisecond
+		for _, busy := range busy {
+			all.Go(func() {
+				for e.Clock() < until {
+					l, err := busy.TryLock(e.Context())
+					must(e, err)
+					must(e, l.Unlock(e.Context()))
+				}
+			})
+		}
+		all.Wait()
+		must(e, context.Cause(l.Context()))
+		must(e, l.Unlock(e.Context()))
+	})
+}
