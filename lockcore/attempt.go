@@ -166,7 +166,11 @@ func (a *attempt) sendAcquire(ctx context.Context, mode string, timeout time.Dur
 // a connection. The wait is measured by a clock that may stop while the machine is suspended.
 // Then, the result is too early, which only makes a lease shorter.
 func (c *Client) sentAt(made time.Duration, wait *wire.Wait) time.Duration {
-	return min(made+wait.Took(), c.clock.Now())
+	took := wait.Took()
+	if took == 0 {
+		return made
+	}
+	return min(made+took, c.clock.Now())
 }
 
 // shortOf takes ErrNotReplicated out of the result of a request that may grant a lease. Only a

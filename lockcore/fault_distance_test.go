@@ -34,6 +34,13 @@ func TestFault105_RoundTripIsAPartOfTheTTL(t *testing.T) {
 				defer cancel()
 				l, err := m.Lock(ctx)
 				must(e, err)
+				left := l.Remaining()
+				if left < lasts.ttl-5*lasts.roundTrip/2 {
+					e.Errorf("the lease is valid for another %v: the wait for the connection counts", left)
+				}
+				if onServer := e.Raw.PTTL(e.Context(), "noonlock:{orders}:lock").Val(); onServer > 0 && onServer < left {
+					e.Errorf("the lease is valid for another %v, and on the server for %v", left, onServer)
+				}
 				e.Pass(10 * lasts.ttl)
 				must(e, context.Cause(l.Context()))
 				must(e, l.Unlock(e.Context()))

@@ -170,10 +170,8 @@ func (c *connection) exchange(d *deadline, rdb *redis.Client, commands []Request
 		return unsent(len(commands), d.why())
 	}
 	sent := c.trust.now()
-	for i := range commands {
-		if w := commands[i].wait; w != nil {
-			w.end(&commands[i])
-		}
+	if d.waited || commands[0].count != nil {
+		endWaits(commands)
 	}
 	replies := c.transmit(d, rdb, commands)
 	d.exchange(false)

@@ -16,6 +16,7 @@ type deadline struct {
 	at              time.Time     // the end of the present part; zero: only the parent ends it
 	within          time.Duration // the time of a part
 	grants          bool          // see grantingKey
+	waited          bool          // the requests had to wait
 
 	conn   *connection
 	unhook func() bool // from the parent; nil: the parent never ends
@@ -39,6 +40,7 @@ func (c *connection) limit(ctx context.Context, d *deadline, at time.Time, withi
 
 // nextPart begins another part.
 func (d *deadline) nextPart() {
+	d.waited = true
 	if !d.at.IsZero() {
 		d.conn.alarm.set(d, time.Now().Add(d.within))
 	}

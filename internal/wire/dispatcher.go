@@ -300,6 +300,7 @@ func (d *dispatcher) sendBatch(f *connection, batch []*call) bool {
 	}
 	var limit deadline
 	f.limit(context.Background(), &limit, time.Now().Add(longest), longest)
+	limit.waited = true
 	// A caller may drop its call until the connection is ready.
 	var now time.Time
 	answers := transfer(&limit, f, requests, func(i int) bool {

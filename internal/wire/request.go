@@ -60,21 +60,26 @@ func (r Request) Timed(w *Wait) Request {
 // A Wait is the time between Timed and the moment just before the request is sent. If the request
 // is sent again, because the server did not know its script or did not have its name, it ends when
 // the request is sent for the last time. If it is sent to several servers, it ends with the first.
+// It is 0 if the connection of the one server was ready.
 type Wait struct {
 	began time.Time
 	took  atomic.Int64
+	sent  atomic.Bool // to one of several servers
 }
 
 // Took returns the Wait of an answered request.
 func (w *Wait) Took() time.Duration { return time.Duration(w.took.Load()) }
 
-// end is called just before the request is sent.
-func (w *Wait) end(r *Request) {
-	took := max(1, int64(time.Since(w.began)))
-	if r.count != nil {
-		w.took.CompareAndSwap(0, took)
-	} else {
-		w.took.Store(took)
+// endWaits is called just before requests are sent that had to wait.
+func endWaits(requests []Request) {
+	for _, r := range requests {
+		if r.wait == nil {
+			continue
+		}
+		took := int64(time.Since(r.wait.began))
+		if r.count == nil || !r.wait.sent.Swap(true) {
+			r.wait.took.Store(took)
+		}
 	}
 }
 
