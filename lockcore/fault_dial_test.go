@@ -92,6 +92,28 @@ func TestFault61_NoConnectionEver(t *testing.T) {
 	}
 }
 
+// With TLS, the Sentinels must speak it, too. Those without it answer nothing, and their addresses
+// are not known here. The error names what may be the reason.
+func TestFault61_SentinelsWithoutTLS(t *testing.T) {
+	t.Parallel()
+	e := realEnv(t)
+	rdb := redis.NewFailoverClient(&redis.FailoverOptions{
+		MasterName: "mymaster", SentinelAddrs: []string{e.Real.Addr()}, TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12},
+	})
+	t.Cleanup(func() { _ = rdb.Close() })
+	c, err := lockcore.New(rdb, lockcore.Config{})
+	must(e, err)
+	t.Cleanup(func() { _ = c.Close(context.Background()) })
+	m, err := c.Mutex("orders", ttl(time.Second))
+	must(e, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
+	defer cancel()
+	_, err = m.Lock(ctx)
+	if err == nil || !strings.Contains(err.Error(), "TLS handshake with a Sentinel") {
+		t.Errorf("Lock: %v", err)
+	}
+}
+
 // never asserts that TryLock and Lock fail in the right way if no connection can ever be
 // made.
 func never(t *testing.T, e *env, opt *redis.Options, says string) {

@@ -35,7 +35,7 @@ func TestFault105_RoundTripIsAPartOfTheTTL(t *testing.T) {
 				l, err := m.Lock(ctx)
 				must(e, err)
 				left := l.Remaining()
-				if left < lasts.ttl-5*lasts.roundTrip/2 {
+				if left < lasts.ttl-3*lasts.roundTrip {
 					e.Errorf("the lease is valid for another %v: the wait for the connection counts", left)
 				}
 				if onServer := e.Raw.PTTL(e.Context(), "noonlock:{orders}:lock").Val(); onServer > 0 && onServer < left {

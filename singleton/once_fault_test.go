@@ -57,7 +57,7 @@ func TestOnceIsTakenOverFromTheDead(t *testing.T) {
 		}
 		faults.Heal()
 		close(wake)
-		f.waiting(1) // it waits for its successor
+		f.waiting(2) // it waits for its successor, too
 		close(leave)
 		for _, r := range []*replicaRun{alive, dead} {
 			if failed := onceFailure(t, r.result()); failed.Attempt != 2 || failed.Token != next.token || failed.Holder != "alive" {

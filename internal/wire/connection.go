@@ -3,6 +3,7 @@ package wire
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -264,6 +265,9 @@ func (c *connection) connect(d *deadline, own chan error) (*redis.Client, error)
 			err := d.why()
 			if own == nil {
 				err = errors.Join(err, errDialsHang)
+			}
+			if c.dials.hidden {
+				err = fmt.Errorf("a TLS handshake with a Sentinel or the primary may be unanswered, as TLSConfig is for both: %w", err)
 			}
 			return nil, err
 		}

@@ -20,6 +20,7 @@ type dialer struct {
 	dial   dial
 	plain  dial          // without the TLS that dial makes; nil: there is none
 	within time.Duration // bounds a dial that honors its context
+	hidden bool          // with Sentinels and TLS: whom it asks is not known here
 	done   chan struct{} // closed with the connection
 
 	mu      sync.Mutex
@@ -36,7 +37,11 @@ type dial = func(ctx context.Context, network, addr string) (net.Conn, error)
 // newDialer returns a dialer for these options, which come from a redis.Client.
 func newDialer(opt redis.Options) *dialer {
 	d := &dialer{dial: opt.Dialer, within: opt.DialTimeout, done: make(chan struct{})}
-	if opt.TLSConfig != nil && isDefault(opt.Dialer) {
+	switch {
+	case opt.TLSConfig == nil:
+	case opt.Addr == failoverAddr:
+		d.hidden = true
+	case isDefault(opt.Dialer):
 		opt.TLSConfig = nil
 		d.plain = redis.NewDialer(&opt)
 	}

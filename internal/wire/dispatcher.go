@@ -419,13 +419,7 @@ func (d *dispatcher) giveBack(f *connection) (surplus *connection) {
 // transfer sends requests in one round trip and returns their answers. It omits requests
 // that are not wanted when the connection is ready. If wanted is nil, all are sent.
 func transfer(d *deadline, l *connection, requests []Request, wanted func(i int) bool) []Answer {
-	first, loads := l.trust.withSources(requests)
-	answers := replicate(d, l, first, wanted)
-	for _, i := range loads {
-		if answers[i].Err == nil {
-			l.trust.loaded.Store(requests[i].script, true)
-		}
-	}
+	answers := replicate(d, l, requests, wanted)
 	// Unknown scripts are sent again, each once with its source. If another client flushes
 	// the scripts in between, all of them are sent with their source the next time.
 	for pass := range 2 {

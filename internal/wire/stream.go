@@ -24,7 +24,8 @@ type Stream struct {
 	spare *dispatcher
 	lent  atomic.Int64 // when a batch was sent on a connection that was lent
 
-	sharded bool // the scripts are those for a cluster
+	sharded bool     // the scripts are those for a cluster
+	loaded  sync.Map // the scripts whose sources a batch has brought
 
 	used func() // called before each batch
 
@@ -64,10 +65,37 @@ func (s *Stream) Send(ctx context.Context, requests []Request) []Answer {
 	if s.sharded {
 		requests = sharded(requests)
 	}
-	answers := s.exchange(ctx, c, requests)
+	first, loads := s.withSources(requests)
+	answers := s.exchange(ctx, c, first)
+	for _, i := range loads {
+		if answers[i].Err == nil {
+			s.loaded.Store(requests[i].script, true)
+		}
+	}
 	s.release(c)
 	s.answered(ctx, requests, answers)
 	return answers
+}
+
+// withSources returns requests in which each script has its source that no batch has brought yet,
+// so that the server need not answer NOSCRIPT first: a lease may not have the time for another round
+// trip. loads are the indexes of these.
+func (s *Stream) withSources(requests []Request) (sent []Request, loads []int) {
+	sent = requests
+	for i, r := range requests {
+		if r.script == nil {
+			continue
+		}
+		if _, ok := s.loaded.Load(r.script); ok || slices.ContainsFunc(loads, func(n int) bool { return requests[n].script == r.script }) {
+			continue
+		}
+		if loads == nil {
+			sent = slices.Clone(requests)
+		}
+		sent[i] = r.WithSource()
+		loads = append(loads, i)
+	}
+	return sent, loads
 }
 
 // exchange sends a batch on a connection. If that one is not set up, the batch is sent on it or

@@ -1,8 +1,6 @@
 package wire
 
 import (
-	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -16,27 +14,6 @@ type trust struct {
 	began       time.Time
 	suspectedAt atomic.Int64 // connections without an answer since then are not used again
 	abandonedAt atomic.Int64 // nor are those that were dialed before
-	loaded      sync.Map     // the scripts whose sources the server got on these connections
-}
-
-// withSources returns requests in which each script has its source that the server may not know
-// yet, so that it need not answer NOSCRIPT first. loads are the indexes of these.
-func (t *trust) withSources(requests []Request) (sent []Request, loads []int) {
-	sent = requests
-	for i, r := range requests {
-		if r.script == nil {
-			continue
-		}
-		if _, ok := t.loaded.Load(r.script); ok || slices.ContainsFunc(loads, func(n int) bool { return requests[n].script == r.script }) {
-			continue
-		}
-		if loads == nil {
-			sent = slices.Clone(requests)
-		}
-		sent[i] = r.WithSource()
-		loads = append(loads, i)
-	}
-	return sent, loads
 }
 
 func (t *trust) now() time.Duration { return time.Since(t.began) }
