@@ -2,6 +2,7 @@ package lockcore_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -170,5 +171,37 @@ func TestFault105_NoConnectionForRenewals(t *testing.T) {
 		all.Wait()
 		must(e, context.Cause(l.Context()))
 		must(e, l.Unlock(e.Context()))
+	})
+}
+
+// The server is away for a moment, and then may have lost data. Many callers learn at once that
+// nothing may be granted, although their connections had failed.
+func TestFault104_RefusedBeforeItIsSent(t *testing.T) {
+	inBubble(t, func(e *env) {
+		opt, f := e.Link()
+		c := e.ClientWith(opt, lockcore.Config{LockDelay: 10 * time.Second})
+		m, err := c.Mutex("orders", ttl(time.Second))
+		must(e, err)
+		away := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.RefuseDial})
+		var all sync.WaitGroup
+		for range 4 {
+			all.Go(func() { _, _ = m.TryLock(e.Context()) })
+		}
+		all.Wait()
+		away.Lift()
+		began := e.Clock()
+		for range 30 {
+			all.Go(func() {
+				_, err := m.TryLock(e.Context())
+				var delayed *lockcore.DelayError
+				if !errors.As(err, &delayed) {
+					e.Errorf("TryLock: %v", err)
+				}
+			})
+		}
+		all.Wait()
+		if took := e.Clock() - began; took > 0 {
+			e.Errorf("it took %v", took)
+		}
 	})
 }

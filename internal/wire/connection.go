@@ -26,6 +26,7 @@ type connection struct {
 	role     role
 	history  *history // checked by each new connection; nil: not
 	replaced func()   // called when a connection has replaced an earlier one; may be nil
+	prepared func()   // called when the connection was set up; may be nil
 
 	sealed atomic.Bool // go-redis must not dial now
 	alarm  alarm
@@ -133,6 +134,7 @@ func (c *connection) do(d *deadline, commands []Request, refusal func(i int) err
 		c.failed, c.rest = true, c.trust.now()+restAfter
 		return unsent(len(commands), err)
 	}
+	c.failed = false
 	if refusal == nil {
 		return c.exchange(d, rdb, commands)
 	}
@@ -218,6 +220,20 @@ func (c *connection) usable() bool {
 
 func (c *connection) usableLocked() bool { return c.ready && !c.trust.doubts(c.dialed, c.proved) }
 
+// isSetUp reports whether there is a connection, which may be doubted.
+func (c *connection) isSetUp() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ready && !c.closed
+}
+
+// dialing reports whether a dial or a setup has not returned.
+func (c *connection) dialing() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.setting > 0 || c.dials.runs()
+}
+
 // prepare begins to set up a connection that is not usable, in the background, unless so many
 // setups have not ended: the connection outlives the request that began it. The result is nil
 // then, and is otherwise what gets the error.
@@ -267,7 +283,7 @@ func (c *connection) connect(d *deadline, own chan error) (*redis.Client, error)
 				err = errors.Join(err, errDialsHang)
 			}
 			if c.dials.hidden {
-				err = fmt.Errorf("a TLS handshake with a Sentinel or the primary may be unanswered, as TLSConfig is for both: %w", err)
+				err = fmt.Errorf("lockcore: a TLS handshake with a Sentinel or the primary may be unanswered, as TLSConfig is for both: %w", err)
 			}
 			return nil, err
 		}

@@ -70,6 +70,13 @@ var errDialsHang = errors.New("lockcore: earlier dials have not returned, althou
 
 var errDialExits = errors.New("lockcore: the Dialer has ended its goroutine with runtime.Goexit")
 
+// runs reports whether a dial has not returned.
+func (d *dialer) runs() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.running+d.probing > 0
+}
+
 // take is the Dialer for go-redis.
 func (d *dialer) take(ctx context.Context, network, addr string) (net.Conn, error) {
 	d.mu.Lock()

@@ -793,3 +793,74 @@ func TestFault70_TurnedAway(t *testing.T) {
 		})
 	}
 }
+
+// All connections take longer to set up than a request waits. Once they are set up, requests use
+// them at once, although they had failed.
+func TestFault105_LateConnectionsDoNotRest(t *testing.T) {
+	onRoad(t, func(t *testing.T, r *road, opt *redis.Options) {
+		w := connect(t, opt, width, func() {}, func() {})
+		defer w.Close()
+		r.set(func(context.Context) error { time.Sleep(120 * time.Millisecond); return nil })
+		var all sync.WaitGroup
+		for range 4 {
+			all.Go(func() {
+				if err := ping(t, w, 100*time.Millisecond); err == nil {
+					t.Error("it was sent before there was a connection")
+				}
+			})
+		}
+		all.Wait()
+		time.Sleep(21 * time.Millisecond)
+		begun := time.Now()
+		for range 8 {
+			if err := ping(t, w, 100*time.Millisecond); err != nil || time.Since(begun) > 0 {
+				t.Errorf("a request waited for %v: %v", time.Since(begun), err)
+			}
+		}
+		if _, _, dials := r.counts(); dials != 4 {
+			t.Errorf("%d dials for 4 connections", dials)
+		}
+	})
+}
+
+// While all connections wait for an answer, another one is dialed, which takes long. The calls that
+// queue are sent when one of the first is free. Dials that do not return do not add up.
+func TestFault104_AnotherConnectionTakesLong(t *testing.T) {
+	onRoad(t, func(t *testing.T, r *road, opt *redis.Options) {
+		w := connect(t, opt, width, func() {}, func() {})
+		defer w.Close()
+		// four uses all connections for so long, as the server does not answer.
+		four := func(long time.Duration) (all *sync.WaitGroup) {
+			all = &sync.WaitGroup{}
+			r.redis.Hang()
+			time.AfterFunc(long, r.redis.Unhang)
+			for range 4 {
+				all.Go(func() {
+					if _, err := w.Send(t.Context(), "", wire.Command("ping"), time.Second); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			synctest.Wait()
+			return all
+		}
+		four(time.Millisecond).Wait() // connects all
+		free := r.block()
+		for range 20 {
+			all := four(50 * time.Millisecond)
+			for range 10 {
+				all.Go(func() {
+					begun := time.Now()
+					if err := ping(t, w, 90*time.Millisecond); err != nil || time.Since(begun) != 50*time.Millisecond {
+						t.Errorf("a request waited for %v: %v", time.Since(begun), err)
+					}
+				})
+			}
+			all.Wait()
+		}
+		if dialing, _, _ := r.counts(); dialing > 12 {
+			t.Errorf("%d dials have not returned", dialing)
+		}
+		free()
+	})
+}

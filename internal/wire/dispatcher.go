@@ -34,7 +34,7 @@ type dispatcher struct {
 	mu      sync.Mutex
 	all     []*connection
 	free    []*connection      // those that failed are first, the one used last is last
-	queue   []*call            // empty while a connection is free
+	queue   []*call            // empty while a connection is free that is set up
 	borrows []chan *connection // of those that wait for one
 	closed  bool
 	wg      sync.WaitGroup // requests and batches in flight
@@ -47,7 +47,7 @@ type call struct {
 	request Request
 	timeout time.Duration // of the wait for a connection, and again of that for the answer
 	state   atomic.Int32
-	sent    time.Time // set before the state is callSent
+	sent    atomic.Int64 // by trust.now; set before the state is callSent
 	answer  Answer
 	done    chan struct{} // gets a value once answer is set; nothing uses the call after that
 	timer   *time.Timer   // of the caller
@@ -63,7 +63,14 @@ const (
 func newDispatcher(opt redis.Options, r role, h *history, failed func(Request, error)) *dispatcher {
 	d := &dispatcher{failed: failed, all: newConnections(connections, opt, r, h)}
 	d.trust = d.all[0].trust
-	d.make = func() *connection { return newConnection(opt, d.trust, r, h) }
+	d.make = func() *connection {
+		f := newConnection(opt, d.trust, r, h)
+		f.prepared = d.prepared
+		return f
+	}
+	for _, f := range d.all {
+		f.prepared = d.prepared
+	}
 	d.free = append(d.free, d.all...)
 	d.calls.New = func() any { return &call{done: make(chan struct{}, 1), timer: time.NewTimer(time.Hour)} }
 	return d
@@ -113,10 +120,8 @@ func (d *dispatcher) send(ctx context.Context, r Request, timeout time.Duration)
 		d.mu.Unlock()
 		return nil, ErrClosed
 	}
-	if last := len(d.free) - 1; last >= 0 && (!d.free[last].rests() || !d.anyUsable()) {
-		f := d.free[last]
-		d.free = d.free[:last]
-		d.wg.Add(1)
+	if i := d.choose(); i >= 0 {
+		f := d.take(i)
 		d.mu.Unlock()
 		answer, c := d.sendNow(ctx, f, r, timeout)
 		if c != nil {
@@ -128,6 +133,44 @@ func (d *dispatcher) send(ctx context.Context, r Request, timeout time.Duration)
 	d.queue = append(d.queue, c)
 	d.mu.Unlock()
 	return d.await(ctx, c)
+}
+
+// choose returns the index of the free connection for a request. It is -1 if the request must
+// queue: none is free, or others work and those that are free are being dialed, or could not be made a
+// moment ago. The caller holds mu.
+func (d *dispatcher) choose() int {
+	last := len(d.free) - 1
+	if last < 0 || !d.free[last].failed {
+		return last
+	}
+	if i, others := d.usable(); i >= 0 {
+		return i
+	} else if others && (d.free[last].rests() || d.free[last].dialing()) {
+		return -1
+	}
+	return last
+}
+
+// usable returns the index of a free connection that is set up, or -1, and then whether one is set
+// up that is in use. The caller holds mu.
+func (d *dispatcher) usable() (free int, others bool) {
+	for _, f := range d.all {
+		if f.usable() {
+			if i := slices.Index(d.free, f); i >= 0 {
+				return i, false
+			}
+			others = true
+		}
+	}
+	return -1, others
+}
+
+// take takes a free connection. The caller holds mu.
+func (d *dispatcher) take(i int) *connection {
+	f := d.free[i]
+	d.free = slices.Delete(d.free, i, i+1)
+	d.wg.Add(1)
+	return f
 }
 
 func (d *dispatcher) newCall(r Request, timeout time.Duration) *call {
@@ -174,7 +217,7 @@ func (d *dispatcher) wait(ctx context.Context, c *call) bool {
 				c.timer.Reset(c.timeout - patience)
 				continue
 			case c.wasSent():
-				if left := c.timeout - time.Since(c.sent); left > 0 {
+				if left := c.timeout - (d.trust.now() - time.Duration(c.sent.Load())); left > 0 {
 					c.timer.Reset(left)
 					continue
 				}
@@ -195,20 +238,40 @@ func (c *call) wasSent() bool {
 	return !c.state.CompareAndSwap(callQueued, callDropped) && c.state.Load() == callSent
 }
 
-// grow adds a connection for the calls that queue, while all connections wait for answers. While
-// none can be made, another one would not help.
+// grow sets up another connection for the calls that queue while all that work wait for answers. The
+// calls stay in the queue, as one of the others may be free first. While no connection can be made,
+// another one would not help.
 func (d *dispatcher) grow() {
 	d.mu.Lock()
-	if d.closed || len(d.queue) == 0 || len(d.all) == maxConnections || !d.anyUsable() {
-		d.mu.Unlock()
+	defer d.mu.Unlock()
+	if d.closed || len(d.queue) == 0 || !slices.ContainsFunc(d.all, (*connection).isSetUp) {
 		return
 	}
-	f := d.make()
-	f.replaced = d.all[0].replaced
-	d.all = append(slices.Clip(d.all), f)
-	d.wg.Add(1)
+	for _, f := range d.free {
+		if f.prepare(1) != nil {
+			return
+		}
+	}
+	if len(d.all) < maxConnections {
+		f := d.make()
+		f.replaced, f.failed = d.all[0].replaced, true // it is not a choice before it is set up
+		d.all = append(slices.Clip(d.all), f)
+		d.free = slices.Insert(d.free, 0, f)
+		f.prepare(1)
+	}
+}
+
+// prepared is called when a connection was set up, which may be free by now.
+func (d *dispatcher) prepared() {
+	d.mu.Lock()
+	var f *connection
+	if i, _ := d.usable(); i >= 0 && !d.closed && len(d.queue)+len(d.borrows) > 0 {
+		f = d.take(i)
+	}
 	d.mu.Unlock()
-	d.sendQueued(f)
+	if f != nil {
+		d.sendQueued(f)
+	}
 }
 
 // borrow returns a channel that gets a connection which is set up, as soon as one is free, or nil
@@ -217,19 +280,14 @@ func (d *dispatcher) borrow() chan *connection {
 	lent := make(chan *connection, 1)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for i := len(d.free) - 1; i >= 0 && !d.closed; i-- {
-		if f := d.free[i]; f.usable() {
-			d.free = slices.Delete(d.free, i, i+1)
-			d.wg.Add(1)
-			lent <- f
-			return lent
-		}
-	}
-	if d.closed || !d.anyUsable() {
+	switch i, others := d.usable(); {
+	case d.closed, i < 0 && !others:
 		lent <- nil
-		return lent
+	case i >= 0:
+		lent <- d.take(i)
+	default:
+		d.borrows = append(d.borrows, lent)
 	}
-	d.borrows = append(d.borrows, lent)
 	return lent
 }
 
@@ -248,9 +306,6 @@ func (d *dispatcher) withdraw(lent chan *connection) {
 		d.sendQueued(f)
 	}
 }
-
-// anyUsable reports whether a connection is set up. The caller holds mu.
-func (d *dispatcher) anyUsable() bool { return slices.ContainsFunc(d.all, (*connection).usable) }
 
 // sendNow sends a request on the caller's goroutine. If the connection cannot be made, and others
 // exist, the request becomes a call that queues for them.
@@ -302,16 +357,14 @@ func (d *dispatcher) sendBatch(f *connection, batch []*call) bool {
 	f.limit(context.Background(), &limit, time.Now().Add(longest), longest)
 	limit.waited = true
 	// A caller may drop its call until the connection is ready.
-	var now time.Time
+	begun := false
 	answers := transfer(&limit, f, requests, func(i int) bool {
-		if now.IsZero() {
-			now = time.Now()
-		}
-		batch[i].sent = now
-		return batch[i].state.CompareAndSwap(callQueued, callSent)
+		begun = true
+		batch[i].sent.Store(int64(d.trust.now()))
+		return batch[i].state.CompareAndSwap(callQueued, callSent) || batch[i].state.Load() == callSent
 	})
 	limit.stop()
-	if f.failed && limit.Err() == nil && now.IsZero() && d.passOn(f, batch) {
+	if f.failed && limit.Err() == nil && !begun && d.passOn(f, batch) {
 		return false
 	}
 	for i, c := range batch {
@@ -325,16 +378,15 @@ func (d *dispatcher) sendBatch(f *connection, batch []*call) bool {
 // returns false, and does nothing, if none of them is set up.
 func (d *dispatcher) passOn(f *connection, batch []*call) bool {
 	d.mu.Lock()
-	if d.closed || !d.anyUsable() {
+	i, others := d.usable()
+	if d.closed || f.usable() || i < 0 && !others {
 		d.mu.Unlock()
 		return false
 	}
 	d.queue = slices.Concat(batch, d.queue)
 	var idle *connection
-	if i := slices.IndexFunc(d.free, (*connection).usable); i >= 0 {
-		idle = d.free[i]
-		d.free = slices.Delete(d.free, i, i+1)
-		d.wg.Add(1)
+	if i >= 0 {
+		idle = d.take(i)
 	} // otherwise, the connection that is set up is in use, and sends the queue next
 	surplus := d.giveBack(f)
 	d.mu.Unlock()
@@ -389,7 +441,7 @@ func (d *dispatcher) lend(f *connection) bool {
 		d.borrows = d.borrows[1:]
 		return true
 	}
-	if d.closed || !d.anyUsable() {
+	if i, others := d.usable(); d.closed || i < 0 && !others {
 		for _, b := range d.borrows {
 			b <- nil
 		}
@@ -398,7 +450,7 @@ func (d *dispatcher) lend(f *connection) bool {
 	return false
 }
 
-// giveBack makes a connection free. It returns the one to close if that is one too many. The
+// giveBack makes a connection free. It returns the one to close if there is one too many. The
 // caller holds mu.
 func (d *dispatcher) giveBack(f *connection) (surplus *connection) {
 	if f.failed {
@@ -407,11 +459,22 @@ func (d *dispatcher) giveBack(f *connection) (surplus *connection) {
 	} else {
 		d.free = append(d.free, f)
 	}
-	if d.closed || len(d.free) <= connections {
+	if len(d.free) <= connections {
 		return nil
 	}
-	surplus = d.free[0]
-	d.free = d.free[1:]
+	first, made := -1, 0
+	for i, c := range d.free {
+		if c.isSetUp() {
+			if made++; first < 0 {
+				first = i
+			}
+		}
+	}
+	if d.closed || made <= connections {
+		return nil // the others cost nothing, and their dials that do not return must not add up
+	}
+	surplus = d.free[first]
+	d.free = slices.Delete(d.free, first, first+1)
 	d.all = slices.DeleteFunc(slices.Clone(d.all), func(c *connection) bool { return c == surplus })
 	return surplus
 }
@@ -440,7 +503,11 @@ func transfer(d *deadline, l *connection, requests []Request, wanted func(i int)
 			break
 		}
 		d.nextPart()
-		for n, answer := range replicate(d, l, resent, nil) {
+		var still func(i int) bool
+		if wanted != nil {
+			still = func(i int) bool { return wanted(again[i]) }
+		}
+		for n, answer := range replicate(d, l, resent, still) {
 			answers[again[n]] = answer
 		}
 	}

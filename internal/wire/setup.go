@@ -193,6 +193,9 @@ func (c *connection) setUp(rdb *redis.Client, result chan<- error) {
 			go c.replaced()
 		}
 		c.ready, c.dialed, c.proved = true, began, c.trust.now()
+		if c.prepared != nil {
+			go c.prepared()
+		}
 	}
 	result <- err
 	close(c.changed)
