@@ -33,6 +33,7 @@ type council struct {
 	markerArg any    // marker, as an argument of requests
 
 	counts []serverMetrics // by server
+	clocks []serverClock   // by server, guarded by mu
 
 	examined chan struct{} // closed after the first examination
 
@@ -55,6 +56,7 @@ func newCouncil(c *Client, targets []*wire.Target, counts []serverMetrics, cfg w
 	k := &council{
 		c: c, targets: targets, counts: counts, list: list, name: strconv.Itoa(list) + "/" + strconv.Itoa(len(targets)),
 		longest: longest, marker: c.keys.marker(), examined: make(chan struct{}),
+		clocks: make([]serverClock, len(targets)),
 	}
 	k.markerArg = k.marker
 	k.wire = wire.NewQuorum(targets, cfg, wire.Watchers{Health: k.health, Answered: k.answered, Failed: k.failed})
@@ -82,7 +84,7 @@ func (k *council) health(server int, err error) {
 }
 
 // answered is called with each answer of a server.
-func (k *council) answered(server int, value any) {
+func (k *council) answered(server int, value any, began time.Duration) {
 	list, _ := value.([]any)
 	code := int64(0)
 	if len(list) > 0 {
@@ -101,9 +103,56 @@ func (k *council) answered(server int, value any) {
 		counts.tooLong.Inc()
 	default:
 		counts.answered.Inc()
+		if code == quorum.Granted && len(list) == 4 { // of an acquire
+			if clock, err := strconv.ParseInt(wire.Text(list[3]), 10, 64); err == nil {
+				k.readClock(server, clock, began)
+			}
+		}
 		return
 	}
 	k.examine()
+}
+
+// A serverClock is what is known about the clock of a server: how far it is ahead of the time that
+// has elapsed here. That is between two bounds, as it was read at some time during a request.
+type serverClock struct {
+	from, to time.Duration
+	read     time.Duration // when; 0: never
+	distrust time.Duration // until then its grants do not count
+}
+
+// slewed is how far a clock may be ahead of what was expected without a step: it runs at another
+// rate, by less than a thousandth.
+func slewed(since time.Duration) time.Duration { return 50*time.Millisecond + since/1000 }
+
+// readClock takes the clock (µs) that a server has answered to a request that began at a time. If it
+// was stepped forward since the last one, locks of others may have expired there before their time.
+func (k *council) readClock(server int, clock int64, began time.Duration) {
+	now := k.c.clock.Ticks()
+	at := time.Duration(clock) * time.Microsecond
+	from, to := at-now, at-began
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	s := &k.clocks[server]
+	slack := slewed(now - s.read)
+	step := from - s.to
+	forward := s.read > 0 && step > slack
+	if forward {
+		s.distrust = now + k.longest
+		k.c.log.Error(errStepped, "the clock of a server of the quorum was stepped; its grants do not count for MaxTTL", "server", k.targets[server].Address(), "by", step.Round(time.Millisecond).String())
+	}
+	if s.read == 0 || forward || to < s.from-slack || to-from <= s.to-s.from+slack {
+		s.from, s.to, s.read = from, to, max(1, now)
+	}
+}
+
+// distrusts reports whether the clock of a server was stepped forward within the longest TTL. A Client
+// that has had no grant of the server before the step cannot know.
+func (k *council) distrusts(server int) bool {
+	now := k.c.clock.Ticks()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return now < k.clocks[server].distrust
 }
 
 // ready waits for the first examination. It finds out whether two servers are the same one.
@@ -201,6 +250,7 @@ func (k *council) admit(states []quorum.State, whom []int, longest int64, top ui
 var (
 	errOutdated = errors.New("lockcore: a server has a later list, or one with another number of servers: QuorumConfig.List and the servers must be the same everywhere")
 	errDouble   = errors.New("lockcore: two of the clients given to NewQuorum are for the same server")
+	errStepped  = errors.New("lockcore: locks may have expired there before their time: use a time service that slews the clock")
 	errFormed   = errors.New("lockcore: a majority of the servers has no data of this run: tokens may repeat if a clock is behind")
 )
 

@@ -60,8 +60,10 @@ const (
 //
 // # Guarantees
 //
-// These hold while no clock of a majority of the servers is stepped, and while fewer servers
-// than a majority lose data within one MaxTTL.
+// These hold while, within one MaxTTL, fewer servers than a majority are away, lose data or have
+// their clocks stepped, all counted together. A Client that has had a grant of a server before its
+// clock was stepped forward notices that. It logs an error, and the server's grants do not count for
+// MaxTTL. A Client that has just started cannot notice it.
 //
 //   - At most one lease of a Mutex is valid at a time.
 //   - Each lease has a greater token than all earlier ones, whatever minority is down, slow, or

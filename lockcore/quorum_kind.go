@@ -33,7 +33,7 @@ func (a *attempt) quorumKeys() []any {
 
 func (quorumKind) acquire(a *attempt, _ string) wire.Request {
 	r := a.c.scripts.quorumAcquire.Call(a.quorumKeys(), a.valueArg, a.terms.ttlArg, a.c.council.name)
-	return r.Counted(countAcquire(r, a.value), &a.trail)
+	return r.Counted(a.countAcquire(r), &a.trail)
 }
 
 func (quorumKind) renewal(a *attempt) wire.Request {
@@ -78,10 +78,15 @@ var errOvertaken = errors.New("lockcore: another client acquired the lock at the
 
 // countAcquire counts the answers to quorum_acquire. The one answer has the form of that to
 // mutex_acquire.
-func countAcquire(r wire.Request, me string) wire.Count {
+func (a *attempt) countAcquire(r wire.Request) wire.Count {
 	return func(answers map[int]wire.Answer, n int) (wire.Answer, bool) {
 		votes := votesOf(answers)
-		verdict, token, by := quorum.Acquire(votes, n-len(answers), n, me)
+		for i, v := range votes {
+			if v.Code == quorum.Granted && a.c.council.distrusts(v.From) {
+				votes[i].Code = quorum.Stepped
+			}
+		}
+		verdict, token, by := quorum.Acquire(votes, n-len(answers), n, a.value)
 		switch verdict {
 		case quorum.Yes:
 			return wire.Answer{Value: []any{int64(answerHeld), strconv.FormatUint(token, 10)}}, true
@@ -212,7 +217,7 @@ func voteOf(from int, a wire.Answer) quorum.Vote {
 		return n
 	}
 	switch v.Code = code; {
-	case code == quorum.Granted && len(list) == 3:
+	case code == quorum.Granted && len(list) == 4:
 		var err error
 		v.Run = wire.Text(list[2])
 		if v.Token, err = strconv.ParseUint(wire.Text(list[1]), 10, 64); err != nil || v.Token == 0 || v.Run == "" {
@@ -244,6 +249,8 @@ func shortage(r wire.Request, answers map[int]wire.Answer, votes []quorum.Vote, 
 			reasons["granting nothing after a loss of data"]++
 		case quorum.TooLong:
 			reasons["with a shorter MaxTTL"]++
+		case quorum.Stepped:
+			reasons["with a clock that was stepped"]++
 		case quorum.Abandoned, quorum.WrongKind:
 			reasons["with another refusal"]++
 		}

@@ -90,9 +90,9 @@ func TestQuorumAcquireToTheMillisecond(t *testing.T) {
 			want    string
 			lock    string
 		}{
-			{name: "free", want: "[1 " + clock + " R]", lock: "me 50s"},
-			{name: "the last token is ahead of the clock", marker: []any{"top", ahead}, want: "[1 4000000000000001 R]", lock: "me 50s"},
-			{name: "mine", prepare: func() { e.Raw.Set(e.Context(), quorumLockKey, "me", time.Second) }, want: "[1 " + clock + " R]", lock: "me 50s"},
+			{name: "free", want: "[1 " + clock + " R " + clock + "]", lock: "me 50s"},
+			{name: "the last token is ahead of the clock", marker: []any{"top", ahead}, want: "[1 4000000000000001 R " + clock + "]", lock: "me 50s"},
+			{name: "mine", prepare: func() { e.Raw.Set(e.Context(), quorumLockKey, "me", time.Second) }, want: "[1 " + clock + " R " + clock + "]", lock: "me 50s"},
 			{name: "another's", prepare: func() { e.Raw.Set(e.Context(), quorumLockKey, "other", 2*time.Second) }, want: "[4 2000 other]", lock: "other 2s"},
 			{name: "of another kind", prepare: func() { e.Raw.HSet(e.Context(), quorumLockKey, "a", "b") }, want: "[7]", lock: " -1ns"},
 			{name: "abandoned", prepare: func() { e.Raw.Set(e.Context(), quorumTombKey, "1", 0) }, want: "[6]", lock: "free"},
@@ -101,7 +101,7 @@ func TestQuorumAcquireToTheMillisecond(t *testing.T) {
 			{name: "an earlier list", list: "1/5", want: "[9 2/5]", lock: "free"},
 			{name: "waits", marker: []any{"after", e.MS(time.Millisecond)}, want: "[10 1]", lock: "free"},
 			{name: "waits longer", marker: []any{"after", e.MS(3 * time.Second)}, want: "[10 3000]", lock: "free"},
-			{name: "the longest TTL", ttl: 60000, want: "[1 " + clock + " R]", lock: "me 1m0s"},
+			{name: "the longest TTL", ttl: 60000, want: "[1 " + clock + " R " + clock + "]", lock: "me 1m0s"},
 			{name: "a longer TTL", ttl: 60001, want: "[11 60000]", lock: "free"},
 		} {
 			e.member(c.marker...)
@@ -124,7 +124,7 @@ func TestQuorumAcquireToTheMillisecond(t *testing.T) {
 		}
 		e.Pass(433 * time.Microsecond)
 		e.member("after", e.MS(time.Millisecond)) // this very microsecond
-		e.Wants("has waited", e.acquire("me", 50000, "2/5"), "[1 "+strconv.FormatInt(time.Now().UnixMicro(), 10)+" R]")
+		e.Wants("has waited", e.acquire("me", 50000, "2/5"), fmt.Sprintf("[1 %[1]d R %[1]d]", time.Now().UnixMicro()))
 	})
 }
 

@@ -21,6 +21,7 @@ const (
 	OtherList = 9
 	Waiting   = 10 // the server grants nothing for a while
 	TooLong   = 11 // the TTL
+	Stepped   = 12 // the server has granted, and its clock was stepped: the grant does not count
 )
 
 // Released is the code of a server that had the lock, and NotMine of one that did not.

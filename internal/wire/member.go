@@ -64,20 +64,21 @@ func (m *member) send(r Request, timeout time.Duration) Answer {
 		m.q.watch.Failed(m.number, true)
 		return Answer{Err: &unsentError{errAbsent}}
 	}
+	began := m.server.cfg.Now()
 	value, err := m.server.Send(m.q.ctx, "", r, timeout)
 	m.circuit.leave(err)
 	r.trail.note(m.number, err)
-	m.count(r, Answer{value, err})
+	m.count(r, Answer{value, err}, began)
 	return Answer{value, err}
 }
 
 // count passes a result on.
-func (m *member) count(r Request, a Answer) {
+func (m *member) count(r Request, a Answer, began time.Duration) {
 	switch {
 	case a.Err != nil:
 		m.q.watch.Failed(m.number, false)
 	case r.count != nil:
-		m.q.watch.Answered(m.number, a.Value)
+		m.q.watch.Answered(m.number, a.Value, began)
 	}
 }
 
@@ -103,12 +104,13 @@ func (m *member) renew(ctx context.Context, requests []Request) []Answer {
 		}
 		return answers
 	}
+	began := m.server.cfg.Now()
 	results := m.server.Renewals("", 0).Send(ctx, sent)
 	m.circuit.leave(results[0].Err)
 	for n, i := range at {
 		answers[i] = results[n]
 		sent[n].trail.note(m.number, results[n].Err)
-		m.count(sent[n], results[n])
+		m.count(sent[n], results[n], began)
 	}
 	return answers
 }

@@ -54,8 +54,9 @@ func (r Request) Leaving(late Request, owed time.Duration) Request {
 type Watchers struct {
 	// Health is called when a server stops to answer, and with nil when it answers again.
 	Health func(server int, err error)
-	// Answered is called with each answer of a server to a request that is Counted.
-	Answered func(server int, value any)
+	// Answered is called with each answer of a server to a request that is Counted, and with the time
+	// at which the request began, by Config.Now.
+	Answered func(server int, value any, began time.Duration)
 	// Failed is called for each request of a server that has failed: it was not answered, or
 	// refused. skipped: it was not sent, because the server did not answer lately.
 	Failed func(server int, skipped bool)

@@ -7,8 +7,9 @@
 -- ARGV[2] ttl     ms, of the lock when held by me
 -- ARGV[3] list    the list of servers that the client has: its number and its size
 --
--- Returns {1, token, run}       held by me for ttl from now. The token is greater than all
---                               that were committed here. run identifies the server
+-- Returns {1, token, run, clock} held by me for ttl from now. The token is greater than all
+--                               that were committed here. run identifies the server, clock (µs)
+--                               is the time there
 --         {4, left ms, holder}  held by another; left: -1 if the lock has no TTL
 --         {6}                   the attempt was abandoned: this request came too late
 --         {7}                   the name is in use by another kind of lock
@@ -38,4 +39,4 @@ if not redis.call('SET', lock, me, 'PX', ttl, 'NX') then
   end
   redis.call('PEXPIRE', lock, ttl)
 end
-return {1, string.format('%.0f', math.max(clock, top + 1)), run}
+return {1, string.format('%.0f', math.max(clock, top + 1)), run, string.format('%.0f', clock)}
