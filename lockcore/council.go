@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -39,7 +40,8 @@ type council struct {
 
 	mu      sync.Mutex
 	started bool
-	fault   error // two servers are the same one
+	fault   error    // two servers are the same one
+	runs    []string // of the servers, in their last grants
 	running bool
 	again   bool
 	last    quorum.Action // that was logged
@@ -56,7 +58,7 @@ func newCouncil(c *Client, targets []*wire.Target, counts []serverMetrics, cfg w
 	k := &council{
 		c: c, targets: targets, counts: counts, list: list, name: strconv.Itoa(list) + "/" + strconv.Itoa(len(targets)),
 		longest: longest, marker: c.keys.marker(), examined: make(chan struct{}),
-		clocks: make([]serverClock, len(targets)),
+		clocks: make([]serverClock, len(targets)), runs: make([]string, len(targets)),
 	}
 	k.markerArg = k.marker
 	k.wire = wire.NewQuorum(targets, cfg, wire.Watchers{Health: k.health, Answered: k.answered, Failed: k.failed})
@@ -104,6 +106,7 @@ func (k *council) answered(server int, value any, began time.Duration) {
 	default:
 		counts.answered.Inc()
 		if code == quorum.Granted && len(list) == 4 { // of an acquire
+			k.readRun(server, wire.Text(list[2]))
 			if clock, err := strconv.ParseInt(wire.Text(list[3]), 10, 64); err == nil {
 				k.readClock(server, clock, began)
 			}
@@ -172,8 +175,12 @@ func (k *council) ready(ctx context.Context) error {
 		return ErrClosed
 	}
 	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.fault
+	fault := k.fault
+	k.mu.Unlock()
+	if fault != nil {
+		k.examine() // it may have been mended
+	}
+	return fault
 }
 
 // examine begins an examination, or notes that another one is needed.
@@ -222,13 +229,38 @@ func (k *council) letIn() {
 		k.report(do, states, whomNow)
 		k.admit(states, quorum.Confirmed(first, states, whomNow), longest, top)
 	case quorum.Double:
-		text := fmt.Sprintf("servers[%d] and servers[%d] of NewQuorum are the same server", whom[0], whom[1])
-		k.mu.Lock()
-		k.fault = &wire.NoQuorumError{Permanent: true, Text: text}
-		k.mu.Unlock()
+		k.double(whom[0], whom[1])
 		k.report(do, first, whom)
 	default:
 		k.report(do, first, whom)
+	}
+	if do != quorum.Double && !slices.ContainsFunc(first, func(s quorum.State) bool { return !s.Known }) {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.fault = nil
+		clear(k.runs)
+	}
+}
+
+// double records that two servers are the same one. Nothing is acquired until an examination has an
+// answer of each server, and no two are the same.
+func (k *council) double(one, other int) {
+	text := fmt.Sprintf("servers[%d] and servers[%d] of NewQuorum are the same server", one, other)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.fault = &wire.NoQuorumError{Permanent: true, Text: text}
+}
+
+// readRun takes the run of a server that has granted a lock. A server that is given twice may have
+// been down at the first examination.
+func (k *council) readRun(server int, run string) {
+	k.mu.Lock()
+	k.runs[server] = ""
+	other := slices.Index(k.runs, run)
+	k.runs[server] = run
+	k.mu.Unlock()
+	if other >= 0 {
+		k.double(min(server, other), max(server, other))
 	}
 }
 

@@ -46,7 +46,8 @@ const (
 //
 // The servers must not replicate each other. Each one is a *redis.Client, as for New; it may
 // be of redis.NewFailoverClient. There must be 3, 5, 7 or 9. A server that is given twice is
-// noticed at the first use, and nothing is acquired then.
+// noticed when it answers twice. From then on, nothing is acquired until each client leads to a server
+// of its own.
 //
 // Mutex, package election and singleton.Daemon work as on one server, with these differences:
 //
