@@ -193,8 +193,7 @@ func TestFault104_RefusedBeforeItIsSent(t *testing.T) {
 		for range 30 {
 			all.Go(func() {
 				_, err := m.TryLock(e.Context())
-				var delayed *lockcore.DelayError
-				if !errors.As(err, &delayed) {
+				if _, ok := errors.AsType[*lockcore.DelayError](err); !ok {
 					e.Errorf("TryLock: %v", err)
 				}
 			})

@@ -213,7 +213,7 @@ func (d *dispatcher) wait(ctx context.Context, c *call) bool {
 			switch {
 			case !grown:
 				grown = true
-				d.grow()
+				d.grow() //nolint:contextcheck // the connection outlives the call
 				c.timer.Reset(c.timeout - patience)
 				continue
 			case c.wasSent():
