@@ -55,6 +55,8 @@ func onRealRedis(t *testing.T, addr string, f *lockcoretest.Faults, opt *redis.O
 	hasty := func() error {
 		o := *opt
 		o.ReadTimeout = 250 * time.Millisecond // also a busy machine has sent the request by then
+		o.DialTimeout = 250 * time.Millisecond
+		o.DialerRetries = 1
 		return client(t, &o).Incr(ctx, "n").Err()
 	}
 	inject := func(kind lockcoretest.Kind) *lockcoretest.Rule {
