@@ -200,7 +200,7 @@ func (c *connection) connected(d *deadline) (*redis.Client, error) {
 		return c.rdb, nil
 	}
 	c.mu.Unlock()
-	rdb, err := c.connect(d, c.prepare(maxDialing))
+	rdb, err := c.connect(d)
 	d.nextPart()
 	return rdb, err
 }
@@ -253,9 +253,9 @@ func (c *connection) prepare(limit int) (setup chan error) {
 	return setup
 }
 
-// connect waits until the connection is set up. own is the setup that the request of d has begun,
-// or nil.
-func (c *connection) connect(d *deadline, own chan error) (*redis.Client, error) {
+// connect sets up the connection, or waits until that is done.
+func (c *connection) connect(d *deadline) (*redis.Client, error) {
+	own := c.prepare(maxDialing)
 	for {
 		c.mu.Lock()
 		if c.ready || c.closed {
@@ -290,12 +290,12 @@ func (c *connection) connect(d *deadline, own chan error) (*redis.Client, error)
 	}
 }
 
-// await waits until the connection is set up, or ctx ends. own is as in connect.
-func (c *connection) await(ctx context.Context, own chan error) error {
+// await is connect until ctx ends. The setup goes on after that.
+func (c *connection) await(ctx context.Context) error {
 	var d deadline
 	c.limit(ctx, &d, time.Time{}, 0)
 	defer d.stop()
-	_, err := c.connect(&d, own) //nolint:contextcheck // d is a context of ctx
+	_, err := c.connect(&d) //nolint:contextcheck // d is a context of ctx
 	return err
 }
 

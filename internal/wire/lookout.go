@@ -126,7 +126,7 @@ func (l *lookout) look() {
 	}
 	ctx, cancel := context.WithTimeout(l.ctx, l.probe.opt.DialTimeout)
 	defer cancel()
-	err = l.probe.await(ctx, nil)
+	err = l.probe.await(ctx)
 	l.probe.renew()
 	if err == nil && l.ctx.Err() == nil {
 		l.server.follow(at)

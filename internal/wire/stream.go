@@ -107,8 +107,7 @@ func (s *Stream) exchange(ctx context.Context, c *connection, requests []Request
 	lent := s.spare.borrow()
 	waiting, stop := context.WithCancel(ctx)
 	own := make(chan error, 1)
-	setup := c.prepare(maxDialing) //nolint:contextcheck // it goes on if it is not awaited
-	go func() { own <- c.await(waiting, setup) }()
+	go func() { own <- c.await(waiting) }()
 	var other *connection
 	var err error
 	select {
