@@ -70,6 +70,25 @@ func TestFault105_RoundTripIsTooLong(t *testing.T) {
 	})
 }
 
+// A round trip takes longer than an answer may take for a lock with a short TTL, and less than for
+// one with a long TTL. Requests of the first one fail all the time. The lease of the second one goes on.
+func TestFault105_RoundTripIsTooLongForOthers(t *testing.T) {
+	testenv.FarAway(t, 200*time.Millisecond, func(e *testenv.Env, c *lockcore.Client, _ *testenv.Distance) {
+		m, err := c.Mutex("orders", ttl(3*time.Second))
+		must(e, err)
+		l, err := m.Lock(e.Context())
+		must(e, err)
+		short, err := c.Mutex("short", ttl(300*time.Millisecond))
+		must(e, err)
+		ctx, cancel := context.WithTimeout(e.Context(), 30*time.Second)
+		defer cancel()
+		_, err = short.Lock(ctx)
+		mustIs(e, err, lockcore.ErrNotAcquired, context.DeadlineExceeded)
+		must(e, context.Cause(l.Context()))
+		must(e, l.Unlock(e.Context()))
+	})
+}
+
 // Locks with different TTLs use the same connections. They share batches, so that they are acquired
 // almost as often as those with one TTL.
 func TestFault103_MixedTTLs(t *testing.T) {

@@ -50,7 +50,7 @@ func (quorumKind) leave(a *attempt, _ bool) wire.Request {
 		return a.c.scripts.quorumLeave.Call(a.quorumKeys()[:2], a.valueArg, tomb, channel)
 	}
 	r := call(0)
-	return r.Counted(countLeave(r), &a.trail).Leaving(call(millis(a.tombTTL())), max(a.terms.ttl, 10*time.Second))
+	return r.Counted(countLeave(r), &a.trail).Leaving(call(millis(a.tombTTL())), max(a.terms.ttl, 10*time.Second), a.terms.timeout())
 }
 
 // confirm commits the token of a grant to a majority. Only then it counts.
@@ -133,10 +133,10 @@ func countLeave(r wire.Request) wire.Count {
 	return func(answers map[int]wire.Answer, n int) (wire.Answer, bool) {
 		released, notMine := 0, 0
 		for _, a := range answers {
-			switch a.Value {
-			case int64(quorum.Released):
+			switch {
+			case a.Value == int64(quorum.Released):
 				released++
-			case int64(quorum.NotMine):
+			case a.Value == int64(quorum.NotMine), errors.Is(a.Err, wire.ErrUnreached):
 				notMine++
 			}
 		}

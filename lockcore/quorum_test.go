@@ -223,6 +223,24 @@ func TestFault12_QuorumWithAMinorityUp(t *testing.T) {
 	})
 }
 
+// An attempt has reached one server only. It is undone by one request: the others have nothing of it.
+// Mutant: a server that got no request counts as one that did not answer.
+func TestQuorumUndoesAnAttemptOnce(t *testing.T) {
+	inQuorumBubble(t, 3, func(e *quorumEnv) {
+		e.crash(0)
+		e.crash(2)
+		m := e.mutex(e.client("a"), "orders")
+		leave := testenv.MatchScript(testenv.Scripts{Files: lockcore.ScriptFiles()}.Source(e.T, "quorum_leave"))
+		sent := e.bubbles[1].Faults().Inject(e, lockcoretest.Fault{Kind: lockcoretest.TrickleReply, Match: leave})
+		_, err := m.TryLock(e.Context())
+		mustIs(e, err, lockcore.ErrNoQuorum)
+		time.Sleep(20 * time.Second)
+		if n := sent.Fired(); n != 1 {
+			e.Errorf("the attempt was undone %d times", n)
+		}
+	})
+}
+
 // A server that restarts empty grants nothing for MaxTTL, and its token then exceeds the
 // earlier ones.
 func TestQuorumServerThatLostItsData(t *testing.T) {

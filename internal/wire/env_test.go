@@ -59,8 +59,13 @@ func connect(t *testing.T, opt *redis.Options, width int, message, missed func()
 	if err != nil {
 		t.Fatal(err)
 	}
+	return target.Connect(config(width, message, missed))
+}
+
+// config returns the Config of a Wire that logs nothing.
+func config(width int, message, missed func()) wire.Config {
 	began := time.Now()
-	return target.Connect(wire.Config{
+	return wire.Config{
 		Channel: func(string) string { return channel },
 		Now:     func() time.Duration { return time.Since(began) },
 		Width:   width,
@@ -68,5 +73,5 @@ func connect(t *testing.T, opt *redis.Options, width int, message, missed func()
 		Message: func(string) { message() },
 		Missed:  missed,
 		Silence: func() time.Duration { return 10 * time.Second },
-	})
+	}
 }

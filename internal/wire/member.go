@@ -3,6 +3,7 @@ package wire
 import (
 	"context"
 	"errors"
+	"math"
 	"sync"
 	"time"
 
@@ -24,7 +25,6 @@ type member struct {
 // A debt is a request that a server must get until a time, if it answers by then.
 type debt struct {
 	request Request
-	timeout time.Duration
 	until   time.Time
 }
 
@@ -33,6 +33,10 @@ const maxOwed = 10_000
 
 // errAbsent is the error of a request to a server that did not answer lately.
 var errAbsent = errors.New("lockcore: the server did not answer, and the next trial is not due")
+
+// ErrUnreached is the error of a request that ends an attempt, at a server that got no request of the
+// attempt: nothing had to be sent.
+var ErrUnreached = errors.New("lockcore: the server got no request of this attempt")
 
 // ask sends one request. A server that got no request of an attempt needs none that ends it.
 func (m *member) ask(r Request, timeout time.Duration) Answer {
@@ -45,7 +49,7 @@ func (m *member) ask(r Request, timeout time.Duration) Answer {
 	}
 	reached, mayArrive := r.trail.settle(m.q.ctx, m.number, timeout)
 	if !reached {
-		return Answer{Err: &unsentError{errAbsent}}
+		return Answer{Err: &unsentError{ErrUnreached}}
 	}
 	late := *r.late
 	if mayArrive {
@@ -53,20 +57,20 @@ func (m *member) ask(r Request, timeout time.Duration) Answer {
 	}
 	a := m.send(r, timeout)
 	if isSilence(a.Err) {
-		m.owe(late, timeout)
+		m.owe(late)
 	}
 	return a
 }
 
 // send sends one request, unless the server does not answer at present.
 func (m *member) send(r Request, timeout time.Duration) Answer {
-	if !m.circuit.enter() {
+	if !m.circuit.enter(timeout) {
 		m.q.watch.Failed(m.number, true)
 		return Answer{Err: &unsentError{errAbsent}}
 	}
 	began := m.server.cfg.Now()
 	value, err := m.server.Send(m.q.ctx, "", r, timeout)
-	m.circuit.leave(err)
+	m.circuit.leave(err, timeout)
 	r.trail.note(m.number, err)
 	m.count(r, Answer{value, err}, began)
 	return Answer{value, err}
@@ -85,6 +89,8 @@ func (m *member) count(r Request, a Answer, began time.Duration) {
 // renew sends a batch of renewals.
 func (m *member) renew(ctx context.Context, requests []Request) []Answer {
 	answers := make([]Answer, len(requests))
+	until, _ := ctx.Deadline()
+	within := time.Until(until)
 	var sent []Request
 	var at []int
 	for i, r := range requests {
@@ -97,7 +103,7 @@ func (m *member) renew(ctx context.Context, requests []Request) []Answer {
 	switch {
 	case len(sent) == 0:
 		return answers
-	case !m.circuit.enter():
+	case !m.circuit.enter(within):
 		for _, i := range at {
 			m.q.watch.Failed(m.number, true)
 			answers[i].Err = &unsentError{errAbsent}
@@ -106,7 +112,7 @@ func (m *member) renew(ctx context.Context, requests []Request) []Answer {
 	}
 	began := m.server.cfg.Now()
 	results := m.server.Renewals("", 0).Send(ctx, sent)
-	m.circuit.leave(results[0].Err)
+	m.circuit.leave(results[0].Err, within)
 	for n, i := range at {
 		answers[i] = results[n]
 		sent[n].trail.note(m.number, results[n].Err)
@@ -121,7 +127,7 @@ func isSilence(err error) bool {
 }
 
 // owe sends a request again, in the background, until the server has answered it.
-func (m *member) owe(r Request, timeout time.Duration) {
+func (m *member) owe(r Request) {
 	m.q.mu.Lock()
 	defer m.q.mu.Unlock()
 	if m.q.closed {
@@ -132,7 +138,7 @@ func (m *member) owe(r Request, timeout time.Duration) {
 	if len(m.owed) >= maxOwed {
 		return
 	}
-	m.owed[r.trail] = debt{r, timeout, time.Now().Add(r.owed)}
+	m.owed[r.trail] = debt{r, time.Now().Add(r.owed)}
 	if !m.settling {
 		m.settling = true
 		m.q.wg.Go(m.settle)
@@ -158,7 +164,7 @@ func (m *member) settle() {
 			return
 		}
 		for _, d := range due {
-			if isSilence(m.send(d.request, d.timeout).Err) {
+			if isSilence(m.send(d.request, d.request.each).Err) {
 				break
 			}
 			m.mu.Lock()
@@ -174,6 +180,10 @@ func (m *member) settle() {
 //	closed ──no answer──► open ──pause is over, one request──► trying ──answer──► closed
 //	                       ▲                                     │
 //	                       └───────── no answer: longer pause ───┘
+//
+// A server that is far away does not answer a request with little time, and answers others. So an
+// open circuit lets a request through that has half as much time again as all that were not answered
+// since the last trial: a lock with a short TTL does not end the leases of others.
 type circuit struct {
 	health func(err error) // called when the server stops to answer, and with nil when it answers again
 	pauses retry.Backoff
@@ -181,15 +191,16 @@ type circuit struct {
 	mu     sync.Mutex
 	open   bool
 	trying bool
-	until  time.Time // of the pause
+	until  time.Time     // of the pause
+	deaf   time.Duration // the server does not answer within this time
 }
 
-// enter reports whether a request may be sent. leave must follow.
-func (c *circuit) enter() bool {
+// enter reports whether a request that has so much time may be sent. leave must follow.
+func (c *circuit) enter(within time.Duration) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case !c.open:
+	case !c.open, within-within/3 > c.deaf:
 		return true
 	case c.trying || time.Now().Before(c.until):
 		return false
@@ -198,8 +209,8 @@ func (c *circuit) enter() bool {
 	return true
 }
 
-// leave records the end of a request.
-func (c *circuit) leave(err error) {
+// leave records the end of a request that had so much time.
+func (c *circuit) leave(err error, within time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
@@ -211,7 +222,13 @@ func (c *circuit) leave(err error) {
 		}
 		if !c.open || c.trying {
 			c.until = time.Now().Add(c.pauses.NextBackOff())
+			c.deaf = 0
 		}
+		var late *noAnswerError
+		if !errors.As(err, &late) {
+			within = math.MaxInt64 // more time would not have helped
+		}
+		c.deaf = max(c.deaf, within)
 		c.open, c.trying = true, false
 	default:
 		if c.open {

@@ -43,10 +43,11 @@ func (r Request) Counted(count Count, trail *Trail) Request {
 
 // Leaving returns a request that ends an attempt. At a server with an earlier request of the
 // attempt that was not answered, and may still arrive, late is sent instead. If a server does
-// not answer, late is sent again, in the background, for so long.
-func (r Request) Leaving(late Request, owed time.Duration) Request {
-	late.count, late.trail, late.owed = r.count, r.trail, owed
-	r.late, r.owed = &late, owed
+// not answer, late is sent again, in the background, for so long. Each of these tries has the time
+// each, as the timeout of Send may be the little that was left to its caller.
+func (r Request) Leaving(late Request, owed, each time.Duration) Request {
+	late.count, late.trail, late.owed, late.each = r.count, r.trail, owed, each
+	r.late = &late
 	return r
 }
 

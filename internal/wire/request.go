@@ -22,6 +22,7 @@ type Request struct {
 	trail *Trail
 	late  *Request // see Leaving
 	owed  time.Duration
+	each  time.Duration // of each try of what is owed
 }
 
 // Command returns a request that sends a plain command.
