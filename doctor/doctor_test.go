@@ -554,7 +554,7 @@ func TestQuorum(t *testing.T) {
 		return at(t, s).HGet(t.Context(), "noonlock:quorum", field).Val()
 	}
 	e.Until("all servers were let in", func() bool {
-		return !slices.ContainsFunc(all, func(s *servers.RedisServer) bool { return marker(s, "list") != "1/3" })
+		return !slices.ContainsFunc(all, func(s *servers.RedisServer) bool { return !strings.HasPrefix(marker(s, "list"), "1/3/2/") })
 	})
 	testenv.Must(t, c.Close(t.Context()))
 	change := func(s *servers.RedisServer, field, value string) {
@@ -565,7 +565,7 @@ func TestQuorum(t *testing.T) {
 	}
 	p = examine(t, quick, clients()...)
 	for range all {
-		p.has("quorum", doctor.OK, "list 1/3, MaxTTL 10000 ms")
+		p.has("quorum", doctor.OK, "list 1 of 3 servers, MaxTTL 10000 ms")
 	}
 	if p.worst("quorum") != doctor.OK {
 		t.Errorf("%+v", p.Checks)
@@ -573,7 +573,9 @@ func TestQuorum(t *testing.T) {
 
 	change(all[0], "after", strconv.FormatInt(time.Now().Add(time.Hour).UnixMilli(), 10))
 	change(all[0], "longest", "20000")
-	change(all[1], "list", "2/5")
+	change(all[1], "list", "1/3/4/aa")
+	examine(t, quick, clients()...).has("quorum", doctor.Warn, "different servers under one number")
+	change(all[1], "list", "2/5/1/aa")
 	all[2].Kill()
 	all[2].Restart(t)
 	p = examine(t, quick, clients()...)
@@ -583,7 +585,7 @@ func TestQuorum(t *testing.T) {
 	p.has("quorum", doctor.Warn, "has 5 servers, and 3 were given")
 	p.has("quorum", doctor.Warn, "no data of the quorum")
 	change(all[2], "run", "another")
-	change(all[2], "list", "1/3")
+	change(all[2], "list", "1/3/2/aa")
 	examine(t, quick, clients()...).has("quorum", doctor.Warn, "has restarted")
 	all[2] = all[0]
 	examine(t, quick, clients()...).has("quorum", doctor.Fail, "are the same server")

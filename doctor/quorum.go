@@ -12,9 +12,16 @@ import (
 type member struct {
 	run     string // the present run of the server
 	joined  string // the run that was let in
-	list    string // number/size
+	list    string // its name: number/size/version/hash of the servers in it
 	longest string // ms
 	waits   time.Duration
+}
+
+// numbers returns the number of the list, and how many servers it has.
+func (m *member) numbers() (number, size string) {
+	number, rest, _ := strings.Cut(m.list, "/")
+	size, _, _ = strings.Cut(rest, "/")
+	return number, size
 }
 
 // readMember reads the state of a server of a quorum. It writes nothing.
@@ -67,7 +74,7 @@ func (e *examination) compareMembers() {
 		e.add(checkQuorum, OK, "no server has been used as one of a quorum yet")
 		return
 	}
-	lists, longest := map[string]bool{}, map[string]bool{}
+	lists, names, longest := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, n := range known {
 		m := n.member
 		switch {
@@ -79,15 +86,20 @@ func (e *examination) compareMembers() {
 		case m.waits > 0:
 			n.add(checkQuorum, Warn, "the server grants nothing for another %s", short(m.waits))
 		default:
-			n.add(checkQuorum, OK, "list %s, MaxTTL %s ms", m.list, m.longest)
+			number, size := m.numbers()
+			n.add(checkQuorum, OK, "list %s of %s servers, MaxTTL %s ms", number, size, m.longest)
 		}
-		lists[m.list], longest[m.longest] = true, true
-		if _, size, _ := strings.Cut(m.list, "/"); size != strconv.Itoa(len(e.nodes)) {
+		number, size := m.numbers()
+		lists[number], names[m.list], longest[m.longest] = true, true, true
+		if size != strconv.Itoa(len(e.nodes)) {
 			e.add(checkQuorum, Warn, fmt.Sprintf("the list of %s has %s servers, and %d were given", n.name, size, len(e.nodes)))
 		}
 	}
-	if len(lists) > 1 {
+	switch {
+	case len(lists) > 1:
 		e.add(checkQuorum, Fail, "the servers have different lists")
+	case len(names) > 1:
+		e.add(checkQuorum, Warn, "the servers have different servers under one number; a client mends this, or says that it has other servers")
 	}
 	if len(longest) > 1 {
 		e.add(checkQuorum, Warn, "the servers have different MaxTTL")

@@ -2,6 +2,7 @@ package election_test
 
 import (
 	"context"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/internal/quorum"
 	"github.com/noonlock/noonlock/internal/servers"
 	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
@@ -57,12 +59,16 @@ func onQuorum(t *testing.T, n int, test func(e *quorumEnv)) {
 // form makes all servers members of the quorum, without the wait of the first start.
 func (e *quorumEnv) form() {
 	e.Helper()
+	list := quorum.List{Number: 1, Size: len(e.options()), Version: 2}
 	for i := range e.options() {
+		list.Servers = append(list.Servers, strconv.Itoa(i))
+	}
+	for i, id := range list.Servers {
 		rdb := e.raw(i)
 		_, run, _ := strings.Cut(rdb.Info(e.Context(), "server").Val(), "run_id:")
 		run, _, _ = strings.Cut(run, "\n")
-		size := map[int]string{3: "1/3", 5: "1/5"}[len(e.options())]
-		must(e, rdb.HSet(e.Context(), "noonlock:quorum", "run", strings.TrimSpace(run), "list", size, "after", 0,
+		must(e, rdb.HSet(e.Context(), "noonlock:quorum", "run", strings.TrimSpace(run), "id", id,
+			"list", list.Name(), "servers", list.Text(), "after", 0,
 			"longest", quorumTTL.Milliseconds(), "top", 0).Err())
 	}
 }

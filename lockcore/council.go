@@ -1,6 +1,7 @@
 package lockcore
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/noonlock/noonlock/internal/quorum"
@@ -26,8 +28,7 @@ type council struct {
 	c       *Client
 	wire    *wire.Quorum
 	targets []*wire.Target
-	list    int
-	name    string // of the list: its number and its size
+	list    int // number
 	longest time.Duration
 
 	marker    string // key
@@ -38,10 +39,14 @@ type council struct {
 
 	examined chan struct{} // closed after the first examination
 
+	current atomic.Pointer[string] // name of the list
+
 	mu      sync.Mutex
 	started bool
 	fault   error    // two servers are the same one
+	refused error    // the Client has other servers than the quorum
 	runs    []string // of the servers, in their last grants
+	ids     []string // of the servers, when they answered last
 	running bool
 	again   bool
 	last    quorum.Action // that was logged
@@ -56,11 +61,12 @@ const examineWithin = time.Second
 
 func newCouncil(c *Client, targets []*wire.Target, counts []serverMetrics, cfg wire.Config, list int, longest time.Duration) *council {
 	k := &council{
-		c: c, targets: targets, counts: counts, list: list, name: strconv.Itoa(list) + "/" + strconv.Itoa(len(targets)),
-		longest: longest, marker: c.keys.marker(), examined: make(chan struct{}),
-		clocks: make([]serverClock, len(targets)), runs: make([]string, len(targets)),
+		c: c, targets: targets, counts: counts, list: list, longest: longest,
+		marker: c.keys.marker(), examined: make(chan struct{}),
+		clocks: make([]serverClock, len(targets)), runs: make([]string, len(targets)), ids: make([]string, len(targets)),
 	}
 	k.markerArg = k.marker
+	k.current.Store(new(string))
 	k.wire = wire.NewQuorum(targets, cfg, wire.Watchers{Health: k.health, Answered: k.answered, Failed: k.failed})
 	return k
 }
@@ -175,7 +181,7 @@ func (k *council) ready(ctx context.Context) error {
 		return ErrClosed
 	}
 	k.mu.Lock()
-	fault := k.fault
+	fault := cmp.Or(k.fault, k.refused)
 	k.mu.Unlock()
 	if fault != nil {
 		k.examine() // it may have been mended
@@ -212,34 +218,61 @@ func (k *council) examine() {
 	})
 }
 
+// name returns the name of the list, as the servers know it. It is empty until that is known.
+func (k *council) name() string { return *k.current.Load() }
+
 // letIn examines all servers once, and lets in those that may come.
 func (k *council) letIn() {
 	first := k.states()
-	do, whom, _, _ := quorum.Next(first, k.list, millis(k.longest))
-	switch do {
+	p := k.plan(first)
+	switch p.Do {
 	case quorum.Join, quorum.Form, quorum.Raise:
 		// The tokens must be read after the servers that lost data have got the numbers of
 		// their returns.
 		states := k.states()
-		again, whomNow, longest, top := quorum.Next(states, k.list, millis(k.longest))
-		if again != do {
+		again := k.plan(states)
+		if again.Do != p.Do || again.List.Name() != p.List.Name() {
 			k.examine()
 			return
 		}
-		k.report(do, states, whomNow)
-		k.admit(states, quorum.Confirmed(first, states, whomNow), longest, top)
+		p = again
+		done := k.admit(states, p, quorum.Confirmed(first, states, p.First))
+		if p.Enough(done) {
+			done = append(done, k.admit(states, p, quorum.Confirmed(first, states, p.Then))...)
+		}
+		if len(done) > 0 {
+			k.examine() // there may be more to do
+		}
 	case quorum.Double:
-		k.double(whom[0], whom[1])
-		k.report(do, first, whom)
+		k.double(p.About[0], p.About[1])
 	default:
-		k.report(do, first, whom)
 	}
-	if do != quorum.Double && !slices.ContainsFunc(first, func(s quorum.State) bool { return !s.Known }) {
-		k.mu.Lock()
-		defer k.mu.Unlock()
+	k.report(p, first)
+	if p.List.InForce() {
+		name := p.List.Name()
+		k.current.Store(&name)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.refused = nil
+	if err := refusals[p.Do]; err != nil {
+		k.refused = &wire.NoQuorumError{Permanent: true, Text: strings.TrimPrefix(err.Error(), "lockcore: ")}
+	}
+	if p.Do != quorum.Double && !slices.ContainsFunc(first, func(s quorum.State) bool { return !s.Known }) {
 		k.fault = nil
 		clear(k.runs)
 	}
+}
+
+// plan returns what is to be done, and remembers the ids of the servers.
+func (k *council) plan(states []quorum.State) quorum.Plan {
+	p := quorum.Next(states, k.list, millis(k.longest), k.ids)
+	for i, id := range p.IDs {
+		if id != "" {
+			k.ids[i] = id
+		}
+	}
+	return p
 }
 
 // double records that two servers are the same one. Nothing is acquired until an examination has an
@@ -264,41 +297,56 @@ func (k *council) readRun(server int, run string) {
 	}
 }
 
-// admit lets servers in.
-func (k *council) admit(states []quorum.State, whom []int, longest int64, top uint64) {
+// admit lets servers in, or gives them the list, and returns those that have it.
+func (k *council) admit(states []quorum.State, p quorum.Plan, whom []int) (done []int) {
 	for _, i := range whom {
-		r := k.c.scripts.quorumJoin.Call(wire.Keys(k.marker), states[i].Return, k.list, len(states), longest, strconv.FormatUint(top, 10))
+		s := &states[i]
+		wait := 0
+		if p.Waits[i] {
+			wait = 1
+		}
+		r := k.c.scripts.quorumJoin.Call(wire.Keys(k.marker), s.Return, s.List.Name(), p.List.Name(), p.List.Text(), p.IDs[i], p.Longest, strconv.FormatUint(p.Top, 10), wait)
 		about := []any{"server", k.targets[i].Address()}
 		answer, err := k.wire.Ask(i, r, examineWithin)
 		switch n, err := r.Number(answer, err); {
 		case err != nil:
 			wire.Log(k.c.log, err, "failed to let a server into the quorum", about...)
 		case n == 1:
-			k.c.log.Info("server is a member of the quorum; after a loss of data, it grants nothing for a while", append(about, "for", (time.Duration(longest)*time.Millisecond).String())...)
+			done = append(done, i)
+			if p.Waits[i] {
+				k.c.log.Info("server is a member of the quorum; it grants nothing for a while", append(about, "for", (time.Duration(p.Longest)*time.Millisecond).String())...)
+			}
 		}
 	}
+	return done
 }
 
 var (
 	errOutdated = errors.New("lockcore: a server has a later list, or one with another number of servers: QuorumConfig.List and the servers must be the same everywhere")
+	errDiffers  = errors.New("lockcore: other clients have other servers under the same QuorumConfig.List, or a server belongs to another quorum: give all clients the same servers, and increase List by one")
+	errReplaced = errors.New("lockcore: at least half of the servers have never been in this quorum, or have lost their data: replace less than half at a time; after a loss of data, follow docs/OPERATIONS.md, \"Servers of a quorum\"")
 	errDouble   = errors.New("lockcore: two of the clients given to NewQuorum are for the same server")
 	errStepped  = errors.New("lockcore: locks may have expired there before their time: use a time service that slews the clock")
 	errFormed   = errors.New("lockcore: a majority of the servers has no data of this run: tokens may repeat if a clock is behind")
 )
 
+// refusals are the errors of a Client whose servers are not those of the quorum.
+var refusals = map[quorum.Action]error{quorum.Differs: errDiffers, quorum.Replaced: errReplaced}
+
 // report logs what was found, once.
-func (k *council) report(do quorum.Action, states []quorum.State, whom []int) {
+func (k *council) report(p quorum.Plan, states []quorum.State) {
+	do := p.Do
 	k.mu.Lock()
 	known := k.last == do
 	k.last = do
 	worked := k.worked
 	for _, s := range states {
-		worked = worked || s.List > 0
+		worked = worked || s.List.Number > 0
 		k.worked = k.worked || s.Member
 	}
 	k.mu.Unlock()
-	servers := make([]string, 0, len(whom))
-	for _, i := range whom {
+	servers := make([]string, 0, len(p.About))
+	for _, i := range p.About {
 		servers = append(servers, k.targets[i].Address())
 	}
 	switch {
@@ -309,6 +357,8 @@ func (k *council) report(do quorum.Action, states []quorum.State, whom []int) {
 		k.c.log.Info("no server of the quorum has data: first start, or all data was lost; nothing is granted for MaxTTL", "servers", servers)
 	case do == quorum.Outdated:
 		k.c.log.Error(errOutdated, "this process has another list of servers than the quorum", "servers", servers)
+	case refusals[do] != nil:
+		k.c.log.Error(refusals[do], "this process has other servers than the quorum", "servers", servers)
 	case do == quorum.Double:
 		k.c.log.Error(errDouble, "quorum with one server twice", "servers", servers)
 	case do == quorum.Await:
@@ -318,10 +368,11 @@ func (k *council) report(do quorum.Action, states []quorum.State, whom []int) {
 
 // states asks all servers.
 func (k *council) states() []quorum.State {
-	id := rand.Text()
-	r := k.c.scripts.quorumState.Call(wire.Keys(k.marker), id)
+	ask := func(int) wire.Request {
+		return k.c.scripts.quorumState.Call(wire.Keys(k.marker), rand.Text()[:10]) // 50 bits
+	}
 	states := make([]quorum.State, len(k.targets))
-	for i, a := range k.wire.Each(func(int) wire.Request { return r }, examineWithin) {
+	for i, a := range k.wire.Each(ask, examineWithin) {
 		if a.Err == nil {
 			states[i] = stateOf(a.Value)
 		}
@@ -332,17 +383,16 @@ func (k *council) states() []quorum.State {
 // stateOf reads the answer of quorum_state.
 func stateOf(answer any) (s quorum.State) {
 	list, _ := answer.([]any)
-	if len(list) != 7 {
+	if len(list) != 10 {
 		return s
 	}
+	text := func(at int) string { return wire.Text(list[at]) }
 	number := func(at int) int64 {
-		n, _ := strconv.ParseInt(wire.Text(list[at]), 10, 64) // 0: none
+		n, _ := strconv.ParseInt(text(at), 10, 64) // 0: none
 		return n
 	}
-	list0, size, _ := strings.Cut(wire.Text(list[2]), "/")
-	s.List, _ = strconv.Atoi(list0)
-	s.Size, _ = strconv.Atoi(size)
-	s.Run, s.Member, s.Return = wire.Text(list[0]), wire.Text(list[1]) == "member", wire.Text(list[6])
+	s.Run, s.Member, s.Return, s.ID = text(0), text(1) == "member", text(6), text(7)
+	s.List, s.Former = quorum.ReadList(text(2), text(8)), strings.Fields(text(9))
 	s.Left, s.Longest, s.Top = number(3), number(4), uint64(number(5))
 	s.Known = s.Run != ""
 	return s

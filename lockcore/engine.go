@@ -161,13 +161,18 @@ func (e *nameEngine) Quorum() *engine.Quorum {
 	return &engine.Quorum{Marker: k.marker, List: k.name}
 }
 
-func (e *nameEngine) AskAll(ctx context.Context, r wire.Request) ([]any, error) {
+func (e *nameEngine) AskAll(ctx context.Context, r func() wire.Request) (all []any, err error) {
 	ctx = input.Context(ctx)
 	if err := e.c.council.ready(ctx); err != nil {
 		return nil, err
 	}
-	answer, err := e.Ask(ctx, r.Counted(countAnswers(r), nil))
-	all, _ := answer.([]any)
+	retry := e.c.newRetry(e.terms.timeout(), 2*e.terms.timeout())
+	err = retry.Do(ctx, wire.MayRetry, func() error {
+		r := r()
+		answer, err := e.c.wire.Send(ctx, e.keys.name, r.Counted(countAnswers(r), nil), retry.Timeout())
+		all, _ = answer.([]any)
+		return err
+	})
 	return all, err
 }
 

@@ -22,9 +22,10 @@ var ErrNoQuorum = wire.ErrNoQuorum
 type QuorumConfig struct {
 	Config
 
-	// List is the number of the list of servers. Increase it when the list changes. As soon as
-	// a Client with a later list has begun, Clients with an earlier one hold and acquire nothing
-	// more: see docs/OPERATIONS.md. From 1. Default 1.
+	// List is the number of the list of servers. Increase it when the list changes, by less than half
+	// of the servers at a time. As soon as a Client with a later list has begun, Clients with an earlier
+	// one hold and acquire nothing more: see docs/OPERATIONS.md. Clients with different servers under
+	// one number are noticed: only one group of them gets locks. From 1. Default 1.
 	List int
 
 	// MaxTTL is the longest TTL of any lease on these servers. A server that restarts or loses
@@ -55,7 +56,7 @@ const (
 //     random pauses of up to half a second. The order of waiters is not kept.
 //   - A lease counts when a majority has granted it and stored its fencing token. This takes two
 //     round trips. A renewal counts when a majority has answered.
-//   - The first lease is granted MaxTTL after the first start of the servers.
+//   - The first lease is granted MaxTTL after the first start of the servers. All must be up for it.
 //
 // Jobs with a ledger (singleton.Runner, Job and Once), ReentrantMutex, RWMutex, MinReplicas, ForceRelease and lists of names are refused with a *ConfigError.
 //
@@ -74,9 +75,11 @@ const (
 //
 // # Not guaranteed
 //
-// If a majority loses its data at once, leases are still exclusive, as all of these servers wait
+// If a majority restarts with old data at once, leases are still exclusive, as all of these servers wait
 // for MaxTTL. Tokens then grow only if no server's clock is behind those of the others. This is
-// logged as an error. A server that loses single keys, by eviction or deletion, is not noticed:
+// logged as an error. If a majority loses all data, and others do not, nothing is granted before an
+// operator has acted: see docs/OPERATIONS.md. Clients with different servers under one number that share
+// none with data have separate quorums, and may hold the same lock. A server that loses single keys, by eviction or deletion, is not noticed:
 // use maxmemory-policy noeviction. Work that ignores its context does not stop.
 //
 // The error is a *ConfigError, or wraps an error of Config.Registerer. NewQuorum sends nothing.

@@ -51,7 +51,7 @@ func (k *council) inspect(ctx context.Context, name string) (Inspection, error) 
 		} else {
 			s := v.states[i]
 			answered++
-			view.Member, view.List, view.Waits = s.Member, s.List, time.Duration(s.Left)*time.Millisecond
+			view.Member, view.List, view.Waits = s.Member, s.List.Number, time.Duration(s.Left)*time.Millisecond
 			view.Kind, view.Holders = one.Kind, one.Holders
 			for n, attempt := range one.attempts {
 				holders[attempt] = append(holders[attempt], one.Holders[n])

@@ -32,12 +32,12 @@ func (a *attempt) quorumKeys() []any {
 }
 
 func (quorumKind) acquire(a *attempt, _ string) wire.Request {
-	r := a.c.scripts.quorumAcquire.Call(a.quorumKeys(), a.valueArg, a.terms.ttlArg, a.c.council.name)
+	r := a.c.scripts.quorumAcquire.Call(a.quorumKeys(), a.valueArg, a.terms.ttlArg, a.c.council.name())
 	return r.Counted(a.countAcquire(r), &a.trail)
 }
 
 func (quorumKind) renewal(a *attempt) wire.Request {
-	r := a.c.scripts.quorumRenew.Call(a.quorumKeys(), a.valueArg, a.terms.ttlArg, a.c.council.name, strconv.FormatUint(a.token, 10))
+	r := a.c.scripts.quorumRenew.Call(a.quorumKeys(), a.valueArg, a.terms.ttlArg, a.c.council.name(), strconv.FormatUint(a.token, 10))
 	return r.Counted(countRenewal(r), &a.trail)
 }
 

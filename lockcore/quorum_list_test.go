@@ -2,6 +2,7 @@ package lockcore_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,15 +16,7 @@ import (
 // the lock, and acquire nothing more. Tokens grow.
 func TestQuorumChangesItsList(t *testing.T) {
 	onServers(t, 6, func(e *quorumEnv) {
-		all := e.options()
-		client := func(list int, of ...int) *lockcore.Client {
-			var options []*redis.Options
-			for _, i := range of {
-				options = append(options, all[i])
-			}
-			return e.clientOf(options, lockcore.QuorumConfig{List: list, MaxTTL: e.maxTTL})
-		}
-		old := client(1, 0, 1, 2)
+		old := e.clientOfSome(1, []int{0, 1, 2})
 		last := e.lock(e.mutex(old, "orders"))
 		for _, next := range []struct {
 			name string
@@ -33,7 +26,7 @@ func TestQuorumChangesItsList(t *testing.T) {
 			{"server 2 is replaced", 2, []int{0, 1, 3}},
 			{"two are added", 3, []int{0, 1, 3, 4, 5}},
 		} {
-			c := client(next.list, next.of...)
+			c := e.clientOfSome(next.list, next.of)
 			got := make(chan *lockcore.Lease, 1)
 			valid := make(chan bool, 1)
 			go func() {
@@ -83,4 +76,131 @@ func (e *quorumEnv) view(c *lockcore.Client, server int, of []int) lockcore.Serv
 			}
 		}
 	}
+}
+
+// Clients have different servers under one number, as somebody has replaced servers and has not
+// increased it. There is never more than one holder. If less than half was replaced, the clients with
+// the former servers are refused, and otherwise those with the new ones. The number helps the former
+// only: the new servers are not a quorum before an operator says that nobody uses the former ones.
+func TestFault118_OtherServersUnderOneNumber(t *testing.T) {
+	for name, c := range map[string]struct {
+		former, next []int
+		tooMany      bool
+	}{
+		"one of three":  {former: []int{0, 1, 2}, next: []int{0, 1, 3}},
+		"two of three":  {former: []int{0, 1, 2}, next: []int{0, 3, 4}, tooMany: true},
+		"two of five":   {former: []int{0, 1, 2, 3, 4}, next: []int{0, 1, 2, 5, 6}},
+		"three of five": {former: []int{0, 1, 2, 3, 4}, next: []int{0, 1, 5, 6, 7}, tooMany: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			on, n := onServers, 5
+			if len(c.next) == 5 {
+				on, n = inServersBubble, 8
+			}
+			on(t, n, func(e *quorumEnv) {
+				former := e.clientOfSome(1, c.former)
+				held := e.lock(e.mutex(former, "orders"))
+				// follows says that a lease begins after another one has ended.
+				follows := func(c *lockcore.Client, earlier *lockcore.Lease) *lockcore.Lease {
+					ctx, cancel := context.WithTimeout(e.Context(), patience)
+					defer cancel()
+					l, err := e.mutex(c, "orders").Lock(ctx)
+					left := earlier.Remaining()
+					must(e, err)
+					if left > 0 || l.Token() <= earlier.Token() {
+						e.Errorf("token %d after %d, which is valid for %v", l.Token(), earlier.Token(), left)
+					}
+					return l
+				}
+				next := e.clientOfSome(1, c.next)
+				if !c.tooMany {
+					held = follows(next, held)
+					e.refuses(former, "increase List by one")
+					e.unlock(follows(e.clientOfSome(2, c.former), held))
+					return
+				}
+				e.refuses(next, "replace less than half")
+				e.refuses(e.clientOfSome(2, c.next), "replace less than half")
+				time.Sleep(2 * e.maxTTL)
+				must(e, context.Cause(held.Context()))
+				e.unlock(held)
+				must(e, former.Close(e.Context()))
+				for _, i := range c.former {
+					must(e, e.raw(i).HDel(e.Context(), quorumMarkerKey, "list").Err())
+				}
+				_, _ = e.mutex(next, "orders").TryLock(e.Context()) // it examines the servers
+				time.Sleep(time.Second)
+				e.unlock(follows(next, held))
+			})
+		})
+	}
+}
+
+// clientOfSome returns a Client of some servers, with the number of its list.
+func (e *quorumEnv) clientOfSome(list int, of []int) *lockcore.Client {
+	e.Helper()
+	all := e.options()
+	var options []*redis.Options
+	for _, i := range of {
+		options = append(options, all[i])
+	}
+	return e.clientOf(options, lockcore.QuorumConfig{List: list, MaxTTL: e.maxTTL})
+}
+
+// refuses checks that a Client is soon refused for good, for a reason.
+func (e *quorumEnv) refuses(c *lockcore.Client, reason string) {
+	e.Helper()
+	m := e.mutex(c, "refused")
+	var err error
+	for range 20 {
+		_, err = m.TryLock(e.Context())
+		mustIs(e, err, lockcore.ErrNoQuorum)
+		if err != nil && !lockcore.IsTemporary(err) && strings.Contains(err.Error(), reason) {
+			return
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+	e.Errorf("%v, want a permanent error with %q", err, reason)
+}
+
+// The first start needs all servers: nobody knows what one that is away would say.
+func TestQuorumFirstStartNeedsAllServers(t *testing.T) {
+	inServersBubble(t, 3, func(e *quorumEnv) {
+		e.crash(2)
+		m := e.mutex(e.client("a"), "orders")
+		for range 10 {
+			_, err := m.TryLock(e.Context())
+			mustIs(e, err, lockcore.ErrNoQuorum)
+			if err != nil && !lockcore.IsTemporary(err) {
+				e.Errorf("%v is not temporary", err)
+			}
+			time.Sleep(e.maxTTL)
+		}
+		e.restart(2)
+		e.unlock(e.lock(m))
+		e.crash(1) // afterwards a majority is enough
+		e.unlock(e.lock(m))
+	})
+}
+
+// A server returns without its data. It is another one from then on, so that the list has a new version.
+// Leases with short TTLs live on, also those of a Client that has not noticed the return.
+func TestQuorumReturnEndsNoLease(t *testing.T) {
+	inQuorumBubble(t, 3, func(e *quorumEnv) {
+		short := func(c *lockcore.Client) *lockcore.Lease {
+			m, err := c.Mutex("of-"+c.Identity(), lockcore.LeaseConfig{TTL: 300 * time.Millisecond})
+			must(e, err)
+			return e.lock(m)
+		}
+		a, b := short(e.client("a")), short(e.client("b"))
+		for i := range 3 {
+			e.crash(i)
+			e.restart(i)
+			time.Sleep(2*e.maxTTL + time.Second)
+			must(e, context.Cause(a.Context()))
+			must(e, context.Cause(b.Context()))
+		}
+		e.unlock(a)
+		e.unlock(b)
+	})
 }

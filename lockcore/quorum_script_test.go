@@ -1,6 +1,7 @@
 package lockcore_test
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -33,11 +34,14 @@ func quorumToTheMillisecond(t *testing.T, test func(e *timedQuorum)) {
 	})
 }
 
-// member makes the server one of list 2/5 that may grant.
+// list25 is the name of the list that the server has.
+const list25 = "2/5/3/aa"
+
+// member makes the server one of that list that may grant.
 func (e *timedQuorum) member(fields ...any) {
 	e.Helper()
 	must(e, e.Raw.FlushDB(e.Context()).Err())
-	must(e, e.Raw.HSet(e.Context(), quorumMarkerKey, "run", e.run, "list", "2/5", "after", e.MS(0), "longest", 60000, "top", 7).Err())
+	must(e, e.Raw.HSet(e.Context(), quorumMarkerKey, "run", e.run, "id", "a", "list", list25, "servers", "a b c d e", "after", e.MS(0), "longest", 60000, "top", 7).Err())
 	if fields != nil {
 		must(e, e.Raw.HSet(e.Context(), quorumMarkerKey, fields...).Err())
 	}
@@ -48,7 +52,7 @@ func (e *timedQuorum) marker() string {
 	e.Helper()
 	all := e.Raw.HGetAll(e.Context(), quorumMarkerKey).Val()
 	var parts []string
-	for _, f := range []string{"run", "list", "after", "longest", "top", "return", "returned"} {
+	for _, f := range []string{"run", "id", "list", "servers", "former", "after", "longest", "top", "return", "returned"} {
 		if v, ok := all[f]; ok {
 			parts = append(parts, f+"="+strings.ReplaceAll(v, e.run, "R"))
 		}
@@ -98,7 +102,10 @@ func TestQuorumAcquireToTheMillisecond(t *testing.T) {
 			{name: "abandoned", prepare: func() { e.Raw.Set(e.Context(), quorumTombKey, "1", 0) }, want: "[6]", lock: "free"},
 			{name: "another run", marker: []any{"run", "f00"}, want: "[8]", lock: "free"},
 			{name: "no marker", prepare: func() { e.Raw.Del(e.Context(), quorumMarkerKey) }, want: "[8]", lock: "free"},
-			{name: "an earlier list", list: "1/5", want: "[9 2/5]", lock: "free"},
+			{name: "an earlier list", list: "2/5/2/aa", want: "[9 2/5/3/aa]", lock: "free"},
+			{name: "a later list", list: "2/5/4/aa", want: "[9 2/5/3/aa]", lock: "free"},
+			{name: "a list with other servers", list: "2/5/3/bb", want: "[9 2/5/3/aa]", lock: "free"},
+			{name: "no list", list: "-", want: "[9 2/5/3/aa]", lock: "free"},
 			{name: "waits", marker: []any{"after", e.MS(time.Millisecond)}, want: "[10 1]", lock: "free"},
 			{name: "waits longer", marker: []any{"after", e.MS(3 * time.Second)}, want: "[10 3000]", lock: "free"},
 			{name: "the longest TTL", ttl: 60000, want: "[1 " + clock + " R " + clock + "]", lock: "me 1m0s"},
@@ -113,7 +120,7 @@ func TestQuorumAcquireToTheMillisecond(t *testing.T) {
 				ttl = 50000
 			}
 			if list == "" {
-				list = "2/5"
+				list = list25
 			}
 			before := e.marker()
 			for range 2 { // twice is safe
@@ -124,7 +131,7 @@ func TestQuorumAcquireToTheMillisecond(t *testing.T) {
 		}
 		e.Pass(433 * time.Microsecond)
 		e.member("after", e.MS(time.Millisecond)) // this very microsecond
-		e.Wants("has waited", e.acquire("me", 50000, "2/5"), fmt.Sprintf("[1 %[1]d R %[1]d]", time.Now().UnixMicro()))
+		e.Wants("has waited", e.acquire("me", 50000, list25), fmt.Sprintf("[1 %[1]d R %[1]d]", time.Now().UnixMicro()))
 	})
 }
 
@@ -162,11 +169,11 @@ func TestQuorumRenewToTheMillisecond(t *testing.T) {
 			{name: "mine, and a greater token is known", prepare: mine, token: "6", want: "[1]", lock: "me 50s", top: "7"},
 			{name: "mine, after a restart", marker: []any{"run", "f00"}, prepare: mine, token: "8", want: "[1]", lock: "me 50s", top: "8"},
 			{name: "mine, while the server waits", marker: []any{"after", e.MS(time.Hour)}, prepare: mine, token: "8", want: "[1]", lock: "me 50s", top: "8"},
-			{name: "mine, of an earlier list", prepare: mine, list: "1/5", token: "8", want: "[9 2/5]", lock: "me 1s", top: "7"},
+			{name: "mine, of an earlier list", prepare: mine, list: "2/5/2/aa", token: "8", want: "[9 2/5/3/aa]", lock: "me 1s", top: "7"},
 			{name: "free", token: "8", want: "[1]", lock: "me 50s", top: "8"},
 			{name: "free, after a restart", marker: []any{"run", "f00"}, token: "8", want: "[8]", lock: "free", top: "7"},
 			{name: "free, while the server waits", marker: []any{"after", e.MS(time.Second)}, token: "8", want: "[10 1000]", lock: "free", top: "7"},
-			{name: "free, of an earlier list", list: "1/5", token: "8", want: "[9 2/5]", lock: "free", top: "7"},
+			{name: "free, of an earlier list", list: "2/5/2/aa", token: "8", want: "[9 2/5/3/aa]", lock: "free", top: "7"},
 			{name: "free, with a TTL that is too long", marker: []any{"longest", 49999}, token: "8", want: "[11 49999]", lock: "free", top: "7"},
 			{name: "free, and abandoned", prepare: func() { e.Raw.Set(e.Context(), quorumTombKey, "1", 0) }, token: "8", want: "[6]", lock: "free", top: "7"},
 			{name: "another's", prepare: func() { e.Raw.Set(e.Context(), quorumLockKey, "other", 2*time.Second) }, token: "8", want: "[4]", lock: "other 2s", top: "7"},
@@ -178,7 +185,7 @@ func TestQuorumRenewToTheMillisecond(t *testing.T) {
 			}
 			list := c.list
 			if list == "" {
-				list = "2/5"
+				list = list25
 			}
 			for range 2 {
 				e.Wants(c.name, e.renew("me", list, c.token), c.want)
@@ -188,7 +195,7 @@ func TestQuorumRenewToTheMillisecond(t *testing.T) {
 		}
 		must(e, e.Raw.FlushDB(e.Context()).Err())
 		mine()
-		e.Wants("mine, without a marker", e.renew("me", "2/5", "8"), "[9 <nil>]")
+		e.Wants("mine, without a marker", e.renew("me", list25, "8"), "[9 <nil>]")
 	})
 }
 
@@ -227,18 +234,18 @@ func TestQuorumStateToTheMillisecond(t *testing.T) {
 		state := func(id string) string {
 			return strings.ReplaceAll(e.Run("quorum_state", []string{quorumMarkerKey}, id), e.run, "R")
 		}
-		e.Wants("empty", state("x"), "[R lost  0   x]")
+		e.Wants("empty", state("x"), "[R lost  0   x   ]")
 		e.Wants("empty: the marker", e.marker(), "return=x returned=R")
-		e.Wants("again", state("y"), "[R lost  0   x]")
+		e.Wants("again", state("y"), "[R lost  0   x   ]")
 		e.member()
-		e.Wants("a member", state("x"), "[R member 2/5 0 60000 7 ]")
+		e.Wants("a member", state("x"), "[R member 2/5/3/aa 0 60000 7  a a b c d e ]")
 		e.member("after", e.MS(1500*time.Millisecond))
 		before := e.marker()
-		e.Wants("a member that waits", state("x"), "[R member 2/5 1500 60000 7 ]")
+		e.Wants("a member that waits", state("x"), "[R member 2/5/3/aa 1500 60000 7  a a b c d e ]")
 		e.Wants("a member: the marker", e.marker(), before)
 		e.member("run", "f00", "return", "old", "returned", "f00")
-		e.Wants("an old disk", state("x"), "[R lost 2/5 0 60000 7 x]")
-		e.Wants("an old disk, again", state("y"), "[R lost 2/5 0 60000 7 x]")
+		e.Wants("an old disk", state("x"), "[R lost 2/5/3/aa 0 60000 7 x a a b c d e ]")
+		e.Wants("an old disk, again", state("y"), "[R lost 2/5/3/aa 0 60000 7 x a a b c d e ]")
 	})
 }
 
@@ -248,48 +255,46 @@ func TestQuorumJoinToTheMillisecond(t *testing.T) {
 		if e.Now.UnixMicro()%1000 != 0 {
 			after = e.MS(80*time.Second + time.Millisecond)
 		}
-		lost := []any{"run", "f00", "return", "id", "returned", e.run}
+		lost := []any{"run", "f00", "return", "n", "returned", e.run}
+		join := func(n, had, list string, longest, wait int) string {
+			return e.Run("quorum_join", []string{quorumMarkerKey}, n, had, list, "v w x y z", "z", longest, "9", wait)
+		}
+		waits := " servers=v w x y z former=a b c d e after=" + after + " longest=80000 top="
 		for _, c := range []struct {
-			name       string
-			marker     []any // nil: none
-			id         string
-			list, size int
-			longest    int
-			top        string
-			want       string
-			after      string // the marker
+			name    string
+			marker  []any // nil: none
+			number  string
+			had     string // empty: the list of the server
+			list    string
+			longest int
+			wait    int
+			want    string
+			after   string // the marker; empty: as it was
 		}{
-			{name: "returns", marker: lost, id: "id", list: 2, size: 5, longest: 80000, top: "9", want: "1", after: "run=R list=2/5 after=" + after + " longest=80000 top=9"},
-			{name: "returns, and knows more", marker: append(slices.Clip(lost), "longest", 80000, "top", 12), id: "id", list: 2, size: 5, longest: 70000, top: "9", want: "1", after: "run=R list=2/5 after=" + after + " longest=80000 top=12"},
-			{name: "returns to a later list", marker: lost, id: "id", list: 3, size: 7, longest: 80000, top: "9", want: "1", after: "run=R list=3/7 after=" + after + " longest=80000 top=9"},
-			{name: "a late request", marker: lost, id: "earlier", list: 2, size: 5, longest: 80000, top: "9", want: "0"},
-			{name: "of another run", marker: []any{"run", "f00", "return", "id", "returned", "f00"}, id: "id", list: 2, size: 5, longest: 80000, top: "9", want: "0"},
-			{name: "an earlier list", marker: lost, id: "id", list: 1, size: 5, longest: 80000, top: "9", want: "0"},
-			{name: "fewer servers", marker: lost, id: "id", list: 3, size: 3, longest: 80000, top: "9", want: "0"},
-			{name: "the same list with more servers", marker: lost, id: "id", list: 2, size: 7, longest: 80000, top: "9", want: "0"},
-			{name: "a member", marker: []any{}, list: 2, size: 5, longest: 50000, top: "9", want: "1"},
-			{name: "a member, a longer TTL", marker: []any{}, list: 2, size: 5, longest: 80000, top: "9", want: "1", after: "run=R list=2/5 after=" + e.MS(0) + " longest=80000 top=7"},
-			{name: "a member, a later list", marker: []any{}, list: 3, size: 5, longest: 80000, top: "9", want: "1", after: "run=R list=3/5 after=" + after + " longest=80000 top=9"},
-			{name: "a member, an earlier list", marker: []any{}, list: 1, size: 5, longest: 80000, top: "9", want: "0"},
-			{name: "a member, fewer servers", marker: []any{}, list: 3, size: 3, longest: 80000, top: "9", want: "0"},
+			{name: "returns", marker: lost, number: "n", list: list25, longest: 80000, wait: 1, want: "1", after: "run=R id=z list=2/5/3/aa" + strings.Replace(waits, " former=a b c d e", "", 1) + "9"},
+			{name: "returns, and must not go on", marker: lost, number: "n", list: list25, longest: 80000, want: "1", after: "run=R id=z list=2/5/3/aa" + strings.Replace(waits, " former=a b c d e", "", 1) + "9"},
+			{name: "returns, and knows more", marker: append(slices.Clip(lost), "longest", 80000, "top", 12), number: "n", list: list25, longest: 70000, want: "1", after: "run=R id=z list=2/5/3/aa" + strings.Replace(waits, " former=a b c d e", "", 1) + "12"},
+			{name: "returns to another list", marker: lost, number: "n", list: "3/7/1/00", longest: 80000, want: "1", after: "run=R id=z list=3/7/1/00" + waits + "9"},
+			{name: "a late request", marker: lost, number: "earlier", list: list25, longest: 80000, want: "0"},
+			{name: "of another run", marker: []any{"run", "f00", "return", "n", "returned", "f00"}, number: "n", list: list25, longest: 80000, want: "0"},
+			{name: "another list than before", marker: lost, number: "n", had: "2/5/2/aa", list: "2/5/4/aa", longest: 80000, want: "0"},
+			{name: "none before", marker: lost, number: "n", had: "-", list: "2/5/4/aa", longest: 80000, want: "0"},
+			{name: "a member, a longer TTL", marker: []any{}, had: "2/5/2/aa", list: list25, longest: 80000, wait: 1, want: "1", after: "run=R id=a list=2/5/3/aa servers=v w x y z after=" + e.MS(0) + " longest=80000 top=7"},
+			{name: "a member goes on", marker: []any{}, list: "2/5/4/00", longest: 50000, want: "1", after: "run=R id=a list=2/5/4/00 servers=v w x y z former=a b c d e after=" + e.MS(0) + " longest=60000 top=7"},
+			{name: "a member waits", marker: []any{}, list: "3/5/1/00", longest: 80000, wait: 1, want: "1", after: "run=R id=z list=3/5/1/00" + waits + "9"},
+			{name: "a member, another list than before", marker: []any{}, had: "2/5/2/aa", list: "2/5/4/aa", longest: 80000, want: "0"},
 		} {
 			e.member(append([]any{"top", 7}, c.marker...)...)
-			want := c.after
-			if want == "" {
-				want = e.marker()
-			}
-			join := func() string {
-				return e.Run("quorum_join", []string{quorumMarkerKey}, c.id, c.list, c.size, c.longest, c.top)
-			}
+			want, had := cmp.Or(c.after, e.marker()), strings.Trim(cmp.Or(c.had, list25), "-")
 			for range 2 {
-				e.Wants(c.name, join(), c.want)
+				e.Wants(c.name, join(c.number, had, c.list, c.longest, c.wait), c.want)
 				e.Wants(c.name+": the marker", e.marker(), want)
 			}
 		}
 		must(e, e.Raw.FlushDB(e.Context()).Err())
-		e.Wants("empty, and not examined", e.Run("quorum_join", []string{quorumMarkerKey}, "", 2, 5, 80000, "9"), "0")
-		must(e, e.Raw.HSet(e.Context(), quorumMarkerKey, "return", "id", "returned", e.run).Err())
-		e.Wants("empty", e.Run("quorum_join", []string{quorumMarkerKey}, "id", 1, 3, 80000, "9"), "1")
-		e.Wants("empty: the marker", e.marker(), "run=R list=1/3 after="+after+" longest=80000 top=9")
+		e.Wants("empty, and not examined", join("", "", "1/3/1/aa", 80000, 1), "0")
+		must(e, e.Raw.HSet(e.Context(), quorumMarkerKey, "return", "n", "returned", e.run).Err())
+		e.Wants("empty", join("n", "", "1/3/1/aa", 80000, 1), "1")
+		e.Wants("empty: the marker", e.marker(), "run=R id=z list=1/3/1/aa servers=v w x y z former= after="+after+" longest=80000 top=9")
 	})
 }

@@ -123,10 +123,11 @@ type Engine interface {
 	// Quorum returns what scripts need at several servers, nil for one server. At several, only
 	// Lock, CheckRights, Watch, the methods without requests, and the next two work.
 	Quorum() *Quorum
-	// AskAll sends a request to all servers of a quorum, and retries it like Ask. It returns the
+	// AskAll sends a request to all servers of a quorum, and retries it like Ask. r is called for
+	// each try, because the name of the list may change. It returns the
 	// answers that have arrived when a majority has answered. Answers of servers that grant
 	// nothing, see part_member.lua, do not count.
-	AskAll(ctx context.Context, r wire.Request) ([]any, error)
+	AskAll(ctx context.Context, r func() wire.Request) ([]any, error)
 	// Renew sends a renewal of a lease of a quorum now, and retries it until a majority has
 	// extended the lease or ctx ends. If the lease is lost, it ends.
 	Renew(ctx context.Context, lease Lease) error
@@ -168,8 +169,8 @@ type Attempt struct {
 
 // A Quorum is what scripts need at each of several servers.
 type Quorum struct {
-	Marker string // key of the state of the server
-	List   string // the list of servers that the Client has: its number and its size
+	Marker string        // key of the state of the server
+	List   func() string // the name of the list of servers that the Client has
 }
 
 // A Lease is a lease of a Kind. It behaves like a lockcore.Lease, and has further methods

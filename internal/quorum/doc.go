@@ -11,7 +11,8 @@
 //
 //	           quorum_state            a majority of other members is known: Join
 //	lost ─────────────────► returning ─────────────────────────────────────────────► waiting
-//	 ▲                          │       a majority is lost: Form                        │
+//	 ▲                          │       a majority has an old copy of its data,         │
+//	 │                          │       or no server has any: Form                      │
 //	 │  restarts, or loses data │                                        longest TTL is over
 //	 ├──────────────────────────┘                                                       ▼
 //	 └───────────────────────────────────────────────────────────────────────────── granting
@@ -19,6 +20,28 @@
 // Only quorum_state and quorum_join move a server, and any client may send them. A waiting
 // server grants nothing for the longest TTL, because locks that it has lost may be held for
 // so long.
+//
+// # Lists
+//
+// A user numbers the lists of servers. Two clients may have different servers under one number, by
+// mistake. A server without data may then stand in the place of another one that still grants to
+// other clients. Nothing can tell, so each loss of data makes a new version of the list. These rules
+// keep two lists from granting at once. The lists must share a server, and no server may lose its data
+// while clients with both are at work.
+//
+//   - A server grants only to clients that have its list, with its version.
+//   - A server gets a new id when it is let in without its data. A list is a set of ids. A client
+//     follows a list only if all members that it knows are in it.
+//   - A client makes a new list only if a majority of each list that it sees is in it.
+//   - The first version of a number is announced: nothing is granted with it. If all servers have it, the
+//     next version is in force. So of two lists that share a server, one at most begins.
+//   - Later versions are in force at once. A server is let in, or moved, only when a majority of each
+//     list without it has the new version, so that this list grants nothing more. It then waits for
+//     the longest TTL, because a lease that was granted before may be valid. These lists are those
+//     that other servers have, and those that they have left for the new version.
+//   - A request to move a server names the list that it had, so a late one changes nothing.
+//
+// TestOtherServersUnderOneNumber tries this with random histories.
 //
 // # Why tokens grow
 //
@@ -41,6 +64,7 @@
 //
 // # Not covered
 //
-// If a majority loses data, nothing has the last token. The servers return with the greatest
-// token that is known, and tokens grow if no clock is behind. Form is reported.
+// If a majority has an old copy of its data, nothing has the last token. The servers return with the
+// greatest token that is known, and tokens grow if no clock is behind. Form is reported. If a majority
+// has no data, and another server has some, nothing is done: Replaced is reported.
 package quorum

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/noonlock/noonlock/internal/quorum"
@@ -129,50 +130,192 @@ func TestRelease(t *testing.T) {
 	}
 }
 
+// states reads the states of servers, in words: an id, then what is known. 1 and 2 are the numbers of
+// lists, v1 is the version; its servers are named after a colon. Without a word, a server is empty.
+func states(texts ...string) (all []quorum.State) {
+	for i, text := range texts {
+		s := quorum.State{Known: true, Run: strconv.Itoa(i), Return: "r" + strconv.Itoa(i)}
+		for n, word := range strings.Fields(text) {
+			name, ids, list := strings.Cut(word, ":")
+			switch {
+			case word == "away":
+				s = quorum.State{}
+			case word == "lost":
+				s.Member = false
+			case word == "same":
+				s.Run = "0"
+			case list:
+				s.Member = true
+				s.List = quorum.List{Size: len(texts), Servers: strings.Split(ids, "")}
+				_, _ = fmt.Sscanf(name, "%dv%d", &s.List.Number, &s.List.Version)
+				s.Longest, s.Top = int64(10*s.List.Number), uint64(4+i)
+			case strings.HasPrefix(word, "longest="):
+				_, _ = fmt.Sscanf(word, "longest=%d", &s.Longest)
+			case strings.HasPrefix(word, "former="):
+				s.Former = strings.Split(strings.TrimPrefix(word, "former="), "")
+			case strings.HasPrefix(word, "size="):
+				_, _ = fmt.Sscanf(word, "size=%d", &s.List.Size)
+			case n == 0 && word != "empty":
+				s.ID = word
+			}
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
 func TestNext(t *testing.T) {
 	t.Parallel()
-	run := 0
-	state := func(member bool, list, size int, longest int64, top uint64) quorum.State {
-		run++
-		return quorum.State{Known: true, Run: strconv.Itoa(run), Member: member, List: list, Size: size, Longest: longest, Top: top}
-	}
-	member := func() quorum.State { return state(true, 2, 3, 20, 5) }
-	older := func() quorum.State { return state(true, 1, 3, 30, 6) }
-	empty := func() quorum.State { return state(false, 0, 0, 0, 0) }
-	old := func() quorum.State { return state(false, 2, 3, 40, 7) }
-	away := func() quorum.State { return quorum.State{} }
-	same := member()
 	for _, c := range []struct {
 		name    string
-		servers []quorum.State
+		servers []string
+		known   string // ids that the servers had, - is none
 		do      quorum.Action
-		whom    []int
+		first   []int
+		then    []int
+		needed  int
+		list    string
 		longest int64
 		top     uint64
 	}{
-		{"all are members", []quorum.State{member(), member(), member()}, quorum.Nothing, nil, 0, 0},
-		{"one is away", []quorum.State{member(), member(), away()}, quorum.Nothing, nil, 0, 0},
-		{"one has lost its data", []quorum.State{member(), empty(), member()}, quorum.Join, []int{1}, 20, 5},
-		{"one has an old disk", []quorum.State{old(), member(), member()}, quorum.Join, []int{0}, 40, 7},
-		{"one has lost its data, and one is away", []quorum.State{member(), empty(), away()}, quorum.Await, nil, 0, 0},
-		{"two have lost their data", []quorum.State{empty(), member(), empty()}, quorum.Form, []int{0, 2}, 20, 5},
-		{"the first start", []quorum.State{empty(), empty(), empty()}, quorum.Form, []int{0, 1, 2}, 10, 0},
-		{"the first start, and one is away", []quorum.State{empty(), empty(), away()}, quorum.Form, []int{0, 1}, 10, 0},
-		{"one answers", []quorum.State{empty(), away(), away()}, quorum.Await, nil, 0, 0},
-		{"a new list", []quorum.State{older(), older(), older()}, quorum.Raise, []int{0, 1, 2}, 30, 6},
-		{"a new list, and one is away", []quorum.State{older(), older(), away()}, quorum.Await, nil, 0, 0},
-		{"a new list with a new server", []quorum.State{older(), older(), empty()}, quorum.Raise, []int{0, 1}, 30, 6},
-		{"a new list, half done", []quorum.State{member(), older(), empty()}, quorum.Raise, []int{1}, 30, 6},
-		{"a new list with a new server, raised", []quorum.State{member(), member(), empty()}, quorum.Join, []int{2}, 20, 5},
-		{"a later list", []quorum.State{member(), state(true, 3, 3, 1, 1), member()}, quorum.Outdated, []int{1}, 0, 0},
-		{"another size", []quorum.State{member(), state(true, 2, 5, 1, 1), member()}, quorum.Outdated, []int{1}, 0, 0},
-		{"a larger list", []quorum.State{member(), state(true, 1, 5, 1, 1), member()}, quorum.Outdated, []int{1}, 0, 0},
-		{"one server twice", []quorum.State{member(), same, same}, quorum.Double, []int{1, 2}, 0, 0},
-		{"a shorter longest TTL", []quorum.State{member(), state(true, 2, 3, 9, 1), away()}, quorum.Raise, []int{1}, 20, 5},
+		{name: "all are members", servers: []string{"a 2v2:abc", "b 2v2:abc", "c 2v2:abc"}, list: "2/3/2 a b c"},
+		{name: "one is away", servers: []string{"a 2v2:abc", "b 2v2:abc", "away"}, list: "2/3/2 a b c"},
+		{
+			name: "one has lost its data", servers: []string{"a 2v2:abc", "empty", "c 2v2:abc"},
+			do: quorum.Join, first: []int{0, 2}, then: []int{1}, needed: 2, list: "2/3/4 a c r1", longest: 20, top: 6,
+		},
+		{
+			name: "one has lost its data, and one is moved", servers: []string{"a 2v4:acy", "empty", "c 2v2:abc"},
+			do: quorum.Join, first: []int{0, 2}, then: []int{1}, needed: 2, list: "2/3/6 a c r1", longest: 20, top: 6,
+		},
+		{
+			name: "a majority has left the former list", servers: []string{"a 2v4:acX former=abc", "empty", "c 2v4:acX former=abc"},
+			do: quorum.Join, then: []int{1}, list: "2/3/4 a c r1", longest: 20, top: 6,
+		},
+		{
+			name: "two have left different lists", servers: []string{"a 2v4:acX former=abc", "empty", "c 2v4:acX former=cde"},
+			do: quorum.Join, then: []int{1}, needed: 1, list: "2/3/4 a c r1", longest: 20, top: 6,
+		},
+		{
+			name: "the same one as before", servers: []string{"a 2v4:acX", "empty", "c 2v2:abc"},
+			do: quorum.Join, first: []int{2}, then: []int{1}, needed: 1, list: "2/3/4 a c r1", longest: 20, top: 6,
+		},
+		{
+			name: "one has an old disk", servers: []string{"a 2v2:abc lost longest=40", "b 2v2:abc", "c 2v2:abc"},
+			do: quorum.Join, first: []int{0}, list: "2/3/2 a b c", longest: 40, top: 6,
+		},
+		{
+			name: "one has the data of another", servers: []string{"a 2v2:abc", "a 2v2:abc lost", "c 2v2:abc"},
+			do: quorum.Join, first: []int{0, 2}, then: []int{1}, needed: 2, list: "2/3/4 a c r1", longest: 20, top: 6,
+		},
+		{name: "one missed a version", servers: []string{"a 2v4:acy", "y 2v4:acy", "c 2v2:abc"}, do: quorum.Raise, first: []int{2}, list: "2/3/4 a c y", longest: 20, top: 6},
+		{name: "one has lost its data, and one is away", servers: []string{"a 2v2:abc", "empty", "away"}, do: quorum.Await, list: "2/3/2 a b c"},
+		{
+			name: "of five, one has lost its data, and one is away", servers: []string{"a 2v2:abcde", "empty", "c 2v2:abcde", "d 2v2:abcde", "away"},
+			do: quorum.Await, list: "2/5/2 a b c d e",
+		},
+		{
+			name: "the same, and the one that is away is known", servers: []string{"a 2v2:abcde", "empty", "c 2v2:abcde", "d 2v2:abcde", "away"}, known: "---- e",
+			do: quorum.Join, first: []int{0, 2, 3}, then: []int{1}, needed: 3, list: "2/5/4 a c d e r1", longest: 20, top: 7,
+		},
+		{
+			name: "the same, and it had other data", servers: []string{"a 2v2:abcde", "empty", "c 2v2:abcde", "d 2v2:abcde", "away"}, known: "---- x",
+			do: quorum.Await, list: "2/5/2 a b c d e",
+		},
+		{
+			name: "two have an old disk", servers: []string{"a 2v2:abc lost", "b 2v2:abc lost", "c 2v2:abc"},
+			do: quorum.Form, first: []int{0, 1}, list: "2/3/2 a b c", longest: 20, top: 6,
+		},
+		{
+			name: "all have an old disk, and one is away", servers: []string{"a 2v2:abc lost", "b 2v2:abc lost", "away"},
+			do: quorum.Form, first: []int{0, 1}, list: "2/3/2 a b c", longest: 20, top: 5,
+		},
+		{name: "two have lost their data", servers: []string{"empty", "b 2v2:abc", "empty"}, do: quorum.Replaced},
+		{name: "one has an old disk, and two have lost their data", servers: []string{"empty", "b 2v2:abc lost", "empty"}, do: quorum.Replaced},
+		{name: "the first start", servers: []string{"empty", "empty", "empty"}, do: quorum.Form, first: []int{0, 1, 2}, list: "2/3/1 r0 r1 r2", longest: 10},
+		{name: "the first start, and one is away", servers: []string{"empty", "empty", "away"}, do: quorum.Await},
+		{name: "one answers", servers: []string{"empty", "away", "away"}, do: quorum.Await},
+		{name: "a new list", servers: []string{"a 1v6:abc", "b 1v6:abc", "c 1v6:abc"}, do: quorum.Raise, first: []int{0, 1, 2}, list: "2/3/1 a b c", longest: 10, top: 6},
+		{name: "a new list, and one is away", servers: []string{"a 1v6:abc", "b 1v6:abc", "away"}, do: quorum.Await},
+		{name: "a new list with a new server", servers: []string{"a 1v6:abc", "b 1v6:abc", "empty"}, do: quorum.Raise, first: []int{0, 1}, list: "2/3/1 a b r2", longest: 10, top: 5},
+		{name: "a new list, half done", servers: []string{"a 2v2:abX", "b 1v6:abc", "empty"}, do: quorum.Raise, first: []int{1}, list: "2/3/2 a b r2", longest: 20, top: 5},
+		{
+			name: "a new list with a new server, raised", servers: []string{"a 2v2:abX", "b 2v2:abX", "empty"},
+			do: quorum.Join, then: []int{2}, list: "2/3/2 a b r2", longest: 20, top: 5,
+		},
+		{name: "a new list with two new servers of three", servers: []string{"a 1v6:abc", "empty", "empty"}, do: quorum.Replaced},
+		{name: "a new list with servers of two quorums", servers: []string{"a 1v6:abc", "b 1v6:abc", "x 1v2:xyz"}, do: quorum.Differs},
+		{
+			name: "the operator has taken the list away", servers: []string{"a 0v0:", "empty", "empty"},
+			do: quorum.Raise, first: []int{0}, list: "2/3/1 a r1 r2", longest: 10, top: 4,
+		},
+		{
+			name: "the same, half done", servers: []string{"a 2v1:aXY", "empty", "empty"},
+			do: quorum.Form, first: []int{1, 2}, list: "2/3/1 a r1 r2", longest: 20, top: 4,
+		},
+		{name: "a later list", servers: []string{"a 2v2:abc", "b 3v1:abc", "c 2v2:abc"}, do: quorum.Outdated},
+		{name: "another size", servers: []string{"a 2v2:abc", "b 2v2:abc size=5", "c 2v2:abc"}, do: quorum.Outdated},
+		{name: "a larger list", servers: []string{"a 2v2:abc", "b 1v2:abc size=5", "c 2v2:abc"}, do: quorum.Outdated},
+		{name: "one server twice", servers: []string{"a 2v2:abc", "b 2v2:abc", "a 2v2:abc same"}, do: quorum.Double},
+		{name: "a shorter longest TTL", servers: []string{"a 2v2:abc", "b 2v2:abc longest=9", "away"}, do: quorum.Raise, first: []int{1}, list: "2/3/2 a b c", longest: 20, top: 5},
+		{name: "others have replaced one", servers: []string{"a 2v4:abx", "b 2v4:abx", "c 2v2:abc"}, do: quorum.Differs},
+		{name: "others replace one", servers: []string{"a 2v4:abx", "b 2v2:abc", "c 2v2:abc"}, do: quorum.Differs},
+		{name: "one is of another quorum", servers: []string{"a 2v2:abc", "b 2v2:abc", "x 2v2:xyz"}, do: quorum.Differs},
+		{name: "two versions at one time", servers: []string{"a 2v4:abd", "b 2v4:abx", "x 2v4:abx"}, do: quorum.Raise, first: []int{0, 1}, then: []int{2}, needed: 2, list: "2/3/6 a b x", longest: 20, top: 6},
 	} {
-		do, whom, longest, top := quorum.Next(c.servers, 2, 10)
-		if do != c.do || !slices.Equal(whom, c.whom) || longest != c.longest || top != c.top {
-			t.Errorf("%s: %v %v %d %d, want %v %v %d %d", c.name, do, whom, longest, top, c.do, c.whom, c.longest, c.top)
+		servers := states(c.servers...)
+		for i := range servers {
+			for n, id := range servers[i].List.Servers {
+				if id == "X" || id == "Y" { // the first one that returns, and the last one
+					at := slices.IndexFunc(servers, func(s quorum.State) bool { return s.ID == "" })
+					if id == "Y" {
+						at = len(servers) - 1
+					}
+					servers[i].List.Servers[n] = "r" + strconv.Itoa(at)
+				}
+			}
+			slices.Sort(servers[i].List.Servers)
+		}
+		known := make([]string, len(servers))
+		for i, id := range strings.Split(strings.ReplaceAll(c.known, " ", ""), "") {
+			known[i] = strings.Trim(id, "-")
+		}
+		p := quorum.Next(servers, 2, 10, known)
+		list := ""
+		if p.List.Number > 0 {
+			list = fmt.Sprintf("%d/%d/%d %s", p.List.Number, p.List.Size, p.List.Version, p.List.Text())
+		}
+		if p.Do != c.do || !slices.Equal(p.First, c.first) || !slices.Equal(p.Then, c.then) || list != c.list {
+			t.Errorf("%s: %v %v %v, list %s; want %v %v %v, list %s", c.name, p.Do, p.First, p.Then, list, c.do, c.first, c.then, c.list)
+		}
+		if c.longest > 0 && (p.Longest != c.longest || p.Top != c.top) {
+			t.Errorf("%s: longest %d, top %d; want %d, %d", c.name, p.Longest, p.Top, c.longest, c.top)
+		}
+		for moved := range len(p.First) + 1 {
+			if enough := moved >= c.needed; len(p.Then) > 0 && p.Enough(p.First[:moved]) != enough {
+				t.Errorf("%s: %d of %v are enough: %v, want %v", c.name, moved, p.First, !enough, enough)
+			}
+		}
+	}
+}
+
+func TestList(t *testing.T) {
+	t.Parallel()
+	l := quorum.List{Number: 2, Size: 3, Version: 4, Servers: []string{"a", "b", "c"}}
+	if got := quorum.ReadList(l.Name(), l.Text()); got.Name() != l.Name() || got.Text() != l.Text() {
+		t.Errorf("%+v, want %+v", got, l)
+	}
+	other := l
+	other.Servers = []string{"a", "b", "d"}
+	if l.Name() == other.Name() {
+		t.Errorf("lists with other servers have the name %s", l.Name())
+	}
+	if got := (quorum.List{}).Name(); got != "" {
+		t.Errorf("no list has the name %q", got)
+	}
+	for _, name := range []string{"", "1/3", "1/3/1"} {
+		if got := quorum.ReadList(name, "a b c"); got.Number != 0 {
+			t.Errorf("%q is %+v", name, got)
 		}
 	}
 }

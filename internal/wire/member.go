@@ -224,8 +224,7 @@ func (c *circuit) leave(err error, within time.Duration) {
 			c.until = time.Now().Add(c.pauses.NextBackOff())
 			c.deaf = 0
 		}
-		var late *noAnswerError
-		if !errors.As(err, &late) {
+		if _, late := errors.AsType[*noAnswerError](err); !late {
 			within = math.MaxInt64 // more time would not have helped
 		}
 		c.deaf = max(c.deaf, within)

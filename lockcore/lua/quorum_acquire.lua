@@ -5,7 +5,7 @@
 -- KEYS[3] marker  hash, the state of this server, see quorum_join
 -- ARGV[1] me      this attempt
 -- ARGV[2] ttl     ms, of the lock when held by me
--- ARGV[3] list    the list of servers that the client has: its number and its size
+-- ARGV[3] list    the name of the list of servers that the client has
 --
 -- Returns {1, token, run, clock} held by me for ttl from now. The token is greater than all
 --                               that were committed here. run identifies the server, clock (µs)

@@ -3,47 +3,52 @@
 --
 -- KEYS[1] marker  hash, the state of this server:
 --                 run      the run of the server that was let in
---                 list     the list that it belongs to: number/size
+--                 id       the id of the server; it is new after a loss of data
+--                 list     the name of the list that it belongs to: number/size/version/hash
+--                 servers  the ids of the servers in that list
+--                 former   those of the list that it belonged to before
 --                 after    ms, server clock: it grants nothing before
 --                 longest  ms, the longest TTL of any lock
 --                 top      the greatest token that was committed, for any name
 --                 return, returned  the number of its return, and the run that returned
 -- ARGV[1] return  the number that quorum_state returned; '' for a member
--- ARGV[2] list    the number of the list
--- ARGV[3] size    the number of servers in the list
--- ARGV[4] longest ms, the longest TTL of the client and of the other servers
--- ARGV[5] top     the greatest token that the other servers have committed
+-- ARGV[2] had     the name of the list that the server had then; '' for none
+-- ARGV[3] list    the name of the list
+-- ARGV[4] servers the ids of the servers in it
+-- ARGV[5] id      the id of this server in it
+-- ARGV[6] longest ms, the longest TTL of the client and of the other servers
+-- ARGV[7] top     the greatest token that the other servers have committed
+-- ARGV[8] wait    0: a member goes on to grant locks
 --
 -- Returns 1 it is a member of the list, 0 nothing was changed: the number of the return is
--- an old one, the server has a later list, or the list has fewer servers than its present one.
+-- an old one, or the server has got another list.
 --
--- Twice is safe: a member changes only if the list is later or longest is longer. A request
--- that is late has the number of an earlier return, and top may be too small then. longest
--- and top never decrease.
-local marker, id = KEYS[1], ARGV[1]
-local list, size, longest, top = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+-- Twice is safe: a member that has the list changes only if longest is longer. A request
+-- that is late has the number of an earlier return, or an earlier list. longest and top never
+-- decrease.
+local marker, id, had, list, servers, me = KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local longest, top, wait = tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8]
 
 --@include member
 
 local run = run_id()
-local m = redis.call('HMGET', marker, 'run', 'list', 'longest', 'top', 'return', 'returned')
-local at, servers = string.match(m[2] or '0/0', '^(%d+)/(%d+)$')
-at, servers = tonumber(at), tonumber(servers)
-if at > list or servers > size or at == list and servers ~= size then
+local m = redis.call('HMGET', marker, 'run', 'list', 'longest', 'top', 'return', 'returned', 'servers')
+local member = m[1] == run
+if not member and (m[5] ~= id or m[6] ~= run) or (m[2] or '') ~= had and m[2] ~= list then
   return 0
 end
 longest = math.max(longest, tonumber(m[3]) or 0)
 top = math.max(top, tonumber(m[4]) or 0)
-if m[1] == run and at == list then
-  redis.call('HSET', marker, 'longest', string.format('%.0f', longest))
-  return 1
+if m[2] ~= list then
+  redis.call('HSET', marker, 'former', m[7] or '')
 end
-if m[1] ~= run and (m[5] ~= id or m[6] ~= run) then
-  return 0
+if member and (m[2] == list or wait == '0') then
+  redis.call('HSET', marker, 'list', list, 'servers', servers, 'longest', string.format('%.0f', longest))
+  return 1
 end
 local time = redis.call('TIME')
 local after = tonumber(time[1]) * 1000 + math.ceil(tonumber(time[2]) / 1000) + longest
-redis.call('HSET', marker, 'run', run, 'list', ARGV[2] .. '/' .. ARGV[3],
+redis.call('HSET', marker, 'run', run, 'id', me, 'list', list, 'servers', servers,
   'after', string.format('%.0f', after), 'longest', string.format('%.0f', longest), 'top', string.format('%.0f', top))
 redis.call('HDEL', marker, 'return', 'returned')
 return 1

@@ -5,7 +5,7 @@
 -- KEYS[3] marker  hash, the state of this server, see quorum_join
 -- ARGV[1] me      this attempt
 -- ARGV[2] ttl     ms, of the lock
--- ARGV[3] list    the list of servers that the client has: its number and its size
+-- ARGV[3] list    the name of the list of servers that the client has
 -- ARGV[4] token   of the lease
 --
 -- Returns {1}         held by me for ttl from now, and the token is committed

@@ -4,10 +4,11 @@
 -- KEYS[1] marker  hash, the state of this server, see quorum_join
 -- ARGV[1] return  a random text that was never used
 --
--- Returns {run, state, list, left, longest, top, return}, all texts. run identifies the
--- server. state is 'member', or 'lost' for a server without data of this run. list is the
--- number of its list and the size. left (ms) is how long it grants nothing. longest
--- (ms) is the longest TTL, top the greatest committed token. '' if there is none.
+-- Returns {run, state, list, left, longest, top, return, id, servers, former}, all texts. run
+-- identifies the process. state is 'member', or 'lost' for a server without data of this run. list
+-- is the name of its list, servers the ids in it, former those in its list before, id its own. left
+-- (ms) is how long it grants nothing. longest (ms) is the longest TTL, top the greatest committed
+-- token. '' if there is none.
 --
 -- Twice is safe: the number of a return stays until the server is let in or loses data.
 local marker, id = KEYS[1], ARGV[1]
@@ -15,7 +16,7 @@ local marker, id = KEYS[1], ARGV[1]
 --@include member
 
 local run = run_id()
-local m = redis.call('HMGET', marker, 'run', 'list', 'after', 'longest', 'top', 'return', 'returned')
+local m = redis.call('HMGET', marker, 'run', 'list', 'after', 'longest', 'top', 'return', 'returned', 'id', 'servers', 'former')
 local lost = m[1] ~= run
 if lost and m[7] ~= run then
   redis.call('HSET', marker, 'return', id, 'returned', run)
@@ -24,4 +25,4 @@ end
 local time = redis.call('TIME')
 local left = (tonumber(m[3]) or 0) - tonumber(time[1]) * 1000 - math.floor(tonumber(time[2]) / 1000)
 return {run, lost and 'lost' or 'member', m[2] or '', string.format('%.0f', math.max(left, 0)),
-  m[4] or '', m[5] or '', m[6] or ''}
+  m[4] or '', m[5] or '', m[6] or '', m[8] or '', m[9] or '', m[10] or ''}

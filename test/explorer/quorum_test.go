@@ -33,6 +33,7 @@ type quorumModel struct {
 
 	mu    sync.Mutex
 	calls map[quorumCall]quorumReply
+	lists []quorum.List // of servers; requests and clients have their index
 }
 
 // A flaw is a rule of the clients that is left out, to show that the exploration needs it.
@@ -78,7 +79,11 @@ type quorumRequest struct {
 	op      quorumOp
 	attempt uint8 // client*attemptsEach + number
 	token   uint8 // since firstToken
+	list    uint8
 	id      uint8 // of a return
+	had     uint8 // list of the server when it was examined
+	as      uint8 // id of the server, see idText
+	wait    bool
 	tomb    bool
 }
 
@@ -98,6 +103,7 @@ type quorumReply struct {
 // A quorumClient is one client.
 type quorumClient struct {
 	phase   quorumPhase
+	list    uint8
 	number  uint8 // of its attempt
 	age     uint8 // s since the first request
 	belief  uint8 // s for which the lease counts as valid
@@ -173,12 +179,16 @@ func runOf(n int64) string { return fmt.Sprintf("%x", n) }
 
 func (m *quorumModel) start() quorumWorld {
 	var s quorumWorld
+	first := quorum.List{Number: 1, Size: quorumServers, Version: 2, Servers: []string{"a", "b", "c"}}
+	m.listID(first) // 0
 	for i := range s.world {
 		member := key{name: quorumMarker, kind: 'h', pairs: []pair{
 			{"after", strconv.FormatInt(base-1, 10)},
-			{"list", "1/3"},
+			{"id", first.Servers[i]},
+			{"list", first.Name()},
 			{"longest", strconv.Itoa(quorumTTL * 1000)},
 			{"run", runOf(1)},
+			{"servers", first.Text()},
 			{"top", strconv.FormatInt(firstToken, 10)},
 		}}
 		s.world[i] = m.atlas.id(world{member, runKeyOf(1)})
@@ -214,7 +224,10 @@ func (m *quorumModel) execute(w world, r quorumRequest, worker int) (reply quoru
 	me := fmt.Sprintf("nl1:%c.%d.u/x", 'A'+r.attempt/attemptsEach, r.attempt%attemptsEach)
 	tomb, top := fmt.Sprintf("tomb%d", r.attempt), strconv.FormatInt(firstToken+int64(r.token), 10)
 	ttl, id := strconv.Itoa(quorumTTL*1000), fmt.Sprintf("r%d", r.id)
-	keys, argv := []string{"lock", tomb, quorumMarker}, []string{me, ttl, "1/3"}
+	m.mu.Lock()
+	list, had := m.lists[r.list], m.lists[r.had]
+	m.mu.Unlock()
+	keys, argv := []string{"lock", tomb, quorumMarker}, []string{me, ttl, list.Name()}
 	switch r.op {
 	case quorumAcquire:
 	case quorumRenew:
@@ -228,7 +241,7 @@ func (m *quorumModel) execute(w world, r quorumRequest, worker int) (reply quoru
 	case quorumState:
 		keys, argv = keys[2:], []string{id}
 	case quorumJoin:
-		keys, argv = keys[2:], []string{id, "1", "3", ttl, top}
+		keys, argv = keys[2:], []string{id, had.Name(), list.Name(), list.Text(), idText(r.as), ttl, top, map[bool]string{true: "1", false: "0"}[r.wait]}
 	}
 	server := m.servers[worker]
 	server.runID = w.value("~run", "")
@@ -266,10 +279,8 @@ func (m *quorumModel) execute(w world, r quorumRequest, worker int) (reply quoru
 // stateOf reads an answer of quorum_state, as lockcore does.
 func stateOf(answer []any) (s quorum.State) {
 	text := func(i int) string { return answer[i].(string) }
-	s = quorum.State{Known: true, Run: text(0), Member: text(1) == "member", Return: text(6)}
-	if text(2) == "1/3" {
-		s.List, s.Size = 1, 3
-	}
+	s = quorum.State{Known: true, Run: text(0), Member: text(1) == "member", Return: text(6), ID: text(7)}
+	s.List, s.Former = quorum.ReadList(text(2), text(8)), strings.Fields(text(9))
 	s.Left, _ = strconv.ParseInt(text(3), 10, 64)
 	s.Longest, _ = strconv.ParseInt(text(4), 10, 64)
 	s.Top, _ = strconv.ParseUint(text(5), 10, 64)
@@ -434,8 +445,9 @@ func (m *quorumModel) clientSteps(s quorumWorld, p, worker int, emit func(step, 
 	c := s.c[p]
 	attempt := uint8(p*attemptsEach) + c.number
 	// send broadcasts an acquire or a renewal, and records what is not known of it.
+	// Answered by a server of another list, the client asks for the latest one.
 	send := func(what uint8, r quorumRequest, then func(to *quorumWorld, c *quorumClient, votes []quorum.Vote) string) {
-		r.attempt = attempt
+		r.attempt, r.list = attempt, c.list
 		m.broadcast(s, worker, func(int) (quorumRequest, bool) { return r, true }, func(to quorumWorld, replies [quorumServers]*quorumReply, fate [quorumServers]int, broken string) {
 			c := &to.c[p]
 			for i, f := range fate {
@@ -444,6 +456,7 @@ func (m *quorumModel) clientSteps(s quorumWorld, p, worker int, emit func(step, 
 				}
 				c.reached |= 1 << i
 			}
+			m.adopt(c, replies)
 			if broken == "" {
 				broken = then(&to, c, votesOf(replies))
 			}
@@ -541,7 +554,7 @@ func (m *quorumModel) leaveOrDie(s quorumWorld, p, worker int, emit func(step, q
 func (m *quorumModel) leave(s quorumWorld, p, worker int, emit func(step, quorumWorld, string)) {
 	c := s.c[p]
 	attempt := uint8(p*attemptsEach) + c.number
-	s.c[p] = quorumClient{number: c.number + 1}
+	s.c[p] = quorumClient{number: c.number + 1, list: c.list}
 	m.broadcast(s, worker, func(server int) (quorumRequest, bool) {
 		return quorumRequest{op: quorumLeave, attempt: attempt, tomb: c.unsure&(1<<server) != 0}, c.reached&(1<<server) != 0
 	}, func(to quorumWorld, _ [quorumServers]*quorumReply, fate [quorumServers]int, broken string) {
@@ -565,8 +578,9 @@ func (m *quorumModel) serverSteps(s quorumWorld, _ int, emit func(step, quorumWo
 		for j := range s.world {
 			others = others && (j == i || m.grants(s.world[j]))
 		}
-		if !others {
-			continue // more than a minority would lose its data within one TTL
+		id := m.atlas.world(s.world[i]).value(quorumMarker, "id")
+		if !others || id == "a" || id == "b" && s.losses == 0 {
+			continue // more than a minority would lose its data within one TTL, or these are alike
 		}
 		lose := func(what uint8, w world) {
 			to := s
@@ -592,13 +606,15 @@ func (m *quorumModel) wardenSteps(s quorumWorld, worker int, emit func(step, quo
 	all := true
 	for _, id := range s.world {
 		w := m.atlas.world(id)
-		all = all && w.value(quorumMarker, "run") == w.value("~run", "")
+		all = all && w.value(quorumMarker, "run") == w.value("~run", "") &&
+			w.value(quorumMarker, "list") == m.atlas.world(s.world[0]).value(quorumMarker, "list")
 	}
 	if all && !s.warden.began {
 		return // nobody examines the servers
 	}
-	id := m.freshID(s)
-	m.broadcast(s, worker, func(int) (quorumRequest, bool) { return quorumRequest{op: quorumState, id: id}, true }, func(to quorumWorld, replies [quorumServers]*quorumReply, fate [quorumServers]int, broken string) {
+	ids := m.freshIDs(s)
+	ask := func(server int) (quorumRequest, bool) { return quorumRequest{op: quorumState, id: ids[server]}, true }
+	m.broadcast(s, worker, ask, func(to quorumWorld, replies [quorumServers]*quorumReply, fate [quorumServers]int, broken string) {
 		for _, f := range fate {
 			if f > unreachable {
 				return // the same as unreachable
@@ -614,66 +630,146 @@ func (m *quorumModel) wardenSteps(s quorumWorld, worker int, emit func(step, quo
 		if !s.warden.began {
 			to.warden.began = true
 			for i, st := range states {
-				to.warden.returns[i] = returnOf(st)
+				to.warden.returns[i] = idOf(st.Return)
 			}
 			emit(step{qExamine, 0, fateCode(fate)}, to, broken)
 			return
 		}
-		do, whom, _, top := quorum.Next(states, 1, quorumTTL*1000)
+		p := quorum.Next(states, 1, quorumTTL*1000, make([]string, quorumServers))
 		first := make([]quorum.State, quorumServers)
 		for i, r := range s.warden.returns {
 			if r > 0 {
-				first[i] = quorum.State{Known: true, Return: fmt.Sprintf("r%d", r)}
+				first[i] = quorum.State{Known: true, Return: idText(r)}
 			}
 		}
 		to.warden.began, to.warden.returns = false, [quorumServers]uint8{}
-		if broken == "" && do == quorum.Form {
-			broken = "a majority is thought to have lost its data"
+		switch {
+		case m.flaw == oneReader:
+			oneReaderPlan(&p, states)
+		case p.Do == quorum.Form || p.Do == quorum.Replaced || p.Do == quorum.Differs || p.Do == quorum.Outdated:
+			broken = cmp.Or(broken, fmt.Sprintf("a minority has lost its data, and the plan is %d", p.Do))
 		}
-		sure := quorum.Confirmed(first, states, whom)
-		if m.flaw == oneReader {
-			do, top = m.oneReader(states, do, &sure)
-		}
-		if do != quorum.Join || len(sure) == 0 {
-			emit(step{qLetIn, 0, fateCode(fate)}, to, broken)
+		p.First, p.Then = quorum.Confirmed(first, states, p.First), quorum.Confirmed(first, states, p.Then)
+		detail := fateCode(fate)
+		if p.List.Number == 0 {
+			emit(step{qLetIn, 0, detail}, to, broken)
 			return
 		}
-		for _, late := range []bool{false, true} {
-			next := to
-			ok := true
-			for _, i := range sure {
-				r := quorumRequest{op: quorumJoin, id: returnOf(states[i]), token: uint8(top - uint64(firstToken))}
-				if late {
-					next.faults++
-					ok = ok && next.faults <= m.faults && next.add(i, r)
-				} else if reply := m.call(&next, i, r, worker); reply.broken != "" {
-					broken = reply.broken
+		list := m.listID(p.List)
+		for client := -1; client < quorumClients; client++ { // the one that did this
+			to := to
+			if client >= 0 {
+				if to.c[client].phase == quorumDead || to.c[client].list == list {
+					continue // the same as none
 				}
+				to.c[client].list = list
 			}
-			if ok {
-				detail := fateCode(fate)
-				emit(step{qLetIn, 0, detail}, next, broken)
-			}
+			m.letIn(to, states, p, list, worker, func(next quorumWorld, again string) {
+				emit(step{qLetIn, 0, detail}, next, cmp.Or(broken, again))
+			})
 		}
 	})
 }
 
-// freshID returns a number of a return that occurs nowhere.
-func (m *quorumModel) freshID(s quorumWorld) uint8 {
-	used := map[string]bool{}
+// letIn emits the requests of a plan: all arrive, or some are late. It ends as council.letIn does.
+func (m *quorumModel) letIn(s quorumWorld, states []quorum.State, p quorum.Plan, list uint8, worker int, emit func(quorumWorld, string)) {
+	if p.Do != quorum.Join && p.Do != quorum.Raise {
+		emit(s, "")
+		return
+	}
+	all := append(slices.Clone(p.First), p.Then...)
+	for late := range 1 << len(all) {
+		next, broken, ok := s, "", true
+		var done []int
+		for n, i := range all {
+			if n == len(p.First) && !p.Enough(done) {
+				ok = ok && late>>n == 0 // counted once
+				break
+			}
+			r := quorumRequest{op: quorumJoin, list: list, had: m.listID(states[i].List), id: idOf(states[i].Return), wait: p.Waits[i], as: idOf(p.IDs[i]), token: uint8(p.Top - uint64(firstToken))}
+			if late>>n&1 == 1 {
+				next.faults++
+				ok = ok && next.faults <= m.faults && next.add(i, r)
+				continue
+			}
+			reply := m.call(&next, i, r, worker)
+			broken = cmp.Or(broken, reply.broken)
+			if reply.code == 1 {
+				done = append(done, i)
+			}
+		}
+		if ok {
+			emit(next, broken)
+		}
+	}
+}
+
+// adopt gives a client the latest list that it can learn, when a server has refused its own.
+func (m *quorumModel) adopt(c *quorumClient, replies [quorumServers]*quorumReply) {
+	if !slices.ContainsFunc(replies[:], func(r *quorumReply) bool { return r != nil && r.code == quorum.OtherList }) {
+		return
+	}
+	m.mu.Lock()
+	latest := m.lists[c.list]
+	m.mu.Unlock()
+	for _, r := range replies {
+		if r == nil {
+			continue
+		}
+		w := m.atlas.world(r.world)
+		if l := quorum.ReadList(w.value(quorumMarker, "list"), w.value(quorumMarker, "servers")); l.Version > latest.Version {
+			latest = l
+		}
+	}
+	c.list = m.listID(latest)
+}
+
+// listID returns the index of a list.
+func (m *quorumModel) listID(l quorum.List) uint8 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	i := slices.IndexFunc(m.lists, func(o quorum.List) bool { return o.Name() == l.Name() })
+	if i < 0 {
+		i = len(m.lists)
+		m.lists = append(m.lists, l)
+	}
+	if i > 255 {
+		panic("too many lists")
+	}
+	return uint8(i)
+}
+
+// freshIDs returns numbers of a return that occur nowhere, one for each server.
+func (m *quorumModel) freshIDs(s quorumWorld) (ids [quorumServers]uint8) {
+	used := map[uint8]bool{0: true}
 	for i := range s.world {
-		used[m.atlas.world(s.world[i]).value(quorumMarker, "return")] = true
-		used[m.atlas.world(s.disk[i]).value(quorumMarker, "return")] = true
-		used[fmt.Sprintf("r%d", s.warden.returns[i])] = true
+		for _, id := range []worldID{s.world[i], s.disk[i]} {
+			w := m.atlas.world(id)
+			names := append(strings.Fields(w.value(quorumMarker, "servers")), w.value(quorumMarker, "return"), w.value(quorumMarker, "id"))
+			for _, name := range names {
+				used[idOf(name)] = true
+			}
+		}
+		used[s.warden.returns[i]] = true
 	}
 	for _, l := range s.late {
-		used[fmt.Sprintf("r%d", l.id)] = true
+		used[l.id], used[l.as] = true, true
 	}
-	id := uint8(1)
-	for used[fmt.Sprintf("r%d", id)] {
-		id++
+	for _, c := range s.c {
+		m.mu.Lock()
+		for _, name := range m.lists[c.list].Servers {
+			used[idOf(name)] = true
+		}
+		m.mu.Unlock()
 	}
-	return id
+	id := uint8(0)
+	for i := range ids {
+		for used[id] {
+			id++
+		}
+		ids[i], used[id] = id, true
+	}
+	return ids
 }
 
 // canonicalQuorum returns one of the states that differ only in the order of servers and of late
@@ -686,7 +782,7 @@ func canonicalQuorum(s quorumWorld) quorumWorld {
 		b = b<<8 | int64(s.warden.returns[i])
 		for _, l := range s.late {
 			if int(l.at) == i+1 {
-				b += int64(l.op)<<20 + int64(l.attempt)<<24 + int64(l.token)<<32 + 1<<45
+				b += int64(l.op)<<20 + int64(l.attempt)<<24 + int64(l.token)<<32 + int64(l.list)<<40 + 1<<50
 			}
 		}
 		return b
@@ -710,7 +806,7 @@ func canonicalQuorum(s quorumWorld) quorumWorld {
 		}
 	}
 	slices.SortFunc(to.late[:], func(a, b quorumLate) int {
-		return cmp.Or(cmp.Compare(b.at, a.at), cmp.Compare(a.op, b.op), cmp.Compare(a.attempt, b.attempt), cmp.Compare(a.token, b.token), cmp.Compare(a.id, b.id))
+		return cmp.Or(cmp.Compare(b.at, a.at), cmp.Compare(a.op, b.op), cmp.Compare(a.attempt, b.attempt), cmp.Compare(a.token, b.token), cmp.Compare(a.list, b.list), cmp.Compare(a.had, b.had), cmp.Compare(a.id, b.id), cmp.Compare(a.as, b.as))
 	})
 	return to
 }
@@ -721,27 +817,39 @@ type quorumLate struct {
 	quorumRequest
 }
 
-// oneReader is the plan of a client with the flaw of that name.
-func (m *quorumModel) oneReader(states []quorum.State, do quorum.Action, sure *[]int) (quorum.Action, uint64) {
-	for _, st := range states {
-		if !st.Known || !st.Member {
-			continue
-		}
-		*sure = nil
-		for i, lost := range states {
-			if lost.Known && !lost.Member {
-				*sure = append(*sure, i)
-			}
-		}
-		return quorum.Join, st.Top
+// oneReaderPlan makes a plan that of a client with the flaw oneReader.
+func oneReaderPlan(p *quorum.Plan, states []quorum.State) {
+	reader := slices.IndexFunc(states, func(st quorum.State) bool { return st.Known && st.Member })
+	if reader < 0 {
+		return
 	}
-	return do, 0
+	*p = quorum.Plan{Do: quorum.Join, List: states[reader].List, Top: states[reader].Top, Waits: []bool{true, true, true}}
+	for i, st := range states {
+		p.IDs = append(p.IDs, cmp.Or(st.ID, st.Return))
+		if st.Known && !st.Member {
+			p.Then = append(p.Then, i)
+		}
+	}
 }
 
-// returnOf returns the number of a return, 0: none.
-func returnOf(s quorum.State) uint8 {
-	n, _ := strconv.Atoi(strings.TrimPrefix(s.Return, "r"))
-	return uint8(n)
+// idText returns an id of a server: it is a letter at first, and later the number of its return.
+func idText(id uint8) string {
+	if id >= 'a' {
+		return string(rune(id))
+	}
+	return fmt.Sprintf("r%d", id)
+}
+
+// idOf returns the id of a text, 0: none.
+func idOf(text string) uint8 {
+	if n, numbered := strings.CutPrefix(text, "r"); numbered {
+		id, _ := strconv.Atoi(n)
+		return uint8(id)
+	}
+	if text == "" {
+		return 0
+	}
+	return text[0]
 }
 
 // fault returns a broken promise. It also checks that the lock can be acquired soon without

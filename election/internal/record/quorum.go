@@ -40,8 +40,11 @@ type quorum struct {
 // look returns the newest record of a majority, and the clock of a server.
 func (q *quorum) look(ctx context.Context) (newest Record, now time.Time, err error) {
 	k := &q.e.keys
-	r := q.e.scripts.view.Call(wire.Keys(k.lock, k.leader, q.of.Marker), q.of.List)
-	answers, err := q.e.engine.AskAll(ctx, r)
+	var r wire.Request
+	answers, err := q.e.engine.AskAll(ctx, func() wire.Request {
+		r = q.e.scripts.view.Call(wire.Keys(k.lock, k.leader, q.of.Marker), q.of.List())
+		return r
+	})
 	if err != nil {
 		return newest, now, err
 	}
@@ -152,12 +155,12 @@ func (q *quorum) keep(a engine.Attempt, now *led) wire.Request {
 		must = 1
 	}
 	return q.e.scripts.keep.Call(wire.Keys(k.lock, a.Tomb, q.of.Marker, k.leader),
-		a.Value, a.TTL.Milliseconds(), q.of.List, now.token, q.e.Identity(), q.e.encoded, now.term, now.since, k.channel, must)
+		a.Value, a.TTL.Milliseconds(), q.of.List(), now.token, q.e.Identity(), q.e.encoded, now.term, now.since, k.channel, must)
 }
 
 // vacate writes the end of a term to all servers.
 func (q *quorum) vacate(ctx context.Context, r wire.Request) (any, error) {
-	return q.e.engine.AskAll(ctx, r)
+	return q.e.engine.AskAll(ctx, func() wire.Request { return r })
 }
 
 // errNoQueue is the error of Promote.
@@ -180,7 +183,7 @@ func (q *quorum) list() (stop func()) {
 	q.e.engine.Background(func(ctx context.Context) {
 		tell := func(keep time.Duration) {
 			r := q.e.scripts.waiting.Call(wire.Keys(q.e.keys.waiting), id, keep.Milliseconds(), q.e.Identity())
-			_, _ = q.e.engine.AskAll(ctx, r)
+			_, _ = q.e.engine.AskAll(ctx, func() wire.Request { return r })
 		}
 		listed := false
 		for pause := listAfter; retry.Sleep(ctx, pause, done); pause = ttl {
@@ -197,7 +200,7 @@ func (q *quorum) list() (stop func()) {
 // candidates returns those of a majority of the servers, in the order of their arrival.
 func (q *quorum) candidates(ctx context.Context) ([]engine.Waiter, error) {
 	r := q.e.scripts.waiting.Call(wire.Keys(q.e.keys.waiting), "", 0, "")
-	answers, err := q.e.engine.AskAll(ctx, r)
+	answers, err := q.e.engine.AskAll(ctx, func() wire.Request { return r })
 	if err != nil {
 		return nil, err
 	}

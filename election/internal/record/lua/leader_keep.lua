@@ -6,7 +6,7 @@
 -- KEYS[4] leader    hash, the record
 -- ARGV[1] me        the attempt that leads
 -- ARGV[2] ttl       ms
--- ARGV[3] list      the list of servers that the client has: its number and its size
+-- ARGV[3] list      the name of the list of servers that the client has
 -- ARGV[4] token     of the lease
 -- ARGV[5] holder    identity to be shown
 -- ARGV[6] metadata  JSON object

@@ -3,7 +3,7 @@
 -- KEYS[1] lock    string, the holder's attempt
 -- KEYS[2] leader  hash, the record
 -- KEYS[3] marker  hash, the state of this server, see quorum_join
--- ARGV[1] list    the list of servers that the client has: its number and its size
+-- ARGV[1] list    the name of the list of servers that the client has
 --
 -- Returns {1, left ms, server ms, field, value, field, value, …}  left: of the lock, whoever
 --                    holds it; negative if nobody does
