@@ -168,6 +168,11 @@ func (c *Client) wireConfig() wire.Config {
 			c.keeper.RenewAll()
 			c.wakeAll()
 		},
+		Relocated: func(how func(name string) (moved, copied bool)) {
+			c.keeper.RenewMoved(func(l *lease.Lease) (moved, copied bool) {
+				return how(l.Holder().(holder).a.keys.name)
+			})
+		},
 		Missed:  c.wakeAll,
 		Silence: c.silence,
 		Width:   lease.MaxInFlight,

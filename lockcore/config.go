@@ -107,7 +107,9 @@ type LeaseConfig struct {
 	// before it counts (WAIT). So a lease survives the loss of the primary if one of these
 	// replicas is promoted: see docs/SAFETY.md. A grant that too few replicas acknowledge in
 	// time is given back, with ErrNotReplicated. A renewal does then not extend the lease, and
-	// is retried until the lease ends. A request waits for the replicas for at most a sixth of
+	// is retried until the lease ends. After the slot of its name has moved to another primary
+	// of a cluster, the lease ends within a third of TTL, at most 3 s, if the replicas there do
+	// not acknowledge a renewal. A request waits for the replicas for at most a sixth of
 	// TTL and 1.5 s. Default 0: the primary alone decides.
 	MinReplicas int
 
@@ -186,6 +188,9 @@ func (cfg LeaseConfig) terms(identity string) (*leaseTerms, error) {
 	t.times = lease.Times{Valid: valid, Renew: renew, Retry: retry, Try: t.timeout(), MaxHold: cfg.MaxHold}
 	if cfg.NoRenewal {
 		t.times.Renew = 0
+	}
+	if t.replicas > 0 {
+		t.times.Unconfirmed = t.timeout()
 	}
 	return t, nil
 }

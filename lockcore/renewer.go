@@ -44,6 +44,9 @@ func (r renewer) Late(by time.Duration) { r.c.metrics.lateness.Observe(by.Second
 // must be tried again.
 func (l *Lease) renewed(t0 time.Duration, req wire.Request, r wire.Answer) bool {
 	counts := l.c.metrics
+	if errors.Is(r.Err, wire.ErrCopied) {
+		l.life.Shorten(t0)
+	}
 	if errors.Is(r.Err, ErrNotReplicated) {
 		if r.Value != int64(0) { // the server's end of the lease needs no replica
 			counts.short.Inc()
@@ -67,7 +70,7 @@ func (l *Lease) renewed(t0 time.Duration, req wire.Request, r wire.Answer) bool 
 	case int64(1):
 		counts.renewed.Inc()
 		l.refused.Store(false)
-		l.life.Extend(t0)
+		return l.life.Extend(t0)
 	case int64(0):
 		counts.lost.Inc()
 		l.lose()

@@ -25,8 +25,9 @@
 //	a renewal fails or is late    another one is sent on another connection when half of
 //	                              the remaining time is over
 //	a server is dead              only the leases of its Stream are affected
-//	a name moves to another       the next renewals of its leases use the Stream of the new
-//	server                        server
+//	a name moves to another       the renewals of its leases use the Stream of the new server, at
+//	server                        once after RenewMoved. Shorten ends a lease soon that this server
+//	                              does not confirm
 //	all connections hang          the oldest renewal is aborted and its connection reused
 //	the server has no such lease  the Renewer ends the lease
 //	the process is paused         Err and Remaining read the clock at the first call

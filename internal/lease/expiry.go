@@ -33,14 +33,15 @@ func (x *expiry) close() {
 	x.wg.Wait()
 }
 
-// add schedules the end of a lease. It may be called again for the same lease.
+// add schedules the end of a lease, again if it was shortened.
 func (x *expiry) add(l *Lease) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if l.expires.index > 0 || l.ending.cause() != nil {
+	if l.ending.cause() != nil {
 		return
 	}
 	before := x.early()
+	x.ends.remove(l)
 	x.ends.add(l, l.until())
 	if l.expires.at < x.wakeAt || x.early() > before {
 		x.wakeAt = min(x.wakeAt, l.expires.at)

@@ -75,16 +75,22 @@ func (r *renewals) next(l *Lease, t0 time.Duration) time.Duration {
 	return t0 + l.times.Renew
 }
 
-// renewAll makes all leases due now, because another server has become the primary. So are
-// leases whose grants or renewals it has not answered.
-func (r *renewals) renewAll() {
+// renewNow makes all leases due now that have moved to another server. So are leases whose
+// grants or renewals it has not answered.
+func (r *renewals) renewNow(how func(*Lease) (moved, copied bool)) {
 	now := r.clock.Ticks()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.since = now
 	for _, g := range r.groups {
-		for _, l := range slices.Clone(g.due.leases) {
-			g.move(l, now)
+		for _, l := range slices.Concat(g.due.leases, g.waiting.leases) {
+			moved, copied := how(l)
+			if copied {
+				l.Shorten(now)
+			}
+			if moved {
+				g.move(l, now)
+			}
 		}
 	}
 	r.wake()

@@ -252,3 +252,76 @@ func TestLongLeaseDoesNotDelayAShortOne(t *testing.T) {
 		}
 	})
 }
+
+// A lease that has moved is renewed on its new Stream at once, and the others are not. If its keys
+// were copied, it ends after Times.Unconfirmed, unless a renewal is answered that was sent after
+// the move.
+//
+// Caught mutants: a renewal counts that was sent before; its answer postpones the next one; a
+// lease whose keys were not copied is shortened; a lease that waits for a batch is not; the timer
+// is not moved.
+func TestRenewMoved(t *testing.T) {
+	inNetwork(t, nil, func(t *testing.T, k *lease.Keeper, c *lease.Clock, n *network) {
+		long := lease.Times{Valid: time.Minute, Renew: 20 * time.Second, Retry: time.Second, Try: 3 * time.Second, Unconfirmed: 3 * time.Second}
+		second, third := n.other(), n.other()
+		holders := []holder{make(holder, 1), make(holder, 1), make(holder, 1)}
+		var leases []*lease.Lease
+		for _, h := range holders {
+			leases = append(leases, begin(t, k, c.Now(), &long, h))
+		}
+		copied, whole, stays := leases[0], leases[1], leases[2]
+		move := func(to *server) {
+			n.place(holders[0], to)
+			n.place(holders[1], to)
+			k.RenewMoved(func(l *lease.Lease) (bool, bool) { return l != stays, l == copied })
+			synctest.Wait()
+		}
+		left := func(want ...time.Duration) {
+			t.Helper()
+			synctest.Wait()
+			for i, l := range leases {
+				if got := l.Remaining(); got != want[i] {
+					t.Errorf("lease %d has %v left, want %v", i, got, want[i])
+				}
+			}
+		}
+		time.Sleep(10 * time.Second)
+		move(second)
+		left(time.Minute, time.Minute, 50*time.Second)
+		if n.first.count() != 0 || second.count() != 1 {
+			t.Errorf("%d and %d batches", n.first.count(), second.count())
+		}
+
+		// A renewal is under way during the move, and another one is sent 375 ms after it.
+		second.set(func(context.Context, sent) (bool, bool) { time.Sleep(time.Second); return true, true })
+		k.RenewMoved(func(l *lease.Lease) (bool, bool) { return l == copied, false })
+		time.Sleep(100 * time.Millisecond)
+		k.RenewMoved(func(l *lease.Lease) (bool, bool) { return l == copied, l == copied })
+		time.Sleep(time.Second)
+		left(2*time.Second, 58900*time.Millisecond, 48900*time.Millisecond) // the first was answered
+		time.Sleep(time.Second)
+		left(58275*time.Millisecond, 57900*time.Millisecond, 47900*time.Millisecond)
+
+		third.set(func(context.Context, sent) (bool, bool) { return false, false })
+		time.Sleep(5 * time.Second)
+		for _, one := range []*lease.Lease{whole, copied} { // the second waits for the answer to the first
+			k.RenewMoved(func(l *lease.Lease) (bool, bool) { return l == one, false })
+			synctest.Wait()
+		}
+		before := c.Now()
+		move(third)
+		<-copied.Context().Done()
+		if took := c.Now() - before; took != long.Unconfirmed {
+			t.Errorf("the lease ended after %v", took)
+		}
+		if third.count() < 3 {
+			t.Errorf("%d tries", third.count())
+		}
+		if err := errors.Join(whole.Err(), stays.Err()); err != nil || !errors.Is(copied.Err(), errExpired) {
+			t.Errorf("%v; %v", copied.Err(), err)
+		}
+		whole.End(errLost)
+		stays.End(errLost)
+		time.Sleep(time.Minute)
+	})
+}

@@ -16,6 +16,10 @@ type Times struct {
 	// Try is the longest time to wait for an answer to a request.
 	Try time.Duration
 
+	// Unconfirmed is how long the lease stays valid after its keys were copied to another
+	// server, until a renewal is answered there; 0: Valid.
+	Unconfirmed time.Duration
+
 	// MaxHold is how long the lease is renewed in total; 0: without limit.
 	MaxHold time.Duration
 }

@@ -54,9 +54,10 @@ type cluster struct {
 	mu         sync.Mutex
 	closed     bool
 	nodes      map[string]*server // the primaries with slots, by address
-	replicas   []string
+	replicas   map[string]string  // see view
 	owners     [slots]*server
-	dirty      bool // a slot has moved since the last refresh
+	dirty      bool         // a slot has moved since the last refresh
+	relocated  map[int]bool // slots that have moved since the last call of Config.Relocated; true: their keys were copied
 	refreshing bool
 	again      bool // a refresh was wanted during the last one
 	pause      retry.Backoff
@@ -80,12 +81,16 @@ const (
 // ErrFormerServer says that an answer was ignored, because the name has moved.
 var ErrFormerServer = errors.New("lockcore: the name has moved to another server")
 
+// ErrCopied says that a renewal failed, and that its key was copied to another server, whose
+// replicas may lack it.
+var ErrCopied = errors.New("lockcore: the name is moving to another server")
+
 func newCluster(opt redis.Options, seeds []string, cfg Config) *cluster {
 	c := &cluster{
 		cfg: cfg, opt: opt, seeds: seeds,
 		nodes: map[string]*server{}, uses: map[*nameUse]struct{}{}, subscribed: map[string]*nameSubscription{},
-		surveyors: map[string]*connection{},
-		pause:     retry.Pauses(100*time.Millisecond, time.Second), refreshed: make(chan struct{}),
+		surveyors: map[string]*connection{}, relocated: map[int]bool{},
+		pause: retry.Pauses(100*time.Millisecond, time.Second), refreshed: make(chan struct{}),
 	}
 	c.ctx, c.stop = context.WithCancel(context.Background())
 	return c
@@ -199,6 +204,7 @@ func (c *cluster) node(addr string) *server {
 	var s *server
 	cfg.Failed = func(r Request, err error) {
 		c.assess(s, err)
+		c.report()
 		if !HasCode(err, "MOVED") {
 			c.cfg.Failed(r, err)
 		}
@@ -267,6 +273,7 @@ func (c *cluster) followSlots(ctx context.Context, from *server, requests []Requ
 			targets[addr] = append(targets[addr], i)
 		}
 	}
+	c.report()
 	for addr, which := range targets {
 		c.mu.Lock()
 		if c.closed {
@@ -277,11 +284,13 @@ func (c *cluster) followSlots(ctx context.Context, from *server, requests []Requ
 		c.mu.Unlock()
 		var asking []Request
 		for _, i := range which {
-			asking = append(asking, Command("asking"), requests[i].WithSource())
+			asking = append(asking, Command("asking").Replicated(requests[i].replicas, 0), requests[i].WithSource())
 		}
 		for n, a := range s.group(requests[0].replicas).renewals.Send(ctx, asking) {
 			if n%2 == 1 {
-				a.Err = redirected(a.Err)
+				if a.Err != nil {
+					a.Err = fmt.Errorf("%w: %w", ErrCopied, redirected(a.Err))
+				}
 				answers[which[n/2]] = a
 			}
 		}
@@ -406,7 +415,7 @@ func (c *cluster) someNodes() []string {
 
 // addresses returns those of all known nodes, sorted. The caller holds mu.
 func (c *cluster) addresses() []string {
-	all := slices.Concat(c.seeds, c.replicas, slices.Collect(maps.Keys(c.nodes)))
+	all := slices.Concat(c.seeds, slices.Collect(maps.Keys(c.replicas)), slices.Collect(maps.Keys(c.nodes)))
 	slices.Sort(all)
 	return slices.Compact(all)
 }
@@ -436,6 +445,7 @@ func (c *cluster) install(found *view, err error) (pause time.Duration) {
 	close(c.refreshed)
 	c.refreshed = make(chan struct{})
 	c.mu.Unlock()
+	c.report()
 	if changed {
 		c.reattach()
 		c.cfg.Missed()
@@ -462,8 +472,27 @@ func (c *cluster) adopt(v *view) {
 
 // change makes s the server of a slot. The caller holds mu.
 func (c *cluster) change(slot int, s *server) {
-	if c.owners[slot] != s {
-		c.owners[slot], c.dirty = s, true
+	former := c.owners[slot]
+	if former == s {
+		return
+	}
+	c.owners[slot], c.dirty = s, true
+	if former != nil {
+		c.relocated[slot] = c.relocated[slot] || c.replicas[s.addr] != former.addr
+	}
+}
+
+// report calls Config.Relocated if slots have moved.
+func (c *cluster) report() {
+	c.mu.Lock()
+	changed := c.relocated
+	c.relocated = map[int]bool{} // changed is read without mu
+	c.mu.Unlock()
+	if len(changed) > 0 {
+		c.cfg.Relocated(func(name string) (moved, copied bool) {
+			copied, moved = changed[slotOf(name)]
+			return moved, copied
+		})
 	}
 }
 

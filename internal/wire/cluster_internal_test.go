@@ -52,7 +52,7 @@ func TestReadView(t *testing.T) {
 			}
 			continue
 		}
-		want := &view{epoch: 7, ok: true, primaries: []slotRange{{5, 9, c.want}}, replicas: []string{"10.0.0.9:7009"}}
+		want := &view{epoch: 7, ok: true, primaries: []slotRange{{5, 9, c.want}}, replicas: map[string]string{"10.0.0.9:7009": c.want}}
 		if err != nil || !reflect.DeepEqual(v, want) {
 			t.Errorf("asked %s: %+v, %v; want %+v", c.asked, v, err, want)
 		}

@@ -25,7 +25,8 @@ func connectCluster(t *testing.T, failed func(wire.Request, error), seeds ...str
 	w := target.Connect(wire.Config{
 		Channel: func(name string) string { return "{" + name + "}:to this process" }, Sharded: target.Sharded(),
 		Now: func() time.Duration { return 0 }, Width: 1, Failed: failed, Message: func(string) {}, Missed: func() {},
-		Silence: func() time.Duration { return time.Minute },
+		Relocated: func(func(string) (bool, bool)) {},
+		Silence:   func() time.Duration { return time.Minute },
 	})
 	t.Cleanup(w.Close)
 	return w

@@ -56,6 +56,7 @@
 //	outside a cluster)
 //	the Sentinels name another    noticed by a dial per second; all connections are replaced, and
 //	primary                       Config.Moved is called
+//	a slot moves                  its names are at another server, and Config.Relocated is called
 //	the server misses replicas    at most once per second, the connection is closed, so that
 //	(NOREPLICAS)                  the address is looked up again. The subscription and the
 //	                              other connections are closed, too

@@ -31,7 +31,7 @@ type view struct {
 	epoch     uint64 // it grows with each failover and each slot that moves
 	ok        bool   // the node reaches most primaries
 	primaries []slotRange
-	replicas  []string // addresses
+	replicas  map[string]string // addresses, and those of their primaries
 }
 
 // A slotRange is a range of slots and the address of their primary.
@@ -64,7 +64,7 @@ func readView(asked string, table, info Answer) (*view, error) {
 			return nil, a.Err
 		}
 	}
-	v := &view{}
+	v := &view{replicas: map[string]string{}}
 	for line := range strings.Lines(Text(info.Value)) {
 		key, value, _ := strings.Cut(strings.TrimSpace(line), ":")
 		switch key {
@@ -88,15 +88,17 @@ func readView(asked string, table, info Answer) (*view, error) {
 		if !ok1 || !ok2 || first < 0 || last >= slots {
 			return nil, askSlots.OddReply(row)
 		}
+		primary := ""
 		for i, node := range fields[2:] {
 			addr, err := nodeAddr(asked, node)
 			switch {
 			case err != nil:
 				return nil, err
 			case i == 0:
+				primary = addr
 				v.primaries = append(v.primaries, slotRange{int(first), int(last), addr})
 			default:
-				v.replicas = append(v.replicas, addr)
+				v.replicas[addr] = primary
 			}
 		}
 	}
