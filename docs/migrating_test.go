@@ -116,9 +116,6 @@ func (s starting) Next(t time.Time) time.Time {
 	return s.Schedule.Next(t)
 }
 
-// String includes the instant, which is part of the job's definition.
-func (s starting) String() string { return fmt.Sprintf("%v from %v", s.Schedule, s.from) }
-
 // End of the code of MIGRATING.md.
 
 var (

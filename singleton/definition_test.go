@@ -232,6 +232,46 @@ func TestFault80_AScheduleChangesWithoutLiveReplicas(t *testing.T) {
 	}
 }
 
+// A printed is noon in UTC, with a String method that describes it.
+type printed struct{ text *string }
+
+func (printed) Next(t time.Time) time.Time {
+	return t.Add(12 * time.Hour).Truncate(24 * time.Hour).Add(12 * time.Hour).UTC()
+}
+
+func (p printed) String() string { return fmt.Sprintf("%s at %p", *p.text, p.text) }
+
+// Equal Schedules of the application are one definition, although their String methods return
+// different texts: no noon is skipped when a new version prints another one.
+// Mutant: what String returns is part of the definition.
+func TestFault78_AScheduleIsWhatItDoes(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fleet) {
+		add := func(name, text string) *replica {
+			r := f.replica(name, singleton.Config{})
+			if err := r.runner.AddSchedule("draw", printed{&text}, r.noted(nil), singleton.JobConfig{}); err != nil {
+				t.Fatal(err)
+			}
+			r.run()
+			return r
+		}
+		old := []*replica{add("a", "noon"), add("b", "noon"), add("c", "noon")}
+		f.recorded("draw", 1)
+		for _, r := range old {
+			r.stop()
+		}
+		f.Pass(24 * time.Hour)
+		add("d", "each day at noon")
+		f.Pass(time.Minute)
+		runs := f.runs("draw")
+		if len(runs) != 2 || runs[0].Outcome != singleton.OutcomeSucceeded || runs[1].Outcome != singleton.OutcomeSucceeded {
+			t.Errorf("the history is %+v, want two successes", runs)
+		}
+		if n := f.log.Count("another definition"); n > 0 {
+			t.Errorf("%d replicas report another definition", n)
+		}
+	})
+}
+
 // The ledger is lost while its replicas are idle: each one logs and counts that once.
 // Mutants: only the first one does; it is logged at each look.
 func TestFault23_ClassD_ALostLedgerIsReported(t *testing.T) {

@@ -153,8 +153,9 @@ type JobConfig struct {
 	//
 	// Schedules are compared by their ticks, not by their text. For your own Schedule, only
 	// a sample is compared: the first 6,000 ticks from 2025 on, and three ticks of each
-	// month. If a schedule has several ticks a day, and a change affects only single dates,
-	// change Revision too. If the new definition has other ticks, they begin when it takes over,
+	// month until 2040. Its type and what its String method returns do not count. If a schedule
+	// has several ticks a day, and a change affects only single dates, change Revision too. A
+	// Schedule of your own never equals one of schedule.Parse or schedule.Every. If the new definition has other ticks, they begin when it takes over,
 	// and no earlier tick is caught up. Each due tick of the old schedule that did not run
 	// is recorded as skipped, with the reason "rescheduled". If only other settings differ,
 	// missed ticks are caught up with the new settings.

@@ -27,7 +27,7 @@ func zoneNamed(t *testing.T, name, file string) *time.Location {
 // whatever their zones are called. Schedules that differ in a tick have different ones,
 // although their texts are equal.
 // Mutants: the text counts, or the name of the zone; a step of one is not a star; clock
-// changes are ignored; a policy without effect counts.
+// changes are ignored; a policy without effect counts; what String of a user's type returns counts.
 func TestFault78_FingerprintsNameTheMeaning(t *testing.T) {
 	name := func(spec string, cfg Config) string {
 		t.Helper()
@@ -72,10 +72,8 @@ func TestFault78_FingerprintsNameTheMeaning(t *testing.T) {
 		"the 31st":           {name("0 12 31 * *", Config{}), name("0 12 31 1,3,5,7,8,10,12 *", Config{})},
 		"the 29th of Feb":    {name("0 12 29 2 *", Config{})},
 		"the 28th of Feb":    {name("0 12 28 2 *", Config{})},
-		"of one's own":       {Fingerprint(anonymous{time.Minute})},
-		"of one's own, too":  {Fingerprint(anonymous{time.Hour})},
-		"called A":           {Fingerprint(called{anonymous{time.Minute}, "A"})},
-		"called A, too":      {Fingerprint(called{anonymous{time.Hour}, "A"})},
+		"of one's own":       {Fingerprint(anonymous{time.Minute}), Fingerprint(called{anonymous{time.Minute}, "A"}), Fingerprint(&called{anonymous{time.Minute}, "B"})},
+		"of one's own, too":  {Fingerprint(anonymous{time.Hour}), Fingerprint(called{anonymous{time.Hour}, "A"})},
 		"noon as a function": {Fingerprint(noonExcept{})},
 		"not on 10 January":  {Fingerprint(noonExcept{time.January, 10})},
 		"not on 4 July":      {Fingerprint(noonExcept{time.July, 4})},
@@ -95,7 +93,7 @@ func TestFault78_FingerprintsNameTheMeaning(t *testing.T) {
 	}
 }
 
-// called is a schedule with a name that does not describe it.
+// called is a schedule with a String method.
 type called struct {
 	anonymous
 	name string
