@@ -2,6 +2,7 @@ package singleton
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -228,12 +229,18 @@ func (j *Job) Rerun(ctx context.Context, tick time.Time) error {
 		return err
 	}
 	scheduled := false
+	var unread error
 	for _, c := range changes {
 		if c.Since.Before(tick) { // the newest one counts
 			scheduled = c.Schedule != nil && c.Schedule.Next(tick.Add(-time.Millisecond)).Equal(tick)
+			unread = c.Err
 		}
 	}
-	return j.ledger.Rerun(ctx, tick, scheduled)
+	err = j.ledger.Rerun(ctx, tick, scheduled)
+	if errors.Is(err, ErrNoRun) && unread != nil {
+		err = errors.Join(err, unread) // it may be one of several ticks that were skipped together
+	}
+	return err
 }
 
 // Cancel ends the run of a tick or, if tick is zero, all runs of the job that are running, and returns
@@ -282,8 +289,9 @@ func (j *Job) Watch(nudge func()) (stop func()) {
 // the next change.
 type ScheduleChange struct {
 	Since    time.Time
-	Schedule schedule.Schedule // nil: it cannot be parsed here, because its time zone is not known
+	Schedule schedule.Schedule // nil: it cannot be parsed here
 	Text     string            // the schedule as stored in the ledger
+	Err      error             // why Schedule is nil: for example, the time zone data is missing on this machine
 }
 
 // Schedules returns the schedules of the job, oldest first, up to the newest thousand
@@ -299,9 +307,9 @@ func (j *Job) Schedules(ctx context.Context) ([]ScheduleChange, error) {
 	for _, change := range specs {
 		s, err := ticks.Read(change.Spec)
 		if err != nil {
-			s = nil
+			s, err = nil, fmt.Errorf("singleton: schedule of job %q: %w", j.name, err)
 		}
-		changes = append(changes, ScheduleChange{change.From, s, change.Spec})
+		changes = append(changes, ScheduleChange{change.From, s, change.Spec, err})
 	}
 	return changes, nil
 }

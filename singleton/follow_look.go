@@ -124,12 +124,12 @@ func (f *follower) handOver(state ledger.State) *ledger.Handover {
 		if missed := ticks.Between(former, state.Last, h.Upto); missed.Count > 0 {
 			h.Skipped = &ledger.Skip{First: missed.First, Last: missed.Last, Count: missed.Count, Reason: skipRescheduled}
 		}
-		if ticks.EndsBefore(former, h.Upto) {
+		if last, ok := ticks.End(former); ok && last.Before(h.Upto) {
 			f.log.Error(errFormerSchedule, "former schedule was stored only in part; its later ticks are not recorded", "schedule", h.Spec)
 		}
 		return h
 	}
-	f.log.Error(errFormerSchedule, "former schedule not readable; at most one of its skipped ticks is recorded", "schedule", h.Spec)
+	f.log.Error(fmt.Errorf("%w: %w", errFormerSchedule, err), "former schedule not readable; at most one of its skipped ticks is recorded", "schedule", h.Spec)
 	if state.Next.After(state.Last) && !state.Next.After(h.Upto) {
 		h.Skipped = &ledger.Skip{First: state.Next, Last: state.Next, Count: 1, Reason: skipRescheduled}
 	}

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/noonlock/noonlock/singleton/internal/ticks"
 	"github.com/noonlock/noonlock/singleton/schedule"
 )
 
@@ -18,8 +19,8 @@ type VerifyConfig struct {
 	Since, Until time.Time
 
 	// Schedule is used for the time in which the ledger does not know the schedule: before the
-	// first change, or if the text in the ledger cannot be parsed here. Default: the ticks of that
-	// time are not judged.
+	// first change, if the text in the ledger cannot be parsed here, and after the thousand ticks
+	// that are stored of a custom Schedule. Default: the ticks of that time are not judged.
 	Schedule schedule.Schedule
 
 	// KeepRuns is JobConfig.KeepRuns of the job. A history with fewer entries has all of them
@@ -43,7 +44,7 @@ type Verification struct {
 	// were due within the last ten seconds.
 	Pending []time.Time `json:"pending,omitempty"`
 	// Unknown are the parts of the time whose schedule is not known. Only entries of the history
-	// were judged there.
+	// were judged there, so a Verification with such a part does not show that nothing is missing.
 	Unknown  []Span    `json:"unknown,omitempty"`
 	Findings []Finding `json:"findings"` // ordered by tick
 }
@@ -52,6 +53,7 @@ type Verification struct {
 type Span struct {
 	Since time.Time `json:"since"`
 	Until time.Time `json:"until"`
+	Why   string    `json:"why"` // the schedule is not known
 }
 
 // A Finding is a tick, or consecutive ticks, for which the ledger does not have exactly one
@@ -150,8 +152,11 @@ func (v *verifier) judge() error {
 	expected := map[int64]bool{}
 	begin := v.Since
 	for _, part := range v.parts() {
+		if !begin.Before(part.until) {
+			continue
+		}
 		if part.schedule == nil {
-			v.Unknown = append(v.Unknown, Span{begin, part.until})
+			v.Unknown = append(v.Unknown, Span{begin, part.until, part.why})
 			begin = part.until
 			continue
 		}
@@ -215,6 +220,7 @@ func (v *verifier) index() {
 type part struct {
 	until    time.Time
 	schedule schedule.Schedule
+	why      string // it is not known
 }
 
 // parts divides the time by the schedules that were in use. A tick at the instant of a change
@@ -226,17 +232,21 @@ func (v *verifier) parts() []part {
 		if !from.Before(end) {
 			continue // not in this time, or the ledger was reset
 		}
-		s := c.Schedule
-		if s == nil {
-			s = v.cfg.Schedule
+		if c.Schedule == nil {
+			parts = append(parts, part{end, v.cfg.Schedule, c.Err.Error()})
+		} else {
+			if last, ok := ticks.End(c.Schedule); ok && last.Before(end) {
+				parts = append(parts, part{end, v.cfg.Schedule, "the ledger has only the next thousand ticks of a custom schedule"})
+				end = last.Add(time.Millisecond)
+			}
+			parts = append(parts, part{end, c.Schedule, ""})
 		}
-		parts = append(parts, part{end, s})
 		if end = from; !end.After(v.Since) {
 			break
 		}
 	}
 	if end.After(v.Since) {
-		parts = append(parts, part{end, v.cfg.Schedule})
+		parts = append(parts, part{end, v.cfg.Schedule, "the ledger does not have it"})
 	}
 	slices.Reverse(parts)
 	return parts

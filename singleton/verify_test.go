@@ -153,3 +153,64 @@ func TestVerifyWhatIsNotKnown(t *testing.T) {
 		isError(t, err, singleton.ErrNoLedger)
 	})
 }
+
+// A replica, Verify and Rerun read a schedule in a zone that is not known here. Each names the zone.
+// Verify does not claim that the ticks of that time are in the history.
+// Mutants: the error of the zone is dropped; the zone counts as UTC.
+func TestFault115_AZoneThatIsNotKnownHere(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fleet) {
+		const mars = "0 * * * * in Mars/North"
+		a := f.replica("a", singleton.Config{TTL: time.Minute})
+		a.add("draw", "0 * * * *", nil, singleton.JobConfig{})
+		a.run()
+		f.recorded("draw", 2)
+		a.stop()
+		before, err := f.job("draw").Schedules(t.Context())
+		if err != nil || len(before) != 1 {
+			t.Fatalf("the schedules are %+v, %v", before, err)
+		}
+		entry := fmt.Sprintf(`{"from":"%d","spec":"%s"}`, before[0].Since.UnixMilli(), mars)
+		f.Raw.LSet(t.Context(), f.key("draw", "defs"), 0, entry)
+		f.Raw.HSet(t.Context(), f.key("draw", "job"), "spec", mars)
+
+		changes, err := f.job("draw").Schedules(t.Context())
+		if err != nil || len(changes) != 1 || changes[0].Schedule != nil || !errors.Is(changes[0].Err, schedule.ErrConfig) {
+			t.Fatalf("the schedules are %+v, %v", changes, err)
+		}
+		v := f.verify("draw", singleton.VerifyConfig{KeepRuns: 100})
+		if len(v.Unknown) != 1 || v.Ticks != 0 || !strings.Contains(v.Unknown[0].Why, `"Mars/North"; it must be a name in the time zone data`) {
+			t.Errorf("Verify: %+v", v)
+		}
+		if err := f.job("draw").Rerun(t.Context(), f.runs("draw")[0].Tick.Add(time.Minute)); !errors.Is(err, singleton.ErrNoRun) || !strings.Contains(err.Error(), "Mars/North") {
+			t.Errorf("Rerun: %v", err)
+		}
+		f.scheduled("b", "30 * * * *", singleton.JobConfig{})
+		f.Pass(10 * time.Second)
+		if n := f.log.Count(`"Mars/North\"; it must be a name in the time zone data`); n != 1 {
+			t.Errorf("the zone is in %d log lines, want 1", n)
+		}
+	})
+}
+
+// Of a custom Schedule, the ledger has a thousand ticks. Verify judges no later ones.
+// Mutant: entries of later ticks are extra, and none of them is missing.
+func TestFault113_VerifyAfterTheLastStoredTick(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fleet) {
+		a := f.replica("a", singleton.Config{TTL: time.Minute})
+		if err := a.runner.AddSchedule("draw", minutely{}, a.noted(nil), singleton.JobConfig{KeepRuns: 2000}); err != nil {
+			t.Fatal(err)
+		}
+		a.run()
+		time.Sleep(18 * time.Hour)
+		a.stop()
+		f.Pass(time.Hour)
+		v := f.verify("draw", singleton.VerifyConfig{KeepRuns: 2000})
+		if v.Ticks != 1000 || v.Succeeded != 1000 || len(v.Findings) > 0 || len(v.Unknown) != 1 || !v.Unknown[0].Until.Equal(v.Until) || !strings.Contains(v.Unknown[0].Why, "thousand") {
+			t.Errorf("%+v", v)
+		}
+		given := singleton.VerifyConfig{KeepRuns: 2000, Schedule: minutely{}, Until: v.Until.Add(-time.Hour)}
+		if v := f.verify("draw", given); v.Ticks < 1050 || len(v.Findings) > 0 || len(v.Unknown) > 0 {
+			t.Errorf("with a schedule: %+v", v)
+		}
+	})
+}

@@ -6,6 +6,7 @@ package main
 import (
 	"context"
 	"os"
+	_ "time/tzdata" // the image has no time zone data
 
 	"github.com/redis/go-redis/v9/logging"
 

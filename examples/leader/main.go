@@ -13,6 +13,7 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	_ "time/tzdata" // for TZ, as the image has no time zone data
 
 	"github.com/redis/go-redis/v9/logging"
 

@@ -58,7 +58,7 @@ func (p GapPolicy) String() string {
 type Config struct {
 	// TimeZone is the zone of the expression's wall-clock times. Default UTC. Do not use
 	// time.Local: it depends on the machine, and replicas in different zones compute
-	// different ticks.
+	// different ticks. A minimal image has no time zone data: import time/tzdata in the program.
 	TimeZone *time.Location
 	// Gap selects what happens to ticks at times that the clocks skip. Default GapRun.
 	Gap GapPolicy

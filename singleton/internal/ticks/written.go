@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/noonlock/noonlock/internal/input"
 )
 
 // The ledger of a job stores the active schedule as text, so that a later version with
@@ -89,7 +91,7 @@ func writeTickList(s Schedule, now time.Time) Written {
 
 // Read returns the schedule that Write has written.
 func Read(text string) (Schedule, error) {
-	refused := refuse("written schedule", text, "an interval, an expression with its zone, or a list of ticks")
+	refused := refuse("the written schedule", text, "an interval, an expression with its zone, or a list of ticks")
 	if list, ok := strings.CutPrefix(text, "ticks"); ok {
 		var s tickList
 		list, s.more = strings.CutSuffix(list, andMore)
@@ -109,14 +111,12 @@ func Read(text string) (Schedule, error) {
 	cfg := Config{}
 	zone, cfg.SkipGaps = strings.CutSuffix(zone, gapSkip)
 	offset, err := strconv.Atoi(zone)
-	switch {
-	case err == nil:
+	if err == nil {
 		cfg.TimeZone = time.FixedZone(zone, offset)
-	case zone == "" || zone == time.Local.String(): // a different zone on each machine
-		return nil, refused
-	default:
-		if cfg.TimeZone, err = time.LoadLocation(zone); err != nil {
-			return nil, refused
+	} else {
+		var rule string
+		if cfg.TimeZone, rule = input.Zone(zone); rule != "" {
+			return nil, refuse("the time zone of the written schedule", zone, rule)
 		}
 	}
 	return Parse(fields, cfg)
@@ -145,11 +145,14 @@ func (l tickList) Next(t time.Time) time.Time {
 	return time.Time{}
 }
 
-// EndsBefore reports whether s is a list that ends before upto although its schedule goes
-// on, so that ticks up to there may be missing.
-func EndsBefore(s Schedule, upto time.Time) bool {
+// End returns the last tick of a list whose schedule goes on, so that later ticks are not known.
+func End(s Schedule) (last time.Time, ok bool) {
 	list, ok := s.(tickList)
-	return ok && list.more && list.Next(upto.Add(-time.Millisecond)).IsZero()
+	if !ok || !list.more || len(list.rows) == 0 {
+		return time.Time{}, false
+	}
+	r := list.rows[len(list.rows)-1]
+	return time.UnixMilli(r.first + r.step*(r.count-1)).UTC(), true
 }
 
 // A Span is a number of consecutive ticks.

@@ -1,6 +1,7 @@
 package ticks
 
 import (
+	"strings"
 	"testing"
 	"time"
 )
@@ -62,9 +63,13 @@ func TestFault80_AScheduleIsKeptForTheNextVersion(t *testing.T) {
 	if w := Write(rare{}, "", now); w.Text != "ticks 64060588800000+157784803200000*2" || !w.until.IsZero() {
 		t.Errorf("a schedule that ends is written as %+v", w)
 	}
-	for _, text := range []string{"", "ticks 5", "ticks 5+0*0", "0 12 * * * in Local", "0 12 * * * in Nowhere/Land", "noon"} {
-		if s, err := Read(text); err == nil {
-			t.Errorf("%q is read as %v", text, s)
+	for text, part := range map[string]string{
+		"": "", "ticks 5": "ticks 5", "ticks 5+0*0": "ticks 5", "noon": "noon",
+		"0 12 * * * in Local":        `the time zone of the written schedule is "Local"; it must be`,
+		"0 12 * * * in Nowhere/Land": `the time zone of the written schedule is "Nowhere/Land"; it must be`,
+	} {
+		if s, err := Read(text); err == nil || !strings.Contains(err.Error(), part) {
+			t.Errorf("%q is read as %v, %v", text, s, err)
 		}
 	}
 }

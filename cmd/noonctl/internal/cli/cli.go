@@ -90,7 +90,7 @@ Exit codes:
     64   a wrong argument or flag; nothing was sent
     65   verify: a tick did not succeed exactly once
     66   no lock, election, job or daemon has this name, or it has no such tick, leader or candidate;
-         verify: the ledger keeps no ticks of this time
+         verify: the ledger keeps no ticks of this time, or a part of it has no known schedule
     69   Redis did not answer within --timeout; doctor: nothing else failed
     75   run: the lock was not acquired
     76   run: the lease ended while the command ran, and the command was stopped; elect, cron: this

@@ -129,6 +129,7 @@ func TestCronWrongArguments(t *testing.T) {
 		{"cron", "poll", "never", "--", "true"},
 		{"cron", "a b", "@daily", "--", "true"},
 		{"cron", "poll", "@daily", "--time-zone", "Nowhere", "--", "true"},
+		{"cron", "poll", "@daily", "--time-zone", "Local", "--", "true"},
 		{"cron", "poll", "@daily", "--catch-up", "some", "--", "true"},
 		{"cron", "poll", "@daily", "--max-attempts", "0", "--", "true"},
 		{"cron", "poll", "@daily", "--unknown-code", "0", "--", "true"},

@@ -110,11 +110,11 @@ group have: a run, and the next attempt at it, waits for them.`,
 const singletonAttempts = 5
 
 func (c *ticking) run(ctx context.Context, name, schedule string) error {
-	zone, err := time.LoadLocation(c.zone)
+	zone, err := parseZone(c.zone)
 	catchUp, known := catchUps[c.catchUp]
 	switch {
 	case err != nil:
-		return usage(fmt.Errorf("--time-zone is %q; it must be a name such as Europe/Paris", c.zone))
+		return err
 	case !known:
 		return usage(fmt.Errorf("--catch-up is %q; it must be latest, all or none", c.catchUp))
 	case c.maxAttempts < 1:

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/singleton"
 	"github.com/noonlock/noonlock/singleton/schedule"
 )
@@ -42,8 +43,8 @@ judged. JobConfig.KeepRuns limits the history (by default 100 entries). Ticks be
 reported as missing: verify says from when on it has judged. With --keep-runs, it can tell that a
 short history is complete.
 
-The exit code is 0 if all ticks succeeded once, 65 if not, and 66 if the history has nothing of this
-time. Other codes mean that verify could not read the ledger.`,
+The exit code is 0 if all ticks succeeded once, and 65 if not. It is 66 if the history has nothing of
+this time, or if the schedule of a part of it is not known and nothing else is wrong. Other codes mean that verify could not read the ledger.`,
 		Example: `  noonctl verify draw --since 48h
   noonctl verify draw --since 2026-01-01T00:00:00Z --until 2026-02-01T00:00:00Z -o json`,
 		Args: exactly("JOB"), ValidArgsFunction: a.completeNames(jobKind, 1),
@@ -74,9 +75,9 @@ func (v *verifying) verify(ctx context.Context, name string) error {
 		return err
 	}
 	if v.schedule != "" {
-		zone, err := time.LoadLocation(v.zone)
+		zone, err := parseZone(v.zone)
 		if err != nil {
-			return usage(fmt.Errorf("--time-zone is %q; it must be a name such as Europe/Paris", v.zone))
+			return err
 		}
 		if cfg.Schedule, err = schedule.Parse(v.schedule, schedule.Config{TimeZone: zone}); err != nil {
 			return usage(err)
@@ -112,10 +113,26 @@ func (v *verifying) verify(ctx context.Context, name string) error {
 	default:
 		v.print(seen)
 	}
-	if err == nil && len(seen.Findings) > 0 {
-		err = &exitError{code: exitWrong}
+	switch {
+	case err != nil:
+		return err
+	case len(seen.Findings) > 0:
+		return &exitError{code: exitWrong}
+	case len(seen.Unknown) > 0:
+		first := seen.Unknown[0]
+		return &exitError{exitUnknown, fmt.Errorf("the schedule from %s to before %s is not known, so missing ticks cannot be found there: %s; use --schedule",
+			instant(first.Since), instant(first.Until), first.Why)}
 	}
-	return err
+	return nil
+}
+
+// parseZone parses the value of --time-zone.
+func parseZone(name string) (*time.Location, error) {
+	zone, rule := input.Zone(name)
+	if rule != "" {
+		return nil, usage(fmt.Errorf("--time-zone is %q; it must be %s", name, rule))
+	}
+	return zone, nil
 }
 
 // print prints the result of verify for people.
@@ -126,7 +143,7 @@ func (v *verifying) print(seen singleton.Verification) {
 		fmt.Fprintf(v.Stdout, "Earlier ticks are not judged: %s.\n", seen.Limit)
 	}
 	for _, s := range seen.Unknown {
-		fmt.Fprintf(v.Stdout, "The schedule from %s to before %s is not known; use --schedule.\n", instant(s.Since), instant(s.Until))
+		fmt.Fprintf(v.Stdout, "The schedule from %s to before %s is not known: %s.\n", instant(s.Since), instant(s.Until), oneLine(s.Why))
 	}
 	if n := len(seen.Pending); n > 0 {
 		fmt.Fprintf(v.Stdout, "Not judged, because they are running or have just become due: %d, from %s on\n", n, instant(seen.Pending[0]))

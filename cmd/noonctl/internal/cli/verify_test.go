@@ -2,11 +2,13 @@ package cli_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/singleton"
 )
 
@@ -40,9 +42,35 @@ func TestVerify(t *testing.T) {
 		{"--since", "1h", "--until", "2h"},
 		{"--schedule", "noon"},
 		{"--schedule", "@daily", "--time-zone", "Mars/North"},
+		{"--schedule", "@daily", "--time-zone", "Local"},
 		{"--output", "wide"},
 		{"--keep-runs", "-1"},
 	} {
 		e.fails(64, nil, append([]string{"verify", "good"}, args...)...)
+	}
+}
+
+// verify does not succeed if a part of the time has no schedule that can be read here. It says why.
+func TestFault113_VerifyWithoutASchedule(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	e.runs("draw", "@every 1s", func(context.Context, singleton.Run) error { return nil }, singleton.JobConfig{})
+	e.Until("it ran", func() bool { return e.Raw.LLen(t.Context(), "noonlock:{job/draw}:runs").Val() > 1 })
+	defs := "noonlock:{job/draw}:defs"
+	var entry map[string]string
+	testenv.Must(t, json.Unmarshal([]byte(e.Raw.LIndex(t.Context(), defs, 0).Val()), &entry))
+	entry["spec"] = "0 12 * * * in Mars/North"
+	text, err := json.Marshal(entry)
+	testenv.Must(t, err)
+	testenv.Must(t, e.Raw.LSet(t.Context(), defs, 0, text).Err())
+	for _, output := range []string{"table", "json"} {
+		e.fails(66, []string{`"Mars/North"; it must be`, "--schedule"}, "verify", "draw", "-o", output)
+	}
+	if seen := decode[singleton.Verification](t, e.noonctl("verify", "draw", "-o", "json").out); len(seen.Unknown) != 1 || seen.Ticks != 0 {
+		t.Errorf("verify: %+v", seen)
+	}
+	// On a slow machine, a tick may have been skipped.
+	if r := e.noonctl("verify", "draw", "--schedule", "@every 1s"); r.code != 0 && r.code != 65 || strings.Contains(r.out, "Mars") {
+		t.Errorf("verify with a schedule: %+v", r)
 	}
 }

@@ -171,9 +171,9 @@ func TestBadInput(t *testing.T) {
 		{name: "empty schedule", command: "serve", flags: map[string]string{"schedule": ""}, want: `--schedule is invalid: spec is ""; it must be five fields`},
 		{name: "schedule to verify", command: "verify", flags: map[string]string{"schedule": "61 12 * * *"}, want: `--schedule is invalid: minute is "61"; it must be from 0 to 59, not 61`},
 
-		{name: "unknown time zone", command: "serve", flags: map[string]string{"time-zone": "Asia/Nowhere"}, want: `--time-zone is "Asia/Nowhere"; it must be a time zone of the IANA database, such as Asia/Shanghai or UTC`},
-		{name: "time zone of the machine", command: "serve", flags: map[string]string{"time-zone": "Local"}, want: `--time-zone is "Local"; it must be a time zone of the IANA database, such as Asia/Shanghai or UTC`},
-		{name: "time zone in the environment", command: "serve", env: map[string]string{"LOTTERY_TIME_ZONE": "../etc"}, want: `LOTTERY_TIME_ZONE is "../etc"; it must be a time zone of the IANA database, such as Asia/Shanghai or UTC`},
+		{name: "unknown time zone", command: "serve", flags: map[string]string{"time-zone": "Asia/Nowhere"}, want: `--time-zone is "Asia/Nowhere"; it must be a name in the time zone data (IANA), such as Europe/Paris or UTC`},
+		{name: "time zone of the machine", command: "serve", flags: map[string]string{"time-zone": "Local"}, want: `--time-zone is "Local"; it must be a time zone that is the same on each machine, such as Europe/Paris or UTC`},
+		{name: "time zone in the environment", command: "serve", env: map[string]string{"LOTTERY_TIME_ZONE": "../etc"}, want: `LOTTERY_TIME_ZONE is "../etc"; it must be a name in the time zone data (IANA), such as Europe/Paris or UTC`},
 
 		{name: "lease too short", command: "serve", flags: map[string]string{"lease": "99ms"}, want: `--lease is "99ms"; it must be a duration in whole milliseconds from 100ms to 24h0m0s, such as 10s`},
 		{name: "negative lease", command: "serve", flags: map[string]string{"lease": "-10s"}, want: `--lease is "-10s"; it must be a duration in whole milliseconds from 100ms to 24h0m0s, such as 10s`},

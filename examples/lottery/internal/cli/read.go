@@ -128,7 +128,7 @@ func verify(ctx context.Context, p Process, s *settings, args []string) error {
 		return unseen{err}
 	}
 	end := func(format string, args ...any) error {
-		if result == "pass" {
+		if result == "pass" && !seen.unknown() {
 			fmt.Fprintf(p.Stdout, format+"\n", args...)
 			return nil
 		}
@@ -170,7 +170,7 @@ func verify(ctx context.Context, p Process, s *settings, args []string) error {
 		return fmt.Errorf("%s found", counted(n, "problem", "problems"))
 	}
 	if seen.unknown() {
-		fmt.Fprintf(p.Stdout, "where the schedule is known, ")
+		return unseen{errors.New("where the schedule is unknown, missing noons cannot be detected; no other problem was found")}
 	}
 	fmt.Fprintf(p.Stdout, "all noons were drawn, each once, with %d different eligible winners, and the ledger records every draw\n", want.Winners)
 	return nil

@@ -8,15 +8,18 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/noonlock/noonlock/examples/lottery/internal/cli"
+	"github.com/noonlock/noonlock/internal/testenv"
 )
 
 // A lottery has had three schedules, first with more noons and then with fewer. Each noon is
 // checked against its own schedule, whatever --schedule is. Real problems are found.
 func TestVerifyAfterTwoScheduleChanges(t *testing.T) {
 	t.Parallel()
-	redis := startRedis(t)
-	p := played{redis: redis.Addr(), file: filepath.Join(t.TempDir(), "lottery.db")}
+	server := startRedis(t)
+	p := played{redis: server.Addr(), file: filepath.Join(t.TempDir(), "lottery.db")}
 	for _, every := range []string{"200ms", "100ms", "600ms"} {
 		r := serve(t, "--redis=redis://"+p.redis, "--database=sqlite:"+p.file, "--winners=3",
 			"--schedule=@every "+every, "--lease=1s", "--entrants="+write(t, "entrants.csv", fiveEntrants))
@@ -78,5 +81,45 @@ func TestVerifyAfterTwoScheduleChanges(t *testing.T) {
 	slices.Sort(kinds)
 	if want := []string{"extra", "missing", "missing", "unledgered", "unrecorded", "unrecorded"}; code != cli.Failed || !slices.Equal(kinds, want) {
 		t.Errorf("exit code %d, found %q, want %q\n%s", code, kinds, want, out)
+	}
+}
+
+// A part of the range, or all of it, has a schedule that cannot be read here. verify does not pass,
+// also if there may be nothing to verify.
+func TestFault113_VerifyWithoutASchedule(t *testing.T) {
+	t.Parallel()
+	server := startRedis(t)
+	p := played{redis: server.Addr(), file: filepath.Join(t.TempDir(), "lottery.db")}
+	for _, every := range []string{"200ms", "100ms"} {
+		r := serve(t, "--redis=redis://"+p.redis, "--database=sqlite:"+p.file, "--winners=3",
+			"--schedule=@every "+every, "--lease=1s", "--entrants="+write(t, "entrants.csv", fiveEntrants))
+		r.await("draw committed", 2)
+		if code := r.end(); code != cli.Done {
+			t.Fatalf("exit code %d\n%s", code, r.logs)
+		}
+		for _, e := range r.logs.Entries() {
+			if e.Message == "draw committed" {
+				p.ticks = append(p.ticks, e.Tick)
+			}
+		}
+	}
+	rdb := redis.NewClient(&redis.Options{Addr: p.redis})
+	defer rdb.Close()
+	const defs = "noonlock:{job/lottery}:defs"
+	for n, said := range []string{"nothing to verify", "missing noons cannot be detected"} {
+		entry := rdb.LIndex(t.Context(), defs, int64(n)).Val()
+		unreadable := strings.Replace(entry, `"@every `, `"0 12 * * * in Mars/North`, 1)
+		if err := rdb.LSet(t.Context(), defs, int64(n), unreadable).Err(); err != nil || unreadable == entry {
+			t.Fatalf("%q, %v", entry, err)
+		}
+		since := p.ticks[0] // of both schedules
+		if n == 0 {
+			since = p.ticks[len(p.ticks)-1] // of the newest one
+		}
+		code, stdout, stderr := p.verify(t, p.changed(t), "--if-nothing=pass", "--since="+since.Format(time.RFC3339Nano))
+		if code != cli.Unseen || !strings.Contains(stdout, "schedule    unknown from ") || !strings.Contains(stderr, said) {
+			t.Errorf("exit code %d\n%s%s", code, stdout, stderr)
+		}
+		testenv.Must(t, rdb.LSet(t.Context(), defs, int64(n), entry).Err())
 	}
 }

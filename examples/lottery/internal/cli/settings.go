@@ -15,6 +15,7 @@ import (
 	_ "time/tzdata"
 
 	"github.com/noonlock/noonlock/examples/internal/inputs"
+	"github.com/noonlock/noonlock/internal/input"
 )
 
 // settings are the flags of one command. A flag that is not given is read from the
@@ -158,13 +159,11 @@ func (s *settings) number(name, value string, least, most int) int {
 	return n
 }
 
-// zone parses a time zone. It rejects Local, since noons would differ between machines with
-// different settings.
+// zone parses a time zone.
 func (s *settings) zone(name, value string) *time.Location {
-	location, err := time.LoadLocation(value)
-	if err != nil || value == "" || value == "Local" {
-		s.refuse(name, value, "a time zone of the IANA database, such as Asia/Shanghai or UTC")
-		return nil
+	location, rule := input.Zone(value)
+	if rule != "" {
+		s.refuse(name, value, rule)
 	}
 	return location
 }
