@@ -175,6 +175,9 @@ func unconnected(server, found string, err error) Check {
 
 // silence says why the server did not answer.
 func (n *node) silence(err error) string {
+	if errors.Is(err, redis.Nil) { // an answer of a Sentinel, which go-redis calls unreachable
+		return "the Sentinels know no primary of the name in MasterName"
+	}
 	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
 		return fmt.Sprintf("no answer within %s: %s", n.e.cfg.Timeout, oneLine(err))
 	}

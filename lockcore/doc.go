@@ -139,7 +139,8 @@
 //
 // ForcedReleases needs only +lrange.
 //
-// Locks, and the lists of elections, jobs and Daemons, need only +scan.
+// Locks, and the lists of elections, jobs and Daemons, need only +scan. With +cluster|info, they
+// refuse a server that has only a part of a cluster's names.
 //
 // A Client of NewQuorum needs on each server:
 //

@@ -18,6 +18,7 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/noonlock/noonlock/examples/internal/inputs"
+	"github.com/noonlock/noonlock/internal/output"
 )
 
 // The exit codes.
@@ -62,7 +63,12 @@ func run(ctx context.Context, args []string, env map[string]string, stdout, stde
 	}
 	switch {
 	case errors.Is(err, flag.ErrHelp):
-		help(stdout)
+		out := output.To(stdout)
+		help(out)
+		if err := out.Err(); err != nil {
+			printError(stderr, err)
+			return failed
+		}
 		return done
 	case err != nil:
 		printError(stderr, err)

@@ -59,7 +59,9 @@ func run(ctx context.Context) error {
 		return err
 	}
 	mux.Handle("/livez", live)
+	mux.Handle("/livez/", live) // such as /livez/runner, which gives the reason of a failure
 	mux.Handle("/readyz", ready)
+	mux.Handle("/readyz/", ready)
 	mux.Handle("/metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	defer server.Close()

@@ -30,9 +30,11 @@ func TestQuickstart(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- run(ctx) }()
 	for path, want := range map[string]string{
-		"/livez":   "ok",
-		"/readyz":  "ok",
-		"/metrics": `outcome="succeeded"} [1-9]`,
+		"/livez":         "ok",
+		"/livez/runner":  "^ok$",
+		"/readyz":        "ok",
+		"/readyz/runner": "^ok$",
+		"/metrics":       `outcome="succeeded"} [1-9]`,
 	} {
 		for !regexp.MustCompile(want).MatchString(get(ctx, t, "http://"+addr+path)) {
 			select {

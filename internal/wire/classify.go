@@ -68,8 +68,8 @@ func (e *unsentError) Error() string {
 	why := ""
 	if _, plain := errors.AsType[tls.RecordHeaderError](e.err); plain {
 		why = "the server does not speak TLS on this port: "
-	} else if errors.Is(e.err, redis.Nil) { // an answer of a Sentinel
-		why = "the Sentinels know no primary of the name in MasterName: "
+	} else if errors.Is(e.err, redis.Nil) { // an answer of a Sentinel, which go-redis calls unreachable
+		return "lockcore: no connection: the Sentinels know no primary of the name in MasterName"
 	}
 	return fmt.Sprintf("lockcore: no connection: %s%v", why, e.err)
 }

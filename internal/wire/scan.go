@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 )
@@ -37,19 +39,47 @@ const (
 	maxRescans = 3
 )
 
+// ask sends a request until it is answered. failure has the errors before that.
+func (s *server) ask(ctx context.Context, scan Scan, request Request) (answer any, failure, err error) {
+	retry := NewRetry(scan.Each, scan.Within, nil)
+	err = retry.Do(ctx, MayRetry, func() (err error) {
+		answer, err = s.Send(ctx, "", request, retry.Timeout())
+		failure = errors.Join(failure, err)
+		return err
+	})
+	return answer, failure, err
+}
+
+// refuseShard returns an error if the server has only some names of a cluster, whose other names
+// would be absent from a list. A server may refuse to say so, and is then taken to have all names.
+func (s *server) refuseShard(ctx context.Context, scan Scan) error {
+	if s.cfg.Sharded || s.whole.Load() {
+		return nil
+	}
+	answer, _, err := s.ask(ctx, scan, Command("cluster", "info"))
+	if err != nil && (!IsRefused(err) || IsUnsent(err) || MayRetry(err)) {
+		return err
+	}
+	for line := range strings.Lines(Text(answer)) {
+		primaries, ok := strings.CutPrefix(strings.TrimSpace(line), "cluster_size:")
+		if n, err := strconv.Atoi(primaries); ok && err == nil && n > 1 {
+			return fmt.Errorf("lockcore: the server is one of the %d primaries of a cluster, and has only some of its names; "+
+				"the client must be one of the cluster (redisurl: redis+cluster)", n)
+		}
+	}
+	s.whole.Store(true)
+	return nil
+}
+
 // Scan finds all keys that exist during the whole call.
 func (s *server) Scan(ctx context.Context, scan Scan) error {
+	if err := s.refuseShard(ctx, scan); err != nil {
+		return err
+	}
 	cursor, rescans := "0", 0
 	for {
 		request := Command("scan", cursor, "match", scan.Match, "count", scanned)
-		var failure error
-		var answer any
-		retry := NewRetry(scan.Each, scan.Within, nil)
-		err := retry.Do(ctx, MayRetry, func() (err error) {
-			answer, err = s.Send(ctx, "", request, retry.Timeout())
-			failure = errors.Join(failure, err)
-			return err
-		})
+		answer, failure, err := s.ask(ctx, scan, request)
 		if err != nil {
 			return err
 		}

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -18,8 +19,9 @@ type server struct {
 	opt      redis.Options
 	cfg      Config
 	messages *Subscription
-	lookout  *lookout // nil unless Sentinels name the primary
-	history  *history // nil without Config.Delay
+	lookout  *lookout    // nil unless Sentinels name the primary
+	history  *history    // nil without Config.Delay
+	whole    atomic.Bool // it is known to have all names, see refuseShard
 
 	// followSlots is called with each batch of renewals in a cluster, nil at one server.
 	followSlots func(ctx context.Context, requests []Request, answers []Answer)

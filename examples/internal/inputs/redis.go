@@ -4,6 +4,7 @@ package inputs
 import (
 	"cmp"
 	"context"
+	"errors"
 	"strconv"
 	"strings"
 	"time"
@@ -34,7 +35,11 @@ func Ping(ctx context.Context, rdb redis.UniversalClient, name string) error {
 	if c, ok := rdb.(*redis.ClusterClient); ok {
 		return c.Exists(ctx, "noonlock:{"+name+"}").Err()
 	}
-	return rdb.Ping(ctx).Err()
+	err := rdb.Ping(ctx).Err()
+	if errors.Is(err, redis.Nil) { // an answer of a Sentinel, which go-redis calls unreachable
+		return errors.New("the Sentinels know no primary of the name that the URL gives as master")
+	}
+	return err
 }
 
 // Hosts returns the addresses of Redis, for a person.

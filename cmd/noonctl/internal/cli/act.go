@@ -146,7 +146,7 @@ func (a *app) jobCommand(verb, short, long string, act func(ctx context.Context,
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(a.Stdout, "job %s %s\n", shown(args[0]), did)
+			fmt.Fprintf(a.out, "job %s %s\n", shown(args[0]), did)
 			return nil
 		}),
 	}
@@ -205,7 +205,7 @@ func (a *app) release(ctx context.Context, name string, yes bool) error {
 		return a.unknown(ctx, lockKind, name)
 	}
 	if !yes {
-		a.describeLock(a.Stdout, name, seen)
+		a.describeLock(a.out, name, seen)
 		if err := a.confirm(ctx, name); err != nil {
 			return err
 		}
@@ -221,9 +221,9 @@ func (a *app) release(ctx context.Context, name string, yes bool) error {
 	case err != nil:
 		return err
 	case released == 0:
-		fmt.Fprintf(a.Stdout, "lock %s: its holders had released it before\n", shown(name))
+		fmt.Fprintf(a.out, "lock %s: its holders had released it before\n", shown(name))
 	default:
-		fmt.Fprintf(a.Stdout, "lock %s released; it was held by %s\n", shown(name), holderNames(seen))
+		fmt.Fprintf(a.out, "lock %s released; it was held by %s\n", shown(name), holderNames(seen))
 	}
 	return nil
 }
@@ -233,7 +233,10 @@ func (a *app) confirm(ctx context.Context, name string) error {
 	if _, terminal := isTerminal(a.Stdin); !terminal {
 		return usage(errors.New("release asks for a confirmation, and the input is not a terminal; use --yes"))
 	}
-	fmt.Fprint(a.Stdout, "Type the name of the lock to release it: ")
+	fmt.Fprint(a.out, "Type the name of the lock to release it: ")
+	if err := a.out.Err(); err != nil {
+		return err // the user has not seen the holders
+	}
 	lines := make(chan string, 1)
 	go func() {
 		line, _ := bufio.NewReader(io.LimitReader(a.Stdin, 1000)).ReadString('\n')

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/noonlock/noonlock/internal/certs"
+	"github.com/noonlock/noonlock/internal/output"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/redisurl"
 )
@@ -36,6 +37,7 @@ const redisVariable = "NOONLOCK_REDIS"
 // An app is one run of the program.
 type app struct {
 	Process
+	out     *output.Writer // to Stdout, for everything but the commands that noonctl starts
 	url     string
 	tls     certs.Files
 	prefix  string
@@ -44,14 +46,26 @@ type app struct {
 
 	client *lockcore.Client // nil until connect
 	addrs  string           // of the servers, without user and password
+	master string           // the name that the Sentinels must know, empty without them
 }
 
 // Run runs the program and returns its exit code.
 func Run(ctx context.Context, p Process) int {
-	a := &app{Process: p}
+	a := &app{Process: p, out: output.To(p.Stdout)}
 	root := a.root() //nolint:contextcheck // a completion uses the context of its command
 	err := root.ExecuteContext(ctx)
 	code, text := a.verdict(err)
+	if lost := a.out.Err(); lost != nil {
+		said := "the output is not complete: " + sentence(lost)
+		switch {
+		case code == exitDone, errors.Is(err, lost):
+			code, text = exitFailed, said
+		case text == "":
+			text = said
+		default:
+			text += "; " + said
+		}
+	}
 	if text != "" {
 		fmt.Fprintf(p.Stderr, "noonctl: %s\n", text)
 	}
@@ -60,7 +74,7 @@ func Run(ctx context.Context, p Process) int {
 
 // Root returns the root command, for the documentation.
 func Root() *cobra.Command {
-	return (&app{Process: Process{Getenv: func(string) string { return "" }}}).root()
+	return (&app{Process: Process{Getenv: func(string) string { return "" }}, out: output.To(nil)}).root()
 }
 
 func (a *app) root() *cobra.Command {
@@ -81,12 +95,14 @@ name one server, Sentinel or a cluster:
 With rediss instead of redis, all connections use TLS. --redis-ca, --redis-cert and --redis-key
 name the certificates for a private authority, and for a server that asks for one
 (tls-auth-clients, which is yes by default). Other users of the machine can see the
-arguments of a process, so put a password in NOONLOCK_REDIS.
+arguments of a process, so put a password in NOONLOCK_REDIS. The commands of run, elect and cron do
+not inherit this variable.
 
 Exit codes:
 
     0    done
-    1    an error that has no code of its own; doctor: a check failed
+    1    an error that has no code of its own, or standard output could not be written; doctor: a
+         check failed
     64   a wrong argument or flag; nothing was sent
     65   verify: a tick did not succeed exactly once
     66   no lock, election, job or daemon has this name, or it has no such tick, leader or candidate;
@@ -96,7 +112,7 @@ Exit codes:
     76   run: the lease ended while the command ran, and the command was stopped; elect, cron: this
          happened while they were asked to end
     77   the Redis user lacks a right, or the password is wrong
-    126  run, elect: their command cannot be executed; 127: it was not found
+    126  run, elect, cron: their command cannot be executed; 127: it was not found
     130  interrupted
 
 run and elect otherwise exit with the code of their command, and with 128 + N if signal N
@@ -107,7 +123,7 @@ ended it.`,
 	}
 	root.SetArgs(a.Args)
 	root.SetIn(a.Stdin)
-	root.SetOut(a.Stdout)
+	root.SetOut(a.out)
 	root.SetErr(a.Stderr)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(err) })
 	root.CompletionOptions.HiddenDefaultCmd = false
@@ -171,6 +187,7 @@ func (a *app) parse(url string) (*redis.UniversalOptions, error) {
 	for _, f := range a.tlsFlags() {
 		*f.value = cmp.Or(*f.value, a.Getenv(f.variable))
 	}
+	a.master = options.MasterName
 	client, err := a.tls.Load()
 	if wrong, ok := errors.AsType[*certs.Error](err); ok {
 		return nil, usage(fmt.Errorf("--redis-%s: %w", wrong.File, err))

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -117,6 +118,62 @@ func TestCronEndsTheCommandWithItsLease(t *testing.T) {
 		e.Until("it has ended", func() bool { return zombie(pid) })
 	}
 	testenv.Must(t, e.Raw.ConfigSet(t.Context(), "min-replicas-to-write", "0").Err())
+}
+
+// A command that cannot be found or executed ends run, elect and cron at once, before anything is
+// asked of Redis.
+func TestCommandsThatCannotStart(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"run", "--lock", "orders", "--"}, {"elect", "board", "--"}, {"cron", "poll", "@every 1s", "--"}} {
+		for command, code := range map[string]int{"no-such-command": 127, "/nonexistent": 127, "/": 126, "/etc/passwd": 126} {
+			all := append(slices.Clone(args), command)
+			check(t, run(t.Context(), "redis://127.0.0.1:1", all...), code, []string{command}, all)
+		}
+	}
+}
+
+// A full disk under the standard error of cron does not block the command.
+func TestCronWithAFullDisk(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	file, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip("this system has no /dev/full")
+	}
+	defer file.Close()
+	cmd := e.program("cron", "loud", "@yearly", "--", "sh", "-c", "head -c 1000000 /dev/zero | tr '\\0' '\\n' >&2; echo the end >&2; exit 3")
+	cmd.Stderr = file
+	testenv.Must(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	e.Until("the job has a ledger", func() bool { return e.Exists("noonlock:{job/loud}:job") })
+	e.must("trigger", "loud")
+	if got := e.ended("loud", 1); got.Outcome != "failed" || !strings.Contains(got.Error, "the end") {
+		t.Errorf("%+v", got)
+	}
+	testenv.Must(t, cmd.Process.Signal(syscall.SIGTERM))
+	if code := exitOf(t, cmd); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+// The commands do not inherit the URL of Redis, which may contain a password.
+func TestFault62_CommandsDoNotInheritTheURL(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	const script = `env | grep -c "^NOONLOCK_REDIS=" >&2; env | grep -c "^NOONLOCK_TOKEN=" >&2; exit 3`
+	for _, args := range [][]string{{"run", "--lock", "orders", "--"}, {"elect", "board", "--"}} {
+		r := exits(t, e.program(append(args, "sh", "-c", script)...))
+		if r.code != 3 || !strings.Contains(r.errOut, "0\n1\n") {
+			t.Errorf("%q: %+v", args, r)
+		}
+	}
+	cmd := e.program("cron", "draw", "@yearly", "--", "sh", "-c", script)
+	follow(t, cmd)
+	e.Until("the job has a ledger", func() bool { return e.Exists("noonlock:{job/draw}:job") })
+	e.must("trigger", "draw")
+	if got := e.ended("draw", 1); !strings.Contains(got.Error, "0\n1") {
+		t.Errorf("%+v", got)
+	}
 }
 
 func TestCronWrongArguments(t *testing.T) {

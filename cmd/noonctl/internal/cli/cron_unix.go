@@ -124,6 +124,9 @@ func (c *ticking) run(ctx context.Context, name, schedule string) error {
 	case c.drain <= 0 || c.killAfter <= 0:
 		return usage(errors.New("--drain and --kill-after must be above 0"))
 	}
+	if _, err := findCommand(c.argv); err != nil {
+		return err
+	}
 	log := logr.FromSlogHandler(slog.NewTextHandler(c.Stderr, nil))
 	identity := holderIdentity(c.identity)
 	closeAll, err := c.connect(ctx, lockcore.Config{Identity: identity, Logger: log})
@@ -175,7 +178,7 @@ func (e *attemptError) OutcomeUnknown() bool { return e.unknown }
 func (c *ticking) attempt(ctx context.Context, run singleton.Run) error {
 	end := &tail{}
 	apart := *c.app
-	apart.Stdin, apart.Stderr = nil, io.MultiWriter(c.Stderr, end)
+	apart.Stdin, apart.Stderr = nil, io.MultiWriter(end, lossy{c.Stderr})
 	child, err := apart.start(c.argv, []string{
 		"NOONLOCK_JOB=" + run.Job, "NOONLOCK_TICK=" + instant(run.Tick), "NOONLOCK_ATTEMPT=" + strconv.Itoa(run.Attempt),
 		"NOONLOCK_TOKEN=" + strconv.FormatUint(run.Token, 10), "NOONLOCK_KEY=" + run.Key(),
@@ -198,6 +201,14 @@ func (c *ticking) attempt(ctx context.Context, run singleton.Run) error {
 		text += ": " + said
 	}
 	return &attemptError{text: text, permanent: code != exitNotAcquired && code != c.unknownCode, unknown: code == c.unknownCode}
+}
+
+// A lossy drops what cannot be written: a full disk must not block the command.
+type lossy struct{ io.Writer }
+
+func (l lossy) Write(p []byte) (int, error) {
+	_, _ = l.Writer.Write(p)
+	return len(p), nil
 }
 
 // A tail keeps the end of what is written to it.

@@ -72,8 +72,8 @@ func (a *app) describeLockNamed(ctx context.Context, name string) error {
 		}
 		return a.unknown(ctx, lockKind, name)
 	}
-	a.describeLock(a.Stdout, name, seen)
-	a.describeReleases(page{w: a.Stdout}, releases)
+	a.describeLock(a.out, name, seen)
+	a.describeReleases(page{w: a.out}, releases)
 	return err
 }
 
@@ -181,7 +181,7 @@ func (a *app) describeDaemon(ctx context.Context, name string) error {
 			return unknownName(daemonKind, name, known)
 		}
 	}
-	p := page{w: a.Stdout, width: 10}
+	p := page{w: a.out, width: 10}
 	p.line("Name", name)
 	p.line("State", state)
 	p.line("Lock", daemonLock(name))
@@ -199,7 +199,7 @@ func (a *app) describeElection(ctx context.Context, name string) error {
 	if data.Term == 0 && len(data.Candidates) == 0 {
 		return a.unknown(ctx, electionKind, name)
 	}
-	p := page{w: a.Stdout, width: 14}
+	p := page{w: a.out, width: 14}
 	p.line("Name", data.Name)
 	if data.Leader != "" {
 		p.line("Leader", data.Leader)
@@ -281,7 +281,7 @@ func (a *app) describeJob(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	p := page{w: a.Stdout, width: 14}
+	p := page{w: a.out, width: 14}
 	at := func(label string, t time.Time) {
 		if !t.IsZero() {
 			p.line(label, instant(t)+" ("+relative(t, st.Now)+")")

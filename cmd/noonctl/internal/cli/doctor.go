@@ -91,6 +91,9 @@ func (d *consultation) run(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
+	for i, c := range report.Checks {
+		report.Checks[i].Found = d.named(c.Found)
+	}
 	if err := d.print(report); err != nil {
 		return err
 	}
@@ -108,9 +111,9 @@ func (d *consultation) run(ctx context.Context) error {
 func (d *consultation) print(r *doctor.Report) error {
 	switch d.output {
 	case asJSON:
-		return writeJSON(d.Stdout, r, false)
+		return writeJSON(d.out, r, false)
 	case asYAML:
-		return writeYAML(d.Stdout, r)
+		return writeYAML(d.out, r)
 	}
 	t := &table{titles: []string{"VERDICT", "CHECK", "SERVER", "FOUND"}}
 	var rules []string
@@ -120,10 +123,10 @@ func (d *consultation) print(r *doctor.Report) error {
 			rules = append(rules, rule)
 		}
 	}
-	fmt.Fprintf(d.Stdout, "%s, prefix %s: %s\n\n", shown(r.Topology), shown(d.prefix), r.Verdict)
-	t.write(d.Stdout, "", d.columns(), true)
+	fmt.Fprintf(d.out, "%s, prefix %s: %s\n\n", shown(r.Topology), shown(d.prefix), r.Verdict)
+	t.write(d.out, "", d.columns(), true)
 	if len(rules) > 0 {
-		fmt.Fprintf(d.Stdout, "\n%s\n", strings.Join(rules, "\n"))
+		fmt.Fprintf(d.out, "\n%s\n", strings.Join(rules, "\n"))
 	}
 	return nil
 }

@@ -115,6 +115,11 @@ func (e *electing) run(ctx context.Context) error {
 	if len(e.argv) == 0 && e.http == "" && e.podLabel == "" {
 		return usage(errors.New("elect needs a command, --http or --pod-label"))
 	}
+	if len(e.argv) > 0 {
+		if _, err := findCommand(e.argv); err != nil {
+			return err
+		}
+	}
 	identity := holderIdentity(e.identity)
 	// A full pipe must not delay the label of the pod.
 	lines, err := logqueue.New(logr.FromSlogHandler(slog.NewTextHandler(e.Stderr, nil)), nil)

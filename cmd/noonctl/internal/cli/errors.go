@@ -72,6 +72,10 @@ func (a *app) verdict(err error) (code int, text string) {
 	}
 	_, away := errors.AsType[*awayError](err)
 	switch {
+	case errors.Is(err, redis.Nil):
+		return exitFailed, a.named(sentence(err))
+	case hasCode(err, "MOVED"):
+		return exitFailed, fmt.Sprintf("Redis at %s is one node of a cluster; use a URL that begins with redis+cluster: %s", a.addrs, sentence(err))
 	case errors.Is(err, lockcore.ErrConfig), errors.Is(err, election.ErrConfig), errors.Is(err, singleton.ErrConfig), errors.Is(err, redisurl.ErrConfig), errors.Is(err, doctor.ErrConfig):
 		return exitUsage, sentence(err)
 	case hasCode(err, "NOPERM"):
@@ -90,6 +94,11 @@ func (a *app) verdict(err error) (code int, text string) {
 		return exitUsage, sentence(err) // of cobra, which has no type for it
 	}
 	return exitFailed, sentence(err)
+}
+
+// named replaces the words of the library for a name that the Sentinels do not know by the name.
+func (a *app) named(text string) string {
+	return strings.ReplaceAll(text, "the name in MasterName", fmt.Sprintf("the name %q", a.master))
 }
 
 func hasCode(err error, codes ...string) bool {

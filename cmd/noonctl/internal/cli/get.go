@@ -222,21 +222,21 @@ func (g *getting) print(items []item, single, titled bool) error {
 	}
 	switch g.output {
 	case asJSON:
-		return writeJSON(g.Stdout, value, false)
+		return writeJSON(g.out, value, false)
 	case asYAML:
-		return writeYAML(g.Stdout, value)
+		return writeYAML(g.out, value)
 	case asName:
 		for _, it := range items {
-			fmt.Fprintln(g.Stdout, it.name)
+			fmt.Fprintln(g.out, it.name)
 		}
-		return nil
+		return g.out.Err()
 	}
 	if len(items) == 0 {
 		fmt.Fprintf(g.Stderr, "There are no %s with the prefix %s.\n", g.plural, shown(g.prefix))
 		return nil
 	}
-	g.tableOf(items).write(g.Stdout, "", g.columns(), titled)
-	return nil
+	g.tableOf(items).write(g.out, "", g.columns(), titled)
+	return g.out.Err()
 }
 
 // columns returns the width of the terminal, 0 if the output is not a terminal.
@@ -314,17 +314,17 @@ func (g *getting) printChanges(items []item, first bool) error {
 	switch g.output {
 	case asJSON:
 		for _, it := range items {
-			if err := writeJSON(g.Stdout, it.data, true); err != nil {
+			if err := writeJSON(g.out, it.data, true); err != nil {
 				return err
 			}
 		}
 		return nil
 	case asYAML:
 		for _, it := range items {
-			if _, err := io.WriteString(g.Stdout, "---\n"); err != nil {
+			if _, err := io.WriteString(g.out, "---\n"); err != nil {
 				return err
 			}
-			if err := writeYAML(g.Stdout, it.data); err != nil {
+			if err := writeYAML(g.out, it.data); err != nil {
 				return err
 			}
 		}

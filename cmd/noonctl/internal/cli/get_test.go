@@ -467,6 +467,50 @@ func TestRedisIsAway(t *testing.T) {
 	}
 }
 
+// One node of a cluster has only some names, so a list of them is refused.
+func TestFault76_OneNodeOfACluster(t *testing.T) {
+	t.Parallel()
+	cluster := servers.Cluster(t, 2, 0)
+	one := "redis://" + cluster.Addrs()[0]
+	for _, kind := range []string{"locks", "elections", "jobs", "daemons"} {
+		check(t, run(t.Context(), one, "get", kind), 1, []string{"one of the 2 primaries of a cluster", "redis+cluster"}, []string{kind})
+		if r := run(t.Context(), "redis+cluster://"+strings.Join(cluster.Addrs(), ","), "get", kind); r.code != 0 {
+			t.Errorf("get %s: %+v", kind, r)
+		}
+	}
+	refused := 0
+	for i := range 20 { // names of both nodes
+		if r := run(t.Context(), one, "describe", "lock", strconv.Itoa(i)); strings.Contains(r.errOut, "redis+cluster") {
+			refused++
+			check(t, r, 1, []string{"is one node of a cluster", "MOVED"}, nil)
+		}
+	}
+	if refused == 0 {
+		t.Error("no name of the other node is refused")
+	}
+	if r := run(t.Context(), "redis://"+servers.Cluster(t, 1, 0).Addrs()[0], "get", "jobs"); r.code != 0 {
+		t.Errorf("the only node of a cluster: %+v", r)
+	}
+}
+
+// A name that the Sentinels do not know is in the error.
+func TestUnknownMasterName(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	s := servers.Sentinel(t, "right", e.Real.Addr(), 1)
+	url := "redis+sentinel://" + s.Addr() + "?master=wrong"
+	for _, args := range [][]string{{"get", "jobs"}, {"pause", "draw"}} {
+		r := run(t.Context(), url, args...)
+		check(t, r, 1, []string{`the Sentinels know no primary of the name "wrong"`}, args)
+		if strings.Contains(r.errOut, "nil") {
+			t.Errorf("%q: %s", args, r.errOut)
+		}
+	}
+	if r := run(t.Context(), url, "doctor", "--observe", "100ms"); r.code != 1 || !strings.Contains(r.out, `the Sentinels know no primary of the name "wrong"`) || strings.Contains(r.out, "nil") {
+		t.Errorf("doctor: %+v", r)
+	}
+}
+
 // A missing right and a wrong password are named.
 func TestMissingRights(t *testing.T) {
 	t.Parallel()

@@ -55,11 +55,19 @@ type gate struct {
 	read, write *os.File
 }
 
+// findCommand returns the file of a command.
+func findCommand(argv []string) (file string, err error) {
+	if file, err = exec.LookPath(argv[0]); err != nil {
+		return "", notStarted(err)
+	}
+	return file, nil
+}
+
 // newGate returns a gate that is not started.
 func newGate(argv []string) (*gate, error) {
-	file, err := exec.LookPath(argv[0])
+	file, err := findCommand(argv)
 	if err != nil {
-		return nil, notStarted(err)
+		return nil, err
 	}
 	program, err := executable()
 	if err != nil {

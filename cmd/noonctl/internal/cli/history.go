@@ -86,23 +86,23 @@ func (a *app) history(ctx context.Context, name, since string, limit int, output
 	}
 	switch output {
 	case asJSON:
-		return writeJSON(a.Stdout, data, false)
+		return writeJSON(a.out, data, false)
 	case asYAML:
-		return writeYAML(a.Stdout, data)
+		return writeYAML(a.out, data)
 	}
 	if len(data.Runs) == 0 && len(data.Acts) == 0 {
 		fmt.Fprintf(a.Stderr, "The history of the job %s has no such entry.\n", shown(name))
 		return nil
 	}
 	if len(data.Runs) > 0 {
-		historyTable(data.Runs).write(a.Stdout, "", a.columns(), true)
+		historyTable(data.Runs).write(a.out, "", a.columns(), true)
 		if len(data.Acts) > 0 {
-			fmt.Fprintln(a.Stdout)
+			fmt.Fprintln(a.out)
 		}
 	}
 	if len(data.Acts) > 0 {
-		fmt.Fprintln(a.Stdout, "Acts of operators:")
-		actTable(data.Acts).write(a.Stdout, "  ", a.columns(), true)
+		fmt.Fprintln(a.out, "Acts of operators:")
+		actTable(data.Acts).write(a.out, "  ", a.columns(), true)
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -126,12 +127,14 @@ func writeYAML(w io.Writer, v any) error {
 		return err
 	}
 	block(&node)
-	encoder := yaml.NewEncoder(w)
+	text.Reset()
+	encoder := yaml.NewEncoder(&text)
 	encoder.SetIndent(2)
-	if err := encoder.Encode(&node); err != nil {
+	if err := errors.Join(encoder.Encode(&node), encoder.Close()); err != nil {
 		return err
 	}
-	return encoder.Close()
+	_, err := w.Write(text.Bytes())
+	return err
 }
 
 // block makes the encoder choose the style of a node.

@@ -66,7 +66,7 @@ func (a *app) resign(ctx context.Context, name, to string) error {
 	if to != "" {
 		what = "to transfer to " + shown(to)
 	}
-	fmt.Fprintf(a.Stdout, "election %s: %s was asked %s\n", shown(name), shown(r.Holder), what)
+	fmt.Fprintf(a.out, "election %s: %s was asked %s\n", shown(name), shown(r.Holder), what)
 	return nil
 }
 

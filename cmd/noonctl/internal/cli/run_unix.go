@@ -138,6 +138,9 @@ func (r *running) run(ctx context.Context, argv []string) error {
 	if r.killAfter < 0 || r.killAfter > r.ttl/2 {
 		return usage(fmt.Errorf("--kill-after is %s; it must be at most half of --ttl", r.killAfter))
 	}
+	if _, err := findCommand(argv); err != nil {
+		return err
+	}
 	closeAll, err := r.connect(ctx, lockcore.Config{Identity: holderIdentity(r.identity)})
 	if err != nil {
 		return err

@@ -107,9 +107,9 @@ func (v *verifying) verify(ctx context.Context, name string) error {
 	}
 	switch v.output {
 	case asJSON:
-		err = writeJSON(v.Stdout, seen, false)
+		err = writeJSON(v.out, seen, false)
 	case asYAML:
-		err = writeYAML(v.Stdout, seen)
+		err = writeYAML(v.out, seen)
 	default:
 		v.print(seen)
 	}
@@ -137,16 +137,16 @@ func parseZone(name string) (*time.Location, error) {
 
 // print prints the result of verify for people.
 func (v *verifying) print(seen singleton.Verification) {
-	fmt.Fprintf(v.Stdout, "job %s, from %s to before %s: %d of %d ticks succeeded\n",
+	fmt.Fprintf(v.out, "job %s, from %s to before %s: %d of %d ticks succeeded\n",
 		shown(seen.Job), instant(seen.Since), instant(seen.Until), seen.Succeeded, seen.Ticks)
 	if seen.Limit != "" {
-		fmt.Fprintf(v.Stdout, "Earlier ticks are not judged: %s.\n", seen.Limit)
+		fmt.Fprintf(v.out, "Earlier ticks are not judged: %s.\n", seen.Limit)
 	}
 	for _, s := range seen.Unknown {
-		fmt.Fprintf(v.Stdout, "The schedule from %s to before %s is not known: %s.\n", instant(s.Since), instant(s.Until), oneLine(s.Why))
+		fmt.Fprintf(v.out, "The schedule from %s to before %s is not known: %s.\n", instant(s.Since), instant(s.Until), oneLine(s.Why))
 	}
 	if n := len(seen.Pending); n > 0 {
-		fmt.Fprintf(v.Stdout, "Not judged, because they are running or have just become due: %d, from %s on\n", n, instant(seen.Pending[0]))
+		fmt.Fprintf(v.out, "Not judged, because they are running or have just become due: %d, from %s on\n", n, instant(seen.Pending[0]))
 	}
 	if len(seen.Findings) == 0 {
 		return
@@ -159,7 +159,7 @@ func (v *verifying) print(seen singleton.Verification) {
 		}
 		t.add(tick, f.Kind, oneLine(f.Detail))
 	}
-	t.write(v.Stdout, "", v.columns(), true)
+	t.write(v.out, "", v.columns(), true)
 }
 
 // A moment is an instant, or a time before now; the zero value is none.

@@ -13,6 +13,7 @@ import (
 	"github.com/noonlock/noonlock/examples/internal/inputs"
 	"github.com/noonlock/noonlock/examples/lottery/internal/entrants"
 	"github.com/noonlock/noonlock/examples/lottery/internal/serve"
+	"github.com/noonlock/noonlock/internal/output"
 )
 
 // Process is the environment of the program.
@@ -26,6 +27,8 @@ type Process struct {
 	// Variables are the names of all environment variables. They are checked for
 	// misspelt settings; nil: no check.
 	Variables []string
+
+	out *output.Writer // to Stdout
 }
 
 // The exit codes of all commands.
@@ -65,12 +68,22 @@ func commands() []command {
 
 // Run runs the program and returns its exit code.
 func Run(ctx context.Context, p Process) int {
+	p.out = output.To(p.Stdout)
+	code := p.command(ctx)
+	if err := p.out.Err(); err != nil {
+		inputs.Print(p.Stderr, fmt.Sprintf("lottery: the output is not complete: %v\n", err))
+		code = max(code, Failed)
+	}
+	return code
+}
+
+func (p Process) command(ctx context.Context) int {
 	name, args := commands()[0].name, p.Args
 	if len(args) > 0 && (args[0] == "" || args[0][0] != '-' || isHelp(args[0])) {
 		name, args = args[0], args[1:]
 	}
 	if isHelp(name) {
-		help(p.Stdout)
+		help(p.out)
 		return Done
 	}
 	for _, c := range commands() {
@@ -91,8 +104,8 @@ func (p Process) run(ctx context.Context, c command, args []string) int {
 	case err == nil:
 		return Done
 	case errors.Is(err, flag.ErrHelp):
-		fmt.Fprintf(p.Stdout, "lottery %s: %s\n\n%s\n", c.name, c.summary, c.more)
-		s.help(p.Stdout)
+		fmt.Fprintf(p.out, "lottery %s: %s\n\n%s\n", c.name, c.summary, c.more)
+		s.help(p.out)
 		return Done
 	case errors.As(err, &refused):
 		printError(p.Stderr, c.name, refused.error)

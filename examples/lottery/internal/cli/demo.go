@@ -39,7 +39,7 @@ func demonstrate(ctx context.Context, p Process, s *settings, args []string) err
 	if *quorum {
 		run = demo.RunQuorum
 	}
-	return run(ctx, demo.Config{Entrants: p.Bundled, Out: p.Stdout, Colours: wantsColours(p.Stdout, p.Getenv)})
+	return run(ctx, demo.Config{Entrants: p.Bundled, Out: p.out, Colours: wantsColours(p.Stdout, p.Getenv)})
 }
 
 // wantsColours follows https://no-color.org.

@@ -1,6 +1,8 @@
 package cli_test
 
 import (
+	"bytes"
+	"errors"
 	"strings"
 	"testing"
 
@@ -51,6 +53,24 @@ func TestHelpOfCommands(t *testing.T) {
 			if len(line) > 90 && !strings.HasPrefix(line, "  --") {
 				t.Errorf("the help of %s has a line of %d characters: %s", command, len(line), line)
 			}
+		}
+	}
+}
+
+// A full is a disk without space.
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, errors.New("no space left on device") }
+
+// A command whose output is lost fails.
+func TestFault113_LostOutput(t *testing.T) {
+	t.Parallel()
+	p := play(t, 2)
+	for _, args := range [][]string{{"help"}, {"verify", "--help"}, {"winners", "--database=sqlite:" + p.file}} {
+		var stderr bytes.Buffer
+		code := cli.Run(t.Context(), cli.Process{Args: args, Getenv: func(string) string { return "" }, Stdout: full{}, Stderr: &stderr})
+		if code != cli.Failed || stderr.String() != "lottery: the output is not complete: no space left on device\n" {
+			t.Errorf("%q: exit code %d, %s", args, code, &stderr)
 		}
 	}
 }

@@ -63,16 +63,16 @@ func printWinners(ctx context.Context, p Process, s *settings, args []string) er
 		return unseen{err}
 	}
 	if len(draws) == 0 {
-		fmt.Fprintf(p.Stdout, "no noon was drawn from %s to before %s\n", from.In(location).Format(stampLayout), to.In(location).Format(stampLayout))
+		fmt.Fprintf(p.out, "no noon was drawn from %s to before %s\n", from.In(location).Format(stampLayout), to.In(location).Format(stampLayout))
 	}
 	for _, d := range draws {
 		ids, err := st.Winners(ctx, noon.Job, d.Tick)
 		if err != nil {
 			return unseen{err}
 		}
-		fmt.Fprintf(p.Stdout, "%s  drawn by %s at attempt %d, token %d\n", d.Tick.In(location).Format(stampLayout), d.DrawnBy, d.Attempt, d.Token)
+		fmt.Fprintf(p.out, "%s  drawn by %s at attempt %d, token %d\n", d.Tick.In(location).Format(stampLayout), d.DrawnBy, d.Attempt, d.Token)
 		for i, id := range ids {
-			fmt.Fprintf(p.Stdout, "  %3d  %s\n", i+1, id)
+			fmt.Fprintf(p.out, "  %3d  %s\n", i+1, id)
 		}
 	}
 	return nil
@@ -129,7 +129,7 @@ func verify(ctx context.Context, p Process, s *settings, args []string) error {
 	}
 	end := func(format string, args ...any) error {
 		if result == "pass" && !seen.unknown() {
-			fmt.Fprintf(p.Stdout, format+"\n", args...)
+			fmt.Fprintf(p.out, format+"\n", args...)
 			return nil
 		}
 		return unseen{fmt.Errorf(format, args...)}
@@ -139,16 +139,16 @@ func verify(ctx context.Context, p Process, s *settings, args []string) error {
 			seen.asked.subject(location), stamp(given.Since), stamp(given.Until), location)
 	}
 	if cut := seen.cut.Since; cut != nil {
-		fmt.Fprintf(p.Stdout, "%-10s  %s  earlier noons are not checked: %s\n", "beginning", stamp(cut.At), cut.Reason)
+		fmt.Fprintf(p.out, "%-10s  %s  earlier noons are not checked: %s\n", "beginning", stamp(cut.At), cut.Reason)
 	}
 	if cut := seen.cut.Until; cut != nil {
-		fmt.Fprintf(p.Stdout, "%-10s  %s  this noon and later ones are not checked: %s\n", "end", stamp(cut.At), cut.Reason)
+		fmt.Fprintf(p.out, "%-10s  %s  this noon and later ones are not checked: %s\n", "end", stamp(cut.At), cut.Reason)
 	}
 	for _, s := range seen.judged {
 		if s.Known {
-			fmt.Fprintf(p.Stdout, "schedule    %s, from %s to before %s: %s\n", s.Name, stamp(s.Since), stamp(s.Until), counted(len(s.Noons), "noon", "noons"))
+			fmt.Fprintf(p.out, "schedule    %s, from %s to before %s: %s\n", s.Name, stamp(s.Since), stamp(s.Until), counted(len(s.Noons), "noon", "noons"))
 		} else {
-			fmt.Fprintf(p.Stdout, "schedule    unknown from %s to before %s: the ledger in Redis does not record which one was in force, so missing and extra noons cannot be detected\n",
+			fmt.Fprintf(p.out, "schedule    unknown from %s to before %s: the ledger in Redis does not record which one was in force, so missing and extra noons cannot be detected\n",
 				stamp(s.Since), stamp(s.Until))
 		}
 	}
@@ -157,14 +157,14 @@ func verify(ctx context.Context, p Process, s *settings, args []string) error {
 			counted(seen.asked.count(), "noon", "noons"), seen.asked.subject(location), stamp(given.Since), stamp(given.Until), location)
 	}
 	if seen.otherwise {
-		fmt.Fprintf(p.Stdout, "schedule    %s, as given, is not the newest one in the ledger in Redis, and was not used\n", given.Name)
+		fmt.Fprintf(p.out, "schedule    %s, as given, is not the newest one in the ledger in Redis, and was not used\n", given.Name)
 	}
 	report := seen.Report
-	fmt.Fprintf(p.Stdout, "database    %s: %s\n", dsn, counted(report.Draws, "draw", "draws"))
-	fmt.Fprintf(p.Stdout, "ledger      Redis %s: %s, %d of them at a later attempt\n",
+	fmt.Fprintf(p.out, "database    %s: %s\n", dsn, counted(report.Draws, "draw", "draws"))
+	fmt.Fprintf(p.out, "ledger      Redis %s: %s, %d of them at a later attempt\n",
 		address(options), counted(report.Recorded, "run", "runs")+" done", report.Again)
 	for _, f := range report.Findings {
-		fmt.Fprintf(p.Stdout, "%-10s  %s  %s\n", f.Kind, f.Tick.In(location).Format(stampLayout), f.Detail)
+		fmt.Fprintf(p.out, "%-10s  %s  %s\n", f.Kind, f.Tick.In(location).Format(stampLayout), f.Detail)
 	}
 	if n := len(report.Findings); n > 0 {
 		return fmt.Errorf("%s found", counted(n, "problem", "problems"))
@@ -172,6 +172,6 @@ func verify(ctx context.Context, p Process, s *settings, args []string) error {
 	if seen.unknown() {
 		return unseen{errors.New("where the schedule is unknown, missing noons cannot be detected; no other problem was found")}
 	}
-	fmt.Fprintf(p.Stdout, "all noons were drawn, each once, with %d different eligible winners, and the ledger records every draw\n", want.Winners)
+	fmt.Fprintf(p.out, "all noons were drawn, each once, with %d different eligible winners, and the ledger records every draw\n", want.Winners)
 	return nil
 }

@@ -1,0 +1,93 @@
+package cli_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/noonlock/noonlock/cmd/noonctl/internal/cli"
+	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/singleton"
+)
+
+var errFull = errors.New("no space left on device")
+
+// A full is a disk without space.
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, errFull }
+
+// Each command that prints fails if its output is lost, and says so in one line.
+func TestFault113_LostOutput(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	e.hold("orders")
+	e.runs("draw", "@every 1s", func(context.Context, singleton.Run) error { return nil }, singleton.JobConfig{})
+	e.Until("it ran", func() bool { return e.Raw.LLen(t.Context(), "noonlock:{job/draw}:runs").Val() > 1 })
+	for _, args := range [][]string{
+		{"get", "jobs"},
+		{"get", "jobs", "--watch"},
+		{"get", "locks", "-o", "json"},
+		{"get", "locks", "-o", "yaml"},
+		{"get", "locks", "-o", "name"},
+		{"get", "locks", "orders", "-o", "json", "--watch"},
+		{"describe", "lock", "orders"},
+		{"describe", "job", "draw"},
+		{"history", "draw"},
+		{"history", "draw", "-o", "json"},
+		{"verify", "draw"},
+		{"doctor", "--observe", "100ms"},
+		{"doctor", "--observe", "100ms", "-o", "yaml"},
+		{"pause", "draw"},
+		{"resume", "draw"},
+		{"trigger", "draw"},
+		{"release", "orders", "--yes"},
+		{"--help"},
+		{"--version"},
+		{"run", "--help"},
+		{"completion", "bash"},
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
+		r := printTo(ctx, e.url, full{}, args...)
+		if ctx.Err() != nil {
+			t.Errorf("%q does not end", args)
+		}
+		cancel()
+		if args[0] == "verify" && r.code == 65 {
+			r.code = 1 // on a slow machine, a tick may have been skipped
+		}
+		check(t, r, 1, []string{"the output is not complete: ", errFull.Error()}, args)
+	}
+	// The code of another failure remains.
+	check(t, printTo(t.Context(), e.url, full{}, "get", "jobs", "none"), 66, []string{`"none"`}, nil)
+}
+
+// printTo runs the program with another standard output.
+func printTo(ctx context.Context, url string, stdout interface{ Write([]byte) (int, error) }, args ...string) result {
+	var errOut bytes.Buffer
+	getenv := func(name string) string { return map[string]string{"NOONLOCK_REDIS": url}[name] }
+	code := cli.Run(ctx, cli.Process{Args: args, Getenv: getenv, Stdin: strings.NewReader(""), Stdout: stdout, Stderr: &errOut})
+	return result{code: code, errOut: errOut.String()}
+}
+
+// The same with a process and the file of a full disk.
+func TestFault113_FullDisk(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	e.hold("orders")
+	file, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip("this system has no /dev/full")
+	}
+	defer file.Close()
+	for _, output := range []string{"table", "json", "yaml", "name"} {
+		var errOut bytes.Buffer
+		cmd := e.program("get", "locks", "-o", output)
+		cmd.Stdout, cmd.Stderr = file, &errOut
+		_ = cmd.Run()
+		check(t, result{code: cmd.ProcessState.ExitCode(), errOut: errOut.String()}, 1, []string{"no space left on device"}, cmd.Args[1:])
+	}
+}
