@@ -274,6 +274,53 @@ func TestMissingRights(t *testing.T) {
 	p.has("timeouts", doctor.Warn, "+config|get")
 }
 
+// A server on which nothing can be acquired fails, whatever it says about its settings. The write is
+// tried with the rights of each package, also without +info.
+func TestFault113_ServersThatRefuseWrites(t *testing.T) {
+	t.Parallel()
+	e := testenv.OnServer(t, "repl-diskless-sync-delay 0")
+	exact := map[string]string{
+		doctor.UseMutex: "&noonlock:ch:* -@all +evalsha +eval +subscribe +ping +publish +exists +get +set +del +pexpire +pttl +time " +
+			"+zadd +zrange +zrem +zscore +hset +hget +hdel",
+		doctor.UseJob: "&noonlock:ch:* &noonlock:job:* -@all +evalsha +eval +time +lrange +subscribe +unsubscribe +ping +publish +exists " +
+			"+get +set +hget +hset +hsetnx +hdel +hmget +hkeys +hgetall +hexists +hlen +lpush +ltrim +llen +pttl +pexpire +persist",
+	}
+	users := map[string]*redis.Client{}
+	for use, rules := range exact {
+		users[use] = client(t, e.As(use, strings.Fields("~noonlock:* resetchannels "+rules)...))
+	}
+	look := func(verdict doctor.Verdict, text string) {
+		t.Helper()
+		for use, user := range users {
+			cfg := quick
+			cfg.Uses = []string{use}
+			p := examine(t, cfg, user)
+			p.has("write", verdict, text)
+			if (p.Verdict == doctor.Fail) != (verdict == doctor.Fail) {
+				t.Errorf("%s: the verdict is %s: %+v", use, p.Verdict, p.Checks)
+			}
+		}
+		examine(t, quick, at(t, e.Real)).has("write", verdict, text)
+	}
+	look(doctor.OK, "")
+	used, err := strconv.Atoi(strings.TrimSpace(e.Raw.InfoMap(t.Context(), "memory").Item("Memory", "used_memory")))
+	testenv.Must(t, err)
+	for parameter, values := range map[string][3]string{
+		"maxmemory":             {strconv.Itoa(used / 2), "0", "OOM"},
+		"min-replicas-to-write": {"1", "0", "NOREPLICAS"},
+	} {
+		set(t, e.Raw, parameter, values[0])
+		look(doctor.Fail, "refuses to write: "+values[2])
+		set(t, e.Raw, parameter, values[1])
+	}
+	look(doctor.OK, "")
+	if left := e.Raw.Keys(t.Context(), "*doctor*").Val(); len(left) > 0 {
+		t.Errorf("keys are left: %q", left)
+	}
+	examine(t, quick, client(t, e.As("reader", "allkeys", "allchannels", "+@all", "-set"))).has("write", doctor.Warn, "the user lacks the right +set")
+	examine(t, quick, at(t, servers.Redis(t, e.Real.ReplicaOf()))).has("write", doctor.Fail, "READONLY")
+}
+
 // A managed service has no CONFIG.
 func TestNoConfig(t *testing.T) {
 	t.Parallel()
@@ -459,7 +506,7 @@ func TestClusterOfThree(t *testing.T) {
 	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs()[:1], DisableRoutingPolicies: true})
 	t.Cleanup(func() { rdb.Close() })
 	p := examine(t, quick, rdb)
-	for _, check := range []string{"messages", "rights", "keys"} {
+	for _, check := range []string{"messages", "write", "rights", "keys"} {
 		at := map[string]bool{}
 		for _, c := range p.Checks {
 			at[c.Server] = at[c.Server] || c.Name == check && c.Verdict == doctor.OK

@@ -149,7 +149,7 @@ func values(m map[string]*node) (all []*node) {
 func (n *node) examine(ctx context.Context) {
 	steps := []func(context.Context) error{n.ping, n.readInfo, n.readConfig, n.judge}
 	if !n.isReplica {
-		steps = append(steps, n.tryOptions, n.tryMessages, n.searchKeys)
+		steps = append(steps, n.tryOptions, n.tryMessages, n.searchKeys, n.tryWrite)
 	}
 	if n.e.quorum {
 		steps = append(steps, n.readMember)

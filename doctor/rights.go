@@ -82,6 +82,27 @@ func (e *examination) tryRight(ctx context.Context, name, use string) (Verdict, 
 	return Fail, missingRight(oneLine(err))
 }
 
+// tryWrite writes a key, as a grant does. All uses need the right +set. The key is one that a job
+// leaves to expire, so that no other right is needed to delete it. The search for keys is over.
+func (n *node) tryWrite(ctx context.Context) error {
+	if n.scratch == "" {
+		return nil // a primary without slots
+	}
+	key := n.e.cfg.Prefix + ":{" + n.scratch + "}:ack"
+	err := n.ask(ctx, func(ctx context.Context) error { return n.rdb.Set(ctx, key, "1", time.Millisecond).Err() })
+	switch {
+	case err == nil:
+		n.add(checkWrite, OK, "the server has written a key with a TTL")
+	case !isRefusal(err):
+		return err
+	case redis.HasErrorPrefix(err, "NOPERM"), redis.HasErrorPrefix(err, "MOVED"): // other checks judge these
+		n.add(checkWrite, Warn, "unknown: %s", refusal("set", err))
+	default:
+		n.add(checkWrite, Fail, "the server refuses to write: %s", oneLine(err))
+	}
+	return nil
+}
+
 // tryOptions tries the rights that only some options of the Client need. A missing one is a
 // warning, because most programs do not use these options.
 func (n *node) tryOptions(ctx context.Context) error {

@@ -11,6 +11,7 @@ const (
 	checkReplication = "replication"
 	checkCluster     = "cluster"
 	checkTimeouts    = "timeouts"
+	checkWrite       = "write"
 	checkRights      = "rights"
 	checkMessages    = "messages"
 	checkKeys        = "keys"
@@ -31,6 +32,7 @@ var rules = map[string]string{
 	checkReplication: "A failover loses the writes that the promoted replica lacks. Keep all replicas connected, and use `MinReplicas` if a lease must survive a failover.",
 	checkCluster:     "Set `cluster-require-full-coverage no`, and leave `cluster-allow-pubsubshard-when-down` at `yes`. Otherwise the failure of one primary stops the names of all.",
 	checkTimeouts:    "Keep `timeout` at 0. Give a failover client `ReadTimeout: 500 * time.Millisecond` and `MaxRetries: -1`.",
+	checkWrite:       "The server must accept the write of a grant: a key with a TTL under the prefix. Give it memory or disk, connect the replicas that it requires, or use the address of the primary.",
 	checkRights:      "Give the user the rights that the package documentation lists, on every server. A missing right makes calls fail.",
 	checkMessages:    "Allow the user to publish and subscribe on the channels of the prefix. Without messages, waiters are slow but correct.",
 	checkKeys:        "Let no other program write under the prefix. A lock without a TTL is never free: `noonctl release NAME` removes it.",

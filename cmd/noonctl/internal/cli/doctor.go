@@ -27,13 +27,14 @@ func (a *app) doctorCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "doctor", Short: "Check the settings and the state of Redis that the guarantees depend on",
 		Long: `doctor asks Redis about everything that the guarantees depend on: version, role, persistence,
-memory, replicas, timeouts, rights, messages, keys under the prefix, clock and round trips. The
+memory, replicas, timeouts, writes, rights, messages, keys under the prefix, clock and round trips. The
 answers are ok, warn or fail. For each warn and fail it prints the rule of docs/OPERATIONS.md.
 
 With --redis given several times, or several URLs with spaces between them in NOONLOCK_REDIS, it
 also checks that they are the servers of one quorum.
 
-Nothing is left in Redis. INFO and CONFIG GET need +info and +config|get, and the search for keys
+Nothing is left in Redis: it writes one key, which expires after 1 ms, to try whether the server
+accepts the writes of a grant. INFO and CONFIG GET need +info and +config|get, and the search for keys
 needs +scan +type +pttl +get +hget. If the server refuses one of them, the answer is warn and names
 the missing right. The exit code is 1 if a check fails, or 69 if checks fail only because a server
 did not answer.`,
