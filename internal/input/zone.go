@@ -8,7 +8,7 @@ func Zone(name string) (loc *time.Location, rule string) { return zone(name, tim
 
 func zone(name string, load func(string) (*time.Location, error)) (loc *time.Location, rule string) {
 	switch name {
-	case time.Local.String():
+	case "Local": // not time.Local.String(), which is UTC where /etc/localtime is missing
 		return nil, "a time zone that is the same on each machine, such as Europe/Paris or UTC"
 	case "":
 		return nil, zoneRule
