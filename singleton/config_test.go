@@ -3,6 +3,7 @@ package singleton_test
 import (
 	"context"
 	"errors"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -48,6 +49,7 @@ func TestRunnerRefusals(t *testing.T) {
 			"a bad schedule":     {err: r.runner.Add("a", "61 * * * *", work, singleton.JobConfig{}), is: schedule.ErrConfig},
 			"nil schedule":       {err: r.runner.AddSchedule("a", nil, work, singleton.JobConfig{}), is: schedule.ErrConfig},
 			"Timeout":            {err: r.runner.Add("a", "@daily", work, singleton.JobConfig{Timeout: -1}), field: "JobConfig.Timeout"},
+			"Retry, too long":    {err: r.runner.Add("a", "@daily", work, singleton.JobConfig{Retry: math.MaxInt64}), field: "JobConfig.Retry"},
 			"Retry":              {err: r.runner.Add("a", "@daily", work, singleton.JobConfig{Retry: -1}), field: "JobConfig.Retry"},
 			"MaxAttempts":        {err: r.runner.Add("a", "@daily", work, singleton.JobConfig{MaxAttempts: -1}), field: "JobConfig.MaxAttempts"},
 			"CatchUp":            {err: r.runner.Add("a", "@daily", work, singleton.JobConfig{CatchUp: -1}), field: "JobConfig.CatchUp"},

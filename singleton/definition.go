@@ -46,7 +46,7 @@ func (cfg JobConfig) complete() (JobConfig, error) {
 	cfg.MaxAttempts = cmp.Or(cfg.MaxAttempts, ledger.DefaultAttempts)
 	for _, r := range []rule{
 		{cfg.Timeout < 0, "Timeout", cfg.Timeout, "0 (none) or positive"},
-		{cfg.Retry < time.Millisecond, "Retry", cfg.Retry, "0 (1s) or at least 1ms"},
+		{cfg.Retry < time.Millisecond || cfg.Retry > 24*time.Hour, "Retry", cfg.Retry, "0 (1s) or from 1ms to 24h"},
 		{cfg.MaxAttempts < 0, "MaxAttempts", cfg.MaxAttempts, "0 (5) or positive"},
 		{cfg.CatchUp < CatchUpLatest || cfg.CatchUp > CatchUpNone, "CatchUp", int(cfg.CatchUp), "CatchUpLatest, CatchUpAll or CatchUpNone"},
 		{cfg.StartingDeadline < 0, "StartingDeadline", cfg.StartingDeadline, "0 (no limit) or positive"},

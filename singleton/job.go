@@ -106,7 +106,8 @@ type JobConfig struct {
 	Timeout time.Duration
 
 	// Retry is the pause after a failed attempt (an error, a panic, a timeout) before the
-	// same replica tries again. It doubles each time, up to a minute. Default one second.
+	// same replica tries again. It doubles each time, up to a minute. From 1 ms to 24 h. Default one
+	// second.
 	Retry time.Duration
 
 	// MaxAttempts is the number of attempts at a tick, over all replicas. Default 5. With 1

@@ -189,6 +189,8 @@ func TestParseRefusals(t *testing.T) {
 		{"0 0 1 MONDAY *", "month", "JAN to DEC"},
 		{"0 0 * * JAN", "day of week", "SUN to SAT"},
 		{"60 * * * *", "minute", "from 0 to 59"},
+		{"-1 * * * *", "minute", `"-1" is none of them`},
+		{"5- * * * *", "minute", `"5-" is none of them`},
 		{"0 24 * * *", "hour", "from 0 to 23"},
 		{"0 0 0 * *", "day of month", "from 1 to 31"},
 		{"0 0 32 * *", "day of month", "from 1 to 31"},

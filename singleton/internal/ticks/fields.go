@@ -50,6 +50,9 @@ func parseCronFields(fields []string) (cronCalendar, error) {
 func (f *cronField) parse(item string) (set uint64, rule string) {
 	values, step, stepped := strings.Cut(item, "/")
 	low, high, ranged := strings.Cut(values, "-")
+	if ranged && (low == "" || high == "") {
+		low, ranged = values, false // an error that shows what was written
+	}
 	from, to := f.min, f.max
 	if values != "*" {
 		if from, rule = f.value(low); rule != "" {
