@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -46,7 +47,10 @@ type app struct {
 
 	client *lockcore.Client // nil until connect
 	addrs  string           // of the servers, without user and password
-	master string           // the name that the Sentinels must know, empty without them
+
+	metrics    string                // an address, empty: none
+	registerer prometheus.Registerer // nil: none
+	master     string                // the name that the Sentinels must know, empty without them
 }
 
 // Run runs the program and returns its exit code.

@@ -92,6 +92,7 @@ group have: a run, and the next attempt at it, waits for them.`,
 		},
 	}
 	flags := cmd.Flags()
+	a.exports(cmd)
 	flags.StringVar(&c.zone, "time-zone", "UTC", "time zone of the schedule, such as Europe/Paris")
 	flags.DurationVar(&c.runTimeout, "run-timeout", 0, "how long one attempt may take (default: without limit)")
 	flags.IntVar(&c.maxAttempts, "max-attempts", singletonAttempts, "number of attempts at a tick, over all replicas")
@@ -129,13 +130,13 @@ func (c *ticking) run(ctx context.Context, name, schedule string) error {
 	}
 	log := logr.FromSlogHandler(slog.NewTextHandler(c.Stderr, nil))
 	identity := holderIdentity(c.identity)
-	closeAll, err := c.connect(ctx, lockcore.Config{Identity: identity, Logger: log})
+	closeAll, err := c.connectExporting(ctx, lockcore.Config{Identity: identity, Logger: log}, log)
 	if err != nil {
 		return err
 	}
 	defer closeAll()
 	runner, err := singleton.NewRunner(c.client, singleton.Config{
-		TTL: c.ttl, ValidFor: c.ttl - margin(c.ttl) - c.grace(), MinReplicas: c.minReplicas, Identity: identity, Drain: c.drain, ShutdownTimeout: c.drain + c.killAfter + 10*time.Second, Logger: log,
+		TTL: c.ttl, ValidFor: c.ttl - margin(c.ttl) - c.grace(), MinReplicas: c.minReplicas, Identity: identity, Drain: c.drain, ShutdownTimeout: c.drain + c.killAfter + 10*time.Second, Logger: log, Registerer: c.registerer,
 	})
 	if err != nil {
 		return err

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"strconv"
 	"sync"
@@ -103,6 +102,7 @@ Without a command, elect is a sidecar: it leads, and another container asks it.`
 		},
 	}
 	flags := cmd.Flags()
+	a.exports(cmd)
 	flags.StringVar(&e.http, "http", "", "address to answer HTTP requests at, such as 127.0.0.1:4040")
 	flags.DurationVar(&e.lease, "lease", 15*time.Second, "how long the other replicas wait if this one dies")
 	flags.StringVar(&e.identity, "identity", "", "name of this replica that others see (default: user@host/PID)")
@@ -128,14 +128,14 @@ func (e *electing) run(ctx context.Context) error {
 	}
 	defer lines.Flush(ctx)
 	log := lines.Logger()
-	closeAll, err := e.connect(ctx, lockcore.Config{Identity: identity, Logger: log})
+	closeAll, err := e.connectExporting(ctx, lockcore.Config{Identity: identity, Logger: log}, log)
 	if err != nil {
 		return err
 	}
 	defer closeAll()
 	e.elector, err = election.NewLeaderElector(e.client, e.name, election.Callbacks{
 		OnStartedLeading: e.lead, OnStoppedLeading: func() {},
-	}, election.Config{Identity: identity, LeaseDuration: e.lease, MinReplicas: e.minReplicas, Logger: log})
+	}, election.Config{Identity: identity, LeaseDuration: e.lease, MinReplicas: e.minReplicas, Logger: log, Registerer: e.registerer})
 	if err != nil {
 		return err
 	}
@@ -264,11 +264,6 @@ type leadership struct {
 
 // serve answers HTTP requests.
 func (e *electing) serve(log logr.Logger) (closeServer func(), err error) {
-	listener, err := net.Listen("tcp", e.http)
-	if err != nil {
-		return nil, usage(fmt.Errorf("--http: %w", err))
-	}
-	log.Info("answering HTTP requests", "addr", listener.Addr().String())
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
 		e.mu.Lock()
@@ -296,14 +291,5 @@ func (e *electing) serve(log logr.Logger) (closeServer func(), err error) {
 		}
 		fmt.Fprintln(w, "this replica leads")
 	})
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}
-	served := make(chan struct{})
-	go func() {
-		defer close(served)
-		_ = server.Serve(listener) // until Close
-	}()
-	return func() {
-		server.Close()
-		<-served
-	}, nil
+	return answer("http", e.http, mux, log)
 }

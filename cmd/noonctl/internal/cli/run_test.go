@@ -155,6 +155,8 @@ func TestRunWrongArguments(t *testing.T) {
 		{"elect", "a b", "--", "true"},
 		{"elect", "board", "--lease", "1ms", "--", "true"},
 		{"elect", "board", "--http", "nowhere", "--timeout", "1s"},
+		{"elect", "board", "--metrics", "nowhere", "--", "true"},
+		{"run", "--lock", "orders", "--metrics", "nowhere", "--", "true"},
 	} {
 		check(t, run(t.Context(), nowhere, args...), 64, nil, args)
 	}
@@ -398,6 +400,51 @@ func TestElectCommandEnds(t *testing.T) {
 	}
 }
 
+// answering starts a command, and returns the address at which it answers HTTP requests.
+func answering(t *testing.T, cmd *exec.Cmd) (addr string) {
+	t.Helper()
+	reader, writer, err := os.Pipe()
+	testenv.Must(t, err)
+	cmd.Stderr = writer
+	follow(t, cmd)
+	writer.Close()
+	t.Cleanup(func() { reader.Close() })
+	lines := bufio.NewScanner(reader)
+	for lines.Scan() {
+		if _, addr, ok := strings.Cut(lines.Text(), " addr="); ok {
+			return addr
+		}
+	}
+	t.Fatal("it does not log its address")
+	return ""
+}
+
+// With --metrics, the commands export what docs/OPERATIONS.md has alerts for.
+func TestMetricsOfCommands(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	for metric, args := range map[string][]string{
+		`leader_election_master_status{name="board"} 1`: {"elect", "board", "--metrics", "127.0.0.1:0", "--", "sleep", "60"},
+		`noonlock_job_next_tick_timestamp_seconds{`:     {"cron", "draw", "@yearly", "--metrics", "127.0.0.1:0", "--", "true"},
+		`noonlock_leases_held{kind="mutex"} 1`:          {"run", "--lock", "orders", "--metrics", "127.0.0.1:0", "--", "sleep", "60"},
+	} {
+		addr, seen := answering(t, e.program(args...)), ""
+		e.Until(metric, func() bool {
+			resp, err := http.Get("http://" + addr + "/metrics")
+			if err != nil {
+				return false
+			}
+			defer resp.Body.Close()
+			body, err := io.ReadAll(resp.Body)
+			seen = string(body)
+			return err == nil && strings.Contains(seen, metric)
+		})
+		if !strings.Contains(seen, "process_start_time_seconds") {
+			t.Errorf("%q: the process is absent from the metrics", args)
+		}
+	}
+}
+
 // As a sidecar, elect answers who leads, and is ready only while it leads.
 func TestElectHTTP(t *testing.T) {
 	t.Parallel()
@@ -408,20 +455,7 @@ func TestElectHTTP(t *testing.T) {
 	}
 	start := func(name string) replica {
 		cmd := e.program("elect", "board", "--identity", name, "--http", "127.0.0.1:0")
-		reader, writer, err := os.Pipe()
-		testenv.Must(t, err)
-		cmd.Stderr = writer
-		follow(t, cmd)
-		writer.Close()
-		t.Cleanup(func() { reader.Close() })
-		lines := bufio.NewScanner(reader)
-		for lines.Scan() {
-			if _, addr, ok := strings.Cut(lines.Text(), " addr="); ok {
-				return replica{cmd, addr}
-			}
-		}
-		t.Fatal("it does not log its address")
-		return replica{}
+		return replica{cmd, answering(t, cmd)}
 	}
 	get := func(r replica, path string) (int, string) {
 		resp, err := http.Get("http://" + r.addr + path)

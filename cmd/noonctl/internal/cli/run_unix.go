@@ -8,11 +8,13 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 
 	"github.com/noonlock/noonlock/lockcore"
@@ -79,6 +81,7 @@ check of the token protects the resource then.`,
 		},
 	}
 	flags := cmd.Flags()
+	a.exports(cmd)
 	flags.SetInterspersed(false)
 	flags.StringVar(&r.lock, "lock", "", "name of the lock (required)")
 	flags.StringVar(&r.mode, "mode", "mutex", "mutex, read or write; read and write are the two sides of a read-write lock")
@@ -141,7 +144,7 @@ func (r *running) run(ctx context.Context, argv []string) error {
 	if _, err := findCommand(argv); err != nil {
 		return err
 	}
-	closeAll, err := r.connect(ctx, lockcore.Config{Identity: holderIdentity(r.identity)})
+	closeAll, err := r.connectExporting(ctx, lockcore.Config{Identity: holderIdentity(r.identity)}, logr.FromSlogHandler(slog.NewTextHandler(r.Stderr, nil)))
 	if err != nil {
 		return err
 	}
