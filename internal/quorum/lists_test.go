@@ -262,7 +262,7 @@ func TestOtherServersUnderOneNumber(t *testing.T) {
 		}
 		return ""
 	}
-	for seed := range uint64(10_000) {
+	for seed := range uint64(3000) {
 		if broken := run(seed, false); broken != "" {
 			t.Fatal(broken)
 		}
