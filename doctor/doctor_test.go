@@ -283,7 +283,7 @@ func TestFault113_ServersThatRefuseWrites(t *testing.T) {
 		doctor.UseMutex: "&noonlock:ch:* -@all +evalsha +eval +subscribe +ping +publish +exists +get +set +del +pexpire +pttl +time " +
 			"+zadd +zrange +zrem +zscore +hset +hget +hdel",
 		doctor.UseJob: "&noonlock:ch:* &noonlock:job:* -@all +evalsha +eval +time +lrange +subscribe +unsubscribe +ping +publish +exists " +
-			"+get +set +hget +hset +hsetnx +hdel +hmget +hkeys +hgetall +hexists +hlen +lpush +ltrim +llen +pttl +pexpire +persist",
+			"+get +set +hget +hset +hdel +hmget +hkeys +hgetall +hexists +hlen +lpush +ltrim +llen +pttl +pexpire +persist",
 	}
 	users := map[string]*redis.Client{}
 	for use, rules := range exact {

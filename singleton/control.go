@@ -200,7 +200,8 @@ func (j *Job) Acts(ctx context.Context, n int) ([]Act, error) {
 }
 
 // Pause stops all replicas from claiming ticks, at once and until Resume. Current runs
-// continue, and the job can be triggered. The ledger of a paused job does not expire.
+// continue, and the job can be triggered. The ledger of a paused job does not expire. If the server
+// loses it, the replicas that know of the pause restore it.
 func (j *Job) Pause(ctx context.Context) error { return j.ledger.Pause(ctx) }
 
 // Resume ends a Pause. CatchUp selects which of the ticks that were due meanwhile run. The

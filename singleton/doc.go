@@ -112,7 +112,7 @@
 //
 //	~noonlock:* resetchannels &noonlock:ch:* &noonlock:job:* -@all +evalsha
 //	+eval +time +lrange +subscribe +unsubscribe +ping +publish +exists +get +set
-//	+hget +hset +hsetnx +hdel +hmget +hkeys +hgetall +hexists +hlen +lpush
+//	+hget +hset +hdel +hmget +hkeys +hgetall +hexists +hlen +lpush
 //	+ltrim +llen +pttl +pexpire +persist
 //
 // For a Once:

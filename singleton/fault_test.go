@@ -25,6 +25,7 @@ func (f *fleet) ranOnce(job string) {
 // Mutants: the tick is forgotten; the late completion is accepted, too.
 func TestFault59_CrashAfterTheEffect(t *testing.T) {
 	onBoth(t, func(t *testing.T, f *fleet) {
+		f.settled("draw")
 		effects := map[string]int{}
 		fleet := map[string]*replica{}
 		killed := make(chan string, 1)
@@ -141,6 +142,7 @@ func TestFault58_AThousandMissedTicks(t *testing.T) {
 // Mutant: a request for each tick.
 func TestFault58_AMillionMissedTicks(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
+		f.settled("draw")
 		a := f.replica("a", singleton.Config{})
 		a.add("draw", "@every 100ms", nil, singleton.JobConfig{})
 		a.run()

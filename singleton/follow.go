@@ -105,6 +105,7 @@ func (f *follower) act(ctx, work context.Context) (again bool, pause time.Durati
 		return false, pause, nil
 	}
 	others := false
+	settling := f.state.Settling - time.Since(f.looked)
 	for _, open := range f.state.Open {
 		left := open.Left - time.Since(f.looked)
 		_, triggered := TriggeredAt(open.Tick)
@@ -113,12 +114,15 @@ func (f *follower) act(ctx, work context.Context) (again bool, pause time.Durati
 		case left > 0:
 			others = true
 			pause = min(pause, left+2*time.Millisecond)
-		case triggered || open.Asked != nil || !f.state.Paused:
+		case triggered || open.Asked != nil || !f.state.Paused && settling <= 0:
 			return f.claim(ctx, work, open.Tick, ledger.ClaimConfig{})
 		}
 	}
 	if f.state.Paused || others && f.j.cfg.Overlap == OverlapForbid {
 		return false, pause, nil
+	}
+	if settling > 0 {
+		return false, min(pause, settling), nil
 	}
 	now, _ := f.r.clock.now()
 	p := f.j.plan(f.state, now)

@@ -48,7 +48,7 @@ func (f *follower) look(ctx context.Context) error {
 		}
 		f.looked, f.known = time.Now(), true
 		f.r.observe(state.Now, sent, f.looked)
-		f.report(ctx, state, before.Handover)
+		f.report(state, before.Handover)
 		f.state = state
 		if state.Handover == nil {
 			break
@@ -136,24 +136,8 @@ func (f *follower) handOver(state ledger.State) *ledger.Handover {
 	return h
 }
 
-// by returns who has paused or resumed the job at an instant, and why. It is empty if that
-// cannot be read: it is only logged.
-func (f *follower) by(ctx context.Context, what string, at time.Time) ledger.By {
-	const newest = 10
-	acts, err := f.j.ledger.Acts(ctx, newest)
-	if err != nil {
-		f.log.V(1).Info("failed to read who has paused or resumed the job", "err", err)
-	}
-	for _, a := range acts {
-		if a.What == what && a.At.Equal(at) {
-			return a.By
-		}
-	}
-	return ledger.By{}
-}
-
 // report logs and counts the changes since the last check.
-func (f *follower) report(ctx context.Context, state ledger.State, handover *ledger.Handover) {
+func (f *follower) report(state ledger.State, handover *ledger.Handover) {
 	log := f.log
 	switch {
 	case state.Superseded && f.state.Now.IsZero():
@@ -165,16 +149,14 @@ func (f *follower) report(ctx context.Context, state ledger.State, handover *led
 	}
 	switch {
 	case state.Paused && !f.state.Paused:
-		by := f.by(ctx, ledger.ActionPause, state.PausedSince)
-		log.Info("job paused", "since", state.PausedSince, "by", by.Who, "reason", by.Why)
+		log.Info("job paused", "since", state.PausedSince, "by", state.By.Who, "reason", state.By.Why)
 		f.j.metrics.intervened(ledger.ActionPause)
 	case !state.Paused && f.state.Paused:
-		by := f.by(ctx, ledger.ActionResume, state.Resumed)
-		log.Info("job resumed", "by", by.Who, "reason", by.Why)
+		log.Info("job resumed", "by", state.By.Who, "reason", state.By.Why)
 		f.j.metrics.intervened(ledger.ActionResume)
 	}
 	if state.Lost {
-		log.Error(errLedgerLost, "ledger lost or set back; restored from the state of the replicas", "last", state.Last)
+		log.Error(errLedgerLost, "ledger lost or set back; restored from the state of the replicas", "last", state.Last, "paused", state.Paused)
 		f.j.metrics.losses.Inc()
 	}
 	if state.Dropped && handover != nil && handover.Skipped != nil {

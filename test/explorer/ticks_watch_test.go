@@ -74,7 +74,7 @@ func (r tickRules) tidy(w world) world {
 				}
 				text, _ := json.Marshal(fields)
 				p.value = string(text)
-			case k.name == jobStem+"job" && slices.Contains([]string{"freed", "hold", "paused", "resumed", "halt"}, p.name):
+			case k.name == jobStem+"job" && slices.Contains([]string{"freed", "hold", "paused", "resumed", "halt", "control"}, p.name):
 				p.value = "1"
 			}
 			pairs[j] = p

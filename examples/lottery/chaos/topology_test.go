@@ -20,7 +20,7 @@ import (
 // redis.conf.
 const lotteryRights = "user lottery on >hunter2 ~noonlock:* resetchannels &noonlock:ch:* &noonlock:job:* -@all +evalsha" +
 	" +eval +time +lrange +subscribe +unsubscribe +ping +publish +exists +get +set" +
-	" +hget +hset +hsetnx +hdel +hmget +hkeys +hgetall +hexists +hlen +lpush" +
+	" +hget +hset +hdel +hmget +hkeys +hgetall +hexists +hlen +lpush" +
 	" +ltrim +lindex +lpop +llen +pttl +pexpire +persist"
 
 func TestSentinelPromotesInADraw(t *testing.T) {

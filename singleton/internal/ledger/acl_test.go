@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -23,7 +22,7 @@ var ledgerRights = []string{
 	"subscribe", "unsubscribe", "ping", "publish", // for messages: without them a replica is slow
 	// In the scripts:
 	"exists", "get", "set",
-	"hget", "hset", "hsetnx", "hdel", "hmget", "hkeys", "hgetall", "hexists", "hlen",
+	"hget", "hset", "hdel", "hmget", "hkeys", "hgetall", "hexists", "hlen",
 	"lpush", "ltrim", "llen",
 	"pttl", "pexpire", "persist",
 }
@@ -48,9 +47,7 @@ func TestFault60_ALedgerThatMayNotPublish(t *testing.T) {
 func TestFault77_OpenTriesEachRight(t *testing.T) {
 	t.Parallel()
 	e := realEnv(t)
-	commands := slices.DeleteFunc(testenv.Commands(t, "lua/*.lua", "../../../internal/wire/lua/part_token.lua"), func(command string) bool {
-		return command == "hsetnx" // only Pause needs it
-	})
+	commands := testenv.Commands(t, "lua/*.lua", "../../../internal/wire/lua/part_token.lua")
 	cfg := ledger.Config{Definition: "d", Schedule: "s"}
 	all := e.jobLedger(e.Client("all"), cfg)
 	_, err := all.Open(e.Context(), ledger.State{})

@@ -31,18 +31,32 @@ func (l *Ledger) Acts(ctx context.Context, n int) ([]Act, error) {
 	}
 	acts := make([]Act, 0, len(answer))
 	for _, text := range answer {
-		var e struct{ At, What, Tick, Who, Why string }
-		if err := json.Unmarshal([]byte(wire.Text(text)), &e); err != nil {
-			return nil, opError(op, l.name, fmt.Errorf("singleton: invalid ledger entry: %w", err))
-		}
-		a := Act{What: e.What, By: By{e.Who, e.Why}}
-		var errs [2]error
-		a.At, errs[0] = readMillis(e.At)
-		a.Tick, errs[1] = readMillis(e.Tick)
-		if err := errors.Join(errs[:]...); err != nil {
+		a, err := readAct(wire.Text(text))
+		if err != nil {
 			return nil, opError(op, l.name, fmt.Errorf("singleton: invalid ledger entry: %w", err))
 		}
 		acts = append(acts, a)
 	}
 	return acts, nil
+}
+
+// A storedAct is the JSON of an Act.
+type storedAct struct {
+	At   string `json:"at"`
+	What string `json:"what"`
+	Tick string `json:"tick,omitempty"`
+	Who  string `json:"who"`
+	Why  string `json:"why"`
+}
+
+func readAct(text string) (Act, error) {
+	var e storedAct
+	if err := json.Unmarshal([]byte(text), &e); err != nil {
+		return Act{}, err
+	}
+	a := Act{What: e.What, By: By{e.Who, e.Why}}
+	var errs [2]error
+	a.At, errs[0] = readMillis(e.At)
+	a.Tick, errs[1] = readMillis(e.Tick)
+	return a, errors.Join(errs[:]...)
 }

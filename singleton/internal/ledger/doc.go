@@ -32,7 +32,8 @@
 //	a holder dies                 its lease expires, and another replica claims the tick
 //	a lease is lost               Complete is still accepted, unless another replica has
 //	                              claimed the tick since: ErrSuperseded
-//	the server loses its data     Open starts a ledger after the last tick of the caller's State
+//	the server loses its data     Open starts a ledger after the last tick of the caller's State,
+//	                              and restores the newest pause or resume that it has
 //	a message is lost             replicas check every 30 s
 //	a newer version wrote it      every call fails with ErrNewerSchema
 package ledger

@@ -163,9 +163,9 @@ func (l *Ledger) Open(ctx context.Context, before State) (State, error) {
 			return before, opError(op, l.name, err)
 		}
 	}
-	answer, err := l.ask(ctx, s.Call(wire.Keys(k.job, k.open, k.runs, k.tomb(before.replica), k.defs),
+	answer, err := l.ask(ctx, s.Call(wire.Keys(k.job, k.open, k.runs, k.tomb(before.replica), k.defs, k.acts),
 		after, sure, ended, l.cfg.KeepRuns, l.cfg.Retain.Milliseconds(), me, l.cfg.Definition, before.own, start,
-		next, tombTTL.Milliseconds(), l.cfg.Schedule, before.trust(), before.Spec, upto, seen, first, newest, count, k.channel))
+		next, tombTTL.Milliseconds(), l.cfg.Schedule, before.trust(), before.Spec, upto, seen, first, newest, count, before.control, k.channel))
 	if err != nil {
 		return before, opError(op, l.name, err)
 	}

@@ -46,7 +46,7 @@ func TestMendingIsReported(t *testing.T) {
 		testenv.Must(e, e.Raw.FlushAll(e.Context()).Err())
 		_, err = watcher.Open(e.Context(), ledger.State{}) // without knowledge
 		testenv.Must(e, err)
-		told.Store(0)
+		heard("a new ledger", 1)
 		st, err = l.Open(e.Context(), knows)
 		testenv.Must(e, err)
 		heard("where the ledger begins", 1)

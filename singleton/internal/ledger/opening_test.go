@@ -223,7 +223,7 @@ func beginOf(span string) string {
 func (v jobVerdict) state(own, dropped string) {
 	v.Helper()
 	list := v.answer.([]any)
-	if len(list) != 22+2*len(v.after.open) {
+	if len(list) != 23+2*len(v.after.open) {
 		v.complain("the answer is incomplete")
 		return
 	}
@@ -249,7 +249,7 @@ func (v jobVerdict) state(own, dropped string) {
 	if now < v.now*1000 {
 		v.complain("not the time, or the replicas")
 	}
-	for i := 22; i < len(list); i += 2 {
+	for i := 23; i < len(list); i += 2 {
 		if _, ok := v.after.open[list[i].(string)]; !ok {
 			v.complain("tick %v is not open", list[i])
 		}

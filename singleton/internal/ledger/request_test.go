@@ -86,7 +86,7 @@ func skipRequest(r jobRequest) jobRequest {
 }
 
 func openRequest(name string, o jobOpening) jobRequest {
-	r := jobRequest{name: name, script: "job_open", keys: []string{"job", "open", "runs", "tomb:1", "defs"}, open: o}
+	r := jobRequest{name: name, script: "job_open", keys: []string{"job", "open", "runs", "tomb:1", "defs", "acts"}, open: o}
 	r.args = func(b *jobBench, _ jobState) []any {
 		after, sure, ended, start, trust := "", "", "", "0", int64(0)
 		if o.knows {
@@ -114,7 +114,7 @@ func openRequest(name string, o jobOpening) jobRequest {
 				settled = append(settled[:2], b.last+10, b.last+20, 2)
 			}
 		}
-		return append([]any{after, sure, ended, 10, jobRetain.Milliseconds(), o.me, o.def, o.own, start, o.next, 300_000, o.sched, trust, "spec of " + o.def}, settled...)
+		return append([]any{after, sure, ended, 10, jobRetain.Milliseconds(), o.me, o.def, o.own, start, o.next, 300_000, o.sched, trust, "spec of " + o.def}, append(settled, "")...)
 	}
 	return r
 }

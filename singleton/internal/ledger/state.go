@@ -22,6 +22,10 @@ type State struct {
 	PausedSince time.Time
 	Resumed     time.Time // when it was resumed last; zero: never
 	Halted      time.Time // since when it had been paused then; zero: unknown
+	By          By        // who has paused or resumed it last; empty: unknown
+	// Settling is how long claims must wait, because the ledger is new or was restored: other
+	// replicas may know more, such as a pause, and look at once.
+	Settling time.Duration
 	// Begun is when the ledger was created: no tick up to then was claimed or skipped.
 	// Zero: unknown, because the ledger has lost data since.
 	Begun time.Time
@@ -54,6 +58,7 @@ type State struct {
 	back    time.Time // when the replica first looked again after an absence; zero: it was never absent
 	watch   bool      // the active definition is on trial
 	id      string    // of the ledger
+	control string    // the newest pause or resume, as stored
 }
 
 // A Handover passes the ticks of the former schedule to the definition that takes over.
@@ -163,9 +168,49 @@ func (l *Ledger) remembered(st State) (after, sure, ended string) {
 	return decimal(over), "1", decimal(over)
 }
 
+// settle is the time in which the other replicas look at a new ledger. After a restart of the
+// server, they connect again within 2 s, the longest pause between two attempts.
+const settle = 3 * time.Second
+
+// settling returns for how long a ledger is new. Its id is the time in µs at which it was created
+// or repaired, which is in the future if the clock was set back since.
+func settling(id string, now time.Time) time.Duration {
+	us, _ := strconv.ParseInt(id, 10, 64)
+	age := now.Sub(time.UnixMicro(us))
+	if age < 0 {
+		return 0
+	}
+	return max(0, settle-age)
+}
+
+// controlled reads the newest pause or resume. A release that stored none may have changed the job
+// since.
+func (st *State) controlled(text string) error {
+	want := Act{At: st.Resumed, What: ActionResume}
+	if st.Paused {
+		want = Act{At: st.PausedSince, What: ActionPause}
+	}
+	if want.At.IsZero() {
+		return nil
+	}
+	if text != "" {
+		stored, err := readAct(text)
+		if err != nil {
+			return err
+		}
+		if stored.At.Equal(want.At) && stored.What == want.What {
+			st.By, st.control = stored.By, text
+			return nil
+		}
+	}
+	made, err := json.Marshal(storedAct{At: decimal(want.At.UnixMilli()), What: want.What})
+	st.control = string(made)
+	return err
+}
+
 // readState reads the reply that part_state.lua makes.
 func readState(s *wire.Script, answer []any) (st State, err error) {
-	const head = 22
+	const head = 23
 	switch code, _ := answer[0].(int64); {
 	case code == int64(ClaimNoLedger) && len(answer) == 1:
 		return st, ErrNoLedger
@@ -209,6 +254,10 @@ func readState(s *wire.Script, answer []any) (st State, err error) {
 	}
 	if wire.Text(answer[21]) != "" {
 		st.Handover = &Handover{Spec: st.Spec}
+	}
+	st.Settling = settling(st.id, st.Now)
+	if err := st.controlled(wire.Text(answer[22])); err != nil {
+		return st, s.OddReply(answer)
 	}
 	for i := head; i < len(answer); i += 2 {
 		open, err := readOpen(wire.Text(answer[i]), wire.Text(answer[i+1]), st.Now)

@@ -52,12 +52,12 @@ func (j *timedJob) opens(me, def string, own int, start string, trust time.Durat
 		args = append(args[:11], sched[0], j.ms(trust), "spec")
 		args = append(args, sched[1:]...)
 	}
-	for len(args) < 19 {
+	for len(args) < 20 {
 		args = append(args, "")
 	}
-	answer := j.run("job_open", j.keys("job", "open", "runs", "tomb:1", "defs"), args...)
+	answer := j.run("job_open", j.keys("job", "open", "runs", "tomb:1", "defs", "acts"), args...)
 	f := strings.Split(strings.Trim(answer, "[]"), " ")
-	if len(f) < 22 {
+	if len(f) < 23 {
 		j.Fatalf("job_open answers %s", answer)
 	}
 	j.said = f
@@ -73,7 +73,7 @@ func TestSchemasAreNotSetBack(t *testing.T) {
 			j.wants("schema "+before+", TTL, and the next tick, which the caller does not know", j.field("v")+" "+j.field("retain")+" "+j.field("next"), after+" 3600000 n")
 		}
 		j.stands("v", "3")
-		j.wants("schema 3", j.run("job_open", j.keys("job", "open", "runs", "tomb:1", "defs"), "", "", "", 10, 3600000, "", "", 0, "", "", 300000, "", "0", "", "", "", "", "", ""), "[11]")
+		j.wants("schema 3", j.run("job_open", j.keys("job", "open", "runs", "tomb:1", "defs", "acts"), "", "", "", 10, 3600000, "", "", 0, "", "", 300000, "", "0", "", "", "", "", "", "", ""), "[11]")
 	})
 }
 
@@ -174,7 +174,7 @@ func TestIdentitiesOfLedgers(t *testing.T) {
 		us := strconv.FormatInt(j.now.UnixMicro(), 10)
 		asks := func(after, sure, ended string) {
 			j.Helper()
-			j.run("job_open", j.keys("job", "open", "runs", "tomb:1", "defs"), after, sure, ended, 10, 3600000, "", "", 0, "", "", 300000, "", "0", "", "", "", "", "", "")
+			j.run("job_open", j.keys("job", "open", "runs", "tomb:1", "defs", "acts"), after, sure, ended, 10, 3600000, "", "", 0, "", "", 300000, "", "0", "", "", "", "", "", "", "")
 		}
 		for _, row := range []struct {
 			name, after, sure, want string
@@ -278,15 +278,15 @@ func TestStatusToTheMillisecond(t *testing.T) {
 		j.wants("a newer schema", status(), "[11]")
 		j.stands()
 		last := j.ms(-time.Second)
-		j.wants("little is known", status(), "[1 "+us+" "+last+"      0  0 1 0    7  0  0 ]")
-		j.stands("born", "b", "ok", "o", "paused", "p", "freed", "f", "resumed", "r", "gen", "2", "next", "n", "hold", "3 4", "halt", "5 6", "spec", "s")
+		j.wants("little is known", status(), "[1 "+us+" "+last+"      0  0 1 0    7  0  0  ]")
+		j.stands("born", "b", "ok", "o", "paused", "p", "freed", "f", "resumed", "r", "gen", "2", "next", "n", "hold", "3 4", "halt", "5 6", "spec", "s", "control", "c")
 		testenv.Must(j.env, j.Raw.HSet(j.Context(), j.key(jobName, "open"), "t", "record").Err())
 		for i, name := range []string{"a", "b", "c"} {
 			j.lives(name, 2+i/2, -time.Hour, 0)
 		}
-		j.wants("all is known", status(), "[1 "+us+" "+last+" o p b f r 2 n 2 1 0  3 5 7 s 1  0  t record]")
+		j.wants("all is known", status(), "[1 "+us+" "+last+" o p b f r 2 n 2 1 0  3 5 7 s 1  0  c t record]")
 		testenv.Must(j.env, j.Raw.HDel(j.Context(), j.key(jobName, "job"), "id").Err())
-		j.wants("it has no id", status(), "[1 "+us+" "+last+" o p b f r 2 n 2 1 0  3 5  s 1  0  t record]")
+		j.wants("it has no id", status(), "[1 "+us+" "+last+" o p b f r 2 n 2 1 0  3 5  s 1  0  c t record]")
 	})
 }
 

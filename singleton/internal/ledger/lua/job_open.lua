@@ -5,6 +5,7 @@
 -- KEYS[3] runs    list, ended runs
 -- KEYS[4] tomb    string, the order that this replica's start got
 -- KEYS[5] defs    list, changes of the schedule
+-- KEYS[6] acts    list, what operators have done
 -- ARGV[1] after   ms, a lost ledger begins after this tick; '' for now
 -- ARGV[2] sure    '1' if the caller knows that no tick up to `after` may be claimed
 --                 again
@@ -28,7 +29,8 @@
 -- ARGV[17] first  ms, the first such tick; '' if there is none
 -- ARGV[18] newest ms, the last one
 -- ARGV[19] count  how many
--- ARGV[20] channel  the channel of the job
+-- ARGV[20] control  the newest pause or resume that the caller knows, as in `acts`; '' for none
+-- ARGV[21] channel  the channel of the job
 --
 -- Returns the reply of part_state; {11} if the schema is too new for this version.
 --
@@ -37,7 +39,9 @@
 -- (failover, old snapshot) is moved forward to the ticks that are known to have ended, so
 -- that they do not run again. A ledger that was created by a replica without knowledge, and
 -- not used since, begins where the caller says, so that ticks that were open at the loss
--- are not forgotten. If `open` alone was evicted, its runs are opened again, as if their
+-- are not forgotten. The newest pause or resume that a replica knows is carried out again, unless
+-- the ledger has a newer one. A new ledger is announced, so that all replicas look and say what
+-- they know. If `open` alone was evicted, its runs are opened again, as if their
 -- holders had died in the first attempt.
 --
 -- When a replica with another definition than the acting one starts, its definition gets
@@ -56,10 +60,10 @@
 --
 -- Twice is safe: the caller's knowledge does not change, a start gets one order, and the
 -- second time the definition has already taken over.
-local job, open, runs, tomb, defs = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local job, open, runs, tomb, defs, deeds = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local after, sure, ended, keep, retain = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local me, def, own, start, next_tick = ARGV[6], ARGV[7], tonumber(ARGV[8]), ARGV[9], ARGV[10]
-local sched, trust, spec, upto = ARGV[12], tonumber(ARGV[13]), ARGV[14], ARGV[15]
+local sched, trust, spec, upto, control = ARGV[12], tonumber(ARGV[13]), ARGV[14], ARGV[15], ARGV[20]
 
 --@include job
 --@include generation
@@ -73,6 +77,7 @@ end
 redis.call('LLEN', runs) -- a key of another type fails here, and not half-way
 redis.call('HLEN', open)
 redis.call('LLEN', defs)
+redis.call('LLEN', deeds)
 local given = redis.call('GET', tomb)
 local now, us = server_time()
 if not last then
@@ -82,13 +87,14 @@ if not last then
     redis.call('HSET', job, 'born', last)
   end
   redis.call('HSET', job, 'last', last)
+  announce(ARGV[21], 'begun ' .. last)
 elseif after ~= '' then
   local ahead = tonumber(after) - tonumber(last)
   if ahead > 0 and sure == '1' or ahead < 0 and last == born then
     redis.call('HSET', job, 'last', after)
     redis.call('HDEL', job, 'born')
     id = nil
-    announce(ARGV[20], 'repaired ' .. after)
+    announce(ARGV[21], 'repaired ' .. after)
   end
 end
 redis.call('HSET', job, 'v', whole(math.max(tonumber(v or 0), SCHEMA)), 'retain', retain)
@@ -102,8 +108,21 @@ for _, field in ipairs(redis.call('HKEYS', job)) do
     id = nil
   end
 end
+if control ~= '' and tonumber(cjson.decode(control).at) > controlled(job) then
+  obey(job, control)
+  local is_listed = false
+  for _, entry in ipairs(redis.call('LRANGE', deeds, 0, -1)) do
+    is_listed = is_listed or entry == control
+  end
+  if not is_listed then
+    listed(deeds, control)
+  end
+  id = nil
+  announce(ARGV[21], 'restored')
+end
 stay(job, open, runs, retain)
 follow(job, defs)
+follow(job, deeds)
 if not id then
   redis.call('HSET', job, 'id', whole(us))
 end
@@ -112,7 +131,7 @@ if ended ~= '' then
     local record = read(open, tick)
     if tonumber(tick) <= tonumber(ended) and not record.asked then
       end_run(job, open, runs, keep, tick, record, 'unknown', 'it had ended before the server lost data', now)
-      announce(ARGV[20], 'ended ' .. tick)
+      announce(ARGV[21], 'ended ' .. tick)
     end
   end
 end
@@ -155,7 +174,7 @@ local function take(changed)
     redis.call('HSET', job, 'base', base)
   end
   present, acts, took, ran = own, def, now, nil
-  announce(ARGV[20], 'generation')
+  announce(ARGV[21], 'generation')
 end
 
 if me ~= '' then
@@ -214,7 +233,7 @@ if me ~= '' then
   local all = census(list, present, '')
   g.watch = acts ~= base and all.others > 0 and '1'
   if arrived and def ~= acts and g.watch == '1' then
-    announce(ARGV[20], 'generation')
+    announce(ARGV[21], 'generation')
   end
   mine.till = now + (g.watch == '1' and g.mine == '1' and TRIAL_LAPSE or LAPSE)
   mine.order, mine.fit = own, fit

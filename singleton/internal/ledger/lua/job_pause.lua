@@ -29,14 +29,10 @@ end
 if too_new(v) then
   return {11}
 end
-local now = whole((server_time()))
-if ARGV[1] == '1' and not paused then
-  acted(acts, now, 'pause', nil, ARGV[3], ARGV[4])
-  redis.call('HSETNX', job, 'paused', now)
-elseif ARGV[1] ~= '1' and paused then
-  acted(acts, now, 'resume', nil, ARGV[3], ARGV[4])
-  redis.call('HSET', job, 'resumed', now, 'halt', paused .. ' ' .. now)
-  redis.call('HDEL', job, 'paused')
+-- If the clock was set back, the newest pause or resume still has the greatest time.
+local at = whole(math.max((server_time()), controlled(job)))
+if (ARGV[1] == '1') == not paused then
+  obey(job, acted(acts, at, paused and 'resume' or 'pause', nil, ARGV[3], ARGV[4]))
 end
 stay(job, open, runs, retain or ARGV[2])
 follow(job, acts)

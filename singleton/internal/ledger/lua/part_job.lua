@@ -4,6 +4,7 @@
 --                tick that succeeded; freed: when the last run ended; hold: 'begin end' of
 --                the time until then for which runs were held without a gap; next: the
 --                next tick; paused, resumed: when; halt: 'begin end' of the last pause;
+--                control: the entry of the newest pause or resume in `acts`;
 --                retain: how long (ms) the ledger is kept after its last use; trig: the
 --                newest trigger; id: of this ledger, and a new one if it was created again
 --                or repaired after a loss; open:<tick> for each open run, as `open` may be
@@ -149,11 +150,36 @@ local function skip(job, runs, keep, last, first, newest, count, reason)
   })
 end
 
--- acted adds what an operator has done. It is the first write of a change, so a damaged list
--- fails here, and not half-way. The caller gives the list the TTL of the job.
-local function acted(acts, at, what, tick, who, why)
-  redis.call('LPUSH', acts, cjson.encode({at = at, what = what, tick = tick, who = who, why = why}))
+-- listed adds an entry to what operators have done.
+local function listed(acts, entry)
+  redis.call('LPUSH', acts, entry)
   redis.call('LTRIM', acts, 0, ACTS - 1)
+end
+
+-- acted adds what an operator has done, and returns the entry. It is the first write of a change,
+-- so a damaged list fails here, and not half-way. The caller gives the list the TTL of the job.
+local function acted(acts, at, what, tick, who, why)
+  local entry = cjson.encode({at = at, what = what, tick = tick, who = who, why = why})
+  listed(acts, entry)
+  return entry
+end
+
+-- controlled returns when the job was paused or resumed last; 0: never.
+local function controlled(job)
+  local paused, resumed = unpack(redis.call('HMGET', job, 'paused', 'resumed'))
+  return math.max(tonumber(paused or 0), tonumber(resumed or 0))
+end
+
+-- obey pauses or resumes the job, as an entry of `acts` says.
+local function obey(job, entry)
+  local control = cjson.decode(entry)
+  if control.what == 'pause' then
+    redis.call('HSET', job, 'paused', control.at, 'control', entry)
+  else
+    redis.call('HSET', job, 'resumed', control.at, 'control', entry,
+      'halt', (redis.call('HGET', job, 'paused') or '') .. ' ' .. control.at)
+    redis.call('HDEL', job, 'paused')
+  end
 end
 
 -- end_canceled ends a canceled run whose holder died or abandoned it.
