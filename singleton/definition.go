@@ -62,6 +62,16 @@ func (cfg JobConfig) complete() (JobConfig, error) {
 	return cfg, nil
 }
 
+// entries returns the size of the history. After an outage, the runs that are caught up must not push
+// out the entry that says which ticks were skipped.
+func (cfg JobConfig) entries() int {
+	keep := cmp.Or(cfg.KeepRuns, ledger.DefaultKeepRuns)
+	if cfg.CatchUp == CatchUpAll {
+		keep += catchUpMost
+	}
+	return keep
+}
+
 // delay returns the jitter of a tick. It ends before the next tick, so that ticks keep
 // their order.
 func (j *job) delay(tick, next time.Time) time.Duration {

@@ -133,7 +133,7 @@ func (f *follower) act(ctx, work context.Context) (again bool, pause time.Durati
 		sent := time.Now()
 		err := f.j.ledger.Skip(ctx, f.state, *p.skip)
 		if err == nil {
-			f.j.metrics.skipped(p.skip)
+			f.skipped(p.skip)
 		}
 		f.known = false
 		return f.refused(p.skip.Last, sent, err)

@@ -18,7 +18,7 @@ func (f *follower) claim(ctx, work context.Context, tick time.Time, cfg ledger.C
 		f.known = false
 		return f.refused(tick, sent, err)
 	}
-	f.j.metrics.skipped(cfg.Skipped)
+	f.skipped(cfg.Skipped)
 	key, at := logged(tick)
 	log := f.log.WithValues(key, at)
 	f.started(run, log)
@@ -91,6 +91,14 @@ func (f *follower) started(run *ledger.Claim, log logr.Logger) {
 	if asked := run.Asked; asked != nil {
 		log.Info("run requested", "action", asked.What, "by", asked.Who, "reason", asked.Why)
 		f.j.metrics.intervened(asked.What)
+	}
+}
+
+// skipped logs and counts the ticks that this replica has recorded as skipped; nil: none.
+func (f *follower) skipped(s *ledger.Skip) {
+	if s != nil {
+		f.log.Info("ticks skipped", "first", s.First, "last", s.Last, "count", s.Count, "reason", s.Reason)
+		f.j.metrics.skipped(s)
 	}
 }
 

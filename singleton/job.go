@@ -136,7 +136,9 @@ type JobConfig struct {
 	// 0.
 	Jitter time.Duration
 
-	// KeepRuns is the number of ended runs in the history. Default 100, at most 10,000.
+	// KeepRuns is the number of entries in the history: ended runs, and skipped ticks. Default 100,
+	// at most 10,000. With CatchUpAll, the history has a hundred more, so that the runs that are
+	// caught up do not push out the entry about the skipped ticks.
 	KeepRuns int
 
 	// Revision is part of the job's definition, as are all fields above except KeepRuns,

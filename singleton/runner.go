@@ -182,7 +182,7 @@ func (r *Runner) add(name string, s schedule.Schedule, work Func, cfg JobConfig)
 	}
 	l, err := ledger.New(r.client, name, ledger.Config{
 		Lease: r.lease(), MaxAttempts: cfg.MaxAttempts, AllowOverlap: cfg.Overlap == OverlapAllow,
-		KeepRuns: cfg.KeepRuns, Retain: retain, Definition: fingerprint(fp, cfg), Schedule: fp,
+		KeepRuns: cfg.entries(), Retain: retain, Definition: fingerprint(fp, cfg), Schedule: fp,
 	})
 	if err != nil {
 		return translate(err, "Config", fmt.Sprintf("job %q", name))

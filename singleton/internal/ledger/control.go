@@ -87,7 +87,7 @@ func (e *CanceledError) Error() string {
 func (e *CanceledError) Is(target error) bool { return target == ErrCanceled }
 
 // mostRuns is the greatest Config.KeepRuns. The handle of an operator does not know that of the job.
-const mostRuns = 10_000
+const mostRuns = 10_100
 
 // By returns the Ledger with who controls the job. Each is at most 200 bytes. By default, it is the
 // identity of the Client. The error is a *lockcore.ConfigError.

@@ -41,7 +41,7 @@ type Config struct {
 	// AllowOverlap lets a replica claim a tick while an earlier one is running.
 	AllowOverlap bool
 
-	// KeepRuns is the number of ended runs in the history. Default 100, at most 10,000.
+	// KeepRuns is the number of ended runs in the history. Default 100, at most 10,100.
 	KeepRuns int
 
 	// Definition identifies the definition of the job, so that replicas with different
@@ -71,8 +71,10 @@ const (
 	// DefaultAttempts is the default of Config.MaxAttempts.
 	DefaultAttempts = 5
 
-	defaultKeepRuns = 100
-	defaultRetain   = 30 * 24 * time.Hour
+	// DefaultKeepRuns is the default of Config.KeepRuns.
+	DefaultKeepRuns = 100
+
+	defaultRetain = 30 * 24 * time.Hour
 
 	// replicaLapse is how long a replica counts as alive after its last request, and
 	// trialLapse the same of one whose definition is on trial (part_generation.lua).
@@ -104,7 +106,7 @@ func New(c *lockcore.Client, job string, cfg Config) (*Ledger, error) {
 		return nil, err
 	}
 	cfg.MaxAttempts = cmp.Or(cfg.MaxAttempts, DefaultAttempts)
-	cfg.KeepRuns = cmp.Or(cfg.KeepRuns, defaultKeepRuns)
+	cfg.KeepRuns = cmp.Or(cfg.KeepRuns, DefaultKeepRuns)
 	cfg.Retain = cmp.Or(cfg.Retain, defaultRetain)
 	return &Ledger{engine: e, scripts: s, name: job, keys: keysOf(e, job), cfg: cfg, by: By{Who: e.Identity()}}, nil
 }
