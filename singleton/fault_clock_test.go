@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/singleton"
 )
 
@@ -196,4 +197,38 @@ func TestFault37_AFleetOfWrongClocks(t *testing.T) {
 			})
 		}
 	})
+}
+
+// The server's clock is set back by an hour while the holder of a run is dead. Another replica takes
+// the run over within two TTLs. If the job is paused, Cancel ends the run when its TTL is over.
+// Mutant: the run is held until the clock has caught up.
+func TestFault36_ClassD_ARunIsHeldAheadOfTheClock(t *testing.T) {
+	for _, paused := range []bool{false, true} {
+		inBubble(t, func(t *testing.T, f *fleet) {
+			all := f.three("@every 1h", hang(1), singleton.JobConfig{})
+			first := f.begun("draw", 1)[0]
+			job := f.job("draw")
+			if paused {
+				testenv.Must(t, job.Pause(t.Context()))
+			}
+			all[first.replica].die()
+			f.Bubble.StepClock(-time.Hour)
+			if !paused {
+				f.Pass(5 * time.Second)
+				if now := f.book.all(); len(now) != 2 || now[1].run.Attempt != 2 {
+					t.Errorf("the attempts are %+v", now)
+				}
+				return
+			}
+			for range 2 {
+				if canceled, err := job.Cancel(t.Context(), first.run.Tick); err != nil || len(canceled) != 1 {
+					t.Errorf("canceled %v, %v", canceled, err)
+				}
+				f.Pass(2 * time.Second)
+			}
+			if runs := f.runs("draw"); len(runs) != 1 || runs[0].Outcome != singleton.OutcomeUnknown {
+				t.Errorf("the history is %+v", runs)
+			}
+		})
+	}
 }

@@ -127,7 +127,7 @@ func TestRecordsToTheMillisecond(t *testing.T) {
 		last := j.ms(-time.Second)
 		j.run("job_claim", j.keys("job", "open", "runs", "fence", "tomb:1"), jobMe, due, 2000, last, 3, "0", 10, 3600000, "h", "", "", "", "", "", "3")
 		token := strconv.FormatInt(j.now.UnixMicro(), 10)
-		record := map[string]string{"run": jobMe, "holder": "h", "attempt": "1", "token": token, "start": j.ms(0), "til": j.ms(2 * time.Second), "held": j.ms(0), "seen": j.ms(0), "gen": "3"}
+		record := map[string]string{"run": jobMe, "holder": "h", "attempt": "1", "token": token, "start": j.ms(0), "til": j.ms(2 * time.Second), "held": j.ms(0), "seen": j.ms(0), "ttl": "2000", "gen": "3"}
 		only("a claim", record)
 		start := j.ms(0)
 		j.Pass(time.Second)
@@ -148,7 +148,7 @@ func TestRecordsToTheMillisecond(t *testing.T) {
 		due = j.ms(0)
 		j.run("job_claim", j.keys("job", "open", "runs", "fence", "tomb:1"), jobMe, due, 2000, j.ms(-time.Second), 3, "0", 10, 3600000, "h", "", "", "", "", "", "")
 		token = strconv.FormatInt(j.now.UnixMicro(), 10)
-		only("a claim of no generation", map[string]string{"run": jobMe, "holder": "h", "attempt": "1", "token": token, "start": j.ms(0), "til": j.ms(2 * time.Second), "held": j.ms(0), "seen": j.ms(0)})
+		only("a claim of no generation", map[string]string{"run": jobMe, "holder": "h", "attempt": "1", "token": token, "start": j.ms(0), "til": j.ms(2 * time.Second), "held": j.ms(0), "seen": j.ms(0), "ttl": "2000"})
 	})
 }
 
@@ -280,13 +280,13 @@ func TestStatusToTheMillisecond(t *testing.T) {
 		last := j.ms(-time.Second)
 		j.wants("little is known", status(), "[1 "+us+" "+last+"      0  0 1 0    7  0  0  ]")
 		j.stands("born", "b", "ok", "o", "paused", "p", "freed", "f", "resumed", "r", "gen", "2", "next", "n", "hold", "3 4", "halt", "5 6", "spec", "s", "control", "c")
-		testenv.Must(j.env, j.Raw.HSet(j.Context(), j.key(jobName, "open"), "t", "record").Err())
+		testenv.Must(j.env, j.Raw.HSet(j.Context(), j.key(jobName, "open"), "t", "{}").Err())
 		for i, name := range []string{"a", "b", "c"} {
 			j.lives(name, 2+i/2, -time.Hour, 0)
 		}
-		j.wants("all is known", status(), "[1 "+us+" "+last+" o p b f r 2 n 2 1 0  3 5 7 s 1  0  c t record]")
+		j.wants("all is known", status(), "[1 "+us+" "+last+" o p b f r 2 n 2 1 0  3 5 7 s 1  0  c t {}]")
 		testenv.Must(j.env, j.Raw.HDel(j.Context(), j.key(jobName, "job"), "id").Err())
-		j.wants("it has no id", status(), "[1 "+us+" "+last+" o p b f r 2 n 2 1 0  3 5  s 1  0  c t record]")
+		j.wants("it has no id", status(), "[1 "+us+" "+last+" o p b f r 2 n 2 1 0  3 5  s 1  0  c t {}]")
 	})
 }
 

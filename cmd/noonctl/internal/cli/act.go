@@ -59,9 +59,10 @@ Their replicas notice it at once by a message, and at the latest when they renew
 run, by default within a third of its TTL. A command of "noonctl cron" gets SIGTERM.
 
 A run is recorded as what its work then returns: succeeded, failed or unknown. It is not attempted
-again. If its replica dies before, it is recorded as unknown. With --tick, a run that waits for a
-replica ends at once: as skipped if it had not begun, otherwise as unknown. "noonctl rerun" runs
-the tick again.`,
+again. If its replica dies before, the run is held for at most its TTL from the first request, also
+if the clock of the server was set back. Another replica then records it as unknown; so does a second
+cancel with --tick, also while the job is paused. With --tick, a run that waits for a replica ends at
+once: as skipped if it had not begun, otherwise as unknown. "noonctl rerun" runs the tick again.`,
 		func(ctx context.Context, j *singleton.Job) (string, error) {
 			var tick time.Time
 			if at != "" {

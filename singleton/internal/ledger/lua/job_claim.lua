@@ -142,7 +142,7 @@ end
 local token, asked = next_token(fence), record and record.asked
 redis.call('HSET', open, tick, cjson.encode({
   run = me, holder = holder, attempt = whole(attempt), token = token,
-  start = whole(now), til = whole(now + ttl), unsure = unsure, held = held, seen = whole(now),
+  start = whole(now), til = whole(now + ttl), ttl = ARGV[3], unsure = unsure, held = held, seen = whole(now),
   tries = record and record.tries or nil, asked = asked or nil,
   gen = ARGV[15] ~= '' and ARGV[15] or nil,
 }))

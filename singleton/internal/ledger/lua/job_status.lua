@@ -1,4 +1,4 @@
--- job_status: return the state of a job, and remove dead replicas.
+-- job_status: return the state of a job, remove dead replicas, and correct the ends of runs.
 --
 -- KEYS[1] job     hash, the job's state
 -- KEYS[2] open    hash, tick -> run that has not ended
@@ -6,7 +6,8 @@
 -- Returns the reply of part_state; {10} if there is no ledger; {11} if its schema is
 -- too new for this version.
 --
--- Twice is safe: it only reads, and removes replicas that are dead.
+-- Twice is safe: it removes replicas that are dead, and shortens runs to their TTL if the clock was
+-- set back. Otherwise it only reads.
 local job, open = KEYS[1], KEYS[2]
 
 --@include job

@@ -12,7 +12,8 @@
 --   open  hash:  tick -> record of a run that has not ended. unsure: '1' if an attempt may
 --                have taken effect and no success was recorded, because its holder died
 --                during the work or did not know; seen: when its holder sent its last
---                request; held: since when runs are held without a gap; gen: the
+--                request; til: until when it is held, without a renewal; ttl: how long (ms) a
+--                renewal holds it; held: since when runs are held without a gap; gen: the
 --                generation that claimed it; tries: the attempts that have ended, oldest
 --                first: attempt, holder, token, start, end, error. Of more than TRIES, the
 --                first and the newest; asked: what an operator has requested, trigger or
@@ -56,14 +57,24 @@ local function too_new(v)
   return tonumber(v) > SCHEMA + 1
 end
 
-local function read(open, tick)
-  local text = redis.call('HGET', open, tick)
-  return text and cjson.decode(text)
-end
-
 -- left_of returns for how many ms a run is still held. If it is 0 or less, the holder is dead.
 local function left_of(record, now)
   return tonumber(record.til) - now
+end
+
+-- read returns the record of a run. If the clock was set back, a run is held for at most its TTL
+-- from now. Otherwise a dead holder would keep it until the clock has caught up.
+local function read(open, tick)
+  local text = redis.call('HGET', open, tick)
+  local record = text and cjson.decode(text)
+  if record and record.ttl then
+    local now = server_time()
+    if left_of(record, now) > tonumber(record.ttl) then
+      record.til, record.seen = whole(now + tonumber(record.ttl)), whole(now)
+      redis.call('HSET', open, tick, cjson.encode(record))
+    end
+  end
+  return record
 end
 
 -- held_until returns when the hold on a run ended that is no longer held. If it was

@@ -19,6 +19,9 @@ local function state(job, open, us, g)
     whole(g.own), g.dropped or '', begin_of(f[9]), begin_of(f[10]), f[11] or '', f[12] or '', g.others, g.watch or '',
     g.proof or 0, g.handover or '', f[13] or '',
   }
+  for _, tick in ipairs(redis.call('HKEYS', open)) do
+    read(open, tick) -- which corrects its end
+  end
   for _, text in ipairs(redis.call('HGETALL', open)) do
     answer[#answer + 1] = text
   end
