@@ -26,6 +26,9 @@ type job struct {
 	ready    readiness.State
 }
 
+// defaultJobHandOver is the default of JobConfig.HandOverAfter, if MaxAttempts leaves one more attempt.
+const defaultJobHandOver = 2
+
 // logged returns the key and value that identify a tick in a log line. The tick of a
 // triggered run means nothing to a reader, so it is identified by when it was triggered.
 func logged(tick time.Time) (key string, at time.Time) {
@@ -44,6 +47,7 @@ func (cfg JobConfig) complete() (JobConfig, error) {
 	}
 	cfg.Retry = cmp.Or(cfg.Retry, time.Second)
 	cfg.MaxAttempts = cmp.Or(cfg.MaxAttempts, ledger.DefaultAttempts)
+	cfg.HandOverAfter = cmp.Or(cfg.HandOverAfter, min(defaultJobHandOver, cfg.MaxAttempts-1))
 	for _, r := range []rule{
 		{cfg.Timeout < 0, "Timeout", cfg.Timeout, "0 (none) or positive"},
 		{cfg.Retry < time.Millisecond || cfg.Retry > 24*time.Hour, "Retry", cfg.Retry, "0 (1s) or from 1ms to 24h"},

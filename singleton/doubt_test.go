@@ -82,7 +82,7 @@ func TestAnUnknownOutcomeIsNoFailure(t *testing.T) {
 						return c.err
 					}
 					return c.next
-				}, singleton.JobConfig{MaxAttempts: c.most, Retry: time.Minute})
+				}, singleton.JobConfig{MaxAttempts: c.most, Retry: time.Minute, HandOverAfter: -1})
 				all[name].run()
 			}
 			first := f.begun("draw", 1)[0].replica

@@ -41,12 +41,13 @@ const maxRetryPause = time.Minute
 // A jobRun is the execution of a claimed tick.
 type jobRun struct {
 	execution
-	j *job
+	j      *job
+	others bool // other replicas could run the tick
 }
 
-func (r *Runner) jobRun(j *job, run *ledger.Claim, stop *stopping.Deadline, log logr.Logger) *jobRun {
+func (r *Runner) jobRun(j *job, run *ledger.Claim, others bool, stop *stopping.Deadline, log logr.Logger) *jobRun {
 	triggered, _ := TriggeredAt(run.Tick)
-	return &jobRun{j: j, execution: execution{
+	return &jobRun{j: j, others: others, execution: execution{
 		run: run, stop: stop, log: log, timeout: j.cfg.Timeout, raises: j.metrics.raised,
 		last: func(err error) bool { return run.Attempt >= j.cfg.MaxAttempts || permanent(err) },
 		work: func(ctx context.Context) error {
@@ -68,7 +69,8 @@ func (x *jobRun) do(ctx, work context.Context) (over bool) {
 		x.log.Info("run canceled", "by", by.By, "reason", by.Reason)
 		x.j.metrics.intervened(ledger.ActionCancel)
 	})()
-	for begun := false; ; begun = true {
+	after := x.j.cfg.HandOverAfter
+	for begun, failed := false, 0; ; begun = true {
 		switch cause := x.run.Err(); {
 		case cause != nil:
 			x.log.Error(cause, "run lost before the attempt began; another replica takes over", "attempt", x.run.Attempt)
@@ -88,7 +90,17 @@ func (x *jobRun) do(ctx, work context.Context) (over bool) {
 			}
 			return true
 		case failing:
+			failed++
 			pause := x.j.retryPause(x.run.Attempt)
+			if x.others && after > 0 && failed >= after {
+				x.log.Info("attempt failed; handing over to another replica", "attempt", x.run.Attempt, "err", err, "pause", pause)
+				if x.pause(ctx, pause) {
+					x.leave(ctx, true)
+					x.stepBack(ctx)
+					return false
+				}
+				continue
+			}
 			x.log.Info("attempt failed; retrying", "attempt", x.run.Attempt, "err", err, "pause", pause)
 			if x.pause(ctx, pause) && !x.next(ctx) {
 				return false
@@ -150,7 +162,7 @@ func (j *job) retryPause(attempt int) time.Duration {
 	return pauses.NextBackOff()
 }
 
-// stepBack pauses after this replica has lost its lease or could not record the outcome, so
+// stepBack pauses after this replica has lost its lease, could not record the outcome, or has handed over, so
 // that another replica claims the tick. Without the pause, this one would claim it again at
 // once and use up all attempts.
 func (x *jobRun) stepBack(ctx context.Context) {

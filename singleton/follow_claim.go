@@ -28,8 +28,9 @@ func (f *follower) claim(ctx, work context.Context, tick time.Time, cfg ledger.C
 	f.state.Open = append(f.state.Open, ledger.OpenRun{Tick: tick, Attempt: run.Attempt, Token: run.Token(), Left: run.Remaining(), Asked: run.Asked})
 	f.setMine(tick, run)
 	first := run.Attempt == 1 && run.Asked == nil
+	others := f.state.Replicas > 1
 	f.wg.Go(func() {
-		if f.r.jobRun(f.j, run, f.stop, log).do(ctx, work) {
+		if f.r.jobRun(f.j, run, others, f.stop, log).do(ctx, work) {
 			f.setOver(tick)
 		}
 		f.setMine(tick, nil)

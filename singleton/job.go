@@ -106,8 +106,8 @@ type JobConfig struct {
 	Timeout time.Duration
 
 	// Retry is the pause after a failed attempt (an error, a panic, a timeout) before the
-	// same replica tries again. It doubles each time, up to a minute. From 1 ms to 24 h. Default one
-	// second.
+	// next one, see HandOverAfter. It doubles each time, up to a minute. From 1 ms to 24 h. Default
+	// one second.
 	Retry time.Duration
 
 	// MaxAttempts is the number of attempts at a tick, over all replicas. Default 5. With 1
@@ -141,8 +141,14 @@ type JobConfig struct {
 	// caught up do not push out the entry about the skipped ticks.
 	KeepRuns int
 
-	// Revision is part of the job's definition, as are all fields above except KeepRuns,
-	// and the schedule. Replicas with different definitions do not run the job at the same
+	// HandOverAfter is the number of failed attempts at a tick on one replica after which another
+	// replica makes the next attempt, after the pause of Retry, as the fault may be local. It has
+	// no effect while no other replica is known, or if it is not less than MaxAttempts. Default 2,
+	// or 1 if MaxAttempts is 2; negative: never.
+	HandOverAfter int
+
+	// Revision is part of the job's definition, as are all fields above except KeepRuns and
+	// HandOverAfter, and the schedule. Replicas with different definitions do not run the job at the same
 	// time. The definition that started last takes over when one of its replicas has lived
 	// for 5 s, or at once if no other replica can run the job. It is then on trial until it
 	// has ended a run and has lived for 5 minutes. If its replicas stop or die before that,

@@ -71,7 +71,7 @@ func TestMetrics(t *testing.T) {
 		for _, name := range []string{"a", "b", "c"} {
 			regs[name] = prometheus.NewRegistry()
 			r := f.replica(name, singleton.Config{Registerer: regs[name]})
-			r.add("draw", "@every 1m", work, singleton.JobConfig{Jitter: jitter, MaxAttempts: 2, Retry: time.Second})
+			r.add("draw", "@every 1m", work, singleton.JobConfig{Jitter: jitter, MaxAttempts: 2, Retry: time.Second, HandOverAfter: -1})
 			r.run()
 			all[name] = r
 		}

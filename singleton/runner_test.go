@@ -102,7 +102,7 @@ func TestFailuresAreRetriedAndRecorded(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			inBubble(t, func(t *testing.T, f *fleet) {
-				c.cfg.MaxAttempts, c.cfg.Retry = 3, 2*time.Second
+				c.cfg.MaxAttempts, c.cfg.Retry, c.cfg.HandOverAfter = 3, 2*time.Second, -1
 				for _, name := range []string{"a", "b"} {
 					r := f.replica(name, singleton.Config{})
 					r.add("draw", "@every 1m", c.work, c.cfg)
