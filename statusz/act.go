@@ -191,6 +191,8 @@ func codeOf(err error) int {
 		return slices.ContainsFunc(targets, func(target error) bool { return errors.Is(err, target) })
 	}
 	switch {
+	case is(lockcore.ErrUnknown, lockcore.ErrNotReplicated): // the page then says that it may have been done
+		return http.StatusGatewayTimeout
 	case is(lockcore.ErrConfig, election.ErrConfig, singleton.ErrConfig, errTick, errToken, errLeader):
 		return http.StatusBadRequest
 	case is(singleton.ErrNoLedger, singleton.ErrNoRun, singleton.ErrNotOpen, election.ErrNoLeader):

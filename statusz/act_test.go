@@ -14,6 +14,7 @@ import (
 
 	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton"
 	"github.com/noonlock/noonlock/statusz"
 )
@@ -163,6 +164,23 @@ func TestActionsOnLeadersAndHolders(t *testing.T) {
 				return r.Gone || r.Name == ""
 			})
 		}
+	})
+}
+
+// An action that Redis has not answered may have been done, which the code of the answer says. One that
+// Redis has not received is a failure.
+func TestActionsWithoutAnswer(t *testing.T) {
+	testenv.InBubble(t, func(e *testenv.Env) {
+		runner(e, "worker", "draw", "@every 24h", singleton.JobConfig{}, func(context.Context, singleton.Run) error { return nil })
+		client, network := e.Linked("page")
+		page := newPage(e, client, statusz.Config{AllowActions: true})
+		does(e, page, http.StatusOK, "ok", action{Action: "pause", Name: "draw"})
+		network.Inject(e, lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Match: func(cmd []string) bool { return cmd[0] == "EVALSHA" }})
+		does(e, page, http.StatusGatewayTimeout, "lockcore: ", action{Action: "resume", Name: "draw"})
+		network.Heal()
+		network.Partition()
+		network.Cut()
+		does(e, page, http.StatusServiceUnavailable, "", action{Action: "resume", Name: "draw"})
 	})
 }
 

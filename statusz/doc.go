@@ -20,7 +20,7 @@
 //
 // A list shows 25 names at a time, and can be filtered by a part of the name. Of long queues it
 // shows the first 20. Errors are shortened; "noonctl describe job" prints all of them. So a page has
-// less than 500 KB, whatever the number of jobs.
+// less than 500 KB, whatever the number of jobs. All times are UTC.
 //
 // # Timing
 //
@@ -39,13 +39,16 @@
 //	Redis does not answer         3 s after a request, the page says so. It keeps the last state.
 //	the stream ends               The page says so, and connects again.
 //	a right is missing            The list or the row shows the error.
-//	more than 100 browsers        The others are refused with 503.
+//	more than 100 browsers        The others are refused with 503. The page says so, and tries again.
 //
 // # Actions
 //
 // With Config.AllowActions, users of the page can pause, resume and trigger a job, run a tick
-// again, cancel a run, make a leader resign, and release a lock. Each asks for confirmation. A leader or
-// a holder that has changed since the page has shown it is left alone.
+// again, cancel a run, make a leader resign, and release a lock. Each asks for confirmation and for a
+// reason. A leader or a holder that has changed since the page has shown it is left alone.
+//
+// If an action fails, the page says whether it was not done or may have been done. The latter means
+// that Redis or the server of the page has not answered (504 Gateway Timeout).
 //
 // An action is a POST with a header that scripts of other sites cannot set. It is refused if the
 // browser does not say that it comes from the same origin (Sec-Fetch-Site, or Origin). A release

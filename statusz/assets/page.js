@@ -10,6 +10,15 @@
   };
   const put = (e, text) => { if (e.textContent !== text) e.textContent = text; };
   const fill = (e, ...children) => e.replaceChildren(...children.filter(Boolean));
+  // urlOf returns the URL of a part of the page, without the user and the password of the page's
+  // own URL: fetch refuses those, and the browser sends them by itself.
+  const urlOf = (part) => new URL(part, location.origin + location.pathname).href;
+  // said returns what an answer says. A proxy may answer with HTML.
+  const said = async (answer) => {
+    const plain = (answer.headers.get('Content-Type') || '').startsWith('text/plain');
+    const text = plain ? (await answer.text()).trim().replace(/^statusz: /, '') : '';
+    return text || 'the answer was ' + answer.status;
+  };
 
   // ---- Times. The server's clock is this one plus skew.
   let skew = 0;
@@ -287,8 +296,8 @@
   // ---- Actions. Each needs a confirmation.
   let acting = false;
   const acts = {
-    pause: { kind: 'jobs', label: 'Pause', what: 'Replicas start no run of this job until it is resumed. Runs that have begun continue.', fits: (d) => !d.paused },
-    resume: { kind: 'jobs', label: 'Resume', what: 'Replicas run the job again. Ticks that were due meanwhile run or are skipped as the job is configured.', fits: (d) => d.paused },
+    pause: { kind: 'jobs', label: 'Pause', reason: true, what: 'Replicas start no run of this job until it is resumed. Runs that have begun continue.', fits: (d) => !d.paused },
+    resume: { kind: 'jobs', label: 'Resume', reason: true, what: 'Replicas run the job again. Ticks that were due meanwhile run or are skipped as the job is configured.', fits: (d) => d.paused },
     trigger: { kind: 'jobs', label: 'Trigger', reason: true, what: 'A replica runs the job once more, now or after the current run. It is a run of its own, in addition to the schedule.' },
     cancel: { kind: 'jobs', label: 'Cancel', reason: true, what: 'The context of the run ends. The run is recorded, and not attempted again.', all: 'All runs of this job that are running are canceled.', fits: (d) => (d.open || []).some((o) => o.running) },
     rerun: { label: 'Run again', reason: true, what: 'A replica runs the tick again under the same name. Effects that do not use a marker or an idempotency key may happen twice.' },
@@ -322,7 +331,7 @@
       parts.push(make('label', 'field', label, input));
       return input;
     };
-    const reason = a.reason && field('Reason, which replicas log (optional)');
+    const reason = a.reason && field('Reason, for logs and the history (optional)');
     if (a.type) {
       const typed = field('Type the name of the lock');
       go.disabled = true;
@@ -332,15 +341,19 @@
     const send = async () => {
       sending = go.disabled = true;
       put(error, '');
+      let sent = false;
       try {
-        const answer = await fetch('act', {
+        const request = new Request(urlOf('act'), {
           method: 'POST', headers: { 'Content-Type': 'application/json', 'Noonlock-Action': name },
           signal: AbortSignal.timeout(30000), body: JSON.stringify({ action: name, name: r.name, tick: q ? q.tick : 0, token, reason: reason ? reason.value : '' }),
         });
+        sent = true;
+        const answer = await fetch(request);
         if (answer.ok) { closeDialog(); return; }
-        put(error, (await answer.text()).trim() || 'The answer was ' + answer.status + '.');
+        const unknown = [502, 504].includes(answer.status); // a proxy or Redis gave no answer
+        put(error, (unknown ? 'The action may have been done: ' : 'Not done: ') + await said(answer));
       } catch (failure) {
-        put(error, 'There was no answer, so the action may have been done: ' + failure.message);
+        put(error, (sent ? 'There was no answer, so the action may have been done: ' : 'Not done, because the browser did not send it: ') + failure.message);
       } finally {
         sending = go.disabled = false;
       }
@@ -418,7 +431,8 @@
     if (document.hidden) return; // as in a tab that opens in the background
     const query = view.toString();
     history.replaceState(null, '', query ? '?' + query : location.pathname);
-    source = new EventSource('events' + (query ? '?' + query : ''));
+    const url = urlOf('events' + (query ? '?' + query : ''));
+    source = new EventSource(url);
     source.onmessage = (event) => {
       const f = JSON.parse(event.data);
       heard = Date.now();
@@ -435,15 +449,33 @@
       lost = true;
       state();
       // The browser connects again by itself, unless the answer was an error.
-      if (source.readyState === EventSource.CLOSED) retry = setTimeout(connect, 3000);
+      if (source.readyState === EventSource.CLOSED) ask(source, url);
     };
-    source.onopen = () => { lost = false; state(); };
+    source.onopen = () => { lost = false; refusal = ''; state(); };
   };
-  let lost = false;
+  let lost = false, refusal = '';
+  // ask finds out why a stream was refused, which an EventSource does not tell, and connects later.
+  const ask = async (refused, url) => {
+    let why = '', wait = 3;
+    try {
+      const stop = new AbortController(), answer = await fetch(url, { signal: stop.signal });
+      if (!answer.ok) {
+        wait = Math.min(60, Number(answer.headers.get('Retry-After')) || wait);
+        why = await said(answer) + '. It is asked again every ' + wait + ' s.';
+      }
+      stop.abort();
+    } catch { /* there is no connection */ }
+    if (refused !== source) return; // another stream was opened meanwhile
+    refusal = why;
+    state();
+    retry = setTimeout(connect, wait * 1000);
+  };
   const state = () => {
     const silent = heard && Date.now() - heard > 12000;
     let text = 'live';
-    if (lost || silent) text = 'Out of date. There is no connection to the server of this page' + (heard ? ' since ' + new Date(heard).toLocaleTimeString() : '') + '.';
+    const since = heard ? ' since ' + instant(Math.floor((heard + skew) / 1000) * 1000) : '';
+    if (lost && refusal) text = (heard ? 'Out of date' + since : 'Not connected') + '. The server of this page says: ' + refusal;
+    else if (lost || silent) text = 'Out of date. There is no connection to the server of this page' + since + '.';
     else if (stale) text = 'Out of date. ' + stale;
     else if (!heard) text = 'connecting';
     put($('state'), text);

@@ -107,7 +107,7 @@ func TestSaysWhenItIsStale(t *testing.T) {
 	b.visit(s.URL)
 	b.shows("locks", "invoices", "billing-1")
 	s.close()
-	b.until("the page is stale", `document.body.classList.contains('stale') && document.getElementById('state').textContent.startsWith('Out of date.')`)
+	b.until("the page is stale", `document.body.classList.contains('stale') && /^Out of date. There is no connection .* since [0-9-]+ [0-9:]+ UTC\.$/.test(document.getElementById('state').textContent)`)
 	b.shows("locks", "invoices", "billing-1")
 	hold(e, e.Client("billing-2"), "prices")
 
