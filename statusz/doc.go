@@ -19,8 +19,12 @@
 //	locks       the holders, their tokens, and the queue
 //
 // A list shows 25 names at a time, and can be filtered by a part of the name. Of long queues it
-// shows the first 20. Errors are shortened; "noonctl describe job" prints all of them. So a page has
-// less than 500 KB, whatever the number of jobs. All times are UTC.
+// shows the first 20. Errors are shortened until the details of a run are opened. So a page has less
+// than 500 KB, whatever the number of jobs.
+//
+// A job has its own page, at ?job=NAME: its schedules, its pause with author and reason, the newest 100
+// runs with all attempts and whole errors, the acts of operators, and how many replicas follow it.
+// All times are UTC.
 //
 // # Timing
 //
@@ -31,7 +35,8 @@
 //	new names                     searched for every 10 s, or every 50 times as long as the
 //	                              search takes, if that is longer
 //
-// Only what a browser shows is read, once for all browsers. While no browser has the page open
+// Only what a browser shows is read, once for all browsers. The page of a job is read once for each
+// browser, and again when the job changes. While no browser has the page open
 // and visible, nothing is sent to the server.
 //
 // # Failures

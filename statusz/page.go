@@ -53,8 +53,12 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "statusz: the method must be GET or HEAD", http.StatusMethodNotAllowed)
 		return
 	}
-	if part == "events" {
+	switch part {
+	case "events":
 		p.stream(w, r)
+		return
+	case "job":
+		p.job(w, r)
 		return
 	}
 	if part == "" {

@@ -41,8 +41,7 @@ func (p *Page) stream(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodHead {
 		return
 	}
-	if site := r.Header.Get("Sec-Fetch-Site"); site == "cross-site" || site == "same-site" {
-		// It could not read them, but use them up.
+	if fromOtherSite(r) { // it could not read them, but use them up
 		http.Error(w, "statusz: streams are only for the page itself", http.StatusForbidden)
 		return
 	}
@@ -84,6 +83,11 @@ func (p *Page) stream(w http.ResponseWriter, r *http.Request) {
 		case <-check.C:
 		}
 	}
+}
+
+func fromOtherSite(r *http.Request) bool {
+	site := r.Header.Get("Sec-Fetch-Site")
+	return site == "cross-site" || site == "same-site"
 }
 
 // frame returns what a browser has not received yet. ok is false if that is nothing.

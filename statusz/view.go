@@ -27,6 +27,7 @@ const (
 // A view is what one browser shows.
 type view struct {
 	part   string     // names contain it, in lower case
+	job    string     // the only thing that is shown, if it is not empty
 	pages  [kinds]int // from 0
 	nudged chan struct{}
 	ended  chan struct{} // closed by close of the reader
@@ -37,7 +38,7 @@ type view struct {
 
 // parseView reads a view from the query of a URL. Invalid values count as missing.
 func parseView(query url.Values) *view {
-	v := &view{nudged: make(chan struct{}, 1), ended: make(chan struct{})}
+	v := &view{job: query.Get("job"), nudged: make(chan struct{}, 1), ended: make(chan struct{})}
 	if part := query.Get("q"); len(part) <= longestPart {
 		v.part = strings.ToLower(part)
 	}
@@ -79,6 +80,13 @@ func (v *view) section(k kind, l *list) section {
 
 func (v *view) cut(k kind, l *list) section {
 	s := section{State: "searching", Page: 1, Pages: 1, Names: []string{}}
+	if v.job != "" {
+		s.State = "found"
+		if k == jobs {
+			s.All, s.Fit, s.Names = 1, 1, []string{v.job}
+		}
+		return s
+	}
 	if l == nil {
 		return s
 	}

@@ -51,10 +51,19 @@
   };
   const at = (e, ms) => { e.title = instant(ms); return e; };
 
+  // ---- The URLs of pages of jobs can be shared, also by mail, so they have no password.
+  const view = new URLSearchParams(location.search);
+  const only = view.get('job'); // the page of one job
+  const linkTo = (name) => {
+    const a = make('a', '', name);
+    a.href = urlOf('?job=' + encodeURIComponent(name));
+    return a;
+  };
+
   // ---- Rows. A row is made once and then changed, so that the focus stays.
   const row = (name, kind) => {
     const r = { name, data: null, body: make('div', 'body'), acts: make('div', 'acts') };
-    r.root = make('li', 'row', make('div', '', make('div', 'name', name), r.acts), r.body);
+    r.root = make('li', 'row', make('div', '', make('div', 'name', kind === 'jobs' && !only ? linkTo(name) : name), r.acts), r.body);
     if (acting) addActs(r, kind);
     return r;
   };
@@ -287,10 +296,84 @@
   $('dialog').addEventListener('close', () => { if (document.activeElement === document.body) focusRow(opener); });
   const details = (r, q) => {
     const again = acting && q.ended && q.type !== 's' && !(q.count > 1);
-    openDialog(r, 'Job ' + r.name, make('p', '', describe(q)), make('div', 'buttons',
+    const text = make('p', '', describe(q));
+    openDialog(r, 'Job ' + r.name, text, make('div', 'buttons',
       again && button('Run again…', () => confirm('rerun', r, q)),
       acting && !q.ended && button('Cancel this run…', () => confirm('cancel', r, q)),
       closeButton()));
+    if (q.error?.endsWith('…')) whole(r.name, q).then((error) => put(text, describe({ ...q, error })), (failure) => text.append('\n(not the whole error: ' + failure.message + ')'));
+  };
+
+  // ---- All about one job.
+  const readJob = async (name) => {
+    const answer = await fetch(urlOf('job?name=' + encodeURIComponent(name)), { signal: AbortSignal.timeout(15000) });
+    if (answer.ok) return answer.json();
+    throw Object.assign(new Error(await said(answer)), { code: answer.status });
+  };
+  // whole returns the whole error of a square.
+  const whole = async (name, q) => {
+    const j = await readJob(name);
+    const same = (run) => Date.parse(run.tick) === q.tick;
+    const run = q.ended ? j.runs.find((e) => same(e) && (Date.parse(e.start) || 0) === (q.start || 0)) : j.status.open.find(same);
+    if (!run) throw new Error('the run has changed');
+    return q.ended ? run.error : run.attempts.at(-1).error;
+  };
+  const when = (text) => (Date.parse(text) > 0 ? instant(Date.parse(text)) : '');
+  const between = (start, end) => { const ms = Date.parse(end) - Date.parse(start); return ms >= 0 ? 'took ' + span(ms) : ''; };
+  const by = (act) => act.by + (act.reason ? ': ' + act.reason : '');
+  const outcomeOf = (name) => Object.keys(outcomes).find((letter) => outcomes[letter] === name);
+  const runItem = (type, run, ...texts) => {
+    const item = make('li', 'run', make('div', 'line', make('span', 'who', make('span', 'strip', make('li', type)), (run.triggered ? 'triggered ' + when(run.triggered) : when(run.tick)) + ': ' + outcomes[type]),
+      ...[run.attempt && 'attempt ' + run.attempt, run.holder && 'on ' + run.holder, ...texts].filter(Boolean).map((text) => make('span', 'quiet', text))));
+    const all = run.attempts || [];
+    const told = all.length === 1 && all[0].error === run.error; // by the run itself
+    if (run.error) item.append(make('div', type === 'k' ? 'quiet' : 'error', run.error));
+    if (!told) for (const a of all) {
+      item.append(make('div', 'quiet', 'attempt ' + a.number + (a.holder ? ' on ' + a.holder : '') + ', ' + when(a.start) + (between(a.start, a.end) && ', ' + between(a.start, a.end)) + ': ' + (a.error || 'succeeded')));
+    }
+    return item;
+  };
+  const about = make('div');
+  const part = (title, ...items) => (items.length ? make('section', '', make('div', 'head', make('h2', '', title)), make('ul', 'rows', ...items)) : null);
+  const showAbout = (j) => {
+    const st = j.status, facts = make('dl', 'facts rows');
+    const fact = (title, text) => { if (text) facts.append(make('dt', '', title), make('dd', '', text)); };
+    const pause = j.acts.find((a) => a.action === 'pause' && a.at === st.paused_since);
+    const [now, ...earlier] = j.schedules;
+    if (st.paused) fact('Paused', 'since ' + when(st.paused_since) + (pause ? ', by ' + by(pause) : ''));
+    fact('Schedule', now && now.text + (when(now.since) && ', since ' + when(now.since)));
+    fact('Before', earlier.map((s) => s.text + (when(s.since) && ', since ' + when(s.since))).join('\n'));
+    fact('Definition', String(st.generation));
+    fact('Next tick', st.paused ? '' : when(st.next));
+    fact('Last tick', when(st.last));
+    fact('Last success', when(st.last_success));
+    fact('Replicas', st.replicas === 1 ? '1 replica follows the job' : (st.replicas || 'no') + ' replicas follow the job');
+    fact('History since', when(st.begun));
+    fill(about, make('section', '', facts),
+      part('Open runs', ...st.open.map((o) => runItem(o.running ? 'r' : 'w', o, o.attempt && 'since ' + when(o.since), o.request && o.request.action + ' by ' + by(o.request)))),
+      part('Acts of operators', ...j.acts.map((a) => make('li', 'run', make('div', 'line', make('span', 'who', when(a.at) + ': ' + a.action),
+        make('span', 'quiet', 'by ' + by(a)), when(a.tick) && make('span', 'quiet', 'tick ' + when(a.tick)))))),
+      part('Runs', ...j.runs.map((e) => runItem(outcomeOf(e.outcome), e, between(e.start, e.end), e.count > 1 && word(e.count, 'tick', 'ticks') + ' to ' + when(e.last)))),
+      j.more && make('p', 'quiet', 'These are the newest ' + j.runs.length + '. "noonctl history ' + only + '" shows all.'));
+  };
+  let reading = false, readAgain = false, shown = '';
+  const readAbout = async () => { // one at a time
+    readAgain = true;
+    if (reading) return;
+    for (reading = true; readAgain;) {
+      readAgain = false;
+      try {
+        const j = await readJob(only), text = JSON.stringify({ ...j, status: { ...j.status, now: 0 } });
+        lists.jobs.ul.hidden = false;
+        if (text !== shown) showAbout(j);
+        shown = text;
+      } catch (failure) {
+        shown = '';
+        lists.jobs.ul.hidden = failure.code === 404;
+        fill(about, make('p', 'error', failure.message));
+      }
+    }
+    reading = false;
   };
 
   // ---- Actions. Each needs a confirmation.
@@ -363,7 +446,6 @@
   };
 
   // ---- Lists.
-  const view = new URLSearchParams(location.search);
   for (const [kind, l] of Object.entries(lists)) {
     l.rows = new Map();
     l.ul = make('ul', 'rows');
@@ -383,7 +465,14 @@
     l.root.id = kind;
     l.back.hidden = l.on.hidden = true;
     put(l.count, 'searching');
+    l.root.hidden = only && kind !== 'jobs';
     $('main').append(l.root);
+  }
+  if (only) {
+    lists.jobs.root.firstChild.hidden = $('filter').hidden = true;
+    $('all').hidden = false;
+    $('all').href = urlOf('');
+    $('main').append(about);
   }
   const showSection = (kind, l, s) => {
     l.page = s.page;
@@ -412,6 +501,7 @@
   const showItem = (l, data) => {
     const r = l.rows.get(data.name);
     if (!r) return;
+    if (only) readAbout();
     r.data = data;
     r.root.classList.toggle('gone', !!data.gone);
     const focused = document.activeElement;
@@ -439,7 +529,7 @@
       skew = f.now - heard;
       stale = f.stale || '';
       if (f.title) acting = !!f.actions; // the first frame has both
-      if (f.title) { put($('title'), f.title); document.title = f.title; }
+      if (f.title) { put($('title'), f.title); document.title = (only ? only + ' · ' : '') + f.title; }
       for (const [kind, s] of Object.entries(f.sections || {})) showSection(kind, lists[kind], s);
       for (const [kind, all] of Object.entries(f.items || {})) for (const one of all) showItem(lists[kind], one);
       state();

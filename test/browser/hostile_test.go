@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -157,6 +158,20 @@ func TestHostileTexts(t *testing.T) {
 			e.Errorf("the text of the field %q is not shown as it is", field)
 		}
 	}
+	// The page of a job.
+	b.visit(s.URL + "/?job=" + url.QueryEscape(draw))
+	b.until("all about the job is shown", `document.querySelectorAll('.run').length > 2`)
+	page := b.everything()
+	for _, field := range []string{"job", "worker", "by", "reason", "error", "schedule", "title"} {
+		if !strings.Contains(page, hostile(field)) {
+			e.Errorf("the text of the field %q is not on the page of the job as it is", field)
+		}
+	}
+	b.ranNoScript(s.URL)
+	b.visit(s.URL + "/?job=" + url.QueryEscape(hostile("unknown")))
+	b.until("the job is unknown", `document.getElementById('main').innerText.includes('there is no job ')`)
+	b.ranNoScript(s.URL)
+	b.visit(s.URL)
 	// The filter and the query of the URL.
 	for _, query := range []string{"javascript:hacked(1)", hostile("lock")} {
 		eval[bool](b, `(() => {
@@ -252,7 +267,7 @@ func (b *tab) ranNoScript(base string) {
 		path, _, _ := strings.Cut(part, "?")
 		path, _, _ = strings.Cut(path, "#")
 		switch {
-		case ok && (path == "" || path == "/" || path == "/page.css" || path == "/page.js" || path == "/icon.svg" || path == "/events"):
+		case ok && (path == "" || path == "/" || path == "/page.css" || path == "/page.js" || path == "/icon.svg" || path == "/events" || path == "/job"):
 		default:
 			b.Errorf("the page requested %s", u)
 		}

@@ -1,0 +1,79 @@
+package statusz_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/singleton"
+	"github.com/noonlock/noonlock/statusz"
+)
+
+// The page of a job has its schedule, its pause, its acts, and its runs with whole errors. Its stream
+// has this job alone.
+func TestPageOfAJob(t *testing.T) {
+	testenv.OnBoth(t, func(e *testenv.Env) {
+		long := strings.Repeat("x", 400) + "the end"
+		name := hostileName("draw")
+		j := runner(e, "worker", name, "@every 24h", singleton.JobConfig{MaxAttempts: 1}, func(context.Context, singleton.Run) error { return errors.New(long) })
+		runner(e, "other", "other", "@every 24h", singleton.JobConfig{}, func(context.Context, singleton.Run) error { return nil })
+		page := newPage(e, e.Client("page"), statusz.Config{AllowActions: true, Operator: func(*http.Request) string { return "ann" }})
+		does(e, page, http.StatusOK, "ok", action{Action: "trigger", Name: name, Reason: "a test"})
+		e.Until("the run has ended", func() bool {
+			runs, err := j.Runs(e.Context(), 1)
+			testenv.Must(e, err)
+			return len(runs) == 1
+		})
+		does(e, page, http.StatusOK, "ok", action{Action: "pause", Name: name, Reason: "the disk is full"})
+		w := get(page, http.MethodGet, "/statusz/job?name="+url.QueryEscape(name))
+		var about struct {
+			Status    singleton.Status
+			Schedules []struct{ Text string }
+			Runs      []singleton.Entry
+			Acts      []singleton.Act
+		}
+		testenv.Must(e, json.Unmarshal(w.Body.Bytes(), &about))
+		st := about.Status
+		if w.Code != http.StatusOK || w.Header().Get("Content-Type") != "application/json" || st.Job != name || !st.Paused || st.Replicas != 1 ||
+			len(about.Schedules) != 1 || about.Schedules[0].Text != "@every 24h0m0s" {
+			e.Errorf("%d: %+v", w.Code, about)
+		}
+		if len(about.Runs) != 1 || about.Runs[0].Error != long || len(about.Runs[0].Attempts) != 1 {
+			e.Errorf("runs %+v", about.Runs)
+		}
+		if len(about.Acts) != 2 || about.Acts[0].Action != "pause" || about.Acts[0].By != "ann" || about.Acts[0].Reason != "the disk is full" || !about.Acts[0].At.Equal(st.PausedSince) || about.Acts[1].Reason != "a test" {
+			e.Errorf("acts %+v", about.Acts)
+		}
+		for query, want := range map[string]struct {
+			code int
+			text string
+		}{
+			"name=none": {http.StatusNotFound, `there is no job "none": no replica has ever run it`},
+			"name=a+b":  {http.StatusBadRequest, "singleton: "},
+			"":          {http.StatusBadRequest, "singleton: "},
+		} {
+			if w := get(page, http.MethodGet, "/statusz/job?"+query); w.Code != want.code || !strings.Contains(w.Body.String(), want.text) {
+				e.Errorf("%q: %d %s", query, w.Code, w.Body)
+			}
+		}
+		r := httptest.NewRequest(http.MethodGet, "/job?name="+url.QueryEscape(name), http.NoBody)
+		r.Header.Set("Sec-Fetch-Site", "cross-site")
+		w = httptest.NewRecorder()
+		if page.ServeHTTP(w, r); w.Code != http.StatusForbidden {
+			e.Errorf("from another site: %d", w.Code)
+		}
+		b := open(e, page, "job="+url.QueryEscape(name))
+		e.Until("the job is shown", func() bool { return b.row("jobs", name).Paused })
+		for _, kind := range []string{"jobs", "elections", "locks", "daemons"} {
+			if s, _ := b.section(kind); len(s.Names) != map[string]int{"jobs": 1}[kind] {
+				e.Errorf("%s: %+v", kind, s)
+			}
+		}
+	})
+}

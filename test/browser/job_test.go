@@ -1,0 +1,81 @@
+package browser_test
+
+import (
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+
+	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/singleton"
+	"github.com/noonlock/noonlock/statusz"
+)
+
+// The page of a job is reached by a link that has no password. It shows all about the job, and follows
+// its changes. The details of a square show the whole error.
+func TestPageOfAJob(t *testing.T) {
+	t.Parallel()
+	e := testenv.OnServer(t)
+	work := newScript()
+	draw := runner(e, e.Client("worker-1"), "draw", "@every 24h", singleton.JobConfig{MaxAttempts: 2, Retry: time.Millisecond}, work.work)
+	long := errors.New(strings.Repeat("long ", 80) + "the end")
+	work.results <- errWorse
+	work.trigger(e, draw, long)
+	by, err := draw.By("ann", "the disk is full")
+	testenv.Must(e, err)
+	testenv.Must(e, by.Pause(e.Context()))
+	st, err := draw.Status(e.Context())
+	testenv.Must(e, err)
+	hold(e, e.Client("billing-1"), "invoices")
+	s := behind(e, statusz.Config{AllowActions: true, Title: "the title"}, func(w http.ResponseWriter, r *http.Request, page http.Handler) {
+		if _, password, _ := r.BasicAuth(); password != "sesame" {
+			w.Header().Set("WWW-Authenticate", "Basic")
+			http.Error(w, "the password is wrong", http.StatusUnauthorized)
+			return
+		}
+		page.ServeHTTP(w, r)
+	})
+	b := newTab(e)
+	b.visit(strings.Replace(s.URL, "http://", "http://user:sesame@", 1))
+	b.shows("jobs", "draw", "paused")
+	b.click(`document.querySelector('.strip .f')`)
+	b.until("the whole error is shown", `document.querySelector('#dialog p').textContent.includes('error: '+%s)`, long.Error())
+	b.click(answer, "Close")
+	if got := eval[string](b, `document.querySelector('#jobs .name a').href`); got != s.URL+"/?job=draw" {
+		e.Errorf("the link is %s", got)
+	}
+	b.follow(`document.querySelector('#jobs .name a')`)
+	text := `document.getElementById('main').innerText`
+	for _, want := range []string{
+		"@every 24h0m0s, since ", "since " + instant(st.PausedSince) + ", by ann: the disk is full", "1 replica follows the job", "Definition\n" + strconv.Itoa(st.Generation),
+		long.Error(), "attempt 1 on worker-1, ", errWorse.Error(), "Acts of operators", ": pause", "by ann: the disk is full", ": trigger",
+	} {
+		b.until("the page has "+want, text+`.includes(%s)`, want)
+	}
+	if got := eval[string](b, `document.title + ' ' + location.search + ' ' + document.getElementById('all').href`); got != "draw · the title ?job=draw "+s.URL+"/" {
+		e.Errorf("title, query and link: %s", got)
+	}
+	if eval[bool](b, text+`.includes('invoices') || document.getElementById('filter').checkVisibility()`) {
+		e.Error("the page of a job shows other things")
+	}
+	testenv.Must(e, draw.Resume(e.Context()))
+	b.until("the act is shown", text+`.includes(': resume') && !`+text+`.includes('Paused')`)
+
+	b.visit(s.URL + "/?job=none")
+	b.until("the job is unknown", text+`.includes('there is no job "none": no replica has ever run it, or its history has expired')`)
+	b.follow(`document.getElementById('all')`)
+	b.shows("locks", "invoices", "billing-1")
+}
+
+// follow clicks on a link, which ends the page.
+func (b *tab) follow(link string) {
+	b.Helper()
+	at := b.middle(link)
+	_, err := chromedp.Run(b.ctx, chromedp.MouseClickXY(at[0], at[1]))
+	testenv.Must(b, err)
+	b.until("another page is shown", `window.mark !== true`)
+}
