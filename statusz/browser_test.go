@@ -92,9 +92,9 @@ func (r row) text(i int) string {
 }
 
 type section struct {
-	State, Error          string
-	All, Fit, Page, Pages int
-	Names                 []string
+	State, Error                string
+	All, Fit, Fail, Page, Pages int
+	Names                       []string
 }
 
 // A browser has the page open. It keeps what it received as page.js does.

@@ -13,13 +13,15 @@
 //
 //	elections   the leader, its term and token, the time left of its lease, the candidates in
 //	            order
-//	jobs        the next tick, the last 60 entries of the history, open runs, whether the
-//	            job is paused, its schedule and the definition in use
+//	jobs        the next tick, the last 60 entries of the history, the last outcome, open runs,
+//	            whether the job is paused, its schedule and the definition in use
 //	daemons     the replica that runs it, and those that wait
 //	locks       the holders, their tokens, and the queue
 //
-// A list shows 25 names at a time, and can be filtered by a part of the name. Of long queues it
-// shows the first 20. Errors are shortened until the details of a run are opened. So a page has less
+// A list shows 25 names at a time, and can be filtered by a part of the name. Jobs can also be filtered by
+// their state, and sorted by their last outcome or their next tick. The server does both, for all jobs.
+// The list counts the jobs whose newest run failed, or ended as unknown. Of long queues it shows the first
+// 20. Errors are shortened until the details of a run are opened. So a page has less
 // than 500 KB, whatever the number of jobs.
 //
 // A job has its own page, at ?job=NAME: its schedules, its pause with author and reason, the newest 100
@@ -34,8 +36,10 @@
 //	pause, resume, trigger        is lost
 //	new names                     searched for every 10 s, or every 50 times as long as the
 //	                              search takes, if that is longer
+//	filters, order and count      all jobs are read as often as new names are searched for,
+//	of failing jobs               with two requests for each
 //
-// Only what a browser shows is read, once for all browsers. The page of a job is read once for each
+// For the rest, only what a browser shows is read, once for all browsers. The page of a job is read once for each
 // browser, and again when the job changes. While no browser has the page open
 // and visible, nothing is sent to the server.
 //

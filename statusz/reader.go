@@ -37,8 +37,10 @@ type key struct {
 
 // A list is the result of a search. It does not change.
 type list struct {
-	names []string
-	err   error
+	names   []string
+	err     error
+	marks   map[string]mark // of jobs; nil: not read yet
+	failing int             // jobs
 }
 
 // A reader reads what the views show, as long as there are views.
@@ -153,6 +155,7 @@ func (r *reader) start(ctx context.Context) {
 	r.run, r.items, r.pending, r.searched, r.failure = a, map[key]*item{}, time.Time{}, time.Time{}, nil
 	a.done.Go(func() { a.search(ctx) })
 	a.done.Go(func() { a.look(ctx) })
+	a.done.Go(func() { a.survey(ctx) })
 }
 
 func (a *run) stop() {
@@ -212,7 +215,11 @@ func (a *run) search(ctx context.Context) {
 				if old != nil && old.err == nil && err == nil && slices.Equal(old.names, names) {
 					return false
 				}
-				a.lists[k] = &list{names, err}
+				next := &list{names: names, err: err}
+				if old != nil {
+					next.marks, next.failing = old.marks, old.failing
+				}
+				a.lists[k] = next
 				return true
 			})
 			a.wakeUp()

@@ -28,6 +28,8 @@ const (
 type view struct {
 	part   string     // names contain it, in lower case
 	job    string     // the only thing that is shown, if it is not empty
+	state  string     // of states, for jobs
+	order  string     // of orders, for jobs
 	pages  [kinds]int // from 0
 	nudged chan struct{}
 	ended  chan struct{} // closed by close of the reader
@@ -38,7 +40,7 @@ type view struct {
 
 // parseView reads a view from the query of a URL. Invalid values count as missing.
 func parseView(query url.Values) *view {
-	v := &view{job: query.Get("job"), nudged: make(chan struct{}, 1), ended: make(chan struct{})}
+	v := &view{job: query.Get("job"), state: query.Get("state"), order: query.Get("sort"), nudged: make(chan struct{}, 1), ended: make(chan struct{})}
 	if part := query.Get("q"); len(part) <= longestPart {
 		v.part = strings.ToLower(part)
 	}
@@ -62,10 +64,11 @@ func (v *view) nudge() {
 type section struct {
 	State string   `json:"state"` // "searching", "found" or "failed"
 	Error string   `json:"error,omitempty"`
-	All   int      `json:"all"`   // names of the kind
-	Fit   int      `json:"fit"`   // those that contain the text
-	Page  int      `json:"page"`  // from 1
-	Pages int      `json:"pages"` // at least 1
+	All   int      `json:"all"`            // names of the kind
+	Fit   int      `json:"fit"`            // those that fit the filters
+	Fail  int      `json:"fail,omitempty"` // jobs that fail, whether they fit or not
+	Page  int      `json:"page"`           // from 1
+	Pages int      `json:"pages"`          // at least 1
 	Names []string `json:"names"`
 }
 
@@ -101,6 +104,12 @@ func (v *view) cut(k kind, l *list) section {
 			if strings.Contains(strings.ToLower(name), v.part) {
 				names = append(names, name)
 			}
+		}
+	}
+	if k == jobs {
+		s.Fail, names = l.failing, v.choose(names, l.marks)
+		if l.marks == nil && states[v.state] != nil && l.err == nil {
+			s.State = "searching"
 		}
 	}
 	s.Fit = len(names)

@@ -222,7 +222,7 @@
   const showJob = (r, j) => {
     if (!r.strip) {
       r.first = make('div', 'line');
-      r.second = make('div', 'line quiet');
+      r.second = make('div', 'columns quiet');
       makeStrip(r);
       fill(r.body, r.first, r.strip, r.second);
     }
@@ -236,7 +236,9 @@
       waits && make('span', 'quiet', word(waits, 'run waits', 'runs wait') + ' for a replica'),
       j.next && !j.paused && at(live('number', () => (due(j.next) ? 'next tick is due' : 'next tick in ' + left(j.next))), j.next),
       j.success ? at(live('quiet', () => 'last success ' + age(j.success) + ' ago'), j.success) : make('span', 'quiet', 'no success yet'));
-    fill(r.second, j.schedule && make('span', '', 'schedule ' + j.schedule), make('span', '', 'definition ' + j.generation),
+    const last = j.ended.find((e) => e.o !== 'k') || j.ended[0];
+    fill(r.second, make('span', last && 'fu'.includes(last.o) ? 'error' : '', last ? 'last run ' + outcomes[last.o] : 'no run yet'),
+      make('span', '', j.schedule ? 'schedule ' + j.schedule : ''), make('span', '', 'definition ' + j.generation),
       make('span', '', word(j.replicas, 'replica', 'replicas')), j.more && make('span', '', word(j.more, 'more open run', 'more open runs')));
     r.restrip(squares(j));
   };
@@ -446,6 +448,17 @@
   };
 
   // ---- Lists.
+  const choice = (key, label, all) => {
+    const e = make('select', '', ...Object.entries(all).map(([value, text]) => Object.assign(make('option', '', text), { value })));
+    e.setAttribute('aria-label', label);
+    e.value = Object.hasOwn(all, view.get(key)) ? view.get(key) : '';
+    e.addEventListener('change', () => {
+      view.delete('jobs'); // the number of the page
+      if (e.value) view.set(key, e.value); else view.delete(key);
+      connect();
+    });
+    return e;
+  };
   for (const [kind, l] of Object.entries(lists)) {
     l.rows = new Map();
     l.ul = make('ul', 'rows');
@@ -461,7 +474,12 @@
     l.on = button('›', go(1));
     l.back.setAttribute('aria-label', 'Previous page of ' + l.title.toLowerCase());
     l.on.setAttribute('aria-label', 'Next page of ' + l.title.toLowerCase());
-    l.root = make('section', '', make('div', 'head', make('h2', '', l.title), l.count, l.back, l.on), l.error, l.ul);
+    l.choices = kind === 'jobs' ? [
+      choice('state', 'State of jobs', { '': 'any state', failing: 'failing', running: 'running', paused: 'paused', alone: 'no replicas' }),
+      choice('sort', 'Order of jobs', { '': 'by name', outcome: 'by last outcome', next: 'by next tick' }),
+    ] : [];
+    for (const c of l.choices) c.hidden = true;
+    l.root = make('section', '', make('div', 'head', make('h2', '', l.title), l.count, ...l.choices, l.back, l.on), l.error, l.ul);
     l.root.id = kind;
     l.back.hidden = l.on.hidden = true;
     put(l.count, 'searching');
@@ -477,7 +495,9 @@
   const showSection = (kind, l, s) => {
     l.page = s.page;
     let text = s.state === 'searching' ? 'searching' : s.all ? String(s.all) : s.error ? '' : l.none;
-    if (s.all && s.fit !== s.all) text = s.fit + ' of ' + s.all;
+    if (s.all && s.fit !== s.all) text = s.state === 'searching' ? 'searching' : s.fit + ' of ' + s.all;
+    if (s.fail) text += ', ' + s.fail + ' failing';
+    for (const c of l.choices) c.hidden = !s.all;
     if (s.pages > 1) text += ', page ' + s.page + ' of ' + s.pages;
     put(l.count, text);
     put(l.error, s.error || '');

@@ -42,7 +42,7 @@ func TestKeyboard(t *testing.T) {
 	b.shows("jobs", "draw", "Pause", "Trigger")
 	b.shows("locks", "invoices", "Release")
 
-	want := []string{"filter", "Resign board", "draw", "Pause draw", "Trigger draw", "Runs of draw, oldest first", "Release invoices"}
+	want := []string{"filter", "Resign board", "State of jobs", "Order of jobs", "draw", "Pause draw", "Trigger draw", "Runs of draw, oldest first", "Release invoices"}
 	var stops []string
 	for range want {
 		b.press(kb.Tab)
@@ -185,7 +185,7 @@ func TestAccessibility(t *testing.T) {
 	check := func(where string) {
 		e.Helper()
 		// roles that need a name
-		named := map[string]bool{"button": true, "searchbox": true, "textbox": true, "listbox": true, "option": true, "heading": true, "dialog": true, "RootWebArea": true}
+		named := map[string]bool{"button": true, "searchbox": true, "textbox": true, "listbox": true, "option": true, "heading": true, "dialog": true, "combobox": true, "link": true, "RootWebArea": true}
 		names := map[string][]string{}
 		for _, n := range call(b, accessibility.GetFullAXTree, accessibility.GetFullAXTreeParams{}).Nodes {
 			if n.Ignored || n.Role == nil {
@@ -209,7 +209,7 @@ func TestAccessibility(t *testing.T) {
 				}
 			}
 		}
-		if where == "page" && (len(names["status"]) != 1 || len(names["main"]) != 1 || len(names["banner"]) != 1 || len(names["option"]) != 1 || len(names["button"]) != 2+1+2+25) {
+		if where == "page" && (len(names["status"]) != 1 || len(names["main"]) != 1 || len(names["banner"]) != 1 || len(names["combobox"]) != 2 || len(names["option"]) != 5+3+1 || len(names["button"]) != 2+1+2+25) {
 			e.Errorf("roles and names: %q", names)
 		}
 		if where == "dialog" && !slices.Equal(names["dialog"], []string{"Release: lock-00"}) {

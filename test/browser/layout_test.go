@@ -148,7 +148,7 @@ func TestThousandJobs(t *testing.T) {
 	b := newTab(e)
 	s := serve(e, statusz.Config{})
 	b.visit(s.URL)
-	b.until("the jobs are counted", `document.querySelector('#jobs .head .quiet').textContent === '1000, page 1 of 40'`)
+	b.until("the jobs are counted", `document.querySelector('#jobs .head .quiet').textContent === '1000, 1 failing, page 1 of 40'`)
 	b.until("all rows are shown", `document.querySelectorAll('#jobs .row').length === 25 && [...document.querySelectorAll('#jobs .row .body')].every((e) => e.textContent)`)
 	b.until("all squares are shown", `document.querySelectorAll('#jobs .strip li').length === 20`)
 	b.mu.Lock()
@@ -165,11 +165,24 @@ func TestThousandJobs(t *testing.T) {
 	next := `[...document.querySelectorAll('#jobs .head button')][1]`
 	b.click(next)
 	b.until("the second page is shown", `document.querySelector('#jobs .name').textContent === %s && location.search === '?jobs=2'`, name(25))
+	for query, first := range map[string]string{"?state=failing": name(0), "?sort=outcome": name(0)} {
+		b.visit(s.URL + "/?jobs=2")
+		b.until("the jobs are shown", `document.querySelector('#jobs .name')?.textContent === %s`, name(25))
+		eval[bool](b, `(() => {
+			const [key, value] = %s.slice(1).split('='), e = document.querySelectorAll('#jobs select')[key === 'state' ? 0 : 1];
+			e.value = value;
+			return e.dispatchEvent(new Event('change'));
+		})()`, query)
+		b.until("the choice "+query+" is applied", `location.search === %s && document.querySelector('#jobs .name')?.textContent === %s`, query, first)
+	}
+	b.visit(s.URL + "/?state=failing")
+	b.until("the choice of the URL is applied", `document.querySelector('#jobs .head .quiet').textContent === '1 of 1000, 1 failing' && document.querySelector('#jobs select').value === 'failing'`)
+	b.shows("jobs", name(0), "last run failed", "schedule @every 24h")
 	b.visit(s.URL + "/?jobs=40")
 	b.until("the last page is shown", `[...document.querySelectorAll('#jobs .name')].at(-1)?.textContent === %s`, name(999))
 	b.click(`document.getElementById('filter')`)
 	b.press("0007-")
-	b.until("the filter is applied", `document.querySelectorAll('#jobs .row').length === 1 && document.querySelector('#jobs .head .quiet').textContent === '1 of 1000'`)
+	b.until("the filter is applied", `document.querySelectorAll('#jobs .row').length === 1 && document.querySelector('#jobs .head .quiet').textContent === '1 of 1000, 1 failing'`)
 	b.shows("jobs", name(7), "next tick")
 	b.visit(s.URL)
 	b.until("all squares are shown", `document.querySelectorAll('#jobs .strip li').length === 20`)

@@ -1,0 +1,100 @@
+package statusz_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/singleton"
+	"github.com/noonlock/noonlock/statusz"
+)
+
+// Jobs are filtered by their state and sorted, all of them and not only those of one page. The number of
+// jobs that fail is shown with every filter.
+func TestFilterAndSortJobs(t *testing.T) {
+	testenv.InBubble(t, func(e *testenv.Env) {
+		client := e.Client("worker")
+		r, err := singleton.NewRunner(client, singleton.Config{Drain: -1})
+		testenv.Must(e, err)
+		work := func(ctx context.Context, run singleton.Run) error {
+			switch run.Job[:3] {
+			case "bad":
+				return errors.New("no")
+			case "run":
+				<-ctx.Done()
+			}
+			return nil
+		}
+		const n = 30
+		var all []string
+		for _, kind := range []string{"bad", "ok", "run", "still"} {
+			for i := range n {
+				all = append(all, fmt.Sprintf("%s-%02d", kind, i))
+				testenv.Must(e, r.Add(all[len(all)-1], fmt.Sprintf("@every %dh", 100-i), work, singleton.JobConfig{MaxAttempts: 1}))
+			}
+		}
+		background(e, func(ctx context.Context) { _ = r.Run(ctx) })
+		e.Pass(time.Second)
+		soonest, next := -1, time.Time{}
+		for i, name := range all {
+			j, err := singleton.NewJob(client, name)
+			testenv.Must(e, err)
+			st, err := j.Status(e.Context())
+			testenv.Must(e, err)
+			if i < n && (soonest < 0 || st.Next.Before(next)) {
+				soonest, next = i, st.Next
+			}
+			if strings.HasPrefix(name, "still") {
+				testenv.Must(e, j.Pause(e.Context()))
+				continue
+			}
+			_, err = j.Trigger(e.Context())
+			testenv.Must(e, err)
+		}
+		testenv.Must(e, e.Raw.HSet(e.Context(), "noonlock:{job/old}:job", "v", 1).Err())
+		e.Pass(time.Second)
+		page := newPage(e, e.Client("page"), statusz.Config{})
+		for _, c := range []struct {
+			query string
+			fit   int
+			first string
+		}{
+			{"", 121, "bad-00"},
+			{"state=failing", n, "bad-00"},
+			{"state=failing&jobs=2", n, "bad-25"},
+			{"state=failing&q=bad-1", 10, "bad-10"},
+			{"state=running", n, "run-00"},
+			{"state=paused", n, "still-00"},
+			{"state=paused&sort=next", n, fmt.Sprintf("still-%02d", soonest)},
+			{"state=unheard", 121, "bad-00"},
+			{"sort=outcome", 121, "bad-00"},
+			{"sort=outcome&q=-0", 40, "bad-00"},
+			{"sort=outcome&jobs=5", 121, "ok-09"}, // after those that failed, and those that have not ended
+			{"sort=next", 121, fmt.Sprintf("bad-%02d", soonest)},
+			{"sort=unheard", 121, "bad-00"},
+		} {
+			b := open(e, page, c.query)
+			e.Pass(15 * time.Second)
+			if s, _ := b.section("jobs"); s.State != "found" || s.All != 121 || s.Fail != n || s.Fit != c.fit || s.Names[0] != c.first {
+				e.Errorf("%q: %+v", c.query, s)
+			}
+			b.stop()
+		}
+		b := open(e, page, "state=failing&q=still")
+		e.Pass(15 * time.Second)
+		j, err := singleton.NewJob(client, "bad-00")
+		testenv.Must(e, err)
+		testenv.Must(e, j.Pause(e.Context()))
+		b.stop()
+		b = open(e, page, "state=paused")
+		e.Until("the change is found", func() bool {
+			s, _ := b.section("jobs")
+			return s.Fit == n+1 && slices.Contains(s.Names, "bad-00")
+		})
+	})
+}
