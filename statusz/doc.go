@@ -66,8 +66,8 @@
 // # Security
 //
 // The page has no users and no passwords. Everybody who reaches the handler sees names,
-// identities, metadata and the beginnings of errors, so protect it as you protect metrics of
-// the same detail. If browsers reach it without a password, as on a loopback address, set
+// identities, metadata, errors and the acts of operators, so protect it as you protect metrics of the
+// same detail. If browsers reach it without a password, as on a loopback address, set
 // Config.Hosts: otherwise a foreign site can read it with DNS rebinding.
 //
 // Texts from Redis are only ever set as text, never as HTML. The Content-Security-Policy allows

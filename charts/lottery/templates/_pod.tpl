@@ -172,6 +172,10 @@ resources:
 {{- if .Values.lottery.statusz }}
 - name: LOTTERY_STATUSZ
   value: "on"
+{{- with .Values.lottery.statuszHosts }}
+- name: LOTTERY_STATUSZ_HOST
+  value: {{ join " " . | quote }}
+{{- end }}
 {{- end }}
 {{- end -}}
 

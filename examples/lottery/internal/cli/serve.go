@@ -16,6 +16,7 @@ import (
 	"github.com/noonlock/noonlock/examples/lottery/internal/serve"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton/schedule"
+	"github.com/noonlock/noonlock/statusz"
 )
 
 // The flags that several commands share.
@@ -72,6 +73,7 @@ func serveReplica(ctx context.Context, p Process, s *settings, args []string) er
 		listen   = s.text("http", "ADDRESS", ":8080", "the address of the HTTP server for /livez, /readyz, /healthz and /metrics, or off")
 		stale    = s.text("stale-after", "DURATION", "off", "the age of the newest draw above which /healthz fails, or off")
 		status   = s.text("statusz", "SWITCH", "off", "on: serve a page at /statusz/ that shows the noons, elections and locks on this Redis; needs one URL of Redis")
+		hosts    = s.words("statusz-host", "HOST", "a host name at which browsers may reach /statusz/, without a port; give it again for each further name (default: any name)")
 		format   = s.text("log-format", "FORMAT", "text", "the format of the log on standard error: text or json")
 	)
 	if err := s.parse(ctx, args); err != nil {
@@ -91,12 +93,16 @@ func serveReplica(ctx context.Context, p Process, s *settings, args []string) er
 
 		StaleAfter: s.durationOrOff("stale-after", *stale, time.Second, 10*365*24*time.Hour),
 		Statusz:    s.choice("statusz", *status, "off", "on") == "on",
+		Hosts:      *hosts,
 
 		Logger: logger(p.Stderr, s.choice("log-format", *format, "text", "json")),
 	}
 	s.schedule("schedule", *schedule, cfg.Location)
 	if cfg.Statusz && len(cfg.Redis) > 1 {
 		s.fail("statusz", errors.New("it must be off with several URLs of Redis, because they have no lists of names"))
+	}
+	if len(cfg.Hosts) > 0 && !cfg.Statusz {
+		s.fail("statusz-host", errors.New("it needs --statusz on"))
 	}
 	cfg.Entrants = s.entrants("entrants", *file, cfg.Winners)
 	if err := s.err(); err != nil {
@@ -107,6 +113,10 @@ func serveReplica(ctx context.Context, p Process, s *settings, args []string) er
 		var wrong *lockcore.ConfigError
 		if errors.As(err, &wrong) && wrong.Field == "Config.Identity" {
 			return refusal{fmt.Errorf("%s is %s; it must be %s", s.from["identity"], wrong.Value, wrong.Rule)}
+		}
+		var host *statusz.ConfigError
+		if errors.As(err, &host) && host.Field == "Config.Hosts" {
+			return refusal{fmt.Errorf("%s has %s; it must have %s", s.from["statusz-host"], host.Value, host.Rule)}
 		}
 		return refusal{err}
 	}

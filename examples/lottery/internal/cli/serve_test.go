@@ -246,7 +246,7 @@ func TestServeStatusz(t *testing.T) {
 	t.Parallel()
 	redis := "--redis=redis://" + startRedis(t).Addr()
 	rest := []string{
-		"--winners=3", "--schedule=@every 1s", "--statusz=on",
+		"--winners=3", "--schedule=@every 1s", "--statusz=on", "--statusz-host=127.0.0.1", "--statusz-host=page.example",
 		"--database=sqlite:" + filepath.Join(t.TempDir(), "lottery.db"), "--entrants=" + write(t, "entrants.csv", fiveEntrants),
 	}
 	r := serve(t, append(rest, redis)...)
@@ -255,6 +255,16 @@ func TestServeStatusz(t *testing.T) {
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+r.await("listening", 1).Address+"/statusz/events", nil)
 	if err != nil {
 		t.Fatal(err)
+	}
+	foreign := request.Clone(t.Context())
+	foreign.Host = "evil.example"
+	refused, err := http.DefaultClient.Do(foreign)
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused.Body.Close()
+	if refused.StatusCode != http.StatusMisdirectedRequest {
+		t.Errorf("with another host name: %s", refused.Status)
 	}
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
@@ -279,6 +289,15 @@ func TestServeStatusz(t *testing.T) {
 	code, _, stderr := run(t.Context(), nil, append([]string{"serve", "--redis=redis://127.0.0.1:1", "--redis=redis://127.0.0.1:2", "--redis=redis://127.0.0.1:3"}, rest...)...)
 	if code != cli.Refused || !strings.Contains(stderr, "--statusz") || !strings.Contains(stderr, "several URLs of Redis") {
 		t.Errorf("with several servers: exit code %d, %s", code, stderr)
+	}
+	for value, want := range map[string]string{
+		"--statusz-host=a:80": `--statusz-host has "a:80"; it must have names in lower case`,
+		"--statusz=off":       "--statusz-host: it needs --statusz on",
+	} {
+		code, _, stderr := run(t.Context(), nil, append([]string{"serve"}, append(rest, redis, value)...)...)
+		if code != cli.Refused || !strings.Contains(stderr, want) {
+			t.Errorf("%s: exit code %d, %s", value, code, stderr)
+		}
 	}
 }
 

@@ -113,7 +113,7 @@ func (r *Replica) pages(registry *prometheus.Registry) (http.Handler, error) {
 	}
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	if r.cfg.Statusz {
-		if r.status, err = statusz.Handler(r.client, statusz.Config{Title: noon.Job}); err != nil {
+		if r.status, err = statusz.Handler(r.client, statusz.Config{Title: noon.Job, Hosts: r.cfg.Hosts}); err != nil {
 			return nil, err
 		}
 		mux.Handle("/statusz/", r.status)

@@ -48,6 +48,7 @@ type Config struct {
 	HTTP       string        // address of the HTTP server; "": no server
 	StaleAfter time.Duration // age of the newest draw above which /healthz fails; 0: no check
 	Statusz    bool          // serve package statusz at /statusz/, read-only; only with one server
+	Hosts      []string      // host names at which browsers may reach that page; none: any name
 	Logger     logr.Logger
 }
 
