@@ -71,7 +71,7 @@ func (a *run) survey(ctx context.Context) {
 			return
 		case <-time.After(wait):
 		}
-		names, needed := a.unmarked()
+		names, needed := a.jobNames()
 		if !needed {
 			wait = lookInterval
 			continue
@@ -100,8 +100,8 @@ func (a *run) survey(ctx context.Context) {
 	}
 }
 
-// unmarked returns the names of all jobs. needed is false if they are unknown, or no view shows a list.
-func (a *run) unmarked() (names []string, needed bool) {
+// jobNames returns the names of all jobs. needed is false if they are unknown, or no view shows a list.
+func (a *run) jobNames() (names []string, needed bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for v := range a.views {

@@ -39,8 +39,8 @@ the next tick, the history and the open runs of each job, and the holders and wa
 locks. The page follows changes, and says when it is out of date.
 
 With --allow-actions, users of the page can pause, resume and trigger jobs, run ticks again, cancel
-runs, make leaders resign, and release locks. The page asks for confirmation. Replicas log user@host
-of serve as the operator; serve logs a release. Without the flag, the page changes nothing.
+runs, make leaders resign, and release locks. The page asks for confirmation and for a reason. Replicas
+log both user@host of serve, as the operator, and the reason; serve logs a release. Without the flag, the page changes nothing.
 
 Nothing is read from Redis while no browser shows the page. In Go, package statusz serves the same
 page.
