@@ -20,7 +20,8 @@ type ClaimStatus int
 
 // The reasons for which a tick was not claimed.
 const (
-	// ClaimBusy: Holder runs OpenTick. Its lease ends in Left unless it is renewed.
+	// ClaimBusy: Holder runs OpenTick. Its lease ends in Left unless it is renewed. If Attempt is 0,
+	// no tick is claimed for that time, because another definition takes over.
 	ClaimBusy ClaimStatus = iota + 2
 	// ClaimDone: the tick has ended or was skipped.
 	ClaimDone
@@ -63,6 +64,10 @@ func (e *ClaimError) Error() string {
 	why := "the claim was abandoned before its request arrived"
 	switch e.Status {
 	case ClaimBusy:
+		if e.Attempt == 0 {
+			why = "another definition of the job takes over"
+			break
+		}
 		why = fmt.Sprintf("%s runs tick %s, attempt %d", e.Holder, e.OpenTick.Format(time.RFC3339Nano), e.Attempt)
 	case ClaimDone:
 		why = "it has ended"

@@ -26,7 +26,8 @@
 --
 -- Returns {1, token, attempt, last success or '', unsure or '', asked or ''}   claimed;
 --                             asked: JSON of what, who, why
---         {2, left ms, tick, holder, attempt}       that tick is being run
+--         {2, left ms, tick, holder, attempt}       that tick is being run; with the attempt 0,
+--                             another definition takes over
 --         {3}                 ended or skipped
 --         {4, µs}             not due for this long, by the server's clock
 --         {5}                 abandoned before this request arrived
@@ -52,8 +53,8 @@ local overlap, keep, retain, holder, first = ARGV[6], ARGV[7], ARGV[8], ARGV[9],
 if redis.call('EXISTS', tomb) == 1 then
   return {5}
 end
-local v, accounted, ok, paused, gen, freed, hold =
-  unpack(redis.call('HMGET', job, 'v', 'last', 'ok', 'paused', 'gen', 'freed', 'hold'))
+local v, accounted, ok, paused, gen, freed, hold, yield =
+  unpack(redis.call('HMGET', job, 'v', 'last', 'ok', 'paused', 'gen', 'freed', 'hold', 'yield'))
 if not accounted then
   return {10}
 end
@@ -76,6 +77,10 @@ if not record then
   end
   if tonumber(tick) > now then
     return {4, tonumber(tick) * 1000 - us}
+  end
+  local left = yielding(yield, now)
+  if left > 0 then
+    return {2, left, tick, '', 0}
   end
 end
 if paused and not requested(tick, record) then

@@ -55,7 +55,8 @@
 --
 -- A definition that takes over with another schedule first reports the ticks of the former
 -- schedule that came due and are not accounted for, up to an instant in the past. They are
--- recorded as skipped, and its own ticks begin after that. After a loss of data, the replica
+-- recorded as skipped, and its own ticks begin after that. If a tick was claimed since the count, no
+-- other one is claimed for a moment, so that the next count is not late as well. After a loss of data, the replica
 -- that remembers the last tick decides where the ticks continue, not the ledger.
 --
 -- Twice is safe: the caller's knowledge does not change, a start gets one order, and the
@@ -168,7 +169,7 @@ local function take(changed)
     follow(job, defs)
   end
   redis.call('HSET', job, 'gen', whole(own), 'def', def, 'top', whole(math.max(top, own)))
-  redis.call('HDEL', job, 'ran')
+  redis.call('HDEL', job, 'ran', 'yield')
   if not base then
     base = def
     redis.call('HSET', job, 'base', base)
@@ -204,6 +205,10 @@ if me ~= '' then
       local accounted = redis.call('HGET', job, 'last')
       if changed and (ARGV[16] ~= accounted or tonumber(upto) > now and upto ~= accounted) then
         g.handover = '1'
+        local yield = tonumber(redis.call('HGET', job, 'yield') or 0)
+        if upto ~= '' and (now >= yield + YIELD_EVERY or now < yield) then
+          redis.call('HSET', job, 'yield', whole(now))
+        end
       else
         take(changed)
         fit = true

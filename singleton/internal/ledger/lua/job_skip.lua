@@ -12,6 +12,7 @@
 -- ARGV[8] channel the channel of the job
 --
 -- Returns {1} recorded
+--         {2, left ms, tick, '', 0} another definition takes over
 --         {3} accounted for before
 --         {4, µs} not due for this long, by the server's clock
 --         {6} paused
@@ -26,7 +27,7 @@ local first, newest, count, reason = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
 --@include job
 
-local v, accounted, paused, gen = unpack(redis.call('HMGET', job, 'v', 'last', 'paused', 'gen'))
+local v, accounted, paused, gen, yield = unpack(redis.call('HMGET', job, 'v', 'last', 'paused', 'gen', 'yield'))
 if not accounted then
   return {10}
 end
@@ -48,6 +49,10 @@ end
 local now, us = server_time()
 if tonumber(newest) > now then
   return {4, tonumber(newest) * 1000 - us}
+end
+local left = yielding(yield, now)
+if left > 0 then
+  return {2, left, newest, '', 0}
 end
 redis.call('LLEN', runs) -- a key of another type fails here, and not half-way
 account(job, newest)

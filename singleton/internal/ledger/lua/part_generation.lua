@@ -5,6 +5,8 @@
 --                that has ended a run since; struck: JSON, definition -> how often it
 --                has lost the job before it was proven; sched: the fingerprint of its
 --                schedule; spec: that schedule; schedof: the definition it belongs to;
+--                yield: when a definition asked the acting one to wait, because it could not
+--                count its due ticks between two claims;
 --                live:<replica>: 'order end since fit', that is the order of its
 --                definition, alive until (ms), seen since (ms), and '1' if it may act. It
 --                is a field of this hash, because without it a definition with live
@@ -17,6 +19,7 @@ local PROOF_ON_TRIAL = 30000 -- the same, beside others of a definition on trial
 local PROOF_MOST = 3600000  -- the maximum; each strike multiplies the time by four
 local TRIAL = 300000        -- ms after which a definition that has ended a run is proven
 local LAPSE = 90000         -- ms without a request after which a replica is dead
+local YIELD_EVERY = 30000   -- ms until the acting definition must wait again, see yielding
 local TRIAL_LAPSE = 15000   -- the same, for one that acts on trial beside others
 
 

@@ -30,6 +30,7 @@ local SCHEMA = 1
 local TRIGGER = 140737488355328
 local TRIES = 10
 local ACTS = 100
+local YIELD = 2000
 
 -- server_time returns the server's time in ms, the unit of all instants, and in µs, for
 -- callers that must return at an exact instant.
@@ -75,6 +76,13 @@ local function read(open, tick)
     end
   end
   return record
+end
+
+-- yielding returns for how many ms no new tick is claimed or skipped, so that another definition can
+-- take over.
+local function yielding(since, now)
+  local left = tonumber(since or 0) + YIELD - now
+  return left <= YIELD and left or 0
 end
 
 -- held_until returns when the hold on a run ended that is no longer held. If it was
