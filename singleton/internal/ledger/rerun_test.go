@@ -1,6 +1,7 @@
 package ledger_test
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -165,6 +166,30 @@ func TestByIsChecked(t *testing.T) {
 		for _, by := range []ledger.By{{Who: "a\nb"}, {Why: "\xff"}, {Why: string(make([]byte, 201))}} {
 			if _, err := l.By(by); err == nil {
 				e.Errorf("%q was accepted", by)
+			}
+		}
+	})
+}
+
+// A long history is read page by page, from the newest entry on: each entry is found, and nothing else.
+// Mutants: a page begins after the first entry, or ends before the last one; a page is read twice, or
+// without end.
+func TestHistoryIsReadInPages(t *testing.T) {
+	inBubble(t, func(e *env) {
+		l := e.jobLedger(e.Client("a"), ledger.Config{})
+		e.opened(l)
+		base := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+		for _, size := range []int{100, 101, 250} {
+			for _, at := range []int{0, 1, 99, 100, 101, 199, 200, 249} {
+				testenv.Must(e, e.Raw.Del(e.Context(), e.key("job/draw", "runs"), e.key("job/draw", "open")).Err())
+				for i := range size {
+					tick := base.Add(time.Duration(i) * time.Second).UnixMilli()
+					testenv.Must(e, e.Raw.RPush(e.Context(), e.key("job/draw", "runs"), fmt.Sprintf(`{"tick":"%d","outcome":"failed"}`, tick)).Err())
+				}
+				err := l.Rerun(e.Context(), base.Add(time.Duration(at)*time.Second), false)
+				if found := err == nil; found != (at < size) || !found && !errors.Is(err, ledger.ErrNoRun) {
+					e.Errorf("entry %d of %d: %v", at, size, err)
+				}
 			}
 		}
 	})

@@ -25,7 +25,7 @@ local me, tick, outcome = ARGV[1], ARGV[2], ARGV[3]
 -- recorded finds the end of this run in the history. A takeover has another token.
 -- Another replica can only have recorded this token as 'unknown', which is also true.
 local function recorded(token)
-  for _, text in ipairs(redis.call('LRANGE', runs, 0, -1)) do
+  for text in history(runs) do
     if string.find(text, token, 1, true) then
       local entry = cjson.decode(text)
       if entry.token == token and entry.outcome == outcome then

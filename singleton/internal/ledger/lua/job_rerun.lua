@@ -38,7 +38,7 @@ local tick, sure = ARGV[1], ARGV[2]
 
 -- ended_as returns the outcome in the newest entry of the tick. Most entries are not decoded.
 local function ended_as()
-  for _, text in ipairs(redis.call('LRANGE', runs, 0, -1)) do
+  for text in history(runs) do
     if string.find(text, tick, 1, true) or string.find(text, '"last"', 1, true) then
       local entry = cjson.decode(text)
       if entry.tick == tick or entry.last == tick

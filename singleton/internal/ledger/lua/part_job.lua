@@ -136,6 +136,20 @@ local function log(job, runs, keep, entry)
   follow(job, runs)
 end
 
+-- history iterates over the entries of the history, newest first. It reads a hundred at a time, as all of
+-- them can be megabytes.
+local function history(runs)
+  local from, at, page = 0, 0, {}
+  return function()
+    if at == #page then
+      page, at = redis.call('LRANGE', runs, from, from + 99), 0
+      from = from + 100
+    end
+    at = at + 1
+    return page[at]
+  end
+end
+
 -- end_run ends the run of a tick and records it. The run was held until `freed`, or until now.
 local function end_run(job, open, runs, keep, tick, record, outcome, reason, now, freed)
   freed = whole(freed or now)
