@@ -18,27 +18,24 @@
 -- tombstone is needed, as a claim that arrives later finds the tick accounted for.
 -- A run whose lease has expired may still be completed if none has taken it over.
 local job, open, runs = KEYS[1], KEYS[2], KEYS[3]
-local me, tick, outcome = ARGV[1], ARGV[2], ARGV[3]
+local me, tick, outcome, token = ARGV[1], ARGV[2], ARGV[3], ARGV[6]
 
 --@include job
 
--- recorded finds the end of this run in the history. A takeover has another token.
+-- recorded returns 1 for the entry of the end of this run. A takeover has another token.
 -- Another replica can only have recorded this token as 'unknown', which is also true.
-local function recorded(token)
-  for text in history(runs) do
-    if string.find(text, token, 1, true) then
-      local entry = cjson.decode(text)
-      if entry.token == token and entry.outcome == outcome then
-        return 1
-      end
+local function recorded(text)
+  if string.find(text, token, 1, true) then
+    local entry = cjson.decode(text)
+    if entry.token == token and entry.outcome == outcome then
+      return 1
     end
   end
-  return 0
 end
 
 local record = read(open, tick)
 if not record or record.run ~= me then
-  return recorded(ARGV[6])
+  return find(runs, recorded) or 0
 end
 redis.call('LLEN', runs) -- a key of another type fails here, and not half-way
 if redis.call('HLEN', job) == 0 then -- it was evicted, and each ledger has a schema

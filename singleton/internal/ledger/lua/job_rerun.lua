@@ -36,15 +36,13 @@ local tick, sure = ARGV[1], ARGV[2]
 
 --@include job
 
--- ended_as returns the outcome in the newest entry of the tick. Most entries are not decoded.
-local function ended_as()
-  for text in history(runs) do
-    if string.find(text, tick, 1, true) or string.find(text, '"last"', 1, true) then
-      local entry = cjson.decode(text)
-      if entry.tick == tick or entry.last == tick
-        or sure == '1' and entry.last and tonumber(entry.tick) < tonumber(tick) and tonumber(tick) < tonumber(entry.last) then
-        return entry.outcome
-      end
+-- ended_as returns the outcome in an entry of the tick. Most entries are not decoded.
+local function ended_as(text)
+  if string.find(text, tick, 1, true) or string.find(text, '"last"', 1, true) then
+    local entry = cjson.decode(text)
+    if entry.tick == tick or entry.last == tick
+      or sure == '1' and entry.last and tonumber(entry.tick) < tonumber(tick) and tonumber(tick) < tonumber(entry.last) then
+      return entry.outcome
     end
   end
 end
@@ -62,7 +60,7 @@ end
 if redis.call('HEXISTS', open, tick) == 1 then
   return {14}
 end
-local outcome = ended_as()
+local outcome = find(runs, ended_as)
 if not outcome then
   return {16}
 end

@@ -136,17 +136,16 @@ local function log(job, runs, keep, entry)
   follow(job, runs)
 end
 
--- history iterates over the entries of the history, newest first. It reads a hundred at a time, as all of
--- them can be megabytes.
-local function history(runs)
-  local from, at, page = 0, 0, {}
-  return function()
-    if at == #page then
-      page, at = redis.call('LRANGE', runs, from, from + 99), 0
-      from = from + 100
+-- find returns the first result of a function for the entries of the history, newest first. It
+-- reads a hundred at a time, as all of them can be megabytes.
+local function find(runs, result)
+  for from = 0, redis.call('LLEN', runs) - 1, 100 do
+    for _, text in ipairs(redis.call('LRANGE', runs, from, from + 99)) do
+      local found = result(text)
+      if found then
+        return found
+      end
     end
-    at = at + 1
-    return page[at]
   end
 end
 
