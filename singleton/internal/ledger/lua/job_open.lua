@@ -119,11 +119,12 @@ if control ~= '' and tonumber(cjson.decode(control).at) > controlled(job) then
     listed(deeds, control)
   end
   id = nil
+  stay(job, open, runs, retain)
+  follow(job, deeds)
   announce(ARGV[21], 'restored')
 end
 stay(job, open, runs, retain)
 follow(job, defs)
-follow(job, deeds)
 if not id then
   redis.call('HSET', job, 'id', whole(us))
 end
