@@ -50,8 +50,8 @@ func Staleness(name string, last func() time.Time, most time.Duration) Checker {
 		switch age := time.Since(at); {
 		case age > most:
 			return fmt.Errorf("%w: the last success is %s old; at most %s is allowed", ErrUnhealthy, age.Truncate(time.Second), most)
-		case -age > most:
-			return fmt.Errorf("%w: the last success is %s in the future, so its age is unknown; a clock is wrong", ErrUnhealthy, (-age).Truncate(time.Second))
+		case age < -most: // not -age > most: the least age has no opposite
+			return fmt.Errorf("%w: the last success is %s in the future, so its age is unknown; a clock is wrong", ErrUnhealthy, time.Until(at).Truncate(time.Second))
 		}
 		return nil
 	}}

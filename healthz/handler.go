@@ -185,6 +185,8 @@ type probe struct {
 	pending *answer
 }
 
+var errExited = errors.New("healthz: the check called runtime.Goexit")
+
 type answer struct {
 	done chan struct{}
 	err  error
@@ -208,6 +210,7 @@ func (h *Handler) run(ctx context.Context, c *probe) error {
 				c.mu.Unlock()
 				close(a.done)
 			}()
+			a.err = errExited // unless it returns or panics
 			a.err = c.Check(checkCtx)
 		}()
 	}

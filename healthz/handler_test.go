@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -152,6 +153,21 @@ func TestAPanicIsAFailure(t *testing.T) {
 	for range 2 {
 		if code, body := get(h, http.MethodGet, "/livez/b"); code != 500 || !strings.Contains(body, "panicked: oh") {
 			t.Errorf("%d %q", code, body)
+		}
+	}
+}
+
+// A check that ends its goroutine has judged nothing, and the time since a success far in the future
+// has no opposite.
+// Mutants: such a check passes; -age is compared.
+func TestFault113_ChecksThatJudgeNothing(t *testing.T) {
+	for text, checker := range map[string]healthz.Checker{
+		"runtime.Goexit": {Name: "b", Check: func(context.Context) error { runtime.Goexit(); return nil }},
+		"in the future":  healthz.Staleness("b", func() time.Time { return time.Now().AddDate(300, 0, 0) }, time.Hour),
+	} {
+		h := handler(t, healthz.Config{}, checker)
+		if code, body := get(h, http.MethodGet, "/livez/b"); code != 500 || !strings.Contains(body, text) {
+			t.Errorf("%s: %d %q", text, code, body)
 		}
 	}
 }

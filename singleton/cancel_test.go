@@ -48,7 +48,7 @@ func TestCancel(t *testing.T) {
 					t.Fatal(err)
 				}
 				f.Until("the job has a ledger", func() bool { _, err := job.Status(t.Context()); return err == nil })
-				if _, err := job.Cancel(t.Context(), time.Time{}); !errors.Is(err, singleton.ErrNotOpen) {
+				if _, err := job.Cancel(t.Context(), singleton.RunID{}); !errors.Is(err, singleton.ErrNotOpen) {
 					t.Errorf("nothing runs: %v", err)
 				}
 				for i, when := range []string{"during the work", "in the pause"} {
@@ -60,7 +60,7 @@ func TestCancel(t *testing.T) {
 					if pausing {
 						f.Until("it has failed", func() bool { return f.log.Count("attempt failed; retrying") == 1 })
 					}
-					if ticks, err := job.Cancel(t.Context(), time.Time{}); err != nil || len(ticks) != 1 || !ticks[0].Equal(tick) {
+					if ticks, err := job.Cancel(t.Context(), singleton.RunID{}); err != nil || len(ticks) != 1 || !ticks[0].Tick.Equal(tick) {
 						t.Errorf("%s: canceled %v, %v; want %v", when, ticks, err, tick)
 					}
 					if !pausing {

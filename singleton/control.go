@@ -43,7 +43,9 @@ type Status struct {
 	LastSuccess time.Time `json:"last_success,omitzero"` // the newest tick that succeeded
 	// Begun is when the ledger was created: no tick up to then ran or was skipped. It is
 	// unknown if the ledger has lost data since.
-	Begun       time.Time `json:"begun,omitzero"`
+	Begun time.Time `json:"begun,omitzero"`
+	// Cut is the newest tick whose entry the history has dropped because of JobConfig.KeepRuns.
+	Cut         time.Time `json:"cut,omitzero"`
 	Paused      bool      `json:"paused"`
 	PausedSince time.Time `json:"paused_since,omitzero"`
 	Replicas    int       `json:"replicas"`   // known replicas that would run the job
@@ -53,12 +55,11 @@ type Status struct {
 
 // An Open is a run that has not ended.
 type Open struct {
-	Tick      time.Time `json:"tick"`
-	Triggered time.Time `json:"triggered,omitzero"` // see Run.Triggered
-	Attempt   int       `json:"attempt"`            // 0: not started yet
-	Holder    string    `json:"holder,omitempty"`
-	Token     uint64    `json:"token,omitempty"`
-	Since     time.Time `json:"since"` // when the attempt began, or the run was triggered
+	RunID
+	Attempt int       `json:"attempt"` // 0: not started yet
+	Holder  string    `json:"holder,omitempty"`
+	Token   uint64    `json:"token,omitempty"`
+	Since   time.Time `json:"since"` // when the attempt began, or the run was triggered
 	// Running is true while the lease of the run is valid. If it is false, another replica
 	// may take over.
 	Running bool `json:"running"`
@@ -100,14 +101,13 @@ func (j *Job) Status(ctx context.Context) (Status, error) {
 		return Status{}, err
 	}
 	st := Status{
-		Job: j.name, Now: state.Now, Next: state.Next, Last: state.Last, LastSuccess: state.LastSuccess, Begun: state.Begun,
+		Job: j.name, Now: state.Now, Next: state.Next, Last: state.Last, LastSuccess: state.LastSuccess, Begun: state.Begun, Cut: state.Cut,
 		Paused: state.Paused, PausedSince: state.PausedSince, Replicas: state.Replicas, Generation: state.Generation,
 		Open: []Open{},
 	}
 	for _, open := range state.Open {
-		triggered, _ := TriggeredAt(open.Tick)
 		st.Open = append(st.Open, Open{
-			Tick: open.Tick, Triggered: triggered, Attempt: open.Attempt, Holder: open.Holder, Token: open.Token,
+			RunID: open.RunID, Attempt: open.Attempt, Holder: open.Holder, Token: open.Token,
 			Since: open.Start, Running: open.Left > 0, Attempts: attempts(open.Attempts),
 			Request: requested(open.Asked),
 		})
@@ -126,15 +126,14 @@ func attempts(recorded []ledger.Attempt) []Attempt {
 // An Entry is an entry of a job's history: a run that ended, or consecutive ticks that were
 // skipped for one reason. Later versions may add fields to its JSON.
 type Entry struct {
-	Tick      time.Time `json:"tick"`               // of skipped ticks, the first
-	Last      time.Time `json:"last,omitzero"`      // the last skipped tick
-	Count     int       `json:"count,omitempty"`    // the number of skipped ticks
-	Triggered time.Time `json:"triggered,omitzero"` // see Run.Triggered
-	Attempt   int       `json:"attempt,omitempty"`
-	Holder    string    `json:"holder,omitempty"`
-	Token     uint64    `json:"token,omitempty"`
-	Start     time.Time `json:"start,omitzero"` // of the last attempt
-	End       time.Time `json:"end,omitzero"`
+	RunID             // of skipped ticks, the first
+	Last    time.Time `json:"last,omitzero"`   // the last skipped tick
+	Count   int       `json:"count,omitempty"` // the number of skipped ticks
+	Attempt int       `json:"attempt,omitempty"`
+	Holder  string    `json:"holder,omitempty"`
+	Token   uint64    `json:"token,omitempty"`
+	Start   time.Time `json:"start,omitzero"` // of the last attempt
+	End     time.Time `json:"end,omitzero"`
 	// Outcome is one of
 	//
 	//   - succeeded
@@ -164,9 +163,8 @@ func (j *Job) Runs(ctx context.Context, n int) ([]Entry, error) {
 	}
 	entries := make([]Entry, 0, len(records))
 	for _, r := range records {
-		triggered, _ := TriggeredAt(r.Tick)
 		entries = append(entries, Entry{
-			Tick: r.Tick, Last: r.Last, Count: r.Count, Triggered: triggered, Attempt: r.Attempt, Holder: r.Holder,
+			RunID: r.RunID, Last: r.Last, Count: r.Count, Attempt: r.Attempt, Holder: r.Holder,
 			Token: r.Token, Start: r.Start, End: r.End, Outcome: r.Outcome, Error: r.Error,
 			Attempts: attempts(r.Attempts),
 		})
@@ -178,10 +176,10 @@ func (j *Job) Runs(ctx context.Context, n int) ([]Entry, error) {
 type Act struct {
 	At time.Time `json:"at"` // on the server's clock
 	// Action is one of pause, resume, trigger, rerun and cancel.
-	Action string    `json:"action"`
-	Tick   time.Time `json:"tick,omitzero"` // of a trigger, rerun or cancel
-	By     string    `json:"by"`            // see Job.By
-	Reason string    `json:"reason,omitempty"`
+	Action string `json:"action"`
+	RunID         // of a trigger, rerun or cancel
+	By     string `json:"by"` // see Job.By
+	Reason string `json:"reason,omitempty"`
 }
 
 // Acts returns the newest n acts of operators, newest first. The newest hundred are kept. Counted from
@@ -194,7 +192,7 @@ func (j *Job) Acts(ctx context.Context, n int) ([]Act, error) {
 	}
 	all := make([]Act, len(acts))
 	for i, a := range acts {
-		all[i] = Act{At: a.At, Action: a.What, Tick: a.Tick, By: a.Who, Reason: a.Why}
+		all[i] = Act{At: a.At, Action: a.What, RunID: a.RunID, By: a.Who, Reason: a.Why}
 	}
 	return all, nil
 }
@@ -209,22 +207,21 @@ func (j *Job) Pause(ctx context.Context) error { return j.ledger.Pause(ctx) }
 func (j *Job) Resume(ctx context.Context) error { return j.ledger.Resume(ctx) }
 
 // Trigger requests one more run of the job. A replica runs it at once if Overlap allows
-// that, otherwise after the current run. The returned tick is the name of the run: see
-// Run.Tick. If the error matches lockcore.ErrUnknown, the run may have been triggered.
-func (j *Job) Trigger(ctx context.Context) (tick time.Time, err error) {
+// that, otherwise after the current run. If the error matches lockcore.ErrUnknown, the run may have been triggered.
+func (j *Job) Trigger(ctx context.Context) (RunID, error) {
 	return j.ledger.Trigger(ctx)
 }
 
-// Rerun runs a tick again that ended as failed or unknown, or was skipped. Any replica may claim it,
+// Rerun runs a tick or a triggered run again that ended as failed or unknown, or was skipped. Any replica may claim it,
 // at once if Overlap allows that, otherwise after the current run, and also while the job is
-// paused. The run has the name of the tick and a greater token, and its attempts count from 1.
+// paused. The run has the same RunID and a greater token, and its attempts count from 1.
 // So an effect that commits with its marker (package sqlonce) still happens once. The history
 // keeps the former entry, and the newest entry of a tick counts.
 //
 // The errors are ErrNotEnded, ErrSucceeded, ErrNoRun, ErrTriggers while a hundred runs are open,
 // ErrNoLedger and ErrNewerSchema. If the error matches lockcore.ErrUnknown, the tick may run
 // again. A repeated call then returns ErrNotEnded or ErrSucceeded if it does or did.
-func (j *Job) Rerun(ctx context.Context, tick time.Time) error {
+func (j *Job) Rerun(ctx context.Context, id RunID) error {
 	changes, err := j.Schedules(ctx)
 	if err != nil {
 		return err
@@ -232,20 +229,19 @@ func (j *Job) Rerun(ctx context.Context, tick time.Time) error {
 	scheduled := false
 	var unread error
 	for _, c := range changes {
-		if c.Since.Before(tick) { // the newest one counts
+		if tick := id.Tick; !id.Triggered && c.Since.Before(tick) { // the newest one counts
 			scheduled = c.Schedule != nil && c.Schedule.Next(tick.Add(-time.Millisecond)).Equal(tick)
 			unread = c.Err
 		}
 	}
-	err = j.ledger.Rerun(ctx, tick, scheduled)
+	err = j.ledger.Rerun(ctx, id, scheduled)
 	if errors.Is(err, ErrNoRun) && unread != nil {
 		err = errors.Join(err, unread) // it may be one of several ticks that were skipped together
 	}
 	return err
 }
 
-// Cancel ends the run of a tick or, if tick is zero, all runs of the job that are running, and returns
-// their ticks. The context of the work ends with a *CanceledError as its cause: at once by a
+// Cancel ends a run or, if id is zero, all runs of the job that are running, and returns which. The context of the work ends with a *CanceledError as its cause: at once by a
 // message, and at the latest when the lease is renewed next, by default within a third of the TTL.
 // The run is recorded as what the work then returns, with the cause, and is not attempted again:
 // as succeeded if the error is nil, otherwise as failed, or as unknown. If its replica dies first, it
@@ -254,8 +250,8 @@ func (j *Job) Rerun(ctx context.Context, tick time.Time) error {
 //
 // The errors are ErrNotOpen, ErrNoLedger and ErrNewerSchema. If the error matches
 // lockcore.ErrUnknown, the run may have been canceled.
-func (j *Job) Cancel(ctx context.Context, tick time.Time) (canceled []time.Time, err error) {
-	return j.ledger.Cancel(ctx, tick)
+func (j *Job) Cancel(ctx context.Context, id RunID) (canceled []RunID, err error) {
+	return j.ledger.Cancel(ctx, id)
 }
 
 // By returns a handle on the job for an operator, such as user@host, and the reason for what it does.
@@ -358,6 +354,11 @@ var (
 // CanceledError says who has canceled a run. By is empty if that is not known.
 type CanceledError = ledger.CanceledError
 
-// TriggeredAt returns when a run was triggered, given its tick. triggered is false for a
-// scheduled tick.
-func TriggeredAt(tick time.Time) (at time.Time, triggered bool) { return ledger.TriggeredAt(tick) }
+// A RunID identifies a run of a job: the run of a tick, or a triggered run.
+type RunID = ledger.RunID
+
+// RunOf returns the RunID with that Key.
+func RunOf(key int64) RunID { return ledger.RunOf(key) }
+
+// ParseRunID reads a Name of a RunID.
+func ParseRunID(name string) (RunID, error) { return ledger.ParseRunID(name) }

@@ -29,13 +29,12 @@ type job struct {
 // defaultJobHandOver is the default of JobConfig.HandOverAfter, if MaxAttempts leaves one more attempt.
 const defaultJobHandOver = 2
 
-// logged returns the key and value that identify a tick in a log line. The tick of a
-// triggered run means nothing to a reader, so it is identified by when it was triggered.
-func logged(tick time.Time) (key string, at time.Time) {
-	if at, triggered := TriggeredAt(tick); triggered {
-		return "triggered", at
+// logged returns the key and value that identify a run in a log line.
+func logged(id RunID) (key string, at time.Time) {
+	if id.Triggered {
+		return "triggered", id.Tick
 	}
-	return "tick", tick
+	return "tick", id.Tick
 }
 
 func (cfg JobConfig) complete() (JobConfig, error) {

@@ -112,7 +112,7 @@ func ExampleJob() {
 	name, err := job.Trigger(ctx)
 	fmt.Println("trigger:", err)
 	for run := range ran {
-		if !run.Triggered.IsZero() { // not a tick that was due before the pause
+		if run.Triggered { // not a tick that was due before the pause
 			break
 		}
 	}
@@ -121,7 +121,7 @@ func ExampleJob() {
 		if err != nil {
 			panic(err)
 		}
-		if runs[0].Tick.Equal(name) {
+		if runs[0].RunID == name {
 			fmt.Println("outcome:", runs[0].Outcome)
 			break
 		}

@@ -46,7 +46,6 @@ type jobRun struct {
 }
 
 func (r *Runner) jobRun(j *job, run *ledger.Claim, others bool, stop *stopping.Deadline, log logr.Logger) *jobRun {
-	triggered, _ := TriggeredAt(run.Tick)
 	return &jobRun{j: j, others: others, execution: execution{
 		run: run, stop: stop, log: log, timeout: j.cfg.Timeout, raises: j.metrics.raised,
 		last: func(err error) bool { return run.Attempt >= j.cfg.MaxAttempts || permanent(err) },
@@ -54,7 +53,7 @@ func (r *Runner) jobRun(j *job, run *ledger.Claim, others bool, stop *stopping.D
 			defer r.work.begin(j.name, ctx)()
 			defer func(began time.Time) { j.metrics.duration.Observe(time.Since(began).Seconds()) }(time.Now())
 			return failed(j.work(ctx, Run{
-				Job: j.name, Tick: run.Tick, Triggered: triggered, Attempt: run.Attempt, Token: run.Token(),
+				Job: j.name, Tick: run.Tick, Triggered: run.Triggered, Attempt: run.Attempt, Token: run.Token(),
 				Overlap: j.cfg.Overlap == OverlapAllow, Holder: r.cfg.Identity, LastSuccess: run.LastSuccess, claim: run,
 			})) // here, because Check reports work whose error blocks
 		},
@@ -85,7 +84,7 @@ func (x *jobRun) do(ctx, work context.Context) (over bool) {
 		case ended:
 			x.j.ready.Settle(time.Time{})
 			x.j.metrics.ended(x.outcome)
-			if _, triggered := TriggeredAt(x.run.Tick); err == nil && !triggered && x.run.Tick.After(x.run.LastSuccess) {
+			if err == nil && !x.run.Triggered && x.run.Tick.After(x.run.LastSuccess) {
 				x.j.metrics.succeeded(x.run.Tick)
 			}
 			return true
@@ -107,8 +106,7 @@ func (x *jobRun) do(ctx, work context.Context) (over bool) {
 			}
 		case unrecorded:
 			if !lockcore.IsTemporary(err) {
-				_, at := logged(x.run.Tick)
-				x.j.ready.Doubt(at, fmt.Errorf("singleton: the outcome of the run of %s was not recorded: %w", at.UTC().Format(time.RFC3339), err))
+				x.j.ready.Doubt(x.run.Tick, fmt.Errorf("singleton: the outcome of the run %s was not recorded: %w", x.run.RunID.Name(), err))
 			}
 			x.log.Error(err, "run ended, but its outcome was not recorded", "attempt", x.run.Attempt, "outcome", x.outcome, "took", x.took)
 			x.stepBack(ctx)

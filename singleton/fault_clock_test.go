@@ -221,7 +221,7 @@ func TestFault36_ClassD_ARunIsHeldAheadOfTheClock(t *testing.T) {
 				return
 			}
 			for range 2 {
-				if canceled, err := job.Cancel(t.Context(), first.run.Tick); err != nil || len(canceled) != 1 {
+				if canceled, err := job.Cancel(t.Context(), first.run.ID()); err != nil || len(canceled) != 1 {
 					t.Errorf("canceled %v, %v", canceled, err)
 				}
 				f.Pass(2 * time.Second)

@@ -38,8 +38,8 @@ type follower struct {
 
 	wg   sync.WaitGroup // of the runs of this replica
 	mu   sync.Mutex
-	mine map[int64]*ledger.Claim // of the ticks that this replica runs now
-	over []time.Time             // ticks whose end this replica has recorded since it looked
+	mine map[int64]*ledger.Claim // by their keys, what this replica runs now
+	over []int64                 // keys of runs whose end this replica has recorded since it looked
 }
 
 // follow runs one job on this replica until ctx ends and its runs have returned.
@@ -108,14 +108,13 @@ func (f *follower) act(ctx, work context.Context) (again bool, pause time.Durati
 	settling := f.state.Settling - time.Since(f.looked)
 	for _, open := range f.state.Open {
 		left := open.Left - time.Since(f.looked)
-		_, triggered := TriggeredAt(open.Tick)
 		switch {
-		case f.isMine(open.Tick):
+		case f.isMine(open.RunID):
 		case left > 0:
 			others = true
 			pause = min(pause, left+2*time.Millisecond)
-		case triggered || open.Asked != nil || !f.state.Paused && settling <= 0:
-			return f.claim(ctx, work, open.Tick, ledger.ClaimConfig{})
+		case open.Triggered || open.Asked != nil || !f.state.Paused && settling <= 0:
+			return f.claim(ctx, work, open.RunID, ledger.ClaimConfig{})
 		}
 	}
 	if f.state.Paused || others && f.j.cfg.Overlap == OverlapForbid {
@@ -128,7 +127,7 @@ func (f *follower) act(ctx, work context.Context) (again bool, pause time.Durati
 	p := f.j.plan(f.state, now)
 	switch {
 	case !p.run.IsZero():
-		return f.claim(ctx, work, p.run, ledger.ClaimConfig{Skipped: p.skip, Until: p.until})
+		return f.claim(ctx, work, RunID{Tick: p.run}, ledger.ClaimConfig{Skipped: p.skip, Until: p.until})
 	case p.skip != nil:
 		sent := time.Now()
 		err := f.j.ledger.Skip(ctx, f.state, *p.skip)
@@ -136,7 +135,7 @@ func (f *follower) act(ctx, work context.Context) (again bool, pause time.Durati
 			f.skipped(p.skip)
 		}
 		f.known = false
-		return f.refused(p.skip.Last, sent, err)
+		return f.refused(RunID{Tick: p.skip.Last}, sent, err)
 	case !p.next.IsZero():
 		f.due(p.next)
 		pause = min(pause, p.next.Sub(now)+f.r.clock.slack())
@@ -151,37 +150,37 @@ func (f *follower) occupied() bool {
 	return len(f.mine) > 0 && f.j.cfg.Overlap == OverlapForbid
 }
 
-// setOver records that a tick has ended for good.
-func (f *follower) setOver(tick time.Time) {
+// setOver records that a run has ended for good.
+func (f *follower) setOver(id RunID) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.over = append(f.over, tick)
+	f.over = append(f.over, id.Key())
 }
 
-// forget removes the ticks that have ended from the open ones.
+// forget removes the runs that have ended from the open ones.
 func (f *follower) forget() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.state.Open = slices.DeleteFunc(f.state.Open, func(open ledger.OpenRun) bool {
-		return slices.ContainsFunc(f.over, open.Tick.Equal)
+		return slices.Contains(f.over, open.Key())
 	})
 	f.over = nil
 }
 
-func (f *follower) isMine(tick time.Time) bool {
+func (f *follower) isMine(id RunID) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.mine[tick.UnixMilli()] != nil
+	return f.mine[id.Key()] != nil
 }
 
-// setMine sets the run of a tick on this replica; nil: it has returned.
-func (f *follower) setMine(tick time.Time, run *ledger.Claim) {
+// setMine sets a run on this replica; nil: it has returned.
+func (f *follower) setMine(id RunID, run *ledger.Claim) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if run != nil {
-		f.mine[tick.UnixMilli()] = run
+		f.mine[id.Key()] = run
 	} else {
-		delete(f.mine, tick.UnixMilli())
+		delete(f.mine, id.Key())
 	}
 }
 

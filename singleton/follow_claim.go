@@ -10,41 +10,41 @@ import (
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )
 
-// claim claims a tick and starts its run.
-func (f *follower) claim(ctx, work context.Context, tick time.Time, cfg ledger.ClaimConfig) (again bool, pause time.Duration, err error) {
+// claim claims a run and starts it.
+func (f *follower) claim(ctx, work context.Context, id RunID, cfg ledger.ClaimConfig) (again bool, pause time.Duration, err error) {
 	sent := time.Now()
-	run, err := f.j.ledger.Claim(ctx, tick, f.state, cfg)
+	run, err := f.j.ledger.Claim(ctx, id, f.state, cfg)
 	if err != nil {
 		f.known = false
-		return f.refused(tick, sent, err)
+		return f.refused(id, sent, err)
 	}
 	f.skipped(cfg.Skipped)
-	key, at := logged(tick)
+	key, at := logged(id)
 	log := f.log.WithValues(key, at)
 	f.started(run, log)
-	if _, triggered := TriggeredAt(tick); !triggered && tick.After(f.state.Last) {
-		f.state.Last, f.state.Fresh = tick, false
+	if !id.Triggered && id.Tick.After(f.state.Last) {
+		f.state.Last, f.state.Fresh = id.Tick, false
 	}
-	f.state.Open = append(f.state.Open, ledger.OpenRun{Tick: tick, Attempt: run.Attempt, Token: run.Token(), Left: run.Remaining(), Asked: run.Asked})
-	f.setMine(tick, run)
+	f.state.Open = append(f.state.Open, ledger.OpenRun{RunID: id, Attempt: run.Attempt, Token: run.Token(), Left: run.Remaining(), Asked: run.Asked})
+	f.setMine(id, run)
 	first := run.Attempt == 1 && run.Asked == nil
 	others := f.state.Replicas > 1
 	f.wg.Go(func() {
 		if f.r.jobRun(f.j, run, others, f.stop, log).do(ctx, work) {
-			f.setOver(tick)
+			f.setOver(id)
 		}
-		f.setMine(tick, nil)
+		f.setMine(id, nil)
 		f.wake()
 	})
 	if first {
-		f.measure(tick) // last, because the schedule may panic
+		f.measure(id.Tick) // last, because the schedule may panic
 	}
 	return true, 0, nil
 }
 
 // refused handles a claim or skip that was refused: the next check follows at once, or after
 // a pause.
-func (f *follower) refused(tick, sent time.Time, err error) (again bool, pause time.Duration, _ error) {
+func (f *follower) refused(id RunID, sent time.Time, err error) (again bool, pause time.Duration, _ error) {
 	var refused *ledger.ClaimError
 	switch {
 	case err == nil:
@@ -57,13 +57,13 @@ func (f *follower) refused(tick, sent time.Time, err error) (again bool, pause t
 		// A message announces the end of the run; if its holder dies, the lease ends.
 		return false, min(lookEvery, refused.Left+2*time.Millisecond), nil
 	case ledger.ClaimEarly:
-		f.r.observe(tick.Add(-refused.Left), sent, time.Now())
+		f.r.observe(id.Tick.Add(-refused.Left), sent, time.Now())
 		return false, min(lookEvery, refused.Left), nil
 	case ledger.ClaimPaused:
 		return false, lookEvery, nil
 	case ledger.ClaimRecorded:
-		key, at := logged(tick)
-		f.log.Error(errHolderDied, "tick abandoned", key, at, "outcome", OutcomeUnknown, "holder", f.holder(tick))
+		key, at := logged(id)
+		f.log.Error(errHolderDied, "tick abandoned", key, at, "outcome", OutcomeUnknown, "holder", f.holder(id))
 		f.j.metrics.ended(OutcomeUnknown)
 	default: // the ledger has changed since the check
 	}
@@ -72,10 +72,10 @@ func (f *follower) refused(tick, sent time.Time, err error) (again bool, pause t
 
 var errHolderDied = errors.New("singleton: the holder died or released the run, and no attempt is left")
 
-// holder returns the replica that ran a tick at the latest check, if there was one.
-func (f *follower) holder(tick time.Time) string {
+// holder returns the replica that had a run at the latest check, if there was one.
+func (f *follower) holder(id RunID) string {
 	for _, open := range f.state.Open {
-		if open.Tick.Equal(tick) {
+		if open.Key() == id.Key() {
 			return open.Holder
 		}
 	}
@@ -85,7 +85,7 @@ func (f *follower) holder(tick time.Time) string {
 // started counts a request or a takeover.
 func (f *follower) started(run *ledger.Claim, log logr.Logger) {
 	if run.Attempt > 1 {
-		log.Info("run taken over", "from", f.holder(run.Tick), "attempt", run.Attempt)
+		log.Info("run taken over", "from", f.holder(run.RunID), "attempt", run.Attempt)
 		f.j.metrics.takeovers.Inc()
 		return
 	}

@@ -180,12 +180,10 @@ type Func func(ctx context.Context, run Run) error
 // A Run describes one attempt at a tick to the work.
 type Run struct {
 	Job string
-	// Tick is the scheduled instant in UTC. A triggered run has a unique tick
-	// thousands of years in the future, so it never has the tick or the marker of a
-	// scheduled run.
-	Tick time.Time
-	// Triggered is when the run was triggered. Zero: the run is scheduled.
-	Triggered time.Time
+	// Tick is the scheduled instant in UTC. If Triggered is true, it is when the run was requested,
+	// and no tick of the schedule: see RunID.
+	Tick      time.Time
+	Triggered bool
 	Attempt   int // 1, or more if an earlier attempt failed or its holder died
 	// Token is the fencing token of the attempt's lease. It is greater than the token of
 	// every earlier holder of the job. Pass it to the resource.
@@ -211,11 +209,14 @@ func (r Run) Remaining() time.Duration {
 	return r.claim.Remaining()
 }
 
-// Key returns an idempotency key: the same for all attempts at a tick, and different for
-// every other tick.
-func (r Run) Key() string { return r.Job + "@" + strconv.FormatInt(r.Tick.UnixMilli(), 10) }
+// ID returns what identifies the run in the job.
+func (r Run) ID() RunID { return RunID{Tick: r.Tick, Triggered: r.Triggered} }
 
-// Marker returns the marker of the tick for Once.Do of package sqlonce.
+// Key returns an idempotency key: the same for all attempts at a run, and different for
+// every other run.
+func (r Run) Key() string { return r.Job + "@" + strconv.FormatInt(r.ID().Key(), 10) }
+
+// Marker returns the marker of the run for Once.Do of package sqlonce.
 func (r Run) Marker() sqlonce.Marker {
-	return sqlonce.Marker{Job: r.Job, Tick: r.Tick, Attempt: r.Attempt, Token: r.Token, Holder: r.Holder, Overlap: r.Overlap}
+	return sqlonce.Marker{Job: r.Job, Tick: r.Tick, Triggered: r.Triggered, Attempt: r.Attempt, Token: r.Token, Holder: r.Holder, Overlap: r.Overlap}
 }

@@ -27,8 +27,8 @@ type onceCall struct {
 	*loop
 	o      *Once
 	work   func(ctx context.Context, token uint64) error
-	joined time.Time // the run whose outcome this call shares; zero: none yet
-	ends   func()    // stops the watch; nil: not started
+	joined RunID  // the run whose outcome this call shares; zero: none yet
+	ends   func() // stops the watch; nil: not started
 	stop   *stopping.Deadline
 }
 
@@ -65,24 +65,24 @@ func (c *onceCall) step(ctx context.Context) (pause time.Duration, over bool, er
 	if len(state.Open) > 0 {
 		open = &state.Open[0] // without overlap there is one
 	}
-	if !c.joined.IsZero() && (open == nil || !open.Tick.Equal(c.joined)) {
-		if !c.joined.After(state.Last) {
+	if c.joined != (RunID{}) && (open == nil || open.RunID != c.joined) {
+		if !c.joined.Tick.After(state.Last) {
 			failed, err := c.outcome(ctx)
 			if err != nil {
 				return 0, false, err
 			}
 			return 0, true, failed
 		}
-		c.joined = time.Time{} // the ledger was lost: start again
+		c.joined = RunID{} // the ledger was lost: start again
 	}
 	if open == nil {
-		return c.claim(ctx, state.Last.Add(time.Millisecond), state)
+		return c.claim(ctx, RunID{Tick: state.Last.Add(time.Millisecond)}, state)
 	}
-	c.joined = open.Tick
+	c.joined = open.RunID
 	if open.Left > 0 {
 		return c.await(open.Left, "holder", open.Holder, "attempt", open.Attempt), false, nil
 	}
-	return c.claim(ctx, open.Tick, state)
+	return c.claim(ctx, open.RunID, state)
 }
 
 // outcome returns the failure of the run that the call waited for.
@@ -92,7 +92,7 @@ func (c *onceCall) outcome(ctx context.Context) (*OnceError, error) {
 		return nil, err
 	}
 	for _, r := range runs {
-		if r.Tick.Equal(c.joined) {
+		if r.RunID == c.joined {
 			return &OnceError{
 				Name: c.o.name, Holder: r.Holder, Attempt: r.Attempt, Token: r.Token, Outcome: r.Outcome, Reason: r.Error,
 			}, nil
@@ -114,19 +114,19 @@ func (c *onceCall) await(left time.Duration, about ...any) time.Duration {
 }
 
 // claim tries to claim a run, and does the work if that succeeds.
-func (c *onceCall) claim(ctx context.Context, tick time.Time, known ledger.State) (pause time.Duration, over bool, err error) {
-	run, err := c.o.ledger.Claim(ctx, tick, known, ledger.ClaimConfig{})
+func (c *onceCall) claim(ctx context.Context, id RunID, known ledger.State) (pause time.Duration, over bool, err error) {
+	run, err := c.o.ledger.Claim(ctx, id, known, ledger.ClaimConfig{})
 	var refused *ledger.ClaimError
 	switch {
 	case err == nil:
-		c.joined = tick
+		c.joined = id
 		c.answered() // before the work, which may take long
 		over, err = c.execute(ctx, run)
 		return 0, over, err
 	case !errors.As(err, &refused):
 		return 0, false, err
 	case refused.Status == ledger.ClaimBusy:
-		c.joined = refused.OpenTick
+		c.joined = refused.Open
 	case refused.Status == ledger.ClaimPaused || refused.Status == ledger.ClaimEarly:
 		pause = c.await(c.o.cfg.TTL, "refused", refused.Error())
 	}

@@ -53,7 +53,7 @@ func TestRerun(t *testing.T) {
 		})
 		delays, _ := metric(t, reg, "noonlock_job_start_delay_seconds")
 		newest, _ := metric(t, reg, "noonlock_job_last_success_timestamp_seconds")
-		if err := job.Rerun(t.Context(), failed.Tick); err != nil {
+		if err := job.Rerun(t.Context(), failed.RunID); err != nil {
 			t.Fatal(err)
 		}
 		newestRun := func() ledger.RunRecord {
@@ -65,11 +65,11 @@ func TestRerun(t *testing.T) {
 		if again.Outcome != singleton.OutcomeSucceeded || again.Token <= failed.Token || again.Attempt != 1 {
 			t.Errorf("the rerun is %+v after %+v", again, failed)
 		}
-		if err := job.Rerun(t.Context(), failed.Tick); !errors.Is(err, singleton.ErrSucceeded) {
+		if err := job.Rerun(t.Context(), failed.RunID); !errors.Is(err, singleton.ErrSucceeded) {
 			t.Errorf("a second rerun: %v", err)
 		}
 		for _, never := range []time.Time{failed.Tick.Add(time.Millisecond), failed.Tick.Add(-time.Hour)} {
-			if err := job.Rerun(t.Context(), never); !errors.Is(err, singleton.ErrNoRun) {
+			if err := job.Rerun(t.Context(), singleton.RunID{Tick: never}); !errors.Is(err, singleton.ErrNoRun) {
 				t.Errorf("a rerun of a tick that never was: %v", err)
 			}
 		}
@@ -122,10 +122,10 @@ func TestRerunOfASkippedTick(t *testing.T) {
 			return false
 		})
 		tick := skipped.Tick.Add(2 * time.Minute)
-		if err := job.Rerun(t.Context(), tick.Add(time.Second)); !errors.Is(err, singleton.ErrNoRun) {
+		if err := job.Rerun(t.Context(), singleton.RunID{Tick: tick.Add(time.Second)}); !errors.Is(err, singleton.ErrNoRun) {
 			t.Errorf("an instant that is no tick: %v", err)
 		}
-		if err := job.Rerun(t.Context(), tick); err != nil {
+		if err := job.Rerun(t.Context(), singleton.RunID{Tick: tick}); err != nil {
 			t.Fatal(err)
 		}
 		f.Until("the skipped tick has run", func() bool { return len(f.ticks("draw")[tick.UnixMilli()]) == 1 })
@@ -142,7 +142,7 @@ func TestRerunWithoutAnAnswer(t *testing.T) {
 			t.Fatal(err)
 		}
 		net.Partition()
-		if err := job.Rerun(t.Context(), time.UnixMilli(60_000)); err == nil || errors.Is(err, singleton.ErrNoRun) {
+		if err := job.Rerun(t.Context(), singleton.RunOf(60_000)); err == nil || errors.Is(err, singleton.ErrNoRun) {
 			t.Errorf("without a server: %v", err)
 		}
 	})

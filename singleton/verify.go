@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/noonlock/noonlock/singleton/internal/ticks"
@@ -14,37 +14,34 @@ import (
 
 // VerifyConfig configures Job.Verify.
 type VerifyConfig struct {
-	// Since and Until limit the ticks: Since ≤ tick < Until. The defaults are the start of what the
-	// ledger keeps, and the present time of the server.
+	// Since and Until limit the ticks: Since ≤ tick < Until. The defaults are the beginning of the
+	// ledger, and the present time of the server.
 	Since, Until time.Time
 
 	// Schedule is used for the time in which the ledger does not know the schedule: before the
 	// first change, if the text in the ledger cannot be parsed here, and after the thousand ticks
-	// that are stored of a custom Schedule. Default: the ticks of that time are not judged.
+	// that are stored of a custom Schedule. Default: only the entries of that time are judged.
 	Schedule schedule.Schedule
-
-	// KeepRuns is JobConfig.KeepRuns of the job. A history with fewer entries has all of them
-	// since the ledger began. Default: that is not known, and the oldest entry is the limit.
-	KeepRuns int
 }
 
 // A Verification is the result of Job.Verify.
 type Verification struct {
 	Job string `json:"job"`
-	// Since and Until limit the ticks that were judged: Since ≤ tick < Until. If the ledger keeps
-	// less than was asked for, Since is where it begins, and Limit says why.
+	// Since and Until limit the ticks that were judged: Since ≤ tick < Until. If the ledger began
+	// after the time that was asked for, Since is when it began, and Limit says so.
 	Since time.Time `json:"since"`
 	Until time.Time `json:"until"`
 	Limit string    `json:"limit,omitempty"`
 	// Ticks is the number of ticks that the schedules have in that time, and Succeeded how many of
-	// them succeeded.
+	// them succeeded. In the Unknown parts, only ticks that have an entry are counted.
 	Ticks     int `json:"ticks"`
 	Succeeded int `json:"succeeded"`
 	// Pending are ticks that were not judged, because they are running, wait for a replica, or
 	// were due within the last ten seconds.
 	Pending []time.Time `json:"pending,omitempty"`
-	// Unknown are the parts of the time whose schedule is not known. Only entries of the history
-	// were judged there, so a Verification with such a part does not show that nothing is missing.
+	// Unknown are the parts of the time whose schedule is not known, or whose entries the history
+	// has dropped because of JobConfig.KeepRuns. Only entries of the history were judged there, so a
+	// Verification with such a part does not show that nothing is missing or failed.
 	Unknown  []Span    `json:"unknown,omitempty"`
 	Findings []Finding `json:"findings"` // ordered by tick
 }
@@ -53,7 +50,7 @@ type Verification struct {
 type Span struct {
 	Since time.Time `json:"since"`
 	Until time.Time `json:"until"`
-	Why   string    `json:"why"` // the schedule is not known
+	Why   string    `json:"why"` // it could not be judged completely
 }
 
 // A Finding is a tick, or consecutive ticks, for which the ledger does not have exactly one
@@ -79,7 +76,8 @@ const (
 	FindingExtra    = "extra"
 )
 
-// ErrNothingKept is returned by Verify if the ledger keeps nothing of the time, or the time is empty.
+// ErrNothingKept is returned by Verify if the history has dropped all ticks of the time, or the time
+// is empty.
 var ErrNothingKept = errors.New("singleton: the ledger keeps no ticks of this time")
 
 const (
@@ -93,15 +91,11 @@ const (
 // Schedules. A tick that was run again (Rerun) counts as its newest entry. Triggered runs are not
 // judged.
 //
-// The history is limited by JobConfig.KeepRuns. Earlier ticks are not reported as missing: Since
-// of the Verification is the first instant since when the history is complete. At most a million
-// ticks are judged in one call.
+// The history is limited by JobConfig.KeepRuns. Of the time of entries that were dropped, those that
+// are kept are judged, and the time is in Unknown. At most a million ticks are judged in one call.
 //
 // The errors are ErrNoLedger, ErrNothingKept, ErrNewerSchema and a *ConfigError.
 func (j *Job) Verify(ctx context.Context, cfg VerifyConfig) (Verification, error) {
-	if cfg.KeepRuns < 0 || cfg.KeepRuns > mostEntries {
-		return Verification{}, &ConfigError{Field: "VerifyConfig.KeepRuns", Value: strconv.Itoa(cfg.KeepRuns), Rule: "0 (not known) or up to 10000"}
-	}
 	// In this order, a tick that ends meanwhile is in the history.
 	state, err := j.Status(ctx)
 	if err != nil {
@@ -115,6 +109,11 @@ func (j *Job) Verify(ctx context.Context, cfg VerifyConfig) (Verification, error
 	if err != nil {
 		return Verification{}, err
 	}
+	after, err := j.Status(ctx) // entries may have been dropped meanwhile
+	if err != nil {
+		return Verification{}, err
+	}
+	state.Cut = after.Cut
 	if cfg.Until.IsZero() || cfg.Until.After(state.Now) {
 		cfg.Until = state.Now
 	}
@@ -133,8 +132,9 @@ type verifier struct {
 	changes []ScheduleChange
 	runs    []Entry // newest first
 
-	entries map[int64][]Entry // of runs, by tick in ms, newest first
-	skips   []Entry           // of skipped ticks, newest first
+	entries map[int64][]Entry // by tick in ms, newest first
+	skips   []Entry           // of several ticks; all other entries of these ticks are newer
+	oldest  time.Time         // the oldest tick of an entry
 	wrong   int               // ticks with a finding
 	joins   bool              // the last finding is about the tick before
 }
@@ -142,85 +142,150 @@ type verifier struct {
 func (v *verifier) judge() error {
 	v.Job, v.Findings = v.state.Job, []Finding{}
 	v.Since, v.Until = v.cfg.Since.UTC(), v.cfg.Until.UTC()
-	if kept, why := v.kept(); v.cfg.Since.Before(kept) {
-		v.Since, v.Limit = kept.UTC(), why
+	v.index()
+	switch begun := v.state.Begun.Add(time.Millisecond); { // the tick at Begun is not claimed
+	case !v.state.Begun.IsZero() && v.Since.Before(begun):
+		v.Since, v.Limit = begun, "the ledger began then"
+	case v.cfg.Since.IsZero():
+		v.Since, v.Limit = v.complete(), "the ledger has lost its beginning"
 	}
 	if !v.Since.Before(v.Until) {
 		return ErrNothingKept
 	}
-	v.index()
-	expected := map[int64]bool{}
-	begin := v.Since
-	for _, part := range v.parts() {
-		if !begin.Before(part.until) {
-			continue
-		}
-		if part.schedule == nil {
-			v.Unknown = append(v.Unknown, Span{begin, part.until, part.why})
-			begin = part.until
-			continue
-		}
-		for tick := part.schedule.Next(begin.Add(-time.Millisecond)); !tick.IsZero() && tick.Before(part.until); tick = part.schedule.Next(tick) {
-			if v.Ticks++; v.Ticks > mostJudged {
-				return &ConfigError{Field: "VerifyConfig.Since", Value: v.Since.String(), Rule: fmt.Sprintf("an instant from when on there are at most %d ticks", mostJudged)}
-			}
-			expected[tick.UnixMilli()] = true
-			before := v.wrong
-			v.expect(tick)
-			v.joins = v.wrong > before
-		}
-		begin = part.until
+	maps.DeleteFunc(v.entries, func(tick int64, _ []Entry) bool { return tick < v.Since.UnixMilli() || tick >= v.Until.UnixMilli() })
+	complete := v.complete()
+	if v.Since.Before(complete) {
+		v.Unknown = append(v.Unknown, Span{v.Since, earlier(complete, v.Until), "the history has dropped older entries"})
 	}
-	v.joins = false
-	for tick, entries := range v.entries {
-		at := time.UnixMilli(tick).UTC()
-		v.repeated(at, entries)
-		if !expected[tick] {
-			v.unexpected(at, entries[0])
+	begin := v.Since
+	for _, p := range v.parts() {
+		if !begin.Before(p.until) {
+			continue
 		}
+		p.since, begin = begin, p.until
+		p.complete = later(complete, p.since)
+		if p.schedule == nil {
+			v.Unknown = append(v.Unknown, Span{p.since, p.until, p.why})
+			p.complete = p.until
+		}
+		v.known(p)
+		if err := v.all(p); err != nil {
+			return err
+		}
+	}
+	for tick, entries := range v.entries {
+		v.repeated(time.UnixMilli(tick).UTC(), entries)
+	}
+	if v.Ticks == 0 && len(v.Findings) == 0 && !complete.Before(v.Until) {
+		return ErrNothingKept
 	}
 	slices.SortStableFunc(v.Findings, func(a, b Finding) int { return a.Tick.Compare(b.Tick) })
 	return nil
 }
 
-// kept returns the instant from which on the history is complete, and why not before.
-func (v *verifier) kept() (at time.Time, why string) {
-	n := len(v.runs)
-	if n > 0 && (v.cfg.KeepRuns == 0 || n >= v.cfg.KeepRuns || v.state.Begun.IsZero()) {
-		// Entries that were dropped ended before the oldest one did, so their ticks were not later.
-		oldest := v.runs[n-1]
-		for _, end := range []time.Time{oldest.Tick, oldest.Last, oldest.End} {
-			if end.After(at) {
-				at = end
-			}
-		}
-		at, why = at.Add(time.Millisecond), "the history keeps no older entries"
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
 	}
-	if begun := v.state.Begun.Add(time.Millisecond); !v.state.Begun.IsZero() && at.Before(begun) { // the tick at Begun is not claimed
-		at, why = begun, "the ledger began then"
+	return a
+}
+
+// complete returns the instant from which on the history has every tick.
+func (v *verifier) complete() (at time.Time) {
+	if !v.state.Cut.IsZero() {
+		at = v.state.Cut.Add(time.Millisecond)
 	}
-	return at, why
+	if v.state.Begun.IsZero() {
+		at = later(at, v.oldest)
+	}
+	return at
 }
 
 // index sorts the entries of the history by their ticks.
 func (v *verifier) index() {
-	v.entries = map[int64][]Entry{}
+	v.entries, v.oldest = map[int64][]Entry{}, v.state.Last.Add(time.Millisecond)
 	for _, e := range v.runs {
-		if e.Count > 0 {
-			v.skips = append(v.skips, e)
+		if e.Triggered {
 			continue
 		}
-		if e.Triggered.IsZero() && !e.Tick.Before(v.Since) && e.Tick.Before(v.Until) {
+		v.oldest = earlier(v.oldest, e.Tick)
+		if e.Count > 1 {
+			v.skips = append(v.skips, e)
+		} else {
 			v.entries[e.Tick.UnixMilli()] = append(v.entries[e.Tick.UnixMilli()], e)
 		}
 	}
 }
 
+// known judges the entries of a part before the instant from which on all its ticks are judged. It
+// finds those that the schedule does not have.
+func (v *verifier) known(p part) {
+	for at, entries := range v.entries {
+		tick := time.UnixMilli(at).UTC()
+		switch {
+		case !p.has(tick):
+		case p.schedule != nil && !p.schedule.Next(tick.Add(-time.Millisecond)).Equal(tick):
+			v.Findings = append(v.Findings, Finding{Tick: tick, Kind: FindingExtra, Detail: "the schedule that was in use does not have it; it is recorded as " + entries[0].Outcome})
+		case tick.Before(p.complete):
+			v.joins = false
+			v.Ticks++
+			v.expect(tick)
+		}
+	}
+	for _, e := range v.skips {
+		if p.schedule == nil && (p.has(e.Last) || p.has(e.Tick) && !e.Last.Before(v.Until)) {
+			for tick := range v.entries { // they were run again
+				if tick >= e.Tick.UnixMilli() && tick <= e.Last.UnixMilli() {
+					e.Count--
+				}
+			}
+			v.Ticks += e.Count
+			v.Findings = append(v.Findings, Finding{Tick: e.Tick, Last: e.Last, Count: e.Count, Kind: OutcomeSkipped, Detail: e.Error})
+			continue
+		}
+		v.joins = false
+		for tick := p.next(later(e.Tick, p.since)); !tick.IsZero() && tick.Before(p.complete) && !tick.After(e.Last); tick = p.next(tick.Add(time.Millisecond)) {
+			if v.entries[tick.UnixMilli()] == nil {
+				v.Ticks++
+				v.expect(tick)
+				v.joins = true
+			} else {
+				v.joins = false
+			}
+		}
+	}
+	v.joins = false
+}
+
+// all judges all ticks of a part from the instant on from which the history has them.
+func (v *verifier) all(p part) error {
+	for tick := p.next(p.complete); !tick.IsZero() && tick.Before(p.until); tick = p.next(tick.Add(time.Millisecond)) {
+		if v.Ticks++; v.Ticks > mostJudged {
+			return &ConfigError{Field: "VerifyConfig.Since", Value: v.Since.String(), Rule: fmt.Sprintf("an instant from when on there are at most %d ticks", mostJudged)}
+		}
+		before := v.wrong
+		v.expect(tick)
+		v.joins = v.wrong > before
+	}
+	return nil
+}
+
 // A part is a part of the time with one schedule; nil: it is not known.
 type part struct {
-	until    time.Time
-	schedule schedule.Schedule
-	why      string // it is not known
+	since, until time.Time
+	complete     time.Time // all ticks from then on are judged, and before only those with an entry
+	schedule     schedule.Schedule
+	why          string // it is not known
+}
+
+func (p part) has(t time.Time) bool { return !t.Before(p.since) && t.Before(p.until) }
+
+// next returns the first tick of the schedule from t on; zero: there is none.
+func (p part) next(t time.Time) time.Time {
+	if p.schedule == nil {
+		return time.Time{}
+	}
+	return p.schedule.Next(t.Add(-time.Millisecond))
 }
 
 // parts divides the time by the schedules that were in use. A tick at the instant of a change
@@ -233,28 +298,28 @@ func (v *verifier) parts() []part {
 			continue // not in this time, or the ledger was reset
 		}
 		if c.Schedule == nil {
-			parts = append(parts, part{end, v.cfg.Schedule, c.Err.Error()})
+			parts = append(parts, part{until: end, schedule: v.cfg.Schedule, why: c.Err.Error()})
 		} else {
 			if last, ok := ticks.End(c.Schedule); ok && last.Before(end) {
-				parts = append(parts, part{end, v.cfg.Schedule, "the ledger has only the next thousand ticks of a custom schedule"})
+				parts = append(parts, part{until: end, schedule: v.cfg.Schedule, why: "the ledger has only the next thousand ticks of a custom schedule"})
 				end = last.Add(time.Millisecond)
 			}
-			parts = append(parts, part{end, c.Schedule, ""})
+			parts = append(parts, part{until: end, schedule: c.Schedule})
 		}
 		if end = from; !end.After(v.Since) {
 			break
 		}
 	}
 	if end.After(v.Since) {
-		parts = append(parts, part{end, v.cfg.Schedule, "the ledger does not have it"})
+		parts = append(parts, part{until: end, schedule: v.cfg.Schedule, why: "the ledger does not have its schedule"})
 	}
 	slices.Reverse(parts)
 	return parts
 }
 
-// expect judges a tick that the schedule has.
+// expect judges a tick that the schedule or the history has.
 func (v *verifier) expect(tick time.Time) {
-	if open := slices.ContainsFunc(v.state.Open, func(o Open) bool { return o.Tick.Equal(tick) }); open {
+	if open := slices.ContainsFunc(v.state.Open, func(o Open) bool { return !o.Triggered && o.Tick.Equal(tick) }); open {
 		v.Pending = append(v.Pending, tick.UTC())
 		return
 	}
@@ -271,7 +336,7 @@ func (v *verifier) expect(tick time.Time) {
 		v.found(tick, FindingMissing, "the ledger has no entry of it")
 	case v.state.Paused:
 		v.found(tick, FindingMissing, "the job is paused")
-	case len(v.state.Open) > 0, v.state.Now.Sub(tick) < graceOfDue:
+	case slices.ContainsFunc(v.state.Open, func(o Open) bool { return o.Running }), v.state.Now.Sub(tick) < graceOfDue:
 		v.Pending = append(v.Pending, tick.UTC()) // a replica records it when the run has ended
 	default:
 		v.found(tick, FindingMissing, "it is due, and no replica has claimed it")
@@ -295,17 +360,6 @@ func (v *verifier) repeated(tick time.Time, entries []Entry) {
 				"it succeeded with token %d, and then it was recorded as %s with token %d", e.Token, entries[i-1].Outcome, entries[i-1].Token)})
 		}
 	}
-}
-
-// unexpected judges an entry at an instant that the schedules do not have.
-func (v *verifier) unexpected(tick time.Time, newest Entry) {
-	if slices.ContainsFunc(v.Unknown, func(s Span) bool { return !tick.Before(s.Since) && tick.Before(s.Until) }) {
-		if newest.Outcome != OutcomeSucceeded {
-			v.found(tick, newest.Outcome, newest.Error)
-		}
-		return
-	}
-	v.Findings = append(v.Findings, Finding{Tick: tick, Kind: FindingExtra, Detail: "the schedule that was in use does not have it; it is recorded as " + newest.Outcome})
 }
 
 // found adds a finding. Consecutive ticks of one kind are one finding.

@@ -63,7 +63,7 @@ func TestVerify(t *testing.T) {
 			t.Fatal(err)
 		}
 		until(65)
-		if v := f.verify("draw", singleton.VerifyConfig{KeepRuns: 100}); !slices.Equal(findings(v, begin), []string{"20 failed", "40 missing 3 until 60"}) || v.Findings[1].Detail != "the job is paused" {
+		if v := f.verify("draw", singleton.VerifyConfig{}); !slices.Equal(findings(v, begin), []string{"20 failed", "40 missing 3 until 60"}) || v.Findings[1].Detail != "the job is paused" {
 			t.Errorf("while it is paused: %+v", v)
 		}
 		if err := f.job("draw").Resume(t.Context()); err != nil {
@@ -78,7 +78,7 @@ func TestVerify(t *testing.T) {
 			t.Fatal(err)
 		}
 		until(130)
-		whole := singleton.VerifyConfig{KeepRuns: 100}
+		whole := singleton.VerifyConfig{}
 		v := f.verify("draw", whole)
 		want := []string{"20 failed", "40 skipped 2 until 50"}
 		if got := findings(v, begin); !slices.Equal(got, want) || v.Ticks != 11 || v.Succeeded != 8 || v.Limit != "the ledger began then" || len(v.Pending) > 0 {
@@ -105,10 +105,11 @@ func TestVerify(t *testing.T) {
 			t.Errorf("findings %q in %+v", got, v)
 		}
 
-		// A short history may be incomplete. What it does not keep is not missing.
+		// What the history has dropped is not missing, and not judged.
 		f.Raw.LTrim(t.Context(), key, 0, -3)
+		f.Raw.HSet(t.Context(), f.key("draw", "job"), "cut", minute(20).UnixMilli())
 		v = f.verify("draw", singleton.VerifyConfig{Since: minute(0)})
-		if v.Limit != "the history keeps no older entries" || !v.Since.After(minute(20)) || slices.Contains(findings(v, begin), "10 missing") {
+		if len(v.Unknown) != 1 || !v.Unknown[0].Until.Equal(minute(20).Add(time.Millisecond)) || !slices.Equal(findings(v, begin), want[1:]) {
 			t.Errorf("a short history: %+v", v)
 		}
 		_, err := f.job("draw").Verify(t.Context(), singleton.VerifyConfig{Until: minute(15)})
@@ -129,24 +130,20 @@ func TestVerifyWhatIsNotKnown(t *testing.T) {
 		r.run()
 		f.begun("draw", 1)
 		time.Sleep(time.Hour)
-		v := f.verify("draw", singleton.VerifyConfig{KeepRuns: 100})
+		v := f.verify("draw", singleton.VerifyConfig{})
 		if len(v.Pending) != 7 || len(v.Findings) > 0 || v.Ticks != 7 {
 			t.Errorf("while it runs: %+v", v)
 		}
 		f.Raw.Del(t.Context(), f.key("draw", "defs"))
-		if v := f.verify("draw", singleton.VerifyConfig{KeepRuns: 100}); len(v.Unknown) != 1 || v.Ticks != 0 || len(v.Findings) > 0 {
+		if v := f.verify("draw", singleton.VerifyConfig{}); len(v.Unknown) != 1 || v.Ticks != 0 || len(v.Findings) > 0 {
 			t.Errorf("without a schedule: %+v", v)
 		}
 		given, err := schedule.Parse("@every 5m", schedule.Config{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if v := f.verify("draw", singleton.VerifyConfig{KeepRuns: 100, Schedule: given}); len(v.Unknown) > 0 || v.Ticks < 13 {
+		if v := f.verify("draw", singleton.VerifyConfig{Schedule: given}); len(v.Unknown) > 0 || v.Ticks < 13 {
 			t.Errorf("with a schedule: %+v", v)
-		}
-		for _, cfg := range []singleton.VerifyConfig{{KeepRuns: -1}, {KeepRuns: 10_001}} {
-			_, err := f.job("draw").Verify(t.Context(), cfg)
-			isError(t, err, singleton.ErrConfig)
 		}
 		close(end)
 		_, err = f.job("none").Verify(t.Context(), singleton.VerifyConfig{})
@@ -177,11 +174,11 @@ func TestFault115_AZoneThatIsNotKnownHere(t *testing.T) {
 		if err != nil || len(changes) != 1 || changes[0].Schedule != nil || !errors.Is(changes[0].Err, schedule.ErrConfig) {
 			t.Fatalf("the schedules are %+v, %v", changes, err)
 		}
-		v := f.verify("draw", singleton.VerifyConfig{KeepRuns: 100})
-		if len(v.Unknown) != 1 || v.Ticks != 0 || !strings.Contains(v.Unknown[0].Why, `"Mars/North"; it must be a name in the time zone data`) {
+		v := f.verify("draw", singleton.VerifyConfig{})
+		if len(v.Unknown) != 1 || v.Ticks != 2 || v.Succeeded != 2 || !strings.Contains(v.Unknown[0].Why, `"Mars/North"; it must be a name in the time zone data`) {
 			t.Errorf("Verify: %+v", v)
 		}
-		if err := f.job("draw").Rerun(t.Context(), f.runs("draw")[0].Tick.Add(time.Minute)); !errors.Is(err, singleton.ErrNoRun) || !strings.Contains(err.Error(), "Mars/North") {
+		if err := f.job("draw").Rerun(t.Context(), singleton.RunID{Tick: f.runs("draw")[0].Tick.Add(time.Minute)}); !errors.Is(err, singleton.ErrNoRun) || !strings.Contains(err.Error(), "Mars/North") {
 			t.Errorf("Rerun: %v", err)
 		}
 		f.scheduled("b", "30 * * * *", singleton.JobConfig{})
@@ -192,7 +189,7 @@ func TestFault115_AZoneThatIsNotKnownHere(t *testing.T) {
 	})
 }
 
-// Of a custom Schedule, the ledger has a thousand ticks. Verify judges no later ones.
+// Of a custom Schedule, the ledger has a thousand ticks. Of later ones, Verify judges only the entries.
 // Mutant: entries of later ticks are extra, and none of them is missing.
 func TestFault113_VerifyAfterTheLastStoredTick(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
@@ -204,11 +201,11 @@ func TestFault113_VerifyAfterTheLastStoredTick(t *testing.T) {
 		time.Sleep(18 * time.Hour)
 		a.stop()
 		f.Pass(time.Hour)
-		v := f.verify("draw", singleton.VerifyConfig{KeepRuns: 2000})
-		if v.Ticks != 1000 || v.Succeeded != 1000 || len(v.Findings) > 0 || len(v.Unknown) != 1 || !v.Unknown[0].Until.Equal(v.Until) || !strings.Contains(v.Unknown[0].Why, "thousand") {
+		v := f.verify("draw", singleton.VerifyConfig{})
+		if v.Ticks < 1050 || v.Succeeded != v.Ticks || len(v.Findings) > 0 || len(v.Unknown) != 1 || !v.Unknown[0].Until.Equal(v.Until) || !strings.Contains(v.Unknown[0].Why, "thousand") {
 			t.Errorf("%+v", v)
 		}
-		given := singleton.VerifyConfig{KeepRuns: 2000, Schedule: minutely{}, Until: v.Until.Add(-time.Hour)}
+		given := singleton.VerifyConfig{Schedule: minutely{}, Until: v.Until.Add(-time.Hour)}
 		if v := f.verify("draw", given); v.Ticks < 1050 || len(v.Findings) > 0 || len(v.Unknown) > 0 {
 			t.Errorf("with a schedule: %+v", v)
 		}

@@ -29,7 +29,7 @@ const actTimeout = 20 * time.Second
 type action struct {
 	Action string `json:"action"` // a name of verbs
 	Name   string `json:"name"`   // of the job, the election or the lock
-	Tick   int64  `json:"tick"`   // ms since 1970, for rerun and cancel; 0: all runs
+	Tick   int64  `json:"tick"`   // the key of a RunID, for rerun and cancel; 0: all runs
 	Token  string `json:"token"`  // of the leader or the holder that the user has seen
 	Reason string `json:"reason"`
 }
@@ -52,14 +52,14 @@ var verbs = map[string]struct {
 		if a.Tick == 0 {
 			return errTick
 		}
-		return j.Rerun(ctx, time.UnixMilli(a.Tick))
+		return j.Rerun(ctx, singleton.RunOf(a.Tick))
 	})},
 	"cancel": {jobs, onJob(func(ctx context.Context, j *singleton.Job, a action) error {
-		tick := time.Time{}
+		run := singleton.RunID{}
 		if a.Tick != 0 {
-			tick = time.UnixMilli(a.Tick)
+			run = singleton.RunOf(a.Tick)
 		}
-		_, err := j.Cancel(ctx, tick)
+		_, err := j.Cancel(ctx, run)
 		return err
 	})},
 	"resign":  {elections, resign},

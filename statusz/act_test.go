@@ -95,20 +95,20 @@ func TestActionsOnJobs(t *testing.T) {
 		if len(open) != 1 || open[0].Request == nil || open[0].Request.By != "ann" || open[0].Request.Reason != "a test" {
 			e.Fatalf("open runs %+v", open)
 		}
-		tick := open[0].Tick
-		does(e, page, http.StatusConflict, "singleton: ", action{Action: "rerun", Name: "draw", Tick: tick.UnixMilli()})
-		does(e, page, http.StatusNotFound, "singleton: ", action{Action: "cancel", Name: "draw", Tick: tick.UnixMilli() + 1})
+		run, tick := open[0].Key(), open[0].Tick
+		does(e, page, http.StatusConflict, "singleton: ", action{Action: "rerun", Name: "draw", Tick: run})
+		does(e, page, http.StatusNotFound, "singleton: ", action{Action: "cancel", Name: "draw", Tick: run + 1})
 		does(e, page, http.StatusOK, "ok", action{Action: "cancel", Name: "draw", Reason: "enough"})
 		if run := ended(1); run.Outcome != singleton.OutcomeFailed || !run.Tick.Equal(tick) || !strings.Contains(run.Error, "ann") || !strings.Contains(run.Error, "enough") {
 			e.Errorf("after cancel: %+v", run)
 		}
 		fail.Store(false)
 		does(e, page, http.StatusBadRequest, "needs a tick", action{Action: "rerun", Name: "draw"})
-		does(e, page, http.StatusOK, "ok", action{Action: "rerun", Name: "draw", Tick: tick.UnixMilli()})
+		does(e, page, http.StatusOK, "ok", action{Action: "rerun", Name: "draw", Tick: run})
 		if run := ended(2); run.Outcome != singleton.OutcomeSucceeded || !run.Tick.Equal(tick) {
 			e.Errorf("after rerun: %+v", run)
 		}
-		does(e, page, http.StatusConflict, "singleton: ", action{Action: "rerun", Name: "draw", Tick: tick.UnixMilli()})
+		does(e, page, http.StatusConflict, "singleton: ", action{Action: "rerun", Name: "draw", Tick: run})
 		does(e, page, http.StatusNotFound, "singleton: ", action{Action: "cancel", Name: "draw"})
 		for name := range map[string]bool{"pause": true, "resume": true, "trigger": true, "rerun": true, "cancel": true} {
 			does(e, page, http.StatusNotFound, "singleton: ", action{Action: name, Name: "none", Tick: 1})

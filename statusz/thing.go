@@ -269,7 +269,7 @@ type jobRow struct {
 }
 
 type openRun struct {
-	Tick      int64  `json:"tick"`
+	Tick      int64  `json:"tick"` // the key of its RunID
 	Triggered int64  `json:"triggered,omitempty"`
 	Attempt   int    `json:"attempt"`
 	Holder    string `json:"holder,omitempty"`
@@ -336,7 +336,10 @@ func (t *thing) readJob(ctx context.Context, client *lockcore.Client, ahead time
 		Replicas: st.Replicas, Generation: st.Generation,
 	}
 	for _, o := range st.Open {
-		run := openRun{Tick: ms(o.Tick), Triggered: ms(o.Triggered), Attempt: o.Attempt, Holder: o.Holder, Since: ms(o.Since), Running: o.Running}
+		run := openRun{Tick: o.Key(), Attempt: o.Attempt, Holder: o.Holder, Since: ms(o.Since), Running: o.Running}
+		if o.Triggered {
+			run.Triggered = ms(o.Tick)
+		}
 		if n := len(o.Attempts); n > 0 {
 			run.Error = begin(o.Attempts[n-1].Error)
 		}
@@ -395,8 +398,11 @@ func (t *thing) readHistory(ctx context.Context, row *jobRow) error {
 	}
 	for _, e := range entries {
 		run := endedRun{
-			Tick: ms(e.Tick), Outcome: letters[e.Outcome], Last: ms(e.Last), Count: e.Count, Triggered: ms(e.Triggered), Attempt: e.Attempt,
+			Tick: e.Key(), Outcome: letters[e.Outcome], Last: ms(e.Last), Count: e.Count, Attempt: e.Attempt,
 			Holder: index(e.Holder), Start: ms(e.Start), Error: index(begin(e.Error)),
+		}
+		if e.Triggered {
+			run.Triggered = ms(e.Tick)
 		}
 		if !e.Start.IsZero() && !e.End.IsZero() {
 			run.Took = e.End.Sub(e.Start).Milliseconds()

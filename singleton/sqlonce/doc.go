@@ -98,13 +98,13 @@
 //	noonlock_fences   job, tick, token, kept_from   PRIMARY KEY (job, tick)
 //	noonlock_markers  job, tick, attempt, token, holder, applied_at   PRIMARY KEY (job, tick)
 //
-// tick, kept_from and applied_at are milliseconds since the Unix epoch. In fences, tick is 0 in
-// the row of a whole job, and -1 in the row of a name given to Admit. kept_from of a job is the
-// instant up to which Prune has deleted markers. Text is compared byte by byte.
+// tick, kept_from and applied_at are milliseconds since the Unix epoch. tick of a triggered run is
+// negative, and its amount is when the run was requested. In fences, tick is 0 in the row of a
+// whole job, and -2^63 in the row of a name given to Admit. kept_from of a job is the instant up to
+// which Prune has deleted markers. Text is compared byte by byte.
 //
 // The tables may be partitioned by tick. If no partition takes a tick, the database refuses
-// its run. So add partitions in time, and one without an upper limit for triggered runs,
-// whose ticks are in the year 6429 and later.
+// its run. So add partitions in time, and one below 0 for triggered runs and names.
 //
 // Do reads each marker that it has inserted, in one more round trip to the database. A
 // trigger, a rule or a missing key can keep a marker out of the table, or allow a second

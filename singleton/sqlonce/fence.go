@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math"
 	"strconv"
-	"time"
 
 	"github.com/noonlock/noonlock/internal/input"
 )
@@ -53,16 +52,16 @@ func validateToken(field string, token uint64) error {
 	return nil
 }
 
-// Values of tick in the table of fences, in rows that do not belong to a tick.
+// Values of tick in the table of fences, in rows that do not belong to a run.
 const (
-	rowOfName int64 = -1 // a name given to Admit
+	rowOfName int64 = math.MinInt64 // a name given to Admit
 	rowOfJob  int64 = 0
 )
 
 // fenceRow returns the tick of the row that holds the token of the run.
 func (m Marker) fenceRow() int64 {
 	if m.Overlap {
-		return m.Tick.UnixMilli()
+		return m.key()
 	}
 	return rowOfJob
 }
@@ -112,7 +111,3 @@ func (o *Once) floor(ctx context.Context, tx *sql.Tx, job string) (keptFrom int6
 	}
 	return keptFrom, err
 }
-
-// instant returns when the tick was due, or the run was triggered, in milliseconds since
-// the epoch.
-func instant(tick time.Time) int64 { return tick.UnixMilli() % triggered }

@@ -20,6 +20,9 @@ type Marker struct {
 	Job string
 	// Tick is the scheduled instant, in whole milliseconds, after the Unix epoch and before the year 10000.
 	Tick time.Time
+	// Triggered means that the run has no scheduled instant; set it to singleton.Run.Triggered. Tick is
+	// then when it was requested. Such a run is another one than that of an equal tick.
+	Triggered bool
 	// Attempt is stored for readers of the table. 0 to 2^31-1.
 	Attempt int
 	// Token is the fencing token of the attempt, 1 to 2^63-1. A later attempt has a greater one.
@@ -41,6 +44,14 @@ const (
 	maxJob    = 200
 	maxHolder = 255
 )
+
+// key returns what the tables have as the tick. That of a triggered run is negative.
+func (m Marker) key() int64 {
+	if m.Triggered {
+		return -m.Tick.UnixMilli()
+	}
+	return m.Tick.UnixMilli()
+}
 
 // isOf reports whether m has the attempt and the token of run.
 func (m *Marker) isOf(run Marker) bool { return m.Attempt == run.Attempt && m.Token == run.Token }

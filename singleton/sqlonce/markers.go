@@ -9,13 +9,14 @@ import (
 	"github.com/noonlock/noonlock/internal/input"
 )
 
-// Markers returns the markers of the job with since ≤ tick < until, ordered by tick.
-// Triggered runs have ticks from the year 6429 on: see singleton.Run.Tick.
+// Markers returns the markers of the job with since ≤ Tick < until, ordered by Tick, also those of
+// triggered runs.
 func (o *Once) Markers(ctx context.Context, job string, since, until time.Time) ([]Marker, error) {
 	if err := validateJob("job", job); err != nil {
 		return nil, err
 	}
-	rows, err := o.db.QueryContext(input.Context(ctx), o.queries.markers, job, since.UnixMilli(), until.UnixMilli())
+	from, to := max(since.UnixMilli(), 1), max(until.UnixMilli(), 1)
+	rows, err := o.db.QueryContext(input.Context(ctx), o.queries.markers, job, from, to, -to, -from)
 	if err != nil {
 		return nil, fmt.Errorf("sqlonce: markers of job %q: %w", job, err)
 	}
@@ -23,11 +24,12 @@ func (o *Once) Markers(ctx context.Context, job string, since, until time.Time) 
 	var markers []Marker
 	for rows.Next() {
 		m := Marker{Job: job}
-		var tick, token, applied int64
-		if err := rows.Scan(&tick, &m.Attempt, &token, &m.Holder, &applied); err != nil {
+		var key, token, applied int64
+		if err := rows.Scan(&key, &m.Attempt, &token, &m.Holder, &applied); err != nil {
 			return nil, fmt.Errorf("sqlonce: markers of job %q: %w", job, err)
 		}
-		m.Tick, m.Token, m.AppliedAt = time.UnixMilli(tick).UTC(), uint64(token), time.UnixMilli(applied).UTC()
+		m.Tick, m.Triggered = time.UnixMilli(max(key, -key)).UTC(), key < 0
+		m.Token, m.AppliedAt = uint64(token), time.UnixMilli(applied).UTC()
 		markers = append(markers, m)
 	}
 	if err := rows.Err(); err != nil {
@@ -36,14 +38,8 @@ func (o *Once) Markers(ctx context.Context, job string, since, until time.Time) 
 	return markers, nil
 }
 
-// triggered is the difference between the tick of a triggered run and when it was
-// triggered, in milliseconds. Package singleton uses such ticks because no schedule reaches
-// the year 6429.
-const triggered = 1 << 47
-
-// Prune deletes the job's markers, and the fences of single ticks, that are older than
-// before, and returns the number of deleted markers. A triggered run counts by when it was
-// triggered. The fence of the whole job is kept.
+// Prune deletes the job's markers, and the fences of single runs, whose Tick is older than
+// before, and returns the number of deleted markers. The fence of the whole job is kept.
 //
 // From then on Do refuses older ticks with ErrPruned, and this cannot be undone. before
 // must therefore be older than any tick that a replica may still run, and it must not be in
@@ -80,14 +76,14 @@ func (o *Once) Prune(ctx context.Context, job string, before time.Time) (int64, 
 	}
 	var deleted int64
 	err = o.transact(ctx, func(tx *sql.Tx) error {
-		result, err := tx.ExecContext(ctx, o.queries.pruneMarkers, job, floor, triggered, triggered+floor)
+		result, err := tx.ExecContext(ctx, o.queries.pruneMarkers, job, floor, -floor)
 		if err != nil {
 			return err
 		}
 		if deleted, err = result.RowsAffected(); err != nil {
 			return err
 		}
-		_, err = tx.ExecContext(ctx, o.queries.pruneFences, job, floor, triggered, triggered+floor)
+		_, err = tx.ExecContext(ctx, o.queries.pruneFences, job, floor, -floor)
 		return err
 	})
 	if err != nil {

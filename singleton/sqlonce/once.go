@@ -164,7 +164,7 @@ func (o *Once) admit(ctx context.Context, s *session, m Marker) (prior *Marker, 
 		}
 	}
 	switch {
-	case instant(m.Tick) < keptFrom:
+	case m.Tick.UnixMilli() < keptFrom:
 		return nil, o.describe(m, "kept from "+stamp(time.UnixMilli(keptFrom)), ErrPruned)
 	case found == nil:
 		return nil, o.describe(m, "inserting the marker", notStored(o.queries.markersTable, "the row is not there", refusal))
@@ -179,7 +179,7 @@ func (o *Once) admit(ctx context.Context, s *session, m Marker) (prior *Marker, 
 // primary key also keeps two runs of a tick apart that use different fence rows.
 func (o *Once) insert(ctx context.Context, tx *sql.Tx, m Marker) (inserted bool, err error) {
 	result, err := tx.ExecContext(ctx, o.queries.mark,
-		m.Job, m.Tick.UnixMilli(), m.Attempt, int64(m.Token), m.Holder, time.Now().UnixMilli())
+		m.Job, m.key(), m.Attempt, int64(m.Token), m.Holder, time.Now().UnixMilli())
 	if err != nil {
 		return false, err
 	}
@@ -189,9 +189,9 @@ func (o *Once) insert(ctx context.Context, tx *sql.Tx, m Marker) (inserted bool,
 
 // marker returns attempt and token of the tick's marker, nil if there is none.
 func (o *Once) marker(ctx context.Context, tx *sql.Tx, m Marker) (*Marker, error) {
-	found := Marker{Job: m.Job, Tick: m.Tick}
+	found := Marker{Job: m.Job, Tick: m.Tick, Triggered: m.Triggered}
 	var token int64
-	err := tx.QueryRowContext(ctx, o.queries.marker, m.Job, m.Tick.UnixMilli()).Scan(&found.Attempt, &token)
+	err := tx.QueryRowContext(ctx, o.queries.marker, m.Job, m.key()).Scan(&found.Attempt, &token)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return nil, nil //nolint:nilnil // no marker is no failure

@@ -22,10 +22,9 @@ type queries struct {
 	floor string
 	// raiseFloor sets kept_from of (job, kept_from) unless it is greater; on MySQL it is passed twice.
 	raiseFloor string
-	// pruneMarkers and pruneFences take (job, floor, triggered, triggered+floor): they delete older ticks, and triggered
-	// runs of that age.
+	// pruneMarkers and pruneFences take (job, floor, -floor): they delete older ticks, and triggered runs of that age.
 	pruneMarkers, pruneFences string
-	// markers selects the markers of (job, since, until).
+	// markers selects the markers of (job, since, until, -until, -since).
 	markers string
 }
 
@@ -40,10 +39,10 @@ func newQueries(d Dialect, prefix string) queries {
 		floor:  "SELECT kept_from FROM {fences} WHERE job = ? AND tick = 0",
 		raiseFloor: "INSERT INTO {fences} (job, tick, token, kept_from) VALUES (?, 0, 0, ?) " +
 			"ON CONFLICT (job, tick) DO UPDATE SET kept_from = {greatest}({fences}.kept_from, excluded.kept_from)",
-		pruneMarkers: "DELETE FROM {markers} WHERE job = ? AND (tick < ? OR tick >= ? AND tick < ?)",
-		pruneFences:  "DELETE FROM {fences} WHERE job = ? AND tick > 0 AND (tick < ? OR tick >= ? AND tick < ?)",
+		pruneMarkers: "DELETE FROM {markers} WHERE job = ? AND tick < ? AND tick > ?",
+		pruneFences:  "DELETE FROM {fences} WHERE job = ? AND tick < ? AND tick > ? AND tick <> 0",
 		markers: "SELECT tick, attempt, token, holder, applied_at FROM {markers} " +
-			"WHERE job = ? AND tick >= ? AND tick < ? ORDER BY tick",
+			"WHERE job = ? AND (tick >= ? AND tick < ? OR tick > ? AND tick <= ?) ORDER BY ABS(tick), tick",
 	}
 	text, greatest, end := "TEXT", "GREATEST", ""
 	switch d {

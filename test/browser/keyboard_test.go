@@ -91,7 +91,7 @@ func TestKeyboard(t *testing.T) {
 	b.until("the open run is shown", `(`+row+`).querySelectorAll('.strip li').length === 5`, "jobs", "draw")
 	b.press(kb.ArrowRight)
 	at(4, "running")
-	_, err := draw.Cancel(e.Context(), time.Time{})
+	_, err := draw.Cancel(e.Context(), singleton.RunID{})
 	testenv.Must(e, err)
 	b.until("the end is shown", `(`+row+`).querySelectorAll('.strip .f').length === 2`, "jobs", "draw")
 	at(4, "failed")

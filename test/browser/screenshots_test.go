@@ -141,7 +141,7 @@ func sample(e *testenv.Env) {
 		testenv.Must(e, err)
 		for _, j := range sampleJobs {
 			testenv.Must(e, r.Add(j.name, j.when, func(ctx context.Context, run singleton.Run) error {
-				if !run.Triggered.IsZero() {
+				if run.Triggered {
 					<-ctx.Done() // until the end of the test
 				}
 				return nil

@@ -103,14 +103,14 @@ func (b *tab) sameSquares(name string, j *singleton.Job, st singleton.Status) {
 	slices.Reverse(runs)
 	var want [][]string
 	for _, r := range runs {
-		texts := []string{"triggered " + instant(r.Triggered) + ": " + r.Outcome, fmt.Sprintf("attempt %d on %s", r.Attempt, r.Holder), "took "}
+		texts := []string{"triggered " + instant(r.Tick) + ": " + r.Outcome, fmt.Sprintf("attempt %d on %s", r.Attempt, r.Holder), "took "}
 		if r.Error != "" {
 			texts = append(texts, "error: "+r.Error)
 		}
 		want = append(want, texts)
 	}
 	for _, o := range st.Open {
-		want = append(want, []string{"triggered " + instant(o.Triggered) + ": running", fmt.Sprintf("attempt %d on %s", o.Attempt, o.Holder), "for "})
+		want = append(want, []string{"triggered " + instant(o.Tick) + ": running", fmt.Sprintf("attempt %d on %s", o.Attempt, o.Holder), "for "})
 	}
 	got := eval[[]string](b, `[...(`+row+`).querySelectorAll('.strip li')].map((e) => e.getAttribute('aria-label'))`, "jobs", name)
 	if len(got) != len(want) {

@@ -18,6 +18,7 @@ import (
 	_ "modernc.org/sqlite"
 
 	"github.com/noonlock/noonlock/internal/servers"
+	"github.com/noonlock/noonlock/singleton"
 	"github.com/noonlock/noonlock/singleton/sqlonce"
 )
 
@@ -169,7 +170,7 @@ func (n *node) expect(t *testing.T, run sqlonce.Marker, rows, markers int64) {
 	if got := n.number(t, "SELECT COUNT(*) FROM effects WHERE job = ? AND id = ?", run.Job, run.Tick.UnixMilli()); got != rows {
 		t.Errorf("%d rows, want %d", got, rows)
 	}
-	if got := n.number(t, "SELECT COUNT(*) FROM noonlock_markers WHERE job = ? AND tick = ?", run.Job, run.Tick.UnixMilli()); got != markers {
+	if got := n.number(t, "SELECT COUNT(*) FROM noonlock_markers WHERE job = ? AND tick = ?", run.Job, singleton.RunID{Tick: run.Tick, Triggered: run.Triggered}.Key()); got != markers {
 		t.Errorf("%d markers, want %d", got, markers)
 	}
 }

@@ -370,8 +370,8 @@ func triggered(t *testing.T, job *singleton.Job) string {
 	}
 }
 
-// The marker of a triggered run has a tick thousands of years ahead. It is pruned by the
-// time of its trigger, and its tick is then refused like others.
+// The marker of a triggered run is pruned by the time of its trigger, and the run is then refused like
+// others. It is not that of a tick at the same instant.
 func TestMarkersOfTriggersArePruned(t *testing.T) {
 	t.Parallel()
 	server := lockcoretest.NewRedis(t)
@@ -384,9 +384,9 @@ func TestMarkersOfTriggersArePruned(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ticks := make(chan time.Time, 1)
+	runs := make(chan singleton.Run, 1)
 	err = runner.Add("draw", "@every 8760h", func(_ context.Context, r singleton.Run) error {
-		ticks <- r.Tick
+		runs <- r
 		return nil
 	}, singleton.JobConfig{})
 	if err != nil {
@@ -400,14 +400,14 @@ func TestMarkersOfTriggersArePruned(t *testing.T) {
 		t.Fatal(err)
 	}
 	triggered(t, job)
-	tick := <-ticks
+	run := <-runs
 	stop()
 	if err := <-ran; err != nil {
 		t.Error(err)
 	}
-	at, is := singleton.TriggeredAt(tick)
-	if !is {
-		t.Fatalf("the tick %v is not that of a trigger", tick)
+	at := run.Tick
+	if !run.Triggered || !run.Marker().Triggered {
+		t.Fatalf("%+v is not triggered", run)
 	}
 	for name, overlap := range map[string]bool{"one at a time": false, "overlapping": true} {
 		t.Run(name, func(t *testing.T) {
@@ -415,7 +415,8 @@ func TestMarkersOfTriggersArePruned(t *testing.T) {
 			on(t, func(t *testing.T, d *database) {
 				n := d.node(t, sqlonce.Config{}, nil)
 				early, late := noon(0, 1), noon(0, 1)
-				early.Tick, late.Tick = tick.Add(-time.Hour), tick.Add(-time.Minute)
+				early.Tick, late.Tick = at.Add(-time.Hour), at.Add(-time.Minute)
+				early.Triggered, late.Triggered = true, true
 				early.Overlap, late.Overlap = overlap, overlap
 				n.apply(t, early, true)
 				n.apply(t, late, true)

@@ -61,7 +61,7 @@ func TestReruns(t *testing.T) {
 			if got := triggered(t, job); got != outcome {
 				t.Errorf("the first run ended as %s, want %s", got, outcome)
 			}
-			if err := job.Rerun(t.Context(), runs[0].Tick); err != nil {
+			if err := job.Rerun(t.Context(), runs[0].ID()); err != nil {
 				t.Fatal(err)
 			}
 			give := time.Now().Add(time.Minute)

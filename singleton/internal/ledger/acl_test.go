@@ -36,7 +36,7 @@ func TestFault60_ALedgerThatMayNotPublish(t *testing.T) {
 	l := e.jobLedger(e.ClientWith(opt, lockcore.Config{}), ledger.Config{})
 	run, st := e.claimed(l)
 	testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
-	_, err := l.Claim(e.Context(), run.Tick, st, ledger.ClaimConfig{})
+	_, err := l.Claim(e.Context(), run.RunID, st, ledger.ClaimConfig{})
 	e.notClaimed(err, ledger.ClaimDone)
 }
 
@@ -115,7 +115,7 @@ func TestFault60_ACLOfTheLedger(t *testing.T) {
 				tick = open.Tick
 			}
 			skip := ledger.Skip{First: tick.Add(-time.Second), Last: tick.Add(-time.Second), Count: 1, Reason: "missed"}
-			run, err := l.Claim(ctx, tick, st, ledger.ClaimConfig{Skipped: &skip})
+			run, err := l.Claim(ctx, ledger.RunID{Tick: tick}, st, ledger.ClaimConfig{Skipped: &skip})
 			if note(err) {
 				if granted[tick]++; granted[tick] > 1 && run.Attempt == 1 {
 					e.Errorf("tick %v was granted again", tick)
@@ -151,8 +151,8 @@ func TestFault60_ACLOfTheLedger(t *testing.T) {
 		note(err)
 		_, err = l.Acts(ctx, 10)
 		note(err)
-		note(l.Rerun(ctx, st.Last, false))
-		_, err = l.Cancel(ctx, st.Last)
+		note(l.Rerun(ctx, ledger.RunID{Tick: st.Last}, false))
+		_, err = l.Cancel(ctx, ledger.RunID{Tick: st.Last})
 		note(err)
 		note(l.Leave(ctx, st))
 		return errs

@@ -12,9 +12,9 @@ import (
 
 // An Act is what an operator has done to a job.
 type Act struct {
-	At   time.Time // on the server's clock
-	What string    // RequestTrigger, RequestRerun, ActionCancel, ActionPause or ActionResume
-	Tick time.Time // zero: it concerns no tick
+	At    time.Time // on the server's clock
+	What  string    // RequestTrigger, RequestRerun, ActionCancel, ActionPause or ActionResume
+	RunID           // zero: it concerns no run
 	By
 }
 
@@ -57,6 +57,6 @@ func readAct(text string) (Act, error) {
 	a := Act{What: e.What, By: By{e.Who, e.Why}}
 	var errs [2]error
 	a.At, errs[0] = readMillis(e.At)
-	a.Tick, errs[1] = readMillis(e.Tick)
+	a.RunID, errs[1] = readRunID(e.Tick)
 	return a, errors.Join(errs[:]...)
 }

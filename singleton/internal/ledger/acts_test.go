@@ -22,7 +22,7 @@ func (e *env) acts(l *ledger.Ledger) []string {
 		}
 		text := fmt.Sprintf("%s by %s: %s", a.What, a.Who, a.Why)
 		if !a.Tick.IsZero() {
-			text += " at " + a.Tick.UTC().Format(time.RFC3339Nano)
+			text += " at " + a.Name()
 		}
 		all = append(all, text)
 	}
@@ -37,10 +37,10 @@ func TestActsAreRecorded(t *testing.T) {
 		l := e.jobLedger(e.Client("a"), ledger.Config{Lease: testenv.TTL(time.Minute)})
 		run, _ := e.claimed(l)
 		ann := e.operator()
-		by := func(what string, tick time.Time) string {
+		by := func(what string, run ledger.RunID) string {
 			text := what + " by ann@host: wrong data"
-			if !tick.IsZero() {
-				text += " at " + tick.UTC().Format(time.RFC3339Nano)
+			if !run.Tick.IsZero() {
+				text += " at " + run.Name()
 			}
 			return text
 		}
@@ -73,23 +73,23 @@ func TestActsAreRecorded(t *testing.T) {
 		if acts, err := l.Acts(e.Context(), 1); err != nil || !acts[0].At.Equal(st.PausedSince) {
 			e.Errorf("paused since %v, %+v, %v", st.PausedSince, acts, err)
 		}
-		check("pause", true, by("pause", time.Time{}))
+		check("pause", true, by("pause", ledger.RunID{}))
 		testenv.Must(e, l.Pause(e.Context()))
 		check("pause again", true)
 		testenv.Must(e, ann.Resume(e.Context()))
 		if acts, err := l.Acts(e.Context(), 1); err != nil || !acts[0].At.Equal(e.opened(l).Resumed) {
 			e.Errorf("resumed is %+v, %v", acts, err)
 		}
-		check("resume", false, by("resume", time.Time{}))
+		check("resume", false, by("resume", ledger.RunID{}))
 		endless()
-		e.canceled(run.Tick, run.Tick)
-		e.canceled(run.Tick, run.Tick)
-		check("cancel", false, by("cancel", run.Tick))
+		e.canceled(run.RunID, run.RunID)
+		e.canceled(run.RunID, run.RunID)
+		check("cancel", false, by("cancel", run.RunID))
 		testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeFailed, "stopped"))
 		endless()
-		testenv.Must(e, ann.Rerun(e.Context(), run.Tick, false))
-		testenv.MustIs(e, ann.Rerun(e.Context(), run.Tick, false), ledger.ErrNotEnded)
-		check("rerun", false, by("rerun", run.Tick))
+		testenv.Must(e, ann.Rerun(e.Context(), run.RunID, false))
+		testenv.MustIs(e, ann.Rerun(e.Context(), run.RunID, false), ledger.ErrNotEnded)
+		check("rerun", false, by("rerun", run.RunID))
 		endless()
 		tick, err := ann.Trigger(e.Context())
 		testenv.Must(e, err)

@@ -64,12 +64,12 @@ func TestAttemptsAreKept(t *testing.T) {
 		testenv.Must(e, run.Abandon(e.Context(), true))
 		seen("after a release")
 
-		run, err = b.Claim(e.Context(), run.Tick, st, ledger.ClaimConfig{})
+		run, err = b.Claim(e.Context(), run.RunID, st, ledger.ClaimConfig{})
 		testenv.Must(e, err)
 		start = e.claimedAt(a)
 		e.Pass(2 * time.Second)
 		add(run, "b", start, start.Add(time.Second), "its holder died")
-		run, err = c.Claim(e.Context(), run.Tick, st, ledger.ClaimConfig{})
+		run, err = c.Claim(e.Context(), run.RunID, st, ledger.ClaimConfig{})
 		testenv.Must(e, err)
 		seen("after a death")
 
@@ -78,12 +78,12 @@ func TestAttemptsAreKept(t *testing.T) {
 		add(run, "c", start, start, "its holder released the run without an outcome")
 		seen("after Unlock")
 
-		run, err = c.Claim(e.Context(), run.Tick, st, ledger.ClaimConfig{})
+		run, err = c.Claim(e.Context(), run.RunID, st, ledger.ClaimConfig{})
 		testenv.Must(e, err)
 		testenv.Must(e, run.Abandon(e.Context(), false))
 		seen("after a release before the work began")
 
-		run, err = c.Claim(e.Context(), run.Tick, st, ledger.ClaimConfig{})
+		run, err = c.Claim(e.Context(), run.RunID, st, ledger.ClaimConfig{})
 		testenv.Must(e, err)
 		start = e.claimedAt(a)
 		e.Pass(10 * ms)

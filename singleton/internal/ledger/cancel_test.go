@@ -18,19 +18,13 @@ func (e *env) operator() *ledger.Ledger {
 	return l
 }
 
-// canceled cancels the run of a tick; zero: all that are held.
-func (e *env) canceled(tick time.Time, want ...time.Time) {
+// canceled cancels a run; zero: all that are held.
+func (e *env) canceled(id ledger.RunID, want ...ledger.RunID) {
 	e.Helper()
-	ticks, err := e.operator().Cancel(e.Context(), tick)
+	ids, err := e.operator().Cancel(e.Context(), id)
 	testenv.Must(e, err)
-	if len(ticks) != len(want) {
-		e.Errorf("canceled are %v, want %v", ticks, want)
-		return
-	}
-	for i := range want {
-		if !ticks[i].Equal(want[i]) {
-			e.Errorf("canceled are %v, want %v", ticks, want)
-		}
+	if !slices.Equal(ids, want) {
+		e.Errorf("canceled are %v, want %v", ids, want)
 	}
 }
 
@@ -44,8 +38,8 @@ func TestCancelOfAHeldRun(t *testing.T) {
 		if run.Canceled() != nil {
 			e.Error("a run is canceled from the beginning")
 		}
-		e.canceled(time.Time{}, run.Tick)
-		_, err := e.jobLedger(e.Client("later"), ledger.Config{}).Cancel(e.Context(), run.Tick)
+		e.canceled(ledger.RunID{}, run.RunID)
+		_, err := e.jobLedger(e.Client("later"), ledger.Config{}).Cancel(e.Context(), run.RunID)
 		testenv.Must(e, err)
 		e.Until("the renewal has told", func() bool { return run.Canceled() != nil })
 		cause := run.Canceled()
@@ -56,7 +50,7 @@ func TestCancelOfAHeldRun(t *testing.T) {
 			e.Errorf("the lease has ended: %v", run.Err())
 		}
 		testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeFailed, "stopped"))
-		_, err = e.operator().Cancel(e.Context(), run.Tick)
+		_, err = e.operator().Cancel(e.Context(), run.RunID)
 		testenv.MustIs(e, err, ledger.ErrNotOpen)
 	})
 }
@@ -86,25 +80,25 @@ func TestCancelOfARunThatNobodyHolds(t *testing.T) {
 		}
 		const left = "canceled; its holder died or released it"
 		run, st := e.claimed(l)
-		e.canceled(run.Tick, run.Tick)
+		e.canceled(run.RunID, run.RunID)
 		testenv.Must(e, run.Abandon(e.Context(), true))
-		_, err := l.Claim(e.Context(), run.Tick, st, ledger.ClaimConfig{})
+		_, err := l.Claim(e.Context(), run.RunID, st, ledger.ClaimConfig{})
 		e.notClaimed(err, ledger.ClaimRecorded)
 		newest("abandoned after the cancellation", ledger.OutcomeUnknown, left, 1)
 
 		st = e.opened(l)
-		run, err = l.Claim(e.Context(), st.Last.Add(time.Second), st, ledger.ClaimConfig{})
+		run, err = l.Claim(e.Context(), ledger.RunID{Tick: st.Last.Add(time.Second)}, st, ledger.ClaimConfig{})
 		testenv.Must(e, err)
 		testenv.Must(e, run.Abandon(e.Context(), true))
-		_, err = e.operator().Cancel(e.Context(), time.Time{})
+		_, err = e.operator().Cancel(e.Context(), ledger.RunID{})
 		testenv.MustIs(e, err, ledger.ErrNotOpen)
-		e.canceled(run.Tick, run.Tick)
+		e.canceled(run.RunID, run.RunID)
 		newest("abandoned before it", ledger.OutcomeUnknown, left, 1)
 
 		tick, err := l.Trigger(e.Context())
 		testenv.Must(e, err)
 		e.canceled(tick, tick)
-		if r := newest("not begun", ledger.OutcomeSkipped, "canceled", 0); !r.Tick.Equal(tick) || !r.Last.Equal(tick) || r.Count != 1 {
+		if r := newest("not begun", ledger.OutcomeSkipped, "canceled", 0); r.RunID != tick || !r.Last.Equal(tick.Tick) || r.Count != 1 {
 			e.Errorf("%+v, want one skipped tick, %v", r, tick)
 		}
 		if n := e.Raw.LLen(e.Context(), e.key("job/draw", "runs")).Val(); n != 113 {
@@ -122,7 +116,7 @@ func TestCancelOfARunWhoseHolderDied(t *testing.T) {
 		l := e.jobLedger(e.Client("a"), ledger.Config{})
 		start := e.claimedAt(l)
 		end := start.Add(2 * time.Second)
-		e.canceled(run.Tick, run.Tick)
+		e.canceled(run.RunID, run.RunID)
 		runs, err := l.Runs(e.Context(), 1)
 		testenv.Must(e, err)
 		want := []ledger.Attempt{{Number: 1, Holder: "dead", Token: run.Token(), Start: start, End: end, Error: "its holder died"}}

@@ -16,15 +16,15 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 )
 
-// A Claim is the right to run one tick of a job, as a lease. Its work ends with Complete or
+// A Claim is the right to one run of a job, as a lease. Its work ends with Complete or
 // Abandon. A Claim that ends with Unlock counts as Unsure. Look, Canceled, OnCancel and the
 // methods of Lease may be called concurrently; the other methods must be called one at a time.
 type Claim struct {
 	engine.Lease
-	ledger  *Ledger
-	kind    *kind
-	Tick    time.Time // the scheduled instant, UTC
-	Attempt int       // 1, or more if the tick was taken over
+	ledger *Ledger
+	kind   *kind
+	RunID
+	Attempt int // 1, or more if the run was taken over
 	// LastSuccess is the newest tick that succeeded; zero: none.
 	LastSuccess time.Time
 	// Unsure means that an earlier attempt may have taken effect: its holder died, or did
@@ -53,7 +53,7 @@ const (
 // A kind is the lease of an attempt. It implements engine.Kind.
 type kind struct {
 	ledger *Ledger
-	tick   string
+	tick   string       // as stored
 	work   atomic.Int32 // the progress of the work
 	reason atomic.Pointer[string]
 
@@ -148,7 +148,7 @@ func (r *Claim) Complete(ctx context.Context, outcome, reason string) error {
 	}
 	s := l.scripts.complete
 	req := s.Call(wire.Keys(l.keys.job, l.keys.open, l.keys.runs),
-		r.Value(), decimal(r.Tick.UnixMilli()), r.Recorded(outcome), clip(reason), l.cfg.KeepRuns, strconv.FormatUint(r.Token(), 10), l.keys.channel)
+		r.Value(), r.text(), r.Recorded(outcome), clip(reason), l.cfg.KeepRuns, strconv.FormatUint(r.Token(), 10), l.keys.channel)
 	n, err := l.commit(ctx, req)
 	if errors.Is(err, lockcore.ErrNotReplicated) {
 		n, err = r.replicate(ctx, req, err)
@@ -214,7 +214,7 @@ func (r *Claim) retry(begin string) wire.Request {
 		ago = l.engine.Now() - r.failedAt
 	}
 	return l.scripts.retry.Call(wire.Keys(l.keys.job, l.keys.open),
-		r.Value(), decimal(r.Tick.UnixMilli()), r.Attempt, r.failure, ago.Milliseconds(), begin, l.keys.begins)
+		r.Value(), r.text(), r.Attempt, r.failure, ago.Milliseconds(), begin, l.keys.begins)
 }
 
 // Retry counts another attempt of this run on this holder, after a temporary failure. It
@@ -259,7 +259,7 @@ func (r *Claim) Raise(ctx context.Context, seen uint64) error {
 		return opError(op, l.name, refuse("seen", "a token below 2^53-1", "%d", seen))
 	}
 	s := l.scripts.raise
-	req := s.Call(wire.Keys(l.keys.open, l.keys.fence), r.Value(), decimal(r.Tick.UnixMilli()), strconv.FormatUint(seen, 10))
+	req := s.Call(wire.Keys(l.keys.open, l.keys.fence), r.Value(), r.text(), strconv.FormatUint(seen, 10))
 	answer, err := l.ask(ctx, req)
 	switch {
 	case err != nil:

@@ -20,7 +20,7 @@ type ClaimStatus int
 
 // The reasons for which a tick was not claimed.
 const (
-	// ClaimBusy: Holder runs OpenTick. Its lease ends in Left unless it is renewed. If Attempt is 0,
+	// ClaimBusy: Holder runs Open. Its lease ends in Left unless it is renewed. If Attempt is 0,
 	// no tick is claimed for that time, because another definition takes over.
 	ClaimBusy ClaimStatus = iota + 2
 	// ClaimDone: the tick has ended or was skipped.
@@ -31,7 +31,7 @@ const (
 	claimAbandoned
 	// ClaimPaused: the job is paused.
 	ClaimPaused
-	// ClaimEarlier: OpenTick is open and comes first.
+	// ClaimEarlier: Open is open and comes first.
 	ClaimEarlier
 	// ClaimStale: the newest tick that was claimed or skipped is Last. The claim contains
 	// another one.
@@ -50,14 +50,14 @@ const (
 
 // ClaimError is the refusal of a claim or skip. It matches ErrNotClaimed.
 type ClaimError struct {
-	Job      string
-	Tick     time.Time
-	Status   ClaimStatus
-	Left     time.Duration // ClaimBusy, ClaimEarly
-	OpenTick time.Time     // ClaimBusy, ClaimEarlier
-	Holder   string        // ClaimBusy
-	Attempt  int           // ClaimBusy
-	Last     time.Time     // ClaimStale
+	Job string
+	RunID
+	Status  ClaimStatus
+	Left    time.Duration // ClaimBusy, ClaimEarly
+	Open    RunID         // ClaimBusy, ClaimEarlier
+	Holder  string        // ClaimBusy
+	Attempt int           // ClaimBusy
+	Last    time.Time     // ClaimStale
 }
 
 func (e *ClaimError) Error() string {
@@ -68,7 +68,7 @@ func (e *ClaimError) Error() string {
 			why = "another definition of the job takes over"
 			break
 		}
-		why = fmt.Sprintf("%s runs tick %s, attempt %d", e.Holder, e.OpenTick.Format(time.RFC3339Nano), e.Attempt)
+		why = fmt.Sprintf("%s runs %s, attempt %d", e.Holder, e.Open.Name(), e.Attempt)
 	case ClaimDone:
 		why = "it has ended"
 	case ClaimEarly:
@@ -76,7 +76,7 @@ func (e *ClaimError) Error() string {
 	case ClaimPaused:
 		why = "the job is paused"
 	case ClaimEarlier:
-		why = "tick " + e.OpenTick.Format(time.RFC3339Nano) + " is open and comes first"
+		why = e.Open.Name() + " is open and comes first"
 	case ClaimStale:
 		why = "the newest tick that was claimed or skipped is now " + e.Last.Format(time.RFC3339Nano)
 	case ClaimRecorded:
@@ -89,7 +89,7 @@ func (e *ClaimError) Error() string {
 		why = "another definition of the job is active"
 	case claimAbandoned, claimNewer:
 	}
-	return fmt.Sprintf("singleton: job %q, tick %s: not claimed: %s", e.Job, e.Tick.Format(time.RFC3339Nano), why)
+	return fmt.Sprintf("singleton: job %q, run %s: not claimed: %s", e.Job, e.Name(), why)
 }
 
 // Is reports true for ErrNotClaimed.

@@ -18,7 +18,9 @@ func TestClaimsAreNeverEarly(t *testing.T) {
 		l := e.jobLedger(e.Client("a"), ledger.Config{})
 		st := e.opened(l)
 		tick := st.Last.Add(2 * time.Minute)
-		claim := func() (*ledger.Claim, error) { return l.Claim(e.Context(), tick, st, ledger.ClaimConfig{}) }
+		claim := func() (*ledger.Claim, error) {
+			return l.Claim(e.Context(), ledger.RunID{Tick: tick}, st, ledger.ClaimConfig{})
+		}
 		for _, before := range []time.Duration{time.Second, time.Millisecond, 999 * time.Microsecond, time.Microsecond} {
 			e.Pass(time.Until(tick.Add(-before)))
 			_, err := claim()
@@ -47,50 +49,48 @@ func TestOpenTicksHaveAnOrder(t *testing.T) {
 	onBoth(t, func(e *env) {
 		dead, st := e.dead(ledger.Config{})
 		l := e.jobLedger(e.Client("a"), ledger.Config{})
-		var triggers []time.Time
+		var triggers []ledger.RunID
 		for range 3 {
 			tick, err := l.Trigger(e.Context())
 			testenv.Must(e, err)
 			triggers = append(triggers, tick)
 		}
-		earlier := func(tick, want time.Time) {
+		earlier := func(id, want ledger.RunID) {
 			e.Helper()
-			_, err := l.Claim(e.Context(), tick, st, ledger.ClaimConfig{})
-			if refused := e.notClaimed(err, ledger.ClaimEarlier); !refused.OpenTick.Equal(want) {
-				e.Errorf("claim of %v: %v comes first, want %v", tick, refused.OpenTick, want)
+			_, err := l.Claim(e.Context(), id, st, ledger.ClaimConfig{})
+			if refused := e.notClaimed(err, ledger.ClaimEarlier); refused.Open != want {
+				e.Errorf("claim of %v: %v comes first, want %v", id, refused.Open, want)
 			}
 		}
-		claimed := func(tick time.Time, attempt int) {
+		claimed := func(id ledger.RunID, attempt int) {
 			e.Helper()
-			run, err := l.Claim(e.Context(), tick, st, ledger.ClaimConfig{})
+			run, err := l.Claim(e.Context(), id, st, ledger.ClaimConfig{})
 			testenv.Must(e, err)
 			if run.Attempt != attempt {
-				e.Errorf("tick %v: attempt %d, want %d", tick, run.Attempt, attempt)
+				e.Errorf("run %v: attempt %d, want %d", id, run.Attempt, attempt)
 			}
 			testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
-			_, err = l.Claim(e.Context(), tick, st, ledger.ClaimConfig{})
+			_, err = l.Claim(e.Context(), id, st, ledger.ClaimConfig{})
 			e.notClaimed(err, ledger.ClaimDone)
 		}
 		for _, tick := range triggers {
-			earlier(tick, dead.Tick)
+			earlier(tick, dead.RunID)
 		}
 		testenv.Must(e, l.Pause(e.Context()))
 		earlier(triggers[2], triggers[0])
 		earlier(triggers[1], triggers[0])
 		claimed(triggers[0], 1)
-		_, err := l.Claim(e.Context(), dead.Tick, st, ledger.ClaimConfig{})
+		_, err := l.Claim(e.Context(), ledger.RunID{Tick: dead.Tick}, st, ledger.ClaimConfig{})
 		e.notClaimed(err, ledger.ClaimPaused)
 		testenv.Must(e, l.Resume(e.Context()))
-		claimed(dead.Tick, 2)
+		claimed(dead.RunID, 2)
 		// A tick that becomes due after the triggers waits for them.
 		e.Until("a tick is due that is later than the triggers", func() bool {
 			now, _, err := l.Now(e.Context())
 			testenv.Must(e, err)
-			at, _ := ledger.TriggeredAt(triggers[2])
-			return now.Sub(at) > 10*time.Millisecond
+			return now.Sub(triggers[2].Tick) > 10*time.Millisecond
 		})
-		at, _ := ledger.TriggeredAt(triggers[2])
-		later := at.Add(5 * time.Millisecond)
+		later := ledger.RunID{Tick: triggers[2].Tick.Add(5 * time.Millisecond)}
 		st = e.opened(l)
 		earlier(later, triggers[1])
 		claimed(triggers[1], 1)
@@ -119,9 +119,9 @@ func TestTicksOfOneInstant(t *testing.T) {
 		st := e.opened(l)
 		trigger, err := l.Trigger(e.Context())
 		testenv.Must(e, err)
-		tick, _ := ledger.TriggeredAt(trigger)
+		tick := ledger.RunID{Tick: trigger.Tick}
 		for range 2 {
-			for _, one := range []time.Time{tick, trigger} {
+			for _, one := range []ledger.RunID{tick, trigger} {
 				run, err := l.Claim(e.Context(), one, st, ledger.ClaimConfig{})
 				testenv.Must(e, err)
 				testenv.Must(e, run.Abandon(e.Context(), true))
@@ -140,13 +140,13 @@ func TestClaimsUntilTheLastInstant(t *testing.T) {
 		tick := st.Last.Add(time.Second)
 		now, _, err := l.Now(e.Context())
 		testenv.Must(e, err)
-		_, err = l.Claim(e.Context(), tick, st, ledger.ClaimConfig{Until: now.Add(-time.Millisecond)})
+		_, err = l.Claim(e.Context(), ledger.RunID{Tick: tick}, st, ledger.ClaimConfig{Until: now.Add(-time.Millisecond)})
 		e.notClaimed(err, ledger.ClaimLate)
-		run, err := l.Claim(e.Context(), tick, st, ledger.ClaimConfig{Until: now})
+		run, err := l.Claim(e.Context(), ledger.RunID{Tick: tick}, st, ledger.ClaimConfig{Until: now})
 		testenv.Must(e, err)
 		testenv.Must(e, run.Abandon(e.Context(), true))
 		e.Pass(time.Second)
-		run, err = l.Claim(e.Context(), tick, st, ledger.ClaimConfig{Until: now})
+		run, err = l.Claim(e.Context(), ledger.RunID{Tick: tick}, st, ledger.ClaimConfig{Until: now})
 		testenv.Must(e, err)
 		testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
 	})
@@ -164,7 +164,7 @@ func TestFault20_AClaimWithoutReplicas(t *testing.T) {
 	tombs := func() int { return len(e.Raw.Keys(e.Context(), e.key("job/draw", "tomb:*")).Val()) }
 	before := tombs()
 	testenv.Must(e, e.Raw.ConfigSet(e.Context(), "min-replicas-to-write", "1").Err())
-	_, err := l.Claim(e.Context(), st.Last.Add(time.Second), st, ledger.ClaimConfig{})
+	_, err := l.Claim(e.Context(), ledger.RunID{Tick: st.Last.Add(time.Second)}, st, ledger.ClaimConfig{})
 	if err == nil || errors.Is(err, ledger.ErrNotClaimed) || errors.Is(err, lockcore.ErrUnknown) {
 		t.Fatalf("claim: %v", err)
 	}
@@ -173,7 +173,7 @@ func TestFault20_AClaimWithoutReplicas(t *testing.T) {
 	if n := tombs(); n != before {
 		t.Errorf("%d tombstones, %d before the claim", n, before)
 	}
-	run, err := e.jobLedger(e.Client("c"), ledger.Config{}).Claim(e.Context(), st.Last.Add(time.Second), st, ledger.ClaimConfig{})
+	run, err := e.jobLedger(e.Client("c"), ledger.Config{}).Claim(e.Context(), ledger.RunID{Tick: st.Last.Add(time.Second)}, st, ledger.ClaimConfig{})
 	testenv.Must(e, err)
 	if run.Attempt != 1 {
 		t.Errorf("attempt %d", run.Attempt)

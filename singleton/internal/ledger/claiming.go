@@ -29,26 +29,27 @@ type ClaimConfig struct {
 	Until time.Time
 }
 
-// Claim claims the run of a tick for this process. known is the state of the ledger that
+// Claim claims a run for this process. known is the state of the ledger that
 // the caller has read. The ticks between known.Last and this one must be in cfg.Skipped, so
 // the claim is refused if the last tick of the ledger has changed since. Of all replicas that
 // claim a tick, one is granted the Claim; for the others the error is a *ClaimError.
 //
 // If the error matches lockcore.ErrUnknown, the tick may have been claimed. It is then
 // released in the background, and counts as no attempt.
-func (l *Ledger) Claim(ctx context.Context, tick time.Time, known State, cfg ClaimConfig) (*Claim, error) {
+func (l *Ledger) Claim(ctx context.Context, id RunID, known State, cfg ClaimConfig) (*Claim, error) {
 	const op = "claim"
-	if err := errors.Join(checkTick("tick", tick), cfg.check(tick)); err != nil {
+	if err := errors.Join(checkTick("tick", id.Tick), cfg.check(id.Tick)); err != nil {
 		return nil, opError(op, l.name, err)
 	}
-	c := &Claim{ledger: l, Tick: tick.UTC()}
-	k := &kind{ledger: l, tick: decimal(tick.UnixMilli())}
+	id.Tick = id.Tick.UTC()
+	c := &Claim{ledger: l, RunID: id}
+	k := &kind{ledger: l, tick: id.text()}
 	closed := reasonClosed
 	k.reason.Store(&closed)
 	k.canceled, k.cancel = context.WithCancelCause(context.Background())
 	lease, err := l.engine.Hold(ctx, k,
-		func(a engine.Attempt) wire.Request { return l.claim(a, tick, known, cfg) },
-		func(answer any) (token uint64, granted bool, err error) { return c.read(tick, answer) })
+		func(a engine.Attempt) wire.Request { return l.claim(a, id, known, cfg) },
+		func(answer any) (token uint64, granted bool, err error) { return c.read(answer) })
 	if err != nil {
 		return nil, opError(op, l.name, err)
 	}
@@ -58,7 +59,7 @@ func (l *Ledger) Claim(ctx context.Context, tick time.Time, known State, cfg Cla
 }
 
 func checkTick(field string, tick time.Time) error {
-	if tick.UnixMilli() <= 0 || tick.UnixMilli() >= 2*triggerShift || tick.Nanosecond()%int(time.Millisecond) != 0 {
+	if tick.UnixMilli() <= 0 || tick.UTC().Year() > 9999 || tick.Nanosecond()%int(time.Millisecond) != 0 {
 		return refuse(field, "a whole millisecond after 1970 and before the year 10000", "%s", tick.Format(time.RFC3339Nano))
 	}
 	return nil
@@ -87,7 +88,7 @@ func (s Skip) check() error {
 }
 
 // claim returns the request of a claim.
-func (l *Ledger) claim(a engine.Attempt, tick time.Time, known State, cfg ClaimConfig) wire.Request {
+func (l *Ledger) claim(a engine.Attempt, id RunID, known State, cfg ClaimConfig) wire.Request {
 	k, overlap := l.keys, "0"
 	if l.cfg.AllowOverlap {
 		overlap = "1"
@@ -101,7 +102,7 @@ func (l *Ledger) claim(a engine.Attempt, tick time.Time, known State, cfg ClaimC
 		until = decimal(cfg.Until.UnixMilli())
 	}
 	return l.scripts.claim.Call(wire.Keys(k.job, k.open, k.runs, k.fence, k.tomb(a.ID)),
-		a.Value, decimal(tick.UnixMilli()), a.TTL.Milliseconds(), decimal(known.Last.UnixMilli()), l.cfg.MaxAttempts, overlap,
+		a.Value, id.text(), a.TTL.Milliseconds(), decimal(known.Last.UnixMilli()), l.cfg.MaxAttempts, overlap,
 		l.cfg.KeepRuns, l.cfg.Retain.Milliseconds(), l.engine.Identity(), first, newest, count, reason, until, l.generation(known), k.channel, k.begins)
 }
 
@@ -114,10 +115,10 @@ func (l *Ledger) generation(known State) string {
 }
 
 // read reads the reply to a claim.
-func (c *Claim) read(tick time.Time, answer any) (token uint64, granted bool, err error) {
+func (c *Claim) read(answer any) (token uint64, granted bool, err error) {
 	list, _ := answer.([]any)
 	if len(list) != 6 || list[0] != int64(1) {
-		return 0, false, c.ledger.refusal(c.ledger.scripts.claim, tick, list)
+		return 0, false, c.ledger.refusal(c.ledger.scripts.claim, c.RunID, list)
 	}
 	token, err1 := strconv.ParseUint(wire.Text(list[1]), 10, 64)
 	attempt, _ := list[2].(int64)
@@ -131,25 +132,25 @@ func (c *Claim) read(tick time.Time, answer any) (token uint64, granted bool, er
 }
 
 // refusal returns the error for a claim or skip that was refused.
-func (l *Ledger) refusal(s *wire.Script, tick time.Time, answer []any) error {
+func (l *Ledger) refusal(s *wire.Script, id RunID, answer []any) error {
 	odd := s.OddReply(answer)
 	if len(answer) == 0 {
 		return odd
 	}
 	code, _ := answer[0].(int64)
-	e := &ClaimError{Job: l.name, Tick: tick, Status: ClaimStatus(code)}
+	e := &ClaimError{Job: l.name, RunID: id, Status: ClaimStatus(code)}
 	var err error
 	switch {
 	case e.Status == ClaimBusy && len(answer) == 5:
 		left, _ := answer[1].(int64)
 		attempt, _ := answer[4].(int64)
 		e.Left, e.Holder, e.Attempt = time.Duration(left)*time.Millisecond, wire.Text(answer[3]), int(attempt)
-		e.OpenTick, err = readMillis(wire.Text(answer[2]))
+		e.Open, err = readRunID(wire.Text(answer[2]))
 	case e.Status == ClaimEarly && len(answer) == 2:
 		left, _ := answer[1].(int64)
 		e.Left = time.Duration(left) * time.Microsecond
 	case e.Status == ClaimEarlier && len(answer) == 2:
-		e.OpenTick, err = readMillis(wire.Text(answer[1]))
+		e.Open, err = readRunID(wire.Text(answer[1]))
 	case e.Status == ClaimStale && len(answer) == 2:
 		e.Last, err = readMillis(wire.Text(answer[1]))
 	case e.Status == claimNewer && len(answer) == 1:
@@ -181,5 +182,5 @@ func (l *Ledger) Skip(ctx context.Context, known State, skipped Skip) error {
 	if answer[0] == int64(1) {
 		return nil
 	}
-	return opError(op, l.name, l.refusal(s, skipped.Last, answer))
+	return opError(op, l.name, l.refusal(s, RunID{Tick: skipped.Last}, answer))
 }

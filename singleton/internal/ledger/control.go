@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"time"
 
 	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/internal/wire"
@@ -135,39 +134,39 @@ func (l *Ledger) pause(ctx context.Context, op, pause string) error {
 
 // Trigger adds a run in addition to the schedule, also while the job is paused. The run
 // stays open until a replica claims it, like the run of a dead holder, and is recorded like
-// any other. The returned tick is its name, which no scheduled tick has: see TriggeredAt.
+// any other.
 // The errors are ErrNoLedger, ErrTriggers and ErrNewerSchema. If the error matches
 // lockcore.ErrUnknown, the run may have been triggered.
-func (l *Ledger) Trigger(ctx context.Context) (tick time.Time, err error) {
+func (l *Ledger) Trigger(ctx context.Context) (id RunID, err error) {
 	const op = "trigger job"
 	s := l.scripts.trigger
 	answer, err := l.ask(ctx, s.Call(wire.Keys(l.keys.job, l.keys.open, l.keys.tomb(l.engine.NewID()), l.keys.acts),
 		maxTriggers, tombTTL.Milliseconds(), l.by.Who, l.by.Why, l.keys.channel))
 	if err != nil {
-		return time.Time{}, opError(op, l.name, err)
+		return RunID{}, opError(op, l.name, err)
 	}
 	rest, err := controlled(s, answer)
 	if err == nil && len(rest) != 1 {
 		err = s.OddReply(answer)
 	}
 	if err == nil {
-		tick, err = readMillis(wire.Text(rest[0]))
+		id, err = readRunID(wire.Text(rest[0]))
 	}
 	if err != nil {
-		return time.Time{}, opError(op, l.name, err)
+		return RunID{}, opError(op, l.name, err)
 	}
-	return tick, nil
+	return id, nil
 }
 
-// Rerun opens a tick again that ended as failed or unknown, or was skipped. A replica claims it
+// Rerun opens a run again that ended as failed or unknown, or was skipped. A replica claims it
 // like the run of a dead holder, with a greater token, also while the job is paused. scheduled
 // says that the tick is one of the schedule; without it, of several ticks that were skipped
 // together only the first and the last one are found. The errors are ErrNotEnded, ErrSucceeded,
 // ErrNoRun, ErrTriggers, ErrNoLedger and ErrNewerSchema. If the error matches
 // lockcore.ErrUnknown, the tick may have been opened.
-func (l *Ledger) Rerun(ctx context.Context, tick time.Time, scheduled bool) error {
+func (l *Ledger) Rerun(ctx context.Context, id RunID, scheduled bool) error {
 	const op = "rerun job"
-	if err := checkTick("tick", tick); err != nil {
+	if err := checkTick("tick", id.Tick); err != nil {
 		return opError(op, l.name, err)
 	}
 	sure := "0"
@@ -176,22 +175,21 @@ func (l *Ledger) Rerun(ctx context.Context, tick time.Time, scheduled bool) erro
 	}
 	s, k := l.scripts.rerun, l.keys
 	answer, err := l.ask(ctx, s.Call(wire.Keys(k.job, k.open, k.runs, k.tomb(l.engine.NewID()), k.acts),
-		decimal(tick.UnixMilli()), sure, maxReruns, tombTTL.Milliseconds(), l.by.Who, l.by.Why, k.channel))
+		id.text(), sure, maxReruns, tombTTL.Milliseconds(), l.by.Who, l.by.Why, k.channel))
 	if err == nil {
 		_, err = controlled(s, answer)
 	}
 	return opError(op, l.name, err)
 }
 
-// Cancel ends the run of a tick or, if tick is zero, all runs that are held, and returns their
-// ticks. Their holders end the contexts of the work and record what it returns; it is not
+// Cancel ends a run or, if id is zero, all runs that are held, and returns which. Their holders end the contexts of the work and record what it returns; it is not
 // attempted again. A run that is open and not held ends at once, as skipped if it had not begun,
 // otherwise as unknown. The errors are ErrNotOpen, ErrNoLedger and ErrNewerSchema.
-func (l *Ledger) Cancel(ctx context.Context, tick time.Time) ([]time.Time, error) {
+func (l *Ledger) Cancel(ctx context.Context, id RunID) ([]RunID, error) {
 	const op = "cancel run"
 	of := ""
-	if !tick.IsZero() {
-		of = decimal(tick.UnixMilli())
+	if !id.Tick.IsZero() {
+		of = id.text()
 	}
 	s, k := l.scripts.cancel, l.keys
 	answer, err := l.ask(ctx, s.Call(wire.Keys(k.job, k.open, k.runs, k.acts), of, mostRuns, l.by.Who, l.by.Why, k.cancels, k.channel))
@@ -199,13 +197,13 @@ func (l *Ledger) Cancel(ctx context.Context, tick time.Time) ([]time.Time, error
 	if err == nil {
 		rest, err = controlled(s, answer)
 	}
-	var ticks []time.Time
+	var ids []RunID
 	for _, text := range rest {
-		tick, wrong := readMillis(wire.Text(text))
+		id, wrong := readRunID(wire.Text(text))
 		err = errors.Join(err, wrong)
-		ticks = append(ticks, tick)
+		ids = append(ids, id)
 	}
-	return ticks, opError(op, l.name, err)
+	return ids, opError(op, l.name, err)
 }
 
 // controlled reads the reply of a script that an operator runs.

@@ -56,7 +56,7 @@ func TestTriggersAreBounded(t *testing.T) {
 	inBubble(t, func(e *env) {
 		l := e.jobLedger(e.Client("a"), ledger.Config{})
 		e.claimed(l)
-		names := map[time.Time]bool{}
+		names := map[ledger.RunID]bool{}
 		for range 100 {
 			tick, err := l.Trigger(e.Context())
 			testenv.Must(e, err)
@@ -76,7 +76,7 @@ func TestEndsAreAccountedFor(t *testing.T) {
 		l := e.jobLedger(e.Client("a"), ledger.Config{AllowOverlap: true})
 		old, st := e.claimed(l)
 		st.Last = old.Tick
-		run, err := l.Claim(e.Context(), old.Tick.Add(time.Second), st, ledger.ClaimConfig{})
+		run, err := l.Claim(e.Context(), ledger.RunID{Tick: old.Tick.Add(time.Second)}, st, ledger.ClaimConfig{})
 		testenv.Must(e, err)
 		testenv.Must(e, e.Raw.HSet(e.Context(), e.key("job/draw", "job"), "last", old.Tick.Add(-time.Second).UnixMilli()).Err())
 		testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
@@ -260,7 +260,7 @@ func TestTriggersAreNoTicks(t *testing.T) {
 				e.Errorf("accounted up to %v, succeeded at %v, want %v and never", now.Last, now.LastSuccess, st.Last)
 			}
 		}
-		tick, err := l.Claim(e.Context(), st.Last.Add(time.Second), st, ledger.ClaimConfig{})
+		tick, err := l.Claim(e.Context(), ledger.RunID{Tick: st.Last.Add(time.Second)}, st, ledger.ClaimConfig{})
 		testenv.Must(e, err)
 		testenv.Must(e, tick.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
 	})

@@ -59,14 +59,14 @@ func TestAFailureAfterACrashIsUnknown(t *testing.T) {
 				e.Helper()
 				next, net := e.Linked("next")
 				l := e.jobLedger(next, patient)
-				_, err := l.Claim(e.Context(), run.Tick.Add(-time.Hour), st, ledger.ClaimConfig{}) // the script is known
+				_, err := l.Claim(e.Context(), ledger.RunID{Tick: run.Tick.Add(-time.Hour)}, st, ledger.ClaimConfig{}) // the script is known
 				testenv.MustIs(e, err, ledger.ErrNotClaimed)
 				kind := lockcoretest.SwallowReply
 				if e.Bubble == nil {
 					kind = lockcoretest.ResetAfter // as lost, but noticed at once
 				}
 				lost := net.Inject(e, lockcoretest.Fault{Kind: kind, Match: e.script("job_claim"), Count: 1})
-				run, err = l.Claim(e.Context(), run.Tick, st, ledger.ClaimConfig{})
+				run, err = l.Claim(e.Context(), run.RunID, st, ledger.ClaimConfig{})
 				testenv.Must(e, err)
 				lockcoretest.MustFire(e, lost)
 				if run.Unsure != c.dies {
@@ -140,14 +140,14 @@ func TestWhoLeavesARunInDoubt(t *testing.T) {
 			testenv.Must(e, c.leave(first, run))
 			l := e.jobLedger(e.Client("next"), patient)
 			for range 2 { // the second time after a failure without doubt
-				next, err := l.Claim(e.Context(), run.Tick, st, ledger.ClaimConfig{})
+				next, err := l.Claim(e.Context(), run.RunID, st, ledger.ClaimConfig{})
 				testenv.Must(e, err)
 				if next.Unsure != c.doubt {
 					e.Errorf("%s: Unsure is %v at attempt %d", c.name, next.Unsure, next.Attempt)
 				}
 				testenv.Must(e, next.Abandon(e.Context(), true))
 			}
-			last, err := l.Claim(e.Context(), run.Tick, st, ledger.ClaimConfig{})
+			last, err := l.Claim(e.Context(), run.RunID, st, ledger.ClaimConfig{})
 			testenv.Must(e, err)
 			testenv.Must(e, last.Complete(e.Context(), ledger.OutcomeFailed, "boom"))
 			want := ledger.OutcomeFailed
@@ -184,7 +184,7 @@ func TestCompletionsAreKnownFromTheHistory(t *testing.T) {
 		// Taken over, and completed by the other replica.
 		testenv.Must(e, e.Raw.FlushAll(e.Context()).Err())
 		first, st := e.dead(ledger.Config{})
-		second, err := l.Claim(e.Context(), first.Tick, st, ledger.ClaimConfig{})
+		second, err := l.Claim(e.Context(), first.RunID, st, ledger.ClaimConfig{})
 		testenv.Must(e, err)
 		testenv.Must(e, second.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
 		testenv.MustIs(e, first.Complete(e.Context(), ledger.OutcomeSucceeded, ""), ledger.ErrSuperseded)
@@ -193,7 +193,7 @@ func TestCompletionsAreKnownFromTheHistory(t *testing.T) {
 		// Recorded by another replica for its dead holder, with that holder's token.
 		testenv.Must(e, e.Raw.FlushAll(e.Context()).Err())
 		first, st = e.dead(ledger.Config{MaxAttempts: 1})
-		_, err = e.jobLedger(e.Client("b"), ledger.Config{MaxAttempts: 1}).Claim(e.Context(), first.Tick, st, ledger.ClaimConfig{})
+		_, err = e.jobLedger(e.Client("b"), ledger.Config{MaxAttempts: 1}).Claim(e.Context(), first.RunID, st, ledger.ClaimConfig{})
 		e.notClaimed(err, ledger.ClaimRecorded)
 		testenv.MustIs(e, first.Complete(e.Context(), ledger.OutcomeSucceeded, ""), ledger.ErrSuperseded)
 		testenv.MustIs(e, first.Complete(e.Context(), ledger.OutcomeFailed, "late"), ledger.ErrSuperseded)
@@ -232,7 +232,7 @@ func TestCompletionsOfTwoTicks(t *testing.T) {
 		l := e.jobLedger(e.Client("a"), ledger.Config{AllowOverlap: true})
 		one, st := e.claimed(l)
 		st.Last = one.Tick
-		two, err := l.Claim(e.Context(), one.Tick.Add(time.Second), st, ledger.ClaimConfig{})
+		two, err := l.Claim(e.Context(), ledger.RunID{Tick: one.Tick.Add(time.Second)}, st, ledger.ClaimConfig{})
 		testenv.Must(e, err)
 		reason := fmt.Sprint("a higher token was seen: ", two.Token())
 		testenv.Must(e, one.Complete(e.Context(), ledger.OutcomeFailed, reason))
@@ -298,7 +298,7 @@ func TestWatch(t *testing.T) {
 		told("an attempt", 0, 1)
 		testenv.Must(e, run.Abandon(e.Context(), true))
 		told("giving up", 1, 0)
-		again, err := l.Claim(e.Context(), run.Tick, ledger.State{Last: run.Tick}, ledger.ClaimConfig{})
+		again, err := l.Claim(e.Context(), run.RunID, ledger.State{Last: run.Tick}, ledger.ClaimConfig{})
 		testenv.Must(e, err)
 		testenv.Must(e, again.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
 		told("a run", 1, 1)
@@ -317,7 +317,7 @@ func TestWatch(t *testing.T) {
 		testenv.Must(e, e.Raw.FlushAll(e.Context()).Err())
 		dead, st := e.dead(ledger.Config{MaxAttempts: 1})
 		told("a claim in a new ledger", 1, 1)
-		_, err = e.jobLedger(e.Client("b"), ledger.Config{MaxAttempts: 1}).Claim(e.Context(), dead.Tick, st, ledger.ClaimConfig{})
+		_, err = e.jobLedger(e.Client("b"), ledger.Config{MaxAttempts: 1}).Claim(e.Context(), ledger.RunID{Tick: dead.Tick}, st, ledger.ClaimConfig{})
 		e.notClaimed(err, ledger.ClaimRecorded)
 		told("the end of a dead run", 1, 0)
 		testenv.Must(e, e.Raw.FlushAll(e.Context()).Err())
@@ -325,15 +325,15 @@ func TestWatch(t *testing.T) {
 		told("a claim in a new ledger", 1, 1)
 		testenv.Must(e, run.Abandon(e.Context(), true))
 		told("giving up", 1, 0)
-		e.canceled(run.Tick, run.Tick)
+		e.canceled(run.RunID, run.RunID)
 		told("the cancellation of an abandoned run", 1, 0)
-		run, err = l.Claim(e.Context(), run.Tick.Add(time.Second), e.opened(l), ledger.ClaimConfig{})
+		run, err = l.Claim(e.Context(), ledger.RunID{Tick: run.Tick.Add(time.Second)}, e.opened(l), ledger.ClaimConfig{})
 		testenv.Must(e, err)
 		told("a claim", 0, 1)
-		e.canceled(run.Tick, run.Tick)
+		e.canceled(run.RunID, run.RunID)
 		testenv.Must(e, run.Abandon(e.Context(), true))
 		told("giving up what was canceled", 1, 0)
-		_, err = l.Claim(e.Context(), run.Tick, st, ledger.ClaimConfig{})
+		_, err = l.Claim(e.Context(), run.RunID, st, ledger.ClaimConfig{})
 		e.notClaimed(err, ledger.ClaimRecorded)
 		told("its end", 1, 0)
 	})

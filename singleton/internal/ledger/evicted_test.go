@@ -30,7 +30,7 @@ func TestFault22_ClassD_OpenRunsAreEvicted(t *testing.T) {
 				st, err := other.Open(e.Context(), st)
 				testenv.Must(e, err)
 				cfg.Lease = lockcore.LeaseConfig{TTL: 3 * time.Second, NoRenewal: true}
-				dead, err := e.jobLedger(e.Client("dead"), cfg).Claim(e.Context(), ended.Tick.Add(time.Second), st, ledger.ClaimConfig{})
+				dead, err := e.jobLedger(e.Client("dead"), cfg).Claim(e.Context(), ledger.RunID{Tick: ended.Tick.Add(time.Second)}, st, ledger.ClaimConfig{})
 				testenv.Must(e, err)
 				e.Pass(3100 * time.Millisecond)
 				trigger, err := other.Trigger(e.Context())
@@ -39,7 +39,7 @@ func TestFault22_ClassD_OpenRunsAreEvicted(t *testing.T) {
 				evict()
 				st, err = other.Open(e.Context(), st)
 				testenv.Must(e, err)
-				if len(st.Open) != 2 || !st.Open[0].Tick.Equal(dead.Tick) || !st.Open[1].Tick.Equal(trigger) || st.Open[0].Left > 0 || !st.Lost {
+				if len(st.Open) != 2 || !st.Open[0].Tick.Equal(dead.Tick) || st.Open[1].RunID != trigger || st.Open[0].Left > 0 || !st.Lost {
 					e.Fatalf("then the ledger is %+v, want the dead one's tick and the trigger open, and a loss", st)
 				}
 				if left := e.PTTL(e.key("job/draw", "open")); left <= 0 {
@@ -48,7 +48,7 @@ func TestFault22_ClassD_OpenRunsAreEvicted(t *testing.T) {
 				if st, err = other.Open(e.Context(), st); err != nil || st.Lost || len(st.Open) != 2 {
 					e.Errorf("the next look says %+v, %v", st, err)
 				}
-				next, err := other.Claim(e.Context(), dead.Tick, st, ledger.ClaimConfig{})
+				next, err := other.Claim(e.Context(), ledger.RunID{Tick: dead.Tick}, st, ledger.ClaimConfig{})
 				if most == 1 {
 					e.notClaimed(err, ledger.ClaimRecorded)
 					runs, err := other.Runs(e.Context(), 1)
@@ -76,10 +76,10 @@ func TestFault22_ClassD_OpenRunsAreEvicted(t *testing.T) {
 				if err := next.Complete(e.Context(), ledger.OutcomeSucceeded, ""); !errors.Is(err, ledger.ErrSuperseded) {
 					e.Errorf("it is completed all the same: %v", err)
 				}
-				last, err := other.Claim(e.Context(), dead.Tick, st, ledger.ClaimConfig{})
+				last, err := other.Claim(e.Context(), ledger.RunID{Tick: dead.Tick}, st, ledger.ClaimConfig{})
 				testenv.Must(e, err)
 				testenv.Must(e, last.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
-				if st, err = other.Open(e.Context(), st); err != nil || len(st.Open) != 1 || !st.Open[0].Tick.Equal(trigger) {
+				if st, err = other.Open(e.Context(), st); err != nil || len(st.Open) != 1 || st.Open[0].RunID != trigger {
 					e.Errorf("at last the ledger is %+v, %v, want the trigger open", st, err)
 				}
 				testenv.Must(e, other.Pause(e.Context())) // a trigger does not wait for its end

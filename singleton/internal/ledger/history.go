@@ -16,7 +16,7 @@ import (
 // A RunRecord is an entry of the history: a run that ended, or consecutive ticks that were
 // skipped for one reason.
 type RunRecord struct {
-	Tick    time.Time // the scheduled instant, or see TriggeredAt; of skipped ticks, the first
+	RunID             // of skipped ticks, the first
 	Last    time.Time // the last skipped tick; zero for a run
 	Count   int       // the number of skipped ticks; 0 for a run
 	Attempt int
@@ -81,8 +81,10 @@ func readRun(entry string) (RunRecord, error) {
 	}
 	r := RunRecord{Holder: e.Holder, Outcome: e.Outcome, Error: e.Error}
 	var errs [8]error
-	r.Tick, errs[0] = readMillis(e.Tick)
-	r.Last, errs[1] = readMillis(e.Last)
+	r.RunID, errs[0] = readRunID(e.Tick)
+	var last RunID
+	last, errs[1] = readRunID(e.Last)
+	r.Last = last.Tick
 	r.Start, errs[2] = readMillis(e.Start)
 	r.End, errs[3] = readMillis(e.End)
 	r.Count, errs[4] = strconv.Atoi(cmp.Or(e.Count, "0"))

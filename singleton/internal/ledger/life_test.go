@@ -39,7 +39,7 @@ func (e *env) opened(l *ledger.Ledger) ledger.State {
 func (e *env) claimed(l *ledger.Ledger) (*ledger.Claim, ledger.State) {
 	e.Helper()
 	st := e.opened(l)
-	run, err := l.Claim(e.Context(), st.Last.Add(time.Second), st, ledger.ClaimConfig{})
+	run, err := l.Claim(e.Context(), ledger.RunID{Tick: st.Last.Add(time.Second)}, st, ledger.ClaimConfig{})
 	testenv.Must(e, err)
 	return run, st
 }
@@ -65,14 +65,14 @@ func TestLedgerLifeOfATick(t *testing.T) {
 		a, b := e.jobLedger(e.Client("a"), cfg), e.jobLedger(e.Client("b"), cfg)
 		run, before := e.claimed(a)
 		tick := run.Tick
-		_, err := b.Claim(e.Context(), tick, before, ledger.ClaimConfig{})
+		_, err := b.Claim(e.Context(), ledger.RunID{Tick: tick}, before, ledger.ClaimConfig{})
 		busy := e.notClaimed(err, ledger.ClaimBusy)
-		if busy.Holder != "a" || busy.Attempt != 1 || !busy.OpenTick.Equal(tick) || busy.Left <= 0 || busy.Left > 3*time.Second {
+		if busy.Holder != "a" || busy.Attempt != 1 || !busy.Open.Tick.Equal(tick) || busy.Left <= 0 || busy.Left > 3*time.Second {
 			e.Errorf("refused with %+v", busy)
 		}
-		_, err = b.Claim(e.Context(), tick.Add(time.Second), e.opened(b), ledger.ClaimConfig{})
+		_, err = b.Claim(e.Context(), ledger.RunID{Tick: tick.Add(time.Second)}, e.opened(b), ledger.ClaimConfig{})
 		e.notClaimed(err, ledger.ClaimBusy)
-		_, err = b.Claim(e.Context(), tick.Add(time.Hour), before, ledger.ClaimConfig{})
+		_, err = b.Claim(e.Context(), ledger.RunID{Tick: tick.Add(time.Hour)}, before, ledger.ClaimConfig{})
 		if early := e.notClaimed(err, ledger.ClaimEarly); early.Left < 58*time.Minute || early.Left > time.Hour {
 			e.Errorf("refused with %+v", early)
 		}
@@ -90,9 +90,9 @@ func TestLedgerLifeOfATick(t *testing.T) {
 		}
 		testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeSucceeded, "")) // once more: the same
 		testenv.MustIs(e, run.Abandon(e.Context(), true), lockcore.ErrNotHeld)
-		_, err = b.Claim(e.Context(), tick, st, ledger.ClaimConfig{})
+		_, err = b.Claim(e.Context(), ledger.RunID{Tick: tick}, st, ledger.ClaimConfig{})
 		e.notClaimed(err, ledger.ClaimDone)
-		_, err = b.Claim(e.Context(), tick.Add(2*time.Second), before, ledger.ClaimConfig{})
+		_, err = b.Claim(e.Context(), ledger.RunID{Tick: tick.Add(2 * time.Second)}, before, ledger.ClaimConfig{})
 		if stale := e.notClaimed(err, ledger.ClaimStale); !stale.Last.Equal(tick) {
 			e.Errorf("refused with %+v", stale)
 		}
@@ -100,7 +100,7 @@ func TestLedgerLifeOfATick(t *testing.T) {
 		if !st.LastSuccess.Equal(tick) || len(st.Open) != 0 || st.Freed.IsZero() {
 			e.Errorf("state is %+v", st)
 		}
-		second, err := b.Claim(e.Context(), tick.Add(4*time.Second), st, ledger.ClaimConfig{
+		second, err := b.Claim(e.Context(), ledger.RunID{Tick: tick.Add(4 * time.Second)}, st, ledger.ClaimConfig{
 			Skipped: &ledger.Skip{First: tick.Add(time.Second), Last: tick.Add(3 * time.Second), Count: 3, Reason: "missed"},
 		})
 		testenv.Must(e, err)
@@ -138,7 +138,7 @@ func TestLedgerSkips(t *testing.T) {
 		skip(4, 4, "missed")
 		skip(5, 5, "overlap")
 		skip(6, 6, "overlap") // the earlier entries stay
-		run, err := l.Claim(e.Context(), at(7), ledger.State{Last: at(6)}, ledger.ClaimConfig{})
+		run, err := l.Claim(e.Context(), ledger.RunID{Tick: at(7)}, ledger.State{Last: at(6)}, ledger.ClaimConfig{})
 		testenv.Must(e, err)
 		skip(8, 9, "overlap") // while it is run
 		testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
@@ -168,7 +168,7 @@ func TestLedgerKeepsSoManyRuns(t *testing.T) {
 		l := e.jobLedger(e.Client("a"), ledger.Config{KeepRuns: 3})
 		st := e.opened(l)
 		for n := range 6 {
-			run, err := l.Claim(e.Context(), st.Last.Add(time.Second), st, ledger.ClaimConfig{})
+			run, err := l.Claim(e.Context(), ledger.RunID{Tick: st.Last.Add(time.Second)}, st, ledger.ClaimConfig{})
 			testenv.Must(e, err)
 			testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
 			st = e.opened(l)
@@ -190,18 +190,18 @@ func TestFault03_AClaimWithoutValidity(t *testing.T) {
 		run, _ := e.claimed(l)
 		testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
 		slow := net.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayReply, Delay: 95 * time.Millisecond, Match: e.script("job_claim")})
-		_, err := l.Claim(e.Context(), run.Tick.Add(time.Second), e.opened(l), ledger.ClaimConfig{})
+		_, err := l.Claim(e.Context(), ledger.RunID{Tick: run.Tick.Add(time.Second)}, e.opened(l), ledger.ClaimConfig{})
 		testenv.MustIs(e, err, lockcore.ErrLeaseExpired)
 		slow.Lift()
 		e.Pass(50 * time.Millisecond)
 		// Two late replies: the third request is in time.
 		net.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayReply, Delay: 95 * time.Millisecond, Match: e.script("job_claim"), Count: 2})
-		run, err = l.Claim(e.Context(), run.Tick.Add(time.Second), e.opened(l), ledger.ClaimConfig{})
+		run, err = l.Claim(e.Context(), ledger.RunID{Tick: run.Tick.Add(time.Second)}, e.opened(l), ledger.ClaimConfig{})
 		testenv.Must(e, err)
 		testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
 		// All replies: the first renewal is sent at once, and must not be answered before Remaining is read.
 		late := net.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayReply, Delay: 60 * time.Millisecond})
-		again, err := l.Claim(e.Context(), run.Tick.Add(time.Second), e.opened(l), ledger.ClaimConfig{})
+		again, err := l.Claim(e.Context(), ledger.RunID{Tick: run.Tick.Add(time.Second)}, e.opened(l), ledger.ClaimConfig{})
 		testenv.Must(e, err)
 		if again.Attempt != 1 {
 			e.Errorf("the claim without validity was counted: attempt %d", again.Attempt)
@@ -226,7 +226,7 @@ func TestFault31_NoMemoryForTheLedger(t *testing.T) {
 	if err := run.Complete(e.Context(), ledger.OutcomeSucceeded, ""); err != nil {
 		t.Errorf("completion while out of memory: %v", err)
 	}
-	_, err := l.Claim(e.Context(), run.Tick.Add(time.Second), st, ledger.ClaimConfig{})
+	_, err := l.Claim(e.Context(), ledger.RunID{Tick: run.Tick.Add(time.Second)}, st, ledger.ClaimConfig{})
 	if err == nil || errors.Is(err, ledger.ErrNotClaimed) {
 		t.Errorf("claim while out of memory: %v", err)
 	}
@@ -234,7 +234,7 @@ func TestFault31_NoMemoryForTheLedger(t *testing.T) {
 	if n := e.Raw.HLen(e.Context(), e.key("job/draw", "open")).Val(); n != 0 {
 		t.Errorf("%d runs are open", n)
 	}
-	run, err = l.Claim(e.Context(), run.Tick.Add(time.Second), st, ledger.ClaimConfig{})
+	run, err = l.Claim(e.Context(), ledger.RunID{Tick: run.Tick.Add(time.Second)}, st, ledger.ClaimConfig{})
 	testenv.Must(e, err)
 	testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
 }
@@ -264,7 +264,7 @@ func TestLedgerRefusals(t *testing.T) {
 		good := st.Last.Add(time.Second)
 		one := ledger.Skip{First: good, Last: good, Count: 1, Reason: "x"}
 		claim := func(tick time.Time, skip *ledger.Skip) error {
-			_, err := l.Claim(e.Context(), tick, st, ledger.ClaimConfig{Skipped: skip})
+			_, err := l.Claim(e.Context(), ledger.RunID{Tick: tick}, st, ledger.ClaimConfig{Skipped: skip})
 			return err
 		}
 		with := func(change func(*ledger.Skip)) *ledger.Skip {
@@ -290,7 +290,7 @@ func TestLedgerRefusals(t *testing.T) {
 				e.Errorf("%s was not refused", what)
 			}
 		}
-		run, err := l.Claim(e.Context(), good, st, ledger.ClaimConfig{})
+		run, err := l.Claim(e.Context(), ledger.RunID{Tick: good}, st, ledger.ClaimConfig{})
 		testenv.Must(e, err)
 		testenv.MustIs(e, run.Complete(e.Context(), "great", ""), lockcore.ErrConfig)
 		testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeSucceeded, ""))

@@ -70,13 +70,13 @@ func TestALedgerIsMendedOnce(t *testing.T) {
 		if !st.Last.Equal(knows.Last) {
 			e.Fatalf("it was mended to %v, want %v", st.Last, knows.Last)
 		}
-		run, err := l.Claim(e.Context(), begun.Last, st, ledger.ClaimConfig{})
+		run, err := l.Claim(e.Context(), ledger.RunID{Tick: begun.Last}, st, ledger.ClaimConfig{})
 		testenv.Must(e, err)
 		testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
 		if st, err = l.Open(e.Context(), knows); err != nil || !st.Last.Equal(begun.Last) || st.Fresh {
 			e.Errorf("after a run it is %+v, %v", st, err)
 		}
-		_, err = l.Claim(e.Context(), begun.Last, st, ledger.ClaimConfig{})
+		_, err = l.Claim(e.Context(), ledger.RunID{Tick: begun.Last}, st, ledger.ClaimConfig{})
 		e.notClaimed(err, ledger.ClaimDone)
 	})
 }
@@ -94,7 +94,7 @@ func TestWhereALedgerBegan(t *testing.T) {
 			e.Fatalf("at its begin it is %+v", st)
 		}
 		e.Pass(20 * time.Millisecond)
-		run, err := l.Claim(e.Context(), begun.Add(10*time.Millisecond), st, ledger.ClaimConfig{})
+		run, err := l.Claim(e.Context(), ledger.RunID{Tick: begun.Add(10 * time.Millisecond)}, st, ledger.ClaimConfig{})
 		testenv.Must(e, err)
 		testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
 		if st, err = l.Status(e.Context()); err != nil || st.Fresh || !st.Begun.Equal(begun) {
@@ -147,7 +147,7 @@ func TestALedgerWithoutItsJob(t *testing.T) {
 		if len(runs) != 1 || !st.Last.Equal(run.Tick) || !st.LastSuccess.Equal(run.Tick) || len(st.Open) != 0 {
 			e.Errorf("the history is %+v, and the ledger %+v", runs, st)
 		}
-		next, err := l.Claim(e.Context(), run.Tick.Add(time.Second), e.opened(l), ledger.ClaimConfig{})
+		next, err := l.Claim(e.Context(), ledger.RunID{Tick: run.Tick.Add(time.Second)}, e.opened(l), ledger.ClaimConfig{})
 		testenv.Must(e, err)
 		testenv.Must(e, next.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
 		if v := e.Raw.HGet(e.Context(), e.key("job/draw", "job"), "v").Val(); v != "1" {

@@ -234,7 +234,7 @@ func (v jobVerdict) state(own, dropped string) {
 	}
 	for i, want := range map[int]string{
 		2: job["last"], 3: job["ok"], 5: job["born"], 8: gen, 9: job["next"], 12: own, 13: dropped,
-		14: beginOf(job["hold"]), 15: beginOf(job["halt"]), 17: job["spec"],
+		14: beginOf(job["hold"]), 15: beginOf(job["halt"]), 17: job["spec"], 22: job["cut"],
 	} {
 		if list[i] != want {
 			v.complain("answer %d is not %q", i, want)

@@ -363,7 +363,7 @@ func (v jobVerdict) trigger() {
 		return
 	}
 	tick := fmt.Sprint(list[1])
-	if n, _ := strconv.ParseInt(tick, 10, 64); n < 1<<47+v.now || v.after.tomb != tick || v.after.job["trig"] != tick {
+	if n, _ := strconv.ParseInt(tick, 10, 64); n > -v.now || v.after.tomb != tick || v.after.job["trig"] != tick {
 		v.complain("want a trigger of now, and that remembered")
 	}
 	if record := v.after.open[tick]; !strings.Contains(record, "attempt:0") || !strings.Contains(record, "til:false") {

@@ -30,7 +30,7 @@ func claimed(e *env, l *ledger.Ledger, st ledger.State) (run *ledger.Claim) {
 	e.Helper()
 	e.Until("it is claimed", func() bool {
 		var err error
-		run, err = l.Claim(e.Context(), st.Last.Add(time.Millisecond), st, ledger.ClaimConfig{})
+		run, err = l.Claim(e.Context(), ledger.RunID{Tick: st.Last.Add(time.Millisecond)}, st, ledger.ClaimConfig{})
 		return err == nil
 	})
 	return run
@@ -43,7 +43,7 @@ func TestFault88_ClaimIsNotReplicated(t *testing.T) {
 	t.Parallel()
 	e, replica, l, st := replicatedLedger(t, 9*time.Second)
 	replica.Pause()
-	_, err := l.Claim(e.Context(), st.Last.Add(time.Millisecond), st, ledger.ClaimConfig{})
+	_, err := l.Claim(e.Context(), ledger.RunID{Tick: st.Last.Add(time.Millisecond)}, st, ledger.ClaimConfig{})
 	testenv.MustIs(e, err, lockcore.ErrNotReplicated)
 	replica.Resume()
 	run := claimed(e, l, st)

@@ -15,7 +15,7 @@ import (
 func (e *env) ended(l *ledger.Ledger, tick time.Time, unsure bool, outcome string) *ledger.Claim {
 	e.Helper()
 	st := e.opened(l)
-	run, err := l.Claim(e.Context(), tick, st, ledger.ClaimConfig{})
+	run, err := l.Claim(e.Context(), ledger.RunID{Tick: tick}, st, ledger.ClaimConfig{})
 	testenv.Must(e, err)
 	run.Unsure = unsure
 	testenv.Must(e, run.Complete(e.Context(), outcome, "boom"))
@@ -31,9 +31,9 @@ func TestRerun(t *testing.T) {
 	onBoth(t, func(e *env) {
 		l, err := e.jobLedger(e.Client("a"), ledger.Config{MaxAttempts: 2}).By(ledger.By{Who: "ann@host", Why: "the database was away"})
 		testenv.Must(e, err)
-		testenv.MustIs(e, l.Rerun(e.Context(), time.UnixMilli(1), true), ledger.ErrNoLedger)
+		testenv.MustIs(e, l.Rerun(e.Context(), ledger.RunID{Tick: time.UnixMilli(1)}, true), ledger.ErrNoLedger)
 		tick := e.opened(l).Last.Add(time.Second)
-		testenv.MustIs(e, l.Rerun(e.Context(), tick, true), ledger.ErrNoRun)
+		testenv.MustIs(e, l.Rerun(e.Context(), ledger.RunID{Tick: tick}, true), ledger.ErrNoRun)
 		for _, c := range []struct {
 			unsure   bool
 			recorded string
@@ -41,21 +41,21 @@ func TestRerun(t *testing.T) {
 			tick = tick.Add(time.Second)
 			first := e.ended(l, tick, c.unsure, ledger.OutcomeFailed)
 			testenv.Must(e, l.Pause(e.Context()))
-			testenv.Must(e, l.Rerun(e.Context(), tick, false))
-			testenv.MustIs(e, l.Rerun(e.Context(), tick, false), ledger.ErrNotEnded)
+			testenv.Must(e, l.Rerun(e.Context(), ledger.RunID{Tick: tick}, false))
+			testenv.MustIs(e, l.Rerun(e.Context(), ledger.RunID{Tick: tick}, false), ledger.ErrNotEnded)
 			st := e.opened(l)
 			if len(st.Open) != 1 || !st.Open[0].Tick.Equal(tick) || st.Open[0].Attempt != 0 || st.Open[0].Asked == nil ||
 				*st.Open[0].Asked != (ledger.Request{What: ledger.RequestRerun, By: ledger.By{Who: "ann@host", Why: "the database was away"}}) {
 				e.Fatalf("open are %+v", st.Open)
 			}
-			again, err := l.Claim(e.Context(), tick, st, ledger.ClaimConfig{})
+			again, err := l.Claim(e.Context(), ledger.RunID{Tick: tick}, st, ledger.ClaimConfig{})
 			testenv.Must(e, err)
 			if again.Token() <= first.Token() || again.Attempt != 1 || *again.Asked != *st.Open[0].Asked {
 				e.Errorf("the run is %+v with token %d after %d", again, again.Token(), first.Token())
 			}
-			testenv.MustIs(e, l.Rerun(e.Context(), tick, false), ledger.ErrNotEnded)
+			testenv.MustIs(e, l.Rerun(e.Context(), ledger.RunID{Tick: tick}, false), ledger.ErrNotEnded)
 			testenv.Must(e, again.Abandon(e.Context(), true))
-			again, err = l.Claim(e.Context(), tick, st, ledger.ClaimConfig{})
+			again, err = l.Claim(e.Context(), ledger.RunID{Tick: tick}, st, ledger.ClaimConfig{})
 			testenv.Must(e, err)
 			if again.Attempt != 2 || again.Asked == nil {
 				e.Errorf("after a release, the run is %+v", again)
@@ -66,11 +66,11 @@ func TestRerun(t *testing.T) {
 			if runs[0].Outcome != c.recorded || runs[1].Outcome != c.recorded || !runs[0].Tick.Equal(tick) || runs[0].Error != "boom again" {
 				e.Errorf("the history is %+v, want two outcomes %s", runs, c.recorded)
 			}
-			testenv.Must(e, l.Rerun(e.Context(), tick, false))
-			again, err = l.Claim(e.Context(), tick, st, ledger.ClaimConfig{})
+			testenv.Must(e, l.Rerun(e.Context(), ledger.RunID{Tick: tick}, false))
+			again, err = l.Claim(e.Context(), ledger.RunID{Tick: tick}, st, ledger.ClaimConfig{})
 			testenv.Must(e, err)
 			testenv.Must(e, again.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
-			testenv.MustIs(e, l.Rerun(e.Context(), tick, false), ledger.ErrSucceeded)
+			testenv.MustIs(e, l.Rerun(e.Context(), ledger.RunID{Tick: tick}, false), ledger.ErrSucceeded)
 			testenv.Must(e, l.Resume(e.Context()))
 		}
 	})
@@ -100,7 +100,7 @@ func TestRerunOfSkippedTicks(t *testing.T) {
 			{0, false, nil},
 			{4 * time.Second, false, nil},
 		} {
-			if err := l.Rerun(e.Context(), first.Add(c.after), c.scheduled); c.want == nil {
+			if err := l.Rerun(e.Context(), ledger.RunID{Tick: first.Add(c.after)}, c.scheduled); c.want == nil {
 				testenv.Must(e, err)
 			} else {
 				testenv.MustIs(e, err, c.want)
@@ -121,7 +121,7 @@ func TestRerunIsBounded(t *testing.T) {
 		first := e.ended(l, e.opened(l).Last.Add(time.Second), false, ledger.OutcomeFailed)
 		second := e.ended(l, first.Tick.Add(time.Second), false, ledger.OutcomeFailed)
 		lost := net.Inject(e, lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Match: e.script("job_rerun"), Count: 1})
-		testenv.Must(e, l.Rerun(e.Context(), first.Tick, false))
+		testenv.Must(e, l.Rerun(e.Context(), first.RunID, false))
 		if n := lost.Fired(); n != 1 {
 			e.Errorf("%d replies were lost", n)
 		}
@@ -129,7 +129,7 @@ func TestRerunIsBounded(t *testing.T) {
 			_, err := l.Trigger(e.Context())
 			testenv.Must(e, err)
 		}
-		testenv.MustIs(e, l.Rerun(e.Context(), second.Tick, false), ledger.ErrTriggers)
+		testenv.MustIs(e, l.Rerun(e.Context(), second.RunID, false), ledger.ErrTriggers)
 	})
 }
 
@@ -144,7 +144,7 @@ func TestRerunAndLoss(t *testing.T) {
 		e.ended(l, tick, false, ledger.OutcomeFailed)
 		e.ended(l, tick.Add(time.Second), false, ledger.OutcomeSucceeded)
 		before := e.opened(l)
-		testenv.Must(e, l.Rerun(e.Context(), tick, false))
+		testenv.Must(e, l.Rerun(e.Context(), ledger.RunID{Tick: tick}, false))
 		after, err := l.Open(e.Context(), before)
 		testenv.Must(e, err)
 		if len(after.Open) != 1 {
@@ -186,7 +186,7 @@ func TestHistoryIsReadInPages(t *testing.T) {
 					tick := base.Add(time.Duration(i) * time.Second).UnixMilli()
 					testenv.Must(e, e.Raw.RPush(e.Context(), e.key("job/draw", "runs"), fmt.Sprintf(`{"tick":"%d","outcome":"failed"}`, tick)).Err())
 				}
-				err := l.Rerun(e.Context(), base.Add(time.Duration(at)*time.Second), false)
+				err := l.Rerun(e.Context(), ledger.RunID{Tick: base.Add(time.Duration(at) * time.Second)}, false)
 				if found := err == nil; found != (at < size) || !found && !errors.Is(err, ledger.ErrNoRun) {
 					e.Errorf("entry %d of %d: %v", at, size, err)
 				}

@@ -39,7 +39,7 @@ func (p *present) claim() int64 {
 	if tick > p.state.Now.UnixMilli() {
 		return 0
 	}
-	run, err := p.ledger.Claim(p.Context(), time.UnixMilli(tick), p.state, ledger.ClaimConfig{})
+	run, err := p.ledger.Claim(p.Context(), ledger.RunID{Tick: time.UnixMilli(tick)}, p.state, ledger.ClaimConfig{})
 	if errors.Is(err, ledger.ErrNotClaimed) {
 		return 0
 	}
@@ -75,13 +75,13 @@ func TestNewerSchemas(t *testing.T) {
 		testenv.Must(e, e.Raw.HSet(e.Context(), job, "v", "3").Err())
 		before := fmt.Sprint(e.Raw.HGetAll(e.Context(), job).Val(), e.Raw.HGetAll(e.Context(), open).Val())
 		_, err1 := p.ledger.Open(e.Context(), p.state)
-		_, err2 := p.ledger.Claim(e.Context(), p.state.Now.Truncate(time.Second), p.state, ledger.ClaimConfig{})
+		_, err2 := p.ledger.Claim(e.Context(), ledger.RunID{Tick: p.state.Now.Truncate(time.Second)}, p.state, ledger.ClaimConfig{})
 		_, err3 := p.ledger.Status(e.Context())
 		_, err4 := p.ledger.Trigger(e.Context())
 		tick := p.state.Now.Truncate(time.Second)
 		err5 := p.ledger.Skip(e.Context(), p.state, ledger.Skip{First: tick, Last: tick, Count: 1, Reason: "missed"})
-		_, err6 := p.ledger.Cancel(e.Context(), tick)
-		for _, err := range []error{err1, err2, err3, err4, err5, err6, p.ledger.Pause(e.Context()), p.ledger.Resume(e.Context()), p.ledger.Rerun(e.Context(), tick, true)} {
+		_, err6 := p.ledger.Cancel(e.Context(), ledger.RunID{Tick: tick})
+		for _, err := range []error{err1, err2, err3, err4, err5, err6, p.ledger.Pause(e.Context()), p.ledger.Resume(e.Context()), p.ledger.Rerun(e.Context(), ledger.RunID{Tick: tick}, true)} {
 			testenv.MustIs(e, err, ledger.ErrNewerSchema)
 		}
 		if after := fmt.Sprint(e.Raw.HGetAll(e.Context(), job).Val(), e.Raw.HGetAll(e.Context(), open).Val()); after != before {
@@ -103,23 +103,23 @@ func TestHistoryIsReadForEver(t *testing.T) {
 			{
 				`{"tick":"1893499200000","attempt":"2","holder":"host-7","token":"1893499200000001","start":"1893499200001","end":"1893499201000","outcome":"succeeded","error":""}`,
 				ledger.RunRecord{
-					Tick: noon, Attempt: 2, Holder: "host-7", Token: 1893499200000001, Start: noon.Add(time.Millisecond),
+					RunID: ledger.RunID{Tick: noon}, Attempt: 2, Holder: "host-7", Token: 1893499200000001, Start: noon.Add(time.Millisecond),
 					End: noon.Add(time.Second), Outcome: ledger.OutcomeSucceeded,
 					Attempts: []ledger.Attempt{{Number: 2, Holder: "host-7", Token: 1893499200000001, Start: noon.Add(time.Millisecond), End: noon.Add(time.Second)}},
 				},
 			},
 			{
 				`{"tick":"1893499200000","last":"1893499260000","count":"2","outcome":"skipped","error":"missed"}`,
-				ledger.RunRecord{Tick: noon, Last: noon.Add(time.Minute), Count: 2, Outcome: ledger.OutcomeSkipped, Error: "missed"},
+				ledger.RunRecord{RunID: ledger.RunID{Tick: noon}, Last: noon.Add(time.Minute), Count: 2, Outcome: ledger.OutcomeSkipped, Error: "missed"},
 			},
 			{
 				`{"tick":"1893499200000","attempt":"1","holder":"h","token":"7","start":"1893499200000","end":"1893499200000","outcome":"unknown","error":"x","a later field":[1]}`,
-				ledger.RunRecord{Tick: noon, Attempt: 1, Holder: "h", Token: 7, Start: noon, End: noon, Outcome: ledger.OutcomeUnknown, Error: "x", Attempts: []ledger.Attempt{{Number: 1, Holder: "h", Token: 7, Start: noon, End: noon, Error: "x"}}},
+				ledger.RunRecord{RunID: ledger.RunID{Tick: noon}, Attempt: 1, Holder: "h", Token: 7, Start: noon, End: noon, Outcome: ledger.OutcomeUnknown, Error: "x", Attempts: []ledger.Attempt{{Number: 1, Holder: "h", Token: 7, Start: noon, End: noon, Error: "x"}}},
 			},
 			{
 				`{"tick":"1893499200000","attempt":"2","holder":"h","token":"8","start":"1893499201000","end":"1893499202000","outcome":"failed","error":"y","tries":[{"attempt":"1","holder":"g","token":"7","start":"1893499200000","end":"1893499201000","error":"x"}]}`,
 				ledger.RunRecord{
-					Tick: noon, Attempt: 2, Holder: "h", Token: 8, Start: noon.Add(time.Second), End: noon.Add(2 * time.Second), Outcome: ledger.OutcomeFailed, Error: "y",
+					RunID: ledger.RunID{Tick: noon}, Attempt: 2, Holder: "h", Token: 8, Start: noon.Add(time.Second), End: noon.Add(2 * time.Second), Outcome: ledger.OutcomeFailed, Error: "y",
 					Attempts: []ledger.Attempt{
 						{Number: 1, Holder: "g", Token: 7, Start: noon, End: noon.Add(time.Second), Error: "x"},
 						{Number: 2, Holder: "h", Token: 8, Start: noon.Add(time.Second), End: noon.Add(2 * time.Second), Error: "y"},

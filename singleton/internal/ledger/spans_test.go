@@ -98,7 +98,7 @@ func TestSinceWhenRunsAreHeld(t *testing.T) {
 		next := func(l *ledger.Ledger) time.Time {
 			e.Helper()
 			st := e.opened(l)
-			run, err := l.Claim(e.Context(), st.Last.Add(time.Second), st, ledger.ClaimConfig{})
+			run, err := l.Claim(e.Context(), ledger.RunID{Tick: st.Last.Add(time.Second)}, st, ledger.ClaimConfig{})
 			testenv.Must(e, err)
 			start := e.claimedAt(l)
 			testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeFailed, ""))
@@ -118,7 +118,7 @@ func TestSinceWhenRunsAreHeld(t *testing.T) {
 				other = hasty
 				e.Pass(3500 * time.Millisecond)
 			}
-			run, err := other.Claim(e.Context(), dead.Tick, st, ledger.ClaimConfig{})
+			run, err := other.Claim(e.Context(), ledger.RunID{Tick: dead.Tick}, st, ledger.ClaimConfig{})
 			testenv.Must(e, err)
 			if late {
 				start = e.claimedAt(patient)
@@ -139,7 +139,7 @@ func TestUntilWhenRunsAreHeld(t *testing.T) {
 		once, often := e.spans("once", time.Second, 1), e.spans("often", time.Second, 9)
 		recorded := func(tick time.Time, st ledger.State) {
 			e.Helper()
-			_, err := once.Claim(e.Context(), tick, st, ledger.ClaimConfig{})
+			_, err := once.Claim(e.Context(), ledger.RunID{Tick: tick}, st, ledger.ClaimConfig{})
 			e.notClaimed(err, ledger.ClaimRecorded)
 		}
 		for _, renewed := range []bool{false, true} {
@@ -173,7 +173,7 @@ func TestUntilWhenRunsAreHeld(t *testing.T) {
 						e.Pass(time.Until(until.Add(time.Second + time.Millisecond)))
 						start = until.Add(time.Second + time.Millisecond)
 					}
-					taken, err := often.Claim(e.Context(), run.Tick, st, ledger.ClaimConfig{})
+					taken, err := often.Claim(e.Context(), run.RunID, st, ledger.ClaimConfig{})
 					testenv.Must(e, err)
 					testenv.Must(e, taken.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
 					e.held(often, "renewed "+strconv.FormatBool(renewed)+", released "+strconv.FormatBool(givenUp)+", taken over "+again, start, time.Now())

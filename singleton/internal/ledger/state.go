@@ -29,6 +29,9 @@ type State struct {
 	// Begun is when the ledger was created: no tick up to then was claimed or skipped.
 	// Zero: unknown, because the ledger has lost data since.
 	Begun time.Time
+	// Cut is the newest tick whose entry the history has dropped because of Config.KeepRuns. The
+	// history has an entry of each later tick that has ended. Zero: none was dropped.
+	Cut time.Time
 	// Fresh: nothing was claimed or skipped yet, and Last is when the ledger was created.
 	Fresh bool
 	// Generation is the number of the active definition, counted in the order in which the
@@ -93,7 +96,7 @@ func (st State) trust() string {
 // An OpenRun is a run that has not ended. It is running if Left is positive. Otherwise
 // another replica may take it over or, if Attempt is 0, start it.
 type OpenRun struct {
-	Tick    time.Time
+	RunID
 	Attempt int
 	Holder  string
 	Token   uint64
@@ -124,28 +127,6 @@ func readRequest(text string) (*Request, error) {
 	return s.request(), err
 }
 
-// triggerShift is the difference between the tick of a triggered run and when it was
-// triggered: 4459 years in ms. No schedule reaches such ticks, and they still fit where a
-// tick does.
-const triggerShift = 1 << 47
-
-// TriggeredAt returns whether a run was triggered, and when, given its tick.
-func TriggeredAt(tick time.Time) (at time.Time, triggered bool) {
-	ms := tick.UnixMilli()
-	if ms < triggerShift {
-		return time.Time{}, false
-	}
-	return time.UnixMilli(ms - triggerShift).UTC(), true
-}
-
-// instant returns when a tick is due, or its run was triggered.
-func instant(tick time.Time) time.Time {
-	if at, ok := TriggeredAt(tick); ok {
-		return at
-	}
-	return tick
-}
-
 // remembered returns the arguments of job_open that restore a ledger which was lost or set
 // back.
 func (l *Ledger) remembered(st State) (after, sure, ended string) {
@@ -158,7 +139,7 @@ func (l *Ledger) remembered(st State) (after, sure, ended string) {
 	}
 	over := last
 	for _, open := range st.Open {
-		if open.Asked == nil { // otherwise the ticks after a rerun would run again
+		if open.Asked == nil && !open.Triggered { // otherwise the ticks after a rerun would run again
 			over = min(over, open.Tick.UnixMilli()-1)
 		}
 	}
@@ -210,7 +191,7 @@ func (st *State) controlled(text string) error {
 
 // readState reads the reply that part_state.lua makes.
 func readState(s *wire.Script, answer []any) (st State, err error) {
-	const head = 23
+	const head = 24
 	switch code, _ := answer[0].(int64); {
 	case code == int64(ClaimNoLedger) && len(answer) == 1:
 		return st, ErrNoLedger
@@ -223,7 +204,7 @@ func readState(s *wire.Script, answer []any) (st State, err error) {
 	replicas, _ := answer[10].(int64)
 	st.Now, st.Replicas = time.UnixMicro(now).UTC(), int(replicas)
 	st.Paused, st.Fresh, st.Superseded = wire.Text(answer[4]) != "", wire.Text(answer[2]) == wire.Text(answer[5]), wire.Text(answer[11]) == ""
-	var errs [11]error
+	var errs [12]error
 	for i, field := range []struct {
 		to *time.Time
 		at int
@@ -237,11 +218,12 @@ func readState(s *wire.Script, answer []any) (st State, err error) {
 		{&st.Next, 9},
 		{&st.Held, 14},
 		{&st.Halted, 15},
+		{&st.Cut, 23},
 	} {
 		*field.to, errs[i] = readMillis(wire.Text(answer[field.at]))
 	}
-	st.Generation, errs[9] = strconv.Atoi(wire.Text(answer[8]))
-	st.own, errs[10] = strconv.Atoi(wire.Text(answer[12]))
+	st.Generation, errs[10] = strconv.Atoi(wire.Text(answer[8]))
+	st.own, errs[11] = strconv.Atoi(wire.Text(answer[12]))
 	if errors.Join(errs[:]...) != nil {
 		return st, s.OddReply(answer)
 	}
@@ -266,7 +248,7 @@ func readState(s *wire.Script, answer []any) (st State, err error) {
 		}
 		st.Open = append(st.Open, open)
 	}
-	slices.SortFunc(st.Open, func(a, b OpenRun) int { return instant(a.Tick).Compare(instant(b.Tick)) })
+	slices.SortFunc(st.Open, func(a, b OpenRun) int { return a.Tick.Compare(b.Tick) })
 	return st, nil
 }
 
@@ -283,7 +265,7 @@ func readOpen(tick, record string, now time.Time) (r OpenRun, err error) {
 	var til time.Time
 	var errs [6]error
 	r.Holder, r.Asked = e.Holder, e.Asked.request()
-	r.Tick, errs[0] = readMillis(tick)
+	r.RunID, errs[0] = readRunID(tick)
 	r.Start, errs[1] = readMillis(e.Start)
 	til, errs[2] = readMillis(e.Til)
 	r.Attempt, errs[3] = strconv.Atoi(e.Attempt)

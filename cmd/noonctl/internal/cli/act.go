@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -36,11 +35,11 @@ tick is the name of the run in the history. If the outcome is unknown because Re
 answer, look at "noonctl describe job" before you repeat the command: each trigger is a run of
 its own.`,
 		func(ctx context.Context, j *singleton.Job) (string, error) {
-			tick, err := j.Trigger(ctx)
+			run, err := j.Trigger(ctx)
 			if errors.Is(err, lockcore.ErrUnknown) {
 				err = fmt.Errorf("the run may have been triggered: %w", err)
 			}
-			return "triggered: tick " + instant(tick), err
+			return "triggered: " + run.Name(), err
 		})
 	return []*cobra.Command{a.withReason(pause), a.withReason(resume), a.withReason(trigger), a.rerunCommand(), a.cancelCommand(), a.resignCommand(), a.releaseCommand()}
 }
@@ -64,40 +63,41 @@ if the clock of the server was set back. Another replica then records it as unkn
 cancel with --tick, also while the job is paused. With --tick, a run that waits for a replica ends at
 once: as skipped if it had not begun, otherwise as unknown. "noonctl rerun" runs the tick again.`,
 		func(ctx context.Context, j *singleton.Job) (string, error) {
-			var tick time.Time
+			var run singleton.RunID
 			if at != "" {
 				var err error
-				if tick, err = parseTick(at); err != nil {
+				if run, err = parseRun(at); err != nil {
 					return "", err
 				}
 			}
-			ticks, err := j.Cancel(ctx, tick)
+			runs, err := j.Cancel(ctx, run)
 			if errors.Is(err, singleton.ErrNotOpen) {
 				what := "nothing is running"
 				if at != "" {
-					what = "tick " + instant(tick) + " is not open"
+					what = run.Name() + " is not open"
 				}
 				err = &exitError{exitUnknown, errors.New(what)}
 			}
 			var names []string
-			for _, tick := range ticks {
-				names = append(names, instant(tick))
+			for _, run := range runs {
+				names = append(names, run.Name())
 			}
-			return "canceled: tick " + strings.Join(names, ", "), err
+			return "canceled: " + strings.Join(names, ", "), err
 		})
 	cmd.Use = "cancel JOB [--tick INSTANT]"
-	cmd.Flags().StringVar(&at, "tick", "", "the tick, as shown by describe job (default: all that are running)")
+	cmd.Flags().StringVar(&at, "tick", "", "the tick or the triggered run, as shown by describe job (default: all that are running)")
 	cmd.Example = `  noonctl cancel draw --reason "wrong input"`
 	return a.withReason(cmd)
 }
 
-// parseTick parses the value of --tick.
-func parseTick(at string) (time.Time, error) {
-	tick, err := time.Parse(time.RFC3339, at)
+// parseRun parses the value of --tick.
+func parseRun(at string) (singleton.RunID, error) {
+	run, err := singleton.ParseRunID(at)
 	if err != nil {
-		return tick, usage(fmt.Errorf("--tick is %q; it must be an instant such as 2026-01-02T15:04:05Z, as shown by history", at))
+		return run, usage(fmt.Errorf("--tick is %q; it must be an instant such as 2026-01-02T15:04:05Z, "+
+			"or for a triggered run trigger/2026-01-02T15:04:05Z, as shown by history", at))
 	}
-	return tick, nil
+	return run, nil
 }
 
 func (a *app) rerunCommand() *cobra.Command {
@@ -112,18 +112,18 @@ Any replica may claim the run, at once, or after the current run if runs may not
 while the job is paused. Its token is greater, and its attempts count from 1. If the outcome is
 unknown because Redis did not answer, repeat the command: it tells whether the tick runs.`,
 		func(ctx context.Context, j *singleton.Job) (string, error) {
-			tick, err := parseTick(at)
+			run, err := parseRun(at)
 			if err != nil {
 				return "", err
 			}
-			err = j.Rerun(ctx, tick)
+			err = j.Rerun(ctx, run)
 			if errors.Is(err, singleton.ErrNoRun) {
-				err = &exitError{exitUnknown, fmt.Errorf("there is no tick %s in the history: %w", instant(tick), err)}
+				err = &exitError{exitUnknown, fmt.Errorf("there is no %s in the history: %w", run.Name(), err)}
 			}
-			return "tick " + instant(tick) + " runs again", err
+			return run.Name() + " runs again", err
 		})
 	cmd.Use = "rerun JOB --tick INSTANT"
-	cmd.Flags().StringVar(&at, "tick", "", "the tick, as shown by history (required)")
+	cmd.Flags().StringVar(&at, "tick", "", "the tick or the triggered run, as shown by history (required)")
 	cmd.Example = `  noonctl rerun draw --tick 2026-01-02T12:00:00Z --reason "the database was away"`
 	return a.withReason(cmd)
 }

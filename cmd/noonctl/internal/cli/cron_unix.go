@@ -56,7 +56,9 @@ history, pause, resume and trigger work with it.
 The command has these environment variables:
 
     NOONLOCK_JOB       the name of the job
-    NOONLOCK_TICK      the scheduled instant, such as 2026-01-02T12:00:00Z
+    NOONLOCK_TICK      the scheduled instant, such as 2026-01-02T12:00:00Z; of a triggered run,
+                       when it was requested
+    NOONLOCK_TRIGGERED true if the run was triggered, otherwise false
     NOONLOCK_ATTEMPT   the number of the attempt at this tick, from 1
     NOONLOCK_TOKEN     the fencing token, greater than that of every earlier holder
     NOONLOCK_KEY       an idempotency key, the same for all attempts at this tick
@@ -181,7 +183,8 @@ func (c *ticking) attempt(ctx context.Context, run singleton.Run) error {
 	apart := *c.app
 	apart.Stdin, apart.Stderr = nil, io.MultiWriter(end, lossy{c.Stderr})
 	child, err := apart.start(c.argv, []string{
-		"NOONLOCK_JOB=" + run.Job, "NOONLOCK_TICK=" + instant(run.Tick), "NOONLOCK_ATTEMPT=" + strconv.Itoa(run.Attempt),
+		"NOONLOCK_JOB=" + run.Job, "NOONLOCK_TICK=" + instant(run.Tick), "NOONLOCK_TRIGGERED=" + strconv.FormatBool(run.Triggered),
+		"NOONLOCK_ATTEMPT=" + strconv.Itoa(run.Attempt),
 		"NOONLOCK_TOKEN=" + strconv.FormatUint(run.Token, 10), "NOONLOCK_KEY=" + run.Key(),
 	})
 	if err != nil {

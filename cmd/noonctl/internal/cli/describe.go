@@ -296,7 +296,7 @@ func (a *app) describeJob(ctx context.Context, name string) error {
 		}
 	}
 	at("Next tick", st.Next)
-	at("Last tick", st.Last)
+	at("Last tick", lastTick(st))
 	at("Last success", st.LastSuccess)
 	p.line("Replicas", strconv.Itoa(st.Replicas))
 	p.line("Generation", strconv.Itoa(st.Generation))
@@ -319,7 +319,7 @@ func (a *app) describeJob(ctx context.Context, name string) error {
 			if open.Token > 0 {
 				token = strconv.FormatUint(open.Token, 10)
 			}
-			t.add(instant(open.Tick), strconv.Itoa(open.Attempt), open.Holder, relative(open.Since, st.Now), state, token)
+			t.add(open.Name(), strconv.Itoa(open.Attempt), open.Holder, relative(open.Since, st.Now), state, token)
 		}
 		t.write(p.w, "  ", a.columns(), true)
 	}
@@ -349,7 +349,7 @@ func byWhom(by, reason string) string {
 // attemptTable shows the failed attempts of open runs, and those of runs with several attempts.
 func attemptTable(open []singleton.Open, runs []singleton.Entry) *table {
 	t := &table{titles: []string{"TICK", "ATTEMPT", "HOLDER", "START", "TOOK", "TOKEN", "ERROR"}}
-	add := func(tick time.Time, attempts []singleton.Attempt) {
+	add := func(run singleton.RunID, attempts []singleton.Attempt) {
 		for _, at := range attempts {
 			if at.Error == "" {
 				continue
@@ -361,15 +361,15 @@ func attemptTable(open []singleton.Open, runs []singleton.Entry) *table {
 			if at.Token > 0 {
 				token = strconv.FormatUint(at.Token, 10)
 			}
-			t.add(instant(tick), strconv.Itoa(at.Number), at.Holder, instant(at.Start), took, token, oneLine(at.Error))
+			t.add(run.Name(), strconv.Itoa(at.Number), at.Holder, instant(at.Start), took, token, oneLine(at.Error))
 		}
 	}
 	for _, o := range open {
-		add(o.Tick, o.Attempts)
+		add(o.RunID, o.Attempts)
 	}
 	for _, e := range runs {
 		if len(e.Attempts) > 1 {
-			add(e.Tick, e.Attempts)
+			add(e.RunID, e.Attempts)
 		}
 	}
 	return t

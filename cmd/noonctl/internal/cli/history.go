@@ -113,10 +113,18 @@ type historyData struct {
 	Acts []singleton.Act   `json:"acts"` // newest first
 }
 
+// runName returns the name of the run that an act concerns, if it does.
+func runName(run singleton.RunID) string {
+	if run.Tick.IsZero() {
+		return ""
+	}
+	return run.Name()
+}
+
 func actTable(acts []singleton.Act) *table {
 	t := &table{titles: []string{"AT", "ACTION", "TICK", "BY", "REASON"}}
 	for _, act := range acts {
-		t.add(instant(act.At), act.Action, instant(act.Tick), act.By, act.Reason)
+		t.add(instant(act.At), act.Action, runName(act.RunID), act.By, act.Reason)
 	}
 	return t
 }
@@ -134,12 +142,9 @@ func endOf(e singleton.Entry) time.Time {
 func historyTable(entries []singleton.Entry) *table {
 	t := &table{titles: []string{"TICK", "OUTCOME", "ATTEMPT", "HOLDER", "START", "TOOK", "ERROR"}}
 	for _, e := range entries {
-		tick, attempt, took := instant(e.Tick), "", ""
-		switch {
-		case e.Count > 1:
+		tick, attempt, took := e.Name(), "", ""
+		if e.Count > 1 {
 			tick = fmt.Sprintf("%s to %s (%d ticks)", tick, instant(e.Last), e.Count)
-		case !e.Triggered.IsZero():
-			tick += " (triggered)"
 		}
 		if e.Attempt > 0 {
 			attempt = strconv.Itoa(e.Attempt)

@@ -292,15 +292,23 @@ func jobItem(st singleton.Status) item {
 	var state strings.Builder
 	fmt.Fprintln(&state, st.Next, st.Last, st.LastSuccess, st.Paused, st.Replicas, st.Generation)
 	for _, open := range st.Open {
-		fmt.Fprintln(&state, open.Tick, open.Attempt, open.Holder, open.Running)
+		fmt.Fprintln(&state, open.Name(), open.Attempt, open.Holder, open.Running)
 	}
 	return item{
 		name: st.Job, data: st, state: state.String(),
 		cells: []string{
-			jobState(st), relative(st.Next, st.Now), relative(st.Last, st.Now), relative(st.LastSuccess, st.Now),
+			jobState(st), relative(st.Next, st.Now), relative(lastTick(st), st.Now), relative(st.LastSuccess, st.Now),
 			strconv.Itoa(st.Replicas), holder, attempt, token, strconv.Itoa(st.Generation),
 		},
 	}
+}
+
+// lastTick returns the newest tick that ran or was skipped. A new ledger has none: Last is when it began.
+func lastTick(st singleton.Status) time.Time {
+	if st.Last.Equal(st.Begun) {
+		return time.Time{}
+	}
+	return st.Last
 }
 
 // jobState returns what the job is doing.

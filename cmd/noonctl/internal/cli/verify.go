@@ -18,7 +18,6 @@ import (
 type verifying struct {
 	*app
 	schedule, zone, since, until, output string
-	keepRuns                             int
 }
 
 func (a *app) verifyCommand() *cobra.Command {
@@ -39,23 +38,22 @@ It reports the ticks that are
     extra      not in the schedule that was in use
 
 A tick that was run again ("noonctl rerun") counts as its newest entry. Ticks that are running are not
-judged. JobConfig.KeepRuns limits the history (by default 100 entries). Ticks before its start are not
-reported as missing: verify says from when on it has judged. With --keep-runs, it can tell that a
-short history is complete.
+judged. JobConfig.KeepRuns limits the history (by default 100 entries). Of a time whose older entries
+were dropped, or whose schedule is not known, only the entries that are kept are judged. --since
+limits the time.
 
-The exit code is 0 if all ticks succeeded once, and 65 if not. It is 66 if the history has nothing of
-this time, or if the schedule of a part of it is not known and nothing else is wrong. Other codes mean that verify could not read the ledger.`,
+The exit code is 0 if all ticks succeeded once, and 65 if not. It is 66 if a part of the time could not
+be judged completely and nothing else is wrong. Other codes mean that verify could not read the ledger.`,
 		Example: `  noonctl verify draw --since 48h
   noonctl verify draw --since 2026-01-01T00:00:00Z --until 2026-02-01T00:00:00Z -o json`,
 		Args: exactly("JOB"), ValidArgsFunction: a.completeNames(jobKind, 1),
 		RunE: a.asks(func(ctx context.Context, args []string) error { return v.verify(ctx, args[0]) }),
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&v.since, "since", "", "start of the time: a duration such as 24h, or an instant such as 2026-01-02T15:04:05Z (default: all that is kept)")
+	flags.StringVar(&v.since, "since", "", "start of the time: a duration such as 24h, or an instant such as 2026-01-02T15:04:05Z (default: the beginning of the ledger)")
 	flags.StringVar(&v.until, "until", "", "end of the time, exclusive, in the same form (default: now)")
 	flags.StringVar(&v.schedule, "schedule", "", `schedule for the time in which the ledger does not know it, such as "0 12 * * *"`)
 	flags.StringVar(&v.zone, "time-zone", "UTC", "time zone of --schedule, such as Europe/Paris")
-	flags.IntVar(&v.keepRuns, "keep-runs", 0, "JobConfig.KeepRuns of the job (default: not known)")
 	flags.StringVarP(&v.output, "output", "o", asTable, "table, json or yaml")
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{asTable, asJSON, asYAML}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
@@ -65,7 +63,7 @@ func (v *verifying) verify(ctx context.Context, name string) error {
 	if !slices.Contains([]string{asTable, asJSON, asYAML}, v.output) {
 		return usage(fmt.Errorf("--output is %q; it must be table, json or yaml", v.output))
 	}
-	cfg := singleton.VerifyConfig{KeepRuns: v.keepRuns}
+	cfg := singleton.VerifyConfig{}
 	since, err := parseMoment("--since", v.since)
 	if err != nil {
 		return err
@@ -120,7 +118,7 @@ func (v *verifying) verify(ctx context.Context, name string) error {
 		return &exitError{code: exitWrong}
 	case len(seen.Unknown) > 0:
 		first := seen.Unknown[0]
-		return &exitError{exitUnknown, fmt.Errorf("the schedule from %s to before %s is not known, so missing ticks cannot be found there: %s; use --schedule",
+		return &exitError{exitUnknown, fmt.Errorf("the time from %s to before %s could not be judged completely: %s; use --schedule if its schedule is not known, or --since",
 			instant(first.Since), instant(first.Until), first.Why)}
 	}
 	return nil
@@ -143,7 +141,7 @@ func (v *verifying) print(seen singleton.Verification) {
 		fmt.Fprintf(v.out, "Earlier ticks are not judged: %s.\n", seen.Limit)
 	}
 	for _, s := range seen.Unknown {
-		fmt.Fprintf(v.out, "The schedule from %s to before %s is not known: %s.\n", instant(s.Since), instant(s.Until), oneLine(s.Why))
+		fmt.Fprintf(v.out, "Only the entries from %s to before %s are judged: %s.\n", instant(s.Since), instant(s.Until), oneLine(s.Why))
 	}
 	if n := len(seen.Pending); n > 0 {
 		fmt.Fprintf(v.out, "Not judged, because they are running or have just become due: %d, from %s on\n", n, instant(seen.Pending[0]))

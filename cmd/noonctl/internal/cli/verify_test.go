@@ -26,7 +26,7 @@ func TestVerify(t *testing.T) {
 	if len(seen.Findings) == 0 || seen.Limit == "" {
 		t.Errorf("verify: %+v", seen)
 	}
-	if r := e.noonctl("verify", "bad", "--keep-runs", "100"); r.code != 65 || !strings.Contains(r.out, "the disk is full") || r.errOut != "" {
+	if r := e.noonctl("verify", "bad"); r.code != 65 || !strings.Contains(r.out, "the disk is full") || r.errOut != "" {
 		t.Errorf("verify of failures: %+v", r)
 	}
 	// On a slow machine, a tick may have been skipped.
@@ -44,9 +44,23 @@ func TestVerify(t *testing.T) {
 		{"--schedule", "@daily", "--time-zone", "Mars/North"},
 		{"--schedule", "@daily", "--time-zone", "Local"},
 		{"--output", "wide"},
-		{"--keep-runs", "-1"},
 	} {
 		e.fails(64, nil, append([]string{"verify", "good"}, args...)...)
+	}
+}
+
+// verify does not succeed if the history has dropped entries of the time. It does for a later time.
+func TestFault113_VerifyAfterEntriesWereDropped(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	e.runs("draw", "@every 1s", func(context.Context, singleton.Run) error { return nil }, singleton.JobConfig{KeepRuns: 1})
+	e.Until("an entry was dropped", func() bool { return e.Raw.HExists(t.Context(), "noonlock:{job/draw}:job", "cut").Val() })
+	// On a slow machine, a tick may have been skipped.
+	if r := e.noonctl("verify", "draw"); r.code != 65 && (r.code != 66 || !strings.Contains(r.errOut, "has dropped older entries")) {
+		t.Errorf("verify of the whole time: %+v", r)
+	}
+	if r := e.noonctl("verify", "draw", "--since", "500ms"); r.code == 66 {
+		t.Errorf("verify of the last time: %+v", r)
 	}
 }
 
@@ -66,7 +80,7 @@ func TestFault113_VerifyWithoutASchedule(t *testing.T) {
 	for _, output := range []string{"table", "json"} {
 		e.fails(66, []string{`"Mars/North"; it must be`, "--schedule"}, "verify", "draw", "-o", output)
 	}
-	if seen := decode[singleton.Verification](t, e.noonctl("verify", "draw", "-o", "json").out); len(seen.Unknown) != 1 || seen.Ticks != 0 {
+	if seen := decode[singleton.Verification](t, e.noonctl("verify", "draw", "-o", "json").out); len(seen.Unknown) != 1 || seen.Ticks == 0 {
 		t.Errorf("verify: %+v", seen)
 	}
 	// On a slow machine, a tick may have been skipped.

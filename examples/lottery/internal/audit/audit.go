@@ -61,7 +61,7 @@ func Check(ctx context.Context, st *store.Store, ledger Ledger, want store.Expec
 func within(runs []singleton.Entry, since, until time.Time) map[int64]singleton.Entry {
 	found := map[int64]singleton.Entry{}
 	for _, run := range runs {
-		if run.Outcome != singleton.OutcomeSkipped && !run.Tick.Before(since) && run.Tick.Before(until) {
+		if run.Outcome != singleton.OutcomeSkipped && !run.Triggered && !run.Tick.Before(since) && run.Tick.Before(until) {
 			if _, newer := found[run.Tick.UnixMilli()]; !newer {
 				found[run.Tick.UnixMilli()] = run
 			}
@@ -73,6 +73,9 @@ func within(runs []singleton.Entry, since, until time.Time) map[int64]singleton.
 func (r *Report) compare(draws []store.Draw, runs map[int64]singleton.Entry) {
 	drawn := map[int64]bool{}
 	for _, d := range draws {
+		if d.Triggered {
+			continue // it may be under way
+		}
 		drawn[d.Tick.UnixMilli()] = true
 		run, known := runs[d.Tick.UnixMilli()]
 		switch {

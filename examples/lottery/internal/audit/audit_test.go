@@ -15,8 +15,8 @@ import (
 func TestSkippedNoonsAreExplained(t *testing.T) {
 	t.Parallel()
 	ledger := standing{runs: []singleton.Entry{
-		{Tick: at(5), Attempt: 1, Token: 1, Holder: "me", Outcome: singleton.OutcomeSucceeded},
-		{Tick: at(2), Last: at(4), Count: 3, Outcome: singleton.OutcomeSkipped, Error: "missed"},
+		{RunID: singleton.RunID{Tick: at(5)}, Attempt: 1, Token: 1, Holder: "me", Outcome: singleton.OutcomeSucceeded},
+		{RunID: singleton.RunID{Tick: at(2)}, Last: at(4), Count: 3, Outcome: singleton.OutcomeSkipped, Error: "missed"},
 	}}
 	want := store.Expected{Job: noon.Job, Winners: 1, Since: at(0), Until: at(7)}
 	for minute := range 7 {
@@ -46,8 +46,8 @@ func TestSkippedNoonsAreExplained(t *testing.T) {
 func TestReruns(t *testing.T) {
 	t.Parallel()
 	ledger := standing{runs: []singleton.Entry{
-		{Tick: at(1), Attempt: 1, Token: 9, Holder: "other", Outcome: singleton.OutcomeSucceeded},
-		{Tick: at(1), Attempt: 2, Token: 1, Holder: "me", Outcome: singleton.OutcomeUnknown},
+		{RunID: singleton.RunID{Tick: at(1)}, Attempt: 1, Token: 9, Holder: "other", Outcome: singleton.OutcomeSucceeded},
+		{RunID: singleton.RunID{Tick: at(1)}, Attempt: 2, Token: 1, Holder: "me", Outcome: singleton.OutcomeUnknown},
 	}}
 	report, err := audit.Check(t.Context(), drawnBy(t, 2, 1), ledger, store.Expected{Job: noon.Job, Winners: 1, Since: at(1), Until: at(2), Ticks: []time.Time{at(1)}})
 	if err != nil {

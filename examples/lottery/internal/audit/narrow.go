@@ -100,17 +100,17 @@ func oldestTrace(ctx context.Context, ledger Ledger, state singleton.Status) (ol
 	if err != nil || len(runs) >= noon.KeepRuns {
 		return time.Time{}, err
 	}
-	trace := func(tick time.Time) {
-		if _, triggered := singleton.TriggeredAt(tick); !triggered && (oldest.IsZero() || tick.Before(oldest)) {
-			oldest = tick
+	trace := func(run singleton.RunID) {
+		if !run.Triggered && (oldest.IsZero() || run.Tick.Before(oldest)) {
+			oldest = run.Tick
 		}
 	}
-	trace(state.Last)
+	trace(singleton.RunID{Tick: state.Last})
 	for _, run := range runs {
-		trace(run.Tick)
+		trace(run.RunID)
 	}
 	for _, open := range state.Open {
-		trace(open.Tick)
+		trace(open.RunID)
 	}
 	return oldest, nil
 }
@@ -118,7 +118,7 @@ func oldestTrace(ctx context.Context, ledger Ledger, state singleton.Status) (ol
 // pending returns why a noon may correctly be undrawn at the moment, or "" if it should
 // have been drawn.
 func pending(state singleton.Status, tick time.Time) string {
-	at := slices.IndexFunc(state.Open, func(open singleton.Open) bool { return open.Tick.Equal(tick) })
+	at := slices.IndexFunc(state.Open, func(open singleton.Open) bool { return !open.Triggered && open.Tick.Equal(tick) })
 	if at >= 0 && state.Open[at].Running {
 		return fmt.Sprintf("it is being drawn by %s at attempt %d", state.Open[at].Holder, state.Open[at].Attempt)
 	}

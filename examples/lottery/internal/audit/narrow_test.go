@@ -53,7 +53,7 @@ func drawnBy(t *testing.T, attempt int, minutes ...float64) *store.Store {
 	for _, minute := range minutes {
 		run := sqlonce.Marker{Job: noon.Job, Tick: at(minute), Attempt: attempt, Token: 1, Holder: "me"}
 		_, err := st.Once().Do(t.Context(), run, func(ctx context.Context, tx *sql.Tx) error {
-			return st.RecordDraw(ctx, tx, store.Draw{Job: noon.Job, Tick: run.Tick, Attempt: attempt, Token: 1, DrawnBy: "me", DrawnAt: run.Tick}, []string{"a"})
+			return st.RecordDraw(ctx, tx, store.Draw{Job: noon.Job, RunID: singleton.RunID{Tick: run.Tick}, Attempt: attempt, Token: 1, DrawnBy: "me", DrawnAt: run.Tick}, []string{"a"})
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -75,7 +75,7 @@ func TestNarrow(t *testing.T) {
 	lost := accounted(0)
 	lost.Begun = time.Time{}
 	run := func(minute float64) singleton.Entry {
-		return singleton.Entry{Tick: at(minute), Outcome: singleton.OutcomeSucceeded}
+		return singleton.Entry{RunID: singleton.RunID{Tick: at(minute)}, Outcome: singleton.OutcomeSucceeded}
 	}
 	capped := make([]singleton.Entry, noon.KeepRuns)
 	for i := range capped {
@@ -83,7 +83,7 @@ func TestNarrow(t *testing.T) {
 	}
 	under := func(minute float64, left time.Duration) func(*singleton.Status) {
 		return func(st *singleton.Status) {
-			st.Open = []singleton.Open{{Tick: at(minute), Attempt: 2, Holder: "noon-7", Running: left > 0}}
+			st.Open = []singleton.Open{{RunID: singleton.RunID{Tick: at(minute)}, Attempt: 2, Holder: "noon-7", Running: left > 0}}
 		}
 	}
 	began := accounted(-9)

@@ -176,7 +176,7 @@ func TestDrawsOfAnUnknownSchedule(t *testing.T) {
 	}
 	ledger := standing{}
 	for _, minute := range []float64{3, 30, 35, 40} {
-		ledger.runs = append(ledger.runs, singleton.Entry{Tick: at(minute), Attempt: 1, Token: 1, Holder: "me", Outcome: singleton.OutcomeSucceeded})
+		ledger.runs = append(ledger.runs, singleton.Entry{RunID: singleton.RunID{Tick: at(minute)}, Attempt: 1, Token: 1, Holder: "me", Outcome: singleton.OutcomeSucceeded})
 	}
 	want := table.Expect(store.Expected{Job: noon.Job, Winners: 1, Since: at(0), Until: at(60)})
 	report, err := audit.Check(t.Context(), drawn(t, 3, 7, 30, 35, 40), ledger, want)

@@ -66,11 +66,15 @@ func printWinners(ctx context.Context, p Process, s *settings, args []string) er
 		fmt.Fprintf(p.out, "no noon was drawn from %s to before %s\n", from.In(location).Format(stampLayout), to.In(location).Format(stampLayout))
 	}
 	for _, d := range draws {
-		ids, err := st.Winners(ctx, noon.Job, d.Tick)
+		ids, err := st.Winners(ctx, noon.Job, d.RunID)
 		if err != nil {
 			return unseen{err}
 		}
-		fmt.Fprintf(p.out, "%s  drawn by %s at attempt %d, token %d\n", d.Tick.In(location).Format(stampLayout), d.DrawnBy, d.Attempt, d.Token)
+		triggered := ""
+		if d.Triggered {
+			triggered = "  (triggered)"
+		}
+		fmt.Fprintf(p.out, "%s%s  drawn by %s at attempt %d, token %d\n", d.Tick.In(location).Format(stampLayout), triggered, d.DrawnBy, d.Attempt, d.Token)
 		for i, id := range ids {
 			fmt.Fprintf(p.out, "  %3d  %s\n", i+1, id)
 		}

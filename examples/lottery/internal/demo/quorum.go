@@ -191,7 +191,7 @@ func (d *quorumDemo) check(ctx context.Context, st *store.Store) error {
 	verdict(d.killed, "two of five servers were killed in the middle of noon %d", killNoon)
 	verdict(len(draws) == quorumNoons, "%d noons, %d draws", quorumNoons, len(draws))
 	for i, one := range draws {
-		ids, err := st.Winners(ctx, noon.Job, one.Tick)
+		ids, err := st.Winners(ctx, noon.Job, one.RunID)
 		if err != nil {
 			return err
 		}

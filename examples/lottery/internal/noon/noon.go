@@ -66,7 +66,11 @@ type Drawing struct {
 // marks it as drawn. So however often, however late and by however many replicas it is
 // called, one call has an effect.
 func (d *Drawing) Draw(ctx context.Context, run singleton.Run) error {
-	log := d.Logger.WithValues("job", run.Job, "tick", run.Tick, "attempt", run.Attempt, "token", run.Token)
+	key := "tick"
+	if run.Triggered {
+		key = "triggered"
+	}
+	log := d.Logger.WithValues("job", run.Job, key, run.Tick, "attempt", run.Attempt, "token", run.Token)
 	applied, err := d.Store.Once().Do(ctx, run.Marker(), func(ctx context.Context, tx *sql.Tx) error {
 		return d.write(ctx, tx, run)
 	})
@@ -98,7 +102,7 @@ func (d *Drawing) write(ctx context.Context, tx *sql.Tx, run singleton.Run) erro
 		return err
 	}
 	err = d.Store.RecordDraw(ctx, tx, store.Draw{
-		Job: run.Job, Tick: run.Tick, Attempt: run.Attempt, Token: run.Token,
+		Job: run.Job, RunID: run.ID(), Attempt: run.Attempt, Token: run.Token,
 		DrawnBy: run.Holder, DrawnAt: time.Now(),
 	}, winners)
 	if err != nil || d.Written == nil {

@@ -112,7 +112,7 @@ func TestDrawIsDecidedByItsReader(t *testing.T) {
 
 func winners(t *testing.T, st *store.Store, day int) []string {
 	t.Helper()
-	ids, err := st.Winners(t.Context(), noon.Job, at(day))
+	ids, err := st.Winners(t.Context(), noon.Job, singleton.RunID{Tick: at(day)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock/examples/lottery/internal/draw"
+	"github.com/noonlock/noonlock/singleton"
 	"github.com/noonlock/noonlock/singleton/sqlonce"
 )
 
@@ -74,5 +75,5 @@ func (s *Store) try(ctx context.Context, tx *sql.Tx, winners int) error {
 	}
 	job := "check-" + rand.Text() // no other trial waits for these rows
 	now := time.Now()             // tables may be partitioned by tick
-	return s.RecordDraw(ctx, tx, Draw{Job: job, Tick: now, Attempt: 1, Token: 1, DrawnAt: now}, []string{id})
+	return s.RecordDraw(ctx, tx, Draw{Job: job, RunID: singleton.RunID{Tick: now}, Attempt: 1, Token: 1, DrawnAt: now}, []string{id})
 }

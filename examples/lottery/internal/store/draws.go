@@ -8,12 +8,14 @@ import (
 	"math"
 	"strings"
 	"time"
+
+	"github.com/noonlock/noonlock/singleton"
 )
 
 // Draw is one row of draws.
 type Draw struct {
-	Job     string
-	Tick    time.Time // the scheduled instant
+	Job string
+	singleton.RunID
 	Attempt int
 	Token   uint64
 	DrawnBy string
@@ -21,10 +23,10 @@ type Draw struct {
 }
 
 // RecordDraw writes the draw and its winners, the first at position 1, in the transaction tx. It returns the database's
-// error if there is already a draw of that tick, and an error if not all rows were stored.
+// error if there is already a draw of that run, and an error if not all rows were stored.
 func (s *Store) RecordDraw(ctx context.Context, tx *sql.Tx, d Draw, winners []string) error {
 	if err := s.recordDraw(ctx, tx, d, winners); err != nil {
-		return fmt.Errorf("store: recording the draw of %s: %w", stamp(d.Tick), err)
+		return fmt.Errorf("store: recording the draw of %s: %w", d.Name(), err)
 	}
 	return nil
 }
@@ -37,7 +39,7 @@ func (s *Store) recordDraw(ctx context.Context, tx *sql.Tx, d Draw, winners []st
 		return fmt.Errorf("the token is %d; it must be at most 2^63-1", d.Token)
 	}
 	err := s.insert(ctx, tx, 1, "INSERT INTO draws (job, tick, attempt, token, drawn_by, drawn_at) VALUES (?, ?, ?, ?, ?, ?)",
-		d.Job, d.Tick.UnixMilli(), d.Attempt, int64(d.Token), d.DrawnBy, d.DrawnAt.UnixMilli())
+		d.Job, d.Key(), d.Attempt, int64(d.Token), d.DrawnBy, d.DrawnAt.UnixMilli())
 	if err != nil {
 		return err
 	}
@@ -45,7 +47,7 @@ func (s *Store) recordDraw(ctx context.Context, tx *sql.Tx, d Draw, winners []st
 		part := winners[done:min(done+batch, len(winners))]
 		args := make([]any, 0, 4*len(part))
 		for i, id := range part {
-			args = append(args, d.Job, d.Tick.UnixMilli(), done+i+1, id)
+			args = append(args, d.Job, d.Key(), done+i+1, id)
 		}
 		query := "INSERT INTO winners (job, tick, position, entrant_id) VALUES " + values(len(part), 4)
 		if err := s.insert(ctx, tx, len(part), query, args...); err != nil {
@@ -69,10 +71,10 @@ func (s *Store) insert(ctx context.Context, tx *sql.Tx, rows int, query string, 
 	return err
 }
 
-// Draws returns the draws of the job with since ≤ tick < until, in the order of their ticks.
+// Draws returns the draws of the job with since ≤ Tick < until, in the order of Tick, also those of triggered runs.
 func (s *Store) Draws(ctx context.Context, job string, since, until time.Time) ([]Draw, error) {
 	rows, err := s.db.QueryContext(ctx, s.sql("SELECT tick, attempt, token, drawn_by, drawn_at FROM draws "+
-		"WHERE job = ? AND tick >= ? AND tick < ? ORDER BY tick"), job, since.UnixMilli(), until.UnixMilli())
+		"WHERE job = ? AND "+inRange+" ORDER BY ABS(tick), tick"), between(job, since, until)...)
 	if err != nil {
 		return nil, fmt.Errorf("store: reading draws: %w", err)
 	}
@@ -80,11 +82,11 @@ func (s *Store) Draws(ctx context.Context, job string, since, until time.Time) (
 	var draws []Draw
 	for rows.Next() {
 		d := Draw{Job: job}
-		var tick, token, at int64
-		if err := rows.Scan(&tick, &d.Attempt, &token, &d.DrawnBy, &at); err != nil {
+		var key, token, at int64
+		if err := rows.Scan(&key, &d.Attempt, &token, &d.DrawnBy, &at); err != nil {
 			return nil, fmt.Errorf("store: reading draws: %w", err)
 		}
-		d.Tick, d.Token, d.DrawnAt = time.UnixMilli(tick).UTC(), uint64(token), time.UnixMilli(at).UTC()
+		d.RunID, d.Token, d.DrawnAt = singleton.RunOf(key), uint64(token), time.UnixMilli(at).UTC()
 		draws = append(draws, d)
 	}
 	if err := rows.Err(); err != nil {
@@ -93,11 +95,19 @@ func (s *Store) Draws(ctx context.Context, job string, since, until time.Time) (
 	return draws, nil
 }
 
+// inRange selects the rows of a time, with the arguments of between.
+const inRange = "(tick >= ? AND tick < ? OR tick > ? AND tick <= ?)"
+
+func between(job string, since, until time.Time) []any {
+	from, to := max(since.UnixMilli(), 1), max(until.UnixMilli(), 1)
+	return []any{job, from, to, -to, -from} // the ticks of triggered runs are negative
+}
+
 // First returns the oldest tick that has a draw or winners, the zero time if there is none.
 func (s *Store) First(ctx context.Context, job string) (time.Time, error) {
 	var tick sql.NullInt64
-	err := s.db.QueryRowContext(ctx, s.sql("SELECT MIN(oldest) FROM (SELECT MIN(tick) AS oldest FROM draws WHERE job = ? "+
-		"UNION ALL SELECT MIN(tick) AS oldest FROM winners WHERE job = ?) AS both_tables"), job, job).Scan(&tick)
+	err := s.db.QueryRowContext(ctx, s.sql("SELECT MIN(oldest) FROM (SELECT MIN(tick) AS oldest FROM draws WHERE job = ? AND tick > 0 "+
+		"UNION ALL SELECT MIN(tick) AS oldest FROM winners WHERE job = ? AND tick > 0) AS both_tables"), job, job).Scan(&tick)
 	if err != nil {
 		return time.Time{}, fmt.Errorf("store: reading the first draw: %w", err)
 	}
@@ -110,7 +120,7 @@ func (s *Store) First(ctx context.Context, job string) (time.Time, error) {
 // Last returns the newest tick that has a draw, the zero time if there is none.
 func (s *Store) Last(ctx context.Context, job string) (time.Time, error) {
 	var tick sql.NullInt64
-	if err := s.db.QueryRowContext(ctx, s.sql("SELECT MAX(tick) FROM draws WHERE job = ?"), job).Scan(&tick); err != nil {
+	if err := s.db.QueryRowContext(ctx, s.sql("SELECT MAX(tick) FROM draws WHERE job = ? AND tick > 0"), job).Scan(&tick); err != nil {
 		return time.Time{}, fmt.Errorf("store: reading the last draw: %w", err)
 	}
 	if !tick.Valid {
@@ -119,9 +129,9 @@ func (s *Store) Last(ctx context.Context, job string) (time.Time, error) {
 	return time.UnixMilli(tick.Int64).UTC(), nil
 }
 
-// Winners returns the ids of the winners at tick, ordered by position.
-func (s *Store) Winners(ctx context.Context, job string, tick time.Time) ([]string, error) {
-	rows, err := s.db.QueryContext(ctx, s.sql("SELECT entrant_id FROM winners WHERE job = ? AND tick = ? ORDER BY position"), job, tick.UnixMilli())
+// Winners returns the ids of the winners of a run, ordered by position.
+func (s *Store) Winners(ctx context.Context, job string, run singleton.RunID) ([]string, error) {
+	rows, err := s.db.QueryContext(ctx, s.sql("SELECT entrant_id FROM winners WHERE job = ? AND tick = ? ORDER BY position"), job, run.Key())
 	if err != nil {
 		return nil, fmt.Errorf("store: reading winners: %w", err)
 	}

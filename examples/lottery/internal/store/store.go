@@ -4,7 +4,7 @@
 //	winners    job, tick, position, entrant_id                 PRIMARY KEY (job, tick, position), UNIQUE (job, tick, entrant_id)
 //	entrants   id, eligible                                    PRIMARY KEY (id)
 //
-// tick is the scheduled instant. tick and drawn_at are milliseconds since the Unix epoch. position counts from 1. Text is
+// tick is the scheduled instant. That of a triggered run is negative, and its amount is when the run was requested. tick and drawn_at are milliseconds since the Unix epoch. position counts from 1. Text is
 // compared byte by byte. The tables of sqlonce are in the same database, and its transaction includes the draw:
 //
 //	applied, err := s.Once().Do(ctx, run, func(ctx context.Context, tx *sql.Tx) error {

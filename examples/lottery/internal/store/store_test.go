@@ -18,6 +18,7 @@ import (
 	"github.com/noonlock/noonlock/examples/lottery/internal/entrants"
 	"github.com/noonlock/noonlock/examples/lottery/internal/store"
 	"github.com/noonlock/noonlock/internal/servers"
+	"github.com/noonlock/noonlock/singleton"
 	"github.com/noonlock/noonlock/singleton/sqlonce"
 )
 
@@ -128,7 +129,7 @@ func drawNoon(ctx context.Context, s *store.Store, run sqlonce.Marker, winners i
 		if err != nil {
 			return err
 		}
-		d := store.Draw{Job: run.Job, Tick: run.Tick, Attempt: run.Attempt, Token: run.Token, DrawnBy: run.Holder, DrawnAt: run.Tick.Add(time.Second)}
+		d := store.Draw{Job: run.Job, RunID: singleton.RunID{Tick: run.Tick, Triggered: run.Triggered}, Attempt: run.Attempt, Token: run.Token, DrawnBy: run.Holder, DrawnAt: run.Tick.Add(time.Second)}
 		return s.RecordDraw(ctx, tx, d, ids)
 	})
 }
@@ -161,6 +162,45 @@ func eligible(tb testing.TB, s *store.Store) []string {
 	return ids
 }
 
+// The draw of a triggered run belongs to no noon, also if it was requested at the instant of one. It is
+// not the last one after which noons are drawn.
+// Mutants: its key is that of a noon; it is the last or the first draw; it is not among the draws.
+func TestTriggeredDraws(t *testing.T) {
+	t.Parallel()
+	on(t, func(t *testing.T, at address) {
+		s := at.open(t)
+		if _, err := s.LoadEntrants(t.Context(), list("a,true", "b,true", "c,true")); err != nil {
+			t.Fatal(err)
+		}
+		mustDraw(t, s, run(1, 1), 1)
+		triggered := func(n int, token uint64, winners int) {
+			m := run(n, token)
+			m.Triggered = true
+			mustDraw(t, s, m, winners)
+		}
+		triggered(0, 2, 1)
+		triggered(1, 3, 2)
+		triggered(2, 4, 1)
+		first, err := s.First(t.Context(), "lottery")
+		last, err2 := s.Last(t.Context(), "lottery")
+		if err != nil || err2 != nil || !first.Equal(noon(1)) || !last.Equal(noon(1)) {
+			t.Errorf("the first draw is %v, %v, the last one %v, %v", first, err, last, err2)
+		}
+		draws, err := s.Draws(t.Context(), "lottery", noon(1), noon(3))
+		if err != nil || len(draws) != 3 || !draws[0].Triggered || draws[1].Triggered || !draws[2].Triggered || !draws[2].Tick.Equal(noon(2)) {
+			t.Errorf("the draws are %+v, %v", draws, err)
+		}
+		ids, err := s.Winners(t.Context(), "lottery", singleton.RunID{Tick: noon(1), Triggered: true})
+		if err != nil || len(ids) != 2 {
+			t.Errorf("the winners are %v, %v", ids, err)
+		}
+		findings, err := s.Verify(t.Context(), store.Expected{Job: "lottery", Since: noon(0), Until: noon(3), Ticks: []time.Time{noon(1)}, Winners: 1}, nil)
+		if err != nil || len(findings) != 1 || findings[0].Kind != store.Short || !findings[0].Tick.Equal(noon(1)) {
+			t.Errorf("Verify = %v, %v; want that one has two winners", findings, err)
+		}
+	})
+}
+
 func TestDraw(t *testing.T) {
 	t.Parallel()
 	on(t, func(t *testing.T, at address) {
@@ -177,11 +217,11 @@ func TestDraw(t *testing.T) {
 			t.Errorf("the same noon again: %v, %v", applied, err)
 		}
 		draws, err := s.Draws(t.Context(), "lottery", noon(0), noon(1))
-		want := store.Draw{Job: "lottery", Tick: noon(0), Attempt: 1, Token: 7, DrawnBy: "replica-1", DrawnAt: noon(0).Add(time.Second)}
+		want := store.Draw{Job: "lottery", RunID: singleton.RunID{Tick: noon(0)}, Attempt: 1, Token: 7, DrawnBy: "replica-1", DrawnAt: noon(0).Add(time.Second)}
 		if err != nil || len(draws) != 1 || draws[0] != want {
 			t.Fatalf("Draws = %+v, %v; want %+v", draws, err, want)
 		}
-		ids, err := s.Winners(t.Context(), "lottery", noon(0))
+		ids, err := s.Winners(t.Context(), "lottery", singleton.RunID{Tick: noon(0)})
 		if err != nil || len(ids) != 10 {
 			t.Fatalf("Winners = %v, %v", ids, err)
 		}
@@ -209,7 +249,7 @@ func TestDraw(t *testing.T) {
 			t.Fatal(err)
 		}
 		mustDraw(t, s, run(2, 9), 1100)
-		if ids, err := s.Winners(t.Context(), "lottery", noon(2)); err != nil || len(ids) != 1100 {
+		if ids, err := s.Winners(t.Context(), "lottery", singleton.RunID{Tick: noon(2)}); err != nil || len(ids) != 1100 {
 			t.Errorf("%d winners, %v", len(ids), err)
 		}
 		if err := s.Ping(t.Context()); err != nil {
@@ -252,7 +292,7 @@ func TestLoadEntrants(t *testing.T) {
 		mustDraw(t, s, run(0, 1), 8)
 		// a and no change, A is missing, b is new.
 		load([]string{"b", "no"}, "a,false", "no,true", "b,true")
-		ids, err := s.Winners(t.Context(), "lottery", noon(0))
+		ids, err := s.Winners(t.Context(), "lottery", singleton.RunID{Tick: noon(0)})
 		slices.Sort(ids)
 		if err != nil || !slices.Equal(ids, first) {
 			t.Errorf("winners after loading: %q, %v; want %q", ids, err, first)

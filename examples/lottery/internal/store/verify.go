@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/noonlock/noonlock/singleton"
 	"github.com/noonlock/noonlock/singleton/sqlonce"
 )
 
@@ -67,7 +68,7 @@ type Span struct{ Since, Until time.Time }
 
 func (s Span) contains(t time.Time) bool { return !t.Before(s.Since) && t.Before(s.Until) }
 
-// Ledger returns the runs of a job with since ≤ tick < until that some ledger records as done. The method Markers of
+// Ledger returns the runs of a job with since ≤ Tick < until that some ledger records as done. The method Markers of
 // sqlonce.Once is a Ledger.
 type Ledger func(ctx context.Context, job string, since, until time.Time) ([]sqlonce.Marker, error)
 
@@ -110,12 +111,13 @@ func (s *Store) Verify(ctx context.Context, want Expected, ledger Ledger) ([]Fin
 	v := verification{want: want, markers: map[int64]sqlonce.Marker{}, draws: map[int64][]Draw{}, winners: winners}
 	all := map[int64]bool{}
 	for _, m := range markers {
-		v.markers[m.Tick.UnixMilli()] = m
-		all[m.Tick.UnixMilli()] = true
+		run := singleton.RunID{Tick: m.Tick, Triggered: m.Triggered}.Key()
+		v.markers[run] = m
+		all[run] = true
 	}
 	for _, d := range draws {
-		v.draws[d.Tick.UnixMilli()] = append(v.draws[d.Tick.UnixMilli()], d)
-		all[d.Tick.UnixMilli()] = true
+		v.draws[d.Key()] = append(v.draws[d.Key()], d)
+		all[d.Key()] = true
 	}
 	for tick := range expected {
 		all[tick] = true
@@ -132,7 +134,7 @@ func (s *Store) Verify(ctx context.Context, want Expected, ledger Ledger) ([]Fin
 	return v.findings, nil
 }
 
-// verification holds the data by ticks in milliseconds.
+// verification holds the data by the keys of runs.
 type verification struct {
 	want     Expected
 	markers  map[int64]sqlonce.Marker
@@ -148,15 +150,20 @@ type winner struct {
 }
 
 func (v *verification) judge(tick int64, expected bool) {
+	run := singleton.RunOf(tick)
 	found := func(kind Kind, format string, args ...any) {
-		v.findings = append(v.findings, Finding{time.UnixMilli(tick).UTC(), kind, fmt.Sprintf(format, args...)})
+		detail := fmt.Sprintf(format, args...)
+		if run.Triggered {
+			detail = "of a triggered run: " + detail
+		}
+		v.findings = append(v.findings, Finding{run.Tick, kind, detail})
 	}
 	draws, winners := v.draws[tick], v.winners[tick]
 	marker, marked := v.markers[tick]
 	switch {
 	case len(draws) == 0 && expected:
 		found(Missing, "there is no draw")
-	case len(draws) > 0 && !expected && !v.unscheduled(tick):
+	case len(draws) > 0 && !expected && !run.Triggered && !v.unscheduled(tick):
 		found(Extra, "there is a draw at an instant that should have none")
 	}
 	if len(draws) > 1 {
@@ -206,8 +213,8 @@ func (v *verification) unscheduled(tick int64) bool {
 
 func (s *Store) winnersOf(ctx context.Context, want Expected) (map[int64][]winner, error) {
 	rows, err := s.db.QueryContext(ctx, s.sql("SELECT w.tick, w.position, w.entrant_id, e.eligible FROM winners w "+
-		"LEFT JOIN entrants e ON e.id = w.entrant_id WHERE w.job = ? AND w.tick >= ? AND w.tick < ? ORDER BY w.tick, w.position"),
-		want.Job, want.Since.UnixMilli(), want.Until.UnixMilli())
+		"LEFT JOIN entrants e ON e.id = w.entrant_id WHERE w.job = ? AND "+inRange+" ORDER BY w.tick, w.position"),
+		between(want.Job, want.Since, want.Until)...)
 	if err != nil {
 		return nil, fmt.Errorf("store: reading winners: %w", err)
 	}

@@ -4,7 +4,7 @@
 -- KEYS[2] open    hash, tick -> run that has not ended
 -- KEYS[3] tomb    string, refuses requests of this run that are under way
 -- ARGV[1] me      this run
--- ARGV[2] tick    ms, the scheduled instant
+-- ARGV[2] tick    ms, the tick or trigger of the run: see part_job
 -- ARGV[3] work    '0' had not begun: the attempt does not count; '1' has failed;
 --                 '2' may have taken effect
 -- ARGV[4] keep    ms, TTL of the tombstone

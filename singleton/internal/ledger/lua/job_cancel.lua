@@ -4,7 +4,7 @@
 -- KEYS[2] open    hash, tick -> run that has not ended
 -- KEYS[3] runs    list, ended runs
 -- KEYS[4] acts    list, what operators have done
--- ARGV[1] tick    ms, the tick; '' for all runs that are held
+-- ARGV[1] tick    ms, the tick or trigger; '' for all runs that are held
 -- ARGV[2] keep    ended runs to keep
 -- ARGV[3] who     the operator
 -- ARGV[4] why     the reason; may be empty

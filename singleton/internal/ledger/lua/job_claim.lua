@@ -6,7 +6,7 @@
 -- KEYS[4] fence   string, the counter of fencing tokens
 -- KEYS[5] tomb    string, exists if this run was abandoned or has ended
 -- ARGV[1] me      this run: a unique id of the attempt
--- ARGV[2] tick    ms, the scheduled instant
+-- ARGV[2] tick    ms, the tick or trigger of the run: see part_job
 -- ARGV[3] ttl     ms, the lease ends after that without a renewal
 -- ARGV[4] last    ms, the newest accounted tick as the caller knows it: all due
 --                 ticks between it and this one are those skipped
@@ -72,7 +72,7 @@ if ARGV[15] ~= '' and gen ~= ARGV[15] then
   return {13}
 end
 if not record then
-  if tonumber(tick) <= tonumber(accounted) or triggered(tick) then
+  if tonumber(tick) <= tonumber(accounted) then
     return {3}
   end
   if tonumber(tick) > now then

@@ -4,7 +4,7 @@
 -- KEYS[2] open    hash, tick -> run that has not ended
 -- KEYS[3] runs    list, ended runs
 -- ARGV[1] me      this run
--- ARGV[2] tick    ms, the scheduled instant
+-- ARGV[2] tick    ms, the tick or trigger of the run: see part_job
 -- ARGV[3] outcome 'succeeded', 'failed', or 'unknown' after a doubtful attempt
 -- ARGV[4] error   what went wrong, or ''
 -- ARGV[5] keep    ended runs to keep

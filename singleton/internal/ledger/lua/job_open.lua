@@ -100,7 +100,7 @@ elseif after ~= '' then
 end
 redis.call('HSET', job, 'v', whole(math.max(tonumber(v or 0), SCHEMA)), 'retain', retain)
 for _, field in ipairs(redis.call('HKEYS', job)) do
-  local tick = string.match(field, '^open:(%d+)$')
+  local tick = string.match(field, '^open:(%-?%d+)$')
   if tick and redis.call('HEXISTS', open, tick) == 0 then
     redis.call('HSET', open, tick, cjson.encode({
       attempt = '1', token = '0', start = whole(now), til = '0', held = whole(now), seen = whole(now),
@@ -131,7 +131,7 @@ end
 if ended ~= '' then
   for _, tick in ipairs(redis.call('HKEYS', open)) do
     local record = read(open, tick)
-    if tonumber(tick) <= tonumber(ended) and not record.asked then
+    if tonumber(tick) <= tonumber(ended) and not requested(tick, record) then
       end_run(job, open, runs, keep, tick, record, 'unknown', 'it had ended before the server lost data', now)
       announce(ARGV[21], 'ended ' .. tick)
     end

@@ -3,7 +3,7 @@
 -- KEYS[1] open    hash, tick -> run that has not ended
 -- KEYS[2] fence   string, the counter of fencing tokens
 -- ARGV[1] me      this run
--- ARGV[2] tick    ms, the scheduled instant
+-- ARGV[2] tick    ms, the tick or trigger of the run: see part_job
 -- ARGV[3] seen    the token that the resource has seen
 --
 -- Returns {1, token}  the run's token, which is above it

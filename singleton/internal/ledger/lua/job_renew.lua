@@ -2,7 +2,7 @@
 --
 -- KEYS[1] open    hash, tick -> run that has not ended
 -- ARGV[1] me      this run
--- ARGV[2] tick    ms, the scheduled instant
+-- ARGV[2] tick    ms, the tick or trigger of the run: see part_job
 -- ARGV[3] ttl     ms
 --
 -- Returns 1 held for ttl from now, 2 the same, and the run is canceled, 0 no longer held: taken

@@ -5,7 +5,7 @@
 -- KEYS[3] runs    list, ended runs
 -- KEYS[4] tomb    string, exists if this request was executed
 -- KEYS[5] acts    list, what operators have done
--- ARGV[1] tick    ms, the tick
+-- ARGV[1] tick    ms, the tick or trigger
 -- ARGV[2] sure    '1' if the caller knows that the tick is one of the schedule
 -- ARGV[3] most    open runs at most
 -- ARGV[4] keep    ms, TTL of the tombstone

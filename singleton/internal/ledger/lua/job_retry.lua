@@ -3,7 +3,7 @@
 -- KEYS[1] job     hash, the job's state
 -- KEYS[2] open    hash, tick -> run that has not ended
 -- ARGV[1] me      this run
--- ARGV[2] tick    ms, the scheduled instant
+-- ARGV[2] tick    ms, the tick or trigger of the run: see part_job
 -- ARGV[3] attempt the one that failed
 -- ARGV[4] error   of that attempt
 -- ARGV[5] ago     ms since it failed

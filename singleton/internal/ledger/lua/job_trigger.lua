@@ -44,7 +44,7 @@ if count >= tonumber(ARGV[1]) then
   return {2}
 end
 local now = server_time()
-local tick = whole(math.max(now + TRIGGER, tonumber(newest or 0) + 1))
+local tick = whole(math.min(-now, tonumber(newest or 0) - 1))
 acted(acts, whole(now), 'trigger', tick, ARGV[3], ARGV[4])
 follow(job, acts)
 redis.call('SET', tomb, tick, 'PX', ARGV[2])

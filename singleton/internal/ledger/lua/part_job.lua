@@ -7,7 +7,8 @@
 --                control: the entry of the newest pause or resume in `acts`;
 --                retain: how long (ms) the ledger is kept after its last use; trig: the
 --                newest trigger; id: of this ledger, and a new one if it was created again
---                or repaired after a loss; open:<tick> for each open run, as `open` may be
+--                or repaired after a loss; cut: the newest tick whose entry was dropped from
+--                `runs`, which has one of each later tick that has ended; open:<tick> for each open run, as `open` may be
 --                lost alone; and the fields of part_generation
 --   open  hash:  tick -> record of a run that has not ended. unsure: '1' if an attempt may
 --                have taken effect and no success was recorded, because its holder died
@@ -23,11 +24,12 @@
 --                the tick. Each script that changes something for an operator adds an entry
 --                with the change, and none when it is repeated. The newest ACTS are kept
 -- A tick at or before `last` that is not open has ended. A triggered run has no scheduled
--- instant. Its tick is the instant of the trigger plus TRIGGER, which no schedule reaches.
+-- instant. In place of the tick, it has the negative of the instant (ms) of the trigger: no tick
+-- has it, and it is less than `last` and `ok`. Of several triggers in one millisecond, each has its
+-- own.
 -- Numbers are decimal strings, because cjson rounds to 14 digits. Unknown fields are kept,
 -- because a newer version has written them.
 local SCHEMA = 1
-local TRIGGER = 140737488355328
 local TRIES = 10
 local ACTS = 100
 local YIELD = 2000
@@ -45,12 +47,12 @@ local function whole(number)
 end
 
 local function triggered(tick)
-  return tonumber(tick) >= TRIGGER
+  return tonumber(tick) < 0
 end
 
 -- instant returns when a tick or a trigger is due.
 local function instant(tick)
-  return tonumber(tick) % TRIGGER
+  return math.abs(tonumber(tick))
 end
 
 -- This version can still work with a ledger of the next schema. Each ledger has a schema.
@@ -115,7 +117,7 @@ end
 
 -- account makes a tick the newest accounted one, unless a newer one is.
 local function account(job, tick)
-  if not triggered(tick) and tonumber(tick) > tonumber(redis.call('HGET', job, 'last') or 0) then
+  if tonumber(tick) > tonumber(redis.call('HGET', job, 'last') or 0) then
     redis.call('HSET', job, 'last', tick)
   end
 end
@@ -130,8 +132,18 @@ local function follow(job, key)
   end
 end
 
+-- log adds an entry to the history, and drops the oldest one if there are too many. A damaged
+-- entry may have been of any tick up to `last`.
 local function log(job, runs, keep, entry)
   redis.call('LPUSH', runs, cjson.encode(entry))
+  for _, text in ipairs(redis.call('LRANGE', runs, keep, -1)) do
+    local _, old = pcall(cjson.decode, text)
+    local last, cut = unpack(redis.call('HMGET', job, 'last', 'cut'))
+    local tick = type(old) == 'table' and (old.last or old.tick) or last
+    if tonumber(tick or 0) > tonumber(cut or 0) then
+      redis.call('HSET', job, 'cut', tick)
+    end
+  end
   redis.call('LTRIM', runs, 0, tonumber(keep) - 1)
   follow(job, runs)
 end
@@ -156,8 +168,7 @@ local function end_run(job, open, runs, keep, tick, record, outcome, reason, now
   redis.call('HDEL', job, 'open:' .. tick)
   redis.call('HSET', job, 'freed', freed, 'hold', record.held .. ' ' .. freed)
   account(job, tick)
-  if outcome == 'succeeded' and not triggered(tick)
-    and tonumber(tick) > tonumber(redis.call('HGET', job, 'ok') or 0) then
+  if outcome == 'succeeded' and tonumber(tick) > tonumber(redis.call('HGET', job, 'ok') or 0) then
     redis.call('HSET', job, 'ok', tick)
   end
   log(job, runs, keep, {
