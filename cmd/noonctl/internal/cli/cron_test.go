@@ -88,6 +88,20 @@ func TestCronRunsEachTickOnce(t *testing.T) {
 	}
 }
 
+// The command of a triggered run has the instant of the trigger, and knows that it is no tick.
+func TestCronOfATriggeredRun(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	file := filepath.Join(t.TempDir(), "run")
+	follow(t, e.program("cron", "poll", "@yearly", "--", "sh", "-c", `echo "$NOONLOCK_TICK $NOONLOCK_TRIGGERED" >`+file))
+	e.Until("the job has a ledger", func() bool { return e.Exists("noonlock:{job/poll}:job") })
+	e.must("trigger", "poll")
+	run := e.ended("poll", 1)
+	if got, want := read(t, file), strings.TrimPrefix(run.Name(), "trigger/")+" true\n"; got != want {
+		t.Errorf("the command has printed %q, want %q", got, want)
+	}
+}
+
 // A command that exceeds its time gets SIGTERM, and then SIGKILL.
 func TestCronTimeout(t *testing.T) {
 	t.Parallel()

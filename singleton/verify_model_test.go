@@ -1,0 +1,348 @@
+package singleton_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/noonlock/noonlock/singleton"
+	"github.com/noonlock/noonlock/singleton/internal/ledger"
+	"github.com/noonlock/noonlock/singleton/internal/ticks"
+	"github.com/noonlock/noonlock/singleton/schedule"
+)
+
+// A pastJob makes a random history of a job in its ledger, and keeps its own account of it.
+type pastJob struct {
+	t      *testing.T
+	f      *fleet
+	rnd    *rand.Rand
+	name   string
+	keep   int
+	ledger *ledger.Ledger
+	state  ledger.State
+	now    schedule.Schedule // in use
+
+	all     []time.Time    // the ticks of the schedules up to the last change
+	since   time.Time      // of the schedule in use
+	last    time.Time      // the newest tick that is accounted for
+	history []pastEntry    // oldest first
+	cut     time.Time      // the newest tick of a dropped entry
+	open    []time.Time    // of reruns
+	did     map[string]int // how often each kind of step happened
+}
+
+// A pastEntry is an entry of the history: of ticks with one outcome.
+type pastEntry struct {
+	ticks   []time.Time // none: of a triggered run
+	outcome string
+	why     string // of skipped ticks
+}
+
+func (p *pastJob) must(err error) {
+	p.t.Helper()
+	if err != nil {
+		p.t.Fatalf("%s: %v", p.name, err)
+	}
+}
+
+// define starts a replica of another definition, with ticks every so often.
+func (p *pastJob) define(every time.Duration) {
+	former, ctx := p.ledger, p.t.Context()
+	s, err := schedule.Parse("@every "+every.String(), schedule.Config{})
+	p.must(err)
+	l, err := ledger.New(p.f.reader, p.name, ledger.Config{KeepRuns: p.keep, MaxAttempts: 1, Definition: every.String(), Schedule: every.String()})
+	p.must(err)
+	if former != nil {
+		p.must(former.Leave(ctx, p.state))
+	}
+	spec := ticks.Write(s, every.String(), time.Now()).Text
+	st, err := l.Open(ctx, ledger.State{Spec: spec})
+	p.must(err)
+	changed := st.Handover != nil // otherwise it is the same definition
+	if changed {
+		due := p.due(st.Now)
+		h := &ledger.Handover{Upto: st.Now.Truncate(time.Millisecond)}
+		if n := len(due); n > 0 {
+			h.Skipped = &ledger.Skip{First: due[0], Last: due[n-1], Count: n, Reason: "rescheduled"}
+			p.skipped(due, "rescheduled")
+		}
+		p.all = append(p.all, ticksIn(p.now, p.since, h.Upto)...)
+		p.last = h.Upto
+		before := st
+		before.Spec, before.Handover = spec, h
+		st, err = l.Open(ctx, before)
+		p.must(err)
+	} else {
+		p.last = st.Last
+	}
+	if st.Superseded || st.Handover != nil || !st.Last.Equal(p.last) {
+		p.t.Fatalf("%s: a new definition: %+v, last %v", p.name, st, p.last)
+	}
+	p.ledger, p.state = l, st
+	if former == nil || changed {
+		p.now, p.since = s, p.last
+	}
+}
+
+// ticksIn returns the ticks t with since < t ≤ until.
+func ticksIn(s schedule.Schedule, since, until time.Time) (all []time.Time) {
+	for t := s.Next(since); !t.After(until); t = s.Next(t) {
+		all = append(all, t.UTC())
+	}
+	return all
+}
+
+func (p *pastJob) due(now time.Time) []time.Time { return ticksIn(p.now, p.last, now) }
+
+func (p *pastJob) record(e pastEntry) {
+	p.history = append(p.history, e)
+	for len(p.history) > p.keep {
+		for _, t := range p.history[0].ticks {
+			if t.After(p.cut) {
+				p.cut = t
+			}
+		}
+		p.history = p.history[1:]
+	}
+}
+
+// skipped records ticks. They extend the newest entry if that is of the ticks before, for the same reason.
+func (p *pastJob) skipped(due []time.Time, why string) {
+	if n := len(p.history) - 1; n >= 0 {
+		if e := &p.history[n]; e.why == why && len(e.ticks) > 0 && e.ticks[len(e.ticks)-1].Equal(p.last) {
+			e.ticks = append(e.ticks, due...)
+			p.last = due[len(due)-1]
+			return
+		}
+	}
+	p.record(pastEntry{slices.Clone(due), singleton.OutcomeSkipped, why})
+	p.last = due[len(due)-1]
+}
+
+// run claims a run and completes it.
+func (p *pastJob) run(id ledger.RunID, cfg ledger.ClaimConfig) (outcome string) {
+	ctx := p.t.Context()
+	claim, err := p.ledger.Claim(ctx, id, p.state, cfg)
+	p.must(err)
+	outcome = singleton.OutcomeSucceeded
+	if p.rnd.IntN(3) == 0 {
+		outcome = singleton.OutcomeFailed
+	}
+	p.must(claim.Complete(ctx, outcome, "why"))
+	return outcome
+}
+
+// ended returns the newest entry of a tick that the history has.
+func (p *pastJob) ended(tick time.Time) (outcome string) {
+	for _, e := range slices.Backward(p.history) {
+		if slices.ContainsFunc(e.ticks, tick.Equal) {
+			return e.outcome
+		}
+	}
+	return ""
+}
+
+func (p *pastJob) step() {
+	ctx := p.t.Context()
+	time.Sleep(time.Duration(p.rnd.IntN(240)) * time.Second)
+	st, err := p.ledger.Open(ctx, p.state)
+	p.must(err)
+	p.state = st
+	due := p.due(st.Now)
+	job := p.f.job(p.name)
+	kind := []string{"run", "run", "run", "skip", "nothing", "trigger", "cancelled trigger", "rerun", "cancelled rerun", "pause", "define"}[p.rnd.IntN(11)]
+	p.did[kind]++
+	switch kind {
+	case "run":
+		if len(due) == 0 || st.Paused {
+			return
+		}
+		i := p.rnd.IntN(len(due))
+		var cfg ledger.ClaimConfig
+		if i > 0 {
+			cfg.Skipped = &ledger.Skip{First: due[0], Last: due[i-1], Count: i, Reason: "missed"}
+			p.skipped(due[:i], "missed")
+		}
+		outcome := p.run(ledger.RunID{Tick: due[i]}, cfg)
+		p.last = due[i]
+		p.record(pastEntry{ticks: []time.Time{due[i]}, outcome: outcome})
+	case "skip":
+		if len(due) > 0 && !st.Paused {
+			why := []string{"missed", "paused"}[p.rnd.IntN(2)]
+			p.must(p.ledger.Skip(ctx, st, ledger.Skip{First: due[0], Last: due[len(due)-1], Count: len(due), Reason: why}))
+			p.skipped(due, why)
+		}
+	case "trigger":
+		id, err := job.Trigger(ctx)
+		p.must(err)
+		outcome := p.run(id, ledger.ClaimConfig{})
+		p.record(pastEntry{outcome: outcome})
+		if outcome != singleton.OutcomeSucceeded {
+			p.must(job.Rerun(ctx, id))
+			p.record(pastEntry{outcome: p.run(id, ledger.ClaimConfig{})})
+		}
+	case "cancelled trigger":
+		id, err := job.Trigger(ctx)
+		p.must(err)
+		_, err = job.Cancel(ctx, id)
+		p.must(err)
+		p.history = append(p.history, pastEntry{outcome: singleton.OutcomeSkipped}) // an operator does not know KeepRuns
+	case "rerun", "cancelled rerun":
+		var failed []time.Time
+		for _, e := range p.history {
+			for _, t := range e.ticks {
+				if p.ended(t) != singleton.OutcomeSucceeded && !slices.ContainsFunc(p.open, t.Equal) && slices.ContainsFunc(append(ticksIn(p.now, p.since, st.Now), p.all...), t.Equal) {
+					failed = append(failed, t)
+				}
+			}
+		}
+		if len(failed) == 0 {
+			return
+		}
+		id := singleton.RunID{Tick: failed[p.rnd.IntN(len(failed))]}
+		p.must(job.Rerun(ctx, id))
+		if kind == "rerun" {
+			p.record(pastEntry{ticks: []time.Time{id.Tick}, outcome: p.run(id, ledger.ClaimConfig{})})
+			return
+		}
+		_, err := job.Cancel(ctx, id)
+		p.must(err)
+		p.history = append(p.history, pastEntry{[]time.Time{id.Tick}, singleton.OutcomeSkipped, "canceled"})
+	case "pause":
+		if st.Paused {
+			p.must(job.Resume(ctx))
+		} else {
+			p.must(job.Pause(ctx))
+		}
+	case "define":
+		p.define([]time.Duration{time.Minute, 90 * time.Second, 7 * time.Second}[p.rnd.IntN(3)])
+	}
+}
+
+// judged counts the ticks from since on by what Verify has to find.
+func (p *pastJob) judged(since, now time.Time) map[string]int {
+	counts := map[string]int{}
+	for _, t := range append(slices.Clone(p.all), ticksIn(p.now, p.since, now.Add(-1))...) {
+		outcome := p.ended(t)
+		switch {
+		case t.Before(since) || !t.Before(now):
+		case slices.ContainsFunc(p.open, t.Equal):
+			counts["pending"]++
+		case outcome != "":
+			counts[outcome]++
+		case !t.After(p.cut):
+			counts["unknown part"] = 1
+		case t.After(p.last) && !p.state.Paused && now.Sub(t) < 10*time.Second:
+			counts["pending"]++
+		default:
+			counts["missing"]++
+		}
+	}
+	if !p.cut.IsZero() && !p.cut.Before(since) {
+		counts["unknown part"] = 1
+	}
+	return counts
+}
+
+// Verify passes only what it has judged: the only run of a job, skipped ticks that fill the history, and
+// failures that were dropped from it. A triggered run hides nothing.
+// Mutant: the time of the oldest entry is not judged.
+func TestFault113_VerifyJudgesEveryEntry(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fleet) {
+		time.Sleep(time.Until(time.Now().Truncate(time.Hour).Add(time.Hour + 30*time.Second)))
+		a := f.replica("a", singleton.Config{TTL: time.Minute})
+		begin := time.Now()
+		fails := func(_ context.Context, run singleton.Run) error {
+			if run.Tick.Sub(begin) < 20*time.Minute {
+				return errBroken
+			}
+			return nil
+		}
+		a.add("once", "@every 30m", func(context.Context, singleton.Run) error { return errBroken }, singleton.JobConfig{MaxAttempts: 1})
+		a.add("many", "@every 1m", fails, singleton.JobConfig{MaxAttempts: 1})
+		a.add("idle", "@every 1m", nil, singleton.JobConfig{CatchUp: singleton.CatchUpNone})
+		a.add("rare", "@every 50m", nil, singleton.JobConfig{})
+		a.run()
+		f.Until("the jobs are known", func() bool { return a.runner.Ready() == nil })
+		for _, err := range []error{f.job("idle").Pause(t.Context()), trigger(f.job("once")), trigger(f.job("rare"))} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(40 * time.Minute)
+		if v := f.verify("once", singleton.VerifyConfig{}); v.Ticks != 1 || len(v.Findings) != 1 || len(v.Unknown) > 0 {
+			t.Errorf("the only run: %+v", v)
+		}
+		time.Sleep(95 * time.Minute)
+		v := f.verify("many", singleton.VerifyConfig{})
+		if v.Succeeded != 100 || len(v.Findings) > 0 || len(v.Unknown) != 1 || !v.Unknown[0].Until.Equal(v.Until.Truncate(time.Minute).Add(-100*time.Minute+time.Millisecond)) {
+			t.Errorf("failures that were dropped: %+v", v)
+		}
+		time.Sleep(65 * time.Minute)
+		if err := f.job("idle").Resume(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if v := f.verify("idle", singleton.VerifyConfig{}); len(v.Findings) != 1 || v.Findings[0].Count < 195 || v.Ticks != v.Findings[0].Count+v.Succeeded {
+			t.Errorf("skipped ticks: %+v", v)
+		}
+		if v := f.verify("rare", singleton.VerifyConfig{}); v.Ticks != 4 || v.Succeeded != 4 || len(v.Unknown) > 0 {
+			t.Errorf("a job that was triggered once: %+v", v)
+		}
+	})
+}
+
+func trigger(j *singleton.Job) error {
+	_, err := j.Trigger(context.Background())
+	return err
+}
+
+// Verify agrees with an independent count in a thousand random histories: of runs that fail or are
+// skipped, triggered, run again or canceled, with pauses and two definitions, and with entries that were
+// dropped.
+// Mutants: the time of dropped entries begins at the oldest one; a triggered run is a tick; of a tick, an
+// older entry counts; skipped ticks of that time are not judged.
+func TestFault113_VerifyAgreesWithACount(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fleet) {
+		f.job("any") // makes the client
+		did := map[string]int{}
+		unknown := 0
+		histories := 1000
+		if testing.Short() {
+			histories = 100
+		}
+		for i := range histories {
+			p := &pastJob{t: t, f: f, rnd: rand.New(rand.NewPCG(113, uint64(i))), name: fmt.Sprint("job-", i), did: did}
+			p.keep = 1 + p.rnd.IntN(12)
+			p.define(time.Minute)
+			begun := p.last
+			for range 4 + p.rnd.IntN(14) {
+				p.step()
+			}
+			st, err := p.ledger.Status(t.Context())
+			p.must(err)
+			p.state.Paused = st.Paused
+			for _, since := range []time.Time{{}, begun.Add(time.Duration(p.rnd.Int64N(int64(st.Now.Sub(begun)))))} {
+				v := f.verify(p.name, singleton.VerifyConfig{Since: since})
+				want := p.judged(since, v.Until)
+				got := map[string]int{}
+				for kind, n := range map[string]int{"pending": len(v.Pending), singleton.OutcomeSucceeded: v.Succeeded, "unknown part": len(v.Unknown)} {
+					if n > 0 {
+						got[kind] = n
+					}
+				}
+				for _, x := range v.Findings {
+					got[x.Kind] += max(1, x.Count)
+				}
+				unknown += len(v.Unknown)
+				if fmt.Sprint(got) != fmt.Sprint(want) {
+					t.Fatalf("history %d since %v: Verify counts %v, want %v\n%+v\nlast %v, cut %v, of %d entries: %+v", i, since, got, want, v, p.last, p.cut, p.keep, p.history)
+				}
+			}
+		}
+		t.Logf("steps: %v; %d parts were unknown", did, unknown)
+	})
+}
