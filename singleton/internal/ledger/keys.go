@@ -5,7 +5,7 @@ import "github.com/noonlock/noonlock/internal/engine"
 // keys are the keys and channels of a job. All keys belong to one name, job/<job>:
 //
 //	job        hash    the state of the job, see part_job.lua
-//	open       hash    tick (ms) -> JSON of the run that has not ended
+//	open       hash    tick or trigger (ms) -> JSON of the run that has not ended
 //	runs       list    JSON of ended runs, newest first
 //	acts       list    JSON of what operators have done, newest first
 //	defs       list    JSON of the schedules and since when each was in use, newest first

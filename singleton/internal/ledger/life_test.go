@@ -3,6 +3,7 @@ package ledger_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -162,11 +163,20 @@ func TestLedgerSkips(t *testing.T) {
 	})
 }
 
-// KeepRuns limits the history.
+// KeepRuns limits the history. Cut is the newest tick that was dropped, for a damaged entry the newest
+// of all.
+// Mutants: Cut is an older tick, the first of several skipped ones, or a triggered run.
 func TestLedgerKeepsSoManyRuns(t *testing.T) {
-	inBubble(t, func(e *env) {
+	onBoth(t, func(e *env) {
 		l := e.jobLedger(e.Client("a"), ledger.Config{KeepRuns: 3})
 		st := e.opened(l)
+		begun, runs := st.Last, e.key("job/draw", "runs")
+		cut := func(want time.Time) {
+			e.Helper()
+			if !st.Cut.Equal(want) {
+				e.Errorf("the history is cut at %v, want %v", st.Cut, want)
+			}
+		}
 		for n := range 6 {
 			run, err := l.Claim(e.Context(), ledger.RunID{Tick: st.Last.Add(time.Second)}, st, ledger.ClaimConfig{})
 			testenv.Must(e, err)
@@ -177,7 +187,30 @@ func TestLedgerKeepsSoManyRuns(t *testing.T) {
 			if want := min(n+1, 3); len(runs) != want {
 				e.Errorf("after %d runs %d are kept", n+1, len(runs))
 			}
+			if n < 3 {
+				cut(time.Time{})
+			} else {
+				cut(begun.Add(time.Duration(n-2) * time.Second))
+			}
 		}
+		older := func(entry string) {
+			e.Helper()
+			testenv.Must(e, e.Raw.RPush(e.Context(), runs, entry).Err())
+			id, err := l.Trigger(e.Context())
+			testenv.Must(e, err)
+			run, err := l.Claim(e.Context(), id, e.opened(l), ledger.ClaimConfig{})
+			testenv.Must(e, err)
+			testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
+			st = e.opened(l)
+		}
+		testenv.Must(e, e.Raw.Del(e.Context(), runs).Err())
+		testenv.Must(e, e.Raw.RPush(e.Context(), runs, `{"tick":"-5"}`, `{"tick":"-4"}`).Err())
+		older(`{"tick":"5"}`)
+		cut(begun.Add(3 * time.Second))
+		older(fmt.Sprintf(`{"tick":"5","last":"%d"}`, begun.Add(4*time.Second).UnixMilli()))
+		cut(begun.Add(4 * time.Second))
+		older(`"damaged"`)
+		cut(st.Last)
 	})
 }
 
