@@ -234,6 +234,13 @@ func TestWinners(t *testing.T) {
 		}
 	}
 
+	of := " SET tick = -tick WHERE tick = " + strconv.FormatInt(p.ticks[1].UnixMilli(), 10)
+	file := p.changed(t, "UPDATE draws"+of, "UPDATE winners"+of)
+	code, triggered, _ := run(t.Context(), nil, "winners", "--database="+file, "--since="+since, "--until="+until, "--time-zone=Asia/Shanghai")
+	if code != cli.Done || triggered != strings.Replace(stdout, "  drawn", "  (triggered)  drawn", 1) {
+		t.Errorf("of a triggered draw: exit code %d\n%s", code, triggered)
+	}
+
 	code, stdout, _ = run(t.Context(), nil, "winners", "--database=sqlite:"+p.file, "--since=2001-01-01", "--until=2001-01-02")
 	if want := "no noon was drawn from 2001-01-01 00:00:00 +00:00 to before 2001-01-02 00:00:00 +00:00\n"; code != cli.Done || stdout != want {
 		t.Errorf("exit code %d, %q; want %q", code, stdout, want)

@@ -8,9 +8,12 @@ import (
 	"math"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"testing/fstest"
 	"time"
+
+	"github.com/go-logr/logr/funcr"
 
 	"github.com/noonlock/noonlock/examples/lottery/internal/draw"
 	"github.com/noonlock/noonlock/examples/lottery/internal/entrants"
@@ -45,6 +48,21 @@ func newStore(t *testing.T) *store.Store {
 		t.Fatal(err)
 	}
 	return st
+}
+
+// A triggered draw is logged with the time of the trigger, and not as a tick.
+func TestTriggeredDrawIsLogged(t *testing.T) {
+	t.Parallel()
+	var line string
+	d := noon.Drawing{Store: newStore(t), Winners: 1, Logger: funcr.New(func(_, args string) { line = args }, funcr.Options{})}
+	run := runOf(1, 1, 10)
+	run.Triggered = true
+	if err := d.Draw(t.Context(), run); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(line, "draw committed") || !strings.Contains(line, `"triggered"="2026-11-01 `) || strings.Contains(line, `"tick"`) {
+		t.Errorf("logged is %s", line)
+	}
 }
 
 func TestDraw(t *testing.T) {
