@@ -223,7 +223,7 @@ func beginOf(span string) string {
 func (v jobVerdict) state(own, dropped string) {
 	v.Helper()
 	list := v.answer.([]any)
-	if len(list) != 23+2*len(v.after.open) {
+	if len(list) != 24+2*len(v.after.open) {
 		v.complain("the answer is incomplete")
 		return
 	}
@@ -234,7 +234,7 @@ func (v jobVerdict) state(own, dropped string) {
 	}
 	for i, want := range map[int]string{
 		2: job["last"], 3: job["ok"], 5: job["born"], 8: gen, 9: job["next"], 12: own, 13: dropped,
-		14: beginOf(job["hold"]), 15: beginOf(job["halt"]), 17: job["spec"], 22: job["cut"],
+		14: beginOf(job["hold"]), 15: beginOf(job["halt"]), 17: job["spec"], 22: job["control"], 23: job["cut"],
 	} {
 		if list[i] != want {
 			v.complain("answer %d is not %q", i, want)
@@ -249,7 +249,7 @@ func (v jobVerdict) state(own, dropped string) {
 	if now < v.now*1000 {
 		v.complain("not the time, or the replicas")
 	}
-	for i := 23; i < len(list); i += 2 {
+	for i := 24; i < len(list); i += 2 {
 		if _, ok := v.after.open[list[i].(string)]; !ok {
 			v.complain("tick %v is not open", list[i])
 		}

@@ -100,8 +100,12 @@ func TestFault108_109_110_111_TwoCommandsAtWork(t *testing.T) {
 				name := fmt.Sprintf("%s-%d", verb, number)
 				t.Run(verb+"/"+state+"/"+what, func(t *testing.T) {
 					t.Parallel()
+					// Processes that are being killed may still write.
+					dir, err := os.MkdirTemp("", "noonctl")
+					testenv.Must(t, err)
+					t.Cleanup(func() { e.Until("the folder is removed", func() bool { return os.RemoveAll(dir) == nil }) })
 					e := &env{Env: &testenv.Env{T: t, Real: e.Real, Raw: e.Raw}, url: e.url, client: e.client}
-					s := &site{env: e, name: name, file: filepath.Join(t.TempDir(), "lines")}
+					s := &site{env: e, name: name, file: filepath.Join(dir, "lines")}
 					testenv.Must(t, os.WriteFile(s.file, nil, 0o600))
 					args := map[string][]string{
 						"run":   {"run", "--lock", name, "--ttl", "2s"},

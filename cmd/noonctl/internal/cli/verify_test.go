@@ -68,7 +68,7 @@ func TestFault113_VerifyAfterEntriesWereDropped(t *testing.T) {
 func TestFault113_VerifyWithoutASchedule(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
-	e.runs("draw", "@every 1s", func(context.Context, singleton.Run) error { return nil }, singleton.JobConfig{})
+	e.runs("draw", "@every 1s", func(context.Context, singleton.Run) error { return nil }, singleton.JobConfig{CatchUp: singleton.CatchUpAll})
 	e.Until("it ran", func() bool { return e.Raw.LLen(t.Context(), "noonlock:{job/draw}:runs").Val() > 1 })
 	defs := "noonlock:{job/draw}:defs"
 	var entry map[string]string
