@@ -43,7 +43,7 @@ func layers() [][]room {
 		},
 		{{"connections, scripts, messages", []string{"internal/wire"}}},
 		{{"small parts that several packages share", []string{
-			"internal/input", "internal/logqueue", "internal/readiness", "internal/registry", "internal/retry", "internal/stopping",
+			"internal/input", "internal/logqueue", "internal/output", "internal/readiness", "internal/registry", "internal/retry", "internal/stopping",
 		}}},
 	}
 }

@@ -315,7 +315,7 @@
   // whole returns the whole error of a square.
   const whole = async (name, q) => {
     const j = await readJob(name);
-    const same = (run) => Date.parse(run.tick) === q.tick;
+    const same = (run) => (run.triggered ? -1 : 1) * Date.parse(run.tick) === q.tick;
     const run = q.ended ? j.runs.find((e) => same(e) && (Date.parse(e.start) || 0) === (q.start || 0)) : j.status.open.find(same);
     if (!run) throw new Error('the run has changed');
     return q.ended ? run.error : run.attempts.at(-1).error;
@@ -325,7 +325,7 @@
   const by = (act) => act.by + (act.reason ? ': ' + act.reason : '');
   const outcomeOf = (name) => Object.keys(outcomes).find((letter) => outcomes[letter] === name);
   const runItem = (type, run, ...texts) => {
-    const item = make('li', 'run', make('div', 'line', make('span', 'who', make('span', 'strip', make('li', type)), (run.triggered ? 'triggered ' + when(run.triggered) : when(run.tick)) + ': ' + outcomes[type]),
+    const item = make('li', 'run', make('div', 'line', make('span', 'who', make('span', 'strip', make('li', type)), (run.triggered ? 'triggered ' : '') + when(run.tick) + ': ' + outcomes[type]),
       ...[run.attempt && 'attempt ' + run.attempt, run.holder && 'on ' + run.holder, ...texts].filter(Boolean).map((text) => make('span', 'quiet', text))));
     const all = run.attempts || [];
     const told = all.length === 1 && all[0].error === run.error; // by the run itself
@@ -354,7 +354,7 @@
     fill(about, make('section', '', facts),
       part('Open runs', ...st.open.map((o) => runItem(o.running ? 'r' : 'w', o, o.attempt && 'since ' + when(o.since), o.request && o.request.action + ' by ' + by(o.request)))),
       part('Acts of operators', ...j.acts.map((a) => make('li', 'run', make('div', 'line', make('span', 'who', when(a.at) + ': ' + a.action),
-        make('span', 'quiet', 'by ' + by(a)), when(a.tick) && make('span', 'quiet', 'tick ' + when(a.tick)))))),
+        make('span', 'quiet', 'by ' + by(a)), when(a.tick) && make('span', 'quiet', (a.triggered ? 'triggered ' : 'tick ') + when(a.tick)))))),
       part('Runs', ...j.runs.map((e) => runItem(outcomeOf(e.outcome), e, between(e.start, e.end), e.count > 1 && word(e.count, 'tick', 'ticks') + ' to ' + when(e.last)))),
       j.more && make('p', 'quiet', 'These are the newest ' + j.runs.length + '. "noonctl history ' + only + '" shows all.'));
   };
