@@ -154,7 +154,7 @@ func (e *electing) run(ctx context.Context) error {
 		defer e.label.Close()
 	}
 	if e.http != "" {
-		closeServer, err := e.serve(log)
+		closeServer, err := e.serve(ctx, log)
 		if err != nil {
 			return err
 		}
@@ -263,7 +263,7 @@ type leadership struct {
 }
 
 // serve answers HTTP requests.
-func (e *electing) serve(log logr.Logger) (closeServer func(), err error) {
+func (e *electing) serve(ctx context.Context, log logr.Logger) (closeServer func(), err error) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
 		e.mu.Lock()
@@ -291,5 +291,5 @@ func (e *electing) serve(log logr.Logger) (closeServer func(), err error) {
 		}
 		fmt.Fprintln(w, "this replica leads")
 	})
-	return answer("http", e.http, mux, log)
+	return answer(ctx, "http", e.http, mux, log)
 }

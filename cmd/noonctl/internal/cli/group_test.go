@@ -101,7 +101,7 @@ func TestFault108_109_110_111_TwoCommandsAtWork(t *testing.T) {
 				t.Run(verb+"/"+state+"/"+what, func(t *testing.T) {
 					t.Parallel()
 					// Processes that are being killed may still write.
-					dir, err := os.MkdirTemp("", "noonctl")
+					dir, err := os.MkdirTemp("", "noonctl") //nolint:usetesting // the reason is above
 					testenv.Must(t, err)
 					t.Cleanup(func() { e.Until("the folder is removed", func() bool { return os.RemoveAll(dir) == nil }) })
 					e := &env{Env: &testenv.Env{T: t, Real: e.Real, Raw: e.Raw}, url: e.url, client: e.client}

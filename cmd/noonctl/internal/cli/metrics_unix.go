@@ -34,7 +34,7 @@ func (a *app) connectExporting(ctx context.Context, cfg lockcore.Config, log log
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
-	closeServer, err := answer("metrics", a.metrics, mux, log)
+	closeServer, err := answer(ctx, "metrics", a.metrics, mux, log)
 	if err != nil {
 		return nil, err
 	}
@@ -51,8 +51,8 @@ func (a *app) connectExporting(ctx context.Context, cfg lockcore.Config, log log
 }
 
 // answer answers HTTP requests at the address of a flag until closeServer is called.
-func answer(flag, addr string, handler http.Handler, log logr.Logger) (closeServer func(), err error) {
-	listener, err := new(net.ListenConfig).Listen(context.Background(), "tcp", addr)
+func answer(ctx context.Context, flag, addr string, handler http.Handler, log logr.Logger) (closeServer func(), err error) {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
 	if err != nil {
 		if wrong, ok := errors.AsType[*net.AddrError](err); ok {
 			return nil, usage(fmt.Errorf("--%s is %q; it must be an address such as 127.0.0.1:9090: %s", flag, addr, wrong.Err))
