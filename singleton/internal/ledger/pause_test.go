@@ -1,6 +1,7 @@
 package ledger_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -31,6 +32,9 @@ func TestFault112_TheNewestPauseOrResumeCounts(t *testing.T) {
 					e.Fatalf("a stale replica finds %+v, %v", st, err)
 				}
 				knows := e.opened(l)
+				if knows.By.Who != "ann@host" {
+					e.Errorf("the author of the resume is unknown: %+v", knows)
+				}
 				look := func(before ledger.State) ledger.State {
 					e.Helper()
 					st, err := l.Open(e.Context(), before)
@@ -43,7 +47,13 @@ func TestFault112_TheNewestPauseOrResumeCounts(t *testing.T) {
 						e.Errorf("the stale replica restores %+v", st)
 					}
 				}
+				e.Pass(time.Second)
+				job := e.key("job/draw", "job")
+				id := e.Raw.HGet(e.Context(), job, "id").Val()
 				st := look(knows)
+				if back == 0 && (e.Raw.HGet(e.Context(), job, "id").Val() == id || e.PTTL(job) <= 0 || e.PTTL(e.key("job/draw", "acts")) != e.PTTL(job)) {
+					e.Errorf("the id is %s as before, or acts are kept for %v, and the job for %v", id, e.PTTL(e.key("job/draw", "acts")), e.PTTL(job))
+				}
 				again := look(stale)
 				if back == 0 && (st.Paused || again.Paused || !again.Resumed.Equal(knows.Resumed) || again.By != knows.By) {
 					e.Errorf("stale first %v: it is %+v, then %+v", staleFirst, st, again)
@@ -88,6 +98,35 @@ func TestFault112_APauseWithoutItsEntry(t *testing.T) {
 		}
 		if e.PTTL(e.key("job/draw", "job")) >= 0 || e.PTTL(e.key("job/draw", "acts")) >= 0 {
 			e.Error("the ledger of a paused job expires")
+		}
+	})
+}
+
+// Only the key of the job is lost. What operators have done is still there, once, wherever the entry of
+// the pause is among the others.
+func TestFault112_TheEntryOfThePauseIsKept(t *testing.T) {
+	inBubble(t, func(e *env) {
+		l := e.jobLedger(e.Client("a"), ledger.Config{})
+		e.claimed(l)
+		testenv.Must(e, e.operator().Pause(e.Context()))
+		before := e.opened(l)
+		acts, job := e.key("job/draw", "acts"), e.key("job/draw", "job")
+		control := e.Raw.LIndex(e.Context(), acts, 0).Val()
+		for at := range 3 {
+			list := []any{`{"at":"1","what":"trigger"}`, `{"at":"2","what":"trigger"}`}
+			list = slices.Insert(list, at, any(control))
+			testenv.Must(e, e.Raw.Del(e.Context(), acts, job).Err())
+			testenv.Must(e, e.Raw.RPush(e.Context(), acts, list...).Err())
+			st, err := l.Open(e.Context(), before)
+			testenv.Must(e, err)
+			if got := e.Raw.LRange(e.Context(), acts, 0, -1).Val(); !st.Paused || len(got) != 3 || got[at] != control {
+				e.Errorf("entry %d: paused %v, acts %q", at, st.Paused, got)
+			}
+		}
+		testenv.Must(e, e.Raw.Del(e.Context(), acts, job).Err())
+		testenv.Must(e, e.Raw.Set(e.Context(), acts, "damaged", 0).Err())
+		if _, err := l.Open(e.Context(), before); err == nil || e.Exists(job) {
+			e.Errorf("with damaged acts: %v, or the job was created", err)
 		}
 	})
 }

@@ -109,7 +109,8 @@ for _, field in ipairs(redis.call('HKEYS', job)) do
     id = nil
   end
 end
-if control ~= '' and tonumber(cjson.decode(control).at) > controlled(job) then
+local restored = control ~= '' and tonumber(cjson.decode(control).at) > controlled(job)
+if restored then
   obey(job, control)
   local is_listed = false
   for _, entry in ipairs(redis.call('LRANGE', deeds, 0, -1)) do
@@ -119,12 +120,13 @@ if control ~= '' and tonumber(cjson.decode(control).at) > controlled(job) then
     listed(deeds, control)
   end
   id = nil
-  stay(job, open, runs, retain)
-  follow(job, deeds)
   announce(ARGV[21], 'restored')
 end
 stay(job, open, runs, retain)
 follow(job, defs)
+if restored then
+  follow(job, deeds)
+end
 if not id then
   redis.call('HSET', job, 'id', whole(us))
 end

@@ -139,8 +139,8 @@ local function log(job, runs, keep, entry)
   for _, text in ipairs(redis.call('LRANGE', runs, keep, -1)) do
     local _, old = pcall(cjson.decode, text)
     local last, cut = unpack(redis.call('HMGET', job, 'last', 'cut'))
-    local tick = type(old) == 'table' and (old.last or old.tick) or last
-    if tonumber(tick or 0) > tonumber(cut or 0) then
+    local tick = old.last or old.tick or last -- the error of a damaged entry has neither
+    if tonumber(tick) > tonumber(cut or 0) then
       redis.call('HSET', job, 'cut', tick)
     end
   end
@@ -151,7 +151,7 @@ end
 -- find returns the first result of a function for the entries of the history, newest first. It
 -- reads a hundred at a time, as all of them can be megabytes.
 local function find(runs, result)
-  for from = 0, redis.call('LLEN', runs) - 1, 100 do
+  for from = 0, redis.call('LLEN', runs), 100 do
     for _, text in ipairs(redis.call('LRANGE', runs, from, from + 99)) do
       local found = result(text)
       if found then
