@@ -336,5 +336,12 @@ func TestWatch(t *testing.T) {
 		_, err = l.Claim(e.Context(), run.RunID, st, ledger.ClaimConfig{})
 		e.notClaimed(err, ledger.ClaimRecorded)
 		told("its end", 1, 0)
+		testenv.Must(e, l.Pause(e.Context()))
+		told("a pause", 1, 0)
+		knows := e.opened(l)
+		testenv.Must(e, e.Raw.HDel(e.Context(), e.key("job/draw", "job"), "paused", "control").Err())
+		_, err = l.Open(e.Context(), knows)
+		testenv.Must(e, err)
+		told("a pause that was restored", 1, 0)
 	})
 }

@@ -123,6 +123,10 @@ func TestFault112_TheEntryOfThePauseIsKept(t *testing.T) {
 				e.Errorf("entry %d: paused %v, acts %q", at, st.Paused, got)
 			}
 		}
+		testenv.Must(e, e.Raw.PExpire(e.Context(), acts, 5*time.Second).Err())
+		if _, err := l.Open(e.Context(), before); err != nil || e.PTTL(acts) != 5*time.Second {
+			e.Errorf("a look keeps the acts for %v, %v", e.PTTL(acts), err)
+		}
 		testenv.Must(e, e.Raw.Del(e.Context(), acts, job).Err())
 		testenv.Must(e, e.Raw.Set(e.Context(), acts, "damaged", 0).Err())
 		if _, err := l.Open(e.Context(), before); err == nil || e.Exists(job) {
