@@ -207,13 +207,14 @@ func (j *Job) Pause(ctx context.Context) error { return j.ledger.Pause(ctx) }
 func (j *Job) Resume(ctx context.Context) error { return j.ledger.Resume(ctx) }
 
 // Trigger requests one more run of the job. A replica runs it at once if Overlap allows
-// that, otherwise after the current run. If the error matches lockcore.ErrUnknown, the run may have been triggered.
+// that, otherwise after the current run. If the error matches lockcore.ErrUnknown, the run may have
+// been triggered.
 func (j *Job) Trigger(ctx context.Context) (RunID, error) {
 	return j.ledger.Trigger(ctx)
 }
 
-// Rerun runs a tick or a triggered run again that ended as failed or unknown, or was skipped. Any replica may claim it,
-// at once if Overlap allows that, otherwise after the current run, and also while the job is
+// Rerun runs a tick or a triggered run again that ended as failed or unknown, or was skipped. Any
+// replica may claim it, at once if Overlap allows that, otherwise after the current run, and also while the job is
 // paused. The run has the same RunID and a greater token, and its attempts count from 1.
 // So an effect that commits with its marker (package sqlonce) still happens once. The history
 // keeps the former entry, and the newest entry of a tick counts.
@@ -241,7 +242,8 @@ func (j *Job) Rerun(ctx context.Context, id RunID) error {
 	return err
 }
 
-// Cancel ends a run or, if id is zero, all runs of the job that are running, and returns which. The context of the work ends with a *CanceledError as its cause: at once by a
+// Cancel ends a run or, if id is zero, all runs of the job that are running, and returns which. The
+// context of the work ends with a *CanceledError as its cause: at once by a
 // message, and at the latest when the lease is renewed next, by default within a third of the TTL.
 // The run is recorded as what the work then returns, with the cause, and is not attempted again:
 // as succeeded if the error is nil, otherwise as failed, or as unknown. If its replica dies first, it

@@ -89,8 +89,8 @@ func newCluster(opt redis.Options, seeds []string, cfg Config) *cluster {
 	c := &cluster{
 		cfg: cfg, opt: opt, seeds: seeds,
 		nodes: map[string]*server{}, uses: map[*nameUse]struct{}{}, subscribed: map[string]*nameSubscription{},
-		surveyors: map[string]*connection{}, relocated: map[int]bool{},
-		pause: retry.Pauses(100*time.Millisecond, time.Second), refreshed: make(chan struct{}),
+		surveyors: map[string]*connection{},
+		pause:     retry.Pauses(100*time.Millisecond, time.Second), refreshed: make(chan struct{}),
 	}
 	c.ctx, c.stop = context.WithCancel(context.Background())
 	return c
@@ -478,6 +478,9 @@ func (c *cluster) change(slot int, s *server) {
 	}
 	c.owners[slot], c.dirty = s, true
 	if former != nil {
+		if c.relocated == nil {
+			c.relocated = map[int]bool{}
+		}
 		c.relocated[slot] = c.relocated[slot] || c.replicas[s.addr] != former.addr
 	}
 }
@@ -486,7 +489,7 @@ func (c *cluster) change(slot int, s *server) {
 func (c *cluster) report() {
 	c.mu.Lock()
 	changed := c.relocated
-	c.relocated = map[int]bool{} // changed is read without mu
+	c.relocated = nil // changed is read without mu
 	c.mu.Unlock()
 	if len(changed) > 0 {
 		c.cfg.Relocated(func(name string) (moved, copied bool) {
