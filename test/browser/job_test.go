@@ -77,5 +77,5 @@ func (b *tab) follow(link string) {
 	at := b.middle(link)
 	_, err := chromedp.Run(b.ctx, chromedp.MouseClickXY(at[0], at[1]))
 	testenv.Must(b, err)
-	b.until("another page is shown", `window.mark !== true`)
+	b.until("another page is shown", `window.mark !== true && document.readyState !== 'loading'`)
 }
